@@ -1,0 +1,59 @@
+// common.h: the words that every header of Galaxy uses: version, language bridges, small integer helpers.
+//
+// Headers are written in the common part of C11 and C++17. Each holds its declarations always, and its implementation where
+// GALAXY_IMPLEMENTATION is defined before the include: in exactly one file of a program. Objects of C and C++ (CUDA) link together.
+#ifndef GX_COMMON_H
+#define GX_COMMON_H
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(_GNU_SOURCE)
+#define _GNU_SOURCE // affinity, clocks and mkdtemp; set before the first system header
+#endif
+#include <stddef.h>
+#include <stdint.h>
+
+#define GX_VERSION_MAJOR 0
+#define GX_VERSION_MINOR 1
+#define GX_VERSION_PATCH 0
+#define GX_VERSION       "0.1.0"
+
+#ifdef __cplusplus
+#define GX_BEGIN extern "C" {
+#define GX_END   }
+#define GX_ZERO  {}
+#define GX_RESTRICT __restrict__
+#else
+#define GX_BEGIN
+#define GX_END
+#define GX_ZERO     {0}
+#define GX_RESTRICT restrict
+#endif
+
+#if defined(__GNUC__)
+#define GX_PRINTF(fmt, first) __attribute__((format(printf, fmt, first)))
+#else
+#define GX_PRINTF(fmt, first)
+#endif
+
+GX_BEGIN
+
+static inline int64_t gx_min(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t gx_max(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t gx_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static inline int64_t gx_round_up(int64_t a, int64_t multiple) { return gx_ceil_div(a, multiple) * multiple; }
+
+double gx_seconds(void); // monotonic clock, seconds
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_COMMON_IMPLEMENTED)
+#define GX_COMMON_IMPLEMENTED
+#include <time.h>
+
+double gx_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+#endif

@@ -1,0 +1,78 @@
+// status.h: how Galaxy says that something went wrong.
+//
+// What can fail returns a GxStatus and fills a GxError: the first error stays, later ones are dropped (a context's error is sticky). Nothing
+// here prints or exits. A message says what was found, what was expected, and what to do.
+//
+//     if (T < 1) return GX_FAIL(err, GX_ERR_ARGUMENT, "seq_len is %ld; it must be at least 1", T);
+//     GX_TRY(gx_safetensors_open(&file, path, err));
+#ifndef GX_STATUS_H
+#define GX_STATUS_H
+#include "common.h"
+GX_BEGIN
+
+typedef enum {
+    GX_OK = 0,
+    GX_ERR_ARGUMENT,    // a flag, a config value, a size that does not fit
+    GX_ERR_MEMORY,      // not enough of it
+    GX_ERR_IO,          // the system refused: files, disks
+    GX_ERR_FORMAT,      // a file's contents are not what they should be
+    GX_ERR_DEVICE,      // a device or a library on it
+    GX_ERR_COMM,        // a rank died, stalled, or does something else than the others
+    GX_ERR_UNSUPPORTED, // sound, but not built: a dtype, an option, a library that is missing
+    GX_ERR_INTERRUPTED  // asked to stop by a signal
+} GxStatus;
+
+typedef struct {
+    int code;    // a GxStatus; written last, so that who sees it set sees the rest
+    int claimed; // somebody is writing, or has written
+    int line;
+    const char *file;
+    char message[600];
+} GxError;
+
+GxStatus gx_error_set(GxError *err, GxStatus code, const char *file, int line, const char *format, ...) GX_PRINTF(5, 6);
+GxStatus gx_error_code(const GxError *err); // safe while other threads may set it
+void gx_error_clear(GxError *err);
+const char *gx_status_name(GxStatus code);
+
+#define GX_FAIL(err, code, ...) gx_error_set((err), (code), __FILE__, __LINE__, __VA_ARGS__)
+#define GX_TRY(call)                                                                                                                       \
+    do {                                                                                                                                   \
+        GxStatus gx__status = (call);                                                                                                      \
+        if (gx__status != GX_OK) return gx__status;                                                                                        \
+    } while (0)
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_STATUS_IMPLEMENTED)
+#define GX_STATUS_IMPLEMENTED
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+GxStatus gx_error_set(GxError *err, GxStatus code, const char *file, int line, const char *format, ...)
+{
+    int nobody = 0;
+    if (!__atomic_compare_exchange_n(&err->claimed, &nobody, 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return code;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(err->message, sizeof err->message, format, args);
+    va_end(args);
+    err->file = file;
+    err->line = line;
+    __atomic_store_n(&err->code, (int)code, __ATOMIC_RELEASE);
+    return code;
+}
+
+GxStatus gx_error_code(const GxError *err) { return (GxStatus)__atomic_load_n(&err->code, __ATOMIC_ACQUIRE); }
+
+void gx_error_clear(GxError *err) { memset(err, 0, sizeof *err); }
+
+const char *gx_status_name(GxStatus code)
+{
+    static const char *const names[] = {"ok",           "bad argument", "out of memory", "input/output error", "bad format",
+                                        "device error", "communication error", "unsupported", "interrupted"};
+    return (unsigned)code < sizeof names / sizeof *names ? names[code] : "unknown status";
+}
+#endif

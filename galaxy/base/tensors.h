@@ -1,0 +1,186 @@
+// tensors.h: the tensor table: one row per parameter. Initialisation, optimizer, sharding, checkpoints, tests and the memory plan read this
+// one table; there is no second list of parameters anywhere. Code holds typed handles (GxTensorId), never strings or numbers of its own.
+//
+// A row knows the tensor's whole (global) shape and this rank's box in it. Boxes of one tensor on several ranks may overlap (a K,V head that
+// two ranks use): its grads are summed where they overlap, and the lowest rank owns the overlap for the norm and for checkpoints.
+// A unit is what is gathered, sent or recomputed together: the embedding, a layer, the head. A tensor lies at its unit's base + offset,
+// contiguous, row-major. Rows added with `packed` follow the row before without a gap: q, k, v are three tensors to files, one matrix to
+// a GEMM. A row with an alias has no storage: it is another name for the tensor that it points to (tied weights).
+//
+//     GxTensor t = GX_ZERO;
+//     snprintf(t.name, sizeof t.name, "model.norm.weight");
+//     t.ndim = 1; t.global_shape[0] = t.end[0] = 288; t.unit = 7; t.init = GX_INIT_ONES;
+//     GxTensorId norm = gx_table_add(&table, &t, &err);
+#ifndef GX_TENSORS_H
+#define GX_TENSORS_H
+#include "dtype.h"
+#include "status.h"
+GX_BEGIN
+
+enum { GX_MAX_DIMS = 4, GX_NAME = 128 };
+typedef enum { GX_ROLE_WEIGHT = 0, GX_ROLE_BIAS, GX_ROLE_NORM, GX_ROLE_EMBEDDING, GX_ROLE_HEAD } GxRole;
+typedef enum { GX_INIT_NORMAL = 0, GX_INIT_ZEROS, GX_INIT_ONES } GxInit;
+typedef struct { int index; } GxTensorId; // index < 0: no such tensor (a linear without bias)
+
+typedef struct {
+    char name[GX_NAME]; // as in the Hugging Face file
+    GxDtype dtype;
+    GxRole role;
+    int ndim, unit;
+    int64_t global_shape[GX_MAX_DIMS], begin[GX_MAX_DIMS], end[GX_MAX_DIMS]; // this rank's box: [begin, end) in each dimension
+    int64_t offset;     // elements from the unit's base; set by gx_table_add
+    int packed;         // 1: right behind the row before
+    int has_alias;      // 1: no storage of its own, but that of `alias`
+    GxTensorId alias;
+    GxInit init;
+    float init_std;
+    int decay;          // weight decay applies
+    int frozen;         // no gradient, no optimizer state
+    int reduce_axes;    // mesh axes over which the gradient is summed: derived from the layouts at the places of use
+} GxTensor;
+
+typedef struct {
+    GxTensor *row;
+    int n, capacity;
+    int64_t *unit_size; // elements of each unit, padded to GX_ALIGN bytes
+    int units, units_capacity;
+} GxTable;
+
+GxTensorId gx_table_add(GxTable *t, const GxTensor *row, GxError *err); // index -1 and err set on failure; a dropped error keeps -1
+GxTensorId gx_table_find(const GxTable *t, const char *name);          // index -1: none. For files and tests, not for the hot path
+void gx_table_close(GxTable *t);
+int64_t gx_table_offset(const GxTable *t, int unit); // elements before this unit in the rank's flat buffer; unit == units: the whole
+int64_t gx_tensor_count(const GxTensor *t);          // elements of this rank's box
+int64_t gx_tensor_global_count(const GxTensor *t);
+int gx_tensor_is_whole(const GxTensor *t);           // the box is the tensor
+
+// Where a unit's parameters lie now; whoever moves them (FSDP, a pipeline stage) changes only this.
+typedef struct { float *weights, *grads; } GxUnit; // grads NULL: not wanted
+
+// This rank's elements of a tensor, in C order: element i of the box is element gx_tensor_global_index(t, i) of the whole.
+int64_t gx_tensor_global_index(const GxTensor *t, int64_t i);
+
+// Draws a tensor's first values, box only, each from its global index: the same numbers in every topology.
+void gx_tensor_init(const GxTensor *t, int number, uint64_t seed, float *values);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_TENSORS_IMPLEMENTED)
+#define GX_TENSORS_IMPLEMENTED
+#include <stdlib.h>
+#include <string.h>
+#include "arena.h"
+#include "random.h"
+
+static GxStatus gx__table_check(const GxTable *t, const GxTensor *row, GxError *err)
+{
+    if (row->ndim < 1 || row->ndim > GX_MAX_DIMS)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "tensor %s has %d dimensions; 1 to %d can be held", row->name, row->ndim, GX_MAX_DIMS);
+    for (int d = 0; d < row->ndim; d++)
+        if (row->begin[d] < 0 || row->begin[d] >= row->end[d] || row->end[d] > row->global_shape[d])
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "tensor %s: the part [%ld, %ld) of dimension %d is empty or not inside its %ld elements", row->name,
+                           (long)row->begin[d], (long)row->end[d], d, (long)row->global_shape[d]);
+    if (gx_table_find(t, row->name).index >= 0) return GX_FAIL(err, GX_ERR_ARGUMENT, "tensor %s was added twice", row->name);
+    if (row->has_alias && (row->alias.index < 0 || row->alias.index >= t->n))
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "tensor %s is an alias of one that is not in the table", row->name);
+    if (row->packed && (t->n == 0 || t->row[t->n - 1].unit != row->unit))
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "tensor %s cannot be packed: the row before is of another unit", row->name);
+    if (row->unit < 0 || (row->unit != t->units && row->unit != t->units - 1 && !row->has_alias))
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "tensor %s is of unit %d after unit %d; units are added in order", row->name, row->unit, t->units - 1);
+    return GX_OK;
+}
+
+GxTensorId gx_table_add(GxTable *t, const GxTensor *row, GxError *err)
+{
+    GxTensorId id = {-1};
+    if (gx__table_check(t, row, err) != GX_OK) return id;
+    if (t->n == t->capacity) {
+        t->capacity = t->capacity ? 2 * t->capacity : 32;
+        t->row = (GxTensor *)realloc(t->row, (size_t)t->capacity * sizeof *t->row);
+    }
+    if (row->unit >= t->units_capacity) {
+        t->units_capacity = 2 * (row->unit + 8);
+        t->unit_size = (int64_t *)realloc(t->unit_size, (size_t)t->units_capacity * sizeof *t->unit_size);
+    }
+    if (!t->row || !t->unit_size) {
+        GX_FAIL(err, GX_ERR_MEMORY, "no memory for a table of %d tensors", t->capacity);
+        return id;
+    }
+    while (t->units <= row->unit) t->unit_size[t->units++] = 0;
+    GxTensor *r = &t->row[t->n];
+    *r = *row;
+    if (r->has_alias) {
+        r->offset = t->row[r->alias.index].offset;
+        r->unit = t->row[r->alias.index].unit;
+    } else {
+        const int64_t align = GX_ALIGN / gx_dtype_size(GX_F32);
+        const GxTensor *before = r - 1;
+        r->offset = r->packed ? before->offset + gx_tensor_count(before) : t->unit_size[r->unit];
+        t->unit_size[r->unit] = gx_round_up(r->offset + gx_tensor_count(r), align);
+    }
+    id.index = t->n++;
+    return id;
+}
+
+GxTensorId gx_table_find(const GxTable *t, const char *name)
+{
+    GxTensorId id = {-1};
+    for (int i = 0; i < t->n; i++)
+        if (!strcmp(t->row[i].name, name)) id.index = i;
+    return id;
+}
+
+void gx_table_close(GxTable *t)
+{
+    free(t->row);
+    free(t->unit_size);
+    memset(t, 0, sizeof *t);
+}
+
+int64_t gx_table_offset(const GxTable *t, int unit)
+{
+    int64_t n = 0;
+    for (int u = 0; u < unit; u++) n += t->unit_size[u];
+    return n;
+}
+
+int64_t gx_tensor_count(const GxTensor *t)
+{
+    int64_t n = 1;
+    for (int d = 0; d < t->ndim; d++) n *= t->end[d] - t->begin[d];
+    return n;
+}
+
+int64_t gx_tensor_global_count(const GxTensor *t)
+{
+    int64_t n = 1;
+    for (int d = 0; d < t->ndim; d++) n *= t->global_shape[d];
+    return n;
+}
+
+int gx_tensor_is_whole(const GxTensor *t) { return gx_tensor_count(t) == gx_tensor_global_count(t); }
+
+int64_t gx_tensor_global_index(const GxTensor *t, int64_t i)
+{
+    int64_t index = 0, stride = 1;
+    for (int d = t->ndim - 1; d >= 0; d--) {
+        int64_t extent = t->end[d] - t->begin[d];
+        index += (t->begin[d] + i % extent) * stride;
+        stride *= t->global_shape[d];
+        i /= extent;
+    }
+    return index;
+}
+
+void gx_tensor_init(const GxTensor *t, int number, uint64_t seed, float *values)
+{
+    int64_t n = gx_tensor_count(t);
+    uint32_t site = gx_random_site(GX_SITE_INIT, number);
+#pragma omp parallel for
+    for (int64_t i = 0; i < n; i++)
+        values[i] = t->init == GX_INIT_ONES    ? 1.0f
+                    : t->init == GX_INIT_ZEROS ? 0.0f
+                                               : t->init_std * gx_random_normal(seed, (uint64_t)gx_tensor_global_index(t, i), 0, site);
+}
+#endif

@@ -1,0 +1,120 @@
+// test.h: what every test program uses: named tests, checks that show both values, one function for every tolerance.
+//
+//     TEST(rms_norm_of_zeros_is_zero) { CHECK(y[0] == 0, "y[0] is %g", y[0]); }
+//     int main(int argc, char **argv) { return test_main(argc, argv); }
+//
+// ./test_ops            runs all        ./test_ops norm       runs those with "norm" in their name
+// A test ends as ok, FAIL or skip (with the reason). The last line is "N passed, N failed, N skipped". A test without a CHECK fails.
+#ifndef GX_TEST_H
+#define GX_TEST_H
+#include <float.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct Test {
+    const char *name;
+    void (*run)(void);
+    struct Test *next;
+} Test;
+static struct {
+    Test *first, **last;
+    int checks, failures;    // of the running test
+    double worst;            // largest error/bound of the running test; < 0: none was compared
+    char skip[200];
+} test_state = {NULL, &test_state.first, 0, 0, -1, ""};
+
+static void test_add(Test *t)
+{
+    *test_state.last = t;
+    test_state.last = &t->next;
+}
+
+#define TEST(test_name)                                                                                                                    \
+    static void test_name(void);                                                                                                           \
+    static Test test_name##_entry = {#test_name, test_name, NULL};                                                                         \
+    __attribute__((constructor)) static void test_name##_add(void) { test_add(&test_name##_entry); }                                       \
+    static void test_name(void)
+
+__attribute__((format(printf, 4, 5))) static int test_check(int ok, const char *file, int line, const char *format, ...)
+{
+    __atomic_add_fetch(&test_state.checks, 1, __ATOMIC_RELAXED); // tests may check from several threads
+    if (ok) return 1;
+    if (__atomic_add_fetch(&test_state.failures, 1, __ATOMIC_RELAXED) <= 10) {
+        printf("    %s:%d: ", file, line);
+        va_list args;
+        va_start(args, format);
+        vprintf(format, args);
+        va_end(args);
+        printf("\n");
+    }
+    return 0;
+}
+#define CHECK(ok, ...) test_check(!!(ok), __FILE__, __LINE__, __VA_ARGS__)
+#define SKIP(...)                                                                                                                          \
+    do {                                                                                                                                   \
+        snprintf(test_state.skip, sizeof test_state.skip, __VA_ARGS__);                                                                    \
+        return;                                                                                                                            \
+    } while (0)
+
+// The bound on every numerical error. A sum of n rounded terms in fp32 has a relative error that grows as sqrt(n)*u with u = eps/2, the
+// errors being as good as independent; lambda = 8 of their standard deviations are never met by chance (Higham & Mary 2019, "A new approach to
+// probabilistic rounding error analysis", section 2). `depth` is the length of the longest chain of roundings: of one reduction for an
+// operation, of all reductions passed through for a model.
+__attribute__((unused)) static double test_bound(double depth) { return 8 * (FLT_EPSILON / 2) * sqrt(depth < 1 ? 1 : depth); }
+
+// ||a - ref|| / max(||ref||, floor) against a bound; the largest ratio error/bound of a test is printed beside its name. `floor` is the scale
+// of a quantity that may be zero in theory.
+__attribute__((unused)) static int test_close(const char *what, const float *a, const double *ref, long n, double bound, double floor)
+{
+    double error = 0, scale = 0;
+    for (long i = 0; i < n; i++) {
+        error += ((double)a[i] - ref[i]) * ((double)a[i] - ref[i]);
+        scale += ref[i] * ref[i];
+    }
+    error = sqrt(error);
+    scale = fmax(sqrt(scale), floor);
+    double ratio = scale > 0 ? error / scale / bound : (error > 0 ? INFINITY : 0);
+    if (isnan(error)) ratio = INFINITY;
+    if (ratio > test_state.worst) test_state.worst = ratio;
+    return CHECK(ratio <= 1, "%s: relative error %.3g is above the bound %.3g (norm %.3g)", what, scale > 0 ? error / scale : error, bound, scale);
+}
+__attribute__((unused)) static int test_close_f(const char *what, const float *a, const float *ref, long n, double bound, double floor)
+{
+    double *r = (double *)malloc((size_t)(n + 1) * sizeof *r);
+    for (long i = 0; i < n; i++) r[i] = ref[i];
+    int ok = test_close(what, a, r, n, bound, floor);
+    free(r);
+    return ok;
+}
+
+static int test_main(int argc, char **argv)
+{
+    int passed = 0, failed = 0, skipped = 0;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    for (Test *t = test_state.first; t; t = t->next) {
+        int wanted = argc < 2;
+        for (int i = 1; i < argc; i++) wanted |= strstr(t->name, argv[i]) != NULL;
+        if (!wanted) continue;
+        test_state.checks = test_state.failures = 0;
+        test_state.worst = -1;
+        test_state.skip[0] = 0;
+        t->run();
+        if (test_state.skip[0]) {
+            printf("skip %s: %s\n", t->name, test_state.skip);
+            skipped++;
+        } else if (test_state.failures || !test_state.checks) {
+            printf("FAIL %s%s\n", t->name, test_state.checks ? "" : ": it checked nothing");
+            failed++;
+        } else {
+            if (test_state.worst >= 0) printf("ok   %-64s error/bound %.3f\n", t->name, test_state.worst);
+            else printf("ok   %s\n", t->name);
+            passed++;
+        }
+    }
+    printf("%d passed, %d failed, %d skipped\n", passed, failed, skipped);
+    return failed != 0;
+}
+#endif

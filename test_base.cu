@@ -1,0 +1,139 @@
+// test_base.cu: status, arena, random numbers, tensor table, recorder.
+#define GALAXY_IMPLEMENTATION
+#include "galaxy/base/context.h"
+#include "galaxy/base/dtype.h"
+#include "galaxy/base/random.h"
+#include "galaxy/base/tensors.h"
+#include "test.h"
+
+TEST(first_error_stays)
+{
+    GxError err = GX_ZERO;
+    GX_FAIL(&err, GX_ERR_IO, "first %d", 1);
+    GX_FAIL(&err, GX_ERR_MEMORY, "second");
+    CHECK(gx_error_code(&err) == GX_ERR_IO && !strcmp(err.message, "first 1"), "code %d, message %s", err.code, err.message);
+    gx_error_clear(&err);
+    CHECK(gx_error_code(&err) == GX_OK, "code %d after clear", err.code);
+}
+
+// The known answers of Random123's kat_vectors for philox4x32, 10 rounds.
+TEST(philox_gives_the_published_numbers)
+{
+    GxRandom4 zero = gx_philox(0, 0, 0, 0);
+    CHECK(zero.w[0] == 0x6627e8d5 && zero.w[1] == 0xe169c58d && zero.w[2] == 0xbc57ac4c && zero.w[3] == 0x9b00dbd8, "%08x %08x %08x %08x", zero.w[0],
+          zero.w[1], zero.w[2], zero.w[3]);
+    GxRandom4 ones = gx_philox(~0ull, ~0ull, ~0u, ~0u);
+    CHECK(ones.w[0] == 0x408f276d && ones.w[1] == 0x41c83b0e && ones.w[2] == 0xa20bc7c6 && ones.w[3] == 0x6d5451fd, "%08x %08x %08x %08x", ones.w[0],
+          ones.w[1], ones.w[2], ones.w[3]);
+    GxRandom4 pi = gx_philox(0x299f31d0a4093822ull, 0x85a308d3243f6a88ull, 0x13198a2e, 0x03707344);
+    CHECK(pi.w[0] == 0xd16cfe09 && pi.w[1] == 0x94fdcceb && pi.w[2] == 0x5001e420 && pi.w[3] == 0x24126ea1, "%08x %08x %08x %08x", pi.w[0], pi.w[1],
+          pi.w[2], pi.w[3]);
+}
+
+TEST(normal_numbers_have_mean_0_and_variance_1)
+{
+    const int n = 100000;
+    double sum = 0, squares = 0, products = 0;
+    float before = gx_random_normal(7, 0, 0, 1);
+    for (int i = 1; i <= n; i++) {
+        float x = gx_random_normal(7, (uint64_t)i, 0, 1);
+        sum += x;
+        squares += (double)x * x;
+        products += (double)x * before;
+        before = x;
+    }
+    double sigma = 1 / sqrt(n); // standard deviation of each of the three means; 5 of them
+    CHECK(fabs(sum / n) < 5 * sigma, "mean %g", sum / n);
+    CHECK(fabs(squares / n - 1) < 5 * sqrt(2) * sigma, "variance %g", squares / n);
+    CHECK(fabs(products / n) < 5 * sigma, "correlation of neighbours %g", products / n);
+}
+
+static void lay_out(GxArena *a, char *take[3])
+{
+    take[0] = (char *)gx_arena_take(a, GX_MEM_WEIGHTS, 100);
+    GxArenaMark mark = gx_arena_mark(a);
+    gx_arena_take(a, GX_MEM_WORKSPACE, 1000);
+    gx_arena_release(a, mark);
+    take[1] = (char *)gx_arena_take(a, GX_MEM_GRADS, 1);
+    take[2] = (char *)gx_arena_take(a, GX_MEM_WORKSPACE, 64);
+}
+
+TEST(dry_arena_counts_what_the_real_one_needs)
+{
+    GxError err = GX_ZERO;
+    GxArena dry, real;
+    char *take[3];
+    gx_arena_open_dry(&dry);
+    lay_out(&dry, take);
+    CHECK(dry.peak == 128 + 1024, "peak %ld", (long)dry.peak);
+    CHECK(dry.kind_peak[GX_MEM_WORKSPACE] == 1024 && dry.kind_used[GX_MEM_WORKSPACE] == 64, "workspace %ld, %ld", (long)dry.kind_peak[GX_MEM_WORKSPACE],
+          (long)dry.kind_used[GX_MEM_WORKSPACE]);
+    CHECK(gx_arena_open(&real, dry.peak, &err) == GX_OK, "%s", err.message);
+    lay_out(&real, take);
+    CHECK(real.peak == dry.peak && !real.exhausted, "peak %ld of %ld", (long)real.peak, (long)dry.peak);
+    for (int i = 0; i < 3; i++) CHECK((size_t)take[i] % GX_ALIGN == 0, "buffer %d at %p", i, (void *)take[i]);
+    memset(take[0], 1, 100);
+    CHECK(take[1] == take[0] + 128, "scratch was not given back");
+    CHECK(gx_arena_take(&real, GX_MEM_GRADS, 1000) == NULL && real.exhausted, "a take beyond the capacity was given");
+    gx_arena_close(&real);
+}
+
+static GxTensor tensor(const char *name, int unit, int64_t rows, int64_t cols)
+{
+    GxTensor t = GX_ZERO;
+    snprintf(t.name, sizeof t.name, "%s", name);
+    t.unit = unit;
+    t.ndim = 2;
+    t.global_shape[0] = t.end[0] = rows;
+    t.global_shape[1] = t.end[1] = cols;
+    t.init_std = 1;
+    return t;
+}
+
+TEST(table_packs_aligns_and_aliases)
+{
+    GxError err = GX_ZERO;
+    GxTable table = GX_ZERO;
+    GxTensor q = tensor("q", 0, 3, 5), k = tensor("k", 0, 1, 5), o = tensor("o", 0, 5, 3), other = tensor("other", 1, 2, 2), head = tensor("head", 1, 3, 5);
+    k.packed = 1;
+    GxTensorId iq = gx_table_add(&table, &q, &err), ik = gx_table_add(&table, &k, &err), io = gx_table_add(&table, &o, &err);
+    head.has_alias = 1;
+    head.alias = iq;
+    gx_table_add(&table, &other, &err);
+    GxTensorId ih = gx_table_add(&table, &head, &err);
+    CHECK(err.code == GX_OK, "%s", err.message);
+    CHECK(table.row[ik.index].offset == 15, "packed at %ld", (long)table.row[ik.index].offset);
+    CHECK(table.row[io.index].offset == 32, "aligned at %ld", (long)table.row[io.index].offset);
+    CHECK(table.row[ih.index].offset == 0 && table.row[ih.index].unit == 0, "alias has storage of its own");
+    CHECK(gx_table_offset(&table, 1) == 48 && gx_table_offset(&table, 2) == 64, "units end at %ld, %ld", (long)gx_table_offset(&table, 1),
+          (long)gx_table_offset(&table, 2));
+    CHECK(gx_table_find(&table, "o").index == io.index && gx_table_find(&table, "nope").index < 0, "find");
+    CHECK(gx_table_add(&table, &q, &err).index < 0 && strstr(err.message, "twice"), "%s", err.message);
+    gx_table_close(&table);
+}
+
+TEST(initial_values_do_not_depend_on_the_split)
+{
+    GxTensor whole = tensor("w", 0, 6, 10), part = whole;
+    part.begin[0] = 2, part.end[0] = 5, part.begin[1] = 3, part.end[1] = 7;
+    float all[60], mine[12];
+    gx_tensor_init(&whole, 4, 99, all);
+    gx_tensor_init(&part, 4, 99, mine);
+    for (int r = 0; r < 3; r++)
+        for (int c = 0; c < 4; c++) CHECK(mine[r * 4 + c] == all[(r + 2) * 10 + c + 3], "row %d, column %d", r, c);
+}
+
+TEST(recorder_sums_and_lists)
+{
+    GxRecorder rec = GX_ZERO;
+    for (int i = 0; i < 3000; i++) {
+        GxEvent op = {GX_EVENT_OP, "op", "att", i, 0, 10, 100}, comm = {GX_EVENT_COLLECTIVE, "all_reduce", NULL, i, 1, 7, 0};
+        gx_recorder_add(&rec, &op);
+        gx_recorder_add(&rec, &comm);
+    }
+    CHECK(rec.n == 6000 && rec.flops == 300000 && rec.bytes == 30000 && rec.comm_bytes == 21000, "%ld %ld", (long)rec.n, (long)rec.flops);
+    CHECK(rec.event[5998].unit == 2999, "unit %d", rec.event[5998].unit);
+    gx_recorder_close(&rec);
+}
+
+int main(int argc, char **argv) { return test_main(argc, argv); }
