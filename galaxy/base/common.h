@@ -34,6 +34,14 @@
 #define GX_PRINTF(fmt, first)
 #endif
 
+// OpenMP where it is compiled in, nothing (and no warning) where it is not: GX_OMP(parallel for num_threads(n)), GX_OMP(simd reduction(+ : s)).
+#define GX__PRAGMA(text) _Pragma(#text)
+#ifdef _OPENMP
+#define GX_OMP(...) GX__PRAGMA(omp __VA_ARGS__)
+#else
+#define GX_OMP(...)
+#endif
+
 GX_BEGIN
 
 static inline int64_t gx_min(int64_t a, int64_t b) { return a < b ? a : b; }

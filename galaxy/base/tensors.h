@@ -177,7 +177,7 @@ void gx_tensor_init(const GxTensor *t, int number, uint64_t seed, float *values)
 {
     int64_t n = gx_tensor_count(t);
     uint32_t site = gx_random_site(GX_SITE_INIT, number);
-#pragma omp parallel for
+    GX_OMP(parallel for)
     for (int64_t i = 0; i < n; i++)
         values[i] = t->init == GX_INIT_ONES    ? 1.0f
                     : t->init == GX_INIT_ZEROS ? 0.0f

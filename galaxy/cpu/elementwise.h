@@ -1,0 +1,61 @@
+// cpu/elementwise.h: ops/elementwise.h on the CPU.
+#ifndef GX_CPU_ELEMENTWISE_H
+#define GX_CPU_ELEMENTWISE_H
+#include "../ops/elementwise.h"
+GX_BEGIN
+
+void gx_cpu_zero(GxContext *g, void *x, int64_t bytes);
+void gx_cpu_copy(GxContext *g, void *y, const void *x, int64_t bytes);
+void gx_cpu_add(GxContext *g, void *y, const void *a, const void *b, int64_t n, GxDtype dtype);
+void gx_cpu_sum(GxContext *g, double *total, const float *x, int64_t n, int accumulate, double *scratch);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_CPU_ELEMENTWISE_IMPLEMENTED)
+#define GX_CPU_ELEMENTWISE_IMPLEMENTED
+#include <string.h>
+
+enum { GX__CHUNK = 1 << 18 }; // bytes that one thread takes at a time
+
+void gx_cpu_zero(GxContext *g, void *x, int64_t bytes)
+{
+    (void)g;
+    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)) if (bytes > GX__CHUNK))
+    for (int64_t i = 0; i < bytes; i += GX__CHUNK) memset((char *)x + i, 0, (size_t)gx_min(GX__CHUNK, bytes - i));
+}
+
+void gx_cpu_copy(GxContext *g, void *y, const void *x, int64_t bytes)
+{
+    (void)g;
+    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)) if (bytes > GX__CHUNK))
+    for (int64_t i = 0; i < bytes; i += GX__CHUNK) memcpy((char *)y + i, (const char *)x + i, (size_t)gx_min(GX__CHUNK, bytes - i));
+}
+
+void gx_cpu_add(GxContext *g, void *y, const void *a, const void *b, int64_t n, GxDtype dtype)
+{
+    (void)g, (void)dtype;
+    float *out = (float *)y;
+    const float *l = (const float *)a, *r = (const float *)b;
+    GX_OMP(parallel for simd schedule(static) num_threads(gx_threads(g)))
+    for (int64_t i = 0; i < n; i++) out[i] = l[i] + r[i];
+}
+
+void gx_cpu_sum(GxContext *g, double *total, const float *x, int64_t n, int accumulate, double *scratch)
+{
+    (void)g;
+    int64_t blocks = gx_ceil_div(n, GX_SUM_BLOCK);
+    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
+    for (int64_t b = 0; b < blocks; b++) {
+        const float *p = x + b * GX_SUM_BLOCK;
+        int64_t m = gx_min(GX_SUM_BLOCK, n - b * GX_SUM_BLOCK);
+        double s = 0;
+        GX_OMP(simd reduction(+ : s))
+        for (int64_t i = 0; i < m; i++) s += (double)p[i];
+        scratch[b] = s;
+    }
+    double s = accumulate ? *total : 0;
+    for (int64_t b = 0; b < blocks; b++) s += scratch[b];
+    *total = s;
+}
+#endif

@@ -1,0 +1,51 @@
+// cpu/embedding.h: ops/embedding.h on the CPU.
+#ifndef GX_CPU_EMBEDDING_H
+#define GX_CPU_EMBEDDING_H
+#include "../ops/embedding.h"
+GX_BEGIN
+
+void gx_cpu_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *ids, int64_t R, int64_t C, int64_t v_begin, int64_t v_end,
+                              GxDtype dtype);
+void gx_cpu_embedding_backward(GxContext *g, float *dw, const void *dy, const int32_t *ids, int64_t R, int64_t C, int64_t v_begin, int64_t v_end,
+                               int accumulate, GxDtype dtype);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_CPU_EMBEDDING_IMPLEMENTED)
+#define GX_CPU_EMBEDDING_IMPLEMENTED
+#include <string.h>
+#include "elementwise.h"
+
+void gx_cpu_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *ids, int64_t R, int64_t C, int64_t v_begin, int64_t v_end,
+                              GxDtype dtype)
+{
+    (void)g, (void)dtype;
+    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
+    for (int64_t r = 0; r < R; r++) {
+        float *out = (float *)y + r * C;
+        if (ids[r] >= v_begin && ids[r] < v_end) memcpy(out, (const float *)w + (ids[r] - v_begin) * C, (size_t)C * 4);
+        else memset(out, 0, (size_t)C * 4);
+    }
+}
+
+// Threads share out the columns, not the rows: each adds its columns of all rows in order, so that no two write the same element.
+void gx_cpu_embedding_backward(GxContext *g, float *dw, const void *dy, const int32_t *ids, int64_t R, int64_t C, int64_t v_begin, int64_t v_end,
+                               int accumulate, GxDtype dtype)
+{
+    (void)dtype;
+    const int64_t width = 64;
+    if (!accumulate) gx_cpu_zero(g, dw, (v_end - v_begin) * C * 4);
+    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
+    for (int64_t c0 = 0; c0 < C; c0 += width) {
+        int64_t n = gx_min(width, C - c0);
+        for (int64_t r = 0; r < R; r++) {
+            if (ids[r] < v_begin || ids[r] >= v_end) continue;
+            float *sum = dw + (ids[r] - v_begin) * C + c0;
+            const float *add = (const float *)dy + r * C + c0;
+            GX_OMP(simd)
+            for (int64_t c = 0; c < n; c++) sum[c] += add[c];
+        }
+    }
+}
+#endif

@@ -1,0 +1,67 @@
+// cpu/linear.h: ops/linear.h on the CPU: three matrix products and a column sum.
+#ifndef GX_CPU_LINEAR_H
+#define GX_CPU_LINEAR_H
+#include "../ops/linear.h"
+GX_BEGIN
+
+void gx_cpu_linear_forward(GxContext *g, void *y, const void *x, const void *w, const void *bias, int64_t R, int64_t In, int64_t Out, GxDtype dtype);
+void gx_cpu_linear_backward_input(GxContext *g, void *dx, const void *dy, const void *w, int64_t R, int64_t In, int64_t Out, GxDtype dtype);
+void gx_cpu_linear_backward_weight(GxContext *g, float *dw, float *dbias, const void *dy, const void *x, int64_t R, int64_t In, int64_t Out,
+                                   int accumulate, GxDtype dtype, float *scratch);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_CPU_LINEAR_IMPLEMENTED)
+#define GX_CPU_LINEAR_IMPLEMENTED
+#include <string.h>
+#include "gemm.h"
+
+void gx_cpu_linear_forward(GxContext *g, void *y, const void *x, const void *w, const void *bias, int64_t R, int64_t In, int64_t Out, GxDtype dtype)
+{
+    (void)dtype;
+    if (bias) { // every row begins as the bias, the product is added
+        GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
+        for (int64_t r = 0; r < R; r++) memcpy((float *)y + r * Out, bias, (size_t)Out * 4);
+    }
+    GxGemm p = {0, 1, R, Out, In, 1, bias ? 1.0f : 0.0f, (const float *)x, (const float *)w, In, In, (float *)y, Out};
+    gx_cpu_gemm(&p, gx_threads(g), &g->error);
+}
+
+void gx_cpu_linear_backward_input(GxContext *g, void *dx, const void *dy, const void *w, int64_t R, int64_t In, int64_t Out, GxDtype dtype)
+{
+    (void)dtype;
+    GxGemm p = {0, 0, R, In, Out, 1, 0, (const float *)dy, (const float *)w, Out, In, (float *)dx, In};
+    gx_cpu_gemm(&p, gx_threads(g), &g->error);
+}
+
+static void gx__column_sum(GxContext *g, float *sum, const float *x, int64_t R, int64_t C, int accumulate, float *scratch)
+{
+    (void)g;
+    int64_t blocks = gx_ceil_div(R, GX_LINEAR_BLOCK);
+    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
+    for (int64_t b = 0; b < blocks; b++) {
+        float *part = scratch + b * C;
+        memset(part, 0, (size_t)C * 4);
+        for (int64_t r = b * GX_LINEAR_BLOCK; r < gx_min(R, (b + 1) * GX_LINEAR_BLOCK); r++) {
+            GX_OMP(simd)
+            for (int64_t c = 0; c < C; c++) part[c] += x[r * C + c];
+        }
+    }
+    if (!accumulate) memset(sum, 0, (size_t)C * 4);
+    for (int64_t b = 0; b < blocks; b++) {
+        GX_OMP(simd)
+        for (int64_t c = 0; c < C; c++) sum[c] += scratch[b * C + c];
+    }
+}
+
+void gx_cpu_linear_backward_weight(GxContext *g, float *dw, float *dbias, const void *dy, const void *x, int64_t R, int64_t In, int64_t Out,
+                                   int accumulate, GxDtype dtype, float *scratch)
+{
+    (void)dtype;
+    if (dbias) gx__column_sum(g, dbias, (const float *)dy, R, Out, accumulate, scratch);
+    if (!dw) return;
+    GxGemm p = {1, 0, Out, In, R, 1, accumulate ? 1.0f : 0.0f, (const float *)dy, (const float *)x, Out, In, dw, In};
+    gx_cpu_gemm(&p, gx_threads(g), &g->error);
+}
+#endif

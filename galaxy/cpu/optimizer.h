@@ -1,0 +1,75 @@
+// cpu/optimizer.h: ops/optimizer.h on the CPU.
+#ifndef GX_CPU_OPTIMIZER_H
+#define GX_CPU_OPTIMIZER_H
+#include "../ops/optimizer.h"
+GX_BEGIN
+
+void gx_cpu_sum_squares(GxContext *g, double *total, const float *x, int64_t n, int accumulate, double *scratch);
+void gx_cpu_clip(GxContext *g, double max_norm);
+void gx_cpu_adamw(GxContext *g, float *w, float *m, float *v, const float *grad, int64_t n, const GxAdamW *o);
+void gx_cpu_sgd(GxContext *g, float *w, float *momentum, const float *grad, int64_t n, const GxSgd *o);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_CPU_OPTIMIZER_IMPLEMENTED)
+#define GX_CPU_OPTIMIZER_IMPLEMENTED
+#include <math.h>
+
+void gx_cpu_sum_squares(GxContext *g, double *total, const float *x, int64_t n, int accumulate, double *scratch)
+{
+    (void)g;
+    int64_t blocks = gx_ceil_div(n, GX_SUM_BLOCK);
+    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
+    for (int64_t b = 0; b < blocks; b++) {
+        const float *p = x + b * GX_SUM_BLOCK;
+        int64_t m = gx_min(GX_SUM_BLOCK, n - b * GX_SUM_BLOCK);
+        double s = 0;
+        GX_OMP(simd reduction(+ : s))
+        for (int64_t i = 0; i < m; i++) s += (double)p[i] * (double)p[i];
+        scratch[b] = s;
+    }
+    double s = accumulate ? *total : 0;
+    for (int64_t b = 0; b < blocks; b++) s += scratch[b];
+    *total = s;
+}
+
+void gx_cpu_clip(GxContext *g, double max_norm)
+{
+    GxStep *s = g->step;
+    double norm = sqrt(s->sum_squares), factor = max_norm / (norm + 1e-6);
+    s->skip = !isfinite(norm);
+    s->clip = max_norm > 0 && factor < 1 ? (float)factor : 1.0f;
+    if (!s->skip) s->applied++;
+}
+
+void gx_cpu_adamw(GxContext *g, float *w, float *m, float *v, const float *grad, int64_t n, const GxAdamW *o)
+{
+    const GxStep *s = g->step;
+    if (s->skip) return;
+    const float b1 = o->beta1, b2 = o->beta2, eps = o->eps, clip = s->clip;
+    const float c1 = (float)(1.0 / (1.0 - pow((double)b1, (double)s->applied))), c2 = (float)(1.0 / (1.0 - pow((double)b2, (double)s->applied)));
+    const float rate = s->lr * c1, keep = 1.0f - s->lr * o->weight_decay;
+    GX_OMP(parallel for simd schedule(static) num_threads(gx_threads(g)))
+    for (int64_t i = 0; i < n; i++) {
+        float x = grad[i] * clip;
+        float mi = b1 * m[i] + (1.0f - b1) * x, vi = b2 * v[i] + (1.0f - b2) * x * x;
+        m[i] = mi;
+        v[i] = vi;
+        w[i] = w[i] * keep - rate * mi / (sqrtf(vi * c2) + eps);
+    }
+}
+
+void gx_cpu_sgd(GxContext *g, float *w, float *momentum, const float *grad, int64_t n, const GxSgd *o)
+{
+    const GxStep *s = g->step;
+    if (s->skip) return;
+    const float lr = s->lr, clip = s->clip, decay = o->weight_decay, mu = o->momentum;
+    GX_OMP(parallel for simd schedule(static) num_threads(gx_threads(g)))
+    for (int64_t i = 0; i < n; i++) {
+        float x = grad[i] * clip + decay * w[i];
+        if (momentum) x = momentum[i] = mu * momentum[i] + x;
+        w[i] -= lr * x;
+    }
+}
+#endif

@@ -1,0 +1,91 @@
+// attention.h: softmax(q k^T / sqrt(h)) v without a T x T matrix (Dao et al. 2022, arXiv:2205.14135: tiles, running maximum and sum).
+//
+// One contract for training, slices of a sequence, rings and caches: the number of query rows and of key rows may differ; both are given as
+// runs, and `causal` compares global positions: a query sees the keys at its own position and before. Several query heads may share a key and
+// value head (GQA): query head i uses head i / (H/K). The log-sum-exp of each query row comes out with the result: partial results over
+// different keys can be merged by it, and the backward recomputes the probabilities from it.
+#ifndef GX_ATTENTION_H
+#define GX_ATTENTION_H
+#include "rope.h"
+GX_BEGIN
+
+struct GxAttention {
+    int64_t B, H, K, head_dim;        // columns of the batch, query heads, key and value heads, size of a head
+    GxRuns q_runs, k_runs;            // their rows: Tq and Tk
+    int64_t q_stride, kv_stride;      // elements from one row of q (of k and v) to the next; dq, dk, dv lie likewise
+    int64_t o_stride;                 // of o and d_o
+    int causal;
+    float scale;                      // 0: 1/sqrt(head_dim)
+    GxDtype dtype;
+};
+
+// o [Tq*B, H*h], lse [Tq*B, H] fp32 (natural logarithm of the sum of exp of the scaled scores); q [Tq*B, H*h], k and v [Tk*B, K*h]; row t*B + b.
+// A query that sees no key gives o = 0 and lse = -inf. FLOPs: 4*h per query head and visible (query, key) pair.
+void gx_attention_forward(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v, const GxAttention *a);
+
+// From d_o (the gradient of o): dq, dk, dv, all written whole. FLOPs: 10*h per query head and visible pair, the recomputed scores included.
+void gx_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o, const float *lse, const void *q, const void *k,
+                           const void *v, const GxAttention *a);
+
+int64_t gx_attention_pairs(const GxAttention *a); // visible (query, key) pairs of one column and one head
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_ATTENTION_IMPLEMENTED)
+#define GX_ATTENTION_IMPLEMENTED
+
+int64_t gx_attention_pairs(const GxAttention *a)
+{
+    if (!a->causal) return gx_runs_rows(&a->q_runs) * gx_runs_rows(&a->k_runs);
+    int64_t pairs = 0;
+    for (int i = 0; i < a->q_runs.n; i++)
+        for (int j = 0; j < a->k_runs.n; j++) {
+            const GxRun *q = &a->q_runs.run[i], *k = &a->k_runs.run[j];
+            for (int64_t r = 0; r < q->length; r++) pairs += gx_max(0, gx_min(k->length, q->position + r - k->position + 1));
+        }
+    return pairs;
+}
+
+static int gx__attention_check(GxContext *g, const char *name, const GxAttention *a)
+{
+    if (!gx_op_check(g, name, a->dtype, a->B, a->head_dim)) return 0;
+    if (a->K < 1 || a->H < a->K || a->H % a->K) {
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s: %ld query heads cannot share %ld key and value heads evenly", name, (long)a->H, (long)a->K);
+        return 0;
+    }
+    if (a->q_stride < a->H * a->head_dim || a->o_stride < a->H * a->head_dim || a->kv_stride < a->K * a->head_dim) {
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s: strides %ld, %ld, %ld are shorter than their heads", name, (long)a->q_stride, (long)a->kv_stride,
+                (long)a->o_stride);
+        return 0;
+    }
+    return gx_runs_check(g, name, &a->q_runs) && gx_runs_check(g, name, &a->k_runs);
+}
+
+static int64_t gx__attention_bytes(const GxAttention *a)
+{
+    int64_t q = gx_runs_rows(&a->q_runs) * a->H, k = gx_runs_rows(&a->k_runs) * a->K;
+    return a->B * (2 * q + 2 * k) * a->head_dim * gx_dtype_size(a->dtype) + 4 * a->B * q;
+}
+
+void gx_attention_forward(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v, const GxAttention *a)
+{
+    if (!gx__attention_check(g, "attention_forward", a)) return;
+    GxArenaMark mark = gx_arena_mark(g->arena);
+    void *scratch = gx_scratch(g, GX_MEM_WORKSPACE, g->device->attention_scratch(g, a, 0));
+    if (gx_op_begin(g, "attention_forward", gx__attention_bytes(a), 4 * a->head_dim * a->H * a->B * gx_attention_pairs(a)))
+        g->device->attention_forward(g, o, lse, q, k, v, a, scratch);
+    gx_arena_release(g->arena, mark);
+}
+
+void gx_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o, const float *lse, const void *q, const void *k,
+                           const void *v, const GxAttention *a)
+{
+    if (!gx__attention_check(g, "attention_backward", a)) return;
+    GxArenaMark mark = gx_arena_mark(g->arena);
+    void *scratch = gx_scratch(g, GX_MEM_WORKSPACE, g->device->attention_scratch(g, a, 1));
+    if (gx_op_begin(g, "attention_backward", 2 * gx__attention_bytes(a), 10 * a->head_dim * a->H * a->B * gx_attention_pairs(a)))
+        g->device->attention_backward(g, dq, dk, dv, d_o, o, lse, q, k, v, a, scratch);
+    gx_arena_release(g->arena, mark);
+}
+#endif

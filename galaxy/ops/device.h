@@ -1,0 +1,110 @@
+// device.h: where operations are computed: a table with one function per operation, and how an operation is called through it.
+//
+// An operation (ops/) is a contract: it checks its arguments, tells the recorder, takes scratch from the arena and calls the context's device.
+// A device (cpu/, cuda/) computes. gx_device_none() is a device that does everything but compute: a run on it yields the memory plan and the
+// FLOPs of the real program, for models of any size, in no time.
+//
+// To add an operation: its contract in ops/<name>.h, a line here, its code in cpu/<name>.h (docs/architecture.md has the recipe).
+#ifndef GX_DEVICE_H
+#define GX_DEVICE_H
+#include "../base/context.h"
+#include "../base/dtype.h"
+GX_BEGIN
+
+typedef struct GxAttention GxAttention; // ops/attention.h
+typedef struct GxRuns GxRuns;           // ops/rope.h
+typedef struct GxAdamW GxAdamW;         // ops/optimizer.h
+typedef struct GxSgd GxSgd;
+
+struct GxDevice {
+    const char *name;
+    int computes;    // 0: nothing is touched (the device `none`)
+    unsigned dtypes; // bit GX_F32 set: activations and weights can be fp32, and so on
+    // elementwise
+    void (*zero)(GxContext *, void *x, int64_t bytes);
+    void (*copy)(GxContext *, void *y, const void *x, int64_t bytes);
+    void (*add)(GxContext *, void *y, const void *a, const void *b, int64_t n, GxDtype);
+    void (*sum)(GxContext *, double *total, const float *x, int64_t n, int accumulate, double *scratch);
+    // embedding
+    void (*embedding_forward)(GxContext *, void *y, const void *w, const int32_t *ids, int64_t R, int64_t C, int64_t v_begin, int64_t v_end, GxDtype);
+    void (*embedding_backward)(GxContext *, float *dw, const void *dy, const int32_t *ids, int64_t R, int64_t C, int64_t v_begin, int64_t v_end,
+                               int accumulate, GxDtype);
+    // norm
+    void (*rms_norm_forward)(GxContext *, void *y, float *rstd, const void *x, const void *w, int64_t R, int64_t C, float eps, GxDtype);
+    void (*add_rms_norm_forward)(GxContext *, void *sum, void *y, float *rstd, const void *x, const void *a, const void *w, int64_t R, int64_t C,
+                                 float eps, GxDtype);
+    void (*rms_norm_backward)(GxContext *, void *dx, float *dw, const void *dy, const void *dresidual, const void *x, const float *rstd,
+                              const void *w, int64_t R, int64_t C, int accumulate, GxDtype, float *scratch);
+    // linear
+    void (*linear_forward)(GxContext *, void *y, const void *x, const void *w, const void *bias, int64_t R, int64_t In, int64_t Out, GxDtype);
+    void (*linear_backward_input)(GxContext *, void *dx, const void *dy, const void *w, int64_t R, int64_t In, int64_t Out, GxDtype);
+    void (*linear_backward_weight)(GxContext *, float *dw, float *dbias, const void *dy, const void *x, int64_t R, int64_t In, int64_t Out,
+                                   int accumulate, GxDtype, float *scratch);
+    // rope: direction +1 forward, -1 backward
+    void (*rope)(GxContext *, void *x, const float *cosine, const float *sine, const GxRuns *, int64_t B, int64_t heads, int64_t head_dim,
+                 int64_t stride, int direction, GxDtype);
+    // attention
+    int64_t (*attention_scratch)(const GxContext *, const GxAttention *, int backward); // bytes
+    void (*attention_forward)(GxContext *, void *o, float *lse, const void *q, const void *k, const void *v, const GxAttention *, void *scratch);
+    void (*attention_backward)(GxContext *, void *dq, void *dk, void *dv, const void *d_o, const void *o, const float *lse, const void *q,
+                               const void *k, const void *v, const GxAttention *, void *scratch);
+    // activation
+    void (*swiglu_forward)(GxContext *, void *y, const void *gate_up, int64_t R, int64_t F, GxDtype);
+    void (*swiglu_backward)(GxContext *, void *dgate_up, void *y, const void *dy, const void *gate_up, int64_t R, int64_t F, GxDtype);
+    // loss
+    void (*cross_entropy)(GxContext *, float *losses, void *dlogits, const void *logits, const int32_t *labels, int64_t R, int64_t V, float scale,
+                          GxDtype);
+    // optimizer
+    void (*sum_squares)(GxContext *, double *total, const float *x, int64_t n, int accumulate, double *scratch);
+    void (*clip)(GxContext *, double max_norm);
+    void (*adamw)(GxContext *, float *w, float *m, float *v, const float *grad, int64_t n, const GxAdamW *);
+    void (*sgd)(GxContext *, float *w, float *momentum, const float *grad, int64_t n, const GxSgd *);
+};
+
+enum { GX_SUM_BLOCK = 4096 }; // sums over all elements go by blocks of this many, in order: the same bits for any number of threads
+
+GxDevice gx_device_none(const GxDevice *like); // takes scratch and types like `like`
+
+// What every operation begins with: notes it, and says whether the device is to be called. bytes: read + written.
+int gx_op_begin(GxContext *g, const char *name, int64_t bytes, int64_t flops);
+// Refuses (by the context's error) a type that the device cannot compute in, or sizes that are not positive. 1: go on.
+int gx_op_check(GxContext *g, const char *name, GxDtype dtype, int64_t rows, int64_t cols);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_DEVICE_IMPLEMENTED)
+#define GX_DEVICE_IMPLEMENTED
+
+GxDevice gx_device_none(const GxDevice *like)
+{
+    GxDevice d = *like;
+    d.name = "none";
+    d.computes = 0;
+    return d;
+}
+
+int gx_op_begin(GxContext *g, const char *name, int64_t bytes, int64_t flops)
+{
+    if (gx_failed(g)) return 0;
+    if (g->recorder) {
+        GxEvent e = {GX_EVENT_OP, name, g->site, g->unit, 0, bytes, flops};
+        gx_recorder_add(g->recorder, &e);
+    }
+    return g->device->computes;
+}
+
+int gx_op_check(GxContext *g, const char *name, GxDtype dtype, int64_t rows, int64_t cols)
+{
+    if (gx_failed(g)) return 0;
+    if (rows < 1 || cols < 1) {
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s: %ld rows of %ld columns; both must be at least 1", name, (long)rows, (long)cols);
+        return 0;
+    }
+    if (!(g->device->dtypes >> dtype & 1)) {
+        GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "%s: the device %s does not compute in %s", name, g->device->name, gx_dtype_name(dtype));
+        return 0;
+    }
+    return 1;
+}
+#endif

@@ -1,0 +1,46 @@
+// elementwise.h: zero, copy, add, and the sum over all elements.
+#ifndef GX_ELEMENTWISE_H
+#define GX_ELEMENTWISE_H
+#include "device.h"
+GX_BEGIN
+
+void gx_zero(GxContext *g, void *x, int64_t bytes);
+void gx_copy(GxContext *g, void *y, const void *x, int64_t bytes); // y and x do not overlap, or are the same
+
+// y = a + b; y may be a or b. bytes: 3*n*size
+void gx_add(GxContext *g, void *y, const void *a, const void *b, int64_t n, GxDtype dtype);
+
+// total = (accumulate ? total : 0) + sum of x, in fp64 by blocks of GX_SUM_BLOCK in order
+void gx_sum(GxContext *g, double *total, const float *x, int64_t n, int accumulate);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_ELEMENTWISE_IMPLEMENTED)
+#define GX_ELEMENTWISE_IMPLEMENTED
+
+void gx_zero(GxContext *g, void *x, int64_t bytes)
+{
+    if (gx_op_begin(g, "zero", bytes, 0)) g->device->zero(g, x, bytes);
+}
+
+void gx_copy(GxContext *g, void *y, const void *x, int64_t bytes)
+{
+    if (y != x && gx_op_begin(g, "copy", 2 * bytes, 0)) g->device->copy(g, y, x, bytes);
+}
+
+void gx_add(GxContext *g, void *y, const void *a, const void *b, int64_t n, GxDtype dtype)
+{
+    if (!gx_op_check(g, "add", dtype, n, 1)) return;
+    if (gx_op_begin(g, "add", 3 * n * gx_dtype_size(dtype), n)) g->device->add(g, y, a, b, n, dtype);
+}
+
+void gx_sum(GxContext *g, double *total, const float *x, int64_t n, int accumulate)
+{
+    if (!gx_op_check(g, "sum", GX_F32, n, 1)) return;
+    GxArenaMark mark = gx_arena_mark(g->arena);
+    double *scratch = (double *)gx_scratch(g, GX_MEM_WORKSPACE, gx_ceil_div(n, GX_SUM_BLOCK) * 8);
+    if (gx_op_begin(g, "sum", 4 * n, n)) g->device->sum(g, total, x, n, accumulate, scratch);
+    gx_arena_release(g->arena, mark);
+}
+#endif

@@ -1,0 +1,57 @@
+// optimizer.h: the global norm, clipping, AdamW (Loshchilov & Hutter 2019, arXiv:1711.05101), SGD with momentum.
+//
+// What changes from step to step (learning rate, clip coefficient, skip flag, number of applied steps) is read from g->step, in device memory.
+#ifndef GX_OPTIMIZER_H
+#define GX_OPTIMIZER_H
+#include "device.h"
+GX_BEGIN
+
+struct GxAdamW { float beta1, beta2, eps, weight_decay; };
+struct GxSgd { float momentum, weight_decay; };
+
+// total = (accumulate ? total : 0) + sum of x^2, in fp64 by blocks of GX_SUM_BLOCK in order
+void gx_sum_squares(GxContext *g, double *total, const float *x, int64_t n, int accumulate);
+
+// From step->sum_squares: step->clip = min(1, max_norm/(norm + 1e-6)) (max_norm <= 0: 1), step->skip = norm is not finite;
+// step->applied goes up by one unless the step is skipped.
+void gx_clip(GxContext *g, double max_norm);
+
+// With g = clip*grad and t = step->applied: m = b1*m + (1-b1)*g; v = b2*v + (1-b2)*g^2;
+// w -= lr*( (m/(1-b1^t)) / (sqrt(v/(1-b2^t)) + eps) + weight_decay*w ). Nothing is touched when step->skip. bytes: 28*n
+void gx_adamw(GxContext *g, float *w, float *m, float *v, const float *grad, int64_t n, const GxAdamW *o);
+
+// g = clip*grad + weight_decay*w; momentum = o.momentum*momentum + g; w -= lr*momentum. momentum NULL: w -= lr*g. As PyTorch's, no dampening.
+void gx_sgd(GxContext *g, float *w, float *momentum, const float *grad, int64_t n, const GxSgd *o);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_OPTIMIZER_IMPLEMENTED)
+#define GX_OPTIMIZER_IMPLEMENTED
+
+void gx_sum_squares(GxContext *g, double *total, const float *x, int64_t n, int accumulate)
+{
+    if (!gx_op_check(g, "sum_squares", GX_F32, n, 1)) return;
+    GxArenaMark mark = gx_arena_mark(g->arena);
+    double *scratch = (double *)gx_scratch(g, GX_MEM_WORKSPACE, gx_ceil_div(n, GX_SUM_BLOCK) * 8);
+    if (gx_op_begin(g, "sum_squares", 4 * n, 2 * n)) g->device->sum_squares(g, total, x, n, accumulate, scratch);
+    gx_arena_release(g->arena, mark);
+}
+
+void gx_clip(GxContext *g, double max_norm)
+{
+    if (gx_op_begin(g, "clip", 0, 0)) g->device->clip(g, max_norm);
+}
+
+void gx_adamw(GxContext *g, float *w, float *m, float *v, const float *grad, int64_t n, const GxAdamW *o)
+{
+    if (!gx_op_check(g, "adamw", GX_F32, n, 1)) return;
+    if (gx_op_begin(g, "adamw", 28 * n, 14 * n)) g->device->adamw(g, w, m, v, grad, n, o);
+}
+
+void gx_sgd(GxContext *g, float *w, float *momentum, const float *grad, int64_t n, const GxSgd *o)
+{
+    if (!gx_op_check(g, "sgd", GX_F32, n, 1)) return;
+    if (gx_op_begin(g, "sgd", (momentum ? 20 : 12) * n, 6 * n)) g->device->sgd(g, w, momentum, grad, n, o);
+}
+#endif

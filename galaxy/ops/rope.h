@@ -1,0 +1,101 @@
+// rope.h: rotary position embedding (Su et al. 2021, arXiv:2104.09864) in Hugging Face's order: elements i and i + h/2 of a head are a pair.
+//
+// Which global position a row has is told by runs: a short list of (row, length, position), rows counted in steps of T (row t of a batch of B
+// columns is rows t*B ... t*B + B-1 of the matrix). Whole sequences have one run, a slice of T has one, a balanced context-parallel rank two.
+#ifndef GX_ROPE_H
+#define GX_ROPE_H
+#include "device.h"
+GX_BEGIN
+
+enum { GX_MAX_RUNS = 4 };
+typedef struct { int64_t row, length, position; } GxRun;
+struct GxRuns { int n; GxRun run[GX_MAX_RUNS]; }; // by rising row, without holes, from row 0
+
+GxRuns gx_runs_one(int64_t length, int64_t position);
+int64_t gx_runs_rows(const GxRuns *runs);
+int64_t gx_runs_position(const GxRuns *runs, int64_t row);                // global position of a row
+int gx_runs_check(GxContext *g, const char *what, const GxRuns *runs);    // 1: as they should be
+
+// cosine, sine [positions, head_dim/2] of position * theta^(-2i/head_dim), computed in fp64, on the host
+void gx_rope_table(float *cosine, float *sine, int64_t positions, int64_t head_dim, double theta);
+
+// In place on `heads` heads of head_dim that lie side by side in each row of x, rows `stride` elements apart:
+// (x[i], x[i+h/2]) = (x[i]*cos - x[i+h/2]*sin, x[i+h/2]*cos + x[i]*sin). The backward is the inverse rotation. x has runs' rows * B rows.
+void gx_rope_forward(GxContext *g, void *x, const float *cosine, const float *sine, const GxRuns *runs, int64_t B, int64_t heads, int64_t head_dim,
+                     int64_t stride, GxDtype dtype);
+void gx_rope_backward(GxContext *g, void *dx, const float *cosine, const float *sine, const GxRuns *runs, int64_t B, int64_t heads, int64_t head_dim,
+                      int64_t stride, GxDtype dtype);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_ROPE_IMPLEMENTED)
+#define GX_ROPE_IMPLEMENTED
+#include <math.h>
+
+GxRuns gx_runs_one(int64_t length, int64_t position)
+{
+    GxRuns r = GX_ZERO;
+    r.n = 1;
+    r.run[0].length = length;
+    r.run[0].position = position;
+    return r;
+}
+
+int64_t gx_runs_rows(const GxRuns *runs) { return runs->n ? runs->run[runs->n - 1].row + runs->run[runs->n - 1].length : 0; }
+
+int64_t gx_runs_position(const GxRuns *runs, int64_t row)
+{
+    int i = runs->n - 1;
+    while (i > 0 && row < runs->run[i].row) i--;
+    return runs->run[i].position + row - runs->run[i].row;
+}
+
+int gx_runs_check(GxContext *g, const char *what, const GxRuns *runs)
+{
+    int64_t row = 0;
+    int ok = runs->n >= 1 && runs->n <= GX_MAX_RUNS;
+    for (int i = 0; ok && i < runs->n; i++) {
+        ok = runs->run[i].row == row && runs->run[i].length >= 1 && runs->run[i].position >= 0;
+        row += runs->run[i].length;
+    }
+    if (!ok) GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s: runs must be 1 to %d, from row 0 on without holes, each of a row or more", what, GX_MAX_RUNS);
+    return ok;
+}
+
+void gx_rope_table(float *cosine, float *sine, int64_t positions, int64_t head_dim, double theta)
+{
+    int64_t half = head_dim / 2;
+    for (int64_t p = 0; p < positions; p++)
+        for (int64_t i = 0; i < half; i++) {
+            double angle = (double)p * pow(theta, -2.0 * (double)i / (double)head_dim);
+            cosine[p * half + i] = (float)cos(angle);
+            sine[p * half + i] = (float)sin(angle);
+        }
+}
+
+static void gx__rope(GxContext *g, const char *name, void *x, const float *cosine, const float *sine, const GxRuns *runs, int64_t B, int64_t heads,
+                     int64_t head_dim, int64_t stride, int direction, GxDtype dtype)
+{
+    int64_t R = gx_runs_rows(runs) * B;
+    if (!gx_op_check(g, name, dtype, R, heads) || !gx_runs_check(g, name, runs)) return;
+    if (head_dim < 2 || head_dim % 2) {
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s: head_dim is %ld; rotation needs pairs, so an even number", name, (long)head_dim);
+        return;
+    }
+    if (gx_op_begin(g, name, 2 * R * heads * head_dim * gx_dtype_size(dtype), 3 * R * heads * head_dim))
+        g->device->rope(g, x, cosine, sine, runs, B, heads, head_dim, stride, direction, dtype);
+}
+
+void gx_rope_forward(GxContext *g, void *x, const float *cosine, const float *sine, const GxRuns *runs, int64_t B, int64_t heads, int64_t head_dim,
+                     int64_t stride, GxDtype dtype)
+{
+    gx__rope(g, "rope_forward", x, cosine, sine, runs, B, heads, head_dim, stride, +1, dtype);
+}
+
+void gx_rope_backward(GxContext *g, void *dx, const float *cosine, const float *sine, const GxRuns *runs, int64_t B, int64_t heads, int64_t head_dim,
+                      int64_t stride, GxDtype dtype)
+{
+    gx__rope(g, "rope_backward", dx, cosine, sine, runs, B, heads, head_dim, stride, -1, dtype);
+}
+#endif
