@@ -50,6 +50,7 @@ GxTensorId gx_table_add(GxTable *t, const GxTensor *row, GxError *err); // index
 GxTensorId gx_table_find(const GxTable *t, const char *name);          // index -1: none. For files and tests, not for the hot path
 void gx_table_close(GxTable *t);
 int64_t gx_table_offset(const GxTable *t, int unit); // elements before this unit in the rank's flat buffer; unit == units: the whole
+int64_t gx_table_flat(const GxTable *t, int row);    // where this row's elements begin in that buffer
 int64_t gx_tensor_count(const GxTensor *t);          // elements of this rank's box
 int64_t gx_tensor_global_count(const GxTensor *t);
 int gx_tensor_is_whole(const GxTensor *t);           // the box is the tensor
@@ -144,6 +145,8 @@ int64_t gx_table_offset(const GxTable *t, int unit)
     for (int u = 0; u < unit; u++) n += t->unit_size[u];
     return n;
 }
+
+int64_t gx_table_flat(const GxTable *t, int row) { return gx_table_offset(t, t->row[row].unit) + t->row[row].offset; }
 
 int64_t gx_tensor_count(const GxTensor *t)
 {

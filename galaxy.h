@@ -1,0 +1,87 @@
+// galaxy.h: trains and fine-tunes transformers in plain C on whatever machines there are. The front door of the library, host side.
+//
+// HOW TO USE IT
+//     #define GALAXY_IMPLEMENTATION      in exactly one file of a program: there the functions are compiled
+//     #include "galaxy.h"
+//   A bare `cc program.c -lm -lpthread` builds it. Defined before the include (and linked), these bring in libraries, each behind one header:
+//     GX_WITH_ONEDNN   cpu/gemm.h   matrix products by oneDNN (-ldnnl); without it plain C
+//     GX_WITH_JANSSON  io/json.h    JSON (-ljansson); without it configurations and checkpoints say GX_ERR_UNSUPPORTED
+//     GX_WITH_MPI      dist/mpi.h   ranks as processes (mpicc); without it ranks are threads
+//     -fopenmp                      several CPU threads per rank
+//   Any header can also be included by itself.
+//
+// WHAT A PROGRAM DOES
+//   A rank has one GxContext. Operations take it first, then outputs, then inputs, then sizes; they return nothing: the first error stays in
+//   g->error, and after it operations do nothing. Memory comes from an arena whose size is known before it is allocated.
+//     GxContext g = GX_ZERO;
+//     g.device = gx_device_cpu();
+//     gx_rms_norm_forward(&g, y, rstd, x, w, rows, columns, 1e-5f, GX_F32);
+//     if (gx_failed(&g)) fprintf(stderr, "%s\n", g.error.message);
+//
+// WHAT IT DOES NOT DO
+//   It does not print, exit, or keep state outside the context. One exception each: gx_launch and the trainer (run/) are programs' parts and print;
+//   a failed rank under MPI ends the job by MPI_Abort.
+//
+// THE HOUSE, in the order of dependency (docs/architecture.md tells how they work together)
+//   base   what everything stands on: errors, memory, random numbers, the tensor table, the context
+//   ops    what is computed: contracts        cpu    how, on the CPU
+//   dist   who talks with whom                 model  layers, LLaMA
+//   io     files                               run    the trainer
+#ifndef GALAXY_H
+#define GALAXY_H
+#include "galaxy/base/common.h"
+#include "galaxy/base/status.h"
+#include "galaxy/base/log.h"
+#include "galaxy/base/dtype.h"
+#include "galaxy/base/random.h"
+#include "galaxy/base/arena.h"
+#include "galaxy/base/tensors.h"
+#include "galaxy/base/recorder.h"
+#include "galaxy/base/context.h"
+
+#include "galaxy/ops/device.h"
+#include "galaxy/ops/elementwise.h"
+#include "galaxy/ops/embedding.h"
+#include "galaxy/ops/norm.h"
+#include "galaxy/ops/linear.h"
+#include "galaxy/ops/rope.h"
+#include "galaxy/ops/attention.h"
+#include "galaxy/ops/activation.h"
+#include "galaxy/ops/loss.h"
+#include "galaxy/ops/optimizer.h"
+
+#include "galaxy/cpu/cpu.h"
+
+#include "galaxy/dist/mesh.h"
+#include "galaxy/dist/partition.h"
+#include "galaxy/dist/layout.h"
+#include "galaxy/dist/comm.h"
+#include "galaxy/dist/threads.h"
+#include "galaxy/dist/mpi.h"
+#include "galaxy/dist/grads.h"
+
+#include "galaxy/model/model.h"
+#include "galaxy/model/linear.h"
+#include "galaxy/model/llama.h"
+
+#include "galaxy/io/files.h"
+#include "galaxy/io/json.h"
+#include "galaxy/io/folder.h"
+#include "galaxy/io/config.h"
+#include "galaxy/io/safetensors.h"
+#include "galaxy/io/tokenizer.h"
+#include "galaxy/io/dataset.h"
+
+#include "galaxy/run/schedule.h"
+#include "galaxy/run/window.h"
+#include "galaxy/run/generate.h"
+#include "galaxy/run/metrics.h"
+#include "galaxy/run/plot.h"
+#include "galaxy/run/options.h"
+#include "galaxy/run/family.h"
+#include "galaxy/run/llama_family.h"
+#include "galaxy/run/checkpoint.h"
+#include "galaxy/run/plan.h"
+#include "galaxy/run/launch.h"
+#include "galaxy/run/trainer.h"
+#endif

@@ -1,0 +1,177 @@
+// mesh.h: the ranks of a run, arranged as a box of five axes, outer to inner: pp, dp_replicate, dp_shard, cp, tp.
+//
+// Neighbours in tp are neighbours in rank, since they talk most. A collective names the axes it runs over by a mask; its group is all ranks
+// that differ from this one in those axes only, ordered by rank. The mesh only counts: it holds no communicator and talks to nobody.
+//
+//     int dims[GX_MESH_AXES] = {1, 1, -1, 1, 2};                  // tp 2; dp_shard takes what is left of the world
+//     GX_TRY(gx_mesh_open(&mesh, dims, rank, world, &g->error));
+//     gx_mesh_size(&mesh, GX_AXIS_LOSS);                          // how many ranks see other tokens
+#ifndef GX_MESH_H
+#define GX_MESH_H
+#include "../base/context.h"
+GX_BEGIN
+
+enum {
+    GX_AXIS_PP = 1,
+    GX_AXIS_DP_REPLICATE = 2,
+    GX_AXIS_DP_SHARD = 4,
+    GX_AXIS_CP = 8,
+    GX_AXIS_TP = 16,
+    GX_AXIS_DP = GX_AXIS_DP_REPLICATE | GX_AXIS_DP_SHARD, // ranks with other samples
+    GX_AXIS_LOSS = GX_AXIS_DP | GX_AXIS_CP,               // ranks with other tokens: the loss is summed over them
+    GX_AXIS_ALL = 31,
+    GX_MESH_AXES = 5
+};
+
+struct GxMesh {
+    int dim[GX_MESH_AXES], coord[GX_MESH_AXES]; // [a] belongs to the axis of bit 1 << a; the product of dim is the world
+    int rank, world;
+};
+
+// Each of dims is at least 1, and their product is the world; dims[2] (dp_shard) may be -1: what is left of the world.
+GxStatus gx_mesh_open(GxMesh *m, const int *dims, int rank, int world, GxError *err);
+
+int gx_mesh_size(const GxMesh *m, int axes);  // ranks in a group over these axes
+int gx_mesh_index(const GxMesh *m, int axes); // this rank's place in its group
+// The group's ranks in order; *me (NULL: not wanted) is this rank's place. Returns gx_mesh_size; fills `ranks` only if it is within
+// capacity.
+int gx_mesh_group(const GxMesh *m, int axes, int *ranks, int capacity, int *me);
+int gx_mesh_axes(const GxMesh *m, int axes);       // without the axes of one rank: masks of the same group become the same mask
+const char *gx_axes_name(int axes, char text[64]); // "dp_shard+tp", for messages
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_MESH_IMPLEMENTED)
+#define GX_MESH_IMPLEMENTED
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const gx__axis_names[GX_MESH_AXES] = {"pp", "dp_replicate", "dp_shard", "cp", "tp"};
+enum { GX__DP_SHARD = 2 }; // its place among the axes
+
+static int64_t gx__mesh_product(const int *dims)
+{
+    int64_t product = 1;
+    for (int a = 0; a < GX_MESH_AXES; a++) product = gx_min(product * dims[a], INT64_MAX >> 32);
+    return product;
+}
+
+// The factors of the world that change the wanted dimensions least: all of them are tried, dp_shard is free where it was -1.
+static void gx__mesh_nearest(const int *wanted, int axis, int rest, int *now, int *best, int64_t *least)
+{
+    if (axis < GX_MESH_AXES - 1) {
+        for (int d = 1; d <= rest; d++) {
+            if (rest % d) continue;
+            now[axis] = d;
+            gx__mesh_nearest(wanted, axis + 1, rest / d, now, best, least);
+        }
+        return;
+    }
+    now[axis] = rest;
+    int64_t change = 0;
+    for (int a = 0; a < GX_MESH_AXES; a++)
+        if (wanted[a] != -1) change += llabs((long long)now[a] - wanted[a]);
+    if (change >= *least) return;
+    *least = change;
+    memcpy(best, now, GX_MESH_AXES * sizeof *best);
+}
+
+static const char *gx__mesh_equation(const int *dims, char text[160])
+{
+    snprintf(text, 160, "pp %d x dp_replicate %d x dp_shard %d x cp %d x tp %d", dims[0], dims[1], dims[2], dims[3], dims[4]);
+    return text;
+}
+
+static GxStatus gx__mesh_refuse(const int *dims, int world, GxError *err)
+{
+    int now[GX_MESH_AXES], best[GX_MESH_AXES] = {1, 1, 1, 1, 1}, counted[GX_MESH_AXES];
+    int64_t least = INT64_MAX;
+    gx__mesh_nearest(dims, 0, world, now, best, &least);
+    memcpy(counted, dims, sizeof counted);
+    char found[160], valid[160];
+    if (dims[GX__DP_SHARD] != -1)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "the mesh %s = %ld ranks, but the world has %d; the nearest mesh that fits: %s",
+                       gx__mesh_equation(dims, found), (long)gx__mesh_product(dims), world, gx__mesh_equation(best, valid));
+    counted[GX__DP_SHARD] = 1;
+    return GX_FAIL(err, GX_ERR_ARGUMENT,
+                   "the mesh %s: %ld ranks besides dp_shard do not divide the world of %d; the nearest mesh that fits: %s",
+                   gx__mesh_equation(dims, found), (long)gx__mesh_product(counted), world, gx__mesh_equation(best, valid));
+}
+
+GxStatus gx_mesh_open(GxMesh *m, const int *dims, int rank, int world, GxError *err)
+{
+    memset(m, 0, sizeof *m);
+    if (world < 1 || rank < 0 || rank >= world)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "rank %d of a world of %d: ranks count from 0 to world - 1", rank, world);
+    for (int a = 0; a < GX_MESH_AXES; a++)
+        if (dims[a] < 1 && !(a == GX__DP_SHARD && dims[a] == -1))
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is %d; it must be at least 1%s", gx__axis_names[a], dims[a],
+                           a == GX__DP_SHARD ? ", or -1: what is left of the world" : "");
+    memcpy(m->dim, dims, sizeof m->dim);
+    if (dims[GX__DP_SHARD] == -1) {
+        m->dim[GX__DP_SHARD] = 1;
+        m->dim[GX__DP_SHARD] = (int)gx_max(world / gx__mesh_product(m->dim), 1);
+    }
+    if (gx__mesh_product(m->dim) != world) {
+        memset(m, 0, sizeof *m);
+        return gx__mesh_refuse(dims, world, err);
+    }
+    m->rank = rank;
+    m->world = world;
+    for (int a = GX_MESH_AXES - 1; a >= 0; a--) {
+        m->coord[a] = rank % m->dim[a];
+        rank /= m->dim[a];
+    }
+    return GX_OK;
+}
+
+int gx_mesh_size(const GxMesh *m, int axes)
+{
+    int n = 1;
+    for (int a = 0; a < GX_MESH_AXES; a++)
+        if (axes & 1 << a) n *= m->dim[a];
+    return n;
+}
+
+int gx_mesh_index(const GxMesh *m, int axes)
+{
+    int index = 0;
+    for (int a = 0; a < GX_MESH_AXES; a++)
+        if (axes & 1 << a) index = index * m->dim[a] + m->coord[a];
+    return index;
+}
+
+int gx_mesh_group(const GxMesh *m, int axes, int *ranks, int capacity, int *me)
+{
+    int n = gx_mesh_size(m, axes);
+    if (me) *me = gx_mesh_index(m, axes);
+    for (int i = 0; i < n && n <= capacity; i++) {
+        int rank = 0, stride = 1, rest = i;
+        for (int a = GX_MESH_AXES - 1; a >= 0; a--) {
+            int member = axes & 1 << a;
+            rank += (member ? rest % m->dim[a] : m->coord[a]) * stride;
+            if (member) rest /= m->dim[a];
+            stride *= m->dim[a];
+        }
+        ranks[i] = rank;
+    }
+    return n;
+}
+
+int gx_mesh_axes(const GxMesh *m, int axes)
+{
+    for (int a = 0; a < GX_MESH_AXES; a++)
+        if (m->dim[a] == 1) axes &= ~(1 << a);
+    return axes & GX_AXIS_ALL;
+}
+
+const char *gx_axes_name(int axes, char text[64])
+{
+    text[0] = 0;
+    for (int a = 0; a < GX_MESH_AXES; a++)
+        if (axes & 1 << a) snprintf(text + strlen(text), 64 - strlen(text), "%s%s", text[0] ? "+" : "", gx__axis_names[a]);
+    return text[0] ? text : "no axis";
+}
+#endif

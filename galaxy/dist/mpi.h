@@ -1,0 +1,302 @@
+// mpi.h: the engine whose ranks are processes that an MPI launcher started (mpirun, srun). The only file that knows MPI; built with it
+// where GX_WITH_MPI is defined (flags: mpicc --showme:compile, --showme:link). Without it the same functions exist, and gx_mpi_comm says
+// so.
+//
+//     GX_TRY(gx_mpi_check_start(&err));         // refuses to train N serial copies where mpirun starts a binary that was built without MPI
+//     if (gx_mpi_started() > 1) GX_TRY(gx_mpi_comm(&comm, &err));
+//     ... gx_comm_open(g, &comm) ... gx_comm_close(g);                  // MPI_Finalize comes with it
+//
+// A failed rank logs its message through g->log and calls MPI_Abort, which ends all processes: the one place where the library ends a
+// process. So set g->log. A rank that is killed is noticed by the launcher, which names it and ends the others.
+//
+// Set for Open MPI: OMPI_MCA_hwloc_base_binding_policy=none, or two ranks are bound to one core each whatever threads they have.
+#ifndef GX_MPI_H
+#define GX_MPI_H
+#include "comm.h"
+GX_BEGIN
+
+// Initialises MPI (main thread) and zeroes *comm; the caller may then set its timeout, chunk and slots.
+GxStatus gx_mpi_comm(GxComm *comm, GxError *err);
+
+int gx_mpi_started(void);                  // how many ranks the launcher announces in the environment; 1: no launcher
+GxStatus gx_mpi_check_start(GxError *err); // GX_ERR_UNSUPPORTED where that is more than one and this binary has no MPI
+
+int gx_cores(void);                                   // cores that this process may run on (its affinity)
+int gx_threads_for(const GxComm *comm);               // cores / ranks on this machine, at least 1; comm NULL: one rank
+void gx_warn_cores(const GxLogger *log, int threads); // where threads are more than cores, or the process is bound to a part of them
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_MPI_IMPLEMENTED)
+#define GX_MPI_IMPLEMENTED
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+// ---- how this process was started -------------------------------------------------------------------------------------------------------
+static int gx__environment_number(const char *name)
+{
+    const char *text = getenv(name);
+    return text ? atoi(text) : 0;
+}
+
+int gx_mpi_started(void)
+{
+    // Open MPI; MPICH, Intel MPI, Slurm's PMI; srun (a batch script itself has no SLURM_STEP_NUM_TASKS)
+    static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
+    static const char *const ranks[] = {"PMIX_RANK", "PMI_RANK"};
+    int n = 1;
+    for (int i = 0; i < 3; i++) n = (int)gx_max(n, gx__environment_number(sizes[i]));
+    for (int i = 0; i < 2; i++) n = (int)gx_max(n, gx__environment_number(ranks[i]) + 1); // PMIx alone tells no size
+    return n;
+}
+
+GxStatus gx_mpi_check_start(GxError *err)
+{
+#ifdef GX_WITH_MPI
+    (void)err;
+    return GX_OK;
+#else
+    int n = gx_mpi_started();
+    if (n <= 1) return GX_OK;
+    return GX_FAIL(
+        err, GX_ERR_UNSUPPORTED,
+        "an MPI launcher started %d ranks, but this binary was built without MPI and would run %d copies that know nothing of each other; "
+        "build it with GX_WITH_MPI, or start it without the launcher and let the ranks be threads",
+        n, n);
+#endif
+}
+
+int gx_cores(void)
+{
+#ifdef CPU_COUNT
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+#endif
+    return (int)gx_max(sysconf(_SC_NPROCESSORS_ONLN), 1);
+}
+
+int gx_threads_for(const GxComm *comm) { return (int)gx_max(gx_cores() / gx_max(comm ? comm->local_ranks : 1, 1), 1); }
+
+void gx_warn_cores(const GxLogger *log, int threads)
+{
+    int cores = gx_cores(), machine = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    if (threads > cores)
+        gx_log(log, GX_LOG_WARNING, "%d threads on %d cores: they will wait for each other; use %d threads%s", threads, cores, cores,
+               cores < machine ? ", or lift the binding (Open MPI: OMPI_MCA_hwloc_base_binding_policy=none)" : "");
+    else if (cores < machine) gx_log(log, GX_LOG_INFO, "this process is bound to %d of the machine's %d cores", cores, machine);
+}
+
+#ifndef GX_WITH_MPI
+GxStatus gx_mpi_comm(GxComm *comm, GxError *err)
+{
+    memset(comm, 0, sizeof *comm);
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED, "this binary was built without MPI; build it with GX_WITH_MPI");
+}
+#else
+#ifndef OMPI_SKIP_MPICXX
+#define OMPI_SKIP_MPICXX 1 // the C++ bindings are gone since MPI-3
+#endif
+#ifndef MPICH_SKIP_MPICXX
+#define MPICH_SKIP_MPICXX 1
+#endif
+#include <limits.h>
+#include <mpi.h>
+
+enum { GX__GOODBYE = 1 << 13 }; // the tag of transfers over no axis, which nobody else has
+
+// MPI counts in int. A payload above `limit` bytes goes as blocks of `block` bytes and a rest; both with one tag, so that they keep their
+// order.
+typedef struct {
+    MPI_Comm all;
+    MPI_Datatype block_type;
+    int64_t limit, block;
+    int world, started; // started: MPI was initialised here, and is finalised here
+    MPI_Request goodbye;
+    double *left; // when each rank's goodbye was seen, 0: not
+} GxMpi;
+
+// What a message carries for this engine, in GxMessage.engine.
+typedef struct {
+    MPI_Request header, blocks, rest;
+    int agreed; // receiving: the header is here
+} GxMpiMessage;
+typedef char gx__mpi_message_fits[sizeof(GxMpiMessage) <= sizeof(((GxMessage *)0)->engine) ? 1 : -1];
+
+static GxMpi *gx__mpi(const GxComm *comm) { return (GxMpi *)comm->state; }
+static GxMpiMessage *gx__mpi_message(GxMessage *m) { return (GxMpiMessage *)(void *)m->engine; }
+
+static GxStatus gx__mpi_check(int code, const char *what, GxError *err)
+{
+    if (code == MPI_SUCCESS) return GX_OK;
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length = 0;
+    MPI_Error_string(code, text, &length);
+    return GX_FAIL(err, GX_ERR_COMM, "%s: %s", what, text);
+}
+
+static int gx__mpi_begin(const GxMpi *mpi, const GxMessage *m, void *data, int64_t count, MPI_Datatype type, int tag, MPI_Request *request)
+{
+    if (count == 0) return MPI_SUCCESS;
+    return m->is_send ? MPI_Isend(data, (int)count, type, m->peer, tag, mpi->all, request)
+                      : MPI_Irecv(data, (int)count, type, m->peer, tag, mpi->all, request);
+}
+
+static GxStatus gx__mpi_post(GxComm *comm, GxMessage *list, int n, GxError *err)
+{
+    GxMpi *mpi = gx__mpi(comm);
+    for (int i = 0; i < n; i++) {
+        GxMessage *m = &list[i];
+        GxMpiMessage *r = gx__mpi_message(m);
+        r->header = r->blocks = r->rest = MPI_REQUEST_NULL;
+        r->agreed = 0;
+        int64_t bytes = m->header.bytes, blocks = bytes > mpi->limit ? bytes / mpi->block : 0;
+        char *rest = (char *)m->data + blocks * mpi->block;
+        int code = gx__mpi_begin(mpi, m, m->is_send ? &m->header : &m->got, sizeof m->header, MPI_BYTE, 2 * m->tag, &r->header);
+        if (!code) code = gx__mpi_begin(mpi, m, m->data, blocks, mpi->block_type, 2 * m->tag + 1, &r->blocks);
+        if (!code) code = gx__mpi_begin(mpi, m, rest, bytes - blocks * mpi->block, MPI_BYTE, 2 * m->tag + 1, &r->rest);
+        GX_TRY(gx__mpi_check(code, m->is_send ? "MPI_Isend" : "MPI_Irecv", err));
+    }
+    return GX_OK;
+}
+
+// 1: the request is through. Tests of those that are not there succeed.
+static int gx__mpi_test(MPI_Request *request, GxError *err)
+{
+    int done = 0;
+    return gx__mpi_check(MPI_Test(request, &done, MPI_STATUS_IGNORE), "MPI_Test", err) == GX_OK && done;
+}
+
+static void gx__mpi_poll_one(GxMpi *mpi, GxMessage *m, GxError *err)
+{
+    GxMpiMessage *r = gx__mpi_message(m);
+    int has_header = r->agreed || gx__mpi_test(&r->header, err);
+    if (has_header && !m->is_send && !r->agreed && !gx_header_agrees(&m->header, &m->got)) {
+        m->outcome = GX_MESSAGE_MISMATCH; // the payload may be too long for its place: it is not looked at
+        return;
+    }
+    r->agreed = has_header;
+    if (has_header && gx__mpi_test(&r->blocks, err) && gx__mpi_test(&r->rest, err)) m->outcome = GX_MESSAGE_DONE;
+    else if (mpi->left[m->peer] > 0 && gx_seconds() - mpi->left[m->peer] > 0.5)
+        m->outcome = GX_MESSAGE_LEFT; // what it sent is through by now
+}
+
+static int gx__mpi_poll(GxComm *comm, GxMessage *list, int n, GxError *err)
+{
+    int moved = 0;
+    for (int i = 0; i < n; i++) {
+        if (list[i].outcome != GX_MESSAGE_OPEN) continue;
+        gx__mpi_poll_one(gx__mpi(comm), &list[i], err);
+        moved += list[i].outcome != GX_MESSAGE_OPEN;
+    }
+    return moved;
+}
+
+static int64_t gx__mpi_events(GxComm *comm)
+{
+    (void)comm;
+    return 0;
+}
+
+static void gx__mpi_expect_goodbye(GxMpi *mpi) { MPI_Irecv(NULL, 0, MPI_BYTE, MPI_ANY_SOURCE, 2 * GX__GOODBYE, mpi->all, &mpi->goodbye); }
+
+static void gx__mpi_see_goodbyes(GxMpi *mpi)
+{
+    int done = 1;
+    while (done && mpi->goodbye != MPI_REQUEST_NULL) {
+        MPI_Status status;
+        if (MPI_Test(&mpi->goodbye, &done, &status) != MPI_SUCCESS || !done) return;
+        mpi->left[status.MPI_SOURCE] = gx_seconds();
+        int missing = -1; // this rank says none to itself
+        for (int r = 0; r < mpi->world; r++) missing += mpi->left[r] == 0;
+        if (missing > 0) gx__mpi_expect_goodbye(mpi);
+    }
+}
+
+static void gx__mpi_idle(GxComm *comm, int64_t events)
+{
+    (void)events;
+    gx__mpi_see_goodbyes(gx__mpi(comm));
+    sched_yield(); // ranks may be more than cores
+}
+
+static void gx__mpi_cancel(GxComm *comm, GxMessage *list, int n)
+{
+    (void)comm, (void)list, (void)n; // after MPI_Abort there is nothing to cancel
+}
+
+static void gx__mpi_abort(GxContext *g, GxComm *comm, const char *message)
+{
+    gx_log(&g->log, GX_LOG_ERROR, "rank %d failed and ends all ranks: %s", comm->rank, message);
+    MPI_Abort(gx__mpi(comm)->all, 1);
+}
+
+// Says goodbye, so that who waits for this rank fails at once, and waits for the others' goodbyes, so that MPI ends in peace.
+static void gx__mpi_close(GxComm *comm)
+{
+    GxMpi *mpi = gx__mpi(comm);
+    for (int r = 0; r < mpi->world; r++)
+        if (r != comm->rank) MPI_Send(NULL, 0, MPI_BYTE, r, 2 * GX__GOODBYE, mpi->all);
+    while (mpi->goodbye != MPI_REQUEST_NULL) {
+        struct timespec pause = {0, 100000};
+        gx__mpi_see_goodbyes(mpi);
+        if (mpi->goodbye != MPI_REQUEST_NULL) nanosleep(&pause, NULL);
+    }
+    MPI_Type_free(&mpi->block_type);
+    MPI_Comm_free(&mpi->all);
+    if (mpi->started) MPI_Finalize();
+    free(mpi->left);
+    free(mpi);
+    comm->state = NULL;
+}
+
+static const GxEngine gx__mpi_engine = {"mpi",        gx__mpi_post,   gx__mpi_poll,  gx__mpi_events,
+                                        gx__mpi_idle, gx__mpi_cancel, gx__mpi_abort, gx__mpi_close};
+
+static GxStatus gx__mpi_start(GxMpi *mpi, GxError *err)
+{
+    int before = 0, provided = 0;
+    MPI_Initialized(&before);
+    mpi->started = !before;
+    if (!before) GX_TRY(gx__mpi_check(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread", err));
+    GX_TRY(gx__mpi_check(MPI_Comm_dup(MPI_COMM_WORLD, &mpi->all), "MPI_Comm_dup", err));
+    MPI_Comm_set_errhandler(mpi->all, MPI_ERRORS_RETURN);
+    MPI_Comm_size(mpi->all, &mpi->world);
+    mpi->limit = INT_MAX;
+    mpi->block = 1 << 20;
+    MPI_Type_contiguous((int)mpi->block, MPI_BYTE, &mpi->block_type);
+    GX_TRY(gx__mpi_check(MPI_Type_commit(&mpi->block_type), "MPI_Type_commit", err));
+    mpi->left = (double *)calloc((size_t)mpi->world, sizeof *mpi->left);
+    mpi->goodbye = MPI_REQUEST_NULL;
+    if (!mpi->left) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for %d ranks", mpi->world);
+    if (mpi->world > 1) gx__mpi_expect_goodbye(mpi);
+    return GX_OK;
+}
+
+GxStatus gx_mpi_comm(GxComm *comm, GxError *err)
+{
+    memset(comm, 0, sizeof *comm);
+    GxMpi *mpi = (GxMpi *)calloc(1, sizeof *mpi);
+    if (!mpi) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the communicator");
+    GxStatus status = gx__mpi_start(mpi, err);
+    if (status != GX_OK) {
+        free(mpi->left);
+        free(mpi);
+        return status;
+    }
+    MPI_Comm here;
+    MPI_Comm_split_type(mpi->all, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here);
+    MPI_Comm_rank(here, &comm->local_rank);
+    MPI_Comm_size(here, &comm->local_ranks);
+    MPI_Comm_free(&here);
+    MPI_Comm_rank(mpi->all, &comm->rank);
+    comm->world = mpi->world;
+    comm->engine = &gx__mpi_engine;
+    comm->state = mpi;
+    return GX_OK;
+}
+#endif
+#endif

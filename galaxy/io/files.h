@@ -1,0 +1,341 @@
+// files.h: a few words for files and folders: whole files in and out, new files that are never half there, folders, hashes.
+//
+// A file gets its name only when it is whole: it is written under a temporary name beside it, synced, then renamed, then the folder is synced.
+// Whatever happens in between (disk full, a signal, a power cut), the name holds the old contents or the new, never a part.
+// Only regular files are read (a named pipe would hang), and only regular files and folders are removed: links are never followed there.
+//
+//     char *text; int64_t bytes;
+//     GX_TRY(gx_file_read("notes.txt", 1 << 20, &text, &bytes, err));   // text[bytes] == 0
+//     GX_TRY(gx_file_write("copy.txt", text, bytes, err));
+//     free(text);
+//
+// Paths hold at most GX_PATH - 1 bytes. POSIX only.
+#ifndef GX_FILES_H
+#define GX_FILES_H
+#include "../base/status.h"
+GX_BEGIN
+
+enum { GX_PATH = 1024, GX_FILE_NAME = 256 };
+
+// Paths.
+GxStatus gx_path_join(char *out, const char *folder, const char *name, GxError *err); // out[GX_PATH]
+int gx_path_is_file(const char *path);   // a regular file, or a link to one
+int gx_path_is_folder(const char *path); // a folder, or a link to one
+int gx_path_is_plain(const char *name);  // one part of a path: not empty, no '/', not "." or ".."
+
+// Files that exist. Offsets and sizes in bytes; a short read or write is an error.
+GxStatus gx_file_open(const char *path, int *fd, int64_t *bytes, GxError *err); // for reading; a regular file; the caller closes fd
+GxStatus gx_file_read_at(int fd, const char *path, void *out, int64_t bytes, int64_t offset, GxError *err);
+GxStatus gx_file_write_at(int fd, const char *path, const void *data, int64_t bytes, int64_t offset, GxError *err);
+GxStatus gx_file_read(const char *path, int64_t cap, char **text, int64_t *bytes, GxError *err); // larger than cap: an error; free(*text)
+GxStatus gx_file_sync(const char *path, GxError *err);                                           // a file or a folder, to the disk
+
+// A new file: create, gx_file_write_at(file.fd, file.temporary, …), then commit or abandon. After a failed commit nothing is left of it.
+typedef struct {
+    int is_open, fd;
+    char path[GX_PATH], temporary[GX_PATH];
+} GxNewFile;
+GxStatus gx_file_create(GxNewFile *file, const char *path, GxError *err);
+GxStatus gx_file_commit(GxNewFile *file, GxError *err);
+void gx_file_abandon(GxNewFile *file);
+GxStatus gx_file_write(const char *path, const void *data, int64_t bytes, GxError *err); // all of it in one call
+
+// FNV-1a, 64 bits (Fowler, Noll, Vo): finds torn and rotten files, not forged ones.
+#define GX_HASH_START UINT64_C(0xcbf29ce484222325)
+uint64_t gx_hash(uint64_t hash, const void *data, int64_t bytes); // continues from `hash`
+GxStatus gx_file_hash(const char *path, uint64_t *hash, int64_t *bytes, GxError *err);
+
+// Folders.
+typedef struct {
+    char name[GX_FILE_NAME];
+    int is_file, is_folder; // a link is neither
+    int64_t bytes;
+} GxFolderEntry;
+typedef struct {
+    GxFolderEntry *entry; // sorted by name
+    int n;
+} GxFolder;
+GxStatus gx_folder_list(GxFolder *folder, const char *path, GxError *err);
+void gx_folder_close(GxFolder *folder);
+GxStatus gx_folder_make(const char *path, GxError *err);   // with its parents; one that exists is fine
+GxStatus gx_folder_remove(const char *path, GxError *err); // a tree of files and folders; holds it anything else, nothing is removed
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_FILES_IMPLEMENTED)
+#define GX_FILES_IMPLEMENTED
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+GxStatus gx_path_join(char *out, const char *folder, const char *name, GxError *err)
+{
+    size_t n = strlen(folder);
+    int length = snprintf(out, GX_PATH, "%s%s%s", folder, n == 0 || folder[n - 1] == '/' ? "" : "/", name);
+    if (length >= GX_PATH) return GX_FAIL(err, GX_ERR_ARGUMENT, "the path %.200s… is longer than %d bytes", out, GX_PATH - 1);
+    return GX_OK;
+}
+
+int gx_path_is_file(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+int gx_path_is_folder(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+int gx_path_is_plain(const char *name) { return name[0] && !strchr(name, '/') && strcmp(name, ".") && strcmp(name, ".."); }
+
+GxStatus gx_file_open(const char *path, int *fd, int64_t *bytes, GxError *err)
+{
+    struct stat st;
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // O_NONBLOCK: a pipe must not hold us up before fstat tells what it is
+    if (*fd < 0) return GX_FAIL(err, GX_ERR_IO, "cannot open %s: %s", path, strerror(errno));
+    int failed = fstat(*fd, &st) != 0;
+    if (!failed && S_ISREG(st.st_mode)) {
+        *bytes = (int64_t)st.st_size;
+        return GX_OK;
+    }
+    int reason = errno;
+    close(*fd);
+    *fd = -1;
+    if (failed) return GX_FAIL(err, GX_ERR_IO, "cannot look at %s: %s", path, strerror(reason));
+    return GX_FAIL(err, GX_ERR_IO, "%s is %s; expected a file", path, S_ISDIR(st.st_mode) ? "a folder" : "not a regular file");
+}
+
+GxStatus gx_file_read_at(int fd, const char *path, void *out, int64_t bytes, int64_t offset, GxError *err)
+{
+    for (int64_t done = 0; done < bytes;) {
+        ssize_t n = pread(fd, (char *)out + done, (size_t)gx_min(bytes - done, 1 << 30), (off_t)(offset + done));
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return GX_FAIL(err, GX_ERR_IO, "cannot read %s: %s", path, strerror(errno));
+        if (n == 0)
+            return GX_FAIL(err, GX_ERR_IO, "%s ends at byte %ld; %ld were expected: it was shortened while it was read", path, (long)(offset + done),
+                           (long)(offset + bytes));
+        done += n;
+    }
+    return GX_OK;
+}
+
+GxStatus gx_file_write_at(int fd, const char *path, const void *data, int64_t bytes, int64_t offset, GxError *err)
+{
+    for (int64_t done = 0; done < bytes;) {
+        ssize_t n = pwrite(fd, (const char *)data + done, (size_t)gx_min(bytes - done, 1 << 30), (off_t)(offset + done));
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return GX_FAIL(err, GX_ERR_IO, "cannot write %s: %s", path, n < 0 ? strerror(errno) : "nothing was taken");
+        done += n;
+    }
+    return GX_OK;
+}
+
+GxStatus gx_file_read(const char *path, int64_t cap, char **text, int64_t *bytes, GxError *err)
+{
+    int fd;
+    *text = NULL;
+    GX_TRY(gx_file_open(path, &fd, bytes, err));
+    GxStatus status = GX_OK;
+    if (*bytes > cap) status = GX_FAIL(err, GX_ERR_FORMAT, "%s has %ld bytes; at most %ld are read here", path, (long)*bytes, (long)cap);
+    else if (!(*text = (char *)malloc((size_t)*bytes + 1))) status = GX_FAIL(err, GX_ERR_MEMORY, "no memory for the %ld bytes of %s", (long)*bytes, path);
+    else status = gx_file_read_at(fd, path, *text, *bytes, 0, err);
+    close(fd);
+    if (status != GX_OK) {
+        free(*text);
+        *text = NULL;
+        return status;
+    }
+    (*text)[*bytes] = 0;
+    return GX_OK;
+}
+
+GxStatus gx_file_sync(const char *path, GxError *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return GX_FAIL(err, GX_ERR_IO, "cannot open %s: %s", path, strerror(errno));
+    int failed = fsync(fd) != 0 && errno != EINVAL; // EINVAL: a file system that cannot sync folders
+    int reason = errno;
+    close(fd);
+    if (failed) return GX_FAIL(err, GX_ERR_IO, "cannot sync %s: %s", path, strerror(reason));
+    return GX_OK;
+}
+
+static void gx__path_parent(char *out, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    if (!slash) snprintf(out, GX_PATH, ".");
+    else snprintf(out, GX_PATH, "%.*s", slash == path ? 1 : (int)(slash - path), path);
+}
+
+GxStatus gx_file_create(GxNewFile *file, const char *path, GxError *err)
+{
+    memset(file, 0, sizeof *file);
+    if (snprintf(file->path, GX_PATH, "%s", path) >= GX_PATH)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "the path %.200s… is longer than %d bytes", path, GX_PATH - 1);
+    for (int attempt = 0; attempt < 100; attempt++) { // names that a killed program left behind are stepped over
+        if (snprintf(file->temporary, GX_PATH, "%s.tmp-%ld-%d", path, (long)getpid(), attempt) >= GX_PATH)
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "the path %.200s… leaves no room for a temporary name", path);
+        file->fd = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (file->fd >= 0 || errno != EEXIST) break;
+    }
+    if (file->fd < 0) return GX_FAIL(err, GX_ERR_IO, "cannot create %s: %s", file->temporary, strerror(errno));
+    file->is_open = 1;
+    return GX_OK;
+}
+
+void gx_file_abandon(GxNewFile *file)
+{
+    if (!file->is_open) return;
+    close(file->fd);
+    unlink(file->temporary);
+    file->is_open = 0;
+}
+
+GxStatus gx_file_commit(GxNewFile *file, GxError *err)
+{
+    char parent[GX_PATH];
+    if (!file->is_open) return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: committed, but not open", file->path);
+    if (fsync(file->fd) != 0 || rename(file->temporary, file->path) != 0) {
+        int reason = errno;
+        gx_file_abandon(file);
+        return GX_FAIL(err, GX_ERR_IO, "cannot finish %s: %s", file->path, strerror(reason));
+    }
+    close(file->fd); // synced: nothing is left that could fail
+    file->is_open = 0;
+    gx__path_parent(parent, file->path);
+    return gx_file_sync(parent, err);
+}
+
+GxStatus gx_file_write(const char *path, const void *data, int64_t bytes, GxError *err)
+{
+    GxNewFile file;
+    GX_TRY(gx_file_create(&file, path, err));
+    GxStatus status = gx_file_write_at(file.fd, file.temporary, data, bytes, 0, err);
+    if (status == GX_OK) return gx_file_commit(&file, err);
+    gx_file_abandon(&file);
+    return status;
+}
+
+uint64_t gx_hash(uint64_t hash, const void *data, int64_t bytes)
+{
+    const unsigned char *p = (const unsigned char *)data;
+    for (int64_t i = 0; i < bytes; i++) hash = (hash ^ p[i]) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+GxStatus gx_file_hash(const char *path, uint64_t *hash, int64_t *bytes, GxError *err)
+{
+    enum { CHUNK = 1 << 20 };
+    int fd;
+    *hash = GX_HASH_START;
+    GX_TRY(gx_file_open(path, &fd, bytes, err));
+    char *chunk = (char *)malloc(CHUNK);
+    GxStatus status = chunk ? GX_OK : GX_FAIL(err, GX_ERR_MEMORY, "no memory to read %s", path);
+    for (int64_t at = 0; at < *bytes && status == GX_OK; at += CHUNK) {
+        int64_t n = gx_min(CHUNK, *bytes - at);
+        status = gx_file_read_at(fd, path, chunk, n, at, err);
+        if (status == GX_OK) *hash = gx_hash(*hash, chunk, n);
+    }
+    free(chunk);
+    close(fd);
+    return status;
+}
+
+static int gx__folder_compare(const void *a, const void *b) { return strcmp(((const GxFolderEntry *)a)->name, ((const GxFolderEntry *)b)->name); }
+
+static GxStatus gx__folder_append(GxFolder *folder, int *capacity, int fd, const char *path, const char *name, GxError *err)
+{
+    struct stat st;
+    if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0) return GX_FAIL(err, GX_ERR_IO, "cannot look at %s/%s: %s", path, name, strerror(errno));
+    if (folder->n == *capacity) {
+        *capacity = *capacity ? 2 * *capacity : 16;
+        GxFolderEntry *grown = (GxFolderEntry *)realloc(folder->entry, (size_t)*capacity * sizeof *grown);
+        if (!grown) return GX_FAIL(err, GX_ERR_MEMORY, "no memory to list %s", path);
+        folder->entry = grown;
+    }
+    GxFolderEntry *e = &folder->entry[folder->n++];
+    memset(e, 0, sizeof *e);
+    if (snprintf(e->name, sizeof e->name, "%s", name) >= GX_FILE_NAME) return GX_FAIL(err, GX_ERR_IO, "%s holds a name that is too long", path);
+    e->is_file = S_ISREG(st.st_mode);
+    e->is_folder = S_ISDIR(st.st_mode);
+    e->bytes = (int64_t)st.st_size;
+    return GX_OK;
+}
+
+GxStatus gx_folder_list(GxFolder *folder, const char *path, GxError *err)
+{
+    int capacity = 0;
+    memset(folder, 0, sizeof *folder);
+    DIR *dir = opendir(path);
+    if (!dir) return GX_FAIL(err, GX_ERR_IO, "cannot list %s: %s", path, strerror(errno));
+    GxStatus status = GX_OK;
+    for (struct dirent *d = readdir(dir); d && status == GX_OK; d = readdir(dir))
+        if (strcmp(d->d_name, ".") && strcmp(d->d_name, "..")) status = gx__folder_append(folder, &capacity, dirfd(dir), path, d->d_name, err);
+    closedir(dir);
+    if (status != GX_OK) gx_folder_close(folder);
+    else if (folder->n) qsort(folder->entry, (size_t)folder->n, sizeof *folder->entry, gx__folder_compare);
+    return status;
+}
+
+void gx_folder_close(GxFolder *folder)
+{
+    free(folder->entry);
+    memset(folder, 0, sizeof *folder);
+}
+
+GxStatus gx_folder_make(const char *path, GxError *err)
+{
+    char part[GX_PATH];
+    if (snprintf(part, GX_PATH, "%s", path) >= GX_PATH) return GX_FAIL(err, GX_ERR_ARGUMENT, "the path %.200s… is longer than %d bytes", path, GX_PATH - 1);
+    for (char *p = part + 1; part[0]; p++) {
+        if (*p && *p != '/') continue;
+        int last = *p == 0;
+        *p = 0;
+        if (mkdir(part, 0777) != 0 && !gx_path_is_folder(part))
+            return GX_FAIL(err, GX_ERR_IO, "cannot make the folder %s: %s", part, errno == EEXIST ? "a file of that name is there" : strerror(errno));
+        if (last) return GX_OK;
+        *p = '/';
+    }
+    return GX_FAIL(err, GX_ERR_ARGUMENT, "a folder without a name cannot be made");
+}
+
+enum { GX__TREE_DEPTH = 16 };
+
+// First called with remove = 0: only looks whether everything in the tree is a file or a folder.
+static GxStatus gx__tree_remove(const char *path, int remove, int depth, GxError *err)
+{
+    GxFolder folder;
+    if (depth > GX__TREE_DEPTH) return GX_FAIL(err, GX_ERR_IO, "%s lies too deep to be removed", path);
+    GX_TRY(gx_folder_list(&folder, path, err));
+    GxStatus status = GX_OK;
+    for (int i = 0; i < folder.n && status == GX_OK; i++) {
+        const GxFolderEntry *e = &folder.entry[i];
+        char inner[GX_PATH];
+        status = gx_path_join(inner, path, e->name, err);
+        if (status != GX_OK) break;
+        if (e->is_folder) status = gx__tree_remove(inner, remove, depth + 1, err);
+        else if (!e->is_file) status = GX_FAIL(err, GX_ERR_IO, "%s is neither a file nor a folder: it was not made here, %s", inner, "remove it by hand");
+        else if (remove && unlink(inner) != 0) status = GX_FAIL(err, GX_ERR_IO, "cannot remove %s: %s", inner, strerror(errno));
+    }
+    gx_folder_close(&folder);
+    if (status == GX_OK && remove && rmdir(path) != 0) status = GX_FAIL(err, GX_ERR_IO, "cannot remove %s: %s", path, strerror(errno));
+    return status;
+}
+
+GxStatus gx_folder_remove(const char *path, GxError *err)
+{
+    struct stat st;
+    if (lstat(path, &st) != 0) return GX_FAIL(err, GX_ERR_IO, "cannot remove %s: %s", path, strerror(errno));
+    if (!S_ISDIR(st.st_mode)) return GX_FAIL(err, GX_ERR_IO, "%s is not a folder; it is not removed", path);
+    GX_TRY(gx__tree_remove(path, 0, 0, err));
+    return gx__tree_remove(path, 1, 0, err);
+}
+#endif

@@ -1,0 +1,193 @@
+// folder.h: publishes a folder as a whole (a checkpoint, a model): either all its files are there, with the contents that were written, or a
+// reader can tell that they are not.
+//
+// The files are written into a temporary folder beside the final one. gx_publish_finish syncs and hashes them, writes manifest.json last
+// ({"files": [{"name", "bytes", "fnv1a64"}]}), syncs the folder and renames it. A folder of that name that was published before steps aside
+// under a third name first and is removed last: at every moment one of the two is whole, and gx_publish_recover gives it its name back.
+// A folder that is neither empty nor has a manifest is never replaced: it is somebody's own.
+//
+//     char folder[GX_PATH];
+//     GX_TRY(gx_publish_begin("out/step-100", folder, err));       // an empty folder; leftovers of a killed run are gone
+//     …write plain files into `folder`, no sub-folders…
+//     GX_TRY(gx_publish_finish("out/step-100", err));
+//     GX_TRY(gx_folder_verify("out/step-100", 1, err));            // before reading: 0 compares names and sizes, 1 the contents too
+//
+// Who lists folders skips names that end in GX_NEW_SUFFIX or GX_OLD_SUFFIX. One writer per name.
+#ifndef GX_FOLDER_H
+#define GX_FOLDER_H
+#include "json.h"
+GX_BEGIN
+
+#define GX_MANIFEST   "manifest.json"
+#define GX_NEW_SUFFIX ".gx-new"
+#define GX_OLD_SUFFIX ".gx-old"
+
+GxStatus gx_publish_begin(const char *final_path, char *temporary, GxError *err); // temporary[GX_PATH]
+GxStatus gx_publish_finish(const char *final_path, GxError *err);
+GxStatus gx_publish_recover(const char *final_path, GxError *err); // after a crash; nothing to do is fine. gx_publish_begin calls it
+GxStatus gx_folder_verify(const char *path, int contents, GxError *err); // GX_ERR_FORMAT: torn, the message says which file and how
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_FOLDER_IMPLEMENTED)
+#define GX_FOLDER_IMPLEMENTED
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { GX__MANIFEST_CAP = 16 << 20 };
+
+// "out/step-100/" and ".gx-new" give "out/step-100.gx-new".
+static GxStatus gx__beside(char *out, const char *path, const char *suffix, GxError *err)
+{
+    int n = (int)strlen(path);
+    while (n > 1 && path[n - 1] == '/') n--;
+    if (n == 0 || (n == 1 && (path[0] == '/' || path[0] == '.')))
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "\"%s\" cannot be published; give the folder a name", path);
+    if (snprintf(out, GX_PATH, "%.*s%s", n, path, suffix) >= GX_PATH)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "the path %.200s… is longer than %d bytes", path, GX_PATH - 1);
+    return GX_OK;
+}
+
+static int gx__path_exists(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) == 0;
+}
+
+static GxStatus gx__rename(const char *from, const char *to, GxError *err)
+{
+    if (rename(from, to) != 0) return GX_FAIL(err, GX_ERR_IO, "cannot rename %s to %s: %s", from, to, strerror(errno));
+    char parent[GX_PATH];
+    gx__path_parent(parent, to);
+    return gx_file_sync(parent, err);
+}
+
+// Published by us, or empty: only such a folder may be replaced.
+static GxStatus gx__folder_is_ours(const char *path, GxError *err)
+{
+    GxFolder folder;
+    GX_TRY(gx_folder_list(&folder, path, err));
+    int ours = folder.n == 0;
+    for (int i = 0; i < folder.n; i++) ours |= !strcmp(folder.entry[i].name, GX_MANIFEST);
+    gx_folder_close(&folder);
+    if (ours) return GX_OK;
+    return GX_FAIL(err, GX_ERR_ARGUMENT, "%s holds files but no %s: it was not written by this library and is not replaced; choose another name", path,
+                   GX_MANIFEST);
+}
+
+GxStatus gx_publish_recover(const char *final_path, GxError *err)
+{
+    char final_name[GX_PATH], old[GX_PATH];
+    GX_TRY(gx__beside(final_name, final_path, "", err));
+    GX_TRY(gx__beside(old, final_path, GX_OLD_SUFFIX, err));
+    if (!gx__path_exists(old)) return GX_OK;
+    if (!gx__path_exists(final_name)) return gx__rename(old, final_name, err); // stopped between the two renames
+    return gx_folder_remove(old, err);                                        // stopped before the old one was removed
+}
+
+GxStatus gx_publish_begin(const char *final_path, char *temporary, GxError *err)
+{
+    char final_name[GX_PATH];
+    GX_TRY(gx__beside(final_name, final_path, "", err));
+    GX_TRY(gx__beside(temporary, final_path, GX_NEW_SUFFIX, err));
+    GX_TRY(gx_publish_recover(final_path, err));
+    if (gx__path_exists(final_name)) GX_TRY(gx__folder_is_ours(final_name, err)); // said now, not after hours of training
+    if (gx__path_exists(temporary)) GX_TRY(gx_folder_remove(temporary, err));
+    return gx_folder_make(temporary, err);
+}
+
+static GxStatus gx__manifest_add(GxJson *files, const char *folder, const GxFolderEntry *e, GxError *err)
+{
+    char path[GX_PATH], hex[17];
+    uint64_t hash;
+    int64_t bytes;
+    if (!e->is_file) return GX_FAIL(err, GX_ERR_ARGUMENT, "%s/%s is not a file: only plain files are published", folder, e->name);
+    GX_TRY(gx_path_join(path, folder, e->name, err));
+    GX_TRY(gx_file_sync(path, err));
+    GX_TRY(gx_file_hash(path, &hash, &bytes, err));
+    snprintf(hex, sizeof hex, "%016llx", (unsigned long long)hash);
+    GxJson *file = gx_json_new_object();
+    GxStatus status = gx_json_set(file, "name", gx_json_new_string(e->name), err);
+    if (status == GX_OK) status = gx_json_set(file, "bytes", gx_json_new_int(bytes), err);
+    if (status == GX_OK) status = gx_json_set(file, "fnv1a64", gx_json_new_string(hex), err);
+    if (status == GX_OK) return gx_json_append(files, file, err);
+    gx_json_free(file);
+    return status;
+}
+
+static GxStatus gx__manifest_write(const char *folder, GxError *err)
+{
+    GxFolder list;
+    char path[GX_PATH];
+    GX_TRY(gx_path_join(path, folder, GX_MANIFEST, err));
+    GX_TRY(gx_folder_list(&list, folder, err));
+    GxJson *root = gx_json_new_object(), *files = gx_json_new_array();
+    GxStatus status = gx_json_set(root, "files", files, err);
+    for (int i = 0; i < list.n && status == GX_OK; i++)
+        if (strcmp(list.entry[i].name, GX_MANIFEST)) status = gx__manifest_add(files, folder, &list.entry[i], err);
+    if (status == GX_OK) status = gx_json_write(root, path, err); // synced, with its folder
+    gx_json_free(root);
+    gx_folder_close(&list);
+    return status;
+}
+
+GxStatus gx_publish_finish(const char *final_path, GxError *err)
+{
+    char final_name[GX_PATH], temporary[GX_PATH], old[GX_PATH];
+    GX_TRY(gx__beside(final_name, final_path, "", err));
+    GX_TRY(gx__beside(temporary, final_path, GX_NEW_SUFFIX, err));
+    GX_TRY(gx__beside(old, final_path, GX_OLD_SUFFIX, err));
+    GX_TRY(gx__manifest_write(temporary, err));
+    if (!gx__path_exists(final_name)) return gx__rename(temporary, final_name, err);
+
+    GX_TRY(gx__folder_is_ours(final_name, err));
+    if (gx__path_exists(old)) GX_TRY(gx_folder_remove(old, err));
+    GX_TRY(gx__rename(final_name, old, err));
+    GxStatus status = gx__rename(temporary, final_name, err);
+    if (status == GX_OK) return gx_folder_remove(old, err);
+    if (!gx__path_exists(final_name)) gx__rename(old, final_name, err);
+    return status;
+}
+
+static GxStatus gx__manifest_check(const char *folder, const GxJson *file, const char *manifest, int contents, GxError *err)
+{
+    const char *name, *hex;
+    char path[GX_PATH], found[17];
+    int64_t expected = 0, bytes = 0;
+    GX_TRY(gx_json_get_string(file, "name", 1, &name, manifest, err));
+    GX_TRY(gx_json_get_int(file, "bytes", 1, &expected, manifest, err));
+    GX_TRY(gx_json_get_string(file, "fnv1a64", 1, &hex, manifest, err));
+    if (!gx_path_is_plain(name)) return GX_FAIL(err, GX_ERR_FORMAT, "%s: the name \"%s\" leaves the folder", manifest, name);
+    GX_TRY(gx_path_join(path, folder, name, err));
+
+    struct stat st;
+    if (lstat(path, &st) != 0 || !S_ISREG(st.st_mode))
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s is torn: the file %s, named in its manifest, is not there", folder, name);
+    if ((int64_t)st.st_size != expected)
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s is torn: %s has %ld bytes, its manifest says %ld", folder, name, (long)st.st_size, (long)expected);
+    if (!contents) return GX_OK;
+
+    uint64_t hash;
+    GX_TRY(gx_file_hash(path, &hash, &bytes, err));
+    snprintf(found, sizeof found, "%016llx", (unsigned long long)hash);
+    if (strcmp(found, hex)) return GX_FAIL(err, GX_ERR_FORMAT, "%s is torn: %s has the hash %s, its manifest says %s", folder, name, found, hex);
+    return GX_OK;
+}
+
+GxStatus gx_folder_verify(const char *path, int contents, GxError *err)
+{
+    char manifest[GX_PATH];
+    GxJson *root, *files;
+    GX_TRY(gx_path_join(manifest, path, GX_MANIFEST, err));
+    if (!gx__path_exists(manifest)) return GX_FAIL(err, GX_ERR_FORMAT, "%s has no %s: it was never finished", path, GX_MANIFEST);
+    GX_TRY(gx_json_read(&root, manifest, GX__MANIFEST_CAP, err));
+    GxStatus status = gx_json_get_array(root, "files", 1, &files, manifest, err);
+    for (int64_t i = 0; status == GX_OK && i < gx_json_size(files); i++) status = gx__manifest_check(path, gx_json_at(files, i), manifest, contents, err);
+    gx_json_free(root);
+    return status;
+}
+#endif

@@ -1,0 +1,468 @@
+// json.h: JSON in and out. The only file that knows the JSON library (jansson, under GX_WITH_JANSSON); without it the same functions exist and
+// say GX_ERR_UNSUPPORTED.
+//
+// Strict (RFC 8259, UTF-8), and stricter: no name twice in one object, no U+0000, no integer beyond 64 bits, no number beyond double, nesting
+// at most GX_JSON_DEPTH, at most GX_JSON_VALUES values. Errors say file, line and column. Members keep their order. Integers are exact; doubles
+// are written with as few digits as read back to the same bits.
+//
+// Ownership: gx_json_parse, _read, _copy and _new_… give a value that you own: gx_json_free it, or give it to gx_json_set or _append, which take
+// it over, even when they fail. gx_json_get, _at and _next lend: the value lives as long as its document.
+// While building, check once: errors stay in err, and a missing value (no memory, text that is not UTF-8, a NaN) is an error where it is put.
+//
+//     GxJson *config;
+//     GX_TRY(gx_json_read(&config, "config.json", 1 << 20, err));
+//     int64_t layers = 12;                                                // stays 12 if the key is absent or null
+//     GxStatus status = gx_json_get_int(config, "num_hidden_layers", 0, &layers, "config.json", err);
+//     if (status == GX_OK) status = gx_json_set(config, "dtype", gx_json_new_string("float32"), err);
+//     if (status == GX_OK) status = gx_json_write(config, "copy/config.json", err);
+//     gx_json_free(config);
+#ifndef GX_JSON_H
+#define GX_JSON_H
+#include "files.h"
+GX_BEGIN
+
+enum { GX_JSON_DEPTH = 64, GX_JSON_VALUES = 8000000 }; // the values bound the memory that a hostile file can ask for
+
+typedef struct GxJson GxJson;
+typedef enum {
+    GX_JSON_NONE = 0, // no value at all (NULL)
+    GX_JSON_NULL,
+    GX_JSON_BOOL,
+    GX_JSON_INT,
+    GX_JSON_REAL,
+    GX_JSON_STRING,
+    GX_JSON_ARRAY,
+    GX_JSON_OBJECT
+} GxJsonType;
+
+// In. `where` is how errors name the text: a path.
+GxStatus gx_json_parse(GxJson **out, const char *text, int64_t bytes, const char *where, GxError *err);
+GxStatus gx_json_read(GxJson **out, const char *path, int64_t cap, GxError *err);
+GxJson *gx_json_copy(const GxJson *value); // deep; NULL: no memory
+void gx_json_free(GxJson *value);
+
+// Looking. All of them take NULL and wrong types, and then answer NONE, NULL, 0 or "".
+GxJsonType gx_json_type(const GxJson *value);
+const char *gx_json_type_name(const GxJson *value); // "an object", for messages
+int64_t gx_json_size(const GxJson *value);          // members of an object, elements of an array
+GxJson *gx_json_get(const GxJson *object, const char *key);
+GxJson *gx_json_at(const GxJson *array, int64_t i);
+int64_t gx_json_int(const GxJson *value);
+double gx_json_double(const GxJson *value); // integers too
+int gx_json_bool(const GxJson *value);
+const char *gx_json_string(const GxJson *value);
+
+// for (GxJsonMember m = GX_ZERO; gx_json_next(object, &m);) … m.key, m.value …
+typedef struct {
+    const char *key;
+    GxJson *value;
+    void *position;
+} GxJsonMember;
+int gx_json_next(const GxJson *object, GxJsonMember *member);
+
+// Typed members. Absent or null: *out stays as it is, an error only if `required`. Another type: an error that names `where` and the key.
+GxStatus gx_json_get_int(const GxJson *object, const char *key, int required, int64_t *out, const char *where, GxError *err);
+GxStatus gx_json_get_double(const GxJson *object, const char *key, int required, double *out, const char *where, GxError *err);
+GxStatus gx_json_get_bool(const GxJson *object, const char *key, int required, int *out, const char *where, GxError *err);
+GxStatus gx_json_get_string(const GxJson *object, const char *key, int required, const char **out, const char *where, GxError *err); // lent
+GxStatus gx_json_get_array(const GxJson *object, const char *key, int required, GxJson **out, const char *where, GxError *err);      // lent
+GxStatus gx_json_get_object(const GxJson *object, const char *key, int required, GxJson **out, const char *where, GxError *err);     // lent
+
+// Building. A key that is there keeps its place and gets the new value.
+GxJson *gx_json_new_object(void);
+GxJson *gx_json_new_array(void);
+GxJson *gx_json_new_null(void);
+GxJson *gx_json_new_bool(int value);
+GxJson *gx_json_new_int(int64_t value);
+GxJson *gx_json_new_double(double value);        // NULL: not finite
+GxJson *gx_json_new_string(const char *value);   // NULL: not UTF-8
+GxStatus gx_json_set(GxJson *object, const char *key, GxJson *value, GxError *err);
+GxStatus gx_json_append(GxJson *array, GxJson *value, GxError *err);
+void gx_json_remove(GxJson *object, const char *key);
+
+// Out. indent 0: one line without spaces; else a member per line, lists of plain values on one. free(*text); text[bytes] == 0.
+GxStatus gx_json_dump(const GxJson *value, int indent, char **text, int64_t *bytes, GxError *err);
+GxStatus gx_json_write(const GxJson *value, const char *path, GxError *err); // indent 2, a newline at the end, never half there
+void gx_format_double(char *out, double value);                              // out[32]; the fewest digits that read back to the same bits
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_JSON_IMPLEMENTED)
+#define GX_JSON_IMPLEMENTED
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---- what needs the library -------------------------------------------------------------------------------------------------------------
+#ifdef GX_WITH_JANSSON
+#include <jansson.h>
+
+static json_t *gx__json_in(const GxJson *value) { return (json_t *)(void *)(uintptr_t)value; } // away with const: jansson counts references
+static GxJson *gx__json_out(json_t *value) { return (GxJson *)(void *)value; }
+
+// Depth and number of values are checked before the library sees the text: it recurses and allocates as the text tells it to.
+static GxStatus gx__json_check_size(const char *text, int64_t bytes, const char *where, GxError *err)
+{
+    int64_t depth = 0, values = 1, line = 1, line_start = 0;
+    for (int64_t i = 0, in_string = 0; i < bytes; i++) {
+        char c = text[i];
+        if (c == '\n') line++, line_start = i + 1;
+        if (c == '\\' && in_string) i++;
+        else if (c == '"') in_string = !in_string;
+        if (in_string) continue;
+        if (c == '{' || c == '[') depth++, values++;
+        if (c == '}' || c == ']') depth--;
+        if (c == ',') values++;
+        if (depth > GX_JSON_DEPTH || values > GX_JSON_VALUES)
+            return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld:%ld: %s than %d", where, (long)line, (long)(i - line_start + 1),
+                           depth > GX_JSON_DEPTH ? "nested deeper" : "more values", depth > GX_JSON_DEPTH ? GX_JSON_DEPTH : GX_JSON_VALUES);
+    }
+    return GX_OK;
+}
+
+GxStatus gx_json_parse(GxJson **out, const char *text, int64_t bytes, const char *where, GxError *err)
+{
+    json_error_t error;
+    *out = NULL;
+    GX_TRY(gx__json_check_size(text, bytes, where, err));
+    *out = gx__json_out(json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error));
+    if (!*out) return GX_FAIL(err, GX_ERR_FORMAT, "%s:%d:%d: %s", where, error.line, error.column, error.text);
+    return GX_OK;
+}
+
+GxJson *gx_json_copy(const GxJson *value) { return gx__json_out(json_deep_copy(gx__json_in(value))); }
+void gx_json_free(GxJson *value) { json_decref(gx__json_in(value)); }
+
+GxJsonType gx_json_type(const GxJson *value)
+{
+    if (!value) return GX_JSON_NONE;
+    switch (json_typeof(gx__json_in(value))) {
+    case JSON_OBJECT: return GX_JSON_OBJECT;
+    case JSON_ARRAY: return GX_JSON_ARRAY;
+    case JSON_STRING: return GX_JSON_STRING;
+    case JSON_INTEGER: return GX_JSON_INT;
+    case JSON_REAL: return GX_JSON_REAL;
+    case JSON_TRUE: case JSON_FALSE: return GX_JSON_BOOL;
+    default: return GX_JSON_NULL;
+    }
+}
+
+int64_t gx_json_size(const GxJson *value) { return (int64_t)(json_object_size(gx__json_in(value)) + json_array_size(gx__json_in(value))); }
+GxJson *gx_json_get(const GxJson *object, const char *key) { return gx__json_out(json_object_get(gx__json_in(object), key)); }
+GxJson *gx_json_at(const GxJson *array, int64_t i) { return i < 0 ? NULL : gx__json_out(json_array_get(gx__json_in(array), (size_t)i)); }
+int64_t gx_json_int(const GxJson *value) { return (int64_t)json_integer_value(gx__json_in(value)); }
+double gx_json_double(const GxJson *value) { return json_number_value(gx__json_in(value)); }
+int gx_json_bool(const GxJson *value) { return json_is_true(gx__json_in(value)); }
+
+const char *gx_json_string(const GxJson *value)
+{
+    const char *text = json_string_value(gx__json_in(value));
+    return text ? text : "";
+}
+
+int gx_json_next(const GxJson *object, GxJsonMember *m)
+{
+    json_t *o = gx__json_in(object);
+    m->position = m->position ? json_object_iter_next(o, m->position) : json_object_iter(o);
+    if (!m->position) return 0;
+    m->key = json_object_iter_key(m->position);
+    m->value = gx__json_out(json_object_iter_value(m->position));
+    return 1;
+}
+
+GxJson *gx_json_new_object(void) { return gx__json_out(json_object()); }
+GxJson *gx_json_new_array(void) { return gx__json_out(json_array()); }
+GxJson *gx_json_new_null(void) { return gx__json_out(json_null()); }
+GxJson *gx_json_new_bool(int value) { return gx__json_out(json_boolean(value)); }
+GxJson *gx_json_new_int(int64_t value) { return gx__json_out(json_integer((json_int_t)value)); }
+GxJson *gx_json_new_double(double value) { return gx__json_out(json_real(value)); }
+GxJson *gx_json_new_string(const char *value) { return gx__json_out(json_string(value)); }
+void gx_json_remove(GxJson *object, const char *key) { json_object_del(gx__json_in(object), key); }
+static int gx__json_set(GxJson *object, const char *key, GxJson *value) { return json_object_set_new(gx__json_in(object), key, gx__json_in(value)); }
+static int gx__json_append(GxJson *array, GxJson *value) { return json_array_append_new(gx__json_in(array), gx__json_in(value)); }
+
+#else
+#define GX__NO_JSON "built without jansson: install libjansson-dev and build again"
+
+GxStatus gx_json_parse(GxJson **out, const char *text, int64_t bytes, const char *where, GxError *err)
+{
+    (void)text, (void)bytes;
+    *out = NULL;
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: " GX__NO_JSON, where);
+}
+GxJson *gx_json_copy(const GxJson *value) { return (void)value, (GxJson *)NULL; }
+void gx_json_free(GxJson *value) { (void)value; }
+GxJsonType gx_json_type(const GxJson *value) { return (void)value, GX_JSON_NONE; }
+int64_t gx_json_size(const GxJson *value) { return (void)value, 0; }
+GxJson *gx_json_get(const GxJson *object, const char *key) { return (void)object, (void)key, (GxJson *)NULL; }
+GxJson *gx_json_at(const GxJson *array, int64_t i) { return (void)array, (void)i, (GxJson *)NULL; }
+int64_t gx_json_int(const GxJson *value) { return (void)value, 0; }
+double gx_json_double(const GxJson *value) { return (void)value, 0.0; }
+int gx_json_bool(const GxJson *value) { return (void)value, 0; }
+const char *gx_json_string(const GxJson *value) { return (void)value, ""; }
+int gx_json_next(const GxJson *object, GxJsonMember *m) { return (void)object, (void)m, 0; }
+GxJson *gx_json_new_object(void) { return NULL; }
+GxJson *gx_json_new_array(void) { return NULL; }
+GxJson *gx_json_new_null(void) { return NULL; }
+GxJson *gx_json_new_bool(int value) { return (void)value, (GxJson *)NULL; }
+GxJson *gx_json_new_int(int64_t value) { return (void)value, (GxJson *)NULL; }
+GxJson *gx_json_new_double(double value) { return (void)value, (GxJson *)NULL; }
+GxJson *gx_json_new_string(const char *value) { return (void)value, (GxJson *)NULL; }
+void gx_json_remove(GxJson *object, const char *key) { (void)object, (void)key; }
+#endif
+
+static GxStatus gx__json_refused(const char *what, GxError *err)
+{
+#ifdef GX_WITH_JANSSON
+    return GX_FAIL(err, GX_ERR_ARGUMENT, "JSON: %.100s has no value, or is no UTF-8 text, or its number is not finite, or there is no memory for it", what);
+#else
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED, "JSON (%.100s): " GX__NO_JSON, what);
+#endif
+}
+
+GxStatus gx_json_set(GxJson *object, const char *key, GxJson *value, GxError *err)
+{
+#ifdef GX_WITH_JANSSON
+    if (gx__json_set(object, key, value) == 0) return GX_OK;
+#else
+    (void)object, (void)value;
+#endif
+    return gx__json_refused(key, err);
+}
+
+GxStatus gx_json_append(GxJson *array, GxJson *value, GxError *err)
+{
+#ifdef GX_WITH_JANSSON
+    if (gx__json_append(array, value) == 0) return GX_OK;
+#else
+    (void)array, (void)value;
+#endif
+    return gx__json_refused("an element of a list", err);
+}
+
+// ---- what does not ----------------------------------------------------------------------------------------------------------------------
+
+GxStatus gx_json_read(GxJson **out, const char *path, int64_t cap, GxError *err)
+{
+    char *text;
+    int64_t bytes;
+    *out = NULL;
+    GX_TRY(gx_file_read(path, cap, &text, &bytes, err));
+    GxStatus status = gx_json_parse(out, text, bytes, path, err);
+    free(text);
+    return status;
+}
+
+static const char *gx__json_name_of(GxJsonType type)
+{
+    static const char *const names[] = {"nothing", "null", "true or false", "an integer", "a number", "a string", "an array", "an object"};
+    return names[type];
+}
+
+const char *gx_json_type_name(const GxJson *value) { return gx__json_name_of(gx_json_type(value)); }
+
+// The member if it is of this type (an integer is a number, too); *out NULL if it is absent or null and need not be there.
+static GxStatus gx__json_member(const GxJson *object, const char *key, GxJsonType type, int required, GxJson **out, const char *where, GxError *err)
+{
+    GxJson *value = gx_json_get(object, key);
+    GxJsonType found = gx_json_type(value);
+    *out = NULL;
+    if (gx_json_type(object) != GX_JSON_OBJECT)
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: \"%s\" was looked for in %s, not in an object", where, key, gx_json_type_name(object));
+    if (found == GX_JSON_NONE || found == GX_JSON_NULL) {
+        if (required) return GX_FAIL(err, GX_ERR_FORMAT, "%s: \"%s\" is missing; expected %s", where, key, gx__json_name_of(type));
+        return GX_OK;
+    }
+    if (found != type && !(found == GX_JSON_INT && type == GX_JSON_REAL))
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: \"%s\" is %s; expected %s", where, key, gx_json_type_name(value), gx__json_name_of(type));
+    *out = value;
+    return GX_OK;
+}
+
+GxStatus gx_json_get_int(const GxJson *object, const char *key, int required, int64_t *out, const char *where, GxError *err)
+{
+    GxJson *value;
+    GX_TRY(gx__json_member(object, key, GX_JSON_INT, required, &value, where, err));
+    if (value) *out = gx_json_int(value);
+    return GX_OK;
+}
+
+GxStatus gx_json_get_double(const GxJson *object, const char *key, int required, double *out, const char *where, GxError *err)
+{
+    GxJson *value;
+    GX_TRY(gx__json_member(object, key, GX_JSON_REAL, required, &value, where, err));
+    if (value) *out = gx_json_double(value);
+    return GX_OK;
+}
+
+GxStatus gx_json_get_bool(const GxJson *object, const char *key, int required, int *out, const char *where, GxError *err)
+{
+    GxJson *value;
+    GX_TRY(gx__json_member(object, key, GX_JSON_BOOL, required, &value, where, err));
+    if (value) *out = gx_json_bool(value);
+    return GX_OK;
+}
+
+GxStatus gx_json_get_string(const GxJson *object, const char *key, int required, const char **out, const char *where, GxError *err)
+{
+    GxJson *value;
+    GX_TRY(gx__json_member(object, key, GX_JSON_STRING, required, &value, where, err));
+    if (value) *out = gx_json_string(value);
+    return GX_OK;
+}
+
+GxStatus gx_json_get_array(const GxJson *object, const char *key, int required, GxJson **out, const char *where, GxError *err)
+{
+    GxJson *value;
+    GX_TRY(gx__json_member(object, key, GX_JSON_ARRAY, required, &value, where, err));
+    if (value) *out = value;
+    return GX_OK;
+}
+
+GxStatus gx_json_get_object(const GxJson *object, const char *key, int required, GxJson **out, const char *where, GxError *err)
+{
+    GxJson *value;
+    GX_TRY(gx__json_member(object, key, GX_JSON_OBJECT, required, &value, where, err));
+    if (value) *out = value;
+    return GX_OK;
+}
+
+void gx_format_double(char *out, double value)
+{
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(out, 32, "%.*g", digits, value);
+        if (strtod(out, NULL) == value) break;
+    }
+    if (!isfinite(value)) return;
+    int is_real = 0;
+    for (char *p = out; *p; p++) {
+        if (!strchr("+-0123456789e", *p)) *p = '.'; // some locales have a comma
+        is_real |= *p == '.' || *p == 'e';
+    }
+    if (!is_real) strcat(out, ".0"); // or it would read back as an integer
+}
+
+typedef struct {
+    char *text;
+    int64_t n, capacity;
+    int indent, failed;
+} GxJsonText;
+
+static void gx__json_put_bytes(GxJsonText *t, const char *bytes, int64_t n)
+{
+    if (t->failed) return;
+    if (t->n + n + 1 > t->capacity) {
+        int64_t capacity = 2 * (t->n + n + 1) + 256;
+        char *grown = (char *)realloc(t->text, (size_t)capacity);
+        if (!grown) {
+            t->failed = 1;
+            return;
+        }
+        t->text = grown;
+        t->capacity = capacity;
+    }
+    memcpy(t->text + t->n, bytes, (size_t)n);
+    t->n += n;
+    t->text[t->n] = 0;
+}
+
+static void gx__json_put(GxJsonText *t, const char *text) { gx__json_put_bytes(t, text, (int64_t)strlen(text)); }
+
+static void gx__json_put_string(GxJsonText *t, const char *text)
+{
+    gx__json_put(t, "\"");
+    for (const char *p = text; *p; p++) {
+        char escaped[8] = "";
+        if (*p == '"' || *p == '\\') snprintf(escaped, sizeof escaped, "\\%c", *p);
+        else if (*p == '\n') snprintf(escaped, sizeof escaped, "\\n");
+        else if ((unsigned char)*p < 0x20) snprintf(escaped, sizeof escaped, "\\u%04x", (unsigned)*p);
+        if (escaped[0]) gx__json_put(t, escaped);
+        else gx__json_put_bytes(t, p, 1);
+    }
+    gx__json_put(t, "\"");
+}
+
+static void gx__json_new_line(GxJsonText *t, int level)
+{
+    if (!t->indent) return;
+    gx__json_put(t, "\n");
+    for (int i = 0; i < t->indent * level; i++) gx__json_put(t, " ");
+}
+
+static void gx__json_put_value(GxJsonText *t, const GxJson *value, int level);
+
+static void gx__json_put_object(GxJsonText *t, const GxJson *object, int level)
+{
+    int n = 0;
+    gx__json_put(t, "{");
+    for (GxJsonMember m = GX_ZERO; gx_json_next(object, &m); n++) {
+        if (n) gx__json_put(t, ",");
+        gx__json_new_line(t, level + 1);
+        gx__json_put_string(t, m.key);
+        gx__json_put(t, t->indent ? ": " : ":");
+        gx__json_put_value(t, m.value, level + 1);
+    }
+    if (n) gx__json_new_line(t, level);
+    gx__json_put(t, "}");
+}
+
+static void gx__json_put_array(GxJsonText *t, const GxJson *array, int level)
+{
+    int64_t n = gx_json_size(array);
+    int plain = 1;
+    for (int64_t i = 0; i < n; i++) plain &= gx_json_type(gx_json_at(array, i)) < GX_JSON_ARRAY;
+    gx__json_put(t, "[");
+    for (int64_t i = 0; i < n; i++) {
+        if (i) gx__json_put(t, plain && t->indent ? ", " : ",");
+        if (!plain) gx__json_new_line(t, level + 1);
+        gx__json_put_value(t, gx_json_at(array, i), level + 1);
+    }
+    if (!plain) gx__json_new_line(t, level);
+    gx__json_put(t, "]");
+}
+
+static void gx__json_put_value(GxJsonText *t, const GxJson *value, int level)
+{
+    char number[32] = "null";
+    switch (gx_json_type(value)) {
+    case GX_JSON_OBJECT: gx__json_put_object(t, value, level); return;
+    case GX_JSON_ARRAY: gx__json_put_array(t, value, level); return;
+    case GX_JSON_STRING: gx__json_put_string(t, gx_json_string(value)); return;
+    case GX_JSON_BOOL: gx__json_put(t, gx_json_bool(value) ? "true" : "false"); return;
+    case GX_JSON_INT: snprintf(number, sizeof number, "%lld", (long long)gx_json_int(value)); break;
+    case GX_JSON_REAL: gx_format_double(number, gx_json_double(value)); break;
+    default: break;
+    }
+    gx__json_put(t, number);
+}
+
+GxStatus gx_json_dump(const GxJson *value, int indent, char **text, int64_t *bytes, GxError *err)
+{
+    GxJsonText t = GX_ZERO;
+    t.indent = indent;
+    *text = NULL;
+    *bytes = 0;
+    if (!value) return gx__json_refused("the document", err);
+    gx__json_put_value(&t, value, 0);
+    if (t.failed) {
+        free(t.text);
+        return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a JSON text of more than %ld bytes", (long)t.n);
+    }
+    *text = t.text;
+    *bytes = t.n;
+    return GX_OK;
+}
+
+GxStatus gx_json_write(const GxJson *value, const char *path, GxError *err)
+{
+    char *text;
+    int64_t bytes;
+    GX_TRY(gx_json_dump(value, 2, &text, &bytes, err));
+    text[bytes] = '\n'; // in the place of the terminating 0
+    GxStatus status = gx_file_write(path, text, bytes + 1, err);
+    free(text);
+    return status;
+}
+#endif

@@ -1,0 +1,356 @@
+// checkpoint.h: weights, optimizer state and position of a run as a folder that Hugging Face's libraries load and this program resumes from.
+//
+//     out/checkpoint-500/  config.json model.safetensors tokenizer.json tokenizer_config.json          what others read
+//                          optimizer.safetensors trainer_state.json training_args.json manifest.json    what a resume needs
+//
+// The folder is published as a whole (io/folder.h): a torn one is recognised, and passed over in favour of the newest whole one. Nothing in it
+// depends on how many ranks there were. Rank 0 writes; it also reads, tensor by tensor, and broadcasts: no disk is shared.
+#ifndef GX_CHECKPOINT_H
+#define GX_CHECKPOINT_H
+#include "../dist/comm.h"
+#include "../io/folder.h"
+#include "../io/safetensors.h"
+#include "../io/tokenizer.h"
+#include "family.h"
+#include "window.h"
+GX_BEGIN
+
+typedef struct {
+    int64_t step, applied, samples; // windows begun, optimizer steps applied, samples seen
+    int64_t seed;
+    int64_t text_bytes;             // of the training part of the text
+    char optimizer[32];
+} GxTrainState;
+
+// rank 0 only; `args` is the resolved configuration (lent).
+GxStatus gx_checkpoint_save(const char *folder, const GxFamily *family, const GxModel *m, const GxOptimizer *o, const GxTokenizer *tokenizer,
+                            const GxTrainState *state, const GxConfig *args, GxError *err);
+
+// Weights of a Hugging Face folder into the model's buffers, on all ranks. Every missing, unknown or misshapen tensor is named.
+void gx_checkpoint_load_weights(GxContext *g, GxModel *m, float *weights, const char *folder);
+// The rest, for a resume. The folder's manifest must hold.
+void gx_checkpoint_load_state(GxContext *g, GxModel *m, const GxOptimizer *o, GxTrainState *state, const char *folder);
+
+// The newest checkpoint-N of output_dir whose manifest holds; "" if there is none. Torn ones are passed over, with a warning.
+GxStatus gx_checkpoint_newest(const char *output_dir, char newest[GX_PATH], const GxLogger *log, GxError *err);
+GxStatus gx_checkpoint_prune(const char *output_dir, int64_t keep, GxError *err); // removes all but the newest `keep`
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_CHECKPOINT_IMPLEMENTED)
+#define GX_CHECKPOINT_IMPLEMENTED
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---- tensors of a file: one list for weights and optimizer state ---------------------------------------------------------------------------------
+
+typedef struct { const char *prefix; float *values; } GxStatePart; // "" weights; "exp_avg." first moment, ...
+
+static int gx__state_parts(const GxOptimizer *o, GxStatePart part[2])
+{
+    int n = 0;
+    const int adamw = o->kind == GX_OPTIMIZER_ADAMW;
+    if (o->first) {
+        GxStatePart p = {adamw ? "exp_avg." : "momentum_buffer.", o->first};
+        part[n++] = p;
+    }
+    if (adamw) {
+        GxStatePart p = {"exp_avg_sq.", o->second};
+        part[n++] = p;
+    }
+    return n;
+}
+
+static GxStatus gx__save_tensors(const char *path, const GxTable *t, const GxStatePart *part, int parts, const GxSafetensorsPair *metadata, int pairs,
+                                 GxError *err)
+{
+    int n = 0;
+    GxSafetensorsWriter w = GX_ZERO;
+    GxSafetensorsEntry *e = (GxSafetensorsEntry *)calloc((size_t)(t->n * parts + 1), sizeof *e);
+    if (!e) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a list of %d tensors", t->n * parts);
+    for (int p = 0; p < parts; p++)
+        for (int i = 0; i < t->n; i++) {
+            const GxTensor *row = &t->row[i];
+            if (row->has_alias) continue;
+            snprintf(e[n].name, sizeof e[n].name, "%s%s", part[p].prefix, row->name);
+            e[n].dtype = GX_F32;
+            e[n].ndim = row->ndim;
+            memcpy(e[n].shape, row->global_shape, sizeof row->global_shape);
+            n++;
+        }
+    GxStatus status = gx_safetensors_create(&w, path, e, n, metadata, pairs, err);
+    n = 0;
+    for (int p = 0; p < parts; p++)
+        for (int i = 0; i < t->n && status == GX_OK; i++)
+            if (!t->row[i].has_alias)
+                status = gx_safetensors_write_floats(&w, e[n++].name, 0, part[p].values + gx_table_flat(t, i), gx_tensor_count(&t->row[i]), err);
+    free(e);
+    if (status == GX_OK) return gx_safetensors_finish(&w, err);
+    gx_safetensors_abort(&w);
+    return status;
+}
+
+static GxStatus gx__load_tensor(const GxSafetensors *s, const GxTensor *row, const char *prefix, float *values, const char *folder, GxError *err)
+{
+    char name[GX_NAME + 32];
+    snprintf(name, sizeof name, "%s%s", prefix, row->name);
+    const GxSafetensorsEntry *e = gx_safetensors_find(s, name);
+    if (!e) return GX_FAIL(err, GX_ERR_FORMAT, "%s has no tensor %s, which this model needs (it has %d tensors; is it of another model?)", folder, name, s->n);
+    int same = e->ndim == row->ndim;
+    for (int d = 0; same && d < row->ndim; d++) same = e->shape[d] == row->global_shape[d];
+    if (!same)
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: tensor %s has %d dimensions, the first of %ld; this model's has %d, the first of %ld", folder, name, e->ndim,
+                       (long)(e->ndim ? e->shape[0] : 0), row->ndim, (long)row->global_shape[0]);
+    return gx_safetensors_read(s, e, 0, e->elements, values, err);
+}
+
+// A tied head may stand in the file all the same: then it has to be what it is tied to.
+static GxStatus gx__check_alias(const GxSafetensors *s, const GxTensor *row, const float *values, const char *folder, GxError *err)
+{
+    const GxSafetensorsEntry *e = gx_safetensors_find(s, row->name);
+    if (!e) return GX_OK;
+    float *own = (float *)malloc((size_t)(e->elements + 1) * sizeof *own);
+    if (!own) return GX_FAIL(err, GX_ERR_MEMORY, "no memory to compare %s", row->name);
+    GxStatus status = gx__load_tensor(s, row, "", own, folder, err);
+    if (status == GX_OK && memcmp(own, values, (size_t)e->elements * sizeof *own))
+        status = GX_FAIL(err, GX_ERR_FORMAT, "%s: config.json ties %s to the embedding, but the file has other values for it; set tie_word_embeddings to false",
+                         folder, row->name);
+    free(own);
+    return status;
+}
+
+static GxStatus gx__refuse_unknown(const GxSafetensors *s, const GxTable *t, const char *folder, GxError *err)
+{
+    char names[300] = "";
+    int unknown = 0;
+    for (int i = 0; i < s->n; i++) {
+        const char *name = s->entry[i].name;
+        if (gx_table_find(t, name).index >= 0 || strstr(name, "rotary_emb.inv_freq")) continue;
+        if (unknown++ < 3) snprintf(names + strlen(names), sizeof names - strlen(names), "%s%.80s", unknown > 1 ? ", " : "", name);
+    }
+    if (!unknown) return GX_OK;
+    return GX_FAIL(err, GX_ERR_FORMAT, "%s holds %d tensors that this model does not have: %s%s", folder, unknown, names, unknown > 3 ? ", ..." : "");
+}
+
+static GxStatus gx__read_weights(const GxModel *m, float *weights, const char *folder, GxError *err)
+{
+    GxSafetensors s;
+    const GxTable *t = &m->table;
+    GX_TRY(gx_safetensors_open(&s, folder, err));
+    GxStatus status = gx__refuse_unknown(&s, t, folder, err);
+    for (int i = 0; i < t->n && status == GX_OK; i++) {
+        const GxTensor *row = &t->row[i];
+        float *values = weights + gx_table_flat(t, i);
+        status = row->has_alias ? gx__check_alias(&s, row, values, folder, err) : gx__load_tensor(&s, row, "", values, folder, err);
+    }
+    gx_safetensors_close(&s);
+    return status;
+}
+
+static GxStatus gx__read_optimizer(const GxModel *m, const GxOptimizer *o, const char *path, GxError *err)
+{
+    GxSafetensors s;
+    GxStatePart part[2];
+    int parts = gx__state_parts(o, part);
+    if (!parts) return GX_OK;
+    GX_TRY(gx_safetensors_open(&s, path, err));
+    GxStatus status = GX_OK;
+    for (int p = 0; p < parts; p++)
+        for (int i = 0; i < m->table.n && status == GX_OK; i++)
+            if (!m->table.row[i].has_alias)
+                status = gx__load_tensor(&s, &m->table.row[i], part[p].prefix, part[p].values + gx_table_flat(&m->table, i), path, err);
+    gx_safetensors_close(&s);
+    return status;
+}
+
+// ---- trainer_state.json -------------------------------------------------------------------------------------------------------------------------
+
+static GxStatus gx__write_state(const char *path, const GxTrainState *s, const GxTokenizer *tokenizer, GxError *err)
+{
+    GxJson *json = gx_json_new_object();
+    gx_json_set(json, "galaxy_version", gx_json_new_string(GX_VERSION), err);
+    gx_json_set(json, "global_step", gx_json_new_int(s->step), err);
+    gx_json_set(json, "applied_steps", gx_json_new_int(s->applied), err);
+    gx_json_set(json, "samples_seen", gx_json_new_int(s->samples), err);
+    gx_json_set(json, "seed", gx_json_new_int(s->seed), err);
+    gx_json_set(json, "text_bytes", gx_json_new_int(s->text_bytes), err);
+    gx_json_set(json, "optimizer", gx_json_new_string(s->optimizer), err);
+    gx_json_set(json, "tokenizer", gx_json_new_string(gx_tokenizer_identity(tokenizer)), err);
+    GxStatus status = gx_error_code(err);
+    if (status == GX_OK) status = gx_json_write(json, path, err);
+    gx_json_free(json);
+    return status;
+}
+
+static GxStatus gx__read_state(const char *path, GxTrainState *s, GxError *err)
+{
+    GxJson *json;
+    const char *optimizer = "";
+    GX_TRY(gx_json_read(&json, path, 1 << 20, err));
+    GxStatus status = gx_json_get_int(json, "global_step", 1, &s->step, path, err);
+    if (status == GX_OK) status = gx_json_get_int(json, "applied_steps", 1, &s->applied, path, err);
+    if (status == GX_OK) status = gx_json_get_int(json, "samples_seen", 1, &s->samples, path, err);
+    if (status == GX_OK) status = gx_json_get_int(json, "seed", 1, &s->seed, path, err);
+    if (status == GX_OK) status = gx_json_get_int(json, "text_bytes", 1, &s->text_bytes, path, err);
+    if (status == GX_OK) status = gx_json_get_string(json, "optimizer", 1, &optimizer, path, err);
+    snprintf(s->optimizer, sizeof s->optimizer, "%s", optimizer);
+    gx_json_free(json);
+    return status;
+}
+
+// ---- the folder ---------------------------------------------------------------------------------------------------------------------------------
+
+static GxStatus gx__checkpoint_write(const char *folder, const GxFamily *family, const GxModel *m, const GxOptimizer *o, const GxTokenizer *tokenizer,
+                                     const GxTrainState *state, const GxConfig *args, GxError *err)
+{
+    char path[GX_PATH];
+    GxStatePart weights = {"", o->weights}, part[2];
+    GxSafetensorsPair identity = {"galaxy_tokenizer", gx_tokenizer_identity(tokenizer)};
+    int parts = gx__state_parts(o, part);
+    GX_TRY(gx_path_join(path, folder, "config.json", err));
+    GX_TRY(family->write_config(m, path, err));
+    GX_TRY(gx_path_join(path, folder, "model.safetensors", err));
+    GX_TRY(gx__save_tensors(path, &m->table, &weights, 1, &identity, 1, err));
+    GX_TRY(gx_path_join(path, folder, "optimizer.safetensors", err));
+    if (parts) GX_TRY(gx__save_tensors(path, &m->table, part, parts, NULL, 0, err));
+    GX_TRY(gx_tokenizer_write(tokenizer, folder, err));
+    GX_TRY(gx_path_join(path, folder, "training_args.json", err));
+    GX_TRY(gx_config_write_json(args, path, err));
+    GX_TRY(gx_path_join(path, folder, "trainer_state.json", err));
+    return gx__write_state(path, state, tokenizer, err);
+}
+
+GxStatus gx_checkpoint_save(const char *folder, const GxFamily *family, const GxModel *m, const GxOptimizer *o, const GxTokenizer *tokenizer,
+                            const GxTrainState *state, const GxConfig *args, GxError *err)
+{
+    char temporary[GX_PATH];
+    GX_TRY(gx_publish_begin(folder, temporary, err));
+    GxStatus status = gx__checkpoint_write(temporary, family, m, o, tokenizer, state, args, err);
+    if (status == GX_OK) status = gx_publish_finish(folder, err);
+    if (status != GX_OK) {
+        GxError ignored = GX_ZERO; // the first error is the one to tell; this only frees the disk
+        gx_folder_remove(temporary, &ignored);
+    }
+    return status;
+}
+
+static int64_t gx__flat_count(const GxModel *m) { return gx_table_offset(&m->table, m->table.units); }
+
+void gx_checkpoint_load_weights(GxContext *g, GxModel *m, float *weights, const char *folder)
+{
+    gx_at(g, -1, "load");
+    if (g->rank == 0) gx__read_weights(m, weights, folder, &g->error);
+    gx_broadcast(g, GX_AXIS_ALL, 0, weights, gx__flat_count(m), GX_F32);
+}
+
+static GxStatus gx__read_resume(const GxModel *m, const GxOptimizer *o, GxTrainState *state, const char *folder, GxError *err)
+{
+    char path[GX_PATH], wanted[32];
+    snprintf(wanted, sizeof wanted, "%s", o->kind == GX_OPTIMIZER_ADAMW ? "adamw" : "sgd");
+    GX_TRY(gx_folder_verify(folder, 1, err));
+    GX_TRY(gx_path_join(path, folder, "trainer_state.json", err));
+    GX_TRY(gx__read_state(path, state, err));
+    if (strcmp(state->optimizer, wanted))
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s was trained with %s, this run asks for %s; resume with --optimizer %s, or take its weights alone with --model",
+                       folder, state->optimizer, wanted, state->optimizer);
+    GX_TRY(gx_path_join(path, folder, "optimizer.safetensors", err));
+    return gx__read_optimizer(m, o, path, err);
+}
+
+void gx_checkpoint_load_state(GxContext *g, GxModel *m, const GxOptimizer *o, GxTrainState *state, const char *folder)
+{
+    int64_t n = gx__flat_count(m), numbers[5] = {0, 0, 0, 0, 0};
+    GxStatePart part[2];
+    int parts = gx__state_parts(o, part);
+    gx_at(g, -1, "load");
+    if (g->rank == 0 && gx__read_resume(m, o, state, folder, &g->error) == GX_OK) {
+        int64_t have[5] = {state->step, state->applied, state->samples, state->seed, state->text_bytes};
+        memcpy(numbers, have, sizeof numbers);
+    }
+    gx_broadcast(g, GX_AXIS_ALL, 0, numbers, 5, GX_I64);
+    for (int p = 0; p < parts; p++) gx_broadcast(g, GX_AXIS_ALL, 0, part[p].values, n, GX_F32);
+    state->step = numbers[0], state->applied = numbers[1], state->samples = numbers[2], state->seed = numbers[3], state->text_bytes = numbers[4];
+}
+
+// ---- which folders there are --------------------------------------------------------------------------------------------------------------------
+
+// N of "checkpoint-N", or -1.
+static int64_t gx__checkpoint_number(const char *name)
+{
+    const char *digits = name + strlen("checkpoint-");
+    if (strncmp(name, "checkpoint-", strlen("checkpoint-")) || !*digits || strlen(digits) > 15 || digits[strspn(digits, "0123456789")]) return -1;
+    return strtoll(digits, NULL, 10);
+}
+
+// The checkpoint with the largest number below `below`; its number, or -1.
+static int64_t gx__checkpoint_before(const GxFolder *list, int64_t below)
+{
+    int64_t best = -1;
+    for (int i = 0; i < list->n; i++) {
+        int64_t n = list->entry[i].is_folder ? gx__checkpoint_number(list->entry[i].name) : -1;
+        if (n < below && n > best) best = n;
+    }
+    return best;
+}
+
+static GxStatus gx__checkpoint_path(char path[GX_PATH], const char *output_dir, int64_t number, GxError *err)
+{
+    char name[40];
+    snprintf(name, sizeof name, "checkpoint-%ld", (long)number);
+    return gx_path_join(path, output_dir, name, err);
+}
+
+// A save that died between its two renames left the older folder under another name: gives it its own back.
+static void gx__recover_all(const char *output_dir, const GxFolder *list)
+{
+    for (int i = 0; i < list->n; i++) {
+        char path[GX_PATH], *suffix;
+        GxError ignored = GX_ZERO; // what cannot be recovered is not a checkpoint
+        if (gx_path_join(path, output_dir, list->entry[i].name, &ignored) != GX_OK) continue;
+        suffix = strstr(path, GX_OLD_SUFFIX);
+        if (!suffix) continue;
+        *suffix = 0;
+        gx_publish_recover(path, &ignored);
+    }
+}
+
+GxStatus gx_checkpoint_newest(const char *output_dir, char newest[GX_PATH], const GxLogger *log, GxError *err)
+{
+    GxFolder list;
+    newest[0] = 0;
+    if (!gx_path_is_folder(output_dir)) return GX_OK;
+    GX_TRY(gx_folder_list(&list, output_dir, err));
+    gx__recover_all(output_dir, &list);
+    gx_folder_close(&list);
+    GX_TRY(gx_folder_list(&list, output_dir, err));
+    GxStatus status = GX_OK;
+    for (int64_t n = gx__checkpoint_before(&list, INT64_MAX); n >= 0 && status == GX_OK; n = gx__checkpoint_before(&list, n)) {
+        GxError torn = GX_ZERO;
+        status = gx__checkpoint_path(newest, output_dir, n, err);
+        if (status != GX_OK || gx_folder_verify(newest, 1, &torn) == GX_OK) break;
+        gx_log(log, GX_LOG_WARNING, "%s is not whole, passing it over: %s", newest, torn.message);
+        newest[0] = 0;
+    }
+    gx_folder_close(&list);
+    return status;
+}
+
+GxStatus gx_checkpoint_prune(const char *output_dir, int64_t keep, GxError *err)
+{
+    GxFolder list;
+    if (keep <= 0) return GX_OK;
+    GX_TRY(gx_folder_list(&list, output_dir, err));
+    GxStatus status = GX_OK;
+    int64_t kept = 0;
+    for (int64_t n = gx__checkpoint_before(&list, INT64_MAX); n >= 0 && status == GX_OK; n = gx__checkpoint_before(&list, n)) {
+        char path[GX_PATH];
+        if (++kept <= keep) continue;
+        status = gx__checkpoint_path(path, output_dir, n, err);
+        if (status == GX_OK) status = gx_folder_remove(path, err);
+    }
+    gx_folder_close(&list);
+    return status;
+}
+#endif

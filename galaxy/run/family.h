@@ -1,0 +1,22 @@
+// family.h: what the trainer must know of a model family beyond GxModel: its options, its config.json, and how to open it.
+#ifndef GX_FAMILY_H
+#define GX_FAMILY_H
+#include "../io/config.h"
+#include "../model/model.h"
+GX_BEGIN
+
+typedef struct {
+    const char *name;            // "llama"
+    const GxOption *options;     // into a struct of config_size bytes; names as in Hugging Face's config.json
+    int n_options;
+    size_t config_size;
+    GxStatus (*open)(GxContext *g, GxModel **m, const void *config, const void *mode); // refuses what cannot be
+    void (*close)(GxModel *m);
+    void (*take_buffers)(GxContext *g, GxModel *m, int64_t T, int64_t B, int64_t head_chunk);
+    int64_t (*vocab_size)(const GxModel *m);
+    GxStatus (*read_config)(void *config, const char *path, GxError *err);             // of a Hugging Face folder's config.json
+    GxStatus (*write_config)(const GxModel *m, const char *path, GxError *err);
+} GxFamily;
+
+GX_END
+#endif

@@ -1,0 +1,98 @@
+// generate.h: text from a model: the next token again and again, each drawn from the model's distribution.
+//
+// Simple form: every token runs its whole window through the model (no cache of keys and values). All ranks take part and draw
+// the same tokens, since the numbers come from (seed, position).
+#ifndef GX_GENERATE_H
+#define GX_GENERATE_H
+#include "../model/model.h"
+GX_BEGIN
+
+typedef struct {
+    double temperature; // 0: the likeliest token
+    int64_t top_k;      // 0: all; ties at the k-th stay
+    uint64_t seed;
+} GxSampling;
+
+// A token from V logits, by the random number of (seed, position).
+int32_t gx_sample_token(const float *logits, int64_t V, const GxSampling *s, int64_t position);
+
+typedef struct { // buffers, laid out with the model's
+    int32_t *tokens; // [T]
+    GxRows logits;   // [1,V]
+    int64_t T;       // the longest window
+} GxGenerator;
+void gx_generator_take(GxContext *g, GxGenerator *w, int64_t T, int64_t V);
+
+// Continues `tokens` (on the host), of which n >= 1 exist, up to `wanted`.
+void gx_generate(GxContext *g, GxModel *m, GxGenerator *w, int32_t *tokens, int64_t n, int64_t wanted, const GxSampling *s);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_GENERATE_IMPLEMENTED)
+#define GX_GENERATE_IMPLEMENTED
+#include <math.h>
+#include "../base/random.h"
+#include "../ops/elementwise.h"
+
+// The k-th largest of V values: at each round the largest below the last one, with how many are equal to it.
+static float gx__kth_largest(const float *x, int64_t V, int64_t k)
+{
+    float bound = INFINITY;
+    while (k > 0) {
+        float best = -INFINITY;
+        int64_t equal = 0;
+        for (int64_t v = 0; v < V; v++) {
+            if (x[v] >= bound || x[v] < best) continue;
+            equal = x[v] > best ? 1 : equal + 1;
+            best = x[v];
+        }
+        if (equal == 0) break;
+        bound = best;
+        k -= equal;
+    }
+    return bound;
+}
+
+int32_t gx_sample_token(const float *logits, int64_t V, const GxSampling *s, int64_t position)
+{
+    int64_t best = 0;
+    for (int64_t v = 1; v < V; v++)
+        if (logits[v] > logits[best]) best = v;
+    if (s->temperature <= 0) return (int32_t)best;
+    float cut = s->top_k > 0 && s->top_k < V ? gx__kth_largest(logits, V, s->top_k) : -INFINITY;
+    double sum = 0;
+    for (int64_t v = 0; v < V; v++)
+        if (logits[v] >= cut) sum += exp(((double)logits[v] - logits[best]) / s->temperature);
+    double target = sum * gx_random_uniform(s->seed, (uint64_t)position, 0, gx_random_site(GX_SITE_SAMPLE, 0));
+    for (int64_t v = 0; v < V; v++) {
+        if (logits[v] >= cut) target -= exp(((double)logits[v] - logits[best]) / s->temperature);
+        if (target < 0) return (int32_t)v;
+    }
+    return (int32_t)best;
+}
+
+void gx_generator_take(GxContext *g, GxGenerator *w, int64_t T, int64_t V)
+{
+    w->T = T;
+    w->tokens = (int32_t *)gx_arena_take(g->arena, GX_MEM_ACTIVATIONS, 4 * T);
+    w->logits = gx_rows_take(g->arena, GX_MEM_ACTIVATIONS, GX_F32, 1, V);
+}
+
+void gx_generate(GxContext *g, GxModel *m, GxGenerator *w, int32_t *tokens, int64_t n, int64_t wanted, const GxSampling *s)
+{
+    for (; n < wanted && !gx_failed(g); n++) {
+        int64_t first = gx_max(0, n - w->T); // the window: the last T tokens
+        GxBatch b = GX_ZERO;
+        b.tokens = w->tokens;
+        b.T = n - first;
+        b.B = 1;
+        b.runs = gx_runs_one(b.T, 0);
+        gx_copy(g, w->tokens, tokens + first, 4 * b.T);
+        gx_model_forward(g, m, &b);
+        m->kind->logits(g, m, w->logits, m->state[m->layers], b.T - 1);
+        if (gx_failed(g)) return;
+        tokens[n] = g->device->computes ? gx_sample_token((const float *)w->logits.data, w->logits.cols, s, n) : 0;
+    }
+}
+#endif

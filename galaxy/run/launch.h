@@ -1,0 +1,165 @@
+// launch.h: one context per rank: as threads of this process (--ranks N), or as the process that mpirun started.
+//
+//     static int train(GxContext *g, int argc, char **argv) { ... return 0; }
+//     int main(int argc, char **argv) { return gx_launch(train, argc, argv); }
+//
+// Each rank gets its device, its share of the cores and a logger that writes to stderr. In a run of several ranks g->comm is an engine that
+// is not open yet: who lays out memory opens it (gx_comm_open). SIGINT and SIGTERM set a flag that gx_stop_signal reads; the second one ends
+// the process at once.
+#ifndef GX_LAUNCH_H
+#define GX_LAUNCH_H
+#include "../dist/mpi.h"
+#include "../dist/threads.h"
+GX_BEGIN
+
+typedef int GxRankMain(GxContext *g, int argc, char **argv); // returns the exit status
+int gx_launch(GxRankMain *rank_main, int argc, char **argv);  // returns the largest of the ranks' exit statuses
+
+int gx_stop_signal(void); // the number of the signal that asked to stop; 0: none
+
+// Programs: prints the context's error and returns 1 where a call failed.
+#define GX_CHECK(g, call)                                                                                                                  \
+    do {                                                                                                                                   \
+        if ((call) != GX_OK) return gx_print_error(g);                                                                                     \
+    } while (0)
+int gx_print_error(GxContext *g); // to stderr, once per cause: rank 0's, and those of ranks that failed by themselves; returns 1
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_LAUNCH_IMPLEMENTED)
+#define GX_LAUNCH_IMPLEMENTED
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "../cpu/cpu.h"
+
+static volatile sig_atomic_t gx__stop; // the one global: a signal handler can reach nothing else
+
+static void gx__on_signal(int number)
+{
+    gx__stop = number;
+    signal(number, SIG_DFL);
+}
+
+int gx_stop_signal(void) { return (int)gx__stop; }
+
+static void gx__log_stderr(void *user, GxLogLevel level, const char *text)
+{
+    const GxContext *g = (const GxContext *)user;
+    const char *kind = level == GX_LOG_ERROR ? "error: " : level == GX_LOG_WARNING ? "warning: " : "";
+    if (g->world > 1) fprintf(stderr, "rank %d: %s%s\n", g->rank, kind, text);
+    else fprintf(stderr, "%s%s\n", kind, text);
+}
+
+int gx_print_error(GxContext *g)
+{
+    // An error of the communicator on another rank only repeats what the rank that caused it says itself.
+    if (g->rank == 0 || g->error.code != GX_ERR_COMM) gx_log(&g->log, GX_LOG_ERROR, "%s", g->error.message);
+    return 1;
+}
+
+static void gx__context_init(GxContext *g, GxComm *comm)
+{
+    memset(g, 0, sizeof *g);
+    g->device = gx_device_cpu();
+    g->comm = comm;
+    g->rank = comm ? comm->rank : 0;
+    g->world = comm ? comm->world : 1;
+    g->threads = gx_threads_for(comm);
+    g->log.write = gx__log_stderr;
+    g->log.user = g;
+}
+
+// A rank that ends before its communicator was opened has to tell the others, or they would wait for it.
+static int gx__run_rank(GxRankMain *rank_main, GxContext *g, int argc, char **argv)
+{
+    GxComm *comm = g->comm;
+    int status = rank_main(g, argc, argv);
+    if (comm && status != 0 && !comm->is_dead && comm->engine && comm->state)
+        comm->engine->abort(g, comm, g->error.message[0] ? g->error.message : "it ended early");
+    return status;
+}
+
+typedef struct {
+    GxRankMain *rank_main;
+    GxContext g;
+    GxComm comm;
+    pthread_t thread;
+    int argc, status;
+    char **argv;
+} GxThreadRank;
+
+static void *gx__thread_main(void *user)
+{
+    GxThreadRank *r = (GxThreadRank *)user;
+    r->status = gx__run_rank(r->rank_main, &r->g, r->argc, r->argv);
+    return NULL;
+}
+
+static int gx__launch_threads(GxRankMain *rank_main, int ranks, int argc, char **argv)
+{
+    GxError err = GX_ZERO;
+    GxThreadsGroup *group = NULL;
+    GxThreadRank *rank = (GxThreadRank *)calloc((size_t)ranks, sizeof *rank);
+    if (!rank || gx_threads_group_open(&group, ranks, &err) != GX_OK) {
+        fprintf(stderr, "error: %s\n", rank ? err.message : "no memory for the ranks");
+        free(rank);
+        return 1;
+    }
+    int started = 0, status = 0;
+    for (; started < ranks; started++) {
+        GxThreadRank *r = &rank[started];
+        r->rank_main = rank_main;
+        r->argc = argc;
+        r->argv = argv;
+        gx_threads_comm(&r->comm, group, started);
+        gx__context_init(&r->g, &r->comm);
+        if (pthread_create(&r->thread, NULL, gx__thread_main, r) == 0) continue;
+        fprintf(stderr, "error: the system started %d of %d threads for the ranks; use fewer ranks\n", started, ranks);
+        exit(1); // ranks that run already would wait for the missing ones
+    }
+    for (int i = 0; i < started; i++) {
+        pthread_join(rank[i].thread, NULL);
+        status = rank[i].status > status ? rank[i].status : status;
+    }
+    gx_threads_group_close(group);
+    free(rank);
+    return status;
+}
+
+// --ranks decides how many contexts there are, so it is looked for before the options are parsed; there it is checked properly.
+static int gx__ranks_wanted(int argc, char **argv)
+{
+    int ranks = 1;
+    for (int i = 1; i < argc; i++) {
+        if (!strncmp(argv[i], "--ranks=", 8)) ranks = atoi(argv[i] + 8);
+        else if (!strcmp(argv[i], "--ranks") && i + 1 < argc) ranks = atoi(argv[i + 1]);
+    }
+    return ranks < 1 || ranks > GX_MAX_PARTS ? 1 : ranks;
+}
+
+int gx_launch(GxRankMain *rank_main, int argc, char **argv)
+{
+    GxError err = GX_ZERO;
+    GxContext g;
+    GxComm comm;
+    int ranks = gx__ranks_wanted(argc, argv), started = gx_mpi_started();
+    signal(SIGINT, gx__on_signal);
+    signal(SIGTERM, gx__on_signal);
+    if (gx_mpi_check_start(&err) != GX_OK || (started > 1 && ranks > 1 && GX_FAIL(&err, GX_ERR_ARGUMENT, "an MPI launcher started %d ranks, and --ranks asks for %d "
+                                                                                                        "more in each; leave --ranks away", started, ranks))) {
+        fprintf(stderr, "error: %s\n", err.message);
+        return 2;
+    }
+    if (started == 1 && ranks > 1) return gx__launch_threads(rank_main, ranks, argc, argv);
+    if (started > 1 && gx_mpi_comm(&comm, &err) != GX_OK) {
+        fprintf(stderr, "error: %s\n", err.message);
+        return 1;
+    }
+    gx__context_init(&g, started > 1 ? &comm : NULL);
+    return gx__run_rank(rank_main, &g, argc, argv);
+}
+#endif

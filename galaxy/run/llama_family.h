@@ -1,0 +1,191 @@
+// llama_family.h: LLaMA for the trainer: its options and its config.json.
+//
+// Reading refuses by name what would change the arithmetic and is not built: scaled RoPE, biases, other activations. Writing says rope_theta in
+// the spellings of transformers 4 and 5, since a 4.x takes a file with the newer one alone silently as theta = 10000.
+#ifndef GX_LLAMA_FAMILY_H
+#define GX_LLAMA_FAMILY_H
+#include "../model/llama.h"
+#include "family.h"
+GX_BEGIN
+
+extern const GxFamily gx_llama_family;
+
+GxStatus gx_llama_config_read(GxLlamaConfig *c, const char *path, GxError *err);
+GxStatus gx_llama_config_write(const GxLlamaConfig *c, const char *path, GxError *err);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_LLAMA_FAMILY_IMPLEMENTED)
+#define GX_LLAMA_FAMILY_IMPLEMENTED
+#include <stdlib.h>
+#include <string.h>
+
+enum { GX__CONFIG_JSON_CAP = 1 << 20 };
+
+static const GxOption gx__llama_options[] = {
+    {"vocab_size", GX_OPTION_INT, offsetof(GxLlamaConfig, vocab_size), "256", "rows of the embedding; byte-level tokens need 256", "1.."},
+    {"hidden_size", GX_OPTION_INT, offsetof(GxLlamaConfig, hidden_size), "192", "width of the residual stream", "1.."},
+    {"intermediate_size", GX_OPTION_INT, offsetof(GxLlamaConfig, intermediate_size), "512", "columns of the MLP", "1.."},
+    {"num_hidden_layers", GX_OPTION_INT, offsetof(GxLlamaConfig, num_hidden_layers), "4", "layers", "1.."},
+    {"num_attention_heads", GX_OPTION_INT, offsetof(GxLlamaConfig, num_attention_heads), "6", "query heads", "1.."},
+    {"num_key_value_heads", GX_OPTION_INT, offsetof(GxLlamaConfig, num_key_value_heads), "2", "key and value heads; 0: as many as query heads", "0.."},
+    {"head_dim", GX_OPTION_INT, offsetof(GxLlamaConfig, head_dim), "0", "size of a head; 0: hidden_size / num_attention_heads", "0.."},
+    {"max_position_embeddings", GX_OPTION_INT, offsetof(GxLlamaConfig, max_position_embeddings), "2048", "longest sequence", "1.."},
+    {"rms_norm_eps", GX_OPTION_DOUBLE, offsetof(GxLlamaConfig, rms_norm_eps), "1e-5", "added to the mean square", "0.."},
+    {"rope_theta", GX_OPTION_DOUBLE, offsetof(GxLlamaConfig, rope_theta), "10000", "base of the rotary angles", "0.."},
+    {"initializer_range", GX_OPTION_DOUBLE, offsetof(GxLlamaConfig, initializer_range), "0.02", "standard deviation of the first weights", "0.."},
+    {"tie_word_embeddings", GX_OPTION_BOOL, offsetof(GxLlamaConfig, tie_word_embeddings), "false", "the head is the embedding", NULL},
+};
+enum { GX__LLAMA_OPTIONS = sizeof gx__llama_options / sizeof *gx__llama_options };
+
+// ---- config.json --------------------------------------------------------------------------------------------------------------------------------
+
+// rope_theta stands alone (4.x) or in rope_parameters (5.x), whose own wins; any scaling but "default" is refused.
+static GxStatus gx__llama_read_rope(GxLlamaConfig *c, const GxJson *json, const char *path, GxError *err)
+{
+    static const char *const places[] = {"rope_scaling", "rope_parameters"};
+    GX_TRY(gx_json_get_double(json, "rope_theta", 0, &c->rope_theta, path, err));
+    for (int i = 0; i < 2; i++) {
+        const GxJson *rope = gx_json_get(json, places[i]);
+        if (gx_json_type(rope) != GX_JSON_OBJECT) continue;
+        const GxJson *type = gx_json_get(rope, "rope_type");
+        if (!type) type = gx_json_get(rope, "type");
+        if (type && strcmp(gx_json_string(type), "default"))
+            return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: %s asks for \"%s\"; only plain RoPE (\"default\") is built", path, places[i], gx_json_string(type));
+        if (gx_json_get(rope, "partial_rotary_factor") && gx_json_double(gx_json_get(rope, "partial_rotary_factor")) != 1)
+            return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: %s asks for a partial_rotary_factor; whole heads are rotated", path, places[i]);
+        if (i == 1) GX_TRY(gx_json_get_double(rope, "rope_theta", 0, &c->rope_theta, path, err));
+    }
+    return GX_OK;
+}
+
+static GxStatus gx__llama_refuse_unbuilt(const GxJson *json, const char *path, GxError *err)
+{
+    static const char *const off[] = {"attention_bias", "mlp_bias"};
+    const GxJson *type = gx_json_get(json, "model_type"), *act = gx_json_get(json, "hidden_act");
+    if (!type || strcmp(gx_json_string(type), "llama"))
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: model_type is \"%s\"; this program reads \"llama\"", path, type ? gx_json_string(type) : "(absent)");
+    if (act && strcmp(gx_json_string(act), "silu"))
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: hidden_act is \"%s\"; only \"silu\" is built", path, gx_json_string(act));
+    for (size_t i = 0; i < sizeof off / sizeof *off; i++)
+        if (gx_json_bool(gx_json_get(json, off[i]))) return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: %s is true; biases are not built", path, off[i]);
+    return GX_OK;
+}
+
+static GxStatus gx__llama_read_json(GxLlamaConfig *c, const GxJson *json, const char *path, GxError *err)
+{
+    GX_TRY(gx__llama_refuse_unbuilt(json, path, err));
+    const struct { const char *key; int required; int64_t *value; } ints[] = {
+        {"vocab_size", 1, &c->vocab_size},
+        {"hidden_size", 1, &c->hidden_size},
+        {"intermediate_size", 1, &c->intermediate_size},
+        {"num_hidden_layers", 1, &c->num_hidden_layers},
+        {"num_attention_heads", 1, &c->num_attention_heads},
+        {"num_key_value_heads", 0, &c->num_key_value_heads},
+        {"head_dim", 0, &c->head_dim},
+        {"max_position_embeddings", 0, &c->max_position_embeddings},
+    };
+    for (size_t i = 0; i < sizeof ints / sizeof *ints; i++) GX_TRY(gx_json_get_int(json, ints[i].key, ints[i].required, ints[i].value, path, err));
+    GX_TRY(gx_json_get_double(json, "rms_norm_eps", 0, &c->rms_norm_eps, path, err));
+    GX_TRY(gx_json_get_double(json, "initializer_range", 0, &c->initializer_range, path, err));
+    GX_TRY(gx_json_get_bool(json, "tie_word_embeddings", 0, &c->tie_word_embeddings, path, err));
+    return gx__llama_read_rope(c, json, path, err);
+}
+
+GxStatus gx_llama_config_read(GxLlamaConfig *c, const char *path, GxError *err)
+{
+    GxLlamaConfig absent = {0, 0, 0, 0, 0, 0, 0, 2048, 1e-6, 10000, 0.02, 0}; // transformers' own defaults
+    GxJson *json;
+    *c = absent;
+    GX_TRY(gx_json_read(&json, path, GX__CONFIG_JSON_CAP, err));
+    GxStatus status = gx__llama_read_json(c, json, path, err);
+    gx_json_free(json);
+    return status == GX_OK ? gx_llama_config_resolve(c, err) : status;
+}
+
+GxStatus gx_llama_config_write(const GxLlamaConfig *c, const char *path, GxError *err)
+{
+    GxJson *json = gx_json_new_object(), *rope = gx_json_new_object(), *architectures = gx_json_new_array();
+    gx_json_append(architectures, gx_json_new_string("LlamaForCausalLM"), err);
+    gx_json_set(rope, "rope_theta", gx_json_new_double(c->rope_theta), err);
+    gx_json_set(rope, "rope_type", gx_json_new_string("default"), err);
+    gx_json_set(json, "architectures", architectures, err);
+    gx_json_set(json, "model_type", gx_json_new_string("llama"), err);
+    gx_json_set(json, "vocab_size", gx_json_new_int(c->vocab_size), err);
+    gx_json_set(json, "hidden_size", gx_json_new_int(c->hidden_size), err);
+    gx_json_set(json, "intermediate_size", gx_json_new_int(c->intermediate_size), err);
+    gx_json_set(json, "num_hidden_layers", gx_json_new_int(c->num_hidden_layers), err);
+    gx_json_set(json, "num_attention_heads", gx_json_new_int(c->num_attention_heads), err);
+    gx_json_set(json, "num_key_value_heads", gx_json_new_int(c->num_key_value_heads), err);
+    gx_json_set(json, "head_dim", gx_json_new_int(c->head_dim), err);
+    gx_json_set(json, "max_position_embeddings", gx_json_new_int(c->max_position_embeddings), err);
+    gx_json_set(json, "rms_norm_eps", gx_json_new_double(c->rms_norm_eps), err);
+    gx_json_set(json, "rope_theta", gx_json_new_double(c->rope_theta), err);
+    gx_json_set(json, "rope_parameters", rope, err);
+    gx_json_set(json, "initializer_range", gx_json_new_double(c->initializer_range), err);
+    gx_json_set(json, "tie_word_embeddings", gx_json_new_bool(c->tie_word_embeddings), err);
+    gx_json_set(json, "hidden_act", gx_json_new_string("silu"), err);
+    gx_json_set(json, "attention_bias", gx_json_new_bool(0), err);
+    gx_json_set(json, "mlp_bias", gx_json_new_bool(0), err);
+    gx_json_set(json, "bos_token_id", gx_json_new_null(), err); // absent, they would be 1 and 2
+    gx_json_set(json, "eos_token_id", gx_json_new_null(), err);
+    gx_json_set(json, "torch_dtype", gx_json_new_string("float32"), err);
+    GxStatus status = gx_error_code(err);
+    if (status == GX_OK) status = gx_json_write(json, path, err);
+    gx_json_free(json);
+    return status;
+}
+
+// ---- the family ---------------------------------------------------------------------------------------------------------------------------------
+
+static GxStatus gx__llama_family_open(GxContext *g, GxModel **model, const void *config, const void *mode)
+{
+    GxLlama *m = (GxLlama *)calloc(1, sizeof *m);
+    if (!m) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a model");
+    GxStatus status = gx_llama_open(g, m, (const GxLlamaConfig *)config, (const GxLlamaMode *)mode);
+    *model = &m->model;
+    if (status == GX_OK) return GX_OK;
+    gx_llama_close(m);
+    free(m);
+    *model = NULL;
+    return status;
+}
+
+static void gx__llama_family_close(GxModel *model)
+{
+    GxLlama *m = (GxLlama *)model->self;
+    gx_llama_close(m);
+    free(m);
+}
+
+static void gx__llama_family_take_buffers(GxContext *g, GxModel *model, int64_t T, int64_t B, int64_t head_chunk)
+{
+    gx_llama_take_buffers(g, (GxLlama *)model->self, T, B, head_chunk);
+}
+
+static int64_t gx__llama_family_vocab_size(const GxModel *model) { return ((const GxLlama *)model->self)->config.vocab_size; }
+
+static GxStatus gx__llama_family_read_config(void *config, const char *path, GxError *err)
+{
+    return gx_llama_config_read((GxLlamaConfig *)config, path, err);
+}
+
+static GxStatus gx__llama_family_write_config(const GxModel *model, const char *path, GxError *err)
+{
+    return gx_llama_config_write(&((const GxLlama *)model->self)->config, path, err);
+}
+
+const GxFamily gx_llama_family = {
+    "llama",
+    gx__llama_options,
+    GX__LLAMA_OPTIONS,
+    sizeof(GxLlamaConfig),
+    gx__llama_family_open,
+    gx__llama_family_close,
+    gx__llama_family_take_buffers,
+    gx__llama_family_vocab_size,
+    gx__llama_family_read_config,
+    gx__llama_family_write_config,
+};
+#endif

@@ -1,0 +1,149 @@
+// metrics.h: what a run says about itself: progress lines for people, log.jsonl for programs.
+#ifndef GX_METRICS_H
+#define GX_METRICS_H
+#include "../io/json.h"
+#include <stdio.h>
+GX_BEGIN
+
+typedef struct {
+    int64_t step, steps;   // of max_steps
+    double loss, grad_norm, lr;
+    double tokens_per_s, gflops; // 0: not known yet
+    double memory_mb;
+    double seconds_left;
+    int skipped;           // gradients were not finite
+} GxProgress;
+
+void gx_progress_print(FILE *out, const GxProgress *p);
+GxStatus gx_progress_log(FILE *log, const char *path, const GxProgress *p, GxError *err);
+GxStatus gx_evaluation_log(FILE *log, const char *path, int64_t step, double loss, double bits_per_byte, GxError *err);
+
+// Opens log.jsonl for appending after its lines of steps up to `step`; later ones, of a run that went on from here before, are dropped.
+GxStatus gx_log_open(FILE **log, const char *path, int64_t step, GxError *err);
+
+int64_t gx_process_memory(void);      // bytes resident now; 0: not known
+int64_t gx_process_peak_memory(void); // bytes, the most so far
+int64_t gx_available_memory(void);    // bytes that the system could still give; 0: not known
+const char *gx_duration_text(double seconds, char text[32]); // "1m12s"
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_METRICS_IMPLEMENTED)
+#define GX_METRICS_IMPLEMENTED
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+enum { GX__LOG_CAP = 1 << 30 };
+
+const char *gx_duration_text(double seconds, char text[32])
+{
+    long s = seconds > 0 ? (long)(seconds + 0.5) : 0;
+    if (s >= 3600) snprintf(text, 32, "%ldh%02ldm", s / 3600, s / 60 % 60);
+    else if (s >= 60) snprintf(text, 32, "%ldm%02lds", s / 60, s % 60);
+    else snprintf(text, 32, "%lds", s);
+    return text;
+}
+
+void gx_progress_print(FILE *out, const GxProgress *p)
+{
+    char left[32];
+    fprintf(out, "step %5ld/%ld | loss %7.4f | grad norm %7.3f | lr %.2e | %7.0f tokens/s | %5.0f GFLOP/s | %5.0f MB | %s left%s\n", (long)p->step, (long)p->steps,
+            p->loss, p->grad_norm, p->lr, p->tokens_per_s, p->gflops, p->memory_mb, gx_duration_text(p->seconds_left, left),
+            p->skipped ? " | skipped: gradients are not finite" : "");
+    fflush(out);
+}
+
+static const char *gx__json_number(double x, char text[40]) // JSON has no NaN
+{
+    if (isfinite(x)) snprintf(text, 40, "%.9g", x);
+    else snprintf(text, 40, "null");
+    if (isfinite(x) && !strpbrk(text, ".e")) strcat(text, ".0");
+    return text;
+}
+
+static GxStatus gx__log_line(FILE *log, const char *path, const char *line, GxError *err)
+{
+    if (fputs(line, log) >= 0 && fflush(log) == 0) return GX_OK;
+    return GX_FAIL(err, GX_ERR_IO, "cannot write to %s: %s", path, strerror(errno));
+}
+
+GxStatus gx_progress_log(FILE *log, const char *path, const GxProgress *p, GxError *err)
+{
+    char line[512], n[5][40];
+    snprintf(line, sizeof line, "{\"step\": %ld, \"loss\": %s, \"grad_norm\": %s, \"lr\": %s, \"tokens_per_s\": %s, \"gflops\": %s, \"memory_mb\": %.1f, \"skipped\": %s}\n",
+             (long)p->step, gx__json_number(p->loss, n[0]), gx__json_number(p->grad_norm, n[1]), gx__json_number(p->lr, n[2]),
+             gx__json_number(p->tokens_per_s, n[3]), gx__json_number(p->gflops, n[4]), p->memory_mb, p->skipped ? "true" : "false");
+    return gx__log_line(log, path, line, err);
+}
+
+GxStatus gx_evaluation_log(FILE *log, const char *path, int64_t step, double loss, double bits_per_byte, GxError *err)
+{
+    char line[256], n[2][40];
+    snprintf(line, sizeof line, "{\"step\": %ld, \"eval_loss\": %s, \"eval_bits_per_byte\": %s}\n", (long)step, gx__json_number(loss, n[0]),
+             gx__json_number(bits_per_byte, n[1]));
+    return gx__log_line(log, path, line, err);
+}
+
+// Keeps the lines of `text` whose step is at most `step`; returns the bytes that are left.
+static int64_t gx__log_keep(char *text, int64_t bytes, int64_t step, const char *path)
+{
+    int64_t kept = 0;
+    for (int64_t at = 0; at < bytes;) {
+        const char *end = (const char *)memchr(text + at, '\n', (size_t)(bytes - at));
+        int64_t n = end ? end - (text + at) + 1 : bytes - at;
+        GxError ignored = GX_ZERO; // a torn line is dropped
+        GxJson *json = NULL;
+        if (end && gx_json_parse(&json, text + at, n - 1, path, &ignored) == GX_OK && gx_json_int(gx_json_get(json, "step")) <= step) {
+            memmove(text + kept, text + at, (size_t)n);
+            kept += n;
+        }
+        gx_json_free(json);
+        at += n;
+    }
+    return kept;
+}
+
+GxStatus gx_log_open(FILE **log, const char *path, int64_t step, GxError *err)
+{
+    char *text = NULL;
+    int64_t bytes = 0;
+    if (step > 0 && gx_path_is_file(path)) GX_TRY(gx_file_read(path, GX__LOG_CAP, &text, &bytes, err));
+    int64_t kept = text ? gx__log_keep(text, bytes, step, path) : 0;
+    GxStatus status = gx_file_write(path, text ? text : "", kept, err);
+    free(text);
+    if (status != GX_OK) return status;
+    *log = fopen(path, "a");
+    return *log ? GX_OK : GX_FAIL(err, GX_ERR_IO, "cannot open %s: %s", path, strerror(errno));
+}
+
+int64_t gx_process_memory(void)
+{
+    long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (f && fscanf(f, "%*s %ld", &pages) != 1) pages = 0;
+    if (f) fclose(f);
+    return (int64_t)pages * sysconf(_SC_PAGESIZE);
+}
+
+int64_t gx_process_peak_memory(void)
+{
+    struct rusage r;
+    return getrusage(RUSAGE_SELF, &r) == 0 ? (int64_t)r.ru_maxrss * 1024 : 0;
+}
+
+int64_t gx_available_memory(void)
+{
+    char line[256];
+    long kb = 0;
+    FILE *f = fopen("/proc/meminfo", "r");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "MemAvailable: %ld", &kb) == 1) break;
+    if (f) fclose(f);
+    return (int64_t)kb * 1024;
+}
+#endif

@@ -1,0 +1,124 @@
+// options.h: the options that all training programs share, and the arithmetic that ties some of them together.
+#ifndef GX_OPTIONS_H
+#define GX_OPTIONS_H
+#include "../dist/partition.h"
+#include "../io/config.h"
+GX_BEGIN
+
+typedef struct {
+    // data
+    char train_data[GX_OPTION_TEXT];
+    double validation_fraction;
+    int64_t seq_len;
+    // batch: global_batch_size = gradient_accumulation_steps * (micro_batch_size * ranks, or the sum of dp_batch_size_list)
+    int64_t micro_batch_size, gradient_accumulation_steps, global_batch_size;
+    GxIntList dp_batch_size_list;
+    // optimization
+    int64_t max_steps, seed;
+    char optimizer[GX_OPTION_TEXT], lr_scheduler_type[GX_OPTION_TEXT];
+    double learning_rate, min_lr_ratio;
+    int64_t warmup_steps, lr_decay_steps;
+    double adam_beta1, adam_beta2, adam_epsilon, weight_decay, momentum, max_grad_norm;
+    // what is shown and kept
+    int64_t logging_steps, eval_steps, eval_windows, save_steps, save_total_limit;
+    char output_dir[GX_OPTION_TEXT], model[GX_OPTION_TEXT], resume[GX_OPTION_TEXT];
+    int64_t sample_bytes;
+    char sample_prompt[GX_OPTION_TEXT];
+    double temperature;
+    int64_t top_k;
+    // the machine
+    int64_t ranks, threads;
+    double timeout;
+    char precision[GX_OPTION_TEXT];
+    int64_t head_chunk;
+    int dry_run;
+} GxTrainOptions;
+
+extern const GxOption gx_train_options[];
+extern const int gx_train_options_count;
+
+// Fixes micro-batch, accumulation and global batch from what the user gave; each rank's samples of a micro-batch go into `batch`. Refuses what does
+// not multiply, with the equation and its numbers.
+GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int ranks, GxSplit *batch, GxError *err);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_OPTIONS_IMPLEMENTED)
+#define GX_OPTIONS_IMPLEMENTED
+
+#define GX__AT(field) offsetof(GxTrainOptions, field)
+const GxOption gx_train_options[] = {
+    {"train_data", GX_OPTION_STRING, GX__AT(train_data), "data/text.txt", "text file; its bytes are the tokens (make data makes the default one)", NULL},
+    {"validation_fraction", GX_OPTION_DOUBLE, GX__AT(validation_fraction), "0.05", "end part of the text that is held out", "0..0.9"},
+    {"seq_len", GX_OPTION_INT, GX__AT(seq_len), "256", "tokens in a sample", "1.."},
+    {"micro_batch_size", GX_OPTION_INT, GX__AT(micro_batch_size), "8", "samples per rank and micro-batch", "1.."},
+    {"gradient_accumulation_steps", GX_OPTION_INT, GX__AT(gradient_accumulation_steps), "1", "micro-batches per optimizer step", "1.."},
+    {"global_batch_size", GX_OPTION_INT, GX__AT(global_batch_size), "0", "samples per optimizer step on all ranks; 0: follows from the others", "0.."},
+    {"dp_batch_size_list", GX_OPTION_INT_LIST, GX__AT(dp_batch_size_list), NULL, "samples of each rank per micro-batch, for unequal machines: 3,1", "1.."},
+    {"max_steps", GX_OPTION_INT, GX__AT(max_steps), "500", "optimizer steps", "1.."},
+    {"seed", GX_OPTION_INT, GX__AT(seed), "1234", "of first weights, order of samples, generated text", "0.."},
+    {"optimizer", GX_OPTION_STRING, GX__AT(optimizer), "adamw", "how weights move", "adamw|sgd"},
+    {"lr_scheduler_type", GX_OPTION_STRING, GX__AT(lr_scheduler_type), "cosine", "how the learning rate moves",
+     "constant|linear|cosine|wsd|wsd_sqrt|wsd_cosine"},
+    {"learning_rate", GX_OPTION_DOUBLE, GX__AT(learning_rate), "2e-3", "the largest", "0.."},
+    {"min_lr_ratio", GX_OPTION_DOUBLE, GX__AT(min_lr_ratio), "0.1", "the smallest, as a fraction of the largest", "0..1"},
+    {"warmup_steps", GX_OPTION_INT, GX__AT(warmup_steps), "20", "steps up to the largest rate; not more than max_steps", "0.."},
+    {"lr_decay_steps", GX_OPTION_INT, GX__AT(lr_decay_steps), "100", "wsd: steps of decay at the end", "1.."},
+    {"adam_beta1", GX_OPTION_DOUBLE, GX__AT(adam_beta1), "0.9", "decay of the first moment", "0..0.999999"},
+    {"adam_beta2", GX_OPTION_DOUBLE, GX__AT(adam_beta2), "0.95", "decay of the second moment", "0..0.999999"},
+    {"adam_epsilon", GX_OPTION_DOUBLE, GX__AT(adam_epsilon), "1e-8", "added to the root of the second moment", "0.."},
+    {"weight_decay", GX_OPTION_DOUBLE, GX__AT(weight_decay), "0.1", "on matrices, not on norms", "0.."},
+    {"momentum", GX_OPTION_DOUBLE, GX__AT(momentum), "0.9", "sgd: of the velocity; 0: none is kept", "0..0.999999"},
+    {"max_grad_norm", GX_OPTION_DOUBLE, GX__AT(max_grad_norm), "1", "gradients are scaled down to this global norm; 0: never", "0.."},
+    {"logging_steps", GX_OPTION_INT, GX__AT(logging_steps), "10", "steps between progress lines", "1.."},
+    {"eval_steps", GX_OPTION_INT, GX__AT(eval_steps), "100", "steps between validations; 0: at the end only", "0.."},
+    {"eval_windows", GX_OPTION_INT, GX__AT(eval_windows), "64", "held-out samples of a validation; 0: all of them (as the last one does)", "0.."},
+    {"save_steps", GX_OPTION_INT, GX__AT(save_steps), "0", "steps between checkpoints; 0: at the end only", "0.."},
+    {"save_total_limit", GX_OPTION_INT, GX__AT(save_total_limit), "2", "newest checkpoints that are kept; 0: all", "0.."},
+    {"output_dir", GX_OPTION_STRING, GX__AT(output_dir), "out", "folder of checkpoints, log.jsonl, loss.svg", NULL},
+    {"model", GX_OPTION_STRING, GX__AT(model), "", "Hugging Face folder to start from: its config.json and weights", NULL},
+    {"resume", GX_OPTION_STRING, GX__AT(resume), "", "auto: newest whole checkpoint of output_dir, if there is one; or a checkpoint's folder", NULL},
+    {"sample_bytes", GX_OPTION_INT, GX__AT(sample_bytes), "300", "bytes of text that the model writes at the end; 0: none", "0.."},
+    {"sample_prompt", GX_OPTION_STRING, GX__AT(sample_prompt), "In the beginning ", "what it goes on from", NULL},
+    {"temperature", GX_OPTION_DOUBLE, GX__AT(temperature), "0.8", "of sampling; 0: the likeliest token", "0.."},
+    {"top_k", GX_OPTION_INT, GX__AT(top_k), "50", "sample among the k likeliest; 0: all", "0.."},
+    {"ranks", GX_OPTION_INT, GX__AT(ranks), "1", "data-parallel ranks, as threads of this process (under mpirun: leave it away)", "1..256"},
+    {"threads", GX_OPTION_INT, GX__AT(threads), "0", "CPU threads of each rank; 0: cores / ranks on this machine", "0..1024"},
+    {"timeout", GX_OPTION_DOUBLE, GX__AT(timeout), "600", "seconds to wait for another rank", "1.."},
+    {"precision", GX_OPTION_STRING, GX__AT(precision), "fp32", "of weights and activations", "fp32"},
+    {"head_chunk", GX_OPTION_INT, GX__AT(head_chunk), "512", "rows whose logits exist at once: memory against speed", "1.."},
+    {"dry_run", GX_OPTION_BOOL, GX__AT(dry_run), "false", "print the memory plan and the FLOPs, and stop", NULL},
+};
+const int gx_train_options_count = (int)(sizeof gx_train_options / sizeof *gx_train_options);
+
+GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int ranks, GxSplit *batch, GxError *err)
+{
+    const int list = o->dp_batch_size_list.n > 0, given_accumulation = gx_config_is_set(c, "gradient_accumulation_steps");
+    if (list && gx_config_is_set(c, "micro_batch_size"))
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "micro_batch_size and dp_batch_size_list are both given; the list alone says how many samples each rank takes");
+    int64_t per_micro = 0;
+    if (list) {
+        for (int i = 0; i < o->dp_batch_size_list.n; i++) per_micro += o->dp_batch_size_list.v[i];
+        GX_TRY(gx_split_list(batch, "dp_batch_size_list", o->dp_batch_size_list.v, o->dp_batch_size_list.n, per_micro, ranks, err));
+    } else {
+        if (o->global_batch_size && given_accumulation && !gx_config_is_set(c, "micro_batch_size") &&
+            o->global_batch_size % (o->gradient_accumulation_steps * ranks) == 0)
+            o->micro_batch_size = o->global_batch_size / (o->gradient_accumulation_steps * ranks); // the third follows from the two
+        per_micro = o->micro_batch_size * ranks;
+        *batch = gx_split_even(per_micro, ranks);
+    }
+    if (o->global_batch_size && !given_accumulation && o->global_batch_size % per_micro == 0)
+        o->gradient_accumulation_steps = o->global_batch_size / per_micro;
+    int64_t product = o->gradient_accumulation_steps * per_micro;
+    if (o->global_batch_size && product != o->global_batch_size)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "global_batch_size %ld is not gradient_accumulation_steps %ld x %ld samples per micro-batch (%s%ld x %d ranks) = %ld; the nearest that "
+                       "fit are %ld and %ld",
+                       (long)o->global_batch_size, (long)o->gradient_accumulation_steps, (long)per_micro, list ? "the list's sum; about " : "micro_batch_size ",
+                       (long)(per_micro / ranks), ranks, (long)product, (long)(gx_max(1, o->global_batch_size / per_micro) * per_micro),
+                       (long)((o->global_batch_size / per_micro + 1) * per_micro));
+    o->global_batch_size = product;
+    return GX_OK;
+}
+#endif

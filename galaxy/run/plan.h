@@ -1,0 +1,45 @@
+// plan.h: the memory of a run before it is taken: counted by the code that will take it, printed, and refused where it does not fit.
+#ifndef GX_PLAN_H
+#define GX_PLAN_H
+#include "../base/context.h"
+#include <stdio.h>
+GX_BEGIN
+
+typedef struct {
+    int64_t kind[GX_MEM_KINDS]; // peak bytes of each kind, of one rank
+    int64_t arena;              // peak of all together: what is allocated
+    int64_t process;            // program, libraries and their buffers, of one process
+    int64_t flops;              // of one optimizer step, this rank
+    int64_t comm_bytes;         // that this rank sends in a step
+    int ranks_here;             // that share this process
+} GxPlan;
+
+// What the process holds besides arenas: what is resident now, and what the GEMM library and the thread stacks will add.
+int64_t gx_plan_process_bytes(int threads_here);
+
+static inline int64_t gx_plan_total(const GxPlan *p) { return p->arena * p->ranks_here + p->process; }
+void gx_plan_print(FILE *out, const GxPlan *p);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_PLAN_IMPLEMENTED)
+#define GX_PLAN_IMPLEMENTED
+#include "metrics.h"
+
+// Measured: what a rank's thread adds once oneDNN has compiled its kernels and packed its panels, and OpenMP has made its stacks.
+enum { GX__LIBRARY_BYTES = 12 << 20, GX__LIBRARY_BYTES_PER_THREAD = 6 << 20 };
+
+int64_t gx_plan_process_bytes(int threads_here) { return gx_process_memory() + GX__LIBRARY_BYTES + (int64_t)threads_here * GX__LIBRARY_BYTES_PER_THREAD; }
+
+static double gx__mb(int64_t bytes) { return (double)bytes / 1e6; }
+
+void gx_plan_print(FILE *out, const GxPlan *p)
+{
+    fprintf(out, "memory plan, MB per rank:");
+    for (int k = 0; k < GX_MEM_KINDS; k++) fprintf(out, " %s %.1f%s", gx_memory_kind_name((GxMemoryKind)k), gx__mb(p->kind[k]), k + 1 < GX_MEM_KINDS ? "," : "\n");
+    fprintf(out, "  arena %.1f", gx__mb(p->arena));
+    if (p->ranks_here > 1) fprintf(out, " x %d ranks in this process", p->ranks_here);
+    fprintf(out, " + program and libraries %.1f = %.1f MB\n", gx__mb(p->process), gx__mb(gx_plan_total(p)));
+}
+#endif

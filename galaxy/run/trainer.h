@@ -1,0 +1,549 @@
+// trainer.h: what every training program shares: configuration, data, accumulation, clipping, the optimizer's step, progress, validation, samples,
+// checkpoints, resuming, signals. A training source shows only what is its own.
+//
+//     GxTrainer t = GX_ZERO;
+//     GX_CHECK(g, gx_trainer_open(&t, g, &gx_llama_family, &gx_llama_serial, argc, argv));
+//     while (gx_trainer_next(&t)) {
+//         gx_trainer_forward_backward(&t);
+//         gx_trainer_update(&t);
+//         gx_trainer_report(&t);
+//     }
+//     return gx_trainer_close(&t);
+//
+// Opening: options; model and batch; the memory plan, from a step on the device `none`; the arena; weights (new, from --model, or resumed).
+// Every rank calls every function; what is printed and written, rank 0 prints and writes. An error stays in g->error: gx_trainer_next then says 0,
+// and gx_trainer_close prints it.
+#ifndef GX_TRAINER_H
+#define GX_TRAINER_H
+#include "../io/dataset.h"
+#include "checkpoint.h"
+#include "generate.h"
+#include "options.h"
+#include "plan.h"
+#include "schedule.h"
+GX_BEGIN
+
+typedef struct {
+    GxContext *g;
+    const GxFamily *family;
+    GxConfig config;
+    GxTrainOptions o;
+    char resume[GX_PATH];  // the checkpoint's folder; "": none
+    void *model_config;
+    GxModel *model;
+    GxTokenizer tokenizer;
+    GxDataset data;
+    GxMesh mesh;
+    GxSplit batch_split;   // samples of each rank in a micro-batch
+    GxSchedule schedule;
+    GxOptimizer optimizer;
+    GxArena arena;
+    GxPlan plan;
+    GxBatch *batch;        // the window's micro-batches
+    GxBatch eval;
+    int32_t *tokens;       // [accumulation + 1][tokens, labels][T,B], the last for validation
+    double *eval_sums;     // loss and labels
+    GxGenerator generator;
+    FILE *log;
+    int64_t step, samples, window_labels; // windows begun; samples seen by all ranks; labels of the last window
+    int stop, done;        // asked to stop by a signal; nothing more to do (--help, --dry_run)
+    int reported, saved;   // steps at which that was done last
+    double interval_start; // of the progress line
+    int64_t interval_labels, interval_steps;
+    double seconds_per_step;
+} GxTrainer;
+
+GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, const void *mode, int argc, char **argv);
+int gx_trainer_next(GxTrainer *t);
+void gx_trainer_forward_backward(GxTrainer *t);
+void gx_trainer_update(GxTrainer *t);
+void gx_trainer_report(GxTrainer *t);
+int gx_trainer_close(GxTrainer *t); // last validation, samples, checkpoint, picture; the program's exit status
+
+// Mean loss per token over the held-out text: `windows` samples of it, 0: all.
+double gx_trainer_evaluate(GxTrainer *t, int64_t windows);
+void gx_trainer_save(GxTrainer *t); // output_dir/checkpoint-<step>
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_TRAINER_IMPLEMENTED)
+#define GX_TRAINER_IMPLEMENTED
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "../cpu/cpu.h"
+#include "../ops/elementwise.h"
+#include "../ops/loss.h"
+#include "launch.h"
+#include "plot.h"
+
+static int gx__is_first(const GxTrainer *t) { return t->g->rank == 0; }
+static int64_t gx__columns(const GxTrainer *t) { return gx_split_part(&t->batch_split, gx_mesh_index(&t->mesh, GX_AXIS_DP)); } // B
+
+// ---- opening: options ----------------------------------------------------------------------------------------------------------------------------
+
+// What the user sets of a model whose config.json is read must agree with that file; where nothing was set, the file decides.
+static GxStatus gx__model_config_from(GxTrainer *t, const char *folder, GxError *err)
+{
+    char path[GX_PATH];
+    void *wanted = malloc(t->family->config_size);
+    if (!wanted) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a configuration");
+    memcpy(wanted, t->model_config, t->family->config_size);
+    GxStatus status = gx_path_join(path, folder, "config.json", err);
+    if (status == GX_OK) status = t->family->read_config(t->model_config, path, err);
+    for (int i = 0; i < t->family->n_options && status == GX_OK; i++) {
+        const GxOption *o = &t->family->options[i];
+        const char *a = (const char *)wanted + o->offset, *b = (const char *)t->model_config + o->offset;
+        size_t size = o->type == GX_OPTION_BOOL ? sizeof(int) : 8;
+        int automatic = o->type == GX_OPTION_INT && *(const int64_t *)a == 0; // 0: the default, which the file may spell out
+        if (gx_config_is_set(&t->config, o->name) && !automatic && memcmp(a, b, size))
+            status = GX_FAIL(err, GX_ERR_ARGUMENT, "%s is set to something else than in %s, whose model is to be loaded; leave it away", o->name, path);
+    }
+    free(wanted);
+    return status;
+}
+
+static GxStatus gx__read_options(GxTrainer *t, int argc, char **argv)
+{
+    GxError *err = &t->g->error;
+    t->model_config = calloc(1, t->family->config_size);
+    if (!t->model_config) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a configuration");
+    gx_config_open(&t->config);
+    GX_TRY(gx_config_add(&t->config, "training", gx_train_options, gx_train_options_count, &t->o, err));
+    GX_TRY(gx_config_add(&t->config, "model", t->family->options, t->family->n_options, t->model_config, err));
+    GX_TRY(gx_config_read_args(&t->config, argc, argv, err));
+    if (t->config.help) {
+        if (gx__is_first(t)) {
+            printf("usage: %s [--config file.json] [--option value ...]\n\n", argv[0]);
+            gx_config_help(&t->config, stdout);
+        }
+        t->done = 1;
+        return GX_OK;
+    }
+    if (t->o.threads) t->g->threads = (int)t->o.threads;
+    if (t->o.model[0] && t->o.resume[0] && strcmp(t->o.resume, "auto"))
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "--model and --resume both name a folder; a checkpoint that is resumed brings its model along");
+    return GX_OK;
+}
+
+// --resume auto becomes the folder that it stands for, or nothing. Rank 0 looks; the others learn whether there is one from the run itself, so
+// they must see the same folder names: rank 0's answer is broadcast when the communicator is open. Until then only it needs the config.
+static GxStatus gx__find_resume(GxTrainer *t)
+{
+    if (strcmp(t->o.resume, "auto")) {
+        snprintf(t->resume, sizeof t->resume, "%s", t->o.resume);
+        return GX_OK;
+    }
+    return gx_checkpoint_newest(t->o.output_dir, t->resume, gx__is_first(t) ? &t->g->log : NULL, &t->g->error);
+}
+
+static GxStatus gx__open_parts(GxTrainer *t, const void *mode)
+{
+    GxContext *g = t->g;
+    GxError *err = &g->error;
+    GxTrainOptions *o = &t->o;
+    int dims[GX_MESH_AXES] = {1, 1, -1, 1, 1};
+    GX_TRY(gx_mesh_open(&t->mesh, dims, g->rank, g->world, err));
+    g->mesh = &t->mesh;
+    GX_TRY(gx_options_resolve_batch(o, &t->config, gx_mesh_size(&t->mesh, GX_AXIS_DP), &t->batch_split, err));
+    if (!gx_config_is_set(&t->config, "warmup_steps")) o->warmup_steps = gx_min(o->warmup_steps, o->max_steps / 5);
+    GX_TRY(gx_schedule_open(&t->schedule, o->lr_scheduler_type, o->learning_rate, o->min_lr_ratio, o->warmup_steps, o->lr_decay_steps, o->max_steps, err));
+    GX_TRY(gx__find_resume(t));
+    const char *folder = t->resume[0] ? t->resume : o->model;
+    if (folder[0]) GX_TRY(gx__model_config_from(t, folder, err));
+    GX_TRY(t->family->open(g, &t->model, t->model_config, mode));
+    t->tokenizer = gx_tokenizer_bytes();
+    if (t->family->vocab_size(t->model) < t->tokenizer.vocab_size)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "vocab_size is %ld; the tokenizer (%s) has %d tokens, so it must be at least that",
+                       (long)t->family->vocab_size(t->model), gx_tokenizer_identity(&t->tokenizer), t->tokenizer.vocab_size);
+    return o->dry_run ? GX_OK : gx_dataset_open(&t->data, o->train_data, o->validation_fraction, o->seq_len, err);
+}
+
+// ---- opening: memory ------------------------------------------------------------------------------------------------------------------------------
+
+static void gx__take_batch(GxTrainer *t, GxBatch *b, int64_t number)
+{
+    int64_t rows = t->o.seq_len * gx__columns(t);
+    b->T = t->o.seq_len;
+    b->B = gx__columns(t);
+    b->runs = gx_runs_one(b->T, 0);
+    b->tokens = t->tokens + 2 * number * rows;
+    b->labels = b->tokens + rows;
+}
+
+// All buffers of the run, in the context's arena: called on a dry one, then on the real one.
+static void gx__take_memory(GxTrainer *t, GxContext *g)
+{
+    GxArena *a = g->arena;
+    GxOptimizer *o = &t->optimizer;
+    const int64_t n = gx_table_offset(&t->model->table, t->model->table.units), T = t->o.seq_len, B = gx__columns(t);
+    const int sgd = !strcmp(t->o.optimizer, "sgd");
+    g->step = (GxStep *)gx_arena_take(a, GX_MEM_WORKSPACE, sizeof *g->step);
+    t->eval_sums = (double *)gx_arena_take(a, GX_MEM_WORKSPACE, 2 * sizeof(double));
+    o->weights = (float *)gx_arena_take(a, GX_MEM_WEIGHTS, 4 * n);
+    o->grads = (float *)gx_arena_take(a, GX_MEM_GRADS, 4 * n);
+    o->first = sgd && t->o.momentum == 0 ? NULL : (float *)gx_arena_take(a, GX_MEM_OPTIMIZER, 4 * n);
+    o->second = sgd ? NULL : (float *)gx_arena_take(a, GX_MEM_OPTIMIZER, 4 * n);
+    t->tokens = (int32_t *)gx_arena_take(a, GX_MEM_ACTIVATIONS, 8 * T * B * (t->o.gradient_accumulation_steps + 1));
+    for (int64_t i = 0; i < t->o.gradient_accumulation_steps; i++) gx__take_batch(t, &t->batch[i], i);
+    gx__take_batch(t, &t->eval, t->o.gradient_accumulation_steps);
+    t->family->take_buffers(g, t->model, T, B, t->o.head_chunk);
+    gx_generator_take(g, &t->generator, T, t->family->vocab_size(t->model));
+    gx_model_attach(t->model, o->weights, o->grads, &g->error);
+}
+
+static void gx__optimizer_init(GxTrainer *t)
+{
+    GxOptimizer *o = &t->optimizer;
+    GxAdamW adamw = {(float)t->o.adam_beta1, (float)t->o.adam_beta2, (float)t->o.adam_epsilon, (float)t->o.weight_decay};
+    GxSgd sgd = {(float)t->o.momentum, (float)t->o.weight_decay};
+    o->kind = !strcmp(t->o.optimizer, "sgd") ? GX_OPTIMIZER_SGD : GX_OPTIMIZER_ADAMW;
+    o->adamw = adamw;
+    o->sgd = sgd;
+    o->max_grad_norm = t->o.max_grad_norm;
+}
+
+// The run's own path, on a device that does not compute and an arena that only counts: one window, the update, a validation, a token.
+static GxStatus gx__make_plan(GxTrainer *t)
+{
+    GxArena arena;
+    GxRecorder recorder = GX_ZERO;
+    GxContext dry = *t->g;
+    GxComm nobody = GX_ZERO;
+    GxDevice none = gx_device_none(t->g->device);
+    GxSampling sampling = GX_ZERO;
+    int32_t token[2] = {0, 0};
+    recorder.totals_only = 1;
+    nobody.rank = dry.rank, nobody.world = dry.world;
+    gx_arena_open_dry(&arena);
+    dry.arena = &arena, dry.device = &none, dry.recorder = &recorder, dry.comm = NULL;
+    if (dry.world > 1) gx_comm_open(&dry, &nobody);
+    gx__take_memory(t, &dry);
+    GxStep step = GX_ZERO;
+    dry.step = &step; // what the arena gave must not be touched; this may be
+    gx_window_gradients(&dry, t->model, t->batch, (int)t->o.gradient_accumulation_steps, &t->optimizer, NULL, NULL);
+    gx_window_update(&dry, t->model, &t->optimizer);
+    t->plan.flops = recorder.flops;
+    t->plan.comm_bytes = recorder.comm_bytes;
+    gx_model_loss(&dry, t->model, &t->eval, &step.loss);
+    gx_generate(&dry, t->model, &t->generator, token, 1, 2, &sampling);
+    memcpy(t->plan.kind, arena.kind_peak, sizeof t->plan.kind);
+    t->plan.arena = arena.peak;
+    t->plan.ranks_here = t->o.ranks > 1 ? (int)t->o.ranks : 1;
+    t->plan.process = gx_plan_process_bytes(t->plan.ranks_here * gx_threads(t->g));
+    if (dry.comm) gx_comm_close(&dry);
+    gx_model_detach(t->model);
+    if (gx_failed(&dry)) t->g->error = dry.error;
+    return gx_status(t->g);
+}
+
+static GxStatus gx__refuse_too_large(GxTrainer *t)
+{
+    int64_t have = gx_available_memory(), need = gx_plan_total(&t->plan);
+    if (have == 0 || need <= have) return GX_OK;
+    int64_t rest = t->plan.arena - t->plan.kind[GX_MEM_ACTIVATIONS], room = (have - t->plan.process) / t->plan.ranks_here - rest;
+    int64_t fits = room > 0 ? (int64_t)((double)room / (double)t->plan.kind[GX_MEM_ACTIVATIONS] * (double)gx__columns(t)) : 0;
+    if (fits > 0)
+        return GX_FAIL(&t->g->error, GX_ERR_MEMORY, "the plan needs %.0f MB, the system has %.0f MB left; about %ld samples per micro-batch would fit instead of %ld "
+                       "(--micro_batch_size %ld --gradient_accumulation_steps ...)", (double)need / 1e6, (double)have / 1e6, (long)fits, (long)gx__columns(t), (long)fits);
+    return GX_FAIL(&t->g->error, GX_ERR_MEMORY, "the plan needs %.0f MB, the system has %.0f MB left; weights, gradients and optimizer alone do not fit: make the "
+                   "model smaller, or take --optimizer sgd --momentum 0", (double)need / 1e6, (double)have / 1e6);
+}
+
+static void gx__print_start(const GxTrainer *t)
+{
+    char device[300];
+    const GxContext *g = t->g;
+    int64_t parameters = 0;
+    for (int i = 0; i < t->model->table.n; i++)
+        if (!t->model->table.row[i].has_alias) parameters += gx_tensor_global_count(&t->model->table.row[i]);
+    gx_cpu_describe(device, sizeof device);
+    printf("galaxy %s | device cpu: %s | %d rank%s%s x %d thread%s\n", GX_VERSION, device, g->world, g->world > 1 ? "s" : "",
+           g->comm && g->comm->engine ? (t->o.ranks > 1 ? " (threads)" : " (mpi)") : "", gx_threads(g), gx_threads(g) > 1 ? "s" : "");
+    printf("model: %s, mode %s, %.2fM parameters, fp32 | data: %s", t->model->kind->name, g->world > 1 ? "dp" : t->model->kind->mode, (double)parameters / 1e6,
+           t->o.train_data);
+    if (!t->o.dry_run) printf(" (%.1f MB, %.1f MB of it held out)", (double)(t->data.train.n + t->data.held_out.n) / 1e6, (double)t->data.held_out.n / 1e6);
+    printf("\n%ld steps of %ld samples x %ld tokens (%ld micro-batch%s) | %s, lr %g, %s\n", (long)t->o.max_steps, (long)t->o.global_batch_size, (long)t->o.seq_len,
+           (long)t->o.gradient_accumulation_steps, t->o.gradient_accumulation_steps > 1 ? "es" : "", t->o.optimizer, t->o.learning_rate, t->o.lr_scheduler_type);
+    gx_plan_print(stdout, &t->plan);
+    printf("  %.2f GFLOP per step and rank (attention counted causal)", (double)t->plan.flops / 1e9);
+    if (g->world > 1) printf(", %.2f MB sent per step and rank", (double)t->plan.comm_bytes / 1e6);
+    printf("\n");
+    fflush(stdout);
+}
+
+// ---- opening: weights -----------------------------------------------------------------------------------------------------------------------------
+
+static GxStatus gx__resume(GxTrainer *t)
+{
+    GxContext *g = t->g;
+    GxTrainState s = GX_ZERO;
+    gx_checkpoint_load_weights(g, t->model, t->optimizer.weights, t->resume);
+    gx_checkpoint_load_state(g, t->model, &t->optimizer, &s, t->resume);
+    GX_TRY(gx_status(g));
+    if (s.seed != t->o.seed && gx_config_is_set(&t->config, "seed"))
+        return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s was trained with seed %ld; with another one it would not be the same run: leave --seed away, or start "
+                       "a new run from its weights with --model", t->resume, (long)s.seed);
+    t->o.seed = s.seed;
+    if (s.text_bytes != t->data.train.n && gx__is_first(t))
+        gx_log(&g->log, GX_LOG_WARNING, "%s was trained on a text of %ld bytes, this one has %ld: samples will differ", t->resume, (long)s.text_bytes,
+               (long)t->data.train.n);
+    t->step = s.step;
+    t->samples = s.samples;
+    g->step->applied = s.applied;
+    t->saved = (int)s.step;
+    if (gx__is_first(t)) printf("resumed from %s: step %ld, %ld samples seen\n", t->resume, (long)s.step, (long)s.samples);
+    return GX_OK;
+}
+
+static GxStatus gx__set_weights(GxTrainer *t)
+{
+    if (t->resume[0]) return gx__resume(t);
+    if (t->o.model[0]) {
+        gx_checkpoint_load_weights(t->g, t->model, t->optimizer.weights, t->o.model);
+        return gx_status(t->g);
+    }
+    gx_model_init(t->model, (uint64_t)t->o.seed);
+    return GX_OK;
+}
+
+static GxStatus gx__open_output(GxTrainer *t)
+{
+    char path[GX_PATH];
+    GxError *err = &t->g->error;
+    if (!gx__is_first(t)) return GX_OK;
+    GX_TRY(gx_folder_make(t->o.output_dir, err));
+    GX_TRY(gx_path_join(path, t->o.output_dir, "training_args.json", err));
+    GX_TRY(gx_config_write_json(&t->config, path, err));
+    GX_TRY(gx_path_join(path, t->o.output_dir, "log.jsonl", err));
+    return gx_log_open(&t->log, path, t->step, err);
+}
+
+static GxStatus gx__open_memory(GxTrainer *t)
+{
+    GxContext *g = t->g;
+    GxComm *comm = g->comm;
+    GX_TRY(gx_arena_open(&t->arena, t->plan.arena, &g->error));
+    g->arena = &t->arena;
+    if (comm) {
+        comm->timeout = t->o.timeout;
+        g->comm = NULL;
+        GX_TRY(gx_comm_open(g, comm));
+    }
+    gx__take_memory(t, g);
+    return gx_status(g);
+}
+
+GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, const void *mode, int argc, char **argv)
+{
+    memset(t, 0, sizeof *t);
+    t->g = g;
+    t->family = family;
+    GX_TRY(gx__read_options(t, argc, argv));
+    if (t->done) return GX_OK;
+    GX_TRY(gx__open_parts(t, mode));
+    t->batch = (GxBatch *)calloc((size_t)t->o.gradient_accumulation_steps, sizeof *t->batch);
+    if (!t->batch) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for %ld micro-batches", (long)t->o.gradient_accumulation_steps);
+    gx__optimizer_init(t);
+    GX_TRY(gx__make_plan(t));
+    if (gx__is_first(t)) gx__print_start(t);
+    if (t->o.dry_run) {
+        t->done = 1;
+        return GX_OK;
+    }
+    if (gx__is_first(t)) gx_warn_cores(&g->log, gx_threads(g));
+    GX_TRY(gx__refuse_too_large(t));
+    GX_TRY(gx__open_memory(t));
+    GX_TRY(gx__set_weights(t));
+    GX_TRY(gx__open_output(t));
+    t->interval_start = gx_seconds();
+    return gx_status(g);
+}
+
+// ---- a step ---------------------------------------------------------------------------------------------------------------------------------------
+
+int gx_trainer_next(GxTrainer *t) { return !t->done && !gx_failed(t->g) && !t->stop && t->step < t->o.max_steps; }
+
+static void gx__load_window(GxTrainer *t)
+{
+    const int64_t first = t->batch_split.begin[gx_mesh_index(&t->mesh, GX_AXIS_DP)], per_micro = gx_split_total(&t->batch_split);
+    for (int64_t i = 0; i < t->o.gradient_accumulation_steps; i++) {
+        GxBatch *b = &t->batch[i];
+        b->first_sample = t->samples + i * per_micro + first;
+        for (int64_t c = 0; c < b->B; c++)
+            gx_dataset_sample(&t->data.train, (uint64_t)t->o.seed, b->first_sample + c, b->T, (int32_t *)b->tokens + c, (int32_t *)b->labels + c, b->B);
+    }
+}
+
+void gx_trainer_forward_backward(GxTrainer *t)
+{
+    GxContext *g = t->g;
+    int stop = gx_stop_signal() != 0;
+    g->step->seed = (uint64_t)t->o.seed;
+    g->step->step = (uint64_t)t->step;
+    g->step->lr = (float)gx_schedule_rate(&t->schedule, g->step->applied);
+    gx__load_window(t);
+    gx_window_gradients(g, t->model, t->batch, (int)t->o.gradient_accumulation_steps, &t->optimizer, &t->window_labels, &stop);
+    t->stop = stop;
+}
+
+void gx_trainer_update(GxTrainer *t)
+{
+    gx_window_update(t->g, t->model, &t->optimizer);
+    t->step++;
+    t->samples += t->o.global_batch_size;
+    t->interval_labels += t->window_labels;
+    t->interval_steps++;
+}
+
+// ---- reports --------------------------------------------------------------------------------------------------------------------------------------
+
+static int gx__due(const GxTrainer *t, int64_t every) { return every > 0 && t->step % every == 0; }
+
+static void gx__report_progress(GxTrainer *t)
+{
+    const GxContext *g = t->g;
+    char path[GX_PATH];
+    double seconds = gx_seconds() - t->interval_start, per_step = seconds / (double)gx_max(1, t->interval_steps);
+    GxProgress p = GX_ZERO;
+    t->seconds_per_step = t->seconds_per_step > 0 ? 0.7 * t->seconds_per_step + 0.3 * per_step : per_step;
+    p.step = t->step, p.steps = t->o.max_steps;
+    p.loss = g->step->loss, p.grad_norm = sqrt(g->step->sum_squares), p.lr = g->step->lr, p.skipped = g->step->skip;
+    p.tokens_per_s = (double)t->interval_labels / seconds;
+    p.gflops = (double)t->plan.flops * (double)t->o.global_batch_size / (double)(gx__columns(t) * t->o.gradient_accumulation_steps) / per_step / 1e9;
+    p.memory_mb = (double)gx_process_memory() / 1e6;
+    p.seconds_left = t->seconds_per_step * (double)(t->o.max_steps - t->step);
+    gx_progress_print(stdout, &p);
+    if (gx_path_join(path, t->o.output_dir, "log.jsonl", &t->g->error) == GX_OK) gx_progress_log(t->log, path, &p, &t->g->error);
+}
+
+// Rank r takes its columns of each row of samples; samples beyond the last are left out by their labels.
+static void gx__load_evaluation(GxTrainer *t, int64_t row, int64_t windows)
+{
+    GxBatch *b = &t->eval;
+    int64_t first = row * gx_split_total(&t->batch_split) + t->batch_split.begin[gx_mesh_index(&t->mesh, GX_AXIS_DP)];
+    for (int64_t c = 0; c < b->B; c++) {
+        int64_t w = first + c;
+        gx_dataset_window(&t->data.held_out, w < windows ? w : 0, b->T, (int32_t *)b->tokens + c, (int32_t *)b->labels + c, b->B);
+        for (int64_t i = 0; w >= windows && i < b->T; i++) ((int32_t *)b->labels)[i * b->B + c] = GX_IGNORE_INDEX;
+        if (w < windows) t->eval_sums[1] += (double)b->T;
+    }
+}
+
+double gx_trainer_evaluate(GxTrainer *t, int64_t windows)
+{
+    GxContext *g = t->g;
+    int64_t all = t->data.held_out.n > 0 ? gx_dataset_windows(&t->data.held_out, t->o.seq_len) : 0;
+    windows = windows > 0 ? gx_min(windows, all) : all;
+    t->eval_sums[0] = t->eval_sums[1] = 0;
+    for (int64_t row = 0; row * gx_split_total(&t->batch_split) < windows && !gx_failed(g); row++) {
+        gx__load_evaluation(t, row, windows);
+        gx_model_loss(g, t->model, &t->eval, &t->eval_sums[0]);
+    }
+    gx_at(g, -1, "evaluate");
+    gx_all_reduce(g, GX_AXIS_LOSS, GX_SUM, t->eval_sums, 2, GX_F64);
+    return t->eval_sums[1] > 0 ? t->eval_sums[0] / t->eval_sums[1] : 0;
+}
+
+static void gx__report_evaluation(GxTrainer *t, int64_t windows)
+{
+    char path[GX_PATH];
+    if (t->data.held_out.n == 0) return;
+    double started = gx_seconds(), loss = gx_trainer_evaluate(t, windows), bits = loss / log(2.0);
+    t->interval_start += gx_seconds() - started; // the progress line is about training
+    if (gx_failed(t->g) || !gx__is_first(t)) return;
+    printf("step %5ld | validation loss %.4f | %.3f bits per byte over %.0f tokens\n", (long)t->step, loss, bits, t->eval_sums[1]);
+    fflush(stdout);
+    if (gx_path_join(path, t->o.output_dir, "log.jsonl", &t->g->error) == GX_OK) gx_evaluation_log(t->log, path, t->step, loss, bits, &t->g->error);
+}
+
+void gx_trainer_save(GxTrainer *t)
+{
+    GxContext *g = t->g;
+    char folder[GX_PATH];
+    if (gx_failed(g) || t->saved == t->step) return;
+    t->saved = (int)t->step;
+    if (!gx__is_first(t)) return;
+    double started = gx_seconds();
+    GxTrainState s = {t->step, g->step->applied, t->samples, t->o.seed, t->data.train.n, ""};
+    snprintf(s.optimizer, sizeof s.optimizer, "%.31s", t->o.optimizer);
+    if (gx__checkpoint_path(folder, t->o.output_dir, t->step, &g->error) != GX_OK) return;
+    if (gx_checkpoint_save(folder, t->family, t->model, &t->optimizer, &t->tokenizer, &s, &t->config, &g->error) != GX_OK) return;
+    if (gx_checkpoint_prune(t->o.output_dir, t->o.save_total_limit, &g->error) != GX_OK) return;
+    printf("saved %s\n", folder);
+    fflush(stdout);
+    t->interval_start += gx_seconds() - started;
+}
+
+void gx_trainer_report(GxTrainer *t)
+{
+    if (gx_failed(t->g)) return;
+    if (gx__due(t, t->o.logging_steps) || t->step == 1 || t->step == t->o.max_steps || t->stop) {
+        if (gx__is_first(t)) gx__report_progress(t);
+        t->interval_start = gx_seconds();
+        t->interval_labels = t->interval_steps = 0;
+    }
+    if (t->step < t->o.max_steps && gx__due(t, t->o.eval_steps)) gx__report_evaluation(t, t->o.eval_windows);
+    if (gx__due(t, t->o.save_steps)) gx_trainer_save(t);
+}
+
+// ---- closing --------------------------------------------------------------------------------------------------------------------------------------
+
+static void gx__print_sample(GxTrainer *t)
+{
+    GxSampling s = {t->o.temperature, t->o.top_k, (uint64_t)t->o.seed};
+    int64_t prompt = (int64_t)strlen(t->o.sample_prompt), wanted = prompt + t->o.sample_bytes;
+    if (t->o.sample_bytes == 0) return;
+    int32_t *ids = (int32_t *)malloc((size_t)(wanted + 1) * sizeof *ids);
+    char *text = (char *)malloc((size_t)wanted + 1);
+    if (!ids || !text) GX_FAIL(&t->g->error, GX_ERR_MEMORY, "no memory for a sample of %ld bytes", (long)wanted);
+    if (prompt == 0) ids[prompt++] = '\n', wanted++;
+    else gx_tokenizer_encode(&t->tokenizer, t->o.sample_prompt, prompt, ids);
+    gx_generate(t->g, t->model, &t->generator, ids, prompt, wanted, &s);
+    for (int64_t i = 0; i < wanted; i++)
+        if (ids[i] >= t->tokenizer.vocab_size) ids[i] = '?'; // a vocabulary larger than the tokenizer's has rows that nothing trains
+    if (!gx_failed(t->g) && gx__is_first(t) && gx_tokenizer_decode(&t->tokenizer, ids, wanted, text, &t->g->error) == GX_OK)
+        printf("sample:\n%.*s\n", (int)wanted, text);
+    free(ids);
+    free(text);
+}
+
+static void gx__draw(GxTrainer *t)
+{
+    char log[GX_PATH], svg[GX_PATH], title[200];
+    GxError *err = &t->g->error;
+    snprintf(title, sizeof title, "%s, %ld steps", t->model->kind->name, (long)t->step);
+    if (gx_path_join(log, t->o.output_dir, "log.jsonl", err) != GX_OK || gx_path_join(svg, t->o.output_dir, "loss.svg", err) != GX_OK) return;
+    if (gx_plot_loss(log, svg, title, err) == GX_OK) printf("loss curve: %s\nlog: %s\n", svg, log);
+}
+
+static void gx__finish(GxTrainer *t)
+{
+    if (t->step == t->o.max_steps) {
+        gx__report_evaluation(t, 0);
+        gx__print_sample(t);
+    }
+    gx_trainer_save(t);
+    if (!gx_failed(t->g) && gx__is_first(t)) gx__draw(t);
+    if (t->stop && !gx_failed(t->g) && gx__is_first(t))
+        gx_log(&t->g->log, GX_LOG_WARNING, "stopped by a signal after step %ld of %ld; go on with --resume auto", (long)t->step, (long)t->o.max_steps);
+}
+
+int gx_trainer_close(GxTrainer *t)
+{
+    GxContext *g = t->g;
+    if (!t->done && !gx_failed(g)) gx__finish(t);
+    int status = gx_failed(g) ? gx_print_error(g) : t->stop ? 128 + (gx_stop_signal() ? gx_stop_signal() : 15) : 0;
+    if (t->log) fclose(t->log);
+    if (g->comm && g->comm->is_open) gx_comm_close(g);
+    gx_dataset_close(&t->data);
+    if (t->model) t->family->close(t->model);
+    free(t->model_config);
+    free(t->batch);
+    gx_arena_close(&t->arena);
+    g->arena = NULL;
+    return status;
+}
+#endif

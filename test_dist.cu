@@ -1,0 +1,1162 @@
+// test_dist.cu: mesh, partitions, layouts, collectives on threads and on MPI.
+//
+// ./test_dist [name ...]    all tests; where mpirun is found, they start this program under it
+// mpirun -np 3 ./test_dist --mpi            the collectives' properties, one process per rank, against ranks as threads, bit for bit
+// mpirun -np 3 ./test_dist --mpi kill       (or mismatch, fail, leave, stall): rank 1 goes wrong in this way
+#define GALAXY_IMPLEMENTATION
+#include "galaxy/base/random.h"
+#include "galaxy/dist/layout.h"
+#include "galaxy/dist/mpi.h"
+#include "galaxy/dist/threads.h"
+#include "test.h"
+#include <signal.h>
+
+// ---- mesh -------------------------------------------------------------------------------------------------------------------------------
+TEST(mesh_puts_neighbours_in_tp_side_by_side)
+{
+    GxMesh m;
+    GxError err = GX_ZERO;
+    int dims[5] = {2, 1, -1, 1, 2}, ranks[12] = {0}, me;
+    CHECK(gx_mesh_open(&m, dims, 7, 12, &err) == GX_OK, "%s", err.message);
+    CHECK(m.dim[2] == 3, "dp_shard is %d", m.dim[2]);
+    CHECK(m.coord[0] == 1 && m.coord[2] == 0 && m.coord[4] == 1, "rank 7 is at %d, %d, %d", m.coord[0], m.coord[2], m.coord[4]);
+    CHECK(gx_mesh_group(&m, GX_AXIS_TP, ranks, 12, &me) == 2 && ranks[0] == 6 && ranks[1] == 7 && me == 1, "tp: %d, %d", ranks[0],
+          ranks[1]);
+    CHECK(gx_mesh_group(&m, GX_AXIS_PP, ranks, 12, &me) == 2 && ranks[0] == 1 && ranks[1] == 7 && me == 1, "pp: %d, %d", ranks[0],
+          ranks[1]);
+    CHECK(gx_mesh_group(&m, GX_AXIS_LOSS, ranks, 12, &me) == 3 && ranks[0] == 7 && ranks[1] == 9 && ranks[2] == 11, "loss: %d, %d, %d",
+          ranks[0], ranks[1], ranks[2]);
+    CHECK(gx_mesh_group(&m, GX_AXIS_PP | GX_AXIS_TP, ranks, 12, &me) == 4 && ranks[0] == 0 && ranks[1] == 1 && ranks[2] == 6 &&
+              ranks[3] == 7 && me == 3,
+          "pp+tp: %d, %d, %d, %d", ranks[0], ranks[1], ranks[2], ranks[3]);
+    CHECK(gx_mesh_size(&m, GX_AXIS_ALL) == 12 && gx_mesh_index(&m, GX_AXIS_ALL) == 7 && gx_mesh_size(&m, 0) == 1, "whole and empty groups");
+    CHECK(gx_mesh_axes(&m, GX_AXIS_ALL) == (GX_AXIS_PP | GX_AXIS_DP_SHARD | GX_AXIS_TP), "axes of several ranks: %d",
+          gx_mesh_axes(&m, GX_AXIS_ALL));
+}
+
+TEST(every_group_of_a_mesh_is_a_partition_of_the_world)
+{
+    int dims[5] = {2, 2, 3, 1, 2}, ranks[24], others[24], me;
+    GxError err = GX_ZERO;
+    for (int axes = 0; axes <= GX_AXIS_ALL; axes++)
+        for (int rank = 0; rank < 24; rank++) {
+            GxMesh m, o;
+            gx_mesh_open(&m, dims, rank, 24, &err);
+            int n = gx_mesh_group(&m, axes, ranks, 24, &me), agree = ranks[me] == rank;
+            for (int i = 0; i < n; i++) {
+                gx_mesh_open(&o, dims, ranks[i], 24, &err);
+                gx_mesh_group(&o, axes, others, 24, NULL);
+                agree = agree && !memcmp(ranks, others, (size_t)n * sizeof *ranks) && (i == 0 || ranks[i] > ranks[i - 1]);
+            }
+            CHECK(agree, "axes %d, rank %d: the members do not see the same group, in order", axes, rank);
+        }
+}
+
+static void refuses_mesh(int pp, int replicate, int shard, int cp, int tp, int world, const char *says)
+{
+    int dims[5] = {pp, replicate, shard, cp, tp};
+    GxMesh m;
+    GxError err = GX_ZERO;
+    CHECK(gx_mesh_open(&m, dims, 0, world, &err) == GX_ERR_ARGUMENT, "a mesh was accepted that needs: %s", says);
+    CHECK(strstr(err.message, says), "%s: does not say \"%s\"", err.message, says);
+}
+
+TEST(mesh_that_does_not_fit_is_refused_with_its_equation_and_the_nearest)
+{
+    refuses_mesh(1, 1, 2, 1, 3, 8, "dp_shard 2 x cp 1 x tp 3 = 6 ranks, but the world has 8");
+    refuses_mesh(1, 1, 2, 1, 3, 8, "fits: pp 1 x dp_replicate 1 x dp_shard 2 x cp 1 x tp 4");
+    refuses_mesh(1, 1, -1, 1, 3, 8, "fits: pp 1 x dp_replicate 1 x dp_shard 2 x cp 1 x tp 4");
+    refuses_mesh(1, 1, -1, 1, 16, 8, "fits: pp 1 x dp_replicate 1 x dp_shard 1 x cp 1 x tp 8");
+    refuses_mesh(0, 1, 1, 1, 1, 1, "pp is 0");
+    refuses_mesh(1, -1, 1, 1, 1, 1, "dp_replicate is -1");
+    refuses_mesh(65536, 65536, 65536, 65536, 2, 2, "but the world has 2"); // no overflow
+}
+
+// ---- partitions -------------------------------------------------------------------------------------------------------------------------
+TEST(even_split_gives_the_remainder_to_the_first)
+{
+    GxSplit s = gx_split_even(11, 4);
+    CHECK(gx_split_part(&s, 0) == 3 && gx_split_part(&s, 2) == 3 && gx_split_part(&s, 3) == 2 && gx_split_total(&s) == 11, "11 over 4");
+    s = gx_split_even(2, 3);
+    CHECK(gx_split_part(&s, 1) == 1 && gx_split_part(&s, 2) == 0 && gx_split_total(&s) == 2, "2 over 3");
+}
+
+static void refuses_list(const int64_t *list, int n_list, int64_t total, int n, const char *says)
+{
+    GxError err = GX_ZERO;
+    GxSplit s;
+    CHECK(gx_split_list(&s, "tp_num_attention_heads_list", list, n_list, total, n, &err) == GX_ERR_ARGUMENT, "accepted; it should say: %s",
+          says);
+    CHECK(strstr(err.message, says) && strstr(err.message, "tp_num_attention_heads_list"), "%s: does not say \"%s\"", err.message, says);
+}
+
+TEST(split_lists_are_taken_or_refused_with_the_nearest)
+{
+    GxError err = GX_ZERO;
+    GxSplit s;
+    int64_t good[3] = {1, 3, 2}, bad[3] = {1, 3, 3}, zero[3] = {0, 4, 2}, half[2] = {30, 30};
+    CHECK(gx_split_list(&s, "heads", good, 3, 6, 3, &err) == GX_OK && s.begin[1] == 1 && s.begin[2] == 4 && s.begin[3] == 6, "%s",
+          err.message);
+    CHECK(gx_split_list(&s, "heads", NULL, 0, 7, 3, &err) == GX_OK && s.begin[1] == 3 && s.begin[2] == 5 && s.begin[3] == 7, "%s",
+          err.message);
+    refuses_list(bad, 3, 6, 3, "[1,3,3] sums to 7");
+    refuses_list(bad, 3, 6, 3, "nearest is [1,3,2]");
+    refuses_list(zero, 3, 6, 3, "nearest is [1,3,2]");
+    refuses_list(half, 2, 13, 2, "nearest is [7,6]");
+    refuses_list(good, 3, 6, 2, "3 entries for 2 ranks; valid is for example [3,3]");
+    refuses_list(NULL, 0, 2, 3, "2 cannot be split among 3 ranks");
+}
+
+TEST(nearest_list_is_always_valid)
+{
+    int64_t list[GX_MAX_PARTS];
+    char text[160];
+    for (int round = 0; round < 2000; round++) {
+        int n = 1 + (int)(gx_random_bits(1, (uint64_t)round, 0, 0) % 40);
+        int64_t total = n + gx_random_bits(2, (uint64_t)round, 0, 0) % 100, sum = 0, smallest = total, nearest[GX_MAX_PARTS];
+        for (int r = 0; r < n; r++) list[r] = (int64_t)(gx_random_bits(3, (uint64_t)(round * 100 + r), 0, 0) % 30) - 3;
+        gx__list_nearest(list, total, n, nearest);
+        for (int r = 0; r < n; r++) sum += nearest[r], smallest = gx_min(smallest, nearest[r]);
+        CHECK(sum == total && smallest >= 1, "[%s] for %ld", gx__list_text(nearest, n, text), (long)total);
+    }
+}
+
+TEST(key_value_heads_are_shared_where_query_heads_need_them)
+{
+    GxError err = GX_ZERO;
+    GxSplit s;
+    int64_t list[3] = {1, 3, 2}, begin[3], end[3];
+    gx_split_list(&s, "heads", list, 3, 6, 3, &err);
+    CHECK(gx_split_kv(&s, 3, begin, end, &err) == GX_OK, "%s", err.message);
+    CHECK(begin[0] == 0 && end[0] == 1 && begin[1] == 0 && end[1] == 2 && begin[2] == 2 && end[2] == 3, "[%ld,%ld) [%ld,%ld) [%ld,%ld)",
+          (long)begin[0], (long)end[0], (long)begin[1], (long)end[1], (long)begin[2], (long)end[2]);
+    CHECK(gx_split_kv(&s, 4, begin, end, &err) == GX_ERR_ARGUMENT && strstr(err.message, "6 query heads cannot share 4"), "%s",
+          err.message);
+}
+
+// ---- layouts ----------------------------------------------------------------------------------------------------------------------------
+static const GxMode mode_tp = {GX_METHOD_TP, GX_METHOD_NONE, GX_METHOD_TP}, mode_sp = {GX_METHOD_SP, GX_METHOD_SP, GX_METHOD_SP},
+                    mode_galaxy = {GX_METHOD_TP, GX_METHOD_SP, GX_METHOD_TP}, mode_galaxy2 = {GX_METHOD_TP, GX_METHOD_SP, GX_METHOD_SP};
+
+TEST(eighteen_modes_are_valid_and_con_by_tp_is_not)
+{
+    int valid = 0;
+    for (int m = 0; m < 27; m++) {
+        GxMode mode = {(GxMethod)(m / 9), (GxMethod)(m / 3 % 3), (GxMethod)(m % 3)};
+        GxError err = GX_ZERO;
+        if (gx_mode_check(mode, &err) == GX_OK) valid++;
+        else CHECK(mode.con == GX_METHOD_TP && strstr(err.message, "CON by TP"), "%s", err.message);
+    }
+    CHECK(valid == 18, "%d modes are valid", valid);
+    GxMode odd = {(GxMethod)7, GX_METHOD_NONE, GX_METHOD_NONE};
+    GxError err = GX_ZERO;
+    CHECK(gx_mode_check(odd, &err) == GX_ERR_ARGUMENT && strstr(err.message, "ATT"), "%s", err.message);
+}
+
+static void has_moves(const char *name, GxMode mode, const char *expected)
+{
+    GxMove moves[GX_LAYER_MOVES];
+    char text[400] = "";
+    int n = gx_layer_moves(mode, moves);
+    for (int i = 0; i < n; i++)
+        snprintf(text + strlen(text), sizeof text - strlen(text), "%s %s/%s; ", moves[i].site, gx_move_name(moves[i].move.forward),
+                 gx_move_name(moves[i].move.backward));
+    CHECK(!strcmp(text, expected), "%s: %s", name, text);
+}
+
+TEST(published_modes_have_their_published_collectives)
+{
+    has_moves("TP", mode_tp, "att_entry none/all_reduce; att_exit all_reduce/none; mlp_entry none/all_reduce; mlp_exit all_reduce/none; ");
+    has_moves("SP", mode_sp, "att_kv all_gather/reduce_scatter; ");
+    has_moves("Galaxy", mode_galaxy,
+              "att_entry all_gather/reduce_scatter; att_exit reduce_scatter/all_gather; "
+              "mlp_entry all_gather/reduce_scatter; mlp_exit reduce_scatter/all_gather; ");
+    has_moves("Galaxy2", mode_galaxy2, "att_entry all_gather/reduce_scatter; att_exit reduce_scatter/all_gather; ");
+    GxMode mixed = {GX_METHOD_NONE, GX_METHOD_SP, GX_METHOD_NONE}, serial = {GX_METHOD_NONE, GX_METHOD_NONE, GX_METHOD_NONE};
+    has_moves("None, SP, None", mixed,
+              "att_entry all_gather/slice; att_exit slice/all_gather; mlp_entry all_gather/slice; mlp_exit slice/all_gather; ");
+    has_moves("None", serial, "");
+}
+
+TEST(half_collectives_of_a_step_are_as_published)
+{
+    const struct {
+        const char *name;
+        GxMode mode;
+        int per_layer;
+    } mode[] = {{"TP", mode_tp, 8}, {"Galaxy", mode_galaxy, 8}, {"SP", mode_sp, 4}, {"Galaxy2", mode_galaxy2, 4}};
+    for (int i = 0; i < 4; i++) {
+        GxMove in = gx_embedding_exit(mode[i].mode), out = gx_head_entry(mode[i].mode);
+        double ends = gx_move_halves(&in, 1) + gx_move_halves(&out, 1), layer = gx_layer_halves(mode[i].mode, 1);
+        CHECK(layer == mode[i].per_layer && ends == 4, "%s: %gL + %g, expected %dL + 4", mode[i].name, layer, ends, mode[i].per_layer);
+    }
+    CHECK(gx_layer_halves(mode_sp, 0.25) == 1, "SP with a quarter of the K,V heads: %g", gx_layer_halves(mode_sp, 0.25));
+}
+
+// What a collective does to a layout, written down independently: the end of every move must be where the next block starts, and the
+// backward move must be its conjugate.
+TEST(moves_of_all_modes_lead_where_they_say)
+{
+    for (int m = 0; m < 18; m++) {
+        GxMode mode = {(GxMethod)(m / 6), m / 3 % 2 ? GX_METHOD_SP : GX_METHOD_NONE, (GxMethod)(m % 3)};
+        GxMove moves[GX_LAYER_MOVES];
+        int n = gx_layer_moves(mode, moves);
+        for (int i = 0; i < n; i++) {
+            GxMoveKind f = moves[i].move.forward, b = moves[i].move.backward;
+            GxLayout to = f == GX_MOVE_NONE                                    ? moves[i].from
+                          : f == GX_MOVE_ALL_REDUCE || f == GX_MOVE_ALL_GATHER ? GX_LAYOUT_FULL
+                                                                               : GX_LAYOUT_SEQ;
+            CHECK(to == moves[i].to, "mode %d, %s: %s does not lead to %s", m, moves[i].site, gx_move_name(f), gx_layout_name(moves[i].to));
+            GxLayout back = b == GX_MOVE_NONE ? to : b == GX_MOVE_ALL_REDUCE || b == GX_MOVE_ALL_GATHER ? GX_LAYOUT_FULL : GX_LAYOUT_SEQ;
+            GxLayout need =
+                moves[i].from == GX_LAYOUT_SEQ ? GX_LAYOUT_SEQ : GX_LAYOUT_FULL; // the gradient of a summand is the sum's, whole
+            CHECK(back == need, "mode %d, %s: backward %s leads to %s", m, moves[i].site, gx_move_name(b), gx_layout_name(back));
+        }
+    }
+}
+
+TEST(gradients_are_summed_over_tp_where_ranks_compute_different_parts)
+{
+    CHECK(gx_grad_tp(GX_LAYOUT_FULL, GX_USE_WHOLE) == 0, "a norm on FULL rows: all compute the same");
+    CHECK(gx_grad_tp(GX_LAYOUT_SEQ, GX_USE_WHOLE) == GX_AXIS_TP, "a norm on SEQ rows");
+    CHECK(gx_grad_tp(GX_LAYOUT_FULL, GX_USE_SPLIT) == 0 && gx_grad_tp(GX_LAYOUT_PARTIAL, GX_USE_SPLIT) == 0, "a column-parallel matrix");
+    CHECK(gx_grad_tp(GX_LAYOUT_FULL, GX_USE_OWN_SHARE) == GX_AXIS_TP, "q_norm on own heads");
+    CHECK(gx_grad_tp(GX_LAYOUT_PARTIAL, GX_USE_WHOLE) == GX_AXIS_TP, "LoRA's B on a summand");
+}
+
+// ---- ranks as threads -------------------------------------------------------------------------------------------------------------------
+typedef struct Job Job;
+typedef struct {
+    Job *job;
+    GxContext g;
+    GxComm comm;
+    GxMesh mesh;
+    GxArena arena;
+    GxRecorder recorder;
+    uint64_t hash;  // of all results
+    double seconds; // until it returned
+    pthread_t thread;
+} Rank;
+struct Job {
+    int world;
+    void (*run)(Rank *);
+    double timeout;
+    int64_t chunk;
+    int slots;
+    int variant;
+    GxThreadsGroup *group;
+    Rank rank[8];
+};
+
+static void open_mesh(GxMesh *m, int rank, int world, GxError *err)
+{
+    int dims[5] = {1, 1, -1, 1, world % 2 ? world : 2}; // 4: two groups of two
+    gx_mesh_open(m, dims, rank, world, err);
+}
+
+static void open_rank(Rank *r)
+{
+    Job *job = r->job;
+    open_mesh(&r->mesh, r->comm.rank, r->comm.world, &r->g.error);
+    gx_arena_open(&r->arena, 16 << 20, &r->g.error);
+    r->g.arena = &r->arena;
+    r->g.mesh = &r->mesh;
+    r->comm.timeout = job->timeout;
+    r->comm.chunk = job->chunk;
+    r->comm.slots = job->slots;
+    gx_comm_open(&r->g, &r->comm);
+}
+
+static void *rank_main(void *argument)
+{
+    Rank *r = (Rank *)argument;
+    double begin = gx_seconds();
+    gx_threads_comm(&r->comm, r->job->group, (int)(r - r->job->rank));
+    open_rank(r);
+    r->job->run(r);
+    gx_comm_close(&r->g);
+    gx_recorder_close(&r->recorder);
+    gx_arena_close(&r->arena);
+    r->seconds = gx_seconds() - begin;
+    return NULL;
+}
+
+static void run_job(Job *job)
+{
+    GxError err = GX_ZERO;
+    CHECK(gx_threads_group_open(&job->group, job->world, &err) == GX_OK, "%s", err.message);
+    for (int i = 0; i < job->world; i++) {
+        job->rank[i].job = job;
+        pthread_create(&job->rank[i].thread, NULL, rank_main, &job->rank[i]);
+    }
+    for (int i = 0; i < job->world; i++) pthread_join(job->rank[i].thread, NULL);
+    gx_threads_group_close(job->group);
+}
+
+// ---- properties of the collectives, the same for every engine ---------------------------------------------------------------------------
+static const GxDtype sum_dtypes[4] = {GX_F32, GX_F64, GX_I32, GX_I64};
+
+static void *room(int64_t bytes) { return calloc(1, (size_t)bytes + 64); }
+
+// What rank `rank` puts into case `seed`: known to all, so that each can compute what should come out.
+static void fill(void *x, GxDtype dtype, int64_t n, uint64_t seed, int rank)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits = gx_random_bits(seed, (uint64_t)i, (uint32_t)rank, 1);
+        double real = (double)(int32_t)bits * (1 + (double)(bits % 1000)); // many magnitudes: the order of a sum shows
+        switch (dtype) {
+        case GX_F32:
+            ((float *)x)[i] = (float)real;
+            break;
+        case GX_F64:
+            ((double *)x)[i] = real / 3;
+            break;
+        case GX_I32:
+            ((int32_t *)x)[i] = (int32_t)bits;
+            break;
+        case GX_I64:
+            ((int64_t *)x)[i] = (int64_t)((uint64_t)bits << 30);
+            break;
+        case GX_BF16:
+        case GX_F16:
+            ((uint16_t *)x)[i] = (uint16_t)bits;
+            break;
+        default:
+            ((uint8_t *)x)[i] = (uint8_t)bits;
+        }
+    }
+}
+
+#define REDUCE_INTO(type, adding)                                                                                                          \
+    for (int64_t i = 0; i < n; i++) {                                                                                                      \
+        type *s = (type *)sum + i, v = ((const type *)x)[i];                                                                               \
+        *s = reduce == GX_MAX ? (v > *s ? v : *s) : (type)((adding)*s + (adding)v);                                                        \
+    }
+
+static void reference(void *sum, GxDtype dtype, GxReduce reduce, int64_t n, uint64_t seed, const int *ranks, int members)
+{
+    fill(sum, dtype, n, seed, ranks[0]);
+    void *x = room(n * 8);
+    for (int r = 1; r < members; r++) {
+        fill(x, dtype, n, seed, ranks[r]);
+        if (dtype == GX_F32) REDUCE_INTO(float, float)
+        if (dtype == GX_F64) REDUCE_INTO(double, double)
+        if (dtype == GX_I32) REDUCE_INTO(int32_t, uint32_t)
+        if (dtype == GX_I64) REDUCE_INTO(int64_t, uint64_t)
+    }
+    free(x);
+}
+
+static void keep(Rank *r, const void *x, int64_t bytes)
+{
+    for (int64_t i = 0; i < bytes; i++) r->hash = (r->hash ^ ((const uint8_t *)x)[i]) * 1099511628211ull; // FNV-1a
+}
+
+static GxSplit some_split(int kind, int64_t total, int n)
+{
+    GxSplit s = gx_split_even(total, n);
+    for (int p = 1; p < n && kind == 1; p++) s.begin[p] = 0;                       // all to the last
+    for (int p = 1; p < n && kind == 2; p++) s.begin[p] = total * p * p / (n * n); // growing
+    for (int p = 2; p < n && kind == 3; p++) s.begin[p] = s.begin[1];              // nothing in the middle
+    return s;
+}
+
+static void reduces_in_rank_order(Rank *r, int axes, const int *ranks, int members)
+{
+    GxContext *g = &r->g;
+    const int64_t sizes[] = {0, 1, 2, 3, 5, 127, 128, 129, 255, 256, 257, 258, 511, 513, 1000, 3001};
+    for (int d = 0; d < 4; d++)
+        for (int op = 0; op < 2; op++)
+            for (unsigned k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+                int64_t n = sizes[k], bytes = n * gx_dtype_size(sum_dtypes[d]);
+                uint64_t seed = (uint64_t)(100 * k + 10 * (unsigned)d + (unsigned)op);
+                void *x = room(bytes), *sum = room(bytes);
+                fill(x, sum_dtypes[d], n, seed, g->rank);
+                reference(sum, sum_dtypes[d], (GxReduce)op, n, seed, ranks, members);
+                gx_all_reduce(g, axes, (GxReduce)op, x, n, sum_dtypes[d]);
+                CHECK(!memcmp(x, sum, (size_t)bytes), "rank %d: all_reduce %d of %ld %s is not the sum in rank order", g->rank, op, (long)n,
+                      gx_dtype_name(sum_dtypes[d]));
+                keep(r, x, bytes);
+                free(x);
+                free(sum);
+            }
+}
+
+static void scatter_and_gather_are_all_reduce(Rank *r, int axes, const int *ranks, int members)
+{
+    GxContext *g = &r->g;
+    int me = gx_mesh_index(g->mesh, axes);
+    const int64_t rows_of[] = {1, 3, 4, 7, 130, 801};
+    for (int variant = 0; variant < 6 * 4 * 4 * 2; variant++) {
+        int64_t rows = rows_of[variant % 6], row = variant % 5 == 0 ? 1 : 3, n = rows * row;
+        GxDtype dtype = sum_dtypes[variant / 6 % 4];
+        GxSplit split = some_split(variant / 24 % 4, rows, members);
+        int in_place = variant / 96;
+        int64_t size = gx_dtype_size(dtype), own = gx_split_part(&split, me) * row * size, first = split.begin[me] * row * size;
+        char *partial = (char *)room(n * size), *sum = (char *)room(n * size), *full = (char *)room(n * size), *mine = (char *)room(own);
+        fill(partial, dtype, n, (uint64_t)variant, g->rank);
+        reference(sum, dtype, GX_SUM, n, (uint64_t)variant, ranks, members);
+        char *part = in_place ? partial + first : mine;
+        gx_reduce_scatter(g, axes, &split, part, partial, row, dtype);
+        CHECK(!memcmp(part, sum + first, (size_t)own), "rank %d: reduce_scatter of %ld rows, split %d, in place %d", g->rank, (long)rows,
+              variant / 24 % 4, in_place);
+        if (in_place) memcpy(full + first, part, (size_t)own);
+        gx_all_gather(g, axes, &split, full, in_place ? full + first : part, row, dtype);
+        CHECK(!memcmp(full, sum, (size_t)(n * size)), "rank %d: all_gather of %ld rows, split %d, in place %d", g->rank, (long)rows,
+              variant / 24 % 4, in_place);
+        keep(r, full, n * size);
+        free(partial);
+        free(sum);
+        free(full);
+        free(mine);
+    }
+}
+
+static int64_t rows_between(int from, int to) { return (from * 3 + to * 2 + 1) % 4; }
+
+static void all_to_all_is_a_transpose(Rank *r, int axes, const int *ranks, int members)
+{
+    GxContext *g = &r->g;
+    int me = gx_mesh_index(g->mesh, axes);
+    GxSplit send = gx_split_even(0, members), recv = send, other;
+    for (int i = 0; i < members; i++) {
+        send.begin[i + 1] = send.begin[i] + rows_between(me, i);
+        recv.begin[i + 1] = recv.begin[i] + rows_between(i, me);
+    }
+    uint16_t out[64], in[64] = {0}, from[64];
+    fill(out, GX_BF16, gx_split_total(&send) * 2, 5, g->rank);
+    gx_all_to_all(g, axes, &send, out, &recv, in, 2, GX_BF16);
+    for (int i = 0; i < members; i++) {
+        other = send;
+        for (int k = 0; k < members; k++) other.begin[k + 1] = other.begin[k] + rows_between(i, k);
+        fill(from, GX_BF16, gx_split_total(&other) * 2, 5, ranks[i]);
+        CHECK(!memcmp(in + recv.begin[i] * 2, from + other.begin[me] * 2, (size_t)gx_split_part(&recv, i) * 4),
+              "rank %d: part of member %d", g->rank, i);
+    }
+    keep(r, in, gx_split_total(&recv) * 4);
+}
+
+static void broadcast_reaches_all(Rank *r, int axes, const int *ranks, int members)
+{
+    uint8_t x[301], expected[301];
+    for (int root = 0; root < members; root++) {
+        fill(x, GX_U8, 301, 9, r->g.rank);
+        fill(expected, GX_U8, 301, 9, ranks[root]);
+        gx_broadcast(&r->g, axes, root, x, 301, GX_U8);
+        CHECK(!memcmp(x, expected, 301), "rank %d: broadcast from member %d", r->g.rank, root);
+        keep(r, x, 301);
+        gx_barrier(&r->g, axes);
+    }
+}
+
+// A ring: all send to the right and receive from the left at once; then two channels, received against the order in which they were sent.
+static void transfers_arrive(Rank *r, int axes, const int *ranks, int members)
+{
+    GxContext *g = &r->g;
+    int me = gx_mesh_index(g->mesh, axes), right = (me + 1) % members, left = (me + members - 1) % members;
+    if (members == 1) return;
+    float out[2][500], in[500], expected[500];
+    fill(out, GX_F32, 1000, 11, g->rank);
+    fill(expected, GX_F32, 500, 11, ranks[left]);
+    GxTransfer ring[2] = {{right, 1, 0, out[0], 500, GX_F32}, {left, 0, 0, in, 500, GX_F32}};
+    gx_transfer(g, axes, ring, 2);
+    CHECK(!memcmp(in, expected, sizeof in), "rank %d: the ring", g->rank);
+    keep(r, in, sizeof in);
+    if (me == 0) {
+        GxTransfer two[2] = {{1, 1, 2, out[0], 300, GX_F32}, {1, 1, 3, out[1], 300, GX_F32}};
+        gx_transfer(g, axes, two, 2);
+        gx_recv(g, axes, 1, in, 7, GX_F32);
+    } else if (me == 1) {
+        float both[2][500];
+        fill(both, GX_F32, 1000, 11, ranks[0]);
+        for (int channel = 3; channel >= 2; channel--) {
+            GxTransfer one = {0, 0, channel, in, 300, GX_F32};
+            gx_transfer(g, axes, &one, 1);
+            CHECK(!memcmp(in, both[channel - 2], 1200), "channel %d", channel);
+        }
+        gx_send(g, axes, 0, in, 7, GX_F32);
+    }
+}
+
+// Two in flight, waited for in different orders, with a blocking one between and a third where only two slots are.
+static void several_in_flight(Rank *r, int axes, const int *ranks, int members)
+{
+    GxContext *g = &r->g;
+    int me = gx_mesh_index(g->mesh, axes), n = 700;
+    GxSplit split = some_split(2, n, members);
+    float *x = (float *)room(n * 4), *partial = (float *)room(n * 4), *full = (float *)room(n * 4), *mine = (float *)room(n * 4),
+          *sum = (float *)room(n * 4);
+    int64_t one = 1;
+    for (int round = 0; round < 20; round++) {
+        fill(x, GX_F32, n, 20, g->rank);
+        fill(partial, GX_F32, n, 21, g->rank);
+        fill(full + split.begin[me], GX_F32, gx_split_part(&split, me), 22, g->rank);
+        GxTicket a = gx_all_reduce_start(g, axes, GX_SUM, x, n, GX_F32);
+        GxTicket b = gx_reduce_scatter_start(g, axes, &split, mine, partial, 1, GX_F32);
+        if (round == 0) CHECK(members == 1 || (a.slot == 1 && b.slot == 2), "slots %d and %d", a.slot, b.slot);
+        gx_all_reduce(g, axes, GX_SUM, &one, 1, GX_I64);
+        GxTicket c = gx_all_gather_start(g, axes, &split, full, full + split.begin[me], 1, GX_F32);
+        CHECK(c.slot == 0, "a third operation got slot %d of two", c.slot);
+        if (me % 2) gx_wait(g, a), gx_wait(g, b), gx_wait(g, a);
+        else gx_wait(g, b), gx_wait(g, a), gx_wait(g, b);
+        gx_wait(g, c);
+        reference(sum, GX_F32, GX_SUM, n, 20, ranks, members);
+        CHECK(!memcmp(x, sum, (size_t)n * 4), "rank %d: started all_reduce", g->rank);
+        reference(sum, GX_F32, GX_SUM, n, 21, ranks, members);
+        CHECK(!memcmp(mine, sum + split.begin[me], (size_t)gx_split_part(&split, me) * 4), "rank %d: started reduce_scatter", g->rank);
+        for (int i = 0; i < members; i++) {
+            fill(sum, GX_F32, gx_split_part(&split, i), 22, ranks[i]);
+            CHECK(!memcmp(full + split.begin[i], sum, (size_t)gx_split_part(&split, i) * 4), "rank %d: started all_gather, part %d",
+                  g->rank, i);
+        }
+        keep(r, x, n * 4);
+    }
+    free(x);
+    free(partial);
+    free(full);
+    free(mine);
+    free(sum);
+}
+
+static void all_properties(Rank *r)
+{
+    const int masks[] = {GX_AXIS_TP, GX_AXIS_DP_SHARD, GX_AXIS_ALL}; // 4 ranks: sub-groups of two talk at the same time
+    r->hash = 14695981039346656037ull;
+    for (int i = 0; i < 3; i++) {
+        int ranks[8], members = gx_mesh_group(r->g.mesh, masks[i], ranks, 8, NULL);
+        reduces_in_rank_order(r, masks[i], ranks, members);
+        scatter_and_gather_are_all_reduce(r, masks[i], ranks, members);
+        all_to_all_is_a_transpose(r, masks[i], ranks, members);
+        broadcast_reaches_all(r, masks[i], ranks, members);
+        transfers_arrive(r, masks[i], ranks, members);
+        several_in_flight(r, masks[i], ranks, members);
+    }
+    CHECK(!gx_failed(&r->g), "rank %d: %s", r->g.rank, r->g.error.message);
+    CHECK(r->arena.used == r->arena.kind_used[GX_MEM_COMM], "scratch");
+}
+
+TEST(collectives_keep_their_promises_on_1_to_4_threads)
+{
+    for (int world = 1; world <= 4; world++) {
+        Job job = GX_ZERO;
+        job.world = world;
+        job.run = all_properties;
+        job.chunk = 1024; // 256 fp32: several chunks
+        run_job(&job);
+    }
+}
+
+TEST(chunk_size_changes_no_bit)
+{
+    uint64_t hash[3][3];
+    const int64_t chunk[3] = {1, 192, 1 << 20}; // 1 is rounded up to a cache line
+    for (int k = 0; k < 3; k++) {
+        Job job = GX_ZERO;
+        job.world = 3;
+        job.run = all_properties;
+        job.chunk = chunk[k];
+        run_job(&job);
+        for (int i = 0; i < 3; i++) hash[k][i] = job.rank[i].hash;
+    }
+    CHECK(!memcmp(hash[0], hash[1], sizeof hash[0]) && !memcmp(hash[0], hash[2], sizeof hash[0]), "the results depend on the chunk");
+}
+
+static void nan_in_max(Rank *r)
+{
+    float x[4] = {1, 2, (float)r->g.rank, -1};
+    if (r->g.rank == 1) x[1] = NAN;
+    gx_all_reduce(&r->g, GX_AXIS_ALL, GX_MAX, x, 4, GX_F32);
+    CHECK(x[0] == 1 && isnan(x[1]) && x[2] == 2 && x[3] == -1, "%g %g %g %g", x[0], x[1], x[2], x[3]);
+}
+
+TEST(max_hands_a_nan_on)
+{
+    Job job = GX_ZERO;
+    job.world = 3;
+    job.run = nan_in_max;
+    run_job(&job);
+}
+
+// ---- recording and dry runs -------------------------------------------------------------------------------------------------------------
+static void record_some(GxContext *g, float *x, float *y)
+{
+    GxSplit split = some_split(2, 90, g->world);
+    int me = gx_mesh_index(g->mesh, GX_AXIS_ALL), other = me ? 0 : 1;
+    gx_at(g, 3, "att");
+    gx_all_reduce(g, GX_AXIS_ALL, GX_SUM, x, 99, GX_F32);
+    gx_reduce_scatter(g, GX_AXIS_ALL, &split, y, x, 10, GX_F32);
+    gx_all_gather(g, GX_AXIS_ALL, &split, x, y, 10, GX_F32);
+    gx_broadcast(g, GX_AXIS_ALL, 1, x, 10, GX_F64);
+    gx_all_reduce(g, GX_AXIS_DP, GX_SUM, x, 99, GX_F32); // a group of one
+    GxTicket a = gx_all_reduce_start(g, GX_AXIS_TP, GX_SUM, x, 50, GX_F32), b = gx_all_reduce_start(g, GX_AXIS_TP, GX_SUM, y, 500, GX_F32);
+    GxTicket c = gx_all_reduce_start(g, GX_AXIS_TP, GX_SUM, y + 500, 777, GX_F32);
+    gx_wait(g, b);
+    gx_wait(g, c);
+    gx_wait(g, a);
+    if (me < 2) {
+        GxTransfer pair[2] = {{other, 1, 0, x, 10, GX_F32}, {other, 0, 0, y, 10, GX_F32}};
+        gx_transfer(g, GX_AXIS_ALL, pair, 2);
+    }
+}
+
+static void record_real_and_dry(Rank *r)
+{
+    float *x = (float *)room(8000), *y = (float *)room(8000);
+    r->g.recorder = &r->recorder;
+    record_some(&r->g, x, y);
+    free(x);
+    free(y);
+    GxContext dry = GX_ZERO;
+    GxComm comm = GX_ZERO;
+    GxArena arena;
+    GxRecorder recorder = GX_ZERO;
+    gx_arena_open_dry(&arena);
+    comm.rank = r->g.rank;
+    comm.world = r->g.world;
+    comm.chunk = r->comm.chunk;
+    dry.arena = &arena;
+    dry.mesh = &r->mesh;
+    dry.recorder = &recorder;
+    gx_comm_open(&dry, &comm);
+    record_some(&dry, (float *)gx_arena_take(&arena, GX_MEM_ACTIVATIONS, 8000), (float *)gx_arena_take(&arena, GX_MEM_ACTIVATIONS, 8000));
+    CHECK(!gx_failed(&dry), "%s", dry.error.message);
+    CHECK(arena.kind_peak[GX_MEM_COMM] == r->arena.kind_peak[GX_MEM_COMM], "planned %ld, taken %ld", (long)arena.kind_peak[GX_MEM_COMM],
+          (long)r->arena.kind_peak[GX_MEM_COMM]);
+    CHECK(recorder.n == r->recorder.n && recorder.comm_bytes == r->recorder.comm_bytes, "%ld events of %ld", (long)recorder.n,
+          (long)r->recorder.n);
+    for (int64_t i = 0; i < recorder.n && i < r->recorder.n; i++) {
+        const GxEvent *a = &recorder.event[i], *b = &r->recorder.event[i];
+        CHECK(a->name == b->name && a->bytes == b->bytes && a->axes == b->axes && a->unit == 3 && !strcmp(a->site, "att"), "event %ld",
+              (long)i);
+    }
+    const GxEvent *e = r->recorder.event;
+    const int64_t part[3] = {10, 30, 50};
+    CHECK(e[0].kind == GX_EVENT_COLLECTIVE && !strcmp(e[0].name, "all_reduce") && e[0].bytes == 4 * 99 * 2 * 2 / 3, "%s, %ld", e[0].name,
+          (long)e[0].bytes);
+    CHECK(!strcmp(e[1].name, "reduce_scatter") && e[1].bytes == 40 * (90 - part[r->g.rank]), "%s, %ld", e[1].name, (long)e[1].bytes);
+    CHECK(!strcmp(e[2].name, "all_gather") && e[2].bytes == 40 * 2 * part[r->g.rank], "%s, %ld", e[2].name, (long)e[2].bytes);
+    CHECK(!strcmp(e[3].name, "broadcast") && e[3].bytes == (r->g.rank == 1 ? 160 : 0), "%s, %ld", e[3].name, (long)e[3].bytes);
+    gx_comm_close(&dry);
+    gx_recorder_close(&recorder);
+}
+
+TEST(dry_run_records_and_plans_what_the_real_one_does)
+{
+    Job job = GX_ZERO;
+    job.world = 3;
+    job.run = record_real_and_dry;
+    job.chunk = 1024;
+    run_job(&job);
+    for (int i = 0; i < 3; i++) CHECK(!gx_failed(&job.rank[i].g), "%s", job.rank[i].g.error.message);
+}
+
+TEST(without_a_communicator_a_large_world_is_only_counted)
+{
+    GxContext g = GX_ZERO;
+    GxMesh mesh;
+    GxRecorder recorder = GX_ZERO;
+    int dims[5] = {1, 1, 64, 1, 8};
+    gx_mesh_open(&mesh, dims, 9, 512, &g.error);
+    g.mesh = &mesh;
+    g.recorder = &recorder;
+    g.rank = 9;
+    g.world = 512;
+    gx_all_reduce(&g, GX_AXIS_DP, GX_SUM, NULL, (int64_t)64 << 30, GX_F32);
+    gx_wait(&g, gx_all_reduce_start(&g, GX_AXIS_TP, GX_SUM, NULL, 8, GX_F32));
+    CHECK(!gx_failed(&g) && recorder.n == 2 && recorder.comm_bytes == ((int64_t)63 << 33) + 56, "%s; %ld bytes", g.error.message,
+          (long)recorder.comm_bytes);
+    gx_recorder_close(&recorder);
+}
+
+TEST(one_rank_alone_copies_and_records_nothing)
+{
+    GxContext g = GX_ZERO;
+    GxRecorder recorder = GX_ZERO;
+    g.recorder = &recorder;
+    g.world = 1;
+    float x[6] = {1, 2, 3, 4, 5, 6}, y[6] = {0}, z[6] = {0}, w[6] = {0};
+    GxSplit all = gx_split_even(3, 1);
+    gx_all_reduce(&g, GX_AXIS_ALL, GX_SUM, x, 6, GX_F32);
+    gx_all_gather(&g, GX_AXIS_TP, &all, y, x, 2, GX_F32);
+    gx_wait(&g, gx_reduce_scatter_start(&g, GX_AXIS_TP, &all, z, y, 2, GX_F32));
+    gx_all_to_all(&g, GX_AXIS_TP, &all, z, &all, w, 2, GX_F32);
+    gx_broadcast(&g, GX_AXIS_TP, 0, w, 6, GX_F32);
+    gx_barrier(&g, GX_AXIS_ALL);
+    CHECK(!gx_failed(&g) && !memcmp(w, x, sizeof x) && recorder.n == 0, "%s; %ld events", g.error.message, (long)recorder.n);
+}
+
+// ---- when things go wrong ---------------------------------------------------------------------------------------------------------------
+static void says(const Rank *r, const char *what)
+{
+    CHECK(strstr(r->g.error.message, what), "rank %d says \"%s\", not \"%s\"", r->g.rank, r->g.error.message, what);
+}
+static void fails(Job *job, int world, void (*run)(Rank *))
+{
+    job->world = world;
+    job->run = run;
+    if (!job->timeout) job->timeout = 20;
+    run_job(job);
+}
+
+static void one_gathers(Rank *r)
+{
+    float x[12] = {0};
+    GxSplit split = gx_split_even(10, r->g.world);
+    if (r->g.rank == 1) gx_all_gather(&r->g, GX_AXIS_ALL, &split, x, x + split.begin[1], 1, GX_F32);
+    else gx_all_reduce(&r->g, GX_AXIS_ALL, GX_SUM, x, 12, GX_F32);
+}
+
+TEST(different_operations_are_an_error_that_names_both)
+{
+    Job job = GX_ZERO;
+    fails(&job, 3, one_gathers);
+    int full = 0; // who finds it first tells the others
+    for (int i = 0; i < 3; i++) {
+        says(&job.rank[i], "all_reduce of 12 F32 elements");
+        says(&job.rank[i], "all_gather of 10 F32 elements");
+        says(&job.rank[i], "rank 1");
+        full += strstr(job.rank[i].g.error.message,
+                       "rank 1 is in all_gather of 10 F32 elements while rank 0 is in all_reduce of 12 F32 elements") ||
+                strstr(job.rank[i].g.error.message,
+                       "rank 0 is in all_reduce of 12 F32 elements while rank 1 is in all_gather of 10 F32 elements") ||
+                strstr(job.rank[i].g.error.message,
+                       "rank 1 is in all_gather of 10 F32 elements while rank 2 is in all_reduce of 12 F32 elements") ||
+                strstr(job.rank[i].g.error.message,
+                       "rank 2 is in all_reduce of 12 F32 elements while rank 1 is in all_gather of 10 F32 elements");
+        CHECK(gx_status(&job.rank[i].g) == GX_ERR_COMM && job.rank[i].seconds < 5, "rank %d: %g s", i, job.rank[i].seconds);
+    }
+    CHECK(full == 3, "%d of 3 name both ranks and both operations", full);
+}
+
+static void one_differs(Rank *r)
+{
+    double x[8] = {0};
+    static const int64_t even[2] = {4, 4}, odd[2] = {5, 3};
+    GxSplit split;
+    GxError err = GX_ZERO;
+    int first = r->g.rank == 0;
+    switch (r->job->variant) {
+    case 1:
+        gx_all_reduce(&r->g, GX_AXIS_ALL, GX_SUM, x, first ? 3 : 4, GX_F32);
+        break;
+    case 2:
+        gx_all_reduce(&r->g, GX_AXIS_ALL, GX_SUM, x, 4, first ? GX_F32 : GX_I32);
+        break;
+    case 3:
+        gx_all_reduce(&r->g, GX_AXIS_ALL, first ? GX_MAX : GX_SUM, x, 4, GX_F32);
+        break;
+    case 4:
+        gx_split_list(&split, "rows", first ? even : odd, 2, 8, 2, &err);
+        gx_all_gather(&r->g, GX_AXIS_ALL, &split, x, x + split.begin[r->g.rank], 1, GX_F64);
+        break;
+    case 5:
+        gx_broadcast(&r->g, GX_AXIS_ALL, first ? 0 : 1, x, 4, GX_F32);
+        break;
+    case 6:
+        if (first) gx_send(&r->g, GX_AXIS_ALL, 1, x, 3, GX_F32);
+        else gx_recv(&r->g, GX_AXIS_ALL, 0, x, 4, GX_F32);
+        break;
+    default:
+        if (first) gx_barrier(&r->g, GX_AXIS_ALL);
+        gx_all_reduce(&r->g, GX_AXIS_ALL, GX_SUM, x, 4, GX_F32);
+    }
+}
+
+TEST(every_divergence_is_found)
+{
+    const char *const what[8] = {"", "of 3 F32", "of 4 I32", "(max)", "bytes", "", "send of 3 F32", "barrier"};
+    for (int variant = 1; variant < 8; variant++) {
+        Job job = GX_ZERO;
+        job.variant = variant;
+        if (variant == 5) job.timeout = 0.3; // both are roots: nobody receives what the other sends
+        fails(&job, 2, one_differs);
+        for (int i = 0; i < 2; i++) {
+            CHECK(gx_status(&job.rank[i].g) == GX_ERR_COMM && job.rank[i].seconds < 5, "variant %d, rank %d: %d, %g s", variant, i,
+                  gx_status(&job.rank[i].g), job.rank[i].seconds);
+            says(&job.rank[i], what[variant]);
+        }
+    }
+}
+
+static void one_leaves(Rank *r)
+{
+    float x[5] = {0};
+    gx_barrier(&r->g, GX_AXIS_ALL);
+    if (r->g.rank == 2) return;
+    gx_all_reduce(&r->g, GX_AXIS_ALL, GX_SUM, x, 5, GX_F32);
+}
+
+TEST(who_waits_for_a_rank_that_left_learns_its_number_within_a_second)
+{
+    Job job = GX_ZERO;
+    fails(&job, 3, one_leaves);
+    for (int i = 0; i < 2; i++) {
+        says(&job.rank[i], "rank 2 left");
+        says(&job.rank[i], "all_reduce of 5 F32 elements");
+        CHECK(job.rank[i].seconds < 1, "rank %d took %g s", i, job.rank[i].seconds);
+    }
+    CHECK(!gx_failed(&job.rank[2].g), "the one that left: %s", job.rank[2].g.error.message);
+}
+
+static void leave_in_turn(Rank *r)
+{
+    float x[3] = {1, 1, 1};
+    gx_all_reduce(&r->g, GX_AXIS_ALL, GX_SUM, x, 3, GX_F32);
+    if (r->g.mesh->coord[2] == 1) return; // this half of the world is through
+    for (int i = 0; i < 50; i++) gx_all_reduce(&r->g, GX_AXIS_TP, GX_MAX, x, 3, GX_F32);
+    CHECK(x[0] == 4, "%g", x[0]);
+}
+
+TEST(a_rank_that_nobody_waits_for_may_leave)
+{
+    Job job = GX_ZERO;
+    fails(&job, 4, leave_in_turn);
+    for (int i = 0; i < 4; i++) CHECK(!gx_failed(&job.rank[i].g), "rank %d: %s", i, job.rank[i].g.error.message);
+}
+
+static void one_has_failed(Rank *r)
+{
+    float x[5] = {7}, y[5] = {7};
+    gx_barrier(&r->g, GX_AXIS_ALL);
+    GxTicket t = gx_all_reduce_start(&r->g, GX_AXIS_ALL, GX_SUM, x, 5, GX_F32);
+    if (r->g.rank == 1) GX_FAIL(&r->g.error, GX_ERR_DEVICE, "the matrix is full of holes");
+    if (r->g.rank != 0) gx_all_reduce(&r->g, GX_AXIS_ALL, GX_SUM, y, 5, GX_F32);
+    gx_wait(&r->g, t);
+    gx_all_reduce(&r->g, GX_AXIS_ALL, GX_SUM, y, 5, GX_F32); // rank 0 may have its sum; here at the latest it learns
+    CHECK(y[0] == 7, "a failed context took part: %g", y[0]);
+}
+
+TEST(failed_rank_ends_the_others_with_its_message)
+{
+    for (int round = 0; round < 20; round++) {
+        Job job = GX_ZERO;
+        fails(&job, 3, one_has_failed);
+        CHECK(gx_status(&job.rank[1].g) == GX_ERR_DEVICE, "%s", job.rank[1].g.error.message);
+        for (int i = 0; i < 3; i += 2) {
+            says(&job.rank[i], "rank 1 failed: the matrix is full of holes");
+            CHECK(job.rank[i].seconds < 5, "rank %d took %g s", i, job.rank[i].seconds);
+        }
+    }
+}
+
+static void fail_and_close(Rank *r)
+{
+    if (r->g.rank == 1) GX_FAIL(&r->g.error, GX_ERR_IO, "disk full");
+    else gx_barrier(&r->g, GX_AXIS_ALL);
+}
+
+TEST(failed_rank_that_closes_gives_its_message_too)
+{
+    for (int round = 0; round < 20; round++) {
+        Job job = GX_ZERO;
+        fails(&job, 3, fail_and_close);
+        says(&job.rank[0], "rank 1 failed: disk full");
+        says(&job.rank[2], "rank 1 failed: disk full");
+    }
+}
+
+static void one_stalls(Rank *r)
+{
+    float x[5] = {0};
+    if (r->g.rank == 1) usleep(1000000);
+    gx_all_reduce(&r->g, GX_AXIS_ALL, GX_SUM, x, 5, GX_F32);
+}
+
+TEST(timeout_names_operation_and_rank)
+{
+    Job job = GX_ZERO;
+    job.timeout = 0.2;
+    fails(&job, 3, one_stalls);
+    for (int i = 0; i < 3; i++) {
+        says(&job.rank[i], "waited 0.2 s in all_reduce of 5 F32 elements");
+        says(&job.rank[i], "for rank 1:");
+    }
+    CHECK(job.rank[0].seconds < 0.9 && job.rank[2].seconds < 0.9, "%g s, %g s", job.rank[0].seconds, job.rank[2].seconds);
+}
+
+static void recv_from_nobody(Rank *r)
+{
+    float x[5] = {0};
+    if (r->g.rank == 0) gx_recv(&r->g, GX_AXIS_ALL, 1, x, 5, GX_F32);
+    else usleep(500000);
+}
+
+TEST(timeout_of_a_recv_names_the_sender)
+{
+    Job job = GX_ZERO;
+    job.timeout = 0.1;
+    fails(&job, 2, recv_from_nobody);
+    says(&job.rank[0], "waited 0.1 s in recv of 5 F32 elements");
+    says(&job.rank[0], "for rank 1:");
+}
+
+static void misuse(Rank *r)
+{
+    GxContext *g = &r->g;
+    float x[8] = {0};
+    uint16_t half[8] = {0};
+    GxSplit three = gx_split_even(3, 3), two = gx_split_even(6, 2);
+    GxTransfer self = {g->rank, 1, 0, x, 1, GX_F32}, channel = {1 - g->rank, 1, 9, x, 1, GX_F32};
+    if (g->rank == 0) switch (r->job->variant) {
+        case 1:
+            gx_all_reduce(g, GX_AXIS_ALL, GX_SUM, half, 8, GX_BF16);
+            break;
+        case 2:
+            gx_all_gather(g, GX_AXIS_ALL, &three, x, x, 1, GX_F32);
+            break;
+        case 3:
+            gx_all_gather(g, GX_AXIS_ALL, &two, x, x + 1, 1, GX_F32);
+            break;
+        case 4:
+            gx_reduce_scatter(g, GX_AXIS_ALL, &two, x + 3, x, 1, GX_F32);
+            break;
+        case 5:
+            gx_broadcast(g, GX_AXIS_ALL, 2, x, 1, GX_F32);
+            break;
+        case 6:
+            gx_transfer(g, GX_AXIS_ALL, &self, 1);
+            break;
+        default:
+            gx_transfer(g, GX_AXIS_ALL, &channel, 1);
+        }
+    gx_barrier(g, GX_AXIS_ALL);
+}
+
+TEST(misuse_is_an_error_for_all_ranks)
+{
+    const char *const what[8] = {"",
+                                 "sums are taken in F32",
+                                 "a split of 3 parts for a group of 2",
+                                 "not in their place",
+                                 "not in their place",
+                                 "broadcast from member 2",
+                                 "between member 0 and member 0",
+                                 "channel 9"};
+    for (int variant = 1; variant < 8; variant++) {
+        Job job = GX_ZERO;
+        job.variant = variant;
+        fails(&job, 2, misuse);
+        for (int i = 0; i < 2; i++) says(&job.rank[i], what[variant]);
+        says(&job.rank[1], "rank 0 failed: ");
+    }
+}
+
+static void after_close(Rank *r)
+{
+    int64_t one = 1;
+    gx_barrier(&r->g, GX_AXIS_ALL);
+    gx_comm_close(&r->g);
+    gx_all_reduce(&r->g, GX_AXIS_ALL, GX_SUM, &one, 1, GX_I64);
+}
+
+TEST(collective_after_close_is_an_error_not_a_dry_run)
+{
+    Job job = GX_ZERO;
+    fails(&job, 2, after_close);
+    for (int i = 0; i < 2; i++) says(&job.rank[i], "without an open communicator");
+}
+
+static void forgets_to_wait(Rank *r)
+{
+    static float sums[2][300];
+    for (int i = 0; i < 300; i++) sums[r->g.rank][i] = 1;
+    gx_all_reduce_start(&r->g, GX_AXIS_ALL, GX_SUM, sums[r->g.rank], 300, GX_F32);
+    gx_comm_close(&r->g);
+    CHECK(sums[r->g.rank][299] == 2, "%g", sums[r->g.rank][299]);
+}
+
+TEST(close_finishes_what_was_started)
+{
+    Job job = GX_ZERO;
+    fails(&job, 2, forgets_to_wait);
+    for (int i = 0; i < 2; i++) CHECK(!gx_failed(&job.rank[i].g), "%s", job.rank[i].g.error.message);
+}
+
+static void full_arena(Rank *r)
+{
+    float x[1000] = {0};
+    if (r->g.rank == 0) gx_arena_take(&r->arena, GX_MEM_WEIGHTS, r->arena.capacity - r->arena.used - 64);
+    gx_all_reduce(&r->g, GX_AXIS_ALL, GX_SUM, x, 1000, GX_F32);
+}
+
+TEST(scratch_that_does_not_fit_ends_all)
+{
+    Job job = GX_ZERO;
+    fails(&job, 2, full_arena);
+    says(&job.rank[0], "the arena of");
+    says(&job.rank[1], "rank 0 failed: the arena of");
+}
+
+// ---- MPI --------------------------------------------------------------------------------------------------------------------------------
+TEST(launcher_is_seen_in_the_environment)
+{
+    const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "PMIX_RANK", "PMI_RANK"};
+    if (gx_mpi_started() > 1) SKIP("started by a launcher");
+    for (int i = 0; i < 5; i++) {
+        setenv(names[i], "3", 1);
+        int n = gx_mpi_started();
+        GxError err = GX_ZERO;
+        GxStatus status = gx_mpi_check_start(&err);
+        unsetenv(names[i]);
+        CHECK(n == (i < 3 ? 3 : 4), "%s=3: %d ranks", names[i], n);
+#ifdef GX_WITH_MPI
+        CHECK(status == GX_OK, "%s", err.message);
+#else
+        CHECK(status == GX_ERR_UNSUPPORTED && strstr(err.message, "built without MPI"), "%s", err.message);
+#endif
+    }
+    CHECK(gx_mpi_started() == 1 && gx_cores() >= 1 && gx_threads_for(NULL) == gx_cores(), "%d cores", gx_cores());
+}
+
+static void keep_warning(void *user, GxLogLevel level, const char *text)
+{
+    if (level == GX_LOG_WARNING) snprintf((char *)user, 200, "%s", text);
+}
+
+TEST(more_threads_than_cores_are_warned_of)
+{
+    char text[200] = "";
+    GxLogger log = {keep_warning, text};
+    gx_warn_cores(&log, gx_cores());
+    CHECK(!text[0], "%s", text);
+    gx_warn_cores(&log, gx_cores() + 1);
+    CHECK(strstr(text, "wait for each other"), "%s", text);
+}
+
+#ifdef GX_WITH_MPI
+static const char *fault; // of rank 1 under MPI
+
+static void to_stderr(void *user, GxLogLevel level, const char *text)
+{
+    (void)user, (void)level;
+    fprintf(stderr, "%s\n", text);
+}
+
+static void go_wrong(Rank *r)
+{
+    float x[12] = {0};
+    GxSplit split = gx_split_even(10, r->g.world);
+    gx_barrier(&r->g, GX_AXIS_ALL);
+    if (r->g.rank == 1) {
+        if (!strcmp(fault, "kill")) raise(SIGKILL);
+        if (!strcmp(fault, "stall")) usleep(20000000);
+        if (!strcmp(fault, "leave")) return;
+        if (!strcmp(fault, "fail")) GX_FAIL(&r->g.error, GX_ERR_DEVICE, "the matrix is full of holes");
+        if (!strcmp(fault, "mismatch")) gx_all_gather(&r->g, GX_AXIS_ALL, &split, x, x + split.begin[1], 1, GX_F32);
+    }
+    gx_all_reduce(&r->g, GX_AXIS_ALL, GX_SUM, x, 12, GX_F32);
+}
+
+// One process, one rank; then the same ranks as threads of this process: the same bits.
+static int mpi_main(void)
+{
+    static Job job, threads;
+    Rank *r = &job.rank[0];
+    GxError err = GX_ZERO;
+    r->job = &job;
+    r->g.log.write = to_stderr;
+    job.chunk = threads.chunk = 1024;
+    job.timeout = fault && !strcmp(fault, "stall") ? 1 : 20;
+    if (!CHECK(gx_mpi_comm(&r->comm, &err) == GX_OK, "%s", err.message)) return 1;
+    CHECK(r->comm.local_ranks == r->comm.world && r->comm.local_rank == r->comm.rank, "local rank %d of %d", r->comm.local_rank,
+          r->comm.local_ranks);
+    open_rank(r);
+    if (fault) {
+        go_wrong(r);
+        gx_comm_close(&r->g);
+        return gx_failed(&r->g);
+    }
+    all_properties(r);
+    uint64_t hash = r->hash;
+    GxMpi *mpi = gx__mpi(&r->comm); // once more, as if messages of more than 100 bytes were too long for an int
+    MPI_Type_free(&mpi->block_type);
+    mpi->limit = 100;
+    mpi->block = 64;
+    MPI_Type_contiguous(64, MPI_BYTE, &mpi->block_type);
+    MPI_Type_commit(&mpi->block_type);
+    all_properties(r);
+    CHECK(r->hash == hash, "rank %d: messages in blocks differ", r->g.rank);
+    threads.world = r->comm.world;
+    threads.run = all_properties;
+    int rank = r->g.rank;
+    gx_comm_close(&r->g);
+    run_job(&threads);
+    CHECK(threads.rank[rank].hash == hash, "rank %d: MPI and threads differ", rank);
+    printf("rank %d of %d: %d checks, %d failed, hash %016llx\n", rank, threads.world, test_state.checks, test_state.failures,
+           (unsigned long long)hash);
+    return test_state.failures != 0;
+}
+
+// Runs this program under mpirun. Returns its exit status, its output and how long it took; -1: no mpirun.
+static int mpirun(int ranks, const char *mode, char *text, size_t room_for_text, double *seconds)
+{
+    char self[1024] = "", command[2048];
+    if (system("command -v mpirun > /dev/null 2>&1") || readlink("/proc/self/exe", self, sizeof self - 1) < 1) return -1;
+    snprintf(command, sizeof command,
+             "ASAN_OPTIONS=detect_leaks=0 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 "
+             "OMPI_MCA_hwloc_base_binding_policy=none mpirun -np %d '%s' --mpi %s 2>&1",
+             ranks, self, mode);
+    double begin = gx_seconds();
+    FILE *f = popen(command, "r");
+    size_t n = 0, got;
+    char rest[512];
+    while (f && n + 1 < room_for_text && (got = fread(text + n, 1, room_for_text - 1 - n, f)) > 0) n += got;
+    while (f && fread(rest, 1, sizeof rest, f) > 0) {}
+    text[n] = 0;
+    int status = f ? pclose(f) : -1;
+    *seconds = gx_seconds() - begin;
+    return status;
+}
+#endif
+
+TEST(mpi_gives_the_bits_of_threads)
+{
+#ifndef GX_WITH_MPI
+    SKIP("built without GX_WITH_MPI");
+#else
+    static char text[65536];
+    double seconds;
+    for (int ranks = 2; ranks <= 4; ranks++) {
+        int status = mpirun(ranks, "", text, sizeof text, &seconds);
+        if (status == -1) SKIP("no mpirun");
+        CHECK(status == 0 && strstr(text, "0 failed, hash"), "%d ranks, status %d: %s", ranks, status, text);
+    }
+#endif
+}
+
+TEST(mpi_rank_that_goes_wrong_ends_the_job_with_its_number)
+{
+#ifndef GX_WITH_MPI
+    SKIP("built without GX_WITH_MPI");
+#else
+    const struct {
+        const char *fault, *says;
+    } cases[] = {
+        {"kill", "rank 1"},
+        {"mismatch", "all_gather of 10 F32 elements"},
+        {"mismatch", "all_reduce of 12 F32 elements"},
+        {"fail", "rank 1 failed and ends all ranks: the matrix is full of holes"},
+        {"leave", "rank 1 left while rank"},
+        {"stall", "waited 1 s in all_reduce of 12 F32 elements (call 2 over tp) for rank 1"},
+    };
+    static char text[65536];
+    double seconds;
+    for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int status = mpirun(3, cases[i].fault, text, sizeof text, &seconds);
+        if (status == -1) SKIP("no mpirun");
+        CHECK(status != 0 && seconds < 30, "%s: status %d after %g s", cases[i].fault, status, seconds);
+        CHECK(strstr(text, cases[i].says), "%s: no \"%s\" in: %s", cases[i].fault, cases[i].says, text);
+    }
+#endif
+}
+
+int main(int argc, char **argv)
+{
+#ifdef GX_WITH_MPI
+    if (argc > 1 && !strcmp(argv[1], "--mpi")) {
+        fault = argc > 2 ? argv[2] : NULL;
+        return mpi_main();
+    }
+#endif
+    return test_main(argc, argv);
+}
