@@ -1139,7 +1139,7 @@ TEST(other_tokenizers_are_told_apart)
         {"\"BPE\"", "\"Unigram\"", "\"type\" is a string, other than"}, {"\"normalizer\": null", "\"normalizer\": {\"type\": \"NFC\"}", "\"normalizer\" is an object"},
         {"\"added_tokens\": []", "\"added_tokens\": [{\"id\": 256}]", "\"added_tokens\" is an array"}, {"\"A\": 65", "\"A\": 66", "the entry A is an integer; expected the id 65"},
         {"\"A\": 65", "\"AA\": 65", "the entry A is nothing"}, {"\"A\": 65", "\"A\": 65, \"AA\": 256", "257 entries"}, {"\"decoder\"", "\"decode\"", "\"type\" is nothing"},
-        {"\"model\": {", "\"model\": 3, \"x\": {", "\"type\" is nothing"}};
+        {"\"model\": {", "\"model\": 3, \"x\": {", "\"type\" is nothing"}, {"\"post_processor\": null", "\"post_processor\": {\"special_tokens\": {\"<s>\": 1}}", "\"post_processor\" is an object"}};
     GxError err = GX_ZERO;
     GxTokenizer t = gx_tokenizer_bytes();
     char *text = NULL, changed[20000];
@@ -1154,6 +1154,10 @@ TEST(other_tokenizers_are_told_apart)
         put_text(at("tokenizer.json"), changed);
         refused(&err, gx_tokenizer_check(&t, root, &err), GX_ERR_FORMAT, changes[i].message, changes[i].to);
     }
+    char *place = strstr(text, "\"post_processor\": null"); // as transformers saves it again
+    snprintf(changed, sizeof changed, "%.*s\"post_processor\": {\"special_tokens\": {}}%s", (int)(place - text), text, place + 22);
+    put_text(at("tokenizer.json"), changed);
+    CHECK(gx_tokenizer_check(&t, root, &err) == GX_OK, "a post-processor that adds nothing: %s", err.message);
     free(text);
     unlink(at("tokenizer.json")), unlink(at("tokenizer_config.json"));
 }

@@ -10,6 +10,7 @@
 #define GX_LAUNCH_H
 #include "../dist/mpi.h"
 #include "../dist/threads.h"
+#include "../io/json.h"
 GX_BEGIN
 
 typedef int GxRankMain(GxContext *g, int argc, char **argv); // returns the exit status
@@ -130,15 +131,29 @@ static int gx__launch_threads(GxRankMain *rank_main, int ranks, int argc, char *
     return status;
 }
 
-// --ranks decides how many contexts there are, so it is looked for before the options are parsed; there it is checked properly.
+// The text behind --name or --name=; NULL: not there.
+static const char *gx__argument(int argc, char **argv, const char *name)
+{
+    size_t n = strlen(name);
+    for (int i = 1; i < argc; i++) {
+        if (strncmp(argv[i], "--", 2) || strncmp(argv[i] + 2, name, n)) continue;
+        if (argv[i][2 + n] == '=') return argv[i] + 3 + n;
+        if (argv[i][2 + n] == 0 && i + 1 < argc) return argv[i + 1];
+    }
+    return NULL;
+}
+
+// `ranks` decides how many contexts there are, so it is looked for before the options are parsed; there, what is wrong with it gets its message.
 static int gx__ranks_wanted(int argc, char **argv)
 {
-    int ranks = 1;
-    for (int i = 1; i < argc; i++) {
-        if (!strncmp(argv[i], "--ranks=", 8)) ranks = atoi(argv[i] + 8);
-        else if (!strcmp(argv[i], "--ranks") && i + 1 < argc) ranks = atoi(argv[i + 1]);
-    }
-    return ranks < 1 || ranks > GX_MAX_PARTS ? 1 : ranks;
+    const char *flag = gx__argument(argc, argv, "ranks"), *file = gx__argument(argc, argv, "config");
+    GxError ignored = GX_ZERO;
+    GxJson *json = NULL;
+    int64_t ranks = 1;
+    if (flag) ranks = atoi(flag);
+    else if (file && gx_json_read(&json, file, 1 << 20, &ignored) == GX_OK) gx_json_get_int(json, "ranks", 0, &ranks, file, &ignored);
+    gx_json_free(json);
+    return ranks < 1 || ranks > GX_MAX_PARTS ? 1 : (int)ranks;
 }
 
 int gx_launch(GxRankMain *rank_main, int argc, char **argv)

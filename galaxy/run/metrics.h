@@ -17,6 +17,7 @@ typedef struct {
 void gx_progress_print(FILE *out, const GxProgress *p);
 GxStatus gx_progress_log(FILE *log, const char *path, const GxProgress *p, GxError *err);
 GxStatus gx_evaluation_log(FILE *log, const char *path, int64_t step, double loss, double bits_per_byte, GxError *err);
+GxStatus gx_baseline_log(FILE *log, const char *path, double bigram_bits_per_byte, GxError *err);
 
 // Opens log.jsonl for appending after its lines of steps up to `step`; later ones, of a run that went on from here before, are dropped.
 GxStatus gx_log_open(FILE **log, const char *path, int64_t step, GxError *err);
@@ -86,6 +87,13 @@ GxStatus gx_evaluation_log(FILE *log, const char *path, int64_t step, double los
     char line[256], n[2][40];
     snprintf(line, sizeof line, "{\"step\": %ld, \"eval_loss\": %s, \"eval_bits_per_byte\": %s}\n", (long)step, gx__json_number(loss, n[0]),
              gx__json_number(bits_per_byte, n[1]));
+    return gx__log_line(log, path, line, err);
+}
+
+GxStatus gx_baseline_log(FILE *log, const char *path, double bigram_bits_per_byte, GxError *err)
+{
+    char line[128], n[40];
+    snprintf(line, sizeof line, "{\"bigram_bits_per_byte\": %s}\n", gx__json_number(bigram_bits_per_byte, n));
     return gx__log_line(log, path, line, err);
 }
 

@@ -252,6 +252,19 @@ static GxStatus gx__refuse_too_large(GxTrainer *t)
                    "model smaller, or take --optimizer sgd --momentum 0", (double)need / 1e6, (double)have / 1e6);
 }
 
+// Which text it is: its path, and what a file of the same name with .source behind it says about where it is from.
+static void gx__print_data(const GxTrainer *t)
+{
+    char path[GX_PATH], source[200] = "";
+    snprintf(path, sizeof path, "%s.source", t->o.train_data);
+    FILE *f = fopen(path, "r");
+    if (f && !fgets(source, sizeof source, f)) source[0] = 0;
+    if (f) fclose(f);
+    source[strcspn(source, "\n")] = 0;
+    printf("data: %s%s%s, %.1f MB, the last %.1f MB held out; tokens: bytes\n", t->o.train_data, source[0] ? ": " : "", source,
+           (double)(t->data.train.n + t->data.held_out.n) / 1e6, (double)t->data.held_out.n / 1e6);
+}
+
 static void gx__print_start(const GxTrainer *t)
 {
     char device[300];
@@ -262,10 +275,9 @@ static void gx__print_start(const GxTrainer *t)
     gx_cpu_describe(device, sizeof device);
     printf("galaxy %s | device cpu: %s | %d rank%s%s x %d thread%s\n", GX_VERSION, device, g->world, g->world > 1 ? "s" : "",
            g->comm && g->comm->engine ? (t->o.ranks > 1 ? " (threads)" : " (mpi)") : "", gx_threads(g), gx_threads(g) > 1 ? "s" : "");
-    printf("model: %s, mode %s, %.2fM parameters, fp32 | data: %s", t->model->kind->name, g->world > 1 ? "dp" : t->model->kind->mode, (double)parameters / 1e6,
-           t->o.train_data);
-    if (!t->o.dry_run) printf(" (%.1f MB, %.1f MB of it held out)", (double)(t->data.train.n + t->data.held_out.n) / 1e6, (double)t->data.held_out.n / 1e6);
-    printf("\n%ld steps of %ld samples x %ld tokens (%ld micro-batch%s) | %s, lr %g, %s\n", (long)t->o.max_steps, (long)t->o.global_batch_size, (long)t->o.seq_len,
+    printf("model: %s, mode %s, %.2fM parameters, fp32\n", t->model->kind->name, g->world > 1 ? "dp" : t->model->kind->mode, (double)parameters / 1e6);
+    if (!t->o.dry_run) gx__print_data(t);
+    printf("%ld steps of %ld samples x %ld tokens (%ld micro-batch%s) | %s, lr %g, %s\n", (long)t->o.max_steps, (long)t->o.global_batch_size, (long)t->o.seq_len,
            (long)t->o.gradient_accumulation_steps, t->o.gradient_accumulation_steps > 1 ? "es" : "", t->o.optimizer, t->o.learning_rate, t->o.lr_scheduler_type);
     gx_plan_print(stdout, &t->plan);
     printf("  %.2f GFLOP per step and rank (attention counted causal)", (double)t->plan.flops / 1e9);
@@ -318,7 +330,12 @@ static GxStatus gx__open_output(GxTrainer *t)
     GX_TRY(gx_path_join(path, t->o.output_dir, "training_args.json", err));
     GX_TRY(gx_config_write_json(&t->config, path, err));
     GX_TRY(gx_path_join(path, t->o.output_dir, "log.jsonl", err));
-    return gx_log_open(&t->log, path, t->step, err);
+    GX_TRY(gx_log_open(&t->log, path, t->step, err));
+    if (t->data.held_out.n < 2) return GX_OK;
+    double bits; // what any model must beat
+    GX_TRY(gx_dataset_bigram_bits(&t->data.train, &t->data.held_out, &bits, err));
+    printf("  a bigram model of this text has %.3f bits per byte on the held-out part\n", bits);
+    return gx_baseline_log(t->log, path, bits, err);
 }
 
 static GxStatus gx__open_memory(GxTrainer *t)

@@ -1,0 +1,101 @@
+# Galaxy. `make help` says what there is to make.
+.DEFAULT_GOAL := help
+SHELL         := bash
+MAKEFLAGS     += --no-builtin-rules
+
+# ---- what is built, and with what ---------------------------------------------------------------------------------------------------------------
+DEVICE ?= cpu
+ifneq ($(DEVICE),cpu)
+$(error DEVICE=$(DEVICE) is not built yet; there is DEVICE=cpu)
+endif
+CC     ?= cc
+CXX    ?= g++
+# VARIANT: fast | asan (AddressSanitizer, UBSan) | tsan (ThreadSanitizer: no OpenMP and no oneDNN, whose threads it does not understand)
+VARIANT ?= fast
+
+has_header = $(shell printf '\#include <$(1)>\n' | $(CC) $(2) -E -x c - >/dev/null 2>&1 && echo 1)
+ifeq ($(VARIANT),tsan)
+GEMM ?= plain
+endif
+GEMM ?= $(if $(call has_header,oneapi/dnnl/dnnl.h),onednn,plain)
+MPI  ?= $(if $(shell command -v mpicc),1,0)
+JSON ?= $(if $(call has_header,jansson.h),1,0)
+
+CFLAGS_fast := -O3 -fopenmp
+CFLAGS_asan := -O1 -g -fopenmp -fsanitize=address,undefined -fno-sanitize-recover=undefined
+CFLAGS_tsan := -O1 -g -fsanitize=thread -Wno-unknown-pragmas
+ARCHFLAGS   ?= -march=native $(if $(filter x86_64,$(shell uname -m)),-mprefer-vector-width=512)
+# no errno and no traps from math: loops with sqrt and comparisons become vector code. NaN, infinities and the order of sums stay as they are.
+CFLAGS  ?= $(CFLAGS_$(VARIANT)) $(ARCHFLAGS) -fno-math-errno -fno-trapping-math
+WARN    := -Wall -Wextra
+DEFINES := $(if $(filter onednn,$(GEMM)),-DGX_WITH_ONEDNN) $(if $(filter 1,$(JSON)),-DGX_WITH_JANSSON) $(if $(filter 1,$(MPI)),-DGX_WITH_MPI)
+LIBS    := $(if $(filter onednn,$(GEMM)),-ldnnl) $(if $(filter 1,$(JSON)),-ljansson) -lm -lpthread
+ifeq ($(MPI),1)
+DEFINES += $(shell mpicc --showme:compile 2>/dev/null || mpicc -compile_info | cut -d' ' -f2-)
+LIBS    += $(shell mpicc --showme:link 2>/dev/null || mpicc -link_info | cut -d' ' -f2-)
+endif
+
+# One folder per device, variant and set of libraries: changing them never leaves a stale object.
+O       := build/$(DEVICE)-$(VARIANT)-$(GEMM)-mpi$(MPI)-json$(JSON)
+HEADERS := galaxy.h $(wildcard galaxy/*/*.h)
+C       := $(CC) -x c -std=gnu11 $(CFLAGS) $(WARN) $(DEFINES)
+
+PROGRAMS := train_llama
+TESTS    := $(patsubst %.cu,%,$(wildcard test_*.cu))
+
+# ---- programs -----------------------------------------------------------------------------------------------------------------------------------
+.PHONY: help $(PROGRAMS) data run setup demo check test test-all refs bench format clean
+help:
+	@echo "make demo              install what is missing, build, train a small LLaMA on real text in about two minutes"
+	@echo "make test              install what is missing, all tests (no Python needed)"
+	@echo "make train_llama       build the program; then ./train_llama --help"
+	@echo "make run NP=8          train_llama as 8 MPI ranks; ARGS='--max_steps 100' goes to the program"
+	@echo "make data FILE=x.txt   text to train on into data/text.txt; without FILE the King James Bible or what there is"
+	@echo "make check             the tests without sanitizers, under a minute"
+	@echo "make refs              make the PyTorch references again and compare (Python, 6 GB)"
+	@echo "make bench             train_llama beside PyTorch (Python, 6 GB)"
+	@echo "make setup | format | clean"
+	@echo "variables: CC=$(CC) GEMM=$(GEMM) (onednn plain) MPI=$(MPI) VARIANT=$(VARIANT) (fast asan tsan) ARCHFLAGS='$(ARCHFLAGS)'"
+
+$(O)/galaxy.o: $(HEADERS) Makefile
+	@mkdir -p $(O)
+	$(C) -DGALAXY_IMPLEMENTATION -c galaxy.h -o $@
+$(O)/%: %.cu $(O)/galaxy.o $(wildcard test*.h) $(wildcard train_*.cu)
+	$(C) $< -x none $(O)/galaxy.o $(LIBS) -o $@
+$(PROGRAMS): %: $(O)/% data/text.txt
+	@$(if $(filter 1,$(JSON)),,echo "make: jansson was not found: the program cannot read configurations; make setup installs it" && exit 1)
+	@ln -sf $(O)/$@ $@
+	@echo "$@: device $(DEVICE), GEMM $(GEMM), MPI $(if $(filter 1,$(MPI)),yes,no)"
+
+data/text.txt:
+	@dev/data/prepare_text.sh
+data:
+	@dev/data/prepare_text.sh $(FILE)
+
+NP ?= 2
+run: train_llama
+	OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none \
+	    OMP_WAIT_POLICY=passive mpirun -np $(NP) ./train_llama $(ARGS)
+
+setup:
+	@dev/setup.sh
+demo: setup # what was just installed is looked for anew by a make of its own
+	@$(MAKE) --no-print-directory train_llama
+	@dev/demo.sh
+
+# ---- tests --------------------------------------------------------------------------------------------------------------------------------------
+test: setup
+	@$(MAKE) --no-print-directory test-all
+check: $(addprefix $(O)/,$(TESTS))
+	@dev/test.sh $(addprefix $(O)/,$(TESTS))
+bench: train_llama
+	@dev/bench/bench.sh
+
+refs:
+	@dev/setup.sh refs
+	@dev/ref/refs.sh
+
+format:
+	clang-format -i $(HEADERS) $(wildcard *.cu) $(wildcard test*.h)
+clean:
+	rm -rf build $(PROGRAMS)

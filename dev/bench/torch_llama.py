@@ -1,0 +1,184 @@
+"""The PyTorch side of the benchmark: LLaMA training steps in fp32 on the CPU.
+
+    python dev/bench/torch_llama.py --variant lean-eager|lean-compile|transformers [--steps 10] [--serve]
+
+One step is forward, backward, clipping to a gradient norm of 1, AdamW. The variants:
+  lean-eager    PyTorch at its best without a compiler: a small module of our own with SDPA, fused
+                RMSNorm, linear_cross_entropy, fused AdamW, query/key/value and gate/up as one matrix
+                each, malloc tuned
+  lean-compile  the same under torch.compile (needs g++)
+  transformers  LlamaForCausalLM and torch.optim.AdamW as installed, nothing tuned
+
+Prints one JSON line. With --serve, for runs that alternate with another program so that both see the
+same machine: after warming up, every line "step K" on stdin runs K steps and is answered by one JSON
+line with the milliseconds per step (the mean of the burst); the end of stdin ends it with the usual line.
+"""
+import argparse
+import json
+import os
+import resource
+import statistics
+import sys
+import time
+
+# A step frees and takes hundreds of MB: without the first three glibc gives them back to the kernel,
+# and the page faults cost 1.2-1.8x. The last asks for huge pages: 1-3%.
+# All of it has to be in the environment before the process starts.
+MALLOC = {"MALLOC_MMAP_THRESHOLD_": "2000000000", "MALLOC_TRIM_THRESHOLD_": "4000000000",
+          "MALLOC_TOP_PAD_": "268435456", "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--variant", choices=("lean-eager", "lean-compile", "transformers"), default="lean-eager")
+    for name, default in dict(hidden=288, layers=6, heads=6, kv=2, ffn=768, vocab=32000, batch=4, seq=256,
+                              threads=2, steps=10, warmup=8).items():
+        parser.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"default {default}")
+    parser.add_argument("--serve", action="store_true", help="run bursts of steps on request, see above")
+    parser.add_argument("--plain-malloc", action="store_true", help="lean variants without the malloc settings")
+    return parser.parse_args()
+
+
+def tune_process(args):
+    """Starts this program anew with malloc tuned (lean variants), unless it already is."""
+    env = dict(os.environ, OMP_NUM_THREADS=str(args.threads))
+    if args.variant != "transformers" and not args.plain_malloc:
+        env.update(MALLOC)
+    if env != dict(os.environ):
+        os.execve(sys.executable, [sys.executable, *sys.argv], env)
+
+
+def lean_model(args):
+    import torch
+    import torch.nn.functional as F
+    from torch import nn
+
+    D, H, K, h = args.hidden, args.heads, args.kv, args.hidden // args.heads
+
+    # Head and loss in one, by chunks of rows: a few percent of the step faster than cross_entropy on all
+    # logits, under the compiler too (which cannot see into it), and less memory.
+    chunks = nn.LinearCrossEntropyOptions(batch_chunk_size=512)
+
+    def matrix(n_in, n_out):
+        return nn.Linear(n_in, n_out, bias=False)
+
+    def rotate(x, cos, sin):  # x [B,heads,T,h]: the pairs (i, i + h/2)
+        lo, hi = x.chunk(2, dim=-1)
+        return torch.cat([lo * cos - hi * sin, hi * cos + lo * sin], dim=-1)
+
+    class Layer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm1, self.norm2 = nn.RMSNorm(D, eps=1e-6), nn.RMSNorm(D, eps=1e-6)
+            self.qkv, self.out = matrix(D, (H + 2 * K) * h), matrix(H * h, D)
+            self.gate_up, self.down = matrix(D, 2 * args.ffn), matrix(args.ffn, D)
+
+        def forward(self, x, cos, sin):
+            B, T, _ = x.shape
+            q, k, v = self.qkv(self.norm1(x)).view(B, T, H + 2 * K, h).transpose(1, 2).split((H, K, K), dim=1)
+            a = F.scaled_dot_product_attention(rotate(q, cos, sin), rotate(k, cos, sin), v, is_causal=True,
+                                               enable_gqa=H != K)
+            x = x + self.out(a.transpose(1, 2).reshape(B, T, H * h))
+            gate, up = self.gate_up(self.norm2(x)).chunk(2, dim=-1)
+            return x + self.down(F.silu(gate) * up)
+
+    class Llama(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.norm = nn.Embedding(args.vocab, D), nn.RMSNorm(D, eps=1e-6)
+            self.layers, self.head = nn.ModuleList(Layer() for _ in range(args.layers)), matrix(D, args.vocab)
+            angle = torch.arange(args.seq)[:, None] * 10000.0 ** (-torch.arange(0, h, 2) / h)
+            self.register_buffer("cos", angle.cos(), persistent=False)
+            self.register_buffer("sin", angle.sin(), persistent=False)
+            for p in self.parameters():
+                if p.ndim == 2:
+                    nn.init.normal_(p, std=0.02)
+
+        def forward(self, tokens, labels):
+            x = self.embed(tokens)
+            for layer in self.layers:
+                x = layer(x, self.cos, self.sin)
+            return F.linear_cross_entropy(self.norm(x).flatten(0, 1), self.head.weight, labels.flatten(),
+                                          options=chunks)
+
+    return Llama()
+
+
+def make_step(args):
+    """A function that does one training step and returns the loss, and the number of parameters."""
+    import torch
+    torch.manual_seed(1)
+    torch.set_num_threads(args.threads)
+    tokens, labels = torch.randint(0, args.vocab, (2, args.batch, args.seq))
+
+    if args.variant == "transformers":
+        from transformers import LlamaConfig, LlamaForCausalLM
+        model = LlamaForCausalLM(LlamaConfig(
+            hidden_size=args.hidden, num_hidden_layers=args.layers, num_attention_heads=args.heads,
+            num_key_value_heads=args.kv, intermediate_size=args.ffn, vocab_size=args.vocab,
+            max_position_embeddings=args.seq, tie_word_embeddings=False)).train()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+
+        def loss_of():
+            return model(input_ids=tokens, labels=labels, shift_labels=labels).loss
+    else:
+        model = lean_model(args)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+        module = torch.compile(model) if args.variant == "lean-compile" else model
+
+        def loss_of():
+            return module(tokens, labels)
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        loss = loss_of()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        return loss.item()
+
+    return step, sum(p.numel() for p in model.parameters())
+
+
+def main():
+    args = arguments()
+    tune_process(args)
+    import torch
+
+    step, parameters = make_step(args)
+    for _ in range(args.warmup):  # the first one compiles; the heap has its final size after about five
+        loss = step()
+    times = []
+
+    def burst(n):
+        nonlocal loss
+        start = time.perf_counter()
+        for _ in range(n):
+            loss = step()
+        times.append((time.perf_counter() - start) * 1e3 / n)
+
+    if args.serve:
+        for line in sys.stdin:
+            word, n = (line.split() + ["1"])[:2]
+            if word != "step" or not n.isdigit() or not int(n):
+                sys.exit(f"torch_llama.py: unknown request {line.strip()!r}, expected: step K")
+            burst(int(n))
+            print(json.dumps({"ms": round(times[-1], 2), "steps": int(n), "loss": round(loss, 4)}), flush=True)
+    else:
+        for _ in range(args.steps):
+            burst(1)
+
+    result = {"variant": args.variant, "torch": torch.__version__, "threads": args.threads,
+              "malloc": "tuned" if "MALLOC_TOP_PAD_" in os.environ else "plain",
+              "parameters": parameters, "loss": round(loss, 4),
+              "peak_rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)}
+    if times:
+        tokens = args.batch * args.seq
+        result.update(ms=round(statistics.median(times), 2),
+                      tokens_per_s=round(tokens * 1e3 / statistics.median(times), 1),
+                      best_tokens_per_s=round(tokens * 1e3 / min(times), 1))
+    print(json.dumps(result), flush=True)
+
+
+if __name__ == "__main__":
+    main()

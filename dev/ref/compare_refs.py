@@ -1,0 +1,91 @@
+"""Compares two folders of reference dumps (make_refs.py), e.g. those of two machines.
+
+    python dev/ref/compare_refs.py OLD NEW
+
+Same files, tensors, shapes, dtypes; integers exactly; floats within rounding, by the L2 norm of the
+difference. Prints the tensor that comes nearest to its bound; exits with 1 and names each difference.
+"""
+import json
+import pathlib
+import sys
+
+import numpy as np
+from safetensors.numpy import load_file
+
+OPS = 2e-6     # relative: float64 results rounded to fp32, from inputs that may differ in their last bit
+MODELS = 2e-5  # relative: fp32 sums in another order, through a few layers and ten steps
+SPREADS = 4    # AdamW runs may be this many times as far apart as runs that begin one ulp apart
+MAGNITUDE = 10 # spreads are maxima over a few random runs: only their order of magnitude is stable
+# Fields that follow from the version of transformers alone.
+VERSION_FIELDS = {"transformers_version"}
+
+
+def norm(x):
+    return float(np.linalg.norm(x.astype(np.float64).ravel()))
+
+
+def deviation(file, name, old, new):
+    """(deviation / bound) of one tensor: above 1 it is a difference."""
+    if name == "adamw.spread" or name.startswith("adamw_spread."):
+        # Below some roundings of what they are the spread of, spreads are chance.
+        of = old["adamw.losses" if name == "adamw.spread" else name.replace("_spread", "", 1)]
+        floor = MODELS / 10 * norm(of) / (of.size ** 0.5 if name == "adamw.spread" else 1)
+        a, b = (np.maximum(t[name].astype(np.float64), floor) for t in (old, new))
+        return float(np.abs(np.log(a / b)).max()) / np.log(MAGNITUDE)
+    a, b = old[name], new[name]
+    if not np.issubdtype(a.dtype, np.floating):
+        return 0.0 if np.array_equal(a, b) else np.inf
+    if not (np.isfinite(a).all() and np.isfinite(b).all()):
+        return np.inf
+    bound = (OPS if file == "ops.safetensors" else MODELS) * norm(a)
+    if name == "adamw.losses":
+        bound += SPREADS * norm(old["adamw.spread"])
+    elif name.startswith("adamw.") and "adamw_spread." + name[6:] in old:
+        bound += SPREADS * float(old["adamw_spread." + name[6:]][0])
+    distance = norm(a.astype(np.float64) - b)
+    return distance / bound if bound else (np.inf if distance else 0.0)
+
+
+def settings(path):
+    return {k: v for k, v in json.loads(path.read_text()).items() if k not in VERSION_FIELDS}
+
+
+def main(old, new):
+    differences, worst = [], (0.0, "nothing", "")
+
+    def same(what, a, b):
+        if a != b:
+            differences.append(f"{what}: {a} before, {b} now")
+        return a == b
+
+    names = [sorted(str(p.relative_to(d)) for p in d.rglob("*") if p.is_file()) for d in (old, new)]
+    if not names[0]:
+        differences.append(f"{old}: holds no files")
+    for file in sorted(set(names[0]) ^ set(names[1])):
+        differences.append(f"{file}: only in {old if file in names[0] else new}")
+    tensors = 0
+    for file in sorted(set(names[0]) & set(names[1])):
+        if file.endswith(".json"):
+            same(file, settings(old / file), settings(new / file))
+            continue
+        a, b = load_file(old / file), load_file(new / file)
+        for name in sorted(a.keys() ^ b.keys()):
+            differences.append(f"{file} {name}: only in {old if name in a else new}")
+        for name in sorted(a.keys() & b.keys()):
+            tensors += 1
+            if not same(f"{file} {name}", (a[name].shape, str(a[name].dtype)), (b[name].shape, str(b[name].dtype))):
+                continue
+            ratio = deviation(file, name, a, b)
+            worst = max(worst, (ratio, file, name))
+            if not ratio <= 1:
+                differences.append(f"{file} {name}: {ratio:.3g} times its bound")
+    for line in differences:
+        print("DIFFERENT", line)
+    print(f"{tensors} tensors, worst {worst[0]:.3g} of its bound: {worst[1]} {worst[2]}")
+    return 1 if differences else 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    sys.exit(main(*map(pathlib.Path, sys.argv[1:])))

@@ -1,0 +1,354 @@
+"""Makes the reference dumps that Galaxy's tests compare with, from PyTorch and transformers.
+
+    python dev/ref/make_refs.py [--out data/ref]
+
+Writes  ops.safetensors                                    single operations, forward and backward
+        llama_<name>/{config.json, model.safetensors}      small LLaMAs, as transformers saves them
+        llama_<name>/ref.safetensors                       what those models compute
+
+Everything is fp32 or int32; a scalar has the shape [1]. Operations: the inputs are fp32 values, the
+results are computed from them in float64 and then stored as fp32, so a deviation is the library's
+own. Models: float32 throughout, by transformers itself with attn_implementation="eager".
+A second run on the same machine gives the same bytes; compare_refs.py judges other machines' runs.
+"""
+import argparse
+import math
+import pathlib
+import zlib
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import save_file
+from transformers import LlamaConfig, LlamaForCausalLM
+from transformers.utils.logging import disable_progress_bar
+
+IGNORE = -100  # the label of a position that has no loss
+
+
+def seed(name):
+    """Every operation and model has a stream of its own: adding one leaves the others as they are."""
+    torch.manual_seed(zlib.crc32(name.encode()))
+
+
+def save(path, tensors):
+    out = {}
+    for name, t in tensors.items():
+        t = torch.as_tensor(t).detach()
+        t = t.to(torch.float32 if t.is_floating_point() else torch.int32)
+        out[name] = t.reshape(t.shape or (1,)).contiguous().clone()
+    save_file(out, path, metadata={"format": "pt"})
+
+
+# ---------------------------------------------------------------------------------- operations
+
+def normal(*shape, std=1.0, mean=0.0):
+    """fp32 values, held in float64: what the library reads is what the reference computes from."""
+    return (mean + std * torch.randn(*shape)).to(torch.float32).double()
+
+
+def scalar(x):
+    """The fp32 number nearest to x, as a Python float."""
+    return torch.tensor(x, dtype=torch.float32).item()
+
+
+def backward(outputs, inputs):
+    """Gradients of sum(output · upstream) over the (output, upstream) pairs, one per input."""
+    return torch.autograd.grad(sum((y * dy).sum() for y, dy in outputs), inputs)
+
+
+def leaf(*shape, **kw):
+    return normal(*shape, **kw).requires_grad_()
+
+
+def rms_norm():
+    x, w, eps = leaf(7, 33), leaf(33, mean=1.0, std=0.2), scalar(1e-5)
+    rstd = (x.square().mean(-1) + eps).rsqrt()  # [7]
+    y = x * rstd[:, None] * w
+    dy = normal(7, 33)
+    dx, dw = backward([(y, dy)], [x, w])
+    return dict(x=x, w=w, eps=eps, y=y, rstd=rstd, dy=dy, dx=dx, dw=dw)
+
+
+def add_rms_norm():
+    """sum = x + a, y = norm(sum)·w. Upstream: dy, and dsum from the residual stream's later users.
+    dx holds both paths; da is the same tensor."""
+    x, a, w, eps = leaf(7, 33), normal(7, 33), leaf(33, mean=1.0, std=0.2), scalar(1e-5)
+    total = x + a
+    rstd = (total.square().mean(-1) + eps).rsqrt()
+    y = total * rstd[:, None] * w
+    dy, dsum = normal(7, 33), normal(7, 33)
+    dx, dw = backward([(y, dy), (total, dsum)], [x, w])
+    return dict(x=x, a=a, w=w, eps=eps, sum=total, y=y, rstd=rstd, dy=dy, dsum=dsum, dx=dx, dw=dw)
+
+
+def linear():
+    x, w, b = leaf(5, 13), leaf(9, 13), leaf(9)
+    y = F.linear(x, w, b)
+    dy = normal(5, 9)
+    dx, dw, db = backward([(y, dy)], [x, w, b])
+    return dict(x=x, w=w, b=b, y=y, dy=dy, dx=dx, dw=dw, db=db)
+
+
+def rope():
+    """x [B,T,heads,h]; row t has position first + t; the pair (i, i + h/2) turns by position·theta^(-2i/h)."""
+    B, T, H, h = 2, 6, 3, 8
+    first, theta = 4, scalar(10000.0)
+    x = leaf(B, T, H, h)
+    angle = torch.arange(first, first + T).double()[:, None] * theta ** (-torch.arange(0, h, 2).double() / h)
+    cos, sin = angle.cos()[:, None], angle.sin()[:, None]  # [T,1,h/2]
+    lo, hi = x.split(h // 2, dim=-1)
+    y = torch.cat([lo * cos - hi * sin, hi * cos + lo * sin], dim=-1)
+    dy = normal(B, T, H, h)
+    dx, = backward([(y, dy)], [x])
+    return dict(x=x, theta=theta, position=torch.tensor(first), y=y, dy=dy, dx=dx)
+
+
+def attention(Tq=9, Tk=9, causal=True):
+    """q [B,Tq,H,h], k and v [B,Tk,K,h]; query head i reads kv head i / (H/K). The queries are the last
+    Tq of the Tk positions: causal row t sees the keys 0 .. Tk - Tq + t. lse is [B,Tq,H], natural
+    logarithm of the sum of exp(q·k/√h)."""
+    B, H, K, h = 2, 6, 2, 10
+    q, k, v = leaf(B, Tq, H, h), leaf(B, Tk, K, h), leaf(B, Tk, K, h)
+    scores = torch.einsum("bthd,bshd->bhts", q, k.repeat_interleave(H // K, 2)) / math.sqrt(h)
+    if causal:
+        seen = torch.ones(Tq, Tk, dtype=torch.bool).tril(Tk - Tq)
+        scores = scores.masked_fill(~seen, -math.inf)
+    o = torch.einsum("bhts,bshd->bthd", scores.softmax(-1), v.repeat_interleave(H // K, 2))
+    do = normal(B, Tq, H, h)
+    dq, dk, dv = backward([(o, do)], [q, k, v])
+    return dict(q=q, k=k, v=v, o=o, lse=scores.logsumexp(-1).transpose(1, 2), do=do, dq=dq, dk=dk, dv=dv)
+
+
+def swiglu():
+    gate, up = leaf(5, 11), leaf(5, 11)
+    y = F.silu(gate) * up
+    dy = normal(5, 11)
+    dgate, dup = backward([(y, dy)], [gate, up])
+    return dict(gate=gate, up=up, y=y, dy=dy, dgate=dgate, dup=dup)
+
+
+def cross_entropy():
+    """loss_sum is the sum over the rows that have a label; dlogits the gradient of loss_sum / count."""
+    logits, labels = leaf(6, 17, std=2.0), torch.randint(0, 17, (6,))
+    labels[1] = labels[4] = IGNORE
+    losses = F.cross_entropy(logits, labels, ignore_index=IGNORE, reduction="none")
+    count = (labels != IGNORE).sum()
+    dlogits, = torch.autograd.grad(losses.sum() / count, [logits])
+    return dict(logits=logits, labels=labels, losses=losses, loss_sum=losses.sum(), count=count, dlogits=dlogits)
+
+
+def embedding():
+    table, ids = leaf(13, 5), torch.tensor([3, 0, 12, 3, 7, 3, 0, 9])
+    y = F.embedding(ids, table)
+    dy = normal(8, 5)
+    dtable, = backward([(y, dy)], [table])
+    return dict(table=table, ids=ids, y=y, dy=dy, dtable=dtable)
+
+
+def optimizer_step(optimizer, w, g, state, **hyper):
+    """One step of a torch optimizer on a copy of w, from the given state; (new w, new state)."""
+    p = torch.nn.Parameter(w.clone())
+    p.grad = g.clone()
+    opt = optimizer([p], foreach=False, **hyper)
+    opt.state[p].update({k: v.clone() for k, v in state.items()})
+    opt.step()
+    return p, opt.state[p]
+
+
+def adamw():
+    """w1, m1, v1: the first step, from zero moments. w7, m7, v7: step 7, from the moments m and v."""
+    w, g, m = normal(37), normal(37, std=0.1), normal(37, std=0.05)
+    v = normal(37, std=0.1).square().float().double()
+    lr, beta1, beta2, eps, decay = map(scalar, (1e-2, 0.9, 0.95, 1e-8, 0.1))
+    hyper = dict(lr=lr, betas=(beta1, beta2), eps=eps, weight_decay=decay)
+    out = dict(w=w, g=g, m=m, v=v, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=decay)
+    for t, (m0, v0) in ((1, (0 * m, 0 * v)), (7, (m, v))):
+        state = dict(step=torch.tensor(t - 1.0), exp_avg=m0, exp_avg_sq=v0)
+        p, state = optimizer_step(torch.optim.AdamW, w, g, state, **hyper)
+        out.update({f"w{t}": p, f"m{t}": state["exp_avg"], f"v{t}": state["exp_avg_sq"]})
+    return out
+
+
+def sgd():
+    """A later step of torch's SGD: buf1 = momentum·buf + g, w1 = w - lr·buf1."""
+    w, g, buf = normal(37), normal(37), normal(37)
+    lr, momentum = scalar(0.1), scalar(0.9)
+    p, state = optimizer_step(torch.optim.SGD, w, g, dict(momentum_buffer=buf), lr=lr, momentum=momentum)
+    return dict(w=w, g=g, buf=buf, lr=lr, momentum=momentum, w1=p, buf1=state["momentum_buffer"])
+
+
+def schedule():
+    """lr/base for the steps 0..39. 5 steps of warm-up, (step+1)/5, which the floor leaves alone; then
+    floor + (1-floor)·factor(progress), progress = (step+1-warm-up-stable)/decay, 0 while stable."""
+    warmup, total = 5, 40
+    kinds = {  # name: stable steps, floor, factor
+        "constant": (0, 0.0, lambda p: 1.0),
+        "linear": (0, 0.0, lambda p: 1 - p),
+        "cosine": (0, 0.1, lambda p: 0.5 * (1 + math.cos(math.pi * p))),
+        "wsd_linear": (20, 0.0, lambda p: 1 - p),
+        "wsd_sqrt": (20, 0.0, lambda p: 1 - math.sqrt(p)),
+    }
+
+    def at(step, stable, floor, factor):
+        if step < warmup:
+            return (step + 1) / warmup
+        progress = max(0, step + 1 - warmup - stable) / (total - warmup - stable)
+        return floor + (1 - floor) * factor(progress)
+
+    return {name: torch.tensor([at(step, *kind) for step in range(total)], dtype=torch.float64)
+            for name, kind in kinds.items()}
+
+
+OPS = {
+    "rms_norm": rms_norm, "add_rms_norm": add_rms_norm, "linear": linear, "rope": rope, "attention": attention,
+    "attention_full": lambda: attention(Tq=5, Tk=8, causal=False),
+    "attention_offset": lambda: attention(Tq=5, Tk=8),
+    "swiglu": swiglu, "cross_entropy": cross_entropy, "embedding": embedding,
+    "adamw": adamw, "sgd": sgd, "schedule": schedule,
+}
+
+
+def make_ops(out):
+    tensors = {}
+    for op, make in OPS.items():
+        seed(op)
+        tensors.update({f"{op}.{name}": t for name, t in make().items()})
+    save(out / "ops.safetensors", tensors)
+
+
+# -------------------------------------------------------------------------------------- models
+
+MODELS = {  # name: batch, length, configuration
+    "gqa": (3, 10, dict(hidden_size=48, num_attention_heads=6, num_key_value_heads=2, intermediate_size=80,
+                        vocab_size=97, num_hidden_layers=2, tie_word_embeddings=False)),
+    "odd": (2, 7, dict(hidden_size=30, num_attention_heads=3, num_key_value_heads=3, head_dim=14,  # not 30/3
+                       intermediate_size=44, vocab_size=61, num_hidden_layers=3, tie_word_embeddings=True,
+                       rms_norm_eps=1e-5, rope_parameters=dict(rope_type="default", rope_theta=500.0))),
+    "one": (1, 5, dict(hidden_size=24, num_attention_heads=2, num_key_value_heads=1, intermediate_size=40,
+                       vocab_size=53, num_hidden_layers=1, tie_word_embeddings=False)),
+}
+STEPS = 10        # of each optimizer
+PERTURBED = 4     # AdamW runs from weights one ulp away
+
+
+def loss_of(model, tokens, labels):
+    logits = model(input_ids=tokens, use_cache=False).logits
+    return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORE), logits
+
+
+def weights(model):
+    """Copies by name; a tied head is listed once, as the embedding."""
+    return {name: p.detach().clone() for name, p in model.named_parameters()}
+
+
+def set_weights(model, values):
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            p.copy_(values[name])
+
+
+def train(model, start, tokens, labels, optimizer):
+    """STEPS steps on one batch from the weights `start`: (loss before each step, final weights)."""
+    set_weights(model, start)
+    opt = optimizer(model)
+    losses = []
+    for _ in range(STEPS):
+        opt.zero_grad()
+        loss, _ = loss_of(model, tokens, labels)
+        loss.backward()
+        opt.step()
+        losses.append(loss.detach())
+    return torch.stack(losses), weights(model)
+
+
+def plain_sgd(model):
+    return torch.optim.SGD(model.parameters(), lr=0.1, foreach=False)
+
+
+def decayed_adamw(model):
+    """Decay on matrices (embedding and head too), not on norms."""
+    groups = [dict(params=[p for p in model.parameters() if (p.ndim == 2) == matrix], weight_decay=0.1 * matrix)
+              for matrix in (True, False)]
+    return torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.95), eps=1e-8, foreach=False)
+
+
+def one_ulp_away(values):
+    """Every weight moved to one of its two neighbours, at random."""
+    return {name: torch.nextafter(w, torch.where(torch.rand_like(w) < 0.5, -math.inf, math.inf))
+            for name, w in values.items()}
+
+
+def hook_activations(model, dump):
+    """x.l enters layer l (x.L leaves the last one), h1/h2 leave its norms, att/mlp its two blocks before
+    the residual sums."""
+    def keep(name):
+        def hook(module, inputs, output):
+            dump[name] = (output[0] if isinstance(output, tuple) else output).detach().clone()
+        return hook
+    handles = [model.model.embed_tokens.register_forward_hook(keep("x.0"))]
+    for l, layer in enumerate(model.model.layers):
+        handles += [module.register_forward_hook(keep(f"{name}.{l + (name == 'x')}")) for name, module in (
+            ("h1", layer.input_layernorm), ("att", layer.self_attn), ("h2", layer.post_attention_layernorm),
+            ("mlp", layer.mlp), ("x", layer))]
+    return handles
+
+
+def make_llama(out, name):
+    B, T, config = MODELS[name]
+    seed(name)
+    model = LlamaForCausalLM(LlamaConfig(attn_implementation="eager", max_position_embeddings=64, **config))
+    with torch.no_grad():  # larger than the usual 0.02, so that no gradient drowns in rounding
+        for p in model.parameters():
+            p.copy_(1 + 0.1 * torch.randn_like(p) if p.ndim == 1 else 0.08 * torch.randn_like(p))
+    model.save_pretrained(out / f"llama_{name}")
+    start = weights(model)
+
+    stream = torch.randint(0, model.config.vocab_size, (B, T + 1))
+    tokens, labels = stream[:, :-1].contiguous(), stream[:, 1:].clone()  # labels[t]: the target of position t
+    labels[0, 1] = labels[-1, T - 1] = IGNORE
+    dump = dict(tokens=tokens, labels=labels)
+
+    handles = hook_activations(model, dump)
+    loss, logits = loss_of(model, tokens, labels)
+    loss.backward()
+    for handle in handles:
+        handle.remove()
+    grads = {n: p.grad for n, p in model.named_parameters()}
+    dump.update(logits=logits, loss=loss, grad_norm=torch.stack([g.norm() for g in grads.values()]).norm())
+    dump.update({f"grad.{n}": g for n, g in grads.items()})
+
+    dump["sgd.losses"], end = train(model, start, tokens, labels, plain_sgd)
+    dump.update({f"sgd.{n}": w for n, w in end.items()})
+
+    # AdamW divides a gradient by its own size, so rounding noise in a gradient near zero becomes a
+    # step of lr: how far runs drift apart that begin one ulp apart is what another program may differ by.
+    losses, end = train(model, start, tokens, labels, decayed_adamw)
+    others = [train(model, one_ulp_away(start), tokens, labels, decayed_adamw) for _ in range(PERTURBED)]
+    dump["adamw.losses"] = losses
+    dump["adamw.spread"] = torch.stack([(other - losses).abs() for other, _ in others]).amax(0)
+    for n, w in end.items():
+        dump[f"adamw.{n}"] = w
+        dump[f"adamw_spread.{n}"] = torch.stack([(other[n] - w).norm() for _, other in others]).amax()
+    save(out / f"llama_{name}" / "ref.safetensors", dump)
+
+
+def main():
+    root = pathlib.Path(__file__).resolve().parents[2]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=pathlib.Path, default=root / "data" / "ref")
+    out = parser.parse_args().out
+    disable_progress_bar()
+    torch.set_num_threads(1)  # the order of a sum must not depend on the number of cores
+    torch.use_deterministic_algorithms(True)
+    out.mkdir(parents=True, exist_ok=True)
+    make_ops(out)
+    for name in MODELS:
+        make_llama(out, name)
+    files = sorted(p for p in out.rglob("*") if p.is_file())
+    for p in files:
+        print(f"{p.stat().st_size:8d} {p.relative_to(out)}")
+    print(f"{sum(p.stat().st_size for p in files):8d} bytes in {out}")
+
+
+if __name__ == "__main__":
+    main()
