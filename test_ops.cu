@@ -120,7 +120,7 @@ static void check_bench(const char *what, Bench *real, const Bench *plan)
 // ---- the table of operations --------------------------------------------------------------------------------------------------------------------
 
 typedef struct {
-    int64_t d[4];        // rms_norm, swiglu R, C; linear R, In, Out, bias; embedding R, C, v_begin, v_end; rope B, heads, h, gap;
+    int64_t d[4];        // rms_norm R, C; swiglu R, F, factor of its inputs; linear R, In, Out, bias; embedding R, C, v_begin, v_end; rope B, heads, h, gap;
                          // attention B, H, K, h; cross_entropy R, V, size of the logits, every how many-th row is ignored (0: none)
     GxRuns q, k;         // rope, attention
     int causal, layout;
@@ -427,11 +427,12 @@ static void attention_library(GxContext *g, Case *c, int accumulate, int variant
 
 // -- swiglu: exp, sum, division, three products
 
-static const Shape swiglu_shapes[] = {{.d = {5, 11}}, {.d = {1, 1}}, {.d = {65, 33}}, {.d = {3, 300}}};
+static const Shape swiglu_shapes[] = {{.d = {5, 11}}, {.d = {1, 1}}, {.d = {65, 33}}, {.d = {3, 300}}, {.d = {4, 64, 100}, .steep = 1}};
 
 static void swiglu_open(Case *c)
 {
     input(c, "gate|up", "dgate|dup", c->R, 2 * c->C, 12);
+    for (int64_t i = 0; c->N && i < c->in[0].n; i++) c->in[0].fv[i] *= (float)c->N;
     output(c, "y", "dy", c->R, c->C, 8);
 }
 static void swiglu_forward(Case *c) { oracle_swiglu_forward(c->out[0].v, c->in[0].v, c->R, c->C); }
@@ -701,6 +702,14 @@ TEST(rope_is_what_the_oracle_says) { for_each_case(check_library, "rope"); }
 TEST(attention_is_what_the_oracle_says) { for_each_case(check_library, "attention"); }
 TEST(swiglu_is_what_the_oracle_says) { for_each_case(check_library, "swiglu"); }
 TEST(cross_entropy_is_what_the_oracle_says) { for_each_case(check_library, "cross_entropy"); }
+static void check_loss_only(Case *c, const char *what)
+{
+    int64_t n;
+    float *full = library_run(c, what, 1, 0, 0, &n), *alone = library_run(c, what, 1, 0, 2, &n); // the losses come first in the results
+    CHECK(!memcmp(full, alone, (size_t)c->R * sizeof(float)), "%s", what);
+    free(full), free(alone);
+}
+TEST(cross_entropy_gives_the_same_losses_with_and_without_gradients) { for_each_case(check_loss_only, "cross_entropy"); }
 TEST(embedding_is_what_the_oracle_says) { for_each_case(check_library, "embedding"); }
 
 // ---- the oracle means what PyTorch means --------------------------------------------------------------------------------------------------------
@@ -864,6 +873,33 @@ TEST(gemm_of_all_transposes_strides_and_factors)
     GxGemm bad = {0, 0, 2, 2, 2, 1, 0, NULL, NULL, 1, 2, NULL, 2};
     GxError err = GX_ZERO;
     CHECK(gx_cpu_gemm(&bad, 1, &err) == GX_ERR_ARGUMENT && strstr(err.message, "does not fit"), "a stride shorter than its rows: %s", err.message);
+}
+
+// ---- zero, copy, add ----------------------------------------------------------------------------------------------------------------------------
+
+TEST(zero_copy_and_add_are_exact_at_any_size)
+{
+    static const int64_t size[] = {1, 7, 1 << 16, (1 << 16) + 1, 200001}; // the CPU's pieces are 256 KB
+    for (int s = 0; s < COUNT(size); s++)
+        for (int alias = 0; alias < 3; alias++) { // 1, 2: the sum goes over a, over b
+            const int64_t n = size[s];
+            float *a = random_floats(n, 1, 1), *b = random_floats(n, 2, 1), *old_a = floats(n), *old_b = floats(n), *y = floats(n);
+            Bench bench;
+            bench_open(&bench, 2, 0);
+            gx_copy(&bench.g, old_a, a, 4 * n), gx_copy(&bench.g, old_b, b, 4 * n);
+            CHECK(!memcmp(old_a, a, (size_t)n * 4) && !memcmp(old_b, b, (size_t)n * 4), "copy of %ld", (long)n);
+            float *sum = alias == 0 ? y : alias == 1 ? a : b;
+            gx_add(&bench.g, sum, a, b, n, GX_F32);
+            int64_t wrong = 0, left = 0;
+            for (int64_t i = 0; i < n; i++) wrong += sum[i] != old_a[i] + old_b[i];
+            gx_zero(&bench.g, sum, 4 * n - 1); // the last byte stays
+            for (int64_t i = 0; i < 4 * n - 1; i++) left += ((char *)sum)[i] != 0;
+            CHECK(!wrong && !left && !gx_failed(&bench.g), "%ld: %ld sums differ, %ld bytes are not zero", (long)n, (long)wrong, (long)left);
+            float last = old_a[n - 1] + old_b[n - 1];
+            CHECK(((char *)sum)[4 * n - 1] == ((char *)&last)[3], "zero went on behind its bytes");
+            bench_close(&bench);
+            free(a), free(b), free(old_a), free(old_b), free(y);
+        }
 }
 
 // ---- sums, clipping, optimizers -----------------------------------------------------------------------------------------------------------------
@@ -1243,7 +1279,7 @@ TEST(rope_table_is_the_rounded_cosine_and_sine)
     gx_rope_table(cosine, sine, POSITIONS, HEAD, THETA);
     for (int p = 0; p < POSITIONS; p++)
         for (int i = 0; i < HEAD / 2; i++) {
-            long double angle = p * expl(-2.0L * i / HEAD * logl(THETA));
+            long double angle = p * expl(-2.0L * i / (int)HEAD * logl(THETA));
             worst = fmax(worst, (double)fabsl(cosine[p * HEAD / 2 + i] - cosl(angle)));
             worst = fmax(worst, (double)fabsl(sine[p * HEAD / 2 + i] - sinl(angle)));
         }
