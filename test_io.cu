@@ -167,6 +167,11 @@ TEST(folders_are_made_listed_and_removed)
     CHECK(!strcmp(folder.entry[0].name, "file") && folder.entry[0].is_file && folder.entry[0].bytes == 5, "%s", folder.entry[0].name);
     CHECK(!strcmp(folder.entry[1].name, "z") && folder.entry[1].is_folder, "%s", folder.entry[1].name);
     gx_folder_close(&folder);
+    char name[32];
+    for (int i = 0; i < 40; i++) snprintf(name, sizeof name, "x/y/z/%d", i * 29 % 40 + 10), put_text(at(name), "");
+    CHECK(gx_folder_list(&folder, at("x/y/z"), &err) == GX_OK && folder.n == 40, "%s", err.message);
+    for (int i = 0; i < folder.n; i++) CHECK(atoi(folder.entry[i].name) == i + 10, "name %d is %s", i, folder.entry[i].name);
+    gx_folder_close(&folder);
     CHECK(gx_folder_remove(at("x"), &err) == GX_OK && names_in(root) == 0, "%s", err.message);
     refused(&err, gx_folder_remove(at("x"), &err), GX_ERR_IO, "No such file", "one that is gone");
 }
