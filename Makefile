@@ -44,7 +44,7 @@ PROGRAMS := train_llama
 TESTS    := $(patsubst %.cu,%,$(wildcard test_*.cu))
 
 # ---- programs -----------------------------------------------------------------------------------------------------------------------------------
-.PHONY: help $(PROGRAMS) data run setup demo check test test-all refs bench format clean
+.PHONY: help print-folder $(PROGRAMS) data run setup demo check test test-all refs bench format clean
 help:
 	@echo "make demo              install what is missing, build, train a small LLaMA on real text in about two minutes"
 	@echo "make test              install what is missing, all tests (no Python needed)"
@@ -62,6 +62,10 @@ $(O)/galaxy.o: $(HEADERS) Makefile
 	$(C) -DGALAXY_IMPLEMENTATION -c galaxy.h -o $@
 $(O)/%: %.cu $(O)/galaxy.o $(wildcard test*.h) $(wildcard train_*.cu)
 	$(C) $< -x none $(O)/galaxy.o $(LIBS) -o $@
+$(O)/%: dev/ref/%.cu $(O)/galaxy.o train_llama.cu
+	$(C) -I. $< -x none $(O)/galaxy.o $(LIBS) -o $@
+$(O)/%: dev/bench/%.cu $(O)/galaxy.o train_llama.cu
+	$(C) -I. $< -x none $(O)/galaxy.o $(LIBS) -o $@
 $(PROGRAMS): %: $(O)/% data/text.txt
 	@$(if $(filter 1,$(JSON)),,echo "make: jansson was not found: the program cannot read configurations; make setup installs it" && exit 1)
 	@ln -sf $(O)/$@ $@
@@ -71,6 +75,9 @@ data/text.txt:
 	@dev/data/prepare_text.sh
 data:
 	@dev/data/prepare_text.sh $(FILE)
+
+print-folder:
+	@echo $(O)
 
 NP ?= 2
 run: train_llama

@@ -63,10 +63,7 @@ static int refused(GxError *err, GxStatus status, GxStatus expected, const char 
 }
 
 static uint64_t random_state = 1;
-static uint32_t random_below(uint32_t n)
-{
-    return (uint32_t)(((uint64_t)gx_philox(99, random_state++, 0, 0).w[0] * n) >> 32);
-}
+static uint32_t random_below(uint32_t n) { return (uint32_t)(((uint64_t)gx_philox(99, random_state++, 0, 0).w[0] * n) >> 32); }
 
 // While it holds, the disk seems full: no file grows beyond `bytes`.
 static struct rlimit disk_before;
@@ -124,7 +121,8 @@ TEST(a_full_disk_leaves_the_old_file)
     disk_is_back();
     CHECK(strstr(err.message, at("kept")) != NULL, "the path is not in \"%s\"", err.message);
     refused(&err, status, GX_ERR_IO, "File too large", "a file that does not fit");
-    CHECK(gx_file_read(at("kept"), 10, &text, &bytes, &err) == GX_OK && bytes == 3 && !memcmp(text, "old", 3), "the old file is gone: %s", err.message);
+    CHECK(gx_file_read(at("kept"), 10, &text, &bytes, &err) == GX_OK && bytes == 3 && !memcmp(text, "old", 3), "the old file is gone: %s",
+          err.message);
     disk_holds(50000);
     fresh_status = gx_file_write(at("fresh"), big, 100000, &err);
     disk_is_back();
@@ -149,7 +147,8 @@ TEST(hash_is_fnv1a_64)
     char *big = (char *)malloc((size_t)n);
     for (int64_t i = 0; i < n; i++) big[i] = (char)(i * 7 + i / 251);
     put(at("big"), big, n);
-    CHECK(gx_file_hash(at("big"), &hash, &bytes, &err) == GX_OK && bytes == n && hash == gx_hash(GX_HASH_START, big, n), "of a file: %s", err.message);
+    CHECK(gx_file_hash(at("big"), &hash, &bytes, &err) == GX_OK && bytes == n && hash == gx_hash(GX_HASH_START, big, n), "of a file: %s",
+          err.message);
     unlink(at("big"));
     free(big);
 }
@@ -200,12 +199,16 @@ TEST(paths_that_are_too_long_are_refused)
     refused(&err, gx_path_join(out, "folder", name, &err), GX_ERR_ARGUMENT, "longer than", "join");
     refused(&err, gx_file_write(name, "", 0, &err), GX_ERR_ARGUMENT, "no room", "write");
     CHECK(gx_path_join(out, "a/", "b", &err) == GX_OK && !strcmp(out, "a/b"), "%s", out);
-    CHECK(gx_path_is_plain("a") && !gx_path_is_plain("") && !gx_path_is_plain("..") && !gx_path_is_plain(".") && !gx_path_is_plain("a/b"), "plain names");
+    CHECK(gx_path_is_plain("a") && !gx_path_is_plain("") && !gx_path_is_plain("..") && !gx_path_is_plain(".") && !gx_path_is_plain("a/b"),
+          "plain names");
 }
 
 // ---- JSON -------------------------------------------------------------------------------------------------------------------------------
 
-static GxStatus parse(GxJson **out, const char *text, GxError *err) { return gx_json_parse(out, text, (int64_t)strlen(text), "test.json", err); }
+static GxStatus parse(GxJson **out, const char *text, GxError *err)
+{
+    return gx_json_parse(out, text, (int64_t)strlen(text), "test.json", err);
+}
 
 TEST(json_keeps_order_integers_and_doubles)
 {
@@ -213,13 +216,17 @@ TEST(json_keeps_order_integers_and_doubles)
     GxJson *v = NULL, *again = NULL;
     char *text = NULL;
     int64_t bytes = 0;
-    const char *source = "{\"z\":9223372036854775807,\"a\":[1,-0.5,1e-07,2.0],\"m\":{\"t\":true,\"f\":false,\"n\":null},\"s\":\"\\u00e9\\\"\\\\\\n\\u0001\"}";
+    const char *source = "{\"z\":9223372036854775807,\"a\":[1,-0.5,1e-07,2.0],\"m\":{\"t\":true,\"f\":false,\"n\":null},\"s\":"
+                         "\"\\u00e9\\\"\\\\\\n\\u0001\"}";
     CHECK(parse(&v, source, &err) == GX_OK, "%s", err.message);
     CHECK(gx_json_dump(v, 0, &text, &bytes, &err) == GX_OK, "%s", err.message);
-    CHECK(!strcmp(text, "{\"z\":9223372036854775807,\"a\":[1,-0.5,1e-07,2.0],\"m\":{\"t\":true,\"f\":false,\"n\":null},\"s\":\"\xc3\xa9\\\"\\\\\\n\\u0001\"}"), "%s", text);
+    CHECK(!strcmp(text, "{\"z\":9223372036854775807,\"a\":[1,-0.5,1e-07,2.0],\"m\":{\"t\":true,\"f\":false,\"n\":null},\"s\":"
+                        "\"\xc3\xa9\\\"\\\\\\n\\u0001\"}"),
+          "%s", text);
     free(text);
     CHECK(gx_json_dump(v, 2, &text, &bytes, &err) == GX_OK && parse(&again, text, &err) == GX_OK, "%s", err.message);
-    CHECK(!strncmp(text, "{\n  \"z\": 9223372036854775807,\n  \"a\": [1, -0.5, 1e-07, 2.0],\n  \"m\": {\n    \"t\": true,\n", 80), "%s", text);
+    CHECK(!strncmp(text, "{\n  \"z\": 9223372036854775807,\n  \"a\": [1, -0.5, 1e-07, 2.0],\n  \"m\": {\n    \"t\": true,\n", 80), "%s",
+          text);
     CHECK(!strcmp(gx_json_string(gx_json_get(again, "s")), "\xc3\xa9\"\\\n\x01"), "%s", gx_json_string(gx_json_get(again, "s")));
     CHECK(gx_json_type(gx_json_at(gx_json_get(v, "a"), 3)) == GX_JSON_REAL && gx_json_at(gx_json_get(v, "a"), 4) == NULL, "the list");
     free(text);
@@ -230,7 +237,8 @@ TEST(json_keeps_order_integers_and_doubles)
 TEST(doubles_read_back_to_the_same_bits)
 {
     char text[32];
-    const double values[] = {0.1, 3e-4, 1.0 / 3, 1e300 * 10, 5e-324, 2.2250738585072014e-308, 1.7976931348623157e308, -0.0, 123456789012345680.0, 0.95};
+    const double values[] = {
+        0.1, 3e-4, 1.0 / 3, 1e300 * 10, 5e-324, 2.2250738585072014e-308, 1.7976931348623157e308, -0.0, 123456789012345680.0, 0.95};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         gx_format_double(text, values[i]);
         double back = strtod(text, NULL);
@@ -253,11 +261,22 @@ TEST(doubles_read_back_to_the_same_bits)
 
 TEST(json_errors_say_file_line_and_column)
 {
-    static const struct { const char *text, *message; } bad[] = {
-        {"{\"a\": 1,\n  \"b\": }", "test.json:2:"}, {"{\"a\": 1, \"a\": 2}", "duplicate"}, {"{\"a\": 1} x", "test.json:1:"}, {"", "test.json:1:"},
-        {"{\"a\": 12345678901234567890}", "too big"}, {"{\"a\": 1e999}", "overflow"}, {"{\"a\": NaN}", "invalid token"}, {"{\"a\": \"\xff\"}", "decode"},
-        {"{\"a\": \"\\u0000\"}", "\\u0000"}, {"{\"a\": 01}", "test.json:1:"}, {"{'a': 1}", "test.json:1:"}, {"{\"a\": 1,}", "test.json:1:"},
-        {"{\"a\": \"x", "premature"}, {"[[1]", "test.json:1:"}};
+    static const struct {
+        const char *text, *message;
+    } bad[] = {{"{\"a\": 1,\n  \"b\": }", "test.json:2:"},
+               {"{\"a\": 1, \"a\": 2}", "duplicate"},
+               {"{\"a\": 1} x", "test.json:1:"},
+               {"", "test.json:1:"},
+               {"{\"a\": 12345678901234567890}", "too big"},
+               {"{\"a\": 1e999}", "overflow"},
+               {"{\"a\": NaN}", "invalid token"},
+               {"{\"a\": \"\xff\"}", "decode"},
+               {"{\"a\": \"\\u0000\"}", "\\u0000"},
+               {"{\"a\": 01}", "test.json:1:"},
+               {"{'a': 1}", "test.json:1:"},
+               {"{\"a\": 1,}", "test.json:1:"},
+               {"{\"a\": \"x", "premature"},
+               {"[[1]", "test.json:1:"}};
     GxError err = GX_ZERO;
     GxJson *v;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -303,7 +322,8 @@ TEST(json_members_have_types_and_may_be_optional)
     double d = 7;
     int b = 7;
     const char *s = "seven";
-    CHECK(parse(&v, "{\"i\": 3, \"d\": 2.5, \"b\": true, \"s\": \"x\", \"n\": null, \"a\": [1], \"o\": {}}", &err) == GX_OK, "%s", err.message);
+    CHECK(parse(&v, "{\"i\": 3, \"d\": 2.5, \"b\": true, \"s\": \"x\", \"n\": null, \"a\": [1], \"o\": {}}", &err) == GX_OK, "%s",
+          err.message);
     CHECK(gx_json_get_int(v, "absent", 0, &i, "f", &err) == GX_OK && i == 7, "absent gave %ld", (long)i);
     CHECK(gx_json_get_int(v, "n", 0, &i, "f", &err) == GX_OK && i == 7, "null gave %ld", (long)i);
     CHECK(gx_json_get_int(v, "i", 1, &i, "f", &err) == GX_OK && i == 3, "%ld", (long)i);
@@ -313,11 +333,15 @@ TEST(json_members_have_types_and_may_be_optional)
     CHECK(gx_json_get_string(v, "s", 1, &s, "f", &err) == GX_OK && !strcmp(s, "x"), "%s", s);
     CHECK(gx_json_get_array(v, "a", 1, &child, "f", &err) == GX_OK && gx_json_size(child) == 1, "%s", err.message);
     CHECK(gx_json_get_object(v, "o", 1, &child, "f", &err) == GX_OK && gx_json_size(child) == 0, "%s", err.message);
-    refused(&err, gx_json_get_int(v, "n", 1, &i, "f.json", &err), GX_ERR_FORMAT, "f.json: \"n\" is missing; expected an integer", "null, required");
-    refused(&err, gx_json_get_int(v, "d", 0, &i, "f.json", &err), GX_ERR_FORMAT, "f.json: \"d\" is a number; expected an integer", "a double for an int");
+    refused(&err, gx_json_get_int(v, "n", 1, &i, "f.json", &err), GX_ERR_FORMAT, "f.json: \"n\" is missing; expected an integer",
+            "null, required");
+    refused(&err, gx_json_get_int(v, "d", 0, &i, "f.json", &err), GX_ERR_FORMAT, "f.json: \"d\" is a number; expected an integer",
+            "a double for an int");
     refused(&err, gx_json_get_bool(v, "i", 0, &b, "f", &err), GX_ERR_FORMAT, "expected true or false", "an int for a bool");
-    refused(&err, gx_json_get_object(v, "a", 0, &child, "f", &err), GX_ERR_FORMAT, "is an array; expected an object", "an array for an object");
-    refused(&err, gx_json_get_string(gx_json_get(v, "a"), "x", 0, &s, "f", &err), GX_ERR_FORMAT, "in an array, not in an object", "members of an array");
+    refused(&err, gx_json_get_object(v, "a", 0, &child, "f", &err), GX_ERR_FORMAT, "is an array; expected an object",
+            "an array for an object");
+    refused(&err, gx_json_get_string(gx_json_get(v, "a"), "x", 0, &s, "f", &err), GX_ERR_FORMAT, "in an array, not in an object",
+            "members of an array");
     gx_json_free(v);
 }
 
@@ -360,7 +384,9 @@ typedef struct {
     int resume, report;
     char precision[GX_OPTION_TEXT], out[GX_OPTION_TEXT];
 } TrainOptions;
-typedef struct { GxIntList heads, split; } ModelOptions;
+typedef struct {
+    GxIntList heads, split;
+} ModelOptions;
 
 static const GxOption train_table[] = {
     {"seq_len", GX_OPTION_INT, offsetof(TrainOptions, seq_len), "256", "tokens in a sample", "1.."},
@@ -371,9 +397,8 @@ static const GxOption train_table[] = {
     {"report", GX_OPTION_BOOL, offsetof(TrainOptions, report), "true", "write one", NULL},
     {"precision", GX_OPTION_STRING, offsetof(TrainOptions, precision), "fp32", "of activations", "fp32|bf16|fp16"},
     {"out", GX_OPTION_STRING, offsetof(TrainOptions, out), "", "folder", NULL}};
-static const GxOption model_table[] = {
-    {"heads", GX_OPTION_INT_LIST, offsetof(ModelOptions, heads), "3,1", "per rank", "0.."},
-    {"split", GX_OPTION_INT_LIST, offsetof(ModelOptions, split), NULL, "per rank", NULL}};
+static const GxOption model_table[] = {{"heads", GX_OPTION_INT_LIST, offsetof(ModelOptions, heads), "3,1", "per rank", "0.."},
+                                       {"split", GX_OPTION_INT_LIST, offsetof(ModelOptions, split), NULL, "per rank", NULL}};
 
 static TrainOptions train;
 static ModelOptions model;
@@ -409,42 +434,70 @@ TEST(flags_set_options)
 {
     GxError err = GX_ZERO;
     GxConfig c;
-    CHECK(read_args(&c, "--seq_len 17 --steps=-3 --learning_rate 1e-5 --resume --report false --precision=bf16 --out=--odd=name --heads [5,6,7] --split 1,2", &err) == GX_OK,
+    CHECK(read_args(&c,
+                    "--seq_len 17 --steps=-3 --learning_rate 1e-5 --resume --report false --precision=bf16 --out=--odd=name --heads "
+                    "[5,6,7] --split 1,2",
+                    &err) == GX_OK,
           "%s", err.message);
     CHECK(train.seq_len == 17 && train.steps == -3 && train.learning_rate == 1e-5, "numbers");
-    CHECK(train.resume == 1 && train.report == 0 && !strcmp(train.precision, "bf16") && !strcmp(train.out, "--odd=name"), "texts: %s", train.out);
+    CHECK(train.resume == 1 && train.report == 0 && !strcmp(train.precision, "bf16") && !strcmp(train.out, "--odd=name"), "texts: %s",
+          train.out);
     CHECK(model.heads.n == 3 && model.heads.v[2] == 7 && model.split.n == 2 && model.split.v[1] == 2, "lists");
     CHECK(gx_config_source(&c, "seq_len") == GX_FROM_FLAG && gx_config_source(&c, "dropout") == GX_FROM_DEFAULT, "sources");
     CHECK(read_args(&c, "--resume --steps -9 --resume=false", &err) != GX_OK, "twice");
     gx_error_clear(&err);
-    CHECK(read_args(&c, "--split [] --resume=true --steps +4", &err) == GX_OK && model.split.n == 0 && train.resume == 1 && train.steps == 4, "%s", err.message);
+    CHECK(read_args(&c, "--split [] --resume=true --steps +4", &err) == GX_OK && model.split.n == 0 && train.resume == 1 &&
+              train.steps == 4,
+          "%s", err.message);
+    CHECK(read_args(&c, "--dropout 0.9 --seq_len 1 --heads 0", &err) == GX_OK && train.dropout == 0.9, "the ends of a range: %s",
+          err.message);
     CHECK(read_args(&c, "--seq_len 5 --help --nonsense", &err) == GX_OK && c.help, "%s", err.message);
 }
 
 TEST(wrong_flags_are_named_with_what_is_expected)
 {
-    static const struct { const char *line, *message; } bad[] = {
-        {"--learning_rte 1", "no option --learning_rte; did you mean --learning_rate?"},
-        {"--learning-rate 1", "did you mean --learning_rate?"},
-        {"--learning 1", "did you mean --learning_rate?"},
-        {"--head 1", "did you mean --heads?"},
-        {"--quite_another_thing 1", "no option --quite_another_thing; --help lists"},
-        {"--seq_len 5 --seq_len 5", "--seq_len is given twice"},
-        {"--seq_len", "--seq_len needs a value: an integer, at least 1"},
-        {"--seq_len --resume", "--seq_len needs a value"},
-        {"--seq_len 12x", "--seq_len is \"12x\"; expected an integer, at least 1"},
-        {"--seq_len 1.5", "expected an integer"}, {"--seq_len 1e3", "expected an integer"}, {"--seq_len=", "expected an integer"},
-        {"--seq_len 0x10", "expected an integer"}, {"--seq_len 0", "at least 1"},
-        {"--steps 9223372036854775808", "--steps is \"9223372036854775808\"; expected an integer"},
-        {"--learning_rate nan", "--learning_rate is \"nan\"; expected a number, at least 0"}, {"--learning_rate inf", "expected a number"},
-        {"--learning_rate 1e999", "expected a number"}, {"--learning_rate 1e", "expected a number"}, {"--learning_rate -1", "at least 0"},
-        {"--learning_rate 0x1p3", "expected a number"}, {"--dropout 0.91", "a number from 0 to 0.9"}, {"--dropout 0.5,", "expected a number"},
-        {"--resume yes", "\"yes\" is not a flag"}, {"--resume=yes", "--resume is \"yes\"; expected true or false"},
-        {"--precision fp8", "--precision is \"fp8\"; expected one of fp32|bf16|fp16"}, {"--precision fp", "one of"}, {"--precision=", "one of"},
-        {"--heads 3,x", "--heads is \"3,x\"; expected at most 64 integers, such as 3,1, at least 0"}, {"--heads 3,,1", "expected at most 64"},
-        {"--heads 3,", "expected at most 64"}, {"--heads [3,1", "expected at most 64"}, {"--heads 3,-1", "at least 0"}, {"--heads [", "expected at most 64"},
-        {"--out \xff\xfe", "UTF-8"}, {"seq_len 5", "\"seq_len\" is not a flag"}, {"-s 5", "\"-s\" is not a flag"}, {"--", "is not a flag"},
-        {"--config", "--config needs a value"}, {"--config %/none.json", "No such file"}};
+    static const struct {
+        const char *line, *message;
+    } bad[] = {{"--learning_rte 1", "no option --learning_rte; did you mean --learning_rate?"},
+               {"--learning-rate 1", "did you mean --learning_rate?"},
+               {"--learning 1", "did you mean --learning_rate?"},
+               {"--head 1", "did you mean --heads?"},
+               {"--quite_another_thing 1", "no option --quite_another_thing; --help lists"},
+               {"--seq_len 5 --seq_len 5", "--seq_len is given twice"},
+               {"--seq_len", "--seq_len needs a value: an integer, at least 1"},
+               {"--seq_len --resume", "--seq_len needs a value"},
+               {"--seq_len 12x", "--seq_len is \"12x\"; expected an integer, at least 1"},
+               {"--seq_len 1.5", "expected an integer"},
+               {"--seq_len 1e3", "expected an integer"},
+               {"--seq_len=", "expected an integer"},
+               {"--seq_len 0x10", "expected an integer"},
+               {"--seq_len 0", "at least 1"},
+               {"--steps 9223372036854775808", "--steps is \"9223372036854775808\"; expected an integer"},
+               {"--learning_rate nan", "--learning_rate is \"nan\"; expected a number, at least 0"},
+               {"--learning_rate inf", "expected a number"},
+               {"--learning_rate 1e999", "expected a number"},
+               {"--learning_rate 1e", "expected a number"},
+               {"--learning_rate -1", "at least 0"},
+               {"--learning_rate 0x1p3", "expected a number"},
+               {"--dropout 0.91", "a number from 0 to 0.9"},
+               {"--dropout 0.5,", "expected a number"},
+               {"--resume yes", "\"yes\" is not a flag"},
+               {"--resume=yes", "--resume is \"yes\"; expected true or false"},
+               {"--precision fp8", "--precision is \"fp8\"; expected one of fp32|bf16|fp16"},
+               {"--precision fp", "one of"},
+               {"--precision=", "one of"},
+               {"--heads 3,x", "--heads is \"3,x\"; expected at most 64 integers, such as 3,1, at least 0"},
+               {"--heads 3,,1", "expected at most 64"},
+               {"--heads 3,", "expected at most 64"},
+               {"--heads [3,1", "expected at most 64"},
+               {"--heads 3,-1", "at least 0"},
+               {"--heads [", "expected at most 64"},
+               {"--out \xff\xfe", "UTF-8"},
+               {"seq_len 5", "\"seq_len\" is not a flag"},
+               {"-s 5", "\"-s\" is not a flag"},
+               {"--", "is not a flag"},
+               {"--config", "--config needs a value"},
+               {"--config %/none.json", "No such file"}};
     GxError err = GX_ZERO;
     GxConfig c;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -467,13 +520,17 @@ TEST(flags_win_over_the_config_file_wherever_it_stands)
 {
     GxError err = GX_ZERO;
     GxConfig c;
-    put_text(at("c.json"), "{\"_comment\": [\"free\"], \"seq_len\": 32, \"learning_rate\": 1, \"resume\": true, \"heads\": [4], \"out\": \"x\"}");
+    put_text(at("c.json"),
+             "{\"_comment\": [\"free\"], \"seq_len\": 32, \"learning_rate\": 1, \"resume\": true, \"heads\": [4], \"out\": \"x\"}");
     const char *lines[] = {"--seq_len 64 --config %/c.json --dropout 0.2", "--config=%/c.json --seq_len 64 --dropout 0.2"};
     for (int i = 0; i < 2; i++) {
         CHECK(read_args(&c, lines[i], &err) == GX_OK, "%s", err.message);
-        CHECK(train.seq_len == 64 && train.learning_rate == 1 && train.resume == 1 && train.dropout == 0.2, "order %d: %ld", i, (long)train.seq_len);
+        CHECK(train.seq_len == 64 && train.learning_rate == 1 && train.resume == 1 && train.dropout == 0.2, "order %d: %ld", i,
+              (long)train.seq_len);
         CHECK(model.heads.n == 1 && model.heads.v[0] == 4 && !strcmp(train.out, "x"), "order %d: list, text", i);
-        CHECK(gx_config_source(&c, "seq_len") == GX_FROM_FLAG && gx_config_source(&c, "heads") == GX_FROM_FILE && !gx_config_is_set(&c, "steps"), "sources");
+        CHECK(gx_config_source(&c, "seq_len") == GX_FROM_FLAG && gx_config_source(&c, "heads") == GX_FROM_FILE &&
+                  !gx_config_is_set(&c, "steps"),
+              "sources");
         CHECK(!strcmp(c.file, at("c.json")), "%s", c.file);
     }
     refused(&err, read_args(&c, "--config %/c.json --config %/c.json", &err), GX_ERR_ARGUMENT, "--config is given twice", "two files");
@@ -482,13 +539,22 @@ TEST(flags_win_over_the_config_file_wherever_it_stands)
 
 TEST(config_files_are_strict)
 {
-    static const struct { const char *text, *message; } bad[] = {
-        {"{\"seq_length\": 3}", "c.json: there is no option seq_length; did you mean seq_len?"},
-        {"{\"seq_len\": \"3\"}", "c.json: seq_len is \"3\"; expected an integer, at least 1"},
-        {"{\"seq_len\": 3.0}", "seq_len is 3.0; expected an integer"}, {"{\"seq_len\": null}", "expected an integer"}, {"{\"seq_len\": 0}", "at least 1"},
-        {"{\"resume\": 1}", "expected true or false"}, {"{\"learning_rate\": \"1\"}", "expected a number"}, {"{\"heads\": 3}", "expected at most 64"},
-        {"{\"heads\": [1.5]}", "expected at most 64"}, {"{\"heads\": [-1]}", "at least 0"}, {"{\"out\": [\"x\"]}", "UTF-8 text"},
-        {"{\"precision\": \"fp8\"}", "one of"}, {"{\"training\": {\"seq_len\": 3}}", "no option training"}, {"{\"config\": \"x\"}", "no option config"}};
+    static const struct {
+        const char *text, *message;
+    } bad[] = {{"{\"seq_length\": 3}", "c.json: there is no option seq_length; did you mean seq_len?"},
+               {"{\"seq_len\": \"3\"}", "c.json: seq_len is \"3\"; expected an integer, at least 1"},
+               {"{\"seq_len\": 3.0}", "seq_len is 3.0; expected an integer"},
+               {"{\"seq_len\": null}", "expected an integer"},
+               {"{\"seq_len\": 0}", "at least 1"},
+               {"{\"resume\": 1}", "expected true or false"},
+               {"{\"learning_rate\": \"1\"}", "expected a number"},
+               {"{\"heads\": 3}", "expected at most 64"},
+               {"{\"heads\": [1.5]}", "expected at most 64"},
+               {"{\"heads\": [-1]}", "at least 0"},
+               {"{\"out\": [\"x\"]}", "UTF-8 text"},
+               {"{\"precision\": \"fp8\"}", "one of"},
+               {"{\"training\": {\"seq_len\": 3}}", "no option training"},
+               {"{\"config\": \"x\"}", "no option config"}};
     GxError err = GX_ZERO;
     GxConfig c;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -506,14 +572,19 @@ TEST(the_resolved_config_reads_back_to_the_same_values)
 {
     GxError err = GX_ZERO;
     GxConfig c;
-    CHECK(read_args(&c, "--learning_rate 0.1 --dropout 0.30000000000000004 --steps 9223372036854775807 --resume --out \xc3\xa9\"\\ --heads 1,2,3 --split []", &err) == GX_OK,
+    CHECK(read_args(&c,
+                    "--learning_rate 0.1 --dropout 0.30000000000000004 --steps 9223372036854775807 --resume --out \xc3\xa9\"\\ --heads "
+                    "1,2,3 --split []",
+                    &err) == GX_OK,
           "%s", err.message);
     TrainOptions t = train;
     ModelOptions m = model;
     CHECK(gx_config_write_json(&c, at("resolved.json"), &err) == GX_OK, "%s", err.message);
     CHECK(read_args(&c, "--config %/resolved.json", &err) == GX_OK, "%s", err.message);
-    CHECK(t.seq_len == train.seq_len && t.steps == train.steps && t.learning_rate == train.learning_rate && t.dropout == train.dropout, "numbers");
-    CHECK(t.resume == train.resume && t.report == train.report && !strcmp(t.out, train.out) && !strcmp(t.precision, train.precision), "text %s", train.out);
+    CHECK(t.seq_len == train.seq_len && t.steps == train.steps && t.learning_rate == train.learning_rate && t.dropout == train.dropout,
+          "numbers");
+    CHECK(t.resume == train.resume && t.report == train.report && !strcmp(t.out, train.out) && !strcmp(t.precision, train.precision),
+          "text %s", train.out);
     CHECK(!memcmp(&m, &model, sizeof m), "lists");
     unlink(at("resolved.json"));
 }
@@ -572,7 +643,8 @@ TEST(a_published_folder_is_whole_and_replaces_the_one_before)
 {
     GxError err = GX_ZERO;
     publish("step", "first", &err);
-    CHECK(gx_folder_verify(at("step"), 1, &err) == GX_OK && size_of(at("step/weights")) == 5 && names_in(at("step")) == 3, "%s", err.message);
+    CHECK(gx_folder_verify(at("step"), 1, &err) == GX_OK && size_of(at("step/weights")) == 5 && names_in(at("step")) == 3, "%s",
+          err.message);
     publish("step/", "second one", &err); // the slash does not matter
     CHECK(gx_folder_verify(at("step"), 1, &err) == GX_OK && size_of(at("step/weights")) == 10, "%s", err.message);
     CHECK(names_in(root) == 1, "%d names beside the folder", names_in(root) - 1);
@@ -589,7 +661,8 @@ TEST(torn_folders_are_recognised)
     put_text(at("step/weights"), "weight");
     refused(&err, gx_folder_verify(at("step"), 0, &err), GX_ERR_FORMAT, "torn: weights has 6 bytes, its manifest says 7", "another size");
     unlink(at("step/weights"));
-    refused(&err, gx_folder_verify(at("step"), 0, &err), GX_ERR_FORMAT, "the file weights, named in its manifest, is not there", "a missing file");
+    refused(&err, gx_folder_verify(at("step"), 0, &err), GX_ERR_FORMAT, "the file weights, named in its manifest, is not there",
+            "a missing file");
     put_text(at("step/" GX_MANIFEST), "{\"files\": [{\"name\": \"weights\", \"by");
     refused(&err, gx_folder_verify(at("step"), 0, &err), GX_ERR_FORMAT, "manifest.json:1:", "half a manifest");
     put_text(at("step/" GX_MANIFEST), "{\"files\": [{\"name\": \"../step/state\", \"bytes\": 5, \"fnv1a64\": \"0\"}]}");
@@ -683,11 +756,21 @@ static GxSafetensorsEntry entry(const char *name, GxDtype dtype, int ndim, int64
 TEST(safetensors_refuses_what_breaks_a_rule)
 {
 #define ONE(members) "{\"t\":{" members "}}"
-    static const struct { const char *header; int64_t data; const char *message; } bad[] = {
+    static const struct {
+        const char *header;
+        int64_t data;
+        const char *message;
+    } bad[] = {
         // rule 2: one strict JSON object
-        {"", 0, "does not begin with {"}, {"\xff", 0, "does not begin with {"}, {"{", 0, "x.safetensors:1:"}, {"[]", 0, "does not begin with {"},
-        {" {}", 0, "does not begin with {"}, {"{} x", 0, "x.safetensors:1:"}, {"{\"\xff\":{}}", 0, "x.safetensors:1:"},
-        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}", 2, "duplicate"},
+        {"", 0, "does not begin with {"},
+        {"\xff", 0, "does not begin with {"},
+        {"{", 0, "x.safetensors:1:"},
+        {"[]", 0, "does not begin with {"},
+        {" {}", 0, "does not begin with {"},
+        {"{} x", 0, "x.safetensors:1:"},
+        {"{\"\xff\":{}}", 0, "x.safetensors:1:"},
+        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}", 2,
+         "duplicate"},
         {ONE("\"dtype\":\"U8\",\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]"), 1, "duplicate"},
         {ONE("\"dtype\":\"U8\",\"shape\":[1.0],\"data_offsets\":[0,1]"), 1, "tensor t: dimension 0"},
         {ONE("\"dtype\":\"U8\",\"shape\":[1e0],\"data_offsets\":[0,1]"), 1, "tensor t: dimension 0"},
@@ -698,35 +781,44 @@ TEST(safetensors_refuses_what_breaks_a_rule)
         {ONE("\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[-1,0]"), 1, "exactly two"},
         {ONE("\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,18446744073709551616]"), 1, "too big"},
         // rule 3: what a tensor has
-        {"{\"t\":3}", 0, "tensor t: it is an integer; expected an object"}, {"{\"t\":null}", 0, "tensor t: it is null"},
+        {"{\"t\":3}", 0, "tensor t: it is an integer; expected an object"},
+        {"{\"t\":null}", 0, "tensor t: it is null"},
         {ONE("\"shape\":[1],\"data_offsets\":[0,1]"), 1, "tensor t: \"dtype\" is nothing"},
         {ONE("\"dtype\":7,\"shape\":[1],\"data_offsets\":[0,1]"), 1, "tensor t: \"dtype\" is an integer"},
         {ONE("\"dtype\":\"F31\",\"shape\":[1],\"data_offsets\":[0,1]"), 1, "tensor t: the dtype \"F31\" is not known"},
         {ONE("\"dtype\":\"U8\",\"data_offsets\":[0,1]"), 1, "tensor t: \"shape\" is nothing"},
         {ONE("\"dtype\":\"U8\",\"shape\":1,\"data_offsets\":[0,1]"), 1, "tensor t: \"shape\" is an integer"},
-        {ONE("\"dtype\":\"U8\",\"shape\":[1]"), 1, "exactly two"}, {ONE("\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0]"), 1, "exactly two"},
+        {ONE("\"dtype\":\"U8\",\"shape\":[1]"), 1, "exactly two"},
+        {ONE("\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0]"), 1, "exactly two"},
         {ONE("\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1,1]"), 1, "exactly two"},
         {ONE("\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":{\"0\":0,\"1\":1}"), 1, "exactly two"},
         {ONE("\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,1]"), 1, "tensor t: has 9 dimensions"},
         {"{\"\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "its name has 0 bytes"},
-        {"{\"__metadata__\":[\"format\"]}", 0, "__metadata__ is an array"}, {"{\"__metadata__\":{\"format\":1}}", 0, "\"format\" is an integer; expected a string"},
+        {"{\"__metadata__\":[\"format\"]}", 0, "__metadata__ is an array"},
+        {"{\"__metadata__\":{\"format\":1}}", 0, "\"format\" is an integer; expected a string"},
         // rule 4: the data, from its first byte to its last
         {ONE("\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]"), 2, "begins at 1, where 0 was expected: there is a hole"},
-        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[3,5]}}", 5, "tensor b: its data begins at 3, where 2"},
-        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[1,3]}}", 3, "overlaps"},
-        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}}", 2, "overlaps"},
-        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[2,2]}}", 4, "overlaps"},
+        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[3,5]}}", 5,
+         "tensor b: its data begins at 3, where 2"},
+        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[1,3]}}", 3,
+         "overlaps"},
+        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}}", 2,
+         "overlaps"},
+        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[2,2]}}", 4,
+         "overlaps"},
         {ONE("\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,0]"), 1, "ends at 0, before it begins at 1"},
-        {ONE("\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]"), 2, "1 bytes lie behind the last tensor"}, {"{}", 3, "3 bytes lie behind"},
+        {ONE("\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]"), 2, "1 bytes lie behind the last tensor"},
+        {"{}", 3, "3 bytes lie behind"},
         {ONE("\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]"), 6, "ends at 8; the file holds 6"},
         {ONE("\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[9223372036854775806,9223372036854775807]"), 1, "the file holds 1"},
         // rule 5: shape times size
         {ONE("\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]"), 4, "shape and dtype take 8 bytes, data_offsets give 4"},
         {ONE("\"dtype\":\"F32\",\"shape\":[2,18446744073709551614],\"data_offsets\":[0,4]"), 4, "too big"},
         {ONE("\"dtype\":\"U8\",\"shape\":[2,9223372036854775807],\"data_offsets\":[0,4]"), 4, "does not fit into 64 bits"},
-        {ONE("\"dtype\":\"F32\",\"shape\":[4611686018427387904],\"data_offsets\":[0,0]"), 0, "does not fit into 64 bits"},                       // wraps to 0
-        {ONE("\"dtype\":\"U8\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]"), 0, "does not fit into 64 bits"},                      // wraps to 0
-        {ONE("\"dtype\":\"U8\",\"shape\":[0,9223372036854775807,9223372036854775807],\"data_offsets\":[0,0]"), 0, "does not fit into 64 bits"}, // and is 0
+        {ONE("\"dtype\":\"F32\",\"shape\":[4611686018427387904],\"data_offsets\":[0,0]"), 0, "does not fit into 64 bits"},  // wraps to 0
+        {ONE("\"dtype\":\"U8\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]"), 0, "does not fit into 64 bits"}, // wraps to 0
+        {ONE("\"dtype\":\"U8\",\"shape\":[0,9223372036854775807,9223372036854775807],\"data_offsets\":[0,0]"), 0,
+         "does not fit into 64 bits"}, // and is 0
         {ONE("\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,1]"), 1, "shape and dtype take 0 bytes"},
         {ONE("\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0,0]"), 0, "shape and dtype take 1 bytes"}};
     GxError err = GX_ZERO;
@@ -744,9 +836,18 @@ TEST(safetensors_refuses_what_breaks_a_rule)
 // rule 1, and the seeds that need files of their own
 TEST(safetensors_refuses_headers_that_do_not_fit)
 {
-    static const struct { uint64_t n; int64_t file; const char *message; } bad[] = {
-        {0, 0, "has 0 bytes"}, {0, 7, "has 7 bytes"}, {0, 8, "does not begin with {"}, {1, 8, "a header of 1 bytes is announced; the file has 8"},
-        {9, 16, "a header of 9 bytes"}, {UINT64_MAX, 16, "is announced"}, {UINT64_MAX - 7, 16, "is announced"}, {(uint64_t)1 << 63, 16, "is announced"}};
+    static const struct {
+        uint64_t n;
+        int64_t file;
+        const char *message;
+    } bad[] = {{0, 0, "has 0 bytes"},
+               {0, 7, "has 7 bytes"},
+               {0, 8, "does not begin with {"},
+               {1, 8, "a header of 1 bytes is announced; the file has 8"},
+               {9, 16, "a header of 9 bytes"},
+               {UINT64_MAX, 16, "is announced"},
+               {UINT64_MAX - 7, 16, "is announced"},
+               {(uint64_t)1 << 63, 16, "is announced"}};
     GxError err = GX_ZERO;
     GxSafetensors s;
     char file[16] = "        {}     ";
@@ -758,7 +859,8 @@ TEST(safetensors_refuses_headers_that_do_not_fit)
     uint64_t huge = 100000001; // in a file that is large enough, thanks to a hole
     put(at("x.safetensors"), &huge, 8);
     CHECK(truncate(at("x.safetensors"), 200000000) == 0, "no large file");
-    refused(&err, gx_safetensors_open(&s, at("x.safetensors"), &err), GX_ERR_FORMAT, "headers have at most 100000000", "one byte beyond the cap");
+    refused(&err, gx_safetensors_open(&s, at("x.safetensors"), &err), GX_ERR_FORMAT, "headers have at most 100000000",
+            "one byte beyond the cap");
     huge = (uint64_t)1 << 30;
     put(at("x.safetensors"), &huge, 8);
     CHECK(truncate(at("x.safetensors"), (off_t)2 << 30) == 0, "no large file");
@@ -777,7 +879,8 @@ TEST(safetensors_bounds_names_depth_and_count)
     name[GX_SAFETENSORS_NAME - 1] = 0;
     snprintf(header, sizeof header, format, name, "1", "");
     put_safetensors(at("x.safetensors"), header, 1);
-    CHECK(gx_safetensors_open(&s, at("x.safetensors"), &err) == GX_OK && gx_safetensors_find(&s, name), "a name of 255 bytes: %s", err.message);
+    CHECK(gx_safetensors_open(&s, at("x.safetensors"), &err) == GX_OK && gx_safetensors_find(&s, name), "a name of 255 bytes: %s",
+          err.message);
     gx_safetensors_close(&s);
     name[GX_SAFETENSORS_NAME - 1] = 'n', name[GX_SAFETENSORS_NAME] = 0;
     snprintf(header, sizeof header, format, name, "1", "");
@@ -806,10 +909,14 @@ TEST(safetensors_takes_what_is_odd_but_legal)
     GxSafetensors s;
     unsigned char raw[8] = GX_ZERO;
     float f = 0;
-    put_safetensors(at("x.safetensors"), "{\"empty\":{\"dtype\":\"F32\",\"shape\":[3,0],\"data_offsets\":[1,1]},\"byte\":{\"dtype\":\"BOOL\",\"shape\":[1],\"data_offsets\":[0,1]},"
-                    "\"__metadata__\":{\"k\":\"v\"},\"scalar\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[1,5],\"note\":[]}}   ", 5);
+    put_safetensors(at("x.safetensors"),
+                    "{\"empty\":{\"dtype\":\"F32\",\"shape\":[3,0],\"data_offsets\":[1,1]},\"byte\":{\"dtype\":\"BOOL\",\"shape\":[1],"
+                    "\"data_offsets\":[0,1]},"
+                    "\"__metadata__\":{\"k\":\"v\"},\"scalar\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[1,5],\"note\":[]}}   ",
+                    5);
     CHECK(gx_safetensors_open(&s, at("x.safetensors"), &err) == GX_OK && s.n == 3, "%s", err.message);
-    const GxSafetensorsEntry *scalar = gx_safetensors_find(&s, "scalar"), *empty = gx_safetensors_find(&s, "empty"), *byte = gx_safetensors_find(&s, "byte");
+    const GxSafetensorsEntry *scalar = gx_safetensors_find(&s, "scalar"), *empty = gx_safetensors_find(&s, "empty"),
+                             *byte = gx_safetensors_find(&s, "byte");
     CHECK(scalar && scalar->ndim == 0 && scalar->elements == 1 && empty && empty->elements == 0 && byte && byte->dtype == -1, "entries");
     CHECK(gx_safetensors_read(&s, scalar, 0, 1, &f, &err) == GX_OK && !memcmp(&f, "\1\2\3\4", 4), "unaligned: %s", err.message);
     CHECK(gx_safetensors_read(&s, empty, 0, 0, &f, &err) == GX_OK, "%s", err.message);
@@ -818,7 +925,8 @@ TEST(safetensors_takes_what_is_odd_but_legal)
     refused(&err, gx_safetensors_read(&s, scalar, 1, 1, &f, &err), GX_ERR_ARGUMENT, "it has 1", "behind its end");
     refused(&err, gx_safetensors_read(&s, scalar, -1, 1, &f, &err), GX_ERR_ARGUMENT, "it has 1", "before its beginning");
     refused(&err, gx_safetensors_read(&s, scalar, INT64_MAX, INT64_MAX, &f, &err), GX_ERR_ARGUMENT, "it has 1", "far behind its end");
-    CHECK(!strcmp(gx_safetensors_metadata(&s, "k"), "v") && !gx_safetensors_metadata(&s, "format") && !gx_safetensors_find(&s, "tensor"), "what is not there");
+    CHECK(!strcmp(gx_safetensors_metadata(&s, "k"), "v") && !gx_safetensors_metadata(&s, "format") && !gx_safetensors_find(&s, "tensor"),
+          "what is not there");
     gx_safetensors_close(&s);
     put_safetensors(at("x.safetensors"), "{}", 0);
     CHECK(gx_safetensors_open(&s, at("x.safetensors"), &err) == GX_OK && s.n == 0, "no tensors: %s", err.message);
@@ -831,8 +939,9 @@ enum { ROWS = 7, COLS = 3001 }; // 21007 elements: three chunks of a conversion
 static void write_sample(const char *path, const float *values, GxError *err)
 {
     const int32_t numbers[3] = {-1, 0, INT32_MAX};
-    GxSafetensorsEntry entries[] = {entry("b.bf16", GX_BF16, 2, ROWS, COLS), entry("z.f32", GX_F32, 2, ROWS, COLS), entry("h.f16", GX_F16, 2, ROWS, COLS),
-                                    entry("d.f64", GX_F64, 1, 2, 0),         entry("a.f32", GX_F32, 0, 0, 0),       entry("i.i32", GX_I32, 1, 3, 0),
+    GxSafetensorsEntry entries[] = {entry("b.bf16", GX_BF16, 2, ROWS, COLS), entry("z.f32", GX_F32, 2, ROWS, COLS),
+                                    entry("h.f16", GX_F16, 2, ROWS, COLS),   entry("d.f64", GX_F64, 1, 2, 0),
+                                    entry("a.f32", GX_F32, 0, 0, 0),         entry("i.i32", GX_I32, 1, 3, 0),
                                     entry("e.empty", GX_F32, 2, 0, 5)};
     GxSafetensorsPair meta = {"step", "17"};
     GxSafetensorsWriter w;
@@ -862,11 +971,15 @@ TEST(safetensors_round_trip_in_every_dtype_and_order)
     for (int k = 0; k < 3; k++) {
         const GxSafetensorsEntry *e = gx_safetensors_find(&s, names[k]);
         memset(back, 0xEE, ROWS * COLS * sizeof *back);
-        CHECK(e && gx_safetensors_read(&s, e, 0, ROWS * COLS, back, &err) == GX_OK && !memcmp(back, values, ROWS * COLS * sizeof *back), "%s: %s", names[k], err.message);
-        CHECK(e && gx_safetensors_read(&s, e, COLS + 5, 8200, back, &err) == GX_OK && !memcmp(back, values + COLS + 5, 8200 * sizeof *back), "part of %s", names[k]);
+        CHECK(e && gx_safetensors_read(&s, e, 0, ROWS * COLS, back, &err) == GX_OK && !memcmp(back, values, ROWS * COLS * sizeof *back),
+              "%s: %s", names[k], err.message);
+        CHECK(e && gx_safetensors_read(&s, e, COLS + 5, 8200, back, &err) == GX_OK && !memcmp(back, values + COLS + 5, 8200 * sizeof *back),
+              "part of %s", names[k]);
     }
     CHECK(gx_safetensors_read(&s, gx_safetensors_find(&s, "d.f64"), 0, 2, back, &err) == GX_OK && back[1] == values[1], "%s", err.message);
-    CHECK(gx_safetensors_read_raw(&s, gx_safetensors_find(&s, "i.i32"), 0, 3, numbers, &err) == GX_OK && numbers[0] == -1 && numbers[2] == INT32_MAX, "integers");
+    CHECK(gx_safetensors_read_raw(&s, gx_safetensors_find(&s, "i.i32"), 0, 3, numbers, &err) == GX_OK && numbers[0] == -1 &&
+              numbers[2] == INT32_MAX,
+          "integers");
     CHECK(!strcmp(gx_safetensors_metadata(&s, "format"), "pt") && !strcmp(gx_safetensors_metadata(&s, "step"), "17"), "metadata");
     gx_safetensors_close(&s);
     unlink(at("x.safetensors"));
@@ -877,7 +990,8 @@ TEST(safetensors_round_trip_in_every_dtype_and_order)
 TEST(safetensors_are_written_in_the_order_of_the_format)
 {
     GxError err = GX_ZERO;
-    GxSafetensorsEntry entries[] = {entry("c", GX_U8, 1, 3, 0), entry("b", GX_F32, 1, 1, 0), entry("d", GX_F64, 1, 1, 0), entry("a", GX_F32, 1, 2, 0)};
+    GxSafetensorsEntry entries[] = {entry("c", GX_U8, 1, 3, 0), entry("b", GX_F32, 1, 1, 0), entry("d", GX_F64, 1, 1, 0),
+                                    entry("a", GX_F32, 1, 2, 0)};
     GxSafetensorsWriter w;
     char *text = NULL;
     int64_t bytes = 0;
@@ -885,10 +999,12 @@ TEST(safetensors_are_written_in_the_order_of_the_format)
     CHECK(gx_safetensors_create(&w, at("x.safetensors"), entries, 4, NULL, 0, &err) == GX_OK, "%s", err.message);
     gx_safetensors_write(&w, "a", 0, data, 2, &err), gx_safetensors_write(&w, "b", 0, data, 1, &err);
     gx_safetensors_write(&w, "c", 0, data, 3, &err), gx_safetensors_write(&w, "d", 0, data, 1, &err);
-    CHECK(gx_safetensors_finish(&w, &err) == GX_OK && gx_file_read(at("x.safetensors"), 10000, &text, &bytes, &err) == GX_OK, "%s", err.message);
-    const char *header = "{\"__metadata__\":{\"format\":\"pt\"},\"d\":{\"dtype\":\"F64\",\"shape\":[1],\"data_offsets\":[0,8]},"
-                         "\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,16]},\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[16,20]},"
-                         "\"c\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[20,23]}}";
+    CHECK(gx_safetensors_finish(&w, &err) == GX_OK && gx_file_read(at("x.safetensors"), 10000, &text, &bytes, &err) == GX_OK, "%s",
+          err.message);
+    const char *header =
+        "{\"__metadata__\":{\"format\":\"pt\"},\"d\":{\"dtype\":\"F64\",\"shape\":[1],\"data_offsets\":[0,8]},"
+        "\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,16]},\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[16,20]},"
+        "\"c\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[20,23]}}";
     int64_t n = (int64_t)strlen(header), padded = (n + 7) / 8 * 8, announced;
     memcpy(&announced, text, 8);
     CHECK(announced == padded && bytes == 8 + padded + 23, "%ld bytes of header, %ld in all", (long)announced, (long)bytes);
@@ -980,7 +1096,8 @@ TEST(half_and_bf16_round_to_nearest_even)
     }
     CHECK(wrong == 0, "%d roundings are wrong", wrong);
     CHECK(gx__float_of_half(0x3C00) == 1 && gx__float_of_half(0xC000) == -2 && gx__float_of_half(1) == ldexpf(1, -24), "known halves");
-    CHECK(gx__half_of_float(65520) == 0x7C00 && gx__half_of_float(65519) == 0x7BFF && gx__half_of_float(-1e30f) == 0xFC00, "the ends of half");
+    CHECK(gx__half_of_float(65520) == 0x7C00 && gx__half_of_float(65519) == 0x7BFF && gx__half_of_float(-1e30f) == 0xFC00,
+          "the ends of half");
     CHECK(gx__bf16_of_float(3.4e38f) == 0x7F80 && gx__float_of_bf16(0x3F80) == 1, "the ends of bf16");
 }
 
@@ -996,24 +1113,32 @@ TEST(safetensors_shards_must_agree_with_their_index)
 #define INDEX "m/model.safetensors.index.json"
     GxError err = GX_ZERO;
     GxSafetensors s;
-    static const struct { const char *index, *message; } bad[] = {
-        {"{\"metadata\":{},\"weight_map\":{\"a\":\"s1\",\"b\":\"s2\",\"c\":\"s2\"}}", "tensor c: it is not in s2, where the index says it is"},
-        {"{\"metadata\":{},\"weight_map\":{\"a\":\"s2\",\"b\":\"s2\"}}", "tensor a: it is not in s2"},
-        {"{\"metadata\":{},\"weight_map\":{\"a\":\"s1\",\"d\":\"s3\"}}", "tensor e: it is not in"},
-        {"{\"metadata\":{},\"weight_map\":{\"a\":\"s2\",\"b\":\"s1\"}}", "it is not in s"},
-        {"{\"metadata\":{},\"weight_map\":{\"a\":\"s1\",\"b\":\"s4\"}}", "names the shard s4, which is not there"},
-        {"{\"metadata\":{},\"weight_map\":{\"a\":\"../m/s1\"}}", "not a plain file name"},
-        {"{\"metadata\":{},\"weight_map\":{\"a\":\"..\"}}", "not a plain file name"},
-        {"{\"metadata\":{},\"weight_map\":{\"a\":\"/etc/passwd\"}}", "not a plain file name"},
-        {"{\"metadata\":{},\"weight_map\":{\"a\":\"out\"}}", "a link out of the folder"},
-        {"{\"metadata\":{},\"weight_map\":{\"a\":\"s1\",\"a2\":\"copy\"}}", "tensor a: it is in s1, too"},
-        {"{\"metadata\":{},\"weight_map\":{\"a\":1}}", "tensor a: its file is an integer"}, {"{\"metadata\":{},\"weight_map\":{}}", "the weight_map is empty"},
-        {"{\"weight_map\":{\"a\":\"s1\"}}", "\"metadata\" is missing"}, {"{\"metadata\":{}}", "\"weight_map\" is missing"}, {"[]", "in an array"}, {"{", "index.json:1:"},
-        {"{\"metadata\":{},\"weight_map\":{\"a\":\"s1\",\"a\":\"s2\"}}", "duplicate"}};
+    static const struct {
+        const char *index, *message;
+    } bad[] = {{"{\"metadata\":{},\"weight_map\":{\"a\":\"s1\",\"b\":\"s2\",\"c\":\"s2\"}}",
+                "tensor c: it is not in s2, where the index says it is"},
+               {"{\"metadata\":{},\"weight_map\":{\"a\":\"s2\",\"b\":\"s2\"}}", "tensor a: it is not in s2"},
+               {"{\"metadata\":{},\"weight_map\":{\"a\":\"s1\",\"d\":\"s3\"}}", "tensor e: it is not in"},
+               {"{\"metadata\":{},\"weight_map\":{\"a\":\"s2\",\"b\":\"s1\"}}", "it is not in s"},
+               {"{\"metadata\":{},\"weight_map\":{\"a\":\"s1\",\"b\":\"s4\"}}", "names the shard s4, which is not there"},
+               {"{\"metadata\":{},\"weight_map\":{\"a\":\"../m/s1\"}}", "not a plain file name"},
+               {"{\"metadata\":{},\"weight_map\":{\"a\":\"..\"}}", "not a plain file name"},
+               {"{\"metadata\":{},\"weight_map\":{\"a\":\"/etc/passwd\"}}", "not a plain file name"},
+               {"{\"metadata\":{},\"weight_map\":{\"a\":\"out\"}}", "a link out of the folder"},
+               {"{\"metadata\":{},\"weight_map\":{\"a\":\"s1\",\"a2\":\"copy\"}}", "tensor a: it is in s1, too"},
+               {"{\"metadata\":{},\"weight_map\":{\"a\":1}}", "tensor a: its file is an integer"},
+               {"{\"metadata\":{},\"weight_map\":{}}", "the weight_map is empty"},
+               {"{\"weight_map\":{\"a\":\"s1\"}}", "\"metadata\" is missing"},
+               {"{\"metadata\":{}}", "\"weight_map\" is missing"},
+               {"[]", "in an array"},
+               {"{", "index.json:1:"},
+               {"{\"metadata\":{},\"weight_map\":{\"a\":\"s1\",\"a\":\"s2\"}}", "duplicate"}};
     gx_folder_make(at("m"), &err);
     refused(&err, gx_safetensors_open(&s, at("m"), &err), GX_ERR_IO, "neither model.safetensors nor", "an empty folder");
     put_shard(at("m/s1"), "a"), put_shard(at("m/s2"), "b"), put_shard(at("m/copy"), "a"), put_shard(at("outside"), "a");
-    put_safetensors(at("m/s3"), "{\"d\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},\"e\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}", 2);
+    put_safetensors(
+        at("m/s3"),
+        "{\"d\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},\"e\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}", 2);
     CHECK(symlink("../outside", at("m/out")) == 0 && symlink("s2", at("m/in")) == 0, "links");
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         put_text(at(INDEX), bad[i].index);
@@ -1025,7 +1150,8 @@ TEST(safetensors_shards_must_agree_with_their_index)
     CHECK(gx_safetensors_read_raw(&s, gx_safetensors_find(&s, "b"), 1, 3, raw, &err) == GX_OK && raw[2] == 3, "%s", err.message);
     gx_safetensors_close(&s);
     put_shard(at("m/model.safetensors"), "single");
-    CHECK(gx_safetensors_open(&s, at("m"), &err) == GX_OK && gx_safetensors_find(&s, "single"), "model.safetensors beats the index: %s", err.message);
+    CHECK(gx_safetensors_open(&s, at("m"), &err) == GX_OK && gx_safetensors_find(&s, "single"), "model.safetensors beats the index: %s",
+          err.message);
     gx_safetensors_close(&s);
     unlink(at("m/out")), unlink(at("m/in")), unlink(at("outside"));
     CHECK(gx_folder_remove(at("m"), &err) == GX_OK, "%s", err.message);
@@ -1051,7 +1177,8 @@ static int open_and_read(const char *path)
 TEST(safetensors_survive_damaged_files)
 {
     GxError err = GX_ZERO;
-    GxSafetensorsEntry entries[] = {entry("model.a", GX_F32, 2, 3, 4), entry("model.b", GX_BF16, 1, 5, 0), entry("c", GX_U8, 0, 0, 0), entry("d", GX_I64, 2, 2, 0)};
+    GxSafetensorsEntry entries[] = {entry("model.a", GX_F32, 2, 3, 4), entry("model.b", GX_BF16, 1, 5, 0), entry("c", GX_U8, 0, 0, 0),
+                                    entry("d", GX_I64, 2, 2, 0)};
     GxSafetensorsWriter w;
     char *valid = NULL, damaged[2000];
     const char zeros[64] = GX_ZERO;
@@ -1059,7 +1186,8 @@ TEST(safetensors_survive_damaged_files)
     int accepted = 0, rounds = 6000;
     gx_safetensors_create(&w, at("x.safetensors"), entries, 4, NULL, 0, &err);
     for (int i = 0; i < 4; i++) gx_safetensors_write(&w, entries[i].name, 0, zeros, i == 0 ? 12 : i == 1 ? 5 : i == 2 ? 1 : 0, &err);
-    CHECK(gx_safetensors_finish(&w, &err) == GX_OK && gx_file_read(at("x.safetensors"), 1000, &valid, &n, &err) == GX_OK, "%s", err.message);
+    CHECK(gx_safetensors_finish(&w, &err) == GX_OK && gx_file_read(at("x.safetensors"), 1000, &valid, &n, &err) == GX_OK, "%s",
+          err.message);
     int64_t header;
     memcpy(&header, valid, 8);
     for (int round = 0; round < rounds; round++) {
@@ -1070,12 +1198,14 @@ TEST(safetensors_survive_damaged_files)
         static const char tokens[] = "0123456789[]{}\",:-.eE \\";
         for (uint32_t k = round % 16 == 0 ? 0 : 1 + random_below(3); k > 0; k--) {
             uint32_t place = random_below(2) ? random_below((uint32_t)n) : 8 + random_below((uint32_t)header);
-            damaged[place] = random_below(2) ? (char)random_below(256) : tokens[random_below(sizeof tokens - 1)]; // digits and brackets damage the structure
+            damaged[place] = random_below(2) ? (char)random_below(256)
+                                             : tokens[random_below(sizeof tokens - 1)]; // digits and brackets damage the structure
         }
         put(at("x.safetensors"), damaged, size);
         accepted += open_and_read(at("x.safetensors"));
     }
-    CHECK(accepted > 0 && accepted < rounds, "%d of %d damaged files were accepted (damage to names and data cannot show)", accepted, rounds);
+    CHECK(accepted > 0 && accepted < rounds, "%d of %d damaged files were accepted (damage to names and data cannot show)", accepted,
+          rounds);
     for (int64_t size = 0; size < n; size++) { // every truncation is refused
         put(at("x.safetensors"), valid, size);
         CHECK(!open_and_read(at("x.safetensors")), "cut off at %ld of %ld bytes, and accepted", (long)size, (long)n);
@@ -1112,7 +1242,8 @@ TEST(byte_tokens_are_the_bytes)
     CHECK(gx_tokenizer_encode(&t, text, 256, ids) == 256 && ids[0] == 0 && ids[128] == 128 && ids[255] == 255, "encode");
     CHECK(gx_tokenizer_decode(&t, ids, 256, back, &err) == GX_OK && !memcmp(back, text, 256), "%s", err.message);
     ids[3] = 256;
-    refused(&err, gx_tokenizer_decode(&t, ids, 256, back, &err), GX_ERR_ARGUMENT, "token 3 has the id 256; the vocabulary ends at 255", "an id beyond");
+    refused(&err, gx_tokenizer_decode(&t, ids, 256, back, &err), GX_ERR_ARGUMENT, "token 3 has the id 256; the vocabulary ends at 255",
+            "an id beyond");
     ids[3] = -100;
     refused(&err, gx_tokenizer_decode(&t, ids, 256, back, &err), GX_ERR_ARGUMENT, "the id -100", "a negative id");
     CHECK(!strcmp(gx_tokenizer_identity(&t), "byte-256"), "%s", gx_tokenizer_identity(&t));
@@ -1120,8 +1251,11 @@ TEST(byte_tokens_are_the_bytes)
 
 TEST(the_vocabulary_is_gpt2s_alphabet_in_the_order_of_the_bytes)
 {
-    static const struct { int byte; const char *character; } known[] = {
-        {'\n', "Ċ"}, {' ', "Ġ"}, {'!', "!"}, {'A', "A"}, {'~', "~"}, {0, "Ā"}, {127, "ġ"}, {128, "Ģ"}, {160, "ł"}, {161, "¡"}, {173, "Ń"}, {174, "®"}, {255, "ÿ"}};
+    static const struct {
+        int byte;
+        const char *character;
+    } known[] = {{'\n', "Ċ"}, {' ', "Ġ"}, {'!', "!"}, {'A', "A"}, {'~', "~"}, {0, "Ā"},  {127, "ġ"},
+                 {128, "Ģ"},  {160, "ł"}, {161, "¡"}, {173, "Ń"}, {174, "®"}, {255, "ÿ"}};
     GxError err = GX_ZERO;
     GxTokenizer t = gx_tokenizer_bytes();
     GxJson *v = NULL;
@@ -1129,22 +1263,32 @@ TEST(the_vocabulary_is_gpt2s_alphabet_in_the_order_of_the_bytes)
     CHECK(gx_json_read(&v, at("tokenizer.json"), 1 << 20, &err) == GX_OK, "%s", err.message);
     const GxJson *vocab = gx_json_get(gx_json_get(v, "model"), "vocab");
     int64_t next = 0;
-    for (GxJsonMember m = GX_ZERO; gx_json_next(vocab, &m); next++) CHECK(gx_json_int(m.value) == next, "%s is %ld", m.key, (long)gx_json_int(m.value));
+    for (GxJsonMember m = GX_ZERO; gx_json_next(vocab, &m); next++)
+        CHECK(gx_json_int(m.value) == next, "%s is %ld", m.key, (long)gx_json_int(m.value));
     CHECK(next == 256, "%ld entries", (long)next);
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        CHECK(gx_json_get(vocab, known[i].character) && gx_json_int(gx_json_get(vocab, known[i].character)) == known[i].byte, "%s", known[i].character);
+        CHECK(gx_json_get(vocab, known[i].character) && gx_json_int(gx_json_get(vocab, known[i].character)) == known[i].byte, "%s",
+              known[i].character);
     gx_json_free(v);
     unlink(at("tokenizer.json")), unlink(at("tokenizer_config.json"));
 }
 
 TEST(other_tokenizers_are_told_apart)
 {
-    static const struct { const char *from, *to, *message; } changes[] = {
-        {"\"use_regex\": false", "\"use_regex\": true ", "\"use_regex\" is true or false, other than"}, {"\"merges\": []", "\"merges\": [\"a b\"]", "\"merges\" is an array, other than"},
-        {"\"BPE\"", "\"Unigram\"", "\"type\" is a string, other than"}, {"\"normalizer\": null", "\"normalizer\": {\"type\": \"NFC\"}", "\"normalizer\" is an object"},
-        {"\"added_tokens\": []", "\"added_tokens\": [{\"id\": 256}]", "\"added_tokens\" is an array"}, {"\"A\": 65", "\"A\": 66", "the entry A is an integer; expected the id 65"},
-        {"\"A\": 65", "\"AA\": 65", "the entry A is nothing"}, {"\"A\": 65", "\"A\": 65, \"AA\": 256", "257 entries"}, {"\"decoder\"", "\"decode\"", "\"type\" is nothing"},
-        {"\"model\": {", "\"model\": 3, \"x\": {", "\"type\" is nothing"}, {"\"post_processor\": null", "\"post_processor\": {\"special_tokens\": {\"<s>\": 1}}", "\"post_processor\" is an object"}};
+    static const struct {
+        const char *from, *to, *message;
+    } changes[] = {
+        {"\"use_regex\": false", "\"use_regex\": true ", "\"use_regex\" is true or false, other than"},
+        {"\"merges\": []", "\"merges\": [\"a b\"]", "\"merges\" is an array, other than"},
+        {"\"BPE\"", "\"Unigram\"", "\"type\" is a string, other than"},
+        {"\"normalizer\": null", "\"normalizer\": {\"type\": \"NFC\"}", "\"normalizer\" is an object"},
+        {"\"added_tokens\": []", "\"added_tokens\": [{\"id\": 256}]", "\"added_tokens\" is an array"},
+        {"\"A\": 65", "\"A\": 66", "the entry A is an integer; expected the id 65"},
+        {"\"A\": 65", "\"AA\": 65", "the entry A is nothing"},
+        {"\"A\": 65", "\"A\": 65, \"AA\": 256", "257 entries"},
+        {"\"decoder\"", "\"decode\"", "\"type\" is nothing"},
+        {"\"model\": {", "\"model\": 3, \"x\": {", "\"type\" is nothing"},
+        {"\"post_processor\": null", "\"post_processor\": {\"special_tokens\": {\"<s>\": 1}}", "\"post_processor\" is an object"}};
     GxError err = GX_ZERO;
     GxTokenizer t = gx_tokenizer_bytes();
     char *text = NULL, changed[20000];
@@ -1192,8 +1336,9 @@ TEST(the_shuffle_is_a_permutation_that_depends_on_seed_and_epoch)
         fixed += p == i;
         neighbours += i > 0 && p == gx_permute(5, 0, 4999, i - 1) + 1;
     }
-    CHECK(same_epoch < 10 && same_seed < 10 && fixed < 10 && neighbours < 10, "equal: %ld epochs, %ld seeds, %ld fixed, %ld neighbours (1 of each is expected)",
-          (long)same_epoch, (long)same_seed, (long)fixed, (long)neighbours);
+    CHECK(same_epoch < 10 && same_seed < 10 && fixed < 10 && neighbours < 10,
+          "equal: %ld epochs, %ld seeds, %ld fixed, %ld neighbours (1 of each is expected)", (long)same_epoch, (long)same_seed, (long)fixed,
+          (long)neighbours);
 }
 
 TEST(the_shuffle_of_four_reaches_every_order_evenly)
@@ -1259,13 +1404,15 @@ TEST(labels_are_the_next_tokens_with_any_stride)
             int64_t start = gx_dataset_sample_start(&d.train, 8, index * B + b, T), wrong = 0;
             gx_dataset_sample(&d.train, 8, index * B + b, T, again, after, 1);
             for (int t = 0; t < T; t++)
-                wrong += tokens[t * B + b] != d.train.byte[start + t] || labels[t * B + b] != d.train.byte[start + t + 1] || again[t] != tokens[t * B + b] || after[t] != labels[t * B + b];
+                wrong += tokens[t * B + b] != d.train.byte[start + t] || labels[t * B + b] != d.train.byte[start + t + 1] ||
+                         again[t] != tokens[t * B + b] || after[t] != labels[t * B + b];
             CHECK(wrong == 0, "sample %ld: %ld tokens are wrong", (long)(index * B + b), (long)wrong);
         }
     }
     for (int64_t w = 0; w < gx_dataset_windows(&d.held_out, T); w++) {
         gx_dataset_window(&d.held_out, w, T, again, after, 1);
-        for (int t = 0; t < T; t++) CHECK(again[t] == d.held_out.byte[w * T + t] && after[t] == d.held_out.byte[w * T + t + 1], "window %ld, token %d", (long)w, t);
+        for (int t = 0; t < T; t++)
+            CHECK(again[t] == d.held_out.byte[w * T + t] && after[t] == d.held_out.byte[w * T + t + 1], "window %ld, token %d", (long)w, t);
     }
     gx_dataset_close(&d);
     unlink(at("text"));
@@ -1284,7 +1431,8 @@ TEST(the_smallest_text_is_one_sample)
         }
         gx_dataset_close(&d);
     }
-    refused(&err, gx_dataset_open(&d, at("text"), 0, 8, &err), GX_ERR_FORMAT, "8 bytes are left for training; one sample of 8 tokens needs 9", "one byte too few");
+    refused(&err, gx_dataset_open(&d, at("text"), 0, 8, &err), GX_ERR_FORMAT,
+            "8 bytes are left for training; one sample of 8 tokens needs 9", "one byte too few");
     refused(&err, gx_dataset_open(&d, at("text"), 0.25, 4, &err), GX_ERR_FORMAT, "2 bytes are held out", "a small validation part");
     refused(&err, gx_dataset_open(&d, at("text"), 1, 4, &err), GX_ERR_ARGUMENT, "validation_fraction is 1", "nothing to train on");
     refused(&err, gx_dataset_open(&d, at("text"), NAN, 4, &err), GX_ERR_ARGUMENT, "validation_fraction", "NaN");
@@ -1304,7 +1452,8 @@ TEST(the_held_out_part_begins_a_line)
     CHECK(gx_dataset_open(&d, at("text"), 0.1, 8, &err) == GX_OK, "%s", err.message);
     CHECK(d.train.n == 1440 && d.held_out.n == 160 && d.train.byte[1439] == '\n', "cut at a line's end: %ld", (long)d.train.n);
     gx_dataset_close(&d);
-    CHECK(gx_dataset_open(&d, at("text"), 0.105, 8, &err) == GX_OK && d.train.n == 1424 && d.held_out.byte == d.train.byte + 1424, "cut in a line: %ld", (long)d.train.n);
+    CHECK(gx_dataset_open(&d, at("text"), 0.105, 8, &err) == GX_OK && d.train.n == 1424 && d.held_out.byte == d.train.byte + 1424,
+          "cut in a line: %ld", (long)d.train.n);
     gx_dataset_close(&d);
     char line[1000];
     memset(line, 'x', sizeof line);
@@ -1322,8 +1471,10 @@ TEST(bigram_bits_are_those_of_the_formula)
     double bits = 0;
     // a: b twice, c once, 3 in all; b: a twice, 2 in all; c: nothing
     double expected = -(log2(3.0 / 259) + log2(1.0 / 258) + log2(1.0 / 256)) / 3;
-    CHECK(gx_dataset_bigram_bits(&train_part, &held_out, &bits, &err) == GX_OK && fabs(bits - expected) < 1e-12, "%.15g, expected %.15g", bits, expected);
-    CHECK(gx_dataset_bigram_bits(&nothing, &held_out, &bits, &err) == GX_OK && fabs(bits - 8) < 1e-12, "without training %g; 8 was expected", bits);
+    CHECK(gx_dataset_bigram_bits(&train_part, &held_out, &bits, &err) == GX_OK && fabs(bits - expected) < 1e-12, "%.15g, expected %.15g",
+          bits, expected);
+    CHECK(gx_dataset_bigram_bits(&nothing, &held_out, &bits, &err) == GX_OK && fabs(bits - 8) < 1e-12,
+          "without training %g; 8 was expected", bits);
     refused(&err, gx_dataset_bigram_bits(&train_part, &nothing, &bits, &err), GX_ERR_ARGUMENT, "0 bytes are held out", "nothing held out");
 }
 

@@ -589,14 +589,17 @@ static int gx__begin(GxContext *g, GxCollective *c, GxOperation operation, int a
     c->size = gx_dtype_size(dtype);
     c->steps = 1;
     c->n = 1;
-    if (gx_failed(g)) c->n = 0;
-    else if (!g->mesh && g->world > 1) GX_FAIL(&g->error, GX_ERR_ARGUMENT, "a world of %d ranks has no mesh; set g->mesh", g->world);
+    if (gx_failed(g)) {
+        gx__give_up(g);
+        return 0;
+    }
+    if (!g->mesh && g->world > 1) GX_FAIL(&g->error, GX_ERR_ARGUMENT, "a world of %d ranks has no mesh; set g->mesh", g->world);
     else if (g->mesh) {
         c->axes = gx_mesh_axes(g->mesh, axes);
         c->n = gx_mesh_group(g->mesh, c->axes, c->rank, GX_MAX_PARTS, &c->me);
     }
     if (c->n > GX_MAX_PARTS) GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "a group of %d ranks; at most %d are possible", c->n, GX_MAX_PARTS);
-    if (c->n && (operation == GX__ALL_REDUCE || operation == GX__REDUCE_SCATTER) && !gx__reduce_function(dtype))
+    if ((operation == GX__ALL_REDUCE || operation == GX__REDUCE_SCATTER) && !gx__reduce_function(dtype))
         GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "%s of %s: sums are taken in F32, F64, I32 and I64; convert first",
                 gx__operation_names[operation], gx_dtype_name(dtype));
     if (!gx_failed(g)) return c->n;

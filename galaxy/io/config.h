@@ -1,5 +1,5 @@
-// config.h: options as data. A program describes its options in tables (name, type, place in a struct, default, help); defaults, JSON files,
-// command lines, --help and the resolved config that is saved beside a run all come from these tables.
+// config.h: options as data. A program describes its options in tables (name, type, place in a struct, default, help); defaults, JSON
+// files, command lines, --help and the resolved config that is saved beside a run all come from these tables.
 //
 //     typedef struct { int64_t seq_len; double learning_rate; char precision[GX_OPTION_TEXT]; } Options;
 //     static const GxOption table[] = {
@@ -14,9 +14,10 @@
 //     GX_TRY(gx_config_read_args(&c, argc, argv, err));              // o holds what the user said
 //     if (c.help) gx_config_help(&c, stdout);
 //
-// On the command line: --key value, --key=value, --flag (a bool: true), lists as 3,1 or [3,1], --config file.json (wherever it stands, flags
-// win over it), --help. In JSON: one flat object, the same names, JSON types; "_comment" is ignored. All else is refused by name: unknown
-// keys ("did you mean"), a flag given twice, values of another type, rubbish behind a number, overflow, NaN, values out of range, bare words.
+// On the command line: --key value, --key=value, --flag (a bool: true), lists as 3,1 or [3,1], --config file.json (wherever it stands,
+// flags win over it), --help. In JSON: one flat object, the same names, JSON types; "_comment" is ignored. All else is refused by name:
+// unknown keys ("did you mean"), a flag given twice, values of another type, rubbish behind a number, overflow, NaN, values out of range,
+// bare words.
 // Nothing is allocated; nothing needs to be closed. The tables and structs must outlive the GxConfig.
 #ifndef GX_CONFIG_H
 #define GX_CONFIG_H
@@ -39,12 +40,12 @@ typedef enum {
 } GxOptionType;
 
 typedef struct {
-    const char *name;         // long, with_underscores
+    const char *name; // long, with_underscores
     GxOptionType type;
     size_t offset;            // offsetof(the struct, the field)
     const char *default_text; // as on the command line; NULL: 0, false, "", no elements
     const char *help;
-    const char *allowed;      // NULL: anything; strings: "a|b|c"; numbers, and each of a list: "1..", "..5", "0..1", ends included
+    const char *allowed; // NULL: anything; strings: "a|b|c"; numbers, and each of a list: "1..", "..5", "0..1", ends included
 } GxOption;
 
 typedef enum { GX_FROM_DEFAULT = 0, GX_FROM_FILE, GX_FROM_FLAG } GxOptionSource;
@@ -65,7 +66,8 @@ typedef struct {
 } GxConfig;
 
 void gx_config_open(GxConfig *c);
-GxStatus gx_config_add(GxConfig *c, const char *title, const GxOption *options, int n, void *target, GxError *err); // sets the defaults
+// Adds a table and sets its options to their defaults.
+GxStatus gx_config_add(GxConfig *c, const char *title, const GxOption *options, int n, void *target, GxError *err);
 GxStatus gx_config_read_json(GxConfig *c, const char *path, GxError *err); // what flags have set stays
 GxStatus gx_config_read_args(GxConfig *c, int argc, char **argv, GxError *err);
 GxOptionSource gx_config_source(const GxConfig *c, const char *name); // who set it last; no such option: GX_FROM_DEFAULT
@@ -128,7 +130,8 @@ static int gx__is_utf8(const char *text)
     while (*p) {
         int more = *p < 0x80 ? 0 : *p >= 0xC2 && *p < 0xE0 ? 1 : *p >= 0xE0 && *p < 0xF0 ? 2 : *p >= 0xF0 && *p < 0xF5 ? 3 : -1;
         if (more < 0) return 0;
-        if ((*p == 0xE0 && p[1] < 0xA0) || (*p == 0xED && p[1] > 0x9F) || (*p == 0xF0 && p[1] < 0x90) || (*p == 0xF4 && p[1] > 0x8F)) return 0;
+        if ((*p == 0xE0 && p[1] < 0xA0) || (*p == 0xED && p[1] > 0x9F) || (*p == 0xF0 && p[1] < 0x90) || (*p == 0xF4 && p[1] > 0x8F))
+            return 0;
         for (p++; more > 0; more--, p++)
             if ((*p & 0xC0) != 0x80) return 0;
     }
@@ -258,7 +261,8 @@ static void gx__option_store(const GxOption *o, const gx__OptionValue *v, void *
 // "an integer, at least 1"
 static void gx__option_expected(const GxOption *o, char *out, size_t size)
 {
-    static const char *const kinds[] = {"an integer", "a number", "true or false", "UTF-8 text of at most 255 bytes", "at most 64 integers, such as 3,1"};
+    static const char *const kinds[] = {"an integer", "a number", "true or false", "UTF-8 text of at most 255 bytes",
+                                        "at most 64 integers, such as 3,1"};
     double low, high;
     gx__option_range(o, &low, &high);
     if (o->type == GX_OPTION_STRING && o->allowed) snprintf(out, size, "one of %s", o->allowed);
@@ -294,7 +298,8 @@ static int gx__config_find(const GxConfig *c, const char *name, const GxOption *
 GxStatus gx_config_add(GxConfig *c, const char *title, const GxOption *options, int n, void *target, GxError *err)
 {
     if (c->groups == GX_CONFIG_GROUPS || c->options + n > GX_CONFIG_OPTIONS)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "the options \"%s\" do not fit: at most %d groups and %d options", title, GX_CONFIG_GROUPS, GX_CONFIG_OPTIONS);
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "the options \"%s\" do not fit: at most %d groups and %d options", title, GX_CONFIG_GROUPS,
+                       GX_CONFIG_OPTIONS);
     GxOptionGroup group = {title, options, 0, c->options, target};
     GxOptionGroup *added = &c->group[c->groups++];
     *added = group;
@@ -435,7 +440,8 @@ static GxStatus gx__config_file_flag(GxConfig *c, const char *value, GxError *er
 {
     if (!value) return GX_FAIL(err, GX_ERR_ARGUMENT, "--config needs a value: a JSON file");
     if (c->file[0]) return GX_FAIL(err, GX_ERR_ARGUMENT, "--config is given twice");
-    if (snprintf(c->file, GX_PATH, "%s", value) >= GX_PATH) return GX_FAIL(err, GX_ERR_ARGUMENT, "--config: the path is longer than %d bytes", GX_PATH - 1);
+    if (snprintf(c->file, GX_PATH, "%s", value) >= GX_PATH)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "--config: the path is longer than %d bytes", GX_PATH - 1);
     return gx_config_read_json(c, value, err);
 }
 

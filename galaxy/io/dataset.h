@@ -28,13 +28,14 @@ typedef struct {
     int64_t map_bytes;
 } GxDataset;
 
-// validation_fraction in [0, 1): that much of the file, or a little more, up to the end of a line. Both parts must hold a sample of T tokens.
+// validation_fraction in [0, 1): that much of the file, or a little more, from the end of a line on. Each part must hold T + 1 bytes.
 GxStatus gx_dataset_open(GxDataset *d, const char *path, double validation_fraction, int64_t T, GxError *err);
 void gx_dataset_close(GxDataset *d);
 
 // Training: windows per epoch = max(1, (n - T) / T), so that every shift below T leaves room for the last label. n >= T + 1, index >= 0.
 int64_t gx_dataset_epoch_windows(const GxTokens *tokens, int64_t T);
-void gx_dataset_sample(const GxTokens *tokens, uint64_t seed, int64_t index, int64_t T, int32_t *out_tokens, int32_t *out_labels, int64_t stride);
+void gx_dataset_sample(const GxTokens *tokens, uint64_t seed, int64_t index, int64_t T, int32_t *out_tokens, int32_t *out_labels,
+                       int64_t stride);
 int64_t gx_dataset_sample_start(const GxTokens *tokens, uint64_t seed, int64_t index, int64_t T); // the byte that the sample begins with
 
 // Validation: windows in order, (n - 1) / T of them.
@@ -44,8 +45,8 @@ void gx_dataset_window(const GxTokens *tokens, int64_t window, int64_t T, int32_
 // Where element i of [0, n) stands in a pseudo-random order of them. The order repeats after 2^32 epochs.
 int64_t gx_permute(uint64_t seed, int64_t epoch, int64_t n, int64_t i);
 
-// Cross-entropy of held_out, in bits per byte, under a model that knows one byte of context: P(b | a) = (count of ab in train + 1) / (count of
-// a followed by anything + 256). What a trained model must beat to have learned more than pairs. held_out has at least 2 bytes.
+// Cross-entropy of held_out, in bits per byte, under a model that knows one byte of context: P(b | a) = (count of ab in train + 1) /
+// (count of a followed by anything + 256). What a trained model must beat to have learned more than pairs. held_out has 2 bytes or more.
 GxStatus gx_dataset_bigram_bits(const GxTokens *train, const GxTokens *held_out, double *bits, GxError *err);
 
 GX_END
@@ -74,11 +75,13 @@ static int64_t gx__dataset_cut(const unsigned char *byte, int64_t n, double frac
 static GxStatus gx__dataset_check(const GxDataset *d, const char *path, double fraction, int64_t T, GxError *err)
 {
     if (d->train.n < T + 1)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s: %ld bytes are left for training; one sample of %ld tokens needs %ld: take more text or a smaller seq_len",
-                       path, (long)d->train.n, (long)T, (long)T + 1);
+        return GX_FAIL(err, GX_ERR_FORMAT,
+                       "%s: %ld bytes are left for training; one sample of %ld tokens needs %ld: take more text or a smaller seq_len", path,
+                       (long)d->train.n, (long)T, (long)T + 1);
     if (fraction > 0 && d->held_out.n < T + 1)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s: %ld bytes are held out for validation; one sample of %ld tokens needs %ld: %s", path, (long)d->held_out.n,
-                       (long)T, (long)T + 1, "take more text, a smaller seq_len or a larger validation_fraction (0: no validation)");
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: %ld bytes are held out for validation; one sample of %ld tokens needs %ld: %s", path,
+                       (long)d->held_out.n, (long)T, (long)T + 1,
+                       "take more text, a smaller seq_len or a larger validation_fraction (0: no validation)");
     return GX_OK;
 }
 
@@ -162,7 +165,8 @@ static void gx__dataset_copy(const unsigned char *from, int64_t T, int32_t *out_
     }
 }
 
-void gx_dataset_sample(const GxTokens *tokens, uint64_t seed, int64_t index, int64_t T, int32_t *out_tokens, int32_t *out_labels, int64_t stride)
+void gx_dataset_sample(const GxTokens *tokens, uint64_t seed, int64_t index, int64_t T, int32_t *out_tokens, int32_t *out_labels,
+                       int64_t stride)
 {
     gx__dataset_copy(tokens->byte + gx_dataset_sample_start(tokens, seed, index, T), T, out_tokens, out_labels, stride);
 }

@@ -1,7 +1,7 @@
 // files.h: a few words for files and folders: whole files in and out, new files that are never half there, folders, hashes.
 //
-// A file gets its name only when it is whole: it is written under a temporary name beside it, synced, then renamed, then the folder is synced.
-// Whatever happens in between (disk full, a signal, a power cut), the name holds the old contents or the new, never a part.
+// A file gets its name only when it is whole: it is written under a temporary name beside it, synced, then renamed, then the folder is
+// synced. Whatever happens in between (disk full, a signal, a power cut), the name holds the old contents or the new, never a part.
 // Only regular files are read (a named pipe would hang), and only regular files and folders are removed: links are never followed there.
 //
 //     char *text; int64_t bytes;
@@ -19,9 +19,9 @@ enum { GX_PATH = 1024, GX_FILE_NAME = 256 };
 
 // Paths.
 GxStatus gx_path_join(char *out, const char *folder, const char *name, GxError *err); // out[GX_PATH]
-int gx_path_is_file(const char *path);   // a regular file, or a link to one
-int gx_path_is_folder(const char *path); // a folder, or a link to one
-int gx_path_is_plain(const char *name);  // one part of a path: not empty, no '/', not "." or ".."
+int gx_path_is_file(const char *path);                                                // a regular file, or a link to one
+int gx_path_is_folder(const char *path);                                              // a folder, or a link to one
+int gx_path_is_plain(const char *name); // one part of a path: not empty, no '/', not "." or ".."
 
 // Files that exist. Offsets and sizes in bytes; a short read or write is an error.
 GxStatus gx_file_open(const char *path, int *fd, int64_t *bytes, GxError *err); // for reading; a regular file; the caller closes fd
@@ -120,8 +120,8 @@ GxStatus gx_file_read_at(int fd, const char *path, void *out, int64_t bytes, int
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return GX_FAIL(err, GX_ERR_IO, "cannot read %s: %s", path, strerror(errno));
         if (n == 0)
-            return GX_FAIL(err, GX_ERR_IO, "%s ends at byte %ld; %ld were expected: it was shortened while it was read", path, (long)(offset + done),
-                           (long)(offset + bytes));
+            return GX_FAIL(err, GX_ERR_IO, "%s ends at byte %ld; %ld were expected: it was shortened while it was read", path,
+                           (long)(offset + done), (long)(offset + bytes));
         done += n;
     }
     return GX_OK;
@@ -145,7 +145,8 @@ GxStatus gx_file_read(const char *path, int64_t cap, char **text, int64_t *bytes
     GX_TRY(gx_file_open(path, &fd, bytes, err));
     GxStatus status = GX_OK;
     if (*bytes > cap) status = GX_FAIL(err, GX_ERR_FORMAT, "%s has %ld bytes; at most %ld are read here", path, (long)*bytes, (long)cap);
-    else if (!(*text = (char *)malloc((size_t)*bytes + 1))) status = GX_FAIL(err, GX_ERR_MEMORY, "no memory for the %ld bytes of %s", (long)*bytes, path);
+    else if (!(*text = (char *)malloc((size_t)*bytes + 1)))
+        status = GX_FAIL(err, GX_ERR_MEMORY, "no memory for the %ld bytes of %s", (long)*bytes, path);
     else status = gx_file_read_at(fd, path, *text, *bytes, 0, err);
     close(fd);
     if (status != GX_OK) {
@@ -249,12 +250,16 @@ GxStatus gx_file_hash(const char *path, uint64_t *hash, int64_t *bytes, GxError 
     return status;
 }
 
-static int gx__folder_compare(const void *a, const void *b) { return strcmp(((const GxFolderEntry *)a)->name, ((const GxFolderEntry *)b)->name); }
+static int gx__folder_compare(const void *a, const void *b)
+{
+    return strcmp(((const GxFolderEntry *)a)->name, ((const GxFolderEntry *)b)->name);
+}
 
 static GxStatus gx__folder_append(GxFolder *folder, int *capacity, int fd, const char *path, const char *name, GxError *err)
 {
     struct stat st;
-    if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0) return GX_FAIL(err, GX_ERR_IO, "cannot look at %s/%s: %s", path, name, strerror(errno));
+    if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
+        return GX_FAIL(err, GX_ERR_IO, "cannot look at %s/%s: %s", path, name, strerror(errno));
     if (folder->n == *capacity) {
         *capacity = *capacity ? 2 * *capacity : 16;
         GxFolderEntry *grown = (GxFolderEntry *)realloc(folder->entry, (size_t)*capacity * sizeof *grown);
@@ -263,7 +268,8 @@ static GxStatus gx__folder_append(GxFolder *folder, int *capacity, int fd, const
     }
     GxFolderEntry *e = &folder->entry[folder->n++];
     memset(e, 0, sizeof *e);
-    if (snprintf(e->name, sizeof e->name, "%s", name) >= GX_FILE_NAME) return GX_FAIL(err, GX_ERR_IO, "%s holds a name that is too long", path);
+    if (snprintf(e->name, sizeof e->name, "%s", name) >= GX_FILE_NAME)
+        return GX_FAIL(err, GX_ERR_IO, "%s holds a name that is too long", path);
     e->is_file = S_ISREG(st.st_mode);
     e->is_folder = S_ISDIR(st.st_mode);
     e->bytes = (int64_t)st.st_size;
@@ -278,7 +284,8 @@ GxStatus gx_folder_list(GxFolder *folder, const char *path, GxError *err)
     if (!dir) return GX_FAIL(err, GX_ERR_IO, "cannot list %s: %s", path, strerror(errno));
     GxStatus status = GX_OK;
     for (struct dirent *d = readdir(dir); d && status == GX_OK; d = readdir(dir))
-        if (strcmp(d->d_name, ".") && strcmp(d->d_name, "..")) status = gx__folder_append(folder, &capacity, dirfd(dir), path, d->d_name, err);
+        if (strcmp(d->d_name, ".") && strcmp(d->d_name, ".."))
+            status = gx__folder_append(folder, &capacity, dirfd(dir), path, d->d_name, err);
     closedir(dir);
     if (status != GX_OK) gx_folder_close(folder);
     else if (folder->n) qsort(folder->entry, (size_t)folder->n, sizeof *folder->entry, gx__folder_compare);
@@ -294,13 +301,15 @@ void gx_folder_close(GxFolder *folder)
 GxStatus gx_folder_make(const char *path, GxError *err)
 {
     char part[GX_PATH];
-    if (snprintf(part, GX_PATH, "%s", path) >= GX_PATH) return GX_FAIL(err, GX_ERR_ARGUMENT, "the path %.200s… is longer than %d bytes", path, GX_PATH - 1);
+    if (snprintf(part, GX_PATH, "%s", path) >= GX_PATH)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "the path %.200s… is longer than %d bytes", path, GX_PATH - 1);
     for (char *p = part + 1; part[0]; p++) {
         if (*p && *p != '/') continue;
         int last = *p == 0;
         *p = 0;
         if (mkdir(part, 0777) != 0 && !gx_path_is_folder(part))
-            return GX_FAIL(err, GX_ERR_IO, "cannot make the folder %s: %s", part, errno == EEXIST ? "a file of that name is there" : strerror(errno));
+            return GX_FAIL(err, GX_ERR_IO, "cannot make the folder %s: %s", part,
+                           errno == EEXIST ? "a file of that name is there" : strerror(errno));
         if (last) return GX_OK;
         *p = '/';
     }
@@ -322,7 +331,8 @@ static GxStatus gx__tree_remove(const char *path, int remove, int depth, GxError
         status = gx_path_join(inner, path, e->name, err);
         if (status != GX_OK) break;
         if (e->is_folder) status = gx__tree_remove(inner, remove, depth + 1, err);
-        else if (!e->is_file) status = GX_FAIL(err, GX_ERR_IO, "%s is neither a file nor a folder: it was not made here, %s", inner, "remove it by hand");
+        else if (!e->is_file)
+            status = GX_FAIL(err, GX_ERR_IO, "%s is neither a file nor a folder: it was not made here, %s", inner, "remove it by hand");
         else if (remove && unlink(inner) != 0) status = GX_FAIL(err, GX_ERR_IO, "cannot remove %s: %s", inner, strerror(errno));
     }
     gx_folder_close(&folder);

@@ -1,5 +1,5 @@
-// folder.h: publishes a folder as a whole (a checkpoint, a model): either all its files are there, with the contents that were written, or a
-// reader can tell that they are not.
+// folder.h: publishes a folder as a whole (a checkpoint, a model): either all its files are there, with the contents that were written,
+// or a reader can tell that they are not.
 //
 // The files are written into a temporary folder beside the final one. gx_publish_finish syncs and hashes them, writes manifest.json last
 // ({"files": [{"name", "bytes", "fnv1a64"}]}), syncs the folder and renames it. A folder of that name that was published before steps aside
@@ -24,8 +24,8 @@ GX_BEGIN
 
 GxStatus gx_publish_begin(const char *final_path, char *temporary, GxError *err); // temporary[GX_PATH]
 GxStatus gx_publish_finish(const char *final_path, GxError *err);
-GxStatus gx_publish_recover(const char *final_path, GxError *err); // after a crash; nothing to do is fine. gx_publish_begin calls it
-GxStatus gx_folder_verify(const char *path, int contents, GxError *err); // GX_ERR_FORMAT: torn, the message says which file and how
+GxStatus gx_publish_recover(const char *final_path, GxError *err);       // after a crash; gx_publish_begin calls it
+GxStatus gx_folder_verify(const char *path, int contents, GxError *err); // GX_ERR_FORMAT: torn; the message says which file
 
 GX_END
 #endif
@@ -75,7 +75,8 @@ static GxStatus gx__folder_is_ours(const char *path, GxError *err)
     for (int i = 0; i < folder.n; i++) ours |= !strcmp(folder.entry[i].name, GX_MANIFEST);
     gx_folder_close(&folder);
     if (ours) return GX_OK;
-    return GX_FAIL(err, GX_ERR_ARGUMENT, "%s holds files but no %s: it was not written by this library and is not replaced; choose another name", path,
+    return GX_FAIL(err, GX_ERR_ARGUMENT,
+                   "%s holds files but no %s: it was not written by this library and is not replaced; choose another name", path,
                    GX_MANIFEST);
 }
 
@@ -86,7 +87,7 @@ GxStatus gx_publish_recover(const char *final_path, GxError *err)
     GX_TRY(gx__beside(old, final_path, GX_OLD_SUFFIX, err));
     if (!gx__path_exists(old)) return GX_OK;
     if (!gx__path_exists(final_name)) return gx__rename(old, final_name, err); // stopped between the two renames
-    return gx_folder_remove(old, err);                                        // stopped before the old one was removed
+    return gx_folder_remove(old, err);                                         // stopped before the old one was removed
 }
 
 GxStatus gx_publish_begin(const char *final_path, char *temporary, GxError *err)
@@ -155,7 +156,7 @@ GxStatus gx_publish_finish(const char *final_path, GxError *err)
 
 static GxStatus gx__manifest_check(const char *folder, const GxJson *file, const char *manifest, int contents, GxError *err)
 {
-    const char *name, *hex;
+    const char *name = "", *hex = "";
     char path[GX_PATH], found[17];
     int64_t expected = 0, bytes = 0;
     GX_TRY(gx_json_get_string(file, "name", 1, &name, manifest, err));
@@ -168,25 +169,28 @@ static GxStatus gx__manifest_check(const char *folder, const GxJson *file, const
     if (lstat(path, &st) != 0 || !S_ISREG(st.st_mode))
         return GX_FAIL(err, GX_ERR_FORMAT, "%s is torn: the file %s, named in its manifest, is not there", folder, name);
     if ((int64_t)st.st_size != expected)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s is torn: %s has %ld bytes, its manifest says %ld", folder, name, (long)st.st_size, (long)expected);
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s is torn: %s has %ld bytes, its manifest says %ld", folder, name, (long)st.st_size,
+                       (long)expected);
     if (!contents) return GX_OK;
 
     uint64_t hash;
     GX_TRY(gx_file_hash(path, &hash, &bytes, err));
     snprintf(found, sizeof found, "%016llx", (unsigned long long)hash);
-    if (strcmp(found, hex)) return GX_FAIL(err, GX_ERR_FORMAT, "%s is torn: %s has the hash %s, its manifest says %s", folder, name, found, hex);
+    if (strcmp(found, hex))
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s is torn: %s has the hash %s, its manifest says %s", folder, name, found, hex);
     return GX_OK;
 }
 
 GxStatus gx_folder_verify(const char *path, int contents, GxError *err)
 {
     char manifest[GX_PATH];
-    GxJson *root, *files;
+    GxJson *root, *files = NULL;
     GX_TRY(gx_path_join(manifest, path, GX_MANIFEST, err));
     if (!gx__path_exists(manifest)) return GX_FAIL(err, GX_ERR_FORMAT, "%s has no %s: it was never finished", path, GX_MANIFEST);
     GX_TRY(gx_json_read(&root, manifest, GX__MANIFEST_CAP, err));
     GxStatus status = gx_json_get_array(root, "files", 1, &files, manifest, err);
-    for (int64_t i = 0; status == GX_OK && i < gx_json_size(files); i++) status = gx__manifest_check(path, gx_json_at(files, i), manifest, contents, err);
+    for (int64_t i = 0; status == GX_OK && i < gx_json_size(files); i++)
+        status = gx__manifest_check(path, gx_json_at(files, i), manifest, contents, err);
     gx_json_free(root);
     return status;
 }

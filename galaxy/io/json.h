@@ -1,13 +1,14 @@
-// json.h: JSON in and out. The only file that knows the JSON library (jansson, under GX_WITH_JANSSON); without it the same functions exist and
-// say GX_ERR_UNSUPPORTED.
+// json.h: JSON in and out. The only file that knows the JSON library (jansson, under GX_WITH_JANSSON); without it the same functions exist
+// and say GX_ERR_UNSUPPORTED.
 //
-// Strict (RFC 8259, UTF-8), and stricter: no name twice in one object, no U+0000, no integer beyond 64 bits, no number beyond double, nesting
-// at most GX_JSON_DEPTH, at most GX_JSON_VALUES values. Errors say file, line and column. Members keep their order. Integers are exact; doubles
-// are written with as few digits as read back to the same bits.
+// Strict (RFC 8259, UTF-8), and stricter: no name twice in one object, no U+0000, no integer beyond 64 bits, no number beyond double,
+// nesting at most GX_JSON_DEPTH, at most GX_JSON_VALUES values. Errors say file, line and column. Members keep their order. Integers are
+// exact; doubles are written with as few digits as read back to the same bits.
 //
-// Ownership: gx_json_parse, _read, _copy and _new_… give a value that you own: gx_json_free it, or give it to gx_json_set or _append, which take
-// it over, even when they fail. gx_json_get, _at and _next lend: the value lives as long as its document.
-// While building, check once: errors stay in err, and a missing value (no memory, text that is not UTF-8, a NaN) is an error where it is put.
+// Ownership: gx_json_parse, _read, _copy and _new_… give a value that you own: gx_json_free it, or give it to gx_json_set or _append, which
+// take it over, even when they fail. gx_json_get, _at and _next lend: the value lives as long as its document.
+// While building, check once: errors stay in err, and a missing value (no memory, text that is not UTF-8, a NaN) is an error where it is
+// put.
 //
 //     GxJson *config;
 //     GX_TRY(gx_json_read(&config, "config.json", 1 << 20, err));
@@ -61,12 +62,13 @@ typedef struct {
 int gx_json_next(const GxJson *object, GxJsonMember *member);
 
 // Typed members. Absent or null: *out stays as it is, an error only if `required`. Another type: an error that names `where` and the key.
+// Strings, arrays and objects are lent.
 GxStatus gx_json_get_int(const GxJson *object, const char *key, int required, int64_t *out, const char *where, GxError *err);
 GxStatus gx_json_get_double(const GxJson *object, const char *key, int required, double *out, const char *where, GxError *err);
 GxStatus gx_json_get_bool(const GxJson *object, const char *key, int required, int *out, const char *where, GxError *err);
-GxStatus gx_json_get_string(const GxJson *object, const char *key, int required, const char **out, const char *where, GxError *err); // lent
-GxStatus gx_json_get_array(const GxJson *object, const char *key, int required, GxJson **out, const char *where, GxError *err);      // lent
-GxStatus gx_json_get_object(const GxJson *object, const char *key, int required, GxJson **out, const char *where, GxError *err);     // lent
+GxStatus gx_json_get_string(const GxJson *object, const char *key, int required, const char **out, const char *where, GxError *err);
+GxStatus gx_json_get_array(const GxJson *object, const char *key, int required, GxJson **out, const char *where, GxError *err);
+GxStatus gx_json_get_object(const GxJson *object, const char *key, int required, GxJson **out, const char *where, GxError *err);
 
 // Building. A key that is there keeps its place and gets the new value.
 GxJson *gx_json_new_object(void);
@@ -74,8 +76,8 @@ GxJson *gx_json_new_array(void);
 GxJson *gx_json_new_null(void);
 GxJson *gx_json_new_bool(int value);
 GxJson *gx_json_new_int(int64_t value);
-GxJson *gx_json_new_double(double value);        // NULL: not finite
-GxJson *gx_json_new_string(const char *value);   // NULL: not UTF-8
+GxJson *gx_json_new_double(double value);      // NULL: not finite
+GxJson *gx_json_new_string(const char *value); // NULL: not UTF-8
 GxStatus gx_json_set(GxJson *object, const char *key, GxJson *value, GxError *err);
 GxStatus gx_json_append(GxJson *array, GxJson *value, GxError *err);
 void gx_json_remove(GxJson *object, const char *key);
@@ -144,7 +146,8 @@ GxJsonType gx_json_type(const GxJson *value)
     case JSON_STRING: return GX_JSON_STRING;
     case JSON_INTEGER: return GX_JSON_INT;
     case JSON_REAL: return GX_JSON_REAL;
-    case JSON_TRUE: case JSON_FALSE: return GX_JSON_BOOL;
+    case JSON_TRUE:
+    case JSON_FALSE: return GX_JSON_BOOL;
     default: return GX_JSON_NULL;
     }
 }
@@ -180,7 +183,10 @@ GxJson *gx_json_new_int(int64_t value) { return gx__json_out(json_integer((json_
 GxJson *gx_json_new_double(double value) { return gx__json_out(json_real(value)); }
 GxJson *gx_json_new_string(const char *value) { return gx__json_out(json_string(value)); }
 void gx_json_remove(GxJson *object, const char *key) { json_object_del(gx__json_in(object), key); }
-static int gx__json_set(GxJson *object, const char *key, GxJson *value) { return json_object_set_new(gx__json_in(object), key, gx__json_in(value)); }
+static int gx__json_set(GxJson *object, const char *key, GxJson *value)
+{
+    return json_object_set_new(gx__json_in(object), key, gx__json_in(value));
+}
 static int gx__json_append(GxJson *array, GxJson *value) { return json_array_append_new(gx__json_in(array), gx__json_in(value)); }
 
 #else
@@ -216,7 +222,8 @@ void gx_json_remove(GxJson *object, const char *key) { (void)object, (void)key; 
 static GxStatus gx__json_refused(const char *what, GxError *err)
 {
 #ifdef GX_WITH_JANSSON
-    return GX_FAIL(err, GX_ERR_ARGUMENT, "JSON: %.100s has no value, or is no UTF-8 text, or its number is not finite, or there is no memory for it", what);
+    return GX_FAIL(err, GX_ERR_ARGUMENT,
+                   "JSON: %.100s has no value, or is no UTF-8 text, or its number is not finite, or there is no memory for it", what);
 #else
     return GX_FAIL(err, GX_ERR_UNSUPPORTED, "JSON (%.100s): " GX__NO_JSON, what);
 #endif
@@ -264,7 +271,8 @@ static const char *gx__json_name_of(GxJsonType type)
 const char *gx_json_type_name(const GxJson *value) { return gx__json_name_of(gx_json_type(value)); }
 
 // The member if it is of this type (an integer is a number, too); *out NULL if it is absent or null and need not be there.
-static GxStatus gx__json_member(const GxJson *object, const char *key, GxJsonType type, int required, GxJson **out, const char *where, GxError *err)
+static GxStatus gx__json_member(const GxJson *object, const char *key, GxJsonType type, int required, GxJson **out, const char *where,
+                                GxError *err)
 {
     GxJson *value = gx_json_get(object, key);
     GxJsonType found = gx_json_type(value);

@@ -2,11 +2,11 @@
 //
 //     u64 little-endian N | N bytes of JSON: {"name": {"dtype", "shape", "data_offsets": [begin, end]}, …, "__metadata__": {…}} | data
 //
-// The reader trusts nothing. It takes a file, or a folder with model.safetensors or model.safetensors.index.json (shards), and refuses with file,
-// tensor and reason: headers that do not fit, are too large or not one strict JSON object; shapes and offsets that are not exact non-negative
-// integers; tensors that do not cover the data from its first byte to its last without hole or overlap; products that overflow; indexes whose
-// names leave the folder or differ from the shards' contents. Data is read by pread in any range and order, so that a tensor need not fit into
-// memory; alignment in the file is not assumed.
+// The reader trusts nothing. It takes a file, or a folder with model.safetensors or model.safetensors.index.json (shards), and refuses with
+// file, tensor and reason: headers that do not fit, are too large or not one strict JSON object; shapes and offsets that are not exact
+// non-negative integers; tensors that do not cover the data from its first byte to its last without hole or overlap; products that
+// overflow; indexes whose names leave the folder or differ from the shards' contents. Data is read by pread in any range and order, so
+// that a tensor need not fit into memory; alignment in the file is not assumed.
 //
 //     GxSafetensors s;
 //     GX_TRY(gx_safetensors_open(&s, "model_folder", err));
@@ -14,8 +14,8 @@
 //     if (e && e->elements == n) status = gx_safetensors_read(&s, e, 0, n, weights, err);             // as floats
 //     gx_safetensors_close(&s);
 //
-// The writer puts tensors by falling dtype size, then name, without gaps, and "format": "pt" into the metadata. Parts come in any order; the
-// file gets its name in gx_safetensors_finish, if every byte was written, and then it is synced.
+// The writer puts tensors by falling dtype size, then name, without gaps, and "format": "pt" into the metadata. Parts come in any order;
+// the file gets its name in gx_safetensors_finish, if every byte was written, and then it is synced.
 //
 //     GxSafetensorsWriter w;
 //     GX_TRY(gx_safetensors_create(&w, "model.safetensors", entries, n, NULL, 0, err));   // name, dtype, ndim, shape of each
@@ -46,7 +46,7 @@ typedef struct {
     int ndim;            // 0: a scalar
     int64_t shape[GX_SAFETENSORS_DIMS];
     int64_t elements;
-    int file;      // index into GxSafetensors.file
+    int file;       // index into GxSafetensors.file
     int64_t offset; // in that file, in bytes
     int64_t bytes;
 } GxSafetensorsEntry;
@@ -72,10 +72,15 @@ const char *gx_safetensors_metadata(const GxSafetensors *s, const char *key);   
 
 // Elements [first, first + count) of a tensor. As floats: from F32, BF16, F16 and F64; raw: any dtype, count * dtype_size bytes.
 GxStatus gx_safetensors_read(const GxSafetensors *s, const GxSafetensorsEntry *e, int64_t first, int64_t count, float *out, GxError *err);
-GxStatus gx_safetensors_read_raw(const GxSafetensors *s, const GxSafetensorsEntry *e, int64_t first, int64_t count, void *out, GxError *err);
+GxStatus gx_safetensors_read_raw(const GxSafetensors *s, const GxSafetensorsEntry *e, int64_t first, int64_t count, void *out,
+                                 GxError *err);
 
-typedef struct { const char *key, *value; } GxSafetensorsPair;
-typedef struct { int64_t begin, end; } GxSafetensorsSpan;
+typedef struct {
+    const char *key, *value;
+} GxSafetensorsPair;
+typedef struct {
+    int64_t begin, end;
+} GxSafetensorsSpan;
 typedef struct {
     GxSafetensorsEntry *entry; // sorted by name
     int n;
@@ -85,11 +90,12 @@ typedef struct {
     int spans, spans_capacity;
 } GxSafetensorsWriter;
 
-// Of `entries` name, dtype, ndim and shape are read. `metadata` joins "format": "pt".
-GxStatus gx_safetensors_create(GxSafetensorsWriter *w, const char *path, const GxSafetensorsEntry *entries, int n, const GxSafetensorsPair *metadata,
-                               int pairs, GxError *err);
-GxStatus gx_safetensors_write(GxSafetensorsWriter *w, const char *name, int64_t first, const void *data, int64_t count, GxError *err); // in its dtype
-GxStatus gx_safetensors_write_floats(GxSafetensorsWriter *w, const char *name, int64_t first, const float *data, int64_t count, GxError *err);
+// Of `entries` name, dtype, ndim and shape are read. `metadata` joins "format": "pt". _write takes data in the tensor's own dtype.
+GxStatus gx_safetensors_create(GxSafetensorsWriter *w, const char *path, const GxSafetensorsEntry *entries, int n,
+                               const GxSafetensorsPair *metadata, int pairs, GxError *err);
+GxStatus gx_safetensors_write(GxSafetensorsWriter *w, const char *name, int64_t first, const void *data, int64_t count, GxError *err);
+GxStatus gx_safetensors_write_floats(GxSafetensorsWriter *w, const char *name, int64_t first, const float *data, int64_t count,
+                                     GxError *err);
 GxStatus gx_safetensors_finish(GxSafetensorsWriter *w, GxError *err); // a tensor that is not whole: an error, and no file
 void gx_safetensors_abort(GxSafetensorsWriter *w);                    // nothing stays; fine after finish, too
 
@@ -123,10 +129,13 @@ static GxStatus gx__st_fail(GxError *err, int line, const char *path, const char
 
 // ---- dtypes ---------------------------------------------------------------------------------------------------------------------------
 
-typedef struct { const char *name; int size; } gx__StDtype;
-static const gx__StDtype gx__st_dtypes[] = {
-    {"F64", 8}, {"I64", 8}, {"U64", 8}, {"C64", 8}, {"F32", 4}, {"I32", 4}, {"U32", 4}, {"BF16", 2}, {"F16", 2}, {"I16", 2},
-    {"U16", 2}, {"I8", 1}, {"U8", 1}, {"BOOL", 1}, {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"F8_E8M0", 1}};
+typedef struct {
+    const char *name;
+    int size;
+} gx__StDtype;
+static const gx__StDtype gx__st_dtypes[] = {{"F64", 8}, {"I64", 8},  {"U64", 8},     {"C64", 8},     {"F32", 4},    {"I32", 4},
+                                            {"U32", 4}, {"BF16", 2}, {"F16", 2},     {"I16", 2},     {"U16", 2},    {"I8", 1},
+                                            {"U8", 1},  {"BOOL", 1}, {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"F8_E8M0", 1}};
 
 static int gx__st_set_dtype(GxSafetensorsEntry *e, const char *name) // 0: unknown
 {
@@ -166,7 +175,7 @@ static float gx__float_of_half(uint16_t h)
 static uint16_t gx__half_of_float(float f)
 {
     uint32_t bits = gx__bits_of_float(f), sign = bits >> 16 & 0x8000, a = bits & 0x7FFFFFFF;
-    if (a > 0x7F800000) return (uint16_t)(sign | 0x7E00); // NaN
+    if (a > 0x7F800000) return (uint16_t)(sign | 0x7E00);  // NaN
     if (a >= 0x47800000) return (uint16_t)(sign | 0x7C00); // 2^16 and more
     if (a < 0x38800000) // below 2^-14: in [0.5, 1) floats are spaced 2^-24 apart, as half's subnormals are, so that the addition rounds
         return (uint16_t)(sign | (gx__bits_of_float(gx__float_of_bits(a) + 0.5f) - 0x3F000000));
@@ -184,7 +193,10 @@ static uint16_t gx__bf16_of_float(float f)
 
 // ---- entries --------------------------------------------------------------------------------------------------------------------------
 
-static int gx__st_by_name(const void *a, const void *b) { return strcmp(((const GxSafetensorsEntry *)a)->name, ((const GxSafetensorsEntry *)b)->name); }
+static int gx__st_by_name(const void *a, const void *b)
+{
+    return strcmp(((const GxSafetensorsEntry *)a)->name, ((const GxSafetensorsEntry *)b)->name);
+}
 
 static int gx__st_by_offset(const void *a, const void *b)
 {
@@ -234,8 +246,9 @@ static int gx__st_measure(GxSafetensorsEntry *e)
 static GxStatus gx__st_check_range(const char *path, const GxSafetensorsEntry *e, int64_t first, int64_t count, GxError *err)
 {
     if (first >= 0 && count >= 0 && first <= e->elements && count <= e->elements - first) return GX_OK;
-    return gx_error_set(err, GX_ERR_ARGUMENT, __FILE__, __LINE__, "%s: tensor %.120s: %ld elements from number %ld on are asked for; it has %ld", path, e->name,
-                        (long)count, (long)first, (long)e->elements);
+    return gx_error_set(err, GX_ERR_ARGUMENT, __FILE__, __LINE__,
+                        "%s: tensor %.120s: %ld elements from number %ld on are asked for; it has %ld", path, e->name, (long)count,
+                        (long)first, (long)e->elements);
 }
 
 // ---- reading --------------------------------------------------------------------------------------------------------------------------
@@ -248,7 +261,8 @@ static int64_t gx__st_count(const GxJson *value)
 
 static GxStatus gx__st_read_shape(GxSafetensorsEntry *e, const GxJson *shape, const char *path, GxError *err)
 {
-    if (gx_json_type(shape) != GX_JSON_ARRAY) return GX_FAIL(err, GX_ERR_FORMAT, "%s: tensor %s: \"shape\" is %s; expected an array", path, e->name, gx_json_type_name(shape));
+    if (gx_json_type(shape) != GX_JSON_ARRAY)
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: tensor %s: \"shape\" is %s; expected an array", path, e->name, gx_json_type_name(shape));
     if (gx_json_size(shape) > GX_SAFETENSORS_DIMS)
         return GX__ST_FAIL(err, path, e->name, "has %ld dimensions; at most %d are read", (long)gx_json_size(shape), GX_SAFETENSORS_DIMS);
     e->ndim = (int)gx_json_size(shape);
@@ -265,10 +279,13 @@ static GxStatus gx__st_read_entry(GxSafetensorsEntry *e, const GxJsonMember *m, 
     const char *path = file->path;
     if (snprintf(e->name, sizeof e->name, "%s", m->key) >= GX_SAFETENSORS_NAME || !m->key[0])
         return GX__ST_FAIL(err, path, m->key, "its name has %ld bytes; 1 to %d are read", (long)strlen(m->key), GX_SAFETENSORS_NAME - 1);
-    if (gx_json_type(m->value) != GX_JSON_OBJECT) return GX__ST_FAIL(err, path, e->name, "it is %s; expected an object", gx_json_type_name(m->value));
+    if (gx_json_type(m->value) != GX_JSON_OBJECT)
+        return GX__ST_FAIL(err, path, e->name, "it is %s; expected an object", gx_json_type_name(m->value));
     const GxJson *dtype = gx_json_get(m->value, "dtype"), *offsets = gx_json_get(m->value, "data_offsets");
-    if (gx_json_type(dtype) != GX_JSON_STRING) return GX__ST_FAIL(err, path, e->name, "\"dtype\" is %s; expected a string", gx_json_type_name(dtype));
-    if (!gx__st_set_dtype(e, gx_json_string(dtype))) return GX__ST_FAIL(err, path, e->name, "the dtype \"%.20s\" is not known", gx_json_string(dtype));
+    if (gx_json_type(dtype) != GX_JSON_STRING)
+        return GX__ST_FAIL(err, path, e->name, "\"dtype\" is %s; expected a string", gx_json_type_name(dtype));
+    if (!gx__st_set_dtype(e, gx_json_string(dtype)))
+        return GX__ST_FAIL(err, path, e->name, "the dtype \"%.20s\" is not known", gx_json_string(dtype));
     GX_TRY(gx__st_read_shape(e, gx_json_get(m->value, "shape"), path, err));
     if (!gx__st_measure(e)) return GX__ST_FAIL(err, path, e->name, "the size of its shape does not fit into 64 bits");
 
@@ -277,9 +294,11 @@ static GxStatus gx__st_read_entry(GxSafetensorsEntry *e, const GxJsonMember *m, 
         return GX__ST_FAIL(err, path, e->name, "\"data_offsets\" is not a list of exactly two non-negative integers");
     if (end < begin) return GX__ST_FAIL(err, path, e->name, "its data ends at %ld, before it begins at %ld", (long)end, (long)begin);
     if (end > file->bytes - data)
-        return GX__ST_FAIL(err, path, e->name, "its data ends at %ld; the file holds %ld bytes of data: it is cut off", (long)end, (long)(file->bytes - data));
+        return GX__ST_FAIL(err, path, e->name, "its data ends at %ld; the file holds %ld bytes of data: it is cut off", (long)end,
+                           (long)(file->bytes - data));
     if (end - begin != e->bytes)
-        return GX__ST_FAIL(err, path, e->name, "shape and dtype take %ld bytes, data_offsets give %ld", (long)e->bytes, (long)(end - begin));
+        return GX__ST_FAIL(err, path, e->name, "shape and dtype take %ld bytes, data_offsets give %ld", (long)e->bytes,
+                           (long)(end - begin));
     e->offset = data + begin;
     return GX_OK;
 }
@@ -290,7 +309,8 @@ static GxStatus gx__st_check_metadata(const GxJson *metadata, const char *path, 
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: __metadata__ is %s; expected an object of strings", path, gx_json_type_name(metadata));
     for (GxJsonMember m = GX_ZERO; gx_json_next(metadata, &m);)
         if (gx_json_type(m.value) != GX_JSON_STRING)
-            return GX_FAIL(err, GX_ERR_FORMAT, "%s: __metadata__: \"%.100s\" is %s; expected a string", path, m.key, gx_json_type_name(m.value));
+            return GX_FAIL(err, GX_ERR_FORMAT, "%s: __metadata__: \"%.100s\" is %s; expected a string", path, m.key,
+                           gx_json_type_name(m.value));
     return GX_OK;
 }
 
@@ -312,8 +332,8 @@ static GxStatus gx__st_check_cover(const GxSafetensors *s, int first, const GxSa
     for (int i = first; i < s->n; i++) {
         const GxSafetensorsEntry *e = &s->entry[i];
         if (e->offset != at)
-            return GX__ST_FAIL(err, file->path, e->name, "its data begins at %ld, where %ld was expected: %s", (long)(e->offset - data), (long)(at - data),
-                               e->offset < at ? "it overlaps the tensor before it" : "there is a hole before it");
+            return GX__ST_FAIL(err, file->path, e->name, "its data begins at %ld, where %ld was expected: %s", (long)(e->offset - data),
+                               (long)(at - data), e->offset < at ? "it overlaps the tensor before it" : "there is a hole before it");
         at += e->bytes;
     }
     if (at == file->bytes) return GX_OK;
@@ -324,7 +344,8 @@ static GxStatus gx__st_read_header(GxSafetensors *s, const GxJson *header, int n
 {
     const GxSafetensorsFile *file = &s->file[number];
     int first = s->n;
-    if (gx_json_type(header) != GX_JSON_OBJECT) return GX_FAIL(err, GX_ERR_FORMAT, "%s: the header is %s; expected an object", file->path, gx_json_type_name(header));
+    if (gx_json_type(header) != GX_JSON_OBJECT)
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: the header is %s; expected an object", file->path, gx_json_type_name(header));
     GX_TRY(gx__st_reserve(s, gx_json_size(header), file->path, err));
     for (GxJsonMember m = GX_ZERO; gx_json_next(header, &m);) {
         if (!strcmp(m.key, "__metadata__")) {
@@ -359,8 +380,8 @@ static GxStatus gx__st_load(GxSafetensors *s, const char *path, const char *name
     if (file->bytes < 8) return GX_FAIL(err, GX_ERR_FORMAT, "%s has %ld bytes; a safetensors file has at least 8", path, (long)file->bytes);
     GX_TRY(gx_file_read_at(file->fd, path, &n, 8, 0, err));
     if (n > GX_SAFETENSORS_HEADER || n > (uint64_t)file->bytes - 8)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s: a header of %llu bytes is announced; the file has %ld and headers have at most %d: %s", path,
-                       (unsigned long long)n, (long)file->bytes, GX_SAFETENSORS_HEADER, "it is cut off, or no safetensors file");
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: a header of %llu bytes is announced; the file has %ld and headers have at most %d: %s",
+                       path, (unsigned long long)n, (long)file->bytes, GX_SAFETENSORS_HEADER, "it is cut off, or no safetensors file");
     char *text = (char *)malloc((size_t)n + 1);
     if (!text) return GX_FAIL(err, GX_ERR_MEMORY, "%s: no memory for a header of %llu bytes", path, (unsigned long long)n);
     GxJson *header = NULL;
@@ -394,7 +415,9 @@ static GxStatus gx__st_load_shard(GxSafetensors *s, const char *folder, const ch
     free(real_folder);
     free(real_file);
     if (!known) return GX_FAIL(err, GX_ERR_FORMAT, "%s names the shard %s, which is not there; download it again", index, name);
-    if (!inside) return GX_FAIL(err, GX_ERR_FORMAT, "%s: the shard %s is a link out of the folder; copy the folder with its links resolved (cp -rL)", index, name);
+    if (!inside)
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: the shard %s is a link out of the folder; copy the folder with its links resolved (cp -rL)",
+                       index, name);
     return gx__st_load(s, path, name, err);
 }
 
@@ -403,10 +426,12 @@ static GxStatus gx__st_check_index(const GxSafetensors *s, const GxJson *map, co
     for (GxJsonMember m = GX_ZERO; gx_json_next(map, &m);) {
         const GxSafetensorsEntry *e = gx_safetensors_find(s, m.key);
         const char *name = gx_json_string(m.value);
-        if (!e || strcmp(s->file[e->file].name, name)) return GX__ST_FAIL(err, index, m.key, "it is not in %.100s, where the index says it is", name);
+        if (!e || strcmp(s->file[e->file].name, name))
+            return GX__ST_FAIL(err, index, m.key, "it is not in %.100s, where the index says it is", name);
     }
     for (int i = 0; i < s->n; i++) // every tensor is in the map, once
-        if (!gx_json_get(map, s->entry[i].name)) return GX__ST_FAIL(err, s->file[s->entry[i].file].path, s->entry[i].name, "it is not in %s", index);
+        if (!gx_json_get(map, s->entry[i].name))
+            return GX__ST_FAIL(err, s->file[s->entry[i].file].path, s->entry[i].name, "it is not in %s", index);
     return GX_OK;
 }
 
@@ -415,13 +440,14 @@ static GxStatus gx__st_check_names(GxSafetensors *s, GxError *err)
     gx__st_sort(s->entry, s->n, gx__st_by_name);
     for (int i = 1; i < s->n; i++)
         if (!strcmp(s->entry[i].name, s->entry[i - 1].name))
-            return GX__ST_FAIL(err, s->file[s->entry[i].file].path, s->entry[i].name, "it is in %s, too", s->file[s->entry[i - 1].file].name);
+            return GX__ST_FAIL(err, s->file[s->entry[i].file].path, s->entry[i].name, "it is in %s, too",
+                               s->file[s->entry[i - 1].file].name);
     return GX_OK;
 }
 
 static GxStatus gx__st_read_index(GxSafetensors *s, const GxJson *root, const char *folder, const char *index, GxError *err)
 {
-    GxJson *map, *metadata;
+    GxJson *map = NULL, *metadata = NULL;
     GX_TRY(gx_json_get_object(root, "metadata", 1, &metadata, index, err));
     GX_TRY(gx_json_get_object(root, "weight_map", 1, &map, index, err));
     if (gx_json_size(map) == 0) return GX_FAIL(err, GX_ERR_FORMAT, "%s: the weight_map is empty", index);
@@ -445,7 +471,8 @@ static GxStatus gx__st_open_folder(GxSafetensors *s, const char *folder, GxError
         return gx__st_check_names(s, err);
     }
     if (!gx_path_is_file(index))
-        return GX_FAIL(err, GX_ERR_IO, "%s holds neither model.safetensors nor model.safetensors.index.json; give a folder or a file with weights", folder);
+        return GX_FAIL(err, GX_ERR_IO,
+                       "%s holds neither model.safetensors nor model.safetensors.index.json; give a folder or a file with weights", folder);
     GX_TRY(gx_json_read(&root, index, GX__ST_INDEX_CAP, err));
     GxStatus status = gx__st_read_index(s, root, folder, index, err);
     gx_json_free(root);
@@ -495,7 +522,8 @@ GxStatus gx_safetensors_read(const GxSafetensors *s, const GxSafetensorsEntry *e
     const char *path = s->file[e->file].path;
     if (e->dtype == GX_F32) return gx_safetensors_read_raw(s, e, first, count, out, err);
     if (e->dtype != GX_BF16 && e->dtype != GX_F16 && e->dtype != GX_F64)
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: tensor %.120s holds %s; floats are read from F32, BF16, F16 and F64", path, e->name, e->dtype_name);
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: tensor %.120s holds %s; floats are read from F32, BF16, F16 and F64", path, e->name,
+                       e->dtype_name);
     GX_TRY(gx__st_check_range(path, e, first, count, err));
     for (int64_t at = 0; at < count; at += GX__ST_CHUNK) {
         int64_t n = gx_min(GX__ST_CHUNK, count - at);
@@ -517,7 +545,8 @@ static GxStatus gx__st_check_new(GxSafetensorsEntry *e, const char *path, GxErro
         return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: a tensor has no name, or one that is not allowed", path);
     if (wanted < 0 || wanted >= GX_DTYPES || !gx__st_set_dtype(e, gx_dtype_name((GxDtype)wanted)))
         return GX__ST_FAIL(err, path, e->name, "%d is not a dtype that can be written", wanted);
-    if (e->ndim < 0 || e->ndim > GX_SAFETENSORS_DIMS) return GX__ST_FAIL(err, path, e->name, "%d dimensions; 0 to %d can be written", e->ndim, GX_SAFETENSORS_DIMS);
+    if (e->ndim < 0 || e->ndim > GX_SAFETENSORS_DIMS)
+        return GX__ST_FAIL(err, path, e->name, "%d dimensions; 0 to %d can be written", e->ndim, GX_SAFETENSORS_DIMS);
     for (int d = 0; d < e->ndim; d++)
         if (e->shape[d] < 0) return GX__ST_FAIL(err, path, e->name, "dimension %d is %ld", d, (long)e->shape[d]);
     if (!gx__st_measure(e)) return GX__ST_FAIL(err, path, e->name, "the size of its shape does not fit into 64 bits");
@@ -555,7 +584,8 @@ static GxStatus gx__st_header_entry(GxJson *header, const GxSafetensorsEntry *e,
 }
 
 // {"__metadata__":{"format":"pt",…},"name":{…},…}, padded with spaces to a multiple of 8 bytes. free(*text)
-static GxStatus gx__st_header(const GxSafetensorsWriter *w, const GxSafetensorsPair *metadata, int pairs, char **text, int64_t *bytes, GxError *err)
+static GxStatus gx__st_header(const GxSafetensorsWriter *w, const GxSafetensorsPair *metadata, int pairs, char **text, int64_t *bytes,
+                              GxError *err)
 {
     GxJson *header = gx_json_new_object(), *meta = gx_json_new_object();
     *text = NULL;
@@ -577,17 +607,20 @@ static GxStatus gx__st_header(const GxSafetensorsWriter *w, const GxSafetensorsP
     if (!grown) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a safetensors header");
     memset(*text + *bytes, ' ', (size_t)(padded - *bytes));
     *bytes = padded;
-    if (padded > GX_SAFETENSORS_HEADER) return GX_FAIL(err, GX_ERR_ARGUMENT, "a safetensors header of %ld bytes; at most %d are allowed", (long)padded, GX_SAFETENSORS_HEADER);
+    if (padded > GX_SAFETENSORS_HEADER)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "a safetensors header of %ld bytes; at most %d are allowed", (long)padded,
+                       GX_SAFETENSORS_HEADER);
     return GX_OK;
 }
 
-GxStatus gx_safetensors_create(GxSafetensorsWriter *w, const char *path, const GxSafetensorsEntry *entries, int n, const GxSafetensorsPair *metadata,
-                               int pairs, GxError *err)
+GxStatus gx_safetensors_create(GxSafetensorsWriter *w, const char *path, const GxSafetensorsEntry *entries, int n,
+                               const GxSafetensorsPair *metadata, int pairs, GxError *err)
 {
     char *text = NULL;
     int64_t bytes = 0;
     memset(w, 0, sizeof *w);
-    if (n < 0 || n > GX_SAFETENSORS_COUNT) return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: %d tensors; at most %d can be written", path, n, GX_SAFETENSORS_COUNT);
+    if (n < 0 || n > GX_SAFETENSORS_COUNT)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: %d tensors; at most %d can be written", path, n, GX_SAFETENSORS_COUNT);
     w->entry = (GxSafetensorsEntry *)malloc((size_t)(n + 1) * sizeof *w->entry);
     if (!w->entry) return GX_FAIL(err, GX_ERR_MEMORY, "%s: no memory for %d tensors", path, n);
     if (n) memcpy(w->entry, entries, (size_t)n * sizeof *w->entry);
@@ -632,7 +665,8 @@ static GxStatus gx__st_note_span(GxSafetensorsWriter *w, int64_t begin, int64_t 
     return GX_OK;
 }
 
-static GxStatus gx__st_writable(GxSafetensorsWriter *w, const char *name, int64_t first, int64_t count, GxSafetensorsEntry **e, GxError *err)
+static GxStatus gx__st_writable(GxSafetensorsWriter *w, const char *name, int64_t first, int64_t count, GxSafetensorsEntry **e,
+                                GxError *err)
 {
     if (!w->file.is_open) return GX_FAIL(err, GX_ERR_ARGUMENT, "tensor %.120s is written into a safetensors file that is not open", name);
     *e = gx__st_find(w->entry, w->n, name);
@@ -649,7 +683,8 @@ GxStatus gx_safetensors_write(GxSafetensorsWriter *w, const char *name, int64_t 
     return gx__st_note_span(w, offset, offset + bytes, err);
 }
 
-GxStatus gx_safetensors_write_floats(GxSafetensorsWriter *w, const char *name, int64_t first, const float *data, int64_t count, GxError *err)
+GxStatus gx_safetensors_write_floats(GxSafetensorsWriter *w, const char *name, int64_t first, const float *data, int64_t count,
+                                     GxError *err)
 {
     union {
         uint16_t u16[GX__ST_CHUNK];
@@ -659,7 +694,8 @@ GxStatus gx_safetensors_write_floats(GxSafetensorsWriter *w, const char *name, i
     GX_TRY(gx__st_writable(w, name, first, count, &e, err));
     if (e->dtype == GX_F32) return gx_safetensors_write(w, name, first, data, count, err);
     if (e->dtype != GX_BF16 && e->dtype != GX_F16 && e->dtype != GX_F64)
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: tensor %.120s is %s; floats are written as F32, BF16, F16 and F64", w->file.path, name, e->dtype_name);
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: tensor %.120s is %s; floats are written as F32, BF16, F16 and F64", w->file.path, name,
+                       e->dtype_name);
     for (int64_t at = 0; at < count; at += GX__ST_CHUNK) {
         int64_t n = gx_min(GX__ST_CHUNK, count - at);
         for (int64_t i = 0; i < n; i++) {
@@ -679,8 +715,8 @@ static GxStatus gx__st_check_whole(const GxSafetensorsWriter *w, GxError *err)
     for (int i = 0; i < w->n; i++) {
         const GxSafetensorsEntry *e = &w->entry[i];
         if (gap >= e->offset && gap < e->offset + e->bytes)
-            return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: tensor %.120s was not written whole: its element %ld of %ld is missing", w->file.path, e->name,
-                           (long)((gap - e->offset) / e->dtype_size), (long)e->elements);
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: tensor %.120s was not written whole: its element %ld of %ld is missing", w->file.path,
+                           e->name, (long)((gap - e->offset) / e->dtype_size), (long)e->elements);
     }
     return GX_OK;
 }

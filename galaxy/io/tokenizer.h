@@ -22,7 +22,7 @@ typedef struct {
 
 GxTokenizer gx_tokenizer_bytes(void);
 const char *gx_tokenizer_identity(const GxTokenizer *t); // "byte-256": equal identities give equal ids; stored beside tokenised data
-int64_t gx_tokenizer_encode(const GxTokenizer *t, const void *text, int64_t bytes, int32_t *ids);         // ids[bytes]; how many were written
+int64_t gx_tokenizer_encode(const GxTokenizer *t, const void *text, int64_t bytes, int32_t *ids); // ids[bytes]; how many were written
 GxStatus gx_tokenizer_decode(const GxTokenizer *t, const int32_t *ids, int64_t n, char *text, GxError *err); // text[n]; no 0 behind it
 GxStatus gx_tokenizer_write(const GxTokenizer *t, const char *folder, GxError *err); // tokenizer.json, tokenizer_config.json
 GxStatus gx_tokenizer_check(const GxTokenizer *t, const char *folder, GxError *err); // the folder's tokenizer.json gives the same ids
@@ -43,7 +43,10 @@ GxTokenizer gx_tokenizer_bytes(void)
     return t;
 }
 
-const char *gx_tokenizer_identity(const GxTokenizer *t) { return t->kind == GX_TOKENIZER_BYTES && t->vocab_size == 256 ? "byte-256" : "unknown"; }
+const char *gx_tokenizer_identity(const GxTokenizer *t)
+{
+    return t->kind == GX_TOKENIZER_BYTES && t->vocab_size == 256 ? "byte-256" : "unknown";
+}
 
 int64_t gx_tokenizer_encode(const GxTokenizer *t, const void *text, int64_t bytes, int32_t *ids)
 {
@@ -57,7 +60,8 @@ GxStatus gx_tokenizer_decode(const GxTokenizer *t, const int32_t *ids, int64_t n
 {
     for (int64_t i = 0; i < n; i++) {
         if (ids[i] < 0 || ids[i] >= t->vocab_size)
-            return GX_FAIL(err, GX_ERR_ARGUMENT, "token %ld has the id %ld; the vocabulary ends at %d", (long)i, (long)ids[i], t->vocab_size - 1);
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "token %ld has the id %ld; the vocabulary ends at %d", (long)i, (long)ids[i],
+                           t->vocab_size - 1);
         text[i] = (char)ids[i];
     }
     return GX_OK;
@@ -77,7 +81,9 @@ static void gx__byte_character(int byte, char *out)
 }
 
 // One member of each document and its value, as JSON text; VOCAB stands for the 256 characters.
-typedef struct { const char *object, *key, *json; } gx__TokenizerMember;
+typedef struct {
+    const char *object, *key, *json;
+} gx__TokenizerMember;
 static const gx__TokenizerMember gx__tokenizer_members[] = {
     {NULL, "version", "\"1.0\""},
     {NULL, "truncation", "null"},
@@ -118,7 +124,8 @@ GxStatus gx_tokenizer_write(const GxTokenizer *t, const char *folder, GxError *e
 {
     char path[GX_PATH], character[3];
     GxJson *root = gx__tokenizer_document(gx__tokenizer_members, (int)(sizeof gx__tokenizer_members / sizeof *gx__tokenizer_members), err);
-    GxJson *config = gx__tokenizer_document(gx__tokenizer_config_members, 3, err), *vocab = gx_json_get(gx_json_get(root, "model"), "vocab");
+    GxJson *config = gx__tokenizer_document(gx__tokenizer_config_members, 3, err),
+           *vocab = gx_json_get(gx_json_get(root, "model"), "vocab");
     GxStatus status = gx_error_code(err);
     for (int i = 0; i < t->vocab_size && status == GX_OK; i++) {
         gx__byte_character(i, character);
@@ -155,11 +162,13 @@ static GxStatus gx__tokenizer_compare(const GxJson *ours, const GxJson *theirs, 
     for (GxJsonMember m = GX_ZERO; gx_json_next(ours, &m);) {
         const GxJson *other = gx_json_get(theirs, m.key);
         int absent = !other && gx_json_type(m.value) == GX_JSON_NULL;
-        if (absent || !strcmp(m.key, "trim_offsets") || !strcmp(m.key, "version") || !strcmp(m.key, "vocab") || gx__tokenizer_adds_nothing(m.key, other)) continue;
+        if (absent || !strcmp(m.key, "trim_offsets") || !strcmp(m.key, "version") || !strcmp(m.key, "vocab") ||
+            gx__tokenizer_adds_nothing(m.key, other))
+            continue;
         if (gx_json_type(m.value) == GX_JSON_OBJECT) GX_TRY(gx__tokenizer_compare(m.value, other, path, err));
         else if (!gx__json_equal(m.value, other))
-            return GX_FAIL(err, GX_ERR_FORMAT, "%s: \"%s\" is %s, other than in the byte tokenizer of this library: it gives other tokens", path, m.key,
-                           gx_json_type_name(other));
+            return GX_FAIL(err, GX_ERR_FORMAT, "%s: \"%s\" is %s, other than in the byte tokenizer of this library: it gives other tokens",
+                           path, m.key, gx_json_type_name(other));
     }
     return GX_OK;
 }
@@ -168,7 +177,8 @@ static GxStatus gx__tokenizer_check_vocab(const GxTokenizer *t, const GxJson *vo
 {
     char character[3];
     if (gx_json_size(vocab) != t->vocab_size)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s: the vocabulary has %ld entries; the byte tokenizer has %d", path, (long)gx_json_size(vocab), t->vocab_size);
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: the vocabulary has %ld entries; the byte tokenizer has %d", path, (long)gx_json_size(vocab),
+                       t->vocab_size);
     for (int i = 0; i < t->vocab_size; i++) {
         gx__byte_character(i, character);
         const GxJson *id = gx_json_get(vocab, character);
@@ -183,7 +193,8 @@ GxStatus gx_tokenizer_check(const GxTokenizer *t, const char *folder, GxError *e
     char path[GX_PATH];
     GxJson *theirs;
     GX_TRY(gx_path_join(path, folder, "tokenizer.json", err));
-    if (!gx_path_is_file(path)) return GX_FAIL(err, GX_ERR_IO, "%s is missing: it is not known which tokens the model was trained on", path);
+    if (!gx_path_is_file(path))
+        return GX_FAIL(err, GX_ERR_IO, "%s is missing: it is not known which tokens the model was trained on", path);
     GX_TRY(gx_json_read(&theirs, path, GX__TOKENIZER_CAP, err));
     GxJson *ours = gx__tokenizer_document(gx__tokenizer_members, (int)(sizeof gx__tokenizer_members / sizeof *gx__tokenizer_members), err);
     GxStatus status = gx_error_code(err);

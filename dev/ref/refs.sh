@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Makes the PyTorch references again beside the committed ones and fails where they differ beyond rounding; then lets transformers load a
+# checkpoint that Galaxy saved and compares its logits.
+set -eu
+cd "$(dirname "$0")/../.."
+python=$(dev/ref/venv.sh | tail -n 1)
+rm -rf build/refs
+"$python" dev/ref/make_refs.py --out build/refs
+"$python" dev/ref/compare_refs.py data/ref build/refs
+make --no-print-directory -s train_llama
+./train_llama --max_steps 4 --seq_len 64 --micro_batch_size 2 --hidden_size 48 --num_attention_heads 4 --intermediate_size 96 --tie_word_embeddings true \
+    --eval_windows 4 --sample_bytes 0 --output_dir build/refs/run >/dev/null
+dump=$(make --no-print-directory -s print-folder)/llama_logits
+make --no-print-directory -s "$dump"
+"$dump" build/refs/run/checkpoint-4 build/refs/logits.safetensors
+"$python" dev/ref/load_checkpoint.py build/refs/run/checkpoint-4 --logits build/refs/logits.safetensors
