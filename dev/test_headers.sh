@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Every header alone and included twice, as C11 and as C++17, declarations only and with its implementation, without a warning; two files that both
+# include everything link; the examples build with a bare `cc` and run.
+set -u
+cd "$(dirname "$0")/.."
+CC=${CC:-cc} CXX=${CXX:-g++}
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+passed=0 failed=0
+check() { # name command...
+    local name=$1
+    shift
+    if "$@" >"$tmp/out" 2>&1; then echo "ok   $name"; passed=$((passed + 1)); else
+        echo "FAIL $name"; sed 's/^/    /' "$tmp/out" | head -n 12; failed=$((failed + 1))
+    fi
+}
+twice() { # header
+    printf '#include "%s"\n#include "%s"\n' "$1" "$1" >"$tmp/twice.c"
+    cp "$tmp/twice.c" "$tmp/twice.cc"
+    local flags
+    for flags in "" "-DGALAXY_IMPLEMENTATION" "-DGALAXY_IMPLEMENTATION -fopenmp"; do
+        "$CC" -std=c11 -pedantic -Wall -Wextra -Werror $flags -I. -fsyntax-only "$tmp/twice.c" || return 1
+        "$CXX" -std=c++17 -pedantic -Wall -Wextra -Werror $flags -I. -fsyntax-only "$tmp/twice.cc" || return 1
+    done
+}
+two_files() { # compiler flags
+    printf '#include "galaxy.h"\nint other(void) { return gx_min(2, 1) == 1; }\n' >"$tmp/one.c"
+    printf '#define GALAXY_IMPLEMENTATION\n#include "galaxy.h"\nint other(void);\nint main(void) { return other() ? 0 : 1; }\n' >"$tmp/two.c"
+    "$@" -Wall -Wextra -Werror -I. "$tmp/one.c" "$tmp/two.c" -lm -lpthread -o "$tmp/two" && "$tmp/two"
+}
+c_and_cxx() { # declarations compiled as C++ call an implementation compiled as C
+    printf '#include "galaxy.h"\nint main() { GxError e = GX_ZERO; GX_FAIL(&e, GX_ERR_IO, "x"); return gx_error_code(&e) == GX_ERR_IO ? 0 : 1; }\n' >"$tmp/main.cc"
+    printf '#define GALAXY_IMPLEMENTATION\n#include "galaxy.h"\n' >"$tmp/library.c"
+    "$CC" -I. -c "$tmp/library.c" -o "$tmp/library.o" && "$CXX" -std=c++17 -I. "$tmp/main.cc" "$tmp/library.o" -lm -lpthread -o "$tmp/mixed" && "$tmp/mixed"
+}
+example() { "$CC" "$1" -I. -o "$tmp/example" -lm -lpthread && "$tmp/example"; }
+
+for header in galaxy.h galaxy/*/*.h; do check "$header alone and twice" twice "$header"; done
+check "two files that include galaxy.h link (C11)" two_files "$CC" -std=c11 -pedantic
+check "two files that include galaxy.h link (C++17)" two_files "$CXX" -x c++ -std=c++17 -pedantic
+check "C++ calls an implementation compiled as C" c_and_cxx
+for source in examples/*.c; do check "$source builds with a bare cc and runs" example "$source"; done
+echo "$passed passed, $failed failed, 0 skipped"
+[ "$failed" = 0 ]
