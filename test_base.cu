@@ -1,5 +1,4 @@
 // test_base.cu: status, arena, random numbers, tensor table, recorder.
-#define GALAXY_IMPLEMENTATION
 #include "galaxy/base/context.h"
 #include "galaxy/base/dtype.h"
 #include "galaxy/base/random.h"

@@ -3,7 +3,6 @@
 // ./test_dist [name ...]    all tests; where mpirun is found, they start this program under it
 // mpirun -np 3 ./test_dist --mpi            the collectives' properties, one process per rank, against ranks as threads, bit for bit
 // mpirun -np 3 ./test_dist --mpi kill       (or mismatch, fail, leave, stall): rank 1 goes wrong in this way
-#define GALAXY_IMPLEMENTATION
 #include "galaxy/base/random.h"
 #include "galaxy/dist/layout.h"
 #include "galaxy/dist/mpi.h"
@@ -760,6 +759,12 @@ static void one_differs(Rank *r)
         if (first) gx_send(&r->g, GX_AXIS_ALL, 1, x, 3, GX_F32);
         else gx_recv(&r->g, GX_AXIS_ALL, 0, x, 4, GX_F32);
         break;
+    case 7: // only the operation differs
+        split = some_split(0, 4, 2);
+        split.begin[1] = 4;
+        if (first) gx_all_gather(&r->g, GX_AXIS_ALL, &split, x, x, 1, GX_F32);
+        else gx_broadcast(&r->g, GX_AXIS_ALL, 0, x, 4, GX_F32);
+        break;
     default:
         if (first) gx_barrier(&r->g, GX_AXIS_ALL);
         gx_all_reduce(&r->g, GX_AXIS_ALL, GX_SUM, x, 4, GX_F32);
@@ -768,8 +773,8 @@ static void one_differs(Rank *r)
 
 TEST(every_divergence_is_found)
 {
-    const char *const what[8] = {"", "of 3 F32", "of 4 I32", "(max)", "bytes", "", "send of 3 F32", "barrier"};
-    for (int variant = 1; variant < 8; variant++) {
+    const char *const what[9] = {"", "of 3 F32", "of 4 I32", "(max)", "bytes", "", "send of 3 F32", "broadcast of 4 F32", "barrier"};
+    for (int variant = 1; variant < 9; variant++) {
         Job job = GX_ZERO;
         job.variant = variant;
         if (variant == 5) job.timeout = 0.3; // both are roots: nobody receives what the other sends
@@ -1045,9 +1050,9 @@ TEST(more_threads_than_cores_are_warned_of)
 {
     char text[200] = "";
     GxLogger log = {keep_warning, text};
-    gx_warn_cores(&log, gx_cores());
+    gx_warn_cores(&log, gx_cores(), 1);
     CHECK(!text[0], "%s", text);
-    gx_warn_cores(&log, gx_cores() + 1);
+    gx_warn_cores(&log, gx_cores() + 1, 1);
     CHECK(strstr(text, "wait for each other"), "%s", text);
 }
 

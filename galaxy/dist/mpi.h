@@ -23,7 +23,9 @@ GxStatus gx_mpi_check_start(GxError *err); // GX_ERR_UNSUPPORTED where that is m
 
 int gx_cores(void);                                   // cores that this process may run on (its affinity)
 int gx_threads_for(const GxComm *comm);               // cores / ranks on this machine, at least 1; comm NULL: one rank
-void gx_warn_cores(const GxLogger *log, int threads); // where threads are more than cores, or the process is bound to a part of them
+// One line for each trap that the machine sets: more threads than cores, a binding to less than the process's share, threads that spin in each
+// other's way.
+void gx_warn_cores(const GxLogger *log, int threads, int local_ranks);
 
 GX_END
 #endif
@@ -81,13 +83,19 @@ int gx_cores(void)
 
 int gx_threads_for(const GxComm *comm) { return (int)gx_max(gx_cores() / gx_max(comm ? comm->local_ranks : 1, 1), 1); }
 
-void gx_warn_cores(const GxLogger *log, int threads)
+void gx_warn_cores(const GxLogger *log, int threads, int local_ranks)
 {
-    int cores = gx_cores(), machine = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    const int cores = gx_cores(), machine = (int)sysconf(_SC_NPROCESSORS_ONLN), share = (int)gx_max(machine / gx_max(local_ranks, 1), 1);
+    const char *policy = getenv("OMP_WAIT_POLICY");
     if (threads > cores)
         gx_log(log, GX_LOG_WARNING, "%d threads on %d cores: they will wait for each other; use %d threads%s", threads, cores, cores,
                cores < machine ? ", or lift the binding (Open MPI: OMPI_MCA_hwloc_base_binding_policy=none)" : "");
-    else if (cores < machine) gx_log(log, GX_LOG_INFO, "this process is bound to %d of the machine's %d cores", cores, machine);
+    else if (cores < share)
+        gx_log(log, GX_LOG_WARNING, "this process is bound to %d of the machine's %d cores, where its share is %d; Open MPI: "
+               "OMPI_MCA_hwloc_base_binding_policy=none lifts that", cores, machine, share);
+    else if (threads > 1 && threads * local_ranks > machine && !(policy && (policy[0] == 'p' || policy[0] == 'P')))
+        gx_log(log, GX_LOG_WARNING, "%d ranks of %d threads on %d cores, and waiting threads spin: set OMP_WAIT_POLICY=passive, or use fewer threads",
+               local_ranks, threads, machine);
 }
 
 #ifndef GX_WITH_MPI
@@ -154,7 +162,7 @@ static GxStatus gx__mpi_post(GxComm *comm, GxMessage *list, int n, GxError *err)
         r->header = r->blocks = r->rest = MPI_REQUEST_NULL;
         r->agreed = 0;
         int64_t bytes = m->header.bytes, blocks = bytes > mpi->limit ? bytes / mpi->block : 0;
-        char *rest = (char *)m->data + blocks * mpi->block;
+        char *rest = blocks ? (char *)m->data + blocks * mpi->block : (char *)m->data;
         int code = gx__mpi_begin(mpi, m, m->is_send ? &m->header : &m->got, sizeof m->header, MPI_BYTE, 2 * m->tag, &r->header);
         if (!code) code = gx__mpi_begin(mpi, m, m->data, blocks, mpi->block_type, 2 * m->tag + 1, &r->blocks);
         if (!code) code = gx__mpi_begin(mpi, m, rest, bytes - blocks * mpi->block, MPI_BYTE, 2 * m->tag + 1, &r->rest);

@@ -370,7 +370,7 @@ GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, con
         t->done = 1;
         return GX_OK;
     }
-    if (gx__is_first(t)) gx_warn_cores(&g->log, gx_threads(g));
+    if (gx__is_first(t)) gx_warn_cores(&g->log, gx_threads(g), g->comm ? g->comm->local_ranks : 1);
     GX_TRY(gx__refuse_too_large(t));
     GX_TRY(gx__open_memory(t));
     GX_TRY(gx__set_weights(t));
