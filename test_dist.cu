@@ -4,6 +4,7 @@
 // mpirun -np 3 ./test_dist --mpi            the collectives' properties, one process per rank, against ranks as threads, bit for bit
 // mpirun -np 3 ./test_dist --mpi kill       (or mismatch, fail, leave, stall): rank 1 goes wrong in this way
 #include "galaxy/base/random.h"
+#define GALAXY_IMPLEMENTATION // looks inside
 #include "galaxy/dist/layout.h"
 #include "galaxy/dist/mpi.h"
 #include "galaxy/dist/threads.h"

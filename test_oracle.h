@@ -1,8 +1,8 @@
-// test_oracle.h: every operation in plain double precision, as literally as its formula in galaxy/ops reads: no tiles, no tricks, no threads.
+// test_oracle.h: every operation in plain double precision, as literally as its formula in galaxy/ops reads: no tiles, tricks or threads.
 //
-// It knows the library's descriptors (GxAttention, GxRuns, GxAdamW, GxSgd) and nothing else of the library. Buffers lie as the library's do:
-// rows t*B + b, weights [Out,In]. All outputs are written whole; strided ones only where their heads lie. Results are trusted because each
-// backward is held against central differences of its forward, and both against PyTorch (test_ops.cu).
+// It knows the library's descriptors (GxAttention, GxRuns, GxAdamW, GxSgd) and nothing else of the library. Buffers lie as the library's
+// do: rows t*B + b, weights [Out,In]. All outputs are written whole; strided ones only where their heads lie. Results are trusted because
+// each backward is held against central differences of its forward, and both against PyTorch (test_ops.cu).
 #ifndef GX_TEST_ORACLE_H
 #define GX_TEST_ORACLE_H
 #include <math.h>
@@ -12,7 +12,7 @@
 #include "galaxy/ops/loss.h"
 #include "galaxy/ops/optimizer.h"
 
-// ---- norm ---------------------------------------------------------------------------------------------------------------------------------------
+// ---- norm -------------------------------------------------------------------------------------------------------------------------------
 
 static inline void oracle_rms_norm_forward(double *y, double *rstd, const double *x, const double *w, int64_t R, int64_t C, double eps)
 {
@@ -24,8 +24,8 @@ static inline void oracle_rms_norm_forward(double *y, double *rstd, const double
     }
 }
 
-static inline void oracle_rms_norm_backward(double *dx, double *dw, const double *dy, const double *dresidual, const double *x, const double *rstd,
-                                            const double *w, int64_t R, int64_t C)
+static inline void oracle_rms_norm_backward(double *dx, double *dw, const double *dy, const double *dresidual, const double *x,
+                                            const double *rstd, const double *w, int64_t R, int64_t C)
 {
     memset(dw, 0, (size_t)C * sizeof *dw);
     for (int64_t r = 0; r < R; r++) {
@@ -39,9 +39,10 @@ static inline void oracle_rms_norm_backward(double *dx, double *dw, const double
     }
 }
 
-// ---- linear -------------------------------------------------------------------------------------------------------------------------------------
+// ---- linear -----------------------------------------------------------------------------------------------------------------------------
 
-static inline void oracle_linear_forward(double *y, const double *x, const double *w, const double *bias, int64_t R, int64_t In, int64_t Out)
+static inline void oracle_linear_forward(double *y, const double *x, const double *w, const double *bias, int64_t R, int64_t In,
+                                         int64_t Out)
 {
     for (int64_t r = 0; r < R; r++)
         for (int64_t o = 0; o < Out; o++) {
@@ -50,8 +51,8 @@ static inline void oracle_linear_forward(double *y, const double *x, const doubl
         }
 }
 
-static inline void oracle_linear_backward(double *dx, double *dw, double *dbias, const double *dy, const double *x, const double *w, int64_t R, int64_t In,
-                                          int64_t Out)
+static inline void oracle_linear_backward(double *dx, double *dw, double *dbias, const double *dy, const double *x, const double *w,
+                                          int64_t R, int64_t In, int64_t Out)
 {
     memset(dx, 0, (size_t)(R * In) * sizeof *dx);
     memset(dw, 0, (size_t)(Out * In) * sizeof *dw);
@@ -64,7 +65,7 @@ static inline void oracle_linear_backward(double *dx, double *dw, double *dbias,
         }
 }
 
-// ---- rope ---------------------------------------------------------------------------------------------------------------------------------------
+// ---- rope -------------------------------------------------------------------------------------------------------------------------------
 
 static inline int64_t oracle_rows(const GxRuns *runs)
 {
@@ -81,8 +82,8 @@ static inline int64_t oracle_position(const GxRuns *runs, int64_t row)
 }
 
 // y = x turned by direction * position * theta^(-2i/h); direction -1 is the backward.
-static inline void oracle_rope(double *y, const double *x, const GxRuns *runs, int64_t B, int64_t heads, int64_t h, int64_t stride, double theta,
-                               int direction)
+static inline void oracle_rope(double *y, const double *x, const GxRuns *runs, int64_t B, int64_t heads, int64_t h, int64_t stride,
+                               double theta, int direction)
 {
     for (int64_t r = 0; r < oracle_rows(runs) * B; r++)
         for (int64_t head = 0; head < heads; head++)
@@ -95,7 +96,7 @@ static inline void oracle_rope(double *y, const double *x, const GxRuns *runs, i
             }
 }
 
-// ---- attention ----------------------------------------------------------------------------------------------------------------------------------
+// ---- attention --------------------------------------------------------------------------------------------------------------------------
 
 static inline int oracle_sees(const GxAttention *a, int64_t i, int64_t j)
 {
@@ -112,12 +113,14 @@ static inline double oracle_dot(const double *a, const double *b, int64_t n)
 }
 
 // A whole row of probabilities p [Tk] of query row q; returns its log-sum-exp: -inf, and p = 0, where no key is seen.
-static inline double oracle_probabilities(double *p, const double *q, const double *k, const GxAttention *a, int64_t i, int64_t b, int64_t kv)
+static inline double oracle_probabilities(double *p, const double *q, const double *k, const GxAttention *a, int64_t i, int64_t b,
+                                          int64_t kv)
 {
     const int64_t Tk = oracle_rows(&a->k_runs);
     double maximum = -INFINITY, sum = 0;
     for (int64_t j = 0; j < Tk; j++) {
-        p[j] = oracle_sees(a, i, j) ? oracle_scale(a) * oracle_dot(q, k + (j * a->B + b) * a->kv_stride + kv * a->head_dim, a->head_dim) : -INFINITY;
+        p[j] = oracle_sees(a, i, j) ? oracle_scale(a) * oracle_dot(q, k + (j * a->B + b) * a->kv_stride + kv * a->head_dim, a->head_dim)
+                                    : -INFINITY;
         maximum = fmax(maximum, p[j]);
     }
     for (int64_t j = 0; j < Tk; j++) sum += p[j] = p[j] > -INFINITY ? exp(p[j] - maximum) : 0;
@@ -148,10 +151,10 @@ static inline void oracle_zero_rows(double *x, int64_t rows, int64_t stride, int
     for (int64_t r = 0; r < rows; r++) memset(x + r * stride, 0, (size_t)width * sizeof *x);
 }
 
-// terms[0], terms[1]: the 2-norms of the terms p*(|dp| + |D|)*scale*k and *q before they are added up: the size of rounding errors in dq and dk,
-// which may themselves be zero (one visible key: dp = D).
-static inline void oracle_attention_backward(double *dq, double *dk, double *dv, double terms[2], const double *d_o, const double *q, const double *k,
-                                             const double *v, const GxAttention *a)
+// terms[0], terms[1]: the 2-norms of the terms p*(|dp| + |D|)*scale*k and *q before they are added up: they are the size of rounding errors
+// in dq and dk, which may themselves be zero (one visible key: dp = D).
+static inline void oracle_attention_backward(double *dq, double *dk, double *dv, double terms[2], const double *d_o, const double *q,
+                                             const double *k, const double *v, const GxAttention *a)
 {
     const int64_t Tq = oracle_rows(&a->q_runs), Tk = oracle_rows(&a->k_runs), B = a->B, H = a->H, h = a->head_dim;
     double *p = (double *)malloc((size_t)Tk * sizeof *p), *dp = (double *)malloc((size_t)Tk * sizeof *dp);
@@ -182,7 +185,7 @@ static inline void oracle_attention_backward(double *dq, double *dk, double *dv,
     free(p), free(dp);
 }
 
-// ---- activation, loss, embedding ----------------------------------------------------------------------------------------------------------------
+// ---- activation, loss, embedding --------------------------------------------------------------------------------------------------------
 
 static inline double oracle_sigmoid(double z) { return 1 / (1 + exp(-z)); }
 
@@ -205,7 +208,8 @@ static inline void oracle_swiglu_backward(double *dgate_up, const double *dy, co
         }
 }
 
-static inline void oracle_cross_entropy(double *losses, double *dlogits, const double *logits, const int32_t *labels, int64_t R, int64_t V, double scale)
+static inline void oracle_cross_entropy(double *losses, double *dlogits, const double *logits, const int32_t *labels, int64_t R, int64_t V,
+                                        double scale)
 {
     for (int64_t r = 0; r < R; r++) {
         const double *x = logits + r * V;
@@ -218,13 +222,15 @@ static inline void oracle_cross_entropy(double *losses, double *dlogits, const d
     }
 }
 
-static inline void oracle_embedding_forward(double *y, const double *w, const int32_t *ids, int64_t R, int64_t C, int64_t v_begin, int64_t v_end)
+static inline void oracle_embedding_forward(double *y, const double *w, const int32_t *ids, int64_t R, int64_t C, int64_t v_begin,
+                                            int64_t v_end)
 {
     for (int64_t r = 0; r < R; r++)
         for (int64_t c = 0; c < C; c++) y[r * C + c] = ids[r] >= v_begin && ids[r] < v_end ? w[(ids[r] - v_begin) * C + c] : 0;
 }
 
-static inline void oracle_embedding_backward(double *dw, const double *dy, const int32_t *ids, int64_t R, int64_t C, int64_t v_begin, int64_t v_end)
+static inline void oracle_embedding_backward(double *dw, const double *dy, const int32_t *ids, int64_t R, int64_t C, int64_t v_begin,
+                                             int64_t v_end)
 {
     memset(dw, 0, (size_t)((v_end - v_begin) * C) * sizeof *dw);
     for (int64_t r = 0; r < R; r++)
@@ -232,9 +238,10 @@ static inline void oracle_embedding_backward(double *dw, const double *dy, const
             if (ids[r] >= v_begin && ids[r] < v_end) dw[(ids[r] - v_begin) * C + c] += dy[r * C + c];
 }
 
-// ---- optimizer ----------------------------------------------------------------------------------------------------------------------------------
+// ---- optimizer --------------------------------------------------------------------------------------------------------------------------
 
-static inline void oracle_adamw(double *w, double *m, double *v, const double *grad, int64_t n, const GxAdamW *o, double lr, double clip, double t)
+static inline void oracle_adamw(double *w, double *m, double *v, const double *grad, int64_t n, const GxAdamW *o, double lr, double clip,
+                                double t)
 {
     const double b1 = o->beta1, b2 = o->beta2;
     for (int64_t i = 0; i < n; i++) {
