@@ -44,7 +44,7 @@ PROGRAMS := train_llama
 TESTS    := $(patsubst %.cu,%,$(wildcard test_*.cu))
 
 # ---- programs -----------------------------------------------------------------------------------------------------------------------------------
-.PHONY: help print-folder $(PROGRAMS) data run setup demo check test test-all refs bench format clean
+.PHONY: help print-folder build-tests $(PROGRAMS) data run setup demo check test test-all refs bench format clean
 help:
 	@echo "make demo              install what is missing, build, train a small LLaMA on real text in about two minutes"
 	@echo "make test              install what is missing, all tests (no Python needed)"
@@ -94,8 +94,25 @@ demo: setup # what was just installed is looked for anew by a make of its own
 # ---- tests --------------------------------------------------------------------------------------------------------------------------------------
 test: setup
 	@$(MAKE) --no-print-directory test-all
-check: $(addprefix $(O)/,$(TESTS))
-	@dev/test.sh $(addprefix $(O)/,$(TESTS))
+# `check` runs the test programs once; `test-all` also with sanitizers, and the headers by themselves. A binary without MPI shows that mpirun is refused.
+CHECKS     = $(addprefix $(O)/,$(TESTS))
+RUN_ASAN   = $(MAKE) --no-print-directory VARIANT=asan
+RUN_TSAN   = $(MAKE) --no-print-directory VARIANT=tsan MPI=0
+TSAN_TESTS := test_base test_dist test_dp test_llama
+export GX_TRAIN_LLAMA GX_TRAIN_LLAMA_NOMPI
+check: GX_TRAIN_LLAMA := $(O)/train_llama
+check: $(CHECKS) $(O)/train_llama
+	@dev/test.sh $(CHECKS)
+test-all: GX_TRAIN_LLAMA := $(O)/train_llama
+test-all: GX_TRAIN_LLAMA_NOMPI = $(shell $(MAKE) --no-print-directory -s MPI=0 print-folder)/train_llama
+test-all: $(CHECKS) $(O)/train_llama
+	@$(MAKE) --no-print-directory MPI=0 $(GX_TRAIN_LLAMA_NOMPI)
+	@$(RUN_ASAN) build-tests
+	@$(RUN_TSAN) build-tests TESTS="$(TSAN_TESTS)"
+	@dev/test.sh $(if $(SKIPS),--allowed-skips $(SKIPS)) dev/test_headers.sh $(CHECKS) \
+	    $(addprefix $(shell $(RUN_ASAN) -s print-folder)/,$(filter-out test_train,$(TESTS))) \
+	    $(addprefix $(shell $(RUN_TSAN) -s print-folder)/,$(TSAN_TESTS))
+build-tests: $(CHECKS)
 bench: train_llama
 	@dev/bench/bench.sh
 

@@ -1,0 +1,1295 @@
+// test_train.cu: train_llama as its users meet it: the built program runs as a child, with its output caught and a time limit on everything.
+//
+//     GX_TRAIN_LLAMA         the program (default: ./train_llama)
+//     GX_TRAIN_LLAMA_NOMPI   one that was built with MPI=0, for the test that it refuses mpirun
+//     GX_KEEP=1              leaves the temporary folder, for a look at what a failed test left behind
+//
+// Everything is written below one temporary folder, which is the working folder while the tests run: text, configurations, outputs. The text is
+// made here (sentences of a small grammar), the models are tiny. A child that does not end in time is killed, and fails its test.
+#include "galaxy/io/folder.h"
+#include "galaxy/io/safetensors.h"
+#include "test.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LIMIT = 60, TEXT_BYTES = 60000 }; // seconds for a child, on a busy machine; bytes of the text
+
+static char program[GX_PATH], program_nompi[GX_PATH], repository[GX_PATH], folder[] = "/tmp/galaxy_test_train_XXXXXX";
+static int has_mpi, is_sanitized;
+
+// ---- children --------------------------------------------------------------------------------------------------------------------------------------
+
+enum { TIMED_OUT = -1000 };
+
+static struct {
+    pid_t pid;
+    int pipe[2];      // the reading ends of its stdout and stderr; -1: closed
+    char *text[2];    // what came, '\0' at the end
+    size_t bytes[2];
+    int status;       // exit status; -N: killed by signal N; TIMED_OUT
+    double seconds;
+    long peak_kb;     // of its memory
+    double started;
+} child;
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void sleep_ms(int ms)
+{
+    struct timespec t = {ms / 1000, (ms % 1000) * 1000000L};
+    nanosleep(&t, NULL);
+}
+
+static const char *out(void) { return child.text[0] ? child.text[0] : ""; }
+static const char *err(void) { return child.text[1] ? child.text[1] : ""; }
+
+// "a b  c" becomes {"a", "b", "c", NULL}; words longer than the list are dropped. `line` is cut up.
+static int cut_words(char *line, char **word, int most)
+{
+    int n = 0;
+    for (char *w = strtok(line, " "); w && n < most - 1; w = strtok(NULL, " ")) word[n++] = w;
+    word[n] = NULL;
+    return n;
+}
+
+// Starts a command line. file_limit: largest file that it may write, in bytes; 0: any.
+static void start_line(const char *line, long file_limit)
+{
+    char copy[4096], *word[200];
+    int ends[2][2];
+    snprintf(copy, sizeof copy, "%s", line);
+    cut_words(copy, word, 200);
+    for (int i = 0; i < 2; i++) {
+        free(child.text[i]);
+        child.text[i] = NULL;
+        child.bytes[i] = 0;
+        if (pipe(ends[i])) abort();
+        fcntl(ends[i][0], F_SETFD, FD_CLOEXEC);
+        child.pipe[i] = ends[i][0];
+    }
+    fflush(stdout);
+    child.started = now();
+    child.pid = fork();
+    if (child.pid == 0) {
+        struct rlimit limit = {(rlim_t)file_limit, (rlim_t)file_limit}, no_core = {0, 0};
+        setpgid(0, 0);
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        setrlimit(RLIMIT_CORE, &no_core);
+        if (file_limit) setrlimit(RLIMIT_FSIZE, &limit);
+        dup2(ends[0][1], 1);
+        dup2(ends[1][1], 2);
+        close(ends[0][1]);
+        close(ends[1][1]);
+        execvp(word[0], word);
+        fprintf(stderr, "cannot run %s: %s\n", word[0], strerror(errno));
+        _exit(127);
+    }
+    for (int i = 0; i < 2; i++) close(ends[i][1]);
+}
+
+static void take_output(int i)
+{
+    char part[4096];
+    ssize_t n = read(child.pipe[i], part, sizeof part);
+    if (n <= 0) {
+        close(child.pipe[i]);
+        child.pipe[i] = -1;
+        return;
+    }
+    child.text[i] = (char *)realloc(child.text[i], child.bytes[i] + (size_t)n + 1);
+    memcpy(child.text[i] + child.bytes[i], part, (size_t)n);
+    child.bytes[i] += (size_t)n;
+    child.text[i][child.bytes[i]] = 0;
+}
+
+// Waits for the child; gives its status.
+static int finish_within(double limit)
+{
+    struct rusage used;
+    int raw = 0;
+    pid_t ended = 0;
+    memset(&used, 0, sizeof used);
+    while (now() - child.started < limit && (child.pipe[0] >= 0 || child.pipe[1] >= 0)) {
+        struct pollfd p[2] = {{child.pipe[0], POLLIN, 0}, {child.pipe[1], POLLIN, 0}}; // poll leaves out -1
+        if (poll(p, 2, 100) <= 0) continue;
+        for (int i = 0; i < 2; i++)
+            if (p[i].revents) take_output(i);
+    }
+    while (now() - child.started < limit && (ended = wait4(child.pid, &raw, WNOHANG, &used)) == 0) sleep_ms(2);
+    child.status = ended == 0 ? TIMED_OUT : WIFSIGNALED(raw) ? -WTERMSIG(raw) : WEXITSTATUS(raw);
+    if (ended == 0) {
+        kill(-child.pid, SIGTERM); // mpirun ends its ranks
+        sleep_ms(1500);
+        kill(-child.pid, SIGKILL);
+        wait4(child.pid, &raw, 0, &used);
+    }
+    for (int i = 0; i < 2; i++)
+        if (child.pipe[i] >= 0) close(child.pipe[i]);
+    child.seconds = now() - child.started;
+    child.peak_kb = used.ru_maxrss;
+    child.pid = 0;
+    return child.status;
+}
+static int finish(void) { return finish_within(LIMIT); }
+
+// The program with the tiny model's configuration and more flags; "…" of mpirun(2, "…").
+__attribute__((format(printf, 1, 2))) static void start(const char *format, ...)
+{
+    char flags[2000], line[4096];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(flags, sizeof flags, format, args);
+    va_end(args);
+    snprintf(line, sizeof line, "%s --config tiny.json %s", program, flags);
+    start_line(line, 0);
+}
+__attribute__((format(printf, 1, 2))) static int run(const char *format, ...)
+{
+    char flags[2000];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(flags, sizeof flags, format, args);
+    va_end(args);
+    start("%s", flags);
+    return finish();
+}
+static int run_limited(long file_limit, const char *flags)
+{
+    char line[4096];
+    snprintf(line, sizeof line, "%s --config tiny.json %s", program, flags);
+    start_line(line, file_limit);
+    return finish();
+}
+static void start_mpi(int ranks, const char *flags)
+{
+    char line[4096];
+    snprintf(line, sizeof line, "mpirun -np %d %s --config tiny.json %s", ranks, program, flags);
+    start_line(line, 0);
+}
+static int run_mpi(int ranks, const char *flags)
+{
+    start_mpi(ranks, flags);
+    return finish();
+}
+
+#define NEED_MPI()                                                                                                                                          \
+    do {                                                                                                                                                    \
+        if (system("command -v mpirun >/dev/null 2>&1")) SKIP("there is no mpirun here");                                                                    \
+        if (!has_mpi) SKIP("%.120s was built without MPI", program);                                                                                         \
+    } while (0)
+
+// Said right after a run that has to end well.
+#define CHECK_RAN(ended) CHECK((ended) == 0, "status %d after %.1f s; it said: %.600s", child.status, child.seconds, err())
+
+// ---- what a run leaves behind ----------------------------------------------------------------------------------------------------------------------
+
+static int shell(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static int shell(const char *format, ...)
+{
+    char line[2000];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    return system(line);
+}
+
+static int exists(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) == 0;
+}
+
+static char *read_text(const char *path)
+{
+    char *text = NULL;
+    int64_t bytes;
+    GxError e = GX_ZERO;
+    if (gx_file_read(path, 1 << 28, &text, &bytes, &e) != GX_OK) text = NULL;
+    return text ? text : (char *)calloc(1, 1);
+}
+
+static int same_file(const char *a, const char *b)
+{
+    uint64_t hash[2] = {1, 2};
+    int64_t bytes[2];
+    GxError e = GX_ZERO;
+    if (!CHECK(gx_file_hash(a, &hash[0], &bytes[0], &e) == GX_OK && gx_file_hash(b, &hash[1], &bytes[1], &e) == GX_OK, "%s", e.message)) return 0;
+    return hash[0] == hash[1] && bytes[0] == bytes[1];
+}
+
+// Weights and optimizer state of two checkpoints, bit for bit.
+static void check_same_checkpoint(const char *a, const char *b)
+{
+    static const char *const files[] = {"model.safetensors", "optimizer.safetensors"};
+    for (int i = 0; i < 2; i++) {
+        char x[GX_PATH], y[GX_PATH];
+        snprintf(x, sizeof x, "%s/%s", a, files[i]);
+        snprintf(y, sizeof y, "%s/%s", b, files[i]);
+        CHECK(same_file(x, y), "%s and %s differ", x, y);
+    }
+}
+
+static void check_whole(const char *path)
+{
+    GxError e = GX_ZERO;
+    CHECK(gx_folder_verify(path, 1, &e) == GX_OK, "%s", e.message);
+}
+
+typedef struct {
+    int steps, evals, baselines, bad; // lines of each kind; lines that are none
+    int step[200];
+    double loss[200], grad_norm[200], bits, bigram;
+    int skipped;
+} Log;
+
+static int has_keys(const GxJson *line, const char *keys) // exactly these, separated by spaces
+{
+    char copy[200], *word[20];
+    snprintf(copy, sizeof copy, "%s", keys);
+    int n = cut_words(copy, word, 20), found = 0;
+    for (int i = 0; i < n; i++) found += gx_json_get(line, word[i]) != NULL;
+    return found == n && gx_json_size(line) == n;
+}
+
+static void log_line(Log *l, const GxJson *line)
+{
+    if (has_keys(line, "step loss grad_norm lr tokens_per_s gflops memory_mb skipped") && l->steps < 200) {
+        l->step[l->steps] = (int)gx_json_int(gx_json_get(line, "step"));
+        l->loss[l->steps] = gx_json_double(gx_json_get(line, "loss"));
+        l->grad_norm[l->steps++] = gx_json_double(gx_json_get(line, "grad_norm"));
+        l->skipped += gx_json_bool(gx_json_get(line, "skipped"));
+    } else if (has_keys(line, "step eval_loss eval_bits_per_byte")) {
+        l->bits = gx_json_double(gx_json_get(line, "eval_bits_per_byte"));
+        l->evals++;
+    } else if (has_keys(line, "bigram_bits_per_byte")) {
+        l->bigram = gx_json_double(gx_json_get(line, "bigram_bits_per_byte"));
+        l->baselines++;
+    } else l->bad++;
+}
+
+static Log read_log(const char *output_dir)
+{
+    Log l;
+    char path[GX_PATH];
+    memset(&l, 0, sizeof l);
+    snprintf(path, sizeof path, "%s/log.jsonl", output_dir);
+    char *text = read_text(path), *save = NULL;
+    for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        GxJson *json = NULL;
+        GxError e = GX_ZERO;
+        if (!CHECK(gx_json_parse(&json, line, (int64_t)strlen(line), path, &e) == GX_OK, "%s", e.message)) continue;
+        log_line(&l, json);
+        gx_json_free(json);
+    }
+    free(text);
+    return l;
+}
+
+static void check_log_steps(const char *output_dir, int steps) // 1, 2, ..., steps, each once
+{
+    Log l = read_log(output_dir);
+    CHECK(l.steps == steps && l.bad == 0 && l.baselines == 1, "%s: %d of %d steps, %d unknown lines, %d baselines", output_dir, l.steps, steps, l.bad, l.baselines);
+    for (int i = 0; i < l.steps && i < steps; i++) CHECK(l.step[i] == i + 1, "%s: line %d is of step %d", output_dir, i + 1, l.step[i]);
+}
+
+// The longest chain of roundings behind a loss or a norm of the tiny model: a sum per matrix product and norm of both layers and the head, forward and
+// backward; the attention's keys; the tokens of a window; `steps` updates on top.
+static double tiny_depth(int steps)
+{
+    const double H = 32, F = 64, head = 8, T = 32, V = 256, layer = 4 * H + F + H + head + T, samples = 8;
+    return (2 * (2 * layer + H + V) + samples * T) * steps;
+}
+
+static void check_close_series(const char *what, const double *a, const double *b, int n, int each_adds)
+{
+    for (int i = 0; i < n; i++) {
+        float x = (float)a[i];
+        test_close(what, &x, &b[i], 1, test_bound(tiny_depth(each_adds * (i + 1))), 0);
+    }
+}
+
+// All tensors of a safetensors file, one after the other; free() it.
+static float *read_floats(const char *path, long *n)
+{
+    GxSafetensors s;
+    GxError e = GX_ZERO;
+    *n = 0;
+    if (!CHECK(gx_safetensors_open(&s, path, &e) == GX_OK, "%s", e.message)) return NULL;
+    for (int i = 0; i < s.n; i++) *n += (long)s.entry[i].elements;
+    float *x = (float *)malloc((size_t)(*n + 1) * sizeof *x), *at = x;
+    for (int i = 0; i < s.n; at += s.entry[i++].elements)
+        CHECK(gx_safetensors_read(&s, &s.entry[i], 0, s.entry[i].elements, at, &e) == GX_OK, "%s", e.message);
+    gx_safetensors_close(&s);
+    return x;
+}
+
+static long count_not_finite(const char *path)
+{
+    long n, bad = 0;
+    float *x = read_floats(path, &n);
+    for (long i = 0; i < n; i++) bad += !isfinite(x[i]);
+    free(x);
+    return bad;
+}
+
+// ---- it trains -------------------------------------------------------------------------------------------------------------------------------------
+
+// Well-formed enough: tags close in order, attributes are quoted, nothing stands open at the end. NULL, or what is wrong.
+static const char *xml_error(const char *p)
+{
+    char open[20][32];
+    int depth = 0, elements = 0;
+    for (; *p; p++) {
+        if (*p == '&' && strncmp(p, "&amp;", 5) && strncmp(p, "&lt;", 4) && strncmp(p, "&gt;", 4) && strncmp(p, "&quot;", 6)) return "a bare &";
+        if (*p != '<') continue;
+        int closing = p[1] == '/', n = 0, quotes = 0;
+        char name[32];
+        for (p += 1 + closing; n < 31 && *p && !strchr(" />\n", *p); p++) name[n++] = *p;
+        name[n] = 0;
+        if (n == 0) return "a tag without a name";
+        for (; *p && (*p != '>' || quotes % 2); p++) {
+            if (*p == '<') return "a < inside a tag";
+            quotes += *p == '"';
+            if (*p == '=' && quotes % 2 == 0 && p[1] != '"') return "an attribute without quotation marks";
+        }
+        if (!*p) return "a tag that does not end";
+        elements++;
+        if (closing && (depth == 0 || strcmp(open[--depth], name))) return "a closing tag that closes nothing";
+        if (!closing && p[-1] != '/') {
+            if (depth == 20) return "too deep";
+            memcpy(open[depth++], name, sizeof name);
+        }
+    }
+    return depth ? "an element that is not closed" : elements ? NULL : "no element";
+}
+
+static void check_svg(const char *path, int points)
+{
+    char *svg = read_text(path);
+    const char *wrong = xml_error(svg), *line = strstr(svg, "<polyline"), *list = line ? strstr(line, " points=\"") : NULL;
+    int commas = 0;
+    CHECK(wrong == NULL, "%s: %s", path, wrong);
+    for (const char *p = list ? list + 9 : ""; *p && *p != '"'; p++) commas += *p == ',';
+    CHECK(strstr(svg, "<svg ") == svg && commas == points, "%s: a polyline of %d points, not %d", path, commas, points);
+    free(svg);
+}
+
+TEST(it_trains_and_leaves_a_log_a_picture_and_a_whole_checkpoint)
+{
+    static const char *const files[] = {"config.json",           "manifest.json",      "model.safetensors",  "optimizer.safetensors",
+                                        "tokenizer.json",        "tokenizer_config.json", "trainer_state.json", "training_args.json"};
+    CHECK_RAN(run("--output_dir trains --max_steps 80 --learning_rate 1e-2 --eval_steps 40"));
+    Log l = read_log("trains");
+    CHECK(l.steps == 80 && l.bad == 0 && l.evals == 2 && l.baselines == 1, "%d steps, %d validations, %d baselines, %d unknown lines", l.steps, l.evals, l.baselines, l.bad);
+    CHECK(fabs(l.loss[0] - log(256)) < 0.1, "the first loss is %g; of 256 equally likely bytes it would be %g", l.loss[0], log(256));
+    CHECK(l.loss[79] < 0.5 * l.loss[0], "the loss went from %g to %g only", l.loss[0], l.loss[79]);
+    CHECK(fabs(l.bits * log(2) - l.loss[79]) < 0.5, "validation has %g bits per byte, training ended at %g nats", l.bits, l.loss[79]);
+    CHECK(l.bigram > 1 && l.bigram < 8, "a bigram model of %g bits per byte", l.bigram);
+    check_svg("trains/loss.svg", 80);
+    check_whole("trains/checkpoint-80");
+    GxFolder list;
+    GxError e = GX_ZERO;
+    if (!CHECK(gx_folder_list(&list, "trains/checkpoint-80", &e) == GX_OK, "%s", e.message)) return;
+    CHECK(list.n == 8, "%d files in the checkpoint", list.n);
+    for (int i = 0; i < list.n && i < 8; i++) CHECK(!strcmp(list.entry[i].name, files[i]), "the checkpoint holds %s where %s was expected", list.entry[i].name, files[i]);
+    gx_folder_close(&list);
+    CHECK(count_not_finite("trains/checkpoint-80/model.safetensors") == 0, "weights are not finite");
+}
+
+TEST(the_written_sample_goes_on_from_the_prompt)
+{
+    char line[4096];
+    snprintf(line, sizeof line, "%s --config sampling.json --output_dir sample --max_steps 1 --sample_prompt Hello", program);
+    start_line(line, 0);
+    CHECK_RAN(finish());
+    CHECK(strstr(out(), "sample:\nHello"), "no sample in: %s", out());
+}
+
+// training_args.json holds what was resolved; given back, it is the same run.
+TEST(training_args_give_the_same_run_again)
+{
+    static const struct { const char *name, *flags; } runs[] = {
+        {"plain", ""},
+        {"accumulated", "--global_batch_size 8 --gradient_accumulation_steps 2"},
+        {"tied", "--tie_word_embeddings --optimizer sgd --learning_rate 0.5 --lr_scheduler_type wsd --lr_decay_steps 2"},
+        {"ranks", "--ranks 2 --micro_batch_size 2"},
+        {"unequal", "--ranks 2 --dp_batch_size_list 3,1"},
+    };
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        char line[4096], a[100], b[100];
+        CHECK_RAN(run("--output_dir args_%s --max_steps 4 %s", runs[i].name, runs[i].flags));
+        snprintf(line, sizeof line, "%s --config args_%s/training_args.json --output_dir again_%s", program, runs[i].name, runs[i].name);
+        start_line(line, 0);
+        if (!CHECK(finish() == 0, "%s: %s", runs[i].name, err())) continue;
+        snprintf(a, sizeof a, "args_%s/checkpoint-4", runs[i].name);
+        snprintf(b, sizeof b, "again_%s/checkpoint-4", runs[i].name);
+        check_same_checkpoint(a, b);
+    }
+}
+
+TEST(the_same_run_twice_gives_the_same_bits)
+{
+    static const char *const runs[] = {"--max_steps 5", "--max_steps 5 --optimizer sgd", "--max_steps 5 --ranks 2", "--max_steps 5 --ranks 3 --dp_batch_size_list 1,3,2",
+                                       "--max_steps 5 --gradient_accumulation_steps 3"};
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        char a[100], b[100];
+        for (int twice = 0; twice < 2; twice++) CHECK_RAN(run("--output_dir same%d_%d %s", (int)i, twice, runs[i]));
+        snprintf(a, sizeof a, "same%d_0/checkpoint-5", (int)i);
+        snprintf(b, sizeof b, "same%d_1/checkpoint-5", (int)i);
+        check_same_checkpoint(a, b);
+    }
+}
+
+TEST(two_threads_give_the_same_bits_again)
+{
+    for (int i = 0; i < 2; i++) {
+        char line[4096];
+        snprintf(line, sizeof line, "%s --config threads.json --max_steps 5 --output_dir threads%d", program, i);
+        start_line(line, 0);
+        CHECK_RAN(finish());
+    }
+    check_same_checkpoint("threads0/checkpoint-5", "threads1/checkpoint-5");
+}
+
+// ---- resuming --------------------------------------------------------------------------------------------------------------------------------------
+
+// Validation after every step, of half the text, makes steps slow enough to be interrupted; it changes nothing in what is trained.
+#define SLOW "--validation_fraction 0.5 --eval_windows 0"
+
+static int wait_for(const char *path, const char *words) // NULL: that it exists
+{
+    for (double until = now() + LIMIT; now() < until; sleep_ms(1)) {
+        if (!exists(path)) continue;
+        if (!words) return 1;
+        char *text = read_text(path);
+        int there = strstr(text, words) != NULL;
+        free(text);
+        if (there) return 1;
+    }
+    return 0;
+}
+
+typedef struct { const char *name, *flags; int signal, mpi; } Interruption;
+
+static void begin_run(const Interruption *c, const char *output_dir, const char *more)
+{
+    char flags[1000];
+    snprintf(flags, sizeof flags, "--max_steps 12 --save_steps 5 --save_total_limit 0 --gradient_accumulation_steps 2 --output_dir %s " SLOW " %s %s", output_dir, c->flags, more);
+    if (c->mpi) start_mpi(2, flags);
+    else start("%s", flags);
+}
+
+static void check_interrupted(const Interruption *c, const char *broken)
+{
+    char path[GX_PATH];
+    if (c->signal == SIGKILL) {
+        snprintf(path, sizeof path, "%s/checkpoint-5", broken);
+        CHECK(wait_for(path, NULL), "%s: no checkpoint came", c->name);
+    } else {
+        snprintf(path, sizeof path, "%s/log.jsonl", broken);
+        CHECK(wait_for(path, "\"step\": 5, "), "%s: step 5 did not come", c->name);
+    }
+    kill(child.pid, c->signal);
+    int status = finish();
+    if (c->signal == SIGKILL) {
+        CHECK(status == -SIGKILL, "%s: it ended with %d before it could be killed: %s", c->name, status, err());
+        return;
+    }
+    CHECK(status == 128 + c->signal, "%s: status %d; it said %s", c->name, status, err());
+    const char *last = strrchr(err(), '\n');
+    while (last && last > err() && last[-1] != '\n') last--; // the beginning of the last line
+    CHECK(last && strstr(last, "--resume auto"), "%s: the last words were %s", c->name, err());
+}
+
+TEST(a_resumed_run_is_the_uninterrupted_one_bit_for_bit)
+{
+    static const Interruption cases[] = {
+        {"adamw_serial_killed", "--optimizer adamw --micro_batch_size 4", SIGKILL, 0},
+        {"sgd_serial_stopped", "--optimizer sgd --learning_rate 0.3 --micro_batch_size 4", SIGTERM, 0},
+        {"adamw_ranks_stopped", "--optimizer adamw --ranks 2 --micro_batch_size 2", SIGINT, 0},
+        {"sgd_ranks_killed", "--optimizer sgd --learning_rate 0.3 --ranks 2 --dp_batch_size_list 3,1", SIGKILL, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const Interruption *c = &cases[i];
+        char whole[100], broken[100], a[GX_PATH], b[GX_PATH];
+        snprintf(whole, sizeof whole, "whole_%s", c->name);
+        snprintf(broken, sizeof broken, "broken_%s", c->name);
+        begin_run(c, whole, "--eval_steps 0");
+        CHECK_RAN(finish());
+        begin_run(c, broken, "--eval_steps 1");
+        check_interrupted(c, broken);
+        begin_run(c, broken, "--eval_steps 0 --resume auto");
+        CHECK_RAN(finish());
+        CHECK(strstr(out(), "resumed from"), "%s: it began anew: %s", c->name, out());
+        snprintf(a, sizeof a, "%s/checkpoint-12", whole);
+        snprintf(b, sizeof b, "%s/checkpoint-12", broken);
+        check_same_checkpoint(a, b);
+        check_log_steps(broken, 12);
+        Log l = read_log(whole), m = read_log(broken);
+        for (int s = 0; s < l.steps && s < m.steps; s++) CHECK(l.loss[s] == m.loss[s], "%s: step %d has loss %.9g and %.9g", c->name, s + 1, l.loss[s], m.loss[s]);
+    }
+}
+
+TEST(resume_auto_begins_anew_where_there_is_nothing_and_says_nothing_of_resuming)
+{
+    CHECK_RAN(run("--output_dir nothing_yet --max_steps 2 --resume auto"));
+    CHECK(!strstr(out(), "resumed"), "%s", out());
+    check_whole("nothing_yet/checkpoint-2");
+}
+
+// Every tensor of `after` is `factor` times that of `before`.
+static void check_scaled(const char *before, const char *after, const char *file, float factor)
+{
+    char a[GX_PATH], b[GX_PATH];
+    long n, m, wrong = 0;
+    snprintf(a, sizeof a, "%s/%s", before, file);
+    snprintf(b, sizeof b, "%s/%s", after, file);
+    float *x = read_floats(a, &n), *y = read_floats(b, &m);
+    for (long i = 0; i < n && n == m; i++) wrong += y[i] != factor * x[i] && fabsf(x[i]) > 1e-30f;
+    CHECK(x && y && n == m && wrong == 0, "%s: %ld of %ld values are not %g times those of %s", b, wrong, n, factor, a);
+    free(x);
+    free(y);
+}
+
+// One more step on another topology with learning rate 0, gradients clipped to nothing and decays of 1/2 leaves the weights as they were and halves
+// the moments exactly: so what was loaded can be read off.
+TEST(weights_and_moments_do_not_depend_on_the_topology)
+{
+    static const struct { const char *name, *optimizer, *save, *load; int mpi; } cases[] = {
+        {"ranks_to_serial", "adamw", "--ranks 2 --micro_batch_size 2", "--micro_batch_size 4", 0},
+        {"serial_to_ranks", "adamw", "--micro_batch_size 4", "--ranks 3 --dp_batch_size_list 1,2,1", 0},
+        {"sgd_to_serial", "sgd", "--ranks 2 --micro_batch_size 2", "--micro_batch_size 4", 0},
+        {"serial_to_mpi", "adamw", "--micro_batch_size 4", "--micro_batch_size 2", 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char flags[1000], a[GX_PATH], b[GX_PATH];
+        if (cases[i].mpi && !has_mpi) continue;
+        snprintf(a, sizeof a, "topology_%s/checkpoint-3", cases[i].name);
+        snprintf(b, sizeof b, "topology_%s/checkpoint-4", cases[i].name);
+        CHECK_RAN(run("--output_dir topology_%s --max_steps 3 --optimizer %s %s", cases[i].name, cases[i].optimizer, cases[i].save));
+        snprintf(flags, sizeof flags,
+                 "--output_dir topology_%s --resume auto --max_steps 4 --optimizer %s %s --learning_rate 0 --max_grad_norm 1e-38 --weight_decay 0 --adam_beta1 0.5 "
+                 "--adam_beta2 0.5 --momentum 0.5",
+                 cases[i].name, cases[i].optimizer, cases[i].load);
+        CHECK_RAN(cases[i].mpi ? run_mpi(2, flags) : run("%s", flags));
+        check_scaled(a, b, "model.safetensors", 1);
+        check_scaled(a, b, "optimizer.safetensors", 0.5f);
+    }
+}
+
+// ---- topologies ------------------------------------------------------------------------------------------------------------------------------------
+
+TEST(threads_and_mpi_give_the_same_bits)
+{
+    static const char *const splits[] = {"--micro_batch_size 2", "--dp_batch_size_list 3,1", "--dp_batch_size_list 1,3 --optimizer sgd --gradient_accumulation_steps 2"};
+    NEED_MPI();
+    for (size_t i = 0; i < sizeof splits / sizeof *splits; i++) {
+        char flags[1000], a[100], b[100];
+        CHECK_RAN(run("--output_dir ranks%d --max_steps 4 --ranks 2 %s", (int)i, splits[i]));
+        snprintf(flags, sizeof flags, "--output_dir mpi%d --max_steps 4 %s", (int)i, splits[i]);
+        CHECK_RAN(run_mpi(2, flags));
+        snprintf(a, sizeof a, "ranks%d/checkpoint-4", (int)i);
+        snprintf(b, sizeof b, "mpi%d/checkpoint-4", (int)i);
+        check_same_checkpoint(a, b);
+    }
+}
+
+// The same samples, differently divided, by SGD (AdamW turns rounding noise in gradients near zero into steps of lr).
+TEST(divided_samples_give_the_undivided_losses)
+{
+    static const struct { const char *name, *flags; } ways[] = {
+        {"undivided", "--micro_batch_size 4"},
+        {"unequal ranks", "--ranks 2 --dp_batch_size_list 3,1"},
+        {"three ranks", "--ranks 3 --dp_batch_size_list 1,2,1"},
+        {"accumulation", "--micro_batch_size 2 --gradient_accumulation_steps 2"},
+        {"accumulation on ranks", "--ranks 2 --micro_batch_size 1 --gradient_accumulation_steps 2"},
+        {"one by one", "--micro_batch_size 1 --global_batch_size 4"},
+    };
+    Log serial;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        char dir[100];
+        snprintf(dir, sizeof dir, "divided%d", (int)i);
+        CHECK_RAN(run("--output_dir %s --max_steps 4 --optimizer sgd --learning_rate 0.5 %s", dir, ways[i].flags));
+        Log l = read_log(dir);
+        if (i == 0) serial = l;
+        CHECK(l.steps == 4 && serial.steps == 4, "%s: %d and %d steps", ways[i].name, l.steps, serial.steps);
+        check_close_series(ways[i].name, l.loss, serial.loss, 4, 1);
+        check_close_series(ways[i].name, l.grad_norm, serial.grad_norm, 4, 1);
+        CHECK(fabs(l.bits - serial.bits) < 1e-4, "%s: %g bits per byte on the held-out text, not %g", ways[i].name, l.bits, serial.bits);
+    }
+}
+
+// ---- what is refused -------------------------------------------------------------------------------------------------------------------------------
+
+typedef struct { const char *flags, *words[3]; } Refusal; // what stderr must contain
+
+static void check_refused(const Refusal *r)
+{
+    CHECK(child.status > 0 && child.status < 128, "%s: status %d after %.1f s; it said %.300s", r->flags, child.status, child.seconds, err());
+    for (int i = 0; i < 3 && r->words[i]; i++) CHECK(strstr(err(), r->words[i]), "%s: no \"%s\" in: %.500s", r->flags, r->words[i], err());
+    CHECK(!strstr(out(), "step     1/"), "%s: it trained", r->flags);
+}
+
+static void check_refusals(const Refusal *r, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        start("--max_steps 2 %s", r[i].flags);
+        finish_within(20);
+        check_refused(&r[i]);
+    }
+}
+#define CHECK_REFUSALS(table) check_refusals(table, sizeof table / sizeof *table)
+
+TEST(flags_that_are_wrong_are_refused_with_what_would_be_right)
+{
+    static const Refusal cases[] = {
+        {"--learning_rat 1", {"--learning_rat;", "did you mean --learning_rate?", NULL}},
+        {"--zzzzzzzzzzzz 1", {"no option --zzzzzzzzzzzz", "--help", NULL}},
+        {"bareword", {"\"bareword\" is not a flag", "--help", NULL}},
+        {"--seq_len ten", {"--seq_len is \"ten\"", "an integer, at least 1", NULL}},
+        {"--seq_len 1.5", {"--seq_len is \"1.5\"", "an integer", NULL}},
+        {"--seq_len 0", {"--seq_len is \"0\"", "at least 1", NULL}},
+        {"--seq_len", {"--seq_len needs a value", NULL, NULL}},
+        {"--seed 1 --seed 2", {"--seed is given twice", NULL, NULL}},
+        {"--learning_rate nan", {"--learning_rate is \"nan\"", "a number, at least 0", NULL}},
+        {"--learning_rate inf", {"--learning_rate is \"inf\"", NULL, NULL}},
+        {"--learning_rate -1", {"--learning_rate is \"-1\"", "at least 0", NULL}},
+        {"--adam_beta1 1", {"--adam_beta1", "from 0 to 0.999999", NULL}},
+        {"--optimizer adam", {"--optimizer is \"adam\"", "one of adamw|sgd", NULL}},
+        {"--precision bf16", {"--precision", "fp32", NULL}},
+        {"--ranks 257", {"--ranks is \"257\"", "from 1 to 256", NULL}},
+        {"--dp_batch_size_list 3,x", {"--dp_batch_size_list", "integers, such as 3,1", NULL}},
+        {"--warmup_steps 3", {"warmup_steps (3)", "max_steps (2)", NULL}},
+        {"--lr_scheduler_type wsd --lr_decay_steps 9", {"lr_decay_steps", "max_steps (2)", NULL}},
+    };
+    CHECK_REFUSALS(cases);
+}
+
+TEST(configurations_that_are_wrong_are_refused_by_file_and_key)
+{
+    static const struct { const char *json; const char *words[2]; } cases[] = {
+        {"{\"learning_rat\": 1}", {"wrong.json", "did you mean learning_rate?"}},
+        {"{\"seq_len\": \"32\"}", {"wrong.json: seq_len is \"32\"", "an integer"}},
+        {"{\"seq_len\": 32", {"wrong.json", "line"}},
+        {"{\"seed\": 1, \"seed\": 2}", {"wrong.json", "seed"}},
+        {"[]", {"wrong.json holds an array", "an object"}},
+        {"", {"wrong.json", NULL}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char line[4096];
+        GxError e = GX_ZERO;
+        Refusal r = {cases[i].json, {cases[i].words[0], cases[i].words[1], NULL}};
+        CHECK(gx_file_write("wrong.json", cases[i].json, (int64_t)strlen(cases[i].json), &e) == GX_OK, "%s", e.message);
+        snprintf(line, sizeof line, "%s --config wrong.json --max_steps 2", program);
+        start_line(line, 0);
+        finish_within(20);
+        check_refused(&r);
+    }
+}
+
+TEST(texts_that_cannot_be_trained_on_are_refused_by_path)
+{
+    static const struct { const char *text; Refusal r; } cases[] = {
+        {"missing.txt", {"", {"missing.txt", "No such file", NULL}}},
+        {"short.txt", {"--validation_fraction 0", {"short.txt", "20 bytes", "needs 33"}}},
+        {"empty.txt", {"", {"empty.txt is empty", NULL, NULL}}},
+        {"text.txt/x", {"", {"text.txt/x", "Not a directory", NULL}}},
+        {"pipe.txt", {"", {"pipe.txt", "regular file", NULL}}},
+        {"/dev/zero", {"", {"/dev/zero", "regular file", NULL}}},
+        {".", {"", {".", "regular file", NULL}}},
+        {"text.txt", {"--seq_len 2000 --validation_fraction 0.001", {"held out", "validation_fraction", NULL}}},
+    };
+    GxError e = GX_ZERO;
+    CHECK(gx_file_write("short.txt", "twenty bytes of text", 20, &e) == GX_OK && gx_file_write("empty.txt", "", 0, &e) == GX_OK, "%s", e.message);
+    if (!exists("pipe.txt")) CHECK(mkfifo("pipe.txt", 0600) == 0, "no named pipe: %s", strerror(errno));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        start("--max_steps 2 --output_dir refused --train_data %s %s", cases[i].text, cases[i].r.flags);
+        finish_within(20);
+        check_refused(&cases[i].r);
+    }
+    CHECK(!exists("refused"), "a refused run left a folder");
+}
+
+TEST(models_and_batches_that_do_not_fit_are_refused_with_their_numbers)
+{
+    static const Refusal cases[] = {
+        {"--num_attention_heads 3", {"hidden_size (32)", "num_attention_heads (3)", NULL}},
+        {"--num_key_value_heads 3", {"num_key_value_heads", "3", "4"}},
+        {"--head_dim 7", {"head_dim", "7", "even"}},
+        {"--vocab_size 255", {"vocab_size is 255", "256", NULL}},
+        {"--seq_len 64 --max_position_embeddings 32", {"max_position_embeddings", "32", "64"}},
+        {"--global_batch_size 6 --micro_batch_size 4", {"global_batch_size 6", "4", "are 4 and 8"}},
+        {"--global_batch_size 8 --micro_batch_size 4 --gradient_accumulation_steps 3", {"global_batch_size 8", "= 12", NULL}},
+        {"--ranks 2 --dp_batch_size_list 3,1 --micro_batch_size 2", {"micro_batch_size and dp_batch_size_list", NULL, NULL}},
+        {"--ranks 2 --dp_batch_size_list 3,1,1", {"dp_batch_size_list", "3", "2"}},
+        {"--ranks 2 --dp_batch_size_list 3,0", {"dp_batch_size_list", "at least 1", NULL}},
+        {"--dp_batch_size_list 3,1", {"dp_batch_size_list", "2", "1"}},
+        {"--rope_theta 0", {"rope_theta (0)", "above 0", NULL}},
+    };
+    CHECK_REFUSALS(cases);
+}
+
+// What cannot be held is refused from the plan, before memory is taken; numbers beyond 64 bits are refused as such and not after they wrapped around.
+TEST(plans_that_cannot_be_are_refused_at_once_and_in_little_memory)
+{
+    static const Refusal cases[] = {
+        {"--hidden_size 65536", {"the plan needs", "MB left", "smaller"}},
+        {"--micro_batch_size 10000000", {"the plan needs", "samples per micro-batch would fit", NULL}},
+        {"--micro_batch_size 1000000000000", {"micro_batch_size", NULL, NULL}},
+        {"--micro_batch_size 9000000000000000000", {"micro_batch_size", NULL, NULL}},
+        {"--hidden_size 9000000000000000000", {"hidden_size", NULL, NULL}},
+        {"--hidden_size 4000000000", {"hidden_size", NULL, NULL}},
+        {"--intermediate_size 4611686018427387904", {"intermediate_size", NULL, NULL}},
+        {"--vocab_size 9000000000000000000", {"vocab_size", NULL, NULL}},
+        {"--head_dim 9000000000000000002", {"head_dim", NULL, NULL}},
+        {"--num_hidden_layers 2147483649", {"num_hidden_layers", "2147483649", NULL}},
+        {"--gradient_accumulation_steps 1000000000000", {"gradient_accumulation_steps", NULL, NULL}},
+        {"--ranks 2 --dp_batch_size_list 9223372036854775807,9223372036854775807", {"dp_batch_size_list", "9223372036854775807", NULL}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        start("--max_steps 2 --output_dir too_large %s", cases[i].flags);
+        finish_within(10);
+        check_refused(&cases[i]);
+        CHECK(child.peak_kb < 400 << 10 || is_sanitized, "%s: it took %ld MB first", cases[i].flags, child.peak_kb >> 10);
+    }
+    CHECK(!exists("too_large"), "a refused run left a folder");
+}
+
+// ---- folders that are not what they should be ------------------------------------------------------------------------------------------------------
+
+// A whole checkpoint of 3 steps, made once; later tests copy it.
+static const char *good_checkpoint(void)
+{
+    if (!exists("good/checkpoint-3")) CHECK_RAN(run("--output_dir good --max_steps 3 --save_steps 2"));
+    return "good/checkpoint-3";
+}
+
+TEST(folders_to_resume_from_are_verified)
+{
+    static const struct { const char *damage; Refusal r; } cases[] = {
+        {"rm -r bad", {"--resume bad", {"bad", "No such file", NULL}}},
+        {"truncate -s 100000 bad/model.safetensors", {"--resume bad", {"bad", "torn", "model.safetensors"}}},
+        {"truncate -s 100000 bad/optimizer.safetensors", {"--resume bad", {"bad", "torn", "optimizer.safetensors"}}},
+        {"printf X | dd of=bad/model.safetensors bs=1 seek=100000 conv=notrunc 2>/dev/null", {"--resume bad", {"bad", "torn", "hash"}}},
+        {"printf X | dd of=bad/trainer_state.json bs=1 seek=30 conv=notrunc 2>/dev/null", {"--resume bad", {"bad", "torn", "trainer_state.json"}}},
+        {"rm bad/manifest.json", {"--resume bad", {"bad", "manifest.json", "never finished"}}},
+        {"rm bad/optimizer.safetensors", {"--resume bad", {"bad", "torn", "optimizer.safetensors"}}},
+        {"true", {"--resume bad --optimizer sgd", {"adamw", "sgd", "--model"}}},
+        {"true", {"--resume bad --seed 7", {"seed", "--model", NULL}}},
+        {"true", {"--resume bad --model bad", {"--model", "--resume", NULL}}},
+        {"true", {"--resume bad --vocab_size 300", {"vocab_size", "config.json", NULL}}},
+        {"rm -r bad; mkdir bad; echo hello >bad/notes.txt", {"--resume bad", {"bad/config.json", "No such file", NULL}}},
+        {"rm -r bad; echo hello >bad", {"--resume bad", {"bad", NULL, NULL}}},
+    };
+    const char *good = good_checkpoint();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        shell("rm -rf bad; cp -r %s bad; %s", good, cases[i].damage);
+        start("--output_dir of_bad --max_steps 5 %s", cases[i].r.flags);
+        finish_within(20);
+        check_refused(&cases[i].r);
+    }
+}
+
+TEST(resume_auto_passes_over_torn_checkpoints)
+{
+    good_checkpoint();
+    shell("rm -rf torn; cp -r good torn; truncate -s 100 torn/checkpoint-3/model.safetensors");
+    CHECK_RAN(run("--output_dir torn --max_steps 5 --resume auto"));
+    CHECK(strstr(err(), "torn/checkpoint-3 is not whole"), "no warning in: %s", err());
+    CHECK(strstr(out(), "resumed from torn/checkpoint-2: step 2"), "%s", out());
+    check_whole("torn/checkpoint-5");
+}
+
+// config.json of a copy of the good model, changed by sed.
+TEST(models_of_other_kinds_are_refused_by_key)
+{
+    static const struct { const char *sed, *words[2]; } cases[] = {
+        {"s/\"model_type\": \"llama\"/\"model_type\": \"mistral\"/", {"mistral", "llama"}},
+        {"s/\"rope_type\": \"default\"/\"rope_type\": \"llama3\"/", {"llama3", "default"}},
+        {"s/\"hidden_act\": \"silu\"/\"hidden_act\": \"gelu\"/", {"gelu", "silu"}},
+        {"s/\"attention_bias\": false/\"attention_bias\": true/", {"attention_bias", "not built"}},
+        {"s/\"hidden_size\": 32/\"hidden_size\": \"32\"/", {"hidden_size", "config.json"}},
+        {"s/\"hidden_size\": 32/\"hidden_size\": -32/", {"hidden_size", "-32"}},
+        {"s/\"intermediate_size\": 64/\"intermediate_size\": 48/", {"mlp", "48"}},
+        {"s/\"num_hidden_layers\": 2/\"num_hidden_layers\": 1/", {"holds", "model.layers.1."}},
+        {"s/\"num_hidden_layers\": 2/\"num_hidden_layers\": 3/", {"has no tensor", "model.layers.2."}},
+        {"s/\"tie_word_embeddings\": false/\"tie_word_embeddings\": true/", {"ties lm_head.weight", "tie_word_embeddings to false"}},
+        {"/hidden_size/d", {"hidden_size", "config.json"}},
+        {"s/{/[/", {"config.json", NULL}},
+    };
+    const char *good = good_checkpoint();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char line[4096];
+        Refusal r = {cases[i].sed, {cases[i].words[0], cases[i].words[1], NULL}};
+        shell("rm -rf other; cp -r %s other; sed -i '%s' other/config.json", good, cases[i].sed);
+        snprintf(line, sizeof line, "%s --config no_model.json --model other --output_dir of_other --max_steps 2", program);
+        start_line(line, 0);
+        finish_within(20);
+        check_refused(&r);
+    }
+    CHECK(!exists("of_other"), "a refused run left a folder");
+}
+
+// Copies the good model's weights without tensor `without` (NULL: all of them), and with one more of the name `more` (NULL: none).
+static void write_changed_weights(const char *path, const char *without, const char *more)
+{
+    GxSafetensors s;
+    GxSafetensorsWriter w;
+    GxError e = GX_ZERO;
+    int n = 0;
+    float zeros[4] = {0, 0, 0, 0};
+    if (!CHECK(gx_safetensors_open(&s, good_checkpoint(), &e) == GX_OK, "%s", e.message)) return;
+    GxSafetensorsEntry *list = (GxSafetensorsEntry *)calloc((size_t)s.n + 1, sizeof *list);
+    for (int i = 0; i < s.n; i++)
+        if (!without || strcmp(s.entry[i].name, without)) list[n++] = s.entry[i];
+    if (more) {
+        snprintf(list[n].name, sizeof list[n].name, "%s", more);
+        list[n].dtype = GX_F32, list[n].ndim = 1, list[n++].shape[0] = 4;
+    }
+    GxStatus status = gx_safetensors_create(&w, path, list, n, NULL, 0, &e);
+    for (int i = 0; i < s.n && status == GX_OK; i++) {
+        float *x = (float *)malloc((size_t)s.entry[i].elements * sizeof *x);
+        if (!without || strcmp(s.entry[i].name, without)) {
+            status = gx_safetensors_read(&s, &s.entry[i], 0, s.entry[i].elements, x, &e);
+            if (status == GX_OK) status = gx_safetensors_write_floats(&w, s.entry[i].name, 0, x, s.entry[i].elements, &e);
+        }
+        free(x);
+    }
+    if (more && status == GX_OK) status = gx_safetensors_write_floats(&w, more, 0, zeros, 4, &e);
+    if (status == GX_OK) status = gx_safetensors_finish(&w, &e);
+    gx_safetensors_abort(&w);
+    CHECK(status == GX_OK, "%s", e.message);
+    gx_safetensors_close(&s);
+    free(list);
+}
+
+TEST(weights_with_missing_or_foreign_tensors_are_refused_by_name)
+{
+    static const struct { const char *without, *more; int fits; const char *words[2]; } cases[] = {
+        {"model.layers.1.mlp.up_proj.weight", NULL, 0, {"has no tensor model.layers.1.mlp.up_proj.weight", "other"}},
+        {"lm_head.weight", NULL, 0, {"has no tensor lm_head.weight", NULL}},
+        {NULL, "model.layers.0.self_attn.q_proj.lora_A.weight", 0, {"holds 1 tensors", "lora_A"}},
+        {NULL, "model.layers.0.self_attn.rotary_emb.inv_freq", 1, {NULL, NULL}}, // old files carry this table
+        {NULL, NULL, 1, {NULL, NULL}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char line[4096];
+        shell("rm -rf other; mkdir other; cp %s/config.json other", good_checkpoint());
+        write_changed_weights("other/model.safetensors", cases[i].without, cases[i].more);
+        snprintf(line, sizeof line, "%s --config no_model.json --model other --output_dir from_other --max_steps 2", program);
+        start_line(line, 0);
+        finish_within(20);
+        Refusal r = {cases[i].more ? cases[i].more : cases[i].without, {cases[i].words[0], cases[i].words[1], NULL}};
+        if (cases[i].fits) CHECK(child.status == 0, "%s", err());
+        else check_refused(&r);
+    }
+}
+
+TEST(a_model_with_too_small_a_vocabulary_is_refused)
+{
+    char line[4096], path[GX_PATH + 40];
+    snprintf(path, sizeof path, "%s/data/ref/llama_gqa", repository);
+    if (!exists(path)) SKIP("%.150s is not there", path);
+    Refusal r = {"--model data/ref/llama_gqa", {"vocab_size is", "at least", NULL}};
+    snprintf(line, sizeof line, "%s --config no_model.json --model %s --max_steps 2", program, path);
+    start_line(line, 0);
+    finish_within(20);
+    check_refused(&r);
+}
+
+// ---- output that cannot be written -----------------------------------------------------------------------------------------------------------------
+
+TEST(an_output_folder_that_cannot_be_made_is_named)
+{
+    static const Refusal cases[] = {
+        {"--output_dir text.txt", {"text.txt", NULL, NULL}},
+        {"--output_dir text.txt/out", {"text.txt", "Not a directory", NULL}},
+        {"--output_dir /proc/galaxy", {"/proc/galaxy", NULL, NULL}},
+    };
+    CHECK_REFUSALS(cases);
+}
+
+// A disk that is full: here, a limit on the size of a file. The optimizer's state does not fit, the weights do.
+TEST(a_checkpoint_that_cannot_be_written_leaves_the_older_one_and_no_half)
+{
+    CHECK_RAN(run("--output_dir full --max_steps 2"));
+    int status = run_limited(200000, "--output_dir full --max_steps 4 --resume auto");
+    CHECK(status == 1, "status %d; it said %s", status, err());
+    CHECK(strstr(err(), "optimizer.safetensors") && strstr(err(), "File too large"), "%s", err());
+    CHECK(!exists("full/checkpoint-4") && !exists("full/checkpoint-4.gx-new"), "half a checkpoint was left");
+    check_whole("full/checkpoint-2");
+    CHECK_RAN(run("--output_dir full --max_steps 4 --resume auto"));
+    check_whole("full/checkpoint-4");
+}
+
+TEST(a_log_that_cannot_be_written_ends_the_run_with_its_path)
+{
+    int status = run_limited(1600, "--output_dir full_log --max_steps 40");
+    CHECK(status == 1, "status %d; it said %s", status, err());
+    CHECK(strstr(err(), "full_log/log.jsonl") && strstr(err(), "File too large"), "%s", err());
+}
+
+// ---- checkpoints are not lost ----------------------------------------------------------------------------------------------------------------------
+
+// Going on from an older checkpoint, or anew in a used folder: what was just saved is newer than what has a larger number.
+TEST(a_checkpoint_that_was_just_saved_is_not_pruned)
+{
+    good_checkpoint();
+    shell("rm -rf used torn1; cp -r good used; cp -r good torn1; truncate -s 100 torn1/checkpoint-3/model.safetensors");
+    shell("cp -r used/checkpoint-3 used/checkpoint-90; cp -r used/checkpoint-3 used/checkpoint-91");
+    CHECK_RAN(run("--output_dir used --max_steps 4 --resume used/checkpoint-3"));
+    CHECK(exists("used/checkpoint-4"), "it said \"%s\", and the folder is not there", strstr(out(), "saved") ? strstr(out(), "saved") : "");
+    shell("mv torn1/checkpoint-3 torn1/checkpoint-10");
+    CHECK_RAN(run("--output_dir torn1 --max_steps 4 --resume auto --save_total_limit 1"));
+    CHECK(exists("torn1/checkpoint-4"), "a torn checkpoint was kept in the place of the whole one that was just saved");
+}
+
+TEST(folders_of_other_programs_are_not_pruned)
+{
+    shell("mkdir -p foreign/checkpoint-1; echo precious >foreign/checkpoint-1/pytorch_model.bin");
+    CHECK_RAN(run("--output_dir foreign --max_steps 4 --save_steps 2 --save_total_limit 1"));
+    CHECK(exists("foreign/checkpoint-1/pytorch_model.bin"), "a folder without a manifest, which this program cannot have written, was removed");
+    CHECK(!exists("foreign/checkpoint-2") && exists("foreign/checkpoint-4"), "pruning does not work");
+}
+
+TEST(only_the_newest_checkpoints_are_kept)
+{
+    CHECK_RAN(run("--output_dir pruned --max_steps 9 --save_steps 2 --save_total_limit 2"));
+    CHECK(exists("pruned/checkpoint-8") && exists("pruned/checkpoint-9") && !exists("pruned/checkpoint-6") && !exists("pruned/checkpoint-2"), "wrong ones");
+    CHECK_RAN(run("--output_dir unpruned --max_steps 4 --save_steps 1 --save_total_limit 0"));
+    CHECK(exists("unpruned/checkpoint-1") && exists("unpruned/checkpoint-4"), "0 keeps all");
+}
+
+// Hours of training must not hang on the last page of text: what comes after the last step may fail, the weights are saved.
+TEST(a_sample_that_cannot_be_made_does_not_cost_the_checkpoint)
+{
+    char line[4096];
+    snprintf(line, sizeof line, "%s --config sampling_much.json --output_dir no_sample --max_steps 2", program);
+    start_line(line, 0);
+    finish_within(20);
+    CHECK(child.status >= 0 && child.status < 128, "it ended with %d", child.status);
+    CHECK(exists("no_sample/checkpoint-2") || child.seconds < 5, "no checkpoint");
+    CHECK(exists("no_sample/checkpoint-2") || !strstr(out(), "step     2/2"), "two steps were trained and nothing was saved");
+}
+
+// ---- plan ------------------------------------------------------------------------------------------------------------------------------------------
+
+static double number_behind(const char *text, const char *words) // NAN: it is not there
+{
+    const char *at = strstr(text, words);
+    return at ? strtod(at + strlen(words), NULL) : NAN;
+}
+static double number_before(const char *text, const char *words)
+{
+    const char *at = strstr(text, words);
+    while (at && at > text && at[-1] == ' ') at--;
+    while (at && at > text && strchr("0123456789.", at[-1])) at--;
+    return at ? strtod(at, NULL) : NAN;
+}
+
+// Forward and backward of every matrix product: 6 FLOPs per weight and token. Attention, causal: T(T+1)/2 visible pairs per head and sample, 4h FLOPs
+// forward and 10h backward each (scores are computed again).
+static double llama_gflop(double C, double L, double F, double H, double K, double V, double T, double B)
+{
+    double h = C / H, weights = L * (C * (H + 2 * K) * h + H * h * C + 3 * C * F) + C * V;
+    return (6 * weights * T * B + L * B * H * (T * (T + 1) / 2) * 14 * h) / 1e9;
+}
+
+TEST(a_dry_run_of_a_70b_model_takes_seconds_and_touches_nothing)
+{
+    char line[4096];
+    snprintf(line, sizeof line, "%s --dry_run --hidden_size 8192 --num_hidden_layers 80 --intermediate_size 28672 --num_attention_heads 64 --num_key_value_heads 8 --vocab_size "
+                                "128256 --seq_len 2048 --micro_batch_size 2 --train_data not_there.txt --output_dir dry", program);
+    start_line(line, 0);
+    CHECK_RAN(finish_within(20));
+    CHECK(child.peak_kb < 400 << 10 || is_sanitized, "it took %ld MB", child.peak_kb >> 10);
+    CHECK(!exists("dry"), "it made the output folder");
+    double found = number_before(out(), "GFLOP per step"), derived = llama_gflop(8192, 80, 28672, 64, 8, 128256, 2048, 2);
+    CHECK(found >= derived && found < 1.02 * derived, "%g GFLOP; products and attention alone are %g", found, derived);
+    CHECK(strstr(out(), "causal"), "it does not say how attention is counted");
+    CHECK(fabs(number_before(out(), "M parameters") - 70553.71) < 0.01, "%g million parameters; Llama 3 70B has 70553.71", number_before(out(), "M parameters"));
+    CHECK(fabs(number_behind(out(), "weights ") - 4 * 70553.7065) < 1, "%g MB of weights", number_behind(out(), "weights "));
+}
+
+TEST(the_process_takes_the_memory_of_its_plan)
+{
+    static const char *const ways[] = {"--micro_batch_size 4", "--ranks 2 --micro_batch_size 2"};
+    if (is_sanitized) SKIP("sanitizers have memory of their own");
+    for (int i = 0; i < 2; i++) {
+        char line[4096];
+        snprintf(line, sizeof line, "%s --config middle.json --max_steps 2 --output_dir memory%d %s", program, i, ways[i]);
+        start_line(line, 0);
+        CHECK_RAN(finish());
+        double plan = number_before(out(), "MB\n  "), peak = (double)child.peak_kb * 1024 / 1e6, most = fmax(0.03 * plan, 64);
+        CHECK(plan > 150, "the plan's total was not found in: %s", out());
+        CHECK(fabs(peak - plan) <= most, "%s: the plan says %.1f MB, the peak was %.1f MB; %.1f are allowed", ways[i], plan, peak, most);
+        printf("    %s: plan %.1f MB, peak %.1f MB\n", ways[i], plan, peak);
+    }
+}
+
+// ---- what goes wrong while it trains ---------------------------------------------------------------------------------------------------------------
+
+TEST(gradients_that_are_not_finite_are_said_and_never_saved_in_silence)
+{
+    static const char *const ways[] = {"--learning_rate 1e10", "--optimizer sgd --learning_rate 1e10 --max_grad_norm 0", "--optimizer sgd --learning_rate 1e30",
+                                       "--ranks 2 --learning_rate 1e38"};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        char weights[100], dir[100];
+        snprintf(dir, sizeof dir, "blown%d", (int)i);
+        snprintf(weights, sizeof weights, "%s/checkpoint-6/model.safetensors", dir);
+        int status = run("--output_dir %s --max_steps 6 %s", dir, ways[i]);
+        CHECK(status >= 0 && status < 128, "%s: status %d", ways[i], status);
+        int said = strstr(out(), "not finite") || strstr(err(), "not finite");
+        Log l = read_log(dir);
+        CHECK(l.bad == 0, "%s: %d lines of the log are of no known kind", ways[i], l.bad);
+        CHECK(said == (l.skipped > 0) || status, "%s: %d skipped steps in the log, and on the console: %s", ways[i], l.skipped, out());
+        if (!exists(weights)) CHECK(status != 0, "%s: it ended well without a checkpoint", ways[i]);
+        else CHECK(count_not_finite(weights) == 0 || strstr(err(), "not finite"), "%s: weights that are not finite were saved without a word on stderr", ways[i]);
+        if (l.skipped == 5) CHECK(strstr(err(), "finite") || status, "%s: every step but one was skipped; the run ends as if all were well", ways[i]);
+    }
+}
+
+TEST(mpirun_and_ranks_together_are_refused)
+{
+    NEED_MPI();
+    int status = run_mpi(2, "--ranks 2 --max_steps 2 --output_dir both");
+    CHECK(status != 0 && status != TIMED_OUT && strstr(err(), "leave --ranks away"), "status %d: %s", status, err());
+    CHECK(!exists("both"), "it trained");
+}
+
+// mpirun's children, from /proc; the number found.
+static int children_of(pid_t parent, pid_t *list, int most)
+{
+    char path[GX_PATH];
+    int n = 0;
+    long pid;
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)parent, (int)parent);
+    FILE *f = fopen(path, "r");
+    while (f && n < most && fscanf(f, "%ld", &pid) == 1) list[n++] = (pid_t)pid;
+    if (f) fclose(f);
+    return n;
+}
+
+TEST(a_killed_rank_ends_the_others)
+{
+    pid_t rank[8];
+    NEED_MPI();
+    start_mpi(2, "--output_dir orphans --max_steps 100000 --eval_steps 1 --micro_batch_size 2 " SLOW);
+    CHECK(wait_for("orphans/log.jsonl", "\"step\": 2, "), "no second step came");
+    int n = children_of(child.pid, rank, 8);
+    if (!CHECK(n >= 2, "%d children of mpirun were found", n)) n = 0;
+    double killed = now() - child.started;
+    if (n) kill(rank[n - 1], SIGKILL);
+    int status = finish_within(killed + 30);
+    CHECK(status != 0 && status != TIMED_OUT, "status %d %.1f s after a rank was killed: %s", status, child.seconds - killed, err());
+    for (int i = 0; i < n; i++) CHECK(kill(rank[i], 0) != 0, "rank %d is still there", i);
+}
+
+// Rank 1 may not take the memory that its plan says.
+TEST(a_rank_without_memory_ends_all_with_its_name)
+{
+    char line[4096], script[600];
+    GxError e = GX_ZERO;
+    NEED_MPI();
+    if (is_sanitized) SKIP("sanitizers need more address space than the limit gives");
+    const char *flags = "--config tiny.json --output_dir no_memory --max_steps 2 --micro_batch_size 4000";
+    snprintf(script, sizeof script, "#!/bin/sh\nulimit -v 1500000\nexec %.400s \"$@\"\n", program);
+    CHECK(gx_file_write("limited.sh", script, (int64_t)strlen(script), &e) == GX_OK && chmod("limited.sh", 0700) == 0, "%s", e.message);
+    snprintf(line, sizeof line, "mpirun -np 1 %s %s : -np 1 ./limited.sh %s", program, flags, flags);
+    start_line(line, 0);
+    int status = finish_within(30);
+    CHECK(status != 0 && status != TIMED_OUT, "status %d after %.1f s: %s", status, child.seconds, err());
+    CHECK(strstr(err(), "rank 1") && strstr(err(), "arena"), "%s", err());
+}
+
+// No disk is shared: only rank 0's working folder has the checkpoint and the model.
+TEST(ranks_without_rank_0s_disk_resume_all_the_same)
+{
+    char line[4096];
+    NEED_MPI();
+    shell("rm -rf here there; mkdir here there; cp tiny.json text.txt here; cp tiny.json text.txt there; cp -r %s here/saved", good_checkpoint());
+    const char *flags = "--config tiny.json --micro_batch_size 2 --max_steps 5 --timeout 20";
+    for (int i = 0; i < 2; i++) {
+        const char *from = i ? "--model saved" : "--resume saved";
+        snprintf(line, sizeof line, "mpirun -np 1 -wdir %s/here %s %s %s : -np 1 -wdir %s/there %s %s %s", folder, program, flags, from, folder, program, flags, from);
+        start_line(line, 0);
+        int status = finish_within(40);
+        CHECK(status == 0, "%s: status %d: %s", from, status, err());
+    }
+}
+
+TEST(a_program_without_mpi_refuses_mpirun)
+{
+    char line[4096];
+    if (!program_nompi[0]) SKIP("no binary without MPI was given: set GX_TRAIN_LLAMA_NOMPI");
+    snprintf(line, sizeof line, "env OMPI_COMM_WORLD_SIZE=2 %s --config tiny.json --max_steps 2 --output_dir lonely", program_nompi);
+    start_line(line, 0);
+    int status = finish_within(20);
+    CHECK(status > 0 && strstr(err(), "without MPI"), "status %d: %s", status, err());
+    CHECK(!exists("lonely"), "it trained");
+}
+
+// A terminal that is closed (| head -1) must not cost the run: it goes on to its checkpoint, or stops with one.
+TEST(a_closed_stdout_does_not_cost_the_run)
+{
+    char line[4096];
+    snprintf(line, sizeof line, "%s --config tiny.json --max_steps 4 --output_dir piped", program);
+    start_line(line, 0);
+    close(child.pipe[0]);
+    child.pipe[0] = -1;
+    int status = finish();
+    CHECK(status >= 0, "it was killed by signal %d", -status);
+    GxError e = GX_ZERO;
+    char path[] = "piped/checkpoint-4";
+    CHECK(gx_folder_verify(path, 1, &e) == GX_OK, "%s", e.message);
+}
+
+// Two runs in one folder would mix their logs and take each other's unfinished folders away.
+TEST(a_second_run_in_the_same_folder_is_refused)
+{
+    start("--output_dir busy --max_steps 100000 --eval_steps 1 " SLOW);
+    CHECK(wait_for("busy/log.jsonl", "\"step\": 2, "), "no second step came");
+    char line[4096];
+    snprintf(line, sizeof line, "%s --config tiny.json --output_dir busy --max_steps 2 >second.txt 2>&1", program);
+    int status = system(line);
+    kill(child.pid, SIGTERM);
+    int first = finish();
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) != 0, "the second run was not refused (status %d)", WEXITSTATUS(status));
+    CHECK(first == 128 + SIGTERM, "the first run ended with %d: %s", first, err());
+    Log l = read_log("busy");
+    for (int i = 0; i < l.steps; i++) CHECK(l.step[i] == i + 1, "line %d of the log is of step %d", i + 1, l.step[i]);
+}
+
+// ---- help ------------------------------------------------------------------------------------------------------------------------------------------
+
+TEST(help_lists_every_option_with_its_default)
+{
+    char line[GX_PATH + 20];
+    GxJson *args = NULL;
+    GxError e = GX_ZERO;
+    good_checkpoint();
+    if (!CHECK(gx_json_read(&args, "good/training_args.json", 1 << 20, &e) == GX_OK, "%s", e.message)) return;
+    snprintf(line, sizeof line, "%s --help", program);
+    start_line(line, 0);
+    CHECK_RAN(finish());
+    CHECK(gx_json_size(args) > 40, "training_args.json has %ld options", (long)gx_json_size(args));
+    for (GxJsonMember m = GX_ZERO; gx_json_next(args, &m);) {
+        char name[100];
+        snprintf(name, sizeof name, "\n  --%s ", m.key);
+        const char *at = strstr(out(), name), *end = at ? strchr(at + 1, '\n') : NULL, *standard = at ? strstr(at, "default: ") : NULL;
+        CHECK(at && end && standard && standard < end, "--help says nothing, or no default, of %s", m.key);
+    }
+    gx_json_free(args);
+}
+
+// ---- main ------------------------------------------------------------------------------------------------------------------------------------------
+
+// "The old gray cat slowly sees a tall tree near the river." and the like, drawn from a fixed sequence.
+static int write_grammar_text(const char *path)
+{
+    static const char *const adjectives[] = {"old", "gray", "tall", "quiet", "bright", "small", "warm", "strange"};
+    static const char *const nouns[] = {"cat", "river", "tree", "king", "house", "road", "bird", "stone", "child", "garden"};
+    static const char *const verbs[] = {"sees", "finds", "follows", "leaves", "hears", "builds", "loves"};
+    static const char *const places[] = {"near", "under", "behind", "beside"};
+    unsigned x = 12345;
+    int n = 0;
+    char *text = (char *)malloc(TEXT_BYTES + 200);
+    GxError e = GX_ZERO;
+#define PICK(list) list[(x = x * 1664525u + 1013904223u) / 65536 % (sizeof list / sizeof *list)]
+    while (n < TEXT_BYTES) {
+        n += sprintf(text + n, "The %s", PICK(adjectives));
+        n += sprintf(text + n, " %s", PICK(nouns));
+        n += sprintf(text + n, " %s", PICK(verbs));
+        n += sprintf(text + n, " the %s", PICK(nouns));
+        n += sprintf(text + n, " %s", PICK(places));
+        n += sprintf(text + n, " the %s.\n", PICK(nouns));
+    }
+#undef PICK
+    GxStatus status = gx_file_write(path, text, n, &e);
+    free(text);
+    return status == GX_OK;
+}
+
+#define TINY_DATA  "\"train_data\": \"text.txt\", \"seq_len\": 32, \"logging_steps\": 1"
+#define TINY_MODEL "\"hidden_size\": 32, \"intermediate_size\": 64, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 2"
+
+static int write_configurations(void)
+{
+    static const struct { const char *path, *json; } files[] = {
+        {"tiny.json", "{" TINY_DATA ", \"threads\": 1, \"sample_bytes\": 0, " TINY_MODEL "}"},
+        {"threads.json", "{" TINY_DATA ", \"threads\": 2, \"sample_bytes\": 0, " TINY_MODEL "}"},
+        {"sampling.json", "{" TINY_DATA ", \"threads\": 1, \"sample_bytes\": 10, " TINY_MODEL "}"},
+        {"sampling_much.json", "{" TINY_DATA ", \"threads\": 1, \"sample_bytes\": 100000000000000, " TINY_MODEL "}"},
+        {"no_model.json", "{" TINY_DATA ", \"threads\": 1, \"sample_bytes\": 0}"},
+        {"middle.json", "{\"train_data\": \"text.txt\", \"threads\": 1, \"sample_bytes\": 0, \"eval_windows\": 4, \"validation_fraction\": 0.02, \"seq_len\": 256, \"hidden_size\": 256, "
+                        "\"intermediate_size\": 688, \"num_hidden_layers\": 4, \"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"vocab_size\": 8192}"},
+    };
+    GxError e = GX_ZERO;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        if (gx_file_write(files[i].path, files[i].json, (int64_t)strlen(files[i].json), &e) != GX_OK) return 0;
+    return 1;
+}
+
+static int find_program(const char *variable, const char *standard, char *path) // absolute, since the tests run in a folder of their own
+{
+    const char *name = getenv(variable);
+    if (!name || !name[0]) name = standard;
+    char *full = name ? realpath(name, NULL) : NULL;
+    int found = full && access(full, X_OK) == 0 && (int)strlen(full) < GX_PATH;
+    if (found) snprintf(path, GX_PATH, "%s", full);
+    free(full);
+    return found;
+}
+
+static int program_contains(const char *words)
+{
+    char *bytes = NULL;
+    int64_t n = 0;
+    GxError e = GX_ZERO;
+    if (gx_file_read(program, 1 << 30, &bytes, &n, &e) != GX_OK) return 0;
+    int found = memmem(bytes, (size_t)n, words, strlen(words)) != NULL;
+    free(bytes);
+    return found;
+}
+
+int main(int argc, char **argv)
+{
+    char back[GX_PATH];
+    if (!getcwd(back, sizeof back)) return 1;
+    snprintf(repository, sizeof repository, "%s", back);
+    if (!find_program("GX_TRAIN_LLAMA", "./train_llama", program)) {
+        printf("FAIL there is no program to test: make train_llama, or set GX_TRAIN_LLAMA\n0 passed, 1 failed, 0 skipped\n");
+        return 1;
+    }
+    find_program("GX_TRAIN_LLAMA_NOMPI", NULL, program_nompi);
+    has_mpi = program_contains("MPI_Init");
+    is_sanitized = program_contains("__asan_init") || program_contains("__tsan_init");
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);
+    setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 1);
+    if (!mkdtemp(folder) || chdir(folder) || !write_grammar_text("text.txt") || !write_configurations()) {
+        printf("FAIL the temporary folder %s: %s\n0 passed, 1 failed, 0 skipped\n", folder, strerror(errno));
+        return 1;
+    }
+    int status = test_main(argc, argv);
+    for (int i = 0; i < 2; i++) free(child.text[i]);
+    if (chdir(back)) return 1;
+    if (getenv("GX_KEEP")) fprintf(stderr, "kept: %s\n", folder);
+    else if (shell("rm -rf %s", folder)) return 1;
+    return status;
+}
