@@ -1,4 +1,5 @@
 // test_io.cu: files, JSON, options, published folders, safetensors, tokenizer, dataset. Everything is written below one temporary folder.
+#define GALAXY_IMPLEMENTATION // looks inside
 #include "galaxy/io/config.h"
 #include "galaxy/io/dataset.h"
 #include "galaxy/io/files.h"

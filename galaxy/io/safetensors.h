@@ -676,7 +676,7 @@ static GxStatus gx__st_writable(GxSafetensorsWriter *w, const char *name, int64_
 
 GxStatus gx_safetensors_write(GxSafetensorsWriter *w, const char *name, int64_t first, const void *data, int64_t count, GxError *err)
 {
-    GxSafetensorsEntry *e;
+    GxSafetensorsEntry *e = NULL;
     GX_TRY(gx__st_writable(w, name, first, count, &e, err));
     int64_t offset = e->offset + first * e->dtype_size, bytes = count * e->dtype_size;
     GX_TRY(gx_file_write_at(w->file.fd, w->file.temporary, data, bytes, offset, err));
@@ -690,7 +690,7 @@ GxStatus gx_safetensors_write_floats(GxSafetensorsWriter *w, const char *name, i
         uint16_t u16[GX__ST_CHUNK];
         double f64[GX__ST_CHUNK];
     } chunk;
-    GxSafetensorsEntry *e;
+    GxSafetensorsEntry *e = NULL;
     GX_TRY(gx__st_writable(w, name, first, count, &e, err));
     if (e->dtype == GX_F32) return gx_safetensors_write(w, name, first, data, count, err);
     if (e->dtype != GX_BF16 && e->dtype != GX_F16 && e->dtype != GX_F64)
