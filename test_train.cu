@@ -760,6 +760,7 @@ TEST(plans_that_cannot_be_are_refused_at_once_and_in_little_memory)
         {"--vocab_size 9000000000000000000", {"vocab_size", NULL, NULL}},
         {"--head_dim 9000000000000000002", {"head_dim", NULL, NULL}},
         {"--num_hidden_layers 2147483649", {"num_hidden_layers", "2147483649", NULL}},
+        {"--micro_batch_size 10000000 --seq_len 1000 --max_position_embeddings 1000", {"micro_batch_size", "seq_len", NULL}},
         {"--gradient_accumulation_steps 1000000000000", {"gradient_accumulation_steps", NULL, NULL}},
         {"--ranks 2 --dp_batch_size_list 9223372036854775807,9223372036854775807", {"dp_batch_size_list", "9223372036854775807", NULL}},
     };
@@ -985,7 +986,6 @@ TEST(a_sample_that_cannot_be_made_does_not_cost_the_checkpoint)
     start_line(line, 0);
     finish_within(20);
     CHECK(child.status >= 0 && child.status < 128, "it ended with %d", child.status);
-    CHECK(exists("no_sample/checkpoint-2") || child.seconds < 5, "no checkpoint");
     CHECK(exists("no_sample/checkpoint-2") || !strstr(out(), "step     2/2"), "two steps were trained and nothing was saved");
 }
 
@@ -1040,7 +1040,7 @@ TEST(the_process_takes_the_memory_of_its_plan)
         double plan = number_before(out(), "MB\n  "), peak = (double)child.peak_kb * 1024 / 1e6, most = fmax(0.03 * plan, 64);
         CHECK(plan > 150, "the plan's total was not found in: %s", out());
         CHECK(fabs(peak - plan) <= most, "%s: the plan says %.1f MB, the peak was %.1f MB; %.1f are allowed", ways[i], plan, peak, most);
-        printf("    %s: plan %.1f MB, peak %.1f MB\n", ways[i], plan, peak);
+        test_state.worst = fmax(test_state.worst, fabs(peak - plan) / most);
     }
 }
 
@@ -1120,8 +1120,8 @@ TEST(a_rank_without_memory_ends_all_with_its_name)
     GxError e = GX_ZERO;
     NEED_MPI();
     if (is_sanitized) SKIP("sanitizers need more address space than the limit gives");
-    const char *flags = "--config tiny.json --output_dir no_memory --max_steps 2 --micro_batch_size 4000";
-    snprintf(script, sizeof script, "#!/bin/sh\nulimit -v 1500000\nexec %.400s \"$@\"\n", program);
+    const char *flags = "--config tiny.json --output_dir no_memory --max_steps 2 --micro_batch_size 12000";
+    snprintf(script, sizeof script, "#!/bin/sh\nulimit -v 1000000\nexec %.400s \"$@\"\n", program);
     CHECK(gx_file_write("limited.sh", script, (int64_t)strlen(script), &e) == GX_OK && chmod("limited.sh", 0700) == 0, "%s", e.message);
     snprintf(line, sizeof line, "mpirun -np 1 %s %s : -np 1 ./limited.sh %s", program, flags, flags);
     start_line(line, 0);

@@ -30,7 +30,7 @@ void gx_arena_open_dry(GxArena *a);
 GxStatus gx_arena_open(GxArena *a, int64_t bytes, GxError *err); // zero-filled, on huge pages where the system gives them
 void gx_arena_close(GxArena *a);
 void *gx_arena_take(GxArena *a, GxMemoryKind kind, int64_t bytes); // GX_ALIGN-aligned; contents undefined after a release
-GxArenaMark gx_arena_mark(const GxArena *a);
+GxArenaMark gx_arena_mark(const GxArena *a); // both take NULL: a context may have no arena
 void gx_arena_release(GxArena *a, GxArenaMark mark);
 const char *gx_memory_kind_name(GxMemoryKind kind);
 
@@ -89,7 +89,8 @@ void *gx_arena_take(GxArena *a, GxMemoryKind kind, int64_t bytes)
 
 GxArenaMark gx_arena_mark(const GxArena *a)
 {
-    GxArenaMark m;
+    GxArenaMark m = GX_ZERO;
+    if (!a) return m;
     m.used = a->used;
     memcpy(m.kind_used, a->kind_used, sizeof m.kind_used);
     return m;
@@ -97,6 +98,7 @@ GxArenaMark gx_arena_mark(const GxArena *a)
 
 void gx_arena_release(GxArena *a, GxArenaMark mark)
 {
+    if (!a) return;
     a->used = mark.used;
     memcpy(a->kind_used, mark.kind_used, sizeof mark.kind_used);
 }

@@ -128,10 +128,10 @@ static void gx__attention_forward_tile(GxContext *g, float *o, float *lse, const
     }
     for (int64_t i = 0; i < tile.length; i++) {
         int64_t row = (tile.row + i) * B + b;
-        float inverse = l[i] > 0 ? 1.0f / l[i] : 0.0f, *out = o + row * a->o_stride + head * h;
+        float inverse = l[i] != 0 ? 1.0f / l[i] : 0.0f, *out = o + row * a->o_stride + head * h;
         GX_OMP(simd)
         for (int64_t c = 0; c < h; c++) out[c] = acc[i * h + c] * inverse;
-        lse[row * a->H + head] = l[i] > 0 ? m[i] + logf(l[i]) : -INFINITY;
+        lse[row * a->H + head] = l[i] != 0 ? m[i] + logf(l[i]) : -INFINITY; // 0: it saw no key
     }
 }
 

@@ -58,7 +58,7 @@ enum { GX__MATMUL_FROM = 1 << 27 }; // multiplications
 
 static int gx__uses_matmul(const GxGemm *p)
 {
-    return p->trans_a && !p->trans_b && p->alpha == 1 && (p->beta == 0 || p->beta == 1) && (double)p->M * (double)p->N * (double)p->K >= GX__MATMUL_FROM;
+    return p->trans_a && !p->trans_b && p->alpha == 1 && (p->beta == 0 || p->beta == 1) && (double)p->M * (double)p->N * (double)p->K >= (double)GX__MATMUL_FROM;
 }
 
 typedef struct {

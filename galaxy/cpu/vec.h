@@ -8,8 +8,8 @@
 // x = n*ln2 + r with |r| <= ln2/2; exp(r) by its Taylor polynomial of degree 7 (next term below 5.2e-9); times 2^n by its bits.
 static inline float gx_cpu_exp(float x)
 {
-    float z = x > 88.3f ? 88.3f : x;
-    z = z < -87.0f ? -87.0f : z;
+    float z = x > -87.0f ? x : -87.0f; // NaN too: it must not become an integer
+    z = z < 88.3f ? z : 88.3f;
     const float magic = 12582912.0f; // 1.5 * 2^23: adding it rounds to the nearest integer
     float n = (z * 1.44269504f + magic) - magic;
     float r = (z - n * 0.693359375f) - n * -2.12194440e-4f; // ln2 in two parts, the first exact in 9 bits
@@ -24,6 +24,6 @@ static inline float gx_cpu_exp(float x)
     int32_t bits = (int32_t)((uint32_t)((int32_t)n + 127) << 23);
     float power;
     memcpy(&power, &bits, 4);
-    return x < -87.0f ? 0.0f : p * power;
+    return x >= -87.0f ? p * power : x < -87.0f ? 0.0f : x;
 }
 #endif

@@ -101,7 +101,7 @@ int gx_op_check(GxContext *g, const char *name, GxDtype dtype, int64_t rows, int
         GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s: %ld rows of %ld columns; both must be at least 1", name, (long)rows, (long)cols);
         return 0;
     }
-    if (!(g->device->dtypes >> dtype & 1)) {
+    if ((unsigned)dtype >= GX_DTYPES || !(g->device->dtypes >> dtype & 1)) {
         GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "%s: the device %s does not compute in %s", name, g->device->name, gx_dtype_name(dtype));
         return 0;
     }

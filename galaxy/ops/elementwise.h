@@ -21,11 +21,13 @@ GX_END
 
 void gx_zero(GxContext *g, void *x, int64_t bytes)
 {
+    if (!gx_op_check(g, "zero", GX_F32, bytes, 1)) return;
     if (gx_op_begin(g, "zero", bytes, 0)) g->device->zero(g, x, bytes);
 }
 
 void gx_copy(GxContext *g, void *y, const void *x, int64_t bytes)
 {
+    if (!gx_op_check(g, "copy", GX_F32, bytes, 1)) return;
     if (y != x && gx_op_begin(g, "copy", 2 * bytes, 0)) g->device->copy(g, y, x, bytes);
 }
 

@@ -77,8 +77,14 @@ void gx_rope_table(float *cosine, float *sine, int64_t positions, int64_t head_d
 static void gx__rope(GxContext *g, const char *name, void *x, const float *cosine, const float *sine, const GxRuns *runs, int64_t B, int64_t heads,
                      int64_t head_dim, int64_t stride, int direction, GxDtype dtype)
 {
+    if (gx_failed(g) || !gx_runs_check(g, name, runs)) return;
     int64_t R = gx_runs_rows(runs) * B;
-    if (!gx_op_check(g, name, dtype, R, heads) || !gx_runs_check(g, name, runs)) return;
+    if (!gx_op_check(g, name, dtype, R, heads)) return;
+    if (stride < heads * head_dim) {
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s: rows are %ld elements apart, %ld heads of %ld need %ld", name, (long)stride, (long)heads, (long)head_dim,
+                (long)(heads * head_dim));
+        return;
+    }
     if (head_dim < 2 || head_dim % 2) {
         GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s: head_dim is %ld; rotation needs pairs, so an even number", name, (long)head_dim);
         return;

@@ -11,6 +11,7 @@ typedef struct {
     double temperature; // 0: the likeliest token
     int64_t top_k;      // 0: all; ties at the k-th stay
     uint64_t seed;
+    int64_t vocab;      // tokens that the tokenizer knows: the model may have rows beyond; 0: all
 } GxSampling;
 
 // A token from V logits, by the random number of (seed, position).
@@ -92,7 +93,7 @@ void gx_generate(GxContext *g, GxModel *m, GxGenerator *w, int32_t *tokens, int6
         gx_model_forward(g, m, &b);
         m->kind->logits(g, m, w->logits, m->state[m->layers], b.T - 1);
         if (gx_failed(g)) return;
-        tokens[n] = g->device->computes ? gx_sample_token((const float *)w->logits.data, w->logits.cols, s, n) : 0;
+        tokens[n] = g->device->computes ? gx_sample_token((const float *)w->logits.data, s->vocab ? s->vocab : w->logits.cols, s, n) : 0;
     }
 }
 #endif

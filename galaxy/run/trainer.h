@@ -510,7 +510,7 @@ void gx_trainer_report(GxTrainer *t)
 
 static void gx__print_sample(GxTrainer *t)
 {
-    GxSampling s = {t->o.temperature, t->o.top_k, (uint64_t)t->o.seed};
+    GxSampling s = {t->o.temperature, t->o.top_k, (uint64_t)t->o.seed, t->tokenizer.vocab_size};
     int64_t prompt = (int64_t)strlen(t->o.sample_prompt), wanted = prompt + t->o.sample_bytes;
     if (t->o.sample_bytes == 0) return;
     int32_t *ids = (int32_t *)malloc((size_t)(wanted + 1) * sizeof *ids);
@@ -519,8 +519,6 @@ static void gx__print_sample(GxTrainer *t)
     if (prompt == 0) ids[prompt++] = '\n', wanted++;
     else gx_tokenizer_encode(&t->tokenizer, t->o.sample_prompt, prompt, ids);
     gx_generate(t->g, t->model, &t->generator, ids, prompt, wanted, &s);
-    for (int64_t i = 0; i < wanted; i++)
-        if (ids[i] >= t->tokenizer.vocab_size) ids[i] = '?'; // a vocabulary larger than the tokenizer's has rows that nothing trains
     if (!gx_failed(t->g) && gx__is_first(t) && gx_tokenizer_decode(&t->tokenizer, ids, wanted, text, &t->g->error) == GX_OK)
         printf("sample:\n%.*s\n", (int)wanted, text);
     free(ids);
