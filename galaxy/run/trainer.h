@@ -50,7 +50,8 @@ typedef struct {
     int reported, saved;   // steps at which that was done last
     double interval_start; // of the progress line
     int64_t interval_labels, interval_steps;
-    double seconds_per_step;
+    double measured_since; // for the time left: since the first progress line, whose step was slow (first touches, kernels compiled)
+    int64_t measured_from; // the step then; 0: not yet
 } GxTrainer;
 
 GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, const void *mode, int argc, char **argv);
@@ -425,13 +426,14 @@ static void gx__report_progress(GxTrainer *t)
     char path[GX_PATH];
     double seconds = gx_seconds() - t->interval_start, per_step = seconds / (double)gx_max(1, t->interval_steps);
     GxProgress p = GX_ZERO;
-    t->seconds_per_step = t->seconds_per_step > 0 ? 0.7 * t->seconds_per_step + 0.3 * per_step : per_step;
     p.step = t->step, p.steps = t->o.max_steps;
     p.loss = g->step->loss, p.grad_norm = sqrt(g->step->sum_squares), p.lr = g->step->lr, p.skipped = g->step->skip;
     p.tokens_per_s = (double)t->interval_labels / seconds;
     p.gflops = (double)t->plan.flops * (double)t->o.global_batch_size / (double)(gx__columns(t) * t->o.gradient_accumulation_steps) / per_step / 1e9;
     p.memory_mb = (double)gx_process_memory() / 1e6;
-    p.seconds_left = t->seconds_per_step * (double)(t->o.max_steps - t->step);
+    if (t->measured_from) p.seconds_left = (gx_seconds() - t->measured_since) / (double)(t->step - t->measured_from) * (double)(t->o.max_steps - t->step);
+    else p.seconds_left = per_step * (double)(t->o.max_steps - t->step);
+    if (!t->measured_from) t->measured_from = t->step, t->measured_since = gx_seconds();
     gx_progress_print(stdout, &p);
     if (gx_path_join(path, t->o.output_dir, "log.jsonl", &t->g->error) == GX_OK) gx_progress_log(t->log, path, &p, &t->g->error);
 }
@@ -497,8 +499,9 @@ void gx_trainer_save(GxTrainer *t)
 void gx_trainer_report(GxTrainer *t)
 {
     if (gx_failed(t->g)) return;
-    if (gx__due(t, t->o.logging_steps) || t->step == 1 || t->step == t->o.max_steps || t->stop) {
+    if (gx__due(t, t->o.logging_steps) || !t->measured_from || t->step == t->o.max_steps || t->stop) {
         if (gx__is_first(t)) gx__report_progress(t);
+        else t->measured_from = t->step;
         t->interval_start = gx_seconds();
         t->interval_labels = t->interval_steps = 0;
     }
