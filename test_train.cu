@@ -1018,7 +1018,18 @@ TEST(only_the_newest_checkpoints_are_kept)
     CHECK(exists("unpruned/checkpoint-1") && exists("unpruned/checkpoint-4"), "0 keeps all");
 }
 
-// Hours of training must not hang on the last page of text: what comes after the last step may fail, the weights are saved.
+// Hours of training must not hang on the last page of text: what comes after the last step may fail, or be interrupted; the weights are saved.
+TEST(the_last_checkpoint_does_not_wait_for_the_sample)
+{
+    char line[4096];
+    snprintf(line, sizeof line, "%s --config sampling_long.json --output_dir impatient --max_steps 2", program);
+    start_line(line, 0);
+    for (double until = now() + 10; now() < until && !exists("impatient/checkpoint-2");) sleep_ms(5);
+    kill(child.pid, SIGKILL);
+    CHECK(finish() == -SIGKILL, "two million bytes were sampled in no time");
+    check_whole("impatient/checkpoint-2");
+}
+
 TEST(a_sample_that_cannot_be_made_does_not_cost_the_checkpoint)
 {
     char line[4096];
@@ -1299,6 +1310,7 @@ static int write_configurations(void)
         {"tiny.json", "{" TINY_DATA ", \"threads\": 1, \"sample_bytes\": 0, " TINY_MODEL "}"},
         {"threads.json", "{" TINY_DATA ", \"threads\": 2, \"sample_bytes\": 0, " TINY_MODEL "}"},
         {"sampling.json", "{" TINY_DATA ", \"threads\": 1, \"sample_bytes\": 10, " TINY_MODEL "}"},
+        {"sampling_long.json", "{" TINY_DATA ", \"threads\": 1, \"sample_bytes\": 2000000, " TINY_MODEL "}"},
         {"sampling_much.json", "{" TINY_DATA ", \"threads\": 1, \"sample_bytes\": 100000000000000, " TINY_MODEL "}"},
         {"no_model.json", "{" TINY_DATA ", \"threads\": 1, \"sample_bytes\": 0}"},
         {"middle.json", "{\"train_data\": \"text.txt\", \"threads\": 1, \"sample_bytes\": 0, \"eval_windows\": 4, \"validation_fraction\": "

@@ -33,7 +33,9 @@ void gx_checkpoint_load_state(GxContext *g, GxModel *m, const GxOptimizer *o, Gx
 
 // The newest checkpoint-N of output_dir whose manifest holds; "" if there is none. Torn ones are passed over, with a warning.
 GxStatus gx_checkpoint_newest(const char *output_dir, char newest[GX_PATH], const GxLogger *log, GxError *err);
-GxStatus gx_checkpoint_prune(const char *output_dir, int64_t keep, GxError *err); // removes all but the newest `keep`
+// Of the checkpoints up to `newest`, which was just saved, all but the last `keep` are removed. What is not ours (no manifest), and what has a larger
+// number (another history: a run that was begun anew, or went on from an older checkpoint), is left alone.
+GxStatus gx_checkpoint_prune(const char *output_dir, int64_t newest, int64_t keep, GxError *err);
 
 GX_END
 #endif
@@ -337,18 +339,18 @@ GxStatus gx_checkpoint_newest(const char *output_dir, char newest[GX_PATH], cons
     return status;
 }
 
-GxStatus gx_checkpoint_prune(const char *output_dir, int64_t keep, GxError *err)
+GxStatus gx_checkpoint_prune(const char *output_dir, int64_t newest, int64_t keep, GxError *err)
 {
     GxFolder list;
     if (keep <= 0) return GX_OK;
     GX_TRY(gx_folder_list(&list, output_dir, err));
     GxStatus status = GX_OK;
     int64_t kept = 0;
-    for (int64_t n = gx__checkpoint_before(&list, INT64_MAX); n >= 0 && status == GX_OK; n = gx__checkpoint_before(&list, n)) {
-        char path[GX_PATH];
-        if (++kept <= keep) continue;
+    for (int64_t n = gx__checkpoint_before(&list, newest + 1); n >= 0 && status == GX_OK; n = gx__checkpoint_before(&list, n)) {
+        char path[GX_PATH], manifest[GX_PATH];
         status = gx__checkpoint_path(path, output_dir, n, err);
-        if (status == GX_OK) status = gx_folder_remove(path, err);
+        if (status == GX_OK) status = gx_path_join(manifest, path, GX_MANIFEST, err);
+        if (status == GX_OK && gx_path_is_file(manifest) && ++kept > keep) status = gx_folder_remove(path, err);
     }
     gx_folder_close(&list);
     return status;

@@ -164,6 +164,8 @@ int gx_launch(GxRankMain *rank_main, int argc, char **argv)
     int ranks = gx__ranks_wanted(argc, argv), started = gx_mpi_started();
     signal(SIGINT, gx__on_signal);
     signal(SIGTERM, gx__on_signal);
+    signal(SIGPIPE, SIG_IGN); // a closed terminal (| head) is no reason to lose a run
+    signal(SIGXFSZ, SIG_IGN); // a file that may not grow is an error of write, with a path
     if (gx_mpi_check_start(&err) != GX_OK || (started > 1 && ranks > 1 && GX_FAIL(&err, GX_ERR_ARGUMENT, "an MPI launcher started %d ranks, and --ranks asks for %d "
                                                                                                         "more in each; leave --ranks away", started, ranks))) {
         fprintf(stderr, "error: %s\n", err.message);

@@ -106,7 +106,9 @@ static int64_t gx__log_keep(char *text, int64_t bytes, int64_t step, const char 
         int64_t n = end ? end - (text + at) + 1 : bytes - at;
         GxError ignored = GX_ZERO; // a torn line is dropped
         GxJson *json = NULL;
-        if (end && gx_json_parse(&json, text + at, n - 1, path, &ignored) == GX_OK && gx_json_int(gx_json_get(json, "step")) <= step) {
+        const int parsed = end && gx_json_parse(&json, text + at, n - 1, path, &ignored) == GX_OK;
+        const GxJson *number = gx_json_get(json, "step"); // a line without one is written anew by every start
+        if (parsed && gx_json_type(number) == GX_JSON_INT && gx_json_int(number) <= step) {
             memmove(text + kept, text + at, (size_t)n);
             kept += n;
         }

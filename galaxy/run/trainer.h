@@ -45,7 +45,9 @@ typedef struct {
     double *eval_sums;     // loss and labels
     GxGenerator generator;
     FILE *log;
+    int lock;              // file descriptor of output_dir, locked; -1: none
     int64_t step, samples, window_labels; // windows begun; samples seen by all ranks; labels of the last window
+    int64_t skipped;       // steps of this process whose gradients were not finite
     int stop, done;        // asked to stop by a signal; nothing more to do (--help, --dry_run)
     int reported, saved;   // steps at which that was done last
     double interval_start; // of the progress line
@@ -71,9 +73,12 @@ GX_END
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_TRAINER_IMPLEMENTED)
 #define GX_TRAINER_IMPLEMENTED
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
 #include "../cpu/cpu.h"
 #include "../ops/elementwise.h"
 #include "../ops/loss.h"
@@ -322,12 +327,23 @@ static GxStatus gx__set_weights(GxTrainer *t)
     return GX_OK;
 }
 
+// Two runs in one folder would mix their logs and remove each other's unfinished checkpoints. The lock is on the folder itself and ends with the
+// process; a file system without locks has none.
+static GxStatus gx__lock_output(GxTrainer *t)
+{
+    t->lock = open(t->o.output_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (t->lock < 0) return GX_FAIL(&t->g->error, GX_ERR_IO, "cannot open the folder %s: %s", t->o.output_dir, strerror(errno));
+    if (flock(t->lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return GX_OK;
+    return GX_FAIL(&t->g->error, GX_ERR_ARGUMENT, "another run is writing to %s; wait for it, or choose another --output_dir", t->o.output_dir);
+}
+
 static GxStatus gx__open_output(GxTrainer *t)
 {
     char path[GX_PATH];
     GxError *err = &t->g->error;
     if (!gx__is_first(t)) return GX_OK;
     GX_TRY(gx_folder_make(t->o.output_dir, err));
+    GX_TRY(gx__lock_output(t));
     GX_TRY(gx_path_join(path, t->o.output_dir, "training_args.json", err));
     GX_TRY(gx_config_write_json(&t->config, path, err));
     GX_TRY(gx_path_join(path, t->o.output_dir, "log.jsonl", err));
@@ -358,6 +374,7 @@ GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, con
 {
     memset(t, 0, sizeof *t);
     t->g = g;
+    t->lock = -1;
     t->family = family;
     GX_TRY(gx__read_options(t, argc, argv));
     if (t->done) return GX_OK;
@@ -411,6 +428,7 @@ void gx_trainer_update(GxTrainer *t)
 {
     gx_window_update(t->g, t->model, &t->optimizer);
     t->step++;
+    t->skipped += t->g->step->skip != 0;
     t->samples += t->o.global_batch_size;
     t->interval_labels += t->window_labels;
     t->interval_steps++;
@@ -490,7 +508,7 @@ void gx_trainer_save(GxTrainer *t)
     snprintf(s.optimizer, sizeof s.optimizer, "%.31s", t->o.optimizer);
     if (gx__checkpoint_path(folder, t->o.output_dir, t->step, &g->error) != GX_OK) return;
     if (gx_checkpoint_save(folder, t->family, t->model, &t->optimizer, &t->tokenizer, &s, &t->config, &g->error) != GX_OK) return;
-    if (gx_checkpoint_prune(t->o.output_dir, t->o.save_total_limit, &g->error) != GX_OK) return;
+    if (gx_checkpoint_prune(t->o.output_dir, t->step, t->o.save_total_limit, &g->error) != GX_OK) return;
     printf("saved %s\n", folder);
     fflush(stdout);
     t->interval_start += gx_seconds() - started;
@@ -518,7 +536,12 @@ static void gx__print_sample(GxTrainer *t)
     if (t->o.sample_bytes == 0) return;
     int32_t *ids = (int32_t *)malloc((size_t)(wanted + 1) * sizeof *ids);
     char *text = (char *)malloc((size_t)wanted + 1);
-    if (!ids || !text) GX_FAIL(&t->g->error, GX_ERR_MEMORY, "no memory for a sample of %ld bytes", (long)wanted);
+    if (!ids || !text) {
+        GX_FAIL(&t->g->error, GX_ERR_MEMORY, "no memory for a sample of %ld bytes", (long)wanted);
+        free(ids);
+        free(text);
+        return;
+    }
     if (prompt == 0) ids[prompt++] = '\n', wanted++;
     else gx_tokenizer_encode(&t->tokenizer, t->o.sample_prompt, prompt, ids);
     gx_generate(t->g, t->model, &t->generator, ids, prompt, wanted, &s);
@@ -539,11 +562,14 @@ static void gx__draw(GxTrainer *t)
 
 static void gx__finish(GxTrainer *t)
 {
+    gx_trainer_save(t); // first: what comes now may fail
     if (t->step == t->o.max_steps) {
         gx__report_evaluation(t, 0);
         gx__print_sample(t);
     }
-    gx_trainer_save(t);
+    if (t->skipped && gx__is_first(t))
+        gx_log(&t->g->log, GX_LOG_WARNING, "%ld of %ld steps were skipped: their gradients were not finite; lower --learning_rate (%g)", (long)t->skipped,
+               (long)t->step, t->o.learning_rate);
     if (!gx_failed(t->g) && gx__is_first(t)) gx__draw(t);
     if (t->stop && !gx_failed(t->g) && gx__is_first(t))
         gx_log(&t->g->log, GX_LOG_WARNING, "stopped by a signal after step %ld of %ld; go on with --resume auto", (long)t->step, (long)t->o.max_steps);
@@ -555,6 +581,7 @@ int gx_trainer_close(GxTrainer *t)
     if (!t->done && !gx_failed(g)) gx__finish(t);
     int status = gx_failed(g) ? gx_print_error(g) : t->stop ? 128 + (gx_stop_signal() ? gx_stop_signal() : 15) : 0;
     if (t->log) fclose(t->log);
+    if (t->lock >= 0) close(t->lock);
     if (g->comm && g->comm->is_open) gx_comm_close(g);
     gx_dataset_close(&t->data);
     if (t->model) t->family->close(t->model);
