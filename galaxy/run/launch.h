@@ -4,8 +4,8 @@
 //     int main(int argc, char **argv) { return gx_launch(train, argc, argv); }
 //
 // Each rank gets its device, its share of the cores and a logger that writes to stderr. In a run of several ranks g->comm is an engine that
-// is not open yet: who lays out memory opens it (gx_comm_open). SIGINT and SIGTERM set a flag that gx_stop_signal reads; the second one ends
-// the process at once.
+// is not open yet: who lays out memory opens it (gx_comm_open). SIGINT, SIGTERM and SIGUSR1 set a flag that gx_stop_signal reads; a second
+// one ends the process at once.
 #ifndef GX_LAUNCH_H
 #define GX_LAUNCH_H
 #include "../dist/mpi.h"
@@ -57,8 +57,8 @@ static void gx__log_stderr(void *user, GxLogLevel level, const char *text)
 
 int gx_print_error(GxContext *g)
 {
-    // An error of the communicator on another rank only repeats what the rank that caused it says itself.
-    if (g->rank == 0 || g->error.code != GX_ERR_COMM) gx_log(&g->log, GX_LOG_ERROR, "%s", g->error.message);
+    // Wrong arguments are wrong on all ranks alike; an error of the communicator only repeats what the rank that caused it says itself.
+    if (g->rank == 0 || (g->error.code != GX_ERR_COMM && g->error.code != GX_ERR_ARGUMENT)) gx_log(&g->log, GX_LOG_ERROR, "%s", g->error.message);
     return 1;
 }
 
@@ -79,8 +79,10 @@ static int gx__run_rank(GxRankMain *rank_main, GxContext *g, int argc, char **ar
 {
     GxComm *comm = g->comm;
     int status = rank_main(g, argc, argv);
-    if (comm && status != 0 && !comm->is_dead && comm->engine && comm->state)
-        comm->engine->abort(g, comm, g->error.message[0] ? g->error.message : "it ended early");
+    if (comm && comm->engine && comm->state && !comm->is_dead) {
+        if (status == 0) comm->engine->close(comm); // --help
+        else comm->engine->abort(g, comm, g->error.message[0] ? g->error.message : "it ended early");
+    }
     return status;
 }
 
@@ -164,6 +166,7 @@ int gx_launch(GxRankMain *rank_main, int argc, char **argv)
     int ranks = gx__ranks_wanted(argc, argv), started = gx_mpi_started();
     signal(SIGINT, gx__on_signal);
     signal(SIGTERM, gx__on_signal);
+    signal(SIGUSR1, gx__on_signal); // mpirun passes this one on to its ranks; at SIGTERM it kills them
     signal(SIGPIPE, SIG_IGN); // a closed terminal (| head) is no reason to lose a run
     signal(SIGXFSZ, SIG_IGN); // a file that may not grow is an error of write, with a path
     if (gx_mpi_check_start(&err) != GX_OK || (started > 1 && ranks > 1 && GX_FAIL(&err, GX_ERR_ARGUMENT, "an MPI launcher started %d ranks, and --ranks asks for %d "

@@ -146,6 +146,17 @@ int64_t gx_process_peak_memory(void)
     return getrusage(RUSAGE_SELF, &r) == 0 ? (int64_t)r.ru_maxrss * 1024 : 0;
 }
 
+// What a control group (a container, a job of a batch system) may still take; INT64_MAX: no limit.
+static int64_t gx__group_memory(void)
+{
+    long long limit = 0, used = 0;
+    FILE *f = fopen("/sys/fs/cgroup/memory.max", "r"), *u = fopen("/sys/fs/cgroup/memory.current", "r");
+    int both = f && u && fscanf(f, "%lld", &limit) == 1 && fscanf(u, "%lld", &used) == 1; // "max" is no number
+    if (f) fclose(f);
+    if (u) fclose(u);
+    return both ? gx_max(limit - used, 0) : INT64_MAX;
+}
+
 int64_t gx_available_memory(void)
 {
     char line[256];
@@ -154,6 +165,6 @@ int64_t gx_available_memory(void)
     while (f && fgets(line, sizeof line, f))
         if (sscanf(line, "MemAvailable: %ld", &kb) == 1) break;
     if (f) fclose(f);
-    return (int64_t)kb * 1024;
+    return gx_min((int64_t)kb * 1024, gx__group_memory());
 }
 #endif

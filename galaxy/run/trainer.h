@@ -37,7 +37,8 @@ typedef struct {
     GxSplit batch_split;   // samples of each rank in a micro-batch
     GxSchedule schedule;
     GxOptimizer optimizer;
-    GxArena arena;
+    GxArena arena;         // of the run, exactly as planned
+    GxArena comm_arena;    // of the communicator, which is needed before there is a plan
     GxPlan plan;
     GxBatch *batch;        // the window's micro-batches
     GxBatch eval;
@@ -47,6 +48,7 @@ typedef struct {
     FILE *log;
     int lock;              // file descriptor of output_dir, locked; -1: none
     int64_t step, samples, window_labels; // windows begun; samples seen by all ranks; labels of the last window
+    int64_t begun;         // the step that this process began with
     int64_t skipped;       // steps of this process whose gradients were not finite
     int stop, done;        // asked to stop by a signal; nothing more to do (--help, --dry_run)
     int reported, saved;   // steps at which that was done last
@@ -134,15 +136,71 @@ static GxStatus gx__read_options(GxTrainer *t, int argc, char **argv)
     return GX_OK;
 }
 
-// --resume auto becomes the folder that it stands for, or nothing. Rank 0 looks; the others learn whether there is one from the run itself, so
-// they must see the same folder names: rank 0's answer is broadcast when the communicator is open. Until then only it needs the config.
+// --resume auto becomes the folder that it stands for, or nothing.
 static GxStatus gx__find_resume(GxTrainer *t)
 {
     if (strcmp(t->o.resume, "auto")) {
         snprintf(t->resume, sizeof t->resume, "%s", t->o.resume);
         return GX_OK;
     }
-    return gx_checkpoint_newest(t->o.output_dir, t->resume, gx__is_first(t) ? &t->g->log : NULL, &t->g->error);
+    return gx_checkpoint_newest(t->o.output_dir, t->resume, &t->g->log, &t->g->error);
+}
+
+// A hash of the options that all ranks must have alike. Paths and threads are each machine's own.
+static GxStatus gx__options_hash(const GxConfig *c, uint64_t *hash, GxError *err)
+{
+    static const char *const own[] = {"threads", "ranks", "train_data", "output_dir", "model", "resume"};
+    char *text;
+    int64_t bytes;
+    GxJson *json = gx_config_to_json(c, err);
+    if (!json) return gx_error_code(err);
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) gx_json_remove(json, own[i]);
+    GxStatus status = gx_json_dump(json, 0, &text, &bytes, err);
+    gx_json_free(json);
+    if (status != GX_OK) return status;
+    *hash = gx_hash(GX_HASH_START, text, bytes);
+    free(text);
+    return GX_OK;
+}
+
+// No disk is shared: rank 0 looks for the checkpoint and reads the model's config.json; the others are told.
+static GxStatus gx__agree(GxTrainer *t)
+{
+    GxContext *g = t->g;
+    GxError *err = &g->error;
+    uint64_t hash = 0, first = 0;
+    GX_TRY(gx__options_hash(&t->config, &hash, err));
+    if (gx__is_first(t)) {
+        first = hash;
+        const char *folder = t->o.model;
+        if (gx__find_resume(t) == GX_OK && t->resume[0]) folder = t->resume;
+        if (!gx_failed(g) && folder[0]) gx__model_config_from(t, folder, err);
+    }
+    gx_at(g, -1, "agree");
+    gx_broadcast(g, GX_AXIS_ALL, 0, &first, 1, GX_I64);
+    gx_broadcast(g, GX_AXIS_ALL, 0, t->resume, sizeof t->resume, GX_U8);
+    gx_broadcast(g, GX_AXIS_ALL, 0, t->model_config, (int64_t)t->family->config_size, GX_U8);
+    GX_TRY(gx_status(g));
+    if (first == hash) return GX_OK;
+    return GX_FAIL(err, GX_ERR_COMM, "rank %d was started with other options than rank 0; only paths and threads may differ", g->rank);
+}
+
+// The communicator's memory comes before the plan, which needs what the ranks agree on; it is counted with it.
+static GxStatus gx__open_comm(GxTrainer *t)
+{
+    GxContext *g = t->g, dry = *t->g;
+    GxComm *comm = g->comm, nobody = GX_ZERO;
+    GxArena counting;
+    if (!comm) return GX_OK;
+    comm->timeout = t->o.timeout;
+    nobody.rank = g->rank, nobody.world = g->world, nobody.local_ranks = comm->local_ranks;
+    gx_arena_open_dry(&counting);
+    dry.arena = &counting;
+    GX_TRY(gx_comm_open(&dry, &nobody));
+    GX_TRY(gx_arena_open(&t->comm_arena, counting.peak, &g->error));
+    g->arena = &t->comm_arena;
+    g->comm = NULL;
+    return gx_comm_open(g, comm);
 }
 
 static GxStatus gx__open_parts(GxTrainer *t, const void *mode)
@@ -153,12 +211,11 @@ static GxStatus gx__open_parts(GxTrainer *t, const void *mode)
     int dims[GX_MESH_AXES] = {1, 1, -1, 1, 1};
     GX_TRY(gx_mesh_open(&t->mesh, dims, g->rank, g->world, err));
     g->mesh = &t->mesh;
+    GX_TRY(gx__open_comm(t));
     GX_TRY(gx_options_resolve_batch(o, &t->config, gx_mesh_size(&t->mesh, GX_AXIS_DP), &t->batch_split, err));
     if (!gx_config_is_set(&t->config, "warmup_steps")) o->warmup_steps = gx_min(o->warmup_steps, o->max_steps / 5);
     GX_TRY(gx_schedule_open(&t->schedule, o->lr_scheduler_type, o->learning_rate, o->min_lr_ratio, o->warmup_steps, o->lr_decay_steps, o->max_steps, err));
-    GX_TRY(gx__find_resume(t));
-    const char *folder = t->resume[0] ? t->resume : o->model;
-    if (folder[0]) GX_TRY(gx__model_config_from(t, folder, err));
+    GX_TRY(gx__agree(t));
     GX_TRY(t->family->open(g, &t->model, t->model_config, mode));
     t->tokenizer = gx_tokenizer_bytes();
     if (t->family->vocab_size(t->model) < t->tokenizer.vocab_size)
@@ -217,15 +274,12 @@ static GxStatus gx__make_plan(GxTrainer *t)
     GxArena arena;
     GxRecorder recorder = GX_ZERO;
     GxContext dry = *t->g;
-    GxComm nobody = GX_ZERO;
     GxDevice none = gx_device_none(t->g->device);
     GxSampling sampling = GX_ZERO;
     int32_t token[2] = {0, 0};
     recorder.totals_only = 1;
-    nobody.rank = dry.rank, nobody.world = dry.world;
     gx_arena_open_dry(&arena);
     dry.arena = &arena, dry.device = &none, dry.recorder = &recorder, dry.comm = NULL;
-    if (dry.world > 1) gx_comm_open(&dry, &nobody);
     gx__take_memory(t, &dry);
     GxStep step = GX_ZERO;
     dry.step = &step; // what the arena gave must not be touched; this may be
@@ -237,9 +291,10 @@ static GxStatus gx__make_plan(GxTrainer *t)
     gx_generate(&dry, t->model, &t->generator, token, 1, 2, &sampling);
     memcpy(t->plan.kind, arena.kind_peak, sizeof t->plan.kind);
     t->plan.arena = arena.peak;
+    t->plan.kind[GX_MEM_COMM] += t->comm_arena.peak;
+    t->plan.comm = t->comm_arena.capacity;
     t->plan.ranks_here = t->o.ranks > 1 ? (int)t->o.ranks : 1;
     t->plan.process = gx_plan_process_bytes(t->plan.ranks_here * gx_threads(t->g));
-    if (dry.comm) gx_comm_close(&dry);
     gx_model_detach(t->model);
     if (gx_failed(&dry)) t->g->error = dry.error;
     return gx_status(t->g);
@@ -247,7 +302,8 @@ static GxStatus gx__make_plan(GxTrainer *t)
 
 static GxStatus gx__refuse_too_large(GxTrainer *t)
 {
-    int64_t have = gx_available_memory(), need = gx_plan_total(&t->plan);
+    const int processes = t->plan.ranks_here == 1 && t->g->comm ? (int)gx_max(1, t->g->comm->local_ranks) : 1; // on this machine
+    int64_t have = gx_available_memory() / processes, need = gx_plan_total(&t->plan);
     if (have == 0 || need <= have) return GX_OK;
     int64_t rest = t->plan.arena - t->plan.kind[GX_MEM_ACTIVATIONS], room = (have - t->plan.process) / t->plan.ranks_here - rest;
     int64_t fits = room > 0 ? (int64_t)((double)room / (double)t->plan.kind[GX_MEM_ACTIVATIONS] * (double)gx__columns(t)) : 0;
@@ -308,11 +364,13 @@ static GxStatus gx__resume(GxTrainer *t)
     if (s.text_bytes != t->data.train.n && gx__is_first(t))
         gx_log(&g->log, GX_LOG_WARNING, "%s was trained on a text of %ld bytes, this one has %ld: samples will differ", t->resume, (long)s.text_bytes,
                (long)t->data.train.n);
-    t->step = s.step;
+    t->step = t->begun = s.step;
     t->samples = s.samples;
     g->step->applied = s.applied;
     t->saved = (int)s.step;
     if (gx__is_first(t)) printf("resumed from %s: step %ld, %ld samples seen\n", t->resume, (long)s.step, (long)s.samples);
+    if (gx__is_first(t) && s.step >= t->o.max_steps)
+        gx_log(&g->log, GX_LOG_WARNING, "that is all of max_steps (%ld) already: there is nothing to train", (long)t->o.max_steps);
     return GX_OK;
 }
 
@@ -337,6 +395,22 @@ static GxStatus gx__lock_output(GxTrainer *t)
     return GX_FAIL(&t->g->error, GX_ERR_ARGUMENT, "another run is writing to %s; wait for it, or choose another --output_dir", t->o.output_dir);
 }
 
+// A folder where the last checkpoint is to go, and which is no checkpoint, is noticed before the training and not after it.
+static GxStatus gx__refuse_foreign(GxTrainer *t)
+{
+    char path[GX_PATH], manifest[GX_PATH];
+    GxFolder list;
+    GxError *err = &t->g->error;
+    GX_TRY(gx__checkpoint_path(path, t->o.output_dir, t->o.max_steps, err));
+    GX_TRY(gx_path_join(manifest, path, GX_MANIFEST, err));
+    if (!gx_path_is_folder(path) || gx_path_is_file(manifest)) return GX_OK;
+    GX_TRY(gx_folder_list(&list, path, err));
+    int n = list.n;
+    gx_folder_close(&list);
+    if (n == 0) return GX_OK;
+    return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is where the last checkpoint will go, but it holds something else; move it away, or choose another --output_dir", path);
+}
+
 static GxStatus gx__open_output(GxTrainer *t)
 {
     char path[GX_PATH];
@@ -344,9 +418,12 @@ static GxStatus gx__open_output(GxTrainer *t)
     if (!gx__is_first(t)) return GX_OK;
     GX_TRY(gx_folder_make(t->o.output_dir, err));
     GX_TRY(gx__lock_output(t));
+    GX_TRY(gx__refuse_foreign(t));
     GX_TRY(gx_path_join(path, t->o.output_dir, "training_args.json", err));
     GX_TRY(gx_config_write_json(&t->config, path, err));
     GX_TRY(gx_path_join(path, t->o.output_dir, "log.jsonl", err));
+    if (t->step == 0 && gx_path_is_file(path))
+        gx_log(&t->g->log, GX_LOG_WARNING, "%s of an earlier run is written anew; --resume auto would have gone on with that run", path);
     GX_TRY(gx_log_open(&t->log, path, t->step, err));
     if (t->data.held_out.n < 2) return GX_OK;
     double bits; // what any model must beat
@@ -358,14 +435,8 @@ static GxStatus gx__open_output(GxTrainer *t)
 static GxStatus gx__open_memory(GxTrainer *t)
 {
     GxContext *g = t->g;
-    GxComm *comm = g->comm;
     GX_TRY(gx_arena_open(&t->arena, t->plan.arena, &g->error));
     g->arena = &t->arena;
-    if (comm) {
-        comm->timeout = t->o.timeout;
-        g->comm = NULL;
-        GX_TRY(gx_comm_open(g, comm));
-    }
     gx__take_memory(t, g);
     return gx_status(g);
 }
@@ -587,7 +658,10 @@ int gx_trainer_close(GxTrainer *t)
     if (t->model) t->family->close(t->model);
     free(t->model_config);
     free(t->batch);
+    if (t->arena.base && t->step > t->begun && t->arena.peak != t->plan.arena)
+        gx_log(&g->log, GX_LOG_WARNING, "the arena was planned with %ld bytes, %ld were used: the plan is wrong", (long)t->plan.arena, (long)t->arena.peak);
     gx_arena_close(&t->arena);
+    gx_arena_close(&t->comm_arena);
     g->arena = NULL;
     return status;
 }
