@@ -5,7 +5,7 @@
 #include "test_model.h"
 #include <pthread.h>
 
-enum { T = 8, STEPS = 3, MAX_RANKS = 4, MAX_COLUMNS = 8, MAX_MICRO = 3 };
+enum { T = 8, STEPS = 3, MAX_RANKS = 4, MAX_COLUMNS = 24, MAX_MICRO = 3 };
 static const GxLlamaConfig model_config = {61, 32, 40, 2, 4, 2, 8, 64, 1e-5, 10000, 0.08, 0};
 
 typedef struct {
@@ -50,9 +50,10 @@ static int32_t label_at(const Layout *l, int64_t s, int64_t t)
     return (int32_t)(gx_random_bits(11, (uint64_t)(s * T + t), 0, 2) % 61);
 }
 
-// Columns [begin, begin + B) of every micro-batch of every step.
-static void run(const Layout *l, int64_t begin, int64_t B, GxComm *comm, Result *out)
+// Columns [begin, begin + B) of every micro-batch of every step; `micro` such make a window of `window` samples.
+static void run(const Layout *l, int64_t begin, int64_t B, int micro, GxComm *comm, Result *out)
 {
+    const int64_t window = l->micro * columns(l);
     static const GxAdamW unused = {0, 0, 0, 0};
     TestModel *t = (TestModel *)calloc(1, sizeof *t);
     GxLlamaConfig config = model_config;
@@ -70,17 +71,17 @@ static void run(const Layout *l, int64_t begin, int64_t B, GxComm *comm, Result 
     out->weights = (float *)malloc((size_t)out->n * 4);
     memset(t->o.first, 0, (size_t)out->n * 4);
     for (int s = 0; s < STEPS; s++) {
-        for (int i = 0; i < l->micro; i++) {
+        for (int i = 0; i < micro; i++) {
             memset(&batch[i], 0, sizeof batch[i]);
             for (int64_t c = 0; c < B; c++)
                 for (int64_t x = 0; x < T; x++) {
-                    int64_t sample = (s * l->micro + i) * columns(l) + begin + c;
+                    int64_t sample = s * window + i * (window / micro) + begin + c;
                     tokens[i][x * B + c] = token_at(sample, x);
                     labels[i][x * B + c] = label_at(l, sample, x);
                 }
             batch[i].tokens = tokens[i], batch[i].labels = labels[i], batch[i].T = T, batch[i].B = B, batch[i].runs = gx_runs_one(T, 0);
         }
-        gx_window_gradients(&t->g, &t->m.model, batch, l->micro, &t->o, &out->labels, NULL);
+        gx_window_gradients(&t->g, &t->m.model, batch, micro, &t->o, &out->labels, NULL);
         if (s == 0) memcpy(out->grads, t->o.grads, (size_t)out->n * 4);
         gx_window_update(&t->g, &t->m.model, &t->o);
         out->loss[s] = t->step.loss;
@@ -97,7 +98,7 @@ static void *rank_main(void *user)
     Rank *r = (Rank *)user;
     int64_t begin = 0;
     for (int i = 0; i < r->rank; i++) begin += r->layout->list[i];
-    run(r->layout, begin, r->layout->list[r->rank], &r->comm, &r->result);
+    run(r->layout, begin, r->layout->list[r->rank], r->layout->micro, &r->comm, &r->result);
     return NULL;
 }
 
@@ -180,7 +181,7 @@ TEST(data_parallel_is_serial)
         const Layout *l = &layouts[i];
         Rank rank[MAX_RANKS];
         Result serial = {{0}, {0}, 0, NULL, NULL, 0};
-        run(l, 0, columns(l), NULL, &serial);
+        run(l, 0, l->micro * columns(l), 1, NULL, &serial); // the whole window in one micro-batch
         run_ranks(l, rank);
         for (int r = 0; r < l->ranks; r++) {
             compare_with_serial(l, &rank[r].result, &serial);
@@ -208,7 +209,7 @@ TEST(a_window_without_labels_has_loss_0_and_gradients_0)
 {
     const Layout l = {"nothing counts", 1, 2, {2}, 0, 0};
     Result r = {{0}, {0}, 0, NULL, NULL, 0};
-    run(&l, 0, 2, NULL, &r);
+    run(&l, 0, 2, l.micro, NULL, &r);
     double sum = 0;
     for (int64_t i = 0; i < r.n; i++) sum += fabs((double)r.grads[i]);
     CHECK(r.labels == 0 && r.loss[0] == 0 && r.norm[0] == 0 && sum == 0, "%ld labels, loss %g, norm %g, sum of |gradients| %g", (long)r.labels, r.loss[0],

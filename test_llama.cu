@@ -300,6 +300,37 @@ TEST(no_gradient_buffer_means_no_weight_gradient_and_the_same_loss)
     test_model_close(&t);
 }
 
+// With every label ignored gradients are 0, so that weight decay is all that an optimizer does.
+TEST(weight_decay_shrinks_matrices_and_leaves_norms)
+{
+    enum { T = 4, B = 1 };
+    for (int kind = GX_OPTIMIZER_ADAMW; kind <= GX_OPTIMIZER_SGD; kind++) {
+        int32_t tokens[T * B] = {0}, labels[T * B];
+        TestModel t;
+        GxBatch b;
+        random_batch(&b, tokens, labels, T, B, small.vocab_size);
+        for (int i = 0; i < T * B; i++) labels[i] = GX_IGNORE_INDEX;
+        if (!test_model_open(&t, &small, &gx_llama_serial, T, B, 4, NULL, 1)) return;
+        GxAdamW adamw = {0.9f, 0.95f, 1e-8f, 0.5f};
+        GxSgd sgd = {0.9f, 0.5f};
+        gx_model_init(&t.m.model, 3);
+        t.o.kind = (GxOptimizerKind)kind, t.o.adamw = adamw, t.o.sgd = sgd;
+        t.step.lr = 0.5f;
+        const GxTable *table = &t.m.model.table;
+        float *before = (float *)malloc((size_t)gx_table_offset(table, table->units) * 4);
+        memcpy(before, t.o.weights, (size_t)gx_table_offset(table, table->units) * 4);
+        gx_window_gradients(&t.g, &t.m.model, &b, 1, &t.o, NULL, NULL);
+        gx_window_update(&t.g, &t.m.model, &t.o);
+        for (int i = 0; i < table->n; i++) {
+            const float keep = table->row[i].role == GX_ROLE_NORM ? 1.0f : 0.75f; // 1 - lr * weight_decay
+            for (int64_t j = gx_table_flat(table, i); j < gx_table_flat(table, i) + gx_tensor_count(&table->row[i]); j++)
+                CHECK(t.o.weights[j] == keep * before[j], "kind %d, %s: %g became %g", kind, table->row[i].name, before[j], t.o.weights[j]);
+        }
+        free(before);
+        test_model_close(&t);
+    }
+}
+
 TEST(a_batch_larger_than_its_buffers_is_refused)
 {
     enum { T = 6, B = 2 };
