@@ -222,7 +222,7 @@ TEST(json_keeps_order_integers_and_doubles)
     CHECK(gx_json_dump(v, 0, &text, &bytes, &err) == GX_OK, "%s", err.message);
     CHECK(!strcmp(text, "{\"z\":9223372036854775807,\"a\":[1,-0.5,1e-07,2.0],\"m\":{\"t\":true,\"f\":false,\"n\":null},\"s\":"
                         "\"\xc3\xa9\\\"\\\\\\n\\u0001\"}"),
-          "%s", text);
+          "%s", text ? text : "nothing");
     free(text);
     CHECK(gx_json_dump(v, 2, &text, &bytes, &err) == GX_OK && parse(&again, text, &err) == GX_OK, "%s", err.message);
     CHECK(!strncmp(text, "{\n  \"z\": 9223372036854775807,\n  \"a\": [1, -0.5, 1e-07, 2.0],\n  \"m\": {\n    \"t\": true,\n", 80), "%s",
