@@ -327,6 +327,25 @@ static void gx__print_data(const GxTrainer *t)
            (double)(t->data.train.n + t->data.held_out.n) / 1e6, (double)t->data.held_out.n / 1e6);
 }
 
+// All options as they were resolved, in lines of at most 140 columns.
+static void gx__print_config(const GxTrainer *t)
+{
+    GxError ignored = GX_ZERO; // printing is all that would fail
+    GxJson *json = gx_config_to_json(&t->config, &ignored);
+    int column = printf("options:");
+    for (GxJsonMember m = GX_ZERO; gx_json_next(json, &m);) {
+        char *text = NULL;
+        int64_t bytes = 0;
+        if (gx_json_dump(m.value, 0, &text, &bytes, &ignored) != GX_OK) break;
+        int width = (int)(strlen(m.key) + (size_t)bytes) + 2;
+        if (column + width > 140) column = printf("\n ") - 1;
+        column += printf(" %s=%s", m.key, text);
+        free(text);
+    }
+    printf("\n");
+    gx_json_free(json);
+}
+
 static void gx__print_start(const GxTrainer *t)
 {
     char device[300];
@@ -339,6 +358,7 @@ static void gx__print_start(const GxTrainer *t)
            g->comm && g->comm->engine ? (t->o.ranks > 1 ? " (threads)" : " (mpi)") : "", gx_threads(g), gx_threads(g) > 1 ? "s" : "");
     printf("model: %s, mode %s, %.2fM parameters, fp32\n", t->model->kind->name, g->world > 1 ? "dp" : t->model->kind->mode, (double)parameters / 1e6);
     if (!t->o.dry_run) gx__print_data(t);
+    gx__print_config(t);
     printf("%ld steps of %ld samples x %ld tokens (%ld micro-batch%s) | %s, lr %g, %s\n", (long)t->o.max_steps, (long)t->o.global_batch_size, (long)t->o.seq_len,
            (long)t->o.gradient_accumulation_steps, t->o.gradient_accumulation_steps > 1 ? "es" : "", t->o.optimizer, t->o.learning_rate, t->o.lr_scheduler_type);
     gx_plan_print(stdout, &t->plan);

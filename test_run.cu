@@ -1,0 +1,137 @@
+// test_run.cu: the trainer's parts by themselves: schedules, the batch equation, sampling. (test_train.cu shows the program as a whole.)
+#include "galaxy.h"
+#include "test.h"
+
+// ---- learning rates -------------------------------------------------------------------------------------------------------------------------------
+
+TEST(schedules_are_what_the_reference_says)
+{
+    const struct { const char *reference, *name; double floor; int64_t decay; } list[] = {
+        {"schedule.constant", "constant", 0, 1}, {"schedule.linear", "linear", 0, 1},    {"schedule.cosine", "cosine", 0.1, 1},
+        {"schedule.wsd_linear", "wsd", 0, 15},   {"schedule.wsd_sqrt", "wsd_sqrt", 0, 15},
+    };
+    GxSafetensors file;
+    GxError err = GX_ZERO;
+    if (!CHECK(gx_safetensors_open(&file, "data/ref/ops.safetensors", &err) == GX_OK, "%s", err.message)) return;
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        float reference[40], ours[40];
+        GxSchedule s;
+        const GxSafetensorsEntry *e = gx_safetensors_find(&file, list[i].reference);
+        if (!CHECK(e && e->elements == 40, "no %s of 40 steps", list[i].reference)) continue;
+        CHECK(gx_safetensors_read(&file, e, 0, 40, reference, &err) == GX_OK, "%s", err.message);
+        CHECK(gx_schedule_open(&s, list[i].name, 1, list[i].floor, 5, list[i].decay, 40, &err) == GX_OK, "%s", err.message);
+        for (int step = 0; step < 40; step++) ours[step] = (float)gx_schedule_rate(&s, step);
+        test_close_f(list[i].name, ours, reference, 40, test_bound(1), 0);
+    }
+    gx_safetensors_close(&file);
+}
+
+TEST(schedules_that_do_not_fit_are_refused)
+{
+    const struct { const char *name; int64_t warmup, decay; const char *says; } bad[] = {
+        {"cosine", 41, 1, "warmup_steps (41)"}, {"wsd", 30, 15, "lr_decay_steps"}, {"polynomial", 1, 1, "no schedule \"polynomial\""}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        GxSchedule s;
+        GxError err = GX_ZERO;
+        CHECK(gx_schedule_open(&s, bad[i].name, 1, 0, bad[i].warmup, bad[i].decay, 40, &err) == GX_ERR_ARGUMENT && strstr(err.message, bad[i].says), "%s",
+              err.message);
+    }
+}
+
+// ---- the batch equation ---------------------------------------------------------------------------------------------------------------------------
+
+static GxStatus resolve(const char *const *args, int ranks, GxTrainOptions *o, GxSplit *split, GxError *err)
+{
+    GxConfig c;
+    int n = 0;
+    while (args[n]) n++;
+    gx_config_open(&c);
+    GX_TRY(gx_config_add(&c, "training", gx_train_options, gx_train_options_count, o, err));
+    GX_TRY(gx_config_read_args(&c, n, (char **)args, err));
+    return gx_options_resolve_batch(o, &c, ranks, split, err);
+}
+
+TEST(two_of_batch_accumulation_and_micro_batch_give_the_third)
+{
+    const struct { const char *args[8]; int ranks; int64_t micro, accumulation, global, rank0; } good[] = {
+        {{"p", NULL}, 1, 8, 1, 8, 8},
+        {{"p", "--micro_batch_size", "4", "--gradient_accumulation_steps", "3", NULL}, 2, 4, 3, 24, 4},
+        {{"p", "--micro_batch_size", "4", "--global_batch_size", "24", NULL}, 2, 4, 3, 24, 4},
+        {{"p", "--gradient_accumulation_steps", "3", "--global_batch_size", "24", NULL}, 2, 4, 3, 24, 4},
+        {{"p", "--micro_batch_size", "4", "--gradient_accumulation_steps", "3", "--global_batch_size", "24"}, 2, 4, 3, 24, 4},
+        {{"p", "--dp_batch_size_list", "5,1", "--global_batch_size", "18", NULL}, 2, 0, 3, 18, 5},
+    };
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        const char *args[9];
+        GxTrainOptions o;
+        GxSplit split;
+        GxError err = GX_ZERO;
+        memcpy(args, good[i].args, sizeof good[i].args);
+        args[8] = NULL;
+        if (!CHECK(resolve(args, good[i].ranks, &o, &split, &err) == GX_OK, "case %d: %s", (int)i, err.message)) continue;
+        CHECK(o.micro_batch_size == good[i].micro && o.gradient_accumulation_steps == good[i].accumulation && o.global_batch_size == good[i].global &&
+                  gx_split_part(&split, 0) == good[i].rank0,
+              "case %d: micro %ld, accumulation %ld, global %ld, rank 0 %ld", (int)i, (long)o.micro_batch_size, (long)o.gradient_accumulation_steps,
+              (long)o.global_batch_size, (long)gx_split_part(&split, 0));
+    }
+}
+
+TEST(batches_that_do_not_multiply_are_refused_with_their_numbers)
+{
+    const struct { const char *args[8]; int ranks; const char *says[3]; } bad[] = {
+        {{"p", "--micro_batch_size", "4", "--gradient_accumulation_steps", "3", "--global_batch_size", "25"}, 2, {"25", "= 24", "nearest that fit are 24 and 32"}},
+        {{"p", "--micro_batch_size", "4", "--global_batch_size", "6", NULL}, 1, {"6", "micro_batch_size 4", "4 and 8"}},
+        {{"p", "--micro_batch_size", "4", "--dp_batch_size_list", "3,1", NULL}, 2, {"both given", "list", "micro_batch_size"}},
+        {{"p", "--dp_batch_size_list", "3,1", NULL}, 3, {"dp_batch_size_list", "3", "2"}},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        const char *args[9];
+        GxTrainOptions o;
+        GxSplit split;
+        GxError err = GX_ZERO;
+        memcpy(args, bad[i].args, sizeof bad[i].args);
+        args[8] = NULL;
+        CHECK(resolve(args, bad[i].ranks, &o, &split, &err) != GX_OK, "case %d was taken", (int)i);
+        for (int s = 0; s < 3; s++) CHECK(strstr(err.message, bad[i].says[s]), "case %d: no \"%s\" in: %s", (int)i, bad[i].says[s], err.message);
+    }
+}
+
+// ---- sampling -------------------------------------------------------------------------------------------------------------------------------------
+
+TEST(temperature_0_takes_the_likeliest)
+{
+    const float logits[] = {0, 3, 1, 2.9f};
+    GxSampling s = {0, 0, 1, 0};
+    for (int i = 0; i < 20; i++) CHECK(gx_sample_token(logits, 4, &s, i) == 1, "position %d", i);
+}
+
+TEST(samples_follow_the_softmax)
+{
+    enum { N = 40000, V = 4 };
+    const float logits[V] = {0, 1, 2, -1};
+    const double temperature = 1.5;
+    GxSampling s = {temperature, 0, 7, 0};
+    double sum = 0, expected[V], chi = 0;
+    int count[V] = {0};
+    for (int v = 0; v < V; v++) sum += exp(logits[v] / temperature);
+    for (int i = 0; i < N; i++) count[gx_sample_token(logits, V, &s, i)]++;
+    for (int v = 0; v < V; v++) {
+        expected[v] = N * exp(logits[v] / temperature) / sum;
+        chi += (count[v] - expected[v]) * (count[v] - expected[v]) / expected[v];
+    }
+    CHECK(chi < 25, "chi-squared %.1f with 3 degrees of freedom", chi); // 25: one in 100,000
+}
+
+TEST(top_k_keeps_the_k_largest_and_ties_at_the_last)
+{
+    const float logits[] = {5, 1, 3, 3, 0, 2};
+    const struct { int64_t k; const char *possible; } list[] = {{1, "100000"}, {2, "101100"}, {3, "101100"}, {4, "101101"}, {6, "111111"}, {0, "111111"}};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        GxSampling s = {3, list[i].k, 9, 0};
+        char seen[] = "000000";
+        for (int n = 0; n < 3000; n++) seen[gx_sample_token(logits, 6, &s, n)] = '1';
+        CHECK(!strcmp(seen, list[i].possible), "k %ld: %s, expected %s", (long)list[i].k, seen, list[i].possible);
+    }
+}
+
+int main(int argc, char **argv) { return test_main(argc, argv); }
