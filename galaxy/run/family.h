@@ -10,7 +10,7 @@ typedef struct {
     const GxOption *options;     // into a struct of config_size bytes; names as in Hugging Face's config.json
     int n_options;
     size_t config_size;
-    GxStatus (*open)(GxContext *g, GxModel **m, const void *config, const void *mode); // refuses what cannot be
+    GxStatus (*open)(GxContext *g, GxModel **m, void *config, const void *mode); // resolves defaults in config; refuses what cannot be
     void (*close)(GxModel *m);
     void (*take_buffers)(GxContext *g, GxModel *m, int64_t T, int64_t B, int64_t head_chunk);
     int64_t (*vocab_size)(const GxModel *m);

@@ -139,8 +139,10 @@ GxStatus gx_llama_config_write(const GxLlamaConfig *c, const char *path, GxError
 
 // ---- the family ---------------------------------------------------------------------------------------------------------------------------------
 
-static GxStatus gx__llama_family_open(GxContext *g, GxModel **model, const void *config, const void *mode)
+static GxStatus gx__llama_family_open(GxContext *g, GxModel **model, void *config, const void *mode)
 {
+    *model = NULL;
+    GX_TRY(gx_llama_config_resolve((GxLlamaConfig *)config, &g->error));
     GxLlama *m = (GxLlama *)calloc(1, sizeof *m);
     if (!m) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a model");
     GxStatus status = gx_llama_open(g, m, (const GxLlamaConfig *)config, (const GxLlamaMode *)mode);
