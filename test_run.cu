@@ -1,6 +1,8 @@
 // test_run.cu: the trainer's parts by themselves: schedules, the batch equation, sampling. (test_train.cu shows the program as a whole.)
 #include "galaxy.h"
 #include "test.h"
+#include <signal.h>
+#include <sys/time.h>
 
 // ---- learning rates -------------------------------------------------------------------------------------------------------------------------------
 
@@ -94,6 +96,41 @@ TEST(batches_that_do_not_multiply_are_refused_with_their_numbers)
         CHECK(resolve(args, bad[i].ranks, &o, &split, &err) != GX_OK, "case %d was taken", (int)i);
         for (int s = 0; s < 3; s++) CHECK(strstr(err.message, bad[i].says[s]), "case %d: no \"%s\" in: %s", (int)i, bad[i].says[s], err.message);
     }
+}
+
+// ---- signals --------------------------------------------------------------------------------------------------------------------------------------
+
+static volatile int alarms;
+static void count_alarm(int number)
+{
+    (void)number;
+    alarms++;
+}
+
+TEST(signals_do_not_disturb_matrix_products)
+{
+    enum { M = 512, N = 96, K = 256, REPEATS = 1500 };
+    float *a = (float *)malloc(M * K * 4), *b = (float *)malloc(K * N * 4), *c = (float *)malloc(M * N * 4), *first = (float *)malloc(M * N * 4);
+    const struct itimerval every_ms = {{0, 500}, {0, 500}}, off = {{0, 0}, {0, 0}};
+    GxGemm p = {0, 0, M, N, K, 1, 0, a, b, K, N, c, N};
+    GxError err = GX_ZERO;
+    int wrong = 0;
+    for (int i = 0; i < M * K; i++) a[i] = (float)(i % 13);
+    for (int i = 0; i < K * N; i++) b[i] = (float)(i % 17);
+    gx_cpu_gemm(&p, 1, &err);
+    memcpy(first, c, M * N * 4);
+    gx_on_signal(SIGALRM, count_alarm, 0);
+    setitimer(ITIMER_REAL, &every_ms, NULL);
+    for (int i = 0; i < REPEATS || alarms < 50; i++) {
+        void *small[16]; // a heap that was written to shows here
+        for (int j = 0; j < 16; j++) small[j] = malloc((size_t)(40 + 50 * j));
+        gx_cpu_gemm(&p, 1, &err);
+        wrong += memcmp(first, c, M * N * 4) != 0;
+        for (int j = 0; j < 16; j++) free(small[j]);
+    }
+    setitimer(ITIMER_REAL, &off, NULL);
+    CHECK(!wrong && err.code == GX_OK, "%d products were wrong after %d signals", wrong, alarms);
+    free(a), free(b), free(c), free(first);
 }
 
 // ---- sampling -------------------------------------------------------------------------------------------------------------------------------------

@@ -18,6 +18,11 @@ int gx_launch(GxRankMain *rank_main, int argc, char **argv);  // returns the lar
 
 int gx_stop_signal(void); // the number of the signal that asked to stop; 0: none
 
+// Installs a handler that runs on a stack of its own in the calling thread. oneDNN's matrix products (seen in 2.6 and 3.2) use the stack pointer as one
+// more register, so that a handler on the thread's own stack overwrites whatever it points to. Programs that install handlers by themselves need
+// SA_ONSTACK and sigaltstack too. once: the next signal of this number does what it does by default.
+void gx_on_signal(int number, void (*handler)(int), int once);
+
 // Programs: prints the context's error and returns 1 where a call failed.
 #define GX_CHECK(g, call)                                                                                                                  \
     do {                                                                                                                                   \
@@ -39,10 +44,21 @@ GX_END
 
 static volatile sig_atomic_t gx__stop; // the one global: a signal handler can reach nothing else
 
-static void gx__on_signal(int number)
+static void gx__on_stop(int number) { gx__stop = number; }
+
+void gx_on_signal(int number, void (*handler)(int), int once)
 {
-    gx__stop = number;
-    signal(number, SIG_DFL);
+    static char memory[1 << 16]; // AVX-512 and AMX state alone take some 11 KB
+    stack_t stack;
+    struct sigaction action;
+    memset(&stack, 0, sizeof stack);
+    memset(&action, 0, sizeof action);
+    stack.ss_sp = memory;
+    stack.ss_size = sizeof memory;
+    sigaltstack(&stack, NULL);
+    action.sa_handler = handler;
+    action.sa_flags = SA_ONSTACK | SA_RESTART | (once ? (int)SA_RESETHAND : 0);
+    sigaction(number, &action, NULL);
 }
 
 int gx_stop_signal(void) { return (int)gx__stop; }
@@ -164,9 +180,9 @@ int gx_launch(GxRankMain *rank_main, int argc, char **argv)
     GxContext g;
     GxComm comm;
     int ranks = gx__ranks_wanted(argc, argv), started = gx_mpi_started();
-    signal(SIGINT, gx__on_signal);
-    signal(SIGTERM, gx__on_signal);
-    signal(SIGUSR1, gx__on_signal); // mpirun passes this one on to its ranks; at SIGTERM it kills them
+    gx_on_signal(SIGINT, gx__on_stop, 1);
+    gx_on_signal(SIGTERM, gx__on_stop, 1);
+    gx_on_signal(SIGUSR1, gx__on_stop, 1); // mpirun passes this one on to its ranks; at SIGTERM it kills them
     signal(SIGPIPE, SIG_IGN); // a closed terminal (| head) is no reason to lose a run
     signal(SIGXFSZ, SIG_IGN); // a file that may not grow is an error of write, with a path
     if (gx_mpi_check_start(&err) != GX_OK || (started > 1 && ranks > 1 && GX_FAIL(&err, GX_ERR_ARGUMENT, "an MPI launcher started %d ranks, and --ranks asks for %d "
