@@ -486,12 +486,12 @@ TEST(wrong_flags_are_named_with_what_is_expected)
                {"--precision fp8", "--precision is \"fp8\"; expected one of fp32|bf16|fp16"},
                {"--precision fp", "one of"},
                {"--precision=", "one of"},
-               {"--heads 3,x", "--heads is \"3,x\"; expected at most 64 integers, such as 3,1, at least 0"},
-               {"--heads 3,,1", "expected at most 64"},
-               {"--heads 3,", "expected at most 64"},
-               {"--heads [3,1", "expected at most 64"},
+               {"--heads 3,x", "--heads is \"3,x\"; expected at most 256 integers, such as 3,1, at least 0"},
+               {"--heads 3,,1", "expected at most 256"},
+               {"--heads 3,", "expected at most 256"},
+               {"--heads [3,1", "expected at most 256"},
                {"--heads 3,-1", "at least 0"},
-               {"--heads [", "expected at most 64"},
+               {"--heads [", "expected at most 256"},
                {"--out \xff\xfe", "UTF-8"},
                {"seq_len 5", "\"seq_len\" is not a flag"},
                {"-s 5", "\"-s\" is not a flag"},
@@ -504,16 +504,16 @@ TEST(wrong_flags_are_named_with_what_is_expected)
         GxStatus status = read_args(&c, bad[i].line, &err);
         refused(&err, status, strstr(bad[i].message, "No such") ? GX_ERR_IO : GX_ERR_ARGUMENT, bad[i].message, bad[i].line);
     }
-    char longest[400] = "--out=", line[400] = "--heads 1";
+    char longest[400] = "--out=", line[800] = "--heads 1";
     memset(longest + 6, 'x', GX_OPTION_TEXT);
     longest[6 + GX_OPTION_TEXT] = 0;
     refused(&err, read_args(&c, longest, &err), GX_ERR_ARGUMENT, "at most 255 bytes", "256 bytes");
     longest[6 + GX_OPTION_TEXT - 1] = 0;
     CHECK(read_args(&c, longest, &err) == GX_OK && strlen(train.out) == 255, "255 bytes: %s", err.message);
-    for (int i = 1; i < 64; i++) strcat(line, ",1");
-    CHECK(read_args(&c, line, &err) == GX_OK && model.heads.n == 64, "64 elements: %s", err.message);
+    for (int i = 1; i < 256; i++) strcat(line, ",1");
+    CHECK(read_args(&c, line, &err) == GX_OK && model.heads.n == 256, "256 elements: %s", err.message);
     strcat(line, ",1");
-    refused(&err, read_args(&c, line, &err), GX_ERR_ARGUMENT, "at most 64", "65 elements");
+    refused(&err, read_args(&c, line, &err), GX_ERR_ARGUMENT, "at most 256", "257 elements");
 }
 
 TEST(flags_win_over_the_config_file_wherever_it_stands)
@@ -548,8 +548,8 @@ TEST(config_files_are_strict)
                {"{\"seq_len\": 0}", "at least 1"},
                {"{\"resume\": 1}", "expected true or false"},
                {"{\"learning_rate\": \"1\"}", "expected a number"},
-               {"{\"heads\": 3}", "expected at most 64"},
-               {"{\"heads\": [1.5]}", "expected at most 64"},
+               {"{\"heads\": 3}", "expected at most 256"},
+               {"{\"heads\": [1.5]}", "expected at most 256"},
                {"{\"heads\": [-1]}", "at least 0"},
                {"{\"out\": [\"x\"]}", "UTF-8 text"},
                {"{\"precision\": \"fp8\"}", "one of"},

@@ -1141,9 +1141,10 @@ typedef struct {
 typedef struct {
     const char *name;
     int typed, sized;
-    int64_t flops, bytes;
+    double flops;
+    int64_t bytes;
 } Promise;
-static Promise promise(const char *name, int typed, int sized, int64_t flops, int64_t bytes)
+static Promise promise(const char *name, int typed, int sized, double flops, int64_t bytes)
 {
     Promise p = {name, typed, sized, flops, bytes};
     return p;

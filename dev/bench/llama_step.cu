@@ -119,7 +119,7 @@ typedef struct {
     GxOptimizer o;
     GxBatch b;
     int32_t *tokens, *labels;
-    int64_t flops;
+    double flops;
 } Bench;
 
 static void take(Bench *t, GxContext *g, const BenchOptions *o)
@@ -202,7 +202,7 @@ static void print_json(const Bench *t, const BenchOptions *o, double median, dou
     gx_cpu_describe(device, sizeof device);
     printf("{\"variant\": \"galaxy\", \"tokens_per_s\": %.0f, \"best_tokens_per_s\": %.0f, \"ms\": %.2f, \"best_ms\": %.2f, \"gflops\": %.1f, \"gflop_per_step\": %.2f, "
            "\"peak_rss_mb\": %.0f, \"arena_mb\": %.0f, \"loss\": %.5f, \"threads\": %ld, \"device\": \"%s\"}\n",
-           tokens / median, tokens / best, median * 1e3, best * 1e3, (double)t->flops / median / 1e9, (double)t->flops / 1e9, (double)gx_process_peak_memory() / 1e6,
+           tokens / median, tokens / best, median * 1e3, best * 1e3, t->flops / median / 1e9, t->flops / 1e9, (double)gx_process_peak_memory() / 1e6,
            (double)t->arena.peak / 1e6, t->step.loss, (long)o->threads, device);
     fflush(stdout);
 }

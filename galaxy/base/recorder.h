@@ -19,13 +19,14 @@ typedef struct {
     int unit;            // of which unit of the model
     int axes;            // collectives: mesh axes
     int64_t bytes;       // operations: read + written; collectives: what this rank sends
-    int64_t flops;
+    double flops;        // of large models beyond 64 bits
 } GxEvent;
 
 typedef struct {
     GxEvent *event;
     int64_t n, capacity;
-    int64_t flops, bytes, comm_bytes; // sums
+    double flops, bytes;              // sums
+    int64_t comm_bytes;
     int totals_only;                  // 1: sums, no list
     int lost;                         // 1: memory ran out, the list is not whole (the sums are)
 } GxRecorder;
@@ -45,7 +46,7 @@ GX_END
 void gx_recorder_add(GxRecorder *r, const GxEvent *e)
 {
     if (e->kind == GX_EVENT_COLLECTIVE) r->comm_bytes += e->bytes;
-    else r->bytes += e->bytes, r->flops += e->flops;
+    else r->bytes += (double)e->bytes, r->flops += e->flops;
     if (r->totals_only || r->lost) return;
     if (r->n == r->capacity) {
         int64_t capacity = r->capacity ? 2 * r->capacity : 1024;
@@ -60,7 +61,11 @@ void gx_recorder_add(GxRecorder *r, const GxEvent *e)
     r->event[r->n++] = *e;
 }
 
-void gx_recorder_clear(GxRecorder *r) { r->n = r->flops = r->bytes = r->comm_bytes = 0; }
+void gx_recorder_clear(GxRecorder *r) 
+{
+    r->n = r->comm_bytes = 0;
+    r->flops = r->bytes = 0;
+}
 
 void gx_recorder_close(GxRecorder *r)
 {

@@ -92,20 +92,32 @@ static GxStatus gx__table_check(const GxTable *t, const GxTensor *row, GxError *
     return GX_OK;
 }
 
+// Room for one more row, and for its unit. 0: no memory; what there is stays as it is.
+static int gx__table_grow(GxTable *t, int unit)
+{
+    if (t->n == t->capacity) {
+        int capacity = t->capacity ? 2 * t->capacity : 32;
+        GxTensor *grown = (GxTensor *)realloc(t->row, (size_t)capacity * sizeof *grown);
+        if (!grown) return 0;
+        t->row = grown;
+        t->capacity = capacity;
+    }
+    if (unit >= t->units_capacity) {
+        int capacity = 2 * (unit + 8);
+        int64_t *grown = (int64_t *)realloc(t->unit_size, (size_t)capacity * sizeof *grown);
+        if (!grown) return 0;
+        t->unit_size = grown;
+        t->units_capacity = capacity;
+    }
+    return 1;
+}
+
 GxTensorId gx_table_add(GxTable *t, const GxTensor *row, GxError *err)
 {
     GxTensorId id = {-1};
     if (gx__table_check(t, row, err) != GX_OK) return id;
-    if (t->n == t->capacity) {
-        t->capacity = t->capacity ? 2 * t->capacity : 32;
-        t->row = (GxTensor *)realloc(t->row, (size_t)t->capacity * sizeof *t->row);
-    }
-    if (row->unit >= t->units_capacity) {
-        t->units_capacity = 2 * (row->unit + 8);
-        t->unit_size = (int64_t *)realloc(t->unit_size, (size_t)t->units_capacity * sizeof *t->unit_size);
-    }
-    if (!t->row || !t->unit_size) {
-        GX_FAIL(err, GX_ERR_MEMORY, "no memory for a table of %d tensors", t->capacity);
+    if (!gx__table_grow(t, row->unit)) {
+        GX_FAIL(err, GX_ERR_MEMORY, "no memory for a table of %d tensors", t->n + 1);
         return id;
     }
     while (t->units <= row->unit) t->unit_size[t->units++] = 0;

@@ -45,10 +45,9 @@ static GxStatus gx__gemm_checked(const GxGemm *p, GxError *err)
 
 const char *gx_cpu_gemm_name(void)
 {
-    static char name[32]; // the same text whoever writes it
-    const dnnl_version_t *v = dnnl_version();
-    snprintf(name, sizeof name, "oneDNN %d.%d.%d", v->major, v->minor, v->patch);
-    return name;
+#define GX__TEXT(x)  #x
+#define GX__QUOTE(x) GX__TEXT(x)
+    return "oneDNN " GX__QUOTE(DNNL_VERSION_MAJOR) "." GX__QUOTE(DNNL_VERSION_MINOR) "." GX__QUOTE(DNNL_VERSION_PATCH);
 }
 
 // oneDNN has two ways. dnnl_sgemm starts at once and is the faster one on most shapes. Its matmul primitive takes longer to set up (the library

@@ -25,8 +25,9 @@ void gx_grads_reduce(GxContext *g, const GxTable *table, float *grads)
     gx_at(g, -1, "grads");
     for (int i = 0; i <= table->n; i++) {
         const GxTensor *t = i < table->n ? &table->row[i] : NULL;
-        if (t && (t->has_alias || t->frozen)) continue;
-        if (t && end > begin && t->reduce_axes == axes) {
+        if (t && t->has_alias) continue;
+        const int wanted = t && !t->frozen ? t->reduce_axes : 0; // 0: nobody needs a sum
+        if (t && end > begin && wanted == axes) {
             end = gx_table_flat(table, i) + gx_tensor_count(t);
             continue;
         }
@@ -34,7 +35,7 @@ void gx_grads_reduce(GxContext *g, const GxTable *table, float *grads)
         if (!t) break;
         begin = gx_table_flat(table, i);
         end = begin + gx_tensor_count(t);
-        axes = t->reduce_axes;
+        axes = wanted;
     }
 }
 

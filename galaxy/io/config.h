@@ -25,7 +25,7 @@
 #include <stdio.h>
 GX_BEGIN
 
-enum { GX_OPTION_TEXT = 256, GX_OPTION_LIST = 64 };
+enum { GX_OPTION_TEXT = 256, GX_OPTION_LIST = 256 };
 typedef struct {
     int n;
     int64_t v[GX_OPTION_LIST];
@@ -262,7 +262,7 @@ static void gx__option_store(const GxOption *o, const gx__OptionValue *v, void *
 static void gx__option_expected(const GxOption *o, char *out, size_t size)
 {
     static const char *const kinds[] = {"an integer", "a number", "true or false", "UTF-8 text of at most 255 bytes",
-                                        "at most 64 integers, such as 3,1"};
+                                        "at most 256 integers, such as 3,1"};
     double low, high;
     gx__option_range(o, &low, &high);
     if (o->type == GX_OPTION_STRING && o->allowed) snprintf(out, size, "one of %s", o->allowed);

@@ -115,16 +115,17 @@ GX_END
 
 GxStatus gx_llama_config_resolve(GxLlamaConfig *c, GxError *err)
 {
-    const struct { const char *name; int64_t value; } positive[] = {
-        {"vocab_size", c->vocab_size},
-        {"hidden_size", c->hidden_size},
-        {"intermediate_size", c->intermediate_size},
-        {"num_hidden_layers", c->num_hidden_layers},
-        {"num_attention_heads", c->num_attention_heads},
-        {"max_position_embeddings", c->max_position_embeddings},
+    const struct { const char *name; int64_t value, most; } limits[] = { // sizes in bytes stay far from 64 bits
+        {"vocab_size", c->vocab_size, 1 << 24},
+        {"hidden_size", c->hidden_size, 1 << 20},
+        {"intermediate_size", c->intermediate_size, 1 << 22},
+        {"num_hidden_layers", c->num_hidden_layers, 1000},
+        {"num_attention_heads", c->num_attention_heads, 1 << 16},
+        {"max_position_embeddings", c->max_position_embeddings, (int64_t)1 << 40},
     };
-    for (size_t i = 0; i < sizeof positive / sizeof *positive; i++)
-        if (positive[i].value < 1) return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is %ld; it must be at least 1", positive[i].name, (long)positive[i].value);
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
+        if (limits[i].value < 1 || limits[i].value > limits[i].most)
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is %ld; it must be from 1 to %ld", limits[i].name, (long)limits[i].value, (long)limits[i].most);
     if (c->num_key_value_heads == 0) c->num_key_value_heads = c->num_attention_heads;
     if (c->num_key_value_heads < 1 || c->num_attention_heads % c->num_key_value_heads)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "num_attention_heads (%ld) must be a multiple of num_key_value_heads (%ld)", (long)c->num_attention_heads,
@@ -135,8 +136,8 @@ GxStatus gx_llama_config_resolve(GxLlamaConfig *c, GxError *err)
                            (long)c->hidden_size, (long)c->num_attention_heads);
         c->head_dim = c->hidden_size / c->num_attention_heads;
     }
-    if (c->head_dim < 2 || c->head_dim % 2)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "head_dim is %ld; RoPE rotates pairs, so it must be even and at least 2", (long)c->head_dim);
+    if (c->head_dim < 2 || c->head_dim % 2 || c->head_dim > 1 << 16)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "head_dim is %ld; RoPE rotates pairs, so it must be even and from 2 to 65536", (long)c->head_dim);
     if (!(c->rms_norm_eps > 0) || !(c->rope_theta > 0))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "rms_norm_eps (%g) and rope_theta (%g) must be above 0", c->rms_norm_eps, c->rope_theta);
     return GX_OK;

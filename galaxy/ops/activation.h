@@ -20,13 +20,13 @@ GX_END
 void gx_swiglu_forward(GxContext *g, void *y, const void *gate_up, int64_t R, int64_t F, GxDtype dtype)
 {
     if (!gx_op_check(g, "swiglu_forward", dtype, R, F)) return;
-    if (gx_op_begin(g, "swiglu_forward", 3 * R * F * gx_dtype_size(dtype), 5 * R * F)) g->device->swiglu_forward(g, y, gate_up, R, F, dtype);
+    if (gx_op_begin(g, "swiglu_forward", 3 * R * F * gx_dtype_size(dtype), 5.0 * R * F)) g->device->swiglu_forward(g, y, gate_up, R, F, dtype);
 }
 
 void gx_swiglu_backward(GxContext *g, void *dgate_up, void *y, const void *dy, const void *gate_up, int64_t R, int64_t F, GxDtype dtype)
 {
     if (!gx_op_check(g, "swiglu_backward", dtype, R, F)) return;
-    if (gx_op_begin(g, "swiglu_backward", (y ? 6 : 5) * R * F * gx_dtype_size(dtype), 11 * R * F))
+    if (gx_op_begin(g, "swiglu_backward", (y ? 6 : 5) * R * F * gx_dtype_size(dtype), 11.0 * R * F))
         g->device->swiglu_backward(g, dgate_up, y, dy, gate_up, R, F, dtype);
 }
 #endif

@@ -73,7 +73,7 @@ void gx_attention_forward(GxContext *g, void *o, float *lse, const void *q, cons
     if (!gx__attention_check(g, "attention_forward", a)) return;
     GxArenaMark mark = gx_arena_mark(g->arena);
     void *scratch = gx_scratch(g, GX_MEM_WORKSPACE, g->device->attention_scratch(g, a, 0));
-    if (gx_op_begin(g, "attention_forward", gx__attention_bytes(a), 4 * a->head_dim * a->H * a->B * gx_attention_pairs(a)))
+    if (gx_op_begin(g, "attention_forward", gx__attention_bytes(a), 4.0 * a->head_dim * a->H * a->B * gx_attention_pairs(a)))
         g->device->attention_forward(g, o, lse, q, k, v, a, scratch);
     gx_arena_release(g->arena, mark);
 }
@@ -84,7 +84,7 @@ void gx_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const voi
     if (!gx__attention_check(g, "attention_backward", a)) return;
     GxArenaMark mark = gx_arena_mark(g->arena);
     void *scratch = gx_scratch(g, GX_MEM_WORKSPACE, g->device->attention_scratch(g, a, 1));
-    if (gx_op_begin(g, "attention_backward", 2 * gx__attention_bytes(a), 10 * a->head_dim * a->H * a->B * gx_attention_pairs(a)))
+    if (gx_op_begin(g, "attention_backward", 2 * gx__attention_bytes(a), 10.0 * a->head_dim * a->H * a->B * gx_attention_pairs(a)))
         g->device->attention_backward(g, dq, dk, dv, d_o, o, lse, q, k, v, a, scratch);
     gx_arena_release(g->arena, mark);
 }

@@ -66,7 +66,7 @@ enum { GX_SUM_BLOCK = 4096 }; // sums over all elements go by blocks of this man
 GxDevice gx_device_none(const GxDevice *like); // takes scratch and types like `like`
 
 // What every operation begins with: notes it, and says whether the device is to be called. bytes: read + written.
-int gx_op_begin(GxContext *g, const char *name, int64_t bytes, int64_t flops);
+int gx_op_begin(GxContext *g, const char *name, int64_t bytes, double flops);
 // Refuses (by the context's error) a type that the device cannot compute in, or sizes that are not positive. 1: go on.
 int gx_op_check(GxContext *g, const char *name, GxDtype dtype, int64_t rows, int64_t cols);
 
@@ -84,7 +84,7 @@ GxDevice gx_device_none(const GxDevice *like)
     return d;
 }
 
-int gx_op_begin(GxContext *g, const char *name, int64_t bytes, int64_t flops)
+int gx_op_begin(GxContext *g, const char *name, int64_t bytes, double flops)
 {
     if (gx_failed(g)) return 0;
     if (g->recorder) {

@@ -34,7 +34,7 @@ void gx_copy(GxContext *g, void *y, const void *x, int64_t bytes)
 void gx_add(GxContext *g, void *y, const void *a, const void *b, int64_t n, GxDtype dtype)
 {
     if (!gx_op_check(g, "add", dtype, n, 1)) return;
-    if (gx_op_begin(g, "add", 3 * n * gx_dtype_size(dtype), n)) g->device->add(g, y, a, b, n, dtype);
+    if (gx_op_begin(g, "add", 3 * n * gx_dtype_size(dtype), (double)n)) g->device->add(g, y, a, b, n, dtype);
 }
 
 void gx_sum(GxContext *g, double *total, const float *x, int64_t n, int accumulate)
@@ -42,7 +42,7 @@ void gx_sum(GxContext *g, double *total, const float *x, int64_t n, int accumula
     if (!gx_op_check(g, "sum", GX_F32, n, 1)) return;
     GxArenaMark mark = gx_arena_mark(g->arena);
     double *scratch = (double *)gx_scratch(g, GX_MEM_WORKSPACE, gx_ceil_div(n, GX_SUM_BLOCK) * 8);
-    if (gx_op_begin(g, "sum", 4 * n, n)) g->device->sum(g, total, x, n, accumulate, scratch);
+    if (gx_op_begin(g, "sum", 4 * n, (double)n)) g->device->sum(g, total, x, n, accumulate, scratch);
     gx_arena_release(g->arena, mark);
 }
 #endif

@@ -30,6 +30,6 @@ void gx_embedding_backward(GxContext *g, float *dw, const void *dy, const int32_
 {
     if (!gx_op_check(g, "embedding_backward", dtype, R, C)) return;
     int64_t bytes = R * C * (gx_dtype_size(dtype) + 8) + (accumulate ? 0 : 4 * (v_end - v_begin) * C);
-    if (gx_op_begin(g, "embedding_backward", bytes, R * C)) g->device->embedding_backward(g, dw, dy, ids, R, C, v_begin, v_end, accumulate, dtype);
+    if (gx_op_begin(g, "embedding_backward", bytes, (double)R * C)) g->device->embedding_backward(g, dw, dy, ids, R, C, v_begin, v_end, accumulate, dtype);
 }
 #endif

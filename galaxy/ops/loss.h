@@ -25,7 +25,7 @@ void gx_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *lo
                       GxDtype dtype)
 {
     if (!gx_op_check(g, "cross_entropy", dtype, R, V)) return;
-    if (gx_op_begin(g, "cross_entropy", (dlogits ? 2 : 1) * R * V * gx_dtype_size(dtype), 6 * R * V))
+    if (gx_op_begin(g, "cross_entropy", (dlogits ? 2 : 1) * R * V * gx_dtype_size(dtype), 6.0 * R * V))
         g->device->cross_entropy(g, losses, dlogits, logits, labels, R, V, scale, dtype);
 }
 #endif

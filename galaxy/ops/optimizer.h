@@ -34,7 +34,7 @@ void gx_sum_squares(GxContext *g, double *total, const float *x, int64_t n, int 
     if (!gx_op_check(g, "sum_squares", GX_F32, n, 1)) return;
     GxArenaMark mark = gx_arena_mark(g->arena);
     double *scratch = (double *)gx_scratch(g, GX_MEM_WORKSPACE, gx_ceil_div(n, GX_SUM_BLOCK) * 8);
-    if (gx_op_begin(g, "sum_squares", 4 * n, 2 * n)) g->device->sum_squares(g, total, x, n, accumulate, scratch);
+    if (gx_op_begin(g, "sum_squares", 4 * n, 2.0 * n)) g->device->sum_squares(g, total, x, n, accumulate, scratch);
     gx_arena_release(g->arena, mark);
 }
 
@@ -46,12 +46,12 @@ void gx_clip(GxContext *g, double max_norm)
 void gx_adamw(GxContext *g, float *w, float *m, float *v, const float *grad, int64_t n, const GxAdamW *o)
 {
     if (!gx_op_check(g, "adamw", GX_F32, n, 1)) return;
-    if (gx_op_begin(g, "adamw", 28 * n, 14 * n)) g->device->adamw(g, w, m, v, grad, n, o);
+    if (gx_op_begin(g, "adamw", 28 * n, 14.0 * n)) g->device->adamw(g, w, m, v, grad, n, o);
 }
 
 void gx_sgd(GxContext *g, float *w, float *momentum, const float *grad, int64_t n, const GxSgd *o)
 {
     if (!gx_op_check(g, "sgd", GX_F32, n, 1)) return;
-    if (gx_op_begin(g, "sgd", (momentum ? 20 : 12) * n, 6 * n)) g->device->sgd(g, w, momentum, grad, n, o);
+    if (gx_op_begin(g, "sgd", (momentum ? 20 : 12) * n, 6.0 * n)) g->device->sgd(g, w, momentum, grad, n, o);
 }
 #endif

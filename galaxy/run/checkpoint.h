@@ -18,9 +18,16 @@ GX_BEGIN
 typedef struct {
     int64_t step, applied, samples; // windows begun, optimizer steps applied, samples seen
     int64_t seed;
-    int64_t text_bytes;             // of the training part of the text
+    int64_t text_bytes, text_hash;  // bytes of the training part of the text; a hash of the text
+    int64_t seq_len;
+    int64_t run;                    // which run this is a checkpoint of
     char optimizer[32];
 } GxTrainState;
+
+// A folder may hold checkpoints of several runs, one begun after the other. run.json says which run was begun last: `--resume auto` means that one.
+int64_t gx_run_draw(void);                                                  // a number that no other run has; never 0
+GxStatus gx_run_write(const char *output_dir, int64_t run, GxError *err);
+int64_t gx_run_read(const char *output_dir);                                // 0: there is none
 
 // rank 0 only; `args` is the resolved configuration (lent).
 GxStatus gx_checkpoint_save(const char *folder, const GxFamily *family, const GxModel *m, const GxOptimizer *o, const GxTokenizer *tokenizer,
@@ -31,8 +38,9 @@ void gx_checkpoint_load_weights(GxContext *g, GxModel *m, float *weights, const 
 // The rest, for a resume. The folder's manifest must hold.
 void gx_checkpoint_load_state(GxContext *g, GxModel *m, const GxOptimizer *o, GxTrainState *state, const char *folder);
 
-// The newest checkpoint-N of output_dir whose manifest holds; "" if there is none. Torn ones are passed over, with a warning.
-GxStatus gx_checkpoint_newest(const char *output_dir, char newest[GX_PATH], const GxLogger *log, GxError *err);
+// The newest checkpoint-N of this run in output_dir whose manifest holds; "" if there is none. Torn ones are passed over, with a warning, and so are
+// those of other runs. run 0: of any.
+GxStatus gx_checkpoint_newest(const char *output_dir, int64_t run, char newest[GX_PATH], const GxLogger *log, GxError *err);
 // Of the checkpoints up to `newest`, which was just saved, all but the last `keep` are removed. What is not ours (no manifest), and what has a larger
 // number (another history: a run that was begun anew, or went on from an older checkpoint), is left alone.
 GxStatus gx_checkpoint_prune(const char *output_dir, int64_t newest, int64_t keep, GxError *err);
@@ -45,6 +53,8 @@ GX_END
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 // ---- tensors of a file: one list for weights and optimizer state ---------------------------------------------------------------------------------
 
@@ -76,6 +86,10 @@ static GxStatus gx__save_tensors(const char *path, const GxTable *t, const GxSta
         for (int i = 0; i < t->n; i++) {
             const GxTensor *row = &t->row[i];
             if (row->has_alias) continue;
+            if (!gx_tensor_is_whole(row)) {
+                free(e);
+                return GX_FAIL(err, GX_ERR_UNSUPPORTED, "saving a part of a tensor (%s) is not built", row->name);
+            }
             snprintf(e[n].name, sizeof e[n].name, "%s%s", part[p].prefix, row->name);
             e[n].dtype = GX_F32;
             e[n].ndim = row->ndim;
@@ -98,6 +112,7 @@ static GxStatus gx__load_tensor(const GxSafetensors *s, const GxTensor *row, con
 {
     char name[GX_NAME + 32];
     snprintf(name, sizeof name, "%s%s", prefix, row->name);
+    if (!gx_tensor_is_whole(row)) return GX_FAIL(err, GX_ERR_UNSUPPORTED, "loading a part of a tensor (%s) is not built", row->name);
     const GxSafetensorsEntry *e = gx_safetensors_find(s, name);
     if (!e) return GX_FAIL(err, GX_ERR_FORMAT, "%s has no tensor %s, which this model needs (it has %d tensors; is it of another model?)", folder, name, s->n);
     int same = e->ndim == row->ndim;
@@ -178,6 +193,9 @@ static GxStatus gx__write_state(const char *path, const GxTrainState *s, const G
     gx_json_set(json, "samples_seen", gx_json_new_int(s->samples), err);
     gx_json_set(json, "seed", gx_json_new_int(s->seed), err);
     gx_json_set(json, "text_bytes", gx_json_new_int(s->text_bytes), err);
+    gx_json_set(json, "text_hash", gx_json_new_int(s->text_hash), err);
+    gx_json_set(json, "seq_len", gx_json_new_int(s->seq_len), err);
+    gx_json_set(json, "run", gx_json_new_int(s->run), err);
     gx_json_set(json, "optimizer", gx_json_new_string(s->optimizer), err);
     gx_json_set(json, "tokenizer", gx_json_new_string(gx_tokenizer_identity(tokenizer)), err);
     GxStatus status = gx_error_code(err);
@@ -196,6 +214,9 @@ static GxStatus gx__read_state(const char *path, GxTrainState *s, GxError *err)
     if (status == GX_OK) status = gx_json_get_int(json, "samples_seen", 1, &s->samples, path, err);
     if (status == GX_OK) status = gx_json_get_int(json, "seed", 1, &s->seed, path, err);
     if (status == GX_OK) status = gx_json_get_int(json, "text_bytes", 1, &s->text_bytes, path, err);
+    if (status == GX_OK) status = gx_json_get_int(json, "text_hash", 1, &s->text_hash, path, err);
+    if (status == GX_OK) status = gx_json_get_int(json, "seq_len", 1, &s->seq_len, path, err);
+    if (status == GX_OK) status = gx_json_get_int(json, "run", 1, &s->run, path, err);
     if (status == GX_OK) status = gx_json_get_string(json, "optimizer", 1, &optimizer, path, err);
     snprintf(s->optimizer, sizeof s->optimizer, "%s", optimizer);
     gx_json_free(json);
@@ -263,17 +284,52 @@ static GxStatus gx__read_resume(const GxModel *m, const GxOptimizer *o, GxTrainS
 
 void gx_checkpoint_load_state(GxContext *g, GxModel *m, const GxOptimizer *o, GxTrainState *state, const char *folder)
 {
-    int64_t n = gx__flat_count(m), numbers[5] = {0, 0, 0, 0, 0};
+    int64_t n = gx__flat_count(m), numbers[8] = {0};
     GxStatePart part[2];
     int parts = gx__state_parts(o, part);
     gx_at(g, -1, "load");
     if (g->rank == 0 && gx__read_resume(m, o, state, folder, &g->error) == GX_OK) {
-        int64_t have[5] = {state->step, state->applied, state->samples, state->seed, state->text_bytes};
+        int64_t have[8] = {state->step, state->applied, state->samples, state->seed, state->text_bytes, state->text_hash, state->seq_len, state->run};
         memcpy(numbers, have, sizeof numbers);
     }
-    gx_broadcast(g, GX_AXIS_ALL, 0, numbers, 5, GX_I64);
+    gx_broadcast(g, GX_AXIS_ALL, 0, numbers, 8, GX_I64);
     for (int p = 0; p < parts; p++) gx_broadcast(g, GX_AXIS_ALL, 0, part[p].values, n, GX_F32);
     state->step = numbers[0], state->applied = numbers[1], state->samples = numbers[2], state->seed = numbers[3], state->text_bytes = numbers[4];
+    state->text_hash = numbers[5], state->seq_len = numbers[6], state->run = numbers[7];
+}
+
+// ---- which run it is ----------------------------------------------------------------------------------------------------------------------------
+
+int64_t gx_run_draw(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    int64_t words[3] = {t.tv_sec, t.tv_nsec, getpid()};
+    return (int64_t)(gx_hash(GX_HASH_START, words, sizeof words) >> 1) | 1;
+}
+
+GxStatus gx_run_write(const char *output_dir, int64_t run, GxError *err)
+{
+    char path[GX_PATH];
+    GX_TRY(gx_path_join(path, output_dir, "run.json", err));
+    GxJson *json = gx_json_new_object();
+    gx_json_set(json, "run", gx_json_new_int(run), err);
+    GxStatus status = gx_error_code(err);
+    if (status == GX_OK) status = gx_json_write(json, path, err);
+    gx_json_free(json);
+    return status;
+}
+
+int64_t gx_run_read(const char *output_dir)
+{
+    char path[GX_PATH];
+    GxError ignored = GX_ZERO; // unreadable: as if it were not there
+    GxJson *json = NULL;
+    int64_t run = 0;
+    if (gx_path_join(path, output_dir, "run.json", &ignored) != GX_OK || gx_json_read(&json, path, 1 << 16, &ignored) != GX_OK) return 0;
+    gx_json_get_int(json, "run", 0, &run, path, &ignored);
+    gx_json_free(json);
+    return run;
 }
 
 // ---- which folders there are --------------------------------------------------------------------------------------------------------------------
@@ -308,17 +364,26 @@ static GxStatus gx__checkpoint_path(char path[GX_PATH], const char *output_dir, 
 static void gx__recover_all(const char *output_dir, const GxFolder *list)
 {
     for (int i = 0; i < list->n; i++) {
-        char path[GX_PATH], *suffix;
+        char path[GX_PATH];
+        const char *name = list->entry[i].name;
         GxError ignored = GX_ZERO; // what cannot be recovered is not a checkpoint
-        if (gx_path_join(path, output_dir, list->entry[i].name, &ignored) != GX_OK) continue;
-        suffix = strstr(path, GX_OLD_SUFFIX);
-        if (!suffix) continue;
-        *suffix = 0;
+        if (strlen(name) <= strlen(GX_OLD_SUFFIX) || strcmp(name + strlen(name) - strlen(GX_OLD_SUFFIX), GX_OLD_SUFFIX)) continue;
+        if (gx_path_join(path, output_dir, name, &ignored) != GX_OK) continue;
+        path[strlen(path) - strlen(GX_OLD_SUFFIX)] = 0;
         gx_publish_recover(path, &ignored);
     }
 }
 
-GxStatus gx_checkpoint_newest(const char *output_dir, char newest[GX_PATH], const GxLogger *log, GxError *err)
+static int gx__checkpoint_is_of(const char *folder, int64_t run)
+{
+    char path[GX_PATH];
+    GxError ignored = GX_ZERO; // a state that cannot be read is of no run
+    GxTrainState s = GX_ZERO;
+    if (run == 0) return 1;
+    return gx_path_join(path, folder, "trainer_state.json", &ignored) == GX_OK && gx__read_state(path, &s, &ignored) == GX_OK && s.run == run;
+}
+
+GxStatus gx_checkpoint_newest(const char *output_dir, int64_t run, char newest[GX_PATH], const GxLogger *log, GxError *err)
 {
     GxFolder list;
     newest[0] = 0;
@@ -331,8 +396,11 @@ GxStatus gx_checkpoint_newest(const char *output_dir, char newest[GX_PATH], cons
     for (int64_t n = gx__checkpoint_before(&list, INT64_MAX); n >= 0 && status == GX_OK; n = gx__checkpoint_before(&list, n)) {
         GxError torn = GX_ZERO;
         status = gx__checkpoint_path(newest, output_dir, n, err);
-        if (status != GX_OK || gx_folder_verify(newest, 1, &torn) == GX_OK) break;
-        gx_log(log, GX_LOG_WARNING, "%s is not whole, passing it over: %s", newest, torn.message);
+        if (status != GX_OK) break;
+        const int whole = gx_folder_verify(newest, 1, &torn) == GX_OK;
+        if (whole && gx__checkpoint_is_of(newest, run)) break;
+        if (whole) gx_log(log, GX_LOG_WARNING, "%s is of another run than the one that was begun last in %s, passing it over", newest, output_dir);
+        else gx_log(log, GX_LOG_WARNING, "%s is not whole, passing it over: %s", newest, torn.message);
         newest[0] = 0;
     }
     gx_folder_close(&list);

@@ -4,8 +4,8 @@
 //     int main(int argc, char **argv) { return gx_launch(train, argc, argv); }
 //
 // Each rank gets its device, its share of the cores and a logger that writes to stderr. In a run of several ranks g->comm is an engine that
-// is not open yet: who lays out memory opens it (gx_comm_open). SIGINT, SIGTERM and SIGUSR1 set a flag that gx_stop_signal reads; a second
-// one ends the process at once.
+// is not open yet: who lays out memory opens it (gx_comm_open). Signals do what they do by default until
+// gx_catch_stop_signals.
 #ifndef GX_LAUNCH_H
 #define GX_LAUNCH_H
 #include "../dist/mpi.h"
@@ -16,6 +16,8 @@ GX_BEGIN
 typedef int GxRankMain(GxContext *g, int argc, char **argv); // returns the exit status
 int gx_launch(GxRankMain *rank_main, int argc, char **argv);  // returns the largest of the ranks' exit statuses
 
+// From this call on SIGINT, SIGTERM and SIGUSR1 set a flag; a second one ends the process at once.
+void gx_catch_stop_signals(void);
 int gx_stop_signal(void); // the number of the signal that asked to stop; 0: none
 
 // Installs a handler that runs on a stack of its own in the calling thread. oneDNN's matrix products (seen in 2.6 and 3.2) use the stack pointer as one
@@ -46,9 +48,16 @@ static volatile sig_atomic_t gx__stop; // the one global: a signal handler can r
 
 static void gx__on_stop(int number) { gx__stop = number; }
 
+void gx_catch_stop_signals(void)
+{
+    gx_on_signal(SIGINT, gx__on_stop, 1);
+    gx_on_signal(SIGTERM, gx__on_stop, 1);
+    gx_on_signal(SIGUSR1, gx__on_stop, 1); // mpirun passes this one on to its ranks; at SIGTERM it kills them
+}
+
 void gx_on_signal(int number, void (*handler)(int), int once)
 {
-    static char memory[1 << 16]; // AVX-512 and AMX state alone take some 11 KB
+    static __thread char memory[1 << 16]; // AVX-512 and AMX state alone take some 11 KB
     stack_t stack;
     struct sigaction action;
     memset(&stack, 0, sizeof stack);
@@ -180,9 +189,6 @@ int gx_launch(GxRankMain *rank_main, int argc, char **argv)
     GxContext g;
     GxComm comm;
     int ranks = gx__ranks_wanted(argc, argv), started = gx_mpi_started();
-    gx_on_signal(SIGINT, gx__on_stop, 1);
-    gx_on_signal(SIGTERM, gx__on_stop, 1);
-    gx_on_signal(SIGUSR1, gx__on_stop, 1); // mpirun passes this one on to its ranks; at SIGTERM it kills them
     signal(SIGPIPE, SIG_IGN); // a closed terminal (| head) is no reason to lose a run
     signal(SIGXFSZ, SIG_IGN); // a file that may not grow is an error of write, with a path
     if (gx_mpi_check_start(&err) != GX_OK || (started > 1 && ranks > 1 && GX_FAIL(&err, GX_ERR_ARGUMENT, "an MPI launcher started %d ranks, and --ranks asks for %d "

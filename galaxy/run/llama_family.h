@@ -24,13 +24,13 @@ GX_END
 enum { GX__CONFIG_JSON_CAP = 1 << 20 };
 
 static const GxOption gx__llama_options[] = {
-    {"vocab_size", GX_OPTION_INT, offsetof(GxLlamaConfig, vocab_size), "256", "rows of the embedding; byte-level tokens need 256", "1..16777216"},
-    {"hidden_size", GX_OPTION_INT, offsetof(GxLlamaConfig, hidden_size), "192", "width of the residual stream", "1..1048576"},
-    {"intermediate_size", GX_OPTION_INT, offsetof(GxLlamaConfig, intermediate_size), "512", "columns of the MLP", "1..4194304"},
-    {"num_hidden_layers", GX_OPTION_INT, offsetof(GxLlamaConfig, num_hidden_layers), "4", "layers", "1..10000"},
-    {"num_attention_heads", GX_OPTION_INT, offsetof(GxLlamaConfig, num_attention_heads), "6", "query heads", "1..65536"},
-    {"num_key_value_heads", GX_OPTION_INT, offsetof(GxLlamaConfig, num_key_value_heads), "2", "key and value heads; 0: as many as query heads", "0..65536"},
-    {"head_dim", GX_OPTION_INT, offsetof(GxLlamaConfig, head_dim), "0", "size of a head; 0: hidden_size / num_attention_heads", "0..65536"},
+    {"vocab_size", GX_OPTION_INT, offsetof(GxLlamaConfig, vocab_size), "256", "rows of the embedding; byte-level tokens need 256", "1.."},
+    {"hidden_size", GX_OPTION_INT, offsetof(GxLlamaConfig, hidden_size), "192", "width of the residual stream", "1.."},
+    {"intermediate_size", GX_OPTION_INT, offsetof(GxLlamaConfig, intermediate_size), "512", "columns of the MLP", "1.."},
+    {"num_hidden_layers", GX_OPTION_INT, offsetof(GxLlamaConfig, num_hidden_layers), "4", "layers", "1.."},
+    {"num_attention_heads", GX_OPTION_INT, offsetof(GxLlamaConfig, num_attention_heads), "6", "query heads", "1.."},
+    {"num_key_value_heads", GX_OPTION_INT, offsetof(GxLlamaConfig, num_key_value_heads), "2", "key and value heads; 0: as many as query heads", "0.."},
+    {"head_dim", GX_OPTION_INT, offsetof(GxLlamaConfig, head_dim), "0", "size of a head; 0: hidden_size / num_attention_heads", "0.."},
     {"max_position_embeddings", GX_OPTION_INT, offsetof(GxLlamaConfig, max_position_embeddings), "2048", "longest sequence", "1.."},
     {"rms_norm_eps", GX_OPTION_DOUBLE, offsetof(GxLlamaConfig, rms_norm_eps), "1e-5", "added to the mean square", "0.."},
     {"rope_theta", GX_OPTION_DOUBLE, offsetof(GxLlamaConfig, rope_theta), "10000", "base of the rotary angles", "0.."},

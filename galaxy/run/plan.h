@@ -10,7 +10,7 @@ typedef struct {
     int64_t arena;              // peak of all together: what is allocated
     int64_t comm;               // the communicator's own buffers, beside the arena
     int64_t process;            // program, libraries and their buffers, of one process
-    int64_t flops;              // of one optimizer step, this rank
+    double flops;               // of one optimizer step, this rank
     int64_t comm_bytes;         // that this rank sends in a step
     int ranks_here;             // that share this process
 } GxPlan;

@@ -29,10 +29,12 @@ typedef struct {
     GxConfig config;
     GxTrainOptions o;
     char resume[GX_PATH];  // the checkpoint's folder; "": none
+    int64_t run;           // this run's number: drawn when it begins, kept when it goes on
     void *model_config;
     GxModel *model;
     GxTokenizer tokenizer;
     GxDataset data;
+    int64_t text_hash;
     GxMesh mesh;
     GxSplit batch_split;   // samples of each rank in a micro-batch
     GxSchedule schedule;
@@ -51,7 +53,7 @@ typedef struct {
     int64_t begun;         // the step that this process began with
     int64_t skipped;       // steps of this process whose gradients were not finite
     int stop, done;        // asked to stop by a signal; nothing more to do (--help, --dry_run)
-    int reported, saved;   // steps at which that was done last
+    int64_t saved;         // the step that was saved last
     double interval_start; // of the progress line
     int64_t interval_labels, interval_steps;
     double measured_since; // for the time left: since the first progress line, whose step was slow (first touches, kernels compiled)
@@ -143,7 +145,7 @@ static GxStatus gx__find_resume(GxTrainer *t)
         snprintf(t->resume, sizeof t->resume, "%s", t->o.resume);
         return GX_OK;
     }
-    return gx_checkpoint_newest(t->o.output_dir, t->resume, &t->g->log, &t->g->error);
+    return gx_checkpoint_newest(t->o.output_dir, gx_run_read(t->o.output_dir), t->resume, &t->g->log, &t->g->error);
 }
 
 // A hash of the options that all ranks must have alike. Paths and threads are each machine's own.
@@ -203,6 +205,22 @@ static GxStatus gx__open_comm(GxTrainer *t)
     return gx_comm_open(g, comm);
 }
 
+// Each machine has a text of its own, and it must be the same: size and the hash of its two ends.
+static GxStatus gx__agree_on_text(GxTrainer *t)
+{
+    GxContext *g = t->g;
+    const char *text = (const char *)t->data.map;
+    const int64_t n = t->data.map_bytes, end = gx_min(n, 1 << 20);
+    int64_t mine[2] = {n, (int64_t)gx_hash(gx_hash(GX_HASH_START, text, end), text + n - end, end)}, first[2] = {mine[0], mine[1]};
+    gx_at(g, -1, "agree");
+    gx_broadcast(g, GX_AXIS_ALL, 0, first, 2, GX_I64);
+    GX_TRY(gx_status(g));
+    t->text_hash = first[1];
+    if (!memcmp(mine, first, sizeof mine)) return GX_OK;
+    return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "rank %d: %s is another text here (%ld bytes) than on rank 0 (%ld bytes); all ranks need the same", g->rank,
+                   t->o.train_data, (long)n, (long)first[0]);
+}
+
 static GxStatus gx__open_parts(GxTrainer *t, const void *mode)
 {
     GxContext *g = t->g;
@@ -221,7 +239,9 @@ static GxStatus gx__open_parts(GxTrainer *t, const void *mode)
     if (t->family->vocab_size(t->model) < t->tokenizer.vocab_size)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "vocab_size is %ld; the tokenizer (%s) has %d tokens, so it must be at least that",
                        (long)t->family->vocab_size(t->model), gx_tokenizer_identity(&t->tokenizer), t->tokenizer.vocab_size);
-    return o->dry_run ? GX_OK : gx_dataset_open(&t->data, o->train_data, o->validation_fraction, o->seq_len, err);
+    if (o->dry_run) return GX_OK;
+    GX_TRY(gx_dataset_open(&t->data, o->train_data, o->validation_fraction, o->seq_len, err));
+    return gx__agree_on_text(t);
 }
 
 // ---- opening: memory ------------------------------------------------------------------------------------------------------------------------------
@@ -362,7 +382,7 @@ static void gx__print_start(const GxTrainer *t)
     printf("%ld steps of %ld samples x %ld tokens (%ld micro-batch%s) | %s, lr %g, %s\n", (long)t->o.max_steps, (long)t->o.global_batch_size, (long)t->o.seq_len,
            (long)t->o.gradient_accumulation_steps, t->o.gradient_accumulation_steps > 1 ? "es" : "", t->o.optimizer, t->o.learning_rate, t->o.lr_scheduler_type);
     gx_plan_print(stdout, &t->plan);
-    printf("  %.2f GFLOP per step and rank (attention counted causal)", (double)t->plan.flops / 1e9);
+    printf("  %.2f GFLOP per step and rank (attention counted causal)", t->plan.flops / 1e9);
     if (g->world > 1) printf(", %.2f MB sent per step and rank", (double)t->plan.comm_bytes / 1e6);
     printf("\n");
     fflush(stdout);
@@ -381,13 +401,14 @@ static GxStatus gx__resume(GxTrainer *t)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s was trained with seed %ld; with another one it would not be the same run: leave --seed away, or start "
                        "a new run from its weights with --model", t->resume, (long)s.seed);
     t->o.seed = s.seed;
-    if (s.text_bytes != t->data.train.n && gx__is_first(t))
-        gx_log(&g->log, GX_LOG_WARNING, "%s was trained on a text of %ld bytes, this one has %ld: samples will differ", t->resume, (long)s.text_bytes,
-               (long)t->data.train.n);
+    if ((s.text_bytes != t->data.train.n || s.text_hash != t->text_hash || s.seq_len != t->o.seq_len) && gx__is_first(t))
+        gx_log(&g->log, GX_LOG_WARNING, "%s was trained on another text, or with another validation_fraction or seq_len: its samples will not go on where they "
+               "stopped", t->resume);
+    t->run = s.run;
     t->step = t->begun = s.step;
     t->samples = s.samples;
     g->step->applied = s.applied;
-    t->saved = (int)s.step;
+    t->saved = s.step;
     if (gx__is_first(t)) printf("resumed from %s: step %ld, %ld samples seen\n", t->resume, (long)s.step, (long)s.samples);
     if (gx__is_first(t) && s.step >= t->o.max_steps)
         gx_log(&g->log, GX_LOG_WARNING, "that is all of max_steps (%ld) already: there is nothing to train", (long)t->o.max_steps);
@@ -439,6 +460,8 @@ static GxStatus gx__open_output(GxTrainer *t)
     GX_TRY(gx_folder_make(t->o.output_dir, err));
     GX_TRY(gx__lock_output(t));
     GX_TRY(gx__refuse_foreign(t));
+    if (!t->run) t->run = gx_run_draw();
+    GX_TRY(gx_run_write(t->o.output_dir, t->run, err));
     GX_TRY(gx_path_join(path, t->o.output_dir, "training_args.json", err));
     GX_TRY(gx_config_write_json(&t->config, path, err));
     GX_TRY(gx_path_join(path, t->o.output_dir, "log.jsonl", err));
@@ -484,6 +507,7 @@ GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, con
     GX_TRY(gx__open_memory(t));
     GX_TRY(gx__set_weights(t));
     GX_TRY(gx__open_output(t));
+    gx_catch_stop_signals(); // before, there is nothing to save
     t->interval_start = gx_seconds();
     return gx_status(g);
 }
@@ -538,7 +562,7 @@ static void gx__report_progress(GxTrainer *t)
     p.step = t->step, p.steps = t->o.max_steps;
     p.loss = g->step->loss, p.grad_norm = sqrt(g->step->sum_squares), p.lr = g->step->lr, p.skipped = g->step->skip;
     p.tokens_per_s = (double)t->interval_labels / seconds;
-    p.gflops = (double)t->plan.flops * (double)t->o.global_batch_size / (double)(gx__columns(t) * t->o.gradient_accumulation_steps) / per_step / 1e9;
+    p.gflops = t->plan.flops * (double)t->o.global_batch_size / (double)(gx__columns(t) * t->o.gradient_accumulation_steps) / per_step / 1e9;
     p.memory_mb = (double)gx_process_memory() / 1e6;
     if (t->measured_from) p.seconds_left = (gx_seconds() - t->measured_since) / (double)(t->step - t->measured_from) * (double)(t->o.max_steps - t->step);
     else p.seconds_left = per_step * (double)(t->o.max_steps - t->step);
@@ -592,10 +616,10 @@ void gx_trainer_save(GxTrainer *t)
     GxContext *g = t->g;
     char folder[GX_PATH];
     if (gx_failed(g) || t->saved == t->step) return;
-    t->saved = (int)t->step;
+    t->saved = t->step;
     if (!gx__is_first(t)) return;
     double started = gx_seconds();
-    GxTrainState s = {t->step, g->step->applied, t->samples, t->o.seed, t->data.train.n, ""};
+    GxTrainState s = {t->step, g->step->applied, t->samples, t->o.seed, t->data.train.n, t->text_hash, t->o.seq_len, t->run, ""};
     snprintf(s.optimizer, sizeof s.optimizer, "%.31s", t->o.optimizer);
     if (gx__checkpoint_path(folder, t->o.output_dir, t->step, &g->error) != GX_OK) return;
     if (gx_checkpoint_save(folder, t->family, t->model, &t->optimizer, &t->tokenizer, &s, &t->config, &g->error) != GX_OK) return;
