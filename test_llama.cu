@@ -353,6 +353,7 @@ TEST(configurations_that_cannot_be_are_refused)
         {{61, 32, 40, 2, 4, 2, 7, 64, 1e-5, 10000, 0.02, 0}, "even"},
         {{0, 32, 40, 2, 4, 2, 8, 64, 1e-5, 10000, 0.02, 0}, "vocab_size is 0"},
         {{61, 32, 40, 2, 4, 2, 8, 64, 0, 10000, 0.02, 0}, "rms_norm_eps"},
+        {{61, 32, 40, (int64_t)1 << 40, 4, 2, 8, 64, 1e-5, 10000, 0.02, 0}, "from 1 to 1000"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         GxError err = GX_ZERO;

@@ -564,6 +564,35 @@ TEST(resume_auto_begins_anew_where_there_is_nothing_and_says_nothing_of_resuming
     check_whole("nothing_yet/checkpoint-2");
 }
 
+// A folder that was used before: what --resume auto goes on with is the run that was begun last, not the largest number.
+TEST(resume_auto_goes_on_with_the_run_that_was_begun_last)
+{
+    CHECK_RAN(run("--output_dir histories --max_steps 6"));
+    CHECK_RAN(run("--output_dir histories --max_steps 3 --learning_rate 1e-4"));
+    CHECK(strstr(err(), "earlier run"), "%s", err());
+    CHECK_RAN(run("--output_dir histories --max_steps 4 --learning_rate 1e-4 --resume auto"));
+    CHECK(strstr(out(), "resumed from histories/checkpoint-3"), "%s", out());
+    CHECK(strstr(err(), "checkpoint-6 is of another run"), "%s", err());
+    check_whole("histories/checkpoint-6");
+}
+
+TEST(ranks_with_different_texts_or_options_are_refused)
+{
+    NEED_MPI();
+    static const struct {
+        const char *first, *second, *says;
+    } pairs[] = {{"--train_data text.txt", "--train_data other.txt", "another text"}, {"--learning_rate 1e-3", "--learning_rate 2e-3", "other options"}};
+    shell("tr a-z A-Z < text.txt > other.txt");
+    for (int i = 0; i < 2; i++) {
+        char line[4096];
+        snprintf(line, sizeof line, "mpirun -np 1 %s --config tiny.json --max_steps 2 --output_dir differ %s : -np 1 %s --config tiny.json --max_steps 2 --output_dir differ %s",
+                 program, pairs[i].first, program, pairs[i].second);
+        start_line(line, 0);
+        int status = finish_within(30);
+        CHECK(status != 0 && status != TIMED_OUT && strstr(err(), pairs[i].says) && strstr(err(), "rank 1"), "status %d: %.300s", status, err());
+    }
+}
+
 // Every tensor of `after` is `factor` times that of `before`.
 static void check_scaled(const char *before, const char *after, const char *file, float factor)
 {

@@ -1,7 +1,7 @@
 // device.h: where operations are computed: a table with one function per operation, and how an operation is called through it.
 //
 // An operation (ops/) is a contract: it checks its arguments, tells the recorder, takes scratch from the arena and calls the context's device.
-// A device (cpu/, cuda/) computes. gx_device_none() is a device that does everything but compute: a run on it yields the memory plan and the
+// A device (cpu/) computes. gx_device_none() is a device that does everything but compute: a run on it yields the memory plan and the
 // FLOPs of the real program, for models of any size, in no time.
 //
 // To add an operation: its contract in ops/<name>.h, a line here, its code in cpu/<name>.h (docs/architecture.md has the recipe).

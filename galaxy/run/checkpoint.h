@@ -4,7 +4,7 @@
 //                          optimizer.safetensors trainer_state.json training_args.json manifest.json    what a resume needs
 //
 // The folder is published as a whole (io/folder.h): a torn one is recognised, and passed over in favour of the newest whole one. Nothing in it
-// depends on how many ranks there were. Rank 0 writes; it also reads, tensor by tensor, and broadcasts: no disk is shared.
+// depends on how many ranks there were (so far all ranks hold whole tensors). Rank 0 writes; it also reads, tensor by tensor, and broadcasts: no disk is shared.
 #ifndef GX_CHECKPOINT_H
 #define GX_CHECKPOINT_H
 #include "../dist/comm.h"

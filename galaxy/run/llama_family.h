@@ -32,8 +32,8 @@ static const GxOption gx__llama_options[] = {
     {"num_key_value_heads", GX_OPTION_INT, offsetof(GxLlamaConfig, num_key_value_heads), "2", "key and value heads; 0: as many as query heads", "0.."},
     {"head_dim", GX_OPTION_INT, offsetof(GxLlamaConfig, head_dim), "0", "size of a head; 0: hidden_size / num_attention_heads", "0.."},
     {"max_position_embeddings", GX_OPTION_INT, offsetof(GxLlamaConfig, max_position_embeddings), "2048", "longest sequence", "1.."},
-    {"rms_norm_eps", GX_OPTION_DOUBLE, offsetof(GxLlamaConfig, rms_norm_eps), "1e-5", "added to the mean square", "0.."},
-    {"rope_theta", GX_OPTION_DOUBLE, offsetof(GxLlamaConfig, rope_theta), "10000", "base of the rotary angles", "0.."},
+    {"rms_norm_eps", GX_OPTION_DOUBLE, offsetof(GxLlamaConfig, rms_norm_eps), "1e-5", "added to the mean square", "1e-30.."},
+    {"rope_theta", GX_OPTION_DOUBLE, offsetof(GxLlamaConfig, rope_theta), "10000", "base of the rotary angles", "1e-6.."},
     {"initializer_range", GX_OPTION_DOUBLE, offsetof(GxLlamaConfig, initializer_range), "0.02", "standard deviation of the first weights", "0.."},
     {"tie_word_embeddings", GX_OPTION_BOOL, offsetof(GxLlamaConfig, tie_word_embeddings), "false", "the head is the embedding", NULL},
 };
