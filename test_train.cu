@@ -797,7 +797,7 @@ TEST(models_and_batches_that_do_not_fit_are_refused_with_their_numbers)
         {"--ranks 2 --dp_batch_size_list 3,1,1", {"dp_batch_size_list", "3", "2"}},
         {"--ranks 2 --dp_batch_size_list 3,0", {"dp_batch_size_list is \"3,0\"", "integers", NULL}},
         {"--dp_batch_size_list 3,1", {"dp_batch_size_list", "2", "1"}},
-        {"--rope_theta 0", {"rope_theta (0)", "above 0", NULL}},
+        {"--rope_theta 0", {"rope_theta", "at least 1e-06", NULL}},
     };
     CHECK_REFUSALS(cases);
 }
