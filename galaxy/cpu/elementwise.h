@@ -41,7 +41,8 @@ void gx_cpu_add(GxContext *g, void *y, const void *a, const void *b, int64_t n, 
     for (int64_t i = 0; i < n; i++) out[i] = l[i] + r[i];
 }
 
-void gx_cpu_sum(GxContext *g, double *total, const float *x, int64_t n, int accumulate, double *scratch)
+// The sum of x, or of its squares: blocks in parallel, then their sums in order.
+static void gx__sum_blocks(GxContext *g, double *total, const float *x, int64_t n, int squares, int accumulate, double *scratch)
 {
     (void)g;
     int64_t blocks = gx_ceil_div(n, GX_SUM_BLOCK);
@@ -50,12 +51,22 @@ void gx_cpu_sum(GxContext *g, double *total, const float *x, int64_t n, int accu
         const float *p = x + b * GX_SUM_BLOCK;
         int64_t m = gx_min(GX_SUM_BLOCK, n - b * GX_SUM_BLOCK);
         double s = 0;
-        GX_OMP(simd reduction(+ : s))
-        for (int64_t i = 0; i < m; i++) s += (double)p[i];
+        if (squares) {
+            GX_OMP(simd reduction(+ : s))
+            for (int64_t i = 0; i < m; i++) s += (double)p[i] * (double)p[i];
+        } else {
+            GX_OMP(simd reduction(+ : s))
+            for (int64_t i = 0; i < m; i++) s += (double)p[i];
+        }
         scratch[b] = s;
     }
     double s = accumulate ? *total : 0;
     for (int64_t b = 0; b < blocks; b++) s += scratch[b];
     *total = s;
+}
+
+void gx_cpu_sum(GxContext *g, double *total, const float *x, int64_t n, int accumulate, double *scratch)
+{
+    gx__sum_blocks(g, total, x, n, 0, accumulate, scratch);
 }
 #endif

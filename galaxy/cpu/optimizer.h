@@ -15,23 +15,11 @@ GX_END
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_CPU_OPTIMIZER_IMPLEMENTED)
 #define GX_CPU_OPTIMIZER_IMPLEMENTED
 #include <math.h>
+#include "elementwise.h"
 
 void gx_cpu_sum_squares(GxContext *g, double *total, const float *x, int64_t n, int accumulate, double *scratch)
 {
-    (void)g;
-    int64_t blocks = gx_ceil_div(n, GX_SUM_BLOCK);
-    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
-    for (int64_t b = 0; b < blocks; b++) {
-        const float *p = x + b * GX_SUM_BLOCK;
-        int64_t m = gx_min(GX_SUM_BLOCK, n - b * GX_SUM_BLOCK);
-        double s = 0;
-        GX_OMP(simd reduction(+ : s))
-        for (int64_t i = 0; i < m; i++) s += (double)p[i] * (double)p[i];
-        scratch[b] = s;
-    }
-    double s = accumulate ? *total : 0;
-    for (int64_t b = 0; b < blocks; b++) s += scratch[b];
-    *total = s;
+    gx__sum_blocks(g, total, x, n, 1, accumulate, scratch);
 }
 
 void gx_cpu_clip(GxContext *g, double max_norm)
