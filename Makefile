@@ -121,6 +121,6 @@ refs:
 	@dev/ref/refs.sh
 
 format:
-	clang-format -i $(HEADERS) $(wildcard *.cu) $(wildcard test*.h)
+	clang-format -i $(HEADERS) $(wildcard *.cu dev/*/*.cu test*.h)
 clean:
 	rm -rf build $(PROGRAMS)

@@ -21,8 +21,8 @@ typedef struct Test {
 } Test;
 static struct {
     Test *first, **last;
-    int checks, failures;    // of the running test
-    double worst;            // largest error/bound of the running test; < 0: none was compared
+    int checks, failures; // of the running test
+    double worst;         // largest error/bound of the running test; < 0: none was compared
     char skip[200];
 } test_state = {NULL, &test_state.first, 0, 0, -1, ""};
 
@@ -79,7 +79,8 @@ __attribute__((unused)) static int test_close(const char *what, const float *a, 
     double ratio = scale > 0 ? error / scale / bound : (error > 0 ? INFINITY : 0);
     if (isnan(error)) ratio = INFINITY;
     if (ratio > test_state.worst) test_state.worst = ratio;
-    return CHECK(ratio <= 1, "%s: relative error %.3g is above the bound %.3g (norm %.3g)", what, scale > 0 ? error / scale : error, bound, scale);
+    return CHECK(ratio <= 1, "%s: relative error %.3g is above the bound %.3g (norm %.3g)", what, scale > 0 ? error / scale : error, bound,
+                 scale);
 }
 __attribute__((unused)) static int test_close_f(const char *what, const float *a, const float *ref, long n, double bound, double floor)
 {

@@ -19,14 +19,14 @@ TEST(first_error_stays)
 TEST(philox_gives_the_published_numbers)
 {
     GxRandom4 zero = gx_philox(0, 0, 0, 0);
-    CHECK(zero.w[0] == 0x6627e8d5 && zero.w[1] == 0xe169c58d && zero.w[2] == 0xbc57ac4c && zero.w[3] == 0x9b00dbd8, "%08x %08x %08x %08x", zero.w[0],
-          zero.w[1], zero.w[2], zero.w[3]);
+    CHECK(zero.w[0] == 0x6627e8d5 && zero.w[1] == 0xe169c58d && zero.w[2] == 0xbc57ac4c && zero.w[3] == 0x9b00dbd8, "%08x %08x %08x %08x",
+          zero.w[0], zero.w[1], zero.w[2], zero.w[3]);
     GxRandom4 ones = gx_philox(~0ull, ~0ull, ~0u, ~0u);
-    CHECK(ones.w[0] == 0x408f276d && ones.w[1] == 0x41c83b0e && ones.w[2] == 0xa20bc7c6 && ones.w[3] == 0x6d5451fd, "%08x %08x %08x %08x", ones.w[0],
-          ones.w[1], ones.w[2], ones.w[3]);
+    CHECK(ones.w[0] == 0x408f276d && ones.w[1] == 0x41c83b0e && ones.w[2] == 0xa20bc7c6 && ones.w[3] == 0x6d5451fd, "%08x %08x %08x %08x",
+          ones.w[0], ones.w[1], ones.w[2], ones.w[3]);
     GxRandom4 pi = gx_philox(0x299f31d0a4093822ull, 0x85a308d3243f6a88ull, 0x13198a2e, 0x03707344);
-    CHECK(pi.w[0] == 0xd16cfe09 && pi.w[1] == 0x94fdcceb && pi.w[2] == 0x5001e420 && pi.w[3] == 0x24126ea1, "%08x %08x %08x %08x", pi.w[0], pi.w[1],
-          pi.w[2], pi.w[3]);
+    CHECK(pi.w[0] == 0xd16cfe09 && pi.w[1] == 0x94fdcceb && pi.w[2] == 0x5001e420 && pi.w[3] == 0x24126ea1, "%08x %08x %08x %08x", pi.w[0],
+          pi.w[1], pi.w[2], pi.w[3]);
 }
 
 TEST(normal_numbers_have_mean_0_and_variance_1)
@@ -65,8 +65,8 @@ TEST(dry_arena_counts_what_the_real_one_needs)
     gx_arena_open_dry(&dry);
     lay_out(&dry, take);
     CHECK(dry.peak == 128 + 1024, "peak %ld", (long)dry.peak);
-    CHECK(dry.kind_peak[GX_MEM_WORKSPACE] == 1024 && dry.kind_used[GX_MEM_WORKSPACE] == 64, "workspace %ld, %ld", (long)dry.kind_peak[GX_MEM_WORKSPACE],
-          (long)dry.kind_used[GX_MEM_WORKSPACE]);
+    CHECK(dry.kind_peak[GX_MEM_WORKSPACE] == 1024 && dry.kind_used[GX_MEM_WORKSPACE] == 64, "workspace %ld, %ld",
+          (long)dry.kind_peak[GX_MEM_WORKSPACE], (long)dry.kind_used[GX_MEM_WORKSPACE]);
     CHECK(gx_arena_open(&real, dry.peak, &err) == GX_OK, "%s", err.message);
     lay_out(&real, take);
     CHECK(real.peak == dry.peak && !real.exhausted, "peak %ld of %ld", (long)real.peak, (long)dry.peak);
@@ -93,7 +93,8 @@ TEST(table_packs_aligns_and_aliases)
 {
     GxError err = GX_ZERO;
     GxTable table = GX_ZERO;
-    GxTensor q = tensor("q", 0, 3, 5), k = tensor("k", 0, 1, 5), o = tensor("o", 0, 5, 3), other = tensor("other", 1, 2, 2), head = tensor("head", 1, 3, 5);
+    GxTensor q = tensor("q", 0, 3, 5), k = tensor("k", 0, 1, 5), o = tensor("o", 0, 5, 3), other = tensor("other", 1, 2, 2),
+             head = tensor("head", 1, 3, 5);
     k.packed = 1;
     GxTensorId iq = gx_table_add(&table, &q, &err), ik = gx_table_add(&table, &k, &err), io = gx_table_add(&table, &o, &err);
     head.has_alias = 1;

@@ -305,24 +305,13 @@ static void fill(void *x, GxDtype dtype, int64_t n, uint64_t seed, int rank)
         uint32_t bits = gx_random_bits(seed, (uint64_t)i, (uint32_t)rank, 1);
         double real = (double)(int32_t)bits * (1 + (double)(bits % 1000)); // many magnitudes: the order of a sum shows
         switch (dtype) {
-        case GX_F32:
-            ((float *)x)[i] = (float)real;
-            break;
-        case GX_F64:
-            ((double *)x)[i] = real / 3;
-            break;
-        case GX_I32:
-            ((int32_t *)x)[i] = (int32_t)bits;
-            break;
-        case GX_I64:
-            ((int64_t *)x)[i] = (int64_t)((uint64_t)bits << 30);
-            break;
+        case GX_F32: ((float *)x)[i] = (float)real; break;
+        case GX_F64: ((double *)x)[i] = real / 3; break;
+        case GX_I32: ((int32_t *)x)[i] = (int32_t)bits; break;
+        case GX_I64: ((int64_t *)x)[i] = (int64_t)((uint64_t)bits << 30); break;
         case GX_BF16:
-        case GX_F16:
-            ((uint16_t *)x)[i] = (uint16_t)bits;
-            break;
-        default:
-            ((uint8_t *)x)[i] = (uint8_t)bits;
+        case GX_F16: ((uint16_t *)x)[i] = (uint16_t)bits; break;
+        default: ((uint8_t *)x)[i] = (uint8_t)bits;
         }
     }
 }
@@ -740,22 +729,14 @@ static void one_differs(Rank *r)
     GxError err = GX_ZERO;
     int first = r->g.rank == 0;
     switch (r->job->variant) {
-    case 1:
-        gx_all_reduce(&r->g, GX_AXIS_ALL, GX_SUM, x, first ? 3 : 4, GX_F32);
-        break;
-    case 2:
-        gx_all_reduce(&r->g, GX_AXIS_ALL, GX_SUM, x, 4, first ? GX_F32 : GX_I32);
-        break;
-    case 3:
-        gx_all_reduce(&r->g, GX_AXIS_ALL, first ? GX_MAX : GX_SUM, x, 4, GX_F32);
-        break;
+    case 1: gx_all_reduce(&r->g, GX_AXIS_ALL, GX_SUM, x, first ? 3 : 4, GX_F32); break;
+    case 2: gx_all_reduce(&r->g, GX_AXIS_ALL, GX_SUM, x, 4, first ? GX_F32 : GX_I32); break;
+    case 3: gx_all_reduce(&r->g, GX_AXIS_ALL, first ? GX_MAX : GX_SUM, x, 4, GX_F32); break;
     case 4:
         gx_split_list(&split, "rows", first ? even : odd, 2, 8, 2, &err);
         gx_all_gather(&r->g, GX_AXIS_ALL, &split, x, x + split.begin[r->g.rank], 1, GX_F64);
         break;
-    case 5:
-        gx_broadcast(&r->g, GX_AXIS_ALL, first ? 0 : 1, x, 4, GX_F32);
-        break;
+    case 5: gx_broadcast(&r->g, GX_AXIS_ALL, first ? 0 : 1, x, 4, GX_F32); break;
     case 6:
         if (first) gx_send(&r->g, GX_AXIS_ALL, 1, x, 3, GX_F32);
         else gx_recv(&r->g, GX_AXIS_ALL, 0, x, 4, GX_F32);
@@ -932,26 +913,13 @@ static void misuse(Rank *r)
     GxSplit three = gx_split_even(3, 3), two = gx_split_even(6, 2);
     GxTransfer self = {g->rank, 1, 0, x, 1, GX_F32}, channel = {1 - g->rank, 1, 9, x, 1, GX_F32};
     if (g->rank == 0) switch (r->job->variant) {
-        case 1:
-            gx_all_reduce(g, GX_AXIS_ALL, GX_SUM, half, 8, GX_BF16);
-            break;
-        case 2:
-            gx_all_gather(g, GX_AXIS_ALL, &three, x, x, 1, GX_F32);
-            break;
-        case 3:
-            gx_all_gather(g, GX_AXIS_ALL, &two, x, x + 1, 1, GX_F32);
-            break;
-        case 4:
-            gx_reduce_scatter(g, GX_AXIS_ALL, &two, x + 3, x, 1, GX_F32);
-            break;
-        case 5:
-            gx_broadcast(g, GX_AXIS_ALL, 2, x, 1, GX_F32);
-            break;
-        case 6:
-            gx_transfer(g, GX_AXIS_ALL, &self, 1);
-            break;
-        default:
-            gx_transfer(g, GX_AXIS_ALL, &channel, 1);
+        case 1: gx_all_reduce(g, GX_AXIS_ALL, GX_SUM, half, 8, GX_BF16); break;
+        case 2: gx_all_gather(g, GX_AXIS_ALL, &three, x, x, 1, GX_F32); break;
+        case 3: gx_all_gather(g, GX_AXIS_ALL, &two, x, x + 1, 1, GX_F32); break;
+        case 4: gx_reduce_scatter(g, GX_AXIS_ALL, &two, x + 3, x, 1, GX_F32); break;
+        case 5: gx_broadcast(g, GX_AXIS_ALL, 2, x, 1, GX_F32); break;
+        case 6: gx_transfer(g, GX_AXIS_ALL, &self, 1); break;
+        default: gx_transfer(g, GX_AXIS_ALL, &channel, 1);
         }
     gx_barrier(g, GX_AXIS_ALL);
 }

@@ -10,9 +10,9 @@ static const GxLlamaConfig model_config = {61, 32, 40, 2, 4, 2, 8, 64, 1e-5, 100
 
 typedef struct {
     const char *what;
-    int ranks, micro;         // micro-batches of a window
-    int64_t list[MAX_RANKS];  // samples of each rank in a micro-batch
-    int ignored_rank;         // whose labels are all ignored; -1: nobody's
+    int ranks, micro;        // micro-batches of a window
+    int64_t list[MAX_RANKS]; // samples of each rank in a micro-batch
+    int ignored_rank;        // whose labels are all ignored; -1: nobody's
     int tied;
 } Layout;
 
@@ -139,7 +139,8 @@ static void compare_with_serial(const Layout *l, const Result *a, const Result *
     GxLlama m;
     GxLlamaConfig config = model_config;
     config.tie_word_embeddings = l->tied;
-    const double rows = (double)(l->micro * columns(l) * T), depth = test_model_depth(&config, T, 1) + rows; // weight gradients sum over rows
+    const double rows = (double)(l->micro * columns(l) * T),
+                 depth = test_model_depth(&config, T, 1) + rows; // weight gradients sum over rows
     gx_llama_open(&g, &m, &config, &gx_llama_serial);
     CHECK(a->labels == serial->labels, "%s: %ld labels, serially %ld", l->what, (long)a->labels, (long)serial->labels);
     for (int s = 0; s < STEPS; s++) {
@@ -212,8 +213,8 @@ TEST(a_window_without_labels_has_loss_0_and_gradients_0)
     run(&l, 0, 2, l.micro, NULL, &r);
     double sum = 0;
     for (int64_t i = 0; i < r.n; i++) sum += fabs((double)r.grads[i]);
-    CHECK(r.labels == 0 && r.loss[0] == 0 && r.norm[0] == 0 && sum == 0, "%ld labels, loss %g, norm %g, sum of |gradients| %g", (long)r.labels, r.loss[0],
-          r.norm[0], sum);
+    CHECK(r.labels == 0 && r.loss[0] == 0 && r.norm[0] == 0 && sum == 0, "%ld labels, loss %g, norm %g, sum of |gradients| %g",
+          (long)r.labels, r.loss[0], r.norm[0], sum);
     free_result(&r);
 }
 

@@ -11,8 +11,8 @@ typedef struct {
     GxBatch b;
     int32_t *tokens, *labels; // [T,B]
     int64_t T, B;
-    float **att, **mlp;       // [layer][rows, D]: what each layer's ATT and MLP gave
-    float *logits;            // [rows, V]
+    float **att, **mlp; // [layer][rows, D]: what each layer's ATT and MLP gave
+    float *logits;      // [rows, V]
 } Case;
 
 static float *read_floats(Case *k, const char *format, int number, int64_t *n)
@@ -236,7 +236,8 @@ static void ten_of_adamw(const char *name)
     k.t.o.adamw = adamw;
     k.t.step.lr = 1e-3f;
     float *losses = read_floats(&k, "adamw.losses", 0, NULL), *spread = read_floats(&k, "adamw.spread", 0, NULL);
-    for (int s = 0; losses && spread && s < 10; s++) slack[s] = 4 * spread[s] / losses[s] + test_bound((s + 1) * test_model_depth(&k.c, k.T, 1));
+    for (int s = 0; losses && spread && s < 10; s++)
+        slack[s] = 4 * spread[s] / losses[s] + test_bound((s + 1) * test_model_depth(&k.c, k.T, 1));
     ten_steps(&k, "adamw", slack, adamw_slack);
     free(losses), free(spread);
     case_close(&k);
@@ -273,12 +274,14 @@ TEST(the_loss_does_not_depend_on_the_head_chunk_and_the_arena_is_full_to_the_byt
         gx_model_init(&t.m.model, 3);
         gx_window_gradients(&t.g, &t.m.model, &b, 1, &t.o, NULL, NULL);
         gx_window_update(&t.g, &t.m.model, &t.o);
-        CHECK(t.arena.peak == t.arena.capacity && !t.arena.exhausted, "planned %ld bytes, used %ld", (long)t.arena.capacity, (long)t.arena.peak);
+        CHECK(t.arena.peak == t.arena.capacity && !t.arena.exhausted, "planned %ld bytes, used %ld", (long)t.arena.capacity,
+              (long)t.arena.peak);
         loss[i] = t.step.loss;
         test_model_close(&t);
     }
     double bound = test_bound(test_model_depth(&small, T, 0));
-    CHECK(fabs(loss[0] - loss[1]) <= bound * loss[0] && fabs(loss[0] - loss[2]) <= bound * loss[0], "losses %.9g %.9g %.9g", loss[0], loss[1], loss[2]);
+    CHECK(fabs(loss[0] - loss[1]) <= bound * loss[0] && fabs(loss[0] - loss[2]) <= bound * loss[0], "losses %.9g %.9g %.9g", loss[0],
+          loss[1], loss[2]);
 }
 
 TEST(no_gradient_buffer_means_no_weight_gradient_and_the_same_loss)
@@ -347,7 +350,10 @@ TEST(a_batch_larger_than_its_buffers_is_refused)
 
 TEST(configurations_that_cannot_be_are_refused)
 {
-    const struct { GxLlamaConfig c; const char *says; } bad[] = {
+    const struct {
+        GxLlamaConfig c;
+        const char *says;
+    } bad[] = {
         {{61, 32, 40, 2, 3, 2, 8, 64, 1e-5, 10000, 0.02, 0}, "multiple of num_key_value_heads"},
         {{61, 32, 40, 2, 5, 5, 0, 64, 1e-5, 10000, 0.02, 0}, "set head_dim"},
         {{61, 32, 40, 2, 4, 2, 7, 64, 1e-5, 10000, 0.02, 0}, "even"},

@@ -25,8 +25,8 @@ static void test_model_take(TestModel *t, GxContext *g, int64_t T, int64_t B, in
 }
 
 // `comm`: an engine of several ranks, or NULL. 1: all is well.
-__attribute__((unused)) static int test_model_open(TestModel *t, const GxLlamaConfig *config, const GxLlamaMode *mode, int64_t T, int64_t B, int64_t chunk,
-                                                   GxComm *comm, int threads)
+__attribute__((unused)) static int test_model_open(TestModel *t, const GxLlamaConfig *config, const GxLlamaMode *mode, int64_t T, int64_t B,
+                                                   int64_t chunk, GxComm *comm, int threads)
 {
     memset(t, 0, sizeof *t);
     GxContext *g = &t->g;

@@ -8,8 +8,12 @@
 
 TEST(schedules_are_what_the_reference_says)
 {
-    const struct { const char *reference, *name; double floor; int64_t decay; } list[] = {
-        {"schedule.constant", "constant", 0, 1}, {"schedule.linear", "linear", 0, 1},    {"schedule.cosine", "cosine", 0.1, 1},
+    const struct {
+        const char *reference, *name;
+        double floor;
+        int64_t decay;
+    } list[] = {
+        {"schedule.constant", "constant", 0, 1}, {"schedule.linear", "linear", 0, 1},      {"schedule.cosine", "cosine", 0.1, 1},
         {"schedule.wsd_linear", "wsd", 0, 15},   {"schedule.wsd_sqrt", "wsd_sqrt", 0, 15},
     };
     GxSafetensors file;
@@ -30,13 +34,18 @@ TEST(schedules_are_what_the_reference_says)
 
 TEST(schedules_that_do_not_fit_are_refused)
 {
-    const struct { const char *name; int64_t warmup, decay; const char *says; } bad[] = {
+    const struct {
+        const char *name;
+        int64_t warmup, decay;
+        const char *says;
+    } bad[] = {
         {"cosine", 41, 1, "warmup_steps (41)"}, {"wsd", 30, 15, "lr_decay_steps"}, {"polynomial", 1, 1, "no schedule \"polynomial\""}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         GxSchedule s;
         GxError err = GX_ZERO;
-        CHECK(gx_schedule_open(&s, bad[i].name, 1, 0, bad[i].warmup, bad[i].decay, 40, &err) == GX_ERR_ARGUMENT && strstr(err.message, bad[i].says), "%s",
-              err.message);
+        CHECK(gx_schedule_open(&s, bad[i].name, 1, 0, bad[i].warmup, bad[i].decay, 40, &err) == GX_ERR_ARGUMENT &&
+                  strstr(err.message, bad[i].says),
+              "%s", err.message);
     }
 }
 
@@ -55,7 +64,11 @@ static GxStatus resolve(const char *const *args, int ranks, GxTrainOptions *o, G
 
 TEST(two_of_batch_accumulation_and_micro_batch_give_the_third)
 {
-    const struct { const char *args[8]; int ranks; int64_t micro, accumulation, global, rank0; } good[] = {
+    const struct {
+        const char *args[8];
+        int ranks;
+        int64_t micro, accumulation, global, rank0;
+    } good[] = {
         {{"p", NULL}, 1, 8, 1, 8, 8},
         {{"p", "--micro_batch_size", "4", "--gradient_accumulation_steps", "3", NULL}, 2, 4, 3, 24, 4},
         {{"p", "--micro_batch_size", "4", "--global_batch_size", "24", NULL}, 2, 4, 3, 24, 4},
@@ -71,17 +84,23 @@ TEST(two_of_batch_accumulation_and_micro_batch_give_the_third)
         memcpy(args, good[i].args, sizeof good[i].args);
         args[8] = NULL;
         if (!CHECK(resolve(args, good[i].ranks, &o, &split, &err) == GX_OK, "case %d: %s", (int)i, err.message)) continue;
-        CHECK(o.micro_batch_size == good[i].micro && o.gradient_accumulation_steps == good[i].accumulation && o.global_batch_size == good[i].global &&
-                  gx_split_part(&split, 0) == good[i].rank0,
-              "case %d: micro %ld, accumulation %ld, global %ld, rank 0 %ld", (int)i, (long)o.micro_batch_size, (long)o.gradient_accumulation_steps,
-              (long)o.global_batch_size, (long)gx_split_part(&split, 0));
+        CHECK(o.micro_batch_size == good[i].micro && o.gradient_accumulation_steps == good[i].accumulation &&
+                  o.global_batch_size == good[i].global && gx_split_part(&split, 0) == good[i].rank0,
+              "case %d: micro %ld, accumulation %ld, global %ld, rank 0 %ld", (int)i, (long)o.micro_batch_size,
+              (long)o.gradient_accumulation_steps, (long)o.global_batch_size, (long)gx_split_part(&split, 0));
     }
 }
 
 TEST(batches_that_do_not_multiply_are_refused_with_their_numbers)
 {
-    const struct { const char *args[8]; int ranks; const char *says[3]; } bad[] = {
-        {{"p", "--micro_batch_size", "4", "--gradient_accumulation_steps", "3", "--global_batch_size", "25"}, 2, {"25", "= 24", "nearest that fit are 24 and 32"}},
+    const struct {
+        const char *args[8];
+        int ranks;
+        const char *says[3];
+    } bad[] = {
+        {{"p", "--micro_batch_size", "4", "--gradient_accumulation_steps", "3", "--global_batch_size", "25"},
+         2,
+         {"25", "= 24", "nearest that fit are 24 and 32"}},
         {{"p", "--micro_batch_size", "4", "--global_batch_size", "6", NULL}, 1, {"6", "micro_batch_size 4", "4 and 8"}},
         {{"p", "--micro_batch_size", "4", "--dp_batch_size_list", "3,1", NULL}, 2, {"both given", "list", "micro_batch_size"}},
         {{"p", "--dp_batch_size_list", "3,1", NULL}, 3, {"dp_batch_size_list", "3", "2"}},
@@ -94,7 +113,8 @@ TEST(batches_that_do_not_multiply_are_refused_with_their_numbers)
         memcpy(args, bad[i].args, sizeof bad[i].args);
         args[8] = NULL;
         CHECK(resolve(args, bad[i].ranks, &o, &split, &err) != GX_OK, "case %d was taken", (int)i);
-        for (int s = 0; s < 3; s++) CHECK(strstr(err.message, bad[i].says[s]), "case %d: no \"%s\" in: %s", (int)i, bad[i].says[s], err.message);
+        for (int s = 0; s < 3; s++)
+            CHECK(strstr(err.message, bad[i].says[s]), "case %d: no \"%s\" in: %s", (int)i, bad[i].says[s], err.message);
     }
 }
 
@@ -110,7 +130,8 @@ static void count_alarm(int number)
 TEST(signals_do_not_disturb_matrix_products)
 {
     enum { M = 512, N = 96, K = 256, REPEATS = 1500 };
-    float *a = (float *)malloc(M * K * 4), *b = (float *)malloc(K * N * 4), *c = (float *)malloc(M * N * 4), *first = (float *)malloc(M * N * 4);
+    float *a = (float *)malloc(M * K * 4), *b = (float *)malloc(K * N * 4), *c = (float *)malloc(M * N * 4),
+          *first = (float *)malloc(M * N * 4);
     const struct itimerval every_ms = {{0, 500}, {0, 500}}, off = {{0, 0}, {0, 0}};
     GxGemm p = {0, 0, M, N, K, 1, 0, a, b, K, N, c, N};
     GxError err = GX_ZERO;
@@ -162,7 +183,10 @@ TEST(samples_follow_the_softmax)
 TEST(top_k_keeps_the_k_largest_and_ties_at_the_last)
 {
     const float logits[] = {5, 1, 3, 3, 0, 2};
-    const struct { int64_t k; const char *possible; } list[] = {{1, "100000"}, {2, "101100"}, {3, "101100"}, {4, "101101"}, {6, "111111"}, {0, "111111"}};
+    const struct {
+        int64_t k;
+        const char *possible;
+    } list[] = {{1, "100000"}, {2, "101100"}, {3, "101100"}, {4, "101101"}, {6, "111111"}, {0, "111111"}};
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         GxSampling s = {3, list[i].k, 9, 0};
         char seen[] = "000000";

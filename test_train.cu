@@ -581,15 +581,19 @@ TEST(ranks_with_different_texts_or_options_are_refused)
     NEED_MPI();
     static const struct {
         const char *first, *second, *says;
-    } pairs[] = {{"--train_data text.txt", "--train_data other.txt", "another text"}, {"--learning_rate 1e-3", "--learning_rate 2e-3", "other options"}};
+    } pairs[] = {{"--train_data text.txt", "--train_data other.txt", "another text"},
+                 {"--learning_rate 1e-3", "--learning_rate 2e-3", "other options"}};
     shell("tr a-z A-Z < text.txt > other.txt");
     for (int i = 0; i < 2; i++) {
         char line[4096];
-        snprintf(line, sizeof line, "mpirun -np 1 %s --config tiny.json --max_steps 2 --output_dir differ %s : -np 1 %s --config tiny.json --max_steps 2 --output_dir differ %s",
+        snprintf(line, sizeof line,
+                 "mpirun -np 1 %s --config tiny.json --max_steps 2 --output_dir differ %s : -np 1 %s --config tiny.json --max_steps 2 "
+                 "--output_dir differ %s",
                  program, pairs[i].first, program, pairs[i].second);
         start_line(line, 0);
         int status = finish_within(30);
-        CHECK(status != 0 && status != TIMED_OUT && strstr(err(), pairs[i].says) && strstr(err(), "rank 1"), "status %d: %.300s", status, err());
+        CHECK(status != 0 && status != TIMED_OUT && strstr(err(), pairs[i].says) && strstr(err(), "rank 1"), "status %d: %.300s", status,
+              err());
     }
 }
 

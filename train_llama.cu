@@ -24,18 +24,19 @@ static void serial_layer_backward(GxContext *g, GxLlama *m, int layer, const GxB
     gx_llama_norm1_backward(g, m, layer, b, dx, s->dh, m->model.state[layer].x); // dx += norm1'(dh)
 }
 
-const GxLlamaMode gx_llama_serial = {"serial",         NULL, gx_llama_embed_forward, gx_llama_embed_backward, serial_layer_forward, serial_layer_backward,
-                                     gx_llama_head, gx_llama_logits};
+const GxLlamaMode gx_llama_serial = {
+    "serial",      NULL,           gx_llama_embed_forward, gx_llama_embed_backward, serial_layer_forward, serial_layer_backward,
+    gx_llama_head, gx_llama_logits};
 
 #ifndef GX_NO_MAIN // tests include this file and drive gx_llama_serial
 static int train(GxContext *g, int argc, char **argv)
 {
     GxTrainer t = GX_ZERO;
     GX_CHECK(g, gx_trainer_open(&t, g, &gx_llama_family, &gx_llama_serial, argc, argv)); // flags, plan, memory, weights
-    while (gx_trainer_next(&t)) {            // 0 at the end, on a signal, on an error
-        gx_trainer_forward_backward(&t);     // one window of micro-batches
-        gx_trainer_update(&t);               // reduce, clip, optimizer
-        gx_trainer_report(&t);               // log, evaluate, sample, save when due
+    while (gx_trainer_next(&t)) {                                                        // 0 at the end, on a signal, on an error
+        gx_trainer_forward_backward(&t);                                                 // one window of micro-batches
+        gx_trainer_update(&t);                                                           // reduce, clip, optimizer
+        gx_trainer_report(&t);                                                           // log, evaluate, sample, save when due
     }
     return gx_trainer_close(&t);
 }

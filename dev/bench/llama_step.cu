@@ -10,7 +10,10 @@
 #define GX_NO_MAIN
 #include "train_llama.cu"
 
-typedef struct { int64_t batch, seq, steps, head_chunk, threads; int serve, profile; } BenchOptions;
+typedef struct {
+    int64_t batch, seq, steps, head_chunk, threads;
+    int serve, profile;
+} BenchOptions;
 static const GxOption bench_options[] = {
     {"batch", GX_OPTION_INT, offsetof(BenchOptions, batch), "4", "samples", "1.."},
     {"seq", GX_OPTION_INT, offsetof(BenchOptions, seq), "256", "tokens in a sample", "1.."},
@@ -31,20 +34,54 @@ static const GxOption shape_options[] = {
 
 // ---- a device that measures: every call of the CPU's goes through a watch ---------------------------------------------------------------------------
 
-enum { W_LINEAR_FORWARD, W_LINEAR_INPUT, W_LINEAR_WEIGHT, W_ATT_FORWARD, W_ATT_BACKWARD, W_ENTROPY, W_ADAMW, W_NORM, W_SWIGLU, W_ROPE, W_EMBEDDING, W_REST, WATCHES };
-static const char *const watch_name[WATCHES] = {"linear_forward", "linear_backward_input", "linear_backward_weight", "attention_forward", "attention_backward",
-                                                "cross_entropy", "adamw", "norms", "swiglu", "rope", "embedding", "sums, additions"};
+enum {
+    W_LINEAR_FORWARD,
+    W_LINEAR_INPUT,
+    W_LINEAR_WEIGHT,
+    W_ATT_FORWARD,
+    W_ATT_BACKWARD,
+    W_ENTROPY,
+    W_ADAMW,
+    W_NORM,
+    W_SWIGLU,
+    W_ROPE,
+    W_EMBEDDING,
+    W_REST,
+    WATCHES
+};
+static const char *const watch_name[WATCHES] = {"linear_forward",
+                                                "linear_backward_input",
+                                                "linear_backward_weight",
+                                                "attention_forward",
+                                                "attention_backward",
+                                                "cross_entropy",
+                                                "adamw",
+                                                "norms",
+                                                "swiglu",
+                                                "rope",
+                                                "embedding",
+                                                "sums, additions"};
 static double watch[WATCHES];
-#define TIMED(w, call) do { double t0 = gx_seconds(); gx_device_cpu()->call; watch[w] += gx_seconds() - t0; } while (0)
+#define TIMED(w, call)                                                                                                                     \
+    do {                                                                                                                                   \
+        double t0 = gx_seconds();                                                                                                          \
+        gx_device_cpu()->call;                                                                                                             \
+        watch[w] += gx_seconds() - t0;                                                                                                     \
+    } while (0)
 
 static void w_add(GxContext *g, void *y, const void *a, const void *b, int64_t n, GxDtype d) { TIMED(W_REST, add(g, y, a, b, n, d)); }
 static void w_sum(GxContext *g, double *t, const float *x, int64_t n, int a, double *s) { TIMED(W_REST, sum(g, t, x, n, a, s)); }
-static void w_sum_squares(GxContext *g, double *t, const float *x, int64_t n, int a, double *s) { TIMED(W_REST, sum_squares(g, t, x, n, a, s)); }
-static void w_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *i, int64_t R, int64_t C, int64_t b, int64_t e, GxDtype d)
+static void w_sum_squares(GxContext *g, double *t, const float *x, int64_t n, int a, double *s)
+{
+    TIMED(W_REST, sum_squares(g, t, x, n, a, s));
+}
+static void w_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *i, int64_t R, int64_t C, int64_t b, int64_t e,
+                                GxDtype d)
 {
     TIMED(W_EMBEDDING, embedding_forward(g, y, w, i, R, C, b, e, d));
 }
-static void w_embedding_backward(GxContext *g, float *w, const void *y, const int32_t *i, int64_t R, int64_t C, int64_t b, int64_t e, int a, GxDtype d)
+static void w_embedding_backward(GxContext *g, float *w, const void *y, const int32_t *i, int64_t R, int64_t C, int64_t b, int64_t e, int a,
+                                 GxDtype d)
 {
     TIMED(W_EMBEDDING, embedding_backward(g, w, y, i, R, C, b, e, a, d));
 }
@@ -52,12 +89,13 @@ static void w_norm_forward(GxContext *g, void *y, float *r, const void *x, const
 {
     TIMED(W_NORM, rms_norm_forward(g, y, r, x, w, R, C, e, d));
 }
-static void w_add_norm(GxContext *g, void *s, void *y, float *r, const void *x, const void *a, const void *w, int64_t R, int64_t C, float e, GxDtype d)
+static void w_add_norm(GxContext *g, void *s, void *y, float *r, const void *x, const void *a, const void *w, int64_t R, int64_t C, float e,
+                       GxDtype d)
 {
     TIMED(W_NORM, add_rms_norm_forward(g, s, y, r, x, a, w, R, C, e, d));
 }
-static void w_norm_backward(GxContext *g, void *dx, float *dw, const void *dy, const void *dr, const void *x, const float *r, const void *w, int64_t R, int64_t C,
-                            int a, GxDtype d, float *s)
+static void w_norm_backward(GxContext *g, void *dx, float *dw, const void *dy, const void *dr, const void *x, const float *r, const void *w,
+                            int64_t R, int64_t C, int a, GxDtype d, float *s)
 {
     TIMED(W_NORM, rms_norm_backward(g, dx, dw, dy, dr, x, r, w, R, C, a, d, s));
 }
@@ -69,11 +107,13 @@ static void w_linear_input(GxContext *g, void *dx, const void *dy, const void *w
 {
     TIMED(W_LINEAR_INPUT, linear_backward_input(g, dx, dy, w, R, I, O, d));
 }
-static void w_linear_weight(GxContext *g, float *dw, float *db, const void *dy, const void *x, int64_t R, int64_t I, int64_t O, int a, GxDtype d, float *s)
+static void w_linear_weight(GxContext *g, float *dw, float *db, const void *dy, const void *x, int64_t R, int64_t I, int64_t O, int a,
+                            GxDtype d, float *s)
 {
     TIMED(W_LINEAR_WEIGHT, linear_backward_weight(g, dw, db, dy, x, R, I, O, a, d, s));
 }
-static void w_rope(GxContext *g, void *x, const float *c, const float *s, const GxRuns *r, int64_t B, int64_t H, int64_t h, int64_t st, int di, GxDtype d)
+static void w_rope(GxContext *g, void *x, const float *c, const float *s, const GxRuns *r, int64_t B, int64_t H, int64_t h, int64_t st,
+                   int di, GxDtype d)
 {
     TIMED(W_ROPE, rope(g, x, c, s, r, B, H, h, st, di, d));
 }
@@ -81,12 +121,15 @@ static void w_att_forward(GxContext *g, void *o, float *l, const void *q, const 
 {
     TIMED(W_ATT_FORWARD, attention_forward(g, o, l, q, k, v, a, s));
 }
-static void w_att_backward(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o, const float *l, const void *q, const void *k, const void *v,
-                           const GxAttention *a, void *s)
+static void w_att_backward(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o, const float *l, const void *q,
+                           const void *k, const void *v, const GxAttention *a, void *s)
 {
     TIMED(W_ATT_BACKWARD, attention_backward(g, dq, dk, dv, d_o, o, l, q, k, v, a, s));
 }
-static void w_swiglu_forward(GxContext *g, void *y, const void *x, int64_t R, int64_t F, GxDtype d) { TIMED(W_SWIGLU, swiglu_forward(g, y, x, R, F, d)); }
+static void w_swiglu_forward(GxContext *g, void *y, const void *x, int64_t R, int64_t F, GxDtype d)
+{
+    TIMED(W_SWIGLU, swiglu_forward(g, y, x, R, F, d));
+}
 static void w_swiglu_backward(GxContext *g, void *dx, void *y, const void *dy, const void *x, int64_t R, int64_t F, GxDtype d)
 {
     TIMED(W_SWIGLU, swiglu_backward(g, dx, y, dy, x, R, F, d));
@@ -95,12 +138,16 @@ static void w_entropy(GxContext *g, float *l, void *dl, const void *x, const int
 {
     TIMED(W_ENTROPY, cross_entropy(g, l, dl, x, y, R, V, s, d));
 }
-static void w_adamw(GxContext *g, float *w, float *m, float *v, const float *grad, int64_t n, const GxAdamW *o) { TIMED(W_ADAMW, adamw(g, w, m, v, grad, n, o)); }
+static void w_adamw(GxContext *g, float *w, float *m, float *v, const float *grad, int64_t n, const GxAdamW *o)
+{
+    TIMED(W_ADAMW, adamw(g, w, m, v, grad, n, o));
+}
 
 static GxDevice measuring_device(void)
 {
     GxDevice d = *gx_device_cpu();
-    d.add = w_add, d.sum = w_sum, d.sum_squares = w_sum_squares, d.embedding_forward = w_embedding_forward, d.embedding_backward = w_embedding_backward;
+    d.add = w_add, d.sum = w_sum, d.sum_squares = w_sum_squares, d.embedding_forward = w_embedding_forward,
+    d.embedding_backward = w_embedding_backward;
     d.rms_norm_forward = w_norm_forward, d.add_rms_norm_forward = w_add_norm, d.rms_norm_backward = w_norm_backward;
     d.linear_forward = w_linear_forward, d.linear_backward_input = w_linear_input, d.linear_backward_weight = w_linear_weight;
     d.rope = w_rope, d.attention_forward = w_att_forward, d.attention_backward = w_att_backward;
@@ -200,10 +247,11 @@ static void print_json(const Bench *t, const BenchOptions *o, double median, dou
     char device[300];
     double tokens = (double)(o->batch * o->seq);
     gx_cpu_describe(device, sizeof device);
-    printf("{\"variant\": \"galaxy\", \"tokens_per_s\": %.0f, \"best_tokens_per_s\": %.0f, \"ms\": %.2f, \"best_ms\": %.2f, \"gflops\": %.1f, \"gflop_per_step\": %.2f, "
+    printf("{\"variant\": \"galaxy\", \"tokens_per_s\": %.0f, \"best_tokens_per_s\": %.0f, \"ms\": %.2f, \"best_ms\": %.2f, \"gflops\": "
+           "%.1f, \"gflop_per_step\": %.2f, "
            "\"peak_rss_mb\": %.0f, \"arena_mb\": %.0f, \"loss\": %.5f, \"threads\": %ld, \"device\": \"%s\"}\n",
-           tokens / median, tokens / best, median * 1e3, best * 1e3, t->flops / median / 1e9, t->flops / 1e9, (double)gx_process_peak_memory() / 1e6,
-           (double)t->arena.peak / 1e6, t->step.loss, (long)o->threads, device);
+           tokens / median, tokens / best, median * 1e3, best * 1e3, t->flops / median / 1e9, t->flops / 1e9,
+           (double)gx_process_peak_memory() / 1e6, (double)t->arena.peak / 1e6, t->step.loss, (long)o->threads, device);
     fflush(stdout);
 }
 
@@ -212,7 +260,9 @@ static double products_alone(const Bench *t, const BenchOptions *o, double *flop
 {
     const GxLlamaConfig *c = &t->m.config;
     const int64_t D = c->hidden_size, h = c->head_dim, R = o->batch * o->seq, chunk = gx_min(R, o->head_chunk);
-    const struct { int64_t R, In, Out, times; } shape[] = {
+    const struct {
+        int64_t R, In, Out, times;
+    } shape[] = {
         {R, D, (c->num_attention_heads + 2 * c->num_key_value_heads) * h, c->num_hidden_layers},
         {R, c->num_attention_heads * h, D, c->num_hidden_layers},
         {R, D, 2 * c->intermediate_size, c->num_hidden_layers},
@@ -223,11 +273,14 @@ static double products_alone(const Bench *t, const BenchOptions *o, double *flop
     *flops = 0;
     for (size_t i = 0; i < sizeof shape / sizeof *shape; i++) {
         const int64_t r = shape[i].R, in = shape[i].In, out = shape[i].Out;
-        float *x = (float *)calloc((size_t)(r * in), 4), *w = (float *)calloc((size_t)(in * out), 4), *y = (float *)calloc((size_t)(r * out), 4);
+        float *x = (float *)calloc((size_t)(r * in), 4), *w = (float *)calloc((size_t)(in * out), 4),
+              *y = (float *)calloc((size_t)(r * out), 4);
         for (int64_t j = 0; j < r * in; j++) x[j] = (float)(j % 13) * 0.01f;
         for (int64_t j = 0; j < in * out; j++) w[j] = (float)(j % 17) * 0.01f;
         for (int64_t j = 0; j < r * out; j++) y[j] = (float)(j % 11) * 0.01f;
-        GxGemm p[3] = {{0, 1, r, out, in, 1, 0, x, w, in, in, y, out}, {0, 0, r, in, out, 1, 0, y, w, out, in, x, in}, {1, 0, out, in, r, 1, 0, y, x, out, in, w, in}};
+        GxGemm p[3] = {{0, 1, r, out, in, 1, 0, x, w, in, in, y, out},
+                       {0, 0, r, in, out, 1, 0, y, w, out, in, x, in},
+                       {1, 0, out, in, r, 1, 0, y, x, out, in, w, in}};
         for (int k = 0; k < 3; k++) {
             GxError err = GX_ZERO;
             double best = 1e9;
@@ -236,8 +289,11 @@ static double products_alone(const Bench *t, const BenchOptions *o, double *flop
                 gx_cpu_gemm(&p[k], (int)o->threads, &err);
                 best = gx_seconds() - start < best ? gx_seconds() - start : best;
             }
-            printf("  %-3s %5ld x %5ld x %5ld  x %ld: %8.3f ms  %6.1f GFLOP/s\n", k == 0 ? "fwd" : k == 1 ? "dx" : "dw", (long)r, (long)in, (long)out, (long)shape[i].times,
-                   best * 1e3, 2.0 * (double)(r * in * out) / best / 1e9);
+            printf("  %-3s %5ld x %5ld x %5ld  x %ld: %8.3f ms  %6.1f GFLOP/s\n",
+                   k == 0   ? "fwd"
+                   : k == 1 ? "dx"
+                            : "dw",
+                   (long)r, (long)in, (long)out, (long)shape[i].times, best * 1e3, 2.0 * (double)(r * in * out) / best / 1e9);
             sum += best * (double)shape[i].times;
             *flops += 2.0 * (double)(r * in * out * shape[i].times);
         }
@@ -250,11 +306,13 @@ static void print_profile(const Bench *t, const BenchOptions *o, int64_t steps, 
 {
     double flops, all = 0, products = watch[W_LINEAR_FORWARD] + watch[W_LINEAR_INPUT] + watch[W_LINEAR_WEIGHT];
     for (int w = 0; w < WATCHES; w++) all += watch[w];
-    for (int w = 0; w < WATCHES; w++) printf("  %-24s %8.2f ms %5.1f%%\n", watch_name[w], watch[w] / (double)steps * 1e3, watch[w] / all * 100);
-    printf("  operations %.2f ms of a step of %.2f ms; matrix products %.2f ms (%.1f%%)\n", all / (double)steps * 1e3, median * 1e3, products / (double)steps * 1e3,
-           products / all * 100);
+    for (int w = 0; w < WATCHES; w++)
+        printf("  %-24s %8.2f ms %5.1f%%\n", watch_name[w], watch[w] / (double)steps * 1e3, watch[w] / all * 100);
+    printf("  operations %.2f ms of a step of %.2f ms; matrix products %.2f ms (%.1f%%)\n", all / (double)steps * 1e3, median * 1e3,
+           products / (double)steps * 1e3, products / all * 100);
     double alone = products_alone(t, o, &flops);
-    printf("  the matrix products alone: %.2f ms, %.1f GFLOP/s; in the step %.1f GFLOP/s\n", alone * 1e3, flops / alone / 1e9, flops / (products / (double)steps) / 1e9);
+    printf("  the matrix products alone: %.2f ms, %.1f GFLOP/s; in the step %.1f GFLOP/s\n", alone * 1e3, flops / alone / 1e9,
+           flops / (products / (double)steps) / 1e9);
 }
 
 int main(int argc, char **argv)

@@ -24,7 +24,8 @@ static GxStatus run(GxContext *g, GxLlama *m, const char *folder, const char *ou
     GX_TRY(gx_model_attach(&m->model, weights, NULL, err));
     gx_checkpoint_load_weights(g, &m->model, weights, folder);
     for (int b = 0; b < B; b++)
-        for (int t = 0; t < T; t++) turned[b * T + t] = tokens[t * B + b] = (int32_t)(gx_random_bits(3, (uint64_t)(b * T + t), 0, 1) % (uint32_t)V);
+        for (int t = 0; t < T; t++)
+            turned[b * T + t] = tokens[t * B + b] = (int32_t)(gx_random_bits(3, (uint64_t)(b * T + t), 0, 1) % (uint32_t)V);
     GxBatch batch = GX_ZERO;
     batch.tokens = tokens, batch.T = T, batch.B = B, batch.runs = gx_runs_one(T, 0);
     gx_model_forward(g, &m->model, &batch);

@@ -13,7 +13,15 @@
 #include "status.h"
 GX_BEGIN
 
-typedef enum { GX_MEM_WEIGHTS = 0, GX_MEM_GRADS, GX_MEM_OPTIMIZER, GX_MEM_ACTIVATIONS, GX_MEM_COMM, GX_MEM_WORKSPACE, GX_MEM_KINDS } GxMemoryKind;
+typedef enum {
+    GX_MEM_WEIGHTS = 0,
+    GX_MEM_GRADS,
+    GX_MEM_OPTIMIZER,
+    GX_MEM_ACTIVATIONS,
+    GX_MEM_COMM,
+    GX_MEM_WORKSPACE,
+    GX_MEM_KINDS
+} GxMemoryKind;
 
 enum { GX_ALIGN = 64 }; // bytes: a cache line, an AVX-512 register
 
@@ -24,13 +32,15 @@ typedef struct {
     int dry;       // counts only
     int exhausted; // a take did not fit: NULL was given
 } GxArena;
-typedef struct { int64_t used, kind_used[GX_MEM_KINDS]; } GxArenaMark;
+typedef struct {
+    int64_t used, kind_used[GX_MEM_KINDS];
+} GxArenaMark;
 
 void gx_arena_open_dry(GxArena *a);
 GxStatus gx_arena_open(GxArena *a, int64_t bytes, GxError *err); // zero-filled, on huge pages where the system gives them
 void gx_arena_close(GxArena *a);
 void *gx_arena_take(GxArena *a, GxMemoryKind kind, int64_t bytes); // GX_ALIGN-aligned; contents undefined after a release
-GxArenaMark gx_arena_mark(const GxArena *a); // both take NULL: a context may have no arena
+GxArenaMark gx_arena_mark(const GxArena *a);                       // both take NULL: a context may have no arena
 void gx_arena_release(GxArena *a, GxArenaMark mark);
 const char *gx_memory_kind_name(GxMemoryKind kind);
 
@@ -57,7 +67,8 @@ GxStatus gx_arena_open(GxArena *a, int64_t bytes, GxError *err)
     a->capacity = gx_round_up(gx_max(bytes, 1), GX_ALIGN);
     void *p = mmap(NULL, (size_t)a->capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
-        return GX_FAIL(err, GX_ERR_MEMORY, "the system refused %.1f MB for the arena: %s; make the model, the batch or the sequence smaller",
+        return GX_FAIL(err, GX_ERR_MEMORY,
+                       "the system refused %.1f MB for the arena: %s; make the model, the batch or the sequence smaller",
                        (double)bytes / 1e6, strerror(errno));
 #ifdef MADV_HUGEPAGE
     madvise(p, (size_t)a->capacity, MADV_HUGEPAGE); // 3-6% of a step; refused: no harm

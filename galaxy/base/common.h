@@ -19,12 +19,17 @@
 #ifdef __cplusplus
 #define GX_BEGIN extern "C" {
 #define GX_END   }
-#define GX_ZERO  {}
+#define GX_ZERO                                                                                                                            \
+    {                                                                                                                                      \
+    }
 #define GX_RESTRICT __restrict__
 #else
 #define GX_BEGIN
 #define GX_END
-#define GX_ZERO     {0}
+#define GX_ZERO                                                                                                                            \
+    {                                                                                                                                      \
+        0                                                                                                                                  \
+    }
 #define GX_RESTRICT restrict
 #endif
 

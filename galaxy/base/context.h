@@ -17,12 +17,12 @@ typedef struct GxMesh GxMesh;     // the ranks' arrangement (dist/mesh.h)
 
 // What a step needs to know and a captured CUDA graph must not have baked in: it lies in device memory, and operations read it there.
 typedef struct {
-    uint64_t seed, step;  // of the random numbers: windows of accumulation begun
-    int64_t applied;      // optimizer steps applied so far, this one counted: AdamW's t
-    float lr, clip;       // this step's learning rate; the factor that clipping puts on gradients
-    int32_t skip;         // 1: gradients are not finite, the optimizer leaves everything as it is
-    double sum_squares;   // of all gradients
-    double loss;          // sum of token losses / number of labels, of this window
+    uint64_t seed, step; // of the random numbers: windows of accumulation begun
+    int64_t applied;     // optimizer steps applied so far, this one counted: AdamW's t
+    float lr, clip;      // this step's learning rate; the factor that clipping puts on gradients
+    int32_t skip;        // 1: gradients are not finite, the optimizer leaves everything as it is
+    double sum_squares;  // of all gradients
+    double loss;         // sum of token losses / number of labels, of this window
 } GxStep;
 
 typedef struct {
@@ -33,10 +33,10 @@ typedef struct {
     GxRecorder *recorder; // NULL: nothing is noted
     GxStep *step;
     GxLogger log;
-    GxError error;        // the first one
-    int rank, world;      // 0 and 1 without a communicator
-    int threads;          // CPU threads of this rank; 0 counts as 1
-    int unit;             // for the recorder: which unit, which block is at work
+    GxError error;   // the first one
+    int rank, world; // 0 and 1 without a communicator
+    int threads;     // CPU threads of this rank; 0 counts as 1
+    int unit;        // for the recorder: which unit, which block is at work
     const char *site;
 } GxContext;
 

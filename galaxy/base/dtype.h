@@ -9,15 +9,19 @@ typedef enum { GX_F32 = 0, GX_BF16, GX_F16, GX_F64, GX_I8, GX_I32, GX_I64, GX_U8
 static inline int64_t gx_dtype_size(GxDtype d)
 {
     switch (d) {
-    case GX_I8: case GX_U8: return 1;
-    case GX_BF16: case GX_F16: return 2;
-    case GX_F32: case GX_I32: return 4;
-    case GX_F64: case GX_I64: return 8;
+    case GX_I8:
+    case GX_U8: return 1;
+    case GX_BF16:
+    case GX_F16: return 2;
+    case GX_F32:
+    case GX_I32: return 4;
+    case GX_F64:
+    case GX_I64: return 8;
     default: return 0;
     }
 }
-const char *gx_dtype_name(GxDtype d);              // as safetensors spells it: "F32"
-int gx_dtype_from_name(const char *name);          // a GxDtype, or -1
+const char *gx_dtype_name(GxDtype d);     // as safetensors spells it: "F32"
+int gx_dtype_from_name(const char *name); // a GxDtype, or -1
 
 GX_END
 #endif

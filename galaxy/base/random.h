@@ -7,7 +7,9 @@
 #include "common.h"
 GX_BEGIN
 
-typedef struct { uint32_t w[4]; } GxRandom4;
+typedef struct {
+    uint32_t w[4];
+} GxRandom4;
 
 static inline GxRandom4 gx_philox(uint64_t seed, uint64_t block, uint32_t step, uint32_t site)
 {

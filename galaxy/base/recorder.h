@@ -14,21 +14,21 @@ GX_BEGIN
 typedef enum { GX_EVENT_OP = 0, GX_EVENT_COLLECTIVE } GxEventKind;
 typedef struct {
     GxEventKind kind;
-    const char *name;    // "rms_norm_forward", "all_reduce": a literal
-    const char *site;    // which block asked: "att", "head"; a literal or NULL
-    int unit;            // of which unit of the model
-    int axes;            // collectives: mesh axes
-    int64_t bytes;       // operations: read + written; collectives: what this rank sends
-    double flops;        // of large models beyond 64 bits
+    const char *name; // "rms_norm_forward", "all_reduce": a literal
+    const char *site; // which block asked: "att", "head"; a literal or NULL
+    int unit;         // of which unit of the model
+    int axes;         // collectives: mesh axes
+    int64_t bytes;    // operations: read + written; collectives: what this rank sends
+    double flops;     // of large models beyond 64 bits
 } GxEvent;
 
 typedef struct {
     GxEvent *event;
     int64_t n, capacity;
-    double flops, bytes;              // sums
+    double flops, bytes; // sums
     int64_t comm_bytes;
-    int totals_only;                  // 1: sums, no list
-    int lost;                         // 1: memory ran out, the list is not whole (the sums are)
+    int totals_only; // 1: sums, no list
+    int lost;        // 1: memory ran out, the list is not whole (the sums are)
 } GxRecorder;
 
 void gx_recorder_add(GxRecorder *r, const GxEvent *e);
@@ -61,7 +61,7 @@ void gx_recorder_add(GxRecorder *r, const GxEvent *e)
     r->event[r->n++] = *e;
 }
 
-void gx_recorder_clear(GxRecorder *r) 
+void gx_recorder_clear(GxRecorder *r)
 {
     r->n = r->comm_bytes = 0;
     r->flops = r->bytes = 0;

@@ -71,8 +71,8 @@ void gx_error_clear(GxError *err) { memset(err, 0, sizeof *err); }
 
 const char *gx_status_name(GxStatus code)
 {
-    static const char *const names[] = {"ok",           "bad argument", "out of memory", "input/output error", "bad format",
-                                        "device error", "communication error", "unsupported", "interrupted"};
+    static const char *const names[] = {"ok",           "bad argument",        "out of memory", "input/output error", "bad format",
+                                        "device error", "communication error", "unsupported",   "interrupted"};
     return (unsigned)code < sizeof names / sizeof *names ? names[code] : "unknown status";
 }
 #endif

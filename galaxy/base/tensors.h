@@ -20,7 +20,9 @@ GX_BEGIN
 enum { GX_MAX_DIMS = 4, GX_NAME = 128 };
 typedef enum { GX_ROLE_WEIGHT = 0, GX_ROLE_BIAS, GX_ROLE_NORM, GX_ROLE_EMBEDDING, GX_ROLE_HEAD } GxRole;
 typedef enum { GX_INIT_NORMAL = 0, GX_INIT_ZEROS, GX_INIT_ONES } GxInit;
-typedef struct { int index; } GxTensorId; // index < 0: no such tensor (a linear without bias)
+typedef struct {
+    int index;
+} GxTensorId; // index < 0: no such tensor (a linear without bias)
 
 typedef struct {
     char name[GX_NAME]; // as in the Hugging Face file
@@ -28,15 +30,15 @@ typedef struct {
     GxRole role;
     int ndim, unit;
     int64_t global_shape[GX_MAX_DIMS], begin[GX_MAX_DIMS], end[GX_MAX_DIMS]; // this rank's box: [begin, end) in each dimension
-    int64_t offset;     // elements from the unit's base; set by gx_table_add
-    int packed;         // 1: right behind the row before
-    int has_alias;      // 1: no storage of its own, but that of `alias`
+    int64_t offset;                                                          // elements from the unit's base; set by gx_table_add
+    int packed;                                                              // 1: right behind the row before
+    int has_alias;                                                           // 1: no storage of its own, but that of `alias`
     GxTensorId alias;
     GxInit init;
     float init_std;
-    int decay;          // weight decay applies
-    int frozen;         // no gradient, no optimizer state
-    int reduce_axes;    // mesh axes over which the gradient is summed: derived from the layouts at the places of use
+    int decay;       // weight decay applies
+    int frozen;      // no gradient, no optimizer state
+    int reduce_axes; // mesh axes over which the gradient is summed: derived from the layouts at the places of use
 } GxTensor;
 
 typedef struct {
@@ -47,16 +49,18 @@ typedef struct {
 } GxTable;
 
 GxTensorId gx_table_add(GxTable *t, const GxTensor *row, GxError *err); // index -1 and err set on failure; a dropped error keeps -1
-GxTensorId gx_table_find(const GxTable *t, const char *name);          // index -1: none. For files and tests, not for the hot path
+GxTensorId gx_table_find(const GxTable *t, const char *name);           // index -1: none. For files and tests, not for the hot path
 void gx_table_close(GxTable *t);
 int64_t gx_table_offset(const GxTable *t, int unit); // elements before this unit in the rank's flat buffer; unit == units: the whole
 int64_t gx_table_flat(const GxTable *t, int row);    // where this row's elements begin in that buffer
 int64_t gx_tensor_count(const GxTensor *t);          // elements of this rank's box
 int64_t gx_tensor_global_count(const GxTensor *t);
-int gx_tensor_is_whole(const GxTensor *t);           // the box is the tensor
+int gx_tensor_is_whole(const GxTensor *t); // the box is the tensor
 
 // Where a unit's parameters lie now; whoever moves them (FSDP, a pipeline stage) changes only this.
-typedef struct { float *weights, *grads; } GxUnit; // grads NULL: not wanted
+typedef struct {
+    float *weights, *grads;
+} GxUnit; // grads NULL: not wanted
 
 // This rank's elements of a tensor, in C order: element i of the box is element gx_tensor_global_index(t, i) of the whole.
 int64_t gx_tensor_global_index(const GxTensor *t, int64_t i);
@@ -80,15 +84,16 @@ static GxStatus gx__table_check(const GxTable *t, const GxTensor *row, GxError *
         return GX_FAIL(err, GX_ERR_ARGUMENT, "tensor %s has %d dimensions; 1 to %d can be held", row->name, row->ndim, GX_MAX_DIMS);
     for (int d = 0; d < row->ndim; d++)
         if (row->begin[d] < 0 || row->begin[d] >= row->end[d] || row->end[d] > row->global_shape[d])
-            return GX_FAIL(err, GX_ERR_ARGUMENT, "tensor %s: the part [%ld, %ld) of dimension %d is empty or not inside its %ld elements", row->name,
-                           (long)row->begin[d], (long)row->end[d], d, (long)row->global_shape[d]);
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "tensor %s: the part [%ld, %ld) of dimension %d is empty or not inside its %ld elements",
+                           row->name, (long)row->begin[d], (long)row->end[d], d, (long)row->global_shape[d]);
     if (gx_table_find(t, row->name).index >= 0) return GX_FAIL(err, GX_ERR_ARGUMENT, "tensor %s was added twice", row->name);
     if (row->has_alias && (row->alias.index < 0 || row->alias.index >= t->n))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "tensor %s is an alias of one that is not in the table", row->name);
     if (row->packed && (t->n == 0 || t->row[t->n - 1].unit != row->unit))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "tensor %s cannot be packed: the row before is of another unit", row->name);
     if (row->unit < 0 || (row->unit != t->units && row->unit != t->units - 1 && !row->has_alias))
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "tensor %s is of unit %d after unit %d; units are added in order", row->name, row->unit, t->units - 1);
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "tensor %s is of unit %d after unit %d; units are added in order", row->name, row->unit,
+                       t->units - 1);
     return GX_OK;
 }
 

@@ -5,7 +5,8 @@
 GX_BEGIN
 
 void gx_cpu_swiglu_forward(GxContext *g, void *y, const void *gate_up, int64_t R, int64_t F, GxDtype dtype);
-void gx_cpu_swiglu_backward(GxContext *g, void *dgate_up, void *y, const void *dy, const void *gate_up, int64_t R, int64_t F, GxDtype dtype);
+void gx_cpu_swiglu_backward(GxContext *g, void *dgate_up, void *y, const void *dy, const void *gate_up, int64_t R, int64_t F,
+                            GxDtype dtype);
 
 GX_END
 #endif

@@ -7,7 +7,8 @@
 GX_BEGIN
 
 int64_t gx_cpu_attention_scratch(const GxContext *g, const GxAttention *a, int backward);
-void gx_cpu_attention_forward(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v, const GxAttention *a, void *scratch);
+void gx_cpu_attention_forward(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v, const GxAttention *a,
+                              void *scratch);
 void gx_cpu_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o, const float *lse, const void *q,
                                const void *k, const void *v, const GxAttention *a, void *scratch);
 
@@ -26,7 +27,9 @@ GX_END
 
 enum { GX__Q_TILE = 64, GX__K_BLOCK = 512 };
 
-typedef struct { int64_t row, length, position; } GxTile; // part of one run
+typedef struct {
+    int64_t row, length, position;
+} GxTile; // part of one run
 
 static int64_t gx__tiles(const GxRuns *runs, int64_t size)
 {
@@ -74,8 +77,8 @@ static float *gx__thread_scratch(void *scratch, int64_t floats)
 #endif
 }
 
-static void gx__tile_gemm(GxContext *g, int ta, int tb, int64_t M, int64_t N, int64_t K, float alpha, const float *A, int64_t lda, const float *B,
-                          int64_t ldb, float beta, float *C, int64_t ldc)
+static void gx__tile_gemm(GxContext *g, int ta, int tb, int64_t M, int64_t N, int64_t K, float alpha, const float *A, int64_t lda,
+                          const float *B, int64_t ldb, float beta, float *C, int64_t ldc)
 {
     GxGemm p = {ta, tb, M, N, K, alpha, beta, A, B, lda, ldb, C, ldc};
     gx_cpu_gemm(&p, 1, &g->error);
@@ -104,8 +107,8 @@ static void gx__softmax_row(float *s, float *o, float *maximum, float *sum, int6
     }
 }
 
-static void gx__attention_forward_tile(GxContext *g, float *o, float *lse, const float *q, const float *k, const float *v, const GxAttention *a,
-                                       int64_t b, int64_t head, GxTile tile, float *scratch)
+static void gx__attention_forward_tile(GxContext *g, float *o, float *lse, const float *q, const float *k, const float *v,
+                                       const GxAttention *a, int64_t b, int64_t head, GxTile tile, float *scratch)
 {
     const int64_t h = a->head_dim, B = a->B, kv = head / (a->H / a->K);
     const int64_t width = gx_min(GX__K_BLOCK, gx_runs_rows(&a->k_runs));
@@ -135,7 +138,8 @@ static void gx__attention_forward_tile(GxContext *g, float *o, float *lse, const
     }
 }
 
-void gx_cpu_attention_forward(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v, const GxAttention *a, void *scratch)
+void gx_cpu_attention_forward(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v, const GxAttention *a,
+                              void *scratch)
 {
     int64_t tiles = gx__tiles(&a->q_runs, GX__Q_TILE), floats = gx__attention_thread_floats(a, 0);
     GX_OMP(parallel for schedule(dynamic) num_threads(gx_threads(g)))
@@ -175,7 +179,8 @@ static void gx__zero_head(float *x, int64_t rows, int64_t stride, int64_t h)
 
 // One key and value head of one column of the batch, with all query heads that use it: nobody else writes what this writes.
 static void gx__attention_backward_head(GxContext *g, float *dq, float *dk, float *dv, const float *d_o, const float *o, const float *lse,
-                                        const float *q, const float *k, const float *v, const GxAttention *a, int64_t b, int64_t kv, float *scratch)
+                                        const float *q, const float *k, const float *v, const GxAttention *a, int64_t b, int64_t kv,
+                                        float *scratch)
 {
     const int64_t h = a->head_dim, B = a->B, group = a->H / a->K, qs = B * a->q_stride, ks = B * a->kv_stride, os = B * a->o_stride;
     const int64_t width = gx_min(GX__K_BLOCK, gx_runs_rows(&a->k_runs));
@@ -187,7 +192,8 @@ static void gx__attention_backward_head(GxContext *g, float *dq, float *dk, floa
         for (int64_t t = 0; t < gx__tiles(&a->q_runs, GX__Q_TILE); t++) {
             GxTile tile = gx__tile(&a->q_runs, GX__Q_TILE, t);
             const int64_t first = tile.row * B + b;
-            const float *qt = q + first * a->q_stride + head * h, *dot = d_o + first * a->o_stride + head * h, *ot = o + first * a->o_stride + head * h;
+            const float *qt = q + first * a->q_stride + head * h, *dot = d_o + first * a->o_stride + head * h,
+                        *ot = o + first * a->o_stride + head * h;
             float *dqt = dq + first * a->q_stride + head * h;
             for (int64_t i = 0; i < tile.length; i++) D[i] = gx__dot(dot + i * os, ot + i * os, h);
             gx__zero_head(dqt, tile.length, qs, h);
@@ -198,7 +204,8 @@ static void gx__attention_backward_head(GxContext *g, float *dq, float *dk, floa
                 gx__tile_gemm(g, 0, 1, tile.length, n, h, scale, qt, qs, k + at, ks, 0, s, n);
                 gx__tile_gemm(g, 0, 1, tile.length, n, h, 1, dot, os, v + at, ks, 0, dp, n);
                 for (int64_t i = 0; i < tile.length; i++)
-                    gx__softmax_backward_row(s + i * n, dp + i * n, lse[(first + i * B) * a->H + head], D[i], scale, gx__visible(a, tile, block, i), n);
+                    gx__softmax_backward_row(s + i * n, dp + i * n, lse[(first + i * B) * a->H + head], D[i], scale,
+                                             gx__visible(a, tile, block, i), n);
                 gx__tile_gemm(g, 1, 0, n, h, tile.length, 1, s, n, dot, os, 1, dv + at, ks);
                 gx__tile_gemm(g, 1, 0, n, h, tile.length, 1, dp, n, qt, qs, 1, dk + at, ks);
                 gx__tile_gemm(g, 0, 0, tile.length, h, n, 1, dp, n, k + at, ks, 1, dqt, qs);
@@ -212,7 +219,7 @@ void gx_cpu_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const
     int64_t floats = gx__attention_thread_floats(a, 1);
     GX_OMP(parallel for schedule(dynamic) num_threads(gx_threads(g)))
     for (int64_t job = 0; job < a->B * a->K; job++)
-        gx__attention_backward_head(g, (float *)dq, (float *)dk, (float *)dv, (const float *)d_o, (const float *)o, lse, (const float *)q, (const float *)k,
-                                    (const float *)v, a, job / a->K, job % a->K, gx__thread_scratch(scratch, floats));
+        gx__attention_backward_head(g, (float *)dq, (float *)dk, (float *)dv, (const float *)d_o, (const float *)o, lse, (const float *)q,
+                                    (const float *)k, (const float *)v, a, job / a->K, job % a->K, gx__thread_scratch(scratch, floats));
 }
 #endif

@@ -89,7 +89,7 @@ void gx_cpu_describe(char *text, size_t size)
         if (sets[0]) strcat(sets, " ");
         strcat(sets, wanted[i]);
     }
-    snprintf(text, size, "%s, %ld cores (%s), %s", model[0] ? model : "unknown CPU", sysconf(_SC_NPROCESSORS_ONLN), sets[0] ? sets : "baseline",
-             gx_cpu_gemm_name());
+    snprintf(text, size, "%s, %ld cores (%s), %s", model[0] ? model : "unknown CPU", sysconf(_SC_NPROCESSORS_ONLN),
+             sets[0] ? sets : "baseline", gx_cpu_gemm_name());
 }
 #endif

@@ -4,10 +4,10 @@
 #include "../ops/embedding.h"
 GX_BEGIN
 
-void gx_cpu_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *ids, int64_t R, int64_t C, int64_t v_begin, int64_t v_end,
-                              GxDtype dtype);
-void gx_cpu_embedding_backward(GxContext *g, float *dw, const void *dy, const int32_t *ids, int64_t R, int64_t C, int64_t v_begin, int64_t v_end,
-                               int accumulate, GxDtype dtype);
+void gx_cpu_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *ids, int64_t R, int64_t C, int64_t v_begin,
+                              int64_t v_end, GxDtype dtype);
+void gx_cpu_embedding_backward(GxContext *g, float *dw, const void *dy, const int32_t *ids, int64_t R, int64_t C, int64_t v_begin,
+                               int64_t v_end, int accumulate, GxDtype dtype);
 
 GX_END
 #endif
@@ -17,8 +17,8 @@ GX_END
 #include <string.h>
 #include "elementwise.h"
 
-void gx_cpu_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *ids, int64_t R, int64_t C, int64_t v_begin, int64_t v_end,
-                              GxDtype dtype)
+void gx_cpu_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *ids, int64_t R, int64_t C, int64_t v_begin,
+                              int64_t v_end, GxDtype dtype)
 {
     (void)g, (void)dtype;
     GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
@@ -30,8 +30,8 @@ void gx_cpu_embedding_forward(GxContext *g, void *y, const void *w, const int32_
 }
 
 // Threads share out the columns, not the rows: each adds its columns of all rows in order, so that no two write the same element.
-void gx_cpu_embedding_backward(GxContext *g, float *dw, const void *dy, const int32_t *ids, int64_t R, int64_t C, int64_t v_begin, int64_t v_end,
-                               int accumulate, GxDtype dtype)
+void gx_cpu_embedding_backward(GxContext *g, float *dw, const void *dy, const int32_t *ids, int64_t R, int64_t C, int64_t v_begin,
+                               int64_t v_end, int accumulate, GxDtype dtype)
 {
     (void)dtype;
     const int64_t width = 64;

@@ -34,8 +34,8 @@ GX_END
 static GxStatus gx__gemm_checked(const GxGemm *p, GxError *err)
 {
     if (p->M < 0 || p->N < 0 || p->K < 1 || p->lda < (p->trans_a ? p->M : p->K) || p->ldb < (p->trans_b ? p->K : p->N) || p->ldc < p->N)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "matrix product %ld x %ld x %ld with strides %ld, %ld, %ld does not fit together", (long)p->M, (long)p->N,
-                       (long)p->K, (long)p->lda, (long)p->ldb, (long)p->ldc);
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "matrix product %ld x %ld x %ld with strides %ld, %ld, %ld does not fit together", (long)p->M,
+                       (long)p->N, (long)p->K, (long)p->lda, (long)p->ldb, (long)p->ldc);
     return GX_OK;
 }
 
@@ -57,7 +57,8 @@ enum { GX__MATMUL_FROM = 1 << 27 }; // multiplications
 
 static int gx__uses_matmul(const GxGemm *p)
 {
-    return p->trans_a && !p->trans_b && p->alpha == 1 && (p->beta == 0 || p->beta == 1) && (double)p->M * (double)p->N * (double)p->K >= (double)GX__MATMUL_FROM;
+    return p->trans_a && !p->trans_b && p->alpha == 1 && (p->beta == 0 || p->beta == 1) &&
+           (double)p->M * (double)p->N * (double)p->K >= (double)GX__MATMUL_FROM;
 }
 
 typedef struct {
@@ -107,7 +108,8 @@ static dnnl_status_t gx__matmul_open(GxMatmul *m, const GxGemm *p, const dnnl_di
 static dnnl_status_t gx__matmul_run(GxMatmul *m, const GxGemm *p)
 {
     const dnnl_dims_t dims[3] = {{p->M, p->K}, {p->K, p->N}, {p->M, p->N}};
-    const dnnl_dims_t strides[3] = {{p->trans_a ? 1 : p->lda, p->trans_a ? p->lda : 1}, {p->trans_b ? 1 : p->ldb, p->trans_b ? p->ldb : 1}, {p->ldc, 1}};
+    const dnnl_dims_t strides[3] = {
+        {p->trans_a ? 1 : p->lda, p->trans_a ? p->lda : 1}, {p->trans_b ? 1 : p->ldb, p->trans_b ? p->ldb : 1}, {p->ldc, 1}};
     GX__DNNL(dnnl_engine_create(&m->engine, dnnl_cpu, 0));
     GX__DNNL(dnnl_stream_create(&m->stream, m->engine, dnnl_stream_default_flags));
     GX__DNNL(dnnl_primitive_attr_create(&m->attr));
@@ -143,7 +145,8 @@ GxStatus gx_cpu_gemm(const GxGemm *p, int threads, GxError *err)
     dnnl_status_t s;
     GX_TRY(gx__gemm_checked(p, err));
 #ifdef _OPENMP
-    if (!omp_in_parallel() && omp_get_max_threads() != threads) omp_set_num_threads(threads); // oneDNN asks OpenMP; this thread's own setting
+    if (!omp_in_parallel() && omp_get_max_threads() != threads)
+        omp_set_num_threads(threads); // oneDNN asks OpenMP; this thread's own setting
 #else
     (void)threads;
 #endif
@@ -152,11 +155,12 @@ GxStatus gx_cpu_gemm(const GxGemm *p, int threads, GxError *err)
         s = gx__matmul_run(&m, p);
         gx__matmul_close(&m);
     } else {
-        s = dnnl_sgemm(p->trans_a ? 'T' : 'N', p->trans_b ? 'T' : 'N', p->M, p->N, p->K, p->alpha, p->A, p->lda, p->B, p->ldb, p->beta, p->C, p->ldc);
+        s = dnnl_sgemm(p->trans_a ? 'T' : 'N', p->trans_b ? 'T' : 'N', p->M, p->N, p->K, p->alpha, p->A, p->lda, p->B, p->ldb, p->beta,
+                       p->C, p->ldc);
     }
     if (s == dnnl_success) return GX_OK;
-    return GX_FAIL(err, s == dnnl_out_of_memory ? GX_ERR_MEMORY : GX_ERR_DEVICE, "oneDNN refused a matrix product %ld x %ld x %ld (its status %d)", (long)p->M,
-                   (long)p->N, (long)p->K, (int)s);
+    return GX_FAIL(err, s == dnnl_out_of_memory ? GX_ERR_MEMORY : GX_ERR_DEVICE,
+                   "oneDNN refused a matrix product %ld x %ld x %ld (its status %d)", (long)p->M, (long)p->N, (long)p->K, (int)s);
 }
 
 #else

@@ -4,7 +4,8 @@
 #include "../ops/linear.h"
 GX_BEGIN
 
-void gx_cpu_linear_forward(GxContext *g, void *y, const void *x, const void *w, const void *bias, int64_t R, int64_t In, int64_t Out, GxDtype dtype);
+void gx_cpu_linear_forward(GxContext *g, void *y, const void *x, const void *w, const void *bias, int64_t R, int64_t In, int64_t Out,
+                           GxDtype dtype);
 void gx_cpu_linear_backward_input(GxContext *g, void *dx, const void *dy, const void *w, int64_t R, int64_t In, int64_t Out, GxDtype dtype);
 void gx_cpu_linear_backward_weight(GxContext *g, float *dw, float *dbias, const void *dy, const void *x, int64_t R, int64_t In, int64_t Out,
                                    int accumulate, GxDtype dtype, float *scratch);
@@ -17,7 +18,8 @@ GX_END
 #include <string.h>
 #include "gemm.h"
 
-void gx_cpu_linear_forward(GxContext *g, void *y, const void *x, const void *w, const void *bias, int64_t R, int64_t In, int64_t Out, GxDtype dtype)
+void gx_cpu_linear_forward(GxContext *g, void *y, const void *x, const void *w, const void *bias, int64_t R, int64_t In, int64_t Out,
+                           GxDtype dtype)
 {
     (void)dtype;
     if (bias) { // every row begins as the bias, the product is added

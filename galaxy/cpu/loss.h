@@ -4,8 +4,8 @@
 #include "../ops/loss.h"
 GX_BEGIN
 
-void gx_cpu_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const int32_t *labels, int64_t R, int64_t V, float scale,
-                          GxDtype dtype);
+void gx_cpu_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const int32_t *labels, int64_t R, int64_t V,
+                          float scale, GxDtype dtype);
 
 GX_END
 #endif
@@ -39,8 +39,8 @@ static float gx__cross_entropy_row(float *dlogits, const float *logits, int32_t 
     return logf(sum) + (m - target);
 }
 
-void gx_cpu_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const int32_t *labels, int64_t R, int64_t V, float scale,
-                          GxDtype dtype)
+void gx_cpu_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const int32_t *labels, int64_t R, int64_t V,
+                          float scale, GxDtype dtype)
 {
     (void)dtype;
     GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
@@ -53,8 +53,8 @@ void gx_cpu_cross_entropy(GxContext *g, float *losses, void *dlogits, const void
         }
         if (d) memset(d, 0, (size_t)V * 4);
         if (labels[r] != GX_IGNORE_INDEX)
-            GX_FAIL(&g->error, GX_ERR_ARGUMENT, "label %d in row %ld; labels are 0 to %ld, or %d for those that do not count", (int)labels[r], (long)r,
-                    (long)V - 1, GX_IGNORE_INDEX);
+            GX_FAIL(&g->error, GX_ERR_ARGUMENT, "label %d in row %ld; labels are 0 to %ld, or %d for those that do not count",
+                    (int)labels[r], (long)r, (long)V - 1, GX_IGNORE_INDEX);
     }
 }
 #endif

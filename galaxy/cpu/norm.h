@@ -4,11 +4,12 @@
 #include "../ops/norm.h"
 GX_BEGIN
 
-void gx_cpu_rms_norm_forward(GxContext *g, void *y, float *rstd, const void *x, const void *w, int64_t R, int64_t C, float eps, GxDtype dtype);
-void gx_cpu_add_rms_norm_forward(GxContext *g, void *sum, void *y, float *rstd, const void *x, const void *a, const void *w, int64_t R, int64_t C,
-                                 float eps, GxDtype dtype);
-void gx_cpu_rms_norm_backward(GxContext *g, void *dx, float *dw, const void *dy, const void *dresidual, const void *x, const float *rstd, const void *w,
-                              int64_t R, int64_t C, int accumulate, GxDtype dtype, float *scratch);
+void gx_cpu_rms_norm_forward(GxContext *g, void *y, float *rstd, const void *x, const void *w, int64_t R, int64_t C, float eps,
+                             GxDtype dtype);
+void gx_cpu_add_rms_norm_forward(GxContext *g, void *sum, void *y, float *rstd, const void *x, const void *a, const void *w, int64_t R,
+                                 int64_t C, float eps, GxDtype dtype);
+void gx_cpu_rms_norm_backward(GxContext *g, void *dx, float *dw, const void *dy, const void *dresidual, const void *x, const float *rstd,
+                              const void *w, int64_t R, int64_t C, int accumulate, GxDtype dtype, float *scratch);
 
 GX_END
 #endif
@@ -29,15 +30,16 @@ static void gx__rms_norm_row(float *y, float *rstd, const float *x, const float 
     *rstd = r;
 }
 
-void gx_cpu_rms_norm_forward(GxContext *g, void *y, float *rstd, const void *x, const void *w, int64_t R, int64_t C, float eps, GxDtype dtype)
+void gx_cpu_rms_norm_forward(GxContext *g, void *y, float *rstd, const void *x, const void *w, int64_t R, int64_t C, float eps,
+                             GxDtype dtype)
 {
     (void)g, (void)dtype;
     GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
     for (int64_t r = 0; r < R; r++) gx__rms_norm_row((float *)y + r * C, rstd + r, (const float *)x + r * C, (const float *)w, C, eps);
 }
 
-void gx_cpu_add_rms_norm_forward(GxContext *g, void *sum, void *y, float *rstd, const void *x, const void *a, const void *w, int64_t R, int64_t C,
-                                 float eps, GxDtype dtype)
+void gx_cpu_add_rms_norm_forward(GxContext *g, void *sum, void *y, float *rstd, const void *x, const void *a, const void *w, int64_t R,
+                                 int64_t C, float eps, GxDtype dtype)
 {
     (void)g, (void)dtype;
     GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
@@ -50,8 +52,8 @@ void gx_cpu_add_rms_norm_forward(GxContext *g, void *sum, void *y, float *rstd, 
     }
 }
 
-static void gx__rms_norm_backward_row(float *dx, float *dw, const float *dy, const float *dresidual, const float *x, float rstd, const float *w,
-                                      int64_t C)
+static void gx__rms_norm_backward_row(float *dx, float *dw, const float *dy, const float *dresidual, const float *x, float rstd,
+                                      const float *w, int64_t C)
 {
     float dot = 0;
     GX_OMP(simd reduction(+ : dot))
@@ -70,8 +72,8 @@ static void gx__rms_norm_backward_row(float *dx, float *dw, const float *dy, con
     }
 }
 
-void gx_cpu_rms_norm_backward(GxContext *g, void *dx, float *dw, const void *dy, const void *dresidual, const void *x, const float *rstd, const void *w,
-                              int64_t R, int64_t C, int accumulate, GxDtype dtype, float *scratch)
+void gx_cpu_rms_norm_backward(GxContext *g, void *dx, float *dw, const void *dy, const void *dresidual, const void *x, const float *rstd,
+                              const void *w, int64_t R, int64_t C, int accumulate, GxDtype dtype, float *scratch)
 {
     (void)g, (void)dtype;
     int64_t blocks = gx_ceil_div(R, GX_NORM_BLOCK);
@@ -80,8 +82,9 @@ void gx_cpu_rms_norm_backward(GxContext *g, void *dx, float *dw, const void *dy,
         float *part = dw ? scratch + b * C : NULL;
         if (part) memset(part, 0, (size_t)C * 4);
         for (int64_t r = b * GX_NORM_BLOCK; r < gx_min(R, (b + 1) * GX_NORM_BLOCK); r++)
-            gx__rms_norm_backward_row((float *)dx + r * C, part, (const float *)dy + r * C, dresidual ? (const float *)dresidual + r * C : NULL,
-                                      (const float *)x + r * C, rstd[r], (const float *)w, C);
+            gx__rms_norm_backward_row((float *)dx + r * C, part, (const float *)dy + r * C,
+                                      dresidual ? (const float *)dresidual + r * C : NULL, (const float *)x + r * C, rstd[r],
+                                      (const float *)w, C);
     }
     if (!dw) return;
     if (!accumulate) memset(dw, 0, (size_t)C * 4);

@@ -36,7 +36,8 @@ void gx_cpu_adamw(GxContext *g, float *w, float *m, float *v, const float *grad,
     const GxStep *s = g->step;
     if (s->skip) return;
     const float b1 = o->beta1, b2 = o->beta2, eps = o->eps, clip = s->clip;
-    const float c1 = (float)(1.0 / (1.0 - pow((double)b1, (double)s->applied))), c2 = (float)(1.0 / (1.0 - pow((double)b2, (double)s->applied)));
+    const float c1 = (float)(1.0 / (1.0 - pow((double)b1, (double)s->applied))),
+                c2 = (float)(1.0 / (1.0 - pow((double)b2, (double)s->applied)));
     const float rate = s->lr * c1, keep = 1.0f - s->lr * o->weight_decay;
     GX_OMP(parallel for simd schedule(static) num_threads(gx_threads(g)))
     for (int64_t i = 0; i < n; i++) {

@@ -4,8 +4,8 @@
 #include "../ops/rope.h"
 GX_BEGIN
 
-void gx_cpu_rope(GxContext *g, void *x, const float *cosine, const float *sine, const GxRuns *runs, int64_t B, int64_t heads, int64_t head_dim,
-                 int64_t stride, int direction, GxDtype dtype);
+void gx_cpu_rope(GxContext *g, void *x, const float *cosine, const float *sine, const GxRuns *runs, int64_t B, int64_t heads,
+                 int64_t head_dim, int64_t stride, int direction, GxDtype dtype);
 
 GX_END
 #endif
@@ -13,8 +13,8 @@ GX_END
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_CPU_ROPE_IMPLEMENTED)
 #define GX_CPU_ROPE_IMPLEMENTED
 
-void gx_cpu_rope(GxContext *g, void *x, const float *cosine, const float *sine, const GxRuns *runs, int64_t B, int64_t heads, int64_t head_dim,
-                 int64_t stride, int direction, GxDtype dtype)
+void gx_cpu_rope(GxContext *g, void *x, const float *cosine, const float *sine, const GxRuns *runs, int64_t B, int64_t heads,
+                 int64_t head_dim, int64_t stride, int direction, GxDtype dtype)
 {
     (void)g, (void)dtype;
     int64_t R = gx_runs_rows(runs) * B, half = head_dim / 2;

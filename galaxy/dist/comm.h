@@ -355,18 +355,12 @@ static char *gx__scratch_of(const GxCollective *c, int i) { return c->scratch + 
 static GxPart gx__part_to(const GxCollective *c, int i)
 {
     switch (c->operation) {
-    case GX__ALL_REDUCE:
-        return gx__piece(c, c->step % 2 ? c->me : i);
-    case GX__REDUCE_SCATTER:
-        return gx__rows_piece(c, c->in, c->to.begin[i] * c->row, i);
-    case GX__ALL_GATHER:
-        return gx__rows(c, c->out, &c->to, c->me);
-    case GX__ALL_TO_ALL:
-        return gx__rows(c, c->in, &c->to, i);
-    case GX__BROADCAST:
-        return gx__part(c->out, 0, c->me == c->detail ? c->count : -1, c->size);
-    default:
-        return gx__part(NULL, 0, 0, c->size);
+    case GX__ALL_REDUCE: return gx__piece(c, c->step % 2 ? c->me : i);
+    case GX__REDUCE_SCATTER: return gx__rows_piece(c, c->in, c->to.begin[i] * c->row, i);
+    case GX__ALL_GATHER: return gx__rows(c, c->out, &c->to, c->me);
+    case GX__ALL_TO_ALL: return gx__rows(c, c->in, &c->to, i);
+    case GX__BROADCAST: return gx__part(c->out, 0, c->me == c->detail ? c->count : -1, c->size);
+    default: return gx__part(NULL, 0, 0, c->size);
     }
 }
 
@@ -383,14 +377,10 @@ static GxPart gx__part_from(const GxCollective *c, int i)
         p = gx__rows_piece(c, NULL, 0, c->me);
         p.data = gx__scratch_of(c, i);
         return p;
-    case GX__ALL_GATHER:
-        return gx__rows(c, c->out, &c->to, i);
-    case GX__ALL_TO_ALL:
-        return gx__rows(c, c->out, &c->from, i);
-    case GX__BROADCAST:
-        return gx__part(c->out, 0, i == c->detail ? c->count : -1, c->size);
-    default:
-        return gx__part(NULL, 0, 0, c->size);
+    case GX__ALL_GATHER: return gx__rows(c, c->out, &c->to, i);
+    case GX__ALL_TO_ALL: return gx__rows(c, c->out, &c->from, i);
+    case GX__BROADCAST: return gx__part(c->out, 0, i == c->detail ? c->count : -1, c->size);
+    default: return gx__part(NULL, 0, 0, c->size);
     }
 }
 

@@ -21,8 +21,8 @@ GxStatus gx_mpi_comm(GxComm *comm, GxError *err);
 int gx_mpi_started(void);                  // how many ranks the launcher announces in the environment; 1: no launcher
 GxStatus gx_mpi_check_start(GxError *err); // GX_ERR_UNSUPPORTED where that is more than one and this binary has no MPI
 
-int gx_cores(void);                                   // cores that this process may run on (its affinity)
-int gx_threads_for(const GxComm *comm);               // cores / ranks on this machine, at least 1; comm NULL: one rank
+int gx_cores(void);                     // cores that this process may run on (its affinity)
+int gx_threads_for(const GxComm *comm); // cores / ranks on this machine, at least 1; comm NULL: one rank
 // One line for each trap that the machine sets: more threads than cores, a binding to less than the process's share, threads that spin in each
 // other's way.
 void gx_warn_cores(const GxLogger *log, int threads, int local_ranks);
@@ -91,10 +91,13 @@ void gx_warn_cores(const GxLogger *log, int threads, int local_ranks)
         gx_log(log, GX_LOG_WARNING, "%d threads on %d cores: they will wait for each other; use %d threads%s", threads, cores, cores,
                cores < machine ? ", or lift the binding (Open MPI: OMPI_MCA_hwloc_base_binding_policy=none)" : "");
     else if (cores < share)
-        gx_log(log, GX_LOG_WARNING, "this process is bound to %d of the machine's %d cores, where its share is %d; Open MPI: "
-               "OMPI_MCA_hwloc_base_binding_policy=none lifts that", cores, machine, share);
+        gx_log(log, GX_LOG_WARNING,
+               "this process is bound to %d of the machine's %d cores, where its share is %d; Open MPI: "
+               "OMPI_MCA_hwloc_base_binding_policy=none lifts that",
+               cores, machine, share);
     else if (threads > 1 && threads * local_ranks > machine && !(policy && (policy[0] == 'p' || policy[0] == 'P')))
-        gx_log(log, GX_LOG_WARNING, "%d ranks of %d threads on %d cores, and waiting threads spin: set OMP_WAIT_POLICY=passive, or use fewer threads",
+        gx_log(log, GX_LOG_WARNING,
+               "%d ranks of %d threads on %d cores, and waiting threads spin: set OMP_WAIT_POLICY=passive, or use fewer threads",
                local_ranks, threads, machine);
 }
 

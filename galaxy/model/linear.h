@@ -19,7 +19,8 @@ GxLinear gx_linear_from_table(const GxTable *t, GxTensorId first, int parts);
 
 void gx_linear_layer_forward(GxContext *g, const GxModel *m, const GxLinear *l, GxRows y, GxRows x);
 void gx_linear_layer_backward_input(GxContext *g, const GxModel *m, const GxLinear *l, GxRows dx, GxRows dy);
-void gx_linear_layer_backward_weight(GxContext *g, const GxModel *m, const GxLinear *l, GxRows dy, GxRows x, int accumulate); // frozen: nothing
+void gx_linear_layer_backward_weight(GxContext *g, const GxModel *m, const GxLinear *l, GxRows dy, GxRows x,
+                                     int accumulate); // frozen: nothing
 
 GX_END
 #endif
@@ -50,6 +51,7 @@ void gx_linear_layer_backward_weight(GxContext *g, const GxModel *m, const GxLin
 {
     float *grads = m->unit[l->unit].grads;
     if (l->frozen || !grads) return;
-    gx_linear_backward_weight(g, grads + l->weight, l->bias < 0 ? NULL : grads + l->bias, dy.data, x.data, dy.rows, l->in, l->out, accumulate, dy.dtype);
+    gx_linear_backward_weight(g, grads + l->weight, l->bias < 0 ? NULL : grads + l->bias, dy.data, x.data, dy.rows, l->in, l->out,
+                              accumulate, dy.dtype);
 }
 #endif

@@ -21,7 +21,9 @@ typedef struct { // names as in Hugging Face's config.json
 // Fills what is 0 with its default (kv heads: heads; head_dim: hidden/heads), refuses what cannot be.
 GxStatus gx_llama_config_resolve(GxLlamaConfig *c, GxError *err);
 
-typedef struct { int64_t begin, end; } GxRange;
+typedef struct {
+    int64_t begin, end;
+} GxRange;
 
 typedef struct {
     int64_t norm1, norm2; // offsets in the layer's unit
@@ -46,10 +48,10 @@ typedef struct {
     GxTensorId embed, norm, lm_head;         // lm_head: an alias of embed where they are tied
     GxLinear head;
     GxLlamaLayer *layer;
-    GxLlamaSaved *saved;                     // [layers]
-    float *cosine, *sine;                    // [max T, head_dim/2]
-    GxRows h, dh, logits;                    // of the head: [rows, D], [rows, D], [chunk, V]
-    float *rstd, *losses;                    // [rows]
+    GxLlamaSaved *saved;  // [layers]
+    float *cosine, *sine; // [max T, head_dim/2]
+    GxRows h, dh, logits; // of the head: [rows, D], [rows, D], [chunk, V]
+    float *rstd, *losses; // [rows]
     int64_t max_rows;
 } GxLlama;
 
@@ -82,7 +84,8 @@ void gx_llama_att_backward_input(GxContext *g, GxLlama *m, int layer, const GxBa
 void gx_llama_att_backward_weight(GxContext *g, GxLlama *m, int layer, const GxBatch *b, GxRows da);
 
 void gx_llama_con1_forward(GxContext *g, GxLlama *m, int layer, GxRows x1, GxRows h2, GxRows x, GxRows a); // x1 = x + a, h2 = norm2(x1)
-void gx_llama_con1_backward(GxContext *g, GxLlama *m, int layer, const GxBatch *b, GxRows dx, GxRows dx1, GxRows dh2); // dx = dx1 + norm2'(dh2)
+void gx_llama_con1_backward(GxContext *g, GxLlama *m, int layer, const GxBatch *b, GxRows dx, GxRows dx1,
+                            GxRows dh2); // dx = dx1 + norm2'(dh2)
 
 void gx_llama_mlp_forward(GxContext *g, GxLlama *m, int layer, const GxBatch *b, GxRows out, GxRows h2);
 void gx_llama_mlp_backward_input(GxContext *g, GxLlama *m, int layer, const GxBatch *b, GxRows dh2, GxRows dm);
@@ -115,7 +118,11 @@ GX_END
 
 GxStatus gx_llama_config_resolve(GxLlamaConfig *c, GxError *err)
 {
-    const struct { const char *name; int64_t value, most; } limits[] = { // sizes in bytes stay far from 64 bits
+    const struct {
+        const char *name;
+        int64_t value, most;
+    } limits[] = {
+        // sizes in bytes stay far from 64 bits
         {"vocab_size", c->vocab_size, 1 << 24},
         {"hidden_size", c->hidden_size, 1 << 20},
         {"intermediate_size", c->intermediate_size, 1 << 22},
@@ -125,26 +132,29 @@ GxStatus gx_llama_config_resolve(GxLlamaConfig *c, GxError *err)
     };
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
         if (limits[i].value < 1 || limits[i].value > limits[i].most)
-            return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is %ld; it must be from 1 to %ld", limits[i].name, (long)limits[i].value, (long)limits[i].most);
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is %ld; it must be from 1 to %ld", limits[i].name, (long)limits[i].value,
+                           (long)limits[i].most);
     if (c->num_key_value_heads == 0) c->num_key_value_heads = c->num_attention_heads;
     if (c->num_key_value_heads < 1 || c->num_attention_heads % c->num_key_value_heads)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "num_attention_heads (%ld) must be a multiple of num_key_value_heads (%ld)", (long)c->num_attention_heads,
-                       (long)c->num_key_value_heads);
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "num_attention_heads (%ld) must be a multiple of num_key_value_heads (%ld)",
+                       (long)c->num_attention_heads, (long)c->num_key_value_heads);
     if (c->head_dim == 0) {
         if (c->hidden_size % c->num_attention_heads)
-            return GX_FAIL(err, GX_ERR_ARGUMENT, "hidden_size (%ld) is not a multiple of num_attention_heads (%ld); change one, or set head_dim",
+            return GX_FAIL(err, GX_ERR_ARGUMENT,
+                           "hidden_size (%ld) is not a multiple of num_attention_heads (%ld); change one, or set head_dim",
                            (long)c->hidden_size, (long)c->num_attention_heads);
         c->head_dim = c->hidden_size / c->num_attention_heads;
     }
     if (c->head_dim < 2 || c->head_dim % 2 || c->head_dim > 1 << 16)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "head_dim is %ld; RoPE rotates pairs, so it must be even and from 2 to 65536", (long)c->head_dim);
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "head_dim is %ld; RoPE rotates pairs, so it must be even and from 2 to 65536",
+                       (long)c->head_dim);
     if (!(c->rms_norm_eps > 0) || !(c->rope_theta > 0))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "rms_norm_eps (%g) and rope_theta (%g) must be above 0", c->rms_norm_eps, c->rope_theta);
     return GX_OK;
 }
 
-static GxTensorId gx__llama_add(GxLlama *m, int unit, const char *name, GxRole role, GxRange rows, int64_t all_rows, GxRange cols, int64_t all_cols,
-                                int packed, GxError *err)
+static GxTensorId gx__llama_add(GxLlama *m, int unit, const char *name, GxRole role, GxRange rows, int64_t all_rows, GxRange cols,
+                                int64_t all_cols, int packed, GxError *err)
 {
     GxTensor t = GX_ZERO;
     snprintf(t.name, sizeof t.name, "%s", name);
@@ -196,7 +206,8 @@ static void gx__llama_add_layer(GxLlama *m, int l, GxError *err)
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         char name[GX_NAME];
         snprintf(name, sizeof name, "model.layers.%d.%s.weight", l, list[i].name);
-        id[i] = gx__llama_add(m, l + 1, name, list[i].role, list[i].rows, list[i].all_rows, list[i].cols, list[i].all_cols, list[i].packed, err);
+        id[i] = gx__llama_add(m, l + 1, name, list[i].role, list[i].rows, list[i].all_rows, list[i].cols, list[i].all_cols, list[i].packed,
+                              err);
         if (id[i].index < 0) return;
     }
     const GxTable *t = &m->model.table;
@@ -250,8 +261,8 @@ GxStatus gx_llama_open(GxContext *g, GxLlama *m, const GxLlamaConfig *config, co
     m->saved = (GxLlamaSaved *)calloc((size_t)m->model.layers, sizeof *m->saved);
     m->model.state = (GxState *)calloc((size_t)m->model.layers + 1, sizeof *m->model.state);
     if (!m->layer || !m->saved || !m->model.state) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for %d layers", m->model.layers);
-    m->embed = gx__llama_add(m, 0, "model.embed_tokens.weight", GX_ROLE_EMBEDDING, m->vocab, c->vocab_size, gx__range(0, c->hidden_size), c->hidden_size,
-                             0, err);
+    m->embed = gx__llama_add(m, 0, "model.embed_tokens.weight", GX_ROLE_EMBEDDING, m->vocab, c->vocab_size, gx__range(0, c->hidden_size),
+                             c->hidden_size, 0, err);
     for (int l = 0; l < m->model.layers && !gx_failed(g); l++) gx__llama_add_layer(m, l, err);
     if (!gx_failed(g)) gx__llama_add_head(m, err);
     return gx_status(g);
@@ -356,12 +367,15 @@ void gx_llama_norm1_backward(GxContext *g, GxLlama *m, int layer, const GxBatch 
 {
     gx_at(g, layer + 1, "norm1");
     int64_t norm = m->layer[layer].norm1;
-    gx_rms_norm_backward(g, dx.data, gx__grad(m, layer, norm), dh1.data, dx.data, x.data, m->saved[layer].rstd1, gx__weights(m, layer) + norm, x.rows,
-                         x.cols, b->accumulate, x.dtype);
+    gx_rms_norm_backward(g, dx.data, gx__grad(m, layer, norm), dh1.data, dx.data, x.data, m->saved[layer].rstd1,
+                         gx__weights(m, layer) + norm, x.rows, x.cols, b->accumulate, x.dtype);
 }
 
 // q, k and v lie side by side in each row of qkv: H heads of q, K of k, K of v.
-typedef struct { GxAttention a; int64_t k, v; } GxLlamaAttention; // k, v: elements from q
+typedef struct {
+    GxAttention a;
+    int64_t k, v;
+} GxLlamaAttention; // k, v: elements from q
 
 static GxLlamaAttention gx__llama_attention(const GxLlama *m, const GxBatch *b)
 {
@@ -417,8 +431,8 @@ void gx_llama_att_backward_weight(GxContext *g, GxLlama *m, int layer, const GxB
 void gx_llama_con1_forward(GxContext *g, GxLlama *m, int layer, GxRows x1, GxRows h2, GxRows x, GxRows a)
 {
     gx_at(g, layer + 1, "con1");
-    gx_add_rms_norm_forward(g, x1.data, h2.data, m->saved[layer].rstd2, x.data, a.data, gx__weights(m, layer) + m->layer[layer].norm2, x.rows, x.cols,
-                            (float)m->config.rms_norm_eps, x.dtype);
+    gx_add_rms_norm_forward(g, x1.data, h2.data, m->saved[layer].rstd2, x.data, a.data, gx__weights(m, layer) + m->layer[layer].norm2,
+                            x.rows, x.cols, (float)m->config.rms_norm_eps, x.dtype);
 }
 
 void gx_llama_con1_backward(GxContext *g, GxLlama *m, int layer, const GxBatch *b, GxRows dx, GxRows dx1, GxRows dh2)
@@ -426,8 +440,8 @@ void gx_llama_con1_backward(GxContext *g, GxLlama *m, int layer, const GxBatch *
     gx_at(g, layer + 1, "con1");
     const GxLlamaSaved *s = &m->saved[layer];
     int64_t norm = m->layer[layer].norm2;
-    gx_rms_norm_backward(g, dx.data, gx__grad(m, layer, norm), dh2.data, dx1.data, s->x1.data, s->rstd2, gx__weights(m, layer) + norm, dx.rows, dx.cols,
-                         b->accumulate, dx.dtype);
+    gx_rms_norm_backward(g, dx.data, gx__grad(m, layer, norm), dh2.data, dx1.data, s->x1.data, s->rstd2, gx__weights(m, layer) + norm,
+                         dx.rows, dx.cols, b->accumulate, dx.dtype);
 }
 
 void gx_llama_mlp_forward(GxContext *g, GxLlama *m, int layer, const GxBatch *b, GxRows out, GxRows h2)
@@ -512,8 +526,8 @@ void gx_llama_head(GxContext *g, GxLlama *m, const GxBatch *b, GxRows dx, GxRows
     }
     gx_sum(g, loss_sum, m->losses, x.rows, 1);
     if (dx.data)
-        gx_rms_norm_backward(g, dx.data, gx__tensor_at(m, m->norm, 1), m->dh.data, NULL, x.data, m->rstd, gx__tensor_at(m, m->norm, 0), x.rows, x.cols,
-                             b->accumulate, x.dtype);
+        gx_rms_norm_backward(g, dx.data, gx__tensor_at(m, m->norm, 1), m->dh.data, NULL, x.data, m->rstd, gx__tensor_at(m, m->norm, 0),
+                             x.rows, x.cols, b->accumulate, x.dtype);
 }
 
 void gx_llama_logits(GxContext *g, GxLlama *m, GxRows logits, GxRows x, int64_t first_row)
@@ -553,8 +567,15 @@ static void gx__llama_logits_call(GxContext *g, GxModel *m, GxRows logits, GxSta
 }
 static GxModelKind gx__llama_kind(const GxLlamaMode *mode)
 {
-    GxModelKind k = {"llama",           mode->name, gx__llama_set_rows, gx__llama_embed_forward, gx__llama_embed_backward, gx__llama_layer_forward, gx__llama_layer_backward,
-                     gx__llama_head_call, gx__llama_logits_call};
+    GxModelKind k = {"llama",
+                     mode->name,
+                     gx__llama_set_rows,
+                     gx__llama_embed_forward,
+                     gx__llama_embed_backward,
+                     gx__llama_layer_forward,
+                     gx__llama_layer_backward,
+                     gx__llama_head_call,
+                     gx__llama_logits_call};
     return k;
 }
 #endif

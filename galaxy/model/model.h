@@ -11,16 +11,22 @@
 #include "../ops/rope.h"
 GX_BEGIN
 
-typedef struct { void *data; GxDtype dtype; int64_t rows, cols; } GxRows;
+typedef struct {
+    void *data;
+    GxDtype dtype;
+    int64_t rows, cols;
+} GxRows;
 
 GxRows gx_rows_take(GxArena *a, GxMemoryKind kind, GxDtype dtype, int64_t rows, int64_t cols);
 GxRows gx_rows_none(void);
 static inline int64_t gx_rows_bytes(GxRows r) { return r.rows * r.cols * gx_dtype_size(r.dtype); }
 
 // What flows from unit to unit: the stream; a side network's; an encoder's output. Data NULL: the model has none.
-typedef struct { GxRows x, side, memory; } GxState;
+typedef struct {
+    GxRows x, side, memory;
+} GxState;
 
-typedef struct { // one micro-batch of this rank
+typedef struct {                    // one micro-batch of this rank
     const int32_t *tokens, *labels; // [T,B]; a label of GX_IGNORE_INDEX does not count
     int64_t T, B;
     GxRuns runs;          // which positions the T rows have
@@ -30,22 +36,22 @@ typedef struct { // one micro-batch of this rank
 } GxBatch;
 
 typedef struct GxModel GxModel;
-typedef struct { // a model family under a mode
-    const char *name; // "llama"
-    const char *mode; // "serial"
+typedef struct {                                            // a model family under a mode
+    const char *name;                                       // "llama"
+    const char *mode;                                       // "serial"
     void (*set_rows)(GxContext *, GxModel *, int64_t rows); // T*B of the batches to come: at most what the buffers were taken for
     void (*embed_forward)(GxContext *, GxModel *, const GxBatch *, GxState out);
     void (*embed_backward)(GxContext *, GxModel *, const GxBatch *, GxState dout);
     void (*layer_forward)(GxContext *, GxModel *, int layer, const GxBatch *, GxState out, GxState in);
     void (*layer_backward)(GxContext *, GxModel *, int layer, const GxBatch *, GxState din, GxState dout); // din may be dout
     void (*head)(GxContext *, GxModel *, const GxBatch *, GxState din, GxState in, double *loss_sum); // adds; din.x.data NULL: loss only
-    void (*logits)(GxContext *, GxModel *, GxRows logits, GxState in, int64_t first_row);             // of logits.rows rows from first_row on
+    void (*logits)(GxContext *, GxModel *, GxRows logits, GxState in, int64_t first_row); // of logits.rows rows from first_row on
 } GxModelKind;
 
 struct GxModel {
     const GxModelKind *kind;
     GxTable table;
-    GxUnit *unit;     // [table.units]: where parameters and gradients lie
+    GxUnit *unit; // [table.units]: where parameters and gradients lie
     int layers;
     GxState *state;   // [layers + 1]: the stream into each layer, and into the head
     GxState gradient; // of the stream, on its way back through all units
@@ -60,8 +66,8 @@ void gx_model_init(GxModel *m, uint64_t seed); // draws the weights, by global i
 
 // One micro-batch through all units: adds to *loss_sum the sum of the token losses, and to the gradients those of scale * that sum.
 void gx_model_forward_backward(GxContext *g, GxModel *m, const GxBatch *b, double *loss_sum);
-void gx_model_loss(GxContext *g, GxModel *m, const GxBatch *b, double *loss_sum);             // the same without gradients
-void gx_model_forward(GxContext *g, GxModel *m, const GxBatch *b);                           // up to the stream into the head
+void gx_model_loss(GxContext *g, GxModel *m, const GxBatch *b, double *loss_sum); // the same without gradients
+void gx_model_forward(GxContext *g, GxModel *m, const GxBatch *b);                // up to the stream into the head
 
 GX_END
 #endif

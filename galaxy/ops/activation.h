@@ -20,7 +20,8 @@ GX_END
 void gx_swiglu_forward(GxContext *g, void *y, const void *gate_up, int64_t R, int64_t F, GxDtype dtype)
 {
     if (!gx_op_check(g, "swiglu_forward", dtype, R, F)) return;
-    if (gx_op_begin(g, "swiglu_forward", 3 * R * F * gx_dtype_size(dtype), 5.0 * R * F)) g->device->swiglu_forward(g, y, gate_up, R, F, dtype);
+    if (gx_op_begin(g, "swiglu_forward", 3 * R * F * gx_dtype_size(dtype), 5.0 * R * F))
+        g->device->swiglu_forward(g, y, gate_up, R, F, dtype);
 }
 
 void gx_swiglu_backward(GxContext *g, void *dgate_up, void *y, const void *dy, const void *gate_up, int64_t R, int64_t F, GxDtype dtype)

@@ -10,12 +10,12 @@
 GX_BEGIN
 
 struct GxAttention {
-    int64_t B, H, K, head_dim;        // columns of the batch, query heads, key and value heads, size of a head
-    GxRuns q_runs, k_runs;            // their rows: Tq and Tk
-    int64_t q_stride, kv_stride;      // elements from one row of q (of k and v) to the next; dq, dk, dv lie likewise
-    int64_t o_stride;                 // of o and d_o
+    int64_t B, H, K, head_dim;   // columns of the batch, query heads, key and value heads, size of a head
+    GxRuns q_runs, k_runs;       // their rows: Tq and Tk
+    int64_t q_stride, kv_stride; // elements from one row of q (of k and v) to the next; dq, dk, dv lie likewise
+    int64_t o_stride;            // of o and d_o
     int causal;
-    float scale;                      // 0: 1/sqrt(head_dim)
+    float scale; // 0: 1/sqrt(head_dim)
     GxDtype dtype;
 };
 
@@ -24,8 +24,8 @@ struct GxAttention {
 void gx_attention_forward(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v, const GxAttention *a);
 
 // From d_o (the gradient of o): dq, dk, dv, all written whole. FLOPs: 10*h per query head and visible pair, the recomputed scores included.
-void gx_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o, const float *lse, const void *q, const void *k,
-                           const void *v, const GxAttention *a);
+void gx_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o, const float *lse, const void *q,
+                           const void *k, const void *v, const GxAttention *a);
 
 int64_t gx_attention_pairs(const GxAttention *a); // visible (query, key) pairs of one column and one head
 
@@ -51,12 +51,13 @@ static int gx__attention_check(GxContext *g, const char *name, const GxAttention
 {
     if (!gx_op_check(g, name, a->dtype, a->B, a->head_dim)) return 0;
     if (a->K < 1 || a->H < a->K || a->H % a->K) {
-        GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s: %ld query heads cannot share %ld key and value heads evenly", name, (long)a->H, (long)a->K);
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s: %ld query heads cannot share %ld key and value heads evenly", name, (long)a->H,
+                (long)a->K);
         return 0;
     }
     if (a->q_stride < a->H * a->head_dim || a->o_stride < a->H * a->head_dim || a->kv_stride < a->K * a->head_dim) {
-        GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s: strides %ld, %ld, %ld are shorter than their heads", name, (long)a->q_stride, (long)a->kv_stride,
-                (long)a->o_stride);
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s: strides %ld, %ld, %ld are shorter than their heads", name, (long)a->q_stride,
+                (long)a->kv_stride, (long)a->o_stride);
         return 0;
     }
     return gx_runs_check(g, name, &a->q_runs) && gx_runs_check(g, name, &a->k_runs);
@@ -78,8 +79,8 @@ void gx_attention_forward(GxContext *g, void *o, float *lse, const void *q, cons
     gx_arena_release(g->arena, mark);
 }
 
-void gx_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o, const float *lse, const void *q, const void *k,
-                           const void *v, const GxAttention *a)
+void gx_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o, const float *lse, const void *q,
+                           const void *k, const void *v, const GxAttention *a)
 {
     if (!gx__attention_check(g, "attention_backward", a)) return;
     GxArenaMark mark = gx_arena_mark(g->arena);

@@ -26,17 +26,19 @@ struct GxDevice {
     void (*add)(GxContext *, void *y, const void *a, const void *b, int64_t n, GxDtype);
     void (*sum)(GxContext *, double *total, const float *x, int64_t n, int accumulate, double *scratch);
     // embedding
-    void (*embedding_forward)(GxContext *, void *y, const void *w, const int32_t *ids, int64_t R, int64_t C, int64_t v_begin, int64_t v_end, GxDtype);
-    void (*embedding_backward)(GxContext *, float *dw, const void *dy, const int32_t *ids, int64_t R, int64_t C, int64_t v_begin, int64_t v_end,
-                               int accumulate, GxDtype);
+    void (*embedding_forward)(GxContext *, void *y, const void *w, const int32_t *ids, int64_t R, int64_t C, int64_t v_begin, int64_t v_end,
+                              GxDtype);
+    void (*embedding_backward)(GxContext *, float *dw, const void *dy, const int32_t *ids, int64_t R, int64_t C, int64_t v_begin,
+                               int64_t v_end, int accumulate, GxDtype);
     // norm
     void (*rms_norm_forward)(GxContext *, void *y, float *rstd, const void *x, const void *w, int64_t R, int64_t C, float eps, GxDtype);
-    void (*add_rms_norm_forward)(GxContext *, void *sum, void *y, float *rstd, const void *x, const void *a, const void *w, int64_t R, int64_t C,
-                                 float eps, GxDtype);
+    void (*add_rms_norm_forward)(GxContext *, void *sum, void *y, float *rstd, const void *x, const void *a, const void *w, int64_t R,
+                                 int64_t C, float eps, GxDtype);
     void (*rms_norm_backward)(GxContext *, void *dx, float *dw, const void *dy, const void *dresidual, const void *x, const float *rstd,
                               const void *w, int64_t R, int64_t C, int accumulate, GxDtype, float *scratch);
     // linear
-    void (*linear_forward)(GxContext *, void *y, const void *x, const void *w, const void *bias, int64_t R, int64_t In, int64_t Out, GxDtype);
+    void (*linear_forward)(GxContext *, void *y, const void *x, const void *w, const void *bias, int64_t R, int64_t In, int64_t Out,
+                           GxDtype);
     void (*linear_backward_input)(GxContext *, void *dx, const void *dy, const void *w, int64_t R, int64_t In, int64_t Out, GxDtype);
     void (*linear_backward_weight)(GxContext *, float *dw, float *dbias, const void *dy, const void *x, int64_t R, int64_t In, int64_t Out,
                                    int accumulate, GxDtype, float *scratch);
@@ -45,15 +47,16 @@ struct GxDevice {
                  int64_t stride, int direction, GxDtype);
     // attention
     int64_t (*attention_scratch)(const GxContext *, const GxAttention *, int backward); // bytes
-    void (*attention_forward)(GxContext *, void *o, float *lse, const void *q, const void *k, const void *v, const GxAttention *, void *scratch);
+    void (*attention_forward)(GxContext *, void *o, float *lse, const void *q, const void *k, const void *v, const GxAttention *,
+                              void *scratch);
     void (*attention_backward)(GxContext *, void *dq, void *dk, void *dv, const void *d_o, const void *o, const float *lse, const void *q,
                                const void *k, const void *v, const GxAttention *, void *scratch);
     // activation
     void (*swiglu_forward)(GxContext *, void *y, const void *gate_up, int64_t R, int64_t F, GxDtype);
     void (*swiglu_backward)(GxContext *, void *dgate_up, void *y, const void *dy, const void *gate_up, int64_t R, int64_t F, GxDtype);
     // loss
-    void (*cross_entropy)(GxContext *, float *losses, void *dlogits, const void *logits, const int32_t *labels, int64_t R, int64_t V, float scale,
-                          GxDtype);
+    void (*cross_entropy)(GxContext *, float *losses, void *dlogits, const void *logits, const int32_t *labels, int64_t R, int64_t V,
+                          float scale, GxDtype);
     // optimizer
     void (*sum_squares)(GxContext *, double *total, const float *x, int64_t n, int accumulate, double *scratch);
     void (*clip)(GxContext *, double max_norm);

@@ -5,7 +5,8 @@
 GX_BEGIN
 
 // y[r,o] = sum_i x[r,i]*w[o,i] + bias[o]. x [R,In], w [Out,In], bias [Out] or NULL, y [R,Out]. FLOPs: 2*R*In*Out
-void gx_linear_forward(GxContext *g, void *y, const void *x, const void *w, const void *bias, int64_t R, int64_t In, int64_t Out, GxDtype dtype);
+void gx_linear_forward(GxContext *g, void *y, const void *x, const void *w, const void *bias, int64_t R, int64_t In, int64_t Out,
+                       GxDtype dtype);
 
 // dx[r,i] = sum_o dy[r,o]*w[o,i]. FLOPs: 2*R*In*Out
 void gx_linear_backward_input(GxContext *g, void *dx, const void *dy, const void *w, int64_t R, int64_t In, int64_t Out, GxDtype dtype);
@@ -23,9 +24,13 @@ GX_END
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_LINEAR_IMPLEMENTED)
 #define GX_LINEAR_IMPLEMENTED
 
-static int64_t gx__linear_bytes(int64_t R, int64_t In, int64_t Out, GxDtype dtype) { return (R * In + In * Out + R * Out) * gx_dtype_size(dtype); }
+static int64_t gx__linear_bytes(int64_t R, int64_t In, int64_t Out, GxDtype dtype)
+{
+    return (R * In + In * Out + R * Out) * gx_dtype_size(dtype);
+}
 
-void gx_linear_forward(GxContext *g, void *y, const void *x, const void *w, const void *bias, int64_t R, int64_t In, int64_t Out, GxDtype dtype)
+void gx_linear_forward(GxContext *g, void *y, const void *x, const void *w, const void *bias, int64_t R, int64_t In, int64_t Out,
+                       GxDtype dtype)
 {
     if (!gx_op_check(g, "linear_forward", dtype, R, gx_min(In, Out))) return;
     if (gx_op_begin(g, "linear_forward", gx__linear_bytes(R, In, Out, dtype), 2.0 * R * In * Out))

@@ -6,8 +6,12 @@
 #include "device.h"
 GX_BEGIN
 
-struct GxAdamW { float beta1, beta2, eps, weight_decay; };
-struct GxSgd { float momentum, weight_decay; };
+struct GxAdamW {
+    float beta1, beta2, eps, weight_decay;
+};
+struct GxSgd {
+    float momentum, weight_decay;
+};
 
 // total = (accumulate ? total : 0) + sum of x^2, in fp64 by blocks of GX_SUM_BLOCK in order
 void gx_sum_squares(GxContext *g, double *total, const float *x, int64_t n, int accumulate);

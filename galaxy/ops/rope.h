@@ -8,23 +8,28 @@
 GX_BEGIN
 
 enum { GX_MAX_RUNS = 4 };
-typedef struct { int64_t row, length, position; } GxRun;
-struct GxRuns { int n; GxRun run[GX_MAX_RUNS]; }; // by rising row, without holes, from row 0
+typedef struct {
+    int64_t row, length, position;
+} GxRun;
+struct GxRuns {
+    int n;
+    GxRun run[GX_MAX_RUNS];
+}; // by rising row, without holes, from row 0
 
 GxRuns gx_runs_one(int64_t length, int64_t position);
 int64_t gx_runs_rows(const GxRuns *runs);
-int64_t gx_runs_position(const GxRuns *runs, int64_t row);                // global position of a row
-int gx_runs_check(GxContext *g, const char *what, const GxRuns *runs);    // 1: as they should be
+int64_t gx_runs_position(const GxRuns *runs, int64_t row);             // global position of a row
+int gx_runs_check(GxContext *g, const char *what, const GxRuns *runs); // 1: as they should be
 
 // cosine, sine [positions, head_dim/2] of position * theta^(-2i/head_dim), computed in fp64, on the host
 void gx_rope_table(float *cosine, float *sine, int64_t positions, int64_t head_dim, double theta);
 
 // In place on `heads` heads of head_dim that lie side by side in each row of x, rows `stride` elements apart:
 // (x[i], x[i+h/2]) = (x[i]*cos - x[i+h/2]*sin, x[i+h/2]*cos + x[i]*sin). The backward is the inverse rotation. x has runs' rows * B rows.
-void gx_rope_forward(GxContext *g, void *x, const float *cosine, const float *sine, const GxRuns *runs, int64_t B, int64_t heads, int64_t head_dim,
-                     int64_t stride, GxDtype dtype);
-void gx_rope_backward(GxContext *g, void *dx, const float *cosine, const float *sine, const GxRuns *runs, int64_t B, int64_t heads, int64_t head_dim,
-                      int64_t stride, GxDtype dtype);
+void gx_rope_forward(GxContext *g, void *x, const float *cosine, const float *sine, const GxRuns *runs, int64_t B, int64_t heads,
+                     int64_t head_dim, int64_t stride, GxDtype dtype);
+void gx_rope_backward(GxContext *g, void *dx, const float *cosine, const float *sine, const GxRuns *runs, int64_t B, int64_t heads,
+                      int64_t head_dim, int64_t stride, GxDtype dtype);
 
 GX_END
 #endif
@@ -59,7 +64,9 @@ int gx_runs_check(GxContext *g, const char *what, const GxRuns *runs)
         ok = runs->run[i].row == row && runs->run[i].length >= 1 && runs->run[i].position >= 0;
         row += runs->run[i].length;
     }
-    if (!ok) GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s: runs must be 1 to %d, from row 0 on without holes, each of a row or more", what, GX_MAX_RUNS);
+    if (!ok)
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s: runs must be 1 to %d, from row 0 on without holes, each of a row or more", what,
+                GX_MAX_RUNS);
     return ok;
 }
 
@@ -74,15 +81,15 @@ void gx_rope_table(float *cosine, float *sine, int64_t positions, int64_t head_d
         }
 }
 
-static void gx__rope(GxContext *g, const char *name, void *x, const float *cosine, const float *sine, const GxRuns *runs, int64_t B, int64_t heads,
-                     int64_t head_dim, int64_t stride, int direction, GxDtype dtype)
+static void gx__rope(GxContext *g, const char *name, void *x, const float *cosine, const float *sine, const GxRuns *runs, int64_t B,
+                     int64_t heads, int64_t head_dim, int64_t stride, int direction, GxDtype dtype)
 {
     if (gx_failed(g) || !gx_runs_check(g, name, runs)) return;
     int64_t R = gx_runs_rows(runs) * B;
     if (!gx_op_check(g, name, dtype, R, heads)) return;
     if (stride < heads * head_dim) {
-        GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s: rows are %ld elements apart, %ld heads of %ld need %ld", name, (long)stride, (long)heads, (long)head_dim,
-                (long)(heads * head_dim));
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s: rows are %ld elements apart, %ld heads of %ld need %ld", name, (long)stride, (long)heads,
+                (long)head_dim, (long)(heads * head_dim));
         return;
     }
     if (head_dim < 2 || head_dim % 2) {
@@ -93,14 +100,14 @@ static void gx__rope(GxContext *g, const char *name, void *x, const float *cosin
         g->device->rope(g, x, cosine, sine, runs, B, heads, head_dim, stride, direction, dtype);
 }
 
-void gx_rope_forward(GxContext *g, void *x, const float *cosine, const float *sine, const GxRuns *runs, int64_t B, int64_t heads, int64_t head_dim,
-                     int64_t stride, GxDtype dtype)
+void gx_rope_forward(GxContext *g, void *x, const float *cosine, const float *sine, const GxRuns *runs, int64_t B, int64_t heads,
+                     int64_t head_dim, int64_t stride, GxDtype dtype)
 {
     gx__rope(g, "rope_forward", x, cosine, sine, runs, B, heads, head_dim, stride, +1, dtype);
 }
 
-void gx_rope_backward(GxContext *g, void *dx, const float *cosine, const float *sine, const GxRuns *runs, int64_t B, int64_t heads, int64_t head_dim,
-                      int64_t stride, GxDtype dtype)
+void gx_rope_backward(GxContext *g, void *dx, const float *cosine, const float *sine, const GxRuns *runs, int64_t B, int64_t heads,
+                      int64_t head_dim, int64_t stride, GxDtype dtype)
 {
     gx__rope(g, "rope_backward", dx, cosine, sine, runs, B, heads, head_dim, stride, -1, dtype);
 }

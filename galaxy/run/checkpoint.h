@@ -18,20 +18,20 @@ GX_BEGIN
 typedef struct {
     int64_t step, applied, samples; // windows begun, optimizer steps applied, samples seen
     int64_t seed;
-    int64_t text_bytes, text_hash;  // bytes of the training part of the text; a hash of the text
+    int64_t text_bytes, text_hash; // bytes of the training part of the text; a hash of the text
     int64_t seq_len;
-    int64_t run;                    // which run this is a checkpoint of
+    int64_t run; // which run this is a checkpoint of
     char optimizer[32];
 } GxTrainState;
 
 // A folder may hold checkpoints of several runs, one begun after the other. run.json says which run was begun last: `--resume auto` means that one.
-int64_t gx_run_draw(void);                                                  // a number that no other run has; never 0
+int64_t gx_run_draw(void); // a number that no other run has; never 0
 GxStatus gx_run_write(const char *output_dir, int64_t run, GxError *err);
-int64_t gx_run_read(const char *output_dir);                                // 0: there is none
+int64_t gx_run_read(const char *output_dir); // 0: there is none
 
 // rank 0 only; `args` is the resolved configuration (lent).
-GxStatus gx_checkpoint_save(const char *folder, const GxFamily *family, const GxModel *m, const GxOptimizer *o, const GxTokenizer *tokenizer,
-                            const GxTrainState *state, const GxConfig *args, GxError *err);
+GxStatus gx_checkpoint_save(const char *folder, const GxFamily *family, const GxModel *m, const GxOptimizer *o,
+                            const GxTokenizer *tokenizer, const GxTrainState *state, const GxConfig *args, GxError *err);
 
 // Weights of a Hugging Face folder into the model's buffers, on all ranks. Every missing, unknown or misshapen tensor is named.
 void gx_checkpoint_load_weights(GxContext *g, GxModel *m, float *weights, const char *folder);
@@ -58,7 +58,10 @@ GX_END
 
 // ---- tensors of a file: one list for weights and optimizer state ---------------------------------------------------------------------------------
 
-typedef struct { const char *prefix; float *values; } GxStatePart; // "" weights; "exp_avg." first moment, ...
+typedef struct {
+    const char *prefix;
+    float *values;
+} GxStatePart; // "" weights; "exp_avg." first moment, ...
 
 static int gx__state_parts(const GxOptimizer *o, GxStatePart part[2])
 {
@@ -75,8 +78,8 @@ static int gx__state_parts(const GxOptimizer *o, GxStatePart part[2])
     return n;
 }
 
-static GxStatus gx__save_tensors(const char *path, const GxTable *t, const GxStatePart *part, int parts, const GxSafetensorsPair *metadata, int pairs,
-                                 GxError *err)
+static GxStatus gx__save_tensors(const char *path, const GxTable *t, const GxStatePart *part, int parts, const GxSafetensorsPair *metadata,
+                                 int pairs, GxError *err)
 {
     int n = 0;
     GxSafetensorsWriter w = GX_ZERO;
@@ -101,25 +104,29 @@ static GxStatus gx__save_tensors(const char *path, const GxTable *t, const GxSta
     for (int p = 0; p < parts; p++)
         for (int i = 0; i < t->n && status == GX_OK; i++)
             if (!t->row[i].has_alias)
-                status = gx_safetensors_write_floats(&w, e[n++].name, 0, part[p].values + gx_table_flat(t, i), gx_tensor_count(&t->row[i]), err);
+                status =
+                    gx_safetensors_write_floats(&w, e[n++].name, 0, part[p].values + gx_table_flat(t, i), gx_tensor_count(&t->row[i]), err);
     free(e);
     if (status == GX_OK) return gx_safetensors_finish(&w, err);
     gx_safetensors_abort(&w);
     return status;
 }
 
-static GxStatus gx__load_tensor(const GxSafetensors *s, const GxTensor *row, const char *prefix, float *values, const char *folder, GxError *err)
+static GxStatus gx__load_tensor(const GxSafetensors *s, const GxTensor *row, const char *prefix, float *values, const char *folder,
+                                GxError *err)
 {
     char name[GX_NAME + 32];
     snprintf(name, sizeof name, "%s%s", prefix, row->name);
     if (!gx_tensor_is_whole(row)) return GX_FAIL(err, GX_ERR_UNSUPPORTED, "loading a part of a tensor (%s) is not built", row->name);
     const GxSafetensorsEntry *e = gx_safetensors_find(s, name);
-    if (!e) return GX_FAIL(err, GX_ERR_FORMAT, "%s has no tensor %s, which this model needs (it has %d tensors; is it of another model?)", folder, name, s->n);
+    if (!e)
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s has no tensor %s, which this model needs (it has %d tensors; is it of another model?)",
+                       folder, name, s->n);
     int same = e->ndim == row->ndim;
     for (int d = 0; same && d < row->ndim; d++) same = e->shape[d] == row->global_shape[d];
     if (!same)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s: tensor %s has %d dimensions, the first of %ld; this model's has %d, the first of %ld", folder, name, e->ndim,
-                       (long)(e->ndim ? e->shape[0] : 0), row->ndim, (long)row->global_shape[0]);
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: tensor %s has %d dimensions, the first of %ld; this model's has %d, the first of %ld",
+                       folder, name, e->ndim, (long)(e->ndim ? e->shape[0] : 0), row->ndim, (long)row->global_shape[0]);
     return gx_safetensors_read(s, e, 0, e->elements, values, err);
 }
 
@@ -132,7 +139,8 @@ static GxStatus gx__check_alias(const GxSafetensors *s, const GxTensor *row, con
     if (!own) return GX_FAIL(err, GX_ERR_MEMORY, "no memory to compare %s", row->name);
     GxStatus status = gx__load_tensor(s, row, "", own, folder, err);
     if (status == GX_OK && memcmp(own, values, (size_t)e->elements * sizeof *own))
-        status = GX_FAIL(err, GX_ERR_FORMAT, "%s: config.json ties %s to the embedding, but the file has other values for it; set tie_word_embeddings to false",
+        status = GX_FAIL(err, GX_ERR_FORMAT,
+                         "%s: config.json ties %s to the embedding, but the file has other values for it; set tie_word_embeddings to false",
                          folder, row->name);
     free(own);
     return status;
@@ -148,7 +156,8 @@ static GxStatus gx__refuse_unknown(const GxSafetensors *s, const GxTable *t, con
         if (unknown++ < 3) snprintf(names + strlen(names), sizeof names - strlen(names), "%s%.80s", unknown > 1 ? ", " : "", name);
     }
     if (!unknown) return GX_OK;
-    return GX_FAIL(err, GX_ERR_FORMAT, "%s holds %d tensors that this model does not have: %s%s", folder, unknown, names, unknown > 3 ? ", ..." : "");
+    return GX_FAIL(err, GX_ERR_FORMAT, "%s holds %d tensors that this model does not have: %s%s", folder, unknown, names,
+                   unknown > 3 ? ", ..." : "");
 }
 
 static GxStatus gx__read_weights(const GxModel *m, float *weights, const char *folder, GxError *err)
@@ -225,8 +234,8 @@ static GxStatus gx__read_state(const char *path, GxTrainState *s, GxError *err)
 
 // ---- the folder ---------------------------------------------------------------------------------------------------------------------------------
 
-static GxStatus gx__checkpoint_write(const char *folder, const GxFamily *family, const GxModel *m, const GxOptimizer *o, const GxTokenizer *tokenizer,
-                                     const GxTrainState *state, const GxConfig *args, GxError *err)
+static GxStatus gx__checkpoint_write(const char *folder, const GxFamily *family, const GxModel *m, const GxOptimizer *o,
+                                     const GxTokenizer *tokenizer, const GxTrainState *state, const GxConfig *args, GxError *err)
 {
     char path[GX_PATH];
     GxStatePart weights = {"", o->weights}, part[2];
@@ -245,8 +254,8 @@ static GxStatus gx__checkpoint_write(const char *folder, const GxFamily *family,
     return gx__write_state(path, state, tokenizer, err);
 }
 
-GxStatus gx_checkpoint_save(const char *folder, const GxFamily *family, const GxModel *m, const GxOptimizer *o, const GxTokenizer *tokenizer,
-                            const GxTrainState *state, const GxConfig *args, GxError *err)
+GxStatus gx_checkpoint_save(const char *folder, const GxFamily *family, const GxModel *m, const GxOptimizer *o,
+                            const GxTokenizer *tokenizer, const GxTrainState *state, const GxConfig *args, GxError *err)
 {
     char temporary[GX_PATH];
     GX_TRY(gx_publish_begin(folder, temporary, err));
@@ -276,7 +285,8 @@ static GxStatus gx__read_resume(const GxModel *m, const GxOptimizer *o, GxTrainS
     GX_TRY(gx_path_join(path, folder, "trainer_state.json", err));
     GX_TRY(gx__read_state(path, state, err));
     if (strcmp(state->optimizer, wanted))
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s was trained with %s, this run asks for %s; resume with --optimizer %s, or take its weights alone with --model",
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "%s was trained with %s, this run asks for %s; resume with --optimizer %s, or take its weights alone with --model",
                        folder, state->optimizer, wanted, state->optimizer);
     GX_TRY(gx_path_join(path, folder, "optimizer.safetensors", err));
     return gx__read_optimizer(m, o, path, err);
@@ -289,12 +299,14 @@ void gx_checkpoint_load_state(GxContext *g, GxModel *m, const GxOptimizer *o, Gx
     int parts = gx__state_parts(o, part);
     gx_at(g, -1, "load");
     if (g->rank == 0 && gx__read_resume(m, o, state, folder, &g->error) == GX_OK) {
-        int64_t have[8] = {state->step, state->applied, state->samples, state->seed, state->text_bytes, state->text_hash, state->seq_len, state->run};
+        int64_t have[8] = {state->step,       state->applied,   state->samples, state->seed,
+                           state->text_bytes, state->text_hash, state->seq_len, state->run};
         memcpy(numbers, have, sizeof numbers);
     }
     gx_broadcast(g, GX_AXIS_ALL, 0, numbers, 8, GX_I64);
     for (int p = 0; p < parts; p++) gx_broadcast(g, GX_AXIS_ALL, 0, part[p].values, n, GX_F32);
-    state->step = numbers[0], state->applied = numbers[1], state->samples = numbers[2], state->seed = numbers[3], state->text_bytes = numbers[4];
+    state->step = numbers[0], state->applied = numbers[1], state->samples = numbers[2], state->seed = numbers[3],
+    state->text_bytes = numbers[4];
     state->text_hash = numbers[5], state->seq_len = numbers[6], state->run = numbers[7];
 }
 
@@ -338,7 +350,8 @@ int64_t gx_run_read(const char *output_dir)
 static int64_t gx__checkpoint_number(const char *name)
 {
     const char *digits = name + strlen("checkpoint-");
-    if (strncmp(name, "checkpoint-", strlen("checkpoint-")) || !*digits || strlen(digits) > 15 || digits[strspn(digits, "0123456789")]) return -1;
+    if (strncmp(name, "checkpoint-", strlen("checkpoint-")) || !*digits || strlen(digits) > 15 || digits[strspn(digits, "0123456789")])
+        return -1;
     return strtoll(digits, NULL, 10);
 }
 
@@ -380,7 +393,8 @@ static int gx__checkpoint_is_of(const char *folder, int64_t run)
     GxError ignored = GX_ZERO; // a state that cannot be read is of no run
     GxTrainState s = GX_ZERO;
     if (run == 0) return 1;
-    return gx_path_join(path, folder, "trainer_state.json", &ignored) == GX_OK && gx__read_state(path, &s, &ignored) == GX_OK && s.run == run;
+    return gx_path_join(path, folder, "trainer_state.json", &ignored) == GX_OK && gx__read_state(path, &s, &ignored) == GX_OK &&
+           s.run == run;
 }
 
 GxStatus gx_checkpoint_newest(const char *output_dir, int64_t run, char newest[GX_PATH], const GxLogger *log, GxError *err)
@@ -399,7 +413,8 @@ GxStatus gx_checkpoint_newest(const char *output_dir, int64_t run, char newest[G
         if (status != GX_OK) break;
         const int whole = gx_folder_verify(newest, 1, &torn) == GX_OK;
         if (whole && gx__checkpoint_is_of(newest, run)) break;
-        if (whole) gx_log(log, GX_LOG_WARNING, "%s is of another run than the one that was begun last in %s, passing it over", newest, output_dir);
+        if (whole)
+            gx_log(log, GX_LOG_WARNING, "%s is of another run than the one that was begun last in %s, passing it over", newest, output_dir);
         else gx_log(log, GX_LOG_WARNING, "%s is not whole, passing it over: %s", newest, torn.message);
         newest[0] = 0;
     }

@@ -6,15 +6,15 @@
 GX_BEGIN
 
 typedef struct {
-    const char *name;            // "llama"
-    const GxOption *options;     // into a struct of config_size bytes; names as in Hugging Face's config.json
+    const char *name;        // "llama"
+    const GxOption *options; // into a struct of config_size bytes; names as in Hugging Face's config.json
     int n_options;
     size_t config_size;
     GxStatus (*open)(GxContext *g, GxModel **m, void *config, const void *mode); // resolves defaults in config; refuses what cannot be
     void (*close)(GxModel *m);
     void (*take_buffers)(GxContext *g, GxModel *m, int64_t T, int64_t B, int64_t head_chunk);
     int64_t (*vocab_size)(const GxModel *m);
-    GxStatus (*read_config)(void *config, const char *path, GxError *err);             // of a Hugging Face folder's config.json
+    GxStatus (*read_config)(void *config, const char *path, GxError *err); // of a Hugging Face folder's config.json
     GxStatus (*write_config)(const GxModel *m, const char *path, GxError *err);
 } GxFamily;
 

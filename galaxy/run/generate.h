@@ -11,13 +11,13 @@ typedef struct {
     double temperature; // 0: the likeliest token
     int64_t top_k;      // 0: all; ties at the k-th stay
     uint64_t seed;
-    int64_t vocab;      // tokens that the tokenizer knows: the model may have rows beyond; 0: all
+    int64_t vocab; // tokens that the tokenizer knows: the model may have rows beyond; 0: all
 } GxSampling;
 
 // A token from V logits, by the random number of (seed, position).
 int32_t gx_sample_token(const float *logits, int64_t V, const GxSampling *s, int64_t position);
 
-typedef struct { // buffers, laid out with the model's
+typedef struct {     // buffers, laid out with the model's
     int32_t *tokens; // [T]
     GxRows logits;   // [1,V]
     int64_t T;       // the longest window

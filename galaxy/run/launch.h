@@ -14,7 +14,7 @@
 GX_BEGIN
 
 typedef int GxRankMain(GxContext *g, int argc, char **argv); // returns the exit status
-int gx_launch(GxRankMain *rank_main, int argc, char **argv);  // returns the largest of the ranks' exit statuses
+int gx_launch(GxRankMain *rank_main, int argc, char **argv); // returns the largest of the ranks' exit statuses
 
 // From this call on SIGINT, SIGTERM and SIGUSR1 set a flag; a second one ends the process at once.
 void gx_catch_stop_signals(void);
@@ -83,7 +83,8 @@ static void gx__log_stderr(void *user, GxLogLevel level, const char *text)
 int gx_print_error(GxContext *g)
 {
     // Wrong arguments are wrong on all ranks alike; an error of the communicator only repeats what the rank that caused it says itself.
-    if (g->rank == 0 || (g->error.code != GX_ERR_COMM && g->error.code != GX_ERR_ARGUMENT)) gx_log(&g->log, GX_LOG_ERROR, "%s", g->error.message);
+    if (g->rank == 0 || (g->error.code != GX_ERR_COMM && g->error.code != GX_ERR_ARGUMENT))
+        gx_log(&g->log, GX_LOG_ERROR, "%s", g->error.message);
     return 1;
 }
 
@@ -191,8 +192,11 @@ int gx_launch(GxRankMain *rank_main, int argc, char **argv)
     int ranks = gx__ranks_wanted(argc, argv), started = gx_mpi_started();
     signal(SIGPIPE, SIG_IGN); // a closed terminal (| head) is no reason to lose a run
     signal(SIGXFSZ, SIG_IGN); // a file that may not grow is an error of write, with a path
-    if (gx_mpi_check_start(&err) != GX_OK || (started > 1 && ranks > 1 && GX_FAIL(&err, GX_ERR_ARGUMENT, "an MPI launcher started %d ranks, and --ranks asks for %d "
-                                                                                                        "more in each; leave --ranks away", started, ranks))) {
+    if (gx_mpi_check_start(&err) != GX_OK || (started > 1 && ranks > 1 &&
+                                              GX_FAIL(&err, GX_ERR_ARGUMENT,
+                                                      "an MPI launcher started %d ranks, and --ranks asks for %d "
+                                                      "more in each; leave --ranks away",
+                                                      started, ranks))) {
         fprintf(stderr, "error: %s\n", err.message);
         return 2;
     }

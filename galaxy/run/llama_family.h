@@ -29,12 +29,14 @@ static const GxOption gx__llama_options[] = {
     {"intermediate_size", GX_OPTION_INT, offsetof(GxLlamaConfig, intermediate_size), "512", "columns of the MLP", "1.."},
     {"num_hidden_layers", GX_OPTION_INT, offsetof(GxLlamaConfig, num_hidden_layers), "4", "layers", "1.."},
     {"num_attention_heads", GX_OPTION_INT, offsetof(GxLlamaConfig, num_attention_heads), "6", "query heads", "1.."},
-    {"num_key_value_heads", GX_OPTION_INT, offsetof(GxLlamaConfig, num_key_value_heads), "2", "key and value heads; 0: as many as query heads", "0.."},
+    {"num_key_value_heads", GX_OPTION_INT, offsetof(GxLlamaConfig, num_key_value_heads), "2",
+     "key and value heads; 0: as many as query heads", "0.."},
     {"head_dim", GX_OPTION_INT, offsetof(GxLlamaConfig, head_dim), "0", "size of a head; 0: hidden_size / num_attention_heads", "0.."},
     {"max_position_embeddings", GX_OPTION_INT, offsetof(GxLlamaConfig, max_position_embeddings), "2048", "longest sequence", "1.."},
     {"rms_norm_eps", GX_OPTION_DOUBLE, offsetof(GxLlamaConfig, rms_norm_eps), "1e-5", "added to the mean square", "1e-30.."},
     {"rope_theta", GX_OPTION_DOUBLE, offsetof(GxLlamaConfig, rope_theta), "10000", "base of the rotary angles", "1e-6.."},
-    {"initializer_range", GX_OPTION_DOUBLE, offsetof(GxLlamaConfig, initializer_range), "0.02", "standard deviation of the first weights", "0.."},
+    {"initializer_range", GX_OPTION_DOUBLE, offsetof(GxLlamaConfig, initializer_range), "0.02", "standard deviation of the first weights",
+     "0.."},
     {"tie_word_embeddings", GX_OPTION_BOOL, offsetof(GxLlamaConfig, tie_word_embeddings), "false", "the head is the embedding", NULL},
 };
 enum { GX__LLAMA_OPTIONS = sizeof gx__llama_options / sizeof *gx__llama_options };
@@ -52,7 +54,8 @@ static GxStatus gx__llama_read_rope(GxLlamaConfig *c, const GxJson *json, const 
         const GxJson *type = gx_json_get(rope, "rope_type");
         if (!type) type = gx_json_get(rope, "type");
         if (type && strcmp(gx_json_string(type), "default"))
-            return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: %s asks for \"%s\"; only plain RoPE (\"default\") is built", path, places[i], gx_json_string(type));
+            return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: %s asks for \"%s\"; only plain RoPE (\"default\") is built", path, places[i],
+                           gx_json_string(type));
         if (gx_json_get(rope, "partial_rotary_factor") && gx_json_double(gx_json_get(rope, "partial_rotary_factor")) != 1)
             return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: %s asks for a partial_rotary_factor; whole heads are rotated", path, places[i]);
         if (i == 1) GX_TRY(gx_json_get_double(rope, "rope_theta", 0, &c->rope_theta, path, err));
@@ -65,18 +68,24 @@ static GxStatus gx__llama_refuse_unbuilt(const GxJson *json, const char *path, G
     static const char *const off[] = {"attention_bias", "mlp_bias"};
     const GxJson *type = gx_json_get(json, "model_type"), *act = gx_json_get(json, "hidden_act");
     if (!type || strcmp(gx_json_string(type), "llama"))
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: model_type is \"%s\"; this program reads \"llama\"", path, type ? gx_json_string(type) : "(absent)");
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: model_type is \"%s\"; this program reads \"llama\"", path,
+                       type ? gx_json_string(type) : "(absent)");
     if (act && strcmp(gx_json_string(act), "silu"))
         return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: hidden_act is \"%s\"; only \"silu\" is built", path, gx_json_string(act));
     for (size_t i = 0; i < sizeof off / sizeof *off; i++)
-        if (gx_json_bool(gx_json_get(json, off[i]))) return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: %s is true; biases are not built", path, off[i]);
+        if (gx_json_bool(gx_json_get(json, off[i])))
+            return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: %s is true; biases are not built", path, off[i]);
     return GX_OK;
 }
 
 static GxStatus gx__llama_read_json(GxLlamaConfig *c, const GxJson *json, const char *path, GxError *err)
 {
     GX_TRY(gx__llama_refuse_unbuilt(json, path, err));
-    const struct { const char *key; int required; int64_t *value; } ints[] = {
+    const struct {
+        const char *key;
+        int required;
+        int64_t *value;
+    } ints[] = {
         {"vocab_size", 1, &c->vocab_size},
         {"hidden_size", 1, &c->hidden_size},
         {"intermediate_size", 1, &c->intermediate_size},
@@ -86,7 +95,8 @@ static GxStatus gx__llama_read_json(GxLlamaConfig *c, const GxJson *json, const 
         {"head_dim", 0, &c->head_dim},
         {"max_position_embeddings", 0, &c->max_position_embeddings},
     };
-    for (size_t i = 0; i < sizeof ints / sizeof *ints; i++) GX_TRY(gx_json_get_int(json, ints[i].key, ints[i].required, ints[i].value, path, err));
+    for (size_t i = 0; i < sizeof ints / sizeof *ints; i++)
+        GX_TRY(gx_json_get_int(json, ints[i].key, ints[i].required, ints[i].value, path, err));
     GX_TRY(gx_json_get_double(json, "rms_norm_eps", 0, &c->rms_norm_eps, path, err));
     GX_TRY(gx_json_get_double(json, "initializer_range", 0, &c->initializer_range, path, err));
     GX_TRY(gx_json_get_bool(json, "tie_word_embeddings", 0, &c->tie_word_embeddings, path, err));

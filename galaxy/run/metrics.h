@@ -6,12 +6,12 @@
 GX_BEGIN
 
 typedef struct {
-    int64_t step, steps;   // of max_steps
+    int64_t step, steps; // of max_steps
     double loss, grad_norm, lr;
     double tokens_per_s, gflops; // 0: not known yet
     double memory_mb;
     double seconds_left;
-    int skipped;           // gradients were not finite
+    int skipped; // gradients were not finite
 } GxProgress;
 
 void gx_progress_print(FILE *out, const GxProgress *p);
@@ -22,9 +22,9 @@ GxStatus gx_baseline_log(FILE *log, const char *path, double bigram_bits_per_byt
 // Opens log.jsonl for appending after its lines of steps up to `step`; later ones, of a run that went on from here before, are dropped.
 GxStatus gx_log_open(FILE **log, const char *path, int64_t step, GxError *err);
 
-int64_t gx_process_memory(void);      // bytes resident now; 0: not known
-int64_t gx_process_peak_memory(void); // bytes, the most so far
-int64_t gx_available_memory(void);    // bytes that the system could still give; 0: not known
+int64_t gx_process_memory(void);                             // bytes resident now; 0: not known
+int64_t gx_process_peak_memory(void);                        // bytes, the most so far
+int64_t gx_available_memory(void);                           // bytes that the system could still give; 0: not known
 const char *gx_duration_text(double seconds, char text[32]); // "1m12s"
 
 GX_END
@@ -53,9 +53,9 @@ const char *gx_duration_text(double seconds, char text[32])
 void gx_progress_print(FILE *out, const GxProgress *p)
 {
     char left[32];
-    fprintf(out, "step %5ld/%ld | loss %7.4f | grad norm %7.3f | lr %.2e | %7.0f tokens/s | %5.0f GFLOP/s | %5.0f MB | %s left%s\n", (long)p->step, (long)p->steps,
-            p->loss, p->grad_norm, p->lr, p->tokens_per_s, p->gflops, p->memory_mb, gx_duration_text(p->seconds_left, left),
-            p->skipped ? " | skipped: gradients are not finite" : "");
+    fprintf(out, "step %5ld/%ld | loss %7.4f | grad norm %7.3f | lr %.2e | %7.0f tokens/s | %5.0f GFLOP/s | %5.0f MB | %s left%s\n",
+            (long)p->step, (long)p->steps, p->loss, p->grad_norm, p->lr, p->tokens_per_s, p->gflops, p->memory_mb,
+            gx_duration_text(p->seconds_left, left), p->skipped ? " | skipped: gradients are not finite" : "");
     fflush(out);
 }
 
@@ -76,7 +76,9 @@ static GxStatus gx__log_line(FILE *log, const char *path, const char *line, GxEr
 GxStatus gx_progress_log(FILE *log, const char *path, const GxProgress *p, GxError *err)
 {
     char line[512], n[5][40];
-    snprintf(line, sizeof line, "{\"step\": %ld, \"loss\": %s, \"grad_norm\": %s, \"lr\": %s, \"tokens_per_s\": %s, \"gflops\": %s, \"memory_mb\": %.1f, \"skipped\": %s}\n",
+    snprintf(line, sizeof line,
+             "{\"step\": %ld, \"loss\": %s, \"grad_norm\": %s, \"lr\": %s, \"tokens_per_s\": %s, \"gflops\": %s, \"memory_mb\": %.1f, "
+             "\"skipped\": %s}\n",
              (long)p->step, gx__json_number(p->loss, n[0]), gx__json_number(p->grad_norm, n[1]), gx__json_number(p->lr, n[2]),
              gx__json_number(p->tokens_per_s, n[3]), gx__json_number(p->gflops, n[4]), p->memory_mb, p->skipped ? "true" : "false");
     return gx__log_line(log, path, line, err);

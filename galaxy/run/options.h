@@ -51,13 +51,18 @@ enum { GX__TOKENS_MOST = 1 << 30 }; // of a micro-batch on all ranks: sizes in b
 
 #define GX__AT(field) offsetof(GxTrainOptions, field)
 const GxOption gx_train_options[] = {
-    {"train_data", GX_OPTION_STRING, GX__AT(train_data), "data/text.txt", "text file; its bytes are the tokens (make data makes the default one)", NULL},
+    {"train_data", GX_OPTION_STRING, GX__AT(train_data), "data/text.txt",
+     "text file; its bytes are the tokens (make data makes the default one)", NULL},
     {"validation_fraction", GX_OPTION_DOUBLE, GX__AT(validation_fraction), "0.05", "end part of the text that is held out", "0..0.9"},
     {"seq_len", GX_OPTION_INT, GX__AT(seq_len), "256", "tokens in a sample", "1..16777216"},
-    {"micro_batch_size", GX_OPTION_INT, GX__AT(micro_batch_size), "8", "samples per rank and micro-batch; 0: dp_batch_size_list says it", "0..16777216"},
-    {"gradient_accumulation_steps", GX_OPTION_INT, GX__AT(gradient_accumulation_steps), "1", "micro-batches per optimizer step", "1..1048576"},
-    {"global_batch_size", GX_OPTION_INT, GX__AT(global_batch_size), "0", "samples per optimizer step on all ranks; 0: follows from the others", "0..1000000000000"},
-    {"dp_batch_size_list", GX_OPTION_INT_LIST, GX__AT(dp_batch_size_list), NULL, "samples of each rank per micro-batch, for unequal machines: 3,1", "1..16777216"},
+    {"micro_batch_size", GX_OPTION_INT, GX__AT(micro_batch_size), "8", "samples per rank and micro-batch; 0: dp_batch_size_list says it",
+     "0..16777216"},
+    {"gradient_accumulation_steps", GX_OPTION_INT, GX__AT(gradient_accumulation_steps), "1", "micro-batches per optimizer step",
+     "1..1048576"},
+    {"global_batch_size", GX_OPTION_INT, GX__AT(global_batch_size), "0",
+     "samples per optimizer step on all ranks; 0: follows from the others", "0..1000000000000"},
+    {"dp_batch_size_list", GX_OPTION_INT_LIST, GX__AT(dp_batch_size_list), NULL,
+     "samples of each rank per micro-batch, for unequal machines: 3,1", "1..16777216"},
     {"max_steps", GX_OPTION_INT, GX__AT(max_steps), "500", "optimizer steps", "1.."},
     {"seed", GX_OPTION_INT, GX__AT(seed), "1234", "of first weights, order of samples, generated text", "0.."},
     {"optimizer", GX_OPTION_STRING, GX__AT(optimizer), "adamw", "how weights move", "adamw|sgd"},
@@ -75,13 +80,16 @@ const GxOption gx_train_options[] = {
     {"max_grad_norm", GX_OPTION_DOUBLE, GX__AT(max_grad_norm), "1", "gradients are scaled down to this global norm; 0: never", "0.."},
     {"logging_steps", GX_OPTION_INT, GX__AT(logging_steps), "10", "steps between progress lines", "1.."},
     {"eval_steps", GX_OPTION_INT, GX__AT(eval_steps), "100", "steps between validations; 0: at the end only", "0.."},
-    {"eval_windows", GX_OPTION_INT, GX__AT(eval_windows), "64", "held-out samples of a validation; 0: all of them (as the last one does)", "0.."},
+    {"eval_windows", GX_OPTION_INT, GX__AT(eval_windows), "64", "held-out samples of a validation; 0: all of them (as the last one does)",
+     "0.."},
     {"save_steps", GX_OPTION_INT, GX__AT(save_steps), "0", "steps between checkpoints; 0: at the end only", "0.."},
     {"save_total_limit", GX_OPTION_INT, GX__AT(save_total_limit), "2", "newest checkpoints that are kept; 0: all", "0.."},
     {"output_dir", GX_OPTION_STRING, GX__AT(output_dir), "out", "folder of checkpoints, log.jsonl, loss.svg", NULL},
     {"model", GX_OPTION_STRING, GX__AT(model), "", "Hugging Face folder to start from: its config.json and weights", NULL},
-    {"resume", GX_OPTION_STRING, GX__AT(resume), "", "auto: newest whole checkpoint of output_dir, if there is one; or a checkpoint's folder", NULL},
-    {"sample_bytes", GX_OPTION_INT, GX__AT(sample_bytes), "300", "bytes of text that the model writes at the end; 0: none", "0..1000000000"},
+    {"resume", GX_OPTION_STRING, GX__AT(resume), "",
+     "auto: newest whole checkpoint of output_dir, if there is one; or a checkpoint's folder", NULL},
+    {"sample_bytes", GX_OPTION_INT, GX__AT(sample_bytes), "300", "bytes of text that the model writes at the end; 0: none",
+     "0..1000000000"},
     {"sample_prompt", GX_OPTION_STRING, GX__AT(sample_prompt), "In the beginning ", "what it goes on from", NULL},
     {"temperature", GX_OPTION_DOUBLE, GX__AT(temperature), "0.8", "of sampling; 0: the likeliest token", "0.."},
     {"top_k", GX_OPTION_INT, GX__AT(top_k), "50", "sample among the k likeliest; 0: all", "0.."},
@@ -99,8 +107,10 @@ GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int rank
     const int list = o->dp_batch_size_list.n > 0, given_accumulation = gx_config_is_set(c, "gradient_accumulation_steps");
     if (list && !gx_config_is_set(c, "micro_batch_size")) o->micro_batch_size = 0; // so that training_args.json can be given back
     if (list && o->micro_batch_size)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "micro_batch_size and dp_batch_size_list are both given; the list alone says how many samples each rank takes");
-    if (!list && o->micro_batch_size == 0) return GX_FAIL(err, GX_ERR_ARGUMENT, "micro_batch_size is 0 and there is no dp_batch_size_list; set one of them");
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "micro_batch_size and dp_batch_size_list are both given; the list alone says how many samples each rank takes");
+    if (!list && o->micro_batch_size == 0)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "micro_batch_size is 0 and there is no dp_batch_size_list; set one of them");
     int64_t per_micro = 0;
     if (list) {
         for (int i = 0; i < o->dp_batch_size_list.n; i++) per_micro += o->dp_batch_size_list.v[i];
@@ -117,14 +127,18 @@ GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int rank
     int64_t product = o->gradient_accumulation_steps * per_micro;
     if (o->global_batch_size && product != o->global_batch_size)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "global_batch_size %ld is not gradient_accumulation_steps %ld x %ld samples per micro-batch (%s%ld x %d ranks) = %ld; the nearest that "
+                       "global_batch_size %ld is not gradient_accumulation_steps %ld x %ld samples per micro-batch (%s%ld x %d ranks) = "
+                       "%ld; the nearest that "
                        "fit are %ld and %ld",
-                       (long)o->global_batch_size, (long)o->gradient_accumulation_steps, (long)per_micro, list ? "the list's sum; about " : "micro_batch_size ",
-                       (long)(per_micro / ranks), ranks, (long)product, (long)(gx_max(1, o->global_batch_size / per_micro) * per_micro),
+                       (long)o->global_batch_size, (long)o->gradient_accumulation_steps, (long)per_micro,
+                       list ? "the list's sum; about " : "micro_batch_size ", (long)(per_micro / ranks), ranks, (long)product,
+                       (long)(gx_max(1, o->global_batch_size / per_micro) * per_micro),
                        (long)((o->global_batch_size / per_micro + 1) * per_micro));
     if (per_micro * o->seq_len > GX__TOKENS_MOST)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "a micro-batch of %ld samples x seq_len %ld is %ld tokens; at most %ld are possible: set micro_batch_size or seq_len smaller",
-                       (long)per_micro, (long)o->seq_len, (long)(per_micro * o->seq_len), (long)GX__TOKENS_MOST);
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "a micro-batch of %ld samples x seq_len %ld is %ld tokens; at most %ld are possible: set micro_batch_size or seq_len smaller",
+            (long)per_micro, (long)o->seq_len, (long)(per_micro * o->seq_len), (long)GX__TOKENS_MOST);
     o->global_batch_size = product;
     return GX_OK;
 }

@@ -31,14 +31,18 @@ GX_END
 // Measured: what a rank's thread adds once oneDNN has compiled its kernels and packed its panels, and OpenMP has made its stacks.
 enum { GX__LIBRARY_BYTES = 12 << 20, GX__LIBRARY_BYTES_PER_THREAD = 6 << 20 };
 
-int64_t gx_plan_process_bytes(int threads_here) { return gx_process_memory() + GX__LIBRARY_BYTES + (int64_t)threads_here * GX__LIBRARY_BYTES_PER_THREAD; }
+int64_t gx_plan_process_bytes(int threads_here)
+{
+    return gx_process_memory() + GX__LIBRARY_BYTES + (int64_t)threads_here * GX__LIBRARY_BYTES_PER_THREAD;
+}
 
 static double gx__mb(int64_t bytes) { return (double)bytes / 1e6; }
 
 void gx_plan_print(FILE *out, const GxPlan *p)
 {
     fprintf(out, "memory plan, MB per rank:");
-    for (int k = 0; k < GX_MEM_KINDS; k++) fprintf(out, " %s %.1f%s", gx_memory_kind_name((GxMemoryKind)k), gx__mb(p->kind[k]), k + 1 < GX_MEM_KINDS ? "," : "\n");
+    for (int k = 0; k < GX_MEM_KINDS; k++)
+        fprintf(out, " %s %.1f%s", gx_memory_kind_name((GxMemoryKind)k), gx__mb(p->kind[k]), k + 1 < GX_MEM_KINDS ? "," : "\n");
     fprintf(out, "  arena %.1f", gx__mb(p->arena + p->comm));
     if (p->ranks_here > 1) fprintf(out, " x %d ranks in this process", p->ranks_here);
     fprintf(out, " + program and libraries %.1f = %.1f MB\n", gx__mb(p->process), gx__mb(gx_plan_total(p)));

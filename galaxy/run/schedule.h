@@ -8,7 +8,15 @@
 #include "../base/status.h"
 GX_BEGIN
 
-typedef enum { GX_SCHEDULE_CONSTANT = 0, GX_SCHEDULE_LINEAR, GX_SCHEDULE_COSINE, GX_SCHEDULE_WSD_LINEAR, GX_SCHEDULE_WSD_SQRT, GX_SCHEDULE_WSD_COSINE, GX_SCHEDULES } GxScheduleKind;
+typedef enum {
+    GX_SCHEDULE_CONSTANT = 0,
+    GX_SCHEDULE_LINEAR,
+    GX_SCHEDULE_COSINE,
+    GX_SCHEDULE_WSD_LINEAR,
+    GX_SCHEDULE_WSD_SQRT,
+    GX_SCHEDULE_WSD_COSINE,
+    GX_SCHEDULES
+} GxScheduleKind;
 typedef struct {
     GxScheduleKind kind;
     double base, floor;    // largest rate; smallest as a fraction of it
@@ -17,7 +25,8 @@ typedef struct {
 } GxSchedule;
 
 // names: constant, linear, cosine, wsd (linear decay), wsd_sqrt, wsd_cosine
-GxStatus gx_schedule_open(GxSchedule *s, const char *name, double base, double floor, int64_t warmup, int64_t decay, int64_t total, GxError *err);
+GxStatus gx_schedule_open(GxSchedule *s, const char *name, double base, double floor, int64_t warmup, int64_t decay, int64_t total,
+                          GxError *err);
 double gx_schedule_rate(const GxSchedule *s, int64_t step); // step: optimizer steps applied before this one
 
 GX_END
@@ -28,16 +37,18 @@ GX_END
 #include <math.h>
 #include <string.h>
 
-GxStatus gx_schedule_open(GxSchedule *s, const char *name, double base, double floor, int64_t warmup, int64_t decay, int64_t total, GxError *err)
+GxStatus gx_schedule_open(GxSchedule *s, const char *name, double base, double floor, int64_t warmup, int64_t decay, int64_t total,
+                          GxError *err)
 {
     static const char *const names[GX_SCHEDULES] = {"constant", "linear", "cosine", "wsd", "wsd_sqrt", "wsd_cosine"};
     int kind = 0;
     while (kind < GX_SCHEDULES && strcmp(name, names[kind])) kind++;
-    if (kind == GX_SCHEDULES) return GX_FAIL(err, GX_ERR_ARGUMENT, "no schedule \"%s\"; there are constant, linear, cosine, wsd, wsd_sqrt, wsd_cosine", name);
+    if (kind == GX_SCHEDULES)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "no schedule \"%s\"; there are constant, linear, cosine, wsd, wsd_sqrt, wsd_cosine", name);
     int wsd = kind >= GX_SCHEDULE_WSD_LINEAR;
     if (warmup < 0 || warmup > total || (wsd && (decay < 1 || warmup + decay > total)))
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "warmup_steps (%ld)%s do not fit into max_steps (%ld)", (long)warmup, wsd ? " and lr_decay_steps, at least 1," : "",
-                       (long)total);
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "warmup_steps (%ld)%s do not fit into max_steps (%ld)", (long)warmup,
+                       wsd ? " and lr_decay_steps, at least 1," : "", (long)total);
     GxSchedule made = {(GxScheduleKind)kind, base, floor, warmup, total, wsd ? decay : total - warmup};
     *s = made;
     return GX_OK;
@@ -46,8 +57,10 @@ GxStatus gx_schedule_open(GxSchedule *s, const char *name, double base, double f
 static double gx__schedule_factor(GxScheduleKind kind, double p)
 {
     switch (kind) {
-    case GX_SCHEDULE_LINEAR: case GX_SCHEDULE_WSD_LINEAR: return 1 - p;
-    case GX_SCHEDULE_COSINE: case GX_SCHEDULE_WSD_COSINE: return 0.5 * (1 + cos(3.14159265358979323846 * p));
+    case GX_SCHEDULE_LINEAR:
+    case GX_SCHEDULE_WSD_LINEAR: return 1 - p;
+    case GX_SCHEDULE_COSINE:
+    case GX_SCHEDULE_WSD_COSINE: return 0.5 * (1 + cos(3.14159265358979323846 * p));
     case GX_SCHEDULE_WSD_SQRT: return 1 - sqrt(p);
     default: return 1;
     }

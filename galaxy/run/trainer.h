@@ -28,33 +28,33 @@ typedef struct {
     const GxFamily *family;
     GxConfig config;
     GxTrainOptions o;
-    char resume[GX_PATH];  // the checkpoint's folder; "": none
-    int64_t run;           // this run's number: drawn when it begins, kept when it goes on
+    char resume[GX_PATH]; // the checkpoint's folder; "": none
+    int64_t run;          // this run's number: drawn when it begins, kept when it goes on
     void *model_config;
     GxModel *model;
     GxTokenizer tokenizer;
     GxDataset data;
     int64_t text_hash;
     GxMesh mesh;
-    GxSplit batch_split;   // samples of each rank in a micro-batch
+    GxSplit batch_split; // samples of each rank in a micro-batch
     GxSchedule schedule;
     GxOptimizer optimizer;
-    GxArena arena;         // of the run, exactly as planned
-    GxArena comm_arena;    // of the communicator, which is needed before there is a plan
+    GxArena arena;      // of the run, exactly as planned
+    GxArena comm_arena; // of the communicator, which is needed before there is a plan
     GxPlan plan;
-    GxBatch *batch;        // the window's micro-batches
+    GxBatch *batch; // the window's micro-batches
     GxBatch eval;
-    int32_t *tokens;       // [accumulation + 1][tokens, labels][T,B], the last for validation
-    double *eval_sums;     // loss and labels
+    int32_t *tokens;   // [accumulation + 1][tokens, labels][T,B], the last for validation
+    double *eval_sums; // loss and labels
     GxGenerator generator;
     FILE *log;
-    int lock;              // file descriptor of output_dir, locked; -1: none
+    int lock;                             // file descriptor of output_dir, locked; -1: none
     int64_t step, samples, window_labels; // windows begun; samples seen by all ranks; labels of the last window
-    int64_t begun;         // the step that this process began with
-    int64_t skipped;       // steps of this process whose gradients were not finite
-    int stop, done;        // asked to stop by a signal; nothing more to do (--help, --dry_run)
-    int64_t saved;         // the step that was saved last
-    double interval_start; // of the progress line
+    int64_t begun;                        // the step that this process began with
+    int64_t skipped;                      // steps of this process whose gradients were not finite
+    int stop, done;                       // asked to stop by a signal; nothing more to do (--help, --dry_run)
+    int64_t saved;                        // the step that was saved last
+    double interval_start;                // of the progress line
     int64_t interval_labels, interval_steps;
     double measured_since; // for the time left: since the first progress line, whose step was slow (first touches, kernels compiled)
     int64_t measured_from; // the step then; 0: not yet
@@ -109,7 +109,8 @@ static GxStatus gx__model_config_from(GxTrainer *t, const char *folder, GxError 
         size_t size = o->type == GX_OPTION_BOOL ? sizeof(int) : 8;
         int automatic = o->type == GX_OPTION_INT && *(const int64_t *)a == 0; // 0: the default, which the file may spell out
         if (gx_config_is_set(&t->config, o->name) && !automatic && memcmp(a, b, size))
-            status = GX_FAIL(err, GX_ERR_ARGUMENT, "%s is set to something else than in %s, whose model is to be loaded; leave it away", o->name, path);
+            status = GX_FAIL(err, GX_ERR_ARGUMENT, "%s is set to something else than in %s, whose model is to be loaded; leave it away",
+                             o->name, path);
     }
     free(wanted);
     return status;
@@ -134,7 +135,8 @@ static GxStatus gx__read_options(GxTrainer *t, int argc, char **argv)
     }
     if (t->o.threads) t->g->threads = (int)t->o.threads;
     if (t->o.model[0] && t->o.resume[0] && strcmp(t->o.resume, "auto"))
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "--model and --resume both name a folder; a checkpoint that is resumed brings its model along");
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--model and --resume both name a folder; a checkpoint that is resumed brings its model along");
     return GX_OK;
 }
 
@@ -217,7 +219,8 @@ static GxStatus gx__agree_on_text(GxTrainer *t)
     GX_TRY(gx_status(g));
     t->text_hash = first[1];
     if (!memcmp(mine, first, sizeof mine)) return GX_OK;
-    return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "rank %d: %s is another text here (%ld bytes) than on rank 0 (%ld bytes); all ranks need the same", g->rank,
+    return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                   "rank %d: %s is another text here (%ld bytes) than on rank 0 (%ld bytes); all ranks need the same", g->rank,
                    t->o.train_data, (long)n, (long)first[0]);
 }
 
@@ -232,7 +235,8 @@ static GxStatus gx__open_parts(GxTrainer *t, const void *mode)
     GX_TRY(gx__open_comm(t));
     GX_TRY(gx_options_resolve_batch(o, &t->config, gx_mesh_size(&t->mesh, GX_AXIS_DP), &t->batch_split, err));
     if (!gx_config_is_set(&t->config, "warmup_steps")) o->warmup_steps = gx_min(o->warmup_steps, o->max_steps / 5);
-    GX_TRY(gx_schedule_open(&t->schedule, o->lr_scheduler_type, o->learning_rate, o->min_lr_ratio, o->warmup_steps, o->lr_decay_steps, o->max_steps, err));
+    GX_TRY(gx_schedule_open(&t->schedule, o->lr_scheduler_type, o->learning_rate, o->min_lr_ratio, o->warmup_steps, o->lr_decay_steps,
+                            o->max_steps, err));
     GX_TRY(gx__agree(t));
     GX_TRY(t->family->open(g, &t->model, t->model_config, mode));
     t->tokenizer = gx_tokenizer_bytes();
@@ -328,10 +332,14 @@ static GxStatus gx__refuse_too_large(GxTrainer *t)
     int64_t rest = t->plan.arena - t->plan.kind[GX_MEM_ACTIVATIONS], room = (have - t->plan.process) / t->plan.ranks_here - rest;
     int64_t fits = room > 0 ? (int64_t)((double)room / (double)t->plan.kind[GX_MEM_ACTIVATIONS] * (double)gx__columns(t)) : 0;
     if (fits > 0)
-        return GX_FAIL(&t->g->error, GX_ERR_MEMORY, "the plan needs %.0f MB, the system has %.0f MB left; about %ld samples per micro-batch would fit instead of %ld "
-                       "(--micro_batch_size %ld --gradient_accumulation_steps ...)", (double)need / 1e6, (double)have / 1e6, (long)fits, (long)gx__columns(t), (long)fits);
-    return GX_FAIL(&t->g->error, GX_ERR_MEMORY, "the plan needs %.0f MB, the system has %.0f MB left; weights, gradients and optimizer alone do not fit: make the "
-                   "model smaller, or take --optimizer sgd --momentum 0", (double)need / 1e6, (double)have / 1e6);
+        return GX_FAIL(&t->g->error, GX_ERR_MEMORY,
+                       "the plan needs %.0f MB, the system has %.0f MB left; about %ld samples per micro-batch would fit instead of %ld "
+                       "(--micro_batch_size %ld --gradient_accumulation_steps ...)",
+                       (double)need / 1e6, (double)have / 1e6, (long)fits, (long)gx__columns(t), (long)fits);
+    return GX_FAIL(&t->g->error, GX_ERR_MEMORY,
+                   "the plan needs %.0f MB, the system has %.0f MB left; weights, gradients and optimizer alone do not fit: make the "
+                   "model smaller, or take --optimizer sgd --momentum 0",
+                   (double)need / 1e6, (double)have / 1e6);
 }
 
 // Which text it is: its path, and what a file of the same name with .source behind it says about where it is from.
@@ -376,11 +384,13 @@ static void gx__print_start(const GxTrainer *t)
     gx_cpu_describe(device, sizeof device);
     printf("galaxy %s | device cpu: %s | %d rank%s%s x %d thread%s\n", GX_VERSION, device, g->world, g->world > 1 ? "s" : "",
            g->comm && g->comm->engine ? (t->o.ranks > 1 ? " (threads)" : " (mpi)") : "", gx_threads(g), gx_threads(g) > 1 ? "s" : "");
-    printf("model: %s, mode %s, %.2fM parameters, fp32\n", t->model->kind->name, g->world > 1 ? "dp" : t->model->kind->mode, (double)parameters / 1e6);
+    printf("model: %s, mode %s, %.2fM parameters, fp32\n", t->model->kind->name, g->world > 1 ? "dp" : t->model->kind->mode,
+           (double)parameters / 1e6);
     if (!t->o.dry_run) gx__print_data(t);
     gx__print_config(t);
-    printf("%ld steps of %ld samples x %ld tokens (%ld micro-batch%s) | %s, lr %g, %s\n", (long)t->o.max_steps, (long)t->o.global_batch_size, (long)t->o.seq_len,
-           (long)t->o.gradient_accumulation_steps, t->o.gradient_accumulation_steps > 1 ? "es" : "", t->o.optimizer, t->o.learning_rate, t->o.lr_scheduler_type);
+    printf("%ld steps of %ld samples x %ld tokens (%ld micro-batch%s) | %s, lr %g, %s\n", (long)t->o.max_steps,
+           (long)t->o.global_batch_size, (long)t->o.seq_len, (long)t->o.gradient_accumulation_steps,
+           t->o.gradient_accumulation_steps > 1 ? "es" : "", t->o.optimizer, t->o.learning_rate, t->o.lr_scheduler_type);
     gx_plan_print(stdout, &t->plan);
     printf("  %.2f GFLOP per step and rank (attention counted causal)", t->plan.flops / 1e9);
     if (g->world > 1) printf(", %.2f MB sent per step and rank", (double)t->plan.comm_bytes / 1e6);
@@ -398,12 +408,16 @@ static GxStatus gx__resume(GxTrainer *t)
     gx_checkpoint_load_state(g, t->model, &t->optimizer, &s, t->resume);
     GX_TRY(gx_status(g));
     if (s.seed != t->o.seed && gx_config_is_set(&t->config, "seed"))
-        return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s was trained with seed %ld; with another one it would not be the same run: leave --seed away, or start "
-                       "a new run from its weights with --model", t->resume, (long)s.seed);
+        return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                       "%s was trained with seed %ld; with another one it would not be the same run: leave --seed away, or start "
+                       "a new run from its weights with --model",
+                       t->resume, (long)s.seed);
     t->o.seed = s.seed;
     if ((s.text_bytes != t->data.train.n || s.text_hash != t->text_hash || s.seq_len != t->o.seq_len) && gx__is_first(t))
-        gx_log(&g->log, GX_LOG_WARNING, "%s was trained on another text, or with another validation_fraction or seq_len: its samples will not go on where they "
-               "stopped", t->resume);
+        gx_log(&g->log, GX_LOG_WARNING,
+               "%s was trained on another text, or with another validation_fraction or seq_len: its samples will not go on where they "
+               "stopped",
+               t->resume);
     t->run = s.run;
     t->step = t->begun = s.step;
     t->samples = s.samples;
@@ -433,7 +447,8 @@ static GxStatus gx__lock_output(GxTrainer *t)
     t->lock = open(t->o.output_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (t->lock < 0) return GX_FAIL(&t->g->error, GX_ERR_IO, "cannot open the folder %s: %s", t->o.output_dir, strerror(errno));
     if (flock(t->lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return GX_OK;
-    return GX_FAIL(&t->g->error, GX_ERR_ARGUMENT, "another run is writing to %s; wait for it, or choose another --output_dir", t->o.output_dir);
+    return GX_FAIL(&t->g->error, GX_ERR_ARGUMENT, "another run is writing to %s; wait for it, or choose another --output_dir",
+                   t->o.output_dir);
 }
 
 // A folder where the last checkpoint is to go, and which is no checkpoint, is noticed before the training and not after it.
@@ -449,7 +464,9 @@ static GxStatus gx__refuse_foreign(GxTrainer *t)
     int n = list.n;
     gx_folder_close(&list);
     if (n == 0) return GX_OK;
-    return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is where the last checkpoint will go, but it holds something else; move it away, or choose another --output_dir", path);
+    return GX_FAIL(err, GX_ERR_ARGUMENT,
+                   "%s is where the last checkpoint will go, but it holds something else; move it away, or choose another --output_dir",
+                   path);
 }
 
 static GxStatus gx__open_output(GxTrainer *t)
@@ -523,7 +540,8 @@ static void gx__load_window(GxTrainer *t)
         GxBatch *b = &t->batch[i];
         b->first_sample = t->samples + i * per_micro + first;
         for (int64_t c = 0; c < b->B; c++)
-            gx_dataset_sample(&t->data.train, (uint64_t)t->o.seed, b->first_sample + c, b->T, (int32_t *)b->tokens + c, (int32_t *)b->labels + c, b->B);
+            gx_dataset_sample(&t->data.train, (uint64_t)t->o.seed, b->first_sample + c, b->T, (int32_t *)b->tokens + c,
+                              (int32_t *)b->labels + c, b->B);
     }
 }
 
@@ -562,9 +580,11 @@ static void gx__report_progress(GxTrainer *t)
     p.step = t->step, p.steps = t->o.max_steps;
     p.loss = g->step->loss, p.grad_norm = sqrt(g->step->sum_squares), p.lr = g->step->lr, p.skipped = g->step->skip;
     p.tokens_per_s = (double)t->interval_labels / seconds;
-    p.gflops = t->plan.flops * (double)t->o.global_batch_size / (double)(gx__columns(t) * t->o.gradient_accumulation_steps) / per_step / 1e9;
+    p.gflops =
+        t->plan.flops * (double)t->o.global_batch_size / (double)(gx__columns(t) * t->o.gradient_accumulation_steps) / per_step / 1e9;
     p.memory_mb = (double)gx_process_memory() / 1e6;
-    if (t->measured_from) p.seconds_left = (gx_seconds() - t->measured_since) / (double)(t->step - t->measured_from) * (double)(t->o.max_steps - t->step);
+    if (t->measured_from)
+        p.seconds_left = (gx_seconds() - t->measured_since) / (double)(t->step - t->measured_from) * (double)(t->o.max_steps - t->step);
     else p.seconds_left = per_step * (double)(t->o.max_steps - t->step);
     if (!t->measured_from) t->measured_from = t->step, t->measured_since = gx_seconds();
     gx_progress_print(stdout, &p);
@@ -608,7 +628,8 @@ static void gx__report_evaluation(GxTrainer *t, int64_t windows)
     if (gx_failed(t->g) || !gx__is_first(t)) return;
     printf("step %5ld | validation loss %.4f | %.3f bits per byte over %.0f tokens\n", (long)t->step, loss, bits, t->eval_sums[1]);
     fflush(stdout);
-    if (gx_path_join(path, t->o.output_dir, "log.jsonl", &t->g->error) == GX_OK) gx_evaluation_log(t->log, path, t->step, loss, bits, &t->g->error);
+    if (gx_path_join(path, t->o.output_dir, "log.jsonl", &t->g->error) == GX_OK)
+        gx_evaluation_log(t->log, path, t->step, loss, bits, &t->g->error);
 }
 
 void gx_trainer_save(GxTrainer *t)
@@ -671,7 +692,8 @@ static void gx__draw(GxTrainer *t)
     char log[GX_PATH], svg[GX_PATH], title[200];
     GxError *err = &t->g->error;
     snprintf(title, sizeof title, "%s, %ld steps", t->model->kind->name, (long)t->step);
-    if (gx_path_join(log, t->o.output_dir, "log.jsonl", err) != GX_OK || gx_path_join(svg, t->o.output_dir, "loss.svg", err) != GX_OK) return;
+    if (gx_path_join(log, t->o.output_dir, "log.jsonl", err) != GX_OK || gx_path_join(svg, t->o.output_dir, "loss.svg", err) != GX_OK)
+        return;
     if (gx_plot_loss(log, svg, title, err) == GX_OK) printf("loss curve: %s\nlog: %s\n", svg, log);
 }
 
@@ -683,11 +705,12 @@ static void gx__finish(GxTrainer *t)
         gx__print_sample(t);
     }
     if (t->skipped && gx__is_first(t))
-        gx_log(&t->g->log, GX_LOG_WARNING, "%ld of %ld steps were skipped: their gradients were not finite; lower --learning_rate (%g)", (long)t->skipped,
-               (long)t->step, t->o.learning_rate);
+        gx_log(&t->g->log, GX_LOG_WARNING, "%ld of %ld steps were skipped: their gradients were not finite; lower --learning_rate (%g)",
+               (long)t->skipped, (long)t->step, t->o.learning_rate);
     if (!gx_failed(t->g) && gx__is_first(t)) gx__draw(t);
     if (t->stop && !gx_failed(t->g) && gx__is_first(t))
-        gx_log(&t->g->log, GX_LOG_WARNING, "stopped by a signal after step %ld of %ld; go on with --resume auto", (long)t->step, (long)t->o.max_steps);
+        gx_log(&t->g->log, GX_LOG_WARNING, "stopped by a signal after step %ld of %ld; go on with --resume auto", (long)t->step,
+               (long)t->o.max_steps);
 }
 
 int gx_trainer_close(GxTrainer *t)
@@ -703,7 +726,8 @@ int gx_trainer_close(GxTrainer *t)
     free(t->model_config);
     free(t->batch);
     if (t->arena.base && t->step > t->begun && t->arena.peak != t->plan.arena)
-        gx_log(&g->log, GX_LOG_WARNING, "the arena was planned with %ld bytes, %ld were used: the plan is wrong", (long)t->plan.arena, (long)t->arena.peak);
+        gx_log(&g->log, GX_LOG_WARNING, "the arena was planned with %ld bytes, %ld were used: the plan is wrong", (long)t->plan.arena,
+               (long)t->arena.peak);
     gx_arena_close(&t->arena);
     gx_arena_close(&t->comm_arena);
     g->arena = NULL;

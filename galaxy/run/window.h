@@ -15,9 +15,9 @@ typedef struct {
     GxOptimizerKind kind;
     GxAdamW adamw; // weight_decay: for tensors whose row in the table says so
     GxSgd sgd;
-    double max_grad_norm;        // <= 0: no clipping
-    float *weights, *grads;      // flat, in the table's order
-    float *first, *second;       // AdamW: both moments; SGD: the momentum, or NULL
+    double max_grad_norm;   // <= 0: no clipping
+    float *weights, *grads; // flat, in the table's order
+    float *first, *second;  // AdamW: both moments; SGD: the momentum, or NULL
 } GxOptimizer;
 
 // Sets scale and accumulate of the n micro-batches, runs them, reduces gradients and loss over the ranks: step->loss is the window's.
