@@ -107,10 +107,11 @@ test-all: GX_TRAIN_LLAMA := $(O)/train_llama
 test-all: GX_TRAIN_LLAMA_NOMPI = $(shell $(MAKE) --no-print-directory -s MPI=0 print-folder)/train_llama
 test-all: $(CHECKS) $(O)/train_llama
 	@$(MAKE) --no-print-directory MPI=0 $(GX_TRAIN_LLAMA_NOMPI)
-	@$(RUN_ASAN) build-tests
+	@$(RUN_ASAN) build-tests $(shell $(RUN_ASAN) -s print-folder)/train_llama
 	@$(RUN_TSAN) build-tests TESTS="$(TSAN_TESTS)"
 	@dev/test.sh $(if $(SKIPS),--allowed-skips $(SKIPS)) dev/test_headers.sh $(CHECKS) \
 	    $(addprefix $(shell $(RUN_ASAN) -s print-folder)/,$(filter-out test_train,$(TESTS))) \
+	    "env GX_TRAIN_LLAMA=$(shell $(RUN_ASAN) -s print-folder)/train_llama $(shell $(RUN_ASAN) -s print-folder)/test_train" \
 	    $(addprefix $(shell $(RUN_TSAN) -s print-folder)/,$(TSAN_TESTS))
 build-tests: $(CHECKS)
 bench: train_llama

@@ -62,9 +62,12 @@ void gx_on_signal(int number, void (*handler)(int), int once)
     struct sigaction action;
     memset(&stack, 0, sizeof stack);
     memset(&action, 0, sizeof action);
-    stack.ss_sp = memory;
-    stack.ss_size = sizeof memory;
-    sigaltstack(&stack, NULL);
+    if (sigaltstack(NULL, &stack) == 0 && (stack.ss_flags & SS_DISABLE)) { // somebody else's stays
+        stack.ss_sp = memory;
+        stack.ss_size = sizeof memory;
+        stack.ss_flags = 0;
+        sigaltstack(&stack, NULL);
+    }
     action.sa_handler = handler;
     action.sa_flags = SA_ONSTACK | SA_RESTART | (once ? (int)SA_RESETHAND : 0);
     sigaction(number, &action, NULL);
