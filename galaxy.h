@@ -84,4 +84,5 @@
 #include "galaxy/run/plan.h"
 #include "galaxy/run/launch.h"
 #include "galaxy/run/trainer.h"
+#include "galaxy/run/setup.h"
 #endif

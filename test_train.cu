@@ -200,7 +200,7 @@ static int run_mpi(int ranks, const char *flags)
 #define CHECK_RAN(ended)                                                                                                                   \
     do {                                                                                                                                   \
         const int ran = (ended) == 0; /* before its output is looked at */                                                                 \
-        CHECK(ran, "status %d after %.1f s; it said: %.600s", child.status, child.seconds, err());                                          \
+        CHECK(ran, "status %d after %.1f s; it said: %.600s", child.status, child.seconds, err());                                         \
     } while (0)
 
 // ---- what a run leaves behind ----------------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,463 @@
+// setup.h: how a training run is opened: options, what the ranks agree on, the memory plan, memory, weights, the output folder. trainer.h has the rest.
+//
+// The order matters. Options come first; the communicator next, with memory of its own, since the ranks have to agree (on options, on the checkpoint to
+// resume, on the model, on the text) before there is a plan; then the plan, from a step on the device `none`; then the arena, exactly as planned; then
+// weights, and what is written.
+#ifndef GX_SETUP_H
+#define GX_SETUP_H
+#include "trainer.h"
+GX_BEGIN
+
+GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, const void *mode, int argc, char **argv);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_SETUP_IMPLEMENTED)
+#define GX_SETUP_IMPLEMENTED
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+#include "../cpu/cpu.h"
+#include "launch.h"
+
+// ---- opening: options ----------------------------------------------------------------------------------------------------------------------------
+
+// What the user sets of a model whose config.json is read must agree with that file; where nothing was set, the file decides.
+static GxStatus gx__model_config_from(GxTrainer *t, const char *folder, GxError *err)
+{
+    char path[GX_PATH];
+    void *wanted = malloc(t->family->config_size);
+    if (!wanted) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a configuration");
+    memcpy(wanted, t->model_config, t->family->config_size);
+    GxStatus status = gx_path_join(path, folder, "config.json", err);
+    if (status == GX_OK) status = t->family->read_config(t->model_config, path, err);
+    for (int i = 0; i < t->family->n_options && status == GX_OK; i++) {
+        const GxOption *o = &t->family->options[i];
+        const char *a = (const char *)wanted + o->offset, *b = (const char *)t->model_config + o->offset;
+        size_t size = o->type == GX_OPTION_BOOL ? sizeof(int) : 8;
+        int automatic = o->type == GX_OPTION_INT && *(const int64_t *)a == 0; // 0: the default, which the file may spell out
+        if (gx_config_is_set(&t->config, o->name) && !automatic && memcmp(a, b, size))
+            status = GX_FAIL(err, GX_ERR_ARGUMENT, "%s is set to something else than in %s, whose model is to be loaded; leave it away",
+                             o->name, path);
+    }
+    free(wanted);
+    return status;
+}
+
+static GxStatus gx__read_options(GxTrainer *t, int argc, char **argv)
+{
+    GxError *err = &t->g->error;
+    t->model_config = calloc(1, t->family->config_size);
+    if (!t->model_config) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a configuration");
+    gx_config_open(&t->config);
+    GX_TRY(gx_config_add(&t->config, "training", gx_train_options, gx_train_options_count, &t->o, err));
+    GX_TRY(gx_config_add(&t->config, "model", t->family->options, t->family->n_options, t->model_config, err));
+    GX_TRY(gx_config_read_args(&t->config, argc, argv, err));
+    if (t->config.help) {
+        if (gx_trainer_is_first(t)) {
+            printf("usage: %s [--config file.json] [--option value ...]\n\n", argv[0]);
+            gx_config_help(&t->config, stdout);
+        }
+        t->done = 1;
+        return GX_OK;
+    }
+    if (t->o.threads) t->g->threads = (int)t->o.threads;
+    if (t->o.model[0] && t->o.resume[0] && strcmp(t->o.resume, "auto"))
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--model and --resume both name a folder; a checkpoint that is resumed brings its model along");
+    return GX_OK;
+}
+
+// --resume auto becomes the folder that it stands for, or nothing.
+static GxStatus gx__find_resume(GxTrainer *t)
+{
+    if (strcmp(t->o.resume, "auto")) {
+        snprintf(t->resume, sizeof t->resume, "%s", t->o.resume);
+        return GX_OK;
+    }
+    return gx_checkpoint_newest(t->o.output_dir, gx_run_read(t->o.output_dir), t->resume, &t->g->log, &t->g->error);
+}
+
+// A hash of the options that all ranks must have alike. Paths and threads are each machine's own.
+static GxStatus gx__options_hash(const GxConfig *c, uint64_t *hash, GxError *err)
+{
+    static const char *const own[] = {"threads", "ranks", "train_data", "output_dir", "model", "resume"};
+    char *text;
+    int64_t bytes;
+    GxJson *json = gx_config_to_json(c, err);
+    if (!json) return gx_error_code(err);
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) gx_json_remove(json, own[i]);
+    GxStatus status = gx_json_dump(json, 0, &text, &bytes, err);
+    gx_json_free(json);
+    if (status != GX_OK) return status;
+    *hash = gx_hash(GX_HASH_START, text, bytes);
+    free(text);
+    return GX_OK;
+}
+
+// No disk is shared: rank 0 looks for the checkpoint and reads the model's config.json; the others are told.
+static GxStatus gx__agree(GxTrainer *t)
+{
+    GxContext *g = t->g;
+    GxError *err = &g->error;
+    uint64_t hash = 0, first = 0;
+    GX_TRY(gx__options_hash(&t->config, &hash, err));
+    if (gx_trainer_is_first(t)) {
+        first = hash;
+        const char *folder = t->o.model;
+        if (gx__find_resume(t) == GX_OK && t->resume[0]) folder = t->resume;
+        if (!gx_failed(g) && folder[0]) gx__model_config_from(t, folder, err);
+    }
+    gx_at(g, -1, "agree");
+    gx_broadcast(g, GX_AXIS_ALL, 0, &first, 1, GX_I64);
+    gx_broadcast(g, GX_AXIS_ALL, 0, t->resume, sizeof t->resume, GX_U8);
+    gx_broadcast(g, GX_AXIS_ALL, 0, t->model_config, (int64_t)t->family->config_size, GX_U8);
+    GX_TRY(gx_status(g));
+    if (first == hash) return GX_OK;
+    return GX_FAIL(err, GX_ERR_COMM, "rank %d was started with other options than rank 0; only paths and threads may differ", g->rank);
+}
+
+// The communicator's memory comes before the plan, which needs what the ranks agree on; it is counted with it.
+static GxStatus gx__open_comm(GxTrainer *t)
+{
+    GxContext *g = t->g, dry = *t->g;
+    GxComm *comm = g->comm, nobody = GX_ZERO;
+    GxArena counting;
+    if (!comm) return GX_OK;
+    comm->timeout = t->o.timeout;
+    nobody.rank = g->rank, nobody.world = g->world, nobody.local_ranks = comm->local_ranks;
+    gx_arena_open_dry(&counting);
+    dry.arena = &counting;
+    GX_TRY(gx_comm_open(&dry, &nobody));
+    GX_TRY(gx_arena_open(&t->comm_arena, counting.peak, &g->error));
+    g->arena = &t->comm_arena;
+    g->comm = NULL;
+    return gx_comm_open(g, comm);
+}
+
+// Each machine has a text of its own, and it must be the same: size and the hash of its two ends.
+static GxStatus gx__agree_on_text(GxTrainer *t)
+{
+    GxContext *g = t->g;
+    const char *text = (const char *)t->data.map;
+    const int64_t n = t->data.map_bytes, end = gx_min(n, 1 << 20);
+    int64_t mine[2] = {n, (int64_t)gx_hash(gx_hash(GX_HASH_START, text, end), text + n - end, end)}, first[2] = {mine[0], mine[1]};
+    gx_at(g, -1, "agree");
+    gx_broadcast(g, GX_AXIS_ALL, 0, first, 2, GX_I64);
+    GX_TRY(gx_status(g));
+    t->text_hash = first[1];
+    if (!memcmp(mine, first, sizeof mine)) return GX_OK;
+    return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                   "rank %d: %s is another text here (%ld bytes) than on rank 0 (%ld bytes); all ranks need the same", g->rank,
+                   t->o.train_data, (long)n, (long)first[0]);
+}
+
+static GxStatus gx__open_parts(GxTrainer *t, const void *mode)
+{
+    GxContext *g = t->g;
+    GxError *err = &g->error;
+    GxTrainOptions *o = &t->o;
+    int dims[GX_MESH_AXES] = {1, 1, -1, 1, 1};
+    GX_TRY(gx_mesh_open(&t->mesh, dims, g->rank, g->world, err));
+    g->mesh = &t->mesh;
+    GX_TRY(gx__open_comm(t));
+    GX_TRY(gx_options_resolve_batch(o, &t->config, gx_mesh_size(&t->mesh, GX_AXIS_DP), &t->batch_split, err));
+    if (!gx_config_is_set(&t->config, "warmup_steps")) o->warmup_steps = gx_min(o->warmup_steps, o->max_steps / 5);
+    GX_TRY(gx_schedule_open(&t->schedule, o->lr_scheduler_type, o->learning_rate, o->min_lr_ratio, o->warmup_steps, o->lr_decay_steps,
+                            o->max_steps, err));
+    GX_TRY(gx__agree(t));
+    GX_TRY(t->family->open(g, &t->model, t->model_config, mode));
+    t->tokenizer = gx_tokenizer_bytes();
+    if (t->family->vocab_size(t->model) < t->tokenizer.vocab_size)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "vocab_size is %ld; the tokenizer (%s) has %d tokens, so it must be at least that",
+                       (long)t->family->vocab_size(t->model), gx_tokenizer_identity(&t->tokenizer), t->tokenizer.vocab_size);
+    if (o->dry_run) return GX_OK;
+    GX_TRY(gx_dataset_open(&t->data, o->train_data, o->validation_fraction, o->seq_len, err));
+    return gx__agree_on_text(t);
+}
+
+// ---- opening: memory ------------------------------------------------------------------------------------------------------------------------------
+
+static void gx__take_batch(GxTrainer *t, GxBatch *b, int64_t number)
+{
+    int64_t rows = t->o.seq_len * gx_trainer_columns(t);
+    b->T = t->o.seq_len;
+    b->B = gx_trainer_columns(t);
+    b->runs = gx_runs_one(b->T, 0);
+    b->tokens = t->tokens + 2 * number * rows;
+    b->labels = b->tokens + rows;
+}
+
+// All buffers of the run, in the context's arena: called on a dry one, then on the real one.
+static void gx__take_memory(GxTrainer *t, GxContext *g)
+{
+    GxArena *a = g->arena;
+    GxOptimizer *o = &t->optimizer;
+    const int64_t n = gx_table_offset(&t->model->table, t->model->table.units), T = t->o.seq_len, B = gx_trainer_columns(t);
+    const int sgd = !strcmp(t->o.optimizer, "sgd");
+    g->step = (GxStep *)gx_arena_take(a, GX_MEM_WORKSPACE, sizeof *g->step);
+    t->eval_sums = (double *)gx_arena_take(a, GX_MEM_WORKSPACE, 2 * sizeof(double));
+    o->weights = (float *)gx_arena_take(a, GX_MEM_WEIGHTS, 4 * n);
+    o->grads = (float *)gx_arena_take(a, GX_MEM_GRADS, 4 * n);
+    o->first = sgd && t->o.momentum == 0 ? NULL : (float *)gx_arena_take(a, GX_MEM_OPTIMIZER, 4 * n);
+    o->second = sgd ? NULL : (float *)gx_arena_take(a, GX_MEM_OPTIMIZER, 4 * n);
+    t->tokens = (int32_t *)gx_arena_take(a, GX_MEM_ACTIVATIONS, 8 * T * B * (t->o.gradient_accumulation_steps + 1));
+    for (int64_t i = 0; i < t->o.gradient_accumulation_steps; i++) gx__take_batch(t, &t->batch[i], i);
+    gx__take_batch(t, &t->eval, t->o.gradient_accumulation_steps);
+    t->family->take_buffers(g, t->model, T, B, t->o.head_chunk);
+    gx_generator_take(g, &t->generator, T, t->family->vocab_size(t->model));
+    gx_model_attach(t->model, o->weights, o->grads, &g->error);
+}
+
+static void gx__optimizer_init(GxTrainer *t)
+{
+    GxOptimizer *o = &t->optimizer;
+    GxAdamW adamw = {(float)t->o.adam_beta1, (float)t->o.adam_beta2, (float)t->o.adam_epsilon, (float)t->o.weight_decay};
+    GxSgd sgd = {(float)t->o.momentum, (float)t->o.weight_decay};
+    o->kind = !strcmp(t->o.optimizer, "sgd") ? GX_OPTIMIZER_SGD : GX_OPTIMIZER_ADAMW;
+    o->adamw = adamw;
+    o->sgd = sgd;
+    o->max_grad_norm = t->o.max_grad_norm;
+}
+
+// The run's own path, on a device that does not compute and an arena that only counts: one window, the update, a validation, a token.
+static GxStatus gx__make_plan(GxTrainer *t)
+{
+    GxArena arena;
+    GxRecorder recorder = GX_ZERO;
+    GxContext dry = *t->g;
+    GxDevice none = gx_device_none(t->g->device);
+    GxSampling sampling = GX_ZERO;
+    int32_t token[2] = {0, 0};
+    recorder.totals_only = 1;
+    gx_arena_open_dry(&arena);
+    dry.arena = &arena, dry.device = &none, dry.recorder = &recorder, dry.comm = NULL;
+    gx__take_memory(t, &dry);
+    GxStep step = GX_ZERO;
+    dry.step = &step; // what the arena gave must not be touched; this may be
+    gx_window_gradients(&dry, t->model, t->batch, (int)t->o.gradient_accumulation_steps, &t->optimizer, NULL, NULL);
+    gx_window_update(&dry, t->model, &t->optimizer);
+    t->plan.flops = recorder.flops;
+    t->plan.comm_bytes = recorder.comm_bytes;
+    gx_model_loss(&dry, t->model, &t->eval, &step.loss);
+    gx_generate(&dry, t->model, &t->generator, token, 1, 2, &sampling);
+    memcpy(t->plan.kind, arena.kind_peak, sizeof t->plan.kind);
+    t->plan.arena = arena.peak;
+    t->plan.kind[GX_MEM_COMM] += t->comm_arena.peak;
+    t->plan.comm = t->comm_arena.capacity;
+    t->plan.ranks_here = t->o.ranks > 1 ? (int)t->o.ranks : 1;
+    t->plan.process = gx_plan_process_bytes(t->plan.ranks_here * gx_threads(t->g));
+    gx_model_detach(t->model);
+    if (gx_failed(&dry)) t->g->error = dry.error;
+    return gx_status(t->g);
+}
+
+static GxStatus gx__refuse_too_large(GxTrainer *t)
+{
+    const int processes = t->plan.ranks_here == 1 && t->g->comm ? (int)gx_max(1, t->g->comm->local_ranks) : 1; // on this machine
+    int64_t have = gx_available_memory() / processes, need = gx_plan_total(&t->plan);
+    if (have == 0 || need <= have) return GX_OK;
+    int64_t rest = t->plan.arena - t->plan.kind[GX_MEM_ACTIVATIONS], room = (have - t->plan.process) / t->plan.ranks_here - rest;
+    int64_t fits = room > 0 ? (int64_t)((double)room / (double)t->plan.kind[GX_MEM_ACTIVATIONS] * (double)gx_trainer_columns(t)) : 0;
+    if (fits > 0)
+        return GX_FAIL(&t->g->error, GX_ERR_MEMORY,
+                       "the plan needs %.0f MB, the system has %.0f MB left; about %ld samples per micro-batch would fit instead of %ld "
+                       "(--micro_batch_size %ld --gradient_accumulation_steps ...)",
+                       (double)need / 1e6, (double)have / 1e6, (long)fits, (long)gx_trainer_columns(t), (long)fits);
+    return GX_FAIL(&t->g->error, GX_ERR_MEMORY,
+                   "the plan needs %.0f MB, the system has %.0f MB left; weights, gradients and optimizer alone do not fit: make the "
+                   "model smaller, or take --optimizer sgd --momentum 0",
+                   (double)need / 1e6, (double)have / 1e6);
+}
+
+// Which text it is: its path, and what a file of the same name with .source behind it says about where it is from.
+static void gx__print_data(const GxTrainer *t)
+{
+    char path[GX_PATH], source[200] = "";
+    snprintf(path, sizeof path, "%s.source", t->o.train_data);
+    FILE *f = fopen(path, "r");
+    if (f && !fgets(source, sizeof source, f)) source[0] = 0;
+    if (f) fclose(f);
+    source[strcspn(source, "\n")] = 0;
+    printf("data: %s%s%s, %.1f MB, the last %.1f MB held out; tokens: bytes\n", t->o.train_data, source[0] ? ": " : "", source,
+           (double)(t->data.train.n + t->data.held_out.n) / 1e6, (double)t->data.held_out.n / 1e6);
+}
+
+// All options as they were resolved, in lines of at most 140 columns.
+static void gx__print_config(const GxTrainer *t)
+{
+    GxError ignored = GX_ZERO; // printing is all that would fail
+    GxJson *json = gx_config_to_json(&t->config, &ignored);
+    int column = printf("options:");
+    for (GxJsonMember m = GX_ZERO; gx_json_next(json, &m);) {
+        char *text = NULL;
+        int64_t bytes = 0;
+        if (gx_json_dump(m.value, 0, &text, &bytes, &ignored) != GX_OK) break;
+        int width = (int)(strlen(m.key) + (size_t)bytes) + 2;
+        if (column + width > 140) column = printf("\n ") - 1;
+        column += printf(" %s=%s", m.key, text);
+        free(text);
+    }
+    printf("\n");
+    gx_json_free(json);
+}
+
+static void gx__print_start(const GxTrainer *t)
+{
+    char device[300];
+    const GxContext *g = t->g;
+    int64_t parameters = 0;
+    for (int i = 0; i < t->model->table.n; i++)
+        if (!t->model->table.row[i].has_alias) parameters += gx_tensor_global_count(&t->model->table.row[i]);
+    gx_cpu_describe(device, sizeof device);
+    printf("galaxy %s | device cpu: %s | %d rank%s%s x %d thread%s\n", GX_VERSION, device, g->world, g->world > 1 ? "s" : "",
+           g->comm && g->comm->engine ? (t->o.ranks > 1 ? " (threads)" : " (mpi)") : "", gx_threads(g), gx_threads(g) > 1 ? "s" : "");
+    printf("model: %s, mode %s, %.2fM parameters, fp32\n", t->model->kind->name, g->world > 1 ? "dp" : t->model->kind->mode,
+           (double)parameters / 1e6);
+    if (!t->o.dry_run) gx__print_data(t);
+    gx__print_config(t);
+    printf("%ld steps of %ld samples x %ld tokens (%ld micro-batch%s) | %s, lr %g, %s\n", (long)t->o.max_steps,
+           (long)t->o.global_batch_size, (long)t->o.seq_len, (long)t->o.gradient_accumulation_steps,
+           t->o.gradient_accumulation_steps > 1 ? "es" : "", t->o.optimizer, t->o.learning_rate, t->o.lr_scheduler_type);
+    gx_plan_print(stdout, &t->plan);
+    printf("  %.2f GFLOP per step and rank (attention counted causal)", t->plan.flops / 1e9);
+    if (g->world > 1) printf(", %.2f MB sent per step and rank", (double)t->plan.comm_bytes / 1e6);
+    printf("\n");
+    fflush(stdout);
+}
+
+// ---- opening: weights -----------------------------------------------------------------------------------------------------------------------------
+
+static GxStatus gx__resume(GxTrainer *t)
+{
+    GxContext *g = t->g;
+    GxTrainState s = GX_ZERO;
+    gx_checkpoint_load_weights(g, t->model, t->optimizer.weights, t->resume);
+    gx_checkpoint_load_state(g, t->model, &t->optimizer, &s, t->resume);
+    GX_TRY(gx_status(g));
+    if (s.seed != t->o.seed && gx_config_is_set(&t->config, "seed"))
+        return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                       "%s was trained with seed %ld; with another one it would not be the same run: leave --seed away, or start "
+                       "a new run from its weights with --model",
+                       t->resume, (long)s.seed);
+    t->o.seed = s.seed;
+    if ((s.text_bytes != t->data.train.n || s.text_hash != t->text_hash || s.seq_len != t->o.seq_len) && gx_trainer_is_first(t))
+        gx_log(&g->log, GX_LOG_WARNING,
+               "%s was trained on another text, or with another validation_fraction or seq_len: its samples will not go on where they "
+               "stopped",
+               t->resume);
+    t->run = s.run;
+    t->step = t->begun = s.step;
+    t->samples = s.samples;
+    g->step->applied = s.applied;
+    t->saved = s.step;
+    if (gx_trainer_is_first(t)) printf("resumed from %s: step %ld, %ld samples seen\n", t->resume, (long)s.step, (long)s.samples);
+    if (gx_trainer_is_first(t) && s.step >= t->o.max_steps)
+        gx_log(&g->log, GX_LOG_WARNING, "that is all of max_steps (%ld) already: there is nothing to train", (long)t->o.max_steps);
+    return GX_OK;
+}
+
+static GxStatus gx__set_weights(GxTrainer *t)
+{
+    if (t->resume[0]) return gx__resume(t);
+    if (t->o.model[0]) {
+        gx_checkpoint_load_weights(t->g, t->model, t->optimizer.weights, t->o.model);
+        return gx_status(t->g);
+    }
+    gx_model_init(t->model, (uint64_t)t->o.seed);
+    return GX_OK;
+}
+
+// Two runs in one folder would mix their logs and remove each other's unfinished checkpoints. The lock is on the folder itself and ends with the
+// process; a file system without locks has none.
+static GxStatus gx__lock_output(GxTrainer *t)
+{
+    t->lock = open(t->o.output_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (t->lock < 0) return GX_FAIL(&t->g->error, GX_ERR_IO, "cannot open the folder %s: %s", t->o.output_dir, strerror(errno));
+    if (flock(t->lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return GX_OK;
+    return GX_FAIL(&t->g->error, GX_ERR_ARGUMENT, "another run is writing to %s; wait for it, or choose another --output_dir",
+                   t->o.output_dir);
+}
+
+// A folder where the last checkpoint is to go, and which is no checkpoint, is noticed before the training and not after it.
+static GxStatus gx__refuse_foreign(GxTrainer *t)
+{
+    char path[GX_PATH], manifest[GX_PATH];
+    GxFolder list;
+    GxError *err = &t->g->error;
+    GX_TRY(gx__checkpoint_path(path, t->o.output_dir, t->o.max_steps, err));
+    GX_TRY(gx_path_join(manifest, path, GX_MANIFEST, err));
+    if (!gx_path_is_folder(path) || gx_path_is_file(manifest)) return GX_OK;
+    GX_TRY(gx_folder_list(&list, path, err));
+    int n = list.n;
+    gx_folder_close(&list);
+    if (n == 0) return GX_OK;
+    return GX_FAIL(err, GX_ERR_ARGUMENT,
+                   "%s is where the last checkpoint will go, but it holds something else; move it away, or choose another --output_dir",
+                   path);
+}
+
+static GxStatus gx__open_output(GxTrainer *t)
+{
+    char path[GX_PATH];
+    GxError *err = &t->g->error;
+    if (!gx_trainer_is_first(t)) return GX_OK;
+    GX_TRY(gx_folder_make(t->o.output_dir, err));
+    GX_TRY(gx__lock_output(t));
+    GX_TRY(gx__refuse_foreign(t));
+    if (!t->run) t->run = gx_run_draw();
+    GX_TRY(gx_run_write(t->o.output_dir, t->run, err));
+    GX_TRY(gx_path_join(path, t->o.output_dir, "training_args.json", err));
+    GX_TRY(gx_config_write_json(&t->config, path, err));
+    GX_TRY(gx_path_join(path, t->o.output_dir, "log.jsonl", err));
+    if (t->step == 0 && gx_path_is_file(path))
+        gx_log(&t->g->log, GX_LOG_WARNING, "%s of an earlier run is written anew; --resume auto would have gone on with that run", path);
+    GX_TRY(gx_log_open(&t->log, path, t->step, err));
+    if (t->data.held_out.n < 2) return GX_OK;
+    double bits; // what any model must beat
+    GX_TRY(gx_dataset_bigram_bits(&t->data.train, &t->data.held_out, &bits, err));
+    printf("  a bigram model of this text has %.3f bits per byte on the held-out part\n", bits);
+    return gx_baseline_log(t->log, path, bits, err);
+}
+
+static GxStatus gx__open_memory(GxTrainer *t)
+{
+    GxContext *g = t->g;
+    GX_TRY(gx_arena_open(&t->arena, t->plan.arena, &g->error));
+    g->arena = &t->arena;
+    gx__take_memory(t, g);
+    return gx_status(g);
+}
+
+GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, const void *mode, int argc, char **argv)
+{
+    memset(t, 0, sizeof *t);
+    t->g = g;
+    t->lock = -1;
+    t->family = family;
+    GX_TRY(gx__read_options(t, argc, argv));
+    if (t->done) return GX_OK;
+    GX_TRY(gx__open_parts(t, mode));
+    t->batch = (GxBatch *)calloc((size_t)t->o.gradient_accumulation_steps, sizeof *t->batch);
+    if (!t->batch) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for %ld micro-batches", (long)t->o.gradient_accumulation_steps);
+    gx__optimizer_init(t);
+    GX_TRY(gx__make_plan(t));
+    if (gx_trainer_is_first(t)) gx__print_start(t);
+    if (t->o.dry_run) {
+        t->done = 1;
+        return GX_OK;
+    }
+    if (gx_trainer_is_first(t)) gx_warn_cores(&g->log, gx_threads(g), g->comm ? g->comm->local_ranks : 1);
+    GX_TRY(gx__refuse_too_large(t));
+    GX_TRY(gx__open_memory(t));
+    GX_TRY(gx__set_weights(t));
+    GX_TRY(gx__open_output(t));
+    gx_catch_stop_signals(); // before, there is nothing to save
+    t->interval_start = gx_seconds();
+    return gx_status(g);
+}
+#endif
