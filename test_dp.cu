@@ -1,5 +1,5 @@
 // test_dp.cu: data parallelism against serial, on the threads engine: loss, every gradient by name, grad norm, parameters after three steps of SGD.
-// (That the MPI engine gives the same bits as threads is shown by test_dist for every collective, by test_train for the whole program.)
+// A subset runs under MPI, too: ./test_dp starts itself by mpirun, `mpirun -np N ./test_dp --mpi I` is one rank of layout I.
 #define GX_NO_MAIN
 #include "train_llama.cu"
 #include "test_model.h"
@@ -156,7 +156,7 @@ static void compare_with_serial(const Layout *l, const Result *a, const Result *
         snprintf(what, sizeof what, "%s: gradient of %s", l->what, t->name);
         test_close_f(what, a->grads + at, serial->grads + at, n, test_bound(depth), 1e-3 * serial->norm[0] / sqrt(m.model.table.n));
         snprintf(what, sizeof what, "%s: %s after %d steps", l->what, t->name, STEPS);
-        test_close_f(what, a->weights + at, serial->weights + at, n, test_bound(STEPS * depth), 0);
+        test_close_f(what, a->weights + at, serial->weights + at, n, test_bound((double)STEPS * depth), 0);
     }
     gx_llama_close(&m);
 }
@@ -191,6 +191,63 @@ TEST(data_parallel_is_serial)
         if (l->ranks == 1) CHECK(same_bits(&rank[0].result, &serial), "one rank is not serial bit for bit");
         for (int r = 0; r < l->ranks; r++) free_result(&rank[r].result);
         free_result(&serial);
+    }
+}
+
+// ---- under MPI ----------------------------------------------------------------------------------------------------------------------
+
+// Of everything that a run left behind: losses, norms, every gradient, every weight.
+static uint64_t hash_of(const Result *r)
+{
+    uint64_t h = gx_hash(GX_HASH_START, r->loss, sizeof r->loss);
+    h = gx_hash(h, r->norm, sizeof r->norm);
+    h = gx_hash(h, r->grads, 4 * r->n);
+    return gx_hash(h, r->weights, 4 * r->n);
+}
+
+static const char *program; // argv[0]
+
+static int mpi_main(int index)
+{
+    Rank r;
+    GxError err = GX_ZERO;
+    memset(&r, 0, sizeof r);
+    if (gx_mpi_comm(&r.comm, &err) != GX_OK) return fprintf(stderr, "%s\n", err.message), 1;
+    r.layout = &layouts[index];
+    r.rank = r.comm.rank;
+    rank_main(&r);
+    printf("rank %d hash %016llx\n", r.rank, (unsigned long long)hash_of(&r.result));
+    return test_state.failures != 0;
+}
+
+TEST(mpi_gives_the_bits_of_threads_in_losses_gradients_and_weights)
+{
+#ifndef GX_WITH_MPI
+    SKIP("built without GX_WITH_MPI");
+#endif
+    static const int subset[] = {2, 4, 6, 9, 11}; // 2, 3 and 4 ranks; unequal samples, tied head, accumulation, labels ignored
+    if (system("command -v mpirun >/dev/null 2>&1")) SKIP("there is no mpirun here");
+    for (size_t i = 0; i < sizeof subset / sizeof *subset; i++) {
+        const Layout *l = &layouts[subset[i]];
+        Rank rank[MAX_RANKS];
+        char line[1200];
+        int seen = 0;
+        run_ranks(l, rank);
+        snprintf(line, sizeof line,
+                 "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 "
+                 "OMPI_MCA_hwloc_base_binding_policy=none ASAN_OPTIONS=detect_leaks=0 timeout 60 mpirun -np %d %.600s --mpi %d",
+                 l->ranks, program, subset[i]);
+        FILE *out = popen(line, "r");
+        while (out && fgets(line, sizeof line, out)) {
+            int r;
+            unsigned long long hash;
+            if (sscanf(line, "rank %d hash %llx", &r, &hash) != 2 || r < 0 || r >= l->ranks) continue;
+            CHECK(hash == hash_of(&rank[r].result), "%s: rank %d has other bits under MPI", l->what, r);
+            seen++;
+        }
+        int status = out ? pclose(out) : -1;
+        CHECK(seen == l->ranks && status == 0, "%s: %d ranks answered, mpirun ended with %d", l->what, seen, status);
+        for (int r = 0; r < l->ranks; r++) free_result(&rank[r].result);
     }
 }
 
@@ -259,4 +316,9 @@ TEST(gradients_are_synchronised_once_per_window)
     }
 }
 
-int main(int argc, char **argv) { return test_main(argc, argv); }
+int main(int argc, char **argv)
+{
+    program = argv[0];
+    if (argc == 3 && !strcmp(argv[1], "--mpi")) return mpi_main(atoi(argv[2]));
+    return test_main(argc, argv);
+}

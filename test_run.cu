@@ -124,7 +124,7 @@ static volatile int alarms;
 static void count_alarm(int number)
 {
     (void)number;
-    alarms++;
+    alarms = alarms + 1;
 }
 
 TEST(signals_do_not_disturb_matrix_products)
@@ -174,7 +174,7 @@ TEST(samples_follow_the_softmax)
     for (int v = 0; v < V; v++) sum += exp(logits[v] / temperature);
     for (int i = 0; i < N; i++) count[gx_sample_token(logits, V, &s, i)]++;
     for (int v = 0; v < V; v++) {
-        expected[v] = N * exp(logits[v] / temperature) / sum;
+        expected[v] = (double)N * exp(logits[v] / temperature) / sum;
         chi += (count[v] - expected[v]) * (count[v] - expected[v]) / expected[v];
     }
     CHECK(chi < 25, "chi-squared %.1f with 3 degrees of freedom", chi); // 25: one in 100,000
