@@ -91,6 +91,12 @@ __attribute__((unused)) static int test_close_f(const char *what, const float *a
     return ok;
 }
 
+__attribute__((unused)) static int test_close_number(const char *what, double a, double ref, double bound)
+{
+    float x = (float)a;
+    return test_close(what, &x, &ref, 1, bound, 0);
+}
+
 static int test_main(int argc, char **argv)
 {
     int passed = 0, failed = 0, skipped = 0;

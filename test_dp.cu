@@ -126,12 +126,6 @@ static int same_bits(const Result *a, const Result *b)
            !memcmp(a->grads, b->grads, (size_t)a->n * 4) && !memcmp(a->weights, b->weights, (size_t)a->n * 4);
 }
 
-static void close_number(const char *what, double a, double ref, double bound)
-{
-    float x = (float)a;
-    test_close(what, &x, &ref, 1, bound, 0);
-}
-
 static void compare_with_serial(const Layout *l, const Result *a, const Result *serial)
 {
     char what[200];
@@ -145,9 +139,9 @@ static void compare_with_serial(const Layout *l, const Result *a, const Result *
     CHECK(a->labels == serial->labels, "%s: %ld labels, serially %ld", l->what, (long)a->labels, (long)serial->labels);
     for (int s = 0; s < STEPS; s++) {
         snprintf(what, sizeof what, "%s: loss of step %d", l->what, s);
-        close_number(what, a->loss[s], serial->loss[s], test_bound((s + 1) * depth));
+        test_close_number(what, a->loss[s], serial->loss[s], test_bound((s + 1) * depth));
         snprintf(what, sizeof what, "%s: grad norm of step %d", l->what, s);
-        close_number(what, a->norm[s], serial->norm[s], test_bound((s + 1) * depth));
+        test_close_number(what, a->norm[s], serial->norm[s], test_bound((s + 1) * depth));
     }
     for (int i = 0; i < m.model.table.n; i++) {
         const GxTensor *t = &m.model.table.row[i];

@@ -103,12 +103,6 @@ static float reference_number(Case *k, const char *name)
     return value;
 }
 
-static void close_number(const char *what, double ours, double ref, double bound)
-{
-    float a = (float)ours;
-    test_close(what, &a, &ref, 1, bound, 0);
-}
-
 static void check_activations(Case *k)
 {
     const double depth = test_model_depth(&k->c, k->T, 0);
@@ -147,7 +141,7 @@ static void check_gradients(Case *k)
         free(ref);
     }
     CHECK(compared == tensors, "%d of %d tensors compared", compared, tensors);
-    close_number("grad_norm", sqrt(k->t.step.sum_squares), norm, bound);
+    test_close_number("grad_norm", sqrt(k->t.step.sum_squares), norm, bound);
 }
 
 static void forward_backward(const char *name)
@@ -159,7 +153,7 @@ static void forward_backward(const char *name)
     gx_window_gradients(&k.t.g, &k.t.m.model, &k.b, 1, &k.t.o, NULL, NULL);
     gx_grads_sum_squares(&k.t.g, &k.t.m.model.table, k.t.o.grads);
     CHECK(!gx_failed(&k.t.g), "%s", k.t.g.error.message);
-    close_number("loss", k.t.step.loss, reference_number(&k, "loss"), test_bound(test_model_depth(&k.c, k.T, 0)));
+    test_close_number("loss", k.t.step.loss, reference_number(&k, "loss"), test_bound(test_model_depth(&k.c, k.T, 0)));
     check_gradients(&k);
     case_close(&k);
 }
@@ -177,7 +171,7 @@ static void ten_steps(Case *k, const char *prefix, const double *loss_slack, dou
     for (int s = 0; losses && s < 10; s++) {
         gx_window_gradients(&k->t.g, &k->t.m.model, &k->b, 1, &k->t.o, NULL, NULL);
         snprintf(name, sizeof name, "%s loss of step %d", prefix, s);
-        close_number(name, k->t.step.loss, losses[s], loss_slack[s]);
+        test_close_number(name, k->t.step.loss, losses[s], loss_slack[s]);
         gx_window_update(&k->t.g, &k->t.m.model, &k->t.o);
     }
     free(losses);

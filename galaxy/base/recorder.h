@@ -32,7 +32,6 @@ typedef struct {
 } GxRecorder;
 
 void gx_recorder_add(GxRecorder *r, const GxEvent *e);
-void gx_recorder_clear(GxRecorder *r);
 void gx_recorder_close(GxRecorder *r);
 
 GX_END
@@ -59,12 +58,6 @@ void gx_recorder_add(GxRecorder *r, const GxEvent *e)
         r->capacity = capacity;
     }
     r->event[r->n++] = *e;
-}
-
-void gx_recorder_clear(GxRecorder *r)
-{
-    r->n = r->comm_bytes = 0;
-    r->flops = r->bytes = 0;
 }
 
 void gx_recorder_close(GxRecorder *r)

@@ -12,14 +12,13 @@ GX_BEGIN
 
 typedef enum {
     GX_OK = 0,
-    GX_ERR_ARGUMENT,    // a flag, a config value, a size that does not fit
-    GX_ERR_MEMORY,      // not enough of it
-    GX_ERR_IO,          // the system refused: files, disks
-    GX_ERR_FORMAT,      // a file's contents are not what they should be
-    GX_ERR_DEVICE,      // a device or a library on it
-    GX_ERR_COMM,        // a rank died, stalled, or does something else than the others
-    GX_ERR_UNSUPPORTED, // sound, but not built: a dtype, an option, a library that is missing
-    GX_ERR_INTERRUPTED  // asked to stop by a signal
+    GX_ERR_ARGUMENT,   // a flag, a config value, a size that does not fit
+    GX_ERR_MEMORY,     // not enough of it
+    GX_ERR_IO,         // the system refused: files, disks
+    GX_ERR_FORMAT,     // a file's contents are not what they should be
+    GX_ERR_DEVICE,     // a device or a library on it
+    GX_ERR_COMM,       // a rank died, stalled, or does something else than the others
+    GX_ERR_UNSUPPORTED // sound, but not built: a dtype, an option, a library that is missing
 } GxStatus;
 
 typedef struct {
@@ -71,8 +70,8 @@ void gx_error_clear(GxError *err) { memset(err, 0, sizeof *err); }
 
 const char *gx_status_name(GxStatus code)
 {
-    static const char *const names[] = {"ok",           "bad argument",        "out of memory", "input/output error", "bad format",
-                                        "device error", "communication error", "unsupported",   "interrupted"};
+    static const char *const names[] = {"ok",         "bad argument", "out of memory",       "input/output error",
+                                        "bad format", "device error", "communication error", "unsupported"};
     return (unsigned)code < sizeof names / sizeof *names ? names[code] : "unknown status";
 }
 #endif

@@ -44,7 +44,7 @@ typedef struct {
 typedef struct {
     GxTensor *row;
     int n, capacity;
-    int64_t *unit_size; // elements of each unit, padded to GX_ALIGN bytes
+    int64_t *unit_begin; // [units + 1] elements before each unit, each padded to GX_ALIGN bytes; the last entry: of the whole
     int units, units_capacity;
 } GxTable;
 
@@ -109,9 +109,10 @@ static int gx__table_grow(GxTable *t, int unit)
     }
     if (unit >= t->units_capacity) {
         int capacity = 2 * (unit + 8);
-        int64_t *grown = (int64_t *)realloc(t->unit_size, (size_t)capacity * sizeof *grown);
+        int64_t *grown = (int64_t *)realloc(t->unit_begin, (size_t)(capacity + 1) * sizeof *grown);
         if (!grown) return 0;
-        t->unit_size = grown;
+        if (!t->unit_begin) grown[0] = 0;
+        t->unit_begin = grown;
         t->units_capacity = capacity;
     }
     return 1;
@@ -125,7 +126,7 @@ GxTensorId gx_table_add(GxTable *t, const GxTensor *row, GxError *err)
         GX_FAIL(err, GX_ERR_MEMORY, "no memory for a table of %d tensors", t->n + 1);
         return id;
     }
-    while (t->units <= row->unit) t->unit_size[t->units++] = 0;
+    for (; t->units <= row->unit; t->units++) t->unit_begin[t->units + 1] = t->unit_begin[t->units];
     GxTensor *r = &t->row[t->n];
     *r = *row;
     if (r->has_alias) {
@@ -134,8 +135,9 @@ GxTensorId gx_table_add(GxTable *t, const GxTensor *row, GxError *err)
     } else {
         const int64_t align = GX_ALIGN / gx_dtype_size(GX_F32);
         const GxTensor *before = r - 1;
-        r->offset = r->packed ? before->offset + gx_tensor_count(before) : t->unit_size[r->unit];
-        t->unit_size[r->unit] = gx_round_up(r->offset + gx_tensor_count(r), align);
+        int64_t *begin = &t->unit_begin[r->unit]; // of the last unit: the others are full
+        r->offset = r->packed ? before->offset + gx_tensor_count(before) : begin[1] - begin[0];
+        begin[1] = begin[0] + gx_round_up(r->offset + gx_tensor_count(r), align);
     }
     id.index = t->n++;
     return id;
@@ -152,16 +154,11 @@ GxTensorId gx_table_find(const GxTable *t, const char *name)
 void gx_table_close(GxTable *t)
 {
     free(t->row);
-    free(t->unit_size);
+    free(t->unit_begin);
     memset(t, 0, sizeof *t);
 }
 
-int64_t gx_table_offset(const GxTable *t, int unit)
-{
-    int64_t n = 0;
-    for (int u = 0; u < unit; u++) n += t->unit_size[u];
-    return n;
-}
+int64_t gx_table_offset(const GxTable *t, int unit) { return t->units ? t->unit_begin[unit] : 0; }
 
 int64_t gx_table_flat(const GxTable *t, int row) { return gx_table_offset(t, t->row[row].unit) + t->row[row].offset; }
 

@@ -18,7 +18,6 @@ typedef struct {
 } GxRows;
 
 GxRows gx_rows_take(GxArena *a, GxMemoryKind kind, GxDtype dtype, int64_t rows, int64_t cols);
-GxRows gx_rows_none(void);
 static inline int64_t gx_rows_bytes(GxRows r) { return r.rows * r.cols * gx_dtype_size(r.dtype); }
 
 // What flows from unit to unit: the stream; a side network's; an encoder's output. Data NULL: the model has none.
@@ -80,12 +79,6 @@ GxRows gx_rows_take(GxArena *a, GxMemoryKind kind, GxDtype dtype, int64_t rows, 
 {
     GxRows r = {NULL, dtype, rows, cols};
     r.data = gx_arena_take(a, kind, gx_rows_bytes(r));
-    return r;
-}
-
-GxRows gx_rows_none(void)
-{
-    GxRows r = {NULL, GX_F32, 0, 0};
     return r;
 }
 

@@ -29,6 +29,8 @@ int64_t gx_run_draw(void); // a number that no other run has; never 0
 GxStatus gx_run_write(const char *output_dir, int64_t run, GxError *err);
 int64_t gx_run_read(const char *output_dir); // 0: there is none
 
+GxStatus gx_checkpoint_path(char path[GX_PATH], const char *output_dir, int64_t step, GxError *err); // output_dir/checkpoint-<step>
+
 // rank 0 only; `args` is the resolved configuration (lent).
 GxStatus gx_checkpoint_save(const char *folder, const GxFamily *family, const GxModel *m, const GxOptimizer *o,
                             const GxTokenizer *tokenizer, const GxTrainState *state, const GxConfig *args, GxError *err);
@@ -366,7 +368,7 @@ static int64_t gx__checkpoint_before(const GxFolder *list, int64_t below)
     return best;
 }
 
-static GxStatus gx__checkpoint_path(char path[GX_PATH], const char *output_dir, int64_t number, GxError *err)
+GxStatus gx_checkpoint_path(char path[GX_PATH], const char *output_dir, int64_t number, GxError *err)
 {
     char name[40];
     snprintf(name, sizeof name, "checkpoint-%ld", (long)number);
@@ -409,7 +411,7 @@ GxStatus gx_checkpoint_newest(const char *output_dir, int64_t run, char newest[G
     GxStatus status = GX_OK;
     for (int64_t n = gx__checkpoint_before(&list, INT64_MAX); n >= 0 && status == GX_OK; n = gx__checkpoint_before(&list, n)) {
         GxError torn = GX_ZERO;
-        status = gx__checkpoint_path(newest, output_dir, n, err);
+        status = gx_checkpoint_path(newest, output_dir, n, err);
         if (status != GX_OK) break;
         const int whole = gx_folder_verify(newest, 1, &torn) == GX_OK;
         if (whole && gx__checkpoint_is_of(newest, run)) break;
@@ -431,7 +433,7 @@ GxStatus gx_checkpoint_prune(const char *output_dir, int64_t newest, int64_t kee
     int64_t kept = 0;
     for (int64_t n = gx__checkpoint_before(&list, newest + 1); n >= 0 && status == GX_OK; n = gx__checkpoint_before(&list, n)) {
         char path[GX_PATH], manifest[GX_PATH];
-        status = gx__checkpoint_path(path, output_dir, n, err);
+        status = gx_checkpoint_path(path, output_dir, n, err);
         if (status == GX_OK) status = gx_path_join(manifest, path, GX_MANIFEST, err);
         if (status == GX_OK && gx_path_is_file(manifest) && ++kept > keep) status = gx_folder_remove(path, err);
     }

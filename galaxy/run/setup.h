@@ -389,7 +389,7 @@ static GxStatus gx__refuse_foreign(GxTrainer *t)
     char path[GX_PATH], manifest[GX_PATH];
     GxFolder list;
     GxError *err = &t->g->error;
-    GX_TRY(gx__checkpoint_path(path, t->o.output_dir, t->o.max_steps, err));
+    GX_TRY(gx_checkpoint_path(path, t->o.output_dir, t->o.max_steps, err));
     GX_TRY(gx_path_join(manifest, path, GX_MANIFEST, err));
     if (!gx_path_is_folder(path) || gx_path_is_file(manifest)) return GX_OK;
     GX_TRY(gx_folder_list(&list, path, err));
@@ -413,15 +413,16 @@ static GxStatus gx__open_output(GxTrainer *t)
     GX_TRY(gx_run_write(t->o.output_dir, t->run, err));
     GX_TRY(gx_path_join(path, t->o.output_dir, "training_args.json", err));
     GX_TRY(gx_config_write_json(&t->config, path, err));
-    GX_TRY(gx_path_join(path, t->o.output_dir, "log.jsonl", err));
-    if (t->step == 0 && gx_path_is_file(path))
-        gx_log(&t->g->log, GX_LOG_WARNING, "%s of an earlier run is written anew; --resume auto would have gone on with that run", path);
-    GX_TRY(gx_log_open(&t->log, path, t->step, err));
+    GX_TRY(gx_path_join(t->log_path, t->o.output_dir, "log.jsonl", err));
+    if (t->step == 0 && gx_path_is_file(t->log_path))
+        gx_log(&t->g->log, GX_LOG_WARNING, "%s of an earlier run is written anew; --resume auto would have gone on with that run",
+               t->log_path);
+    GX_TRY(gx_log_open(&t->log, t->log_path, t->step, err));
     if (t->data.held_out.n < 2) return GX_OK;
     double bits; // what any model must beat
     GX_TRY(gx_dataset_bigram_bits(&t->data.train, &t->data.held_out, &bits, err));
     printf("  a bigram model of this text has %.3f bits per byte on the held-out part\n", bits);
-    return gx_baseline_log(t->log, path, bits, err);
+    return gx_baseline_log(t->log, t->log_path, bits, err);
 }
 
 static GxStatus gx__open_memory(GxTrainer *t)

@@ -47,7 +47,8 @@ typedef struct {
     int32_t *tokens;   // [accumulation + 1][tokens, labels][T,B], the last for validation
     double *eval_sums; // loss and labels
     GxGenerator generator;
-    FILE *log;
+    FILE *log; // rank 0: output_dir/log.jsonl
+    char log_path[GX_PATH];
     int lock;                             // file descriptor of output_dir, locked; -1: none
     int64_t step, samples, window_labels; // windows begun; samples seen by all ranks; labels of the last window
     int64_t begun;                        // the step that this process began with
@@ -134,7 +135,6 @@ static int gx__due(const GxTrainer *t, int64_t every) { return every > 0 && t->s
 static void gx__report_progress(GxTrainer *t)
 {
     const GxContext *g = t->g;
-    char path[GX_PATH];
     double seconds = gx_seconds() - t->interval_start, per_step = seconds / (double)gx_max(1, t->interval_steps);
     GxProgress p = GX_ZERO;
     p.step = t->step, p.steps = t->o.max_steps;
@@ -148,7 +148,7 @@ static void gx__report_progress(GxTrainer *t)
     else p.seconds_left = per_step * (double)(t->o.max_steps - t->step);
     if (!t->measured_from) t->measured_from = t->step, t->measured_since = gx_seconds();
     gx_progress_print(stdout, &p);
-    if (gx_path_join(path, t->o.output_dir, "log.jsonl", &t->g->error) == GX_OK) gx_progress_log(t->log, path, &p, &t->g->error);
+    gx_progress_log(t->log, t->log_path, &p, &t->g->error);
 }
 
 // Rank r takes its columns of each row of samples; samples beyond the last are left out by their labels.
@@ -181,15 +181,13 @@ double gx_trainer_evaluate(GxTrainer *t, int64_t windows)
 
 static void gx__report_evaluation(GxTrainer *t, int64_t windows)
 {
-    char path[GX_PATH];
     if (t->data.held_out.n == 0) return;
     double started = gx_seconds(), loss = gx_trainer_evaluate(t, windows), bits = loss / log(2.0);
     t->interval_start += gx_seconds() - started; // the progress line is about training
     if (gx_failed(t->g) || !gx_trainer_is_first(t)) return;
     printf("step %5ld | validation loss %.4f | %.3f bits per byte over %.0f tokens\n", (long)t->step, loss, bits, t->eval_sums[1]);
     fflush(stdout);
-    if (gx_path_join(path, t->o.output_dir, "log.jsonl", &t->g->error) == GX_OK)
-        gx_evaluation_log(t->log, path, t->step, loss, bits, &t->g->error);
+    gx_evaluation_log(t->log, t->log_path, t->step, loss, bits, &t->g->error);
 }
 
 void gx_trainer_save(GxTrainer *t)
@@ -202,7 +200,7 @@ void gx_trainer_save(GxTrainer *t)
     double started = gx_seconds();
     GxTrainState s = {t->step, g->step->applied, t->samples, t->o.seed, t->data.train.n, t->text_hash, t->o.seq_len, t->run, ""};
     snprintf(s.optimizer, sizeof s.optimizer, "%.31s", t->o.optimizer);
-    if (gx__checkpoint_path(folder, t->o.output_dir, t->step, &g->error) != GX_OK) return;
+    if (gx_checkpoint_path(folder, t->o.output_dir, t->step, &g->error) != GX_OK) return;
     if (gx_checkpoint_save(folder, t->family, t->model, &t->optimizer, &t->tokenizer, &s, &t->config, &g->error) != GX_OK) return;
     if (gx_checkpoint_prune(t->o.output_dir, t->step, t->o.save_total_limit, &g->error) != GX_OK) return;
     printf("saved %s\n", folder);
@@ -249,12 +247,11 @@ static void gx__print_sample(GxTrainer *t)
 
 static void gx__draw(GxTrainer *t)
 {
-    char log[GX_PATH], svg[GX_PATH], title[200];
+    char svg[GX_PATH], title[200];
     GxError *err = &t->g->error;
     snprintf(title, sizeof title, "%s, %ld steps", t->model->kind->name, (long)t->step);
-    if (gx_path_join(log, t->o.output_dir, "log.jsonl", err) != GX_OK || gx_path_join(svg, t->o.output_dir, "loss.svg", err) != GX_OK)
-        return;
-    if (gx_plot_loss(log, svg, title, err) == GX_OK) printf("loss curve: %s\nlog: %s\n", svg, log);
+    if (gx_path_join(svg, t->o.output_dir, "loss.svg", err) != GX_OK) return;
+    if (gx_plot_loss(t->log_path, svg, title, err) == GX_OK) printf("loss curve: %s\nlog: %s\n", svg, t->log_path);
 }
 
 static void gx__finish(GxTrainer *t)
