@@ -40,7 +40,7 @@ O       := build/$(DEVICE)-$(VARIANT)-$(GEMM)-mpi$(MPI)-json$(JSON)
 HEADERS := galaxy.h $(wildcard galaxy/*/*.h)
 C       := $(CC) -x c -std=gnu11 $(CFLAGS) $(WARN) $(DEFINES)
 
-PROGRAMS := train_llama
+PROGRAMS := train_llama train_llama_tp train_llama_galaxy
 TESTS    := $(patsubst %.cu,%,$(wildcard test_*.cu))
 
 # ---- programs -----------------------------------------------------------------------------------------------------------------------------------

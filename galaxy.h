@@ -59,8 +59,10 @@
 #include "galaxy/dist/threads.h"
 #include "galaxy/dist/mpi.h"
 #include "galaxy/dist/grads.h"
+#include "galaxy/dist/boxes.h"
 
 #include "galaxy/model/model.h"
+#include "galaxy/model/layer.h"
 #include "galaxy/model/linear.h"
 #include "galaxy/model/llama.h"
 

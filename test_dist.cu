@@ -125,13 +125,34 @@ TEST(key_value_heads_are_shared_where_query_heads_need_them)
 {
     GxError err = GX_ZERO;
     GxSplit s;
-    int64_t list[3] = {1, 3, 2}, begin[3], end[3];
+    GxShares kv;
+    int64_t list[3] = {1, 3, 2};
     gx_split_list(&s, "heads", list, 3, 6, 3, &err);
-    CHECK(gx_split_kv(&s, 3, begin, end, &err) == GX_OK, "%s", err.message);
-    CHECK(begin[0] == 0 && end[0] == 1 && begin[1] == 0 && end[1] == 2 && begin[2] == 2 && end[2] == 3, "[%ld,%ld) [%ld,%ld) [%ld,%ld)",
-          (long)begin[0], (long)end[0], (long)begin[1], (long)end[1], (long)begin[2], (long)end[2]);
-    CHECK(gx_split_kv(&s, 4, begin, end, &err) == GX_ERR_ARGUMENT && strstr(err.message, "6 query heads cannot share 4"), "%s",
+    CHECK(gx_shares_kv(&kv, &s, 3, 1, 8, &err) == GX_OK, "%s", err.message);
+    const GxRange *p = kv.part;
+    CHECK(p[0].begin == 0 && p[0].end == 8 && p[1].begin == 0 && p[1].end == 16 && p[2].begin == 16 && p[2].end == 24 && kv.me == 1,
+          "[%ld,%ld) [%ld,%ld) [%ld,%ld)", (long)p[0].begin, (long)p[0].end, (long)p[1].begin, (long)p[1].end, (long)p[2].begin,
+          (long)p[2].end);
+    CHECK(gx_shares_kv(&kv, &s, 4, 1, 8, &err) == GX_ERR_ARGUMENT && strstr(err.message, "6 query heads cannot share 4"), "%s",
           err.message);
+}
+
+TEST(a_split_of_a_shorter_sequence_keeps_its_proportions_and_no_part_grows)
+{
+    GxError err = GX_ZERO;
+    for (uint64_t i = 0; i < 2000; i++) {
+        GxSplit s;
+        int64_t list[5], total = 0;
+        int n = 1 + (int)(gx_random_bits(3, i, 0, 0) % 5);
+        for (int r = 0; r < n; r++) total += list[r] = 1 + gx_random_bits(3, i, (uint32_t)r, 1) % 9;
+        gx_split_list(&s, "list", list, n, total, n, &err);
+        int64_t less = n + (int64_t)(gx_random_bits(3, i, 0, 2) % (uint64_t)(total - n + 1));
+        GxSplit like = gx_split_like(&s, less);
+        CHECK(gx_split_total(&like) == less && like.n == n, "%ld of %ld in %d parts", (long)gx_split_total(&like), (long)less, like.n);
+        for (int r = 0; r < n; r++)
+            CHECK(gx_split_part(&like, r) >= 1 && gx_split_part(&like, r) <= list[r], "part %d of %ld: %ld, was %ld of %ld", r, (long)less,
+                  (long)gx_split_part(&like, r), (long)list[r], (long)total);
+    }
 }
 
 // ---- layouts ----------------------------------------------------------------------------------------------------------------------------

@@ -118,7 +118,7 @@ static void check_activations(Case *k)
     k->logits = (float *)malloc((size_t)(rows * k->c.vocab_size) * 4);
     for (int64_t r = 0; r < rows; r++) {
         GxRows row = {k->logits + r * k->c.vocab_size, GX_F32, 1, k->c.vocab_size};
-        gx_llama_logits(&k->t.g, m, row, m->model.state[m->model.layers].x, r);
+        m->kind.logits(&k->t.g, &m->model, row, m->model.state[m->model.layers], r);
     }
     compare_rows(k, "logits", 0, k->logits, k->c.vocab_size, depth);
 }
@@ -338,7 +338,8 @@ TEST(a_batch_larger_than_its_buffers_is_refused)
     if (!test_model_open(&t, &small, &gx_llama_serial, T, B, 4, NULL, 1)) return;
     double loss = 0;
     gx_model_loss(&t.g, &t.m.model, &b, &loss);
-    CHECK(gx_failed(&t.g) && strstr(t.g.error.message, "18 rows") && strstr(t.g.error.message, "12"), "%s", t.g.error.message);
+    CHECK(gx_failed(&t.g) && strstr(t.g.error.message, "3 sequences of 6 tokens") && strstr(t.g.error.message, "at most 2"), "%s",
+          t.g.error.message);
     test_model_close(&t);
 }
 

@@ -24,9 +24,10 @@ static void test_model_take(TestModel *t, GxContext *g, int64_t T, int64_t B, in
     gx_model_attach(&t->m.model, t->o.weights, t->o.grads, &g->error);
 }
 
-// `comm`: an engine of several ranks, or NULL. 1: all is well.
-__attribute__((unused)) static int test_model_open(TestModel *t, const GxLlamaConfig *config, const GxLlamaMode *mode, int64_t T, int64_t B,
-                                                   int64_t chunk, GxComm *comm, int threads)
+// `comm`: an engine of several ranks, or NULL; `tp` of them to a group, the others data-parallel. lists NULL: even. 1: all is well.
+__attribute__((unused)) static int test_model_open_split(TestModel *t, const GxLlamaConfig *config, const GxLlamaMode *mode, int64_t T,
+                                                         int64_t B, int64_t chunk, GxComm *comm, int threads, int tp,
+                                                         const GxSplitLists *lists)
 {
     memset(t, 0, sizeof *t);
     GxContext *g = &t->g;
@@ -36,10 +37,10 @@ __attribute__((unused)) static int test_model_open(TestModel *t, const GxLlamaCo
     g->step = &t->step;
     g->world = comm ? comm->world : 1;
     g->rank = comm ? comm->rank : 0;
-    int dims[GX_MESH_AXES] = {1, 1, -1, 1, 1};
+    int dims[GX_MESH_AXES] = {1, 1, -1, 1, tp};
     gx_mesh_open(&t->mesh, dims, g->rank, g->world, &g->error);
     g->mesh = &t->mesh;
-    if (!CHECK(gx_llama_open(g, &t->m, config, mode) == GX_OK, "%s", g->error.message)) return 0;
+    if (!CHECK(gx_llama_open(g, &t->m, config, mode, lists) == GX_OK, "%s", g->error.message)) return 0;
     GxContext dry = *g;
     GxDevice none = gx_device_none(g->device);
     GxComm nobody = GX_ZERO;
@@ -59,6 +60,12 @@ __attribute__((unused)) static int test_model_open(TestModel *t, const GxLlamaCo
     if (comm && !CHECK(gx_comm_open(g, comm) == GX_OK, "%s", g->error.message)) return 0;
     test_model_take(t, g, T, B, chunk);
     return CHECK(!gx_failed(g), "%s", g->error.message);
+}
+
+__attribute__((unused)) static int test_model_open(TestModel *t, const GxLlamaConfig *config, const GxLlamaMode *mode, int64_t T, int64_t B,
+                                                   int64_t chunk, GxComm *comm, int threads)
+{
+    return test_model_open_split(t, config, mode, T, B, chunk, comm, threads, 1, NULL);
 }
 
 __attribute__((unused)) static void test_model_close(TestModel *t)

@@ -57,7 +57,8 @@ static GxStatus resolve(const char *const *args, int ranks, GxTrainOptions *o, G
     int n = 0;
     while (args[n]) n++;
     gx_config_open(&c);
-    GX_TRY(gx_config_add(&c, "training", gx_train_options, gx_train_options_count, o, err));
+    const GxMode serial = {GX_METHOD_NONE, GX_METHOD_NONE, GX_METHOD_NONE};
+    GX_TRY(gx_options_add(&c, o, serial, err));
     GX_TRY(gx_config_read_args(&c, n, (char **)args, err));
     return gx_options_resolve_batch(o, &c, ranks, split, err);
 }

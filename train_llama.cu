@@ -24,9 +24,21 @@ static void serial_layer_backward(GxContext *g, GxLlama *m, int layer, const GxB
     gx_llama_norm1_backward(g, m, layer, b, dx, s->dh, m->model.state[layer].x); // dx += norm1'(dh)
 }
 
-const GxLlamaMode gx_llama_serial = {
-    "serial",      NULL,           gx_llama_embed_forward, gx_llama_embed_backward, serial_layer_forward, serial_layer_backward,
-    gx_llama_head, gx_llama_logits};
+static void serial_head_forward(GxContext *g, GxLlama *m, GxRows x) { gx_llama_final_norm_forward(g, m, m->h, x); }
+
+static void serial_head_backward(GxContext *g, GxLlama *m, const GxBatch *b, GxRows dx, GxRows x)
+{
+    gx_llama_final_norm_backward(g, m, b, dx, m->dh, x);
+}
+
+const GxLlamaMode gx_llama_serial = {"serial",
+                                     {GX_METHOD_NONE, GX_METHOD_NONE, GX_METHOD_NONE}, // ATT, CON, MLP
+                                     gx_llama_embed_forward,
+                                     gx_llama_embed_backward,
+                                     serial_layer_forward,
+                                     serial_layer_backward,
+                                     serial_head_forward,
+                                     serial_head_backward};
 
 #ifndef GX_NO_MAIN // tests include this file and drive gx_llama_serial
 static int train(GxContext *g, int argc, char **argv)

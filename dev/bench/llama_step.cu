@@ -201,7 +201,7 @@ static GxStatus open_bench(Bench *t, const GxLlamaConfig *config, const BenchOpt
     t->o.adamw = adamw;
     t->o.max_grad_norm = 1;
     t->step.lr = 1e-4f;
-    GX_TRY(gx_llama_open(&t->g, &t->m, config, &gx_llama_serial));
+    GX_TRY(gx_llama_open(&t->g, &t->m, config, &gx_llama_serial, NULL));
     GxContext dry = t->g;
     GxDevice none = gx_device_none(t->g.device);
     gx_arena_open_dry(&dry_arena);

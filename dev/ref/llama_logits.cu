@@ -15,7 +15,7 @@ static GxStatus run(GxContext *g, GxLlama *m, const char *folder, const char *ou
     char path[GX_PATH];
     GX_TRY(gx_path_join(path, folder, "config.json", err));
     GX_TRY(gx_llama_config_read(&c, path, err));
-    GX_TRY(gx_llama_open(g, m, &c, &gx_llama_serial));
+    GX_TRY(gx_llama_open(g, m, &c, &gx_llama_serial, NULL));
     const int64_t n = gx_table_offset(&m->model.table, m->model.table.units), V = c.vocab_size;
     GX_TRY(gx_arena_open(g->arena, 4 * n + (64 << 20), err));
     float *weights = (float *)gx_arena_take(g->arena, GX_MEM_WEIGHTS, 4 * n), *logits = (float *)malloc((size_t)(T * B * V) * 4);
@@ -32,7 +32,7 @@ static GxStatus run(GxContext *g, GxLlama *m, const char *folder, const char *ou
     for (int b = 0; b < B; b++)
         for (int t = 0; t < T; t++) {
             GxRows row = {logits + (b * T + t) * V, GX_F32, 1, V};
-            gx_llama_logits(g, m, row, m->model.state[m->model.layers].x, t * B + b);
+            m->kind.logits(g, &m->model, row, m->model.state[m->model.layers], t * B + b);
         }
     GX_TRY(gx_status(g));
     GxSafetensorsWriter w;

@@ -1,8 +1,9 @@
 // tensors.h: the tensor table: one row per parameter. Initialisation, optimizer, sharding, checkpoints, tests and the memory plan read this
 // one table; there is no second list of parameters anywhere. Code holds typed handles (GxTensorId), never strings or numbers of its own.
 //
-// A row knows the tensor's whole (global) shape and this rank's box in it. Boxes of one tensor on several ranks may overlap (a K,V head that
-// two ranks use): its grads are summed where they overlap, and the lowest rank owns the overlap for the norm and for checkpoints.
+// A row knows the tensor's whole (global) shape, this rank's box in it, and, of a tensor that is cut in one dimension, the parts of all members of
+// the group among which it is cut. Parts may overlap (a K,V head that two ranks use): its grads are summed where they overlap, and the lowest
+// member owns the overlap for the norm and for checkpoints.
 // A unit is what is gathered, sent or recomputed together: the embedding, a layer, the head. A tensor lies at its unit's base + offset,
 // contiguous, row-major. Rows added with `packed` follow the row before without a gap: q, k, v are three tensors to files, one matrix to
 // a GEMM. A row with an alias has no storage: it is another name for the tensor that it points to (tied weights).
@@ -20,6 +21,11 @@ GX_BEGIN
 enum { GX_MAX_DIMS = 4, GX_NAME = 128 };
 typedef enum { GX_ROLE_WEIGHT = 0, GX_ROLE_BIAS, GX_ROLE_NORM, GX_ROLE_EMBEDDING, GX_ROLE_HEAD } GxRole;
 typedef enum { GX_INIT_NORMAL = 0, GX_INIT_ZEROS, GX_INIT_ONES } GxInit;
+typedef struct {
+    int64_t begin, end;
+} GxRange; // [begin, end)
+static inline int64_t gx_range_count(GxRange r) { return r.end > r.begin ? r.end - r.begin : 0; }
+
 typedef struct {
     int index;
 } GxTensorId; // index < 0: no such tensor (a linear without bias)
@@ -39,6 +45,10 @@ typedef struct {
     int decay;       // weight decay applies
     int frozen;      // no gradient, no optimizer state
     int reduce_axes; // mesh axes over which the gradient is summed: derived from the layouts at the places of use
+    // Of a tensor that is cut (parts not NULL): where, over which mesh axes, and what each of the group's members has; begin and end in that
+    // dimension are this rank's part. Parts go up in member order; only in dimension 0 they may overlap. The array is lent.
+    int split_dim, split_axes, n_parts;
+    const GxRange *parts;
 } GxTensor;
 
 typedef struct {
@@ -55,7 +65,8 @@ int64_t gx_table_offset(const GxTable *t, int unit); // elements before this uni
 int64_t gx_table_flat(const GxTable *t, int row);    // where this row's elements begin in that buffer
 int64_t gx_tensor_count(const GxTensor *t);          // elements of this rank's box
 int64_t gx_tensor_global_count(const GxTensor *t);
-int gx_tensor_is_whole(const GxTensor *t); // the box is the tensor
+int gx_tensor_is_whole(const GxTensor *t);              // the box is the tensor
+GxRange gx_tensor_owned(const GxTensor *t, int member); // of a cut tensor: what of member's part no lower member has; may be empty
 
 // Where a unit's parameters lie now; whoever moves them (FSDP, a pipeline stage) changes only this.
 typedef struct {
@@ -78,6 +89,24 @@ GX_END
 #include "arena.h"
 #include "random.h"
 
+static GxStatus gx__parts_check(const GxTensor *t, GxError *err)
+{
+    const int d = t->split_dim;
+    int is_mine = 0, covered = t->n_parts > 0 && t->parts[0].begin == 0 && t->parts[t->n_parts - 1].end == t->global_shape[d];
+    for (int r = 0; r < t->n_parts; r++) {
+        const GxRange *p = &t->parts[r];
+        is_mine |= p->begin == t->begin[d] && p->end == t->end[d];
+        if (gx_range_count(*p) == 0) covered = 0;
+        if (r > 0 && (p->begin < p[-1].begin || p->end < p[-1].end || p->begin > p[-1].end || (d > 0 && p->begin < p[-1].end))) covered = 0;
+    }
+    if (covered && is_mine) return GX_OK;
+    return GX_FAIL(
+        err, GX_ERR_ARGUMENT,
+        "tensor %s: the %d parts of dimension %d do not go up from 0 to %ld without a gap, overlap (possible in dimension 0 alone), or "
+        "do not contain this rank's [%ld, %ld)",
+        t->name, t->n_parts, d, (long)t->global_shape[d], (long)t->begin[d], (long)t->end[d]);
+}
+
 static GxStatus gx__table_check(const GxTable *t, const GxTensor *row, GxError *err)
 {
     if (row->ndim < 1 || row->ndim > GX_MAX_DIMS)
@@ -86,6 +115,7 @@ static GxStatus gx__table_check(const GxTable *t, const GxTensor *row, GxError *
         if (row->begin[d] < 0 || row->begin[d] >= row->end[d] || row->end[d] > row->global_shape[d])
             return GX_FAIL(err, GX_ERR_ARGUMENT, "tensor %s: the part [%ld, %ld) of dimension %d is empty or not inside its %ld elements",
                            row->name, (long)row->begin[d], (long)row->end[d], d, (long)row->global_shape[d]);
+    if (row->parts) GX_TRY(gx__parts_check(row, err));
     if (gx_table_find(t, row->name).index >= 0) return GX_FAIL(err, GX_ERR_ARGUMENT, "tensor %s was added twice", row->name);
     if (row->has_alias && (row->alias.index < 0 || row->alias.index >= t->n))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "tensor %s is an alias of one that is not in the table", row->name);
@@ -177,6 +207,13 @@ int64_t gx_tensor_global_count(const GxTensor *t)
 }
 
 int gx_tensor_is_whole(const GxTensor *t) { return gx_tensor_count(t) == gx_tensor_global_count(t); }
+
+GxRange gx_tensor_owned(const GxTensor *t, int member)
+{
+    GxRange r = t->parts[member];
+    for (int lower = 0; lower < member; lower++) r.begin = gx_max(r.begin, t->parts[lower].end);
+    return r;
+}
 
 int64_t gx_tensor_global_index(const GxTensor *t, int64_t i)
 {

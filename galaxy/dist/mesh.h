@@ -36,6 +36,9 @@ int gx_mesh_index(const GxMesh *m, int axes); // this rank's place in its group
 // The group's ranks in order; *me (NULL: not wanted) is this rank's place. Returns gx_mesh_size; fills `ranks` only if it is within
 // capacity.
 int gx_mesh_group(const GxMesh *m, int axes, int *ranks, int capacity, int *me);
+// The same of a context; one without a mesh is alone.
+static inline int gx_group_size(const GxContext *g, int axes) { return g->mesh ? gx_mesh_size(g->mesh, axes) : 1; }
+static inline int gx_group_index(const GxContext *g, int axes) { return g->mesh ? gx_mesh_index(g->mesh, axes) : 0; }
 int gx_mesh_axes(const GxMesh *m, int axes);       // without the axes of one rank: masks of the same group become the same mask
 const char *gx_axes_name(int axes, char text[64]); // "dp_shard+tp", for messages
 

@@ -6,7 +6,7 @@
 //     for (int64_t h = heads.begin[me]; h < heads.begin[me + 1]; h++) ...
 #ifndef GX_PARTITION_H
 #define GX_PARTITION_H
-#include "../base/status.h"
+#include "../base/tensors.h"
 GX_BEGIN
 
 enum { GX_MAX_PARTS = 256 }; // the largest group
@@ -26,9 +26,26 @@ GxSplit gx_split_even(int64_t total, int n);
 // `what` is the list's name in messages.
 GxStatus gx_split_list(GxSplit *s, const char *what, const int64_t *list, int n_list, int64_t total, int n, GxError *err);
 
-// Grouped-query attention: rank r's query heads are heads' part r of H, they use the K,V heads [begin[r], end[r]) of K. A K,V head that
-// several ranks use lies in all their boxes: H 6, K 3, heads 1,3,2 give {0}, {0,1}, {2}.
-GxStatus gx_split_kv(const GxSplit *heads, int64_t K, int64_t *begin, int64_t *end, GxError *err);
+// The same proportions of another total, n at least, with parts of at least 1: of a total that is not larger no part becomes larger.
+GxSplit gx_split_like(const GxSplit *s, int64_t total);
+
+typedef struct { // contiguous shares of a count, one for each member of a group, in order; neighbours' may overlap
+    int n, me;
+    GxRange part[GX_MAX_PARTS];
+} GxShares;
+static inline GxRange gx_share_mine(const GxShares *s) { return s->part[s->me]; }
+GxShares gx_shares_whole(int64_t total);                           // one member, which has all
+GxShares gx_shares_of(const GxSplit *s, int me, int64_t elements); // parts of a split in elements of which each of its things has so many
+
+// Grouped-query attention: member r's query heads are heads' part r of H; they use part r of the K key-value heads. A K,V head that
+// several members use lies in all their parts: H 6, K 3, heads 1,3,2 give {0}, {0,1}, {2}. elements: of one head.
+GxStatus gx_shares_kv(GxShares *kv, const GxSplit *heads, int64_t K, int me, int64_t elements, GxError *err);
+
+// What a user says about how a group splits a model; n 0: as even as it goes.
+typedef struct {
+    const int64_t *heads, *columns, *sequence; // query heads, MLP columns, tokens of a sequence: of each member
+    int n_heads, n_columns, n_sequence;
+} GxSplitLists;
 
 GX_END
 #endif
@@ -120,16 +137,46 @@ GxStatus gx_split_list(GxSplit *s, const char *what, const int64_t *list, int n_
     return GX_OK;
 }
 
-GxStatus gx_split_kv(const GxSplit *heads, int64_t K, int64_t *begin, int64_t *end, GxError *err)
+GxSplit gx_split_like(const GxSplit *s, int64_t total)
+{
+    int64_t part[GX_MAX_PARTS] = {0}, nearest[GX_MAX_PARTS] = {0};
+    GxSplit like;
+    assert(total >= s->n);
+    for (int r = 0; r < s->n; r++) part[r] = gx_split_part(s, r);
+    gx__list_nearest(part, total, s->n, nearest);
+    like.n = s->n;
+    like.begin[0] = 0;
+    for (int r = 0; r < s->n; r++) like.begin[r + 1] = like.begin[r] + nearest[r];
+    return like;
+}
+
+GxShares gx_shares_whole(int64_t total)
+{
+    GxShares s;
+    s.n = 1, s.me = 0;
+    s.part[0].begin = 0, s.part[0].end = total;
+    return s;
+}
+
+GxShares gx_shares_of(const GxSplit *split, int me, int64_t elements)
+{
+    GxShares s;
+    s.n = split->n, s.me = me;
+    for (int r = 0; r < s.n; r++) s.part[r].begin = split->begin[r] * elements, s.part[r].end = split->begin[r + 1] * elements;
+    return s;
+}
+
+GxStatus gx_shares_kv(GxShares *kv, const GxSplit *heads, int64_t K, int me, int64_t elements, GxError *err)
 {
     int64_t H = gx_split_total(heads);
     if (K < 1 || H % K)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "%ld query heads cannot share %ld key-value heads: the second must divide the first", (long)H,
                        (long)K);
     int64_t sharing = H / K; // query heads to one K,V head
+    kv->n = heads->n, kv->me = me;
     for (int r = 0; r < heads->n; r++) {
-        begin[r] = heads->begin[r] / sharing;
-        end[r] = gx_ceil_div(heads->begin[r + 1], sharing);
+        kv->part[r].begin = heads->begin[r] / sharing * elements;
+        kv->part[r].end = gx_ceil_div(heads->begin[r + 1], sharing) * elements;
     }
     return GX_OK;
 }

@@ -7,8 +7,10 @@
 // What it does not do (yet): biases, scaled RoPE, sliding windows, dropout.
 #ifndef GX_LLAMA_H
 #define GX_LLAMA_H
-#include "linear.h"
+#include "../dist/layout.h"
 #include "../ops/attention.h"
+#include "layer.h"
+#include "linear.h"
 GX_BEGIN
 
 typedef struct { // names as in Hugging Face's config.json
@@ -22,20 +24,17 @@ typedef struct { // names as in Hugging Face's config.json
 GxStatus gx_llama_config_resolve(GxLlamaConfig *c, GxError *err);
 
 typedef struct {
-    int64_t begin, end;
-} GxRange;
-
-typedef struct {
     int64_t norm1, norm2; // offsets in the layer's unit
     GxLinear qkv, o, gate_up, down;
 } GxLlamaLayer;
 
 // What a layer's backward needs of its forward, and scratch. Kept: a slot of its own for each layer in flight. Scratch: all slots may share it
-// (a schedule that puts weight gradients off gives each slot its own). `rows` stands for T*B, h for head_dim, H, K, F for this rank's share.
+// (a schedule that puts weight gradients off gives each slot its own). Rows of x1, rstd1 and rstd2 are in CON's layout, those of the cores in
+// theirs, so h1 and h2 are the cores' inputs, whole where these are gathered. h stands for head_dim; H, K, F for this rank's share.
 typedef struct {
     GxRows h1, qkv, att, x1, h2, gate_up; // kept: [rows, D | (H+2K)h | H*h | D | D | 2F]; the backward turns gate_up into its gradient
     float *rstd1, *rstd2, *lse;           // kept: [rows], [rows], [rows*H]
-    GxRows a, m, s, dh, d_att, dqkv;      // scratch: [rows, D | D | F | D | H*h | (H+2K)h]
+    GxRows a, m, s, dh, d_att, dqkv;      // scratch: [rows, D | D | F | D | H*h | (H+2K)h]; the backward may use a and m as it likes
 } GxLlamaSaved;
 
 typedef struct GxLlamaMode GxLlamaMode;
@@ -44,38 +43,45 @@ typedef struct {
     GxModelKind kind;
     GxLlamaConfig config;
     const GxLlamaMode *mode;
-    GxRange heads, kv_heads, columns, vocab; // this rank's share: whole, unless the mode's split says otherwise
-    GxTensorId embed, norm, lm_head;         // lm_head: an alias of embed where they are tied
+    GxSplitLists lists;              // as the user gave them; checked when the model is opened (the sequence's: when buffers are taken)
+    GxShares q, kv, columns, vocab;  // who has which rows of q, of k and v, of gate and up, of embedding and head
+    int64_t q_first;                 // number of this rank's first query head among those that share its first K,V head
+    GxSplit sequence;                // [T] of the largest batch, where CON is split
+    GxTensorId embed, norm, lm_head; // lm_head: an alias of embed where they are tied
     GxLinear head;
     GxLlamaLayer *layer;
-    GxLlamaSaved *saved;  // [layers]
-    float *cosine, *sine; // [max T, head_dim/2]
-    GxRows h, dh, logits; // of the head: [rows, D], [rows, D], [chunk, V]
-    float *rstd, *losses; // [rows]
-    int64_t max_rows;
+    GxLlamaSaved *saved;   // [layers]
+    float *cosine, *sine;  // [max T, head_dim/2]
+    GxRows h, dh, logits;  // of the head: all rows [rows, D], [rows, D], [chunk, this rank's V]
+    float *rstd, *losses;  // [rows] in CON's layout, [rows]
+    float *maximum, *sums; // [chunk], [2, chunk]: of the cross-entropy over a split vocabulary
+    int64_t max_T, max_B;
 } GxLlama;
 
+// A mode: how the blocks are split over the tp group, and the order of blocks and collectives that this asks for. The stream x is in CON's layout.
+// The vocabulary is split where anything is: then the embedding gives a summand, and the head's gradient is one.
 struct GxLlamaMode {
     const char *name;
-    GxStatus (*split)(GxContext *, GxLlama *);
+    GxMode split; // of ATT, CON, MLP: by TP query heads, columns and the vocabulary are split, by the lists
     void (*embed_forward)(GxContext *, GxLlama *, const GxBatch *, GxRows x);
     void (*embed_backward)(GxContext *, GxLlama *, const GxBatch *, GxRows dx);
     void (*layer_forward)(GxContext *, GxLlama *, int layer, const GxBatch *, GxRows y, GxRows x);
     void (*layer_backward)(GxContext *, GxLlama *, int layer, const GxBatch *, GxRows dx, GxRows dy); // dx may be dy
-    void (*head)(GxContext *, GxLlama *, const GxBatch *, GxRows dx, GxRows x, double *loss_sum);     // dx.data NULL: loss only
-    void (*logits)(GxContext *, GxLlama *, GxRows logits, GxRows x, int64_t first_row);
+    void (*head_forward)(GxContext *, GxLlama *, GxRows x);                                           // m->h = the final norm's, all rows
+    void (*head_backward)(GxContext *, GxLlama *, const GxBatch *, GxRows dx, GxRows x);              // dx from m->dh
 };
 
 // The model's table, without memory for it. Close it with gx_llama_close.
-GxStatus gx_llama_open(GxContext *g, GxLlama *m, const GxLlamaConfig *config, const GxLlamaMode *mode);
+GxStatus gx_llama_open(GxContext *g, GxLlama *m, const GxLlamaConfig *config, const GxLlamaMode *mode,
+                       const GxSplitLists *lists); // lists NULL: even
 void gx_llama_close(GxLlama *m);
 
 // Takes the activations of one micro-batch of T x B from the arena (twice: on a dry one, then on the real one) and fills what is constant.
 // head_chunk: rows whose logits exist at once.
 void gx_llama_take_buffers(GxContext *g, GxLlama *m, int64_t T, int64_t B, int64_t head_chunk);
-void gx_llama_set_rows(GxContext *g, GxLlama *m, int64_t rows); // of the batches to come: at most T*B
+void gx_llama_set_rows(GxContext *g, GxLlama *m, int64_t T, int64_t B); // of the batches to come: not more than that; T >= the tp group
 
-// ---- blocks: each takes whole rows and gives its share ---------------------------------------------------------------------------------------
+// ---- blocks: norms and additions on the rows that they are given; ATT and MLP on all rows of the batch, giving this rank's summand --------------
 void gx_llama_norm1_forward(GxContext *g, GxLlama *m, int layer, GxRows h1, GxRows x);
 void gx_llama_norm1_backward(GxContext *g, GxLlama *m, int layer, const GxBatch *b, GxRows dx, GxRows dh1, GxRows x); // dx += norm1'(dh1)
 
@@ -93,11 +99,15 @@ void gx_llama_mlp_backward_weight(GxContext *g, GxLlama *m, int layer, const GxB
 
 void gx_llama_con2_forward(GxContext *g, GxLlama *m, int layer, GxRows y, GxRows x1, GxRows mlp); // y = x1 + mlp
 
-// ---- embedding and head, whole vocabulary -----------------------------------------------------------------------------------------------------
-void gx_llama_embed_forward(GxContext *g, GxLlama *m, const GxBatch *b, GxRows x);
+// ---- embedding and head, of this rank's part of the vocabulary ---------------------------------------------------------------------------------
+void gx_llama_embed_forward(GxContext *g, GxLlama *m, const GxBatch *b, GxRows x); // all rows: this rank's summand
 void gx_llama_embed_backward(GxContext *g, GxLlama *m, const GxBatch *b, GxRows dx);
-void gx_llama_head(GxContext *g, GxLlama *m, const GxBatch *b, GxRows dx, GxRows x, double *loss_sum);
-void gx_llama_logits(GxContext *g, GxLlama *m, GxRows logits, GxRows x, int64_t first_row);
+void gx_llama_final_norm_forward(GxContext *g, GxLlama *m, GxRows h, GxRows x);
+void gx_llama_final_norm_backward(GxContext *g, GxLlama *m, const GxBatch *b, GxRows dx, GxRows dh, GxRows x); // dx = norm'(dh)
+
+// The core of the head, from m->h: adds the losses to *loss_sum; with gradients, leaves m->dh (this rank's summand) and the head's gradient. The
+// logits exist in chunks of rows. Over a split vocabulary, ranks agree per chunk on three numbers per row (site "head_loss").
+void gx_llama_head_core(GxContext *g, GxLlama *m, const GxBatch *b, int gradients, double *loss_sum);
 
 GX_END
 #endif
@@ -153,61 +163,104 @@ GxStatus gx_llama_config_resolve(GxLlamaConfig *c, GxError *err)
     return GX_OK;
 }
 
-static GxTensorId gx__llama_add(GxLlama *m, int unit, const char *name, GxRole role, GxRange rows, int64_t all_rows, GxRange cols,
-                                int64_t all_cols, int packed, GxError *err)
+// How the mode's methods share heads, columns and vocabulary out among the tp group. Nothing is split in a group of one.
+static GxStatus gx__llama_split(GxContext *g, GxLlama *m)
+{
+    GxError *err = &g->error;
+    const GxLlamaConfig *c = &m->config;
+    const GxMode *split = &m->mode->split;
+    const GxSplitLists *l = &m->lists;
+    const int n = gx_group_size(g, GX_AXIS_TP), me = gx_group_index(g, GX_AXIS_TP);
+    const int64_t H = c->num_attention_heads, K = c->num_key_value_heads, h = c->head_dim;
+    GxSplit s;
+    GX_TRY(gx_mode_check(*split, err));
+    if (split->att == GX_METHOD_SP || split->mlp == GX_METHOD_SP)
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "mode %s: LLaMA's ATT and MLP are not built by SP (slices of the sequence)", m->mode->name);
+    m->model.member = me;
+    m->q = gx_shares_whole(H * h);
+    m->kv = gx_shares_whole(K * h);
+    m->columns = gx_shares_whole(c->intermediate_size);
+    m->vocab = gx_shares_whole(c->vocab_size);
+    if (split->att == GX_METHOD_TP) {
+        GX_TRY(gx_split_list(&s, "tp_num_attention_heads_list", l->n_heads ? l->heads : NULL, l->n_heads, H, n, err));
+        m->q = gx_shares_of(&s, me, h);
+        GX_TRY(gx_shares_kv(&m->kv, &s, K, me, h, err));
+        m->q_first = s.begin[me] % (H / K);
+    }
+    if (split->mlp == GX_METHOD_TP) {
+        GX_TRY(
+            gx_split_list(&s, "tp_intermediate_size_list", l->n_columns ? l->columns : NULL, l->n_columns, c->intermediate_size, n, err));
+        m->columns = gx_shares_of(&s, me, 1);
+    }
+    if (split->att == GX_METHOD_TP || split->mlp == GX_METHOD_TP) {
+        GX_TRY(gx_split_list(&s, "vocab_size", NULL, 0, c->vocab_size, n, err));
+        m->vocab = gx_shares_of(&s, me, 1);
+    }
+    return GX_OK;
+}
+
+typedef struct { // a tensor and the place where it is used
+    const char *name;
+    GxRole role;
+    int64_t shape[2];            // [1] is 0: one dimension
+    const GxShares *rows, *cols; // who has which of them; NULL: all have all
+    GxLayout layout;             // of the rows of activations that meet it
+    int packed;
+} GxLlamaTensor;
+
+static int gx__reduce_axes_of(const GxLlamaTensor *use)
+{
+    const int is_split = (use->rows && use->rows->n > 1) || (use->cols && use->cols->n > 1);
+    return GX_AXIS_LOSS |
+           gx_grad_tp(use->layout, is_split ? GX_USE_SPLIT : GX_USE_WHOLE); // other ranks of the loss see other rows of the batch
+}
+
+static GxTensorId gx__llama_add(GxLlama *m, int unit, const char *name, const GxLlamaTensor *use, GxError *err)
 {
     GxTensor t = GX_ZERO;
     snprintf(t.name, sizeof t.name, "%s", name);
-    t.role = role;
+    t.role = use->role;
     t.unit = unit;
-    t.packed = packed;
-    t.ndim = all_cols ? 2 : 1;
-    t.global_shape[0] = all_rows, t.begin[0] = rows.begin, t.end[0] = rows.end;
-    t.global_shape[1] = all_cols, t.begin[1] = cols.begin, t.end[1] = cols.end;
-    t.init = role == GX_ROLE_NORM ? GX_INIT_ONES : GX_INIT_NORMAL;
+    t.packed = use->packed;
+    t.ndim = use->shape[1] ? 2 : 1;
+    t.init = use->role == GX_ROLE_NORM ? GX_INIT_ONES : GX_INIT_NORMAL;
     t.init_std = (float)m->config.initializer_range;
-    t.decay = role != GX_ROLE_NORM;
-    t.reduce_axes = GX_AXIS_LOSS; // every rank along these axes sees other rows of the batch
+    t.decay = use->role != GX_ROLE_NORM;
+    t.reduce_axes = gx__reduce_axes_of(use);
+    const GxShares *shares[2] = {use->rows, use->cols};
+    for (int d = 0; d < t.ndim; d++) {
+        const GxShares *s = shares[d];
+        t.global_shape[d] = t.end[d] = use->shape[d];
+        if (!s || s->n == 1) continue;
+        t.begin[d] = gx_share_mine(s).begin, t.end[d] = gx_share_mine(s).end;
+        t.split_dim = d, t.split_axes = GX_AXIS_TP, t.n_parts = s->n, t.parts = s->part;
+    }
     return gx_table_add(&m->model.table, &t, err);
 }
-
-static GxRange gx__range(int64_t begin, int64_t end)
-{
-    GxRange r = {begin, end};
-    return r;
-}
-static GxRange gx__times(GxRange r, int64_t k) { return gx__range(r.begin * k, r.end * k); }
 
 static void gx__llama_add_layer(GxLlama *m, int l, GxError *err)
 {
     const GxLlamaConfig *c = &m->config;
-    const int64_t D = c->hidden_size, h = c->head_dim, F = c->intermediate_size;
-    const GxRange all = gx__range(0, D), q = gx__times(m->heads, h), kv = gx__times(m->kv_heads, h), none = gx__range(0, 0);
-    const struct {
-        const char *name;
-        GxRole role;
-        GxRange rows;
-        int64_t all_rows;
-        GxRange cols;
-        int64_t all_cols;
-        int packed;
-    } list[] = {
-        {"input_layernorm", GX_ROLE_NORM, all, D, none, 0, 0},
-        {"post_attention_layernorm", GX_ROLE_NORM, all, D, none, 0, 0},
-        {"self_attn.q_proj", GX_ROLE_WEIGHT, q, c->num_attention_heads * h, all, D, 0},
-        {"self_attn.k_proj", GX_ROLE_WEIGHT, kv, c->num_key_value_heads * h, all, D, 1},
-        {"self_attn.v_proj", GX_ROLE_WEIGHT, kv, c->num_key_value_heads * h, all, D, 1},
-        {"self_attn.o_proj", GX_ROLE_WEIGHT, all, D, q, c->num_attention_heads * h, 0},
-        {"mlp.gate_proj", GX_ROLE_WEIGHT, m->columns, F, all, D, 0},
-        {"mlp.up_proj", GX_ROLE_WEIGHT, m->columns, F, all, D, 1},
-        {"mlp.down_proj", GX_ROLE_WEIGHT, all, D, m->columns, F, 0},
+    const GxMode *split = &m->mode->split;
+    const int64_t D = c->hidden_size, F = c->intermediate_size, Q = c->num_attention_heads * c->head_dim,
+                  KV = c->num_key_value_heads * c->head_dim;
+    const GxLayout con = gx_block_gives(split->con), att = gx_block_takes(split->att), mlp = gx_block_takes(split->mlp);
+    const GxLlamaTensor list[] = {
+        {"input_layernorm", GX_ROLE_NORM, {D, 0}, NULL, NULL, con, 0},
+        {"post_attention_layernorm", GX_ROLE_NORM, {D, 0}, NULL, NULL, con, 0},
+        {"self_attn.q_proj", GX_ROLE_WEIGHT, {Q, D}, &m->q, NULL, att, 0},
+        {"self_attn.k_proj", GX_ROLE_WEIGHT, {KV, D}, &m->kv, NULL, att, 1},
+        {"self_attn.v_proj", GX_ROLE_WEIGHT, {KV, D}, &m->kv, NULL, att, 1},
+        {"self_attn.o_proj", GX_ROLE_WEIGHT, {D, Q}, NULL, &m->q, att, 0},
+        {"mlp.gate_proj", GX_ROLE_WEIGHT, {F, D}, &m->columns, NULL, mlp, 0},
+        {"mlp.up_proj", GX_ROLE_WEIGHT, {F, D}, &m->columns, NULL, mlp, 1},
+        {"mlp.down_proj", GX_ROLE_WEIGHT, {D, F}, NULL, &m->columns, mlp, 0},
     };
     GxTensorId id[sizeof list / sizeof *list];
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         char name[GX_NAME];
         snprintf(name, sizeof name, "model.layers.%d.%s.weight", l, list[i].name);
-        id[i] = gx__llama_add(m, l + 1, name, list[i].role, list[i].rows, list[i].all_rows, list[i].cols, list[i].all_cols, list[i].packed,
-                              err);
+        id[i] = gx__llama_add(m, l + 1, name, &list[i], err);
         if (id[i].index < 0) return;
     }
     const GxTable *t = &m->model.table;
@@ -220,27 +273,39 @@ static void gx__llama_add_layer(GxLlama *m, int l, GxError *err)
     layer->down = gx_linear_from_table(t, id[8], 1);
 }
 
+static void gx__llama_add_embedding(GxLlama *m, GxError *err)
+{
+    const GxLlamaTensor use = {"", GX_ROLE_EMBEDDING, {m->config.vocab_size, m->config.hidden_size}, &m->vocab, NULL, GX_LAYOUT_FULL, 0};
+    m->embed = gx__llama_add(m, 0, "model.embed_tokens.weight", &use, err);
+}
+
 static void gx__llama_add_head(GxLlama *m, GxError *err)
 {
     const GxLlamaConfig *c = &m->config;
     const int unit = (int)c->num_hidden_layers + 1;
-    const GxRange all = gx__range(0, c->hidden_size);
-    m->norm = gx__llama_add(m, unit, "model.norm.weight", GX_ROLE_NORM, all, c->hidden_size, gx__range(0, 0), 0, 0, err);
+    const GxLlamaTensor norm = {"", GX_ROLE_NORM, {c->hidden_size, 0}, NULL, NULL, gx_block_gives(m->mode->split.con), 0},
+                        head = {"", GX_ROLE_HEAD, {c->vocab_size, c->hidden_size}, &m->vocab, NULL, GX_LAYOUT_FULL, 0};
+    m->norm = gx__llama_add(m, unit, "model.norm.weight", &norm, err);
     if (c->tie_word_embeddings) {
         GxTensor alias = m->model.table.row[m->embed.index];
         snprintf(alias.name, sizeof alias.name, "lm_head.weight");
         alias.has_alias = 1;
         alias.alias = m->embed;
+        if (alias.reduce_axes != gx__reduce_axes_of(&head)) { // both uses add to one gradient: they must ask for the same sum
+            GX_FAIL(err, GX_ERR_UNSUPPORTED, "mode %s: a tied head whose gradient is summed over other ranks than the embedding's",
+                    m->mode->name);
+            return;
+        }
         m->lm_head = gx_table_add(&m->model.table, &alias, err);
     } else {
-        m->lm_head = gx__llama_add(m, unit, "lm_head.weight", GX_ROLE_HEAD, m->vocab, c->vocab_size, all, c->hidden_size, 0, err);
+        m->lm_head = gx__llama_add(m, unit, "lm_head.weight", &head, err);
     }
     if (m->lm_head.index >= 0) m->head = gx_linear_from_table(&m->model.table, m->lm_head, 1);
 }
 
 static GxModelKind gx__llama_kind(const GxLlamaMode *mode);
 
-GxStatus gx_llama_open(GxContext *g, GxLlama *m, const GxLlamaConfig *config, const GxLlamaMode *mode)
+GxStatus gx_llama_open(GxContext *g, GxLlama *m, const GxLlamaConfig *config, const GxLlamaMode *mode, const GxSplitLists *lists)
 {
     GxError *err = &g->error;
     memset(m, 0, sizeof *m);
@@ -252,17 +317,13 @@ GxStatus gx_llama_open(GxContext *g, GxLlama *m, const GxLlamaConfig *config, co
     m->model.kind = &m->kind;
     m->model.self = m;
     m->model.layers = (int)c->num_hidden_layers;
-    m->heads.end = c->num_attention_heads;
-    m->kv_heads.end = c->num_key_value_heads;
-    m->columns.end = c->intermediate_size;
-    m->vocab.end = c->vocab_size;
-    if (mode->split) GX_TRY(mode->split(g, m));
+    if (lists) m->lists = *lists;
+    GX_TRY(gx__llama_split(g, m));
     m->layer = (GxLlamaLayer *)calloc((size_t)m->model.layers, sizeof *m->layer);
     m->saved = (GxLlamaSaved *)calloc((size_t)m->model.layers, sizeof *m->saved);
     m->model.state = (GxState *)calloc((size_t)m->model.layers + 1, sizeof *m->model.state);
     if (!m->layer || !m->saved || !m->model.state) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for %d layers", m->model.layers);
-    m->embed = gx__llama_add(m, 0, "model.embed_tokens.weight", GX_ROLE_EMBEDDING, m->vocab, c->vocab_size, gx__range(0, c->hidden_size),
-                             c->hidden_size, 0, err);
+    gx__llama_add_embedding(m, err);
     for (int l = 0; l < m->model.layers && !gx_failed(g); l++) gx__llama_add_layer(m, l, err);
     if (!gx_failed(g)) gx__llama_add_head(m, err);
     return gx_status(g);
@@ -283,67 +344,104 @@ void gx_llama_close(GxLlama *m)
 static float *gx__take_floats(GxArena *a, int64_t n) { return (float *)gx_arena_take(a, GX_MEM_ACTIVATIONS, 4 * n); }
 static GxRows gx__take(GxArena *a, int64_t rows, int64_t cols) { return gx_rows_take(a, GX_MEM_ACTIVATIONS, GX_F32, rows, cols); }
 
-static void gx__llama_take_slots(GxLlama *m, GxArena *a, int64_t R)
+static int64_t gx__mine(const GxShares *s) { return gx_range_count(gx_share_mine(s)); }
+
+// How many rows this rank has of R in a layout.
+static int64_t gx__rows_in(const GxLlama *m, GxLayout layout)
 {
-    const int64_t D = m->config.hidden_size, F = m->columns.end - m->columns.begin, H = m->heads.end - m->heads.begin;
-    const int64_t att = H * m->config.head_dim, qkv = att + 2 * (m->kv_heads.end - m->kv_heads.begin) * m->config.head_dim;
+    return layout == GX_LAYOUT_SEQ ? gx_split_part(&m->model.rows, m->model.member) : gx_split_total(&m->model.rows);
+}
+
+static void gx__llama_take_slots(GxLlama *m, GxArena *a)
+{
+    const GxMode *split = &m->mode->split;
+    const int64_t D = m->config.hidden_size, F = gx__mine(&m->columns), att = gx__mine(&m->q), qkv = att + 2 * gx__mine(&m->kv);
+    const int64_t R = gx_split_total(&m->model.rows), H = att / m->config.head_dim;
+    const int64_t con = gx__rows_in(m, gx_block_gives(split->con)), in_att = gx__rows_in(m, gx_block_takes(split->att)),
+                  in_mlp = gx__rows_in(m, gx_block_takes(split->mlp));
     GxLlamaSaved shared = GX_ZERO;
     shared.a = gx__take(a, R, D);
     shared.m = shared.a; // a is dead before m is made
-    shared.s = gx__take(a, R, F);
+    shared.s = gx__take(a, in_mlp, F);
     shared.dh = gx__take(a, R, D);
-    shared.d_att = gx__take(a, R, att);
-    shared.dqkv = gx__take(a, R, qkv);
+    shared.d_att = gx__take(a, in_att, att);
+    shared.dqkv = gx__take(a, in_att, qkv);
     for (int l = 0; l < m->model.layers; l++) {
         GxLlamaSaved *s = &m->saved[l];
         *s = shared;
-        s->h1 = gx__take(a, R, D);
-        s->qkv = gx__take(a, R, qkv);
-        s->att = gx__take(a, R, att);
-        s->x1 = gx__take(a, R, D);
-        s->h2 = gx__take(a, R, D);
-        s->gate_up = gx__take(a, R, 2 * F);
-        s->rstd1 = gx__take_floats(a, R);
-        s->rstd2 = gx__take_floats(a, R);
-        s->lse = gx__take_floats(a, R * H);
+        s->h1 = gx__take(a, in_att, D);
+        s->qkv = gx__take(a, in_att, qkv);
+        s->att = gx__take(a, in_att, att);
+        s->x1 = gx__take(a, con, D);
+        s->h2 = gx__take(a, in_mlp, D);
+        s->gate_up = gx__take(a, in_mlp, 2 * F);
+        s->rstd1 = gx__take_floats(a, con);
+        s->rstd2 = gx__take_floats(a, con);
+        s->lse = gx__take_floats(a, in_att * H);
     }
+}
+
+// How the T*B rows of the batches to come are shared out: slices of T, whole sequences of the batch each.
+static void gx__llama_slice(GxLlama *m, int64_t T, int64_t B)
+{
+    GxSplit *rows = &m->model.rows;
+    *rows = T == m->max_T ? m->sequence : gx_split_like(&m->sequence, T);
+    for (int r = 0; r <= rows->n; r++) rows->begin[r] *= B;
 }
 
 void gx_llama_take_buffers(GxContext *g, GxLlama *m, int64_t T, int64_t B, int64_t head_chunk)
 {
     GxArena *a = g->arena;
-    const int64_t R = T * B, D = m->config.hidden_size, half = m->config.head_dim / 2;
+    const int64_t R = T * B, D = m->config.hidden_size, half = m->config.head_dim / 2, chunk = gx_min(R, head_chunk);
+    const GxSplitLists *l = &m->lists;
+    const int is_split = m->mode->split.con == GX_METHOD_SP, parts = is_split ? gx_group_size(g, GX_AXIS_TP) : 1;
     if (T > m->config.max_position_embeddings) {
         GX_FAIL(&g->error, GX_ERR_ARGUMENT, "a sequence of %ld tokens is longer than the model's max_position_embeddings (%ld)", (long)T,
                 (long)m->config.max_position_embeddings);
         return;
     }
-    m->max_rows = R;
+    if (gx_split_list(&m->sequence, "seq_scatter_list", is_split && l->n_sequence ? l->sequence : NULL, l->n_sequence, T, parts,
+                      &g->error) != GX_OK)
+        return;
+    m->max_T = T, m->max_B = B;
+    if (!is_split) m->model.member = 0; // of the only part
+    gx__llama_slice(m, T, B);
+    const int64_t con = gx__rows_in(m, gx_block_gives(m->mode->split.con));
     m->cosine = gx__take_floats(a, T * half);
     m->sine = gx__take_floats(a, T * half);
-    for (int l = 0; l <= m->model.layers; l++) m->model.state[l].x = gx__take(a, R, D);
-    m->model.gradient.x = gx__take(a, R, D);
-    gx__llama_take_slots(m, a, R);
+    for (int i = 0; i <= m->model.layers; i++) m->model.state[i].x = gx__take(a, con, D);
+    m->model.gradient.x = gx__take(a, con, D);
+    gx__llama_take_slots(m, a);
     m->h = gx__take(a, R, D);
     m->dh = gx__take(a, R, D);
-    m->logits = gx__take(a, gx_min(R, head_chunk), m->vocab.end - m->vocab.begin);
-    m->rstd = gx__take_floats(a, R);
+    m->logits = gx__take(a, chunk, gx__mine(&m->vocab));
+    m->rstd = gx__take_floats(a, con);
     m->losses = gx__take_floats(a, R);
+    m->maximum = m->vocab.n > 1 ? gx__take_floats(a, chunk) : NULL;
+    m->sums = m->vocab.n > 1 ? gx__take_floats(a, 2 * chunk) : NULL;
     if (g->device->computes && !a->exhausted) gx_rope_table(m->cosine, m->sine, T, m->config.head_dim, m->config.rope_theta);
 }
 
-void gx_llama_set_rows(GxContext *g, GxLlama *m, int64_t rows)
+void gx_llama_set_rows(GxContext *g, GxLlama *m, int64_t T, int64_t B)
 {
-    if (rows < 1 || rows > m->max_rows) {
-        GX_FAIL(&g->error, GX_ERR_ARGUMENT, "a batch of %ld rows does not fit into buffers for %ld", (long)rows, (long)m->max_rows);
+    if (T < m->sequence.n || T > m->max_T || B < 1 || B > m->max_B) {
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT, "a batch of %ld sequences of %ld tokens; the buffers are for at most %ld of %d to %ld tokens",
+                (long)B, (long)T, (long)m->max_B, m->sequence.n, (long)m->max_T);
         return;
     }
-    m->model.gradient.x.rows = m->h.rows = m->dh.rows = rows;
-    for (int l = 0; l <= m->model.layers; l++) m->model.state[l].x.rows = rows;
+    gx__llama_slice(m, T, B);
+    const GxMode *split = &m->mode->split;
+    const int64_t R = T * B, con = gx__rows_in(m, gx_block_gives(split->con)), att = gx__rows_in(m, gx_block_takes(split->att)),
+                  mlp = gx__rows_in(m, gx_block_takes(split->mlp));
+    m->h.rows = m->dh.rows = R;
+    m->model.gradient.x.rows = con;
+    for (int l = 0; l <= m->model.layers; l++) m->model.state[l].x.rows = con;
     for (int l = 0; l < m->model.layers; l++) {
         GxLlamaSaved *s = &m->saved[l];
-        GxRows *all[] = {&s->h1, &s->qkv, &s->att, &s->x1, &s->h2, &s->gate_up, &s->a, &s->m, &s->s, &s->dh, &s->d_att, &s->dqkv};
-        for (size_t i = 0; i < sizeof all / sizeof *all; i++) all[i]->rows = rows;
+        s->a.rows = s->m.rows = s->dh.rows = R;
+        s->h1.rows = s->qkv.rows = s->att.rows = s->d_att.rows = s->dqkv.rows = att;
+        s->h2.rows = s->gate_up.rows = s->s.rows = mlp;
+        s->x1.rows = con;
     }
 }
 
@@ -382,9 +480,11 @@ static GxLlamaAttention gx__llama_attention(const GxLlama *m, const GxBatch *b)
     GxLlamaAttention t = GX_ZERO;
     const int64_t h = m->config.head_dim;
     t.a.B = b->B;
-    t.a.H = m->heads.end - m->heads.begin;
-    t.a.K = m->kv_heads.end - m->kv_heads.begin;
+    t.a.H = gx__mine(&m->q) / h;
+    t.a.K = gx__mine(&m->kv) / h;
     t.a.head_dim = h;
+    t.a.group = m->config.num_attention_heads / m->config.num_key_value_heads;
+    t.a.q_first = m->q_first;
     t.a.q_runs = t.a.k_runs = b->runs;
     t.a.q_stride = t.a.kv_stride = (t.a.H + 2 * t.a.K) * h;
     t.a.o_stride = t.a.H * h;
@@ -490,57 +590,87 @@ static float *gx__tensor_at(const GxLlama *m, GxTensorId id, int grads)
 
 void gx_llama_embed_forward(GxContext *g, GxLlama *m, const GxBatch *b, GxRows x)
 {
-    gx_embedding_forward(g, x.data, gx__tensor_at(m, m->embed, 0), b->tokens, x.rows, x.cols, m->vocab.begin, m->vocab.end, x.dtype);
+    const GxRange v = gx_share_mine(&m->vocab);
+    gx_at(g, 0, "embed");
+    gx_embedding_forward(g, x.data, gx__tensor_at(m, m->embed, 0), b->tokens, x.rows, x.cols, v.begin, v.end, x.dtype);
 }
 
 void gx_llama_embed_backward(GxContext *g, GxLlama *m, const GxBatch *b, GxRows dx)
 {
+    const GxRange v = gx_share_mine(&m->vocab);
     float *dw = gx__tensor_at(m, m->embed, 1);
     int accumulate = b->accumulate || m->config.tie_word_embeddings; // tied: the head wrote there before
-    if (dw) gx_embedding_backward(g, dw, dx.data, b->tokens, dx.rows, dx.cols, m->vocab.begin, m->vocab.end, accumulate, dx.dtype);
+    gx_at(g, 0, "embed");
+    if (dw) gx_embedding_backward(g, dw, dx.data, b->tokens, dx.rows, dx.cols, v.begin, v.end, accumulate, dx.dtype);
 }
 
-static GxRows gx__some_rows(GxRows r, int64_t first, int64_t rows)
+void gx_llama_final_norm_forward(GxContext *g, GxLlama *m, GxRows h, GxRows x)
 {
-    GxRows part = {(char *)r.data + first * r.cols * gx_dtype_size(r.dtype), r.dtype, rows, r.cols};
-    return part;
-}
-
-static void gx__llama_final_norm(GxContext *g, GxLlama *m, GxRows h, GxRows x)
-{
+    gx_at(g, m->model.layers + 1, "final_norm");
     gx_rms_norm_forward(g, h.data, m->rstd, x.data, gx__tensor_at(m, m->norm, 0), x.rows, x.cols, (float)m->config.rms_norm_eps, x.dtype);
 }
 
-void gx_llama_head(GxContext *g, GxLlama *m, const GxBatch *b, GxRows dx, GxRows x, double *loss_sum)
+void gx_llama_final_norm_backward(GxContext *g, GxLlama *m, const GxBatch *b, GxRows dx, GxRows dh, GxRows x)
 {
-    const int64_t chunk = m->logits.rows, V = m->logits.cols;
-    gx__llama_final_norm(g, m, m->h, x);
-    for (int64_t r = 0; r < x.rows; r += chunk) {
-        int64_t rows = gx_min(chunk, x.rows - r);
-        GxRows logits = gx__some_rows(m->logits, 0, rows), h = gx__some_rows(m->h, r, rows);
-        gx_linear_layer_forward(g, &m->model, &m->head, logits, h);
-        gx_cross_entropy(g, m->losses + r, dx.data ? logits.data : NULL, logits.data, b->labels + r, rows, V, b->scale, GX_F32);
-        if (!dx.data) continue;
-        gx_linear_layer_backward_input(g, &m->model, &m->head, gx__some_rows(m->dh, r, rows), logits);
-        gx_linear_layer_backward_weight(g, &m->model, &m->head, logits, h, b->accumulate || r > 0);
-    }
-    gx_sum(g, loss_sum, m->losses, x.rows, 1);
-    if (dx.data)
-        gx_rms_norm_backward(g, dx.data, gx__tensor_at(m, m->norm, 1), m->dh.data, NULL, x.data, m->rstd, gx__tensor_at(m, m->norm, 0),
-                             x.rows, x.cols, b->accumulate, x.dtype);
+    gx_at(g, m->model.layers + 1, "final_norm");
+    gx_rms_norm_backward(g, dx.data, gx__tensor_at(m, m->norm, 1), dh.data, NULL, x.data, m->rstd, gx__tensor_at(m, m->norm, 0), x.rows,
+                         x.cols, b->accumulate, x.dtype);
 }
 
-void gx_llama_logits(GxContext *g, GxLlama *m, GxRows logits, GxRows x, int64_t first_row)
+// Over a split vocabulary every rank has its part of each row's logits (Shoeybi et al. 2019, section 3): the ranks agree on the row's largest, then on
+// the sum of exponentials and the label's logit.
+static void gx__llama_cross_entropy(GxContext *g, GxLlama *m, float *losses, void *dlogits, GxRows logits, const int32_t *labels,
+                                    float scale)
 {
-    GxRows h = gx__some_rows(m->h, 0, logits.rows);
-    gx__llama_final_norm(g, m, h, gx__some_rows(x, first_row, logits.rows));
-    gx_linear_layer_forward(g, &m->model, &m->head, logits, h);
+    const int64_t R = logits.rows, V = logits.cols, first = gx_share_mine(&m->vocab).begin;
+    if (m->vocab.n == 1) {
+        gx_cross_entropy(g, losses, dlogits, logits.data, labels, R, V, scale, GX_F32);
+        return;
+    }
+    gx_cross_entropy_maximum(g, m->maximum, logits.data, R, V, GX_F32);
+    gx_at(g, m->model.layers + 1, "head_loss");
+    gx_all_reduce(g, GX_AXIS_TP, GX_MAX, m->maximum, R, GX_F32);
+    gx_cross_entropy_sums(g, m->sums, dlogits, logits.data, m->maximum, labels, R, V, first, m->config.vocab_size, GX_F32);
+    gx_all_reduce(g, GX_AXIS_TP, GX_SUM, m->sums, 2 * R, GX_F32);
+    gx_at(g, m->model.layers + 1, "head");
+    gx_cross_entropy_finish(g, losses, dlogits, dlogits, m->sums, labels, R, V, first, scale, GX_F32);
+}
+
+void gx_llama_head_core(GxContext *g, GxLlama *m, const GxBatch *b, int gradients, double *loss_sum)
+{
+    const int64_t chunk = m->logits.rows;
+    gx_at(g, m->model.layers + 1, "head");
+    for (int64_t r = 0; r < m->h.rows; r += chunk) {
+        int64_t rows = gx_min(chunk, m->h.rows - r);
+        GxRows logits = gx_some_rows(m->logits, 0, rows), h = gx_some_rows(m->h, r, rows);
+        gx_linear_layer_forward(g, &m->model, &m->head, logits, h);
+        gx__llama_cross_entropy(g, m, m->losses + r, gradients ? logits.data : NULL, logits, b->labels + r, b->scale);
+        if (!gradients) continue;
+        gx_linear_layer_backward_input(g, &m->model, &m->head, gx_some_rows(m->dh, r, rows), logits);
+        gx_linear_layer_backward_weight(g, &m->model, &m->head, logits, h, b->accumulate || r > 0);
+    }
+    gx_sum(g, loss_sum, m->losses, m->h.rows, 1);
+}
+
+// Whole rows of logits, gathered from all parts of the vocabulary.
+static void gx__llama_logits(GxContext *g, GxLlama *m, GxRows logits, int64_t first_row)
+{
+    GxSplit parts;
+    parts.n = m->vocab.n;
+    for (int r = 0; r < parts.n; r++) parts.begin[r] = m->vocab.part[r].begin, parts.begin[r + 1] = m->vocab.part[r].end;
+    for (int64_t r = 0; r < logits.rows; r++) {
+        GxRows own = parts.n > 1 ? gx_some_rows(m->logits, 0, 1) : gx_some_rows(logits, r, 1);
+        gx_at(g, m->model.layers + 1, "head");
+        gx_linear_layer_forward(g, &m->model, &m->head, own, gx_some_rows(m->h, first_row + r, 1));
+        gx_at(g, m->model.layers + 1, "logits");
+        if (parts.n > 1) gx_all_gather(g, GX_AXIS_TP, &parts, gx_some_rows(logits, r, 1).data, own.data, 1, GX_F32);
+    }
 }
 
 // ---- as a model like any other ------------------------------------------------------------------------------------------------------------------
 
 static GxLlama *gx__llama(GxModel *m) { return (GxLlama *)m->self; }
-static void gx__llama_set_rows(GxContext *g, GxModel *m, int64_t rows) { gx_llama_set_rows(g, gx__llama(m), rows); }
+static void gx__llama_set_rows(GxContext *g, GxModel *m, int64_t T, int64_t B) { gx_llama_set_rows(g, gx__llama(m), T, B); }
 static void gx__llama_embed_forward(GxContext *g, GxModel *m, const GxBatch *b, GxState out)
 {
     gx__llama(m)->mode->embed_forward(g, gx__llama(m), b, out.x);
@@ -557,13 +687,18 @@ static void gx__llama_layer_backward(GxContext *g, GxModel *m, int layer, const 
 {
     gx__llama(m)->mode->layer_backward(g, gx__llama(m), layer, b, din.x, dout.x);
 }
-static void gx__llama_head_call(GxContext *g, GxModel *m, const GxBatch *b, GxState din, GxState in, double *loss_sum)
+static void gx__llama_head_call(GxContext *g, GxModel *model, const GxBatch *b, GxState din, GxState in, double *loss_sum)
 {
-    gx__llama(m)->mode->head(g, gx__llama(m), b, din.x, in.x, loss_sum);
+    GxLlama *m = gx__llama(model);
+    m->mode->head_forward(g, m, in.x);
+    gx_llama_head_core(g, m, b, din.x.data != NULL, loss_sum);
+    if (din.x.data) m->mode->head_backward(g, m, b, din.x, in.x);
 }
-static void gx__llama_logits_call(GxContext *g, GxModel *m, GxRows logits, GxState in, int64_t first_row)
+static void gx__llama_logits_call(GxContext *g, GxModel *model, GxRows logits, GxState in, int64_t first_row)
 {
-    gx__llama(m)->mode->logits(g, gx__llama(m), logits, in.x, first_row);
+    GxLlama *m = gx__llama(model);
+    m->mode->head_forward(g, m, in.x);
+    gx__llama_logits(g, m, logits, first_row);
 }
 static GxModelKind gx__llama_kind(const GxLlamaMode *mode)
 {

@@ -8,6 +8,7 @@
 #ifndef GX_MODEL_H
 #define GX_MODEL_H
 #include "../base/tensors.h"
+#include "../dist/partition.h"
 #include "../ops/rope.h"
 GX_BEGIN
 
@@ -35,16 +36,16 @@ typedef struct {                    // one micro-batch of this rank
 } GxBatch;
 
 typedef struct GxModel GxModel;
-typedef struct {                                            // a model family under a mode
-    const char *name;                                       // "llama"
-    const char *mode;                                       // "serial"
-    void (*set_rows)(GxContext *, GxModel *, int64_t rows); // T*B of the batches to come: at most what the buffers were taken for
+typedef struct {                                                    // a model family under a mode
+    const char *name;                                               // "llama"
+    const char *mode;                                               // "serial"
+    void (*set_rows)(GxContext *, GxModel *, int64_t T, int64_t B); // of the batches to come: at most what the buffers were taken for
     void (*embed_forward)(GxContext *, GxModel *, const GxBatch *, GxState out);
     void (*embed_backward)(GxContext *, GxModel *, const GxBatch *, GxState dout);
     void (*layer_forward)(GxContext *, GxModel *, int layer, const GxBatch *, GxState out, GxState in);
     void (*layer_backward)(GxContext *, GxModel *, int layer, const GxBatch *, GxState din, GxState dout); // din may be dout
     void (*head)(GxContext *, GxModel *, const GxBatch *, GxState din, GxState in, double *loss_sum); // adds; din.x.data NULL: loss only
-    void (*logits)(GxContext *, GxModel *, GxRows logits, GxState in, int64_t first_row); // of logits.rows rows from first_row on
+    void (*logits)(GxContext *, GxModel *, GxRows logits, GxState in, int64_t first_row); // [rows, whole vocabulary] from first_row on
 } GxModelKind;
 
 struct GxModel {
@@ -54,7 +55,9 @@ struct GxModel {
     int layers;
     GxState *state;   // [layers + 1]: the stream into each layer, and into the head
     GxState gradient; // of the stream, on its way back through all units
-    void *self;       // the family's own
+    GxSplit rows;     // [T*B] of the batch over the tp group, where the stream is split; this rank is number `member` of it
+    int member;
+    void *self; // the family's own
 };
 
 // Points every unit into two flat buffers of gx_table_offset(table, units) elements. grads NULL: no gradients are wanted.
@@ -109,7 +112,7 @@ void gx_model_init(GxModel *m, uint64_t seed)
 
 void gx_model_forward(GxContext *g, GxModel *m, const GxBatch *b)
 {
-    m->kind->set_rows(g, m, b->T * b->B);
+    m->kind->set_rows(g, m, b->T, b->B);
     gx_at(g, 0, "embed");
     m->kind->embed_forward(g, m, b, m->state[0]);
     for (int l = 0; l < m->layers; l++) m->kind->layer_forward(g, m, l, b, m->state[l + 1], m->state[l]);

@@ -4,9 +4,11 @@
 //                          optimizer.safetensors trainer_state.json training_args.json manifest.json    what a resume needs
 //
 // The folder is published as a whole (io/folder.h): a torn one is recognised, and passed over in favour of the newest whole one. Nothing in it
-// depends on how many ranks there were (so far all ranks hold whole tensors). Rank 0 writes; it also reads, tensor by tensor, and broadcasts: no disk is shared.
+// depends on how many ranks there were, or on how they shared the model out. Rank 0 writes, and gets what it does not have from the others of its
+// group; it also reads, tensor by tensor, and broadcasts: no disk is shared.
 #ifndef GX_CHECKPOINT_H
 #define GX_CHECKPOINT_H
+#include "../dist/boxes.h"
 #include "../dist/comm.h"
 #include "../io/folder.h"
 #include "../io/safetensors.h"
@@ -31,9 +33,10 @@ int64_t gx_run_read(const char *output_dir); // 0: there is none
 
 GxStatus gx_checkpoint_path(char path[GX_PATH], const char *output_dir, int64_t step, GxError *err); // output_dir/checkpoint-<step>
 
-// rank 0 only; `args` is the resolved configuration (lent).
-GxStatus gx_checkpoint_save(const char *folder, const GxFamily *family, const GxModel *m, const GxOptimizer *o,
-                            const GxTokenizer *tokenizer, const GxTrainState *state, const GxConfig *args, GxError *err);
+// On rank 0 and the other ranks of its tp group; rank 0 writes. `args` is the resolved configuration (lent).
+void gx_checkpoint_save(GxContext *g, const char *folder, const GxFamily *family, const GxModel *m, const GxOptimizer *o,
+                        const GxTokenizer *tokenizer, const GxTrainState *state, const GxConfig *args);
+void gx_checkpoint_plan(GxContext *g, const GxModel *m); // takes the scratch of saving and loading from a dry arena, and gives it back
 
 // Weights of a Hugging Face folder into the model's buffers, on all ranks. Every missing, unknown or misshapen tensor is named.
 void gx_checkpoint_load_weights(GxContext *g, GxModel *m, float *weights, const char *folder);
@@ -80,72 +83,140 @@ static int gx__state_parts(const GxOptimizer *o, GxStatePart part[2])
     return n;
 }
 
-static GxStatus gx__save_tensors(const char *path, const GxTable *t, const GxStatePart *part, int parts, const GxSafetensorsPair *metadata,
-                                 int pairs, GxError *err)
+static GxStatus gx__create_tensors(GxSafetensorsWriter *w, const char *path, const GxTable *t, const GxStatePart *part, int parts,
+                                   const GxSafetensorsPair *metadata, int pairs, GxError *err)
 {
     int n = 0;
-    GxSafetensorsWriter w = GX_ZERO;
     GxSafetensorsEntry *e = (GxSafetensorsEntry *)calloc((size_t)(t->n * parts + 1), sizeof *e);
     if (!e) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a list of %d tensors", t->n * parts);
     for (int p = 0; p < parts; p++)
         for (int i = 0; i < t->n; i++) {
             const GxTensor *row = &t->row[i];
             if (row->has_alias) continue;
-            if (!gx_tensor_is_whole(row)) {
-                free(e);
-                return GX_FAIL(err, GX_ERR_UNSUPPORTED, "saving a part of a tensor (%s) is not built", row->name);
-            }
             snprintf(e[n].name, sizeof e[n].name, "%s%s", part[p].prefix, row->name);
             e[n].dtype = GX_F32;
             e[n].ndim = row->ndim;
             memcpy(e[n].shape, row->global_shape, sizeof row->global_shape);
             n++;
         }
-    GxStatus status = gx_safetensors_create(&w, path, e, n, metadata, pairs, err);
-    n = 0;
-    for (int p = 0; p < parts; p++)
-        for (int i = 0; i < t->n && status == GX_OK; i++)
-            if (!t->row[i].has_alias)
-                status =
-                    gx_safetensors_write_floats(&w, e[n++].name, 0, part[p].values + gx_table_flat(t, i), gx_tensor_count(&t->row[i]), err);
+    GxStatus status = gx_safetensors_create(w, path, e, n, metadata, pairs, err);
     free(e);
-    if (status == GX_OK) return gx_safetensors_finish(&w, err);
-    gx_safetensors_abort(&w);
     return status;
 }
 
-static GxStatus gx__load_tensor(const GxSafetensors *s, const GxTensor *row, const char *prefix, float *values, const char *folder,
-                                GxError *err)
+// w NULL: a rank that only hands over what rank 0 does not have.
+static void gx__save_tensor(GxContext *g, GxSafetensorsWriter *w, const char *prefix, const GxTensor *t, const float *values, void *scratch)
+{
+    char name[GX_NAME + 32];
+    snprintf(name, sizeof name, "%s%s", prefix, t->name);
+    if (!t->parts) {
+        if (w) gx_safetensors_write_floats(w, name, 0, values, gx_tensor_count(t), &g->error);
+        return;
+    }
+    const int64_t chunk = gx_box_rows(t), row = gx_box_row(t);
+    for (int64_t first = 0; first < t->global_shape[0] && !gx_failed(g); first += chunk) {
+        const int64_t rows = gx_min(chunk, t->global_shape[0] - first);
+        const float *whole = gx_box_gather(g, t, values, first, rows, scratch);
+        if (w && !gx_failed(g)) gx_safetensors_write_floats(w, name, first * row, whole, rows * row, &g->error);
+    }
+}
+
+static void *gx__boxes_scratch(GxContext *g, const GxTable *t)
+{
+    const int64_t bytes = gx_boxes_scratch(t);
+    return bytes ? gx_scratch(g, GX_MEM_WORKSPACE, bytes) : NULL;
+}
+
+void gx_checkpoint_plan(GxContext *g, const GxModel *m)
+{
+    GxArenaMark mark = gx_arena_mark(g->arena);
+    gx__boxes_scratch(g, &m->table);
+    gx_arena_release(g->arena, mark);
+}
+
+static void gx__save_tensors(GxContext *g, const char *path, const GxTable *t, const GxStatePart *part, int parts,
+                             const GxSafetensorsPair *metadata, int pairs)
+{
+    GxSafetensorsWriter w = GX_ZERO;
+    GxArenaMark mark = gx_arena_mark(g->arena);
+    const int writes = g->rank == 0;
+    void *scratch = gx__boxes_scratch(g, t);
+    if (writes && gx__create_tensors(&w, path, t, part, parts, metadata, pairs, &g->error) != GX_OK) return;
+    for (int p = 0; p < parts; p++)
+        for (int i = 0; i < t->n && !gx_failed(g); i++)
+            if (!t->row[i].has_alias)
+                gx__save_tensor(g, writes ? &w : NULL, part[p].prefix, &t->row[i], part[p].values + gx_table_flat(t, i), scratch);
+    if (writes && !gx_failed(g)) gx_safetensors_finish(&w, &g->error);
+    else if (writes) gx_safetensors_abort(&w);
+    gx_arena_release(g->arena, mark);
+}
+
+static GxStatus gx__find_tensor(const GxSafetensorsEntry **entry, const GxSafetensors *s, const GxTensor *row, const char *prefix,
+                                const char *folder, GxError *err)
 {
     char name[GX_NAME + 32];
     snprintf(name, sizeof name, "%s%s", prefix, row->name);
-    if (!gx_tensor_is_whole(row)) return GX_FAIL(err, GX_ERR_UNSUPPORTED, "loading a part of a tensor (%s) is not built", row->name);
-    const GxSafetensorsEntry *e = gx_safetensors_find(s, name);
+    const GxSafetensorsEntry *e = *entry = gx_safetensors_find(s, name);
     if (!e)
         return GX_FAIL(err, GX_ERR_FORMAT, "%s has no tensor %s, which this model needs (it has %d tensors; is it of another model?)",
                        folder, name, s->n);
     int same = e->ndim == row->ndim;
     for (int d = 0; same && d < row->ndim; d++) same = e->shape[d] == row->global_shape[d];
-    if (!same)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s: tensor %s has %d dimensions, the first of %ld; this model's has %d, the first of %ld",
-                       folder, name, e->ndim, (long)(e->ndim ? e->shape[0] : 0), row->ndim, (long)row->global_shape[0]);
-    return gx_safetensors_read(s, e, 0, e->elements, values, err);
+    if (same) return GX_OK;
+    return GX_FAIL(err, GX_ERR_FORMAT, "%s: tensor %s has %d dimensions, the first of %ld; this model's has %d, the first of %ld", folder,
+                   name, e->ndim, (long)(e->ndim ? e->shape[0] : 0), row->ndim, (long)row->global_shape[0]);
 }
 
 // A tied head may stand in the file all the same: then it has to be what it is tied to.
-static GxStatus gx__check_alias(const GxSafetensors *s, const GxTensor *row, const float *values, const char *folder, GxError *err)
+static GxStatus gx__check_alias(const GxSafetensors *s, const GxTable *t, const GxTensor *row, const char *folder, GxError *err)
 {
-    const GxSafetensorsEntry *e = gx_safetensors_find(s, row->name);
+    enum { BLOCK = 4096 };
+    float own[BLOCK], other[BLOCK];
+    const GxSafetensorsEntry *e = gx_safetensors_find(s, row->name), *tied;
     if (!e) return GX_OK;
-    float *own = (float *)malloc((size_t)(e->elements + 1) * sizeof *own);
-    if (!own) return GX_FAIL(err, GX_ERR_MEMORY, "no memory to compare %s", row->name);
-    GxStatus status = gx__load_tensor(s, row, "", own, folder, err);
-    if (status == GX_OK && memcmp(own, values, (size_t)e->elements * sizeof *own))
-        status = GX_FAIL(err, GX_ERR_FORMAT,
-                         "%s: config.json ties %s to the embedding, but the file has other values for it; set tie_word_embeddings to false",
-                         folder, row->name);
-    free(own);
-    return status;
+    GX_TRY(gx__find_tensor(&e, s, row, "", folder, err));
+    GX_TRY(gx__find_tensor(&tied, s, &t->row[row->alias.index], "", folder, err));
+    for (int64_t i = 0; i < e->elements; i += BLOCK) {
+        const int64_t n = gx_min(BLOCK, e->elements - i);
+        GX_TRY(gx_safetensors_read(s, e, i, n, own, err));
+        GX_TRY(gx_safetensors_read(s, tied, i, n, other, err));
+        if (memcmp(own, other, (size_t)n * sizeof *own))
+            return GX_FAIL(
+                err, GX_ERR_FORMAT,
+                "%s: config.json ties %s to the embedding, but the file has other values for it; set tie_word_embeddings to false", folder,
+                row->name);
+    }
+    return GX_OK;
+}
+
+// Rank 0 reads, everybody gets it: a whole tensor into its place, of a cut one each rank its box. s NULL: not rank 0.
+static void gx__load_tensor(GxContext *g, const GxSafetensors *s, const GxTensor *t, const char *prefix, float *values, const char *folder,
+                            void *scratch)
+{
+    const GxSafetensorsEntry *e = NULL;
+    if (s) gx__find_tensor(&e, s, t, prefix, folder, &g->error);
+    if (!t->parts) {
+        if (s && !gx_failed(g)) gx_safetensors_read(s, e, 0, e->elements, values, &g->error);
+        gx_broadcast(g, GX_AXIS_ALL, 0, values, gx_tensor_count(t), GX_F32);
+        return;
+    }
+    const int64_t chunk = gx_box_rows(t), row = gx_box_row(t);
+    for (int64_t first = 0; first < t->global_shape[0]; first += chunk) {
+        const int64_t rows = gx_min(chunk, t->global_shape[0] - first);
+        if (s && !gx_failed(g)) gx_safetensors_read(s, e, first * row, rows * row, (float *)scratch, &g->error);
+        gx_broadcast(g, GX_AXIS_ALL, 0, scratch, rows * row, GX_F32); // of a context that has failed: tells the others
+        if (gx_failed(g)) return;
+        gx_box_take(t, values, (const float *)scratch, first, rows);
+    }
+}
+
+static void gx__load_tensors(GxContext *g, const GxSafetensors *s, const GxTable *t, const char *prefix, float *values, const char *folder)
+{
+    GxArenaMark mark = gx_arena_mark(g->arena);
+    void *scratch = gx__boxes_scratch(g, t);
+    for (int i = 0; i < t->n && !gx_failed(g); i++)
+        if (!t->row[i].has_alias) gx__load_tensor(g, s, &t->row[i], prefix, values + gx_table_flat(t, i), folder, scratch);
+    gx_arena_release(g->arena, mark);
 }
 
 static GxStatus gx__refuse_unknown(const GxSafetensors *s, const GxTable *t, const char *folder, GxError *err)
@@ -160,37 +231,6 @@ static GxStatus gx__refuse_unknown(const GxSafetensors *s, const GxTable *t, con
     if (!unknown) return GX_OK;
     return GX_FAIL(err, GX_ERR_FORMAT, "%s holds %d tensors that this model does not have: %s%s", folder, unknown, names,
                    unknown > 3 ? ", ..." : "");
-}
-
-static GxStatus gx__read_weights(const GxModel *m, float *weights, const char *folder, GxError *err)
-{
-    GxSafetensors s;
-    const GxTable *t = &m->table;
-    GX_TRY(gx_safetensors_open(&s, folder, err));
-    GxStatus status = gx__refuse_unknown(&s, t, folder, err);
-    for (int i = 0; i < t->n && status == GX_OK; i++) {
-        const GxTensor *row = &t->row[i];
-        float *values = weights + gx_table_flat(t, i);
-        status = row->has_alias ? gx__check_alias(&s, row, values, folder, err) : gx__load_tensor(&s, row, "", values, folder, err);
-    }
-    gx_safetensors_close(&s);
-    return status;
-}
-
-static GxStatus gx__read_optimizer(const GxModel *m, const GxOptimizer *o, const char *path, GxError *err)
-{
-    GxSafetensors s;
-    GxStatePart part[2];
-    int parts = gx__state_parts(o, part);
-    if (!parts) return GX_OK;
-    GX_TRY(gx_safetensors_open(&s, path, err));
-    GxStatus status = GX_OK;
-    for (int p = 0; p < parts; p++)
-        for (int i = 0; i < m->table.n && status == GX_OK; i++)
-            if (!m->table.row[i].has_alias)
-                status = gx__load_tensor(&s, &m->table.row[i], part[p].prefix, part[p].values + gx_table_flat(&m->table, i), path, err);
-    gx_safetensors_close(&s);
-    return status;
 }
 
 // ---- trainer_state.json -------------------------------------------------------------------------------------------------------------------------
@@ -236,19 +276,13 @@ static GxStatus gx__read_state(const char *path, GxTrainState *s, GxError *err)
 
 // ---- the folder ---------------------------------------------------------------------------------------------------------------------------------
 
-static GxStatus gx__checkpoint_write(const char *folder, const GxFamily *family, const GxModel *m, const GxOptimizer *o,
-                                     const GxTokenizer *tokenizer, const GxTrainState *state, const GxConfig *args, GxError *err)
+// What rank 0 alone has to write, all but the tensors.
+static GxStatus gx__write_texts(const char *folder, const GxFamily *family, const GxModel *m, const GxTokenizer *tokenizer,
+                                const GxTrainState *state, const GxConfig *args, GxError *err)
 {
     char path[GX_PATH];
-    GxStatePart weights = {"", o->weights}, part[2];
-    GxSafetensorsPair identity = {"galaxy_tokenizer", gx_tokenizer_identity(tokenizer)};
-    int parts = gx__state_parts(o, part);
     GX_TRY(gx_path_join(path, folder, "config.json", err));
     GX_TRY(family->write_config(m, path, err));
-    GX_TRY(gx_path_join(path, folder, "model.safetensors", err));
-    GX_TRY(gx__save_tensors(path, &m->table, &weights, 1, &identity, 1, err));
-    GX_TRY(gx_path_join(path, folder, "optimizer.safetensors", err));
-    if (parts) GX_TRY(gx__save_tensors(path, &m->table, part, parts, NULL, 0, err));
     GX_TRY(gx_tokenizer_write(tokenizer, folder, err));
     GX_TRY(gx_path_join(path, folder, "training_args.json", err));
     GX_TRY(gx_config_write_json(args, path, err));
@@ -256,57 +290,71 @@ static GxStatus gx__checkpoint_write(const char *folder, const GxFamily *family,
     return gx__write_state(path, state, tokenizer, err);
 }
 
-GxStatus gx_checkpoint_save(const char *folder, const GxFamily *family, const GxModel *m, const GxOptimizer *o,
-                            const GxTokenizer *tokenizer, const GxTrainState *state, const GxConfig *args, GxError *err)
+void gx_checkpoint_save(GxContext *g, const char *folder, const GxFamily *family, const GxModel *m, const GxOptimizer *o,
+                        const GxTokenizer *tokenizer, const GxTrainState *state, const GxConfig *args)
 {
-    char temporary[GX_PATH];
-    GX_TRY(gx_publish_begin(folder, temporary, err));
-    GxStatus status = gx__checkpoint_write(temporary, family, m, o, tokenizer, state, args, err);
-    if (status == GX_OK) status = gx_publish_finish(folder, err);
-    if (status != GX_OK) {
-        GxError ignored = GX_ZERO; // the first error is the one to tell; this only frees the disk
-        gx_folder_remove(temporary, &ignored);
-    }
-    return status;
+    char temporary[GX_PATH] = "", path[GX_PATH] = "";
+    GxError *err = &g->error;
+    GxStatePart weights = {"", o->weights}, part[2];
+    GxSafetensorsPair identity = {"galaxy_tokenizer", gx_tokenizer_identity(tokenizer)};
+    const int parts = gx__state_parts(o, part), writes = g->rank == 0;
+    gx_at(g, -1, "save");
+    if (writes && gx_publish_begin(folder, temporary, err) == GX_OK) gx__write_texts(temporary, family, m, tokenizer, state, args, err);
+    if (writes && !gx_failed(g)) gx_path_join(path, temporary, "model.safetensors", err);
+    if (!gx_failed(g)) gx__save_tensors(g, path, &m->table, &weights, 1, &identity, 1);
+    if (writes && !gx_failed(g)) gx_path_join(path, temporary, "optimizer.safetensors", err);
+    if (!gx_failed(g) && parts) gx__save_tensors(g, path, &m->table, part, parts, NULL, 0);
+    if (!writes) return;
+    if (!gx_failed(g)) gx_publish_finish(folder, err);
+    if (!gx_failed(g) || !temporary[0]) return;
+    GxError ignored = GX_ZERO; // the first error is the one to tell; this only frees the disk
+    gx_folder_remove(temporary, &ignored);
 }
-
-static int64_t gx__flat_count(const GxModel *m) { return gx_table_offset(&m->table, m->table.units); }
 
 void gx_checkpoint_load_weights(GxContext *g, GxModel *m, float *weights, const char *folder)
 {
+    GxSafetensors s;
+    const int reads = g->rank == 0, open = reads && gx_safetensors_open(&s, folder, &g->error) == GX_OK;
     gx_at(g, -1, "load");
-    if (g->rank == 0) gx__read_weights(m, weights, folder, &g->error);
-    gx_broadcast(g, GX_AXIS_ALL, 0, weights, gx__flat_count(m), GX_F32);
+    if (open) gx__refuse_unknown(&s, &m->table, folder, &g->error);
+    for (int i = 0; open && i < m->table.n && !gx_failed(g); i++)
+        if (m->table.row[i].has_alias) gx__check_alias(&s, &m->table, &m->table.row[i], folder, &g->error);
+    if (reads && gx_failed(g)) gx_barrier(g, GX_AXIS_ALL); // tells the others
+    gx__load_tensors(g, open ? &s : NULL, &m->table, "", weights, folder);
+    if (open) gx_safetensors_close(&s);
 }
 
-static GxStatus gx__read_resume(const GxModel *m, const GxOptimizer *o, GxTrainState *state, const char *folder, GxError *err)
+static GxStatus gx__read_resume(const GxOptimizer *o, GxTrainState *state, const char *folder, GxError *err)
 {
     char path[GX_PATH], wanted[32];
     snprintf(wanted, sizeof wanted, "%s", o->kind == GX_OPTIMIZER_ADAMW ? "adamw" : "sgd");
     GX_TRY(gx_folder_verify(folder, 1, err));
     GX_TRY(gx_path_join(path, folder, "trainer_state.json", err));
     GX_TRY(gx__read_state(path, state, err));
-    if (strcmp(state->optimizer, wanted))
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "%s was trained with %s, this run asks for %s; resume with --optimizer %s, or take its weights alone with --model",
-                       folder, state->optimizer, wanted, state->optimizer);
-    GX_TRY(gx_path_join(path, folder, "optimizer.safetensors", err));
-    return gx__read_optimizer(m, o, path, err);
+    if (!strcmp(state->optimizer, wanted)) return GX_OK;
+    return GX_FAIL(err, GX_ERR_ARGUMENT,
+                   "%s was trained with %s, this run asks for %s; resume with --optimizer %s, or take its weights alone with --model",
+                   folder, state->optimizer, wanted, state->optimizer);
 }
 
 void gx_checkpoint_load_state(GxContext *g, GxModel *m, const GxOptimizer *o, GxTrainState *state, const char *folder)
 {
-    int64_t n = gx__flat_count(m), numbers[8] = {0};
+    GxError *err = &g->error;
+    GxSafetensors s;
     GxStatePart part[2];
-    int parts = gx__state_parts(o, part);
+    char path[GX_PATH] = "";
+    const int parts = gx__state_parts(o, part), reads = g->rank == 0;
+    int64_t numbers[8] = {0};
     gx_at(g, -1, "load");
-    if (g->rank == 0 && gx__read_resume(m, o, state, folder, &g->error) == GX_OK) {
+    if (reads && gx__read_resume(o, state, folder, err) == GX_OK && gx_path_join(path, folder, "optimizer.safetensors", err) == GX_OK) {
         int64_t have[8] = {state->step,       state->applied,   state->samples, state->seed,
                            state->text_bytes, state->text_hash, state->seq_len, state->run};
         memcpy(numbers, have, sizeof numbers);
     }
+    const int open = reads && parts && !gx_failed(g) && gx_safetensors_open(&s, path, err) == GX_OK;
     gx_broadcast(g, GX_AXIS_ALL, 0, numbers, 8, GX_I64);
-    for (int p = 0; p < parts; p++) gx_broadcast(g, GX_AXIS_ALL, 0, part[p].values, n, GX_F32);
+    for (int p = 0; p < parts; p++) gx__load_tensors(g, open ? &s : NULL, &m->table, part[p].prefix, part[p].values, path);
+    if (open) gx_safetensors_close(&s);
     state->step = numbers[0], state->applied = numbers[1], state->samples = numbers[2], state->seed = numbers[3],
     state->text_bytes = numbers[4];
     state->text_hash = numbers[5], state->seq_len = numbers[6], state->run = numbers[7];

@@ -1,6 +1,7 @@
 // family.h: what the trainer must know of a model family beyond GxModel: its options, its config.json, and how to open it.
 #ifndef GX_FAMILY_H
 #define GX_FAMILY_H
+#include "../dist/layout.h"
 #include "../io/config.h"
 #include "../model/model.h"
 GX_BEGIN
@@ -10,7 +11,9 @@ typedef struct {
     const GxOption *options; // into a struct of config_size bytes; names as in Hugging Face's config.json
     int n_options;
     size_t config_size;
-    GxStatus (*open)(GxContext *g, GxModel **m, void *config, const void *mode); // resolves defaults in config; refuses what cannot be
+    GxMode (*split)(const void *mode); // what a mode of this family splits: decides about options
+    // Resolves defaults in config; refuses what cannot be.
+    GxStatus (*open)(GxContext *g, GxModel **m, void *config, const void *mode, const GxSplitLists *lists);
     void (*close)(GxModel *m);
     void (*take_buffers)(GxContext *g, GxModel *m, int64_t T, int64_t B, int64_t head_chunk);
     int64_t (*vocab_size)(const GxModel *m);

@@ -4,6 +4,7 @@
 // the same tokens, since the numbers come from (seed, position).
 #ifndef GX_GENERATE_H
 #define GX_GENERATE_H
+#include "../dist/mesh.h"
 #include "../model/model.h"
 GX_BEGIN
 
@@ -83,15 +84,16 @@ void gx_generator_take(GxContext *g, GxGenerator *w, int64_t T, int64_t V)
 void gx_generate(GxContext *g, GxModel *m, GxGenerator *w, int32_t *tokens, int64_t n, int64_t wanted, const GxSampling *s)
 {
     for (; n < wanted && !gx_failed(g); n++) {
-        int64_t first = gx_max(0, n - w->T); // the window: the last T tokens
+        const int64_t first = gx_max(0, n - w->T), have = n - first; // the window: the last T tokens
         GxBatch b = GX_ZERO;
         b.tokens = w->tokens;
-        b.T = n - first;
+        b.T = gx_min(w->T, gx_max(have, gx_group_size(g, GX_AXIS_TP))); // each rank of a mode that splits the sequence needs a token
         b.B = 1;
         b.runs = gx_runs_one(b.T, 0);
-        gx_copy(g, w->tokens, tokens + first, 4 * b.T);
+        gx_zero(g, w->tokens, 4 * b.T);
+        gx_copy(g, w->tokens, tokens + first, 4 * have);
         gx_model_forward(g, m, &b);
-        m->kind->logits(g, m, w->logits, m->state[m->layers], b.T - 1);
+        m->kind->logits(g, m, w->logits, m->state[m->layers], have - 1);
         if (gx_failed(g)) return;
         tokens[n] = g->device->computes ? gx_sample_token((const float *)w->logits.data, s->vocab ? s->vocab : w->logits.cols, s, n) : 0;
     }

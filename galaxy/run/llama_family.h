@@ -149,13 +149,15 @@ GxStatus gx_llama_config_write(const GxLlamaConfig *c, const char *path, GxError
 
 // ---- the family ---------------------------------------------------------------------------------------------------------------------------------
 
-static GxStatus gx__llama_family_open(GxContext *g, GxModel **model, void *config, const void *mode)
+static GxMode gx__llama_family_split(const void *mode) { return ((const GxLlamaMode *)mode)->split; }
+
+static GxStatus gx__llama_family_open(GxContext *g, GxModel **model, void *config, const void *mode, const GxSplitLists *lists)
 {
     *model = NULL;
     GX_TRY(gx_llama_config_resolve((GxLlamaConfig *)config, &g->error));
     GxLlama *m = (GxLlama *)calloc(1, sizeof *m);
     if (!m) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a model");
-    GxStatus status = gx_llama_open(g, m, (const GxLlamaConfig *)config, (const GxLlamaMode *)mode);
+    GxStatus status = gx_llama_open(g, m, (const GxLlamaConfig *)config, (const GxLlamaMode *)mode, lists);
     *model = &m->model;
     if (status == GX_OK) return GX_OK;
     gx_llama_close(m);
@@ -193,6 +195,7 @@ const GxFamily gx_llama_family = {
     gx__llama_options,
     GX__LLAMA_OPTIONS,
     sizeof(GxLlamaConfig),
+    gx__llama_family_split,
     gx__llama_family_open,
     gx__llama_family_close,
     gx__llama_family_take_buffers,

@@ -1,6 +1,7 @@
 // options.h: the options that all training programs share, and the arithmetic that ties some of them together.
 #ifndef GX_OPTIONS_H
 #define GX_OPTIONS_H
+#include "../dist/layout.h"
 #include "../dist/partition.h"
 #include "../io/config.h"
 GX_BEGIN
@@ -26,6 +27,9 @@ typedef struct {
     char sample_prompt[GX_OPTION_TEXT];
     double temperature;
     int64_t top_k;
+    // how a mode splits the model among the ranks of a tp group
+    int64_t tp;
+    GxIntList tp_num_attention_heads_list, tp_intermediate_size_list, seq_scatter_list;
     // the machine
     int64_t ranks, threads;
     double timeout;
@@ -34,8 +38,8 @@ typedef struct {
     int dry_run;
 } GxTrainOptions;
 
-extern const GxOption gx_train_options[];
-extern const int gx_train_options_count;
+// Adds the tables to a config, those for splitting only as far as the program's mode splits something.
+GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, GxMode split, GxError *err);
 
 // Fixes micro-batch, accumulation and global batch from what the user gave; each rank's samples of a micro-batch go into `batch`. Refuses what does
 // not multiply, with the equation and its numbers.
@@ -50,7 +54,7 @@ GX_END
 enum { GX__TOKENS_MOST = 1 << 30 }; // of a micro-batch on all ranks: sizes in bytes stay far from 64 bits, plans take moments
 
 #define GX__AT(field) offsetof(GxTrainOptions, field)
-const GxOption gx_train_options[] = {
+static const GxOption gx__train_options[] = {
     {"train_data", GX_OPTION_STRING, GX__AT(train_data), "data/text.txt",
      "text file; its bytes are the tokens (make data makes the default one)", NULL},
     {"validation_fraction", GX_OPTION_DOUBLE, GX__AT(validation_fraction), "0.05", "end part of the text that is held out", "0..0.9"},
@@ -93,14 +97,35 @@ const GxOption gx_train_options[] = {
     {"sample_prompt", GX_OPTION_STRING, GX__AT(sample_prompt), "In the beginning ", "what it goes on from", NULL},
     {"temperature", GX_OPTION_DOUBLE, GX__AT(temperature), "0.8", "of sampling; 0: the likeliest token", "0.."},
     {"top_k", GX_OPTION_INT, GX__AT(top_k), "50", "sample among the k likeliest; 0: all", "0.."},
-    {"ranks", GX_OPTION_INT, GX__AT(ranks), "1", "data-parallel ranks, as threads of this process (under mpirun: leave it away)", "1..256"},
+    {"ranks", GX_OPTION_INT, GX__AT(ranks), "1", "ranks, as threads of this process (under mpirun: leave it away)", "1..256"},
     {"threads", GX_OPTION_INT, GX__AT(threads), "0", "CPU threads of each rank; 0: cores / ranks on this machine", "0..1024"},
     {"timeout", GX_OPTION_DOUBLE, GX__AT(timeout), "600", "seconds to wait for another rank", "1.."},
     {"precision", GX_OPTION_STRING, GX__AT(precision), "fp32", "of weights and activations", "fp32"},
     {"head_chunk", GX_OPTION_INT, GX__AT(head_chunk), "512", "rows whose logits exist at once: memory against speed", "1..1000000000"},
     {"dry_run", GX_OPTION_BOOL, GX__AT(dry_run), "false", "print the memory plan and the FLOPs, and stop", NULL},
 };
-const int gx_train_options_count = (int)(sizeof gx_train_options / sizeof *gx_train_options);
+static const GxOption gx__tp_options[] = {
+    {"tp", GX_OPTION_INT, GX__AT(tp), "0", "ranks that share one copy of the model; the others are data-parallel. 0: all", "0..256"},
+    {"tp_num_attention_heads_list", GX_OPTION_INT_LIST, GX__AT(tp_num_attention_heads_list), NULL,
+     "query heads of each rank of a tp group, for unequal machines: 4,2", "1..65536"},
+    {"tp_intermediate_size_list", GX_OPTION_INT_LIST, GX__AT(tp_intermediate_size_list), NULL, "MLP columns of each: 320,192",
+     "1..4194304"},
+};
+static const GxOption gx__sequence_options[] = {
+    {"seq_scatter_list", GX_OPTION_INT_LIST, GX__AT(seq_scatter_list), NULL, "tokens of a sample of each, between the cores: 160,96",
+     "1..16777216"},
+};
+#define GX__TABLE(table) table, (int)(sizeof table / sizeof *table)
+
+GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, GxMode split, GxError *err)
+{
+    const int tp = split.att == GX_METHOD_TP || split.mlp == GX_METHOD_TP;
+    GX_TRY(gx_config_add(c, "training", GX__TABLE(gx__train_options), o, err));
+    o->tp = 1;
+    if (tp) GX_TRY(gx_config_add(c, "tensor parallelism", GX__TABLE(gx__tp_options), o, err));
+    if (split.con == GX_METHOD_SP) GX_TRY(gx_config_add(c, "sequence parallelism", GX__TABLE(gx__sequence_options), o, err));
+    return GX_OK;
+}
 
 GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int ranks, GxSplit *batch, GxError *err)
 {

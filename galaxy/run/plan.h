@@ -9,8 +9,9 @@ typedef struct {
     int64_t kind[GX_MEM_KINDS]; // peak bytes of each kind, of one rank
     int64_t arena;              // peak of all together: what is allocated
     int64_t comm;               // the communicator's own buffers, beside the arena
+    int64_t here, least, most;  // both together: of all ranks in this process; of the ranks that need least and most
     int64_t process;            // program, libraries and their buffers, of one process
-    double flops;               // of one optimizer step, this rank
+    double flops, flops_all;    // of one optimizer step, this rank; all ranks
     int64_t comm_bytes;         // that this rank sends in a step
     int ranks_here;             // that share this process
 } GxPlan;
@@ -18,7 +19,7 @@ typedef struct {
 // What the process holds besides arenas: what is resident now, and what the GEMM library and the thread stacks will add.
 int64_t gx_plan_process_bytes(int threads_here);
 
-static inline int64_t gx_plan_total(const GxPlan *p) { return (p->arena + p->comm) * p->ranks_here + p->process; }
+static inline int64_t gx_plan_total(const GxPlan *p) { return p->here + p->process; }
 void gx_plan_print(FILE *out, const GxPlan *p);
 
 GX_END
@@ -40,11 +41,13 @@ static double gx__mb(int64_t bytes) { return (double)bytes / 1e6; }
 
 void gx_plan_print(FILE *out, const GxPlan *p)
 {
-    fprintf(out, "memory plan, MB per rank:");
+    fprintf(out, "memory plan, MB %s:", p->least != p->most ? "of rank 0" : "per rank");
     for (int k = 0; k < GX_MEM_KINDS; k++)
         fprintf(out, " %s %.1f%s", gx_memory_kind_name((GxMemoryKind)k), gx__mb(p->kind[k]), k + 1 < GX_MEM_KINDS ? "," : "\n");
     fprintf(out, "  arena %.1f", gx__mb(p->arena + p->comm));
-    if (p->ranks_here > 1) fprintf(out, " x %d ranks in this process", p->ranks_here);
+    if (p->least != p->most) fprintf(out, " (of the ranks: %.1f to %.1f)", gx__mb(p->least), gx__mb(p->most));
+    if (p->least != p->most && p->ranks_here > 1) fprintf(out, ", %d ranks in this process %.1f", p->ranks_here, gx__mb(p->here));
+    else if (p->ranks_here > 1) fprintf(out, " x %d ranks in this process", p->ranks_here);
     fprintf(out, " + program and libraries %.1f = %.1f MB\n", gx__mb(p->process), gx__mb(gx_plan_total(p)));
 }
 #endif

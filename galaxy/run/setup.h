@@ -54,7 +54,7 @@ static GxStatus gx__read_options(GxTrainer *t, int argc, char **argv)
     t->model_config = calloc(1, t->family->config_size);
     if (!t->model_config) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a configuration");
     gx_config_open(&t->config);
-    GX_TRY(gx_config_add(&t->config, "training", gx_train_options, gx_train_options_count, &t->o, err));
+    GX_TRY(gx_options_add(&t->config, &t->o, t->split, err));
     GX_TRY(gx_config_add(&t->config, "model", t->family->options, t->family->n_options, t->model_config, err));
     GX_TRY(gx_config_read_args(&t->config, argc, argv, err));
     if (t->config.help) {
@@ -161,8 +161,11 @@ static GxStatus gx__open_parts(GxTrainer *t, const void *mode)
     GxContext *g = t->g;
     GxError *err = &g->error;
     GxTrainOptions *o = &t->o;
-    int dims[GX_MESH_AXES] = {1, 1, -1, 1, 1};
+    int dims[GX_MESH_AXES] = {1, 1, -1, 1, (int)(o->tp ? o->tp : g->world)};
+    const GxSplitLists lists = {o->tp_num_attention_heads_list.v, o->tp_intermediate_size_list.v, o->seq_scatter_list.v,
+                                o->tp_num_attention_heads_list.n, o->tp_intermediate_size_list.n, o->seq_scatter_list.n};
     GX_TRY(gx_mesh_open(&t->mesh, dims, g->rank, g->world, err));
+    o->tp = gx_mesh_size(&t->mesh, GX_AXIS_TP);
     g->mesh = &t->mesh;
     GX_TRY(gx__open_comm(t));
     GX_TRY(gx_options_resolve_batch(o, &t->config, gx_mesh_size(&t->mesh, GX_AXIS_DP), &t->batch_split, err));
@@ -170,7 +173,7 @@ static GxStatus gx__open_parts(GxTrainer *t, const void *mode)
     GX_TRY(gx_schedule_open(&t->schedule, o->lr_scheduler_type, o->learning_rate, o->min_lr_ratio, o->warmup_steps, o->lr_decay_steps,
                             o->max_steps, err));
     GX_TRY(gx__agree(t));
-    GX_TRY(t->family->open(g, &t->model, t->model_config, mode));
+    GX_TRY(t->family->open(g, &t->model, t->model_config, mode, &lists));
     t->tokenizer = gx_tokenizer_bytes();
     if (t->family->vocab_size(t->model) < t->tokenizer.vocab_size)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "vocab_size is %ld; the tokenizer (%s) has %d tokens, so it must be at least that",
@@ -224,6 +227,26 @@ static void gx__optimizer_init(GxTrainer *t)
     o->max_grad_norm = t->o.max_grad_norm;
 }
 
+// What only all ranks together know of the plan: ranks may need different amounts.
+static GxStatus gx__plan_together(GxTrainer *t)
+{
+    GxContext *g = t->g;
+    GxPlan *p = &t->plan;
+    const double mine[2] = {(double)(p->arena + p->comm), p->flops};
+    double all[2 * GX_MAX_PARTS] = {0};
+    const GxSplit ranks = gx_split_even(g->world, g->world);
+    gx_at(g, -1, "plan");
+    gx_all_gather(g, GX_AXIS_ALL, &ranks, all, mine, 2, GX_F64); // a gather needs no scratch
+    p->least = p->arena + p->comm;
+    for (int r = 0; r < g->world; r++) {
+        const int64_t bytes = (int64_t)all[2 * r];
+        p->least = gx_min(p->least, bytes), p->most = gx_max(p->most, bytes);
+        p->here += p->ranks_here > 1 || r == g->rank ? bytes : 0;
+        p->flops_all += all[2 * r + 1];
+    }
+    return gx_status(g);
+}
+
 // The run's own path, on a device that does not compute and an arena that only counts: one window, the update, a validation, a token.
 static GxStatus gx__make_plan(GxTrainer *t)
 {
@@ -245,6 +268,7 @@ static GxStatus gx__make_plan(GxTrainer *t)
     t->plan.comm_bytes = recorder.comm_bytes;
     gx_model_loss(&dry, t->model, &t->eval, &step.loss);
     gx_generate(&dry, t->model, &t->generator, token, 1, 2, &sampling);
+    gx_checkpoint_plan(&dry, t->model);
     memcpy(t->plan.kind, arena.kind_peak, sizeof t->plan.kind);
     t->plan.arena = arena.peak;
     t->plan.kind[GX_MEM_COMM] += t->comm_arena.peak;
@@ -252,7 +276,8 @@ static GxStatus gx__make_plan(GxTrainer *t)
     t->plan.ranks_here = t->o.ranks > 1 ? (int)t->o.ranks : 1;
     t->plan.process = gx_plan_process_bytes(t->plan.ranks_here * gx_threads(t->g));
     gx_model_detach(t->model);
-    if (gx_failed(&dry)) t->g->error = dry.error;
+    if (!gx_failed(&dry)) return gx__plan_together(t);
+    t->g->error = dry.error;
     return gx_status(t->g);
 }
 
@@ -306,9 +331,19 @@ static void gx__print_config(const GxTrainer *t)
     gx_json_free(json);
 }
 
+// "serial", "dp", "tp 2", "galaxy 2 x dp 2"
+static void gx__mode_text(const GxTrainer *t, char text[100])
+{
+    const int tp = gx_mesh_size(&t->mesh, GX_AXIS_TP), dp = gx_mesh_size(&t->mesh, GX_AXIS_DP);
+    const int splits = t->split.att != GX_METHOD_NONE || t->split.mlp != GX_METHOD_NONE;
+    if (!splits) snprintf(text, 100, "%s", dp > 1 ? "dp" : t->model->kind->mode);
+    else if (dp > 1) snprintf(text, 100, "%s %d x dp %d", t->model->kind->mode, tp, dp);
+    else snprintf(text, 100, "%s %d", t->model->kind->mode, tp);
+}
+
 static void gx__print_start(const GxTrainer *t)
 {
-    char device[300];
+    char device[300], mode[100];
     const GxContext *g = t->g;
     int64_t parameters = 0;
     for (int i = 0; i < t->model->table.n; i++)
@@ -316,8 +351,8 @@ static void gx__print_start(const GxTrainer *t)
     gx_cpu_describe(device, sizeof device);
     printf("galaxy %s | device cpu: %s | %d rank%s%s x %d thread%s\n", GX_VERSION, device, g->world, g->world > 1 ? "s" : "",
            g->comm && g->comm->engine ? (t->o.ranks > 1 ? " (threads)" : " (mpi)") : "", gx_threads(g), gx_threads(g) > 1 ? "s" : "");
-    printf("model: %s, mode %s, %.2fM parameters, fp32\n", t->model->kind->name, g->world > 1 ? "dp" : t->model->kind->mode,
-           (double)parameters / 1e6);
+    gx__mode_text(t, mode);
+    printf("model: %s, mode %s, %.2fM parameters, fp32\n", t->model->kind->name, mode, (double)parameters / 1e6);
     if (!t->o.dry_run) gx__print_data(t);
     gx__print_config(t);
     printf("%ld steps of %ld samples x %ld tokens (%ld micro-batch%s) | %s, lr %g, %s\n", (long)t->o.max_steps,
@@ -440,6 +475,7 @@ GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, con
     t->g = g;
     t->lock = -1;
     t->family = family;
+    t->split = family->split(mode);
     GX_TRY(gx__read_options(t, argc, argv));
     if (t->done) return GX_OK;
     GX_TRY(gx__open_parts(t, mode));

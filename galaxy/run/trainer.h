@@ -26,6 +26,7 @@ GX_BEGIN
 typedef struct {
     GxContext *g;
     const GxFamily *family;
+    GxMode split; // what the program's mode splits
     GxConfig config;
     GxTrainOptions o;
     char resume[GX_PATH]; // the checkpoint's folder; "": none
@@ -140,8 +141,7 @@ static void gx__report_progress(GxTrainer *t)
     p.step = t->step, p.steps = t->o.max_steps;
     p.loss = g->step->loss, p.grad_norm = sqrt(g->step->sum_squares), p.lr = g->step->lr, p.skipped = g->step->skip;
     p.tokens_per_s = (double)t->interval_labels / seconds;
-    p.gflops = t->plan.flops * (double)t->o.global_batch_size / (double)(gx_trainer_columns(t) * t->o.gradient_accumulation_steps) /
-               per_step / 1e9;
+    p.gflops = t->plan.flops_all / per_step / 1e9;
     p.memory_mb = (double)gx_process_memory() / 1e6;
     if (t->measured_from)
         p.seconds_left = (gx_seconds() - t->measured_since) / (double)(t->step - t->measured_from) * (double)(t->o.max_steps - t->step);
@@ -196,12 +196,13 @@ void gx_trainer_save(GxTrainer *t)
     char folder[GX_PATH];
     if (gx_failed(g) || t->saved == t->step) return;
     t->saved = t->step;
-    if (!gx_trainer_is_first(t)) return;
+    if (gx_mesh_index(&t->mesh, GX_AXIS_ALL & ~GX_AXIS_TP)) return; // another copy of the model than rank 0's
     double started = gx_seconds();
     GxTrainState s = {t->step, g->step->applied, t->samples, t->o.seed, t->data.train.n, t->text_hash, t->o.seq_len, t->run, ""};
     snprintf(s.optimizer, sizeof s.optimizer, "%.31s", t->o.optimizer);
     if (gx_checkpoint_path(folder, t->o.output_dir, t->step, &g->error) != GX_OK) return;
-    if (gx_checkpoint_save(folder, t->family, t->model, &t->optimizer, &t->tokenizer, &s, &t->config, &g->error) != GX_OK) return;
+    gx_checkpoint_save(g, folder, t->family, t->model, &t->optimizer, &t->tokenizer, &s, &t->config);
+    if (gx_failed(g) || !gx_trainer_is_first(t)) return;
     if (gx_checkpoint_prune(t->o.output_dir, t->step, t->o.save_total_limit, &g->error) != GX_OK) return;
     printf("saved %s\n", folder);
     fflush(stdout);

@@ -45,9 +45,9 @@ static int64_t gx__count_labels(const GxBatch *batch, int n)
 void gx_window_gradients(GxContext *g, GxModel *m, GxBatch *batch, int n, const GxOptimizer *o, int64_t *labels, int *stop)
 {
     int64_t agreed[2] = {0, stop ? *stop : 0};
-    if (g->device->computes) agreed[0] = gx__count_labels(batch, n);
+    if (g->device->computes && gx_group_index(g, GX_AXIS_TP) == 0) agreed[0] = gx__count_labels(batch, n); // tp ranks have the same labels
     gx_at(g, -1, "window");
-    gx_all_reduce(g, GX_AXIS_LOSS, GX_SUM, agreed, 2, GX_I64);
+    gx_all_reduce(g, GX_AXIS_ALL, GX_SUM, agreed, 2, GX_I64);
     if (stop) *stop = agreed[1] > 0;
     if (labels) *labels = agreed[0];
     g->step->loss = 0;
@@ -57,6 +57,7 @@ void gx_window_gradients(GxContext *g, GxModel *m, GxBatch *batch, int n, const 
         gx_model_forward_backward(g, m, &batch[i], &g->step->loss);
     }
     gx_grads_reduce(g, &m->table, o->grads);
+    gx_at(g, -1, "loss");
     gx_all_reduce(g, GX_AXIS_LOSS, GX_SUM, &g->step->loss, 1, GX_F64);
     if (agreed[0]) g->step->loss /= (double)agreed[0];
 }

@@ -1,0 +1,429 @@
+// test_modes.cu: every mode against serial, on the threads engine: loss, every gradient by name, grad norm, parameters after three steps of SGD, weights
+// and moments after a step of AdamW from a given state. A subset runs under MPI, too: ./test_modes starts itself by mpirun,
+// `mpirun -np N ./test_modes --mpi I` is one rank of layout I.
+#include "test_parallel.h"
+
+#define SERIAL &gx_llama_serial
+#define TP     &gx_llama_tp
+#define GALAXY &gx_llama_galaxy
+static const Layout layouts[] = {
+    // data parallelism
+    {.what = "1 rank", .mode = SERIAL, .dp = 1, .tp = 1, .micro = 1, .samples = {4}},
+    {.what = "dp 2", .mode = SERIAL, .dp = 2, .tp = 1, .micro = 1, .samples = {2, 2}},
+    {.what = "dp 2, 3 and 1 samples", .mode = SERIAL, .dp = 2, .tp = 1, .micro = 1, .samples = {3, 1}},
+    {.what = "dp 2, accumulation", .mode = SERIAL, .dp = 2, .tp = 1, .micro = 2, .samples = {1, 3}},
+    {.what = "dp 2, tied, accumulation", .mode = SERIAL, .dp = 2, .tp = 1, .micro = 2, .samples = {2, 1}, .tied = 1},
+    {.what = "dp 2, no labels on rank 1", .mode = SERIAL, .dp = 2, .tp = 1, .micro = 1, .samples = {2, 2}, .no_labels = 2},
+    {.what = "dp 2, no labels on rank 0, accumulation", .mode = SERIAL, .dp = 2, .tp = 1, .micro = 3, .samples = {2, 1}, .no_labels = 1},
+    {.what = "dp 3", .mode = SERIAL, .dp = 3, .tp = 1, .micro = 1, .samples = {2, 2, 2}},
+    {.what = "dp 3, 1, 3 and 2 samples, accumulation", .mode = SERIAL, .dp = 3, .tp = 1, .micro = 2, .samples = {1, 3, 2}},
+    {.what = "dp 3, tied, no labels on rank 2",
+     .mode = SERIAL,
+     .dp = 3,
+     .tp = 1,
+     .micro = 1,
+     .samples = {1, 1, 2},
+     .no_labels = 3,
+     .tied = 1},
+    {.what = "dp 4", .mode = SERIAL, .dp = 4, .tp = 1, .micro = 1, .samples = {2, 2, 2, 2}},
+    {.what = "dp 4, 1, 1, 4 and 1 samples, accumulation", .mode = SERIAL, .dp = 4, .tp = 1, .micro = 3, .samples = {1, 1, 4, 1}},
+    // tensor parallelism: heads 3,3 share the second of three K,V heads; 1,3,2 the first among ranks 0 and 1
+    {.what = "tp 1", .mode = TP, .dp = 1, .tp = 1, .micro = 1, .samples = {4}},
+    {.what = "tp 2", .mode = TP, .dp = 1, .tp = 2, .micro = 1, .samples = {4}},
+    {.what = "tp 2, heads 4,2, columns 30,10",
+     .mode = TP,
+     .dp = 1,
+     .tp = 2,
+     .micro = 1,
+     .samples = {3},
+     .heads = {4, 2},
+     .columns = {30, 10}},
+    {.what = "tp 2, tied, accumulation", .mode = TP, .dp = 1, .tp = 2, .micro = 2, .samples = {2}, .tied = 1},
+    {.what = "tp 3", .mode = TP, .dp = 1, .tp = 3, .micro = 1, .samples = {3}},
+    {.what = "tp 3, heads 1,3,2, columns 5,20,15",
+     .mode = TP,
+     .dp = 1,
+     .tp = 3,
+     .micro = 1,
+     .samples = {3},
+     .heads = {1, 3, 2},
+     .columns = {5, 20, 15}},
+    {.what = "tp 3, heads 1,4,1, tied, accumulation",
+     .mode = TP,
+     .dp = 1,
+     .tp = 3,
+     .micro = 3,
+     .samples = {2},
+     .heads = {1, 4, 1},
+     .columns = {1, 38, 1},
+     .tied = 1},
+    {.what = "tp 4", .mode = TP, .dp = 1, .tp = 4, .micro = 1, .samples = {2}},
+    {.what = "tp 4, heads 1,1,3,1, accumulation",
+     .mode = TP,
+     .dp = 1,
+     .tp = 4,
+     .micro = 2,
+     .samples = {2},
+     .heads = {1, 1, 3, 1},
+     .columns = {10, 3, 20, 7}},
+    // Galaxy
+    {.what = "galaxy 1", .mode = GALAXY, .dp = 1, .tp = 1, .micro = 1, .samples = {4}},
+    {.what = "galaxy 2", .mode = GALAXY, .dp = 1, .tp = 2, .micro = 1, .samples = {4}},
+    {.what = "galaxy 2, heads 4,2, columns 30,10, tokens 5,3",
+     .mode = GALAXY,
+     .dp = 1,
+     .tp = 2,
+     .micro = 1,
+     .samples = {3},
+     .heads = {4, 2},
+     .columns = {30, 10},
+     .sequence = {5, 3}},
+    {.what = "galaxy 2, tied, accumulation", .mode = GALAXY, .dp = 1, .tp = 2, .micro = 2, .samples = {2}, .tied = 1},
+    {.what = "galaxy 2, no labels in rank 1's slice",
+     .mode = GALAXY,
+     .dp = 1,
+     .tp = 2,
+     .micro = 1,
+     .samples = {2},
+     .sequence = {5, 3},
+     .no_label_begin = 5,
+     .no_label_end = 8},
+    {.what = "galaxy 3", .mode = GALAXY, .dp = 1, .tp = 3, .micro = 1, .samples = {3}},
+    {.what = "galaxy 3, heads 1,3,2, columns 5,20,15, tokens 1,5,2",
+     .mode = GALAXY,
+     .dp = 1,
+     .tp = 3,
+     .micro = 1,
+     .samples = {3},
+     .heads = {1, 3, 2},
+     .columns = {5, 20, 15},
+     .sequence = {1, 5, 2}},
+    {.what = "galaxy 3, heads 1,4,1, tokens 6,1,1, tied, accumulation",
+     .mode = GALAXY,
+     .dp = 1,
+     .tp = 3,
+     .micro = 3,
+     .samples = {2},
+     .heads = {1, 4, 1},
+     .columns = {1, 38, 1},
+     .sequence = {6, 1, 1},
+     .tied = 1},
+    {.what = "galaxy 4", .mode = GALAXY, .dp = 1, .tp = 4, .micro = 1, .samples = {2}},
+    {.what = "galaxy 4, heads 1,1,3,1, tokens 2,1,4,1, accumulation",
+     .mode = GALAXY,
+     .dp = 1,
+     .tp = 4,
+     .micro = 2,
+     .samples = {2},
+     .heads = {1, 1, 3, 1},
+     .columns = {10, 3, 20, 7},
+     .sequence = {2, 1, 4, 1}},
+    // both
+    {.what = "dp 2 x tp 2", .mode = TP, .dp = 2, .tp = 2, .micro = 1, .samples = {2, 2}},
+    {.what = "dp 2 x tp 2, heads 5,1, 3 and 1 samples, accumulation",
+     .mode = TP,
+     .dp = 2,
+     .tp = 2,
+     .micro = 2,
+     .samples = {3, 1},
+     .heads = {5, 1},
+     .columns = {33, 7}},
+    {.what = "dp 2 x tp 2, tied, no labels on the second half",
+     .mode = TP,
+     .dp = 2,
+     .tp = 2,
+     .micro = 1,
+     .samples = {1, 2},
+     .no_labels = 2,
+     .tied = 1},
+    {.what = "dp 2 x tp 3, heads 1,3,2", .mode = TP, .dp = 2, .tp = 3, .micro = 1, .samples = {1, 2}, .heads = {1, 3, 2}},
+    {.what = "dp 2 x galaxy 2", .mode = GALAXY, .dp = 2, .tp = 2, .micro = 1, .samples = {2, 2}},
+    {.what = "dp 2 x galaxy 2, heads 5,1, tokens 7,1, 3 and 1 samples, accumulation",
+     .mode = GALAXY,
+     .dp = 2,
+     .tp = 2,
+     .micro = 2,
+     .samples = {3, 1},
+     .heads = {5, 1},
+     .columns = {33, 7},
+     .sequence = {7, 1}},
+    {.what = "dp 2 x galaxy 2, tied, no labels on the second half",
+     .mode = GALAXY,
+     .dp = 2,
+     .tp = 2,
+     .micro = 1,
+     .samples = {1, 2},
+     .no_labels = 2,
+     .tied = 1},
+    {.what = "dp 2 x galaxy 3, heads 1,3,2", .mode = GALAXY, .dp = 2, .tp = 3, .micro = 1, .samples = {1, 2}, .heads = {1, 3, 2}},
+};
+enum { LAYOUTS = sizeof layouts / sizeof *layouts };
+
+static const Layout *layout(const char *what)
+{
+    for (int i = 0; i < LAYOUTS; i++)
+        if (!strcmp(layouts[i].what, what)) return &layouts[i];
+    CHECK(0, "no layout \"%s\"", what);
+    return &layouts[0];
+}
+
+static int ranks_of(const Layout *l) { return l->dp * l->tp; }
+
+static int same_bits(const Result *a, const Result *b)
+{
+    int same = !memcmp(a->loss, b->loss, sizeof a->loss) && !memcmp(a->norm, b->norm, sizeof a->norm) && a->n == b->n;
+    for (int k = 0; same && k < BUFFERS; k++) same = !memcmp(a->flat.all[k], b->flat.all[k], (size_t)a->n * 4);
+    return same;
+}
+
+// What two ranks both hold, in gradients, weights and moments; and the numbers that all have.
+static int common_is_same(const Result *a, const Result *b)
+{
+    const GxTable *x = &a->model->m.model.table, *y = &b->model->m.model.table;
+    int same = !memcmp(a->loss, b->loss, sizeof a->loss) && !memcmp(a->norm, b->norm, sizeof a->norm);
+    for (int i = 0; i < x->n; i++) {
+        const GxTensor *t = &x->row[i], *u = &y->row[i];
+        if (t->has_alias) continue;
+        for (int64_t e = 0, f = 0; e < gx_tensor_count(t); e++) { // indices go up in both
+            const int64_t index = gx_tensor_global_index(t, e);
+            while (f < gx_tensor_count(u) && gx_tensor_global_index(u, f) < index) f++;
+            if (f == gx_tensor_count(u) || gx_tensor_global_index(u, f) != index) continue;
+            for (int k = 0; k < BUFFERS; k++)
+                same &= !memcmp(a->flat.all[k] + gx_table_flat(x, i) + e, b->flat.all[k] + gx_table_flat(y, i) + f, 4);
+        }
+    }
+    return same;
+}
+
+static void check_layout(const Layout *l)
+{
+    Rank rank[MAX_RANKS];
+    Result serial;
+    run_serial(l, &serial);
+    run_ranks(l, rank);
+    const Worst w = compare_ranks(l, rank, &serial);
+    if (w.ratio > test_state.worst) test_state.worst = w.ratio;
+    CHECK(w.ratio <= 1, "%s: %s is %.3g times its bound away from serial", l->what, w.what, w.ratio);
+    for (int r = 1; r < ranks_of(l); r++)
+        CHECK(common_is_same(&rank[0].result, &rank[r].result), "%s: rank %d and rank 0 differ in bits where they hold the same", l->what,
+              r);
+    for (int r = 2; r < ranks_of(l); r++)
+        CHECK(common_is_same(&rank[r - 1].result, &rank[r].result), "%s: rank %d and rank %d differ in bits", l->what, r - 1, r);
+    free_ranks(l, rank);
+    free_result(&serial);
+}
+
+static void check_layouts_of(const GxLlamaMode *mode, int most_dp)
+{
+    for (int i = 0; i < LAYOUTS; i++)
+        if (layouts[i].mode == mode && layouts[i].dp <= most_dp && (most_dp == 1 || layouts[i].dp > 1)) check_layout(&layouts[i]);
+}
+
+TEST(data_parallel_is_serial) { check_layouts_of(SERIAL, MAX_RANKS); }
+TEST(tensor_parallel_is_serial) { check_layouts_of(TP, 1); }
+TEST(galaxy_is_serial) { check_layouts_of(GALAXY, 1); }
+TEST(data_times_tensor_parallel_is_serial) { check_layouts_of(TP, MAX_RANKS); }
+TEST(data_parallel_times_galaxy_is_serial) { check_layouts_of(GALAXY, MAX_RANKS); }
+
+// A list of n entries of at least 1 that sums to the total; or none.
+static void random_list(int64_t *list, int n, int64_t total, uint64_t seed)
+{
+    if (gx_random_bits(21, seed, 0, 9) % 4 == 0) return;
+    for (int r = 0; r < n; r++) list[r] = 1;
+    for (int64_t rest = total - n; rest > 0; rest--) list[gx_random_bits(21, seed, (uint32_t)rest, 9) % (uint32_t)n]++;
+}
+
+TEST(modes_with_random_lists_are_serial)
+{
+    for (uint64_t i = 0; i < 24; i++) {
+        Layout l = {.what = "random", .mode = i % 2 ? TP : GALAXY, .dp = 1, .tp = 2 + (int)(i / 2 % 3), .micro = 1 + (int)(i % 3 == 0)};
+        char what[200];
+        if (l.tp < 4 && i % 5 == 0) l.dp = 2;
+        for (int r = 0; r < l.dp; r++) l.samples[r] = 1 + gx_random_bits(21, i, (uint32_t)r, 1) % 3;
+        random_list(l.heads, l.tp, model_config.num_attention_heads, 4 * i);
+        random_list(l.columns, l.tp, model_config.intermediate_size, 4 * i + 1);
+        if (l.mode == GALAXY) random_list(l.sequence, l.tp, T, 4 * i + 2);
+        l.tied = i % 4 == 3;
+        snprintf(what, sizeof what, "%s number %ld: tp %d, dp %d, heads %ld,%ld,%ld,%ld, columns %ld,%ld,%ld,%ld, tokens %ld,%ld,%ld,%ld",
+                 l.mode->name, (long)i, l.tp, l.dp, (long)l.heads[0], (long)l.heads[1], (long)l.heads[2], (long)l.heads[3],
+                 (long)l.columns[0], (long)l.columns[1], (long)l.columns[2], (long)l.columns[3], (long)l.sequence[0], (long)l.sequence[1],
+                 (long)l.sequence[2], (long)l.sequence[3]);
+        l.what = what;
+        check_layout(&l);
+    }
+}
+
+// ---- bit for bit ------------------------------------------------------------------------------------------------------------------------
+
+TEST(every_mode_on_one_rank_is_serial_bit_for_bit)
+{
+    static const char *const alone[] = {"1 rank", "tp 1", "galaxy 1"};
+    for (int i = 0; i < 3; i++) {
+        Rank rank[MAX_RANKS];
+        Result serial;
+        const Layout *l = layout(alone[i]);
+        run_serial(l, &serial);
+        run_ranks(l, rank);
+        CHECK(same_bits(&rank[0].result, &serial), "%s is not serial", l->what);
+        free_ranks(l, rank);
+        free_result(&serial);
+    }
+}
+
+TEST(every_mode_gives_the_same_bits_twice)
+{
+    static const char *const some[] = {"dp 3, 1, 3 and 2 samples, accumulation", "tp 3, heads 1,3,2, columns 5,20,15",
+                                       "galaxy 3, heads 1,3,2, columns 5,20,15, tokens 1,5,2",
+                                       "dp 2 x galaxy 2, heads 5,1, tokens 7,1, 3 and 1 samples, accumulation"};
+    for (int i = 0; i < 4; i++) {
+        Rank a[MAX_RANKS], b[MAX_RANKS];
+        const Layout *l = layout(some[i]);
+        run_ranks(l, a);
+        run_ranks(l, b);
+        for (int r = 0; r < ranks_of(l); r++) CHECK(same_bits(&a[r].result, &b[r].result), "%s: rank %d", l->what, r);
+        free_ranks(l, a);
+        free_ranks(l, b);
+    }
+}
+
+// Rows of the whole stream as TP has them, against Galaxy's slices.
+static void check_rows(const char *what, int layer, float *const *whole, const Rank *galaxy, int ranks, int is_gradient)
+{
+    int64_t row = 0;
+    for (int r = 0; r < ranks; r++) {
+        const Result *g = &galaxy[r].result;
+        const float *slice = is_gradient ? g->dx[layer] : g->y[layer];
+        CHECK(!memcmp(slice, whole[layer] + row * model_config.hidden_size, (size_t)(g->rows * model_config.hidden_size) * 4),
+              "%s: %s of layer %d: rank %d's slice is not what tensor parallelism has", what, is_gradient ? "gradient" : "output", layer,
+              r);
+        row += g->rows;
+    }
+}
+
+// All-reduce is reduce-scatter and all-gather, and what lies between them looks at one row at a time: so the two modes have the same bits, but for the
+// norms' gradients, which are sums over rows.
+TEST(galaxy_is_tensor_parallelism_bit_for_bit_in_activations_input_gradients_and_matrix_gradients)
+{
+    static const char *const pairs[][2] = {
+        {"tp 2", "galaxy 2"},
+        {"tp 3, heads 1,3,2, columns 5,20,15", "galaxy 3, heads 1,3,2, columns 5,20,15, tokens 1,5,2"},
+        {"tp 4", "galaxy 4"},
+        {"tp 2, tied, accumulation", "galaxy 2, tied, accumulation"},
+    };
+    for (int p = 0; p < 4; p++) {
+        const Layout *a = layout(pairs[p][0]), *b = layout(pairs[p][1]);
+        Rank tp[MAX_RANKS], galaxy[MAX_RANKS];
+        int matrices = 0;
+        run_ranks(a, tp);
+        run_ranks(b, galaxy);
+        for (int layer = 1; layer <= LAYERS; layer++) check_rows(b->what, layer, tp[0].result.y, galaxy, b->tp, 0);
+        for (int layer = 0; layer <= LAYERS; layer++) check_rows(b->what, layer, tp[0].result.dx, galaxy, b->tp, 1);
+        for (int r = 0; r < a->tp; r++) {
+            const GxTable *t = &tp[r].result.model->m.model.table;
+            for (int i = 0; i < t->n; i++) {
+                const int64_t at = gx_table_flat(t, i);
+                if (t->row[i].ndim != 2 || t->row[i].has_alias) continue;
+                CHECK(!memcmp(tp[r].result.flat.b.grads + at, galaxy[r].result.flat.b.grads + at, (size_t)gx_tensor_count(&t->row[i]) * 4),
+                      "%s: the gradient of %s on rank %d", b->what, t->row[i].name, r);
+                matrices++;
+            }
+            CHECK(tp[r].result.loss[0] == galaxy[r].result.loss[0], "%s: the first loss", b->what);
+        }
+        CHECK(matrices >= a->tp * 7 * LAYERS, "%d matrices", matrices);
+        free_ranks(a, tp);
+        free_ranks(b, galaxy);
+    }
+}
+
+// ---- under MPI ----------------------------------------------------------------------------------------------------------------------------
+
+// Of everything that a run left behind: losses, norms, every gradient, every weight, every moment.
+static uint64_t hash_of(const Result *r)
+{
+    uint64_t h = gx_hash(GX_HASH_START, r->loss, sizeof r->loss);
+    h = gx_hash(h, r->norm, sizeof r->norm);
+    for (int k = 0; k < BUFFERS; k++) h = gx_hash(h, r->flat.all[k], 4 * r->n);
+    return h;
+}
+
+static const char *program; // argv[0]
+
+static int mpi_main(int index)
+{
+    Rank r;
+    GxError err = GX_ZERO;
+    memset(&r, 0, sizeof r);
+    if (gx_mpi_comm(&r.comm, &err) != GX_OK) return fprintf(stderr, "%s\n", err.message), 1;
+    r.layout = &layouts[index];
+    r.rank = r.comm.rank;
+    rank_main(&r);
+    printf("rank %d hash %016llx\n", r.rank, (unsigned long long)hash_of(&r.result));
+    return test_state.failures != 0 || r.result.error[0];
+}
+
+TEST(mpi_gives_the_bits_of_threads_in_losses_gradients_weights_and_moments)
+{
+#ifndef GX_WITH_MPI
+    SKIP("built without GX_WITH_MPI");
+#endif
+    static const char *const subset[] = {"dp 2, 3 and 1 samples",
+                                         "dp 3, tied, no labels on rank 2",
+                                         "dp 4, 1, 1, 4 and 1 samples, accumulation",
+                                         "tp 2, heads 4,2, columns 30,10",
+                                         "tp 3, heads 1,4,1, tied, accumulation",
+                                         "galaxy 3, heads 1,3,2, columns 5,20,15, tokens 1,5,2",
+                                         "dp 2 x tp 2, tied, no labels on the second half",
+                                         "dp 2 x galaxy 2, heads 5,1, tokens 7,1, 3 and 1 samples, accumulation"};
+    if (system("command -v mpirun >/dev/null 2>&1")) SKIP("there is no mpirun here");
+    for (size_t i = 0; i < sizeof subset / sizeof *subset; i++) {
+        const Layout *l = layout(subset[i]);
+        Rank rank[MAX_RANKS];
+        char line[1200];
+        int seen = 0;
+        run_ranks(l, rank);
+        snprintf(line, sizeof line,
+                 "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 "
+                 "OMPI_MCA_hwloc_base_binding_policy=none ASAN_OPTIONS=detect_leaks=0 timeout 60 mpirun -np %d %.600s --mpi %d",
+                 ranks_of(l), program, (int)(l - layouts));
+        FILE *out = popen(line, "r");
+        while (out && fgets(line, sizeof line, out)) {
+            int r;
+            unsigned long long hash;
+            if (sscanf(line, "rank %d hash %llx", &r, &hash) != 2 || r < 0 || r >= ranks_of(l)) continue;
+            CHECK(hash == hash_of(&rank[r].result), "%s: rank %d has other bits under MPI", l->what, r);
+            seen++;
+        }
+        int status = out ? pclose(out) : -1;
+        CHECK(seen == ranks_of(l) && status == 0, "%s: %d ranks answered, mpirun ended with %d", l->what, seen, status);
+        free_ranks(l, rank);
+    }
+}
+
+TEST(a_window_without_labels_has_loss_0_and_gradients_0)
+{
+    static const Layout nothing[] = {
+        {.what = "nothing counts", .mode = SERIAL, .dp = 1, .tp = 1, .micro = 2, .samples = {2}, .no_labels = 1},
+        {.what = "nothing counts, tp 2", .mode = TP, .dp = 1, .tp = 2, .micro = 1, .samples = {2}, .no_labels = 1},
+        {.what = "nothing counts, galaxy 3", .mode = GALAXY, .dp = 1, .tp = 3, .micro = 1, .samples = {2}, .no_labels = 1},
+    };
+    for (int i = 0; i < 3; i++) {
+        Rank rank[MAX_RANKS];
+        run_ranks(&nothing[i], rank);
+        for (int k = 0; k < ranks_of(&nothing[i]); k++) {
+            const Result *r = &rank[k].result;
+            double sum = 0;
+            for (int64_t e = 0; e < r->n; e++) sum += fabs((double)r->flat.b.grads[e]);
+            CHECK(!r->error[0] && r->labels == 0 && r->loss[0] == 0 && r->norm[0] == 0 && sum == 0,
+                  "%s: %ld labels, loss %g, norm %g, sum of |gradients| %g; %s", nothing[i].what, (long)r->labels, r->loss[0], r->norm[0],
+                  sum, r->error);
+        }
+        free_ranks(&nothing[i], rank);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    program = argv[0];
+    if (argc == 3 && !strcmp(argv[1], "--mpi")) return mpi_main(atoi(argv[2]));
+    return test_main(argc, argv);
+}

@@ -1,0 +1,304 @@
+// test_parallel.h: runs a small LLaMA under a mode on several ranks, and says how far it is from serial. For the tests of modes and their mutants.
+#ifndef GX_TEST_PARALLEL_H
+#define GX_TEST_PARALLEL_H
+#define GX_NO_MAIN
+#include "train_llama.cu"
+#include "train_llama_galaxy.cu"
+#include "train_llama_tp.cu"
+#include "test_model.h"
+#include <pthread.h>
+
+enum { T = 8, STEPS = 3, MAX_RANKS = 6, MAX_COLUMNS = 24, MAX_MICRO = 3, LAYERS = 2 };
+static const GxLlamaConfig model_config = {61, 32, 40,   LAYERS, 6,    3,
+                                           8,  64, 1e-5, 10000,  0.08, 0}; // three K,V heads, two query heads to each
+
+typedef struct {
+    const char *what;
+    const GxLlamaMode *mode;
+    int dp, tp, micro;                                                 // ranks: dp * tp; micro-batches of a window
+    int64_t samples[MAX_RANKS];                                        // of each data-parallel rank in a micro-batch
+    int64_t heads[MAX_RANKS], columns[MAX_RANKS], sequence[MAX_RANKS]; // of each rank of a tp group; 0: even
+    int no_labels;                                                     // 1 + the data-parallel rank whose labels are all ignored
+    int64_t no_label_begin, no_label_end;                              // tokens of every sample whose labels are ignored: a rank's slice
+    int tied;
+} Layout;
+
+typedef struct {                     // flat buffers of one rank, in its table's order
+    float *grads;                    // of the first step
+    float *weights;                  // after STEPS steps of SGD
+    float *adam_w, *adam_m, *adam_v; // after a step of AdamW from a given state
+} Buffers;
+enum { BUFFERS = 5 };
+
+typedef struct { // what a run left behind on one rank
+    double loss[STEPS], norm[STEPS];
+    int64_t n, labels;
+    union {
+        Buffers b;
+        float *all[BUFFERS];
+    } flat;
+    TestModel *model;                      // its table says what the buffers hold
+    float *y[LAYERS + 1], *dx[LAYERS + 1]; // of the first micro-batch: the stream behind each layer, and its gradient; [rows, D]
+    int64_t rows;
+    char error[600];
+} Result;
+
+// ---- data -------------------------------------------------------------------------------------------------------------------------------
+
+static inline int64_t columns_of(const Layout *l) // samples of a micro-batch on all ranks
+{
+    int64_t n = 0;
+    for (int r = 0; r < l->dp; r++) n += l->samples[r];
+    return n;
+}
+
+// Sample `s` of the whole training, element t. Labels vary in how many count, so that ranks and micro-batches have different numbers of them.
+static inline int32_t token_at(int64_t s, int64_t t) { return (int32_t)(gx_random_bits(11, (uint64_t)(s * T + t), 0, 1) % 61); }
+static inline int32_t label_at(const Layout *l, int64_t s, int64_t t)
+{
+    int64_t column = s % columns_of(l), begin = 0;
+    for (int r = 0; r < l->dp; begin += l->samples[r++])
+        if (column >= begin && column < begin + l->samples[r] && r + 1 == l->no_labels) return GX_IGNORE_INDEX;
+    if (t >= l->no_label_begin && t < l->no_label_end) return GX_IGNORE_INDEX;
+    if (gx_random_bits(11, (uint64_t)(s * T + t), 0, 3) % 5 < (uint32_t)(s % 4)) return GX_IGNORE_INDEX;
+    return (int32_t)(gx_random_bits(11, (uint64_t)(s * T + t), 0, 2) % 61);
+}
+
+// Columns [begin, begin + B) of every micro-batch of a step; `micro` such make a window.
+static inline void fill_window(const Layout *l, int64_t step, int64_t begin, int64_t B, int micro, GxBatch *batch, int32_t *tokens)
+{
+    const int64_t window = l->micro * columns_of(l);
+    for (int i = 0; i < micro; i++) {
+        int32_t *token = tokens + 2 * i * T * MAX_COLUMNS, *label = token + T * MAX_COLUMNS;
+        memset(&batch[i], 0, sizeof batch[i]);
+        for (int64_t c = 0; c < B; c++)
+            for (int64_t t = 0; t < T; t++) {
+                int64_t sample = step * window + i * (window / micro) + begin + c;
+                token[t * B + c] = token_at(sample, t);
+                label[t * B + c] = label_at(l, sample, t);
+            }
+        batch[i].tokens = token, batch[i].labels = label, batch[i].T = T, batch[i].B = B, batch[i].runs = gx_runs_one(T, 0);
+    }
+}
+
+// ---- a mode that keeps what passes through its layers -----------------------------------------------------------------------------------
+
+typedef struct {
+    GxLlamaMode mode; // first: the model points at it
+    const GxLlamaMode *inner;
+    Result *out;
+} Probe;
+
+static inline void probe_keep(float **kept, GxRows x)
+{
+    if (*kept) return;
+    *kept = (float *)malloc((size_t)gx_rows_bytes(x) + 1);
+    memcpy(*kept, x.data, (size_t)gx_rows_bytes(x));
+}
+
+static inline void probe_forward(GxContext *g, GxLlama *m, int layer, const GxBatch *b, GxRows y, GxRows x)
+{
+    const Probe *p = (const Probe *)m->mode;
+    p->inner->layer_forward(g, m, layer, b, y, x);
+    if (g->device->computes) probe_keep(&p->out->y[layer + 1], y), p->out->rows = y.rows;
+}
+
+static inline void probe_backward(GxContext *g, GxLlama *m, int layer, const GxBatch *b, GxRows dx, GxRows dy)
+{
+    const Probe *p = (const Probe *)m->mode;
+    if (g->device->computes) probe_keep(&p->out->dx[layer + 1], dy);
+    p->inner->layer_backward(g, m, layer, b, dx, dy);
+    if (g->device->computes && layer == 0) probe_keep(&p->out->dx[0], dx);
+}
+
+// ---- a run ------------------------------------------------------------------------------------------------------------------------------
+
+// Moments as a training would have left them, by global index, so that they are the same in every topology.
+static inline void set_moments(TestModel *t)
+{
+    for (int i = 0; i < t->m.model.table.n; i++) {
+        const GxTensor *row = &t->m.model.table.row[i];
+        const int64_t at = gx_table_flat(&t->m.model.table, i);
+        for (int64_t k = 0; k < gx_tensor_count(row) && !row->has_alias; k++) {
+            const uint64_t index = (uint64_t)gx_tensor_global_index(row, k);
+            t->o.first[at + k] = 0.01f * (gx_random_uniform(5, index, (uint32_t)i, 7) - 0.5f);
+            t->o.second[at + k] = 1e-4f * (0.5f + gx_random_uniform(5, index, (uint32_t)i, 8));
+        }
+    }
+}
+
+static inline void keep(TestModel *t, Result *out, int which, const float *x)
+{
+    out->flat.all[which] = (float *)malloc((size_t)out->n * 4);
+    memcpy(out->flat.all[which], x, (size_t)out->n * 4);
+    (void)t;
+}
+
+static inline void train_sgd(TestModel *t, const Layout *l, int64_t begin, int64_t B, int micro, int32_t *tokens, Result *out)
+{
+    GxBatch batch[MAX_MICRO];
+    gx_model_init(&t->m.model, 42);
+    memset(t->o.first, 0, (size_t)out->n * 4);
+    t->o.kind = GX_OPTIMIZER_SGD;
+    t->step.lr = 0.5f;
+    for (int s = 0; s < STEPS; s++) {
+        fill_window(l, s, begin, B, micro, batch, tokens);
+        gx_window_gradients(&t->g, &t->m.model, batch, micro, &t->o, &out->labels, NULL);
+        if (s == 0) keep(t, out, 0, t->o.grads);
+        gx_window_update(&t->g, &t->m.model, &t->o);
+        out->loss[s] = t->step.loss;
+        out->norm[s] = sqrt(t->step.sum_squares);
+    }
+    keep(t, out, 1, t->o.weights);
+}
+
+static inline void train_adamw(TestModel *t, const Layout *l, int64_t begin, int64_t B, int micro, int32_t *tokens, Result *out)
+{
+    static const GxAdamW adamw = {0.9f, 0.95f, 1e-8f, 0.1f};
+    GxBatch batch[MAX_MICRO];
+    gx_model_init(&t->m.model, 42);
+    set_moments(t);
+    t->o.kind = GX_OPTIMIZER_ADAMW;
+    t->o.adamw = adamw;
+    t->step.lr = 0.01f;
+    t->step.applied = 6;
+    fill_window(l, 0, begin, B, micro, batch, tokens);
+    gx_window_gradients(&t->g, &t->m.model, batch, micro, &t->o, NULL, NULL);
+    gx_window_update(&t->g, &t->m.model, &t->o);
+    keep(t, out, 2, t->o.weights);
+    keep(t, out, 3, t->o.first);
+    keep(t, out, 4, t->o.second);
+}
+
+// One rank: columns [begin, begin + B) of each of `micro` micro-batches. comm NULL: alone. The model stays open until free_result.
+static inline void run_rank(const Layout *l, const GxLlamaMode *mode, int tp, int64_t begin, int64_t B, int micro, GxComm *comm,
+                            Result *out)
+{
+    const GxSplitLists lists = {l->heads, l->columns, l->sequence, l->heads[0] ? tp : 0, l->columns[0] ? tp : 0, l->sequence[0] ? tp : 0};
+    TestModel *t = (TestModel *)calloc(1, sizeof *t);
+    Probe probe = {*mode, mode, out};
+    GxLlamaConfig config = model_config;
+    int32_t *tokens = (int32_t *)malloc(2 * MAX_MICRO * T * MAX_COLUMNS * sizeof *tokens);
+    memset(out, 0, sizeof *out);
+    probe.mode.layer_forward = probe_forward, probe.mode.layer_backward = probe_backward;
+    config.tie_word_embeddings = l->tied;
+    out->model = t;
+    if (!test_model_open_split(t, &config, &probe.mode, T, B, 7, comm, 1, tp, &lists)) {
+        fprintf(stderr, "%s: the model did not open\n", l->what);
+        exit(1); // others would wait
+    }
+    out->n = gx_table_offset(&t->m.model.table, t->m.model.table.units);
+    t->o.max_grad_norm = 0.5; // clips
+    train_sgd(t, l, begin, B, micro, tokens, out);
+    train_adamw(t, l, begin, B, micro, tokens, out);
+    snprintf(out->error, sizeof out->error, "%s", t->g.error.message);
+    if (t->g.comm) gx_comm_close(&t->g);
+    t->g.comm = NULL;
+    free(tokens);
+}
+
+static inline void free_result(Result *r)
+{
+    for (int i = 0; i < BUFFERS; i++) free(r->flat.all[i]);
+    for (int i = 0; i <= LAYERS; i++) free(r->y[i]), free(r->dx[i]);
+    if (r->model) test_model_close(r->model);
+    free(r->model);
+}
+
+typedef struct {
+    const Layout *layout;
+    int rank;
+    GxComm comm;
+    Result result;
+    pthread_t thread;
+} Rank;
+
+static inline void *rank_main(void *user)
+{
+    Rank *r = (Rank *)user;
+    const Layout *l = r->layout;
+    int64_t begin = 0;
+    for (int i = 0; i < r->rank / l->tp; i++) begin += l->samples[i];
+    run_rank(l, l->mode, l->tp, begin, l->samples[r->rank / l->tp], l->micro, &r->comm, &r->result);
+    return NULL;
+}
+
+static inline void run_ranks(const Layout *l, Rank *rank)
+{
+    GxThreadsGroup *group;
+    GxError err = GX_ZERO;
+    const int ranks = l->dp * l->tp;
+    memset(rank, 0, (size_t)ranks * sizeof *rank);
+    if (!CHECK(gx_threads_group_open(&group, ranks, &err) == GX_OK, "%s", err.message)) return;
+    for (int r = 0; r < ranks; r++) {
+        rank[r].layout = l;
+        rank[r].rank = r;
+        gx_threads_comm(&rank[r].comm, group, r);
+        pthread_create(&rank[r].thread, NULL, rank_main, &rank[r]);
+    }
+    for (int r = 0; r < ranks; r++) pthread_join(rank[r].thread, NULL);
+    gx_threads_group_close(group);
+}
+
+static inline void free_ranks(const Layout *l, Rank *rank)
+{
+    for (int r = 0; r < l->dp * l->tp; r++) free_result(&rank[r].result);
+}
+
+// The whole window in one micro-batch on one rank.
+static inline void run_serial(const Layout *l, Result *out) { run_rank(l, &gx_llama_serial, 1, 0, l->micro * columns_of(l), 1, NULL, out); }
+
+// ---- how far a rank is from serial --------------------------------------------------------------------------------------------------------
+
+typedef struct {
+    double ratio; // error / bound, of the worst
+    char what[200];
+} Worst;
+
+__attribute__((format(printf, 3, 4))) static inline void worse(Worst *w, double ratio, const char *format, ...)
+{
+    if (ratio <= w->ratio) return;
+    w->ratio = ratio;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(w->what, sizeof w->what, format, args);
+    va_end(args);
+}
+
+// Everything that a rank has against the same elements of serial: losses, norms, its boxes of every gradient, weight and moment.
+static inline void compare_rank(const Layout *l, const Result *a, const Result *serial, Worst *w)
+{
+    static const char *const names[BUFFERS] = {"gradient", "weights after SGD", "weights after AdamW", "first moment", "second moment"};
+    const GxTable *table = &a->model->m.model.table, *whole = &serial->model->m.model.table;
+    const double rows = (double)(l->micro * columns_of(l) * T),
+                 depth = test_model_depth(&model_config, T, 1) + rows; // weight gradients sum over rows
+    if (a->error[0]) worse(w, INFINITY, "error: %s", a->error);
+    if (a->labels != serial->labels) worse(w, INFINITY, "%ld labels, serially %ld", (long)a->labels, (long)serial->labels);
+    for (int s = 0; s < STEPS; s++) {
+        const float loss = (float)a->loss[s], norm = (float)a->norm[s];
+        worse(w, test_ratio(&loss, &serial->loss[s], 1, test_bound((s + 1) * depth), 0), "loss of step %d", s);
+        worse(w, test_ratio(&norm, &serial->norm[s], 1, test_bound((s + 1) * depth), 0), "grad norm of step %d", s);
+    }
+    for (int i = 0; i < table->n; i++) {
+        const GxTensor *t = &table->row[i];
+        const int64_t at = gx_table_flat(table, i), there = gx_table_flat(whole, i), n = gx_tensor_count(t);
+        if (t->has_alias) continue;
+        double *ref = (double *)malloc((size_t)n * sizeof *ref);
+        for (int k = 0; k < BUFFERS; k++) {
+            for (int64_t e = 0; e < n; e++) ref[e] = serial->flat.all[k][there + gx_tensor_global_index(t, e)];
+            worse(w,
+                  test_ratio(a->flat.all[k] + at, ref, n, test_bound((k == 1 ? STEPS : 1) * depth),
+                             k == 0 ? 1e-3 * serial->norm[0] / sqrt(table->n) : 0),
+                  "%s of %s", names[k], t->name);
+        }
+        free(ref);
+    }
+}
+
+static inline Worst compare_ranks(const Layout *l, const Rank *rank, const Result *serial)
+{
+    Worst w = {-1, ""};
+    for (int r = 0; r < l->dp * l->tp; r++) compare_rank(l, &rank[r].result, serial, &w);
+    return w;
+}
+#endif
