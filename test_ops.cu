@@ -123,7 +123,8 @@ static void check_bench(const char *what, Bench *real, const Bench *plan)
 //    cross_entropy R, V, factor of the logits, every how many-th row is ignored (0: none); embedding R, C, v_begin, v_end
 typedef struct {
     int64_t d[4];
-    GxRuns q, k; // rope, attention
+    GxRuns q, k;        // rope, attention
+    int group, q_first; // attention
     int causal, layout;
     float scale;
     int steep; // inputs at which third derivatives are large: not for difference quotients
@@ -366,16 +367,28 @@ static const Shape attention_shapes[] = {
     {.d = {1, 2, 1, 6}, .q = RUN1(600, 0), .k = RUN1(600, 0), .causal = 1, .layout = PACKED},
     {.d = {1, 1, 1, 10}, .q = RUN1(130, 0), .k = RUN1(600, 0), .layout = DENSE},
     {.d = {1, 2, 2, 6}, .q = RUN1(130, 0), .k = RUN2(30, 70, 50, 20), .causal = 1}, // a tile of queries before, in and behind its keys
+    // a rank's part of the heads, which begins or ends inside a group
+    {.d = {2, 3, 2, 6}, .q = RUN1(9, 0), .k = RUN1(9, 0), .group = 2, .q_first = 1, .causal = 1, .layout = PACKED},
+    {.d = {2, 1, 1, 4}, .q = RUN1(5, 3), .k = RUN1(8, 0), .group = 2, .q_first = 1, .causal = 1, .layout = GAPS},
+    {.d = {3, 5, 3, 2}, .q = RUN1(7, 0), .k = RUN1(5, 0), .group = 2, .q_first = 1, .layout = GAPS},
+    {.d = {1, 4, 2, 10}, .q = RUN1(6, 0), .k = RUN1(6, 0), .group = 3, .q_first = 1, .causal = 1, .layout = PACKED},
+    {.d = {2, 4, 2, 2}, .q = RUN1(6, 0), .k = RUN1(7, 0), .group = 3, .q_first = 2},                 // one of a group, the next whole
+    {.d = {1, 5, 2, 4}, .q = RUN1(5, 0), .k = RUN1(5, 0), .group = 3, .causal = 1, .layout = GAPS},  // a group whole, two of the next
+    {.d = {2, 2, 1, 4}, .q = RUN1(6, 0), .k = RUN1(3, 1), .group = 4, .q_first = 1, .causal = 1},    // the middle of a group
+    {.d = {1, 6, 3, 2}, .q = RUN1(4, 0), .k = RUN1(4, 0), .group = 2, .causal = 1, .layout = DENSE}, // whole groups, told so
+    {.d = {1, 3, 2, 10}, .q = RUN2(66, 0, 64, 130), .k = RUN2(66, 0, 64, 130), .group = 2, .q_first = 1, .causal = 1, .layout = PACKED},
+    {.d = {1, 4, 3, 6}, .q = RUN1(70, 530), .k = RUN1(600, 0), .group = 2, .q_first = 1, .causal = 1, .layout = GAPS},
 };
 
 static void attention_open(Case *c)
 {
     const Shape *s = c->shape;
     const int64_t Tq = oracle_rows(&s->q), Tk = oracle_rows(&s->k), B = s->d[0], H = s->d[1], K = s->d[2], h = s->d[3];
-    GxAttention a = {B, H, K, h, s->q, s->k, H * h, K * h, H * h, s->causal, s->scale, GX_F32};
+    GxAttention a = {B, H, K, h, s->group, s->q_first, s->q, s->k, H * h, K * h, H * h, s->causal, s->scale, GX_F32};
     c->a = a;
     c->B = B;
-    const double scores = (double)(h + Tk) + 16, others = (double)(Tq * H / K), keys = (double)Tk, dots = 2 * (double)h;
+    const int64_t sharing = s->group ? gx_min(s->group, H) : H / K; // query heads of a key and value head
+    const double scores = (double)(h + Tk) + 16, others = (double)(Tq * sharing), keys = (double)Tk, dots = 2 * (double)h;
     input(c, "q", "dq", Tq * B, H * h, scores + dots + keys);
     input(c, "k", "dk", Tk * B, K * h, scores + dots + others);
     input(c, "v", "dv", Tk * B, K * h, scores + others);
@@ -822,6 +835,53 @@ TEST(oracle_and_library_agree_with_pytorch)
     gx_safetensors_close(&references);
 }
 
+// ---- attention: heads on several ranks --------------------------------------------------------------------------------------------------
+
+// Query heads 0 | 1,2,3 | 4,5 of three groups of 2, with the keys and values 0 | 0,1 | 2. Each part is a view into the buffers of the whole, so
+// that gemm sees the same strides and alignments: what a head computes is then the same to the bit.
+TEST(attention_of_whole_heads_in_uneven_parts_is_attention_of_all)
+{
+    static const Shape shape = {.d = {2, 6, 3, 10}, .q = RUN1(70, 60), .k = RUN1(130, 0), .causal = 1};
+    static const int64_t begin[] = {0, 1, 4, 6};
+    Case c;
+    case_open(&c, &ops[4], &shape);
+    case_oracle(&c);
+    const GxAttention whole = c.a;
+    Slot *q = &c.in[0], *k = &c.in[1], *v = &c.in[2], *o = &c.out[0], *lse = &c.out[1];
+    const int64_t h = whole.head_dim, group = whole.H / whole.K;
+    float *part_o = floats(o->n), *part_dq = floats(q->n), *part_lse = floats(lse->n), *dkv[4]; // dk, dv of a part; their sums
+    for (int i = 0; i < 4; i++) dkv[i] = floats(k->n);
+    Bench b;
+    bench_open(&b, 2, 1 << 20);
+    library_fill(&c, 0);
+    fill_nan(part_o, o->n), fill_nan(part_dq, q->n);
+    gx_attention_forward(&b.g, o->fv, lse->fv, q->fv, k->fv, v->fv, &whole);
+    gx_attention_backward(&b.g, q->fd, k->fd, v->fd, o->fd, o->fv, lse->fv, q->fv, k->fv, v->fv, &whole);
+    for (int part = 0; part < 3; part++) {
+        const int64_t kv = begin[part] / group, at = begin[part] * h;
+        GxAttention a = whole;
+        a.H = begin[part + 1] - begin[part], a.K = (begin[part + 1] - 1) / group + 1 - kv;
+        a.group = group, a.q_first = begin[part] % group;
+        for (int i = 0; i < 2; i++) memset(dkv[i], 0, (size_t)k->n * sizeof(float));
+        gx_attention_forward(&b.g, part_o + at, part_lse, q->fv + at, k->fv + kv * h, v->fv + kv * h, &a);
+        gx_attention_backward(&b.g, part_dq + at, dkv[0] + kv * h, dkv[1] + kv * h, o->fd + at, part_o + at, part_lse, q->fv + at,
+                              k->fv + kv * h, v->fv + kv * h, &a);
+        int64_t wrong = 0;
+        for (int64_t i = 0; i < lse->rows * a.H; i++) wrong += part_lse[i] != lse->fv[i / a.H * whole.H + begin[part] + i % a.H];
+        CHECK(wrong == 0, "part %d: %ld log-sum-exps differ", part, (long)wrong);
+        for (int64_t i = 0; i < k->n; i++) dkv[2][i] += dkv[0][i], dkv[3][i] += dkv[1][i];
+    }
+    CHECK(!gx_failed(&b.g), "%s", b.g.error.message);
+    CHECK(!memcmp(part_o, o->fv, (size_t)o->n * sizeof(float)), "o has other bits");
+    CHECK(!memcmp(part_dq, q->fd, (size_t)q->n * sizeof(float)), "dq has other bits");
+    check_values("dk, summed over the parts", dkv[2], k->d, k->n, k->ddepth + 2, k->dfloor);
+    check_values("dv, summed over the parts", dkv[3], v->d, v->n, v->ddepth + 2, v->dfloor);
+    bench_close(&b);
+    for (int i = 0; i < 4; i++) free(dkv[i]);
+    free(part_o), free(part_dq), free(part_lse);
+    case_close(&c);
+}
+
 // ---- cross-entropy: labels --------------------------------------------------------------------------------------------------------------
 
 TEST(cross_entropy_names_the_wrong_label_and_its_row)
@@ -1152,7 +1212,7 @@ static Promise promise(const char *name, int typed, int sized, double flops, int
 
 static GxAttention call_attention(int64_t T, int64_t h, GxDtype type)
 {
-    GxAttention a = {BATCH, HEADS, KV, h, gx_runs_one(T, 0), gx_runs_one(T, 0), HEADS * h, KV * h, HEADS * h, 1, 0, type};
+    GxAttention a = {BATCH, HEADS, KV, h, 0, 0, gx_runs_one(T, 0), gx_runs_one(T, 0), HEADS * h, KV * h, HEADS * h, 1, 0, type};
     return a;
 }
 
@@ -1329,6 +1389,28 @@ TEST(rope_and_attention_refuse_runs_heads_and_strides_that_do_not_fit)
         if (i == 5) a.o_stride--;
         gx_attention_backward(&b.g, p->x[0], p->x[1], p->x[2], p->x[3], p->x[4], p->x[5], p->x[6], p->x[7], p->x[5], &a);
         check_message(&b, i < 3 ? "heads" : "strides");
+    }
+    static const struct {
+        int64_t H, K, group, q_first;
+        const char *message;
+    } heads[] = {
+        {4, 3, 0, 0, "4 query heads cannot share 3"},
+        {0, 1, 2, 0, "0 query heads cannot share 1"}, // -1 / 2 is 0 in C
+        {1, 2, 2, 1, "1 query heads cannot share 2"},
+        {1, 1, -1, 0, "begin at number 0 of a group of -1"},
+        {4, 2, 0, 1, "begin at number 1 of a group of 0"}, // it may only begin inside a group that is told
+        {4, 2, 2, -1, "begin at number -1 of a group of 2"},
+        {2, 2, 2, 2, "begin at number 2 of a group of 2"},
+        {4, 2, 2, 1, "number 1 of a group of 2 on use 3 key and value heads; K is 2"},
+        {4, 2, 4, 0, "number 0 of a group of 4 on use 1 key and value heads; K is 2"},
+        {4, 2, 1, 0, "number 0 of a group of 1 on use 4 key and value heads; K is 2"},
+    };
+    for (int i = 0; i < 2 * COUNT(heads); i++) {
+        GxAttention a = call_attention(ROWS, 1, GX_F32);
+        a.H = heads[i / 2].H, a.K = heads[i / 2].K, a.group = heads[i / 2].group, a.q_first = heads[i / 2].q_first;
+        if (i % 2) gx_attention_forward(&b.g, p->x[0], p->x[1], p->x[2], p->x[3], p->x[4], &a);
+        else gx_attention_backward(&b.g, p->x[0], p->x[1], p->x[2], p->x[3], p->x[4], p->x[5], p->x[6], p->x[7], p->x[5], &a);
+        check_message(&b, heads[i / 2].message);
     }
     bench_close(&b);
     free(p);

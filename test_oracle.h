@@ -103,6 +103,12 @@ static inline int oracle_sees(const GxAttention *a, int64_t i, int64_t j)
     return !a->causal || oracle_position(&a->k_runs, j) <= oracle_position(&a->q_runs, i);
 }
 
+static inline int64_t oracle_kv(const GxAttention *a, int64_t head) // the key and value head of a query head
+{
+    int64_t group = a->group ? a->group : a->H / a->K;
+    return (a->q_first + head) / group;
+}
+
 static inline double oracle_scale(const GxAttention *a) { return a->scale != 0 ? (double)a->scale : 1 / sqrt((double)a->head_dim); }
 
 static inline double oracle_dot(const double *a, const double *b, int64_t n)
@@ -135,7 +141,7 @@ static inline void oracle_attention_forward(double *o, double *lse, const double
     for (int64_t i = 0; i < Tq; i++)
         for (int64_t b = 0; b < B; b++)
             for (int64_t head = 0; head < H; head++) {
-                int64_t row = i * B + b, kv = head / (H / a->K);
+                int64_t row = i * B + b, kv = oracle_kv(a, head);
                 lse[row * H + head] = oracle_probabilities(p, q + row * a->q_stride + head * h, k, a, i, b, kv);
                 for (int64_t c = 0; c < h; c++) {
                     double sum = 0;
@@ -165,7 +171,7 @@ static inline void oracle_attention_backward(double *dq, double *dk, double *dv,
     for (int64_t i = 0; i < Tq; i++)
         for (int64_t b = 0; b < B; b++)
             for (int64_t head = 0; head < H; head++) {
-                const int64_t kv = head / (H / a->K), qi = (i * B + b) * a->q_stride + head * h, oi = (i * B + b) * a->o_stride + head * h;
+                const int64_t kv = oracle_kv(a, head), qi = (i * B + b) * a->q_stride + head * h, oi = (i * B + b) * a->o_stride + head * h;
                 double D = 0; // sum over keys of p*dp: what the softmax's normalisation takes off every dp
                 oracle_probabilities(p, q + qi, k, a, i, b, kv);
                 for (int64_t j = 0; j < Tk; j++) D += p[j] * (dp[j] = oracle_dot(d_o + oi, v + (j * B + b) * a->kv_stride + kv * h, h));

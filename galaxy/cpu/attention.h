@@ -110,7 +110,7 @@ static void gx__softmax_row(float *s, float *o, float *maximum, float *sum, int6
 static void gx__attention_forward_tile(GxContext *g, float *o, float *lse, const float *q, const float *k, const float *v,
                                        const GxAttention *a, int64_t b, int64_t head, GxTile tile, float *scratch)
 {
-    const int64_t h = a->head_dim, B = a->B, kv = head / (a->H / a->K);
+    const int64_t h = a->head_dim, B = a->B, kv = (a->q_first + head) / gx_attention_group(a);
     const int64_t width = gx_min(GX__K_BLOCK, gx_runs_rows(&a->k_runs));
     float *s = scratch, *acc = s + GX__Q_TILE * width, *m = acc + GX__Q_TILE * h, *l = m + GX__Q_TILE;
     const float *qt = q + (tile.row * B + b) * a->q_stride + head * h;
@@ -177,18 +177,20 @@ static void gx__zero_head(float *x, int64_t rows, int64_t stride, int64_t h)
     for (int64_t r = 0; r < rows; r++) memset(x + r * stride, 0, (size_t)h * 4);
 }
 
-// One key and value head of one column of the batch, with all query heads that use it: nobody else writes what this writes.
+// One key and value head of one column of the batch, with all query heads here that use it: nobody else writes what this writes.
 static void gx__attention_backward_head(GxContext *g, float *dq, float *dk, float *dv, const float *d_o, const float *o, const float *lse,
                                         const float *q, const float *k, const float *v, const GxAttention *a, int64_t b, int64_t kv,
                                         float *scratch)
 {
-    const int64_t h = a->head_dim, B = a->B, group = a->H / a->K, qs = B * a->q_stride, ks = B * a->kv_stride, os = B * a->o_stride;
+    const int64_t h = a->head_dim, B = a->B, group = gx_attention_group(a), qs = B * a->q_stride, ks = B * a->kv_stride,
+                  os = B * a->o_stride;
     const int64_t width = gx_min(GX__K_BLOCK, gx_runs_rows(&a->k_runs));
+    const int64_t heads_begin = gx_max(0, kv * group - a->q_first), heads_end = gx_min(a->H, (kv + 1) * group - a->q_first);
     const float scale = gx__attention_scale(a);
     float *s = scratch, *dp = s + GX__Q_TILE * width, *D = dp + GX__Q_TILE * width;
     gx__zero_head(dk + b * a->kv_stride + kv * h, gx_runs_rows(&a->k_runs), ks, h);
     gx__zero_head(dv + b * a->kv_stride + kv * h, gx_runs_rows(&a->k_runs), ks, h);
-    for (int64_t head = kv * group; head < (kv + 1) * group; head++)
+    for (int64_t head = heads_begin; head < heads_end; head++)
         for (int64_t t = 0; t < gx__tiles(&a->q_runs, GX__Q_TILE); t++) {
             GxTile tile = gx__tile(&a->q_runs, GX__Q_TILE, t);
             const int64_t first = tile.row * B + b;

@@ -2,16 +2,18 @@
 //
 // One contract for training, slices of a sequence, rings and caches: the number of query rows and of key rows may differ; both are given as
 // runs, and `causal` compares global positions: a query sees the keys at its own position and before. Several query heads may share a key and
-// value head (GQA): query head i uses head i / (H/K). The log-sum-exp of each query row comes out with the result: partial results over
-// different keys can be merged by it, and the backward recomputes the probabilities from it.
+// value head (GQA), and a call may hold any contiguous range of the model's query heads with just the key and value heads that they use: query
+// head i uses head (q_first + i) / group. The log-sum-exp of each query row comes out with the result: partial results over different keys can
+// be merged by it, and the backward recomputes the probabilities from it.
 #ifndef GX_ATTENTION_H
 #define GX_ATTENTION_H
 #include "rope.h"
 GX_BEGIN
 
 struct GxAttention {
-    int64_t B, H, K, head_dim;   // columns of the batch, query heads, key and value heads, size of a head
-    GxRuns q_runs, k_runs;       // their rows: Tq and Tk
+    int64_t B, H, K, head_dim; // columns of the batch, query heads, key and value heads, size of a head
+    int64_t group, q_first;    // query heads to a key and value head in the whole model (0: H/K, K divides H); head 0's number in its group
+    GxRuns q_runs, k_runs;     // their rows: Tq and Tk
     int64_t q_stride, kv_stride; // elements from one row of q (of k and v) to the next; dq, dk, dv lie likewise
     int64_t o_stride;            // of o and d_o
     int causal;
@@ -23,11 +25,14 @@ struct GxAttention {
 // A query that sees no key gives o = 0 and lse = -inf. FLOPs: 4*h per query head and visible (query, key) pair.
 void gx_attention_forward(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v, const GxAttention *a);
 
-// From d_o (the gradient of o): dq, dk, dv, all written whole. FLOPs: 10*h per query head and visible pair, the recomputed scores included.
+// From d_o (the gradient of o): dq, dk, dv, all written whole; dk and dv are these query heads' share of a sum over all heads of their groups.
+// FLOPs: 10*h per query head and visible pair, the recomputed scores included.
 void gx_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o, const float *lse, const void *q,
                            const void *k, const void *v, const GxAttention *a);
 
 int64_t gx_attention_pairs(const GxAttention *a); // visible (query, key) pairs of one column and one head
+
+static inline int64_t gx_attention_group(const GxAttention *a) { return a->group ? a->group : a->H / a->K; }
 
 GX_END
 #endif
@@ -50,9 +55,23 @@ int64_t gx_attention_pairs(const GxAttention *a)
 static int gx__attention_check(GxContext *g, const char *name, const GxAttention *a)
 {
     if (!gx_op_check(g, name, a->dtype, a->B, a->head_dim)) return 0;
-    if (a->K < 1 || a->H < a->K || a->H % a->K) {
-        GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s: %ld query heads cannot share %ld key and value heads evenly", name, (long)a->H,
-                (long)a->K);
+    if (a->K < 1 || a->H < a->K || (a->group == 0 && a->H % a->K)) {
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                "%s: %ld query heads cannot share %ld key and value heads: there must be as many or more, and a multiple where group is 0",
+                name, (long)a->H, (long)a->K);
+        return 0;
+    }
+    if (a->group < 0 || a->q_first < 0 || a->q_first >= gx_max(a->group, 1)) {
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                "%s: query heads that begin at number %ld of a group of %ld; a group is of 1 or more (0: H/K) and its numbers begin at 0",
+                name, (long)a->q_first, (long)a->group);
+        return 0;
+    }
+    const int64_t used = (a->q_first + a->H - 1) / gx_attention_group(a) + 1;
+    if (used != a->K) {
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                "%s: %ld query heads from number %ld of a group of %ld on use %ld key and value heads; K is %ld", name, (long)a->H,
+                (long)a->q_first, (long)a->group, (long)used, (long)a->K);
         return 0;
     }
     if (a->q_stride < a->H * a->head_dim || a->o_stride < a->H * a->head_dim || a->kv_stride < a->K * a->head_dim) {
