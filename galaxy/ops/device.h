@@ -57,6 +57,11 @@ struct GxDevice {
     // loss
     void (*cross_entropy)(GxContext *, float *losses, void *dlogits, const void *logits, const int32_t *labels, int64_t R, int64_t V,
                           float scale, GxDtype);
+    void (*cross_entropy_maximum)(GxContext *, float *maximum, const void *logits, int64_t R, int64_t V, GxDtype);
+    void (*cross_entropy_sums)(GxContext *, float *sums, void *exps, const void *logits, const float *maximum, const int32_t *labels,
+                               int64_t R, int64_t V, int64_t v_begin, int64_t vocab_size, GxDtype);
+    void (*cross_entropy_finish)(GxContext *, float *losses, void *dlogits, const void *exps, const float *sums, const int32_t *labels,
+                                 int64_t R, int64_t V, int64_t v_begin, float scale, GxDtype);
     // optimizer
     void (*sum_squares)(GxContext *, double *total, const float *x, int64_t n, int accumulate, double *scratch);
     void (*clip)(GxContext *, double max_norm);

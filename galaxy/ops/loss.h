@@ -2,6 +2,13 @@
 //
 // The caller gives rows in chunks, so that the logits of all rows never exist at once. The loss of a batch is the sum of its rows' losses over the
 // number of labels in the whole global batch: `scale` is one over that number, on every rank and in every micro-batch.
+//
+// Where each rank holds a part of the vocabulary (Shoeybi et al. 2019, arXiv:1909.08053, section 3), the same comes in three steps, and between
+// them go R and 2*R numbers instead of the logits:
+//     gx_cross_entropy_maximum(g, maximum, logits, R, V, dtype);                                          // all-reduce `maximum` [R]: MAX
+//     gx_cross_entropy_sums(g, sums, logits, logits, maximum, labels, R, V, v_begin, vocab_size, dtype);  // all-reduce `sums` [2*R]: SUM
+//     gx_cross_entropy_finish(g, losses, logits, logits, sums, labels, R, V, v_begin, scale, dtype);      // logits hold dlogits now
+// One rank with the whole vocabulary gets the bits of gx_cross_entropy.
 #ifndef GX_LOSS_H
 #define GX_LOSS_H
 #include "device.h"
@@ -15,6 +22,23 @@ enum { GX_IGNORE_INDEX = -100 }; // a label that counts for nothing
 void gx_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const int32_t *labels, int64_t R, int64_t V,
                       float scale, GxDtype dtype);
 
+// The steps for columns [v_begin, v_begin + V) of the vocabulary, at least one; every rank has all labels [R], in [0,vocab_size) or ignored.
+
+// maximum[r] = max_v logits[r,v]. FLOPs: R*V
+void gx_cross_entropy_maximum(GxContext *g, float *maximum, const void *logits, int64_t R, int64_t V, GxDtype dtype);
+
+// exps[r,v] = exp(logits[r,v] - maximum[r]); it may be logits; NULL: not wanted. sums [2*R]:
+// sums[r] = sum_v exps[r,v], sums[R + r] = logits[r, labels[r] - v_begin] - maximum[r]   (0 where that is not a column here, or ignored)
+// A label outside the whole vocabulary is an error, on every rank. FLOPs: 3*R*V
+void gx_cross_entropy_sums(GxContext *g, float *sums, void *exps, const void *logits, const float *maximum, const int32_t *labels,
+                           int64_t R, int64_t V, int64_t v_begin, int64_t vocab_size, GxDtype dtype);
+
+// losses[r] = log(sums[r]) - sums[R + r], the same on every rank            (0 where the label is GX_IGNORE_INDEX)
+// dlogits[r,v] = scale * (exps[r,v]/sums[r] - [v_begin + v = labels[r]])    (0 there too); it may be exps; NULL: not wanted, and exps not read
+// FLOPs: 2*R*V, none without dlogits
+void gx_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, const void *exps, const float *sums, const int32_t *labels,
+                             int64_t R, int64_t V, int64_t v_begin, float scale, GxDtype dtype);
+
 GX_END
 #endif
 
@@ -27,5 +51,41 @@ void gx_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *lo
     if (!gx_op_check(g, "cross_entropy", dtype, R, V)) return;
     if (gx_op_begin(g, "cross_entropy", (dlogits ? 2 : 1) * R * V * gx_dtype_size(dtype), 6.0 * R * V))
         g->device->cross_entropy(g, losses, dlogits, logits, labels, R, V, scale, dtype);
+}
+
+void gx_cross_entropy_maximum(GxContext *g, float *maximum, const void *logits, int64_t R, int64_t V, GxDtype dtype)
+{
+    if (!gx_op_check(g, "cross_entropy_maximum", dtype, R, V)) return;
+    if (gx_op_begin(g, "cross_entropy_maximum", R * V * gx_dtype_size(dtype), (double)R * V))
+        g->device->cross_entropy_maximum(g, maximum, logits, R, V, dtype);
+}
+
+void gx_cross_entropy_sums(GxContext *g, float *sums, void *exps, const void *logits, const float *maximum, const int32_t *labels,
+                           int64_t R, int64_t V, int64_t v_begin, int64_t vocab_size, GxDtype dtype)
+{
+    if (!gx_op_check(g, "cross_entropy_sums", dtype, R, V)) return;
+    if (v_begin < 0 || v_begin > vocab_size - V) {
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT, "cross_entropy_sums: columns %ld to %ld are not a part of a vocabulary of %ld", (long)v_begin,
+                (long)(v_begin + V - 1), (long)vocab_size);
+        return;
+    }
+    if (gx_op_begin(g, "cross_entropy_sums", (exps ? 2 : 1) * R * V * gx_dtype_size(dtype), 3.0 * R * V))
+        g->device->cross_entropy_sums(g, sums, exps, logits, maximum, labels, R, V, v_begin, vocab_size, dtype);
+}
+
+void gx_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, const void *exps, const float *sums, const int32_t *labels,
+                             int64_t R, int64_t V, int64_t v_begin, float scale, GxDtype dtype)
+{
+    if (!gx_op_check(g, "cross_entropy_finish", dtype, R, V)) return;
+    if (v_begin < 0) {
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT, "cross_entropy_finish: columns from %ld on; a vocabulary begins at 0", (long)v_begin);
+        return;
+    }
+    if (dlogits && !exps) {
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT, "cross_entropy_finish: dlogits without exps; let gx_cross_entropy_sums write them");
+        return;
+    }
+    if (gx_op_begin(g, "cross_entropy_finish", dlogits ? 2 * R * V * gx_dtype_size(dtype) : 0, dlogits ? 2.0 * R * V : 0))
+        g->device->cross_entropy_finish(g, losses, dlogits, exps, sums, labels, R, V, v_begin, scale, dtype);
 }
 #endif
