@@ -228,6 +228,37 @@ static inline void oracle_cross_entropy(double *losses, double *dlogits, const d
     }
 }
 
+// The same in steps, for columns [v_begin, v_begin + V).
+static inline void oracle_cross_entropy_maximum(double *maximum, const double *logits, int64_t R, int64_t V)
+{
+    for (int64_t r = 0; r < R; r++) {
+        maximum[r] = -INFINITY;
+        for (int64_t v = 0; v < V; v++) maximum[r] = fmax(maximum[r], logits[r * V + v]);
+    }
+}
+
+static inline void oracle_cross_entropy_sums(double *sums, double *exps, const double *logits, const double *maximum, const int32_t *labels,
+                                             int64_t R, int64_t V, int64_t v_begin)
+{
+    for (int64_t r = 0; r < R; r++) {
+        sums[r] = sums[R + r] = 0;
+        for (int64_t v = 0; v < V; v++) {
+            sums[r] += exps[r * V + v] = exp(logits[r * V + v] - maximum[r]);
+            if (labels[r] == v_begin + v) sums[R + r] = logits[r * V + v] - maximum[r];
+        }
+    }
+}
+
+static inline void oracle_cross_entropy_finish(double *losses, double *dlogits, const double *exps, const double *sums,
+                                               const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, double scale)
+{
+    for (int64_t r = 0; r < R; r++) {
+        int counts = labels[r] != GX_IGNORE_INDEX;
+        losses[r] = counts ? log(sums[r]) - sums[R + r] : 0;
+        for (int64_t v = 0; v < V; v++) dlogits[r * V + v] = counts ? scale * (exps[r * V + v] / sums[r] - (v_begin + v == labels[r])) : 0;
+    }
+}
+
 static inline void oracle_embedding_forward(double *y, const double *w, const int32_t *ids, int64_t R, int64_t C, int64_t v_begin,
                                             int64_t v_end)
 {
