@@ -96,24 +96,29 @@ test: setup
 	@$(MAKE) --no-print-directory test-all
 # `check` runs the test programs once; `test-all` also with sanitizers, and the headers by themselves. A binary without MPI shows that mpirun is refused.
 CHECKS     = $(addprefix $(O)/,$(TESTS))
+CORES     := $(shell nproc 2>/dev/null || echo 2)
+# programs run side by side: those that take longest begin
+LONGEST_FIRST = $(filter $(O)/test_train%,$(CHECKS)) $(filter-out $(O)/test_train%,$(CHECKS))
 RUN_ASAN   = $(MAKE) --no-print-directory VARIANT=asan
 RUN_TSAN   = $(MAKE) --no-print-directory VARIANT=tsan MPI=0
-TSAN_TESTS := test_base test_dist test_dp test_llama
+TSAN_TESTS := test_base test_dist test_modes test_llama
 export GX_TRAIN_LLAMA GX_TRAIN_LLAMA_NOMPI
 check: GX_TRAIN_LLAMA := $(O)/train_llama
-check: $(CHECKS) $(O)/train_llama
-	@dev/test.sh $(CHECKS)
+check:
+	@$(MAKE) --no-print-directory -j$(CORES) build-tests
+	@dev/test.sh $(LONGEST_FIRST)
 test-all: GX_TRAIN_LLAMA := $(O)/train_llama
 test-all: GX_TRAIN_LLAMA_NOMPI = $(shell $(MAKE) --no-print-directory -s MPI=0 print-folder)/train_llama
-test-all: $(CHECKS) $(O)/train_llama
+test-all:
+	@$(MAKE) --no-print-directory -j$(CORES) build-tests
 	@$(MAKE) --no-print-directory MPI=0 $(GX_TRAIN_LLAMA_NOMPI)
-	@$(RUN_ASAN) build-tests $(shell $(RUN_ASAN) -s print-folder)/train_llama
-	@$(RUN_TSAN) build-tests TESTS="$(TSAN_TESTS)"
-	@dev/test.sh $(if $(SKIPS),--allowed-skips $(SKIPS)) dev/test_headers.sh $(CHECKS) \
-	    $(addprefix $(shell $(RUN_ASAN) -s print-folder)/,$(filter-out test_train,$(TESTS))) \
-	    "env GX_TRAIN_LLAMA=$(shell $(RUN_ASAN) -s print-folder)/train_llama $(shell $(RUN_ASAN) -s print-folder)/test_train" \
+	@$(RUN_ASAN) -j$(CORES) build-tests
+	@$(RUN_TSAN) -j$(CORES) build-tests TESTS="$(TSAN_TESTS)" PROGRAMS=
+	@dev/test.sh $(if $(SKIPS),--allowed-skips $(SKIPS)) $(LONGEST_FIRST) dev/test_headers.sh \
+	    $(addprefix $(shell $(RUN_ASAN) -s print-folder)/,$(filter-out test_train%,$(TESTS))) \
+	    $(foreach t,$(filter test_train%,$(TESTS)),"env GX_TRAIN_LLAMA=$(shell $(RUN_ASAN) -s print-folder)/train_llama $(shell $(RUN_ASAN) -s print-folder)/$(t)") \
 	    $(addprefix $(shell $(RUN_TSAN) -s print-folder)/,$(TSAN_TESTS))
-build-tests: $(CHECKS)
+build-tests: $(CHECKS) $(PROGRAMS:%=$(O)/%)
 bench: train_llama
 	@dev/bench/bench.sh
 

@@ -421,6 +421,83 @@ TEST(a_window_without_labels_has_loss_0_and_gradients_0)
     }
 }
 
+// ---- what goes wrong ------------------------------------------------------------------------------------------------------------------------
+
+// Rank 1 goes its own way; what the others are told.
+typedef struct {
+    Rank r;
+    const GxLlamaMode *mode;
+    int leaves; // after a forward pass
+    double seconds;
+} Astray;
+
+static void *astray_main(void *user)
+{
+    Astray *a = (Astray *)user;
+    const Layout *l = a->r.layout;
+    TestModel *t = (TestModel *)calloc(1, sizeof *t);
+    GxBatch batch;
+    int32_t *tokens = (int32_t *)malloc(2 * T * MAX_COLUMNS * sizeof *tokens);
+    const double started = gx_seconds();
+    fill_window(l, 0, 0, l->samples[0], 1, &batch, tokens);
+    if (test_model_open_split(t, &model_config, a->mode, T, l->samples[0], 7, &a->r.comm, 1, l->tp, NULL)) {
+        gx_model_init(&t->m.model, 42);
+        if (a->leaves) gx_model_forward(&t->g, &t->m.model, &batch);
+        else gx_window_gradients(&t->g, &t->m.model, &batch, 1, &t->o, NULL, NULL);
+    }
+    snprintf(a->r.result.error, sizeof a->r.result.error, "%s", t->g.error.message);
+    test_model_close(t);
+    a->seconds = gx_seconds() - started;
+    free(tokens);
+    free(t);
+    return NULL;
+}
+
+static void run_astray(const Layout *l, Astray *rank, const GxLlamaMode *mode_of_1, int leaves)
+{
+    GxThreadsGroup *group;
+    GxError err = GX_ZERO;
+    memset(rank, 0, (size_t)l->tp * sizeof *rank);
+    if (!CHECK(gx_threads_group_open(&group, l->tp, &err) == GX_OK, "%s", err.message)) return;
+    for (int r = 0; r < l->tp; r++) {
+        rank[r].r.layout = l;
+        rank[r].mode = r == 1 ? mode_of_1 : l->mode;
+        rank[r].leaves = r == 1 && leaves;
+        gx_threads_comm(&rank[r].r.comm, group, r);
+        pthread_create(&rank[r].r.thread, NULL, astray_main, &rank[r]);
+    }
+    for (int r = 0; r < l->tp; r++) pthread_join(rank[r].r.thread, NULL);
+    gx_threads_group_close(group);
+}
+
+TEST(a_rank_that_returns_early_ends_the_others_with_its_number)
+{
+    static const char *const some[] = {"tp 3", "galaxy 3", "tp 4", "galaxy 4"};
+    for (int i = 0; i < 4; i++) {
+        Astray rank[MAX_RANKS];
+        const Layout *l = layout(some[i]);
+        run_astray(l, rank, l->mode, 1);
+        for (int r = 0; r < l->tp; r++) {
+            if (r == 1) continue;
+            CHECK(strstr(rank[r].r.result.error, "rank 1"), "%s: rank %d was told \"%s\"", l->what, r, rank[r].r.result.error);
+            CHECK(rank[r].seconds < 30, "%s: rank %d waited %.0f s", l->what, r, rank[r].seconds);
+        }
+    }
+}
+
+TEST(ranks_in_different_modes_are_told_what_both_sides_are_in)
+{
+    Astray rank[MAX_RANKS];
+    const Layout *l = layout("tp 2");
+    run_astray(l, rank, &gx_llama_galaxy, 0);
+    for (int r = 0; r < 2; r++) {
+        const char *error = rank[r].r.result.error;
+        CHECK(strstr(error, "rank 0") && strstr(error, "rank 1") && strstr(error, "all_reduce") && strstr(error, "reduce_scatter of"),
+              "rank %d was told \"%s\"", r, error);
+        CHECK(rank[r].seconds < 30, "rank %d waited %.0f s", r, rank[r].seconds);
+    }
+}
+
 int main(int argc, char **argv)
 {
     program = argv[0];
