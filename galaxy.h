@@ -65,6 +65,7 @@
 #include "galaxy/model/layer.h"
 #include "galaxy/model/linear.h"
 #include "galaxy/model/llama.h"
+#include "galaxy/model/llama_blocks.h"
 
 #include "galaxy/io/files.h"
 #include "galaxy/io/json.h"

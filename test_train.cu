@@ -1,5 +1,4 @@
-// test_train.cu: train_llama as its users meet it: the built program runs as a child, with its output caught and a time limit on everything.
-//
+// test_train.cu: train_llama as its users meet it. See test_program.h.
 #include "test_program.h"
 
 // ---- it trains -------------------------------------------------------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
-// train_llama_galaxy.cu: trains a LLaMA by Galaxy's hybrid of tensor and sequence parallelism (Ye et al. 2024, "Galaxy: a resource-efficient
-// collaborative edge AI system for in-situ transformer inference", section III).
+// train_llama_galaxy.cu: trains a LLaMA by Galaxy's hybrid of tensor and sequence parallelism (Ye et al. 2024, arXiv:2405.17245; here with a
+// backward pass).
 // Query heads, MLP columns and the vocabulary are split among the ranks of a tp group; between these cores each rank has its slice of the sequence.
 //   x --+-- norm -- GATHER -- ATT(my heads) -- SCATTER -- + --+-- norm -- GATHER -- MLP(my columns) -- SCATTER -- + -- y     (x, y: my slice of T)
 //       +-------------------------------------------------+   +---------------------------------------------------+

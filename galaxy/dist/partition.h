@@ -34,6 +34,7 @@ typedef struct { // contiguous shares of a count, one for each member of a group
     GxRange part[GX_MAX_PARTS];
 } GxShares;
 static inline GxRange gx_share_mine(const GxShares *s) { return s->part[s->me]; }
+static inline int64_t gx_share_count(const GxShares *s) { return gx_range_count(gx_share_mine(s)); }
 GxShares gx_shares_whole(int64_t total);                           // one member, which has all
 GxShares gx_shares_of(const GxSplit *s, int me, int64_t elements); // parts of a split in elements of which each of its things has so many
 

@@ -1,14 +1,14 @@
-// llama.h: LLaMA (Touvron et al. 2023, arXiv:2302.13971; grouped heads as in LLaMA 2): its parameters, its buffers and the blocks of a layer.
+// llama.h: LLaMA (Touvron et al. 2023, arXiv:2302.13971; grouped heads as in LLaMA 2): its parameters, who has which part of them, its buffers.
 //
 // A layer is two (core, CON) pairs: x1 = x + ATT(norm1(x)), y = x1 + MLP(norm2(x1)). CON1 is the addition with norm2 fused to it; CON2 the
 // addition alone, since the norm after it belongs to the next unit. How the blocks follow each other, and what is communicated between them, is
-// a mode's matter: a mode (train_llama.cu and its siblings) supplies a GxLlamaMode and writes its layer out of these blocks.
+// a mode's matter: a mode (train_llama.cu and its siblings) supplies a GxLlamaMode and writes its layer out of the blocks
+// (implemented in llama_blocks.h).
 //
 // What it does not do (yet): biases, scaled RoPE, sliding windows, dropout.
 #ifndef GX_LLAMA_H
 #define GX_LLAMA_H
 #include "../dist/layout.h"
-#include "../ops/attention.h"
 #include "layer.h"
 #include "linear.h"
 GX_BEGIN
@@ -108,6 +108,8 @@ void gx_llama_final_norm_backward(GxContext *g, GxLlama *m, const GxBatch *b, Gx
 // The core of the head, from m->h: adds the losses to *loss_sum; with gradients, leaves m->dh (this rank's summand) and the head's gradient. The
 // logits exist in chunks of rows. Over a split vocabulary, ranks agree per chunk on three numbers per row (site "head_loss").
 void gx_llama_head_core(GxContext *g, GxLlama *m, const GxBatch *b, int gradients, double *loss_sum);
+void gx_llama_logits(GxContext *g, GxLlama *m, GxRows logits,
+                     int64_t first_row); // from m->h: rows over the whole vocabulary, gathered (site "logits")
 
 GX_END
 #endif
@@ -118,11 +120,7 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 #include "../dist/mesh.h"
-#include "../ops/activation.h"
-#include "../ops/elementwise.h"
-#include "../ops/embedding.h"
-#include "../ops/loss.h"
-#include "../ops/norm.h"
+#include "llama_blocks.h"
 
 // ---- configuration and table -------------------------------------------------------------------------------------------------------------------
 
@@ -344,8 +342,6 @@ void gx_llama_close(GxLlama *m)
 static float *gx__take_floats(GxArena *a, int64_t n) { return (float *)gx_arena_take(a, GX_MEM_ACTIVATIONS, 4 * n); }
 static GxRows gx__take(GxArena *a, int64_t rows, int64_t cols) { return gx_rows_take(a, GX_MEM_ACTIVATIONS, GX_F32, rows, cols); }
 
-static int64_t gx__mine(const GxShares *s) { return gx_range_count(gx_share_mine(s)); }
-
 // How many rows this rank has of R in a layout.
 static int64_t gx__rows_in(const GxLlama *m, GxLayout layout)
 {
@@ -355,7 +351,8 @@ static int64_t gx__rows_in(const GxLlama *m, GxLayout layout)
 static void gx__llama_take_slots(GxLlama *m, GxArena *a)
 {
     const GxMode *split = &m->mode->split;
-    const int64_t D = m->config.hidden_size, F = gx__mine(&m->columns), att = gx__mine(&m->q), qkv = att + 2 * gx__mine(&m->kv);
+    const int64_t D = m->config.hidden_size, F = gx_share_count(&m->columns), att = gx_share_count(&m->q),
+                  qkv = att + 2 * gx_share_count(&m->kv);
     const int64_t R = gx_split_total(&m->model.rows), H = att / m->config.head_dim;
     const int64_t con = gx__rows_in(m, gx_block_gives(split->con)), in_att = gx__rows_in(m, gx_block_takes(split->att)),
                   in_mlp = gx__rows_in(m, gx_block_takes(split->mlp));
@@ -414,7 +411,7 @@ void gx_llama_take_buffers(GxContext *g, GxLlama *m, int64_t T, int64_t B, int64
     gx__llama_take_slots(m, a);
     m->h = gx__take(a, R, D);
     m->dh = gx__take(a, R, D);
-    m->logits = gx__take(a, chunk, gx__mine(&m->vocab));
+    m->logits = gx__take(a, chunk, gx_share_count(&m->vocab));
     m->rstd = gx__take_floats(a, con);
     m->losses = gx__take_floats(a, R);
     m->maximum = m->vocab.n > 1 ? gx__take_floats(a, chunk) : NULL;
@@ -442,228 +439,6 @@ void gx_llama_set_rows(GxContext *g, GxLlama *m, int64_t T, int64_t B)
         s->h1.rows = s->qkv.rows = s->att.rows = s->d_att.rows = s->dqkv.rows = att;
         s->h2.rows = s->gate_up.rows = s->s.rows = mlp;
         s->x1.rows = con;
-    }
-}
-
-// ---- blocks -------------------------------------------------------------------------------------------------------------------------------------
-
-static const float *gx__weights(const GxLlama *m, int layer) { return m->model.unit[layer + 1].weights; }
-static float *gx__grad(const GxLlama *m, int layer, int64_t offset) // NULL where none is wanted
-{
-    float *grads = m->model.unit[layer + 1].grads;
-    return grads ? grads + offset : NULL;
-}
-
-void gx_llama_norm1_forward(GxContext *g, GxLlama *m, int layer, GxRows h1, GxRows x)
-{
-    gx_at(g, layer + 1, "norm1");
-    gx_rms_norm_forward(g, h1.data, m->saved[layer].rstd1, x.data, gx__weights(m, layer) + m->layer[layer].norm1, x.rows, x.cols,
-                        (float)m->config.rms_norm_eps, x.dtype);
-}
-
-void gx_llama_norm1_backward(GxContext *g, GxLlama *m, int layer, const GxBatch *b, GxRows dx, GxRows dh1, GxRows x)
-{
-    gx_at(g, layer + 1, "norm1");
-    int64_t norm = m->layer[layer].norm1;
-    gx_rms_norm_backward(g, dx.data, gx__grad(m, layer, norm), dh1.data, dx.data, x.data, m->saved[layer].rstd1,
-                         gx__weights(m, layer) + norm, x.rows, x.cols, b->accumulate, x.dtype);
-}
-
-// q, k and v lie side by side in each row of qkv: H heads of q, K of k, K of v.
-typedef struct {
-    GxAttention a;
-    int64_t k, v;
-} GxLlamaAttention; // k, v: elements from q
-
-static GxLlamaAttention gx__llama_attention(const GxLlama *m, const GxBatch *b)
-{
-    GxLlamaAttention t = GX_ZERO;
-    const int64_t h = m->config.head_dim;
-    t.a.B = b->B;
-    t.a.H = gx__mine(&m->q) / h;
-    t.a.K = gx__mine(&m->kv) / h;
-    t.a.head_dim = h;
-    t.a.group = m->config.num_attention_heads / m->config.num_key_value_heads;
-    t.a.q_first = m->q_first;
-    t.a.q_runs = t.a.k_runs = b->runs;
-    t.a.q_stride = t.a.kv_stride = (t.a.H + 2 * t.a.K) * h;
-    t.a.o_stride = t.a.H * h;
-    t.a.causal = 1;
-    t.a.dtype = GX_F32;
-    t.k = t.a.H * h;
-    t.v = t.k + t.a.K * h;
-    return t;
-}
-
-void gx_llama_att_forward(GxContext *g, GxLlama *m, int layer, const GxBatch *b, GxRows a, GxRows h1)
-{
-    gx_at(g, layer + 1, "att");
-    GxLlamaSaved *s = &m->saved[layer];
-    GxLlamaAttention t = gx__llama_attention(m, b);
-    float *q = (float *)s->qkv.data;
-    gx_linear_layer_forward(g, &m->model, &m->layer[layer].qkv, s->qkv, h1);
-    gx_rope_forward(g, q, m->cosine, m->sine, &b->runs, b->B, t.a.H + t.a.K, t.a.head_dim, t.a.q_stride, GX_F32);
-    gx_attention_forward(g, s->att.data, s->lse, q, q + t.k, q + t.v, &t.a);
-    gx_linear_layer_forward(g, &m->model, &m->layer[layer].o, a, s->att);
-}
-
-void gx_llama_att_backward_input(GxContext *g, GxLlama *m, int layer, const GxBatch *b, GxRows dh1, GxRows da)
-{
-    gx_at(g, layer + 1, "att");
-    GxLlamaSaved *s = &m->saved[layer];
-    GxLlamaAttention t = gx__llama_attention(m, b);
-    const float *q = (const float *)s->qkv.data;
-    float *dq = (float *)s->dqkv.data;
-    gx_linear_layer_backward_input(g, &m->model, &m->layer[layer].o, s->d_att, da);
-    gx_attention_backward(g, dq, dq + t.k, dq + t.v, s->d_att.data, s->att.data, s->lse, q, q + t.k, q + t.v, &t.a);
-    gx_rope_backward(g, dq, m->cosine, m->sine, &b->runs, b->B, t.a.H + t.a.K, t.a.head_dim, t.a.q_stride, GX_F32);
-    gx_linear_layer_backward_input(g, &m->model, &m->layer[layer].qkv, dh1, s->dqkv);
-}
-
-void gx_llama_att_backward_weight(GxContext *g, GxLlama *m, int layer, const GxBatch *b, GxRows da)
-{
-    gx_at(g, layer + 1, "att");
-    GxLlamaSaved *s = &m->saved[layer];
-    gx_linear_layer_backward_weight(g, &m->model, &m->layer[layer].o, da, s->att, b->accumulate);
-    gx_linear_layer_backward_weight(g, &m->model, &m->layer[layer].qkv, s->dqkv, s->h1, b->accumulate);
-}
-
-void gx_llama_con1_forward(GxContext *g, GxLlama *m, int layer, GxRows x1, GxRows h2, GxRows x, GxRows a)
-{
-    gx_at(g, layer + 1, "con1");
-    gx_add_rms_norm_forward(g, x1.data, h2.data, m->saved[layer].rstd2, x.data, a.data, gx__weights(m, layer) + m->layer[layer].norm2,
-                            x.rows, x.cols, (float)m->config.rms_norm_eps, x.dtype);
-}
-
-void gx_llama_con1_backward(GxContext *g, GxLlama *m, int layer, const GxBatch *b, GxRows dx, GxRows dx1, GxRows dh2)
-{
-    gx_at(g, layer + 1, "con1");
-    const GxLlamaSaved *s = &m->saved[layer];
-    int64_t norm = m->layer[layer].norm2;
-    gx_rms_norm_backward(g, dx.data, gx__grad(m, layer, norm), dh2.data, dx1.data, s->x1.data, s->rstd2, gx__weights(m, layer) + norm,
-                         dx.rows, dx.cols, b->accumulate, dx.dtype);
-}
-
-void gx_llama_mlp_forward(GxContext *g, GxLlama *m, int layer, const GxBatch *b, GxRows out, GxRows h2)
-{
-    (void)b;
-    gx_at(g, layer + 1, "mlp");
-    GxLlamaSaved *s = &m->saved[layer];
-    gx_linear_layer_forward(g, &m->model, &m->layer[layer].gate_up, s->gate_up, h2);
-    gx_swiglu_forward(g, s->s.data, s->gate_up.data, s->s.rows, s->s.cols, GX_F32);
-    gx_linear_layer_forward(g, &m->model, &m->layer[layer].down, out, s->s);
-}
-
-void gx_llama_mlp_backward_input(GxContext *g, GxLlama *m, int layer, const GxBatch *b, GxRows dh2, GxRows dm)
-{
-    (void)b;
-    gx_at(g, layer + 1, "mlp");
-    GxLlamaSaved *s = &m->saved[layer];
-    gx_linear_layer_backward_input(g, &m->model, &m->layer[layer].down, s->s, dm);                               // s: its gradient ...
-    gx_swiglu_backward(g, s->gate_up.data, s->s.data, s->s.data, s->gate_up.data, s->s.rows, s->s.cols, GX_F32); // ... and s itself again
-    gx_linear_layer_backward_input(g, &m->model, &m->layer[layer].gate_up, dh2, s->gate_up);
-}
-
-void gx_llama_mlp_backward_weight(GxContext *g, GxLlama *m, int layer, const GxBatch *b, GxRows dm)
-{
-    gx_at(g, layer + 1, "mlp");
-    GxLlamaSaved *s = &m->saved[layer];
-    gx_linear_layer_backward_weight(g, &m->model, &m->layer[layer].down, dm, s->s, b->accumulate);
-    gx_linear_layer_backward_weight(g, &m->model, &m->layer[layer].gate_up, s->gate_up, s->h2, b->accumulate);
-}
-
-void gx_llama_con2_forward(GxContext *g, GxLlama *m, int layer, GxRows y, GxRows x1, GxRows mlp)
-{
-    (void)m;
-    gx_at(g, layer + 1, "con2");
-    gx_add(g, y.data, x1.data, mlp.data, y.rows * y.cols, y.dtype);
-}
-
-// ---- embedding and head -------------------------------------------------------------------------------------------------------------------------
-
-static float *gx__tensor_at(const GxLlama *m, GxTensorId id, int grads)
-{
-    const GxTensor *t = &m->model.table.row[id.index];
-    float *base = grads ? m->model.unit[t->unit].grads : m->model.unit[t->unit].weights;
-    return base ? base + t->offset : NULL;
-}
-
-void gx_llama_embed_forward(GxContext *g, GxLlama *m, const GxBatch *b, GxRows x)
-{
-    const GxRange v = gx_share_mine(&m->vocab);
-    gx_at(g, 0, "embed");
-    gx_embedding_forward(g, x.data, gx__tensor_at(m, m->embed, 0), b->tokens, x.rows, x.cols, v.begin, v.end, x.dtype);
-}
-
-void gx_llama_embed_backward(GxContext *g, GxLlama *m, const GxBatch *b, GxRows dx)
-{
-    const GxRange v = gx_share_mine(&m->vocab);
-    float *dw = gx__tensor_at(m, m->embed, 1);
-    int accumulate = b->accumulate || m->config.tie_word_embeddings; // tied: the head wrote there before
-    gx_at(g, 0, "embed");
-    if (dw) gx_embedding_backward(g, dw, dx.data, b->tokens, dx.rows, dx.cols, v.begin, v.end, accumulate, dx.dtype);
-}
-
-void gx_llama_final_norm_forward(GxContext *g, GxLlama *m, GxRows h, GxRows x)
-{
-    gx_at(g, m->model.layers + 1, "final_norm");
-    gx_rms_norm_forward(g, h.data, m->rstd, x.data, gx__tensor_at(m, m->norm, 0), x.rows, x.cols, (float)m->config.rms_norm_eps, x.dtype);
-}
-
-void gx_llama_final_norm_backward(GxContext *g, GxLlama *m, const GxBatch *b, GxRows dx, GxRows dh, GxRows x)
-{
-    gx_at(g, m->model.layers + 1, "final_norm");
-    gx_rms_norm_backward(g, dx.data, gx__tensor_at(m, m->norm, 1), dh.data, NULL, x.data, m->rstd, gx__tensor_at(m, m->norm, 0), x.rows,
-                         x.cols, b->accumulate, x.dtype);
-}
-
-// Over a split vocabulary every rank has its part of each row's logits (Shoeybi et al. 2019, section 3): the ranks agree on the row's largest, then on
-// the sum of exponentials and the label's logit.
-static void gx__llama_cross_entropy(GxContext *g, GxLlama *m, float *losses, void *dlogits, GxRows logits, const int32_t *labels,
-                                    float scale)
-{
-    const int64_t R = logits.rows, V = logits.cols, first = gx_share_mine(&m->vocab).begin;
-    if (m->vocab.n == 1) {
-        gx_cross_entropy(g, losses, dlogits, logits.data, labels, R, V, scale, GX_F32);
-        return;
-    }
-    gx_cross_entropy_maximum(g, m->maximum, logits.data, R, V, GX_F32);
-    gx_at(g, m->model.layers + 1, "head_loss");
-    gx_all_reduce(g, GX_AXIS_TP, GX_MAX, m->maximum, R, GX_F32);
-    gx_cross_entropy_sums(g, m->sums, dlogits, logits.data, m->maximum, labels, R, V, first, m->config.vocab_size, GX_F32);
-    gx_all_reduce(g, GX_AXIS_TP, GX_SUM, m->sums, 2 * R, GX_F32);
-    gx_at(g, m->model.layers + 1, "head");
-    gx_cross_entropy_finish(g, losses, dlogits, dlogits, m->sums, labels, R, V, first, scale, GX_F32);
-}
-
-void gx_llama_head_core(GxContext *g, GxLlama *m, const GxBatch *b, int gradients, double *loss_sum)
-{
-    const int64_t chunk = m->logits.rows;
-    gx_at(g, m->model.layers + 1, "head");
-    for (int64_t r = 0; r < m->h.rows; r += chunk) {
-        int64_t rows = gx_min(chunk, m->h.rows - r);
-        GxRows logits = gx_some_rows(m->logits, 0, rows), h = gx_some_rows(m->h, r, rows);
-        gx_linear_layer_forward(g, &m->model, &m->head, logits, h);
-        gx__llama_cross_entropy(g, m, m->losses + r, gradients ? logits.data : NULL, logits, b->labels + r, b->scale);
-        if (!gradients) continue;
-        gx_linear_layer_backward_input(g, &m->model, &m->head, gx_some_rows(m->dh, r, rows), logits);
-        gx_linear_layer_backward_weight(g, &m->model, &m->head, logits, h, b->accumulate || r > 0);
-    }
-    gx_sum(g, loss_sum, m->losses, m->h.rows, 1);
-}
-
-// Whole rows of logits, gathered from all parts of the vocabulary.
-static void gx__llama_logits(GxContext *g, GxLlama *m, GxRows logits, int64_t first_row)
-{
-    GxSplit parts;
-    parts.n = m->vocab.n;
-    for (int r = 0; r < parts.n; r++) parts.begin[r] = m->vocab.part[r].begin, parts.begin[r + 1] = m->vocab.part[r].end;
-    for (int64_t r = 0; r < logits.rows; r++) {
-        GxRows own = parts.n > 1 ? gx_some_rows(m->logits, 0, 1) : gx_some_rows(logits, r, 1);
-        gx_at(g, m->model.layers + 1, "head");
-        gx_linear_layer_forward(g, &m->model, &m->head, own, gx_some_rows(m->h, first_row + r, 1));
-        gx_at(g, m->model.layers + 1, "logits");
-        if (parts.n > 1) gx_all_gather(g, GX_AXIS_TP, &parts, gx_some_rows(logits, r, 1).data, own.data, 1, GX_F32);
     }
 }
 
@@ -698,7 +473,7 @@ static void gx__llama_logits_call(GxContext *g, GxModel *model, GxRows logits, G
 {
     GxLlama *m = gx__llama(model);
     m->mode->head_forward(g, m, in.x);
-    gx__llama_logits(g, m, logits, first_row);
+    gx_llama_logits(g, m, logits, first_row);
 }
 static GxModelKind gx__llama_kind(const GxLlamaMode *mode)
 {
