@@ -101,7 +101,7 @@ CORES     := $(shell nproc 2>/dev/null || echo 2)
 LONGEST_FIRST = $(filter $(O)/test_train%,$(CHECKS)) $(filter-out $(O)/test_train%,$(CHECKS))
 RUN_ASAN   = $(MAKE) --no-print-directory VARIANT=asan
 RUN_TSAN   = $(MAKE) --no-print-directory VARIANT=tsan MPI=0
-TSAN_TESTS := test_base test_dist test_modes test_llama
+TSAN_TESTS := test_base test_dist test_grads test_modes test_llama
 export GX_TRAIN_LLAMA GX_TRAIN_LLAMA_NOMPI
 check: GX_TRAIN_LLAMA := $(O)/train_llama
 check:

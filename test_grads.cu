@@ -1,0 +1,257 @@
+// test_grads.cu: gradients of cut tensors (dist/grads.h) and whole tensors from boxes (dist/boxes.h), on the threads engine.
+#include "galaxy.h"
+#include "test.h"
+#include <pthread.h>
+
+enum { MOST = 5 };
+
+typedef struct { // one tensor: how it is cut
+    const char *what;
+    int64_t rows, cols; // cols 0: one dimension
+    int dim, ranks;     // dim -1: not cut
+    GxRange parts[MOST];
+} Cut;
+
+// Parts that overlap with one neighbour, with both, with all; parts inside others; none.
+static const Cut cuts[] = {
+    {"rows, apart", 12, 5, 0, 3, {{0, 1}, {1, 7}, {7, 12}}},
+    {"rows, neighbours share", 12, 3, 0, 3, {{0, 4}, {3, 9}, {8, 12}}},
+    {"rows, three share the middle", 9, 2, 0, 4, {{0, 3}, {1, 6}, {2, 8}, {5, 9}}},
+    {"rows, all share all", 4, 7, 0, 4, {{0, 4}, {0, 4}, {0, 4}, {0, 4}}},
+    {"rows, a part inside another", 10, 2, 0, 5, {{0, 4}, {2, 4}, {2, 10}, {4, 10}, {9, 10}}},
+    {"a vector", 11, 0, 0, 3, {{0, 5}, {4, 5}, {4, 11}}},
+    {"columns", 6, 10, 1, 3, {{0, 1}, {1, 8}, {8, 10}}},
+    {"whole on all ranks", 5, 6, -1, 3, {{0, 0}}},
+};
+enum { CUTS = sizeof cuts / sizeof *cuts };
+
+typedef struct {
+    const Cut *cut;
+    int dp; // copies of the group
+    void (*job)(GxContext *g, const Cut *cut, const GxTable *table);
+    GxThreadsGroup *group;
+    int rank;
+    pthread_t thread;
+} Rank;
+
+// A table with the one tensor, and a whole one behind it.
+static void open_table(GxContext *g, GxTable *table, const Cut *c)
+{
+    GxTensor t = GX_ZERO, norm = GX_ZERO;
+    const int me = gx_group_index(g, GX_AXIS_TP);
+    memset(table, 0, sizeof *table);
+    snprintf(t.name, sizeof t.name, "cut");
+    t.ndim = c->cols ? 2 : 1;
+    t.global_shape[0] = t.end[0] = c->rows, t.global_shape[1] = t.end[1] = c->cols;
+    t.reduce_axes = GX_AXIS_LOSS;
+    if (c->dim >= 0) {
+        t.begin[c->dim] = c->parts[me].begin, t.end[c->dim] = c->parts[me].end;
+        t.split_dim = c->dim, t.split_axes = GX_AXIS_TP, t.n_parts = c->ranks, t.parts = c->parts;
+    }
+    snprintf(norm.name, sizeof norm.name, "norm");
+    norm.ndim = 1, norm.global_shape[0] = norm.end[0] = 7, norm.unit = 1;
+    norm.reduce_axes = GX_AXIS_LOSS | GX_AXIS_TP;
+    gx_table_add(table, &t, &g->error);
+    gx_table_add(table, &norm, &g->error);
+}
+
+static void *rank_main(void *user)
+{
+    Rank *r = (Rank *)user;
+    GxContext g = GX_ZERO;
+    GxComm comm;
+    GxMesh mesh;
+    GxArena arena;
+    GxTable table;
+    GxStep step = GX_ZERO;
+    int dims[GX_MESH_AXES] = {1, 1, r->dp, 1, r->cut->ranks};
+    gx_threads_comm(&comm, r->group, r->rank);
+    comm.timeout = 20;
+    g.device = gx_device_cpu();
+    g.step = &step;
+    gx_mesh_open(&mesh, dims, r->rank, r->dp * r->cut->ranks, &g.error);
+    g.mesh = &mesh;
+    gx_arena_open(&arena, 64 << 20, &g.error);
+    g.arena = &arena;
+    gx_comm_open(&g, &comm);
+    open_table(&g, &table, r->cut);
+    r->job(&g, r->cut, &table);
+    CHECK(!gx_failed(&g), "%s: rank %d: %s", r->cut->what, r->rank, g.error.message);
+    gx_comm_close(&g);
+    gx_table_close(&table);
+    gx_arena_close(&arena);
+    return NULL;
+}
+
+static void on_all_ranks(const Cut *cut, int dp, void (*job)(GxContext *, const Cut *, const GxTable *))
+{
+    Rank rank[2 * MOST];
+    GxThreadsGroup *group;
+    GxError err = GX_ZERO;
+    const int n = dp * cut->ranks;
+    if (!CHECK(gx_threads_group_open(&group, n, &err) == GX_OK, "%s", err.message)) return;
+    for (int r = 0; r < n; r++) {
+        const Rank one = {cut, dp, job, group, r, 0};
+        rank[r] = one;
+        pthread_create(&rank[r].thread, NULL, rank_main, &rank[r]);
+    }
+    for (int r = 0; r < n; r++) pthread_join(rank[r].thread, NULL);
+    gx_threads_group_close(group);
+}
+
+static int has(const Cut *c, int member, int64_t element)
+{
+    const int64_t cols = c->cols ? c->cols : 1, i = c->dim == 1 ? element % cols : element / cols;
+    return c->dim < 0 || (i >= c->parts[member].begin && i < c->parts[member].end);
+}
+
+// Rank `rank`'s summand of element `index` of tensor `t`: of many magnitudes, so that the order of a sum shows in its bits. (Inlined, its
+// product would be fused into the sum and not be rounded.)
+__attribute__((noinline)) static float summand(int t, int64_t index, int rank)
+{
+    const uint32_t bits = gx_random_bits(31, (uint64_t)index, (uint32_t)rank, (uint32_t)t);
+    return (float)(int32_t)bits * (1 + (float)(bits % 1000));
+}
+
+// Over the copies of a member first, then over the members that have the element, in their order.
+static float expected(const GxContext *g, const Cut *c, int t, int64_t index)
+{
+    const int dp = gx_group_size(g, GX_AXIS_DP), tp = gx_group_size(g, GX_AXIS_TP), me = gx_group_index(g, GX_AXIS_TP);
+    float sum = 0;
+    int some = 0;
+    if (t == 1) { // one sum over all
+        for (int r = 0; r < dp * tp; r++) sum = r ? sum + summand(t, index, r) : summand(t, index, r);
+        return sum;
+    }
+    for (int m = 0; m < tp; m++) {
+        if (c->dim < 0 ? m != me : !has(c, m, index)) continue; // not cut: nobody asked for a sum over tp
+        float copies = 0;
+        for (int d = 0; d < dp; d++) copies = d ? copies + summand(t, index, d * tp + m) : summand(t, index, m);
+        sum = some++ ? sum + copies : copies;
+    }
+    return sum;
+}
+
+static void check_reduced(GxContext *g, const Cut *c, const GxTable *table)
+{
+    float *grads = (float *)calloc((size_t)gx_table_offset(table, table->units) + 1, sizeof *grads);
+    for (int t = 0; t < 2; t++)
+        for (int64_t i = 0; i < gx_tensor_count(&table->row[t]); i++)
+            grads[gx_table_flat(table, t) + i] = summand(t, gx_tensor_global_index(&table->row[t], i), g->rank);
+    gx_grads_reduce(g, table, grads);
+    for (int t = 0; t < 2; t++)
+        for (int64_t i = 0; i < gx_tensor_count(&table->row[t]); i++) {
+            const int64_t index = gx_tensor_global_index(&table->row[t], i);
+            const float found = grads[gx_table_flat(table, t) + i], wanted = expected(g, c, t, index);
+            CHECK(found == wanted, "%s: rank %d, %s[%ld] is %.9g, not %.9g", c->what, g->rank, table->row[t].name, (long)index, found,
+                  wanted);
+        }
+    free(grads);
+}
+
+TEST(a_shared_piece_is_summed_in_order_over_those_who_share_it)
+{
+    for (int i = 0; i < CUTS; i++)
+        for (int dp = 1; dp <= 2; dp++) on_all_ranks(&cuts[i], dp, check_reduced);
+}
+
+// Whole numbers, whose squares have an exact sum: counted once, whoever holds them.
+static void check_counted(GxContext *g, const Cut *c, const GxTable *table)
+{
+    float *grads = (float *)calloc((size_t)gx_table_offset(table, table->units) + 1, sizeof *grads);
+    double sum = 0;
+    for (int t = 0; t < 2; t++) {
+        const GxTensor *row = &table->row[t];
+        for (int64_t i = 0; i < gx_tensor_count(row); i++)
+            grads[gx_table_flat(table, t) + i] = (float)(1 + 100 * t + gx_tensor_global_index(row, i));
+        for (int64_t i = 0; i < gx_tensor_global_count(row); i++) sum += pow((double)(1 + 100 * t + i), 2);
+    }
+    gx_grads_sum_squares(g, table, grads);
+    CHECK(g->step->sum_squares == sum, "%s: rank %d has %.17g, not %.17g", c->what, g->rank, g->step->sum_squares, sum);
+    free(grads);
+}
+
+TEST(the_norm_counts_every_element_once)
+{
+    for (int i = 0; i < CUTS; i++)
+        for (int dp = 1; dp <= 2; dp++) on_all_ranks(&cuts[i], dp, check_counted);
+}
+
+// ---- boxes --------------------------------------------------------------------------------------------------------------------------------
+
+static float value_at(int64_t index) { return (float)(index % 16000000); }
+
+// To member 0 in as many chunks as it takes, from there to all, and into boxes again. What is nobody's to give (a higher sharer's) is spoilt first.
+static void check_boxes(GxContext *g, const Cut *c, const GxTable *table)
+{
+    const GxTensor *t = &table->row[0];
+    const int me = gx_group_index(g, GX_AXIS_TP);
+    const int64_t n = gx_tensor_count(t), row = gx_box_row(t), chunk = gx_box_rows(t);
+    float *box = (float *)malloc((size_t)n * sizeof *box), *back = (float *)calloc((size_t)n, sizeof *back);
+    float *whole = (float *)malloc((size_t)gx_tensor_global_count(t) * sizeof *whole);
+    void *scratch = gx_scratch(g, GX_MEM_WORKSPACE, gx_boxes_scratch(table));
+    int64_t chunks = 0, wrong = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t index = gx_tensor_global_index(t, i);
+        int lower = 0;
+        for (int m = 0; m < me; m++) lower |= has(c, m, index);
+        box[i] = lower ? -1 : value_at(index);
+    }
+    for (int64_t first = 0; first < t->global_shape[0]; first += chunk, chunks++) {
+        const int64_t rows = gx_min(chunk, t->global_shape[0] - first);
+        const float *some = gx_box_gather(g, t, box, first, rows, scratch);
+        if (me == 0) memcpy(whole + first * row, some, (size_t)(rows * row) * sizeof *whole);
+    }
+    gx_broadcast(g, GX_AXIS_TP, 0, whole, gx_tensor_global_count(t), GX_F32);
+    for (int64_t i = 0; i < gx_tensor_global_count(t); i++) wrong += whole[i] != value_at(i);
+    CHECK(wrong == 0, "%s: rank %d: %ld elements of the whole are wrong", c->what, g->rank, (long)wrong);
+    for (int64_t first = 0; first < t->global_shape[0]; first += chunk) { // of a chunk, nothing else is there
+        const int64_t rows = gx_min(chunk, t->global_shape[0] - first);
+        float *some = (float *)malloc((size_t)(rows * row) * sizeof *some);
+        memcpy(some, whole + first * row, (size_t)(rows * row) * sizeof *some);
+        gx_box_take(t, back, some, first, rows);
+        free(some);
+    }
+    for (int64_t i = 0; i < n; i++) wrong += back[i] != value_at(gx_tensor_global_index(t, i));
+    CHECK(wrong == 0, "%s: rank %d: %ld elements of the box are wrong", c->what, g->rank, (long)wrong);
+    CHECK(c->rows * row < 1 << 20 || chunks > 1, "%s: one chunk", c->what);
+    free(box), free(back), free(whole);
+}
+
+TEST(boxes_make_the_whole_and_the_whole_makes_boxes)
+{
+    static const Cut large[] = {
+        {"many rows", 3001, 700, 0, 3, {{0, 1500}, {1000, 1499 + 2}, {1400, 3001}}},
+        {"many columns", 1700, 1301, 1, 3, {{0, 3}, {3, 1300}, {1300, 1301}}},
+        {"rows longer than a chunk", 3, (1 << 20) + 5, 0, 3, {{0, 1}, {0, 2}, {1, 3}}},
+    };
+    for (int i = 0; i < CUTS; i++)
+        if (cuts[i].dim >= 0) on_all_ranks(&cuts[i], 1, check_boxes);
+    for (int i = 0; i < 3; i++) on_all_ranks(&large[i], 1, check_boxes);
+}
+
+TEST(parts_that_leave_gaps_or_overlap_in_columns_are_refused)
+{
+    static const Cut wrong[] = {
+        {"a gap", 12, 5, 0, 2, {{0, 5}, {6, 12}}},           {"no beginning", 12, 5, 0, 2, {{1, 5}, {5, 12}}},
+        {"no end", 12, 5, 0, 2, {{0, 5}, {5, 11}}},          {"downwards", 12, 5, 0, 2, {{5, 12}, {0, 5}}},
+        {"an empty part", 12, 5, 0, 2, {{0, 0}, {0, 12}}},   {"columns that overlap", 12, 5, 1, 2, {{0, 3}, {2, 5}}},
+        {"somebody else's", 12, 5, 0, 2, {{0, 6}, {6, 12}}},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        const Cut *c = &wrong[i];
+        GxTable table = GX_ZERO;
+        GxTensor t = GX_ZERO;
+        GxError err = GX_ZERO;
+        snprintf(t.name, sizeof t.name, "cut");
+        t.ndim = 2;
+        t.global_shape[0] = t.end[0] = c->rows, t.global_shape[1] = t.end[1] = c->cols;
+        t.begin[c->dim] = c->parts[0].begin, t.end[c->dim] = c->parts[0].end;
+        if (i == 6) t.begin[0] = 1; // not the part of anybody
+        t.split_dim = c->dim, t.n_parts = c->ranks, t.parts = c->parts;
+        CHECK(gx_table_add(&table, &t, &err).index < 0 && strstr(err.message, "cut"), "%s: %s", c->what, err.message);
+        gx_table_close(&table);
+    }
+}
+
+int main(int argc, char **argv) { return test_main(argc, argv); }
