@@ -48,8 +48,8 @@ TESTS    := $(patsubst %.cu,%,$(wildcard test_*.cu))
 help:
 	@echo "make demo              install what is missing, build, train a small LLaMA on real text in about two minutes"
 	@echo "make test              install what is missing, all tests (no Python needed)"
-	@echo "make train_llama       build the program; then ./train_llama --help"
-	@echo "make run NP=8          train_llama as 8 MPI ranks; ARGS='--max_steps 100' goes to the program"
+	@echo "make train_llama       build the program (also train_llama_tp, train_llama_galaxy); then ./train_llama --help"
+	@echo "make run NP=8          train_llama, or PROGRAM=train_llama_tp, as 8 MPI ranks; ARGS='--max_steps 100' goes to the program"
 	@echo "make data FILE=x.txt   text to train on into data/text.txt; without FILE the King James Bible or what there is"
 	@echo "make check             the tests without sanitizers, under a minute"
 	@echo "make refs              make the PyTorch references again and compare (Python, 6 GB)"
@@ -81,9 +81,10 @@ print-folder:
 	@echo $(O)
 
 NP ?= 2
-run: train_llama
+PROGRAM ?= train_llama
+run: $(PROGRAM)
 	OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none \
-	    OMP_WAIT_POLICY=passive mpirun -np $(NP) ./train_llama $(ARGS)
+	    OMP_WAIT_POLICY=passive mpirun -np $(NP) ./$(PROGRAM) $(ARGS)
 
 setup:
 	@dev/setup.sh
