@@ -214,6 +214,30 @@ TEST(half_collectives_of_a_step_are_as_published)
     CHECK(gx_layer_halves(mode_sp, 0.25) == 1, "SP with a quarter of the K,V heads: %g", gx_layer_halves(mode_sp, 0.25));
 }
 
+// The list of a whole micro-batch against the moves that it is made of, in half-collectives of [rows, width]; and what a shorter list does.
+TEST(demands_of_all_modes_are_their_moves)
+{
+    const GxDemandShape s = {3, 40, 32, 8, 7};
+    for (int m = 1; m < 18; m++) { // 0: nothing is split
+        GxMode mode = {(GxMethod)(m / 6), m / 3 % 2 ? GX_METHOD_SP : GX_METHOD_NONE, (GxMethod)(m % 3)};
+        GxMove in = gx_embedding_exit(mode), out = gx_head_entry(mode);
+        GxDemand list[100], three[3];
+        const int n = gx_mode_demands(mode, &s, list, 100);
+        const double half = 40 * 32 * 4, loss = 2 * (1 + 2) * 40 * 4; // per other rank
+        const double halves = 3 * gx_layer_halves(mode, 0.25) + gx_move_halves(&in, 0.25) + gx_move_halves(&out, 0.25);
+        double bytes = 0;
+        int of_loss = 0;
+        for (int i = 0; i < n; i++) bytes += (double)gx_demand_bytes(&list[i], 3), of_loss += !strcmp(list[i].site, "head_loss");
+        CHECK(bytes == 2 * (halves * half + loss), "mode %d: %g bytes, its moves have %g", m, bytes, 2 * (halves * half + loss));
+        CHECK(of_loss == 2 * 6, "mode %d: %d sums for 6 chunks", m, of_loss);
+        CHECK(gx_mode_demands(mode, &s, three, 3) == n && three[2].unit == list[2].unit && three[2].site == list[2].site,
+              "mode %d: a short list", m);
+        CHECK(gx_demand_bytes(&list[0], 1) == 0, "mode %d: one rank sends %ld bytes", m, (long)gx_demand_bytes(&list[0], 1));
+    }
+    const GxMode none = {GX_METHOD_NONE, GX_METHOD_NONE, GX_METHOD_NONE};
+    CHECK(gx_mode_demands(none, &s, NULL, 0) == 0, "a mode that splits nothing demands %d collectives", gx_mode_demands(none, &s, NULL, 0));
+}
+
 // What a collective does to a layout, written down independently: the end of every move must be where the next block starts, and the
 // backward move must be its conjugate.
 TEST(moves_of_all_modes_lead_where_they_say)

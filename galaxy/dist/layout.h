@@ -15,6 +15,8 @@
 //     GxMode galaxy = {GX_METHOD_TP, GX_METHOD_SP, GX_METHOD_TP};
 //     GxMove moves[GX_LAYER_MOVES];
 //     int n = gx_layer_moves(galaxy, moves);       // 4: gather, scatter, gather, scatter; gx_layer_halves(galaxy, 1) == 8
+//
+// gx_mode_demands writes them out for a whole micro-batch, in order: what a recording of a step must contain, and what it must send.
 #ifndef GX_LAYOUT_H
 #define GX_LAYOUT_H
 #include "mesh.h"
@@ -57,6 +59,23 @@ GxMove gx_head_entry(GxMode mode);
 // kv_width: K*h / C.
 double gx_move_halves(const GxMove *move, double kv_width);
 double gx_layer_halves(GxMode mode, double kv_width);
+
+// All that a mode communicates over tp in one micro-batch, forward and backward, in order, of fp32. Embedding and head are split by vocabulary, unless
+// nothing is split (a mode of None alone demands nothing): the head then agrees on the maximum and on two sums of each row (site "head_loss"), chunk by
+// chunk of its rows.
+typedef struct {
+    int layers;
+    int64_t rows, width;     // T*B of the micro-batch; C
+    int64_t kv_width, chunk; // K*h; rows of the head at once
+} GxDemandShape;
+typedef struct {
+    int unit; // 0: the embedding; 1 to layers; layers + 1: the head
+    const char *site;
+    GxMoveKind kind;     // ALL_REDUCE, ALL_GATHER or REDUCE_SCATTER: the others communicate nothing
+    int64_t rows, width; // of the whole, wherever its rows lie
+} GxDemand;
+int gx_mode_demands(GxMode mode, const GxDemandShape *shape, GxDemand *list, int capacity); // how many; writes those within the capacity
+int64_t gx_demand_bytes(const GxDemand *demand, int ranks);                                 // that the group's ranks send together
 
 // How a weight meets its rows. The rule for its gradient is per place of use: a tied weight asks twice.
 typedef enum {
@@ -169,6 +188,54 @@ double gx_layer_halves(GxMode mode, double kv_width)
     int n = gx_layer_moves(mode, moves);
     for (int i = 0; i < n; i++) halves += gx_move_halves(&moves[i], kv_width);
     return halves;
+}
+
+typedef struct {
+    const GxDemandShape *shape;
+    GxDemand *list;
+    int capacity, n;
+} GxDemands;
+
+static void gx__demand(GxDemands *d, int unit, const char *site, GxMoveKind kind, int64_t rows, int64_t width)
+{
+    if (!gx__halves(kind)) return;
+    const GxDemand demand = {unit, site, kind, rows, width};
+    if (d->n < d->capacity) d->list[d->n] = demand;
+    d->n++;
+}
+
+static void gx__demand_move(GxDemands *d, int unit, const GxMove *move, int backward)
+{
+    const GxDemandShape *s = d->shape;
+    gx__demand(d, unit, move->site, backward ? move->move.backward : move->move.forward, s->rows, move->is_kv ? 2 * s->kv_width : s->width);
+}
+
+int gx_mode_demands(GxMode mode, const GxDemandShape *shape, GxDemand *list, int capacity)
+{
+    const GxMove in = gx_embedding_exit(mode), out = gx_head_entry(mode);
+    const int head = shape->layers + 1;
+    GxMove moves[GX_LAYER_MOVES];
+    GxDemands d = {shape, list, capacity, 0};
+    const int n = gx_layer_moves(mode, moves);
+    if (mode.att == GX_METHOD_NONE && mode.con == GX_METHOD_NONE && mode.mlp == GX_METHOD_NONE) return 0;
+    gx__demand_move(&d, 0, &in, 0);
+    for (int unit = 1; unit < head; unit++)
+        for (int i = 0; i < n; i++) gx__demand_move(&d, unit, &moves[i], 0);
+    gx__demand_move(&d, head, &out, 0);
+    for (int64_t r = 0; r < shape->rows; r += shape->chunk)
+        for (int numbers = 1; numbers <= 2; numbers++) // the maximum; both sums
+            gx__demand(&d, head, "head_loss", GX_MOVE_ALL_REDUCE, gx_min(shape->chunk, shape->rows - r), numbers);
+    gx__demand_move(&d, head, &out, 1);
+    for (int unit = head - 1; unit > 0; unit--)
+        for (int i = n - 1; i >= 0; i--) gx__demand_move(&d, unit, &moves[i], 1);
+    gx__demand_move(&d, 0, &in, 1);
+    return d.n;
+}
+
+// A gather brings every rank what the others have, a scatter every rank the others' summands of what it keeps: n - 1 of everything, however it is split.
+int64_t gx_demand_bytes(const GxDemand *demand, int ranks)
+{
+    return gx__halves(demand->kind) * (ranks - 1) * demand->rows * demand->width * 4;
 }
 
 int gx_grad_tp(GxLayout rows, GxUse use)

@@ -1,0 +1,340 @@
+// test_demands.cu: every collective of a window, against what the layouts demand: on every rank the same list in the same order, and all bytes. The
+// recording is of a real run on the threads engine; the dry run that plans memory must record the same.
+#include "test_parallel.h"
+
+#define SERIAL &gx_llama_serial
+#define TP     &gx_llama_tp
+#define GALAXY &gx_llama_galaxy
+static const Layout layouts[] = {
+    {.what = "serial", .mode = SERIAL, .dp = 1, .tp = 1, .micro = 2, .samples = {2}},
+    {.what = "dp 3, 1, 3 and 2 samples", .mode = SERIAL, .dp = 3, .tp = 1, .micro = 1, .samples = {1, 3, 2}},
+    {.what = "dp 2, two micro-batches", .mode = SERIAL, .dp = 2, .tp = 1, .micro = 2, .samples = {2, 1}},
+    {.what = "dp 4, tied, three micro-batches", .mode = SERIAL, .dp = 4, .tp = 1, .micro = 3, .samples = {1, 1, 2, 1}, .tied = 1},
+    {.what = "tp 2", .mode = TP, .dp = 1, .tp = 2, .micro = 1, .samples = {2}},
+    {.what = "tp 2, heads 4,2, tied, two micro-batches",
+     .mode = TP,
+     .dp = 1,
+     .tp = 2,
+     .micro = 2,
+     .samples = {3},
+     .heads = {4, 2},
+     .columns = {30, 10},
+     .tied = 1},
+    {.what = "tp 3, heads 1,3,2, three micro-batches",
+     .mode = TP,
+     .dp = 1,
+     .tp = 3,
+     .micro = 3,
+     .samples = {2},
+     .heads = {1, 3, 2},
+     .columns = {5, 20, 15}},
+    {.what = "tp 4, heads 1,1,3,1",
+     .mode = TP,
+     .dp = 1,
+     .tp = 4,
+     .micro = 1,
+     .samples = {2},
+     .heads = {1, 1, 3, 1},
+     .columns = {10, 3, 20, 7}},
+    {.what = "galaxy 2", .mode = GALAXY, .dp = 1, .tp = 2, .micro = 1, .samples = {2}},
+    {.what = "galaxy 3, heads 1,3,2, tokens 1,5,2, two micro-batches",
+     .mode = GALAXY,
+     .dp = 1,
+     .tp = 3,
+     .micro = 2,
+     .samples = {3},
+     .heads = {1, 3, 2},
+     .columns = {5, 20, 15},
+     .sequence = {1, 5, 2}},
+    {.what = "galaxy 4, heads 1,1,3,1, tokens 2,1,4,1, tied, three micro-batches",
+     .mode = GALAXY,
+     .dp = 1,
+     .tp = 4,
+     .micro = 3,
+     .samples = {2},
+     .heads = {1, 1, 3, 1},
+     .columns = {10, 3, 20, 7},
+     .sequence = {2, 1, 4, 1},
+     .tied = 1},
+    {.what = "dp 2 x tp 2, tied", .mode = TP, .dp = 2, .tp = 2, .micro = 1, .samples = {1, 2}, .tied = 1},
+    {.what = "dp 2 x tp 2, heads 5,1, two micro-batches",
+     .mode = TP,
+     .dp = 2,
+     .tp = 2,
+     .micro = 2,
+     .samples = {3, 1},
+     .heads = {5, 1},
+     .columns = {33, 7}},
+    {.what = "dp 2 x tp 3, heads 1,4,1, two micro-batches",
+     .mode = TP,
+     .dp = 2,
+     .tp = 3,
+     .micro = 2,
+     .samples = {1, 2},
+     .heads = {1, 4, 1},
+     .columns = {1, 38, 1}},
+    {.what = "dp 2 x galaxy 2", .mode = GALAXY, .dp = 2, .tp = 2, .micro = 1, .samples = {2, 2}},
+    {.what = "dp 2 x galaxy 3, heads 1,3,2, tokens 6,1,1, three micro-batches",
+     .mode = GALAXY,
+     .dp = 2,
+     .tp = 3,
+     .micro = 3,
+     .samples = {1, 2},
+     .heads = {1, 3, 2},
+     .columns = {5, 20, 15},
+     .sequence = {6, 1, 1}},
+};
+enum { LAYOUTS = sizeof layouts / sizeof *layouts, MOST = 400, MOVES = 100 };
+
+// ---- what one rank's window must be ---------------------------------------------------------------------------------------------------------
+
+typedef struct {
+    const char *name, *site;
+    int unit, axes;
+    int64_t bytes; // collectives: of all ranks of the group together; transfers: of this rank
+} Expected;
+
+typedef struct {
+    const GxMesh *mesh;
+    Expected list[MOST];
+    int n;
+} Expectation;
+
+// A group of one records nothing.
+static void expect(Expectation *e, const char *name, const char *site, int unit, int axes, int64_t bytes)
+{
+    const Expected x = {name, site, unit, gx_mesh_axes(e->mesh, axes), bytes};
+    if (gx_mesh_size(e->mesh, axes) > 1 && e->n < MOST) e->list[e->n++] = x;
+}
+
+// Each of n ranks sends n - 1 pieces of what it has, and its own piece of the sum to n - 1.
+static void expect_sum(Expectation *e, const char *site, int axes, int64_t bytes)
+{
+    expect(e, "all_reduce", site, -1, axes, 2 * (gx_mesh_size(e->mesh, axes) - 1) * bytes);
+}
+
+static GxDemandShape shape_of(int64_t B)
+{
+    const GxLlamaConfig *c = &model_config;
+    GxDemandShape s = {(int)c->num_hidden_layers, T * B, c->hidden_size, c->num_key_value_heads * c->head_dim, HEAD_CHUNK};
+    return s;
+}
+
+static void expect_micro_batch(Expectation *e, const Layout *l, int64_t B)
+{
+    const GxDemandShape shape = shape_of(B);
+    GxDemand demand[MOVES];
+    const int n = gx_mode_demands(l->mode->split, &shape, demand, MOVES);
+    CHECK(n <= MOVES, "%s: %d demands", l->what, n);
+    for (int i = 0; i < n; i++)
+        expect(e, gx_move_name(demand[i].kind), demand[i].site, demand[i].unit, GX_AXIS_TP, gx_demand_bytes(&demand[i], l->tp));
+}
+
+// Neighbours in the table that are summed over the same axes make one collective, with the gaps between them.
+static void expect_grads(Expectation *e, const GxTable *t)
+{
+    for (int i = 0, next; i < t->n; i = next) {
+        int last = i;
+        for (next = i + 1; next < t->n; next++) {
+            if (t->row[next].has_alias) continue;
+            if (t->row[next].reduce_axes != t->row[i].reduce_axes) break;
+            last = next;
+        }
+        const int64_t end = gx_table_flat(t, last) + gx_tensor_count(&t->row[last]);
+        expect_sum(e, "grads", t->row[i].reduce_axes, 4 * (end - gx_table_flat(t, i)));
+    }
+}
+
+// The K,V heads that rank r of a tp group uses: query head h uses h / 2.
+static GxRange kv_heads(const Layout *l, int r)
+{
+    const int64_t H = model_config.num_attention_heads, group = H / model_config.num_key_value_heads;
+    GxSplit heads = gx_split_even(H, l->tp);
+    for (int i = 0; l->heads[0] && i < l->tp; i++) heads.begin[i + 1] = heads.begin[i] + l->heads[i];
+    GxRange kv = {heads.begin[r] / group, (heads.begin[r + 1] - 1) / group + 1};
+    return kv;
+}
+
+// Weights k and v of each layer: the heads that two ranks share go both ways.
+static void expect_shared_grads(Expectation *e, const Layout *l)
+{
+    const int64_t head = model_config.head_dim * model_config.hidden_size * 4;
+    const int me = gx_mesh_index(e->mesh, GX_AXIS_TP);
+    const GxRange mine = kv_heads(l, me);
+    for (int weight = 0; weight < 2 * LAYERS; weight++)
+        for (int r = 0; r < l->tp; r++) {
+            const GxRange theirs = kv_heads(l, r), both = {gx_max(mine.begin, theirs.begin), gx_min(mine.end, theirs.end)};
+            if (r == me || !gx_range_count(both)) continue;
+            expect(e, "send", "shared_grads", -1, GX_AXIS_TP, gx_range_count(both) * head);
+            expect(e, "recv", "shared_grads", -1, GX_AXIS_TP, 0);
+        }
+}
+
+// One window: whatever the number of its micro-batches, gradients are synchronised once.
+static void expect_window(Expectation *e, const Layout *l, const Result *r, int64_t B)
+{
+    const GxTable *table = &r->model->m.model.table;
+    e->mesh = &r->model->mesh;
+    e->n = 0;
+    expect_sum(e, "window", GX_AXIS_ALL, 2 * 8); // labels and the stop flag
+    for (int i = 0; i < l->micro; i++) expect_micro_batch(e, l, B);
+    expect_grads(e, table);
+    if (l->mode->split.att == GX_METHOD_TP) expect_shared_grads(e, l);
+    expect_sum(e, "loss", GX_AXIS_LOSS, 8);
+    expect_sum(e, "norm", GX_AXIS_TP, 8);
+}
+
+// ---- what was recorded ----------------------------------------------------------------------------------------------------------------------
+
+typedef struct {
+    const GxEvent *list[MOST];
+    int n;
+} Recorded;
+
+static Recorded collectives_of(const GxRecorder *r)
+{
+    Recorded c;
+    c.n = 0;
+    CHECK(!r->lost, "the recorder ran out of memory");
+    for (int64_t i = 0; i < r->n; i++)
+        if (r->event[i].kind == GX_EVENT_COLLECTIVE && CHECK(c.n < MOST, "more than %d collectives", MOST)) c.list[c.n++] = &r->event[i];
+    return c;
+}
+
+static int is_transfer(const GxEvent *e) { return !strcmp(e->name, "send") || !strcmp(e->name, "recv"); }
+
+static int is_of(const GxEvent *e, int axes) { return e->axes == axes && !is_transfer(e); }
+
+// What the group sends in the collective that is number i of one of its ranks: the nth of this group on all of them.
+static int64_t bytes_of_group(const Recorded *recorded, const GxMesh *mesh, int i)
+{
+    int ranks[MAX_RANKS], nth = 0;
+    int64_t bytes = 0;
+    const Recorded *mine = &recorded[mesh->rank];
+    const int axes = mine->list[i]->axes, n = gx_mesh_group(mesh, axes, ranks, MAX_RANKS, NULL);
+    for (int k = 0; k < i; k++) nth += is_of(mine->list[k], axes);
+    for (int r = 0; r < n; r++) {
+        const Recorded *other = &recorded[ranks[r]];
+        for (int k = 0, seen = 0; k < other->n; k++)
+            if (is_of(other->list[k], axes) && seen++ == nth) bytes += other->list[k]->bytes;
+    }
+    return bytes;
+}
+
+static void check_rank(const Layout *l, int rank, const Recorded *recorded, const Expectation *e)
+{
+    const Recorded *mine = &recorded[rank];
+    for (int i = 0; i < mine->n && i < e->n; i++) {
+        const GxEvent *found = mine->list[i];
+        const Expected *x = &e->list[i];
+        const int same = !strcmp(found->name, x->name) && !strcmp(found->site, x->site) && found->unit == x->unit && found->axes == x->axes;
+        if (!CHECK(same,
+                   "%s: rank %d: collective %d is %s at %s of unit %d over axes %d; the layouts demand %s at %s of unit %d over axes %d",
+                   l->what, rank, i, found->name, found->site, found->unit, found->axes, x->name, x->site, x->unit, x->axes))
+            return;
+        const int64_t bytes = is_transfer(found) ? found->bytes : bytes_of_group(recorded, e->mesh, i);
+        CHECK(bytes == x->bytes, "%s: rank %d: collective %d, %s at %s of unit %d: %ld bytes, expected %ld", l->what, rank, i, x->name,
+              x->site, x->unit, (long)bytes, (long)x->bytes);
+    }
+    CHECK(mine->n == e->n, "%s: rank %d: %d collectives, the layouts demand %d", l->what, rank, mine->n, e->n);
+}
+
+// What a tp group sends at the boundaries of blocks in a micro-batch, as it was published: 8L + 4 half-collectives of [T*B, C].
+static void check_published(const Layout *l, const Recorded *recorded, int64_t B, int first_rank)
+{
+    const int64_t half = (l->tp - 1) * T * B * model_config.hidden_size * 4;
+    int64_t bytes = 0;
+    for (int r = first_rank; r < first_rank + l->tp; r++)
+        for (int i = 0; i < recorded[r].n; i++) {
+            const char *site = recorded[r].list[i]->site;
+            const size_t n = strlen(site);
+            if ((n > 6 && !strcmp(site + n - 6, "_entry")) || (n > 5 && !strcmp(site + n - 5, "_exit")))
+                bytes += recorded[r].list[i]->bytes;
+        }
+    CHECK(bytes == l->micro * (8 * LAYERS + 4) * half, "%s: %ld bytes at the blocks' boundaries, published are %ld", l->what, (long)bytes,
+          (long)(l->micro * (8 * LAYERS + 4) * half));
+}
+
+static void check_layout(const Layout *l)
+{
+    Rank rank[MAX_RANKS];
+    Recorded recorded[MAX_RANKS];
+    static Expectation e;
+    run_ranks(l, rank);
+    for (int r = 0; r < l->dp * l->tp; r++) recorded[r] = collectives_of(&rank[r].result.window);
+    for (int r = 0; r < l->dp * l->tp; r++) {
+        const int64_t B = l->samples[r / l->tp];
+        CHECK(!rank[r].result.error[0], "%s: rank %d: %s", l->what, r, rank[r].result.error);
+        expect_window(&e, l, &rank[r].result, B);
+        check_rank(l, r, recorded, &e);
+        if (r % l->tp == 0) check_published(l, recorded, B, r);
+    }
+    free_ranks(l, rank);
+}
+
+static void check_layouts(const GxLlamaMode *mode)
+{
+    for (int i = 0; i < LAYOUTS; i++)
+        if (layouts[i].mode == mode) check_layout(&layouts[i]);
+}
+
+TEST(data_parallelism_synchronises_once_per_window_and_communicates_nothing_else) { check_layouts(SERIAL); }
+TEST(tensor_parallelism_communicates_what_its_layouts_demand) { check_layouts(TP); }
+TEST(galaxy_communicates_what_its_layouts_demand) { check_layouts(GALAXY); }
+
+// ---- the dry run ------------------------------------------------------------------------------------------------------------------------------
+
+// The window of a rank once more, on the device that does not compute, without an engine.
+static void record_dry(const Layout *l, const Result *r, int rank, GxRecorder *recorder)
+{
+    TestModel *t = r->model;
+    GxContext dry = t->g;
+    GxDevice none = gx_device_none(t->g.device);
+    GxArena arena;
+    GxComm nobody = GX_ZERO;
+    GxBatch batch[MAX_MICRO];
+    memset(batch, 0, sizeof batch);
+    for (int i = 0; i < l->micro; i++) batch[i].T = T, batch[i].B = l->samples[rank / l->tp], batch[i].runs = gx_runs_one(T, 0);
+    gx_arena_open_dry(&arena);
+    dry.device = &none, dry.arena = &arena, dry.recorder = recorder;
+    nobody.rank = rank, nobody.world = l->dp * l->tp;
+    gx_comm_open(&dry, &nobody);
+    t->o.kind = GX_OPTIMIZER_SGD;
+    gx_window_gradients(&dry, &t->m.model, batch, l->micro, &t->o, NULL, NULL);
+    gx_window_update(&dry, &t->m.model, &t->o);
+    gx_comm_close(&dry);
+    CHECK(!gx_failed(&dry), "%s: rank %d, dry: %s", l->what, rank, dry.error.message);
+}
+
+static int same_event(const GxEvent *a, const GxEvent *b)
+{
+    return a->kind == b->kind && !strcmp(a->name, b->name) && !strcmp(a->site ? a->site : "", b->site ? b->site : "") &&
+           a->unit == b->unit && a->axes == b->axes && a->bytes == b->bytes && a->flops == b->flops;
+}
+
+TEST(a_dry_run_records_the_operations_collectives_and_bytes_of_the_real_one)
+{
+    for (int i = 0; i < LAYOUTS; i++) {
+        const Layout *l = &layouts[i];
+        Rank rank[MAX_RANKS];
+        run_ranks(l, rank);
+        for (int r = 0; r < l->dp * l->tp; r++) {
+            const GxRecorder *real = &rank[r].result.window;
+            GxRecorder dry = GX_ZERO;
+            record_dry(l, &rank[r].result, r, &dry);
+            CHECK(dry.n == real->n && dry.comm_bytes == real->comm_bytes && dry.bytes == real->bytes && dry.flops == real->flops,
+                  "%s: rank %d: %ld events and %ld bytes sent, dry %ld and %ld", l->what, r, (long)real->n, (long)real->comm_bytes,
+                  (long)dry.n, (long)dry.comm_bytes);
+            for (int64_t k = 0; k < dry.n && k < real->n; k++)
+                if (!CHECK(same_event(&dry.event[k], &real->event[k]),
+                           "%s: rank %d: event %ld is %s at %s of unit %d, dry %s at %s of unit %d", l->what, r, (long)k,
+                           real->event[k].name, real->event[k].site, real->event[k].unit, dry.event[k].name, dry.event[k].site,
+                           dry.event[k].unit))
+                    break;
+            gx_recorder_close(&dry);
+        }
+        free_ranks(l, rank);
+    }
+}
+
+int main(int argc, char **argv) { return test_main(argc, argv); }

@@ -1,0 +1,523 @@
+// test_mutants.cu: would the tests of modes notice a collective that is wrong? Each one that a run makes is broken in every way that fits it, and the
+// broken run has to differ from serial by ten times the bound that a sound one keeps (test_parallel.h). Nobody lists the places: they come from a
+// recording of the sound run, and what tensors need comes from their table.
+//
+// The library is compiled into this program, with its collectives renamed where models, gradients and windows call them: so every call passes here, and
+// the library has no hook for it. A mutation hits all ranks alike, so that nothing hangs, and in every window the same call: one micro-batch's. What it
+// does is done to the result of the sound collective, since the others wait for this rank's part.
+#define GALAXY_IMPLEMENTATION
+#include "galaxy/dist/comm.h"
+
+void mutant_all_reduce(GxContext *g, int axes, GxReduce reduce, void *x, int64_t n, GxDtype dtype);
+GxTicket mutant_all_reduce_start(GxContext *g, int axes, GxReduce reduce, void *x, int64_t n, GxDtype dtype);
+void mutant_all_gather(GxContext *g, int axes, const GxSplit *rows, void *full, const void *mine, int64_t row, GxDtype dtype);
+void mutant_reduce_scatter(GxContext *g, int axes, const GxSplit *rows, void *mine, const void *partial, int64_t row, GxDtype dtype);
+GxTicket mutant_reduce_scatter_start(GxContext *g, int axes, const GxSplit *rows, void *mine, const void *partial, int64_t row,
+                                     GxDtype dtype);
+void mutant_transfer(GxContext *g, int axes, const GxTransfer *list, int n);
+GxRange mutant_tensor_owned(const GxTensor *t, int member);
+int mutant_group_index(const GxContext *g, int axes);
+
+#define gx_all_reduce           mutant_all_reduce
+#define gx_all_reduce_start     mutant_all_reduce_start
+#define gx_all_gather           mutant_all_gather
+#define gx_reduce_scatter       mutant_reduce_scatter
+#define gx_reduce_scatter_start mutant_reduce_scatter_start
+#define gx_transfer             mutant_transfer
+#define gx_tensor_owned         mutant_tensor_owned
+#define gx_group_index          mutant_group_index
+#include "galaxy.h"
+GxStatus mutant_llama_open(GxContext *g, GxLlama *m, const GxLlamaConfig *config, const GxLlamaMode *mode, const GxSplitLists *lists);
+#define gx_llama_open mutant_llama_open
+#include "test_parallel.h"
+#undef gx_llama_open
+#undef gx_all_reduce
+#undef gx_all_reduce_start
+#undef gx_all_gather
+#undef gx_reduce_scatter
+#undef gx_reduce_scatter_start
+#undef gx_transfer
+#undef gx_tensor_owned
+#undef gx_group_index
+
+// ---- mutants ------------------------------------------------------------------------------------------------------------------------------------
+
+typedef struct { // a call in a window: the nth that has all of this
+    const char *name, *site;
+    int unit, axes, nth;
+    GxReduce reduce;
+    int in_place; // a reduce-scatter into its own rows of the summand
+    int events;   // in the recorder: a list of transfers has one for each
+} Call;
+
+typedef enum {
+    SOUND = 0,
+    SKIPPED,             // nothing is communicated
+    DOUBLED,             // a sum is taken twice
+    SWAPPED,             // rows arrive in others' places
+    STALE,               // one rank's rows do not arrive; a scatter's sum is not written
+    ADDED_BY_ALL,        // all ranks but the first add a constant to their summand: a bias that every rank adds instead of one
+    LEFT_OUT,            // a tensor's row in the table does not ask for its sum
+    OVERLAP_COUNTED,     // what several ranks hold of a tensor is counted by all of them in the norm
+    REPLICAS_COUNTED,    // everything is
+    LABELS_COUNTED_TWICE // every rank of a tp group counts the labels that all of them have
+} Mutation;
+static const char *const mutation_names[] = {"sound",
+                                             "skipped",
+                                             "doubled",
+                                             "swapped",
+                                             "stale",
+                                             "a constant added by all ranks",
+                                             "sum left out",
+                                             "overlap counted twice in the norm",
+                                             "replicas counted in the norm",
+                                             "labels counted by every rank"};
+
+typedef struct {
+    Mutation kind;
+    int of_call; // SKIPPED to ADDED_BY_ALL: number among the hunt's calls, -1: of none
+    Call call;
+    char tensor[GX_NAME]; // LEFT_OUT, OVERLAP_COUNTED: of which tensor
+    int axes;             // LEFT_OUT: of the sum
+} Mutant;
+
+enum { MOST_CALLS = 200 };
+typedef struct {
+    Call call[MOST_CALLS];
+    int n;
+} Calls;
+
+static Mutant mutant; // of this run, on all its ranks
+static int changed;   // a rank has other bits than without it
+static Calls *calls;  // [ranks]: what the ranks call in their first window; NULL: not wanted
+
+typedef enum { OPENING = 0, COUNTING_LABELS, WORKING, COUNTING_SQUARES } Phase; // of a window
+static __thread struct {
+    Phase phase;
+    int windows; // begun
+    int seen;    // calls in this window like the mutant's
+} self;          // of a rank, which is a thread
+
+static int same_place(const Call *a, const Call *b)
+{
+    return a->name == b->name && !strcmp(a->site, b->site) && a->unit == b->unit && a->axes == b->axes && a->reduce == b->reduce;
+}
+
+static void note(Calls *c, Call call)
+{
+    call.nth = 0;
+    for (int i = 0; i < c->n; i++) call.nth += same_place(&c->call[i], &call);
+    if (CHECK(c->n < MOST_CALLS, "more than %d calls", MOST_CALLS)) c->call[c->n++] = call;
+}
+
+static void keep_phase(const char *site)
+{
+    if (!strcmp(site, "window")) self.phase = WORKING, self.seen = 0, self.windows++;
+    if (!strcmp(site, "loss")) self.phase = COUNTING_SQUARES;
+    if (!strcmp(site, "norm")) self.phase = COUNTING_LABELS;
+}
+
+static Call call_of(const GxContext *g, const char *name, int axes, GxReduce reduce)
+{
+    const Call c = {name, g->site, g->unit, gx_mesh_axes(g->mesh, axes), 0, reduce, 0, 1};
+    return c;
+}
+
+// What is to be done to this call. Groups of one and dry runs communicate nothing.
+static Mutation meet(const GxContext *g, Call call)
+{
+    if (!g->device->computes || !g->comm || gx_failed(g)) return SOUND;
+    keep_phase(g->site);
+    if (!call.axes) return SOUND;
+    if (calls && self.windows == 1) note(&calls[g->rank], call);
+    if (!mutant.call.name || !same_place(&call, &mutant.call)) return SOUND;
+    return self.seen++ == mutant.call.nth ? mutant.kind : SOUND;
+}
+
+static const char all_reduce[] = "all_reduce", all_gather[] = "all_gather", reduce_scatter[] = "reduce_scatter", transfer[] = "transfer";
+
+// ---- what mutations do to data ------------------------------------------------------------------------------------------------------------------
+
+static char *copy_of(const void *x, int64_t bytes)
+{
+    char *copy = (char *)malloc((size_t)bytes + 1);
+    memcpy(copy, x, (size_t)bytes);
+    return copy;
+}
+
+static void note_change(const void *x, const void *sound, int64_t bytes)
+{
+    if (memcmp(x, sound, (size_t)bytes)) __atomic_store_n(&changed, 1, __ATOMIC_RELAXED);
+}
+
+static void double_all(void *x, int64_t n, GxDtype dtype)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (dtype == GX_F32) ((float *)x)[i] *= 2;
+        else if (dtype == GX_F64) ((double *)x)[i] *= 2;
+        else ((int64_t *)x)[i] *= 2;
+}
+
+static void add_constant(const GxContext *g, int axes, float *x, int64_t n)
+{
+    double squares = 0;
+    if (gx_group_index(g, axes) == 0) return;
+    for (int64_t i = 0; i < n; i++) squares += (double)x[i] * x[i];
+    for (int64_t i = 0; i < n; i++) x[i] += (float)sqrt(squares / (double)n);
+}
+
+static void mutate_all_reduce(Mutation m, GxContext *g, int axes, GxReduce reduce, void *x, int64_t n, GxDtype dtype)
+{
+    const int64_t bytes = n * gx_dtype_size(dtype);
+    char *before = copy_of(x, bytes);
+    gx_all_reduce(g, axes, reduce, x, n, dtype);
+    char *sound = copy_of(x, bytes);
+    if (m == SKIPPED || m == ADDED_BY_ALL) memcpy(x, before, (size_t)bytes);
+    if (m == DOUBLED) double_all(x, n, dtype);
+    if (m == ADDED_BY_ALL) {
+        add_constant(g, axes, (float *)x, n);
+        gx_all_reduce(g, axes, reduce, x, n, dtype);
+    }
+    note_change(x, sound, bytes);
+    free(before);
+    free(sound);
+}
+
+typedef struct { // rows of a split, in bytes
+    int64_t begin, bytes;
+} Part;
+
+static Part part_of(const GxSplit *rows, int member, int64_t row_bytes)
+{
+    Part p = {rows->begin[member] * row_bytes, gx_split_part(rows, member) * row_bytes};
+    return p;
+}
+
+static void mutate_all_gather(Mutation m, GxContext *g, int axes, const GxSplit *rows, void *full, const void *mine, int64_t row,
+                              GxDtype dtype)
+{
+    const int64_t size = row * gx_dtype_size(dtype), bytes = gx_split_total(rows) * size;
+    const int me = gx_group_index(g, axes);
+    char *x = (char *)full, *before = copy_of(full, bytes);
+    gx_all_gather(g, axes, rows, full, mine, row, dtype);
+    char *sound = copy_of(full, bytes);
+    for (int r = 0; r < rows->n; r++) { // what does not arrive is what was there before
+        const Part p = part_of(rows, r, size);
+        if (r != me && (m == SKIPPED || (m == STALE && r == 0))) memcpy(x + p.begin, before + p.begin, (size_t)p.bytes);
+    }
+    if (m == SWAPPED) {
+        const Part a = part_of(rows, 0, size), b = part_of(rows, 1, size);
+        memcpy(x + a.begin, sound + b.begin, (size_t)gx_min(a.bytes, b.bytes));
+        memcpy(x + b.begin, sound + a.begin, (size_t)gx_min(a.bytes, b.bytes));
+    }
+    note_change(full, sound, bytes);
+    free(before);
+    free(sound);
+}
+
+static void mutate_reduce_scatter(Mutation m, GxContext *g, int axes, const GxSplit *rows, void *mine, const void *partial, int64_t row,
+                                  GxDtype dtype)
+{
+    const int64_t size = row * gx_dtype_size(dtype), bytes = gx_split_total(rows) * size;
+    const int me = gx_group_index(g, axes);
+    const Part own = part_of(rows, me, size), next = part_of(rows, (me + 1) % rows->n, size);
+    char *before = copy_of(mine, own.bytes), *summand = copy_of(partial, bytes);
+    gx_reduce_scatter(g, axes, rows, mine, partial, row, dtype);
+    char *sound = copy_of(mine, own.bytes);
+    if (m == SKIPPED) memcpy(mine, summand + own.begin, (size_t)own.bytes);
+    if (m == STALE) memcpy(mine, before, (size_t)own.bytes);
+    if (m == DOUBLED) double_all(mine, own.bytes / gx_dtype_size(dtype), dtype);
+    if (m == SWAPPED) {
+        gx_all_gather(g, axes, rows, summand, sound, row, dtype);
+        memcpy(mine, summand + next.begin, (size_t)gx_min(own.bytes, next.bytes));
+    }
+    if (m == ADDED_BY_ALL) {
+        add_constant(g, axes, (float *)summand, bytes / 4);
+        gx_reduce_scatter(g, axes, rows, mine, summand, row, dtype);
+    }
+    note_change(mine, sound, own.bytes);
+    free(before);
+    free(summand);
+    free(sound);
+}
+
+// ---- calls that pass by -------------------------------------------------------------------------------------------------------------------------
+
+void mutant_all_reduce(GxContext *g, int axes, GxReduce reduce, void *x, int64_t n, GxDtype dtype)
+{
+    const Mutation m = meet(g, call_of(g, all_reduce, axes, reduce));
+    if (m == SOUND) gx_all_reduce(g, axes, reduce, x, n, dtype);
+    else mutate_all_reduce(m, g, axes, reduce, x, n, dtype);
+}
+
+GxTicket mutant_all_reduce_start(GxContext *g, int axes, GxReduce reduce, void *x, int64_t n, GxDtype dtype)
+{
+    const Mutation m = meet(g, call_of(g, all_reduce, axes, reduce));
+    GxTicket done = GX_ZERO;
+    if (m == SOUND) return gx_all_reduce_start(g, axes, reduce, x, n, dtype);
+    mutate_all_reduce(m, g, axes, reduce, x, n, dtype);
+    return done;
+}
+
+void mutant_all_gather(GxContext *g, int axes, const GxSplit *rows, void *full, const void *mine, int64_t row, GxDtype dtype)
+{
+    const Mutation m = meet(g, call_of(g, all_gather, axes, GX_SUM));
+    if (m == SOUND) gx_all_gather(g, axes, rows, full, mine, row, dtype);
+    else mutate_all_gather(m, g, axes, rows, full, mine, row, dtype);
+}
+
+static Call scatter_of(const GxContext *g, int axes, const GxSplit *rows, const void *mine, const void *partial, int64_t row, GxDtype dtype)
+{
+    Call c = call_of(g, reduce_scatter, axes, GX_SUM);
+    c.in_place = mine == (const char *)partial + rows->begin[gx_group_index(g, axes)] * row * gx_dtype_size(dtype);
+    return c;
+}
+
+void mutant_reduce_scatter(GxContext *g, int axes, const GxSplit *rows, void *mine, const void *partial, int64_t row, GxDtype dtype)
+{
+    const Mutation m = meet(g, scatter_of(g, axes, rows, mine, partial, row, dtype));
+    if (m == SOUND) gx_reduce_scatter(g, axes, rows, mine, partial, row, dtype);
+    else mutate_reduce_scatter(m, g, axes, rows, mine, partial, row, dtype);
+}
+
+GxTicket mutant_reduce_scatter_start(GxContext *g, int axes, const GxSplit *rows, void *mine, const void *partial, int64_t row,
+                                     GxDtype dtype)
+{
+    const Mutation m = meet(g, scatter_of(g, axes, rows, mine, partial, row, dtype));
+    GxTicket done = GX_ZERO;
+    if (m == SOUND) return gx_reduce_scatter_start(g, axes, rows, mine, partial, row, dtype);
+    mutate_reduce_scatter(m, g, axes, rows, mine, partial, row, dtype);
+    return done;
+}
+
+void mutant_transfer(GxContext *g, int axes, const GxTransfer *list, int n)
+{
+    Call call = call_of(g, transfer, axes, GX_SUM);
+    call.events = n;
+    const Mutation m = meet(g, call);
+    gx_transfer(g, axes, list, n);
+    for (int i = 0; m != SOUND && i < n; i++) {
+        const int64_t bytes = list[i].n * gx_dtype_size(list[i].dtype);
+        if (list[i].is_send) continue;
+        char *sound = copy_of(list[i].data, bytes);
+        if (m == SKIPPED) memset(list[i].data, 0, (size_t)bytes);
+        if (m == DOUBLED) double_all(list[i].data, list[i].n, list[i].dtype);
+        note_change(list[i].data, sound, bytes);
+        free(sound);
+    }
+}
+
+// ---- what tensors need, and who counts ----------------------------------------------------------------------------------------------------------
+
+GxRange mutant_tensor_owned(const GxTensor *t, int member)
+{
+    return mutant.kind == OVERLAP_COUNTED && !strcmp(t->name, mutant.tensor) ? t->parts[member] : gx_tensor_owned(t, member);
+}
+
+// A rank that counts is the first of its tp group.
+int mutant_group_index(const GxContext *g, int axes)
+{
+    const int is_first = (mutant.kind == REPLICAS_COUNTED && self.phase == COUNTING_SQUARES) ||
+                         (mutant.kind == LABELS_COUNTED_TWICE && self.phase == COUNTING_LABELS);
+    return is_first && g->device->computes ? 0 : gx_group_index(g, axes);
+}
+
+// The table is changed before memory is planned: other neighbours go in one sum.
+GxStatus mutant_llama_open(GxContext *g, GxLlama *m, const GxLlamaConfig *config, const GxLlamaMode *mode, const GxSplitLists *lists)
+{
+    self.phase = OPENING;
+    GX_TRY(gx_llama_open(g, m, config, mode, lists));
+    self.phase = COUNTING_LABELS;
+    if (mutant.kind == LEFT_OUT) m->model.table.row[gx_table_find(&m->model.table, mutant.tensor).index].reduce_axes &= ~mutant.axes;
+    return GX_OK;
+}
+
+// ---- all mutants of a layout --------------------------------------------------------------------------------------------------------------------
+
+enum { MOST_MUTANTS = 1000 };
+typedef struct {
+    const Layout *layout;
+    Result serial;
+    Calls calls;            // of all ranks, each once
+    int caught[MOST_CALLS]; // mutants of each that were seen
+    Mutant list[MOST_MUTANTS];
+    int n;
+    Worst least; // the one that was hardest to see
+} Hunt;
+
+static void breed(Hunt *h, Mutation kind, int call, const GxTensor *t, int axes)
+{
+    if (!CHECK(h->n < MOST_MUTANTS, "more than %d mutants", MOST_MUTANTS)) return;
+    Mutant *m = &h->list[h->n++];
+    memset(m, 0, sizeof *m);
+    m->kind = kind;
+    m->axes = axes;
+    m->of_call = call;
+    if (call >= 0) m->call = h->calls.call[call];
+    if (t) snprintf(m->tensor, sizeof m->tensor, "%s", t->name);
+}
+
+// Is it a sum that makes rows of summands? There a bias would be added.
+static int sums_rows(GxMode mode, const Call *c)
+{
+    GxMove moves[GX_LAYER_MOVES + 1];
+    int n = gx_layer_moves(mode, moves);
+    moves[n++] = gx_embedding_exit(mode);
+    for (int i = 0; i < n; i++)
+        if (!strcmp(moves[i].site, c->site) && moves[i].from == GX_LAYOUT_PARTIAL && !strcmp(gx_move_name(moves[i].move.forward), c->name))
+            return 1;
+    return 0;
+}
+
+// Doubling a maximum is no mutant: all ranks subtract the same other number from a row's logits, and the loss does not depend on which. A sum that is
+// scattered into its own summand's place is not stale when it is not written, but skipped.
+static int fits(Mutation kind, const Call *c, GxMode mode)
+{
+    const int gathers = c->name == all_gather, scatters = c->name == reduce_scatter, is_max = c->reduce == GX_MAX;
+    switch (kind) {
+    case SKIPPED: return 1;
+    case DOUBLED: return !gathers && !is_max;
+    case SWAPPED: return gathers || scatters;
+    case STALE: return gathers || (scatters && !c->in_place);
+    default: return sums_rows(mode, c);
+    }
+}
+
+static void breed_all(Hunt *h, const GxTable *table)
+{
+    const int tp = h->layout->tp > 1 ? GX_AXIS_TP : 0, dp = h->layout->dp > 1 ? GX_AXIS_LOSS : 0;
+    for (int i = 0; i < h->calls.n; i++)
+        for (int kind = SKIPPED; kind <= ADDED_BY_ALL; kind++)
+            if (fits((Mutation)kind, &h->calls.call[i], h->layout->mode->split)) breed(h, (Mutation)kind, i, NULL, 0);
+    for (int i = 0; i < table->n; i++) {
+        const GxTensor *t = &table->row[i];
+        if (t->has_alias) continue;
+        if (t->reduce_axes & tp) breed(h, LEFT_OUT, -1, t, tp);
+        if (t->reduce_axes & dp) breed(h, LEFT_OUT, -1, t, dp);
+        int overlaps = 0;
+        for (int r = 0; t->parts && r < t->n_parts; r++) overlaps |= gx_range_count(gx_tensor_owned(t, r)) < gx_range_count(t->parts[r]);
+        if (overlaps) breed(h, OVERLAP_COUNTED, -1, t, 0);
+    }
+    if (tp) breed(h, REPLICAS_COUNTED, -1, NULL, 0);
+    if (tp) breed(h, LABELS_COUNTED_TWICE, -1, NULL, 0);
+}
+
+static const char *mutant_name(const Mutant *m, char text[300])
+{
+    const Call *c = &m->call;
+    char buffer[64];
+    const char *axes = gx_axes_name(m->of_call >= 0 ? c->axes : m->axes, buffer);
+    if (m->of_call >= 0)
+        snprintf(text, 300, "%s%s over %s at %s of unit %d, call %d: %s", c->name, c->reduce == GX_MAX ? " (max)" : "", axes, c->site,
+                 c->unit, c->nth, mutation_names[m->kind]);
+    else if (m->kind == LEFT_OUT) snprintf(text, 300, "%s over %s: %s", m->tensor, axes, mutation_names[m->kind]);
+    else snprintf(text, 300, "%s%s%s", m->tensor, m->tensor[0] ? ": " : "", mutation_names[m->kind]);
+    return text;
+}
+
+static Worst run_mutant(const Hunt *h, const Mutant *m)
+{
+    Rank rank[MAX_RANKS];
+    mutant = *m;
+    changed = 0;
+    run_ranks(h->layout, rank);
+    const Worst w = compare_ranks(h->layout, rank, &h->serial);
+    free_ranks(h->layout, rank);
+    memset(&mutant, 0, sizeof mutant);
+    return w;
+}
+
+// Takes over those calls of a rank that no other has made. Every collective that the recorder has must have passed here.
+static void take_calls(Hunt *h, const Calls *of_rank, const GxRecorder *rec, int rank)
+{
+    int events = 0, recorded = 0;
+    for (int64_t i = 0; i < rec->n; i++) recorded += rec->event[i].kind == GX_EVENT_COLLECTIVE;
+    for (int i = 0; i < of_rank->n; i++) {
+        const Call *c = &of_rank->call[i];
+        int known = 0;
+        for (int k = 0; k < h->calls.n; k++) known |= same_place(&h->calls.call[k], c) && h->calls.call[k].nth == c->nth;
+        if (!known && CHECK(h->calls.n < MOST_CALLS, "more than %d calls", MOST_CALLS)) h->calls.call[h->calls.n++] = *c;
+        events += c->events;
+    }
+    CHECK(events == recorded, "%s: rank %d: %d collectives were recorded, %d passed here", h->layout->what, rank, recorded, events);
+}
+
+static void record_sound_run(Hunt *h)
+{
+    static Calls list[MAX_RANKS];
+    const Layout *l = h->layout;
+    Rank rank[MAX_RANKS];
+    memset(list, 0, sizeof list);
+    calls = list;
+    run_ranks(l, rank);
+    calls = NULL;
+    const Worst w = compare_ranks(l, rank, &h->serial);
+    CHECK(w.ratio <= 1, "%s: the sound run: %s: %g times the bound", l->what, w.what, w.ratio);
+    for (int r = 0; r < l->dp * l->tp; r++) take_calls(h, &list[r], &rank[r].result.window, r);
+    breed_all(h, &rank[0].result.model->m.model.table);
+    free_ranks(l, rank);
+}
+
+static void judge(Hunt *h, const Mutant *m, const Worst *w)
+{
+    const char *what = h->layout->what;
+    char text[300];
+    const int is_seen = !(w->ratio < 10); // not a number is seen, too
+    CHECK(strncmp(w->what, "error:", 6), "%s: %s: it should compute something wrong, not fail: %s", what, mutant_name(m, text), w->what);
+    CHECK(m->of_call < 0 || changed, "%s: %s: no rank has other bits: it is no mutant", what, mutant_name(m, text));
+    if (m->of_call >= 0) h->caught[m->of_call] += is_seen;
+    CHECK(is_seen, "%s: %s survives: %s is off by only %g times the bound", what, mutant_name(m, text), w->what, w->ratio);
+    if (w->ratio >= h->least.ratio) return;
+    h->least.ratio = w->ratio;
+    snprintf(h->least.what, sizeof h->least.what, "%.199s", mutant_name(m, text));
+}
+
+static void hunt(const Layout *l)
+{
+    static Hunt h;
+    memset(&h, 0, sizeof h);
+    h.layout = l;
+    h.least.ratio = INFINITY;
+    run_serial(l, &h.serial);
+    record_sound_run(&h);
+    for (int i = 0; i < h.n; i++) {
+        const Worst w = run_mutant(&h, &h.list[i]);
+        judge(&h, &h.list[i], &w);
+    }
+    for (int i = 0; i < h.calls.n; i++)
+        CHECK(h.caught[i], "%s: no mutant of %s at %s of unit %d, call %d, was seen", l->what, h.calls.call[i].name, h.calls.call[i].site,
+              h.calls.call[i].unit, h.calls.call[i].nth);
+    printf("     %s: %d calls, %d mutants; hardest to see, at %.3g times the bound: %s\n", l->what, h.calls.n, h.n, h.least.ratio,
+           h.least.what);
+    free_result(&h.serial);
+}
+
+#define HUNT(test_name, ...)                                                                                                               \
+    TEST(test_name)                                                                                                                        \
+    {                                                                                                                                      \
+        static const Layout layout = {__VA_ARGS__};                                                                                        \
+        hunt(&layout);                                                                                                                     \
+    }
+#define SERIAL &gx_llama_serial
+#define TP     &gx_llama_tp
+#define GALAXY &gx_llama_galaxy
+HUNT(no_mutant_of_data_parallelism_survives, .what = "dp 2, 3 and 1 samples", .mode = SERIAL, .dp = 2, .tp = 1, .micro = 1,
+     .samples = {3, 1})
+HUNT(no_mutant_of_data_parallelism_tied_with_accumulation_survives, .what = "dp 3, tied, accumulation", .mode = SERIAL, .dp = 3, .tp = 1,
+     .micro = 2, .samples = {1, 2, 1}, .tied = 1)
+HUNT(no_mutant_of_tensor_parallelism_survives, .what = "tp 2, a shared K,V head", .mode = TP, .dp = 1, .tp = 2, .micro = 1, .samples = {2})
+HUNT(no_mutant_of_tensor_parallelism_tied_with_accumulation_survives, .what = "tp 2, tied, accumulation", .mode = TP, .dp = 1, .tp = 2,
+     .micro = 2, .samples = {2}, .heads = {4, 2}, .columns = {30, 10}, .tied = 1)
+HUNT(no_mutant_of_uneven_tensor_parallelism_survives, .what = "tp 3, heads 1,3,2", .mode = TP, .dp = 1, .tp = 3, .micro = 1, .samples = {2},
+     .heads = {1, 3, 2}, .columns = {5, 20, 15})
+HUNT(no_mutant_of_galaxy_survives, .what = "galaxy 2", .mode = GALAXY, .dp = 1, .tp = 2, .micro = 1, .samples = {2})
+HUNT(no_mutant_of_galaxy_tied_with_accumulation_survives, .what = "galaxy 2, tied, accumulation", .mode = GALAXY, .dp = 1, .tp = 2,
+     .micro = 2, .samples = {2}, .heads = {4, 2}, .columns = {30, 10}, .sequence = {3, 5}, .tied = 1)
+HUNT(no_mutant_of_uneven_galaxy_survives, .what = "galaxy 3, heads 1,3,2, tokens 1,5,2", .mode = GALAXY, .dp = 1, .tp = 3, .micro = 1,
+     .samples = {2}, .heads = {1, 3, 2}, .columns = {5, 20, 15}, .sequence = {1, 5, 2})
+HUNT(no_mutant_of_data_times_tensor_parallelism_survives, .what = "dp 2 x tp 2, heads 5,1", .mode = TP, .dp = 2, .tp = 2, .micro = 1,
+     .samples = {2, 1}, .heads = {5, 1}, .columns = {33, 7})
+HUNT(no_mutant_of_data_parallelism_times_galaxy_survives, .what = "dp 2 x galaxy 2, heads 5,1, tokens 7,1", .mode = GALAXY, .dp = 2,
+     .tp = 2, .micro = 1, .samples = {1, 2}, .heads = {5, 1}, .columns = {33, 7}, .sequence = {7, 1})
+
+int main(int argc, char **argv) { return test_main(argc, argv); }
