@@ -474,6 +474,7 @@ static void check_topology(const Topology *c)
         c->name, c->optimizer, c->load);
     if (!use_program(c->load_program)) return;
     CHECK_RAN(c->mpi ? run_mpi(c->mpi, flags) : run("%s", flags));
+    CHECK(!strstr(err(), "the plan is wrong"), "%s: %s", c->name, err());
     check_scaled(a, b, "model.safetensors", 1);
     check_scaled(a, b, "optimizer.safetensors", 0.5f);
 }

@@ -31,6 +31,7 @@ TEST(every_mode_has_the_losses_of_serial)
         snprintf(dir, sizeof dir, "way%d", (int)i);
         if (!use_program(ways[i].program)) return;
         CHECK_RAN(run("--output_dir %s --max_steps 4 --optimizer sgd --learning_rate 0.5 %s", dir, ways[i].flags));
+        CHECK(!strstr(err(), "the plan is wrong"), "%s %s: %s", ways[i].program, ways[i].flags, err());
         Log l = read_log(dir);
         if (i == 0) serial = l;
         CHECK(l.steps == 4 && serial.steps == 4, "%s: %d and %d steps", ways[i].flags, l.steps, serial.steps);

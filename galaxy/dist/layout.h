@@ -43,6 +43,10 @@ typedef struct {
 
 // Valid are ATT, MLP in {TP, SP, None} with CON in {SP, None}: 18 modes.
 GxStatus gx_mode_check(GxMode mode, GxError *err);
+static inline int gx_mode_splits(GxMode mode) // anything at all: then embedding and head are split by vocabulary
+{
+    return mode.att != GX_METHOD_NONE || mode.con != GX_METHOD_NONE || mode.mlp != GX_METHOD_NONE;
+}
 GxLayout gx_block_takes(GxMethod method);
 GxLayout gx_block_gives(GxMethod method);
 
@@ -217,7 +221,7 @@ int gx_mode_demands(GxMode mode, const GxDemandShape *shape, GxDemand *list, int
     GxMove moves[GX_LAYER_MOVES];
     GxDemands d = {shape, list, capacity, 0};
     const int n = gx_layer_moves(mode, moves);
-    if (mode.att == GX_METHOD_NONE && mode.con == GX_METHOD_NONE && mode.mlp == GX_METHOD_NONE) return 0;
+    if (!gx_mode_splits(mode)) return 0;
     gx__demand_move(&d, 0, &in, 0);
     for (int unit = 1; unit < head; unit++)
         for (int i = 0; i < n; i++) gx__demand_move(&d, unit, &moves[i], 0);

@@ -190,7 +190,7 @@ static GxStatus gx__llama_split(GxContext *g, GxLlama *m)
             gx_split_list(&s, "tp_intermediate_size_list", l->n_columns ? l->columns : NULL, l->n_columns, c->intermediate_size, n, err));
         m->columns = gx_shares_of(&s, me, 1);
     }
-    if (split->att == GX_METHOD_TP || split->mlp == GX_METHOD_TP) {
+    if (gx_mode_splits(*split)) {
         GX_TRY(gx_split_list(&s, "vocab_size", NULL, 0, c->vocab_size, n, err));
         m->vocab = gx_shares_of(&s, me, 1);
     }

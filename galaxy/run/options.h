@@ -119,10 +119,9 @@ static const GxOption gx__sequence_options[] = {
 
 GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, GxMode split, GxError *err)
 {
-    const int tp = split.att == GX_METHOD_TP || split.mlp == GX_METHOD_TP;
     GX_TRY(gx_config_add(c, "training", GX__TABLE(gx__train_options), o, err));
     o->tp = 1;
-    if (tp) GX_TRY(gx_config_add(c, "tensor parallelism", GX__TABLE(gx__tp_options), o, err));
+    if (gx_mode_splits(split)) GX_TRY(gx_config_add(c, "tensor parallelism", GX__TABLE(gx__tp_options), o, err));
     if (split.con == GX_METHOD_SP) GX_TRY(gx_config_add(c, "sequence parallelism", GX__TABLE(gx__sequence_options), o, err));
     return GX_OK;
 }

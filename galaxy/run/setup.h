@@ -250,15 +250,20 @@ static GxStatus gx__plan_together(GxTrainer *t)
 // The run's own path, on a device that does not compute and an arena that only counts: one window, the update, a validation, a token.
 static GxStatus gx__make_plan(GxTrainer *t)
 {
-    GxArena arena;
+    GxArena arena, beside;
+    GxComm nobody = GX_ZERO;
     GxRecorder recorder = GX_ZERO;
     GxContext dry = *t->g;
     GxDevice none = gx_device_none(t->g->device);
     GxSampling sampling = GX_ZERO;
     int32_t token[2] = {0, 0};
     recorder.totals_only = 1;
+    nobody.rank = t->g->rank, nobody.world = t->g->world;
     gx_arena_open_dry(&arena);
-    dry.arena = &arena, dry.device = &none, dry.recorder = &recorder, dry.comm = NULL;
+    gx_arena_open_dry(&beside);
+    dry.arena = &beside, dry.device = &none, dry.recorder = &recorder, dry.comm = NULL;
+    if (t->g->comm) gx_comm_open(&dry, &nobody); // its memory is counted apart, but what it holds decides what a sum takes
+    dry.arena = &arena;
     gx__take_memory(t, &dry);
     GxStep step = GX_ZERO;
     dry.step = &step; // what the arena gave must not be touched; this may be
@@ -268,7 +273,7 @@ static GxStatus gx__make_plan(GxTrainer *t)
     t->plan.comm_bytes = recorder.comm_bytes;
     gx_model_loss(&dry, t->model, &t->eval, &step.loss);
     gx_generate(&dry, t->model, &t->generator, token, 1, 2, &sampling);
-    gx_checkpoint_plan(&dry, t->model);
+    if (gx_trainer_saves(t) || t->resume[0] || t->o.model[0]) gx_checkpoint_plan(&dry, t->model);
     memcpy(t->plan.kind, arena.kind_peak, sizeof t->plan.kind);
     t->plan.arena = arena.peak;
     t->plan.kind[GX_MEM_COMM] += t->comm_arena.peak;
@@ -335,8 +340,7 @@ static void gx__print_config(const GxTrainer *t)
 static void gx__mode_text(const GxTrainer *t, char text[100])
 {
     const int tp = gx_mesh_size(&t->mesh, GX_AXIS_TP), dp = gx_mesh_size(&t->mesh, GX_AXIS_DP);
-    const int splits = t->split.att != GX_METHOD_NONE || t->split.mlp != GX_METHOD_NONE;
-    if (!splits) snprintf(text, 100, "%s", dp > 1 ? "dp" : t->model->kind->mode);
+    if (!gx_mode_splits(t->split)) snprintf(text, 100, "%s", dp > 1 ? "dp" : t->model->kind->mode);
     else if (dp > 1) snprintf(text, 100, "%s %d x dp %d", t->model->kind->mode, tp, dp);
     else snprintf(text, 100, "%s %d", t->model->kind->mode, tp);
 }

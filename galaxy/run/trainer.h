@@ -62,8 +62,10 @@ typedef struct {
     int64_t measured_from; // the step then; 0: not yet
 } GxTrainer;
 
-// Which part of a run is this rank's: whether it prints and writes, and how many samples of a micro-batch it takes.
+// Which part of a run is this rank's: whether it prints and writes, whether it has a part of what rank 0 saves, and how many samples of a micro-batch
+// it takes.
 static inline int gx_trainer_is_first(const GxTrainer *t) { return t->g->rank == 0; }
+static inline int gx_trainer_saves(const GxTrainer *t) { return gx_mesh_index(&t->mesh, GX_AXIS_ALL & ~GX_AXIS_TP) == 0; }
 static inline int64_t gx_trainer_columns(const GxTrainer *t) { return gx_split_part(&t->batch_split, gx_mesh_index(&t->mesh, GX_AXIS_DP)); }
 
 GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, const void *mode, int argc, char **argv); // setup.h
@@ -196,7 +198,7 @@ void gx_trainer_save(GxTrainer *t)
     char folder[GX_PATH];
     if (gx_failed(g) || t->saved == t->step) return;
     t->saved = t->step;
-    if (gx_mesh_index(&t->mesh, GX_AXIS_ALL & ~GX_AXIS_TP)) return; // another copy of the model than rank 0's
+    if (!gx_trainer_saves(t)) return;
     double started = gx_seconds();
     GxTrainState s = {t->step, g->step->applied, t->samples, t->o.seed, t->data.train.n, t->text_hash, t->o.seq_len, t->run, ""};
     snprintf(s.optimizer, sizeof s.optimizer, "%.31s", t->o.optimizer);
