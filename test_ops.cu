@@ -123,7 +123,8 @@ static void check_bench(const char *what, Bench *real, const Bench *plan)
 //    cross_entropy R, V, factor of the logits, every how many-th row is ignored (0: none); embedding R, C, v_begin, v_end
 typedef struct {
     int64_t d[4];
-    GxRuns q, k; // rope, attention
+    GxRuns q, k;        // rope, attention
+    int group, q_first; // attention
     int causal, layout;
     float scale;
     int steep; // inputs at which third derivatives are large: not for difference quotients
@@ -366,16 +367,28 @@ static const Shape attention_shapes[] = {
     {.d = {1, 2, 1, 6}, .q = RUN1(600, 0), .k = RUN1(600, 0), .causal = 1, .layout = PACKED},
     {.d = {1, 1, 1, 10}, .q = RUN1(130, 0), .k = RUN1(600, 0), .layout = DENSE},
     {.d = {1, 2, 2, 6}, .q = RUN1(130, 0), .k = RUN2(30, 70, 50, 20), .causal = 1}, // a tile of queries before, in and behind its keys
+    // a rank's part of the heads, which begins or ends inside a group
+    {.d = {2, 3, 2, 6}, .q = RUN1(9, 0), .k = RUN1(9, 0), .group = 2, .q_first = 1, .causal = 1, .layout = PACKED},
+    {.d = {2, 1, 1, 4}, .q = RUN1(5, 3), .k = RUN1(8, 0), .group = 2, .q_first = 1, .causal = 1, .layout = GAPS},
+    {.d = {3, 5, 3, 2}, .q = RUN1(7, 0), .k = RUN1(5, 0), .group = 2, .q_first = 1, .layout = GAPS},
+    {.d = {1, 4, 2, 10}, .q = RUN1(6, 0), .k = RUN1(6, 0), .group = 3, .q_first = 1, .causal = 1, .layout = PACKED},
+    {.d = {2, 4, 2, 2}, .q = RUN1(6, 0), .k = RUN1(7, 0), .group = 3, .q_first = 2},                 // one of a group, the next whole
+    {.d = {1, 5, 2, 4}, .q = RUN1(5, 0), .k = RUN1(5, 0), .group = 3, .causal = 1, .layout = GAPS},  // a group whole, two of the next
+    {.d = {2, 2, 1, 4}, .q = RUN1(6, 0), .k = RUN1(3, 1), .group = 4, .q_first = 1, .causal = 1},    // the middle of a group
+    {.d = {1, 6, 3, 2}, .q = RUN1(4, 0), .k = RUN1(4, 0), .group = 2, .causal = 1, .layout = DENSE}, // whole groups, told so
+    {.d = {1, 3, 2, 10}, .q = RUN2(66, 0, 64, 130), .k = RUN2(66, 0, 64, 130), .group = 2, .q_first = 1, .causal = 1, .layout = PACKED},
+    {.d = {1, 4, 3, 6}, .q = RUN1(70, 530), .k = RUN1(600, 0), .group = 2, .q_first = 1, .causal = 1, .layout = GAPS},
 };
 
 static void attention_open(Case *c)
 {
     const Shape *s = c->shape;
     const int64_t Tq = oracle_rows(&s->q), Tk = oracle_rows(&s->k), B = s->d[0], H = s->d[1], K = s->d[2], h = s->d[3];
-    GxAttention a = {B, H, K, h, s->q, s->k, H * h, K * h, H * h, s->causal, s->scale, GX_F32};
+    GxAttention a = {B, H, K, h, s->group, s->q_first, s->q, s->k, H * h, K * h, H * h, s->causal, s->scale, GX_F32};
     c->a = a;
     c->B = B;
-    const double scores = (double)(h + Tk) + 16, others = (double)(Tq * H / K), keys = (double)Tk, dots = 2 * (double)h;
+    const int64_t sharing = s->group ? gx_min(s->group, H) : H / K; // query heads of a key and value head
+    const double scores = (double)(h + Tk) + 16, others = (double)(Tq * sharing), keys = (double)Tk, dots = 2 * (double)h;
     input(c, "q", "dq", Tq * B, H * h, scores + dots + keys);
     input(c, "k", "dk", Tk * B, K * h, scores + dots + others);
     input(c, "v", "dv", Tk * B, K * h, scores + others);
@@ -509,6 +522,123 @@ static void cross_entropy_library(GxContext *g, Case *c, int accumulate, int var
     gx_cross_entropy(g, c->out[0].fv, variant == 2 ? NULL : x->fd, variant == 1 ? x->fd : x->fv, c->ids, c->R, c->C, c->scale, GX_F32);
 }
 
+// -- cross-entropy in steps, each part of the vocabulary with buffers of its own, as on ranks: a sum over three parts on top
+
+static const Shape cross_entropy_parts_shapes[] = {
+    {.d = {6, 17, 2, 0}},   {.d = {15, 61, 2, 7}}, {.d = {1, 1, 1, 0}}, {.d = {3, 2, 1, 0}},
+    {.d = {66, 301, 3, 3}}, {.d = {4, 9, 1, 1}},   {.d = {5, 7, 1, 2}}, {.d = {8, 33, 10000, 5}, .steep = 1}};
+
+enum { PARTS = 3 };
+static int cut_vocabulary(int64_t V, int64_t begin[PARTS + 1]) // unevenly, 61 = 30 + 1 + 30; returns how many parts: none is empty
+{
+    const int64_t end[PARTS] = {V / 2, V / 2 + 1, V};
+    int parts = 0;
+    begin[0] = 0;
+    for (int p = 0; p < PARTS; p++)
+        if (end[p] > begin[parts]) begin[++parts] = end[p];
+    return parts;
+}
+
+static double *columns(const double *x, int64_t R, int64_t C, int64_t begin, int64_t end)
+{
+    double *part = doubles(R * (end - begin));
+    for (int64_t r = 0; r < R; r++) memcpy(part + r * (end - begin), x + r * C + begin, (size_t)(end - begin) * sizeof *part);
+    return part;
+}
+
+static void cross_entropy_parts_open(Case *c)
+{
+    cross_entropy_open(c);
+    c->in[0].ddepth += PARTS;
+    c->out[0].depth += PARTS;
+}
+static void cross_entropy_parts_both(Case *c)
+{
+    const int64_t R = c->R;
+    int64_t begin[PARTS + 1];
+    const int parts = cut_vocabulary(c->C, begin);
+    double *maximum = doubles(R), *sums = doubles(2 * R), *own = doubles(2 * R), *x[PARTS], *exps[PARTS];
+    for (int64_t r = 0; r < R; r++) maximum[r] = -INFINITY;
+    for (int p = 0; p < parts; p++) {
+        x[p] = columns(c->in[0].v, R, c->C, begin[p], begin[p + 1]);
+        exps[p] = doubles(R * c->C);
+        oracle_cross_entropy_maximum(own, x[p], R, begin[p + 1] - begin[p]);
+        for (int64_t r = 0; r < R; r++) maximum[r] = fmax(maximum[r], own[r]);
+    }
+    for (int p = 0; p < parts; p++) {
+        oracle_cross_entropy_sums(own, exps[p], x[p], maximum, c->ids, R, begin[p + 1] - begin[p], begin[p]);
+        for (int64_t i = 0; i < 2 * R; i++) sums[i] += own[i];
+    }
+    for (int p = 0; p < parts; p++) {
+        const int64_t V = begin[p + 1] - begin[p];
+        oracle_cross_entropy_finish(c->out[0].v, x[p], exps[p], sums, c->ids, R, V, begin[p], c->scale);
+        for (int64_t r = 0; r < R; r++) memcpy(c->in[0].d + r * c->C + begin[p], x[p] + r * V, (size_t)V * sizeof(double));
+        free(x[p]), free(exps[p]);
+    }
+    free(maximum), free(sums), free(own);
+}
+
+typedef struct {
+    int64_t begin, V;
+    float *logits, *exps, *dlogits, *maximum, *sums, *losses;
+} Part; // what a rank has
+
+enum { APART, IN_PLACE, LOSSES_ALONE }; // exps and dlogits: of their own; in the place of the logits; NULL
+static Part part_open(const Case *c, int64_t begin, int64_t end, int variant)
+{
+    const int64_t R = c->R, V = end - begin;
+    Part p = {begin, V, floats(R * V), NULL, NULL, floats(R), floats(2 * R), floats(R)};
+    copy_rows(p.logits, V, c->in[0].fv + begin, c->C, R, V);
+    fill_nan(p.maximum, R), fill_nan(p.sums, 2 * R), fill_nan(p.losses, R);
+    if (variant == IN_PLACE) p.exps = p.dlogits = p.logits;
+    if (variant == APART) p.exps = floats(R * V), p.dlogits = floats(R * V), fill_nan(p.exps, R * V), fill_nan(p.dlogits, R * V);
+    return p;
+}
+static void part_close(Part *p)
+{
+    if (p->exps != p->logits) free(p->exps), free(p->dlogits);
+    free(p->logits), free(p->maximum), free(p->sums), free(p->losses);
+}
+
+static void cross_entropy_in_parts(GxContext *g, Case *c, int variant, const int64_t *begin, int parts)
+{
+    const int64_t R = c->R;
+    Part part[PARTS];
+    c->in[0].unwanted = variant == LOSSES_ALONE;
+    for (int i = 0; i < parts; i++) {
+        Part *p = &part[i];
+        *p = part_open(c, begin[i], begin[i + 1], variant);
+        gx_cross_entropy_maximum(g, p->maximum, p->logits, R, p->V, GX_F32);
+    }
+    for (int i = 1; i < parts; i++) // all-reduce: the maximum of all, to all
+        for (int64_t r = 0; r < R; r++) part[0].maximum[r] = fmaxf(part[0].maximum[r], part[i].maximum[r]);
+    for (int i = 0; i < parts; i++) {
+        Part *p = &part[i];
+        memcpy(p->maximum, part[0].maximum, (size_t)R * sizeof(float));
+        gx_cross_entropy_sums(g, p->sums, p->exps, p->logits, p->maximum, c->ids, R, p->V, p->begin, c->C, GX_F32);
+    }
+    for (int i = 1; i < parts; i++) // all-reduce: the sum of all, to all
+        for (int64_t r = 0; r < 2 * R; r++) part[0].sums[r] += part[i].sums[r];
+    for (int i = 0; i < parts; i++) {
+        Part *p = &part[i];
+        memcpy(p->sums, part[0].sums, (size_t)(2 * R) * sizeof(float));
+        gx_cross_entropy_finish(g, p->losses, p->dlogits, p->exps, p->sums, c->ids, R, p->V, p->begin, c->scale, GX_F32);
+        if (g->device->computes) {
+            CHECK(!memcmp(p->losses, part[0].losses, (size_t)R * sizeof(float)), "the parts of the vocabulary have other losses");
+            copy_staged(g, c->out[0].fv, p->losses, R);
+            if (p->dlogits) copy_rows(c->in[0].fd + p->begin, c->C, p->dlogits, p->V, R, p->V);
+        }
+    }
+    for (int i = 0; i < parts; i++) part_close(&part[i]);
+}
+static void cross_entropy_parts_library(GxContext *g, Case *c, int accumulate, int variant)
+{
+    (void)accumulate;
+    int64_t begin[PARTS + 1];
+    const int parts = cut_vocabulary(c->C, begin);
+    cross_entropy_in_parts(g, c, variant, begin, parts);
+}
+
 // -- embedding: a copy; the gradient sums at most R rows
 
 static const Shape embedding_shapes[] = {{.d = {8, 5, 0, 13}}, {.d = {1, 1, 0, 1}}, {.d = {40, 65, 0, 13}}, {.d = {70, 130, 3, 9}}};
@@ -547,6 +677,8 @@ static const Op ops[] = {
     {"swiglu", swiglu_open, swiglu_forward, swiglu_backward, swiglu_library, 2, 1, swiglu_shapes, COUNT(swiglu_shapes)},
     {"cross_entropy", cross_entropy_open, cross_entropy_both, cross_entropy_both, cross_entropy_library, 3, 1, cross_entropy_shapes,
      COUNT(cross_entropy_shapes)},
+    {"cross_entropy_parts", cross_entropy_parts_open, cross_entropy_parts_both, cross_entropy_parts_both, cross_entropy_parts_library, 3, 1,
+     cross_entropy_parts_shapes, COUNT(cross_entropy_parts_shapes)},
     {"embedding", embedding_open, embedding_forward, embedding_backward, embedding_library, 1, 1, embedding_shapes,
      COUNT(embedding_shapes)},
 };
@@ -734,6 +866,7 @@ static void check_loss_only(Case *c, const char *what)
     free(full), free(alone);
 }
 TEST(cross_entropy_gives_the_same_losses_with_and_without_gradients) { for_each_case(check_loss_only, "cross_entropy"); }
+TEST(cross_entropy_in_parts_is_what_the_oracle_says) { for_each_case(check_library, "cross_entropy_parts"); }
 TEST(embedding_is_what_the_oracle_says) { for_each_case(check_library, "embedding"); }
 
 // ---- the oracle means what PyTorch means ------------------------------------------------------------------------------------------------
@@ -814,12 +947,59 @@ TEST(oracle_and_library_agree_with_pytorch)
     if (!references_open()) SKIP("data/ref/ops.safetensors is not there; dev/ref/make_refs.py makes it");
     for (int o = 0; o < COUNT(ops); o++) {
         const Shape *shape = strstr(ops[o].name, "rms_norm") ? &norm : !strcmp(ops[o].name, "linear") ? &linear : &ops[o].shape[0];
-        check_reference(&ops[o], shape, ops[o].name);
+        check_reference(&ops[o], shape, strstr(ops[o].name, "cross_entropy") ? "cross_entropy" : ops[o].name);
         if (strcmp(ops[o].name, "attention")) continue;
         check_reference(&ops[o], &attention[1], "attention_full");
         check_reference(&ops[o], &attention[2], "attention_offset");
     }
     gx_safetensors_close(&references);
+}
+
+// ---- attention: heads on several ranks --------------------------------------------------------------------------------------------------
+
+// Query heads 0 | 1,2,3 | 4,5 of three groups of 2, with the keys and values 0 | 0,1 | 2. Each part is a view into the buffers of the whole, so
+// that gemm sees the same strides and alignments: what a head computes is then the same to the bit.
+TEST(attention_of_whole_heads_in_uneven_parts_is_attention_of_all)
+{
+    static const Shape shape = {.d = {2, 6, 3, 10}, .q = RUN1(70, 60), .k = RUN1(130, 0), .causal = 1};
+    static const int64_t begin[] = {0, 1, 4, 6};
+    Case c;
+    case_open(&c, &ops[4], &shape);
+    case_oracle(&c);
+    const GxAttention whole = c.a;
+    Slot *q = &c.in[0], *k = &c.in[1], *v = &c.in[2], *o = &c.out[0], *lse = &c.out[1];
+    const int64_t h = whole.head_dim, group = whole.H / whole.K;
+    float *part_o = floats(o->n), *part_dq = floats(q->n), *part_lse = floats(lse->n), *dkv[4]; // dk, dv of a part; their sums
+    for (int i = 0; i < 4; i++) dkv[i] = floats(k->n);
+    Bench b;
+    bench_open(&b, 2, 1 << 20);
+    library_fill(&c, 0);
+    fill_nan(part_o, o->n), fill_nan(part_dq, q->n);
+    gx_attention_forward(&b.g, o->fv, lse->fv, q->fv, k->fv, v->fv, &whole);
+    gx_attention_backward(&b.g, q->fd, k->fd, v->fd, o->fd, o->fv, lse->fv, q->fv, k->fv, v->fv, &whole);
+    for (int part = 0; part < 3; part++) {
+        const int64_t kv = begin[part] / group, at = begin[part] * h;
+        GxAttention a = whole;
+        a.H = begin[part + 1] - begin[part], a.K = (begin[part + 1] - 1) / group + 1 - kv;
+        a.group = group, a.q_first = begin[part] % group;
+        for (int i = 0; i < 2; i++) memset(dkv[i], 0, (size_t)k->n * sizeof(float));
+        gx_attention_forward(&b.g, part_o + at, part_lse, q->fv + at, k->fv + kv * h, v->fv + kv * h, &a);
+        gx_attention_backward(&b.g, part_dq + at, dkv[0] + kv * h, dkv[1] + kv * h, o->fd + at, part_o + at, part_lse, q->fv + at,
+                              k->fv + kv * h, v->fv + kv * h, &a);
+        int64_t wrong = 0;
+        for (int64_t i = 0; i < lse->rows * a.H; i++) wrong += part_lse[i] != lse->fv[i / a.H * whole.H + begin[part] + i % a.H];
+        CHECK(wrong == 0, "part %d: %ld log-sum-exps differ", part, (long)wrong);
+        for (int64_t i = 0; i < k->n; i++) dkv[2][i] += dkv[0][i], dkv[3][i] += dkv[1][i];
+    }
+    CHECK(!gx_failed(&b.g), "%s", b.g.error.message);
+    CHECK(!memcmp(part_o, o->fv, (size_t)o->n * sizeof(float)), "o has other bits");
+    CHECK(!memcmp(part_dq, q->fd, (size_t)q->n * sizeof(float)), "dq has other bits");
+    check_values("dk, summed over the parts", dkv[2], k->d, k->n, k->ddepth + 2, k->dfloor);
+    check_values("dv, summed over the parts", dkv[3], v->d, v->n, v->ddepth + 2, v->dfloor);
+    bench_close(&b);
+    for (int i = 0; i < 4; i++) free(dkv[i]);
+    free(part_o), free(part_dq), free(part_lse);
+    case_close(&c);
 }
 
 // ---- cross-entropy: labels --------------------------------------------------------------------------------------------------------------
@@ -838,10 +1018,101 @@ TEST(cross_entropy_names_the_wrong_label_and_its_row)
         gx_cross_entropy(&b.g, losses, dlogits, logits, labels, 3, 5, 1, GX_F32);
         CHECK(b.g.error.code == GX_ERR_ARGUMENT && strstr(b.g.error.message, expected), "label %ld: %s", (long)wrong[i], b.g.error.message);
         CHECK(count_nan(dlogits, 15) == 0 && losses[1] == 0 && dlogits[7] == 0, "the row of the wrong label was left undefined");
+        gx_error_clear(&b.g.error);
+        float sums[6], exps[9], maximum[3] = {9, 9, 9}; // columns 2 to 4: a label may be elsewhere, but not outside the vocabulary
+        fill_nan(exps, 9), fill_nan(sums, 6);
+        gx_cross_entropy_sums(&b.g, sums, exps, logits, maximum, labels, 3, 3, 2, 5, GX_F32);
+        CHECK(b.g.error.code == GX_ERR_ARGUMENT && strstr(b.g.error.message, expected), "label %ld: %s", (long)wrong[i], b.g.error.message);
+        CHECK(count_nan(exps, 9) == 0 && count_nan(sums, 6) == 0 && sums[4] == 0, "the row of the wrong label was left undefined");
         bench_close(&b);
         free(logits), free(dlogits);
     }
 }
+
+// ---- cross-entropy: parts of the vocabulary ---------------------------------------------------------------------------------------------
+
+static void check_oracle_of_parts(Case *c, const char *what)
+{
+    double *losses = doubles(c->R), *dlogits = doubles(c->R * c->C), error = 0, derror = 0;
+    int64_t begin[PARTS + 1], labels[PARTS] = {0};
+    const int parts = cut_vocabulary(c->C, begin);
+    oracle_cross_entropy(losses, dlogits, c->in[0].v, c->ids, c->R, c->C, c->scale);
+    for (int64_t r = 0; r < c->R; r++) error = fmax(error, fabs(losses[r] - c->out[0].v[r]) / (1 + fabs(losses[r])));
+    for (int64_t i = 0; i < c->in[0].n; i++) derror = fmax(derror, fabs(dlogits[i] - c->in[0].d[i]) / c->scale);
+    // both are sums of as many roundings, of numbers of at most 1 (losses: and the loss): test_bound's law with the u of fp64
+    const double bound = 8 * (DBL_EPSILON / 2) * sqrt(2 * (double)c->C + 16);
+    CHECK(error <= bound && derror <= bound, "%s: losses are off by %.3g, dlogits by %.3g, bound %.3g", what, error, derror, bound);
+    for (int p = 0; p < parts; p++)
+        for (int64_t r = 0; r < c->R; r++) labels[p] += c->ids[r] >= begin[p] && c->ids[r] < begin[p + 1];
+    if (c->C == 61) CHECK(labels[0] && labels[1] && labels[2], "%s: a part of the vocabulary has no label", what);
+    free(losses), free(dlogits);
+}
+TEST(oracle_of_cross_entropy_in_parts_is_the_oracle_of_the_whole) { for_each_case(check_oracle_of_parts, "cross_entropy_parts"); }
+
+static void check_one_part(Case *c, const char *what)
+{
+    const int64_t begin[] = {0, c->C};
+    for (int run = 0; run < 6; run++) {
+        const int variant = run / 2;
+        Bench b;
+        int64_t n;
+        float *once = library_run(c, what, 1 + run % 2, 0, variant, &n);
+        bench_open(&b, 1 + run % 2, 0);
+        library_fill(c, 0);
+        cross_entropy_in_parts(&b.g, c, variant, begin, 1);
+        float *steps = library_results(c, &n);
+        CHECK(!gx_failed(&b.g), "%s", b.g.error.message);
+        CHECK(!memcmp(once, steps, (size_t)n * sizeof(float)), "%s, variant %d: in steps it has other bits than at once", what, variant);
+        bench_close(&b);
+        free(once), free(steps);
+    }
+}
+TEST(cross_entropy_in_steps_has_the_bits_of_the_whole_at_once) { for_each_case(check_one_part, "cross_entropy"); }
+
+// Each step of each part by itself, from inputs that are fp32 values. A row's largest exp is 1, if in another part: errors of exps and sums are
+// of 1's size. exp: 4 roundings with the difference before it; a loss is the sum of two numbers that are not negative, the logarithm's 2 and
+// its own; a gradient a division, a product and a difference as in the whole.
+static void check_steps(Case *c, const char *shape)
+{
+    const int64_t R = c->R;
+    int64_t begin[PARTS + 1], rows = 0;
+    double *maximum = doubles(R), *sums = doubles(2 * R), *all_exps = doubles(R * c->C);
+    float *fmaximum = floats(R), *fsums = floats(2 * R); // over all parts
+    oracle_cross_entropy_maximum(maximum, c->in[0].v, R, c->C);
+    oracle_cross_entropy_sums(sums, all_exps, c->in[0].v, maximum, c->ids, R, c->C, 0);
+    for (int64_t i = 0; i < 2 * R; i++) fsums[i] = (float)sums[i], sums[i] = fsums[i];
+    for (int64_t r = 0; r < R; r++) fmaximum[r] = (float)maximum[r], rows += c->ids[r] != GX_IGNORE_INDEX;
+    for (int run = 0, parts = cut_vocabulary(c->C, begin); run < 3 * parts; run++) {
+        const int variant = run % 3;
+        Part p = part_open(c, begin[run / 3], begin[run / 3 + 1], variant);
+        const int64_t n = R * p.V;
+        double *x = to_doubles(p.logits, n), *own = doubles(2 * R), *exps = doubles(n), *losses = doubles(R), *dlogits = doubles(n);
+        char what[5][96];
+        const char *const names[] = {"maximum", "exps", "sums", "losses", "dlogits"};
+        for (int i = 0; i < 5; i++) snprintf(what[i], sizeof what[i], "%s, part %d, variant %d: %s", shape, run / 3, variant, names[i]);
+        Bench b;
+        bench_open(&b, 2, 0);
+        gx_cross_entropy_maximum(&b.g, p.maximum, p.logits, R, p.V, GX_F32);
+        oracle_cross_entropy_maximum(own, x, R, p.V);
+        check_values(what[0], p.maximum, own, R, 0, 0);
+        gx_cross_entropy_sums(&b.g, p.sums, p.exps, p.logits, fmaximum, c->ids, R, p.V, p.begin, c->C, GX_F32);
+        oracle_cross_entropy_sums(own, exps, x, maximum, c->ids, R, p.V, p.begin);
+        if (p.exps) check_values(what[1], p.exps, exps, n, 4, sqrt((double)R));
+        check_values(what[2], p.sums, own, R, (double)p.V + 4, sqrt((double)R));
+        check_values(what[2], p.sums + R, own + R, R, 1, 0);
+        for (int64_t i = 0; p.exps && i < n; i++) exps[i] = p.exps[i];
+        gx_cross_entropy_finish(&b.g, p.losses, p.dlogits, p.exps, fsums, c->ids, R, p.V, p.begin, c->scale, GX_F32);
+        oracle_cross_entropy_finish(losses, dlogits, exps, sums, c->ids, R, p.V, p.begin, c->scale);
+        check_values(what[3], p.losses, losses, R, 3, 0);
+        if (p.dlogits) check_values(what[4], p.dlogits, dlogits, n, 3, c->scale * sqrt((double)rows));
+        CHECK(!gx_failed(&b.g), "%s: %s", shape, b.g.error.message);
+        bench_close(&b);
+        free(x), free(own), free(exps), free(losses), free(dlogits);
+        part_close(&p);
+    }
+    free(maximum), free(sums), free(all_exps), free(fmaximum), free(fsums);
+}
+TEST(cross_entropy_steps_are_what_the_oracle_says) { for_each_case(check_steps, "cross_entropy_parts"); }
 
 // ---- exp --------------------------------------------------------------------------------------------------------------------------------
 
@@ -1152,11 +1423,11 @@ static Promise promise(const char *name, int typed, int sized, double flops, int
 
 static GxAttention call_attention(int64_t T, int64_t h, GxDtype type)
 {
-    GxAttention a = {BATCH, HEADS, KV, h, gx_runs_one(T, 0), gx_runs_one(T, 0), HEADS * h, KV * h, HEADS * h, 1, 0, type};
+    GxAttention a = {BATCH, HEADS, KV, h, 0, 0, gx_runs_one(T, 0), gx_runs_one(T, 0), HEADS * h, KV * h, HEADS * h, 1, 0, type};
     return a;
 }
 
-enum { CALLS = 23 };
+enum { CALLS = 26 };
 static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDtype type)
 {
     float(*x)[POOL] = p->x;
@@ -1204,8 +1475,15 @@ static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDt
     if (which == 17) return gx_swiglu_forward(g, x[0], x[1], R, C, type), promise("swiglu_forward", 1, 1, 5 * n, 12 * n);
     if (which == 18) return gx_swiglu_backward(g, x[0], x[1], x[2], x[3], R, C, type), promise("swiglu_backward", 1, 1, 11 * n, 24 * n);
     if (which == 19) return gx_cross_entropy(g, x[0], x[1], x[2], ids, R, C, 1, type), promise("cross_entropy", 1, 1, 6 * n, 8 * n);
-    if (which == 20) return gx_clip(g, 1), promise("clip", 0, 0, 0, 0);
-    if (which == 21) return gx_adamw(g, x[0], x[1], x[2], x[3], n, &ADAMW), promise("adamw", 0, 1, 14 * n, 28 * n);
+    if (which == 20) return gx_cross_entropy_maximum(g, x[0], x[1], R, C, type), promise("cross_entropy_maximum", 1, 1, n, 4 * n);
+    if (which == 21)
+        return gx_cross_entropy_sums(g, x[0], x[1], x[2], x[3], ids, R, C, 1, C + 1, type),
+               promise("cross_entropy_sums", 1, 1, 3 * n, 8 * n);
+    if (which == 22)
+        return gx_cross_entropy_finish(g, x[0], x[1], x[2], x[3], ids, R, C, 1, 1, type),
+               promise("cross_entropy_finish", 1, 1, 2 * n, 8 * n);
+    if (which == 23) return gx_clip(g, 1), promise("clip", 0, 0, 0, 0);
+    if (which == 24) return gx_adamw(g, x[0], x[1], x[2], x[3], n, &ADAMW), promise("adamw", 0, 1, 14 * n, 28 * n);
     return gx_sgd(g, x[0], x[1], x[2], n, &SGD), promise("sgd", 0, 1, 6 * n, 20 * n);
 }
 
@@ -1330,6 +1608,51 @@ TEST(rope_and_attention_refuse_runs_heads_and_strides_that_do_not_fit)
         gx_attention_backward(&b.g, p->x[0], p->x[1], p->x[2], p->x[3], p->x[4], p->x[5], p->x[6], p->x[7], p->x[5], &a);
         check_message(&b, i < 3 ? "heads" : "strides");
     }
+    static const struct {
+        int64_t H, K, group, q_first;
+        const char *message;
+    } heads[] = {
+        {4, 3, 0, 0, "4 query heads cannot share 3"},
+        {0, 1, 2, 0, "0 query heads cannot share 1"}, // -1 / 2 is 0 in C
+        {1, 2, 2, 1, "1 query heads cannot share 2"},
+        {1, 1, -1, 0, "begin at number 0 of a group of -1"},
+        {4, 2, 0, 1, "begin at number 1 of a group of 0"}, // it may only begin inside a group that is told
+        {4, 2, 2, -1, "begin at number -1 of a group of 2"},
+        {2, 2, 2, 2, "begin at number 2 of a group of 2"},
+        {4, 2, 2, 1, "number 1 of a group of 2 on use 3 key and value heads; K is 2"},
+        {4, 2, 4, 0, "number 0 of a group of 4 on use 1 key and value heads; K is 2"},
+        {4, 2, 1, 0, "number 0 of a group of 1 on use 4 key and value heads; K is 2"},
+    };
+    for (int i = 0; i < 2 * COUNT(heads); i++) {
+        GxAttention a = call_attention(ROWS, 1, GX_F32);
+        a.H = heads[i / 2].H, a.K = heads[i / 2].K, a.group = heads[i / 2].group, a.q_first = heads[i / 2].q_first;
+        if (i % 2) gx_attention_forward(&b.g, p->x[0], p->x[1], p->x[2], p->x[3], p->x[4], &a);
+        else gx_attention_backward(&b.g, p->x[0], p->x[1], p->x[2], p->x[3], p->x[4], p->x[5], p->x[6], p->x[7], p->x[5], &a);
+        check_message(&b, heads[i / 2].message);
+    }
+    bench_close(&b);
+    free(p);
+}
+
+TEST(cross_entropy_in_parts_refuses_columns_outside_the_vocabulary_and_gradients_without_exps)
+{
+    Pool *p = pool_open();
+    float(*x)[POOL] = p->x;
+    Bench b;
+    bench_open(&b, 1, 0);
+    gx_cross_entropy_sums(&b.g, x[0], x[1], x[2], x[3], p->ids, ROWS, COLS, -1, 20, GX_F32);
+    check_message(&b, "columns -1 to 6 are not a part of a vocabulary of 20");
+    gx_cross_entropy_sums(&b.g, x[0], x[1], x[2], x[3], p->ids, ROWS, COLS, 13, 20, GX_F32);
+    check_message(&b, "columns 13 to 20 are not a part of a vocabulary of 20");
+    gx_cross_entropy_finish(&b.g, x[0], x[1], x[2], x[3], p->ids, ROWS, COLS, -1, 1, GX_F32);
+    check_message(&b, "columns from -1 on");
+    gx_cross_entropy_finish(&b.g, x[0], x[1], NULL, x[3], p->ids, ROWS, COLS, 0, 1, GX_F32);
+    check_message(&b, "dlogits without exps");
+    gx_cross_entropy_sums(&b.g, x[0], NULL, x[2], x[3], p->ids, ROWS, COLS, 12, 20, GX_F32); // the last columns
+    gx_cross_entropy_finish(&b.g, x[0], NULL, NULL, x[3], p->ids, ROWS, COLS, 12, 1, GX_F32);
+    const GxEvent *e = b.recorder.event;
+    CHECK(!gx_failed(&b.g) && b.recorder.n == 2, "%s", b.g.error.message);
+    CHECK(e[0].bytes == 4 * ROWS * COLS && e[1].bytes == 0 && e[1].flops == 0, "what is not wanted was counted");
     bench_close(&b);
     free(p);
 }

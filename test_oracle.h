@@ -103,6 +103,12 @@ static inline int oracle_sees(const GxAttention *a, int64_t i, int64_t j)
     return !a->causal || oracle_position(&a->k_runs, j) <= oracle_position(&a->q_runs, i);
 }
 
+static inline int64_t oracle_kv(const GxAttention *a, int64_t head) // the key and value head of a query head
+{
+    int64_t group = a->group ? a->group : a->H / a->K;
+    return (a->q_first + head) / group;
+}
+
 static inline double oracle_scale(const GxAttention *a) { return a->scale != 0 ? (double)a->scale : 1 / sqrt((double)a->head_dim); }
 
 static inline double oracle_dot(const double *a, const double *b, int64_t n)
@@ -135,7 +141,7 @@ static inline void oracle_attention_forward(double *o, double *lse, const double
     for (int64_t i = 0; i < Tq; i++)
         for (int64_t b = 0; b < B; b++)
             for (int64_t head = 0; head < H; head++) {
-                int64_t row = i * B + b, kv = head / (H / a->K);
+                int64_t row = i * B + b, kv = oracle_kv(a, head);
                 lse[row * H + head] = oracle_probabilities(p, q + row * a->q_stride + head * h, k, a, i, b, kv);
                 for (int64_t c = 0; c < h; c++) {
                     double sum = 0;
@@ -165,7 +171,7 @@ static inline void oracle_attention_backward(double *dq, double *dk, double *dv,
     for (int64_t i = 0; i < Tq; i++)
         for (int64_t b = 0; b < B; b++)
             for (int64_t head = 0; head < H; head++) {
-                const int64_t kv = head / (H / a->K), qi = (i * B + b) * a->q_stride + head * h, oi = (i * B + b) * a->o_stride + head * h;
+                const int64_t kv = oracle_kv(a, head), qi = (i * B + b) * a->q_stride + head * h, oi = (i * B + b) * a->o_stride + head * h;
                 double D = 0; // sum over keys of p*dp: what the softmax's normalisation takes off every dp
                 oracle_probabilities(p, q + qi, k, a, i, b, kv);
                 for (int64_t j = 0; j < Tk; j++) D += p[j] * (dp[j] = oracle_dot(d_o + oi, v + (j * B + b) * a->kv_stride + kv * h, h));
@@ -219,6 +225,37 @@ static inline void oracle_cross_entropy(double *losses, double *dlogits, const d
         int counts = labels[r] != GX_IGNORE_INDEX;
         losses[r] = counts ? maximum + log(sum) - x[labels[r]] : 0;
         for (int64_t v = 0; v < V; v++) dlogits[r * V + v] = counts ? scale * (exp(x[v] - maximum) / sum - (v == labels[r])) : 0;
+    }
+}
+
+// The same in steps, for columns [v_begin, v_begin + V).
+static inline void oracle_cross_entropy_maximum(double *maximum, const double *logits, int64_t R, int64_t V)
+{
+    for (int64_t r = 0; r < R; r++) {
+        maximum[r] = -INFINITY;
+        for (int64_t v = 0; v < V; v++) maximum[r] = fmax(maximum[r], logits[r * V + v]);
+    }
+}
+
+static inline void oracle_cross_entropy_sums(double *sums, double *exps, const double *logits, const double *maximum, const int32_t *labels,
+                                             int64_t R, int64_t V, int64_t v_begin)
+{
+    for (int64_t r = 0; r < R; r++) {
+        sums[r] = sums[R + r] = 0;
+        for (int64_t v = 0; v < V; v++) {
+            sums[r] += exps[r * V + v] = exp(logits[r * V + v] - maximum[r]);
+            if (labels[r] == v_begin + v) sums[R + r] = logits[r * V + v] - maximum[r];
+        }
+    }
+}
+
+static inline void oracle_cross_entropy_finish(double *losses, double *dlogits, const double *exps, const double *sums,
+                                               const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, double scale)
+{
+    for (int64_t r = 0; r < R; r++) {
+        int counts = labels[r] != GX_IGNORE_INDEX;
+        losses[r] = counts ? log(sums[r]) - sums[R + r] : 0;
+        for (int64_t v = 0; v < V; v++) dlogits[r * V + v] = counts ? scale * (exps[r * V + v] / sums[r] - (v_begin + v == labels[r])) : 0;
     }
 }
 

@@ -14,7 +14,7 @@ int main(void)
     g.device = gx_device_cpu();
     g.arena = &arena;
     if (gx_arena_open(&arena, 1 << 20, &g.error) != GX_OK) return 1;
-    GxAttention a = {1, H, H, h, gx_runs_one(T, 0), gx_runs_one(T, 0), H * h, H * h, H * h, 1, 0, GX_F32};
+    GxAttention a = {1, H, H, h, 0, 0, gx_runs_one(T, 0), gx_runs_one(T, 0), H * h, H * h, H * h, 1, 0, GX_F32};
     gx_attention_forward(&g, o, lse, q, q, q, &a); // outputs, inputs, sizes
     if (gx_failed(&g)) return fprintf(stderr, "%s\n", g.error.message), 1;
     for (int t = 0; t < T; t++) printf("%8.4f %8.4f   log-sum-exp %.4f\n", o[t * H * h], o[t * H * h + 1], lse[t * H]);

@@ -1,6 +1,6 @@
 // cpu/loss.h: ops/loss.h on the CPU: a row of logits stays in the cache for its three passes (maximum, exp and sum, scale).
 //
-// The steps for a part of the vocabulary are made of the same passes in the same order, so that the whole in steps has the bits of the whole at once.
+// The steps for a part of the vocabulary are made of the same passes, so that one part that is the whole has the bits of the whole at once.
 #ifndef GX_CPU_LOSS_H
 #define GX_CPU_LOSS_H
 #include "../ops/loss.h"
@@ -109,7 +109,7 @@ void gx_cpu_cross_entropy_sums(GxContext *g, float *sums, void *exps, const void
 void gx_cpu_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, const void *exps, const float *sums, const int32_t *labels,
                                  int64_t R, int64_t V, int64_t v_begin, float scale, GxDtype dtype)
 {
-    (void)dtype;
+    (void)g, (void)dtype;
     GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
     for (int64_t r = 0; r < R; r++) {
         const int counts = labels[r] != GX_IGNORE_INDEX;

@@ -5,9 +5,9 @@
 //
 // Where each rank holds a part of the vocabulary (Shoeybi et al. 2019, arXiv:1909.08053, section 3), the same comes in three steps, and between
 // them go R and 2*R numbers instead of the logits:
-//     gx_cross_entropy_maximum(g, maximum, logits, R, V, dtype);                                      all-reduce: the maximum of `maximum` [R]
-//     gx_cross_entropy_sums(g, sums, logits, logits, maximum, labels, R, V, v_begin, vocab_size, dtype);  all-reduce: the sum of `sums` [2*R]
-//     gx_cross_entropy_finish(g, losses, logits, logits, sums, labels, R, V, v_begin, scale, dtype);      logits are dlogits now
+//     gx_cross_entropy_maximum(g, maximum, logits, R, V, dtype);                                          // all-reduce `maximum` [R]: MAX
+//     gx_cross_entropy_sums(g, sums, logits, logits, maximum, labels, R, V, v_begin, vocab_size, dtype);  // all-reduce `sums` [2*R]: SUM
+//     gx_cross_entropy_finish(g, losses, logits, logits, sums, labels, R, V, v_begin, scale, dtype);      // logits hold dlogits now
 // One rank with the whole vocabulary gets the bits of gx_cross_entropy.
 #ifndef GX_LOSS_H
 #define GX_LOSS_H
@@ -29,12 +29,12 @@ void gx_cross_entropy_maximum(GxContext *g, float *maximum, const void *logits, 
 
 // exps[r,v] = exp(logits[r,v] - maximum[r]); it may be logits; NULL: not wanted. sums [2*R]:
 // sums[r] = sum_v exps[r,v], sums[R + r] = logits[r, labels[r] - v_begin] - maximum[r]   (0 where that is not a column here, or ignored)
-// Any other label is an error, on every rank. FLOPs: 3*R*V
+// A label outside the whole vocabulary is an error, on every rank. FLOPs: 3*R*V
 void gx_cross_entropy_sums(GxContext *g, float *sums, void *exps, const void *logits, const float *maximum, const int32_t *labels,
                            int64_t R, int64_t V, int64_t v_begin, int64_t vocab_size, GxDtype dtype);
 
-// losses[r] = log(sums[r]) - sums[R + r]                                        (0 where the label is GX_IGNORE_INDEX); the same on every rank
-// dlogits[r,v] = scale * (exps[r,v]/sums[r] - [v_begin + v = labels[r]])        (0 there too); it may be exps; NULL: not wanted, nor exps
+// losses[r] = log(sums[r]) - sums[R + r], the same on every rank            (0 where the label is GX_IGNORE_INDEX)
+// dlogits[r,v] = scale * (exps[r,v]/sums[r] - [v_begin + v = labels[r]])    (0 there too); it may be exps; NULL: not wanted, and exps not read
 // FLOPs: 2*R*V, none without dlogits
 void gx_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, const void *exps, const float *sums, const int32_t *labels,
                              int64_t R, int64_t V, int64_t v_begin, float scale, GxDtype dtype);
