@@ -223,6 +223,8 @@ static int row_y(const Picture *p, int backward) { return ROW_TOP + backward * (
 static int lane_y(const Picture *p, int backward, int rank) { return row_y(p, backward) + rank * (LANE_H + LANE_GAP); }
 static int column_end(const Picture *p, int column) { return p->x[column + 1] - GAP; }
 
+static double tall(double share) { return share * (int)LANE_H; }
+
 static const char *work_text(const Item *i, char text[40])
 {
     if (i->flops >= 1e8) snprintf(text, 40, "%.2f GFLOP", i->flops / 1e9);
@@ -244,7 +246,7 @@ static void draw_box(const Picture *p, FILE *out, int rank, int i)
     const Item *item = &p->rank[rank].item[i];
     const int x = p->x[p->column[i]], y = lane_y(p, is_backward(&p->rank[0], i), rank);
     const Share s = share_of(p, rank, i);
-    const double top = y + s.begin * LANE_H, height = (s.end - s.begin) * LANE_H, middle = top + height / 2;
+    const double top = y + tall(s.begin), height = tall(s.end - s.begin), middle = top + height / 2;
     char text[40];
     if (s.end - s.begin < 0.99)
         fprintf(out,
@@ -299,7 +301,7 @@ static void draw_stream(const Picture *p, FILE *out, int i)
     const GxLayout layout = layout_behind(c, i);
     for (int r = 0; r < p->ranks; r++) {
         const Share whole = {0, 1}, s = layout == GX_LAYOUT_SEQ ? slice_of(p, r, i) : whole;
-        const double y = lane_y(p, backward, r) + s.begin * LANE_H + INSET, height = (s.end - s.begin) * LANE_H - 2 * INSET;
+        const double y = lane_y(p, backward, r) + tall(s.begin) + (int)INSET, height = tall(s.end - s.begin) - 2 * (int)INSET;
         draw_rows(out, begin, end - begin, y, height, layout);
         fprintf(out,
                 "<text transform=\"translate(%.1f %.1f) rotate(-90)\" text-anchor=\"middle\" font-size=\"9\" fill=\"#44557a\">%s</text>\n",
