@@ -22,14 +22,10 @@ function compute(key,    i, list) {
     return median(list, rounds)
 }
 function mb(bytes) { return sprintf("%.1f", bytes / 1e6) }
-function number(x,    s) { # with commas
+function number(x,    s, n) { # with commas
     s = sprintf("%.0f", x)
-    while (s ~ /[0-9][0-9][0-9][0-9]($|,)/) s = gensub_once(s)
+    while ((n = match(s, /[0-9][0-9][0-9][0-9]($|,)/))) s = substr(s, 1, n) "," substr(s, n + 1)
     return s
-}
-function gensub_once(s,    n) {
-    n = match(s, /[0-9][0-9][0-9][0-9]($|,)/)
-    return substr(s, 1, n) "," substr(s, n + 1)
 }
 
 {

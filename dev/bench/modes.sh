@@ -18,7 +18,7 @@ lines=$(dirname "$program")/modes.lines # stays: dev/bench/modes.awk makes the t
 declare -A shape=([B]="" [S]="--hidden 192 --layers 4 --heads 6 --kv 2 --ffn 512 --vocab 256 --batch 4 --seq 128")
 declare -A steps=([B]="--warmup 1 --steps 4" [S]="--warmup 5 --steps 40")
 engines=threads
-if command -v mpirun >/dev/null && "$program" --mode serial ${shape[S]} --steps 1 >/dev/null; then engines="threads mpi"; fi
+if mpirun -np 2 "$program" --mode dp --threads 1 ${shape[S]} --steps 1 >/dev/null 2>&1; then engines="threads mpi"; fi
 
 run() { # ENGINE FLAGS...
     local engine=$1

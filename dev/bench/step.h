@@ -27,7 +27,7 @@ static const GxOption shape_options[] = {
 
 static const GxLlamaConfig shape_default = {0, 0, 0, 0, 0, 0, 0, 1 << 20, 1e-5, 10000, 0.02, 0};
 
-// ---- a device that measures: every call of the CPU's goes through a watch, which can make a rank slower than its machine is ---------------------------------------------------------------------------
+// ---- a device that measures: every call of the CPU's goes through a watch, which can make a rank slower than its machine is ----
 
 enum {
     W_LINEAR_FORWARD,
