@@ -44,7 +44,7 @@ PROGRAMS := train_llama train_llama_tp train_llama_galaxy
 TESTS    := $(patsubst %.cu,%,$(wildcard test_*.cu))
 
 # ---- programs -----------------------------------------------------------------------------------------------------------------------------------
-.PHONY: help print-folder build-tests $(PROGRAMS) data run setup demo check test test-all refs bench format clean
+.PHONY: help print-folder build-tests $(PROGRAMS) data run setup demo check test test-all refs bench bench-modes pictures format clean
 help:
 	@echo "make demo              install what is missing, build, train a small LLaMA on real text in about two minutes"
 	@echo "make test              install what is missing, all tests (no Python needed)"
@@ -54,6 +54,8 @@ help:
 	@echo "make check             the tests without sanitizers, under a minute"
 	@echo "make refs              make the PyTorch references again and compare (Python, 6 GB)"
 	@echo "make bench             train_llama beside PyTorch (Python, 6 GB)"
+	@echo "make bench-modes       dp, tp and galaxy on two ranks beside serial on two threads (no Python needed)"
+	@echo "make pictures          docs/modes/*.svg: what each mode computes and sends, drawn from a recording"
 	@echo "make setup | format | clean"
 	@echo "variables: CC=$(CC) GEMM=$(GEMM) (onednn plain) MPI=$(MPI) VARIANT=$(VARIANT) (fast asan tsan) ARCHFLAGS='$(ARCHFLAGS)'"
 
@@ -65,7 +67,9 @@ $(O)/%: %.cu $(O)/galaxy.o $(wildcard test*.h) $(wildcard train_*.cu)
 	$(C) $< -x none $(if $(shell grep GALAXY_IMPLEMENTATION $<),,$(O)/galaxy.o) $(LIBS) -o $@
 $(O)/%: dev/ref/%.cu $(O)/galaxy.o train_llama.cu
 	$(C) -I. $< -x none $(O)/galaxy.o $(LIBS) -o $@
-$(O)/%: dev/bench/%.cu $(O)/galaxy.o train_llama.cu
+$(O)/%: dev/bench/%.cu dev/bench/step.h $(O)/galaxy.o $(wildcard train_*.cu)
+	$(C) -I. $< -x none $(O)/galaxy.o $(LIBS) -o $@
+$(O)/%: dev/%.cu dev/bench/step.h $(O)/galaxy.o $(wildcard train_*.cu)
 	$(C) -I. $< -x none $(O)/galaxy.o $(LIBS) -o $@
 $(PROGRAMS): %: $(O)/% data/text.txt
 	@$(if $(filter 1,$(JSON)),,echo "make: jansson was not found: the program cannot read configurations; make setup installs it" && exit 1)
@@ -122,12 +126,16 @@ test-all:
 build-tests: $(CHECKS) $(PROGRAMS:%=$(O)/%)
 bench: train_llama
 	@dev/bench/bench.sh
+bench-modes:
+	@dev/bench/modes.sh
+pictures: $(O)/draw_modes
+	@$(O)/draw_modes docs/modes
 
 refs:
 	@dev/setup.sh refs
 	@dev/ref/refs.sh
 
 format:
-	clang-format -i $(HEADERS) $(wildcard *.cu dev/*/*.cu test*.h)
+	clang-format -i $(HEADERS) $(wildcard *.cu dev/*.cu dev/*/*.cu dev/*/*.h test*.h)
 clean:
 	rm -rf build $(PROGRAMS)

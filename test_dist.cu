@@ -615,6 +615,55 @@ TEST(max_hands_a_nan_on)
     run_job(&job);
 }
 
+// ---- time inside collectives ------------------------------------------------------------------------------------------------------------
+// Rank 1 comes 50 ms late. Rank 0 is in a blocking call meanwhile (variant 0), has started and computes for longer than that (1), or has started and
+// waits at once (2).
+static void one_is_late(Rank *r)
+{
+    const int variant = r->job->variant;
+    float x[64] = {0};
+    gx_barrier(&r->g, GX_AXIS_ALL);
+    r->comm.seconds = 0;
+    if (r->g.rank == 1) usleep(50000);
+    if (variant == 0) gx_all_reduce(&r->g, GX_AXIS_ALL, GX_SUM, x, 64, GX_F32);
+    if (variant == 0) return;
+    GxTicket t = gx_all_reduce_start(&r->g, GX_AXIS_ALL, GX_SUM, x, 64, GX_F32);
+    if (variant == 1 && r->g.rank == 0) usleep(100000);
+    gx_wait(&r->g, t);
+}
+
+TEST(time_inside_collectives_is_what_waiting_for_a_late_rank_costs)
+{
+    for (int variant = 0; variant < 3; variant++) {
+        Job job = GX_ZERO;
+        job.world = 2;
+        job.run = one_is_late;
+        job.variant = variant;
+        run_job(&job);
+        const double waited = job.rank[0].comm.seconds, late = job.rank[1].comm.seconds;
+        CHECK(!gx_failed(&job.rank[0].g), "%s", job.rank[0].g.error.message);
+        if (variant == 1) CHECK(waited < 0.04, "rank 0 computed meanwhile, and yet spent %g s inside", waited);
+        else CHECK(waited > 0.04 && waited < job.rank[0].seconds, "rank 0 waited %g s, in %g s", waited, job.rank[0].seconds);
+        CHECK(late > 0 && late < job.rank[1].seconds, "rank 1 was inside for %g s of %g s", late, job.rank[1].seconds);
+    }
+}
+
+static void alone(Rank *r)
+{
+    float x[64] = {0};
+    gx_all_reduce(&r->g, GX_AXIS_ALL, GX_SUM, x, 64, GX_F32);
+    gx_wait(&r->g, gx_all_reduce_start(&r->g, GX_AXIS_ALL, GX_SUM, x, 64, GX_F32));
+    CHECK(r->comm.seconds == 0, "%g s", r->comm.seconds);
+}
+
+TEST(one_rank_alone_spends_no_time_inside_collectives)
+{
+    Job job = GX_ZERO;
+    job.world = 1;
+    job.run = alone;
+    run_job(&job);
+}
+
 // ---- recording and dry runs -------------------------------------------------------------------------------------------------------------
 static void record_some(GxContext *g, float *x, float *y)
 {
