@@ -126,14 +126,15 @@ TEST(key_value_heads_are_shared_where_query_heads_need_them)
     GxError err = GX_ZERO;
     GxSplit s;
     GxShares kv;
+    int64_t q_first = 0;
     int64_t list[3] = {1, 3, 2};
     gx_split_list(&s, "heads", list, 3, 6, 3, &err);
-    CHECK(gx_shares_kv(&kv, &s, 3, 1, 8, &err) == GX_OK, "%s", err.message);
+    CHECK(gx_shares_kv(&kv, &q_first, &s, 3, 1, 8, &err) == GX_OK && q_first == 1, "%s", err.message);
     const GxRange *p = kv.part;
     CHECK(p[0].begin == 0 && p[0].end == 8 && p[1].begin == 0 && p[1].end == 16 && p[2].begin == 16 && p[2].end == 24 && kv.me == 1,
           "[%ld,%ld) [%ld,%ld) [%ld,%ld)", (long)p[0].begin, (long)p[0].end, (long)p[1].begin, (long)p[1].end, (long)p[2].begin,
           (long)p[2].end);
-    CHECK(gx_shares_kv(&kv, &s, 4, 1, 8, &err) == GX_ERR_ARGUMENT && strstr(err.message, "6 query heads cannot share 4"), "%s",
+    CHECK(gx_shares_kv(&kv, &q_first, &s, 4, 1, 8, &err) == GX_ERR_ARGUMENT && strstr(err.message, "6 query heads cannot share 4"), "%s",
           err.message);
 }
 

@@ -31,6 +31,9 @@ static const Layout layouts[] = {
     {.what = "tp 3, heads 1,4,1, tied, accumulation", .mode = TP, .dp = 1, .tp = 3, .micro = 3, .samples = {2}, .heads = {1, 4, 1}, .columns = {1, 38, 1}, .tied = 1},
     {.what = "tp 4", .mode = TP, .dp = 1, .tp = 4, .micro = 1, .samples = {2}},
     {.what = "tp 4, heads 1,1,3,1, accumulation", .mode = TP, .dp = 1, .tp = 4, .micro = 2, .samples = {2}, .heads = {1, 1, 3, 1}, .columns = {10, 3, 20, 7}},
+    {.what = "tp 4, heads 1,1,3,1 on one K,V head", .mode = TP, .dp = 1, .tp = 4, .micro = 1, .samples = {2}, .kv_heads = 1, .heads = {1, 1, 3, 1}},
+    {.what = "tp 3, heads 1,4,1 on two K,V heads, accumulation", .mode = TP, .dp = 1, .tp = 3, .micro = 2, .samples = {2}, .kv_heads = 2, .heads = {1, 4, 1}},
+    {.what = "tp 4, a K,V head for each query head", .mode = TP, .dp = 1, .tp = 4, .micro = 1, .samples = {2}, .kv_heads = 6, .heads = {1, 1, 3, 1}},
     // Galaxy
     {.what = "galaxy 1", .mode = GALAXY, .dp = 1, .tp = 1, .micro = 1, .samples = {4}},
     {.what = "galaxy 2", .mode = GALAXY, .dp = 1, .tp = 2, .micro = 1, .samples = {4}},
@@ -42,6 +45,7 @@ static const Layout layouts[] = {
     {.what = "galaxy 3, heads 1,4,1, tokens 6,1,1, tied, accumulation", .mode = GALAXY, .dp = 1, .tp = 3, .micro = 3, .samples = {2}, .heads = {1, 4, 1}, .columns = {1, 38, 1}, .sequence = {6, 1, 1}, .tied = 1},
     {.what = "galaxy 4", .mode = GALAXY, .dp = 1, .tp = 4, .micro = 1, .samples = {2}},
     {.what = "galaxy 4, heads 1,1,3,1, tokens 2,1,4,1, accumulation", .mode = GALAXY, .dp = 1, .tp = 4, .micro = 2, .samples = {2}, .heads = {1, 1, 3, 1}, .columns = {10, 3, 20, 7}, .sequence = {2, 1, 4, 1}},
+    {.what = "galaxy 4, heads 1,1,3,1 on one K,V head, tokens 2,1,4,1", .mode = GALAXY, .dp = 1, .tp = 4, .micro = 1, .samples = {2}, .kv_heads = 1, .heads = {1, 1, 3, 1}, .sequence = {2, 1, 4, 1}},
     // both
     {.what = "dp 2 x tp 2", .mode = TP, .dp = 2, .tp = 2, .micro = 1, .samples = {2, 2}},
     {.what = "dp 2 x tp 2, heads 5,1, 3 and 1 samples, accumulation", .mode = TP, .dp = 2, .tp = 2, .micro = 2, .samples = {3, 1}, .heads = {5, 1}, .columns = {33, 7}},
@@ -140,10 +144,12 @@ TEST(modes_with_random_lists_are_serial)
         random_list(l.columns, l.tp, model_config.intermediate_size, 4 * i + 1);
         if (l.mode == GALAXY) random_list(l.sequence, l.tp, T, 4 * i + 2);
         l.tied = i % 4 == 3;
-        snprintf(what, sizeof what, "%s number %ld: tp %d, dp %d, heads %ld,%ld,%ld,%ld, columns %ld,%ld,%ld,%ld, tokens %ld,%ld,%ld,%ld",
-                 l.mode->name, (long)i, l.tp, l.dp, (long)l.heads[0], (long)l.heads[1], (long)l.heads[2], (long)l.heads[3],
-                 (long)l.columns[0], (long)l.columns[1], (long)l.columns[2], (long)l.columns[3], (long)l.sequence[0], (long)l.sequence[1],
-                 (long)l.sequence[2], (long)l.sequence[3]);
+        l.kv_heads = (const int[]){0, 1, 2, 6}[gx_random_bits(21, i, 0, 2) % 4];
+        snprintf(what, sizeof what,
+                 "%s number %ld: tp %d, dp %d, %ld K,V heads, heads %ld,%ld,%ld,%ld, columns %ld,%ld,%ld,%ld, tokens %ld,%ld,%ld,%ld",
+                 l.mode->name, (long)i, l.tp, l.dp, (long)l.kv_heads, (long)l.heads[0], (long)l.heads[1], (long)l.heads[2],
+                 (long)l.heads[3], (long)l.columns[0], (long)l.columns[1], (long)l.columns[2], (long)l.columns[3], (long)l.sequence[0],
+                 (long)l.sequence[1], (long)l.sequence[2], (long)l.sequence[3]);
         l.what = what;
         check_layout(&l);
     }

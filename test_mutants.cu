@@ -1,4 +1,4 @@
-// test_mutants.cu: would the tests of modes notice a collective that is wrong? Each one that a run makes is broken in every way that fits it, and the
+// test_mutants.cu: would the tests of modes notice a collective that is wrong? Each one of a training window is broken in every way that fits it, and the
 // broken run has to differ from serial by ten times the bound that a sound one keeps (test_parallel.h). Nobody lists the places: they come from a
 // recording of the sound run, and what tensors need comes from their table.
 //
@@ -510,6 +510,8 @@ HUNT(no_mutant_of_tensor_parallelism_tied_with_accumulation_survives, .what = "t
      .micro = 2, .samples = {2}, .heads = {4, 2}, .columns = {30, 10}, .tied = 1)
 HUNT(no_mutant_of_uneven_tensor_parallelism_survives, .what = "tp 3, heads 1,3,2", .mode = TP, .dp = 1, .tp = 3, .micro = 1, .samples = {2},
      .heads = {1, 3, 2}, .columns = {5, 20, 15})
+HUNT(no_mutant_of_a_kv_head_that_all_share_survives, .what = "tp 3, heads 1,3,2 on one K,V head", .mode = TP, .dp = 1, .tp = 3, .micro = 1,
+     .samples = {2}, .kv_heads = 1, .heads = {1, 3, 2})
 HUNT(no_mutant_of_galaxy_survives, .what = "galaxy 2", .mode = GALAXY, .dp = 1, .tp = 2, .micro = 1, .samples = {2})
 HUNT(no_mutant_of_galaxy_tied_with_accumulation_survives, .what = "galaxy 2, tied, accumulation", .mode = GALAXY, .dp = 1, .tp = 2,
      .micro = 2, .samples = {2}, .heads = {4, 2}, .columns = {30, 10}, .sequence = {3, 5}, .tied = 1)

@@ -18,6 +18,7 @@ typedef struct {
     const GxLlamaMode *mode;
     int dp, tp, micro;                                                 // ranks: dp * tp; micro-batches of a window
     int64_t samples[MAX_RANKS];                                        // of each data-parallel rank in a micro-batch
+    int64_t kv_heads;                                                  // of the model; 0: three
     int64_t heads[MAX_RANKS], columns[MAX_RANKS], sequence[MAX_RANKS]; // of each rank of a tp group; 0: even
     int no_labels;                                                     // 1 + the data-parallel rank whose labels are all ignored
     int64_t no_label_begin, no_label_end;                              // tokens of every sample whose labels are ignored: a rank's slice
@@ -186,6 +187,7 @@ static inline void run_rank(const Layout *l, const GxLlamaMode *mode, int tp, in
     memset(out, 0, sizeof *out);
     probe.mode.layer_forward = probe_forward, probe.mode.layer_backward = probe_backward;
     config.tie_word_embeddings = l->tied;
+    if (l->kv_heads) config.num_key_value_heads = l->kv_heads;
     out->model = t;
     if (!test_model_open_split(t, &config, &probe.mode, T, B, HEAD_CHUNK, comm, 1, tp, &lists)) {
         fprintf(stderr, "%s: the model did not open\n", l->what);

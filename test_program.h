@@ -462,7 +462,6 @@ typedef struct {
 static void check_topology(const Topology *c)
 {
     char flags[1000], a[GX_PATH], b[GX_PATH];
-    if (c->mpi && !has_mpi) return;
     snprintf(a, sizeof a, "topology_%s/checkpoint-3", c->name);
     snprintf(b, sizeof b, "topology_%s/checkpoint-4", c->name);
     if (!use_program(c->save_program)) return;

@@ -185,9 +185,15 @@ TEST(weights_and_moments_do_not_depend_on_the_topology)
         {"ranks_to_serial", "adamw", "train_llama", "--ranks 2 --micro_batch_size 2", "train_llama", "--micro_batch_size 4", 0},
         {"serial_to_ranks", "adamw", "train_llama", "--micro_batch_size 4", "train_llama", "--ranks 3 --dp_batch_size_list 1,2,1", 0},
         {"sgd_to_serial", "sgd", "train_llama", "--ranks 2 --micro_batch_size 2", "train_llama", "--micro_batch_size 4", 0},
-        {"serial_to_mpi", "adamw", "train_llama", "--micro_batch_size 4", "train_llama", "--micro_batch_size 2", 2},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) check_topology(&cases[i]);
+}
+
+TEST(weights_and_moments_go_on_under_mpi)
+{
+    static const Topology mpi = {"serial_to_mpi", "adamw", "train_llama", "--micro_batch_size 4", "train_llama", "--micro_batch_size 2", 2};
+    NEED_MPI();
+    check_topology(&mpi);
 }
 
 // ---- topologies ------------------------------------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 // test_train_modes.cu: train_llama_tp and train_llama_galaxy as their users meet them, beside train_llama. See test_program.h.
 #include "test_program.h"
+#include "galaxy/run/metrics.h"
 
 // ---- it trains -------------------------------------------------------------------------------------------------------------------------------------
 
@@ -96,10 +97,17 @@ TEST(weights_and_moments_do_not_depend_on_mode_and_topology)
          "--ranks 4 --tp 2 --micro_batch_size 2 --tp_intermediate_size_list 63,1", 0},
         {"galaxy_to_dp", "adamw", "train_llama_galaxy", "--ranks 4 --micro_batch_size 4 --tie_word_embeddings", "train_llama",
          "--ranks 2 --micro_batch_size 2 --tie_word_embeddings", 0},
-        {"galaxy_to_tp_mpi", "adamw", "train_llama_galaxy", "--ranks 4 --tp 2 --micro_batch_size 2", "train_llama_tp",
-         "--micro_batch_size 4", 2},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) check_topology(&cases[i]);
+}
+
+TEST(weights_and_moments_of_a_mode_go_on_under_mpi)
+{
+    static const Topology mpi = {
+        "galaxy_to_tp_mpi",     "adamw", "train_llama_galaxy", "--ranks 4 --tp 2 --micro_batch_size 2", "train_llama_tp",
+        "--micro_batch_size 4", 2};
+    NEED_MPI();
+    check_topology(&mpi);
 }
 
 TEST(a_resumed_run_of_every_mode_is_the_uninterrupted_one_bit_for_bit)
@@ -161,6 +169,47 @@ TEST(splits_that_cannot_be_are_refused_with_the_nearest)
     if (use_program("train_llama_tp")) CHECK_REFUSALS(tp);
     if (use_program("train_llama_galaxy")) CHECK_REFUSALS(galaxy);
     if (use_program("train_llama")) CHECK_REFUSALS(serial);
+}
+
+// How ranks are arranged is an option, too: ranks that do not agree on it, or are of different programs, must not wait for each other in vain.
+TEST(ranks_of_different_programs_or_groups_are_refused)
+{
+    static const struct {
+        const char *first, *first_flags, *second, *second_flags;
+    } pairs[] = {{"train_llama_tp", "--tp 2", "train_llama_tp", "--tp 1"},
+                 {"train_llama", "", "train_llama_tp", ""},
+                 {"train_llama_tp", "", "train_llama_galaxy", ""},
+                 {"train_llama_tp", "--tp_num_attention_heads_list 3,1", "train_llama_tp", "--tp_num_attention_heads_list 1,3"}};
+    NEED_MPI();
+    for (int i = 0; i < 4; i++) {
+        char line[4096], first[GX_PATH];
+        if (!use_program(pairs[i].first)) return;
+        snprintf(first, sizeof first, "%s", program);
+        if (!use_program(pairs[i].second)) return;
+        snprintf(line, sizeof line,
+                 "mpirun -np 1 %.1500s --config tiny.json --max_steps 2 %s : -np 1 %.1500s --config tiny.json --max_steps 2 %s", first,
+                 pairs[i].first_flags, program, pairs[i].second_flags);
+        start_line(line, 0);
+        int status = finish_within(30);
+        CHECK(status != 0 && status != TIMED_OUT && strstr(err(), "rank 1 was started with another program or other options"),
+              "%s and %s: status %d after %.1f s: %.300s", pairs[i].first, pairs[i].second, status, child.seconds, err());
+    }
+}
+
+// Refused by the plan of all ranks on this machine; nothing is allocated. What would fit is less than what was asked for.
+TEST(unequal_ranks_that_do_not_fit_together_are_refused)
+{
+    char flags[600];
+    if (!use_program("train_llama_tp")) return;
+    snprintf(
+        flags, sizeof flags,
+        "--hidden_size 2048 --intermediate_size 2048 --num_attention_heads 16 --num_key_value_heads 16 --num_hidden_layers %d --ranks 2 "
+        "--tp_num_attention_heads_list 12,4 --tp_intermediate_size_list 1948,100 --micro_batch_size 64 --max_steps 1 --output_dir together",
+        (int)(0.7 * (double)gx_available_memory() / 470e6) + 1); // weights, gradients and moments: 470 MB a layer; and activations
+    start("%s", flags);
+    CHECK(finish_within(30) > 0 && strstr(err(), "on this machine, the system has"), "status %d: %s", child.status, err());
+    const char *advice = strstr(err(), "about ");
+    CHECK(advice && atol(advice + 6) >= 1 && atol(advice + 6) < 64, "it advises: %s", err());
 }
 
 TEST(the_processes_of_every_mode_take_the_memory_of_their_plan)

@@ -7,12 +7,14 @@ allowed= passed=0 failed=0 skipped=0
 if [ "${1:-}" = --allowed-skips ]; then allowed=$2; shift 2; fi
 cores=$(nproc 2>/dev/null || echo 2)
 tmp=$(mktemp -d)
-trap 'trap - EXIT; jobs -p | xargs -r kill 2>/dev/null; rm -rf "$tmp"' EXIT
+set -m # each program is a process group of its own, which ends as a whole when this script is interrupted
+trap 'for pid in $(jobs -p); do kill -- "-$pid" 2>/dev/null; done; rm -rf "$tmp"' EXIT
 trap 'exit 130' INT TERM
 
 run() { # number: its output into tmp/number, its status into tmp/number.status
     ${programs[$1]} >"$tmp/$1" 2>&1
-    echo $? >"$tmp/$1.status"
+    echo $? >"$tmp/$1.part"
+    mv "$tmp/$1.part" "$tmp/$1.status"
 }
 report() { # number
     local status line

@@ -6,7 +6,8 @@
 GX_BEGIN
 
 // grads: the rank's flat buffer of gx_table_offset(table, table->units) elements. Neighbours with the same axes go in one collective; where the
-// parts of a cut tensor overlap, the members that share a piece sum it among themselves.
+// parts of a cut tensor overlap, the members that share a piece sum it among themselves: each sends its own to all the others, and takes scratch for
+// its part once per sharer (GX_MEM_COMM).
 void gx_grads_reduce(GxContext *g, const GxTable *table, float *grads);
 
 // step->sum_squares of the reduced gradients: tensor by tensor in the table's order, each logical element once: an alias not at all, what several

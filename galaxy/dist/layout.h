@@ -70,7 +70,7 @@ double gx_layer_halves(GxMode mode, double kv_width);
 typedef struct {
     int layers;
     int64_t rows, width;     // T*B of the micro-batch; C
-    int64_t kv_width, chunk; // K*h; rows of the head at once
+    int64_t kv_width, chunk; // K*h; rows of the head at once, at least 1
 } GxDemandShape;
 typedef struct {
     int unit; // 0: the embedding; 1 to layers; layers + 1: the head
@@ -220,6 +220,7 @@ int gx_mode_demands(GxMode mode, const GxDemandShape *shape, GxDemand *list, int
     const int head = shape->layers + 1;
     GxMove moves[GX_LAYER_MOVES];
     GxDemands d = {shape, list, capacity, 0};
+    assert(shape->chunk >= 1);
     const int n = gx_layer_moves(mode, moves);
     if (!gx_mode_splits(mode)) return 0;
     gx__demand_move(&d, 0, &in, 0);

@@ -71,15 +71,15 @@ struct GxLlamaMode {
     void (*head_backward)(GxContext *, GxLlama *, const GxBatch *, GxRows dx, GxRows x);              // dx from m->dh
 };
 
-// The model's table, without memory for it. Close it with gx_llama_close.
-GxStatus gx_llama_open(GxContext *g, GxLlama *m, const GxLlamaConfig *config, const GxLlamaMode *mode,
-                       const GxSplitLists *lists); // lists NULL: even
+// The model's table, without memory for it. Close it with gx_llama_close. lists (NULL: even): their arrays are lent until buffers are taken.
+GxStatus gx_llama_open(GxContext *g, GxLlama *m, const GxLlamaConfig *config, const GxLlamaMode *mode, const GxSplitLists *lists);
 void gx_llama_close(GxLlama *m);
 
 // Takes the activations of one micro-batch of T x B from the arena (twice: on a dry one, then on the real one) and fills what is constant.
 // head_chunk: rows whose logits exist at once.
 void gx_llama_take_buffers(GxContext *g, GxLlama *m, int64_t T, int64_t B, int64_t head_chunk);
-void gx_llama_set_rows(GxContext *g, GxLlama *m, int64_t T, int64_t B); // of the batches to come: not more than that; T >= the tp group
+void gx_llama_set_rows(GxContext *g, GxLlama *m, int64_t T,
+                       int64_t B); // of the batches to come: not more than that; where the sequence is split, T is at least the parts
 
 // ---- blocks: norms and additions on the rows that they are given; ATT and MLP on all rows of the batch, giving this rank's summand --------------
 void gx_llama_norm1_forward(GxContext *g, GxLlama *m, int layer, GxRows h1, GxRows x);
@@ -174,7 +174,6 @@ static GxStatus gx__llama_split(GxContext *g, GxLlama *m)
     GX_TRY(gx_mode_check(*split, err));
     if (split->att == GX_METHOD_SP || split->mlp == GX_METHOD_SP)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED, "mode %s: LLaMA's ATT and MLP are not built by SP (slices of the sequence)", m->mode->name);
-    m->model.member = me;
     m->q = gx_shares_whole(H * h);
     m->kv = gx_shares_whole(K * h);
     m->columns = gx_shares_whole(c->intermediate_size);
@@ -182,8 +181,7 @@ static GxStatus gx__llama_split(GxContext *g, GxLlama *m)
     if (split->att == GX_METHOD_TP) {
         GX_TRY(gx_split_list(&s, "tp_num_attention_heads_list", l->n_heads ? l->heads : NULL, l->n_heads, H, n, err));
         m->q = gx_shares_of(&s, me, h);
-        GX_TRY(gx_shares_kv(&m->kv, &s, K, me, h, err));
-        m->q_first = s.begin[me] % (H / K);
+        GX_TRY(gx_shares_kv(&m->kv, &m->q_first, &s, K, me, h, err));
     }
     if (split->mlp == GX_METHOD_TP) {
         GX_TRY(
@@ -348,33 +346,54 @@ static int64_t gx__rows_in(const GxLlama *m, GxLayout layout)
     return layout == GX_LAYOUT_SEQ ? gx_split_part(&m->model.rows, m->model.member) : gx_split_total(&m->model.rows);
 }
 
-static void gx__llama_take_slots(GxLlama *m, GxArena *a)
+// The slots of a layer: whose rows they have, and how wide they are.
+typedef enum { GX__OF_ALL = 0, GX__OF_CON, GX__OF_ATT, GX__OF_MLP } GxLlamaRows;
+typedef enum { GX__D = 0, GX__HEADS, GX__QKV, GX__F, GX__2F } GxLlamaWidth;
+static const struct {
+    size_t slot; // in GxLlamaSaved
+    int is_kept;
+    GxLlamaRows rows;
+    GxLlamaWidth width;
+} gx__llama_slots[] = {
+    {offsetof(GxLlamaSaved, a), 0, GX__OF_ALL, GX__D},         {offsetof(GxLlamaSaved, m), 0, GX__OF_ALL, GX__D},
+    {offsetof(GxLlamaSaved, s), 0, GX__OF_MLP, GX__F},         {offsetof(GxLlamaSaved, dh), 0, GX__OF_ALL, GX__D},
+    {offsetof(GxLlamaSaved, d_att), 0, GX__OF_ATT, GX__HEADS}, {offsetof(GxLlamaSaved, dqkv), 0, GX__OF_ATT, GX__QKV},
+    {offsetof(GxLlamaSaved, h1), 1, GX__OF_ATT, GX__D},        {offsetof(GxLlamaSaved, qkv), 1, GX__OF_ATT, GX__QKV},
+    {offsetof(GxLlamaSaved, att), 1, GX__OF_ATT, GX__HEADS},   {offsetof(GxLlamaSaved, x1), 1, GX__OF_CON, GX__D},
+    {offsetof(GxLlamaSaved, h2), 1, GX__OF_MLP, GX__D},        {offsetof(GxLlamaSaved, gate_up), 1, GX__OF_MLP, GX__2F},
+};
+enum { GX__LLAMA_SLOTS = sizeof gx__llama_slots / sizeof *gx__llama_slots };
+static GxRows *gx__llama_slot(GxLlamaSaved *s, int i) { return (GxRows *)((char *)s + gx__llama_slots[i].slot); }
+
+// Rows that this rank has, by GxLlamaRows: of all, of the stream, of what ATT and MLP take.
+static void gx__llama_rows(const GxLlama *m, int64_t rows[4])
 {
     const GxMode *split = &m->mode->split;
-    const int64_t D = m->config.hidden_size, F = gx_share_count(&m->columns), att = gx_share_count(&m->q),
-                  qkv = att + 2 * gx_share_count(&m->kv);
-    const int64_t R = gx_split_total(&m->model.rows), H = att / m->config.head_dim;
-    const int64_t con = gx__rows_in(m, gx_block_gives(split->con)), in_att = gx__rows_in(m, gx_block_takes(split->att)),
-                  in_mlp = gx__rows_in(m, gx_block_takes(split->mlp));
+    rows[GX__OF_ALL] = gx_split_total(&m->model.rows);
+    rows[GX__OF_CON] = gx__rows_in(m, gx_block_gives(split->con));
+    rows[GX__OF_ATT] = gx__rows_in(m, gx_block_takes(split->att));
+    rows[GX__OF_MLP] = gx__rows_in(m, gx_block_takes(split->mlp));
+}
+
+static void gx__llama_take_slots(GxLlama *m, GxArena *a, const int64_t rows[4])
+{
+    const int64_t D = m->config.hidden_size, F = gx_share_count(&m->columns), heads = gx_share_count(&m->q);
+    const int64_t width[] = {D, heads, heads + 2 * gx_share_count(&m->kv), F, 2 * F};
     GxLlamaSaved shared = GX_ZERO;
-    shared.a = gx__take(a, R, D);
-    shared.m = shared.a; // a is dead before m is made
-    shared.s = gx__take(a, in_mlp, F);
-    shared.dh = gx__take(a, R, D);
-    shared.d_att = gx__take(a, in_att, att);
-    shared.dqkv = gx__take(a, in_att, qkv);
+    for (int i = 0; i < GX__LLAMA_SLOTS; i++) {
+        GxRows *slot = gx__llama_slot(&shared, i);
+        if (slot == &shared.m) shared.m = shared.a; // a is dead before m is made
+        else if (!gx__llama_slots[i].is_kept) *slot = gx__take(a, rows[gx__llama_slots[i].rows], width[gx__llama_slots[i].width]);
+    }
     for (int l = 0; l < m->model.layers; l++) {
         GxLlamaSaved *s = &m->saved[l];
         *s = shared;
-        s->h1 = gx__take(a, in_att, D);
-        s->qkv = gx__take(a, in_att, qkv);
-        s->att = gx__take(a, in_att, att);
-        s->x1 = gx__take(a, con, D);
-        s->h2 = gx__take(a, in_mlp, D);
-        s->gate_up = gx__take(a, in_mlp, 2 * F);
-        s->rstd1 = gx__take_floats(a, con);
-        s->rstd2 = gx__take_floats(a, con);
-        s->lse = gx__take_floats(a, in_att * H);
+        for (int i = 0; i < GX__LLAMA_SLOTS; i++)
+            if (gx__llama_slots[i].is_kept)
+                *gx__llama_slot(s, i) = gx__take(a, rows[gx__llama_slots[i].rows], width[gx__llama_slots[i].width]);
+        s->rstd1 = gx__take_floats(a, rows[GX__OF_CON]);
+        s->rstd2 = gx__take_floats(a, rows[GX__OF_CON]);
+        s->lse = gx__take_floats(a, rows[GX__OF_ATT] * (heads / m->config.head_dim));
     }
 }
 
@@ -390,6 +409,7 @@ void gx_llama_take_buffers(GxContext *g, GxLlama *m, int64_t T, int64_t B, int64
 {
     GxArena *a = g->arena;
     const int64_t R = T * B, D = m->config.hidden_size, half = m->config.head_dim / 2, chunk = gx_min(R, head_chunk);
+    int64_t rows[4];
     const GxSplitLists *l = &m->lists;
     const int is_split = m->mode->split.con == GX_METHOD_SP, parts = is_split ? gx_group_size(g, GX_AXIS_TP) : 1;
     if (T > m->config.max_position_embeddings) {
@@ -401,14 +421,15 @@ void gx_llama_take_buffers(GxContext *g, GxLlama *m, int64_t T, int64_t B, int64
                       &g->error) != GX_OK)
         return;
     m->max_T = T, m->max_B = B;
-    if (!is_split) m->model.member = 0; // of the only part
+    m->model.member = is_split ? m->vocab.me : 0; // a mode that splits the sequence splits the vocabulary, too
     gx__llama_slice(m, T, B);
-    const int64_t con = gx__rows_in(m, gx_block_gives(m->mode->split.con));
+    gx__llama_rows(m, rows);
+    const int64_t con = rows[GX__OF_CON];
     m->cosine = gx__take_floats(a, T * half);
     m->sine = gx__take_floats(a, T * half);
     for (int i = 0; i <= m->model.layers; i++) m->model.state[i].x = gx__take(a, con, D);
     m->model.gradient.x = gx__take(a, con, D);
-    gx__llama_take_slots(m, a);
+    gx__llama_take_slots(m, a, rows);
     m->h = gx__take(a, R, D);
     m->dh = gx__take(a, R, D);
     m->logits = gx__take(a, chunk, gx_share_count(&m->vocab));
@@ -427,19 +448,13 @@ void gx_llama_set_rows(GxContext *g, GxLlama *m, int64_t T, int64_t B)
         return;
     }
     gx__llama_slice(m, T, B);
-    const GxMode *split = &m->mode->split;
-    const int64_t R = T * B, con = gx__rows_in(m, gx_block_gives(split->con)), att = gx__rows_in(m, gx_block_takes(split->att)),
-                  mlp = gx__rows_in(m, gx_block_takes(split->mlp));
-    m->h.rows = m->dh.rows = R;
-    m->model.gradient.x.rows = con;
-    for (int l = 0; l <= m->model.layers; l++) m->model.state[l].x.rows = con;
-    for (int l = 0; l < m->model.layers; l++) {
-        GxLlamaSaved *s = &m->saved[l];
-        s->a.rows = s->m.rows = s->dh.rows = R;
-        s->h1.rows = s->qkv.rows = s->att.rows = s->d_att.rows = s->dqkv.rows = att;
-        s->h2.rows = s->gate_up.rows = s->s.rows = mlp;
-        s->x1.rows = con;
-    }
+    int64_t rows[4];
+    gx__llama_rows(m, rows);
+    m->h.rows = m->dh.rows = rows[GX__OF_ALL];
+    m->model.gradient.x.rows = rows[GX__OF_CON];
+    for (int l = 0; l <= m->model.layers; l++) m->model.state[l].x.rows = rows[GX__OF_CON];
+    for (int l = 0; l < m->model.layers; l++)
+        for (int i = 0; i < GX__LLAMA_SLOTS; i++) gx__llama_slot(&m->saved[l], i)->rows = rows[gx__llama_slots[i].rows];
 }
 
 // ---- as a model like any other ------------------------------------------------------------------------------------------------------------------

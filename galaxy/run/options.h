@@ -11,7 +11,7 @@ typedef struct {
     char train_data[GX_OPTION_TEXT];
     double validation_fraction;
     int64_t seq_len;
-    // batch: global_batch_size = gradient_accumulation_steps * (micro_batch_size * ranks, or the sum of dp_batch_size_list)
+    // batch: global_batch_size = gradient_accumulation_steps * (micro_batch_size * copies of the model, or the sum of dp_batch_size_list)
     int64_t micro_batch_size, gradient_accumulation_steps, global_batch_size;
     GxIntList dp_batch_size_list;
     // optimization
@@ -41,9 +41,9 @@ typedef struct {
 // Adds the tables to a config, those for splitting only as far as the program's mode splits something.
 GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, GxMode split, GxError *err);
 
-// Fixes micro-batch, accumulation and global batch from what the user gave; each rank's samples of a micro-batch go into `batch`. Refuses what does
+// Fixes micro-batch, accumulation and global batch from what the user gave; each copy's samples of a micro-batch go into `batch`. Refuses what does
 // not multiply, with the equation and its numbers.
-GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int ranks, GxSplit *batch, GxError *err);
+GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int copies, GxSplit *batch, GxError *err);
 
 GX_END
 #endif
@@ -59,14 +59,14 @@ static const GxOption gx__train_options[] = {
      "text file; its bytes are the tokens (make data makes the default one)", NULL},
     {"validation_fraction", GX_OPTION_DOUBLE, GX__AT(validation_fraction), "0.05", "end part of the text that is held out", "0..0.9"},
     {"seq_len", GX_OPTION_INT, GX__AT(seq_len), "256", "tokens in a sample", "1..16777216"},
-    {"micro_batch_size", GX_OPTION_INT, GX__AT(micro_batch_size), "8", "samples per rank and micro-batch; 0: dp_batch_size_list says it",
-     "0..16777216"},
+    {"micro_batch_size", GX_OPTION_INT, GX__AT(micro_batch_size), "8",
+     "samples per micro-batch of each copy of the model (a rank, or a tp group); 0: dp_batch_size_list says it", "0..16777216"},
     {"gradient_accumulation_steps", GX_OPTION_INT, GX__AT(gradient_accumulation_steps), "1", "micro-batches per optimizer step",
      "1..1048576"},
     {"global_batch_size", GX_OPTION_INT, GX__AT(global_batch_size), "0",
      "samples per optimizer step on all ranks; 0: follows from the others", "0..1000000000000"},
     {"dp_batch_size_list", GX_OPTION_INT_LIST, GX__AT(dp_batch_size_list), NULL,
-     "samples of each rank per micro-batch, for unequal machines: 3,1", "1..16777216"},
+     "samples of each copy per micro-batch, for unequal machines: 3,1", "1..16777216"},
     {"max_steps", GX_OPTION_INT, GX__AT(max_steps), "500", "optimizer steps", "1.."},
     {"seed", GX_OPTION_INT, GX__AT(seed), "1234", "of first weights, order of samples, generated text", "0.."},
     {"optimizer", GX_OPTION_STRING, GX__AT(optimizer), "adamw", "how weights move", "adamw|sgd"},
@@ -126,7 +126,7 @@ GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, GxMode split, GxError *e
     return GX_OK;
 }
 
-GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int ranks, GxSplit *batch, GxError *err)
+GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int copies, GxSplit *batch, GxError *err)
 {
     const int list = o->dp_batch_size_list.n > 0, given_accumulation = gx_config_is_set(c, "gradient_accumulation_steps");
     if (list && !gx_config_is_set(c, "micro_batch_size")) o->micro_batch_size = 0; // so that training_args.json can be given back
@@ -138,24 +138,24 @@ GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int rank
     int64_t per_micro = 0;
     if (list) {
         for (int i = 0; i < o->dp_batch_size_list.n; i++) per_micro += o->dp_batch_size_list.v[i];
-        GX_TRY(gx_split_list(batch, "dp_batch_size_list", o->dp_batch_size_list.v, o->dp_batch_size_list.n, per_micro, ranks, err));
+        GX_TRY(gx_split_list(batch, "dp_batch_size_list", o->dp_batch_size_list.v, o->dp_batch_size_list.n, per_micro, copies, err));
     } else {
         if (o->global_batch_size && given_accumulation && !gx_config_is_set(c, "micro_batch_size") &&
-            o->global_batch_size % (o->gradient_accumulation_steps * ranks) == 0)
-            o->micro_batch_size = o->global_batch_size / (o->gradient_accumulation_steps * ranks); // the third follows from the two
-        per_micro = o->micro_batch_size * ranks;
-        *batch = gx_split_even(per_micro, ranks);
+            o->global_batch_size % (o->gradient_accumulation_steps * copies) == 0)
+            o->micro_batch_size = o->global_batch_size / (o->gradient_accumulation_steps * copies); // the third follows from the two
+        per_micro = o->micro_batch_size * copies;
+        *batch = gx_split_even(per_micro, copies);
     }
     if (o->global_batch_size && !given_accumulation && o->global_batch_size % per_micro == 0)
         o->gradient_accumulation_steps = o->global_batch_size / per_micro;
     int64_t product = o->gradient_accumulation_steps * per_micro;
     if (o->global_batch_size && product != o->global_batch_size)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "global_batch_size %ld is not gradient_accumulation_steps %ld x %ld samples per micro-batch (%s%ld x %d ranks) = "
+                       "global_batch_size %ld is not gradient_accumulation_steps %ld x %ld samples per micro-batch (%s%ld x %d copies) = "
                        "%ld; the nearest that "
                        "fit are %ld and %ld",
                        (long)o->global_batch_size, (long)o->gradient_accumulation_steps, (long)per_micro,
-                       list ? "the list's sum; about " : "micro_batch_size ", (long)(per_micro / ranks), ranks, (long)product,
+                       list ? "the list's sum; about " : "micro_batch_size ", (long)(per_micro / copies), copies, (long)product,
                        (long)(gx_max(1, o->global_batch_size / per_micro) * per_micro),
                        (long)((o->global_batch_size / per_micro + 1) * per_micro));
     if (per_micro * o->seq_len > GX__TOKENS_MOST)

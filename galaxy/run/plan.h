@@ -6,14 +6,16 @@
 GX_BEGIN
 
 typedef struct {
-    int64_t kind[GX_MEM_KINDS]; // peak bytes of each kind, of one rank
-    int64_t arena;              // peak of all together: what is allocated
-    int64_t comm;               // the communicator's own buffers, beside the arena
-    int64_t here, least, most;  // both together: of all ranks in this process; of the ranks that need least and most
-    int64_t process;            // program, libraries and their buffers, of one process
-    double flops, flops_all;    // of one optimizer step, this rank; all ranks
-    int64_t comm_bytes;         // that this rank sends in a step
-    int ranks_here;             // that share this process
+    int64_t kind[GX_MEM_KINDS];  // peak bytes of each kind, of one rank
+    int64_t arena;               // peak of all together: what is allocated
+    int64_t comm;                // the communicator's own buffers, beside the arena
+    int64_t here, least, most;   // both together: of all ranks in this process; of the ranks that need least and most
+    int64_t machine;             // all that the ranks on this machine need, their processes included
+    int64_t machine_activations; // what of it grows with the batch
+    int64_t process;             // program, libraries and their buffers, of one process
+    double flops, flops_all;     // of one optimizer step, this rank; all ranks
+    int64_t comm_bytes;          // that this rank sends in a step
+    int ranks_here;              // that share this process
 } GxPlan;
 
 // What the process holds besides arenas: what is resident now, and what the GEMM library and the thread stacks will add.

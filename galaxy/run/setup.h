@@ -82,19 +82,22 @@ static GxStatus gx__find_resume(GxTrainer *t)
     return gx_checkpoint_newest(t->o.output_dir, gx_run_read(t->o.output_dir), t->resume, &t->g->log, &t->g->error);
 }
 
-// A hash of the options that all ranks must have alike. Paths and threads are each machine's own.
-static GxStatus gx__options_hash(const GxConfig *c, uint64_t *hash, GxError *err)
+// A hash of what all ranks must have alike: the family, what the mode splits, the options. Paths and threads are each machine's own.
+static GxStatus gx__options_hash(const GxTrainer *t, uint64_t *hash, GxError *err)
 {
+    const int program[3] = {t->split.att, t->split.con, t->split.mlp};
     static const char *const own[] = {"threads", "ranks", "train_data", "output_dir", "model", "resume"};
     char *text;
     int64_t bytes;
-    GxJson *json = gx_config_to_json(c, err);
+    GxJson *json = gx_config_to_json(&t->config, err);
     if (!json) return gx_error_code(err);
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) gx_json_remove(json, own[i]);
     GxStatus status = gx_json_dump(json, 0, &text, &bytes, err);
     gx_json_free(json);
     if (status != GX_OK) return status;
     *hash = gx_hash(GX_HASH_START, text, bytes);
+    *hash = gx_hash(*hash, t->family->name, (int64_t)strlen(t->family->name));
+    *hash = gx_hash(*hash, program, sizeof program);
     free(text);
     return GX_OK;
 }
@@ -105,7 +108,7 @@ static GxStatus gx__agree(GxTrainer *t)
     GxContext *g = t->g;
     GxError *err = &g->error;
     uint64_t hash = 0, first = 0;
-    GX_TRY(gx__options_hash(&t->config, &hash, err));
+    GX_TRY(gx__options_hash(t, &hash, err));
     if (gx_trainer_is_first(t)) {
         first = hash;
         const char *folder = t->o.model;
@@ -118,7 +121,8 @@ static GxStatus gx__agree(GxTrainer *t)
     gx_broadcast(g, GX_AXIS_ALL, 0, t->model_config, (int64_t)t->family->config_size, GX_U8);
     GX_TRY(gx_status(g));
     if (first == hash) return GX_OK;
-    return GX_FAIL(err, GX_ERR_COMM, "rank %d was started with other options than rank 0; only paths and threads may differ", g->rank);
+    return GX_FAIL(err, GX_ERR_COMM,
+                   "rank %d was started with another program or other options than rank 0; only paths and threads may differ", g->rank);
 }
 
 // The communicator's memory comes before the plan, which needs what the ranks agree on; it is counted with it.
@@ -161,18 +165,21 @@ static GxStatus gx__open_parts(GxTrainer *t, const void *mode)
     GxContext *g = t->g;
     GxError *err = &g->error;
     GxTrainOptions *o = &t->o;
-    int dims[GX_MESH_AXES] = {1, 1, -1, 1, (int)(o->tp ? o->tp : g->world)};
+    int dims[GX_MESH_AXES] = {1, 1, -1, 1, 1};
     const GxSplitLists lists = {o->tp_num_attention_heads_list.v, o->tp_intermediate_size_list.v, o->seq_scatter_list.v,
                                 o->tp_num_attention_heads_list.n, o->tp_intermediate_size_list.n, o->seq_scatter_list.n};
-    GX_TRY(gx_mesh_open(&t->mesh, dims, g->rank, g->world, err));
-    o->tp = gx_mesh_size(&t->mesh, GX_AXIS_TP);
+    if (g->world > GX_MAX_PARTS) return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%d ranks; at most %d are possible", g->world, GX_MAX_PARTS);
+    GX_TRY(gx_mesh_open(&t->mesh, dims, g->rank, g->world, err)); // how the ranks are arranged is one of the things to agree on
     g->mesh = &t->mesh;
     GX_TRY(gx__open_comm(t));
+    GX_TRY(gx__agree(t));
+    dims[4] = (int)(o->tp ? o->tp : g->world);
+    GX_TRY(gx_mesh_open(&t->mesh, dims, g->rank, g->world, err));
+    o->tp = dims[4];
     GX_TRY(gx_options_resolve_batch(o, &t->config, gx_mesh_size(&t->mesh, GX_AXIS_DP), &t->batch_split, err));
     if (!gx_config_is_set(&t->config, "warmup_steps")) o->warmup_steps = gx_min(o->warmup_steps, o->max_steps / 5);
     GX_TRY(gx_schedule_open(&t->schedule, o->lr_scheduler_type, o->learning_rate, o->min_lr_ratio, o->warmup_steps, o->lr_decay_steps,
                             o->max_steps, err));
-    GX_TRY(gx__agree(t));
     GX_TRY(t->family->open(g, &t->model, t->model_config, mode, &lists));
     t->tokenizer = gx_tokenizer_bytes();
     if (t->family->vocab_size(t->model) < t->tokenizer.vocab_size)
@@ -227,22 +234,40 @@ static void gx__optimizer_init(GxTrainer *t)
     o->max_grad_norm = t->o.max_grad_norm;
 }
 
-// What only all ranks together know of the plan: ranks may need different amounts.
+// What only all ranks together know of the plan: they may need different amounts, and several of them may be on one machine.
+typedef struct {
+    double bytes, activations, process, flops, host;
+} GxRankPlan;
+enum { GX__RANK_PLAN = sizeof(GxRankPlan) / sizeof(double) };
+
+static double gx__host_number(void)
+{
+    char name[256] = "";
+    gethostname(name, sizeof name - 1);
+    return (double)(gx_hash(GX_HASH_START, name, (int64_t)strlen(name)) >> 12); // a whole number that a double holds
+}
+
 static GxStatus gx__plan_together(GxTrainer *t)
 {
     GxContext *g = t->g;
     GxPlan *p = &t->plan;
-    const double mine[2] = {(double)(p->arena + p->comm), p->flops};
-    double all[2 * GX_MAX_PARTS] = {0};
+    const GxRankPlan mine = {(double)(p->arena + p->comm), (double)p->kind[GX_MEM_ACTIVATIONS], (double)p->process, p->flops,
+                             gx__host_number()};
+    GxRankPlan all[GX_MAX_PARTS] = {{0, 0, 0, 0, 0}};
     const GxSplit ranks = gx_split_even(g->world, g->world);
     gx_at(g, -1, "plan");
-    gx_all_gather(g, GX_AXIS_ALL, &ranks, all, mine, 2, GX_F64); // a gather needs no scratch
+    gx_all_gather(g, GX_AXIS_ALL, &ranks, all, &mine, GX__RANK_PLAN, GX_F64); // a gather needs no scratch
+    if (gx_failed(g)) return gx_status(g);
     p->least = p->arena + p->comm;
+    p->machine = p->ranks_here > 1 ? p->process : 0;
     for (int r = 0; r < g->world; r++) {
-        const int64_t bytes = (int64_t)all[2 * r];
+        const int64_t bytes = (int64_t)all[r].bytes;
         p->least = gx_min(p->least, bytes), p->most = gx_max(p->most, bytes);
-        p->here += p->ranks_here > 1 || r == g->rank ? bytes : 0;
-        p->flops_all += all[2 * r + 1];
+        p->flops_all += all[r].flops;
+        if (p->ranks_here > 1 || r == g->rank) p->here += bytes;
+        if (all[r].host != mine.host) continue;
+        p->machine += bytes + (p->ranks_here > 1 ? 0 : (int64_t)all[r].process);
+        p->machine_activations += (int64_t)all[r].activations;
     }
     return gx_status(g);
 }
@@ -288,20 +313,21 @@ static GxStatus gx__make_plan(GxTrainer *t)
 
 static GxStatus gx__refuse_too_large(GxTrainer *t)
 {
-    const int processes = t->plan.ranks_here == 1 && t->g->comm ? (int)gx_max(1, t->g->comm->local_ranks) : 1; // on this machine
-    int64_t have = gx_available_memory() / processes, need = gx_plan_total(&t->plan);
-    if (have == 0 || need <= have) return GX_OK;
-    int64_t rest = t->plan.arena - t->plan.kind[GX_MEM_ACTIVATIONS], room = (have - t->plan.process) / t->plan.ranks_here - rest;
-    int64_t fits = room > 0 ? (int64_t)((double)room / (double)t->plan.kind[GX_MEM_ACTIVATIONS] * (double)gx_trainer_columns(t)) : 0;
+    const GxPlan *p = &t->plan;
+    const int64_t have = gx_available_memory(), room = have - (p->machine - p->machine_activations), columns = gx_trainer_columns(t);
+    if (have == 0 || p->machine <= have) return GX_OK;
+    const int64_t fits = room > 0 ? (int64_t)((double)room / (double)p->machine_activations * (double)columns) : 0;
     if (fits > 0)
         return GX_FAIL(&t->g->error, GX_ERR_MEMORY,
-                       "the plan needs %.0f MB, the system has %.0f MB left; about %ld samples per micro-batch would fit instead of %ld "
+                       "the plan needs %.0f MB on this machine, the system has %.0f MB left; about %ld samples per micro-batch would fit "
+                       "instead of %ld "
                        "(--micro_batch_size %ld --gradient_accumulation_steps ...)",
-                       (double)need / 1e6, (double)have / 1e6, (long)fits, (long)gx_trainer_columns(t), (long)fits);
+                       (double)p->machine / 1e6, (double)have / 1e6, (long)fits, (long)columns, (long)fits);
     return GX_FAIL(&t->g->error, GX_ERR_MEMORY,
-                   "the plan needs %.0f MB, the system has %.0f MB left; weights, gradients and optimizer alone do not fit: make the "
-                   "model smaller, or take --optimizer sgd --momentum 0",
-                   (double)need / 1e6, (double)have / 1e6);
+                   "the plan needs %.0f MB on this machine, the system has %.0f MB left; weights, gradients and optimizer alone do not "
+                   "fit, or not beside "
+                   "one sample: make the model smaller, or take --optimizer sgd --momentum 0",
+                   (double)p->machine / 1e6, (double)have / 1e6);
 }
 
 // Which text it is: its path, and what a file of the same name with .source behind it says about where it is from.
@@ -363,8 +389,10 @@ static void gx__print_start(const GxTrainer *t)
            (long)t->o.global_batch_size, (long)t->o.seq_len, (long)t->o.gradient_accumulation_steps,
            t->o.gradient_accumulation_steps > 1 ? "es" : "", t->o.optimizer, t->o.learning_rate, t->o.lr_scheduler_type);
     gx_plan_print(stdout, &t->plan);
-    printf("  %.2f GFLOP per step and rank (attention counted causal)", t->plan.flops / 1e9);
-    if (g->world > 1) printf(", %.2f MB sent per step and rank", (double)t->plan.comm_bytes / 1e6);
+    const int alike = t->plan.least == t->plan.most;
+    printf("  %.2f GFLOP per step%s (attention counted causal)", t->plan.flops / 1e9, alike ? " and rank" : " on rank 0");
+    if (!alike) printf(", %.2f on all", t->plan.flops_all / 1e9);
+    if (g->world > 1) printf(", %.2f MB sent per step%s", (double)t->plan.comm_bytes / 1e6, alike ? " and rank" : " by rank 0");
     printf("\n");
     fflush(stdout);
 }

@@ -285,7 +285,7 @@ int gx_trainer_close(GxTrainer *t)
     if (t->model) t->family->close(t->model);
     free(t->model_config);
     free(t->batch);
-    if (t->arena.base && t->step > t->begun && t->arena.peak != t->plan.arena)
+    if (!gx_failed(g) && t->arena.base && t->step > t->begun && t->arena.peak != t->plan.arena) // after an error, not all was taken
         gx_log(&g->log, GX_LOG_WARNING, "the arena was planned with %ld bytes, %ld were used: the plan is wrong", (long)t->plan.arena,
                (long)t->arena.peak);
     gx_arena_close(&t->arena);
