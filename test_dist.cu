@@ -649,6 +649,70 @@ TEST(time_inside_collectives_is_what_waiting_for_a_late_rank_costs)
     }
 }
 
+// Nobody waits: what was started is taken to its end by progress alone. Sums of several chunks, two at a time.
+static void progresses(Rank *r)
+{
+    enum { N = 5000 };
+    float *x = (float *)room(4 * N), *y = (float *)room(4 * N);
+    GxSplit rows = gx_split_even(N, r->g.world);
+    for (int i = 0; i < N; i++) x[i] = y[i] = (float)(i + r->g.rank);
+    GxTicket a = gx_all_reduce_start(&r->g, GX_AXIS_ALL, GX_SUM, x, N, GX_F32),
+             b = gx_reduce_scatter_start(&r->g, GX_AXIS_ALL, &rows, y + rows.begin[r->g.rank], y, 1, GX_F32);
+    const double until = gx_seconds() + 10;
+    while ((r->comm.flight[0].running || r->comm.flight[1].running) && gx_seconds() < until) {
+        gx_progress(&r->g);
+        usleep(100);
+    }
+    CHECK(!r->comm.flight[0].running && !r->comm.flight[1].running, "rank %d: progress did not end them", r->g.rank);
+    gx_wait(&r->g, a);
+    gx_wait(&r->g, b);
+    const float ranks = (float)(r->g.world * (r->g.world - 1) / 2);
+    for (int i = 0; i < N; i++) {
+        const float sum = (float)(r->g.world * i) + ranks;
+        CHECK(x[i] == sum, "rank %d: x[%d] is %g, not %g", r->g.rank, i, x[i], sum);
+        if (i >= rows.begin[r->g.rank] && i < rows.begin[r->g.rank + 1])
+            CHECK(y[i] == sum, "rank %d: y[%d] is %g, not %g", r->g.rank, i, y[i], sum);
+    }
+    gx_progress(&r->g); // with nothing under way: nothing
+    CHECK(!gx_failed(&r->g), "%s", r->g.error.message);
+    free(x), free(y);
+}
+
+TEST(progress_takes_what_was_started_to_its_end)
+{
+    for (int world = 1; world <= 4; world++) {
+        Job job = GX_ZERO;
+        job.world = world;
+        job.run = progresses;
+        job.chunk = 1024;
+        run_job(&job);
+    }
+}
+
+// Progress is no wait, but it learns that there is nothing to wait for any more.
+static void progresses_without_rank_1(Rank *r)
+{
+    float x[64] = {0};
+    if (r->g.rank == 1) {
+        GX_FAIL(&r->g.error, GX_ERR_MEMORY, "rank 1 has had enough");
+        return;
+    }
+    GxTicket t = gx_all_reduce_start(&r->g, GX_AXIS_ALL, GX_SUM, x, 64, GX_F32);
+    for (double until = gx_seconds() + 10; !gx_failed(&r->g) && gx_seconds() < until; usleep(100)) gx_progress(&r->g);
+    CHECK(gx_failed(&r->g) && strstr(r->g.error.message, "rank 1"), "\"%s\"", r->g.error.message);
+    gx_progress(&r->g);
+    gx_wait(&r->g, t);
+}
+
+TEST(progress_ends_with_the_error_of_a_rank_that_failed)
+{
+    Job job = GX_ZERO;
+    job.world = 3;
+    job.run = progresses_without_rank_1;
+    run_job(&job);
+    CHECK(job.rank[0].seconds < 5, "it took %g s", job.rank[0].seconds);
+}
+
 static void alone(Rank *r)
 {
     float x[64] = {0};

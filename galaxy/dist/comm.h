@@ -29,8 +29,9 @@
 //
 // What overlaps: start posts the first messages and returns; data move and sums are taken while this rank is inside a call of this file,
 // for all operations in flight at once, in whatever order ranks wait for them. MPI's library and network may move messages by themselves
-// meanwhile. Threads copy when the receiver is inside a call. So start hides waiting for slower ranks and the network; it is no second
-// thread. comm->seconds says what was not hidden.
+// meanwhile. Threads copy when the receiver is inside a call. Whoever computes between start and wait may call gx_progress there (the weight
+// gradients of a linear do): it moves what has arrived by then, and never waits. So start hides waiting for slower ranks and the network; it is
+// no second thread. comm->seconds says what was not hidden.
 //
 // Not here: sums over device memory (a GPU's buffers are staged by their engine), more than GX_MAX_PARTS ranks in one group.
 #ifndef GX_COMM_H
@@ -83,6 +84,7 @@ GxTicket gx_all_gather_start(GxContext *g, int axes, const GxSplit *rows, void *
 GxTicket gx_reduce_scatter_start(GxContext *g, int axes, const GxSplit *rows, void *mine, const void *partial, int64_t row_elements,
                                  GxDtype dtype);
 void gx_wait(GxContext *g, GxTicket ticket); // once per ticket; again does nothing
+void gx_progress(GxContext *g);              // takes what was started as far as it goes now
 
 // ---- the communicator -------------------------------------------------------------------------------------------------------------------
 enum { GX_MAX_SLOTS = 16 };
@@ -466,8 +468,20 @@ static int gx__advance(GxContext *g, GxCollective *c)
     return 1;
 }
 
-// Waits for one operation and takes all others in flight along: ranks may wait for them in different orders. Time is taken here and in gx__launch:
-// neither calls the other, so nothing is counted twice.
+// All operations in flight, as far as they go now. Returns 1 where something moved.
+static int gx__advance_all(GxContext *g)
+{
+    GxComm *comm = g->comm;
+    int moved = 0;
+    for (int i = 0; i <= gx__slots(comm) && !gx_failed(g); i++) {
+        GxCollective *c = i < gx__slots(comm) ? &comm->flight[i] : comm->blocking;
+        if (c && c->running) moved |= gx__advance(g, c);
+    }
+    return moved;
+}
+
+// Waits for one operation and takes all others in flight along: ranks may wait for them in different orders. Time is taken here, in gx__launch and in
+// gx_progress: none calls another, so nothing is counted twice.
 static void gx__complete(GxContext *g, GxCollective *c)
 {
     GxComm *comm = g->comm;
@@ -475,11 +489,7 @@ static void gx__complete(GxContext *g, GxCollective *c)
     c->deadline = begin + gx__timeout(comm);
     while (c->running && !gx_failed(g)) {
         int64_t events = comm->engine->events(comm);
-        int moved = 0;
-        for (int i = 0; i <= gx__slots(comm) && !gx_failed(g); i++) {
-            GxCollective *other = i < gx__slots(comm) ? &comm->flight[i] : comm->blocking;
-            if (other && other->running) moved += gx__advance(g, other);
-        }
+        const int moved = gx__advance_all(g);
         if (moved || !c->running || gx_failed(g)) continue;
         if (gx_seconds() > c->deadline) gx__say_timeout(g, c);
         else comm->engine->idle(comm, events);
@@ -573,6 +583,16 @@ void gx_wait(GxContext *g, GxTicket ticket)
     if (!comm || !ticket.slot || comm->ticket[ticket.slot - 1] != ticket.number) return;
     if (!gx__dry(g)) gx__complete(g, &comm->flight[ticket.slot - 1]);
     comm->ticket[ticket.slot - 1] = 0;
+}
+
+void gx_progress(GxContext *g)
+{
+    GxComm *comm = g->comm;
+    if (!comm || !comm->is_open || gx_failed(g) || gx__dry(g)) return;
+    const double begin = gx_seconds();
+    while (gx__advance_all(g)) {}
+    comm->seconds += gx_seconds() - begin;
+    if (gx_failed(g)) gx__give_up(g);
 }
 
 // ---- what each operation asks for -------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 // Several tensors that files know apart (q, k, v; gate, up) may be packed behind each other: the linear is then one matrix with all their rows.
 #ifndef GX_MODEL_LINEAR_H
 #define GX_MODEL_LINEAR_H
+#include "../dist/comm.h"
 #include "../ops/linear.h"
 #include "model.h"
 GX_BEGIN
@@ -50,6 +51,7 @@ void gx_linear_layer_backward_input(GxContext *g, const GxModel *m, const GxLine
 void gx_linear_layer_backward_weight(GxContext *g, const GxModel *m, const GxLinear *l, GxRows dy, GxRows x, int accumulate)
 {
     float *grads = m->unit[l->unit].grads;
+    gx_progress(g); // an input gradient may be on its way meanwhile
     if (l->frozen || !grads) return;
     gx_linear_backward_weight(g, grads + l->weight, l->bias < 0 ? NULL : grads + l->bias, dy.data, x.data, dy.rows, l->in, l->out,
                               accumulate, dy.dtype);
