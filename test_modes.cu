@@ -27,8 +27,8 @@ static const Layout layouts[] = {
     {.what = "tp 2, heads 4,2, columns 30,10", .mode = TP, .dp = 1, .tp = 2, .micro = 1, .samples = {3}, .heads = {4, 2}, .columns = {30, 10}},
     {.what = "tp 2, tied, accumulation", .mode = TP, .dp = 1, .tp = 2, .micro = 2, .samples = {2}, .tied = 1},
     {.what = "tp 3", .mode = TP, .dp = 1, .tp = 3, .micro = 1, .samples = {3}},
-    {.what = "tp 3, heads 1,3,2, columns 5,20,15", .mode = TP, .dp = 1, .tp = 3, .micro = 1, .samples = {3}, .heads = {1, 3, 2}, .columns = {5, 20, 15}},
-    {.what = "tp 3, heads 1,4,1, tied, accumulation", .mode = TP, .dp = 1, .tp = 3, .micro = 3, .samples = {2}, .heads = {1, 4, 1}, .columns = {1, 38, 1}, .tied = 1},
+    {.what = "tp 3, heads 1,3,2, columns 5,20,15", .mode = TP, .dp = 1, .tp = 3, .micro = 1, .samples = {3}, .heads = {1, 3, 2}, .columns = {5, 20, 15}, .vocab = {40, 1, 20}},
+    {.what = "tp 3, heads 1,4,1, tied, accumulation", .mode = TP, .dp = 1, .tp = 3, .micro = 3, .samples = {2}, .heads = {1, 4, 1}, .columns = {1, 38, 1}, .vocab = {1, 1, 59}, .tied = 1},
     {.what = "tp 4", .mode = TP, .dp = 1, .tp = 4, .micro = 1, .samples = {2}},
     {.what = "tp 4, heads 1,1,3,1, accumulation", .mode = TP, .dp = 1, .tp = 4, .micro = 2, .samples = {2}, .heads = {1, 1, 3, 1}, .columns = {10, 3, 20, 7}},
     {.what = "tp 4, heads 1,1,3,1 on one K,V head", .mode = TP, .dp = 1, .tp = 4, .micro = 1, .samples = {2}, .kv_heads = 1, .heads = {1, 1, 3, 1}},
@@ -41,7 +41,7 @@ static const Layout layouts[] = {
     {.what = "galaxy 2, tied, accumulation", .mode = GALAXY, .dp = 1, .tp = 2, .micro = 2, .samples = {2}, .tied = 1},
     {.what = "galaxy 2, no labels in rank 1's slice", .mode = GALAXY, .dp = 1, .tp = 2, .micro = 1, .samples = {2}, .sequence = {5, 3}, .no_label_begin = 5, .no_label_end = 8},
     {.what = "galaxy 3", .mode = GALAXY, .dp = 1, .tp = 3, .micro = 1, .samples = {3}},
-    {.what = "galaxy 3, heads 1,3,2, columns 5,20,15, tokens 1,5,2", .mode = GALAXY, .dp = 1, .tp = 3, .micro = 1, .samples = {3}, .heads = {1, 3, 2}, .columns = {5, 20, 15}, .sequence = {1, 5, 2}},
+    {.what = "galaxy 3, heads 1,3,2, columns 5,20,15, tokens 1,5,2", .mode = GALAXY, .dp = 1, .tp = 3, .micro = 1, .samples = {3}, .heads = {1, 3, 2}, .columns = {5, 20, 15}, .vocab = {40, 1, 20}, .sequence = {1, 5, 2}},
     {.what = "galaxy 3, heads 1,4,1, tokens 6,1,1, tied, accumulation", .mode = GALAXY, .dp = 1, .tp = 3, .micro = 3, .samples = {2}, .heads = {1, 4, 1}, .columns = {1, 38, 1}, .sequence = {6, 1, 1}, .tied = 1},
     {.what = "galaxy 4", .mode = GALAXY, .dp = 1, .tp = 4, .micro = 1, .samples = {2}},
     {.what = "galaxy 4, heads 1,1,3,1, tokens 2,1,4,1, accumulation", .mode = GALAXY, .dp = 1, .tp = 4, .micro = 2, .samples = {2}, .heads = {1, 1, 3, 1}, .columns = {10, 3, 20, 7}, .sequence = {2, 1, 4, 1}},
@@ -142,6 +142,7 @@ TEST(modes_with_random_lists_are_serial)
         for (int r = 0; r < l.dp; r++) l.samples[r] = 1 + gx_random_bits(21, i, (uint32_t)r, 1) % 3;
         random_list(l.heads, l.tp, model_config.num_attention_heads, 4 * i);
         random_list(l.columns, l.tp, model_config.intermediate_size, 4 * i + 1);
+        random_list(l.vocab, l.tp, model_config.vocab_size, 4 * i + 3);
         if (l.mode == GALAXY) random_list(l.sequence, l.tp, T, 4 * i + 2);
         l.tied = i % 4 == 3;
         l.kv_heads = (const int[]){0, 1, 2, 6}[gx_random_bits(21, i, 0, 2) % 4];

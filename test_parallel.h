@@ -16,12 +16,12 @@ static const GxLlamaConfig model_config = {
 typedef struct {
     const char *what;
     const GxLlamaMode *mode;
-    int dp, tp, micro;                                                 // ranks: dp * tp; micro-batches of a window
-    int64_t samples[MAX_RANKS];                                        // of each data-parallel rank in a micro-batch
-    int64_t kv_heads;                                                  // of the model; 0: three
-    int64_t heads[MAX_RANKS], columns[MAX_RANKS], sequence[MAX_RANKS]; // of each rank of a tp group; 0: even
-    int no_labels;                                                     // 1 + the data-parallel rank whose labels are all ignored
-    int64_t no_label_begin, no_label_end;                              // tokens of every sample whose labels are ignored: a rank's slice
+    int dp, tp, micro;                                                                   // ranks: dp * tp; micro-batches of a window
+    int64_t samples[MAX_RANKS];                                                          // of each data-parallel rank in a micro-batch
+    int64_t kv_heads;                                                                    // of the model; 0: three
+    int64_t heads[MAX_RANKS], columns[MAX_RANKS], vocab[MAX_RANKS], sequence[MAX_RANKS]; // of each rank of a tp group; 0: even
+    int no_labels;                        // 1 + the data-parallel rank whose labels are all ignored
+    int64_t no_label_begin, no_label_end; // tokens of every sample whose labels are ignored: a rank's slice
     int tied;
 } Layout;
 
@@ -179,7 +179,10 @@ static inline void train_adamw(TestModel *t, const Layout *l, int64_t begin, int
 static inline void run_rank(const Layout *l, const GxLlamaMode *mode, int tp, int64_t begin, int64_t B, int micro, GxComm *comm,
                             Result *out)
 {
-    const GxSplitLists lists = {l->heads, l->columns, l->sequence, l->heads[0] ? tp : 0, l->columns[0] ? tp : 0, l->sequence[0] ? tp : 0};
+    const GxSplitLists lists = {{l->heads, l->heads[0] ? tp : 0},
+                                {l->columns, l->columns[0] ? tp : 0},
+                                {l->vocab, l->vocab[0] ? tp : 0},
+                                {l->sequence, l->sequence[0] ? tp : 0}};
     TestModel *t = (TestModel *)calloc(1, sizeof *t);
     Probe probe = {*mode, mode, out};
     GxLlamaConfig config = model_config;

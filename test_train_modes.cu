@@ -20,7 +20,7 @@ TEST(every_mode_has_the_losses_of_serial)
                            "--tp_intermediate_size_list 40,20,4"},
         {"train_llama_tp", "--ranks 4 --tp 2 --dp_batch_size_list 3,1 --tp_num_attention_heads_list 1,3"},
         {"train_llama_galaxy", "--micro_batch_size 4"},
-        {"train_llama_galaxy", "--ranks 2 --micro_batch_size 4 --seq_scatter_list 31,1"},
+        {"train_llama_galaxy", "--ranks 2 --micro_batch_size 4 --seq_scatter_list 31,1 --tp_vocab_size_list 3,253"},
         {"train_llama_galaxy", "--ranks 3 --micro_batch_size 2 --gradient_accumulation_steps 2 --tp_num_attention_heads_list 2,1,1 "
                                "--tp_intermediate_size_list 40,20,4 --seq_scatter_list 8,4,20"},
         {"train_llama_galaxy", "--ranks 4 --tp 2 --micro_batch_size 2 --tp_num_attention_heads_list 1,3 --tie_word_embeddings false"},
@@ -92,7 +92,8 @@ TEST(weights_and_moments_do_not_depend_on_mode_and_topology)
     static const Topology cases[] = {
         {"tp_to_serial", "adamw", "train_llama_tp", "--ranks 2 --micro_batch_size 4", "train_llama", "--micro_batch_size 4", 0},
         {"tp_to_galaxy", "adamw", "train_llama_tp", "--ranks 2 --micro_batch_size 4 --tp_num_attention_heads_list 1,3",
-         "train_llama_galaxy", "--ranks 3 --micro_batch_size 4 --tp_num_attention_heads_list 2,1,1 --seq_scatter_list 2,20,10", 0},
+         "train_llama_galaxy",
+         "--ranks 3 --micro_batch_size 4 --tp_num_attention_heads_list 2,1,1 --seq_scatter_list 2,20,10 --tp_vocab_size_list 100,6,150", 0},
         {"serial_to_tp", "sgd", "train_llama", "--micro_batch_size 4", "train_llama_tp",
          "--ranks 4 --tp 2 --micro_batch_size 2 --tp_intermediate_size_list 63,1", 0},
         {"galaxy_to_dp", "adamw", "train_llama_galaxy", "--ranks 4 --micro_batch_size 4 --tie_word_embeddings", "train_llama",
@@ -155,6 +156,7 @@ TEST(splits_that_cannot_be_are_refused_with_the_nearest)
         {"--ranks 2 --tp_num_attention_heads_list 4", {"tp_num_attention_heads_list [4] has 1 entries for 2 ranks", "[2,2]", NULL}},
         {"--ranks 2 --tp_num_attention_heads_list 4,0", {"--tp_num_attention_heads_list", "from 1", NULL}},
         {"--ranks 2 --tp_intermediate_size_list 60,10", {"tp_intermediate_size_list [60,10] sums to 70", "must sum to 64", "[55,9]"}},
+        {"--ranks 2 --tp_vocab_size_list 200,50", {"tp_vocab_size_list [200,50] sums to 250", "must sum to 256", "[205,51]"}},
         {"--ranks 8", {"tp_num_attention_heads_list: 4 cannot be split among 8 ranks", "at most 4", NULL}},
         {"--ranks 3 --tp 2", {"tp 2", "do not divide the world of 3", "tp 3"}},
         {"--ranks 2 --tp 4", {"do not divide the world of 2", NULL, NULL}},

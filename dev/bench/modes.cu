@@ -17,7 +17,7 @@ typedef struct {
     char mode[GX_OPTION_TEXT];
     int64_t ranks, warmup, steps, slow_rank;
     double slow;
-    GxIntList heads, columns, sequence;
+    GxIntList heads, columns, vocab, sequence;
 } ModeOptions;
 static const GxOption mode_options[] = {
     {"mode", GX_OPTION_STRING, offsetof(ModeOptions, mode), "serial", "how the ranks share the work", "serial|dp|tp|galaxy"},
@@ -26,6 +26,7 @@ static const GxOption mode_options[] = {
     {"steps", GX_OPTION_INT, offsetof(ModeOptions, steps), "5", "timed steps", "1.."},
     {"heads_list", GX_OPTION_INT_LIST, offsetof(ModeOptions, heads), NULL, "query heads of each rank", "1.."},
     {"columns_list", GX_OPTION_INT_LIST, offsetof(ModeOptions, columns), NULL, "MLP columns of each rank", "1.."},
+    {"vocab_list", GX_OPTION_INT_LIST, offsetof(ModeOptions, vocab), NULL, "rows of embedding and head of each rank", "1.."},
     {"sequence_list", GX_OPTION_INT_LIST, offsetof(ModeOptions, sequence), NULL, "tokens of a sample of each rank", "1.."},
     {"slow_rank", GX_OPTION_INT, offsetof(ModeOptions, slow_rank), "0", "the rank that is slow", "0.."},
     {"slow", GX_OPTION_DOUBLE, offsetof(ModeOptions, slow), "1", "how many times as long its operations take", "1.."},
@@ -132,7 +133,8 @@ static void print_line(const Step *t, const ModeOptions *o, const StepOptions *s
 static int run_mode(Step *t, const ModeOptions *o, const StepOptions *s, const GxLlamaConfig *config)
 {
     GxContext *g = &t->g;
-    const GxSplitLists lists = {o->heads.v, o->columns.v, o->sequence.v, o->heads.n, o->columns.n, o->sequence.n};
+    const GxSplitLists lists = {
+        {o->heads.v, o->heads.n}, {o->columns.v, o->columns.n}, {o->vocab.v, o->vocab.n}, {o->sequence.v, o->sequence.n}};
     int i = 0;
     while (strcmp(o->mode, modes[i].name)) i++;
     g->threads = (int)s->threads;

@@ -57,7 +57,7 @@ done
 # a rank that is half as fast as the other, with even and with uneven parts
 for ((round = 1; round <= rounds; round++)); do
     for mode in tp galaxy; do
-        lists="--heads_list 4,2 --columns_list 341,171"
+        lists="--heads_list 4,2 --columns_list 341,171 --vocab_list 171,85"
         if [ $mode = galaxy ]; then lists="$lists --sequence_list 85,43"; fi
         one S $round equal threads --mode $mode
         one S $round slow_even threads --mode $mode --slow_rank 1 --slow 2

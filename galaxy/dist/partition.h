@@ -43,10 +43,13 @@ GxShares gx_shares_of(const GxSplit *s, int me, int64_t elements); // parts of a
 // among those that share its first K,V head.
 GxStatus gx_shares_kv(GxShares *kv, int64_t *q_first, const GxSplit *heads, int64_t K, int me, int64_t elements, GxError *err);
 
-// What a user says about how a group splits a model; n 0: as even as it goes.
+// What a user says about how a group splits a model.
 typedef struct {
-    const int64_t *heads, *columns, *sequence; // query heads, MLP columns, tokens of a sequence: of each member
-    int n_heads, n_columns, n_sequence;
+    const int64_t *part; // of each member
+    int n;               // 0: as even as it goes
+} GxPartList;
+typedef struct {
+    GxPartList heads, columns, vocab, sequence; // query heads, MLP columns, rows of embedding and head, tokens of a sequence
 } GxSplitLists;
 
 GX_END

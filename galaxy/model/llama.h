@@ -179,17 +179,17 @@ static GxStatus gx__llama_split(GxContext *g, GxLlama *m)
     m->columns = gx_shares_whole(c->intermediate_size);
     m->vocab = gx_shares_whole(c->vocab_size);
     if (split->att == GX_METHOD_TP) {
-        GX_TRY(gx_split_list(&s, "tp_num_attention_heads_list", l->n_heads ? l->heads : NULL, l->n_heads, H, n, err));
+        GX_TRY(gx_split_list(&s, "tp_num_attention_heads_list", l->heads.n ? l->heads.part : NULL, l->heads.n, H, n, err));
         m->q = gx_shares_of(&s, me, h);
         GX_TRY(gx_shares_kv(&m->kv, &m->q_first, &s, K, me, h, err));
     }
     if (split->mlp == GX_METHOD_TP) {
-        GX_TRY(
-            gx_split_list(&s, "tp_intermediate_size_list", l->n_columns ? l->columns : NULL, l->n_columns, c->intermediate_size, n, err));
+        GX_TRY(gx_split_list(&s, "tp_intermediate_size_list", l->columns.n ? l->columns.part : NULL, l->columns.n, c->intermediate_size, n,
+                             err));
         m->columns = gx_shares_of(&s, me, 1);
     }
     if (gx_mode_splits(*split)) {
-        GX_TRY(gx_split_list(&s, "vocab_size", NULL, 0, c->vocab_size, n, err));
+        GX_TRY(gx_split_list(&s, "tp_vocab_size_list", l->vocab.n ? l->vocab.part : NULL, l->vocab.n, c->vocab_size, n, err));
         m->vocab = gx_shares_of(&s, me, 1);
     }
     return GX_OK;
@@ -417,7 +417,7 @@ void gx_llama_take_buffers(GxContext *g, GxLlama *m, int64_t T, int64_t B, int64
                 (long)m->config.max_position_embeddings);
         return;
     }
-    if (gx_split_list(&m->sequence, "seq_scatter_list", is_split && l->n_sequence ? l->sequence : NULL, l->n_sequence, T, parts,
+    if (gx_split_list(&m->sequence, "seq_scatter_list", is_split && l->sequence.n ? l->sequence.part : NULL, l->sequence.n, T, parts,
                       &g->error) != GX_OK)
         return;
     m->max_T = T, m->max_B = B;

@@ -29,7 +29,7 @@ typedef struct {
     int64_t top_k;
     // how a mode splits the model among the ranks of a tp group
     int64_t tp;
-    GxIntList tp_num_attention_heads_list, tp_intermediate_size_list, seq_scatter_list;
+    GxIntList tp_num_attention_heads_list, tp_intermediate_size_list, tp_vocab_size_list, seq_scatter_list;
     // the machine
     int64_t ranks, threads;
     double timeout;
@@ -110,6 +110,8 @@ static const GxOption gx__tp_options[] = {
      "query heads of each rank of a tp group, for unequal machines: 4,2", "1..65536"},
     {"tp_intermediate_size_list", GX_OPTION_INT_LIST, GX__AT(tp_intermediate_size_list), NULL, "MLP columns of each: 320,192",
      "1..4194304"},
+    {"tp_vocab_size_list", GX_OPTION_INT_LIST, GX__AT(tp_vocab_size_list), NULL, "rows of embedding and head of each: 160,96",
+     "1..16777216"},
 };
 static const GxOption gx__sequence_options[] = {
     {"seq_scatter_list", GX_OPTION_INT_LIST, GX__AT(seq_scatter_list), NULL, "tokens of a sample of each, between the cores: 160,96",

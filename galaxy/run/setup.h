@@ -166,8 +166,10 @@ static GxStatus gx__open_parts(GxTrainer *t, const void *mode)
     GxError *err = &g->error;
     GxTrainOptions *o = &t->o;
     int dims[GX_MESH_AXES] = {1, 1, -1, 1, 1};
-    const GxSplitLists lists = {o->tp_num_attention_heads_list.v, o->tp_intermediate_size_list.v, o->seq_scatter_list.v,
-                                o->tp_num_attention_heads_list.n, o->tp_intermediate_size_list.n, o->seq_scatter_list.n};
+    const GxSplitLists lists = {{o->tp_num_attention_heads_list.v, o->tp_num_attention_heads_list.n},
+                                {o->tp_intermediate_size_list.v, o->tp_intermediate_size_list.n},
+                                {o->tp_vocab_size_list.v, o->tp_vocab_size_list.n},
+                                {o->seq_scatter_list.v, o->seq_scatter_list.n}};
     if (g->world > GX_MAX_PARTS) return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%d ranks; at most %d are possible", g->world, GX_MAX_PARTS);
     GX_TRY(gx_mesh_open(&t->mesh, dims, g->rank, g->world, err)); // how the ranks are arranged is one of the things to agree on
     g->mesh = &t->mesh;
