@@ -39,8 +39,8 @@ GxShares gx_shares_whole(int64_t total);                           // one member
 GxShares gx_shares_of(const GxSplit *s, int me, int64_t elements); // parts of a split in elements of which each of its things has so many
 
 // Grouped-query attention: member r's query heads are heads' part r of H; they use part r of the K key-value heads. A K,V head that
-// several members use lies in all their parts: H 6, K 3, heads 1,3,2 give {0}, {0,1}, {2}. elements: of one head. *q_first: the number of this member's first query head
-// among those that share its first K,V head.
+// several members use lies in all their parts: H 6, K 3, heads 1,3,2 give {0}, {0,1}, {2}. elements: of one head. *q_first: the number of this
+// member's first query head among those that share its first K,V head.
 GxStatus gx_shares_kv(GxShares *kv, int64_t *q_first, const GxSplit *heads, int64_t K, int me, int64_t elements, GxError *err);
 
 // What a user says about how a group splits a model.

@@ -78,8 +78,8 @@ void gx_llama_close(GxLlama *m);
 // Takes the activations of one micro-batch of T x B from the arena (twice: on a dry one, then on the real one) and fills what is constant.
 // head_chunk: rows whose logits exist at once.
 void gx_llama_take_buffers(GxContext *g, GxLlama *m, int64_t T, int64_t B, int64_t head_chunk);
-void gx_llama_set_rows(GxContext *g, GxLlama *m, int64_t T,
-                       int64_t B); // of the batches to come: not more than that; where the sequence is split, T is at least the parts
+// Of the batches to come: not more than that; where the sequence is split, T is at least the number of its parts.
+void gx_llama_set_rows(GxContext *g, GxLlama *m, int64_t T, int64_t B);
 
 // ---- blocks: norms and additions on the rows that they are given; ATT and MLP on all rows of the batch, giving this rank's summand --------------
 void gx_llama_norm1_forward(GxContext *g, GxLlama *m, int layer, GxRows h1, GxRows x);
@@ -108,8 +108,8 @@ void gx_llama_final_norm_backward(GxContext *g, GxLlama *m, const GxBatch *b, Gx
 // The core of the head, from m->h: adds the losses to *loss_sum; with gradients, leaves m->dh (this rank's summand) and the head's gradient. The
 // logits exist in chunks of rows. Over a split vocabulary, ranks agree per chunk on three numbers per row (site "head_loss").
 void gx_llama_head_core(GxContext *g, GxLlama *m, const GxBatch *b, int gradients, double *loss_sum);
-void gx_llama_logits(GxContext *g, GxLlama *m, GxRows logits,
-                     int64_t first_row); // from m->h: rows over the whole vocabulary, gathered (site "logits")
+// From m->h: logits.rows rows from first_row on, over the whole vocabulary (gathered, site "logits").
+void gx_llama_logits(GxContext *g, GxLlama *m, GxRows logits, int64_t first_row);
 
 GX_END
 #endif

@@ -1,8 +1,8 @@
 // llama_blocks.h: the blocks of a LLaMA's layer, its embedding and its head: what a mode's source is written with.
 //
 // Blocks compute; they never communicate (but for the three numbers per row of the loss over a split vocabulary, and the gathered logits). Rows
-// are handed in by the mode; weights, saved slots and shares are the model's. They are declared in llama.h. Each backward has two halves: the gradient of its input, and that
-// of its weights, which may run while the first is on its way to other ranks.
+// are handed in by the mode; weights, saved slots and shares are the model's. They are declared in llama.h. Each backward has two halves: the
+// gradient of its input, and that of its weights, which may run while the first is on its way to other ranks.
 #ifndef GX_LLAMA_BLOCKS_H
 #define GX_LLAMA_BLOCKS_H
 #include "llama.h"
