@@ -40,6 +40,7 @@
 #include "galaxy/base/context.h"
 
 #include "galaxy/ops/device.h"
+#include "galaxy/ops/memory.h"
 #include "galaxy/ops/elementwise.h"
 #include "galaxy/ops/embedding.h"
 #include "galaxy/ops/norm.h"

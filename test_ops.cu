@@ -1275,8 +1275,8 @@ TEST(clip_scales_to_the_norm_and_skips_what_is_not_finite)
         b.step.applied = 41;
         b.step.skip = 1 - rows[i].skip; // of the step before
         gx_clip(&b.g, rows[i].max_norm);
-        CHECK(b.step.skip == rows[i].skip && b.step.applied == 42 - rows[i].skip, "%g: skip %d, applied %ld", rows[i].squares, b.step.skip,
-              (long)b.step.applied);
+        CHECK(b.step.skip == rows[i].skip && b.step.applied == 42 - rows[i].skip, "%g: skip %ld, applied %ld", rows[i].squares,
+              (long)b.step.skip, (long)b.step.applied);
         CHECK(rows[i].skip || fabs(b.step.clip / rows[i].clip - 1) <= FLT_EPSILON, "%g: clip %.9g, not %.9g", rows[i].squares, b.step.clip,
               rows[i].clip);
         bench_close(&b);
@@ -1297,8 +1297,8 @@ TEST(gradients_that_are_not_finite_leave_weights_and_moments_alone)
         gx_sum_squares(&b.g, &b.step.sum_squares, w[3], N, 0);
         gx_clip(&b.g, 1);
         CHECK(b.step.skip && b.step.applied == 0, "%g was not seen", poison[i]);
-        gx_adamw(&b.g, w[0], w[1], w[2], w[3], N, &ADAMW);
-        gx_sgd(&b.g, w[0], w[1], w[3], N, &SGD);
+        gx_adamw(&b.g, w[0], w[1], w[2], NULL, w[3], N, &ADAMW, GX_F32);
+        gx_sgd(&b.g, w[0], w[1], NULL, w[3], N, &SGD, GX_F32);
         for (int k = 0; k < 3; k++) CHECK(!memcmp(w[k], same[k], N * sizeof(float)), "buffer %d was changed", k);
         for (int k = 0; k < 4; k++) free(w[k]), free(same[k]);
         bench_close(&b);
@@ -1313,8 +1313,8 @@ static void optimizer_step(float *w, float *m, float *v, const float *grad, int6
     Bench b;
     bench_open(&b, threads, 0);
     b.step = step;
-    if (v) gx_adamw(&b.g, w, m, v, grad, n, adamw);
-    else gx_sgd(&b.g, w, m, grad, n, sgd);
+    if (v) gx_adamw(&b.g, w, m, v, NULL, grad, n, adamw, GX_F32);
+    else gx_sgd(&b.g, w, m, NULL, grad, n, sgd, GX_F32);
     CHECK(!gx_failed(&b.g), "%s", b.g.error.message);
     bench_close(&b);
 }
@@ -1483,8 +1483,8 @@ static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDt
         return gx_cross_entropy_finish(g, x[0], x[1], x[2], x[3], ids, R, C, 1, 1, type),
                promise("cross_entropy_finish", 1, 1, 2 * n, 8 * n);
     if (which == 23) return gx_clip(g, 1), promise("clip", 0, 0, 0, 0);
-    if (which == 24) return gx_adamw(g, x[0], x[1], x[2], x[3], n, &ADAMW), promise("adamw", 0, 1, 14 * n, 28 * n);
-    return gx_sgd(g, x[0], x[1], x[2], n, &SGD), promise("sgd", 0, 1, 6 * n, 20 * n);
+    if (which == 24) return gx_adamw(g, x[0], x[1], x[2], NULL, x[3], n, &ADAMW, GX_F32), promise("adamw", 0, 1, 14 * n, 28 * n);
+    return gx_sgd(g, x[0], x[1], NULL, x[2], n, &SGD, GX_F32), promise("sgd", 0, 1, 6 * n, 20 * n);
 }
 
 static Pool *pool_open(void)

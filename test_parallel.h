@@ -151,7 +151,7 @@ static inline void train_sgd(TestModel *t, const Layout *l, int64_t begin, int64
         if (s == 0) keep(t, out, 0, t->o.grads);
         gx_window_update(&t->g, &t->m.model, &t->o);
         t->g.recorder = NULL;
-        out->loss[s] = t->step.loss;
+        out->loss[s] = gx_step_loss(&t->step);
         out->norm[s] = sqrt(t->step.sum_squares);
     }
     keep(t, out, 1, t->o.weights);

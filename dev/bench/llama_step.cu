@@ -47,7 +47,7 @@ static void print_json(const Step *t, const StepOptions *o, double median, doubl
            "%.1f, \"gflop_per_step\": %.2f, "
            "\"peak_rss_mb\": %.0f, \"arena_mb\": %.0f, \"loss\": %.5f, \"threads\": %ld, \"device\": \"%s\"}\n",
            tokens / median, tokens / best, median * 1e3, best * 1e3, t->plan.flops / median / 1e9, t->plan.flops / 1e9,
-           (double)gx_process_peak_memory() / 1e6, (double)t->arena.peak / 1e6, t->step.loss, (long)o->threads, device);
+           (double)gx_process_peak_memory() / 1e6, (double)t->arena.peak / 1e6, gx_step_loss(&t->step), (long)o->threads, device);
     fflush(stdout);
 }
 

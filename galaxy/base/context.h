@@ -18,20 +18,26 @@ typedef struct GxMesh GxMesh;     // the ranks' arrangement (dist/mesh.h)
 // What a step needs to know and a captured CUDA graph must not have baked in: it lies in device memory, and operations read it there.
 typedef struct {
     uint64_t seed, step; // of the random numbers: windows of accumulation begun
+    int64_t labels;      // that count in this window, on all ranks
+    float lr;            // this step's learning rate; up to here the host writes, from here on the device
+    float clip;          // the factor that clipping puts on gradients
     int64_t applied;     // optimizer steps applied so far, this one counted: AdamW's t
-    float lr, clip;      // this step's learning rate; the factor that clipping puts on gradients
-    int32_t skip;        // 1: gradients are not finite, the optimizer leaves everything as it is
+    int64_t skip;        // 1: gradients are not finite, the optimizer leaves everything as it is
     double sum_squares;  // of all gradients
-    double loss;         // sum of token losses / number of labels, of this window
+    double loss_sum;     // of the window's token losses
 } GxStep;
+
+static inline double gx_step_loss(const GxStep *s) { return s->labels ? s->loss_sum / (double)s->labels : 0; } // mean over the window
 
 typedef struct {
     const GxDevice *device;
+    void *device_state; // streams and handles, of a device that has some (ops/memory.h)
     GxComm *comm;
     const GxMesh *mesh;
-    GxArena *arena;       // operations take their scratch here and give it back before they return
+    GxArena *arena;       // of the device's memory: operations take their scratch here and give it back before they return
+    GxArena *host;        // of the host's memory; NULL where the device computes in that, and `arena` is both
     GxRecorder *recorder; // NULL: nothing is noted
-    GxStep *step;
+    GxStep *step;         // in the device's memory
     GxLogger log;
     GxError error;   // the first one
     int rank, world; // 0 and 1 without a communicator
@@ -51,6 +57,7 @@ static inline void gx_at(GxContext *g, int unit, const char *site)
 
 // Scratch that an operation returns by gx_arena_release before it ends. NULL sets the context's error: the plan was not kept.
 void *gx_scratch(GxContext *g, GxMemoryKind kind, int64_t bytes);
+void *gx_take_from(GxContext *g, GxArena *a, GxMemoryKind kind, int64_t bytes); // gx_arena_take with the same promise
 
 GX_END
 #endif
@@ -58,16 +65,18 @@ GX_END
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_CONTEXT_IMPLEMENTED)
 #define GX_CONTEXT_IMPLEMENTED
 
-void *gx_scratch(GxContext *g, GxMemoryKind kind, int64_t bytes)
+void *gx_scratch(GxContext *g, GxMemoryKind kind, int64_t bytes) { return gx_take_from(g, g->arena, kind, bytes); }
+
+void *gx_take_from(GxContext *g, GxArena *a, GxMemoryKind kind, int64_t bytes)
 {
-    if (!g->arena) {
+    if (!a) {
         GX_FAIL(&g->error, GX_ERR_ARGUMENT, "an operation needs %ld bytes of scratch, but the context has no arena", (long)bytes);
         return NULL;
     }
-    void *p = gx_arena_take(g->arena, kind, bytes);
+    void *p = gx_arena_take(a, kind, bytes);
     if (!p)
-        GX_FAIL(&g->error, GX_ERR_MEMORY, "the arena of %ld bytes is full: %ld more for %s do not fit behind %ld", (long)g->arena->capacity,
-                (long)bytes, gx_memory_kind_name(kind), (long)g->arena->used);
+        GX_FAIL(&g->error, GX_ERR_MEMORY, "the arena of %ld bytes is full: %ld more for %s do not fit behind %ld", (long)a->capacity,
+                (long)bytes, gx_memory_kind_name(kind), (long)a->used);
     return p;
 }
 #endif

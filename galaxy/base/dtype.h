@@ -2,6 +2,7 @@
 #ifndef GX_DTYPE_H
 #define GX_DTYPE_H
 #include "common.h"
+#include <string.h>
 GX_BEGIN
 
 typedef enum { GX_F32 = 0, GX_BF16, GX_F16, GX_F64, GX_I8, GX_I32, GX_I64, GX_U8, GX_DTYPES } GxDtype;
@@ -20,6 +21,22 @@ static inline int64_t gx_dtype_size(GxDtype d)
     default: return 0;
     }
 }
+// bf16 (the upper half of an fp32), by its bits; to nearest, ties to even, NaN stays NaN.
+static inline float gx_from_bf16(uint16_t bits)
+{
+    const uint32_t wide = (uint32_t)bits << 16;
+    float x;
+    memcpy(&x, &wide, 4);
+    return x;
+}
+static inline uint16_t gx_to_bf16(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    const uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1), quiet = bits | 0x400000; // a NaN's payload may lie in what is cut off
+    return (uint16_t)((x == x ? rounded : quiet) >> 16);
+}
+
 const char *gx_dtype_name(GxDtype d);     // as safetensors spells it: "F32"
 int gx_dtype_from_name(const char *name); // a GxDtype, or -1
 
@@ -28,7 +45,6 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_DTYPE_IMPLEMENTED)
 #define GX_DTYPE_IMPLEMENTED
-#include <string.h>
 
 static const char *const gx__dtype_names[GX_DTYPES] = {"F32", "BF16", "F16", "F64", "I8", "I32", "I64", "U8"};
 

@@ -8,6 +8,7 @@
 #include "gemm.h"
 #include "linear.h"
 #include "loss.h"
+#include "memory.h"
 #include "norm.h"
 #include "optimizer.h"
 #include "rope.h"
@@ -31,8 +32,19 @@ static const GxDevice gx__device_cpu = {
     "cpu",
     1,
     1u << GX_F32,
+    1,
+    NULL,
+    NULL,
+    gx_cpu_arena_open,
+    gx_cpu_arena_close,
+    gx_cpu_arena_open,
+    gx_cpu_arena_close,
+    gx_cpu_to_device,
+    gx_cpu_to_host,
+    NULL,
     gx_cpu_zero,
     gx_cpu_copy,
+    gx_cpu_convert,
     gx_cpu_add,
     gx_cpu_sum,
     gx_cpu_embedding_forward,

@@ -6,6 +6,7 @@ GX_BEGIN
 
 void gx_cpu_zero(GxContext *g, void *x, int64_t bytes);
 void gx_cpu_copy(GxContext *g, void *y, const void *x, int64_t bytes);
+void gx_cpu_convert(GxContext *g, void *y, GxDtype to, const void *x, GxDtype from, int64_t n);
 void gx_cpu_add(GxContext *g, void *y, const void *a, const void *b, int64_t n, GxDtype dtype);
 void gx_cpu_sum(GxContext *g, double *total, const float *x, int64_t n, int accumulate, double *scratch);
 
@@ -30,6 +31,19 @@ void gx_cpu_copy(GxContext *g, void *y, const void *x, int64_t bytes)
     (void)g;
     GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)) if (bytes > GX__CHUNK))
     for (int64_t i = 0; i < bytes; i += GX__CHUNK) memcpy((char *)y + i, (const char *)x + i, (size_t)gx_min(GX__CHUNK, bytes - i));
+}
+
+void gx_cpu_convert(GxContext *g, void *y, GxDtype to, const void *x, GxDtype from, int64_t n)
+{
+    if (to == from) {
+        gx_cpu_copy(g, y, x, n * gx_dtype_size(to));
+    } else if (to == GX_BF16) {
+        GX_OMP(parallel for simd schedule(static) num_threads(gx_threads(g)))
+        for (int64_t i = 0; i < n; i++) ((uint16_t *)y)[i] = gx_to_bf16(((const float *)x)[i]);
+    } else {
+        GX_OMP(parallel for simd schedule(static) num_threads(gx_threads(g)))
+        for (int64_t i = 0; i < n; i++) ((float *)y)[i] = gx_from_bf16(((const uint16_t *)x)[i]);
+    }
 }
 
 void gx_cpu_add(GxContext *g, void *y, const void *a, const void *b, int64_t n, GxDtype dtype)

@@ -6,8 +6,8 @@ GX_BEGIN
 
 void gx_cpu_sum_squares(GxContext *g, double *total, const float *x, int64_t n, int accumulate, double *scratch);
 void gx_cpu_clip(GxContext *g, double max_norm);
-void gx_cpu_adamw(GxContext *g, float *w, float *m, float *v, const float *grad, int64_t n, const GxAdamW *o);
-void gx_cpu_sgd(GxContext *g, float *w, float *momentum, const float *grad, int64_t n, const GxSgd *o);
+void gx_cpu_adamw(GxContext *g, float *w, float *m, float *v, void *copy, const float *grad, int64_t n, const GxAdamW *o, GxDtype dtype);
+void gx_cpu_sgd(GxContext *g, float *w, float *momentum, void *copy, const float *grad, int64_t n, const GxSgd *o, GxDtype dtype);
 
 GX_END
 #endif
@@ -31,7 +31,7 @@ void gx_cpu_clip(GxContext *g, double max_norm)
     if (!s->skip) s->applied++;
 }
 
-void gx_cpu_adamw(GxContext *g, float *w, float *m, float *v, const float *grad, int64_t n, const GxAdamW *o)
+void gx_cpu_adamw(GxContext *g, float *w, float *m, float *v, void *copy, const float *grad, int64_t n, const GxAdamW *o, GxDtype dtype)
 {
     const GxStep *s = g->step;
     if (s->skip) return;
@@ -47,9 +47,10 @@ void gx_cpu_adamw(GxContext *g, float *w, float *m, float *v, const float *grad,
         v[i] = vi;
         w[i] = w[i] * keep - rate * mi / (sqrtf(vi * c2) + eps);
     }
+    if (copy) gx_cpu_convert(g, copy, dtype, w, GX_F32, n);
 }
 
-void gx_cpu_sgd(GxContext *g, float *w, float *momentum, const float *grad, int64_t n, const GxSgd *o)
+void gx_cpu_sgd(GxContext *g, float *w, float *momentum, void *copy, const float *grad, int64_t n, const GxSgd *o, GxDtype dtype)
 {
     const GxStep *s = g->step;
     if (s->skip) return;
@@ -60,5 +61,6 @@ void gx_cpu_sgd(GxContext *g, float *w, float *momentum, const float *grad, int6
         if (momentum) x = momentum[i] = mu * momentum[i] + x;
         w[i] -= lr * x;
     }
+    if (copy) gx_cpu_convert(g, copy, dtype, w, GX_F32, n);
 }
 #endif

@@ -28,12 +28,15 @@ typedef struct {
 
 typedef struct {                    // one micro-batch of this rank
     const int32_t *tokens, *labels; // [T,B]; a label of GX_IGNORE_INDEX does not count
+    const int32_t *labels_twin;     // the labels in the host's memory; NULL: `labels` are there
     int64_t T, B;
     GxRuns runs;          // which positions the T rows have
     int64_t first_sample; // its first sample's number in the whole training, for random numbers
     float scale;          // 1 / number of labels that count in the whole window, on all ranks
     int accumulate;       // 0: the window's first micro-batch: gradients are written; 1: they are added
 } GxBatch;
+
+static inline const int32_t *gx_batch_labels(const GxBatch *b) { return b->labels_twin ? b->labels_twin : b->labels; }
 
 typedef struct GxModel GxModel;
 typedef struct {                                                    // a model family under a mode

@@ -1,7 +1,8 @@
 // device.h: where operations are computed: a table with one function per operation, and how an operation is called through it.
 //
 // An operation (ops/) is a contract: it checks its arguments, tells the recorder, takes scratch from the arena and calls the context's device.
-// A device (cpu/) computes. gx_device_none() is a device that does everything but compute: a run on it yields the memory plan and the
+// A device (cpu/, cuda/) computes. An operation's dtype is that of activations and weights alike; statistics, losses, gradients of weights and the
+// optimizer's state are fp32, and every sum is taken in fp32 or better and rounded once. gx_device_none() is a device that does everything but compute: a run on it yields the memory plan and the
 // FLOPs of the real program, for models of any size, in no time.
 //
 // To add an operation: its contract in ops/<name>.h, a line here, its code in cpu/<name>.h (docs/architecture.md has the recipe).
@@ -20,9 +21,21 @@ struct GxDevice {
     const char *name;
     int computes;    // 0: nothing is touched (the device `none`)
     unsigned dtypes; // bit GX_F32 set: activations and weights can be fp32, and so on
+    // memory
+    int shares_host_memory; // 1: its buffers are the host's, too
+    GxStatus (*open)(GxContext *);
+    void (*close)(GxContext *);
+    GxStatus (*arena_open)(GxContext *, GxArena *, int64_t bytes);
+    void (*arena_close)(GxContext *, GxArena *);
+    GxStatus (*host_arena_open)(GxContext *, GxArena *, int64_t bytes);
+    void (*host_arena_close)(GxContext *, GxArena *);
+    void (*to_device)(GxContext *, void *device, const void *host, int64_t bytes);
+    void (*to_host)(GxContext *, void *host, const void *device, int64_t bytes);
+    void (*wait)(GxContext *);
     // elementwise
     void (*zero)(GxContext *, void *x, int64_t bytes);
     void (*copy)(GxContext *, void *y, const void *x, int64_t bytes);
+    void (*convert)(GxContext *, void *y, GxDtype to, const void *x, GxDtype from, int64_t n);
     void (*add)(GxContext *, void *y, const void *a, const void *b, int64_t n, GxDtype);
     void (*sum)(GxContext *, double *total, const float *x, int64_t n, int accumulate, double *scratch);
     // embedding
@@ -65,8 +78,8 @@ struct GxDevice {
     // optimizer
     void (*sum_squares)(GxContext *, double *total, const float *x, int64_t n, int accumulate, double *scratch);
     void (*clip)(GxContext *, double max_norm);
-    void (*adamw)(GxContext *, float *w, float *m, float *v, const float *grad, int64_t n, const GxAdamW *);
-    void (*sgd)(GxContext *, float *w, float *momentum, const float *grad, int64_t n, const GxSgd *);
+    void (*adamw)(GxContext *, float *w, float *m, float *v, void *copy, const float *grad, int64_t n, const GxAdamW *, GxDtype);
+    void (*sgd)(GxContext *, float *w, float *momentum, void *copy, const float *grad, int64_t n, const GxSgd *, GxDtype);
 };
 
 enum { GX_SUM_BLOCK = 4096 }; // sums over all elements go by blocks of this many, in order: the same bits for any number of threads

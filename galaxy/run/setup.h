@@ -298,7 +298,7 @@ static GxStatus gx__make_plan(GxTrainer *t)
     gx_window_update(&dry, t->model, &t->optimizer);
     t->plan.flops = recorder.flops;
     t->plan.comm_bytes = recorder.comm_bytes;
-    gx_model_loss(&dry, t->model, &t->eval, &step.loss);
+    gx_model_loss(&dry, t->model, &t->eval, &step.loss_sum);
     gx_generate(&dry, t->model, &t->generator, token, 1, 2, &sampling);
     if (gx_trainer_saves(t) || t->resume[0] || t->o.model[0]) gx_checkpoint_plan(&dry, t->model);
     memcpy(t->plan.kind, arena.kind_peak, sizeof t->plan.kind);

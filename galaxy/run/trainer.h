@@ -141,7 +141,7 @@ static void gx__report_progress(GxTrainer *t)
     double seconds = gx_seconds() - t->interval_start, per_step = seconds / (double)gx_max(1, t->interval_steps);
     GxProgress p = GX_ZERO;
     p.step = t->step, p.steps = t->o.max_steps;
-    p.loss = g->step->loss, p.grad_norm = sqrt(g->step->sum_squares), p.lr = g->step->lr, p.skipped = g->step->skip;
+    p.loss = gx_step_loss(g->step), p.grad_norm = sqrt(g->step->sum_squares), p.lr = g->step->lr, p.skipped = g->step->skip;
     p.tokens_per_s = (double)t->interval_labels / seconds;
     p.gflops = t->plan.flops_all / per_step / 1e9;
     p.memory_mb = (double)gx_process_memory() / 1e6;

@@ -20,7 +20,8 @@ typedef struct {
     float *first, *second;  // AdamW: both moments; SGD: the momentum, or NULL
 } GxOptimizer;
 
-// Sets scale and accumulate of the n micro-batches, runs them, reduces gradients and loss over the ranks: step->loss is the window's.
+// Sets scale and accumulate of the n micro-batches, runs them, reduces gradients and loss over the ranks: step->loss_sum and
+// step->labels are the window's.
 // *labels (NULL: not wanted) is the number of labels that counted. *stop: a flag in that is raised on all ranks where it is on one.
 void gx_window_gradients(GxContext *g, GxModel *m, GxBatch *batch, int n, const GxOptimizer *o, int64_t *labels, int *stop);
 
@@ -32,13 +33,15 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_WINDOW_IMPLEMENTED)
 #define GX_WINDOW_IMPLEMENTED
+#include "../ops/elementwise.h"
 #include "../ops/loss.h"
+#include "../ops/memory.h"
 
 static int64_t gx__count_labels(const GxBatch *batch, int n)
 {
     int64_t count = 0;
     for (int i = 0; i < n; i++)
-        for (int64_t r = 0; r < batch[i].T * batch[i].B; r++) count += batch[i].labels[r] != GX_IGNORE_INDEX;
+        for (int64_t r = 0; r < batch[i].T * batch[i].B; r++) count += gx_batch_labels(&batch[i])[r] != GX_IGNORE_INDEX;
     return count;
 }
 
@@ -50,16 +53,16 @@ void gx_window_gradients(GxContext *g, GxModel *m, GxBatch *batch, int n, const 
     gx_all_reduce(g, GX_AXIS_ALL, GX_SUM, agreed, 2, GX_I64);
     if (stop) *stop = agreed[1] > 0;
     if (labels) *labels = agreed[0];
-    g->step->loss = 0;
+    gx_to_device(g, &g->step->labels, &agreed[0], sizeof agreed[0]);
+    gx_zero(g, &g->step->loss_sum, sizeof g->step->loss_sum);
     for (int i = 0; i < n; i++) {
         batch[i].scale = agreed[0] ? 1.0f / (float)agreed[0] : 0.0f;
         batch[i].accumulate = i > 0;
-        gx_model_forward_backward(g, m, &batch[i], &g->step->loss);
+        gx_model_forward_backward(g, m, &batch[i], &g->step->loss_sum);
     }
     gx_grads_reduce(g, &m->table, o->grads);
     gx_at(g, -1, "loss");
-    gx_all_reduce(g, GX_AXIS_LOSS, GX_SUM, &g->step->loss, 1, GX_F64);
-    if (agreed[0]) g->step->loss /= (double)agreed[0];
+    gx_all_reduce(g, GX_AXIS_LOSS, GX_SUM, &g->step->loss_sum, 1, GX_F64);
 }
 
 static void gx__optimizer_range(GxContext *g, const GxOptimizer *o, int64_t begin, int64_t end, int decay)
@@ -69,11 +72,11 @@ static void gx__optimizer_range(GxContext *g, const GxOptimizer *o, int64_t begi
     if (o->kind == GX_OPTIMIZER_ADAMW) {
         GxAdamW a = o->adamw;
         if (!decay) a.weight_decay = 0;
-        gx_adamw(g, w, first, o->second + begin, grad, end - begin, &a);
+        gx_adamw(g, w, first, o->second + begin, NULL, grad, end - begin, &a, GX_F32);
     } else {
         GxSgd s = o->sgd;
         if (!decay) s.weight_decay = 0;
-        gx_sgd(g, w, first, grad, end - begin, &s);
+        gx_sgd(g, w, first, NULL, grad, end - begin, &s, GX_F32);
     }
 }
 
