@@ -21,6 +21,7 @@ typedef struct {
     cublasLtHandle_t blas;
     void *blas_workspace;
     int64_t blas_workspace_bytes;
+    struct GxCudaProducts *products; // matrix products that were asked for, with the algorithm chosen for each (cuda/linear.cuh)
     struct GxCudaFault *fault; // in device memory: what a kernel found wrong, read when the host waits
     int processors;            // of this card
     int shared_bytes;          // that one block can have
