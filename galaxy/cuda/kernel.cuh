@@ -21,11 +21,11 @@ typedef struct {
     cublasLtHandle_t blas;
     void *blas_workspace;
     int64_t blas_workspace_bytes;
-    struct GxCudaFault *fault;      // in device memory: what a kernel found wrong
-    struct GxCudaFault *seen_fault; // in pinned memory: it comes here when the host waits
-    char *stage;                    // pinned memory that copies to the device pass through, used from its beginning until the host waits
+    struct GxCudaProducts *products; // matrix products that were asked for, with the algorithm chosen for each (cuda/linear.cuh)
+    struct GxCudaFault *fault;       // in device memory: what a kernel found wrong
+    struct GxCudaFault *seen_fault;  // in pinned memory: it comes here when the host waits
+    char *stage;                     // pinned memory that copies to the device pass through, filled from its beginning until the host waits
     int64_t stage_used;
-    int card;         // its number among the machine's
     int processors;   // of this card
     int shared_bytes; // that one block can have
 } GxCuda;
