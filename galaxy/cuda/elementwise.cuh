@@ -79,7 +79,7 @@ void gx_cuda_add(GxContext *g, void *y, const void *a, const void *b, int64_t n,
 // part[b]: the sum of x, or of its squares, over block b of GX_SUM_BLOCK elements. 256 threads to a block, each with every 256th element: the order is
 // the same for every grid.
 template <int SQUARES>
-static __global__ void __launch_bounds__(GX_CUDA_BLOCK) gx_sum_blocks_kernel(double *part, const float *x, int64_t n, int64_t blocks)
+static __global__ void __launch_bounds__(GX_CUDA_BLOCK) gx__cuda_sum_blocks(double *part, const float *x, int64_t n, int64_t blocks)
 {
     for (int64_t b = blockIdx.x; b < blocks; b += gridDim.x) {
         const float *p = x + b * GX_SUM_BLOCK;
@@ -95,7 +95,7 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK) gx_sum_blocks_kernel(dou
 // it fetches 1024 at a time, one thread adds them. About 8 cycles for each 4096 elements, some as long as these take to read.
 enum { GX__SUM_FETCH = 1024 };
 static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
-    gx_sum_in_order_kernel(double *total, const double *part, int64_t blocks, int accumulate)
+    gx__cuda_sum_in_order(double *total, const double *part, int64_t blocks, int accumulate)
 {
     GX_SHARED(double, fetched, [GX__SUM_FETCH]);
     double s = accumulate ? *total : 0;
@@ -113,9 +113,9 @@ template <int SQUARES>
 static void gx__cuda_sum(GxContext *g, const char *name, double *total, const float *x, int64_t n, int accumulate, double *scratch)
 {
     const int64_t blocks = gx_ceil_div(n, GX_SUM_BLOCK);
-    GX_LAUNCH((gx_sum_blocks_kernel<SQUARES>), (unsigned)gx_min(blocks, GX_CUDA_MAX_GRID_X), GX_CUDA_BLOCK, 0, gx_cuda(g)->stream, scratch,
+    GX_LAUNCH((gx__cuda_sum_blocks<SQUARES>), (unsigned)gx_min(blocks, GX_CUDA_MAX_GRID_X), GX_CUDA_BLOCK, 0, gx_cuda(g)->stream, scratch,
               x, n, blocks);
-    GX_LAUNCH(gx_sum_in_order_kernel, 1, GX_CUDA_BLOCK, 0, gx_cuda(g)->stream, total, scratch, blocks, accumulate);
+    GX_LAUNCH(gx__cuda_sum_in_order, 1, GX_CUDA_BLOCK, 0, gx_cuda(g)->stream, total, scratch, blocks, accumulate);
     gx_cuda_check(g, name);
 }
 

@@ -50,7 +50,7 @@ void gx_cuda_embedding_forward(GxContext *g, void *y, const void *w, const int32
 enum { GX_EMBEDDING_CHUNK = 4096 };
 
 // list: the rows r in [from, rows) with ids[r] = id, in order; returns how many. For all threads of a block of GX_CUDA_BLOCK.
-static __device__ int gx_rows_of_id(uint16_t *list, const int32_t *ids, int id, int from, int rows)
+static __device__ int gx__cuda_rows_of_id(uint16_t *list, const int32_t *ids, int id, int from, int rows)
 {
     GX_SHARED(int, found, [GX_CUDA_BLOCK / GX_WARP]);
     const int lane = (int)threadIdx.x % GX_WARP, warp = (int)threadIdx.x / GX_WARP;
@@ -74,7 +74,7 @@ static __device__ int gx_rows_of_id(uint16_t *list, const int32_t *ids, int id, 
 // blocks: (rows of the chunk, parts of a row). dw [v_end - v_begin, C]; dy [rows, C] and ids [rows] of the chunk
 template <class T, int N>
 static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
-    gx_embedding_backward_kernel(float *dw, const T *dy, const int32_t *ids, int rows, int64_t C, int64_t v_begin, int64_t v_end)
+    gx__cuda_embedding_rows(float *dw, const T *dy, const int32_t *ids, int rows, int64_t C, int64_t v_begin, int64_t v_end)
 {
     GX_SHARED(uint16_t, list, [GX_EMBEDDING_CHUNK]);
     const int row = (int)blockIdx.x, id = ids[row];
@@ -82,7 +82,7 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
     int seen_before = 0;
     for (int r = (int)threadIdx.x; r < row; r += GX_CUDA_BLOCK) seen_before |= ids[r] == id;
     if (__syncthreads_or(seen_before)) return;
-    const int n = gx_rows_of_id(list, ids, id, row, rows);
+    const int n = gx__cuda_rows_of_id(list, ids, id, row, rows);
     const int64_t step = (int64_t)gridDim.y * GX_CUDA_BLOCK * N;
     for (int64_t c = ((int64_t)blockIdx.y * GX_CUDA_BLOCK + threadIdx.x) * N; c < C; c += step) {
         float *out = dw + (id - v_begin) * C + c, sum[N], add[N];
@@ -96,13 +96,13 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
 }
 
 template <class T, int N>
-static void gx__cuda_embedding_chunks(GxContext *g, float *dw, const T *dy, const int32_t *ids, int64_t R, int64_t C, int64_t v_begin,
-                                      int64_t v_end)
+static void gx__cuda_launch_embedding_backward(GxContext *g, float *dw, const T *dy, const int32_t *ids, int64_t R, int64_t C,
+                                               int64_t v_begin, int64_t v_end)
 {
     const int64_t parts = gx_min(gx_ceil_div(C, N * GX_CUDA_BLOCK), GX_CUDA_MAX_GRID_Y);
     for (int64_t r = 0; r < R; r += GX_EMBEDDING_CHUNK) {
         const int rows = (int)gx_min(GX_EMBEDDING_CHUNK, R - r);
-        GX_LAUNCH((gx_embedding_backward_kernel<T, N>), dim3((unsigned)rows, (unsigned)parts), GX_CUDA_BLOCK, 0, gx_cuda(g)->stream, dw,
+        GX_LAUNCH((gx__cuda_embedding_rows<T, N>), dim3((unsigned)rows, (unsigned)parts), GX_CUDA_BLOCK, 0, gx_cuda(g)->stream, dw,
                   dy + r * C, ids + r, rows, C, v_begin, v_end);
     }
 }
@@ -111,8 +111,8 @@ static void gx__cuda_embedding_backward(GxContext *g, float *dw, const void *dy,
                                         int64_t v_end)
 {
     const T *d = (const T *)dy;
-    if (gx_wide<T>(C, dw, dy)) gx__cuda_embedding_chunks<T, GxPack<T>::N>(g, dw, d, ids, R, C, v_begin, v_end);
-    else gx__cuda_embedding_chunks<T, 1>(g, dw, d, ids, R, C, v_begin, v_end);
+    if (gx_wide<T>(C, dw, dy)) gx__cuda_launch_embedding_backward<T, GxPack<T>::N>(g, dw, d, ids, R, C, v_begin, v_end);
+    else gx__cuda_launch_embedding_backward<T, 1>(g, dw, d, ids, R, C, v_begin, v_end);
     gx_cuda_check(g, "embedding_backward");
 }
 

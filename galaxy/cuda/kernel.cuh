@@ -148,7 +148,7 @@ static __device__ __forceinline__ float gx_block_max(float x)
 static inline int gx_cuda_threads(int64_t wanted, int64_t most) { return (int)gx_min(most, gx_round_up(wanted, GX_WARP)); }
 
 // op.at<N>(i) for all i < n. `begin` is called by all threads of a block before; false: nothing is to be done.
-template <int N, class Op> static __global__ void __launch_bounds__(GX_CUDA_BLOCK) gx_each_kernel(Op op, int64_t n)
+template <int N, class Op> static __global__ void __launch_bounds__(GX_CUDA_BLOCK) gx__each(Op op, int64_t n)
 {
     if (!op.begin()) return;
     const int64_t thread = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, threads = (int64_t)gridDim.x * blockDim.x, packs = n / N;
@@ -164,13 +164,13 @@ template <class T, class Op> static void gx_each(GxContext *g, const char *name,
     const int64_t packs = wide ? gx_ceil_div(n, GxPack<T>::N) : n;
     const int threads = gx_cuda_threads(packs, GX_CUDA_BLOCK);
     const int blocks = (int)gx_min(gx_ceil_div(packs, threads), gx_cuda(g)->processors * 4LL * (2048 / GX_CUDA_BLOCK));
-    if (wide) GX_LAUNCH((gx_each_kernel<GxPack<T>::N, Op>), blocks, threads, 0, gx_cuda(g)->stream, op, n);
-    else GX_LAUNCH((gx_each_kernel<1, Op>), blocks, threads, 0, gx_cuda(g)->stream, op, n);
+    if (wide) GX_LAUNCH((gx__each<GxPack<T>::N, Op>), blocks, threads, 0, gx_cuda(g)->stream, op, n);
+    else GX_LAUNCH((gx__each<1, Op>), blocks, threads, 0, gx_cuda(g)->stream, op, n);
     gx_cuda_check(g, name);
 }
 
 // op.at<N>(r, c) for all rows r < R and columns c < C; blocks: (rows, parts of a row).
-template <int N, class Op> static __global__ void __launch_bounds__(GX_CUDA_BLOCK) gx_each_row_kernel(Op op, int64_t R, int64_t C)
+template <int N, class Op> static __global__ void __launch_bounds__(GX_CUDA_BLOCK) gx__each_row(Op op, int64_t R, int64_t C)
 {
     const int64_t first = ((int64_t)blockIdx.y * blockDim.x + threadIdx.x) * N, step = (int64_t)gridDim.y * blockDim.x * N;
     for (int64_t r = blockIdx.x; r < R; r += gridDim.x)
@@ -182,8 +182,8 @@ template <class T, class Op> static void gx_each_row(GxContext *g, const char *n
     const int64_t packs = wide ? C / GxPack<T>::N : C;
     const int threads = gx_cuda_threads(packs, GX_CUDA_BLOCK);
     const dim3 blocks((unsigned)gx_min(R, GX_CUDA_MAX_GRID_X), (unsigned)gx_min(gx_ceil_div(packs, threads), GX_CUDA_MAX_GRID_Y));
-    if (wide) GX_LAUNCH((gx_each_row_kernel<GxPack<T>::N, Op>), blocks, threads, 0, gx_cuda(g)->stream, op, R, C);
-    else GX_LAUNCH((gx_each_row_kernel<1, Op>), blocks, threads, 0, gx_cuda(g)->stream, op, R, C);
+    if (wide) GX_LAUNCH((gx__each_row<GxPack<T>::N, Op>), blocks, threads, 0, gx_cuda(g)->stream, op, R, C);
+    else GX_LAUNCH((gx__each_row<1, Op>), blocks, threads, 0, gx_cuda(g)->stream, op, R, C);
     gx_cuda_check(g, name);
 }
 #endif

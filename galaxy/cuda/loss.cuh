@@ -26,13 +26,13 @@ GX_END
 enum { GX_LOSS_THREADS = 512 };
 
 // exp(x) for x <= 0. The product's rounding costs a relative |x|*2^-24, so that no term of a softmax is off by more than 2^-24 of the largest.
-static __device__ __forceinline__ float gx_exp(float x) { return exp2f(x * 1.44269504f); }
+static __device__ __forceinline__ float gx__cuda_exp(float x) { return exp2f(x * 1.44269504f); }
 
 // What a thread has read so far: its maximum, and the sum of exp(x - maximum) (Milakov & Gimelshein 2018, arXiv:1805.02867, algorithm 3).
 struct GxSoftmaxSum {
     float maximum, sum;
 };
-template <class T, int N> static __device__ GxSoftmaxSum gx_softmax_sum(const T *x, int64_t V)
+template <class T, int N> static __device__ GxSoftmaxSum gx__cuda_softmax_sum(const T *x, int64_t V)
 {
     GxSoftmaxSum s = {-FLT_MAX, 0}; // finite: -inf - -inf would be NaN
     float v[N];
@@ -40,15 +40,15 @@ template <class T, int N> static __device__ GxSoftmaxSum gx_softmax_sum(const T 
         gx_load(v, x + c);
         float top = s.maximum;
         for (int i = 0; i < N; i++) top = fmaxf(top, v[i]);
-        s.sum *= gx_exp(s.maximum - top);
-        for (int i = 0; i < N; i++) s.sum += gx_exp(v[i] - top);
+        s.sum *= gx__cuda_exp(s.maximum - top);
+        for (int i = 0; i < N; i++) s.sum += gx__cuda_exp(v[i] - top);
         s.maximum = top;
     }
     return s;
 }
 
 // 1: it counts; 0: it is ignored, or wrong and a fault, of which the first is noted.
-static __device__ int gx_label_counts(GxCudaFault *fault, int label, int64_t row, int64_t vocab_size)
+static __device__ int gx__cuda_label_counts(GxCudaFault *fault, int label, int64_t row, int64_t vocab_size)
 {
     if (label >= 0 && label < vocab_size) return 1;
     if (label == GX_IGNORE_INDEX || threadIdx.x != 0 || atomicCAS(&fault->kind, 0, (int)GX_CUDA_FAULT_LABEL) != 0) return 0;
@@ -59,41 +59,42 @@ static __device__ int gx_label_counts(GxCudaFault *fault, int label, int64_t row
 }
 
 // scale * (e/sum - [hit]) with k = scale/sum
-static __device__ __forceinline__ float gx_softmax_gradient(float e, float k, bool hit, float scale)
+static __device__ __forceinline__ float gx__cuda_softmax_gradient(float e, float k, bool hit, float scale)
 {
     return e * k - (hit ? scale : 0.0f);
 }
 
 template <class T, int N>
 static __global__ void __launch_bounds__(GX_LOSS_THREADS)
-    gx_cross_entropy_kernel(float *losses, T *dlogits, const T *logits, const int32_t *labels, int64_t R, int64_t V, float scale,
-                            GxCudaFault *fault)
+    gx__cuda_cross_entropy_rows(float *losses, T *dlogits, const T *logits, const int32_t *labels, int64_t R, int64_t V, float scale,
+                                GxCudaFault *fault)
 {
     const int64_t first = (int64_t)threadIdx.x * N, step = (int64_t)blockDim.x * N;
     for (int64_t r = blockIdx.x; r < R; r += gridDim.x) {
         const T *x = logits + r * V;
         T *dx = dlogits ? dlogits + r * V : NULL;
-        const int label = labels[r], counts = gx_label_counts(fault, label, r, V);
+        const int label = labels[r], counts = gx__cuda_label_counts(fault, label, r, V);
         float loss = 0, maximum = 0, k = 0, v[N];
         if (counts) {
             const float target = gx_to_float(x[label]); // read before dx, which may be x, is written: the sums below wait for all
-            const GxSoftmaxSum mine = gx_softmax_sum<T, N>(x, V);
+            const GxSoftmaxSum mine = gx__cuda_softmax_sum<T, N>(x, V);
             maximum = gx_block_max(mine.maximum);
-            const float sum = gx_block_sum(mine.sum * gx_exp(mine.maximum - maximum));
+            const float sum = gx_block_sum(mine.sum * gx__cuda_exp(mine.maximum - maximum));
             loss = logf(sum) - (target - maximum);
             k = scale / sum;
         }
         if (threadIdx.x == 0) losses[r] = loss;
         for (int64_t c = first; dx && c < V; c += step) {
             gx_load(v, x + c);
-            for (int i = 0; i < N; i++) v[i] = counts ? gx_softmax_gradient(gx_exp(v[i] - maximum), k, c + i == label, scale) : 0;
+            for (int i = 0; i < N; i++)
+                v[i] = counts ? gx__cuda_softmax_gradient(gx__cuda_exp(v[i] - maximum), k, c + i == label, scale) : 0;
             gx_store(dx + c, v);
         }
     }
 }
 
 template <class T, int N>
-static __global__ void __launch_bounds__(GX_LOSS_THREADS) gx_row_maximum_kernel(float *maximum, const T *logits, int64_t R, int64_t V)
+static __global__ void __launch_bounds__(GX_LOSS_THREADS) gx__cuda_maximum_rows(float *maximum, const T *logits, int64_t R, int64_t V)
 {
     float v[N];
     for (int64_t r = blockIdx.x; r < R; r += gridDim.x) {
@@ -107,24 +108,24 @@ static __global__ void __launch_bounds__(GX_LOSS_THREADS) gx_row_maximum_kernel(
     }
 }
 
-// The sum goes by threads' own maxima as in gx_cross_entropy_kernel, although the row's is known: so one rank with all columns gets the same bits.
+// The sum goes by threads' own maxima as in gx__cuda_cross_entropy_rows, although the row's is known: so one rank with all columns gets the same bits.
 template <class T, int N>
 static __global__ void __launch_bounds__(GX_LOSS_THREADS)
-    gx_cross_entropy_sums_kernel(float *sums, T *exps, const T *logits, const float *maximum, const int32_t *labels, int64_t R, int64_t V,
-                                 int64_t v_begin, int64_t vocab_size, GxCudaFault *fault)
+    gx__cuda_cross_entropy_sums_rows(float *sums, T *exps, const T *logits, const float *maximum, const int32_t *labels, int64_t R,
+                                     int64_t V, int64_t v_begin, int64_t vocab_size, GxCudaFault *fault)
 {
     for (int64_t r = blockIdx.x; r < R; r += gridDim.x) {
         const T *x = logits + r * V;
         const float top = maximum[r];
-        const int64_t label = gx_label_counts(fault, labels[r], r, vocab_size) ? labels[r] - v_begin : -1;
+        const int64_t label = gx__cuda_label_counts(fault, labels[r], r, vocab_size) ? labels[r] - v_begin : -1;
         const float target = label >= 0 && label < V ? gx_to_float(x[label]) - top : 0; // read before exps, which may be x, are written
-        const GxSoftmaxSum mine = gx_softmax_sum<T, N>(x, V);
-        const float sum = gx_block_sum(mine.sum * gx_exp(mine.maximum - top));
+        const GxSoftmaxSum mine = gx__cuda_softmax_sum<T, N>(x, V);
+        const float sum = gx_block_sum(mine.sum * gx__cuda_exp(mine.maximum - top));
         if (threadIdx.x == 0) sums[r] = sum, sums[R + r] = target;
         float v[N];
         for (int64_t c = (int64_t)threadIdx.x * N; exps && c < V; c += (int64_t)blockDim.x * N) {
             gx_load(v, x + c);
-            for (int i = 0; i < N; i++) v[i] = gx_exp(v[i] - top);
+            for (int i = 0; i < N; i++) v[i] = gx__cuda_exp(v[i] - top);
             gx_store(exps + r * V + c, v);
         }
     }
@@ -155,7 +156,7 @@ template <class T> struct GxLossGradientOp {
         const float k = scale / sums[r];
         float v[N];
         gx_load(v, exps + r * V + c);
-        for (int i = 0; i < N; i++) v[i] = counts ? gx_softmax_gradient(v[i], k, i == hit, scale) : 0;
+        for (int i = 0; i < N; i++) v[i] = counts ? gx__cuda_softmax_gradient(v[i], k, i == hit, scale) : 0;
         gx_store(dlogits + r * V + c, v);
     }
 };
@@ -172,8 +173,8 @@ static void gx__cuda_cross_entropy(GxContext *g, float *losses, void *dlogits, c
     T *dx = (T *)dlogits;
     const T *x = (const T *)logits;
     GxCudaFault *fault = gx_cuda(g)->fault;
-    if (gx_wide<T>(V, dx, x)) GX__LAUNCH_ROWS(gx_cross_entropy_kernel, GxPack<T>::N, losses, dx, x, labels, R, V, scale, fault);
-    else GX__LAUNCH_ROWS(gx_cross_entropy_kernel, 1, losses, dx, x, labels, R, V, scale, fault);
+    if (gx_wide<T>(V, dx, x)) GX__LAUNCH_ROWS(gx__cuda_cross_entropy_rows, GxPack<T>::N, losses, dx, x, labels, R, V, scale, fault);
+    else GX__LAUNCH_ROWS(gx__cuda_cross_entropy_rows, 1, losses, dx, x, labels, R, V, scale, fault);
     gx_cuda_check(g, "cross_entropy");
 }
 
@@ -186,8 +187,8 @@ void gx_cuda_cross_entropy(GxContext *g, float *losses, void *dlogits, const voi
 template <class T> static void gx__cuda_cross_entropy_maximum(GxContext *g, float *maximum, const void *logits, int64_t R, int64_t V)
 {
     const T *x = (const T *)logits;
-    if (gx_wide<T>(V, x)) GX__LAUNCH_ROWS(gx_row_maximum_kernel, GxPack<T>::N, maximum, x, R, V);
-    else GX__LAUNCH_ROWS(gx_row_maximum_kernel, 1, maximum, x, R, V);
+    if (gx_wide<T>(V, x)) GX__LAUNCH_ROWS(gx__cuda_maximum_rows, GxPack<T>::N, maximum, x, R, V);
+    else GX__LAUNCH_ROWS(gx__cuda_maximum_rows, 1, maximum, x, R, V);
     gx_cuda_check(g, "cross_entropy_maximum");
 }
 
@@ -204,8 +205,8 @@ static void gx__cuda_cross_entropy_sums(GxContext *g, float *sums, void *exps, c
     const T *x = (const T *)logits;
     GxCudaFault *fault = gx_cuda(g)->fault;
     if (gx_wide<T>(V, e, x))
-        GX__LAUNCH_ROWS(gx_cross_entropy_sums_kernel, GxPack<T>::N, sums, e, x, maximum, labels, R, V, v_begin, vocab_size, fault);
-    else GX__LAUNCH_ROWS(gx_cross_entropy_sums_kernel, 1, sums, e, x, maximum, labels, R, V, v_begin, vocab_size, fault);
+        GX__LAUNCH_ROWS(gx__cuda_cross_entropy_sums_rows, GxPack<T>::N, sums, e, x, maximum, labels, R, V, v_begin, vocab_size, fault);
+    else GX__LAUNCH_ROWS(gx__cuda_cross_entropy_sums_rows, 1, sums, e, x, maximum, labels, R, V, v_begin, vocab_size, fault);
     gx_cuda_check(g, "cross_entropy_sums");
 }
 

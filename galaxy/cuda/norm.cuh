@@ -18,6 +18,7 @@ GX_END
 #if defined(GALAXY_CUDA_IMPLEMENTATION) && !defined(GX_CUDA_NORM_IMPLEMENTED)
 #define GX_CUDA_NORM_IMPLEMENTED
 #include "kernel.cuh"
+#include "linear.cuh" // gx__cuda_column_sum_finish
 
 enum { GX_NORM_THREADS = 512 }; // at most; a row of 4096 bf16 is one pack for each
 
@@ -25,7 +26,7 @@ enum { GX_NORM_THREADS = 512 }; // at most; a row of 4096 bf16 is one pack for e
 // than that is read again. a, sum NULL: no residual.
 template <class T, int N>
 static __global__ void __launch_bounds__(GX_NORM_THREADS)
-    gx_rms_norm_forward_kernel(T *sum, T *y, float *rstd, const T *x, const T *a, const T *w, int64_t R, int64_t C, float eps, int keep)
+    gx__cuda_rms_norm_rows(T *sum, T *y, float *rstd, const T *x, const T *a, const T *w, int64_t R, int64_t C, float eps, int keep)
 {
     GX_DYNAMIC_SHARED(T, row);
     const int64_t first = (int64_t)threadIdx.x * N, step = (int64_t)blockDim.x * N;
@@ -54,20 +55,21 @@ static __global__ void __launch_bounds__(GX_NORM_THREADS)
 }
 
 template <class T, int N>
-static void gx__cuda_norm_rows(GxContext *g, T *sum, T *y, float *rstd, const T *x, const T *a, const T *w, int64_t R, int64_t C, float eps)
+static void gx__cuda_launch_norm_forward(GxContext *g, T *sum, T *y, float *rstd, const T *x, const T *a, const T *w, int64_t R, int64_t C,
+                                         float eps)
 {
     const int64_t bytes = C * (int64_t)sizeof(T), keep = bytes <= GX_CUDA_SHARED;
-    GX_LAUNCH((gx_rms_norm_forward_kernel<T, N>), (unsigned)gx_min(R, GX_CUDA_MAX_GRID_X),
-              gx_cuda_threads(gx_ceil_div(C, N), GX_NORM_THREADS), keep ? bytes : 0, gx_cuda(g)->stream, sum, y, rstd, x, a, w, R, C, eps,
-              (int)keep);
+    GX_LAUNCH((gx__cuda_rms_norm_rows<T, N>), (unsigned)gx_min(R, GX_CUDA_MAX_GRID_X), gx_cuda_threads(gx_ceil_div(C, N), GX_NORM_THREADS),
+              keep ? bytes : 0, gx_cuda(g)->stream, sum, y, rstd, x, a, w, R, C, eps, (int)keep);
 }
 template <class T>
 static void gx__cuda_norm_forward(GxContext *g, const char *name, void *sum, void *y, float *rstd, const void *x, const void *a,
                                   const void *w, int64_t R, int64_t C, float eps)
 {
     const T *from = (const T *)x, *add = (const T *)a, *weight = (const T *)w;
-    if (gx_wide<T>(C, sum, y, x, a, w)) gx__cuda_norm_rows<T, GxPack<T>::N>(g, (T *)sum, (T *)y, rstd, from, add, weight, R, C, eps);
-    else gx__cuda_norm_rows<T, 1>(g, (T *)sum, (T *)y, rstd, from, add, weight, R, C, eps);
+    if (gx_wide<T>(C, sum, y, x, a, w))
+        gx__cuda_launch_norm_forward<T, GxPack<T>::N>(g, (T *)sum, (T *)y, rstd, from, add, weight, R, C, eps);
+    else gx__cuda_launch_norm_forward<T, 1>(g, (T *)sum, (T *)y, rstd, from, add, weight, R, C, eps);
     gx_cuda_check(g, name);
 }
 
@@ -90,8 +92,8 @@ void gx_cuda_add_rms_norm_forward(GxContext *g, void *sum, void *y, float *rstd,
 // it is wanted: part[b, C]. The second reading of dy and x comes from the L1 cache. part NULL: dw is not wanted.
 template <class T, int N>
 static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
-    gx_rms_norm_backward_kernel(T *dx, float *part, const T *dy, const T *dresidual, const T *x, const float *rstd, const T *w, int64_t R,
-                                int64_t C, int shared_share)
+    gx__cuda_rms_norm_backward_rows(T *dx, float *part, const T *dy, const T *dresidual, const T *x, const float *rstd, const T *w,
+                                    int64_t R, int64_t C, int shared_share)
 {
     GX_DYNAMIC_SHARED(float, shared);
     const int64_t first = (int64_t)threadIdx.x * N, step = (int64_t)blockDim.x * N, begin = (int64_t)blockIdx.x * GX_NORM_BLOCK;
@@ -129,31 +131,12 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
     }
 }
 
-// sum[c] = (accumulate ? sum[c] : 0) + part[0,c] + part[1,c] + ... : 32 columns to a block; each of its 8 warps adds an eighth of the parts, in
-// order, then the eighths are added in order.
-enum { GX__PART_WARPS = 8 };
-static __global__ void __launch_bounds__(GX_WARP *GX__PART_WARPS)
-    gx_sum_parts_kernel(float *sum, const float *part, int64_t parts, int64_t C, int accumulate)
-{
-    GX_SHARED(float, of_warp, [GX__PART_WARPS][GX_WARP]);
-    const int lane = (int)threadIdx.x % GX_WARP, warp = (int)threadIdx.x / GX_WARP;
-    const int64_t c = (int64_t)blockIdx.x * GX_WARP + lane, each = (parts + GX__PART_WARPS - 1) / GX__PART_WARPS;
-    float s = 0;
-    for (int64_t b = warp * each; c < C && b < parts && b < (warp + 1) * each; b++) s += part[b * C + c];
-    of_warp[warp][lane] = s;
-    __syncthreads();
-    if (warp > 0 || c >= C) return;
-    s = accumulate ? sum[c] : 0;
-    for (int i = 0; i < GX__PART_WARPS; i++) s += of_warp[i][lane];
-    sum[c] = s;
-}
-
 template <class T, int N>
-static void gx__cuda_norm_backward_rows(GxContext *g, T *dx, float *part, const T *dy, const T *dresidual, const T *x, const float *rstd,
-                                        const T *w, int64_t R, int64_t C)
+static void gx__cuda_launch_norm_backward(GxContext *g, T *dx, float *part, const T *dy, const T *dresidual, const T *x, const float *rstd,
+                                          const T *w, int64_t R, int64_t C)
 {
     const int64_t bytes = part ? C * 4 : 0, fits = bytes <= GX_CUDA_SHARED;
-    GX_LAUNCH((gx_rms_norm_backward_kernel<T, N>), (unsigned)gx_ceil_div(R, GX_NORM_BLOCK),
+    GX_LAUNCH((gx__cuda_rms_norm_backward_rows<T, N>), (unsigned)gx_ceil_div(R, GX_NORM_BLOCK),
               gx_cuda_threads(gx_ceil_div(C, N), GX_CUDA_BLOCK), fits ? bytes : 0, gx_cuda(g)->stream, dx, part, dy, dresidual, x, rstd, w,
               R, C, (int)fits);
 }
@@ -164,8 +147,8 @@ static void gx__cuda_norm_backward(GxContext *g, void *dx, float *part, const vo
     T *out = (T *)dx;
     const T *d = (const T *)dy, *around = (const T *)dresidual, *in = (const T *)x, *weight = (const T *)w;
     if (gx_wide<T>(C, dx, part, dy, dresidual, x, w))
-        gx__cuda_norm_backward_rows<T, GxPack<T>::N>(g, out, part, d, around, in, rstd, weight, R, C);
-    else gx__cuda_norm_backward_rows<T, 1>(g, out, part, d, around, in, rstd, weight, R, C);
+        gx__cuda_launch_norm_backward<T, GxPack<T>::N>(g, out, part, d, around, in, rstd, weight, R, C);
+    else gx__cuda_launch_norm_backward<T, 1>(g, out, part, d, around, in, rstd, weight, R, C);
 }
 
 void gx_cuda_rms_norm_backward(GxContext *g, void *dx, float *dw, const void *dy, const void *dresidual, const void *x, const float *rstd,
@@ -174,8 +157,8 @@ void gx_cuda_rms_norm_backward(GxContext *g, void *dx, float *dw, const void *dy
     float *part = dw ? scratch : NULL; // [blocks, C]
     GX_CUDA_TYPES(dtype, gx__cuda_norm_backward, g, dx, part, dy, dresidual, x, rstd, w, R, C);
     if (dw)
-        GX_LAUNCH(gx_sum_parts_kernel, (unsigned)gx_ceil_div(C, GX_WARP), GX_WARP * GX__PART_WARPS, 0, gx_cuda(g)->stream, dw, part,
-                  gx_ceil_div(R, GX_NORM_BLOCK), C, accumulate);
+        GX_LAUNCH(gx__cuda_column_sum_finish, (unsigned)gx_ceil_div(C, GX_WARP), GX_CUDA_BLOCK, 0, gx_cuda(g)->stream, dw,
+                  (const float *)part, gx_ceil_div(R, GX_NORM_BLOCK), C, accumulate);
     gx_cuda_check(g, "rms_norm_backward");
 }
 #endif

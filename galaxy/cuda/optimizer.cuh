@@ -22,7 +22,7 @@ void gx_cuda_sum_squares(GxContext *g, double *total, const float *x, int64_t n,
     gx__cuda_sum<1>(g, "sum_squares", total, x, n, accumulate, scratch);
 }
 
-static __global__ void gx_clip_kernel(GxStep *s, double max_norm)
+static __global__ void gx__cuda_clip_one(GxStep *s, double max_norm)
 {
     const double norm = sqrt(s->sum_squares), factor = max_norm / (norm + 1e-6);
     s->skip = !(norm < INFINITY); // NaN too
@@ -32,7 +32,7 @@ static __global__ void gx_clip_kernel(GxStep *s, double max_norm)
 
 void gx_cuda_clip(GxContext *g, double max_norm)
 {
-    GX_LAUNCH(gx_clip_kernel, 1, 1, 0, gx_cuda(g)->stream, g->step, max_norm);
+    GX_LAUNCH(gx__cuda_clip_one, 1, 1, 0, gx_cuda(g)->stream, g->step, max_norm);
     gx_cuda_check(g, "clip");
 }
 
