@@ -116,19 +116,14 @@ template <class T> T &per_thread()
 }
 
 // ---- reports ----------------------------------------------------------------------------------------------------------------------------
-inline std::string text(Place p)
-{
-    char line[512];
-    snprintf(line, sizeof line, "%s at %s:%u", p.what, p.where.file_name(), (unsigned)p.where.line());
-    return line;
-}
+inline Line text(Place p) { return Line().add("%s at %s:%u", p.what, p.where.file_name(), (unsigned)p.where.line()); }
 
-inline std::string where_am_i()
+inline Line where_am_i()
 {
-    if (!block.launch) return "";
-    char line[512];
-    int n = snprintf(line, sizeof line, "kernel %s, block (%u,%u,%u)", block.launch->name, block.index.x, block.index.y, block.index.z);
-    if (Thread *t = block.current) snprintf(line + n, sizeof line - n, ", thread (%u,%u,%u)", t->index.x, t->index.y, t->index.z);
+    Line line;
+    if (!block.launch) return line;
+    line.add("kernel %s, block (%u,%u,%u)", block.launch->name, block.index.x, block.index.y, block.index.z);
+    if (Thread *t = block.current) line.add(", thread (%u,%u,%u)", t->index.x, t->index.y, t->index.z);
     return line;
 }
 
@@ -166,12 +161,13 @@ inline std::string text_of_lanes(unsigned lanes)
         while (end < block.threads.size() && block.threads[end].state == t.state && block.threads[end].warp == t.warp &&
                block.threads[end].mask == t.mask && block.threads[end].place.where.line() == t.place.where.line())
             end++;
-        std::string what = t.state == State::exited ? "exited" : t.place.what ? "in " + text(t.place) : "runs";
-        if (t.state == State::waits_warp) {
-            for (const WarpGroup &g : block.warps[t.warp].group)
-                if (g.arrived && g.mask == t.mask)
-                    what += ", mask lanes " + text_of_lanes(g.mask) + ", missing " + text_of_lanes(g.mask & ~g.arrived);
-        }
+        Line what;
+        if (t.state == State::exited) what.add("exited");
+        else if (t.place.what) what.add("in %s", text(t.place).c_str());
+        else what.add("runs");
+        for (const WarpGroup &g : block.warps[t.warp].group)
+            if (t.state == State::waits_warp && g.arrived && g.mask == t.mask)
+                what.add(", mask lanes %s, missing %s", text_of_lanes(g.mask).c_str(), text_of_lanes(g.mask & ~g.arrived).c_str());
         fprintf(stderr, "    threads %zu-%zu (warp %d): %s\n", i, end - 1, t.warp, what.c_str());
         i = end;
     }

@@ -18,6 +18,16 @@
 namespace emu
 {
 
+// A card cannot read pageable host memory.
+template <class T> void check_parameter(const char *kernel, int number, T value)
+{
+    if constexpr (std::is_pointer_v<T> && !std::is_function_v<std::remove_pointer_t<T>>) {
+        std::lock_guard held(device_lock);
+        if (value && spot_of(value).where == Where::pageable)
+            fatal("kernel %s: parameter %d points at pageable host memory (%p)", kernel, number, (const void *)value);
+    }
+}
+
 // Arguments are converted to the kernel's parameters and copied now, as a launch does.
 template <class... P, class... A>
 void launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 threads, size_t shared_bytes, cudaStream_t stream, A &&...args)
@@ -26,6 +36,7 @@ void launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 threads, siz
     static_assert((!std::is_reference_v<P> && ...), "a kernel's parameters are values");
     if (cudaError_t e = check_launch((const void *)kernel, grid, threads, shared_bytes)) return (void)result(e);
     std::tuple<P...> copies(std::forward<A>(args)...);
+    std::apply([&, number = 0](auto... p) mutable { (check_parameter(name, ++number, p), ...); }, copies);
     enqueue_kernel(stream, Launch{name, grid, threads, shared_bytes, [kernel, copies] { std::apply(kernel, copies); }});
 }
 

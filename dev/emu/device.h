@@ -1,7 +1,7 @@
 // device.h: error codes, the card that the emulator plays, and the limits of a launch, checked as the driver does.
 //
-// A card of compute capability 8.0 with one multiprocessor. GX_EMU_SHARED=<KB> sets the shared memory that a block may ask for (164 - 1 as on
-// an A100; 99 as on consumer cards; 227 as on an H100).
+// A card of compute capability 8.0 with one multiprocessor. GX_EMU_SHARED=KB is the shared memory that a block may ask for: 163 unless set, as
+// on an A100; 99 as on a consumer card; 227 as on an H100.
 #ifndef GX_EMU_DEVICE_H
 #define GX_EMU_DEVICE_H
 #include "shared.h"

@@ -36,7 +36,20 @@ void AnnotateIgnoreWritesEnd(const char *file, int line);
 namespace emu
 {
 
-// ---- what ThreadSanitizer is told -------------------------------------------------------------------------------------------------------
+// ---- what sanitizers are told ----------------------------------------------------------------------------------------------------------
+inline void poison([[maybe_unused]] const void *p, [[maybe_unused]] size_t bytes)
+{
+#ifdef GX_EMU_ASAN
+    ASAN_POISON_MEMORY_REGION(p, bytes);
+#endif
+}
+inline void unpoison([[maybe_unused]] const void *p, [[maybe_unused]] size_t bytes)
+{
+#ifdef GX_EMU_ASAN
+    ASAN_UNPOISON_MEMORY_REGION(p, bytes);
+#endif
+}
+
 #ifdef GX_EMU_TSAN
 constexpr bool watches_races = true;
 inline void acquire_order(void *object) { __tsan_acquire(object); }

@@ -35,6 +35,21 @@ __attribute__((format(printf, 1, 2))) inline void say(const char *format, ...)
     abort();
 }
 
+// Text that a handler of faults may make: it allocates nothing.
+struct Line {
+    char bytes[512] = "";
+    const char *c_str() const { return bytes; }
+    __attribute__((format(printf, 2, 3))) Line &add(const char *format, ...)
+    {
+        size_t used = strlen(bytes);
+        va_list args;
+        va_start(args, format);
+        vsnprintf(bytes + used, sizeof bytes - used, format, args);
+        va_end(args);
+        return *this;
+    }
+};
+
 // Variables are read when they are needed, not once: a test may change them between two launches.
 inline std::string environment(const char *name, const char *otherwise)
 {

@@ -19,6 +19,7 @@ namespace emu
 {
 
 constexpr size_t shared_zone = 64, shared_alignment = 1024; // bytes; swizzled tiles want 1024
+constexpr size_t shared_capacity = 512 << 10;               // so that zones and alignment never decide whether a kernel fits
 
 struct SharedVariable {
     const void *key;
@@ -28,37 +29,24 @@ struct SharedVariable {
 };
 
 struct Shared {
-    std::vector<unsigned char> memory;
     unsigned char *base = nullptr;
-    size_t used = 0, capacity = 0; // with zones
+    size_t used = 0; // with zones
     void *dynamic = nullptr;
     std::vector<SharedVariable> variables;
 };
 inline Shared shared;
 
-inline void poison([[maybe_unused]] const void *p, [[maybe_unused]] size_t bytes)
-{
-#ifdef GX_EMU_ASAN
-    ASAN_POISON_MEMORY_REGION(p, bytes);
-#endif
-}
-inline void unpoison([[maybe_unused]] const void *p, [[maybe_unused]] size_t bytes)
-{
-#ifdef GX_EMU_ASAN
-    ASAN_UNPOISON_MEMORY_REGION(p, bytes);
-#endif
-}
-
-constexpr unsigned char shared_zone_byte = 0xfb, shared_fresh_byte = 0xff; // fresh memory is NaN in every float type
+constexpr unsigned char fresh_byte = 0xff; // NaN in every float type
+constexpr unsigned char zone_byte = 0xfb;  // around memory: whoever changes it went out of bounds
 
 inline void *shared_take(const void *key, const char *name, size_t bytes, size_t alignment)
 {
     size_t begin = (shared.used + shared_zone + alignment - 1) / alignment * alignment, end = begin + bytes;
-    if (end + shared_zone > shared.capacity) kernel_fails("shared memory: no room for %zu bytes of %s", bytes, name);
+    if (end + shared_zone > shared_capacity) kernel_fails("shared memory: no room for %zu bytes of %s", bytes, name);
     unpoison(shared.base + shared.used, end + shared_zone - shared.used);
-    memset(shared.base + shared.used, shared_zone_byte, begin - shared.used);
-    memset(shared.base + begin, shared_fresh_byte, bytes);
-    memset(shared.base + end, shared_zone_byte, shared_zone);
+    memset(shared.base + shared.used, zone_byte, begin - shared.used);
+    memset(shared.base + begin, fresh_byte, bytes);
+    memset(shared.base + end, zone_byte, shared_zone);
     poison(shared.base + shared.used, begin - shared.used);
     poison(shared.base + end, shared_zone);
     shared.used = end;
@@ -75,18 +63,19 @@ inline void *shared_variable(const void *key, const char *name, size_t bytes, si
     return shared_take(key, name, bytes, std::max<size_t>(alignment, 16));
 }
 
-// Twice what a block may have, so that zones and alignment never decide whether a kernel fits: launch.h checks the sizes.
-inline void shared_memory_open()
+// With MAP_FIXED, new pages in the place of the old: ThreadSanitizer forgets who used the addresses in the block before.
+inline void shared_memory_map(int flags)
 {
-    shared.capacity = 512 << 10;
-    shared.memory.resize(shared.capacity + shared_alignment);
-    shared.base = (unsigned char *)(((uintptr_t)shared.memory.data() + shared_alignment - 1) & ~(uintptr_t)(shared_alignment - 1));
+    flags |= MAP_PRIVATE | MAP_ANONYMOUS;
+    shared.base = (unsigned char *)mmap(shared.base, shared_capacity, PROT_READ | PROT_WRITE, flags, -1, 0);
+    if (shared.base == MAP_FAILED) fatal("no memory for the shared memory of a block");
 }
 
 inline void shared_memory_begin(size_t dynamic_bytes)
 {
-    if (!shared.base) shared_memory_open();
-    poison(shared.base, shared.capacity);
+    if (!shared.base) shared_memory_map(0);
+    else if (watches_races) shared_memory_map(MAP_FIXED);
+    poison(shared.base, shared_capacity);
     shared.used = 0;
     shared.variables.clear();
     shared.dynamic = dynamic_bytes ? shared_take(&shared, "dynamic shared memory", dynamic_bytes, shared_alignment) : nullptr;
@@ -94,12 +83,12 @@ inline void shared_memory_begin(size_t dynamic_bytes)
 
 inline void shared_memory_end()
 {
-    unpoison(shared.base, shared.capacity);
+    unpoison(shared.base, shared_capacity);
     size_t from = 0;
     for (const SharedVariable &v : shared.variables) {
         size_t begin = (size_t)(v.begin - shared.base), end = begin + v.bytes;
         for (size_t i = from; i < end + shared_zone; i == begin ? i = end : i++)
-            if ((i < begin || i >= end) && shared.base[i] != shared_zone_byte)
+            if ((i < begin || i >= end) && shared.base[i] != zone_byte)
                 kernel_fails("shared memory was written %zd bytes from the beginning of %s, which has %zu", (ssize_t)i - (ssize_t)begin,
                              v.name, v.bytes);
         from = end;
@@ -110,7 +99,7 @@ inline void shared_memory_end()
 inline unsigned shared_address(const void *p)
 {
     size_t offset = (size_t)((const unsigned char *)p - shared.base);
-    if (offset >= shared.capacity) kernel_fails("%p is no address in shared memory", p);
+    if (offset >= shared_capacity) kernel_fails("%p is no address in shared memory", p);
     return (unsigned)offset;
 }
 
