@@ -10,7 +10,7 @@
 #include "galaxy/cuda/attention.cuh"
 #include "workshop.h"
 
-enum { B, H, K, HEAD, TQ, TK, CAUSAL, SPLIT }; // a shape
+enum { B, H, K, HEAD, TQ, TK, CAUSAL, SPLIT }; // a shape: as GxAttention names its parts
 enum { Q, KEYS, VALUES, O, LSE, D_O, DQ, DK, DV };
 
 // SPLIT 0: the queries are the last TQ of TK positions. Else they are two runs, as of a balanced context-parallel rank: SPLIT rows from position 0 on,
@@ -71,7 +71,7 @@ template <class T> __global__ void forward_thread_per_row(T *o, float *lse, cons
 
 template <class T> __global__ void forward_warp_per_row(T *o, float *lse, const T *q, const T *k, const T *v, GxAttention a, float scale)
 {
-    constexpr int N = GX__CUDA_MAX_HEAD / GX_WARP; // elements of the head to a lane: lane, lane + 32, ...
+    constexpr int N = (int)GX__CUDA_MAX_HEAD / (int)GX_WARP; // elements of the head to a lane: lane, lane + 32, ...
     const int64_t index = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / GX_WARP,
                   rows = a.q_runs.run[a.q_runs.n - 1].row + a.q_runs.run[a.q_runs.n - 1].length;
     if (index >= rows * a.B * a.H) return; // a whole warp
@@ -137,6 +137,7 @@ static void backward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 }
 
 // Depths: a score is a sum over the head, a probability one over the keys; what follows is a sum over keys, or over the queries of a group.
+// Floors: where a query sees few keys, dp - D nearly cancels. Its terms are of size 1 and come with probabilities of 1/Tk or more.
 static void open_inputs(Work *w, const int64_t *d)
 {
     work_input(w, "q", w->dtype, d[TQ] * d[B] * d[H] * d[HEAD]);
@@ -147,8 +148,8 @@ static void open_forward(Work *w, const int64_t *d)
 {
     const double scores = (double)(d[HEAD] + d[TK]) + 16, rows = (double)(d[TQ] * d[B] * d[H]);
     open_inputs(w, d);
-    work_output(w, "o", w->dtype, d[TQ] * d[B] * d[H] * d[HEAD], scores + (double)d[TK], 0);
-    work_output(w, "lse", GX_F32, d[TQ] * d[B] * d[H], scores, sqrt(rows)); // a logarithm: its absolute error is the sum's relative one
+    work_output(w, "o", w->dtype, d[TQ] * d[B] * d[H] * d[HEAD], scores + (double)d[TK], 1, 0);
+    work_output(w, "lse", GX_F32, d[TQ] * d[B] * d[H], scores, 0, sqrt(rows)); // a logarithm: its absolute error is the sum's relative one
 }
 static void open_backward(Work *w, const int64_t *d)
 {
@@ -157,9 +158,10 @@ static void open_backward(Work *w, const int64_t *d)
     work_input(w, "o", w->dtype, d[TQ] * d[B] * d[H] * d[HEAD]);
     work_input(w, "lse", GX_F32, d[TQ] * d[B] * d[H]);
     work_input(w, "d_o", w->dtype, d[TQ] * d[B] * d[H] * d[HEAD]);
-    work_output(w, "dq", w->dtype, d[TQ] * d[B] * d[H] * d[HEAD], scores + dots + (double)d[TK], 0);
-    work_output(w, "dk", w->dtype, d[TK] * d[B] * d[K] * d[HEAD], scores + dots + queries, 0);
-    work_output(w, "dv", w->dtype, d[TK] * d[B] * d[K] * d[HEAD], scores + queries, 0);
+    const double keys = (double)d[TK], of_q = (double)(d[TQ] * d[B] * d[H] * d[HEAD]), of_kv = (double)(d[TK] * d[B] * d[K] * d[HEAD]);
+    work_output(w, "dq", w->dtype, (int64_t)of_q, scores + dots + keys, 1, sqrt(of_q / keys));
+    work_output(w, "dk", w->dtype, (int64_t)of_kv, scores + dots + queries, 1, sqrt(of_kv) / keys);
+    work_output(w, "dv", w->dtype, (int64_t)of_kv, scores + queries, 1, 0);
 }
 
 static const WorkEntry entries[] = {
