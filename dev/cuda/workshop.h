@@ -469,8 +469,8 @@ static int work_main(const Workshop *shop, int argc, char **argv)
 #else
     if (!check && !time) check = time = 1;
 #endif
-    if (time) work_time(shop, work_only, csv);
     if (check) failed = test_main(1, argv);
+    if (time) work_time(shop, work_only, csv);
     return failed;
 }
 #endif
