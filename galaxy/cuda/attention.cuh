@@ -343,11 +343,10 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
         const int64_t at = job / p.a.H * p.a.o_stride + job % p.a.H * p.a.head_dim;
         float sum = 0;
         for (int64_t c = lane * N; c < p.a.head_dim; c += GX_WARP * N) {
-            GxPack<T> x, y;
-            if (N == 1) x.x[0] = d_o[at + c], y.x[0] = o[at + c];
-            else x = gx_load_pack(d_o + at + c), y = gx_load_pack(o + at + c);
-#pragma unroll
-            for (int e = 0; e < N; e++) sum = fmaf(gx_to_float(x.x[e]), gx_to_float(y.x[e]), sum);
+            float x[N], y[N];
+            gx_load(x, d_o + at + c);
+            gx_load(y, o + at + c);
+            for (int e = 0; e < N; e++) sum = fmaf(x[e], y[e], sum);
         }
         sum = gx_warp_sum(sum);
         if (lane == 0) D[job] = sum;
@@ -535,7 +534,7 @@ static GxCudaAttention gx__cuda_attention_of(const GxAttention *a)
     return p;
 }
 
-static unsigned gx__cuda_grid(int64_t jobs) { return (unsigned)gx_min(jobs, INT32_MAX); }
+static unsigned gx__cuda_grid(int64_t jobs) { return (unsigned)gx_min(jobs, GX_CUDA_MAX_GRID_X); }
 
 // Blocks of more than 48 KB of shared memory are to be asked for. 0: the context has an error.
 static int gx__cuda_attention_shared(GxContext *g, const char *what, const void *kernel, int bytes)
