@@ -70,8 +70,9 @@ GxArena *gx_host_arena(const GxContext *g) { return g->host ? g->host : g->arena
 int gx_on_device(const GxContext *g, const void *p)
 {
     const GxArena *a = g->arena;
-    if (g->device->shares_host_memory || !a) return 0;
-    return (const char *)p >= a->base && (const char *)p < a->base + a->capacity;
+    if (!g->device || g->device->shares_host_memory || !a) return 0; // who only communicates needs no device
+    const uintptr_t first = (uintptr_t)a->base, size = (uintptr_t)(a->dry ? a->peak : a->capacity);
+    return (uintptr_t)p - first < size; // below `first` it wraps around
 }
 
 void *gx_host_twin(GxContext *g, GxMemoryKind kind, void *buffer, int64_t bytes)
