@@ -265,7 +265,7 @@ TEST(the_loss_does_not_depend_on_the_head_chunk_and_the_arena_is_full_to_the_byt
         GxBatch b;
         random_batch(&b, tokens, labels, T, B, small.vocab_size);
         if (!test_model_open(&t, &small, &gx_llama_serial, T, B, chunk[i], NULL, 1)) return;
-        gx_model_init(&t.m.model, 3);
+        gx_model_init(&t.g, &t.m.model, t.o.weights, 3);
         gx_window_gradients(&t.g, &t.m.model, &b, 1, &t.o, NULL, NULL);
         gx_window_update(&t.g, &t.m.model, &t.o);
         CHECK(t.arena.peak == t.arena.capacity && !t.arena.exhausted, "planned %ld bytes, used %ld", (long)t.arena.capacity,
@@ -286,7 +286,7 @@ TEST(no_gradient_buffer_means_no_weight_gradient_and_the_same_loss)
     GxBatch b;
     random_batch(&b, tokens, labels, T, B, small.vocab_size);
     if (!test_model_open(&t, &small, &gx_llama_serial, T, B, 4, NULL, 1)) return;
-    gx_model_init(&t.m.model, 3);
+    gx_model_init(&t.g, &t.m.model, t.o.weights, 3);
     b.scale = 0.1f;
     double with = 0, without = 0;
     gx_model_forward_backward(&t.g, &t.m.model, &b, &with);
@@ -310,7 +310,7 @@ TEST(weight_decay_shrinks_matrices_and_leaves_norms)
         if (!test_model_open(&t, &small, &gx_llama_serial, T, B, 4, NULL, 1)) return;
         GxAdamW adamw = {0.9f, 0.95f, 1e-8f, 0.5f};
         GxSgd sgd = {0.9f, 0.5f};
-        gx_model_init(&t.m.model, 3);
+        gx_model_init(&t.g, &t.m.model, t.o.weights, 3);
         t.o.kind = (GxOptimizerKind)kind, t.o.adamw = adamw, t.o.sgd = sgd;
         t.step.lr = 0.5f;
         const GxTable *table = &t.m.model.table;

@@ -140,7 +140,7 @@ static inline void keep(TestModel *t, Result *out, int which, const float *x)
 static inline void train_sgd(TestModel *t, const Layout *l, int64_t begin, int64_t B, int micro, int32_t *tokens, Result *out)
 {
     GxBatch batch[MAX_MICRO];
-    gx_model_init(&t->m.model, 42);
+    gx_model_init(&t->g, &t->m.model, t->o.weights, 42);
     memset(t->o.first, 0, (size_t)out->n * 4);
     t->o.kind = GX_OPTIMIZER_SGD;
     t->step.lr = 0.5f;
@@ -161,7 +161,7 @@ static inline void train_adamw(TestModel *t, const Layout *l, int64_t begin, int
 {
     static const GxAdamW adamw = {0.9f, 0.95f, 1e-8f, 0.1f};
     GxBatch batch[MAX_MICRO];
-    gx_model_init(&t->m.model, 42);
+    gx_model_init(&t->g, &t->m.model, t->o.weights, 42);
     set_moments(t);
     t->o.kind = GX_OPTIMIZER_ADAMW;
     t->o.adamw = adamw;
