@@ -48,6 +48,15 @@ static GxStatus gx__model_config_from(GxTrainer *t, const char *folder, GxError 
     return status;
 }
 
+static GxStatus gx__choose_device(GxTrainer *t)
+{
+    GxContext *g = t->g;
+    if (!strcmp(t->o.device, "cpu")) g->device = gx_device_cpu();
+    if (!strcmp(t->o.device, "auto") || !strcmp(t->o.device, g->device->name)) return GX_OK;
+    return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "--device %s: this program was built for %s; build it anew with make DEVICE=%s", t->o.device,
+                   g->device->name, t->o.device);
+}
+
 static GxStatus gx__read_options(GxTrainer *t, int argc, char **argv)
 {
     GxError *err = &t->g->error;
@@ -66,6 +75,7 @@ static GxStatus gx__read_options(GxTrainer *t, int argc, char **argv)
         return GX_OK;
     }
     if (t->o.threads) t->g->threads = (int)t->o.threads;
+    GX_TRY(gx__choose_device(t));
     if (t->o.model[0] && t->o.resume[0] && strcmp(t->o.resume, "auto"))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--model and --resume both name a folder; a checkpoint that is resumed brings its model along");
@@ -86,7 +96,7 @@ static GxStatus gx__find_resume(GxTrainer *t)
 static GxStatus gx__options_hash(const GxTrainer *t, uint64_t *hash, GxError *err)
 {
     const int program[3] = {t->split.att, t->split.con, t->split.mlp};
-    static const char *const own[] = {"threads", "ranks", "train_data", "output_dir", "model", "resume"};
+    static const char *const own[] = {"threads", "ranks", "device", "train_data", "output_dir", "model", "resume"};
     char *text;
     int64_t bytes;
     GxJson *json = gx_config_to_json(&t->config, err);
@@ -390,9 +400,10 @@ static void gx__print_start(const GxTrainer *t)
     int64_t parameters = 0;
     for (int i = 0; i < t->model->table.n; i++)
         if (!t->model->table.row[i].has_alias) parameters += gx_tensor_global_count(&t->model->table.row[i]);
-    gx_cpu_describe(device, sizeof device);
-    printf("galaxy %s | device cpu: %s | %d rank%s%s x %d thread%s\n", GX_VERSION, device, g->world, g->world > 1 ? "s" : "",
-           g->comm && g->comm->engine ? (t->o.ranks > 1 ? " (threads)" : " (mpi)") : "", gx_threads(g), gx_threads(g) > 1 ? "s" : "");
+    g->device->describe(device, sizeof device);
+    printf("galaxy %s | device %s: %s | %d rank%s%s x %d thread%s\n", GX_VERSION, g->device->name, device, g->world,
+           g->world > 1 ? "s" : "", g->comm && g->comm->engine ? (t->o.ranks > 1 ? " (threads)" : " (mpi)") : "", gx_threads(g),
+           gx_threads(g) > 1 ? "s" : "");
     gx__mode_text(t, mode);
     printf("model: %s, mode %s, %.2fM parameters, %s\n", t->model->kind->name, mode, (double)parameters / 1e6, t->o.precision);
     if (!t->o.dry_run) gx__print_data(t);
