@@ -1,0 +1,1077 @@
+// test_devices.cu: every operation of ops/device.h, on every device and in every type of activations, against the CPU in fp32.
+//
+// `ops` is a table of all operations: buffers, sizes, shapes, and the variants that their contracts allow (added to or written, optional
+// arguments left out, results in the place of an input). test_ops.cu proves the CPU in fp32 against an oracle; here it is the reference:
+//     inputs are drawn, rounded to the type, and given to both
+//     fp32: the distance of the results, as relative 2-norm, is that of two fp32 computations: test_bound of twice the depth, at most 1e-5
+//     bf16: results in bf16 are off by 4e-3 at most (one rounding is up to 2^-9, about 2e-3), gradients of attention by 1e-2. What is
+//     fp32 there, too (statistics, losses, gradients of weights), comes from exact inputs and is as near as in fp32; where a rounding
+//     lies between, the table says so
+//     what is only moved is equal to the bit
+// And of every call: results begin as NaN, what lies beside them stays as it was, inputs too; the same call again gives the same bits; its
+// scratch is what the plan says. All buffers lie in the device's own memory, each in an arena of its own, also one element behind an aligned
+// address; the CPU's are blocks of the heap, so that AddressSanitizer sees whatever leaves them.
+#include "galaxy/base/random.h"
+#include "galaxy/cpu/cpu.h"
+#ifdef GX_WITH_CUDA
+#include "galaxy/cuda/cuda.h"
+#endif
+#include "test.h"
+#include "test_oracle.h"
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
+
+enum { MAX_BUFFERS = 9, ACT = GX_DTYPES }; // ACT: the type of activations and weights
+#ifdef __SANITIZE_ADDRESS__
+enum { GUARD = 0 }; // the sanitizer's own is nearer
+#else
+enum { GUARD = 64 }; // bytes behind each buffer
+#endif
+enum { UNTOUCHED = 0xff }; // every byte of them, and of results before the call: NaN in all types
+
+// ---- the table's words --------------------------------------------------------------------------------------------------------------------
+
+// d: sizes, as each operation's call says. RUN1, RUN2: runs of (length, position)
+typedef struct {
+    int64_t d[5];
+    GxRuns q, k;
+    int group, q_first, causal, layout;
+    float factor; // of its inputs; 0: 1
+} Shape;
+// clang-format off
+#define RUN1(length, position)                     {1, {{0, length, position}}}
+#define RUN2(length, position, length2, position2) {2, {{0, length, position}, {length, length2, position2}}}
+// clang-format on
+
+typedef enum { IN, OUT, ACCUMULATED, INOUT } Role; // ACCUMULATED: INOUT in variants that accumulate, else OUT
+typedef struct {
+    const char *name;
+    Role role;
+    int type; // a GxDtype or ACT
+    int64_t (*elements)(const Shape *);
+    double (*depth)(const Shape *); // of a result: roundings in the longest chain behind one element; NULL: it is exact
+    int zeros;                      // 1: an exact 0 is one on every device
+    double gate;                    // in bf16; 0: GATE where it is of type ACT, none where it is fp32
+} Buffer;
+#define GATE           4e-3
+#define GATE_ATTENTION 1e-2
+#define GATE_ROUNDING  (1.0 / 512) // of one input
+
+typedef struct {
+    int accumulate;
+    unsigned without; // bit i: buffer i is NULL
+    int same[2][2];   // {a, b}: result a lies in the place of input b; {0, 0}: none
+} Variant;
+
+typedef struct {
+    const char *name;
+    size_t slot;                                                                // in GxDevice
+    void (*call)(GxContext *, void **, const Shape *, GxDtype, int accumulate); // the public function, on the table's buffers
+    struct Case *(*prepare)(struct Case *);                                     // inputs that are not just random; NULL: all are
+    double (*floor)(const struct Case *, int buffer);                           // norm of the terms where a result may cancel; NULL: 0
+    int any_threads;                                                            // the CPU gives the same bits for any number of threads
+    const Shape *shape;
+    int shapes;
+    const Variant *variant;
+    int variants;
+    Buffer buffer[MAX_BUFFERS];
+} Op;
+
+typedef struct Case {
+    const Op *op;
+    const Shape *shape;
+    const Variant *variant;
+    GxDtype type;
+    void *value[MAX_BUFFERS]; // inputs; those of type ACT as fp32 numbers that the type holds exactly
+    GxStep step;
+    GxContext *cpu; // for what is prepared
+} Case;
+
+typedef struct {
+    void *value[MAX_BUFFERS]; // results, as in Case; NULL: an input, or left out
+    GxStep step;
+    GxError error;
+} Results;
+
+static int64_t one(const Shape *s) { return (void)s, 1; }
+static int64_t d0(const Shape *s) { return s->d[0]; }
+static int64_t d1(const Shape *s) { return s->d[1]; }
+static int64_t d2(const Shape *s) { return s->d[2]; }
+static int64_t d01(const Shape *s) { return s->d[0] * s->d[1]; }
+static int64_t d02(const Shape *s) { return s->d[0] * s->d[2]; }
+static int64_t d12(const Shape *s) { return s->d[1] * s->d[2]; }
+static int64_t twice_d0(const Shape *s) { return 2 * s->d[0]; }
+static int64_t twice_d01(const Shape *s) { return 2 * s->d[0] * s->d[1]; }
+
+// A sum over a dimension, and at most 16 single roundings.
+static double few(const Shape *s) { return (void)s, 16; }
+static double sum_d0(const Shape *s) { return (double)s->d[0] + 16; }
+static double sum_d1(const Shape *s) { return (double)s->d[1] + 16; }
+static double sum_d2(const Shape *s) { return (double)s->d[2] + 16; }
+
+static const Variant plain[] = {{0, 0, {{0, 0}}}};
+static const Variant accumulated[] = {{0, 0, {{0, 0}}}, {1, 0, {{0, 0}}}};
+
+// ---- values: images in the host's memory, fp32 for ACT --------------------------------------------------------------------------------------
+
+static GxDtype image_type(const Buffer *b) { return b->type == ACT ? GX_F32 : (GxDtype)b->type; }
+static GxDtype stored_type(const Buffer *b, GxDtype type) { return b->type == ACT ? type : (GxDtype)b->type; }
+static int64_t image_bytes(const Buffer *b, const Shape *s) { return b->elements(s) * gx_dtype_size(image_type(b)); }
+
+static void *take(int64_t bytes) { return malloc((size_t)gx_max(bytes, 1)); }
+static float *numbers(const Case *c, int i) { return (float *)c->value[i]; }
+static int32_t *integers(const Case *c, int i) { return (int32_t *)c->value[i]; }
+
+static float rounded(float x, GxDtype type) { return type == GX_BF16 ? gx_from_bf16(gx_to_bf16(x)) : x; }
+
+static void image_to_storage(void *storage, GxDtype stored, const void *image, GxDtype type, int64_t n)
+{
+    if (stored == type) memcpy(storage, image, (size_t)(n * gx_dtype_size(type)));
+    else
+        for (int64_t i = 0; i < n; i++) ((uint16_t *)storage)[i] = gx_to_bf16(((const float *)image)[i]);
+}
+static void storage_to_image(void *image, GxDtype type, const void *storage, GxDtype stored, int64_t n)
+{
+    if (stored == type) memcpy(image, storage, (size_t)(n * gx_dtype_size(type)));
+    else
+        for (int64_t i = 0; i < n; i++) ((float *)image)[i] = gx_from_bf16(((const uint16_t *)storage)[i]);
+}
+
+static double value_at(const Buffer *b, const void *image, int64_t i)
+{
+    switch (image_type(b)) {
+    case GX_F32: return ((const float *)image)[i];
+    case GX_F64: return ((const double *)image)[i];
+    case GX_U8: return ((const uint8_t *)image)[i];
+    default: return ((const int32_t *)image)[i];
+    }
+}
+
+static void scale_numbers(float *x, int64_t n, double factor)
+{
+    for (int64_t i = 0; factor != 0 && i < n; i++) x[i] *= (float)factor;
+}
+
+// ---- elementwise: d = n ---------------------------------------------------------------------------------------------------------------------
+
+static const Shape flat_shapes[] = {{.d = {1}}, {.d = {7}}, {.d = {257}}, {.d = {4096}}, {.d = {30011}}};
+static const Variant add_variants[] = {{0, 0, {{0, 0}}}, {0, 0, {{0, 1}}}, {0, 0, {{0, 2}}}};
+
+static void call_zero(GxContext *g, void **b, const Shape *s, GxDtype t, int a) { (void)t, (void)a, gx_zero(g, b[0], s->d[0]); }
+static void call_copy(GxContext *g, void **b, const Shape *s, GxDtype t, int a) { (void)t, (void)a, gx_copy(g, b[0], b[1], s->d[0]); }
+static void call_narrow(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)a, gx_convert(g, b[0], t, b[1], GX_F32, s->d[0]);
+}
+static void call_widen(GxContext *g, void **b, const Shape *s, GxDtype t, int a) { (void)a, gx_convert(g, b[0], GX_F32, b[1], t, s->d[0]); }
+static void call_add(GxContext *g, void **b, const Shape *s, GxDtype t, int a) { (void)a, gx_add(g, b[0], b[1], b[2], s->d[0], t); }
+static void call_sum(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)t, gx_sum(g, (double *)b[0], (const float *)b[1], s->d[0], a);
+}
+static void call_sum_squares(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)t, gx_sum_squares(g, (double *)b[0], (const float *)b[1], s->d[0], a);
+}
+
+// Ties, to the even neighbour below and above; what rounds up into infinity; the smallest; what is not a number.
+static Case *prepare_convert(Case *c)
+{
+    static const uint32_t bits[] = {0x3f808000, 0x3f818000, 0x3f808001, 0x7f7fffff, 0x7f7f7fff, 0x00000001,
+                                    0x80008000, 0x80000000, 0x7f800000, 0xff800000, 0x7f800001, 0xffffffff};
+    for (int i = 0; i < COUNT(bits) && c->shape->d[0] > i; i++) memcpy(numbers(c, 1) + i, &bits[i], 4);
+    return c;
+}
+static double sum_floor(const Case *c, int buffer)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < c->shape->d[0]; i++) sum += fabs((double)numbers(c, 1)[i]);
+    return buffer == 0 ? sum : 0;
+}
+
+// ---- embedding: d = R, C, v_begin, v_end, vocabulary ----------------------------------------------------------------------------------------
+
+static const Shape embedding_shapes[] = {{.d = {1, 1, 0, 1, 1}},    {.d = {8, 7, 0, 13, 13}},     {.d = {70, 130, 3, 9, 13}},
+                                         {.d = {3, 1031, 5, 6, 7}}, {.d = {40, 64, 0, 500, 500}}, {.d = {300, 24, 0, 2, 3}}};
+
+static int64_t embedding_table(const Shape *s) { return (s->d[3] - s->d[2]) * s->d[1]; }
+static void call_embedding_forward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)a, gx_embedding_forward(g, b[0], b[1], (const int32_t *)b[2], s->d[0], s->d[1], s->d[2], s->d[3], t);
+}
+static void call_embedding_backward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    gx_embedding_backward(g, (float *)b[0], b[1], (const int32_t *)b[2], s->d[0], s->d[1], s->d[2], s->d[3], a, t);
+}
+static Case *prepare_ids(Case *c)
+{
+    for (int64_t r = 0; r < c->shape->d[0]; r++) integers(c, 2)[r] = (int32_t)(r * r * 7 % c->shape->d[4]); // tokens come again
+    return c;
+}
+
+// ---- norm: d = R, C -------------------------------------------------------------------------------------------------------------------------
+
+static const float NORM_EPS = 1e-5f;
+static const Shape norm_shapes[] = {{.d = {1, 1}},    {.d = {3, 7}},    {.d = {257, 1}},  {.d = {5, 64}},
+                                    {.d = {65, 257}}, {.d = {130, 72}}, {.d = {2, 1031}}, {.d = {3, 4096}}};
+static const Variant add_norm_variants[] = {{0, 0, {{0, 0}}}, {0, 0, {{0, 3}}}, {0, 0, {{0, 4}}}};
+static const Variant norm_backward_variants[] = {
+    {0, 0, {{0, 0}}}, {1, 0, {{0, 0}}}, {0, 1u << 3, {{0, 0}}}, {0, 1u << 1, {{0, 0}}}, {1, 0, {{0, 3}}}};
+
+static void call_rms_norm_forward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)a, gx_rms_norm_forward(g, b[0], (float *)b[1], b[2], b[3], s->d[0], s->d[1], NORM_EPS, t);
+}
+static void call_add_rms_norm_forward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)a, gx_add_rms_norm_forward(g, b[0], b[1], (float *)b[2], b[3], b[4], b[5], s->d[0], s->d[1], NORM_EPS, t);
+}
+static void call_rms_norm_backward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    gx_rms_norm_backward(g, b[0], (float *)b[1], b[2], b[3], b[4], (const float *)b[5], b[6], s->d[0], s->d[1], a, t);
+}
+static Case *prepare_rstd(Case *c)
+{
+    float *y = (float *)take(4 * d01(c->shape));
+    gx_rms_norm_forward(c->cpu, y, numbers(c, 5), numbers(c, 4), numbers(c, 6), c->shape->d[0], c->shape->d[1], NORM_EPS, GX_F32);
+    free(y);
+    return c;
+}
+// dx is rstd*w*dy less its share along x: with one column nearly all of it cancels.
+static double norm_backward_floor(const Case *c, int buffer)
+{
+    const int64_t C = c->shape->d[1];
+    double squares = 0;
+    for (int64_t i = 0; i < d01(c->shape); i++) squares += pow((double)numbers(c, 5)[i / C] * numbers(c, 6)[i % C] * numbers(c, 2)[i], 2);
+    return buffer == 0 ? sqrt(squares) : 0;
+}
+
+// ---- linear: d = R, In, Out -----------------------------------------------------------------------------------------------------------------
+
+static const Shape linear_shapes[] = {{.d = {1, 1, 1}},     {.d = {3, 7, 5}},     {.d = {5, 16, 24}},   {.d = {65, 257, 33}},
+                                      {.d = {130, 64, 40}}, {.d = {2, 1031, 70}}, {.d = {1, 96, 1000}}, {.d = {257, 8, 1}}};
+static const Variant linear_forward_variants[] = {{0, 0, {{0, 0}}}, {0, 1u << 3, {{0, 0}}}};
+static const Variant linear_weight_variants[] = {
+    {0, 0, {{0, 0}}}, {1, 0, {{0, 0}}}, {0, 1u << 1, {{0, 0}}}, {1, 1u << 1, {{0, 0}}}, {1, 1u << 0, {{0, 0}}}};
+
+static void call_linear_forward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)a, gx_linear_forward(g, b[0], b[1], b[2], b[3], s->d[0], s->d[1], s->d[2], t);
+}
+static void call_linear_backward_input(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)a, gx_linear_backward_input(g, b[0], b[1], b[2], s->d[0], s->d[1], s->d[2], t);
+}
+static void call_linear_backward_weight(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    gx_linear_backward_weight(g, (float *)b[0], (float *)b[1], b[2], b[3], s->d[0], s->d[1], s->d[2], a, t);
+}
+
+// ---- rope: d = B, heads, h, gap -------------------------------------------------------------------------------------------------------------
+
+enum { POSITIONS = 256 };
+static const Shape rope_shapes[] = {{.d = {1, 1, 2, 1}, .q = RUN1(1, 0)},
+                                    {.d = {2, 3, 8, 0}, .q = RUN1(6, 4)},
+                                    {.d = {3, 2, 10, 5}, .q = RUN2(5, 2, 4, 40)},
+                                    {.d = {2, 3, 64, 7}, .q = RUN2(33, 100, 32, 3)},
+                                    {.d = {1, 4, 128, 64}, .q = RUN1(17, 200)}};
+
+static int64_t rope_stride(const Shape *s) { return s->d[1] * s->d[2] + s->d[3]; }
+static int64_t rope_x(const Shape *s) { return gx_runs_rows(&s->q) * s->d[0] * rope_stride(s); }
+static int64_t rope_table(const Shape *s) { return POSITIONS * s->d[2] / 2; }
+static void call_rope_forward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)a, gx_rope_forward(g, b[0], (const float *)b[1], (const float *)b[2], &s->q, s->d[0], s->d[1], s->d[2], rope_stride(s), t);
+}
+static void call_rope_backward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)a, gx_rope_backward(g, b[0], (const float *)b[1], (const float *)b[2], &s->q, s->d[0], s->d[1], s->d[2], rope_stride(s), t);
+}
+static void forget_gaps(float *x, int64_t rows, int64_t width, int64_t stride) // between rows: NaN, which must stay and go nowhere
+{
+    for (int64_t r = 0; r < rows; r++) memset(x + r * stride + width, UNTOUCHED, (size_t)(stride - width) * sizeof *x);
+}
+static Case *prepare_rope(Case *c)
+{
+    const Shape *s = c->shape;
+    gx_rope_table(numbers(c, 1), numbers(c, 2), POSITIONS, s->d[2], 10000);
+    forget_gaps(numbers(c, 0), gx_runs_rows(&s->q) * s->d[0], s->d[1] * s->d[2], rope_stride(s));
+    return c;
+}
+
+// ---- attention: d = B, H, K, h --------------------------------------------------------------------------------------------------------------
+
+enum { DENSE, GAPS, PACKED }; // GAPS: 3 elements behind each row (o: 6); PACKED: as far apart as q, k and v side by side
+static const Shape attention_shapes[] = {
+    {.d = {1, 1, 1, 1}, .q = RUN1(1, 0), .k = RUN1(1, 0), .causal = 1},
+    {.d = {2, 6, 2, 10}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1, .layout = PACKED},
+    {.d = {2, 3, 1, 2}, .q = RUN1(5, 3), .k = RUN1(8, 0), .causal = 1, .layout = GAPS},
+    {.d = {1, 2, 1, 4}, .q = RUN2(3, 0, 4, 9), .k = RUN2(4, 1, 3, 10), .causal = 1, .layout = GAPS, .factor = 2}, // row 0 sees no key
+    {.d = {2, 2, 2, 2}, .q = RUN1(4, 0), .k = RUN1(3, 4), .causal = 1},                                           // no row sees any
+    {.d = {1, 4, 4, 48}, .q = RUN1(65, 0), .k = RUN1(130, 0), .layout = GAPS},
+    {.d = {3, 6, 2, 8}, .q = RUN2(66, 0, 64, 130), .k = RUN2(66, 0, 64, 130), .causal = 1, .layout = PACKED}, // a balanced rank's two runs
+    {.d = {1, 3, 1, 64}, .q = RUN1(70, 60), .k = RUN1(130, 0), .causal = 1},
+    {.d = {1, 2, 1, 128}, .q = RUN1(129, 0), .k = RUN1(129, 0), .causal = 1, .layout = PACKED},
+    {.d = {2, 2, 1, 16}, .q = RUN2(40, 500, 37, 590), .k = RUN2(530, 0, 70, 540), .causal = 1, .layout = GAPS},
+    {.d = {1, 1, 1, 32}, .q = RUN1(40, 0), .k = RUN1(257, 0), .layout = DENSE},
+    {.d = {1, 2, 2, 6}, .q = RUN1(130, 0), .k = RUN2(30, 70, 50, 20), .causal = 1}, // a tile of queries before, in and behind its keys
+    // a rank's part of the heads, which begins or ends inside a group
+    {.d = {2, 3, 2, 6}, .q = RUN1(9, 0), .k = RUN1(9, 0), .group = 2, .q_first = 1, .causal = 1, .layout = PACKED},
+    {.d = {3, 5, 3, 2}, .q = RUN1(7, 0), .k = RUN1(5, 0), .group = 2, .q_first = 1, .layout = GAPS},
+    {.d = {2, 4, 2, 16}, .q = RUN1(6, 0), .k = RUN1(7, 0), .group = 3, .q_first = 2},
+    {.d = {1, 3, 2, 64}, .q = RUN1(66, 0), .k = RUN1(66, 0), .group = 2, .q_first = 1, .causal = 1, .layout = PACKED},
+};
+
+static GxAttention attention_of(const Shape *s, GxDtype type)
+{
+    const int64_t B = s->d[0], H = s->d[1], K = s->d[2], h = s->d[3], gap = s->layout == GAPS ? 3 : 0;
+    const int64_t packed = (H + 2 * K) * h, q_stride = s->layout == PACKED ? packed : H * h + gap;
+    const int64_t kv_stride = s->layout == PACKED ? packed : K * h + gap;
+    GxAttention a = {B, H, K, h, s->group, s->q_first, s->q, s->k, q_stride, kv_stride, H * h + 2 * gap, s->causal, 0, type};
+    return a;
+}
+static int64_t attention_q(const Shape *s) { return gx_runs_rows(&s->q) * s->d[0] * attention_of(s, GX_F32).q_stride; }
+static int64_t attention_kv(const Shape *s) { return gx_runs_rows(&s->k) * s->d[0] * attention_of(s, GX_F32).kv_stride; }
+static int64_t attention_o(const Shape *s) { return gx_runs_rows(&s->q) * s->d[0] * attention_of(s, GX_F32).o_stride; }
+static int64_t attention_lse(const Shape *s) { return gx_runs_rows(&s->q) * s->d[0] * s->d[1]; }
+
+// A score is a sum over h, a probability is behind a sum over the keys, an output behind another; gradients of k and v are sums over the queries
+// of all heads of a group.
+static double attention_forward_depth(const Shape *s) { return (double)(s->d[3] + 2 * gx_runs_rows(&s->k)) + 16; }
+static double attention_backward_depth(const Shape *s)
+{
+    return (double)(3 * s->d[3] + 2 * gx_runs_rows(&s->k) + gx_runs_rows(&s->q) * s->d[1]) + 16;
+}
+
+static void call_attention_forward(GxContext *g, void **b, const Shape *s, GxDtype t, int accumulate)
+{
+    const GxAttention a = attention_of(s, t);
+    (void)accumulate, gx_attention_forward(g, b[0], (float *)b[1], b[2], b[3], b[4], &a);
+}
+static void call_attention_backward(GxContext *g, void **b, const Shape *s, GxDtype t, int accumulate)
+{
+    const GxAttention a = attention_of(s, t);
+    (void)accumulate, gx_attention_backward(g, b[0], b[1], b[2], b[3], b[4], (const float *)b[5], b[6], b[7], b[8], &a);
+}
+
+static void forget_attention_gaps(const Case *c, int q, int k, int v)
+{
+    const Shape *s = c->shape;
+    const GxAttention a = attention_of(s, GX_F32);
+    const int64_t Tq = gx_runs_rows(&s->q) * a.B, Tk = gx_runs_rows(&s->k) * a.B, h = a.head_dim;
+    scale_numbers(numbers(c, q), attention_q(s), s->factor);
+    forget_gaps(numbers(c, q), Tq, a.H * h, a.q_stride);
+    forget_gaps(numbers(c, k), Tk, a.K * h, a.kv_stride);
+    forget_gaps(numbers(c, v), Tk, a.K * h, a.kv_stride);
+}
+static Case *prepare_attention_forward(Case *c) { return forget_attention_gaps(c, 2, 3, 4), c; }
+static Case *prepare_attention_backward(Case *c) // o and lse are those of q, k and v
+{
+    const GxAttention a = attention_of(c->shape, GX_F32);
+    const int64_t rows = gx_runs_rows(&a.q_runs) * a.B;
+    forget_attention_gaps(c, 6, 7, 8);
+    forget_gaps(numbers(c, 3), rows, a.H * a.head_dim, a.o_stride);
+    forget_gaps(numbers(c, 4), rows, a.H * a.head_dim, a.o_stride);
+    gx_attention_forward(c->cpu, numbers(c, 4), numbers(c, 5), numbers(c, 6), numbers(c, 7), numbers(c, 8), &a);
+    return c;
+}
+
+static double lse_floor(const Case *c, int buffer) // a logarithm: its absolute error is the sum's relative one
+{
+    return buffer == 1 ? sqrt((double)attention_lse(c->shape)) : 0;
+}
+static double attention_backward_floor(const Case *c, int buffer) // dp - D may cancel
+{
+    const GxAttention a = attention_of(c->shape, GX_F32);
+    double terms[2], *x[9];
+    if (buffer > 1) return 0;
+    for (int i = 0; i < 9; i++) {
+        const int64_t n = c->op->buffer[i].elements(c->shape);
+        x[i] = (double *)take(n * 8);
+        for (int64_t e = 0; e < n; e++) x[i][e] = i < 3 ? 0 : numbers(c, i)[e];
+    }
+    oracle_attention_backward(x[0], x[1], x[2], terms, x[3], x[6], x[7], x[8], &a);
+    for (int i = 0; i < 9; i++) free(x[i]);
+    return terms[buffer];
+}
+
+// ---- swiglu: d = R, F -----------------------------------------------------------------------------------------------------------------------
+
+static const Shape swiglu_shapes[] = {{.d = {1, 1}},    {.d = {3, 7}},    {.d = {5, 64}},
+                                      {.d = {65, 257}}, {.d = {2, 1031}}, {.d = {4, 64}, .factor = 60}};
+static const Variant swiglu_backward_variants[] = {
+    {0, 0, {{0, 0}}}, {0, 1u << 1, {{0, 0}}}, {0, 0, {{0, 3}}}, {0, 0, {{1, 2}}}, {0, 0, {{0, 3}, {1, 2}}}};
+
+static void call_swiglu_forward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)a, gx_swiglu_forward(g, b[0], b[1], s->d[0], s->d[1], t);
+}
+static void call_swiglu_backward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)a, gx_swiglu_backward(g, b[0], b[1], b[2], b[3], s->d[0], s->d[1], t);
+}
+static Case *prepare_swiglu_forward(Case *c) { return scale_numbers(numbers(c, 1), twice_d01(c->shape), c->shape->factor), c; }
+static Case *prepare_swiglu_backward(Case *c) { return scale_numbers(numbers(c, 3), twice_d01(c->shape), c->shape->factor), c; }
+// dgate is dy*up*s times a sum that passes through zero at gate = -1.28
+static double swiglu_floor(const Case *c, int buffer)
+{
+    const int64_t F = c->shape->d[1];
+    double squares = 0;
+    for (int64_t i = 0; i < d01(c->shape); i++) {
+        const float *gate = numbers(c, 3) + i / F * 2 * F + i % F;
+        squares += pow((double)numbers(c, 2)[i] * gate[F] * oracle_sigmoid(gate[0]), 2);
+    }
+    return buffer == 0 ? sqrt(squares) : 0;
+}
+
+// ---- cross-entropy: d = R, V, v_begin, size of the whole vocabulary, every how many-th row is ignored (0: none) ------------------------------
+
+static const Shape cross_entropy_shapes[] = {{.d = {1, 1, 0, 1, 0}},
+                                             {.d = {3, 7, 0, 7, 2}},
+                                             {.d = {6, 64, 0, 64, 0}, .factor = 3},
+                                             {.d = {66, 257, 0, 257, 3}, .factor = 2},
+                                             {.d = {4, 9, 0, 9, 1}}, // all are ignored
+                                             {.d = {5, 1031, 0, 1031, 4}},
+                                             {.d = {3, 32000, 0, 32000, 0}, .factor = 2}};
+static const Shape part_shapes[] = {
+    {.d = {1, 1, 0, 1, 0}},  {.d = {3, 7, 2, 20, 2}}, {.d = {66, 257, 257, 771, 3}, .factor = 2}, {.d = {5, 64, 64, 128, 0}},
+    {.d = {4, 9, 0, 30, 1}}, {.d = {7, 1, 3, 5, 0}},  {.d = {3, 16001, 15999, 32000, 0}}};
+static const Variant dlogits_variants[] = {{0, 0, {{0, 0}}}, {0, 1u << 1, {{0, 0}}}, {0, 0, {{1, 2}}}};
+static const Variant finish_variants[] = {{0, 0, {{0, 0}}}, {0, 1u << 1, {{0, 0}}}, {0, 1u << 1 | 1u << 2, {{0, 0}}}, {0, 0, {{1, 2}}}};
+
+static float loss_scale(const Shape *s) { return 1.0f / (float)s->d[0]; }
+static void call_cross_entropy(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)a, gx_cross_entropy(g, (float *)b[0], b[1], b[2], (const int32_t *)b[3], s->d[0], s->d[1], loss_scale(s), t);
+}
+static void call_cross_entropy_maximum(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)a, gx_cross_entropy_maximum(g, (float *)b[0], b[1], s->d[0], s->d[1], t);
+}
+static void call_cross_entropy_sums(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)a, gx_cross_entropy_sums(g, (float *)b[0], b[1], b[2], (const float *)b[3], (const int32_t *)b[4], s->d[0], s->d[1], s->d[2],
+                                   s->d[3], t);
+}
+static void call_cross_entropy_finish(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)a, gx_cross_entropy_finish(g, (float *)b[0], b[1], b[2], (const float *)b[3], (const int32_t *)b[4], s->d[0], s->d[1], s->d[2],
+                                     loss_scale(s), t);
+}
+
+static void prepare_labels(Case *c, int labels, int logits)
+{
+    const int64_t every = c->shape->d[4];
+    scale_numbers(numbers(c, logits), d01(c->shape), c->shape->factor);
+    for (int64_t r = 0; r < c->shape->d[0]; r++)
+        integers(c, labels)[r] = every && r % every == 0 ? GX_IGNORE_INDEX : (int32_t)(r * 5 % c->shape->d[3]);
+}
+static void prepare_maximum(const Case *c, float *maximum, const float *logits) // in every other row it is in another part
+{
+    gx_cross_entropy_maximum(c->cpu, maximum, logits, c->shape->d[0], c->shape->d[1], GX_F32);
+    for (int64_t r = 1; r < c->shape->d[0]; r += 2) maximum[r] += 0.5f;
+}
+static Case *prepare_cross_entropy(Case *c) { return prepare_labels(c, 3, 2), c; }
+static Case *prepare_sums(Case *c)
+{
+    prepare_labels(c, 4, 2);
+    for (int64_t i = 0; i < d01(c->shape); i++) numbers(c, 2)[i] = rounded(numbers(c, 2)[i], c->type);
+    prepare_maximum(c, numbers(c, 3), numbers(c, 2));
+    return c;
+}
+static Case *prepare_finish(Case *c) // the other parts' sums are as large, and have the label where it is not here
+{
+    const Shape *s = c->shape;
+    float *maximum = (float *)take(4 * s->d[0]), *sums = numbers(c, 3);
+    prepare_labels(c, 4, 2);
+    prepare_maximum(c, maximum, numbers(c, 2));
+    void *buffers[] = {sums, c->value[2], c->value[2], maximum, c->value[4]};
+    call_cross_entropy_sums(c->cpu, buffers, s, GX_F32, 0);
+    for (int64_t r = 0; r < s->d[0]; r++) {
+        const int64_t label = integers(c, 4)[r] - s->d[2];
+        sums[r] *= (float)s->d[3] / (float)s->d[1];
+        if (label < 0 || label >= s->d[1]) sums[s->d[0] + r] = -1;
+    }
+    free(maximum);
+    return c;
+}
+static double loss_floor(const Case *c, int buffer) // a loss may be near 0 where the label is sure, and p - 1 too: errors are of 1's size
+{
+    const int labels = c->op->buffer[3].type == GX_I32 ? 3 : 4;
+    double rows = 0;
+    for (int64_t r = 0; r < c->shape->d[0]; r++) rows += integers(c, labels)[r] != GX_IGNORE_INDEX;
+    return sqrt(rows) * (buffer == 0 ? 1 : loss_scale(c->shape));
+}
+
+// ---- optimizer: d = n, t, skip --------------------------------------------------------------------------------------------------------------
+
+static const GxAdamW ADAMW = {0.9f, 0.95f, 1e-8f, 0.1f};
+static const GxSgd SGD = {0.9f, 0.01f};
+static const Shape optimizer_shapes[] = {{.d = {1, 1}}, {.d = {7, 2}}, {.d = {257, 1000}}, {.d = {30011, 3}}, {.d = {37, 4, 1}}};
+static const Variant adamw_variants[] = {{0, 0, {{0, 0}}}, {0, 1u << 3, {{0, 0}}}};
+static const Variant sgd_variants[] = {{0, 0, {{0, 0}}}, {0, 1u << 2, {{0, 0}}}, {0, 1u << 1, {{0, 0}}}};
+
+static void call_adamw(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)a, gx_adamw(g, (float *)b[0], (float *)b[1], (float *)b[2], b[3], (const float *)b[4], s->d[0], &ADAMW, t);
+}
+static void call_sgd(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)a, gx_sgd(g, (float *)b[0], (float *)b[1], b[2], (const float *)b[3], s->d[0], &SGD, t);
+}
+static Case *prepare_step(Case *c, float *grad)
+{
+    c->step.lr = 0.01f, c->step.clip = 0.3f, c->step.applied = c->shape->d[1], c->step.skip = c->shape->d[2];
+    if (c->step.skip) grad[0] = NAN;
+    return c;
+}
+static Case *prepare_adamw(Case *c) // second moments are not negative
+{
+    float *m = numbers(c, 1), *v = numbers(c, 2);
+    for (int64_t i = 0; i < c->shape->d[0]; i++) v[i] *= v[i], m[i] *= sqrtf(v[i]);
+    return prepare_step(c, numbers(c, 4));
+}
+static Case *prepare_sgd(Case *c) { return prepare_step(c, numbers(c, 3)); }
+
+// clip: d = number of the case; it has no buffers but the step
+static const struct {
+    double squares, max_norm;
+} clips[] = {{25, 1}, {0.25, 1}, {25, 0}, {25, -1}, {0, 1}, {1e60, 1}, {25, 5}, {INFINITY, 1}, {NAN, 1}, {NAN, 0}};
+static const Shape clip_shapes[] = {{.d = {0}}, {.d = {1}}, {.d = {2}}, {.d = {3}}, {.d = {4}},
+                                    {.d = {5}}, {.d = {6}}, {.d = {7}}, {.d = {8}}, {.d = {9}}};
+static void call_clip(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)b, (void)t, (void)a, gx_clip(g, clips[s->d[0]].max_norm);
+}
+static Case *prepare_clip(Case *c)
+{
+    c->step.sum_squares = clips[c->shape->d[0]].squares;
+    c->step.applied = 41, c->step.clip = 7, c->step.skip = c->shape->d[0] & 1; // of the step before
+    return c;
+}
+
+// ---- the table ------------------------------------------------------------------------------------------------------------------------------
+
+#define CALLED(name, function, call) name, offsetof(GxDevice, function), call
+#define SLOT(function)               CALLED(#function, function, call_##function)
+#define LIST(array)                  array, COUNT(array)
+#define FLAT                         LIST(flat_shapes)
+
+// Buffers: inputs; results that are equal to the bit; near; near, with exact zeros; with another gate in bf16.
+// clang-format off
+#define INPUT(name, type, elements)                      {name, IN, type, elements, NULL, 0, 0}
+#define EXACT(name, role, type, elements)                {name, role, type, elements, NULL, 0, 0}
+#define RESULT(name, role, type, elements, depth)        {name, role, type, elements, depth, 0, 0}
+#define ZEROS(name, role, type, elements, depth)         {name, role, type, elements, depth, 1, 0}
+#define ROUNDED(name, role, type, elements, depth, gate) {name, role, type, elements, depth, 0, gate}
+// clang-format on
+
+// clang-format off
+static const Op ops[] = {
+    {SLOT(zero), NULL, NULL, 1, FLAT, LIST(plain), {EXACT("x", OUT, GX_U8, d0)}},
+    {SLOT(copy), NULL, NULL, 1, FLAT, LIST(plain), {EXACT("y", OUT, GX_U8, d0), INPUT("x", GX_U8, d0)}},
+    {CALLED("convert_to", convert, call_narrow), prepare_convert, NULL, 1, FLAT, LIST(plain),
+     {EXACT("y", OUT, ACT, d0), INPUT("x", GX_F32, d0)}},
+    {CALLED("convert_from", convert, call_widen), prepare_convert, NULL, 1, FLAT, LIST(plain),
+     {EXACT("y", OUT, GX_F32, d0), INPUT("x", ACT, d0)}},
+    {SLOT(add), NULL, NULL, 1, FLAT, LIST(add_variants), // one sum: exact
+     {EXACT("y", OUT, ACT, d0), INPUT("a", ACT, d0), INPUT("b", ACT, d0)}},
+    {SLOT(sum), NULL, sum_floor, 1, FLAT, LIST(accumulated), {RESULT("total", ACCUMULATED, GX_F64, one, sum_d0), INPUT("x", GX_F32, d0)}},
+    {SLOT(sum_squares), NULL, NULL, 1, FLAT, LIST(accumulated),
+     {RESULT("total", ACCUMULATED, GX_F64, one, sum_d0), INPUT("x", GX_F32, d0)}},
+    {SLOT(embedding_forward), prepare_ids, NULL, 1, LIST(embedding_shapes), LIST(plain),
+     {EXACT("y", OUT, ACT, d01), INPUT("w", ACT, embedding_table), INPUT("ids", GX_I32, d0)}},
+    {SLOT(embedding_backward), prepare_ids, NULL, 1, LIST(embedding_shapes), LIST(accumulated),
+     {ZEROS("dw", ACCUMULATED, GX_F32, embedding_table, sum_d0), INPUT("dy", ACT, d01), INPUT("ids", GX_I32, d0)}},
+    {SLOT(rms_norm_forward), NULL, NULL, 1, LIST(norm_shapes), LIST(plain),
+     {RESULT("y", OUT, ACT, d01, sum_d1), RESULT("rstd", OUT, GX_F32, d0, sum_d1), INPUT("x", ACT, d01), INPUT("w", ACT, d1)}},
+    {SLOT(add_rms_norm_forward), NULL, NULL, 1, LIST(norm_shapes), LIST(add_norm_variants), // the sum is rounded before its norm is taken
+     {EXACT("sum", OUT, ACT, d01), RESULT("y", OUT, ACT, d01, sum_d1), ROUNDED("rstd", OUT, GX_F32, d0, sum_d1, GATE_ROUNDING),
+      INPUT("x", ACT, d01), INPUT("a", ACT, d01), INPUT("w", ACT, d1)}},
+    {SLOT(rms_norm_backward), prepare_rstd, norm_backward_floor, 1, LIST(norm_shapes), LIST(norm_backward_variants),
+     {RESULT("dx", OUT, ACT, d01, sum_d1), RESULT("dw", ACCUMULATED, GX_F32, d1, sum_d0), INPUT("dy", ACT, d01),
+      INPUT("dresidual", ACT, d01), INPUT("x", ACT, d01), INPUT("rstd", GX_F32, d0), INPUT("w", ACT, d1)}},
+    {SLOT(linear_forward), NULL, NULL, 0, LIST(linear_shapes), LIST(linear_forward_variants),
+     {RESULT("y", OUT, ACT, d02, sum_d1), INPUT("x", ACT, d01), INPUT("w", ACT, d12), INPUT("bias", ACT, d2)}},
+    {SLOT(linear_backward_input), NULL, NULL, 0, LIST(linear_shapes), LIST(plain),
+     {RESULT("dx", OUT, ACT, d01, sum_d2), INPUT("dy", ACT, d02), INPUT("w", ACT, d12)}},
+    {SLOT(linear_backward_weight), NULL, NULL, 0, LIST(linear_shapes), LIST(linear_weight_variants),
+     {RESULT("dw", ACCUMULATED, GX_F32, d12, sum_d0), RESULT("dbias", ACCUMULATED, GX_F32, d2, sum_d0), INPUT("dy", ACT, d02),
+      INPUT("x", ACT, d01)}},
+    {CALLED("rope_forward", rope, call_rope_forward), prepare_rope, NULL, 1, LIST(rope_shapes), LIST(plain),
+     {RESULT("x", INOUT, ACT, rope_x, few), INPUT("cosine", GX_F32, rope_table), INPUT("sine", GX_F32, rope_table)}},
+    {CALLED("rope_backward", rope, call_rope_backward), prepare_rope, NULL, 1, LIST(rope_shapes), LIST(plain),
+     {RESULT("dx", INOUT, ACT, rope_x, few), INPUT("cosine", GX_F32, rope_table), INPUT("sine", GX_F32, rope_table)}},
+    {SLOT(attention_forward), prepare_attention_forward, lse_floor, 0, LIST(attention_shapes), LIST(plain),
+     {ZEROS("o", OUT, ACT, attention_o, attention_forward_depth), RESULT("lse", OUT, GX_F32, attention_lse, attention_forward_depth),
+      INPUT("q", ACT, attention_q), INPUT("k", ACT, attention_kv), INPUT("v", ACT, attention_kv)}},
+    {SLOT(attention_backward), prepare_attention_backward, attention_backward_floor, 0, LIST(attention_shapes), LIST(plain),
+     {ROUNDED("dq", OUT, ACT, attention_q, attention_backward_depth, GATE_ATTENTION),
+      ROUNDED("dk", OUT, ACT, attention_kv, attention_backward_depth, GATE_ATTENTION),
+      ROUNDED("dv", OUT, ACT, attention_kv, attention_backward_depth, GATE_ATTENTION), INPUT("do", ACT, attention_o),
+      INPUT("o", ACT, attention_o), INPUT("lse", GX_F32, attention_lse), INPUT("q", ACT, attention_q), INPUT("k", ACT, attention_kv),
+      INPUT("v", ACT, attention_kv)}},
+    {SLOT(swiglu_forward), prepare_swiglu_forward, NULL, 1, LIST(swiglu_shapes), LIST(plain),
+     {RESULT("y", OUT, ACT, d01, few), INPUT("gate|up", ACT, twice_d01)}},
+    {SLOT(swiglu_backward), prepare_swiglu_backward, swiglu_floor, 1, LIST(swiglu_shapes), LIST(swiglu_backward_variants),
+     {RESULT("dgate|dup", OUT, ACT, twice_d01, few), RESULT("y", OUT, ACT, d01, few), INPUT("dy", ACT, d01),
+      INPUT("gate|up", ACT, twice_d01)}},
+    {SLOT(cross_entropy), prepare_cross_entropy, loss_floor, 1, LIST(cross_entropy_shapes), LIST(dlogits_variants),
+     {ZEROS("losses", OUT, GX_F32, d0, sum_d1), ZEROS("dlogits", OUT, ACT, d01, sum_d1), INPUT("logits", ACT, d01),
+      INPUT("labels", GX_I32, d0)}},
+    {SLOT(cross_entropy_maximum), NULL, NULL, 1, LIST(part_shapes), LIST(plain),
+     {EXACT("maximum", OUT, GX_F32, d0), INPUT("logits", ACT, d01)}},
+    {SLOT(cross_entropy_sums), prepare_sums, NULL, 1, LIST(part_shapes), LIST(dlogits_variants),
+     {ZEROS("sums", OUT, GX_F32, twice_d0, sum_d1), RESULT("exps", OUT, ACT, d01, few), INPUT("logits", ACT, d01),
+      INPUT("maximum", GX_F32, d0), INPUT("labels", GX_I32, d0)}},
+    {SLOT(cross_entropy_finish), prepare_finish, loss_floor, 1, LIST(part_shapes), LIST(finish_variants),
+     {ZEROS("losses", OUT, GX_F32, d0, few), ZEROS("dlogits", OUT, ACT, d01, few), INPUT("exps", ACT, d01), INPUT("sums", GX_F32, twice_d0),
+      INPUT("labels", GX_I32, d0)}},
+    {SLOT(clip), prepare_clip, NULL, 1, LIST(clip_shapes), LIST(plain), {INPUT(NULL, 0, NULL)}},
+    {SLOT(adamw), prepare_adamw, NULL, 1, LIST(optimizer_shapes), LIST(adamw_variants),
+     {RESULT("w", INOUT, GX_F32, d0, few), RESULT("m", INOUT, GX_F32, d0, few), RESULT("v", INOUT, GX_F32, d0, few),
+      RESULT("copy", OUT, ACT, d0, few), INPUT("grad", GX_F32, d0)}},
+    {SLOT(sgd), prepare_sgd, NULL, 1, LIST(optimizer_shapes), LIST(sgd_variants),
+     {RESULT("w", INOUT, GX_F32, d0, few), RESULT("momentum", INOUT, GX_F32, d0, few), RESULT("copy", OUT, ACT, d0, few),
+      INPUT("grad", GX_F32, d0)}},
+};
+// clang-format on
+
+static const Op *op_named(const char *name)
+{
+    for (int i = 0; i < COUNT(ops); i++)
+        if (!strcmp(ops[i].name, name)) return &ops[i];
+    return NULL;
+}
+static int is_buffer(const Op *op, int i) { return i < MAX_BUFFERS && op->buffer[i].elements; }
+static int is_result(const Case *c, int i) { return c->op->buffer[i].role != IN && !(c->variant->without >> i & 1); }
+static int is_read(const Case *c, int i)
+{
+    const Role role = c->op->buffer[i].role;
+    return role == IN || role == INOUT || (role == ACCUMULATED && c->variant->accumulate);
+}
+
+// ---- devices --------------------------------------------------------------------------------------------------------------------------------
+
+static GxStatus heap_open(GxContext *g, GxArena *a, int64_t bytes)
+{
+    void *p = NULL;
+    memset(a, 0, sizeof *a);
+    if (posix_memalign(&p, GX_ALIGN, (size_t)gx_max(bytes, 1)))
+        return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for %ld bytes", (long)bytes);
+    a->base = (char *)p;
+    a->capacity = bytes;
+    return GX_OK;
+}
+static void heap_close(GxContext *g, GxArena *a)
+{
+    (void)g;
+    free(a->base);
+    memset(a, 0, sizeof *a);
+}
+
+enum { CPU, CUDA, DEVICES };
+static int device_open(GxDevice *device, int which) // 0: it is not compiled in
+{
+    if (which == CPU) {
+        *device = *gx_device_cpu();
+        device->arena_open = heap_open;
+        device->arena_close = heap_close;
+        return 1;
+    }
+#ifdef GX_WITH_CUDA
+    *device = *gx_device_cuda();
+    return 1;
+#else
+    return 0;
+#endif
+}
+
+typedef struct {
+    GxArena arena;
+    char *before, *after; // the host's images of all its bytes
+    int64_t shift, used;  // bytes in front of the buffer, and of it
+    int64_t bytes;
+} Memory; // of one buffer: what is in front of it, the buffer, the guard
+
+static void memory_open(GxContext *g, Memory *m, int64_t shift, int64_t used)
+{
+    m->shift = shift, m->used = used, m->bytes = shift + used + GUARD;
+    m->before = (char *)take(m->bytes);
+    m->after = (char *)take(m->bytes);
+    memset(m->before, UNTOUCHED, (size_t)m->bytes);
+    memset(m->after, 0, (size_t)m->bytes);
+    g->device->arena_open(g, &m->arena, m->bytes);
+}
+static char *memory_at(const Memory *m) { return m->arena.base + m->shift; }
+static void memory_send(GxContext *g, Memory *m) { gx_to_device(g, m->arena.base, m->before, m->bytes); }
+
+static void memory_fetch(GxContext *g, Memory *m, const char *what, int is_written)
+{
+    gx_to_host(g, m->after, m->arena.base, m->bytes);
+    if (gx_failed(g)) return;
+    const int64_t end = m->shift + m->used;
+    CHECK(!memcmp(m->before, m->after, (size_t)m->shift), "%s: something in front of it was written", what);
+    CHECK(!memcmp(m->before + end, m->after + end, GUARD), "%s: something behind it was written", what);
+    CHECK(is_written || !memcmp(m->before, m->after, (size_t)m->bytes), "%s is only read, but was changed", what);
+}
+static void memory_close(GxContext *g, Memory *m)
+{
+    if (m->arena.base) g->device->arena_close(g, &m->arena);
+    free(m->before), free(m->after);
+}
+
+// ---- a call ---------------------------------------------------------------------------------------------------------------------------------
+
+typedef struct {
+    GxContext g;
+    GxDevice none;
+    Memory buffer[MAX_BUFFERS], step, scratch;
+    void *pointer[MAX_BUFFERS];
+    int place[MAX_BUFFERS]; // the buffer in whose memory it lies
+    GxArena arena;
+} Bench;
+
+static void bench_buffer(Bench *b, const Case *c, int i, GxDtype type, int shift)
+{
+    const Buffer *s = &c->op->buffer[i];
+    const GxDtype stored = stored_type(s, type);
+    Memory *m = &b->buffer[i];
+    if (c->variant->without >> i & 1 || b->place[i] != i) return;
+    memory_open(&b->g, m, shift * gx_dtype_size(stored), s->elements(c->shape) * gx_dtype_size(stored));
+    if (is_read(c, i)) image_to_storage(m->before + m->shift, stored, c->value[i], image_type(s), s->elements(c->shape));
+    memory_send(&b->g, m);
+}
+
+// The scratch of the same call on the device `none`, exactly.
+static void bench_scratch(Bench *b, const Case *c, GxDtype type)
+{
+    GxContext plan = b->g;
+    GxArena dry;
+    gx_arena_open_dry(&dry);
+    b->none = gx_device_none(b->g.device);
+    plan.device = &b->none;
+    plan.arena = &dry;
+    c->op->call(&plan, b->pointer, c->shape, type, c->variant->accumulate);
+    memory_open(&b->g, &b->scratch, 0, dry.peak);
+    memory_send(&b->g, &b->scratch);
+    b->arena = b->scratch.arena;
+    b->arena.capacity = dry.peak;
+    b->g.arena = &b->arena;
+}
+
+static void bench_open(Bench *b, const Case *c, const GxDevice *device, GxDtype type, int threads, int shift, int in_place)
+{
+    memset(b, 0, sizeof *b);
+    b->g.device = device;
+    b->g.threads = threads;
+    gx_device_open(&b->g);
+    for (int i = 0; is_buffer(c->op, i); i++) b->place[i] = i;
+    for (int k = 0; in_place && k < 2; k++)
+        if (c->variant->same[k][0] != c->variant->same[k][1]) b->place[c->variant->same[k][0]] = c->variant->same[k][1];
+    for (int i = 0; is_buffer(c->op, i); i++) bench_buffer(b, c, i, type, shift);
+    for (int i = 0; is_buffer(c->op, i); i++) b->pointer[i] = c->variant->without >> i & 1 ? NULL : memory_at(&b->buffer[b->place[i]]);
+    memory_open(&b->g, &b->step, 0, sizeof c->step);
+    memcpy(b->step.before, &c->step, sizeof c->step);
+    memory_send(&b->g, &b->step);
+    b->g.step = (GxStep *)b->step.arena.base;
+    if (!gx_failed(&b->g)) bench_scratch(b, c, type);
+}
+
+static void bench_fetch(Bench *b, const Case *c, GxDtype type, Results *r, const char *run)
+{
+    char what[200];
+    int written[MAX_BUFFERS] = {0};
+    for (int i = 0; is_buffer(c->op, i); i++) written[b->place[i]] |= c->op->buffer[i].role != IN;
+    for (int i = 0; is_buffer(c->op, i); i++) {
+        snprintf(what, sizeof what, "%s: %s", run, c->op->buffer[i].name);
+        if (b->buffer[i].arena.base) memory_fetch(&b->g, &b->buffer[i], what, written[i]);
+    }
+    snprintf(what, sizeof what, "%s: scratch", run);
+    memory_fetch(&b->g, &b->scratch, what, 1);
+    snprintf(what, sizeof what, "%s: step", run);
+    memory_fetch(&b->g, &b->step, what, 1);
+    for (int i = 0; is_buffer(c->op, i); i++) {
+        const Buffer *s = &c->op->buffer[i];
+        const Memory *m = &b->buffer[b->place[i]];
+        if (!is_result(c, i)) continue;
+        r->value[i] = take(image_bytes(s, c->shape));
+        storage_to_image(r->value[i], image_type(s), m->after + m->shift, stored_type(s, type), s->elements(c->shape));
+    }
+    memcpy(&r->step, b->step.after, sizeof r->step);
+}
+
+static void bench_close(Bench *b, const Case *c)
+{
+    for (int i = 0; is_buffer(c->op, i); i++) memory_close(&b->g, &b->buffer[i]);
+    memory_close(&b->g, &b->step);
+    memory_close(&b->g, &b->scratch);
+    gx_device_close(&b->g);
+}
+
+static Results run_once(const Case *c, const GxDevice *device, GxDtype type, int threads, int shift, int in_place, const char *what)
+{
+    Bench b;
+    Results r;
+    memset(&r, 0, sizeof r);
+    bench_open(&b, c, device, type, threads, shift, in_place);
+    c->op->call(&b.g, b.pointer, c->shape, type, c->variant->accumulate);
+    CHECK(b.arena.used == 0 && b.arena.peak == b.arena.capacity, "%s: %ld bytes of scratch of the planned %ld, %ld kept", what,
+          (long)b.arena.peak, (long)b.arena.capacity, (long)b.arena.used);
+    bench_fetch(&b, c, type, &r, what);
+    r.error = b.g.error;
+    bench_close(&b, c);
+    return r;
+}
+static Results run(const Case *c, const GxDevice *device, GxDtype type, int threads, int shift, int in_place, const char *what)
+{
+    Results r = run_once(c, device, type, threads, shift, in_place, what);
+    CHECK(!gx_error_code(&r.error), "%s: %s", what, r.error.message);
+    return r;
+}
+static void results_close(Results *r)
+{
+    for (int i = 0; i < MAX_BUFFERS; i++) free(r->value[i]);
+}
+
+// ---- cases ----------------------------------------------------------------------------------------------------------------------------------
+
+static void round_inputs(Case *c)
+{
+    for (int i = 0; is_buffer(c->op, i); i++)
+        for (int64_t e = 0; c->op->buffer[i].type == ACT && e < c->op->buffer[i].elements(c->shape); e++)
+            numbers(c, i)[e] = rounded(numbers(c, i)[e], c->type);
+}
+
+static void draw(void *image, GxDtype type, int64_t n, int number)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const float x = gx_random_normal(17, (uint64_t)i, 0, (uint32_t)number);
+        if (type == GX_F32) ((float *)image)[i] = x;
+        if (type == GX_F64) ((double *)image)[i] = x;
+        if (type == GX_I32) ((int32_t *)image)[i] = 0;
+        if (type == GX_U8) ((uint8_t *)image)[i] = (uint8_t)(i * 31 + 7);
+    }
+}
+
+static void case_open(Case *c, GxContext *cpu, const Op *op, const Shape *shape, const Variant *variant, GxDtype type)
+{
+    memset(c, 0, sizeof *c);
+    c->op = op, c->shape = shape, c->variant = variant, c->type = type, c->cpu = cpu;
+    for (int i = 0; is_buffer(op, i); i++) {
+        c->value[i] = take(image_bytes(&op->buffer[i], shape));
+        draw(c->value[i], image_type(&op->buffer[i]), op->buffer[i].elements(shape), i);
+    }
+    round_inputs(c);
+    if (op->prepare) op->prepare(c);
+    round_inputs(c);
+}
+static void case_close(Case *c)
+{
+    for (int i = 0; i < MAX_BUFFERS; i++) free(c->value[i]);
+}
+
+// ---- comparisons ----------------------------------------------------------------------------------------------------------------------------
+
+// Elements that are equal whatever the rounding: untouched ones (NaN), infinities; zeros and everything where the table says so.
+static int must_be_equal(const Buffer *s, double reference)
+{
+    return !s->depth || isnan(reference) || isinf(reference) || (s->zeros && reference == 0);
+}
+static int is_equal(const Buffer *s, GxDtype type, double x, double reference)
+{
+    if (isnan(reference)) return isnan(x);
+    if (s->type == ACT) reference = rounded((float)reference, type);
+    return x == reference && (s->depth || signbit(x) == signbit(reference));
+}
+
+// What two computations may differ by: both err in fp32 (fp64 has its own u), and the type's roundings come on top.
+static double allowed(const Case *c, int i, double size, double floor)
+{
+    const Buffer *s = &c->op->buffer[i];
+    const double u = s->type == GX_F64 ? DBL_EPSILON / FLT_EPSILON : 1;
+    const double bound = fmin(test_bound(2 * s->depth(c->shape)), 1e-5) * u;
+    const double gate = c->type == GX_F32 ? 0 : s->gate > 0 ? s->gate : s->type == ACT ? GATE : 0;
+    return gate * size + bound * fmax(size, floor);
+}
+
+static void compare_buffer(const Case *c, int i, const void *result, const void *reference, double floor, const char *run)
+{
+    const Buffer *s = &c->op->buffer[i];
+    int64_t wrong = 0;
+    double squares = 0, size = 0;
+    for (int64_t e = 0; e < s->elements(c->shape); e++) {
+        const double x = value_at(s, result, e), y = value_at(s, reference, e);
+        if (must_be_equal(s, y)) wrong += !is_equal(s, c->type, x, y);
+        else squares += (x - y) * (x - y), size += y * y;
+    }
+    CHECK(wrong == 0, "%s: %s: %ld of %ld values that are exact differ", run, s->name, (long)wrong, (long)s->elements(c->shape));
+    if (size == 0) return;
+    const double error = sqrt(squares), bound = allowed(c, i, sqrt(size), floor);
+    test_state.worst = fmax(test_state.worst, error / bound);
+    CHECK(error <= bound, "%s: %s: off by %.3g of %.3g, allowed is %.3g", run, s->name, error, sqrt(size), bound);
+}
+
+static void compare_step(const GxStep *a, const GxStep *b, const char *run)
+{
+    GxStep x = *a;
+    CHECK(fabs((double)a->clip - b->clip) <= test_bound(4) * fabs((double)b->clip), "%s: clip is %.9g, not %.9g", run, a->clip, b->clip);
+    x.clip = b->clip;
+    CHECK(!memcmp(&x, b, sizeof x), "%s: the step has other numbers", run);
+}
+
+static void compare(const Case *c, const Results *r, const Results *reference, const char *run)
+{
+    for (int i = 0; is_buffer(c->op, i); i++)
+        if (is_result(c, i)) compare_buffer(c, i, r->value[i], reference->value[i], c->op->floor ? c->op->floor(c, i) : 0, run);
+    compare_step(&r->step, &reference->step, run);
+}
+
+static void compare_bits(const Case *c, const Results *a, const Results *b, const char *run, const char *promise)
+{
+    for (int i = 0; is_buffer(c->op, i); i++)
+        if (is_result(c, i))
+            CHECK(!memcmp(a->value[i], b->value[i], (size_t)image_bytes(&c->op->buffer[i], c->shape)), "%s: %s: %s", run,
+                  c->op->buffer[i].name, promise);
+    CHECK(!memcmp(&a->step, &b->step, sizeof a->step), "%s: step: %s", run, promise);
+}
+
+// Weights for computing are the optimizer's, rounded once: to the bit.
+static void check_copy(const Case *c, const Results *r, const char *run)
+{
+    for (int i = 0; is_buffer(c->op, i); i++) {
+        if (strcmp(c->op->buffer[i].name, "copy") || !is_result(c, i) || c->step.skip) continue;
+        const float *w = (const float *)r->value[0], *copy = (const float *)r->value[i];
+        int64_t wrong = 0;
+        for (int64_t e = 0; e < c->shape->d[0]; e++) wrong += copy[e] != rounded(w[e], c->type);
+        CHECK(wrong == 0, "%s: %ld copies are not the rounded weights", run, (long)wrong);
+    }
+}
+
+// ---- the loop -------------------------------------------------------------------------------------------------------------------------------
+
+// One thread, two, two again; threads are the CPU's, so elsewhere the first is left out.
+static void check_on_device(const Case *c, const GxDevice *device, int shift, const Results *reference, const char *what)
+{
+    Results r[3];
+    char name[3][160];
+    for (int i = 0; i < 3; i++) {
+        if (i == 0 && !device->shares_host_memory) continue;
+        snprintf(name[i], sizeof name[i], "%s, shift %d, threads %d", what, shift, i ? 2 : 1);
+        r[i] = run(c, device, c->type, i ? 2 : 1, shift, 1, name[i]);
+        if (i < 2) compare(c, &r[i], reference, name[i]);
+        if (i < 2) check_copy(c, &r[i], name[i]);
+    }
+    compare_bits(c, &r[1], &r[2], name[1], "the same call gave other bits");
+    if (device->shares_host_memory && c->op->any_threads) compare_bits(c, &r[0], &r[1], name[1], "two threads give other bits than one");
+    for (int i = device->shares_host_memory ? 0 : 1; i < 3; i++) results_close(&r[i]);
+}
+
+static void check_case(const Op *op, const Shape *shape, const Variant *variant, const GxDevice *device, GxDtype type, GxContext *cpu)
+{
+    Case c;
+    GxDevice reference_device;
+    char what[120];
+    case_open(&c, cpu, op, shape, variant, type);
+    snprintf(what, sizeof what, "%s %s, shape %d, variant %d", device->name, gx_dtype_name(type), (int)(shape - op->shape),
+             (int)(variant - op->variant));
+    device_open(&reference_device, CPU);
+    Results reference = run(&c, &reference_device, GX_F32, 1, 0, 0, what);
+    for (int shift = 0; shift < 2; shift++) check_on_device(&c, device, shift, &reference, what);
+    results_close(&reference);
+    case_close(&c);
+}
+
+static void check_op(const char *name)
+{
+    static const GxDtype types[] = {GX_F32, GX_BF16};
+    const Op *op = op_named(name);
+    if (!CHECK(op != NULL, "%s is not in the table", name)) return;
+    GxContext cpu = GX_ZERO;
+    GxArena scratch = GX_ZERO;
+    cpu.device = gx_device_cpu();
+    cpu.arena = &scratch;
+    CHECK(gx_arena_open(&scratch, 1 << 24, &cpu.error) == GX_OK, "%s", cpu.error.message);
+    for (int d = 0; d < DEVICES; d++)
+        for (int t = 0; t < COUNT(types); t++) {
+            GxDevice device;
+            if (!device_open(&device, d) || !(device.dtypes >> types[t] & 1)) continue;
+            for (int s = 0; s < op->shapes; s++)
+                for (int v = 0; v < op->variants; v++) check_case(op, &op->shape[s], &op->variant[v], &device, types[t], &cpu);
+        }
+    CHECK(!gx_failed(&cpu), "%s", cpu.error.message);
+    gx_arena_close(&scratch);
+}
+
+TEST(zero_is_the_same_on_every_device) { check_op("zero"); }
+TEST(copy_is_the_same_on_every_device) { check_op("copy"); }
+TEST(conversion_to_a_type_is_the_same_on_every_device) { check_op("convert_to"); }
+TEST(conversion_from_a_type_is_the_same_on_every_device) { check_op("convert_from"); }
+TEST(add_is_the_same_on_every_device) { check_op("add"); }
+TEST(sum_is_the_same_on_every_device) { check_op("sum"); }
+TEST(embedding_forward_is_the_same_on_every_device) { check_op("embedding_forward"); }
+TEST(embedding_backward_is_the_same_on_every_device) { check_op("embedding_backward"); }
+TEST(rms_norm_forward_is_the_same_on_every_device) { check_op("rms_norm_forward"); }
+TEST(add_rms_norm_forward_is_the_same_on_every_device) { check_op("add_rms_norm_forward"); }
+TEST(rms_norm_backward_is_the_same_on_every_device) { check_op("rms_norm_backward"); }
+TEST(linear_forward_is_the_same_on_every_device) { check_op("linear_forward"); }
+TEST(linear_backward_input_is_the_same_on_every_device) { check_op("linear_backward_input"); }
+TEST(linear_backward_weight_is_the_same_on_every_device) { check_op("linear_backward_weight"); }
+TEST(rope_forward_is_the_same_on_every_device) { check_op("rope_forward"); }
+TEST(rope_backward_is_the_same_on_every_device) { check_op("rope_backward"); }
+TEST(attention_forward_is_the_same_on_every_device) { check_op("attention_forward"); }
+TEST(attention_backward_is_the_same_on_every_device) { check_op("attention_backward"); }
+TEST(swiglu_forward_is_the_same_on_every_device) { check_op("swiglu_forward"); }
+TEST(swiglu_backward_is_the_same_on_every_device) { check_op("swiglu_backward"); }
+TEST(cross_entropy_is_the_same_on_every_device) { check_op("cross_entropy"); }
+TEST(cross_entropy_maximum_is_the_same_on_every_device) { check_op("cross_entropy_maximum"); }
+TEST(cross_entropy_sums_is_the_same_on_every_device) { check_op("cross_entropy_sums"); }
+TEST(cross_entropy_finish_is_the_same_on_every_device) { check_op("cross_entropy_finish"); }
+TEST(sum_squares_is_the_same_on_every_device) { check_op("sum_squares"); }
+TEST(clip_is_the_same_on_every_device) { check_op("clip"); }
+TEST(adamw_is_the_same_on_every_device) { check_op("adamw"); }
+TEST(sgd_is_the_same_on_every_device) { check_op("sgd"); }
+
+// ---- contracts ------------------------------------------------------------------------------------------------------------------------------
+
+TEST(the_table_has_every_operation_of_a_device)
+{
+    for (size_t slot = offsetof(GxDevice, zero); slot < sizeof(GxDevice); slot += sizeof(void (*)(void))) {
+        int found = slot == offsetof(GxDevice, attention_scratch); // each of attention's calls asks for it
+        for (int i = 0; i < COUNT(ops); i++) found |= ops[i].slot == slot;
+        CHECK(found, "function %d of a device is in no row", (int)((slot - offsetof(GxDevice, zero)) / sizeof(void (*)(void))));
+    }
+}
+
+static void check_wrong_label(const char *name, int labels, const GxDevice *device, GxDtype type, GxContext *cpu)
+{
+    static const int32_t wrong[] = {7, -1, -99, 2147483647, -2147483647 - 1};
+    static const Shape shape = {.d = {3, 7, 0, 7, 0}};
+    for (int i = 0; i < COUNT(wrong); i++) {
+        Case c;
+        char expected[64];
+        case_open(&c, cpu, op_named(name), &shape, &plain[0], type);
+        integers(&c, labels)[1] = wrong[i];
+        Results r = run_once(&c, device, type, 2, 0, 0, name);
+        snprintf(expected, sizeof expected, "label %ld in row 1", (long)wrong[i]);
+        CHECK(gx_error_code(&r.error) == GX_ERR_ARGUMENT && strstr(r.error.message, expected), "%s, %s: \"%s\" instead of \"%s\"",
+              device->name, name, r.error.message, expected);
+        results_close(&r);
+        case_close(&c);
+    }
+}
+
+TEST(a_wrong_label_is_an_error_on_every_device)
+{
+    GxContext cpu = GX_ZERO;
+    cpu.device = gx_device_cpu();
+    for (int d = 0; d < DEVICES; d++)
+        for (int t = GX_F32; t <= GX_BF16; t++) {
+            GxDevice device;
+            if (!device_open(&device, d) || !(device.dtypes >> t & 1)) continue;
+            check_wrong_label("cross_entropy", 3, &device, (GxDtype)t, &cpu);
+            check_wrong_label("cross_entropy_sums", 4, &device, (GxDtype)t, &cpu);
+        }
+}
+
+int main(int argc, char **argv) { return test_main(argc, argv); }
