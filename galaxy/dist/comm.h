@@ -23,8 +23,9 @@
 // - The recorder gets one event per collective with the bytes that this rank sends. Without an engine (g->comm NULL in a world of several,
 //   or its engine NULL, or a dry arena) that, and taking scratch, is all that happens: a dry run.
 //
-// Buffers may lie in the memory of a device that the host cannot touch (gx_on_device): what an engine moves is then a copy in the host's memory, made
-// before and brought back behind it. Such a collective waits for the device, and start does the blocking form.
+// Buffers may lie in the memory of a device that the host cannot touch (gx_on_device). Where the communicator has an engine for such (NCCL), it moves
+// them, and the host never waits; sums are then that engine's own, and a time-out is found when the host waits for the device. Without one,
+// what is moved is a copy in the host's memory, made before and brought back behind it; start then does the blocking form.
 //
 // Memory: all comes from the host's arena (gx_host_arena), also the copies of device buffers: of a sum over all elements a chunk at a time, of others the
 // whole. A blocking sum takes up to `chunk` bytes (GX_MEM_COMM) and gives them back; large sums go in chunks. A
@@ -91,14 +92,17 @@ void gx_wait(GxContext *g, GxTicket ticket); // once per ticket; again does noth
 void gx_progress(GxContext *g);              // takes what was started as far as it goes now
 
 // ---- the communicator -------------------------------------------------------------------------------------------------------------------
-enum { GX_MAX_SLOTS = 16 };
+enum { GX_MAX_SLOTS = 16, GX__DEVICE_SLOT }; // the last: of tickets that an engine for device memory gave
 typedef struct GxEngine GxEngine;
+typedef struct GxDeviceEngine GxDeviceEngine;
 typedef struct GxMessage GxMessage;
 typedef struct GxCollective GxCollective;
 
 struct GxComm {
-    const GxEngine *engine; // NULL: a dry run
-    void *state;            // the engine's; NULL after its close
+    const GxEngine *engine;              // NULL: a dry run
+    void *state;                         // the engine's; NULL after its close
+    const GxDeviceEngine *device_engine; // for buffers of a device; NULL: copies of them go through the host
+    void *device_state;
     int rank, world;
     int local_rank, local_ranks; // among the ranks on this machine
     double timeout;              // seconds without progress; 0: 600
@@ -154,14 +158,6 @@ struct GxEngine {
 
 int gx_header_agrees(const GxHeader *expected, const GxHeader *got);
 
-GX_END
-#endif
-
-#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_COMM_IMPLEMENTED)
-#define GX_COMM_IMPLEMENTED
-#include <stdio.h>
-#include <string.h>
-
 typedef enum {
     GX__ALL_REDUCE = 0,
     GX__ALL_GATHER,
@@ -172,8 +168,6 @@ typedef enum {
     GX__SEND,
     GX__RECV
 } GxOperation;
-static const char *const gx__operation_names[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all",
-                                                  "broadcast",  "barrier",    "send",           "recv"};
 
 // One operation under way: a few steps, each of which is an exchange with the other members, perhaps with a sum after it.
 struct GxCollective {
@@ -195,6 +189,28 @@ struct GxCollective {
     GxSplit to, from; // rows that leave for and come from each member
     int rank[GX_MAX_PARTS];
 };
+
+// An engine for buffers of a device (dist/nccl.cuh): it moves them behind the device's operations, without the host waiting. Each collective that it is
+// given is one of buffers on the device, with something to say to others; a rank's own rows of a gather are in their place.
+struct GxDeviceEngine {
+    const char *name;
+    int64_t (*start)(GxContext *g,
+                     const GxCollective *c);    // behind what the device was asked for so far; returns a number, 0 after an error
+    void (*wait)(GxContext *g, int64_t number); // what the device is asked for from now on comes behind it; the host goes on
+    void (*watch)(GxContext *g, double since);  // called again and again while the host waits for the device: a dead rank becomes the error
+    void (*close)(GxContext *g);
+};
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_COMM_IMPLEMENTED)
+#define GX_COMM_IMPLEMENTED
+#include <stdio.h>
+#include <string.h>
+
+static const char *const gx__operation_names[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all",
+                                                  "broadcast",  "barrier",    "send",           "recv"};
 
 static double gx__timeout(const GxComm *comm) { return comm->timeout > 0 ? comm->timeout : 600; }
 static int64_t gx__chunk(const GxComm *comm) { return comm && comm->chunk > 0 ? gx_round_up(comm->chunk, GX_ALIGN) : (int64_t)1 << 22; }
@@ -606,6 +622,10 @@ static GxTicket gx__start(GxContext *g, GxCollective *c)
 void gx_wait(GxContext *g, GxTicket ticket)
 {
     GxComm *comm = g->comm;
+    if (comm && ticket.slot == GX__DEVICE_SLOT) {
+        if (!gx_failed(g)) comm->device_engine->wait(g, ticket.number);
+        return;
+    }
     if (!comm || !ticket.slot || comm->ticket[ticket.slot - 1] != ticket.number) return;
     if (!gx__dry(g)) gx__complete(g, &comm->flight[ticket.slot - 1]);
     comm->ticket[ticket.slot - 1] = 0;
@@ -742,6 +762,22 @@ static int gx__reduce_scatter(GxContext *g, GxCollective *c, int axes, const GxS
     return 1;
 }
 
+// ---- buffers of a device: by an engine of their own ------------------------------------------------------------------------------------------
+static int gx__has_device_engine(const GxContext *g) { return g->comm && g->comm->device_engine && !gx__dry(g); }
+
+static GxTicket gx__start_on_device(GxContext *g, const GxCollective *c)
+{
+    GxTicket t = GX_ZERO;
+    if (!gx__is_ready(g)) return t;
+    gx__record(g, c);
+    t.slot = GX__DEVICE_SLOT;
+    t.number = g->comm->device_engine->start(g, c);
+    if (gx_failed(g)) gx__give_up(g);
+    return t;
+}
+
+static void gx__run_on_device(GxContext *g, const GxCollective *c) { gx_wait(g, gx__start_on_device(g, c)); }
+
 // ---- buffers of a device: copies in the host's memory ---------------------------------------------------------------------------------------
 // Each of these gets a collective that was found to be something to say to others. The copy takes the place of the buffers in it.
 
@@ -790,54 +826,68 @@ static void gx__run_staged_rows(GxContext *g, GxCollective *c)
     gx_arena_release(a, mark);
 }
 
-static void gx__run_rows(GxContext *g, GxCollective *c)
+static void gx__run_staged_exchange(GxContext *g, GxCollective *c)
 {
-    if (gx_on_device(g, c->out)) gx__run_staged_rows(g, c);
-    else gx__run(g, c);
+    GxArena *a = gx_host_arena(g);
+    const GxArenaMark mark = gx_arena_mark(a);
+    const int64_t sent = gx_split_total(&c->to) * c->row * c->size, received = gx_split_total(&c->from) * c->row * c->size;
+    char *out = c->out, *copy = (char *)gx_take_from(g, a, GX_MEM_COMM, sent), *arrived = (char *)gx_take_from(g, a, GX_MEM_COMM, received);
+    gx_to_host(g, copy, c->in, sent);
+    gx_to_host(g, arrived, out, received); // its own rows are there already
+    c->in = copy;
+    c->out = arrived;
+    gx__run(g, c);
+    gx_to_device(g, out, arrived, received);
+    gx_arena_release(a, mark);
 }
-static GxTicket gx__start_rows(GxContext *g, GxCollective *c)
+
+// By the engine that can reach the buffers.
+static GxTicket gx__start_where(GxContext *g, GxCollective *c)
 {
     const GxTicket none = GX_ZERO;
     if (!gx_on_device(g, c->out)) return gx__start(g, c);
-    gx__run_staged_rows(g, c);
+    if (gx__has_device_engine(g)) return gx__start_on_device(g, c);
+    if (c->operation == GX__ALL_REDUCE) gx__run_staged_sum(g, c);
+    else if (c->operation == GX__ALL_TO_ALL) gx__run_staged_exchange(g, c);
+    else gx__run_staged_rows(g, c);
     return none;
+}
+static void gx__run_where(GxContext *g, GxCollective *c)
+{
+    if (gx_on_device(g, c->out)) gx_wait(g, gx__start_where(g, c));
+    else gx__run(g, c);
 }
 
 void gx_all_reduce(GxContext *g, int axes, GxReduce reduce, void *x, int64_t n, GxDtype dtype)
 {
     GxCollective c;
-    if (!gx__all_reduce(g, &c, axes, reduce, x, n, dtype)) return;
-    if (gx_on_device(g, x)) gx__run_staged_sum(g, &c);
-    else gx__run(g, &c);
+    if (gx__all_reduce(g, &c, axes, reduce, x, n, dtype)) gx__run_where(g, &c);
 }
 
 GxTicket gx_all_reduce_start(GxContext *g, int axes, GxReduce reduce, void *x, int64_t n, GxDtype dtype)
 {
     GxCollective c;
     GxTicket none = GX_ZERO;
-    if (!gx__all_reduce(g, &c, axes, reduce, x, n, dtype)) return none;
-    if (!gx_on_device(g, x)) return gx__start(g, &c);
-    gx__run_staged_sum(g, &c);
-    return none;
+    return gx__all_reduce(g, &c, axes, reduce, x, n, dtype) ? gx__start_where(g, &c) : none;
 }
 
 void gx_all_gather(GxContext *g, int axes, const GxSplit *rows, void *full, const void *mine, int64_t row_elements, GxDtype dtype)
 {
     GxCollective c;
-    if (gx__all_gather(g, &c, axes, rows, full, mine, row_elements, dtype)) gx__run_rows(g, &c);
+    if (gx__all_gather(g, &c, axes, rows, full, mine, row_elements, dtype)) gx__run_where(g, &c);
 }
 
 GxTicket gx_all_gather_start(GxContext *g, int axes, const GxSplit *rows, void *full, const void *mine, int64_t row_elements, GxDtype dtype)
 {
     GxCollective c;
     GxTicket none = GX_ZERO;
-    return gx__all_gather(g, &c, axes, rows, full, mine, row_elements, dtype) ? gx__start_rows(g, &c) : none;
+    return gx__all_gather(g, &c, axes, rows, full, mine, row_elements, dtype) ? gx__start_where(g, &c) : none;
 }
 
 void gx_reduce_scatter(GxContext *g, int axes, const GxSplit *rows, void *mine, const void *partial, int64_t row_elements, GxDtype dtype)
 {
     GxCollective c;
-    if (gx__reduce_scatter(g, &c, axes, rows, mine, partial, row_elements, dtype)) gx__run_rows(g, &c);
+    if (gx__reduce_scatter(g, &c, axes, rows, mine, partial, row_elements, dtype)) gx__run_where(g, &c);
 }
 
 GxTicket gx_reduce_scatter_start(GxContext *g, int axes, const GxSplit *rows, void *mine, const void *partial, int64_t row_elements,
@@ -845,7 +895,7 @@ GxTicket gx_reduce_scatter_start(GxContext *g, int axes, const GxSplit *rows, vo
 {
     GxCollective c;
     GxTicket none = GX_ZERO;
-    return gx__reduce_scatter(g, &c, axes, rows, mine, partial, row_elements, dtype) ? gx__start_rows(g, &c) : none;
+    return gx__reduce_scatter(g, &c, axes, rows, mine, partial, row_elements, dtype) ? gx__start_where(g, &c) : none;
 }
 
 void gx_all_to_all(GxContext *g, int axes, const GxSplit *send_rows, const void *send, const GxSplit *recv_rows, void *recv,
@@ -865,7 +915,7 @@ void gx_all_to_all(GxContext *g, int axes, const GxSplit *send_rows, const void 
     c.from = *recv_rows;
     c.row = row_elements;
     gx__copy(g, gx__rows(&c, recv, recv_rows, c.me), gx__rows(&c, send, send_rows, c.me));
-    if (c.n > 1) gx__run(g, &c); // the header's count stays 0: ranks send and receive different amounts
+    if (c.n > 1) gx__run_where(g, &c); // the header's count stays 0: ranks send and receive different amounts
 }
 
 void gx_broadcast(GxContext *g, int axes, int root, void *x, int64_t n, GxDtype dtype)
@@ -880,6 +930,10 @@ void gx_broadcast(GxContext *g, int axes, int root, void *x, int64_t n, GxDtype 
     c.out = (char *)x;
     c.count = n;
     c.detail = root;
+    if (gx_on_device(g, x) && gx__has_device_engine(g)) {
+        gx__run_on_device(g, &c);
+        return;
+    }
     GxArena *a = gx_host_arena(g);
     const GxArenaMark mark = gx_arena_mark(a);
     if (gx_on_device(g, x)) c.out = (char *)gx_take_from(g, a, GX_MEM_COMM, n * c.size);
@@ -916,6 +970,12 @@ void gx_transfer(GxContext *g, int axes, const GxTransfer *list, int n)
         gx__give_up(g);
         return;
     }
+    c.list = list;
+    c.count = n;
+    if (gx_on_device(g, list[0].data) && gx__has_device_engine(g)) {
+        gx__run_on_device(g, &c);
+        return;
+    }
     GxTransfer here[2 * GX_MAX_PARTS];
     GxArena *a = gx_host_arena(g);
     const GxArenaMark mark = gx_arena_mark(a);
@@ -926,7 +986,6 @@ void gx_transfer(GxContext *g, int axes, const GxTransfer *list, int n)
         if (list[i].is_send) gx_to_host(g, here[i].data, list[i].data, bytes);
     }
     c.list = here;
-    c.count = n;
     gx__run(g, &c);
     for (int i = 0; i < n; i++)
         if (!list[i].is_send) gx_to_device(g, list[i].data, here[i].data, list[i].n * gx_dtype_size(list[i].dtype));
@@ -977,6 +1036,7 @@ void gx_comm_close(GxContext *g)
 {
     GxComm *comm = g->comm;
     if (!comm) return;
+    if (comm->device_engine && comm->device_state) comm->device_engine->close(g);
     if (comm->engine && comm->state && !gx__dry(g)) {
         for (int i = 0; i < gx__slots(comm) && comm->is_open && !gx_failed(g); i++)
             if (comm->ticket[i]) gx__complete(g, &comm->flight[i]);

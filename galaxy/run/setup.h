@@ -22,6 +22,7 @@ GX_END
 #include <sys/file.h>
 #include <unistd.h>
 #include "../cpu/cpu.h"
+#include "../dist/nccl.h"
 #include "launch.h"
 
 // ---- opening: options ----------------------------------------------------------------------------------------------------------------------------
@@ -170,6 +171,19 @@ static GxStatus gx__agree_on_text(GxTrainer *t)
                    t->o.train_data, (long)n, (long)first[0]);
 }
 
+static GxStatus gx__open_device_comm(GxTrainer *t)
+{
+#ifdef GX_WITH_CUDA
+    if (strcmp(t->g->device->name, "cuda")) return GX_OK;
+    return gx_nccl_open(t->g, !strcmp(t->o.device_comm, "nccl")   ? GX_NCCL_ON
+                              : !strcmp(t->o.device_comm, "host") ? GX_NCCL_OFF
+                                                                  : GX_NCCL_AUTO);
+#else
+    (void)t;
+    return GX_OK;
+#endif
+}
+
 static GxStatus gx__open_parts(GxTrainer *t, const void *mode)
 {
     GxContext *g = t->g;
@@ -188,6 +202,7 @@ static GxStatus gx__open_parts(GxTrainer *t, const void *mode)
     dims[4] = (int)(o->tp ? o->tp : g->world);
     GX_TRY(gx_mesh_open(&t->mesh, dims, g->rank, g->world, err));
     o->tp = dims[4];
+    GX_TRY(gx__open_device_comm(t));
     GX_TRY(gx_options_resolve_batch(o, &t->config, gx_mesh_size(&t->mesh, GX_AXIS_DP), &t->batch_split, err));
     if (!gx_config_is_set(&t->config, "warmup_steps")) o->warmup_steps = gx_min(o->warmup_steps, o->max_steps / 5);
     GX_TRY(gx_schedule_open(&t->schedule, o->lr_scheduler_type, o->learning_rate, o->min_lr_ratio, o->warmup_steps, o->lr_decay_steps,
