@@ -83,7 +83,8 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK) gx__cuda_sum_blocks(doub
 {
     for (int64_t b = blockIdx.x; b < blocks; b += gridDim.x) {
         const float *p = x + b * GX_SUM_BLOCK;
-        const int count = (int)(n - b * GX_SUM_BLOCK < GX_SUM_BLOCK ? n - b * GX_SUM_BLOCK : GX_SUM_BLOCK);
+        const int64_t left = n - b * GX_SUM_BLOCK;
+        const int count = left < GX_SUM_BLOCK ? (int)left : (int)GX_SUM_BLOCK;
         double s = 0;
         for (int i = (int)threadIdx.x; i < count; i += GX_CUDA_BLOCK) s += SQUARES ? (double)p[i] * (double)p[i] : (double)p[i];
         s = gx_block_sum(s);
@@ -100,7 +101,8 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
     GX_SHARED(double, fetched, [GX__SUM_FETCH]);
     double s = accumulate ? *total : 0;
     for (int64_t first = 0; first < blocks; first += GX__SUM_FETCH) {
-        const int count = (int)(blocks - first < GX__SUM_FETCH ? blocks - first : GX__SUM_FETCH);
+        const int64_t left = blocks - first;
+        const int count = left < GX__SUM_FETCH ? (int)left : (int)GX__SUM_FETCH;
         __syncthreads(); // of the round before, all are added
         for (int i = (int)threadIdx.x; i < count; i += GX_CUDA_BLOCK) fetched[i] = part[first + i];
         __syncthreads();
