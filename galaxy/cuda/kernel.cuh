@@ -21,9 +21,13 @@ typedef struct {
     cublasLtHandle_t blas;
     void *blas_workspace;
     int64_t blas_workspace_bytes;
-    struct GxCudaFault *fault; // in device memory: what a kernel found wrong, read when the host waits
-    int processors;            // of this card
-    int shared_bytes;          // that one block can have
+    struct GxCudaProducts *products; // matrix products that were asked for, with the algorithm chosen for each (cuda/linear.cuh)
+    struct GxCudaFault *fault;       // in device memory: what a kernel found wrong
+    struct GxCudaFault *seen_fault;  // in pinned memory: it comes here when the host waits
+    char *stage;                     // pinned memory that copies to the device pass through, filled from its beginning until the host waits
+    int64_t stage_used;
+    int processors;   // of this card
+    int shared_bytes; // that one block can have
 } GxCuda;
 
 static inline GxCuda *gx_cuda(const GxContext *g) { return (GxCuda *)g->device_state; }
@@ -38,8 +42,10 @@ enum { GX_CUDA_FAULT_LABEL = 1 }; // `value` in `row` is no label below `limit`
 
 // After a launch: an error of the launch itself becomes the context's.
 void gx_cuda_check(GxContext *g, const char *what);
+#endif
 
-#if defined(GALAXY_CUDA_IMPLEMENTATION)
+#if defined(GALAXY_CUDA_IMPLEMENTATION) && !defined(GX_CUDA_KERNEL_IMPLEMENTED)
+#define GX_CUDA_KERNEL_IMPLEMENTED
 #if !defined(GX_EMU)
 #define GX_LAUNCH(kernel, grid, block, shared_bytes, stream, ...) kernel<<<(grid), (block), (shared_bytes), (stream)>>>(__VA_ARGS__)
 #define GX_SHARED(type, name, dims)                               __shared__ __align__(16) type name dims
@@ -49,6 +55,8 @@ void gx_cuda_check(GxContext *g, const char *what);
 #endif
 
 enum { GX_WARP = 32, GX_CUDA_BLOCK = 256, GX_CUDA_MAX_WARPS = 32 };
+enum { GX_CUDA_MAX_GRID_X = 0x7fffffff, GX_CUDA_MAX_GRID_Y = 65535 }; // blocks; kernels loop where there is more to do
+enum { GX_CUDA_SHARED = 48 << 10 };                                   // bytes that a block has on every card without asking
 
 // Calls the template F<T>(...) for the type that `dtype` names: GX_CUDA_TYPES(dtype, launch_add, g, y, a, b, n);
 #define GX_CUDA_TYPES(dtype, F, ...)                                                                                                       \
@@ -73,8 +81,36 @@ template <class T> static __device__ __forceinline__ GxPack<T> gx_load_pack(cons
 template <class T> static __device__ __forceinline__ void gx_store_pack(T *p, const GxPack<T> &v) { *reinterpret_cast<GxPack<T> *>(p) = v; }
 static __host__ __device__ __forceinline__ bool gx_aligned(const void *p) { return (reinterpret_cast<uintptr_t>(p) & 15) == 0; }
 
+// N neighbours at p as floats: by packs where N is a multiple of a pack's elements (p is aligned then), else one by one.
+template <int N, class T> static __device__ __forceinline__ void gx_load(float (&x)[N], const T *p)
+{
+    if constexpr (N % GxPack<T>::N == 0) {
+        for (int i = 0; i < N; i += GxPack<T>::N) {
+            const GxPack<T> pack = gx_load_pack(p + i);
+            for (int j = 0; j < GxPack<T>::N; j++) x[i + j] = gx_to_float(pack.x[j]);
+        }
+    } else {
+        for (int i = 0; i < N; i++) x[i] = gx_to_float(p[i]);
+    }
+}
+template <int N, class T> static __device__ __forceinline__ void gx_store(T *p, const float (&x)[N])
+{
+    if constexpr (N % GxPack<T>::N == 0) {
+        for (int i = 0; i < N; i += GxPack<T>::N) {
+            GxPack<T> pack;
+            for (int j = 0; j < GxPack<T>::N; j++) pack.x[j] = gx_from_float<T>(x[i + j]);
+            gx_store_pack(p + i, pack);
+        }
+    } else {
+        for (int i = 0; i < N; i++) p[i] = gx_from_float<T>(x[i]);
+    }
+}
+
+// May rows of C elements of T, that begin at these pointers (NULL: not wanted), be read by packs?
+template <class T, class... P> static bool gx_wide(int64_t C, P... p) { return C % GxPack<T>::N == 0 && (gx_aligned(p) && ...); }
+
 // ---- sums and maxima over a warp and a block: every thread gets the result, taken in an order that does not change ----------------------------
-static __device__ __forceinline__ float gx_warp_sum(float x)
+template <class V> static __device__ __forceinline__ V gx_warp_sum(V x) // float, double
 {
     for (int lane = GX_WARP / 2; lane > 0; lane /= 2) x += __shfl_xor_sync(0xffffffffu, x, lane);
     return x;
@@ -86,10 +122,9 @@ static __device__ __forceinline__ float gx_warp_max(float x)
 }
 
 // All threads of the block come here; its size is a multiple of the warp's. May be called again and again.
-template <class Combine>
-static __device__ __forceinline__ float gx_block_combine(float x, float empty, Combine of_warp)
+template <class V, class Combine> static __device__ __forceinline__ V gx_block_combine(V x, V empty, Combine of_warp)
 {
-    GX_SHARED(float, part, [GX_CUDA_MAX_WARPS]);
+    GX_SHARED(V, part, [GX_CUDA_MAX_WARPS]);
     const int lane = (int)threadIdx.x % GX_WARP, warp = (int)threadIdx.x / GX_WARP, warps = (int)blockDim.x / GX_WARP;
     x = of_warp(x);
     __syncthreads(); // of the call before, all have read
@@ -97,10 +132,58 @@ static __device__ __forceinline__ float gx_block_combine(float x, float empty, C
     __syncthreads();
     return of_warp(lane < warps ? part[lane] : empty);
 }
-static __device__ __forceinline__ float gx_block_sum(float x) { return gx_block_combine(x, 0.0f, [](float v) { return gx_warp_sum(v); }); }
+template <class V> static __device__ __forceinline__ V gx_block_sum(V x)
+{
+    return gx_block_combine(x, V(0), [](V v) { return gx_warp_sum(v); });
+}
 static __device__ __forceinline__ float gx_block_max(float x)
 {
     return gx_block_combine(x, -INFINITY, [](float v) { return gx_warp_max(v); });
 }
-#endif
+
+// ---- what is computed element by element ------------------------------------------------------------------------------------------------------
+// Such an operation is a struct of its arguments with `template <int N> __device__ void at(...)`, which computes N neighbours. Both kernels below
+// give a thread one pack at a time, so that neighbouring threads read neighbouring 16 bytes.
+
+static inline int gx_cuda_threads(int64_t wanted, int64_t most) { return (int)gx_min(most, gx_round_up(wanted, GX_WARP)); }
+
+// op.at<N>(i) for all i < n. `begin` is called by all threads of a block before; false: nothing is to be done.
+template <int N, class Op> static __global__ void __launch_bounds__(GX_CUDA_BLOCK) gx__each(Op op, int64_t n)
+{
+    if (!op.begin()) return;
+    const int64_t thread = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, threads = (int64_t)gridDim.x * blockDim.x, packs = n / N;
+    for (int64_t i = thread; i < packs; i += threads) op.template at<N>(i * N);
+    if (packs * N + thread < n) op.template at<1>(packs * N + thread); // fewer than N are left, and there are more threads
+}
+struct GxEachOp {
+    __device__ bool begin() { return true; }
+};
+// wide: all pointers are aligned. Blocks: as many as the card holds at once (2048 threads to a processor), four times over.
+template <class T, class Op> static void gx_each(GxContext *g, const char *name, const Op &op, int64_t n, bool wide)
+{
+    const int64_t packs = wide ? gx_ceil_div(n, GxPack<T>::N) : n;
+    const int threads = gx_cuda_threads(packs, GX_CUDA_BLOCK);
+    const int blocks = (int)gx_min(gx_ceil_div(packs, threads), gx_cuda(g)->processors * 4LL * (2048 / GX_CUDA_BLOCK));
+    if (wide) GX_LAUNCH((gx__each<GxPack<T>::N, Op>), blocks, threads, 0, gx_cuda(g)->stream, op, n);
+    else GX_LAUNCH((gx__each<1, Op>), blocks, threads, 0, gx_cuda(g)->stream, op, n);
+    gx_cuda_check(g, name);
+}
+
+// op.at<N>(r, c) for all rows r < R and columns c < C; blocks: (rows, parts of a row).
+template <int N, class Op> static __global__ void __launch_bounds__(GX_CUDA_BLOCK) gx__each_row(Op op, int64_t R, int64_t C)
+{
+    const int64_t first = ((int64_t)blockIdx.y * blockDim.x + threadIdx.x) * N, step = (int64_t)gridDim.y * blockDim.x * N;
+    for (int64_t r = blockIdx.x; r < R; r += gridDim.x)
+        for (int64_t c = first; c < C; c += step) op.template at<N>(r, c);
+}
+// wide: all rows can be read by packs, so C is a multiple of a pack
+template <class T, class Op> static void gx_each_row(GxContext *g, const char *name, const Op &op, int64_t R, int64_t C, bool wide)
+{
+    const int64_t packs = wide ? C / GxPack<T>::N : C;
+    const int threads = gx_cuda_threads(packs, GX_CUDA_BLOCK);
+    const dim3 blocks((unsigned)gx_min(R, GX_CUDA_MAX_GRID_X), (unsigned)gx_min(gx_ceil_div(packs, threads), GX_CUDA_MAX_GRID_Y));
+    if (wide) GX_LAUNCH((gx__each_row<GxPack<T>::N, Op>), blocks, threads, 0, gx_cuda(g)->stream, op, R, C);
+    else GX_LAUNCH((gx__each_row<1, Op>), blocks, threads, 0, gx_cuda(g)->stream, op, R, C);
+    gx_cuda_check(g, name);
+}
 #endif

@@ -19,7 +19,7 @@ void gx_add_rms_norm_forward(GxContext *g, void *sum, void *y, float *rstd, cons
 void gx_rms_norm_backward(GxContext *g, void *dx, float *dw, const void *dy, const void *dresidual, const void *x, const float *rstd,
                           const void *w, int64_t R, int64_t C, int accumulate, GxDtype dtype);
 
-enum { GX_NORM_BLOCK = 64 }; // rows whose share of dw is summed together; blocks are then summed in order
+enum { GX_NORM_BLOCK = 16 }; // rows whose share of dw is summed together; blocks are then summed in order
 
 GX_END
 #endif

@@ -1,0 +1,250 @@
+// queue.h: streams as queues of operations that run as late as is legal, and the one scheduler of the process.
+//
+// Nothing runs when it is enqueued. A host thread that needs something done (synchronises a stream, an event; a blocking copy) runs what this
+// depends on, of whatever stream and whatever host thread's, and nothing else: earlier operations of the same stream, events waited for, and
+// for a collective what its peers have before their parts. If a peer has not enqueued its part yet, the host thread sleeps until more
+// is enqueued. So an event or a synchronisation that is missing leaves a reader with memory that nobody has written.
+//
+// GX_EMU_STREAMS = late (as said), eager (all that can run does at once), random:SEED (some of it does at once). GX_EMU_PATIENCE: seconds
+// after which a wait for a peer is taken for a deadlock.
+//
+// A host thread is a rank with a card's clock of its own: cudaDeviceSynchronize waits for the streams that it created or used last, and the
+// legacy default stream is one per host thread.
+#ifndef GX_EMU_QUEUE_H
+#define GX_EMU_QUEUE_H
+#include "memory.h"
+#include <chrono>
+#include <list>
+#include <thread>
+
+struct CUstream_st;
+
+namespace emu
+{
+
+struct Operation {
+    std::string name;
+    std::function<void()> run, finish;             // finish: after all that it meets have run
+    std::vector<std::shared_ptr<Operation>> after; // of other streams
+    // A part of a collective: appends all parts that run as one, its own included; false: somebody has not come yet.
+    std::function<bool(std::vector<Operation *> *)> meet;
+    CUstream_st *stream = nullptr;
+    std::chrono::steady_clock::time_point time; // when it ran
+    bool done = false, being_reached = false;
+};
+using OperationRef = std::shared_ptr<Operation>;
+
+} // namespace emu
+
+struct CUstream_st {
+    unsigned flags = 0;
+    std::thread::id creator, user; // user: who enqueued last
+    std::deque<emu::OperationRef> queue;
+    emu::OperationRef last;
+    bool destroyed = false;
+    int queries = 0; // in a row that found it busy
+};
+typedef CUstream_st *cudaStream_t;
+#define cudaStreamDefault     0x00u
+#define cudaStreamNonBlocking 0x01u
+#define cudaStreamLegacy      ((cudaStream_t)0x1)
+
+namespace emu
+{
+
+inline std::list<CUstream_st> streams;
+inline std::map<std::thread::id, CUstream_st *> legacy_streams;
+inline Random early; // how much of it runs at once under random
+
+// ---- what can run -----------------------------------------------------------------------------------------------------------------------
+inline bool complete(Operation &op);
+
+// Everything that comes before it is done. false: something waits for a peer that has not come.
+inline bool reach(Operation &op)
+{
+    while (op.stream->queue.front().get() != &op) {
+        OperationRef first = op.stream->queue.front();
+        if (!complete(*first)) return false;
+    }
+    for (const OperationRef &other : op.after)
+        if (!complete(*other)) return false;
+    return true;
+}
+
+// `parts`: all that run as one with it.
+inline bool reach_peers(const Operation &op, std::vector<Operation *> *parts)
+{
+    if (!op.meet(parts)) return false;
+    for (Operation *peer : *parts)
+        if (peer != &op && (peer->being_reached || !reach(*peer))) return false;
+    return true;
+}
+
+inline void mark_done(Operation &op)
+{
+    OperationRef keep = op.stream->queue.front();
+    op.stream->queue.pop_front();
+    op.done = true;
+    op.time = std::chrono::steady_clock::now();
+    op.run = op.finish = nullptr;
+    op.meet = nullptr;
+    op.after.clear();
+    CUstream_st *s = op.stream;
+    if (s->destroyed && s->queue.empty()) streams.remove_if([s](const CUstream_st &x) { return &x == s; });
+}
+
+inline void execute(const std::vector<Operation *> &parts)
+{
+    set_access(true);
+    for (Operation *op : parts)
+        if (op->run) op->run();
+    for (Operation *op : parts)
+        if (op->finish) op->finish();
+    for (Operation *op : parts) mark_done(*op);
+}
+
+inline bool complete(Operation &op)
+{
+    if (op.done) return true;
+    if (op.being_reached) return false; // it waits for itself: only more that is enqueued can help
+    std::vector<Operation *> parts;
+    op.being_reached = true;
+    bool reached = reach(op) && (!op.meet || reach_peers(op, &parts));
+    op.being_reached = false;
+    if (!op.meet) parts.push_back(&op);
+    if (reached && !op.done) execute(parts);
+    return reached;
+}
+
+// ---- who waits --------------------------------------------------------------------------------------------------------------------------
+[[noreturn]] inline void report_no_progress(const std::string &what, unsigned long long seconds)
+{
+    say("a host thread waits for %s, and nothing has changed for %llu s; what is queued:", what.c_str(), seconds);
+    for (const CUstream_st &s : streams)
+        if (!s.queue.empty())
+            fprintf(stderr, "    stream %p: %zu operations, the first is %s\n", (const void *)&s, s.queue.size(),
+                    s.queue.front()->name.c_str());
+    fflush(stderr);
+    abort();
+}
+
+inline void sleep_until_changed(std::unique_lock<std::mutex> &held, const std::string &what)
+{
+    unsigned long long patience = strtoull(environment("GX_EMU_PATIENCE", "60").c_str(), nullptr, 10);
+    set_access(false);
+    if (device_changed.wait_for(held, std::chrono::seconds(patience)) == std::cv_status::timeout) report_no_progress(what, patience);
+}
+
+inline void wait_for(std::unique_lock<std::mutex> &held, const OperationRef &op)
+{
+    catch_faults();
+    while (op && !complete(*op)) {
+        device_changed.notify_all(); // part of what others wait for may have run
+        sleep_until_changed(held, op->name);
+    }
+    set_access(false);
+    device_changed.notify_all();
+}
+
+inline bool is_mine(const CUstream_st &s) { return s.creator == std::this_thread::get_id() || s.user == std::this_thread::get_id(); }
+
+inline void synchronize_mine(std::unique_lock<std::mutex> &held)
+{
+    std::vector<OperationRef> last;
+    for (const CUstream_st &s : streams)
+        if (is_mine(s) && s.last) last.push_back(s.last);
+    for (const OperationRef &op : last) wait_for(held, op);
+}
+
+// ---- enqueuing --------------------------------------------------------------------------------------------------------------------------
+inline CUstream_st *open_stream(unsigned flags)
+{
+    CUstream_st &s = streams.emplace_back();
+    s.flags = flags;
+    s.creator = s.user = std::this_thread::get_id();
+    return &s;
+}
+
+inline CUstream_st *legacy_stream_of(std::thread::id thread)
+{
+    CUstream_st *&s = legacy_streams[thread];
+    if (!s) {
+        s = open_stream(cudaStreamDefault);
+        s->creator = thread;
+    }
+    return s;
+}
+
+// The queue behind a handle; NULL for a handle that is none, which is said.
+inline CUstream_st *find_stream(cudaStream_t handle)
+{
+    if (!handle || handle == cudaStreamLegacy) return legacy_stream_of(std::this_thread::get_id());
+    for (CUstream_st &s : streams)
+        if (&s == handle && !s.destroyed) return &s;
+    say("%p is no stream (destroyed, or never created)", (void *)handle);
+    return nullptr;
+}
+
+inline bool is_legacy(const CUstream_st &s)
+{
+    auto found = legacy_streams.find(s.creator);
+    return found != legacy_streams.end() && found->second == &s;
+}
+
+// The legacy default stream runs after what blocking streams have and before what they get (CUDA C++ Programming Guide, default stream).
+inline void order_with_legacy(Operation &op, const CUstream_st &s)
+{
+    if (is_legacy(s)) {
+        for (const CUstream_st &other : streams)
+            if (&other != &s && other.creator == s.creator && !(other.flags & cudaStreamNonBlocking) && other.last)
+                op.after.push_back(other.last);
+    } else if (!(s.flags & cudaStreamNonBlocking)) {
+        auto found = legacy_streams.find(s.creator);
+        if (found != legacy_streams.end() && found->second->last) op.after.push_back(found->second->last);
+    }
+}
+
+inline void run_early()
+{
+    Choice choice = environment_choice("GX_EMU_STREAMS", "late");
+    if (choice.word == "late") return;
+    if (choice.word != "eager" && choice.word != "random")
+        fatal("GX_EMU_STREAMS is %s; there are late, eager and random:SEED", choice.word.c_str());
+    static const bool seeded = (early.seed(choice.seed), true);
+    (void)seeded;
+    std::vector<OperationRef> some;
+    for (const CUstream_st &s : streams) {
+        if (s.queue.empty()) continue;
+        if (choice.word == "eager") some.push_back(s.queue.back());
+        else if (early.below(2)) some.push_back(s.queue[early.below((unsigned)s.queue.size())]);
+    }
+    for (const OperationRef &op : some) complete(*op);
+    set_access(false);
+}
+
+inline OperationRef enqueue(CUstream_st *s, OperationRef op)
+{
+    op->stream = s;
+    order_with_legacy(*op, *s);
+    std::erase_if(op->after, [](const OperationRef &other) { return other->done; });
+    s->queue.push_back(op);
+    s->last = op;
+    s->user = std::this_thread::get_id();
+    s->queries = 0;
+    catch_faults();
+    run_early();
+    device_changed.notify_all();
+    return op;
+}
+
+inline OperationRef enqueue(CUstream_st *s, std::string name, std::function<void()> run, OperationRef after = nullptr)
+{
+    auto op = std::make_shared<Operation>();
+    op->name = std::move(name);
+    op->run = std::move(run);
+    if (after) op->after.push_back(after);
+    return enqueue(s, op);
+}
+
+} // namespace emu
+#endif

@@ -1,0 +1,125 @@
+// cuda/embedding.cuh: ops/embedding.h on the GPU.
+#ifndef GX_CUDA_EMBEDDING_CUH
+#define GX_CUDA_EMBEDDING_CUH
+#include "../ops/embedding.h"
+#include "kernel.cuh"
+GX_BEGIN
+
+void gx_cuda_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *ids, int64_t R, int64_t C, int64_t v_begin,
+                               int64_t v_end, GxDtype dtype);
+void gx_cuda_embedding_backward(GxContext *g, float *dw, const void *dy, const int32_t *ids, int64_t R, int64_t C, int64_t v_begin,
+                                int64_t v_end, int accumulate, GxDtype dtype);
+
+GX_END
+#endif
+
+#if defined(GALAXY_CUDA_IMPLEMENTATION) && !defined(GX_CUDA_EMBEDDING_IMPLEMENTED)
+#define GX_CUDA_EMBEDDING_IMPLEMENTED
+#include "elementwise.cuh"
+
+template <class T> struct GxEmbeddingForwardOp {
+    T *y;
+    const T *w;
+    const int32_t *ids;
+    int64_t C, v_begin, v_end;
+    template <int N> __device__ void at(int64_t r, int64_t c) const
+    {
+        const int64_t id = ids[r];
+        float v[N] = {};
+        if (id >= v_begin && id < v_end) gx_load(v, w + (id - v_begin) * C + c);
+        gx_store(y + r * C + c, v);
+    }
+};
+template <class T>
+static void gx__cuda_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *ids, int64_t R, int64_t C, int64_t v_begin,
+                                       int64_t v_end)
+{
+    const GxEmbeddingForwardOp<T> op = {(T *)y, (const T *)w, ids, C, v_begin, v_end};
+    gx_each_row<T>(g, "embedding_forward", op, R, C, gx_wide<T>(C, y, w));
+}
+
+void gx_cuda_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *ids, int64_t R, int64_t C, int64_t v_begin,
+                               int64_t v_end, GxDtype dtype)
+{
+    GX_CUDA_TYPES(dtype, gx__cuda_embedding_forward, g, y, w, ids, R, C, v_begin, v_end);
+}
+
+// ---- backward: rows in chunks, one launch after the other. In a chunk the first row of each id adds up all rows of its id, in their order, so that
+// each element of dw has one writer and gets the additions of a loop over the rows. A block compares its id with the chunk's others: 16 KB
+// from the cache for each row of dy; a longer chunk would compare more, a shorter one read and write dw more often. ----
+enum { GX_EMBEDDING_CHUNK = 4096 };
+
+// list: the rows r in [from, rows) with ids[r] = id, in order; returns how many. For all threads of a block of GX_CUDA_BLOCK.
+static __device__ int gx__cuda_rows_of_id(uint16_t *list, const int32_t *ids, int id, int from, int rows)
+{
+    GX_SHARED(int, found, [GX_CUDA_BLOCK / GX_WARP]);
+    const int lane = (int)threadIdx.x % GX_WARP, warp = (int)threadIdx.x / GX_WARP;
+    int n = 0;
+    for (int first = from; first < rows; first += GX_CUDA_BLOCK) {
+        const int r = first + (int)threadIdx.x;
+        const unsigned hits = __ballot_sync(0xffffffffu, r < rows && ids[r] == id);
+        if (lane == 0) found[warp] = __popc(hits);
+        __syncthreads();
+        int at = n + __popc(hits & ((1u << lane) - 1));
+        for (int w = 0; w < GX_CUDA_BLOCK / GX_WARP; w++) {
+            at += w < warp ? found[w] : 0;
+            n += found[w];
+        }
+        if (hits >> lane & 1) list[at] = (uint16_t)r;
+        __syncthreads(); // found is read, the list is whole so far
+    }
+    return n;
+}
+
+// blocks: (rows of the chunk, parts of a row). dw [v_end - v_begin, C]; dy [rows, C] and ids [rows] of the chunk
+template <class T, int N>
+static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
+    gx__cuda_embedding_rows(float *dw, const T *dy, const int32_t *ids, int rows, int64_t C, int64_t v_begin, int64_t v_end)
+{
+    GX_SHARED(uint16_t, list, [GX_EMBEDDING_CHUNK]);
+    const int row = (int)blockIdx.x, id = ids[row];
+    if (id < v_begin || id >= v_end) return;
+    int seen_before = 0;
+    for (int r = (int)threadIdx.x; r < row; r += GX_CUDA_BLOCK) seen_before |= ids[r] == id;
+    if (__syncthreads_or(seen_before)) return;
+    const int n = gx__cuda_rows_of_id(list, ids, id, row, rows);
+    const int64_t step = (int64_t)gridDim.y * GX_CUDA_BLOCK * N;
+    for (int64_t c = ((int64_t)blockIdx.y * GX_CUDA_BLOCK + threadIdx.x) * N; c < C; c += step) {
+        float *out = dw + (id - v_begin) * C + c, sum[N], add[N];
+        gx_load(sum, out);
+        for (int i = 0; i < n; i++) {
+            gx_load(add, dy + list[i] * C + c);
+            for (int j = 0; j < N; j++) sum[j] += add[j];
+        }
+        gx_store(out, sum);
+    }
+}
+
+template <class T, int N>
+static void gx__cuda_launch_embedding_backward(GxContext *g, float *dw, const T *dy, const int32_t *ids, int64_t R, int64_t C,
+                                               int64_t v_begin, int64_t v_end)
+{
+    const int64_t parts = gx_min(gx_ceil_div(C, N * GX_CUDA_BLOCK), GX_CUDA_MAX_GRID_Y);
+    for (int64_t r = 0; r < R; r += GX_EMBEDDING_CHUNK) {
+        const int rows = (int)gx_min(GX_EMBEDDING_CHUNK, R - r);
+        GX_LAUNCH((gx__cuda_embedding_rows<T, N>), dim3((unsigned)rows, (unsigned)parts), GX_CUDA_BLOCK, 0, gx_cuda(g)->stream, dw,
+                  dy + r * C, ids + r, rows, C, v_begin, v_end);
+    }
+}
+template <class T>
+static void gx__cuda_embedding_backward(GxContext *g, float *dw, const void *dy, const int32_t *ids, int64_t R, int64_t C, int64_t v_begin,
+                                        int64_t v_end)
+{
+    const T *d = (const T *)dy;
+    if (gx_wide<T>(C, dw, dy)) gx__cuda_launch_embedding_backward<T, GxPack<T>::N>(g, dw, d, ids, R, C, v_begin, v_end);
+    else gx__cuda_launch_embedding_backward<T, 1>(g, dw, d, ids, R, C, v_begin, v_end);
+    gx_cuda_check(g, "embedding_backward");
+}
+
+void gx_cuda_embedding_backward(GxContext *g, float *dw, const void *dy, const int32_t *ids, int64_t R, int64_t C, int64_t v_begin,
+                                int64_t v_end, int accumulate, GxDtype dtype)
+{
+    if (!accumulate) gx_cuda_zero(g, dw, (v_end - v_begin) * C * 4);
+    GX_CUDA_TYPES(dtype, gx__cuda_embedding_backward, g, dw, dy, ids, R, C, v_begin, v_end);
+}
+#endif

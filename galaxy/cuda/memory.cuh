@@ -1,0 +1,217 @@
+// cuda/memory.cuh: ops/memory.h on the GPU: the context's stream and handles, its memory, and what passes between host and device.
+//
+// One stream per context takes all its operations in order; the host runs ahead. Bytes for the device pass through a stage of pinned memory, so that the
+// host may change its own at once; bytes from the device are waited for. Whoever waits hears what went wrong since: a kernel's fault, an
+// error of the driver.
+#ifndef GX_CUDA_MEMORY_CUH
+#define GX_CUDA_MEMORY_CUH
+#include "../ops/memory.h"
+#include "kernel.cuh"
+GX_BEGIN
+
+GxStatus gx_cuda_open(GxContext *g); // on the rank's card: its number on this machine, modulo the cards that are there
+void gx_cuda_close(GxContext *g);
+GxStatus gx_cuda_arena_open(GxContext *g, GxArena *a, int64_t bytes);
+void gx_cuda_arena_close(GxContext *g, GxArena *a);
+GxStatus gx_cuda_host_arena_open(GxContext *g, GxArena *a, int64_t bytes); // pinned
+void gx_cuda_host_arena_close(GxContext *g, GxArena *a);
+void gx_cuda_to_device(GxContext *g, void *buffer, const void *twin, int64_t bytes);
+void gx_cuda_to_host(GxContext *g, void *twin, const void *buffer, int64_t bytes);
+void gx_cuda_wait(GxContext *g);
+
+GX_END
+#endif
+
+#if defined(GALAXY_CUDA_IMPLEMENTATION) && !defined(GX_CUDA_MEMORY_IMPLEMENTED)
+#define GX_CUDA_MEMORY_IMPLEMENTED
+#include <stdlib.h>
+#include <string.h>
+#include "../dist/comm.h" // the rank's number on this machine
+#include "kernel.cuh"
+#include "linear.cuh"
+#include "../ops/loss.h" // GX_IGNORE_INDEX
+
+enum { GX__CUDA_BLAS_WORKSPACE = 32 << 20, GX__CUDA_STAGE = 4 << 20 }; // bytes; cuBLAS asks for 32 MB on Hopper
+
+static GxStatus gx__cuda_error(GxContext *g, cudaError_t e, const char *what)
+{
+    return e == cudaSuccess ? GX_OK : GX_FAIL(&g->error, GX_ERR_DEVICE, "%s: %s (%s)", what, cudaGetErrorString(e), cudaGetErrorName(e));
+}
+
+void gx_cuda_check(GxContext *g, const char *what) { gx__cuda_error(g, cudaGetLastError(), what); }
+
+// ---- open and close -----------------------------------------------------------------------------------------------------------------------------
+
+static GxStatus gx__cuda_cards(GxContext *g, int *cards)
+{
+    int driver = 0, runtime = 0;
+    *cards = 0;
+    const cudaError_t e = cudaGetDeviceCount(cards);
+    if (e == cudaSuccess && *cards > 0) return GX_OK;
+    cudaDriverGetVersion(&driver); // of CUDA that the driver can run, 1000*major + 10*minor; 0: there is no driver
+    cudaRuntimeGetVersion(&runtime);
+    if (driver == 0)
+        return GX_FAIL(&g->error, GX_ERR_DEVICE, "the device cuda: there is no NVIDIA driver on this machine; the device cpu needs none");
+    if (driver < runtime)
+        return GX_FAIL(&g->error, GX_ERR_DEVICE,
+                       "the device cuda: the driver runs CUDA %d.%d, this program is built for %d.%d; update the driver", driver / 1000,
+                       driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+    return GX_FAIL(&g->error, GX_ERR_DEVICE, "the device cuda: the driver shows no card (%s); CUDA_VISIBLE_DEVICES may hide it",
+                   cudaGetErrorString(e));
+}
+
+static GxStatus gx__cuda_open_card(GxContext *g, int card)
+{
+    GxCuda *cuda = gx_cuda(g);
+    GX_TRY(gx__cuda_error(g, cudaSetDevice(card), "cudaSetDevice"));
+    GX_TRY(gx__cuda_error(g, cudaDeviceGetAttribute(&cuda->processors, cudaDevAttrMultiProcessorCount, card), "cudaDeviceGetAttribute"));
+    return gx__cuda_error(g, cudaDeviceGetAttribute(&cuda->shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, card),
+                          "cudaDeviceGetAttribute");
+}
+
+static GxStatus gx__cuda_open_buffers(GxContext *g)
+{
+    GxCuda *cuda = gx_cuda(g);
+    cuda->blas_workspace_bytes = GX__CUDA_BLAS_WORKSPACE;
+    GX_TRY(gx__cuda_error(g, cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"));
+    GX_TRY(gx__cuda_error(g, cudaMalloc(&cuda->blas_workspace, GX__CUDA_BLAS_WORKSPACE), "32 MB for matrix products"));
+    GX_TRY(gx__cuda_error(g, cudaMalloc((void **)&cuda->fault, sizeof *cuda->fault), "cudaMalloc"));
+    GX_TRY(gx__cuda_error(g, cudaMemsetAsync(cuda->fault, 0, sizeof *cuda->fault, cuda->stream), "cudaMemsetAsync"));
+    GX_TRY(gx__cuda_error(g, cudaMallocHost((void **)&cuda->seen_fault, sizeof *cuda->seen_fault), "cudaMallocHost"));
+    return gx__cuda_error(g, cudaMallocHost((void **)&cuda->stage, GX__CUDA_STAGE), "cudaMallocHost");
+}
+
+GxStatus gx_cuda_open(GxContext *g)
+{
+    int cards = 0;
+    GX_TRY(gx__cuda_cards(g, &cards));
+    g->device_state = calloc(1, sizeof(GxCuda));
+    if (!g->device_state) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the state of the device cuda");
+    GX_TRY(gx__cuda_open_card(g, g->comm ? g->comm->local_rank % cards : 0));
+    GX_TRY(gx__cuda_open_buffers(g));
+    const cublasStatus_t blas = cublasLtCreate(&gx_cuda(g)->blas);
+    if (blas != CUBLAS_STATUS_SUCCESS) return GX_FAIL(&g->error, GX_ERR_DEVICE, "cublasLtCreate: status %d", (int)blas);
+    if (gx_cuda_linear_open(gx_cuda(g)) != GX_OK) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the table of matrix products");
+    return GX_OK;
+}
+
+void gx_cuda_close(GxContext *g) // of what was opened, whole or in part
+{
+    GxCuda *cuda = gx_cuda(g);
+    if (!cuda) return;
+    if (cuda->stream) cudaStreamSynchronize(cuda->stream);
+    gx_cuda_linear_close(cuda);
+    if (cuda->blas) cublasLtDestroy(cuda->blas);
+    cudaFreeHost(cuda->stage);
+    cudaFreeHost(cuda->seen_fault);
+    cudaFree(cuda->fault);
+    cudaFree(cuda->blas_workspace);
+    if (cuda->stream) cudaStreamDestroy(cuda->stream);
+    free(cuda);
+    g->device_state = NULL;
+}
+
+// ---- memory -------------------------------------------------------------------------------------------------------------------------------------
+
+GxStatus gx_cuda_arena_open(GxContext *g, GxArena *a, int64_t bytes)
+{
+    size_t free_bytes = 0, all_bytes = 0;
+    memset(a, 0, sizeof *a);
+    const int64_t capacity = gx_round_up(gx_max(bytes, 1), GX_ALIGN);
+    if (cudaMalloc((void **)&a->base, (size_t)capacity) != cudaSuccess) {
+        cudaGetLastError(); // told here; it must not be found again behind a launch
+        cudaMemGetInfo(&free_bytes, &all_bytes);
+        return GX_FAIL(
+            &g->error, GX_ERR_MEMORY,
+            "the card has %.1f of its %.1f MB free, the arena needs %.1f MB (%ld bytes); make the model, the batch or the sequence smaller",
+            (double)free_bytes / 1e6, (double)all_bytes / 1e6, (double)capacity / 1e6, (long)capacity);
+    }
+    a->capacity = capacity;
+    return gx__cuda_error(g, cudaMemsetAsync(a->base, 0, (size_t)capacity, gx_cuda(g)->stream), "cudaMemsetAsync");
+}
+
+void gx_cuda_arena_close(GxContext *g, GxArena *a)
+{
+    cudaStreamSynchronize(gx_cuda(g)->stream);
+    cudaFree(a->base);
+    memset(a, 0, sizeof *a);
+}
+
+GxStatus gx_cuda_host_arena_open(GxContext *g, GxArena *a, int64_t bytes)
+{
+    memset(a, 0, sizeof *a);
+    const int64_t capacity = gx_round_up(gx_max(bytes, 1), GX_ALIGN);
+    const cudaError_t e = cudaMallocHost((void **)&a->base, (size_t)capacity);
+    if (e != cudaSuccess) {
+        cudaGetLastError();
+        return GX_FAIL(&g->error, GX_ERR_MEMORY, "the system refused %.1f MB of pinned memory: %s", (double)capacity / 1e6,
+                       cudaGetErrorString(e));
+    }
+    memset(a->base, 0, (size_t)capacity);
+    a->capacity = capacity;
+    return GX_OK;
+}
+
+void gx_cuda_host_arena_close(GxContext *g, GxArena *a)
+{
+    cudaStreamSynchronize(gx_cuda(g)->stream); // it may still be copied from
+    cudaFreeHost(a->base);
+    memset(a, 0, sizeof *a);
+}
+
+// ---- between host and device --------------------------------------------------------------------------------------------------------------------
+
+// Room on the stage; when it is full the host waits until all that it holds has been copied.
+static char *gx__cuda_stage(GxContext *g, int64_t bytes)
+{
+    GxCuda *cuda = gx_cuda(g);
+    const int64_t size = gx_round_up(bytes, GX_ALIGN);
+    if (size > GX__CUDA_STAGE - cuda->stage_used) gx_cuda_wait(g);
+    char *p = cuda->stage + cuda->stage_used;
+    cuda->stage_used += size;
+    return p;
+}
+
+// The driver reads pinned memory late, and the twin is pinned: what is small (tokens, the step's numbers) goes over the stage; for what is large
+// (weights) the host waits.
+void gx_cuda_to_device(GxContext *g, void *buffer, const void *twin, int64_t bytes)
+{
+    const int staged = bytes <= GX__CUDA_STAGE;
+    const void *from = twin;
+    if (staged) from = memcpy(gx__cuda_stage(g, bytes), twin, (size_t)bytes);
+    cudaMemcpyAsync(buffer, from, (size_t)bytes, cudaMemcpyHostToDevice, gx_cuda(g)->stream);
+    gx_cuda_check(g, "to_device");
+    if (!staged) gx_cuda_wait(g);
+}
+
+void gx_cuda_to_host(GxContext *g, void *twin, const void *buffer, int64_t bytes)
+{
+    cudaMemcpyAsync(twin, buffer, (size_t)bytes, cudaMemcpyDeviceToHost, gx_cuda(g)->stream);
+    gx_cuda_check(g, "to_host");
+    gx_cuda_wait(g);
+}
+
+// Where collectives run on the card, a rank that died would be waited for without end: the engine looks out for that.
+static cudaError_t gx__cuda_finish(GxContext *g)
+{
+    const cudaStream_t stream = gx_cuda(g)->stream;
+    if (!g->comm || !g->comm->device_engine) return cudaStreamSynchronize(stream);
+    const double since = gx_seconds();
+    cudaError_t e = cudaStreamQuery(stream);
+    for (; e == cudaErrorNotReady && !gx_failed(g); e = cudaStreamQuery(stream)) g->comm->device_engine->watch(g, since);
+    return e;
+}
+
+void gx_cuda_wait(GxContext *g)
+{
+    GxCuda *cuda = gx_cuda(g);
+    const GxCudaFault *f = cuda->seen_fault;
+    cudaMemcpyAsync(cuda->seen_fault, cuda->fault, sizeof *f, cudaMemcpyDeviceToHost, cuda->stream);
+    const cudaError_t e = gx__cuda_finish(g);
+    cuda->stage_used = 0;
+    if (gx_failed(g)) return;
+    if (gx__cuda_error(g, e, "an operation before") != GX_OK || f->kind == 0) return;
+    GX_FAIL(&g->error, GX_ERR_ARGUMENT, "label %d in row %ld; labels are 0 to %ld, or %d for those that do not count", f->value,
+            (long)f->row, (long)f->limit - 1, GX_IGNORE_INDEX);
+}
+#endif

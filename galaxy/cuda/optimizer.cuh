@@ -1,0 +1,128 @@
+// cuda/optimizer.cuh: ops/optimizer.h on the GPU. What changes from step to step is read by the kernels, in g->step.
+#ifndef GX_CUDA_OPTIMIZER_CUH
+#define GX_CUDA_OPTIMIZER_CUH
+#include "../ops/optimizer.h"
+#include "kernel.cuh"
+GX_BEGIN
+
+void gx_cuda_sum_squares(GxContext *g, double *total, const float *x, int64_t n, int accumulate, double *scratch);
+void gx_cuda_clip(GxContext *g, double max_norm);
+void gx_cuda_adamw(GxContext *g, float *w, float *m, float *v, void *copy, const float *grad, int64_t n, const GxAdamW *o, GxDtype dtype);
+void gx_cuda_sgd(GxContext *g, float *w, float *momentum, void *copy, const float *grad, int64_t n, const GxSgd *o, GxDtype dtype);
+
+GX_END
+#endif
+
+#if defined(GALAXY_CUDA_IMPLEMENTATION) && !defined(GX_CUDA_OPTIMIZER_IMPLEMENTED)
+#define GX_CUDA_OPTIMIZER_IMPLEMENTED
+#include "elementwise.cuh"
+
+void gx_cuda_sum_squares(GxContext *g, double *total, const float *x, int64_t n, int accumulate, double *scratch)
+{
+    gx__cuda_sum<1>(g, "sum_squares", total, x, n, accumulate, scratch);
+}
+
+static __global__ void gx__cuda_clip_one(GxStep *s, double max_norm)
+{
+    const double norm = sqrt(s->sum_squares), factor = max_norm / (norm + 1e-6);
+    s->skip = !(norm < INFINITY); // NaN too
+    s->clip = max_norm > 0 && factor < 1 ? (float)factor : 1.0f;
+    if (!s->skip) s->applied++;
+}
+
+void gx_cuda_clip(GxContext *g, double max_norm)
+{
+    GX_LAUNCH(gx__cuda_clip_one, 1, 1, 0, gx_cuda(g)->stream, g->step, max_norm);
+    gx_cuda_check(g, "clip");
+}
+
+// 28 bytes and a copy per element, 16 at a time; what depends on the step alone is computed once per block (fp64 powers are slow).
+template <class T> struct GxAdamWOp : GxEachOp {
+    float *w, *m, *v;
+    T *copy;
+    const float *grad;
+    GxAdamW o;
+    const GxStep *step;
+    float rate, keep, c2; // lr/(1 - b1^t), 1 - lr*weight_decay, 1/(1 - b2^t)
+    __device__ bool begin()
+    {
+        GX_SHARED(float, once, [2]);
+        if (step->skip) return false;
+        if (threadIdx.x == 0) {
+            once[0] = (float)(1.0 / (1.0 - pow((double)o.beta1, (double)step->applied)));
+            once[1] = (float)(1.0 / (1.0 - pow((double)o.beta2, (double)step->applied)));
+        }
+        __syncthreads();
+        rate = step->lr * once[0];
+        keep = 1.0f - step->lr * o.weight_decay;
+        c2 = once[1];
+        return true;
+    }
+    template <int N> __device__ void at(int64_t i) const
+    {
+        const float clip = step->clip;
+        float x[N], wi[N], mi[N], vi[N];
+        gx_load(x, grad + i);
+        gx_load(wi, w + i);
+        gx_load(mi, m + i);
+        gx_load(vi, v + i);
+        for (int j = 0; j < N; j++) {
+            x[j] *= clip;
+            mi[j] = o.beta1 * mi[j] + (1.0f - o.beta1) * x[j];
+            vi[j] = o.beta2 * vi[j] + (1.0f - o.beta2) * x[j] * x[j];
+            wi[j] = wi[j] * keep - rate * mi[j] / (sqrtf(vi[j] * c2) + o.eps);
+        }
+        gx_store(w + i, wi);
+        gx_store(m + i, mi);
+        gx_store(v + i, vi);
+        if (copy) gx_store(copy + i, wi);
+    }
+};
+template <class T>
+static void gx__cuda_adamw(GxContext *g, float *w, float *m, float *v, void *copy, const float *grad, int64_t n, const GxAdamW *o)
+{
+    const GxAdamWOp<T> op = {{}, w, m, v, (T *)copy, grad, *o, g->step, 0, 0, 0};
+    gx_each<T>(g, "adamw", op, n, gx_wide<T>(0, w, m, v, copy, grad));
+}
+
+void gx_cuda_adamw(GxContext *g, float *w, float *m, float *v, void *copy, const float *grad, int64_t n, const GxAdamW *o, GxDtype dtype)
+{
+    GX_CUDA_TYPES(dtype, gx__cuda_adamw, g, w, m, v, copy, grad, n, o);
+}
+
+template <class T> struct GxSgdOp : GxEachOp {
+    float *w, *momentum;
+    T *copy;
+    const float *grad;
+    GxSgd o;
+    const GxStep *step;
+    __device__ bool begin() { return !step->skip; }
+    template <int N> __device__ void at(int64_t i) const
+    {
+        const float clip = step->clip, lr = step->lr;
+        float x[N], wi[N], mi[N];
+        gx_load(x, grad + i);
+        gx_load(wi, w + i);
+        for (int j = 0; j < N; j++) x[j] = x[j] * clip + o.weight_decay * wi[j];
+        if (momentum) {
+            gx_load(mi, momentum + i);
+            for (int j = 0; j < N; j++) x[j] += o.momentum * mi[j];
+            gx_store(momentum + i, x);
+        }
+        for (int j = 0; j < N; j++) wi[j] -= lr * x[j];
+        gx_store(w + i, wi);
+        if (copy) gx_store(copy + i, wi);
+    }
+};
+template <class T>
+static void gx__cuda_sgd(GxContext *g, float *w, float *momentum, void *copy, const float *grad, int64_t n, const GxSgd *o)
+{
+    const GxSgdOp<T> op = {{}, w, momentum, (T *)copy, grad, *o, g->step};
+    gx_each<T>(g, "sgd", op, n, gx_wide<T>(0, w, momentum, copy, grad));
+}
+
+void gx_cuda_sgd(GxContext *g, float *w, float *momentum, void *copy, const float *grad, int64_t n, const GxSgd *o, GxDtype dtype)
+{
+    GX_CUDA_TYPES(dtype, gx__cuda_sgd, g, w, momentum, copy, grad, n, o);
+}
+#endif
