@@ -4,7 +4,7 @@
 // arguments left out, results in the place of an input). test_ops.cu proves the CPU in fp32 against an oracle; here it is the reference:
 //     inputs are drawn, rounded to the type, and given to both
 //     fp32: the distance of the results, as relative 2-norm, is that of two fp32 computations: test_bound of twice the depth, at most 1e-5
-//     bf16: results in bf16 are off by 4e-3 at most (one rounding is up to 2^-9, about 2e-3), gradients of attention by 1e-2. What is
+//     bf16: results in bf16 are off by 4e-3 at most (one rounding is up to 2^-8, just below), gradients of attention by 1e-2. What is
 //     fp32 there, too (statistics, losses, gradients of weights), comes from exact inputs and is as near as in fp32; where a rounding
 //     lies between, the table says so
 //     what is only moved is equal to the bit
@@ -55,7 +55,7 @@ typedef struct {
 } Buffer;
 #define GATE           4e-3
 #define GATE_ATTENTION 1e-2
-#define GATE_ROUNDING  (1.0 / 512) // of one input
+#define GATE_ROUNDING  (1.0 / 256) // of one input
 
 typedef struct {
     int accumulate;
@@ -995,7 +995,7 @@ static void check_op(const char *name)
     for (int d = 0; d < DEVICES; d++)
         for (int t = 0; t < COUNT(types); t++) {
             GxDevice device;
-            if (!device_open(&device, d) || !(device.dtypes >> types[t] & 1)) continue;
+            if (!device_open(&device, d)) continue;
             for (int s = 0; s < op->shapes; s++)
                 for (int v = 0; v < op->variants; v++) check_case(op, &op->shape[s], &op->variant[v], &device, types[t], &cpu);
         }
@@ -1068,7 +1068,7 @@ TEST(a_wrong_label_is_an_error_on_every_device)
     for (int d = 0; d < DEVICES; d++)
         for (int t = GX_F32; t <= GX_BF16; t++) {
             GxDevice device;
-            if (!device_open(&device, d) || !(device.dtypes >> t & 1)) continue;
+            if (!device_open(&device, d)) continue;
             check_wrong_label("cross_entropy", 3, &device, (GxDtype)t, &cpu);
             check_wrong_label("cross_entropy_sums", 4, &device, (GxDtype)t, &cpu);
         }

@@ -2,7 +2,7 @@
 //
 // Nothing runs when it is enqueued. A host thread that needs something done (synchronises a stream, an event; a blocking copy) runs what this
 // depends on, of whatever stream and whatever host thread's, and nothing else: earlier operations of the same stream, events waited for, and
-// for a meeting (a collective) what its peers have before theirs. If a peer has not enqueued its part yet, the host thread sleeps until more
+// for a collective what its peers have before their parts. If a peer has not enqueued its part yet, the host thread sleeps until more
 // is enqueued. So an event or a synchronisation that is missing leaves a reader with memory that nobody has written.
 //
 // GX_EMU_STREAMS = late (as said), eager (all that can run does at once), random:SEED (some of it does at once). GX_EMU_PATIENCE: seconds
@@ -22,24 +22,17 @@ struct CUstream_st;
 namespace emu
 {
 
-struct Meeting;
-
 struct Operation {
     std::string name;
-    std::function<void()> run;
+    std::function<void()> run, finish;             // finish: after all that it meets have run
     std::vector<std::shared_ptr<Operation>> after; // of other streams
-    std::shared_ptr<Meeting> meeting;              // of several streams' operations that run as one
+    // A part of a collective: appends all parts that run as one, its own included; false: somebody has not come yet.
+    std::function<bool(std::vector<Operation *> *)> meet;
     CUstream_st *stream = nullptr;
     std::chrono::steady_clock::time_point time; // when it ran
     bool done = false, being_reached = false;
 };
 using OperationRef = std::shared_ptr<Operation>;
-
-struct Meeting {
-    size_t expected;                  // members
-    std::vector<Operation *> members; // that have been enqueued
-    std::function<void()> run;
-};
 
 } // namespace emu
 
@@ -78,10 +71,11 @@ inline bool reach(Operation &op)
     return true;
 }
 
-inline bool reach_peers(const Meeting &meeting, const Operation &op)
+// `parts`: all that run as one with it.
+inline bool reach_peers(const Operation &op, std::vector<Operation *> *parts)
 {
-    if (meeting.members.size() < meeting.expected) return false;
-    for (Operation *peer : meeting.members)
+    if (!op.meet(parts)) return false;
+    for (Operation *peer : *parts)
         if (peer != &op && (peer->being_reached || !reach(*peer))) return false;
     return true;
 }
@@ -92,58 +86,61 @@ inline void mark_done(Operation &op)
     op.stream->queue.pop_front();
     op.done = true;
     op.time = std::chrono::steady_clock::now();
-    op.run = nullptr;
+    op.run = op.finish = nullptr;
+    op.meet = nullptr;
     op.after.clear();
     CUstream_st *s = op.stream;
     if (s->destroyed && s->queue.empty()) streams.remove_if([s](const CUstream_st &x) { return &x == s; });
 }
 
-inline void execute(Operation &op)
+inline void execute(const std::vector<Operation *> &parts)
 {
     set_access(true);
-    if (!op.meeting) {
-        if (op.run) op.run();
-        return mark_done(op);
-    }
-    std::shared_ptr<Meeting> meeting = op.meeting;
-    meeting->run();
-    for (Operation *member : meeting->members) mark_done(*member);
+    for (Operation *op : parts)
+        if (op->run) op->run();
+    for (Operation *op : parts)
+        if (op->finish) op->finish();
+    for (Operation *op : parts) mark_done(*op);
 }
 
 inline bool complete(Operation &op)
 {
     if (op.done) return true;
     if (op.being_reached) return false; // it waits for itself: only more that is enqueued can help
+    std::vector<Operation *> parts;
     op.being_reached = true;
-    bool reached = reach(op) && (!op.meeting || reach_peers(*op.meeting, op));
+    bool reached = reach(op) && (!op.meet || reach_peers(op, &parts));
     op.being_reached = false;
-    if (reached && !op.done) execute(op);
+    if (!op.meet) parts.push_back(&op);
+    if (reached && !op.done) execute(parts);
     return reached;
 }
 
 // ---- who waits --------------------------------------------------------------------------------------------------------------------------
-[[noreturn]] inline void report_no_progress(const Operation &op, unsigned long long seconds)
+[[noreturn]] inline void report_no_progress(const std::string &what, unsigned long long seconds)
 {
-    say("a host thread waits for %s, and nothing was enqueued for %llu s; what is queued:", op.name.c_str(), seconds);
-    for (const CUstream_st &s : streams) {
-        if (s.queue.empty()) continue;
-        const Operation &first = *s.queue.front();
-        fprintf(stderr, "    stream %p: %zu operations, the first is %s", (const void *)&s, s.queue.size(), first.name.c_str());
-        if (first.meeting) fprintf(stderr, " (%zu of %zu ranks have come)", first.meeting->members.size(), first.meeting->expected);
-        fputc('\n', stderr);
-    }
+    say("a host thread waits for %s, and nothing has changed for %llu s; what is queued:", what.c_str(), seconds);
+    for (const CUstream_st &s : streams)
+        if (!s.queue.empty())
+            fprintf(stderr, "    stream %p: %zu operations, the first is %s\n", (const void *)&s, s.queue.size(),
+                    s.queue.front()->name.c_str());
     fflush(stderr);
     abort();
+}
+
+inline void sleep_until_changed(std::unique_lock<std::mutex> &held, const std::string &what)
+{
+    unsigned long long patience = strtoull(environment("GX_EMU_PATIENCE", "60").c_str(), nullptr, 10);
+    set_access(false);
+    if (device_changed.wait_for(held, std::chrono::seconds(patience)) == std::cv_status::timeout) report_no_progress(what, patience);
 }
 
 inline void wait_for(std::unique_lock<std::mutex> &held, const OperationRef &op)
 {
     catch_faults();
-    unsigned long long patience = strtoull(environment("GX_EMU_PATIENCE", "60").c_str(), nullptr, 10);
     while (op && !complete(*op)) {
-        set_access(false);
         device_changed.notify_all(); // part of what others wait for may have run
-        if (device_changed.wait_for(held, std::chrono::seconds(patience)) == std::cv_status::timeout) report_no_progress(*op, patience);
+        sleep_until_changed(held, op->name);
     }
     set_access(false);
     device_changed.notify_all();
@@ -225,13 +222,9 @@ inline void run_early()
     set_access(false);
 }
 
-inline OperationRef enqueue(CUstream_st *s, std::string name, std::function<void()> run, OperationRef after = nullptr)
+inline OperationRef enqueue(CUstream_st *s, OperationRef op)
 {
-    auto op = std::make_shared<Operation>();
-    op->name = std::move(name);
-    op->run = std::move(run);
     op->stream = s;
-    if (after && !after->done) op->after.push_back(after);
     order_with_legacy(*op, *s);
     std::erase_if(op->after, [](const OperationRef &other) { return other->done; });
     s->queue.push_back(op);
@@ -242,6 +235,15 @@ inline OperationRef enqueue(CUstream_st *s, std::string name, std::function<void
     run_early();
     device_changed.notify_all();
     return op;
+}
+
+inline OperationRef enqueue(CUstream_st *s, std::string name, std::function<void()> run, OperationRef after = nullptr)
+{
+    auto op = std::make_shared<Operation>();
+    op->name = std::move(name);
+    op->run = std::move(run);
+    if (after) op->after.push_back(after);
+    return enqueue(s, op);
 }
 
 } // namespace emu
