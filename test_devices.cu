@@ -191,8 +191,9 @@ static double sum_floor(const Case *c, int buffer)
 
 // ---- embedding: d = R, C, v_begin, v_end, vocabulary ----------------------------------------------------------------------------------------
 
-static const Shape embedding_shapes[] = {{.d = {1, 1, 0, 1, 1}},    {.d = {8, 7, 0, 13, 13}},     {.d = {70, 130, 3, 9, 13}},
-                                         {.d = {3, 1031, 5, 6, 7}}, {.d = {40, 64, 0, 500, 500}}, {.d = {300, 24, 0, 2, 3}}};
+static const Shape embedding_shapes[] = {{.d = {1, 1, 0, 1, 1}},     {.d = {8, 7, 0, 13, 13}},     {.d = {70, 130, 3, 9, 13}},
+                                         {.d = {3, 1031, 5, 6, 7}},  {.d = {40, 64, 0, 500, 500}}, {.d = {300, 24, 0, 2, 3}},
+                                         {.d = {5000, 8, 0, 13, 13}}}; // more rows than a GPU takes at a time
 
 static int64_t embedding_table(const Shape *s) { return (s->d[3] - s->d[2]) * s->d[1]; }
 static void call_embedding_forward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
@@ -212,8 +213,9 @@ static Case *prepare_ids(Case *c)
 // ---- norm: d = R, C -------------------------------------------------------------------------------------------------------------------------
 
 static const float NORM_EPS = 1e-5f;
-static const Shape norm_shapes[] = {{.d = {1, 1}},    {.d = {3, 7}},    {.d = {257, 1}},  {.d = {5, 64}},
-                                    {.d = {65, 257}}, {.d = {130, 72}}, {.d = {2, 1031}}, {.d = {3, 4096}}};
+static const Shape norm_shapes[] = {{.d = {1, 1}},      {.d = {3, 7}},    {.d = {257, 1}},  {.d = {5, 64}},
+                                    {.d = {65, 257}},   {.d = {130, 72}}, {.d = {2, 1031}}, {.d = {3, 4096}},
+                                    {.d = {17, 12296}}, {.d = {1, 24584}}}; // rows longer than a GPU's shared memory, in fp32 and in bf16
 static const Variant add_norm_variants[] = {{0, 0, {{0, 0}}}, {0, 0, {{0, 3}}}, {0, 0, {{0, 4}}}};
 static const Variant norm_backward_variants[] = {
     {0, 0, {{0, 0}}}, {1, 0, {{0, 0}}}, {0, 1u << 3, {{0, 0}}}, {0, 1u << 1, {{0, 0}}}, {1, 0, {{0, 3}}}};
