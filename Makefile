@@ -1,13 +1,21 @@
 # Galaxy. `make help` says what there is to make.
 .DEFAULT_GOAL := help
 SHELL         := bash
+comma         := ,
 MAKEFLAGS     += --no-builtin-rules
 
 # ---- what is built, and with what ---------------------------------------------------------------------------------------------------------------
-DEVICE ?= cpu
-ifneq ($(DEVICE),cpu)
-$(error DEVICE=$(DEVICE) is not built yet; there is DEVICE=cpu)
+# DEVICE: cpu | cuda (nvcc, cuBLAS, NCCL) | emu (the CUDA code compiled for the CPU by dev/emu: for tests, slow)
+NVCC      := $(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc))
+GPU_FOUND := $(if $(shell command -v nvidia-smi),$(shell nvidia-smi -L 2>/dev/null | grep -m1 -o GPU))
+DEVICE    ?= $(if $(and $(NVCC),$(GPU_FOUND)),cuda,cpu)
+ifeq ($(filter $(DEVICE),cpu cuda emu),)
+$(error DEVICE=$(DEVICE); it must be cpu, cuda or emu)
 endif
+ifeq ($(DEVICE)$(NVCC),cuda)
+$(error DEVICE=cuda needs nvcc, which is neither on the PATH nor in /usr/local/cuda/bin)
+endif
+WHY_DEVICE := $(if $(filter command line environment,$(origin DEVICE)),,$(if $(GPU_FOUND),$(if $(NVCC),: a GPU was found,: no nvcc was found),: no GPU was found))
 CC     ?= cc
 CXX    ?= g++
 # VARIANT: fast | asan (AddressSanitizer, UBSan) | tsan (ThreadSanitizer: no OpenMP and no oneDNN, whose threads it does not understand)
@@ -35,6 +43,17 @@ DEFINES += $(shell mpicc --showme:compile 2>/dev/null || mpicc -compile_info | c
 LIBS    += $(shell mpicc --showme:link 2>/dev/null || mpicc -link_info | cut -d' ' -f2-)
 endif
 
+# CUDA: for the card that is here, else for sm_80 and sm_90, and as PTX for later ones. ARCH=sm_87 (Jetson Orin) and others by hand.
+ARCH       ?= $(if $(GPU_FOUND),native)
+ARCH_FLAGS := $(if $(ARCH),-arch=$(ARCH),-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90$(comma)compute_90])
+CUDA_HOME  := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
+CUDA_SOURCES := galaxy_cuda.cuh $(wildcard galaxy/cuda/*)
+EMU_SOURCES  := $(wildcard dev/emu/*.h)
+ifneq ($(DEVICE),cpu)
+DEFINES += -DGX_WITH_CUDA
+LIBS    += -lstdc++ $(if $(filter cuda,$(DEVICE)),-L$(CUDA_HOME)/lib64 -Wl$(comma)-rpath$(comma)$(CUDA_HOME)/lib64 -lcudart -lcublasLt -lnccl)
+endif
+
 # One folder per device, variant and set of libraries: changing them never leaves a stale object.
 O       := build/$(DEVICE)-$(VARIANT)-$(GEMM)-mpi$(MPI)-json$(JSON)
 HEADERS := galaxy.h $(wildcard galaxy/*/*.h)
@@ -59,22 +78,32 @@ help:
 	@echo "make setup | format | clean"
 	@echo "variables: CC=$(CC) GEMM=$(GEMM) (onednn plain) MPI=$(MPI) VARIANT=$(VARIANT) (fast asan tsan) ARCHFLAGS='$(ARCHFLAGS)'"
 
+OBJECTS := $(O)/galaxy.o $(if $(filter-out cpu,$(DEVICE)),$(O)/galaxy_cuda.o)
+ifeq ($(DEVICE),emu)
+$(O)/galaxy_cuda.o: $(CUDA_SOURCES) $(EMU_SOURCES) $(HEADERS) Makefile
+	@mkdir -p $(O)
+	$(CXX) -x c++ -std=c++20 $(CFLAGS) $(WARN) -DGX_EMU -DGALAXY_CUDA_IMPLEMENTATION -Idev/emu -c galaxy_cuda.cuh -o $@
+else
+$(O)/galaxy_cuda.o: $(CUDA_SOURCES) $(HEADERS) Makefile
+	@mkdir -p $(O)
+	$(NVCC) -x cu -std=c++17 -O3 $(ARCH_FLAGS) -DGALAXY_CUDA_IMPLEMENTATION -c galaxy_cuda.cuh -o $@
+endif
 $(O)/galaxy.o: $(HEADERS) Makefile
 	@mkdir -p $(O)
 	$(C) -DGALAXY_IMPLEMENTATION -c galaxy.h -o $@
 # a test that looks inside a header has GALAXY_IMPLEMENTATION of its own
-$(O)/%: %.cu $(O)/galaxy.o $(wildcard test*.h) $(wildcard train_*.cu)
-	$(C) $< -x none $(if $(shell grep GALAXY_IMPLEMENTATION $<),,$(O)/galaxy.o) $(LIBS) -o $@
-$(O)/%: dev/ref/%.cu $(O)/galaxy.o train_llama.cu
-	$(C) -I. $< -x none $(O)/galaxy.o $(LIBS) -o $@
-$(O)/%: dev/bench/%.cu dev/bench/step.h $(O)/galaxy.o $(wildcard train_*.cu)
-	$(C) -I. $< -x none $(O)/galaxy.o $(LIBS) -o $@
-$(O)/%: dev/%.cu dev/bench/step.h $(O)/galaxy.o $(wildcard train_*.cu)
-	$(C) -I. $< -x none $(O)/galaxy.o $(LIBS) -o $@
+$(O)/%: %.cu $(OBJECTS) $(wildcard test*.h) $(wildcard train_*.cu)
+	$(C) $< -x none $(if $(shell grep GALAXY_IMPLEMENTATION $<),,$(OBJECTS)) $(LIBS) -o $@
+$(O)/%: dev/ref/%.cu $(OBJECTS) train_llama.cu
+	$(C) -I. $< -x none $(OBJECTS) $(LIBS) -o $@
+$(O)/%: dev/bench/%.cu dev/bench/step.h $(OBJECTS) $(wildcard train_*.cu)
+	$(C) -I. $< -x none $(OBJECTS) $(LIBS) -o $@
+$(O)/%: dev/%.cu dev/bench/step.h $(OBJECTS) $(wildcard train_*.cu)
+	$(C) -I. $< -x none $(OBJECTS) $(LIBS) -o $@
 $(PROGRAMS): %: $(O)/% data/text.txt
 	@$(if $(filter 1,$(JSON)),,echo "make: jansson was not found: the program cannot read configurations; make setup installs it" && exit 1)
 	@ln -sf $(O)/$@ $@
-	@echo "$@: device $(DEVICE), GEMM $(GEMM), MPI $(if $(filter 1,$(MPI)),yes,no)"
+	@echo "$@: device $(DEVICE)$(WHY_DEVICE); GEMM $(GEMM), MPI $(if $(filter 1,$(MPI)),yes,no)"
 
 data/text.txt:
 	@dev/data/prepare_text.sh

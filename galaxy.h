@@ -59,6 +59,7 @@
 #include "galaxy/dist/comm.h"
 #include "galaxy/dist/threads.h"
 #include "galaxy/dist/mpi.h"
+#include "galaxy/dist/nccl.h"
 #include "galaxy/dist/grads.h"
 #include "galaxy/dist/boxes.h"
 

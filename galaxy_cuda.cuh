@@ -42,4 +42,5 @@
 #include "galaxy/cuda/loss.cuh"
 #include "galaxy/cuda/optimizer.cuh"
 #include "galaxy/cuda/cuda.cuh"
+#include "galaxy/dist/nccl.cuh"
 #endif

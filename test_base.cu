@@ -117,8 +117,8 @@ TEST(initial_values_do_not_depend_on_the_split)
     GxTensor whole = tensor("w", 0, 6, 10), part = whole;
     part.begin[0] = 2, part.end[0] = 5, part.begin[1] = 3, part.end[1] = 7;
     float all[60], mine[12];
-    gx_tensor_init(&whole, 4, 99, all);
-    gx_tensor_init(&part, 4, 99, mine);
+    gx_tensor_init(&whole, 4, 99, 0, gx_tensor_count(&whole), all);
+    gx_tensor_init(&part, 4, 99, 0, gx_tensor_count(&part), mine);
     for (int r = 0; r < 3; r++)
         for (int c = 0; c < 4; c++) CHECK(mine[r * 4 + c] == all[(r + 2) * 10 + c + 3], "row %d, column %d", r, c);
 }

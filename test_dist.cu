@@ -340,7 +340,8 @@ static void run_job(Job *job)
 }
 
 // ---- properties of the collectives, the same for every engine ---------------------------------------------------------------------------
-static const GxDtype sum_dtypes[4] = {GX_F32, GX_F64, GX_I32, GX_I64};
+enum { SUM_DTYPES = 5 };
+static const GxDtype sum_dtypes[SUM_DTYPES] = {GX_F32, GX_F64, GX_I32, GX_I64, GX_BF16};
 
 static void *room(int64_t bytes) { return calloc(1, (size_t)bytes + 64); }
 
@@ -355,7 +356,7 @@ static void fill(void *x, GxDtype dtype, int64_t n, uint64_t seed, int rank)
         case GX_F64: ((double *)x)[i] = real / 3; break;
         case GX_I32: ((int32_t *)x)[i] = (int32_t)bits; break;
         case GX_I64: ((int64_t *)x)[i] = (int64_t)((uint64_t)bits << 30); break;
-        case GX_BF16:
+        case GX_BF16: ((uint16_t *)x)[i] = gx_to_bf16((float)real); break;
         case GX_F16: ((uint16_t *)x)[i] = (uint16_t)bits; break;
         default: ((uint8_t *)x)[i] = (uint8_t)bits;
         }
@@ -372,13 +373,21 @@ static void reference(void *sum, GxDtype dtype, GxReduce reduce, int64_t n, uint
 {
     fill(sum, dtype, n, seed, ranks[0]);
     void *x = room(n * 8);
+    float *wide = (float *)room(n * 4); // of bf16: summed in fp32, rounded once
+    for (int64_t i = 0; i < n && dtype == GX_BF16; i++) wide[i] = gx_from_bf16(((uint16_t *)sum)[i]);
     for (int r = 1; r < members; r++) {
         fill(x, dtype, n, seed, ranks[r]);
         if (dtype == GX_F32) REDUCE_INTO(float, float)
         if (dtype == GX_F64) REDUCE_INTO(double, double)
         if (dtype == GX_I32) REDUCE_INTO(int32_t, uint32_t)
         if (dtype == GX_I64) REDUCE_INTO(int64_t, uint64_t)
+        for (int64_t i = 0; i < n && dtype == GX_BF16; i++) {
+            const float v = gx_from_bf16(((uint16_t *)x)[i]);
+            wide[i] = reduce == GX_MAX ? (v > wide[i] ? v : wide[i]) : wide[i] + v;
+        }
     }
+    for (int64_t i = 0; i < n && dtype == GX_BF16; i++) ((uint16_t *)sum)[i] = gx_to_bf16(wide[i]);
+    free(wide);
     free(x);
 }
 
@@ -400,7 +409,7 @@ static void reduces_in_rank_order(Rank *r, int axes, const int *ranks, int membe
 {
     GxContext *g = &r->g;
     const int64_t sizes[] = {0, 1, 2, 3, 5, 127, 128, 129, 255, 256, 257, 258, 511, 513, 1000, 3001};
-    for (int d = 0; d < 4; d++)
+    for (int d = 0; d < SUM_DTYPES; d++)
         for (int op = 0; op < 2; op++)
             for (unsigned k = 0; k < sizeof sizes / sizeof *sizes; k++) {
                 int64_t n = sizes[k], bytes = n * gx_dtype_size(sum_dtypes[d]);
@@ -422,11 +431,11 @@ static void scatter_and_gather_are_all_reduce(Rank *r, int axes, const int *rank
     GxContext *g = &r->g;
     int me = gx_mesh_index(g->mesh, axes);
     const int64_t rows_of[] = {1, 3, 4, 7, 130, 801};
-    for (int variant = 0; variant < 6 * 4 * 4 * 2; variant++) {
+    for (int variant = 0; variant < 6 * SUM_DTYPES * 4 * 2; variant++) {
         int64_t rows = rows_of[variant % 6], row = variant % 5 == 0 ? 1 : 3, n = rows * row;
-        GxDtype dtype = sum_dtypes[variant / 6 % 4];
-        GxSplit split = some_split(variant / 24 % 4, rows, members);
-        int in_place = variant / 96;
+        GxDtype dtype = sum_dtypes[variant / 6 % SUM_DTYPES];
+        GxSplit split = some_split(variant / (6 * SUM_DTYPES) % 4, rows, members);
+        int in_place = variant / (6 * SUM_DTYPES * 4);
         int64_t size = gx_dtype_size(dtype), own = gx_split_part(&split, me) * row * size, first = split.begin[me] * row * size;
         char *partial = (char *)room(n * size), *sum = (char *)room(n * size), *full = (char *)room(n * size), *mine = (char *)room(own);
         fill(partial, dtype, n, (uint64_t)variant, g->rank);
@@ -434,11 +443,11 @@ static void scatter_and_gather_are_all_reduce(Rank *r, int axes, const int *rank
         char *part = in_place ? partial + first : mine;
         gx_reduce_scatter(g, axes, &split, part, partial, row, dtype);
         CHECK(!memcmp(part, sum + first, (size_t)own), "rank %d: reduce_scatter of %ld rows, split %d, in place %d", g->rank, (long)rows,
-              variant / 24 % 4, in_place);
+              variant / (6 * SUM_DTYPES) % 4, in_place);
         if (in_place) memcpy(full + first, part, (size_t)own);
         gx_all_gather(g, axes, &split, full, in_place ? full + first : part, row, dtype);
         CHECK(!memcmp(full, sum, (size_t)(n * size)), "rank %d: all_gather of %ld rows, split %d, in place %d", g->rank, (long)rows,
-              variant / 24 % 4, in_place);
+              variant / (6 * SUM_DTYPES) % 4, in_place);
         keep(r, full, n * size);
         free(partial);
         free(sum);
@@ -1072,7 +1081,7 @@ static void misuse(Rank *r)
     GxSplit three = gx_split_even(3, 3), two = gx_split_even(6, 2);
     GxTransfer self = {g->rank, 1, 0, x, 1, GX_F32}, channel = {1 - g->rank, 1, 9, x, 1, GX_F32};
     if (g->rank == 0) switch (r->job->variant) {
-        case 1: gx_all_reduce(g, GX_AXIS_ALL, GX_SUM, half, 8, GX_BF16); break;
+        case 1: gx_all_reduce(g, GX_AXIS_ALL, GX_SUM, half, 8, GX_F16); break;
         case 2: gx_all_gather(g, GX_AXIS_ALL, &three, x, x, 1, GX_F32); break;
         case 3: gx_all_gather(g, GX_AXIS_ALL, &two, x, x + 1, 1, GX_F32); break;
         case 4: gx_reduce_scatter(g, GX_AXIS_ALL, &two, x + 3, x, 1, GX_F32); break;

@@ -207,9 +207,9 @@ static void check_boxes(GxContext *g, const Cut *c, const GxTable *table)
     CHECK(wrong == 0, "%s: rank %d: %ld elements of the whole are wrong", c->what, g->rank, (long)wrong);
     for (int64_t first = 0; first < t->global_shape[0]; first += chunk) { // of a chunk, nothing else is there
         const int64_t rows = gx_min(chunk, t->global_shape[0] - first);
-        float *some = (float *)malloc((size_t)(rows * row) * sizeof *some);
+        float *some = (float *)malloc((size_t)(2 * rows * row) * sizeof *some);
         memcpy(some, whole + first * row, (size_t)(rows * row) * sizeof *some);
-        gx_box_take(t, back, some, first, rows);
+        gx_box_take(g, t, back, first, rows, some);
         free(some);
     }
     for (int64_t i = 0; i < n; i++) wrong += back[i] != value_at(gx_tensor_global_index(t, i));

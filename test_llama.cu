@@ -11,8 +11,7 @@ typedef struct {
     GxBatch b;
     int32_t *tokens, *labels; // [T,B]
     int64_t T, B;
-    float **att, **mlp; // [layer][rows, D]: what each layer's ATT and MLP gave
-    float *logits;      // [rows, V]
+    GxArena kept; // of the device: what each layer's ATT and MLP gave, and the logits
 } Case;
 
 static float *read_floats(Case *k, const char *format, int number, int64_t *n)
@@ -44,12 +43,11 @@ static int32_t *read_tokens(Case *k, const char *name)
 // Each layer gets scratch of its own, so that what its blocks gave is still there after the whole forward.
 static void keep_block_outputs(Case *k)
 {
-    int64_t L = k->c.num_hidden_layers, n = k->T * k->B * k->c.hidden_size;
-    k->att = (float **)calloc((size_t)L, sizeof *k->att);
-    k->mlp = (float **)calloc((size_t)L, sizeof *k->mlp);
+    int64_t L = k->c.num_hidden_layers, n = k->T * k->B * k->c.hidden_size, logits = k->T * k->B * k->c.vocab_size;
+    k->t.g.device->arena_open(&k->t.g, &k->kept, 2 * L * gx_round_up(4 * n, GX_ALIGN) + 4 * logits);
     for (int64_t l = 0; l < L; l++) {
-        k->t.m.saved[l].a.data = k->att[l] = (float *)malloc((size_t)n * 4);
-        k->t.m.saved[l].m.data = k->mlp[l] = (float *)malloc((size_t)n * 4);
+        k->t.m.saved[l].a.data = gx_arena_take(&k->kept, GX_MEM_ACTIVATIONS, 4 * n);
+        k->t.m.saved[l].m.data = gx_arena_take(&k->kept, GX_MEM_ACTIVATIONS, 4 * n);
     }
 }
 
@@ -68,6 +66,7 @@ static int case_open(Case *k, const char *name)
     k->b.tokens = k->tokens, k->b.labels = k->labels, k->b.T = k->T, k->b.B = k->B, k->b.runs = gx_runs_one(k->T, 0);
     if (!test_model_open(&k->t, &k->c, &gx_llama_serial, k->T, k->B, 4, NULL, 2)) return 0; // logits in chunks of 4 rows
     keep_block_outputs(k);
+    test_put_batch(&k->t, &k->b, 0);
     snprintf(path, sizeof path, "%s/model.safetensors", folder); // not the folder: ref.safetensors is none of its shards
     gx_checkpoint_load_weights(&k->t.g, &k->t.m.model, k->t.o.weights, path);
     return CHECK(!gx_failed(&k->t.g), "%s", k->t.g.error.message);
@@ -75,25 +74,25 @@ static int case_open(Case *k, const char *name)
 
 static void case_close(Case *k)
 {
-    for (int64_t l = 0; l < k->c.num_hidden_layers; l++) free(k->att[l]), free(k->mlp[l]);
-    free(k->att), free(k->mlp), free(k->logits), free(k->tokens), free(k->labels);
+    free(k->tokens), free(k->labels);
     gx_safetensors_close(&k->ref);
+    k->t.g.device->arena_close(&k->t.g, &k->kept);
     test_model_close(&k->t);
 }
 
-// ours [T,B,C] against the dump [B,T,C]
-static void compare_rows(Case *k, const char *format, int number, const float *ours, int64_t C, double depth)
+// ours [T,B,C], on the device, against the dump [B,T,C]
+static void compare_rows(Case *k, const char *format, int number, const void *rows, int64_t C, double depth)
 {
     char what[80];
     int64_t n = 0;
     float *ref = read_floats(k, format, number, &n);
     if (!ref || !CHECK(n == k->T * k->B * C, "%ld elements in the reference, %ld here", (long)n, (long)(k->T * k->B * C))) return;
-    float *turned = (float *)malloc((size_t)n * 4);
+    float *turned = (float *)malloc((size_t)n * 4), *ours = test_kept(&k->t, rows, n);
     for (int64_t b = 0; b < k->B; b++)
         for (int64_t t = 0; t < k->T; t++) memcpy(turned + (b * k->T + t) * C, ours + (t * k->B + b) * C, (size_t)C * 4);
     snprintf(what, sizeof what, format, number);
     test_close_f(what, turned, ref, n, test_bound(depth), 0);
-    free(turned), free(ref);
+    free(turned), free(ref), free(ours);
 }
 
 static float reference_number(Case *k, const char *name)
@@ -108,19 +107,19 @@ static void check_activations(Case *k)
     const double depth = test_model_depth(&k->c, k->T, 0);
     GxLlama *m = &k->t.m;
     const int64_t D = k->c.hidden_size, rows = k->T * k->B;
-    for (int l = 0; l <= m->model.layers; l++) compare_rows(k, "x.%d", l, (const float *)m->model.state[l].x.data, D, depth);
+    for (int l = 0; l <= m->model.layers; l++) compare_rows(k, "x.%d", l, m->model.state[l].x.data, D, depth);
     for (int l = 0; l < m->model.layers; l++) {
-        compare_rows(k, "h1.%d", l, (const float *)m->saved[l].h1.data, D, depth);
-        compare_rows(k, "att.%d", l, k->att[l], D, depth);
-        compare_rows(k, "h2.%d", l, (const float *)m->saved[l].h2.data, D, depth);
-        compare_rows(k, "mlp.%d", l, k->mlp[l], D, depth);
+        compare_rows(k, "h1.%d", l, m->saved[l].h1.data, D, depth);
+        compare_rows(k, "att.%d", l, m->saved[l].a.data, D, depth);
+        compare_rows(k, "h2.%d", l, m->saved[l].h2.data, D, depth);
+        compare_rows(k, "mlp.%d", l, m->saved[l].m.data, D, depth);
     }
-    k->logits = (float *)malloc((size_t)(rows * k->c.vocab_size) * 4);
+    const GxRows logits = gx_rows_take(&k->kept, GX_MEM_ACTIVATIONS, GX_F32, rows, k->c.vocab_size);
     for (int64_t r = 0; r < rows; r++) {
-        GxRows row = {k->logits + r * k->c.vocab_size, GX_F32, 1, k->c.vocab_size};
+        const GxRows row = gx_some_rows(logits, r, 1);
         m->kind.logits(&k->t.g, &m->model, row, m->model.state[m->model.layers], r);
     }
-    compare_rows(k, "logits", 0, k->logits, k->c.vocab_size, depth);
+    compare_rows(k, "logits", 0, logits.data, k->c.vocab_size, depth);
 }
 
 static void check_gradients(Case *k)
@@ -136,24 +135,26 @@ static void check_gradients(Case *k)
         snprintf(name, sizeof name, "grad.%s", table->row[i].name);
         float *ref = read_floats(k, name, 0, &n);
         if (!ref || !CHECK(n == gx_tensor_count(&table->row[i]), "%s: %ld elements", name, (long)n)) continue;
-        test_close_f(name, k->t.o.grads + gx_table_flat(table, i), ref, n, bound, 1e-3 * norm / sqrt(tensors));
+        float *grad = test_kept(&k->t, k->t.o.grads + gx_table_flat(table, i), n);
+        test_close_f(name, grad, ref, n, bound, 1e-3 * norm / sqrt(tensors));
         compared++;
-        free(ref);
+        free(ref), free(grad);
     }
     CHECK(compared == tensors, "%d of %d tensors compared", compared, tensors);
-    test_close_number("grad_norm", sqrt(k->t.step.sum_squares), norm, bound);
+    test_close_number("grad_norm", sqrt(test_step(&k->t).sum_squares), norm, bound);
 }
 
 static void forward_backward(const char *name)
 {
     Case k;
     if (!case_open(&k, name)) return;
-    gx_model_loss(&k.t.g, &k.t.m.model, &k.b, &k.t.step.loss_sum); // the backward overwrites some of what the forward kept
+    gx_model_loss(&k.t.g, &k.t.m.model, &k.b, &k.t.g.step->loss_sum); // the backward overwrites some of what the forward kept
     check_activations(&k);
     gx_window_gradients(&k.t.g, &k.t.m.model, &k.b, 1, &k.t.o, NULL, NULL);
     gx_grads_sum_squares(&k.t.g, &k.t.m.model.table, k.t.o.grads);
     CHECK(!gx_failed(&k.t.g), "%s", k.t.g.error.message);
-    test_close_number("loss", gx_step_loss(&k.t.step), reference_number(&k, "loss"), test_bound(test_model_depth(&k.c, k.T, 0)));
+    const GxStep step = test_step(&k.t);
+    test_close_number("loss", gx_step_loss(&step), reference_number(&k, "loss"), test_bound(test_model_depth(&k.c, k.T, 0)));
     check_gradients(&k);
     case_close(&k);
 }
@@ -171,7 +172,8 @@ static void ten_steps(Case *k, const char *prefix, const double *loss_slack, dou
     for (int s = 0; losses && s < 10; s++) {
         gx_window_gradients(&k->t.g, &k->t.m.model, &k->b, 1, &k->t.o, NULL, NULL);
         snprintf(name, sizeof name, "%s loss of step %d", prefix, s);
-        test_close_number(name, gx_step_loss(&k->t.step), losses[s], loss_slack[s]);
+        const GxStep step = test_step(&k->t);
+        test_close_number(name, gx_step_loss(&step), losses[s], loss_slack[s]);
         gx_window_update(&k->t.g, &k->t.m.model, &k->t.o);
     }
     free(losses);
@@ -183,8 +185,9 @@ static void ten_steps(Case *k, const char *prefix, const double *loss_slack, dou
         if (!ref) continue;
         double norm = 0;
         for (int64_t j = 0; j < n; j++) norm += (double)ref[j] * ref[j];
-        test_close_f(name, k->t.o.weights + gx_table_flat(table, i), ref, n, weight_slack(k, table->row[i].name, sqrt(norm)), 0);
-        free(ref);
+        float *weights = test_kept(&k->t, k->t.o.weights + gx_table_flat(table, i), n);
+        test_close_f(name, weights, ref, n, weight_slack(k, table->row[i].name, sqrt(norm)), 0);
+        free(ref), free(weights);
     }
     CHECK(!gx_failed(&k->t.g), "%s", k->t.g.error.message);
 }
@@ -203,7 +206,7 @@ static void ten_of_sgd(const char *name)
     if (!case_open(&k, name)) return;
     k.t.o.kind = GX_OPTIMIZER_SGD;
     k.t.o.first = NULL;
-    k.t.step.lr = 0.1f;
+    test_set_step(&k.t, 0.1f, 0);
     for (int s = 0; s < 10; s++) slack[s] = test_bound((s + 1) * test_model_depth(&k.c, k.T, 1));
     ten_steps(&k, "sgd", slack, sgd_slack);
     case_close(&k);
@@ -228,7 +231,7 @@ static void ten_of_adamw(const char *name)
     if (!case_open(&k, name)) return;
     GxAdamW adamw = {0.9f, 0.95f, 1e-8f, 0.1f};
     k.t.o.adamw = adamw;
-    k.t.step.lr = 1e-3f;
+    test_set_step(&k.t, 1e-3f, 0);
     float *losses = read_floats(&k, "adamw.losses", 0, NULL), *spread = read_floats(&k, "adamw.spread", 0, NULL);
     for (int s = 0; losses && spread && s < 10; s++)
         slack[s] = 4 * spread[s] / losses[s] + test_bound((s + 1) * test_model_depth(&k.c, k.T, 1));
@@ -265,12 +268,14 @@ TEST(the_loss_does_not_depend_on_the_head_chunk_and_the_arena_is_full_to_the_byt
         GxBatch b;
         random_batch(&b, tokens, labels, T, B, small.vocab_size);
         if (!test_model_open(&t, &small, &gx_llama_serial, T, B, chunk[i], NULL, 1)) return;
-        gx_model_init(&t.m.model, 3);
+        test_put_batch(&t, &b, 0);
+        gx_model_init(&t.g, &t.m.model, t.o.weights, 3);
         gx_window_gradients(&t.g, &t.m.model, &b, 1, &t.o, NULL, NULL);
         gx_window_update(&t.g, &t.m.model, &t.o);
         CHECK(t.arena.peak == t.arena.capacity && !t.arena.exhausted, "planned %ld bytes, used %ld", (long)t.arena.capacity,
               (long)t.arena.peak);
-        loss[i] = gx_step_loss(&t.step);
+        const GxStep step = test_step(&t);
+        loss[i] = gx_step_loss(&step);
         test_model_close(&t);
     }
     double bound = test_bound(test_model_depth(&small, T, 0));
@@ -286,14 +291,18 @@ TEST(no_gradient_buffer_means_no_weight_gradient_and_the_same_loss)
     GxBatch b;
     random_batch(&b, tokens, labels, T, B, small.vocab_size);
     if (!test_model_open(&t, &small, &gx_llama_serial, T, B, 4, NULL, 1)) return;
-    gx_model_init(&t.m.model, 3);
+    gx_model_init(&t.g, &t.m.model, t.o.weights, 3);
     b.scale = 0.1f;
-    double with = 0, without = 0;
-    gx_model_forward_backward(&t.g, &t.m.model, &b, &with);
+    test_put_batch(&t, &b, 0);
+    test_set_step(&t, 0, 0); // no loss yet
+    gx_model_forward_backward(&t.g, &t.m.model, &b, &t.g.step->loss_sum);
+    const double with = test_step(&t).loss_sum;
     GxError err = GX_ZERO;
     gx_model_attach(&t.m.model, t.o.weights, NULL, &err);
-    gx_model_forward_backward(&t.g, &t.m.model, &b, &without);
-    CHECK(with == without && !gx_failed(&t.g), "%g and %g, %s", with, without, t.g.error.message);
+    test_set_step(&t, 0, 0);
+    gx_model_forward_backward(&t.g, &t.m.model, &b, &t.g.step->loss_sum);
+    const double without = test_step(&t).loss_sum;
+    CHECK(with == without && with > 0 && !gx_failed(&t.g), "%g and %g, %s", with, without, t.g.error.message);
     test_model_close(&t);
 }
 
@@ -310,20 +319,21 @@ TEST(weight_decay_shrinks_matrices_and_leaves_norms)
         if (!test_model_open(&t, &small, &gx_llama_serial, T, B, 4, NULL, 1)) return;
         GxAdamW adamw = {0.9f, 0.95f, 1e-8f, 0.5f};
         GxSgd sgd = {0.9f, 0.5f};
-        gx_model_init(&t.m.model, 3);
+        gx_model_init(&t.g, &t.m.model, t.o.weights, 3);
         t.o.kind = (GxOptimizerKind)kind, t.o.adamw = adamw, t.o.sgd = sgd;
-        t.step.lr = 0.5f;
+        test_set_step(&t, 0.5f, 0);
+        test_put_batch(&t, &b, 0);
         const GxTable *table = &t.m.model.table;
-        float *before = (float *)malloc((size_t)gx_table_offset(table, table->units) * 4);
-        memcpy(before, t.o.weights, (size_t)gx_table_offset(table, table->units) * 4);
+        float *before = test_kept(&t, t.o.weights, gx_table_offset(table, table->units));
         gx_window_gradients(&t.g, &t.m.model, &b, 1, &t.o, NULL, NULL);
         gx_window_update(&t.g, &t.m.model, &t.o);
+        float *after = test_kept(&t, t.o.weights, gx_table_offset(table, table->units));
         for (int i = 0; i < table->n; i++) {
             const float keep = table->row[i].role == GX_ROLE_NORM ? 1.0f : 0.75f; // 1 - lr * weight_decay
             for (int64_t j = gx_table_flat(table, i); j < gx_table_flat(table, i) + gx_tensor_count(&table->row[i]); j++)
-                CHECK(t.o.weights[j] == keep * before[j], "kind %d, %s: %g became %g", kind, table->row[i].name, before[j], t.o.weights[j]);
+                CHECK(after[j] == keep * before[j], "kind %d, %s: %g became %g", kind, table->row[i].name, before[j], after[j]);
         }
-        free(before);
+        free(before), free(after);
         test_model_close(&t);
     }
 }
@@ -336,8 +346,7 @@ TEST(a_batch_larger_than_its_buffers_is_refused)
     GxBatch b;
     random_batch(&b, tokens, labels, T, B + 1, small.vocab_size);
     if (!test_model_open(&t, &small, &gx_llama_serial, T, B, 4, NULL, 1)) return;
-    double loss = 0;
-    gx_model_loss(&t.g, &t.m.model, &b, &loss);
+    gx_model_loss(&t.g, &t.m.model, &b, &t.g.step->loss_sum);
     CHECK(gx_failed(&t.g) && strstr(t.g.error.message, "3 sequences of 6 tokens") && strstr(t.g.error.message, "at most 2"), "%s",
           t.g.error.message);
     test_model_close(&t);

@@ -1,46 +1,106 @@
-// test_model.h: a LLaMA for tests: context, arena and model of one rank in one struct, its memory planned by a dry run as the trainer does.
+// test_model.h: a LLaMA for tests: context, arenas and model of one rank in one struct, its memory planned by a dry run as the trainer does.
+//
+// It computes on the device that the tests were built for. What a test looks at it copies out of the device's memory (test_kept, test_step), what it
+// sets it copies in (test_put, test_set_step, test_put_batch).
 #ifndef GX_TEST_MODEL_H
 #define GX_TEST_MODEL_H
 #include "galaxy.h"
 #include "test.h"
 
+// The device that the tests were built for; GX_TEST_DEVICE=cpu: the CPU all the same.
+__attribute__((unused)) static const GxDevice *test_device(void)
+{
+    const char *name = getenv("GX_TEST_DEVICE");
+    return name && !strcmp(name, "cpu") ? gx_device_cpu() : gx_default_device();
+}
+
+enum { TEST_WINDOW = 3 }; // micro-batches that have room
+
 typedef struct {
     GxContext g;
-    GxArena arena;
-    GxStep step;
+    GxArena arena, host;
     GxLlama m;
     GxOptimizer o;
     GxMesh mesh;
+    int32_t *tokens; // [TEST_WINDOW][tokens, labels][room]
+    int64_t room;
+    GxDtype dtype; // set before test_model_open, with which it is zeroed otherwise
 } TestModel;
+
+// A copy in the host's memory; the caller frees it.
+__attribute__((unused)) static float *test_kept(TestModel *t, const void *buffer, int64_t n)
+{
+    float *x = (float *)malloc((size_t)n * sizeof *x + 1);
+    gx_to_host(&t->g, x, buffer, 4 * n);
+    return x;
+}
+__attribute__((unused)) static void test_put(TestModel *t, float *buffer, const float *x, int64_t n)
+{
+    gx_to_device(&t->g, buffer, x, 4 * n);
+}
+
+__attribute__((unused)) static GxStep test_step(TestModel *t)
+{
+    GxStep s = GX_ZERO;
+    gx_to_host(&t->g, &s, t->g.step, sizeof s);
+    return s;
+}
+__attribute__((unused)) static void test_set_step(TestModel *t, float lr, int64_t applied)
+{
+    GxStep s = GX_ZERO;
+    s.lr = lr, s.applied = applied;
+    gx_to_device(&t->g, t->g.step, &s, sizeof s);
+}
+
+// Tokens and labels of micro-batch `number`, so far in the host's memory, where they stay as long as the batch is used.
+__attribute__((unused)) static void test_put_batch(TestModel *t, GxBatch *b, int number)
+{
+    const int64_t n = b->T * b->B;
+    int32_t *room = t->tokens + 2 * number * t->room;
+    CHECK(number < TEST_WINDOW && n <= t->room, "micro-batch %d of %ld tokens has no room", number, (long)n);
+    gx_to_device(&t->g, room, b->tokens, 4 * n);
+    gx_to_device(&t->g, room + t->room, b->labels, 4 * n);
+    b->labels_twin = b->labels;
+    b->tokens = room, b->labels = room + t->room;
+}
 
 static void test_model_take(TestModel *t, GxContext *g, int64_t T, int64_t B, int64_t chunk)
 {
     int64_t n = gx_table_offset(&t->m.model.table, t->m.model.table.units);
+    g->step = (GxStep *)gx_arena_take(g->arena, GX_MEM_WORKSPACE, sizeof *g->step);
+    t->room = T * B;
+    t->tokens = (int32_t *)gx_arena_take(g->arena, GX_MEM_ACTIVATIONS, 8 * TEST_WINDOW * t->room);
     t->o.weights = (float *)gx_arena_take(g->arena, GX_MEM_WEIGHTS, 4 * n);
+    t->o.copy = t->dtype == GX_F32 ? NULL : gx_arena_take(g->arena, GX_MEM_WEIGHTS, gx_dtype_size(t->dtype) * n);
     t->o.grads = (float *)gx_arena_take(g->arena, GX_MEM_GRADS, 4 * n);
     t->o.first = (float *)gx_arena_take(g->arena, GX_MEM_OPTIMIZER, 4 * n);
     t->o.second = (float *)gx_arena_take(g->arena, GX_MEM_OPTIMIZER, 4 * n);
     gx_llama_take_buffers(g, &t->m, T, B, chunk);
-    gx_model_attach(&t->m.model, t->o.weights, t->o.grads, &g->error);
+    gx_model_attach(&t->m.model, t->o.copy ? t->o.copy : t->o.weights, t->o.grads, &g->error);
 }
 
-// `comm`: an engine of several ranks, or NULL; `tp` of them to a group, the others data-parallel. lists NULL: even. 1: all is well.
+// t is zeroed, but for dtype. `comm`: an engine of several ranks, or NULL; `tp` of them to a group, the others data-parallel. lists NULL: even. 1: all is well.
 __attribute__((unused)) static int test_model_open_split(TestModel *t, const GxLlamaConfig *config, const GxLlamaMode *mode, int64_t T,
                                                          int64_t B, int64_t chunk, GxComm *comm, int threads, int tp,
                                                          const GxSplitLists *lists)
 {
+    const GxDtype dtype = t->dtype;
     memset(t, 0, sizeof *t);
     GxContext *g = &t->g;
-    GxArena dry_arena;
-    g->device = gx_device_cpu();
+    GxArena dry_arena, dry_host;
+    GxStep dry_step = GX_ZERO;
+    t->dtype = dtype;
+    g->device = test_device();
+    g->comm = comm; // a device may want to know the rank on this machine
     g->threads = threads;
-    g->step = &t->step;
     g->world = comm ? comm->world : 1;
     g->rank = comm ? comm->rank : 0;
     int dims[GX_MESH_AXES] = {1, 1, -1, 1, tp};
     gx_mesh_open(&t->mesh, dims, g->rank, g->world, &g->error);
     g->mesh = &t->mesh;
+    if (!CHECK(gx_device_open(g) == GX_OK, "%s", g->error.message)) return 0;
     if (!CHECK(gx_llama_open(g, &t->m, config, mode, lists) == GX_OK, "%s", g->error.message)) return 0;
+    t->m.model.dtype = dtype;
     GxContext dry = *g;
     GxDevice none = gx_device_none(g->device);
     GxComm nobody = GX_ZERO;
@@ -48,15 +108,19 @@ __attribute__((unused)) static int test_model_open_split(TestModel *t, const GxL
     b.T = T, b.B = B, b.runs = gx_runs_one(T, 0);
     nobody.rank = g->rank, nobody.world = g->world;
     gx_arena_open_dry(&dry_arena);
-    dry.arena = &dry_arena, dry.device = &none;
+    gx_arena_open_dry(&dry_host);
+    dry.arena = &dry_arena, dry.device = &none, dry.comm = NULL;
+    dry.host = none.shares_host_memory ? NULL : &dry_host;
     if (comm) gx_comm_open(&dry, &nobody);
     test_model_take(t, &dry, T, B, chunk);
+    dry.step = &dry_step; // the one in the arena must not be touched
+    gx_model_init(&dry, &t->m.model, t->o.weights, 0);
     gx_window_gradients(&dry, &t->m.model, &b, 1, &t->o, NULL, NULL);
     gx_window_update(&dry, &t->m.model, &t->o);
     if (comm) gx_comm_close(&dry);
     CHECK(!gx_failed(&dry), "dry run: %s", dry.error.message);
-    if (!CHECK(gx_arena_open(&t->arena, dry_arena.peak, &g->error) == GX_OK, "%s", g->error.message)) return 0;
-    g->arena = &t->arena;
+    if (!CHECK(gx_arenas_open(g, &t->arena, &t->host, dry_arena.peak, dry_host.peak) == GX_OK, "%s", g->error.message)) return 0;
+    g->comm = NULL;
     if (comm && !CHECK(gx_comm_open(g, comm) == GX_OK, "%s", g->error.message)) return 0;
     test_model_take(t, g, T, B, chunk);
     return CHECK(!gx_failed(g), "%s", g->error.message);
@@ -65,6 +129,7 @@ __attribute__((unused)) static int test_model_open_split(TestModel *t, const GxL
 __attribute__((unused)) static int test_model_open(TestModel *t, const GxLlamaConfig *config, const GxLlamaMode *mode, int64_t T, int64_t B,
                                                    int64_t chunk, GxComm *comm, int threads)
 {
+    memset(t, 0, sizeof *t);
     return test_model_open_split(t, config, mode, T, B, chunk, comm, threads, 1, NULL);
 }
 
@@ -72,7 +137,8 @@ __attribute__((unused)) static void test_model_close(TestModel *t)
 {
     if (t->g.comm) gx_comm_close(&t->g);
     gx_llama_close(&t->m);
-    gx_arena_close(&t->arena);
+    gx_arenas_close(&t->g, &t->arena, &t->host);
+    gx_device_close(&t->g);
 }
 
 // All reductions that a number of this model has passed through, forward: the depth for test_bound. A gradient has passed through three times as

@@ -344,7 +344,8 @@ static void *astray_main(void *user)
     const double started = gx_seconds();
     fill_window(l, 0, 0, l->samples[0], 1, &batch, tokens);
     if (test_model_open_split(t, &model_config, a->mode, T, l->samples[0], 7, &a->r.comm, 1, l->tp, NULL)) {
-        gx_model_init(&t->m.model, 42);
+        gx_model_init(&t->g, &t->m.model, t->o.weights, 42);
+        test_put_batch(t, &batch, 0);
         if (a->leaves) gx_model_forward(&t->g, &t->m.model, &batch);
         else gx_window_gradients(&t->g, &t->m.model, &batch, 1, &t->o, NULL, NULL);
     }

@@ -92,67 +92,69 @@ typedef struct {
     Result *out;
 } Probe;
 
-static inline void probe_keep(float **kept, GxRows x)
+static inline void probe_keep(GxContext *g, float **kept, GxRows x)
 {
     if (*kept) return;
     *kept = (float *)malloc((size_t)gx_rows_bytes(x) + 1);
-    memcpy(*kept, x.data, (size_t)gx_rows_bytes(x));
+    gx_to_host(g, *kept, x.data, gx_rows_bytes(x));
 }
 
 static inline void probe_forward(GxContext *g, GxLlama *m, int layer, const GxBatch *b, GxRows y, GxRows x)
 {
     const Probe *p = (const Probe *)m->mode;
     p->inner->layer_forward(g, m, layer, b, y, x);
-    if (g->device->computes) probe_keep(&p->out->y[layer + 1], y), p->out->rows = y.rows;
+    if (g->device->computes) probe_keep(g, &p->out->y[layer + 1], y), p->out->rows = y.rows;
 }
 
 static inline void probe_backward(GxContext *g, GxLlama *m, int layer, const GxBatch *b, GxRows dx, GxRows dy)
 {
     const Probe *p = (const Probe *)m->mode;
-    if (g->device->computes) probe_keep(&p->out->dx[layer + 1], dy);
+    if (g->device->computes) probe_keep(g, &p->out->dx[layer + 1], dy);
     p->inner->layer_backward(g, m, layer, b, dx, dy);
-    if (g->device->computes && layer == 0) probe_keep(&p->out->dx[0], dx);
+    if (g->device->computes && layer == 0) probe_keep(g, &p->out->dx[0], dx);
 }
 
 // ---- a run ------------------------------------------------------------------------------------------------------------------------------
 
 // Moments as a training would have left them, by global index, so that they are the same in every topology.
-static inline void set_moments(TestModel *t)
+static inline void set_moments(TestModel *t, int64_t n)
 {
+    float *first = (float *)calloc((size_t)n, sizeof *first), *second = (float *)calloc((size_t)n, sizeof *second);
     for (int i = 0; i < t->m.model.table.n; i++) {
         const GxTensor *row = &t->m.model.table.row[i];
         const int64_t at = gx_table_flat(&t->m.model.table, i);
         for (int64_t k = 0; k < gx_tensor_count(row) && !row->has_alias; k++) {
             const uint64_t index = (uint64_t)gx_tensor_global_index(row, k);
-            t->o.first[at + k] = 0.01f * (gx_random_uniform(5, index, (uint32_t)i, 7) - 0.5f);
-            t->o.second[at + k] = 1e-4f * (0.5f + gx_random_uniform(5, index, (uint32_t)i, 8));
+            first[at + k] = 0.01f * (gx_random_uniform(5, index, (uint32_t)i, 7) - 0.5f);
+            second[at + k] = 1e-4f * (0.5f + gx_random_uniform(5, index, (uint32_t)i, 8));
         }
     }
+    test_put(t, t->o.first, first, n);
+    test_put(t, t->o.second, second, n);
+    free(first), free(second);
 }
 
-static inline void keep(TestModel *t, Result *out, int which, const float *x)
-{
-    out->flat.all[which] = (float *)malloc((size_t)out->n * 4);
-    memcpy(out->flat.all[which], x, (size_t)out->n * 4);
-    (void)t;
-}
+static inline void keep(TestModel *t, Result *out, int which, const float *x) { out->flat.all[which] = test_kept(t, x, out->n); }
 
 static inline void train_sgd(TestModel *t, const Layout *l, int64_t begin, int64_t B, int micro, int32_t *tokens, Result *out)
 {
     GxBatch batch[MAX_MICRO];
-    gx_model_init(&t->m.model, 42);
-    memset(t->o.first, 0, (size_t)out->n * 4);
+    gx_model_init(&t->g, &t->m.model, t->o.weights, 42);
+    gx_window_copy_weights(&t->g, &t->m.model, &t->o);
+    gx_zero(&t->g, t->o.first, 4 * out->n);
     t->o.kind = GX_OPTIMIZER_SGD;
-    t->step.lr = 0.5f;
+    test_set_step(t, 0.5f, 0);
     for (int s = 0; s < STEPS; s++) {
         fill_window(l, s, begin, B, micro, batch, tokens);
+        for (int i = 0; i < micro; i++) test_put_batch(t, &batch[i], i);
         t->g.recorder = s == 0 ? &out->window : NULL;
         gx_window_gradients(&t->g, &t->m.model, batch, micro, &t->o, &out->labels, NULL);
         if (s == 0) keep(t, out, 0, t->o.grads);
         gx_window_update(&t->g, &t->m.model, &t->o);
         t->g.recorder = NULL;
-        out->loss[s] = gx_step_loss(&t->step);
-        out->norm[s] = sqrt(t->step.sum_squares);
+        const GxStep step = test_step(t);
+        out->loss[s] = gx_step_loss(&step);
+        out->norm[s] = sqrt(step.sum_squares);
     }
     keep(t, out, 1, t->o.weights);
 }
@@ -161,13 +163,14 @@ static inline void train_adamw(TestModel *t, const Layout *l, int64_t begin, int
 {
     static const GxAdamW adamw = {0.9f, 0.95f, 1e-8f, 0.1f};
     GxBatch batch[MAX_MICRO];
-    gx_model_init(&t->m.model, 42);
-    set_moments(t);
+    gx_model_init(&t->g, &t->m.model, t->o.weights, 42);
+    gx_window_copy_weights(&t->g, &t->m.model, &t->o);
+    set_moments(t, out->n);
     t->o.kind = GX_OPTIMIZER_ADAMW;
     t->o.adamw = adamw;
-    t->step.lr = 0.01f;
-    t->step.applied = 6;
+    test_set_step(t, 0.01f, 6);
     fill_window(l, 0, begin, B, micro, batch, tokens);
+    for (int i = 0; i < micro; i++) test_put_batch(t, &batch[i], i);
     gx_window_gradients(&t->g, &t->m.model, batch, micro, &t->o, NULL, NULL);
     gx_window_update(&t->g, &t->m.model, &t->o);
     keep(t, out, 2, t->o.weights);

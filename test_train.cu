@@ -259,7 +259,7 @@ TEST(flags_that_are_wrong_are_refused_with_what_would_be_right)
         {"--learning_rate -1", {"--learning_rate is \"-1\"", "at least 0", NULL}},
         {"--adam_beta1 1", {"--adam_beta1", "from 0 to 0.999999", NULL}},
         {"--optimizer adam", {"--optimizer is \"adam\"", "one of adamw|sgd", NULL}},
-        {"--precision bf16", {"--precision", "fp32", NULL}},
+        {"--precision fp8", {"--precision", "fp32", NULL}},
         {"--ranks 257", {"--ranks is \"257\"", "from 1 to 256", NULL}},
         {"--dp_batch_size_list 3,x", {"--dp_batch_size_list", "integers, such as 3,1", NULL}},
         {"--warmup_steps 3", {"warmup_steps (3)", "max_steps (2)", NULL}},

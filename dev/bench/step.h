@@ -275,7 +275,7 @@ static inline GxStatus step_open(Step *t, const GxLlamaConfig *config, const GxL
     if (t->g.comm) GX_TRY(gx_comm_open(&t->g, t->g.comm));
     step_take(t, &t->g, o);
     GX_TRY(gx_status(&t->g));
-    gx_model_init(&t->m.model, 1);
+    gx_model_init(&t->g, &t->m.model, t->o.weights, 1);
     step_fill(t, o, config->vocab_size);
     return gx_status(&t->g);
 }

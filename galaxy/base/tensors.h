@@ -70,14 +70,15 @@ GxRange gx_tensor_owned(const GxTensor *t, int member); // of a cut tensor: what
 
 // Where a unit's parameters lie now; whoever moves them (FSDP, a pipeline stage) changes only this.
 typedef struct {
-    float *weights, *grads;
-} GxUnit; // grads NULL: not wanted
+    void *weights; // in the type that the model computes in
+    float *grads;  // NULL: not wanted
+} GxUnit;
 
 // This rank's elements of a tensor, in C order: element i of the box is element gx_tensor_global_index(t, i) of the whole.
 int64_t gx_tensor_global_index(const GxTensor *t, int64_t i);
 
-// Draws a tensor's first values, box only, each from its global index: the same numbers in every topology.
-void gx_tensor_init(const GxTensor *t, int number, uint64_t seed, float *values);
+// Draws a tensor's first values, elements [first, first + n) of the box, each from its global index: the same numbers in every topology.
+void gx_tensor_init(const GxTensor *t, int number, uint64_t seed, int64_t first, int64_t n, float *values);
 
 GX_END
 #endif
@@ -227,14 +228,14 @@ int64_t gx_tensor_global_index(const GxTensor *t, int64_t i)
     return index;
 }
 
-void gx_tensor_init(const GxTensor *t, int number, uint64_t seed, float *values)
+void gx_tensor_init(const GxTensor *t, int number, uint64_t seed, int64_t first, int64_t n, float *values)
 {
-    int64_t n = gx_tensor_count(t);
     uint32_t site = gx_random_site(GX_SITE_INIT, number);
     GX_OMP(parallel for)
     for (int64_t i = 0; i < n; i++)
-        values[i] = t->init == GX_INIT_ONES    ? 1.0f
-                    : t->init == GX_INIT_ZEROS ? 0.0f
-                                               : t->init_std * gx_random_normal(seed, (uint64_t)gx_tensor_global_index(t, i), 0, site);
+        values[i] = t->init == GX_INIT_ONES ? 1.0f
+                    : t->init == GX_INIT_ZEROS
+                        ? 0.0f
+                        : t->init_std * gx_random_normal(seed, (uint64_t)gx_tensor_global_index(t, first + i), 0, site);
 }
 #endif

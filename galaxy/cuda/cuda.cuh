@@ -22,6 +22,7 @@ static const GxDevice gx__device_cuda = {
     "cuda",
     1,
     1u << GX_F32 | 1u << GX_BF16,
+    gx_cuda_describe,
     0,
     gx_cuda_open,
     gx_cuda_close,

@@ -191,13 +191,25 @@ void gx_cuda_to_host(GxContext *g, void *twin, const void *buffer, int64_t bytes
     gx_cuda_wait(g);
 }
 
+// Where collectives run on the card, a rank that died would be waited for without end: the engine looks out for that.
+static cudaError_t gx__cuda_finish(GxContext *g)
+{
+    const cudaStream_t stream = gx_cuda(g)->stream;
+    if (!g->comm || !g->comm->device_engine) return cudaStreamSynchronize(stream);
+    const double since = gx_seconds();
+    cudaError_t e = cudaStreamQuery(stream);
+    for (; e == cudaErrorNotReady && !gx_failed(g); e = cudaStreamQuery(stream)) g->comm->device_engine->watch(g, since);
+    return e;
+}
+
 void gx_cuda_wait(GxContext *g)
 {
     GxCuda *cuda = gx_cuda(g);
     const GxCudaFault *f = cuda->seen_fault;
     cudaMemcpyAsync(cuda->seen_fault, cuda->fault, sizeof *f, cudaMemcpyDeviceToHost, cuda->stream);
-    const cudaError_t e = cudaStreamSynchronize(cuda->stream);
+    const cudaError_t e = gx__cuda_finish(g);
     cuda->stage_used = 0;
+    if (gx_failed(g)) return;
     if (gx__cuda_error(g, e, "an operation before") != GX_OK || f->kind == 0) return;
     GX_FAIL(&g->error, GX_ERR_ARGUMENT, "label %d in row %ld; labels are 0 to %ld, or %d for those that do not count", f->value,
             (long)f->row, (long)f->limit - 1, GX_IGNORE_INDEX);

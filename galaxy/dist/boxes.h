@@ -15,11 +15,11 @@ int64_t gx_box_row(const GxTensor *t);
 int64_t gx_boxes_scratch(const GxTable *table);
 
 // On member 0 of the tensor's group: rows [first, first + rows) into scratch, as they lie in the whole tensor; returns it. The others send theirs (and
-// get nothing to read). scratch: gx_boxes_scratch bytes. Cut tensors have one or two dimensions.
+// get nothing to read). values: in the device's memory; scratch: gx_boxes_scratch bytes of the host's. Cut tensors have one or two dimensions.
 const float *gx_box_gather(GxContext *g, const GxTensor *t, const float *values, int64_t first, int64_t rows, void *scratch);
 
-// Rows [first, first + rows) of the whole into this rank's box.
-void gx_box_take(const GxTensor *t, float *values, const float *whole, int64_t first, int64_t rows);
+// Rows [first, first + rows) of the whole, which lie at the beginning of scratch, into this rank's box.
+void gx_box_take(GxContext *g, const GxTensor *t, float *values, int64_t first, int64_t rows, void *scratch);
 
 GX_END
 #endif
@@ -38,7 +38,7 @@ int64_t gx_boxes_scratch(const GxTable *table)
     int64_t most = 0;
     for (int i = 0; i < table->n; i++)
         if (table->row[i].parts) most = gx_max(most, gx_box_rows(&table->row[i]) * gx_box_row(&table->row[i]));
-    return 2 * 4 * most; // the rows, and what arrives of one member
+    return 2 * 4 * most; // the rows, and what arrives of one member or is a rank's own
 }
 
 // What a member hands over of rows [first, first + rows): rows of dimension 0 and the columns in each.
@@ -71,6 +71,10 @@ const float *gx_box_gather(GxContext *g, const GxTensor *t, const float *values,
     const GxBoxPiece mine = gx__box_piece(t, me, first, rows);
     const int64_t width = t->split_dim == 0 ? gx_box_row(t) : t->end[1] - t->begin[1]; // of a row of the box
     const float *own = values + (mine.rows.begin - t->begin[0]) * width; // in dimension 1 nothing overlaps: the box's rows are the piece's
+    if (gx_on_device(g, own)) {
+        gx_to_host(g, arrived, own, 4 * gx__box_piece_count(&mine));
+        own = arrived;
+    }
     if (me) {
         if (gx__box_piece_count(&mine)) gx_send(g, t->split_axes, 0, own, gx__box_piece_count(&mine), GX_F32);
         return NULL;
@@ -85,10 +89,13 @@ const float *gx_box_gather(GxContext *g, const GxTensor *t, const float *values,
     return whole;
 }
 
-void gx_box_take(const GxTensor *t, float *values, const float *whole, int64_t first, int64_t rows)
+void gx_box_take(GxContext *g, const GxTensor *t, float *values, int64_t first, int64_t rows, void *scratch)
 {
     const int64_t row = gx_box_row(t), col = t->split_dim == 0 ? 0 : t->begin[1], width = t->split_dim == 0 ? row : t->end[1] - col;
-    for (int64_t i = gx_max(first, t->begin[0]); i < gx_min(first + rows, t->end[0]); i++)
-        memcpy(values + (i - t->begin[0]) * width, whole + (i - first) * row + col, (size_t)width * sizeof *values);
+    const int64_t begin = gx_max(first, t->begin[0]), end = gx_min(first + rows, t->end[0]);
+    const float *whole = (const float *)scratch;
+    float *own = (float *)scratch + rows * row;
+    for (int64_t i = begin; i < end; i++) memcpy(own + (i - begin) * width, whole + (i - first) * row + col, (size_t)width * sizeof *own);
+    if (end > begin) gx_to_device(g, values + (begin - t->begin[0]) * width, own, 4 * (end - begin) * width);
 }
 #endif

@@ -3,7 +3,7 @@
 //
 //     gx_threads_comm(&comm, group, rank);                                     // or gx_mpi_comm: an engine, rank and world
 //     GX_TRY(gx_mesh_open(&mesh, dims, comm.rank, comm.world, &g->error));     g->mesh = &mesh;
-//     GX_TRY(gx_comm_open(g, &comm));                                          // memory from g->arena, sets g->comm
+//     GX_TRY(gx_comm_open(g, &comm));                                          // memory from the host's arena, sets g->comm
 //     gx_all_reduce(g, GX_AXIS_LOSS, GX_SUM, &tokens, 1, GX_I64);              // flags and counts are agreed on like this, too
 //     GxTicket t = gx_all_gather_start(g, GX_AXIS_TP, &rows, full, mine, B * C, GX_F32);
 //     ...                                                                      // neither `full` nor x may be touched meanwhile
@@ -11,8 +11,8 @@
 //     gx_comm_close(g);
 //
 // What every collective promises
-// - Sums are taken in rank order, x0 + x1 + x2 ..., in the type of the data: F32, F64, I32, I64. All ranks get the same bits;
-//   reduce-scatter followed by all-gather gives those of all-reduce. MAX hands a NaN on. BF16 and F16 are moved, not summed
+// - Sums are taken in rank order, x0 + x1 + x2 ..., in the type of the data: F32, F64, I32, I64; those of BF16 in fp32, rounded once. All ranks
+//   get the same bits; reduce-scatter followed by all-gather gives those of all-reduce. MAX hands a NaN on. F16 is moved, not summed
 //   (GX_ERR_UNSUPPORTED).
 // - Parts are as large as their splits say, empty ones included; nothing is padded.
 // - A group of one communicates nothing and records nothing; it copies where the output is not the input.
@@ -23,7 +23,12 @@
 // - The recorder gets one event per collective with the bytes that this rank sends. Without an engine (g->comm NULL in a world of several,
 //   or its engine NULL, or a dry arena) that, and taking scratch, is all that happens: a dry run.
 //
-// Memory: all comes from the arena. A blocking sum takes up to `chunk` bytes (GX_MEM_COMM) and gives them back; large sums go in chunks. A
+// Buffers may lie in the memory of a device that the host cannot touch (gx_on_device). Where the communicator has an engine for such (NCCL), it moves
+// them, and the host never waits; sums are then that engine's own, and a time-out is found when the host waits for the device. Without one,
+// what is moved is a copy in the host's memory, made before and brought back behind it; start then does the blocking form.
+//
+// Memory: all comes from the host's arena (gx_host_arena), also the copies of device buffers: of a sum over all elements a chunk at a time, of others the
+// whole. A blocking sum takes up to `chunk` bytes (GX_MEM_COMM) and gives them back; large sums go in chunks. A
 // started one holds one of `slots` such blocks, taken by gx_comm_open. With no slot left, start does the blocking form, which is always
 // sound.
 //
@@ -33,10 +38,10 @@
 // gradients of a linear do): it moves what has arrived by then, and never waits. So start hides waiting for slower ranks and the network; it is
 // no second thread. comm->seconds says what was not hidden.
 //
-// Not here: sums over device memory (a GPU's buffers are staged by their engine), more than GX_MAX_PARTS ranks in one group.
+// Not here: more than GX_MAX_PARTS ranks in one group.
 #ifndef GX_COMM_H
 #define GX_COMM_H
-#include "../base/dtype.h"
+#include "../ops/memory.h"
 #include "mesh.h"
 #include "partition.h"
 GX_BEGIN
@@ -87,14 +92,17 @@ void gx_wait(GxContext *g, GxTicket ticket); // once per ticket; again does noth
 void gx_progress(GxContext *g);              // takes what was started as far as it goes now
 
 // ---- the communicator -------------------------------------------------------------------------------------------------------------------
-enum { GX_MAX_SLOTS = 16 };
+enum { GX_MAX_SLOTS = 16, GX__DEVICE_SLOT }; // the last: of tickets that an engine for device memory gave
 typedef struct GxEngine GxEngine;
+typedef struct GxDeviceEngine GxDeviceEngine;
 typedef struct GxMessage GxMessage;
 typedef struct GxCollective GxCollective;
 
 struct GxComm {
-    const GxEngine *engine; // NULL: a dry run
-    void *state;            // the engine's; NULL after its close
+    const GxEngine *engine;              // NULL: a dry run
+    void *state;                         // the engine's; NULL after its close
+    const GxDeviceEngine *device_engine; // for buffers of a device; NULL: copies of them go through the host
+    void *device_state;
     int rank, world;
     int local_rank, local_ranks; // among the ranks on this machine
     double timeout;              // seconds without progress; 0: 600
@@ -111,7 +119,7 @@ struct GxComm {
     int is_open, is_dead;
 };
 
-// Takes the communicator's memory from g->arena (a dry one counts it) and sets g->comm, g->rank, g->world. For a plan without an engine,
+// Takes the communicator's memory from the host's arena (a dry one counts it) and sets g->comm, g->rank, g->world. For a plan without an engine,
 // fill in rank and world of a zeroed GxComm.
 GxStatus gx_comm_open(GxContext *g, GxComm *comm);
 // Finishes what was started and leaves; ranks that still wait for this one fail. A failed context aborts them instead.
@@ -150,14 +158,6 @@ struct GxEngine {
 
 int gx_header_agrees(const GxHeader *expected, const GxHeader *got);
 
-GX_END
-#endif
-
-#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_COMM_IMPLEMENTED)
-#define GX_COMM_IMPLEMENTED
-#include <stdio.h>
-#include <string.h>
-
 typedef enum {
     GX__ALL_REDUCE = 0,
     GX__ALL_GATHER,
@@ -168,8 +168,6 @@ typedef enum {
     GX__SEND,
     GX__RECV
 } GxOperation;
-static const char *const gx__operation_names[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all",
-                                                  "broadcast",  "barrier",    "send",           "recv"};
 
 // One operation under way: a few steps, each of which is an exchange with the other members, perhaps with a sum after it.
 struct GxCollective {
@@ -192,11 +190,37 @@ struct GxCollective {
     int rank[GX_MAX_PARTS];
 };
 
+// An engine for buffers of a device (dist/nccl.cuh): it moves them behind the device's operations, without the host waiting. Each collective that it is
+// given is one of buffers on the device, with something to say to others; a rank's own rows of a gather are in their place.
+struct GxDeviceEngine {
+    const char *name;
+    int64_t (*start)(GxContext *g,
+                     const GxCollective *c);    // behind what the device was asked for so far; returns a number, 0 after an error
+    void (*wait)(GxContext *g, int64_t number); // what the device is asked for from now on comes behind it; the host goes on
+    void (*watch)(GxContext *g, double since);  // called again and again while the host waits for the device: a dead rank becomes the error
+    void (*close)(GxContext *g);
+};
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_COMM_IMPLEMENTED)
+#define GX_COMM_IMPLEMENTED
+#include <stdio.h>
+#include <string.h>
+
+static const char *const gx__operation_names[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all",
+                                                  "broadcast",  "barrier",    "send",           "recv"};
+
 static double gx__timeout(const GxComm *comm) { return comm->timeout > 0 ? comm->timeout : 600; }
 static int64_t gx__chunk(const GxComm *comm) { return comm && comm->chunk > 0 ? gx_round_up(comm->chunk, GX_ALIGN) : (int64_t)1 << 22; }
 static int gx__slots(const GxComm *comm) { return comm->slots < 0 ? 0 : comm->slots == 0 ? 2 : (int)gx_min(comm->slots, GX_MAX_SLOTS); }
 static int gx__peers(const GxComm *comm) { return (int)gx_min(comm->world, GX_MAX_PARTS); }
-static int gx__dry(const GxContext *g) { return (g->comm ? !g->comm->engine : g->world > 1) || (g->arena && g->arena->dry); }
+static int gx__dry(const GxContext *g)
+{
+    const GxArena *a = gx_host_arena(g);
+    return (g->comm ? !g->comm->engine : g->world > 1) || (a && a->dry);
+}
 
 // ---- errors -----------------------------------------------------------------------------------------------------------------------------
 typedef struct {
@@ -309,14 +333,32 @@ GX__DEFINE_REDUCE(f64, double, double)
 GX__DEFINE_REDUCE(i32, int32_t, uint32_t)
 GX__DEFINE_REDUCE(i64, int64_t, uint64_t)
 
+static void gx__reduce_bf16(char *out, const char *const *in, int n, int64_t count, GxReduce reduce)
+{
+    enum { BLOCK = 512 };
+    float sum[BLOCK], add[BLOCK];
+    const char *const both[2] = {(const char *)sum, (const char *)add};
+    for (int64_t begin = 0; begin < count; begin += BLOCK) {
+        const int m = (int)gx_min(BLOCK, count - begin);
+        for (int r = 0; r < n; r++) {
+            const uint16_t *x = (const uint16_t *)in[r] + begin;
+            float *wide = r ? add : sum;
+            for (int i = 0; i < m; i++) wide[i] = gx_from_bf16(x[i]);
+            if (r) gx__reduce_f32((char *)sum, both, 2, m, reduce);
+        }
+        for (int i = 0; i < m; i++) ((uint16_t *)out)[begin + i] = gx_to_bf16(sum[i]);
+    }
+}
+
 typedef void GxReduceFunction(char *out, const char *const *in, int n, int64_t count, GxReduce reduce);
 static GxReduceFunction *gx__reduce_function(GxDtype dtype)
 {
-    return dtype == GX_F32   ? gx__reduce_f32
-           : dtype == GX_F64 ? gx__reduce_f64
-           : dtype == GX_I32 ? gx__reduce_i32
-           : dtype == GX_I64 ? gx__reduce_i64
-                             : NULL;
+    return dtype == GX_F32    ? gx__reduce_f32
+           : dtype == GX_F64  ? gx__reduce_f64
+           : dtype == GX_I32  ? gx__reduce_i32
+           : dtype == GX_I64  ? gx__reduce_i64
+           : dtype == GX_BF16 ? gx__reduce_bf16
+                              : NULL;
 }
 
 // ---- what each operation sends and receives in a step -----------------------------------------------------------------------------------
@@ -542,9 +584,9 @@ static void gx__run(GxContext *g, GxCollective *c)
 {
     if (!gx__is_ready(g)) return;
     gx__record(g, c);
-    GxArenaMark mark = GX_ZERO;
-    if (g->arena) mark = gx_arena_mark(g->arena);
-    if (c->scratch_bytes > 0 && (g->arena || !gx__dry(g))) c->scratch = (char *)gx_scratch(g, GX_MEM_COMM, c->scratch_bytes);
+    GxArena *a = gx_host_arena(g);
+    GxArenaMark mark = gx_arena_mark(a);
+    if (c->scratch_bytes > 0 && (a || !gx__dry(g))) c->scratch = (char *)gx_take_from(g, a, GX_MEM_COMM, c->scratch_bytes);
     if (gx_failed(g)) gx__give_up(g);
     else if (!gx__dry(g)) {
         g->comm->blocking = c;
@@ -552,7 +594,7 @@ static void gx__run(GxContext *g, GxCollective *c)
         gx__complete(g, c);
         g->comm->blocking = NULL;
     }
-    if (g->arena) gx_arena_release(g->arena, mark);
+    gx_arena_release(a, mark);
 }
 
 static GxTicket gx__start(GxContext *g, GxCollective *c)
@@ -580,6 +622,10 @@ static GxTicket gx__start(GxContext *g, GxCollective *c)
 void gx_wait(GxContext *g, GxTicket ticket)
 {
     GxComm *comm = g->comm;
+    if (comm && ticket.slot == GX__DEVICE_SLOT) {
+        if (!gx_failed(g)) comm->device_engine->wait(g, ticket.number);
+        return;
+    }
     if (!comm || !ticket.slot || comm->ticket[ticket.slot - 1] != ticket.number) return;
     if (!gx__dry(g)) gx__complete(g, &comm->flight[ticket.slot - 1]);
     comm->ticket[ticket.slot - 1] = 0;
@@ -616,7 +662,7 @@ static int gx__begin(GxContext *g, GxCollective *c, GxOperation operation, int a
     }
     if (c->n > GX_MAX_PARTS) GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "a group of %d ranks; at most %d are possible", c->n, GX_MAX_PARTS);
     if ((operation == GX__ALL_REDUCE || operation == GX__REDUCE_SCATTER) && !gx__reduce_function(dtype))
-        GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "%s of %s: sums are taken in F32, F64, I32 and I64; convert first",
+        GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "%s of %s: sums are taken in F32, BF16, F64, I32 and I64; convert first",
                 gx__operation_names[operation], gx_dtype_name(dtype));
     if (!gx_failed(g)) return c->n;
     gx__give_up(g);
@@ -646,9 +692,12 @@ static int gx__overlap_is_sound(GxContext *g, const GxCollective *c, const void 
     return 0;
 }
 
-static void gx__copy(const GxContext *g, GxPart to, GxPart from)
+// A rank's own part, within the memory that both ends are in.
+static void gx__copy(GxContext *g, GxPart to, GxPart from)
 {
-    if (!gx__dry(g) && to.bytes > 0 && to.data != from.data) memcpy(to.data, from.data, (size_t)to.bytes);
+    if (gx__dry(g) || to.bytes <= 0 || to.data == from.data) return;
+    if (gx_on_device(g, to.data)) g->device->copy(g, to.data, from.data, to.bytes);
+    else memcpy(to.data, from.data, (size_t)to.bytes);
 }
 
 // Sums go in pieces: n - 1 of them arrive in one step, and fit a chunk of scratch. `most` is the most elements that one member has to sum.
@@ -659,6 +708,12 @@ static void gx__cut(const GxContext *g, GxCollective *c, int64_t most)
     c->scratch_bytes = (c->n - 1) * c->piece * c->size;
 }
 
+static void gx__cut_all_reduce(const GxContext *g, GxCollective *c)
+{
+    gx__cut(g, c, gx_ceil_div(c->count, c->n));
+    c->steps = 2 * gx_max(gx_ceil_div(c->count, c->piece * c->n), 1);
+}
+
 // Each of these returns 1 where there is something to say to others.
 static int gx__all_reduce(GxContext *g, GxCollective *c, int axes, GxReduce reduce, void *x, int64_t n, GxDtype dtype)
 {
@@ -666,8 +721,7 @@ static int gx__all_reduce(GxContext *g, GxCollective *c, int axes, GxReduce redu
     c->out = (char *)x;
     c->count = n;
     c->detail = reduce;
-    gx__cut(g, c, gx_ceil_div(n, c->n));
-    c->steps = 2 * gx_max(gx_ceil_div(n, c->piece * c->n), 1);
+    gx__cut_all_reduce(g, c);
     return 1;
 }
 
@@ -708,36 +762,132 @@ static int gx__reduce_scatter(GxContext *g, GxCollective *c, int axes, const GxS
     return 1;
 }
 
+// ---- buffers of a device: by an engine of their own ------------------------------------------------------------------------------------------
+static int gx__has_device_engine(const GxContext *g) { return g->comm && g->comm->device_engine && !gx__dry(g); }
+
+static GxTicket gx__start_on_device(GxContext *g, const GxCollective *c)
+{
+    GxTicket t = GX_ZERO;
+    if (!gx__is_ready(g)) return t;
+    gx__record(g, c);
+    t.slot = GX__DEVICE_SLOT;
+    t.number = g->comm->device_engine->start(g, c);
+    if (gx_failed(g)) gx__give_up(g);
+    return t;
+}
+
+static void gx__run_on_device(GxContext *g, const GxCollective *c) { gx_wait(g, gx__start_on_device(g, c)); }
+
+// ---- buffers of a device: copies in the host's memory ---------------------------------------------------------------------------------------
+// Each of these gets a collective that was found to be something to say to others. The copy takes the place of the buffers in it.
+
+static void gx__run_staged_sum(GxContext *g, const GxCollective *whole)
+{
+    GxArena *a = gx_host_arena(g);
+    const GxArenaMark mark = gx_arena_mark(a);
+    const int64_t most = gx_max(gx_min(whole->count, gx__chunk(g->comm) / whole->size), 1);
+    char *copy = (char *)gx_take_from(g, a, GX_MEM_COMM, most * whole->size);
+    GxRecorder *recorder = g->recorder;
+    gx__record(g, whole); // one operation, in however many chunks
+    g->recorder = NULL;
+    for (int64_t first = 0; first < whole->count && !gx_failed(g); first += most) {
+        GxCollective c = *whole;
+        char *buffer = whole->out + first * c.size;
+        c.out = copy;
+        c.count = gx_min(most, whole->count - first);
+        gx__cut_all_reduce(g, &c);
+        gx_to_host(g, copy, buffer, c.count * c.size);
+        gx__run(g, &c);
+        gx_to_device(g, buffer, copy, c.count * c.size);
+    }
+    if (gx_failed(g)) gx__give_up(g);
+    g->recorder = recorder;
+    gx_arena_release(a, mark);
+}
+
+// Gather: this rank's rows go up from the device, all come down. Scatter: all go up, this rank's come down.
+static void gx__run_staged_rows(GxContext *g, GxCollective *c)
+{
+    GxArena *a = gx_host_arena(g);
+    const GxArenaMark mark = gx_arena_mark(a);
+    const int gathers = c->operation == GX__ALL_GATHER;
+    char *whole = gathers ? c->out : (char *)c->in, *mine = c->out; // a gather's own rows are in their place already
+    const int64_t bytes = gx_split_total(&c->to) * c->row * c->size;
+    char *copy = (char *)gx_take_from(g, a, GX_MEM_COMM, bytes);
+    const GxPart own = gx__rows(c, copy, &c->to, c->me), there = gx__rows(c, whole, &c->to, c->me);
+    c->in = copy;
+    c->out = gathers ? copy : own.data;
+    if (gathers) gx_to_host(g, own.data, there.data, own.bytes);
+    else gx_to_host(g, copy, whole, bytes);
+    gx__run(g, c);
+    if (gathers) gx_to_device(g, whole, copy, bytes);
+    else gx_to_device(g, mine, own.data, own.bytes);
+    if (gx_failed(g)) gx__give_up(g);
+    gx_arena_release(a, mark);
+}
+
+static void gx__run_staged_exchange(GxContext *g, GxCollective *c)
+{
+    GxArena *a = gx_host_arena(g);
+    const GxArenaMark mark = gx_arena_mark(a);
+    const int64_t sent = gx_split_total(&c->to) * c->row * c->size, received = gx_split_total(&c->from) * c->row * c->size;
+    char *out = c->out, *copy = (char *)gx_take_from(g, a, GX_MEM_COMM, sent), *arrived = (char *)gx_take_from(g, a, GX_MEM_COMM, received);
+    gx_to_host(g, copy, c->in, sent);
+    gx_to_host(g, arrived, out, received); // its own rows are there already
+    c->in = copy;
+    c->out = arrived;
+    gx__run(g, c);
+    gx_to_device(g, out, arrived, received);
+    gx_arena_release(a, mark);
+}
+
+// By the engine that can reach the buffers.
+static GxTicket gx__start_where(GxContext *g, GxCollective *c)
+{
+    const GxTicket none = GX_ZERO;
+    if (!gx_on_device(g, c->out)) return gx__start(g, c);
+    if (gx__has_device_engine(g)) return gx__start_on_device(g, c);
+    if (c->operation == GX__ALL_REDUCE) gx__run_staged_sum(g, c);
+    else if (c->operation == GX__ALL_TO_ALL) gx__run_staged_exchange(g, c);
+    else gx__run_staged_rows(g, c);
+    return none;
+}
+static void gx__run_where(GxContext *g, GxCollective *c)
+{
+    if (gx_on_device(g, c->out)) gx_wait(g, gx__start_where(g, c));
+    else gx__run(g, c);
+}
+
 void gx_all_reduce(GxContext *g, int axes, GxReduce reduce, void *x, int64_t n, GxDtype dtype)
 {
     GxCollective c;
-    if (gx__all_reduce(g, &c, axes, reduce, x, n, dtype)) gx__run(g, &c);
+    if (gx__all_reduce(g, &c, axes, reduce, x, n, dtype)) gx__run_where(g, &c);
 }
 
 GxTicket gx_all_reduce_start(GxContext *g, int axes, GxReduce reduce, void *x, int64_t n, GxDtype dtype)
 {
     GxCollective c;
     GxTicket none = GX_ZERO;
-    return gx__all_reduce(g, &c, axes, reduce, x, n, dtype) ? gx__start(g, &c) : none;
+    return gx__all_reduce(g, &c, axes, reduce, x, n, dtype) ? gx__start_where(g, &c) : none;
 }
 
 void gx_all_gather(GxContext *g, int axes, const GxSplit *rows, void *full, const void *mine, int64_t row_elements, GxDtype dtype)
 {
     GxCollective c;
-    if (gx__all_gather(g, &c, axes, rows, full, mine, row_elements, dtype)) gx__run(g, &c);
+    if (gx__all_gather(g, &c, axes, rows, full, mine, row_elements, dtype)) gx__run_where(g, &c);
 }
 
 GxTicket gx_all_gather_start(GxContext *g, int axes, const GxSplit *rows, void *full, const void *mine, int64_t row_elements, GxDtype dtype)
 {
     GxCollective c;
     GxTicket none = GX_ZERO;
-    return gx__all_gather(g, &c, axes, rows, full, mine, row_elements, dtype) ? gx__start(g, &c) : none;
+    return gx__all_gather(g, &c, axes, rows, full, mine, row_elements, dtype) ? gx__start_where(g, &c) : none;
 }
 
 void gx_reduce_scatter(GxContext *g, int axes, const GxSplit *rows, void *mine, const void *partial, int64_t row_elements, GxDtype dtype)
 {
     GxCollective c;
-    if (gx__reduce_scatter(g, &c, axes, rows, mine, partial, row_elements, dtype)) gx__run(g, &c);
+    if (gx__reduce_scatter(g, &c, axes, rows, mine, partial, row_elements, dtype)) gx__run_where(g, &c);
 }
 
 GxTicket gx_reduce_scatter_start(GxContext *g, int axes, const GxSplit *rows, void *mine, const void *partial, int64_t row_elements,
@@ -745,7 +895,7 @@ GxTicket gx_reduce_scatter_start(GxContext *g, int axes, const GxSplit *rows, vo
 {
     GxCollective c;
     GxTicket none = GX_ZERO;
-    return gx__reduce_scatter(g, &c, axes, rows, mine, partial, row_elements, dtype) ? gx__start(g, &c) : none;
+    return gx__reduce_scatter(g, &c, axes, rows, mine, partial, row_elements, dtype) ? gx__start_where(g, &c) : none;
 }
 
 void gx_all_to_all(GxContext *g, int axes, const GxSplit *send_rows, const void *send, const GxSplit *recv_rows, void *recv,
@@ -765,7 +915,7 @@ void gx_all_to_all(GxContext *g, int axes, const GxSplit *send_rows, const void 
     c.from = *recv_rows;
     c.row = row_elements;
     gx__copy(g, gx__rows(&c, recv, recv_rows, c.me), gx__rows(&c, send, send_rows, c.me));
-    if (c.n > 1) gx__run(g, &c); // the header's count stays 0: ranks send and receive different amounts
+    if (c.n > 1) gx__run_where(g, &c); // the header's count stays 0: ranks send and receive different amounts
 }
 
 void gx_broadcast(GxContext *g, int axes, int root, void *x, int64_t n, GxDtype dtype)
@@ -780,7 +930,17 @@ void gx_broadcast(GxContext *g, int axes, int root, void *x, int64_t n, GxDtype 
     c.out = (char *)x;
     c.count = n;
     c.detail = root;
+    if (gx_on_device(g, x) && gx__has_device_engine(g)) {
+        gx__run_on_device(g, &c);
+        return;
+    }
+    GxArena *a = gx_host_arena(g);
+    const GxArenaMark mark = gx_arena_mark(a);
+    if (gx_on_device(g, x)) c.out = (char *)gx_take_from(g, a, GX_MEM_COMM, n * c.size);
+    if (c.me == root) gx_to_host(g, c.out, x, n * c.size);
     gx__run(g, &c);
+    gx_to_device(g, x, c.out, n * c.size);
+    gx_arena_release(a, mark);
 }
 
 void gx_barrier(GxContext *g, int axes)
@@ -804,15 +964,32 @@ void gx_transfer(GxContext *g, int axes, const GxTransfer *list, int n)
     if (!gx__begin(g, &c, GX__SEND, axes, GX_U8) || n < 1) return;
     int sound = 1;
     for (int i = 0; i < n && sound; i++) sound = gx__transfer_is_sound(g, &c, &list[i]);
-    if (sound && g->comm && n > 2 * gx__peers(g->comm))
-        GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%d transfers in one call; at most two per rank of the world, %d", n, 2 * gx__peers(g->comm));
+    const int most = g->comm ? 2 * gx__peers(g->comm) : 2 * GX_MAX_PARTS;
+    if (sound && n > most) GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%d transfers in one call; at most two per rank of the world, %d", n, most);
     if (gx_failed(g)) {
         gx__give_up(g);
         return;
     }
     c.list = list;
     c.count = n;
+    if (gx_on_device(g, list[0].data) && gx__has_device_engine(g)) {
+        gx__run_on_device(g, &c);
+        return;
+    }
+    GxTransfer here[2 * GX_MAX_PARTS];
+    GxArena *a = gx_host_arena(g);
+    const GxArenaMark mark = gx_arena_mark(a);
+    for (int i = 0; i < n; i++) {
+        const int64_t bytes = list[i].n * gx_dtype_size(list[i].dtype);
+        here[i] = list[i];
+        if (gx_on_device(g, list[i].data)) here[i].data = gx_take_from(g, a, GX_MEM_COMM, bytes);
+        if (list[i].is_send) gx_to_host(g, here[i].data, list[i].data, bytes);
+    }
+    c.list = here;
     gx__run(g, &c);
+    for (int i = 0; i < n; i++)
+        if (!list[i].is_send) gx_to_device(g, list[i].data, here[i].data, list[i].n * gx_dtype_size(list[i].dtype));
+    gx_arena_release(a, mark);
 }
 
 static void gx__transfer_one(GxContext *g, int axes, int peer, int is_send, void *x, int64_t n, GxDtype dtype)
@@ -845,9 +1022,11 @@ GxStatus gx_comm_open(GxContext *g, GxComm *comm)
     memset(comm->ticket, 0, sizeof comm->ticket);
     memset(comm->sequence, 0, sizeof comm->sequence);
     int slots = gx__slots(comm);
-    comm->message = (GxMessage *)gx_scratch(g, GX_MEM_COMM, (int64_t)(1 + slots) * 2 * gx__peers(comm) * (int64_t)sizeof *comm->message);
-    comm->flight = (GxCollective *)gx_scratch(g, GX_MEM_COMM, slots * (int64_t)sizeof *comm->flight);
-    comm->pool = (char *)gx_scratch(g, GX_MEM_COMM, slots * gx__chunk(comm));
+    GxArena *a = gx_host_arena(g);
+    const int64_t messages = (int64_t)(1 + slots) * 2 * gx__peers(comm);
+    comm->message = (GxMessage *)gx_take_from(g, a, GX_MEM_COMM, messages * (int64_t)sizeof *comm->message);
+    comm->flight = (GxCollective *)gx_take_from(g, a, GX_MEM_COMM, slots * (int64_t)sizeof *comm->flight);
+    comm->pool = (char *)gx_take_from(g, a, GX_MEM_COMM, slots * gx__chunk(comm));
     if (!gx_failed(g) && !gx__dry(g)) memset(comm->flight, 0, (size_t)slots * sizeof *comm->flight);
     comm->is_open = !gx_failed(g);
     return gx_status(g);
@@ -857,6 +1036,7 @@ void gx_comm_close(GxContext *g)
 {
     GxComm *comm = g->comm;
     if (!comm) return;
+    if (comm->device_engine && comm->device_state) comm->device_engine->close(g);
     if (comm->engine && comm->state && !gx__dry(g)) {
         for (int i = 0; i < gx__slots(comm) && comm->is_open && !gx_failed(g); i++)
             if (comm->ticket[i]) gx__complete(g, &comm->flight[i]);

@@ -94,7 +94,7 @@ static void gx__reduce_overlaps(GxContext *g, const GxTensor *t, float *grad)
     const GxRange mine = t->parts[me];
     const int64_t count = gx_tensor_count(t), row = count / gx_range_count(mine);
     int first, last, n = 0;
-    GxTransfer list[2 * GX_MAX_PARTS];
+    GxTransfer list[2 * GX_MAX_PARTS] = GX_ZERO;
     gx__sharers(t, me, &first, &last);
     if (first == last) return;
     GxArenaMark mark = gx_arena_mark(g->arena);

@@ -39,13 +39,13 @@ GxLinear gx_linear_from_table(const GxTable *t, GxTensorId first, int parts)
 
 void gx_linear_layer_forward(GxContext *g, const GxModel *m, const GxLinear *l, GxRows y, GxRows x)
 {
-    const float *base = m->unit[l->unit].weights;
-    gx_linear_forward(g, y.data, x.data, base + l->weight, l->bias < 0 ? NULL : base + l->bias, x.rows, l->in, l->out, x.dtype);
+    const void *bias = l->bias < 0 ? NULL : gx_model_weight(m, l->unit, l->bias);
+    gx_linear_forward(g, y.data, x.data, gx_model_weight(m, l->unit, l->weight), bias, x.rows, l->in, l->out, x.dtype);
 }
 
 void gx_linear_layer_backward_input(GxContext *g, const GxModel *m, const GxLinear *l, GxRows dx, GxRows dy)
 {
-    gx_linear_backward_input(g, dx.data, dy.data, m->unit[l->unit].weights + l->weight, dy.rows, l->in, l->out, dy.dtype);
+    gx_linear_backward_input(g, dx.data, dy.data, gx_model_weight(m, l->unit, l->weight), dy.rows, l->in, l->out, dy.dtype);
 }
 
 void gx_linear_layer_backward_weight(GxContext *g, const GxModel *m, const GxLinear *l, GxRows dy, GxRows x, int accumulate)

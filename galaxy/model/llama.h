@@ -338,7 +338,10 @@ void gx_llama_close(GxLlama *m)
 // ---- buffers ------------------------------------------------------------------------------------------------------------------------------------
 
 static float *gx__take_floats(GxArena *a, int64_t n) { return (float *)gx_arena_take(a, GX_MEM_ACTIVATIONS, 4 * n); }
-static GxRows gx__take(GxArena *a, int64_t rows, int64_t cols) { return gx_rows_take(a, GX_MEM_ACTIVATIONS, GX_F32, rows, cols); }
+static GxRows gx__take(const GxLlama *m, GxArena *a, int64_t rows, int64_t cols)
+{
+    return gx_rows_take(a, GX_MEM_ACTIVATIONS, m->model.dtype, rows, cols);
+}
 
 // How many rows this rank has of R in a layout.
 static int64_t gx__rows_in(const GxLlama *m, GxLayout layout)
@@ -383,14 +386,14 @@ static void gx__llama_take_slots(GxLlama *m, GxArena *a, const int64_t rows[4])
     for (int i = 0; i < GX__LLAMA_SLOTS; i++) {
         GxRows *slot = gx__llama_slot(&shared, i);
         if (slot == &shared.m) shared.m = shared.a; // a is dead before m is made
-        else if (!gx__llama_slots[i].is_kept) *slot = gx__take(a, rows[gx__llama_slots[i].rows], width[gx__llama_slots[i].width]);
+        else if (!gx__llama_slots[i].is_kept) *slot = gx__take(m, a, rows[gx__llama_slots[i].rows], width[gx__llama_slots[i].width]);
     }
     for (int l = 0; l < m->model.layers; l++) {
         GxLlamaSaved *s = &m->saved[l];
         *s = shared;
         for (int i = 0; i < GX__LLAMA_SLOTS; i++)
             if (gx__llama_slots[i].is_kept)
-                *gx__llama_slot(s, i) = gx__take(a, rows[gx__llama_slots[i].rows], width[gx__llama_slots[i].width]);
+                *gx__llama_slot(s, i) = gx__take(m, a, rows[gx__llama_slots[i].rows], width[gx__llama_slots[i].width]);
         s->rstd1 = gx__take_floats(a, rows[GX__OF_CON]);
         s->rstd2 = gx__take_floats(a, rows[GX__OF_CON]);
         s->lse = gx__take_floats(a, rows[GX__OF_ATT] * (heads / m->config.head_dim));
@@ -403,6 +406,19 @@ static void gx__llama_slice(GxLlama *m, int64_t T, int64_t B)
     GxSplit *rows = &m->model.rows;
     *rows = T == m->max_T ? m->sequence : gx_split_like(&m->sequence, T);
     for (int r = 0; r <= rows->n; r++) rows->begin[r] *= B;
+}
+
+static void gx__llama_fill_rope(GxContext *g, GxLlama *m, int64_t T)
+{
+    const int64_t bytes = 4 * T * (m->config.head_dim / 2);
+    GxArena *host = gx_host_arena(g);
+    const GxArenaMark mark = gx_arena_mark(host);
+    float *cosine = (float *)gx_host_twin(g, GX_MEM_WORKSPACE, m->cosine, bytes);
+    float *sine = (float *)gx_host_twin(g, GX_MEM_WORKSPACE, m->sine, bytes);
+    if (cosine && sine && g->device->computes) gx_rope_table(cosine, sine, T, m->config.head_dim, m->config.rope_theta);
+    gx_to_device(g, m->cosine, cosine, bytes);
+    gx_to_device(g, m->sine, sine, bytes);
+    gx_arena_release(host, mark);
 }
 
 void gx_llama_take_buffers(GxContext *g, GxLlama *m, int64_t T, int64_t B, int64_t head_chunk)
@@ -427,17 +443,17 @@ void gx_llama_take_buffers(GxContext *g, GxLlama *m, int64_t T, int64_t B, int64
     const int64_t con = rows[GX__OF_CON];
     m->cosine = gx__take_floats(a, T * half);
     m->sine = gx__take_floats(a, T * half);
-    for (int i = 0; i <= m->model.layers; i++) m->model.state[i].x = gx__take(a, con, D);
-    m->model.gradient.x = gx__take(a, con, D);
+    for (int i = 0; i <= m->model.layers; i++) m->model.state[i].x = gx__take(m, a, con, D);
+    m->model.gradient.x = gx__take(m, a, con, D);
     gx__llama_take_slots(m, a, rows);
-    m->h = gx__take(a, R, D);
-    m->dh = gx__take(a, R, D);
-    m->logits = gx__take(a, chunk, gx_share_count(&m->vocab));
+    m->h = gx__take(m, a, R, D);
+    m->dh = gx__take(m, a, R, D);
+    m->logits = gx__take(m, a, chunk, gx_share_count(&m->vocab));
     m->rstd = gx__take_floats(a, con);
     m->losses = gx__take_floats(a, R);
     m->maximum = m->vocab.n > 1 ? gx__take_floats(a, chunk) : NULL;
     m->sums = m->vocab.n > 1 ? gx__take_floats(a, 2 * chunk) : NULL;
-    if (g->device->computes && !a->exhausted) gx_rope_table(m->cosine, m->sine, T, m->config.head_dim, m->config.rope_theta);
+    if (!a->exhausted) gx__llama_fill_rope(g, m, T);
 }
 
 void gx_llama_set_rows(GxContext *g, GxLlama *m, int64_t T, int64_t B)

@@ -20,7 +20,6 @@
 
 // ---- blocks -------------------------------------------------------------------------------------------------------------------------------------
 
-static const float *gx__weights(const GxLlama *m, int layer) { return m->model.unit[layer + 1].weights; }
 static float *gx__grad(const GxLlama *m, int layer, int64_t offset) // NULL where none is wanted
 {
     float *grads = m->model.unit[layer + 1].grads;
@@ -30,8 +29,8 @@ static float *gx__grad(const GxLlama *m, int layer, int64_t offset) // NULL wher
 void gx_llama_norm1_forward(GxContext *g, GxLlama *m, int layer, GxRows h1, GxRows x)
 {
     gx_at(g, layer + 1, "norm1");
-    gx_rms_norm_forward(g, h1.data, m->saved[layer].rstd1, x.data, gx__weights(m, layer) + m->layer[layer].norm1, x.rows, x.cols,
-                        (float)m->config.rms_norm_eps, x.dtype);
+    gx_rms_norm_forward(g, h1.data, m->saved[layer].rstd1, x.data, gx_model_weight(&m->model, layer + 1, m->layer[layer].norm1), x.rows,
+                        x.cols, (float)m->config.rms_norm_eps, x.dtype);
 }
 
 void gx_llama_norm1_backward(GxContext *g, GxLlama *m, int layer, const GxBatch *b, GxRows dx, GxRows dh1, GxRows x)
@@ -39,14 +38,16 @@ void gx_llama_norm1_backward(GxContext *g, GxLlama *m, int layer, const GxBatch 
     gx_at(g, layer + 1, "norm1");
     int64_t norm = m->layer[layer].norm1;
     gx_rms_norm_backward(g, dx.data, gx__grad(m, layer, norm), dh1.data, dx.data, x.data, m->saved[layer].rstd1,
-                         gx__weights(m, layer) + norm, x.rows, x.cols, b->accumulate, x.dtype);
+                         gx_model_weight(&m->model, layer + 1, norm), x.rows, x.cols, b->accumulate, x.dtype);
 }
+
+static char *gx__column(GxRows x, int64_t c) { return (char *)x.data + c * gx_dtype_size(x.dtype); } // of the first row
 
 // q, k and v lie side by side in each row of qkv: H heads of q, K of k, K of v.
 typedef struct {
     GxAttention a;
     int64_t k, v;
-} GxLlamaAttention; // k, v: elements from q
+} GxLlamaAttention; // k, v: columns of a row
 
 static GxLlamaAttention gx__llama_attention(const GxLlama *m, const GxBatch *b)
 {
@@ -62,7 +63,7 @@ static GxLlamaAttention gx__llama_attention(const GxLlama *m, const GxBatch *b)
     t.a.q_stride = t.a.kv_stride = (t.a.H + 2 * t.a.K) * h;
     t.a.o_stride = t.a.H * h;
     t.a.causal = 1;
-    t.a.dtype = GX_F32;
+    t.a.dtype = m->model.dtype;
     t.k = t.a.H * h;
     t.v = t.k + t.a.K * h;
     return t;
@@ -73,10 +74,9 @@ void gx_llama_att_forward(GxContext *g, GxLlama *m, int layer, const GxBatch *b,
     gx_at(g, layer + 1, "att");
     GxLlamaSaved *s = &m->saved[layer];
     GxLlamaAttention t = gx__llama_attention(m, b);
-    float *q = (float *)s->qkv.data;
     gx_linear_layer_forward(g, &m->model, &m->layer[layer].qkv, s->qkv, h1);
-    gx_rope_forward(g, q, m->cosine, m->sine, &b->runs, b->B, t.a.H + t.a.K, t.a.head_dim, t.a.q_stride, GX_F32);
-    gx_attention_forward(g, s->att.data, s->lse, q, q + t.k, q + t.v, &t.a);
+    gx_rope_forward(g, s->qkv.data, m->cosine, m->sine, &b->runs, b->B, t.a.H + t.a.K, t.a.head_dim, t.a.q_stride, s->qkv.dtype);
+    gx_attention_forward(g, s->att.data, s->lse, s->qkv.data, gx__column(s->qkv, t.k), gx__column(s->qkv, t.v), &t.a);
     gx_linear_layer_forward(g, &m->model, &m->layer[layer].o, a, s->att);
 }
 
@@ -85,11 +85,10 @@ void gx_llama_att_backward_input(GxContext *g, GxLlama *m, int layer, const GxBa
     gx_at(g, layer + 1, "att");
     GxLlamaSaved *s = &m->saved[layer];
     GxLlamaAttention t = gx__llama_attention(m, b);
-    const float *q = (const float *)s->qkv.data;
-    float *dq = (float *)s->dqkv.data;
     gx_linear_layer_backward_input(g, &m->model, &m->layer[layer].o, s->d_att, da);
-    gx_attention_backward(g, dq, dq + t.k, dq + t.v, s->d_att.data, s->att.data, s->lse, q, q + t.k, q + t.v, &t.a);
-    gx_rope_backward(g, dq, m->cosine, m->sine, &b->runs, b->B, t.a.H + t.a.K, t.a.head_dim, t.a.q_stride, GX_F32);
+    gx_attention_backward(g, s->dqkv.data, gx__column(s->dqkv, t.k), gx__column(s->dqkv, t.v), s->d_att.data, s->att.data, s->lse,
+                          s->qkv.data, gx__column(s->qkv, t.k), gx__column(s->qkv, t.v), &t.a);
+    gx_rope_backward(g, s->dqkv.data, m->cosine, m->sine, &b->runs, b->B, t.a.H + t.a.K, t.a.head_dim, t.a.q_stride, s->dqkv.dtype);
     gx_linear_layer_backward_input(g, &m->model, &m->layer[layer].qkv, dh1, s->dqkv);
 }
 
@@ -104,8 +103,9 @@ void gx_llama_att_backward_weight(GxContext *g, GxLlama *m, int layer, const GxB
 void gx_llama_con1_forward(GxContext *g, GxLlama *m, int layer, GxRows x1, GxRows h2, GxRows x, GxRows a)
 {
     gx_at(g, layer + 1, "con1");
-    gx_add_rms_norm_forward(g, x1.data, h2.data, m->saved[layer].rstd2, x.data, a.data, gx__weights(m, layer) + m->layer[layer].norm2,
-                            x.rows, x.cols, (float)m->config.rms_norm_eps, x.dtype);
+    gx_add_rms_norm_forward(g, x1.data, h2.data, m->saved[layer].rstd2, x.data, a.data,
+                            gx_model_weight(&m->model, layer + 1, m->layer[layer].norm2), x.rows, x.cols, (float)m->config.rms_norm_eps,
+                            x.dtype);
 }
 
 void gx_llama_con1_backward(GxContext *g, GxLlama *m, int layer, const GxBatch *b, GxRows dx, GxRows dx1, GxRows dh2)
@@ -113,8 +113,8 @@ void gx_llama_con1_backward(GxContext *g, GxLlama *m, int layer, const GxBatch *
     gx_at(g, layer + 1, "con1");
     const GxLlamaSaved *s = &m->saved[layer];
     int64_t norm = m->layer[layer].norm2;
-    gx_rms_norm_backward(g, dx.data, gx__grad(m, layer, norm), dh2.data, dx1.data, s->x1.data, s->rstd2, gx__weights(m, layer) + norm,
-                         dx.rows, dx.cols, b->accumulate, dx.dtype);
+    gx_rms_norm_backward(g, dx.data, gx__grad(m, layer, norm), dh2.data, dx1.data, s->x1.data, s->rstd2,
+                         gx_model_weight(&m->model, layer + 1, norm), dx.rows, dx.cols, b->accumulate, dx.dtype);
 }
 
 void gx_llama_mlp_forward(GxContext *g, GxLlama *m, int layer, const GxBatch *b, GxRows out, GxRows h2)
@@ -123,7 +123,7 @@ void gx_llama_mlp_forward(GxContext *g, GxLlama *m, int layer, const GxBatch *b,
     gx_at(g, layer + 1, "mlp");
     GxLlamaSaved *s = &m->saved[layer];
     gx_linear_layer_forward(g, &m->model, &m->layer[layer].gate_up, s->gate_up, h2);
-    gx_swiglu_forward(g, s->s.data, s->gate_up.data, s->s.rows, s->s.cols, GX_F32);
+    gx_swiglu_forward(g, s->s.data, s->gate_up.data, s->s.rows, s->s.cols, s->s.dtype);
     gx_linear_layer_forward(g, &m->model, &m->layer[layer].down, out, s->s);
 }
 
@@ -132,8 +132,9 @@ void gx_llama_mlp_backward_input(GxContext *g, GxLlama *m, int layer, const GxBa
     (void)b;
     gx_at(g, layer + 1, "mlp");
     GxLlamaSaved *s = &m->saved[layer];
-    gx_linear_layer_backward_input(g, &m->model, &m->layer[layer].down, s->s, dm);                               // s: its gradient ...
-    gx_swiglu_backward(g, s->gate_up.data, s->s.data, s->s.data, s->gate_up.data, s->s.rows, s->s.cols, GX_F32); // ... and s itself again
+    gx_linear_layer_backward_input(g, &m->model, &m->layer[layer].down, s->s, dm); // s: its gradient ...
+    gx_swiglu_backward(g, s->gate_up.data, s->s.data, s->s.data, s->gate_up.data, s->s.rows, s->s.cols,
+                       s->s.dtype); // ... and s itself again
     gx_linear_layer_backward_input(g, &m->model, &m->layer[layer].gate_up, dh2, s->gate_up);
 }
 
@@ -154,24 +155,29 @@ void gx_llama_con2_forward(GxContext *g, GxLlama *m, int layer, GxRows y, GxRows
 
 // ---- embedding and head -------------------------------------------------------------------------------------------------------------------------
 
-static float *gx__tensor_at(const GxLlama *m, GxTensorId id, int grads)
+static void *gx__weight_of(const GxLlama *m, GxTensorId id)
 {
     const GxTensor *t = &m->model.table.row[id.index];
-    float *base = grads ? m->model.unit[t->unit].grads : m->model.unit[t->unit].weights;
-    return base ? base + t->offset : NULL;
+    return gx_model_weight(&m->model, t->unit, t->offset);
+}
+static float *gx__grad_of(const GxLlama *m, GxTensorId id) // NULL where none is wanted
+{
+    const GxTensor *t = &m->model.table.row[id.index];
+    float *grads = m->model.unit[t->unit].grads;
+    return grads ? grads + t->offset : NULL;
 }
 
 void gx_llama_embed_forward(GxContext *g, GxLlama *m, const GxBatch *b, GxRows x)
 {
     const GxRange v = gx_share_mine(&m->vocab);
     gx_at(g, 0, "embed");
-    gx_embedding_forward(g, x.data, gx__tensor_at(m, m->embed, 0), b->tokens, x.rows, x.cols, v.begin, v.end, x.dtype);
+    gx_embedding_forward(g, x.data, gx__weight_of(m, m->embed), b->tokens, x.rows, x.cols, v.begin, v.end, x.dtype);
 }
 
 void gx_llama_embed_backward(GxContext *g, GxLlama *m, const GxBatch *b, GxRows dx)
 {
     const GxRange v = gx_share_mine(&m->vocab);
-    float *dw = gx__tensor_at(m, m->embed, 1);
+    float *dw = gx__grad_of(m, m->embed);
     int accumulate = b->accumulate || m->config.tie_word_embeddings; // tied: the head wrote there before
     gx_at(g, 0, "embed");
     if (dw) gx_embedding_backward(g, dw, dx.data, b->tokens, dx.rows, dx.cols, v.begin, v.end, accumulate, dx.dtype);
@@ -180,14 +186,14 @@ void gx_llama_embed_backward(GxContext *g, GxLlama *m, const GxBatch *b, GxRows 
 void gx_llama_final_norm_forward(GxContext *g, GxLlama *m, GxRows h, GxRows x)
 {
     gx_at(g, m->model.layers + 1, "final_norm");
-    gx_rms_norm_forward(g, h.data, m->rstd, x.data, gx__tensor_at(m, m->norm, 0), x.rows, x.cols, (float)m->config.rms_norm_eps, x.dtype);
+    gx_rms_norm_forward(g, h.data, m->rstd, x.data, gx__weight_of(m, m->norm), x.rows, x.cols, (float)m->config.rms_norm_eps, x.dtype);
 }
 
 void gx_llama_final_norm_backward(GxContext *g, GxLlama *m, const GxBatch *b, GxRows dx, GxRows dh, GxRows x)
 {
     gx_at(g, m->model.layers + 1, "final_norm");
-    gx_rms_norm_backward(g, dx.data, gx__tensor_at(m, m->norm, 1), dh.data, NULL, x.data, m->rstd, gx__tensor_at(m, m->norm, 0), x.rows,
-                         x.cols, b->accumulate, x.dtype);
+    gx_rms_norm_backward(g, dx.data, gx__grad_of(m, m->norm), dh.data, NULL, x.data, m->rstd, gx__weight_of(m, m->norm), x.rows, x.cols,
+                         b->accumulate, x.dtype);
 }
 
 // Over a split vocabulary every rank has its part of each row's logits (Shoeybi et al. 2019, section 3): the ranks agree on the row's largest, then on
@@ -197,16 +203,16 @@ static void gx__llama_cross_entropy(GxContext *g, GxLlama *m, float *losses, voi
 {
     const int64_t R = logits.rows, V = logits.cols, first = gx_share_mine(&m->vocab).begin;
     if (m->vocab.n == 1) {
-        gx_cross_entropy(g, losses, dlogits, logits.data, labels, R, V, scale, GX_F32);
+        gx_cross_entropy(g, losses, dlogits, logits.data, labels, R, V, scale, logits.dtype);
         return;
     }
-    gx_cross_entropy_maximum(g, m->maximum, logits.data, R, V, GX_F32);
+    gx_cross_entropy_maximum(g, m->maximum, logits.data, R, V, logits.dtype);
     gx_at(g, m->model.layers + 1, "head_loss");
     gx_all_reduce(g, GX_AXIS_TP, GX_MAX, m->maximum, R, GX_F32);
-    gx_cross_entropy_sums(g, m->sums, dlogits, logits.data, m->maximum, labels, R, V, first, m->config.vocab_size, GX_F32);
+    gx_cross_entropy_sums(g, m->sums, dlogits, logits.data, m->maximum, labels, R, V, first, m->config.vocab_size, logits.dtype);
     gx_all_reduce(g, GX_AXIS_TP, GX_SUM, m->sums, 2 * R, GX_F32);
     gx_at(g, m->model.layers + 1, "head");
-    gx_cross_entropy_finish(g, losses, dlogits, dlogits, m->sums, labels, R, V, first, scale, GX_F32);
+    gx_cross_entropy_finish(g, losses, dlogits, dlogits, m->sums, labels, R, V, first, scale, logits.dtype);
 }
 
 void gx_llama_head_core(GxContext *g, GxLlama *m, const GxBatch *b, int gradients, double *loss_sum)
@@ -235,7 +241,7 @@ void gx_llama_logits(GxContext *g, GxLlama *m, GxRows logits, int64_t first_row)
         gx_at(g, m->model.layers + 1, "head");
         gx_linear_layer_forward(g, &m->model, &m->head, own, gx_some_rows(m->h, first_row + r, 1));
         gx_at(g, m->model.layers + 1, "logits");
-        if (parts.n > 1) gx_all_gather(g, GX_AXIS_TP, &parts, gx_some_rows(logits, r, 1).data, own.data, 1, GX_F32);
+        if (parts.n > 1) gx_all_gather(g, GX_AXIS_TP, &parts, gx_some_rows(logits, r, 1).data, own.data, 1, logits.dtype);
     }
 }
 #endif

@@ -9,6 +9,7 @@
 #define GX_MODEL_H
 #include "../base/tensors.h"
 #include "../dist/partition.h"
+#include "../ops/memory.h"
 #include "../ops/rope.h"
 GX_BEGIN
 
@@ -53,6 +54,7 @@ typedef struct {                                                    // a model f
 
 struct GxModel {
     const GxModelKind *kind;
+    GxDtype dtype; // of weights and activations: fp32, unless it is set before buffers are taken
     GxTable table;
     GxUnit *unit; // [table.units]: where parameters and gradients lie
     int layers;
@@ -63,11 +65,16 @@ struct GxModel {
     void *self; // the family's own
 };
 
-// Points every unit into two flat buffers of gx_table_offset(table, units) elements. grads NULL: no gradients are wanted.
-GxStatus gx_model_attach(GxModel *m, float *weights, float *grads, GxError *err);
+// Points every unit into two flat buffers of gx_table_offset(table, units) elements, weights in the model's type. grads NULL: none are wanted.
+GxStatus gx_model_attach(GxModel *m, void *weights, float *grads, GxError *err);
 void gx_model_detach(GxModel *m);
+static inline void *gx_model_weight(const GxModel *m, int unit, int64_t offset)
+{
+    return (char *)m->unit[unit].weights + offset * gx_dtype_size(m->dtype);
+}
 
-void gx_model_init(GxModel *m, uint64_t seed); // draws the weights, by global index: the same in every topology
+// Draws the weights into a flat fp32 buffer, by global index: the same in every topology.
+void gx_model_init(GxContext *g, const GxModel *m, float *weights, uint64_t seed);
 
 // One micro-batch through all units: adds to *loss_sum the sum of the token losses, and to the gradients those of scale * that sum.
 void gx_model_forward_backward(GxContext *g, GxModel *m, const GxBatch *b, double *loss_sum);
@@ -88,12 +95,12 @@ GxRows gx_rows_take(GxArena *a, GxMemoryKind kind, GxDtype dtype, int64_t rows, 
     return r;
 }
 
-GxStatus gx_model_attach(GxModel *m, float *weights, float *grads, GxError *err)
+GxStatus gx_model_attach(GxModel *m, void *weights, float *grads, GxError *err)
 {
     if (!m->unit) m->unit = (GxUnit *)calloc((size_t)m->table.units, sizeof *m->unit);
     if (!m->unit) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for %d units", m->table.units);
     for (int u = 0; u < m->table.units; u++) {
-        m->unit[u].weights = weights + gx_table_offset(&m->table, u);
+        m->unit[u].weights = (char *)weights + gx_table_offset(&m->table, u) * gx_dtype_size(m->dtype);
         m->unit[u].grads = grads ? grads + gx_table_offset(&m->table, u) : NULL;
     }
     return GX_OK;
@@ -105,12 +112,25 @@ void gx_model_detach(GxModel *m)
     m->unit = NULL;
 }
 
-void gx_model_init(GxModel *m, uint64_t seed)
+static void gx__tensor_init(GxContext *g, const GxTensor *t, int number, float *values, uint64_t seed)
 {
-    for (int i = 0; i < m->table.n; i++) {
-        const GxTensor *t = &m->table.row[i];
-        if (!t->has_alias) gx_tensor_init(t, i, seed, m->unit[t->unit].weights + t->offset);
+    const int64_t count = gx_tensor_count(t);
+    GxArena *a = gx_host_arena(g);
+    for (int64_t first = 0; first < count && !gx_failed(g); first += GX_STAGE) {
+        const int64_t n = gx_min(GX_STAGE, count - first);
+        const GxArenaMark mark = gx_arena_mark(a);
+        float *twin = (float *)gx_host_twin(g, GX_MEM_WORKSPACE, values + first, 4 * n);
+        if (twin && g->device->computes) gx_tensor_init(t, number, seed, first, n, twin);
+        gx_to_device(g, values + first, twin, 4 * n);
+        gx_arena_release(a, mark);
+        if (!g->device->computes) return; // the others take no more
     }
+}
+
+void gx_model_init(GxContext *g, const GxModel *m, float *weights, uint64_t seed)
+{
+    for (int i = 0; i < m->table.n; i++)
+        if (!m->table.row[i].has_alias) gx__tensor_init(g, &m->table.row[i], i, weights + gx_table_flat(&m->table, i), seed);
 }
 
 void gx_model_forward(GxContext *g, GxModel *m, const GxBatch *b)

@@ -19,8 +19,9 @@ typedef struct GxSgd GxSgd;
 
 struct GxDevice {
     const char *name;
-    int computes;    // 0: nothing is touched (the device `none`)
-    unsigned dtypes; // bit GX_F32 set: activations and weights can be fp32, and so on
+    int computes;                              // 0: nothing is touched (the device `none`)
+    unsigned dtypes;                           // bit GX_F32 set: activations and weights can be fp32, and so on
+    void (*describe)(char *text, size_t size); // of the hardware and its libraries, in a line
     // memory
     int shares_host_memory; // 1: its buffers are the host's, too
     GxStatus (*open)(GxContext *);

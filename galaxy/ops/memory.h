@@ -26,6 +26,8 @@ void gx_arenas_close(GxContext *g, GxArena *arena, GxArena *host);
 GxArena *gx_host_arena(const GxContext *g);          // of the host's memory
 int gx_on_device(const GxContext *g, const void *p); // 1: in the arena of a device whose memory the host cannot touch
 
+enum { GX_STAGE = 1 << 20 }; // elements of a large buffer that go to or from a file at a time
+
 // A buffer's twin in the host's memory: the buffer itself where the host can touch it. NULL and the context's error: the plan was not kept.
 void *gx_host_twin(GxContext *g, GxMemoryKind kind, void *buffer, int64_t bytes);
 void gx_to_device(GxContext *g, void *buffer, const void *twin, int64_t bytes);
@@ -50,6 +52,7 @@ GxStatus gx_arenas_open(GxContext *g, GxArena *arena, GxArena *host, int64_t byt
 {
     GxArena none = GX_ZERO;
     *host = none;
+    g->host = NULL;
     GX_TRY(g->device->arena_open(g, arena, bytes));
     g->arena = arena;
     if (g->device->shares_host_memory || host_bytes == 0) return GX_OK;
@@ -70,8 +73,9 @@ GxArena *gx_host_arena(const GxContext *g) { return g->host ? g->host : g->arena
 int gx_on_device(const GxContext *g, const void *p)
 {
     const GxArena *a = g->arena;
-    if (g->device->shares_host_memory || !a) return 0;
-    return (const char *)p >= a->base && (const char *)p < a->base + a->capacity;
+    if (!g->device || g->device->shares_host_memory || !a) return 0; // who only communicates needs no device
+    const uintptr_t first = (uintptr_t)a->base, size = (uintptr_t)(a->dry ? a->peak : a->capacity);
+    return (uintptr_t)p - first < size; // below `first` it wraps around
 }
 
 void *gx_host_twin(GxContext *g, GxMemoryKind kind, void *buffer, int64_t bytes)

@@ -104,13 +104,26 @@ static GxStatus gx__create_tensors(GxSafetensorsWriter *w, const char *path, con
     return status;
 }
 
+static void gx__save_whole(GxContext *g, GxSafetensorsWriter *w, const char *name, const float *values, int64_t count)
+{
+    GxArena *a = gx_host_arena(g);
+    for (int64_t first = 0; first < count && !gx_failed(g); first += GX_STAGE) {
+        const int64_t n = gx_min(GX_STAGE, count - first);
+        const GxArenaMark mark = gx_arena_mark(a);
+        float *twin = (float *)gx_host_twin(g, GX_MEM_WORKSPACE, (void *)(values + first), 4 * n);
+        gx_to_host(g, twin, values + first, 4 * n);
+        if (!gx_failed(g)) gx_safetensors_write_floats(w, name, first, twin, n, &g->error);
+        gx_arena_release(a, mark);
+    }
+}
+
 // w NULL: a rank that only hands over what rank 0 does not have.
 static void gx__save_tensor(GxContext *g, GxSafetensorsWriter *w, const char *prefix, const GxTensor *t, const float *values, void *scratch)
 {
     char name[GX_NAME + 32];
     snprintf(name, sizeof name, "%s%s", prefix, t->name);
     if (!t->parts) {
-        if (w) gx_safetensors_write_floats(w, name, 0, values, gx_tensor_count(t), &g->error);
+        if (w) gx__save_whole(g, w, name, values, gx_tensor_count(t));
         return;
     }
     const int64_t chunk = gx_box_rows(t), row = gx_box_row(t);
@@ -124,21 +137,27 @@ static void gx__save_tensor(GxContext *g, GxSafetensorsWriter *w, const char *pr
 static void *gx__boxes_scratch(GxContext *g, const GxTable *t)
 {
     const int64_t bytes = gx_boxes_scratch(t);
-    return bytes ? gx_scratch(g, GX_MEM_WORKSPACE, bytes) : NULL;
+    return bytes ? gx_take_from(g, gx_host_arena(g), GX_MEM_WORKSPACE, bytes) : NULL;
 }
 
 void gx_checkpoint_plan(GxContext *g, const GxModel *m)
 {
-    GxArenaMark mark = gx_arena_mark(g->arena);
+    GxArena *a = gx_host_arena(g);
+    const GxArenaMark mark = gx_arena_mark(a);
+    int64_t most = 0;
+    for (int i = 0; i < m->table.n; i++)
+        if (!m->table.row[i].parts) most = gx_max(most, gx_min(GX_STAGE, gx_tensor_count(&m->table.row[i])));
     gx__boxes_scratch(g, &m->table);
-    gx_arena_release(g->arena, mark);
+    gx_host_twin(g, GX_MEM_WORKSPACE, a->base, 4 * most);
+    gx_arena_release(a, mark);
 }
 
 static void gx__save_tensors(GxContext *g, const char *path, const GxTable *t, const GxStatePart *part, int parts,
                              const GxSafetensorsPair *metadata, int pairs)
 {
     GxSafetensorsWriter w = GX_ZERO;
-    GxArenaMark mark = gx_arena_mark(g->arena);
+    GxArena *a = gx_host_arena(g);
+    const GxArenaMark mark = gx_arena_mark(a);
     const int writes = g->rank == 0;
     void *scratch = gx__boxes_scratch(g, t);
     if (writes && gx__create_tensors(&w, path, t, part, parts, metadata, pairs, &g->error) != GX_OK) return;
@@ -148,7 +167,7 @@ static void gx__save_tensors(GxContext *g, const char *path, const GxTable *t, c
                 gx__save_tensor(g, writes ? &w : NULL, part[p].prefix, &t->row[i], part[p].values + gx_table_flat(t, i), scratch);
     if (writes && !gx_failed(g)) gx_safetensors_finish(&w, &g->error);
     else if (writes) gx_safetensors_abort(&w);
-    gx_arena_release(g->arena, mark);
+    gx_arena_release(a, mark);
 }
 
 static GxStatus gx__find_tensor(const GxSafetensorsEntry **entry, const GxSafetensors *s, const GxTensor *row, const char *prefix,
@@ -189,6 +208,21 @@ static GxStatus gx__check_alias(const GxSafetensors *s, const GxTable *t, const 
     return GX_OK;
 }
 
+static void gx__load_whole(GxContext *g, const GxSafetensors *s, const GxSafetensorsEntry *e, float *values, int64_t count)
+{
+    GxArena *a = gx_host_arena(g);
+    for (int64_t first = 0; first < count; first += GX_STAGE) {
+        const int64_t n = gx_min(GX_STAGE, count - first);
+        const GxArenaMark mark = gx_arena_mark(a);
+        float *twin = (float *)gx_host_twin(g, GX_MEM_WORKSPACE, values + first, 4 * n);
+        if (s && !gx_failed(g)) gx_safetensors_read(s, e, first, n, twin, &g->error);
+        gx_broadcast(g, GX_AXIS_ALL, 0, twin, n, GX_F32); // of a context that has failed: tells the others
+        gx_to_device(g, values + first, twin, 4 * n);
+        gx_arena_release(a, mark);
+        if (gx_failed(g)) return;
+    }
+}
+
 // Rank 0 reads, everybody gets it: a whole tensor into its place, of a cut one each rank its box. s NULL: not rank 0.
 static void gx__load_tensor(GxContext *g, const GxSafetensors *s, const GxTensor *t, const char *prefix, float *values, const char *folder,
                             void *scratch)
@@ -196,8 +230,7 @@ static void gx__load_tensor(GxContext *g, const GxSafetensors *s, const GxTensor
     const GxSafetensorsEntry *e = NULL;
     if (s) gx__find_tensor(&e, s, t, prefix, folder, &g->error);
     if (!t->parts) {
-        if (s && !gx_failed(g)) gx_safetensors_read(s, e, 0, e->elements, values, &g->error);
-        gx_broadcast(g, GX_AXIS_ALL, 0, values, gx_tensor_count(t), GX_F32);
+        gx__load_whole(g, s, e, values, gx_tensor_count(t));
         return;
     }
     const int64_t chunk = gx_box_rows(t), row = gx_box_row(t);
@@ -206,17 +239,18 @@ static void gx__load_tensor(GxContext *g, const GxSafetensors *s, const GxTensor
         if (s && !gx_failed(g)) gx_safetensors_read(s, e, first * row, rows * row, (float *)scratch, &g->error);
         gx_broadcast(g, GX_AXIS_ALL, 0, scratch, rows * row, GX_F32); // of a context that has failed: tells the others
         if (gx_failed(g)) return;
-        gx_box_take(t, values, (const float *)scratch, first, rows);
+        gx_box_take(g, t, values, first, rows, scratch);
     }
 }
 
 static void gx__load_tensors(GxContext *g, const GxSafetensors *s, const GxTable *t, const char *prefix, float *values, const char *folder)
 {
-    GxArenaMark mark = gx_arena_mark(g->arena);
+    GxArena *a = gx_host_arena(g);
+    const GxArenaMark mark = gx_arena_mark(a);
     void *scratch = gx__boxes_scratch(g, t);
     for (int i = 0; i < t->n && !gx_failed(g); i++)
         if (!t->row[i].has_alias) gx__load_tensor(g, s, &t->row[i], prefix, values + gx_table_flat(t, i), folder, scratch);
-    gx_arena_release(g->arena, mark);
+    gx_arena_release(a, mark);
 }
 
 static GxStatus gx__refuse_unknown(const GxSafetensors *s, const GxTable *t, const char *folder, GxError *err)

@@ -18,12 +18,14 @@ typedef struct {
 // A token from V logits, by the random number of (seed, position).
 int32_t gx_sample_token(const float *logits, int64_t V, const GxSampling *s, int64_t position);
 
-typedef struct {     // buffers, laid out with the model's
-    int32_t *tokens; // [T]
-    GxRows logits;   // [1,V]
-    int64_t T;       // the longest window
+typedef struct {       // buffers, laid out with the model's
+    int32_t *tokens;   // [T]
+    GxRows logits;     // [1,V]
+    void *logits_twin; // in the host's memory
+    float *wide;       // [V] there, in fp32; NULL: the twin is that
+    int64_t T;         // the longest window
 } GxGenerator;
-void gx_generator_take(GxContext *g, GxGenerator *w, int64_t T, int64_t V);
+void gx_generator_take(GxContext *g, GxGenerator *w, int64_t T, int64_t V, GxDtype dtype); // dtype: the model's
 
 // Continues `tokens` (on the host), of which n >= 1 exist, up to `wanted`.
 void gx_generate(GxContext *g, GxModel *m, GxGenerator *w, int32_t *tokens, int64_t n, int64_t wanted, const GxSampling *s);
@@ -36,6 +38,7 @@ GX_END
 #include <math.h>
 #include "../base/random.h"
 #include "../ops/elementwise.h"
+#include "../ops/memory.h"
 
 // The k-th largest of V values: at each round the largest below the last one, with how many are equal to it.
 static float gx__kth_largest(const float *x, int64_t V, int64_t k)
@@ -74,11 +77,21 @@ int32_t gx_sample_token(const float *logits, int64_t V, const GxSampling *s, int
     return (int32_t)best;
 }
 
-void gx_generator_take(GxContext *g, GxGenerator *w, int64_t T, int64_t V)
+void gx_generator_take(GxContext *g, GxGenerator *w, int64_t T, int64_t V, GxDtype dtype)
 {
     w->T = T;
     w->tokens = (int32_t *)gx_arena_take(g->arena, GX_MEM_ACTIVATIONS, 4 * T);
-    w->logits = gx_rows_take(g->arena, GX_MEM_ACTIVATIONS, GX_F32, 1, V);
+    w->logits = gx_rows_take(g->arena, GX_MEM_ACTIVATIONS, dtype, 1, V);
+    w->logits_twin = gx_host_twin(g, GX_MEM_ACTIVATIONS, w->logits.data, gx_rows_bytes(w->logits));
+    w->wide = dtype == GX_F32 ? NULL : (float *)gx_take_from(g, gx_host_arena(g), GX_MEM_ACTIVATIONS, 4 * V);
+}
+
+static const float *gx__logits_floats(const GxGenerator *w)
+{
+    const uint16_t *narrow = (const uint16_t *)w->logits_twin;
+    if (!w->wide) return (const float *)w->logits_twin;
+    for (int64_t v = 0; v < w->logits.cols; v++) w->wide[v] = gx_from_bf16(narrow[v]);
+    return w->wide;
 }
 
 void gx_generate(GxContext *g, GxModel *m, GxGenerator *w, int32_t *tokens, int64_t n, int64_t wanted, const GxSampling *s)
@@ -91,11 +104,12 @@ void gx_generate(GxContext *g, GxModel *m, GxGenerator *w, int32_t *tokens, int6
         b.B = 1;
         b.runs = gx_runs_one(b.T, 0);
         gx_zero(g, w->tokens, 4 * b.T);
-        gx_copy(g, w->tokens, tokens + first, 4 * have);
+        gx_to_device(g, w->tokens, tokens + first, 4 * have);
         gx_model_forward(g, m, &b);
         m->kind->logits(g, m, w->logits, m->state[m->layers], have - 1);
+        gx_to_host(g, w->logits_twin, w->logits.data, gx_rows_bytes(w->logits));
         if (gx_failed(g)) return;
-        tokens[n] = g->device->computes ? gx_sample_token((const float *)w->logits.data, s->vocab ? s->vocab : w->logits.cols, s, n) : 0;
+        tokens[n] = g->device->computes ? gx_sample_token(gx__logits_floats(w), s->vocab ? s->vocab : w->logits.cols, s, n) : 0;
     }
 }
 #endif

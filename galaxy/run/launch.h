@@ -13,6 +13,8 @@
 #include "../io/json.h"
 GX_BEGIN
 
+const GxDevice *gx_default_device(void); // that the program was built for: cuda where GX_WITH_CUDA is defined, else cpu
+
 typedef int GxRankMain(GxContext *g, int argc, char **argv); // returns the exit status
 int gx_launch(GxRankMain *rank_main, int argc, char **argv); // returns the largest of the ranks' exit statuses
 
@@ -43,6 +45,13 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 #include "../cpu/cpu.h"
+
+#ifdef GX_WITH_CUDA
+#include "../cuda/cuda.h"
+const GxDevice *gx_default_device(void) { return gx_device_cuda(); }
+#else
+const GxDevice *gx_default_device(void) { return gx_device_cpu(); }
+#endif
 
 static volatile sig_atomic_t gx__stop; // the one global: a signal handler can reach nothing else
 
@@ -94,7 +103,7 @@ int gx_print_error(GxContext *g)
 static void gx__context_init(GxContext *g, GxComm *comm)
 {
     memset(g, 0, sizeof *g);
-    g->device = gx_device_cpu();
+    g->device = gx_default_device();
     g->comm = comm;
     g->rank = comm ? comm->rank : 0;
     g->world = comm ? comm->world : 1;

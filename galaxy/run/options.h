@@ -33,7 +33,7 @@ typedef struct {
     // the machine
     int64_t ranks, threads;
     double timeout;
-    char precision[GX_OPTION_TEXT];
+    char device[GX_OPTION_TEXT], device_comm[GX_OPTION_TEXT], precision[GX_OPTION_TEXT];
     int64_t head_chunk;
     int dry_run;
 } GxTrainOptions;
@@ -100,7 +100,12 @@ static const GxOption gx__train_options[] = {
     {"ranks", GX_OPTION_INT, GX__AT(ranks), "1", "ranks, as threads of this process (under mpirun: leave it away)", "1..256"},
     {"threads", GX_OPTION_INT, GX__AT(threads), "0", "CPU threads of each rank; 0: cores / ranks on this machine", "0..1024"},
     {"timeout", GX_OPTION_DOUBLE, GX__AT(timeout), "600", "seconds to wait for another rank", "1.."},
-    {"precision", GX_OPTION_STRING, GX__AT(precision), "fp32", "of weights and activations", "fp32"},
+    {"device", GX_OPTION_STRING, GX__AT(device), "auto", "where it is computed; auto: what the program was built for", "auto|cpu|cuda"},
+    {"device_comm", GX_OPTION_STRING, GX__AT(device_comm), "auto",
+     "cuda: who moves buffers of the cards; host: through the host's memory; auto: nccl where every rank has a card of its own",
+     "auto|nccl|host"},
+    {"precision", GX_OPTION_STRING, GX__AT(precision), "fp32", "of weights and activations; masters, moments and gradients are fp32",
+     "fp32|bf16"},
     {"head_chunk", GX_OPTION_INT, GX__AT(head_chunk), "512", "rows whose logits exist at once: memory against speed", "1..1000000000"},
     {"dry_run", GX_OPTION_BOOL, GX__AT(dry_run), "false", "print the memory plan and the FLOPs, and stop", NULL},
 };

@@ -7,7 +7,8 @@ GX_BEGIN
 
 typedef struct {
     int64_t kind[GX_MEM_KINDS];  // peak bytes of each kind, of one rank
-    int64_t arena;               // peak of all together: what is allocated
+    int64_t arena;               // peak of all together: what is allocated, in the device's memory
+    int64_t host;                // of the host's memory, where the device has one of its own; else 0
     int64_t comm;                // the communicator's own buffers, beside the arena
     int64_t here, least, most;   // both together: of all ranks in this process; of the ranks that need least and most
     int64_t machine;             // all that the ranks on this machine need, their processes included
@@ -50,6 +51,7 @@ void gx_plan_print(FILE *out, const GxPlan *p)
     if (p->least != p->most) fprintf(out, " (of the ranks: %.1f to %.1f)", gx__mb(p->least), gx__mb(p->most));
     if (p->least != p->most && p->ranks_here > 1) fprintf(out, ", %d ranks in this process %.1f", p->ranks_here, gx__mb(p->here));
     else if (p->ranks_here > 1) fprintf(out, " x %d ranks in this process", p->ranks_here);
+    if (p->host) fprintf(out, " in the device's memory; of the host's %.1f", gx__mb(p->host));
     fprintf(out, " + program and libraries %.1f = %.1f MB\n", gx__mb(p->process), gx__mb(gx_plan_total(p)));
 }
 #endif

@@ -22,6 +22,7 @@ GX_END
 #include <sys/file.h>
 #include <unistd.h>
 #include "../cpu/cpu.h"
+#include "../dist/nccl.h"
 #include "launch.h"
 
 // ---- opening: options ----------------------------------------------------------------------------------------------------------------------------
@@ -48,6 +49,15 @@ static GxStatus gx__model_config_from(GxTrainer *t, const char *folder, GxError 
     return status;
 }
 
+static GxStatus gx__choose_device(GxTrainer *t)
+{
+    GxContext *g = t->g;
+    if (!strcmp(t->o.device, "cpu")) g->device = gx_device_cpu();
+    if (!strcmp(t->o.device, "auto") || !strcmp(t->o.device, g->device->name)) return GX_OK;
+    return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "--device %s: this program was built for %s; build it anew with make DEVICE=%s", t->o.device,
+                   g->device->name, t->o.device);
+}
+
 static GxStatus gx__read_options(GxTrainer *t, int argc, char **argv)
 {
     GxError *err = &t->g->error;
@@ -66,6 +76,7 @@ static GxStatus gx__read_options(GxTrainer *t, int argc, char **argv)
         return GX_OK;
     }
     if (t->o.threads) t->g->threads = (int)t->o.threads;
+    GX_TRY(gx__choose_device(t));
     if (t->o.model[0] && t->o.resume[0] && strcmp(t->o.resume, "auto"))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--model and --resume both name a folder; a checkpoint that is resumed brings its model along");
@@ -86,7 +97,7 @@ static GxStatus gx__find_resume(GxTrainer *t)
 static GxStatus gx__options_hash(const GxTrainer *t, uint64_t *hash, GxError *err)
 {
     const int program[3] = {t->split.att, t->split.con, t->split.mlp};
-    static const char *const own[] = {"threads", "ranks", "train_data", "output_dir", "model", "resume"};
+    static const char *const own[] = {"threads", "ranks", "device", "train_data", "output_dir", "model", "resume"};
     char *text;
     int64_t bytes;
     GxJson *json = gx_config_to_json(&t->config, err);
@@ -135,10 +146,10 @@ static GxStatus gx__open_comm(GxTrainer *t)
     comm->timeout = t->o.timeout;
     nobody.rank = g->rank, nobody.world = g->world, nobody.local_ranks = comm->local_ranks;
     gx_arena_open_dry(&counting);
-    dry.arena = &counting;
+    dry.host = &counting;
     GX_TRY(gx_comm_open(&dry, &nobody));
     GX_TRY(gx_arena_open(&t->comm_arena, counting.peak, &g->error));
-    g->arena = &t->comm_arena;
+    g->host = &t->comm_arena;
     g->comm = NULL;
     return gx_comm_open(g, comm);
 }
@@ -160,6 +171,19 @@ static GxStatus gx__agree_on_text(GxTrainer *t)
                    t->o.train_data, (long)n, (long)first[0]);
 }
 
+static GxStatus gx__open_device_comm(GxTrainer *t)
+{
+#ifdef GX_WITH_CUDA
+    if (strcmp(t->g->device->name, "cuda")) return GX_OK;
+    return gx_nccl_open(t->g, !strcmp(t->o.device_comm, "nccl")   ? GX_NCCL_ON
+                              : !strcmp(t->o.device_comm, "host") ? GX_NCCL_OFF
+                                                                  : GX_NCCL_AUTO);
+#else
+    (void)t;
+    return GX_OK;
+#endif
+}
+
 static GxStatus gx__open_parts(GxTrainer *t, const void *mode)
 {
     GxContext *g = t->g;
@@ -178,11 +202,13 @@ static GxStatus gx__open_parts(GxTrainer *t, const void *mode)
     dims[4] = (int)(o->tp ? o->tp : g->world);
     GX_TRY(gx_mesh_open(&t->mesh, dims, g->rank, g->world, err));
     o->tp = dims[4];
+    GX_TRY(gx__open_device_comm(t));
     GX_TRY(gx_options_resolve_batch(o, &t->config, gx_mesh_size(&t->mesh, GX_AXIS_DP), &t->batch_split, err));
     if (!gx_config_is_set(&t->config, "warmup_steps")) o->warmup_steps = gx_min(o->warmup_steps, o->max_steps / 5);
     GX_TRY(gx_schedule_open(&t->schedule, o->lr_scheduler_type, o->learning_rate, o->min_lr_ratio, o->warmup_steps, o->lr_decay_steps,
                             o->max_steps, err));
     GX_TRY(t->family->open(g, &t->model, t->model_config, mode, &lists));
+    t->model->dtype = strcmp(o->precision, "bf16") ? GX_F32 : GX_BF16;
     t->tokenizer = gx_tokenizer_bytes();
     if (t->family->vocab_size(t->model) < t->tokenizer.vocab_size)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "vocab_size is %ld; the tokenizer (%s) has %d tokens, so it must be at least that",
@@ -202,6 +228,7 @@ static void gx__take_batch(GxTrainer *t, GxBatch *b, int64_t number)
     b->runs = gx_runs_one(b->T, 0);
     b->tokens = t->tokens + 2 * number * rows;
     b->labels = b->tokens + rows;
+    b->labels_twin = t->tokens_twin + (2 * number + 1) * rows;
 }
 
 // All buffers of the run, in the context's arena: called on a dry one, then on the real one.
@@ -210,19 +237,23 @@ static void gx__take_memory(GxTrainer *t, GxContext *g)
     GxArena *a = g->arena;
     GxOptimizer *o = &t->optimizer;
     const int64_t n = gx_table_offset(&t->model->table, t->model->table.units), T = t->o.seq_len, B = gx_trainer_columns(t);
+    const int64_t tokens = 8 * T * B * (t->o.gradient_accumulation_steps + 1); // bytes
+    const GxDtype dtype = t->model->dtype;
     const int sgd = !strcmp(t->o.optimizer, "sgd");
     g->step = (GxStep *)gx_arena_take(a, GX_MEM_WORKSPACE, sizeof *g->step);
-    t->eval_sums = (double *)gx_arena_take(a, GX_MEM_WORKSPACE, 2 * sizeof(double));
-    o->weights = (float *)gx_arena_take(a, GX_MEM_WEIGHTS, 4 * n);
+    t->eval_loss = (double *)gx_arena_take(a, GX_MEM_WORKSPACE, sizeof(double));
+    o->weights = (float *)gx_arena_take(a, dtype == GX_F32 ? GX_MEM_WEIGHTS : GX_MEM_OPTIMIZER, 4 * n);
+    o->copy = dtype == GX_F32 ? NULL : gx_arena_take(a, GX_MEM_WEIGHTS, gx_dtype_size(dtype) * n);
     o->grads = (float *)gx_arena_take(a, GX_MEM_GRADS, 4 * n);
     o->first = sgd && t->o.momentum == 0 ? NULL : (float *)gx_arena_take(a, GX_MEM_OPTIMIZER, 4 * n);
     o->second = sgd ? NULL : (float *)gx_arena_take(a, GX_MEM_OPTIMIZER, 4 * n);
-    t->tokens = (int32_t *)gx_arena_take(a, GX_MEM_ACTIVATIONS, 8 * T * B * (t->o.gradient_accumulation_steps + 1));
+    t->tokens = (int32_t *)gx_arena_take(a, GX_MEM_ACTIVATIONS, tokens);
+    t->tokens_twin = (int32_t *)gx_host_twin(g, GX_MEM_ACTIVATIONS, t->tokens, tokens);
     for (int64_t i = 0; i < t->o.gradient_accumulation_steps; i++) gx__take_batch(t, &t->batch[i], i);
     gx__take_batch(t, &t->eval, t->o.gradient_accumulation_steps);
     t->family->take_buffers(g, t->model, T, B, t->o.head_chunk);
-    gx_generator_take(g, &t->generator, T, t->family->vocab_size(t->model));
-    gx_model_attach(t->model, o->weights, o->grads, &g->error);
+    gx_generator_take(g, &t->generator, T, t->family->vocab_size(t->model), dtype);
+    gx_model_attach(t->model, o->copy ? o->copy : o->weights, o->grads, &g->error);
 }
 
 static void gx__optimizer_init(GxTrainer *t)
@@ -277,7 +308,7 @@ static GxStatus gx__plan_together(GxTrainer *t)
 // The run's own path, on a device that does not compute and an arena that only counts: one window, the update, a validation, a token.
 static GxStatus gx__make_plan(GxTrainer *t)
 {
-    GxArena arena, beside;
+    GxArena arena, host, beside;
     GxComm nobody = GX_ZERO;
     GxRecorder recorder = GX_ZERO;
     GxContext dry = *t->g;
@@ -287,10 +318,12 @@ static GxStatus gx__make_plan(GxTrainer *t)
     recorder.totals_only = 1;
     nobody.rank = t->g->rank, nobody.world = t->g->world;
     gx_arena_open_dry(&arena);
+    gx_arena_open_dry(&host);
     gx_arena_open_dry(&beside);
-    dry.arena = &beside, dry.device = &none, dry.recorder = &recorder, dry.comm = NULL;
+    dry.host = &beside, dry.device = &none, dry.recorder = &recorder, dry.comm = NULL;
     if (t->g->comm) gx_comm_open(&dry, &nobody); // its memory is counted apart, but what it holds decides what a sum takes
     dry.arena = &arena;
+    dry.host = none.shares_host_memory ? NULL : &host;
     gx__take_memory(t, &dry);
     GxStep step = GX_ZERO;
     dry.step = &step; // what the arena gave must not be touched; this may be
@@ -300,9 +333,11 @@ static GxStatus gx__make_plan(GxTrainer *t)
     t->plan.comm_bytes = recorder.comm_bytes;
     gx_model_loss(&dry, t->model, &t->eval, &step.loss_sum);
     gx_generate(&dry, t->model, &t->generator, token, 1, 2, &sampling);
+    gx_model_init(&dry, t->model, t->optimizer.weights, 0);
     if (gx_trainer_saves(t) || t->resume[0] || t->o.model[0]) gx_checkpoint_plan(&dry, t->model);
     memcpy(t->plan.kind, arena.kind_peak, sizeof t->plan.kind);
     t->plan.arena = arena.peak;
+    t->plan.host = host.peak;
     t->plan.kind[GX_MEM_COMM] += t->comm_arena.peak;
     t->plan.comm = t->comm_arena.capacity;
     t->plan.ranks_here = t->o.ranks > 1 ? (int)t->o.ranks : 1;
@@ -380,11 +415,12 @@ static void gx__print_start(const GxTrainer *t)
     int64_t parameters = 0;
     for (int i = 0; i < t->model->table.n; i++)
         if (!t->model->table.row[i].has_alias) parameters += gx_tensor_global_count(&t->model->table.row[i]);
-    gx_cpu_describe(device, sizeof device);
-    printf("galaxy %s | device cpu: %s | %d rank%s%s x %d thread%s\n", GX_VERSION, device, g->world, g->world > 1 ? "s" : "",
-           g->comm && g->comm->engine ? (t->o.ranks > 1 ? " (threads)" : " (mpi)") : "", gx_threads(g), gx_threads(g) > 1 ? "s" : "");
+    g->device->describe(device, sizeof device);
+    printf("galaxy %s | device %s: %s | %d rank%s%s x %d thread%s\n", GX_VERSION, g->device->name, device, g->world,
+           g->world > 1 ? "s" : "", g->comm && g->comm->engine ? (t->o.ranks > 1 ? " (threads)" : " (mpi)") : "", gx_threads(g),
+           gx_threads(g) > 1 ? "s" : "");
     gx__mode_text(t, mode);
-    printf("model: %s, mode %s, %.2fM parameters, fp32\n", t->model->kind->name, mode, (double)parameters / 1e6);
+    printf("model: %s, mode %s, %.2fM parameters, %s\n", t->model->kind->name, mode, (double)parameters / 1e6, t->o.precision);
     if (!t->o.dry_run) gx__print_data(t);
     gx__print_config(t);
     printf("%ld steps of %ld samples x %ld tokens (%ld micro-batch%s) | %s, lr %g, %s\n", (long)t->o.max_steps,
@@ -422,7 +458,8 @@ static GxStatus gx__resume(GxTrainer *t)
     t->run = s.run;
     t->step = t->begun = s.step;
     t->samples = s.samples;
-    g->step->applied = s.applied;
+    t->seen.applied = s.applied;
+    gx_to_device(g, g->step, &t->seen, sizeof t->seen);
     t->saved = s.step;
     if (gx_trainer_is_first(t)) printf("resumed from %s: step %ld, %ld samples seen\n", t->resume, (long)s.step, (long)s.samples);
     if (gx_trainer_is_first(t) && s.step >= t->o.max_steps)
@@ -432,13 +469,11 @@ static GxStatus gx__resume(GxTrainer *t)
 
 static GxStatus gx__set_weights(GxTrainer *t)
 {
-    if (t->resume[0]) return gx__resume(t);
-    if (t->o.model[0]) {
-        gx_checkpoint_load_weights(t->g, t->model, t->optimizer.weights, t->o.model);
-        return gx_status(t->g);
-    }
-    gx_model_init(t->model, (uint64_t)t->o.seed);
-    return GX_OK;
+    if (t->resume[0]) GX_TRY(gx__resume(t));
+    else if (t->o.model[0]) gx_checkpoint_load_weights(t->g, t->model, t->optimizer.weights, t->o.model);
+    else gx_model_init(t->g, t->model, t->optimizer.weights, (uint64_t)t->o.seed);
+    gx_window_copy_weights(t->g, t->model, &t->optimizer);
+    return gx_status(t->g);
 }
 
 // Two runs in one folder would mix their logs and remove each other's unfinished checkpoints. The lock is on the folder itself and ends with the
@@ -497,8 +532,7 @@ static GxStatus gx__open_output(GxTrainer *t)
 static GxStatus gx__open_memory(GxTrainer *t)
 {
     GxContext *g = t->g;
-    GX_TRY(gx_arena_open(&t->arena, t->plan.arena, &g->error));
-    g->arena = &t->arena;
+    GX_TRY(gx_arenas_open(g, &t->arena, &t->host_arena, t->plan.arena, t->plan.host));
     gx__take_memory(t, g);
     return gx_status(g);
 }
@@ -512,6 +546,8 @@ GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, con
     t->split = family->split(mode);
     GX_TRY(gx__read_options(t, argc, argv));
     if (t->done) return GX_OK;
+    t->is_seen = 1; // nothing has happened yet
+    GX_TRY(gx_device_open(g));
     GX_TRY(gx__open_parts(t, mode));
     t->batch = (GxBatch *)calloc((size_t)t->o.gradient_accumulation_steps, sizeof *t->batch);
     if (!t->batch) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for %ld micro-batches", (long)t->o.gradient_accumulation_steps);

@@ -40,13 +40,16 @@ typedef struct {
     GxSplit batch_split; // samples of each rank in a micro-batch
     GxSchedule schedule;
     GxOptimizer optimizer;
-    GxArena arena;      // of the run, exactly as planned
-    GxArena comm_arena; // of the communicator, which is needed before there is a plan
+    GxArena arena, host_arena; // of the run, exactly as planned: the device's memory; the host's, where that is another
+    GxArena comm_arena;        // of the communicator, which is needed before there is a plan
     GxPlan plan;
     GxBatch *batch; // the window's micro-batches
     GxBatch eval;
-    int32_t *tokens;   // [accumulation + 1][tokens, labels][T,B], the last for validation
-    double *eval_sums; // loss and labels
+    int32_t *tokens;      // [accumulation + 1][tokens, labels][T,B], the last for validation
+    int32_t *tokens_twin; // in the host's memory
+    double *eval_loss;    // sum over a validation
+    GxStep seen;          // g->step as the host saw it last
+    int is_seen;          // 1: no step since then
     GxGenerator generator;
     FILE *log; // rank 0: output_dir/log.jsonl
     char log_path[GX_PATH];
@@ -75,8 +78,8 @@ void gx_trainer_update(GxTrainer *t);
 void gx_trainer_report(GxTrainer *t);
 int gx_trainer_close(GxTrainer *t); // last validation, samples, checkpoint, picture; the program's exit status
 
-// Mean loss per token over the held-out text: `windows` samples of it, 0: all.
-double gx_trainer_evaluate(GxTrainer *t, int64_t windows);
+// Mean loss per token over the held-out text: `windows` samples of it, 0: all. *labels (NULL: not wanted): how many tokens that were.
+double gx_trainer_evaluate(GxTrainer *t, int64_t windows, int64_t *labels);
 void gx_trainer_save(GxTrainer *t); // output_dir/checkpoint-<step>
 
 GX_END
@@ -88,6 +91,7 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "../ops/elementwise.h"
 #include "../ops/loss.h"
 #include "launch.h"
 #include "plot.h"
@@ -102,21 +106,34 @@ static void gx__load_window(GxTrainer *t)
     const int64_t first = t->batch_split.begin[gx_mesh_index(&t->mesh, GX_AXIS_DP)], per_micro = gx_split_total(&t->batch_split);
     for (int64_t i = 0; i < t->o.gradient_accumulation_steps; i++) {
         GxBatch *b = &t->batch[i];
+        int32_t *labels = (int32_t *)b->labels_twin, *tokens = labels - b->T * b->B;
         b->first_sample = t->samples + i * per_micro + first;
         for (int64_t c = 0; c < b->B; c++)
-            gx_dataset_sample(&t->data.train, (uint64_t)t->o.seed, b->first_sample + c, b->T, (int32_t *)b->tokens + c,
-                              (int32_t *)b->labels + c, b->B);
+            gx_dataset_sample(&t->data.train, (uint64_t)t->o.seed, b->first_sample + c, b->T, tokens + c, labels + c, b->B);
+        gx_to_device(t->g, (int32_t *)b->tokens, tokens, 8 * b->T * b->B); // labels lie behind them
     }
+}
+
+// The step as the device left it: waits for that, once per step.
+static const GxStep *gx__see_step(GxTrainer *t)
+{
+    if (t->is_seen) return &t->seen;
+    gx_to_host(t->g, &t->seen, t->g->step, sizeof t->seen);
+    t->skipped += t->seen.skip != 0;
+    t->is_seen = 1;
+    return &t->seen;
 }
 
 void gx_trainer_forward_backward(GxTrainer *t)
 {
     GxContext *g = t->g;
     int stop = gx_stop_signal() != 0;
-    g->step->seed = (uint64_t)t->o.seed;
-    g->step->step = (uint64_t)t->step;
-    g->step->lr = (float)gx_schedule_rate(&t->schedule, g->step->applied);
-    gx__load_window(t);
+    gx__load_window(t); // while the device may still be at the step before
+    gx__see_step(t);
+    t->seen.seed = (uint64_t)t->o.seed;
+    t->seen.step = (uint64_t)t->step;
+    t->seen.lr = (float)gx_schedule_rate(&t->schedule, t->seen.applied);
+    gx_to_device(g, g->step, &t->seen, offsetof(GxStep, clip));
     gx_window_gradients(g, t->model, t->batch, (int)t->o.gradient_accumulation_steps, &t->optimizer, &t->window_labels, &stop);
     t->stop = stop;
 }
@@ -125,7 +142,7 @@ void gx_trainer_update(GxTrainer *t)
 {
     gx_window_update(t->g, t->model, &t->optimizer);
     t->step++;
-    t->skipped += t->g->step->skip != 0;
+    t->is_seen = 0;
     t->samples += t->o.global_batch_size;
     t->interval_labels += t->window_labels;
     t->interval_steps++;
@@ -137,11 +154,11 @@ static int gx__due(const GxTrainer *t, int64_t every) { return every > 0 && t->s
 
 static void gx__report_progress(GxTrainer *t)
 {
-    const GxContext *g = t->g;
+    const GxStep *s = gx__see_step(t);
     double seconds = gx_seconds() - t->interval_start, per_step = seconds / (double)gx_max(1, t->interval_steps);
     GxProgress p = GX_ZERO;
     p.step = t->step, p.steps = t->o.max_steps;
-    p.loss = gx_step_loss(g->step), p.grad_norm = sqrt(g->step->sum_squares), p.lr = g->step->lr, p.skipped = g->step->skip;
+    p.loss = gx_step_loss(s), p.grad_norm = sqrt(s->sum_squares), p.lr = s->lr, p.skipped = (int)s->skip;
     p.tokens_per_s = (double)t->interval_labels / seconds;
     p.gflops = t->plan.flops_all / per_step / 1e9;
     p.memory_mb = (double)gx_process_memory() / 1e6;
@@ -153,41 +170,48 @@ static void gx__report_progress(GxTrainer *t)
     gx_progress_log(t->log, t->log_path, &p, &t->g->error);
 }
 
-// Rank r takes its columns of each row of samples; samples beyond the last are left out by their labels.
-static void gx__load_evaluation(GxTrainer *t, int64_t row, int64_t windows)
+// Rank r takes its columns of each row of samples; samples beyond the last are left out by their labels. Returns how many labels count.
+static int64_t gx__load_evaluation(GxTrainer *t, int64_t row, int64_t windows)
 {
     GxBatch *b = &t->eval;
-    int64_t first = row * gx_split_total(&t->batch_split) + t->batch_split.begin[gx_mesh_index(&t->mesh, GX_AXIS_DP)];
+    int32_t *labels = (int32_t *)b->labels_twin, *tokens = labels - b->T * b->B;
+    int64_t count = 0, first = row * gx_split_total(&t->batch_split) + t->batch_split.begin[gx_mesh_index(&t->mesh, GX_AXIS_DP)];
     for (int64_t c = 0; c < b->B; c++) {
         int64_t w = first + c;
-        gx_dataset_window(&t->data.held_out, w < windows ? w : 0, b->T, (int32_t *)b->tokens + c, (int32_t *)b->labels + c, b->B);
-        for (int64_t i = 0; w >= windows && i < b->T; i++) ((int32_t *)b->labels)[i * b->B + c] = GX_IGNORE_INDEX;
-        if (w < windows) t->eval_sums[1] += (double)b->T;
+        gx_dataset_window(&t->data.held_out, w < windows ? w : 0, b->T, tokens + c, labels + c, b->B);
+        for (int64_t i = 0; w >= windows && i < b->T; i++) labels[i * b->B + c] = GX_IGNORE_INDEX;
+        if (w < windows) count += b->T;
     }
+    gx_to_device(t->g, (int32_t *)b->tokens, tokens, 8 * b->T * b->B);
+    return count;
 }
 
-double gx_trainer_evaluate(GxTrainer *t, int64_t windows)
+double gx_trainer_evaluate(GxTrainer *t, int64_t windows, int64_t *labels)
 {
     GxContext *g = t->g;
+    double sums[2] = {0, 0}; // loss, labels
     int64_t all = t->data.held_out.n > 0 ? gx_dataset_windows(&t->data.held_out, t->o.seq_len) : 0;
     windows = windows > 0 ? gx_min(windows, all) : all;
-    t->eval_sums[0] = t->eval_sums[1] = 0;
+    gx_zero(g, t->eval_loss, sizeof *t->eval_loss);
     for (int64_t row = 0; row * gx_split_total(&t->batch_split) < windows && !gx_failed(g); row++) {
-        gx__load_evaluation(t, row, windows);
-        gx_model_loss(g, t->model, &t->eval, &t->eval_sums[0]);
+        sums[1] += (double)gx__load_evaluation(t, row, windows);
+        gx_model_loss(g, t->model, &t->eval, t->eval_loss);
     }
+    gx_to_host(g, &sums[0], t->eval_loss, sizeof sums[0]);
     gx_at(g, -1, "evaluate");
-    gx_all_reduce(g, GX_AXIS_LOSS, GX_SUM, t->eval_sums, 2, GX_F64);
-    return t->eval_sums[1] > 0 ? t->eval_sums[0] / t->eval_sums[1] : 0;
+    gx_all_reduce(g, GX_AXIS_LOSS, GX_SUM, sums, 2, GX_F64);
+    if (labels) *labels = (int64_t)sums[1];
+    return sums[1] > 0 ? sums[0] / sums[1] : 0;
 }
 
 static void gx__report_evaluation(GxTrainer *t, int64_t windows)
 {
     if (t->data.held_out.n == 0) return;
-    double started = gx_seconds(), loss = gx_trainer_evaluate(t, windows), bits = loss / log(2.0);
+    int64_t labels;
+    double started = gx_seconds(), loss = gx_trainer_evaluate(t, windows, &labels), bits = loss / log(2.0);
     t->interval_start += gx_seconds() - started; // the progress line is about training
     if (gx_failed(t->g) || !gx_trainer_is_first(t)) return;
-    printf("step %5ld | validation loss %.4f | %.3f bits per byte over %.0f tokens\n", (long)t->step, loss, bits, t->eval_sums[1]);
+    printf("step %5ld | validation loss %.4f | %.3f bits per byte over %ld tokens\n", (long)t->step, loss, bits, (long)labels);
     fflush(stdout);
     gx_evaluation_log(t->log, t->log_path, t->step, loss, bits, &t->g->error);
 }
@@ -200,7 +224,7 @@ void gx_trainer_save(GxTrainer *t)
     t->saved = t->step;
     if (!gx_trainer_saves(t)) return;
     double started = gx_seconds();
-    GxTrainState s = {t->step, g->step->applied, t->samples, t->o.seed, t->data.train.n, t->text_hash, t->o.seq_len, t->run, ""};
+    GxTrainState s = {t->step, gx__see_step(t)->applied, t->samples, t->o.seed, t->data.train.n, t->text_hash, t->o.seq_len, t->run, ""};
     snprintf(s.optimizer, sizeof s.optimizer, "%.31s", t->o.optimizer);
     if (gx_checkpoint_path(folder, t->o.output_dir, t->step, &g->error) != GX_OK) return;
     gx_checkpoint_save(g, folder, t->family, t->model, &t->optimizer, &t->tokenizer, &s, &t->config);
@@ -288,9 +312,9 @@ int gx_trainer_close(GxTrainer *t)
     if (!gx_failed(g) && t->arena.base && t->step > t->begun && t->arena.peak != t->plan.arena) // after an error, not all was taken
         gx_log(&g->log, GX_LOG_WARNING, "the arena was planned with %ld bytes, %ld were used: the plan is wrong", (long)t->plan.arena,
                (long)t->arena.peak);
-    gx_arena_close(&t->arena);
+    gx_arenas_close(g, &t->arena, &t->host_arena);
     gx_arena_close(&t->comm_arena);
-    g->arena = NULL;
+    gx_device_close(g);
     return status;
 }
 #endif

@@ -17,6 +17,7 @@ typedef struct {
     GxSgd sgd;
     double max_grad_norm;   // <= 0: no clipping
     float *weights, *grads; // flat, in the table's order
+    void *copy;             // the weights that the model computes with, where its type is not fp32; else NULL
     float *first, *second;  // AdamW: both moments; SGD: the momentum, or NULL
 } GxOptimizer;
 
@@ -24,6 +25,9 @@ typedef struct {
 // step->labels are the window's.
 // *labels (NULL: not wanted) is the number of labels that counted. *stop: a flag in that is raised on all ranks where it is on one.
 void gx_window_gradients(GxContext *g, GxModel *m, GxBatch *batch, int n, const GxOptimizer *o, int64_t *labels, int *stop);
+
+// After weights were drawn or loaded: the model's copy of them.
+void gx_window_copy_weights(GxContext *g, const GxModel *m, const GxOptimizer *o);
 
 // Norm, clipping, the optimizer; step->skip: gradients were not finite, nothing has changed. step->lr is the caller's.
 void gx_window_update(GxContext *g, GxModel *m, const GxOptimizer *o);
@@ -65,18 +69,24 @@ void gx_window_gradients(GxContext *g, GxModel *m, GxBatch *batch, int n, const 
     gx_all_reduce(g, GX_AXIS_LOSS, GX_SUM, &g->step->loss_sum, 1, GX_F64);
 }
 
-static void gx__optimizer_range(GxContext *g, const GxOptimizer *o, int64_t begin, int64_t end, int decay)
+void gx_window_copy_weights(GxContext *g, const GxModel *m, const GxOptimizer *o)
+{
+    if (o->copy) gx_convert(g, o->copy, m->dtype, o->weights, GX_F32, gx_table_offset(&m->table, m->table.units));
+}
+
+static void gx__optimizer_range(GxContext *g, const GxOptimizer *o, GxDtype dtype, int64_t begin, int64_t end, int decay)
 {
     float *w = o->weights + begin, *first = o->first ? o->first + begin : NULL;
+    void *copy = o->copy ? (char *)o->copy + begin * gx_dtype_size(dtype) : NULL;
     const float *grad = o->grads + begin;
     if (o->kind == GX_OPTIMIZER_ADAMW) {
         GxAdamW a = o->adamw;
         if (!decay) a.weight_decay = 0;
-        gx_adamw(g, w, first, o->second + begin, NULL, grad, end - begin, &a, GX_F32);
+        gx_adamw(g, w, first, o->second + begin, copy, grad, end - begin, &a, dtype);
     } else {
         GxSgd s = o->sgd;
         if (!decay) s.weight_decay = 0;
-        gx_sgd(g, w, first, NULL, grad, end - begin, &s, GX_F32);
+        gx_sgd(g, w, first, copy, grad, end - begin, &s, dtype);
     }
 }
 
@@ -94,7 +104,7 @@ void gx_window_update(GxContext *g, GxModel *m, const GxOptimizer *o)
             if (next->has_alias || next->frozen || next->decay != t->decay) break;
             end = gx_table_flat(&m->table, i) + gx_tensor_count(next);
         }
-        gx__optimizer_range(g, o, begin, end, t->decay);
+        gx__optimizer_range(g, o, m->dtype, begin, end, t->decay);
     }
 }
 #endif

@@ -1,0 +1,297 @@
+// nccl.cuh: nccl.h compiled: NCCL for the communicator's buffers on GPUs.
+#ifndef GX_NCCL_CUH
+#define GX_NCCL_CUH
+#include "../cuda/kernel.cuh"
+#include "nccl.h"
+#endif
+
+#if defined(GALAXY_CUDA_IMPLEMENTATION) && !defined(GX_NCCL_IMPLEMENTED)
+#define GX_NCCL_IMPLEMENTED
+#include <nccl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    GX__NCCL_RING = 64,
+    GX__NCCL_NAME = 120
+}; // operations that are remembered; more than can be in flight between two waits of the host
+
+typedef struct {
+    char text[GX__NCCL_NAME];
+    cudaEvent_t done;
+} GxNcclCall;
+
+typedef struct {
+    cudaStream_t stream;
+    cudaEvent_t ready;                 // the device's operations so far
+    ncclComm_t group[GX_AXIS_ALL + 1]; // by axes
+    GxNcclCall ring[GX__NCCL_RING];    // call number n is ring[n % GX__NCCL_RING]
+    int64_t calls;
+    double looked; // when the host's engine was asked last whether a rank has failed
+} GxNccl;
+
+static GxNccl *gx__nccl(const GxContext *g) { return (GxNccl *)g->comm->device_state; }
+
+// ---- errors -------------------------------------------------------------------------------------------------------------------------------------
+
+static int gx__nccl_ok(GxContext *g, ncclResult_t r, const char *what)
+{
+    if (r == ncclSuccess || r == ncclInProgress) return 1;
+    GX_FAIL(&g->error, GX_ERR_COMM, "rank %d: %s: %s (%s)", g->rank, what, ncclGetErrorString(r), ncclGetLastError(NULL));
+    return 0;
+}
+
+static int gx__nccl_cuda_ok(GxContext *g, cudaError_t e, const char *what)
+{
+    if (e != cudaSuccess) GX_FAIL(&g->error, GX_ERR_DEVICE, "%s: %s (%s)", what, cudaGetErrorString(e), cudaGetErrorName(e));
+    return e == cudaSuccess;
+}
+
+// The oldest call that has not ended: the one that the others wait behind.
+static const char *gx__nccl_stuck(const GxNccl *n)
+{
+    const int64_t first = gx_max(1, n->calls - GX__NCCL_RING + 1);
+    for (int64_t i = first; i <= n->calls; i++)
+        if (cudaEventQuery(n->ring[i % GX__NCCL_RING].done) == cudaErrorNotReady) return n->ring[i % GX__NCCL_RING].text;
+    return "no collective: an operation of the device itself";
+}
+
+static void gx__nccl_watch(GxContext *g, double since)
+{
+    GxNccl *n = gx__nccl(g);
+    GxComm *comm = g->comm;
+    const double now = gx_seconds();
+    if (now - n->looked < 1e-3) return; // a look costs some microseconds
+    n->looked = now;
+    comm->engine->poll(comm, NULL, 0, &g->error); // a rank that failed says so there
+    for (int axes = 0; axes <= GX_AXIS_ALL && !gx_failed(g); axes++) {
+        ncclResult_t state = ncclSuccess;
+        if (n->group[axes] && ncclCommGetAsyncError(n->group[axes], &state) == ncclSuccess) gx__nccl_ok(g, state, gx__nccl_stuck(n));
+    }
+    const double timeout = comm->timeout > 0 ? comm->timeout : 600;
+    if (!gx_failed(g) && now - since > timeout)
+        GX_FAIL(&g->error, GX_ERR_COMM, "rank %d waited %g s in %s: a rank is dead, stalled, or in another call", g->rank, timeout,
+                gx__nccl_stuck(n));
+    if (!gx_failed(g)) return;
+    for (int axes = 0; axes <= GX_AXIS_ALL; axes++) // its kernels spin until they are told to stop
+        if (n->group[axes]) ncclCommAbort(n->group[axes]), n->group[axes] = NULL;
+}
+
+// A non-blocking communicator is busy for a while after a call that made or used it.
+static int gx__nccl_settle(GxContext *g, int axes)
+{
+    const double since = gx_seconds();
+    GxNccl *n = gx__nccl(g);
+    ncclResult_t state = ncclInProgress;
+    while (!gx_failed(g) && n->group[axes]) {
+        if (!gx__nccl_ok(g, ncclCommGetAsyncError(n->group[axes], &state), "ncclCommGetAsyncError")) break;
+        if (state != ncclInProgress) return gx__nccl_ok(g, state, "NCCL");
+        gx__nccl_watch(g, since);
+        sched_yield();
+    }
+    return 0;
+}
+
+// ---- groups -------------------------------------------------------------------------------------------------------------------------------------
+
+static ncclComm_t gx__nccl_group(GxContext *g, const GxCollective *c)
+{
+    GxNccl *n = gx__nccl(g);
+    if (n->group[c->axes]) return n->group[c->axes];
+    ncclUniqueId id;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    GxRecorder *recorder = g->recorder;
+    memset(&id, 0, sizeof id);
+    if (c->me == 0 && !gx__nccl_ok(g, ncclGetUniqueId(&id), "ncclGetUniqueId")) return NULL;
+    g->recorder = NULL; // no part of the step
+    gx_broadcast(g, c->axes, 0, &id, sizeof id, GX_U8);
+    g->recorder = recorder;
+    if (gx_failed(g)) return NULL;
+    config.blocking = 0;
+    if (!gx__nccl_ok(g, ncclCommInitRankConfig(&n->group[c->axes], c->n, id, c->me, &config), "ncclCommInitRankConfig")) return NULL;
+    return gx__nccl_settle(g, c->axes) ? n->group[c->axes] : NULL;
+}
+
+static ncclDataType_t gx__nccl_type(int dtype)
+{
+    switch (dtype) {
+    case GX_F32: return ncclFloat32;
+    case GX_F64: return ncclFloat64;
+    case GX_BF16: return ncclBfloat16;
+    case GX_F16: return ncclFloat16;
+    case GX_I32: return ncclInt32;
+    case GX_I64: return ncclInt64;
+    case GX_U8: return ncclUint8;
+    default: return ncclInt8;
+    }
+}
+
+// ---- collectives --------------------------------------------------------------------------------------------------------------------------------
+
+typedef struct {
+    ncclComm_t comm;
+    ncclDataType_t type;
+    cudaStream_t stream;
+} GxNcclUse;
+
+static int gx__nccl_is_even(const GxSplit *rows)
+{
+    for (int r = 1; r < rows->n; r++)
+        if (gx_split_part(rows, r) != gx_split_part(rows, 0)) return 0;
+    return 1;
+}
+
+static ncclResult_t gx__nccl_gather(const GxNcclUse *u, const GxCollective *c)
+{
+    const int64_t row = c->row * c->size;
+    const char *own = c->out + c->to.begin[c->me] * row;
+    ncclResult_t r = ncclSuccess;
+    if (gx__nccl_is_even(&c->to))
+        return ncclAllGather(own, c->out, (size_t)(gx_split_part(&c->to, c->me) * c->row), u->type, u->comm, u->stream);
+    for (int i = 0; i < c->n && r == ncclSuccess; i++) {
+        char *part = c->out + c->to.begin[i] * row;
+        if (gx_split_part(&c->to, i))
+            r = ncclBroadcast(part, part, (size_t)(gx_split_part(&c->to, i) * c->row), u->type, i, u->comm, u->stream);
+    }
+    return r;
+}
+
+static ncclResult_t gx__nccl_scatter(const GxNcclUse *u, const GxCollective *c)
+{
+    ncclResult_t r = ncclSuccess;
+    if (gx__nccl_is_even(&c->to))
+        return ncclReduceScatter(c->in, c->out, (size_t)(gx_split_part(&c->to, c->me) * c->row), u->type, ncclSum, u->comm, u->stream);
+    for (int i = 0; i < c->n && r == ncclSuccess; i++) {
+        const char *part = c->in + c->to.begin[i] * c->row * c->size;
+        if (gx_split_part(&c->to, i))
+            r = ncclReduce(part, c->out, (size_t)(gx_split_part(&c->to, i) * c->row), u->type, ncclSum, i, u->comm, u->stream);
+    }
+    return r;
+}
+
+static ncclResult_t gx__nccl_exchange(const GxNcclUse *u, const GxCollective *c)
+{
+    const int64_t row = c->row * c->size;
+    ncclResult_t r = ncclSuccess;
+    for (int i = 0; i < c->n && r == ncclSuccess; i++) {
+        const int64_t to = gx_split_part(&c->to, i) * c->row, from = gx_split_part(&c->from, i) * c->row;
+        if (i == c->me) continue;
+        if (to) r = ncclSend(c->in + c->to.begin[i] * row, (size_t)to, u->type, i, u->comm, u->stream);
+        if (from && r == ncclSuccess) r = ncclRecv(c->out + c->from.begin[i] * row, (size_t)from, u->type, i, u->comm, u->stream);
+    }
+    return r;
+}
+
+// NCCL matches the transfers of two ranks by their order alone: channel by channel, both ends list them alike.
+static ncclResult_t gx__nccl_transfers(const GxNcclUse *u, const GxCollective *c)
+{
+    ncclResult_t r = ncclSuccess;
+    for (int channel = 0; channel < GX_CHANNELS; channel++)
+        for (int64_t i = 0; i < c->count && r == ncclSuccess; i++) {
+            const GxTransfer *t = &c->list[i];
+            if (t->channel != channel) continue;
+            if (t->is_send) r = ncclSend(t->data, (size_t)t->n, gx__nccl_type(t->dtype), t->peer, u->comm, u->stream);
+            else r = ncclRecv(t->data, (size_t)t->n, gx__nccl_type(t->dtype), t->peer, u->comm, u->stream);
+        }
+    return r;
+}
+
+static ncclResult_t gx__nccl_call(const GxNcclUse *u, const GxCollective *c)
+{
+    switch (c->operation) {
+    case GX__ALL_REDUCE:
+        return ncclAllReduce(c->out, c->out, (size_t)c->count, u->type, c->detail == GX_MAX ? ncclMax : ncclSum, u->comm, u->stream);
+    case GX__ALL_GATHER: return gx__nccl_gather(u, c);
+    case GX__REDUCE_SCATTER: return gx__nccl_scatter(u, c);
+    case GX__ALL_TO_ALL: return gx__nccl_exchange(u, c);
+    case GX__BROADCAST: return ncclBroadcast(c->out, c->out, (size_t)c->count, u->type, c->detail, u->comm, u->stream);
+    default: return gx__nccl_transfers(u, c);
+    }
+}
+
+static int64_t gx__nccl_start(GxContext *g, const GxCollective *c)
+{
+    static const char *const names[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "barrier", "transfer"};
+    GxNccl *n = gx__nccl(g);
+    char axes[64];
+    const GxNcclUse use = {gx__nccl_group(g, c), gx__nccl_type(c->dtype), n->stream};
+    if (gx_failed(g)) return 0;
+    GxNcclCall *call = &n->ring[++n->calls % GX__NCCL_RING];
+    snprintf(call->text, sizeof call->text, "%s of %ld %s elements (call %ld over %s, site %s)", names[c->operation], (long)c->count,
+             gx_dtype_name(c->dtype), (long)n->calls, gx_axes_name(c->axes, axes), g->site ? g->site : "-");
+    gx__nccl_cuda_ok(g, cudaEventRecord(n->ready, gx_cuda(g)->stream), "cudaEventRecord");
+    gx__nccl_cuda_ok(g, cudaStreamWaitEvent(n->stream, n->ready, 0), "cudaStreamWaitEvent");
+    ncclGroupStart();
+    const ncclResult_t called = gx__nccl_call(&use, c), ended = ncclGroupEnd();
+    if (gx__nccl_ok(g, called, call->text) && gx__nccl_ok(g, ended, call->text)) gx__nccl_settle(g, c->axes);
+    gx__nccl_cuda_ok(g, cudaEventRecord(call->done, n->stream), "cudaEventRecord");
+    return gx_failed(g) ? 0 : n->calls;
+}
+
+static void gx__nccl_wait(GxContext *g, int64_t number)
+{
+    GxNccl *n = gx__nccl(g);
+    if (number > 0)
+        gx__nccl_cuda_ok(g, cudaStreamWaitEvent(gx_cuda(g)->stream, n->ring[number % GX__NCCL_RING].done, 0), "cudaStreamWaitEvent");
+}
+
+// ---- open and close -----------------------------------------------------------------------------------------------------------------------------
+
+static void gx__nccl_close(GxContext *g)
+{
+    GxNccl *n = gx__nccl(g);
+    for (int axes = 0; axes <= GX_AXIS_ALL; axes++) {
+        if (!n->group[axes]) continue;
+        if (gx_failed(g)) ncclCommAbort(n->group[axes]);
+        else ncclCommDestroy(n->group[axes]);
+    }
+    for (int i = 0; i < GX__NCCL_RING; i++)
+        if (n->ring[i].done) cudaEventDestroy(n->ring[i].done);
+    if (n->ready) cudaEventDestroy(n->ready);
+    if (n->stream) cudaStreamDestroy(n->stream);
+    free(n);
+    g->comm->device_state = NULL;
+    g->comm->device_engine = NULL;
+}
+
+static const GxDeviceEngine gx__nccl_engine = {"nccl", gx__nccl_start, gx__nccl_wait, gx__nccl_watch, gx__nccl_close};
+
+// 1: no two ranks have the same card. All ranks learn the same.
+static int gx__nccl_has_cards(GxContext *g)
+{
+    char where[320] = "";
+    int card = 0;
+    gethostname(where, 255);
+    cudaGetDevice(&card);
+    cudaDeviceGetPCIBusId(where + strlen(where), 32, card);
+    uint64_t mine = 1469598103934665603ull; // FNV-1a
+    for (const char *c = where; *c; c++) mine = (mine ^ (uint64_t)(unsigned char)*c) * 1099511628211ull;
+    uint64_t all[GX_MAX_PARTS];
+    const GxSplit ranks = gx_split_even(g->world, g->world);
+    gx_all_gather(g, GX_AXIS_ALL, &ranks, all, &mine, 1, GX_I64);
+    for (int a = 0; a < g->world && !gx_failed(g); a++)
+        for (int b = 0; b < a; b++)
+            if (all[a] == all[b]) return 0;
+    return !gx_failed(g);
+}
+
+GxStatus gx_nccl_open(GxContext *g, GxNcclChoice choice)
+{
+    if (choice == GX_NCCL_OFF || g->world == 1 || !g->comm || !g->comm->engine || !g->device_state) return gx_status(g);
+    gx_at(g, -1, "cards");
+    const int has_cards = gx__nccl_has_cards(g);
+    if (gx_failed(g) || (choice == GX_NCCL_AUTO && !has_cards)) return gx_status(g);
+    GxNccl *n = (GxNccl *)calloc(1, sizeof *n);
+    if (!n) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the NCCL engine");
+    g->comm->device_state = n;
+    g->comm->device_engine = &gx__nccl_engine;
+    gx__nccl_cuda_ok(g, cudaStreamCreateWithFlags(&n->stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    gx__nccl_cuda_ok(g, cudaEventCreateWithFlags(&n->ready, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+    for (int i = 0; i < GX__NCCL_RING && !gx_failed(g); i++)
+        gx__nccl_cuda_ok(g, cudaEventCreateWithFlags(&n->ring[i].done, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+    return gx_status(g);
+}
+#endif
