@@ -40,7 +40,8 @@ static int a_host_pointer_for_a_kernel(bool bug)
 __global__ void write_shared(float *y, int i)
 {
     GX_SHARED(float, tile, [8][4]);
-    tile[0][i] = 1; // beyond the row is in the tile; beyond the tile is not
+    float *flat = &tile[0][0];
+    flat[i] = 1;
     y[0] = tile[0][3];
 }
 static int shared_out_of_bounds(bool bug)
