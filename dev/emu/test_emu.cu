@@ -307,6 +307,8 @@ TEST(bf16_rounds_to_nearest_even)
         }
     }
     CHECK(__bfloat16_as_ushort(__float2bfloat16(NAN)) == 0x7fff, "NaN");
+    CHECK((float)__double2bfloat16(1 + 0x1p-8 + 0x1p-40) == 1 + 0x1p-7f && (float)__double2half(-1 - 0x1p-11 - 0x1p-40) == -1 - 0x1p-10f,
+          "doubles are rounded once");
     __nv_bfloat162 two = __floats2bfloat162_rn(1, 2);
     float2 back = __bfloat1622float2(__hmul2(two, two));
     CHECK(back.x == 1 && back.y == 4 && __low2float(two) == 1 && __high2float(two) == 2, "pairs: %g, %g", back.x, back.y);
@@ -331,6 +333,32 @@ TEST(fp16_is_the_compilers)
     }
 }
 #endif
+
+// How an instruction is added beside the engine: a copy that lands when its thread waits for it, never before.
+struct DeferredCopy {
+    float *to = nullptr;
+    float value = 0;
+};
+static int copies_never_waited_for;
+static void count_copies_never_waited_for() { copies_never_waited_for += emu::per_thread<DeferredCopy>().to != nullptr; }
+static const bool counting_copies = emu::at_exit(count_copies_never_waited_for);
+__global__ void copy_later(float *y, bool wait)
+{
+    emu::per_thread<DeferredCopy>() = {y + threadIdx.x, 5};
+    __syncthreads();
+    DeferredCopy &copy = emu::per_thread<DeferredCopy>();
+    if (wait) *copy.to = copy.value, copy.to = nullptr;
+}
+TEST(instructions_are_added_beside_the_engine)
+{
+    Buffer<float> y(64);
+    for (bool wait : {true, false}) {
+        copies_never_waited_for = 0;
+        GX_LAUNCH(copy_later, 2, 64, 0, 0, y.data, wait);
+        CHECK(y.download()[63] == 5, "%g", y.download()[63]);
+        CHECK(counting_copies && copies_never_waited_for == (wait ? 0 : 128), "%d were never waited for", copies_never_waited_for);
+    }
+}
 
 __constant__ float coefficients[3];
 template <int N, class T> __global__ void polynomial(T *y, const T *x)
@@ -889,6 +917,7 @@ FINDS_ANYWHERE(a_host_pointer_for_a_kernel, "", "parameter 1 points at pageable 
 FINDS(shared_out_of_bounds, "", "written 128 bytes from the beginning of tile, which has 128", poisoned, "from the beginning of tile")
 FINDS(dynamic_shared_out_of_bounds, "", "40 bytes from the beginning of dynamic shared memory", poisoned,
       "from the beginning of dynamic shared memory")
+FINDS_ANYWHERE(too_much_declared_shared_memory, "", "49153 bytes of shared memory are declared")
 FINDS_ANYWHERE(stack_overflow, "", "its stack of")
 FINDS_ANYWHERE(misaligned_load, "", "misaligned")
 FINDS(missing_syncthreads, "", wrong, wrong, race)

@@ -64,6 +64,20 @@ static int dynamic_shared_out_of_bounds(bool bug)
     return y.download()[0] == 1;
 }
 
+template <int BYTES> __global__ void declare_shared(float *y)
+{
+    GX_SHARED(char, room, [BYTES]);
+    room[BYTES - 1] = 1;
+    y[0] = room[BYTES - 1];
+}
+static int too_much_declared_shared_memory(bool bug)
+{
+    Buffer<float> y(1);
+    if (bug) GX_LAUNCH(declare_shared<49153>, 1, 1, 0, 0, y.data);
+    else GX_LAUNCH(declare_shared<49152>, 1, 1, 0, 0, y.data);
+    return y.download()[0] == 1;
+}
+
 __global__ void deep(float *y, int depth)
 {
     volatile float local[1000];
@@ -358,6 +372,7 @@ static const struct {
     BUG(a_host_pointer_for_a_kernel),
     BUG(shared_out_of_bounds),
     BUG(dynamic_shared_out_of_bounds),
+    BUG(too_much_declared_shared_memory),
     BUG(stack_overflow),
     BUG(misaligned_load),
     BUG(missing_syncthreads),
