@@ -7,7 +7,7 @@
 //     self()                      the running thread
 //     barrier_wait(...)           a barrier of the block, by number
 //     warp_collective<Out>(...)   every lane in the mask brings a value, one function looks at all and gives each lane its own
-//     yield()                     in a loop that waits for memory to change
+//     yield()                     in a loop that waits for memory to change; made_progress() when it has changed
 //     per_thread<T>()             a T of the running thread, fresh in every block
 //     at_exit(hook)               called when a thread of any kernel ends
 #ifndef GX_EMU_BLOCK_H
@@ -101,6 +101,7 @@ inline Block block;
 inline std::vector<void (*)()> exit_hooks;
 
 inline Thread &self() { return *block.current; }
+inline void made_progress() { block.idle_yields = 0; }
 inline bool at_exit(void (*hook)()) { return exit_hooks.push_back(hook), true; }
 
 template <class T> T &per_thread()
@@ -259,7 +260,7 @@ inline void barrier_release_if_complete(Barrier &b)
     block.at_barriers -= b.arrived;
     b.arrived = b.votes = 0;
     b.round++;
-    block.idle_yields = 0;
+    made_progress();
     let_go(0, (int)block.threads.size(), [id](const Thread &t) { return t.state == State::waits_barrier && t.barrier == id; });
 }
 
@@ -337,7 +338,7 @@ Out warp_collective(unsigned mask, Place place, const In &in, Combine combine, b
         g.arrived = 0;
         g.round++;
         w.groups_open--;
-        block.idle_yields = 0;
+        made_progress();
         int base = me.warp * warp_lanes;
         let_go(base, std::min(base + warp_lanes, (int)block.threads.size()), [lanes](const Thread &t) { return lanes >> t.lane & 1; });
     }
@@ -354,7 +355,7 @@ inline void thread_exits(Thread &t)
     for (void (*hook)() : exit_hooks) hook();
     t.state = State::exited;
     block.live--;
-    block.idle_yields = 0;
+    made_progress();
     Warp &w = block.warps[t.warp];
     w.exited |= 1u << t.lane;
     for (int i = 0; i < warp_lanes && w.groups_open; i++) {

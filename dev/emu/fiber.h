@@ -28,8 +28,10 @@ void AnnotateIgnoreWritesBegin(const char *file, int line);
 void AnnotateIgnoreWritesEnd(const char *file, int line);
 }
 #endif
-#if !defined(__x86_64__)
+#if !defined(__x86_64__) && !defined(GX_EMU_UCONTEXT)
 #define GX_EMU_UCONTEXT 1
+#endif
+#ifdef GX_EMU_UCONTEXT
 #include <ucontext.h>
 #endif
 

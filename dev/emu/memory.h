@@ -157,7 +157,7 @@ inline void *device_take(size_t bytes)
 {
     size_t rounded = (bytes + device_alignment - 1) / device_alignment * device_alignment;
     size_t inner = (rounded + page_bytes - 1) / page_bytes * page_bytes;
-    if (memory.used + rounded > device_memory) return nullptr;
+    if (memory.used + rounded > device_memory()) return nullptr;
     void *map = mmap(nullptr, inner + 2 * page_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map == MAP_FAILED) return nullptr;
     Allocation a = {(unsigned char *)map, nullptr, inner + 2 * page_bytes, bytes, false};
@@ -278,8 +278,8 @@ template <class T> cudaError_t cudaHostGetDevicePointer(T **device, void *host, 
 inline cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
 {
     std::lock_guard held(emu::device_lock);
-    *total = emu::device_memory;
-    *free_bytes = emu::device_memory - emu::memory.used;
+    *total = emu::device_memory();
+    *free_bytes = emu::device_memory() - emu::memory.used;
     return cudaSuccess;
 }
 

@@ -55,6 +55,7 @@ namespace emu
 inline std::list<CUstream_st> streams;
 inline std::map<std::thread::id, CUstream_st *> legacy_streams;
 inline Random early; // how much of it runs at once under random
+inline unsigned long long early_seed = ~0ull;
 
 // ---- what can run -----------------------------------------------------------------------------------------------------------------------
 inline bool complete(Operation &op);
@@ -209,8 +210,7 @@ inline void run_early()
     if (choice.word == "late") return;
     if (choice.word != "eager" && choice.word != "random")
         fatal("GX_EMU_STREAMS is %s; there are late, eager and random:SEED", choice.word.c_str());
-    static const bool seeded = (early.seed(choice.seed), true);
-    (void)seeded;
+    if (early_seed != choice.seed) early.seed(early_seed = choice.seed);
     std::vector<OperationRef> some;
     for (const CUstream_st &s : streams) {
         if (s.queue.empty()) continue;

@@ -40,7 +40,8 @@ static int a_host_pointer_for_a_kernel(bool bug)
 __global__ void write_shared(float *y, int i)
 {
     GX_SHARED(float, tile, [8][4]);
-    tile[0][i] = 1; // beyond the row is in the tile; beyond the tile is not
+    float *flat = &tile[0][0];
+    flat[i] = 1;
     y[0] = tile[0][3];
 }
 static int shared_out_of_bounds(bool bug)
@@ -60,6 +61,20 @@ static int dynamic_shared_out_of_bounds(bool bug)
 {
     Buffer<float> y(1);
     GX_LAUNCH(write_dynamic, 1, 1, 10 * sizeof(float), 0, y.data, bug ? 10 : 9);
+    return y.download()[0] == 1;
+}
+
+template <int BYTES> __global__ void declare_shared(float *y)
+{
+    GX_SHARED(char, room, [BYTES]);
+    room[BYTES - 1] = 1;
+    y[0] = room[BYTES - 1];
+}
+static int too_much_declared_shared_memory(bool bug)
+{
+    Buffer<float> y(1);
+    if (bug) GX_LAUNCH(declare_shared<49153>, 1, 1, 0, 0, y.data);
+    else GX_LAUNCH(declare_shared<49152>, 1, 1, 0, 0, y.data);
     return y.download()[0] == 1;
 }
 
@@ -357,6 +372,7 @@ static const struct {
     BUG(a_host_pointer_for_a_kernel),
     BUG(shared_out_of_bounds),
     BUG(dynamic_shared_out_of_bounds),
+    BUG(too_much_declared_shared_memory),
     BUG(stack_overflow),
     BUG(misaligned_load),
     BUG(missing_syncthreads),
