@@ -567,11 +567,54 @@ TEST(a_checkpoint_that_was_just_saved_is_not_pruned)
 
 TEST(folders_of_other_programs_are_not_pruned)
 {
-    shell("mkdir -p foreign/checkpoint-1; echo precious >foreign/checkpoint-1/pytorch_model.bin");
-    CHECK_RAN(run("--output_dir foreign --max_steps 4 --save_steps 2 --save_total_limit 1"));
+    CHECK_RAN(run("--output_dir foreign --max_steps 2"));
+    shell("mkdir foreign/checkpoint-1; echo precious >foreign/checkpoint-1/pytorch_model.bin");
+    CHECK_RAN(run("--output_dir foreign --max_steps 4 --save_total_limit 1 --resume auto"));
     CHECK(exists("foreign/checkpoint-1/pytorch_model.bin"),
           "a folder without a manifest, which this program cannot have written, was removed");
     CHECK(!exists("foreign/checkpoint-2") && exists("foreign/checkpoint-4"), "pruning does not work");
+}
+
+// A run may have to save at any step, so that what is in the way is said before it trains.
+TEST(what_stands_in_the_way_of_a_checkpoint_is_refused_before_training_and_left_alone)
+{
+    static const struct {
+        const char *make, *kept;
+        Refusal r;
+    } cases[] = {
+        {"mkdir -p way/checkpoint-2; echo precious >way/checkpoint-2/notes.txt",
+         "way/checkpoint-2/notes.txt",
+         {"--max_steps 4", {"way/checkpoint-2", "step 2", "choose another --output_dir"}}},
+        {"mkdir way; echo precious >way/checkpoint-4",
+         "way/checkpoint-4",
+         {"--max_steps 4", {"way/checkpoint-4", "step 4", "move it away"}}},
+        {"mkdir way; ln -s /nowhere way/checkpoint-4", "way/checkpoint-4", {"--max_steps 4", {"way/checkpoint-4", "step 4", NULL}}},
+        {"cp -r good way; rm way/checkpoint-3/manifest.json",
+         "way/checkpoint-3/model.safetensors",
+         {"--resume auto --max_steps 4", {"way/checkpoint-3", "manifest.json", "not to the end"}}},
+    };
+    good_checkpoint();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        shell("rm -rf way; %s", cases[i].make);
+        start("--output_dir way %s", cases[i].r.flags);
+        finish_within(20);
+        check_refused(&cases[i].r);
+        CHECK(exists(cases[i].kept), "%s: it was removed", cases[i].make);
+    }
+}
+
+// As a run leaves them that is killed while it saves, and while it removes older ones: the names are free again.
+TEST(leftovers_of_a_killed_run_are_swept_when_the_next_one_begins)
+{
+    good_checkpoint();
+    shell("rm -rf swept; cp -r good swept; cd swept; mv checkpoint-2 checkpoint-2.gx-old; rm checkpoint-2.gx-old/config.json");
+    shell("cp -r good/checkpoint-3 swept/checkpoint-4.gx-new; rm swept/checkpoint-4.gx-new/manifest.json; mkdir swept/mine.gx-old");
+    CHECK_RAN(run("--output_dir swept --max_steps 5 --resume auto"));
+    CHECK(strstr(out(), "resumed from swept/checkpoint-3"), "%s", out());
+    CHECK(!exists("swept/checkpoint-2.gx-old") && !exists("swept/checkpoint-4.gx-new"), "a leftover is still there");
+    CHECK(!exists("swept/checkpoint-2"), "a checkpoint that was removed in part has its name again");
+    CHECK(exists("swept/mine.gx-old"), "a folder that is no checkpoint was swept away");
+    check_whole("swept/checkpoint-5");
 }
 
 TEST(only_the_newest_checkpoints_are_kept)

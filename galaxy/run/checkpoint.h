@@ -43,6 +43,11 @@ void gx_checkpoint_load_weights(GxContext *g, GxModel *m, float *weights, const 
 // The rest, for a resume. The folder's manifest must hold.
 void gx_checkpoint_load_state(GxContext *g, GxModel *m, const GxOptimizer *o, GxTrainState *state, const char *folder);
 
+// Before a run looks for checkpoints or writes one, and while no other writes here: finishes or removes what killed runs left half done.
+GxStatus gx_checkpoint_sweep(const char *output_dir, GxError *err);
+// A run that begins with step `begun` may save at any step up to `last` (a signal can ask for it): refuses what is in the way and not ours.
+GxStatus gx_checkpoint_refuse_foreign(const char *output_dir, int64_t begun, int64_t last, GxError *err);
+
 // The newest checkpoint-N of this run in output_dir whose manifest holds; "" if there is none. Torn ones are passed over, with a warning, and so are
 // those of other runs. run 0: of any.
 GxStatus gx_checkpoint_newest(const char *output_dir, int64_t run, char newest[GX_PATH], const GxLogger *log, GxError *err);
@@ -396,11 +401,12 @@ int64_t gx_run_read(const char *output_dir)
 
 // ---- which folders there are --------------------------------------------------------------------------------------------------------------------
 
-// N of "checkpoint-N", or -1.
+// N of "checkpoint-N" as gx_checkpoint_path writes it, or -1.
 static int64_t gx__checkpoint_number(const char *name)
 {
     const char *digits = name + strlen("checkpoint-");
-    if (strncmp(name, "checkpoint-", strlen("checkpoint-")) || !*digits || strlen(digits) > 15 || digits[strspn(digits, "0123456789")])
+    if (strncmp(name, "checkpoint-", strlen("checkpoint-")) || !*digits || strlen(digits) > 15 || digits[strspn(digits, "0123456789")] ||
+        (digits[0] == '0' && digits[1]))
         return -1;
     return strtoll(digits, NULL, 10);
 }
@@ -423,18 +429,55 @@ GxStatus gx_checkpoint_path(char path[GX_PATH], const char *output_dir, int64_t 
     return gx_path_join(path, output_dir, name, err);
 }
 
-// A save that died between its two renames left the older folder under another name: gives it its own back.
-static void gx__recover_all(const char *output_dir, const GxFolder *list)
+// The number of the checkpoint that "checkpoint-N.gx-old" or the like was to be, or -1.
+static int64_t gx__leftover_number(const char *name)
 {
-    for (int i = 0; i < list->n; i++) {
-        char path[GX_PATH];
-        const char *name = list->entry[i].name;
-        GxError ignored = GX_ZERO; // what cannot be recovered is not a checkpoint
-        if (strlen(name) <= strlen(GX_OLD_SUFFIX) || strcmp(name + strlen(name) - strlen(GX_OLD_SUFFIX), GX_OLD_SUFFIX)) continue;
-        if (gx_path_join(path, output_dir, name, &ignored) != GX_OK) continue;
-        path[strlen(path) - strlen(GX_OLD_SUFFIX)] = 0;
-        gx_publish_recover(path, &ignored);
+    static const char *const suffixes[] = {GX_NEW_SUFFIX, GX_OLD_SUFFIX};
+    char stem[GX_FILE_NAME];
+    for (int i = 0; i < 2; i++) {
+        const size_t n = strlen(name), suffix = strlen(suffixes[i]);
+        if (n <= suffix || strcmp(name + n - suffix, suffixes[i])) continue;
+        snprintf(stem, sizeof stem, "%.*s", (int)(n - suffix), name);
+        return gx__checkpoint_number(stem);
     }
+    return -1;
+}
+
+GxStatus gx_checkpoint_sweep(const char *output_dir, GxError *err)
+{
+    GxFolder list;
+    GxStatus status = GX_OK;
+    GX_TRY(gx_folder_list(&list, output_dir, err));
+    for (int i = 0; i < list.n && status == GX_OK; i++) {
+        char path[GX_PATH];
+        const int64_t n = gx__leftover_number(list.entry[i].name);
+        if (n < 0) continue;
+        status = gx_checkpoint_path(path, output_dir, n, err);
+        if (status == GX_OK) status = gx_publish_recover(path, err);
+    }
+    gx_folder_close(&list);
+    return status;
+}
+
+GxStatus gx_checkpoint_refuse_foreign(const char *output_dir, int64_t begun, int64_t last, GxError *err)
+{
+    GxFolder list;
+    GxStatus status = GX_OK;
+    GX_TRY(gx_folder_list(&list, output_dir, err));
+    for (int i = 0; i < list.n && status == GX_OK; i++) {
+        char path[GX_PATH];
+        const int64_t n = gx__checkpoint_number(list.entry[i].name);
+        if (n <= begun || n > last) continue;
+        status = gx_checkpoint_path(path, output_dir, n, err);
+        if (status == GX_OK && !gx_folder_is_ours(path))
+            status =
+                GX_FAIL(err, GX_ERR_ARGUMENT,
+                        "%s is where step %ld may have to be saved, but it is no folder with a %s: it was not written by this program, or "
+                        "not to the end; move it away or remove it, or choose another --output_dir",
+                        path, (long)n, GX_MANIFEST);
+    }
+    gx_folder_close(&list);
+    return status;
 }
 
 static int gx__checkpoint_is_of(const char *folder, int64_t run)
@@ -452,9 +495,6 @@ GxStatus gx_checkpoint_newest(const char *output_dir, int64_t run, char newest[G
     GxFolder list;
     newest[0] = 0;
     if (!gx_path_is_folder(output_dir)) return GX_OK;
-    GX_TRY(gx_folder_list(&list, output_dir, err));
-    gx__recover_all(output_dir, &list);
-    gx_folder_close(&list);
     GX_TRY(gx_folder_list(&list, output_dir, err));
     GxStatus status = GX_OK;
     for (int64_t n = gx__checkpoint_before(&list, INT64_MAX); n >= 0 && status == GX_OK; n = gx__checkpoint_before(&list, n)) {
@@ -483,7 +523,7 @@ GxStatus gx_checkpoint_prune(const char *output_dir, int64_t newest, int64_t kee
         char path[GX_PATH], manifest[GX_PATH];
         status = gx_checkpoint_path(path, output_dir, n, err);
         if (status == GX_OK) status = gx_path_join(manifest, path, GX_MANIFEST, err);
-        if (status == GX_OK && gx_path_is_file(manifest) && ++kept > keep) status = gx_folder_remove(path, err);
+        if (status == GX_OK && gx_path_is_file(manifest) && ++kept > keep) status = gx_publish_remove(path, err);
     }
     gx_folder_close(&list);
     return status;

@@ -72,6 +72,18 @@ static GxStatus gx__read_options(GxTrainer *t, int argc, char **argv)
     return GX_OK;
 }
 
+// Two runs in one folder would mix their logs and remove each other's unfinished checkpoints. The lock is on the folder itself and ends with the
+// process; a file system without locks has none. Only who has it may tidy up.
+static GxStatus gx__lock_output(GxTrainer *t)
+{
+    if (t->lock >= 0) return GX_OK;
+    t->lock = open(t->o.output_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (t->lock < 0) return GX_FAIL(&t->g->error, GX_ERR_IO, "cannot open the folder %s: %s", t->o.output_dir, strerror(errno));
+    if (flock(t->lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return gx_checkpoint_sweep(t->o.output_dir, &t->g->error);
+    return GX_FAIL(&t->g->error, GX_ERR_ARGUMENT, "another run is writing to %s; wait for it, or choose another --output_dir",
+                   t->o.output_dir);
+}
+
 // --resume auto becomes the folder that it stands for, or nothing.
 static GxStatus gx__find_resume(GxTrainer *t)
 {
@@ -79,6 +91,7 @@ static GxStatus gx__find_resume(GxTrainer *t)
         snprintf(t->resume, sizeof t->resume, "%s", t->o.resume);
         return GX_OK;
     }
+    if (!t->o.dry_run && gx_path_is_folder(t->o.output_dir)) GX_TRY(gx__lock_output(t));
     return gx_checkpoint_newest(t->o.output_dir, gx_run_read(t->o.output_dir), t->resume, &t->g->log, &t->g->error);
 }
 
@@ -441,35 +454,6 @@ static GxStatus gx__set_weights(GxTrainer *t)
     return GX_OK;
 }
 
-// Two runs in one folder would mix their logs and remove each other's unfinished checkpoints. The lock is on the folder itself and ends with the
-// process; a file system without locks has none.
-static GxStatus gx__lock_output(GxTrainer *t)
-{
-    t->lock = open(t->o.output_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (t->lock < 0) return GX_FAIL(&t->g->error, GX_ERR_IO, "cannot open the folder %s: %s", t->o.output_dir, strerror(errno));
-    if (flock(t->lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return GX_OK;
-    return GX_FAIL(&t->g->error, GX_ERR_ARGUMENT, "another run is writing to %s; wait for it, or choose another --output_dir",
-                   t->o.output_dir);
-}
-
-// A folder where the last checkpoint is to go, and which is no checkpoint, is noticed before the training and not after it.
-static GxStatus gx__refuse_foreign(GxTrainer *t)
-{
-    char path[GX_PATH], manifest[GX_PATH];
-    GxFolder list;
-    GxError *err = &t->g->error;
-    GX_TRY(gx_checkpoint_path(path, t->o.output_dir, t->o.max_steps, err));
-    GX_TRY(gx_path_join(manifest, path, GX_MANIFEST, err));
-    if (!gx_path_is_folder(path) || gx_path_is_file(manifest)) return GX_OK;
-    GX_TRY(gx_folder_list(&list, path, err));
-    int n = list.n;
-    gx_folder_close(&list);
-    if (n == 0) return GX_OK;
-    return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "%s is where the last checkpoint will go, but it holds something else; move it away, or choose another --output_dir",
-                   path);
-}
-
 static GxStatus gx__open_output(GxTrainer *t)
 {
     char path[GX_PATH];
@@ -477,7 +461,7 @@ static GxStatus gx__open_output(GxTrainer *t)
     if (!gx_trainer_is_first(t)) return GX_OK;
     GX_TRY(gx_folder_make(t->o.output_dir, err));
     GX_TRY(gx__lock_output(t));
-    GX_TRY(gx__refuse_foreign(t));
+    GX_TRY(gx_checkpoint_refuse_foreign(t->o.output_dir, t->begun, t->o.max_steps, err));
     if (!t->run) t->run = gx_run_draw();
     GX_TRY(gx_run_write(t->o.output_dir, t->run, err));
     GX_TRY(gx_path_join(path, t->o.output_dir, "training_args.json", err));
