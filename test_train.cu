@@ -495,7 +495,7 @@ TEST(weights_with_missing_or_foreign_tensors_are_refused_by_name)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char line[4096];
-        shell("rm -rf other; mkdir other; cp %s/config.json other", good_checkpoint());
+        shell("rm -rf other from_other; mkdir other; cp %s/config.json other", good_checkpoint());
         write_changed_weights("other/model.safetensors", cases[i].without, cases[i].more);
         snprintf(line, sizeof line, "%s --config no_model.json --model other --output_dir from_other --max_steps 2", program);
         start_line(line, 0);
@@ -552,7 +552,7 @@ TEST(a_log_that_cannot_be_written_ends_the_run_with_its_path)
 
 // ---- checkpoints are not lost ----------------------------------------------------------------------------------------------------------------------
 
-// Going on from an older checkpoint, or anew in a used folder: what was just saved is newer than what has a larger number.
+// Going on from an older checkpoint: what was just saved is newer than what has a larger number.
 TEST(a_checkpoint_that_was_just_saved_is_not_pruned)
 {
     good_checkpoint();
@@ -615,6 +615,33 @@ TEST(leftovers_of_a_killed_run_are_swept_when_the_next_one_begins)
     CHECK(!exists("swept/checkpoint-2"), "a checkpoint that was removed in part has its name again");
     CHECK(exists("swept/mine.gx-old"), "a folder that is no checkpoint was swept away");
     check_whole("swept/checkpoint-5");
+}
+
+TEST(a_new_run_that_would_replace_checkpoints_of_another_is_refused_before_it_touches_anything)
+{
+    static const Refusal refusals[] = {
+        {"--output_dir taken", {"taken/checkpoint-2 is a checkpoint of another run", "--resume auto", "--output_dir"}},
+        {"--output_dir taken --model good/checkpoint-3", {"taken/checkpoint-2", "another run", "remove it"}},
+        {"--output_dir taken --resume other_run/checkpoint-1", {"taken/checkpoint-2", "another run", NULL}},
+    };
+    good_checkpoint();
+    CHECK_RAN(run("--output_dir other_run --max_steps 1"));
+    shell("rm -rf taken; cp -r good taken");
+    CHECK_REFUSALS(refusals);
+    CHECK(shell("diff -r good taken") == 0, "something in the folder has changed");
+    CHECK_RAN(run("--output_dir taken --max_steps 1"));
+    CHECK_RAN(run("--output_dir taken --max_steps 4 --resume taken/checkpoint-3 --save_total_limit 0"));
+    CHECK_RAN(run("--output_dir taken --max_steps 4 --resume taken/checkpoint-2"));
+}
+
+TEST(checkpoints_of_other_runs_are_not_pruned)
+{
+    good_checkpoint();
+    CHECK_RAN(run("--output_dir mixed --max_steps 2 --save_steps 1"));
+    CHECK_RAN(run("--output_dir mixed --max_steps 6 --save_steps 1 --save_total_limit 1 --resume good/checkpoint-3"));
+    check_whole("mixed/checkpoint-1");
+    check_whole("mixed/checkpoint-2");
+    CHECK(exists("mixed/checkpoint-6") && !exists("mixed/checkpoint-4") && !exists("mixed/checkpoint-5"), "pruning does not work");
 }
 
 TEST(only_the_newest_checkpoints_are_kept)
@@ -763,7 +790,7 @@ TEST(a_rank_without_memory_ends_all_with_its_name)
 // No disk is shared: only rank 0's working folder has the checkpoint and the model.
 TEST(ranks_without_rank_0s_disk_load_what_it_loads)
 {
-    static const char *const ways[] = {"--resume out/checkpoint-3", "--resume auto", "--model out/checkpoint-3"};
+    static const char *const ways[] = {"--resume out/checkpoint-3", "--resume auto", "--model out/checkpoint-3 --output_dir new"};
     NEED_MPI();
     for (int i = 0; i < 3; i++) {
         char line[4096], flags[200];
@@ -775,7 +802,7 @@ TEST(ranks_without_rank_0s_disk_load_what_it_loads)
         start_line(line, 0);
         int status = finish_within(40);
         CHECK(status == 0, "%s: status %d: %.250s", ways[i], status, err());
-        check_whole("here/out/checkpoint-5");
+        check_whole(i < 2 ? "here/out/checkpoint-5" : "here/new/checkpoint-5");
     }
 }
 

@@ -45,15 +45,16 @@ void gx_checkpoint_load_state(GxContext *g, GxModel *m, const GxOptimizer *o, Gx
 
 // Before a run looks for checkpoints or writes one, and while no other writes here: finishes or removes what killed runs left half done.
 GxStatus gx_checkpoint_sweep(const char *output_dir, GxError *err);
-// A run that begins with step `begun` may save at any step up to `last` (a signal can ask for it): refuses what is in the way and not ours.
-GxStatus gx_checkpoint_refuse_foreign(const char *output_dir, int64_t begun, int64_t last, GxError *err);
+// A run that begins with step `begun` may save at any step up to `last` (a signal can ask for it): refuses what is in the way, be it another
+// run's checkpoint or not ours at all. Checkpoints of this run, from steps that it does again, may be replaced.
+GxStatus gx_checkpoint_refuse_others(const char *output_dir, int64_t run, int64_t begun, int64_t last, GxError *err);
 
 // The newest checkpoint-N of this run in output_dir whose manifest holds; "" if there is none. Torn ones are passed over, with a warning, and so are
 // those of other runs. run 0: of any.
 GxStatus gx_checkpoint_newest(const char *output_dir, int64_t run, char newest[GX_PATH], const GxLogger *log, GxError *err);
-// Of the checkpoints up to `newest`, which was just saved, all but the last `keep` are removed. What is not ours (no manifest), and what has a larger
-// number (another history: a run that was begun anew, or went on from an older checkpoint), is left alone.
-GxStatus gx_checkpoint_prune(const char *output_dir, int64_t newest, int64_t keep, GxError *err);
+// Of this run's checkpoints up to `newest`, which was just saved, all but the last `keep` are removed. What is not ours (no manifest), of another
+// run, or has a larger number (the run went on from an older checkpoint) is left alone.
+GxStatus gx_checkpoint_prune(const char *output_dir, int64_t run, int64_t newest, int64_t keep, GxError *err);
 
 GX_END
 #endif
@@ -459,7 +460,34 @@ GxStatus gx_checkpoint_sweep(const char *output_dir, GxError *err)
     return status;
 }
 
-GxStatus gx_checkpoint_refuse_foreign(const char *output_dir, int64_t begun, int64_t last, GxError *err)
+static int gx__checkpoint_is_of(const char *folder, int64_t run)
+{
+    char path[GX_PATH];
+    GxError ignored = GX_ZERO; // a state that cannot be read is of no run
+    GxTrainState s = GX_ZERO;
+    if (run == 0) return 1;
+    return gx_path_join(path, folder, "trainer_state.json", &ignored) == GX_OK && gx__read_state(path, &s, &ignored) == GX_OK &&
+           s.run == run;
+}
+
+static GxStatus gx__refuse_other(const char *path, int64_t run, int64_t step, GxError *err)
+{
+    char manifest[GX_PATH];
+    GX_TRY(gx_path_join(manifest, path, GX_MANIFEST, err));
+    if (!gx_folder_is_ours(path))
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "%s is where step %ld may have to be saved, but it is no folder with a %s: it was not written by this program, or not "
+            "to the end; move it away or remove it, or choose another --output_dir",
+            path, (long)step, GX_MANIFEST);
+    if (!gx_path_is_file(manifest) || gx__checkpoint_is_of(path, run)) return GX_OK;
+    return GX_FAIL(err, GX_ERR_ARGUMENT,
+                   "%s is a checkpoint of another run, in whose place this one may have to save step %ld; go on with the earlier run "
+                   "(--resume auto), choose another --output_dir, or move that checkpoint away or remove it",
+                   path, (long)step);
+}
+
+GxStatus gx_checkpoint_refuse_others(const char *output_dir, int64_t run, int64_t begun, int64_t last, GxError *err)
 {
     GxFolder list;
     GxStatus status = GX_OK;
@@ -469,25 +497,10 @@ GxStatus gx_checkpoint_refuse_foreign(const char *output_dir, int64_t begun, int
         const int64_t n = gx__checkpoint_number(list.entry[i].name);
         if (n <= begun || n > last) continue;
         status = gx_checkpoint_path(path, output_dir, n, err);
-        if (status == GX_OK && !gx_folder_is_ours(path))
-            status =
-                GX_FAIL(err, GX_ERR_ARGUMENT,
-                        "%s is where step %ld may have to be saved, but it is no folder with a %s: it was not written by this program, or "
-                        "not to the end; move it away or remove it, or choose another --output_dir",
-                        path, (long)n, GX_MANIFEST);
+        if (status == GX_OK) status = gx__refuse_other(path, run, n, err);
     }
     gx_folder_close(&list);
     return status;
-}
-
-static int gx__checkpoint_is_of(const char *folder, int64_t run)
-{
-    char path[GX_PATH];
-    GxError ignored = GX_ZERO; // a state that cannot be read is of no run
-    GxTrainState s = GX_ZERO;
-    if (run == 0) return 1;
-    return gx_path_join(path, folder, "trainer_state.json", &ignored) == GX_OK && gx__read_state(path, &s, &ignored) == GX_OK &&
-           s.run == run;
 }
 
 GxStatus gx_checkpoint_newest(const char *output_dir, int64_t run, char newest[GX_PATH], const GxLogger *log, GxError *err)
@@ -512,7 +525,7 @@ GxStatus gx_checkpoint_newest(const char *output_dir, int64_t run, char newest[G
     return status;
 }
 
-GxStatus gx_checkpoint_prune(const char *output_dir, int64_t newest, int64_t keep, GxError *err)
+GxStatus gx_checkpoint_prune(const char *output_dir, int64_t run, int64_t newest, int64_t keep, GxError *err)
 {
     GxFolder list;
     if (keep <= 0) return GX_OK;
@@ -523,7 +536,8 @@ GxStatus gx_checkpoint_prune(const char *output_dir, int64_t newest, int64_t kee
         char path[GX_PATH], manifest[GX_PATH];
         status = gx_checkpoint_path(path, output_dir, n, err);
         if (status == GX_OK) status = gx_path_join(manifest, path, GX_MANIFEST, err);
-        if (status == GX_OK && gx_path_is_file(manifest) && ++kept > keep) status = gx_publish_remove(path, err);
+        if (status != GX_OK || !gx_path_is_file(manifest) || !gx__checkpoint_is_of(path, run)) continue;
+        if (++kept > keep) status = gx_publish_remove(path, err);
     }
     gx_folder_close(&list);
     return status;

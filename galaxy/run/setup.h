@@ -461,8 +461,8 @@ static GxStatus gx__open_output(GxTrainer *t)
     if (!gx_trainer_is_first(t)) return GX_OK;
     GX_TRY(gx_folder_make(t->o.output_dir, err));
     GX_TRY(gx__lock_output(t));
-    GX_TRY(gx_checkpoint_refuse_foreign(t->o.output_dir, t->begun, t->o.max_steps, err));
     if (!t->run) t->run = gx_run_draw();
+    GX_TRY(gx_checkpoint_refuse_others(t->o.output_dir, t->run, t->begun, t->o.max_steps, err));
     GX_TRY(gx_run_write(t->o.output_dir, t->run, err));
     GX_TRY(gx_path_join(path, t->o.output_dir, "training_args.json", err));
     GX_TRY(gx_config_write_json(&t->config, path, err));

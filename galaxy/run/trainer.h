@@ -205,7 +205,7 @@ void gx_trainer_save(GxTrainer *t)
     if (gx_checkpoint_path(folder, t->o.output_dir, t->step, &g->error) != GX_OK) return;
     gx_checkpoint_save(g, folder, t->family, t->model, &t->optimizer, &t->tokenizer, &s, &t->config);
     if (gx_failed(g) || !gx_trainer_is_first(t)) return;
-    if (gx_checkpoint_prune(t->o.output_dir, t->step, t->o.save_total_limit, &g->error) != GX_OK) return;
+    if (gx_checkpoint_prune(t->o.output_dir, t->run, t->step, t->o.save_total_limit, &g->error) != GX_OK) return;
     printf("saved %s\n", folder);
     fflush(stdout);
     t->interval_start += gx_seconds() - started;
