@@ -126,6 +126,13 @@ TEST(two_threads_give_the_same_bits_again)
     check_same_checkpoint("threads0/checkpoint-5", "threads1/checkpoint-5");
 }
 
+// A whole checkpoint of 3 steps, made once; later tests copy it.
+static const char *good_checkpoint(void)
+{
+    if (!exists("good/checkpoint-3")) CHECK_RAN(run("--output_dir good --max_steps 3 --save_steps 2"));
+    return "good/checkpoint-3";
+}
+
 // ---- resuming --------------------------------------------------------------------------------------------------------------------------------------
 
 TEST(a_resumed_run_is_the_uninterrupted_one_bit_for_bit)
@@ -158,23 +165,41 @@ TEST(resume_auto_goes_on_with_the_run_that_was_begun_last)
     check_whole("histories/checkpoint-6");
 }
 
-TEST(ranks_with_different_texts_or_options_are_refused)
+// Each rank with a command line of its own.
+static int run_pair(const char *first, const char *second)
+{
+    char line[4096];
+    snprintf(line, sizeof line,
+             "mpirun -np 1 %s --config tiny.json --max_steps 2 --output_dir differ %s : -np 1 %s --config tiny.json --max_steps 2 "
+             "--output_dir differ %s",
+             program, first, program, second);
+    start_line(line, 0);
+    return finish_within(30);
+}
+
+TEST(ranks_with_different_texts_or_options_are_refused_with_both_values)
 {
     NEED_MPI();
+#define TEN     "1234567890"
+#define HUNDRED TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN
     static const struct {
         const char *first, *second, *says;
-    } pairs[] = {{"--train_data text.txt", "--train_data other.txt", "another text"},
-                 {"--learning_rate 1e-3", "--learning_rate 2e-3", "other options"}};
+    } pairs[] = {
+        {"--train_data text.txt", "--train_data other.txt", "another text"},
+        {"--learning_rate 1e-3 --seed 5", "--learning_rate 2e-3", "--seed is 5 on rank 0 and 1234 on rank 1"},
+        {"--optimizer sgd", "", "--optimizer is \"sgd\" on rank 0 and \"adamw\" on rank 1"},
+        {"--sample_prompt " HUNDRED "a", "--sample_prompt " HUNDRED "b", "--sample_prompt is \"1234567890"},
+        {"--dp_batch_size_list 3,1", "--dp_batch_size_list 1,3", "--dp_batch_size_list is [3,1] on rank 0 and [1,3] on rank 1"},
+        {"--model good/checkpoint-3", "", "--model is \"a folder\" on rank 0 and not given on rank 1"},
+        {"", "--model good/checkpoint-3", "--model is not given on rank 0 and \"a folder\" on rank 1"},
+        {"", "--resume good/checkpoint-2", "--resume is not given on rank 0 and \"a folder\" on rank 1"},
+        {"--resume auto", "", "--resume is \"auto\" on rank 0 and not given on rank 1"},
+    };
+    good_checkpoint();
     shell("tr a-z A-Z < text.txt > other.txt");
-    for (int i = 0; i < 2; i++) {
-        char line[4096];
-        snprintf(line, sizeof line,
-                 "mpirun -np 1 %s --config tiny.json --max_steps 2 --output_dir differ %s : -np 1 %s --config tiny.json --max_steps 2 "
-                 "--output_dir differ %s",
-                 program, pairs[i].first, program, pairs[i].second);
-        start_line(line, 0);
-        int status = finish_within(30);
-        CHECK(status != 0 && status != TIMED_OUT && strstr(err(), pairs[i].says) && strstr(err(), "rank 1"), "status %d: %.300s", status,
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        const int status = run_pair(pairs[i].first, pairs[i].second);
+        CHECK(status != 0 && status != TIMED_OUT && strstr(err(), pairs[i].says) && strstr(err(), "rank 1"), "status %d: %.400s", status,
               err());
     }
 }
@@ -367,13 +392,6 @@ TEST(plans_that_cannot_be_are_refused_at_once_and_in_little_memory)
 }
 
 // ---- folders that are not what they should be ------------------------------------------------------------------------------------------------------
-
-// A whole checkpoint of 3 steps, made once; later tests copy it.
-static const char *good_checkpoint(void)
-{
-    if (!exists("good/checkpoint-3")) CHECK_RAN(run("--output_dir good --max_steps 3 --save_steps 2"));
-    return "good/checkpoint-3";
-}
 
 TEST(folders_to_resume_from_are_verified)
 {
