@@ -684,6 +684,27 @@ TEST(the_last_checkpoint_does_not_wait_for_the_sample)
     check_whole("impatient/checkpoint-2");
 }
 
+TEST(a_signal_ends_the_sample_too)
+{
+    static const struct {
+        const char *flags;
+        int signal;
+    } ways[] = {{"--micro_batch_size 2", SIGTERM}, {"--ranks 2 --micro_batch_size 1", SIGINT}};
+    for (int i = 0; i < 2; i++) {
+        char line[4096], checkpoint[100];
+        snprintf(checkpoint, sizeof checkpoint, "cut_short%d/checkpoint-2", i);
+        snprintf(line, sizeof line, "%s --config sampling_long.json --output_dir cut_short%d --max_steps 2 %s", program, i, ways[i].flags);
+        start_line(line, 0);
+        CHECK(wait_for(checkpoint, NULL), "no checkpoint came");
+        sleep_ms(300); // the last validation takes less
+        kill(child.pid, ways[i].signal);
+        const int status = finish_within(20);
+        CHECK(status == 128 + ways[i].signal, "%s: status %d after %.1f s: %s", ways[i].flags, status, child.seconds, err());
+        CHECK(strstr(out(), "sample:\nIn the beginning") && strstr(err(), "complete and saved"), "%s: it said %s", ways[i].flags, err());
+        check_whole(checkpoint);
+    }
+}
+
 TEST(a_sample_that_cannot_be_made_does_not_cost_the_checkpoint)
 {
     char line[4096];

@@ -226,10 +226,19 @@ void gx_trainer_report(GxTrainer *t)
 
 // ---- closing --------------------------------------------------------------------------------------------------------------------------------------
 
+// A signal may reach some of the ranks only: all of them stop, or none does.
+static int gx__agree_to_stop(GxTrainer *t)
+{
+    int64_t asked = gx_stop_signal() != 0;
+    gx_at(t->g, -1, "stop");
+    gx_all_reduce(t->g, GX_AXIS_ALL, GX_SUM, &asked, 1, GX_I64);
+    return asked > 0;
+}
+
 static void gx__print_sample(GxTrainer *t)
 {
     GxSampling s = {t->o.temperature, t->o.top_k, (uint64_t)t->o.seed, t->tokenizer.vocab_size};
-    int64_t prompt = (int64_t)strlen(t->o.sample_prompt), wanted = prompt + t->o.sample_bytes;
+    int64_t n = (int64_t)strlen(t->o.sample_prompt), wanted = n + t->o.sample_bytes;
     if (t->o.sample_bytes == 0) return;
     int32_t *ids = (int32_t *)malloc((size_t)(wanted + 1) * sizeof *ids);
     char *text = (char *)malloc((size_t)wanted + 1);
@@ -239,11 +248,12 @@ static void gx__print_sample(GxTrainer *t)
         free(text);
         return;
     }
-    if (prompt == 0) ids[prompt++] = '\n', wanted++;
-    else gx_tokenizer_encode(&t->tokenizer, t->o.sample_prompt, prompt, ids);
-    gx_generate(t->g, t->model, &t->generator, ids, prompt, wanted, &s);
-    if (!gx_failed(t->g) && gx_trainer_is_first(t) && gx_tokenizer_decode(&t->tokenizer, ids, wanted, text, &t->g->error) == GX_OK)
-        printf("sample:\n%.*s\n", (int)wanted, text);
+    if (n == 0) ids[n++] = '\n', wanted++;
+    else gx_tokenizer_encode(&t->tokenizer, t->o.sample_prompt, n, ids);
+    for (; n < wanted && !gx_failed(t->g) && !(t->stop = gx__agree_to_stop(t)); n++)
+        gx_generate(t->g, t->model, &t->generator, ids, n, n + 1, &s);
+    if (!gx_failed(t->g) && gx_trainer_is_first(t) && gx_tokenizer_decode(&t->tokenizer, ids, n, text, &t->g->error) == GX_OK)
+        printf("sample:\n%.*s\n", (int)n, text);
     free(ids);
     free(text);
 }
@@ -268,7 +278,11 @@ static void gx__finish(GxTrainer *t)
         gx_log(&t->g->log, GX_LOG_WARNING, "%ld of %ld steps were skipped: their gradients were not finite; lower --learning_rate (%g)",
                (long)t->skipped, (long)t->step, t->o.learning_rate);
     if (!gx_failed(t->g) && gx_trainer_is_first(t)) gx__draw(t);
-    if (t->stop && !gx_failed(t->g) && gx_trainer_is_first(t))
+    if (!t->stop || gx_failed(t->g) || !gx_trainer_is_first(t)) return;
+    if (t->step == t->o.max_steps)
+        gx_log(&t->g->log, GX_LOG_WARNING,
+               "stopped by a signal after the last step: the training is complete and saved, the sample is not");
+    else
         gx_log(&t->g->log, GX_LOG_WARNING, "stopped by a signal after step %ld of %ld; go on with --resume auto", (long)t->step,
                (long)t->o.max_steps);
 }
