@@ -21,6 +21,14 @@ GEMM ?= $(if $(call has_header,oneapi/dnnl/dnnl.h),onednn,plain)
 MPI  ?= $(if $(shell command -v mpicc),1,0)
 JSON ?= $(if $(call has_header,jansson.h),1,0)
 
+# One of these, or make stops: a misspelt value would build something else under its name.
+one_of = $(if $(filter 1,$(words $($(1)))),$(filter $($(1)),$(2)))
+require = $(if $(call one_of,$(1),$(2)),,$(error $(1)=$($(1)): there is no such value; $(1) is one of: $(2)))
+$(call require,VARIANT,fast asan tsan)
+$(call require,GEMM,onednn plain)
+$(call require,MPI,0 1)
+$(call require,JSON,0 1)
+
 CFLAGS_fast := -O3 -fopenmp
 CFLAGS_asan := -O1 -g -fopenmp -fsanitize=address,undefined -fno-sanitize-recover=undefined
 CFLAGS_tsan := -O1 -g -fsanitize=thread -Wno-unknown-pragmas
@@ -35,10 +43,15 @@ DEFINES += $(shell mpicc --showme:compile 2>/dev/null || mpicc -compile_info | c
 LIBS    += $(shell mpicc --showme:link 2>/dev/null || mpicc -link_info | cut -d' ' -f2-)
 endif
 
-# One folder per device, variant and set of libraries: changing them never leaves a stale object.
+# One folder per device, variant and set of libraries; in it, the command: changing either never leaves a stale object.
 O       := build/$(DEVICE)-$(VARIANT)-$(GEMM)-mpi$(MPI)-json$(JSON)
 HEADERS := galaxy.h $(wildcard galaxy/*/*.h)
 C       := $(CC) -x c -std=gnu11 $(CFLAGS) $(WARN) $(DEFINES)
+
+COMMAND := $(strip $(C) $(LIBS))
+ifneq ($(COMMAND),$(strip $(shell cat $(O)/command 2>/dev/null)))
+.PHONY: $(O)/command
+endif
 
 PROGRAMS := train_llama train_llama_tp train_llama_galaxy
 TESTS    := $(patsubst %.cu,%,$(wildcard test_*.cu))
@@ -59,8 +72,11 @@ help:
 	@echo "make setup | format | clean"
 	@echo "variables: CC=$(CC) GEMM=$(GEMM) (onednn plain) MPI=$(MPI) VARIANT=$(VARIANT) (fast asan tsan) ARCHFLAGS='$(ARCHFLAGS)'"
 
-$(O)/galaxy.o: $(HEADERS) Makefile
+$(O)/command: export COMMAND := $(COMMAND)
+$(O)/command:
 	@mkdir -p $(O)
+	@printf '%s\n' "$$COMMAND" >$@
+$(O)/galaxy.o: $(HEADERS) Makefile $(O)/command
 	$(C) -DGALAXY_IMPLEMENTATION -c galaxy.h -o $@
 # a test that looks inside a header has GALAXY_IMPLEMENTATION of its own
 $(O)/%: %.cu $(O)/galaxy.o $(wildcard test*.h) $(wildcard train_*.cu)
@@ -111,7 +127,7 @@ export GX_TRAIN_LLAMA GX_TRAIN_LLAMA_NOMPI
 check: GX_TRAIN_LLAMA := $(O)/train_llama
 check:
 	@$(MAKE) --no-print-directory -j$(CORES) build-tests
-	@dev/test.sh $(LONGEST_FIRST)
+	@dev/test.sh $(LONGEST_FIRST) dev/test_make.sh
 test-all: GX_TRAIN_LLAMA := $(O)/train_llama
 test-all: GX_TRAIN_LLAMA_NOMPI = $(shell $(MAKE) --no-print-directory -s MPI=0 print-folder)/train_llama
 test-all:
@@ -119,7 +135,7 @@ test-all:
 	@$(MAKE) --no-print-directory MPI=0 $(GX_TRAIN_LLAMA_NOMPI)
 	@$(RUN_ASAN) -j$(CORES) build-tests
 	@$(RUN_TSAN) -j$(CORES) build-tests TESTS="$(TSAN_TESTS)" PROGRAMS=
-	@dev/test.sh $(if $(SKIPS),--allowed-skips $(SKIPS)) $(LONGEST_FIRST) dev/test_headers.sh \
+	@dev/test.sh $(if $(SKIPS),--allowed-skips $(SKIPS)) $(LONGEST_FIRST) dev/test_make.sh dev/test_headers.sh \
 	    $(addprefix $(shell $(RUN_ASAN) -s print-folder)/,$(filter-out test_train%,$(TESTS))) \
 	    $(foreach t,$(filter test_train%,$(TESTS)),"env GX_TRAIN_LLAMA=$(shell $(RUN_ASAN) -s print-folder)/train_llama $(shell $(RUN_ASAN) -s print-folder)/$(t)") \
 	    $(addprefix $(shell $(RUN_TSAN) -s print-folder)/,$(TSAN_TESTS))
