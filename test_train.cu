@@ -785,6 +785,37 @@ TEST(gradients_that_are_not_finite_are_said_and_never_saved_in_silence)
     }
 }
 
+TEST(a_run_that_only_skips_steps_ends_with_an_error_and_keeps_what_was_good)
+{
+    CHECK_RAN(run("--output_dir burst --max_steps 3 --optimizer sgd --warmup_steps 0"));
+    const int status =
+        run("--output_dir burst --max_steps 500 --optimizer sgd --warmup_steps 0 --learning_rate 1e30 --save_steps 10 --resume auto");
+    CHECK(status == 1, "status %d: %s", status, err());
+    CHECK(strstr(err(), "the last 100 steps") && strstr(err(), "a --learning_rate below 1e+30"), "%s", err());
+    Log l = read_log("burst");
+    CHECK(l.skipped == 99 && l.steps < 110, "%d of %d steps were skipped", l.skipped, l.steps); // the last one is the error
+    check_whole("burst/checkpoint-3");
+    CHECK(count_not_finite("burst/checkpoint-3/model.safetensors") == 0, "the older checkpoint is not what it was");
+}
+
+TEST(a_run_that_ends_while_it_skips_says_that_its_weights_may_be_of_no_use)
+{
+    CHECK_RAN(run("--output_dir brink --max_steps 6 --optimizer sgd --warmup_steps 0 --learning_rate 1e30"));
+    CHECK(strstr(err(), "have not changed since step") && strstr(err(), "a --learning_rate below 1e+30"), "%s", err());
+}
+
+TEST(weights_that_give_no_finite_gradients_are_blamed_and_not_the_learning_rate)
+{
+    shell("rm -rf nans; cp -r %s nans; printf '\\377\\377\\377\\177%%.0s' $(seq 100) | dd of=nans/model.safetensors bs=4 seek=25000 "
+          "conv=notrunc "
+          "2>/dev/null",
+          good_checkpoint());
+    const int status = run("--model nans --output_dir from_nans --max_steps 5");
+    CHECK(status == 1, "status %d: %s", status, err());
+    CHECK(strstr(err(), "all 5 steps") && strstr(err(), "the weights of nans") && !strstr(err(), "--learning_rate"), "%s", err());
+    CHECK(!exists("from_nans/checkpoint-5"), "what it did not change was saved");
+}
+
 TEST(mpirun_and_ranks_together_are_refused)
 {
     NEED_MPI();

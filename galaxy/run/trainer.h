@@ -13,6 +13,8 @@
 // How a run is opened is in setup.h.
 // Every rank calls every function; what is printed and written, rank 0 prints and writes. An error stays in g->error: gx_trainer_next then says 0,
 // and gx_trainer_close prints it.
+// A step whose gradients are not finite is skipped: it changes nothing. GX_SKIPPED_MOST of them in a row, or a run that came to its end by
+// nothing else, are an error; while they last, no older checkpoint is removed.
 #ifndef GX_TRAINER_H
 #define GX_TRAINER_H
 #include "../io/dataset.h"
@@ -22,6 +24,8 @@
 #include "plan.h"
 #include "schedule.h"
 GX_BEGIN
+
+enum { GX_SKIPPED_MOST = 100 };
 
 typedef struct {
     GxContext *g;
@@ -53,7 +57,7 @@ typedef struct {
     int lock;                             // file descriptor of output_dir, locked; -1: none
     int64_t step, samples, window_labels; // windows begun; samples seen by all ranks; labels of the last window
     int64_t begun;                        // the step that this process began with
-    int64_t skipped;                      // steps of this process whose gradients were not finite
+    int64_t skipped, skipped_in_a_row;    // steps of this process whose gradients were not finite; of these, the last ones
     int stop, done;                       // asked to stop by a signal; nothing more to do (--help, --dry_run)
     int64_t saved;                        // the step that was saved last
     double interval_start;                // of the progress line
@@ -121,11 +125,45 @@ void gx_trainer_forward_backward(GxTrainer *t)
     t->stop = stop;
 }
 
+// What went wrong lies in the weights: those that the run began with, if no step has changed them since.
+static GxStatus gx__blame_weights(GxTrainer *t)
+{
+    GxError *err = &t->g->error;
+    const char *from = t->resume[0] ? t->resume : t->o.model;
+    if (t->skipped < t->step - t->begun)
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "the gradients of the last %ld steps were not finite: the weights have not changed since step %ld, and no step will mend them; "
+            "go on from a checkpoint of before, or begin anew, with a --learning_rate below %g",
+            (long)t->skipped_in_a_row, (long)(t->step - t->skipped_in_a_row), t->o.learning_rate);
+    if (from[0])
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "the gradients of all %ld steps were not finite: it is the weights of %s that give none, not the learning rate; take "
+            "others, such as an older checkpoint",
+            (long)t->skipped, from);
+    return GX_FAIL(
+        err, GX_ERR_ARGUMENT,
+        "the gradients of all %ld steps were not finite: the model gives none as it is initialised, whatever the learning rate; change "
+        "its options",
+        (long)t->skipped);
+}
+
+static void gx__count_skipped(GxTrainer *t)
+{
+    if (!t->g->step->skip) {
+        t->skipped_in_a_row = 0;
+        return;
+    }
+    t->skipped++, t->skipped_in_a_row++;
+    if (t->skipped_in_a_row == GX_SKIPPED_MOST || (t->step == t->o.max_steps && t->skipped == t->step - t->begun)) gx__blame_weights(t);
+}
+
 void gx_trainer_update(GxTrainer *t)
 {
     gx_window_update(t->g, t->model, &t->optimizer);
     t->step++;
-    t->skipped += t->g->step->skip != 0;
+    gx__count_skipped(t);
     t->samples += t->o.global_batch_size;
     t->interval_labels += t->window_labels;
     t->interval_steps++;
@@ -205,7 +243,7 @@ void gx_trainer_save(GxTrainer *t)
     if (gx_checkpoint_path(folder, t->o.output_dir, t->step, &g->error) != GX_OK) return;
     gx_checkpoint_save(g, folder, t->family, t->model, &t->optimizer, &t->tokenizer, &s, &t->config);
     if (gx_failed(g) || !gx_trainer_is_first(t)) return;
-    if (gx_checkpoint_prune(t->o.output_dir, t->run, t->step, t->o.save_total_limit, &g->error) != GX_OK) return;
+    if (!t->skipped_in_a_row && gx_checkpoint_prune(t->o.output_dir, t->run, t->step, t->o.save_total_limit, &g->error) != GX_OK) return;
     printf("saved %s\n", folder);
     fflush(stdout);
     t->interval_start += gx_seconds() - started;
@@ -267,6 +305,21 @@ static void gx__draw(GxTrainer *t)
     if (gx_plot_loss(t->log_path, svg, title, err) == GX_OK) printf("loss curve: %s\nlog: %s\n", svg, t->log_path);
 }
 
+static void gx__warn_skipped(const GxTrainer *t)
+{
+    const GxLogger *log = &t->g->log;
+    gx_log(log, GX_LOG_WARNING, "%ld of %ld steps were skipped: their gradients were not finite", (long)t->skipped,
+           (long)(t->step - t->begun));
+    if (!t->skipped_in_a_row)
+        gx_log(log, GX_LOG_WARNING, "the weights moved on after them; a --learning_rate below %g is safer", t->o.learning_rate);
+    else
+        gx_log(log, GX_LOG_WARNING,
+               "the last %ld among them: the weights have not changed since step %ld, and may be of no use; go on from a checkpoint of "
+               "before, "
+               "or begin anew, with a --learning_rate below %g",
+               (long)t->skipped_in_a_row, (long)(t->step - t->skipped_in_a_row), t->o.learning_rate);
+}
+
 static void gx__finish(GxTrainer *t)
 {
     gx_trainer_save(t); // first: what comes now may fail
@@ -274,9 +327,7 @@ static void gx__finish(GxTrainer *t)
         gx__report_evaluation(t, 0);
         gx__print_sample(t);
     }
-    if (t->skipped && gx_trainer_is_first(t))
-        gx_log(&t->g->log, GX_LOG_WARNING, "%ld of %ld steps were skipped: their gradients were not finite; lower --learning_rate (%g)",
-               (long)t->skipped, (long)t->step, t->o.learning_rate);
+    if (t->skipped && gx_trainer_is_first(t)) gx__warn_skipped(t);
     if (!gx_failed(t->g) && gx_trainer_is_first(t)) gx__draw(t);
     if (!t->stop || gx_failed(t->g) || !gx_trainer_is_first(t)) return;
     if (t->step == t->o.max_steps)
