@@ -507,7 +507,7 @@ TEST(weights_with_missing_or_foreign_tensors_are_refused_by_name)
     } cases[] = {
         {"model.layers.1.mlp.up_proj.weight", NULL, 0, {"has no tensor model.layers.1.mlp.up_proj.weight", "other"}},
         {"lm_head.weight", NULL, 0, {"has no tensor lm_head.weight", NULL}},
-        {NULL, "model.layers.0.self_attn.q_proj.lora_A.weight", 0, {"holds 1 tensors", "lora_A"}},
+        {NULL, "model.layers.0.self_attn.q_proj.lora_A.weight", 0, {"holds 1 tensor that", "lora_A"}},
         {NULL, "model.layers.0.self_attn.rotary_emb.inv_freq", 1, {NULL, NULL}}, // old files carry this table
         {NULL, NULL, 1, {NULL, NULL}},
     };

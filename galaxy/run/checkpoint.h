@@ -235,8 +235,8 @@ static GxStatus gx__refuse_unknown(const GxSafetensors *s, const GxTable *t, con
         if (unknown++ < 3) snprintf(names + strlen(names), sizeof names - strlen(names), "%s%.80s", unknown > 1 ? ", " : "", name);
     }
     if (!unknown) return GX_OK;
-    return GX_FAIL(err, GX_ERR_FORMAT, "%s holds %d tensors that this model does not have: %s%s", folder, unknown, names,
-                   unknown > 3 ? ", ..." : "");
+    return GX_FAIL(err, GX_ERR_FORMAT, "%s holds %d tensor%s that this model does not have: %s%s", folder, unknown, unknown == 1 ? "" : "s",
+                   names, unknown > 3 ? ", ..." : "");
 }
 
 // ---- trainer_state.json -------------------------------------------------------------------------------------------------------------------------

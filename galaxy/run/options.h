@@ -45,6 +45,9 @@ GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, GxMode split, GxError *e
 // not multiply, with the equation and its numbers.
 GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int copies, GxSplit *batch, GxError *err);
 
+// How many ranks share one copy of the model, of `world` ranks: refuses what does not divide, with what does.
+GxStatus gx_options_resolve_tp(GxTrainOptions *o, int world, GxError *err);
+
 // What all ranks must have alike, as a line of JSON (free() it): all options but threads and paths, which are each machine's own; of
 // --model and --resume, whether they are given.
 GxStatus gx_options_shared(const GxConfig *c, char **text, int64_t *bytes, GxError *err);
@@ -162,12 +165,12 @@ GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int copi
     int64_t product = o->gradient_accumulation_steps * per_micro;
     if (o->global_batch_size && product != o->global_batch_size)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "global_batch_size %ld is not gradient_accumulation_steps %ld x %ld samples per micro-batch (%s%ld x %d copies) = "
+                       "global_batch_size %ld is not gradient_accumulation_steps %ld x %ld samples per micro-batch (%s%ld x %d %s) = "
                        "%ld; the nearest that "
                        "fit are %ld and %ld",
                        (long)o->global_batch_size, (long)o->gradient_accumulation_steps, (long)per_micro,
-                       list ? "the list's sum; about " : "micro_batch_size ", (long)(per_micro / copies), copies, (long)product,
-                       (long)(gx_max(1, o->global_batch_size / per_micro) * per_micro),
+                       list ? "the list's sum; about " : "micro_batch_size ", (long)(per_micro / copies), copies,
+                       copies == 1 ? "copy" : "copies", (long)product, (long)(gx_max(1, o->global_batch_size / per_micro) * per_micro),
                        (long)((o->global_batch_size / per_micro + 1) * per_micro));
     if (per_micro * o->seq_len > GX__TOKENS_MOST)
         return GX_FAIL(
@@ -176,6 +179,23 @@ GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int copi
             (long)per_micro, (long)o->seq_len, (long)(per_micro * o->seq_len), (long)GX__TOKENS_MOST);
     o->global_batch_size = product;
     return GX_OK;
+}
+
+// "1, 2, 3 or 6"
+static void gx__divisors_text(int n, char *text, size_t size)
+{
+    int length = 0;
+    for (int d = 1; d <= n && length < (int)size; d++)
+        if (n % d == 0) length += snprintf(text + length, size - (size_t)length, "%s%d", d == 1 ? "" : d == n ? " or " : ", ", d);
+}
+
+GxStatus gx_options_resolve_tp(GxTrainOptions *o, int world, GxError *err)
+{
+    char divisors[200]; // 20 numbers at most, of up to 256 ranks
+    if (!o->tp) o->tp = world;
+    if (world % o->tp == 0) return GX_OK;
+    gx__divisors_text(world, divisors, sizeof divisors);
+    return GX_FAIL(err, GX_ERR_ARGUMENT, "--tp %ld does not divide %d rank%s; use %s", (long)o->tp, world, world == 1 ? "" : "s", divisors);
 }
 
 // ---- what the ranks agree on ------------------------------------------------------------------------------------------------------------

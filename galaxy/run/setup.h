@@ -188,9 +188,9 @@ static GxStatus gx__open_parts(GxTrainer *t, const void *mode)
     g->mesh = &t->mesh;
     GX_TRY(gx__open_comm(t));
     GX_TRY(gx__agree(t));
-    dims[4] = (int)(o->tp ? o->tp : g->world);
+    GX_TRY(gx_options_resolve_tp(o, g->world, err));
+    dims[4] = (int)o->tp;
     GX_TRY(gx_mesh_open(&t->mesh, dims, g->rank, g->world, err));
-    o->tp = dims[4];
     GX_TRY(gx_options_resolve_batch(o, &t->config, gx_mesh_size(&t->mesh, GX_AXIS_DP), &t->batch_split, err));
     if (!gx_config_is_set(&t->config, "warmup_steps")) o->warmup_steps = gx_min(o->warmup_steps, o->max_steps / 5);
     GX_TRY(gx_schedule_open(&t->schedule, o->lr_scheduler_type, o->learning_rate, o->min_lr_ratio, o->warmup_steps, o->lr_decay_steps,
