@@ -153,13 +153,15 @@ TEST(splits_that_cannot_be_are_refused_with_the_nearest)
 {
     static const Refusal tp[] = {
         {"--ranks 2 --tp_num_attention_heads_list 3,2", {"tp_num_attention_heads_list [3,2] sums to 5", "must sum to 4", "[2,2]"}},
-        {"--ranks 2 --tp_num_attention_heads_list 4", {"tp_num_attention_heads_list [4] has 1 entries for 2 ranks", "[2,2]", NULL}},
+        {"--ranks 2 --tp_num_attention_heads_list 4", {"tp_num_attention_heads_list [4] has 1 entry for 2 ranks", "[2,2]", NULL}},
         {"--ranks 2 --tp_num_attention_heads_list 4,0", {"--tp_num_attention_heads_list", "from 1", NULL}},
         {"--ranks 2 --tp_intermediate_size_list 60,10", {"tp_intermediate_size_list [60,10] sums to 70", "must sum to 64", "[55,9]"}},
         {"--ranks 2 --tp_vocab_size_list 200,50", {"tp_vocab_size_list [200,50] sums to 250", "must sum to 256", "[205,51]"}},
         {"--ranks 8", {"tp_num_attention_heads_list: 4 cannot be split among 8 ranks", "at most 4", NULL}},
-        {"--ranks 3 --tp 2", {"tp 2", "do not divide the world of 3", "tp 3"}},
-        {"--ranks 2 --tp 4", {"do not divide the world of 2", NULL, NULL}},
+        {"--ranks 3 --tp 2", {"--tp 2 does not divide 3 ranks; use 1 or 3", NULL, NULL}},
+        {"--ranks 2 --tp 3", {"--tp 3 does not divide 2 ranks; use 1 or 2", NULL, NULL}},
+        {"--ranks 12 --tp 5", {"--tp 5 does not divide 12 ranks; use 1, 2, 3, 4, 6 or 12", NULL, NULL}},
+        {"--tp 2", {"--tp 2 does not divide 1 rank; use 1", NULL, NULL}},
         {"--ranks 2 --seq_scatter_list 16,16", {"no option --seq_scatter_list", NULL, NULL}},
     };
     static const Refusal galaxy[] = {
@@ -177,11 +179,12 @@ TEST(splits_that_cannot_be_are_refused_with_the_nearest)
 TEST(ranks_of_different_programs_or_groups_are_refused)
 {
     static const struct {
-        const char *first, *first_flags, *second, *second_flags;
-    } pairs[] = {{"train_llama_tp", "--tp 2", "train_llama_tp", "--tp 1"},
-                 {"train_llama", "", "train_llama_tp", ""},
-                 {"train_llama_tp", "", "train_llama_galaxy", ""},
-                 {"train_llama_tp", "--tp_num_attention_heads_list 3,1", "train_llama_tp", "--tp_num_attention_heads_list 1,3"}};
+        const char *first, *first_flags, *second, *second_flags, *says;
+    } pairs[] = {{"train_llama_tp", "--tp 2", "train_llama_tp", "--tp 1", "--tp is 2 on rank 0 and 1 on rank 1"},
+                 {"train_llama", "", "train_llama_tp", "", "rank 1 was started with another program"},
+                 {"train_llama_tp", "", "train_llama_galaxy", "", "rank 1 was started with another program"},
+                 {"train_llama_tp", "--tp_num_attention_heads_list 3,1", "train_llama_tp", "--tp_num_attention_heads_list 1,3",
+                  "--tp_num_attention_heads_list is [3,1] on rank 0 and [1,3] on rank 1"}};
     NEED_MPI();
     for (int i = 0; i < 4; i++) {
         char line[4096], first[GX_PATH];
@@ -193,8 +196,8 @@ TEST(ranks_of_different_programs_or_groups_are_refused)
                  pairs[i].first_flags, program, pairs[i].second_flags);
         start_line(line, 0);
         int status = finish_within(30);
-        CHECK(status != 0 && status != TIMED_OUT && strstr(err(), "rank 1 was started with another program or other options"),
-              "%s and %s: status %d after %.1f s: %.300s", pairs[i].first, pairs[i].second, status, child.seconds, err());
+        CHECK(status != 0 && status != TIMED_OUT && strstr(err(), pairs[i].says), "%s and %s: status %d after %.1f s: %.300s",
+              pairs[i].first, pairs[i].second, status, child.seconds, err());
     }
 }
 
