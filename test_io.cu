@@ -608,6 +608,23 @@ TEST(help_lists_every_option_once_with_its_default)
     free(text);
 }
 
+TEST(options_of_other_programs_are_refused_with_the_names_of_these)
+{
+    static const GxOption other[] = {{"wings", GX_OPTION_INT, 0, "2", "", NULL}};
+    char *args[] = {(char *)"test", (char *)"--wings", (char *)"4"}, *near[] = {(char *)"test", (char *)"--wing", (char *)"4"};
+    GxError err = GX_ZERO;
+    GxConfig c;
+    gx_config_open(&c);
+    CHECK(gx_config_add_elsewhere(&c, other, 1, "fly or glide", &err) == GX_OK, "%s", err.message);
+    refused(&err, gx_config_read_args(&c, 3, args, &err), GX_ERR_ARGUMENT, "no option --wings in this program; use fly or glide", "a flag");
+    put_text(at("other.json"), "{\"wings\": 4}");
+    refused(&err, gx_config_read_json(&c, at("other.json"), &err), GX_ERR_ARGUMENT, "other.json: there is no option wings in this program",
+            "a file");
+    refused(&err, gx_config_read_args(&c, 3, near, &err), GX_ERR_ARGUMENT, "no option --wing; --help", "a misspelt flag");
+    CHECK(gx_config_is_set(&c, "wings") == 0, "it was set");
+    unlink(at("other.json"));
+}
+
 TEST(wrong_option_tables_are_found)
 {
     static const GxOption twice[] = {{"a", GX_OPTION_INT, 0, "1", "", NULL}, {"a", GX_OPTION_INT, 0, "1", "", NULL}};

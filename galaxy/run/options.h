@@ -138,11 +138,13 @@ static const GxOption gx__sequence_options[] = {
 
 GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, GxMode split, GxError *err)
 {
+    static const char tp_programs[] = "train_llama_tp or train_llama_galaxy", sequence_programs[] = "train_llama_galaxy";
     GX_TRY(gx_config_add(c, "training", GX__TABLE(gx__train_options), o, err));
     o->tp = 1;
     if (gx_mode_splits(split)) GX_TRY(gx_config_add(c, "tensor parallelism", GX__TABLE(gx__tp_options), o, err));
-    if (split.con == GX_METHOD_SP) GX_TRY(gx_config_add(c, "sequence parallelism", GX__TABLE(gx__sequence_options), o, err));
-    return GX_OK;
+    else GX_TRY(gx_config_add_elsewhere(c, GX__TABLE(gx__tp_options), tp_programs, err));
+    if (split.con == GX_METHOD_SP) return gx_config_add(c, "sequence parallelism", GX__TABLE(gx__sequence_options), o, err);
+    return gx_config_add_elsewhere(c, GX__TABLE(gx__sequence_options), sequence_programs, err);
 }
 
 GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int copies, GxSplit *batch, GxError *err)
