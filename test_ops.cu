@@ -1139,18 +1139,40 @@ static double gemm_at(const float *x, int64_t ld, int trans, int64_t row, int64_
     return trans ? x[col * ld + row] : x[row * ld + col];
 }
 
-static void check_gemm(GxGemm p, int threads, int gap, int64_t every) // compares every so many-th element of C
+typedef struct {
+    GxDtype ab, c;
+    int fallback; // plain C by itself, which oneDNN's build has for CPUs on which oneDNN refuses bf16
+} GemmTypes;
+
+// A copy in which elements have the type; x becomes what that holds.
+static void *stored(float *x, int64_t n, GxDtype type)
+{
+    void *copy = take(n, (size_t)gx_dtype_size(type));
+    for (int64_t i = 0; i < n; i++) {
+        gx_cpu_store(copy, i, x[i], type);
+        x[i] = gx_cpu_load(copy, i, type);
+    }
+    return copy;
+}
+
+static void check_gemm(GxGemm p, GemmTypes types, int threads, int gap, int64_t every) // compares every so many-th element of C
 {
     GxError err = GX_ZERO;
     p.lda = (p.trans_a ? p.M : p.K) + gap, p.ldb = (p.trans_b ? p.K : p.N) + gap, p.ldc = p.N + gap;
+    p.type_ab = types.ab, p.type_c = types.c;
     const int64_t a_rows = p.trans_a ? p.K : p.M, b_rows = p.trans_b ? p.N : p.K, n = gx_ceil_div(p.M * p.N, every);
     float *a = random_floats(a_rows * p.lda, 1, 1), *b = random_floats(b_rows * p.ldb, 2, 1), *old = random_floats(p.M * p.N, 3, 1);
     float *c = floats(p.M * p.ldc), *sample = floats(n);
     double *ref = doubles(n);
+    void *a_stored = stored(a, a_rows * p.lda, types.ab), *b_stored = stored(b, b_rows * p.ldb, types.ab);
+    free(stored(old, p.M * p.N, types.c));
     fill_nan(c, p.M * p.ldc); // beta 0: NaN must be written over, not multiplied
     if (p.beta != 0) copy_rows(c, p.ldc, old, p.N, p.M, p.N);
-    p.A = a, p.B = b, p.C = c;
-    CHECK(gx_cpu_gemm(&p, threads, &err) == GX_OK, "%s", err.message);
+    void *c_stored = stored(c, p.M * p.ldc, types.c);
+    p.A = a_stored, p.B = b_stored, p.C = c_stored;
+    if (types.fallback) gx__gemm_plain(&p, threads);
+    else CHECK(gx_cpu_gemm(&p, threads, &err) == GX_OK, "%s", err.message);
+    for (int64_t i = 0; i < p.M * p.ldc; i++) c[i] = gx_cpu_load(c_stored, i, types.c);
     CHECK(count_nan(c, p.M * p.ldc) == p.M * gap, "%s: wrote behind its rows, or left NaN", gx_cpu_gemm_name());
     for (int64_t i = 0; i < n; i++) {
         const int64_t row = i * every / p.N, col = i * every % p.N;
@@ -1158,38 +1180,56 @@ static void check_gemm(GxGemm p, int threads, int gap, int64_t every) // compare
         ref[i] = p.alpha * ref[i] + (p.beta != 0 ? (double)p.beta * (double)old[i * every] : 0);
         sample[i] = c[row * p.ldc + col];
     }
-    test_close("C", sample, ref, (long)n, test_bound((double)p.K + 3), 0); // a sum of K products, alpha, beta
-    free(a), free(b), free(old), free(c), free(sample), free(ref);
+    const double rounding = types.c == GX_BF16 ? 1.0 / 256 : 0;                       // bf16's u: each element is rounded once
+    test_close("C", sample, ref, (long)n, test_bound((double)p.K + 3) + rounding, 0); // a sum of K products, alpha, beta
+    free(a), free(b), free(old), free(c), free(sample), free(ref), free(a_stored), free(b_stored), free(c_stored);
 }
 
-TEST(gemm_of_all_transposes_strides_and_factors)
+static const GemmTypes gemm_types[] = {
+    {GX_F32, GX_F32, 0}, {GX_BF16, GX_BF16, 0}, {GX_BF16, GX_F32, 0}, {GX_BF16, GX_BF16, 1}, {GX_BF16, GX_F32, 1}};
+
+TEST(gemm_of_all_types_transposes_strides_and_factors)
 {
-    static const int64_t size[][3] = {{1, 1, 1},      {7, 33, 5},   {6, 32, 256},
-                                      {100, 65, 257}, {1, 70, 600}, {97, 1, 3}}; // past 6 x 32, 96, 256
+    static const int64_t size[][3] = {{1, 1, 1},       {7, 33, 5},   {6, 32, 256},
+                                      {100, 165, 257}, {1, 70, 600}, {97, 1, 3}}; // past 6 x 32, 96 x 128, 256
     static const float factor[][2] = {{1, 0}, {1, 1}, {-0.5f, 0}, {0.3f, -1.5f}};
     for (int s = 0; s < COUNT(size); s++)
-        for (int f = 0; f < COUNT(factor); f++)
-            for (int trans = 0; trans < 4; trans++) {
-                GxGemm p = {trans & 1, trans >> 1, size[s][0], size[s][1], size[s][2], factor[f][0], factor[f][1], NULL,
-                            NULL,      0,          0,          NULL,       0};
-                check_gemm(p, 1 + trans % 2, 3 * (f % 2), 1);
-            }
-    GxGemm bad = {0, 0, 2, 2, 2, 1, 0, NULL, NULL, 1, 2, NULL, 2};
+        for (int run = 0; run < COUNT(factor) * COUNT(gemm_types) * 4; run++) {
+            const int trans = run % 4, f = run / 4 % COUNT(factor), types = run / 4 / COUNT(factor);
+            GxGemm p = {trans & 1, trans >> 1, size[s][0], size[s][1], size[s][2], factor[f][0], factor[f][1], NULL,
+                        NULL,      0,          0,          NULL,       0,          GX_F32,       GX_F32};
+            check_gemm(p, gemm_types[types], 1 + trans % 2, 3 * (f % 2), 1);
+        }
+}
+
+TEST(gemm_refuses_strides_and_types_that_do_not_fit)
+{
+    float x[4] = {0};
+    GxGemm bad = {0, 0, 2, 2, 2, 1, 0, x, x, 1, 2, x, 2, GX_F32, GX_F32};
     GxError err = GX_ZERO;
     CHECK(gx_cpu_gemm(&bad, 1, &err) == GX_ERR_ARGUMENT && strstr(err.message, "does not fit"), "a stride shorter than its rows: %s",
           err.message);
+    bad.lda = 2;
+    for (int ab = 0; ab < GX_DTYPES; ab++)
+        for (int c = 0; c < GX_DTYPES; c++) {
+            if ((ab == GX_F32 && c == GX_F32) || (ab == GX_BF16 && c <= GX_BF16)) continue;
+            gx_error_clear(&err);
+            bad.type_ab = (GxDtype)ab, bad.type_c = (GxDtype)c;
+            CHECK(gx_cpu_gemm(&bad, 1, &err) == GX_ERR_UNSUPPORTED, "%s into %s: %s", gx_dtype_name(bad.type_ab), gx_dtype_name(bad.type_c),
+                  err.message);
+        }
 }
 
 TEST(gemm_of_large_weight_gradients_keeps_the_contract)
 {
 #ifdef GX_WITH_ONEDNN
     for (int run = 0; run < 4; run++) { // beta 0 and 1, rows with and without gaps, one thread and two
-        GxGemm p = {1, 0, 517, 511, 523, 1, (float)(run % 2), NULL, NULL, 0, 0, NULL, 0};
+        GxGemm p = {1, 0, 517, 511, 523, 1, (float)(run % 2), NULL, NULL, 0, 0, NULL, 0, GX_F32, GX_F32};
         GxGemm half_alpha = p, half_beta = p;
         half_alpha.alpha = half_beta.beta = 0.5f;
         CHECK(gx__uses_matmul(&p), "this is no longer oneDNN's other way: make the sizes larger");
         CHECK(!gx__uses_matmul(&half_alpha) && !gx__uses_matmul(&half_beta), "oneDNN's other way has no factors");
-        check_gemm(p, run == 0 || run == 3 ? 1 : 2, 3 * (run / 2), 61);
+        for (int types = 0; types < 3; types++) check_gemm(p, gemm_types[types], run == 0 || run == 3 ? 1 : 2, 3 * (run / 2), 61);
     }
 #else
     SKIP("plain C has one way for all sizes");
@@ -1555,7 +1595,7 @@ TEST(empty_sizes_and_unsupported_types_are_refused_and_nothing_happens_after)
         bench_open(&b, 1, -1);
         Promise says = call(&b.g, i, p, ROWS, COLS, GX_F32);
         for (int s = 0; says.sized && s < COUNT(size); s++) check_refused(i, size[s][0], size[s][1], GX_F32, GX_ERR_ARGUMENT);
-        for (int d = GX_F32 + 1; says.typed && d < GX_DTYPES; d++) check_refused(i, ROWS, COLS, (GxDtype)d, GX_ERR_UNSUPPORTED);
+        for (int d = GX_BF16 + 1; says.typed && d < GX_DTYPES; d++) check_refused(i, ROWS, COLS, (GxDtype)d, GX_ERR_UNSUPPORTED);
         bench_close(&b);
         free(p);
     }

@@ -134,7 +134,7 @@ TEST(signals_do_not_disturb_matrix_products)
     float *a = (float *)malloc(M * K * 4), *b = (float *)malloc(K * N * 4), *c = (float *)malloc(M * N * 4),
           *first = (float *)malloc(M * N * 4);
     const struct itimerval every_ms = {{0, 500}, {0, 500}}, off = {{0, 0}, {0, 0}};
-    GxGemm p = {0, 0, M, N, K, 1, 0, a, b, K, N, c, N};
+    GxGemm p = {0, 0, M, N, K, 1, 0, a, b, K, N, c, N, GX_F32, GX_F32};
     GxError err = GX_ZERO;
     int wrong = 0;
     for (int i = 0; i < M * K; i++) a[i] = (float)(i % 13);

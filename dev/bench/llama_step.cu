@@ -74,9 +74,9 @@ static double products_alone(const Step *t, const StepOptions *o, double *flops)
         for (int64_t j = 0; j < r * in; j++) x[j] = (float)(j % 13) * 0.01f;
         for (int64_t j = 0; j < in * out; j++) w[j] = (float)(j % 17) * 0.01f;
         for (int64_t j = 0; j < r * out; j++) y[j] = (float)(j % 11) * 0.01f;
-        GxGemm p[3] = {{0, 1, r, out, in, 1, 0, x, w, in, in, y, out},
-                       {0, 0, r, in, out, 1, 0, y, w, out, in, x, in},
-                       {1, 0, out, in, r, 1, 0, y, x, out, in, w, in}};
+        GxGemm p[3] = {{0, 1, r, out, in, 1, 0, x, w, in, in, y, out, GX_F32, GX_F32},
+                       {0, 0, r, in, out, 1, 0, y, w, out, in, x, in, GX_F32, GX_F32},
+                       {1, 0, out, in, r, 1, 0, y, x, out, in, w, in, GX_F32, GX_F32}};
         for (int k = 0; k < 3; k++) {
             GxError err = GX_ZERO;
             double best = 1e9;

@@ -206,20 +206,22 @@ template <class Members> void let_go(int begin, int end, Members is_member)
 
 inline void thread_fiber_body();
 
-// ThreadSanitizer takes a fiber for a thread: there, thread i of every block runs on fiber i.
+inline Fiber *open_fiber()
+{
+    block.fibers.push_back(std::make_unique<Fiber>());
+    fiber_open(block.fibers.back().get(), thread_fiber_body, (unsigned)block.fibers.size());
+    return block.fibers.back().get();
+}
+
+// ThreadSanitizer takes a fiber for a thread: there, thread i of every block runs on fiber i, opened beforehand, since what opens a fiber
+// counts as ordered before all that the fiber does.
 inline Fiber *take_fiber(int linear)
 {
-    if (!watches_races && !block.idle.empty()) {
-        Fiber *f = block.idle.back();
-        block.idle.pop_back();
-        return f;
-    }
-    while (!watches_races || (int)block.fibers.size() <= linear) {
-        block.fibers.push_back(std::make_unique<Fiber>());
-        fiber_open(block.fibers.back().get(), thread_fiber_body, (unsigned)block.fibers.size());
-        if (!watches_races) return block.fibers.back().get();
-    }
-    return block.fibers[linear].get();
+    if (watches_races) return block.fibers[linear].get();
+    if (block.idle.empty()) return open_fiber();
+    Fiber *f = block.idle.back();
+    block.idle.pop_back();
+    return f;
 }
 
 inline void resume(Fiber *from, Thread *t)
@@ -403,6 +405,7 @@ inline void choose_order()
 inline void lay_out_threads(dim3 d)
 {
     int n = (int)(d.x * d.y * d.z);
+    while (watches_races && (int)block.fibers.size() < n) open_fiber();
     block.threads.resize(n);
     block.warps.resize((n + warp_lanes - 1) / warp_lanes);
     for (int i = 0; i < n; i++) {

@@ -19,6 +19,13 @@ namespace emu
 // Held by whoever looks at or changes the device's state: its memory, its queues; and for as long as queued work runs.
 inline std::mutex device_lock;
 inline std::condition_variable device_changed; // something was enqueued or has run
+inline unsigned long long device_changes = 0;
+
+inline void tell_change()
+{
+    device_changes++;
+    device_changed.notify_all();
+}
 
 constexpr size_t page_bytes = 4096, device_alignment = 256, quarantined_max = 256;
 
@@ -108,7 +115,7 @@ inline void fault(int signal, siginfo_t *info, void *context)
     }
     if (in_kernel) {
         const unsigned char *stack = (const unsigned char *)self().fiber->stack;
-        if (p < stack && p >= stack - page_bytes)
+        if (p < stack && p >= stack - fiber_guard_bytes)
             fatal("%s: its stack of %zu bytes is full; GX_EMU_STACK=BYTES gives more", where_am_i().c_str(), self().fiber->stack_bytes);
         say("%s: %s at %p, which is no memory", where_am_i().c_str(), access, (const void *)p);
     }

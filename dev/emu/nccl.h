@@ -166,7 +166,7 @@ inline ncclResult_t join(ncclComm_t *comm, int ranks, const ncclUniqueId &id, in
     c->comms[(size_t)rank] = *comm;
     comms.push_back(*comm);
     if (++c->joined == ranks) cliques.erase(key);
-    device_changed.notify_all();
+    tell_change();
     if (group.depth) return group.joining.push_back(*comm), ncclSuccess;
     if (!blocking) return c->joined < ranks ? ncclInProgress : ncclSuccess;
     wait_for_ranks(held, *c);

@@ -65,7 +65,7 @@ inline void spoil(Clique &c, ncclResult_t error, const std::string &message)
     c.sends.clear();
     c.recvs.clear();
     say("%s", message.c_str());
-    device_changed.notify_all();
+    tell_change();
 }
 
 // ---- do they agree? -----------------------------------------------------------------------------------------------------------------------

@@ -15,32 +15,41 @@ GX_END
 #define GX_CPU_ACTIVATION_IMPLEMENTED
 #include "vec.h"
 
+static GX_CPU_INLINE void gx__swiglu_row(void *y, const void *gate_up, int64_t F, GxDtype dtype)
+{
+    GX_OMP(simd)
+    for (int64_t f = 0; f < F; f++) {
+        float gate = gx_cpu_load(gate_up, f, dtype), up = gx_cpu_load(gate_up, F + f, dtype);
+        gx_cpu_store(y, f, gate / (1.0f + gx_cpu_exp(-gate)) * up, dtype);
+    }
+}
+
 void gx_cpu_swiglu_forward(GxContext *g, void *y, const void *gate_up, int64_t R, int64_t F, GxDtype dtype)
 {
-    (void)g, (void)dtype;
+    (void)g;
     GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
-    for (int64_t r = 0; r < R; r++) {
-        const float *gate = (const float *)gate_up + r * 2 * F, *up = gate + F;
-        float *out = (float *)y + r * F;
-        GX_OMP(simd)
-        for (int64_t f = 0; f < F; f++) out[f] = gate[f] / (1.0f + gx_cpu_exp(-gate[f])) * up[f];
+    for (int64_t r = 0; r < R; r++)
+        GX_CPU_TYPES(dtype, gx__swiglu_row, gx_cpu_at(y, r * F, dtype), gx_cpu_from(gate_up, r * 2 * F, dtype), F);
+}
+
+static GX_CPU_INLINE void gx__swiglu_backward_row(void *dgate_up, void *y, const void *dy, const void *gate_up, int64_t F, GxDtype dtype)
+{
+    GX_OMP(simd)
+    for (int64_t f = 0; f < F; f++) {
+        float z = gx_cpu_load(gate_up, f, dtype), u = gx_cpu_load(gate_up, F + f, dtype), e = gx_cpu_load(dy, f, dtype);
+        float s = 1.0f / (1.0f + gx_cpu_exp(-z)), silu = z * s;
+        if (y) gx_cpu_store(y, f, silu * u, dtype);
+        gx_cpu_store(dgate_up, f, e * u * s * (1.0f + z * (1.0f - s)), dtype);
+        gx_cpu_store(dgate_up, F + f, e * silu, dtype);
     }
 }
 
 void gx_cpu_swiglu_backward(GxContext *g, void *dgate_up, void *y, const void *dy, const void *gate_up, int64_t R, int64_t F, GxDtype dtype)
 {
-    (void)g, (void)dtype;
+    (void)g;
     GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
-    for (int64_t r = 0; r < R; r++) {
-        const float *gate = (const float *)gate_up + r * 2 * F, *up = gate + F, *d = (const float *)dy + r * F;
-        float *dgate = (float *)dgate_up + r * 2 * F, *dup = dgate + F, *out = y ? (float *)y + r * F : NULL;
-        GX_OMP(simd)
-        for (int64_t f = 0; f < F; f++) {
-            float z = gate[f], u = up[f], e = d[f], s = 1.0f / (1.0f + gx_cpu_exp(-z)), silu = z * s;
-            if (out) out[f] = silu * u;
-            dgate[f] = e * u * s * (1.0f + z * (1.0f - s));
-            dup[f] = e * silu;
-        }
-    }
+    for (int64_t r = 0; r < R; r++)
+        GX_CPU_TYPES(dtype, gx__swiglu_backward_row, gx_cpu_at(dgate_up, r * 2 * F, dtype), gx_cpu_at(y, r * F, dtype),
+                     gx_cpu_from(dy, r * F, dtype), gx_cpu_from(gate_up, r * 2 * F, dtype), F);
 }
 #endif

@@ -1,6 +1,7 @@
 // cpu/attention.h: ops/attention.h on the CPU: tiles of queries against blocks of keys, products of tiles by gemm.h on one thread each.
 //
 // Tiles never cross a run, so positions inside one are first + index, and row i of a tile sees the first (q.position + i - k.position + 1) keys.
+// All is computed in fp32: of bf16 the tiles at work are copied into scratch as fp32 numbers, and gradients are summed there and rounded once.
 #ifndef GX_CPU_ATTENTION_H
 #define GX_CPU_ATTENTION_H
 #include "../ops/attention.h"
@@ -55,11 +56,13 @@ static int64_t gx__visible(const GxAttention *a, GxTile q, GxTile k, int64_t i)
 
 static float gx__attention_scale(const GxAttention *a) { return a->scale != 0 ? a->scale : 1.0f / sqrtf((float)a->head_dim); }
 
-// What one thread needs: [Q_TILE, K_BLOCK] scores (backward: two such), [Q_TILE, head_dim] of output, three floats per query row.
+// What one thread needs: [Q_TILE, K_BLOCK] scores (backward: two such), [Q_TILE, head_dim] of output, three floats per query row; and in bf16 the
+// copies: q and blocks of k and v; backward: q, d_o, dq, and the whole k, v, dk and dv of a head.
 static int64_t gx__attention_thread_floats(const GxAttention *a, int backward)
 {
-    int64_t k = gx_min(GX__K_BLOCK, gx_runs_rows(&a->k_runs));
-    return gx_round_up(GX__Q_TILE * (k * (backward ? 2 : 1) + (backward ? 0 : a->head_dim) + 3), 16);
+    const int64_t h = a->head_dim, keys = gx_runs_rows(&a->k_runs), k = gx_min(GX__K_BLOCK, keys);
+    const int64_t copies = a->dtype == GX_F32 ? 0 : backward ? (3 * GX__Q_TILE + 4 * keys) * h : (GX__Q_TILE + 2 * k) * h;
+    return gx_round_up(GX__Q_TILE * (k * (backward ? 2 : 1) + (backward ? 0 : h) + 3) + copies, 16);
 }
 
 int64_t gx_cpu_attention_scratch(const GxContext *g, const GxAttention *a, int backward)
@@ -80,8 +83,42 @@ static float *gx__thread_scratch(void *scratch, int64_t floats)
 static void gx__tile_gemm(GxContext *g, int ta, int tb, int64_t M, int64_t N, int64_t K, float alpha, const float *A, int64_t lda,
                           const float *B, int64_t ldb, float beta, float *C, int64_t ldc)
 {
-    GxGemm p = {ta, tb, M, N, K, alpha, beta, A, B, lda, ldb, C, ldc};
+    GxGemm p = {ta, tb, M, N, K, alpha, beta, A, B, lda, ldb, C, ldc, GX_F32, GX_F32};
     gx_cpu_gemm(&p, 1, &g->error);
+}
+
+// Rows of one head as fp32 numbers, `stride` apart: in their place where they are, else in `copy`, side by side.
+typedef struct {
+    float *x;
+    int64_t stride;
+} GxHeadRows;
+
+static GxHeadRows gx__head_rows(const void *x, int64_t rows, int64_t stride, int64_t h, GxDtype dtype, float *copy)
+{
+    GxHeadRows t = {(float *)x, stride};
+    if (dtype == GX_F32) return t;
+    for (int64_t r = 0; r < rows; r++) {
+        GX_OMP(simd)
+        for (int64_t c = 0; c < h; c++) copy[r * h + c] = gx_cpu_load(x, r * stride + c, GX_BF16);
+    }
+    t.x = copy;
+    t.stride = h;
+    return t;
+}
+
+// The same for results: zeros to add to, and back to where they belong.
+static GxHeadRows gx__head_zeros(void *x, int64_t rows, int64_t stride, int64_t h, GxDtype dtype, float *copy)
+{
+    GxHeadRows t = {dtype == GX_F32 ? (float *)x : copy, dtype == GX_F32 ? stride : h};
+    for (int64_t r = 0; r < rows; r++) memset(t.x + r * t.stride, 0, (size_t)h * 4);
+    return t;
+}
+static void gx__head_store(void *x, int64_t rows, int64_t stride, int64_t h, GxDtype dtype, GxHeadRows from)
+{
+    for (int64_t r = 0; dtype != GX_F32 && r < rows; r++) {
+        GX_OMP(simd)
+        for (int64_t c = 0; c < h; c++) gx_cpu_store(x, r * stride + c, from.x[r * from.stride + c], GX_BF16);
+    }
 }
 
 // ---- forward: for each query tile, over key blocks: s = q k^T; running maximum m and sum l; o = o*exp(m_old - m) + exp(s - m) v -------------
@@ -107,33 +144,42 @@ static void gx__softmax_row(float *s, float *o, float *maximum, float *sum, int6
     }
 }
 
-static void gx__attention_forward_tile(GxContext *g, float *o, float *lse, const float *q, const float *k, const float *v,
-                                       const GxAttention *a, int64_t b, int64_t head, GxTile tile, float *scratch)
+static GX_CPU_INLINE void gx__attention_output_row(void *o, const float *acc, float inverse, int64_t h, GxDtype dtype)
 {
+    GX_OMP(simd)
+    for (int64_t c = 0; c < h; c++) gx_cpu_store(o, c, acc[c] * inverse, dtype);
+}
+
+static void gx__attention_forward_tile(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v, const GxAttention *a,
+                                       int64_t b, int64_t head, GxTile tile, float *scratch)
+{
+    const GxDtype dtype = a->dtype;
     const int64_t h = a->head_dim, B = a->B, kv = (a->q_first + head) / gx_attention_group(a);
-    const int64_t width = gx_min(GX__K_BLOCK, gx_runs_rows(&a->k_runs));
-    float *s = scratch, *acc = s + GX__Q_TILE * width, *m = acc + GX__Q_TILE * h, *l = m + GX__Q_TILE;
-    const float *qt = q + (tile.row * B + b) * a->q_stride + head * h;
+    const int64_t width = gx_min(GX__K_BLOCK, gx_runs_rows(&a->k_runs)), qs = B * a->q_stride, ks = B * a->kv_stride;
+    float *s = scratch, *acc = s + GX__Q_TILE * width, *m = acc + GX__Q_TILE * h, *l = m + GX__Q_TILE, *copies = m + 3 * GX__Q_TILE;
+    const void *first = gx_cpu_from(q, (tile.row * B + b) * a->q_stride + head * h, dtype);
+    const GxHeadRows qt = gx__head_rows(first, tile.length, qs, h, dtype, copies);
     for (int64_t i = 0; i < tile.length; i++) m[i] = -INFINITY, l[i] = 0;
     memset(acc, 0, (size_t)(tile.length * h) * 4);
     for (int64_t j = 0; j < gx__tiles(&a->k_runs, GX__K_BLOCK); j++) {
         GxTile block = gx__tile(&a->k_runs, GX__K_BLOCK, j);
         int64_t n = gx__visible(a, tile, block, tile.length - 1); // the last row sees the most
         if (n == 0) continue;
-        const float *kt = k + (block.row * B + b) * a->kv_stride + kv * h, *vt = v + (block.row * B + b) * a->kv_stride + kv * h;
-        gx__tile_gemm(g, 0, 1, tile.length, n, h, gx__attention_scale(a), qt, B * a->q_stride, kt, B * a->kv_stride, 0, s, n);
+        const int64_t at = (block.row * B + b) * a->kv_stride + kv * h;
+        const GxHeadRows kt = gx__head_rows(gx_cpu_from(k, at, dtype), n, ks, h, dtype, copies + GX__Q_TILE * h);
+        const GxHeadRows vt = gx__head_rows(gx_cpu_from(v, at, dtype), n, ks, h, dtype, copies + (GX__Q_TILE + width) * h);
+        gx__tile_gemm(g, 0, 1, tile.length, n, h, gx__attention_scale(a), qt.x, qt.stride, kt.x, kt.stride, 0, s, n);
         for (int64_t i = 0; i < tile.length; i++) {
             int64_t visible = gx__visible(a, tile, block, i);
             if (visible > 0) gx__softmax_row(s + i * n, acc + i * h, m + i, l + i, visible, n, h);
             else memset(s + i * n, 0, (size_t)n * 4);
         }
-        gx__tile_gemm(g, 0, 0, tile.length, h, n, 1, s, n, vt, B * a->kv_stride, 1, acc, h);
+        gx__tile_gemm(g, 0, 0, tile.length, h, n, 1, s, n, vt.x, vt.stride, 1, acc, h);
     }
     for (int64_t i = 0; i < tile.length; i++) {
         int64_t row = (tile.row + i) * B + b;
-        float inverse = l[i] != 0 ? 1.0f / l[i] : 0.0f, *out = o + row * a->o_stride + head * h;
-        GX_OMP(simd)
-        for (int64_t c = 0; c < h; c++) out[c] = acc[i * h + c] * inverse;
+        float inverse = l[i] != 0 ? 1.0f / l[i] : 0.0f;
+        GX_CPU_TYPES(dtype, gx__attention_output_row, gx_cpu_at(o, row * a->o_stride + head * h, dtype), acc + i * h, inverse, h);
         lse[row * a->H + head] = l[i] != 0 ? m[i] + logf(l[i]) : -INFINITY; // 0: it saw no key
     }
 }
@@ -145,19 +191,19 @@ void gx_cpu_attention_forward(GxContext *g, void *o, float *lse, const void *q, 
     GX_OMP(parallel for schedule(dynamic) num_threads(gx_threads(g)))
     for (int64_t job = 0; job < tiles * a->B * a->H; job++) {
         int64_t t = tiles - 1 - job / (a->B * a->H), rest = job % (a->B * a->H); // causal: the longest first
-        gx__attention_forward_tile(g, (float *)o, lse, (const float *)q, (const float *)k, (const float *)v, a, rest / a->H, rest % a->H,
-                                   gx__tile(&a->q_runs, GX__Q_TILE, t), gx__thread_scratch(scratch, floats));
+        gx__attention_forward_tile(g, o, lse, q, k, v, a, rest / a->H, rest % a->H, gx__tile(&a->q_runs, GX__Q_TILE, t),
+                                   gx__thread_scratch(scratch, floats));
     }
 }
 
 // ---- backward: p = exp(s - lse), dp = d_o v^T, ds = scale*p*(dp - D), D = rowsum(d_o * o); dv += p^T d_o, dk += ds^T q, dq += ds k ----------
 
-static float gx__dot(const float *a, const float *b, int64_t n)
+static GX_CPU_INLINE void gx__dot(float *sum, const float *a, const void *b, int64_t n, GxDtype dtype)
 {
     float s = 0;
     GX_OMP(simd reduction(+ : s))
-    for (int64_t i = 0; i < n; i++) s += a[i] * b[i];
-    return s;
+    for (int64_t i = 0; i < n; i++) s += a[i] * gx_cpu_load(b, i, dtype);
+    *sum = s;
 }
 
 static void gx__softmax_backward_row(float *s, float *dp, float lse, float D, float scale, int64_t visible, int64_t n)
@@ -172,47 +218,62 @@ static void gx__softmax_backward_row(float *s, float *dp, float lse, float D, fl
     memset(dp + visible, 0, (size_t)(n - visible) * 4);
 }
 
-static void gx__zero_head(float *x, int64_t rows, int64_t stride, int64_t h)
+typedef struct {
+    GxHeadRows k, v, dk, dv; // of one head and one column, all rows
+} GxHeadKeys;
+
+// One tile of queries against all keys of a head: dq of its rows, and its share of dk and dv.
+static void gx__attention_backward_tile(GxContext *g, void *dq, const GxHeadKeys *keys, const void *d_o, const void *o, const float *lse,
+                                        const void *q, const GxAttention *a, int64_t b, int64_t head, GxTile tile, float *scratch)
 {
-    for (int64_t r = 0; r < rows; r++) memset(x + r * stride, 0, (size_t)h * 4);
+    const GxDtype dtype = a->dtype;
+    const int64_t h = a->head_dim, B = a->B, qs = B * a->q_stride, os = B * a->o_stride, row = tile.row * B + b;
+    const int64_t width = gx_min(GX__K_BLOCK, gx_runs_rows(&a->k_runs)), q_at = row * a->q_stride + head * h,
+                  o_at = row * a->o_stride + head * h;
+    const float scale = gx__attention_scale(a);
+    float *s = scratch, *dp = s + GX__Q_TILE * width, *D = dp + GX__Q_TILE * width, *copies = D + 3 * GX__Q_TILE;
+    const GxHeadRows qt = gx__head_rows(gx_cpu_from(q, q_at, dtype), tile.length, qs, h, dtype, copies);
+    const GxHeadRows dot = gx__head_rows(gx_cpu_from(d_o, o_at, dtype), tile.length, os, h, dtype, copies + GX__Q_TILE * h);
+    const GxHeadRows dqt = gx__head_zeros(gx_cpu_at(dq, q_at, dtype), tile.length, qs, h, dtype, copies + 2 * GX__Q_TILE * h);
+    for (int64_t i = 0; i < tile.length; i++)
+        GX_CPU_TYPES(dtype, gx__dot, D + i, dot.x + i * dot.stride, gx_cpu_from(o, o_at + i * os, dtype), h);
+    for (int64_t j = 0; j < gx__tiles(&a->k_runs, GX__K_BLOCK); j++) {
+        GxTile block = gx__tile(&a->k_runs, GX__K_BLOCK, j);
+        const int64_t n = gx__visible(a, tile, block, tile.length - 1), ks = keys->k.stride, dks = keys->dk.stride;
+        const float *k = keys->k.x + block.row * ks, *v = keys->v.x + block.row * ks;
+        if (n == 0) continue;
+        gx__tile_gemm(g, 0, 1, tile.length, n, h, scale, qt.x, qt.stride, k, ks, 0, s, n);
+        gx__tile_gemm(g, 0, 1, tile.length, n, h, 1, dot.x, dot.stride, v, ks, 0, dp, n);
+        for (int64_t i = 0; i < tile.length; i++)
+            gx__softmax_backward_row(s + i * n, dp + i * n, lse[(row + i * B) * a->H + head], D[i], scale, gx__visible(a, tile, block, i),
+                                     n);
+        gx__tile_gemm(g, 1, 0, n, h, tile.length, 1, s, n, dot.x, dot.stride, 1, keys->dv.x + block.row * dks, dks);
+        gx__tile_gemm(g, 1, 0, n, h, tile.length, 1, dp, n, qt.x, qt.stride, 1, keys->dk.x + block.row * dks, dks);
+        gx__tile_gemm(g, 0, 0, tile.length, h, n, 1, dp, n, k, ks, 1, dqt.x, dqt.stride);
+    }
+    gx__head_store(gx_cpu_at(dq, q_at, dtype), tile.length, qs, h, dtype, dqt);
 }
 
 // One key and value head of one column of the batch, with all query heads here that use it: nobody else writes what this writes.
-static void gx__attention_backward_head(GxContext *g, float *dq, float *dk, float *dv, const float *d_o, const float *o, const float *lse,
-                                        const float *q, const float *k, const float *v, const GxAttention *a, int64_t b, int64_t kv,
+static void gx__attention_backward_head(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o, const float *lse,
+                                        const void *q, const void *k, const void *v, const GxAttention *a, int64_t b, int64_t kv,
                                         float *scratch)
 {
-    const int64_t h = a->head_dim, B = a->B, group = gx_attention_group(a), qs = B * a->q_stride, ks = B * a->kv_stride,
-                  os = B * a->o_stride;
-    const int64_t width = gx_min(GX__K_BLOCK, gx_runs_rows(&a->k_runs));
+    const GxDtype dtype = a->dtype;
+    const int64_t h = a->head_dim, group = gx_attention_group(a), rows = gx_runs_rows(&a->k_runs), ks = a->B * a->kv_stride;
     const int64_t heads_begin = gx_max(0, kv * group - a->q_first), heads_end = gx_min(a->H, (kv + 1) * group - a->q_first);
-    const float scale = gx__attention_scale(a);
-    float *s = scratch, *dp = s + GX__Q_TILE * width, *D = dp + GX__Q_TILE * width;
-    gx__zero_head(dk + b * a->kv_stride + kv * h, gx_runs_rows(&a->k_runs), ks, h);
-    gx__zero_head(dv + b * a->kv_stride + kv * h, gx_runs_rows(&a->k_runs), ks, h);
+    const int64_t at = b * a->kv_stride + kv * h, width = gx_min(GX__K_BLOCK, rows);
+    float *copies = scratch + GX__Q_TILE * (2 * width + 3 + 3 * h);
+    void *to_dk = gx_cpu_at(dk, at, dtype), *to_dv = gx_cpu_at(dv, at, dtype);
+    const GxHeadKeys keys = {gx__head_rows(gx_cpu_from(k, at, dtype), rows, ks, h, dtype, copies),
+                             gx__head_rows(gx_cpu_from(v, at, dtype), rows, ks, h, dtype, copies + rows * h),
+                             gx__head_zeros(to_dk, rows, ks, h, dtype, copies + 2 * rows * h),
+                             gx__head_zeros(to_dv, rows, ks, h, dtype, copies + 3 * rows * h)};
     for (int64_t head = heads_begin; head < heads_end; head++)
-        for (int64_t t = 0; t < gx__tiles(&a->q_runs, GX__Q_TILE); t++) {
-            GxTile tile = gx__tile(&a->q_runs, GX__Q_TILE, t);
-            const int64_t first = tile.row * B + b;
-            const float *qt = q + first * a->q_stride + head * h, *dot = d_o + first * a->o_stride + head * h,
-                        *ot = o + first * a->o_stride + head * h;
-            float *dqt = dq + first * a->q_stride + head * h;
-            for (int64_t i = 0; i < tile.length; i++) D[i] = gx__dot(dot + i * os, ot + i * os, h);
-            gx__zero_head(dqt, tile.length, qs, h);
-            for (int64_t j = 0; j < gx__tiles(&a->k_runs, GX__K_BLOCK); j++) {
-                GxTile block = gx__tile(&a->k_runs, GX__K_BLOCK, j);
-                int64_t n = gx__visible(a, tile, block, tile.length - 1), at = (block.row * B + b) * a->kv_stride + kv * h;
-                if (n == 0) continue;
-                gx__tile_gemm(g, 0, 1, tile.length, n, h, scale, qt, qs, k + at, ks, 0, s, n);
-                gx__tile_gemm(g, 0, 1, tile.length, n, h, 1, dot, os, v + at, ks, 0, dp, n);
-                for (int64_t i = 0; i < tile.length; i++)
-                    gx__softmax_backward_row(s + i * n, dp + i * n, lse[(first + i * B) * a->H + head], D[i], scale,
-                                             gx__visible(a, tile, block, i), n);
-                gx__tile_gemm(g, 1, 0, n, h, tile.length, 1, s, n, dot, os, 1, dv + at, ks);
-                gx__tile_gemm(g, 1, 0, n, h, tile.length, 1, dp, n, qt, qs, 1, dk + at, ks);
-                gx__tile_gemm(g, 0, 0, tile.length, h, n, 1, dp, n, k + at, ks, 1, dqt, qs);
-            }
-        }
+        for (int64_t t = 0; t < gx__tiles(&a->q_runs, GX__Q_TILE); t++)
+            gx__attention_backward_tile(g, dq, &keys, d_o, o, lse, q, a, b, head, gx__tile(&a->q_runs, GX__Q_TILE, t), scratch);
+    gx__head_store(to_dk, rows, ks, h, dtype, keys.dk);
+    gx__head_store(to_dv, rows, ks, h, dtype, keys.dv);
 }
 
 void gx_cpu_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o, const float *lse, const void *q,
@@ -221,7 +282,6 @@ void gx_cpu_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const
     int64_t floats = gx__attention_thread_floats(a, 1);
     GX_OMP(parallel for schedule(dynamic) num_threads(gx_threads(g)))
     for (int64_t job = 0; job < a->B * a->K; job++)
-        gx__attention_backward_head(g, (float *)dq, (float *)dk, (float *)dv, (const float *)d_o, (const float *)o, lse, (const float *)q,
-                                    (const float *)k, (const float *)v, a, job / a->K, job % a->K, gx__thread_scratch(scratch, floats));
+        gx__attention_backward_head(g, dq, dk, dv, d_o, o, lse, q, k, v, a, job / a->K, job % a->K, gx__thread_scratch(scratch, floats));
 }
 #endif

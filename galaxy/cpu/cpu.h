@@ -31,7 +31,7 @@ GX_END
 static const GxDevice gx__device_cpu = {
     "cpu",
     1,
-    1u << GX_F32,
+    1u << GX_F32 | 1u << GX_BF16,
     gx_cpu_describe,
     1,
     NULL,

@@ -16,8 +16,9 @@ GX_END
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_CPU_ELEMENTWISE_IMPLEMENTED)
 #define GX_CPU_ELEMENTWISE_IMPLEMENTED
 #include <string.h>
+#include "vec.h"
 
-enum { GX__CHUNK = 1 << 18 }; // bytes that one thread takes at a time
+enum { GX__CHUNK = 1 << 18, GX__RANGE = 1 << 13 }; // bytes, elements that one thread takes at a time
 
 void gx_cpu_zero(GxContext *g, void *x, int64_t bytes)
 {
@@ -46,13 +47,19 @@ void gx_cpu_convert(GxContext *g, void *y, GxDtype to, const void *x, GxDtype fr
     }
 }
 
+static GX_CPU_INLINE void gx__add_range(void *y, const void *a, const void *b, int64_t n, GxDtype dtype)
+{
+    GX_OMP(simd)
+    for (int64_t i = 0; i < n; i++) gx_cpu_store(y, i, gx_cpu_load(a, i, dtype) + gx_cpu_load(b, i, dtype), dtype);
+}
+
 void gx_cpu_add(GxContext *g, void *y, const void *a, const void *b, int64_t n, GxDtype dtype)
 {
-    (void)g, (void)dtype;
-    float *out = (float *)y;
-    const float *l = (const float *)a, *r = (const float *)b;
-    GX_OMP(parallel for simd schedule(static) num_threads(gx_threads(g)))
-    for (int64_t i = 0; i < n; i++) out[i] = l[i] + r[i];
+    (void)g;
+    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
+    for (int64_t i = 0; i < n; i += GX__RANGE)
+        GX_CPU_TYPES(dtype, gx__add_range, gx_cpu_at(y, i, dtype), gx_cpu_from(a, i, dtype), gx_cpu_from(b, i, dtype),
+                     gx_min(GX__RANGE, n - i));
 }
 
 // The sum of x, or of its squares: blocks in parallel, then their sums in order.

@@ -16,6 +16,7 @@ GX_END
 #define GX_CPU_OPTIMIZER_IMPLEMENTED
 #include <math.h>
 #include "elementwise.h"
+#include "vec.h"
 
 void gx_cpu_sum_squares(GxContext *g, double *total, const float *x, int64_t n, int accumulate, double *scratch)
 {
@@ -31,36 +32,58 @@ void gx_cpu_clip(GxContext *g, double max_norm)
     if (!s->skip) s->applied++;
 }
 
-void gx_cpu_adamw(GxContext *g, float *w, float *m, float *v, void *copy, const float *grad, int64_t n, const GxAdamW *o, GxDtype dtype)
+typedef struct {
+    float clip, b1, b2, eps;
+    float c2, rate, keep; // 1/(1-b2^t), lr/(1-b1^t), 1 - lr*weight_decay
+} GxAdamWStep;
+
+static GX_CPU_INLINE void gx__adamw_range(float *w, float *m, float *v, void *copy, const float *grad, int64_t n, const GxAdamWStep *o,
+                                          GxDtype dtype)
 {
-    const GxStep *s = g->step;
-    if (s->skip) return;
-    const float b1 = o->beta1, b2 = o->beta2, eps = o->eps, clip = s->clip;
-    const float c1 = (float)(1.0 / (1.0 - pow((double)b1, (double)s->applied))),
-                c2 = (float)(1.0 / (1.0 - pow((double)b2, (double)s->applied)));
-    const float rate = s->lr * c1, keep = 1.0f - s->lr * o->weight_decay;
-    GX_OMP(parallel for simd schedule(static) num_threads(gx_threads(g)))
+    const float clip = o->clip, b1 = o->b1, b2 = o->b2, eps = o->eps, c2 = o->c2, rate = o->rate, keep = o->keep;
+    GX_OMP(simd)
     for (int64_t i = 0; i < n; i++) {
         float x = grad[i] * clip;
         float mi = b1 * m[i] + (1.0f - b1) * x, vi = b2 * v[i] + (1.0f - b2) * x * x;
         m[i] = mi;
         v[i] = vi;
         w[i] = w[i] * keep - rate * mi / (sqrtf(vi * c2) + eps);
+        if (copy) gx_cpu_store(copy, i, w[i], dtype);
     }
-    if (copy) gx_cpu_convert(g, copy, dtype, w, GX_F32, n);
+}
+
+void gx_cpu_adamw(GxContext *g, float *w, float *m, float *v, void *copy, const float *grad, int64_t n, const GxAdamW *o, GxDtype dtype)
+{
+    const GxStep *s = g->step;
+    if (s->skip) return;
+    const float c1 = (float)(1.0 / (1.0 - pow((double)o->beta1, (double)s->applied))),
+                c2 = (float)(1.0 / (1.0 - pow((double)o->beta2, (double)s->applied)));
+    const GxAdamWStep step = {s->clip, o->beta1, o->beta2, o->eps, c2, s->lr * c1, 1.0f - s->lr * o->weight_decay};
+    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
+    for (int64_t i = 0; i < n; i += GX__RANGE)
+        GX_CPU_TYPES(dtype, gx__adamw_range, w + i, m + i, v + i, gx_cpu_at(copy, i, dtype), grad + i, gx_min(GX__RANGE, n - i), &step);
+}
+
+static GX_CPU_INLINE void gx__sgd_range(float *w, float *momentum, void *copy, const float *grad, int64_t n, float lr, float clip,
+                                        const GxSgd *o, GxDtype dtype)
+{
+    const float decay = o->weight_decay, mu = o->momentum;
+    GX_OMP(simd)
+    for (int64_t i = 0; i < n; i++) {
+        float x = grad[i] * clip + decay * w[i];
+        if (momentum) x = momentum[i] = mu * momentum[i] + x;
+        w[i] -= lr * x;
+        if (copy) gx_cpu_store(copy, i, w[i], dtype);
+    }
 }
 
 void gx_cpu_sgd(GxContext *g, float *w, float *momentum, void *copy, const float *grad, int64_t n, const GxSgd *o, GxDtype dtype)
 {
     const GxStep *s = g->step;
     if (s->skip) return;
-    const float lr = s->lr, clip = s->clip, decay = o->weight_decay, mu = o->momentum;
-    GX_OMP(parallel for simd schedule(static) num_threads(gx_threads(g)))
-    for (int64_t i = 0; i < n; i++) {
-        float x = grad[i] * clip + decay * w[i];
-        if (momentum) x = momentum[i] = mu * momentum[i] + x;
-        w[i] -= lr * x;
-    }
-    if (copy) gx_cpu_convert(g, copy, dtype, w, GX_F32, n);
+    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
+    for (int64_t i = 0; i < n; i += GX__RANGE)
+        GX_CPU_TYPES(dtype, gx__sgd_range, w + i, momentum ? momentum + i : NULL, gx_cpu_at(copy, i, dtype), grad + i,
+                     gx_min(GX__RANGE, n - i), s->lr, s->clip, o);
 }
 #endif

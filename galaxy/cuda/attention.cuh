@@ -44,14 +44,11 @@ enum { GX__CUDA_SIDE = 16, GX__CUDA_MAX_HEAD = 256, GX__CUDA_LEAST_SHARED = 99 *
 // Rows in a tile, and bytes of shared memory. Each row has 4 floats more than it holds: 8 lanes that read 16 bytes of 8 neighbouring rows then
 // meet every bank once.
 template <int HEAD> struct GxCudaTiles {
-    enum {
-        FORWARD = HEAD <= 128 ? 64 : 32,
-        BACKWARD = 4096 / HEAD,
-        FORWARD_BYTES = (2 * FORWARD * (HEAD + 4) + FORWARD * (FORWARD + 4)) * 4,    // queries; keys, then values; probabilities
-        BACKWARD_BYTES = (4 * BACKWARD * (HEAD + 4) + BACKWARD * (BACKWARD + 4)) * 4 // q, d_o, k, v; probabilities or their gradients
-    };
-    static_assert((int)FORWARD_BYTES <= (int)GX__CUDA_LEAST_SHARED && (int)BACKWARD_BYTES <= (int)GX__CUDA_LEAST_SHARED,
-                  "too much for sm_86");
+    static constexpr int FORWARD = HEAD <= 128 ? 64 : 32, BACKWARD = 4096 / HEAD;
+    static constexpr int FORWARD_BYTES = (2 * FORWARD * (HEAD + 4) + FORWARD * (FORWARD + 4)) * 4; // q; k, then v; probabilities
+    static constexpr int BACKWARD_BYTES =
+        (4 * BACKWARD * (HEAD + 4) + BACKWARD * (BACKWARD + 4)) * 4; // q, d_o, k, v; probabilities, then their gradients
+    static_assert(FORWARD_BYTES <= GX__CUDA_LEAST_SHARED && BACKWARD_BYTES <= GX__CUDA_LEAST_SHARED, "more than a card may have");
 };
 
 typedef struct {
@@ -286,7 +283,7 @@ template <class T, int HEAD>
 static __device__ __forceinline__ void gx__cuda_forward_tile(T *o, float *lse, const T *q, const T *k, const T *v, const GxCudaAttention &p,
                                                              const GxCudaTile &tile, int64_t b, int64_t head)
 {
-    enum { ROWS = GxCudaTiles<HEAD>::FORWARD, N = ROWS / GX__CUDA_SIDE };
+    constexpr int ROWS = GxCudaTiles<HEAD>::FORWARD, N = ROWS / GX__CUDA_SIDE;
     GX_DYNAMIC_SHARED(float, shared);
     float(*qs)[HEAD + 4] = reinterpret_cast<float(*)[HEAD + 4]>(shared), (*kv)[HEAD + 4] = qs + ROWS;
     float(*ps)[ROWS + 4] = reinterpret_cast<float(*)[ROWS + 4]>(kv + ROWS);
@@ -325,7 +322,7 @@ template <class T, int HEAD>
 static __global__ void __launch_bounds__(GX_CUDA_BLOCK, 2)
     gx__cuda_attention_forward(T *o, float *lse, const T *q, const T *k, const T *v, const __grid_constant__ GxCudaAttention p)
 {
-    enum { ROWS = GxCudaTiles<HEAD>::FORWARD };
+    constexpr int ROWS = GxCudaTiles<HEAD>::FORWARD;
     const int64_t tiles = gx__cuda_tiles(p.a.q_runs, ROWS), heads = p.a.B * p.a.H;
     for (int64_t job = blockIdx.x; job < tiles * heads; job += gridDim.x) {
         const GxCudaTile tile = gx__cuda_tile(p.a.q_runs, ROWS, tiles - 1 - job / heads);
@@ -346,11 +343,10 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
         const int64_t at = job / p.a.H * p.a.o_stride + job % p.a.H * p.a.head_dim;
         float sum = 0;
         for (int64_t c = lane * N; c < p.a.head_dim; c += GX_WARP * N) {
-            GxPack<T> x, y;
-            if (N == 1) x.x[0] = d_o[at + c], y.x[0] = o[at + c];
-            else x = gx_load_pack(d_o + at + c), y = gx_load_pack(o + at + c);
-#pragma unroll
-            for (int e = 0; e < N; e++) sum = fmaf(gx_to_float(x.x[e]), gx_to_float(y.x[e]), sum);
+            float x[N], y[N];
+            gx_load(x, d_o + at + c);
+            gx_load(y, o + at + c);
+            for (int e = 0; e < N; e++) sum = fmaf(x[e], y[e], sum);
         }
         sum = gx_warp_sum(sum);
         if (lane == 0) D[job] = sum;
@@ -375,7 +371,7 @@ gx__cuda_backward_keys_step(float (&dk)[GxCudaTiles<HEAD>::BACKWARD / GX__CUDA_S
                             float (*ps)[GxCudaTiles<HEAD>::BACKWARD + 4], const float *lse, const float *D, const GxCudaAttention &p,
                             const GxCudaTile &queries, const GxCudaTile &keys)
 {
-    enum { ROWS = GxCudaTiles<HEAD>::BACKWARD, N = ROWS / GX__CUDA_SIDE };
+    constexpr int ROWS = GxCudaTiles<HEAD>::BACKWARD, N = ROWS / GX__CUDA_SIDE;
     const int tx = (int)threadIdx.x % GX__CUDA_SIDE, ty = (int)threadIdx.x / GX__CUDA_SIDE, diagonal = gx__cuda_diagonal(p, queries, keys);
     float s[N][N], ds[N][N];
     gx__cuda_scores<ROWS, ROWS, HEAD>(s, ks, qs);
@@ -406,7 +402,7 @@ static __device__ __forceinline__ void gx__cuda_backward_keys_tile(T *dk, T *dv,
                                                                    const T *k, const T *v, const GxCudaAttention &p, const GxCudaTile &keys,
                                                                    int64_t b, int64_t kv_head)
 {
-    enum { ROWS = GxCudaTiles<HEAD>::BACKWARD, N = ROWS / GX__CUDA_SIDE };
+    constexpr int ROWS = GxCudaTiles<HEAD>::BACKWARD, N = ROWS / GX__CUDA_SIDE;
     GX_DYNAMIC_SHARED(float, shared);
     float(*qs)[HEAD + 4] = reinterpret_cast<float(*)[HEAD + 4]>(shared), (*os)[HEAD + 4] = qs + ROWS, (*ks)[HEAD + 4] = os + ROWS,
                       (*vs)[HEAD + 4] = ks + ROWS;
@@ -441,7 +437,7 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK, 2)
     gx__cuda_attention_backward_keys(T *dk, T *dv, const T *d_o, const float *lse, const float *D, const T *q, const T *k, const T *v,
                                      const __grid_constant__ GxCudaAttention p)
 {
-    enum { ROWS = GxCudaTiles<HEAD>::BACKWARD };
+    constexpr int ROWS = GxCudaTiles<HEAD>::BACKWARD;
     const int64_t tiles = gx__cuda_tiles(p.a.k_runs, ROWS), heads = p.a.B * p.a.K;
     for (int64_t job = blockIdx.x; job < tiles * heads; job += gridDim.x)
         gx__cuda_backward_keys_tile<T, HEAD>(dk, dv, d_o, lse, D, q, k, v, p, gx__cuda_tile(p.a.k_runs, ROWS, job / heads),
@@ -456,7 +452,7 @@ gx__cuda_backward_queries_step(float (&dq)[GxCudaTiles<HEAD>::BACKWARD / GX__CUD
                                float (*ps)[GxCudaTiles<HEAD>::BACKWARD + 4], const float *lse, const float *D, const GxCudaAttention &p,
                                const GxCudaTile &queries, const GxCudaTile &keys)
 {
-    enum { ROWS = GxCudaTiles<HEAD>::BACKWARD, N = ROWS / GX__CUDA_SIDE };
+    constexpr int ROWS = GxCudaTiles<HEAD>::BACKWARD, N = ROWS / GX__CUDA_SIDE;
     const int tx = (int)threadIdx.x % GX__CUDA_SIDE, ty = (int)threadIdx.x / GX__CUDA_SIDE, diagonal = gx__cuda_diagonal(p, queries, keys);
     float s[N][N], ds[N][N];
     gx__cuda_scores<ROWS, ROWS, HEAD>(s, qs, ks);
@@ -482,7 +478,7 @@ static __device__ __forceinline__ void gx__cuda_backward_queries_tile(T *dq, con
                                                                       const T *k, const T *v, const GxCudaAttention &p,
                                                                       const GxCudaTile &queries, int64_t b, int64_t head)
 {
-    enum { ROWS = GxCudaTiles<HEAD>::BACKWARD, N = ROWS / GX__CUDA_SIDE };
+    constexpr int ROWS = GxCudaTiles<HEAD>::BACKWARD, N = ROWS / GX__CUDA_SIDE;
     GX_DYNAMIC_SHARED(float, shared);
     float(*qs)[HEAD + 4] = reinterpret_cast<float(*)[HEAD + 4]>(shared), (*os)[HEAD + 4] = qs + ROWS, (*ks)[HEAD + 4] = os + ROWS,
                       (*vs)[HEAD + 4] = ks + ROWS;
@@ -512,7 +508,7 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK, 2)
     gx__cuda_attention_backward_queries(T *dq, const T *d_o, const float *lse, const float *D, const T *q, const T *k, const T *v,
                                         const __grid_constant__ GxCudaAttention p)
 {
-    enum { ROWS = GxCudaTiles<HEAD>::BACKWARD };
+    constexpr int ROWS = GxCudaTiles<HEAD>::BACKWARD;
     const int64_t tiles = gx__cuda_tiles(p.a.q_runs, ROWS), heads = p.a.B * p.a.H;
     for (int64_t job = blockIdx.x; job < tiles * heads; job += gridDim.x)
         gx__cuda_backward_queries_tile<T, HEAD>(dq, d_o, lse, D, q, k, v, p, gx__cuda_tile(p.a.q_runs, ROWS, tiles - 1 - job / heads),
@@ -538,7 +534,7 @@ static GxCudaAttention gx__cuda_attention_of(const GxAttention *a)
     return p;
 }
 
-static unsigned gx__cuda_grid(int64_t jobs) { return (unsigned)gx_min(jobs, INT32_MAX); }
+static unsigned gx__cuda_grid(int64_t jobs) { return (unsigned)gx_min(jobs, GX_CUDA_MAX_GRID_X); }
 
 // Blocks of more than 48 KB of shared memory are to be asked for. 0: the context has an error.
 static int gx__cuda_attention_shared(GxContext *g, const char *what, const void *kernel, int bytes)

@@ -136,9 +136,9 @@ struct GxLossOp : GxEachOp {
     const float *sums; // [2*R]
     const int32_t *labels;
     int64_t R;
-    template <int N> __device__ void at(int64_t r) const // N = 1
+    template <int N> __device__ void at(int64_t r) const
     {
-        losses[r] = labels[r] != GX_IGNORE_INDEX ? logf(sums[r]) - sums[R + r] : 0;
+        for (int i = 0; i < N; i++) losses[r + i] = labels[r + i] != GX_IGNORE_INDEX ? logf(sums[r + i]) - sums[R + r + i] : 0;
     }
 };
 
