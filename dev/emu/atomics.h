@@ -39,7 +39,7 @@ template <class T, class Op> T atomic_update(T *p, Op op)
 #define GX_EMU_ATOMIC(name, concept_, expression)                                                                                          \
     template <emu::concept_ T> T name(T *p, std::type_identity_t<T> v)                                                                     \
     {                                                                                                                                      \
-        return emu::atomic_update(p, [v](T old) { return (T)(expression); });                                                              \
+        return emu::atomic_update(p, [v]([[maybe_unused]] T old) { return (T)(expression); });                                             \
     }
 GX_EMU_ATOMIC(atomicAdd, Added, old + v)
 GX_EMU_ATOMIC(atomicSub, Combined, old - v)

@@ -7,7 +7,7 @@
 //     self()                      the running thread
 //     barrier_wait(...)           a barrier of the block, by number
 //     warp_collective<Out>(...)   every lane in the mask brings a value, one function looks at all and gives each lane its own
-//     yield()                     in a loop that waits for memory to change
+//     yield()                     in a loop that waits for memory to change; made_progress() when it has changed
 //     per_thread<T>()             a T of the running thread, fresh in every block
 //     at_exit(hook)               called when a thread of any kernel ends
 #ifndef GX_EMU_BLOCK_H
@@ -101,6 +101,7 @@ inline Block block;
 inline std::vector<void (*)()> exit_hooks;
 
 inline Thread &self() { return *block.current; }
+inline void made_progress() { block.idle_yields = 0; }
 inline bool at_exit(void (*hook)()) { return exit_hooks.push_back(hook), true; }
 
 template <class T> T &per_thread()
@@ -206,20 +207,22 @@ template <class Members> void let_go(int begin, int end, Members is_member)
 
 inline void thread_fiber_body();
 
-// ThreadSanitizer takes a fiber for a thread: there, thread i of every block runs on fiber i.
+inline Fiber *open_fiber()
+{
+    block.fibers.push_back(std::make_unique<Fiber>());
+    fiber_open(block.fibers.back().get(), thread_fiber_body, (unsigned)block.fibers.size());
+    return block.fibers.back().get();
+}
+
+// ThreadSanitizer takes a fiber for a thread: there, thread i of every block runs on fiber i, opened beforehand, since what opens a fiber
+// counts as ordered before all that the fiber does.
 inline Fiber *take_fiber(int linear)
 {
-    if (!watches_races && !block.idle.empty()) {
-        Fiber *f = block.idle.back();
-        block.idle.pop_back();
-        return f;
-    }
-    while (!watches_races || (int)block.fibers.size() <= linear) {
-        block.fibers.push_back(std::make_unique<Fiber>());
-        fiber_open(block.fibers.back().get(), thread_fiber_body, (unsigned)block.fibers.size());
-        if (!watches_races) return block.fibers.back().get();
-    }
-    return block.fibers[linear].get();
+    if (watches_races) return block.fibers[linear].get();
+    if (block.idle.empty()) return open_fiber();
+    Fiber *f = block.idle.back();
+    block.idle.pop_back();
+    return f;
 }
 
 inline void resume(Fiber *from, Thread *t)
@@ -257,7 +260,7 @@ inline void barrier_release_if_complete(Barrier &b)
     block.at_barriers -= b.arrived;
     b.arrived = b.votes = 0;
     b.round++;
-    block.idle_yields = 0;
+    made_progress();
     let_go(0, (int)block.threads.size(), [id](const Thread &t) { return t.state == State::waits_barrier && t.barrier == id; });
 }
 
@@ -335,7 +338,7 @@ Out warp_collective(unsigned mask, Place place, const In &in, Combine combine, b
         g.arrived = 0;
         g.round++;
         w.groups_open--;
-        block.idle_yields = 0;
+        made_progress();
         int base = me.warp * warp_lanes;
         let_go(base, std::min(base + warp_lanes, (int)block.threads.size()), [lanes](const Thread &t) { return lanes >> t.lane & 1; });
     }
@@ -352,7 +355,7 @@ inline void thread_exits(Thread &t)
     for (void (*hook)() : exit_hooks) hook();
     t.state = State::exited;
     block.live--;
-    block.idle_yields = 0;
+    made_progress();
     Warp &w = block.warps[t.warp];
     w.exited |= 1u << t.lane;
     for (int i = 0; i < warp_lanes && w.groups_open; i++) {
@@ -403,6 +406,7 @@ inline void choose_order()
 inline void lay_out_threads(dim3 d)
 {
     int n = (int)(d.x * d.y * d.z);
+    while (watches_races && (int)block.fibers.size() < n) open_fiber();
     block.threads.resize(n);
     block.warps.resize((n + warp_lanes - 1) / warp_lanes);
     for (int i = 0; i < n; i++) {

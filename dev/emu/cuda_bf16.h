@@ -25,7 +25,7 @@ struct __nv_bfloat16 {
     __nv_bfloat16() = default;
     __nv_bfloat16(__nv_bfloat16_raw r) : __x(r.x) {}
     __nv_bfloat16(float f) : __x(emu::bf16_bits(f)) {}
-    __nv_bfloat16(double d) : __nv_bfloat16((float)d) {}
+    __nv_bfloat16(double d) : __nv_bfloat16(emu::round_to_odd(d)) {}
     template <std::integral I> __nv_bfloat16(I i) : __nv_bfloat16((float)i) {}
     operator float() const { return __builtin_bit_cast(float, (unsigned)__x << 16); }
     operator __nv_bfloat16_raw() const { return {__x}; }

@@ -39,7 +39,7 @@ struct __half {
     __half() = default;
     __half(__half_raw r) : __x(r.x) {}
     __half(float f) : __x(emu::fp16_bits(f)) {}
-    __half(double d) : __half((float)d) {}
+    __half(double d) : __half(emu::round_to_odd(d)) {}
     template <std::integral I> __half(I i) : __half((float)i) {}
     operator float() const { return emu::fp16_value(__x); }
     operator __half_raw() const { return {__x}; }

@@ -16,16 +16,21 @@
     E(cudaSuccess, 0, "no error")                                                                                                          \
     E(cudaErrorInvalidValue, 1, "invalid argument")                                                                                        \
     E(cudaErrorMemoryAllocation, 2, "out of memory")                                                                                       \
+    E(cudaErrorInitializationError, 3, "initialization error")                                                                             \
     E(cudaErrorInvalidConfiguration, 9, "invalid configuration argument")                                                                  \
     E(cudaErrorInvalidDevicePointer, 17, "invalid device pointer")                                                                         \
     E(cudaErrorInvalidMemcpyDirection, 21, "invalid copy direction for memcpy")                                                            \
+    E(cudaErrorInsufficientDriver, 35, "CUDA driver version is insufficient for CUDA runtime version")                                     \
     E(cudaErrorInvalidDeviceFunction, 98, "invalid device function")                                                                       \
     E(cudaErrorNoDevice, 100, "no CUDA-capable device is detected")                                                                        \
     E(cudaErrorInvalidDevice, 101, "invalid device ordinal")                                                                               \
     E(cudaErrorInvalidResourceHandle, 400, "invalid resource handle")                                                                      \
     E(cudaErrorNotReady, 600, "device not ready")                                                                                          \
+    E(cudaErrorIllegalAddress, 700, "an illegal memory access was encountered")                                                            \
+    E(cudaErrorLaunchOutOfResources, 701, "too many resources requested for launch")                                                       \
     E(cudaErrorHostMemoryAlreadyRegistered, 712, "part or all of the requested memory range is already mapped")                            \
     E(cudaErrorHostMemoryNotRegistered, 713, "pointer does not correspond to a registered memory region")                                  \
+    E(cudaErrorLaunchFailure, 719, "unspecified launch failure")                                                                           \
     E(cudaErrorNotSupported, 801, "operation not supported")                                                                               \
     E(cudaErrorUnknown, 999, "unknown error")
 
@@ -92,14 +97,14 @@ enum cudaDeviceAttr {
 namespace emu
 {
 
-constexpr size_t shared_without_opt_in = 48 << 10, shared_reserved = 1 << 10, device_memory = (size_t)4 << 30;
-inline size_t shared_opt_in() { return strtoull(environment("GX_EMU_SHARED", "163").c_str(), nullptr, 10) << 10; }
+// GX_EMU_MEMORY: megabytes
+inline size_t device_memory() { return strtoull(environment("GX_EMU_MEMORY", "4096").c_str(), nullptr, 10) << 20; }
 
 inline cudaDeviceProp properties()
 {
     cudaDeviceProp p{};
     snprintf(p.name, sizeof p.name, "Galaxy emulator");
-    p.totalGlobalMem = device_memory;
+    p.totalGlobalMem = device_memory();
     p.sharedMemPerBlock = shared_without_opt_in;
     p.sharedMemPerBlockOptin = shared_opt_in();
     p.sharedMemPerMultiprocessor = shared_opt_in() + shared_reserved;
@@ -122,6 +127,13 @@ inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
 {
     if (device) return emu::result(cudaErrorInvalidDevice);
     *p = emu::properties();
+    return cudaSuccess;
+}
+
+inline cudaError_t cudaDeviceGetPCIBusId(char *text, int size, int device)
+{
+    if (device || size < 13) return emu::result(device ? cudaErrorInvalidDevice : cudaErrorInvalidValue);
+    snprintf(text, (size_t)size, "0000:00:00.0");
     return cudaSuccess;
 }
 

@@ -28,8 +28,10 @@ void AnnotateIgnoreWritesBegin(const char *file, int line);
 void AnnotateIgnoreWritesEnd(const char *file, int line);
 }
 #endif
-#if !defined(__x86_64__)
+#if !defined(__x86_64__) && !defined(GX_EMU_UCONTEXT)
 #define GX_EMU_UCONTEXT 1
+#endif
+#ifdef GX_EMU_UCONTEXT
 #include <ucontext.h>
 #endif
 
@@ -147,6 +149,8 @@ inline void fiber_of_host([[maybe_unused]] Fiber *f)
 #endif
 }
 
+constexpr size_t fiber_guard_bytes = 1 << 20; // no local array of a kernel reaches across it
+
 inline size_t fiber_stack_bytes()
 {
 #if defined(GX_EMU_ASAN) || defined(GX_EMU_TSAN)
@@ -161,13 +165,14 @@ inline size_t fiber_stack_bytes()
 // `number`: the tops of stacks are spread over a page's cache lines; at equal offsets all of them would fight for the same sets of the cache.
 inline void fiber_open(Fiber *f, void (*body)(), unsigned number)
 {
-    const size_t page = 4096, bytes = fiber_stack_bytes();
-    char *memory = (char *)mmap(nullptr, page + bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    const size_t bytes = fiber_stack_bytes();
+    char *memory =
+        (char *)mmap(nullptr, fiber_guard_bytes + bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) fatal("no memory for the stack of a thread (%zu bytes)", bytes);
-    mprotect(memory, page, PROT_NONE); // a stack that overflows faults
-    f->stack = memory + page;
+    mprotect(memory, fiber_guard_bytes, PROT_NONE); // a stack that overflows faults
+    f->stack = memory + fiber_guard_bytes;
     f->stack_bytes = bytes;
-    fiber_prepare(f, memory + page, bytes - number % 21 * 192, body);
+    fiber_prepare(f, memory + fiber_guard_bytes, bytes - number % 21 * 192, body);
 #ifdef GX_EMU_TSAN
     f->tsan = __tsan_create_fiber(0);
 #endif

@@ -19,6 +19,13 @@ namespace emu
 // Held by whoever looks at or changes the device's state: its memory, its queues; and for as long as queued work runs.
 inline std::mutex device_lock;
 inline std::condition_variable device_changed; // something was enqueued or has run
+inline unsigned long long device_changes = 0;
+
+inline void tell_change()
+{
+    device_changes++;
+    device_changed.notify_all();
+}
 
 constexpr size_t page_bytes = 4096, device_alignment = 256, quarantined_max = 256;
 
@@ -108,7 +115,7 @@ inline void fault(int signal, siginfo_t *info, void *context)
     }
     if (in_kernel) {
         const unsigned char *stack = (const unsigned char *)self().fiber->stack;
-        if (p < stack && p >= stack - page_bytes)
+        if (p < stack && p >= stack - fiber_guard_bytes)
             fatal("%s: its stack of %zu bytes is full; GX_EMU_STACK=BYTES gives more", where_am_i().c_str(), self().fiber->stack_bytes);
         say("%s: %s at %p, which is no memory", where_am_i().c_str(), access, (const void *)p);
     }
@@ -150,7 +157,7 @@ inline void *device_take(size_t bytes)
 {
     size_t rounded = (bytes + device_alignment - 1) / device_alignment * device_alignment;
     size_t inner = (rounded + page_bytes - 1) / page_bytes * page_bytes;
-    if (memory.used + rounded > device_memory) return nullptr;
+    if (memory.used + rounded > device_memory()) return nullptr;
     void *map = mmap(nullptr, inner + 2 * page_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map == MAP_FAILED) return nullptr;
     Allocation a = {(unsigned char *)map, nullptr, inner + 2 * page_bytes, bytes, false};
@@ -271,8 +278,8 @@ template <class T> cudaError_t cudaHostGetDevicePointer(T **device, void *host, 
 inline cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
 {
     std::lock_guard held(emu::device_lock);
-    *total = emu::device_memory;
-    *free_bytes = emu::device_memory - emu::memory.used;
+    *total = emu::device_memory();
+    *free_bytes = emu::device_memory() - emu::memory.used;
     return cudaSuccess;
 }
 

@@ -55,6 +55,7 @@ namespace emu
 inline std::list<CUstream_st> streams;
 inline std::map<std::thread::id, CUstream_st *> legacy_streams;
 inline Random early; // how much of it runs at once under random
+inline unsigned long long early_seed = ~0ull;
 
 // ---- what can run -----------------------------------------------------------------------------------------------------------------------
 inline bool complete(Operation &op);
@@ -101,6 +102,7 @@ inline void execute(const std::vector<Operation *> &parts)
     for (Operation *op : parts)
         if (op->finish) op->finish();
     for (Operation *op : parts) mark_done(*op);
+    tell_change();
 }
 
 inline bool complete(Operation &op)
@@ -131,19 +133,17 @@ inline bool complete(Operation &op)
 inline void sleep_until_changed(std::unique_lock<std::mutex> &held, const std::string &what)
 {
     unsigned long long patience = strtoull(environment("GX_EMU_PATIENCE", "60").c_str(), nullptr, 10);
+    unsigned long long seen = device_changes;
     set_access(false);
-    if (device_changed.wait_for(held, std::chrono::seconds(patience)) == std::cv_status::timeout) report_no_progress(what, patience);
+    if (!device_changed.wait_for(held, std::chrono::seconds(patience), [seen] { return device_changes != seen; }))
+        report_no_progress(what, patience);
 }
 
 inline void wait_for(std::unique_lock<std::mutex> &held, const OperationRef &op)
 {
     catch_faults();
-    while (op && !complete(*op)) {
-        device_changed.notify_all(); // part of what others wait for may have run
-        sleep_until_changed(held, op->name);
-    }
+    while (op && !complete(*op)) sleep_until_changed(held, op->name);
     set_access(false);
-    device_changed.notify_all();
 }
 
 inline bool is_mine(const CUstream_st &s) { return s.creator == std::this_thread::get_id() || s.user == std::this_thread::get_id(); }
@@ -210,8 +210,7 @@ inline void run_early()
     if (choice.word == "late") return;
     if (choice.word != "eager" && choice.word != "random")
         fatal("GX_EMU_STREAMS is %s; there are late, eager and random:SEED", choice.word.c_str());
-    static const bool seeded = (early.seed(choice.seed), true);
-    (void)seeded;
+    if (early_seed != choice.seed) early.seed(early_seed = choice.seed);
     std::vector<OperationRef> some;
     for (const CUstream_st &s : streams) {
         if (s.queue.empty()) continue;
@@ -233,7 +232,7 @@ inline OperationRef enqueue(CUstream_st *s, OperationRef op)
     s->queries = 0;
     catch_faults();
     run_early();
-    device_changed.notify_all();
+    tell_change();
     return op;
 }
 

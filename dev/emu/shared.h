@@ -18,6 +18,9 @@
 namespace emu
 {
 
+constexpr size_t shared_without_opt_in = 48 << 10, shared_reserved = 1 << 10; // bytes
+inline size_t shared_opt_in() { return strtoull(environment("GX_EMU_SHARED", "163").c_str(), nullptr, 10) << 10; }
+
 constexpr size_t shared_zone = 64, shared_alignment = 1024; // bytes; swizzled tiles want 1024
 constexpr size_t shared_capacity = 512 << 10;               // so that zones and alignment never decide whether a kernel fits
 
@@ -30,7 +33,8 @@ struct SharedVariable {
 
 struct Shared {
     unsigned char *base = nullptr;
-    size_t used = 0; // with zones
+    size_t used = 0;                        // with zones
+    size_t declared = 0, dynamic_bytes = 0; // without
     void *dynamic = nullptr;
     std::vector<SharedVariable> variables;
 };
@@ -60,6 +64,12 @@ inline void *shared_variable(const void *key, const char *name, size_t bytes, si
     Hidden hidden;
     for (const SharedVariable &v : shared.variables)
         if (v.key == key) return v.begin;
+    shared.declared += bytes;
+    if (shared.declared > shared_without_opt_in)
+        kernel_fails("%zu bytes of shared memory are declared; there may be %zu", shared.declared, shared_without_opt_in);
+    if (shared.declared + shared.dynamic_bytes > shared_opt_in())
+        kernel_fails("%zu bytes of declared and %zu of dynamic shared memory; a block has %zu", shared.declared, shared.dynamic_bytes,
+                     shared_opt_in());
     return shared_take(key, name, bytes, std::max<size_t>(alignment, 16));
 }
 
@@ -76,7 +86,8 @@ inline void shared_memory_begin(size_t dynamic_bytes)
     if (!shared.base) shared_memory_map(0);
     else if (watches_races) shared_memory_map(MAP_FIXED);
     poison(shared.base, shared_capacity);
-    shared.used = 0;
+    shared.used = shared.declared = 0;
+    shared.dynamic_bytes = dynamic_bytes;
     shared.variables.clear();
     shared.dynamic = dynamic_bytes ? shared_take(&shared, "dynamic shared memory", dynamic_bytes, shared_alignment) : nullptr;
 }

@@ -26,6 +26,17 @@ concept SmallFloatPair = requires
 }
 &&SmallFloat<typename P::Element>;
 
+// To fp32 so that a second rounding gives what one alone would: towards zero, with the last bit set where something was lost (Boldo &
+// Melquiond 2008, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd").
+inline float round_to_odd(double d)
+{
+    float f = (float)d;
+    if ((double)f == d || !std::isfinite(f)) return f;
+    unsigned bits = __builtin_bit_cast(unsigned, f);
+    if (fabs((double)f) > fabs(d)) bits--;
+    return __builtin_bit_cast(float, bits | 1);
+}
+
 } // namespace emu
 
 #define GX_EMU_ARITHMETIC(op, word, word2)                                                                                                 \
@@ -56,8 +67,7 @@ template <emu::SmallFloat T> T __hneg(T a) { return -a; }
 template <emu::SmallFloat T> T __habs(T a) { return T(fabsf((float)a)); }
 template <emu::SmallFloat T> T __hmax(T a, T b) { return T(fmaxf((float)a, (float)b)); }
 template <emu::SmallFloat T> T __hmin(T a, T b) { return T(fminf((float)a, (float)b)); }
-// The product of two 11-bit significands is exact in fp64 and so is nearly every sum with it: one rounding, but for the double one.
-template <emu::SmallFloat T> T __hfma(T a, T b, T c) { return T((float)((double)(float)a * (double)(float)b + (double)(float)c)); }
+template <emu::SmallFloat T> T __hfma(T a, T b, T c) { return T((double)(float)a * (double)(float)b + (double)(float)c); }
 template <emu::SmallFloat T> bool __hisnan(T a) { return std::isnan((float)a); }
 template <emu::SmallFloat T> int __hisinf(T a) { return std::isinf((float)a) ? ((float)a > 0 ? 1 : -1) : 0; }
 template <emu::SmallFloatPair P> P __hfma2(P a, P b, P c) { return P(__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y)); }

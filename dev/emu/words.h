@@ -86,22 +86,22 @@ template <emu::Shuffled T> T __shfl_up_sync(unsigned mask, T v, unsigned delta, 
 {
     emu::Place place = {"__shfl_up_sync", where};
     emu::check_width(width, place);
-    int lane = emu::self().lane, inside = lane & (width - 1);
-    return emu::shuffle(mask, v, (unsigned)inside >= delta ? lane - (int)delta : lane, place);
+    int lane = emu::self().lane, inside = lane & (width - 1), down = (int)(delta & 31);
+    return emu::shuffle(mask, v, inside >= down ? lane - down : lane, place);
 }
 template <emu::Shuffled T> T __shfl_down_sync(unsigned mask, T v, unsigned delta, int width = 32, GX_EMU_HERE)
 {
     emu::Place place = {"__shfl_down_sync", where};
     emu::check_width(width, place);
-    int lane = emu::self().lane, inside = lane & (width - 1);
-    return emu::shuffle(mask, v, delta < (unsigned)(width - inside) ? lane + (int)delta : lane, place);
+    int lane = emu::self().lane, inside = lane & (width - 1), up = (int)(delta & 31);
+    return emu::shuffle(mask, v, inside + up < width ? lane + up : lane, place);
 }
 template <emu::Shuffled T> T __shfl_xor_sync(unsigned mask, T v, int bits, int width = 32, GX_EMU_HERE)
 {
     emu::Place place = {"__shfl_xor_sync", where};
     emu::check_width(width, place);
-    int lane = emu::self().lane, source = lane ^ bits;
-    bool beyond = source > (lane | (width - 1)) || source < 0; // lower segments may be read (PTX ISA, shfl.sync.bfly)
+    int lane = emu::self().lane, source = lane ^ (bits & 31);
+    bool beyond = source > (lane | (width - 1)); // lower segments may be read (PTX ISA, shfl.sync.bfly)
     return emu::shuffle(mask, v, beyond ? lane : source, place);
 }
 

@@ -160,10 +160,10 @@ static __device__ __forceinline__ void gx__cuda_store_tile(T *to, const float (&
 
 // ---- products of tiles ------------------------------------------------------------------------------------------------------------------------
 
-// s = a b^T: s[i][j] = sum_c a[ty+16i][c] * b[tx+16j][c]
+// s = a b^T: s[i][j] = sum_c a[ty+16i][c] * b[tx+16j][c], over the h columns that are not padding
 template <int M, int N, int HEAD>
 static __device__ __forceinline__ void gx__cuda_scores(float (&s)[M / GX__CUDA_SIDE][N / GX__CUDA_SIDE], const float (*a)[HEAD + 4],
-                                                       const float (*b)[HEAD + 4])
+                                                       const float (*b)[HEAD + 4], int h)
 {
     const int tx = (int)threadIdx.x % GX__CUDA_SIDE, ty = (int)threadIdx.x / GX__CUDA_SIDE;
 #pragma unroll
@@ -171,7 +171,7 @@ static __device__ __forceinline__ void gx__cuda_scores(float (&s)[M / GX__CUDA_S
 #pragma unroll
         for (int j = 0; j < N / GX__CUDA_SIDE; j++) s[i][j] = 0;
 #pragma unroll 1 // more at a time would not fit into 128 registers
-    for (int c = 0; c < HEAD; c += 4) {
+    for (int c = 0; c < h; c += 4) {
         GxPack<float> x[M / GX__CUDA_SIDE];
 #pragma unroll
         for (int i = 0; i < M / GX__CUDA_SIDE; i++) x[i] = gx_load_pack(&a[ty + i * GX__CUDA_SIDE][c]);
@@ -181,7 +181,7 @@ static __device__ __forceinline__ void gx__cuda_scores(float (&s)[M / GX__CUDA_S
 #pragma unroll
             for (int i = 0; i < M / GX__CUDA_SIDE; i++)
 #pragma unroll
-                for (int e = 0; e < 4; e++) s[i][j] = fmaf(x[i].x[e], y.x[e], s[i][j]);
+                for (int e = 0; e < 4; e++) s[i][j] += x[i].x[e] * y.x[e];
         }
     }
 }
@@ -197,12 +197,13 @@ static __device__ __forceinline__ void gx__cuda_put(float (*to)[N + 4], const fl
         for (int j = 0; j < N / GX__CUDA_SIDE; j++) to[ty + i * GX__CUDA_SIDE][tx + j * GX__CUDA_SIDE] = s[i][j];
 }
 
-// acc += w x: acc[i][4g+e] += sum_k w[ty+16i][k] * x[k][64g+4tx+e]
+// acc += w x: acc[i][4g+e] += sum_k w[ty+16i][k] * x[k][64g+4tx+e]; who has nothing but padding, in heads below 64, does nothing
 template <int M, int K, int HEAD>
 static __device__ __forceinline__ void gx__cuda_accumulate(float (&acc)[M / GX__CUDA_SIDE][HEAD / GX__CUDA_SIDE], const float (*w)[K + 4],
-                                                           const float (*x)[HEAD + 4])
+                                                           const float (*x)[HEAD + 4], int h)
 {
     const int tx = (int)threadIdx.x % GX__CUDA_SIDE, ty = (int)threadIdx.x / GX__CUDA_SIDE;
+    if (tx * 4 >= h) return;
     for (int k = 0; k < K; k += 4) {
         GxPack<float> of_row[M / GX__CUDA_SIDE];
 #pragma unroll
@@ -215,7 +216,7 @@ static __device__ __forceinline__ void gx__cuda_accumulate(float (&acc)[M / GX__
 #pragma unroll
                 for (int i = 0; i < M / GX__CUDA_SIDE; i++)
 #pragma unroll
-                    for (int e = 0; e < 4; e++) acc[i][g * 4 + e] = fmaf(of_row[i].x[f], four.x[e], acc[i][g * 4 + e]);
+                    for (int e = 0; e < 4; e++) acc[i][g * 4 + e] += of_row[i].x[f] * four.x[e];
             }
     }
 }
@@ -301,7 +302,7 @@ static __device__ __forceinline__ void gx__cuda_forward_tile(T *o, float *lse, c
             __syncthreads(); // the values of the tile before are read
             gx__cuda_load_tile<T, ROWS, HEAD>(kv, gx__cuda_head(k, keys.row, b, kv_head, p.a.kv_stride, p), kv_stride, keys.length, p);
             __syncthreads();
-            gx__cuda_scores<ROWS, ROWS, HEAD>(s, qs, kv);
+            gx__cuda_scores<ROWS, ROWS, HEAD>(s, qs, kv, (int)p.a.head_dim);
 #pragma unroll
             for (int i = 0; i < N; i++) {
                 const int diagonal = ty + i * GX__CUDA_SIDE + gx__cuda_diagonal(p, tile, keys);
@@ -312,7 +313,7 @@ static __device__ __forceinline__ void gx__cuda_forward_tile(T *o, float *lse, c
             __syncthreads(); // the probabilities are there, the keys are read
             gx__cuda_load_tile<T, ROWS, HEAD>(kv, gx__cuda_head(v, keys.row, b, kv_head, p.a.kv_stride, p), kv_stride, keys.length, p);
             __syncthreads();
-            gx__cuda_accumulate<ROWS, ROWS, HEAD>(acc, ps, kv);
+            gx__cuda_accumulate<ROWS, ROWS, HEAD>(acc, ps, kv, (int)p.a.head_dim);
         }
     gx__cuda_forward_finish<T, ROWS, HEAD>(o, lse, acc, m, l, p, tile, b, head);
 }
@@ -343,11 +344,10 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
         const int64_t at = job / p.a.H * p.a.o_stride + job % p.a.H * p.a.head_dim;
         float sum = 0;
         for (int64_t c = lane * N; c < p.a.head_dim; c += GX_WARP * N) {
-            GxPack<T> x, y;
-            if (N == 1) x.x[0] = d_o[at + c], y.x[0] = o[at + c];
-            else x = gx_load_pack(d_o + at + c), y = gx_load_pack(o + at + c);
-#pragma unroll
-            for (int e = 0; e < N; e++) sum = fmaf(gx_to_float(x.x[e]), gx_to_float(y.x[e]), sum);
+            float x[N], y[N];
+            gx_load(x, d_o + at + c);
+            gx_load(y, o + at + c);
+            for (int e = 0; e < N; e++) sum += x[e] * y[e];
         }
         sum = gx_warp_sum(sum);
         if (lane == 0) D[job] = sum;
@@ -375,8 +375,8 @@ gx__cuda_backward_keys_step(float (&dk)[GxCudaTiles<HEAD>::BACKWARD / GX__CUDA_S
     constexpr int ROWS = GxCudaTiles<HEAD>::BACKWARD, N = ROWS / GX__CUDA_SIDE;
     const int tx = (int)threadIdx.x % GX__CUDA_SIDE, ty = (int)threadIdx.x / GX__CUDA_SIDE, diagonal = gx__cuda_diagonal(p, queries, keys);
     float s[N][N], ds[N][N];
-    gx__cuda_scores<ROWS, ROWS, HEAD>(s, ks, qs);
-    gx__cuda_scores<ROWS, ROWS, HEAD>(ds, vs, os);
+    gx__cuda_scores<ROWS, ROWS, HEAD>(s, ks, qs, (int)p.a.head_dim);
+    gx__cuda_scores<ROWS, ROWS, HEAD>(ds, vs, os, (int)p.a.head_dim);
 #pragma unroll
     for (int j = 0; j < N; j++) {
         const int r = tx + j * GX__CUDA_SIDE;
@@ -390,11 +390,11 @@ gx__cuda_backward_keys_step(float (&dk)[GxCudaTiles<HEAD>::BACKWARD / GX__CUDA_S
     }
     gx__cuda_put<ROWS, ROWS>(ps, s);
     __syncthreads();
-    gx__cuda_accumulate<ROWS, ROWS, HEAD>(dv, ps, os);
+    gx__cuda_accumulate<ROWS, ROWS, HEAD>(dv, ps, os, (int)p.a.head_dim);
     __syncthreads();
     gx__cuda_put<ROWS, ROWS>(ps, ds);
     __syncthreads();
-    gx__cuda_accumulate<ROWS, ROWS, HEAD>(dk, ps, qs);
+    gx__cuda_accumulate<ROWS, ROWS, HEAD>(dk, ps, qs, (int)p.a.head_dim);
 }
 
 // dk and dv of one tile of one key and value head, from all query heads here that use it: nobody else writes what this writes.
@@ -456,8 +456,8 @@ gx__cuda_backward_queries_step(float (&dq)[GxCudaTiles<HEAD>::BACKWARD / GX__CUD
     constexpr int ROWS = GxCudaTiles<HEAD>::BACKWARD, N = ROWS / GX__CUDA_SIDE;
     const int tx = (int)threadIdx.x % GX__CUDA_SIDE, ty = (int)threadIdx.x / GX__CUDA_SIDE, diagonal = gx__cuda_diagonal(p, queries, keys);
     float s[N][N], ds[N][N];
-    gx__cuda_scores<ROWS, ROWS, HEAD>(s, qs, ks);
-    gx__cuda_scores<ROWS, ROWS, HEAD>(ds, os, vs);
+    gx__cuda_scores<ROWS, ROWS, HEAD>(s, qs, ks, (int)p.a.head_dim);
+    gx__cuda_scores<ROWS, ROWS, HEAD>(ds, os, vs, (int)p.a.head_dim);
 #pragma unroll
     for (int i = 0; i < N; i++) {
         const int r = ty + i * GX__CUDA_SIDE;
@@ -471,7 +471,7 @@ gx__cuda_backward_queries_step(float (&dq)[GxCudaTiles<HEAD>::BACKWARD / GX__CUD
     }
     gx__cuda_put<ROWS, ROWS>(ps, ds);
     __syncthreads();
-    gx__cuda_accumulate<ROWS, ROWS, HEAD>(dq, ps, ks);
+    gx__cuda_accumulate<ROWS, ROWS, HEAD>(dq, ps, ks, (int)p.a.head_dim);
 }
 
 template <class T, int HEAD>
@@ -535,7 +535,7 @@ static GxCudaAttention gx__cuda_attention_of(const GxAttention *a)
     return p;
 }
 
-static unsigned gx__cuda_grid(int64_t jobs) { return (unsigned)gx_min(jobs, INT32_MAX); }
+static unsigned gx__cuda_grid(int64_t jobs) { return (unsigned)gx_min(jobs, GX_CUDA_MAX_GRID_X); }
 
 // Blocks of more than 48 KB of shared memory are to be asked for. 0: the context has an error.
 static int gx__cuda_attention_shared(GxContext *g, const char *what, const void *kernel, int bytes)

@@ -205,10 +205,31 @@ static void gx__cuda_product(GxContext *g, const char *what, const GxCudaProduct
             cublasLtGetStatusName(status), (int)status);
 }
 
+// y[r,c] = bias[c]
+template <class T> struct GxBiasRows {
+    T *y;
+    const T *bias;
+    int64_t C;
+    template <int N> __device__ void at(int64_t r, int64_t c) const
+    {
+        float x[N];
+        gx_load(x, bias + c);
+        gx_store(y + r * C + c, x);
+    }
+};
+template <class T> static void gx__cuda_bias_rows(GxContext *g, void *y, const void *bias, int64_t R, int64_t C)
+{
+    const GxBiasRows<T> op = {(T *)y, (const T *)bias, C};
+    gx_each_row<T>(g, "bias_rows", op, R, C, gx_wide<T>(C, y, bias));
+}
+
+// The epilogue may read the bias by 16 bytes. One that is not aligned is what every row begins as, and the product is added before y is rounded.
 void gx_cuda_linear_forward(GxContext *g, void *y, const void *x, const void *w, const void *bias, int64_t R, int64_t In, int64_t Out,
                             GxDtype dtype)
 {
-    const GxCudaProduct p = {0, 1, R, Out, In, dtype, dtype, x, w, bias, y, 0.0f};
+    const int apart = bias && !gx_aligned(bias);
+    const GxCudaProduct p = {0, 1, R, Out, In, dtype, dtype, x, w, apart ? NULL : bias, y, apart ? 1.0f : 0.0f};
+    if (apart) GX_CUDA_TYPES(dtype, gx__cuda_bias_rows, g, y, bias, R, Out);
     gx__cuda_product(g, "linear_forward", &p);
 }
 
@@ -232,14 +253,11 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK) gx__cuda_column_sum_bloc
         const int64_t end = (b + 1) * GX_LINEAR_BLOCK < R ? (b + 1) * GX_LINEAR_BLOCK : R;
         float sum[N] = {};
         for (int64_t r = b * GX_LINEAR_BLOCK; r < end; r++) {
-            GxPack<T> v;
-            if (N == 1) v.x[0] = x[r * C + c];
-            else v = gx_load_pack(x + r * C + c);
-#pragma unroll
-            for (int i = 0; i < N; i++) sum[i] += gx_to_float(v.x[i]);
+            float v[N];
+            gx_load(v, x + r * C + c);
+            for (int i = 0; i < N; i++) sum[i] += v[i];
         }
-#pragma unroll
-        for (int i = 0; i < N; i++) part[b * C + c + i] = sum[i];
+        gx_store(part + b * C + c, sum);
     }
 }
 
@@ -265,9 +283,9 @@ template <class T>
 static void gx__cuda_column_sum(GxContext *g, float *sum, const void *x, int64_t R, int64_t C, int accumulate, float *scratch)
 {
     enum { N = GxPack<T>::N };
-    const int packed = gx_aligned(x) && C % N == 0;
+    const int packed = gx_wide<T>(C, x, scratch);
     const int64_t blocks = gx_ceil_div(R, GX_LINEAR_BLOCK), jobs = gx_ceil_div(C, GX_CUDA_BLOCK * (packed ? N : 1)) * blocks;
-    const unsigned grid = (unsigned)gx_min(jobs, INT32_MAX), grid_of_sums = (unsigned)gx_ceil_div(C, GX_WARP);
+    const unsigned grid = (unsigned)gx_min(jobs, GX_CUDA_MAX_GRID_X), grid_of_sums = (unsigned)gx_ceil_div(C, GX_WARP);
     const cudaStream_t stream = gx_cuda(g)->stream;
     if (packed) GX_LAUNCH((gx__cuda_column_sum_blocks<T, N>), grid, GX_CUDA_BLOCK, 0, stream, scratch, (const T *)x, R, C);
     else GX_LAUNCH((gx__cuda_column_sum_blocks<T, 1>), grid, GX_CUDA_BLOCK, 0, stream, scratch, (const T *)x, R, C);

@@ -1,0 +1,407 @@
+// test_emu_bugs.cu: faults that the emulator must find, each beside the same program without the fault.
+//
+//     ./test_emu --bug NAME         the emulator or a sanitizer stops it, or it says "wrong"
+//     ./test_emu --right NAME       says "right"
+#include "test_emu.h"
+
+// ---- inside a kernel --------------------------------------------------------------------------------------------------------------------
+__global__ void write_at(float *x, int i) { x[i] = 1; }
+
+static int global_far_out_of_bounds(bool bug)
+{
+    Buffer<float> x(100);
+    GX_LAUNCH(write_at, 1, 1, 0, 0, x.data, bug ? 200 : 99);
+    return x.download()[99] == 1;
+}
+static int global_just_past_the_end(bool bug)
+{
+    Buffer<float> x(100);
+    GX_LAUNCH(write_at, 1, 1, 0, 0, x.data, bug ? 100 : 99);
+    return x.download()[99] == 1;
+}
+static int use_after_free(bool bug)
+{
+    float *x;
+    cudaMalloc(&x, 400);
+    if (bug) cudaFree(x);
+    GX_LAUNCH(write_at, 1, 1, 0, 0, x, 0);
+    cudaDeviceSynchronize();
+    if (!bug) cudaFree(x);
+    return 1;
+}
+static int a_host_pointer_for_a_kernel(bool bug)
+{
+    float on_the_host[4];
+    Buffer<float> x(4);
+    GX_LAUNCH(write_at, 1, 1, 0, 0, bug ? on_the_host : x.data, 0);
+    return x.download()[0] == 1;
+}
+
+__global__ void write_shared(float *y, int i)
+{
+    GX_SHARED(float, tile, [8][4]);
+    float *flat = &tile[0][0];
+    flat[i] = 1;
+    y[0] = tile[0][3];
+}
+static int shared_out_of_bounds(bool bug)
+{
+    Buffer<float> y(1);
+    GX_LAUNCH(write_shared, 1, 1, 0, 0, y.data, bug ? 32 : 3);
+    return y.download()[0] == (bug ? 0 : 1);
+}
+
+__global__ void write_dynamic(float *y, int i)
+{
+    GX_DYNAMIC_SHARED(float, row);
+    row[i] = 1;
+    y[0] = row[9];
+}
+static int dynamic_shared_out_of_bounds(bool bug)
+{
+    Buffer<float> y(1);
+    GX_LAUNCH(write_dynamic, 1, 1, 10 * sizeof(float), 0, y.data, bug ? 10 : 9);
+    return y.download()[0] == 1;
+}
+
+template <int BYTES> __global__ void declare_shared(float *y)
+{
+    GX_SHARED(char, room, [BYTES]);
+    room[BYTES - 1] = 1;
+    y[0] = room[BYTES - 1];
+}
+static int too_much_declared_shared_memory(bool bug)
+{
+    Buffer<float> y(1);
+    if (bug) GX_LAUNCH(declare_shared<49153>, 1, 1, 0, 0, y.data);
+    else GX_LAUNCH(declare_shared<49152>, 1, 1, 0, 0, y.data);
+    return y.download()[0] == 1;
+}
+
+__global__ void deep(float *y, int depth)
+{
+    volatile float local[1000];
+    local[depth % 1000] = y[0];
+    y[0] = local[depth % 1000];
+}
+__global__ void very_deep(float *y, int depth)
+{
+    volatile float local[100000];
+    local[depth % 100000] = y[0];
+    y[0] = local[depth % 100000];
+}
+static int stack_overflow(bool bug)
+{
+    Buffer<float> y(std::vector<float>{1});
+    if (bug) GX_LAUNCH(very_deep, 1, 1, 0, 0, y.data, 1);
+    else GX_LAUNCH(deep, 1, 1, 0, 0, y.data, 1);
+    return y.download()[0] == 1;
+}
+
+__global__ void load_four(float *y, const float *x) { *(float4 *)y = __ldg((const float4 *)x); }
+static int misaligned_load(bool bug)
+{
+    Buffer<float> x(std::vector<float>(8, 2)), y(4);
+    GX_LAUNCH(load_four, 1, 1, 0, 0, y.data, x.data + (bug ? 1 : 0));
+    return y.download()[3] == 2;
+}
+
+__global__ void reverse_block(float *y, const float *x, bool bug)
+{
+    GX_SHARED(float, tile, [64]);
+    tile[threadIdx.x] = x[threadIdx.x];
+    if (!bug) __syncthreads();
+    y[threadIdx.x] = tile[63 - threadIdx.x];
+}
+static int missing_syncthreads(bool bug)
+{
+    Buffer<float> x(counting(64)), y(64);
+    GX_LAUNCH(reverse_block, 2, 64, 0, 0, y.data, x.data, bug);
+    std::vector<float> right = counting(64);
+    std::reverse(right.begin(), right.end());
+    return y.download() == right;
+}
+
+// Each lane reads what the lane below wrote: in forward order that has always happened.
+__global__ void from_below(float *y, const float *x, bool bug)
+{
+    GX_SHARED(float, tile, [32]);
+    tile[threadIdx.x] = x[threadIdx.x];
+    if (!bug) __syncwarp();
+    y[threadIdx.x] = tile[threadIdx.x ? threadIdx.x - 1 : 0];
+}
+static int missing_syncwarp(bool bug)
+{
+    Buffer<float> x(counting(32)), y(32);
+    GX_LAUNCH(from_below, 1, 32, 0, 0, y.data, x.data, bug);
+    std::vector<float> right = counting(32);
+    for (int i = 31; i > 0; i--) right[i] = right[i - 1];
+    return y.download() == right;
+}
+
+__global__ void count_threads(int *n, bool bug)
+{
+    if (bug) *n = *n + 1;
+    else atomicAdd(n, 1);
+}
+static int race_of_threads(bool bug)
+{
+    Buffer<int> n(std::vector<int>{0});
+    GX_LAUNCH(count_threads, 1, 32, 0, 0, n.data, bug);
+    return n.download()[0] == 32;
+}
+
+// Thread 0 of a block writes for all of it, thread 1 of the next block reads.
+__global__ void hand_over(float *y, bool bug)
+{
+    if (threadIdx.x == 0) y[blockIdx.x + 1] = 1;
+    if (threadIdx.x == 1) y[0] = y[bug ? (blockIdx.x + 3) % 4 + 1 : 0];
+}
+static int race_of_blocks(bool bug)
+{
+    Buffer<float> y(std::vector<float>(5, 0));
+    GX_LAUNCH(hand_over, bug ? 4 : 1, 2, 0, 0, y.data, bug);
+    return y.download()[1] == 1;
+}
+
+__global__ void half_a_shuffle(float *y, bool bug)
+{
+    float v = (float)threadIdx.x;
+    if (!bug || threadIdx.x < 16) v = __shfl_xor_sync(0xffffffffu, v, 1);
+    __syncthreads();
+    y[threadIdx.x] = v;
+}
+static int divergent_shuffle(bool bug)
+{
+    Buffer<float> y(32);
+    GX_LAUNCH(half_a_shuffle, 1, 32, 0, 0, y.data, bug);
+    return y.download()[4] == 5;
+}
+
+__global__ void shuffle_or_vote(float *y, bool bug)
+{
+    if (bug && threadIdx.x >= 16) y[threadIdx.x] = (float)__ballot_sync(0xffffffffu, 1);
+    else y[threadIdx.x] = __shfl_sync(0xffffffffu, (float)threadIdx.x, 3);
+}
+static int different_intrinsics(bool bug)
+{
+    Buffer<float> y(32);
+    GX_LAUNCH(shuffle_or_vote, 1, 32, 0, 0, y.data, bug);
+    return y.download()[4] == 3;
+}
+
+__global__ void upper_half(float *y, bool bug)
+{
+    if (threadIdx.x >= 16) y[threadIdx.x] = __shfl_sync(bug ? 0x0000ffffu : 0xffff0000u, (float)threadIdx.x, 20);
+}
+static int lane_not_in_its_mask(bool bug)
+{
+    Buffer<float> y(32);
+    GX_LAUNCH(upper_half, 1, 32, 0, 0, y.data, bug);
+    return y.download()[17] == 20;
+}
+
+__global__ void some_exit(float *y, bool bug)
+{
+    if (threadIdx.x >= 24) return;
+    y[threadIdx.x] = (float)__popc(__ballot_sync(bug ? 0xffffffffu : 0x00ffffffu, 1));
+}
+static int exited_lane(bool bug)
+{
+    Buffer<float> y(32);
+    GX_LAUNCH(some_exit, 1, 32, 0, 0, y.data, bug);
+    return y.download()[0] == 24;
+}
+
+__global__ void wait_for_flag(int *flag, bool bug)
+{
+    if (threadIdx.x < 32) {
+        if (bug) __syncthreads(); // the others come only when the flag is set
+        if (threadIdx.x == 0) atomicExch(flag, 1);
+        if (!bug) __syncthreads();
+    } else {
+        while (!atomicAdd(flag, 0)) __nanosleep(100);
+        __syncthreads();
+    }
+}
+__global__ void wait_for_flag_right(int *flag)
+{
+    if (threadIdx.x == 0) atomicExch(flag, 1);
+    if (threadIdx.x >= 32)
+        while (!atomicAdd(flag, 0)) __nanosleep(100);
+    __syncthreads();
+}
+static int barrier_deadlock(bool bug)
+{
+    Buffer<int> flag(std::vector<int>{0});
+    if (bug) GX_LAUNCH(wait_for_flag, 1, 64, 0, 0, flag.data, bug);
+    else GX_LAUNCH(wait_for_flag_right, 1, 64, 0, 0, flag.data);
+    return flag.download()[0] == 1;
+}
+
+__global__ void two_barriers(float *y, bool bug)
+{
+    if (bug && threadIdx.x < 32) {
+        __syncthreads();
+        y[threadIdx.x] = 1;
+    } else {
+        __syncthreads();
+        y[threadIdx.x] = 1;
+    }
+}
+static int barriers_of_two_branches(bool bug)
+{
+    Buffer<float> y(64);
+    GX_LAUNCH(two_barriers, 1, 64, 0, 0, y.data, bug);
+    return y.download()[63] == 1;
+}
+
+// ---- between host and streams -----------------------------------------------------------------------------------------------------------
+struct TwoStreams {
+    cudaStream_t a, b;
+    cudaEvent_t event;
+    TwoStreams()
+    {
+        cudaStreamCreateWithFlags(&a, cudaStreamNonBlocking);
+        cudaStreamCreateWithFlags(&b, cudaStreamNonBlocking);
+        cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+    }
+    ~TwoStreams()
+    {
+        cudaStreamDestroy(a);
+        cudaStreamDestroy(b);
+        cudaEventDestroy(event);
+    }
+};
+struct Pinned {
+    float *data;
+    explicit Pinned(float value)
+    {
+        cudaMallocHost(&data, sizeof *data);
+        *data = value;
+    }
+    ~Pinned() { cudaFreeHost(data); }
+};
+
+static int missing_event(bool bug)
+{
+    TwoStreams s;
+    Buffer<float> x(1), y(1);
+    GX_LAUNCH(write_at, 1, 1, 0, s.a, x.data, 0);
+    cudaEventRecord(s.event, s.a);
+    if (!bug) cudaStreamWaitEvent(s.b, s.event, 0);
+    cudaMemcpyAsync(y.data, x.data, sizeof(float), cudaMemcpyDeviceToDevice, s.b);
+    cudaStreamSynchronize(s.b);
+    return y.download()[0] == 1;
+}
+static int missing_synchronisation(bool bug)
+{
+    TwoStreams s;
+    Buffer<float> x(1);
+    Pinned result(0);
+    GX_LAUNCH(write_at, 1, 1, 0, s.a, x.data, 0);
+    cudaMemcpyAsync(result.data, x.data, sizeof(float), cudaMemcpyDeviceToHost, s.a);
+    if (!bug) cudaStreamSynchronize(s.a);
+    return *result.data == 1;
+}
+static int pinned_memory_reused_too_early(bool bug)
+{
+    TwoStreams s;
+    Buffer<float> x(1);
+    Pinned source(1);
+    cudaMemcpyAsync(x.data, source.data, sizeof(float), cudaMemcpyHostToDevice, s.a);
+    if (!bug) cudaStreamSynchronize(s.a);
+    *source.data = 2;
+    cudaStreamSynchronize(s.a);
+    return x.download()[0] == 1;
+}
+static int host_reads_device_memory(bool bug)
+{
+    Buffer<float> x(std::vector<float>{1, 2, 3, 4});
+    cudaDeviceSynchronize();
+    return (bug ? x.data[3] : x.download()[3]) == 4;
+}
+static int host_writes_device_memory(bool bug)
+{
+    Buffer<float> x(4);
+    if (bug) x.data[1] = 5;
+    else GX_LAUNCH(write_at, 1, 1, 0, 0, x.data, 1);
+    return x.download()[1] == 1;
+}
+
+// ---- among ranks ------------------------------------------------------------------------------------------------------------------------
+static int a_rank_that_never_comes(bool bug)
+{
+    int right = 1;
+    with_ranks(2, [&](Rank &r) {
+        Buffer<float> x(std::vector<float>{1});
+        if (bug && r.rank) return;
+        ncclAllReduce(x.data, x.data, 1, ncclFloat32, ncclSum, r.comm, r.stream);
+        cudaStreamSynchronize(r.stream);
+        if (!r.rank) right = x.download()[0] == 2;
+    });
+    return right;
+}
+static int sends_in_a_circle(bool bug)
+{
+    int right = 1;
+    with_ranks(2, [&](Rank &r) {
+        Buffer<float> x(std::vector<float>{(float)r.rank}), y(1);
+        if (!bug) ncclGroupStart(); // else each sends before it receives
+        ncclSend(x.data, 1, ncclFloat32, 1 - r.rank, r.comm, r.stream);
+        ncclRecv(y.data, 1, ncclFloat32, 1 - r.rank, r.comm, r.stream);
+        if (!bug) ncclGroupEnd();
+        cudaStreamSynchronize(r.stream);
+        if (!r.rank) right = y.download()[0] == 1;
+    });
+    return right;
+}
+
+// -----------------------------------------------------------------------------------------------------------------------------------------
+#define BUG(name)                                                                                                                          \
+    {                                                                                                                                      \
+#name, name                                                                                                                        \
+    }
+static const struct {
+    const char *name;
+    int (*is_right)(bool bug);
+} bugs[] = {
+    BUG(global_far_out_of_bounds),
+    BUG(global_just_past_the_end),
+    BUG(use_after_free),
+    BUG(a_host_pointer_for_a_kernel),
+    BUG(shared_out_of_bounds),
+    BUG(dynamic_shared_out_of_bounds),
+    BUG(too_much_declared_shared_memory),
+    BUG(stack_overflow),
+    BUG(misaligned_load),
+    BUG(missing_syncthreads),
+    BUG(missing_syncwarp),
+    BUG(race_of_threads),
+    BUG(race_of_blocks),
+    BUG(divergent_shuffle),
+    BUG(different_intrinsics),
+    BUG(lane_not_in_its_mask),
+    BUG(exited_lane),
+    BUG(barrier_deadlock),
+    BUG(barriers_of_two_branches),
+    BUG(missing_event),
+    BUG(missing_synchronisation),
+    BUG(pinned_memory_reused_too_early),
+    BUG(host_reads_device_memory),
+    BUG(host_writes_device_memory),
+    BUG(a_rank_that_never_comes),
+    BUG(sends_in_a_circle),
+};
+
+int run_bug(const char *name, bool bug)
+{
+    for (const auto &b : bugs)
+        if (!strcmp(b.name, name)) {
+            int right = b.is_right(bug);
+            printf("%s\n", right ? "right" : "wrong");
+            return 0;
+        }
+    printf("there is no bug %s\n", name);
+    return 2;
+}
