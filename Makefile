@@ -10,7 +10,7 @@ NVCC      := $(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin
 GPU_FOUND := $(if $(shell command -v nvidia-smi),$(shell nvidia-smi -L 2>/dev/null | grep -m1 -o GPU))
 DEVICE    ?= $(if $(and $(NVCC),$(GPU_FOUND)),cuda,cpu)
 ifeq ($(filter $(DEVICE),cpu cuda emu),)
-$(error DEVICE=$(DEVICE); it must be cpu, cuda or emu)
+$(error DEVICE=$(DEVICE), but DEVICE is one of: cpu cuda emu)
 endif
 ifeq ($(DEVICE)$(NVCC),cuda)
 $(error DEVICE=cuda needs nvcc, which is neither on the PATH nor in /usr/local/cuda/bin)
@@ -28,6 +28,14 @@ endif
 GEMM ?= $(if $(call has_header,oneapi/dnnl/dnnl.h),onednn,plain)
 MPI  ?= $(if $(shell command -v mpicc),1,0)
 JSON ?= $(if $(call has_header,jansson.h),1,0)
+
+# One of these, or make stops: a misspelt value would build something else under its name.
+one_of = $(if $(filter 1,$(words $($(1)))),$(filter $($(1)),$(2)))
+require = $(if $(call one_of,$(1),$(2)),,$(error $(1)=$($(1)): there is no such value; $(1) is one of: $(2)))
+$(call require,VARIANT,fast asan tsan)
+$(call require,GEMM,onednn plain)
+$(call require,MPI,0 1)
+$(call require,JSON,0 1)
 
 CFLAGS_fast := -O3 -fopenmp
 CFLAGS_asan := -O1 -g -fopenmp -fsanitize=address,undefined -fno-sanitize-recover=undefined
@@ -47,17 +55,27 @@ endif
 ARCH       ?= $(if $(GPU_FOUND),native)
 ARCH_FLAGS := $(if $(ARCH),-arch=$(ARCH),-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90$(comma)compute_90])
 CUDA_HOME  := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
-CUDA_SOURCES := galaxy_cuda.cuh $(wildcard galaxy/cuda/*)
-EMU_SOURCES  := $(wildcard dev/emu/*.h)
+CUDA_SOURCES := galaxy_cuda.cuh $(wildcard galaxy/*/*.cuh)
+ifeq ($(DEVICE),emu)
+EMU_SOURCES := $(wildcard dev/emu/*.h)
+CUDA        := $(CXX) -x c++ -std=c++20 $(CFLAGS) $(WARN) -Wno-unknown-pragmas -DGX_EMU -Idev/emu
+else
+CUDA        := $(NVCC) -x cu -std=c++17 -O3 $(ARCH_FLAGS)
+endif
 ifneq ($(DEVICE),cpu)
 DEFINES += -DGX_WITH_CUDA
 LIBS    += -lstdc++ $(if $(filter cuda,$(DEVICE)),-L$(CUDA_HOME)/lib64 -Wl$(comma)-rpath$(comma)$(CUDA_HOME)/lib64 -lcudart -lcublasLt -lnccl)
 endif
 
-# One folder per device, variant and set of libraries: changing them never leaves a stale object.
+# One folder per device, variant and set of libraries; in it, the command: changing either never leaves a stale object.
 O       := build/$(DEVICE)-$(VARIANT)-$(GEMM)-mpi$(MPI)-json$(JSON)
 HEADERS := galaxy.h $(wildcard galaxy/*/*.h)
 C       := $(CC) -x c -std=gnu11 $(CFLAGS) $(WARN) $(DEFINES)
+
+COMMAND := $(strip $(C) $(LIBS) $(if $(filter-out cpu,$(DEVICE)),$(CUDA)))
+ifneq ($(COMMAND),$(strip $(shell cat $(O)/command 2>/dev/null)))
+.PHONY: $(O)/command
+endif
 
 PROGRAMS := train_llama train_llama_tp train_llama_galaxy
 TESTS    := $(patsubst %.cu,%,$(wildcard test_*.cu))
@@ -79,17 +97,13 @@ help:
 	@echo "variables: CC=$(CC) GEMM=$(GEMM) (onednn plain) MPI=$(MPI) VARIANT=$(VARIANT) (fast asan tsan) ARCHFLAGS='$(ARCHFLAGS)'"
 
 OBJECTS := $(O)/galaxy.o $(if $(filter-out cpu,$(DEVICE)),$(O)/galaxy_cuda.o)
-ifeq ($(DEVICE),emu)
-$(O)/galaxy_cuda.o: $(CUDA_SOURCES) $(EMU_SOURCES) $(HEADERS) Makefile
+$(O)/command: export COMMAND := $(COMMAND)
+$(O)/command:
 	@mkdir -p $(O)
-	$(CXX) -x c++ -std=c++20 $(CFLAGS) $(WARN) -DGX_EMU -DGALAXY_CUDA_IMPLEMENTATION -Idev/emu -c galaxy_cuda.cuh -o $@
-else
-$(O)/galaxy_cuda.o: $(CUDA_SOURCES) $(HEADERS) Makefile
-	@mkdir -p $(O)
-	$(NVCC) -x cu -std=c++17 -O3 $(ARCH_FLAGS) -DGALAXY_CUDA_IMPLEMENTATION -c galaxy_cuda.cuh -o $@
-endif
-$(O)/galaxy.o: $(HEADERS) Makefile
-	@mkdir -p $(O)
+	@printf '%s\n' "$$COMMAND" >$@
+$(O)/galaxy_cuda.o: $(CUDA_SOURCES) $(EMU_SOURCES) $(HEADERS) Makefile $(O)/command
+	$(CUDA) -DGALAXY_CUDA_IMPLEMENTATION -c galaxy_cuda.cuh -o $@
+$(O)/galaxy.o: $(HEADERS) Makefile $(O)/command
 	$(C) -DGALAXY_IMPLEMENTATION -c galaxy.h -o $@
 # a test that looks inside a header has GALAXY_IMPLEMENTATION of its own
 $(O)/%: %.cu $(OBJECTS) $(wildcard test*.h) $(wildcard train_*.cu)
@@ -140,7 +154,7 @@ export GX_TRAIN_LLAMA GX_TRAIN_LLAMA_NOMPI
 check: GX_TRAIN_LLAMA := $(O)/train_llama
 check:
 	@$(MAKE) --no-print-directory -j$(CORES) build-tests
-	@dev/test.sh $(LONGEST_FIRST)
+	@dev/test.sh $(LONGEST_FIRST) dev/test_make.sh
 test-all: GX_TRAIN_LLAMA := $(O)/train_llama
 test-all: GX_TRAIN_LLAMA_NOMPI = $(shell $(MAKE) --no-print-directory -s MPI=0 print-folder)/train_llama
 test-all:
@@ -148,7 +162,7 @@ test-all:
 	@$(MAKE) --no-print-directory MPI=0 $(GX_TRAIN_LLAMA_NOMPI)
 	@$(RUN_ASAN) -j$(CORES) build-tests
 	@$(RUN_TSAN) -j$(CORES) build-tests TESTS="$(TSAN_TESTS)" PROGRAMS=
-	@dev/test.sh $(if $(SKIPS),--allowed-skips $(SKIPS)) $(LONGEST_FIRST) dev/test_headers.sh \
+	@dev/test.sh $(if $(SKIPS),--allowed-skips $(SKIPS)) $(LONGEST_FIRST) dev/test_make.sh dev/test_headers.sh \
 	    $(addprefix $(shell $(RUN_ASAN) -s print-folder)/,$(filter-out test_train%,$(TESTS))) \
 	    $(foreach t,$(filter test_train%,$(TESTS)),"env GX_TRAIN_LLAMA=$(shell $(RUN_ASAN) -s print-folder)/train_llama $(shell $(RUN_ASAN) -s print-folder)/$(t)") \
 	    $(addprefix $(shell $(RUN_TSAN) -s print-folder)/,$(TSAN_TESTS))

@@ -155,6 +155,7 @@ static void scale_numbers(float *x, int64_t n, double factor)
 // ---- elementwise: d = n ---------------------------------------------------------------------------------------------------------------------
 
 static const Shape flat_shapes[] = {{.d = {1}}, {.d = {7}}, {.d = {257}}, {.d = {4096}}, {.d = {30011}}};
+static const Shape sum_shapes[] = {{.d = {1}}, {.d = {7}}, {.d = {4096}}, {.d = {30011}}, {.d = {257 * 4096 + 3}}}; // over 256 blocks
 static const Variant add_variants[] = {{0, 0, {{0, 0}}}, {0, 0, {{0, 1}}}, {0, 0, {{0, 2}}}};
 
 static void call_zero(GxContext *g, void **b, const Shape *s, GxDtype t, int a) { (void)t, (void)a, gx_zero(g, b[0], s->d[0]); }
@@ -558,6 +559,7 @@ static Case *prepare_clip(Case *c)
 #define SLOT(function)               CALLED(#function, function, call_##function)
 #define LIST(array)                  array, COUNT(array)
 #define FLAT                         LIST(flat_shapes)
+#define SUMS                         LIST(sum_shapes)
 
 // Buffers: inputs; results that are equal to the bit; near; near, with exact zeros; with another gate in bf16.
 // clang-format off
@@ -578,8 +580,8 @@ static const Op ops[] = {
      {EXACT("y", OUT, GX_F32, d0), INPUT("x", ACT, d0)}},
     {SLOT(add), NULL, NULL, 1, FLAT, LIST(add_variants), // one sum: exact
      {EXACT("y", OUT, ACT, d0), INPUT("a", ACT, d0), INPUT("b", ACT, d0)}},
-    {SLOT(sum), NULL, sum_floor, 1, FLAT, LIST(accumulated), {RESULT("total", ACCUMULATED, GX_F64, one, sum_d0), INPUT("x", GX_F32, d0)}},
-    {SLOT(sum_squares), NULL, NULL, 1, FLAT, LIST(accumulated),
+    {SLOT(sum), NULL, sum_floor, 1, SUMS, LIST(accumulated), {RESULT("total", ACCUMULATED, GX_F64, one, sum_d0), INPUT("x", GX_F32, d0)}},
+    {SLOT(sum_squares), NULL, NULL, 1, SUMS, LIST(accumulated),
      {RESULT("total", ACCUMULATED, GX_F64, one, sum_d0), INPUT("x", GX_F32, d0)}},
     {SLOT(embedding_forward), prepare_ids, NULL, 1, LIST(embedding_shapes), LIST(plain),
      {EXACT("y", OUT, ACT, d01), INPUT("w", ACT, embedding_table), INPUT("ids", GX_I32, d0)}},

@@ -104,6 +104,8 @@ TEST(split_lists_are_taken_or_refused_with_the_nearest)
     refuses_list(zero, 3, 6, 3, "nearest is [1,3,2]");
     refuses_list(half, 2, 13, 2, "nearest is [7,6]");
     refuses_list(good, 3, 6, 2, "3 entries for 2 ranks; valid is for example [3,3]");
+    refuses_list(good, 1, 6, 2, "1 entry for 2 ranks");
+    refuses_list(good, 3, 6, 1, "3 entries for 1 rank; valid");
     refuses_list(NULL, 0, 2, 3, "2 cannot be split among 3 ranks");
 }
 

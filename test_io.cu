@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 // ---- words of these tests -------------------------------------------------------------------------------------------------------------
@@ -607,6 +608,23 @@ TEST(help_lists_every_option_once_with_its_default)
     free(text);
 }
 
+TEST(options_of_other_programs_are_refused_with_the_names_of_these)
+{
+    static const GxOption other[] = {{"wings", GX_OPTION_INT, 0, "2", "", NULL}};
+    char *args[] = {(char *)"test", (char *)"--wings", (char *)"4"}, *near[] = {(char *)"test", (char *)"--wing", (char *)"4"};
+    GxError err = GX_ZERO;
+    GxConfig c;
+    gx_config_open(&c);
+    CHECK(gx_config_add_elsewhere(&c, other, 1, "fly or glide", &err) == GX_OK, "%s", err.message);
+    refused(&err, gx_config_read_args(&c, 3, args, &err), GX_ERR_ARGUMENT, "no option --wings in this program; use fly or glide", "a flag");
+    put_text(at("other.json"), "{\"wings\": 4}");
+    refused(&err, gx_config_read_json(&c, at("other.json"), &err), GX_ERR_ARGUMENT, "other.json: there is no option wings in this program",
+            "a file");
+    refused(&err, gx_config_read_args(&c, 3, near, &err), GX_ERR_ARGUMENT, "no option --wing; --help", "a misspelt flag");
+    CHECK(gx_config_is_set(&c, "wings") == 0, "it was set");
+    unlink(at("other.json"));
+}
+
 TEST(wrong_option_tables_are_found)
 {
     static const GxOption twice[] = {{"a", GX_OPTION_INT, 0, "1", "", NULL}, {"a", GX_OPTION_INT, 0, "1", "", NULL}};
@@ -687,6 +705,73 @@ TEST(a_crash_while_publishing_loses_no_finished_folder)
     CHECK(gx_publish_begin(at("step"), folder, &err) == GX_OK && names_in(folder) == 0, "%s", err.message);
     CHECK(!gx_path_is_folder(at("step" GX_OLD_SUFFIX)) && gx_folder_verify(at("step"), 1, &err) == GX_OK, "%s", err.message);
     gx_folder_remove(folder, &err);
+    gx_folder_remove(at("step"), &err);
+}
+
+// Stopped between the two renames of a replacement: the new folder is finished, whatever the one before was.
+TEST(a_finished_folder_is_not_lost_where_a_torn_one_was_to_be_replaced)
+{
+    GxError err = GX_ZERO;
+    publish("step", "first", &err);
+    unlink(at("step/weights"));
+    rename(at("step"), at("step" GX_OLD_SUFFIX));
+    publish("step", "second", &err);
+    rename(at("step"), at("step" GX_NEW_SUFFIX));
+    CHECK(gx_publish_recover(at("step"), &err) == GX_OK && gx_folder_verify(at("step"), 1, &err) == GX_OK, "%s", err.message);
+    CHECK(size_of(at("step/weights")) == 6 && names_in(root) == 1, "%d names beside the folder", names_in(root) - 1);
+    gx_folder_remove(at("step"), &err);
+}
+
+// A child removes a folder of many files and is killed at the first name that is missing.
+static void remove_and_be_killed(const char *name)
+{
+    char first[GX_PATH];
+    GxError err = GX_ZERO;
+    snprintf(first, sizeof first, "%s", at(name));
+    strcat(first, "/file-0000");
+    const pid_t child = fork();
+    if (child == 0) _exit(gx_publish_remove(at(name), &err) != GX_OK);
+    while (gx_path_is_file(first) && waitpid(child, NULL, WNOHANG) == 0) {}
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+}
+
+TEST(a_removal_that_was_killed_leaves_the_name_whole_or_free)
+{
+    enum { FILES = 1000, KILLS = 3 };
+    int halves = 0;
+    for (int k = 0; k < KILLS; k++) {
+        char folder[GX_PATH], path[GX_PATH];
+        GxError err = GX_ZERO;
+        gx_publish_begin(at("step"), folder, &err);
+        for (int i = 0; i < FILES; i++) {
+            snprintf(path, sizeof path, "%.900s/file-%04d", folder, i);
+            put(path, "", 0);
+        }
+        CHECK(gx_publish_finish(at("step"), &err) == GX_OK, "%s", err.message);
+        remove_and_be_killed("step");
+        halves += names_in(at("step" GX_OLD_SUFFIX)) > 0;
+        CHECK(!gx_path_is_folder(at("step")) || gx_folder_verify(at("step"), 0, &err) == GX_OK, "%s", err.message);
+        CHECK(gx_publish_recover(at("step"), &err) == GX_OK && !gx_path_is_folder(at("step" GX_OLD_SUFFIX)), "%s", err.message);
+        CHECK(!gx_path_is_folder(at("step")) || gx_folder_verify(at("step"), 0, &err) == GX_OK, "%s", err.message);
+        CHECK(gx_publish_begin(at("step"), folder, &err) == GX_OK, "%s", err.message);
+        gx_folder_remove(folder, &err);
+        if (gx_path_is_folder(at("step"))) gx_folder_remove(at("step"), &err);
+    }
+    CHECK(halves > 0, "none of %d removals was killed in its middle", KILLS);
+}
+
+TEST(what_cannot_be_removed_keeps_its_name)
+{
+    GxError err = GX_ZERO;
+    publish("step", "first", &err);
+    CHECK(symlink("/", at("step/link")) == 0, "no link");
+    refused(&err, gx_publish_remove(at("step"), &err), GX_ERR_IO, "remove it by hand", "a link");
+    CHECK(gx_folder_verify(at("step"), 1, &err) == GX_OK, "%s", err.message);
+    unlink(at("step/link"));
+    unlink(at("step/" GX_MANIFEST));
+    refused(&err, gx_publish_remove(at("step"), &err), GX_ERR_ARGUMENT, "not written by this library", "no manifest");
+    CHECK(size_of(at("step/weights")) == 5, "it was removed");
     gx_folder_remove(at("step"), &err);
 }
 

@@ -126,6 +126,13 @@ TEST(two_threads_give_the_same_bits_again)
     check_same_checkpoint("threads0/checkpoint-5", "threads1/checkpoint-5");
 }
 
+// A whole checkpoint of 3 steps, made once; later tests copy it.
+static const char *good_checkpoint(void)
+{
+    if (!exists("good/checkpoint-3")) CHECK_RAN(run("--output_dir good --max_steps 3 --save_steps 2"));
+    return "good/checkpoint-3";
+}
+
 // ---- resuming --------------------------------------------------------------------------------------------------------------------------------------
 
 TEST(a_resumed_run_is_the_uninterrupted_one_bit_for_bit)
@@ -158,23 +165,41 @@ TEST(resume_auto_goes_on_with_the_run_that_was_begun_last)
     check_whole("histories/checkpoint-6");
 }
 
-TEST(ranks_with_different_texts_or_options_are_refused)
+// Each rank with a command line of its own.
+static int run_pair(const char *first, const char *second)
+{
+    char line[4096];
+    snprintf(line, sizeof line,
+             "mpirun -np 1 %s --config tiny.json --max_steps 2 --output_dir differ %s : -np 1 %s --config tiny.json --max_steps 2 "
+             "--output_dir differ %s",
+             program, first, program, second);
+    start_line(line, 0);
+    return finish_within(30);
+}
+
+TEST(ranks_with_different_texts_or_options_are_refused_with_both_values)
 {
     NEED_MPI();
+#define TEN     "1234567890"
+#define HUNDRED TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN
     static const struct {
         const char *first, *second, *says;
-    } pairs[] = {{"--train_data text.txt", "--train_data other.txt", "another text"},
-                 {"--learning_rate 1e-3", "--learning_rate 2e-3", "other options"}};
+    } pairs[] = {
+        {"--train_data text.txt", "--train_data other.txt", "another text"},
+        {"--learning_rate 1e-3 --seed 5", "--learning_rate 2e-3", "--seed is 5 on rank 0 and 1234 on rank 1"},
+        {"--optimizer sgd", "", "--optimizer is \"sgd\" on rank 0 and \"adamw\" on rank 1"},
+        {"--sample_prompt " HUNDRED "a", "--sample_prompt " HUNDRED "b", "--sample_prompt is \"1234567890"},
+        {"--dp_batch_size_list 3,1", "--dp_batch_size_list 1,3", "--dp_batch_size_list is [3,1] on rank 0 and [1,3] on rank 1"},
+        {"--model good/checkpoint-3", "", "--model is \"a folder\" on rank 0 and not given on rank 1"},
+        {"", "--model good/checkpoint-3", "--model is not given on rank 0 and \"a folder\" on rank 1"},
+        {"", "--resume good/checkpoint-2", "--resume is not given on rank 0 and \"a folder\" on rank 1"},
+        {"--resume auto", "", "--resume is \"auto\" on rank 0 and not given on rank 1"},
+    };
+    good_checkpoint();
     shell("tr a-z A-Z < text.txt > other.txt");
-    for (int i = 0; i < 2; i++) {
-        char line[4096];
-        snprintf(line, sizeof line,
-                 "mpirun -np 1 %s --config tiny.json --max_steps 2 --output_dir differ %s : -np 1 %s --config tiny.json --max_steps 2 "
-                 "--output_dir differ %s",
-                 program, pairs[i].first, program, pairs[i].second);
-        start_line(line, 0);
-        int status = finish_within(30);
-        CHECK(status != 0 && status != TIMED_OUT && strstr(err(), pairs[i].says) && strstr(err(), "rank 1"), "status %d: %.300s", status,
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        const int status = run_pair(pairs[i].first, pairs[i].second);
+        CHECK(status != 0 && status != TIMED_OUT && strstr(err(), pairs[i].says) && strstr(err(), "rank 1"), "status %d: %.400s", status,
               err());
     }
 }
@@ -368,13 +393,6 @@ TEST(plans_that_cannot_be_are_refused_at_once_and_in_little_memory)
 
 // ---- folders that are not what they should be ------------------------------------------------------------------------------------------------------
 
-// A whole checkpoint of 3 steps, made once; later tests copy it.
-static const char *good_checkpoint(void)
-{
-    if (!exists("good/checkpoint-3")) CHECK_RAN(run("--output_dir good --max_steps 3 --save_steps 2"));
-    return "good/checkpoint-3";
-}
-
 TEST(folders_to_resume_from_are_verified)
 {
     static const struct {
@@ -489,13 +507,13 @@ TEST(weights_with_missing_or_foreign_tensors_are_refused_by_name)
     } cases[] = {
         {"model.layers.1.mlp.up_proj.weight", NULL, 0, {"has no tensor model.layers.1.mlp.up_proj.weight", "other"}},
         {"lm_head.weight", NULL, 0, {"has no tensor lm_head.weight", NULL}},
-        {NULL, "model.layers.0.self_attn.q_proj.lora_A.weight", 0, {"holds 1 tensors", "lora_A"}},
+        {NULL, "model.layers.0.self_attn.q_proj.lora_A.weight", 0, {"holds 1 tensor that", "lora_A"}},
         {NULL, "model.layers.0.self_attn.rotary_emb.inv_freq", 1, {NULL, NULL}}, // old files carry this table
         {NULL, NULL, 1, {NULL, NULL}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char line[4096];
-        shell("rm -rf other; mkdir other; cp %s/config.json other", good_checkpoint());
+        shell("rm -rf other from_other; mkdir other; cp %s/config.json other", good_checkpoint());
         write_changed_weights("other/model.safetensors", cases[i].without, cases[i].more);
         snprintf(line, sizeof line, "%s --config no_model.json --model other --output_dir from_other --max_steps 2", program);
         start_line(line, 0);
@@ -552,7 +570,7 @@ TEST(a_log_that_cannot_be_written_ends_the_run_with_its_path)
 
 // ---- checkpoints are not lost ----------------------------------------------------------------------------------------------------------------------
 
-// Going on from an older checkpoint, or anew in a used folder: what was just saved is newer than what has a larger number.
+// Going on from an older checkpoint: what was just saved is newer than what has a larger number.
 TEST(a_checkpoint_that_was_just_saved_is_not_pruned)
 {
     good_checkpoint();
@@ -567,11 +585,81 @@ TEST(a_checkpoint_that_was_just_saved_is_not_pruned)
 
 TEST(folders_of_other_programs_are_not_pruned)
 {
-    shell("mkdir -p foreign/checkpoint-1; echo precious >foreign/checkpoint-1/pytorch_model.bin");
-    CHECK_RAN(run("--output_dir foreign --max_steps 4 --save_steps 2 --save_total_limit 1"));
+    CHECK_RAN(run("--output_dir foreign --max_steps 2"));
+    shell("mkdir foreign/checkpoint-1; echo precious >foreign/checkpoint-1/pytorch_model.bin");
+    CHECK_RAN(run("--output_dir foreign --max_steps 4 --save_total_limit 1 --resume auto"));
     CHECK(exists("foreign/checkpoint-1/pytorch_model.bin"),
           "a folder without a manifest, which this program cannot have written, was removed");
     CHECK(!exists("foreign/checkpoint-2") && exists("foreign/checkpoint-4"), "pruning does not work");
+}
+
+// A run may have to save at any step, so that what is in the way is said before it trains.
+TEST(what_stands_in_the_way_of_a_checkpoint_is_refused_before_training_and_left_alone)
+{
+    static const struct {
+        const char *make, *kept;
+        Refusal r;
+    } cases[] = {
+        {"mkdir -p way/checkpoint-2; echo precious >way/checkpoint-2/notes.txt",
+         "way/checkpoint-2/notes.txt",
+         {"--max_steps 4", {"way/checkpoint-2", "step 2", "choose another --output_dir"}}},
+        {"mkdir way; echo precious >way/checkpoint-4",
+         "way/checkpoint-4",
+         {"--max_steps 4", {"way/checkpoint-4", "step 4", "move it away"}}},
+        {"mkdir way; ln -s /nowhere way/checkpoint-4", "way/checkpoint-4", {"--max_steps 4", {"way/checkpoint-4", "step 4", NULL}}},
+        {"cp -r good way; rm way/checkpoint-3/manifest.json",
+         "way/checkpoint-3/model.safetensors",
+         {"--resume auto --max_steps 4", {"way/checkpoint-3", "manifest.json", "not to the end"}}},
+    };
+    good_checkpoint();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        shell("rm -rf way; %s", cases[i].make);
+        start("--output_dir way %s", cases[i].r.flags);
+        finish_within(20);
+        check_refused(&cases[i].r);
+        CHECK(exists(cases[i].kept), "%s: it was removed", cases[i].make);
+    }
+}
+
+// As a run leaves them that is killed while it saves, and while it removes older ones: the names are free again.
+TEST(leftovers_of_a_killed_run_are_swept_when_the_next_one_begins)
+{
+    good_checkpoint();
+    shell("rm -rf swept; cp -r good swept; cd swept; mv checkpoint-2 checkpoint-2.gx-old; rm checkpoint-2.gx-old/config.json");
+    shell("cp -r good/checkpoint-3 swept/checkpoint-4.gx-new; rm swept/checkpoint-4.gx-new/manifest.json; mkdir swept/mine.gx-old");
+    CHECK_RAN(run("--output_dir swept --max_steps 5 --resume auto"));
+    CHECK(strstr(out(), "resumed from swept/checkpoint-3"), "%s", out());
+    CHECK(!exists("swept/checkpoint-2.gx-old") && !exists("swept/checkpoint-4.gx-new"), "a leftover is still there");
+    CHECK(!exists("swept/checkpoint-2"), "a checkpoint that was removed in part has its name again");
+    CHECK(exists("swept/mine.gx-old"), "a folder that is no checkpoint was swept away");
+    check_whole("swept/checkpoint-5");
+}
+
+TEST(a_new_run_that_would_replace_checkpoints_of_another_is_refused_before_it_touches_anything)
+{
+    static const Refusal refusals[] = {
+        {"--output_dir taken", {"taken/checkpoint-2 is a checkpoint of another run", "--resume auto", "--output_dir"}},
+        {"--output_dir taken --model good/checkpoint-3", {"taken/checkpoint-2", "another run", "remove it"}},
+        {"--output_dir taken --resume other_run/checkpoint-1", {"taken/checkpoint-2", "another run", NULL}},
+    };
+    good_checkpoint();
+    CHECK_RAN(run("--output_dir other_run --max_steps 1"));
+    shell("rm -rf taken; cp -r good taken");
+    CHECK_REFUSALS(refusals);
+    CHECK(shell("diff -r good taken") == 0, "something in the folder has changed");
+    CHECK_RAN(run("--output_dir taken --max_steps 1"));
+    CHECK_RAN(run("--output_dir taken --max_steps 4 --resume taken/checkpoint-3 --save_total_limit 0"));
+    CHECK_RAN(run("--output_dir taken --max_steps 4 --resume taken/checkpoint-2"));
+}
+
+TEST(checkpoints_of_other_runs_are_not_pruned)
+{
+    good_checkpoint();
+    CHECK_RAN(run("--output_dir mixed --max_steps 2 --save_steps 1"));
+    CHECK_RAN(run("--output_dir mixed --max_steps 6 --save_steps 1 --save_total_limit 1 --resume good/checkpoint-3"));
+    check_whole("mixed/checkpoint-1");
+    check_whole("mixed/checkpoint-2");
+    CHECK(exists("mixed/checkpoint-6") && !exists("mixed/checkpoint-4") && !exists("mixed/checkpoint-5"), "pruning does not work");
 }
 
 TEST(only_the_newest_checkpoints_are_kept)
@@ -594,6 +682,27 @@ TEST(the_last_checkpoint_does_not_wait_for_the_sample)
     kill(child.pid, SIGKILL);
     CHECK(finish() == -SIGKILL, "two million bytes were sampled in no time");
     check_whole("impatient/checkpoint-2");
+}
+
+TEST(a_signal_ends_the_sample_too)
+{
+    static const struct {
+        const char *flags;
+        int signal;
+    } ways[] = {{"--micro_batch_size 2", SIGTERM}, {"--ranks 2 --micro_batch_size 1", SIGINT}};
+    for (int i = 0; i < 2; i++) {
+        char line[4096], checkpoint[100];
+        snprintf(checkpoint, sizeof checkpoint, "cut_short%d/checkpoint-2", i);
+        snprintf(line, sizeof line, "%s --config sampling_long.json --output_dir cut_short%d --max_steps 2 %s", program, i, ways[i].flags);
+        start_line(line, 0);
+        CHECK(wait_for(checkpoint, NULL), "no checkpoint came");
+        sleep_ms(300); // the last validation takes less
+        kill(child.pid, ways[i].signal);
+        const int status = finish_within(20);
+        CHECK(status == 128 + ways[i].signal, "%s: status %d after %.1f s: %s", ways[i].flags, status, child.seconds, err());
+        CHECK(strstr(out(), "sample:\nIn the beginning") && strstr(err(), "complete and saved"), "%s: it said %s", ways[i].flags, err());
+        check_whole(checkpoint);
+    }
 }
 
 TEST(a_sample_that_cannot_be_made_does_not_cost_the_checkpoint)
@@ -676,6 +785,37 @@ TEST(gradients_that_are_not_finite_are_said_and_never_saved_in_silence)
     }
 }
 
+TEST(a_run_that_only_skips_steps_ends_with_an_error_and_keeps_what_was_good)
+{
+    CHECK_RAN(run("--output_dir burst --max_steps 3 --optimizer sgd --warmup_steps 0"));
+    const int status =
+        run("--output_dir burst --max_steps 500 --optimizer sgd --warmup_steps 0 --learning_rate 1e30 --save_steps 10 --resume auto");
+    CHECK(status == 1, "status %d: %s", status, err());
+    CHECK(strstr(err(), "the last 100 steps") && strstr(err(), "a --learning_rate below 1e+30"), "%s", err());
+    Log l = read_log("burst");
+    CHECK(l.skipped == 99 && l.steps < 110, "%d of %d steps were skipped", l.skipped, l.steps); // the last one is the error
+    check_whole("burst/checkpoint-3");
+    CHECK(count_not_finite("burst/checkpoint-3/model.safetensors") == 0, "the older checkpoint is not what it was");
+}
+
+TEST(a_run_that_ends_while_it_skips_says_that_its_weights_may_be_of_no_use)
+{
+    CHECK_RAN(run("--output_dir brink --max_steps 6 --optimizer sgd --warmup_steps 0 --learning_rate 1e30"));
+    CHECK(strstr(err(), "have not changed since step") && strstr(err(), "a --learning_rate below 1e+30"), "%s", err());
+}
+
+TEST(weights_that_give_no_finite_gradients_are_blamed_and_not_the_learning_rate)
+{
+    shell("rm -rf nans; cp -r %s nans; printf '\\377\\377\\377\\177%%.0s' $(seq 100) | dd of=nans/model.safetensors bs=4 seek=25000 "
+          "conv=notrunc "
+          "2>/dev/null",
+          good_checkpoint());
+    const int status = run("--model nans --output_dir from_nans --max_steps 5");
+    CHECK(status == 1, "status %d: %s", status, err());
+    CHECK(strstr(err(), "all 5 steps") && strstr(err(), "the weights of nans") && !strstr(err(), "--learning_rate"), "%s", err());
+    CHECK(!exists("from_nans/checkpoint-5"), "what it did not change was saved");
+}
+
 TEST(mpirun_and_ranks_together_are_refused)
 {
     NEED_MPI();
@@ -720,7 +860,7 @@ TEST(a_rank_without_memory_ends_all_with_its_name)
 // No disk is shared: only rank 0's working folder has the checkpoint and the model.
 TEST(ranks_without_rank_0s_disk_load_what_it_loads)
 {
-    static const char *const ways[] = {"--resume out/checkpoint-3", "--resume auto", "--model out/checkpoint-3"};
+    static const char *const ways[] = {"--resume out/checkpoint-3", "--resume auto", "--model out/checkpoint-3 --output_dir new"};
     NEED_MPI();
     for (int i = 0; i < 3; i++) {
         char line[4096], flags[200];
@@ -732,7 +872,7 @@ TEST(ranks_without_rank_0s_disk_load_what_it_loads)
         start_line(line, 0);
         int status = finish_within(40);
         CHECK(status == 0, "%s: status %d: %.250s", ways[i], status, err());
-        check_whole("here/out/checkpoint-5");
+        check_whole(i < 2 ? "here/out/checkpoint-5" : "here/new/checkpoint-5");
     }
 }
 

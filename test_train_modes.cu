@@ -153,35 +153,72 @@ TEST(splits_that_cannot_be_are_refused_with_the_nearest)
 {
     static const Refusal tp[] = {
         {"--ranks 2 --tp_num_attention_heads_list 3,2", {"tp_num_attention_heads_list [3,2] sums to 5", "must sum to 4", "[2,2]"}},
-        {"--ranks 2 --tp_num_attention_heads_list 4", {"tp_num_attention_heads_list [4] has 1 entries for 2 ranks", "[2,2]", NULL}},
+        {"--ranks 2 --tp_num_attention_heads_list 4", {"tp_num_attention_heads_list [4] has 1 entry for 2 ranks", "[2,2]", NULL}},
         {"--ranks 2 --tp_num_attention_heads_list 4,0", {"--tp_num_attention_heads_list", "from 1", NULL}},
         {"--ranks 2 --tp_intermediate_size_list 60,10", {"tp_intermediate_size_list [60,10] sums to 70", "must sum to 64", "[55,9]"}},
         {"--ranks 2 --tp_vocab_size_list 200,50", {"tp_vocab_size_list [200,50] sums to 250", "must sum to 256", "[205,51]"}},
         {"--ranks 8", {"tp_num_attention_heads_list: 4 cannot be split among 8 ranks", "at most 4", NULL}},
-        {"--ranks 3 --tp 2", {"tp 2", "do not divide the world of 3", "tp 3"}},
-        {"--ranks 2 --tp 4", {"do not divide the world of 2", NULL, NULL}},
-        {"--ranks 2 --seq_scatter_list 16,16", {"no option --seq_scatter_list", NULL, NULL}},
+        {"--ranks 3 --tp 2", {"--tp 2 does not divide 3 ranks; use 1 or 3", NULL, NULL}},
+        {"--ranks 2 --tp 3", {"--tp 3 does not divide 2 ranks; use 1 or 2", NULL, NULL}},
+        {"--ranks 12 --tp 5", {"--tp 5 does not divide 12 ranks; use 1, 2, 3, 4, 6 or 12", NULL, NULL}},
+        {"--tp 2", {"--tp 2 does not divide 1 rank; use 1", NULL, NULL}},
+        {"--ranks 2 --seq_scatter_list 16,16", {"no option --seq_scatter_list in this program", "use train_llama_galaxy,", NULL}},
     };
     static const Refusal galaxy[] = {
         {"--ranks 2 --seq_scatter_list 16,15", {"seq_scatter_list [16,15] sums to 31", "must sum to 32", "[17,15]"}},
         {"--ranks 3 --seq_scatter_list 16,16", {"seq_scatter_list [16,16] has 2 entries for 3 ranks", "[11,11,10]", NULL}},
         {"--ranks 4 --seq_len 3", {"seq_scatter_list: 3 cannot be split among 4 ranks", NULL, NULL}},
     };
-    static const Refusal serial[] = {{"--ranks 2 --tp 2", {"no option --tp", NULL, NULL}}};
+    static const Refusal serial[] = {
+        {"--ranks 2 --tp 2", {"no option --tp in this program", "use train_llama_tp or train_llama_galaxy", NULL}},
+        {"--seq_scatter_list 16,16", {"no option --seq_scatter_list in this program", "use train_llama_galaxy,", NULL}},
+    };
     if (use_program("train_llama_tp")) CHECK_REFUSALS(tp);
     if (use_program("train_llama_galaxy")) CHECK_REFUSALS(galaxy);
     if (use_program("train_llama")) CHECK_REFUSALS(serial);
+}
+
+// training_args.json holds the options of its mode, too.
+TEST(training_args_of_one_program_say_which_programs_take_them)
+{
+    char line[4096];
+    const Refusal tp = {"the arguments of tp",
+                        {"args_of_tp/training_args.json: there is no option tp in this program", "use train_llama_tp or", NULL}};
+    if (!use_program("train_llama_tp")) return;
+    CHECK_RAN(run("--output_dir args_of_tp --max_steps 2 --ranks 2"));
+    if (!use_program("train_llama")) return;
+    snprintf(line, sizeof line, "%s --config args_of_tp/training_args.json --output_dir not_of_tp", program);
+    start_line(line, 0);
+    finish();
+    check_refused(&tp);
+}
+
+// It also holds the number of ranks as threads, of which mpirun wants none.
+TEST(training_args_of_threads_go_on_under_mpi)
+{
+    char line[4096];
+    NEED_MPI();
+    if (!use_program("train_llama_tp")) return;
+    CHECK_RAN(run("--output_dir args_of_threads --max_steps 2 --ranks 2"));
+    snprintf(line, sizeof line, "mpirun -np 2 %s --config args_of_threads/training_args.json --output_dir args_again", program);
+    start_line(line, 0);
+    CHECK(finish() != 0 && strstr(err(), "say --ranks 1"), "%s", err());
+    strcat(line, " --ranks 1");
+    start_line(line, 0);
+    CHECK_RAN(finish());
+    check_same_checkpoint("args_of_threads/checkpoint-2", "args_again/checkpoint-2");
 }
 
 // How ranks are arranged is an option, too: ranks that do not agree on it, or are of different programs, must not wait for each other in vain.
 TEST(ranks_of_different_programs_or_groups_are_refused)
 {
     static const struct {
-        const char *first, *first_flags, *second, *second_flags;
-    } pairs[] = {{"train_llama_tp", "--tp 2", "train_llama_tp", "--tp 1"},
-                 {"train_llama", "", "train_llama_tp", ""},
-                 {"train_llama_tp", "", "train_llama_galaxy", ""},
-                 {"train_llama_tp", "--tp_num_attention_heads_list 3,1", "train_llama_tp", "--tp_num_attention_heads_list 1,3"}};
+        const char *first, *first_flags, *second, *second_flags, *says;
+    } pairs[] = {{"train_llama_tp", "--tp 2", "train_llama_tp", "--tp 1", "--tp is 2 on rank 0 and 1 on rank 1"},
+                 {"train_llama", "", "train_llama_tp", "", "rank 1 was started with another program"},
+                 {"train_llama_tp", "", "train_llama_galaxy", "", "rank 1 was started with another program"},
+                 {"train_llama_tp", "--tp_num_attention_heads_list 3,1", "train_llama_tp", "--tp_num_attention_heads_list 1,3",
+                  "--tp_num_attention_heads_list is [3,1] on rank 0 and [1,3] on rank 1"}};
     NEED_MPI();
     for (int i = 0; i < 4; i++) {
         char line[4096], first[GX_PATH];
@@ -193,8 +230,8 @@ TEST(ranks_of_different_programs_or_groups_are_refused)
                  pairs[i].first_flags, program, pairs[i].second_flags);
         start_line(line, 0);
         int status = finish_within(30);
-        CHECK(status != 0 && status != TIMED_OUT && strstr(err(), "rank 1 was started with another program or other options"),
-              "%s and %s: status %d after %.1f s: %.300s", pairs[i].first, pairs[i].second, status, child.seconds, err());
+        CHECK(status != 0 && status != TIMED_OUT && strstr(err(), pairs[i].says), "%s and %s: status %d after %.1f s: %.300s",
+              pairs[i].first, pairs[i].second, status, child.seconds, err());
     }
 }
 

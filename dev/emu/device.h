@@ -130,6 +130,13 @@ inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
     return cudaSuccess;
 }
 
+inline cudaError_t cudaDeviceGetPCIBusId(char *text, int size, int device)
+{
+    if (device || size < 13) return emu::result(device ? cudaErrorInvalidDevice : cudaErrorInvalidValue);
+    snprintf(text, (size_t)size, "0000:00:00.0");
+    return cudaSuccess;
+}
+
 inline cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int device)
 {
     if (device) return emu::result(cudaErrorInvalidDevice);

@@ -63,7 +63,7 @@ inline bool in_place(const NcclLaunch &l, const NcclCall &c)
 
 inline ncclResult_t check_call(const ncclComm &comm, const NcclCall &c)
 {
-    bool reduces = c.call == Call::all_reduce || c.call == Call::reduce_scatter;
+    bool reduces = sums(c.call);
     if (!nccl_type(c.type)) return nccl_refuse("data type %d is not emulated", c.type);
     if (reduces && c.op != ncclSum && c.op != ncclMax && c.op != ncclMin) return nccl_refuse("operation %d is not emulated", c.op);
     if (c.other < 0 || c.other >= comm.clique->ranks) return nccl_refuse("%s: rank %d of %d", text(c).c_str(), c.other, comm.clique->ranks);
@@ -271,6 +271,11 @@ inline ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count
                                       cudaStream_t s)
 {
     return emu::call(comm, s, {emu::Call::reduce_scatter, (const char *)send, (char *)recv, count, type, op, 0, {}});
+}
+inline ncclResult_t ncclReduce(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op, int root, ncclComm_t comm,
+                               cudaStream_t s)
+{
+    return emu::call(comm, s, {emu::Call::reduce, (const char *)send, (char *)recv, count, type, op, root, {}});
 }
 inline ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type, ncclComm_t comm, cudaStream_t s)
 {

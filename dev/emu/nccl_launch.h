@@ -8,7 +8,8 @@ struct ncclComm;
 namespace emu
 {
 
-enum class Call { all_reduce, all_gather, reduce_scatter, broadcast, send, recv };
+enum class Call { all_reduce, all_gather, reduce_scatter, reduce, broadcast, send, recv };
+inline bool sums(Call c) { return c == Call::all_reduce || c == Call::reduce_scatter || c == Call::reduce; }
 struct NcclLaunch;
 struct Clique;
 
@@ -71,11 +72,11 @@ inline void spoil(Clique &c, ncclResult_t error, const std::string &message)
 // ---- do they agree? -----------------------------------------------------------------------------------------------------------------------
 inline std::string text(const NcclCall &c)
 {
-    static const char *names[] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "send", "recv"};
+    static const char *names[] = {"all_reduce", "all_gather", "reduce_scatter", "reduce", "broadcast", "send", "recv"};
     std::string s = std::string(names[(int)c.call]) + " of " + std::to_string(c.count) + " " + nccl_type(c.type)->name;
-    if (c.call == Call::all_reduce || c.call == Call::reduce_scatter)
-        s += c.op == ncclSum ? " (sum)" : c.op == ncclMax ? " (max)" : " (min)";
+    if (sums(c.call)) s += c.op == ncclSum ? " (sum)" : c.op == ncclMax ? " (max)" : " (min)";
     if (c.call == Call::broadcast) s += " from rank " + std::to_string(c.other);
+    if (c.call == Call::reduce) s += " to rank " + std::to_string(c.other);
     return s;
 }
 
@@ -161,7 +162,7 @@ inline size_t bytes_sent(const NcclLaunch &launch, const NcclCall &c)
 }
 inline size_t bytes_received(const NcclLaunch &launch, const NcclCall &c)
 {
-    if (c.call == Call::send) return 0;
+    if (c.call == Call::send || (c.call == Call::reduce && c.other != launch.rank)) return 0;
     return c.call == Call::all_gather ? c.bytes() * (size_t)launch.clique->ranks : c.bytes();
 }
 
@@ -189,8 +190,9 @@ inline void finish_collective(NcclLaunch &launch, Together &all, size_t index)
     NcclCall &c = launch.collectives[index];
     size_t rank = (size_t)launch.rank, bytes = c.bytes();
     if (!bytes) return;
-    if (c.call == Call::all_reduce || c.call == Call::reduce_scatter) {
+    if (sums(c.call)) {
         reduce_once(all, index);
+        if (!bytes_received(launch, c)) return;
         memcpy(c.recv, all.reduced[index].data() + (c.call == Call::reduce_scatter ? rank * bytes : 0), bytes);
     } else if (c.call == Call::all_gather) {
         for (size_t r = 0; r < all.of_rank.size(); r++) memcpy(c.recv + r * bytes, all.of_rank[r]->collectives[index].taken.data(), bytes);

@@ -76,39 +76,48 @@ void gx_cuda_add(GxContext *g, void *y, const void *a, const void *b, int64_t n,
     GX_CUDA_TYPES(dtype, gx__cuda_add, g, y, a, b, n);
 }
 
-// part[b]: the sum of x, or of its squares, over block b of GX_SUM_BLOCK elements. 256 threads to a block, each with every 256th element: the order is
-// the same for every grid.
+// part[b]: the sum of x, or of its squares, over block b of GX_SUM_BLOCK elements: 256 threads, each with 4 neighbours of every 1024. The order is the
+// same for every grid and where x is not aligned.
 template <int SQUARES>
 static __global__ void __launch_bounds__(GX_CUDA_BLOCK) gx__cuda_sum_blocks(double *part, const float *x, int64_t n, int64_t blocks)
 {
+    enum { N = GxPack<float>::N };
+    const bool wide = gx_aligned(x);
     for (int64_t b = blockIdx.x; b < blocks; b += gridDim.x) {
         const float *p = x + b * GX_SUM_BLOCK;
         const int64_t left = n - b * GX_SUM_BLOCK;
         const int count = left < GX_SUM_BLOCK ? (int)left : (int)GX_SUM_BLOCK;
         double s = 0;
-        for (int i = (int)threadIdx.x; i < count; i += GX_CUDA_BLOCK) s += SQUARES ? (double)p[i] * (double)p[i] : (double)p[i];
+        float v[N];
+        for (int i = (int)threadIdx.x * N; i < count; i += GX_CUDA_BLOCK * N) {
+            if (wide && i + N <= count) gx_load(v, p + i);
+            else
+                for (int j = 0; j < N; j++) v[j] = i + j < count ? p[i + j] : 0;
+            for (int j = 0; j < N; j++) s += SQUARES ? (double)v[j] * (double)v[j] : (double)v[j];
+        }
         s = gx_block_sum(s);
         if (threadIdx.x == 0) part[b] = s;
     }
 }
 
 // total = (accumulate ? total : 0) + part[0] + part[1] + ... in this order, so that it matters not how the elements are cut into calls. One block:
-// it fetches 1024 at a time, one thread adds them. About 8 cycles for each 4096 elements, some as long as these take to read.
-enum { GX__SUM_FETCH = 1024 };
+// its threads fetch 256 parts while the first adds the 256 before. Some 8 cycles for each 4096 elements: about as long as these take to read.
 static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
     gx__cuda_sum_in_order(double *total, const double *part, int64_t blocks, int accumulate)
 {
-    GX_SHARED(double, fetched, [GX__SUM_FETCH]);
-    double s = accumulate ? *total : 0;
-    for (int64_t first = 0; first < blocks; first += GX__SUM_FETCH) {
-        const int64_t left = blocks - first;
-        const int count = left < GX__SUM_FETCH ? (int)left : (int)GX__SUM_FETCH;
-        __syncthreads(); // of the round before, all are added
-        for (int i = (int)threadIdx.x; i < count; i += GX_CUDA_BLOCK) fetched[i] = part[first + i];
+    GX_SHARED(double, fetched, [GX_CUDA_BLOCK]);
+    const int64_t thread = (int64_t)threadIdx.x;
+    double s = accumulate ? *total : 0, next = thread < blocks ? part[thread] : 0;
+    for (int64_t first = 0; first < blocks; first += GX_CUDA_BLOCK) {
+        const int64_t left = blocks - first, mine = first + GX_CUDA_BLOCK + thread;
+        const int count = left < GX_CUDA_BLOCK ? (int)left : (int)GX_CUDA_BLOCK;
+        fetched[thread] = next;
         __syncthreads();
-        for (int i = 0; threadIdx.x == 0 && i < count; i++) s += fetched[i];
+        if (mine < blocks) next = part[mine];
+        for (int i = 0; thread == 0 && i < count; i++) s += fetched[i];
+        __syncthreads();
     }
-    if (threadIdx.x == 0) *total = s;
+    if (thread == 0) *total = s;
 }
 
 template <int SQUARES>

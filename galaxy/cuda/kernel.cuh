@@ -71,6 +71,7 @@ static __device__ __forceinline__ float gx_to_float(__nv_bfloat16 x) { return __
 template <class T> static __device__ __forceinline__ T gx_from_float(float x);
 template <> __device__ __forceinline__ float gx_from_float<float>(float x) { return x; }
 template <> __device__ __forceinline__ __nv_bfloat16 gx_from_float<__nv_bfloat16>(float x) { return __float2bfloat16_rn(x); }
+template <class T> static __device__ __forceinline__ float gx_round(float x) { return gx_to_float(gx_from_float<T>(x)); }
 
 // GxPack<T>: 16 bytes of T, loaded and stored as one access. p is aligned to 16 bytes.
 template <class T> struct alignas(16) GxPack {

@@ -58,7 +58,7 @@ static __device__ int gx__cuda_label_counts(GxCudaFault *fault, int label, int64
     return 0;
 }
 
-// scale * (e/sum - [hit]) with k = scale/sum
+// scale * (e/sum - [hit]) with k = scale/sum. e is an exponential as its type keeps it: in steps and at once the gradient has the same bits.
 static __device__ __forceinline__ float gx__cuda_softmax_gradient(float e, float k, bool hit, float scale)
 {
     return e * k - (hit ? scale : 0.0f);
@@ -87,7 +87,7 @@ static __global__ void __launch_bounds__(GX_LOSS_THREADS)
         for (int64_t c = first; dx && c < V; c += step) {
             gx_load(v, x + c);
             for (int i = 0; i < N; i++)
-                v[i] = counts ? gx__cuda_softmax_gradient(gx__cuda_exp(v[i] - maximum), k, c + i == label, scale) : 0;
+                v[i] = counts ? gx__cuda_softmax_gradient(gx_round<T>(gx__cuda_exp(v[i] - maximum)), k, c + i == label, scale) : 0;
             gx_store(dx + c, v);
         }
     }

@@ -35,7 +35,9 @@ enum { GX__CUDA_BLAS_WORKSPACE = 32 << 20, GX__CUDA_STAGE = 4 << 20 }; // bytes;
 
 static GxStatus gx__cuda_error(GxContext *g, cudaError_t e, const char *what)
 {
-    return e == cudaSuccess ? GX_OK : GX_FAIL(&g->error, GX_ERR_DEVICE, "%s: %s (%s)", what, cudaGetErrorString(e), cudaGetErrorName(e));
+    if (e == cudaSuccess) return GX_OK;
+    cudaGetLastError(); // told here; it must not be found again behind a launch
+    return GX_FAIL(&g->error, GX_ERR_DEVICE, "%s: %s (%s)", what, cudaGetErrorString(e), cudaGetErrorName(e));
 }
 
 void gx_cuda_check(GxContext *g, const char *what) { gx__cuda_error(g, cudaGetLastError(), what); }
@@ -102,10 +104,10 @@ void gx_cuda_close(GxContext *g) // of what was opened, whole or in part
     if (cuda->stream) cudaStreamSynchronize(cuda->stream);
     gx_cuda_linear_close(cuda);
     if (cuda->blas) cublasLtDestroy(cuda->blas);
-    cudaFreeHost(cuda->stage);
-    cudaFreeHost(cuda->seen_fault);
-    cudaFree(cuda->fault);
-    cudaFree(cuda->blas_workspace);
+    if (cuda->stage) cudaFreeHost(cuda->stage);
+    if (cuda->seen_fault) cudaFreeHost(cuda->seen_fault);
+    if (cuda->fault) cudaFree(cuda->fault);
+    if (cuda->blas_workspace) cudaFree(cuda->blas_workspace);
     if (cuda->stream) cudaStreamDestroy(cuda->stream);
     free(cuda);
     g->device_state = NULL;
@@ -119,7 +121,7 @@ GxStatus gx_cuda_arena_open(GxContext *g, GxArena *a, int64_t bytes)
     memset(a, 0, sizeof *a);
     const int64_t capacity = gx_round_up(gx_max(bytes, 1), GX_ALIGN);
     if (cudaMalloc((void **)&a->base, (size_t)capacity) != cudaSuccess) {
-        cudaGetLastError(); // told here; it must not be found again behind a launch
+        cudaGetLastError();
         cudaMemGetInfo(&free_bytes, &all_bytes);
         return GX_FAIL(
             &g->error, GX_ERR_MEMORY,

@@ -37,7 +37,7 @@ static __global__ void __launch_bounds__(GX_NORM_THREADS)
             gx_load(v, x + r * C + c);
             if (a) {
                 gx_load(u, a + r * C + c);
-                for (int i = 0; i < N; i++) v[i] = gx_to_float(gx_from_float<T>(v[i] + u[i])); // the norm is that of the sum as it is kept
+                for (int i = 0; i < N; i++) v[i] = gx_round<T>(v[i] + u[i]); // the norm is that of the sum as it is kept
                 gx_store(sum + r * C + c, v);
             }
             if (keep) gx_store(row + c, v);

@@ -112,8 +112,8 @@ GxStatus gx_split_list(GxSplit *s, const char *what, const int64_t *list, int n_
     if (n < 1 || n > GX_MAX_PARTS)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: a group of %d ranks; 1 to %d are possible", what, n, GX_MAX_PARTS);
     if (total < n)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: %ld cannot be split among %d ranks, each takes at least 1; use at most %ld ranks", what,
-                       (long)total, n, (long)gx_max(total, 1));
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: %ld cannot be split among %d ranks, each takes at least 1; use at most %ld rank%s", what,
+                       (long)total, n, (long)gx_max(total, 1), total > 1 ? "s" : "");
     GxSplit even = gx_split_even(total, n);
     if (!list) {
         *s = even;
@@ -123,8 +123,9 @@ GxStatus gx_split_list(GxSplit *s, const char *what, const int64_t *list, int n_
     int64_t nearest[GX_MAX_PARTS];
     if (n_list != n) {
         for (int r = 0; r < n; r++) nearest[r] = gx_split_part(&even, r);
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s [%s] has %d entries for %d ranks; valid is for example [%s]", what,
-                       gx__list_text(list, n_list, found), n_list, n, gx__list_text(nearest, n, valid));
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s [%s] has %d %s for %d rank%s; valid is for example [%s]", what,
+                       gx__list_text(list, n_list, found), n_list, n_list == 1 ? "entry" : "entries", n, n == 1 ? "" : "s",
+                       gx__list_text(nearest, n, valid));
     }
     int64_t sum = 0, smallest = list[0];
     for (int r = 0; r < n; r++) {

@@ -50,7 +50,7 @@ typedef struct {
 
 typedef enum { GX_FROM_DEFAULT = 0, GX_FROM_FILE, GX_FROM_FLAG } GxOptionSource;
 
-enum { GX_CONFIG_GROUPS = 8, GX_CONFIG_OPTIONS = 512 };
+enum { GX_CONFIG_GROUPS = 8, GX_CONFIG_OPTIONS = 512, GX_CONFIG_ELSEWHERE = 8 };
 typedef struct {
     const char *title;
     const GxOption *option;
@@ -58,8 +58,14 @@ typedef struct {
     void *target; // the struct that they fill
 } GxOptionGroup;
 typedef struct {
+    const GxOption *option;
+    int n;
+    const char *programs; // "train_llama_tp or train_llama_galaxy"
+} GxOptionElsewhere;
+typedef struct {
     GxOptionGroup group[GX_CONFIG_GROUPS];
-    int groups, options;
+    GxOptionElsewhere elsewhere[GX_CONFIG_ELSEWHERE];
+    int groups, options, elsewheres;
     unsigned char source[GX_CONFIG_OPTIONS]; // GxOptionSource
     int help;                                // --help or -h was given: print it and stop
     char file[GX_PATH];                      // of --config; "": none
@@ -68,6 +74,8 @@ typedef struct {
 void gx_config_open(GxConfig *c);
 // Adds a table and sets its options to their defaults.
 GxStatus gx_config_add(GxConfig *c, const char *title, const GxOption *options, int n, void *target, GxError *err);
+// A table that this program does not have, and other programs do: its options are refused with their names.
+GxStatus gx_config_add_elsewhere(GxConfig *c, const GxOption *options, int n, const char *programs, GxError *err);
 GxStatus gx_config_read_json(GxConfig *c, const char *path, GxError *err); // what flags have set stays
 GxStatus gx_config_read_args(GxConfig *c, int argc, char **argv, GxError *err);
 GxOptionSource gx_config_source(const GxConfig *c, const char *name); // who set it last; no such option: GX_FROM_DEFAULT
@@ -320,6 +328,16 @@ GxStatus gx_config_add(GxConfig *c, const char *title, const GxOption *options, 
     return GX_OK;
 }
 
+GxStatus gx_config_add_elsewhere(GxConfig *c, const GxOption *options, int n, const char *programs, GxError *err)
+{
+    if (c->elsewheres == GX_CONFIG_ELSEWHERE)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "the options of %s do not fit: at most %d tables of other programs", programs,
+                       GX_CONFIG_ELSEWHERE);
+    const GxOptionElsewhere added = {options, n, programs};
+    c->elsewhere[c->elsewheres++] = added;
+    return GX_OK;
+}
+
 GxOptionSource gx_config_source(const GxConfig *c, const char *name)
 {
     const GxOption *o;
@@ -365,9 +383,20 @@ static const char *gx__config_nearest(const GxConfig *c, const char *typed)
     return best;
 }
 
+static const char *gx__config_programs(const GxConfig *c, const char *name) // that have this option; NULL: none
+{
+    for (int e = 0; e < c->elsewheres; e++)
+        for (int i = 0; i < c->elsewhere[e].n; i++)
+            if (!strcmp(c->elsewhere[e].option[i].name, name)) return c->elsewhere[e].programs;
+    return NULL;
+}
+
 static GxStatus gx__config_unknown(const GxConfig *c, const char *where, const char *dashes, const char *name, GxError *err)
 {
-    const char *nearest = gx__config_nearest(c, name);
+    const char *nearest = gx__config_nearest(c, name), *programs = gx__config_programs(c, name);
+    if (programs)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "%sthere is no option %s%s in this program; use %s, or leave it away", where, dashes, name,
+                       programs);
     if (!nearest) return GX_FAIL(err, GX_ERR_ARGUMENT, "%sthere is no option %s%.100s; --help lists them all", where, dashes, name);
     return GX_FAIL(err, GX_ERR_ARGUMENT, "%sthere is no option %s%.100s; did you mean %s%s?", where, dashes, name, dashes, nearest);
 }

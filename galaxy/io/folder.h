@@ -4,7 +4,9 @@
 // The files are written into a temporary folder beside the final one. gx_publish_finish syncs and hashes them, writes manifest.json last
 // ({"files": [{"name", "bytes", "fnv1a64"}]}), syncs the folder and renames it. A folder of that name that was published before steps aside
 // under a third name first and is removed last: at every moment one of the two is whole, and gx_publish_recover gives it its name back.
-// A folder that is neither empty nor has a manifest is never replaced: it is somebody's own.
+// gx_publish_remove takes the same way: a folder of the final name is whole or not there, however a removal ended.
+// A folder that is neither empty nor has a manifest is never replaced or removed: it is somebody's own. Names that end in GX_NEW_SUFFIX or
+// GX_OLD_SUFFIX are the library's.
 //
 //     char folder[GX_PATH];
 //     GX_TRY(gx_publish_begin("out/step-100", folder, err));       // an empty folder; leftovers of a killed run are gone
@@ -12,7 +14,7 @@
 //     GX_TRY(gx_publish_finish("out/step-100", err));
 //     GX_TRY(gx_folder_verify("out/step-100", 1, err));            // before reading: 0 compares names and sizes, 1 the contents too
 //
-// Who lists folders skips names that end in GX_NEW_SUFFIX or GX_OLD_SUFFIX. One writer per name.
+// Who lists folders skips names that end in these suffixes. One writer per name.
 #ifndef GX_FOLDER_H
 #define GX_FOLDER_H
 #include "json.h"
@@ -24,7 +26,9 @@ GX_BEGIN
 
 GxStatus gx_publish_begin(const char *final_path, char *temporary, GxError *err); // temporary[GX_PATH]
 GxStatus gx_publish_finish(const char *final_path, GxError *err);
-GxStatus gx_publish_recover(const char *final_path, GxError *err);       // after a crash; gx_publish_begin calls it
+GxStatus gx_publish_recover(const char *final_path, GxError *err); // after a crash; gx_publish_begin calls it
+GxStatus gx_publish_remove(const char *final_path, GxError *err);
+int gx_folder_is_ours(const char *path);                                 // published, or empty: only such a folder may be replaced
 GxStatus gx_folder_verify(const char *path, int contents, GxError *err); // GX_ERR_FORMAT: torn; the message says which file
 
 GX_END
@@ -66,28 +70,44 @@ static GxStatus gx__rename(const char *from, const char *to, GxError *err)
     return gx_file_sync(parent, err);
 }
 
-// Published by us, or empty: only such a folder may be replaced.
-static GxStatus gx__folder_is_ours(const char *path, GxError *err)
+int gx_folder_is_ours(const char *path)
 {
+    struct stat st;
     GxFolder folder;
-    GX_TRY(gx_folder_list(&folder, path, err));
+    GxError ignored = GX_ZERO; // what cannot be listed is not ours
+    if (lstat(path, &st) != 0 || !S_ISDIR(st.st_mode) || gx_folder_list(&folder, path, &ignored) != GX_OK) return 0;
     int ours = folder.n == 0;
     for (int i = 0; i < folder.n; i++) ours |= !strcmp(folder.entry[i].name, GX_MANIFEST);
     gx_folder_close(&folder);
-    if (ours) return GX_OK;
-    return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "%s holds files but no %s: it was not written by this library and is not replaced; choose another name", path,
-                   GX_MANIFEST);
+    return ours;
 }
 
+static GxStatus gx__need_ours(const char *path, GxError *err)
+{
+    if (gx_folder_is_ours(path)) return GX_OK;
+    return GX_FAIL(err, GX_ERR_ARGUMENT,
+                   "%s is no folder with a %s: it was not written by this library, or not to the end, and is left alone; move it away or "
+                   "remove it, or choose another name",
+                   path, GX_MANIFEST);
+}
+
+static int gx__is_whole(const char *path)
+{
+    GxError torn = GX_ZERO;
+    return gx_folder_verify(path, 0, &torn) == GX_OK;
+}
+
+// The name goes to a new folder that was finished, else to an older one that is still whole: its replacement or removal had not begun.
 GxStatus gx_publish_recover(const char *final_path, GxError *err)
 {
-    char final_name[GX_PATH], old[GX_PATH];
+    char final_name[GX_PATH], temporary[GX_PATH], old[GX_PATH];
     GX_TRY(gx__beside(final_name, final_path, "", err));
+    GX_TRY(gx__beside(temporary, final_path, GX_NEW_SUFFIX, err));
     GX_TRY(gx__beside(old, final_path, GX_OLD_SUFFIX, err));
-    if (!gx__path_exists(old)) return GX_OK;
-    if (!gx__path_exists(final_name)) return gx__rename(old, final_name, err); // stopped between the two renames
-    return gx_folder_remove(old, err);                                         // stopped before the old one was removed
+    if (!gx__path_exists(final_name) && gx__is_whole(temporary)) GX_TRY(gx__rename(temporary, final_name, err));
+    if (!gx__path_exists(final_name) && gx__is_whole(old)) GX_TRY(gx__rename(old, final_name, err));
+    if (gx__path_exists(temporary)) GX_TRY(gx_folder_remove(temporary, err));
+    return gx__path_exists(old) ? gx_folder_remove(old, err) : GX_OK;
 }
 
 GxStatus gx_publish_begin(const char *final_path, char *temporary, GxError *err)
@@ -96,8 +116,7 @@ GxStatus gx_publish_begin(const char *final_path, char *temporary, GxError *err)
     GX_TRY(gx__beside(final_name, final_path, "", err));
     GX_TRY(gx__beside(temporary, final_path, GX_NEW_SUFFIX, err));
     GX_TRY(gx_publish_recover(final_path, err));
-    if (gx__path_exists(final_name)) GX_TRY(gx__folder_is_ours(final_name, err)); // said now, not after hours of training
-    if (gx__path_exists(temporary)) GX_TRY(gx_folder_remove(temporary, err));
+    if (gx__path_exists(final_name)) GX_TRY(gx__need_ours(final_name, err));
     return gx_folder_make(temporary, err);
 }
 
@@ -136,6 +155,23 @@ static GxStatus gx__manifest_write(const char *folder, GxError *err)
     return status;
 }
 
+static GxStatus gx__step_aside(const char *final_name, const char *old, GxError *err)
+{
+    GX_TRY(gx__need_ours(final_name, err));
+    if (gx__path_exists(old)) GX_TRY(gx_folder_remove(old, err));
+    return gx__rename(final_name, old, err);
+}
+
+GxStatus gx_publish_remove(const char *final_path, GxError *err)
+{
+    char final_name[GX_PATH], old[GX_PATH];
+    GX_TRY(gx__beside(final_name, final_path, "", err));
+    GX_TRY(gx__beside(old, final_path, GX_OLD_SUFFIX, err));
+    GX_TRY(gx__tree_remove(final_name, 0, 0, err)); // what cannot be removed keeps its name
+    GX_TRY(gx__step_aside(final_name, old, err));
+    return gx_folder_remove(old, err);
+}
+
 GxStatus gx_publish_finish(const char *final_path, GxError *err)
 {
     char final_name[GX_PATH], temporary[GX_PATH], old[GX_PATH];
@@ -145,9 +181,7 @@ GxStatus gx_publish_finish(const char *final_path, GxError *err)
     GX_TRY(gx__manifest_write(temporary, err));
     if (!gx__path_exists(final_name)) return gx__rename(temporary, final_name, err);
 
-    GX_TRY(gx__folder_is_ours(final_name, err));
-    if (gx__path_exists(old)) GX_TRY(gx_folder_remove(old, err));
-    GX_TRY(gx__rename(final_name, old, err));
+    GX_TRY(gx__step_aside(final_name, old, err));
     GxStatus status = gx__rename(temporary, final_name, err);
     if (status == GX_OK) return gx_folder_remove(old, err);
     if (!gx__path_exists(final_name)) gx__rename(old, final_name, err);

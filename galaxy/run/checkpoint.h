@@ -43,12 +43,18 @@ void gx_checkpoint_load_weights(GxContext *g, GxModel *m, float *weights, const 
 // The rest, for a resume. The folder's manifest must hold.
 void gx_checkpoint_load_state(GxContext *g, GxModel *m, const GxOptimizer *o, GxTrainState *state, const char *folder);
 
+// Before a run looks for checkpoints or writes one, and while no other writes here: finishes or removes what killed runs left half done.
+GxStatus gx_checkpoint_sweep(const char *output_dir, GxError *err);
+// A run that begins with step `begun` may save at any step up to `last` (a signal can ask for it): refuses what is in the way, be it another
+// run's checkpoint or not ours at all. Checkpoints of this run, from steps that it does again, may be replaced.
+GxStatus gx_checkpoint_refuse_others(const char *output_dir, int64_t run, int64_t begun, int64_t last, GxError *err);
+
 // The newest checkpoint-N of this run in output_dir whose manifest holds; "" if there is none. Torn ones are passed over, with a warning, and so are
 // those of other runs. run 0: of any.
 GxStatus gx_checkpoint_newest(const char *output_dir, int64_t run, char newest[GX_PATH], const GxLogger *log, GxError *err);
-// Of the checkpoints up to `newest`, which was just saved, all but the last `keep` are removed. What is not ours (no manifest), and what has a larger
-// number (another history: a run that was begun anew, or went on from an older checkpoint), is left alone.
-GxStatus gx_checkpoint_prune(const char *output_dir, int64_t newest, int64_t keep, GxError *err);
+// Of this run's checkpoints up to `newest`, which was just saved, all but the last `keep` are removed. What is not ours (no manifest), of another
+// run, or has a larger number (the run went on from an older checkpoint) is left alone.
+GxStatus gx_checkpoint_prune(const char *output_dir, int64_t run, int64_t newest, int64_t keep, GxError *err);
 
 GX_END
 #endif
@@ -263,8 +269,8 @@ static GxStatus gx__refuse_unknown(const GxSafetensors *s, const GxTable *t, con
         if (unknown++ < 3) snprintf(names + strlen(names), sizeof names - strlen(names), "%s%.80s", unknown > 1 ? ", " : "", name);
     }
     if (!unknown) return GX_OK;
-    return GX_FAIL(err, GX_ERR_FORMAT, "%s holds %d tensors that this model does not have: %s%s", folder, unknown, names,
-                   unknown > 3 ? ", ..." : "");
+    return GX_FAIL(err, GX_ERR_FORMAT, "%s holds %d tensor%s that this model does not have: %s%s", folder, unknown, unknown == 1 ? "" : "s",
+                   names, unknown > 3 ? ", ..." : "");
 }
 
 // ---- trainer_state.json -------------------------------------------------------------------------------------------------------------------------
@@ -430,11 +436,12 @@ int64_t gx_run_read(const char *output_dir)
 
 // ---- which folders there are --------------------------------------------------------------------------------------------------------------------
 
-// N of "checkpoint-N", or -1.
+// N of "checkpoint-N" as gx_checkpoint_path writes it, or -1.
 static int64_t gx__checkpoint_number(const char *name)
 {
     const char *digits = name + strlen("checkpoint-");
-    if (strncmp(name, "checkpoint-", strlen("checkpoint-")) || !*digits || strlen(digits) > 15 || digits[strspn(digits, "0123456789")])
+    if (strncmp(name, "checkpoint-", strlen("checkpoint-")) || !*digits || strlen(digits) > 15 || digits[strspn(digits, "0123456789")] ||
+        (digits[0] == '0' && digits[1]))
         return -1;
     return strtoll(digits, NULL, 10);
 }
@@ -457,18 +464,34 @@ GxStatus gx_checkpoint_path(char path[GX_PATH], const char *output_dir, int64_t 
     return gx_path_join(path, output_dir, name, err);
 }
 
-// A save that died between its two renames left the older folder under another name: gives it its own back.
-static void gx__recover_all(const char *output_dir, const GxFolder *list)
+// The number of the checkpoint that "checkpoint-N.gx-old" or the like was to be, or -1.
+static int64_t gx__leftover_number(const char *name)
 {
-    for (int i = 0; i < list->n; i++) {
-        char path[GX_PATH];
-        const char *name = list->entry[i].name;
-        GxError ignored = GX_ZERO; // what cannot be recovered is not a checkpoint
-        if (strlen(name) <= strlen(GX_OLD_SUFFIX) || strcmp(name + strlen(name) - strlen(GX_OLD_SUFFIX), GX_OLD_SUFFIX)) continue;
-        if (gx_path_join(path, output_dir, name, &ignored) != GX_OK) continue;
-        path[strlen(path) - strlen(GX_OLD_SUFFIX)] = 0;
-        gx_publish_recover(path, &ignored);
+    static const char *const suffixes[] = {GX_NEW_SUFFIX, GX_OLD_SUFFIX};
+    char stem[GX_FILE_NAME];
+    for (int i = 0; i < 2; i++) {
+        const size_t n = strlen(name), suffix = strlen(suffixes[i]);
+        if (n <= suffix || strcmp(name + n - suffix, suffixes[i])) continue;
+        snprintf(stem, sizeof stem, "%.*s", (int)(n - suffix), name);
+        return gx__checkpoint_number(stem);
     }
+    return -1;
+}
+
+GxStatus gx_checkpoint_sweep(const char *output_dir, GxError *err)
+{
+    GxFolder list;
+    GxStatus status = GX_OK;
+    GX_TRY(gx_folder_list(&list, output_dir, err));
+    for (int i = 0; i < list.n && status == GX_OK; i++) {
+        char path[GX_PATH];
+        const int64_t n = gx__leftover_number(list.entry[i].name);
+        if (n < 0) continue;
+        status = gx_checkpoint_path(path, output_dir, n, err);
+        if (status == GX_OK) status = gx_publish_recover(path, err);
+    }
+    gx_folder_close(&list);
+    return status;
 }
 
 static int gx__checkpoint_is_of(const char *folder, int64_t run)
@@ -481,14 +504,44 @@ static int gx__checkpoint_is_of(const char *folder, int64_t run)
            s.run == run;
 }
 
+static GxStatus gx__refuse_other(const char *path, int64_t run, int64_t step, GxError *err)
+{
+    char manifest[GX_PATH];
+    GX_TRY(gx_path_join(manifest, path, GX_MANIFEST, err));
+    if (!gx_folder_is_ours(path))
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "%s is where step %ld may have to be saved, but it is no folder with a %s: it was not written by this program, or not "
+            "to the end; move it away or remove it, or choose another --output_dir",
+            path, (long)step, GX_MANIFEST);
+    if (!gx_path_is_file(manifest) || gx__checkpoint_is_of(path, run)) return GX_OK;
+    return GX_FAIL(err, GX_ERR_ARGUMENT,
+                   "%s is a checkpoint of another run, in whose place this one may have to save step %ld; go on with the earlier run "
+                   "(--resume auto), choose another --output_dir, or move that checkpoint away or remove it",
+                   path, (long)step);
+}
+
+GxStatus gx_checkpoint_refuse_others(const char *output_dir, int64_t run, int64_t begun, int64_t last, GxError *err)
+{
+    GxFolder list;
+    GxStatus status = GX_OK;
+    GX_TRY(gx_folder_list(&list, output_dir, err));
+    for (int i = 0; i < list.n && status == GX_OK; i++) {
+        char path[GX_PATH];
+        const int64_t n = gx__checkpoint_number(list.entry[i].name);
+        if (n <= begun || n > last) continue;
+        status = gx_checkpoint_path(path, output_dir, n, err);
+        if (status == GX_OK) status = gx__refuse_other(path, run, n, err);
+    }
+    gx_folder_close(&list);
+    return status;
+}
+
 GxStatus gx_checkpoint_newest(const char *output_dir, int64_t run, char newest[GX_PATH], const GxLogger *log, GxError *err)
 {
     GxFolder list;
     newest[0] = 0;
     if (!gx_path_is_folder(output_dir)) return GX_OK;
-    GX_TRY(gx_folder_list(&list, output_dir, err));
-    gx__recover_all(output_dir, &list);
-    gx_folder_close(&list);
     GX_TRY(gx_folder_list(&list, output_dir, err));
     GxStatus status = GX_OK;
     for (int64_t n = gx__checkpoint_before(&list, INT64_MAX); n >= 0 && status == GX_OK; n = gx__checkpoint_before(&list, n)) {
@@ -506,7 +559,7 @@ GxStatus gx_checkpoint_newest(const char *output_dir, int64_t run, char newest[G
     return status;
 }
 
-GxStatus gx_checkpoint_prune(const char *output_dir, int64_t newest, int64_t keep, GxError *err)
+GxStatus gx_checkpoint_prune(const char *output_dir, int64_t run, int64_t newest, int64_t keep, GxError *err)
 {
     GxFolder list;
     if (keep <= 0) return GX_OK;
@@ -517,7 +570,8 @@ GxStatus gx_checkpoint_prune(const char *output_dir, int64_t newest, int64_t kee
         char path[GX_PATH], manifest[GX_PATH];
         status = gx_checkpoint_path(path, output_dir, n, err);
         if (status == GX_OK) status = gx_path_join(manifest, path, GX_MANIFEST, err);
-        if (status == GX_OK && gx_path_is_file(manifest) && ++kept > keep) status = gx_folder_remove(path, err);
+        if (status != GX_OK || !gx_path_is_file(manifest) || !gx__checkpoint_is_of(path, run)) continue;
+        if (++kept > keep) status = gx_publish_remove(path, err);
     }
     gx_folder_close(&list);
     return status;

@@ -207,7 +207,7 @@ int gx_launch(GxRankMain *rank_main, int argc, char **argv)
     if (gx_mpi_check_start(&err) != GX_OK || (started > 1 && ranks > 1 &&
                                               GX_FAIL(&err, GX_ERR_ARGUMENT,
                                                       "an MPI launcher started %d ranks, and --ranks asks for %d "
-                                                      "more in each; leave --ranks away",
+                                                      "more in each; leave --ranks away, or say --ranks 1 where a --config file sets it",
                                                       started, ranks))) {
         fprintf(stderr, "error: %s\n", err.message);
         return 2;

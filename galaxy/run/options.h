@@ -45,11 +45,23 @@ GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, GxMode split, GxError *e
 // not multiply, with the equation and its numbers.
 GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int copies, GxSplit *batch, GxError *err);
 
+// How many ranks share one copy of the model, of `world` ranks: refuses what does not divide, with what does.
+GxStatus gx_options_resolve_tp(GxTrainOptions *o, int world, GxError *err);
+
+// What all ranks must have alike, as a line of JSON (free() it): all options but threads and paths, which are each machine's own; of
+// --model and --resume, whether they are given.
+GxStatus gx_options_shared(const GxConfig *c, char **text, int64_t *bytes, GxError *err);
+// Refuses this rank's line where it is not rank 0's, with the first option that differs and both values.
+GxStatus gx_options_compare(const char *first, const char *mine, int rank, GxError *err);
+
 GX_END
 #endif
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_OPTIONS_IMPLEMENTED)
 #define GX_OPTIONS_IMPLEMENTED
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 enum { GX__TOKENS_MOST = 1 << 30 }; // of a micro-batch on all ranks: sizes in bytes stay far from 64 bits, plans take moments
 
@@ -126,11 +138,13 @@ static const GxOption gx__sequence_options[] = {
 
 GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, GxMode split, GxError *err)
 {
+    static const char tp_programs[] = "train_llama_tp or train_llama_galaxy", sequence_programs[] = "train_llama_galaxy";
     GX_TRY(gx_config_add(c, "training", GX__TABLE(gx__train_options), o, err));
     o->tp = 1;
     if (gx_mode_splits(split)) GX_TRY(gx_config_add(c, "tensor parallelism", GX__TABLE(gx__tp_options), o, err));
-    if (split.con == GX_METHOD_SP) GX_TRY(gx_config_add(c, "sequence parallelism", GX__TABLE(gx__sequence_options), o, err));
-    return GX_OK;
+    else GX_TRY(gx_config_add_elsewhere(c, GX__TABLE(gx__tp_options), tp_programs, err));
+    if (split.con == GX_METHOD_SP) return gx_config_add(c, "sequence parallelism", GX__TABLE(gx__sequence_options), o, err);
+    return gx_config_add_elsewhere(c, GX__TABLE(gx__sequence_options), sequence_programs, err);
 }
 
 GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int copies, GxSplit *batch, GxError *err)
@@ -158,12 +172,12 @@ GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int copi
     int64_t product = o->gradient_accumulation_steps * per_micro;
     if (o->global_batch_size && product != o->global_batch_size)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "global_batch_size %ld is not gradient_accumulation_steps %ld x %ld samples per micro-batch (%s%ld x %d copies) = "
+                       "global_batch_size %ld is not gradient_accumulation_steps %ld x %ld samples per micro-batch (%s%ld x %d %s) = "
                        "%ld; the nearest that "
                        "fit are %ld and %ld",
                        (long)o->global_batch_size, (long)o->gradient_accumulation_steps, (long)per_micro,
-                       list ? "the list's sum; about " : "micro_batch_size ", (long)(per_micro / copies), copies, (long)product,
-                       (long)(gx_max(1, o->global_batch_size / per_micro) * per_micro),
+                       list ? "the list's sum; about " : "micro_batch_size ", (long)(per_micro / copies), copies,
+                       copies == 1 ? "copy" : "copies", (long)product, (long)(gx_max(1, o->global_batch_size / per_micro) * per_micro),
                        (long)((o->global_batch_size / per_micro + 1) * per_micro));
     if (per_micro * o->seq_len > GX__TOKENS_MOST)
         return GX_FAIL(
@@ -172,5 +186,74 @@ GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int copi
             (long)per_micro, (long)o->seq_len, (long)(per_micro * o->seq_len), (long)GX__TOKENS_MOST);
     o->global_batch_size = product;
     return GX_OK;
+}
+
+// "1, 2, 3 or 6"
+static void gx__divisors_text(int n, char *text, size_t size)
+{
+    int length = 0;
+    for (int d = 1; d <= n && length < (int)size; d++)
+        if (n % d == 0) length += snprintf(text + length, size - (size_t)length, "%s%d", d == 1 ? "" : d == n ? " or " : ", ", d);
+}
+
+GxStatus gx_options_resolve_tp(GxTrainOptions *o, int world, GxError *err)
+{
+    char divisors[200]; // 20 numbers at most, of up to 256 ranks
+    if (!o->tp) o->tp = world;
+    if (world % o->tp == 0) return GX_OK;
+    gx__divisors_text(world, divisors, sizeof divisors);
+    return GX_FAIL(err, GX_ERR_ARGUMENT, "--tp %ld does not divide %d rank%s; use %s", (long)o->tp, world, world == 1 ? "" : "s", divisors);
+}
+
+// ---- what the ranks agree on ------------------------------------------------------------------------------------------------------------
+
+GxStatus gx_options_shared(const GxConfig *c, char **text, int64_t *bytes, GxError *err)
+{
+    static const char *const own[] = {"threads", "ranks", "device", "train_data", "output_dir"}, *const folders[] = {"model", "resume"};
+    GxJson *json = gx_config_to_json(c, err);
+    if (!json) return gx_error_code(err);
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) gx_json_remove(json, own[i]);
+    GxStatus status = GX_OK;
+    for (size_t i = 0; i < sizeof folders / sizeof *folders && status == GX_OK; i++) {
+        const char *path = gx_json_string(gx_json_get(json, folders[i]));
+        if (strcmp(path, "auto"))
+            status = gx_json_set(json, folders[i], path[0] ? gx_json_new_string("a folder") : gx_json_new_null(), err);
+    }
+    if (status == GX_OK) status = gx_json_dump(json, 0, text, bytes, err);
+    gx_json_free(json);
+    return status;
+}
+
+// free() it; NULL: no memory.
+static char *gx__option_text(const GxJson *value, GxError *err)
+{
+    char *text = NULL;
+    int64_t bytes;
+    if (gx_json_type(value) <= GX_JSON_NULL) return strdup("not given");
+    return gx_json_dump(value, 0, &text, &bytes, err) == GX_OK ? text : NULL;
+}
+
+static GxStatus gx__option_compare(const GxJsonMember *first, const GxJson *mine, int rank, GxError *err)
+{
+    char *theirs = gx__option_text(first->value, err), *ours = gx__option_text(mine, err);
+    GxStatus status = theirs && ours ? GX_OK : GX_FAIL(err, GX_ERR_MEMORY, "no memory to compare the ranks' options");
+    if (status == GX_OK && strcmp(theirs, ours))
+        status = GX_FAIL(err, GX_ERR_COMM, "--%s is %.100s on rank 0 and %.100s on rank %d; only threads and paths may differ", first->key,
+                         theirs, ours, rank);
+    free(theirs);
+    free(ours);
+    return status;
+}
+
+GxStatus gx_options_compare(const char *first, const char *mine, int rank, GxError *err)
+{
+    GxJson *a = NULL, *b = NULL;
+    GxStatus status = gx_json_parse(&a, first, (int64_t)strlen(first), "the options of rank 0", err);
+    if (status == GX_OK) status = gx_json_parse(&b, mine, (int64_t)strlen(mine), "the options", err);
+    for (GxJsonMember m = GX_ZERO; status == GX_OK && gx_json_next(a, &m);)
+        status = gx__option_compare(&m, gx_json_get(b, m.key), rank, err);
+    gx_json_free(a);
+    gx_json_free(b);
+    return status;
 }
 #endif

@@ -83,6 +83,18 @@ static GxStatus gx__read_options(GxTrainer *t, int argc, char **argv)
     return GX_OK;
 }
 
+// Two runs in one folder would mix their logs and remove each other's unfinished checkpoints. The lock is on the folder itself and ends with the
+// process; a file system without locks has none. Only who has it may tidy up.
+static GxStatus gx__lock_output(GxTrainer *t)
+{
+    if (t->lock >= 0) return GX_OK;
+    t->lock = open(t->o.output_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (t->lock < 0) return GX_FAIL(&t->g->error, GX_ERR_IO, "cannot open the folder %s: %s", t->o.output_dir, strerror(errno));
+    if (flock(t->lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return gx_checkpoint_sweep(t->o.output_dir, &t->g->error);
+    return GX_FAIL(&t->g->error, GX_ERR_ARGUMENT, "another run is writing to %s; wait for it, or choose another --output_dir",
+                   t->o.output_dir);
+}
+
 // --resume auto becomes the folder that it stands for, or nothing.
 static GxStatus gx__find_resume(GxTrainer *t)
 {
@@ -90,50 +102,51 @@ static GxStatus gx__find_resume(GxTrainer *t)
         snprintf(t->resume, sizeof t->resume, "%s", t->o.resume);
         return GX_OK;
     }
+    if (!t->o.dry_run && gx_path_is_folder(t->o.output_dir)) GX_TRY(gx__lock_output(t));
     return gx_checkpoint_newest(t->o.output_dir, gx_run_read(t->o.output_dir), t->resume, &t->g->log, &t->g->error);
 }
 
-// A hash of what all ranks must have alike: the family, what the mode splits, the options. Paths and threads are each machine's own.
-static GxStatus gx__options_hash(const GxTrainer *t, uint64_t *hash, GxError *err)
+// The program is the family and what the mode splits.
+static uint64_t gx__program_hash(const GxTrainer *t)
 {
-    const int program[3] = {t->split.att, t->split.con, t->split.mlp};
-    static const char *const own[] = {"threads", "ranks", "device", "train_data", "output_dir", "model", "resume"};
-    char *text;
+    const int split[3] = {t->split.att, t->split.con, t->split.mlp};
+    return gx_hash(gx_hash(GX_HASH_START, t->family->name, (int64_t)strlen(t->family->name)), split, sizeof split);
+}
+
+static GxStatus gx__agree_on_options(GxTrainer *t)
+{
+    GxContext *g = t->g;
+    char *mine;
     int64_t bytes;
-    GxJson *json = gx_config_to_json(&t->config, err);
-    if (!json) return gx_error_code(err);
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++) gx_json_remove(json, own[i]);
-    GxStatus status = gx_json_dump(json, 0, &text, &bytes, err);
-    gx_json_free(json);
-    if (status != GX_OK) return status;
-    *hash = gx_hash(GX_HASH_START, text, bytes);
-    *hash = gx_hash(*hash, t->family->name, (int64_t)strlen(t->family->name));
-    *hash = gx_hash(*hash, program, sizeof program);
-    free(text);
-    return GX_OK;
+    GX_TRY(gx_options_shared(&t->config, &mine, &bytes, &g->error));
+    int64_t agreed[2] = {(int64_t)gx__program_hash(t), bytes};
+    gx_at(g, -1, "agree");
+    gx_broadcast(g, GX_AXIS_ALL, 0, agreed, 2, GX_I64);
+    if (!gx_failed(g) && (uint64_t)agreed[0] != gx__program_hash(t))
+        GX_FAIL(&g->error, GX_ERR_COMM, "rank %d was started with another program than rank 0", g->rank);
+    char *first = (char *)calloc((size_t)agreed[1] + 1, 1);
+    if (!first) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the options of rank 0");
+    if (first && g->rank == 0) memcpy(first, mine, (size_t)bytes);
+    gx_broadcast(g, GX_AXIS_ALL, 0, first, agreed[1], GX_U8); // of a context that has failed: tells the others
+    if (!gx_failed(g)) gx_options_compare(first, mine, g->rank, &g->error);
+    free(first);
+    free(mine);
+    return gx_status(g);
 }
 
 // No disk is shared: rank 0 looks for the checkpoint and reads the model's config.json; the others are told.
 static GxStatus gx__agree(GxTrainer *t)
 {
     GxContext *g = t->g;
-    GxError *err = &g->error;
-    uint64_t hash = 0, first = 0;
-    GX_TRY(gx__options_hash(t, &hash, err));
+    GX_TRY(gx__agree_on_options(t));
     if (gx_trainer_is_first(t)) {
-        first = hash;
         const char *folder = t->o.model;
         if (gx__find_resume(t) == GX_OK && t->resume[0]) folder = t->resume;
-        if (!gx_failed(g) && folder[0]) gx__model_config_from(t, folder, err);
+        if (!gx_failed(g) && folder[0]) gx__model_config_from(t, folder, &g->error);
     }
-    gx_at(g, -1, "agree");
-    gx_broadcast(g, GX_AXIS_ALL, 0, &first, 1, GX_I64);
     gx_broadcast(g, GX_AXIS_ALL, 0, t->resume, sizeof t->resume, GX_U8);
     gx_broadcast(g, GX_AXIS_ALL, 0, t->model_config, (int64_t)t->family->config_size, GX_U8);
-    GX_TRY(gx_status(g));
-    if (first == hash) return GX_OK;
-    return GX_FAIL(err, GX_ERR_COMM,
-                   "rank %d was started with another program or other options than rank 0; only paths and threads may differ", g->rank);
+    return gx_status(g);
 }
 
 // The communicator's memory comes before the plan, which needs what the ranks agree on; it is counted with it.
@@ -199,9 +212,9 @@ static GxStatus gx__open_parts(GxTrainer *t, const void *mode)
     g->mesh = &t->mesh;
     GX_TRY(gx__open_comm(t));
     GX_TRY(gx__agree(t));
-    dims[4] = (int)(o->tp ? o->tp : g->world);
+    GX_TRY(gx_options_resolve_tp(o, g->world, err));
+    dims[4] = (int)o->tp;
     GX_TRY(gx_mesh_open(&t->mesh, dims, g->rank, g->world, err));
-    o->tp = dims[4];
     GX_TRY(gx__open_device_comm(t));
     GX_TRY(gx_options_resolve_batch(o, &t->config, gx_mesh_size(&t->mesh, GX_AXIS_DP), &t->batch_split, err));
     if (!gx_config_is_set(&t->config, "warmup_steps")) o->warmup_steps = gx_min(o->warmup_steps, o->max_steps / 5);
@@ -476,35 +489,6 @@ static GxStatus gx__set_weights(GxTrainer *t)
     return gx_status(t->g);
 }
 
-// Two runs in one folder would mix their logs and remove each other's unfinished checkpoints. The lock is on the folder itself and ends with the
-// process; a file system without locks has none.
-static GxStatus gx__lock_output(GxTrainer *t)
-{
-    t->lock = open(t->o.output_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (t->lock < 0) return GX_FAIL(&t->g->error, GX_ERR_IO, "cannot open the folder %s: %s", t->o.output_dir, strerror(errno));
-    if (flock(t->lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return GX_OK;
-    return GX_FAIL(&t->g->error, GX_ERR_ARGUMENT, "another run is writing to %s; wait for it, or choose another --output_dir",
-                   t->o.output_dir);
-}
-
-// A folder where the last checkpoint is to go, and which is no checkpoint, is noticed before the training and not after it.
-static GxStatus gx__refuse_foreign(GxTrainer *t)
-{
-    char path[GX_PATH], manifest[GX_PATH];
-    GxFolder list;
-    GxError *err = &t->g->error;
-    GX_TRY(gx_checkpoint_path(path, t->o.output_dir, t->o.max_steps, err));
-    GX_TRY(gx_path_join(manifest, path, GX_MANIFEST, err));
-    if (!gx_path_is_folder(path) || gx_path_is_file(manifest)) return GX_OK;
-    GX_TRY(gx_folder_list(&list, path, err));
-    int n = list.n;
-    gx_folder_close(&list);
-    if (n == 0) return GX_OK;
-    return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "%s is where the last checkpoint will go, but it holds something else; move it away, or choose another --output_dir",
-                   path);
-}
-
 static GxStatus gx__open_output(GxTrainer *t)
 {
     char path[GX_PATH];
@@ -512,8 +496,8 @@ static GxStatus gx__open_output(GxTrainer *t)
     if (!gx_trainer_is_first(t)) return GX_OK;
     GX_TRY(gx_folder_make(t->o.output_dir, err));
     GX_TRY(gx__lock_output(t));
-    GX_TRY(gx__refuse_foreign(t));
     if (!t->run) t->run = gx_run_draw();
+    GX_TRY(gx_checkpoint_refuse_others(t->o.output_dir, t->run, t->begun, t->o.max_steps, err));
     GX_TRY(gx_run_write(t->o.output_dir, t->run, err));
     GX_TRY(gx_path_join(path, t->o.output_dir, "training_args.json", err));
     GX_TRY(gx_config_write_json(&t->config, path, err));

@@ -13,6 +13,8 @@
 // How a run is opened is in setup.h.
 // Every rank calls every function; what is printed and written, rank 0 prints and writes. An error stays in g->error: gx_trainer_next then says 0,
 // and gx_trainer_close prints it.
+// A step whose gradients are not finite is skipped: it changes nothing. GX_SKIPPED_MOST of them in a row, or a run that came to its end by
+// nothing else, are an error; while they last, no older checkpoint is removed.
 #ifndef GX_TRAINER_H
 #define GX_TRAINER_H
 #include "../io/dataset.h"
@@ -22,6 +24,8 @@
 #include "plan.h"
 #include "schedule.h"
 GX_BEGIN
+
+enum { GX_SKIPPED_MOST = 100 };
 
 typedef struct {
     GxContext *g;
@@ -56,7 +60,7 @@ typedef struct {
     int lock;                             // file descriptor of output_dir, locked; -1: none
     int64_t step, samples, window_labels; // windows begun; samples seen by all ranks; labels of the last window
     int64_t begun;                        // the step that this process began with
-    int64_t skipped;                      // steps of this process whose gradients were not finite
+    int64_t skipped, skipped_in_a_row;    // steps of this process whose gradients were not finite; of these, the last ones
     int stop, done;                       // asked to stop by a signal; nothing more to do (--help, --dry_run)
     int64_t saved;                        // the step that was saved last
     double interval_start;                // of the progress line
@@ -114,13 +118,47 @@ static void gx__load_window(GxTrainer *t)
     }
 }
 
+// What went wrong lies in the weights: those that the run began with, if no step has changed them since.
+static GxStatus gx__blame_weights(GxTrainer *t)
+{
+    GxError *err = &t->g->error;
+    const char *from = t->resume[0] ? t->resume : t->o.model;
+    if (t->skipped < t->step - t->begun)
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "the gradients of the last %ld steps were not finite: the weights have not changed since step %ld, and no step will mend them; "
+            "go on from a checkpoint of before, or begin anew, with a --learning_rate below %g",
+            (long)t->skipped_in_a_row, (long)(t->step - t->skipped_in_a_row), t->o.learning_rate);
+    if (from[0])
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "the gradients of all %ld steps were not finite: it is the weights of %s that give none, not the learning rate; take "
+            "others, such as an older checkpoint",
+            (long)t->skipped, from);
+    return GX_FAIL(
+        err, GX_ERR_ARGUMENT,
+        "the gradients of all %ld steps were not finite: the model gives none as it is initialised, whatever the learning rate; change "
+        "its options",
+        (long)t->skipped);
+}
+
+static void gx__count_skipped(GxTrainer *t)
+{
+    if (!t->seen.skip) {
+        t->skipped_in_a_row = 0;
+        return;
+    }
+    t->skipped++, t->skipped_in_a_row++;
+    if (t->skipped_in_a_row == GX_SKIPPED_MOST || (t->step == t->o.max_steps && t->skipped == t->step - t->begun)) gx__blame_weights(t);
+}
+
 // The step as the device left it: waits for that, once per step.
 static const GxStep *gx__see_step(GxTrainer *t)
 {
     if (t->is_seen) return &t->seen;
     gx_to_host(t->g, &t->seen, t->g->step, sizeof t->seen);
-    t->skipped += t->seen.skip != 0;
     t->is_seen = 1;
+    if (!gx_failed(t->g)) gx__count_skipped(t);
     return &t->seen;
 }
 
@@ -154,7 +192,7 @@ static int gx__due(const GxTrainer *t, int64_t every) { return every > 0 && t->s
 
 static void gx__report_progress(GxTrainer *t)
 {
-    const GxStep *s = gx__see_step(t);
+    const GxStep *s = &t->seen;
     double seconds = gx_seconds() - t->interval_start, per_step = seconds / (double)gx_max(1, t->interval_steps);
     GxProgress p = GX_ZERO;
     p.step = t->step, p.steps = t->o.max_steps;
@@ -229,7 +267,7 @@ void gx_trainer_save(GxTrainer *t)
     if (gx_checkpoint_path(folder, t->o.output_dir, t->step, &g->error) != GX_OK) return;
     gx_checkpoint_save(g, folder, t->family, t->model, &t->optimizer, &t->tokenizer, &s, &t->config);
     if (gx_failed(g) || !gx_trainer_is_first(t)) return;
-    if (gx_checkpoint_prune(t->o.output_dir, t->step, t->o.save_total_limit, &g->error) != GX_OK) return;
+    if (!t->skipped_in_a_row && gx_checkpoint_prune(t->o.output_dir, t->run, t->step, t->o.save_total_limit, &g->error) != GX_OK) return;
     printf("saved %s\n", folder);
     fflush(stdout);
     t->interval_start += gx_seconds() - started;
@@ -239,6 +277,8 @@ void gx_trainer_report(GxTrainer *t)
 {
     if (gx_failed(t->g)) return;
     if (gx__due(t, t->o.logging_steps) || !t->measured_from || t->step == t->o.max_steps || t->stop) {
+        gx__see_step(t); // on all ranks: what is wrong with it is wrong on all alike
+        if (gx_failed(t->g)) return;
         if (gx_trainer_is_first(t)) gx__report_progress(t);
         else t->measured_from = t->step;
         t->interval_start = gx_seconds();
@@ -250,10 +290,19 @@ void gx_trainer_report(GxTrainer *t)
 
 // ---- closing --------------------------------------------------------------------------------------------------------------------------------------
 
+// A signal may reach some of the ranks only: all of them stop, or none does.
+static int gx__agree_to_stop(GxTrainer *t)
+{
+    int64_t asked = gx_stop_signal() != 0;
+    gx_at(t->g, -1, "stop");
+    gx_all_reduce(t->g, GX_AXIS_ALL, GX_SUM, &asked, 1, GX_I64);
+    return asked > 0;
+}
+
 static void gx__print_sample(GxTrainer *t)
 {
     GxSampling s = {t->o.temperature, t->o.top_k, (uint64_t)t->o.seed, t->tokenizer.vocab_size};
-    int64_t prompt = (int64_t)strlen(t->o.sample_prompt), wanted = prompt + t->o.sample_bytes;
+    int64_t n = (int64_t)strlen(t->o.sample_prompt), wanted = n + t->o.sample_bytes;
     if (t->o.sample_bytes == 0) return;
     int32_t *ids = (int32_t *)malloc((size_t)(wanted + 1) * sizeof *ids);
     char *text = (char *)malloc((size_t)wanted + 1);
@@ -263,11 +312,12 @@ static void gx__print_sample(GxTrainer *t)
         free(text);
         return;
     }
-    if (prompt == 0) ids[prompt++] = '\n', wanted++;
-    else gx_tokenizer_encode(&t->tokenizer, t->o.sample_prompt, prompt, ids);
-    gx_generate(t->g, t->model, &t->generator, ids, prompt, wanted, &s);
-    if (!gx_failed(t->g) && gx_trainer_is_first(t) && gx_tokenizer_decode(&t->tokenizer, ids, wanted, text, &t->g->error) == GX_OK)
-        printf("sample:\n%.*s\n", (int)wanted, text);
+    if (n == 0) ids[n++] = '\n', wanted++;
+    else gx_tokenizer_encode(&t->tokenizer, t->o.sample_prompt, n, ids);
+    for (; n < wanted && !gx_failed(t->g) && !(t->stop = gx__agree_to_stop(t)); n++)
+        gx_generate(t->g, t->model, &t->generator, ids, n, n + 1, &s);
+    if (!gx_failed(t->g) && gx_trainer_is_first(t) && gx_tokenizer_decode(&t->tokenizer, ids, n, text, &t->g->error) == GX_OK)
+        printf("sample:\n%.*s\n", (int)n, text);
     free(ids);
     free(text);
 }
@@ -281,6 +331,21 @@ static void gx__draw(GxTrainer *t)
     if (gx_plot_loss(t->log_path, svg, title, err) == GX_OK) printf("loss curve: %s\nlog: %s\n", svg, t->log_path);
 }
 
+static void gx__warn_skipped(const GxTrainer *t)
+{
+    const GxLogger *log = &t->g->log;
+    gx_log(log, GX_LOG_WARNING, "%ld of %ld steps were skipped: their gradients were not finite", (long)t->skipped,
+           (long)(t->step - t->begun));
+    if (!t->skipped_in_a_row)
+        gx_log(log, GX_LOG_WARNING, "the weights moved on after them; a --learning_rate below %g is safer", t->o.learning_rate);
+    else
+        gx_log(log, GX_LOG_WARNING,
+               "the last %ld among them: the weights have not changed since step %ld, and may be of no use; go on from a checkpoint of "
+               "before, "
+               "or begin anew, with a --learning_rate below %g",
+               (long)t->skipped_in_a_row, (long)(t->step - t->skipped_in_a_row), t->o.learning_rate);
+}
+
 static void gx__finish(GxTrainer *t)
 {
     gx_trainer_save(t); // first: what comes now may fail
@@ -288,11 +353,13 @@ static void gx__finish(GxTrainer *t)
         gx__report_evaluation(t, 0);
         gx__print_sample(t);
     }
-    if (t->skipped && gx_trainer_is_first(t))
-        gx_log(&t->g->log, GX_LOG_WARNING, "%ld of %ld steps were skipped: their gradients were not finite; lower --learning_rate (%g)",
-               (long)t->skipped, (long)t->step, t->o.learning_rate);
+    if (t->skipped && gx_trainer_is_first(t)) gx__warn_skipped(t);
     if (!gx_failed(t->g) && gx_trainer_is_first(t)) gx__draw(t);
-    if (t->stop && !gx_failed(t->g) && gx_trainer_is_first(t))
+    if (!t->stop || gx_failed(t->g) || !gx_trainer_is_first(t)) return;
+    if (t->step == t->o.max_steps)
+        gx_log(&t->g->log, GX_LOG_WARNING,
+               "stopped by a signal after the last step: the training is complete and saved, the sample is not");
+    else
         gx_log(&t->g->log, GX_LOG_WARNING, "stopped by a signal after step %ld of %ld; go on with --resume auto", (long)t->step,
                (long)t->o.max_steps);
 }
