@@ -7,12 +7,10 @@
 #include "galaxy.h"
 #include "test.h"
 
-// The device that the tests were built for; GX_TEST_DEVICE=cpu: the CPU all the same.
-__attribute__((unused)) static const GxDevice *test_device(void)
-{
-    const char *name = getenv("GX_TEST_DEVICE");
-    return name && !strcmp(name, "cpu") ? gx_device_cpu() : gx_default_device();
-}
+// What models compute on: the device that the tests were built for, unless a test says otherwise.
+static const GxDevice *test_chosen_device;
+static int test_uses_nccl; // 1: ranks move buffers of the device by NCCL, though they share a card
+__attribute__((unused)) static const GxDevice *test_device(void) { return test_chosen_device ? test_chosen_device : gx_default_device(); }
 
 enum { TEST_WINDOW = 3 }; // micro-batches that have room
 
@@ -122,6 +120,9 @@ __attribute__((unused)) static int test_model_open_split(TestModel *t, const GxL
     if (!CHECK(gx_arenas_open(g, &t->arena, &t->host, dry_arena.peak, dry_host.peak) == GX_OK, "%s", g->error.message)) return 0;
     g->comm = NULL;
     if (comm && !CHECK(gx_comm_open(g, comm) == GX_OK, "%s", g->error.message)) return 0;
+#ifdef GX_WITH_CUDA
+    if (test_uses_nccl && !CHECK(gx_nccl_open(g, GX_NCCL_ON) == GX_OK, "%s", g->error.message)) return 0;
+#endif
     test_model_take(t, g, T, B, chunk);
     return CHECK(!gx_failed(g), "%s", g->error.message);
 }

@@ -8,10 +8,15 @@
 #include "test_model.h"
 #include <pthread.h>
 
-enum { T = 8, STEPS = 3, MAX_RANKS = 6, MAX_COLUMNS = 24, MAX_MICRO = 3, LAYERS = 2, HEAD_CHUNK = 7 };
+#ifndef TEST_STEPS
+#define TEST_STEPS 3
+#endif
+enum { T = 8, STEPS = TEST_STEPS, MAX_RANKS = 6, MAX_COLUMNS = 24, MAX_MICRO = 3, LAYERS = 2, HEAD_CHUNK = 7 };
 static const GxLlamaConfig model_config = {
     61, 32, 40,   LAYERS, 6,   3,
     8,  64, 1e-5, 10000,  0.2, 0}; // three K,V heads, two query heads to each; weights so large that attention is far from even
+
+static GxDtype test_dtype; // that models compute in
 
 typedef struct {
     const char *what;
@@ -195,6 +200,7 @@ static inline void run_rank(const Layout *l, const GxLlamaMode *mode, int tp, in
     config.tie_word_embeddings = l->tied;
     if (l->kv_heads) config.num_key_value_heads = l->kv_heads;
     out->model = t;
+    t->dtype = test_dtype;
     if (!test_model_open_split(t, &config, &probe.mode, T, B, HEAD_CHUNK, comm, 1, tp, &lists)) {
         fprintf(stderr, "%s: the model did not open\n", l->what);
         exit(1); // others would wait
