@@ -287,7 +287,7 @@ TEST(bits_and_arithmetic)
     CHECK(__byte_perm(0x33221100u, 0x77665544u, 0x7041u) == 0x77004411u, "%x", __byte_perm(0x33221100u, 0x77665544u, 0x7041u));
     CHECK(__umulhi(0xffffffffu, 0xffffffffu) == 0xfffffffeu && __mulhi(-1, 1) == -1, "upper halves of products");
     CHECK(__funnelshift_l(0x80000000u, 1, 1) == 3 && __funnelshift_r(0, 1, 1) == 0x80000000u, "funnel shifts");
-    CHECK(max(NAN, 1.0f) == 1 && min(2.0f, NAN) == 2 && max(1, 2u) == 2 && min(-1L, 3) == -1, "min and max");
+    CHECK(max(NAN, 1.0f) == 1 && min(2.0f, NAN) == 2 && max(1, 2u) == 2 && min(-1L, 3L) == -1, "min and max");
     CHECK(rsqrtf(4) == 0.5f && __fdividef(1, 4) == 0.25f && __saturatef(2) == 1 && __expf(0) == 1 && __logf(1) == 0, "arithmetic");
     CHECK(__float_as_uint(-0.0f) == 0x80000000u && __int_as_float(0x3f800000) == 1, "the same bits as another type");
 }
