@@ -413,6 +413,12 @@ TEST(limits_of_a_launch_are_the_cards)
     CHECK(cudaFuncSetAttribute(nothing, cudaFuncAttributeMaxDynamicSharedMemorySize, most + 1) == cudaErrorInvalidValue,
           "more than there is");
     cudaGetLastError();
+    setenv("GX_EMU_SHARED", "99", 1);
+    cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0);
+    CHECK(most == 99 << 10, "%d on a small card", most);
+    CHECK(cudaFuncSetAttribute(nothing, cudaFuncAttributeMaxDynamicSharedMemorySize, 100 << 10) == cudaErrorInvalidValue, "a small card");
+    unsetenv("GX_EMU_SHARED");
+    cudaGetLastError();
     cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, nothing, 256, 40 << 10);
     CHECK(blocks == 4, "%d blocks", blocks);
 }
@@ -533,6 +539,10 @@ TEST(the_default_stream_orders_blocking_streams_only)
     GX_LAUNCH(times_two_plus, 1, 1, 0, 0, x.data, 4.0f);
     cudaMemcpyAsync(&host, x.data, 4, cudaMemcpyDeviceToHost, apart);
     CHECK(host == 19, "the default stream's work was waited for: %g", host);
+    GX_LAUNCH(times_two_plus, 1, 1, 0, blocking, x.data, 5.0f);
+    CHECK(x.download()[0] == 2 * (2 * 19 + 4) + 5, "a copy in the default stream did not wait: %g", x.download()[0]);
+    GX_LAUNCH(times_two_plus, 1, 1, 0, apart, x.data, 6.0f);
+    CHECK(x.download()[0] == 89, "a copy in the default stream waited for a stream apart: %g", x.download()[0]);
     cudaStreamDestroy(blocking), cudaStreamDestroy(apart);
 }
 
