@@ -1080,35 +1080,35 @@ TEST(a_wrong_label_is_an_error_on_every_device)
 
 static void set_value(Case *c, int i, const void *value) { memcpy(c->value[i], value, (size_t)image_bytes(&c->op->buffer[i], c->shape)); }
 
-static void check_steps(const Shape *shape, const GxDevice *device, GxDtype type, GxContext *cpu)
+static void check_steps(const Shape *shape, const GxDevice *device, GxContext *cpu)
 {
     static const char *const names[] = {"cross_entropy", "cross_entropy_maximum", "cross_entropy_sums", "cross_entropy_finish"};
     Case c[4];
     Results r[4];
     for (int i = 0; i < 4; i++) {
-        case_open(&c[i], cpu, op_named(names[i]), shape, &plain[0], type);
+        case_open(&c[i], cpu, op_named(names[i]), shape, &plain[0], GX_F32);
         if (i == 1) set_value(&c[1], 1, c[0].value[2]);
         if (i == 2) set_value(&c[2], 2, c[0].value[2]), set_value(&c[2], 3, r[1].value[0]);
         if (i == 3) set_value(&c[3], 2, r[2].value[1]), set_value(&c[3], 3, r[2].value[0]);
-        r[i] = run(&c[i], device, type, 2, 0, 0, names[i]);
+        r[i] = run(&c[i], device, GX_F32, 2, 0, 0, names[i]);
     }
     for (int i = 0; i < 2; i++)
         CHECK(!memcmp(r[0].value[i], r[3].value[i], (size_t)image_bytes(&c[0].op->buffer[i], shape)),
-              "%s %s, shape %d: %s in steps have other bits than at once", device->name, gx_dtype_name(type),
-              (int)(shape - cross_entropy_shapes), c[0].op->buffer[i].name);
+              "%s, shape %d: %s in steps have other bits than at once", device->name, (int)(shape - cross_entropy_shapes),
+              c[0].op->buffer[i].name);
     for (int i = 0; i < 4; i++) results_close(&r[i]), case_close(&c[i]);
 }
 
+// In fp32: in bf16 exps are rounded between the steps, where a device that has all of a row may keep them in fp32.
 TEST(cross_entropy_in_steps_has_the_bits_of_the_whole_at_once_on_every_device)
 {
     GxContext cpu = GX_ZERO;
     cpu.device = gx_device_cpu();
     for (int d = 0; d < DEVICES; d++)
-        for (int t = GX_F32; t <= GX_BF16; t++)
-            for (int s = 0; s < COUNT(cross_entropy_shapes); s++) {
-                GxDevice device;
-                if (device_open(&device, d)) check_steps(&cross_entropy_shapes[s], &device, (GxDtype)t, &cpu);
-            }
+        for (int s = 0; s < COUNT(cross_entropy_shapes); s++) {
+            GxDevice device;
+            if (device_open(&device, d)) check_steps(&cross_entropy_shapes[s], &device, &cpu);
+        }
 }
 
 int main(int argc, char **argv) { return test_main(argc, argv); }
