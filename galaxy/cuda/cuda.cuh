@@ -16,6 +16,7 @@
 
 #if defined(GALAXY_CUDA_IMPLEMENTATION) && !defined(GX_CUDA_IMPLEMENTED)
 #define GX_CUDA_IMPLEMENTED
+#include "memory.cuh" // gx__cuda_cards
 #include <stdio.h>
 
 static const GxDevice gx__device_cuda = {
