@@ -37,6 +37,7 @@ typedef struct {
     GxRuns q, k;
     int group, q_first, causal, layout;
     float factor; // of its inputs; 0: 1
+    float sure;   // added to a label's logit
 } Shape;
 // clang-format off
 #define RUN1(length, position)                     {1, {{0, length, position}}}
@@ -435,6 +436,8 @@ static const Shape cross_entropy_shapes[] = {{.d = {1, 1, 0, 1, 0}},
                                              {.d = {66, 257, 0, 257, 3}, .factor = 2},
                                              {.d = {4, 9, 0, 9, 1}}, // all are ignored
                                              {.d = {5, 1031, 0, 1031, 4}},
+                                             {.d = {9, 72, 0, 72, 0}, .sure = 8}, // p - 1 is small: p must not be rounded before
+
                                              {.d = {3, 32000, 0, 32000, 0}, .factor = 2}};
 static const Shape part_shapes[] = {
     {.d = {1, 1, 0, 1, 0}},  {.d = {3, 7, 2, 20, 2}}, {.d = {66, 257, 257, 771, 3}, .factor = 2}, {.d = {5, 64, 64, 128, 0}},
@@ -474,7 +477,13 @@ static void prepare_maximum(const Case *c, float *maximum, const float *logits) 
     gx_cross_entropy_maximum(c->cpu, maximum, logits, c->shape->d[0], c->shape->d[1], GX_F32);
     for (int64_t r = 1; r < c->shape->d[0]; r += 2) maximum[r] += 0.5f;
 }
-static Case *prepare_cross_entropy(Case *c) { return prepare_labels(c, 3, 2), c; }
+static Case *prepare_cross_entropy(Case *c)
+{
+    prepare_labels(c, 3, 2);
+    for (int64_t r = 0; r < c->shape->d[0]; r++)
+        if (integers(c, 3)[r] >= 0) numbers(c, 2)[r * c->shape->d[1] + integers(c, 3)[r]] += c->shape->sure;
+    return c;
+}
 static Case *prepare_sums(Case *c)
 {
     prepare_labels(c, 4, 2);

@@ -13,8 +13,8 @@
 enum { B, H, K, HEAD, TQ, TK, CAUSAL, SPLIT }; // a shape: as GxAttention names its parts
 enum { Q, KEYS, VALUES, O, LSE, D_O, DQ, DK, DV };
 
-// SPLIT 0: the queries are the last TQ of TK positions. Else they are two runs, as of a balanced context-parallel rank: SPLIT rows from position 0 on,
-// and the others at the end.
+// SPLIT 0: the queries are the last TQ of TK positions. Else they are two runs, as of a balanced context-parallel rank: SPLIT rows from
+// position 0 on, and the others at the end.
 static GxAttention description(const int64_t *d, GxDtype dtype)
 {
     GxAttention a = GX_ZERO;

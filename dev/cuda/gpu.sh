@@ -74,7 +74,8 @@ missing() { note "$1" "$2 is not there: build it first"; failures=$((failures + 
 
 machine() {
     echo "commit $commit, $(date -u '+%Y-%m-%d %H:%M') UTC"
-    echo "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc) cores, $(awk '/MemTotal/ {print int($2 / 1048576)}' /proc/meminfo) GiB"
+    sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1
+    echo "$(nproc) cores, $(awk '/MemTotal/ {print int($2 / 1048576)}' /proc/meminfo) GiB"
     nvidia-smi --query-gpu=name,driver_version,memory.total,power.limit,clocks.max.sm,clocks.max.memory,ecc.mode.current --format=csv
     nvidia-smi
 }

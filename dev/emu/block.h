@@ -19,6 +19,7 @@
 #include <memory>
 #include <numeric>
 #include <source_location>
+#include <thread>
 #include <type_traits>
 #include <vector>
 
@@ -78,6 +79,7 @@ struct Launch {
 // ---- the block that runs ----------------------------------------------------------------------------------------------------------------
 struct Block {
     const Launch *launch = nullptr;
+    std::thread::id runs_on; // host thread
     uint3 index{};
     unsigned long long serial = 0; // counts all blocks that ever ran
     std::vector<Thread> threads;
@@ -386,7 +388,7 @@ inline void thread_fiber_body()
             block.current = next;
             continue;
         }
-        block.idle.push_back(mine);
+        if (!watches_races) block.idle.push_back(mine);
         if (next) resume(mine, next);
         else fiber_switch(mine, block.host);
     }
@@ -428,8 +430,6 @@ inline void run_block(uint3 index)
     block.index = index;
     block.serial++;
     block.live = (int)block.threads.size();
-    block.idle.clear();
-    for (auto &f : block.fibers) block.idle.push_back(f.get());
     for (Warp &w : block.warps) w.exited = 0;
     for (Thread &t : block.threads) t.fiber = nullptr, t.place.what = nullptr, t.mask = 0;
     shared_memory_begin(block.launch->shared_bytes);
@@ -443,13 +443,14 @@ inline void run_block(uint3 index)
     shared_memory_end();
 }
 
-inline std::vector<unsigned> order_of_blocks(unsigned n)
+inline std::vector<unsigned> order_of_blocks(size_t n)
 {
+    if (n > 1u << 28) kernel_fails("a grid of %zu blocks is too much for the emulator", n);
     std::vector<unsigned> order(n);
     std::iota(order.begin(), order.end(), 0u);
     if (block.order == Order::reverse) std::reverse(order.begin(), order.end());
     if (block.order == Order::random)
-        for (unsigned i = n; i > 1; i--) std::swap(order[i - 1], order[block.random.below(i)]);
+        for (size_t i = n; i > 1; i--) std::swap(order[i - 1], order[block.random.below((unsigned)i)]);
     return order;
 }
 
@@ -457,10 +458,12 @@ inline void run_kernel(const Launch &launch)
 {
     Hidden hidden;
     block.launch = &launch;
+    block.runs_on = std::this_thread::get_id();
     choose_order();
     lay_out_threads(launch.threads);
     dim3 grid = launch.grid;
-    for (unsigned i : order_of_blocks(grid.x * grid.y * grid.z)) run_block({i % grid.x, i / grid.x % grid.y, i / (grid.x * grid.y)});
+    for (unsigned i : order_of_blocks((size_t)grid.x * grid.y * grid.z))
+        run_block({i % grid.x, i / grid.x % grid.y, i / (grid.x * grid.y)});
     acquire_order(&block.ends);
     block.launch = nullptr;
 }

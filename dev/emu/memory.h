@@ -106,7 +106,7 @@ inline void fault(int signal, siginfo_t *info, void *context)
 {
     const unsigned char *p = (const unsigned char *)info->si_addr;
     const char *access = kind_of_access(context);
-    bool in_kernel = block.launch && block.current;
+    bool in_kernel = block.launch && block.current && block.runs_on == std::this_thread::get_id();
     if (const Allocation *a = find_mapping(p)) {
         Line address = text_of_address(*a, p);
         if (in_kernel) fatal("%s: %s device memory at %p, %s", where_am_i().c_str(), access, (const void *)p, address.c_str());

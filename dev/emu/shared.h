@@ -74,17 +74,17 @@ inline void *shared_variable(const void *key, const char *name, size_t bytes, si
 }
 
 // With MAP_FIXED, new pages in the place of the old: ThreadSanitizer forgets who used the addresses in the block before.
-inline void shared_memory_map(int flags)
+inline void shared_memory_map(size_t bytes, int flags)
 {
     flags |= MAP_PRIVATE | MAP_ANONYMOUS;
-    shared.base = (unsigned char *)mmap(shared.base, shared_capacity, PROT_READ | PROT_WRITE, flags, -1, 0);
+    shared.base = (unsigned char *)mmap(shared.base, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
     if (shared.base == MAP_FAILED) fatal("no memory for the shared memory of a block");
 }
 
 inline void shared_memory_begin(size_t dynamic_bytes)
 {
-    if (!shared.base) shared_memory_map(0);
-    else if (watches_races) shared_memory_map(MAP_FIXED);
+    if (!shared.base) shared_memory_map(shared_capacity, 0);
+    else if (watches_races && shared.used) shared_memory_map(shared.used, MAP_FIXED);
     poison(shared.base, shared_capacity);
     shared.used = shared.declared = 0;
     shared.dynamic_bytes = dynamic_bytes;
@@ -92,17 +92,21 @@ inline void shared_memory_begin(size_t dynamic_bytes)
     shared.dynamic = dynamic_bytes ? shared_take(&shared, "dynamic shared memory", dynamic_bytes, shared_alignment) : nullptr;
 }
 
+inline void check_zone(const SharedVariable &v, const unsigned char *begin, const unsigned char *end)
+{
+    for (const unsigned char *p = begin; p < end; p++)
+        if (*p != zone_byte)
+            kernel_fails("shared memory was written %zd bytes from the beginning of %s, which has %zu", p - v.begin, v.name, v.bytes);
+}
+
 inline void shared_memory_end()
 {
     unpoison(shared.base, shared_capacity);
-    size_t from = 0;
+    const unsigned char *before = shared.base;
     for (const SharedVariable &v : shared.variables) {
-        size_t begin = (size_t)(v.begin - shared.base), end = begin + v.bytes;
-        for (size_t i = from; i < end + shared_zone; i == begin ? i = end : i++)
-            if ((i < begin || i >= end) && shared.base[i] != zone_byte)
-                kernel_fails("shared memory was written %zd bytes from the beginning of %s, which has %zu", (ssize_t)i - (ssize_t)begin,
-                             v.name, v.bytes);
-        from = end;
+        check_zone(v, before, v.begin);
+        check_zone(v, v.begin + v.bytes, v.begin + v.bytes + shared_zone);
+        before = v.begin + v.bytes;
     }
 }
 

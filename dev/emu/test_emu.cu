@@ -287,7 +287,7 @@ TEST(bits_and_arithmetic)
     CHECK(__byte_perm(0x33221100u, 0x77665544u, 0x7041u) == 0x77004411u, "%x", __byte_perm(0x33221100u, 0x77665544u, 0x7041u));
     CHECK(__umulhi(0xffffffffu, 0xffffffffu) == 0xfffffffeu && __mulhi(-1, 1) == -1, "upper halves of products");
     CHECK(__funnelshift_l(0x80000000u, 1, 1) == 3 && __funnelshift_r(0, 1, 1) == 0x80000000u, "funnel shifts");
-    CHECK(max(NAN, 1.0f) == 1 && min(2.0f, NAN) == 2 && max(1, 2u) == 2 && min(-1L, 3) == -1, "min and max");
+    CHECK(max(NAN, 1.0f) == 1 && min(2.0f, NAN) == 2 && max(1, 2u) == 2 && min(-1L, 3L) == -1, "min and max");
     CHECK(rsqrtf(4) == 0.5f && __fdividef(1, 4) == 0.25f && __saturatef(2) == 1 && __expf(0) == 1 && __logf(1) == 0, "arithmetic");
     CHECK(__float_as_uint(-0.0f) == 0x80000000u && __int_as_float(0x3f800000) == 1, "the same bits as another type");
 }
@@ -413,6 +413,12 @@ TEST(limits_of_a_launch_are_the_cards)
     CHECK(cudaFuncSetAttribute(nothing, cudaFuncAttributeMaxDynamicSharedMemorySize, most + 1) == cudaErrorInvalidValue,
           "more than there is");
     cudaGetLastError();
+    setenv("GX_EMU_SHARED", "99", 1);
+    cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0);
+    CHECK(most == 99 << 10, "%d on a small card", most);
+    CHECK(cudaFuncSetAttribute(nothing, cudaFuncAttributeMaxDynamicSharedMemorySize, 100 << 10) == cudaErrorInvalidValue, "a small card");
+    unsetenv("GX_EMU_SHARED");
+    cudaGetLastError();
     cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, nothing, 256, 40 << 10);
     CHECK(blocks == 4, "%d blocks", blocks);
 }
@@ -533,6 +539,10 @@ TEST(the_default_stream_orders_blocking_streams_only)
     GX_LAUNCH(times_two_plus, 1, 1, 0, 0, x.data, 4.0f);
     cudaMemcpyAsync(&host, x.data, 4, cudaMemcpyDeviceToHost, apart);
     CHECK(host == 19, "the default stream's work was waited for: %g", host);
+    GX_LAUNCH(times_two_plus, 1, 1, 0, blocking, x.data, 5.0f);
+    CHECK(x.download()[0] == 2 * (2 * 19 + 4) + 5, "a copy in the default stream did not wait: %g", x.download()[0]);
+    GX_LAUNCH(times_two_plus, 1, 1, 0, apart, x.data, 6.0f);
+    CHECK(x.download()[0] == 89, "a copy in the default stream waited for a stream apart: %g", x.download()[0]);
     cudaStreamDestroy(blocking), cudaStreamDestroy(apart);
 }
 

@@ -294,12 +294,14 @@ inline double max(float a, double b) { return fmax(a, b); }
 inline double min(float a, double b) { return fmin(a, b); }
 inline double max(double a, float b) { return fmax(a, b); }
 inline double min(double a, float b) { return fmin(a, b); }
-template <std::integral A, std::integral B> constexpr std::common_type_t<A, B> max(A a, B b)
+template <std::integral A, std::integral B>
+requires(sizeof(A) == sizeof(B)) constexpr std::common_type_t<A, B> max(A a, B b)
 {
     using C = std::common_type_t<A, B>;
     return (C)a < (C)b ? (C)b : (C)a;
 }
-template <std::integral A, std::integral B> constexpr std::common_type_t<A, B> min(A a, B b)
+template <std::integral A, std::integral B>
+requires(sizeof(A) == sizeof(B)) constexpr std::common_type_t<A, B> min(A a, B b)
 {
     using C = std::common_type_t<A, B>;
     return (C)b < (C)a ? (C)b : (C)a;

@@ -16,6 +16,7 @@
 
 #if defined(GALAXY_CUDA_IMPLEMENTATION) && !defined(GX_CUDA_IMPLEMENTED)
 #define GX_CUDA_IMPLEMENTED
+#include "memory.cuh" // gx__cuda_cards
 #include <stdio.h>
 
 static const GxDevice gx__device_cuda = {
@@ -68,12 +69,14 @@ void gx_cuda_describe(char *text, size_t size)
 {
     int card = 0, driver = 0, runtime = 0;
     cudaDeviceProp p;
-    cudaDriverGetVersion(&driver);
-    cudaRuntimeGetVersion(&runtime);
-    if (cudaGetDevice(&card) != cudaSuccess || cudaGetDeviceProperties(&p, card) != cudaSuccess) {
-        snprintf(text, size, "no CUDA card: %s", cudaGetErrorString(cudaGetLastError()));
+    if (!gx__cuda_cards(text, size)) return;
+    const cudaError_t e = cudaGetDevice(&card) == cudaSuccess ? cudaGetDeviceProperties(&p, card) : cudaErrorInvalidDevice;
+    if (e != cudaSuccess) {
+        snprintf(text, size, "card %d does not answer: %s", card, cudaGetErrorString(e));
         return;
     }
+    cudaDriverGetVersion(&driver);
+    cudaRuntimeGetVersion(&runtime);
     snprintf(text, size, "%s, sm_%d%d, %.0f GiB, CUDA %d.%d, driver for %d.%d", p.name, p.major, p.minor,
              (double)p.totalGlobalMem / (double)(1 << 30), runtime / 1000, runtime % 1000 / 10, driver / 1000, driver % 1000 / 10);
 }

@@ -81,7 +81,7 @@ void gx_cuda_add(GxContext *g, void *y, const void *a, const void *b, int64_t n,
 template <int SQUARES>
 static __global__ void __launch_bounds__(GX_CUDA_BLOCK) gx__cuda_sum_blocks(double *part, const float *x, int64_t n, int64_t blocks)
 {
-    enum { N = GxPack<float>::N };
+    constexpr int N = GxPack<float>::N;
     const bool wide = gx_aligned(x);
     for (int64_t b = blockIdx.x; b < blocks; b += gridDim.x) {
         const float *p = x + b * GX_SUM_BLOCK;

@@ -24,6 +24,7 @@ GX_END
 
 #if defined(GALAXY_CUDA_IMPLEMENTATION) && !defined(GX_CUDA_MEMORY_IMPLEMENTED)
 #define GX_CUDA_MEMORY_IMPLEMENTED
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "../dist/comm.h" // the rank's number on this machine
@@ -44,22 +45,21 @@ void gx_cuda_check(GxContext *g, const char *what) { gx__cuda_error(g, cudaGetLa
 
 // ---- open and close -----------------------------------------------------------------------------------------------------------------------------
 
-static GxStatus gx__cuda_cards(GxContext *g, int *cards)
+// How many cards there are; where none, why.
+static int gx__cuda_cards(char *why, size_t size)
 {
-    int driver = 0, runtime = 0;
-    *cards = 0;
-    const cudaError_t e = cudaGetDeviceCount(cards);
-    if (e == cudaSuccess && *cards > 0) return GX_OK;
+    int cards = 0, driver = 0, runtime = 0;
+    const cudaError_t e = cudaGetDeviceCount(&cards);
+    if (e == cudaSuccess && cards > 0) return cards;
+    cudaGetLastError();
     cudaDriverGetVersion(&driver); // of CUDA that the driver can run, 1000*major + 10*minor; 0: there is no driver
     cudaRuntimeGetVersion(&runtime);
-    if (driver == 0)
-        return GX_FAIL(&g->error, GX_ERR_DEVICE, "the device cuda: there is no NVIDIA driver on this machine; the device cpu needs none");
-    if (driver < runtime)
-        return GX_FAIL(&g->error, GX_ERR_DEVICE,
-                       "the device cuda: the driver runs CUDA %d.%d, this program is built for %d.%d; update the driver", driver / 1000,
-                       driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
-    return GX_FAIL(&g->error, GX_ERR_DEVICE, "the device cuda: the driver shows no card (%s); CUDA_VISIBLE_DEVICES may hide it",
-                   cudaGetErrorString(e));
+    if (driver == 0) snprintf(why, size, "there is no NVIDIA driver on this machine");
+    else if (driver < runtime)
+        snprintf(why, size, "the driver runs CUDA %d.%d, this program is built for %d.%d; update the driver", driver / 1000,
+                 driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+    else snprintf(why, size, "the driver shows no card (%s); CUDA_VISIBLE_DEVICES may hide it", cudaGetErrorString(e));
+    return 0;
 }
 
 static GxStatus gx__cuda_open_card(GxContext *g, int card)
@@ -85,8 +85,9 @@ static GxStatus gx__cuda_open_buffers(GxContext *g)
 
 GxStatus gx_cuda_open(GxContext *g)
 {
-    int cards = 0;
-    GX_TRY(gx__cuda_cards(g, &cards));
+    char why[200];
+    const int cards = gx__cuda_cards(why, sizeof why);
+    if (!cards) return GX_FAIL(&g->error, GX_ERR_DEVICE, "the device cuda: %s; the device cpu needs no card", why);
     g->device_state = calloc(1, sizeof(GxCuda));
     if (!g->device_state) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the state of the device cuda");
     GX_TRY(gx__cuda_open_card(g, g->comm ? g->comm->local_rank % cards : 0));
