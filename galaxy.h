@@ -59,6 +59,8 @@
 #include "galaxy/dist/comm.h"
 #include "galaxy/dist/threads.h"
 #include "galaxy/dist/mpi.h"
+#include "galaxy/dist/rendezvous.h"
+#include "galaxy/dist/tcp.h"
 #include "galaxy/dist/grads.h"
 #include "galaxy/dist/boxes.h"
 

@@ -1,4 +1,4 @@
-// test_dist.cu: mesh, partitions, layouts, collectives on threads and on MPI.
+// test_dist.cu: mesh, partitions, layouts, collectives on threads, on TCP and on MPI.
 //
 // ./test_dist [name ...]    all tests; where mpirun is found, they start this program under it
 // mpirun -np 3 ./test_dist --mpi            the collectives' properties, one process per rank, against ranks as threads, bit for bit
@@ -7,6 +7,7 @@
 #define GALAXY_IMPLEMENTATION // looks inside
 #include "galaxy/dist/layout.h"
 #include "galaxy/dist/mpi.h"
+#include "galaxy/dist/tcp.h"
 #include "galaxy/dist/threads.h"
 #include "test.h"
 #include <signal.h>
@@ -291,8 +292,17 @@ struct Job {
     int slots;
     int variant;
     GxThreadsGroup *group;
+    int port; // of TCP on 127.0.0.1
     Rank rank[8];
 };
+
+// Tests of what every engine promises run on each that needs no launcher; on TCP, too, a rank is a thread here.
+static enum { ON_THREADS = 0, ON_TCP } engine;
+#define TEST_OF_ENGINES(name)                                                                                                              \
+    static void name(void);                                                                                                                \
+    TEST(threads_##name) { engine = ON_THREADS, name(); }                                                                                  \
+    TEST(tcp_##name) { engine = ON_TCP, name(); }                                                                                          \
+    static void name(void)
 
 static void open_mesh(GxMesh *m, int rank, int world, GxError *err)
 {
@@ -313,11 +323,39 @@ static void open_rank(Rank *r)
     gx_comm_open(&r->g, &r->comm);
 }
 
+// A port of 127.0.0.1 that nobody has just now.
+static int free_port(void)
+{
+    GxEndpoint e;
+    memset(&e, 0, sizeof e);
+    e.four.sin_family = AF_INET;
+    e.four.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int fd = gx__listen_at(&e);
+    e = gx__endpoint_here(fd, 0);
+    gx__hang_up(&fd);
+    return gx__endpoint_port(&e);
+}
+
+static GxRendezvous by_hand(int rank, int world, int port)
+{
+    GxRendezvous r = GX_ZERO;
+    GxError err = GX_ZERO;
+    char address[40];
+    snprintf(address, sizeof address, "tcp://127.0.0.1:%d", port);
+    CHECK(gx_rendezvous_address(&r, rank, world, address, &err) == GX_OK, "%s", err.message);
+    r.timeout = 20;
+    return r;
+}
+
 static void *rank_main(void *argument)
 {
     Rank *r = (Rank *)argument;
+    const int rank = (int)(r - r->job->rank);
+    if (engine == ON_TCP) {
+        GxRendezvous meeting = by_hand(rank, r->job->world, r->job->port);
+        CHECK(gx_tcp_comm(&r->comm, &meeting, &r->g.error) == GX_OK, "%s", r->g.error.message);
+    } else gx_threads_comm(&r->comm, r->job->group, rank);
     double begin = gx_seconds();
-    gx_threads_comm(&r->comm, r->job->group, (int)(r - r->job->rank));
     open_rank(r);
     r->job->run(r);
     gx_comm_close(&r->g);
@@ -331,6 +369,7 @@ static void run_job(Job *job)
 {
     GxError err = GX_ZERO;
     CHECK(gx_threads_group_open(&job->group, job->world, &err) == GX_OK, "%s", err.message);
+    job->port = free_port();
     for (int i = 0; i < job->world; i++) {
         job->rank[i].job = job;
         pthread_create(&job->rank[i].thread, NULL, rank_main, &job->rank[i]);
@@ -583,9 +622,9 @@ static void all_properties(Rank *r)
     CHECK(beyond == 0, "%ld bytes were written behind what was taken", (long)beyond);
 }
 
-TEST(collectives_keep_their_promises_on_1_to_4_threads)
+TEST_OF_ENGINES(collectives_keep_their_promises_on_1_to_5_ranks)
 {
-    for (int world = 1; world <= 4; world++) {
+    for (int world = 1; world <= 5; world++) {
         Job job = GX_ZERO;
         job.world = world;
         job.run = all_properties;
@@ -594,7 +633,7 @@ TEST(collectives_keep_their_promises_on_1_to_4_threads)
     }
 }
 
-TEST(chunk_size_changes_no_bit)
+TEST_OF_ENGINES(chunk_size_changes_no_bit)
 {
     uint64_t hash[3][3];
     const int64_t chunk[3] = {1, 192, 1 << 20}; // 1 is rounded up to a cache line
@@ -617,7 +656,7 @@ static void nan_in_max(Rank *r)
     CHECK(x[0] == 1 && isnan(x[1]) && x[2] == 2 && x[3] == -1, "%g %g %g %g", x[0], x[1], x[2], x[3]);
 }
 
-TEST(max_hands_a_nan_on)
+TEST_OF_ENGINES(max_hands_a_nan_on)
 {
     Job job = GX_ZERO;
     job.world = 3;
@@ -642,7 +681,7 @@ static void one_is_late(Rank *r)
     gx_wait(&r->g, t);
 }
 
-TEST(time_inside_collectives_is_what_waiting_for_a_late_rank_costs)
+TEST_OF_ENGINES(time_inside_collectives_is_what_waiting_for_a_late_rank_costs)
 {
     for (int variant = 0; variant < 3; variant++) {
         Job job = GX_ZERO;
@@ -687,7 +726,7 @@ static void progresses(Rank *r)
     free(x), free(y);
 }
 
-TEST(progress_takes_what_was_started_to_its_end)
+TEST_OF_ENGINES(progress_takes_what_was_started_to_its_end)
 {
     for (int world = 1; world <= 4; world++) {
         Job job = GX_ZERO;
@@ -713,7 +752,7 @@ static void progresses_without_rank_1(Rank *r)
     gx_wait(&r->g, t);
 }
 
-TEST(progress_ends_with_the_error_of_a_rank_that_failed)
+TEST_OF_ENGINES(progress_ends_with_the_error_of_a_rank_that_failed)
 {
     Job job = GX_ZERO;
     job.world = 3;
@@ -801,7 +840,7 @@ static void record_real_and_dry(Rank *r)
     gx_recorder_close(&recorder);
 }
 
-TEST(dry_run_records_and_plans_what_the_real_one_does)
+TEST_OF_ENGINES(dry_run_records_and_plans_what_the_real_one_does)
 {
     Job job = GX_ZERO;
     job.world = 3;
@@ -867,7 +906,7 @@ static void one_gathers(Rank *r)
     else gx_all_reduce(&r->g, GX_AXIS_ALL, GX_SUM, x, 12, GX_F32);
 }
 
-TEST(different_operations_are_an_error_that_names_both)
+TEST_OF_ENGINES(different_operations_are_an_error_that_names_both)
 {
     Job job = GX_ZERO;
     fails(&job, 3, one_gathers);
@@ -921,7 +960,7 @@ static void one_differs(Rank *r)
     }
 }
 
-TEST(every_divergence_is_found)
+TEST_OF_ENGINES(every_divergence_is_found)
 {
     const char *const what[9] = {"", "of 3 F32", "of 4 I32", "(max)", "bytes", "", "send of 3 F32", "broadcast of 4 F32", "barrier"};
     for (int variant = 1; variant < 9; variant++) {
@@ -948,7 +987,7 @@ static void one_leaves(Rank *r)
     gx_all_reduce(&r->g, GX_AXIS_ALL, GX_SUM, x, 5, GX_F32);
 }
 
-TEST(who_waits_for_a_rank_that_left_learns_its_number_within_a_second)
+TEST_OF_ENGINES(who_waits_for_a_rank_that_left_learns_its_number_within_a_second)
 {
     Job job = GX_ZERO;
     fails(&job, 3, one_leaves);
@@ -972,7 +1011,7 @@ static void send_to_one_that_leaves(Rank *r)
     if (r->g.rank == 0) gx_send(&r->g, GX_AXIS_ALL, 1, x, 5, GX_F32);
 }
 
-TEST(transfers_with_a_rank_that_left_fail_on_either_side)
+TEST_OF_ENGINES(transfers_with_a_rank_that_left_fail_on_either_side)
 {
     Job recv = GX_ZERO, send = GX_ZERO;
     fails(&recv, 2, recv_from_one_that_leaves);
@@ -990,7 +1029,7 @@ static void leave_in_turn(Rank *r)
     CHECK(x[0] == 4, "%g", x[0]);
 }
 
-TEST(a_rank_that_nobody_waits_for_may_leave)
+TEST_OF_ENGINES(a_rank_that_nobody_waits_for_may_leave)
 {
     Job job = GX_ZERO;
     fails(&job, 4, leave_in_turn);
@@ -1009,7 +1048,7 @@ static void one_has_failed(Rank *r)
     CHECK(y[0] == 7, "a failed context took part: %g", y[0]);
 }
 
-TEST(failed_rank_ends_the_others_with_its_message)
+TEST_OF_ENGINES(failed_rank_ends_the_others_with_its_message)
 {
     for (int round = 0; round < 20; round++) {
         Job job = GX_ZERO;
@@ -1028,7 +1067,7 @@ static void fail_and_close(Rank *r)
     else gx_barrier(&r->g, GX_AXIS_ALL);
 }
 
-TEST(failed_rank_that_closes_gives_its_message_too)
+TEST_OF_ENGINES(failed_rank_that_closes_gives_its_message_too)
 {
     for (int round = 0; round < 20; round++) {
         Job job = GX_ZERO;
@@ -1045,7 +1084,7 @@ static void one_stalls(Rank *r)
     gx_all_reduce(&r->g, GX_AXIS_ALL, GX_SUM, x, 5, GX_F32);
 }
 
-TEST(timeout_names_operation_and_rank)
+TEST_OF_ENGINES(timeout_names_operation_and_rank)
 {
     Job job = GX_ZERO;
     job.timeout = 0.2;
@@ -1064,7 +1103,7 @@ static void recv_from_nobody(Rank *r)
     else usleep(500000);
 }
 
-TEST(timeout_of_a_recv_names_the_sender)
+TEST_OF_ENGINES(timeout_of_a_recv_names_the_sender)
 {
     Job job = GX_ZERO;
     job.timeout = 0.1;
@@ -1092,7 +1131,7 @@ static void misuse(Rank *r)
     gx_barrier(g, GX_AXIS_ALL);
 }
 
-TEST(misuse_is_an_error_for_all_ranks)
+TEST_OF_ENGINES(misuse_is_an_error_for_all_ranks)
 {
     const char *const what[8] = {"",
                                  "sums are taken in F32",
@@ -1119,7 +1158,7 @@ static void after_close(Rank *r)
     gx_all_reduce(&r->g, GX_AXIS_ALL, GX_SUM, &one, 1, GX_I64);
 }
 
-TEST(collective_after_close_is_an_error_not_a_dry_run)
+TEST_OF_ENGINES(collective_after_close_is_an_error_not_a_dry_run)
 {
     Job job = GX_ZERO;
     fails(&job, 2, after_close);
@@ -1135,7 +1174,7 @@ static void forgets_to_wait(Rank *r)
     CHECK(sums[r->g.rank][299] == 2, "%g", sums[r->g.rank][299]);
 }
 
-TEST(close_finishes_what_was_started)
+TEST_OF_ENGINES(close_finishes_what_was_started)
 {
     Job job = GX_ZERO;
     fails(&job, 2, forgets_to_wait);
@@ -1149,7 +1188,7 @@ static void full_arena(Rank *r)
     gx_all_reduce(&r->g, GX_AXIS_ALL, GX_SUM, x, 1000, GX_F32);
 }
 
-TEST(scratch_that_does_not_fit_ends_all)
+TEST_OF_ENGINES(scratch_that_does_not_fit_ends_all)
 {
     Job job = GX_ZERO;
     fails(&job, 2, full_arena);
