@@ -59,6 +59,7 @@
 #include "galaxy/dist/comm.h"
 #include "galaxy/dist/threads.h"
 #include "galaxy/dist/mpi.h"
+#include "galaxy/dist/sockets.h"
 #include "galaxy/dist/rendezvous.h"
 #include "galaxy/dist/tcp.h"
 #include "galaxy/dist/grads.h"

@@ -330,10 +330,10 @@ static int free_port(void)
     memset(&e, 0, sizeof e);
     e.four.sin_family = AF_INET;
     e.four.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    int fd = gx__listen_at(&e);
-    e = gx__endpoint_here(fd, 0);
-    gx__hang_up(&fd);
-    return gx__endpoint_port(&e);
+    int fd = gx_socket_listen(&e);
+    e = gx_socket_endpoint(fd, 0);
+    gx_socket_close(&fd);
+    return gx_endpoint_port(&e);
 }
 
 static GxRendezvous by_hand(int rank, int world, int port)
@@ -646,6 +646,41 @@ TEST_OF_ENGINES(chunk_size_changes_no_bit)
         for (int i = 0; i < 3; i++) hash[k][i] = job.rank[i].hash;
     }
     CHECK(!memcmp(hash[0], hash[1], sizeof hash[0]) && !memcmp(hash[0], hash[2], sizeof hash[0]), "the results depend on the chunk");
+}
+
+// Messages of many segments, more than the system's buffers hold, all ways at once and two operations in flight.
+static void many_megabytes(Rank *r)
+{
+    enum { N = 1500000, PART = 400000 };
+    GxContext *g = &r->g;
+    const int world = g->world, right = (g->rank + 1) % world, left = (g->rank + world - 1) % world;
+    GxSplit rows = gx_split_even(N, world);
+    float *x = (float *)room(4 * N), *y = (float *)room(4 * N), *out = (float *)room(4 * PART), *in = (float *)room(4 * PART);
+    for (int i = 0; i < N; i++) x[i] = y[i] = (float)(i % 1000 + g->rank);
+    for (int i = 0; i < PART; i++) out[i] = (float)(i % 1000 + g->rank);
+    GxTicket a = gx_all_reduce_start(g, GX_AXIS_ALL, GX_SUM, x, N, GX_F32);
+    GxTicket b = gx_all_gather_start(g, GX_AXIS_ALL, &rows, y, y + rows.begin[g->rank], 1, GX_F32);
+    GxTransfer ring[2] = {{right, 1, 0, out, PART, GX_F32}, {left, 0, 0, in, PART, GX_F32}};
+    gx_transfer(g, GX_AXIS_ALL, ring, 2);
+    gx_wait(g, g->rank ? a : b);
+    gx_wait(g, g->rank ? b : a);
+    int wrong = 0;
+    for (int i = 0; i < N; i++) {
+        int owner = 0;
+        while (i >= rows.begin[owner + 1]) owner++;
+        wrong += x[i] != (float)(world * (i % 1000) + world * (world - 1) / 2) || y[i] != (float)(i % 1000 + owner);
+    }
+    for (int i = 0; i < PART; i++) wrong += in[i] != (float)(i % 1000 + left);
+    CHECK(!wrong && !gx_failed(g), "rank %d: %d elements are wrong; %s", g->rank, wrong, g->error.message);
+    free(x), free(y), free(out), free(in);
+}
+
+TEST_OF_ENGINES(messages_of_many_megabytes_arrive_whole)
+{
+    Job job = GX_ZERO;
+    job.world = 3;
+    job.run = many_megabytes;
+    run_job(&job);
 }
 
 static void nan_in_max(Rank *r)
@@ -1196,7 +1231,7 @@ TEST_OF_ENGINES(scratch_that_does_not_fit_ends_all)
     says(&job.rank[1], "rank 0 failed: the arena of");
 }
 
-// ---- MPI --------------------------------------------------------------------------------------------------------------------------------
+// ---- what launchers leave behind ----------------------------------------------------------------------------------------------------------------------------
 TEST(launcher_is_seen_in_the_environment)
 {
     const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "PMIX_RANK", "PMI_RANK"};
@@ -1232,8 +1267,9 @@ TEST(more_threads_than_cores_are_warned_of)
     CHECK(strstr(text, "wait for each other"), "%s", text);
 }
 
-#ifdef GX_WITH_MPI
-static const char *fault; // of rank 1 under MPI
+// ---- ranks as processes: one of them goes wrong --------------------------------------------------------------------------------------------------
+static const char *fault;   // kill, stall, leave, fail, mismatch; NULL: none
+static int faulty_rank = 1; // whose it is
 
 static void to_stderr(void *user, GxLogLevel level, const char *text)
 {
@@ -1246,16 +1282,107 @@ static void go_wrong(Rank *r)
     float x[12] = {0};
     GxSplit split = gx_split_even(10, r->g.world);
     gx_barrier(&r->g, GX_AXIS_ALL);
-    if (r->g.rank == 1) {
+    if (r->g.rank == faulty_rank) {
         if (!strcmp(fault, "kill")) raise(SIGKILL);
-        if (!strcmp(fault, "stall")) usleep(20000000);
+        if (!strcmp(fault, "stall")) usleep(3000000);
         if (!strcmp(fault, "leave")) return;
         if (!strcmp(fault, "fail")) GX_FAIL(&r->g.error, GX_ERR_DEVICE, "the matrix is full of holes");
-        if (!strcmp(fault, "mismatch")) gx_all_gather(&r->g, GX_AXIS_ALL, &split, x, x + split.begin[1], 1, GX_F32);
+        if (!strcmp(fault, "mismatch")) gx_all_gather(&r->g, GX_AXIS_ALL, &split, x, x + split.begin[faulty_rank], 1, GX_F32);
     }
     gx_all_reduce(&r->g, GX_AXIS_ALL, GX_SUM, x, 12, GX_F32);
 }
 
+// ---- TCP ------------------------------------------------------------------------------------------------------------------------------------------
+TEST(tcp_gives_the_bits_of_threads)
+{
+    const int worlds[3] = {2, 3, 5};
+    for (int i = 0; i < 3; i++) {
+        uint64_t hash[2][5] = {{0}};
+        for (int e = ON_THREADS; e <= ON_TCP; e++) {
+            Job job = GX_ZERO;
+            engine = e ? ON_TCP : ON_THREADS;
+            job.world = worlds[i];
+            job.run = all_properties;
+            job.chunk = 1024;
+            run_job(&job);
+            for (int r = 0; r < worlds[i]; r++) hash[e][r] = job.rank[r].hash;
+        }
+        CHECK(hash[0][0] && !memcmp(hash[0], hash[1], sizeof hash[0]), "%d ranks: other bits", worlds[i]);
+    }
+}
+
+// One process, one rank: test_dist --tcp RANK WORLD PORT FAULT FAULTY_RANK.
+static int tcp_main(char **argument)
+{
+    static Job job;
+    Rank *r = &job.rank[0];
+    GxRendezvous meeting = by_hand(atoi(argument[0]), atoi(argument[1]), atoi(argument[2]));
+    fault = argument[3];
+    faulty_rank = atoi(argument[4]);
+    r->job = &job;
+    job.timeout = !strcmp(fault, "stall") ? 1 : 20;
+    if (gx_tcp_comm(&r->comm, &meeting, &r->g.error) == GX_OK) {
+        open_rank(r);
+        go_wrong(r);
+        gx_comm_close(&r->g);
+    }
+    gx_arena_close(&r->arena);
+    printf("rank %d ends: %s\n", meeting.rank, r->g.error.message);
+    return gx_failed(&r->g);
+}
+
+// Runs so many ranks of this program side by side. What they said, in one.
+static void run_processes(int world, const char *fault_name, int whose, char *text, size_t n, double *seconds)
+{
+    char self[1024] = "", command[8192] = "";
+    const int port = free_port();
+    if (readlink("/proc/self/exe", self, sizeof self - 1) < 1) return;
+    for (int r = 0; r < world; r++) {
+        const size_t used = strlen(command);
+        snprintf(command + used, sizeof command - used, "'%s' --tcp %d %d %d %s %d 2>&1 & ", self, r, world, port, fault_name, whose);
+    }
+    snprintf(command + strlen(command), sizeof command - strlen(command), "wait");
+    *seconds = gx_seconds();
+    FILE *f = popen(command, "r");
+    size_t used = 0, got;
+    while (f && used + 1 < n && (got = fread(text + used, 1, n - 1 - used, f)) > 0) used += got;
+    text[used] = 0;
+    if (f) pclose(f);
+    *seconds = gx_seconds() - *seconds;
+}
+
+TEST(tcp_process_that_goes_wrong_ends_the_others_with_its_number)
+{
+    static const struct {
+        const char *fault, *says; // %d: whose fault it is; of a mismatch, any two ranks may be the first to find it
+    } cases[] = {
+        {"kill", "rank %d died"},
+        {"fail", "rank %d failed: the matrix is full of holes"},
+        {"leave", "rank %d left while rank"},
+        {"stall", "waited 1 s in all_reduce of 12 F32 elements (call 2 over tp) for rank %d"},
+        {"mismatch", "all_gather of 10 F32 elements"},
+    };
+    static char text[65536];
+    double seconds = 0;
+    for (unsigned i = 0; i < 3 * sizeof cases / sizeof *cases; i++) {
+        const char *name = cases[i / 3].fault;
+        const int whose = (int)(i % 3);
+        char says[200];
+        snprintf(says, sizeof says, cases[i / 3].says, whose);
+        run_processes(3, name, whose, text, sizeof text, &seconds);
+        CHECK(seconds < 10, "%s of rank %d: it took %g s", name, whose, seconds);
+        for (int r = 0; r < 3; r++) {
+            char line[40];
+            snprintf(line, sizeof line, "rank %d ends: rank ", r);
+            if (r == whose) continue;
+            CHECK(strstr(text, line), "%s of rank %d: rank %d did not end with an error: %s", name, whose, r, text);
+        }
+        CHECK(strstr(text, says), "no \"%s\" in: %s", says, text);
+    }
+}
+
+// ---- MPI ----------------------------------------------------------------------------------------------------
+#ifdef GX_WITH_MPI
 // One process, one rank; then the same ranks as threads of this process: the same bits.
 static int mpi_main(void)
 {
@@ -1361,6 +1488,7 @@ TEST(mpi_rank_that_goes_wrong_ends_the_job_with_its_number)
 
 int main(int argc, char **argv)
 {
+    if (argc == 7 && !strcmp(argv[1], "--tcp")) return tcp_main(argv + 2);
 #ifdef GX_WITH_MPI
     if (argc > 1 && !strcmp(argv[1], "--mpi")) {
         fault = argc > 2 ? argv[2] : NULL;

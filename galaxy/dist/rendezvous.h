@@ -25,8 +25,8 @@
 // Not here: ranks behind different addresses for different ranks (NAT), IPv6 addresses that are valid on one link only, ranks that join or come back later.
 #ifndef GX_RENDEZVOUS_H
 #define GX_RENDEZVOUS_H
-#include "../base/status.h"
 #include "partition.h"
+#include "sockets.h"
 GX_BEGIN
 
 typedef struct {
@@ -49,9 +49,6 @@ GX_END
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_RENDEZVOUS_IMPLEMENTED)
 #define GX_RENDEZVOUS_IMPLEMENTED
 #include <errno.h>
-#include <fcntl.h>
-#include <netdb.h>
-#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
@@ -146,153 +143,6 @@ GxStatus gx_rendezvous_address(GxRendezvous *r, int rank, int world, const char 
     return GX_OK;
 }
 
-// ---- addresses and sockets ------------------------------------------------------------------------------------------------------------------
-typedef union {
-    struct sockaddr any;
-    struct sockaddr_in four;
-    struct sockaddr_in6 six;
-} GxEndpoint;
-
-static socklen_t gx__endpoint_bytes(const GxEndpoint *e) { return e->any.sa_family == AF_INET ? sizeof e->four : sizeof e->six; }
-static int gx__endpoint_port(const GxEndpoint *e) { return ntohs(e->any.sa_family == AF_INET ? e->four.sin_port : e->six.sin6_port); }
-
-static void gx__endpoint_set_port(GxEndpoint *e, int port)
-{
-    if (e->any.sa_family == AF_INET) e->four.sin_port = htons((uint16_t)port);
-    else e->six.sin6_port = htons((uint16_t)port);
-}
-
-// A listener of both families sees IPv4 as ::ffff:a.b.c.d; other machines may have no IPv6 to reach that with.
-static void gx__endpoint_unmap(GxEndpoint *e)
-{
-    if (e->any.sa_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&e->six.sin6_addr)) return;
-    const GxEndpoint mapped = *e;
-    memset(e, 0, sizeof *e);
-    e->four.sin_family = AF_INET;
-    e->four.sin_port = mapped.six.sin6_port;
-    memcpy(&e->four.sin_addr, mapped.six.sin6_addr.s6_addr + 12, 4);
-}
-
-static int gx__endpoint_is_loopback(const GxEndpoint *e)
-{
-    if (e->any.sa_family == AF_INET) return ntohl(e->four.sin_addr.s_addr) >> 24 == 127;
-    return IN6_IS_ADDR_LOOPBACK(&e->six.sin6_addr);
-}
-
-static GxEndpoint gx__endpoint_here(int fd, int of_peer)
-{
-    GxEndpoint e;
-    socklen_t n = sizeof e;
-    memset(&e, 0, sizeof e);
-    if (of_peer) getpeername(fd, &e.any, &n);
-    else getsockname(fd, &e.any, &n);
-    gx__endpoint_unmap(&e);
-    return e;
-}
-
-typedef struct {
-    char text[80];
-} GxEndpointText;
-
-static GxEndpointText gx__endpoint_text(const GxEndpoint *e)
-{
-    GxEndpointText t;
-    char host[64] = "?";
-    getnameinfo(&e->any, gx__endpoint_bytes(e), host, sizeof host, NULL, 0, NI_NUMERICHOST);
-    snprintf(t.text, sizeof t.text, strchr(host, ':') ? "[%s]:%d" : "%s:%d", host, gx__endpoint_port(e));
-    return t;
-}
-
-static void gx__hang_up(int *fd)
-{
-    if (*fd >= 0) close(*fd);
-    *fd = -1;
-}
-
-// 1: ready; 0: the deadline is over (errno ETIMEDOUT).
-static int gx__await(int fd, short events, double deadline)
-{
-    for (;;) {
-        const double left = deadline - gx_seconds();
-        struct pollfd p = {fd, events, 0};
-        const int ready = left > 0 ? poll(&p, 1, (int)gx_min((int64_t)(left * 1000) + 1, 1000)) : 0;
-        if (ready > 0) return 1;
-        if (left > 0) continue;
-        errno = ETIMEDOUT;
-        return 0;
-    }
-}
-
-// All n bytes until the deadline, or 0 and errno; a peer that hung up is ECONNRESET.
-static int gx__write_all(int fd, const void *data, size_t n, double deadline)
-{
-    for (size_t done = 0; done < n;) {
-        const ssize_t got = send(fd, (const char *)data + done, n - done, MSG_NOSIGNAL);
-        if (got > 0) done += (size_t)got;
-        else if (errno != EINTR && errno != EAGAIN) return 0;
-        else if (errno == EAGAIN && !gx__await(fd, POLLOUT, deadline)) return 0;
-    }
-    return 1;
-}
-
-static int gx__read_all(int fd, void *data, size_t n, double deadline)
-{
-    for (size_t done = 0; done < n;) {
-        const ssize_t got = recv(fd, (char *)data + done, n - done, 0);
-        if (got == 0) errno = ECONNRESET;
-        if (got > 0) done += (size_t)got;
-        else if (got == 0 || (errno != EINTR && errno != EAGAIN)) return 0;
-        else if (errno == EAGAIN && !gx__await(fd, POLLIN, deadline)) return 0;
-    }
-    return 1;
-}
-
-// The socket, or -1 and errno.
-static int gx__listen_at(const GxEndpoint *e)
-{
-    int fd = socket(e->any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), yes = 1, no = 0;
-    if (fd < 0) return -1;
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes); // or the port of a run that just ended would be taken for a minute
-    if (e->any.sa_family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
-    if (bind(fd, &e->any, gx__endpoint_bytes(e)) == 0 && listen(fd, SOMAXCONN) == 0) return fd;
-    const int reason = errno;
-    gx__hang_up(&fd);
-    errno = reason;
-    return -1;
-}
-
-static int gx__listen_everywhere(int port)
-{
-    GxEndpoint e;
-    memset(&e, 0, sizeof e); // zeros are the addresses that stand for all
-    e.any.sa_family = AF_INET6;
-    gx__endpoint_set_port(&e, port);
-    const int fd = gx__listen_at(&e);
-    if (fd >= 0 || errno != EAFNOSUPPORT) return fd;
-    e.any.sa_family = AF_INET;
-    gx__endpoint_set_port(&e, port);
-    return gx__listen_at(&e);
-}
-
-static int gx__connect_to(const GxEndpoint *e, double deadline)
-{
-    int fd = socket(e->any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), reason = 0;
-    socklen_t n = sizeof reason;
-    if (fd < 0) return -1;
-    if (connect(fd, &e->any, gx__endpoint_bytes(e)) != 0 && errno != EINPROGRESS) reason = errno;
-    else if (!gx__await(fd, POLLOUT, deadline)) reason = ETIMEDOUT;
-    else getsockopt(fd, SOL_SOCKET, SO_ERROR, &reason, &n);
-    if (!reason) {
-        const GxEndpoint here = gx__endpoint_here(fd, 0), there = gx__endpoint_here(fd, 1);
-        if (!memcmp(&here, &there, sizeof here))
-            reason = ECONNREFUSED; // Linux connects a socket to itself where nobody listens at its own port
-    }
-    if (!reason) return fd;
-    gx__hang_up(&fd);
-    errno = reason;
-    return -1;
-}
-
 // ---- what is said -----------------------------------------------------------------------------------------------------------------------------
 static const uint64_t gx__meeting_magic = 0x0079786c61676c61; // a machine of the other byte order is a stranger
 enum { GX__MEETING_VERSION = 1, GX__MEETING_GUESTS = 64 };
@@ -359,7 +209,14 @@ static int gx__answer(int fd, const GxMeeting *m, const char *refusal)
     a.run = m->hello.run;
     a.refuses = refusal != NULL;
     if (refusal) snprintf(a.text, sizeof a.text, "%s", refusal);
-    return gx__write_all(fd, &a, sizeof a, gx_seconds() + gx__hello_seconds);
+    return gx_socket_write(fd, &a, sizeof a, gx_seconds() + gx__hello_seconds);
+}
+
+// A rank that waits says nothing, so that what can be read is the end of its connection. Its launcher may start it again.
+static int gx__has_gone(int fd)
+{
+    char byte;
+    return recv(fd, &byte, 1, MSG_PEEK) == 0;
 }
 
 // "" where a hello is that of a rank from `first` on that has not come yet; else why it is not.
@@ -372,7 +229,8 @@ static void gx__judge(const GxMeeting *m, const GxHello *h, int first, char *why
     else if (strcmp(h->job, m->hello.job)) snprintf(why, n, "it is of job \"%s\", and this is \"%s\"", h->job, m->hello.job);
     else if (h->run != (first == 1 ? 0 : m->hello.run)) snprintf(why, n, "it is of another run");
     else if (h->rank < first || h->rank >= m->r->world) snprintf(why, n, "rank %d does not connect to rank %d", h->rank, m->r->rank);
-    else if (m->link[h->rank] >= 0) snprintf(why, n, "rank %d is here already: is it started twice?", h->rank);
+    else if (m->link[h->rank] >= 0 && !gx__has_gone(m->link[h->rank]))
+        snprintf(why, n, "rank %d is here already: is it started twice?", h->rank);
     else if (h->port < 1 || h->port > 65535) snprintf(why, n, "it listens at port %d", h->port);
 }
 
@@ -381,15 +239,16 @@ static void gx__seat_guest(GxMeeting *m, GxGuest *guest)
 {
     const GxHello *h = &guest->hello;
     GxSeat *seat = &m->seat[h->rank];
-    const GxEndpoint from = gx__endpoint_here(guest->fd, 1);
+    const GxEndpoint from = gx_socket_endpoint(guest->fd, 1);
     memset(seat, 0, sizeof *seat);
     seat->port = h->port;
     memcpy(seat->machine, h->machine, sizeof seat->machine);
-    if (!gx__endpoint_is_loopback(&from)) {
+    if (!gx_endpoint_is_loopback(&from)) {
         seat->family = from.any.sa_family == AF_INET ? 4 : 6;
         if (seat->family == 4) memcpy(seat->ip, &from.four.sin_addr, 4);
         else memcpy(seat->ip, &from.six.sin6_addr, 16);
     }
+    gx_socket_close(&m->link[h->rank]); // of one that has gone
     m->link[h->rank] = guest->fd;
     guest->fd = -1;
 }
@@ -402,13 +261,13 @@ static void gx__receive_guest(GxMeeting *m, GxGuest *guest, int first)
     gx__judge(m, &guest->hello, first, why, sizeof why);
     if (!why[0]) {
         if (first == 1 || gx__answer(guest->fd, m, NULL)) gx__seat_guest(m, guest);
-        else gx__hang_up(&guest->fd);
+        else gx_socket_close(&guest->fd);
         return;
     }
-    const GxEndpoint from = gx__endpoint_here(guest->fd, 1);
-    snprintf(m->refused, sizeof m->refused, "%s: %s", gx__endpoint_text(&from).text, why);
+    const GxEndpoint from = gx_socket_endpoint(guest->fd, 1);
+    snprintf(m->refused, sizeof m->refused, "%s: %s", gx_endpoint_text(&from).text, why);
     gx__answer(guest->fd, m, why);
-    gx__hang_up(&guest->fd);
+    gx_socket_close(&guest->fd);
 }
 
 // Reads what has come of a hello. What does not begin with the magic number is nobody that could be answered.
@@ -417,21 +276,19 @@ static void gx__hear_guest(GxMeeting *m, GxGuest *guest, int first)
     const ssize_t got = recv(guest->fd, (char *)&guest->hello + guest->got, sizeof guest->hello - guest->got, 0);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (got > 0) guest->got += (size_t)got;
-    if (got <= 0 || (guest->got >= sizeof guest->hello.magic && guest->hello.magic != gx__meeting_magic)) gx__hang_up(&guest->fd);
+    if (got <= 0 || (guest->got >= sizeof guest->hello.magic && guest->hello.magic != gx__meeting_magic)) gx_socket_close(&guest->fd);
     else if (guest->got == sizeof guest->hello) gx__receive_guest(m, guest, first);
 }
 
 // Takes a connection; where all places are taken, that of the guest who has said nothing for the longest time.
 static void gx__accept_guest(GxMeeting *m, GxGuest *guests)
 {
-    const int fd = accept(m->listener, NULL, NULL);
+    const int fd = gx_socket_accept(m->listener);
     if (fd < 0) return;
-    fcntl(fd, F_SETFD, FD_CLOEXEC);
-    fcntl(fd, F_SETFL, O_NONBLOCK);
     GxGuest *place = guests;
     for (int i = 0; i < GX__MEETING_GUESTS && place->fd >= 0; i++)
         if (guests[i].fd < 0 || guests[i].since < place->since) place = &guests[i];
-    gx__hang_up(&place->fd);
+    gx_socket_close(&place->fd);
     place->fd = fd;
     place->got = 0;
     place->since = gx_seconds();
@@ -466,11 +323,11 @@ static GxStatus gx__admit(GxMeeting *m, int first, GxError *err)
         if (poll(p, 1 + GX__MEETING_GUESTS, 100) < 0) continue;
         for (int i = 0; i < GX__MEETING_GUESTS; i++) {
             if (guests[i].fd >= 0 && p[i + 1].revents) gx__hear_guest(m, &guests[i], first);
-            else if (guests[i].fd >= 0 && gx_seconds() - guests[i].since > gx__hello_seconds) gx__hang_up(&guests[i].fd);
+            else if (guests[i].fd >= 0 && gx_seconds() - guests[i].since > gx__hello_seconds) gx_socket_close(&guests[i].fd);
         }
         if (p[0].revents) gx__accept_guest(m, guests);
     }
-    for (int i = 0; i < GX__MEETING_GUESTS; i++) gx__hang_up(&guests[i].fd);
+    for (int i = 0; i < GX__MEETING_GUESTS; i++) gx_socket_close(&guests[i].fd);
     if (wait) return GX_OK;
     return GX_FAIL(err, GX_ERR_COMM, "rank %d waited %g s for rank %s of %d to connect%s%s%s: are they started, with the same address?",
                    m->r->rank, gx__meeting_timeout(m->r), missing, m->r->world, m->refused[0] ? " (refused: " : "", m->refused,
@@ -478,29 +335,14 @@ static GxStatus gx__admit(GxMeeting *m, int first, GxError *err)
 }
 
 // ---- rank 0 -------------------------------------------------------------------------------------------------------------------------------------
-// 1: the host is a number, not a name.
-static int gx__numeric_endpoint(const GxRendezvous *r, GxEndpoint *e)
-{
-    struct addrinfo hints, *found = NULL;
-    memset(&hints, 0, sizeof hints);
-    memset(e, 0, sizeof *e);
-    hints.ai_socktype = SOCK_STREAM;
-    hints.ai_flags = AI_NUMERICHOST;
-    if (getaddrinfo(r->host, NULL, &hints, &found) != 0) return 0;
-    memcpy(e, found->ai_addr, (size_t)gx_min(found->ai_addrlen, sizeof *e));
-    freeaddrinfo(found);
-    gx__endpoint_set_port(e, r->port);
-    return 1;
-}
-
 // A number that is none of this machine's is that of a door to it.
 static GxStatus gx__listen_as_first(GxMeeting *m, GxError *err)
 {
     const GxRendezvous *r = m->r;
     GxEndpoint e;
-    const int is_number = gx__numeric_endpoint(r, &e);
-    if (is_number) m->listener = gx__listen_at(&e);
-    if (!is_number || (m->listener < 0 && errno == EADDRNOTAVAIL)) m->listener = gx__listen_everywhere(r->port);
+    const int is_number = gx_endpoint_numeric(&e, r->host, r->port);
+    if (is_number) m->listener = gx_socket_listen(&e);
+    if (!is_number || (m->listener < 0 && errno == EADDRNOTAVAIL)) m->listener = gx_socket_listen_everywhere(r->port);
     if (m->listener >= 0) return GX_OK;
     return GX_FAIL(err, GX_ERR_COMM, "rank 0 cannot listen at %s, port %d: %s; take another port (MASTER_PORT, or --init) on all ranks",
                    r->host, r->port, strerror(errno));
@@ -518,44 +360,20 @@ static GxStatus gx__gather_ranks(GxMeeting *m, GxError *err)
     for (int r = 1; r < world; r++) {
         if (m->link[r] < 0) continue;
         if (gx__answer(m->link[r], m, status == GX_OK ? NULL : err->message) && status == GX_OK)
-            gx__write_all(m->link[r], m->seat, (size_t)world * sizeof *m->seat, m->deadline); // a rank that is gone is found dead later
+            gx_socket_write(m->link[r], m->seat, (size_t)world * sizeof *m->seat, m->deadline); // a rank that is gone is found dead later
     }
     return status;
 }
 
 // ---- the others -----------------------------------------------------------------------------------------------------------------------------------
-// One try at each address that the host has. The socket, or -1 and why not.
-static int gx__try_first(const GxMeeting *m, char *why, size_t n)
-{
-    struct addrinfo hints, *list = NULL;
-    char port[12];
-    int fd = -1;
-    memset(&hints, 0, sizeof hints);
-    hints.ai_socktype = SOCK_STREAM;
-    snprintf(port, sizeof port, "%d", m->r->port);
-    const int code = getaddrinfo(m->r->host, port, &hints, &list);
-    if (code) snprintf(why, n, "%s", gai_strerror(code));
-    for (const struct addrinfo *a = code ? NULL : list; a && fd < 0; a = a->ai_next) {
-        GxEndpoint e;
-        if (a->ai_family != AF_INET && a->ai_family != AF_INET6) continue;
-        memset(&e, 0, sizeof e);
-        memcpy(&e, a->ai_addr, (size_t)gx_min(a->ai_addrlen, sizeof e));
-        const double until = gx_seconds() + gx__hello_seconds; // an address that swallows everything must not cost the others their turn
-        fd = gx__connect_to(&e, until < m->deadline ? until : m->deadline);
-        if (fd < 0) snprintf(why, n, "%s", strerror(errno));
-    }
-    if (!code) freeaddrinfo(list);
-    return fd;
-}
-
 // Where the lower ranks listened to by this one will look for it.
 static int gx__listen_for_others(const GxMeeting *m, int fd)
 {
     GxEndpoint e;
-    if (!gx__numeric_endpoint(m->r, &e)) return gx__listen_everywhere(0);
-    e = gx__endpoint_here(fd, 0);
-    gx__endpoint_set_port(&e, 0);
-    return gx__listen_at(&e);
+    if (!gx_endpoint_numeric(&e, m->r->host, m->r->port)) return gx_socket_listen_everywhere(0);
+    e = gx_socket_endpoint(fd, 0);
+    gx_endpoint_set_port(&e, 0);
+    return gx_socket_listen(&e);
 }
 
 typedef enum { GX__ASK_AGAIN = 0, GX__ASK_WELCOME, GX__ASK_REFUSED } GxAsked;
@@ -564,7 +382,7 @@ typedef enum { GX__ASK_AGAIN = 0, GX__ASK_WELCOME, GX__ASK_REFUSED } GxAsked;
 static GxAsked gx__ask(GxMeeting *m, int fd, GxAnswer *a, char *why, size_t n)
 {
     memset(a, 0, sizeof *a);
-    if (!gx__write_all(fd, &m->hello, sizeof m->hello, m->deadline) || !gx__read_all(fd, a, sizeof *a, m->deadline)) {
+    if (!gx_socket_write(fd, &m->hello, sizeof m->hello, m->deadline) || !gx_socket_read(fd, a, sizeof *a, m->deadline)) {
         snprintf(why, n, errno == ETIMEDOUT ? "somebody listens there, but has not answered" : "%s", strerror(errno));
         return GX__ASK_AGAIN;
     }
@@ -582,24 +400,24 @@ static GxAsked gx__ask(GxMeeting *m, int fd, GxAnswer *a, char *why, size_t n)
 static GxAsked gx__ask_first(GxMeeting *m, char *why, size_t n)
 {
     GxAnswer a;
-    int fd = gx__try_first(m, why, n);
+    int fd = gx_socket_connect_to_host(m->r->host, m->r->port, gx__hello_seconds, m->deadline, why, n);
     if (fd < 0) return GX__ASK_AGAIN;
     if (m->listener < 0) m->listener = gx__listen_for_others(m, fd);
     if (m->listener < 0) {
         snprintf(why, n, "rank %d cannot listen: %s", m->r->rank, strerror(errno));
-        gx__hang_up(&fd);
+        gx_socket_close(&fd);
         return GX__ASK_REFUSED;
     }
-    const GxEndpoint here = gx__endpoint_here(m->listener, 0);
-    m->hello.port = gx__endpoint_port(&here);
+    const GxEndpoint here = gx_socket_endpoint(m->listener, 0);
+    m->hello.port = gx_endpoint_port(&here);
     GxAsked asked = gx__ask(m, fd, &a, why, n);
-    if (asked == GX__ASK_WELCOME && !gx__read_all(fd, m->seat, (size_t)m->r->world * sizeof *m->seat, m->deadline)) {
+    if (asked == GX__ASK_WELCOME && !gx_socket_read(fd, m->seat, (size_t)m->r->world * sizeof *m->seat, m->deadline)) {
         snprintf(why, n, "%s", strerror(errno));
         asked = GX__ASK_AGAIN;
     }
     m->hello.run = asked == GX__ASK_WELCOME ? a.run : 0;
     if (asked == GX__ASK_WELCOME) m->link[0] = fd;
-    else gx__hang_up(&fd);
+    else gx_socket_close(&fd);
     return asked;
 }
 
@@ -623,17 +441,17 @@ static GxStatus gx__join_ranks(GxMeeting *m, GxError *err)
 static GxStatus gx__connect_to_lower(GxMeeting *m, int rank, GxError *err)
 {
     const GxSeat *seat = &m->seat[rank];
-    GxEndpoint e = gx__endpoint_here(m->link[0], 1);
+    GxEndpoint e = gx_socket_endpoint(m->link[0], 1);
     GxAnswer a;
     char why[400] = "";
     if (seat->family) memset(&e, 0, sizeof e), e.any.sa_family = seat->family == 4 ? AF_INET : AF_INET6;
     if (seat->family == 4) memcpy(&e.four.sin_addr, seat->ip, 4);
     if (seat->family == 6) memcpy(&e.six.sin6_addr, seat->ip, 16);
-    gx__endpoint_set_port(&e, seat->port);
-    m->link[rank] = gx__connect_to(&e, m->deadline);
+    gx_endpoint_set_port(&e, seat->port);
+    m->link[rank] = gx_socket_connect(&e, m->deadline);
     if (m->link[rank] < 0) snprintf(why, sizeof why, "%s", strerror(errno));
     else if (gx__ask(m, m->link[rank], &a, why, sizeof why) == GX__ASK_WELCOME && a.run == m->hello.run) return GX_OK;
-    return GX_FAIL(err, GX_ERR_COMM, "rank %d cannot connect to rank %d at %s: %s", m->r->rank, rank, gx__endpoint_text(&e).text, why);
+    return GX_FAIL(err, GX_ERR_COMM, "rank %d cannot connect to rank %d at %s: %s", m->r->rank, rank, gx_endpoint_text(&e).text, why);
 }
 
 // Rank 1 only accepts, so it answers rank 2; that then accepts, and so on: nobody waits in a circle.
@@ -668,10 +486,10 @@ GxStatus gx_rendezvous(GxRendezvous *r, int *link, GxError *err)
     for (int i = 0; i < r->world; i++) link[i] = -1;
     gx__introduce(m);
     const GxStatus status = r->rank == 0 ? gx__gather_ranks(m, err) : gx__connect_all(m, err);
-    gx__hang_up(&m->listener);
+    gx_socket_close(&m->listener);
     for (int i = 0; i < r->world; i++) {
         int yes = 1;
-        if (status != GX_OK) gx__hang_up(&link[i]);
+        if (status != GX_OK) gx_socket_close(&link[i]);
         else if (link[i] >= 0) setsockopt(link[i], IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
     }
     if (status == GX_OK) gx__find_local(r, m->seat);

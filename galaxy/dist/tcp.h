@@ -133,7 +133,7 @@ static GxMessage *gx__tcp_queue_take(GxTcpQueue *q, int64_t number)
 
 static void gx__tcp_lose(GxTcp *tcp, int rank, const char *how)
 {
-    gx__hang_up(&tcp->peer[rank].fd);
+    gx_socket_close(&tcp->peer[rank].fd);
     if (tcp->dead >= 0 || tcp->peer[rank].has_left) return;
     tcp->dead = rank;
     snprintf(tcp->death, sizeof tcp->death, "%s", how);
@@ -443,7 +443,7 @@ static void gx__tcp_finish(GxTcp *tcp, int kind, int rank, const char *message)
         for (int r = 0; r < tcp->world; r++) open += !gx__tcp_part_from(&tcp->peer[r], kind, rank, text);
         if (open) nanosleep(&pause, NULL);
     }
-    for (int r = 0; r < tcp->world; r++) gx__hang_up(&tcp->peer[r].fd);
+    for (int r = 0; r < tcp->world; r++) gx_socket_close(&tcp->peer[r].fd);
 }
 
 // A rank that only passes on what another one told it says that rank's name and words.
