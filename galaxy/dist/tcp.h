@@ -229,7 +229,9 @@ static int gx__tcp_place(GxTcp *tcp, GxTcpPeer *p)
         if (p->offers == tcp->offers_most || f->header.bytes < 0) return 0;
         p->in.data = p->offer[p->offers].data;
         return f->bytes == (gx__tcp_is_inline(&f->header) ? f->header.bytes : 0);
-    case GX__TCP_GO: p->in.message = gx__tcp_queue_take(&p->offered, f->number); return p->in.message && f->bytes == 0;
+    case GX__TCP_GO:
+        if (f->number > 0) p->in.message = gx__tcp_queue_take(&p->offered, f->number);
+        return p->in.message && f->bytes == 0;
     case GX__TCP_DATA:
         for (m = p->awaiting.first; m && gx__tcp_message(m)->number != f->number;) m = gx__tcp_message(m)->next;
         if (!m || f->bytes < 1 || f->bytes > m->header.bytes - gx__tcp_message(m)->moved) return 0;
