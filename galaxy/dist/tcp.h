@@ -453,8 +453,9 @@ static void gx__tcp_abort(GxContext *g, GxComm *comm, const char *message)
 {
     GxTcp *tcp = gx__tcp(comm);
     const int is_own = tcp->failed < 0;
-    // Programs leave errors of the communicator to rank 0 (gx_print_error), whose terminal may be another one.
-    if (comm->rank != 0 && g->error.code == GX_ERR_COMM && !tcp->is_finished) gx_log(&g->log, GX_LOG_ERROR, "%s", message);
+    // What a program leaves to rank 0 to say (gx_print_error), whose terminal may be another one.
+    const int is_left_out = comm->rank != 0 && (g->error.code == GX_ERR_COMM || g->error.code == GX_ERR_ARGUMENT);
+    if (is_left_out && !tcp->is_finished) gx_log(&g->log, GX_LOG_ERROR, "%s", message);
     gx__tcp_finish(tcp, GX__TCP_ABORT, is_own ? comm->rank : tcp->failed, is_own ? message : tcp->failure);
 }
 

@@ -188,70 +188,73 @@ static const char *gx__argument(int argc, char **argv, const char *name)
     return NULL;
 }
 
-// What decides how many contexts there are and who the others are, so it is looked for before the options are parsed; there, a value that is no number
-// gets its message.
+// What decides how many contexts there are and who the others are, so it is looked for before the options are parsed.
 typedef struct {
     int64_t ranks, world, rank; // world 0, rank -1: not given
     double timeout;
     char init[256]; // "": not given
+    int is_wrong;   // a value is none; the options say so
 } GxLaunch;
 
-static int64_t gx__launch_number(const GxJson *file, int argc, char **argv, const char *name, int64_t least, int64_t otherwise)
+static int64_t gx__launch_number(GxLaunch *l, const GxJson *file, int argc, char **argv, const char *name, int64_t least, int64_t otherwise)
 {
     const char *flag = gx__argument(argc, argv, name);
     const GxJson *in_file = gx_json_get(file, name);
-    const int64_t value = flag ? atoi(flag) : in_file ? gx_json_int(in_file) : otherwise;
-    return value < least || value > GX_MAX_PARTS ? otherwise : value;
+    char *end = NULL;
+    if (!flag && !in_file) return otherwise;
+    const int64_t value = flag ? strtol(flag, &end, 10) : gx_json_int(in_file);
+    if (value >= least && value <= GX_MAX_PARTS && (!flag || !*end)) return value;
+    l->is_wrong = 1;
+    return otherwise;
 }
 
 static GxLaunch gx__read_launch(int argc, char **argv)
 {
     const char *path = gx__argument(argc, argv, "config"), *init = gx__argument(argc, argv, "init"),
                *timeout = gx__argument(argc, argv, "timeout");
-    GxLaunch l;
+    GxLaunch l = GX_ZERO;
     GxJson *file = NULL;
     GxError ignored = GX_ZERO;
     if (path && gx_json_read(&file, path, 1 << 20, &ignored) != GX_OK) file = NULL;
-    l.ranks = gx__launch_number(file, argc, argv, "ranks", 1, 1);
-    l.world = gx__launch_number(file, argc, argv, "world", 1, 0);
-    l.rank = gx__launch_number(file, argc, argv, "rank", 0, -1);
+    l.ranks = gx__launch_number(&l, file, argc, argv, "ranks", 1, 1);
+    l.world = gx__launch_number(&l, file, argc, argv, "world", 1, 0);
+    l.rank = gx__launch_number(&l, file, argc, argv, "rank", 0, -1);
     l.timeout = timeout ? atof(timeout) : gx_json_double(gx_json_get(file, "timeout"));
     if (!init) init = gx_json_string(gx_json_get(file, "init"));
-    snprintf(l.init, sizeof l.init, "%s", init ? init : "");
+    snprintf(l.init, sizeof l.init, "%s", init);
     gx_json_free(file);
     return l;
 }
 
-// Who this process is among others that were started without MPI; r->world 0 or 1: there are none.
-static GxStatus gx__find_others(GxRendezvous *r, const GxLaunch *l, GxError *err)
+static GxStatus gx__check_by_hand(const GxLaunch *l, const GxRendezvous *told, GxError *err)
 {
-    GxError of_environment = GX_ZERO;
-    GxRendezvous told = GX_ZERO;
-    const GxStatus status = gx_rendezvous_environment(&told, &of_environment);
-    r->timeout = l->timeout;
-    r->world = 0;
     if (l->world == 0 && (l->rank > 0 || l->init[0]))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--rank and --init belong to --world, which is not given; three ranks on one machine are started by "
                        "--world 3 --rank 0 (then 1, 2) --init tcp://127.0.0.1:29500");
-    if (l->world > 1 && (l->rank < 0 || !l->init[0]))
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--world %ld needs --rank (0 to %ld, another one for each process) and --init tcp://host:port (where rank 0 "
-                       "listens, the same for all)",
-                       (long)l->world, (long)l->world - 1);
-    if (l->world > 0) {
-        if (l->world > 1 && told.world > 0 && (told.world != l->world || told.rank != l->rank))
-            return GX_FAIL(err, GX_ERR_ARGUMENT,
-                           "--world %ld --rank %ld, but the environment says rank %d of %d (RANK, WORLD_SIZE, or Slurm's): leave one "
-                           "of them away",
-                           (long)l->world, (long)l->rank, told.rank, told.world);
-        if (l->world > 1 || l->rank > 0) GX_TRY(gx_rendezvous_address(r, (int)l->rank, (int)l->world, l->init, err));
-    }
-    if (r->world > 1) return GX_OK;
-    if (status != GX_OK) return GX_FAIL(err, status, "%s", of_environment.message);
-    told.timeout = l->timeout;
-    *r = told;
+    if (l->world <= 1) return GX_OK;
+    if (l->rank < 0 || !l->init[0])
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "--world %ld needs --rank (0 to %ld, another one for each process) and --init tcp://host:port (where rank 0 listens, the same "
+            "for all)",
+            (long)l->world, (long)l->world - 1);
+    if (told->world > 0 && (told->world != l->world || told->rank != l->rank))
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "--world %ld --rank %ld, but the environment says rank %d of %d (RANK, WORLD_SIZE, or Slurm's): leave one of them away",
+            (long)l->world, (long)l->rank, told->rank, told->world);
     return GX_OK;
+}
+
+// Who this process is among others that were started without MPI: flags and file go before the environment. r->world 0 or 1: there are no others.
+static GxStatus gx__find_others(GxRendezvous *r, const GxLaunch *l, GxError *err)
+{
+    GxError of_environment = GX_ZERO;
+    gx_rendezvous_environment(r, &of_environment);
+    GX_TRY(gx__check_by_hand(l, r, err));
+    if (l->world > 1 || l->rank > 0) return gx_rendezvous_address(r, (int)l->rank, (int)l->world, l->init, err);
+    return of_environment.code == GX_OK ? GX_OK : GX_FAIL(err, (GxStatus)of_environment.code, "%s", of_environment.message);
 }
 
 typedef enum { GX__START_ALONE = 0, GX__START_THREADS, GX__START_MPI, GX__START_TCP } GxStart;
@@ -295,9 +298,10 @@ int gx_launch(GxRankMain *rank_main, int argc, char **argv)
     GxRendezvous r = GX_ZERO;
     GxStart start = GX__START_ALONE;
     const GxLaunch l = gx__read_launch(argc, argv);
+    r.timeout = l.timeout;
     signal(SIGPIPE, SIG_IGN); // a closed terminal (| head) is no reason to lose a run
     signal(SIGXFSZ, SIG_IGN); // a file that may not grow is an error of write, with a path
-    if (gx__choose_start(&start, &l, &r, &err) != GX_OK) return gx__print_start_error(&err);
+    if (!l.is_wrong && gx__choose_start(&start, &l, &r, &err) != GX_OK) return gx__print_start_error(&err);
     if (start == GX__START_THREADS) return gx__launch_threads(rank_main, (int)l.ranks, argc, argv);
     if (start == GX__START_MPI) gx_mpi_comm(&comm, &err);
     if (start == GX__START_TCP) gx_tcp_comm(&comm, &r, &err);
