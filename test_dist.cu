@@ -633,8 +633,9 @@ TEST_OF_ENGINES(collectives_keep_their_promises_on_1_to_5_ranks)
     }
 }
 
-TEST_OF_ENGINES(chunk_size_changes_no_bit)
+TEST(chunk_size_changes_no_bit)
 {
+    engine = ON_THREADS;
     uint64_t hash[3][3];
     const int64_t chunk[3] = {1, 192, 1 << 20}; // 1 is rounded up to a cache line
     for (int k = 0; k < 3; k++) {
@@ -806,6 +807,7 @@ static void alone(Rank *r)
 
 TEST(one_rank_alone_spends_no_time_inside_collectives)
 {
+    engine = ON_THREADS;
     Job job = GX_ZERO;
     job.world = 1;
     job.run = alone;
@@ -1271,12 +1273,6 @@ TEST(more_threads_than_cores_are_warned_of)
 static const char *fault;   // kill, stall, leave, fail, mismatch; NULL: none
 static int faulty_rank = 1; // whose it is
 
-static void to_stderr(void *user, GxLogLevel level, const char *text)
-{
-    (void)user, (void)level;
-    fprintf(stderr, "%s\n", text);
-}
-
 static void go_wrong(Rank *r)
 {
     float x[12] = {0};
@@ -1383,6 +1379,12 @@ TEST(tcp_process_that_goes_wrong_ends_the_others_with_its_number)
 
 // ---- MPI ----------------------------------------------------------------------------------------------------
 #ifdef GX_WITH_MPI
+static void to_stderr(void *user, GxLogLevel level, const char *text)
+{
+    (void)user, (void)level;
+    fprintf(stderr, "%s\n", text);
+}
+
 // One process, one rank; then the same ranks as threads of this process: the same bits.
 static int mpi_main(void)
 {

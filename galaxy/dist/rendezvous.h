@@ -83,6 +83,15 @@ static GxStatus gx__check_rank(const GxRendezvous *r, const char *rank_name, con
 
 static int gx__is_set(const char *name) { return getenv(name) && getenv(name)[0]; }
 
+// "localhost" as the number that it stands for, so that nobody listens outside of the machine.
+static int gx__set_host(GxRendezvous *r, const char *host, int n)
+{
+    if (n == 9 && !strncmp(host, "localhost", 9)) host = "127.0.0.1";
+    if (n < 1 || n >= (int)sizeof r->host) return 0;
+    snprintf(r->host, sizeof r->host, "%.*s", n, host);
+    return 1;
+}
+
 static GxStatus gx__environment_master(GxRendezvous *r, GxError *err)
 {
     const char *host = getenv("MASTER_ADDR"), *agent = getenv("TORCHELASTIC_USE_AGENT_STORE");
@@ -92,8 +101,7 @@ static GxStatus gx__environment_master(GxRendezvous *r, GxError *err)
             "the environment says rank %d of %d, but %s is not set: set MASTER_ADDR and MASTER_PORT to where rank 0 listens, or unset "
             "RANK and WORLD_SIZE",
             r->rank, r->world, host && host[0] ? "MASTER_PORT" : "MASTER_ADDR");
-    if (strlen(host) >= sizeof r->host) return GX_FAIL(err, GX_ERR_ARGUMENT, "MASTER_ADDR has %d characters", (int)strlen(host));
-    snprintf(r->host, sizeof r->host, "%s", host);
+    if (!gx__set_host(r, host, (int)strlen(host))) return GX_FAIL(err, GX_ERR_ARGUMENT, "MASTER_ADDR has %d characters", (int)strlen(host));
     GX_TRY(gx__environment_count("MASTER_PORT", 1, 65534, &r->port, err));
     if (agent && !strcmp(agent, "True")) r->port++;
     return GX_OK;
@@ -132,13 +140,12 @@ GxStatus gx_rendezvous_address(GxRendezvous *r, int rank, int world, const char 
     GX_TRY(gx__check_rank(r, "--rank", "--world", err));
     const char *host = strncmp(address, "tcp://", 6) ? NULL : address + 6, *colon = host ? strrchr(host, ':') : NULL;
     const int bracket = host && host[0] == '[' && colon && colon[-1] == ']';
-    const long n = colon ? (long)(colon - host) - 2 * bracket : 0;
+    const int n = colon ? (int)(colon - host) - 2 * bracket : 0;
     char *end = NULL;
     const long port = colon ? strtol(colon + 1, &end, 10) : 0;
-    if (n < 1 || n >= (long)sizeof r->host || port < 1 || port > 65535 || *end)
+    if (!gx__set_host(r, host + bracket, n) || port < 1 || port > 65535 || *end)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--init is \"%.300s\"; it must be tcp://host:port, where rank 0 listens (IPv6: tcp://[::1]:29500)", address);
-    snprintf(r->host, sizeof r->host, "%.*s", (int)n, host + bracket);
     r->port = (int)port;
     return GX_OK;
 }
@@ -174,7 +181,7 @@ typedef struct {
     GxHello hello; // this rank's
     GxSeat seat[GX_MAX_PARTS];
     double deadline;
-    char refused[200]; // who was refused last
+    char refused[300]; // who was refused last
 } GxMeeting;
 
 typedef struct {
