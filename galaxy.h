@@ -60,6 +60,9 @@
 #include "galaxy/dist/threads.h"
 #include "galaxy/dist/mpi.h"
 #include "galaxy/dist/nccl.h"
+#include "galaxy/dist/sockets.h"
+#include "galaxy/dist/rendezvous.h"
+#include "galaxy/dist/tcp.h"
 #include "galaxy/dist/grads.h"
 #include "galaxy/dist/boxes.h"
 

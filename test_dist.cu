@@ -1,4 +1,4 @@
-// test_dist.cu: mesh, partitions, layouts, collectives on threads and on MPI.
+// test_dist.cu: mesh, partitions, layouts, collectives on threads, on TCP and on MPI.
 //
 // ./test_dist [name ...]    all tests; where mpirun is found, they start this program under it
 // mpirun -np 3 ./test_dist --mpi            the collectives' properties, one process per rank, against ranks as threads, bit for bit
@@ -7,6 +7,7 @@
 #define GALAXY_IMPLEMENTATION // looks inside
 #include "galaxy/dist/layout.h"
 #include "galaxy/dist/mpi.h"
+#include "galaxy/dist/tcp.h"
 #include "galaxy/dist/threads.h"
 #include "test.h"
 #include <signal.h>
@@ -293,8 +294,17 @@ struct Job {
     int slots;
     int variant;
     GxThreadsGroup *group;
+    int port; // of TCP on 127.0.0.1
     Rank rank[8];
 };
+
+// Tests of what every engine promises run on each that needs no launcher; on TCP, too, a rank is a thread here.
+static enum { ON_THREADS = 0, ON_TCP } engine;
+#define TEST_OF_ENGINES(name)                                                                                                              \
+    static void name(void);                                                                                                                \
+    TEST(threads_##name) { engine = ON_THREADS, name(); }                                                                                  \
+    TEST(tcp_##name) { engine = ON_TCP, name(); }                                                                                          \
+    static void name(void)
 
 static void open_mesh(GxMesh *m, int rank, int world, GxError *err)
 {
@@ -315,11 +325,39 @@ static void open_rank(Rank *r)
     gx_comm_open(&r->g, &r->comm);
 }
 
+// A port of 127.0.0.1 that nobody has just now.
+static int free_port(void)
+{
+    GxEndpoint e;
+    memset(&e, 0, sizeof e);
+    e.four.sin_family = AF_INET;
+    e.four.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int fd = gx_socket_listen(&e);
+    e = gx_socket_endpoint(fd, 0);
+    gx_socket_close(&fd);
+    return gx_endpoint_port(&e);
+}
+
+static GxRendezvous by_hand(int rank, int world, int port)
+{
+    GxRendezvous r = GX_ZERO;
+    GxError err = GX_ZERO;
+    char address[40];
+    snprintf(address, sizeof address, "tcp://127.0.0.1:%d", port);
+    CHECK(gx_rendezvous_address(&r, rank, world, address, &err) == GX_OK, "%s", err.message);
+    r.timeout = 20;
+    return r;
+}
+
 static void *rank_main(void *argument)
 {
     Rank *r = (Rank *)argument;
+    const int rank = (int)(r - r->job->rank);
+    if (engine == ON_TCP) {
+        GxRendezvous meeting = by_hand(rank, r->job->world, r->job->port);
+        CHECK(gx_tcp_comm(&r->comm, &meeting, &r->g.error) == GX_OK, "%s", r->g.error.message);
+    } else gx_threads_comm(&r->comm, r->job->group, rank);
     double begin = gx_seconds();
-    gx_threads_comm(&r->comm, r->job->group, (int)(r - r->job->rank));
     open_rank(r);
     r->job->run(r);
     gx_comm_close(&r->g);
@@ -333,6 +371,7 @@ static void run_job(Job *job)
 {
     GxError err = GX_ZERO;
     CHECK(gx_threads_group_open(&job->group, job->world, &err) == GX_OK, "%s", err.message);
+    job->port = free_port();
     for (int i = 0; i < job->world; i++) {
         job->rank[i].job = job;
         pthread_create(&job->rank[i].thread, NULL, rank_main, &job->rank[i]);
@@ -585,9 +624,9 @@ static void all_properties(Rank *r)
     CHECK(beyond == 0, "%ld bytes were written behind what was taken", (long)beyond);
 }
 
-TEST(collectives_keep_their_promises_on_1_to_4_threads)
+TEST_OF_ENGINES(collectives_keep_their_promises_on_1_to_5_ranks)
 {
-    for (int world = 1; world <= 4; world++) {
+    for (int world = 1; world <= 5; world++) {
         Job job = GX_ZERO;
         job.world = world;
         job.run = all_properties;
@@ -598,6 +637,7 @@ TEST(collectives_keep_their_promises_on_1_to_4_threads)
 
 TEST(chunk_size_changes_no_bit)
 {
+    engine = ON_THREADS;
     uint64_t hash[3][3];
     const int64_t chunk[3] = {1, 192, 1 << 20}; // 1 is rounded up to a cache line
     for (int k = 0; k < 3; k++) {
@@ -611,6 +651,41 @@ TEST(chunk_size_changes_no_bit)
     CHECK(!memcmp(hash[0], hash[1], sizeof hash[0]) && !memcmp(hash[0], hash[2], sizeof hash[0]), "the results depend on the chunk");
 }
 
+// Messages of many segments, more than the system's buffers hold, all ways at once and two operations in flight.
+static void many_megabytes(Rank *r)
+{
+    enum { N = 1500000, PART = 400000 };
+    GxContext *g = &r->g;
+    const int world = g->world, right = (g->rank + 1) % world, left = (g->rank + world - 1) % world;
+    GxSplit rows = gx_split_even(N, world);
+    float *x = (float *)room(4 * N), *y = (float *)room(4 * N), *out = (float *)room(4 * PART), *in = (float *)room(4 * PART);
+    for (int i = 0; i < N; i++) x[i] = y[i] = (float)(i % 1000 + g->rank);
+    for (int i = 0; i < PART; i++) out[i] = (float)(i % 1000 + g->rank);
+    GxTicket a = gx_all_reduce_start(g, GX_AXIS_ALL, GX_SUM, x, N, GX_F32);
+    GxTicket b = gx_all_gather_start(g, GX_AXIS_ALL, &rows, y, y + rows.begin[g->rank], 1, GX_F32);
+    GxTransfer ring[2] = {{right, 1, 0, out, PART, GX_F32}, {left, 0, 0, in, PART, GX_F32}};
+    gx_transfer(g, GX_AXIS_ALL, ring, 2);
+    gx_wait(g, g->rank ? a : b);
+    gx_wait(g, g->rank ? b : a);
+    int wrong = 0;
+    for (int i = 0; i < N; i++) {
+        int owner = 0;
+        while (i >= rows.begin[owner + 1]) owner++;
+        wrong += x[i] != (float)(world * (i % 1000) + world * (world - 1) / 2) || y[i] != (float)(i % 1000 + owner);
+    }
+    for (int i = 0; i < PART; i++) wrong += in[i] != (float)(i % 1000 + left);
+    CHECK(!wrong && !gx_failed(g), "rank %d: %d elements are wrong; %s", g->rank, wrong, g->error.message);
+    free(x), free(y), free(out), free(in);
+}
+
+TEST_OF_ENGINES(messages_of_many_megabytes_arrive_whole)
+{
+    Job job = GX_ZERO;
+    job.world = 3;
+    job.run = many_megabytes;
+    run_job(&job);
+}
+
 static void nan_in_max(Rank *r)
 {
     float x[4] = {1, 2, (float)r->g.rank, -1};
@@ -619,7 +694,7 @@ static void nan_in_max(Rank *r)
     CHECK(x[0] == 1 && isnan(x[1]) && x[2] == 2 && x[3] == -1, "%g %g %g %g", x[0], x[1], x[2], x[3]);
 }
 
-TEST(max_hands_a_nan_on)
+TEST_OF_ENGINES(max_hands_a_nan_on)
 {
     Job job = GX_ZERO;
     job.world = 3;
@@ -644,7 +719,7 @@ static void one_is_late(Rank *r)
     gx_wait(&r->g, t);
 }
 
-TEST(time_inside_collectives_is_what_waiting_for_a_late_rank_costs)
+TEST_OF_ENGINES(time_inside_collectives_is_what_waiting_for_a_late_rank_costs)
 {
     for (int variant = 0; variant < 3; variant++) {
         Job job = GX_ZERO;
@@ -689,7 +764,7 @@ static void progresses(Rank *r)
     free(x), free(y);
 }
 
-TEST(progress_takes_what_was_started_to_its_end)
+TEST_OF_ENGINES(progress_takes_what_was_started_to_its_end)
 {
     for (int world = 1; world <= 4; world++) {
         Job job = GX_ZERO;
@@ -715,7 +790,7 @@ static void progresses_without_rank_1(Rank *r)
     gx_wait(&r->g, t);
 }
 
-TEST(progress_ends_with_the_error_of_a_rank_that_failed)
+TEST_OF_ENGINES(progress_ends_with_the_error_of_a_rank_that_failed)
 {
     Job job = GX_ZERO;
     job.world = 3;
@@ -734,6 +809,7 @@ static void alone(Rank *r)
 
 TEST(one_rank_alone_spends_no_time_inside_collectives)
 {
+    engine = ON_THREADS;
     Job job = GX_ZERO;
     job.world = 1;
     job.run = alone;
@@ -803,7 +879,7 @@ static void record_real_and_dry(Rank *r)
     gx_recorder_close(&recorder);
 }
 
-TEST(dry_run_records_and_plans_what_the_real_one_does)
+TEST_OF_ENGINES(dry_run_records_and_plans_what_the_real_one_does)
 {
     Job job = GX_ZERO;
     job.world = 3;
@@ -869,7 +945,7 @@ static void one_gathers(Rank *r)
     else gx_all_reduce(&r->g, GX_AXIS_ALL, GX_SUM, x, 12, GX_F32);
 }
 
-TEST(different_operations_are_an_error_that_names_both)
+TEST_OF_ENGINES(different_operations_are_an_error_that_names_both)
 {
     Job job = GX_ZERO;
     fails(&job, 3, one_gathers);
@@ -923,7 +999,7 @@ static void one_differs(Rank *r)
     }
 }
 
-TEST(every_divergence_is_found)
+TEST_OF_ENGINES(every_divergence_is_found)
 {
     const char *const what[9] = {"", "of 3 F32", "of 4 I32", "(max)", "bytes", "", "send of 3 F32", "broadcast of 4 F32", "barrier"};
     for (int variant = 1; variant < 9; variant++) {
@@ -950,7 +1026,7 @@ static void one_leaves(Rank *r)
     gx_all_reduce(&r->g, GX_AXIS_ALL, GX_SUM, x, 5, GX_F32);
 }
 
-TEST(who_waits_for_a_rank_that_left_learns_its_number_within_a_second)
+TEST_OF_ENGINES(who_waits_for_a_rank_that_left_learns_its_number_within_a_second)
 {
     Job job = GX_ZERO;
     fails(&job, 3, one_leaves);
@@ -974,7 +1050,7 @@ static void send_to_one_that_leaves(Rank *r)
     if (r->g.rank == 0) gx_send(&r->g, GX_AXIS_ALL, 1, x, 5, GX_F32);
 }
 
-TEST(transfers_with_a_rank_that_left_fail_on_either_side)
+TEST_OF_ENGINES(transfers_with_a_rank_that_left_fail_on_either_side)
 {
     Job recv = GX_ZERO, send = GX_ZERO;
     fails(&recv, 2, recv_from_one_that_leaves);
@@ -992,7 +1068,7 @@ static void leave_in_turn(Rank *r)
     CHECK(x[0] == 4, "%g", x[0]);
 }
 
-TEST(a_rank_that_nobody_waits_for_may_leave)
+TEST_OF_ENGINES(a_rank_that_nobody_waits_for_may_leave)
 {
     Job job = GX_ZERO;
     fails(&job, 4, leave_in_turn);
@@ -1011,7 +1087,7 @@ static void one_has_failed(Rank *r)
     CHECK(y[0] == 7, "a failed context took part: %g", y[0]);
 }
 
-TEST(failed_rank_ends_the_others_with_its_message)
+TEST_OF_ENGINES(failed_rank_ends_the_others_with_its_message)
 {
     for (int round = 0; round < 20; round++) {
         Job job = GX_ZERO;
@@ -1030,7 +1106,7 @@ static void fail_and_close(Rank *r)
     else gx_barrier(&r->g, GX_AXIS_ALL);
 }
 
-TEST(failed_rank_that_closes_gives_its_message_too)
+TEST_OF_ENGINES(failed_rank_that_closes_gives_its_message_too)
 {
     for (int round = 0; round < 20; round++) {
         Job job = GX_ZERO;
@@ -1047,7 +1123,7 @@ static void one_stalls(Rank *r)
     gx_all_reduce(&r->g, GX_AXIS_ALL, GX_SUM, x, 5, GX_F32);
 }
 
-TEST(timeout_names_operation_and_rank)
+TEST_OF_ENGINES(timeout_names_operation_and_rank)
 {
     Job job = GX_ZERO;
     job.timeout = 0.2;
@@ -1066,7 +1142,7 @@ static void recv_from_nobody(Rank *r)
     else usleep(500000);
 }
 
-TEST(timeout_of_a_recv_names_the_sender)
+TEST_OF_ENGINES(timeout_of_a_recv_names_the_sender)
 {
     Job job = GX_ZERO;
     job.timeout = 0.1;
@@ -1094,7 +1170,7 @@ static void misuse(Rank *r)
     gx_barrier(g, GX_AXIS_ALL);
 }
 
-TEST(misuse_is_an_error_for_all_ranks)
+TEST_OF_ENGINES(misuse_is_an_error_for_all_ranks)
 {
     const char *const what[8] = {"",
                                  "sums are taken in F32",
@@ -1121,7 +1197,7 @@ static void after_close(Rank *r)
     gx_all_reduce(&r->g, GX_AXIS_ALL, GX_SUM, &one, 1, GX_I64);
 }
 
-TEST(collective_after_close_is_an_error_not_a_dry_run)
+TEST_OF_ENGINES(collective_after_close_is_an_error_not_a_dry_run)
 {
     Job job = GX_ZERO;
     fails(&job, 2, after_close);
@@ -1137,7 +1213,7 @@ static void forgets_to_wait(Rank *r)
     CHECK(sums[r->g.rank][299] == 2, "%g", sums[r->g.rank][299]);
 }
 
-TEST(close_finishes_what_was_started)
+TEST_OF_ENGINES(close_finishes_what_was_started)
 {
     Job job = GX_ZERO;
     fails(&job, 2, forgets_to_wait);
@@ -1151,7 +1227,7 @@ static void full_arena(Rank *r)
     gx_all_reduce(&r->g, GX_AXIS_ALL, GX_SUM, x, 1000, GX_F32);
 }
 
-TEST(scratch_that_does_not_fit_ends_all)
+TEST_OF_ENGINES(scratch_that_does_not_fit_ends_all)
 {
     Job job = GX_ZERO;
     fails(&job, 2, full_arena);
@@ -1159,7 +1235,7 @@ TEST(scratch_that_does_not_fit_ends_all)
     says(&job.rank[1], "rank 0 failed: the arena of");
 }
 
-// ---- MPI --------------------------------------------------------------------------------------------------------------------------------
+// ---- what launchers leave behind ----------------------------------------------------------------------------------------------------------------------------
 TEST(launcher_is_seen_in_the_environment)
 {
     const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "PMIX_RANK", "PMI_RANK"};
@@ -1195,28 +1271,120 @@ TEST(more_threads_than_cores_are_warned_of)
     CHECK(strstr(text, "wait for each other"), "%s", text);
 }
 
-#ifdef GX_WITH_MPI
-static const char *fault; // of rank 1 under MPI
-
-static void to_stderr(void *user, GxLogLevel level, const char *text)
-{
-    (void)user, (void)level;
-    fprintf(stderr, "%s\n", text);
-}
+// ---- ranks as processes: one of them goes wrong --------------------------------------------------------------------------------------------------
+static const char *fault;   // kill, stall, leave, fail, mismatch; NULL: none
+static int faulty_rank = 1; // whose it is
 
 static void go_wrong(Rank *r)
 {
     float x[12] = {0};
     GxSplit split = gx_split_even(10, r->g.world);
     gx_barrier(&r->g, GX_AXIS_ALL);
-    if (r->g.rank == 1) {
+    if (r->g.rank == faulty_rank) {
         if (!strcmp(fault, "kill")) raise(SIGKILL);
-        if (!strcmp(fault, "stall")) usleep(20000000);
+        if (!strcmp(fault, "stall")) usleep(3000000);
         if (!strcmp(fault, "leave")) return;
         if (!strcmp(fault, "fail")) GX_FAIL(&r->g.error, GX_ERR_DEVICE, "the matrix is full of holes");
-        if (!strcmp(fault, "mismatch")) gx_all_gather(&r->g, GX_AXIS_ALL, &split, x, x + split.begin[1], 1, GX_F32);
+        if (!strcmp(fault, "mismatch")) gx_all_gather(&r->g, GX_AXIS_ALL, &split, x, x + split.begin[faulty_rank], 1, GX_F32);
     }
     gx_all_reduce(&r->g, GX_AXIS_ALL, GX_SUM, x, 12, GX_F32);
+}
+
+// ---- TCP ------------------------------------------------------------------------------------------------------------------------------------------
+TEST(tcp_gives_the_bits_of_threads)
+{
+    const int worlds[3] = {2, 3, 5};
+    for (int i = 0; i < 3; i++) {
+        uint64_t hash[2][5] = {{0}};
+        for (int e = ON_THREADS; e <= ON_TCP; e++) {
+            Job job = GX_ZERO;
+            engine = e ? ON_TCP : ON_THREADS;
+            job.world = worlds[i];
+            job.run = all_properties;
+            job.chunk = 1024;
+            run_job(&job);
+            for (int r = 0; r < worlds[i]; r++) hash[e][r] = job.rank[r].hash;
+        }
+        CHECK(hash[0][0] && !memcmp(hash[0], hash[1], sizeof hash[0]), "%d ranks: other bits", worlds[i]);
+    }
+}
+
+// One process, one rank: test_dist --tcp RANK WORLD PORT FAULT FAULTY_RANK.
+static int tcp_main(char **argument)
+{
+    static Job job;
+    Rank *r = &job.rank[0];
+    GxRendezvous meeting = by_hand(atoi(argument[0]), atoi(argument[1]), atoi(argument[2]));
+    fault = argument[3];
+    faulty_rank = atoi(argument[4]);
+    r->job = &job;
+    job.timeout = !strcmp(fault, "stall") ? 1 : 20;
+    if (gx_tcp_comm(&r->comm, &meeting, &r->g.error) == GX_OK) {
+        open_rank(r);
+        go_wrong(r);
+        gx_comm_close(&r->g);
+    }
+    gx_arena_close(&r->arena);
+    printf("rank %d ends: %s\n", meeting.rank, r->g.error.message);
+    return gx_failed(&r->g);
+}
+
+// Runs so many ranks of this program side by side. What they said, in one.
+static void run_processes(int world, const char *fault_name, int whose, char *text, size_t n, double *seconds)
+{
+    char self[1024] = "", command[8192] = "";
+    const int port = free_port();
+    if (readlink("/proc/self/exe", self, sizeof self - 1) < 1) return;
+    for (int r = 0; r < world; r++) {
+        const size_t used = strlen(command);
+        snprintf(command + used, sizeof command - used, "'%s' --tcp %d %d %d %s %d 2>&1 & ", self, r, world, port, fault_name, whose);
+    }
+    snprintf(command + strlen(command), sizeof command - strlen(command), "wait");
+    *seconds = gx_seconds();
+    FILE *f = popen(command, "r");
+    size_t used = 0, got;
+    while (f && used + 1 < n && (got = fread(text + used, 1, n - 1 - used, f)) > 0) used += got;
+    text[used] = 0;
+    if (f) pclose(f);
+    *seconds = gx_seconds() - *seconds;
+}
+
+TEST(tcp_process_that_goes_wrong_ends_the_others_with_its_number)
+{
+    static const struct {
+        const char *fault, *says; // %d: whose fault it is; of a mismatch, any two ranks may be the first to find it
+    } cases[] = {
+        {"kill", "rank %d died"},
+        {"fail", "rank %d failed: the matrix is full of holes"},
+        {"leave", "rank %d left while rank"},
+        {"stall", "waited 1 s in all_reduce of 12 F32 elements (call 2 over tp) for rank %d"},
+        {"mismatch", "all_gather of 10 F32 elements"},
+    };
+    static char text[65536];
+    double seconds = 0;
+    for (unsigned i = 0; i < 3 * sizeof cases / sizeof *cases; i++) {
+        const char *name = cases[i / 3].fault;
+        const int whose = (int)(i % 3);
+        char says[200];
+        snprintf(says, sizeof says, cases[i / 3].says, whose);
+        run_processes(3, name, whose, text, sizeof text, &seconds);
+        CHECK(seconds < 10, "%s of rank %d: it took %g s", name, whose, seconds);
+        for (int r = 0; r < 3; r++) {
+            char line[40];
+            snprintf(line, sizeof line, "rank %d ends: rank ", r);
+            if (r == whose) continue;
+            CHECK(strstr(text, line), "%s of rank %d: rank %d did not end with an error: %s", name, whose, r, text);
+        }
+        CHECK(strstr(text, says), "no \"%s\" in: %s", says, text);
+    }
+}
+
+// ---- MPI ----------------------------------------------------------------------------------------------------
+#ifdef GX_WITH_MPI
+static void to_stderr(void *user, GxLogLevel level, const char *text)
+{
+    (void)user, (void)level;
+    fprintf(stderr, "%s\n", text);
 }
 
 // One process, one rank; then the same ranks as threads of this process: the same bits.
@@ -1324,6 +1492,7 @@ TEST(mpi_rank_that_goes_wrong_ends_the_job_with_its_number)
 
 int main(int argc, char **argv)
 {
+    if (argc == 7 && !strcmp(argv[1], "--tcp")) return tcp_main(argv + 2);
 #ifdef GX_WITH_MPI
     if (argc > 1 && !strcmp(argv[1], "--mpi")) {
         fault = argc > 2 ? argv[2] : NULL;

@@ -9,7 +9,7 @@
 
 // What models compute on: the device that the tests were built for, unless a test says otherwise.
 static const GxDevice *test_chosen_device;
-static int test_uses_nccl; // 1: ranks move buffers of the device by NCCL, though they share a card
+__attribute__((unused)) static int test_uses_nccl; // 1: ranks move buffers of the device by NCCL, though they share a card
 __attribute__((unused)) static const GxDevice *test_device(void) { return test_chosen_device ? test_chosen_device : gx_default_device(); }
 
 enum { TEST_WINDOW = 3 }; // micro-batches that have room

@@ -19,6 +19,7 @@ GX_BEGIN
 GxStatus gx_mpi_comm(GxComm *comm, GxError *err);
 
 int gx_mpi_started(void);                  // how many ranks the launcher announces in the environment; 1: no launcher
+int gx_mpi_is_offered(void);               // 1: the launcher is MPI's own, or speaks to MPI libraries (srun --mpi=...)
 GxStatus gx_mpi_check_start(GxError *err); // GX_ERR_UNSUPPORTED where that is more than one and this binary has no MPI
 
 int gx_cores(void);                     // cores that this process may run on (its affinity)
@@ -45,15 +46,21 @@ static int gx__environment_number(const char *name)
     return text ? atoi(text) : 0;
 }
 
+// Open MPI; MPICH, Intel MPI, Slurm's PMI; srun (a batch script itself has no SLURM_STEP_NUM_TASKS)
+static const char *const gx__mpi_sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
+static const char *const gx__mpi_ranks[] = {"PMIX_RANK", "PMI_RANK"};
+
 int gx_mpi_started(void)
 {
-    // Open MPI; MPICH, Intel MPI, Slurm's PMI; srun (a batch script itself has no SLURM_STEP_NUM_TASKS)
-    static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
-    static const char *const ranks[] = {"PMIX_RANK", "PMI_RANK"};
     int n = 1;
-    for (int i = 0; i < 3; i++) n = (int)gx_max(n, gx__environment_number(sizes[i]));
-    for (int i = 0; i < 2; i++) n = (int)gx_max(n, gx__environment_number(ranks[i]) + 1); // PMIx alone tells no size
+    for (int i = 0; i < 3; i++) n = (int)gx_max(n, gx__environment_number(gx__mpi_sizes[i]));
+    for (int i = 0; i < 2; i++) n = (int)gx_max(n, gx__environment_number(gx__mpi_ranks[i]) + 1); // PMIx alone tells no size
     return n;
+}
+
+int gx_mpi_is_offered(void)
+{
+    return getenv(gx__mpi_sizes[0]) || getenv(gx__mpi_sizes[1]) || getenv(gx__mpi_ranks[0]) || getenv(gx__mpi_ranks[1]);
 }
 
 GxStatus gx_mpi_check_start(GxError *err)
@@ -67,7 +74,8 @@ GxStatus gx_mpi_check_start(GxError *err)
     return GX_FAIL(
         err, GX_ERR_UNSUPPORTED,
         "an MPI launcher started %d ranks, but this binary was built without MPI and would run %d copies that know nothing of each other; "
-        "build it with GX_WITH_MPI, or start it without the launcher and let the ranks be threads",
+        "build it with GX_WITH_MPI, or start it without the launcher and let the ranks be threads, or say on each process which rank it is "
+        "(RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT)",
         n, n);
 #endif
 }

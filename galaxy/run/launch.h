@@ -1,7 +1,11 @@
-// launch.h: one context per rank: as threads of this process (--ranks N), or as the process that mpirun started.
+// launch.h: one context per rank: as threads of this process (--ranks N), or as one of the processes that mpirun, torchrun, srun or somebody by hand
+// (--world N --rank R --init tcp://host:port) started.
 //
 //     static int train(GxContext *g, int argc, char **argv) { ... return 0; }
 //     int main(int argc, char **argv) { return gx_launch(train, argc, argv); }
+//
+// What decides, in this order: mpirun, where the program was built with MPI; --world; torchrun's or srun's variables together with MASTER_ADDR and
+// MASTER_PORT (dist/rendezvous.h); srun, where the program was built with MPI; --ranks. What contradicts itself is refused (exit status 2).
 //
 // Each rank gets its device, its share of the cores and a logger that writes to stderr. In a run of several ranks g->comm is an engine that
 // is not open yet: who lays out memory opens it (gx_comm_open). Signals do what they do by default until
@@ -9,6 +13,7 @@
 #ifndef GX_LAUNCH_H
 #define GX_LAUNCH_H
 #include "../dist/mpi.h"
+#include "../dist/tcp.h"
 #include "../dist/threads.h"
 #include "../io/json.h"
 GX_BEGIN
@@ -183,17 +188,106 @@ static const char *gx__argument(int argc, char **argv, const char *name)
     return NULL;
 }
 
-// `ranks` decides how many contexts there are, so it is looked for before the options are parsed; there, what is wrong with it gets its message.
-static int gx__ranks_wanted(int argc, char **argv)
+// What decides how many contexts there are and who the others are, so it is looked for before the options are parsed.
+typedef struct {
+    int64_t ranks, world, rank; // world 0, rank -1: not given
+    double timeout;
+    char init[256]; // "": not given
+    int is_wrong;   // a value is none; the options say so
+} GxLaunch;
+
+static int64_t gx__launch_number(GxLaunch *l, const GxJson *file, int argc, char **argv, const char *name, int64_t least, int64_t otherwise)
 {
-    const char *flag = gx__argument(argc, argv, "ranks"), *file = gx__argument(argc, argv, "config");
+    const char *flag = gx__argument(argc, argv, name);
+    const GxJson *in_file = gx_json_get(file, name);
+    char *end = NULL;
+    if (!flag && !in_file) return otherwise;
+    const int64_t value = flag ? strtol(flag, &end, 10) : gx_json_int(in_file);
+    if (value >= least && value <= GX_MAX_PARTS && (!flag || !*end)) return value;
+    l->is_wrong = 1;
+    return otherwise;
+}
+
+static GxLaunch gx__read_launch(int argc, char **argv)
+{
+    const char *path = gx__argument(argc, argv, "config"), *init = gx__argument(argc, argv, "init"),
+               *timeout = gx__argument(argc, argv, "timeout");
+    GxLaunch l = GX_ZERO;
+    GxJson *file = NULL;
     GxError ignored = GX_ZERO;
-    GxJson *json = NULL;
-    int64_t ranks = 1;
-    if (flag) ranks = atoi(flag);
-    else if (file && gx_json_read(&json, file, 1 << 20, &ignored) == GX_OK) gx_json_get_int(json, "ranks", 0, &ranks, file, &ignored);
-    gx_json_free(json);
-    return ranks < 1 || ranks > GX_MAX_PARTS ? 1 : (int)ranks;
+    if (path && gx_json_read(&file, path, 1 << 20, &ignored) != GX_OK) file = NULL;
+    l.ranks = gx__launch_number(&l, file, argc, argv, "ranks", 1, 1);
+    l.world = gx__launch_number(&l, file, argc, argv, "world", 1, 0);
+    l.rank = gx__launch_number(&l, file, argc, argv, "rank", 0, -1);
+    l.timeout = timeout ? atof(timeout) : gx_json_double(gx_json_get(file, "timeout"));
+    if (!init) init = gx_json_string(gx_json_get(file, "init"));
+    snprintf(l.init, sizeof l.init, "%s", init);
+    gx_json_free(file);
+    return l;
+}
+
+static GxStatus gx__check_by_hand(const GxLaunch *l, const GxRendezvous *told, GxError *err)
+{
+    if (l->world == 0 && (l->rank > 0 || l->init[0]))
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--rank and --init belong to --world, which is not given; three ranks on one machine are started by "
+                       "--world 3 --rank 0 (then 1, 2) --init tcp://127.0.0.1:29500");
+    if (l->world <= 1) return GX_OK;
+    if (l->rank < 0 || !l->init[0])
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "--world %ld needs --rank (0 to %ld, another one for each process) and --init tcp://host:port (where rank 0 listens, the same "
+            "for all)",
+            (long)l->world, (long)l->world - 1);
+    if (told->world > 0 && (told->world != l->world || told->rank != l->rank))
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "--world %ld --rank %ld, but the environment says rank %d of %d (RANK, WORLD_SIZE, or Slurm's): leave one of them away",
+            (long)l->world, (long)l->rank, told->rank, told->world);
+    return GX_OK;
+}
+
+// Who this process is among others that were started without MPI: flags and file go before the environment. r->world 0 or 1: there are no others.
+static GxStatus gx__find_others(GxRendezvous *r, const GxLaunch *l, GxError *err)
+{
+    GxError of_environment = GX_ZERO;
+    gx_rendezvous_environment(r, &of_environment);
+    GX_TRY(gx__check_by_hand(l, r, err));
+    if (l->world > 1 || l->rank > 0) return gx_rendezvous_address(r, (int)l->rank, (int)l->world, l->init, err);
+    return of_environment.code == GX_OK ? GX_OK : GX_FAIL(err, (GxStatus)of_environment.code, "%s", of_environment.message);
+}
+
+typedef enum { GX__START_ALONE = 0, GX__START_THREADS, GX__START_MPI, GX__START_TCP } GxStart;
+
+// How the ranks of this run come to be. Refuses what would train several copies that know nothing of each other.
+static GxStatus gx__choose_start(GxStart *start, const GxLaunch *l, GxRendezvous *r, GxError *err)
+{
+    const int started = gx_mpi_started();
+    const char *others = "an MPI launcher";
+    int has_mpi = 0;
+#ifdef GX_WITH_MPI
+    has_mpi = 1;
+#endif
+    *start = GX__START_MPI;
+    if (!has_mpi || started == 1 || !gx_mpi_is_offered()) {
+        GX_TRY(gx__find_others(r, l, err));
+        *start = r->world > 1 ? GX__START_TCP : started > 1 ? GX__START_MPI : l->ranks > 1 ? GX__START_THREADS : GX__START_ALONE;
+    } else if (l->world > 1)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "an MPI launcher started %d ranks, and --world says %ld; leave --world, --rank and --init away", started,
+                       (long)l->world);
+    if (*start == GX__START_MPI) GX_TRY(gx_mpi_check_start(err));
+    if (*start == GX__START_TCP) others = "somebody";
+    if (l->ranks > 1 && (*start == GX__START_MPI || *start == GX__START_TCP))
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s started %d ranks, and --ranks asks for %ld more in each; leave --ranks away", others,
+                       *start == GX__START_TCP ? r->world : started, (long)l->ranks);
+    return GX_OK;
+}
+
+static int gx__print_start_error(const GxError *err)
+{
+    fprintf(stderr, "error: %s\n", err->message);
+    return err->code == GX_ERR_ARGUMENT || err->code == GX_ERR_UNSUPPORTED ? 2 : 1;
 }
 
 int gx_launch(GxRankMain *rank_main, int argc, char **argv)
@@ -201,23 +295,20 @@ int gx_launch(GxRankMain *rank_main, int argc, char **argv)
     GxError err = GX_ZERO;
     GxContext g;
     GxComm comm;
-    int ranks = gx__ranks_wanted(argc, argv), started = gx_mpi_started();
+    GxRendezvous r = GX_ZERO;
+    GxStart start = GX__START_ALONE;
+    const GxLaunch l = gx__read_launch(argc, argv);
+    r.timeout = l.timeout;
     signal(SIGPIPE, SIG_IGN); // a closed terminal (| head) is no reason to lose a run
     signal(SIGXFSZ, SIG_IGN); // a file that may not grow is an error of write, with a path
-    if (gx_mpi_check_start(&err) != GX_OK || (started > 1 && ranks > 1 &&
-                                              GX_FAIL(&err, GX_ERR_ARGUMENT,
-                                                      "an MPI launcher started %d ranks, and --ranks asks for %d "
-                                                      "more in each; leave --ranks away, or say --ranks 1 where a --config file sets it",
-                                                      started, ranks))) {
-        fprintf(stderr, "error: %s\n", err.message);
-        return 2;
-    }
-    if (started == 1 && ranks > 1) return gx__launch_threads(rank_main, ranks, argc, argv);
-    if (started > 1 && gx_mpi_comm(&comm, &err) != GX_OK) {
-        fprintf(stderr, "error: %s\n", err.message);
-        return 1;
-    }
-    gx__context_init(&g, started > 1 ? &comm : NULL);
-    return gx__run_rank(rank_main, &g, argc, argv);
+    if (!l.is_wrong && gx__choose_start(&start, &l, &r, &err) != GX_OK) return gx__print_start_error(&err);
+    if (start == GX__START_THREADS) return gx__launch_threads(rank_main, (int)l.ranks, argc, argv);
+    if (start == GX__START_MPI) gx_mpi_comm(&comm, &err);
+    if (start == GX__START_TCP) gx_tcp_comm(&comm, &r, &err);
+    if (err.code != GX_OK) return gx__print_start_error(&err);
+    gx__context_init(&g, start == GX__START_ALONE ? NULL : &comm);
+    const int status = gx__run_rank(rank_main, &g, argc, argv);
+    if (start == GX__START_TCP && comm.state) comm.engine->close(&comm); // after an abort: gives its memory back
+    return status;
 }
 #endif

@@ -31,7 +31,8 @@ typedef struct {
     int64_t tp;
     GxIntList tp_num_attention_heads_list, tp_intermediate_size_list, tp_vocab_size_list, seq_scatter_list;
     // the machine
-    int64_t ranks, threads;
+    int64_t ranks, world, rank, threads;
+    char init[GX_OPTION_TEXT];
     double timeout;
     char device[GX_OPTION_TEXT], device_comm[GX_OPTION_TEXT], precision[GX_OPTION_TEXT];
     int64_t head_chunk;
@@ -110,6 +111,9 @@ static const GxOption gx__train_options[] = {
     {"temperature", GX_OPTION_DOUBLE, GX__AT(temperature), "0.8", "of sampling; 0: the likeliest token", "0.."},
     {"top_k", GX_OPTION_INT, GX__AT(top_k), "50", "sample among the k likeliest; 0: all", "0.."},
     {"ranks", GX_OPTION_INT, GX__AT(ranks), "1", "ranks, as threads of this process (under mpirun: leave it away)", "1..256"},
+    {"world", GX_OPTION_INT, GX__AT(world), "1", "ranks, as processes started by hand, each with its rank and the same init", "1..256"},
+    {"rank", GX_OPTION_INT, GX__AT(rank), "0", "which of them this process is", "0..255"},
+    {"init", GX_OPTION_STRING, GX__AT(init), "", "where they find each other: rank 0 listens at tcp://host:port", NULL},
     {"threads", GX_OPTION_INT, GX__AT(threads), "0", "CPU threads of each rank; 0: cores / ranks on this machine", "0..1024"},
     {"timeout", GX_OPTION_DOUBLE, GX__AT(timeout), "600", "seconds to wait for another rank", "1.."},
     {"device", GX_OPTION_STRING, GX__AT(device), "auto", "where it is computed; auto: what the program was built for", "auto|cpu|cuda"},
@@ -209,7 +213,8 @@ GxStatus gx_options_resolve_tp(GxTrainOptions *o, int world, GxError *err)
 
 GxStatus gx_options_shared(const GxConfig *c, char **text, int64_t *bytes, GxError *err)
 {
-    static const char *const own[] = {"threads", "ranks", "device", "train_data", "output_dir"}, *const folders[] = {"model", "resume"};
+    static const char *const own[] = {"threads", "ranks", "world", "rank", "init", "device", "train_data", "output_dir"},
+                             *const folders[] = {"model", "resume"};
     GxJson *json = gx_config_to_json(c, err);
     if (!json) return gx_error_code(err);
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) gx_json_remove(json, own[i]);

@@ -423,15 +423,15 @@ static void gx__mode_text(const GxTrainer *t, char text[100])
 
 static void gx__print_start(const GxTrainer *t)
 {
-    char device[300], mode[100];
+    char device[300], mode[100], engine[20] = "";
     const GxContext *g = t->g;
     int64_t parameters = 0;
     for (int i = 0; i < t->model->table.n; i++)
         if (!t->model->table.row[i].has_alias) parameters += gx_tensor_global_count(&t->model->table.row[i]);
     g->device->describe(device, sizeof device);
+    if (g->comm && g->comm->engine) snprintf(engine, sizeof engine, " (%s)", g->comm->engine->name);
     printf("galaxy %s | device %s: %s | %d rank%s%s x %d thread%s\n", GX_VERSION, g->device->name, device, g->world,
-           g->world > 1 ? "s" : "", g->comm && g->comm->engine ? (t->o.ranks > 1 ? " (threads)" : " (mpi)") : "", gx_threads(g),
-           gx_threads(g) > 1 ? "s" : "");
+           g->world > 1 ? "s" : "", engine, gx_threads(g), gx_threads(g) > 1 ? "s" : "");
     gx__mode_text(t, mode);
     printf("model: %s, mode %s, %.2fM parameters, %s\n", t->model->kind->name, mode, (double)parameters / 1e6, t->o.precision);
     if (!t->o.dry_run) gx__print_data(t);

@@ -1,0 +1,225 @@
+// test_train_tcp.cu: train_llama as processes that find each other by TCP, started as torchrun, srun and people do. All on 127.0.0.1. See test_program.h.
+#include "test_program.h"
+#include <arpa/inet.h>
+#include <sys/socket.h>
+
+// A port of 127.0.0.1 that nobody has just now.
+static int free_port(void)
+{
+    struct sockaddr_in at;
+    socklen_t n = sizeof at;
+    memset(&at, 0, sizeof at);
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (bind(fd, (struct sockaddr *)&at, n) || getsockname(fd, (struct sockaddr *)&at, &n)) abort();
+    close(fd);
+    return ntohs(at.sin_port);
+}
+
+typedef enum { BY_TORCHRUN = 0, BY_SRUN, BY_HAND } Way;
+
+static void rank_line(char *line, size_t n, Way way, int rank, int world, int port)
+{
+    if (way == BY_TORCHRUN)
+        snprintf(line, n, "RANK=%d WORLD_SIZE=%d LOCAL_RANK=%d LOCAL_WORLD_SIZE=%d MASTER_ADDR=127.0.0.1 MASTER_PORT=%d %s", rank, world,
+                 rank, world, port, program);
+    else if (way == BY_SRUN)
+        snprintf(line, n,
+                 "SLURM_PROCID=%d SLURM_NTASKS=%d SLURM_STEP_NUM_TASKS=%d SLURM_LOCALID=%d MASTER_ADDR=localhost MASTER_PORT=%d %s", rank,
+                 world, world, rank, port, program);
+    else snprintf(line, n, "%s --world %d --rank %d --init tcp://127.0.0.1:%d", program, world, rank, port);
+}
+
+// Starts so many processes by a script, which ends after the last of them with the number of those that failed. What rank r says is in rank<r>.txt, its
+// process number in pid<r>. more: flags that rank 1 alone has.
+static void start_ranks(Way way, int world, const char *flags, const char *more)
+{
+    char script[20000] = "#!/bin/sh\nfailed=0\n", line[GX_PATH + 300];
+    GxError e = GX_ZERO;
+    const int port = free_port();
+    for (int r = 0; r < world; r++) {
+        const size_t used = strlen(script);
+        rank_line(line, sizeof line, way, r, world, port);
+        snprintf(script + used, sizeof script - used, "%s %s %s >rank%d.txt 2>&1 &\necho $! >pid%d\n", line, flags, r == 1 ? more : "", r,
+                 r);
+    }
+    for (int r = 0; r < world; r++)
+        snprintf(script + strlen(script), sizeof script - strlen(script), "wait $(cat pid%d) || failed=$((failed + 1))\n", r);
+    snprintf(script + strlen(script), sizeof script - strlen(script), "exit $failed\n");
+    CHECK(gx_file_write("ranks.sh", script, (int64_t)strlen(script), &e) == GX_OK, "%s", e.message);
+    shell("rm -f rank*.txt pid*");
+    start_line("sh ranks.sh", 0);
+}
+static int run_ranks(Way way, int world, const char *flags)
+{
+    start_ranks(way, world, flags, "");
+    return finish();
+}
+
+static int says(int rank, const char *words)
+{
+    char path[20];
+    snprintf(path, sizeof path, "rank%d.txt", rank);
+    char *text = read_text(path);
+    const int found = strstr(text, words) != NULL;
+    CHECK(found, "rank %d does not say \"%s\": %.400s", rank, words, text);
+    free(text);
+    return found;
+}
+
+TEST(processes_give_the_log_and_the_weights_of_threads)
+{
+    static const char *const names[] = {"torchrun", "srun", "hand"};
+    for (int world = 2; world <= 3; world++) {
+        char flags[300], a[100], b[100];
+        CHECK_RAN(run("--output_dir threads%d --max_steps 3 --micro_batch_size 2 --ranks %d", world, world));
+        snprintf(a, sizeof a, "threads%d", world);
+        const Log x = read_log(a);
+        snprintf(a, sizeof a, "threads%d/checkpoint-3", world);
+        for (int way = BY_TORCHRUN; way <= BY_HAND; way++) {
+            snprintf(flags, sizeof flags, "--config tiny.json --output_dir %s%d --max_steps 3 --micro_batch_size 2", names[way], world);
+            CHECK(run_ranks((Way)way, world, flags) == 0, "%s: %d of %d ranks failed", names[way], child.status, world);
+            says(0, world == 2 ? "2 ranks (tcp) x" : "3 ranks (tcp) x");
+            snprintf(b, sizeof b, "%s%d", names[way], world);
+            const Log y = read_log(b);
+            CHECK(x.steps == 3 && y.steps == 3 && y.bad == 0 && y.bits == x.bits, "%s: %d steps, %g and %g bits", b, y.steps, y.bits,
+                  x.bits);
+            for (int s = 0; s < 3; s++)
+                CHECK(y.step[s] == x.step[s] && y.loss[s] == x.loss[s] && y.grad_norm[s] == x.grad_norm[s],
+                      "%s: line %d has loss %.9g, not %.9g", b, s, y.loss[s], x.loss[s]);
+            snprintf(b, sizeof b, "%s%d/checkpoint-3", names[way], world);
+            check_same_checkpoint(a, b);
+        }
+    }
+}
+
+TEST(training_args_of_processes_give_the_same_run_again)
+{
+    CHECK(run_ranks(BY_HAND, 2, "--config tiny.json --output_dir first --max_steps 2 --micro_batch_size 2") == 0, "%d ranks failed",
+          child.status);
+    const int port = free_port();
+    char script[4 * GX_PATH];
+    GxError e = GX_ZERO;
+    snprintf(script, sizeof script, // world comes from the file; the port is still closed, but may be another's by now
+             "for r in 0 1; do %s --config first/training_args.json --output_dir again --rank $r --init tcp://127.0.0.1:%d >rank$r.txt "
+             "2>&1 & done\nwait\n",
+             program, port);
+    CHECK(gx_file_write("again.sh", script, (int64_t)strlen(script), &e) == GX_OK, "%s", e.message);
+    start_line("sh again.sh", 0);
+    CHECK_RAN(finish());
+    char a[] = "first/checkpoint-2", b[] = "again/checkpoint-2";
+    check_same_checkpoint(a, b);
+}
+
+TEST(a_killed_process_ends_the_others_with_its_number)
+{
+    for (int killed = 0; killed < 3; killed++) {
+        char output[40], log[60], pid_path[20], words[40];
+        snprintf(output, sizeof output, "killed%d", killed);
+        snprintf(log, sizeof log, "%s/log.jsonl", output);
+        snprintf(pid_path, sizeof pid_path, "pid%d", killed);
+        char flags[400];
+        snprintf(flags, sizeof flags, "--config tiny.json --output_dir %s --max_steps 100000 --eval_steps 1 --micro_batch_size 2 " SLOW,
+                 output);
+        start_ranks(BY_TORCHRUN, 3, flags, "");
+        CHECK(wait_for(log, "\"step\": 2, "), "no second step came");
+        char *pid = read_text(pid_path);
+        if (CHECK(atoi(pid) > 1, "no process %s", pid)) kill((pid_t)atoi(pid), SIGKILL);
+        free(pid);
+        const double at = now() - child.started;
+        const int status = finish_within(at + 20);
+        CHECK(status == 3, "status %d %.1f s after rank %d was killed", status, child.seconds - at, killed);
+        snprintf(words, sizeof words, "rank %d died", killed);
+        for (int r = 0; r < 3; r++)
+            if (r != killed) says(r, words);
+    }
+}
+
+TEST(processes_with_other_options_or_texts_end_all_with_their_number)
+{
+    static const char *const pairs[][2] = {{"--learning_rate 1e-4", "rank 1 was started with another program or other options"},
+                                           {"--train_data other.txt", "rank 1: other.txt is another text"}};
+    shell("tr a-z A-Z < text.txt > other.txt");
+    for (int i = 0; i < 2; i++) {
+        start_ranks(BY_TORCHRUN, 3, "--config tiny.json --max_steps 2 --output_dir differ", pairs[i][0]);
+        const int status = finish_within(30);
+        CHECK(status == 3, "%s: status %d after %.1f s", pairs[i][0], status, child.seconds);
+        for (int r = 0; r < 3; r++) says(r, pairs[i][1]);
+    }
+}
+
+TEST(starts_that_contradict_themselves_are_refused)
+{
+    static const Refusal flags[] = {
+        {"--world 3", {"--world 3 needs --rank", "--init tcp://host:port"}},
+        {"--world 3 --rank 1", {"--init tcp://host:port"}},
+        {"--world 3 --init tcp://127.0.0.1:29500", {"needs --rank (0 to 2"}},
+        {"--world 3 --rank 3 --init tcp://127.0.0.1:29500", {"--rank is 3, but --world is 3"}},
+        {"--rank 1", {"--world, which is not given"}},
+        {"--init tcp://127.0.0.1:29500", {"--world, which is not given"}},
+        {"--world 1 --rank 1", {"--rank is 1, but --world is 1"}},
+        {"--world 3 --rank 0 --init 127.0.0.1:29500", {"--init is \"127.0.0.1:29500\"", "tcp://host:port"}},
+        {"--world 3 --rank 0 --init tcp://127.0.0.1:29500 --ranks 2", {"leave --ranks away"}},
+        {"--world 300 --rank 0 --init tcp://127.0.0.1:29500", {"world", "256"}},
+        {"--world three --rank 0 --init tcp://127.0.0.1:29500", {"world", "three"}},
+    };
+    static const Refusal in_torchrun[] = {
+        {"--world 2 --rank 1 --init tcp://127.0.0.1:29500", {"--world 2 --rank 1, but the environment says rank 0 of 2", "leave one"}},
+        {"--ranks 2", {"leave --ranks away"}},
+    };
+    CHECK_REFUSALS(flags);
+    setenv("RANK", "0", 1);
+    setenv("WORLD_SIZE", "2", 1);
+    static const Refusal without_master[] = {{"--output_dir lonely", {"rank 0 of 2", "MASTER_ADDR is not set"}}};
+    CHECK_REFUSALS(without_master);
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    setenv("MASTER_PORT", "29500", 1);
+    CHECK_REFUSALS(in_torchrun);
+    setenv("RANK", "2", 1);
+    static const Refusal too_high[] = {{"--output_dir lonely", {"RANK is 2, but WORLD_SIZE is 2"}}};
+    CHECK_REFUSALS(too_high);
+    unsetenv("RANK"), unsetenv("WORLD_SIZE"), unsetenv("MASTER_ADDR"), unsetenv("MASTER_PORT");
+    CHECK(!exists("lonely"), "it trained");
+}
+
+TEST(a_rank_that_never_comes_is_named)
+{
+    char line[GX_PATH + 300];
+    snprintf(line, sizeof line,
+             "%s --config tiny.json --max_steps 2 --timeout 1 --output_dir lonely --world 3 --rank 0 --init tcp://127.0.0.1:%d", program,
+             free_port());
+    start_line(line, 0);
+    const int status = finish_within(20);
+    CHECK(status == 1 && strstr(err(), "rank 0 waited 1 s for rank 1, 2 of 3"), "status %d: %s", status, err());
+    CHECK(!exists("lonely"), "it trained");
+}
+
+TEST(mpirun_has_the_word_where_the_program_has_mpi)
+{
+    NEED_MPI();
+    int status = run_mpi(2, "--world 2 --rank 0 --init tcp://127.0.0.1:29500 --max_steps 2 --output_dir both");
+    CHECK(status != 0 && status != TIMED_OUT && strstr(err(), "leave --world, --rank and --init away"), "status %d: %s", status, err());
+    CHECK(!exists("both"), "it trained");
+    setenv("RANK", "0", 1), setenv("WORLD_SIZE", "3", 1); // left over from something else
+    CHECK_RAN(run_mpi(2, "--max_steps 2 --output_dir by_mpi --micro_batch_size 2"));
+    unsetenv("RANK"), unsetenv("WORLD_SIZE");
+    CHECK(strstr(out(), "2 ranks (mpi)"), "%s", out());
+}
+
+TEST(a_program_without_mpi_takes_the_ranks_that_it_is_told_under_any_launcher)
+{
+    char with_mpi[GX_PATH];
+    if (!program_nompi[0]) SKIP("no binary without MPI was given: set GX_TRAIN_LLAMA_NOMPI");
+    snprintf(with_mpi, sizeof with_mpi, "%s", program);
+    snprintf(program, sizeof program, "%s", program_nompi);
+    setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+    const int failed = run_ranks(BY_TORCHRUN, 2, "--config tiny.json --max_steps 2 --output_dir no_mpi");
+    CHECK(failed == 0 && says(0, "2 ranks (tcp)"), "%d ranks failed", failed);
+    const int alone = run("--max_steps 2 --output_dir refused");
+    CHECK(alone == 2 && strstr(err(), "without MPI"), "status %d: %s", alone, err());
+    unsetenv("OMPI_COMM_WORLD_SIZE");
+    snprintf(program, sizeof program, "%s", with_mpi);
+}
+
+int main(int argc, char **argv) { return program_main(argc, argv); }
