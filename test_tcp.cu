@@ -367,18 +367,25 @@ TEST(strangers_neither_get_in_nor_keep_anybody_waiting)
     CHECK(open_files() == before, "%d files are open, %d were", open_files(), before);
 }
 
-// This test is rank 2 of 3, and comes to rank 1 as a stranger and as a rank of another run before it comes as itself.
+// This test plays rank 2 of 3. gx__join_ranks is the first thing that it does.
+static GxMeeting *come_as(Party *me)
+{
+    GxMeeting *m = (GxMeeting *)calloc(1, sizeof *m);
+    m->r = &me->r;
+    m->link = me->link;
+    m->listener = -1;
+    m->deadline = gx_seconds() + 20;
+    me->link[0] = me->link[1] = me->link[2] = -1;
+    gx__introduce(m);
+    return m;
+}
+
+// It comes to rank 1 as a stranger and as a rank of another run before it comes as itself.
 TEST(a_lower_rank_lets_in_nobody_but_the_ranks_of_its_run)
 {
     const int port = free_port();
     Party first = party(0, 3, "127.0.0.1", port, 20), second = party(1, 3, "127.0.0.1", port, 20), me = party(2, 3, "127.0.0.1", port, 20);
-    GxMeeting *m = (GxMeeting *)calloc(1, sizeof *m);
-    m->r = &me.r;
-    m->link = me.link;
-    m->listener = -1;
-    m->deadline = gx_seconds() + 20;
-    me.link[0] = me.link[1] = me.link[2] = -1;
-    gx__introduce(m);
+    GxMeeting *m = come_as(&me);
     begin_to_meet(&first);
     begin_to_meet(&second);
     CHECK(gx__join_ranks(m, &me.err) == GX_OK, "%s", me.err.message);
@@ -391,12 +398,31 @@ TEST(a_lower_rank_lets_in_nobody_but_the_ranks_of_its_run)
     m->hello.run ^= 1;
     gx_error_clear(&me.err);
     CHECK(gx__connect_to_lower(m, 1, &me.err) == GX_OK, "%s", me.err.message);
+    CHECK(gx__confirm(m, &me.err) == GX_OK, "%s", me.err.message);
     has_met(&first);
     has_met(&second);
     part(&first), part(&second), part(&me);
     gx_socket_close(&m->listener);
     gx_socket_close(&silent), gx_socket_close(&rubbish);
     free(m);
+}
+
+// It is seated by rank 0, and dies before it has connected to rank 1, which waits for it.
+TEST(a_rank_that_dies_while_they_meet_ends_all_with_its_number)
+{
+    const int before = open_files(), port = free_port();
+    Party first = party(0, 3, "127.0.0.1", port, 20), second = party(1, 3, "127.0.0.1", port, 20), me = party(2, 3, "127.0.0.1", port, 20);
+    GxMeeting *m = come_as(&me);
+    begin_to_meet(&first);
+    begin_to_meet(&second);
+    CHECK(gx__join_ranks(m, &me.err) == GX_OK, "%s", me.err.message);
+    gx_socket_close(&me.link[0]);
+    has_not_met(&first, "rank 2 died while the ranks met");
+    has_not_met(&second, "rank 1 has not met all others: rank 2 died while the ranks met");
+    CHECK(first.seconds < 3 && second.seconds < 3, "%g s, %g s", first.seconds, second.seconds);
+    gx_socket_close(&m->listener);
+    free(m);
+    CHECK(open_files() == before, "%d files are open, %d were", open_files(), before);
 }
 
 // ---- peers that are broken ------------------------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@
 // the bytes of slack hold a pattern that is checked when the memory is freed (and are poisoned under AddressSanitizer). Fresh memory is NaN.
 // Freed mappings stay reserved for a while, so that a late use faults too.
 //
-// Host code has no business in device memory: it is mapped without access and opened only while queued work runs (stream.h).
+// Host code has no business in device memory: it is mapped without access and opened only while queued work runs (queue.h).
 #ifndef GX_EMU_MEMORY_H
 #define GX_EMU_MEMORY_H
 #include "device.h"
@@ -207,7 +207,7 @@ inline bool device_give_back(void *p)
     return true;
 }
 
-inline void synchronize_mine(std::unique_lock<std::mutex> &held); // stream.h: all that this host thread has enqueued
+inline void synchronize_mine(std::unique_lock<std::mutex> &held); // queue.h: all that this host thread has enqueued
 
 } // namespace emu
 

@@ -48,8 +48,14 @@ __attribute__((format(printf, 1, 2))) inline ncclResult_t nccl_refuse(const char
     vsnprintf(message, sizeof message, format, args);
     va_end(args);
     say("NCCL: %s", message);
-    if (group.depth) group.error = ncclInvalidArgument;
     return ncclInvalidArgument;
+}
+
+// Of a call in a group; ncclGroupEnd gives it again.
+inline ncclResult_t in_group(ncclResult_t e)
+{
+    if (group.depth && e) group.error = e;
+    return e;
 }
 
 inline bool is_alive(const ncclComm *comm) { return std::find(comms.begin(), comms.end(), comm) != comms.end(); }
@@ -134,11 +140,11 @@ inline ncclResult_t launch_group()
 inline ncclResult_t call(ncclComm *comm, cudaStream_t handle, NcclCall c)
 {
     std::lock_guard held(device_lock);
-    if (!is_alive(comm)) return nccl_refuse("%p is no communicator", (void *)comm);
+    if (!is_alive(comm)) return in_group(nccl_refuse("%p is no communicator", (void *)comm));
     CUstream_st *s = find_stream(handle);
-    if (!s) return nccl_refuse("%s on a stream that is none", text(c).c_str());
-    if (comm->clique->error) return comm->clique->error;
-    if (ncclResult_t e = check_call(*comm, c)) return e;
+    if (!s) return in_group(nccl_refuse("a call on a stream that is none"));
+    if (comm->clique->error) return in_group(comm->clique->error);
+    if (ncclResult_t e = check_call(*comm, c)) return in_group(e);
     group.calls.push_back({comm, std::move(c), s});
     return group.depth ? ncclSuccess : launch_group();
 }

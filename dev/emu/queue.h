@@ -63,7 +63,7 @@ inline bool complete(Operation &op);
 // Everything that comes before it is done. false: something waits for a peer that has not come.
 inline bool reach(Operation &op)
 {
-    while (op.stream->queue.front().get() != &op) {
+    while (!op.done && op.stream->queue.front().get() != &op) {
         OperationRef first = op.stream->queue.front();
         if (!complete(*first)) return false;
     }
@@ -114,7 +114,7 @@ inline bool complete(Operation &op)
     bool reached = reach(op) && (!op.meet || reach_peers(op, &parts));
     op.being_reached = false;
     if (!op.meet) parts.push_back(&op);
-    if (reached && !op.done) execute(parts);
+    if (reached && !op.done) execute(parts); // done: as a part of what one before it was waiting for
     return reached;
 }
 

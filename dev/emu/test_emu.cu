@@ -810,6 +810,29 @@ TEST(nccl_sums_in_rank_order)
     });
 }
 
+TEST(nccl_launches_of_a_communicator_run_in_order_on_any_streams)
+{
+    with_ranks(2, [](Rank &r) {
+        Buffer<float> x(std::vector<float>{1}), y(1);
+        cudaStream_t other;
+        cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking);
+        ncclAllReduce(x.data, x.data, 1, ncclFloat32, ncclSum, r.comm, r.stream);
+        ncclAllReduce(x.data, x.data, 1, ncclFloat32, ncclSum, r.comm, other);
+        cudaStreamSynchronize(other);
+        CHECK(x.download()[0] == 4, "rank %d has %g", r.rank, x.download()[0]);
+        ncclGroupStart(); // both streams wait for the group, and it for both
+        GX_LAUNCH(times_two_plus, 1, 1, 0, other, x.data, 1.0f);
+        ncclAllReduce(x.data, x.data, 1, ncclFloat32, ncclSum, r.comm, r.stream);
+        ncclAllReduce(x.data, y.data, 1, ncclFloat32, ncclMax, r.comm, other);
+        ncclGroupEnd();
+        cudaStreamSynchronize(r.stream);
+        CHECK(x.download()[0] == 18, "rank %d has %g after the group", r.rank, x.download()[0]);
+        cudaStreamSynchronize(other);
+        CHECK(y.download()[0] == 9, "rank %d has %g of the group", r.rank, y.download()[0]);
+        cudaStreamDestroy(other);
+    });
+}
+
 TEST(a_rank_synchronises_without_its_peers)
 {
     with_ranks(2, [](Rank &r) {
@@ -834,7 +857,10 @@ template <class F> static void check_spoilt(const char *what, ncclResult_t right
         if (!r.comm) return;
         cudaStreamSynchronize(r.stream);
         ncclResult_t error = ncclSuccess;
-        while (ncclCommGetAsyncError(r.comm, &error), !error) std::this_thread::yield();
+        for (int ms = 0; ms < 5000 && !error; ms++) { // the peer may not have come to its call yet
+            ncclCommGetAsyncError(r.comm, &error);
+            if (!error) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
         CHECK(error == right, "%s, rank %d: %s", what, r.rank, ncclGetErrorString(error));
         CHECK(right == ncclRemoteError || (strstr(ncclGetLastError(r.comm), "0") && strstr(ncclGetLastError(r.comm), "1")), "%s: %s", what,
               ncclGetLastError(r.comm));
@@ -878,6 +904,9 @@ TEST(nccl_arguments_are_checked)
         CHECK(ncclAllReduce(x.data, x.data + 1, 4, ncclFloat32, ncclSum, r.comm, r.stream) == ncclInvalidArgument, "overlap");
         CHECK(ncclSend(x.data, 1, ncclFloat32, 1, r.comm, r.stream) == ncclInvalidArgument, "a peer that is none");
         CHECK(ncclGroupEnd() == ncclInvalidUsage, "a group that ends before it begins");
+        ncclGroupStart();
+        ncclAllReduce(x.data, x.data, 9, ncclFloat32, ncclSum, r.comm, r.stream);
+        CHECK(ncclGroupEnd() == ncclInvalidArgument, "a group with a bad call");
         CHECK(ncclAllReduce(x.data, x.data, 8, ncclFloat32, ncclSum, r.comm, r.stream) == ncclSuccess, "the right one");
         cudaStreamSynchronize(r.stream);
     });

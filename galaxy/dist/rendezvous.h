@@ -9,7 +9,8 @@
 //
 // Rank 0 listens at the address. The others connect to it, again and again until it is there, and say who they are and at which port they listen
 // themselves. When all have come, rank 0 tells each where the others are: the address that it saw them come from, and their port. Then of each two
-// ranks the higher connects to the lower. Nobody listens any more when gx_rendezvous returns.
+// ranks the higher connects to the lower. Who has all its connections tells rank 0, and rank 0 tells everybody when all have, or which rank it has lost: so
+// no rank waits for one that died on the way. Nobody listens any more when gx_rendezvous returns.
 //
 // Whoever connects has to begin with a hello: a magic number, version, world, and the run's number, which rank 0 draws and hands out. A rank of another
 // run or version is told why it is refused; who says something else, or nothing for a few seconds, is hung up on. Neither keeps the others waiting.
@@ -313,29 +314,46 @@ static int gx__missing(const GxMeeting *m, int first, char *text, size_t n)
     return missing;
 }
 
+// What rank 0 has to say when it says something: all have met, or why not.
+static GxStatus gx__hear_first(GxMeeting *m, GxError *err)
+{
+    GxAnswer a;
+    memset(&a, 0, sizeof a);
+    const int is_there = gx_socket_read(m->link[0], &a, sizeof a, m->deadline) && a.magic == gx__meeting_magic;
+    a.text[sizeof a.text - 1] = 0;
+    if (is_there && !a.refuses) return GX_OK;
+    return GX_FAIL(err, GX_ERR_COMM, "rank %d has not met all others: %s", m->r->rank, is_there ? a.text : "rank 0 has gone");
+}
+
+// Waits a moment for somebody to come or to say something. 0: rank 0 ends the meeting.
+static int gx__attend(GxMeeting *m, GxGuest *guests, int first)
+{
+    struct pollfd p[2 + GX__MEETING_GUESTS];
+    for (int i = 0; i < 2 + GX__MEETING_GUESTS; i++) {
+        p[i].fd = i == 0 ? m->listener : i == 1 ? m->link[0] : guests[i - 2].fd; // poll leaves out -1
+        p[i].events = POLLIN;
+        p[i].revents = 0;
+    }
+    if (poll(p, 2 + GX__MEETING_GUESTS, 100) < 0) return 1;
+    for (int i = 0; i < GX__MEETING_GUESTS; i++) {
+        if (guests[i].fd >= 0 && p[i + 2].revents) gx__hear_guest(m, &guests[i], first);
+        else if (guests[i].fd >= 0 && gx_seconds() - guests[i].since > gx__hello_seconds) gx_socket_close(&guests[i].fd);
+    }
+    if (p[0].revents) gx__accept_guest(m, guests);
+    return !p[1].revents;
+}
+
 // Listens until all ranks from `first` on are here.
 static GxStatus gx__admit(GxMeeting *m, int first, GxError *err)
 {
     GxGuest guests[GX__MEETING_GUESTS];
-    struct pollfd p[1 + GX__MEETING_GUESTS];
     char missing[120];
+    int goes_on = 1;
     for (int i = 0; i < GX__MEETING_GUESTS; i++) guests[i].fd = -1;
-    int wait = 1;
-    while (gx__missing(m, first, missing, sizeof missing) && (wait = gx_seconds() < m->deadline) != 0) {
-        for (int i = 0; i <= GX__MEETING_GUESTS; i++) {
-            p[i].fd = i ? guests[i - 1].fd : m->listener; // poll leaves out -1
-            p[i].events = POLLIN;
-            p[i].revents = 0;
-        }
-        if (poll(p, 1 + GX__MEETING_GUESTS, 100) < 0) continue;
-        for (int i = 0; i < GX__MEETING_GUESTS; i++) {
-            if (guests[i].fd >= 0 && p[i + 1].revents) gx__hear_guest(m, &guests[i], first);
-            else if (guests[i].fd >= 0 && gx_seconds() - guests[i].since > gx__hello_seconds) gx_socket_close(&guests[i].fd);
-        }
-        if (p[0].revents) gx__accept_guest(m, guests);
-    }
+    while (goes_on && gx_seconds() < m->deadline && gx__missing(m, first, missing, sizeof missing)) goes_on = gx__attend(m, guests, first);
     for (int i = 0; i < GX__MEETING_GUESTS; i++) gx_socket_close(&guests[i].fd);
-    if (wait) return GX_OK;
+    if (!goes_on) return gx__hear_first(m, err);
+    if (!gx__missing(m, first, missing, sizeof missing)) return GX_OK;
     return GX_FAIL(err, GX_ERR_COMM, "rank %d waited %g s for rank %s of %d to connect%s%s%s: are they started, with the same address?",
                    m->r->rank, gx__meeting_timeout(m->r), missing, m->r->world, m->refused[0] ? " (refused: " : "", m->refused,
                    m->refused[0] ? ")" : "");
@@ -355,20 +373,51 @@ static GxStatus gx__listen_as_first(GxMeeting *m, GxError *err)
                    r->host, r->port, strerror(errno));
 }
 
+static void gx__tell_all(GxMeeting *m, const char *refusal)
+{
+    for (int r = 1; r < m->r->world; r++)
+        if (m->link[r] >= 0) gx__answer(m->link[r], m, refusal);
+}
+
+// Waits until each of the others has said that it has all its connections.
+static GxStatus gx__confirm_all(GxMeeting *m, GxError *err)
+{
+    struct pollfd p[GX_MAX_PARTS];
+    int open = m->r->world - 1;
+    for (int r = 0; r < m->r->world; r++) p[r].fd = m->link[r], p[r].events = POLLIN, p[r].revents = 0;
+    while (open && gx_seconds() < m->deadline) {
+        if (poll(p, (nfds_t)m->r->world, 100) < 1) continue;
+        for (int r = 1; r < m->r->world; r++) {
+            char byte;
+            if (p[r].fd < 0 || !p[r].revents) continue;
+            if (!gx_socket_read(p[r].fd, &byte, 1, m->deadline)) return GX_FAIL(err, GX_ERR_COMM, "rank %d died while the ranks met", r);
+            p[r].fd = -1;
+            open--;
+        }
+    }
+    if (!open) return GX_OK;
+    return GX_FAIL(err, GX_ERR_COMM, "%d of %d ranks could not connect to each other in %g s", open, m->r->world,
+                   gx__meeting_timeout(m->r));
+}
+
+static GxStatus gx__seat_all(GxMeeting *m, GxError *err)
+{
+    GX_TRY(gx__admit(m, 1, err));
+    gx__tell_all(m, NULL);
+    for (int r = 1; r < m->r->world; r++) // one that is gone is found when it does not confirm
+        gx_socket_write(m->link[r], m->seat, (size_t)m->r->world * sizeof *m->seat, m->deadline);
+    return gx__confirm_all(m, err);
+}
+
 static GxStatus gx__gather_ranks(GxMeeting *m, GxError *err)
 {
-    const int world = m->r->world;
     while (m->hello.run == 0)
         if (getrandom(&m->hello.run, sizeof m->hello.run, 0) < 0 && errno != EINTR)
             m->hello.run = (uint64_t)time(NULL) << 32 | (uint32_t)getpid();
     GX_TRY(gx__listen_as_first(m, err));
     memcpy(m->seat[0].machine, m->hello.machine, sizeof m->hello.machine);
-    const GxStatus status = gx__admit(m, 1, err);
-    for (int r = 1; r < world; r++) {
-        if (m->link[r] < 0) continue;
-        if (gx__answer(m->link[r], m, status == GX_OK ? NULL : err->message) && status == GX_OK)
-            gx_socket_write(m->link[r], m->seat, (size_t)world * sizeof *m->seat, m->deadline); // a rank that is gone is found dead later
-    }
+    const GxStatus status = gx__seat_all(m, err);
+    gx__tell_all(m, status == GX_OK ? NULL : err->message);
     return status;
 }
 
@@ -461,12 +510,19 @@ static GxStatus gx__connect_to_lower(GxMeeting *m, int rank, GxError *err)
     return GX_FAIL(err, GX_ERR_COMM, "rank %d cannot connect to rank %d at %s: %s", m->r->rank, rank, gx_endpoint_text(&e).text, why);
 }
 
+static GxStatus gx__confirm(GxMeeting *m, GxError *err)
+{
+    gx_socket_write(m->link[0], "", 1, m->deadline); // one byte; where it fails, there is nothing to hear either
+    return gx__hear_first(m, err);
+}
+
 // Rank 1 only accepts, so it answers rank 2; that then accepts, and so on: nobody waits in a circle.
 static GxStatus gx__connect_all(GxMeeting *m, GxError *err)
 {
     GX_TRY(gx__join_ranks(m, err));
     for (int r = 1; r < m->r->rank; r++) GX_TRY(gx__connect_to_lower(m, r, err));
-    return gx__admit(m, m->r->rank + 1, err);
+    GX_TRY(gx__admit(m, m->r->rank + 1, err));
+    return gx__confirm(m, err);
 }
 
 // Ranks of machines of the same name, in the order of their numbers.
