@@ -1,0 +1,115 @@
+// test_train_devices.cu: the programs on the device that they were built for, beside the CPU, which every program has, too; in both precisions. See
+// test_program.h. In a program built for the CPU alone the device is the CPU.
+#include "test_program.h"
+
+#ifdef GX_WITH_CUDA
+#define DEVICE "cuda"
+#else
+#define DEVICE "cpu"
+#endif
+
+typedef struct {
+    const char *program, *flags;
+} Way;
+static const Way ways[] = {
+    {"train_llama", ""},
+    {"train_llama", "--ranks 2 --dp_batch_size_list 3,1"},
+    {"train_llama_tp", "--ranks 2 --tp_num_attention_heads_list 1,3"},
+    {"train_llama_galaxy", "--ranks 2 --seq_scatter_list 20,12"},
+#ifdef GX_WITH_CUDA
+    {"train_llama", "--ranks 2 --micro_batch_size 2 --device_comm nccl"},
+    {"train_llama_tp", "--ranks 2 --tp_intermediate_size_list 24,40 --device_comm nccl"},
+    {"train_llama_galaxy", "--ranks 2 --seq_scatter_list 20,12 --device_comm nccl"},
+#endif
+};
+enum { WAYS = sizeof ways / sizeof *ways, STEPS = 4 };
+#define SGD "--max_steps 4 --optimizer sgd --learning_rate 0.5 --global_batch_size 4"
+
+static Log run_way(const Way *w, const char *dir, const char *flags)
+{
+    Log l;
+    memset(&l, 0, sizeof l);
+    if (!use_program(w->program)) return l;
+    const int status = run("--output_dir %s %s %s %s", dir, SGD, w->flags, flags);
+    if (!CHECK(status == 0, "%s %s %s: status %d: %s", w->program, w->flags, flags, status, err())) return l;
+    CHECK(!strstr(err(), "the plan is wrong"), "%s %s: %s", w->program, w->flags, err());
+    return read_log(dir);
+}
+
+TEST(every_mode_on_the_device_has_the_losses_of_serial_on_the_cpu)
+{
+    const Log serial = run_way(&ways[0], "serial", "--device cpu");
+    for (int i = 0; i < WAYS; i++) {
+        char dir[40];
+        snprintf(dir, sizeof dir, "way%d", i);
+        const Log l = run_way(&ways[i], dir, "--device " DEVICE);
+        CHECK(l.steps == STEPS && serial.steps == STEPS, "%s: %d and %d steps", ways[i].flags, l.steps, serial.steps);
+        check_close_series(ways[i].flags, l.loss, serial.loss, STEPS, 1);
+        check_close_series(ways[i].flags, l.grad_norm, serial.grad_norm, STEPS, 1);
+        CHECK(fabs(l.bits - serial.bits) < 1e-4, "%s %s: %g bits per byte on the held-out text, not %g", ways[i].program, ways[i].flags,
+              l.bits, serial.bits);
+    }
+}
+
+// The gate of bf16: losses within 2e-3 of those in fp32.
+TEST(bf16_in_every_mode_has_nearly_the_losses_of_fp32)
+{
+    const Log serial = run_way(&ways[0], "wide", "--device cpu");
+    for (int d = 0; d < (strcmp(DEVICE, "cpu") ? 2 : 1); d++)
+        for (int i = 0; i < WAYS; i++) {
+            char dir[40], flags[80];
+            if (d == 1 && strstr(ways[i].flags, "nccl")) continue;
+            snprintf(dir, sizeof dir, "narrow%d-%d", d, i);
+            snprintf(flags, sizeof flags, "--precision bf16 --device %s", d ? "cpu" : DEVICE);
+            const Log l = run_way(&ways[i], dir, flags);
+            CHECK(l.steps == STEPS, "%s: %d steps", ways[i].flags, l.steps);
+            for (int s = 0; s < STEPS; s++)
+                CHECK(fabs(l.loss[s] / serial.loss[s] - 1) <= 2e-3 && l.loss[s] != serial.loss[s],
+                      "%s %s %s, step %d: loss %.6f, in fp32 %.6f", ways[i].program, ways[i].flags, flags, s, l.loss[s], serial.loss[s]);
+        }
+}
+
+TEST(a_resumed_run_is_the_run_bit_for_bit_on_the_device_in_both_precisions)
+{
+    static const char *const precisions[] = {"fp32", "bf16"};
+    for (int p = 0; p < 2; p++) {
+        char whole[60], half[60];
+        if (!use_program("train_llama")) return;
+        snprintf(whole, sizeof whole, "whole-%s", precisions[p]);
+        snprintf(half, sizeof half, "half-%s", precisions[p]);
+        CHECK_RAN(run("--output_dir %s --max_steps 6 --precision %s --save_steps 3 --save_total_limit 0", whole, precisions[p]));
+        CHECK_RAN(run("--output_dir %s --max_steps 6 --precision %s --resume %s/checkpoint-3", half, precisions[p], whole));
+        strcat(whole, "/checkpoint-6"), strcat(half, "/checkpoint-6");
+        check_same_checkpoint(whole, half);
+    }
+}
+
+TEST(a_checkpoint_goes_on_on_another_device_and_in_another_precision)
+{
+    if (!use_program("train_llama")) return;
+    CHECK_RAN(run("--output_dir from --max_steps 3 --device " DEVICE));
+    CHECK_RAN(run("--output_dir to --max_steps 4 --device cpu --resume from/checkpoint-3"));
+    CHECK_RAN(run("--output_dir here --max_steps 4 --device " DEVICE " --resume from/checkpoint-3"));
+    CHECK_RAN(run("--output_dir narrow --max_steps 4 --precision bf16 --resume from/checkpoint-3"));
+    const Log a = read_log("to"), b = read_log("here"), c = read_log("narrow");
+    CHECK(a.steps == 1 && fabs(a.loss[0] / b.loss[0] - 1) < 1e-4 && fabs(a.loss[0] / c.loss[0] - 1) < 2e-3,
+          "losses %.6f on the cpu, %.6f on " DEVICE ", %.6f in bf16", a.loss[0], b.loss[0], c.loss[0]);
+}
+
+TEST(the_first_lines_say_device_and_precision)
+{
+    if (!use_program("train_llama")) return;
+    CHECK_RAN(run("--dry_run --precision bf16 --device " DEVICE));
+    CHECK(strstr(out(), "| device " DEVICE ": ") && strstr(out(), " parameters, bf16"), "%s", out());
+}
+
+TEST(a_device_that_the_program_was_not_built_for_is_refused)
+{
+    if (!use_program("train_llama")) return;
+#ifndef GX_WITH_CUDA
+    CHECK(run("--device cuda") == 1 && strstr(err(), "make DEVICE=cuda"), "%s", err());
+#endif
+    CHECK(run("--device tpu") != 0 && strstr(err(), "auto, cpu or cuda"), "%s", err());
+}
+
+int main(int argc, char **argv) { return program_main(argc, argv); }
