@@ -6,7 +6,7 @@
 //   A bare `cc program.c -lm -lpthread` builds it. Defined before the include (and linked), these bring in libraries, each behind one header:
 //     GX_WITH_ONEDNN   cpu/gemm.h   matrix products by oneDNN (-ldnnl); without it plain C
 //     GX_WITH_JANSSON  io/json.h    JSON (-ljansson); without it configurations and checkpoints say GX_ERR_UNSUPPORTED
-//     GX_WITH_MPI      dist/mpi.h   ranks as processes (mpicc); without it ranks are threads
+//     GX_WITH_MPI      dist/mpi.h   ranks by mpirun (mpicc); without it ranks are threads, or processes by TCP
 //     -fopenmp                      several CPU threads per rank
 //   Any header can also be included by itself.
 //

@@ -527,6 +527,48 @@ TEST(frames_that_no_rank_sends_are_an_error_and_nothing_else)
     }
 }
 
+// This test is a rank 1 that knows the headers, up to the point where it breaks: 0: its offer has no number; 1: it offers the same twice; 2: it sends more
+// data than it offered; 3: it sends its data twice; 4: all is well.
+static void answer_as(int end, int how)
+{
+    const double until = gx_seconds() + 5;
+    GxTcpFrame theirs, f;
+    CHECK(gx_socket_read(end, &theirs, sizeof theirs, until) && theirs.kind == GX__TCP_OFFER, "no offer");
+    f = theirs;
+    f.header.rank = 1;
+    f.number = how == 0 ? 0 : 1;
+    CHECK(gx_socket_write(end, &f, sizeof f, until), "%s", strerror(errno));
+    if (how == 1) CHECK(gx_socket_write(end, &f, sizeof f, until), "%s", strerror(errno));
+    if (how < 2) return;
+    CHECK(gx_socket_read(end, &theirs, sizeof theirs, until) && theirs.kind == GX__TCP_GO && theirs.number == 1, "no go");
+    char *data = (char *)calloc(1, (size_t)f.header.bytes + 1);
+    f.kind = GX__TCP_DATA;
+    f.bytes = f.header.bytes + (how == 2);
+    for (int i = 0; i < (how == 3 ? 2 : 1); i++) {
+        gx_socket_write(end, &f, sizeof f, until); // hung up on, perhaps
+        gx_socket_write(end, data, (size_t)f.bytes, until);
+    }
+    const GxTcpFrame goodbye = frame(GX__TCP_GOODBYE, 0, 0, 0, 0);
+    gx_socket_write(end, &goodbye, sizeof goodbye, until);
+    free(data);
+}
+
+TEST(a_peer_that_knows_the_headers_does_no_harm_either)
+{
+    static Victim v;
+    for (int how = 0; how <= 4; how++) {
+        int end[2];
+        make_pair(end);
+        make_rank(&v, 0, end[0]);
+        pthread_create(&v.thread, NULL, sum_up, &v);
+        answer_as(end[1], how);
+        pthread_join(v.thread, NULL);
+        CHECK(strstr(v.g.error.message, how < 4 ? "rank 1 died: it sent what no rank" : "rank 1 left") && v.seconds < 4,
+              "case %d: %s, after %g s", how, v.g.error.message, v.seconds);
+        close(end[1]);
+    }
+}
+
 TEST(more_offers_than_a_rank_can_have_in_flight_are_an_error)
 {
     static Victim v;
@@ -535,13 +577,13 @@ TEST(more_offers_than_a_rank_can_have_in_flight_are_an_error)
     make_rank(&v, 0, end[0]);
     const int most = gx__tcp(&v.comm)->offers_most;
     CHECK(most == 2 * 2 + GX_MAX_SLOTS, "%d", most);
-    const GxTcpFrame f = frame(GX__TCP_OFFER, 5, 1, 0, 1 << 20); // of a tag that nobody waits for
-    for (int i = 0; i < most; i++) CHECK(write(end[1], &f, sizeof f) == (ssize_t)sizeof f, "%s", strerror(errno));
     GxMessage none;
-    gx__tcp_poll(&v.comm, &none, 0, &v.g.error);
-    CHECK(!gx_failed(&v.g) && gx__tcp(&v.comm)->peer[1].offers == most, "%s", v.g.error.message);
-    CHECK(write(end[1], &f, sizeof f) == (ssize_t)sizeof f, "%s", strerror(errno));
-    gx__tcp_poll(&v.comm, &none, 0, &v.g.error);
+    for (int i = 0; i <= most; i++) {
+        const GxTcpFrame f = frame(GX__TCP_OFFER, 5, i + 1, 0, 1 << 20); // of a tag that nobody waits for
+        CHECK(!gx_failed(&v.g) && gx__tcp(&v.comm)->peer[1].offers == i, "%d offers: %s", i, v.g.error.message);
+        CHECK(write(end[1], &f, sizeof f) == (ssize_t)sizeof f, "%s", strerror(errno));
+        gx__tcp_poll(&v.comm, &none, 0, &v.g.error);
+    }
     CHECK(strstr(v.g.error.message, "rank 1 died: it sent what no rank"), "%s", v.g.error.message);
     gx_comm_close(&v.g);
     gx_arena_close(&v.arena);
@@ -559,11 +601,13 @@ TEST(random_frames_do_no_harm)
         make_pair(end);
         make_rank(&v, 0, end[0]);
         v.comm.timeout = 0.05;
+        int64_t offers = 0;
         for (uint32_t i = 0; i < 20; i++) {
             const uint32_t draw = gx_random_bits(round, i, 0, 0);
             const int64_t bytes = lengths[draw / 25 % 9];
-            const GxTcpFrame f =
-                frame((int)(1 + draw % 5), tags[draw / 225 % 5], numbers[draw / 5 % 5], bytes, draw % 3 ? bytes : lengths[draw / 1125 % 9]);
+            const int kind = (int)(1 + draw % 5);
+            const int64_t number = kind == GX__TCP_OFFER && draw / 40500 % 8 ? ++offers : numbers[draw / 5 % 5];
+            const GxTcpFrame f = frame(kind, tags[draw / 225 % 5], number, bytes, draw % 3 ? bytes : lengths[draw / 1125 % 9]);
             if (send(end[1], &f, sizeof f, MSG_NOSIGNAL) < 0) break;
             if (draw / 10125 % 4) send_rubbish(end[1], (size_t)gx_max(0, gx_min(bytes, 5000)), round + i);
         }

@@ -18,11 +18,13 @@ typedef struct {
     char internal[NCCL_UNIQUE_ID_BYTES];
 } ncclUniqueId;
 typedef struct {
-    int blocking; // 0: ncclCommInitRankConfig does not wait for the other ranks
+    int blocking;                                     // 0: ncclCommInitRankConfig does not wait for the other ranks
+    int cgaClusterSize, minCTAs, maxCTAs, splitShare; // without effect, like the names
+    const char *netName, *commName;
 } ncclConfig_t;
 #define NCCL_CONFIG_INITIALIZER                                                                                                            \
     {                                                                                                                                      \
-        NCCL_CONFIG_UNDEF_INT                                                                                                              \
+        NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NULL, NULL      \
     }
 
 typedef enum {

@@ -894,6 +894,26 @@ TEST(nccl_calls_that_do_not_match_end_in_an_error)
     });
 }
 
+TEST(a_nonblocking_communicator_is_in_progress_until_all_have_come)
+{
+    ncclUniqueId id;
+    ncclGetUniqueId(&id);
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    ncclComm_t comms[2];
+    ncclResult_t state = ncclSuccess;
+    int ranks = 0, rank = -1;
+    CHECK(ncclCommInitRankConfig(&comms[0], 2, id, 0, &config) == ncclInProgress, "one of two has come");
+    ncclCommGetAsyncError(comms[0], &state);
+    CHECK(state == ncclInProgress, "%s", ncclGetErrorString(state));
+    CHECK(ncclCommInitRankConfig(&comms[1], 2, id, 1, &config) == ncclSuccess, "both have come");
+    ncclCommGetAsyncError(comms[0], &state);
+    ncclCommCount(comms[1], &ranks), ncclCommUserRank(comms[1], &rank);
+    CHECK(state == ncclSuccess && ranks == 2 && rank == 1, "%s, rank %d of %d", ncclGetErrorString(state), rank, ranks);
+    CHECK(ncclCommDestroy(comms[0]) == ncclSuccess && ncclCommDestroy(comms[1]) == ncclSuccess, "destroying");
+    CHECK(ncclCommDestroy(comms[1]) == ncclInvalidArgument, "destroying twice");
+}
+
 TEST(nccl_arguments_are_checked)
 {
     with_ranks(1, [](Rank &r) {

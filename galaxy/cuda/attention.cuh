@@ -293,7 +293,6 @@ static __device__ __forceinline__ void gx__cuda_forward_tile(T *o, float *lse, c
     float acc[N][HEAD / GX__CUDA_SIDE] = {}, m[N], l[N] = {};
 #pragma unroll
     for (int i = 0; i < N; i++) m[i] = -INFINITY;
-    __syncthreads(); // of the tile before, all have read
     gx__cuda_load_tile<T, ROWS, HEAD>(qs, gx__cuda_head(q, tile.row, b, head, p.a.q_stride, p), p.a.B * p.a.q_stride, tile.length, p);
     for (int run = 0; run < p.a.k_runs.n; run++)
         for (int64_t begin = 0; begin < gx__cuda_seen(p, tile, p.a.k_runs.run[run]); begin += ROWS) {
@@ -318,7 +317,8 @@ static __device__ __forceinline__ void gx__cuda_forward_tile(T *o, float *lse, c
     gx__cuda_forward_finish<T, ROWS, HEAD>(o, lse, acc, m, l, p, tile, b, head);
 }
 
-// One block per (query tile, column b, query head). Causal: the last tiles see the most keys and begin.
+// One block per (query tile, column b, query head). Causal: the last tiles see the most keys and begin. A block that goes on to another tile need not
+// wait: queries are read by the scores alone, and there is a barrier behind those. So it is in the backward with what a tile begins by loading.
 template <class T, int HEAD>
 static __global__ void __launch_bounds__(GX_CUDA_BLOCK, 2)
     gx__cuda_attention_forward(T *o, float *lse, const T *q, const T *k, const T *v, const __grid_constant__ GxCudaAttention p)
@@ -410,7 +410,6 @@ static __device__ __forceinline__ void gx__cuda_backward_keys_tile(T *dk, T *dv,
     float(*ps)[ROWS + 4] = reinterpret_cast<float(*)[ROWS + 4]>(vs + ROWS);
     const int64_t kv_stride = p.a.B * p.a.kv_stride, first = kv_head * p.group - p.a.q_first, end = first + p.group;
     float acc_k[N][HEAD / GX__CUDA_SIDE] = {}, acc_v[N][HEAD / GX__CUDA_SIDE] = {};
-    __syncthreads(); // of the tile before, all have read
     gx__cuda_load_tile<T, ROWS, HEAD>(ks, gx__cuda_head(k, keys.row, b, kv_head, p.a.kv_stride, p), kv_stride, keys.length, p);
     gx__cuda_load_tile<T, ROWS, HEAD>(vs, gx__cuda_head(v, keys.row, b, kv_head, p.a.kv_stride, p), kv_stride, keys.length, p);
     for (int64_t head = first < 0 ? 0 : first; head < (end < p.a.H ? end : p.a.H); head++)
@@ -487,7 +486,6 @@ static __device__ __forceinline__ void gx__cuda_backward_queries_tile(T *dq, con
     const int64_t kv_head = (p.a.q_first + head) / p.group, kv_stride = p.a.B * p.a.kv_stride, q_stride = p.a.B * p.a.q_stride;
     const int64_t at = (queries.row * p.a.B + b) * p.a.H + head;
     float acc[N][HEAD / GX__CUDA_SIDE] = {};
-    __syncthreads(); // of the tile before, all have read
     gx__cuda_load_tile<T, ROWS, HEAD>(qs, gx__cuda_head(q, queries.row, b, head, p.a.q_stride, p), q_stride, queries.length, p);
     gx__cuda_load_tile<T, ROWS, HEAD>(os, gx__cuda_head(d_o, queries.row, b, head, p.a.o_stride, p), p.a.B * p.a.o_stride, queries.length,
                                       p);

@@ -1,7 +1,7 @@
 // comm.h: collectives over the axes of the mesh. What they compute is written here once, over one primitive that an engine supplies
-// (threads.h, mpi.h): send these messages, receive those. So every engine gives the same bits.
+// (threads.h, tcp.h, mpi.h): send these messages, receive those. So every engine gives the same bits.
 //
-//     gx_threads_comm(&comm, group, rank);                                     // or gx_mpi_comm: an engine, rank and world
+//     gx_threads_comm(&comm, group, rank);                                     // or gx_tcp_comm, gx_mpi_comm: an engine, rank and world
 //     GX_TRY(gx_mesh_open(&mesh, dims, comm.rank, comm.world, &g->error));     g->mesh = &mesh;
 //     GX_TRY(gx_comm_open(g, &comm));                                          // memory from the host's arena, sets g->comm
 //     gx_all_reduce(g, GX_AXIS_LOSS, GX_SUM, &tokens, 1, GX_I64);              // flags and counts are agreed on like this, too

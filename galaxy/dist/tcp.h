@@ -78,15 +78,15 @@ typedef struct {
 typedef struct {
     GxTcpFrame frame;
     char *data;
-    int64_t moved; // of frame and data; out: 0 and no message: nothing is under way
-    GxMessage *message;
+    int64_t moved;      // of frame and data
+    GxMessage *message; // whose frame it is; out: NULL: nothing is under way
 } GxTcpTraffic;
 
 typedef struct {
     int fd;       // -1: closed
     int has_left; // said goodbye
     int is_deaf;  // writing failed; what it said before that can still be read
-    int64_t sends;
+    int64_t sends, offers_seen;
     GxTcpTraffic in, out;
     GxTcpQueue talk;              // sends to be offered, receives to say go for
     GxTcpQueue data;              // sends whose data are wanted
@@ -227,7 +227,7 @@ static int gx__tcp_place(GxTcp *tcp, GxTcpPeer *p)
     p->in.message = NULL;
     switch (f->kind) {
     case GX__TCP_OFFER:
-        if (p->offers == tcp->offers_most || f->header.bytes < 0) return 0;
+        if (p->offers == tcp->offers_most || f->header.bytes < 0 || f->number != ++p->offers_seen) return 0;
         p->in.data = p->offer[p->offers].data;
         return f->bytes == (gx__tcp_is_inline(&f->header) ? f->header.bytes : 0);
     case GX__TCP_GO:
@@ -414,10 +414,10 @@ static int gx__tcp_part_from(GxTcpPeer *p, int kind, int rank, char *text)
 {
     char unread[4096];
     if (p->fd < 0) return 1;
-    ssize_t n = 1;
-    for (int i = 0; i < 100 && n > 0; i++)
-        n = recv(p->fd, unread, sizeof unread, 0);                        // unread, closing would cost the peer what is under way
-    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return 1; // it is gone
+    ssize_t n = 1; // closing with something unread would cost the peer what is on its way to it
+    for (int i = 0; i < 100 && n > 0; i++) n = recv(p->fd, unread, sizeof unread, 0);
+    const int is_gone = n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+    if (is_gone) return 1;
     if (p->out.message && gx__tcp_write(p)) {
         p->out.message = NULL;
         gx__tcp_load_farewell(p, kind, rank, text);
