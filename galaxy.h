@@ -94,3 +94,7 @@
 #include "galaxy/run/trainer.h"
 #include "galaxy/run/setup.h"
 #endif
+
+#if defined(GX_WITH_CUDA) && (defined(__CUDACC__) || defined(GX_EMU)) // a program in one file, compiled by nvcc
+#include "galaxy_cuda.cuh"
+#endif
