@@ -58,7 +58,7 @@ CUDA_HOME  := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
 CUDA_SOURCES := galaxy_cuda.cuh $(wildcard galaxy/*/*.cuh)
 ifeq ($(DEVICE),emu)
 EMU_SOURCES := $(wildcard dev/emu/*.h)
-CUDA        := $(CXX) -x c++ -std=c++20 $(CFLAGS) $(WARN) -Wno-unknown-pragmas -DGX_EMU -Idev/emu
+CUDA        := $(CXX) -x c++ -std=c++20 $(CFLAGS) $(WARN) -Wno-unknown-pragmas -Wno-restrict -DGX_EMU -Idev/emu
 else
 CUDA        := $(NVCC) -x cu -std=c++17 -O3 $(ARCH_FLAGS)
 endif
@@ -78,10 +78,12 @@ ifneq ($(COMMAND),$(strip $(shell cat $(O)/command 2>/dev/null)))
 endif
 
 PROGRAMS := train_llama train_llama_tp train_llama_galaxy
-TESTS    := $(patsubst %.cu,%,$(wildcard test_*.cu))
+# What runs on the host alone is tested in the build for the CPU.
+TESTS    := $(if $(filter cpu,$(DEVICE)),$(patsubst %.cu,%,$(wildcard test_*.cu)),test_devices test_llama test_precision test_train_devices)
+TESTS    += $(if $(filter cuda,$(DEVICE)),test_modes test_mutants)
 
 # ---- programs -----------------------------------------------------------------------------------------------------------------------------------
-.PHONY: help print-folder build-tests $(PROGRAMS) data run setup demo check test test-all refs bench bench-modes pictures format clean
+.PHONY: help print-folder build-tests $(PROGRAMS) data run setup demo check test test-all gpu refs bench bench-modes pictures format clean
 help:
 	@echo "make demo              install what is missing, build, train a small LLaMA on real text in about two minutes"
 	@echo "make test              install what is missing, all tests (no Python needed)"
@@ -114,6 +116,21 @@ $(O)/%: dev/bench/%.cu dev/bench/step.h $(OBJECTS) $(wildcard train_*.cu)
 	$(C) -I. $< -x none $(OBJECTS) $(LIBS) -o $@
 $(O)/%: dev/%.cu dev/bench/step.h $(OBJECTS) $(wildcard train_*.cu)
 	$(C) -I. $< -x none $(OBJECTS) $(LIBS) -o $@
+# Kernels in the making, each with its operation's own kernels and the library of the CPU; the emulator's own tests.
+CPU_FOLDER := build/cpu-$(VARIANT)-$(GEMM)-mpi$(MPI)-json$(JSON)
+ifneq ($(DEVICE),cpu)
+.PHONY: always
+always:
+$(CPU_FOLDER)/galaxy.o: always
+	@$(MAKE) --no-print-directory -s DEVICE=cpu $@
+endif
+$(O)/workshop_%.o: dev/cuda/%.cu dev/cuda/workshop.h test.h $(CUDA_SOURCES) $(EMU_SOURCES) $(O)/command
+	$(CUDA) -I. -c $< -o $@
+$(O)/workshop_%: $(O)/workshop_%.o $(CPU_FOLDER)/galaxy.o
+	$(CC) $(CFLAGS) $^ $(LIBS) -o $@
+$(O)/test_emu: $(wildcard dev/emu/*) test.h $(O)/command
+	$(CUDA) -I. dev/emu/test_emu.cu dev/emu/test_emu_bugs.cu -lpthread -o $@
+.PRECIOUS: $(O)/workshop_%.o
 $(PROGRAMS): %: $(O)/% data/text.txt
 	@$(if $(filter 1,$(JSON)),,echo "make: jansson was not found: the program cannot read configurations; make setup installs it" && exit 1)
 	@ln -sf $(O)/$@ $@
@@ -149,6 +166,16 @@ CORES     := $(shell nproc 2>/dev/null || echo 2)
 LONGEST_FIRST = $(filter $(O)/test_train%,$(CHECKS)) $(filter-out $(O)/test_train%,$(CHECKS))
 RUN_ASAN   = $(MAKE) --no-print-directory VARIANT=asan
 RUN_TSAN   = $(MAKE) --no-print-directory VARIANT=tsan MPI=0
+RUN_EMU    = $(MAKE) --no-print-directory DEVICE=emu
+# the CUDA code on the emulator: three orders of threads and blocks, streams late and at random, AddressSanitizer; the emulator itself with both
+WORKSHOP  := workshop_rms_norm workshop_attention
+EMU       := $(patsubst build/cpu-%,build/emu-%,$(CPU_FOLDER))
+EMU_ASAN  := $(patsubst build/emu-fast-%,build/emu-asan-%,$(EMU))
+EMU_TSAN  := build/emu-tsan-plain-mpi0-json$(JSON)
+EMU_RUNS   = "env GX_TRAIN_LLAMA=$(EMU)/train_llama $(EMU)/test_train_devices" $(EMU)/test_devices "env GX_EMU_ORDER=reverse $(EMU)/test_devices" \
+    "env GX_EMU_ORDER=random:7 GX_EMU_STREAMS=random:7 $(EMU)/test_devices" $(EMU)/test_precision "env GX_EMU_STREAMS=random:3 $(EMU)/test_precision" \
+    $(EMU)/test_llama $(EMU_ASAN)/test_devices $(EMU)/test_emu $(EMU_ASAN)/test_emu $(EMU_TSAN)/test_emu \
+    "$(EMU)/workshop_rms_norm --check" "$(EMU)/workshop_attention --check"
 TSAN_TESTS := test_base test_dist test_grads test_modes test_llama
 export GX_TRAIN_LLAMA GX_TRAIN_LLAMA_NOMPI
 check: GX_TRAIN_LLAMA := $(O)/train_llama
@@ -162,11 +189,17 @@ test-all:
 	@$(MAKE) --no-print-directory MPI=0 $(GX_TRAIN_LLAMA_NOMPI)
 	@$(RUN_ASAN) -j$(CORES) build-tests
 	@$(RUN_TSAN) -j$(CORES) build-tests TESTS="$(TSAN_TESTS)" PROGRAMS=
-	@dev/test.sh $(if $(SKIPS),--allowed-skips $(SKIPS)) $(LONGEST_FIRST) dev/test_make.sh dev/test_headers.sh \
+	@$(RUN_EMU) -j$(CORES) build-tests $(EMU)/test_emu $(WORKSHOP:%=$(EMU)/%)
+	@$(RUN_EMU) -j$(CORES) VARIANT=asan $(EMU_ASAN)/test_devices $(EMU_ASAN)/test_emu
+	@$(RUN_EMU) VARIANT=tsan MPI=0 $(EMU_TSAN)/test_emu
+	@dev/test.sh $(if $(SKIPS),--allowed-skips $(SKIPS)) $(EMU_RUNS) dev/test_cuda.sh $(LONGEST_FIRST) dev/test_make.sh dev/test_headers.sh \
 	    $(addprefix $(shell $(RUN_ASAN) -s print-folder)/,$(filter-out test_train%,$(TESTS))) \
 	    $(foreach t,$(filter test_train%,$(TESTS)),"env GX_TRAIN_LLAMA=$(shell $(RUN_ASAN) -s print-folder)/train_llama $(shell $(RUN_ASAN) -s print-folder)/$(t)") \
 	    $(addprefix $(shell $(RUN_TSAN) -s print-folder)/,$(TSAN_TESTS))
 build-tests: $(CHECKS) $(PROGRAMS:%=$(O)/%)
+# All that a visit to a machine with a GPU runs, built beforehand; then `dev/cuda/visit.sh FOLDER` runs it there.
+gpu:
+	@$(MAKE) --no-print-directory -j$(CORES) DEVICE=cuda build-tests $(addprefix $(patsubst build/cpu-%,build/cuda-%,$(CPU_FOLDER))/,$(WORKSHOP) llama_step)
 bench: train_llama
 	@dev/bench/bench.sh
 bench-modes:
