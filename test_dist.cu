@@ -1235,7 +1235,7 @@ TEST_OF_ENGINES(scratch_that_does_not_fit_ends_all)
     says(&job.rank[1], "rank 0 failed: the arena of");
 }
 
-// ---- what launchers leave behind ----------------------------------------------------------------------------------------------------------------------------
+// ---- what launchers leave behind -------------------------------------------------------------------------------------------------------
 TEST(launcher_is_seen_in_the_environment)
 {
     const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "PMIX_RANK", "PMI_RANK"};
@@ -1271,7 +1271,7 @@ TEST(more_threads_than_cores_are_warned_of)
     CHECK(strstr(text, "wait for each other"), "%s", text);
 }
 
-// ---- ranks as processes: one of them goes wrong --------------------------------------------------------------------------------------------------
+// ---- ranks as processes: one of them goes wrong ----------------------------------------------------------------------------------------
 static const char *fault;   // kill, stall, leave, fail, mismatch; NULL: none
 static int faulty_rank = 1; // whose it is
 
@@ -1290,7 +1290,7 @@ static void go_wrong(Rank *r)
     gx_all_reduce(&r->g, GX_AXIS_ALL, GX_SUM, x, 12, GX_F32);
 }
 
-// ---- TCP ------------------------------------------------------------------------------------------------------------------------------------------
+// ---- TCP -------------------------------------------------------------------------------------------------------------------------------
 TEST(tcp_gives_the_bits_of_threads)
 {
     const int worlds[3] = {2, 3, 5};
@@ -1379,7 +1379,7 @@ TEST(tcp_process_that_goes_wrong_ends_the_others_with_its_number)
     }
 }
 
-// ---- MPI ----------------------------------------------------------------------------------------------------
+// ---- MPI -------------------------------------------------------------------------------------------------------------------------------
 #ifdef GX_WITH_MPI
 static void to_stderr(void *user, GxLogLevel level, const char *text)
 {

@@ -1,5 +1,6 @@
-// test_tcp.cu: how ranks find each other by TCP, and what strangers and broken peers can do to them: nothing but an error. All on loopback addresses.
-// (What the engine promises as such, test_dist.cu tests beside the other engines; training programs started so, test_train_tcp.cu.)
+// test_tcp.cu: how ranks find each other by TCP, and what strangers and broken peers can do to them: nothing but an error. All on loopback
+// addresses. (What the engine promises as such, test_dist.cu tests beside the other engines; training programs started so,
+// test_train_tcp.cu.)
 #define GALAXY_IMPLEMENTATION // looks inside
 #include "galaxy/dist/tcp.h"
 #include "test.h"
@@ -41,7 +42,7 @@ static int dial(int port)
     return fd;
 }
 
-// ---- what a process was told ----------------------------------------------------------------------------------------------------------------------
+// ---- what a process was told -----------------------------------------------------------------------------------------------------------
 
 static const char *const variables[] = {"RANK",          "WORLD_SIZE",   "LOCAL_RANK",          "LOCAL_WORLD_SIZE",
                                         "MASTER_ADDR",   "MASTER_PORT",  "SLURM_PROCID",        "SLURM_NTASKS",
@@ -152,7 +153,7 @@ TEST(addresses_by_hand_are_taken_or_refused)
     CHECK(gx_rendezvous_address(&r, 0, 257, "tcp://a:1", &many) && strstr(many.message, "1 to 256"), "%s", many.message);
 }
 
-// ---- meeting --------------------------------------------------------------------------------------------------------------------------------------
+// ---- meeting ---------------------------------------------------------------------------------------------------------------------------
 
 typedef struct {
     GxRendezvous r;
@@ -333,7 +334,7 @@ TEST(a_rank_that_is_started_twice_is_refused_and_one_that_is_started_again_is_no
     part(&first), part(&second), part(&third);
 }
 
-// ---- strangers ------------------------------------------------------------------------------------------------------------------------------------
+// ---- strangers -------------------------------------------------------------------------------------------------------------------------
 
 static void send_rubbish(int fd, size_t n, uint64_t seed)
 {
@@ -425,7 +426,7 @@ TEST(a_rank_that_dies_while_they_meet_ends_all_with_its_number)
     CHECK(open_files() == before, "%d files are open, %d were", open_files(), before);
 }
 
-// ---- peers that are broken ------------------------------------------------------------------------------------------------------------------------
+// ---- peers that are broken -------------------------------------------------------------------------------------------------------------
 
 // Rank 0 of 2, whose link to rank 1 ends in this test.
 typedef struct {
@@ -527,8 +528,8 @@ TEST(frames_that_no_rank_sends_are_an_error_and_nothing_else)
     }
 }
 
-// This test is a rank 1 that knows the headers, up to the point where it breaks: 0: its offer has no number; 1: it offers the same twice; 2: it sends more
-// data than it offered; 3: it sends its data twice; 4: all is well.
+// This test is a rank 1 that knows the headers, up to the point where it breaks: 0: its offer has no number; 1: it offers the same twice;
+// 2: it sends more data than it offered; 3: it sends its data twice; 4: all is well.
 static void answer_as(int end, int how)
 {
     const double until = gx_seconds() + 5;
@@ -617,7 +618,7 @@ TEST(random_frames_do_no_harm)
     }
 }
 
-// ---- pieces, interruptions ------------------------------------------------------------------------------------------------------------------------
+// ---- pieces, interruptions -------------------------------------------------------------------------------------------------------------
 
 typedef struct {
     int from, to;

@@ -1,4 +1,5 @@
-// test_train_tcp.cu: train_llama as processes that find each other by TCP, started as torchrun, srun and people do. All on 127.0.0.1. See test_program.h.
+// test_train_tcp.cu: train_llama as processes that find each other by TCP, started as torchrun, srun and people do. All on 127.0.0.1. See
+// test_program.h.
 #include "test_program.h"
 #include <arpa/inet.h>
 #include <sys/socket.h>
@@ -31,8 +32,8 @@ static void rank_line(char *line, size_t n, Way way, int rank, int world, int po
     else snprintf(line, n, "%s --world %d --rank %d --init tcp://127.0.0.1:%d", program, world, rank, port);
 }
 
-// Starts so many processes by a script, which ends after the last of them with the number of those that failed. What rank r says is in rank<r>.txt, its
-// process number in pid<r>. more: flags that rank 1 alone has.
+// Starts so many processes by a script, which ends after the last of them with the number of those that failed. What rank r says is in
+// rank<r>.txt, its process number in pid<r>. more: flags that rank 1 alone has.
 static void start_ranks(Way way, int world, const char *flags, const char *more)
 {
     char script[20000] = "#!/bin/sh\nfailed=0\n", line[GX_PATH + 300];

@@ -58,10 +58,11 @@ static __device__ int gx__cuda_label_counts(GxCudaFault *fault, int label, int64
     return 0;
 }
 
-// scale * (e/sum - [hit]) with k = scale/sum. e is an exponential as its type keeps it: in steps and at once the gradient has the same bits.
-static __device__ __forceinline__ float gx__cuda_softmax_gradient(float e, float k, bool hit, float scale)
+// scale * (e/sum - [hit]) with k = scale/sum. e is an exponential as its type keeps it, so that in steps and at once the gradient has the same bits; the
+// label's comes from its logit less the maximum, unrounded: p - 1 may cancel.
+static __device__ __forceinline__ float gx__cuda_softmax_gradient(float e, float k, bool hit, float target, float scale)
 {
-    return e * k - (hit ? scale : 0.0f);
+    return hit ? gx__cuda_exp(target) * k - scale : e * k;
 }
 
 template <class T, int N>
@@ -74,20 +75,21 @@ static __global__ void __launch_bounds__(GX_LOSS_THREADS)
         const T *x = logits + r * V;
         T *dx = dlogits ? dlogits + r * V : NULL;
         const int label = labels[r], counts = gx__cuda_label_counts(fault, label, r, V);
-        float loss = 0, maximum = 0, k = 0, v[N];
+        float loss = 0, maximum = 0, target = 0, k = 0, v[N];
         if (counts) {
-            const float target = gx_to_float(x[label]); // read before dx, which may be x, is written: the sums below wait for all
+            target = gx_to_float(x[label]); // read before dx, which may be x, is written: the sums below wait for all
             const GxSoftmaxSum mine = gx__cuda_softmax_sum<T, N>(x, V);
             maximum = gx_block_max(mine.maximum);
             const float sum = gx_block_sum(mine.sum * gx__cuda_exp(mine.maximum - maximum));
-            loss = logf(sum) - (target - maximum);
+            target -= maximum;
+            loss = logf(sum) - target;
             k = scale / sum;
         }
         if (threadIdx.x == 0) losses[r] = loss;
         for (int64_t c = first; dx && c < V; c += step) {
             gx_load(v, x + c);
             for (int i = 0; i < N; i++)
-                v[i] = counts ? gx__cuda_softmax_gradient(gx_round<T>(gx__cuda_exp(v[i] - maximum)), k, c + i == label, scale) : 0;
+                v[i] = counts ? gx__cuda_softmax_gradient(gx_round<T>(gx__cuda_exp(v[i] - maximum)), k, c + i == label, target, scale) : 0;
             gx_store(dx + c, v);
         }
     }
@@ -145,18 +147,18 @@ struct GxLossOp : GxEachOp {
 template <class T> struct GxLossGradientOp {
     T *dlogits;
     const T *exps;
-    const float *sums;
+    const float *sums; // [2*R]
     const int32_t *labels;
-    int64_t V, v_begin;
+    int64_t R, V, v_begin;
     float scale;
     template <int N> __device__ void at(int64_t r, int64_t c) const
     {
         const int counts = labels[r] != GX_IGNORE_INDEX;
         const int64_t hit = labels[r] - v_begin - c;
-        const float k = scale / sums[r];
+        const float k = scale / sums[r], target = sums[R + r];
         float v[N];
         gx_load(v, exps + r * V + c);
-        for (int i = 0; i < N; i++) v[i] = counts ? gx__cuda_softmax_gradient(v[i], k, i == hit, scale) : 0;
+        for (int i = 0; i < N; i++) v[i] = counts ? gx__cuda_softmax_gradient(v[i], k, i == hit, target, scale) : 0;
         gx_store(dlogits + r * V + c, v);
     }
 };
@@ -220,7 +222,7 @@ template <class T>
 static void gx__cuda_cross_entropy_finish(GxContext *g, void *dlogits, const void *exps, const float *sums, const int32_t *labels,
                                           int64_t R, int64_t V, int64_t v_begin, float scale)
 {
-    const GxLossGradientOp<T> op = {(T *)dlogits, (const T *)exps, sums, labels, V, v_begin, scale};
+    const GxLossGradientOp<T> op = {(T *)dlogits, (const T *)exps, sums, labels, R, V, v_begin, scale};
     gx_each_row<T>(g, "cross_entropy_finish", op, R, V, gx_wide<T>(V, dlogits, exps));
 }
 

@@ -1,5 +1,5 @@
-// rendezvous.h: how ranks that were started one by one, as processes on one machine or on many, find each other. At the end there is one TCP connection
-// between each two of them; tcp.h makes a communicator from these.
+// rendezvous.h: how ranks that were started one by one, as processes on one machine or on many, find each other. At the end there is one
+// TCP connection between each two of them; tcp.h makes a communicator from these.
 //
 //     GxRendezvous r = GX_ZERO;
 //     GX_TRY(gx_rendezvous_environment(&r, &err));                         // what torchrun or srun left there; r.world 0: nothing
@@ -7,23 +7,26 @@
 //     int link[GX_MAX_PARTS];                                              // sockets by rank, -1 at the own; the caller's from then on
 //     GX_TRY(gx_rendezvous(&r, link, &err));
 //
-// Rank 0 listens at the address. The others connect to it, again and again until it is there, and say who they are and at which port they listen
-// themselves. When all have come, rank 0 tells each where the others are: the address that it saw them come from, and their port. Then of each two
-// ranks the higher connects to the lower. Who has all its connections tells rank 0, and rank 0 tells everybody when all have, or which rank it has lost: so
-// no rank waits for one that died on the way. Nobody listens any more when gx_rendezvous returns.
+// Rank 0 listens at the address. The others connect to it, again and again until it is there, and say who they are and at which port they
+// listen themselves. When all have come, rank 0 tells each where the others are: the address that it saw them come from, and their port.
+// Then of each two ranks the higher connects to the lower. Who has all its connections tells rank 0, and rank 0 tells everybody when all
+// have, or which rank it has lost: so no rank waits for one that died on the way. Nobody listens any more when gx_rendezvous returns.
 //
-// Whoever connects has to begin with a hello: a magic number, version, world, and the run's number, which rank 0 draws and hands out. A rank of another
-// run or version is told why it is refused; who says something else, or nothing for a few seconds, is hung up on. Neither keeps the others waiting.
-// After `timeout` the error names the ranks that have not come, and who was refused last.
+// Whoever connects has to begin with a hello: a magic number, version, world, and the run's number, which rank 0 draws and hands out. A
+// rank of another run or version is told why it is refused; who says something else, or nothing for a few seconds, is hung up on. Neither
+// keeps the others waiting. After `timeout` the error names the ranks that have not come, and who was refused last.
 //
-// torchrun: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, and where they are set LOCAL_RANK, LOCAL_WORLD_SIZE, TORCHELASTIC_RUN_ID (has to be the same on
-// all). Where torchrun's own agent listens at MASTER_PORT (TORCHELASTIC_USE_AGENT_STORE=True), rank 0 takes the port above it.
-// srun: SLURM_PROCID, SLURM_NTASKS, SLURM_JOB_ID, and MASTER_ADDR, MASTER_PORT, which the job's script exports. Without these two it is no rendezvous.
+// torchrun: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, and where they are set LOCAL_RANK, LOCAL_WORLD_SIZE, TORCHELASTIC_RUN_ID (has to be
+// the same on all). Where torchrun's own agent listens at MASTER_PORT (TORCHELASTIC_USE_AGENT_STORE=True), rank 0 takes the port above it.
+// srun: SLURM_PROCID, SLURM_NTASKS, SLURM_JOB_ID, and MASTER_ADDR, MASTER_PORT, which the job's script exports. Without these two it is no
+// rendezvous.
 //
-// Where ranks listen: at the address itself where it is a number (so 127.0.0.1 stays inside the machine), else, since a name may stand for a loopback
-// address on the machine that has it, at all addresses of the machine. Nothing is encrypted and nobody is authenticated: for networks that are trusted.
+// Where ranks listen: at the address itself where it is a number (so 127.0.0.1 stays inside the machine), else, since a name may stand for
+// a loopback address on the machine that has it, at all addresses of the machine. Nothing is encrypted and nobody is authenticated: for
+// networks that are trusted.
 //
-// Not here: ranks behind different addresses for different ranks (NAT), IPv6 addresses that are valid on one link only, ranks that join or come back later.
+// Not here: ranks behind different addresses for different ranks (NAT), IPv6 addresses that are valid on one link only, ranks that join or
+// come back later.
 #ifndef GX_RENDEZVOUS_H
 #define GX_RENDEZVOUS_H
 #include "partition.h"
@@ -60,7 +63,7 @@ GX_END
 #include <time.h>
 #include <unistd.h>
 
-// ---- what this process was told -----------------------------------------------------------------------------------------------------------
+// ---- what this process was told --------------------------------------------------------------------------------------------------------
 static GxStatus gx__environment_count(const char *name, int least, int most, int *value, GxError *err)
 {
     const char *text = getenv(name);
@@ -151,7 +154,7 @@ GxStatus gx_rendezvous_address(GxRendezvous *r, int rank, int world, const char 
     return GX_OK;
 }
 
-// ---- what is said -----------------------------------------------------------------------------------------------------------------------------
+// ---- what is said ----------------------------------------------------------------------------------------------------------------------
 static const uint64_t gx__meeting_magic = 0x0079786c61676c61; // a machine of the other byte order is a stranger
 enum { GX__MEETING_VERSION = 1, GX__MEETING_GUESTS = 64 };
 static const double gx__hello_seconds = 5; // between connecting and the end of the hello
@@ -242,7 +245,7 @@ static void gx__judge(const GxMeeting *m, const GxHello *h, int first, char *why
     else if (h->port < 1 || h->port > 65535) snprintf(why, n, "it listens at port %d", h->port);
 }
 
-// ---- who comes ----------------------------------------------------------------------------------------------------------------------------------
+// ---- who comes -------------------------------------------------------------------------------------------------------------------------
 static void gx__seat_guest(GxMeeting *m, GxGuest *guest)
 {
     const GxHello *h = &guest->hello;
@@ -359,7 +362,7 @@ static GxStatus gx__admit(GxMeeting *m, int first, GxError *err)
                    m->refused[0] ? ")" : "");
 }
 
-// ---- rank 0 -------------------------------------------------------------------------------------------------------------------------------------
+// ---- rank 0 ----------------------------------------------------------------------------------------------------------------------------
 // A number that is none of this machine's is that of a door to it.
 static GxStatus gx__listen_as_first(GxMeeting *m, GxError *err)
 {
@@ -421,7 +424,7 @@ static GxStatus gx__gather_ranks(GxMeeting *m, GxError *err)
     return status;
 }
 
-// ---- the others -----------------------------------------------------------------------------------------------------------------------------------
+// ---- the others ------------------------------------------------------------------------------------------------------------------------
 // Where the lower ranks listened to by this one will look for it.
 static int gx__listen_for_others(const GxMeeting *m, int fd)
 {

@@ -1,4 +1,5 @@
-// sockets.h: the few things that are done with TCP sockets here. All sockets are non-blocking, and closed where another program is executed.
+// sockets.h: the few things that are done with TCP sockets here. All sockets are non-blocking, and closed where another program is
+// executed.
 //
 //     GxEndpoint e;
 //     gx_endpoint_numeric(&e, "127.0.0.1", 29500);

@@ -1,11 +1,12 @@
-// launch.h: one context per rank: as threads of this process (--ranks N), or as one of the processes that mpirun, torchrun, srun or somebody by hand
-// (--world N --rank R --init tcp://host:port) started.
+// launch.h: one context per rank: as threads of this process (--ranks N), or as one of the processes that mpirun, torchrun, srun or somebody
+// by hand (--world N --rank R --init tcp://host:port) started.
 //
 //     static int train(GxContext *g, int argc, char **argv) { ... return 0; }
 //     int main(int argc, char **argv) { return gx_launch(train, argc, argv); }
 //
-// What decides, in this order: mpirun, where the program was built with MPI; --world; torchrun's or srun's variables together with MASTER_ADDR and
-// MASTER_PORT (dist/rendezvous.h); srun, where the program was built with MPI; --ranks. What contradicts itself is refused (exit status 2).
+// What decides, in this order: mpirun, where the program was built with MPI; --world; torchrun's or srun's variables together with
+// MASTER_ADDR and MASTER_PORT (dist/rendezvous.h); srun, where the program was built with MPI; --ranks. What contradicts itself is refused
+// (exit status 2).
 //
 // Each rank gets its device, its share of the cores and a logger that writes to stderr. In a run of several ranks g->comm is an engine that
 // is not open yet: who lays out memory opens it (gx_comm_open). Signals do what they do by default until
@@ -247,7 +248,8 @@ static GxStatus gx__check_by_hand(const GxLaunch *l, const GxRendezvous *told, G
     return GX_OK;
 }
 
-// Who this process is among others that were started without MPI: flags and file go before the environment. r->world 0 or 1: there are no others.
+// Who this process is among others that were started without MPI: flags and file go before the environment. r->world 0 or 1: there are no
+// others.
 static GxStatus gx__find_others(GxRendezvous *r, const GxLaunch *l, GxError *err)
 {
     GxError of_environment = GX_ZERO;
