@@ -79,7 +79,7 @@ endif
 
 PROGRAMS := train_llama train_llama_tp train_llama_galaxy
 # What runs on the host alone is tested in the build for the CPU.
-TESTS    := $(if $(filter cpu,$(DEVICE)),$(patsubst %.cu,%,$(wildcard test_*.cu)),test_devices test_llama test_precision test_train_devices)
+TESTS    := $(if $(filter cpu,$(DEVICE)),$(patsubst %.cu,%,$(wildcard test_*.cu)),test_devices test_memory test_llama test_precision test_train_devices)
 TESTS    += $(if $(filter cuda,$(DEVICE)),test_modes test_mutants)
 
 # ---- programs -----------------------------------------------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ EMU_ASAN  := $(patsubst build/emu-fast-%,build/emu-asan-%,$(EMU))
 EMU_TSAN  := build/emu-tsan-plain-mpi0-json$(JSON)
 EMU_RUNS   = "env GX_TRAIN_LLAMA=$(EMU)/train_llama $(EMU)/test_train_devices" $(EMU)/test_devices "env GX_EMU_ORDER=reverse $(EMU)/test_devices" \
     "env GX_EMU_ORDER=random:7 GX_EMU_STREAMS=random:7 $(EMU)/test_devices" $(EMU)/test_precision "env GX_EMU_STREAMS=random:3 $(EMU)/test_precision" \
-    $(EMU)/test_llama $(EMU_ASAN)/test_devices $(EMU)/test_emu $(EMU_ASAN)/test_emu $(EMU_TSAN)/test_emu \
+    $(EMU)/test_llama $(EMU)/test_memory $(EMU_ASAN)/test_devices $(EMU)/test_emu $(EMU_ASAN)/test_emu $(EMU_TSAN)/test_emu \
     "$(EMU)/workshop_rms_norm --check" "$(EMU)/workshop_attention --check"
 TSAN_TESTS := test_base test_dist test_grads test_modes test_llama
 export GX_TRAIN_LLAMA GX_TRAIN_LLAMA_NOMPI
