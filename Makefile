@@ -163,7 +163,8 @@ test: setup
 CHECKS     = $(addprefix $(O)/,$(TESTS))
 CORES     := $(shell nproc 2>/dev/null || echo 2)
 # programs run side by side: those that take longest begin
-LONGEST_FIRST = $(filter $(O)/test_train%,$(CHECKS)) $(filter-out $(O)/test_train%,$(CHECKS))
+LONG           = $(addprefix $(O)/,test_dist test_train test_train_modes test_mutants test_tcp test_modes)
+LONGEST_FIRST  = $(filter $(LONG),$(CHECKS)) $(filter-out $(LONG),$(CHECKS))
 RUN_ASAN   = $(MAKE) --no-print-directory VARIANT=asan
 RUN_TSAN   = $(MAKE) --no-print-directory VARIANT=tsan MPI=0
 RUN_EMU    = $(MAKE) --no-print-directory DEVICE=emu

@@ -139,7 +139,7 @@ TEST(a_killed_process_ends_the_others_with_its_number)
 
 TEST(processes_with_other_options_or_texts_end_all_with_their_number)
 {
-    static const char *const pairs[][2] = {{"--learning_rate 1e-4", "rank 1 was started with another program or other options"},
+    static const char *const pairs[][2] = {{"--learning_rate 1e-4", "--learning_rate is 0.002 on rank 0 and 0.0001 on rank 1"},
                                            {"--train_data other.txt", "rank 1: other.txt is another text"}};
     shell("tr a-z A-Z < text.txt > other.txt");
     for (int i = 0; i < 2; i++) {

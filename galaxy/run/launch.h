@@ -281,8 +281,10 @@ static GxStatus gx__choose_start(GxStart *start, const GxLaunch *l, GxRendezvous
     if (*start == GX__START_MPI) GX_TRY(gx_mpi_check_start(err));
     if (*start == GX__START_TCP) others = "somebody";
     if (l->ranks > 1 && (*start == GX__START_MPI || *start == GX__START_TCP))
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s started %d ranks, and --ranks asks for %ld more in each; leave --ranks away", others,
-                       *start == GX__START_TCP ? r->world : started, (long)l->ranks);
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "%s started %d ranks, and --ranks asks for %ld more in each; leave --ranks away, or say --ranks 1 where a --config "
+                       "file sets it",
+                       others, *start == GX__START_TCP ? r->world : started, (long)l->ranks);
     return GX_OK;
 }
 
