@@ -95,8 +95,9 @@ help:
 	@echo "make bench             train_llama beside PyTorch (Python, 6 GB)"
 	@echo "make bench-modes       dp, tp and galaxy on two ranks beside serial on two threads (no Python needed)"
 	@echo "make pictures          docs/modes/*.svg: what each mode computes and sends, drawn from a recording"
+	@echo "make gpu               everything that a visit to a machine with a GPU runs; then dev/cuda/visit.sh FOLDER there (docs/gpu.md)"
 	@echo "make setup | format | clean"
-	@echo "variables: CC=$(CC) GEMM=$(GEMM) (onednn plain) MPI=$(MPI) VARIANT=$(VARIANT) (fast asan tsan) ARCHFLAGS='$(ARCHFLAGS)'"
+	@echo "variables: DEVICE=$(DEVICE) (cpu cuda emu) CC=$(CC) GEMM=$(GEMM) (onednn plain) MPI=$(MPI) VARIANT=$(VARIANT) (fast asan tsan) ARCHFLAGS='$(ARCHFLAGS)'"
 
 OBJECTS := $(O)/galaxy.o $(if $(filter-out cpu,$(DEVICE)),$(O)/galaxy_cuda.o)
 $(O)/command: export COMMAND := $(COMMAND)

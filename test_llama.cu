@@ -6,6 +6,7 @@
 
 typedef struct {
     TestModel t;
+    GxDtype dtype; // set before case_open
     GxSafetensors ref;
     GxLlamaConfig c;
     GxBatch b;
@@ -55,7 +56,9 @@ static int case_open(Case *k, const char *name)
 {
     char folder[100], path[140];
     GxError err = GX_ZERO;
+    const GxDtype dtype = k->dtype;
     memset(k, 0, sizeof *k);
+    k->dtype = k->t.dtype = dtype;
     snprintf(folder, sizeof folder, "data/ref/llama_%s", name);
     snprintf(path, sizeof path, "%s/config.json", folder);
     if (!CHECK(gx_llama_config_read(&k->c, path, &err) == GX_OK, "%s", err.message)) return 0;
@@ -64,7 +67,7 @@ static int case_open(Case *k, const char *name)
     k->tokens = read_tokens(k, "tokens");
     k->labels = read_tokens(k, "labels");
     k->b.tokens = k->tokens, k->b.labels = k->labels, k->b.T = k->T, k->b.B = k->B, k->b.runs = gx_runs_one(k->T, 0);
-    if (!test_model_open(&k->t, &k->c, &gx_llama_serial, k->T, k->B, 4, NULL, 2)) return 0; // logits in chunks of 4 rows
+    if (!test_model_open_split(&k->t, &k->c, &gx_llama_serial, k->T, k->B, 4, NULL, 2, 1, NULL)) return 0; // logits in chunks of 4 rows
     keep_block_outputs(k);
     test_put_batch(&k->t, &k->b, 0);
     snprintf(path, sizeof path, "%s/model.safetensors", folder); // not the folder: ref.safetensors is none of its shards
@@ -147,6 +150,7 @@ static void check_gradients(Case *k)
 static void forward_backward(const char *name)
 {
     Case k;
+    k.dtype = GX_F32;
     if (!case_open(&k, name)) return;
     gx_model_loss(&k.t.g, &k.t.m.model, &k.b, &k.t.g.step->loss_sum); // the backward overwrites some of what the forward kept
     check_activations(&k);
@@ -161,6 +165,41 @@ static void forward_backward(const char *name)
 TEST(llama_gqa_forward_and_backward_as_transformers) { forward_backward("gqa"); }
 TEST(llama_odd_tied_head_dim_of_its_own_as_transformers) { forward_backward("odd"); }
 TEST(llama_one_kv_head_as_transformers) { forward_backward("one"); }
+
+// In bf16: as near to transformers in fp32 as transformers in bf16 is, or half as near.
+static void bf16_distance(const char *name)
+{
+    Case k;
+    k.dtype = GX_BF16;
+    if (!case_open(&k, name)) return;
+    gx_window_copy_weights(&k.t.g, &k.t.m.model, &k.t.o);
+    gx_window_gradients(&k.t.g, &k.t.m.model, &k.b, 1, &k.t.o, NULL, NULL);
+    CHECK(!gx_failed(&k.t.g), "%s", k.t.g.error.message);
+    const GxTable *table = &k.t.m.model.table;
+    const GxStep step = test_step(&k.t);
+    const double loss =
+        reference_number(&k, "loss"); // its own distance may be next to nothing by chance: a rounding of the loss is the least
+    const double theirs_of_loss = fmax(reference_number(&k, "bf16_distance.loss"), loss / 512);
+    CHECK(fabs(gx_step_loss(&step) - loss) <= 2 * theirs_of_loss, "loss %.6f, %.6f in fp32", gx_step_loss(&step), loss);
+    for (int i = 0; i < table->n; i++) {
+        char what[200];
+        int64_t n = 0;
+        if (table->row[i].has_alias) continue;
+        snprintf(what, sizeof what, "grad.%s", table->row[i].name);
+        float *ref = read_floats(&k, what, 0, &n), *grad = test_kept(&k.t, k.t.o.grads + gx_table_flat(table, i), n);
+        double squares = 0;
+        for (int64_t e = 0; ref && e < n; e++) squares += pow((double)grad[e] - ref[e], 2);
+        snprintf(what, sizeof what, "bf16_distance.%s", table->row[i].name);
+        const double theirs = reference_number(&k, what), ratio = sqrt(squares) / (2 * theirs);
+        CHECK(ratio <= 1, "%s: %.3g from fp32, transformers in bf16 %.3g", table->row[i].name, sqrt(squares), theirs);
+        if (ratio > test_state.worst) test_state.worst = ratio;
+        free(ref), free(grad);
+    }
+    case_close(&k);
+}
+TEST(llama_gqa_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("gqa"); }
+TEST(llama_odd_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("odd"); }
+TEST(llama_one_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("one"); }
 
 // Ten steps; the losses must be the reference's within `slack[step]`, the weights within `weight_slack` of each tensor's norm.
 static void ten_steps(Case *k, const char *prefix, const double *loss_slack, double (*weight_slack)(Case *, const char *, double))
@@ -203,6 +242,7 @@ static void ten_of_sgd(const char *name)
 {
     Case k;
     double slack[10];
+    k.dtype = GX_F32;
     if (!case_open(&k, name)) return;
     k.t.o.kind = GX_OPTIMIZER_SGD;
     k.t.o.first = NULL;
@@ -228,6 +268,7 @@ static void ten_of_adamw(const char *name)
 {
     Case k;
     double slack[10];
+    k.dtype = GX_F32;
     if (!case_open(&k, name)) return;
     GxAdamW adamw = {0.9f, 0.95f, 1e-8f, 0.1f};
     k.t.o.adamw = adamw;

@@ -10,6 +10,13 @@
 // What models compute on: the device that the tests were built for, unless a test says otherwise.
 static const GxDevice *test_chosen_device;
 __attribute__((unused)) static int test_uses_nccl; // 1: ranks move buffers of the device by NCCL, though they share a card
+// NCCL wants a card of its own for each rank, but for the emulator's.
+__attribute__((unused)) static int test_has_nccl(void)
+{
+    char text[300] = "";
+    gx_default_device()->describe(text, sizeof text);
+    return strstr(text, "emulator") || getenv("GX_TEST_NCCL");
+}
 __attribute__((unused)) static const GxDevice *test_device(void) { return test_chosen_device ? test_chosen_device : gx_default_device(); }
 
 enum { TEST_WINDOW = 3 }; // micro-batches that have room

@@ -411,10 +411,10 @@ static GxStatus record(Chain *c, const GxLlamaConfig *config, const GxLlamaMode 
                        GxError *err)
 {
     Step *t = (Step *)calloc(1, sizeof *t);
-    int64_t bytes;
+    int64_t bytes, host_bytes;
     if (!t) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a step");
     t->g.rank = rank, t->g.world = world;
-    GxStatus status = step_plan(t, config, mode, NULL, world, o, &bytes);
+    GxStatus status = step_plan(t, config, mode, NULL, world, o, &bytes, &host_bytes);
     if (status != GX_OK) *err = t->g.error;
     else if (!layers_are_alike(&t->plan, t->m.model.layers))
         status = GX_FAIL(err, GX_ERR_UNSUPPORTED, "layers differ: one cannot stand for all");
@@ -427,7 +427,7 @@ static GxStatus record(Chain *c, const GxLlamaConfig *config, const GxLlamaMode 
 static GxStatus draw_mode(const GxLlamaMode *mode, int ranks, const char *folder, GxError *err)
 {
     const GxLlamaConfig config = {32000, 288, 768, 2, 6, 2, 0, 1 << 20, 1e-5, 10000, 0.02, 0};
-    const StepOptions o = {4, 256, 1024, 1};
+    const StepOptions o = {4, 256, 1024, 1, "fp32"};
     static Picture p;
     char path[GX_PATH], name[64];
     memset(&p, 0, sizeof p);

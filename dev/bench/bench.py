@@ -1,4 +1,4 @@
-"""A training step of LLaMA (D 288, 6 layers, 6 heads of which 2 kv, F 768, V 32000 untied, B 4, T 256, fp32), Galaxy beside PyTorch.
+"""A training step of LLaMA (D 288, 6 layers, 6 heads of which 2 kv, F 768, V 32000 untied, B 4, T 256), Galaxy beside PyTorch, in fp32 or bf16.
 
 The machines it runs on are noisy, so nothing is compared across time: all programs stay loaded, warm up, and then take turns, a few steps each, for some
 rounds. What counts is the ratio within a round; its median over the rounds is reported, with its quartiles. PyTorch's entry is the best of its settings
@@ -49,12 +49,13 @@ def main():
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--steps", type=int, default=3, help="steps of each program in a round")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     args = parser.parse_args()
 
     threads = str(args.threads)
-    servers = [Server("galaxy", [args.galaxy, "--serve", "--threads", threads])]
+    servers = [Server("galaxy", [args.galaxy, "--serve", "--threads", threads, "--precision", args.precision])]
     for v in VARIANTS:
-        servers.append(Server(v, [args.python, "dev/bench/torch_llama.py", "--variant", v, "--serve", "--threads", threads]))
+        servers.append(Server(v, [args.python, "dev/bench/torch_llama.py", "--variant", v, "--serve", "--threads", threads, "--precision", args.precision]))
         servers[-1].run(1)  # loaded, compiled and warm before the next one starts
     for _ in range(args.rounds):
         for s in servers:
@@ -65,13 +66,13 @@ def main():
 
     galaxy, torch = servers[0], servers[1:]
     best = max(torch[:2], key=lambda s: statistics.median(s.tokens_per_s))
-    print(f"CPU: {device}; {threads} threads; {args.rounds} rounds of {args.steps} steps in turns\n")
+    print(f"CPU: {device}; {args.precision}; {threads} threads; {args.rounds} rounds of {args.steps} steps in turns\n")
     print("| program | tokens/s, median | galaxy is faster by: median (quartiles) | peak memory, MB |\n|---|---|---|---|")
     for s in servers:
         ratio = "" if s is galaxy else quartiles([g / t for g, t in zip(galaxy.tokens_per_s, s.tokens_per_s)])
         print(f"| {s.name}{' (best PyTorch)' if s is best else ''} | {statistics.median(s.tokens_per_s):,.0f} | {ratio} | {s.last['peak_rss_mb']:.0f} |")
     print("\nWhere Galaxy's step goes (20 steps, nothing else running):\n", flush=True)
-    subprocess.run([args.galaxy, "--profile", "--threads", threads], check=True)
+    subprocess.run([args.galaxy, "--profile", "--threads", threads, "--precision", args.precision], check=True)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ static void time_steps(Step *t, int64_t n, double *median, double *best)
     for (int64_t i = 0; i < n; i++) {
         double start = gx_seconds();
         step_run(t, &t->g);
+        gx_device_wait(&t->g);
         seconds[i] = gx_seconds() - start;
     }
     qsort(seconds, (size_t)n, sizeof *seconds, by_size);
@@ -38,23 +39,35 @@ static void time_steps(Step *t, int64_t n, double *median, double *best)
     free(seconds);
 }
 
-static void print_json(const Step *t, const StepOptions *o, double median, double best)
+static void print_json(Step *t, const StepOptions *o, double median, double best)
 {
     char device[300];
     double tokens = (double)(o->batch * o->seq);
-    gx_cpu_describe(device, sizeof device);
+    t->g.device->describe(device, sizeof device);
     printf("{\"variant\": \"galaxy\", \"tokens_per_s\": %.0f, \"best_tokens_per_s\": %.0f, \"ms\": %.2f, \"best_ms\": %.2f, \"gflops\": "
            "%.1f, \"gflop_per_step\": %.2f, "
            "\"peak_rss_mb\": %.0f, \"arena_mb\": %.0f, \"loss\": %.5f, \"threads\": %ld, \"device\": \"%s\"}\n",
            tokens / median, tokens / best, median * 1e3, best * 1e3, t->plan.flops / median / 1e9, t->plan.flops / 1e9,
-           (double)gx_process_peak_memory() / 1e6, (double)t->arena.peak / 1e6, gx_step_loss(&t->step), (long)o->threads, device);
+           (double)gx_process_peak_memory() / 1e6, (double)t->arena.peak / 1e6, step_loss(t), (long)o->threads, device);
     fflush(stdout);
+}
+
+static void *some_values(int64_t n, int period, GxDtype type)
+{
+    void *x = calloc((size_t)n, (size_t)gx_dtype_size(type));
+    for (int64_t i = 0; i < n; i++) {
+        const float value = (float)(i % period) * 0.01f;
+        if (type == GX_BF16) ((uint16_t *)x)[i] = gx_to_bf16(value);
+        else ((float *)x)[i] = value;
+    }
+    return x;
 }
 
 // The step's matrix products by themselves, each over buffers of its own size, the best of five: the library alone.
 static double products_alone(const Step *t, const StepOptions *o, double *flops)
 {
     const GxLlamaConfig *c = &t->m.config;
+    const GxDtype type = t->m.model.dtype;
     const int64_t D = c->hidden_size, h = c->head_dim, R = o->batch * o->seq, chunk = gx_min(R, o->head_chunk);
     const struct {
         int64_t R, In, Out, times;
@@ -69,14 +82,11 @@ static double products_alone(const Step *t, const StepOptions *o, double *flops)
     *flops = 0;
     for (size_t i = 0; i < sizeof shape / sizeof *shape; i++) {
         const int64_t r = shape[i].R, in = shape[i].In, out = shape[i].Out;
-        float *x = (float *)calloc((size_t)(r * in), 4), *w = (float *)calloc((size_t)(in * out), 4),
-              *y = (float *)calloc((size_t)(r * out), 4);
-        for (int64_t j = 0; j < r * in; j++) x[j] = (float)(j % 13) * 0.01f;
-        for (int64_t j = 0; j < in * out; j++) w[j] = (float)(j % 17) * 0.01f;
-        for (int64_t j = 0; j < r * out; j++) y[j] = (float)(j % 11) * 0.01f;
-        GxGemm p[3] = {{0, 1, r, out, in, 1, 0, x, w, in, in, y, out, GX_F32, GX_F32},
-                       {0, 0, r, in, out, 1, 0, y, w, out, in, x, in, GX_F32, GX_F32},
-                       {1, 0, out, in, r, 1, 0, y, x, out, in, w, in, GX_F32, GX_F32}};
+        void *x = some_values(r * in, 13, type), *w = some_values(in * out, 17, type), *y = some_values(r * out, 11, type);
+        float *dw = (float *)calloc((size_t)(in * out), 4);
+        GxGemm p[3] = {{0, 1, r, out, in, 1, 0, x, w, in, in, y, out, type, type},
+                       {0, 0, r, in, out, 1, 0, y, w, out, in, x, in, type, type},
+                       {1, 0, out, in, r, 1, 0, y, x, out, in, dw, in, type, GX_F32}};
         for (int k = 0; k < 3; k++) {
             GxError err = GX_ZERO;
             double best = 1e9;
@@ -93,7 +103,7 @@ static double products_alone(const Step *t, const StepOptions *o, double *flops)
             sum += best * (double)shape[i].times;
             *flops += 2.0 * (double)(r * in * out * shape[i].times);
         }
-        free(x), free(w), free(y);
+        free(x), free(w), free(y), free(dw);
     }
     return sum;
 }
@@ -132,7 +142,7 @@ int main(int argc, char **argv)
     }
     if (c.help) return gx_config_help(&c, stdout), 0;
     t.watch.device = measuring_device();
-    t.g.device = o.profile ? &t.watch.device : gx_device_cpu();
+    t.g.device = o.profile ? &t.watch.device : gx_default_device(); // a profile is the CPU's
     t.g.threads = (int)s.threads;
     t.g.world = 1;
     if (step_open(&t, &config, &gx_llama_serial, NULL, 1, &s) != GX_OK) {

@@ -114,7 +114,7 @@ static Times time_steps(Step *t, int64_t warmup, int64_t steps)
     return times;
 }
 
-static void print_line(const Step *t, const ModeOptions *o, const StepOptions *s, Times times, int64_t process)
+static void print_line(Step *t, const ModeOptions *o, const StepOptions *s, Times times, int64_t process)
 {
     char device[300];
     const Bytes sent = recorded_bytes(t), computed = computed_bytes(t, s);
@@ -124,7 +124,7 @@ static void print_line(const Step *t, const ModeOptions *o, const StepOptions *s
            "planned=%ld peak=%ld stream=%.0f computed_stream=%.0f head_loss=%.0f computed_head_loss=%.0f grads=%.0f computed_grads=%.0f "
            "rest=%.0f device=%s\n",
            o->mode, t->g.comm ? t->g.comm->engine->name : "none", t->g.world, t->g.rank, gx_threads(&t->g), times.ms, times.comm_ms,
-           gx_step_loss(&t->step), (long)(s->batch * s->seq), t->plan.flops / 1e9, (long)t->arena.capacity, (long)t->memory_comm,
+           step_loss(t), (long)(s->batch * s->seq), t->plan.flops / 1e9, (long)t->arena.capacity, (long)t->memory_comm,
            (long)(t->arena.capacity + process), (long)gx_process_peak_memory(), sent.stream, computed.stream, sent.head_loss,
            computed.head_loss, sent.grads, computed.grads, sent.rest, device);
     fflush(stdout);

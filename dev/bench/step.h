@@ -9,12 +9,14 @@
 
 typedef struct {
     int64_t batch, seq, head_chunk, threads;
+    char precision[GX_OPTION_TEXT];
 } StepOptions;
 static const GxOption step_options[] = {
     {"batch", GX_OPTION_INT, offsetof(StepOptions, batch), "4", "samples, of all data-parallel ranks together", "1.."},
     {"seq", GX_OPTION_INT, offsetof(StepOptions, seq), "256", "tokens in a sample", "1.."},
     {"head_chunk", GX_OPTION_INT, offsetof(StepOptions, head_chunk), "512", "rows whose logits exist at once", "1.."},
     {"threads", GX_OPTION_INT, offsetof(StepOptions, threads), "2", "CPU threads of a rank", "1.."},
+    {"precision", GX_OPTION_STRING, offsetof(StepOptions, precision), "fp32", "of weights and activations", "fp32|bf16"},
 };
 static const GxOption shape_options[] = {
     {"vocab", GX_OPTION_INT, offsetof(GxLlamaConfig, vocab_size), "32000", "", "1.."},
@@ -159,9 +161,9 @@ static void w_entropy_finish(GxContext *g, float *l, void *dl, const void *e, co
 {
     TIMED(W_ENTROPY, cross_entropy_finish(g, l, dl, e, s, y, R, V, b, scale, d));
 }
-static void w_adamw(GxContext *g, float *w, float *m, float *v, const float *grad, int64_t n, const GxAdamW *o)
+static void w_adamw(GxContext *g, float *w, float *m, float *v, void *copy, const float *grad, int64_t n, const GxAdamW *o, GxDtype d)
 {
-    TIMED(W_ADAMW, adamw(g, w, m, v, grad, n, o));
+    TIMED(W_ADAMW, adamw(g, w, m, v, copy, grad, n, o, d));
 }
 
 static inline GxDevice measuring_device(void)
@@ -184,29 +186,32 @@ typedef struct {
     GxContext g;
     Watch watch;
     GxMesh mesh;
-    GxArena arena;
-    GxStep step;
+    GxArena arena, host;
     GxLlama m;
     GxOptimizer o;
     GxBatch b;
-    int32_t *tokens, *labels;
-    int64_t first_sample; // of this rank's, in the batch
-    GxRecorder plan;      // of a step: every operation and collective
-    int64_t memory_comm;  // of the arena: the communicator's
+    int32_t *tokens, *twin; // [2][rows]: tokens, labels; in the device's memory, in the host's
+    int64_t first_sample;   // of this rank's, in the batch
+    GxRecorder plan;        // of a step: every operation and collective
+    int64_t memory_comm;    // of the arena: the communicator's
 } Step;
 
 static inline void step_take(Step *t, GxContext *g, const StepOptions *o)
 {
     int64_t n = gx_table_offset(&t->m.model.table, t->m.model.table.units), rows = t->b.B * o->seq;
+    const GxDtype dtype = t->m.model.dtype;
+    g->step = (GxStep *)gx_arena_take(g->arena, GX_MEM_WORKSPACE, sizeof *g->step);
+    t->o.copy = dtype == GX_F32 ? NULL : gx_arena_take(g->arena, GX_MEM_WEIGHTS, gx_dtype_size(dtype) * n);
     t->o.weights = (float *)gx_arena_take(g->arena, GX_MEM_WEIGHTS, 4 * n);
     t->o.grads = (float *)gx_arena_take(g->arena, GX_MEM_GRADS, 4 * n);
     t->o.first = (float *)gx_arena_take(g->arena, GX_MEM_OPTIMIZER, 4 * n);
     t->o.second = (float *)gx_arena_take(g->arena, GX_MEM_OPTIMIZER, 4 * n);
     t->tokens = (int32_t *)gx_arena_take(g->arena, GX_MEM_ACTIVATIONS, 8 * rows);
-    t->labels = t->tokens + rows;
+    t->twin = (int32_t *)gx_host_twin(g, GX_MEM_ACTIVATIONS, t->tokens, 8 * rows);
     gx_llama_take_buffers(g, &t->m, o->seq, t->b.B, o->head_chunk);
-    gx_model_attach(&t->m.model, t->o.weights, t->o.grads, &g->error);
-    t->b.tokens = t->tokens, t->b.labels = t->labels, t->b.T = o->seq, t->b.runs = gx_runs_one(o->seq, 0);
+    gx_model_attach(&t->m.model, t->o.copy ? t->o.copy : t->o.weights, t->o.grads, &g->error);
+    t->b.tokens = t->tokens, t->b.labels = t->tokens + rows, t->b.labels_twin = t->twin + rows, t->b.T = o->seq,
+    t->b.runs = gx_runs_one(o->seq, 0);
 }
 
 static inline void step_run(Step *t, GxContext *g)
@@ -216,19 +221,25 @@ static inline void step_run(Step *t, GxContext *g)
 }
 
 // A step on the device `none`, with an arena that only counts: bytes of the arena, and t->plan.
-static inline GxStatus step_dry_run(Step *t, const StepOptions *o, int64_t *bytes)
+static inline GxStatus step_dry_run(Step *t, const StepOptions *o, int64_t *bytes, int64_t *host_bytes)
 {
     GxContext dry = t->g;
-    GxArena arena;
+    GxArena arena, host;
+    GxStep step = GX_ZERO;
     GxComm nobody = GX_ZERO;
     GxDevice none = gx_device_none(t->g.device);
     gx_arena_open_dry(&arena);
+    gx_arena_open_dry(&host);
     dry.arena = &arena, dry.device = &none, dry.recorder = &t->plan;
+    dry.host = none.shares_host_memory ? NULL : &host;
     nobody.rank = t->g.rank, nobody.world = t->g.world;
     if (t->g.comm) gx_comm_open(&dry, &nobody);
     step_take(t, &dry, o);
+    dry.step = &step; // the one in the arena must not be touched
     step_run(t, &dry);
+    gx_model_init(&dry, &t->m.model, t->o.weights, 1);
     *bytes = arena.peak;
+    *host_bytes = host.peak;
     t->memory_comm = arena.kind_peak[GX_MEM_COMM];
     t->g.error = dry.error;
     return gx_status(&t->g);
@@ -236,15 +247,14 @@ static inline GxStatus step_dry_run(Step *t, const StepOptions *o, int64_t *byte
 
 // t->g has rank, world and, to be run, a communicator (not open) and threads. tp: ranks of a tp group, the others are data-parallel. Computes nothing.
 static inline GxStatus step_plan(Step *t, const GxLlamaConfig *config, const GxLlamaMode *mode, const GxSplitLists *lists, int tp,
-                                 const StepOptions *o, int64_t *bytes)
+                                 const StepOptions *o, int64_t *bytes, int64_t *host_bytes)
 {
     const GxAdamW adamw = {0.9f, 0.95f, 1e-8f, 0.1f};
     int dims[GX_MESH_AXES] = {1, 1, -1, 1, tp};
-    if (!t->g.device) t->g.device = gx_device_cpu();
-    t->g.step = &t->step;
+    if (!t->g.device) t->g.device = gx_default_device();
+    GX_TRY(gx_device_open(&t->g));
     t->o.adamw = adamw;
     t->o.max_grad_norm = 1;
-    t->step.lr = 1e-4f;
     GX_TRY(gx_mesh_open(&t->mesh, dims, t->g.rank, t->g.world, &t->g.error));
     t->g.mesh = &t->mesh;
     const GxSplit samples = gx_split_even(o->batch, gx_group_size(&t->g, GX_AXIS_DP));
@@ -252,7 +262,8 @@ static inline GxStatus step_plan(Step *t, const GxLlamaConfig *config, const GxL
     t->first_sample = samples.begin[me];
     t->b.B = gx_split_part(&samples, me);
     GX_TRY(gx_llama_open(&t->g, &t->m, config, mode, lists));
-    return step_dry_run(t, o, bytes);
+    t->m.model.dtype = strcmp(o->precision, "bf16") ? GX_F32 : GX_BF16;
+    return step_dry_run(t, o, bytes, host_bytes);
 }
 
 // Tokens by their place in the whole batch: every topology computes the same loss.
@@ -260,22 +271,26 @@ static inline void step_fill(Step *t, const StepOptions *o, int64_t vocab)
 {
     for (int64_t i = 0; i < t->b.T * t->b.B; i++) {
         const uint64_t place = (uint64_t)(i / t->b.B * o->batch + t->first_sample + i % t->b.B);
-        t->tokens[i] = (int32_t)(gx_random_bits(1, place, 0, 1) % (uint32_t)vocab);
-        t->labels[i] = (int32_t)(gx_random_bits(1, place, 0, 2) % (uint32_t)vocab);
+        t->twin[i] = (int32_t)(gx_random_bits(1, place, 0, 1) % (uint32_t)vocab);
+        t->twin[t->b.T * t->b.B + i] = (int32_t)(gx_random_bits(1, place, 0, 2) % (uint32_t)vocab);
     }
+    gx_to_device(&t->g, t->tokens, t->twin, 8 * t->b.T * t->b.B);
 }
 
 static inline GxStatus step_open(Step *t, const GxLlamaConfig *config, const GxLlamaMode *mode, const GxSplitLists *lists, int tp,
                                  const StepOptions *o)
 {
-    int64_t bytes;
-    GX_TRY(step_plan(t, config, mode, lists, tp, o, &bytes));
-    GX_TRY(gx_arena_open(&t->arena, bytes, &t->g.error));
-    t->g.arena = &t->arena;
+    int64_t bytes, host_bytes;
+    GxStep step = GX_ZERO;
+    GX_TRY(step_plan(t, config, mode, lists, tp, o, &bytes, &host_bytes));
+    GX_TRY(gx_arenas_open(&t->g, &t->arena, &t->host, bytes, host_bytes));
     if (t->g.comm) GX_TRY(gx_comm_open(&t->g, t->g.comm));
     step_take(t, &t->g, o);
     GX_TRY(gx_status(&t->g));
     gx_model_init(&t->g, &t->m.model, t->o.weights, 1);
+    gx_window_copy_weights(&t->g, &t->m.model, &t->o);
+    step.lr = 1e-4f;
+    gx_to_device(&t->g, t->g.step, &step, sizeof step);
     step_fill(t, o, config->vocab_size);
     return gx_status(&t->g);
 }
@@ -285,6 +300,14 @@ static inline void step_close(Step *t)
     if (t->g.comm) gx_comm_close(&t->g);
     gx_recorder_close(&t->plan);
     gx_llama_close(&t->m);
-    gx_arena_close(&t->arena);
+    gx_arenas_close(&t->g, &t->arena, &t->host);
+    gx_device_close(&t->g);
+}
+
+static inline double step_loss(Step *t)
+{
+    GxStep step = GX_ZERO;
+    gx_to_host(&t->g, &step, t->g.step, sizeof step);
+    return gx_step_loss(&step);
 }
 #endif

@@ -32,6 +32,11 @@ def deviation(file, name, old, new):
         floor = MODELS / 10 * norm(of) / (of.size ** 0.5 if name == "adamw.spread" else 1)
         a, b = (np.maximum(t[name].astype(np.float64), floor) for t in (old, new))
         return float(np.abs(np.log(a / b)).max()) / np.log(MAGNITUDE)
+    if name.startswith("bf16_distance."):
+        # Sums of roundings, which fall otherwise on another CPU; the loss's is a single one, and may be next to nothing.
+        floor = 2.0 ** -10 * norm(old["loss"]) if name.endswith(".loss") else 1e-6 * norm(old["grad." + name[14:]])
+        a, b = (np.maximum(t[name].astype(np.float64), floor) for t in (old, new))
+        return float(np.abs(np.log(a / b)).max()) / np.log(MAGNITUDE)
     a, b = old[name], new[name]
     if not np.issubdtype(a.dtype, np.floating):
         return 0.0 if np.array_equal(a, b) else np.inf

@@ -293,6 +293,19 @@ def hook_activations(model, dump):
     return handles
 
 
+def distances_in_bf16(model, start, tokens, labels, grads, loss):
+    """How far the model's loss and gradients in bf16 are from those in fp32: what rounding alone does to a plain computation."""
+    set_weights(model, start)
+    model.zero_grad()
+    model.bfloat16()
+    narrow = F.cross_entropy(model(input_ids=tokens, use_cache=False).logits.float().flatten(0, 1), labels.flatten(), ignore_index=IGNORE)
+    narrow.backward()
+    dump = {f"bf16_distance.{n}": (p.grad.float() - grads[n]).norm() for n, p in model.named_parameters()}
+    dump["bf16_distance.loss"] = (narrow.detach() - loss.detach()).abs()
+    model.float()
+    return dump
+
+
 def make_llama(out, name):
     B, T, config = MODELS[name]
     seed(name)
@@ -313,7 +326,7 @@ def make_llama(out, name):
     loss.backward()
     for handle in handles:
         handle.remove()
-    grads = {n: p.grad for n, p in model.named_parameters()}
+    grads = {n: p.grad.clone() for n, p in model.named_parameters()}
     dump.update(logits=logits, loss=loss, grad_norm=torch.stack([g.norm() for g in grads.values()]).norm())
     dump.update({f"grad.{n}": g for n, g in grads.items()})
 
@@ -329,6 +342,7 @@ def make_llama(out, name):
     for n, w in end.items():
         dump[f"adamw.{n}"] = w
         dump[f"adamw_spread.{n}"] = torch.stack([(other[n] - w).norm() for _, other in others]).amax()
+    dump.update(distances_in_bf16(model, start, tokens, labels, grads, loss))
     save(out / f"llama_{name}" / "ref.safetensors", dump)
 
 
