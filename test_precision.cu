@@ -5,6 +5,7 @@
 // In a program built for the CPU alone, the CPU is the only device.
 #define TEST_STEPS 10
 #include "test_parallel.h"
+#include <unistd.h>
 
 static const Layout layouts[] = {
     {.what = "serial", .mode = &gx_llama_serial, .dp = 1, .tp = 1, .micro = 1, .samples = {3}},
@@ -120,6 +121,74 @@ TEST(bf16_by_nccl_stays_near_fp32)
 {
     if (!test_has_nccl()) SKIP("two ranks share the card; GX_TEST_NCCL=1 where each has one");
     bf16_is_near(gx_default_device(), 1);
+}
+
+// Rank 1 leaves rank 0 alone in a collective on the card: it stalls, or it fails. The host of rank 0 never waited for the collective, so it learns of it
+// where it waits for the device.
+typedef struct {
+    GxComm comm;
+    int rank, fails;
+    double seconds;
+    char error[600];
+    pthread_t thread;
+} Lonely;
+
+static void *lonely_main(void *user)
+{
+    Lonely *r = (Lonely *)user;
+    TestModel *t = (TestModel *)calloc(1, sizeof *t);
+    r->comm.timeout = r->fails ? 30 : 1;
+    if (test_model_open_split(t, &model_config, &gx_llama_serial, T, 1, HEAD_CHUNK, &r->comm, 1, 1, NULL)) {
+        const double started = gx_seconds();
+        CHECK(t->g.comm->device_engine != NULL, "NCCL is not there");
+        gx_at(&t->g, -1, "lonely");
+        gx_all_reduce(&t->g, GX_AXIS_ALL, GX_SUM, t->o.grads, 100, GX_F32); // both: the group stands
+        gx_device_wait(&t->g);
+        if (r->rank == 0) gx_all_reduce(&t->g, GX_AXIS_ALL, GX_SUM, t->o.grads, 123, GX_F32);
+        else if (r->fails) GX_FAIL(&t->g.error, GX_ERR_DEVICE, "the card is on fire");
+        else usleep(2500000);
+        gx_device_wait(&t->g);
+        r->seconds = gx_seconds() - started;
+    }
+    snprintf(r->error, sizeof r->error, "%s", t->g.error.message);
+    test_model_close(t);
+    free(t);
+    return NULL;
+}
+
+static void leave_alone(Lonely rank[2], int fails)
+{
+    GxThreadsGroup *group;
+    GxError err = GX_ZERO;
+    memset(rank, 0, 2 * sizeof *rank);
+    choose(gx_default_device(), GX_F32, 1);
+    if (!CHECK(gx_threads_group_open(&group, 2, &err) == GX_OK, "%s", err.message)) return;
+    for (int r = 0; r < 2; r++) {
+        rank[r].rank = r, rank[r].fails = fails;
+        gx_threads_comm(&rank[r].comm, group, r);
+        pthread_create(&rank[r].thread, NULL, lonely_main, &rank[r]);
+    }
+    for (int r = 0; r < 2; r++) pthread_join(rank[r].thread, NULL);
+    gx_threads_group_close(group);
+    choose(NULL, GX_F32, 0);
+}
+
+TEST(a_collective_on_the_card_that_nobody_joins_times_out_with_its_name)
+{
+    Lonely rank[2];
+    if (!test_has_nccl()) SKIP("two ranks share the card; GX_TEST_NCCL=1 where each has one");
+    leave_alone(rank, 0);
+    CHECK(strstr(rank[0].error, "rank 0 waited 1 s in all_reduce of 123 F32") && strstr(rank[0].error, "site lonely"), "%s", rank[0].error);
+    CHECK(rank[0].seconds < 2.5, "after %.1f s", rank[0].seconds);
+}
+
+TEST(a_rank_that_fails_ends_those_that_wait_for_it_on_the_card)
+{
+    Lonely rank[2];
+    if (!test_has_nccl()) SKIP("two ranks share the card; GX_TEST_NCCL=1 where each has one");
+    leave_alone(rank, 1);
+    CHECK(strstr(rank[0].error, "rank 1 failed: the card is on fire"), "%s", rank[0].error);
+    CHECK(rank[0].seconds < 5, "after %.1f s", rank[0].seconds);
 }
 #endif
 

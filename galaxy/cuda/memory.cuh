@@ -206,6 +206,7 @@ static cudaError_t gx__cuda_finish(GxContext *g)
     const double since = gx_seconds();
     cudaError_t e = cudaStreamQuery(stream);
     for (; e == cudaErrorNotReady && !gx_failed(g); e = cudaStreamQuery(stream)) g->comm->device_engine->watch(g, since);
+    if (!gx_failed(g)) g->comm->device_engine->watch(g, -1); // a rank that left in the middle may have ended it
     return e;
 }
 

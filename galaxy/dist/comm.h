@@ -197,7 +197,8 @@ struct GxDeviceEngine {
     int64_t (*start)(GxContext *g,
                      const GxCollective *c);    // behind what the device was asked for so far; returns a number, 0 after an error
     void (*wait)(GxContext *g, int64_t number); // what the device is asked for from now on comes behind it; the host goes on
-    void (*watch)(GxContext *g, double since);  // called again and again while the host waits for the device: a dead rank becomes the error
+    // Called again and again while the host waits for the device, since when: a dead rank becomes the error. since < 0: a last look, the device is done.
+    void (*watch)(GxContext *g, double since);
     void (*close)(GxContext *g);
 };
 
@@ -1036,6 +1037,7 @@ void gx_comm_close(GxContext *g)
 {
     GxComm *comm = g->comm;
     if (!comm) return;
+    if (gx_failed(g)) gx__give_up(g); // the others hear why before they hear that
     if (comm->device_engine && comm->device_state) comm->device_engine->close(g);
     if (comm->engine && comm->state && !gx__dry(g)) {
         for (int i = 0; i < gx__slots(comm) && comm->is_open && !gx_failed(g); i++)

@@ -64,7 +64,7 @@ static void gx__nccl_watch(GxContext *g, double since)
     GxNccl *n = gx__nccl(g);
     GxComm *comm = g->comm;
     const double now = gx_seconds();
-    if (now - n->looked < 1e-3) return; // a look costs some microseconds
+    if (since >= 0 && now - n->looked < 1e-3) return; // a look costs some microseconds
     n->looked = now;
     comm->engine->poll(comm, NULL, 0, &g->error); // a rank that failed says so there
     for (int axes = 0; axes <= GX_AXIS_ALL && !gx_failed(g); axes++) {
@@ -72,7 +72,7 @@ static void gx__nccl_watch(GxContext *g, double since)
         if (n->group[axes] && ncclCommGetAsyncError(n->group[axes], &state) == ncclSuccess) gx__nccl_ok(g, state, gx__nccl_stuck(n));
     }
     const double timeout = comm->timeout > 0 ? comm->timeout : 600;
-    if (!gx_failed(g) && now - since > timeout)
+    if (!gx_failed(g) && since >= 0 && now - since > timeout)
         GX_FAIL(&g->error, GX_ERR_COMM, "rank %d waited %g s in %s: a rank is dead, stalled, or in another call", g->rank, timeout,
                 gx__nccl_stuck(n));
     if (!gx_failed(g)) return;
