@@ -80,7 +80,7 @@ endif
 PROGRAMS := train_llama train_llama_tp train_llama_galaxy
 # What runs on the host alone is tested in the build for the CPU.
 TESTS    := $(if $(filter cpu,$(DEVICE)),$(patsubst %.cu,%,$(wildcard test_*.cu)),test_devices test_memory test_llama test_precision test_train_devices)
-TESTS    += $(if $(filter cuda,$(DEVICE)),test_modes test_mutants)
+TESTS    += $(if $(filter cuda,$(DEVICE)),test_modes)
 
 # ---- programs -----------------------------------------------------------------------------------------------------------------------------------
 .PHONY: help print-folder build-tests $(PROGRAMS) data run setup demo check test test-all gpu refs bench bench-modes pictures format clean
