@@ -8,7 +8,7 @@
 //     gx_cross_entropy_maximum(g, maximum, logits, R, V, dtype);                                          // all-reduce `maximum` [R]: MAX
 //     gx_cross_entropy_sums(g, sums, logits, logits, maximum, labels, R, V, v_begin, vocab_size, dtype);  // all-reduce `sums` [2*R]: SUM
 //     gx_cross_entropy_finish(g, losses, logits, logits, sums, labels, R, V, v_begin, scale, dtype);      // logits hold dlogits now
-// One rank with the whole vocabulary gets the bits of gx_cross_entropy.
+// One rank with the whole vocabulary gets the bits of gx_cross_entropy, in fp32 (in bf16 exps are rounded on their way).
 #ifndef GX_LOSS_H
 #define GX_LOSS_H
 #include "device.h"
