@@ -124,6 +124,8 @@ TEST(a_device_that_the_program_was_not_built_for_is_refused)
     int status = run("--device tpu");
     CHECK(status == 1 && strstr(err(), "--device") && strstr(err(), "cuda"), "%s", err());
 #ifndef GX_WITH_CUDA
+    status = run("--device_comm nccl");
+    CHECK(status == 1 && strstr(err(), "make DEVICE=cuda"), "%s", err());
     status = run("--device cuda");
     CHECK(status == 1 && strstr(err(), "make DEVICE=cuda"), "%s", err());
 #endif

@@ -14,10 +14,9 @@
 #include <string.h>
 #include <unistd.h>
 
-enum {
-    GX__NCCL_RING = 64,
-    GX__NCCL_NAME = 120
-}; // operations that are remembered; more than can be in flight between two waits of the host
+// Calls that may be on their way: before more, the host waits for the oldest. So no call is forgotten before it ended, and the launches between calls stay
+// fewer than the driver's queue holds: a launch into a full queue would not return where a rank is dead, and nobody would watch.
+enum { GX__NCCL_RING = 32, GX__NCCL_NAME = 120 };
 
 typedef struct {
     char text[GX__NCCL_NAME];
@@ -30,7 +29,10 @@ typedef struct {
     ncclComm_t group[GX_AXIS_ALL + 1]; // by axes
     GxNcclCall ring[GX__NCCL_RING];    // call number n is ring[n % GX__NCCL_RING]
     int64_t calls;
-    double looked; // when the host's engine was asked last whether a rank has failed
+    double looked;  // when the host's engine was asked last whether a rank has failed
+    int64_t oldest; // call that had not ended then; 0: all had
+    double since;   // when it became the oldest
+    int is_meeting; // a group is being made
 } GxNccl;
 
 static GxNccl *gx__nccl(const GxContext *g) { return (GxNccl *)g->comm->device_state; }
@@ -50,13 +52,19 @@ static int gx__nccl_cuda_ok(GxContext *g, cudaError_t e, const char *what)
     return e == cudaSuccess;
 }
 
-// The oldest call that has not ended: the one that the others wait behind.
+// The oldest call that has not ended: the one that the others wait behind. 0: all have.
+static int64_t gx__nccl_oldest(const GxNccl *n)
+{
+    for (int64_t i = gx_max(1, n->calls - GX__NCCL_RING + 1); i <= n->calls; i++)
+        if (cudaEventQuery(n->ring[i % GX__NCCL_RING].done) == cudaErrorNotReady) return i;
+    return 0;
+}
+
 static const char *gx__nccl_stuck(const GxNccl *n)
 {
-    const int64_t first = gx_max(1, n->calls - GX__NCCL_RING + 1);
-    for (int64_t i = first; i <= n->calls; i++)
-        if (cudaEventQuery(n->ring[i % GX__NCCL_RING].done) == cudaErrorNotReady) return n->ring[i % GX__NCCL_RING].text;
-    return "no collective: an operation of the device itself";
+    const int64_t oldest = gx__nccl_oldest(n);
+    if (n->is_meeting) return "NCCL's first connection of a group";
+    return oldest ? n->ring[oldest % GX__NCCL_RING].text : "no collective: an operation of the device itself";
 }
 
 static void gx__nccl_watch(GxContext *g, double since)
@@ -66,13 +74,15 @@ static void gx__nccl_watch(GxContext *g, double since)
     const double now = gx_seconds();
     if (since >= 0 && now - n->looked < 1e-3) return; // a look costs some microseconds
     n->looked = now;
-    comm->engine->poll(comm, NULL, 0, &g->error); // a rank that failed says so there
+    const int64_t oldest = gx__nccl_oldest(n);
+    if (oldest != n->oldest) n->oldest = oldest, n->since = now; // something moved
+    comm->engine->poll(comm, NULL, 0, &g->error);                // a rank that failed says so there
     for (int axes = 0; axes <= GX_AXIS_ALL && !gx_failed(g); axes++) {
         ncclResult_t state = ncclSuccess;
         if (n->group[axes] && ncclCommGetAsyncError(n->group[axes], &state) == ncclSuccess) gx__nccl_ok(g, state, gx__nccl_stuck(n));
     }
     const double timeout = comm->timeout > 0 ? comm->timeout : 600;
-    if (!gx_failed(g) && since >= 0 && now - since > timeout)
+    if (!gx_failed(g) && since >= 0 && now - (since > n->since ? since : n->since) > timeout)
         GX_FAIL(&g->error, GX_ERR_COMM, "rank %d waited %g s in %s: a rank is dead, stalled, or in another call", g->rank, timeout,
                 gx__nccl_stuck(n));
     if (!gx_failed(g)) return;
@@ -112,7 +122,10 @@ static ncclComm_t gx__nccl_group(GxContext *g, const GxCollective *c)
     if (gx_failed(g)) return NULL;
     config.blocking = 0;
     if (!gx__nccl_ok(g, ncclCommInitRankConfig(&n->group[c->axes], c->n, id, c->me, &config), "ncclCommInitRankConfig")) return NULL;
-    return gx__nccl_settle(g, c->axes) ? n->group[c->axes] : NULL;
+    n->is_meeting = 1;
+    const int stands = gx__nccl_settle(g, c->axes);
+    n->is_meeting = 0;
+    return stands ? n->group[c->axes] : NULL;
 }
 
 static ncclDataType_t gx__nccl_type(int dtype)
@@ -219,7 +232,10 @@ static int64_t gx__nccl_start(GxContext *g, const GxCollective *c)
     char axes[64];
     const GxNcclUse use = {gx__nccl_group(g, c), gx__nccl_type(c->dtype), n->stream};
     if (gx_failed(g)) return 0;
-    GxNcclCall *call = &n->ring[++n->calls % GX__NCCL_RING];
+    GxNcclCall *call = &n->ring[(n->calls + 1) % GX__NCCL_RING];
+    for (const double began = gx_seconds(); !gx_failed(g) && cudaEventQuery(call->done) == cudaErrorNotReady;) gx__nccl_watch(g, began);
+    if (gx_failed(g)) return 0;
+    n->calls++;
     snprintf(call->text, sizeof call->text, "%s of %ld %s elements (call %ld over %s, site %s)", names[c->operation], (long)c->count,
              gx_dtype_name(c->dtype), (long)n->calls, gx_axes_name(c->axes, axes), g->site ? g->site : "-");
     gx__nccl_cuda_ok(g, cudaEventRecord(n->ready, gx_cuda(g)->stream), "cudaEventRecord");
@@ -245,6 +261,8 @@ static void gx__nccl_close(GxContext *g)
     GxNccl *n = gx__nccl(g);
     for (int axes = 0; axes <= GX_AXIS_ALL; axes++) {
         if (!n->group[axes]) continue;
+        if (!gx_failed(g) && gx__nccl_ok(g, ncclCommFinalize(n->group[axes]), "ncclCommFinalize")) gx__nccl_settle(g, axes);
+        if (!n->group[axes]) continue; // aborted meanwhile
         if (gx_failed(g)) ncclCommAbort(n->group[axes]);
         else ncclCommDestroy(n->group[axes]);
     }

@@ -10,7 +10,8 @@ typedef struct {
     int64_t arena;               // peak of all together: what is allocated, in the device's memory
     int64_t host;                // of the host's memory, where the device has one of its own; else 0
     int64_t comm;                // the communicator's own buffers, beside the arena
-    int64_t here, least, most;   // both together: of all ranks in this process; of the ranks that need least and most
+    int64_t least, most;         // both together: of the ranks that need least and most
+    int64_t here;                // of the host's memory: all ranks in this process
     int64_t machine;             // all that the ranks on this machine need, their processes included
     int64_t machine_activations; // what of it grows with the batch
     int64_t process;             // program, libraries and their buffers, of one process
@@ -51,7 +52,7 @@ void gx_plan_print(FILE *out, const GxPlan *p)
     if (p->least != p->most) fprintf(out, " (of the ranks: %.1f to %.1f)", gx__mb(p->least), gx__mb(p->most));
     if (p->least != p->most && p->ranks_here > 1) fprintf(out, ", %d ranks in this process %.1f", p->ranks_here, gx__mb(p->here));
     else if (p->ranks_here > 1) fprintf(out, " x %d ranks in this process", p->ranks_here);
-    if (p->host) fprintf(out, " in the device's memory; of the host's %.1f", gx__mb(p->host));
+    if (p->host) fprintf(out, " in the device's memory;\n  of the host's: buffers %.1f", gx__mb(p->here));
     fprintf(out, " + program and libraries %.1f = %.1f MB\n", gx__mb(p->process), gx__mb(gx_plan_total(p)));
 }
 #endif

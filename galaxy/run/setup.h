@@ -187,13 +187,17 @@ static GxStatus gx__agree_on_text(GxTrainer *t)
 static GxStatus gx__open_device_comm(GxTrainer *t)
 {
 #ifdef GX_WITH_CUDA
+    if (strcmp(t->g->device->name, "cuda") && !strcmp(t->o.device_comm, "nccl"))
+        return GX_FAIL(&t->g->error, GX_ERR_ARGUMENT, "--device_comm nccl moves buffers of the device cuda; this run is on %s",
+                       t->g->device->name);
     if (strcmp(t->g->device->name, "cuda")) return GX_OK;
     return gx_nccl_open(t->g, !strcmp(t->o.device_comm, "nccl")   ? GX_NCCL_ON
                               : !strcmp(t->o.device_comm, "host") ? GX_NCCL_OFF
                                                                   : GX_NCCL_AUTO);
 #else
-    (void)t;
-    return GX_OK;
+    if (strcmp(t->o.device_comm, "nccl")) return GX_OK;
+    return GX_FAIL(&t->g->error, GX_ERR_ARGUMENT,
+                   "--device_comm nccl: this program was built for cpu; build it anew with make DEVICE=cuda");
 #endif
 }
 
@@ -282,7 +286,7 @@ static void gx__optimizer_init(GxTrainer *t)
 
 // What only all ranks together know of the plan: they may need different amounts, and several of them may be on one machine.
 typedef struct {
-    double bytes, activations, process, flops, host;
+    double bytes, memory, activations, process, flops, host; // bytes: of arenas; memory: what of it the host has, activations: of that
 } GxRankPlan;
 enum { GX__RANK_PLAN = sizeof(GxRankPlan) / sizeof(double) };
 
@@ -297,9 +301,14 @@ static GxStatus gx__plan_together(GxTrainer *t)
 {
     GxContext *g = t->g;
     GxPlan *p = &t->plan;
-    const GxRankPlan mine = {(double)(p->arena + p->comm), (double)p->kind[GX_MEM_ACTIVATIONS], (double)p->process, p->flops,
+    const int shares = g->device->shares_host_memory;
+    const GxRankPlan mine = {(double)(p->arena + p->comm),
+                             (double)((shares ? p->arena : p->host) + p->comm),
+                             shares ? (double)p->kind[GX_MEM_ACTIVATIONS] : 0.0,
+                             (double)p->process,
+                             p->flops,
                              gx__host_number()};
-    GxRankPlan all[GX_MAX_PARTS] = {{0, 0, 0, 0, 0}};
+    GxRankPlan all[GX_MAX_PARTS] = {{0, 0, 0, 0, 0, 0}};
     const GxSplit ranks = gx_split_even(g->world, g->world);
     gx_at(g, -1, "plan");
     gx_all_gather(g, GX_AXIS_ALL, &ranks, all, &mine, GX__RANK_PLAN, GX_F64); // a gather needs no scratch
@@ -310,9 +319,9 @@ static GxStatus gx__plan_together(GxTrainer *t)
         const int64_t bytes = (int64_t)all[r].bytes;
         p->least = gx_min(p->least, bytes), p->most = gx_max(p->most, bytes);
         p->flops_all += all[r].flops;
-        if (p->ranks_here > 1 || r == g->rank) p->here += bytes;
+        if (p->ranks_here > 1 || r == g->rank) p->here += (int64_t)all[r].memory;
         if (all[r].host != mine.host) continue;
-        p->machine += bytes + (p->ranks_here > 1 ? 0 : (int64_t)all[r].process);
+        p->machine += (int64_t)all[r].memory + (p->ranks_here > 1 ? 0 : (int64_t)all[r].process);
         p->machine_activations += (int64_t)all[r].activations;
     }
     return gx_status(g);
@@ -366,7 +375,8 @@ static GxStatus gx__refuse_too_large(GxTrainer *t)
     const GxPlan *p = &t->plan;
     const int64_t have = gx_available_memory(), room = have - (p->machine - p->machine_activations), columns = gx_trainer_columns(t);
     if (have == 0 || p->machine <= have) return GX_OK;
-    const int64_t fits = room > 0 ? (int64_t)((double)room / (double)p->machine_activations * (double)columns) : 0;
+    const int64_t fits =
+        room > 0 && p->machine_activations > 0 ? (int64_t)((double)room / (double)p->machine_activations * (double)columns) : 0;
     if (fits > 0)
         return GX_FAIL(&t->g->error, GX_ERR_MEMORY,
                        "the plan needs %.0f MB on this machine, the system has %.0f MB left; about %ld samples per micro-batch would fit "
@@ -423,13 +433,14 @@ static void gx__mode_text(const GxTrainer *t, char text[100])
 
 static void gx__print_start(const GxTrainer *t)
 {
-    char device[300], mode[100], engine[20] = "";
+    char device[300], mode[100], engine[64] = "";
     const GxContext *g = t->g;
     int64_t parameters = 0;
     for (int i = 0; i < t->model->table.n; i++)
         if (!t->model->table.row[i].has_alias) parameters += gx_tensor_global_count(&t->model->table.row[i]);
     g->device->describe(device, sizeof device);
-    if (g->comm && g->comm->engine) snprintf(engine, sizeof engine, " (%s)", g->comm->engine->name);
+    const char *on_cards = g->device->shares_host_memory ? "" : g->comm && g->comm->device_engine ? ", nccl" : ", cards through the host";
+    if (g->comm && g->comm->engine) snprintf(engine, sizeof engine, " (%s%s)", g->comm->engine->name, on_cards);
     printf("galaxy %s | device %s: %s | %d rank%s%s x %d thread%s\n", GX_VERSION, g->device->name, device, g->world,
            g->world > 1 ? "s" : "", engine, gx_threads(g), gx_threads(g) > 1 ? "s" : "");
     gx__mode_text(t, mode);
