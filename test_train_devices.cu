@@ -1,7 +1,7 @@
 // test_train_devices.cu: the programs on the device that they were built for, beside the CPU, which every program has, too; in both precisions. See
 // test_program.h. In a program built for the CPU alone the device is the CPU.
 #include "test_program.h"
-#include "galaxy/cuda/cuda.h"
+#include "test_model.h"
 
 #ifdef GX_WITH_CUDA
 #define DEVICE "cuda"
@@ -26,18 +26,7 @@ static const Way ways[] = {
 enum { WAYS = sizeof ways / sizeof *ways, FEW = 4 };
 #define SGD "--max_steps 4 --optimizer sgd --learning_rate 0.5 --global_batch_size 4"
 
-// NCCL wants a card of its own for each rank, but for the emulator's.
-static int can_run(const Way *w)
-{
-#ifdef GX_WITH_CUDA
-    char text[300];
-    gx_device_cuda()->describe(text, sizeof text);
-    return !strstr(w->flags, "nccl") || strstr(text, "emulator") || getenv("GX_TEST_NCCL");
-#else
-    (void)w;
-    return 1;
-#endif
-}
+static int can_run(const Way *w) { return !strstr(w->flags, "nccl") || test_has_nccl(); }
 
 static Log run_way(const Way *w, const char *dir, const char *flags)
 {

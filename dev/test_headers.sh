@@ -4,16 +4,7 @@
 set -u
 cd "$(dirname "$0")/.."
 CC=${CC:-cc} CXX=${CXX:-g++}
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-passed=0 failed=0
-check() { # name command...
-    local name=$1
-    shift
-    if "$@" >"$tmp/out" 2>&1; then echo "ok   $name"; passed=$((passed + 1)); else
-        echo "FAIL $name"; sed 's/^/    /' "$tmp/out" | head -n 12; failed=$((failed + 1))
-    fi
-}
+. dev/check.sh
 twice() { # header
     printf '#include "%s"\n#include "%s"\n' "$1" "$1" >"$tmp/twice.c"
     cp "$tmp/twice.c" "$tmp/twice.cc"
@@ -40,5 +31,4 @@ check "two files that include galaxy.h link (C11)" two_files "$CC" -std=c11 -ped
 check "two files that include galaxy.h link (C++17)" two_files "$CXX" -x c++ -std=c++17 -pedantic
 check "C++ calls an implementation compiled as C" c_and_cxx
 for source in examples/*.c; do check "$source builds with a bare cc and runs" example "$source"; done
-echo "$passed passed, $failed failed, 0 skipped"
-[ "$failed" = 0 ]
+finish

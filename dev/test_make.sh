@@ -4,16 +4,7 @@
 set -u
 cd "$(dirname "$0")/.."
 unset MAKEFLAGS MAKEOVERRIDES CC CFLAGS ARCHFLAGS VARIANT GEMM MPI JSON DEVICE
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-passed=0 failed=0
-check() { # name command...
-    local name=$1
-    shift
-    if "$@" >"$tmp/out" 2>&1; then echo "ok   $name"; passed=$((passed + 1)); else
-        echo "FAIL $name"; sed 's/^/    /' "$tmp/out" | head -n 12; failed=$((failed + 1))
-    fi
-}
+. dev/check.sh
 refused() { # assignment, words of the message
     local said
     if said=$(make -s "$1" print-folder 2>&1); then echo "it was taken: $said"; return 1; fi
@@ -38,5 +29,4 @@ check "DEVICE=gpu is refused" refused DEVICE=gpu "DEVICE is one of: cpu cuda emu
 check "another compiler builds anew" builds_anew CC="$tmp/two"
 check "other CFLAGS build anew" builds_anew CC="$tmp/one" CFLAGS="-O1 -DNAME='\"a b\"'"
 check "other ARCHFLAGS build anew" builds_anew CC="$tmp/one" ARCHFLAGS=
-echo "$passed passed, $failed failed, 0 skipped"
-[ "$failed" = 0 ]
+finish

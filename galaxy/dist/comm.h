@@ -189,6 +189,8 @@ struct GxCollective {
     GxSplit to, from; // rows that leave for and come from each member
     int rank[GX_MAX_PARTS];
 };
+const char *gx_operation_name(GxOperation operation); // "all_reduce"
+double gx_comm_timeout(const GxComm *comm);           // seconds, the default where none is set
 
 // An engine for buffers of a device (dist/nccl.cuh): it moves them behind the device's operations, without the host waiting. Each collective that it is
 // given is one of buffers on the device, with something to say to others; a rank's own rows of a gather are in their place.
@@ -213,7 +215,8 @@ GX_END
 static const char *const gx__operation_names[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all",
                                                   "broadcast",  "barrier",    "send",           "recv"};
 
-static double gx__timeout(const GxComm *comm) { return comm->timeout > 0 ? comm->timeout : 600; }
+const char *gx_operation_name(GxOperation operation) { return gx__operation_names[operation]; }
+double gx_comm_timeout(const GxComm *comm) { return comm->timeout > 0 ? comm->timeout : 600; }
 static int64_t gx__chunk(const GxComm *comm) { return comm && comm->chunk > 0 ? gx_round_up(comm->chunk, GX_ALIGN) : (int64_t)1 << 22; }
 static int gx__slots(const GxComm *comm) { return comm->slots < 0 ? 0 : comm->slots == 0 ? 2 : (int)gx_min(comm->slots, GX_MAX_SLOTS); }
 static int gx__peers(const GxComm *comm) { return (int)gx_min(comm->world, GX_MAX_PARTS); }
@@ -305,7 +308,7 @@ static void gx__say_timeout(GxContext *g, const GxCollective *c)
     if (!first) return;
     GxCallText ours = gx__call_text(c->operation == GX__SEND && !first->is_send ? GX__RECV : c->operation, &first->header);
     GX_FAIL(&g->error, GX_ERR_COMM, "rank %d waited %g s in %s (call %ld over %s) for rank %s: dead, stalled, or in another group's call",
-            g->rank, gx__timeout(g->comm), ours.text, (long)c->sequence, gx_axes_name(c->axes, axes), ranks);
+            g->rank, gx_comm_timeout(g->comm), ours.text, (long)c->sequence, gx_axes_name(c->axes, axes), ranks);
 }
 
 // ---- sums -------------------------------------------------------------------------------------------------------------------------------
@@ -488,7 +491,7 @@ static void gx__post(GxContext *g, GxCollective *c)
             gx__add_message(c, comm, from, 0, gx__part_from(c, from));
         }
     }
-    c->deadline = gx_seconds() + gx__timeout(comm);
+    c->deadline = gx_seconds() + gx_comm_timeout(comm);
     comm->engine->post(comm, c->message, c->messages, &g->error);
 }
 
@@ -503,7 +506,7 @@ static int gx__advance(GxContext *g, GxCollective *c)
         if (m->outcome == GX_MESSAGE_LEFT) gx__say_left(g, m);
     }
     if (gx_failed(g)) return 0;
-    if (moved) c->deadline = gx_seconds() + gx__timeout(g->comm);
+    if (moved) c->deadline = gx_seconds() + gx_comm_timeout(g->comm);
     if (open) return moved > 0;
     gx__finish_step(c);
     if (++c->step < c->steps) gx__post(g, c);
@@ -529,7 +532,7 @@ static void gx__complete(GxContext *g, GxCollective *c)
 {
     GxComm *comm = g->comm;
     const double begin = gx_seconds();
-    c->deadline = begin + gx__timeout(comm);
+    c->deadline = begin + gx_comm_timeout(comm);
     while (c->running && !gx_failed(g)) {
         int64_t events = comm->engine->events(comm);
         const int moved = gx__advance_all(g);
@@ -777,8 +780,6 @@ static GxTicket gx__start_on_device(GxContext *g, const GxCollective *c)
     return t;
 }
 
-static void gx__run_on_device(GxContext *g, const GxCollective *c) { gx_wait(g, gx__start_on_device(g, c)); }
-
 // ---- buffers of a device: copies in the host's memory ---------------------------------------------------------------------------------------
 // Each of these gets a collective that was found to be something to say to others. The copy takes the place of the buffers in it.
 
@@ -842,20 +843,65 @@ static void gx__run_staged_exchange(GxContext *g, GxCollective *c)
     gx_arena_release(a, mark);
 }
 
-// By the engine that can reach the buffers.
+static void gx__run_staged_broadcast(GxContext *g, GxCollective *c)
+{
+    GxArena *a = gx_host_arena(g);
+    const GxArenaMark mark = gx_arena_mark(a);
+    const int64_t bytes = c->count * c->size;
+    char *x = c->out;
+    c->out = (char *)gx_take_from(g, a, GX_MEM_COMM, bytes);
+    if (c->me == c->detail) gx_to_host(g, c->out, x, bytes);
+    gx__run(g, c);
+    gx_to_device(g, x, c->out, bytes);
+    gx_arena_release(a, mark);
+}
+
+static void gx__run_staged_transfers(GxContext *g, GxCollective *c)
+{
+    GxTransfer here[2 * GX_MAX_PARTS];
+    const GxTransfer *list = c->list;
+    GxArena *a = gx_host_arena(g);
+    const GxArenaMark mark = gx_arena_mark(a);
+    for (int64_t i = 0; i < c->count; i++) {
+        const int64_t bytes = list[i].n * gx_dtype_size(list[i].dtype);
+        here[i] = list[i];
+        here[i].data = gx_take_from(g, a, GX_MEM_COMM, bytes);
+        if (list[i].is_send) gx_to_host(g, here[i].data, list[i].data, bytes);
+    }
+    c->list = here;
+    gx__run(g, c);
+    for (int64_t i = 0; i < c->count; i++)
+        if (!list[i].is_send) gx_to_device(g, list[i].data, here[i].data, list[i].n * gx_dtype_size(list[i].dtype));
+    gx_arena_release(a, mark);
+}
+
+static void gx__run_staged(GxContext *g, GxCollective *c)
+{
+    switch (c->operation) {
+    case GX__ALL_REDUCE: gx__run_staged_sum(g, c); break;
+    case GX__ALL_TO_ALL: gx__run_staged_exchange(g, c); break;
+    case GX__BROADCAST: gx__run_staged_broadcast(g, c); break;
+    case GX__SEND: gx__run_staged_transfers(g, c); break;
+    default: gx__run_staged_rows(g, c);
+    }
+}
+
+// By the engine that can reach the buffers. Those of one call are all on the device, or all on the host.
+static int gx__is_on_device(const GxContext *g, const GxCollective *c)
+{
+    return gx_on_device(g, c->operation == GX__SEND ? c->list[0].data : c->out);
+}
 static GxTicket gx__start_where(GxContext *g, GxCollective *c)
 {
     const GxTicket none = GX_ZERO;
-    if (!gx_on_device(g, c->out)) return gx__start(g, c);
+    if (!gx__is_on_device(g, c)) return gx__start(g, c);
     if (gx__has_device_engine(g)) return gx__start_on_device(g, c);
-    if (c->operation == GX__ALL_REDUCE) gx__run_staged_sum(g, c);
-    else if (c->operation == GX__ALL_TO_ALL) gx__run_staged_exchange(g, c);
-    else gx__run_staged_rows(g, c);
+    gx__run_staged(g, c);
     return none;
 }
 static void gx__run_where(GxContext *g, GxCollective *c)
 {
-    if (gx_on_device(g, c->out)) gx_wait(g, gx__start_where(g, c));
+    if (gx__is_on_device(g, c)) gx_wait(g, gx__start_where(g, c));
     else gx__run(g, c);
 }
 
@@ -931,17 +977,7 @@ void gx_broadcast(GxContext *g, int axes, int root, void *x, int64_t n, GxDtype 
     c.out = (char *)x;
     c.count = n;
     c.detail = root;
-    if (gx_on_device(g, x) && gx__has_device_engine(g)) {
-        gx__run_on_device(g, &c);
-        return;
-    }
-    GxArena *a = gx_host_arena(g);
-    const GxArenaMark mark = gx_arena_mark(a);
-    if (gx_on_device(g, x)) c.out = (char *)gx_take_from(g, a, GX_MEM_COMM, n * c.size);
-    if (c.me == root) gx_to_host(g, c.out, x, n * c.size);
-    gx__run(g, &c);
-    gx_to_device(g, x, c.out, n * c.size);
-    gx_arena_release(a, mark);
+    gx__run_where(g, &c);
 }
 
 void gx_barrier(GxContext *g, int axes)
@@ -973,24 +1009,7 @@ void gx_transfer(GxContext *g, int axes, const GxTransfer *list, int n)
     }
     c.list = list;
     c.count = n;
-    if (gx_on_device(g, list[0].data) && gx__has_device_engine(g)) {
-        gx__run_on_device(g, &c);
-        return;
-    }
-    GxTransfer here[2 * GX_MAX_PARTS];
-    GxArena *a = gx_host_arena(g);
-    const GxArenaMark mark = gx_arena_mark(a);
-    for (int i = 0; i < n; i++) {
-        const int64_t bytes = list[i].n * gx_dtype_size(list[i].dtype);
-        here[i] = list[i];
-        if (gx_on_device(g, list[i].data)) here[i].data = gx_take_from(g, a, GX_MEM_COMM, bytes);
-        if (list[i].is_send) gx_to_host(g, here[i].data, list[i].data, bytes);
-    }
-    c.list = here;
-    gx__run(g, &c);
-    for (int i = 0; i < n; i++)
-        if (!list[i].is_send) gx_to_device(g, list[i].data, here[i].data, list[i].n * gx_dtype_size(list[i].dtype));
-    gx_arena_release(a, mark);
+    gx__run_where(g, &c);
 }
 
 static void gx__transfer_one(GxContext *g, int axes, int peer, int is_send, void *x, int64_t n, GxDtype dtype)

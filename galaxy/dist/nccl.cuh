@@ -1,7 +1,7 @@
 // nccl.cuh: nccl.h compiled: NCCL for the communicator's buffers on GPUs.
 #ifndef GX_NCCL_CUH
 #define GX_NCCL_CUH
-#include "../cuda/kernel.cuh"
+#include "../cuda/memory.cuh"
 #include "nccl.h"
 #endif
 
@@ -46,12 +46,6 @@ static int gx__nccl_ok(GxContext *g, ncclResult_t r, const char *what)
     return 0;
 }
 
-static int gx__nccl_cuda_ok(GxContext *g, cudaError_t e, const char *what)
-{
-    if (e != cudaSuccess) GX_FAIL(&g->error, GX_ERR_DEVICE, "%s: %s (%s)", what, cudaGetErrorString(e), cudaGetErrorName(e));
-    return e == cudaSuccess;
-}
-
 // The oldest call that has not ended: the one that the others wait behind. 0: all have.
 static int64_t gx__nccl_oldest(const GxNccl *n)
 {
@@ -81,7 +75,7 @@ static void gx__nccl_watch(GxContext *g, double since)
         ncclResult_t state = ncclSuccess;
         if (n->group[axes] && ncclCommGetAsyncError(n->group[axes], &state) == ncclSuccess) gx__nccl_ok(g, state, gx__nccl_stuck(n));
     }
-    const double timeout = comm->timeout > 0 ? comm->timeout : 600;
+    const double timeout = gx_comm_timeout(comm);
     if (!gx_failed(g) && since >= 0 && now - (since > n->since ? since : n->since) > timeout)
         GX_FAIL(&g->error, GX_ERR_COMM, "rank %d waited %g s in %s: a rank is dead, stalled, or in another call", g->rank, timeout,
                 gx__nccl_stuck(n));
@@ -227,7 +221,6 @@ static ncclResult_t gx__nccl_call(const GxNcclUse *u, const GxCollective *c)
 
 static int64_t gx__nccl_start(GxContext *g, const GxCollective *c)
 {
-    static const char *const names[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "barrier", "transfer"};
     GxNccl *n = gx__nccl(g);
     char axes[64];
     const GxNcclUse use = {gx__nccl_group(g, c), gx__nccl_type(c->dtype), n->stream};
@@ -236,14 +229,15 @@ static int64_t gx__nccl_start(GxContext *g, const GxCollective *c)
     for (const double began = gx_seconds(); !gx_failed(g) && cudaEventQuery(call->done) == cudaErrorNotReady;) gx__nccl_watch(g, began);
     if (gx_failed(g)) return 0;
     n->calls++;
-    snprintf(call->text, sizeof call->text, "%s of %ld %s elements (call %ld over %s, site %s)", names[c->operation], (long)c->count,
-             gx_dtype_name(c->dtype), (long)n->calls, gx_axes_name(c->axes, axes), g->site ? g->site : "-");
-    gx__nccl_cuda_ok(g, cudaEventRecord(n->ready, gx_cuda(g)->stream), "cudaEventRecord");
-    gx__nccl_cuda_ok(g, cudaStreamWaitEvent(n->stream, n->ready, 0), "cudaStreamWaitEvent");
+    snprintf(call->text, sizeof call->text, "%s of %ld %s elements (call %ld over %s, site %s)",
+             c->operation == GX__SEND ? "transfer" : gx_operation_name(c->operation), (long)c->count, gx_dtype_name(c->dtype),
+             (long)n->calls, gx_axes_name(c->axes, axes), g->site ? g->site : "-");
+    gx__cuda_error(g, cudaEventRecord(n->ready, gx_cuda(g)->stream), "cudaEventRecord");
+    gx__cuda_error(g, cudaStreamWaitEvent(n->stream, n->ready, 0), "cudaStreamWaitEvent");
     ncclGroupStart();
     const ncclResult_t called = gx__nccl_call(&use, c), ended = ncclGroupEnd();
     if (gx__nccl_ok(g, called, call->text) && gx__nccl_ok(g, ended, call->text)) gx__nccl_settle(g, c->axes);
-    gx__nccl_cuda_ok(g, cudaEventRecord(call->done, n->stream), "cudaEventRecord");
+    gx__cuda_error(g, cudaEventRecord(call->done, n->stream), "cudaEventRecord");
     return gx_failed(g) ? 0 : n->calls;
 }
 
@@ -251,7 +245,7 @@ static void gx__nccl_wait(GxContext *g, int64_t number)
 {
     GxNccl *n = gx__nccl(g);
     if (number > 0)
-        gx__nccl_cuda_ok(g, cudaStreamWaitEvent(gx_cuda(g)->stream, n->ring[number % GX__NCCL_RING].done, 0), "cudaStreamWaitEvent");
+        gx__cuda_error(g, cudaStreamWaitEvent(gx_cuda(g)->stream, n->ring[number % GX__NCCL_RING].done, 0), "cudaStreamWaitEvent");
 }
 
 // ---- open and close -----------------------------------------------------------------------------------------------------------------------------
@@ -285,8 +279,7 @@ static int gx__nccl_has_cards(GxContext *g)
     gethostname(where, 255);
     cudaGetDevice(&card);
     cudaDeviceGetPCIBusId(where + strlen(where), 32, card);
-    uint64_t mine = 1469598103934665603ull; // FNV-1a
-    for (const char *c = where; *c; c++) mine = (mine ^ (uint64_t)(unsigned char)*c) * 1099511628211ull;
+    const uint64_t mine = gx_hash(GX_HASH_START, where, (int64_t)strlen(where));
     uint64_t all[GX_MAX_PARTS];
     const GxSplit ranks = gx_split_even(g->world, g->world);
     gx_all_gather(g, GX_AXIS_ALL, &ranks, all, &mine, 1, GX_I64);
@@ -306,10 +299,10 @@ GxStatus gx_nccl_open(GxContext *g, GxNcclChoice choice)
     if (!n) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the NCCL engine");
     g->comm->device_state = n;
     g->comm->device_engine = &gx__nccl_engine;
-    gx__nccl_cuda_ok(g, cudaStreamCreateWithFlags(&n->stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-    gx__nccl_cuda_ok(g, cudaEventCreateWithFlags(&n->ready, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+    gx__cuda_error(g, cudaStreamCreateWithFlags(&n->stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    gx__cuda_error(g, cudaEventCreateWithFlags(&n->ready, cudaEventDisableTiming), "cudaEventCreateWithFlags");
     for (int i = 0; i < GX__NCCL_RING && !gx_failed(g); i++)
-        gx__nccl_cuda_ok(g, cudaEventCreateWithFlags(&n->ring[i].done, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+        gx__cuda_error(g, cudaEventCreateWithFlags(&n->ring[i].done, cudaEventDisableTiming), "cudaEventCreateWithFlags");
     return gx_status(g);
 }
 #endif

@@ -40,9 +40,6 @@ GxStatus gx_file_commit(GxNewFile *file, GxError *err);
 void gx_file_abandon(GxNewFile *file);
 GxStatus gx_file_write(const char *path, const void *data, int64_t bytes, GxError *err); // all of it in one call
 
-// FNV-1a, 64 bits (Fowler, Noll, Vo): finds torn and rotten files, not forged ones.
-#define GX_HASH_START UINT64_C(0xcbf29ce484222325)
-uint64_t gx_hash(uint64_t hash, const void *data, int64_t bytes); // continues from `hash`
 GxStatus gx_file_hash(const char *path, uint64_t *hash, int64_t *bytes, GxError *err);
 
 // Folders.
@@ -223,13 +220,6 @@ GxStatus gx_file_write(const char *path, const void *data, int64_t bytes, GxErro
     if (status == GX_OK) return gx_file_commit(&file, err);
     gx_file_abandon(&file);
     return status;
-}
-
-uint64_t gx_hash(uint64_t hash, const void *data, int64_t bytes)
-{
-    const unsigned char *p = (const unsigned char *)data;
-    for (int64_t i = 0; i < bytes; i++) hash = (hash ^ p[i]) * UINT64_C(0x100000001b3);
-    return hash;
 }
 
 GxStatus gx_file_hash(const char *path, uint64_t *hash, int64_t *bytes, GxError *err)
