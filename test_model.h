@@ -128,7 +128,7 @@ __attribute__((unused)) static int test_model_open_split(TestModel *t, const GxL
     g->comm = NULL;
     if (comm && !CHECK(gx_comm_open(g, comm) == GX_OK, "%s", g->error.message)) return 0;
 #ifdef GX_WITH_CUDA
-    if (test_uses_nccl && !CHECK(gx_nccl_open(g, GX_NCCL_ON) == GX_OK, "%s", g->error.message)) return 0;
+    if (test_uses_nccl && !CHECK(gx_nccl_open(g) == GX_OK, "%s", g->error.message)) return 0;
 #endif
     test_model_take(t, g, T, B, chunk);
     return CHECK(!gx_failed(g), "%s", g->error.message);

@@ -402,6 +402,66 @@ TEST(ranks_in_different_modes_are_told_what_both_sides_are_in)
     }
 }
 
+// ---- checkpoints ----------------------------------------------------------------------------------------------------------------------------
+
+typedef struct {
+    GxComm comm;
+    pthread_t thread;
+    const char *folder;
+    int64_t tensors, meetings;
+    char error[600];
+} Saver;
+
+static void *saver_main(void *user)
+{
+    Saver *s = (Saver *)user;
+    TestModel *t = (TestModel *)calloc(1, sizeof *t);
+    GxRecorder recorder = GX_ZERO;
+    GxConfig args;
+    const GxTokenizer tokenizer = gx_tokenizer_bytes();
+    GxTrainState state = GX_ZERO;
+    snprintf(state.optimizer, sizeof state.optimizer, "adamw");
+    gx_config_open(&args);
+    if (test_model_open(t, &model_config, SERIAL, T, 1, 7, &s->comm, 1)) {
+        gx_model_init(&t->g, &t->m.model, t->o.weights, 42);
+        for (int i = 0; i < t->m.model.table.n; i++) s->tensors += !t->m.model.table.row[i].has_alias;
+        t->g.recorder = &recorder;
+        gx_checkpoint_save(&t->g, s->folder, &gx_llama_family, &t->m.model, &t->o, &tokenizer, &state, &args);
+        t->g.recorder = NULL;
+        for (int64_t i = 0; i < recorder.n; i++)
+            s->meetings += recorder.event[i].kind == GX_EVENT_COLLECTIVE && !strcmp(recorder.event[i].name, "barrier");
+    }
+    snprintf(s->error, sizeof s->error, "%s", t->g.error.message);
+    test_model_close(t);
+    gx_recorder_close(&recorder);
+    free(t);
+    return NULL;
+}
+
+// A checkpoint may take longer than a rank waits for another one: all meet after each tensor, also those that have nothing to save.
+TEST(all_ranks_follow_a_checkpoint_tensor_by_tensor)
+{
+    Saver rank[2];
+    GxThreadsGroup *group;
+    GxError err = GX_ZERO;
+    char parent[] = "/tmp/galaxy-save-XXXXXX", folder[64];
+    if (!CHECK(mkdtemp(parent) && gx_threads_group_open(&group, 2, &err) == GX_OK, "%s", err.message)) return;
+    snprintf(folder, sizeof folder, "%s/checkpoint-1", parent);
+    memset(rank, 0, sizeof rank);
+    for (int r = 0; r < 2; r++) {
+        rank[r].folder = folder;
+        gx_threads_comm(&rank[r].comm, group, r);
+        pthread_create(&rank[r].thread, NULL, saver_main, &rank[r]);
+    }
+    for (int r = 0; r < 2; r++) pthread_join(rank[r].thread, NULL);
+    for (int r = 0; r < 2; r++)
+        CHECK(!rank[r].error[0] && rank[r].tensors > 10 && rank[r].meetings > 3 * rank[r].tensors, // weights, two moments
+              "rank %d: %ld meetings for %ld tensors; %s", r, (long)rank[r].meetings, (long)rank[r].tensors, rank[r].error);
+    CHECK(gx_folder_verify(folder, 1, &err) == GX_OK, "%s", err.message);
+    gx_threads_group_close(group);
+    gx_folder_remove(parent, &err);
+}
+
 int main(int argc, char **argv)
 {
     program = argv[0];

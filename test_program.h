@@ -274,7 +274,8 @@ typedef struct {
     int steps, evals, baselines, bad; // lines of each kind; lines that are none
     int step[200];
     double loss[200], grad_norm[200], bits, bigram;
-    int skipped;
+    int skipped, cards; // steps that say what is in use on the card
+    double card_mb[200];
 } Log;
 
 static int has_keys(const GxJson *line, const char *keys) // exactly these, separated by spaces
@@ -288,7 +289,9 @@ static int has_keys(const GxJson *line, const char *keys) // exactly these, sepa
 
 static void log_line(Log *l, const GxJson *line)
 {
-    if (has_keys(line, "step loss grad_norm lr tokens_per_s gflops memory_mb skipped") && l->steps < 200) {
+    const int on_card = has_keys(line, "step loss grad_norm lr tokens_per_s gflops memory_mb card_mb skipped");
+    if ((on_card || has_keys(line, "step loss grad_norm lr tokens_per_s gflops memory_mb skipped")) && l->steps < 200) {
+        if (on_card) l->card_mb[l->cards++] = gx_json_double(gx_json_get(line, "card_mb"));
         l->step[l->steps] = (int)gx_json_int(gx_json_get(line, "step"));
         l->loss[l->steps] = gx_json_double(gx_json_get(line, "loss"));
         l->grad_norm[l->steps++] = gx_json_double(gx_json_get(line, "grad_norm"));

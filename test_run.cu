@@ -103,6 +103,7 @@ TEST(batches_that_do_not_multiply_are_refused_with_their_numbers)
          2,
          {"25", "= 24", "nearest that fit are 24 and 32"}},
         {{"p", "--micro_batch_size", "4", "--global_batch_size", "6", NULL}, 1, {"6", "micro_batch_size 4", "4 and 8"}},
+        {{"p", "--micro_batch_size", "4", "--global_batch_size", "6", NULL}, 2, {"6", "= 8", "the smallest that fits is 8"}},
         {{"p", "--micro_batch_size", "4", "--dp_batch_size_list", "3,1", NULL}, 2, {"both given", "list", "micro_batch_size"}},
         {{"p", "--dp_batch_size_list", "3,1", NULL}, 3, {"dp_batch_size_list", "3", "2"}},
     };

@@ -1,6 +1,6 @@
 // test_train_devices.cu: the programs on the device that they were built for, beside the CPU, which every program has, too; in both precisions. See
 // test_program.h. In a program built for the CPU alone the device is the CPU.
-#include "test_program.h"
+#include "test_ranks.h"
 #include "test_model.h"
 
 #ifdef GX_WITH_CUDA
@@ -99,6 +99,83 @@ TEST(a_checkpoint_goes_on_on_another_device_and_in_another_precision)
     CHECK(a.steps == 1 && fabs(a.loss[0] / b.loss[0] - 1) < 1e-4 && fabs(a.loss[0] / c.loss[0] - 1) < 2e-3,
           "losses %.6f on the cpu, %.6f on " DEVICE ", %.6f in bf16", a.loss[0], b.loss[0], c.loss[0]);
 }
+
+// The number behind `words` in what the program printed; -1: it is not there.
+static double printed(const char *words)
+{
+    const char *at = strstr(out(), words);
+    return at ? atof(at + strlen(words)) : -1;
+}
+
+TEST(the_log_says_what_is_in_use_on_the_card)
+{
+    if (!use_program("train_llama")) return;
+    CHECK_RAN(run("--output_dir cards --max_steps 2 --device " DEVICE));
+    const double arena = printed("  arena ");
+    const Log l = read_log("cards");
+    CHECK(l.steps == 2 && l.cards == (strcmp(DEVICE, "cpu") ? 2 : 0), "%d of %d steps say what is in use on the card", l.cards, l.steps);
+    for (int s = 0; s < l.cards; s++)
+        CHECK(arena > 0 && l.card_mb[s] >= arena - 0.05, "%.3f MB in use, the arena is %.1f", l.card_mb[s], arena);
+    CHECK_RAN(run("--output_dir no_cards --max_steps 2 --device cpu"));
+    CHECK(read_log("no_cards").cards == 0 && read_log("no_cards").steps == 2, "a run on the CPU tells of a card");
+}
+
+#ifdef GX_WITH_CUDA
+TEST(ranks_on_cards_and_ranks_on_cpus_train_together)
+{
+    if (!use_program("train_llama")) return;
+    CHECK_RAN(run("--output_dir alike --max_steps 4 --ranks 2 --micro_batch_size 2 --device cpu"));
+    start_ranks(BY_TORCHRUN, 2, "--config tiny.json --max_steps 4 --micro_batch_size 2 --output_dir unlike", "--device cpu");
+    CHECK(finish() == 0, "%d ranks failed", child.status);
+    says(0, "device cuda");
+    says(0, "cards through the host");
+    const Log a = read_log("alike"), b = read_log("unlike");
+    CHECK(a.steps == FEW && b.steps == FEW, "%d and %d steps", a.steps, b.steps);
+    check_close_series("losses", b.loss, a.loss, FEW, 1);
+    start_ranks(BY_TORCHRUN, 2, "--config tiny.json --max_steps 4 --output_dir by_nccl --device_comm nccl", "--device cpu");
+    CHECK(finish() == 2, "%d of 2 ranks failed", child.status);
+    says(1, "--device_comm nccl moves buffers of the device cuda; rank 1 is on cpu");
+}
+
+TEST(heads_that_the_device_cannot_compute_are_refused_by_a_dry_run)
+{
+    if (!use_program("train_llama")) return;
+    const int status = run("--hidden_size 600 --num_attention_heads 2 --num_key_value_heads 2 --dry_run");
+    CHECK(status == 1 && strstr(err(), "head_dim is 300; this device computes heads of up to 256"), "status %d: %s", status, err());
+    CHECK_RAN(run("--hidden_size 600 --num_attention_heads 2 --num_key_value_heads 2 --dry_run --device cpu"));
+}
+
+TEST(a_plan_that_the_card_cannot_hold_is_refused)
+{
+    char device[300] = "";
+    gx_default_device()->describe(device, sizeof device);
+    if (!strstr(device, "emulator")) SKIP("it takes a card of 24 MB, which only the emulator has");
+    if (!use_program("train_llama")) return;
+    setenv("GX_EMU_MEMORY", "24", 1);
+    CHECK_RAN(run("--output_dir held --max_steps 1"));
+    int status = run("--output_dir too_large --micro_batch_size 8192");
+    CHECK(status == 1 && strstr(err(), "on this rank's card, which has ") && strstr(err(), "--micro_batch_size "), "status %d: %s", status,
+          err());
+    char *fits = strstr(err(), "about ");
+    const int samples = fits ? atoi(fits + 6) : 0;
+    CHECK(samples > 4 && samples < 8192, "%d samples would fit", samples);
+    CHECK_RAN(run("--output_dir fits --max_steps 1 --micro_batch_size %d", samples));
+    status = run("--output_dir two --max_steps 1 --ranks 2 --micro_batch_size %d --device_comm host", samples); // both on the one card
+    CHECK(status == 1 && strstr(err(), "on this rank's card, which has "), "status %d: %s", status, err());
+    unsetenv("GX_EMU_MEMORY");
+}
+
+TEST(buffers_of_the_host_are_planned_only_where_they_are_used)
+{
+    if (!use_program("train_llama_galaxy")) return;
+    if (!test_has_nccl()) SKIP("two ranks share the card; GX_TEST_NCCL=1 where each has one");
+    CHECK_RAN(run("--ranks 2 --dry_run --hidden_size 1024 --seq_len 1024 --device_comm host"));
+    const double staged = printed("of the host's: buffers ");
+    CHECK_RAN(run("--ranks 2 --dry_run --hidden_size 1024 --seq_len 1024 --device_comm nccl"));
+    const double by_nccl = printed("of the host's: buffers ");
+    CHECK(staged > by_nccl && by_nccl > 0, "%.1f MB by NCCL, %.1f through the host", by_nccl, staged);
+}
+#endif
 
 TEST(the_first_lines_say_device_and_precision)
 {

@@ -13,6 +13,8 @@
 #include "kernel.cuh"
 GX_BEGIN
 
+enum { GX_CUDA_MAX_HEAD = 256 }; // head_dim
+
 int64_t gx_cuda_attention_scratch(const GxContext *g, const GxAttention *a, int backward);
 void gx_cuda_attention_forward(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v, const GxAttention *a,
                                void *scratch);
@@ -39,7 +41,7 @@ typedef struct {
 #define GX__LOG2_E 1.44269504088896341f
 #define GX__LN_2   0.693147180559945309f
 
-enum { GX__CUDA_SIDE = 16, GX__CUDA_MAX_HEAD = 256, GX__CUDA_LEAST_SHARED = 99 * 1024 };
+enum { GX__CUDA_SIDE = 16, GX__CUDA_LEAST_SHARED = 99 * 1024 };
 
 // Rows in a tile, and bytes of shared memory. Each row has 4 floats more than it holds: 8 lanes that read 16 bytes of 8 neighbouring rows then
 // meet every bank once.
@@ -545,14 +547,6 @@ static int gx__cuda_attention_shared(GxContext *g, const char *what, const void 
     return 0;
 }
 
-static int gx__cuda_head_fits(GxContext *g, const char *what, const GxAttention *a)
-{
-    if (a->head_dim <= GX__CUDA_MAX_HEAD) return 1;
-    GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "%s: head_dim is %ld; the device cuda computes heads of up to %d", what, (long)a->head_dim,
-            (int)GX__CUDA_MAX_HEAD);
-    return 0;
-}
-
 // Calls the template F<T, HEAD>(...) for the type and the padded size of head.
 #define GX__CUDA_HEADS(a, F, ...)                                                                                                          \
     do {                                                                                                                                   \
@@ -587,7 +581,6 @@ void gx_cuda_attention_forward(GxContext *g, void *o, float *lse, const void *q,
                                void *scratch)
 {
     (void)scratch;
-    if (!gx__cuda_head_fits(g, "attention_forward", a)) return;
     GxCudaAttention p = gx__cuda_attention_of(a);
     p.packed = gx__cuda_rows_packed(o, a->o_stride, a) && gx__cuda_rows_packed(q, a->q_stride, a) &&
                gx__cuda_rows_packed(k, a->kv_stride, a) && gx__cuda_rows_packed(v, a->kv_stride, a);
@@ -621,7 +614,6 @@ static void gx__cuda_launch_backward(GxContext *g, void *dq, void *dk, void *dv,
 void gx_cuda_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o, const float *lse, const void *q,
                                 const void *k, const void *v, const GxAttention *a, void *scratch)
 {
-    if (!gx__cuda_head_fits(g, "attention_backward", a)) return;
     GxCudaAttention p = gx__cuda_attention_of(a);
     const void *of_q[] = {q, dq}, *of_kv[] = {k, v, dk, dv}, *of_o[] = {o, d_o};
     p.packed = 1;

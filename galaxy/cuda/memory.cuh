@@ -18,6 +18,8 @@ void gx_cuda_host_arena_close(GxContext *g, GxArena *a);
 void gx_cuda_to_device(GxContext *g, void *buffer, const void *twin, int64_t bytes);
 void gx_cuda_to_host(GxContext *g, void *twin, const void *buffer, int64_t bytes);
 void gx_cuda_wait(GxContext *g);
+uint64_t gx_cuda_card(const GxContext *g); // of its place in its machine
+void gx_cuda_memory(const GxContext *g, int64_t *free_bytes, int64_t *all_bytes);
 
 GX_END
 #endif
@@ -27,6 +29,7 @@ GX_END
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "../dist/comm.h" // the rank's number on this machine
 #include "kernel.cuh"
 #include "linear.cuh"
@@ -116,6 +119,23 @@ void gx_cuda_close(GxContext *g) // of what was opened, whole or in part
     if (cuda->stream) cudaStreamDestroy(cuda->stream);
     free(cuda);
     g->device_state = NULL;
+}
+
+uint64_t gx_cuda_card(const GxContext *g)
+{
+    char place[320] = ""; // the machine's name, and the card's on its bus
+    int card = 0;
+    if (!gx_cuda(g)) return 0;
+    gethostname(place, 255);
+    if (cudaGetDevice(&card) != cudaSuccess || cudaDeviceGetPCIBusId(place + strlen(place), 32, card) != cudaSuccess) cudaGetLastError();
+    return gx_hash(GX_HASH_START, place, (int64_t)strlen(place)) | 1;
+}
+
+void gx_cuda_memory(const GxContext *g, int64_t *free_bytes, int64_t *all_bytes)
+{
+    size_t left = 0, all = 0;
+    if (gx_cuda(g) && cudaMemGetInfo(&left, &all) != cudaSuccess) cudaGetLastError();
+    *free_bytes = (int64_t)left, *all_bytes = (int64_t)all;
 }
 
 // ---- memory -------------------------------------------------------------------------------------------------------------------------------------

@@ -767,13 +767,12 @@ static int gx__reduce_scatter(GxContext *g, GxCollective *c, int axes, const GxS
 }
 
 // ---- buffers of a device: by an engine of their own ------------------------------------------------------------------------------------------
-static int gx__has_device_engine(const GxContext *g) { return g->comm && g->comm->device_engine && !gx__dry(g); }
-
 static GxTicket gx__start_on_device(GxContext *g, const GxCollective *c)
 {
     GxTicket t = GX_ZERO;
     if (!gx__is_ready(g)) return t;
     gx__record(g, c);
+    if (gx__dry(g)) return t;
     t.slot = GX__DEVICE_SLOT;
     t.number = g->comm->device_engine->start(g, c);
     if (gx_failed(g)) gx__give_up(g);
@@ -895,7 +894,7 @@ static GxTicket gx__start_where(GxContext *g, GxCollective *c)
 {
     const GxTicket none = GX_ZERO;
     if (!gx__is_on_device(g, c)) return gx__start(g, c);
-    if (gx__has_device_engine(g)) return gx__start_on_device(g, c);
+    if (g->comm && g->comm->device_engine) return gx__start_on_device(g, c);
     gx__run_staged(g, c);
     return none;
 }

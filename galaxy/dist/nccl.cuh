@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 // Calls that may be on their way: before more, the host waits for the oldest. So no call is forgotten before it ended, and the launches between calls stay
 // fewer than the driver's queue holds: a launch into a full queue would not return where a rank is dead, and nobody would watch.
@@ -271,30 +270,8 @@ static void gx__nccl_close(GxContext *g)
 
 static const GxDeviceEngine gx__nccl_engine = {"nccl", gx__nccl_start, gx__nccl_wait, gx__nccl_watch, gx__nccl_close};
 
-// 1: no two ranks have the same card. All ranks learn the same.
-static int gx__nccl_has_cards(GxContext *g)
+GxStatus gx_nccl_open(GxContext *g)
 {
-    char where[320] = "";
-    int card = 0;
-    gethostname(where, 255);
-    cudaGetDevice(&card);
-    cudaDeviceGetPCIBusId(where + strlen(where), 32, card);
-    const uint64_t mine = gx_hash(GX_HASH_START, where, (int64_t)strlen(where));
-    uint64_t all[GX_MAX_PARTS];
-    const GxSplit ranks = gx_split_even(g->world, g->world);
-    gx_all_gather(g, GX_AXIS_ALL, &ranks, all, &mine, 1, GX_I64);
-    for (int a = 0; a < g->world && !gx_failed(g); a++)
-        for (int b = 0; b < a; b++)
-            if (all[a] == all[b]) return 0;
-    return !gx_failed(g);
-}
-
-GxStatus gx_nccl_open(GxContext *g, GxNcclChoice choice)
-{
-    if (choice == GX_NCCL_OFF || g->world == 1 || !g->comm || !g->comm->engine || !g->device_state) return gx_status(g);
-    gx_at(g, -1, "cards");
-    const int has_cards = gx__nccl_has_cards(g);
-    if (gx_failed(g) || (choice == GX_NCCL_AUTO && !has_cards)) return gx_status(g);
     GxNccl *n = (GxNccl *)calloc(1, sizeof *n);
     if (!n) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the NCCL engine");
     g->comm->device_state = n;

@@ -55,6 +55,11 @@ int64_t gx_attention_pairs(const GxAttention *a)
 static int gx__attention_check(GxContext *g, const char *name, const GxAttention *a)
 {
     if (!gx_op_check(g, name, a->dtype, a->B, a->head_dim)) return 0;
+    if (g->device->head_dim && a->head_dim > g->device->head_dim) {
+        GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "%s: head_dim is %ld; this device computes heads of up to %ld", name, (long)a->head_dim,
+                (long)g->device->head_dim);
+        return 0;
+    }
     if (a->K < 1 || a->H < a->K || (a->group == 0 && a->H % a->K)) {
         GX_FAIL(&g->error, GX_ERR_ARGUMENT,
                 "%s: %ld query heads cannot share %ld key and value heads: there must be as many or more, and a multiple where group is 0",

@@ -21,6 +21,7 @@ struct GxDevice {
     const char *name;
     int computes;                              // 0: nothing is touched (the device `none`)
     unsigned dtypes;                           // bit GX_F32 set: activations and weights can be fp32, and so on
+    int64_t head_dim;                          // the largest of attention; 0: any
     void (*describe)(char *text, size_t size); // of the hardware and its libraries, in a line
     // memory
     int shares_host_memory; // 1: its buffers are the host's, too
@@ -33,6 +34,8 @@ struct GxDevice {
     void (*to_device)(GxContext *, void *device, const void *host, int64_t bytes);
     void (*to_host)(GxContext *, void *host, const void *device, int64_t bytes);
     void (*wait)(GxContext *);
+    uint64_t (*card)(const GxContext *); // a number of its own; 0: the device is not open. NULL: has no cards
+    void (*memory)(const GxContext *, int64_t *free_bytes, int64_t *all_bytes); // of the card; NULL where it is the host's
     // elementwise
     void (*zero)(GxContext *, void *x, int64_t bytes);
     void (*copy)(GxContext *, void *y, const void *x, int64_t bytes);

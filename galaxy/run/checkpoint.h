@@ -5,7 +5,8 @@
 //
 // The folder is published as a whole (io/folder.h): a torn one is recognised, and passed over in favour of the newest whole one. Nothing in it
 // depends on how many ranks there were, or on how they shared the model out. Rank 0 writes, and gets what it does not have from the others of its
-// group; it also reads, tensor by tensor, and broadcasts: no disk is shared.
+// group; it also reads, tensor by tensor, and broadcasts: no disk is shared. All ranks meet after each tensor that was written: nobody waits for a whole
+// checkpoint, which may take longer than a rank waits for another one.
 #ifndef GX_CHECKPOINT_H
 #define GX_CHECKPOINT_H
 #include "../dist/boxes.h"
@@ -33,9 +34,10 @@ int64_t gx_run_read(const char *output_dir); // 0: there is none
 
 GxStatus gx_checkpoint_path(char path[GX_PATH], const char *output_dir, int64_t step, GxError *err); // output_dir/checkpoint-<step>
 
-// On rank 0 and the other ranks of its tp group; rank 0 writes. `args` is the resolved configuration (lent).
+// On all ranks. `args` is the resolved configuration (lent).
 void gx_checkpoint_save(GxContext *g, const char *folder, const GxFamily *family, const GxModel *m, const GxOptimizer *o,
                         const GxTokenizer *tokenizer, const GxTrainState *state, const GxConfig *args);
+int gx_checkpoint_has_part(const GxContext *g);          // 1: this rank has a part of what is saved (it is of rank 0's tp group)
 void gx_checkpoint_plan(GxContext *g, const GxModel *m); // takes the scratch of saving and loading from a dry arena, and gives it back
 
 // Weights of a Hugging Face folder into the model's buffers, on all ranks. Every missing, unknown or misshapen tensor is named.
@@ -123,6 +125,8 @@ static void gx__save_whole(GxContext *g, GxSafetensorsWriter *w, const char *nam
     }
 }
 
+int gx_checkpoint_has_part(const GxContext *g) { return gx_group_index(g, GX_AXIS_ALL & ~GX_AXIS_TP) == 0; }
+
 // w NULL: a rank that only hands over what rank 0 does not have.
 static void gx__save_tensor(GxContext *g, GxSafetensorsWriter *w, const char *prefix, const GxTensor *t, const float *values, void *scratch)
 {
@@ -164,15 +168,18 @@ static void gx__save_tensors(GxContext *g, const char *path, const GxTable *t, c
     GxSafetensorsWriter w = GX_ZERO;
     GxArena *a = gx_host_arena(g);
     const GxArenaMark mark = gx_arena_mark(a);
-    const int writes = g->rank == 0;
-    void *scratch = gx__boxes_scratch(g, t);
+    const int writes = g->rank == 0, has_part = gx_checkpoint_has_part(g);
+    void *scratch = has_part ? gx__boxes_scratch(g, t) : NULL;
     if (writes && gx__create_tensors(&w, path, t, part, parts, metadata, pairs, &g->error) != GX_OK) return;
     for (int p = 0; p < parts; p++)
-        for (int i = 0; i < t->n && !gx_failed(g); i++)
-            if (!t->row[i].has_alias)
-                gx__save_tensor(g, writes ? &w : NULL, part[p].prefix, &t->row[i], part[p].values + gx_table_flat(t, i), scratch);
+        for (int i = 0; i < t->n && !gx_failed(g); i++) {
+            if (t->row[i].has_alias) continue;
+            if (has_part) gx__save_tensor(g, writes ? &w : NULL, part[p].prefix, &t->row[i], part[p].values + gx_table_flat(t, i), scratch);
+            gx_barrier(g, GX_AXIS_ALL);
+        }
     if (writes && !gx_failed(g)) gx_safetensors_finish(&w, &g->error);
     else if (writes) gx_safetensors_abort(&w);
+    gx_barrier(g, GX_AXIS_ALL);
     gx_arena_release(a, mark);
 }
 
@@ -344,8 +351,8 @@ void gx_checkpoint_save(GxContext *g, const char *folder, const GxFamily *family
     if (!gx_failed(g)) gx__save_tensors(g, path, &m->table, &weights, 1, &identity, 1);
     if (writes && !gx_failed(g)) gx_path_join(path, temporary, "optimizer.safetensors", err);
     if (!gx_failed(g) && parts) gx__save_tensors(g, path, &m->table, part, parts, NULL, 0);
-    if (!writes) return;
-    if (!gx_failed(g)) gx_publish_finish(folder, err);
+    if (writes && !gx_failed(g)) gx_publish_finish(folder, err);
+    gx_barrier(g, GX_AXIS_ALL); // of a context that has failed: tells the others
     if (!gx_failed(g) || !temporary[0]) return;
     GxError ignored = GX_ZERO; // the first error is the one to tell; this only frees the disk
     gx_folder_remove(temporary, &ignored);

@@ -9,7 +9,7 @@ typedef struct {
     int64_t step, steps; // of max_steps
     double loss, grad_norm, lr;
     double tokens_per_s, gflops; // 0: not known yet
-    double memory_mb;
+    double memory_mb, card_mb;   // of the process; in use on this rank's card by all, 0: there is none
     double seconds_left;
     int skipped; // gradients were not finite
 } GxProgress;
@@ -52,9 +52,10 @@ const char *gx_duration_text(double seconds, char text[32])
 
 void gx_progress_print(FILE *out, const GxProgress *p)
 {
-    char left[32];
-    fprintf(out, "step %5ld/%ld | loss %7.4f | grad norm %7.3f | lr %.2e | %7.0f tokens/s | %5.0f GFLOP/s | %5.0f MB | %s left%s\n",
-            (long)p->step, (long)p->steps, p->loss, p->grad_norm, p->lr, p->tokens_per_s, p->gflops, p->memory_mb,
+    char left[32], card[40] = "";
+    if (p->card_mb > 0) snprintf(card, sizeof card, ", card %.0f MB", p->card_mb);
+    fprintf(out, "step %5ld/%ld | loss %7.4f | grad norm %7.3f | lr %.2e | %7.0f tokens/s | %5.0f GFLOP/s | %5.0f MB%s | %s left%s\n",
+            (long)p->step, (long)p->steps, p->loss, p->grad_norm, p->lr, p->tokens_per_s, p->gflops, p->memory_mb, card,
             gx_duration_text(p->seconds_left, left), p->skipped ? " | skipped: gradients are not finite" : "");
     fflush(out);
 }
@@ -75,12 +76,13 @@ static GxStatus gx__log_line(FILE *log, const char *path, const char *line, GxEr
 
 GxStatus gx_progress_log(FILE *log, const char *path, const GxProgress *p, GxError *err)
 {
-    char line[512], n[5][40];
+    char line[560], card[40] = "", n[5][40];
+    if (p->card_mb > 0) snprintf(card, sizeof card, ", \"card_mb\": %.1f", p->card_mb);
     snprintf(line, sizeof line,
-             "{\"step\": %ld, \"loss\": %s, \"grad_norm\": %s, \"lr\": %s, \"tokens_per_s\": %s, \"gflops\": %s, \"memory_mb\": %.1f, "
+             "{\"step\": %ld, \"loss\": %s, \"grad_norm\": %s, \"lr\": %s, \"tokens_per_s\": %s, \"gflops\": %s, \"memory_mb\": %.1f%s, "
              "\"skipped\": %s}\n",
              (long)p->step, gx__json_number(p->loss, n[0]), gx__json_number(p->grad_norm, n[1]), gx__json_number(p->lr, n[2]),
-             gx__json_number(p->tokens_per_s, n[3]), gx__json_number(p->gflops, n[4]), p->memory_mb, p->skipped ? "true" : "false");
+             gx__json_number(p->tokens_per_s, n[3]), gx__json_number(p->gflops, n[4]), p->memory_mb, card, p->skipped ? "true" : "false");
     return gx__log_line(log, path, line, err);
 }
 

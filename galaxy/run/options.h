@@ -174,15 +174,18 @@ GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int copi
     if (o->global_batch_size && !given_accumulation && o->global_batch_size % per_micro == 0)
         o->gradient_accumulation_steps = o->global_batch_size / per_micro;
     int64_t product = o->gradient_accumulation_steps * per_micro;
-    if (o->global_batch_size && product != o->global_batch_size)
+    if (o->global_batch_size && product != o->global_batch_size) {
+        const int64_t below = o->global_batch_size / per_micro * per_micro;
+        char nearest[80];
+        if (below) snprintf(nearest, sizeof nearest, "the nearest that fit are %ld and %ld", (long)below, (long)(below + per_micro));
+        else snprintf(nearest, sizeof nearest, "the smallest that fits is %ld", (long)per_micro);
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "global_batch_size %ld is not gradient_accumulation_steps %ld x %ld samples per micro-batch (%s%ld x %d %s) = "
-                       "%ld; the nearest that "
-                       "fit are %ld and %ld",
+                       "%ld; %s",
                        (long)o->global_batch_size, (long)o->gradient_accumulation_steps, (long)per_micro,
                        list ? "the list's sum; about " : "micro_batch_size ", (long)(per_micro / copies), copies,
-                       copies == 1 ? "copy" : "copies", (long)product, (long)(gx_max(1, o->global_batch_size / per_micro) * per_micro),
-                       (long)((o->global_batch_size / per_micro + 1) * per_micro));
+                       copies == 1 ? "copy" : "copies", (long)product, nearest);
+    }
     if (per_micro * o->seq_len > GX__TOKENS_MOST)
         return GX_FAIL(
             err, GX_ERR_ARGUMENT,

@@ -6,23 +6,30 @@
 GX_BEGIN
 
 typedef struct {
-    int64_t kind[GX_MEM_KINDS];  // peak bytes of each kind, of one rank
-    int64_t arena;               // peak of all together: what is allocated, in the device's memory
-    int64_t host;                // of the host's memory, where the device has one of its own; else 0
-    int64_t comm;                // the communicator's own buffers, beside the arena
-    int64_t least, most;         // both together: of the ranks that need least and most
-    int64_t here;                // of the host's memory: all ranks in this process
-    int64_t machine;             // all that the ranks on this machine need, their processes included
-    int64_t machine_activations; // what of it grows with the batch
-    int64_t process;             // program, libraries and their buffers, of one process
-    double flops, flops_all;     // of one optimizer step, this rank; all ranks
-    int64_t comm_bytes;          // that this rank sends in a step
-    int ranks_here;              // that share this process
+    int64_t bytes, activations; // that all its ranks need; what of it grows with the batch
+    int64_t has;                // bytes that it could give when the plan was made; 0: not known
+} GxPlanPlace;
+
+typedef struct {
+    int64_t kind[GX_MEM_KINDS]; // peak bytes of each kind, of one rank
+    int64_t arena;              // peak of all together: what is allocated, in the device's memory
+    int is_apart;               // 1: the device's memory is not the host's; then
+    int64_t host;               // of the host's memory
+    int64_t comm;               // the communicator's own buffers, in the host's memory
+    int64_t least, most;        // gx_plan_arena of the ranks that need least and most
+    int64_t here;               // of the host's memory: all ranks in this process
+    GxPlanPlace machine, card;  // this machine's memory, all processes of ranks included; the memory of this rank's card
+    int64_t process;            // program, libraries and their buffers, of one process
+    double flops, flops_all;    // of one optimizer step, this rank; all ranks
+    int64_t comm_bytes;         // that this rank sends in a step
+    int ranks_here;             // that share this process
 } GxPlan;
 
 // What the process holds besides arenas: what is resident now, and what the GEMM library and the thread stacks will add.
 int64_t gx_plan_process_bytes(int threads_here);
 
+// What a rank takes where its arena lies.
+static inline int64_t gx_plan_arena(const GxPlan *p) { return p->is_apart ? p->arena : p->arena + p->comm; }
 static inline int64_t gx_plan_total(const GxPlan *p) { return p->here + p->process; }
 void gx_plan_print(FILE *out, const GxPlan *p);
 
@@ -48,11 +55,12 @@ void gx_plan_print(FILE *out, const GxPlan *p)
     fprintf(out, "memory plan, MB %s:", p->least != p->most ? "of rank 0" : "per rank");
     for (int k = 0; k < GX_MEM_KINDS; k++)
         fprintf(out, " %s %.1f%s", gx_memory_kind_name((GxMemoryKind)k), gx__mb(p->kind[k]), k + 1 < GX_MEM_KINDS ? "," : "\n");
-    fprintf(out, "  arena %.1f", gx__mb(p->arena + p->comm));
+    fprintf(out, "  arena %.1f", gx__mb(gx_plan_arena(p)));
     if (p->least != p->most) fprintf(out, " (of the ranks: %.1f to %.1f)", gx__mb(p->least), gx__mb(p->most));
-    if (p->least != p->most && p->ranks_here > 1) fprintf(out, ", %d ranks in this process %.1f", p->ranks_here, gx__mb(p->here));
+    if (p->least != p->most && p->ranks_here > 1 && !p->is_apart)
+        fprintf(out, ", %d ranks in this process %.1f", p->ranks_here, gx__mb(p->here));
     else if (p->ranks_here > 1) fprintf(out, " x %d ranks in this process", p->ranks_here);
-    if (p->host) fprintf(out, " in the device's memory;\n  of the host's: buffers %.1f", gx__mb(p->here));
+    if (p->is_apart) fprintf(out, " in the device's memory;\n  of the host's: buffers %.1f", gx__mb(p->here));
     fprintf(out, " + program and libraries %.1f = %.1f MB\n", gx__mb(p->process), gx__mb(gx_plan_total(p)));
 }
 #endif

@@ -184,21 +184,48 @@ static GxStatus gx__agree_on_text(GxTrainer *t)
                    t->o.train_data, (long)n, (long)first[0]);
 }
 
+// A plan needs no card: on a machine without one it is made as if buffers went through the host.
+static GxStatus gx__open_device(GxTrainer *t)
+{
+    GxContext *g = t->g;
+    const GxError none = GX_ZERO;
+    if (gx_device_open(g) == GX_OK || !t->o.dry_run || g->error.code != GX_ERR_DEVICE) return gx_status(g);
+    g->error = none; // the first line says why there is no card
+    gx_device_close(g);
+    return GX_OK;
+}
+
+static uint64_t gx__card(const GxContext *g) { return g->device->card ? g->device->card(g) : 0; }
+
+// 1: every rank has a card, and no other rank has it.
+static int gx__has_own_cards(GxContext *g)
+{
+    const uint64_t mine = gx__card(g);
+    uint64_t all[GX_MAX_PARTS];
+    const GxSplit ranks = gx_split_even(g->world, g->world);
+    gx_at(g, -1, "cards");
+    gx_all_gather(g, GX_AXIS_ALL, &ranks, all, &mine, 1, GX_I64);
+    for (int a = 0; a < g->world && !gx_failed(g); a++)
+        for (int b = 0; b <= a; b++)
+            if (all[a] == 0 || (b < a && all[a] == all[b])) return 0;
+    return !gx_failed(g);
+}
+
+// Who moves buffers of the cards. All ranks choose the same, also where some are on cards and some are not.
 static GxStatus gx__open_device_comm(GxTrainer *t)
 {
+    GxContext *g = t->g;
+    const int wanted = !strcmp(t->o.device_comm, "nccl");
+    if (wanted && !g->device->card)
+        return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "--device_comm nccl moves buffers of the device cuda; rank %d is on %s%s", g->rank,
+                       g->device->name, gx_default_device()->card ? "" : ", and was built for it: build it anew with make DEVICE=cuda");
+    if (g->world == 1 || !strcmp(t->o.device_comm, "host")) return GX_OK;
+    const int own_cards = gx__has_own_cards(g);
+    if (gx_failed(g) || !(wanted || own_cards) || !gx__card(g)) return gx_status(g);
 #ifdef GX_WITH_CUDA
-    if (strcmp(t->g->device->name, "cuda") && !strcmp(t->o.device_comm, "nccl"))
-        return GX_FAIL(&t->g->error, GX_ERR_ARGUMENT, "--device_comm nccl moves buffers of the device cuda; this run is on %s",
-                       t->g->device->name);
-    if (strcmp(t->g->device->name, "cuda")) return GX_OK;
-    return gx_nccl_open(t->g, !strcmp(t->o.device_comm, "nccl")   ? GX_NCCL_ON
-                              : !strcmp(t->o.device_comm, "host") ? GX_NCCL_OFF
-                                                                  : GX_NCCL_AUTO);
-#else
-    if (strcmp(t->o.device_comm, "nccl")) return GX_OK;
-    return GX_FAIL(&t->g->error, GX_ERR_ARGUMENT,
-                   "--device_comm nccl: this program was built for cpu; build it anew with make DEVICE=cuda");
+    gx_nccl_open(g);
 #endif
+    return gx_status(g);
 }
 
 static GxStatus gx__open_parts(GxTrainer *t, const void *mode)
@@ -284,9 +311,13 @@ static void gx__optimizer_init(GxTrainer *t)
     o->max_grad_norm = t->o.max_grad_norm;
 }
 
-// What only all ranks together know of the plan: they may need different amounts, and several of them may be on one machine.
+// What only all ranks together know of the plan: they may need different amounts, and several of them may be on one machine, or on one card.
 typedef struct {
-    double bytes, memory, activations, process, flops, host; // bytes: of arenas; memory: what of it the host has, activations: of that
+    double bytes, activations;  // of the arena, where it lies
+    double memory, process;     // of the host's memory: arenas; all else
+    double host, card;          // numbers of the machine, and of the card; card 0: the arena lies in the machine's memory
+    double card_free, card_all; // bytes
+    double flops;
 } GxRankPlan;
 enum { GX__RANK_PLAN = sizeof(GxRankPlan) / sizeof(double) };
 
@@ -301,28 +332,35 @@ static GxStatus gx__plan_together(GxTrainer *t)
 {
     GxContext *g = t->g;
     GxPlan *p = &t->plan;
-    const int shares = g->device->shares_host_memory;
-    const GxRankPlan mine = {(double)(p->arena + p->comm),
-                             (double)((shares ? p->arena : p->host) + p->comm),
-                             shares ? (double)p->kind[GX_MEM_ACTIVATIONS] : 0.0,
-                             (double)p->process,
-                             p->flops,
-                             gx__host_number()};
-    GxRankPlan all[GX_MAX_PARTS] = {{0, 0, 0, 0, 0, 0}};
+    GxRankPlan mine = GX_ZERO, all[GX_MAX_PARTS] = GX_ZERO;
+    int64_t card_free = 0, card_all = 0;
+    if (p->is_apart) g->device->memory(g, &card_free, &card_all); // before any rank takes its part
+    mine.bytes = (double)gx_plan_arena(p), mine.activations = (double)p->kind[GX_MEM_ACTIVATIONS];
+    mine.memory = (double)((p->is_apart ? p->host : p->arena) + p->comm), mine.process = (double)p->process;
+    mine.host = gx__host_number(), mine.card = (double)(gx__card(g) >> 12);
+    mine.card_free = (double)card_free, mine.card_all = (double)card_all;
+    mine.flops = p->flops;
     const GxSplit ranks = gx_split_even(g->world, g->world);
     gx_at(g, -1, "plan");
     gx_all_gather(g, GX_AXIS_ALL, &ranks, all, &mine, GX__RANK_PLAN, GX_F64); // a gather needs no scratch
     if (gx_failed(g)) return gx_status(g);
-    p->least = p->arena + p->comm;
-    p->machine = p->ranks_here > 1 ? p->process : 0;
+    p->least = gx_plan_arena(p);
+    p->machine.bytes = p->ranks_here > 1 ? p->process : 0;
+    p->machine.has = gx_available_memory();
+    p->card.has = card_free;
     for (int r = 0; r < g->world; r++) {
-        const int64_t bytes = (int64_t)all[r].bytes;
+        const GxRankPlan *rank = &all[r];
+        const int64_t bytes = (int64_t)rank->bytes, activations = (int64_t)rank->activations;
         p->least = gx_min(p->least, bytes), p->most = gx_max(p->most, bytes);
-        p->flops_all += all[r].flops;
-        if (p->ranks_here > 1 || r == g->rank) p->here += (int64_t)all[r].memory;
-        if (all[r].host != mine.host) continue;
-        p->machine += (int64_t)all[r].memory + (p->ranks_here > 1 ? 0 : (int64_t)all[r].process);
-        p->machine_activations += (int64_t)all[r].activations;
+        p->flops_all += rank->flops;
+        if (p->ranks_here > 1 || r == g->rank) p->here += (int64_t)rank->memory;
+        if (mine.card && rank->card == mine.card) {
+            p->card.bytes += bytes, p->card.activations += activations;
+            p->card.has = gx_min(p->card.has, (int64_t)rank->card_free);
+        }
+        if (rank->host != mine.host) continue;
+        p->machine.bytes += (int64_t)rank->memory + (p->ranks_here > 1 ? 0 : (int64_t)rank->process);
+        if (!rank->card) p->machine.activations += activations;
     }
     return gx_status(g);
 }
@@ -339,6 +377,7 @@ static GxStatus gx__make_plan(GxTrainer *t)
     int32_t token[2] = {0, 0};
     recorder.totals_only = 1;
     nobody.rank = t->g->rank, nobody.world = t->g->world;
+    nobody.device_engine = t->g->comm ? t->g->comm->device_engine : NULL; // that it is there decides what else is taken
     gx_arena_open_dry(&arena);
     gx_arena_open_dry(&host);
     gx_arena_open_dry(&beside);
@@ -356,11 +395,12 @@ static GxStatus gx__make_plan(GxTrainer *t)
     gx_model_loss(&dry, t->model, &t->eval, &step.loss_sum);
     gx_generate(&dry, t->model, &t->generator, token, 1, 2, &sampling);
     gx_model_init(&dry, t->model, t->optimizer.weights, 0);
-    if (gx_trainer_saves(t) || t->resume[0] || t->o.model[0]) gx_checkpoint_plan(&dry, t->model);
+    if (gx_checkpoint_has_part(t->g) || t->resume[0] || t->o.model[0]) gx_checkpoint_plan(&dry, t->model);
     memcpy(t->plan.kind, arena.kind_peak, sizeof t->plan.kind);
     t->plan.arena = arena.peak;
     t->plan.host = host.peak;
-    t->plan.kind[GX_MEM_COMM] += t->comm_arena.peak;
+    t->plan.is_apart = !none.shares_host_memory;
+    if (!t->plan.is_apart) t->plan.kind[GX_MEM_COMM] += t->comm_arena.peak;
     t->plan.comm = t->comm_arena.capacity;
     t->plan.ranks_here = t->o.ranks > 1 ? (int)t->o.ranks : 1;
     t->plan.process = gx_plan_process_bytes(t->plan.ranks_here * gx_threads(t->g));
@@ -370,24 +410,26 @@ static GxStatus gx__make_plan(GxTrainer *t)
     return gx_status(t->g);
 }
 
-static GxStatus gx__refuse_too_large(GxTrainer *t)
+static GxStatus gx__refuse(GxTrainer *t, const GxPlanPlace *place, const char *where)
 {
-    const GxPlan *p = &t->plan;
-    const int64_t have = gx_available_memory(), room = have - (p->machine - p->machine_activations), columns = gx_trainer_columns(t);
-    if (have == 0 || p->machine <= have) return GX_OK;
-    const int64_t fits =
-        room > 0 && p->machine_activations > 0 ? (int64_t)((double)room / (double)p->machine_activations * (double)columns) : 0;
+    const int64_t room = place->has - (place->bytes - place->activations), columns = gx_trainer_columns(t);
+    const int64_t fits = room > 0 && place->activations > 0 ? (int64_t)((double)room / (double)place->activations * (double)columns) : 0;
+    if (place->has == 0 || place->bytes <= place->has) return GX_OK;
     if (fits > 0)
         return GX_FAIL(&t->g->error, GX_ERR_MEMORY,
-                       "the plan needs %.0f MB on this machine, the system has %.0f MB left; about %ld samples per micro-batch would fit "
-                       "instead of %ld "
+                       "the plan needs %.0f MB %s %.0f MB left; about %ld samples per micro-batch would fit instead of %ld "
                        "(--micro_batch_size %ld --gradient_accumulation_steps ...)",
-                       (double)p->machine / 1e6, (double)have / 1e6, (long)fits, (long)columns, (long)fits);
+                       (double)place->bytes / 1e6, where, (double)place->has / 1e6, (long)fits, (long)columns, (long)fits);
     return GX_FAIL(&t->g->error, GX_ERR_MEMORY,
-                   "the plan needs %.0f MB on this machine, the system has %.0f MB left; weights, gradients and optimizer alone do not "
-                   "fit, or not beside "
-                   "one sample: make the model smaller, or take --optimizer sgd --momentum 0",
-                   (double)p->machine / 1e6, (double)have / 1e6);
+                   "the plan needs %.0f MB %s %.0f MB left; weights, gradients and optimizer alone do not fit, or not beside one sample: "
+                   "make the model smaller, or take --optimizer sgd --momentum 0",
+                   (double)place->bytes / 1e6, where, (double)place->has / 1e6);
+}
+
+static GxStatus gx__refuse_too_large(GxTrainer *t)
+{
+    GX_TRY(gx__refuse(t, &t->plan.machine, "on this machine, the system has"));
+    return gx__refuse(t, &t->plan.card, "on this rank's card, which has");
 }
 
 // Which text it is: its path, and what a file of the same name with .source behind it says about where it is from.
@@ -542,7 +584,7 @@ GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, con
     GX_TRY(gx__read_options(t, argc, argv));
     if (t->done) return GX_OK;
     t->is_seen = 1; // nothing has happened yet
-    GX_TRY(gx_device_open(g));
+    GX_TRY(gx__open_device(t));
     GX_TRY(gx__open_parts(t, mode));
     t->batch = (GxBatch *)calloc((size_t)t->o.gradient_accumulation_steps, sizeof *t->batch);
     if (!t->batch) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for %ld micro-batches", (long)t->o.gradient_accumulation_steps);

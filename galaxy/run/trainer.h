@@ -69,10 +69,8 @@ typedef struct {
     int64_t measured_from; // the step then; 0: not yet
 } GxTrainer;
 
-// Which part of a run is this rank's: whether it prints and writes, whether it has a part of what rank 0 saves, and how many samples of a micro-batch
-// it takes.
+// Which part of a run is this rank's: whether it prints and writes, and how many samples of a micro-batch it takes.
 static inline int gx_trainer_is_first(const GxTrainer *t) { return t->g->rank == 0; }
-static inline int gx_trainer_saves(const GxTrainer *t) { return gx_mesh_index(&t->mesh, GX_AXIS_ALL & ~GX_AXIS_TP) == 0; }
 static inline int64_t gx_trainer_columns(const GxTrainer *t) { return gx_split_part(&t->batch_split, gx_mesh_index(&t->mesh, GX_AXIS_DP)); }
 
 GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, const void *mode, int argc, char **argv); // setup.h
@@ -200,6 +198,11 @@ static void gx__report_progress(GxTrainer *t)
     p.tokens_per_s = (double)t->interval_labels / seconds;
     p.gflops = t->plan.flops_all / per_step / 1e9;
     p.memory_mb = (double)gx_process_memory() / 1e6;
+    if (t->g->device->memory) {
+        int64_t free_bytes, all_bytes;
+        t->g->device->memory(t->g, &free_bytes, &all_bytes);
+        p.card_mb = (double)(all_bytes - free_bytes) / 1e6;
+    }
     if (t->measured_from)
         p.seconds_left = (gx_seconds() - t->measured_since) / (double)(t->step - t->measured_from) * (double)(t->o.max_steps - t->step);
     else p.seconds_left = per_step * (double)(t->o.max_steps - t->step);
@@ -260,9 +263,10 @@ void gx_trainer_save(GxTrainer *t)
     char folder[GX_PATH];
     if (gx_failed(g) || t->saved == t->step) return;
     t->saved = t->step;
-    if (!gx_trainer_saves(t)) return;
-    double started = gx_seconds();
-    GxTrainState s = {t->step, gx__see_step(t)->applied, t->samples, t->o.seed, t->data.train.n, t->text_hash, t->o.seq_len, t->run, ""};
+    const double started = gx_seconds();
+    const GxStep *seen = gx__see_step(t); // on all ranks: what is wrong with it is wrong on all alike
+    if (gx_failed(g)) return;
+    GxTrainState s = {t->step, seen->applied, t->samples, t->o.seed, t->data.train.n, t->text_hash, t->o.seq_len, t->run, ""};
     snprintf(s.optimizer, sizeof s.optimizer, "%.31s", t->o.optimizer);
     if (gx_checkpoint_path(folder, t->o.output_dir, t->step, &g->error) != GX_OK) return;
     gx_checkpoint_save(g, folder, t->family, t->model, &t->optimizer, &t->tokenizer, &s, &t->config);
