@@ -313,10 +313,10 @@ static void gx__optimizer_init(GxTrainer *t)
 
 // What only all ranks together know of the plan: they may need different amounts, and several of them may be on one machine, or on one card.
 typedef struct {
-    double bytes, activations;  // of the arena, where it lies
-    double memory, process;     // of the host's memory: arenas; all else
-    double host, card;          // numbers of the machine, and of the card; card 0: the arena lies in the machine's memory
-    double card_free, card_all; // bytes
+    double bytes, activations; // of the arena, where it lies
+    double memory, process;    // of the host's memory: arenas; all else
+    double host, card;         // numbers of the machine, and of the card; card 0: the arena lies in the machine's memory
+    double card_free;          // bytes
     double flops;
 } GxRankPlan;
 enum { GX__RANK_PLAN = sizeof(GxRankPlan) / sizeof(double) };
@@ -333,21 +333,19 @@ static GxStatus gx__plan_together(GxTrainer *t)
     GxContext *g = t->g;
     GxPlan *p = &t->plan;
     GxRankPlan mine = GX_ZERO, all[GX_MAX_PARTS] = GX_ZERO;
-    int64_t card_free = 0, card_all = 0;
-    if (p->is_apart) g->device->memory(g, &card_free, &card_all); // before any rank takes its part
+    int64_t card_all;
+    p->machine.has = gx_available_memory(); // before any rank takes its part
+    if (p->is_apart) g->device->memory(g, &p->card.has, &card_all);
     mine.bytes = (double)gx_plan_arena(p), mine.activations = (double)p->kind[GX_MEM_ACTIVATIONS];
     mine.memory = (double)((p->is_apart ? p->host : p->arena) + p->comm), mine.process = (double)p->process;
     mine.host = gx__host_number(), mine.card = (double)(gx__card(g) >> 12);
-    mine.card_free = (double)card_free, mine.card_all = (double)card_all;
-    mine.flops = p->flops;
+    mine.card_free = (double)p->card.has, mine.flops = p->flops;
     const GxSplit ranks = gx_split_even(g->world, g->world);
     gx_at(g, -1, "plan");
     gx_all_gather(g, GX_AXIS_ALL, &ranks, all, &mine, GX__RANK_PLAN, GX_F64); // a gather needs no scratch
     if (gx_failed(g)) return gx_status(g);
     p->least = gx_plan_arena(p);
     p->machine.bytes = p->ranks_here > 1 ? p->process : 0;
-    p->machine.has = gx_available_memory();
-    p->card.has = card_free;
     for (int r = 0; r < g->world; r++) {
         const GxRankPlan *rank = &all[r];
         const int64_t bytes = (int64_t)rank->bytes, activations = (int64_t)rank->activations;
