@@ -170,14 +170,14 @@ RUN_ASAN   = $(MAKE) --no-print-directory VARIANT=asan
 RUN_TSAN   = $(MAKE) --no-print-directory VARIANT=tsan MPI=0
 RUN_EMU    = $(MAKE) --no-print-directory DEVICE=emu
 # the CUDA code on the emulator: three orders of threads and blocks, streams late and at random, AddressSanitizer; the emulator itself with both
-WORKSHOP  := workshop_rms_norm workshop_attention
+WORKSHOP  := workshop_memory_bound workshop_rms_norm workshop_attention
 EMU       := $(patsubst build/cpu-%,build/emu-%,$(CPU_FOLDER))
 EMU_ASAN  := $(patsubst build/emu-fast-%,build/emu-asan-%,$(EMU))
 EMU_TSAN  := build/emu-tsan-plain-mpi0-json$(JSON)
 EMU_RUNS   = "env GX_TRAIN_LLAMA=$(EMU)/train_llama $(EMU)/test_train_devices" $(EMU)/test_devices "env GX_EMU_ORDER=reverse $(EMU)/test_devices" \
     "env GX_EMU_ORDER=random:7 GX_EMU_STREAMS=random:7 $(EMU)/test_devices" $(EMU)/test_precision "env GX_EMU_STREAMS=random:3 $(EMU)/test_precision" \
     $(EMU)/test_llama $(EMU)/test_memory $(EMU_ASAN)/test_devices $(EMU)/test_emu $(EMU_ASAN)/test_emu $(EMU_TSAN)/test_emu \
-    "$(EMU)/workshop_rms_norm --check" "$(EMU)/workshop_attention --check"
+    $(foreach w,$(WORKSHOP),"$(EMU)/$(w) --check")
 TSAN_TESTS := test_base test_dist test_grads test_modes test_llama
 export GX_TRAIN_LLAMA GX_TRAIN_LLAMA_NOMPI
 check: GX_TRAIN_LLAMA := $(O)/train_llama
