@@ -20,7 +20,7 @@
 // Roundings behind an element that is computed from a few others: an exponential, a division and some products on each side.
 static const double FEW = 16;
 
-// ---- elementwise: n -----------------------------------------------------------------------------------------------------------------------------
+// ---- elementwise: n ----------------------------------------------------------------------------------------------------------------------------
 
 enum { TO, FROM, OTHER };
 
@@ -71,7 +71,7 @@ static void elementwise_device(GxDevice *table)
     table->add = gx_cuda_add;
 }
 
-// ---- sums over all elements: n ------------------------------------------------------------------------------------------------------------------
+// ---- sums over all elements: n -----------------------------------------------------------------------------------------------------------------
 
 enum { TOTAL, ELEMENTS };
 
@@ -104,9 +104,9 @@ static void total_device(GxDevice *table)
     table->sum_squares = gx_cuda_sum_squares;
 }
 
-// ---- embedding: rows, columns, vocabulary -------------------------------------------------------------------------------------------------------
+// ---- embedding: rows, columns, vocabulary, ids as in text --------------------------------------------------------------------------------------
 
-enum { R, C, V };
+enum { R, C, V, TEXT };
 enum { EMBEDDED, TABLE, IDS };
 
 static void embedding_forward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
@@ -122,13 +122,14 @@ static void embedding_backward_added(GxContext *g, const int64_t *d, GxDtype dty
     gx_embedding_backward(g, (float *)p[TABLE], p[EMBEDDED], (const int32_t *)p[IDS], d[R], d[C], 0, d[V], 1, dtype);
 }
 
-// As in text: the k-th most common token has a share of 1/k. So some rows of the gradient are sums of many, and most of the table is not touched.
+// All tokens are as frequent, so that few come again, and what moves is what the contract counts; or as in text the k-th most common has a share of
+// 1/k: then rows are found in the cache (more than 100% is no error), and a row of the gradient is a sum of many.
 static void give_ids(Work *w, const int64_t *d)
 {
     int32_t *ids = (int32_t *)work_given(w, "ids", GX_I32, d[R]);
     for (int64_t r = 0; r < d[R]; r++) {
-        const double u = gx_random_uniform(4, (uint64_t)r, 0, 0);
-        ids[r] = (int32_t)gx_min(d[V] - 1, (int64_t)pow((double)d[V], u) - 1);
+        const double u = gx_random_uniform(4, (uint64_t)r, 0, 0), of_all = (double)d[V];
+        ids[r] = (int32_t)gx_min(d[V] - 1, (int64_t)(d[TEXT] ? pow(of_all, u) - 1 : of_all * u));
     }
 }
 static void open_embedding_forward(Work *w, const int64_t *d)
@@ -161,8 +162,8 @@ static const WorkEntry embedding[] = {
      WORK_BOTH,
      {{"the first row of an id adds all (shipped)", NULL}}},
 };
-static const int64_t embedding_checked[][WORK_DIMS] = {{1, 1, 1}, {8, 7, 13}, {70, 130, 9}, {3, 1031, 5}, {4200, 8, 13}};
-static const int64_t embedding_timed[][WORK_DIMS] = {{8192, 768, 32000}, {8192, 4096, 128256}};
+static const int64_t embedding_checked[][WORK_DIMS] = {{1, 1, 1, 0}, {8, 7, 13, 1}, {70, 130, 9, 1}, {3, 1031, 5, 0}, {4200, 8, 13, 0}};
+static const int64_t embedding_timed[][WORK_DIMS] = {{8192, 768, 32000, 0}, {8192, 768, 32000, 1}, {8192, 4096, 128256, 0}};
 
 static void embedding_device(GxDevice *table)
 {
@@ -170,7 +171,7 @@ static void embedding_device(GxDevice *table)
     table->embedding_backward = gx_cuda_embedding_backward;
 }
 
-// ---- rope: batch, time, heads of h that are turned, elements from row to row --------------------------------------------------------------------
+// ---- rope: batch, time, heads of h that are turned, elements from row to row -------------------------------------------------------------------
 
 enum { BATCH, TIME, HEADS, HEAD, STRIDE };
 enum { TURNED, COSINE, SINE };
@@ -204,7 +205,7 @@ static const int64_t rope_timed[][WORK_DIMS] = {{8, 1024, 24, 64, 2304}, {1, 819
 
 static void rope_device(GxDevice *table) { table->rope = gx_cuda_rope; }
 
-// ---- swiglu: rows, columns ----------------------------------------------------------------------------------------------------------------------
+// ---- swiglu: rows, columns ---------------------------------------------------------------------------------------------------------------------
 
 enum { SWIGLU_Y, GATE_UP };
 
@@ -241,7 +242,7 @@ static void swiglu_device(GxDevice *table)
     table->swiglu_backward = gx_cuda_swiglu_backward;
 }
 
-// ---- cross-entropy: rows, columns; every how many-th row is ignored, 0: none --------------------------------------------------------------------
+// ---- cross-entropy: rows, columns; every how many-th row is ignored, 0: none -------------------------------------------------------------------
 // In steps the columns are the second half of the vocabulary: half of the labels are elsewhere.
 
 enum { ROWS, COLUMNS, IGNORED };
@@ -341,7 +342,7 @@ static void cross_entropy_device(GxDevice *table)
     table->cross_entropy_finish = gx_cuda_cross_entropy_finish;
 }
 
-// ---- optimizers: n; in bf16 with the copy that the model computes with --------------------------------------------------------------------------
+// ---- optimizers: n; in bf16 with the copy that the model computes with -------------------------------------------------------------------------
 
 enum { WEIGHTS, STEP, GRAD, FIRST, SECOND };
 enum { PLAIN_COPY = FIRST, SGD_COPY = SECOND, ADAMW_COPY }; // the last buffer; in fp32 there is none, and its pointer is NULL
@@ -411,7 +412,7 @@ static void optimizer_device(GxDevice *table)
     table->sgd = gx_cuda_sgd;
 }
 
-// ---- column sums, the gradient of a bias: rows, columns -----------------------------------------------------------------------------------------
+// ---- column sums, the gradient of a bias: rows, columns ----------------------------------------------------------------------------------------
 
 enum { DBIAS, DY };
 
@@ -436,7 +437,7 @@ static void bias_device(GxDevice *table) { table->linear_backward_weight = gx_cu
 static const Workshop shops[] = {
     {"elementwise", {"n"}, SHOP(elementwise)},
     {"total", {"n"}, SHOP(total)},
-    {"embedding", {"R", "C", "V"}, SHOP(embedding)},
+    {"embedding", {"R", "C", "V", "text"}, SHOP(embedding)},
     {"rope", {"B", "T", "heads", "h", "stride"}, SHOP(rope)},
     {"swiglu", {"R", "F"}, SHOP(swiglu)},
     {"cross_entropy", {"R", "V", "ignored"}, SHOP(cross_entropy)},
