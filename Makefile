@@ -45,7 +45,9 @@ ARCHFLAGS   ?= -march=native $(if $(filter x86_64,$(shell uname -m)),-mprefer-ve
 CFLAGS  ?= $(CFLAGS_$(VARIANT)) $(ARCHFLAGS) -fno-math-errno -fno-trapping-math
 WARN    := -Wall -Wextra
 DEFINES := $(if $(filter onednn,$(GEMM)),-DGX_WITH_ONEDNN) $(if $(filter 1,$(JSON)),-DGX_WITH_JANSSON) $(if $(filter 1,$(MPI)),-DGX_WITH_MPI)
-LIBS    := $(if $(filter onednn,$(GEMM)),-ldnnl) $(if $(filter 1,$(JSON)),-ljansson) -lm -lpthread
+# jansson's archive where there is one: the program then runs where no jansson is
+JANSSON := $(if $(filter 1,$(JSON)),$(or $(filter /%,$(shell $(CC) -print-file-name=libjansson.a 2>/dev/null)),-ljansson))
+LIBS    := $(if $(filter onednn,$(GEMM)),-ldnnl) $(JANSSON) -lm -lpthread
 ifeq ($(MPI),1)
 DEFINES += $(shell mpicc --showme:compile 2>/dev/null || mpicc -compile_info | cut -d' ' -f2-)
 LIBS    += $(shell mpicc --showme:link 2>/dev/null || mpicc -link_info | cut -d' ' -f2-)
@@ -60,7 +62,7 @@ ifeq ($(DEVICE),emu)
 EMU_SOURCES := $(wildcard dev/emu/*.h)
 CUDA        := $(CXX) -x c++ -std=c++20 $(CFLAGS) $(WARN) -Wno-unknown-pragmas -Wno-restrict -DGX_EMU -Idev/emu
 else
-CUDA        := $(NVCC) -x cu -std=c++17 -O3 $(ARCH_FLAGS)
+CUDA        := $(NVCC) -x cu -std=c++17 -O3 $(ARCH_FLAGS) -Xfatbin -compress-all
 endif
 ifneq ($(DEVICE),cpu)
 DEFINES += -DGX_WITH_CUDA
@@ -95,7 +97,7 @@ help:
 	@echo "make bench             train_llama beside PyTorch (Python, 6 GB)"
 	@echo "make bench-modes       dp, tp and galaxy on two ranks beside serial on two threads (no Python needed)"
 	@echo "make pictures          docs/modes/*.svg: what each mode computes and sends, drawn from a recording"
-	@echo "make gpu               everything that a visit to a machine with a GPU runs; then dev/cuda/visit.sh FOLDER there (docs/gpu.md)"
+	@echo "make gpu               everything that a visit to a machine with a GPU runs; then dev/cuda/visit.sh OUT there (docs/gpu.md)"
 	@echo "make setup | format | clean"
 	@echo "variables: DEVICE=$(DEVICE) (cpu cuda emu) CC=$(CC) GEMM=$(GEMM) (onednn plain) MPI=$(MPI) VARIANT=$(VARIANT) (fast asan tsan) ARCHFLAGS='$(ARCHFLAGS)'"
 
@@ -170,14 +172,14 @@ RUN_ASAN   = $(MAKE) --no-print-directory VARIANT=asan
 RUN_TSAN   = $(MAKE) --no-print-directory VARIANT=tsan MPI=0
 RUN_EMU    = $(MAKE) --no-print-directory DEVICE=emu
 # the CUDA code on the emulator: three orders of threads and blocks, streams late and at random, AddressSanitizer; the emulator itself with both
-WORKSHOP  := workshop_rms_norm workshop_attention
+WORKSHOP  := workshop_memory_bound workshop_rms_norm workshop_attention
 EMU       := $(patsubst build/cpu-%,build/emu-%,$(CPU_FOLDER))
 EMU_ASAN  := $(patsubst build/emu-fast-%,build/emu-asan-%,$(EMU))
 EMU_TSAN  := build/emu-tsan-plain-mpi0-json$(JSON)
 EMU_RUNS   = "env GX_TRAIN_LLAMA=$(EMU)/train_llama $(EMU)/test_train_devices" $(EMU)/test_devices "env GX_EMU_ORDER=reverse $(EMU)/test_devices" \
     "env GX_EMU_ORDER=random:7 GX_EMU_STREAMS=random:7 $(EMU)/test_devices" $(EMU)/test_precision "env GX_EMU_STREAMS=random:3 $(EMU)/test_precision" \
     $(EMU)/test_llama $(EMU)/test_memory $(EMU_ASAN)/test_devices $(EMU)/test_emu $(EMU_ASAN)/test_emu $(EMU_TSAN)/test_emu \
-    "$(EMU)/workshop_rms_norm --check" "$(EMU)/workshop_attention --check"
+    $(foreach w,$(WORKSHOP),"$(EMU)/$(w) --check")
 TSAN_TESTS := test_base test_dist test_grads test_modes test_llama
 export GX_TRAIN_LLAMA GX_TRAIN_LLAMA_NOMPI
 check: GX_TRAIN_LLAMA := $(O)/train_llama
@@ -199,9 +201,17 @@ test-all:
 	    $(foreach t,$(filter test_train%,$(TESTS)),"env GX_TRAIN_LLAMA=$(shell $(RUN_ASAN) -s print-folder)/train_llama $(shell $(RUN_ASAN) -s print-folder)/$(t)") \
 	    $(addprefix $(shell $(RUN_TSAN) -s print-folder)/,$(TSAN_TESTS))
 build-tests: $(CHECKS) $(PROGRAMS:%=$(O)/%)
-# All that a visit to a machine with a GPU runs, built beforehand; then `dev/cuda/visit.sh FOLDER` runs it there.
+# All that a visit to a machine with a GPU runs, built beforehand in a folder that is always the same; then `dev/cuda/visit.sh OUT` runs it there. That
+# machine may have another processor, and nothing but CUDA and NCCL: no MPI, no oneDNN, and jansson is in the programs where its archive is here.
+GPU_FOLDER    := build/cuda-fast-plain-mpi0-json1
+GPU_PROCESSOR := $(if $(filter x86_64,$(shell uname -m)),-mavx2 -mfma)
+GPU_MAKE       = $(MAKE) --no-print-directory -j$(CORES) DEVICE=cuda VARIANT=fast GEMM=plain MPI=0 JSON=1 \
+    $(if $(filter file,$(origin ARCHFLAGS)),ARCHFLAGS="$(GPU_PROCESSOR)")
 gpu:
-	@$(MAKE) --no-print-directory -j$(CORES) DEVICE=cuda build-tests $(addprefix $(patsubst build/cpu-%,build/cuda-%,$(CPU_FOLDER))/,$(WORKSHOP) llama_step)
+	@$(if $(filter 1,$(JSON)),,echo "make: jansson was not found: the programs cannot read configurations; make setup installs it" && exit 1)
+	@$(GPU_MAKE) build-tests $(addprefix $(GPU_FOLDER)/,$(WORKSHOP) llama_step)
+	@{ git describe --always --dirty 2>/dev/null || echo unknown; } >$(GPU_FOLDER)/commit
+	@echo "$(GPU_FOLDER): $$(du -sh $(GPU_FOLDER) | cut -f1), commit $$(cat $(GPU_FOLDER)/commit); on the machine with a GPU: dev/cuda/visit.sh OUT"
 bench: train_llama
 	@dev/bench/bench.sh
 bench-modes:

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # nvcc compiles what the emulator runs: the library, a program in one file, and kernels that take of a card what they took before
-# (dev/cuda/resources.txt). No GPU is needed. Without nvcc all is skipped.
+# (dev/cuda/resources.txt); what `make gpu` builds runs where there is CUDA and nothing else. No GPU is needed. Without nvcc all is skipped.
 set -u
 cd "$(dirname "$0")/.."
+unset MAKEFLAGS MAKEOVERRIDES CFLAGS ARCHFLAGS VARIANT GEMM MPI JSON DEVICE
 nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
 . dev/check.sh
 look() { if [ -n "$nvcc" ]; then check "$@"; else skip "$1" "nvcc was not found"; fi; }
@@ -10,8 +11,22 @@ has_header() { printf '#include <%s>\n' "$1" | ${CC:-cc} -E -x c - >/dev/null 2>
 json=$(has_header jansson.h && echo "-DGX_WITH_JANSSON -ljansson")
 one_file() { "$nvcc" -std=c++20 -arch=sm_90 -x cu -DGALAXY_IMPLEMENTATION -DGX_WITH_CUDA $json train_llama_galaxy.cu -o "$tmp/program" -lcublasLt -lnccl; }
 says_why() { "$tmp/program" --max_steps 1 2>&1 | grep -q "no NVIDIA driver\|step  "; }
+# A program of `make gpu`, for one architecture: its libraries are those of C, C++, OpenMP, CUDA and NCCL. jansson is in it, where this machine has the
+# archive to take it from.
+brings_the_rest() {
+    local needed rest archive
+    make -s gpu O="$tmp/gpu" GPU_FOLDER="$tmp/gpu" ARCH=sm_90 TESTS= PROGRAMS= WORKSHOP= || return 1
+    needed=$(readelf -d "$tmp/gpu/llama_step" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
+    [[ $needed == *libcudart.so* && $needed == *libnccl.so* ]] || { echo "its libraries are not known: $needed"; return 1; }
+    rest=$(grep -vE '^(lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+|gomp|cudart|cublasLt|nccl)|ld-linux.*)\.so\.[0-9]+$' <<<"$needed")
+    archive=$(${CC:-cc} -print-file-name=libjansson.a)
+    [[ $archive == /* ]] || rest=$(grep -v '^libjansson\.so\.' <<<"$rest")
+    [ -z "$rest" ] || { echo "it needs, too: $rest"; return 1; }
+}
 
 look kernels_take_of_a_card_what_they_took_before dev/cuda/resources.sh --check
 look a_program_in_one_file_is_compiled_by_nvcc one_file
 look a_program_without_a_card_says_so says_why
+if [ -n "$json" ]; then look a_program_for_a_visit_brings_all_but_cuda_and_nccl brings_the_rest
+else skip a_program_for_a_visit_brings_all_but_cuda_and_nccl "jansson was not found"; fi
 finish

@@ -1,13 +1,18 @@
-"""The PyTorch side of the benchmark: LLaMA training steps in fp32 on the CPU.
+"""The PyTorch side of the benchmark: LLaMA training steps on the CPU or on a CUDA card.
 
-    python dev/bench/torch_llama.py --variant lean-eager|lean-compile|transformers [--steps 10] [--serve]
+    python dev/bench/torch_llama.py --variant lean-eager|lean-compile|transformers|transformers-compile [--device cuda] [--steps 10] [--serve]
 
-One step is forward, backward, clipping to a gradient norm of 1, AdamW. The variants:
-  lean-eager    PyTorch at its best without a compiler: a small module of our own with SDPA, fused
-                RMSNorm, linear_cross_entropy, fused AdamW, query/key/value and gate/up as one matrix
-                each, malloc tuned
-  lean-compile  the same under torch.compile (needs g++)
-  transformers  LlamaForCausalLM and torch.optim.AdamW as installed, nothing tuned
+One step is forward, backward, clipping to a gradient norm of 1, AdamW, with the numbers (rates, decay, eps) of llama_step. The variants:
+  lean-eager            PyTorch at its best without a compiler: a small module of our own with SDPA, fused
+                        RMSNorm, linear_cross_entropy (on the CPU in fp32), fused AdamW, query/key/value and
+                        gate/up as one matrix each, malloc tuned
+  lean-compile          the same under torch.compile (needs g++; on a card Triton)
+  transformers          LlamaForCausalLM and torch.optim.AdamW as installed, nothing tuned
+  transformers-compile  the same under torch.compile
+
+On a card fp32 is without TF32, as Galaxy's. There memory is given as PyTorch counts it from the warm-up on: "device_mb" is what
+its tensors had at most, "reserved_mb" what it held of the card for them, "card_used_mb" what the card is short of
+at the end, with CUDA's own.
 
 Prints one JSON line. With --serve, for runs that alternate with another program so that both see the
 same machine: after warming up, every line "step K" on stdin runs K steps and is answered by one JSON
@@ -28,9 +33,16 @@ MALLOC = {"MALLOC_MMAP_THRESHOLD_": "2000000000", "MALLOC_TRIM_THRESHOLD_": "400
           "MALLOC_TOP_PAD_": "268435456", "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 
 
+# llama_step's: dev/bench/step.h
+EPS = 1e-5
+ADAMW = dict(lr=1e-4, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
+
+
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--variant", choices=("lean-eager", "lean-compile", "transformers"), default="lean-eager")
+    parser.add_argument("--variant", choices=("lean-eager", "lean-compile", "transformers", "transformers-compile"),
+                        default="lean-eager")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     for name, default in dict(hidden=288, layers=6, heads=6, kv=2, ffn=768, vocab=32000, batch=4, seq=256,
                               threads=2, steps=10, warmup=8).items():
         parser.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"default {default}")
@@ -43,7 +55,7 @@ def arguments():
 def tune_process(args):
     """Starts this program anew with malloc tuned (lean variants), unless it already is."""
     env = dict(os.environ, OMP_NUM_THREADS=str(args.threads))
-    if args.variant != "transformers" and not args.plain_malloc:
+    if args.device == "cpu" and args.variant.startswith("lean") and not args.plain_malloc:
         env.update(MALLOC)
     if env != dict(os.environ):
         os.execve(sys.executable, [sys.executable, *sys.argv], env)
@@ -56,9 +68,10 @@ def lean_model(args):
 
     D, H, K, h = args.hidden, args.heads, args.kv, args.hidden // args.heads
 
-    # Head and loss in one, by chunks of rows, in fp32 (under autocast it stays in fp32, and costs 40% of the step): a few percent of the step faster than cross_entropy on all
-    # logits, under the compiler too (which cannot see into it), and less memory.
-    chunks = nn.LinearCrossEntropyOptions(batch_chunk_size=512)
+    # Head and loss in one, by chunks of rows, on the CPU in fp32 (under autocast it stays in fp32, and costs 40% of the step): a few percent of the
+    # step faster than cross_entropy on all logits, under the compiler too (which cannot see into it), and less memory. On a card it is one product and
+    # cross_entropy, which the compiler fuses, and which every PyTorch has.
+    chunks = nn.LinearCrossEntropyOptions(batch_chunk_size=512) if args.device == "cpu" and args.precision == "fp32" else None
 
     def matrix(n_in, n_out):
         return nn.Linear(n_in, n_out, bias=False)
@@ -70,7 +83,7 @@ def lean_model(args):
     class Layer(nn.Module):
         def __init__(self):
             super().__init__()
-            self.norm1, self.norm2 = nn.RMSNorm(D, eps=1e-6), nn.RMSNorm(D, eps=1e-6)
+            self.norm1, self.norm2 = nn.RMSNorm(D, eps=EPS), nn.RMSNorm(D, eps=EPS)
             self.qkv, self.out = matrix(D, (H + 2 * K) * h), matrix(H * h, D)
             self.gate_up, self.down = matrix(D, 2 * args.ffn), matrix(args.ffn, D)
 
@@ -86,7 +99,7 @@ def lean_model(args):
     class Llama(nn.Module):
         def __init__(self):
             super().__init__()
-            self.embed, self.norm = nn.Embedding(args.vocab, D), nn.RMSNorm(D, eps=1e-6)
+            self.embed, self.norm = nn.Embedding(args.vocab, D), nn.RMSNorm(D, eps=EPS)
             self.layers, self.head = nn.ModuleList(Layer() for _ in range(args.layers)), matrix(D, args.vocab)
             angle = torch.arange(args.seq)[:, None] * 10000.0 ** (-torch.arange(0, h, 2) / h)
             self.register_buffer("cos", angle.cos(), persistent=False)
@@ -100,7 +113,7 @@ def lean_model(args):
             for layer in self.layers:
                 x = layer(x, self.cos, self.sin)
             x = self.norm(x).flatten(0, 1)
-            if args.precision == "bf16":
+            if chunks is None:
                 return F.cross_entropy(self.head(x), labels.flatten())
             return F.linear_cross_entropy(x, self.head.weight, labels.flatten(), options=chunks)
 
@@ -110,23 +123,28 @@ def lean_model(args):
 def make_step(args):
     """A function that does one training step and returns the loss, and the number of parameters."""
     import torch
+    if args.device == "cuda" and not torch.cuda.is_available():
+        sys.exit(f"torch_llama.py: --device cuda: PyTorch {torch.__version__} sees no card (it is built for CUDA {torch.version.cuda})")
     torch.manual_seed(1)
     torch.set_num_threads(args.threads)
-    tokens, labels = torch.randint(0, args.vocab, (2, args.batch, args.seq))
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False
+    tokens, labels = torch.randint(0, args.vocab, (2, args.batch, args.seq)).to(args.device)
 
-    if args.variant == "transformers":
+    if args.variant.startswith("transformers"):
         from transformers import LlamaConfig, LlamaForCausalLM
         model = LlamaForCausalLM(LlamaConfig(
             hidden_size=args.hidden, num_hidden_layers=args.layers, num_attention_heads=args.heads,
             num_key_value_heads=args.kv, intermediate_size=args.ffn, vocab_size=args.vocab,
-            max_position_embeddings=args.seq, tie_word_embeddings=False)).train()
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+            max_position_embeddings=args.seq, rms_norm_eps=EPS, tie_word_embeddings=False)).train().to(args.device)
+        optimizer = torch.optim.AdamW(model.parameters(), **ADAMW)
+        module = torch.compile(model) if args.variant == "transformers-compile" else model
 
         def loss_of():
-            return model(input_ids=tokens, labels=labels, shift_labels=labels).loss
+            return module(input_ids=tokens, labels=labels, shift_labels=labels).loss
     else:
-        model = lean_model(args)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+        model = lean_model(args).to(args.device)
+        optimizer = torch.optim.AdamW(model.parameters(), **ADAMW, fused=True)
         module = torch.compile(model) if args.variant == "lean-compile" else model
 
         def loss_of():
@@ -134,7 +152,7 @@ def make_step(args):
 
     def step():
         optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=args.precision == "bf16"):
+        with torch.autocast(args.device, dtype=torch.bfloat16, enabled=args.precision == "bf16"):
             loss = loss_of()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -142,6 +160,13 @@ def make_step(args):
         return loss.item()
 
     return step, sum(p.numel() for p in model.parameters())
+
+
+def memory_of_card():
+    import torch
+    free, total = torch.cuda.mem_get_info()
+    mb = dict(device_mb=torch.cuda.max_memory_allocated(), reserved_mb=torch.cuda.max_memory_reserved(), card_used_mb=total - free)
+    return {name: round(n / 1e6) for name, n in mb.items()}
 
 
 def main():
@@ -153,12 +178,16 @@ def main():
     for _ in range(args.warmup):  # the first one compiles; the heap has its final size after about five
         loss = step()
     times = []
+    if args.device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
 
     def burst(n):
         nonlocal loss
         start = time.perf_counter()
         for _ in range(n):
             loss = step()
+        if args.device == "cuda":  # the loss was waited for, the optimizer was not
+            torch.cuda.synchronize()
         times.append((time.perf_counter() - start) * 1e3 / n)
 
     if args.serve:
@@ -172,10 +201,13 @@ def main():
         for _ in range(args.steps):
             burst(1)
 
-    result = {"variant": args.variant, "torch": torch.__version__, "threads": args.threads,
+    result = {"variant": args.variant, "device": torch.cuda.get_device_name() if args.device == "cuda" else "cpu",
+              "precision": args.precision, "torch": torch.__version__, "threads": args.threads,
               "malloc": "tuned" if "MALLOC_TOP_PAD_" in os.environ else "plain",
               "parameters": parameters, "loss": round(loss, 4),
               "peak_rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)}
+    if args.device == "cuda":
+        result.update(memory_of_card())
     if times:
         tokens = args.batch * args.seq
         result.update(ms=round(statistics.median(times), 2),

@@ -169,8 +169,9 @@ static const WorkEntry entries[] = {
      open_forward,
      forward,
      NULL,
+     WORK_BOTH,
      {{"thread per query row", thread_per_row}, {"warp per query row", warp_per_row}, {"tiles (shipped)", NULL}}},
-    {"backward", open_backward, backward, forward, {{"tiles (shipped)", NULL}}},
+    {"backward", open_backward, backward, forward, WORK_BOTH, {{"tiles (shipped)", NULL}}},
 };
 
 static const int64_t checked[][WORK_DIMS] = {
@@ -200,5 +201,5 @@ int main(int argc, char **argv)
                            sizeof checked / sizeof *checked,
                            sizeof timed / sizeof *timed,
                            device};
-    return work_main(&shop, argc, argv);
+    return work_main(&shop, 1, argc, argv);
 }

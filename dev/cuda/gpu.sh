@@ -1,31 +1,34 @@
 #!/usr/bin/env bash
-# A visit to a machine with a GPU: runs programs that were built before (`make gpu` builds them), notes machine and card, and leaves a report.
+# Runs programs that were built before (`make gpu` builds them) on a machine with a GPU, notes machine and card, and leaves a report.
 #
-#     dev/cuda/gpu.sh OUT [--commit ID] [--minutes 25] PART...            PART, in the order in which they are to run:
+#     dev/cuda/gpu.sh OUT [--commit ID] [--minutes 25] ITEM...            ITEM, in the order in which they are to run:
 #         --test PROGRAM           a test program: ends with "N passed, N failed, N skipped"
 #         --workshop PROGRAM       a program of dev/cuda: its check, then its times
 #         --command NAME 'LINE'    any command line, a training benchmark say
-#         --sanitize PROGRAM       compute-sanitizer's memcheck and racecheck over a test program, where the tool is
+#         --sanitize 'LINE'        compute-sanitizer's memcheck and racecheck over a test program and names of its tests, where the tool is
+#         --note NAME TEXT         a line for the summary: what is not run, and why
+#         --limit SECONDS          of each item behind it (120)
 #
-# OUT/report.md has the summary and all tables, OUT/log.txt every part's output, OUT/workshop.csv the workshop's figures. A part that fails, or takes
-# longer than its limit, does not stop the others; when the minutes are over, what is left is reported as not reached. 0: all went well.
+# OUT/report.md has the summary, tables and what failed, OUT/log.txt every item's output, OUT/workshop.csv the workshop's figures. The report is
+# written anew after each item. An item that fails, or is killed at its limit, does not stop the others; when the minutes are over, what is left is
+# reported as not reached. 0: all went well.
 set -u
-minutes=25 commit=unknown
-test_limit=300 workshop_limit=240 command_limit=420 sanitize_limit=240 # seconds
+minutes=25 commit=unknown limit=120
 
-usage() { sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+usage() { sed -n '2,16s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 [ $# -ge 1 ] && [[ $1 != -* ]] || usage
 out=$1
 shift
-kinds=() names=() lines=()
-add() { kinds+=("$1") names+=("$2") lines+=("$3"); }
+kinds=() names=() lines=() limits=()
+add() { kinds+=("$1") names+=("$2") lines+=("$3") limits+=("$limit"); }
 while [ $# -gt 0 ]; do
     [ $# -ge 2 ] || usage
     case $1 in
     --commit) commit=$2 ;;
     --minutes) minutes=$2 ;;
-    --test | --workshop | --sanitize) add "${1#--}" "$(basename "$2")" "$2" ;;
-    --command) [ $# -ge 3 ] || usage; add command "$2" "$3"; shift ;;
+    --limit) limit=$2 ;;
+    --test | --workshop | --sanitize) add "${1#--}" "${2##*/}" "$2" ;;
+    --command | --note) [ $# -ge 3 ] || usage; add "${1#--}" "$2" "$3"; shift ;;
     *) usage ;;
     esac
     shift 2
@@ -38,89 +41,109 @@ report=$out/report.md log=$out/log.txt csv=$out/workshop.csv
 rm -f "$csv"
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
+: >"$tmp/sections"
 deadline=$((SECONDS + minutes * 60))
 summary=() failures=0
 
-# name limit command...: its output into the log and into $tmp/output. A row for the summary.
-part() {
-    local name=$1 limit=$2 begin=$SECONDS left=$((deadline - SECONDS)) status result
+write_report() {
+    {
+        echo "# On a GPU: commit $commit"
+        printf '\n| what | result | seconds |\n|---|---|---|\n'
+        printf '%s\n' "${summary[@]}"
+        printf '\n%d of %d failed.\n' "$failures" "${#summary[@]}"
+        cat "$tmp/sections"
+    } >"$report"
+}
+row() { summary+=("| $1 | ${2//|/\\|} | $3 |"); write_report; } # name result seconds
+section() { { printf '\n## %s\n\n' "$1"; cat; } >>"$tmp/sections"; }
+text() { tr -d '\000-\010\013-\037' | sed 's/^ *//' | cut -c 1-200; } # a line of output, as a row takes it
+excerpt() { # of $tmp/output: its beginning and its end, each line once
+    awk '!seen[$0]++ { line[n++] = substr($0, 1, 300) }
+         END { for (i = 0; i < n; i++) if (i < 12 || i >= n - 12) print "    " line[i]; else if (i == 12) print "    ..." }' "$tmp/output"
+}
+
+# name seconds command...: its output into the log and into $tmp/output. A row for the summary, and what it said where it failed.
+item() {
+    local name=$1 seconds=$2 begin=$SECONDS left=$((deadline - SECONDS)) status result last
     shift 2
-    [ "$limit" -lt "$left" ] || limit=$left
+    [ "$seconds" -lt "$left" ] || seconds=$left
     echo "== $name" | tee -a "$log"
     : >"$tmp/output"
     if [ "$left" -lt 5 ]; then
         status=1 result="not reached in $minutes minutes"
     else
-        timeout -k 5 "$limit" "$@" >"$tmp/output" 2>&1
+        { timeout -s KILL "$seconds" "$@" >"$tmp/output" 2>&1; } 2>/dev/null # all of its process group: nothing is left on the card
         status=$?
+        last=$(tail -n 1 "$tmp/output" | text)
         case $status in
         0) result=ok ;;
-        124 | 137) result="not done in $limit s" ;;
+        124 | 137) result="not done in $seconds s" ;;
         *) result="exit status $status" ;;
         esac
+        if [[ $last =~ ^[0-9]+\ passed,\ [0-9]+\ failed,\ [0-9]+\ skipped$ ]]; then
+            result="$result: $last"
+            [ "$status" = 0 ] || result="$result; first: $(head -n 1 "$tmp/output" | text)"
+        elif [ "$status" != 0 ] || [[ $last == *"ERROR SUMMARY"* ]]; then
+            result="$result${last:+: $last}"
+        fi
     fi
     cat "$tmp/output" >>"$log"
-    local last
-    last=$(tail -n 1 "$tmp/output")
-    if [[ $last =~ ^[0-9]+\ passed,\ [0-9]+\ failed,\ [0-9]+\ skipped$ ]]; then
-        result="$result: $last"
+    if [ "$status" != 0 ]; then
+        failures=$((failures + 1))
+        [ ! -s "$tmp/output" ] || excerpt | section "$name failed"
     fi
-    [ "$status" = 0 ] || failures=$((failures + 1))
-    summary+=("| $name | $result | $((SECONDS - begin)) |")
+    row "$name" "$result" $((SECONDS - begin))
     echo "   $result"
+    return "$status"
 }
-note() { summary+=("| $1 | $2 | 0 |"); echo "== $1: $2" | tee -a "$log"; } # name result: nothing was run
-missing() { note "$1" "$2 is not there: build it first"; failures=$((failures + 1)); }
 
 machine() {
     echo "commit $commit, $(date -u '+%Y-%m-%d %H:%M') UTC"
     sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1
     echo "$(nproc) cores, $(awk '/MemTotal/ {print int($2 / 1048576)}' /proc/meminfo) GiB"
-    nvidia-smi --query-gpu=name,driver_version,memory.total,power.limit,clocks.max.sm,clocks.max.memory,ecc.mode.current --format=csv
-    nvidia-smi
+    command -v nvidia-smi >/dev/null || { echo "there is no NVIDIA driver on this machine: no nvidia-smi"; return 1; }
+    nvidia-smi --query-gpu=name,driver_version,memory.total,power.limit,clocks.max.sm,clocks.max.memory,ecc.mode.current --format=csv &&
+        nvidia-smi
 }
-run_workshop() { # name program
-    part "$1 --check" "$test_limit" "$2" --check
-    part "$1 --time" "$workshop_limit" "$2" --time --csv "$tmp/figures"
-    { echo; echo "## $1"; echo; cat "$tmp/output"; } >>"$report"
+run_workshop() { # name program seconds
+    item "$1 --check" "$3" "$2" --check
+    item "$1 --time" "$3" "$2" --time --csv "$tmp/figures" && section "$1" <"$tmp/output"
     [ -s "$tmp/figures" ] || return
     if [ -e "$csv" ]; then tail -n +2 "$tmp/figures" >>"$csv"; else cp "$tmp/figures" "$csv"; fi
     rm -f "$tmp/figures"
 }
-run_command() { # name line
-    part "$1" "$command_limit" bash -c "$2"
-    { echo; echo "## $1"; echo; grep -E '^\||^#' "$tmp/output" || sed 's/^/    /' "$tmp/output" | tail -n 40; } >>"$report"
+run_command() { # name line seconds
+    item "$1" "$3" bash -c "$2" || return
+    { grep -E '^\||^#' "$tmp/output" || tail -n 40 "$tmp/output" | sed 's/^/    /'; } | section "$1"
 }
-run_sanitizers() { # name program
-    local sanitizer tool
+run_sanitizers() { # name line seconds
+    local sanitizer tool words
+    read -ra words <<<"$2"
     sanitizer=$(PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer) || {
-        note "$1 under compute-sanitizer" "skipped: the tool is not there"
+        row "$1 under compute-sanitizer" "skipped: the tool is not there" 0
         return
     }
     for tool in memcheck racecheck; do
-        part "$1 under $tool" "$sanitize_limit" "$sanitizer" --tool "$tool" --error-exitcode 9 "$2"
+        item "$1 under $tool" "$3" "$sanitizer" --tool "$tool" --error-exitcode 9 "${words[@]}"
     done
 }
 
-{ echo "# On a GPU: commit $commit"; echo; } >"$report"
-part machine 60 bash -c "$(declare -f machine); commit='$commit'; machine"
-sed 's/^/    /' "$tmp/output" >>"$report"
+item machine 60 bash -c "$(declare -f machine); commit='$commit'; machine" && sed 's/^/    /' "$tmp/output" | section machine
 for ((i = 0; i < ${#kinds[@]}; i++)); do
     kind=${kinds[i]} name=${names[i]} line=${lines[i]}
-    if [ "$kind" != command ] && [ ! -x "$line" ]; then
-        missing "$name ($kind)" "$line"
+    if [[ $kind =~ ^(test|workshop|sanitize)$ ]] && [ ! -x "${line%% *}" ]; then
+        failures=$((failures + 1))
+        row "$name ($kind)" "${line%% *} is not there: build it first" 0
         continue
     fi
     case $kind in
-    test) part "$name" "$test_limit" "$line" ;;
-    workshop) run_workshop "$name" "$line" ;;
-    command) run_command "$name" "$line" ;;
-    sanitize) run_sanitizers "$name" "$line" ;;
+    test) item "$name" "${limits[i]}" "$line" ;;
+    workshop) run_workshop "$name" "$line" "${limits[i]}" ;;
+    command) run_command "$name" "$line" "${limits[i]}" ;;
+    sanitize) run_sanitizers "$name" "$line" "${limits[i]}" ;;
+    note) row "$name" "$line" 0 ;;
     esac
 done
-{
-    printf '\n## Summary\n\n| part | result | seconds |\n|---|---|---|\n'
-    printf '%s\n' "${summary[@]}"
-    printf '\n%d of %d parts failed.\n' "$failures" "${#summary[@]}"
-} | tee -a "$report"
+write_report
+sed '/^## /,$d' "$report"
 [ "$failures" = 0 ]

@@ -114,9 +114,10 @@ static const WorkEntry entries[] = {
      open_forward,
      forward,
      NULL,
+     WORK_BOTH,
      {{"thread per row", thread_per_row}, {"block per row, two passes", block_per_row}, {"one pass of 16 bytes (shipped)", NULL}}},
-    {"add_forward", open_add_forward, add_forward, NULL, {{"one pass (shipped)", NULL}}},
-    {"backward", open_backward, backward, backward_inputs, {{"one pass, partial sums (shipped)", NULL}}},
+    {"add_forward", open_add_forward, add_forward, NULL, WORK_BOTH, {{"one pass (shipped)", NULL}}},
+    {"backward", open_backward, backward, backward_inputs, WORK_BOTH, {{"one pass, partial sums (shipped)", NULL}}},
 };
 
 static const int64_t checked[][WORK_DIMS] = {{1, 1}, {3, 7}, {5, 64}, {33, 130}, {67, 288}, {2, 4096}, {2, 9000}};
@@ -140,5 +141,5 @@ int main(int argc, char **argv)
                            sizeof checked / sizeof *checked,
                            sizeof timed / sizeof *timed,
                            device};
-    return work_main(&shop, argc, argv);
+    return work_main(&shop, 1, argc, argv);
 }

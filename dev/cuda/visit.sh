@@ -1,20 +1,127 @@
 #!/usr/bin/env bash
-# What a visit to a machine with a GPU runs, in this order, in 25 minutes: all tests, two NCCL ranks on the card, figures, compute-sanitizer.
-#     dev/cuda/visit.sh FOLDER [COMMIT]        after `make gpu`; FOLDER/report.md is the result (dev/cuda/gpu.sh)
+# What a visit to a machine with a GPU runs, after `make gpu`: five parts, each with a time of its own and a report of its own, 24 minutes in all.
+#     dev/cuda/visit.sh OUT [--part tests|ranks|kernels|steps|sanitizer]... [--built FOLDER] [--commit ID]
+#         tests 6      every test program                    steps 7        a training step of 134M parameters beside PyTorch's
+#         ranks 2      two NCCL ranks on the one card        sanitizer 5    compute-sanitizer over every operation
+#         kernels 4    each kernel in % of a copy
+# OUT/PART/report.md is a part's result (dev/cuda/gpu.sh), OUT/report.md all of them. Of the other machine only this checkout and the folder that
+# `make gpu` names are needed (--built: another one), not its make: programs there bring everything but CUDA and NCCL. Libraries that the loader does
+# not find are looked for beside CUDA and in the packages of $PYTHON (python3), which is the Python whose PyTorch is measured, too.
 set -eu
 cd "$(dirname "$0")/../.."
-out=${1:?a folder for the report}
-built=$(make --no-print-directory -s DEVICE=cuda print-folder)
-tiny="--max_steps 20 --hidden_size 64 --intermediate_size 128 --num_hidden_layers 2 --num_attention_heads 4 --eval_steps 0 --sample_bytes 20"
-large="--hidden 768 --ffn 2048 --layers 12 --heads 12 --kv 12 --seq 1024 --batch 8 --head_chunk 8192 --steps 20"
-export GX_TRAIN_LLAMA=$built/train_llama
-exec dev/cuda/gpu.sh "$out" --commit "${2:-$(git rev-parse --short HEAD 2>/dev/null || echo unknown)}" \
-    --test "$built/test_devices" --test "$built/test_memory" --test "$built/test_llama" --test "$built/test_precision" --test "$built/test_modes" \
-    --test "$built/test_train_devices" \
-    --command 'two ranks by NCCL: data-parallel' "dev/cuda/two_ranks.sh $built/train_llama $tiny --output_dir $out/dp" \
-    --command 'two ranks by NCCL: tp' "dev/cuda/two_ranks.sh $built/train_llama_tp $tiny --tp_num_attention_heads_list 2,2 --output_dir $out/tp" \
-    --command 'two ranks by NCCL: galaxy' "dev/cuda/two_ranks.sh $built/train_llama_galaxy $tiny --seq_scatter_list 100,156 --output_dir $out/galaxy" \
-    --workshop "$built/workshop_rms_norm" --workshop "$built/workshop_attention" \
-    --command 'a step of 134M parameters, fp32' "$built/llama_step $large" \
-    --command 'a step of 134M parameters, bf16' "$built/llama_step $large --precision bf16" \
-    --sanitize "$built/test_devices"
+usage() { sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+all_parts="tests ranks kernels steps sanitizer"
+[ $# -ge 1 ] && [[ $1 != -* ]] || usage
+out=$1 built=build/cuda-fast-plain-mpi0-json1 parts= commit= python=${PYTHON:-python3}
+shift
+while [ $# -gt 0 ]; do
+    [ $# -ge 2 ] || usage
+    case $1 in
+    --part) [[ " $all_parts " == *" $2 "* ]] || usage; parts="$parts $2" ;;
+    --built) built=$2 ;;
+    --commit) commit=$2 ;;
+    *) usage ;;
+    esac
+    shift 2
+done
+[ -x "$built/test_devices" ] || { echo "visit.sh: there is no $built/test_devices: make gpu builds it, --built names another folder" >&2; exit 2; }
+commit=${commit:-$(cat "$built/commit" 2>/dev/null || echo unknown)}
+mkdir -p "$out"
+
+# ---- libraries: what the loader does not find -----------------------------------------------------------------------------------------------
+before=${LD_LIBRARY_PATH:-}
+libraries=()
+packages=$(timeout 20 "$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' 2>/dev/null || true)
+not_found() { ldd "$built/llama_step" 2>/dev/null | awk '/=> not found/ { print $1 }'; }
+for library in $(not_found); do
+    for folder in /usr/local/cuda/lib64 /usr/local/cuda-*/lib64 ${packages:+"$packages"/nvidia/*/lib}; do
+        [ -e "$folder/$library" ] || continue
+        libraries+=(--note "$library" "the loader has none; taken from $folder")
+        [[ ":${LD_LIBRARY_PATH:-}:" == *":$folder:"* ]] || export LD_LIBRARY_PATH=$folder${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+        break
+    done
+done
+for library in $(not_found); do libraries+=(--note "$library" "not found: no program of $built can start"); done
+
+# ---- parts ----------------------------------------------------------------------------------------------------------------------------------
+minutes_of() { case $1 in tests) echo 6 ;; ranks) echo 2 ;; kernels) echo 4 ;; steps) echo 7 ;; sanitizer) echo 5 ;; esac; }
+# Every part begins with a step so small that it only shows whether programs and card go together; where not, that is the reason for all that follows.
+small="--hidden 64 --ffn 128 --layers 1 --heads 2 --kv 2 --vocab 1000 --seq 32 --steps 1"
+run() { # part item...
+    local part=$1
+    shift
+    dev/cuda/gpu.sh "$out/$part" --commit "$commit" --minutes "$(minutes_of "$part")" ${libraries[@]+"${libraries[@]}"} \
+        --limit 20 --command 'a small step' "$built/llama_step $small" "$@"
+}
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+
+tests() { # the quick ones begin; one that hangs costs its limit
+    export GX_TRAIN_LLAMA=$built/train_llama
+    run tests --limit 80 --test "$built/test_devices" --test "$built/test_memory" --test "$built/test_llama" --test "$built/test_precision" \
+        --limit 140 --test "$built/test_train_devices" --test "$built/test_modes"
+}
+ranks() {
+    local tiny="--max_steps 20 --hidden_size 64 --intermediate_size 128 --num_hidden_layers 2 --num_attention_heads 4 --eval_steps 0 --sample_bytes 20"
+    [ -s data/text.txt ] || dev/data/prepare_text.sh
+    run ranks --limit 40 \
+        --command 'two ranks by NCCL: data-parallel' "dev/cuda/two_ranks.sh $built/train_llama $tiny --output_dir $tmp/dp" \
+        --command 'two ranks by NCCL: tp' "dev/cuda/two_ranks.sh $built/train_llama_tp $tiny --tp_num_attention_heads_list 2,2 --output_dir $tmp/tp" \
+        --command 'two ranks by NCCL: galaxy' \
+        "dev/cuda/two_ranks.sh $built/train_llama_galaxy $tiny --seq_scatter_list 100,156 --output_dir $tmp/galaxy"
+}
+kernels() {
+    run kernels --limit 100 --workshop "$built/workshop_memory_bound" --workshop "$built/workshop_rms_norm" --workshop "$built/workshop_attention"
+}
+
+# Both programs have the same model, the same kind of tokens, the same optimizer: the same number of parameters, and a loss near log(32000) = 10.37.
+# What matters most begins; compiling takes the better part of a minute.
+# PyTorch warms up by as many steps as llama_step (3), so that both losses are those after 23.
+large="--hidden 768 --ffn 2048 --layers 12 --heads 12 --kv 12 --vocab 32000 --seq 1024 --batch 8 --steps 20"
+steps() {
+    local status=0 variant precision why items=()
+    for precision in fp32 bf16; do
+        items+=(--command "Galaxy, $precision" "$built/llama_step $large --head_chunk 8192 --precision $precision")
+    done
+    if why=$(timeout 30 "$python" -c 'import torch, transformers' 2>&1); then
+        for variant in lean-eager lean-compile transformers transformers-compile; do
+            for precision in fp32 bf16; do
+                items+=(--command "PyTorch, $variant, $precision" "env -u LD_LIBRARY_PATH ${before:+LD_LIBRARY_PATH=$before }$python dev/bench/torch_llama.py --device cuda $large \
+                    --warmup 3 --variant $variant --precision $precision")
+            done
+        done
+    else
+        items+=(--note PyTorch "skipped: $python cannot import torch and transformers: $(tail -n 1 <<<"$why")")
+    fi
+    run steps --limit 100 "${items[@]}" || status=$?
+    table_of_steps <"$out/steps/log.txt" >>"$out/steps/report.md"
+    return "$status"
+}
+# What the programs' lines of JSON say, as a table: memory is the program's own buffers; taken: what the card is short of by the end.
+table_of_steps() {
+    printf '\n## Steps side by side\n\n| program | precision | parameters | tokens/s | ms | loss | memory, MB | taken of the card, MB |\n|---|---|---|---|---|---|---|---|\n'
+    awk 'function of(key) {
+             if (!match($0, "\"" key "\": [^,}]*")) return ""
+             value = substr($0, RSTART + length(key) + 4, RLENGTH - length(key) - 4); gsub(/"/, "", value); return value
+         }
+         /^\{"variant"/ && of("parameters") + 0 > 1000000 {
+             printf "| %s | %s | %s | %s | %s | %s | %s | %s |\n", of("variant"), of("precision"), of("parameters"), of("tokens_per_s"), of("ms"),
+                 of("loss"), of("device_mb"), of("card_used_mb")
+         }'
+}
+sanitizer() { # in groups of operations, so that a slow tool leaves results of some
+    run sanitizer --limit 60 --sanitize "$built/test_devices attention" --sanitize "$built/test_devices norm embedding" \
+        --sanitize "$built/test_devices cross_entropy linear" --sanitize "$built/test_devices zero copy conver add sum rope swiglu clip adamw sgd"
+}
+
+failed=0
+for part in ${parts:-$all_parts}; do
+    echo "==== $part, at most $(minutes_of "$part") minutes"
+    "$part" || failed=1
+done
+for part in ${parts:-$all_parts}; do
+    sed "s/^# On a GPU:/# $part:/" "$out/$part/report.md"
+    echo
+done >"$out/report.md"
+echo "$out/report.md"
+exit "$failed"

@@ -1,0 +1,468 @@
+// memory_bound.cu: what the library's other kernels reach of the memory's bandwidth: an entry for each operation of galaxy/cuda that moves more than it
+// computes and has no program of its own here (the norms and attention do): dev/cuda/workshop.h, docs/kernels.md.
+//
+// Each has one version, the shipped one. It is timed as training calls it: RoPE, the optimizers, SwiGLU's backward and the gradient of the
+// cross-entropy write over what they read. The bytes are those of the operation's contract, so small things beside them (ids, labels, losses, tables
+// of angles) make a version slower, not the work larger. The bias's column sums are called as a weight gradient with one input and no dw.
+// Left out: clip, one thread's work.
+#define GALAXY_CUDA_IMPLEMENTATION
+#include "galaxy/cuda/activation.cuh"
+#include "galaxy/cuda/elementwise.cuh"
+#include "galaxy/cuda/embedding.cuh"
+#include "galaxy/cuda/linear.cuh"
+#include "galaxy/cuda/loss.cuh"
+#include "galaxy/cuda/optimizer.cuh"
+#include "galaxy/cuda/rope.cuh"
+#include "workshop.h"
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
+
+// Roundings behind an element that is computed from a few others: an exponential, a division and some products on each side.
+static const double FEW = 16;
+
+// ---- elementwise: n ----------------------------------------------------------------------------------------------------------------------------
+
+enum { TO, FROM, OTHER };
+
+static void zero(GxContext *g, const int64_t *d, GxDtype dtype, void **p) { gx_zero(g, p[TO], d[0] * gx_dtype_size(dtype)); }
+static void copy(GxContext *g, const int64_t *d, GxDtype dtype, void **p) { gx_copy(g, p[TO], p[FROM], d[0] * gx_dtype_size(dtype)); }
+static void narrow(GxContext *g, const int64_t *d, GxDtype dtype, void **p) { gx_convert(g, p[TO], dtype, p[FROM], GX_F32, d[0]); }
+static void widen(GxContext *g, const int64_t *d, GxDtype dtype, void **p) { gx_convert(g, p[TO], GX_F32, p[FROM], dtype, d[0]); }
+static void add(GxContext *g, const int64_t *d, GxDtype dtype, void **p) { gx_add(g, p[TO], p[FROM], p[OTHER], d[0], dtype); }
+
+static void open_zero(Work *w, const int64_t *d) { work_output(w, "x", w->dtype, d[0], 0, 0, 0); }
+static void open_copy(Work *w, const int64_t *d)
+{
+    work_output(w, "y", w->dtype, d[0], 0, 0, 0);
+    work_input(w, "x", w->dtype, d[0]);
+}
+static void open_narrow(Work *w, const int64_t *d)
+{
+    work_output(w, "y", w->dtype, d[0], 0, 1, 0);
+    work_input(w, "x", GX_F32, d[0]);
+}
+static void open_widen(Work *w, const int64_t *d)
+{
+    work_output(w, "y", GX_F32, d[0], 0, 0, 0);
+    work_input(w, "x", w->dtype, d[0]);
+}
+static void open_add(Work *w, const int64_t *d)
+{
+    work_output(w, "y", w->dtype, d[0], 1, 1, 0);
+    work_input(w, "a", w->dtype, d[0]);
+    work_input(w, "b", w->dtype, d[0]);
+}
+
+static const WorkEntry elementwise[] = {
+    {"zero", open_zero, zero, NULL, WORK_BOTH, {{"the driver's (shipped)", NULL}}},
+    {"copy", open_copy, copy, NULL, WORK_BOTH, {{"the driver's (shipped)", NULL}}},
+    {"convert from fp32", open_narrow, narrow, NULL, WORK_BF16, {{"8 elements to a thread (shipped)", NULL}}},
+    {"convert to fp32", open_widen, widen, NULL, WORK_BF16, {{"8 elements to a thread (shipped)", NULL}}},
+    {"add", open_add, add, NULL, WORK_BOTH, {{"16 bytes to a thread (shipped)", NULL}}},
+};
+static const int64_t elementwise_checked[][WORK_DIMS] = {{1}, {7}, {257}, {4096}, {30011}};
+static const int64_t elementwise_timed[][WORK_DIMS] = {{8192 * 4096}, {134105856}};
+
+static void elementwise_device(GxDevice *table)
+{
+    table->zero = gx_cuda_zero;
+    table->copy = gx_cuda_copy;
+    table->convert = gx_cuda_convert;
+    table->add = gx_cuda_add;
+}
+
+// ---- sums over all elements: n -----------------------------------------------------------------------------------------------------------------
+
+enum { TOTAL, ELEMENTS };
+
+static void sum(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    (void)dtype, gx_sum(g, (double *)p[TOTAL], (const float *)p[ELEMENTS], d[0], 0);
+}
+static void sum_squares(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    (void)dtype, gx_sum_squares(g, (double *)p[TOTAL], (const float *)p[ELEMENTS], d[0], 0);
+}
+
+// Sums are taken in fp64, and compared as fp32: that is the one rounding. The sum of n normal numbers has the size of sqrt(n).
+static void open_sum(Work *w, const int64_t *d)
+{
+    work_output(w, "total", GX_F64, 1, 1, 0, sqrt((double)d[0]));
+    work_input(w, "x", GX_F32, d[0]);
+}
+
+static const WorkEntry total[] = {
+    {"sum", open_sum, sum, NULL, WORK_F32, {{"blocks of 4096 (shipped)", NULL}}},
+    {"sum_squares", open_sum, sum_squares, NULL, WORK_F32, {{"blocks of 4096 (shipped)", NULL}}},
+};
+static const int64_t total_checked[][WORK_DIMS] = {{1}, {7}, {4096}, {30011}, {257 * 4096 + 3}}; // more than 256 blocks
+static const int64_t total_timed[][WORK_DIMS] = {{8192 * 4096}, {134105856}};
+
+static void total_device(GxDevice *table)
+{
+    table->sum = gx_cuda_sum;
+    table->sum_squares = gx_cuda_sum_squares;
+}
+
+// ---- embedding: rows, columns, vocabulary, ids as in text --------------------------------------------------------------------------------------
+
+enum { R, C, V, TEXT };
+enum { EMBEDDED, TABLE, IDS };
+
+static void embedding_forward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    gx_embedding_forward(g, p[EMBEDDED], p[TABLE], (const int32_t *)p[IDS], d[R], d[C], 0, d[V], dtype);
+}
+static void embedding_backward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    gx_embedding_backward(g, (float *)p[TABLE], p[EMBEDDED], (const int32_t *)p[IDS], d[R], d[C], 0, d[V], 0, dtype);
+}
+static void embedding_backward_added(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    gx_embedding_backward(g, (float *)p[TABLE], p[EMBEDDED], (const int32_t *)p[IDS], d[R], d[C], 0, d[V], 1, dtype);
+}
+
+// All tokens are as frequent, so that few come again, and what moves is what the contract counts; or as in text the k-th most common has a share of
+// 1/k: then rows are found in the cache (more than 100% is no error), and a row of the gradient is a sum of many.
+static void give_ids(Work *w, const int64_t *d)
+{
+    int32_t *ids = (int32_t *)work_given(w, "ids", GX_I32, d[R]);
+    for (int64_t r = 0; r < d[R]; r++) {
+        const double u = gx_random_uniform(4, (uint64_t)r, 0, 0), of_all = (double)d[V];
+        ids[r] = (int32_t)gx_min(d[V] - 1, (int64_t)(d[TEXT] ? pow(of_all, u) - 1 : of_all * u));
+    }
+}
+static void open_embedding_forward(Work *w, const int64_t *d)
+{
+    work_output(w, "y", w->dtype, d[R] * d[C], 0, 0, 0);
+    work_input(w, "w", w->dtype, d[V] * d[C]);
+    give_ids(w, d);
+}
+// A row of the table is a sum of up to all rows.
+static void open_embedding_backward(Work *w, const int64_t *d)
+{
+    work_input(w, "dy", w->dtype, d[R] * d[C]);
+    work_output(w, "dw", GX_F32, d[V] * d[C], (double)d[R], 0, 0);
+    give_ids(w, d);
+}
+static void open_embedding_backward_added(Work *w, const int64_t *d)
+{
+    work_input(w, "dy", w->dtype, d[R] * d[C]);
+    work_in_place(w, "dw", GX_F32, d[V] * d[C], (double)d[R] + 1, 0, 0);
+    give_ids(w, d);
+}
+
+static const WorkEntry embedding[] = {
+    {"forward", open_embedding_forward, embedding_forward, NULL, WORK_BOTH, {{"16 bytes to a thread (shipped)", NULL}}},
+    {"backward", open_embedding_backward, embedding_backward, NULL, WORK_BOTH, {{"the first row of an id adds all (shipped)", NULL}}},
+    {"backward, added",
+     open_embedding_backward_added,
+     embedding_backward_added,
+     NULL,
+     WORK_BOTH,
+     {{"the first row of an id adds all (shipped)", NULL}}},
+};
+static const int64_t embedding_checked[][WORK_DIMS] = {{1, 1, 1, 0}, {8, 7, 13, 1}, {70, 130, 9, 1}, {3, 1031, 5, 0}, {4200, 8, 13, 0}};
+static const int64_t embedding_timed[][WORK_DIMS] = {{8192, 768, 32000, 0}, {8192, 768, 32000, 1}, {8192, 4096, 128256, 0}};
+
+static void embedding_device(GxDevice *table)
+{
+    table->embedding_forward = gx_cuda_embedding_forward;
+    table->embedding_backward = gx_cuda_embedding_backward;
+}
+
+// ---- rope: batch, time, heads of h that are turned, elements from row to row -------------------------------------------------------------------
+
+enum { BATCH, TIME, HEADS, HEAD, STRIDE };
+enum { TURNED, COSINE, SINE };
+
+static void rope_forward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    const GxRuns runs = gx_runs_one(d[TIME], 0);
+    gx_rope_forward(g, p[TURNED], (const float *)p[COSINE], (const float *)p[SINE], &runs, d[BATCH], d[HEADS], d[HEAD], d[STRIDE], dtype);
+}
+static void rope_backward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    const GxRuns runs = gx_runs_one(d[TIME], 0);
+    gx_rope_backward(g, p[TURNED], (const float *)p[COSINE], (const float *)p[SINE], &runs, d[BATCH], d[HEADS], d[HEAD], d[STRIDE], dtype);
+}
+// Two products and their sum; a pair keeps its length, so what cancels in one element is in the other.
+static void open_rope(Work *w, const int64_t *d)
+{
+    work_in_place(w, "x", w->dtype, d[TIME] * d[BATCH] * d[STRIDE], 3, 1, 0);
+    float *cosine = (float *)work_given(w, "cosine", GX_F32, d[TIME] * d[HEAD] / 2);
+    float *sine = (float *)work_given(w, "sine", GX_F32, d[TIME] * d[HEAD] / 2);
+    gx_rope_table(cosine, sine, d[TIME], d[HEAD], 10000);
+}
+
+static const WorkEntry rope[] = {
+    {"forward", open_rope, rope_forward, NULL, WORK_BOTH, {{"16 bytes of each half to a thread (shipped)", NULL}}},
+    {"backward", open_rope, rope_backward, NULL, WORK_BOTH, {{"16 bytes of each half to a thread (shipped)", NULL}}},
+};
+static const int64_t rope_checked[][WORK_DIMS] = {
+    {1, 1, 1, 2, 2}, {2, 6, 3, 8, 24}, {3, 9, 2, 10, 25}, {2, 65, 3, 64, 256}, {1, 17, 4, 128, 520}};
+static const int64_t rope_timed[][WORK_DIMS] = {{8, 1024, 24, 64, 2304}, {1, 8192, 40, 128, 6144}};
+
+static void rope_device(GxDevice *table) { table->rope = gx_cuda_rope; }
+
+// ---- swiglu: rows, columns ---------------------------------------------------------------------------------------------------------------------
+
+enum { SWIGLU_Y, GATE_UP };
+
+static void swiglu_forward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    gx_swiglu_forward(g, p[SWIGLU_Y], p[GATE_UP], d[R], d[C], dtype);
+}
+static void swiglu_backward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    gx_swiglu_backward(g, p[GATE_UP], p[SWIGLU_Y], p[SWIGLU_Y], p[GATE_UP], d[R], d[C], dtype);
+}
+static void open_swiglu_forward(Work *w, const int64_t *d)
+{
+    work_output(w, "y", w->dtype, d[R] * d[C], FEW, 1, 0);
+    work_input(w, "gate|up", w->dtype, 2 * d[R] * d[C]);
+}
+// dgate is dy*up*s, of size 1/2, times a sum that passes through zero.
+static void open_swiglu_backward(Work *w, const int64_t *d)
+{
+    work_in_place(w, "dy, then y", w->dtype, d[R] * d[C], FEW, 1, 0);
+    work_in_place(w, "gate|up, then dgate|dup", w->dtype, 2 * d[R] * d[C], FEW, 1, 0.5 * sqrt((double)(d[R] * d[C])));
+}
+
+static const WorkEntry swiglu[] = {
+    {"forward", open_swiglu_forward, swiglu_forward, NULL, WORK_BOTH, {{"16 bytes to a thread (shipped)", NULL}}},
+    {"backward", open_swiglu_backward, swiglu_backward, NULL, WORK_BOTH, {{"16 bytes to a thread, in place (shipped)", NULL}}},
+};
+static const int64_t swiglu_checked[][WORK_DIMS] = {{1, 1}, {3, 7}, {5, 64}, {33, 257}, {2, 1031}};
+static const int64_t swiglu_timed[][WORK_DIMS] = {{8192, 2048}, {8192, 14336}};
+
+static void swiglu_device(GxDevice *table)
+{
+    table->swiglu_forward = gx_cuda_swiglu_forward;
+    table->swiglu_backward = gx_cuda_swiglu_backward;
+}
+
+// ---- cross-entropy: rows, columns; every how many-th row is ignored, 0: none -------------------------------------------------------------------
+// In steps the columns are the second half of the vocabulary: half of the labels are elsewhere.
+
+enum { ROWS, COLUMNS, IGNORED };
+enum { LOGITS, LABELS, LOSSES };
+enum { STEP_LOGITS, STEP_LABELS, STEP_MAXIMUM, STEP_SUMS, STEP_LOSSES };
+
+static float scale_of(const int64_t *d) { return 1.0f / (float)d[ROWS]; }
+
+static void losses_alone(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    gx_cross_entropy(g, (float *)p[LOSSES], NULL, p[LOGITS], (const int32_t *)p[LABELS], d[ROWS], d[COLUMNS], scale_of(d), dtype);
+}
+static void at_once(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    gx_cross_entropy(g, (float *)p[LOSSES], p[LOGITS], p[LOGITS], (const int32_t *)p[LABELS], d[ROWS], d[COLUMNS], scale_of(d), dtype);
+}
+static void maximum(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    gx_cross_entropy_maximum(g, (float *)p[STEP_MAXIMUM], p[STEP_LOGITS], d[ROWS], d[COLUMNS], dtype);
+}
+static void sums(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    gx_cross_entropy_sums(g, (float *)p[STEP_SUMS], p[STEP_LOGITS], p[STEP_LOGITS], (const float *)p[STEP_MAXIMUM],
+                          (const int32_t *)p[STEP_LABELS], d[ROWS], d[COLUMNS], d[COLUMNS], 2 * d[COLUMNS], dtype);
+}
+static void maximum_and_sums(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    maximum(g, d, dtype, p);
+    sums(g, d, dtype, p);
+}
+static void finish(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    gx_cross_entropy_finish(g, (float *)p[STEP_LOSSES], p[STEP_LOGITS], p[STEP_LOGITS], (const float *)p[STEP_SUMS],
+                            (const int32_t *)p[STEP_LABELS], d[ROWS], d[COLUMNS], d[COLUMNS], scale_of(d), dtype);
+}
+
+static void give_labels(Work *w, const int64_t *d, int64_t vocab_size)
+{
+    int32_t *labels = (int32_t *)work_given(w, "labels", GX_I32, d[ROWS]);
+    for (int64_t r = 0; r < d[ROWS]; r++)
+        labels[r] = d[IGNORED] && r % d[IGNORED] == 0 ? (int32_t)GX_IGNORE_INDEX
+                                                      : (int32_t)(gx_random_bits(5, (uint64_t)r, 0, 0) % (uint64_t)vocab_size);
+}
+// A sum over a row is behind every number but the maximum. Floors: a loss is a logarithm, whose absolute error is the sum's relative one; p - 1 may
+// cancel, and its terms are of size scale. In bf16 the exponential is rounded before the gradient is, on one side only.
+static void open_losses(Work *w, const int64_t *d)
+{
+    work_input(w, "logits", w->dtype, d[ROWS] * d[COLUMNS]);
+    give_labels(w, d, d[COLUMNS]);
+    work_output(w, "losses", GX_F32, d[ROWS], (double)d[COLUMNS] + FEW, 0, sqrt((double)d[ROWS]));
+}
+static void open_at_once(Work *w, const int64_t *d)
+{
+    const double rows = sqrt((double)d[ROWS]), depth = (double)d[COLUMNS] + FEW;
+    work_in_place(w, "logits, then dlogits", w->dtype, d[ROWS] * d[COLUMNS], depth, 2, rows * (double)scale_of(d));
+    give_labels(w, d, d[COLUMNS]);
+    work_output(w, "losses", GX_F32, d[ROWS], depth, 0, rows);
+}
+static void open_maximum(Work *w, const int64_t *d)
+{
+    work_input(w, "logits", w->dtype, d[ROWS] * d[COLUMNS]);
+    give_labels(w, d, 2 * d[COLUMNS]);
+    work_output(w, "maximum", GX_F32, d[ROWS], 0, 0, 0);
+}
+static void open_sums(Work *w, const int64_t *d)
+{
+    work_in_place(w, "logits, then exps", w->dtype, d[ROWS] * d[COLUMNS], FEW, 1, 0);
+    give_labels(w, d, 2 * d[COLUMNS]);
+    work_input(w, "maximum", GX_F32, d[ROWS]);
+    work_output(w, "sums", GX_F32, 2 * d[ROWS], (double)d[COLUMNS] + FEW, 0, 0);
+}
+static void open_finish(Work *w, const int64_t *d)
+{
+    const double rows = sqrt((double)d[ROWS]);
+    work_in_place(w, "exps, then dlogits", w->dtype, d[ROWS] * d[COLUMNS], FEW, 2, rows * (double)scale_of(d));
+    give_labels(w, d, 2 * d[COLUMNS]);
+    work_input(w, "maximum", GX_F32, d[ROWS]);
+    work_input(w, "sums", GX_F32, 2 * d[ROWS]);
+    work_output(w, "losses", GX_F32, d[ROWS], FEW, 0, rows);
+}
+
+static const WorkEntry cross_entropy[] = {
+    {"losses alone", open_losses, losses_alone, NULL, WORK_BOTH, {{"a block to a row, one pass (shipped)", NULL}}},
+    {"losses and gradient", open_at_once, at_once, NULL, WORK_BOTH, {{"a block to a row, in place (shipped)", NULL}}},
+    {"in steps: maximum", open_maximum, maximum, NULL, WORK_BOTH, {{"a block to a row (shipped)", NULL}}},
+    {"in steps: sums", open_sums, sums, maximum, WORK_BOTH, {{"a block to a row, in place (shipped)", NULL}}},
+    {"in steps: finish", open_finish, finish, maximum_and_sums, WORK_BOTH, {{"16 bytes to a thread, in place (shipped)", NULL}}},
+};
+static const int64_t cross_entropy_checked[][WORK_DIMS] = {{1, 1, 0}, {3, 7, 2}, {6, 64, 0}, {33, 257, 3}, {4, 9, 1}, {3, 5003, 0}};
+static const int64_t cross_entropy_timed[][WORK_DIMS] = {{8192, 32000, 0}, {2048, 128256, 0}};
+
+static void cross_entropy_device(GxDevice *table)
+{
+    table->cross_entropy = gx_cuda_cross_entropy;
+    table->cross_entropy_maximum = gx_cuda_cross_entropy_maximum;
+    table->cross_entropy_sums = gx_cuda_cross_entropy_sums;
+    table->cross_entropy_finish = gx_cuda_cross_entropy_finish;
+}
+
+// ---- optimizers: n; in bf16 with the copy that the model computes with -------------------------------------------------------------------------
+
+enum { WEIGHTS, STEP, GRAD, FIRST, SECOND };
+enum { PLAIN_COPY = FIRST, SGD_COPY = SECOND, ADAMW_COPY }; // the last buffer; in fp32 there is none, and its pointer is NULL
+
+static void adamw(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    const GxAdamW o = {0.9f, 0.95f, 1e-8f, 0.1f};
+    g->step = (GxStep *)p[STEP];
+    gx_adamw(g, (float *)p[WEIGHTS], (float *)p[FIRST], (float *)p[SECOND], p[ADAMW_COPY], (const float *)p[GRAD], d[0], &o, dtype);
+}
+static void sgd(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    const GxSgd o = {0.9f, 0.01f};
+    g->step = (GxStep *)p[STEP];
+    gx_sgd(g, (float *)p[WEIGHTS], (float *)p[FIRST], p[SGD_COPY], (const float *)p[GRAD], d[0], &o, dtype);
+}
+static void sgd_plain(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    const GxSgd o = {0, 0.01f};
+    g->step = (GxStep *)p[STEP];
+    gx_sgd(g, (float *)p[WEIGHTS], NULL, p[PLAIN_COPY], (const float *)p[GRAD], d[0], &o, dtype);
+}
+
+// Floors: sums of terms of size 1 (second moments: none is negative) that may cancel.
+static void open_weights(Work *w, const int64_t *d)
+{
+    work_in_place(w, "w", GX_F32, d[0], FEW, 0, sqrt((double)d[0]));
+    GxStep *step = (GxStep *)work_given(w, "step", GX_U8, sizeof(GxStep));
+    memset(step, 0, sizeof *step);
+    step->lr = 0.01f, step->clip = 0.3f, step->applied = 3;
+    work_input(w, "grad", GX_F32, d[0]);
+}
+static void open_copy_of_weights(Work *w, const int64_t *d)
+{
+    if (w->dtype != GX_F32) work_output(w, "copy", w->dtype, d[0], FEW, 1, sqrt((double)d[0]));
+}
+static void open_adamw(Work *w, const int64_t *d)
+{
+    open_weights(w, d);
+    work_in_place(w, "m", GX_F32, d[0], FEW, 0, sqrt((double)d[0]));
+    work_in_place(w, "v", GX_F32, d[0], FEW, 0, 0)->squared = 1;
+    open_copy_of_weights(w, d);
+}
+static void open_sgd(Work *w, const int64_t *d)
+{
+    open_weights(w, d);
+    work_in_place(w, "momentum", GX_F32, d[0], FEW, 0, sqrt((double)d[0]));
+    open_copy_of_weights(w, d);
+}
+static void open_sgd_plain(Work *w, const int64_t *d)
+{
+    open_weights(w, d);
+    open_copy_of_weights(w, d);
+}
+
+static const WorkEntry optimizer[] = {
+    {"adamw", open_adamw, adamw, NULL, WORK_BOTH, {{"16 bytes to a thread (shipped)", NULL}}},
+    {"sgd with momentum", open_sgd, sgd, NULL, WORK_BOTH, {{"16 bytes to a thread (shipped)", NULL}}},
+    {"sgd", open_sgd_plain, sgd_plain, NULL, WORK_BOTH, {{"16 bytes to a thread (shipped)", NULL}}},
+};
+static const int64_t optimizer_checked[][WORK_DIMS] = {{1}, {7}, {257}, {30011}};
+static const int64_t optimizer_timed[][WORK_DIMS] = {{8192 * 4096}, {134105856}};
+
+static void optimizer_device(GxDevice *table)
+{
+    table->adamw = gx_cuda_adamw;
+    table->sgd = gx_cuda_sgd;
+}
+
+// ---- column sums, the gradient of a bias: rows, columns ----------------------------------------------------------------------------------------
+
+enum { DBIAS, DY };
+
+static void column_sums(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    gx_linear_backward_weight(g, NULL, (float *)p[DBIAS], p[DY], NULL, d[R], 1, d[C], 0, dtype);
+}
+// The sum of R normal numbers has the size of sqrt(R).
+static void open_column_sums(Work *w, const int64_t *d)
+{
+    work_output(w, "dbias", GX_F32, d[C], (double)d[R], 0, sqrt((double)(d[R] * d[C])));
+    work_input(w, "dy", w->dtype, d[R] * d[C]);
+}
+
+static const WorkEntry bias[] = {{"column sums", open_column_sums, column_sums, NULL, WORK_BOTH, {{"blocks of 64 rows (shipped)", NULL}}}};
+static const int64_t bias_checked[][WORK_DIMS] = {{1, 1}, {3, 7}, {257, 33}, {65, 257}, {577, 40}};
+static const int64_t bias_timed[][WORK_DIMS] = {{8192, 2304}, {8192, 14336}};
+
+static void bias_device(GxDevice *table) { table->linear_backward_weight = gx_cuda_linear_backward_weight; }
+
+#define SHOP(name) name, COUNT(name), name##_checked, name##_timed, COUNT(name##_checked), COUNT(name##_timed), name##_device
+static const Workshop shops[] = {
+    {"elementwise", {"n"}, SHOP(elementwise)},
+    {"total", {"n"}, SHOP(total)},
+    {"embedding", {"R", "C", "V", "text"}, SHOP(embedding)},
+    {"rope", {"B", "T", "heads", "h", "stride"}, SHOP(rope)},
+    {"swiglu", {"R", "F"}, SHOP(swiglu)},
+    {"cross_entropy", {"R", "V", "ignored"}, SHOP(cross_entropy)},
+    {"optimizer", {"n"}, SHOP(optimizer)},
+    {"bias", {"R", "C"}, SHOP(bias)},
+};
+
+// A new operation of the device's table needs a row here, or a program of its own.
+TEST(every_operation_of_a_device_is_here_or_elsewhere_in_the_workshop)
+{
+    static const size_t elsewhere[] = {
+        offsetof(GxDevice, rms_norm_forward),  offsetof(GxDevice, add_rms_norm_forward),  offsetof(GxDevice, rms_norm_backward),
+        offsetof(GxDevice, attention_scratch), offsetof(GxDevice, attention_forward),     offsetof(GxDevice, attention_backward),
+        offsetof(GxDevice, linear_forward),    offsetof(GxDevice, linear_backward_input), offsetof(GxDevice, clip),
+    };
+    GxDevice table;
+    memset(&table, 0, sizeof table);
+    for (int i = 0; i < COUNT(shops); i++) shops[i].device(&table);
+    for (size_t slot = offsetof(GxDevice, zero); slot < sizeof table; slot += sizeof(void (*)(void))) {
+        void (*function)(void) = NULL;
+        int known = 0;
+        memcpy(&function, (const char *)&table + slot, sizeof function);
+        for (int i = 0; i < COUNT(elsewhere); i++) known |= elsewhere[i] == slot;
+        CHECK((function != NULL) != known, "function %d of a device", (int)((slot - offsetof(GxDevice, zero)) / sizeof function));
+    }
+}
+
+int main(int argc, char **argv) { return work_main(shops, COUNT(shops), argc, argv); }
