@@ -8,11 +8,13 @@
 //     fp32 there, too (statistics, losses, gradients of weights), comes from exact inputs and is as near as in fp32; where a rounding
 //     lies between, the table says so
 //     what is only moved is equal to the bit
+//     attention in bf16, forward and backward, is off by no more than twice what plain PyTorch is in bf16
 // And of every call: results begin as NaN, what lies beside them stays as it was, inputs too; the same call again gives the same bits; its
 // scratch is what the plan says. All buffers lie in the device's own memory, each in an arena of its own, also one element behind an aligned
 // address; the CPU's are blocks of the heap, so that AddressSanitizer sees whatever leaves them.
 #include "galaxy/base/random.h"
 #include "galaxy/cpu/cpu.h"
+#include "galaxy/io/safetensors.h"
 #ifdef GX_WITH_CUDA
 #include "galaxy/cuda/cuda.h"
 #endif
@@ -1118,6 +1120,148 @@ TEST(cross_entropy_in_steps_has_the_bits_of_the_whole_at_once_on_every_device)
             GxDevice device;
             if (device_open(&device, d)) check_steps(&cross_entropy_shapes[s], &device, &cpu);
         }
+}
+
+// ---- attention in bf16, beside PyTorch's ----------------------------------------------------------------------------------------------------
+// From inputs that bf16 holds exactly, forward and backward, o and lse handed from one to the other as in training. The truth is the oracle's, in
+// double precision; the file has a part of PyTorch's own in float64, which must be the same, and how far the farthest number of a plain computation
+// in bf16 tensors is off in PyTorch (dev/ref/make_refs.py). Ours may be off by twice that.
+
+enum { ATTENTION_O, ATTENTION_DQ, ATTENTION_DK, ATTENTION_DV, ATTENTION_RESULTS };
+static const char *const attention_results[ATTENTION_RESULTS] = {"o", "dq", "dk", "dv"};
+static const struct {
+    const char *name;
+    Shape shape;
+} attention_references[] = {
+    {"odd", {.d = {2, 4, 2, 14}, .q = RUN1(37, 0), .k = RUN1(37, 0), .causal = 1}},
+    {"odd_full", {.d = {1, 3, 1, 14}, .q = RUN1(37, 0), .k = RUN1(130, 0)}},
+    {"64", {.d = {1, 2, 2, 64}, .q = RUN1(37, 0), .k = RUN1(37, 0), .causal = 1}},
+    {"64_gqa", {.d = {1, 2, 1, 64}, .q = RUN1(130, 0), .k = RUN1(130, 0), .causal = 1}},
+    {"128_gqa_full", {.d = {1, 2, 1, 128}, .q = RUN1(37, 0), .k = RUN1(37, 0)}},
+    {"128", {.d = {1, 1, 1, 128}, .q = RUN1(130, 0), .k = RUN1(130, 0), .causal = 1}},
+};
+
+static int reference_read(const GxSafetensors *file, const char *name, const char *tensor, float *out, int64_t n)
+{
+    char full[80];
+    GxError err = GX_ZERO;
+    snprintf(full, sizeof full, "%s.%s", name, tensor);
+    const GxSafetensorsEntry *e = gx_safetensors_find(file, full);
+    if (!CHECK(e && e->elements == n, "%s has %ld elements instead of %ld", full, e ? (long)e->elements : 0L, (long)n)) return 0;
+    return CHECK(gx_safetensors_read(file, e, 0, n, out, &err) == GX_OK, "%s", err.message);
+}
+
+static int64_t file_index(int64_t i, int64_t rows, int64_t B, int64_t width) // of our [T,B,width] in the file's [B,T,width]
+{
+    const int64_t row = i / width;
+    return (row % B * (rows / B) + row / B) * width + i % width;
+}
+
+static int reference_input(const GxSafetensors *file, const char *name, const char *tensor, Case *c, int buffer, int64_t rows)
+{
+    const int64_t n = c->op->buffer[buffer].elements(c->shape);
+    float *in_file = (float *)take(n * 4);
+    const int ok = reference_read(file, name, tensor, in_file, n);
+    for (int64_t i = 0; ok && i < n; i++) numbers(c, buffer)[i] = in_file[file_index(i, rows, c->shape->d[0], n / rows)];
+    free(in_file);
+    return ok;
+}
+
+// Every `step`-th number of PyTorch's results, rounded to fp32 once, is the oracle's.
+static int check_truth(const GxSafetensors *file, const char *name, int result, const double *truth, int64_t n, int64_t rows, int64_t B)
+{
+    enum { STEP = 7 };
+    char tensor[40], what[100];
+    const int64_t samples = (n + STEP - 1) / STEP;
+    float *in_file = (float *)take(samples * 4);
+    double *ours = (double *)take(samples * 8);
+    snprintf(tensor, sizeof tensor, "truth.%s", attention_results[result]);
+    snprintf(what, sizeof what, "oracle and PyTorch, %s.%s", name, tensor);
+    for (int64_t i = 0; i < n; i++)
+        if (file_index(i, rows, B, n / rows) % STEP == 0) ours[file_index(i, rows, B, n / rows) / STEP] = truth[i];
+    const int ok = reference_read(file, name, tensor, in_file, samples) && test_close(what, in_file, ours, (long)samples, test_bound(1), 0);
+    free(in_file), free(ours);
+    return ok;
+}
+
+static void check_beside_pytorch(const GxSafetensors *file, const char *name, int result, const float *x, const double *truth, int64_t n,
+                                 const char *device)
+{
+    char tensor[40];
+    float pytorch = 0;
+    double farthest = 0, squares = 0, size = 0;
+    const double gate = result == ATTENTION_O ? GATE : GATE_ATTENTION;
+    snprintf(tensor, sizeof tensor, "max_error.%s", attention_results[result]);
+    if (!reference_read(file, name, tensor, &pytorch, 1)) return;
+    for (int64_t i = 0; i < n; i++) {
+        const double error = fabs((double)x[i] - truth[i]);
+        if (!(error <= farthest)) farthest = error; // NaN stays
+        squares += error * error, size += truth[i] * truth[i];
+    }
+    test_state.worst = fmax(test_state.worst, fmax(farthest / (2 * pytorch), sqrt(squares / size) / gate));
+    CHECK(farthest <= 2 * pytorch, "%s, %s: a number of %s is off by %.3g, PyTorch's in bf16 by %.3g", device, name,
+          attention_results[result], farthest, pytorch);
+    CHECK(sqrt(squares / size) <= gate, "%s, %s: %s is off by %.3g, allowed is %.3g", device, name, attention_results[result],
+          sqrt(squares / size), gate);
+}
+
+static void check_attention_reference(const GxSafetensors *file, const char *name, const Shape *s, const GxDevice *device, GxContext *cpu)
+{
+    enum { FORWARD, BACKWARD };
+    static const char *const inputs[] = {"q", "k", "v", "do"};
+    static const int buffer[2][4] = {{2, 3, 4, -1}, {6, 7, 8, 3}}; // of the inputs, in the table
+    const GxAttention a = attention_of(s, GX_F32);
+    const int64_t q_rows = gx_runs_rows(&s->q) * a.B, kv_rows = gx_runs_rows(&s->k) * a.B;
+    const int64_t rows[] = {q_rows, kv_rows, kv_rows, q_rows}, result_rows[] = {q_rows, q_rows, kv_rows, kv_rows};
+    const int64_t sizes[] = {attention_q(s), attention_kv(s), attention_kv(s), attention_o(s)};
+    const int64_t result_sizes[] = {attention_o(s), attention_q(s), attention_kv(s), attention_kv(s)};
+    double *in[4], *truth[ATTENTION_RESULTS], *lse = (double *)take(attention_lse(s) * 8), terms[2];
+    Case c[2];
+    Results r[2];
+    int ok = 1;
+    case_open(&c[FORWARD], cpu, op_named("attention_forward"), s, &plain[0], GX_BF16);
+    case_open(&c[BACKWARD], cpu, op_named("attention_backward"), s, &plain[0], GX_BF16);
+    for (int i = 0; i < 4; i++) {
+        in[i] = (double *)take(sizes[i] * 8);
+        truth[i] = (double *)take(result_sizes[i] * 8);
+        for (int pass = i == 3; pass < 2; pass++) ok &= reference_input(file, name, inputs[i], &c[pass], buffer[pass][i], rows[i]);
+        for (int64_t e = 0; e < sizes[i]; e++) in[i][e] = numbers(&c[BACKWARD], buffer[BACKWARD][i])[e];
+    }
+    oracle_attention_forward(truth[ATTENTION_O], lse, in[0], in[1], in[2], &a);
+    oracle_attention_backward(truth[ATTENTION_DQ], truth[ATTENTION_DK], truth[ATTENTION_DV], terms, in[3], in[0], in[1], in[2], &a);
+    r[FORWARD] = run(&c[FORWARD], device, GX_BF16, 2, 0, 0, name);
+    set_value(&c[BACKWARD], 4, r[FORWARD].value[0]);
+    set_value(&c[BACKWARD], 5, r[FORWARD].value[1]);
+    r[BACKWARD] = run(&c[BACKWARD], device, GX_BF16, 2, 0, 0, name);
+    for (int i = 0; ok && i < ATTENTION_RESULTS; i++) {
+        const float *x = (const float *)(i == ATTENTION_O ? r[FORWARD].value[0] : r[BACKWARD].value[i - ATTENTION_DQ]);
+        if (check_truth(file, name, i, truth[i], result_sizes[i], result_rows[i], a.B))
+            check_beside_pytorch(file, name, i, x, truth[i], result_sizes[i], device->name);
+    }
+    for (int i = 0; i < 2; i++) results_close(&r[i]), case_close(&c[i]);
+    for (int i = 0; i < 4; i++) free(in[i]), free(truth[i]);
+    free(lse);
+}
+
+TEST(attention_in_bf16_is_off_by_no_more_than_twice_what_pytorch_is)
+{
+    GxSafetensors file;
+    GxError err = GX_ZERO;
+    GxContext cpu = GX_ZERO;
+    GxArena scratch = GX_ZERO;
+    cpu.device = gx_device_cpu();
+    cpu.arena = &scratch;
+    if (!CHECK(gx_safetensors_open(&file, "data/ref/attention_bf16.safetensors", &err) == GX_OK, "%s", err.message)) return;
+    CHECK(gx_arena_open(&scratch, 1 << 24, &cpu.error) == GX_OK, "%s", cpu.error.message);
+    for (int d = 0; d < DEVICES; d++)
+        for (int i = 0; i < COUNT(attention_references); i++) {
+            GxDevice device;
+            if (!device_open(&device, d)) continue;
+            check_attention_reference(&file, attention_references[i].name, &attention_references[i].shape, &device, &cpu);
+        }
+    CHECK(!gx_failed(&cpu), "%s", cpu.error.message);
+    gx_arena_close(&scratch);
+    gx_safetensors_close(&file);
 }
 
 int main(int argc, char **argv) { return test_main(argc, argv); }
