@@ -169,12 +169,13 @@ LONGEST_FIRST  = $(filter $(LONG),$(CHECKS)) $(filter-out $(LONG),$(CHECKS))
 RUN_ASAN   = $(MAKE) --no-print-directory VARIANT=asan
 RUN_TSAN   = $(MAKE) --no-print-directory VARIANT=tsan MPI=0
 RUN_EMU    = $(MAKE) --no-print-directory DEVICE=emu
-# the CUDA code on the emulator: three orders of threads and blocks, streams late and at random, AddressSanitizer; the emulator itself with both
+# the CUDA code on the emulator: three orders of threads and blocks, streams late and at random, both sanitizers; the emulator itself, too
 WORKSHOP  := workshop_rms_norm workshop_attention
 EMU       := $(patsubst build/cpu-%,build/emu-%,$(CPU_FOLDER))
 EMU_ASAN  := $(patsubst build/emu-fast-%,build/emu-asan-%,$(EMU))
 EMU_TSAN  := build/emu-tsan-plain-mpi0-json$(JSON)
-EMU_RUNS   = "env GX_TRAIN_LLAMA=$(EMU)/train_llama $(EMU)/test_train_devices" $(EMU)/test_devices "env GX_EMU_ORDER=reverse $(EMU)/test_devices" \
+EMU_RUNS   = $(EMU_TSAN)/test_devices "env GX_TRAIN_LLAMA=$(EMU)/train_llama $(EMU)/test_train_devices" $(EMU)/test_devices \
+    "env GX_EMU_ORDER=reverse $(EMU)/test_devices" \
     "env GX_EMU_ORDER=random:7 GX_EMU_STREAMS=random:7 $(EMU)/test_devices" $(EMU)/test_precision "env GX_EMU_STREAMS=random:3 $(EMU)/test_precision" \
     $(EMU)/test_llama $(EMU)/test_memory $(EMU_ASAN)/test_devices $(EMU)/test_emu $(EMU_ASAN)/test_emu $(EMU_TSAN)/test_emu \
     "$(EMU)/workshop_rms_norm --check" "$(EMU)/workshop_attention --check"
@@ -193,7 +194,7 @@ test-all:
 	@$(RUN_TSAN) -j$(CORES) build-tests TESTS="$(TSAN_TESTS)" PROGRAMS=
 	@$(RUN_EMU) -j$(CORES) build-tests $(EMU)/test_emu $(WORKSHOP:%=$(EMU)/%)
 	@$(RUN_EMU) -j$(CORES) VARIANT=asan $(EMU_ASAN)/test_devices $(EMU_ASAN)/test_emu
-	@$(RUN_EMU) VARIANT=tsan MPI=0 $(EMU_TSAN)/test_emu
+	@$(RUN_EMU) -j$(CORES) VARIANT=tsan MPI=0 $(EMU_TSAN)/test_devices $(EMU_TSAN)/test_emu
 	@dev/test.sh $(if $(SKIPS),--allowed-skips $(SKIPS)) $(EMU_RUNS) dev/test_cuda.sh $(LONGEST_FIRST) dev/test_make.sh dev/test_headers.sh \
 	    $(addprefix $(shell $(RUN_ASAN) -s print-folder)/,$(filter-out test_train%,$(TESTS))) \
 	    $(foreach t,$(filter test_train%,$(TESTS)),"env GX_TRAIN_LLAMA=$(shell $(RUN_ASAN) -s print-folder)/train_llama $(shell $(RUN_ASAN) -s print-folder)/$(t)") \
