@@ -108,9 +108,12 @@ $(O)/galaxy_cuda.o: $(CUDA_SOURCES) $(EMU_SOURCES) $(HEADERS) Makefile $(O)/comm
 	$(CUDA) -DGALAXY_CUDA_IMPLEMENTATION -c galaxy_cuda.cuh -o $@
 $(O)/galaxy.o: $(HEADERS) Makefile $(O)/command
 	$(C) -DGALAXY_IMPLEMENTATION -c galaxy.h -o $@
-# a test that looks inside a header has GALAXY_IMPLEMENTATION of its own
+# a test that looks inside a header has GALAXY_IMPLEMENTATION of its own, and needs no object
+LOOK_INSIDE := $(patsubst %.cu,$(O)/%,$(shell grep -l GALAXY_IMPLEMENTATION $(wildcard test_*.cu)))
+$(LOOK_INSIDE): $(O)/%: %.cu $(HEADERS) $(wildcard test*.h) $(wildcard train_*.cu) Makefile $(O)/command
+	$(C) $< $(LIBS) -o $@
 $(O)/%: %.cu $(OBJECTS) $(wildcard test*.h) $(wildcard train_*.cu)
-	$(C) $< -x none $(if $(shell grep GALAXY_IMPLEMENTATION $<),,$(OBJECTS)) $(LIBS) -o $@
+	$(C) $< -x none $(OBJECTS) $(LIBS) -o $@
 $(O)/%: dev/ref/%.cu $(OBJECTS) train_llama.cu
 	$(C) -I. $< -x none $(OBJECTS) $(LIBS) -o $@
 $(O)/%: dev/bench/%.cu dev/bench/step.h $(OBJECTS) $(wildcard train_*.cu)
@@ -164,8 +167,8 @@ test: setup
 CHECKS     = $(addprefix $(O)/,$(TESTS))
 CORES     := $(shell nproc 2>/dev/null || echo 2)
 # programs run side by side: those that take longest begin
-LONG           = $(addprefix $(O)/,test_dist test_train test_train_modes test_mutants test_tcp test_modes)
-LONGEST_FIRST  = $(filter $(LONG),$(CHECKS)) $(filter-out $(LONG),$(CHECKS))
+LONG           = $(addprefix $(O)/,test_train test_dist test_train_modes test_mutants test_tcp test_modes test_train_tcp test_devices)
+LONGEST_FIRST  = $(filter $(CHECKS),$(LONG)) $(filter-out $(LONG),$(CHECKS))
 RUN_ASAN   = $(MAKE) --no-print-directory VARIANT=asan
 RUN_TSAN   = $(MAKE) --no-print-directory VARIANT=tsan MPI=0
 RUN_EMU    = $(MAKE) --no-print-directory DEVICE=emu
@@ -199,7 +202,8 @@ test-all:
 	    $(addprefix $(shell $(RUN_ASAN) -s print-folder)/,$(filter-out test_train%,$(TESTS))) \
 	    $(foreach t,$(filter test_train%,$(TESTS)),"env GX_TRAIN_LLAMA=$(shell $(RUN_ASAN) -s print-folder)/train_llama $(shell $(RUN_ASAN) -s print-folder)/$(t)") \
 	    $(addprefix $(shell $(RUN_TSAN) -s print-folder)/,$(TSAN_TESTS))
-build-tests: $(CHECKS) $(PROGRAMS:%=$(O)/%)
+# what takes longest to compile begins: the library, then the tests that have it inside
+build-tests: $(OBJECTS) $(filter $(LOOK_INSIDE),$(LONGEST_FIRST) $(CHECKS)) $(CHECKS) $(PROGRAMS:%=$(O)/%)
 # All that a visit to a machine with a GPU runs, built beforehand; then `dev/cuda/visit.sh FOLDER` runs it there.
 gpu:
 	@$(MAKE) --no-print-directory -j$(CORES) DEVICE=cuda build-tests $(addprefix $(patsubst build/cpu-%,build/cuda-%,$(CPU_FOLDER))/,$(WORKSHOP) llama_step)
