@@ -167,7 +167,7 @@ test: setup
 CHECKS     = $(addprefix $(O)/,$(TESTS))
 CORES     := $(shell nproc 2>/dev/null || echo 2)
 # programs run side by side: those that take longest begin
-LONG           = $(addprefix $(O)/,test_train test_dist test_train_modes test_mutants test_tcp test_modes test_train_tcp test_devices)
+LONG           = $(addprefix $(O)/,test_dist test_train test_mutants test_train_modes test_tcp test_modes test_train_tcp test_devices)
 LONGEST_FIRST  = $(filter $(CHECKS),$(LONG)) $(filter-out $(LONG),$(CHECKS))
 RUN_ASAN   = $(MAKE) --no-print-directory VARIANT=asan
 RUN_TSAN   = $(MAKE) --no-print-directory VARIANT=tsan MPI=0
