@@ -110,9 +110,12 @@ $(O)/galaxy_cuda.o: $(CUDA_SOURCES) $(EMU_SOURCES) $(HEADERS) Makefile $(O)/comm
 	$(CUDA) -DGALAXY_CUDA_IMPLEMENTATION -c galaxy_cuda.cuh -o $@
 $(O)/galaxy.o: $(HEADERS) Makefile $(O)/command
 	$(C) -DGALAXY_IMPLEMENTATION -c galaxy.h -o $@
-# a test that looks inside a header has GALAXY_IMPLEMENTATION of its own
+# a test that looks inside a header has GALAXY_IMPLEMENTATION of its own, and needs no object
+LOOK_INSIDE := $(patsubst %.cu,$(O)/%,$(shell grep -l GALAXY_IMPLEMENTATION $(wildcard test_*.cu)))
+$(LOOK_INSIDE): $(O)/%: %.cu $(HEADERS) $(wildcard test*.h) $(wildcard train_*.cu) Makefile $(O)/command
+	$(C) $< $(LIBS) -o $@
 $(O)/%: %.cu $(OBJECTS) $(wildcard test*.h) $(wildcard train_*.cu)
-	$(C) $< -x none $(if $(shell grep GALAXY_IMPLEMENTATION $<),,$(OBJECTS)) $(LIBS) -o $@
+	$(C) $< -x none $(OBJECTS) $(LIBS) -o $@
 $(O)/%: dev/ref/%.cu $(OBJECTS) train_llama.cu
 	$(C) -I. $< -x none $(OBJECTS) $(LIBS) -o $@
 $(O)/%: dev/bench/%.cu dev/bench/step.h $(OBJECTS) $(wildcard train_*.cu)
@@ -166,17 +169,18 @@ test: setup
 CHECKS     = $(addprefix $(O)/,$(TESTS))
 CORES     := $(shell nproc 2>/dev/null || echo 2)
 # programs run side by side: those that take longest begin
-LONG           = $(addprefix $(O)/,test_dist test_train test_train_modes test_mutants test_tcp test_modes)
-LONGEST_FIRST  = $(filter $(LONG),$(CHECKS)) $(filter-out $(LONG),$(CHECKS))
+LONG           = $(addprefix $(O)/,test_dist test_train test_mutants test_train_modes test_tcp test_modes test_train_tcp test_devices)
+LONGEST_FIRST  = $(filter $(CHECKS),$(LONG)) $(filter-out $(LONG),$(CHECKS))
 RUN_ASAN   = $(MAKE) --no-print-directory VARIANT=asan
 RUN_TSAN   = $(MAKE) --no-print-directory VARIANT=tsan MPI=0
 RUN_EMU    = $(MAKE) --no-print-directory DEVICE=emu
-# the CUDA code on the emulator: three orders of threads and blocks, streams late and at random, AddressSanitizer; the emulator itself with both
+# the CUDA code on the emulator: three orders of threads and blocks, streams late and at random, both sanitizers; the emulator itself, too
 WORKSHOP  := workshop_memory_bound workshop_rms_norm workshop_attention
 EMU       := $(patsubst build/cpu-%,build/emu-%,$(CPU_FOLDER))
 EMU_ASAN  := $(patsubst build/emu-fast-%,build/emu-asan-%,$(EMU))
 EMU_TSAN  := build/emu-tsan-plain-mpi0-json$(JSON)
-EMU_RUNS   = "env GX_TRAIN_LLAMA=$(EMU)/train_llama $(EMU)/test_train_devices" $(EMU)/test_devices "env GX_EMU_ORDER=reverse $(EMU)/test_devices" \
+EMU_RUNS   = $(EMU_TSAN)/test_devices "env GX_TRAIN_LLAMA=$(EMU)/train_llama $(EMU)/test_train_devices" $(EMU)/test_devices \
+    "env GX_EMU_ORDER=reverse $(EMU)/test_devices" \
     "env GX_EMU_ORDER=random:7 GX_EMU_STREAMS=random:7 $(EMU)/test_devices" $(EMU)/test_precision "env GX_EMU_STREAMS=random:3 $(EMU)/test_precision" \
     $(EMU)/test_llama $(EMU)/test_memory $(EMU_ASAN)/test_devices $(EMU)/test_emu $(EMU_ASAN)/test_emu $(EMU_TSAN)/test_emu \
     $(foreach w,$(WORKSHOP),"$(EMU)/$(w) --check")
@@ -195,12 +199,13 @@ test-all:
 	@$(RUN_TSAN) -j$(CORES) build-tests TESTS="$(TSAN_TESTS)" PROGRAMS=
 	@$(RUN_EMU) -j$(CORES) build-tests $(EMU)/test_emu $(WORKSHOP:%=$(EMU)/%)
 	@$(RUN_EMU) -j$(CORES) VARIANT=asan $(EMU_ASAN)/test_devices $(EMU_ASAN)/test_emu
-	@$(RUN_EMU) VARIANT=tsan MPI=0 $(EMU_TSAN)/test_emu
+	@$(RUN_EMU) -j$(CORES) VARIANT=tsan MPI=0 $(EMU_TSAN)/test_devices $(EMU_TSAN)/test_emu
 	@dev/test.sh $(if $(SKIPS),--allowed-skips $(SKIPS)) $(EMU_RUNS) dev/test_cuda.sh $(LONGEST_FIRST) dev/test_make.sh dev/test_headers.sh \
 	    $(addprefix $(shell $(RUN_ASAN) -s print-folder)/,$(filter-out test_train%,$(TESTS))) \
 	    $(foreach t,$(filter test_train%,$(TESTS)),"env GX_TRAIN_LLAMA=$(shell $(RUN_ASAN) -s print-folder)/train_llama $(shell $(RUN_ASAN) -s print-folder)/$(t)") \
 	    $(addprefix $(shell $(RUN_TSAN) -s print-folder)/,$(TSAN_TESTS))
-build-tests: $(CHECKS) $(PROGRAMS:%=$(O)/%)
+# what takes longest to compile begins: the library, then the tests that have it inside
+build-tests: $(OBJECTS) $(filter $(LOOK_INSIDE),$(LONGEST_FIRST) $(CHECKS)) $(CHECKS) $(PROGRAMS:%=$(O)/%)
 # All that a visit to a machine with a GPU runs, built beforehand in a folder that is always the same; then `dev/cuda/visit.sh OUT` runs it there. That
 # machine may have another processor, and nothing but CUDA and NCCL: no MPI, no oneDNN, and jansson is in the programs where its archive is here.
 GPU_FOLDER    := build/cuda-fast-plain-mpi0-json1

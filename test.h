@@ -4,7 +4,8 @@
 //     int main(int argc, char **argv) { return test_main(argc, argv); }
 //
 // ./test_ops            runs all        ./test_ops norm       runs those with "norm" in their name
-// A test ends as ok, FAIL or skip (with the reason). The last line is "N passed, N failed, N skipped". A test without a CHECK fails.
+// A test ends as ok, FAIL or skip (with the reason). The last line is "N passed, N failed, N skipped". A test without a CHECK fails, and so does one
+// with a failed CHECK that is then skipped.
 #ifndef GX_TEST_H
 #define GX_TEST_H
 #include <float.h>
@@ -113,12 +114,12 @@ static int test_main(int argc, char **argv)
         test_state.worst = -1;
         test_state.skip[0] = 0;
         t->run();
-        if (test_state.skip[0]) {
-            printf("skip %s: %s\n", t->name, test_state.skip);
-            skipped++;
-        } else if (test_state.failures || !test_state.checks) {
+        if (test_state.failures || !(test_state.checks || test_state.skip[0])) {
             printf("FAIL %s%s\n", t->name, test_state.checks ? "" : ": it checked nothing");
             failed++;
+        } else if (test_state.skip[0]) {
+            printf("skip %s: %s\n", t->name, test_state.skip);
+            skipped++;
         } else {
             if (test_state.worst >= 0) printf("ok   %-64s error/bound %.3f\n", t->name, test_state.worst);
             else printf("ok   %s\n", t->name);

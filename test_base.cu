@@ -1,9 +1,11 @@
-// test_base.cu: status, arena, random numbers, tensor table, recorder.
+// test_base.cu: status, arena, random numbers, tensor table, recorder, types; and the tests' own frame.
 #include "galaxy/base/context.h"
 #include "galaxy/base/dtype.h"
 #include "galaxy/base/random.h"
 #include "galaxy/base/tensors.h"
 #include "test.h"
+#include <sys/wait.h>
+#include <unistd.h>
 
 TEST(first_error_stays)
 {
@@ -134,6 +136,98 @@ TEST(recorder_sums_and_lists)
     CHECK(rec.n == 6000 && rec.flops == 300000 && rec.bytes == 30000 && rec.comm_bytes == 21000, "%ld %ld", (long)rec.n, (long)rec.flops);
     CHECK(rec.event[5998].unit == 2999, "unit %d", rec.event[5998].unit);
     gx_recorder_close(&rec);
+}
+
+// ---- test.h -----------------------------------------------------------------------------------------------------------------------------------
+
+static void checks_right(void) { CHECK(1, "never said"); }
+static void checks_wrong(void) { CHECK(0, "seven is %d", 7); }
+static void checks_nothing(void) {}
+static void skips(void) { SKIP("no reason"); }
+static void checks_right_and_skips(void)
+{
+    CHECK(1, "never said");
+    SKIP("no reason");
+}
+static void checks_wrong_and_skips(void)
+{
+    CHECK(0, "eight is %d", 8);
+    SKIP("no reason");
+}
+
+// These tests and no others, in a child process: what it prints, and its status.
+static int run_tests(Test *tests, int n, char *text, size_t bytes)
+{
+    int ends[2], status = -1;
+    size_t used = 0;
+    ssize_t got;
+    fflush(stdout);
+    if (pipe(ends)) return -1;
+    const pid_t pid = fork();
+    if (pid == 0) {
+        char *words[] = {(char *)"tests", NULL};
+        for (int i = 0; i < n; i++) tests[i].next = i + 1 < n ? &tests[i + 1] : NULL;
+        test_state.first = tests;
+        dup2(ends[1], 1);
+        status = test_main(1, words);
+        fflush(stdout);
+        _exit(status);
+    }
+    close(ends[1]);
+    while ((got = read(ends[0], text + used, bytes - 1 - used)) > 0) used += (size_t)got;
+    text[used] = 0;
+    close(ends[0]);
+    if (pid > 0) waitpid(pid, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST(tests_with_a_failed_check_or_none_fail_whatever_they_say_then)
+{
+    Test all[] = {{"right", checks_right, NULL},
+                  {"wrong", checks_wrong, NULL},
+                  {"nothing", checks_nothing, NULL},
+                  {"skip", skips, NULL},
+                  {"right_skip", checks_right_and_skips, NULL},
+                  {"wrong_skip", checks_wrong_and_skips, NULL}};
+    static const char *const lines[] = {"ok   right\n",
+                                        ": seven is 7\n",
+                                        "FAIL wrong\n",
+                                        "FAIL nothing: it checked nothing\n",
+                                        "skip skip: no reason\n",
+                                        "skip right_skip: no reason\n",
+                                        ": eight is 8\n",
+                                        "FAIL wrong_skip\n",
+                                        "\n1 passed, 3 failed, 2 skipped\n"};
+    char text[2000];
+    int status = run_tests(all, 6, text, sizeof text);
+    CHECK(status == 1, "status %d of tests that fail", status);
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) CHECK(strstr(text, lines[i]), "no \"%s\" in: %s", lines[i], text);
+    status = run_tests(&all[5], 1, text, sizeof text);
+    CHECK(status == 1 && strstr(text, "0 passed, 1 failed, 0 skipped"), "status %d: %s", status, text);
+    status = run_tests(&all[3], 2, text, sizeof text);
+    CHECK(status == 0 && strstr(text, "0 passed, 0 failed, 2 skipped"), "status %d: %s", status, text);
+}
+
+// ---- types ------------------------------------------------------------------------------------------------------------------------------------
+
+// Over all floats of one binade, and of others where the grid is the same but for its scale: a bf16 has 8 significant bits, so neighbours in [1,2) are
+// 2^-7 apart, and the nearest is 2^-8 away at most: relative to the number, at most 2^-8/(1 + 2^-8), which a tie just above 1 reaches.
+TEST(rounding_to_bf16_is_off_by_at_most_one_part_in_257)
+{
+    static const int exponents[] = {0, 1, -1, 100, -100};
+    for (size_t e = 0; e < sizeof exponents / sizeof *exponents; e++) {
+        double worst = 0, squares = 0;
+        for (int i = 0; i < 1 << 23; i++) {
+            const double x = ldexp(1 + (double)i / (1 << 23), exponents[e]);
+            const double error = fabs((double)gx_from_bf16(gx_to_bf16((float)x)) - x) / x;
+            worst = error > worst ? error : worst;
+            squares += error * error;
+        }
+        CHECK(worst == 1.0 / 257, "2^%d: off by 1/%.9g at most, not by 1/257", exponents[e], 1 / worst);
+        CHECK(worst <= ldexp(1, -8), "2^%d: off by more than 2^-8", exponents[e]);
+        const double rms = sqrt(squares / (1 << 23)); // evenly spread: 2^-8/sqrt(3) of a number between 1 and 2, sqrt(1/2) on the average
+        CHECK(fabs(rms / (ldexp(1, -8) / sqrt(6)) - 1) < 1e-3, "2^%d: %g off on the average of squares", exponents[e], rms);
+    }
 }
 
 int main(int argc, char **argv) { return test_main(argc, argv); }

@@ -4,15 +4,17 @@
 // arguments left out, results in the place of an input). test_ops.cu proves the CPU in fp32 against an oracle; here it is the reference:
 //     inputs are drawn, rounded to the type, and given to both
 //     fp32: the distance of the results, as relative 2-norm, is that of two fp32 computations: test_bound of twice the depth, at most 1e-5
-//     bf16: results in bf16 are off by 4e-3 at most (one rounding is up to 2^-8, just below), gradients of attention by 1e-2. What is
+//     bf16: results in bf16 are off by 4e-3 at most (one rounding is up to 2^-8 = 3.9e-3: test_base.cu), gradients of attention by 1e-2. What is
 //     fp32 there, too (statistics, losses, gradients of weights), comes from exact inputs and is as near as in fp32; where a rounding
 //     lies between, the table says so
 //     what is only moved is equal to the bit
+//     attention in bf16, forward and backward, is off by no more than twice what plain PyTorch is in bf16
 // And of every call: results begin as NaN, what lies beside them stays as it was, inputs too; the same call again gives the same bits; its
 // scratch is what the plan says. All buffers lie in the device's own memory, each in an arena of its own, also one element behind an aligned
 // address; the CPU's are blocks of the heap, so that AddressSanitizer sees whatever leaves them.
 #include "galaxy/base/random.h"
 #include "galaxy/cpu/cpu.h"
+#include "galaxy/io/safetensors.h"
 #ifdef GX_WITH_CUDA
 #include "galaxy/cuda/cuda.h"
 #endif
@@ -27,6 +29,13 @@ enum { GUARD = 0 }; // the sanitizer's own is nearer
 #else
 enum { GUARD = 64 }; // bytes behind each buffer
 #endif
+// Under ThreadSanitizer, which is 40 to 100 times slower, what shows no race of its own is left out: the CPU as a device (that build has no
+// OpenMP), the same call again, the odd address in every variant but the first, and shapes that are `large`: smaller ones go through the same code.
+#if defined(__SANITIZE_THREAD__) && defined(GX_WITH_CUDA)
+enum { ONLY_RACES = 1 };
+#else
+enum { ONLY_RACES = 0 };
+#endif
 enum { UNTOUCHED = 0xff }; // every byte of them, and of results before the call: NaN in all types
 
 // ---- the table's words --------------------------------------------------------------------------------------------------------------------
@@ -38,6 +47,7 @@ typedef struct {
     int group, q_first, causal, layout;
     float factor; // of its inputs; 0: 1
     float sure;   // added to a label's logit
+    int large;    // left out where ONLY_RACES
 } Shape;
 // clang-format off
 #define RUN1(length, position)                     {1, {{0, length, position}}}
@@ -54,7 +64,7 @@ typedef struct {
     int zeros;                      // 1: an exact 0 is one on every device
     double gate;                    // in bf16; 0: GATE where it is of type ACT, none where it is fp32
 } Buffer;
-#define GATE           4e-3
+#define GATE           4e-3 // one rounding, and a little
 #define GATE_ATTENTION 1e-2
 #define GATE_ROUNDING  (1.0 / 256) // of one input
 
@@ -193,9 +203,13 @@ static double sum_floor(const Case *c, int buffer)
 
 // ---- embedding: d = R, C, v_begin, v_end, vocabulary ----------------------------------------------------------------------------------------
 
-static const Shape embedding_shapes[] = {{.d = {1, 1, 0, 1, 1}},     {.d = {8, 7, 0, 13, 13}},     {.d = {70, 130, 3, 9, 13}},
-                                         {.d = {3, 1031, 5, 6, 7}},  {.d = {40, 64, 0, 500, 500}}, {.d = {300, 24, 0, 2, 3}},
-                                         {.d = {5000, 8, 0, 13, 13}}}; // more rows than a GPU takes at a time
+static const Shape embedding_shapes[] = {{.d = {1, 1, 0, 1, 1}},
+                                         {.d = {8, 7, 0, 13, 13}},
+                                         {.d = {70, 130, 3, 9, 13}},
+                                         {.d = {3, 1031, 5, 6, 7}},
+                                         {.d = {40, 64, 0, 500, 500}},
+                                         {.d = {300, 24, 0, 2, 3}},
+                                         {.d = {5000, 8, 0, 13, 13}, .large = 1}}; // more rows than a GPU takes at a time
 
 static int64_t embedding_table(const Shape *s) { return (s->d[3] - s->d[2]) * s->d[1]; }
 static void call_embedding_forward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
@@ -215,9 +229,10 @@ static Case *prepare_ids(Case *c)
 // ---- norm: d = R, C -------------------------------------------------------------------------------------------------------------------------
 
 static const float NORM_EPS = 1e-5f;
-static const Shape norm_shapes[] = {{.d = {1, 1}},      {.d = {3, 7}},    {.d = {257, 1}},  {.d = {5, 64}},
-                                    {.d = {65, 257}},   {.d = {130, 72}}, {.d = {2, 1031}}, {.d = {3, 4096}},
-                                    {.d = {17, 12296}}, {.d = {1, 24584}}}; // rows longer than a GPU's shared memory, in fp32 and in bf16
+static const Shape norm_shapes[] = {{.d = {1, 1}},    {.d = {3, 7}},    {.d = {257, 1}},
+                                    {.d = {5, 64}},   {.d = {65, 257}}, {.d = {130, 72}},
+                                    {.d = {2, 1031}}, {.d = {3, 4096}}, {.d = {17, 12296}, .large = 1},
+                                    {.d = {1, 24584}}}; // rows longer than a GPU's shared memory, in fp32 and in bf16
 static const Variant add_norm_variants[] = {{0, 0, {{0, 0}}}, {0, 0, {{0, 3}}}, {0, 0, {{0, 4}}}};
 static const Variant norm_backward_variants[] = {
     {0, 0, {{0, 0}}}, {1, 0, {{0, 0}}}, {0, 1u << 3, {{0, 0}}}, {0, 1u << 1, {{0, 0}}}, {1, 0, {{0, 3}}}};
@@ -313,11 +328,18 @@ static const Shape attention_shapes[] = {
     {.d = {1, 2, 1, 4}, .q = RUN2(3, 0, 4, 9), .k = RUN2(4, 1, 3, 10), .causal = 1, .layout = GAPS, .factor = 2}, // row 0 sees no key
     {.d = {2, 2, 2, 2}, .q = RUN1(4, 0), .k = RUN1(3, 4), .causal = 1},                                           // no row sees any
     {.d = {1, 4, 4, 48}, .q = RUN1(65, 0), .k = RUN1(130, 0), .layout = GAPS},
-    {.d = {3, 6, 2, 8}, .q = RUN2(66, 0, 64, 130), .k = RUN2(66, 0, 64, 130), .causal = 1, .layout = PACKED}, // a balanced rank's two runs
+    {.d = {3, 6, 2, 8},
+     .q = RUN2(66, 0, 64, 130),
+     .k = RUN2(66, 0, 64, 130),
+     .causal = 1,
+     .layout = PACKED,
+     .large = 1}, // a balanced rank's two runs
     {.d = {1, 3, 1, 64}, .q = RUN1(70, 60), .k = RUN1(130, 0), .causal = 1},
     {.d = {1, 2, 1, 128}, .q = RUN1(129, 0), .k = RUN1(129, 0), .causal = 1, .layout = PACKED},
-    {.d = {2, 2, 1, 16}, .q = RUN2(40, 500, 37, 590), .k = RUN2(530, 0, 70, 540), .causal = 1, .layout = GAPS},
+    {.d = {2, 2, 1, 16}, .q = RUN2(40, 500, 37, 590), .k = RUN2(530, 0, 70, 540), .causal = 1, .layout = GAPS, .large = 1},
     {.d = {1, 1, 1, 32}, .q = RUN1(40, 0), .k = RUN1(257, 0), .layout = DENSE},
+    {.d = {1, 2, 1, 160}, .q = RUN1(37, 3), .k = RUN1(40, 0), .causal = 1, .layout = GAPS},
+    {.d = {1, 1, 1, 256}, .q = RUN1(33, 0), .k = RUN1(33, 0), .causal = 1},
     {.d = {1, 2, 2, 6}, .q = RUN1(130, 0), .k = RUN2(30, 70, 50, 20), .causal = 1}, // a tile of queries before, in and behind its keys
     // a rank's part of the heads, which begins or ends inside a group
     {.d = {2, 3, 2, 6}, .q = RUN1(9, 0), .k = RUN1(9, 0), .group = 2, .q_first = 1, .causal = 1, .layout = PACKED},
@@ -436,12 +458,17 @@ static const Shape cross_entropy_shapes[] = {{.d = {1, 1, 0, 1, 0}},
                                              {.d = {66, 257, 0, 257, 3}, .factor = 2},
                                              {.d = {4, 9, 0, 9, 1}}, // all are ignored
                                              {.d = {5, 1031, 0, 1031, 4}},
-                                             {.d = {9, 72, 0, 72, 0}, .sure = 8}, // p - 1 is small: p must not be rounded before
-
-                                             {.d = {3, 32000, 0, 32000, 0}, .factor = 2}};
-static const Shape part_shapes[] = {
-    {.d = {1, 1, 0, 1, 0}},  {.d = {3, 7, 2, 20, 2}}, {.d = {66, 257, 257, 771, 3}, .factor = 2}, {.d = {5, 64, 64, 128, 0}},
-    {.d = {4, 9, 0, 30, 1}}, {.d = {7, 1, 3, 5, 0}},  {.d = {3, 16001, 15999, 32000, 0}}};
+                                             {.d = {9, 72, 0, 72, 0}, .sure = 8},  // p - 1 is small:
+                                             {.d = {9, 72, 0, 72, 0}, .sure = 12}, // p must not be rounded before
+                                             {.d = {3, 32000, 0, 32000, 0}, .factor = 2, .large = 1}};
+static const Shape part_shapes[] = {{.d = {1, 1, 0, 1, 0}},
+                                    {.d = {3, 7, 2, 20, 2}},
+                                    {.d = {66, 257, 257, 771, 3}, .factor = 2},
+                                    {.d = {5, 64, 64, 128, 0}},
+                                    {.d = {4, 9, 0, 30, 1}},
+                                    {.d = {7, 1, 3, 5, 0}},
+                                    {.d = {9, 72, 0, 72, 0}, .sure = 12},
+                                    {.d = {3, 16001, 15999, 32000, 0}, .large = 1}};
 static const Variant dlogits_variants[] = {{0, 0, {{0, 0}}}, {0, 1u << 1, {{0, 0}}}, {0, 0, {{1, 2}}}};
 static const Variant finish_variants[] = {{0, 0, {{0, 0}}}, {0, 1u << 1, {{0, 0}}}, {0, 1u << 1 | 1u << 2, {{0, 0}}}, {0, 0, {{1, 2}}}};
 
@@ -467,23 +494,22 @@ static void call_cross_entropy_finish(GxContext *g, void **b, const Shape *s, Gx
 
 static void prepare_labels(Case *c, int labels, int logits)
 {
-    const int64_t every = c->shape->d[4];
-    scale_numbers(numbers(c, logits), d01(c->shape), c->shape->factor);
-    for (int64_t r = 0; r < c->shape->d[0]; r++)
-        integers(c, labels)[r] = every && r % every == 0 ? GX_IGNORE_INDEX : (int32_t)(r * 5 % c->shape->d[3]);
+    const Shape *s = c->shape;
+    const int64_t V = s->d[1], every = s->d[4];
+    scale_numbers(numbers(c, logits), d01(s), s->factor);
+    for (int64_t r = 0; r < s->d[0]; r++) {
+        const int64_t label = every && r % every == 0 ? GX_IGNORE_INDEX : r * 5 % s->d[3], column = label - s->d[2];
+        integers(c, labels)[r] = (int32_t)label;
+        if (column >= 0 && column < V) numbers(c, logits)[r * V + column] += s->sure;
+    }
 }
-static void prepare_maximum(const Case *c, float *maximum, const float *logits) // in every other row it is in another part
+// In every other row it is a larger number, of another part; not where a label is to be sure.
+static void prepare_maximum(const Case *c, float *maximum, const float *logits)
 {
     gx_cross_entropy_maximum(c->cpu, maximum, logits, c->shape->d[0], c->shape->d[1], GX_F32);
-    for (int64_t r = 1; r < c->shape->d[0]; r += 2) maximum[r] += 0.5f;
+    for (int64_t r = 1; r < c->shape->d[0] && !c->shape->sure; r += 2) maximum[r] += 0.5f;
 }
-static Case *prepare_cross_entropy(Case *c)
-{
-    prepare_labels(c, 3, 2);
-    for (int64_t r = 0; r < c->shape->d[0]; r++)
-        if (integers(c, 3)[r] >= 0) numbers(c, 2)[r * c->shape->d[1] + integers(c, 3)[r]] += c->shape->sure;
-    return c;
-}
+static Case *prepare_cross_entropy(Case *c) { return prepare_labels(c, 3, 2), c; }
 static Case *prepare_sums(Case *c)
 {
     prepare_labels(c, 4, 2);
@@ -683,7 +709,7 @@ static void heap_close(GxContext *g, GxArena *a)
     memset(a, 0, sizeof *a);
 }
 
-enum { CPU, CUDA, DEVICES };
+enum { CPU, CUDA, DEVICES, FIRST_DEVICE = ONLY_RACES ? CUDA : CPU };
 static int device_open(GxDevice *device, int which) // 0: it is not compiled in
 {
     if (which == CPU) {
@@ -966,18 +992,20 @@ static void check_copy(const Case *c, const Results *r, const char *run)
 // One thread, two, two again; threads are the CPU's, so elsewhere the first is left out.
 static void check_on_device(const Case *c, const GxDevice *device, int shift, const Results *reference, const char *what)
 {
+    const Results none = GX_ZERO;
     Results r[3];
     char name[3][160];
     for (int i = 0; i < 3; i++) {
-        if (i == 0 && !device->shares_host_memory) continue;
+        r[i] = none;
+        if ((i == 0 && !device->shares_host_memory) || (i == 2 && ONLY_RACES)) continue;
         snprintf(name[i], sizeof name[i], "%s, shift %d, threads %d", what, shift, i ? 2 : 1);
         r[i] = run(c, device, c->type, i ? 2 : 1, shift, 1, name[i]);
         if (i < 2) compare(c, &r[i], reference, name[i]);
         if (i < 2) check_copy(c, &r[i], name[i]);
     }
-    compare_bits(c, &r[1], &r[2], name[1], "the same call gave other bits");
+    if (!ONLY_RACES) compare_bits(c, &r[1], &r[2], name[1], "the same call gave other bits");
     if (device->shares_host_memory && c->op->any_threads) compare_bits(c, &r[0], &r[1], name[1], "two threads give other bits than one");
-    for (int i = device->shares_host_memory ? 0 : 1; i < 3; i++) results_close(&r[i]);
+    for (int i = 0; i < 3; i++) results_close(&r[i]);
 }
 
 static void check_case(const Op *op, const Shape *shape, const Variant *variant, const GxDevice *device, GxDtype type, GxContext *cpu)
@@ -990,7 +1018,8 @@ static void check_case(const Op *op, const Shape *shape, const Variant *variant,
              (int)(variant - op->variant));
     device_open(&reference_device, CPU);
     Results reference = run(&c, &reference_device, GX_F32, 1, 0, 0, what);
-    for (int shift = 0; shift < 2; shift++) check_on_device(&c, device, shift, &reference, what);
+    const int shifts = ONLY_RACES && variant != op->variant ? 1 : 2;
+    for (int shift = 0; shift < shifts; shift++) check_on_device(&c, device, shift, &reference, what);
     results_close(&reference);
     case_close(&c);
 }
@@ -1005,12 +1034,13 @@ static void check_op(const char *name)
     cpu.device = gx_device_cpu();
     cpu.arena = &scratch;
     CHECK(gx_arena_open(&scratch, 1 << 24, &cpu.error) == GX_OK, "%s", cpu.error.message);
-    for (int d = 0; d < DEVICES; d++)
+    for (int d = FIRST_DEVICE; d < DEVICES; d++)
         for (int t = 0; t < COUNT(types); t++) {
             GxDevice device;
             if (!device_open(&device, d)) continue;
             for (int s = 0; s < op->shapes; s++)
-                for (int v = 0; v < op->variants; v++) check_case(op, &op->shape[s], &op->variant[v], &device, types[t], &cpu);
+                for (int v = 0; v < op->variants && !(ONLY_RACES && op->shape[s].large); v++)
+                    check_case(op, &op->shape[s], &op->variant[v], &device, types[t], &cpu);
         }
     CHECK(!gx_failed(&cpu), "%s", cpu.error.message);
     gx_arena_close(&scratch);
@@ -1078,7 +1108,7 @@ TEST(a_wrong_label_is_an_error_on_every_device)
 {
     GxContext cpu = GX_ZERO;
     cpu.device = gx_device_cpu();
-    for (int d = 0; d < DEVICES; d++)
+    for (int d = FIRST_DEVICE; d < DEVICES; d++)
         for (int t = GX_F32; t <= GX_BF16; t++) {
             GxDevice device;
             if (!device_open(&device, d)) continue;
@@ -1113,11 +1143,158 @@ TEST(cross_entropy_in_steps_has_the_bits_of_the_whole_at_once_on_every_device)
 {
     GxContext cpu = GX_ZERO;
     cpu.device = gx_device_cpu();
-    for (int d = 0; d < DEVICES; d++)
+    for (int d = FIRST_DEVICE; d < DEVICES; d++)
         for (int s = 0; s < COUNT(cross_entropy_shapes); s++) {
             GxDevice device;
-            if (device_open(&device, d)) check_steps(&cross_entropy_shapes[s], &device, &cpu);
+            if (!(ONLY_RACES && cross_entropy_shapes[s].large) && device_open(&device, d))
+                check_steps(&cross_entropy_shapes[s], &device, &cpu);
         }
 }
 
-int main(int argc, char **argv) { return test_main(argc, argv); }
+// ---- attention in bf16, beside PyTorch's ----------------------------------------------------------------------------------------------------
+// From inputs that bf16 holds exactly, forward and backward, o and lse handed from one to the other as in training. The truth is the oracle's, in
+// double precision; the file has a part of PyTorch's own in float64, which must be the same, and how far the farthest number of a plain computation
+// in bf16 tensors is off in PyTorch (dev/ref/make_refs.py). Ours may be off by twice that.
+
+enum { ATTENTION_O, ATTENTION_DQ, ATTENTION_DK, ATTENTION_DV, ATTENTION_RESULTS };
+static const char *const attention_results[ATTENTION_RESULTS] = {"o", "dq", "dk", "dv"};
+static const struct {
+    const char *name;
+    Shape shape;
+} attention_references[] = {
+    {"odd", {.d = {2, 4, 2, 14}, .q = RUN1(37, 0), .k = RUN1(37, 0), .causal = 1}},
+    {"odd_full", {.d = {1, 3, 1, 14}, .q = RUN1(37, 0), .k = RUN1(130, 0)}},
+    {"64", {.d = {1, 2, 2, 64}, .q = RUN1(37, 0), .k = RUN1(37, 0), .causal = 1}},
+    {"64_gqa", {.d = {1, 2, 1, 64}, .q = RUN1(130, 0), .k = RUN1(130, 0), .causal = 1}},
+    {"128_gqa_full", {.d = {1, 2, 1, 128}, .q = RUN1(37, 0), .k = RUN1(37, 0)}},
+    {"128", {.d = {1, 1, 1, 128}, .q = RUN1(130, 0), .k = RUN1(130, 0), .causal = 1}},
+};
+
+static int reference_read(const GxSafetensors *file, const char *name, const char *tensor, float *out, int64_t n)
+{
+    char full[80];
+    GxError err = GX_ZERO;
+    snprintf(full, sizeof full, "%s.%s", name, tensor);
+    const GxSafetensorsEntry *e = gx_safetensors_find(file, full);
+    if (!CHECK(e && e->elements == n, "%s has %ld elements instead of %ld", full, e ? (long)e->elements : 0L, (long)n)) return 0;
+    return CHECK(gx_safetensors_read(file, e, 0, n, out, &err) == GX_OK, "%s", err.message);
+}
+
+static int64_t file_index(int64_t i, int64_t rows, int64_t B, int64_t width) // of our [T,B,width] in the file's [B,T,width]
+{
+    const int64_t row = i / width;
+    return (row % B * (rows / B) + row / B) * width + i % width;
+}
+
+static int reference_input(const GxSafetensors *file, const char *name, const char *tensor, Case *c, int buffer, int64_t rows)
+{
+    const int64_t n = c->op->buffer[buffer].elements(c->shape);
+    float *in_file = (float *)take(n * 4);
+    const int ok = reference_read(file, name, tensor, in_file, n);
+    for (int64_t i = 0; ok && i < n; i++) numbers(c, buffer)[i] = in_file[file_index(i, rows, c->shape->d[0], n / rows)];
+    free(in_file);
+    return ok;
+}
+
+// Every `step`-th number of PyTorch's results, rounded to fp32 once, is the oracle's.
+static int check_truth(const GxSafetensors *file, const char *name, int result, const double *truth, int64_t n, int64_t rows, int64_t B)
+{
+    enum { STEP = 7 };
+    char tensor[40], what[100];
+    const int64_t samples = (n + STEP - 1) / STEP;
+    float *in_file = (float *)take(samples * 4);
+    double *ours = (double *)take(samples * 8);
+    snprintf(tensor, sizeof tensor, "truth.%s", attention_results[result]);
+    snprintf(what, sizeof what, "oracle and PyTorch, %s.%s", name, tensor);
+    for (int64_t i = 0; i < n; i++)
+        if (file_index(i, rows, B, n / rows) % STEP == 0) ours[file_index(i, rows, B, n / rows) / STEP] = truth[i];
+    const int ok = reference_read(file, name, tensor, in_file, samples) && test_close(what, in_file, ours, (long)samples, test_bound(1), 0);
+    free(in_file), free(ours);
+    return ok;
+}
+
+static void check_beside_pytorch(const GxSafetensors *file, const char *name, int result, const float *x, const double *truth, int64_t n,
+                                 const char *device)
+{
+    char tensor[40];
+    float pytorch = 0;
+    double farthest = 0, squares = 0, size = 0;
+    const double gate = result == ATTENTION_O ? GATE : GATE_ATTENTION;
+    snprintf(tensor, sizeof tensor, "max_error.%s", attention_results[result]);
+    if (!reference_read(file, name, tensor, &pytorch, 1)) return;
+    for (int64_t i = 0; i < n; i++) {
+        const double error = fabs((double)x[i] - truth[i]);
+        if (!(error <= farthest)) farthest = error; // NaN stays
+        squares += error * error, size += truth[i] * truth[i];
+    }
+    test_state.worst = fmax(test_state.worst, fmax(farthest / (2 * pytorch), sqrt(squares / size) / gate));
+    CHECK(farthest <= 2 * pytorch, "%s, %s: a number of %s is off by %.3g, PyTorch's in bf16 by %.3g", device, name,
+          attention_results[result], farthest, pytorch);
+    CHECK(sqrt(squares / size) <= gate, "%s, %s: %s is off by %.3g, allowed is %.3g", device, name, attention_results[result],
+          sqrt(squares / size), gate);
+}
+
+static void check_attention_reference(const GxSafetensors *file, const char *name, const Shape *s, const GxDevice *device, GxContext *cpu)
+{
+    enum { FORWARD, BACKWARD };
+    static const char *const inputs[] = {"q", "k", "v", "do"};
+    static const int buffer[2][4] = {{2, 3, 4, -1}, {6, 7, 8, 3}}; // of the inputs, in the table
+    const GxAttention a = attention_of(s, GX_F32);
+    const int64_t q_rows = gx_runs_rows(&s->q) * a.B, kv_rows = gx_runs_rows(&s->k) * a.B;
+    const int64_t rows[] = {q_rows, kv_rows, kv_rows, q_rows}, result_rows[] = {q_rows, q_rows, kv_rows, kv_rows};
+    const int64_t sizes[] = {attention_q(s), attention_kv(s), attention_kv(s), attention_o(s)};
+    const int64_t result_sizes[] = {attention_o(s), attention_q(s), attention_kv(s), attention_kv(s)};
+    double *in[4], *truth[ATTENTION_RESULTS], *lse = (double *)take(attention_lse(s) * 8), terms[2];
+    Case c[2];
+    Results r[2];
+    int ok = 1;
+    case_open(&c[FORWARD], cpu, op_named("attention_forward"), s, &plain[0], GX_BF16);
+    case_open(&c[BACKWARD], cpu, op_named("attention_backward"), s, &plain[0], GX_BF16);
+    for (int i = 0; i < 4; i++) {
+        in[i] = (double *)take(sizes[i] * 8);
+        truth[i] = (double *)take(result_sizes[i] * 8);
+        for (int pass = i == 3; pass < 2; pass++) ok &= reference_input(file, name, inputs[i], &c[pass], buffer[pass][i], rows[i]);
+        for (int64_t e = 0; e < sizes[i]; e++) in[i][e] = numbers(&c[BACKWARD], buffer[BACKWARD][i])[e];
+    }
+    oracle_attention_forward(truth[ATTENTION_O], lse, in[0], in[1], in[2], &a);
+    oracle_attention_backward(truth[ATTENTION_DQ], truth[ATTENTION_DK], truth[ATTENTION_DV], terms, in[3], in[0], in[1], in[2], &a);
+    r[FORWARD] = run(&c[FORWARD], device, GX_BF16, 2, 0, 0, name);
+    set_value(&c[BACKWARD], 4, r[FORWARD].value[0]);
+    set_value(&c[BACKWARD], 5, r[FORWARD].value[1]);
+    r[BACKWARD] = run(&c[BACKWARD], device, GX_BF16, 2, 0, 0, name);
+    for (int i = 0; ok && i < ATTENTION_RESULTS; i++) {
+        const float *x = (const float *)(i == ATTENTION_O ? r[FORWARD].value[0] : r[BACKWARD].value[i - ATTENTION_DQ]);
+        if (check_truth(file, name, i, truth[i], result_sizes[i], result_rows[i], a.B))
+            check_beside_pytorch(file, name, i, x, truth[i], result_sizes[i], device->name);
+    }
+    for (int i = 0; i < 2; i++) results_close(&r[i]), case_close(&c[i]);
+    for (int i = 0; i < 4; i++) free(in[i]), free(truth[i]);
+    free(lse);
+}
+
+TEST(attention_in_bf16_is_off_by_no_more_than_twice_what_pytorch_is)
+{
+    GxSafetensors file;
+    GxError err = GX_ZERO;
+    GxContext cpu = GX_ZERO;
+    GxArena scratch = GX_ZERO;
+    cpu.device = gx_device_cpu();
+    cpu.arena = &scratch;
+    if (!CHECK(gx_safetensors_open(&file, "data/ref/attention_bf16.safetensors", &err) == GX_OK, "%s", err.message)) return;
+    CHECK(gx_arena_open(&scratch, 1 << 24, &cpu.error) == GX_OK, "%s", cpu.error.message);
+    for (int d = FIRST_DEVICE; d < DEVICES; d++)
+        for (int i = 0; i < COUNT(attention_references); i++) {
+            GxDevice device;
+            if (!device_open(&device, d)) continue;
+            check_attention_reference(&file, attention_references[i].name, &attention_references[i].shape, &device, &cpu);
+        }
+    CHECK(!gx_failed(&cpu), "%s", cpu.error.message);
+    gx_arena_close(&scratch);
+    gx_safetensors_close(&file);
+}
+
+int main(int argc, char **argv)
+{
+    if (ONLY_RACES) printf("under ThreadSanitizer without large shapes, and each call once: see ONLY_RACES\n");
+    return test_main(argc, argv);
+}

@@ -372,7 +372,7 @@ static long count_not_finite(const char *path)
 }
 
 // Validation after every step, of a quarter of the text, makes steps slow enough to be interrupted; it changes nothing in what is trained.
-#define SLOW "--validation_fraction 0.5 --eval_windows 400"
+#define SLOW "--validation_fraction 0.5 --eval_windows 200"
 
 static int wait_for(const char *path, const char *words) // NULL: that it exists
 {

@@ -3,12 +3,13 @@
     python dev/ref/make_refs.py [--out data/ref]
 
 Writes  ops.safetensors                                    single operations, forward and backward
+        attention_bf16.safetensors                         attention on bf16 numbers, and how far PyTorch is off in bf16
         llama_<name>/{config.json, model.safetensors}      small LLaMAs, as transformers saves them
         llama_<name>/ref.safetensors                       what those models compute
 
-Everything is fp32 or int32; a scalar has the shape [1]. Operations: the inputs are fp32 values, the
-results are computed from them in float64 and then stored as fp32, so a deviation is the library's
-own. Models: float32 throughout, by transformers itself with attn_implementation="eager".
+Everything is fp32 or int32, but for the bf16 inputs of attention_bf16; a scalar has the shape [1].
+Operations: the inputs are fp32 values, the results are computed from them in float64 and then stored
+as fp32, so a deviation is the library's own. Models: float32 throughout, by transformers itself with attn_implementation="eager".
 A second run on the same machine gives the same bytes; compare_refs.py judges other machines' runs.
 """
 import argparse
@@ -34,7 +35,8 @@ def save(path, tensors):
     out = {}
     for name, t in tensors.items():
         t = torch.as_tensor(t).detach()
-        t = t.to(torch.float32 if t.is_floating_point() else torch.int32)
+        if t.dtype != torch.bfloat16:
+            t = t.to(torch.float32 if t.is_floating_point() else torch.int32)
         out[name] = t.reshape(t.shape or (1,)).contiguous().clone()
     save_file(out, path, metadata={"format": "pt"})
 
@@ -216,6 +218,47 @@ def make_ops(out):
     save(out / "ops.safetensors", tensors)
 
 
+# ---------------------------------------------------------------------- attention in bf16
+
+ATTENTION_BF16 = {  # name: B, Tq, Tk, H, K, h, causal
+    "odd": (2, 37, 37, 4, 2, 14, True),
+    "odd_full": (1, 37, 130, 3, 1, 14, False),
+    "64": (1, 37, 37, 2, 2, 64, True),
+    "64_gqa": (1, 130, 130, 2, 1, 64, True),
+    "128_gqa_full": (1, 37, 37, 2, 1, 128, False),
+    "128": (1, 130, 130, 1, 1, 128, True),
+}
+SAMPLED = 7  # every how many-th number of the truth is kept: to see that another computation of all of it is the same
+
+
+def plain_attention(q, k, v, do, causal):
+    """softmax(q k^T / sqrt(h) + mask) v and its gradients as one writes them down: every step is rounded to the inputs' type."""
+    q, k, v = (x.detach().clone().requires_grad_() for x in (q, k, v))
+    group = q.shape[2] // k.shape[2]
+    heads_first = [x.transpose(1, 2) for x in (q, k.repeat_interleave(group, 2), v.repeat_interleave(group, 2))]
+    scores = heads_first[0] @ heads_first[1].transpose(-1, -2) * (1 / math.sqrt(q.shape[3]))
+    if causal:
+        seen = torch.ones(scores.shape[-2:], dtype=torch.bool).tril(scores.shape[-1] - scores.shape[-2])
+        scores = scores.masked_fill(~seen, -math.inf)
+    o = (scores.softmax(-1) @ heads_first[2]).transpose(1, 2)
+    return dict(zip(("o", "dq", "dk", "dv"), (o, *torch.autograd.grad(o, [q, k, v], do))))
+
+
+def make_attention_bf16(out):
+    """q, do [B,Tq,H,h] and k, v [B,Tk,K,h] in bf16; truth.X: every SAMPLED-th number of o, dq, dk, dv in float64 from them;
+    max_error.X: how far the farthest number of plain_attention in bf16 lies from the truth."""
+    tensors = {}
+    for name, (B, Tq, Tk, H, K, h, causal) in ATTENTION_BF16.items():
+        seed("attention_bf16." + name)
+        q, k, v, do = (torch.randn(B, T, heads, h, dtype=torch.float64).bfloat16() for T, heads in ((Tq, H), (Tk, K), (Tk, K), (Tq, H)))
+        truth = plain_attention(q.double(), k.double(), v.double(), do.double(), causal)
+        narrow = plain_attention(q, k, v, do, causal)
+        tensors.update({f"{name}.{n}": t for n, t in dict(q=q, k=k, v=v, do=do).items()})
+        tensors.update({f"{name}.truth.{n}": t.flatten()[::SAMPLED] for n, t in truth.items()})
+        tensors.update({f"{name}.max_error.{n}": (narrow[n].double() - t).abs().max() for n, t in truth.items()})
+    save(out / "attention_bf16.safetensors", tensors)
+
+
 # -------------------------------------------------------------------------------------- models
 
 MODELS = {  # name: batch, length, configuration
@@ -356,6 +399,7 @@ def main():
     torch.use_deterministic_algorithms(True)
     out.mkdir(parents=True, exist_ok=True)
     make_ops(out)
+    make_attention_bf16(out)
     for name in MODELS:
         make_llama(out, name)
     files = sorted(p for p in out.rglob("*") if p.is_file())
