@@ -113,7 +113,7 @@ $(O)/galaxy.o: $(HEADERS) Makefile $(O)/command
 # a test that looks inside a header has GALAXY_IMPLEMENTATION of its own, and needs no object
 LOOK_INSIDE := $(patsubst %.cu,$(O)/%,$(shell grep -l GALAXY_IMPLEMENTATION $(wildcard test_*.cu)))
 $(LOOK_INSIDE): $(O)/%: %.cu $(HEADERS) $(wildcard test*.h) $(wildcard train_*.cu) Makefile $(O)/command
-	$(C) $< $(LIBS) -o $@
+	$(C) $< -x none $(LIBS) -o $@
 $(O)/%: %.cu $(OBJECTS) $(wildcard test*.h) $(wildcard train_*.cu)
 	$(C) $< -x none $(OBJECTS) $(LIBS) -o $@
 $(O)/%: dev/ref/%.cu $(OBJECTS) train_llama.cu
