@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Runs test programs, one more at a time than there are cores, and adds up their last lines: dev/test.sh [--allowed-skips FILE] PROGRAM...
+# Runs test programs, two more at a time than there are cores, and adds up their last lines: dev/test.sh [--allowed-skips FILE] PROGRAM...
 # Outputs come in the order of the programs. A program that dies, or does not end with its "N passed, N failed, N skipped", counts as a failure. With
 # --allowed-skips, a test that was skipped and whose name is not in FILE is a failure.
 set -u
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive} # threads of a program that wait for each other leave the cores to the others
 allowed= passed=0 failed=0 skipped=0
 if [ "${1:-}" = --allowed-skips ]; then allowed=$2; shift 2; fi
-at_once=$(($(nproc 2>/dev/null || echo 2) + 1)) # some of them wait most of the time
+at_once=$(($(nproc 2>/dev/null || echo 2) + 2)) # some of them wait most of the time
 tmp=$(mktemp -d)
 set -m # each program is a process group of its own, which ends as a whole when this script is interrupted
 trap 'for pid in $(jobs -p); do kill -- "-$pid" 2>/dev/null; done; rm -rf "$tmp"' EXIT
