@@ -58,7 +58,7 @@ template <class T> __global__ void forward_thread_per_row(T *o, float *lse, cons
     const int64_t head = index % a.H, b = index / a.H % a.B, row = index / a.H / a.B, seen = keys_seen(a, row), h = a.head_dim;
     const int64_t at = head / (a.H / a.K) * h, step = a.B * a.kv_stride;
     const T *query = q + (row * a.B + b) * a.q_stride + head * h, *key = k + b * a.kv_stride + at, *value = v + b * a.kv_stride + at;
-    float acc[GX__CUDA_MAX_HEAD] = {}, m = -INFINITY, l = 0;
+    float acc[GX_CUDA_MAX_HEAD] = {}, m = -INFINITY, l = 0;
     for (int64_t j = 0; j < seen; j++) m = fmaxf(m, scale * dot(query, key + j * step, h));
     for (int64_t j = 0; j < seen; j++) {
         const float p = expf(scale * dot(query, key + j * step, h) - m);
@@ -71,7 +71,7 @@ template <class T> __global__ void forward_thread_per_row(T *o, float *lse, cons
 
 template <class T> __global__ void forward_warp_per_row(T *o, float *lse, const T *q, const T *k, const T *v, GxAttention a, float scale)
 {
-    constexpr int N = (int)GX__CUDA_MAX_HEAD / (int)GX_WARP; // elements of the head to a lane: lane, lane + 32, ...
+    constexpr int N = (int)GX_CUDA_MAX_HEAD / (int)GX_WARP; // elements of the head to a lane: lane, lane + 32, ...
     const int64_t index = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / GX_WARP,
                   rows = a.q_runs.run[a.q_runs.n - 1].row + a.q_runs.run[a.q_runs.n - 1].length;
     if (index >= rows * a.B * a.H) return; // a whole warp
