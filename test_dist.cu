@@ -715,19 +715,26 @@ TEST_OF_ENGINES(max_hands_a_nan_on)
 
 // ---- time inside collectives ------------------------------------------------------------------------------------------------------------
 // Rank 1 comes 50 ms late. Rank 0 is in a blocking call meanwhile (variant 0), has started and computes for longer than that (1), or has started and
-// waits at once (2).
+// waits at once (2). What the communicator says is held against the ranks' own clocks, since a loaded machine may hold up either of them.
+static double came[2], around[2]; // when a rank was ready for the sum; how long its calls took
+
 static void one_is_late(Rank *r)
 {
-    const int variant = r->job->variant;
+    const int variant = r->job->variant, me = r->g.rank;
     float x[64] = {0};
+    GxTicket t = GX_ZERO;
     gx_barrier(&r->g, GX_AXIS_ALL);
     r->comm.seconds = 0;
-    if (r->g.rank == 1) usleep(50000);
+    if (me == 1) usleep(50000);
+    came[me] = gx_seconds();
     if (variant == 0) gx_all_reduce(&r->g, GX_AXIS_ALL, GX_SUM, x, 64, GX_F32);
+    else t = gx_all_reduce_start(&r->g, GX_AXIS_ALL, GX_SUM, x, 64, GX_F32);
+    around[me] = gx_seconds() - came[me];
     if (variant == 0) return;
-    GxTicket t = gx_all_reduce_start(&r->g, GX_AXIS_ALL, GX_SUM, x, 64, GX_F32);
-    if (variant == 1 && r->g.rank == 0) usleep(100000);
+    if (variant == 1 && me == 0) usleep(100000);
+    const double waits = gx_seconds();
     gx_wait(&r->g, t);
+    around[me] += gx_seconds() - waits;
 }
 
 TEST_OF_ENGINES(time_inside_collectives_is_what_waiting_for_a_late_rank_costs)
@@ -738,11 +745,12 @@ TEST_OF_ENGINES(time_inside_collectives_is_what_waiting_for_a_late_rank_costs)
         job.run = one_is_late;
         job.variant = variant;
         run_job(&job);
-        const double waited = job.rank[0].comm.seconds, late = job.rank[1].comm.seconds;
-        CHECK(!gx_failed(&job.rank[0].g), "%s", job.rank[0].g.error.message);
-        if (variant == 1) CHECK(waited < 0.04, "rank 0 computed meanwhile, and yet spent %g s inside", waited);
-        else CHECK(waited > 0.04 && waited < job.rank[0].seconds, "rank 0 waited %g s, in %g s", waited, job.rank[0].seconds);
-        CHECK(late > 0 && late < job.rank[1].seconds, "rank 1 was inside for %g s of %g s", late, job.rank[1].seconds);
+        for (int r = 0; r < 2; r++) {
+            const double inside = job.rank[r].comm.seconds, late = r == 0 && variant != 1 ? came[1] - came[0] : 0;
+            CHECK(!gx_failed(&job.rank[r].g), "%s", job.rank[r].g.error.message);
+            CHECK(inside > 0 && inside > late - 1e-3 && inside <= around[r],
+                  "variant %d, rank %d: %g s inside, %g s by its clock; %g s late", variant, r, inside, around[r], late);
+        }
     }
 }
 
