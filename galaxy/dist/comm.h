@@ -176,9 +176,9 @@ struct GxCollective {
     GxDtype dtype;
     int n, me; // the group
     const char *in;
-    char *out, *scratch;
-    int64_t row, count, size; // elements of a row; elements in all, for the header; bytes of an element
-    int64_t piece;            // elements that one member sums in one step
+    char *out, *scratch, *staged; // staged: of an all-reduce on the device, where `out` is a copy of one chunk
+    int64_t row, count, size;     // elements of a row; elements in all, for the header; bytes of an element
+    int64_t piece;                // elements that one member sums in one step
     int64_t scratch_bytes;
     int64_t step, steps;
     int64_t sequence;
@@ -385,11 +385,22 @@ static GxPart gx__rows(const GxCollective *c, const void *base, const GxSplit *r
 }
 
 // All-reduce goes over chunks of n pieces, two steps each: member i sums piece i of the chunk, then all gather them.
+static int64_t gx__chunk_begin(const GxCollective *c) { return c->step / 2 * c->piece * c->n; }
+static int64_t gx__chunk_size(const GxCollective *c) { return gx_min(c->piece * c->n, c->count - gx__chunk_begin(c)); }
 static GxPart gx__piece(const GxCollective *c, int i)
 {
-    int64_t begin = c->step / 2 * c->piece * c->n, chunk = gx_min(c->piece * c->n, c->count - begin);
+    int64_t begin = c->staged ? 0 : gx__chunk_begin(c), chunk = gx__chunk_size(c);
     int64_t piece = gx_ceil_div(chunk, c->n), first = gx_min(i * piece, chunk), last = gx_min(first + piece, chunk);
     return gx__part(c->out, begin + first, last - first, c->size);
+}
+
+// Of a buffer on the device `out` holds one chunk: it comes up before its first step, and goes down after its second.
+static void gx__stage(GxContext *g, const GxCollective *c, int after)
+{
+    if (!c->staged || c->step % 2 != after) return;
+    char *there = c->staged + gx__chunk_begin(c) * c->size;
+    if (after) gx_to_device(g, there, c->out, gx__chunk_size(c) * c->size);
+    else gx_to_host(g, c->out, there, gx__chunk_size(c) * c->size);
 }
 
 // Reduce-scatter: the step's piece of member i's rows.
@@ -482,6 +493,8 @@ static void gx__post(GxContext *g, GxCollective *c)
 {
     GxComm *comm = g->comm;
     c->messages = 0;
+    gx__stage(g, c, 0);
+    if (gx_failed(g)) return;
     if (c->operation == GX__SEND) {
         for (int64_t i = 0; i < c->count; i++) gx__add_transfer(c, comm, &c->list[i]);
     } else {
@@ -509,6 +522,7 @@ static int gx__advance(GxContext *g, GxCollective *c)
     if (moved) c->deadline = gx_seconds() + gx_comm_timeout(g->comm);
     if (open) return moved > 0;
     gx__finish_step(c);
+    gx__stage(g, c, 1);
     if (++c->step < c->steps) gx__post(g, c);
     else c->running = 0;
     return 1;
@@ -782,27 +796,14 @@ static GxTicket gx__start_on_device(GxContext *g, const GxCollective *c)
 // ---- buffers of a device: copies in the host's memory ---------------------------------------------------------------------------------------
 // Each of these gets a collective that was found to be something to say to others. The copy takes the place of the buffers in it.
 
-static void gx__run_staged_sum(GxContext *g, const GxCollective *whole)
+// A sum goes over the copy chunk by chunk (gx__stage): to the other ranks it is the one call that it is of a rank whose buffers are the host's.
+static void gx__run_staged_sum(GxContext *g, GxCollective *c)
 {
     GxArena *a = gx_host_arena(g);
     const GxArenaMark mark = gx_arena_mark(a);
-    const int64_t most = gx_max(gx_min(whole->count, gx__chunk(g->comm) / whole->size), 1);
-    char *copy = (char *)gx_take_from(g, a, GX_MEM_COMM, most * whole->size);
-    GxRecorder *recorder = g->recorder;
-    gx__record(g, whole); // one operation, in however many chunks
-    g->recorder = NULL;
-    for (int64_t first = 0; first < whole->count && !gx_failed(g); first += most) {
-        GxCollective c = *whole;
-        char *buffer = whole->out + first * c.size;
-        c.out = copy;
-        c.count = gx_min(most, whole->count - first);
-        gx__cut_all_reduce(g, &c);
-        gx_to_host(g, copy, buffer, c.count * c.size);
-        gx__run(g, &c);
-        gx_to_device(g, buffer, copy, c.count * c.size);
-    }
-    if (gx_failed(g)) gx__give_up(g);
-    g->recorder = recorder;
+    c->staged = c->out;
+    c->out = (char *)gx_take_from(g, a, GX_MEM_COMM, gx_min(c->count, c->piece * c->n) * c->size);
+    gx__run(g, c);
     gx_arena_release(a, mark);
 }
 
