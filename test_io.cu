@@ -163,6 +163,9 @@ TEST(folders_are_made_listed_and_removed)
     put_text(at("x/y/file"), "12345");
     refused(&err, gx_folder_make(at("x/y/file/deeper"), &err), GX_ERR_IO, "x/y/file: a file of that name", "below a file");
     refused(&err, gx_folder_make("", &err), GX_ERR_ARGUMENT, "without a name", "no name");
+    GxError why = GX_ZERO;
+    gx_folder_make("/sys/galaxy", &why); // nobody may, root neither
+    CHECK(why.code == GX_ERR_IO && !strstr(why.message, "No such file"), "what mkdir said is lost: %s", why.message);
     CHECK(gx_folder_list(&folder, at("x/y"), &err) == GX_OK && folder.n == 2, "%s", err.message);
     CHECK(!strcmp(folder.entry[0].name, "file") && folder.entry[0].is_file && folder.entry[0].bytes == 5, "%s", folder.entry[0].name);
     CHECK(!strcmp(folder.entry[1].name, "z") && folder.entry[1].is_folder, "%s", folder.entry[1].name);

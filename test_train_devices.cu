@@ -107,6 +107,13 @@ static double printed(const char *words)
     return at ? atof(at + strlen(words)) : -1;
 }
 
+static double card_all(void) // MB, as the first line says it in GiB
+{
+    const char *gib = strstr(out(), " GiB");
+    while (gib && gib > out() && strchr("0123456789.", gib[-1])) gib--;
+    return gib ? atof(gib) * 1073.74 : 0;
+}
+
 TEST(the_log_says_what_is_in_use_on_the_card)
 {
     if (!use_program("train_llama")) return;
@@ -115,7 +122,8 @@ TEST(the_log_says_what_is_in_use_on_the_card)
     const Log l = read_log("cards");
     CHECK(l.steps == 2 && l.cards == (strcmp(DEVICE, "cpu") ? 2 : 0), "%d of %d steps say what is in use on the card", l.cards, l.steps);
     for (int s = 0; s < l.cards; s++)
-        CHECK(arena > 0 && l.card_mb[s] >= arena - 0.05, "%.3f MB in use, the arena is %.1f", l.card_mb[s], arena);
+        CHECK(arena > 0 && l.card_mb[s] >= arena - 0.05 && l.card_mb[s] < card_all() / 2, "%.3f MB of %.0f in use, the arena is %.1f",
+              l.card_mb[s], card_all(), arena);
     CHECK_RAN(run("--output_dir no_cards --max_steps 2 --device cpu"));
     CHECK(read_log("no_cards").cards == 0 && read_log("no_cards").steps == 2, "a run on the CPU tells of a card");
 }
@@ -155,14 +163,21 @@ TEST(a_plan_that_the_card_cannot_hold_is_refused)
     setenv("GX_EMU_MEMORY", "24", 1);
     CHECK_RAN(run("--output_dir held --max_steps 1"));
     int status = run("--output_dir too_large --micro_batch_size 8192");
-    CHECK(status == 1 && strstr(err(), "on this rank's card, which has ") && strstr(err(), "--micro_batch_size "), "status %d: %s", status,
+    CHECK(status == 1 && strstr(err(), "on this rank's card, which has ") && strstr(err(), "--micro_batch_size, "), "status %d: %s", status,
           err());
     char *fits = strstr(err(), "about ");
     const int samples = fits ? atoi(fits + 6) : 0;
     CHECK(samples > 4 && samples < 8192, "%d samples would fit", samples);
     CHECK_RAN(run("--output_dir fits --max_steps 1 --micro_batch_size %d", samples));
+    const double arena = printed("  arena ");
+    CHECK_RAN(run("--ranks 2 --micro_batch_size %d --device_comm host --dry_run", samples)); // whose buffers for each other are the host's
+    CHECK(fabs(printed("  arena ") - arena) < 0.5, "an arena of %.1f MB, of two ranks %.1f", arena, printed("  arena "));
+    const double both = printed(" on this card, which has ");
+    CHECK(both > 20 && both < 25.2, "the card has %.1f MB left", both);
     status = run("--output_dir two --max_steps 1 --ranks 2 --micro_batch_size %d --device_comm host", samples); // both on the one card
     CHECK(status == 1 && strstr(err(), "on this rank's card, which has "), "status %d: %s", status, err());
+    status = run("--output_dir list --ranks 2 --micro_batch_size 0 --dp_batch_size_list %d,1 --device_comm host", 8192);
+    CHECK(status == 1 && strstr(err(), "--dp_batch_size_list"), "status %d: %s", status, err());
     unsetenv("GX_EMU_MEMORY");
 }
 
@@ -170,6 +185,8 @@ TEST(buffers_of_the_host_are_planned_only_where_they_are_used)
 {
     if (!use_program("train_llama_galaxy")) return;
     if (!test_has_nccl()) SKIP("two ranks share the card; GX_TEST_NCCL=1 where each has one");
+    CHECK_RAN(run("--ranks 2 --dry_run --hidden_size 1024 --seq_len 1024")); // both on the one card
+    CHECK(strstr(out(), "cards through the host"), "%s", out());
     CHECK_RAN(run("--ranks 2 --dry_run --hidden_size 1024 --seq_len 1024 --device_comm host"));
     const double staged = printed("of the host's: buffers ");
     CHECK_RAN(run("--ranks 2 --dry_run --hidden_size 1024 --seq_len 1024 --device_comm nccl"));

@@ -12,7 +12,7 @@ json=$(has_header jansson.h && echo "-DGX_WITH_JANSSON -ljansson")
 one_file() { "$nvcc" -std=c++20 -arch=sm_90 -x cu -DGALAXY_IMPLEMENTATION -DGX_WITH_CUDA $json train_llama_galaxy.cu -o "$tmp/program" -lcublasLt -lnccl; }
 says_why() { "$tmp/program" --max_steps 1 2>&1 | grep -q "no NVIDIA driver\|step  "; }
 plans() { "$tmp/program" --dry_run "$@" >"$tmp/plan" 2>&1 && grep -q "in the device's memory" "$tmp/plan" || { cat "$tmp/plan"; return 1; }; }
-plans_all() { plans --seq_len 512 && plans --ranks 2 && plans --ranks 2 --device_comm nccl --precision bf16; }
+plans_all() { plans --seq_len 512 && plans --ranks 2 && plans --ranks 2 --device_comm nccl --precision bf16 && grep -q "(threads, nccl)" "$tmp/plan"; }
 # A program of `make gpu`, for one architecture: its libraries are those of C, C++, OpenMP, CUDA and NCCL. jansson is in it, where this machine has the
 # archive to take it from.
 brings_the_rest() {

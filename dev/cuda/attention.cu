@@ -185,6 +185,7 @@ static const int64_t timed[][WORK_DIMS] = {
 
 static void device(GxDevice *table)
 {
+    table->head_dim = GX_CUDA_MAX_HEAD;
     table->attention_scratch = gx_cuda_attention_scratch;
     table->attention_forward = gx_cuda_attention_forward;
     table->attention_backward = gx_cuda_attention_backward;

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What a visit to a machine with a GPU runs, after `make gpu`: five parts, each with a time of its own and a report of its own, 24 minutes in all.
+# What a visit to a machine with a GPU runs, after `make gpu`: five parts, each with a time of its own and a report of its own, about 24 minutes in all.
 #     dev/cuda/visit.sh OUT [--part tests|ranks|kernels|steps|sanitizer]... [--built FOLDER] [--commit ID]
 #         tests 6      every test program                    steps 7        a training step of 134M parameters beside PyTorch's
 #         ranks 2      two NCCL ranks on the one card        sanitizer 5    compute-sanitizer over every operation

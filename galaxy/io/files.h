@@ -297,9 +297,10 @@ GxStatus gx_folder_make(const char *path, GxError *err)
         if (*p && *p != '/') continue;
         int last = *p == 0;
         *p = 0;
-        if (mkdir(part, 0777) != 0 && !gx_path_is_folder(part))
+        const int why = mkdir(part, 0777) == 0 ? 0 : errno; // looking for the folder sets another one
+        if (why && !gx_path_is_folder(part))
             return GX_FAIL(err, GX_ERR_IO, "cannot make the folder %s: %s", part,
-                           errno == EEXIST ? "a file of that name is there" : strerror(errno));
+                           why == EEXIST ? "a file of that name is there" : strerror(why));
         if (last) return GX_OK;
         *p = '/';
     }

@@ -5,8 +5,8 @@
 //
 // The folder is published as a whole (io/folder.h): a torn one is recognised, and passed over in favour of the newest whole one. Nothing in it
 // depends on how many ranks there were, or on how they shared the model out. Rank 0 writes, and gets what it does not have from the others of its
-// group; it also reads, tensor by tensor, and broadcasts: no disk is shared. All ranks meet after each tensor that was written: nobody waits for a whole
-// checkpoint, which may take longer than a rank waits for another one.
+// group; it also reads, tensor by tensor, and broadcasts: no disk is shared. All ranks meet after each tensor that was written, and once the files are
+// synced and hashed: a checkpoint as a whole may take longer than a rank waits for another one.
 #ifndef GX_CHECKPOINT_H
 #define GX_CHECKPOINT_H
 #include "../dist/boxes.h"

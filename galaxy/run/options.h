@@ -175,10 +175,12 @@ GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int copi
         o->gradient_accumulation_steps = o->global_batch_size / per_micro;
     int64_t product = o->gradient_accumulation_steps * per_micro;
     if (o->global_batch_size && product != o->global_batch_size) {
-        const int64_t below = o->global_batch_size / per_micro * per_micro;
+        const int64_t micro_given = list || gx_config_is_set(c, "micro_batch_size"),
+                      unit = given_accumulation ? o->gradient_accumulation_steps * (micro_given ? per_micro : copies) : per_micro,
+                      below = o->global_batch_size / unit * unit;
         char nearest[80];
-        if (below) snprintf(nearest, sizeof nearest, "the nearest that fit are %ld and %ld", (long)below, (long)(below + per_micro));
-        else snprintf(nearest, sizeof nearest, "the smallest that fits is %ld", (long)per_micro);
+        if (below) snprintf(nearest, sizeof nearest, "the nearest that fit are %ld and %ld", (long)below, (long)(below + unit));
+        else snprintf(nearest, sizeof nearest, "the smallest that fits is %ld", (long)unit);
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "global_batch_size %ld is not gradient_accumulation_steps %ld x %ld samples per micro-batch (%s%ld x %d %s) = "
                        "%ld; %s",
@@ -246,8 +248,8 @@ static GxStatus gx__option_compare(const GxJsonMember *first, const GxJson *mine
     char *theirs = gx__option_text(first->value, err), *ours = gx__option_text(mine, err);
     GxStatus status = theirs && ours ? GX_OK : GX_FAIL(err, GX_ERR_MEMORY, "no memory to compare the ranks' options");
     if (status == GX_OK && strcmp(theirs, ours))
-        status = GX_FAIL(err, GX_ERR_COMM, "--%s is %.100s on rank 0 and %.100s on rank %d; only threads and paths may differ", first->key,
-                         theirs, ours, rank);
+        status = GX_FAIL(err, GX_ERR_COMM, "--%s is %.100s on rank 0 and %.100s on rank %d; only threads, device and paths may differ",
+                         first->key, theirs, ours, rank);
     free(theirs);
     free(ours);
     return status;

@@ -57,10 +57,11 @@ void gx_plan_print(FILE *out, const GxPlan *p)
         fprintf(out, " %s %.1f%s", gx_memory_kind_name((GxMemoryKind)k), gx__mb(p->kind[k]), k + 1 < GX_MEM_KINDS ? "," : "\n");
     fprintf(out, "  arena %.1f", gx__mb(gx_plan_arena(p)));
     if (p->least != p->most) fprintf(out, " (of the ranks: %.1f to %.1f)", gx__mb(p->least), gx__mb(p->most));
-    if (p->least != p->most && p->ranks_here > 1 && !p->is_apart)
-        fprintf(out, ", %d ranks in this process %.1f", p->ranks_here, gx__mb(p->here));
+    if (p->card.has) fprintf(out, ", %.1f on this card, which has %.1f left", gx__mb(p->card.bytes), gx__mb(p->card.has));
+    else if (p->is_apart && p->ranks_here > 1) fprintf(out, ", %d ranks in this process", p->ranks_here);
+    else if (p->least != p->most && p->ranks_here > 1) fprintf(out, ", %d ranks in this process %.1f", p->ranks_here, gx__mb(p->here));
     else if (p->ranks_here > 1) fprintf(out, " x %d ranks in this process", p->ranks_here);
-    if (p->is_apart) fprintf(out, " in the device's memory;\n  of the host's: buffers %.1f", gx__mb(p->here));
+    if (p->is_apart) fprintf(out, "; in the device's memory\n  of the host's: buffers %.1f", gx__mb(p->here));
     fprintf(out, " + program and libraries %.1f = %.1f MB\n", gx__mb(p->process), gx__mb(gx_plan_total(p)));
 }
 #endif

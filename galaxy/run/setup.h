@@ -184,7 +184,7 @@ static GxStatus gx__agree_on_text(GxTrainer *t)
                    t->o.train_data, (long)n, (long)first[0]);
 }
 
-// A plan needs no card: on a machine without one it is made as if buffers went through the host.
+// A plan needs no card.
 static GxStatus gx__open_device(GxTrainer *t)
 {
     GxContext *g = t->g;
@@ -211,6 +211,8 @@ static int gx__has_own_cards(GxContext *g)
     return !gx_failed(g);
 }
 
+static const GxDeviceEngine gx__planned_nccl = {"nccl", NULL, NULL, NULL, NULL}; // of a dry run without a card, which calls none
+
 // Who moves buffers of the cards. All ranks choose the same, also where some are on cards and some are not.
 static GxStatus gx__open_device_comm(GxTrainer *t)
 {
@@ -221,9 +223,10 @@ static GxStatus gx__open_device_comm(GxTrainer *t)
                        g->device->name, gx_default_device()->card ? "" : ", and was built for it: build it anew with make DEVICE=cuda");
     if (g->world == 1 || !strcmp(t->o.device_comm, "host")) return GX_OK;
     const int own_cards = gx__has_own_cards(g);
-    if (gx_failed(g) || !(wanted || own_cards) || !gx__card(g)) return gx_status(g);
+    if (gx_failed(g) || !(wanted || own_cards)) return gx_status(g);
+    if (!gx__card(g)) g->comm->device_engine = &gx__planned_nccl;
 #ifdef GX_WITH_CUDA
-    gx_nccl_open(g);
+    else gx_nccl_open(g);
 #endif
     return gx_status(g);
 }
@@ -410,16 +413,18 @@ static GxStatus gx__make_plan(GxTrainer *t)
 
 static GxStatus gx__refuse(GxTrainer *t, const GxPlanPlace *place, const char *where)
 {
+    const int list = t->o.dp_batch_size_list.n > 0;
     const int64_t room = place->has - (place->bytes - place->activations), columns = gx_trainer_columns(t);
     const int64_t fits = room > 0 && place->activations > 0 ? (int64_t)((double)room / (double)place->activations * (double)columns) : 0;
     if (place->has == 0 || place->bytes <= place->has) return GX_OK;
     if (fits > 0)
         return GX_FAIL(&t->g->error, GX_ERR_MEMORY,
-                       "the plan needs %.0f MB %s %.0f MB left; about %ld samples per micro-batch would fit instead of %ld "
-                       "(--micro_batch_size %ld --gradient_accumulation_steps ...)",
-                       (double)place->bytes / 1e6, where, (double)place->has / 1e6, (long)fits, (long)columns, (long)fits);
+                       "the plan needs %.1f MB %s %.1f MB left; about %ld samples per micro-batch would fit on this rank instead of %ld "
+                       "(a smaller %s, a larger --gradient_accumulation_steps)",
+                       (double)place->bytes / 1e6, where, (double)place->has / 1e6, (long)fits, (long)columns,
+                       list ? "number in --dp_batch_size_list" : "--micro_batch_size");
     return GX_FAIL(&t->g->error, GX_ERR_MEMORY,
-                   "the plan needs %.0f MB %s %.0f MB left; weights, gradients and optimizer alone do not fit, or not beside one sample: "
+                   "the plan needs %.1f MB %s %.1f MB left; weights, gradients and optimizer alone do not fit, or not beside one sample: "
                    "make the model smaller, or take --optimizer sgd --momentum 0",
                    (double)place->bytes / 1e6, where, (double)place->has / 1e6);
 }
