@@ -413,20 +413,28 @@ static GxStatus gx__make_plan(GxTrainer *t)
 
 static GxStatus gx__refuse(GxTrainer *t, const GxPlanPlace *place, const char *where)
 {
-    const int list = t->o.dp_batch_size_list.n > 0;
-    const int64_t room = place->has - (place->bytes - place->activations), columns = gx_trainer_columns(t);
-    const int64_t fits = room > 0 && place->activations > 0 ? (int64_t)((double)room / (double)place->activations * (double)columns) : 0;
+    const GxIntList *list = &t->o.dp_batch_size_list;
+    const int64_t room = place->has - (place->bytes - place->activations);
+    const double share = room > 0 && place->activations > 0 ? (double)room / (double)place->activations : 0; // of the samples there
+    int64_t most = gx_trainer_columns(t);
     if (place->has == 0 || place->bytes <= place->has) return GX_OK;
-    if (fits > 0)
+    for (int i = 0; i < list->n; i++) most = gx_max(most, list->v[i]);
+    const int64_t fits = (int64_t)(share * (double)most);
+    if (fits == 0)
+        return GX_FAIL(
+            &t->g->error, GX_ERR_MEMORY,
+            "the plan needs %.1f MB %s %.1f MB left; weights, gradients and optimizer alone do not fit, or not beside one sample: "
+            "make the model smaller, or take --optimizer sgd --momentum 0",
+            (double)place->bytes / 1e6, where, (double)place->has / 1e6);
+    if (list->n)
         return GX_FAIL(&t->g->error, GX_ERR_MEMORY,
-                       "the plan needs %.1f MB %s %.1f MB left; about %ld samples per micro-batch would fit on this rank instead of %ld "
-                       "(a smaller %s, a larger --gradient_accumulation_steps)",
-                       (double)place->bytes / 1e6, where, (double)place->has / 1e6, (long)fits, (long)columns,
-                       list ? "number in --dp_batch_size_list" : "--micro_batch_size");
+                       "the plan needs %.1f MB %s %.1f MB left; about %.1f%% of the samples in --dp_batch_size_list would fit (a larger "
+                       "--gradient_accumulation_steps makes up for them)",
+                       (double)place->bytes / 1e6, where, (double)place->has / 1e6, 100 * share);
     return GX_FAIL(&t->g->error, GX_ERR_MEMORY,
-                   "the plan needs %.1f MB %s %.1f MB left; weights, gradients and optimizer alone do not fit, or not beside one sample: "
-                   "make the model smaller, or take --optimizer sgd --momentum 0",
-                   (double)place->bytes / 1e6, where, (double)place->has / 1e6);
+                   "the plan needs %.1f MB %s %.1f MB left; about %ld samples per micro-batch would fit instead of %ld "
+                   "(--micro_batch_size %ld, a larger --gradient_accumulation_steps)",
+                   (double)place->bytes / 1e6, where, (double)place->has / 1e6, (long)fits, (long)most, (long)fits);
 }
 
 static GxStatus gx__refuse_too_large(GxTrainer *t)
