@@ -40,39 +40,14 @@ static void time_steps(Step *t, int64_t n, double *median, double *best)
     free(seconds);
 }
 
-// Elements of all tensors, without the padding of the flat buffer.
-static int64_t parameters(const GxTable *table)
-{
-    int64_t n = 0;
-    for (int i = 0; i < table->n; i++) n += table->row[i].has_alias ? 0 : gx_tensor_global_count(&table->row[i]);
-    return n;
-}
-
-// Bytes that the card is short of now, by whatever program; -1: there is no card that could be asked. The runtime's own function, declared here
-// because this file is C; the emulator's is inline C++, and there the name stays empty.
-#if defined(GX_WITH_CUDA) && !defined(__CUDACC__)
-extern int cudaMemGetInfo(size_t *free_bytes, size_t *all_bytes) __attribute__((weak));
-#endif
-static int64_t card_used(void)
-{
-#ifdef GX_WITH_CUDA
-    size_t free_bytes = 0, all_bytes = 0;
-#ifndef __CUDACC__
-    if (!cudaMemGetInfo) return -1;
-#endif
-    return cudaMemGetInfo(&free_bytes, &all_bytes) == 0 ? (int64_t)(all_bytes - free_bytes) : -1;
-#else
-    return -1;
-#endif
-}
-
-// Of a device with memory of its own: device_mb, what the program took of it in one piece for all its buffers; card_used_mb.
+// Of a device with memory of its own: device_mb, what the program took of it in one piece for all its buffers; card_used_mb, what
+// is in use there by the end, by whomever.
 static void print_device_memory(const Step *t)
 {
-    const int64_t used = card_used();
-    if (t->g.device->shares_host_memory) return;
-    printf("\"device_mb\": %.0f, ", (double)t->arena.capacity / 1e6);
-    if (used >= 0) printf("\"card_used_mb\": %.0f, ", (double)used / 1e6);
+    int64_t free_bytes, all_bytes;
+    if (!t->g.device->memory) return;
+    t->g.device->memory(&t->g, &free_bytes, &all_bytes);
+    printf("\"device_mb\": %.0f, \"card_used_mb\": %.0f, ", (double)t->arena.capacity / 1e6, (double)(all_bytes - free_bytes) / 1e6);
 }
 
 static void print_json(Step *t, const StepOptions *o, double median, double best)
@@ -82,7 +57,7 @@ static void print_json(Step *t, const StepOptions *o, double median, double best
     t->g.device->describe(device, sizeof device);
     printf("{\"variant\": \"galaxy\", \"precision\": \"%s\", \"parameters\": %ld, \"tokens_per_s\": %.0f, \"best_tokens_per_s\": %.0f, "
            "\"ms\": %.2f, \"best_ms\": %.2f, \"gflops\": %.1f, \"gflop_per_step\": %.2f, \"peak_rss_mb\": %.0f, \"arena_mb\": %.0f, ",
-           o->precision, (long)parameters(&t->m.model.table), tokens / median, tokens / best, median * 1e3, best * 1e3,
+           o->precision, (long)gx_table_parameters(&t->m.model.table), tokens / median, tokens / best, median * 1e3, best * 1e3,
            t->plan.flops / median / 1e9, t->plan.flops / 1e9, (double)gx_process_peak_memory() / 1e6, (double)t->arena.peak / 1e6);
     print_device_memory(t);
     printf("\"loss\": %.5f, \"threads\": %ld, \"device\": \"%s\"}\n", step_loss(t), (long)o->threads, device);

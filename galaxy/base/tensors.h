@@ -65,6 +65,7 @@ int64_t gx_table_offset(const GxTable *t, int unit); // elements before this uni
 int64_t gx_table_flat(const GxTable *t, int row);    // where this row's elements begin in that buffer
 int64_t gx_tensor_count(const GxTensor *t);          // elements of this rank's box
 int64_t gx_tensor_global_count(const GxTensor *t);
+int64_t gx_table_parameters(const GxTable *t);          // elements of the whole model, tied ones once
 int gx_tensor_is_whole(const GxTensor *t);              // the box is the tensor
 GxRange gx_tensor_owned(const GxTensor *t, int member); // of a cut tensor: what of member's part no lower member has; may be empty
 
@@ -204,6 +205,14 @@ int64_t gx_tensor_global_count(const GxTensor *t)
 {
     int64_t n = 1;
     for (int d = 0; d < t->ndim; d++) n *= t->global_shape[d];
+    return n;
+}
+
+int64_t gx_table_parameters(const GxTable *t)
+{
+    int64_t n = 0;
+    for (int i = 0; i < t->n; i++)
+        if (!t->row[i].has_alias) n += gx_tensor_global_count(&t->row[i]);
     return n;
 }
 

@@ -488,16 +488,14 @@ static void gx__print_start(const GxTrainer *t)
 {
     char device[300], mode[100], engine[64] = "";
     const GxContext *g = t->g;
-    int64_t parameters = 0;
-    for (int i = 0; i < t->model->table.n; i++)
-        if (!t->model->table.row[i].has_alias) parameters += gx_tensor_global_count(&t->model->table.row[i]);
     g->device->describe(device, sizeof device);
     const char *on_cards = g->device->shares_host_memory ? "" : g->comm && g->comm->device_engine ? ", nccl" : ", cards through the host";
     if (g->comm && g->comm->engine) snprintf(engine, sizeof engine, " (%s%s)", g->comm->engine->name, on_cards);
     printf("galaxy %s | device %s: %s | %d rank%s%s x %d thread%s\n", GX_VERSION, g->device->name, device, g->world,
            g->world > 1 ? "s" : "", engine, gx_threads(g), gx_threads(g) > 1 ? "s" : "");
     gx__mode_text(t, mode);
-    printf("model: %s, mode %s, %.2fM parameters, %s\n", t->model->kind->name, mode, (double)parameters / 1e6, t->o.precision);
+    printf("model: %s, mode %s, %.2fM parameters, %s\n", t->model->kind->name, mode, (double)gx_table_parameters(&t->model->table) / 1e6,
+           t->o.precision);
     if (!t->o.dry_run) gx__print_data(t);
     gx__print_config(t);
     printf("%ld steps of %ld samples x %ld tokens (%ld micro-batch%s) | %s, lr %g, %s\n", (long)t->o.max_steps,
