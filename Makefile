@@ -112,9 +112,9 @@ $(O)/galaxy.o: $(HEADERS) Makefile $(O)/command
 	$(C) -DGALAXY_IMPLEMENTATION -c galaxy.h -o $@
 # a test that looks inside a header has GALAXY_IMPLEMENTATION of its own, and needs no object
 LOOK_INSIDE := $(patsubst %.cu,$(O)/%,$(shell grep -l GALAXY_IMPLEMENTATION $(wildcard test_*.cu)))
-$(LOOK_INSIDE): $(O)/%: %.cu $(HEADERS) $(wildcard test*.h) $(wildcard train_*.cu) Makefile $(O)/command
+$(LOOK_INSIDE): $(O)/%: %.cu $(HEADERS) $(wildcard test/*.h) $(wildcard train_*.cu) Makefile $(O)/command
 	$(C) $< -x none $(LIBS) -o $@
-$(O)/%: %.cu $(OBJECTS) $(wildcard test*.h) $(wildcard train_*.cu)
+$(O)/%: %.cu $(OBJECTS) $(wildcard test/*.h) $(wildcard train_*.cu)
 	$(C) $< -x none $(OBJECTS) $(LIBS) -o $@
 $(O)/%: dev/ref/%.cu $(OBJECTS) train_llama.cu
 	$(C) -I. $< -x none $(OBJECTS) $(LIBS) -o $@
@@ -130,11 +130,11 @@ always:
 $(CPU_FOLDER)/galaxy.o: always
 	@$(MAKE) --no-print-directory -s DEVICE=cpu $@
 endif
-$(O)/workshop_%.o: dev/cuda/%.cu dev/cuda/workshop.h test.h $(CUDA_SOURCES) $(EMU_SOURCES) $(O)/command
+$(O)/workshop_%.o: dev/cuda/%.cu dev/cuda/workshop.h test/test.h $(CUDA_SOURCES) $(EMU_SOURCES) $(O)/command
 	$(CUDA) -I. -c $< -o $@
 $(O)/workshop_%: $(O)/workshop_%.o $(CPU_FOLDER)/galaxy.o
 	$(CC) $(CFLAGS) $^ $(LIBS) -o $@
-$(O)/test_emu: $(wildcard dev/emu/*) test.h $(O)/command
+$(O)/test_emu: $(wildcard dev/emu/*) test/test.h $(O)/command
 	$(CUDA) -I. dev/emu/test_emu.cu dev/emu/test_emu_bugs.cu -lpthread -o $@
 .PRECIOUS: $(O)/workshop_%.o
 $(PROGRAMS): %: $(O)/% data/text.txt
@@ -169,7 +169,7 @@ test: setup
 CHECKS     = $(addprefix $(O)/,$(TESTS))
 CORES     := $(shell nproc 2>/dev/null || echo 2)
 # programs run side by side: those that take longest begin
-LONG           = $(addprefix $(O)/,test_dist test_train test_mutants test_train_modes test_tcp test_modes test_train_tcp test_devices)
+LONG           = $(addprefix $(O)/,test_comm test_train test_mutants test_train_modes test_tcp test_modes test_train_tcp test_devices)
 LONGEST_FIRST  = $(filter $(CHECKS),$(LONG)) $(filter-out $(LONG),$(CHECKS))
 RUN_ASAN   = $(MAKE) --no-print-directory VARIANT=asan
 RUN_TSAN   = $(MAKE) --no-print-directory VARIANT=tsan MPI=0
@@ -184,7 +184,7 @@ EMU_RUNS   = $(EMU_TSAN)/test_devices "env GX_TRAIN_LLAMA=$(EMU)/train_llama $(E
     "env GX_EMU_ORDER=random:7 GX_EMU_STREAMS=random:7 $(EMU)/test_devices" $(EMU)/test_precision "env GX_EMU_STREAMS=random:3 $(EMU)/test_precision" \
     $(EMU)/test_llama $(EMU)/test_memory $(EMU_ASAN)/test_devices $(EMU)/test_emu $(EMU_ASAN)/test_emu $(EMU_TSAN)/test_emu \
     $(foreach w,$(WORKSHOP),"$(EMU)/$(w) --check")
-TSAN_TESTS := test_base test_dist test_grads test_modes test_llama
+TSAN_TESTS := test_base test_comm test_grads test_modes test_llama
 export GX_TRAIN_LLAMA GX_TRAIN_LLAMA_NOMPI
 check: GX_TRAIN_LLAMA := $(O)/train_llama
 check:
@@ -229,6 +229,6 @@ refs:
 	@dev/ref/refs.sh
 
 format:
-	clang-format -i $(HEADERS) $(wildcard *.cu dev/*.cu dev/*/*.cu dev/*/*.h test*.h)
+	clang-format -i $(HEADERS) $(wildcard *.cu dev/*.cu dev/*/*.cu dev/*/*.h test/*.h)
 clean:
 	rm -rf build $(PROGRAMS)

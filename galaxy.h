@@ -1,32 +1,37 @@
-// galaxy.h: trains and fine-tunes transformers in plain C on whatever machines there are. The front door of the library, host side.
+// galaxy.h: trains and fine-tunes transformers in plain C on whatever machines there are. The front door of the
+// library, host side.
 //
 // HOW TO USE IT
 //     #define GALAXY_IMPLEMENTATION      in exactly one file of a program: there the functions are compiled
 //     #include "galaxy.h"
-//   A bare `cc program.c -lm -lpthread` builds it. Defined before the include (and linked), these bring in libraries, each behind one header:
+//   A bare `cc program.c -lm -lpthread` builds it. Defined before the include (and linked), these bring in libraries,
+//   each behind one header:
 //     GX_WITH_ONEDNN   cpu/gemm.h   matrix products by oneDNN (-ldnnl); without it plain C
 //     GX_WITH_JANSSON  io/json.h    JSON (-ljansson); without it configurations and checkpoints say GX_ERR_UNSUPPORTED
-//     GX_WITH_MPI      dist/mpi.h   ranks by mpirun (mpicc); without it ranks are threads, or processes by TCP
+//     GX_WITH_MPI      comm/mpi.h   ranks by mpirun (mpicc); without it ranks are threads, or processes by TCP
 //     -fopenmp                      several CPU threads per rank
 //   Any header can also be included by itself.
 //
 // WHAT A PROGRAM DOES
-//   A rank has one GxContext. Operations take it first, then outputs, then inputs, then sizes; they return nothing: the first error stays in
-//   g->error, and after it operations do nothing. Memory comes from an arena whose size is known before it is allocated.
+//   A rank has one GxContext. Operations take it first, then outputs, then inputs, then sizes; they return nothing: the
+//   first error stays in g->error, and after it operations do nothing. Memory comes from an arena whose size is known
+//   before it is allocated.
 //     GxContext g = GX_ZERO;
 //     g.device = gx_device_cpu();
 //     gx_rms_norm_forward(&g, y, rstd, x, w, rows, columns, 1e-5f, GX_F32);
 //     if (gx_failed(&g)) fprintf(stderr, "%s\n", g.error.message);
 //
 // WHAT IT DOES NOT DO
-//   It does not print, exit, or keep state outside the context. The exceptions: run/ is a program's part, which prints, catches signals and may exit;
-//   a failed rank under MPI ends the job by MPI_Abort; matrix products set OpenMP's number of threads for the calling thread.
+//   It does not print, exit, or keep state outside the context. The exceptions: run/ is a program's part, which prints,
+//   catches signals and may exit; a failed rank under MPI ends the job by MPI_Abort; matrix products set OpenMP's
+//   number of threads for the calling thread.
 //
 // THE HOUSE, in the order of dependency (docs/architecture.md tells how they work together)
 //   base   what everything stands on: errors, memory, random numbers, the tensor table, the context
 //   ops    what is computed: contracts        cpu    how, on the CPU
-//   dist   who talks with whom                 model  layers, LLaMA
-//   io     files                               run    the trainer
+//   comm   who talks with whom                 parallel  who has what
+//   model  layers, LLaMA                       io     files
+//   run    the trainer
 #ifndef GALAXY_H
 #define GALAXY_H
 #include "galaxy/base/common.h"
@@ -38,6 +43,8 @@
 #include "galaxy/base/tensors.h"
 #include "galaxy/base/recorder.h"
 #include "galaxy/base/context.h"
+#include "galaxy/base/mesh.h"
+#include "galaxy/base/partition.h"
 
 #include "galaxy/ops/device.h"
 #include "galaxy/ops/memory.h"
@@ -53,18 +60,17 @@
 
 #include "galaxy/cpu/cpu.h"
 
-#include "galaxy/dist/mesh.h"
-#include "galaxy/dist/partition.h"
-#include "galaxy/dist/layout.h"
-#include "galaxy/dist/comm.h"
-#include "galaxy/dist/threads.h"
-#include "galaxy/dist/mpi.h"
-#include "galaxy/dist/nccl.h"
-#include "galaxy/dist/sockets.h"
-#include "galaxy/dist/rendezvous.h"
-#include "galaxy/dist/tcp.h"
-#include "galaxy/dist/grads.h"
-#include "galaxy/dist/boxes.h"
+#include "galaxy/comm/comm.h"
+#include "galaxy/comm/threads.h"
+#include "galaxy/comm/mpi.h"
+#include "galaxy/comm/nccl.h"
+#include "galaxy/comm/sockets.h"
+#include "galaxy/comm/rendezvous.h"
+#include "galaxy/comm/tcp.h"
+
+#include "galaxy/parallel/layout.h"
+#include "galaxy/parallel/grads.h"
+#include "galaxy/parallel/boxes.h"
 
 #include "galaxy/model/model.h"
 #include "galaxy/model/layer.h"

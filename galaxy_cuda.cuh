@@ -4,27 +4,30 @@
 //     #define GALAXY_IMPLEMENTATION      in exactly one file of a program: there host side and kernels are compiled
 //     #include "galaxy.h"
 //     #include "galaxy_cuda.cuh"
-//   A bare `nvcc -std=c++17 -arch=native -x cu program.cu -lcublasLt` builds it. Files that are compiled apart, kernels by nvcc, the rest by a C compiler:
-//   GALAXY_CUDA_IMPLEMENTATION compiles the kernels alone (`nvcc -x cu -DGALAXY_CUDA_IMPLEMENTATION -c galaxy_cuda.cuh`), and
-//   galaxy/cuda/cuda.h declares to C what programs need:
+//   A bare `nvcc -std=c++17 -arch=native -x cu program.cu -lcublasLt` builds it. Files that are compiled apart, kernels
+//   by nvcc, the rest by a C compiler: GALAXY_CUDA_IMPLEMENTATION compiles the kernels alone (`nvcc -x cu
+//   -DGALAXY_CUDA_IMPLEMENTATION -c galaxy_cuda.cuh`), and galaxy/cuda/cuda.h declares to C what programs need:
 //     GxContext g = GX_ZERO;
 //     g.device = gx_device_cuda();
 //     GX_TRY(gx_device_open(&g));        // then arenas (ops/memory.h), and operations as on any device
 //   Any header can also be included by itself.
 //
 // WHAT IT NEEDS
-//   CUDA 12 or newer with cuBLASLt, nothing else; a card of sm_80 or newer (bf16). A context runs on the card of its rank: rank number on the machine modulo
-//   cards. CUDA's current card is a property of the host's thread, so a context is used by the thread that opened it.
+//   CUDA 12 or newer with cuBLASLt, nothing else; a card of sm_80 or newer (bf16). A context runs on the card of its
+//   rank: rank number on the machine modulo cards. CUDA's current card is a property of the host's thread, so a context
+//   is used by the thread that opened it.
 //
 // WHAT IT DOES NOT DO
-//   An operation allocates nothing, waits for nothing and adds no floats atomically: it puts kernels on the context's stream, and the same input gives
-//   the same bits. The host hears of errors when it waits (gx_to_host, gx_device_wait).
+//   An operation allocates nothing, waits for nothing and adds no floats atomically: it puts kernels on the context's
+//   stream, and the same input gives the same bits. The host hears of errors when it waits (gx_to_host,
+//   gx_device_wait).
 //
 // NUMERICS
-//   As ops/ says: fp32 or bf16 activations and weights, fp32 sums (fp64 over all elements), rounded once. No TF32, no fast-math.
+//   As ops/ says: fp32 or bf16 activations and weights, fp32 sums (fp64 over all elements), rounded once. No TF32, no
+//   fast-math.
 //
-// THE FILES: galaxy/cuda has the files of galaxy/cpu, with the same functions in the same order; kernel.cuh holds the words they are written with,
-// cuda.cuh the table.
+// THE FILES: galaxy/cuda has the files of galaxy/cpu, with the same functions in the same order; kernel.cuh holds the
+// words they are written with, cuda.cuh the table.
 #ifndef GALAXY_CUDA_CUH
 #define GALAXY_CUDA_CUH
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GALAXY_CUDA_IMPLEMENTATION)
@@ -42,5 +45,5 @@
 #include "galaxy/cuda/loss.cuh"
 #include "galaxy/cuda/optimizer.cuh"
 #include "galaxy/cuda/cuda.cuh"
-#include "galaxy/dist/nccl.cuh"
+#include "galaxy/comm/nccl.cuh"
 #endif

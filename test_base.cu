@@ -3,7 +3,7 @@
 #include "galaxy/base/dtype.h"
 #include "galaxy/base/random.h"
 #include "galaxy/base/tensors.h"
-#include "test.h"
+#include "test/test.h"
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,7 +12,8 @@ TEST(first_error_stays)
     GxError err = GX_ZERO;
     GX_FAIL(&err, GX_ERR_IO, "first %d", 1);
     GX_FAIL(&err, GX_ERR_MEMORY, "second");
-    CHECK(gx_error_code(&err) == GX_ERR_IO && !strcmp(err.message, "first 1"), "code %d, message %s", err.code, err.message);
+    CHECK(gx_error_code(&err) == GX_ERR_IO && !strcmp(err.message, "first 1"), "code %d, message %s", err.code,
+          err.message);
     gx_error_clear(&err);
     CHECK(gx_error_code(&err) == GX_OK, "code %d after clear", err.code);
 }
@@ -21,14 +22,14 @@ TEST(first_error_stays)
 TEST(philox_gives_the_published_numbers)
 {
     GxRandom4 zero = gx_philox(0, 0, 0, 0);
-    CHECK(zero.w[0] == 0x6627e8d5 && zero.w[1] == 0xe169c58d && zero.w[2] == 0xbc57ac4c && zero.w[3] == 0x9b00dbd8, "%08x %08x %08x %08x",
-          zero.w[0], zero.w[1], zero.w[2], zero.w[3]);
+    CHECK(zero.w[0] == 0x6627e8d5 && zero.w[1] == 0xe169c58d && zero.w[2] == 0xbc57ac4c && zero.w[3] == 0x9b00dbd8,
+          "%08x %08x %08x %08x", zero.w[0], zero.w[1], zero.w[2], zero.w[3]);
     GxRandom4 ones = gx_philox(~0ull, ~0ull, ~0u, ~0u);
-    CHECK(ones.w[0] == 0x408f276d && ones.w[1] == 0x41c83b0e && ones.w[2] == 0xa20bc7c6 && ones.w[3] == 0x6d5451fd, "%08x %08x %08x %08x",
-          ones.w[0], ones.w[1], ones.w[2], ones.w[3]);
+    CHECK(ones.w[0] == 0x408f276d && ones.w[1] == 0x41c83b0e && ones.w[2] == 0xa20bc7c6 && ones.w[3] == 0x6d5451fd,
+          "%08x %08x %08x %08x", ones.w[0], ones.w[1], ones.w[2], ones.w[3]);
     GxRandom4 pi = gx_philox(0x299f31d0a4093822ull, 0x85a308d3243f6a88ull, 0x13198a2e, 0x03707344);
-    CHECK(pi.w[0] == 0xd16cfe09 && pi.w[1] == 0x94fdcceb && pi.w[2] == 0x5001e420 && pi.w[3] == 0x24126ea1, "%08x %08x %08x %08x", pi.w[0],
-          pi.w[1], pi.w[2], pi.w[3]);
+    CHECK(pi.w[0] == 0xd16cfe09 && pi.w[1] == 0x94fdcceb && pi.w[2] == 0x5001e420 && pi.w[3] == 0x24126ea1,
+          "%08x %08x %08x %08x", pi.w[0], pi.w[1], pi.w[2], pi.w[3]);
 }
 
 TEST(normal_numbers_have_mean_0_and_variance_1)
@@ -95,10 +96,11 @@ TEST(table_packs_aligns_and_aliases)
 {
     GxError err = GX_ZERO;
     GxTable table = GX_ZERO;
-    GxTensor q = tensor("q", 0, 3, 5), k = tensor("k", 0, 1, 5), o = tensor("o", 0, 5, 3), other = tensor("other", 1, 2, 2),
-             head = tensor("head", 1, 3, 5);
+    GxTensor q = tensor("q", 0, 3, 5), k = tensor("k", 0, 1, 5), o = tensor("o", 0, 5, 3),
+             other = tensor("other", 1, 2, 2), head = tensor("head", 1, 3, 5);
     k.packed = 1;
-    GxTensorId iq = gx_table_add(&table, &q, &err), ik = gx_table_add(&table, &k, &err), io = gx_table_add(&table, &o, &err);
+    GxTensorId iq = gx_table_add(&table, &q, &err), ik = gx_table_add(&table, &k, &err),
+               io = gx_table_add(&table, &o, &err);
     head.has_alias = 1;
     head.alias = iq;
     gx_table_add(&table, &other, &err);
@@ -107,8 +109,8 @@ TEST(table_packs_aligns_and_aliases)
     CHECK(table.row[ik.index].offset == 15, "packed at %ld", (long)table.row[ik.index].offset);
     CHECK(table.row[io.index].offset == 32, "aligned at %ld", (long)table.row[io.index].offset);
     CHECK(table.row[ih.index].offset == 0 && table.row[ih.index].unit == 0, "alias has storage of its own");
-    CHECK(gx_table_offset(&table, 1) == 48 && gx_table_offset(&table, 2) == 64, "units end at %ld, %ld", (long)gx_table_offset(&table, 1),
-          (long)gx_table_offset(&table, 2));
+    CHECK(gx_table_offset(&table, 1) == 48 && gx_table_offset(&table, 2) == 64, "units end at %ld, %ld",
+          (long)gx_table_offset(&table, 1), (long)gx_table_offset(&table, 2));
     CHECK(gx_table_find(&table, "o").index == io.index && gx_table_find(&table, "nope").index < 0, "find");
     CHECK(gx_table_add(&table, &q, &err).index < 0 && strstr(err.message, "twice"), "%s", err.message);
     gx_table_close(&table);
@@ -129,16 +131,18 @@ TEST(recorder_sums_and_lists)
 {
     GxRecorder rec = GX_ZERO;
     for (int i = 0; i < 3000; i++) {
-        GxEvent op = {GX_EVENT_OP, "op", "att", i, 0, 10, 100}, comm = {GX_EVENT_COLLECTIVE, "all_reduce", NULL, i, 1, 7, 0};
+        GxEvent op = {GX_EVENT_OP, "op", "att", i, 0, 10, 100},
+                comm = {GX_EVENT_COLLECTIVE, "all_reduce", NULL, i, 1, 7, 0};
         gx_recorder_add(&rec, &op);
         gx_recorder_add(&rec, &comm);
     }
-    CHECK(rec.n == 6000 && rec.flops == 300000 && rec.bytes == 30000 && rec.comm_bytes == 21000, "%ld %ld", (long)rec.n, (long)rec.flops);
+    CHECK(rec.n == 6000 && rec.flops == 300000 && rec.bytes == 30000 && rec.comm_bytes == 21000, "%ld %ld", (long)rec.n,
+          (long)rec.flops);
     CHECK(rec.event[5998].unit == 2999, "unit %d", rec.event[5998].unit);
     gx_recorder_close(&rec);
 }
 
-// ---- test.h -----------------------------------------------------------------------------------------------------------------------------------
+// ---- test.h --------------------------------------------------------------------------------------------------------
 
 static void checks_right(void) { CHECK(1, "never said"); }
 static void checks_wrong(void) { CHECK(0, "seven is %d", 7); }
@@ -201,17 +205,19 @@ TEST(tests_with_a_failed_check_or_none_fail_whatever_they_say_then)
     char text[2000];
     int status = run_tests(all, 6, text, sizeof text);
     CHECK(status == 1, "status %d of tests that fail", status);
-    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) CHECK(strstr(text, lines[i]), "no \"%s\" in: %s", lines[i], text);
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        CHECK(strstr(text, lines[i]), "no \"%s\" in: %s", lines[i], text);
     status = run_tests(&all[5], 1, text, sizeof text);
     CHECK(status == 1 && strstr(text, "0 passed, 1 failed, 0 skipped"), "status %d: %s", status, text);
     status = run_tests(&all[3], 2, text, sizeof text);
     CHECK(status == 0 && strstr(text, "0 passed, 0 failed, 2 skipped"), "status %d: %s", status, text);
 }
 
-// ---- types ------------------------------------------------------------------------------------------------------------------------------------
+// ---- types ---------------------------------------------------------------------------------------------------------
 
-// Over all floats of one binade, and of others where the grid is the same but for its scale: a bf16 has 8 significant bits, so neighbours in [1,2) are
-// 2^-7 apart, and the nearest is 2^-8 away at most: relative to the number, at most 2^-8/(1 + 2^-8), which a tie just above 1 reaches.
+// Over all floats of one binade, and of others where the grid is the same but for its scale: a bf16 has 8 significant
+// bits, so neighbours in [1,2) are 2^-7 apart, and the nearest is 2^-8 away at most: relative to the number, at most
+// 2^-8/(1 + 2^-8), which a tie just above 1 reaches.
 TEST(rounding_to_bf16_is_off_by_at_most_one_part_in_257)
 {
     static const int exponents[] = {0, 1, -1, 100, -100};
@@ -225,8 +231,10 @@ TEST(rounding_to_bf16_is_off_by_at_most_one_part_in_257)
         }
         CHECK(worst == 1.0 / 257, "2^%d: off by 1/%.9g at most, not by 1/257", exponents[e], 1 / worst);
         CHECK(worst <= ldexp(1, -8), "2^%d: off by more than 2^-8", exponents[e]);
-        const double rms = sqrt(squares / (1 << 23)); // evenly spread: 2^-8/sqrt(3) of a number between 1 and 2, sqrt(1/2) on the average
-        CHECK(fabs(rms / (ldexp(1, -8) / sqrt(6)) - 1) < 1e-3, "2^%d: %g off on the average of squares", exponents[e], rms);
+        const double rms = sqrt(
+            squares / (1 << 23)); // evenly spread: 2^-8/sqrt(3) of a number between 1 and 2, sqrt(1/2) on the average
+        CHECK(fabs(rms / (ldexp(1, -8) / sqrt(6)) - 1) < 1e-3, "2^%d: %g off on the average of squares", exponents[e],
+              rms);
     }
 }
 

@@ -1,33 +1,99 @@
-// test_demands.cu: every collective of a window, against what the layouts demand: on every rank the same list in the same order, and all bytes. The
-// recording is of a real run on the threads engine; the dry run that plans memory must record the same.
-#include "test_parallel.h"
+// test_demands.cu: every collective of a window, against what the layouts demand: on every rank the same list in the
+// same order, and all bytes. The recording is of a real run on the threads engine; the dry run that plans memory must
+// record the same.
+#include "test/parallel.h"
 
 #define SERIAL &gx_llama_serial
 #define TP     &gx_llama_tp
 #define GALAXY &gx_llama_galaxy
-// clang-format off
 static const Layout layouts[] = {
     {.what = "serial", .mode = SERIAL, .dp = 1, .tp = 1, .micro = 2, .samples = {2}},
     {.what = "dp 3, 1, 3 and 2 samples", .mode = SERIAL, .dp = 3, .tp = 1, .micro = 1, .samples = {1, 3, 2}},
     {.what = "dp 2, two micro-batches", .mode = SERIAL, .dp = 2, .tp = 1, .micro = 2, .samples = {2, 1}},
-    {.what = "dp 4, tied, three micro-batches", .mode = SERIAL, .dp = 4, .tp = 1, .micro = 3, .samples = {1, 1, 2, 1}, .tied = 1},
+    {.what = "dp 4, tied, three micro-batches",
+     .mode = SERIAL,
+     .dp = 4,
+     .tp = 1,
+     .micro = 3,
+     .samples = {1, 1, 2, 1},
+     .tied = 1},
     {.what = "tp 2", .mode = TP, .dp = 1, .tp = 2, .micro = 1, .samples = {2}},
-    {.what = "tp 2, heads 4,2, tied, two micro-batches", .mode = TP, .dp = 1, .tp = 2, .micro = 2, .samples = {3}, .heads = {4, 2}, .columns = {30, 10}, .tied = 1},
-    {.what = "tp 3, heads 1,3,2, three micro-batches", .mode = TP, .dp = 1, .tp = 3, .micro = 3, .samples = {2}, .heads = {1, 3, 2}, .columns = {5, 20, 15}},
-    {.what = "tp 4, heads 1,1,3,1", .mode = TP, .dp = 1, .tp = 4, .micro = 1, .samples = {2}, .heads = {1, 1, 3, 1}, .columns = {10, 3, 20, 7}},
+    {.what = "tp 2, heads 4,2, tied, two micro-batches",
+     .mode = TP,
+     .dp = 1,
+     .tp = 2,
+     .micro = 2,
+     .samples = {3},
+     .heads = {4, 2},
+     .columns = {30, 10},
+     .tied = 1},
+    {.what = "tp 3, heads 1,3,2, three micro-batches",
+     .mode = TP,
+     .dp = 1,
+     .tp = 3,
+     .micro = 3,
+     .samples = {2},
+     .heads = {1, 3, 2},
+     .columns = {5, 20, 15}},
+    {.what = "tp 4, heads 1,1,3,1",
+     .mode = TP,
+     .dp = 1,
+     .tp = 4,
+     .micro = 1,
+     .samples = {2},
+     .heads = {1, 1, 3, 1},
+     .columns = {10, 3, 20, 7}},
     {.what = "galaxy 2", .mode = GALAXY, .dp = 1, .tp = 2, .micro = 1, .samples = {2}},
-    {.what = "galaxy 3, heads 1,3,2, tokens 1,5,2, two micro-batches", .mode = GALAXY, .dp = 1, .tp = 3, .micro = 2, .samples = {3}, .heads = {1, 3, 2}, .columns = {5, 20, 15}, .sequence = {1, 5, 2}},
-    {.what = "galaxy 4, heads 1,1,3,1, tokens 2,1,4,1, tied, three micro-batches", .mode = GALAXY, .dp = 1, .tp = 4, .micro = 3, .samples = {2}, .heads = {1, 1, 3, 1}, .columns = {10, 3, 20, 7}, .sequence = {2, 1, 4, 1}, .tied = 1},
+    {.what = "galaxy 3, heads 1,3,2, tokens 1,5,2, two micro-batches",
+     .mode = GALAXY,
+     .dp = 1,
+     .tp = 3,
+     .micro = 2,
+     .samples = {3},
+     .heads = {1, 3, 2},
+     .columns = {5, 20, 15},
+     .sequence = {1, 5, 2}},
+    {.what = "galaxy 4, heads 1,1,3,1, tokens 2,1,4,1, tied, three micro-batches",
+     .mode = GALAXY,
+     .dp = 1,
+     .tp = 4,
+     .micro = 3,
+     .samples = {2},
+     .heads = {1, 1, 3, 1},
+     .columns = {10, 3, 20, 7},
+     .sequence = {2, 1, 4, 1},
+     .tied = 1},
     {.what = "dp 2 x tp 2, tied", .mode = TP, .dp = 2, .tp = 2, .micro = 1, .samples = {1, 2}, .tied = 1},
-    {.what = "dp 2 x tp 2, heads 5,1, two micro-batches", .mode = TP, .dp = 2, .tp = 2, .micro = 2, .samples = {3, 1}, .heads = {5, 1}, .columns = {33, 7}},
-    {.what = "dp 2 x tp 3, heads 1,4,1, two micro-batches", .mode = TP, .dp = 2, .tp = 3, .micro = 2, .samples = {1, 2}, .heads = {1, 4, 1}, .columns = {1, 38, 1}},
+    {.what = "dp 2 x tp 2, heads 5,1, two micro-batches",
+     .mode = TP,
+     .dp = 2,
+     .tp = 2,
+     .micro = 2,
+     .samples = {3, 1},
+     .heads = {5, 1},
+     .columns = {33, 7}},
+    {.what = "dp 2 x tp 3, heads 1,4,1, two micro-batches",
+     .mode = TP,
+     .dp = 2,
+     .tp = 3,
+     .micro = 2,
+     .samples = {1, 2},
+     .heads = {1, 4, 1},
+     .columns = {1, 38, 1}},
     {.what = "dp 2 x galaxy 2", .mode = GALAXY, .dp = 2, .tp = 2, .micro = 1, .samples = {2, 2}},
-    {.what = "dp 2 x galaxy 3, heads 1,3,2, tokens 6,1,1, three micro-batches", .mode = GALAXY, .dp = 2, .tp = 3, .micro = 3, .samples = {1, 2}, .heads = {1, 3, 2}, .columns = {5, 20, 15}, .sequence = {6, 1, 1}},
+    {.what = "dp 2 x galaxy 3, heads 1,3,2, tokens 6,1,1, three micro-batches",
+     .mode = GALAXY,
+     .dp = 2,
+     .tp = 3,
+     .micro = 3,
+     .samples = {1, 2},
+     .heads = {1, 3, 2},
+     .columns = {5, 20, 15},
+     .sequence = {6, 1, 1}},
 };
-// clang-format on
 enum { LAYOUTS = sizeof layouts / sizeof *layouts, MOST = 400, MOVES = 100 };
 
-// ---- what one rank's window must be ---------------------------------------------------------------------------------------------------------
+// ---- what one rank's window must be --------------------------------------------------------------------------------
 
 typedef struct {
     const char *name, *site;
@@ -57,7 +123,8 @@ static void expect_sum(Expectation *e, const char *site, int axes, int64_t bytes
 static GxDemandShape shape_of(int64_t B)
 {
     const GxLlamaConfig *c = &model_config;
-    GxDemandShape s = {(int)c->num_hidden_layers, T * B, c->hidden_size, c->num_key_value_heads * c->head_dim, HEAD_CHUNK};
+    GxDemandShape s = {(int)c->num_hidden_layers, T * B, c->hidden_size, c->num_key_value_heads * c->head_dim,
+                       HEAD_CHUNK};
     return s;
 }
 
@@ -68,7 +135,8 @@ static void expect_micro_batch(Expectation *e, const Layout *l, int64_t B)
     const int n = gx_mode_demands(l->mode->split, &shape, demand, MOVES);
     CHECK(n <= MOVES, "%s: %d demands", l->what, n);
     for (int i = 0; i < n; i++)
-        expect(e, gx_move_name(demand[i].kind), demand[i].site, demand[i].unit, GX_AXIS_TP, gx_demand_bytes(&demand[i], l->tp));
+        expect(e, gx_move_name(demand[i].kind), demand[i].site, demand[i].unit, GX_AXIS_TP,
+               gx_demand_bytes(&demand[i], l->tp));
 }
 
 // Neighbours in the table that are summed over the same axes make one collective, with the gaps between them.
@@ -104,7 +172,8 @@ static void expect_shared_grads(Expectation *e, const Layout *l)
     const GxRange mine = kv_heads(l, me);
     for (int weight = 0; weight < 2 * LAYERS; weight++)
         for (int r = 0; r < l->tp; r++) {
-            const GxRange theirs = kv_heads(l, r), both = {gx_max(mine.begin, theirs.begin), gx_min(mine.end, theirs.end)};
+            const GxRange theirs = kv_heads(l, r),
+                          both = {gx_max(mine.begin, theirs.begin), gx_min(mine.end, theirs.end)};
             if (r == me || !gx_range_count(both)) continue;
             expect(e, "send", "shared_grads", -1, GX_AXIS_TP, gx_range_count(both) * head);
             expect(e, "recv", "shared_grads", -1, GX_AXIS_TP, 0);
@@ -125,7 +194,7 @@ static void expect_window(Expectation *e, const Layout *l, const Result *r, int6
     expect_sum(e, "norm", GX_AXIS_TP, 8);
 }
 
-// ---- what was recorded ----------------------------------------------------------------------------------------------------------------------
+// ---- what was recorded ---------------------------------------------------------------------------------------------
 
 typedef struct {
     const GxEvent *list[MOST];
@@ -138,7 +207,8 @@ static Recorded collectives_of(const GxRecorder *r)
     c.n = 0;
     CHECK(!r->lost, "the recorder ran out of memory");
     for (int64_t i = 0; i < r->n; i++)
-        if (r->event[i].kind == GX_EVENT_COLLECTIVE && CHECK(c.n < MOST, "more than %d collectives", MOST)) c.list[c.n++] = &r->event[i];
+        if (r->event[i].kind == GX_EVENT_COLLECTIVE && CHECK(c.n < MOST, "more than %d collectives", MOST))
+            c.list[c.n++] = &r->event[i];
     return c;
 }
 
@@ -168,19 +238,23 @@ static void check_rank(const Layout *l, int rank, const Recorded *recorded, cons
     for (int i = 0; i < mine->n && i < e->n; i++) {
         const GxEvent *found = mine->list[i];
         const Expected *x = &e->list[i];
-        const int same = !strcmp(found->name, x->name) && !strcmp(found->site, x->site) && found->unit == x->unit && found->axes == x->axes;
+        const int same = !strcmp(found->name, x->name) && !strcmp(found->site, x->site) && found->unit == x->unit &&
+                         found->axes == x->axes;
         if (!CHECK(same,
-                   "%s: rank %d: collective %d is %s at %s of unit %d over axes %d; the layouts demand %s at %s of unit %d over axes %d",
-                   l->what, rank, i, found->name, found->site, found->unit, found->axes, x->name, x->site, x->unit, x->axes))
+                   "%s: rank %d: collective %d is %s at %s of unit %d over axes %d; the layouts demand %s at %s of "
+                   "unit %d over axes %d",
+                   l->what, rank, i, found->name, found->site, found->unit, found->axes, x->name, x->site, x->unit,
+                   x->axes))
             return;
         const int64_t bytes = is_transfer(found) ? found->bytes : bytes_of_group(recorded, e->mesh, i);
-        CHECK(bytes == x->bytes, "%s: rank %d: collective %d, %s at %s of unit %d: %ld bytes, expected %ld", l->what, rank, i, x->name,
-              x->site, x->unit, (long)bytes, (long)x->bytes);
+        CHECK(bytes == x->bytes, "%s: rank %d: collective %d, %s at %s of unit %d: %ld bytes, expected %ld", l->what,
+              rank, i, x->name, x->site, x->unit, (long)bytes, (long)x->bytes);
     }
     CHECK(mine->n == e->n, "%s: rank %d: %d collectives, the layouts demand %d", l->what, rank, mine->n, e->n);
 }
 
-// What a tp group sends at the boundaries of blocks in a micro-batch, as it was published: 8L + 4 half-collectives of [T*B, C].
+// What a tp group sends at the boundaries of blocks in a micro-batch, as it was published: 8L + 4 half-collectives of
+// [T*B, C].
 static void check_published(const Layout *l, const Recorded *recorded, int64_t B, int first_rank)
 {
     const int64_t half = (l->tp - 1) * T * B * model_config.hidden_size * 4;
@@ -192,8 +266,8 @@ static void check_published(const Layout *l, const Recorded *recorded, int64_t B
             if ((n > 6 && !strcmp(site + n - 6, "_entry")) || (n > 5 && !strcmp(site + n - 5, "_exit")))
                 bytes += recorded[r].list[i]->bytes;
         }
-    CHECK(bytes == l->micro * (8 * LAYERS + 4) * half, "%s: %ld bytes at the blocks' boundaries, published are %ld", l->what, (long)bytes,
-          (long)(l->micro * (8 * LAYERS + 4) * half));
+    CHECK(bytes == l->micro * (8 * LAYERS + 4) * half, "%s: %ld bytes at the blocks' boundaries, published are %ld",
+          l->what, (long)bytes, (long)(l->micro * (8 * LAYERS + 4) * half));
 }
 
 static void check_layout(const Layout *l)
@@ -223,7 +297,7 @@ TEST(data_parallelism_synchronises_once_per_window_and_communicates_nothing_else
 TEST(tensor_parallelism_communicates_what_its_layouts_demand) { check_layouts(TP); }
 TEST(galaxy_communicates_what_its_layouts_demand) { check_layouts(GALAXY); }
 
-// ---- the dry run ------------------------------------------------------------------------------------------------------------------------------
+// ---- the dry run ---------------------------------------------------------------------------------------------------
 
 // The window of a rank once more, on the device that does not compute, without an engine.
 static void record_dry(const Layout *l, const Result *r, int rank, GxRecorder *recorder)
@@ -235,7 +309,8 @@ static void record_dry(const Layout *l, const Result *r, int rank, GxRecorder *r
     GxComm nobody = GX_ZERO;
     GxBatch batch[MAX_MICRO];
     memset(batch, 0, sizeof batch);
-    for (int i = 0; i < l->micro; i++) batch[i].T = T, batch[i].B = l->samples[rank / l->tp], batch[i].runs = gx_runs_one(T, 0);
+    for (int i = 0; i < l->micro; i++)
+        batch[i].T = T, batch[i].B = l->samples[rank / l->tp], batch[i].runs = gx_runs_one(T, 0);
     gx_arena_open_dry(&arena);
     dry.device = &none, dry.arena = &arena, dry.recorder = recorder;
     nobody.rank = rank, nobody.world = l->dp * l->tp;
@@ -263,14 +338,15 @@ TEST(a_dry_run_records_the_operations_collectives_and_bytes_of_the_real_one)
             const GxRecorder *real = &rank[r].result.window;
             GxRecorder dry = GX_ZERO;
             record_dry(l, &rank[r].result, r, &dry);
-            CHECK(dry.n == real->n && dry.comm_bytes == real->comm_bytes && dry.bytes == real->bytes && dry.flops == real->flops,
-                  "%s: rank %d: %ld events and %ld bytes sent, dry %ld and %ld", l->what, r, (long)real->n, (long)real->comm_bytes,
-                  (long)dry.n, (long)dry.comm_bytes);
+            CHECK(dry.n == real->n && dry.comm_bytes == real->comm_bytes && dry.bytes == real->bytes &&
+                      dry.flops == real->flops,
+                  "%s: rank %d: %ld events and %ld bytes sent, dry %ld and %ld", l->what, r, (long)real->n,
+                  (long)real->comm_bytes, (long)dry.n, (long)dry.comm_bytes);
             for (int64_t k = 0; k < dry.n && k < real->n; k++)
                 if (!CHECK(same_event(&dry.event[k], &real->event[k]),
-                           "%s: rank %d: event %ld is %s at %s of unit %d, dry %s at %s of unit %d", l->what, r, (long)k,
-                           real->event[k].name, real->event[k].site, real->event[k].unit, dry.event[k].name, dry.event[k].site,
-                           dry.event[k].unit))
+                           "%s: rank %d: event %ld is %s at %s of unit %d, dry %s at %s of unit %d", l->what, r,
+                           (long)k, real->event[k].name, real->event[k].site, real->event[k].unit, dry.event[k].name,
+                           dry.event[k].site, dry.event[k].unit))
                     break;
             gx_recorder_close(&dry);
         }

@@ -1,25 +1,28 @@
-// test_devices.cu: every operation of ops/device.h, on every device and in every type of activations, against the CPU in fp32.
+// test_devices.cu: every operation of ops/device.h, on every device and in every type of activations, against the CPU
+// in fp32.
 //
-// `ops` is a table of all operations: buffers, sizes, shapes, and the variants that their contracts allow (added to or written, optional
-// arguments left out, results in the place of an input). test_ops.cu proves the CPU in fp32 against an oracle; here it is the reference:
+// `ops` is a table of all operations: buffers, sizes, shapes, and the variants that their contracts allow (added to or
+// written, optional arguments left out, results in the place of an input). test_ops.cu proves the CPU in fp32 against
+// an oracle; here it is the reference:
 //     inputs are drawn, rounded to the type, and given to both
-//     fp32: the distance of the results, as relative 2-norm, is that of two fp32 computations: test_bound of twice the depth, at most 1e-5
-//     bf16: results in bf16 are off by 4e-3 at most (one rounding is up to 2^-8 = 3.9e-3: test_base.cu), gradients of attention by 1e-2. What is
-//     fp32 there, too (statistics, losses, gradients of weights), comes from exact inputs and is as near as in fp32; where a rounding
-//     lies between, the table says so
+//     fp32: the distance of the results, as relative 2-norm, is that of two fp32 computations: test_bound of twice the
+//     depth, at most 1e-5 bf16: results in bf16 are off by 4e-3 at most (one rounding is up to 2^-8 = 3.9e-3:
+//     test_base.cu), gradients of attention by 1e-2. What is fp32 there, too (statistics, losses, gradients of
+//     weights), comes from exact inputs and is as near as in fp32; where a rounding lies between, the table says so
 //     what is only moved is equal to the bit
 //     attention in bf16, forward and backward, is off by no more than twice what plain PyTorch is in bf16
-// And of every call: results begin as NaN, what lies beside them stays as it was, inputs too; the same call again gives the same bits; its
-// scratch is what the plan says. All buffers lie in the device's own memory, each in an arena of its own, also one element behind an aligned
-// address; the CPU's are blocks of the heap, so that AddressSanitizer sees whatever leaves them.
+// And of every call: results begin as NaN, what lies beside them stays as it was, inputs too; the same call again gives
+// the same bits; its scratch is what the plan says. All buffers lie in the device's own memory, each in an arena of its
+// own, also one element behind an aligned address; the CPU's are blocks of the heap, so that AddressSanitizer sees
+// whatever leaves them.
 #include "galaxy/base/random.h"
 #include "galaxy/cpu/cpu.h"
 #include "galaxy/io/safetensors.h"
 #ifdef GX_WITH_CUDA
 #include "galaxy/cuda/cuda.h"
 #endif
-#include "test.h"
-#include "test_oracle.h"
+#include "test/test.h"
+#include "test/oracle.h"
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
@@ -29,8 +32,9 @@ enum { GUARD = 0 }; // the sanitizer's own is nearer
 #else
 enum { GUARD = 64 }; // bytes behind each buffer
 #endif
-// Under ThreadSanitizer, which is 40 to 100 times slower, what shows no race of its own is left out: the CPU as a device (that build has no
-// OpenMP), the same call again, the odd address in every variant but the first, and shapes that are `large`: smaller ones go through the same code.
+// Under ThreadSanitizer, which is 40 to 100 times slower, what shows no race of its own is left out: the CPU as a
+// device (that build has no OpenMP), the same call again, the odd address in every variant but the first, and shapes
+// that are `large`: smaller ones go through the same code.
 #if defined(__SANITIZE_THREAD__) && defined(GX_WITH_CUDA)
 enum { ONLY_RACES = 1 };
 #else
@@ -38,7 +42,7 @@ enum { ONLY_RACES = 0 };
 #endif
 enum { UNTOUCHED = 0xff }; // every byte of them, and of results before the call: NaN in all types
 
-// ---- the table's words --------------------------------------------------------------------------------------------------------------------
+// ---- the table's words ---------------------------------------------------------------------------------------------
 
 // d: sizes, as each operation's call says. RUN1, RUN2: runs of (length, position)
 typedef struct {
@@ -49,10 +53,22 @@ typedef struct {
     float sure;   // added to a label's logit
     int large;    // left out where ONLY_RACES
 } Shape;
-// clang-format off
-#define RUN1(length, position)                     {1, {{0, length, position}}}
-#define RUN2(length, position, length2, position2) {2, {{0, length, position}, {length, length2, position2}}}
-// clang-format on
+#define RUN1(length, position)                                                                                         \
+    {                                                                                                                  \
+        1,                                                                                                             \
+        {                                                                                                              \
+            {                                                                                                          \
+                0, length, position                                                                                    \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+#define RUN2(length, position, length2, position2)                                                                     \
+    {                                                                                                                  \
+        2,                                                                                                             \
+        {                                                                                                              \
+            {0, length, position}, { length, length2, position2 }                                                      \
+        }                                                                                                              \
+    }
 
 typedef enum { IN, OUT, ACCUMULATED, INOUT } Role; // ACCUMULATED: INOUT in variants that accumulate, else OUT
 typedef struct {
@@ -76,11 +92,12 @@ typedef struct {
 
 typedef struct {
     const char *name;
-    size_t slot;                                                                // in GxDevice
-    void (*call)(GxContext *, void **, const Shape *, GxDtype, int accumulate); // the public function, on the table's buffers
-    struct Case *(*prepare)(struct Case *);                                     // inputs that are not just random; NULL: all are
-    double (*floor)(const struct Case *, int buffer);                           // norm of the terms where a result may cancel; NULL: 0
-    int any_threads;                                                            // the CPU gives the same bits for any number of threads
+    size_t slot; // in GxDevice
+    void (*call)(GxContext *, void **, const Shape *, GxDtype,
+                 int accumulate);                     // the public function, on the table's buffers
+    struct Case *(*prepare)(struct Case *);           // inputs that are not just random; NULL: all are
+    double (*floor)(const struct Case *, int buffer); // norm of the terms where a result may cancel; NULL: 0
+    int any_threads;                                  // the CPU gives the same bits for any number of threads
     const Shape *shape;
     int shapes;
     const Variant *variant;
@@ -123,7 +140,7 @@ static double sum_d2(const Shape *s) { return (double)s->d[2] + 16; }
 static const Variant plain[] = {{0, 0, {{0, 0}}}};
 static const Variant accumulated[] = {{0, 0, {{0, 0}}}, {1, 0, {{0, 0}}}};
 
-// ---- values: images in the host's memory, fp32 for ACT --------------------------------------------------------------------------------------
+// ---- values: images in the host's memory, fp32 for ACT -------------------------------------------------------------
 
 static GxDtype image_type(const Buffer *b) { return b->type == ACT ? GX_F32 : (GxDtype)b->type; }
 static GxDtype stored_type(const Buffer *b, GxDtype type) { return b->type == ACT ? type : (GxDtype)b->type; }
@@ -163,20 +180,33 @@ static void scale_numbers(float *x, int64_t n, double factor)
     for (int64_t i = 0; factor != 0 && i < n; i++) x[i] *= (float)factor;
 }
 
-// ---- elementwise: d = n ---------------------------------------------------------------------------------------------------------------------
+// ---- elementwise: d = n --------------------------------------------------------------------------------------------
 
 static const Shape flat_shapes[] = {{.d = {1}}, {.d = {7}}, {.d = {257}}, {.d = {4096}}, {.d = {30011}}};
-static const Shape sum_shapes[] = {{.d = {1}}, {.d = {7}}, {.d = {4096}}, {.d = {30011}}, {.d = {257 * 4096 + 3}}}; // over 256 blocks
+static const Shape sum_shapes[] = {
+    {.d = {1}}, {.d = {7}}, {.d = {4096}}, {.d = {30011}}, {.d = {257 * 4096 + 3}}}; // over 256 blocks
 static const Variant add_variants[] = {{0, 0, {{0, 0}}}, {0, 0, {{0, 1}}}, {0, 0, {{0, 2}}}};
 
-static void call_zero(GxContext *g, void **b, const Shape *s, GxDtype t, int a) { (void)t, (void)a, gx_zero(g, b[0], s->d[0]); }
-static void call_copy(GxContext *g, void **b, const Shape *s, GxDtype t, int a) { (void)t, (void)a, gx_copy(g, b[0], b[1], s->d[0]); }
+static void call_zero(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)t, (void)a, gx_zero(g, b[0], s->d[0]);
+}
+static void call_copy(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)t, (void)a, gx_copy(g, b[0], b[1], s->d[0]);
+}
 static void call_narrow(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
 {
     (void)a, gx_convert(g, b[0], t, b[1], GX_F32, s->d[0]);
 }
-static void call_widen(GxContext *g, void **b, const Shape *s, GxDtype t, int a) { (void)a, gx_convert(g, b[0], GX_F32, b[1], t, s->d[0]); }
-static void call_add(GxContext *g, void **b, const Shape *s, GxDtype t, int a) { (void)a, gx_add(g, b[0], b[1], b[2], s->d[0], t); }
+static void call_widen(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)a, gx_convert(g, b[0], GX_F32, b[1], t, s->d[0]);
+}
+static void call_add(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)a, gx_add(g, b[0], b[1], b[2], s->d[0], t);
+}
 static void call_sum(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
 {
     (void)t, gx_sum(g, (double *)b[0], (const float *)b[1], s->d[0], a);
@@ -201,15 +231,16 @@ static double sum_floor(const Case *c, int buffer)
     return buffer == 0 ? sum : 0;
 }
 
-// ---- embedding: d = R, C, v_begin, v_end, vocabulary ----------------------------------------------------------------------------------------
+// ---- embedding: d = R, C, v_begin, v_end, vocabulary ---------------------------------------------------------------
 
-static const Shape embedding_shapes[] = {{.d = {1, 1, 0, 1, 1}},
-                                         {.d = {8, 7, 0, 13, 13}},
-                                         {.d = {70, 130, 3, 9, 13}},
-                                         {.d = {3, 1031, 5, 6, 7}},
-                                         {.d = {40, 64, 0, 500, 500}},
-                                         {.d = {300, 24, 0, 2, 3}},
-                                         {.d = {5000, 8, 0, 13, 13}, .large = 1}}; // more rows than a GPU takes at a time
+static const Shape embedding_shapes[] = {
+    {.d = {1, 1, 0, 1, 1}},
+    {.d = {8, 7, 0, 13, 13}},
+    {.d = {70, 130, 3, 9, 13}},
+    {.d = {3, 1031, 5, 6, 7}},
+    {.d = {40, 64, 0, 500, 500}},
+    {.d = {300, 24, 0, 2, 3}},
+    {.d = {5000, 8, 0, 13, 13}, .large = 1}}; // more rows than a GPU takes at a time
 
 static int64_t embedding_table(const Shape *s) { return (s->d[3] - s->d[2]) * s->d[1]; }
 static void call_embedding_forward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
@@ -222,11 +253,12 @@ static void call_embedding_backward(GxContext *g, void **b, const Shape *s, GxDt
 }
 static Case *prepare_ids(Case *c)
 {
-    for (int64_t r = 0; r < c->shape->d[0]; r++) integers(c, 2)[r] = (int32_t)(r * r * 7 % c->shape->d[4]); // tokens come again
+    for (int64_t r = 0; r < c->shape->d[0]; r++)
+        integers(c, 2)[r] = (int32_t)(r * r * 7 % c->shape->d[4]); // tokens come again
     return c;
 }
 
-// ---- norm: d = R, C -------------------------------------------------------------------------------------------------------------------------
+// ---- norm: d = R, C ------------------------------------------------------------------------------------------------
 
 static const float NORM_EPS = 1e-5f;
 static const Shape norm_shapes[] = {{.d = {1, 1}},    {.d = {3, 7}},    {.d = {257, 1}},
@@ -252,7 +284,8 @@ static void call_rms_norm_backward(GxContext *g, void **b, const Shape *s, GxDty
 static Case *prepare_rstd(Case *c)
 {
     float *y = (float *)take(4 * d01(c->shape));
-    gx_rms_norm_forward(c->cpu, y, numbers(c, 5), numbers(c, 4), numbers(c, 6), c->shape->d[0], c->shape->d[1], NORM_EPS, GX_F32);
+    gx_rms_norm_forward(c->cpu, y, numbers(c, 5), numbers(c, 4), numbers(c, 6), c->shape->d[0], c->shape->d[1],
+                        NORM_EPS, GX_F32);
     free(y);
     return c;
 }
@@ -261,14 +294,16 @@ static double norm_backward_floor(const Case *c, int buffer)
 {
     const int64_t C = c->shape->d[1];
     double squares = 0;
-    for (int64_t i = 0; i < d01(c->shape); i++) squares += pow((double)numbers(c, 5)[i / C] * numbers(c, 6)[i % C] * numbers(c, 2)[i], 2);
+    for (int64_t i = 0; i < d01(c->shape); i++)
+        squares += pow((double)numbers(c, 5)[i / C] * numbers(c, 6)[i % C] * numbers(c, 2)[i], 2);
     return buffer == 0 ? sqrt(squares) : 0;
 }
 
-// ---- linear: d = R, In, Out -----------------------------------------------------------------------------------------------------------------
+// ---- linear: d = R, In, Out ----------------------------------------------------------------------------------------
 
-static const Shape linear_shapes[] = {{.d = {1, 1, 1}},     {.d = {3, 7, 5}},     {.d = {5, 16, 24}},   {.d = {65, 257, 33}},
-                                      {.d = {130, 64, 40}}, {.d = {2, 1031, 70}}, {.d = {1, 96, 1000}}, {.d = {257, 8, 1}}};
+static const Shape linear_shapes[] = {{.d = {1, 1, 1}},     {.d = {3, 7, 5}},     {.d = {5, 16, 24}},
+                                      {.d = {65, 257, 33}}, {.d = {130, 64, 40}}, {.d = {2, 1031, 70}},
+                                      {.d = {1, 96, 1000}}, {.d = {257, 8, 1}}};
 static const Variant linear_forward_variants[] = {{0, 0, {{0, 0}}}, {0, 1u << 3, {{0, 0}}}};
 static const Variant linear_weight_variants[] = {
     {0, 0, {{0, 0}}}, {1, 0, {{0, 0}}}, {0, 1u << 1, {{0, 0}}}, {1, 1u << 1, {{0, 0}}}, {1, 1u << 0, {{0, 0}}}};
@@ -286,7 +321,7 @@ static void call_linear_backward_weight(GxContext *g, void **b, const Shape *s, 
     gx_linear_backward_weight(g, (float *)b[0], (float *)b[1], b[2], b[3], s->d[0], s->d[1], s->d[2], a, t);
 }
 
-// ---- rope: d = B, heads, h, gap -------------------------------------------------------------------------------------------------------------
+// ---- rope: d = B, heads, h, gap ------------------------------------------------------------------------------------
 
 enum { POSITIONS = 256 };
 static const Shape rope_shapes[] = {{.d = {1, 1, 2, 1}, .q = RUN1(1, 0)},
@@ -300,13 +335,16 @@ static int64_t rope_x(const Shape *s) { return gx_runs_rows(&s->q) * s->d[0] * r
 static int64_t rope_table(const Shape *s) { return POSITIONS * s->d[2] / 2; }
 static void call_rope_forward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
 {
-    (void)a, gx_rope_forward(g, b[0], (const float *)b[1], (const float *)b[2], &s->q, s->d[0], s->d[1], s->d[2], rope_stride(s), t);
+    (void)a, gx_rope_forward(g, b[0], (const float *)b[1], (const float *)b[2], &s->q, s->d[0], s->d[1], s->d[2],
+                             rope_stride(s), t);
 }
 static void call_rope_backward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
 {
-    (void)a, gx_rope_backward(g, b[0], (const float *)b[1], (const float *)b[2], &s->q, s->d[0], s->d[1], s->d[2], rope_stride(s), t);
+    (void)a, gx_rope_backward(g, b[0], (const float *)b[1], (const float *)b[2], &s->q, s->d[0], s->d[1], s->d[2],
+                              rope_stride(s), t);
 }
-static void forget_gaps(float *x, int64_t rows, int64_t width, int64_t stride) // between rows: NaN, which must stay and go nowhere
+static void forget_gaps(float *x, int64_t rows, int64_t width,
+                        int64_t stride) // between rows: NaN, which must stay and go nowhere
 {
     for (int64_t r = 0; r < rows; r++) memset(x + r * stride + width, UNTOUCHED, (size_t)(stride - width) * sizeof *x);
 }
@@ -318,15 +356,24 @@ static Case *prepare_rope(Case *c)
     return c;
 }
 
-// ---- attention: d = B, H, K, h --------------------------------------------------------------------------------------------------------------
+// ---- attention: d = B, H, K, h -------------------------------------------------------------------------------------
 
-enum { DENSE, GAPS, PACKED }; // GAPS: 3 elements behind each row (o: 6); PACKED: as far apart as q, k and v side by side
+enum {
+    DENSE,
+    GAPS,
+    PACKED
+}; // GAPS: 3 elements behind each row (o: 6); PACKED: as far apart as q, k and v side by side
 static const Shape attention_shapes[] = {
     {.d = {1, 1, 1, 1}, .q = RUN1(1, 0), .k = RUN1(1, 0), .causal = 1},
     {.d = {2, 6, 2, 10}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1, .layout = PACKED},
     {.d = {2, 3, 1, 2}, .q = RUN1(5, 3), .k = RUN1(8, 0), .causal = 1, .layout = GAPS},
-    {.d = {1, 2, 1, 4}, .q = RUN2(3, 0, 4, 9), .k = RUN2(4, 1, 3, 10), .causal = 1, .layout = GAPS, .factor = 2}, // row 0 sees no key
-    {.d = {2, 2, 2, 2}, .q = RUN1(4, 0), .k = RUN1(3, 4), .causal = 1},                                           // no row sees any
+    {.d = {1, 2, 1, 4},
+     .q = RUN2(3, 0, 4, 9),
+     .k = RUN2(4, 1, 3, 10),
+     .causal = 1,
+     .layout = GAPS,
+     .factor = 2},                                                      // row 0 sees no key
+    {.d = {2, 2, 2, 2}, .q = RUN1(4, 0), .k = RUN1(3, 4), .causal = 1}, // no row sees any
     {.d = {1, 4, 4, 48}, .q = RUN1(65, 0), .k = RUN1(130, 0), .layout = GAPS},
     {.d = {3, 6, 2, 8},
      .q = RUN2(66, 0, 64, 130),
@@ -336,11 +383,19 @@ static const Shape attention_shapes[] = {
      .large = 1}, // a balanced rank's two runs
     {.d = {1, 3, 1, 64}, .q = RUN1(70, 60), .k = RUN1(130, 0), .causal = 1},
     {.d = {1, 2, 1, 128}, .q = RUN1(129, 0), .k = RUN1(129, 0), .causal = 1, .layout = PACKED},
-    {.d = {2, 2, 1, 16}, .q = RUN2(40, 500, 37, 590), .k = RUN2(530, 0, 70, 540), .causal = 1, .layout = GAPS, .large = 1},
+    {.d = {2, 2, 1, 16},
+     .q = RUN2(40, 500, 37, 590),
+     .k = RUN2(530, 0, 70, 540),
+     .causal = 1,
+     .layout = GAPS,
+     .large = 1},
     {.d = {1, 1, 1, 32}, .q = RUN1(40, 0), .k = RUN1(257, 0), .layout = DENSE},
     {.d = {1, 2, 1, 160}, .q = RUN1(37, 3), .k = RUN1(40, 0), .causal = 1, .layout = GAPS},
     {.d = {1, 1, 1, 256}, .q = RUN1(33, 0), .k = RUN1(33, 0), .causal = 1},
-    {.d = {1, 2, 2, 6}, .q = RUN1(130, 0), .k = RUN2(30, 70, 50, 20), .causal = 1}, // a tile of queries before, in and behind its keys
+    {.d = {1, 2, 2, 6},
+     .q = RUN1(130, 0),
+     .k = RUN2(30, 70, 50, 20),
+     .causal = 1}, // a tile of queries before, in and behind its keys
     // a rank's part of the heads, which begins or ends inside a group
     {.d = {2, 3, 2, 6}, .q = RUN1(9, 0), .k = RUN1(9, 0), .group = 2, .q_first = 1, .causal = 1, .layout = PACKED},
     {.d = {3, 5, 3, 2}, .q = RUN1(7, 0), .k = RUN1(5, 0), .group = 2, .q_first = 1, .layout = GAPS},
@@ -353,16 +408,20 @@ static GxAttention attention_of(const Shape *s, GxDtype type)
     const int64_t B = s->d[0], H = s->d[1], K = s->d[2], h = s->d[3], gap = s->layout == GAPS ? 3 : 0;
     const int64_t packed = (H + 2 * K) * h, q_stride = s->layout == PACKED ? packed : H * h + gap;
     const int64_t kv_stride = s->layout == PACKED ? packed : K * h + gap;
-    GxAttention a = {B, H, K, h, s->group, s->q_first, s->q, s->k, q_stride, kv_stride, H * h + 2 * gap, s->causal, 0, type};
+    GxAttention a = {B,         H, K,   h, s->group, s->q_first, s->q, s->k, q_stride, kv_stride, H * h + 2 * gap,
+                     s->causal, 0, type};
     return a;
 }
 static int64_t attention_q(const Shape *s) { return gx_runs_rows(&s->q) * s->d[0] * attention_of(s, GX_F32).q_stride; }
-static int64_t attention_kv(const Shape *s) { return gx_runs_rows(&s->k) * s->d[0] * attention_of(s, GX_F32).kv_stride; }
+static int64_t attention_kv(const Shape *s)
+{
+    return gx_runs_rows(&s->k) * s->d[0] * attention_of(s, GX_F32).kv_stride;
+}
 static int64_t attention_o(const Shape *s) { return gx_runs_rows(&s->q) * s->d[0] * attention_of(s, GX_F32).o_stride; }
 static int64_t attention_lse(const Shape *s) { return gx_runs_rows(&s->q) * s->d[0] * s->d[1]; }
 
-// A score is a sum over h, a probability is behind a sum over the keys, an output behind another; gradients of k and v are sums over the queries
-// of all heads of a group.
+// A score is a sum over h, a probability is behind a sum over the keys, an output behind another; gradients of k and v
+// are sums over the queries of all heads of a group.
 static double attention_forward_depth(const Shape *s) { return (double)(s->d[3] + 2 * gx_runs_rows(&s->k)) + 16; }
 static double attention_backward_depth(const Shape *s)
 {
@@ -421,7 +480,7 @@ static double attention_backward_floor(const Case *c, int buffer) // dp - D may 
     return terms[buffer];
 }
 
-// ---- swiglu: d = R, F -----------------------------------------------------------------------------------------------------------------------
+// ---- swiglu: d = R, F ----------------------------------------------------------------------------------------------
 
 static const Shape swiglu_shapes[] = {{.d = {1, 1}},    {.d = {3, 7}},    {.d = {5, 64}},
                                       {.d = {65, 257}}, {.d = {2, 1031}}, {.d = {4, 64}, .factor = 60}};
@@ -436,8 +495,14 @@ static void call_swiglu_backward(GxContext *g, void **b, const Shape *s, GxDtype
 {
     (void)a, gx_swiglu_backward(g, b[0], b[1], b[2], b[3], s->d[0], s->d[1], t);
 }
-static Case *prepare_swiglu_forward(Case *c) { return scale_numbers(numbers(c, 1), twice_d01(c->shape), c->shape->factor), c; }
-static Case *prepare_swiglu_backward(Case *c) { return scale_numbers(numbers(c, 3), twice_d01(c->shape), c->shape->factor), c; }
+static Case *prepare_swiglu_forward(Case *c)
+{
+    return scale_numbers(numbers(c, 1), twice_d01(c->shape), c->shape->factor), c;
+}
+static Case *prepare_swiglu_backward(Case *c)
+{
+    return scale_numbers(numbers(c, 3), twice_d01(c->shape), c->shape->factor), c;
+}
 // dgate is dy*up*s times a sum that passes through zero at gate = -1.28
 static double swiglu_floor(const Case *c, int buffer)
 {
@@ -450,7 +515,7 @@ static double swiglu_floor(const Case *c, int buffer)
     return buffer == 0 ? sqrt(squares) : 0;
 }
 
-// ---- cross-entropy: d = R, V, v_begin, size of the whole vocabulary, every how many-th row is ignored (0: none) ------------------------------
+// ---- cross-entropy: d = R, V, v_begin, size of the whole vocabulary, every how many-th row is ignored (0: none) ----
 
 static const Shape cross_entropy_shapes[] = {{.d = {1, 1, 0, 1, 0}},
                                              {.d = {3, 7, 0, 7, 2}},
@@ -470,7 +535,8 @@ static const Shape part_shapes[] = {{.d = {1, 1, 0, 1, 0}},
                                     {.d = {9, 72, 0, 72, 0}, .sure = 12},
                                     {.d = {3, 16001, 15999, 32000, 0}, .large = 1}};
 static const Variant dlogits_variants[] = {{0, 0, {{0, 0}}}, {0, 1u << 1, {{0, 0}}}, {0, 0, {{1, 2}}}};
-static const Variant finish_variants[] = {{0, 0, {{0, 0}}}, {0, 1u << 1, {{0, 0}}}, {0, 1u << 1 | 1u << 2, {{0, 0}}}, {0, 0, {{1, 2}}}};
+static const Variant finish_variants[] = {
+    {0, 0, {{0, 0}}}, {0, 1u << 1, {{0, 0}}}, {0, 1u << 1 | 1u << 2, {{0, 0}}}, {0, 0, {{1, 2}}}};
 
 static float loss_scale(const Shape *s) { return 1.0f / (float)s->d[0]; }
 static void call_cross_entropy(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
@@ -483,13 +549,13 @@ static void call_cross_entropy_maximum(GxContext *g, void **b, const Shape *s, G
 }
 static void call_cross_entropy_sums(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
 {
-    (void)a, gx_cross_entropy_sums(g, (float *)b[0], b[1], b[2], (const float *)b[3], (const int32_t *)b[4], s->d[0], s->d[1], s->d[2],
-                                   s->d[3], t);
+    (void)a, gx_cross_entropy_sums(g, (float *)b[0], b[1], b[2], (const float *)b[3], (const int32_t *)b[4], s->d[0],
+                                   s->d[1], s->d[2], s->d[3], t);
 }
 static void call_cross_entropy_finish(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
 {
-    (void)a, gx_cross_entropy_finish(g, (float *)b[0], b[1], b[2], (const float *)b[3], (const int32_t *)b[4], s->d[0], s->d[1], s->d[2],
-                                     loss_scale(s), t);
+    (void)a, gx_cross_entropy_finish(g, (float *)b[0], b[1], b[2], (const float *)b[3], (const int32_t *)b[4], s->d[0],
+                                     s->d[1], s->d[2], loss_scale(s), t);
 }
 
 static void prepare_labels(Case *c, int labels, int logits)
@@ -533,7 +599,9 @@ static Case *prepare_finish(Case *c) // the other parts' sums are as large, and 
     free(maximum);
     return c;
 }
-static double loss_floor(const Case *c, int buffer) // a loss may be near 0 where the label is sure, and p - 1 too: errors are of 1's size
+static double
+loss_floor(const Case *c,
+           int buffer) // a loss may be near 0 where the label is sure, and p - 1 too: errors are of 1's size
 {
     const int labels = c->op->buffer[3].type == GX_I32 ? 3 : 4;
     double rows = 0;
@@ -541,11 +609,12 @@ static double loss_floor(const Case *c, int buffer) // a loss may be near 0 wher
     return sqrt(rows) * (buffer == 0 ? 1 : loss_scale(c->shape));
 }
 
-// ---- optimizer: d = n, t, skip --------------------------------------------------------------------------------------------------------------
+// ---- optimizer: d = n, t, skip -------------------------------------------------------------------------------------
 
 static const GxAdamW ADAMW = {0.9f, 0.95f, 1e-8f, 0.1f};
 static const GxSgd SGD = {0.9f, 0.01f};
-static const Shape optimizer_shapes[] = {{.d = {1, 1}}, {.d = {7, 2}}, {.d = {257, 1000}}, {.d = {30011, 3}}, {.d = {37, 4, 1}}};
+static const Shape optimizer_shapes[] = {
+    {.d = {1, 1}}, {.d = {7, 2}}, {.d = {257, 1000}}, {.d = {30011, 3}}, {.d = {37, 4, 1}}};
 static const Variant adamw_variants[] = {{0, 0, {{0, 0}}}, {0, 1u << 3, {{0, 0}}}};
 static const Variant sgd_variants[] = {{0, 0, {{0, 0}}}, {0, 1u << 2, {{0, 0}}}, {0, 1u << 1, {{0, 0}}}};
 
@@ -588,7 +657,7 @@ static Case *prepare_clip(Case *c)
     return c;
 }
 
-// ---- the table ------------------------------------------------------------------------------------------------------------------------------
+// ---- the table -----------------------------------------------------------------------------------------------------
 
 #define CALLED(name, function, call) name, offsetof(GxDevice, function), call
 #define SLOT(function)               CALLED(#function, function, call_##function)
@@ -597,84 +666,224 @@ static Case *prepare_clip(Case *c)
 #define SUMS                         LIST(sum_shapes)
 
 // Buffers: inputs; results that are equal to the bit; near; near, with exact zeros; with another gate in bf16.
-// clang-format off
-#define INPUT(name, type, elements)                      {name, IN, type, elements, NULL, 0, 0}
-#define EXACT(name, role, type, elements)                {name, role, type, elements, NULL, 0, 0}
-#define RESULT(name, role, type, elements, depth)        {name, role, type, elements, depth, 0, 0}
-#define ZEROS(name, role, type, elements, depth)         {name, role, type, elements, depth, 1, 0}
-#define ROUNDED(name, role, type, elements, depth, gate) {name, role, type, elements, depth, 0, gate}
-// clang-format on
+#define INPUT(name, type, elements)                                                                                    \
+    {                                                                                                                  \
+        name, IN, type, elements, NULL, 0, 0                                                                           \
+    }
+#define EXACT(name, role, type, elements)                                                                              \
+    {                                                                                                                  \
+        name, role, type, elements, NULL, 0, 0                                                                         \
+    }
+#define RESULT(name, role, type, elements, depth)                                                                      \
+    {                                                                                                                  \
+        name, role, type, elements, depth, 0, 0                                                                        \
+    }
+#define ZEROS(name, role, type, elements, depth)                                                                       \
+    {                                                                                                                  \
+        name, role, type, elements, depth, 1, 0                                                                        \
+    }
+#define ROUNDED(name, role, type, elements, depth, gate)                                                               \
+    {                                                                                                                  \
+        name, role, type, elements, depth, 0, gate                                                                     \
+    }
 
-// clang-format off
 static const Op ops[] = {
     {SLOT(zero), NULL, NULL, 1, FLAT, LIST(plain), {EXACT("x", OUT, GX_U8, d0)}},
     {SLOT(copy), NULL, NULL, 1, FLAT, LIST(plain), {EXACT("y", OUT, GX_U8, d0), INPUT("x", GX_U8, d0)}},
-    {CALLED("convert_to", convert, call_narrow), prepare_convert, NULL, 1, FLAT, LIST(plain),
+    {CALLED("convert_to", convert, call_narrow),
+     prepare_convert,
+     NULL,
+     1,
+     FLAT,
+     LIST(plain),
      {EXACT("y", OUT, ACT, d0), INPUT("x", GX_F32, d0)}},
-    {CALLED("convert_from", convert, call_widen), prepare_convert, NULL, 1, FLAT, LIST(plain),
+    {CALLED("convert_from", convert, call_widen),
+     prepare_convert,
+     NULL,
+     1,
+     FLAT,
+     LIST(plain),
      {EXACT("y", OUT, GX_F32, d0), INPUT("x", ACT, d0)}},
-    {SLOT(add), NULL, NULL, 1, FLAT, LIST(add_variants), // one sum: exact
+    {SLOT(add),
+     NULL,
+     NULL,
+     1,
+     FLAT,
+     LIST(add_variants), // one sum: exact
      {EXACT("y", OUT, ACT, d0), INPUT("a", ACT, d0), INPUT("b", ACT, d0)}},
-    {SLOT(sum), NULL, sum_floor, 1, SUMS, LIST(accumulated), {RESULT("total", ACCUMULATED, GX_F64, one, sum_d0), INPUT("x", GX_F32, d0)}},
-    {SLOT(sum_squares), NULL, NULL, 1, SUMS, LIST(accumulated),
+    {SLOT(sum),
+     NULL,
+     sum_floor,
+     1,
+     SUMS,
+     LIST(accumulated),
      {RESULT("total", ACCUMULATED, GX_F64, one, sum_d0), INPUT("x", GX_F32, d0)}},
-    {SLOT(embedding_forward), prepare_ids, NULL, 1, LIST(embedding_shapes), LIST(plain),
+    {SLOT(sum_squares),
+     NULL,
+     NULL,
+     1,
+     SUMS,
+     LIST(accumulated),
+     {RESULT("total", ACCUMULATED, GX_F64, one, sum_d0), INPUT("x", GX_F32, d0)}},
+    {SLOT(embedding_forward),
+     prepare_ids,
+     NULL,
+     1,
+     LIST(embedding_shapes),
+     LIST(plain),
      {EXACT("y", OUT, ACT, d01), INPUT("w", ACT, embedding_table), INPUT("ids", GX_I32, d0)}},
-    {SLOT(embedding_backward), prepare_ids, NULL, 1, LIST(embedding_shapes), LIST(accumulated),
+    {SLOT(embedding_backward),
+     prepare_ids,
+     NULL,
+     1,
+     LIST(embedding_shapes),
+     LIST(accumulated),
      {ZEROS("dw", ACCUMULATED, GX_F32, embedding_table, sum_d0), INPUT("dy", ACT, d01), INPUT("ids", GX_I32, d0)}},
-    {SLOT(rms_norm_forward), NULL, NULL, 1, LIST(norm_shapes), LIST(plain),
-     {RESULT("y", OUT, ACT, d01, sum_d1), RESULT("rstd", OUT, GX_F32, d0, sum_d1), INPUT("x", ACT, d01), INPUT("w", ACT, d1)}},
-    {SLOT(add_rms_norm_forward), NULL, NULL, 1, LIST(norm_shapes), LIST(add_norm_variants), // the sum is rounded before its norm is taken
-     {EXACT("sum", OUT, ACT, d01), RESULT("y", OUT, ACT, d01, sum_d1), ROUNDED("rstd", OUT, GX_F32, d0, sum_d1, GATE_ROUNDING),
-      INPUT("x", ACT, d01), INPUT("a", ACT, d01), INPUT("w", ACT, d1)}},
-    {SLOT(rms_norm_backward), prepare_rstd, norm_backward_floor, 1, LIST(norm_shapes), LIST(norm_backward_variants),
+    {SLOT(rms_norm_forward),
+     NULL,
+     NULL,
+     1,
+     LIST(norm_shapes),
+     LIST(plain),
+     {RESULT("y", OUT, ACT, d01, sum_d1), RESULT("rstd", OUT, GX_F32, d0, sum_d1), INPUT("x", ACT, d01),
+      INPUT("w", ACT, d1)}},
+    {SLOT(add_rms_norm_forward),
+     NULL,
+     NULL,
+     1,
+     LIST(norm_shapes),
+     LIST(add_norm_variants), // the sum is rounded before its norm is taken
+     {EXACT("sum", OUT, ACT, d01), RESULT("y", OUT, ACT, d01, sum_d1),
+      ROUNDED("rstd", OUT, GX_F32, d0, sum_d1, GATE_ROUNDING), INPUT("x", ACT, d01), INPUT("a", ACT, d01),
+      INPUT("w", ACT, d1)}},
+    {SLOT(rms_norm_backward),
+     prepare_rstd,
+     norm_backward_floor,
+     1,
+     LIST(norm_shapes),
+     LIST(norm_backward_variants),
      {RESULT("dx", OUT, ACT, d01, sum_d1), RESULT("dw", ACCUMULATED, GX_F32, d1, sum_d0), INPUT("dy", ACT, d01),
       INPUT("dresidual", ACT, d01), INPUT("x", ACT, d01), INPUT("rstd", GX_F32, d0), INPUT("w", ACT, d1)}},
-    {SLOT(linear_forward), NULL, NULL, 0, LIST(linear_shapes), LIST(linear_forward_variants),
+    {SLOT(linear_forward),
+     NULL,
+     NULL,
+     0,
+     LIST(linear_shapes),
+     LIST(linear_forward_variants),
      {RESULT("y", OUT, ACT, d02, sum_d1), INPUT("x", ACT, d01), INPUT("w", ACT, d12), INPUT("bias", ACT, d2)}},
-    {SLOT(linear_backward_input), NULL, NULL, 0, LIST(linear_shapes), LIST(plain),
+    {SLOT(linear_backward_input),
+     NULL,
+     NULL,
+     0,
+     LIST(linear_shapes),
+     LIST(plain),
      {RESULT("dx", OUT, ACT, d01, sum_d2), INPUT("dy", ACT, d02), INPUT("w", ACT, d12)}},
-    {SLOT(linear_backward_weight), NULL, NULL, 0, LIST(linear_shapes), LIST(linear_weight_variants),
-     {RESULT("dw", ACCUMULATED, GX_F32, d12, sum_d0), RESULT("dbias", ACCUMULATED, GX_F32, d2, sum_d0), INPUT("dy", ACT, d02),
-      INPUT("x", ACT, d01)}},
-    {CALLED("rope_forward", rope, call_rope_forward), prepare_rope, NULL, 1, LIST(rope_shapes), LIST(plain),
+    {SLOT(linear_backward_weight),
+     NULL,
+     NULL,
+     0,
+     LIST(linear_shapes),
+     LIST(linear_weight_variants),
+     {RESULT("dw", ACCUMULATED, GX_F32, d12, sum_d0), RESULT("dbias", ACCUMULATED, GX_F32, d2, sum_d0),
+      INPUT("dy", ACT, d02), INPUT("x", ACT, d01)}},
+    {CALLED("rope_forward", rope, call_rope_forward),
+     prepare_rope,
+     NULL,
+     1,
+     LIST(rope_shapes),
+     LIST(plain),
      {RESULT("x", INOUT, ACT, rope_x, few), INPUT("cosine", GX_F32, rope_table), INPUT("sine", GX_F32, rope_table)}},
-    {CALLED("rope_backward", rope, call_rope_backward), prepare_rope, NULL, 1, LIST(rope_shapes), LIST(plain),
+    {CALLED("rope_backward", rope, call_rope_backward),
+     prepare_rope,
+     NULL,
+     1,
+     LIST(rope_shapes),
+     LIST(plain),
      {RESULT("dx", INOUT, ACT, rope_x, few), INPUT("cosine", GX_F32, rope_table), INPUT("sine", GX_F32, rope_table)}},
-    {SLOT(attention_forward), prepare_attention_forward, lse_floor, 0, LIST(attention_shapes), LIST(plain),
-     {ZEROS("o", OUT, ACT, attention_o, attention_forward_depth), RESULT("lse", OUT, GX_F32, attention_lse, attention_forward_depth),
-      INPUT("q", ACT, attention_q), INPUT("k", ACT, attention_kv), INPUT("v", ACT, attention_kv)}},
-    {SLOT(attention_backward), prepare_attention_backward, attention_backward_floor, 0, LIST(attention_shapes), LIST(plain),
+    {SLOT(attention_forward),
+     prepare_attention_forward,
+     lse_floor,
+     0,
+     LIST(attention_shapes),
+     LIST(plain),
+     {ZEROS("o", OUT, ACT, attention_o, attention_forward_depth),
+      RESULT("lse", OUT, GX_F32, attention_lse, attention_forward_depth), INPUT("q", ACT, attention_q),
+      INPUT("k", ACT, attention_kv), INPUT("v", ACT, attention_kv)}},
+    {SLOT(attention_backward),
+     prepare_attention_backward,
+     attention_backward_floor,
+     0,
+     LIST(attention_shapes),
+     LIST(plain),
      {ROUNDED("dq", OUT, ACT, attention_q, attention_backward_depth, GATE_ATTENTION),
       ROUNDED("dk", OUT, ACT, attention_kv, attention_backward_depth, GATE_ATTENTION),
       ROUNDED("dv", OUT, ACT, attention_kv, attention_backward_depth, GATE_ATTENTION), INPUT("do", ACT, attention_o),
-      INPUT("o", ACT, attention_o), INPUT("lse", GX_F32, attention_lse), INPUT("q", ACT, attention_q), INPUT("k", ACT, attention_kv),
-      INPUT("v", ACT, attention_kv)}},
-    {SLOT(swiglu_forward), prepare_swiglu_forward, NULL, 1, LIST(swiglu_shapes), LIST(plain),
+      INPUT("o", ACT, attention_o), INPUT("lse", GX_F32, attention_lse), INPUT("q", ACT, attention_q),
+      INPUT("k", ACT, attention_kv), INPUT("v", ACT, attention_kv)}},
+    {SLOT(swiglu_forward),
+     prepare_swiglu_forward,
+     NULL,
+     1,
+     LIST(swiglu_shapes),
+     LIST(plain),
      {RESULT("y", OUT, ACT, d01, few), INPUT("gate|up", ACT, twice_d01)}},
-    {SLOT(swiglu_backward), prepare_swiglu_backward, swiglu_floor, 1, LIST(swiglu_shapes), LIST(swiglu_backward_variants),
+    {SLOT(swiglu_backward),
+     prepare_swiglu_backward,
+     swiglu_floor,
+     1,
+     LIST(swiglu_shapes),
+     LIST(swiglu_backward_variants),
      {RESULT("dgate|dup", OUT, ACT, twice_d01, few), RESULT("y", OUT, ACT, d01, few), INPUT("dy", ACT, d01),
       INPUT("gate|up", ACT, twice_d01)}},
-    {SLOT(cross_entropy), prepare_cross_entropy, loss_floor, 1, LIST(cross_entropy_shapes), LIST(dlogits_variants),
+    {SLOT(cross_entropy),
+     prepare_cross_entropy,
+     loss_floor,
+     1,
+     LIST(cross_entropy_shapes),
+     LIST(dlogits_variants),
      {ZEROS("losses", OUT, GX_F32, d0, sum_d1), ZEROS("dlogits", OUT, ACT, d01, sum_d1), INPUT("logits", ACT, d01),
       INPUT("labels", GX_I32, d0)}},
-    {SLOT(cross_entropy_maximum), NULL, NULL, 1, LIST(part_shapes), LIST(plain),
+    {SLOT(cross_entropy_maximum),
+     NULL,
+     NULL,
+     1,
+     LIST(part_shapes),
+     LIST(plain),
      {EXACT("maximum", OUT, GX_F32, d0), INPUT("logits", ACT, d01)}},
-    {SLOT(cross_entropy_sums), prepare_sums, NULL, 1, LIST(part_shapes), LIST(dlogits_variants),
+    {SLOT(cross_entropy_sums),
+     prepare_sums,
+     NULL,
+     1,
+     LIST(part_shapes),
+     LIST(dlogits_variants),
      {ZEROS("sums", OUT, GX_F32, twice_d0, sum_d1), RESULT("exps", OUT, ACT, d01, few), INPUT("logits", ACT, d01),
       INPUT("maximum", GX_F32, d0), INPUT("labels", GX_I32, d0)}},
-    {SLOT(cross_entropy_finish), prepare_finish, loss_floor, 1, LIST(part_shapes), LIST(finish_variants),
-     {ZEROS("losses", OUT, GX_F32, d0, few), ZEROS("dlogits", OUT, ACT, d01, few), INPUT("exps", ACT, d01), INPUT("sums", GX_F32, twice_d0),
-      INPUT("labels", GX_I32, d0)}},
+    {SLOT(cross_entropy_finish),
+     prepare_finish,
+     loss_floor,
+     1,
+     LIST(part_shapes),
+     LIST(finish_variants),
+     {ZEROS("losses", OUT, GX_F32, d0, few), ZEROS("dlogits", OUT, ACT, d01, few), INPUT("exps", ACT, d01),
+      INPUT("sums", GX_F32, twice_d0), INPUT("labels", GX_I32, d0)}},
     {SLOT(clip), prepare_clip, NULL, 1, LIST(clip_shapes), LIST(plain), {INPUT(NULL, 0, NULL)}},
-    {SLOT(adamw), prepare_adamw, NULL, 1, LIST(optimizer_shapes), LIST(adamw_variants),
+    {SLOT(adamw),
+     prepare_adamw,
+     NULL,
+     1,
+     LIST(optimizer_shapes),
+     LIST(adamw_variants),
      {RESULT("w", INOUT, GX_F32, d0, few), RESULT("m", INOUT, GX_F32, d0, few), RESULT("v", INOUT, GX_F32, d0, few),
       RESULT("copy", OUT, ACT, d0, few), INPUT("grad", GX_F32, d0)}},
-    {SLOT(sgd), prepare_sgd, NULL, 1, LIST(optimizer_shapes), LIST(sgd_variants),
-     {RESULT("w", INOUT, GX_F32, d0, few), RESULT("momentum", INOUT, GX_F32, d0, few), RESULT("copy", OUT, ACT, d0, few),
-      INPUT("grad", GX_F32, d0)}},
+    {SLOT(sgd),
+     prepare_sgd,
+     NULL,
+     1,
+     LIST(optimizer_shapes),
+     LIST(sgd_variants),
+     {RESULT("w", INOUT, GX_F32, d0, few), RESULT("momentum", INOUT, GX_F32, d0, few),
+      RESULT("copy", OUT, ACT, d0, few), INPUT("grad", GX_F32, d0)}},
 };
-// clang-format on
 
 static const Op *op_named(const char *name)
 {
@@ -690,7 +899,7 @@ static int is_read(const Case *c, int i)
     return role == IN || role == INOUT || (role == ACCUMULATED && c->variant->accumulate);
 }
 
-// ---- devices --------------------------------------------------------------------------------------------------------------------------------
+// ---- devices -------------------------------------------------------------------------------------------------------
 
 static GxStatus heap_open(GxContext *g, GxArena *a, int64_t bytes)
 {
@@ -760,7 +969,7 @@ static void memory_close(GxContext *g, Memory *m)
     free(m->before), free(m->after);
 }
 
-// ---- a call ---------------------------------------------------------------------------------------------------------------------------------
+// ---- a call --------------------------------------------------------------------------------------------------------
 
 typedef struct {
     GxContext g;
@@ -778,7 +987,8 @@ static void bench_buffer(Bench *b, const Case *c, int i, GxDtype type, int shift
     Memory *m = &b->buffer[i];
     if (c->variant->without >> i & 1 || b->place[i] != i) return;
     memory_open(&b->g, m, shift * gx_dtype_size(stored), s->elements(c->shape) * gx_dtype_size(stored));
-    if (is_read(c, i)) image_to_storage(m->before + m->shift, stored, c->value[i], image_type(s), s->elements(c->shape));
+    if (is_read(c, i))
+        image_to_storage(m->before + m->shift, stored, c->value[i], image_type(s), s->elements(c->shape));
     memory_send(&b->g, m);
 }
 
@@ -799,7 +1009,8 @@ static void bench_scratch(Bench *b, const Case *c, GxDtype type)
     b->g.arena = &b->arena;
 }
 
-static void bench_open(Bench *b, const Case *c, const GxDevice *device, GxDtype type, int threads, int shift, int in_place)
+static void bench_open(Bench *b, const Case *c, const GxDevice *device, GxDtype type, int threads, int shift,
+                       int in_place)
 {
     memset(b, 0, sizeof *b);
     b->g.device = device;
@@ -809,7 +1020,8 @@ static void bench_open(Bench *b, const Case *c, const GxDevice *device, GxDtype 
     for (int k = 0; in_place && k < 2; k++)
         if (c->variant->same[k][0] != c->variant->same[k][1]) b->place[c->variant->same[k][0]] = c->variant->same[k][1];
     for (int i = 0; is_buffer(c->op, i); i++) bench_buffer(b, c, i, type, shift);
-    for (int i = 0; is_buffer(c->op, i); i++) b->pointer[i] = c->variant->without >> i & 1 ? NULL : memory_at(&b->buffer[b->place[i]]);
+    for (int i = 0; is_buffer(c->op, i); i++)
+        b->pointer[i] = c->variant->without >> i & 1 ? NULL : memory_at(&b->buffer[b->place[i]]);
     memory_open(&b->g, &b->step, 0, sizeof c->step);
     memcpy(b->step.before, &c->step, sizeof c->step);
     memory_send(&b->g, &b->step);
@@ -848,21 +1060,24 @@ static void bench_close(Bench *b, const Case *c)
     gx_device_close(&b->g);
 }
 
-static Results run_once(const Case *c, const GxDevice *device, GxDtype type, int threads, int shift, int in_place, const char *what)
+static Results run_once(const Case *c, const GxDevice *device, GxDtype type, int threads, int shift, int in_place,
+                        const char *what)
 {
     Bench b;
     Results r;
     memset(&r, 0, sizeof r);
     bench_open(&b, c, device, type, threads, shift, in_place);
     c->op->call(&b.g, b.pointer, c->shape, type, c->variant->accumulate);
-    CHECK(b.arena.used == 0 && b.arena.peak == b.arena.capacity, "%s: %ld bytes of scratch of the planned %ld, %ld kept", what,
-          (long)b.arena.peak, (long)b.arena.capacity, (long)b.arena.used);
+    CHECK(b.arena.used == 0 && b.arena.peak == b.arena.capacity,
+          "%s: %ld bytes of scratch of the planned %ld, %ld kept", what, (long)b.arena.peak, (long)b.arena.capacity,
+          (long)b.arena.used);
     bench_fetch(&b, c, type, &r, what);
     r.error = b.g.error;
     bench_close(&b, c);
     return r;
 }
-static Results run(const Case *c, const GxDevice *device, GxDtype type, int threads, int shift, int in_place, const char *what)
+static Results run(const Case *c, const GxDevice *device, GxDtype type, int threads, int shift, int in_place,
+                   const char *what)
 {
     Results r = run_once(c, device, type, threads, shift, in_place, what);
     CHECK(!gx_error_code(&r.error), "%s: %s", what, r.error.message);
@@ -873,7 +1088,7 @@ static void results_close(Results *r)
     for (int i = 0; i < MAX_BUFFERS; i++) free(r->value[i]);
 }
 
-// ---- cases ----------------------------------------------------------------------------------------------------------------------------------
+// ---- cases ---------------------------------------------------------------------------------------------------------
 
 static void round_inputs(Case *c)
 {
@@ -910,9 +1125,10 @@ static void case_close(Case *c)
     for (int i = 0; i < MAX_BUFFERS; i++) free(c->value[i]);
 }
 
-// ---- comparisons ----------------------------------------------------------------------------------------------------------------------------
+// ---- comparisons ---------------------------------------------------------------------------------------------------
 
-// Elements that are equal whatever the rounding: untouched ones (NaN), infinities; zeros and everything where the table says so.
+// Elements that are equal whatever the rounding: untouched ones (NaN), infinities; zeros and everything where the table
+// says so.
 static int must_be_equal(const Buffer *s, double reference)
 {
     return !s->depth || isnan(reference) || isinf(reference) || (s->zeros && reference == 0);
@@ -934,7 +1150,8 @@ static double allowed(const Case *c, int i, double size, double floor)
     return gate * size + bound * fmax(size, floor);
 }
 
-static void compare_buffer(const Case *c, int i, const void *result, const void *reference, double floor, const char *run)
+static void compare_buffer(const Case *c, int i, const void *result, const void *reference, double floor,
+                           const char *run)
 {
     const Buffer *s = &c->op->buffer[i];
     int64_t wrong = 0;
@@ -944,7 +1161,8 @@ static void compare_buffer(const Case *c, int i, const void *result, const void 
         if (must_be_equal(s, y)) wrong += !is_equal(s, c->type, x, y);
         else squares += (x - y) * (x - y), size += y * y;
     }
-    CHECK(wrong == 0, "%s: %s: %ld of %ld values that are exact differ", run, s->name, (long)wrong, (long)s->elements(c->shape));
+    CHECK(wrong == 0, "%s: %s: %ld of %ld values that are exact differ", run, s->name, (long)wrong,
+          (long)s->elements(c->shape));
     if (size == 0) return;
     const double error = sqrt(squares), bound = allowed(c, i, sqrt(size), floor);
     test_state.worst = fmax(test_state.worst, error / bound);
@@ -954,7 +1172,8 @@ static void compare_buffer(const Case *c, int i, const void *result, const void 
 static void compare_step(const GxStep *a, const GxStep *b, const char *run)
 {
     GxStep x = *a;
-    CHECK(fabs((double)a->clip - b->clip) <= test_bound(4) * fabs((double)b->clip), "%s: clip is %.9g, not %.9g", run, a->clip, b->clip);
+    CHECK(fabs((double)a->clip - b->clip) <= test_bound(4) * fabs((double)b->clip), "%s: clip is %.9g, not %.9g", run,
+          a->clip, b->clip);
     x.clip = b->clip;
     CHECK(!memcmp(&x, b, sizeof x), "%s: the step has other numbers", run);
 }
@@ -962,7 +1181,8 @@ static void compare_step(const GxStep *a, const GxStep *b, const char *run)
 static void compare(const Case *c, const Results *r, const Results *reference, const char *run)
 {
     for (int i = 0; is_buffer(c->op, i); i++)
-        if (is_result(c, i)) compare_buffer(c, i, r->value[i], reference->value[i], c->op->floor ? c->op->floor(c, i) : 0, run);
+        if (is_result(c, i))
+            compare_buffer(c, i, r->value[i], reference->value[i], c->op->floor ? c->op->floor(c, i) : 0, run);
     compare_step(&r->step, &reference->step, run);
 }
 
@@ -970,8 +1190,8 @@ static void compare_bits(const Case *c, const Results *a, const Results *b, cons
 {
     for (int i = 0; is_buffer(c->op, i); i++)
         if (is_result(c, i))
-            CHECK(!memcmp(a->value[i], b->value[i], (size_t)image_bytes(&c->op->buffer[i], c->shape)), "%s: %s: %s", run,
-                  c->op->buffer[i].name, promise);
+            CHECK(!memcmp(a->value[i], b->value[i], (size_t)image_bytes(&c->op->buffer[i], c->shape)), "%s: %s: %s",
+                  run, c->op->buffer[i].name, promise);
     CHECK(!memcmp(&a->step, &b->step, sizeof a->step), "%s: step: %s", run, promise);
 }
 
@@ -987,10 +1207,11 @@ static void check_copy(const Case *c, const Results *r, const char *run)
     }
 }
 
-// ---- the loop -------------------------------------------------------------------------------------------------------------------------------
+// ---- the loop ------------------------------------------------------------------------------------------------------
 
 // One thread, two, two again; threads are the CPU's, so elsewhere the first is left out.
-static void check_on_device(const Case *c, const GxDevice *device, int shift, const Results *reference, const char *what)
+static void check_on_device(const Case *c, const GxDevice *device, int shift, const Results *reference,
+                            const char *what)
 {
     const Results none = GX_ZERO;
     Results r[3];
@@ -1004,18 +1225,20 @@ static void check_on_device(const Case *c, const GxDevice *device, int shift, co
         if (i < 2) check_copy(c, &r[i], name[i]);
     }
     if (!ONLY_RACES) compare_bits(c, &r[1], &r[2], name[1], "the same call gave other bits");
-    if (device->shares_host_memory && c->op->any_threads) compare_bits(c, &r[0], &r[1], name[1], "two threads give other bits than one");
+    if (device->shares_host_memory && c->op->any_threads)
+        compare_bits(c, &r[0], &r[1], name[1], "two threads give other bits than one");
     for (int i = 0; i < 3; i++) results_close(&r[i]);
 }
 
-static void check_case(const Op *op, const Shape *shape, const Variant *variant, const GxDevice *device, GxDtype type, GxContext *cpu)
+static void check_case(const Op *op, const Shape *shape, const Variant *variant, const GxDevice *device, GxDtype type,
+                       GxContext *cpu)
 {
     Case c;
     GxDevice reference_device;
     char what[120];
     case_open(&c, cpu, op, shape, variant, type);
-    snprintf(what, sizeof what, "%s %s, shape %d, variant %d", device->name, gx_dtype_name(type), (int)(shape - op->shape),
-             (int)(variant - op->variant));
+    snprintf(what, sizeof what, "%s %s, shape %d, variant %d", device->name, gx_dtype_name(type),
+             (int)(shape - op->shape), (int)(variant - op->variant));
     device_open(&reference_device, CPU);
     Results reference = run(&c, &reference_device, GX_F32, 1, 0, 0, what);
     const int shifts = ONLY_RACES && variant != op->variant ? 1 : 2;
@@ -1075,14 +1298,15 @@ TEST(clip_is_the_same_on_every_device) { check_op("clip"); }
 TEST(adamw_is_the_same_on_every_device) { check_op("adamw"); }
 TEST(sgd_is_the_same_on_every_device) { check_op("sgd"); }
 
-// ---- contracts ------------------------------------------------------------------------------------------------------------------------------
+// ---- contracts -----------------------------------------------------------------------------------------------------
 
 TEST(the_table_has_every_operation_of_a_device)
 {
     for (size_t slot = offsetof(GxDevice, zero); slot < sizeof(GxDevice); slot += sizeof(void (*)(void))) {
         int found = slot == offsetof(GxDevice, attention_scratch); // each of attention's calls asks for it
         for (int i = 0; i < COUNT(ops); i++) found |= ops[i].slot == slot;
-        CHECK(found, "function %d of a device is in no row", (int)((slot - offsetof(GxDevice, zero)) / sizeof(void (*)(void))));
+        CHECK(found, "function %d of a device is in no row",
+              (int)((slot - offsetof(GxDevice, zero)) / sizeof(void (*)(void))));
     }
 }
 
@@ -1097,8 +1321,8 @@ static void check_wrong_label(const char *name, int labels, const GxDevice *devi
         integers(&c, labels)[1] = wrong[i];
         Results r = run_once(&c, device, type, 2, 0, 0, name);
         snprintf(expected, sizeof expected, "label %ld in row 1", (long)wrong[i]);
-        CHECK(gx_error_code(&r.error) == GX_ERR_ARGUMENT && strstr(r.error.message, expected), "%s, %s: \"%s\" instead of \"%s\"",
-              device->name, name, r.error.message, expected);
+        CHECK(gx_error_code(&r.error) == GX_ERR_ARGUMENT && strstr(r.error.message, expected),
+              "%s, %s: \"%s\" instead of \"%s\"", device->name, name, r.error.message, expected);
         results_close(&r);
         case_close(&c);
     }
@@ -1117,11 +1341,15 @@ TEST(a_wrong_label_is_an_error_on_every_device)
         }
 }
 
-static void set_value(Case *c, int i, const void *value) { memcpy(c->value[i], value, (size_t)image_bytes(&c->op->buffer[i], c->shape)); }
+static void set_value(Case *c, int i, const void *value)
+{
+    memcpy(c->value[i], value, (size_t)image_bytes(&c->op->buffer[i], c->shape));
+}
 
 static void check_steps(const Shape *shape, const GxDevice *device, GxContext *cpu)
 {
-    static const char *const names[] = {"cross_entropy", "cross_entropy_maximum", "cross_entropy_sums", "cross_entropy_finish"};
+    static const char *const names[] = {"cross_entropy", "cross_entropy_maximum", "cross_entropy_sums",
+                                        "cross_entropy_finish"};
     Case c[4];
     Results r[4];
     for (int i = 0; i < 4; i++) {
@@ -1133,8 +1361,8 @@ static void check_steps(const Shape *shape, const GxDevice *device, GxContext *c
     }
     for (int i = 0; i < 2; i++)
         CHECK(!memcmp(r[0].value[i], r[3].value[i], (size_t)image_bytes(&c[0].op->buffer[i], shape)),
-              "%s, shape %d: %s in steps have other bits than at once", device->name, (int)(shape - cross_entropy_shapes),
-              c[0].op->buffer[i].name);
+              "%s, shape %d: %s in steps have other bits than at once", device->name,
+              (int)(shape - cross_entropy_shapes), c[0].op->buffer[i].name);
     for (int i = 0; i < 4; i++) results_close(&r[i]), case_close(&c[i]);
 }
 
@@ -1151,10 +1379,11 @@ TEST(cross_entropy_in_steps_has_the_bits_of_the_whole_at_once_on_every_device)
         }
 }
 
-// ---- attention in bf16, beside PyTorch's ----------------------------------------------------------------------------------------------------
-// From inputs that bf16 holds exactly, forward and backward, o and lse handed from one to the other as in training. The truth is the oracle's, in
-// double precision; the file has a part of PyTorch's own in float64, which must be the same, and how far the farthest number of a plain computation
-// in bf16 tensors is off in PyTorch (dev/ref/make_refs.py). Ours may be off by twice that.
+// ---- attention in bf16, beside PyTorch's ---------------------------------------------------------------------------
+// From inputs that bf16 holds exactly, forward and backward, o and lse handed from one to the other as in training. The
+// truth is the oracle's, in double precision; the file has a part of PyTorch's own in float64, which must be the same,
+// and how far the farthest number of a plain computation in bf16 tensors is off in PyTorch (dev/ref/make_refs.py). Ours
+// may be off by twice that.
 
 enum { ATTENTION_O, ATTENTION_DQ, ATTENTION_DK, ATTENTION_DV, ATTENTION_RESULTS };
 static const char *const attention_results[ATTENTION_RESULTS] = {"o", "dq", "dk", "dv"};
@@ -1176,28 +1405,33 @@ static int reference_read(const GxSafetensors *file, const char *name, const cha
     GxError err = GX_ZERO;
     snprintf(full, sizeof full, "%s.%s", name, tensor);
     const GxSafetensorsEntry *e = gx_safetensors_find(file, full);
-    if (!CHECK(e && e->elements == n, "%s has %ld elements instead of %ld", full, e ? (long)e->elements : 0L, (long)n)) return 0;
+    if (!CHECK(e && e->elements == n, "%s has %ld elements instead of %ld", full, e ? (long)e->elements : 0L, (long)n))
+        return 0;
     return CHECK(gx_safetensors_read(file, e, 0, n, out, &err) == GX_OK, "%s", err.message);
 }
 
-static int64_t file_index(int64_t i, int64_t rows, int64_t B, int64_t width) // of our [T,B,width] in the file's [B,T,width]
+static int64_t file_index(int64_t i, int64_t rows, int64_t B,
+                          int64_t width) // of our [T,B,width] in the file's [B,T,width]
 {
     const int64_t row = i / width;
     return (row % B * (rows / B) + row / B) * width + i % width;
 }
 
-static int reference_input(const GxSafetensors *file, const char *name, const char *tensor, Case *c, int buffer, int64_t rows)
+static int reference_input(const GxSafetensors *file, const char *name, const char *tensor, Case *c, int buffer,
+                           int64_t rows)
 {
     const int64_t n = c->op->buffer[buffer].elements(c->shape);
     float *in_file = (float *)take(n * 4);
     const int ok = reference_read(file, name, tensor, in_file, n);
-    for (int64_t i = 0; ok && i < n; i++) numbers(c, buffer)[i] = in_file[file_index(i, rows, c->shape->d[0], n / rows)];
+    for (int64_t i = 0; ok && i < n; i++)
+        numbers(c, buffer)[i] = in_file[file_index(i, rows, c->shape->d[0], n / rows)];
     free(in_file);
     return ok;
 }
 
 // Every `step`-th number of PyTorch's results, rounded to fp32 once, is the oracle's.
-static int check_truth(const GxSafetensors *file, const char *name, int result, const double *truth, int64_t n, int64_t rows, int64_t B)
+static int check_truth(const GxSafetensors *file, const char *name, int result, const double *truth, int64_t n,
+                       int64_t rows, int64_t B)
 {
     enum { STEP = 7 };
     char tensor[40], what[100];
@@ -1208,13 +1442,14 @@ static int check_truth(const GxSafetensors *file, const char *name, int result, 
     snprintf(what, sizeof what, "oracle and PyTorch, %s.%s", name, tensor);
     for (int64_t i = 0; i < n; i++)
         if (file_index(i, rows, B, n / rows) % STEP == 0) ours[file_index(i, rows, B, n / rows) / STEP] = truth[i];
-    const int ok = reference_read(file, name, tensor, in_file, samples) && test_close(what, in_file, ours, (long)samples, test_bound(1), 0);
+    const int ok = reference_read(file, name, tensor, in_file, samples) &&
+                   test_close(what, in_file, ours, (long)samples, test_bound(1), 0);
     free(in_file), free(ours);
     return ok;
 }
 
-static void check_beside_pytorch(const GxSafetensors *file, const char *name, int result, const float *x, const double *truth, int64_t n,
-                                 const char *device)
+static void check_beside_pytorch(const GxSafetensors *file, const char *name, int result, const float *x,
+                                 const double *truth, int64_t n, const char *device)
 {
     char tensor[40];
     float pytorch = 0;
@@ -1230,11 +1465,12 @@ static void check_beside_pytorch(const GxSafetensors *file, const char *name, in
     test_state.worst = fmax(test_state.worst, fmax(farthest / (2 * pytorch), sqrt(squares / size) / gate));
     CHECK(farthest <= 2 * pytorch, "%s, %s: a number of %s is off by %.3g, PyTorch's in bf16 by %.3g", device, name,
           attention_results[result], farthest, pytorch);
-    CHECK(sqrt(squares / size) <= gate, "%s, %s: %s is off by %.3g, allowed is %.3g", device, name, attention_results[result],
-          sqrt(squares / size), gate);
+    CHECK(sqrt(squares / size) <= gate, "%s, %s: %s is off by %.3g, allowed is %.3g", device, name,
+          attention_results[result], sqrt(squares / size), gate);
 }
 
-static void check_attention_reference(const GxSafetensors *file, const char *name, const Shape *s, const GxDevice *device, GxContext *cpu)
+static void check_attention_reference(const GxSafetensors *file, const char *name, const Shape *s,
+                                      const GxDevice *device, GxContext *cpu)
 {
     enum { FORWARD, BACKWARD };
     static const char *const inputs[] = {"q", "k", "v", "do"};
@@ -1253,11 +1489,13 @@ static void check_attention_reference(const GxSafetensors *file, const char *nam
     for (int i = 0; i < 4; i++) {
         in[i] = (double *)take(sizes[i] * 8);
         truth[i] = (double *)take(result_sizes[i] * 8);
-        for (int pass = i == 3; pass < 2; pass++) ok &= reference_input(file, name, inputs[i], &c[pass], buffer[pass][i], rows[i]);
+        for (int pass = i == 3; pass < 2; pass++)
+            ok &= reference_input(file, name, inputs[i], &c[pass], buffer[pass][i], rows[i]);
         for (int64_t e = 0; e < sizes[i]; e++) in[i][e] = numbers(&c[BACKWARD], buffer[BACKWARD][i])[e];
     }
     oracle_attention_forward(truth[ATTENTION_O], lse, in[0], in[1], in[2], &a);
-    oracle_attention_backward(truth[ATTENTION_DQ], truth[ATTENTION_DK], truth[ATTENTION_DV], terms, in[3], in[0], in[1], in[2], &a);
+    oracle_attention_backward(truth[ATTENTION_DQ], truth[ATTENTION_DK], truth[ATTENTION_DV], terms, in[3], in[0], in[1],
+                              in[2], &a);
     r[FORWARD] = run(&c[FORWARD], device, GX_BF16, 2, 0, 0, name);
     set_value(&c[BACKWARD], 4, r[FORWARD].value[0]);
     set_value(&c[BACKWARD], 5, r[FORWARD].value[1]);
@@ -1280,13 +1518,15 @@ TEST(attention_in_bf16_is_off_by_no_more_than_twice_what_pytorch_is)
     GxArena scratch = GX_ZERO;
     cpu.device = gx_device_cpu();
     cpu.arena = &scratch;
-    if (!CHECK(gx_safetensors_open(&file, "data/ref/attention_bf16.safetensors", &err) == GX_OK, "%s", err.message)) return;
+    if (!CHECK(gx_safetensors_open(&file, "data/ref/attention_bf16.safetensors", &err) == GX_OK, "%s", err.message))
+        return;
     CHECK(gx_arena_open(&scratch, 1 << 24, &cpu.error) == GX_OK, "%s", cpu.error.message);
     for (int d = FIRST_DEVICE; d < DEVICES; d++)
         for (int i = 0; i < COUNT(attention_references); i++) {
             GxDevice device;
             if (!device_open(&device, d)) continue;
-            check_attention_reference(&file, attention_references[i].name, &attention_references[i].shape, &device, &cpu);
+            check_attention_reference(&file, attention_references[i].name, &attention_references[i].shape, &device,
+                                      &cpu);
         }
     CHECK(!gx_failed(&cpu), "%s", cpu.error.message);
     gx_arena_close(&scratch);

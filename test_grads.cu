@@ -1,6 +1,7 @@
-// test_grads.cu: gradients of cut tensors (dist/grads.h) and whole tensors from boxes (dist/boxes.h), on the threads engine.
+// test_grads.cu: gradients of cut tensors (parallel/grads.h) and whole tensors from boxes (parallel/boxes.h), on the
+// threads engine.
 #include "galaxy.h"
-#include "test.h"
+#include "test/test.h"
 #include <pthread.h>
 
 enum { MOST = 5 };
@@ -105,8 +106,8 @@ static int has(const Cut *c, int member, int64_t element)
     return c->dim < 0 || (i >= c->parts[member].begin && i < c->parts[member].end);
 }
 
-// Rank `rank`'s summand of element `index` of tensor `t`: of many magnitudes, so that the order of a sum shows in its bits. (Inlined, its
-// product would be fused into the sum and not be rounded.)
+// Rank `rank`'s summand of element `index` of tensor `t`: of many magnitudes, so that the order of a sum shows in its
+// bits. (Inlined, its product would be fused into the sum and not be rounded.)
 __attribute__((noinline)) static float summand(int t, int64_t index, int rank)
 {
     const uint32_t bits = gx_random_bits(31, (uint64_t)index, (uint32_t)rank, (uint32_t)t);
@@ -143,8 +144,8 @@ static void check_reduced(GxContext *g, const Cut *c, const GxTable *table)
         for (int64_t i = 0; i < gx_tensor_count(&table->row[t]); i++) {
             const int64_t index = gx_tensor_global_index(&table->row[t], i);
             const float found = grads[gx_table_flat(table, t) + i], wanted = expected(g, c, t, index);
-            CHECK(found == wanted, "%s: rank %d, %s[%ld] is %.9g, not %.9g", c->what, g->rank, table->row[t].name, (long)index, found,
-                  wanted);
+            CHECK(found == wanted, "%s: rank %d, %s[%ld] is %.9g, not %.9g", c->what, g->rank, table->row[t].name,
+                  (long)index, found, wanted);
         }
     free(grads);
 }
@@ -177,11 +178,12 @@ TEST(the_norm_counts_every_element_once)
         for (int dp = 1; dp <= 2; dp++) on_all_ranks(&cuts[i], dp, check_counted);
 }
 
-// ---- boxes --------------------------------------------------------------------------------------------------------------------------------
+// ---- boxes ---------------------------------------------------------------------------------------------------------
 
 static float value_at(int64_t index) { return (float)(index % 16000000); }
 
-// To member 0 in as many chunks as it takes, from there to all, and into boxes again. What is nobody's to give (a higher sharer's) is spoilt first.
+// To member 0 in as many chunks as it takes, from there to all, and into boxes again. What is nobody's to give (a
+// higher sharer's) is spoilt first.
 static void check_boxes(GxContext *g, const Cut *c, const GxTable *table)
 {
     const GxTensor *t = &table->row[0];

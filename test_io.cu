@@ -1,4 +1,5 @@
-// test_io.cu: files, JSON, options, published folders, safetensors, tokenizer, dataset. Everything is written below one temporary folder.
+// test_io.cu: files, JSON, options, published folders, safetensors, tokenizer, dataset. Everything is written below one
+// temporary folder.
 #define GALAXY_IMPLEMENTATION // looks inside
 #include "galaxy/io/config.h"
 #include "galaxy/io/dataset.h"
@@ -7,14 +8,14 @@
 #include "galaxy/io/json.h"
 #include "galaxy/io/safetensors.h"
 #include "galaxy/io/tokenizer.h"
-#include "test.h"
+#include "test/test.h"
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-// ---- words of these tests -------------------------------------------------------------------------------------------------------------
+// ---- words of these tests ------------------------------------------------------------------------------------------
 
 static char root[GX_PATH]; // made in main, removed there
 
@@ -56,15 +57,19 @@ static int names_in(const char *path) // how many
 // Checks that an error of this code was set, whose message holds `part`, and clears it.
 static int refused(GxError *err, GxStatus status, GxStatus expected, const char *part, const char *what)
 {
-    int ok = CHECK(status == expected && gx_error_code(err) == expected, "%s: status %s, expected %s (%s)", what, gx_status_name(status),
-                   gx_status_name(expected), err->message);
-    ok &= CHECK(strstr(err->message, part) != NULL, "%s: the message \"%s\" does not hold \"%s\"", what, err->message, part);
+    int ok = CHECK(status == expected && gx_error_code(err) == expected, "%s: status %s, expected %s (%s)", what,
+                   gx_status_name(status), gx_status_name(expected), err->message);
+    ok &= CHECK(strstr(err->message, part) != NULL, "%s: the message \"%s\" does not hold \"%s\"", what, err->message,
+                part);
     gx_error_clear(err);
     return ok;
 }
 
 static uint64_t random_state = 1;
-static uint32_t random_below(uint32_t n) { return (uint32_t)(((uint64_t)gx_philox(99, random_state++, 0, 0).w[0] * n) >> 32); }
+static uint32_t random_below(uint32_t n)
+{
+    return (uint32_t)(((uint64_t)gx_philox(99, random_state++, 0, 0).w[0] * n) >> 32);
+}
 
 // While it holds, the disk seems full: no file grows beyond `bytes`.
 static struct rlimit disk_before;
@@ -79,7 +84,7 @@ static void disk_holds(rlim_t bytes)
 }
 static void disk_is_back(void) { setrlimit(RLIMIT_FSIZE, &disk_before); }
 
-// ---- files ------------------------------------------------------------------------------------------------------------------------------
+// ---- files ---------------------------------------------------------------------------------------------------------
 
 TEST(files_come_back_as_written)
 {
@@ -103,10 +108,12 @@ TEST(only_regular_files_are_read)
     GxError err = GX_ZERO;
     char *text = NULL;
     int64_t bytes;
-    refused(&err, gx_file_read(at("missing"), 10, &text, &bytes, &err), GX_ERR_IO, "missing: No such file", "a missing file");
+    refused(&err, gx_file_read(at("missing"), 10, &text, &bytes, &err), GX_ERR_IO, "missing: No such file",
+            "a missing file");
     refused(&err, gx_file_read(root, 10, &text, &bytes, &err), GX_ERR_IO, "a folder; expected a file", "a folder");
     mkfifo(at("pipe"), 0600);
-    refused(&err, gx_file_read(at("pipe"), 10, &text, &bytes, &err), GX_ERR_IO, "not a regular file", "a pipe that nobody writes");
+    refused(&err, gx_file_read(at("pipe"), 10, &text, &bytes, &err), GX_ERR_IO, "not a regular file",
+            "a pipe that nobody writes");
     refused(&err, gx_file_read("/dev/zero", 10, &text, &bytes, &err), GX_ERR_IO, "not a regular file", "a device");
     unlink(at("pipe"));
 }
@@ -122,14 +129,15 @@ TEST(a_full_disk_leaves_the_old_file)
     disk_is_back();
     CHECK(strstr(err.message, at("kept")) != NULL, "the path is not in \"%s\"", err.message);
     refused(&err, status, GX_ERR_IO, "File too large", "a file that does not fit");
-    CHECK(gx_file_read(at("kept"), 10, &text, &bytes, &err) == GX_OK && bytes == 3 && !memcmp(text, "old", 3), "the old file is gone: %s",
-          err.message);
+    CHECK(gx_file_read(at("kept"), 10, &text, &bytes, &err) == GX_OK && bytes == 3 && !memcmp(text, "old", 3),
+          "the old file is gone: %s", err.message);
     disk_holds(50000);
     fresh_status = gx_file_write(at("fresh"), big, 100000, &err);
     disk_is_back();
     refused(&err, fresh_status, GX_ERR_IO, "File too large", "a new file that does not fit");
     CHECK(names_in(root) == 1, "%d names are left; expected only the old file", names_in(root));
-    refused(&err, gx_file_write(at("no/such/folder"), "x", 1, &err), GX_ERR_IO, "No such file", "a folder that is not there");
+    refused(&err, gx_file_write(at("no/such/folder"), "x", 1, &err), GX_ERR_IO, "No such file",
+            "a folder that is not there");
     unlink(at("kept"));
     free(text);
     free(big);
@@ -148,8 +156,8 @@ TEST(hash_is_fnv1a_64)
     char *big = (char *)malloc((size_t)n);
     for (int64_t i = 0; i < n; i++) big[i] = (char)(i * 7 + i / 251);
     put(at("big"), big, n);
-    CHECK(gx_file_hash(at("big"), &hash, &bytes, &err) == GX_OK && bytes == n && hash == gx_hash(GX_HASH_START, big, n), "of a file: %s",
-          err.message);
+    CHECK(gx_file_hash(at("big"), &hash, &bytes, &err) == GX_OK && bytes == n && hash == gx_hash(GX_HASH_START, big, n),
+          "of a file: %s", err.message);
     unlink(at("big"));
     free(big);
 }
@@ -161,19 +169,22 @@ TEST(folders_are_made_listed_and_removed)
     CHECK(gx_folder_make(at("x/y/z"), &err) == GX_OK && gx_path_is_folder(at("x/y/z")), "%s", err.message);
     CHECK(gx_folder_make(at("x/y/z/"), &err) == GX_OK, "once more: %s", err.message);
     put_text(at("x/y/file"), "12345");
-    refused(&err, gx_folder_make(at("x/y/file/deeper"), &err), GX_ERR_IO, "x/y/file: a file of that name", "below a file");
+    refused(&err, gx_folder_make(at("x/y/file/deeper"), &err), GX_ERR_IO, "x/y/file: a file of that name",
+            "below a file");
     refused(&err, gx_folder_make("", &err), GX_ERR_ARGUMENT, "without a name", "no name");
     GxError why = GX_ZERO;
     gx_folder_make("/sys/galaxy", &why); // nobody may, root neither
     CHECK(why.code == GX_ERR_IO && !strstr(why.message, "No such file"), "what mkdir said is lost: %s", why.message);
     CHECK(gx_folder_list(&folder, at("x/y"), &err) == GX_OK && folder.n == 2, "%s", err.message);
-    CHECK(!strcmp(folder.entry[0].name, "file") && folder.entry[0].is_file && folder.entry[0].bytes == 5, "%s", folder.entry[0].name);
+    CHECK(!strcmp(folder.entry[0].name, "file") && folder.entry[0].is_file && folder.entry[0].bytes == 5, "%s",
+          folder.entry[0].name);
     CHECK(!strcmp(folder.entry[1].name, "z") && folder.entry[1].is_folder, "%s", folder.entry[1].name);
     gx_folder_close(&folder);
     char name[32];
     for (int i = 0; i < 40; i++) snprintf(name, sizeof name, "x/y/z/%d", i * 29 % 40 + 10), put_text(at(name), "");
     CHECK(gx_folder_list(&folder, at("x/y/z"), &err) == GX_OK && folder.n == 40, "%s", err.message);
-    for (int i = 0; i < folder.n; i++) CHECK(atoi(folder.entry[i].name) == i + 10, "name %d is %s", i, folder.entry[i].name);
+    for (int i = 0; i < folder.n; i++)
+        CHECK(atoi(folder.entry[i].name) == i + 10, "name %d is %s", i, folder.entry[i].name);
     gx_folder_close(&folder);
     CHECK(gx_folder_remove(at("x"), &err) == GX_OK && names_in(root) == 0, "%s", err.message);
     refused(&err, gx_folder_remove(at("x"), &err), GX_ERR_IO, "No such file", "one that is gone");
@@ -187,11 +198,13 @@ TEST(removing_a_folder_follows_no_link_and_takes_all_or_nothing)
     put_text(at("mine/a/file"), "mine");
     put_text(at("theirs/file"), "theirs");
     CHECK(symlink(at("theirs"), at("mine/z")) == 0, "no link");
-    refused(&err, gx_folder_remove(at("mine"), &err), GX_ERR_IO, "neither a file nor a folder", "a folder with a link in it");
+    refused(&err, gx_folder_remove(at("mine"), &err), GX_ERR_IO, "neither a file nor a folder",
+            "a folder with a link in it");
     CHECK(size_of(at("mine/a/file")) == 4 && size_of(at("theirs/file")) == 6, "something was removed");
     refused(&err, gx_folder_remove(at("mine/z"), &err), GX_ERR_IO, "not a folder", "a link to a folder");
     unlink(at("mine/z"));
-    CHECK(gx_folder_remove(at("mine"), &err) == GX_OK && gx_folder_remove(at("theirs"), &err) == GX_OK, "%s", err.message);
+    CHECK(gx_folder_remove(at("mine"), &err) == GX_OK && gx_folder_remove(at("theirs"), &err) == GX_OK, "%s",
+          err.message);
 }
 
 TEST(paths_that_are_too_long_are_refused)
@@ -203,11 +216,12 @@ TEST(paths_that_are_too_long_are_refused)
     refused(&err, gx_path_join(out, "folder", name, &err), GX_ERR_ARGUMENT, "longer than", "join");
     refused(&err, gx_file_write(name, "", 0, &err), GX_ERR_ARGUMENT, "no room", "write");
     CHECK(gx_path_join(out, "a/", "b", &err) == GX_OK && !strcmp(out, "a/b"), "%s", out);
-    CHECK(gx_path_is_plain("a") && !gx_path_is_plain("") && !gx_path_is_plain("..") && !gx_path_is_plain(".") && !gx_path_is_plain("a/b"),
+    CHECK(gx_path_is_plain("a") && !gx_path_is_plain("") && !gx_path_is_plain("..") && !gx_path_is_plain(".") &&
+              !gx_path_is_plain("a/b"),
           "plain names");
 }
 
-// ---- JSON -------------------------------------------------------------------------------------------------------------------------------
+// ---- JSON ----------------------------------------------------------------------------------------------------------
 
 static GxStatus parse(GxJson **out, const char *text, GxError *err)
 {
@@ -220,19 +234,26 @@ TEST(json_keeps_order_integers_and_doubles)
     GxJson *v = NULL, *again = NULL;
     char *text = NULL;
     int64_t bytes = 0;
-    const char *source = "{\"z\":9223372036854775807,\"a\":[1,-0.5,1e-07,2.0],\"m\":{\"t\":true,\"f\":false,\"n\":null},\"s\":"
-                         "\"\\u00e9\\\"\\\\\\n\\u0001\"}";
+    const char *source =
+        "{\"z\":9223372036854775807,\"a\":[1,-0.5,1e-07,2.0],\"m\":{\"t\":true,\"f\":false,\"n\":null},\"s\":"
+        "\"\\u00e9\\\"\\\\\\n\\u0001\"}";
     CHECK(parse(&v, source, &err) == GX_OK, "%s", err.message);
     CHECK(gx_json_dump(v, 0, &text, &bytes, &err) == GX_OK, "%s", err.message);
-    CHECK(!strcmp(text, "{\"z\":9223372036854775807,\"a\":[1,-0.5,1e-07,2.0],\"m\":{\"t\":true,\"f\":false,\"n\":null},\"s\":"
-                        "\"\xc3\xa9\\\"\\\\\\n\\u0001\"}"),
+    CHECK(!strcmp(text,
+                  "{\"z\":9223372036854775807,\"a\":[1,-0.5,1e-07,2.0],\"m\":{\"t\":true,\"f\":false,\"n\":null},\"s\":"
+                  "\"\xc3\xa9\\\"\\\\\\n\\u0001\"}"),
           "%s", text ? text : "nothing");
     free(text);
     CHECK(gx_json_dump(v, 2, &text, &bytes, &err) == GX_OK && parse(&again, text, &err) == GX_OK, "%s", err.message);
-    CHECK(!strncmp(text, "{\n  \"z\": 9223372036854775807,\n  \"a\": [1, -0.5, 1e-07, 2.0],\n  \"m\": {\n    \"t\": true,\n", 80), "%s",
-          text);
-    CHECK(!strcmp(gx_json_string(gx_json_get(again, "s")), "\xc3\xa9\"\\\n\x01"), "%s", gx_json_string(gx_json_get(again, "s")));
-    CHECK(gx_json_type(gx_json_at(gx_json_get(v, "a"), 3)) == GX_JSON_REAL && gx_json_at(gx_json_get(v, "a"), 4) == NULL, "the list");
+    CHECK(!strncmp(text,
+                   "{\n  \"z\": 9223372036854775807,\n  \"a\": [1, -0.5, 1e-07, 2.0],\n  \"m\": {\n    \"t\": true,\n",
+                   80),
+          "%s", text);
+    CHECK(!strcmp(gx_json_string(gx_json_get(again, "s")), "\xc3\xa9\"\\\n\x01"), "%s",
+          gx_json_string(gx_json_get(again, "s")));
+    CHECK(gx_json_type(gx_json_at(gx_json_get(v, "a"), 3)) == GX_JSON_REAL &&
+              gx_json_at(gx_json_get(v, "a"), 4) == NULL,
+          "the list");
     free(text);
     gx_json_free(v);
     gx_json_free(again);
@@ -241,8 +262,16 @@ TEST(json_keeps_order_integers_and_doubles)
 TEST(doubles_read_back_to_the_same_bits)
 {
     char text[32];
-    const double values[] = {
-        0.1, 3e-4, 1.0 / 3, 1e300 * 10, 5e-324, 2.2250738585072014e-308, 1.7976931348623157e308, -0.0, 123456789012345680.0, 0.95};
+    const double values[] = {0.1,
+                             3e-4,
+                             1.0 / 3,
+                             1e300 * 10,
+                             5e-324,
+                             2.2250738585072014e-308,
+                             1.7976931348623157e308,
+                             -0.0,
+                             123456789012345680.0,
+                             0.95};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         gx_format_double(text, values[i]);
         double back = strtod(text, NULL);
@@ -326,8 +355,9 @@ TEST(json_members_have_types_and_may_be_optional)
     double d = 7;
     int b = 7;
     const char *s = "seven";
-    CHECK(parse(&v, "{\"i\": 3, \"d\": 2.5, \"b\": true, \"s\": \"x\", \"n\": null, \"a\": [1], \"o\": {}}", &err) == GX_OK, "%s",
-          err.message);
+    CHECK(parse(&v, "{\"i\": 3, \"d\": 2.5, \"b\": true, \"s\": \"x\", \"n\": null, \"a\": [1], \"o\": {}}", &err) ==
+              GX_OK,
+          "%s", err.message);
     CHECK(gx_json_get_int(v, "absent", 0, &i, "f", &err) == GX_OK && i == 7, "absent gave %ld", (long)i);
     CHECK(gx_json_get_int(v, "n", 0, &i, "f", &err) == GX_OK && i == 7, "null gave %ld", (long)i);
     CHECK(gx_json_get_int(v, "i", 1, &i, "f", &err) == GX_OK && i == 3, "%ld", (long)i);
@@ -337,15 +367,16 @@ TEST(json_members_have_types_and_may_be_optional)
     CHECK(gx_json_get_string(v, "s", 1, &s, "f", &err) == GX_OK && !strcmp(s, "x"), "%s", s);
     CHECK(gx_json_get_array(v, "a", 1, &child, "f", &err) == GX_OK && gx_json_size(child) == 1, "%s", err.message);
     CHECK(gx_json_get_object(v, "o", 1, &child, "f", &err) == GX_OK && gx_json_size(child) == 0, "%s", err.message);
-    refused(&err, gx_json_get_int(v, "n", 1, &i, "f.json", &err), GX_ERR_FORMAT, "f.json: \"n\" is missing; expected an integer",
-            "null, required");
-    refused(&err, gx_json_get_int(v, "d", 0, &i, "f.json", &err), GX_ERR_FORMAT, "f.json: \"d\" is a number; expected an integer",
-            "a double for an int");
-    refused(&err, gx_json_get_bool(v, "i", 0, &b, "f", &err), GX_ERR_FORMAT, "expected true or false", "an int for a bool");
+    refused(&err, gx_json_get_int(v, "n", 1, &i, "f.json", &err), GX_ERR_FORMAT,
+            "f.json: \"n\" is missing; expected an integer", "null, required");
+    refused(&err, gx_json_get_int(v, "d", 0, &i, "f.json", &err), GX_ERR_FORMAT,
+            "f.json: \"d\" is a number; expected an integer", "a double for an int");
+    refused(&err, gx_json_get_bool(v, "i", 0, &b, "f", &err), GX_ERR_FORMAT, "expected true or false",
+            "an int for a bool");
     refused(&err, gx_json_get_object(v, "a", 0, &child, "f", &err), GX_ERR_FORMAT, "is an array; expected an object",
             "an array for an object");
-    refused(&err, gx_json_get_string(gx_json_get(v, "a"), "x", 0, &s, "f", &err), GX_ERR_FORMAT, "in an array, not in an object",
-            "members of an array");
+    refused(&err, gx_json_get_string(gx_json_get(v, "a"), "x", 0, &s, "f", &err), GX_ERR_FORMAT,
+            "in an array, not in an object", "members of an array");
     gx_json_free(v);
 }
 
@@ -363,24 +394,29 @@ TEST(json_copies_change_only_what_is_set)
     gx_json_set(copy, "new", gx_json_new_double(0.5), &err);
     gx_json_remove(copy, "gone");
     CHECK(gx_json_dump(copy, 0, &text, &bytes, &err) == GX_OK, "%s", err.message);
-    CHECK(!strcmp(text, "{\"first\":1,\"dtype\":\"float32\",\"nested\":{\"deep\":[1,2,null],\"more\":true},\"new\":0.5}"), "%s", text);
+    CHECK(
+        !strcmp(text, "{\"first\":1,\"dtype\":\"float32\",\"nested\":{\"deep\":[1,2,null],\"more\":true},\"new\":0.5}"),
+        "%s", text);
     CHECK(bytes == (int64_t)strlen(text), "%ld bytes", (long)bytes);
     free(text);
     gx_json_dump(v, 0, &text, &bytes, &err);
-    CHECK(!strcmp(text, "{\"first\":1,\"dtype\":\"bfloat16\",\"gone\":0,\"nested\":{\"deep\":[1,2]}}"), "the original became %s", text);
+    CHECK(!strcmp(text, "{\"first\":1,\"dtype\":\"bfloat16\",\"gone\":0,\"nested\":{\"deep\":[1,2]}}"),
+          "the original became %s", text);
     free(text);
-    refused(&err, gx_json_set(copy, "nan", gx_json_new_double(NAN), &err), GX_ERR_ARGUMENT, "nan has no value", "a NaN");
+    refused(&err, gx_json_set(copy, "nan", gx_json_new_double(NAN), &err), GX_ERR_ARGUMENT, "nan has no value",
+            "a NaN");
     refused(&err, gx_json_set(copy, "text", gx_json_new_string("\xff"), &err), GX_ERR_ARGUMENT, "UTF-8", "not UTF-8");
     refused(&err, gx_json_set(NULL, "text", gx_json_new_string("x"), &err), GX_ERR_ARGUMENT, "no value", "no object");
     CHECK(gx_json_write(copy, at("c.json"), &err) == GX_OK, "%s", err.message);
     gx_json_free(v);
-    CHECK(gx_json_read(&v, at("c.json"), 1000, &err) == GX_OK && gx_json_double(gx_json_get(v, "new")) == 0.5, "%s", err.message);
+    CHECK(gx_json_read(&v, at("c.json"), 1000, &err) == GX_OK && gx_json_double(gx_json_get(v, "new")) == 0.5, "%s",
+          err.message);
     unlink(at("c.json"));
     gx_json_free(v);
     gx_json_free(copy);
 }
 
-// ---- options ----------------------------------------------------------------------------------------------------------------------------
+// ---- options -------------------------------------------------------------------------------------------------------
 
 typedef struct {
     int64_t seq_len, steps;
@@ -401,20 +437,23 @@ static const GxOption train_table[] = {
     {"report", GX_OPTION_BOOL, offsetof(TrainOptions, report), "true", "write one", NULL},
     {"precision", GX_OPTION_STRING, offsetof(TrainOptions, precision), "fp32", "of activations", "fp32|bf16|fp16"},
     {"out", GX_OPTION_STRING, offsetof(TrainOptions, out), "", "folder", NULL}};
-static const GxOption model_table[] = {{"heads", GX_OPTION_INT_LIST, offsetof(ModelOptions, heads), "3,1", "per rank", "0.."},
-                                       {"split", GX_OPTION_INT_LIST, offsetof(ModelOptions, split), NULL, "per rank", NULL}};
+static const GxOption model_table[] = {
+    {"heads", GX_OPTION_INT_LIST, offsetof(ModelOptions, heads), "3,1", "per rank", "0.."},
+    {"split", GX_OPTION_INT_LIST, offsetof(ModelOptions, split), NULL, "per rank", NULL}};
 
 static TrainOptions train;
 static ModelOptions model;
 
-static GxStatus read_args(GxConfig *c, const char *line, GxError *err) // words between single spaces; %: the temporary folder
+static GxStatus read_args(GxConfig *c, const char *line,
+                          GxError *err) // words between single spaces; %: the temporary folder
 {
     static char words[4000];
     char *argv[64] = {(char *)"program"};
     int argc = 1, n = 0;
     memset(&train, 0xEE, sizeof train);
     memset(&model, 0xEE, sizeof model);
-    for (const char *p = line; *p; p++) n += snprintf(words + n, sizeof words - (size_t)n, *p == '%' ? "%s" : "%.1s", *p == '%' ? root : p);
+    for (const char *p = line; *p; p++)
+        n += snprintf(words + n, sizeof words - (size_t)n, *p == '%' ? "%s" : "%.1s", *p == '%' ? root : p);
     words[n] = 0;
     for (char *word = strtok(words, " "); word && argc < 64; word = strtok(NULL, " ")) argv[argc++] = word;
     gx_config_open(c);
@@ -429,7 +468,8 @@ TEST(options_have_their_defaults)
     GxConfig c;
     CHECK(read_args(&c, "", &err) == GX_OK, "%s", err.message);
     CHECK(train.seq_len == 256 && train.steps == 0 && train.learning_rate == 3e-4 && train.dropout == 0.1, "numbers");
-    CHECK(train.resume == 0 && train.report == 1 && !strcmp(train.precision, "fp32") && !strcmp(train.out, ""), "bools and texts");
+    CHECK(train.resume == 0 && train.report == 1 && !strcmp(train.precision, "fp32") && !strcmp(train.out, ""),
+          "bools and texts");
     CHECK(model.heads.n == 2 && model.heads.v[0] == 3 && model.heads.v[1] == 1 && model.split.n == 0, "lists");
     CHECK(!gx_config_is_set(&c, "seq_len") && !gx_config_is_set(&c, "nonsense") && !c.help, "set");
 }
@@ -439,22 +479,25 @@ TEST(flags_set_options)
     GxError err = GX_ZERO;
     GxConfig c;
     CHECK(read_args(&c,
-                    "--seq_len 17 --steps=-3 --learning_rate 1e-5 --resume --report false --precision=bf16 --out=--odd=name --heads "
+                    "--seq_len 17 --steps=-3 --learning_rate 1e-5 --resume --report false --precision=bf16 "
+                    "--out=--odd=name --heads "
                     "[5,6,7] --split 1,2",
                     &err) == GX_OK,
           "%s", err.message);
     CHECK(train.seq_len == 17 && train.steps == -3 && train.learning_rate == 1e-5, "numbers");
-    CHECK(train.resume == 1 && train.report == 0 && !strcmp(train.precision, "bf16") && !strcmp(train.out, "--odd=name"), "texts: %s",
-          train.out);
+    CHECK(train.resume == 1 && train.report == 0 && !strcmp(train.precision, "bf16") &&
+              !strcmp(train.out, "--odd=name"),
+          "texts: %s", train.out);
     CHECK(model.heads.n == 3 && model.heads.v[2] == 7 && model.split.n == 2 && model.split.v[1] == 2, "lists");
-    CHECK(gx_config_source(&c, "seq_len") == GX_FROM_FLAG && gx_config_source(&c, "dropout") == GX_FROM_DEFAULT, "sources");
+    CHECK(gx_config_source(&c, "seq_len") == GX_FROM_FLAG && gx_config_source(&c, "dropout") == GX_FROM_DEFAULT,
+          "sources");
     CHECK(read_args(&c, "--resume --steps -9 --resume=false", &err) != GX_OK, "twice");
     gx_error_clear(&err);
-    CHECK(read_args(&c, "--split [] --resume=true --steps +4", &err) == GX_OK && model.split.n == 0 && train.resume == 1 &&
-              train.steps == 4,
+    CHECK(read_args(&c, "--split [] --resume=true --steps +4", &err) == GX_OK && model.split.n == 0 &&
+              train.resume == 1 && train.steps == 4,
           "%s", err.message);
-    CHECK(read_args(&c, "--dropout 0.9 --seq_len 1 --heads 0", &err) == GX_OK && train.dropout == 0.9, "the ends of a range: %s",
-          err.message);
+    CHECK(read_args(&c, "--dropout 0.9 --seq_len 1 --heads 0", &err) == GX_OK && train.dropout == 0.9,
+          "the ends of a range: %s", err.message);
     CHECK(read_args(&c, "--seq_len 5 --help --nonsense", &err) == GX_OK && c.help, "%s", err.message);
 }
 
@@ -506,7 +549,8 @@ TEST(wrong_flags_are_named_with_what_is_expected)
     GxConfig c;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         GxStatus status = read_args(&c, bad[i].line, &err);
-        refused(&err, status, strstr(bad[i].message, "No such") ? GX_ERR_IO : GX_ERR_ARGUMENT, bad[i].message, bad[i].line);
+        refused(&err, status, strstr(bad[i].message, "No such") ? GX_ERR_IO : GX_ERR_ARGUMENT, bad[i].message,
+                bad[i].line);
     }
     char longest[400] = "--out=", line[800] = "--heads 1";
     memset(longest + 6, 'x', GX_OPTION_TEXT);
@@ -524,20 +568,22 @@ TEST(flags_win_over_the_config_file_wherever_it_stands)
 {
     GxError err = GX_ZERO;
     GxConfig c;
-    put_text(at("c.json"),
-             "{\"_comment\": [\"free\"], \"seq_len\": 32, \"learning_rate\": 1, \"resume\": true, \"heads\": [4], \"out\": \"x\"}");
-    const char *lines[] = {"--seq_len 64 --config %/c.json --dropout 0.2", "--config=%/c.json --seq_len 64 --dropout 0.2"};
+    put_text(at("c.json"), "{\"_comment\": [\"free\"], \"seq_len\": 32, \"learning_rate\": 1, \"resume\": true, "
+                           "\"heads\": [4], \"out\": \"x\"}");
+    const char *lines[] = {"--seq_len 64 --config %/c.json --dropout 0.2",
+                           "--config=%/c.json --seq_len 64 --dropout 0.2"};
     for (int i = 0; i < 2; i++) {
         CHECK(read_args(&c, lines[i], &err) == GX_OK, "%s", err.message);
-        CHECK(train.seq_len == 64 && train.learning_rate == 1 && train.resume == 1 && train.dropout == 0.2, "order %d: %ld", i,
-              (long)train.seq_len);
+        CHECK(train.seq_len == 64 && train.learning_rate == 1 && train.resume == 1 && train.dropout == 0.2,
+              "order %d: %ld", i, (long)train.seq_len);
         CHECK(model.heads.n == 1 && model.heads.v[0] == 4 && !strcmp(train.out, "x"), "order %d: list, text", i);
         CHECK(gx_config_source(&c, "seq_len") == GX_FROM_FLAG && gx_config_source(&c, "heads") == GX_FROM_FILE &&
                   !gx_config_is_set(&c, "steps"),
               "sources");
         CHECK(!strcmp(c.file, at("c.json")), "%s", c.file);
     }
-    refused(&err, read_args(&c, "--config %/c.json --config %/c.json", &err), GX_ERR_ARGUMENT, "--config is given twice", "two files");
+    refused(&err, read_args(&c, "--config %/c.json --config %/c.json", &err), GX_ERR_ARGUMENT,
+            "--config is given twice", "two files");
     unlink(at("c.json"));
 }
 
@@ -577,7 +623,8 @@ TEST(the_resolved_config_reads_back_to_the_same_values)
     GxError err = GX_ZERO;
     GxConfig c;
     CHECK(read_args(&c,
-                    "--learning_rate 0.1 --dropout 0.30000000000000004 --steps 9223372036854775807 --resume --out \xc3\xa9\"\\ --heads "
+                    "--learning_rate 0.1 --dropout 0.30000000000000004 --steps 9223372036854775807 --resume --out "
+                    "\xc3\xa9\"\\ --heads "
                     "1,2,3 --split []",
                     &err) == GX_OK,
           "%s", err.message);
@@ -585,9 +632,11 @@ TEST(the_resolved_config_reads_back_to_the_same_values)
     ModelOptions m = model;
     CHECK(gx_config_write_json(&c, at("resolved.json"), &err) == GX_OK, "%s", err.message);
     CHECK(read_args(&c, "--config %/resolved.json", &err) == GX_OK, "%s", err.message);
-    CHECK(t.seq_len == train.seq_len && t.steps == train.steps && t.learning_rate == train.learning_rate && t.dropout == train.dropout,
+    CHECK(t.seq_len == train.seq_len && t.steps == train.steps && t.learning_rate == train.learning_rate &&
+              t.dropout == train.dropout,
           "numbers");
-    CHECK(t.resume == train.resume && t.report == train.report && !strcmp(t.out, train.out) && !strcmp(t.precision, train.precision),
+    CHECK(t.resume == train.resume && t.report == train.report && !strcmp(t.out, train.out) &&
+              !strcmp(t.precision, train.precision),
           "text %s", train.out);
     CHECK(!memcmp(&m, &model, sizeof m), "lists");
     unlink(at("resolved.json"));
@@ -604,26 +653,31 @@ TEST(help_lists_every_option_once_with_its_default)
     gx_config_help(&c, f);
     fclose(f);
     CHECK(strstr(text, "\nTraining\n") && strstr(text, "\nModel\n"), "%s", text);
-    CHECK(strstr(text, "  --seq_len N        tokens in a sample (an integer, at least 1; default: 256)\n") != NULL, "%s", text);
+    CHECK(strstr(text, "  --seq_len N        tokens in a sample (an integer, at least 1; default: 256)\n") != NULL,
+          "%s", text);
     CHECK(strstr(text, "  --heads N,N,…      per rank") != NULL, "%s", text);
     CHECK(strstr(text, "  --resume           from the newest checkpoint (default: false)\n") != NULL, "%s", text);
-    CHECK(strstr(text, "one of fp32|bf16|fp16; default: fp32)\n") && strstr(text, "folder (default: none)\n"), "%s", text);
+    CHECK(strstr(text, "one of fp32|bf16|fp16; default: fp32)\n") && strstr(text, "folder (default: none)\n"), "%s",
+          text);
     free(text);
 }
 
 TEST(options_of_other_programs_are_refused_with_the_names_of_these)
 {
     static const GxOption other[] = {{"wings", GX_OPTION_INT, 0, "2", "", NULL}};
-    char *args[] = {(char *)"test", (char *)"--wings", (char *)"4"}, *near[] = {(char *)"test", (char *)"--wing", (char *)"4"};
+    char *args[] = {(char *)"test", (char *)"--wings", (char *)"4"},
+         *near[] = {(char *)"test", (char *)"--wing", (char *)"4"};
     GxError err = GX_ZERO;
     GxConfig c;
     gx_config_open(&c);
     CHECK(gx_config_add_elsewhere(&c, other, 1, "fly or glide", &err) == GX_OK, "%s", err.message);
-    refused(&err, gx_config_read_args(&c, 3, args, &err), GX_ERR_ARGUMENT, "no option --wings in this program; use fly or glide", "a flag");
+    refused(&err, gx_config_read_args(&c, 3, args, &err), GX_ERR_ARGUMENT,
+            "no option --wings in this program; use fly or glide", "a flag");
     put_text(at("other.json"), "{\"wings\": 4}");
-    refused(&err, gx_config_read_json(&c, at("other.json"), &err), GX_ERR_ARGUMENT, "other.json: there is no option wings in this program",
-            "a file");
-    refused(&err, gx_config_read_args(&c, 3, near, &err), GX_ERR_ARGUMENT, "no option --wing; --help", "a misspelt flag");
+    refused(&err, gx_config_read_json(&c, at("other.json"), &err), GX_ERR_ARGUMENT,
+            "other.json: there is no option wings in this program", "a file");
+    refused(&err, gx_config_read_args(&c, 3, near, &err), GX_ERR_ARGUMENT, "no option --wing; --help",
+            "a misspelt flag");
     CHECK(gx_config_is_set(&c, "wings") == 0, "it was set");
     unlink(at("other.json"));
 }
@@ -647,7 +701,7 @@ TEST(wrong_option_tables_are_found)
     refused(&err, gx_config_add(&c, "t", reserved, 1, &value, &err), GX_ERR_ARGUMENT, "config", "reserved");
 }
 
-// ---- published folders ------------------------------------------------------------------------------------------------------------------
+// ---- published folders ---------------------------------------------------------------------------------------------
 
 static void publish(const char *name, const char *text, GxError *err)
 {
@@ -664,8 +718,9 @@ TEST(a_published_folder_is_whole_and_replaces_the_one_before)
 {
     GxError err = GX_ZERO;
     publish("step", "first", &err);
-    CHECK(gx_folder_verify(at("step"), 1, &err) == GX_OK && size_of(at("step/weights")) == 5 && names_in(at("step")) == 3, "%s",
-          err.message);
+    CHECK(gx_folder_verify(at("step"), 1, &err) == GX_OK && size_of(at("step/weights")) == 5 &&
+              names_in(at("step")) == 3,
+          "%s", err.message);
     publish("step/", "second one", &err); // the slash does not matter
     CHECK(gx_folder_verify(at("step"), 1, &err) == GX_OK && size_of(at("step/weights")) == 10, "%s", err.message);
     CHECK(names_in(root) == 1, "%d names beside the folder", names_in(root) - 1);
@@ -680,10 +735,11 @@ TEST(torn_folders_are_recognised)
     CHECK(gx_folder_verify(at("step"), 0, &err) == GX_OK, "sizes alone: %s", err.message);
     refused(&err, gx_folder_verify(at("step"), 1, &err), GX_ERR_FORMAT, "torn: weights has the hash", "other contents");
     put_text(at("step/weights"), "weight");
-    refused(&err, gx_folder_verify(at("step"), 0, &err), GX_ERR_FORMAT, "torn: weights has 6 bytes, its manifest says 7", "another size");
+    refused(&err, gx_folder_verify(at("step"), 0, &err), GX_ERR_FORMAT,
+            "torn: weights has 6 bytes, its manifest says 7", "another size");
     unlink(at("step/weights"));
-    refused(&err, gx_folder_verify(at("step"), 0, &err), GX_ERR_FORMAT, "the file weights, named in its manifest, is not there",
-            "a missing file");
+    refused(&err, gx_folder_verify(at("step"), 0, &err), GX_ERR_FORMAT,
+            "the file weights, named in its manifest, is not there", "a missing file");
     put_text(at("step/" GX_MANIFEST), "{\"files\": [{\"name\": \"weights\", \"by");
     refused(&err, gx_folder_verify(at("step"), 0, &err), GX_ERR_FORMAT, "manifest.json:1:", "half a manifest");
     put_text(at("step/" GX_MANIFEST), "{\"files\": [{\"name\": \"../step/state\", \"bytes\": 5, \"fnv1a64\": \"0\"}]}");
@@ -701,12 +757,14 @@ TEST(a_crash_while_publishing_loses_no_finished_folder)
     char folder[GX_PATH];
     publish("step", "first", &err);
     rename(at("step"), at("step" GX_OLD_SUFFIX)); // stopped between the two renames
-    CHECK(gx_publish_recover(at("step"), &err) == GX_OK && gx_folder_verify(at("step"), 1, &err) == GX_OK, "%s", err.message);
+    CHECK(gx_publish_recover(at("step"), &err) == GX_OK && gx_folder_verify(at("step"), 1, &err) == GX_OK, "%s",
+          err.message);
     gx_folder_make(at("step" GX_OLD_SUFFIX), &err); // stopped before the old one was removed
     gx_folder_make(at("step" GX_NEW_SUFFIX), &err); // and a run that was killed while it wrote
     put_text(at("step" GX_NEW_SUFFIX "/half"), "half");
     CHECK(gx_publish_begin(at("step"), folder, &err) == GX_OK && names_in(folder) == 0, "%s", err.message);
-    CHECK(!gx_path_is_folder(at("step" GX_OLD_SUFFIX)) && gx_folder_verify(at("step"), 1, &err) == GX_OK, "%s", err.message);
+    CHECK(!gx_path_is_folder(at("step" GX_OLD_SUFFIX)) && gx_folder_verify(at("step"), 1, &err) == GX_OK, "%s",
+          err.message);
     gx_folder_remove(folder, &err);
     gx_folder_remove(at("step"), &err);
 }
@@ -720,7 +778,8 @@ TEST(a_finished_folder_is_not_lost_where_a_torn_one_was_to_be_replaced)
     rename(at("step"), at("step" GX_OLD_SUFFIX));
     publish("step", "second", &err);
     rename(at("step"), at("step" GX_NEW_SUFFIX));
-    CHECK(gx_publish_recover(at("step"), &err) == GX_OK && gx_folder_verify(at("step"), 1, &err) == GX_OK, "%s", err.message);
+    CHECK(gx_publish_recover(at("step"), &err) == GX_OK && gx_folder_verify(at("step"), 1, &err) == GX_OK, "%s",
+          err.message);
     CHECK(size_of(at("step/weights")) == 6 && names_in(root) == 1, "%d names beside the folder", names_in(root) - 1);
     gx_folder_remove(at("step"), &err);
 }
@@ -755,7 +814,8 @@ TEST(a_removal_that_was_killed_leaves_the_name_whole_or_free)
         remove_and_be_killed("step");
         halves += names_in(at("step" GX_OLD_SUFFIX)) > 0;
         CHECK(!gx_path_is_folder(at("step")) || gx_folder_verify(at("step"), 0, &err) == GX_OK, "%s", err.message);
-        CHECK(gx_publish_recover(at("step"), &err) == GX_OK && !gx_path_is_folder(at("step" GX_OLD_SUFFIX)), "%s", err.message);
+        CHECK(gx_publish_recover(at("step"), &err) == GX_OK && !gx_path_is_folder(at("step" GX_OLD_SUFFIX)), "%s",
+              err.message);
         CHECK(!gx_path_is_folder(at("step")) || gx_folder_verify(at("step"), 0, &err) == GX_OK, "%s", err.message);
         CHECK(gx_publish_begin(at("step"), folder, &err) == GX_OK, "%s", err.message);
         gx_folder_remove(folder, &err);
@@ -789,7 +849,8 @@ TEST(a_full_disk_publishes_nothing)
     GxStatus status = gx_publish_finish(at("step"), &err);
     disk_is_back();
     refused(&err, status, GX_ERR_IO, "manifest.json", "a manifest that does not fit");
-    CHECK(gx_folder_verify(at("step"), 1, &err) == GX_OK && size_of(at("step/weights")) == 5, "the folder before is gone: %s", err.message);
+    CHECK(gx_folder_verify(at("step"), 1, &err) == GX_OK && size_of(at("step/weights")) == 5,
+          "the folder before is gone: %s", err.message);
     gx_folder_remove(folder, &err);
     gx_folder_remove(at("step"), &err);
 }
@@ -805,7 +866,8 @@ TEST(a_folder_of_somebody_else_is_never_replaced)
     refused(&err, gx_publish_finish(at("home"), &err), GX_ERR_ARGUMENT, "not written by this library", "finish");
     CHECK(size_of(at("home/letter")) == 4, "the letter is gone");
     gx_folder_make(at("home" GX_NEW_SUFFIX "/sub"), &err);
-    refused(&err, gx_publish_finish(at("home"), &err), GX_ERR_ARGUMENT, "only plain files are published", "a sub-folder");
+    refused(&err, gx_publish_finish(at("home"), &err), GX_ERR_ARGUMENT, "only plain files are published",
+            "a sub-folder");
     refused(&err, gx_publish_begin("/", folder, &err), GX_ERR_ARGUMENT, "give the folder a name", "the root");
     refused(&err, gx_publish_begin("", folder, &err), GX_ERR_ARGUMENT, "give the folder a name", "nothing");
     gx_folder_remove(at("home" GX_NEW_SUFFIX), &err);
@@ -815,7 +877,7 @@ TEST(a_folder_of_somebody_else_is_never_replaced)
     gx_folder_remove(at("empty"), &err);
 }
 
-// ---- safetensors ------------------------------------------------------------------------------------------------------------------------
+// ---- safetensors ---------------------------------------------------------------------------------------------------
 
 // A file with this header and `data` bytes behind it, byte i being i % 251.
 static void put_safetensors(const char *path, const char *header, int64_t data)
@@ -857,8 +919,9 @@ TEST(safetensors_refuses_what_breaks_a_rule)
         {" {}", 0, "does not begin with {"},
         {"{} x", 0, "x.safetensors:1:"},
         {"{\"\xff\":{}}", 0, "x.safetensors:1:"},
-        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}", 2,
-         "duplicate"},
+        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_"
+         "offsets\":[1,2]}}",
+         2, "duplicate"},
         {ONE("\"dtype\":\"U8\",\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]"), 1, "duplicate"},
         {ONE("\"dtype\":\"U8\",\"shape\":[1.0],\"data_offsets\":[0,1]"), 1, "tensor t: dimension 0"},
         {ONE("\"dtype\":\"U8\",\"shape\":[1e0],\"data_offsets\":[0,1]"), 1, "tensor t: dimension 0"},
@@ -885,26 +948,36 @@ TEST(safetensors_refuses_what_breaks_a_rule)
         {"{\"__metadata__\":[\"format\"]}", 0, "__metadata__ is an array"},
         {"{\"__metadata__\":{\"format\":1}}", 0, "\"format\" is an integer; expected a string"},
         // rule 4: the data, from its first byte to its last
-        {ONE("\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]"), 2, "begins at 1, where 0 was expected: there is a hole"},
-        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[3,5]}}", 5,
-         "tensor b: its data begins at 3, where 2"},
-        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[1,3]}}", 3,
-         "overlaps"},
-        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}}", 2,
-         "overlaps"},
-        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[2,2]}}", 4,
-         "overlaps"},
+        {ONE("\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]"), 2,
+         "begins at 1, where 0 was expected: there is a hole"},
+        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_"
+         "offsets\":[3,5]}}",
+         5, "tensor b: its data begins at 3, where 2"},
+        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_"
+         "offsets\":[1,3]}}",
+         3, "overlaps"},
+        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_"
+         "offsets\":[0,2]}}",
+         2, "overlaps"},
+        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"U8\",\"shape\":[0],\"data_"
+         "offsets\":[2,2]}}",
+         4, "overlaps"},
         {ONE("\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,0]"), 1, "ends at 0, before it begins at 1"},
         {ONE("\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]"), 2, "1 bytes lie behind the last tensor"},
         {"{}", 3, "3 bytes lie behind"},
         {ONE("\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]"), 6, "ends at 8; the file holds 6"},
-        {ONE("\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[9223372036854775806,9223372036854775807]"), 1, "the file holds 1"},
+        {ONE("\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[9223372036854775806,9223372036854775807]"), 1,
+         "the file holds 1"},
         // rule 5: shape times size
-        {ONE("\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]"), 4, "shape and dtype take 8 bytes, data_offsets give 4"},
+        {ONE("\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]"), 4,
+         "shape and dtype take 8 bytes, data_offsets give 4"},
         {ONE("\"dtype\":\"F32\",\"shape\":[2,18446744073709551614],\"data_offsets\":[0,4]"), 4, "too big"},
-        {ONE("\"dtype\":\"U8\",\"shape\":[2,9223372036854775807],\"data_offsets\":[0,4]"), 4, "does not fit into 64 bits"},
-        {ONE("\"dtype\":\"F32\",\"shape\":[4611686018427387904],\"data_offsets\":[0,0]"), 0, "does not fit into 64 bits"},  // wraps to 0
-        {ONE("\"dtype\":\"U8\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]"), 0, "does not fit into 64 bits"}, // wraps to 0
+        {ONE("\"dtype\":\"U8\",\"shape\":[2,9223372036854775807],\"data_offsets\":[0,4]"), 4,
+         "does not fit into 64 bits"},
+        {ONE("\"dtype\":\"F32\",\"shape\":[4611686018427387904],\"data_offsets\":[0,0]"), 0,
+         "does not fit into 64 bits"}, // wraps to 0
+        {ONE("\"dtype\":\"U8\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]"), 0,
+         "does not fit into 64 bits"}, // wraps to 0
         {ONE("\"dtype\":\"U8\",\"shape\":[0,9223372036854775807,9223372036854775807],\"data_offsets\":[0,0]"), 0,
          "does not fit into 64 bits"}, // and is 0
         {ONE("\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,1]"), 1, "shape and dtype take 0 bytes"},
@@ -942,7 +1015,8 @@ TEST(safetensors_refuses_headers_that_do_not_fit)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         memcpy(file, &bad[i].n, 8);
         put(at("x.safetensors"), file, bad[i].file);
-        refused(&err, gx_safetensors_open(&s, at("x.safetensors"), &err), GX_ERR_FORMAT, bad[i].message, bad[i].message);
+        refused(&err, gx_safetensors_open(&s, at("x.safetensors"), &err), GX_ERR_FORMAT, bad[i].message,
+                bad[i].message);
     }
     uint64_t huge = 100000001; // in a file that is large enough, thanks to a hole
     put(at("x.safetensors"), &huge, 8);
@@ -952,7 +1026,8 @@ TEST(safetensors_refuses_headers_that_do_not_fit)
     huge = (uint64_t)1 << 30;
     put(at("x.safetensors"), &huge, 8);
     CHECK(truncate(at("x.safetensors"), (off_t)2 << 30) == 0, "no large file");
-    refused(&err, gx_safetensors_open(&s, at("x.safetensors"), &err), GX_ERR_FORMAT, "headers have at most 100000000", "a string of 1 GiB");
+    refused(&err, gx_safetensors_open(&s, at("x.safetensors"), &err), GX_ERR_FORMAT, "headers have at most 100000000",
+            "a string of 1 GiB");
     refused(&err, gx_safetensors_open(&s, at("none"), &err), GX_ERR_IO, "No such file", "a missing file");
     unlink(at("x.safetensors"));
 }
@@ -967,13 +1042,14 @@ TEST(safetensors_bounds_names_depth_and_count)
     name[GX_SAFETENSORS_NAME - 1] = 0;
     snprintf(header, sizeof header, format, name, "1", "");
     put_safetensors(at("x.safetensors"), header, 1);
-    CHECK(gx_safetensors_open(&s, at("x.safetensors"), &err) == GX_OK && gx_safetensors_find(&s, name), "a name of 255 bytes: %s",
-          err.message);
+    CHECK(gx_safetensors_open(&s, at("x.safetensors"), &err) == GX_OK && gx_safetensors_find(&s, name),
+          "a name of 255 bytes: %s", err.message);
     gx_safetensors_close(&s);
     name[GX_SAFETENSORS_NAME - 1] = 'n', name[GX_SAFETENSORS_NAME] = 0;
     snprintf(header, sizeof header, format, name, "1", "");
     put_safetensors(at("x.safetensors"), header, 1);
-    refused(&err, gx_safetensors_open(&s, at("x.safetensors"), &err), GX_ERR_FORMAT, "its name has 256 bytes", "a name of 256 bytes");
+    refused(&err, gx_safetensors_open(&s, at("x.safetensors"), &err), GX_ERR_FORMAT, "its name has 256 bytes",
+            "a name of 256 bytes");
     memset(deep, '[', GX_JSON_DEPTH), memset(shut, ']', GX_JSON_DEPTH);
     deep[GX_JSON_DEPTH] = shut[GX_JSON_DEPTH] = 0;
     snprintf(header, sizeof header, format, "t", deep, shut);
@@ -983,10 +1059,12 @@ TEST(safetensors_bounds_names_depth_and_count)
     int64_t n = 0, size = (int64_t)(GX_SAFETENSORS_COUNT + 1) * 60 + 10;
     char *many = (char *)malloc((size_t)size);
     for (int i = 0; i <= GX_SAFETENSORS_COUNT; i++)
-        n += snprintf(many + n, (size_t)(size - n), "%c\"%d\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}", i ? ',' : '{', i);
+        n += snprintf(many + n, (size_t)(size - n), "%c\"%d\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}",
+                      i ? ',' : '{', i);
     snprintf(many + n, (size_t)(size - n), "}");
     put_safetensors(at("x.safetensors"), many, 1); // all on the same byte
-    refused(&err, gx_safetensors_open(&s, at("x.safetensors"), &err), GX_ERR_FORMAT, "more than 262144 tensors", "too many tensors");
+    refused(&err, gx_safetensors_open(&s, at("x.safetensors"), &err), GX_ERR_FORMAT, "more than 262144 tensors",
+            "too many tensors");
     free(many);
     unlink(at("x.safetensors"));
 }
@@ -998,22 +1076,30 @@ TEST(safetensors_takes_what_is_odd_but_legal)
     unsigned char raw[8] = GX_ZERO;
     float f = 0;
     put_safetensors(at("x.safetensors"),
-                    "{\"empty\":{\"dtype\":\"F32\",\"shape\":[3,0],\"data_offsets\":[1,1]},\"byte\":{\"dtype\":\"BOOL\",\"shape\":[1],"
+                    "{\"empty\":{\"dtype\":\"F32\",\"shape\":[3,0],\"data_offsets\":[1,1]},\"byte\":{\"dtype\":"
+                    "\"BOOL\",\"shape\":[1],"
                     "\"data_offsets\":[0,1]},"
-                    "\"__metadata__\":{\"k\":\"v\"},\"scalar\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[1,5],\"note\":[]}}   ",
+                    "\"__metadata__\":{\"k\":\"v\"},\"scalar\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[1,5],"
+                    "\"note\":[]}}   ",
                     5);
     CHECK(gx_safetensors_open(&s, at("x.safetensors"), &err) == GX_OK && s.n == 3, "%s", err.message);
     const GxSafetensorsEntry *scalar = gx_safetensors_find(&s, "scalar"), *empty = gx_safetensors_find(&s, "empty"),
                              *byte = gx_safetensors_find(&s, "byte");
-    CHECK(scalar && scalar->ndim == 0 && scalar->elements == 1 && empty && empty->elements == 0 && byte && byte->dtype == -1, "entries");
-    CHECK(gx_safetensors_read(&s, scalar, 0, 1, &f, &err) == GX_OK && !memcmp(&f, "\1\2\3\4", 4), "unaligned: %s", err.message);
+    CHECK(scalar && scalar->ndim == 0 && scalar->elements == 1 && empty && empty->elements == 0 && byte &&
+              byte->dtype == -1,
+          "entries");
+    CHECK(gx_safetensors_read(&s, scalar, 0, 1, &f, &err) == GX_OK && !memcmp(&f, "\1\2\3\4", 4), "unaligned: %s",
+          err.message);
     CHECK(gx_safetensors_read(&s, empty, 0, 0, &f, &err) == GX_OK, "%s", err.message);
     CHECK(gx_safetensors_read_raw(&s, scalar, 0, 1, raw, &err) == GX_OK && raw[3] == 4, "%s", err.message);
     refused(&err, gx_safetensors_read(&s, byte, 0, 1, &f, &err), GX_ERR_UNSUPPORTED, "holds BOOL", "bools as floats");
     refused(&err, gx_safetensors_read(&s, scalar, 1, 1, &f, &err), GX_ERR_ARGUMENT, "it has 1", "behind its end");
-    refused(&err, gx_safetensors_read(&s, scalar, -1, 1, &f, &err), GX_ERR_ARGUMENT, "it has 1", "before its beginning");
-    refused(&err, gx_safetensors_read(&s, scalar, INT64_MAX, INT64_MAX, &f, &err), GX_ERR_ARGUMENT, "it has 1", "far behind its end");
-    CHECK(!strcmp(gx_safetensors_metadata(&s, "k"), "v") && !gx_safetensors_metadata(&s, "format") && !gx_safetensors_find(&s, "tensor"),
+    refused(&err, gx_safetensors_read(&s, scalar, -1, 1, &f, &err), GX_ERR_ARGUMENT, "it has 1",
+            "before its beginning");
+    refused(&err, gx_safetensors_read(&s, scalar, INT64_MAX, INT64_MAX, &f, &err), GX_ERR_ARGUMENT, "it has 1",
+            "far behind its end");
+    CHECK(!strcmp(gx_safetensors_metadata(&s, "k"), "v") && !gx_safetensors_metadata(&s, "format") &&
+              !gx_safetensors_find(&s, "tensor"),
           "what is not there");
     gx_safetensors_close(&s);
     put_safetensors(at("x.safetensors"), "{}", 0);
@@ -1059,16 +1145,20 @@ TEST(safetensors_round_trip_in_every_dtype_and_order)
     for (int k = 0; k < 3; k++) {
         const GxSafetensorsEntry *e = gx_safetensors_find(&s, names[k]);
         memset(back, 0xEE, ROWS * COLS * sizeof *back);
-        CHECK(e && gx_safetensors_read(&s, e, 0, ROWS * COLS, back, &err) == GX_OK && !memcmp(back, values, ROWS * COLS * sizeof *back),
+        CHECK(e && gx_safetensors_read(&s, e, 0, ROWS * COLS, back, &err) == GX_OK &&
+                  !memcmp(back, values, ROWS * COLS * sizeof *back),
               "%s: %s", names[k], err.message);
-        CHECK(e && gx_safetensors_read(&s, e, COLS + 5, 8200, back, &err) == GX_OK && !memcmp(back, values + COLS + 5, 8200 * sizeof *back),
+        CHECK(e && gx_safetensors_read(&s, e, COLS + 5, 8200, back, &err) == GX_OK &&
+                  !memcmp(back, values + COLS + 5, 8200 * sizeof *back),
               "part of %s", names[k]);
     }
-    CHECK(gx_safetensors_read(&s, gx_safetensors_find(&s, "d.f64"), 0, 2, back, &err) == GX_OK && back[1] == values[1], "%s", err.message);
-    CHECK(gx_safetensors_read_raw(&s, gx_safetensors_find(&s, "i.i32"), 0, 3, numbers, &err) == GX_OK && numbers[0] == -1 &&
-              numbers[2] == INT32_MAX,
+    CHECK(gx_safetensors_read(&s, gx_safetensors_find(&s, "d.f64"), 0, 2, back, &err) == GX_OK && back[1] == values[1],
+          "%s", err.message);
+    CHECK(gx_safetensors_read_raw(&s, gx_safetensors_find(&s, "i.i32"), 0, 3, numbers, &err) == GX_OK &&
+              numbers[0] == -1 && numbers[2] == INT32_MAX,
           "integers");
-    CHECK(!strcmp(gx_safetensors_metadata(&s, "format"), "pt") && !strcmp(gx_safetensors_metadata(&s, "step"), "17"), "metadata");
+    CHECK(!strcmp(gx_safetensors_metadata(&s, "format"), "pt") && !strcmp(gx_safetensors_metadata(&s, "step"), "17"),
+          "metadata");
     gx_safetensors_close(&s);
     unlink(at("x.safetensors"));
     free(values);
@@ -1078,8 +1168,8 @@ TEST(safetensors_round_trip_in_every_dtype_and_order)
 TEST(safetensors_are_written_in_the_order_of_the_format)
 {
     GxError err = GX_ZERO;
-    GxSafetensorsEntry entries[] = {entry("long", GX_U8, 1, 3, 0), entry("b", GX_F32, 1, 1, 0), entry("d", GX_F64, 1, 1, 0),
-                                    entry("a", GX_F32, 1, 2, 0)};
+    GxSafetensorsEntry entries[] = {entry("long", GX_U8, 1, 3, 0), entry("b", GX_F32, 1, 1, 0),
+                                    entry("d", GX_F64, 1, 1, 0), entry("a", GX_F32, 1, 2, 0)};
     GxSafetensorsWriter w;
     char *text = NULL;
     int64_t bytes = 0;
@@ -1087,17 +1177,21 @@ TEST(safetensors_are_written_in_the_order_of_the_format)
     CHECK(gx_safetensors_create(&w, at("x.safetensors"), entries, 4, NULL, 0, &err) == GX_OK, "%s", err.message);
     gx_safetensors_write(&w, "a", 0, data, 2, &err), gx_safetensors_write(&w, "b", 0, data, 1, &err);
     gx_safetensors_write(&w, "long", 0, data, 3, &err), gx_safetensors_write(&w, "d", 0, data, 1, &err);
-    CHECK(gx_safetensors_finish(&w, &err) == GX_OK && gx_file_read(at("x.safetensors"), 10000, &text, &bytes, &err) == GX_OK, "%s",
-          err.message);
+    CHECK(gx_safetensors_finish(&w, &err) == GX_OK &&
+              gx_file_read(at("x.safetensors"), 10000, &text, &bytes, &err) == GX_OK,
+          "%s", err.message);
     const char *header =
         "{\"__metadata__\":{\"format\":\"pt\"},\"d\":{\"dtype\":\"F64\",\"shape\":[1],\"data_offsets\":[0,8]},"
-        "\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,16]},\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[16,20]},"
+        "\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,16]},\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_"
+        "offsets\":[16,20]},"
         "\"long\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[20,23]}}";
     int64_t n = (int64_t)strlen(header), padded = (n + 7) / 8 * 8, announced;
     memcpy(&announced, text, 8);
     CHECK(n % 8 != 0, "the header needs no padding: the test shows nothing");
-    CHECK(announced == padded && bytes == 8 + padded + 23, "%ld bytes of header, %ld in all", (long)announced, (long)bytes);
-    CHECK(!memcmp(text + 8, header, (size_t)n) && (int64_t)strspn(text + 8 + n, " ") >= padded - n, "%.*s", (int)n, text + 8);
+    CHECK(announced == padded && bytes == 8 + padded + 23, "%ld bytes of header, %ld in all", (long)announced,
+          (long)bytes);
+    CHECK(!memcmp(text + 8, header, (size_t)n) && (int64_t)strspn(text + 8 + n, " ") >= padded - n, "%.*s", (int)n,
+          text + 8);
     CHECK(!memcmp(text + 8 + padded + 8, data, 8) && text[8 + padded + 22] == 3, "data");
     free(text);
     unlink(at("x.safetensors"));
@@ -1111,37 +1205,47 @@ TEST(safetensors_writer_refuses_what_is_not_whole_or_does_not_fit)
     GxSafetensorsWriter w;
     float values[10] = GX_ZERO;
     CHECK(gx_safetensors_create(&w, at("x.safetensors"), entries, 2, NULL, 0, &err) == GX_OK, "%s", err.message);
-    refused(&err, gx_safetensors_write_floats(&w, "c", 0, values, 1, &err), GX_ERR_ARGUMENT, "tensor c is not among those", "another name");
-    refused(&err, gx_safetensors_write_floats(&w, "a", 8, values, 3, &err), GX_ERR_ARGUMENT, "it has 10", "behind its end");
+    refused(&err, gx_safetensors_write_floats(&w, "c", 0, values, 1, &err), GX_ERR_ARGUMENT,
+            "tensor c is not among those", "another name");
+    refused(&err, gx_safetensors_write_floats(&w, "a", 8, values, 3, &err), GX_ERR_ARGUMENT, "it has 10",
+            "behind its end");
     gx_safetensors_write_floats(&w, "b", 0, values, 4, &err);
     gx_safetensors_write_floats(&w, "a", 0, values, 3, &err);
     gx_safetensors_write_floats(&w, "a", 4, values, 6, &err);
     gx_safetensors_write_floats(&w, "a", 4, values, 6, &err); // twice does not make up for the missing one
-    refused(&err, gx_safetensors_finish(&w, &err), GX_ERR_ARGUMENT, "tensor a was not written whole: its element 3 of 10", "a hole");
+    refused(&err, gx_safetensors_finish(&w, &err), GX_ERR_ARGUMENT,
+            "tensor a was not written whole: its element 3 of 10", "a hole");
     CHECK(names_in(root) == 0, "a file was left");
-    refused(&err, gx_safetensors_write_floats(&w, "a", 0, values, 1, &err), GX_ERR_ARGUMENT, "not open", "after the end");
+    refused(&err, gx_safetensors_write_floats(&w, "a", 0, values, 1, &err), GX_ERR_ARGUMENT, "not open",
+            "after the end");
     refused(&err, gx_safetensors_finish(&w, &err), GX_ERR_ARGUMENT, "not open", "finish twice");
     gx_safetensors_create(&w, at("x.safetensors"), entries, 2, NULL, 0, &err);
     gx_safetensors_write_floats(&w, "a", 0, values, 10, &err);
-    refused(&err, gx_safetensors_finish(&w, &err), GX_ERR_ARGUMENT, "tensor b was not written whole: its element 0", "the last tensor");
+    refused(&err, gx_safetensors_finish(&w, &err), GX_ERR_ARGUMENT, "tensor b was not written whole: its element 0",
+            "the last tensor");
     gx_safetensors_create(&w, at("x.safetensors"), entries, 2, NULL, 0, &err);
     gx_safetensors_abort(&w);
     gx_safetensors_abort(&w);
     CHECK(names_in(root) == 0, "a file was left");
 
     GxSafetensorsEntry twice[] = {entries[0], entries[0]};
-    refused(&err, gx_safetensors_create(&w, at("x"), twice, 2, NULL, 0, &err), GX_ERR_FORMAT, "tensor a: it is listed twice", "twice");
+    refused(&err, gx_safetensors_create(&w, at("x"), twice, 2, NULL, 0, &err), GX_ERR_FORMAT,
+            "tensor a: it is listed twice", "twice");
     bad = entry("__metadata__", GX_F32, 1, 1, 0);
-    refused(&err, gx_safetensors_create(&w, at("x"), &bad, 1, NULL, 0, &err), GX_ERR_ARGUMENT, "not allowed", "a reserved name");
+    refused(&err, gx_safetensors_create(&w, at("x"), &bad, 1, NULL, 0, &err), GX_ERR_ARGUMENT, "not allowed",
+            "a reserved name");
     bad = entry("a", GX_F32, 9, 1, 0);
     refused(&err, gx_safetensors_create(&w, at("x"), &bad, 1, NULL, 0, &err), GX_ERR_FORMAT, "9 dimensions", "rank");
     bad = entry("a", GX_F32, 2, -1, 1);
-    refused(&err, gx_safetensors_create(&w, at("x"), &bad, 1, NULL, 0, &err), GX_ERR_FORMAT, "dimension 0 is -1", "negative");
+    refused(&err, gx_safetensors_create(&w, at("x"), &bad, 1, NULL, 0, &err), GX_ERR_FORMAT, "dimension 0 is -1",
+            "negative");
     bad = entry("a", GX_F32, 2, INT64_MAX, 2);
     refused(&err, gx_safetensors_create(&w, at("x"), &bad, 1, NULL, 0, &err), GX_ERR_FORMAT, "64 bits", "overflow");
     bad = entry("\xff", GX_F32, 1, 1, 0);
-    refused(&err, gx_safetensors_create(&w, at("x"), &bad, 1, NULL, 0, &err), GX_ERR_ARGUMENT, "UTF-8", "a name that is not UTF-8");
-    refused(&err, gx_safetensors_create(&w, at("x"), entries, 2, &format, 1, &err), GX_ERR_ARGUMENT, "always \"pt\"", "another format");
+    refused(&err, gx_safetensors_create(&w, at("x"), &bad, 1, NULL, 0, &err), GX_ERR_ARGUMENT, "UTF-8",
+            "a name that is not UTF-8");
+    refused(&err, gx_safetensors_create(&w, at("x"), entries, 2, &format, 1, &err), GX_ERR_ARGUMENT, "always \"pt\"",
+            "another format");
     CHECK(names_in(root) == 0, "a file was left");
 }
 
@@ -1165,29 +1269,34 @@ TEST(half_and_bf16_round_to_nearest_even)
 {
     int wrong = 0;
     for (uint32_t h = 0; h < 65536; h++) { // every value comes back
-        float f = gx__float_of_half((uint16_t)h), b = gx__float_of_bf16((uint16_t)h);
-        wrong += isnan(f) ? (gx__half_of_float(f) & 0x7FFF) <= 0x7C00 : gx__half_of_float(f) != h;
-        wrong += isnan(b) ? (gx__bf16_of_float(b) & 0x7FFF) <= 0x7F80 : gx__bf16_of_float(b) != h;
+        float f = gx__st_float_of_half((uint16_t)h), b = gx__st_float_of_bf16((uint16_t)h);
+        wrong += isnan(f) ? (gx__st_half_of_float(f) & 0x7FFF) <= 0x7C00 : gx__st_half_of_float(f) != h;
+        wrong += isnan(b) ? (gx__st_bf16_of_float(b) & 0x7FFF) <= 0x7F80 : gx__st_bf16_of_float(b) != h;
     }
     CHECK(wrong == 0, "%d of 65536 do not come back", wrong);
     wrong = 0;
     for (uint32_t h = 0; h < 0x7BFF; h++) { // between neighbours: the nearer, at the middle the even one
-        double low = gx__float_of_half((uint16_t)h), high = gx__float_of_half((uint16_t)(h + 1)), middle = (low + high) / 2;
-        wrong += gx__half_of_float((float)middle) != (h & 1 ? h + 1 : h);
-        wrong += gx__half_of_float(nextafterf((float)middle, 0)) != h;
-        wrong += gx__half_of_float(nextafterf((float)middle, INFINITY)) != h + 1;
+        double low = gx__st_float_of_half((uint16_t)h), high = gx__st_float_of_half((uint16_t)(h + 1)),
+               middle = (low + high) / 2;
+        wrong += gx__st_half_of_float((float)middle) != (h & 1 ? h + 1 : h);
+        wrong += gx__st_half_of_float(nextafterf((float)middle, 0)) != h;
+        wrong += gx__st_half_of_float(nextafterf((float)middle, INFINITY)) != h + 1;
     }
     for (uint32_t b = 0x3F80; b < 0x4080; b++) {
-        double low = gx__float_of_bf16((uint16_t)b), high = gx__float_of_bf16((uint16_t)(b + 1)), middle = (low + high) / 2;
-        wrong += gx__bf16_of_float((float)middle) != (b & 1 ? b + 1 : b);
-        wrong += gx__bf16_of_float(nextafterf((float)middle, 0)) != b;
-        wrong += gx__bf16_of_float(nextafterf((float)middle, INFINITY)) != b + 1;
+        double low = gx__st_float_of_bf16((uint16_t)b), high = gx__st_float_of_bf16((uint16_t)(b + 1)),
+               middle = (low + high) / 2;
+        wrong += gx__st_bf16_of_float((float)middle) != (b & 1 ? b + 1 : b);
+        wrong += gx__st_bf16_of_float(nextafterf((float)middle, 0)) != b;
+        wrong += gx__st_bf16_of_float(nextafterf((float)middle, INFINITY)) != b + 1;
     }
     CHECK(wrong == 0, "%d roundings are wrong", wrong);
-    CHECK(gx__float_of_half(0x3C00) == 1 && gx__float_of_half(0xC000) == -2 && gx__float_of_half(1) == ldexpf(1, -24), "known halves");
-    CHECK(gx__half_of_float(65520) == 0x7C00 && gx__half_of_float(65519) == 0x7BFF && gx__half_of_float(-1e30f) == 0xFC00,
+    CHECK(gx__st_float_of_half(0x3C00) == 1 && gx__st_float_of_half(0xC000) == -2 &&
+              gx__st_float_of_half(1) == ldexpf(1, -24),
+          "known halves");
+    CHECK(gx__st_half_of_float(65520) == 0x7C00 && gx__st_half_of_float(65519) == 0x7BFF &&
+              gx__st_half_of_float(-1e30f) == 0xFC00,
           "the ends of half");
-    CHECK(gx__bf16_of_float(3.4e38f) == 0x7F80 && gx__float_of_bf16(0x3F80) == 1, "the ends of bf16");
+    CHECK(gx__st_bf16_of_float(3.4e38f) == 0x7F80 && gx__st_float_of_bf16(0x3F80) == 1, "the ends of bf16");
 }
 
 static void put_shard(const char *path, const char *tensor)
@@ -1204,43 +1313,48 @@ TEST(safetensors_shards_must_agree_with_their_index)
     GxSafetensors s;
     static const struct {
         const char *index, *message;
-    } bad[] = {{"{\"metadata\":{},\"weight_map\":{\"a\":\"s1\",\"b\":\"s2\",\"c\":\"s2\"}}",
-                "tensor c: it is not in s2, where the index says it is"},
-               {"{\"metadata\":{},\"weight_map\":{\"a\":\"s2\",\"b\":\"s2\"}}", "tensor a: it is not in s2"},
-               {"{\"metadata\":{},\"weight_map\":{\"a\":\"s1\",\"d\":\"s3\"}}", "tensor e: it is not in"},
-               {"{\"metadata\":{},\"weight_map\":{\"a\":\"s2\",\"b\":\"s1\"}}", "it is not in s"},
-               {"{\"metadata\":{},\"weight_map\":{\"a\":\"s1\",\"b\":\"s4\"}}", "names the shard s4, which is not there"},
-               {"{\"metadata\":{},\"weight_map\":{\"a\":\"../m/s1\"}}", "not a plain file name"},
-               {"{\"metadata\":{},\"weight_map\":{\"a\":\"..\"}}", "not a plain file name"},
-               {"{\"metadata\":{},\"weight_map\":{\"a\":\"/etc/passwd\"}}", "not a plain file name"},
-               {"{\"metadata\":{},\"weight_map\":{\"a\":\"out\"}}", "a link out of the folder"},
-               {"{\"metadata\":{},\"weight_map\":{\"a\":\"s1\",\"a2\":\"copy\"}}", "tensor a: it is in s1, too"},
-               {"{\"metadata\":{},\"weight_map\":{\"a\":1}}", "tensor a: its file is an integer"},
-               {"{\"metadata\":{},\"weight_map\":{}}", "the weight_map is empty"},
-               {"{\"weight_map\":{\"a\":\"s1\"}}", "\"metadata\" is missing"},
-               {"{\"metadata\":{}}", "\"weight_map\" is missing"},
-               {"[]", "in an array"},
-               {"{", "index.json:1:"},
-               {"{\"metadata\":{},\"weight_map\":{\"a\":\"s1\",\"a\":\"s2\"}}", "duplicate"}};
+    } bad[] = {
+        {"{\"metadata\":{},\"weight_map\":{\"a\":\"s1\",\"b\":\"s2\",\"c\":\"s2\"}}",
+         "tensor c: it is not in s2, where the index says it is"},
+        {"{\"metadata\":{},\"weight_map\":{\"a\":\"s2\",\"b\":\"s2\"}}", "tensor a: it is not in s2"},
+        {"{\"metadata\":{},\"weight_map\":{\"a\":\"s1\",\"d\":\"s3\"}}", "tensor e: it is not in"},
+        {"{\"metadata\":{},\"weight_map\":{\"a\":\"s2\",\"b\":\"s1\"}}", "it is not in s"},
+        {"{\"metadata\":{},\"weight_map\":{\"a\":\"s1\",\"b\":\"s4\"}}", "names the shard s4, which is not there"},
+        {"{\"metadata\":{},\"weight_map\":{\"a\":\"../m/s1\"}}", "not a plain file name"},
+        {"{\"metadata\":{},\"weight_map\":{\"a\":\"..\"}}", "not a plain file name"},
+        {"{\"metadata\":{},\"weight_map\":{\"a\":\"/etc/passwd\"}}", "not a plain file name"},
+        {"{\"metadata\":{},\"weight_map\":{\"a\":\"out\"}}", "a link out of the folder"},
+        {"{\"metadata\":{},\"weight_map\":{\"a\":\"s1\",\"a2\":\"copy\"}}", "tensor a: it is in s1, too"},
+        {"{\"metadata\":{},\"weight_map\":{\"a\":1}}", "tensor a: its file is an integer"},
+        {"{\"metadata\":{},\"weight_map\":{}}", "the weight_map is empty"},
+        {"{\"weight_map\":{\"a\":\"s1\"}}", "\"metadata\" is missing"},
+        {"{\"metadata\":{}}", "\"weight_map\" is missing"},
+        {"[]", "in an array"},
+        {"{", "index.json:1:"},
+        {"{\"metadata\":{},\"weight_map\":{\"a\":\"s1\",\"a\":\"s2\"}}", "duplicate"}};
     gx_folder_make(at("m"), &err);
-    refused(&err, gx_safetensors_open(&s, at("m"), &err), GX_ERR_IO, "neither model.safetensors nor", "an empty folder");
+    refused(&err, gx_safetensors_open(&s, at("m"), &err), GX_ERR_IO, "neither model.safetensors nor",
+            "an empty folder");
     put_shard(at("m/s1"), "a"), put_shard(at("m/s2"), "b"), put_shard(at("m/copy"), "a"), put_shard(at("outside"), "a");
-    put_safetensors(
-        at("m/s3"),
-        "{\"d\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},\"e\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}", 2);
+    put_safetensors(at("m/s3"),
+                    "{\"d\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},\"e\":{\"dtype\":\"U8\",\"shape\":["
+                    "1],\"data_offsets\":[1,2]}}",
+                    2);
     CHECK(symlink("../outside", at("m/out")) == 0 && symlink("s2", at("m/in")) == 0, "links");
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         put_text(at(INDEX), bad[i].index);
         refused(&err, gx_safetensors_open(&s, at("m"), &err), GX_ERR_FORMAT, bad[i].message, bad[i].index);
     }
-    put_text(at(INDEX), "{\"metadata\":{\"total_size\":8},\"weight_map\":{\"b\":\"in\",\"a\":\"s1\"}}"); // a link inside is fine
+    put_text(at(INDEX),
+             "{\"metadata\":{\"total_size\":8},\"weight_map\":{\"b\":\"in\",\"a\":\"s1\"}}"); // a link inside is fine
     CHECK(gx_safetensors_open(&s, at("m"), &err) == GX_OK && s.n == 2 && s.files == 2, "%s", err.message);
     unsigned char raw[4] = GX_ZERO;
-    CHECK(gx_safetensors_read_raw(&s, gx_safetensors_find(&s, "b"), 1, 3, raw, &err) == GX_OK && raw[2] == 3, "%s", err.message);
+    CHECK(gx_safetensors_read_raw(&s, gx_safetensors_find(&s, "b"), 1, 3, raw, &err) == GX_OK && raw[2] == 3, "%s",
+          err.message);
     gx_safetensors_close(&s);
     put_shard(at("m/model.safetensors"), "single");
-    CHECK(gx_safetensors_open(&s, at("m"), &err) == GX_OK && gx_safetensors_find(&s, "single"), "model.safetensors beats the index: %s",
-          err.message);
+    CHECK(gx_safetensors_open(&s, at("m"), &err) == GX_OK && gx_safetensors_find(&s, "single"),
+          "model.safetensors beats the index: %s", err.message);
     gx_safetensors_close(&s);
     unlink(at("m/out")), unlink(at("m/in")), unlink(at("outside"));
     CHECK(gx_folder_remove(at("m"), &err) == GX_OK, "%s", err.message);
@@ -1266,17 +1380,19 @@ static int open_and_read(const char *path)
 TEST(safetensors_survive_damaged_files)
 {
     GxError err = GX_ZERO;
-    GxSafetensorsEntry entries[] = {entry("model.a", GX_F32, 2, 3, 4), entry("model.b", GX_BF16, 1, 5, 0), entry("c", GX_U8, 0, 0, 0),
-                                    entry("d", GX_I64, 2, 2, 0)};
+    GxSafetensorsEntry entries[] = {entry("model.a", GX_F32, 2, 3, 4), entry("model.b", GX_BF16, 1, 5, 0),
+                                    entry("c", GX_U8, 0, 0, 0), entry("d", GX_I64, 2, 2, 0)};
     GxSafetensorsWriter w;
     char *valid = NULL, damaged[2000];
     const char zeros[64] = GX_ZERO;
     int64_t n = 0;
     int accepted = 0, rounds = 6000;
     gx_safetensors_create(&w, at("x.safetensors"), entries, 4, NULL, 0, &err);
-    for (int i = 0; i < 4; i++) gx_safetensors_write(&w, entries[i].name, 0, zeros, i == 0 ? 12 : i == 1 ? 5 : i == 2 ? 1 : 0, &err);
-    CHECK(gx_safetensors_finish(&w, &err) == GX_OK && gx_file_read(at("x.safetensors"), 1000, &valid, &n, &err) == GX_OK, "%s",
-          err.message);
+    for (int i = 0; i < 4; i++)
+        gx_safetensors_write(&w, entries[i].name, 0, zeros, i == 0 ? 12 : i == 1 ? 5 : i == 2 ? 1 : 0, &err);
+    CHECK(gx_safetensors_finish(&w, &err) == GX_OK &&
+              gx_file_read(at("x.safetensors"), 1000, &valid, &n, &err) == GX_OK,
+          "%s", err.message);
     int64_t header;
     memcpy(&header, valid, 8);
     for (int round = 0; round < rounds; round++) {
@@ -1287,14 +1403,15 @@ TEST(safetensors_survive_damaged_files)
         static const char tokens[] = "0123456789[]{}\",:-.eE \\";
         for (uint32_t k = round % 16 == 0 ? 0 : 1 + random_below(3); k > 0; k--) {
             uint32_t place = random_below(2) ? random_below((uint32_t)n) : 8 + random_below((uint32_t)header);
-            damaged[place] = random_below(2) ? (char)random_below(256)
-                                             : tokens[random_below(sizeof tokens - 1)]; // digits and brackets damage the structure
+            damaged[place] = random_below(2)
+                                 ? (char)random_below(256)
+                                 : tokens[random_below(sizeof tokens - 1)]; // digits and brackets damage the structure
         }
         put(at("x.safetensors"), damaged, size);
         accepted += open_and_read(at("x.safetensors"));
     }
-    CHECK(accepted > 0 && accepted < rounds, "%d of %d damaged files were accepted (damage to names and data cannot show)", accepted,
-          rounds);
+    CHECK(accepted > 0 && accepted < rounds,
+          "%d of %d damaged files were accepted (damage to names and data cannot show)", accepted, rounds);
     for (int64_t size = 0; size < n; size++) { // every truncation is refused
         put(at("x.safetensors"), valid, size);
         CHECK(!open_and_read(at("x.safetensors")), "cut off at %ld of %ld bytes, and accepted", (long)size, (long)n);
@@ -1318,7 +1435,7 @@ TEST(a_file_shortened_while_open_is_an_error)
     unlink(at("x.safetensors"));
 }
 
-// ---- tokenizer --------------------------------------------------------------------------------------------------------------------------
+// ---- tokenizer -----------------------------------------------------------------------------------------------------
 
 TEST(byte_tokens_are_the_bytes)
 {
@@ -1328,11 +1445,12 @@ TEST(byte_tokens_are_the_bytes)
     char back[256];
     int32_t ids[256];
     for (int i = 0; i < 256; i++) text[i] = (unsigned char)i;
-    CHECK(gx_tokenizer_encode(&t, text, 256, ids) == 256 && ids[0] == 0 && ids[128] == 128 && ids[255] == 255, "encode");
+    CHECK(gx_tokenizer_encode(&t, text, 256, ids) == 256 && ids[0] == 0 && ids[128] == 128 && ids[255] == 255,
+          "encode");
     CHECK(gx_tokenizer_decode(&t, ids, 256, back, &err) == GX_OK && !memcmp(back, text, 256), "%s", err.message);
     ids[3] = 256;
-    refused(&err, gx_tokenizer_decode(&t, ids, 256, back, &err), GX_ERR_ARGUMENT, "token 3 has the id 256; the vocabulary ends at 255",
-            "an id beyond");
+    refused(&err, gx_tokenizer_decode(&t, ids, 256, back, &err), GX_ERR_ARGUMENT,
+            "token 3 has the id 256; the vocabulary ends at 255", "an id beyond");
     ids[3] = -100;
     refused(&err, gx_tokenizer_decode(&t, ids, 256, back, &err), GX_ERR_ARGUMENT, "the id -100", "a negative id");
     CHECK(!strcmp(gx_tokenizer_identity(&t), "byte-256"), "%s", gx_tokenizer_identity(&t));
@@ -1348,7 +1466,8 @@ TEST(the_vocabulary_is_gpt2s_alphabet_in_the_order_of_the_bytes)
     GxError err = GX_ZERO;
     GxTokenizer t = gx_tokenizer_bytes();
     GxJson *v = NULL;
-    CHECK(gx_tokenizer_write(&t, root, &err) == GX_OK && gx_tokenizer_check(&t, root, &err) == GX_OK, "%s", err.message);
+    CHECK(gx_tokenizer_write(&t, root, &err) == GX_OK && gx_tokenizer_check(&t, root, &err) == GX_OK, "%s",
+          err.message);
     CHECK(gx_json_read(&v, at("tokenizer.json"), 1 << 20, &err) == GX_OK, "%s", err.message);
     const GxJson *vocab = gx_json_get(gx_json_get(v, "model"), "vocab");
     int64_t next = 0;
@@ -1356,8 +1475,9 @@ TEST(the_vocabulary_is_gpt2s_alphabet_in_the_order_of_the_bytes)
         CHECK(gx_json_int(m.value) == next, "%s is %ld", m.key, (long)gx_json_int(m.value));
     CHECK(next == 256, "%ld entries", (long)next);
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        CHECK(gx_json_get(vocab, known[i].character) && gx_json_int(gx_json_get(vocab, known[i].character)) == known[i].byte, "%s",
-              known[i].character);
+        CHECK(gx_json_get(vocab, known[i].character) &&
+                  gx_json_int(gx_json_get(vocab, known[i].character)) == known[i].byte,
+              "%s", known[i].character);
     gx_json_free(v);
     unlink(at("tokenizer.json")), unlink(at("tokenizer_config.json"));
 }
@@ -1366,18 +1486,18 @@ TEST(other_tokenizers_are_told_apart)
 {
     static const struct {
         const char *from, *to, *message;
-    } changes[] = {
-        {"\"use_regex\": false", "\"use_regex\": true ", "\"use_regex\" is true or false, other than"},
-        {"\"merges\": []", "\"merges\": [\"a b\"]", "\"merges\" is an array, other than"},
-        {"\"BPE\"", "\"Unigram\"", "\"type\" is a string, other than"},
-        {"\"normalizer\": null", "\"normalizer\": {\"type\": \"NFC\"}", "\"normalizer\" is an object"},
-        {"\"added_tokens\": []", "\"added_tokens\": [{\"id\": 256}]", "\"added_tokens\" is an array"},
-        {"\"A\": 65", "\"A\": 66", "the entry A is an integer; expected the id 65"},
-        {"\"A\": 65", "\"AA\": 65", "the entry A is nothing"},
-        {"\"A\": 65", "\"A\": 65, \"AA\": 256", "257 entries"},
-        {"\"decoder\"", "\"decode\"", "\"type\" is nothing"},
-        {"\"model\": {", "\"model\": 3, \"x\": {", "\"type\" is nothing"},
-        {"\"post_processor\": null", "\"post_processor\": {\"special_tokens\": {\"<s>\": 1}}", "\"post_processor\" is an object"}};
+    } changes[] = {{"\"use_regex\": false", "\"use_regex\": true ", "\"use_regex\" is true or false, other than"},
+                   {"\"merges\": []", "\"merges\": [\"a b\"]", "\"merges\" is an array, other than"},
+                   {"\"BPE\"", "\"Unigram\"", "\"type\" is a string, other than"},
+                   {"\"normalizer\": null", "\"normalizer\": {\"type\": \"NFC\"}", "\"normalizer\" is an object"},
+                   {"\"added_tokens\": []", "\"added_tokens\": [{\"id\": 256}]", "\"added_tokens\" is an array"},
+                   {"\"A\": 65", "\"A\": 66", "the entry A is an integer; expected the id 65"},
+                   {"\"A\": 65", "\"AA\": 65", "the entry A is nothing"},
+                   {"\"A\": 65", "\"A\": 65, \"AA\": 256", "257 entries"},
+                   {"\"decoder\"", "\"decode\"", "\"type\" is nothing"},
+                   {"\"model\": {", "\"model\": 3, \"x\": {", "\"type\" is nothing"},
+                   {"\"post_processor\": null", "\"post_processor\": {\"special_tokens\": {\"<s>\": 1}}",
+                    "\"post_processor\" is an object"}};
     GxError err = GX_ZERO;
     GxTokenizer t = gx_tokenizer_bytes();
     char *text = NULL, changed[20000];
@@ -1388,19 +1508,21 @@ TEST(other_tokenizers_are_told_apart)
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
         char *place = strstr(text, changes[i].from);
         if (!CHECK(place != NULL, "%s is not in the file", changes[i].from)) continue;
-        snprintf(changed, sizeof changed, "%.*s%s%s", (int)(place - text), text, changes[i].to, place + strlen(changes[i].from));
+        snprintf(changed, sizeof changed, "%.*s%s%s", (int)(place - text), text, changes[i].to,
+                 place + strlen(changes[i].from));
         put_text(at("tokenizer.json"), changed);
         refused(&err, gx_tokenizer_check(&t, root, &err), GX_ERR_FORMAT, changes[i].message, changes[i].to);
     }
     char *place = strstr(text, "\"post_processor\": null"); // as transformers saves it again
-    snprintf(changed, sizeof changed, "%.*s\"post_processor\": {\"special_tokens\": {}}%s", (int)(place - text), text, place + 22);
+    snprintf(changed, sizeof changed, "%.*s\"post_processor\": {\"special_tokens\": {}}%s", (int)(place - text), text,
+             place + 22);
     put_text(at("tokenizer.json"), changed);
     CHECK(gx_tokenizer_check(&t, root, &err) == GX_OK, "a post-processor that adds nothing: %s", err.message);
     free(text);
     unlink(at("tokenizer.json")), unlink(at("tokenizer_config.json"));
 }
 
-// ---- dataset ----------------------------------------------------------------------------------------------------------------------------
+// ---- dataset -------------------------------------------------------------------------------------------------------
 
 TEST(the_shuffle_is_a_permutation_that_depends_on_seed_and_epoch)
 {
@@ -1426,8 +1548,8 @@ TEST(the_shuffle_is_a_permutation_that_depends_on_seed_and_epoch)
         neighbours += i > 0 && p == gx_permute(5, 0, 4999, i - 1) + 1;
     }
     CHECK(same_epoch < 10 && same_seed < 10 && fixed < 10 && neighbours < 10,
-          "equal: %ld epochs, %ld seeds, %ld fixed, %ld neighbours (1 of each is expected)", (long)same_epoch, (long)same_seed, (long)fixed,
-          (long)neighbours);
+          "equal: %ld epochs, %ld seeds, %ld fixed, %ld neighbours (1 of each is expected)", (long)same_epoch,
+          (long)same_seed, (long)fixed, (long)neighbours);
 }
 
 TEST(the_shuffle_of_four_reaches_every_order_evenly)
@@ -1462,7 +1584,8 @@ TEST(every_epoch_visits_every_window_once)
     if (!CHECK(gx_dataset_open(&d, at("text"), 0, T, &err) == GX_OK, "%s", err.message)) return;
     int64_t windows = gx_dataset_epoch_windows(&d.train, T);
     int shifts = 0;
-    CHECK(d.train.n == 507 && d.held_out.n == 0 && windows == 49 && gx_dataset_windows(&d.train, T) == 50, "%ld windows", (long)windows);
+    CHECK(d.train.n == 507 && d.held_out.n == 0 && windows == 49 && gx_dataset_windows(&d.train, T) == 50,
+          "%ld windows", (long)windows);
     for (int64_t epoch = 0; epoch < 20; epoch++) {
         unsigned char seen[49] = {0};
         int64_t shift = gx_dataset_sample_start(&d.train, 3, epoch * windows, T) % T, wrong = 0;
@@ -1474,7 +1597,8 @@ TEST(every_epoch_visits_every_window_once)
         shifts |= 1 << shift;
         if (epoch == 0) CHECK(shift == 0, "the first epoch is shifted by %ld", (long)shift);
     }
-    CHECK(__builtin_popcount((unsigned)shifts) > 5, "only %d shifts in 20 epochs", __builtin_popcount((unsigned)shifts));
+    CHECK(__builtin_popcount((unsigned)shifts) > 5, "only %d shifts in 20 epochs",
+          __builtin_popcount((unsigned)shifts));
     gx_dataset_close(&d);
     unlink(at("text"));
 }
@@ -1493,15 +1617,17 @@ TEST(labels_are_the_next_tokens_with_any_stride)
             int64_t start = gx_dataset_sample_start(&d.train, 8, index * B + b, T), wrong = 0;
             gx_dataset_sample(&d.train, 8, index * B + b, T, again, after, 1);
             for (int t = 0; t < T; t++)
-                wrong += tokens[t * B + b] != d.train.byte[start + t] || labels[t * B + b] != d.train.byte[start + t + 1] ||
-                         again[t] != tokens[t * B + b] || after[t] != labels[t * B + b];
+                wrong += tokens[t * B + b] != d.train.byte[start + t] ||
+                         labels[t * B + b] != d.train.byte[start + t + 1] || again[t] != tokens[t * B + b] ||
+                         after[t] != labels[t * B + b];
             CHECK(wrong == 0, "sample %ld: %ld tokens are wrong", (long)(index * B + b), (long)wrong);
         }
     }
     for (int64_t w = 0; w < gx_dataset_windows(&d.held_out, T); w++) {
         gx_dataset_window(&d.held_out, w, T, again, after, 1);
         for (int t = 0; t < T; t++)
-            CHECK(again[t] == d.held_out.byte[w * T + t] && after[t] == d.held_out.byte[w * T + t + 1], "window %ld, token %d", (long)w, t);
+            CHECK(again[t] == d.held_out.byte[w * T + t] && after[t] == d.held_out.byte[w * T + t + 1],
+                  "window %ld, token %d", (long)w, t);
     }
     gx_dataset_close(&d);
     unlink(at("text"));
@@ -1516,14 +1642,17 @@ TEST(the_smallest_text_is_one_sample)
         CHECK(gx_dataset_open(&d, at("text"), 0, T, &err) == GX_OK, "%s", err.message);
         for (int64_t index = 0; index < 200; index++) {
             int64_t start = gx_dataset_sample_start(&d.train, 1, index, T);
-            if (start < 0 || start + T + 1 > 8) CHECK(0, "T = %ld: sample %ld begins at %ld", (long)T, (long)index, (long)start);
+            if (start < 0 || start + T + 1 > 8)
+                CHECK(0, "T = %ld: sample %ld begins at %ld", (long)T, (long)index, (long)start);
         }
         gx_dataset_close(&d);
     }
     refused(&err, gx_dataset_open(&d, at("text"), 0, 8, &err), GX_ERR_FORMAT,
             "8 bytes are left for training; one sample of 8 tokens needs 9", "one byte too few");
-    refused(&err, gx_dataset_open(&d, at("text"), 0.25, 4, &err), GX_ERR_FORMAT, "2 bytes are held out", "a small validation part");
-    refused(&err, gx_dataset_open(&d, at("text"), 1, 4, &err), GX_ERR_ARGUMENT, "validation_fraction is 1", "nothing to train on");
+    refused(&err, gx_dataset_open(&d, at("text"), 0.25, 4, &err), GX_ERR_FORMAT, "2 bytes are held out",
+            "a small validation part");
+    refused(&err, gx_dataset_open(&d, at("text"), 1, 4, &err), GX_ERR_ARGUMENT, "validation_fraction is 1",
+            "nothing to train on");
     refused(&err, gx_dataset_open(&d, at("text"), NAN, 4, &err), GX_ERR_ARGUMENT, "validation_fraction", "NaN");
     refused(&err, gx_dataset_open(&d, at("text"), 0, 0, &err), GX_ERR_ARGUMENT, "seq_len is 0", "no tokens");
     put_text(at("text"), "");
@@ -1539,16 +1668,19 @@ TEST(the_held_out_part_begins_a_line)
     GxDataset d;
     put_letters(at("text"), 1600);
     CHECK(gx_dataset_open(&d, at("text"), 0.1, 8, &err) == GX_OK, "%s", err.message);
-    CHECK(d.train.n == 1440 && d.held_out.n == 160 && d.train.byte[1439] == '\n', "cut at a line's end: %ld", (long)d.train.n);
+    CHECK(d.train.n == 1440 && d.held_out.n == 160 && d.train.byte[1439] == '\n', "cut at a line's end: %ld",
+          (long)d.train.n);
     gx_dataset_close(&d);
-    CHECK(gx_dataset_open(&d, at("text"), 0.105, 8, &err) == GX_OK && d.train.n == 1424 && d.held_out.byte == d.train.byte + 1424,
+    CHECK(gx_dataset_open(&d, at("text"), 0.105, 8, &err) == GX_OK && d.train.n == 1424 &&
+              d.held_out.byte == d.train.byte + 1424,
           "cut in a line: %ld", (long)d.train.n);
     gx_dataset_close(&d);
     char line[1000];
     memset(line, 'x', sizeof line);
     line[10] = '\n';
     put(at("text"), line, 1000);
-    CHECK(gx_dataset_open(&d, at("text"), 0.1, 8, &err) == GX_OK && d.train.n == 900, "one long line: %ld", (long)d.train.n);
+    CHECK(gx_dataset_open(&d, at("text"), 0.1, 8, &err) == GX_OK && d.train.n == 900, "one long line: %ld",
+          (long)d.train.n);
     gx_dataset_close(&d);
     unlink(at("text"));
 }
@@ -1556,15 +1688,17 @@ TEST(the_held_out_part_begins_a_line)
 TEST(bigram_bits_are_those_of_the_formula)
 {
     GxError err = GX_ZERO;
-    GxTokens train_part = {(const unsigned char *)"ababac", 6}, held_out = {(const unsigned char *)"abca", 4}, nothing = {NULL, 0};
+    GxTokens train_part = {(const unsigned char *)"ababac", 6}, held_out = {(const unsigned char *)"abca", 4},
+             nothing = {NULL, 0};
     double bits = 0;
     // a: b twice, c once, 3 in all; b: a twice, 2 in all; c: nothing
     double expected = -(log2(3.0 / 259) + log2(1.0 / 258) + log2(1.0 / 256)) / 3;
-    CHECK(gx_dataset_bigram_bits(&train_part, &held_out, &bits, &err) == GX_OK && fabs(bits - expected) < 1e-12, "%.15g, expected %.15g",
-          bits, expected);
+    CHECK(gx_dataset_bigram_bits(&train_part, &held_out, &bits, &err) == GX_OK && fabs(bits - expected) < 1e-12,
+          "%.15g, expected %.15g", bits, expected);
     CHECK(gx_dataset_bigram_bits(&nothing, &held_out, &bits, &err) == GX_OK && fabs(bits - 8) < 1e-12,
           "without training %g; 8 was expected", bits);
-    refused(&err, gx_dataset_bigram_bits(&train_part, &nothing, &bits, &err), GX_ERR_ARGUMENT, "0 bytes are held out", "nothing held out");
+    refused(&err, gx_dataset_bigram_bits(&train_part, &nothing, &bits, &err), GX_ERR_ARGUMENT, "0 bytes are held out",
+            "nothing held out");
 }
 
 int main(int argc, char **argv)

@@ -1,8 +1,8 @@
-// test_llama.cu: LLaMA against transformers (dumps of dev/ref/make_refs.py): activations at block boundaries, loss, every gradient, ten steps of SGD
-// and of AdamW, on small odd shapes. The dumps are [B,T,C], Galaxy's rows are [T,B,C].
+// test_llama.cu: LLaMA against transformers (dumps of dev/ref/make_refs.py): activations at block boundaries, loss,
+// every gradient, ten steps of SGD and of AdamW, on small odd shapes. The dumps are [B,T,C], Galaxy's rows are [T,B,C].
 #define GX_NO_MAIN
 #include "train_llama.cu"
-#include "test_model.h"
+#include "test/model.h"
 
 typedef struct {
     TestModel t;
@@ -67,10 +67,12 @@ static int case_open(Case *k, const char *name)
     k->tokens = read_tokens(k, "tokens");
     k->labels = read_tokens(k, "labels");
     k->b.tokens = k->tokens, k->b.labels = k->labels, k->b.T = k->T, k->b.B = k->B, k->b.runs = gx_runs_one(k->T, 0);
-    if (!test_model_open_split(&k->t, &k->c, &gx_llama_serial, k->T, k->B, 4, NULL, 2, 1, NULL)) return 0; // logits in chunks of 4 rows
+    if (!test_model_open_split(&k->t, &k->c, &gx_llama_serial, k->T, k->B, 4, NULL, 2, 1, NULL))
+        return 0; // logits in chunks of 4 rows
     keep_block_outputs(k);
     test_put_batch(&k->t, &k->b, 0);
-    snprintf(path, sizeof path, "%s/model.safetensors", folder); // not the folder: ref.safetensors is none of its shards
+    snprintf(path, sizeof path, "%s/model.safetensors",
+             folder); // not the folder: ref.safetensors is none of its shards
     gx_checkpoint_load_weights(&k->t.g, &k->t.m.model, k->t.o.weights, path);
     return CHECK(!gx_failed(&k->t.g), "%s", k->t.g.error.message);
 }
@@ -89,10 +91,13 @@ static void compare_rows(Case *k, const char *format, int number, const void *ro
     char what[80];
     int64_t n = 0;
     float *ref = read_floats(k, format, number, &n);
-    if (!ref || !CHECK(n == k->T * k->B * C, "%ld elements in the reference, %ld here", (long)n, (long)(k->T * k->B * C))) return;
+    if (!ref ||
+        !CHECK(n == k->T * k->B * C, "%ld elements in the reference, %ld here", (long)n, (long)(k->T * k->B * C)))
+        return;
     float *turned = (float *)malloc((size_t)n * 4), *ours = test_kept(&k->t, rows, n);
     for (int64_t b = 0; b < k->B; b++)
-        for (int64_t t = 0; t < k->T; t++) memcpy(turned + (b * k->T + t) * C, ours + (t * k->B + b) * C, (size_t)C * 4);
+        for (int64_t t = 0; t < k->T; t++)
+            memcpy(turned + (b * k->T + t) * C, ours + (t * k->B + b) * C, (size_t)C * 4);
     snprintf(what, sizeof what, format, number);
     test_close_f(what, turned, ref, n, test_bound(depth), 0);
     free(turned), free(ref), free(ours);
@@ -152,13 +157,15 @@ static void forward_backward(const char *name)
     Case k;
     k.dtype = GX_F32;
     if (!case_open(&k, name)) return;
-    gx_model_loss(&k.t.g, &k.t.m.model, &k.b, &k.t.g.step->loss_sum); // the backward overwrites some of what the forward kept
+    gx_model_loss(&k.t.g, &k.t.m.model, &k.b,
+                  &k.t.g.step->loss_sum); // the backward overwrites some of what the forward kept
     check_activations(&k);
     gx_window_gradients(&k.t.g, &k.t.m.model, &k.b, 1, &k.t.o, NULL, NULL);
     gx_grads_sum_squares(&k.t.g, &k.t.m.model.table, k.t.o.grads);
     CHECK(!gx_failed(&k.t.g), "%s", k.t.g.error.message);
     const GxStep step = test_step(&k.t);
-    test_close_number("loss", gx_step_loss(&step), reference_number(&k, "loss"), test_bound(test_model_depth(&k.c, k.T, 0)));
+    test_close_number("loss", gx_step_loss(&step), reference_number(&k, "loss"),
+                      test_bound(test_model_depth(&k.c, k.T, 0)));
     check_gradients(&k);
     case_close(&k);
 }
@@ -177,8 +184,8 @@ static void bf16_distance(const char *name)
     CHECK(!gx_failed(&k.t.g), "%s", k.t.g.error.message);
     const GxTable *table = &k.t.m.model.table;
     const GxStep step = test_step(&k.t);
-    const double loss =
-        reference_number(&k, "loss"); // its own distance may be next to nothing by chance: a rounding of the loss is the least
+    const double loss = reference_number(
+        &k, "loss"); // its own distance may be next to nothing by chance: a rounding of the loss is the least
     const double theirs_of_loss = fmax(reference_number(&k, "bf16_distance.loss"), loss / 512);
     CHECK(fabs(gx_step_loss(&step) - loss) <= 2 * theirs_of_loss, "loss %.6f, %.6f in fp32", gx_step_loss(&step), loss);
     for (int i = 0; i < table->n; i++) {
@@ -201,8 +208,10 @@ TEST(llama_gqa_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distan
 TEST(llama_odd_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("odd"); }
 TEST(llama_one_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("one"); }
 
-// Ten steps; the losses must be the reference's within `slack[step]`, the weights within `weight_slack` of each tensor's norm.
-static void ten_steps(Case *k, const char *prefix, const double *loss_slack, double (*weight_slack)(Case *, const char *, double))
+// Ten steps; the losses must be the reference's within `slack[step]`, the weights within `weight_slack` of each
+// tensor's norm.
+static void ten_steps(Case *k, const char *prefix, const double *loss_slack,
+                      double (*weight_slack)(Case *, const char *, double))
 {
     char name[160];
     const GxTable *table = &k->t.m.model.table;
@@ -255,8 +264,9 @@ TEST(llama_gqa_ten_steps_of_sgd_as_transformers) { ten_of_sgd("gqa"); }
 TEST(llama_odd_ten_steps_of_sgd_as_transformers) { ten_of_sgd("odd"); }
 TEST(llama_one_ten_steps_of_sgd_as_transformers) { ten_of_sgd("one"); }
 
-// AdamW divides by the root of the second moment: rounding noise in a gradient near zero becomes a step of the size of lr. So the reference's own
-// spread under inputs changed by one ulp is the scale: four of it, and the bound of SGD for what the spread does not see.
+// AdamW divides by the root of the second moment: rounding noise in a gradient near zero becomes a step of the size of
+// lr. So the reference's own spread under inputs changed by one ulp is the scale: four of it, and the bound of SGD for
+// what the spread does not see.
 static double adamw_slack(Case *k, const char *name, double norm)
 {
     char spread[200];
@@ -284,7 +294,7 @@ TEST(llama_gqa_ten_steps_of_adamw_within_the_reference_spread) { ten_of_adamw("g
 TEST(llama_odd_ten_steps_of_adamw_within_the_reference_spread) { ten_of_adamw("odd"); }
 TEST(llama_one_ten_steps_of_adamw_within_the_reference_spread) { ten_of_adamw("one"); }
 
-// ---- properties of its own --------------------------------------------------------------------------------------------------------------------------
+// ---- properties of its own -----------------------------------------------------------------------------------------
 
 static const GxLlamaConfig small = {61, 32, 40, 2, 4, 2, 8, 64, 1e-5, 10000, 0.08, 0};
 
@@ -313,15 +323,15 @@ TEST(the_loss_does_not_depend_on_the_head_chunk_and_the_arena_is_full_to_the_byt
         gx_model_init(&t.g, &t.m.model, t.o.weights, 3);
         gx_window_gradients(&t.g, &t.m.model, &b, 1, &t.o, NULL, NULL);
         gx_window_update(&t.g, &t.m.model, &t.o);
-        CHECK(t.arena.peak == t.arena.capacity && !t.arena.exhausted, "planned %ld bytes, used %ld", (long)t.arena.capacity,
-              (long)t.arena.peak);
+        CHECK(t.arena.peak == t.arena.capacity && !t.arena.exhausted, "planned %ld bytes, used %ld",
+              (long)t.arena.capacity, (long)t.arena.peak);
         const GxStep step = test_step(&t);
         loss[i] = gx_step_loss(&step);
         test_model_close(&t);
     }
     double bound = test_bound(test_model_depth(&small, T, 0));
-    CHECK(fabs(loss[0] - loss[1]) <= bound * loss[0] && fabs(loss[0] - loss[2]) <= bound * loss[0], "losses %.9g %.9g %.9g", loss[0],
-          loss[1], loss[2]);
+    CHECK(fabs(loss[0] - loss[1]) <= bound * loss[0] && fabs(loss[0] - loss[2]) <= bound * loss[0],
+          "losses %.9g %.9g %.9g", loss[0], loss[1], loss[2]);
 }
 
 TEST(no_gradient_buffer_means_no_weight_gradient_and_the_same_loss)
@@ -371,8 +381,10 @@ TEST(weight_decay_shrinks_matrices_and_leaves_norms)
         float *after = test_kept(&t, t.o.weights, gx_table_offset(table, table->units));
         for (int i = 0; i < table->n; i++) {
             const float keep = table->row[i].role == GX_ROLE_NORM ? 1.0f : 0.75f; // 1 - lr * weight_decay
-            for (int64_t j = gx_table_flat(table, i); j < gx_table_flat(table, i) + gx_tensor_count(&table->row[i]); j++)
-                CHECK(after[j] == keep * before[j], "kind %d, %s: %g became %g", kind, table->row[i].name, before[j], after[j]);
+            for (int64_t j = gx_table_flat(table, i); j < gx_table_flat(table, i) + gx_tensor_count(&table->row[i]);
+                 j++)
+                CHECK(after[j] == keep * before[j], "kind %d, %s: %g became %g", kind, table->row[i].name, before[j],
+                      after[j]);
         }
         free(before), free(after);
         test_model_close(&t);
@@ -388,8 +400,9 @@ TEST(a_batch_larger_than_its_buffers_is_refused)
     random_batch(&b, tokens, labels, T, B + 1, small.vocab_size);
     if (!test_model_open(&t, &small, &gx_llama_serial, T, B, 4, NULL, 1)) return;
     gx_model_loss(&t.g, &t.m.model, &b, &t.g.step->loss_sum);
-    CHECK(gx_failed(&t.g) && strstr(t.g.error.message, "3 sequences of 6 tokens") && strstr(t.g.error.message, "at most 2"), "%s",
-          t.g.error.message);
+    CHECK(gx_failed(&t.g) && strstr(t.g.error.message, "3 sequences of 6 tokens") &&
+              strstr(t.g.error.message, "at most 2"),
+          "%s", t.g.error.message);
     test_model_close(&t);
 }
 
@@ -409,7 +422,8 @@ TEST(configurations_that_cannot_be_are_refused)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         GxError err = GX_ZERO;
         GxLlamaConfig c = bad[i].c;
-        CHECK(gx_llama_config_resolve(&c, &err) == GX_ERR_ARGUMENT && strstr(err.message, bad[i].says), "case %d: %s", (int)i, err.message);
+        CHECK(gx_llama_config_resolve(&c, &err) == GX_ERR_ARGUMENT && strstr(err.message, bad[i].says), "case %d: %s",
+              (int)i, err.message);
     }
 }
 

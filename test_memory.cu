@@ -3,7 +3,7 @@
 #ifdef GX_WITH_CUDA
 #include "galaxy/cuda/cuda.h"
 #endif
-#include "test.h"
+#include "test/test.h"
 
 static const GxDevice *const *devices(int *n)
 {
@@ -73,7 +73,8 @@ TEST(what_the_host_has_at_the_call_is_copied)
     int n;
     const GxDevice *const *device = devices(&n);
     for (int d = 0; d < n; d++)
-        for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++) check_copies(device[d], bytes[i], bytes[i] > 4 << 20 ? 2 : 5);
+        for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++)
+            check_copies(device[d], bytes[i], bytes[i] > 4 << 20 ? 2 : 5);
 }
 
 TEST(copies_and_operations_go_in_the_order_of_calls)
@@ -106,7 +107,8 @@ TEST(arenas_begin_with_zeros)
         for (int again = 0; again < 2; again++) { // memory that was used before, too
             Rank r;
             if (!rank_open(&r, device[d], BYTES)) continue;
-            char *x = (char *)gx_arena_take(r.g.arena, GX_MEM_ACTIVATIONS, BYTES / 4), *twin = (char *)twin_of(&r, BYTES / 4);
+            char *x = (char *)gx_arena_take(r.g.arena, GX_MEM_ACTIVATIONS, BYTES / 4),
+                 *twin = (char *)twin_of(&r, BYTES / 4);
             check_bytes(twin, 0, BYTES / 4, device[d]->name);
             memset(twin, 1, BYTES / 4);
             gx_to_host(&r.g, twin, x, BYTES / 4);
@@ -126,9 +128,10 @@ TEST(an_arena_that_does_not_fit_says_how_much_was_asked_for)
         memset(&r, 0, sizeof r);
         r.g.device = device[d];
         CHECK(gx_device_open(&r.g) == GX_OK, "%s", r.g.error.message);
-        CHECK(gx_arenas_open(&r.g, &r.arena, &r.host, 1LL << 60, 0) == GX_ERR_MEMORY, "%s: 2^60 bytes: %s", device[d]->name,
-              gx_status_name(gx_status(&r.g)));
-        CHECK(strstr(r.g.error.message, "1152921504606.8 MB") != NULL, "%s: \"%s\"", device[d]->name, r.g.error.message);
+        CHECK(gx_arenas_open(&r.g, &r.arena, &r.host, 1LL << 60, 0) == GX_ERR_MEMORY, "%s: 2^60 bytes: %s",
+              device[d]->name, gx_status_name(gx_status(&r.g)));
+        CHECK(strstr(r.g.error.message, "1152921504606.8 MB") != NULL, "%s: \"%s\"", device[d]->name,
+              r.g.error.message);
         CHECK(!r.arena.base && !r.host.base, "%s: what was refused is there", device[d]->name);
         gx_device_close(&r.g);
     }
@@ -149,7 +152,8 @@ TEST(two_ranks_share_a_device)
         }
         for (int i = 0; i < 2; i++) gx_add(&r[i].g, x[i], x[i], x[i], 1, GX_F32);
         for (int i = 0; i < 2; i++) gx_to_host(&r[i].g, &result[i], x[i], 4);
-        CHECK(result[0] == 2 && result[1] == 4, "%s: %g and %g instead of 2 and 4", device[d]->name, (double)result[0], (double)result[1]);
+        CHECK(result[0] == 2 && result[1] == 4, "%s: %g and %g instead of 2 and 4", device[d]->name, (double)result[0],
+              (double)result[1]);
         rank_close(&r[0]);
         rank_close(&r[1]);
     }

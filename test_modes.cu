@@ -1,12 +1,11 @@
-// test_modes.cu: every mode against serial, on the threads engine: loss, every gradient by name, grad norm, parameters after three steps of SGD, weights
-// and moments after a step of AdamW from a given state. A subset runs under MPI, too: ./test_modes starts itself by mpirun,
-// `mpirun -np N ./test_modes --mpi I` is one rank of layout I.
-#include "test_parallel.h"
+// test_modes.cu: every mode against serial, on the threads engine: loss, every gradient by name, grad norm, parameters
+// after three steps of SGD, weights and moments after a step of AdamW from a given state. A subset runs under MPI, too:
+// ./test_modes starts itself by mpirun, `mpirun -np N ./test_modes --mpi I` is one rank of layout I.
+#include "test/parallel.h"
 
 #define SERIAL &gx_llama_serial
 #define TP     &gx_llama_tp
 #define GALAXY &gx_llama_galaxy
-// clang-format off
 static const Layout layouts[] = {
     // data parallelism
     {.what = "1 rank", .mode = SERIAL, .dp = 1, .tp = 1, .micro = 1, .samples = {4}},
@@ -14,49 +13,220 @@ static const Layout layouts[] = {
     {.what = "dp 2, 3 and 1 samples", .mode = SERIAL, .dp = 2, .tp = 1, .micro = 1, .samples = {3, 1}},
     {.what = "dp 2, accumulation", .mode = SERIAL, .dp = 2, .tp = 1, .micro = 2, .samples = {1, 3}},
     {.what = "dp 2, tied, accumulation", .mode = SERIAL, .dp = 2, .tp = 1, .micro = 2, .samples = {2, 1}, .tied = 1},
-    {.what = "dp 2, no labels on rank 1", .mode = SERIAL, .dp = 2, .tp = 1, .micro = 1, .samples = {2, 2}, .no_labels = 2},
-    {.what = "dp 2, no labels on rank 0, accumulation", .mode = SERIAL, .dp = 2, .tp = 1, .micro = 3, .samples = {2, 1}, .no_labels = 1},
+    {.what = "dp 2, no labels on rank 1",
+     .mode = SERIAL,
+     .dp = 2,
+     .tp = 1,
+     .micro = 1,
+     .samples = {2, 2},
+     .no_labels = 2},
+    {.what = "dp 2, no labels on rank 0, accumulation",
+     .mode = SERIAL,
+     .dp = 2,
+     .tp = 1,
+     .micro = 3,
+     .samples = {2, 1},
+     .no_labels = 1},
     {.what = "dp 3", .mode = SERIAL, .dp = 3, .tp = 1, .micro = 1, .samples = {2, 2, 2}},
-    {.what = "dp 3, 1, 3 and 2 samples, accumulation", .mode = SERIAL, .dp = 3, .tp = 1, .micro = 2, .samples = {1, 3, 2}},
-    {.what = "dp 3, tied, no labels on rank 2", .mode = SERIAL, .dp = 3, .tp = 1, .micro = 1, .samples = {1, 1, 2}, .no_labels = 3, .tied = 1},
+    {.what = "dp 3, 1, 3 and 2 samples, accumulation",
+     .mode = SERIAL,
+     .dp = 3,
+     .tp = 1,
+     .micro = 2,
+     .samples = {1, 3, 2}},
+    {.what = "dp 3, tied, no labels on rank 2",
+     .mode = SERIAL,
+     .dp = 3,
+     .tp = 1,
+     .micro = 1,
+     .samples = {1, 1, 2},
+     .no_labels = 3,
+     .tied = 1},
     {.what = "dp 4", .mode = SERIAL, .dp = 4, .tp = 1, .micro = 1, .samples = {2, 2, 2, 2}},
-    {.what = "dp 4, 1, 1, 4 and 1 samples, accumulation", .mode = SERIAL, .dp = 4, .tp = 1, .micro = 3, .samples = {1, 1, 4, 1}},
+    {.what = "dp 4, 1, 1, 4 and 1 samples, accumulation",
+     .mode = SERIAL,
+     .dp = 4,
+     .tp = 1,
+     .micro = 3,
+     .samples = {1, 1, 4, 1}},
     // tensor parallelism: heads 3,3 share the second of three K,V heads; 1,3,2 the first among ranks 0 and 1
     {.what = "tp 1", .mode = TP, .dp = 1, .tp = 1, .micro = 1, .samples = {4}},
     {.what = "tp 2", .mode = TP, .dp = 1, .tp = 2, .micro = 1, .samples = {4}},
-    {.what = "tp 2, heads 4,2, columns 30,10", .mode = TP, .dp = 1, .tp = 2, .micro = 1, .samples = {3}, .heads = {4, 2}, .columns = {30, 10}},
+    {.what = "tp 2, heads 4,2, columns 30,10",
+     .mode = TP,
+     .dp = 1,
+     .tp = 2,
+     .micro = 1,
+     .samples = {3},
+     .heads = {4, 2},
+     .columns = {30, 10}},
     {.what = "tp 2, tied, accumulation", .mode = TP, .dp = 1, .tp = 2, .micro = 2, .samples = {2}, .tied = 1},
     {.what = "tp 3", .mode = TP, .dp = 1, .tp = 3, .micro = 1, .samples = {3}},
-    {.what = "tp 3, heads 1,3,2, columns 5,20,15", .mode = TP, .dp = 1, .tp = 3, .micro = 1, .samples = {3}, .heads = {1, 3, 2}, .columns = {5, 20, 15}, .vocab = {40, 1, 20}},
-    {.what = "tp 3, heads 1,4,1, tied, accumulation", .mode = TP, .dp = 1, .tp = 3, .micro = 3, .samples = {2}, .heads = {1, 4, 1}, .columns = {1, 38, 1}, .vocab = {1, 1, 59}, .tied = 1},
+    {.what = "tp 3, heads 1,3,2, columns 5,20,15",
+     .mode = TP,
+     .dp = 1,
+     .tp = 3,
+     .micro = 1,
+     .samples = {3},
+     .heads = {1, 3, 2},
+     .columns = {5, 20, 15},
+     .vocab = {40, 1, 20}},
+    {.what = "tp 3, heads 1,4,1, tied, accumulation",
+     .mode = TP,
+     .dp = 1,
+     .tp = 3,
+     .micro = 3,
+     .samples = {2},
+     .heads = {1, 4, 1},
+     .columns = {1, 38, 1},
+     .vocab = {1, 1, 59},
+     .tied = 1},
     {.what = "tp 4", .mode = TP, .dp = 1, .tp = 4, .micro = 1, .samples = {2}},
-    {.what = "tp 4, heads 1,1,3,1, accumulation", .mode = TP, .dp = 1, .tp = 4, .micro = 2, .samples = {2}, .heads = {1, 1, 3, 1}, .columns = {10, 3, 20, 7}},
-    {.what = "tp 4, heads 1,1,3,1 on one K,V head", .mode = TP, .dp = 1, .tp = 4, .micro = 1, .samples = {2}, .kv_heads = 1, .heads = {1, 1, 3, 1}},
-    {.what = "tp 3, heads 1,4,1 on two K,V heads, accumulation", .mode = TP, .dp = 1, .tp = 3, .micro = 2, .samples = {2}, .kv_heads = 2, .heads = {1, 4, 1}},
-    {.what = "tp 4, a K,V head for each query head", .mode = TP, .dp = 1, .tp = 4, .micro = 1, .samples = {2}, .kv_heads = 6, .heads = {1, 1, 3, 1}},
+    {.what = "tp 4, heads 1,1,3,1, accumulation",
+     .mode = TP,
+     .dp = 1,
+     .tp = 4,
+     .micro = 2,
+     .samples = {2},
+     .heads = {1, 1, 3, 1},
+     .columns = {10, 3, 20, 7}},
+    {.what = "tp 4, heads 1,1,3,1 on one K,V head",
+     .mode = TP,
+     .dp = 1,
+     .tp = 4,
+     .micro = 1,
+     .samples = {2},
+     .kv_heads = 1,
+     .heads = {1, 1, 3, 1}},
+    {.what = "tp 3, heads 1,4,1 on two K,V heads, accumulation",
+     .mode = TP,
+     .dp = 1,
+     .tp = 3,
+     .micro = 2,
+     .samples = {2},
+     .kv_heads = 2,
+     .heads = {1, 4, 1}},
+    {.what = "tp 4, a K,V head for each query head",
+     .mode = TP,
+     .dp = 1,
+     .tp = 4,
+     .micro = 1,
+     .samples = {2},
+     .kv_heads = 6,
+     .heads = {1, 1, 3, 1}},
     // Galaxy
     {.what = "galaxy 1", .mode = GALAXY, .dp = 1, .tp = 1, .micro = 1, .samples = {4}},
     {.what = "galaxy 2", .mode = GALAXY, .dp = 1, .tp = 2, .micro = 1, .samples = {4}},
-    {.what = "galaxy 2, heads 4,2, columns 30,10, tokens 5,3", .mode = GALAXY, .dp = 1, .tp = 2, .micro = 1, .samples = {3}, .heads = {4, 2}, .columns = {30, 10}, .sequence = {5, 3}},
+    {.what = "galaxy 2, heads 4,2, columns 30,10, tokens 5,3",
+     .mode = GALAXY,
+     .dp = 1,
+     .tp = 2,
+     .micro = 1,
+     .samples = {3},
+     .heads = {4, 2},
+     .columns = {30, 10},
+     .sequence = {5, 3}},
     {.what = "galaxy 2, tied, accumulation", .mode = GALAXY, .dp = 1, .tp = 2, .micro = 2, .samples = {2}, .tied = 1},
-    {.what = "galaxy 2, no labels in rank 1's slice", .mode = GALAXY, .dp = 1, .tp = 2, .micro = 1, .samples = {2}, .sequence = {5, 3}, .no_label_begin = 5, .no_label_end = 8},
+    {.what = "galaxy 2, no labels in rank 1's slice",
+     .mode = GALAXY,
+     .dp = 1,
+     .tp = 2,
+     .micro = 1,
+     .samples = {2},
+     .sequence = {5, 3},
+     .no_label_begin = 5,
+     .no_label_end = 8},
     {.what = "galaxy 3", .mode = GALAXY, .dp = 1, .tp = 3, .micro = 1, .samples = {3}},
-    {.what = "galaxy 3, heads 1,3,2, columns 5,20,15, tokens 1,5,2", .mode = GALAXY, .dp = 1, .tp = 3, .micro = 1, .samples = {3}, .heads = {1, 3, 2}, .columns = {5, 20, 15}, .vocab = {40, 1, 20}, .sequence = {1, 5, 2}},
-    {.what = "galaxy 3, heads 1,4,1, tokens 6,1,1, tied, accumulation", .mode = GALAXY, .dp = 1, .tp = 3, .micro = 3, .samples = {2}, .heads = {1, 4, 1}, .columns = {1, 38, 1}, .sequence = {6, 1, 1}, .tied = 1},
+    {.what = "galaxy 3, heads 1,3,2, columns 5,20,15, tokens 1,5,2",
+     .mode = GALAXY,
+     .dp = 1,
+     .tp = 3,
+     .micro = 1,
+     .samples = {3},
+     .heads = {1, 3, 2},
+     .columns = {5, 20, 15},
+     .vocab = {40, 1, 20},
+     .sequence = {1, 5, 2}},
+    {.what = "galaxy 3, heads 1,4,1, tokens 6,1,1, tied, accumulation",
+     .mode = GALAXY,
+     .dp = 1,
+     .tp = 3,
+     .micro = 3,
+     .samples = {2},
+     .heads = {1, 4, 1},
+     .columns = {1, 38, 1},
+     .sequence = {6, 1, 1},
+     .tied = 1},
     {.what = "galaxy 4", .mode = GALAXY, .dp = 1, .tp = 4, .micro = 1, .samples = {2}},
-    {.what = "galaxy 4, heads 1,1,3,1, tokens 2,1,4,1, accumulation", .mode = GALAXY, .dp = 1, .tp = 4, .micro = 2, .samples = {2}, .heads = {1, 1, 3, 1}, .columns = {10, 3, 20, 7}, .sequence = {2, 1, 4, 1}},
-    {.what = "galaxy 4, heads 1,1,3,1 on one K,V head, tokens 2,1,4,1", .mode = GALAXY, .dp = 1, .tp = 4, .micro = 1, .samples = {2}, .kv_heads = 1, .heads = {1, 1, 3, 1}, .sequence = {2, 1, 4, 1}},
+    {.what = "galaxy 4, heads 1,1,3,1, tokens 2,1,4,1, accumulation",
+     .mode = GALAXY,
+     .dp = 1,
+     .tp = 4,
+     .micro = 2,
+     .samples = {2},
+     .heads = {1, 1, 3, 1},
+     .columns = {10, 3, 20, 7},
+     .sequence = {2, 1, 4, 1}},
+    {.what = "galaxy 4, heads 1,1,3,1 on one K,V head, tokens 2,1,4,1",
+     .mode = GALAXY,
+     .dp = 1,
+     .tp = 4,
+     .micro = 1,
+     .samples = {2},
+     .kv_heads = 1,
+     .heads = {1, 1, 3, 1},
+     .sequence = {2, 1, 4, 1}},
     // both
     {.what = "dp 2 x tp 2", .mode = TP, .dp = 2, .tp = 2, .micro = 1, .samples = {2, 2}},
-    {.what = "dp 2 x tp 2, heads 5,1, 3 and 1 samples, accumulation", .mode = TP, .dp = 2, .tp = 2, .micro = 2, .samples = {3, 1}, .heads = {5, 1}, .columns = {33, 7}},
-    {.what = "dp 2 x tp 2, tied, no labels on the second half", .mode = TP, .dp = 2, .tp = 2, .micro = 1, .samples = {1, 2}, .no_labels = 2, .tied = 1},
-    {.what = "dp 2 x tp 3, heads 1,3,2", .mode = TP, .dp = 2, .tp = 3, .micro = 1, .samples = {1, 2}, .heads = {1, 3, 2}},
+    {.what = "dp 2 x tp 2, heads 5,1, 3 and 1 samples, accumulation",
+     .mode = TP,
+     .dp = 2,
+     .tp = 2,
+     .micro = 2,
+     .samples = {3, 1},
+     .heads = {5, 1},
+     .columns = {33, 7}},
+    {.what = "dp 2 x tp 2, tied, no labels on the second half",
+     .mode = TP,
+     .dp = 2,
+     .tp = 2,
+     .micro = 1,
+     .samples = {1, 2},
+     .no_labels = 2,
+     .tied = 1},
+    {.what = "dp 2 x tp 3, heads 1,3,2",
+     .mode = TP,
+     .dp = 2,
+     .tp = 3,
+     .micro = 1,
+     .samples = {1, 2},
+     .heads = {1, 3, 2}},
     {.what = "dp 2 x galaxy 2", .mode = GALAXY, .dp = 2, .tp = 2, .micro = 1, .samples = {2, 2}},
-    {.what = "dp 2 x galaxy 2, heads 5,1, tokens 7,1, 3 and 1 samples, accumulation", .mode = GALAXY, .dp = 2, .tp = 2, .micro = 2, .samples = {3, 1}, .heads = {5, 1}, .columns = {33, 7}, .sequence = {7, 1}},
-    {.what = "dp 2 x galaxy 2, tied, no labels on the second half", .mode = GALAXY, .dp = 2, .tp = 2, .micro = 1, .samples = {1, 2}, .no_labels = 2, .tied = 1},
-    {.what = "dp 2 x galaxy 3, heads 1,3,2", .mode = GALAXY, .dp = 2, .tp = 3, .micro = 1, .samples = {1, 2}, .heads = {1, 3, 2}},
+    {.what = "dp 2 x galaxy 2, heads 5,1, tokens 7,1, 3 and 1 samples, accumulation",
+     .mode = GALAXY,
+     .dp = 2,
+     .tp = 2,
+     .micro = 2,
+     .samples = {3, 1},
+     .heads = {5, 1},
+     .columns = {33, 7},
+     .sequence = {7, 1}},
+    {.what = "dp 2 x galaxy 2, tied, no labels on the second half",
+     .mode = GALAXY,
+     .dp = 2,
+     .tp = 2,
+     .micro = 1,
+     .samples = {1, 2},
+     .no_labels = 2,
+     .tied = 1},
+    {.what = "dp 2 x galaxy 3, heads 1,3,2",
+     .mode = GALAXY,
+     .dp = 2,
+     .tp = 3,
+     .micro = 1,
+     .samples = {1, 2},
+     .heads = {1, 3, 2}},
 };
-// clang-format on
 enum { LAYOUTS = sizeof layouts / sizeof *layouts };
 
 static const Layout *layout(const char *what)
@@ -105,10 +275,11 @@ static void check_layout(const Layout *l)
     if (w.ratio > test_state.worst) test_state.worst = w.ratio;
     CHECK(w.ratio <= 1, "%s: %s is %.3g times its bound away from serial", l->what, w.what, w.ratio);
     for (int r = 1; r < ranks_of(l); r++)
-        CHECK(common_is_same(&rank[0].result, &rank[r].result), "%s: rank %d and rank 0 differ in bits where they hold the same", l->what,
-              r);
+        CHECK(common_is_same(&rank[0].result, &rank[r].result),
+              "%s: rank %d and rank 0 differ in bits where they hold the same", l->what, r);
     for (int r = 2; r < ranks_of(l); r++)
-        CHECK(common_is_same(&rank[r - 1].result, &rank[r].result), "%s: rank %d and rank %d differ in bits", l->what, r - 1, r);
+        CHECK(common_is_same(&rank[r - 1].result, &rank[r].result), "%s: rank %d and rank %d differ in bits", l->what,
+              r - 1, r);
     free_ranks(l, rank);
     free_result(&serial);
 }
@@ -116,7 +287,8 @@ static void check_layout(const Layout *l)
 static void check_layouts_of(const GxLlamaMode *mode, int most_dp)
 {
     for (int i = 0; i < LAYOUTS; i++)
-        if (layouts[i].mode == mode && layouts[i].dp <= most_dp && (most_dp == 1 || layouts[i].dp > 1)) check_layout(&layouts[i]);
+        if (layouts[i].mode == mode && layouts[i].dp <= most_dp && (most_dp == 1 || layouts[i].dp > 1))
+            check_layout(&layouts[i]);
 }
 
 TEST(data_parallel_is_serial) { check_layouts_of(SERIAL, MAX_RANKS); }
@@ -136,7 +308,11 @@ static void random_list(int64_t *list, int n, int64_t total, uint64_t seed)
 TEST(modes_with_random_lists_are_serial)
 {
     for (uint64_t i = 0; i < 24; i++) {
-        Layout l = {.what = "random", .mode = i % 2 ? TP : GALAXY, .dp = 1, .tp = 2 + (int)(i / 2 % 3), .micro = 1 + (int)(i % 3 == 0)};
+        Layout l = {.what = "random",
+                    .mode = i % 2 ? TP : GALAXY,
+                    .dp = 1,
+                    .tp = 2 + (int)(i / 2 % 3),
+                    .micro = 1 + (int)(i % 3 == 0)};
         char what[200];
         if (l.tp < 4 && i % 5 == 0) l.dp = 2;
         for (int r = 0; r < l.dp; r++) l.samples[r] = 1 + gx_random_bits(21, i, (uint32_t)r, 1) % 3;
@@ -147,16 +323,18 @@ TEST(modes_with_random_lists_are_serial)
         l.tied = i % 4 == 3;
         l.kv_heads = (const int[]){0, 1, 2, 6}[gx_random_bits(21, i, 0, 2) % 4];
         snprintf(what, sizeof what,
-                 "%s number %ld: tp %d, dp %d, %ld K,V heads, heads %ld,%ld,%ld,%ld, columns %ld,%ld,%ld,%ld, tokens %ld,%ld,%ld,%ld",
-                 l.mode->name, (long)i, l.tp, l.dp, (long)l.kv_heads, (long)l.heads[0], (long)l.heads[1], (long)l.heads[2],
-                 (long)l.heads[3], (long)l.columns[0], (long)l.columns[1], (long)l.columns[2], (long)l.columns[3], (long)l.sequence[0],
-                 (long)l.sequence[1], (long)l.sequence[2], (long)l.sequence[3]);
+                 "%s number %ld: tp %d, dp %d, %ld K,V heads, heads %ld,%ld,%ld,%ld, columns %ld,%ld,%ld,%ld, tokens "
+                 "%ld,%ld,%ld,%ld",
+                 l.mode->name, (long)i, l.tp, l.dp, (long)l.kv_heads, (long)l.heads[0], (long)l.heads[1],
+                 (long)l.heads[2], (long)l.heads[3], (long)l.columns[0], (long)l.columns[1], (long)l.columns[2],
+                 (long)l.columns[3], (long)l.sequence[0], (long)l.sequence[1], (long)l.sequence[2],
+                 (long)l.sequence[3]);
         l.what = what;
         check_layout(&l);
     }
 }
 
-// ---- bit for bit ------------------------------------------------------------------------------------------------------------------------
+// ---- bit for bit ---------------------------------------------------------------------------------------------------
 
 TEST(every_mode_on_one_rank_is_serial_bit_for_bit)
 {
@@ -196,15 +374,16 @@ static void check_rows(const char *what, int layer, float *const *whole, const R
     for (int r = 0; r < ranks; r++) {
         const Result *g = &galaxy[r].result;
         const float *slice = is_gradient ? g->dx[layer] : g->y[layer];
-        CHECK(!memcmp(slice, whole[layer] + row * model_config.hidden_size, (size_t)(g->rows * model_config.hidden_size) * 4),
-              "%s: %s of layer %d: rank %d's slice is not what tensor parallelism has", what, is_gradient ? "gradient" : "output", layer,
-              r);
+        CHECK(!memcmp(slice, whole[layer] + row * model_config.hidden_size,
+                      (size_t)(g->rows * model_config.hidden_size) * 4),
+              "%s: %s of layer %d: rank %d's slice is not what tensor parallelism has", what,
+              is_gradient ? "gradient" : "output", layer, r);
         row += g->rows;
     }
 }
 
-// All-reduce is reduce-scatter and all-gather, and what lies between them looks at one row at a time: so the two modes have the same bits, but for the
-// norms' gradients, which are sums over rows.
+// All-reduce is reduce-scatter and all-gather, and what lies between them looks at one row at a time: so the two modes
+// have the same bits, but for the norms' gradients, which are sums over rows.
 TEST(galaxy_is_tensor_parallelism_bit_for_bit_in_activations_input_gradients_and_matrix_gradients)
 {
     static const char *const pairs[][2] = {
@@ -226,7 +405,8 @@ TEST(galaxy_is_tensor_parallelism_bit_for_bit_in_activations_input_gradients_and
             for (int i = 0; i < t->n; i++) {
                 const int64_t at = gx_table_flat(t, i);
                 if (t->row[i].ndim != 2 || t->row[i].has_alias) continue;
-                CHECK(!memcmp(tp[r].result.flat.b.grads + at, galaxy[r].result.flat.b.grads + at, (size_t)gx_tensor_count(&t->row[i]) * 4),
+                CHECK(!memcmp(tp[r].result.flat.b.grads + at, galaxy[r].result.flat.b.grads + at,
+                              (size_t)gx_tensor_count(&t->row[i]) * 4),
                       "%s: the gradient of %s on rank %d", b->what, t->row[i].name, r);
                 matrices++;
             }
@@ -238,7 +418,7 @@ TEST(galaxy_is_tensor_parallelism_bit_for_bit_in_activations_input_gradients_and
     }
 }
 
-// ---- under MPI ----------------------------------------------------------------------------------------------------------------------------
+// ---- under MPI -----------------------------------------------------------------------------------------------------
 
 // Of everything that a run left behind: losses, norms, every gradient, every weight, every moment.
 static uint64_t hash_of(const Result *r)
@@ -286,7 +466,8 @@ TEST(mpi_gives_the_bits_of_threads_in_losses_gradients_weights_and_moments)
         run_ranks(l, rank);
         snprintf(line, sizeof line,
                  "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 "
-                 "OMPI_MCA_hwloc_base_binding_policy=none ASAN_OPTIONS=detect_leaks=0 timeout 60 mpirun -np %d %.600s --mpi %d",
+                 "OMPI_MCA_hwloc_base_binding_policy=none ASAN_OPTIONS=detect_leaks=0 timeout 60 mpirun -np %d %.600s "
+                 "--mpi %d",
                  ranks_of(l), program, (int)(l - layouts));
         FILE *out = popen(line, "r");
         while (out && fgets(line, sizeof line, out)) {
@@ -307,7 +488,13 @@ TEST(a_window_without_labels_has_loss_0_and_gradients_0)
     static const Layout nothing[] = {
         {.what = "nothing counts", .mode = SERIAL, .dp = 1, .tp = 1, .micro = 2, .samples = {2}, .no_labels = 1},
         {.what = "nothing counts, tp 2", .mode = TP, .dp = 1, .tp = 2, .micro = 1, .samples = {2}, .no_labels = 1},
-        {.what = "nothing counts, galaxy 3", .mode = GALAXY, .dp = 1, .tp = 3, .micro = 1, .samples = {2}, .no_labels = 1},
+        {.what = "nothing counts, galaxy 3",
+         .mode = GALAXY,
+         .dp = 1,
+         .tp = 3,
+         .micro = 1,
+         .samples = {2},
+         .no_labels = 1},
     };
     for (int i = 0; i < 3; i++) {
         Rank rank[MAX_RANKS];
@@ -317,14 +504,14 @@ TEST(a_window_without_labels_has_loss_0_and_gradients_0)
             double sum = 0;
             for (int64_t e = 0; e < r->n; e++) sum += fabs((double)r->flat.b.grads[e]);
             CHECK(!r->error[0] && r->labels == 0 && r->loss[0] == 0 && r->norm[0] == 0 && sum == 0,
-                  "%s: %ld labels, loss %g, norm %g, sum of |gradients| %g; %s", nothing[i].what, (long)r->labels, r->loss[0], r->norm[0],
-                  sum, r->error);
+                  "%s: %ld labels, loss %g, norm %g, sum of |gradients| %g; %s", nothing[i].what, (long)r->labels,
+                  r->loss[0], r->norm[0], sum, r->error);
         }
         free_ranks(&nothing[i], rank);
     }
 }
 
-// ---- what goes wrong ------------------------------------------------------------------------------------------------------------------------
+// ---- what goes wrong -----------------------------------------------------------------------------------------------
 
 // Rank 1 goes its own way; what the others are told.
 typedef struct {
@@ -383,7 +570,8 @@ TEST(a_rank_that_returns_early_ends_the_others_with_its_number)
         run_astray(l, rank, l->mode, 1);
         for (int r = 0; r < l->tp; r++) {
             if (r == 1) continue;
-            CHECK(strstr(rank[r].r.result.error, "rank 1"), "%s: rank %d was told \"%s\"", l->what, r, rank[r].r.result.error);
+            CHECK(strstr(rank[r].r.result.error, "rank 1"), "%s: rank %d was told \"%s\"", l->what, r,
+                  rank[r].r.result.error);
             CHECK(rank[r].seconds < 30, "%s: rank %d waited %.0f s", l->what, r, rank[r].seconds);
         }
     }
@@ -396,13 +584,14 @@ TEST(ranks_in_different_modes_are_told_what_both_sides_are_in)
     run_astray(l, rank, &gx_llama_galaxy, 0);
     for (int r = 0; r < 2; r++) {
         const char *error = rank[r].r.result.error;
-        CHECK(strstr(error, "rank 0") && strstr(error, "rank 1") && strstr(error, "all_reduce") && strstr(error, "reduce_scatter of"),
+        CHECK(strstr(error, "rank 0") && strstr(error, "rank 1") && strstr(error, "all_reduce") &&
+                  strstr(error, "reduce_scatter of"),
               "rank %d was told \"%s\"", r, error);
         CHECK(rank[r].seconds < 30, "rank %d waited %.0f s", r, rank[r].seconds);
     }
 }
 
-// ---- checkpoints ----------------------------------------------------------------------------------------------------------------------------
+// ---- checkpoints ---------------------------------------------------------------------------------------------------
 
 typedef struct {
     GxComm comm;
@@ -438,7 +627,8 @@ static void *saver_main(void *user)
     return NULL;
 }
 
-// A checkpoint may take longer than a rank waits for another one: all meet after each tensor, also those that have nothing to save.
+// A checkpoint may take longer than a rank waits for another one: all meet after each tensor, also those that have
+// nothing to save.
 TEST(all_ranks_follow_a_checkpoint_tensor_by_tensor)
 {
     Saver rank[2];
@@ -457,7 +647,8 @@ TEST(all_ranks_follow_a_checkpoint_tensor_by_tensor)
     for (int r = 0; r < 2; r++)
         CHECK(!rank[r].error[0] && rank[r].tensors > 10 &&
                   rank[r].meetings == 3 * rank[r].tensors + 3, // weights, two moments; two files, the folder
-              "rank %d: %ld meetings for %ld tensors; %s", r, (long)rank[r].meetings, (long)rank[r].tensors, rank[r].error);
+              "rank %d: %ld meetings for %ld tensors; %s", r, (long)rank[r].meetings, (long)rank[r].tensors,
+              rank[r].error);
     CHECK(gx_folder_verify(folder, 1, &err) == GX_OK, "%s", err.message);
     gx_threads_group_close(group);
     gx_folder_remove(parent, &err);

@@ -1,19 +1,23 @@
-// test_mutants.cu: would the tests of modes notice a collective that is wrong? Each one of a training window is broken in every way that fits it, and the
-// broken run has to differ from serial by ten times the bound that a sound one keeps (test_parallel.h). Nobody lists the places: they come from a
-// recording of the sound run, and what tensors need comes from their table.
+// test_mutants.cu: would the tests of modes notice a collective that is wrong? Each one of a training window is broken
+// in every way that fits it, and the broken run has to differ from serial by ten times the bound that a sound one keeps
+// (test/parallel.h). Nobody lists the places: they come from a recording of the sound run, and what tensors need comes
+// from their table.
 //
-// The library is compiled into this program, with its collectives renamed where models, gradients and windows call them: so every call passes here, and
-// the library has no hook for it. A mutation hits all ranks alike, so that nothing hangs, and in every window the same call: one micro-batch's. What it
-// does is done to the result of the sound collective, since the others wait for this rank's part.
+// The library is compiled into this program, with its collectives renamed where models, gradients and windows call
+// them: so every call passes here, and the library has no hook for it. A mutation hits all ranks alike, so that nothing
+// hangs, and in every window the same call: one micro-batch's. What it does is done to the result of the sound
+// collective, since the others wait for this rank's part.
 #define GALAXY_IMPLEMENTATION
-#include "galaxy/dist/comm.h"
+#include "galaxy/comm/comm.h"
 
 void mutant_all_reduce(GxContext *g, int axes, GxReduce reduce, void *x, int64_t n, GxDtype dtype);
 GxTicket mutant_all_reduce_start(GxContext *g, int axes, GxReduce reduce, void *x, int64_t n, GxDtype dtype);
-void mutant_all_gather(GxContext *g, int axes, const GxSplit *rows, void *full, const void *mine, int64_t row, GxDtype dtype);
-void mutant_reduce_scatter(GxContext *g, int axes, const GxSplit *rows, void *mine, const void *partial, int64_t row, GxDtype dtype);
-GxTicket mutant_reduce_scatter_start(GxContext *g, int axes, const GxSplit *rows, void *mine, const void *partial, int64_t row,
-                                     GxDtype dtype);
+void mutant_all_gather(GxContext *g, int axes, const GxSplit *rows, void *full, const void *mine, int64_t row,
+                       GxDtype dtype);
+void mutant_reduce_scatter(GxContext *g, int axes, const GxSplit *rows, void *mine, const void *partial, int64_t row,
+                           GxDtype dtype);
+GxTicket mutant_reduce_scatter_start(GxContext *g, int axes, const GxSplit *rows, void *mine, const void *partial,
+                                     int64_t row, GxDtype dtype);
 void mutant_transfer(GxContext *g, int axes, const GxTransfer *list, int n);
 GxRange mutant_tensor_owned(const GxTensor *t, int member);
 int mutant_group_index(const GxContext *g, int axes);
@@ -27,9 +31,10 @@ int mutant_group_index(const GxContext *g, int axes);
 #define gx_tensor_owned         mutant_tensor_owned
 #define gx_group_index          mutant_group_index
 #include "galaxy.h"
-GxStatus mutant_llama_open(GxContext *g, GxLlama *m, const GxLlamaConfig *config, const GxLlamaMode *mode, const GxSplitLists *lists);
+GxStatus mutant_llama_open(GxContext *g, GxLlama *m, const GxLlamaConfig *config, const GxLlamaMode *mode,
+                           const GxSplitLists *lists);
 #define gx_llama_open mutant_llama_open
-#include "test_parallel.h"
+#include "test/parallel.h"
 #undef gx_llama_open
 #undef gx_all_reduce
 #undef gx_all_reduce_start
@@ -40,7 +45,7 @@ GxStatus mutant_llama_open(GxContext *g, GxLlama *m, const GxLlamaConfig *config
 #undef gx_tensor_owned
 #undef gx_group_index
 
-// ---- mutants ------------------------------------------------------------------------------------------------------------------------------------
+// ---- mutants -------------------------------------------------------------------------------------------------------
 
 typedef struct { // a call in a window: the nth that has all of this
     const char *name, *site;
@@ -52,12 +57,12 @@ typedef struct { // a call in a window: the nth that has all of this
 
 typedef enum {
     SOUND = 0,
-    SKIPPED,             // nothing is communicated
-    DOUBLED,             // a sum is taken twice
-    SWAPPED,             // rows arrive in others' places
-    STALE,               // one rank's rows do not arrive; a scatter's sum is not written
-    ADDED_BY_ALL,        // all ranks but the first add a constant to their summand: a bias that every rank adds instead of one
-    LEFT_OUT,            // a tensor's row in the table does not ask for its sum
+    SKIPPED,      // nothing is communicated
+    DOUBLED,      // a sum is taken twice
+    SWAPPED,      // rows arrive in others' places
+    STALE,        // one rank's rows do not arrive; a scatter's sum is not written
+    ADDED_BY_ALL, // all ranks but the first add a constant to their summand: a bias that every rank adds instead of one
+    LEFT_OUT,     // a tensor's row in the table does not ask for its sum
     OVERLAP_COUNTED,     // what several ranks hold of a tensor is counted by all of them in the norm
     REPLICAS_COUNTED,    // everything is
     LABELS_COUNTED_TWICE // every rank of a tp group counts the labels that all of them have
@@ -100,7 +105,8 @@ static __thread struct {
 
 static int same_place(const Call *a, const Call *b)
 {
-    return a->name == b->name && !strcmp(a->site, b->site) && a->unit == b->unit && a->axes == b->axes && a->reduce == b->reduce;
+    return a->name == b->name && !strcmp(a->site, b->site) && a->unit == b->unit && a->axes == b->axes &&
+           a->reduce == b->reduce;
 }
 
 static void note(Calls *c, Call call)
@@ -134,9 +140,10 @@ static Mutation meet(const GxContext *g, Call call)
     return self.seen++ == mutant.call.nth ? mutant.kind : SOUND;
 }
 
-static const char all_reduce[] = "all_reduce", all_gather[] = "all_gather", reduce_scatter[] = "reduce_scatter", transfer[] = "transfer";
+static const char all_reduce[] = "all_reduce", all_gather[] = "all_gather", reduce_scatter[] = "reduce_scatter",
+                  transfer[] = "transfer";
 
-// ---- what mutations do to data ------------------------------------------------------------------------------------------------------------------
+// ---- what mutations do to data -------------------------------------------------------------------------------------
 
 static char *copy_of(const void *x, int64_t bytes)
 {
@@ -193,8 +200,8 @@ static Part part_of(const GxSplit *rows, int member, int64_t row_bytes)
     return p;
 }
 
-static void mutate_all_gather(Mutation m, GxContext *g, int axes, const GxSplit *rows, void *full, const void *mine, int64_t row,
-                              GxDtype dtype)
+static void mutate_all_gather(Mutation m, GxContext *g, int axes, const GxSplit *rows, void *full, const void *mine,
+                              int64_t row, GxDtype dtype)
 {
     const int64_t size = row * gx_dtype_size(dtype), bytes = gx_split_total(rows) * size;
     const int me = gx_group_index(g, axes);
@@ -215,8 +222,8 @@ static void mutate_all_gather(Mutation m, GxContext *g, int axes, const GxSplit 
     free(sound);
 }
 
-static void mutate_reduce_scatter(Mutation m, GxContext *g, int axes, const GxSplit *rows, void *mine, const void *partial, int64_t row,
-                                  GxDtype dtype)
+static void mutate_reduce_scatter(Mutation m, GxContext *g, int axes, const GxSplit *rows, void *mine,
+                                  const void *partial, int64_t row, GxDtype dtype)
 {
     const int64_t size = row * gx_dtype_size(dtype), bytes = gx_split_total(rows) * size;
     const int me = gx_group_index(g, axes);
@@ -241,7 +248,7 @@ static void mutate_reduce_scatter(Mutation m, GxContext *g, int axes, const GxSp
     free(sound);
 }
 
-// ---- calls that pass by -------------------------------------------------------------------------------------------------------------------------
+// ---- calls that pass by --------------------------------------------------------------------------------------------
 
 void mutant_all_reduce(GxContext *g, int axes, GxReduce reduce, void *x, int64_t n, GxDtype dtype)
 {
@@ -259,29 +266,32 @@ GxTicket mutant_all_reduce_start(GxContext *g, int axes, GxReduce reduce, void *
     return done;
 }
 
-void mutant_all_gather(GxContext *g, int axes, const GxSplit *rows, void *full, const void *mine, int64_t row, GxDtype dtype)
+void mutant_all_gather(GxContext *g, int axes, const GxSplit *rows, void *full, const void *mine, int64_t row,
+                       GxDtype dtype)
 {
     const Mutation m = meet(g, call_of(g, all_gather, axes, GX_SUM));
     if (m == SOUND) gx_all_gather(g, axes, rows, full, mine, row, dtype);
     else mutate_all_gather(m, g, axes, rows, full, mine, row, dtype);
 }
 
-static Call scatter_of(const GxContext *g, int axes, const GxSplit *rows, const void *mine, const void *partial, int64_t row, GxDtype dtype)
+static Call scatter_of(const GxContext *g, int axes, const GxSplit *rows, const void *mine, const void *partial,
+                       int64_t row, GxDtype dtype)
 {
     Call c = call_of(g, reduce_scatter, axes, GX_SUM);
     c.in_place = mine == (const char *)partial + rows->begin[gx_group_index(g, axes)] * row * gx_dtype_size(dtype);
     return c;
 }
 
-void mutant_reduce_scatter(GxContext *g, int axes, const GxSplit *rows, void *mine, const void *partial, int64_t row, GxDtype dtype)
+void mutant_reduce_scatter(GxContext *g, int axes, const GxSplit *rows, void *mine, const void *partial, int64_t row,
+                           GxDtype dtype)
 {
     const Mutation m = meet(g, scatter_of(g, axes, rows, mine, partial, row, dtype));
     if (m == SOUND) gx_reduce_scatter(g, axes, rows, mine, partial, row, dtype);
     else mutate_reduce_scatter(m, g, axes, rows, mine, partial, row, dtype);
 }
 
-GxTicket mutant_reduce_scatter_start(GxContext *g, int axes, const GxSplit *rows, void *mine, const void *partial, int64_t row,
-                                     GxDtype dtype)
+GxTicket mutant_reduce_scatter_start(GxContext *g, int axes, const GxSplit *rows, void *mine, const void *partial,
+                                     int64_t row, GxDtype dtype)
 {
     const Mutation m = meet(g, scatter_of(g, axes, rows, mine, partial, row, dtype));
     GxTicket done = GX_ZERO;
@@ -307,11 +317,12 @@ void mutant_transfer(GxContext *g, int axes, const GxTransfer *list, int n)
     }
 }
 
-// ---- what tensors need, and who counts ----------------------------------------------------------------------------------------------------------
+// ---- what tensors need, and who counts -----------------------------------------------------------------------------
 
 GxRange mutant_tensor_owned(const GxTensor *t, int member)
 {
-    return mutant.kind == OVERLAP_COUNTED && !strcmp(t->name, mutant.tensor) ? t->parts[member] : gx_tensor_owned(t, member);
+    return mutant.kind == OVERLAP_COUNTED && !strcmp(t->name, mutant.tensor) ? t->parts[member]
+                                                                             : gx_tensor_owned(t, member);
 }
 
 // A rank that counts is the first of its tp group.
@@ -323,16 +334,18 @@ int mutant_group_index(const GxContext *g, int axes)
 }
 
 // The table is changed before memory is planned: other neighbours go in one sum.
-GxStatus mutant_llama_open(GxContext *g, GxLlama *m, const GxLlamaConfig *config, const GxLlamaMode *mode, const GxSplitLists *lists)
+GxStatus mutant_llama_open(GxContext *g, GxLlama *m, const GxLlamaConfig *config, const GxLlamaMode *mode,
+                           const GxSplitLists *lists)
 {
     self.phase = OPENING;
     GX_TRY(gx_llama_open(g, m, config, mode, lists));
     self.phase = COUNTING_LABELS;
-    if (mutant.kind == LEFT_OUT) m->model.table.row[gx_table_find(&m->model.table, mutant.tensor).index].reduce_axes &= ~mutant.axes;
+    if (mutant.kind == LEFT_OUT)
+        m->model.table.row[gx_table_find(&m->model.table, mutant.tensor).index].reduce_axes &= ~mutant.axes;
     return GX_OK;
 }
 
-// ---- all mutants of a layout --------------------------------------------------------------------------------------------------------------------
+// ---- all mutants of a layout ---------------------------------------------------------------------------------------
 
 enum { MOST_MUTANTS = 1000 };
 typedef struct {
@@ -364,13 +377,15 @@ static int sums_rows(GxMode mode, const Call *c)
     int n = gx_layer_moves(mode, moves);
     moves[n++] = gx_embedding_exit(mode);
     for (int i = 0; i < n; i++)
-        if (!strcmp(moves[i].site, c->site) && moves[i].from == GX_LAYOUT_PARTIAL && !strcmp(gx_move_name(moves[i].move.forward), c->name))
+        if (!strcmp(moves[i].site, c->site) && moves[i].from == GX_LAYOUT_PARTIAL &&
+            !strcmp(gx_move_name(moves[i].move.forward), c->name))
             return 1;
     return 0;
 }
 
-// Doubling a maximum is no mutant: all ranks subtract the same other number from a row's logits, and the loss does not depend on which. A sum that is
-// scattered into its own summand's place is not stale when it is not written, but skipped.
+// Doubling a maximum is no mutant: all ranks subtract the same other number from a row's logits, and the loss does not
+// depend on which. A sum that is scattered into its own summand's place is not stale when it is not written, but
+// skipped.
 static int fits(Mutation kind, const Call *c, GxMode mode)
 {
     const int gathers = c->name == all_gather, scatters = c->name == reduce_scatter, is_max = c->reduce == GX_MAX;
@@ -395,7 +410,8 @@ static void breed_all(Hunt *h, const GxTable *table)
         if (t->reduce_axes & tp) breed(h, LEFT_OUT, -1, t, tp);
         if (t->reduce_axes & dp) breed(h, LEFT_OUT, -1, t, dp);
         int overlaps = 0;
-        for (int r = 0; t->parts && r < t->n_parts; r++) overlaps |= gx_range_count(gx_tensor_owned(t, r)) < gx_range_count(t->parts[r]);
+        for (int r = 0; t->parts && r < t->n_parts; r++)
+            overlaps |= gx_range_count(gx_tensor_owned(t, r)) < gx_range_count(t->parts[r]);
         if (overlaps) breed(h, OVERLAP_COUNTED, -1, t, 0);
     }
     if (tp) breed(h, REPLICAS_COUNTED, -1, NULL, 0);
@@ -408,8 +424,8 @@ static const char *mutant_name(const Mutant *m, char text[300])
     char buffer[64];
     const char *axes = gx_axes_name(m->of_call >= 0 ? c->axes : m->axes, buffer);
     if (m->of_call >= 0)
-        snprintf(text, 300, "%s%s over %s at %s of unit %d, call %d: %s", c->name, c->reduce == GX_MAX ? " (max)" : "", axes, c->site,
-                 c->unit, c->nth, mutation_names[m->kind]);
+        snprintf(text, 300, "%s%s over %s at %s of unit %d, call %d: %s", c->name, c->reduce == GX_MAX ? " (max)" : "",
+                 axes, c->site, c->unit, c->nth, mutation_names[m->kind]);
     else if (m->kind == LEFT_OUT) snprintf(text, 300, "%s over %s: %s", m->tensor, axes, mutation_names[m->kind]);
     else snprintf(text, 300, "%s%s%s", m->tensor, m->tensor[0] ? ": " : "", mutation_names[m->kind]);
     return text;
@@ -427,7 +443,8 @@ static Worst run_mutant(const Hunt *h, const Mutant *m)
     return w;
 }
 
-// Takes over those calls of a rank that no other has made. Every collective that the recorder has must have passed here.
+// Takes over those calls of a rank that no other has made. Every collective that the recorder has must have passed
+// here.
 static void take_calls(Hunt *h, const Calls *of_rank, const GxRecorder *rec, int rank)
 {
     int events = 0, recorded = 0;
@@ -435,11 +452,14 @@ static void take_calls(Hunt *h, const Calls *of_rank, const GxRecorder *rec, int
     for (int i = 0; i < of_rank->n; i++) {
         const Call *c = &of_rank->call[i];
         int known = 0;
-        for (int k = 0; k < h->calls.n; k++) known |= same_place(&h->calls.call[k], c) && h->calls.call[k].nth == c->nth;
-        if (!known && CHECK(h->calls.n < MOST_CALLS, "more than %d calls", MOST_CALLS)) h->calls.call[h->calls.n++] = *c;
+        for (int k = 0; k < h->calls.n; k++)
+            known |= same_place(&h->calls.call[k], c) && h->calls.call[k].nth == c->nth;
+        if (!known && CHECK(h->calls.n < MOST_CALLS, "more than %d calls", MOST_CALLS))
+            h->calls.call[h->calls.n++] = *c;
         events += c->events;
     }
-    CHECK(events == recorded, "%s: rank %d: %d collectives were recorded, %d passed here", h->layout->what, rank, recorded, events);
+    CHECK(events == recorded, "%s: rank %d: %d collectives were recorded, %d passed here", h->layout->what, rank,
+          recorded, events);
 }
 
 static void record_sound_run(Hunt *h)
@@ -463,10 +483,12 @@ static void judge(Hunt *h, const Mutant *m, const Worst *w)
     const char *what = h->layout->what;
     char text[300];
     const int is_seen = !(w->ratio < 10); // not a number is seen, too
-    CHECK(strncmp(w->what, "error:", 6), "%s: %s: it should compute something wrong, not fail: %s", what, mutant_name(m, text), w->what);
+    CHECK(strncmp(w->what, "error:", 6), "%s: %s: it should compute something wrong, not fail: %s", what,
+          mutant_name(m, text), w->what);
     CHECK(m->of_call < 0 || changed, "%s: %s: no rank has other bits: it is no mutant", what, mutant_name(m, text));
     if (m->of_call >= 0) h->caught[m->of_call] += is_seen;
-    CHECK(is_seen, "%s: %s survives: %s is off by only %g times the bound", what, mutant_name(m, text), w->what, w->ratio);
+    CHECK(is_seen, "%s: %s survives: %s is off by only %g times the bound", what, mutant_name(m, text), w->what,
+          w->ratio);
     if (w->ratio >= h->least.ratio) return;
     h->least.ratio = w->ratio;
     snprintf(h->least.what, sizeof h->least.what, "%.199s", mutant_name(m, text));
@@ -485,41 +507,43 @@ static void hunt(const Layout *l)
         judge(&h, &h.list[i], &w);
     }
     for (int i = 0; i < h.calls.n; i++)
-        CHECK(h.caught[i], "%s: no mutant of %s at %s of unit %d, call %d, was seen", l->what, h.calls.call[i].name, h.calls.call[i].site,
-              h.calls.call[i].unit, h.calls.call[i].nth);
-    printf("     %s: %d calls, %d mutants; hardest to see, at %.3g times the bound: %s\n", l->what, h.calls.n, h.n, h.least.ratio,
-           h.least.what);
+        CHECK(h.caught[i], "%s: no mutant of %s at %s of unit %d, call %d, was seen", l->what, h.calls.call[i].name,
+              h.calls.call[i].site, h.calls.call[i].unit, h.calls.call[i].nth);
+    printf("     %s: %d calls, %d mutants; hardest to see, at %.3g times the bound: %s\n", l->what, h.calls.n, h.n,
+           h.least.ratio, h.least.what);
     free_result(&h.serial);
 }
 
-#define HUNT(test_name, ...)                                                                                                               \
-    TEST(test_name)                                                                                                                        \
-    {                                                                                                                                      \
-        static const Layout layout = {__VA_ARGS__};                                                                                        \
-        hunt(&layout);                                                                                                                     \
+#define HUNT(test_name, ...)                                                                                           \
+    TEST(test_name)                                                                                                    \
+    {                                                                                                                  \
+        static const Layout layout = {__VA_ARGS__};                                                                    \
+        hunt(&layout);                                                                                                 \
     }
 #define SERIAL &gx_llama_serial
 #define TP     &gx_llama_tp
 #define GALAXY &gx_llama_galaxy
-HUNT(no_mutant_of_data_parallelism_survives, .what = "dp 2, 3 and 1 samples", .mode = SERIAL, .dp = 2, .tp = 1, .micro = 1,
-     .samples = {3, 1})
-HUNT(no_mutant_of_data_parallelism_tied_with_accumulation_survives, .what = "dp 3, tied, accumulation", .mode = SERIAL, .dp = 3, .tp = 1,
-     .micro = 2, .samples = {1, 2, 1}, .tied = 1)
-HUNT(no_mutant_of_tensor_parallelism_survives, .what = "tp 2, a shared K,V head", .mode = TP, .dp = 1, .tp = 2, .micro = 1, .samples = {2})
-HUNT(no_mutant_of_tensor_parallelism_tied_with_accumulation_survives, .what = "tp 2, tied, accumulation", .mode = TP, .dp = 1, .tp = 2,
-     .micro = 2, .samples = {2}, .heads = {4, 2}, .columns = {30, 10}, .tied = 1)
-HUNT(no_mutant_of_uneven_tensor_parallelism_survives, .what = "tp 3, heads 1,3,2", .mode = TP, .dp = 1, .tp = 3, .micro = 1, .samples = {2},
-     .heads = {1, 3, 2}, .columns = {5, 20, 15})
-HUNT(no_mutant_of_a_kv_head_that_all_share_survives, .what = "tp 3, heads 1,3,2 on one K,V head", .mode = TP, .dp = 1, .tp = 3, .micro = 1,
-     .samples = {2}, .kv_heads = 1, .heads = {1, 3, 2})
+HUNT(no_mutant_of_data_parallelism_survives, .what = "dp 2, 3 and 1 samples", .mode = SERIAL, .dp = 2, .tp = 1,
+     .micro = 1, .samples = {3, 1})
+HUNT(no_mutant_of_data_parallelism_tied_with_accumulation_survives, .what = "dp 3, tied, accumulation", .mode = SERIAL,
+     .dp = 3, .tp = 1, .micro = 2, .samples = {1, 2, 1}, .tied = 1)
+HUNT(no_mutant_of_tensor_parallelism_survives, .what = "tp 2, a shared K,V head", .mode = TP, .dp = 1, .tp = 2,
+     .micro = 1, .samples = {2})
+HUNT(no_mutant_of_tensor_parallelism_tied_with_accumulation_survives, .what = "tp 2, tied, accumulation", .mode = TP,
+     .dp = 1, .tp = 2, .micro = 2, .samples = {2}, .heads = {4, 2}, .columns = {30, 10}, .tied = 1)
+HUNT(no_mutant_of_uneven_tensor_parallelism_survives, .what = "tp 3, heads 1,3,2", .mode = TP, .dp = 1, .tp = 3,
+     .micro = 1, .samples = {2}, .heads = {1, 3, 2}, .columns = {5, 20, 15})
+HUNT(no_mutant_of_a_kv_head_that_all_share_survives, .what = "tp 3, heads 1,3,2 on one K,V head", .mode = TP, .dp = 1,
+     .tp = 3, .micro = 1, .samples = {2}, .kv_heads = 1, .heads = {1, 3, 2})
 HUNT(no_mutant_of_galaxy_survives, .what = "galaxy 2", .mode = GALAXY, .dp = 1, .tp = 2, .micro = 1, .samples = {2})
-HUNT(no_mutant_of_galaxy_tied_with_accumulation_survives, .what = "galaxy 2, tied, accumulation", .mode = GALAXY, .dp = 1, .tp = 2,
-     .micro = 2, .samples = {2}, .heads = {4, 2}, .columns = {30, 10}, .sequence = {3, 5}, .tied = 1)
-HUNT(no_mutant_of_uneven_galaxy_survives, .what = "galaxy 3, heads 1,3,2, tokens 1,5,2", .mode = GALAXY, .dp = 1, .tp = 3, .micro = 1,
-     .samples = {2}, .heads = {1, 3, 2}, .columns = {5, 20, 15}, .sequence = {1, 5, 2})
-HUNT(no_mutant_of_data_times_tensor_parallelism_survives, .what = "dp 2 x tp 2, heads 5,1", .mode = TP, .dp = 2, .tp = 2, .micro = 1,
-     .samples = {2, 1}, .heads = {5, 1}, .columns = {33, 7})
-HUNT(no_mutant_of_data_parallelism_times_galaxy_survives, .what = "dp 2 x galaxy 2, heads 5,1, tokens 7,1", .mode = GALAXY, .dp = 2,
-     .tp = 2, .micro = 1, .samples = {1, 2}, .heads = {5, 1}, .columns = {33, 7}, .sequence = {7, 1})
+HUNT(no_mutant_of_galaxy_tied_with_accumulation_survives, .what = "galaxy 2, tied, accumulation", .mode = GALAXY,
+     .dp = 1, .tp = 2, .micro = 2, .samples = {2}, .heads = {4, 2}, .columns = {30, 10}, .sequence = {3, 5}, .tied = 1)
+HUNT(no_mutant_of_uneven_galaxy_survives, .what = "galaxy 3, heads 1,3,2, tokens 1,5,2", .mode = GALAXY, .dp = 1,
+     .tp = 3, .micro = 1, .samples = {2}, .heads = {1, 3, 2}, .columns = {5, 20, 15}, .sequence = {1, 5, 2})
+HUNT(no_mutant_of_data_times_tensor_parallelism_survives, .what = "dp 2 x tp 2, heads 5,1", .mode = TP, .dp = 2,
+     .tp = 2, .micro = 1, .samples = {2, 1}, .heads = {5, 1}, .columns = {33, 7})
+HUNT(no_mutant_of_data_parallelism_times_galaxy_survives, .what = "dp 2 x galaxy 2, heads 5,1, tokens 7,1",
+     .mode = GALAXY, .dp = 2, .tp = 2, .micro = 1, .samples = {1, 2}, .heads = {5, 1}, .columns = {33, 7},
+     .sequence = {7, 1})
 
 int main(int argc, char **argv) { return test_main(argc, argv); }

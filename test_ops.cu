@@ -1,26 +1,27 @@
 // test_ops.cu: every operation against double precision, PyTorch, and its own contract.
 //
-// The operations with a backward are one table, `ops`: buffers, the oracle's forward and backward (test_oracle.h), the library's call.
-// Every claim about them is a loop over that table and the shapes beside it:
+// The operations with a backward are one table, `ops`: buffers, the oracle's forward and backward (test/oracle.h), the
+// library's call. Every claim about them is a loop over that table and the shapes beside it:
 //     the oracle's backward is the derivative of its forward     central differences in double
 //     the oracle means what PyTorch means                        data/ref/ops.safetensors
-//     the library computes what the oracle does                  inputs are fp32 values, so a deviation is the library's own
+//     the library computes what the oracle does                  inputs are fp32 values, so a deviation is the
+//     library's own
 // Gemm, exp, sums and the optimizer have tests of their own below, then come contracts: refusals, recording, scratch.
 //
-// Buffers begin as NaN wherever the library must write, not read or add; the scratch arena too. Each is a block of the heap of its own, the
-// arena of exactly the planned peak, so that AddressSanitizer sees whatever leaves it.
+// Buffers begin as NaN wherever the library must write, not read or add; the scratch arena too. Each is a block of the
+// heap of its own, the arena of exactly the planned peak, so that AddressSanitizer sees whatever leaves it.
 #define GALAXY_IMPLEMENTATION
 #include "galaxy/base/random.h"
 #include "galaxy/cpu/cpu.h"
 #include "galaxy/io/safetensors.h"
-#include "test.h"
-#include "test_oracle.h"
+#include "test/test.h"
+#include "test/oracle.h"
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
-// ---- buffers ----------------------------------------------------------------------------------------------------------------------------
+// ---- buffers -------------------------------------------------------------------------------------------------------
 
 static void *take(int64_t n, size_t size) { return calloc((size_t)gx_max(n, 1), size); }
 static double *doubles(int64_t n) { return (double *)take(n, sizeof(double)); }
@@ -53,7 +54,8 @@ static double *to_doubles(const float *x, int64_t n)
 }
 
 // test_close for values of any kind: depth 0 means exact; infinities must be where they are expected.
-static void check_values(const char *what, const float *x, const double *reference, int64_t n, double depth, double floor)
+static void check_values(const char *what, const float *x, const double *reference, int64_t n, double depth,
+                         double floor)
 {
     float *a = floats(n);
     double *ref = doubles(n);
@@ -70,7 +72,7 @@ static void check_values(const char *what, const float *x, const double *referen
     free(ref);
 }
 
-// ---- a context whose scratch is exactly what the dry run of the same code took ----------------------------------------------------------
+// ---- a context whose scratch is exactly what the dry run of the same code took -------------------------------------
 
 typedef struct {
     GxContext g;
@@ -106,9 +108,10 @@ static void bench_close(Bench *b)
 
 static void check_bench(const char *what, Bench *real, const Bench *plan)
 {
-    CHECK(!gx_failed(&real->g) && !gx_error_code(&plan->g.error), "%s: %s%s", what, real->g.error.message, plan->g.error.message);
-    CHECK(real->arena.peak == plan->arena.peak && real->arena.used == 0, "%s: scratch %ld of planned %ld, %ld kept", what,
-          (long)real->arena.peak, (long)plan->arena.peak, (long)real->arena.used);
+    CHECK(!gx_failed(&real->g) && !gx_error_code(&plan->g.error), "%s: %s%s", what, real->g.error.message,
+          plan->g.error.message);
+    CHECK(real->arena.peak == plan->arena.peak && real->arena.used == 0, "%s: scratch %ld of planned %ld, %ld kept",
+          what, (long)real->arena.peak, (long)plan->arena.peak, (long)real->arena.used);
     int same = real->recorder.n == plan->recorder.n && real->recorder.n > 0;
     for (int64_t i = 0; same && i < real->recorder.n; i++) {
         const GxEvent *a = &real->recorder.event[i], *b = &plan->recorder.event[i];
@@ -117,10 +120,12 @@ static void check_bench(const char *what, Bench *real, const Bench *plan)
     CHECK(same, "%s: the device none recorded other events, bytes or FLOPs", what);
 }
 
-// ---- the table of operations ------------------------------------------------------------------------------------------------------------
+// ---- the table of operations ---------------------------------------------------------------------------------------
 
-// d: rms_norm R, C; linear R, In, Out, bias; rope B, heads, h, gap; attention B, H, K, h; swiglu R, F, factor of its inputs (0: 1);
-//    cross_entropy R, V, factor of the logits, every how many-th row is ignored (0: none); embedding R, C, v_begin, v_end
+// d: rms_norm R, C; linear R, In, Out, bias; rope B, heads, h, gap; attention B, H, K, h; swiglu R, F, factor of its
+// inputs (0: 1);
+//    cross_entropy R, V, factor of the logits, every how many-th row is ignored (0: none); embedding R, C, v_begin,
+//    v_end
 typedef struct {
     int64_t d[4];
     GxRuns q, k;        // rope, attention
@@ -158,7 +163,7 @@ struct Op {
     void (*forward)(Case *);
     void (*backward)(Case *);
     void (*library)(GxContext *, Case *, int accumulate, int variant); // reads in.fv, out.fd; writes out.fv, in.fd
-    int variants, any_threads;                                         // any_threads: the same bits for any number of threads
+    int variants, any_threads; // any_threads: the same bits for any number of threads
     const Shape *shape;
     int shapes;
 };
@@ -181,7 +186,8 @@ static Slot *input(Case *c, const char *name, const char *dname, int64_t rows, i
     s->ddepth = ddepth;
     return s;
 }
-static Slot *weight(Case *c, const char *name, const char *dname, int64_t rows, int64_t cols, double ddepth) // its gradient accumulates
+static Slot *weight(Case *c, const char *name, const char *dname, int64_t rows, int64_t cols,
+                    double ddepth) // its gradient accumulates
 {
     Slot *s = input(c, name, dname, rows, cols, ddepth);
     s->before = random_floats(s->n, c->number++, 1);
@@ -201,7 +207,8 @@ static const double THETA = 10000;
 #define RUN2(length, position, length2, position2) {2, {{0, length, position}, {length, length2, position2}}}
 // clang-format on
 
-static void copy_staged(GxContext *g, float *to, const float *from, int64_t n) // a test's own copying stays away on the device `none`
+static void copy_staged(GxContext *g, float *to, const float *from,
+                        int64_t n) // a test's own copying stays away on the device `none`
 {
     if (g->device->computes) memcpy(to, from, (size_t)n * sizeof *to);
 }
@@ -225,19 +232,24 @@ static void norm_open(Case *c, int fused)
 static void rms_norm_open(Case *c) { norm_open(c, 0); }
 static void add_rms_norm_open(Case *c) { norm_open(c, 1); }
 
-static void rms_norm_forward(Case *c) { oracle_rms_norm_forward(c->out[0].v, c->out[1].v, c->in[0].v, c->in[1].v, c->R, c->C, NORM_EPS); }
+static void rms_norm_forward(Case *c)
+{
+    oracle_rms_norm_forward(c->out[0].v, c->out[1].v, c->in[0].v, c->in[1].v, c->R, c->C, NORM_EPS);
+}
 static void add_rms_norm_forward(Case *c)
 {
     for (int64_t i = 0; i < c->in[0].n; i++) c->out[2].v[i] = c->in[0].v[i] + c->in[1].v[i];
     oracle_rms_norm_forward(c->out[0].v, c->out[1].v, c->out[2].v, c->in[2].v, c->R, c->C, NORM_EPS);
 }
 
-// dx is rstd*w*dy less its share along x; with one column nearly all of it cancels, so that errors are of the first term's size.
+// dx is rstd*w*dy less its share along x; with one column nearly all of it cancels, so that errors are of the first
+// term's size.
 static void norm_backward(Case *c, const double *dsum, const double *x, Slot *w)
 {
     oracle_rms_norm_backward(c->in[0].d, w->d, c->out[0].d, dsum, x, c->out[1].v, w->v, c->R, c->C);
     double squares = 0;
-    for (int64_t i = 0; i < c->R * c->C; i++) squares += pow(c->out[1].v[i / c->C] * w->v[i % c->C] * c->out[0].d[i], 2);
+    for (int64_t i = 0; i < c->R * c->C; i++)
+        squares += pow(c->out[1].v[i / c->C] * w->v[i % c->C] * c->out[0].d[i], 2);
     c->in[0].dfloor = sqrt(squares);
 }
 static void rms_norm_backward(Case *c) { norm_backward(c, NULL, c->in[0].v, &c->in[1]); }
@@ -253,26 +265,28 @@ static void rms_norm_library(GxContext *g, Case *c, int accumulate, int variant)
     Slot *x = &c->in[0], *w = &c->in[1];
     w->unwanted = variant == 1;
     gx_rms_norm_forward(g, c->out[0].fv, c->out[1].fv, x->fv, w->fv, c->R, c->C, NORM_EPS, GX_F32);
-    gx_rms_norm_backward(g, x->fd, w->unwanted ? NULL : w->fd, c->out[0].fd, NULL, x->fv, c->out[1].fv, w->fv, c->R, c->C, accumulate,
-                         GX_F32);
+    gx_rms_norm_backward(g, x->fd, w->unwanted ? NULL : w->fd, c->out[0].fd, NULL, x->fv, c->out[1].fv, w->fv, c->R,
+                         c->C, accumulate, GX_F32);
 }
-static void add_rms_norm_library(GxContext *g, Case *c, int accumulate, int variant) // 1: sum is x, dx is dresidual; 2: sum is a, no dw
+static void add_rms_norm_library(GxContext *g, Case *c, int accumulate,
+                                 int variant) // 1: sum is x, dx is dresidual; 2: sum is a, no dw
 {
     Slot *x = &c->in[0], *a = &c->in[1], *w = &c->in[2], *y = &c->out[0], *rstd = &c->out[1], *sum = &c->out[2];
     w->unwanted = variant == 2;
     if (variant) copy_staged(g, sum->fv, variant == 1 ? x->fv : a->fv, sum->n);
-    gx_add_rms_norm_forward(g, sum->fv, y->fv, rstd->fv, variant == 1 ? sum->fv : x->fv, variant == 2 ? sum->fv : a->fv, w->fv, c->R, c->C,
-                            NORM_EPS, GX_F32);
+    gx_add_rms_norm_forward(g, sum->fv, y->fv, rstd->fv, variant == 1 ? sum->fv : x->fv, variant == 2 ? sum->fv : a->fv,
+                            w->fv, c->R, c->C, NORM_EPS, GX_F32);
     if (variant == 1) copy_staged(g, x->fd, sum->fd, x->n);
-    gx_rms_norm_backward(g, x->fd, w->unwanted ? NULL : w->fd, y->fd, variant == 1 ? x->fd : sum->fd, sum->fv, rstd->fv, w->fv, c->R, c->C,
-                         accumulate, GX_F32);
+    gx_rms_norm_backward(g, x->fd, w->unwanted ? NULL : w->fd, y->fd, variant == 1 ? x->fd : sum->fd, sum->fv, rstd->fv,
+                         w->fv, c->R, c->C, accumulate, GX_F32);
     copy_staged(g, a->fd, x->fd, x->n);
 }
 
 // -- linear: one product per output element
 
-static const Shape linear_shapes[] = {{.d = {1, 1, 1, 1}},  {.d = {5, 13, 9, 1}},    {.d = {3, 4, 5, 0}},   {.d = {130, 33, 65, 1}},
-                                      {.d = {64, 7, 1, 1}}, {.d = {97, 257, 34, 0}}, {.d = {1, 300, 70, 1}}};
+static const Shape linear_shapes[] = {{.d = {1, 1, 1, 1}},     {.d = {5, 13, 9, 1}}, {.d = {3, 4, 5, 0}},
+                                      {.d = {130, 33, 65, 1}}, {.d = {64, 7, 1, 1}}, {.d = {97, 257, 34, 0}},
+                                      {.d = {1, 300, 70, 1}}};
 
 static void linear_open(Case *c)
 {
@@ -289,7 +303,8 @@ static void linear_forward(Case *c)
 }
 static void linear_backward(Case *c)
 {
-    oracle_linear_backward(c->in[0].d, c->in[1].d, or_null(&c->in[2], c->in[2].d), c->out[0].d, c->in[0].v, c->in[1].v, c->R, c->C, c->N);
+    oracle_linear_backward(c->in[0].d, c->in[1].d, or_null(&c->in[2], c->in[2].d), c->out[0].d, c->in[0].v, c->in[1].v,
+                           c->R, c->C, c->N);
 }
 static void linear_library(GxContext *g, Case *c, int accumulate, int variant) // 1: no dw; 2: no dbias; 3: neither
 {
@@ -298,8 +313,8 @@ static void linear_library(GxContext *g, Case *c, int accumulate, int variant) /
     b->unwanted = variant & 2;
     gx_linear_forward(g, y->fv, x->fv, w->fv, b->n ? b->fv : NULL, c->R, c->C, c->N, GX_F32);
     gx_linear_backward_input(g, x->fd, y->fd, w->fv, c->R, c->C, c->N, GX_F32);
-    gx_linear_backward_weight(g, w->unwanted ? NULL : w->fd, b->unwanted ? NULL : b->fd, y->fd, x->fv, c->R, c->C, c->N, accumulate,
-                              GX_F32);
+    gx_linear_backward_weight(g, w->unwanted ? NULL : w->fd, b->unwanted ? NULL : b->fd, y->fd, x->fv, c->R, c->C, c->N,
+                              accumulate, GX_F32);
 }
 
 // -- rope: a cosine, a product, a sum
@@ -347,36 +362,67 @@ static void rope_library(GxContext *g, Case *c, int accumulate, int variant) // 
     free(x), free(cosine), free(sine);
 }
 
-// -- attention: a score is a sum over h, a probability is behind a sum over Tk (and the log-sum-exp), an output behind another; in the
-//    backward dp and D are sums over h, dq sums over Tk, dk and dv over Tq and the heads of the group. 16 single roundings.
+// -- attention: a score is a sum over h, a probability is behind a sum over Tk (and the log-sum-exp), an output behind
+// another; in the
+//    backward dp and D are sums over h, dq sums over Tk, dk and dv over Tq and the heads of the group. 16 single
+//    roundings.
 
-enum { DENSE, GAPS, PACKED }; // layouts: GAPS: 3 elements behind each row; PACKED: q, k, v side by side, 5 elements behind
+enum {
+    DENSE,
+    GAPS,
+    PACKED
+}; // layouts: GAPS: 3 elements behind each row; PACKED: q, k, v side by side, 5 elements behind
 
 static const Shape attention_shapes[] = {
     {.d = {2, 6, 2, 10}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1, .layout = PACKED},
     {.d = {1, 1, 1, 1}, .q = RUN1(1, 0), .k = RUN1(1, 0), .causal = 1},
     {.d = {2, 3, 1, 2}, .q = RUN1(5, 3), .k = RUN1(8, 0), .causal = 1, .layout = GAPS},
     {.d = {3, 4, 4, 2}, .q = RUN1(4, 0), .k = RUN1(3, 0)},
-    {.d = {1, 2, 1, 4}, .q = RUN2(3, 0, 4, 9), .k = RUN2(4, 1, 3, 10), .causal = 1, .layout = GAPS, .scale = 0.7f}, // row 0 sees no key
-    {.d = {2, 2, 2, 2}, .q = RUN1(4, 0), .k = RUN1(3, 4), .causal = 1},                                             // no row sees any
+    {.d = {1, 2, 1, 4},
+     .q = RUN2(3, 0, 4, 9),
+     .k = RUN2(4, 1, 3, 10),
+     .causal = 1,
+     .layout = GAPS,
+     .scale = 0.7f},                                                    // row 0 sees no key
+    {.d = {2, 2, 2, 2}, .q = RUN1(4, 0), .k = RUN1(3, 4), .causal = 1}, // no row sees any
     {.d = {2, 3, 1, 10}, .q = RUN1(70, 0), .k = RUN1(70, 0), .causal = 1, .layout = PACKED},
     {.d = {1, 4, 4, 48}, .q = RUN1(65, 0), .k = RUN1(130, 0), .layout = GAPS},
-    {.d = {3, 6, 2, 2}, .q = RUN2(66, 0, 64, 130), .k = RUN2(66, 0, 64, 130), .causal = 1, .layout = PACKED}, // a balanced rank's two runs
+    {.d = {3, 6, 2, 2},
+     .q = RUN2(66, 0, 64, 130),
+     .k = RUN2(66, 0, 64, 130),
+     .causal = 1,
+     .layout = PACKED}, // a balanced rank's two runs
     {.d = {1, 3, 1, 64}, .q = RUN1(70, 60), .k = RUN1(130, 0), .causal = 1},
-    {.d = {2, 2, 1, 10}, .q = RUN2(40, 500, 37, 590), .k = RUN2(530, 0, 70, 540), .causal = 1, .layout = GAPS}, // key blocks of 512, 18, 70
+    {.d = {2, 2, 1, 10},
+     .q = RUN2(40, 500, 37, 590),
+     .k = RUN2(530, 0, 70, 540),
+     .causal = 1,
+     .layout = GAPS}, // key blocks of 512, 18, 70
     {.d = {1, 2, 1, 6}, .q = RUN1(600, 0), .k = RUN1(600, 0), .causal = 1, .layout = PACKED},
     {.d = {1, 1, 1, 10}, .q = RUN1(130, 0), .k = RUN1(600, 0), .layout = DENSE},
-    {.d = {1, 2, 2, 6}, .q = RUN1(130, 0), .k = RUN2(30, 70, 50, 20), .causal = 1}, // a tile of queries before, in and behind its keys
+    {.d = {1, 2, 2, 6},
+     .q = RUN1(130, 0),
+     .k = RUN2(30, 70, 50, 20),
+     .causal = 1}, // a tile of queries before, in and behind its keys
     // a rank's part of the heads, which begins or ends inside a group
     {.d = {2, 3, 2, 6}, .q = RUN1(9, 0), .k = RUN1(9, 0), .group = 2, .q_first = 1, .causal = 1, .layout = PACKED},
     {.d = {2, 1, 1, 4}, .q = RUN1(5, 3), .k = RUN1(8, 0), .group = 2, .q_first = 1, .causal = 1, .layout = GAPS},
     {.d = {3, 5, 3, 2}, .q = RUN1(7, 0), .k = RUN1(5, 0), .group = 2, .q_first = 1, .layout = GAPS},
     {.d = {1, 4, 2, 10}, .q = RUN1(6, 0), .k = RUN1(6, 0), .group = 3, .q_first = 1, .causal = 1, .layout = PACKED},
-    {.d = {2, 4, 2, 2}, .q = RUN1(6, 0), .k = RUN1(7, 0), .group = 3, .q_first = 2},                 // one of a group, the next whole
-    {.d = {1, 5, 2, 4}, .q = RUN1(5, 0), .k = RUN1(5, 0), .group = 3, .causal = 1, .layout = GAPS},  // a group whole, two of the next
-    {.d = {2, 2, 1, 4}, .q = RUN1(6, 0), .k = RUN1(3, 1), .group = 4, .q_first = 1, .causal = 1},    // the middle of a group
-    {.d = {1, 6, 3, 2}, .q = RUN1(4, 0), .k = RUN1(4, 0), .group = 2, .causal = 1, .layout = DENSE}, // whole groups, told so
-    {.d = {1, 3, 2, 10}, .q = RUN2(66, 0, 64, 130), .k = RUN2(66, 0, 64, 130), .group = 2, .q_first = 1, .causal = 1, .layout = PACKED},
+    {.d = {2, 4, 2, 2}, .q = RUN1(6, 0), .k = RUN1(7, 0), .group = 3, .q_first = 2}, // one of a group, the next whole
+    {.d = {1, 5, 2, 4}, .q = RUN1(5, 0), .k = RUN1(5, 0), .group = 3, .causal = 1, .layout = GAPS},  // a group whole,
+                                                                                                     // two of the next
+    {.d = {2, 2, 1, 4}, .q = RUN1(6, 0), .k = RUN1(3, 1), .group = 4, .q_first = 1, .causal = 1},    // the middle of a
+                                                                                                     // group
+    {.d = {1, 6, 3, 2}, .q = RUN1(4, 0), .k = RUN1(4, 0), .group = 2, .causal = 1, .layout = DENSE}, // whole groups,
+                                                                                                     // told so
+    {.d = {1, 3, 2, 10},
+     .q = RUN2(66, 0, 64, 130),
+     .k = RUN2(66, 0, 64, 130),
+     .group = 2,
+     .q_first = 1,
+     .causal = 1,
+     .layout = PACKED},
     {.d = {1, 4, 3, 6}, .q = RUN1(70, 530), .k = RUN1(600, 0), .group = 2, .q_first = 1, .causal = 1, .layout = GAPS},
 };
 
@@ -388,7 +434,8 @@ static void attention_open(Case *c)
     c->a = a;
     c->B = B;
     const int64_t sharing = s->group ? gx_min(s->group, H) : H / K; // query heads of a key and value head
-    const double scores = (double)(h + Tk) + 16, others = (double)(Tq * sharing), keys = (double)Tk, dots = 2 * (double)h;
+    const double scores = (double)(h + Tk) + 16, others = (double)(Tq * sharing), keys = (double)Tk,
+                 dots = 2 * (double)h;
     input(c, "q", "dq", Tq * B, H * h, scores + dots + keys);
     input(c, "k", "dk", Tk * B, K * h, scores + dots + others);
     input(c, "v", "dv", Tk * B, K * h, scores + others);
@@ -396,11 +443,15 @@ static void attention_open(Case *c)
     Slot *lse = output(c, "lse", NULL, Tq * B, H, scores);
     lse->floor = sqrt((double)lse->n); // a logarithm: its absolute error is the sum's relative one
 }
-static void attention_forward(Case *c) { oracle_attention_forward(c->out[0].v, c->out[1].v, c->in[0].v, c->in[1].v, c->in[2].v, &c->a); }
+static void attention_forward(Case *c)
+{
+    oracle_attention_forward(c->out[0].v, c->out[1].v, c->in[0].v, c->in[1].v, c->in[2].v, &c->a);
+}
 static void attention_backward(Case *c)
 {
     double terms[2];
-    oracle_attention_backward(c->in[0].d, c->in[1].d, c->in[2].d, terms, c->out[0].d, c->in[0].v, c->in[1].v, c->in[2].v, &c->a);
+    oracle_attention_backward(c->in[0].d, c->in[1].d, c->in[2].d, terms, c->out[0].d, c->in[0].v, c->in[1].v,
+                              c->in[2].v, &c->a);
     c->in[0].dfloor = terms[0]; // of dp - D
     c->in[1].dfloor = terms[1];
 }
@@ -417,7 +468,8 @@ static Heads heads_open(const Case *c, GxAttention *a)
     a->q_stride = packed ? q + 2 * kv + 5 : q + gap;
     a->kv_stride = packed ? a->q_stride : kv + gap;
     a->o_stride = q + 2 * gap;
-    int64_t rows = c->in[1].rows, k_at = packed ? q : c->in[0].rows * a->q_stride, v_at = k_at + (packed ? kv : rows * a->kv_stride);
+    int64_t rows = c->in[1].rows, k_at = packed ? q : c->in[0].rows * a->q_stride,
+            v_at = k_at + (packed ? kv : rows * a->kv_stride);
     Heads x = GX_ZERO;
     x.n = packed ? rows * a->q_stride : v_at + rows * a->kv_stride;
     x.block = x.q = floats(x.n);
@@ -455,7 +507,8 @@ static void attention_library(GxContext *g, Case *c, int accumulate, int variant
 
 // -- swiglu: exp, sum, division, three products
 
-static const Shape swiglu_shapes[] = {{.d = {5, 11}}, {.d = {1, 1}}, {.d = {65, 33}}, {.d = {3, 300}}, {.d = {4, 64, 100}, .steep = 1}};
+static const Shape swiglu_shapes[] = {
+    {.d = {5, 11}}, {.d = {1, 1}}, {.d = {65, 33}}, {.d = {3, 300}}, {.d = {4, 64, 100}, .steep = 1}};
 
 static void swiglu_open(Case *c)
 {
@@ -467,14 +520,16 @@ static void swiglu_forward(Case *c) { oracle_swiglu_forward(c->out[0].v, c->in[0
 static void swiglu_backward(Case *c)
 {
     oracle_swiglu_backward(c->in[0].d, c->out[0].d, c->in[0].v, c->R, c->C);
-    double squares = 0; // dgate is dy*up*s times a sum that passes through zero at gate = -1.28: its errors are of the size of dy*up*s
+    double squares = 0; // dgate is dy*up*s times a sum that passes through zero at gate = -1.28: its errors are of the
+                        // size of dy*up*s
     for (int64_t i = 0; i < c->R * c->C; i++) {
         const double *gate = c->in[0].v + i / c->C * 2 * c->C + i % c->C;
         squares += pow(c->out[0].d[i] * gate[c->C] * oracle_sigmoid(gate[0]), 2);
     }
     c->in[0].dfloor = sqrt(squares);
 }
-static void swiglu_library(GxContext *g, Case *c, int accumulate, int variant) // 1: dgate_up is gate_up, y is made again, over dy
+static void swiglu_library(GxContext *g, Case *c, int accumulate,
+                           int variant) // 1: dgate_up is gate_up, y is made again, over dy
 {
     (void)accumulate;
     Slot *x = &c->in[0], *y = &c->out[0];
@@ -488,11 +543,15 @@ static void swiglu_library(GxContext *g, Case *c, int accumulate, int variant) /
     gx_swiglu_backward(g, x->fd, y->fv, y->fv, x->fd, c->R, c->C, GX_F32);
 }
 
-// -- cross-entropy: maximum, a sum over V, log; a loss may be near 0 where the label is sure, and p - 1 too: errors are of 1's size
+// -- cross-entropy: maximum, a sum over V, log; a loss may be near 0 where the label is sure, and p - 1 too: errors are
+// of 1's size
 
-static const Shape cross_entropy_shapes[] = {
-    {.d = {6, 17, 2, 0}}, {.d = {1, 1, 1, 0}}, {.d = {5, 7, 1, 2}}, {.d = {66, 301, 3, 3}}, {.d = {8, 33, 10000, 5}, .steep = 1},
-    {.d = {4, 9, 1, 1}}}; // the last: all rows ignored
+static const Shape cross_entropy_shapes[] = {{.d = {6, 17, 2, 0}},
+                                             {.d = {1, 1, 1, 0}},
+                                             {.d = {5, 7, 1, 2}},
+                                             {.d = {66, 301, 3, 3}},
+                                             {.d = {8, 33, 10000, 5}, .steep = 1},
+                                             {.d = {4, 9, 1, 1}}}; // the last: all rows ignored
 
 static void cross_entropy_count(Case *c)
 {
@@ -512,24 +571,31 @@ static void cross_entropy_open(Case *c)
     for (int64_t r = 0; r < c->R; r++) c->ids[r] = every && r % every == 0 ? GX_IGNORE_INDEX : (int32_t)(r * 5 % c->C);
     cross_entropy_count(c);
 }
-static void cross_entropy_both(Case *c) { oracle_cross_entropy(c->out[0].v, c->in[0].d, c->in[0].v, c->ids, c->R, c->C, c->scale); }
-static void cross_entropy_library(GxContext *g, Case *c, int accumulate, int variant) // 1: dlogits is logits; 2: the losses alone
+static void cross_entropy_both(Case *c)
+{
+    oracle_cross_entropy(c->out[0].v, c->in[0].d, c->in[0].v, c->ids, c->R, c->C, c->scale);
+}
+static void cross_entropy_library(GxContext *g, Case *c, int accumulate,
+                                  int variant) // 1: dlogits is logits; 2: the losses alone
 {
     (void)accumulate;
     Slot *x = &c->in[0];
     x->unwanted = variant == 2;
     if (variant == 1) copy_staged(g, x->fd, x->fv, x->n);
-    gx_cross_entropy(g, c->out[0].fv, variant == 2 ? NULL : x->fd, variant == 1 ? x->fd : x->fv, c->ids, c->R, c->C, c->scale, GX_F32);
+    gx_cross_entropy(g, c->out[0].fv, variant == 2 ? NULL : x->fd, variant == 1 ? x->fd : x->fv, c->ids, c->R, c->C,
+                     c->scale, GX_F32);
 }
 
-// -- cross-entropy in steps, each part of the vocabulary with buffers of its own, as on ranks: a sum over three parts on top
+// -- cross-entropy in steps, each part of the vocabulary with buffers of its own, as on ranks: a sum over three parts
+// on top
 
 static const Shape cross_entropy_parts_shapes[] = {
     {.d = {6, 17, 2, 0}},   {.d = {15, 61, 2, 7}}, {.d = {1, 1, 1, 0}}, {.d = {3, 2, 1, 0}},
     {.d = {66, 301, 3, 3}}, {.d = {4, 9, 1, 1}},   {.d = {5, 7, 1, 2}}, {.d = {8, 33, 10000, 5}, .steep = 1}};
 
 enum { PARTS = 3 };
-static int cut_vocabulary(int64_t V, int64_t begin[PARTS + 1]) // unevenly, 61 = 30 + 1 + 30; returns how many parts: none is empty
+static int cut_vocabulary(int64_t V,
+                          int64_t begin[PARTS + 1]) // unevenly, 61 = 30 + 1 + 30; returns how many parts: none is empty
 {
     const int64_t end[PARTS] = {V / 2, V / 2 + 1, V};
     int parts = 0;
@@ -542,7 +608,8 @@ static int cut_vocabulary(int64_t V, int64_t begin[PARTS + 1]) // unevenly, 61 =
 static double *columns(const double *x, int64_t R, int64_t C, int64_t begin, int64_t end)
 {
     double *part = doubles(R * (end - begin));
-    for (int64_t r = 0; r < R; r++) memcpy(part + r * (end - begin), x + r * C + begin, (size_t)(end - begin) * sizeof *part);
+    for (int64_t r = 0; r < R; r++)
+        memcpy(part + r * (end - begin), x + r * C + begin, (size_t)(end - begin) * sizeof *part);
     return part;
 }
 
@@ -572,7 +639,8 @@ static void cross_entropy_parts_both(Case *c)
     for (int p = 0; p < parts; p++) {
         const int64_t V = begin[p + 1] - begin[p];
         oracle_cross_entropy_finish(c->out[0].v, x[p], exps[p], sums, c->ids, R, V, begin[p], c->scale);
-        for (int64_t r = 0; r < R; r++) memcpy(c->in[0].d + r * c->C + begin[p], x[p] + r * V, (size_t)V * sizeof(double));
+        for (int64_t r = 0; r < R; r++)
+            memcpy(c->in[0].d + r * c->C + begin[p], x[p] + r * V, (size_t)V * sizeof(double));
         free(x[p]), free(exps[p]);
     }
     free(maximum), free(sums), free(own);
@@ -591,7 +659,8 @@ static Part part_open(const Case *c, int64_t begin, int64_t end, int variant)
     copy_rows(p.logits, V, c->in[0].fv + begin, c->C, R, V);
     fill_nan(p.maximum, R), fill_nan(p.sums, 2 * R), fill_nan(p.losses, R);
     if (variant == IN_PLACE) p.exps = p.dlogits = p.logits;
-    if (variant == APART) p.exps = floats(R * V), p.dlogits = floats(R * V), fill_nan(p.exps, R * V), fill_nan(p.dlogits, R * V);
+    if (variant == APART)
+        p.exps = floats(R * V), p.dlogits = floats(R * V), fill_nan(p.exps, R * V), fill_nan(p.dlogits, R * V);
     return p;
 }
 static void part_close(Part *p)
@@ -622,9 +691,11 @@ static void cross_entropy_in_parts(GxContext *g, Case *c, int variant, const int
     for (int i = 0; i < parts; i++) {
         Part *p = &part[i];
         memcpy(p->sums, part[0].sums, (size_t)(2 * R) * sizeof(float));
-        gx_cross_entropy_finish(g, p->losses, p->dlogits, p->exps, p->sums, c->ids, R, p->V, p->begin, c->scale, GX_F32);
+        gx_cross_entropy_finish(g, p->losses, p->dlogits, p->exps, p->sums, c->ids, R, p->V, p->begin, c->scale,
+                                GX_F32);
         if (g->device->computes) {
-            CHECK(!memcmp(p->losses, part[0].losses, (size_t)R * sizeof(float)), "the parts of the vocabulary have other losses");
+            CHECK(!memcmp(p->losses, part[0].losses, (size_t)R * sizeof(float)),
+                  "the parts of the vocabulary have other losses");
             copy_staged(g, c->out[0].fv, p->losses, R);
             if (p->dlogits) copy_rows(c->in[0].fd + p->begin, c->C, p->dlogits, p->V, R, p->V);
         }
@@ -641,7 +712,8 @@ static void cross_entropy_parts_library(GxContext *g, Case *c, int accumulate, i
 
 // -- embedding: a copy; the gradient sums at most R rows
 
-static const Shape embedding_shapes[] = {{.d = {8, 5, 0, 13}}, {.d = {1, 1, 0, 1}}, {.d = {40, 65, 0, 13}}, {.d = {70, 130, 3, 9}}};
+static const Shape embedding_shapes[] = {
+    {.d = {8, 5, 0, 13}}, {.d = {1, 1, 0, 1}}, {.d = {40, 65, 0, 13}}, {.d = {70, 130, 3, 9}}};
 
 static void embedding_open(Case *c)
 {
@@ -667,18 +739,19 @@ static void embedding_library(GxContext *g, Case *c, int accumulate, int variant
 }
 
 static const Op ops[] = {
-    {"rms_norm", rms_norm_open, rms_norm_forward, rms_norm_backward, rms_norm_library, 2, 1, norm_shapes, COUNT(norm_shapes)},
-    {"add_rms_norm", add_rms_norm_open, add_rms_norm_forward, add_rms_norm_backward, add_rms_norm_library, 3, 1, norm_shapes,
+    {"rms_norm", rms_norm_open, rms_norm_forward, rms_norm_backward, rms_norm_library, 2, 1, norm_shapes,
      COUNT(norm_shapes)},
+    {"add_rms_norm", add_rms_norm_open, add_rms_norm_forward, add_rms_norm_backward, add_rms_norm_library, 3, 1,
+     norm_shapes, COUNT(norm_shapes)},
     {"linear", linear_open, linear_forward, linear_backward, linear_library, 4, 0, linear_shapes, COUNT(linear_shapes)},
     {"rope", rope_open, rope_forward, rope_backward, rope_library, 1, 1, rope_shapes, COUNT(rope_shapes)},
     {"attention", attention_open, attention_forward, attention_backward, attention_library, 1, 0, attention_shapes,
      COUNT(attention_shapes)},
     {"swiglu", swiglu_open, swiglu_forward, swiglu_backward, swiglu_library, 2, 1, swiglu_shapes, COUNT(swiglu_shapes)},
-    {"cross_entropy", cross_entropy_open, cross_entropy_both, cross_entropy_both, cross_entropy_library, 3, 1, cross_entropy_shapes,
-     COUNT(cross_entropy_shapes)},
-    {"cross_entropy_parts", cross_entropy_parts_open, cross_entropy_parts_both, cross_entropy_parts_both, cross_entropy_parts_library, 3, 1,
-     cross_entropy_parts_shapes, COUNT(cross_entropy_parts_shapes)},
+    {"cross_entropy", cross_entropy_open, cross_entropy_both, cross_entropy_both, cross_entropy_library, 3, 1,
+     cross_entropy_shapes, COUNT(cross_entropy_shapes)},
+    {"cross_entropy_parts", cross_entropy_parts_open, cross_entropy_parts_both, cross_entropy_parts_both,
+     cross_entropy_parts_library, 3, 1, cross_entropy_parts_shapes, COUNT(cross_entropy_parts_shapes)},
     {"embedding", embedding_open, embedding_forward, embedding_backward, embedding_library, 1, 1, embedding_shapes,
      COUNT(embedding_shapes)},
 };
@@ -727,7 +800,7 @@ static void for_each_case(void (*check)(Case *, const char *what), const char *o
         }
 }
 
-// ---- the oracle is right: its backward is the derivative of its forward -----------------------------------------------------------------
+// ---- the oracle is right: its backward is the derivative of its forward --------------------------------------------
 
 static double projected(Case *c, double *size) // L = sum of dy*y over all outputs; size: of its terms
 {
@@ -742,8 +815,9 @@ static double projected(Case *c, double *size) // L = sum of dy*y over all outpu
     return sum;
 }
 
-// A central difference over 2h errs by h^2/6 times the third derivative and by the rounding of L over h. With h = eps^(1/3) both are about
-// eps^(2/3) = 4e-11. For inputs of order one a third derivative is at most 100 times the first; the rounding of L is 8 eps of its terms.
+// A central difference over 2h errs by h^2/6 times the third derivative and by the rounding of L over h. With h =
+// eps^(1/3) both are about eps^(2/3) = 4e-11. For inputs of order one a third derivative is at most 100 times the
+// first; the rounding of L is 8 eps of its terms.
 static void check_derivative(Case *c, const char *what)
 {
     const double h = cbrt(DBL_EPSILON);
@@ -762,15 +836,15 @@ static void check_derivative(Case *c, const char *what)
         }
         double bound = 100 * h * h / 6 * fmax(sqrt(norm), s->dfloor) + 8 * DBL_EPSILON / h * size * sqrt((double)s->n);
         test_state.worst = fmax(test_state.worst, bound > 0 ? sqrt(error) / bound : 0);
-        CHECK(sqrt(error) <= bound, "%s: %s is off its difference quotient by %.3g of %.3g, bound %.3g", what, s->dname, sqrt(error),
-              sqrt(norm), bound);
+        CHECK(sqrt(error) <= bound, "%s: %s is off its difference quotient by %.3g of %.3g, bound %.3g", what, s->dname,
+              sqrt(error), sqrt(norm), bound);
         free(expected);
     }
 }
 
 TEST(oracle_backward_is_the_derivative_of_its_forward) { for_each_case(check_derivative, NULL); }
 
-// ---- the library computes what the oracle does ------------------------------------------------------------------------------------------
+// ---- the library computes what the oracle does ---------------------------------------------------------------------
 
 static void library_fill(Case *c, int accumulate) // outputs as the library finds them
 {
@@ -839,14 +913,17 @@ static void check_library(Case *c, const char *shape)
         int64_t n = 0;
         for (int i = 0; i < 3; i++) {
             char what[128];
-            snprintf(what, sizeof what, "%s, accumulate %d, variant %d, threads %d", shape, accumulate, variant, i ? 2 : 1);
+            snprintf(what, sizeof what, "%s, accumulate %d, variant %d, threads %d", shape, accumulate, variant,
+                     i ? 2 : 1);
             result[i] = library_run(c, what, i ? 2 : 1, accumulate, variant, &n);
             if (i < 2) compare_with_oracle(c, what, accumulate);
         }
         size_t bytes = (size_t)n * sizeof(float);
-        CHECK(!memcmp(result[1], result[2], bytes), "%s, variant %d: the same run twice gave other bits", shape, variant);
+        CHECK(!memcmp(result[1], result[2], bytes), "%s, variant %d: the same run twice gave other bits", shape,
+              variant);
         if (c->op->any_threads)
-            CHECK(!memcmp(result[0], result[1], bytes), "%s, variant %d: two threads give other bits than one", shape, variant);
+            CHECK(!memcmp(result[0], result[1], bytes), "%s, variant %d: two threads give other bits than one", shape,
+                  variant);
         for (int i = 0; i < 3; i++) free(result[i]);
     }
 }
@@ -861,15 +938,19 @@ TEST(cross_entropy_is_what_the_oracle_says) { for_each_case(check_library, "cros
 static void check_loss_only(Case *c, const char *what)
 {
     int64_t n;
-    float *full = library_run(c, what, 1, 0, 0, &n), *alone = library_run(c, what, 1, 0, 2, &n); // the losses come first in the results
+    float *full = library_run(c, what, 1, 0, 0, &n),
+          *alone = library_run(c, what, 1, 0, 2, &n); // the losses come first in the results
     CHECK(!memcmp(full, alone, (size_t)c->R * sizeof(float)), "%s", what);
     free(full), free(alone);
 }
-TEST(cross_entropy_gives_the_same_losses_with_and_without_gradients) { for_each_case(check_loss_only, "cross_entropy"); }
+TEST(cross_entropy_gives_the_same_losses_with_and_without_gradients)
+{
+    for_each_case(check_loss_only, "cross_entropy");
+}
 TEST(cross_entropy_in_parts_is_what_the_oracle_says) { for_each_case(check_library, "cross_entropy_parts"); }
 TEST(embedding_is_what_the_oracle_says) { for_each_case(check_library, "embedding"); }
 
-// ---- the oracle means what PyTorch means ------------------------------------------------------------------------------------------------
+// ---- the oracle means what PyTorch means ---------------------------------------------------------------------------
 
 static GxSafetensors references;
 
@@ -886,7 +967,8 @@ static int reference_read(const char *op, const char *name, void *out, int64_t n
     GxError err = GX_ZERO;
     snprintf(full, sizeof full, "%s.%s", op, name);
     const GxSafetensorsEntry *e = gx_safetensors_find(&references, full);
-    if (!CHECK(e && e->elements == n, "%s: %ld elements instead of %ld", full, e ? (long)e->elements : 0L, (long)n)) return 0;
+    if (!CHECK(e && e->elements == n, "%s: %ld elements instead of %ld", full, e ? (long)e->elements : 0L, (long)n))
+        return 0;
     return CHECK(gx_safetensors_read_raw(&references, e, 0, n, out, &err) == GX_OK, "%s", err.message);
 }
 
@@ -902,7 +984,8 @@ static int reference_rows(const Case *c, const char *op, const char *names, int6
         snprintf(name, sizeof name, "%s", p ? strchr(names, '|') + 1 : names);
         if (!p) name[strcspn(name, "|")] = 0;
         ok = reference_read(op, name, file, n / parts);
-        for (int64_t r = 0; r < rows; r++) memcpy(out + (r * parts + p) * E, file + (r % B * T + r / B) * E, (size_t)E * sizeof *out);
+        for (int64_t r = 0; r < rows; r++)
+            memcpy(out + (r * parts + p) * E, file + (r % B * T + r / B) * E, (size_t)E * sizeof *out);
     }
     free(file);
     return ok;
@@ -940,13 +1023,16 @@ static void check_reference(const Op *op, const Shape *shape, const char *name)
 
 TEST(oracle_and_library_agree_with_pytorch)
 {
-    static const Shape attention[] = {{.d = {2, 6, 2, 10}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1, .layout = PACKED},
-                                      {.d = {2, 6, 2, 10}, .q = RUN1(5, 0), .k = RUN1(8, 0)},
-                                      {.d = {2, 6, 2, 10}, .q = RUN1(5, 3), .k = RUN1(8, 0), .causal = 1}};
+    static const Shape attention[] = {
+        {.d = {2, 6, 2, 10}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1, .layout = PACKED},
+        {.d = {2, 6, 2, 10}, .q = RUN1(5, 0), .k = RUN1(8, 0)},
+        {.d = {2, 6, 2, 10}, .q = RUN1(5, 3), .k = RUN1(8, 0), .causal = 1}};
     static const Shape norm = {.d = {7, 33}}, linear = {.d = {5, 13, 9, 1}};
     if (!references_open()) SKIP("data/ref/ops.safetensors is not there; dev/ref/make_refs.py makes it");
     for (int o = 0; o < COUNT(ops); o++) {
-        const Shape *shape = strstr(ops[o].name, "rms_norm") ? &norm : !strcmp(ops[o].name, "linear") ? &linear : &ops[o].shape[0];
+        const Shape *shape = strstr(ops[o].name, "rms_norm")  ? &norm
+                             : !strcmp(ops[o].name, "linear") ? &linear
+                                                              : &ops[o].shape[0];
         check_reference(&ops[o], shape, strstr(ops[o].name, "cross_entropy") ? "cross_entropy" : ops[o].name);
         if (strcmp(ops[o].name, "attention")) continue;
         check_reference(&ops[o], &attention[1], "attention_full");
@@ -955,10 +1041,11 @@ TEST(oracle_and_library_agree_with_pytorch)
     gx_safetensors_close(&references);
 }
 
-// ---- attention: heads on several ranks --------------------------------------------------------------------------------------------------
+// ---- attention: heads on several ranks -----------------------------------------------------------------------------
 
-// Query heads 0 | 1,2,3 | 4,5 of three groups of 2, with the keys and values 0 | 0,1 | 2. Each part is a view into the buffers of the whole, so
-// that gemm sees the same strides and alignments: what a head computes is then the same to the bit.
+// Query heads 0 | 1,2,3 | 4,5 of three groups of 2, with the keys and values 0 | 0,1 | 2. Each part is a view into the
+// buffers of the whole, so that gemm sees the same strides and alignments: what a head computes is then the same to the
+// bit.
 TEST(attention_of_whole_heads_in_uneven_parts_is_attention_of_all)
 {
     static const Shape shape = {.d = {2, 6, 3, 10}, .q = RUN1(70, 60), .k = RUN1(130, 0), .causal = 1};
@@ -969,7 +1056,8 @@ TEST(attention_of_whole_heads_in_uneven_parts_is_attention_of_all)
     const GxAttention whole = c.a;
     Slot *q = &c.in[0], *k = &c.in[1], *v = &c.in[2], *o = &c.out[0], *lse = &c.out[1];
     const int64_t h = whole.head_dim, group = whole.H / whole.K;
-    float *part_o = floats(o->n), *part_dq = floats(q->n), *part_lse = floats(lse->n), *dkv[4]; // dk, dv of a part; their sums
+    float *part_o = floats(o->n), *part_dq = floats(q->n), *part_lse = floats(lse->n),
+          *dkv[4]; // dk, dv of a part; their sums
     for (int i = 0; i < 4; i++) dkv[i] = floats(k->n);
     Bench b;
     bench_open(&b, 2, 1 << 20);
@@ -984,10 +1072,11 @@ TEST(attention_of_whole_heads_in_uneven_parts_is_attention_of_all)
         a.group = group, a.q_first = begin[part] % group;
         for (int i = 0; i < 2; i++) memset(dkv[i], 0, (size_t)k->n * sizeof(float));
         gx_attention_forward(&b.g, part_o + at, part_lse, q->fv + at, k->fv + kv * h, v->fv + kv * h, &a);
-        gx_attention_backward(&b.g, part_dq + at, dkv[0] + kv * h, dkv[1] + kv * h, o->fd + at, part_o + at, part_lse, q->fv + at,
-                              k->fv + kv * h, v->fv + kv * h, &a);
+        gx_attention_backward(&b.g, part_dq + at, dkv[0] + kv * h, dkv[1] + kv * h, o->fd + at, part_o + at, part_lse,
+                              q->fv + at, k->fv + kv * h, v->fv + kv * h, &a);
         int64_t wrong = 0;
-        for (int64_t i = 0; i < lse->rows * a.H; i++) wrong += part_lse[i] != lse->fv[i / a.H * whole.H + begin[part] + i % a.H];
+        for (int64_t i = 0; i < lse->rows * a.H; i++)
+            wrong += part_lse[i] != lse->fv[i / a.H * whole.H + begin[part] + i % a.H];
         CHECK(wrong == 0, "part %d: %ld log-sum-exps differ", part, (long)wrong);
         for (int64_t i = 0; i < k->n; i++) dkv[2][i] += dkv[0][i], dkv[3][i] += dkv[1][i];
     }
@@ -1002,7 +1091,7 @@ TEST(attention_of_whole_heads_in_uneven_parts_is_attention_of_all)
     case_close(&c);
 }
 
-// ---- cross-entropy: labels --------------------------------------------------------------------------------------------------------------
+// ---- cross-entropy: labels -----------------------------------------------------------------------------------------
 
 TEST(cross_entropy_names_the_wrong_label_and_its_row)
 {
@@ -1016,20 +1105,25 @@ TEST(cross_entropy_names_the_wrong_label_and_its_row)
         snprintf(expected, sizeof expected, "label %ld in row 1", (long)wrong[i]);
         fill_nan(dlogits, 15);
         gx_cross_entropy(&b.g, losses, dlogits, logits, labels, 3, 5, 1, GX_F32);
-        CHECK(b.g.error.code == GX_ERR_ARGUMENT && strstr(b.g.error.message, expected), "label %ld: %s", (long)wrong[i], b.g.error.message);
-        CHECK(count_nan(dlogits, 15) == 0 && losses[1] == 0 && dlogits[7] == 0, "the row of the wrong label was left undefined");
+        CHECK(b.g.error.code == GX_ERR_ARGUMENT && strstr(b.g.error.message, expected), "label %ld: %s", (long)wrong[i],
+              b.g.error.message);
+        CHECK(count_nan(dlogits, 15) == 0 && losses[1] == 0 && dlogits[7] == 0,
+              "the row of the wrong label was left undefined");
         gx_error_clear(&b.g.error);
-        float sums[6], exps[9], maximum[3] = {9, 9, 9}; // columns 2 to 4: a label may be elsewhere, but not outside the vocabulary
+        float sums[6], exps[9],
+            maximum[3] = {9, 9, 9}; // columns 2 to 4: a label may be elsewhere, but not outside the vocabulary
         fill_nan(exps, 9), fill_nan(sums, 6);
         gx_cross_entropy_sums(&b.g, sums, exps, logits, maximum, labels, 3, 3, 2, 5, GX_F32);
-        CHECK(b.g.error.code == GX_ERR_ARGUMENT && strstr(b.g.error.message, expected), "label %ld: %s", (long)wrong[i], b.g.error.message);
-        CHECK(count_nan(exps, 9) == 0 && count_nan(sums, 6) == 0 && sums[4] == 0, "the row of the wrong label was left undefined");
+        CHECK(b.g.error.code == GX_ERR_ARGUMENT && strstr(b.g.error.message, expected), "label %ld: %s", (long)wrong[i],
+              b.g.error.message);
+        CHECK(count_nan(exps, 9) == 0 && count_nan(sums, 6) == 0 && sums[4] == 0,
+              "the row of the wrong label was left undefined");
         bench_close(&b);
         free(logits), free(dlogits);
     }
 }
 
-// ---- cross-entropy: parts of the vocabulary ---------------------------------------------------------------------------------------------
+// ---- cross-entropy: parts of the vocabulary ------------------------------------------------------------------------
 
 static void check_oracle_of_parts(Case *c, const char *what)
 {
@@ -1039,15 +1133,20 @@ static void check_oracle_of_parts(Case *c, const char *what)
     oracle_cross_entropy(losses, dlogits, c->in[0].v, c->ids, c->R, c->C, c->scale);
     for (int64_t r = 0; r < c->R; r++) error = fmax(error, fabs(losses[r] - c->out[0].v[r]) / (1 + fabs(losses[r])));
     for (int64_t i = 0; i < c->in[0].n; i++) derror = fmax(derror, fabs(dlogits[i] - c->in[0].d[i]) / c->scale);
-    // both are sums of as many roundings, of numbers of at most 1 (losses: and the loss): test_bound's law with the u of fp64
+    // both are sums of as many roundings, of numbers of at most 1 (losses: and the loss): test_bound's law with the u
+    // of fp64
     const double bound = 8 * (DBL_EPSILON / 2) * sqrt(2 * (double)c->C + 16);
-    CHECK(error <= bound && derror <= bound, "%s: losses are off by %.3g, dlogits by %.3g, bound %.3g", what, error, derror, bound);
+    CHECK(error <= bound && derror <= bound, "%s: losses are off by %.3g, dlogits by %.3g, bound %.3g", what, error,
+          derror, bound);
     for (int p = 0; p < parts; p++)
         for (int64_t r = 0; r < c->R; r++) labels[p] += c->ids[r] >= begin[p] && c->ids[r] < begin[p + 1];
     if (c->C == 61) CHECK(labels[0] && labels[1] && labels[2], "%s: a part of the vocabulary has no label", what);
     free(losses), free(dlogits);
 }
-TEST(oracle_of_cross_entropy_in_parts_is_the_oracle_of_the_whole) { for_each_case(check_oracle_of_parts, "cross_entropy_parts"); }
+TEST(oracle_of_cross_entropy_in_parts_is_the_oracle_of_the_whole)
+{
+    for_each_case(check_oracle_of_parts, "cross_entropy_parts");
+}
 
 static void check_one_part(Case *c, const char *what)
 {
@@ -1062,16 +1161,18 @@ static void check_one_part(Case *c, const char *what)
         cross_entropy_in_parts(&b.g, c, variant, begin, 1);
         float *steps = library_results(c, &n);
         CHECK(!gx_failed(&b.g), "%s", b.g.error.message);
-        CHECK(!memcmp(once, steps, (size_t)n * sizeof(float)), "%s, variant %d: in steps it has other bits than at once", what, variant);
+        CHECK(!memcmp(once, steps, (size_t)n * sizeof(float)),
+              "%s, variant %d: in steps it has other bits than at once", what, variant);
         bench_close(&b);
         free(once), free(steps);
     }
 }
 TEST(cross_entropy_in_steps_has_the_bits_of_the_whole_at_once) { for_each_case(check_one_part, "cross_entropy"); }
 
-// Each step of each part by itself, from inputs that are fp32 values. A row's largest exp is 1, if in another part: errors of exps and sums are
-// of 1's size. exp: 4 roundings with the difference before it; a loss is the sum of two numbers that are not negative, the logarithm's 2 and
-// its own; a gradient a division, a product and a difference as in the whole.
+// Each step of each part by itself, from inputs that are fp32 values. A row's largest exp is 1, if in another part:
+// errors of exps and sums are of 1's size. exp: 4 roundings with the difference before it; a loss is the sum of two
+// numbers that are not negative, the logarithm's 2 and its own; a gradient a division, a product and a difference as in
+// the whole.
 static void check_steps(Case *c, const char *shape)
 {
     const int64_t R = c->R;
@@ -1086,10 +1187,12 @@ static void check_steps(Case *c, const char *shape)
         const int variant = run % 3;
         Part p = part_open(c, begin[run / 3], begin[run / 3 + 1], variant);
         const int64_t n = R * p.V;
-        double *x = to_doubles(p.logits, n), *own = doubles(2 * R), *exps = doubles(n), *losses = doubles(R), *dlogits = doubles(n);
+        double *x = to_doubles(p.logits, n), *own = doubles(2 * R), *exps = doubles(n), *losses = doubles(R),
+               *dlogits = doubles(n);
         char what[5][96];
         const char *const names[] = {"maximum", "exps", "sums", "losses", "dlogits"};
-        for (int i = 0; i < 5; i++) snprintf(what[i], sizeof what[i], "%s, part %d, variant %d: %s", shape, run / 3, variant, names[i]);
+        for (int i = 0; i < 5; i++)
+            snprintf(what[i], sizeof what[i], "%s, part %d, variant %d: %s", shape, run / 3, variant, names[i]);
         Bench b;
         bench_open(&b, 2, 0);
         gx_cross_entropy_maximum(&b.g, p.maximum, p.logits, R, p.V, GX_F32);
@@ -1114,7 +1217,7 @@ static void check_steps(Case *c, const char *shape)
 }
 TEST(cross_entropy_steps_are_what_the_oracle_says) { for_each_case(check_steps, "cross_entropy_parts"); }
 
-// ---- exp --------------------------------------------------------------------------------------------------------------------------------
+// ---- exp -----------------------------------------------------------------------------------------------------------
 
 TEST(cpu_exp_is_within_1_5_ulp)
 {
@@ -1132,7 +1235,7 @@ TEST(cpu_exp_is_within_1_5_ulp)
           "-inf, 0, NaN or inf");
 }
 
-// ---- gemm -------------------------------------------------------------------------------------------------------------------------------
+// ---- gemm ----------------------------------------------------------------------------------------------------------
 
 static double gemm_at(const float *x, int64_t ld, int trans, int64_t row, int64_t col)
 {
@@ -1155,13 +1258,15 @@ static void *stored(float *x, int64_t n, GxDtype type)
     return copy;
 }
 
-static void check_gemm(GxGemm p, GemmTypes types, int threads, int gap, int64_t every) // compares every so many-th element of C
+static void check_gemm(GxGemm p, GemmTypes types, int threads, int gap,
+                       int64_t every) // compares every so many-th element of C
 {
     GxError err = GX_ZERO;
     p.lda = (p.trans_a ? p.M : p.K) + gap, p.ldb = (p.trans_b ? p.K : p.N) + gap, p.ldc = p.N + gap;
     p.type_ab = types.ab, p.type_c = types.c;
     const int64_t a_rows = p.trans_a ? p.K : p.M, b_rows = p.trans_b ? p.N : p.K, n = gx_ceil_div(p.M * p.N, every);
-    float *a = random_floats(a_rows * p.lda, 1, 1), *b = random_floats(b_rows * p.ldb, 2, 1), *old = random_floats(p.M * p.N, 3, 1);
+    float *a = random_floats(a_rows * p.lda, 1, 1), *b = random_floats(b_rows * p.ldb, 2, 1),
+          *old = random_floats(p.M * p.N, 3, 1);
     float *c = floats(p.M * p.ldc), *sample = floats(n);
     double *ref = doubles(n);
     void *a_stored = stored(a, a_rows * p.lda, types.ab), *b_stored = stored(b, b_rows * p.ldb, types.ab);
@@ -1170,18 +1275,20 @@ static void check_gemm(GxGemm p, GemmTypes types, int threads, int gap, int64_t 
     if (p.beta != 0) copy_rows(c, p.ldc, old, p.N, p.M, p.N);
     void *c_stored = stored(c, p.M * p.ldc, types.c);
     p.A = a_stored, p.B = b_stored, p.C = c_stored;
-    if (types.fallback) gx__gemm_plain(&p, threads);
+    if (types.fallback) gx__cpu_gemm_plain(&p, threads);
     else CHECK(gx_cpu_gemm(&p, threads, &err) == GX_OK, "%s", err.message);
     for (int64_t i = 0; i < p.M * p.ldc; i++) c[i] = gx_cpu_load(c_stored, i, types.c);
     CHECK(count_nan(c, p.M * p.ldc) == p.M * gap, "%s: wrote behind its rows, or left NaN", gx_cpu_gemm_name());
     for (int64_t i = 0; i < n; i++) {
         const int64_t row = i * every / p.N, col = i * every % p.N;
-        for (int64_t k = 0; k < p.K; k++) ref[i] += gemm_at(a, p.lda, p.trans_a, row, k) * gemm_at(b, p.ldb, p.trans_b, k, col);
+        for (int64_t k = 0; k < p.K; k++)
+            ref[i] += gemm_at(a, p.lda, p.trans_a, row, k) * gemm_at(b, p.ldb, p.trans_b, k, col);
         ref[i] = p.alpha * ref[i] + (p.beta != 0 ? (double)p.beta * (double)old[i * every] : 0);
         sample[i] = c[row * p.ldc + col];
     }
-    const double rounding = types.c == GX_BF16 ? 1.0 / 256 : 0;                       // bf16's u: each element is rounded once
-    test_close("C", sample, ref, (long)n, test_bound((double)p.K + 3) + rounding, 0); // a sum of K products, alpha, beta
+    const double rounding = types.c == GX_BF16 ? 1.0 / 256 : 0; // bf16's u: each element is rounded once
+    test_close("C", sample, ref, (long)n, test_bound((double)p.K + 3) + rounding,
+               0); // a sum of K products, alpha, beta
     free(a), free(b), free(old), free(c), free(sample), free(ref), free(a_stored), free(b_stored), free(c_stored);
 }
 
@@ -1207,16 +1314,16 @@ TEST(gemm_refuses_strides_and_types_that_do_not_fit)
     float x[4] = {0};
     GxGemm bad = {0, 0, 2, 2, 2, 1, 0, x, x, 1, 2, x, 2, GX_F32, GX_F32};
     GxError err = GX_ZERO;
-    CHECK(gx_cpu_gemm(&bad, 1, &err) == GX_ERR_ARGUMENT && strstr(err.message, "does not fit"), "a stride shorter than its rows: %s",
-          err.message);
+    CHECK(gx_cpu_gemm(&bad, 1, &err) == GX_ERR_ARGUMENT && strstr(err.message, "does not fit"),
+          "a stride shorter than its rows: %s", err.message);
     bad.lda = 2;
     for (int ab = 0; ab < GX_DTYPES; ab++)
         for (int c = 0; c < GX_DTYPES; c++) {
             if ((ab == GX_F32 && c == GX_F32) || (ab == GX_BF16 && c <= GX_BF16)) continue;
             gx_error_clear(&err);
             bad.type_ab = (GxDtype)ab, bad.type_c = (GxDtype)c;
-            CHECK(gx_cpu_gemm(&bad, 1, &err) == GX_ERR_UNSUPPORTED, "%s into %s: %s", gx_dtype_name(bad.type_ab), gx_dtype_name(bad.type_c),
-                  err.message);
+            CHECK(gx_cpu_gemm(&bad, 1, &err) == GX_ERR_UNSUPPORTED, "%s into %s: %s", gx_dtype_name(bad.type_ab),
+                  gx_dtype_name(bad.type_c), err.message);
         }
 }
 
@@ -1227,23 +1334,26 @@ TEST(gemm_of_large_weight_gradients_keeps_the_contract)
         GxGemm p = {1, 0, 517, 511, 523, 1, (float)(run % 2), NULL, NULL, 0, 0, NULL, 0, GX_F32, GX_F32};
         GxGemm half_alpha = p, half_beta = p;
         half_alpha.alpha = half_beta.beta = 0.5f;
-        CHECK(gx__uses_matmul(&p), "this is no longer oneDNN's other way: make the sizes larger");
-        CHECK(!gx__uses_matmul(&half_alpha) && !gx__uses_matmul(&half_beta), "oneDNN's other way has no factors");
-        for (int types = 0; types < 3; types++) check_gemm(p, gemm_types[types], run == 0 || run == 3 ? 1 : 2, 3 * (run / 2), 61);
+        CHECK(gx__cpu_uses_matmul(&p), "this is no longer oneDNN's other way: make the sizes larger");
+        CHECK(!gx__cpu_uses_matmul(&half_alpha) && !gx__cpu_uses_matmul(&half_beta),
+              "oneDNN's other way has no factors");
+        for (int types = 0; types < 3; types++)
+            check_gemm(p, gemm_types[types], run == 0 || run == 3 ? 1 : 2, 3 * (run / 2), 61);
     }
 #else
     SKIP("plain C has one way for all sizes");
 #endif
 }
 
-// ---- zero, copy, add --------------------------------------------------------------------------------------------------------------------
+// ---- zero, copy, add -----------------------------------------------------------------------------------------------
 
 TEST(zero_copy_and_add_are_exact_at_any_size)
 {
     static const int64_t size[] = {1, 7, 1 << 16, (1 << 16) + 1, 200001}; // the CPU's pieces are 256 KB
     for (int run = 0; run < 3 * COUNT(size); run++) {                     // the sum may be a or b
         const int64_t n = size[run / 3];
-        float *x[3] = {random_floats(n, 1, 1), random_floats(n, 2, 1), floats(n)}, *a = floats(n), *b = floats(n), *sum = x[run % 3];
+        float *x[3] = {random_floats(n, 1, 1), random_floats(n, 2, 1), floats(n)}, *a = floats(n), *b = floats(n),
+              *sum = x[run % 3];
         int64_t wrong = 0, left = 0;
         Bench bench;
         bench_open(&bench, 2, 0);
@@ -1255,15 +1365,15 @@ TEST(zero_copy_and_add_are_exact_at_any_size)
         const char *bytes = (const char *)sum, last = bytes[4 * n - 1];
         gx_zero(&bench.g, sum, 4 * n - 1); // the last byte stays
         for (int64_t i = 0; i < 4 * n - 1; i++) left += bytes[i] != 0;
-        CHECK(!wrong && !left && bytes[4 * n - 1] == last && !gx_failed(&bench.g), "%ld: %ld sums are wrong, %ld bytes left", (long)n,
-              (long)wrong, (long)left);
+        CHECK(!wrong && !left && bytes[4 * n - 1] == last && !gx_failed(&bench.g),
+              "%ld: %ld sums are wrong, %ld bytes left", (long)n, (long)wrong, (long)left);
         bench_close(&bench);
         for (int k = 0; k < 3; k++) free(x[k]);
         free(a), free(b);
     }
 }
 
-// ---- sums, clipping, optimizers ---------------------------------------------------------------------------------------------------------
+// ---- sums, clipping, optimizers ------------------------------------------------------------------------------------
 
 TEST(sums_are_exact_to_double_precision_for_any_number_of_threads)
 {
@@ -1291,7 +1401,8 @@ TEST(sums_are_exact_to_double_precision_for_any_number_of_threads)
         double bound = 8 * (DBL_EPSILON / 2) * sqrt((double)n) * terms;
         double error = fmax(fabs((double)(total[0] - 0.25L - sum)), fabs((double)(once[0] - sum)));
         CHECK(error <= bound, "sum of %ld: off by %.3g, bound %.3g", (long)n, error, bound);
-        CHECK(total[0] == total[1] && once[0] == once[1], "two threads sum to other bits: %.17g and %.17g", total[0], total[1]);
+        CHECK(total[0] == total[1] && once[0] == once[1], "two threads sum to other bits: %.17g and %.17g", total[0],
+              total[1]);
         free(x);
     }
 }
@@ -1305,8 +1416,16 @@ TEST(clip_scales_to_the_norm_and_skips_what_is_not_finite)
         double squares, max_norm, clip;
         int skip;
     } rows[] = {
-        {25, 1, 1 / (5 + 1e-6), 0}, {0.25, 1, 1, 0},     {25, 0, 1, 0},  {25, -1, 1, 0}, {0, 1, 1, 0}, {1e60, 1, 1e-30, 0},
-        {25, 5, 1 / (1 + 2e-7), 0}, {INFINITY, 1, 1, 1}, {NAN, 1, 1, 1}, {NAN, 0, 1, 1},
+        {25, 1, 1 / (5 + 1e-6), 0},
+        {0.25, 1, 1, 0},
+        {25, 0, 1, 0},
+        {25, -1, 1, 0},
+        {0, 1, 1, 0},
+        {1e60, 1, 1e-30, 0},
+        {25, 5, 1 / (1 + 2e-7), 0},
+        {INFINITY, 1, 1, 1},
+        {NAN, 1, 1, 1},
+        {NAN, 0, 1, 1},
     };
     for (int i = 0; i < COUNT(rows); i++) {
         Bench b;
@@ -1315,10 +1434,10 @@ TEST(clip_scales_to_the_norm_and_skips_what_is_not_finite)
         b.step.applied = 41;
         b.step.skip = 1 - rows[i].skip; // of the step before
         gx_clip(&b.g, rows[i].max_norm);
-        CHECK(b.step.skip == rows[i].skip && b.step.applied == 42 - rows[i].skip, "%g: skip %ld, applied %ld", rows[i].squares,
-              (long)b.step.skip, (long)b.step.applied);
-        CHECK(rows[i].skip || fabs(b.step.clip / rows[i].clip - 1) <= FLT_EPSILON, "%g: clip %.9g, not %.9g", rows[i].squares, b.step.clip,
-              rows[i].clip);
+        CHECK(b.step.skip == rows[i].skip && b.step.applied == 42 - rows[i].skip, "%g: skip %ld, applied %ld",
+              rows[i].squares, (long)b.step.skip, (long)b.step.applied);
+        CHECK(rows[i].skip || fabs(b.step.clip / rows[i].clip - 1) <= FLT_EPSILON, "%g: clip %.9g, not %.9g",
+              rows[i].squares, b.step.clip, rows[i].clip);
         bench_close(&b);
     }
 }
@@ -1345,10 +1464,11 @@ TEST(gradients_that_are_not_finite_leave_weights_and_moments_alone)
     }
 }
 
-// One step by the library; v NULL: SGD; m NULL: without momentum. Roundings: clip, two moments, corrections, root, division, decay.
+// One step by the library; v NULL: SGD; m NULL: without momentum. Roundings: clip, two moments, corrections, root,
+// division, decay.
 enum { OPTIMIZER_DEPTH = 14 };
-static void optimizer_step(float *w, float *m, float *v, const float *grad, int64_t n, const GxAdamW *adamw, const GxSgd *sgd, GxStep step,
-                           int threads)
+static void optimizer_step(float *w, float *m, float *v, const float *grad, int64_t n, const GxAdamW *adamw,
+                           const GxSgd *sgd, GxStep step, int threads)
 {
     Bench b;
     bench_open(&b, threads, 0);
@@ -1380,7 +1500,8 @@ TEST(optimizers_step_as_the_oracle_does)
         for (int threads = 1; threads <= 2; threads++) {
             float **w = result[threads - 1];
             for (int k = 0; k < 3; k++) w[k] = floats(n), memcpy(w[k], start[k], (size_t)n * sizeof(float));
-            optimizer_step(w[0], kind == 2 ? NULL : w[1], kind ? NULL : w[2], start[3], n, &adamw[i], &sgd[i], step, threads);
+            optimizer_step(w[0], kind == 2 ? NULL : w[1], kind ? NULL : w[2], start[3], n, &adamw[i], &sgd[i], step,
+                           threads);
         }
         if (kind) oracle_sgd(ref[0], kind == 2 ? NULL : ref[1], ref[3], n, &sgd[i], step.lr, step.clip);
         else oracle_adamw(ref[0], ref[1], ref[2], ref[3], n, &adamw[i], step.lr, step.clip, (double)t[i]);
@@ -1388,7 +1509,8 @@ TEST(optimizers_step_as_the_oracle_does)
             char what[64];
             snprintf(what, sizeof what, "%s, t %ld, n %ld, %c", kind ? "sgd" : "adamw", (long)t[i], (long)n, "wmv"[k]);
             test_close(what, result[0][k], ref[k], (long)n, test_bound(OPTIMIZER_DEPTH), 0);
-            CHECK(!memcmp(result[0][k], result[1][k], (size_t)n * sizeof(float)), "%s: two threads give other bits than one", what);
+            CHECK(!memcmp(result[0][k], result[1][k], (size_t)n * sizeof(float)),
+                  "%s: two threads give other bits than one", what);
         }
         for (int k = 0; k < 4; k++) free(start[k]), free(ref[k]);
         for (int k = 0; k < 6; k++) free(result[k / 3][k % 3]);
@@ -1439,7 +1561,7 @@ TEST(optimizers_step_as_pytorch_does)
     gx_safetensors_close(&references);
 }
 
-// ---- contracts: what is refused, what is recorded ---------------------------------------------------------------------------------------
+// ---- contracts: what is refused, what is recorded ------------------------------------------------------------------
 
 enum { ROWS = 6, COLS = 8, OUT = 9, BATCH = 2, HEADS = 4, KV = 2, POOL = 4 << 10 };
 typedef struct {
@@ -1448,7 +1570,8 @@ typedef struct {
     double total;
 } Pool; // every argument that an operation may want
 
-// What an operation promises of a call with R rows and C columns: its FLOPs and bytes. typed, sized: it refuses dtypes, sizes.
+// What an operation promises of a call with R rows and C columns: its FLOPs and bytes. typed, sized: it refuses dtypes,
+// sizes.
 typedef struct {
     const char *name;
     int typed, sized;
@@ -1463,7 +1586,8 @@ static Promise promise(const char *name, int typed, int sized, double flops, int
 
 static GxAttention call_attention(int64_t T, int64_t h, GxDtype type)
 {
-    GxAttention a = {BATCH, HEADS, KV, h, 0, 0, gx_runs_one(T, 0), gx_runs_one(T, 0), HEADS * h, KV * h, HEADS * h, 1, 0, type};
+    GxAttention a = {BATCH,     HEADS,  KV,        h, 0, 0,   gx_runs_one(T, 0), gx_runs_one(T, 0),
+                     HEADS * h, KV * h, HEADS * h, 1, 0, type};
     return a;
 }
 
@@ -1483,11 +1607,14 @@ static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDt
     if (which == 3) return gx_sum(g, &p->total, x[0], n, 0), promise("sum", 0, 1, n, 4 * n);
     if (which == 4) return gx_sum_squares(g, &p->total, x[0], n, 0), promise("sum_squares", 0, 1, 2 * n, 4 * n);
     if (which == 5)
-        return gx_embedding_forward(g, x[0], x[1], ids, R, C, 0, OUT, type), promise("embedding_forward", 1, 1, 0, 8 * n + 4 * R);
+        return gx_embedding_forward(g, x[0], x[1], ids, R, C, 0, OUT, type),
+               promise("embedding_forward", 1, 1, 0, 8 * n + 4 * R);
     if (which == 6)
         return gx_embedding_backward(g, x[0], x[1], ids, R, C, 0, OUT, 0, type),
                promise("embedding_backward", 1, 1, n, 12 * n + 4 * OUT * C);
-    if (which == 7) return gx_rms_norm_forward(g, x[0], x[1], x[2], x[3], R, C, eps, type), promise("rms_norm_forward", 1, 1, 4 * n, 8 * n);
+    if (which == 7)
+        return gx_rms_norm_forward(g, x[0], x[1], x[2], x[3], R, C, eps, type),
+               promise("rms_norm_forward", 1, 1, 4 * n, 8 * n);
     if (which == 8)
         return gx_add_rms_norm_forward(g, x[0], x[1], x[2], x[3], x[4], x[5], R, C, eps, type),
                promise("add_rms_norm_forward", 1, 1, 5 * n, 16 * n);
@@ -1495,9 +1622,11 @@ static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDt
         return gx_rms_norm_backward(g, x[0], x[1], x[2], NULL, x[3], x[4], x[5], R, C, 0, type),
                promise("rms_norm_backward", 1, 1, 10 * n, 16 * n);
     if (which == 10)
-        return gx_linear_forward(g, x[0], x[1], x[2], x[3], R, C, OUT, type), promise("linear_forward", 1, 1, 2 * mul, 4 * mats);
+        return gx_linear_forward(g, x[0], x[1], x[2], x[3], R, C, OUT, type),
+               promise("linear_forward", 1, 1, 2 * mul, 4 * mats);
     if (which == 11)
-        return gx_linear_backward_input(g, x[0], x[1], x[2], R, C, OUT, type), promise("linear_backward_input", 1, 1, 2 * mul, 4 * mats);
+        return gx_linear_backward_input(g, x[0], x[1], x[2], R, C, OUT, type),
+               promise("linear_backward_input", 1, 1, 2 * mul, 4 * mats);
     if (which == 12)
         return gx_linear_backward_weight(g, x[0], x[1], x[2], x[3], R, C, OUT, 0, type),
                promise("linear_backward_weight", 1, 1, 2 * mul, 4 * mats);
@@ -1508,14 +1637,20 @@ static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDt
         return gx_rope_backward(g, x[0], x[1], x[2], &t, BATCH, HEADS, C, HEADS * C, type),
                promise("rope_backward", 1, 1, 3 * turned, 8 * turned);
     if (which == 15)
-        return gx_attention_forward(g, x[0], x[1], x[2], x[3], x[4], &a), promise("attention_forward", 1, 1, 4 * C * pairs, heads);
+        return gx_attention_forward(g, x[0], x[1], x[2], x[3], x[4], &a),
+               promise("attention_forward", 1, 1, 4 * C * pairs, heads);
     if (which == 16)
         return gx_attention_backward(g, x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7], x[5], &a),
                promise("attention_backward", 1, 1, 10 * C * pairs, 2 * heads);
-    if (which == 17) return gx_swiglu_forward(g, x[0], x[1], R, C, type), promise("swiglu_forward", 1, 1, 5 * n, 12 * n);
-    if (which == 18) return gx_swiglu_backward(g, x[0], x[1], x[2], x[3], R, C, type), promise("swiglu_backward", 1, 1, 11 * n, 24 * n);
-    if (which == 19) return gx_cross_entropy(g, x[0], x[1], x[2], ids, R, C, 1, type), promise("cross_entropy", 1, 1, 6 * n, 8 * n);
-    if (which == 20) return gx_cross_entropy_maximum(g, x[0], x[1], R, C, type), promise("cross_entropy_maximum", 1, 1, n, 4 * n);
+    if (which == 17)
+        return gx_swiglu_forward(g, x[0], x[1], R, C, type), promise("swiglu_forward", 1, 1, 5 * n, 12 * n);
+    if (which == 18)
+        return gx_swiglu_backward(g, x[0], x[1], x[2], x[3], R, C, type),
+               promise("swiglu_backward", 1, 1, 11 * n, 24 * n);
+    if (which == 19)
+        return gx_cross_entropy(g, x[0], x[1], x[2], ids, R, C, 1, type), promise("cross_entropy", 1, 1, 6 * n, 8 * n);
+    if (which == 20)
+        return gx_cross_entropy_maximum(g, x[0], x[1], R, C, type), promise("cross_entropy_maximum", 1, 1, n, 4 * n);
     if (which == 21)
         return gx_cross_entropy_sums(g, x[0], x[1], x[2], x[3], ids, R, C, 1, C + 1, type),
                promise("cross_entropy_sums", 1, 1, 3 * n, 8 * n);
@@ -1523,7 +1658,8 @@ static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDt
         return gx_cross_entropy_finish(g, x[0], x[1], x[2], x[3], ids, R, C, 1, 1, type),
                promise("cross_entropy_finish", 1, 1, 2 * n, 8 * n);
     if (which == 23) return gx_clip(g, 1), promise("clip", 0, 0, 0, 0);
-    if (which == 24) return gx_adamw(g, x[0], x[1], x[2], NULL, x[3], n, &ADAMW, GX_F32), promise("adamw", 0, 1, 14 * n, 28 * n);
+    if (which == 24)
+        return gx_adamw(g, x[0], x[1], x[2], NULL, x[3], n, &ADAMW, GX_F32), promise("adamw", 0, 1, 14 * n, 28 * n);
     return gx_sgd(g, x[0], x[1], NULL, x[2], n, &SGD, GX_F32), promise("sgd", 0, 1, 6 * n, 20 * n);
 }
 
@@ -1551,8 +1687,8 @@ TEST(recorder_counts_what_the_docstrings_say_and_none_the_same)
         CHECK(memcmp(p, before, sizeof *p) || memcmp(&real.step, &zero, sizeof zero), "%s did nothing", says.name);
         const GxEvent *e = real.recorder.event;
         CHECK(real.recorder.n == 1 && !strcmp(e->name, says.name) && e->flops == says.flops && e->bytes == says.bytes,
-              "%s: %ld events, %ld FLOPs of %ld, %ld bytes of %ld", says.name, (long)real.recorder.n, (long)real.recorder.flops,
-              (long)says.flops, (long)real.recorder.bytes, (long)says.bytes);
+              "%s: %ld events, %ld FLOPs of %ld, %ld bytes of %ld", says.name, (long)real.recorder.n,
+              (long)real.recorder.flops, (long)says.flops, (long)real.recorder.bytes, (long)says.bytes);
         bench_close(&plan), bench_close(&real);
         free(p), free(before);
     }
@@ -1566,22 +1702,25 @@ TEST(attention_pairs_are_those_that_see_each_other)
         int64_t pairs = 0;
         for (int64_t i = 0; i < oracle_rows(&c.a.q_runs); i++)
             for (int64_t j = 0; j < oracle_rows(&c.a.k_runs); j++) pairs += oracle_sees(&c.a, i, j);
-        CHECK(gx_attention_pairs(&c.a) == pairs, "shape %d: %ld pairs, not %ld", s, (long)gx_attention_pairs(&c.a), (long)pairs);
+        CHECK(gx_attention_pairs(&c.a) == pairs, "shape %d: %ld pairs, not %ld", s, (long)gx_attention_pairs(&c.a),
+              (long)pairs);
         case_close(&c);
     }
 }
 
-// A call that must be refused with `code` and a message that names the operation: nothing is written, recorded or kept, then or later.
+// A call that must be refused with `code` and a message that names the operation: nothing is written, recorded or kept,
+// then or later.
 static void check_refused(int which, int64_t R, int64_t C, GxDtype type, GxStatus code)
 {
     Pool *p = pool_open(), *before = pool_open();
     Bench b;
     bench_open(&b, 2, 1 << 20);
     const char *name = call(&b.g, which, p, R, C, type).name;
-    CHECK(b.g.error.code == (int)code && strstr(b.g.error.message, name), "%s, %ld x %ld, %s: code %d, \"%s\"", name, (long)R, (long)C,
-          gx_dtype_name(type), b.g.error.code, b.g.error.message);
+    CHECK(b.g.error.code == (int)code && strstr(b.g.error.message, name), "%s, %ld x %ld, %s: code %d, \"%s\"", name,
+          (long)R, (long)C, gx_dtype_name(type), b.g.error.code, b.g.error.message);
     for (int i = 0; i < CALLS; i++) call(&b.g, i, p, ROWS, COLS, GX_F32); // sound, but the context has failed
-    CHECK(!memcmp(p, before, sizeof *p) && !b.recorder.n && !b.arena.peak && !b.step.applied, "%s: refused, but something was done", name);
+    CHECK(!memcmp(p, before, sizeof *p) && !b.recorder.n && !b.arena.peak && !b.step.applied,
+          "%s: refused, but something was done", name);
     bench_close(&b);
     free(p), free(before);
 }
@@ -1594,8 +1733,10 @@ TEST(empty_sizes_and_unsupported_types_are_refused_and_nothing_happens_after)
         Pool *p = pool_open();
         bench_open(&b, 1, -1);
         Promise says = call(&b.g, i, p, ROWS, COLS, GX_F32);
-        for (int s = 0; says.sized && s < COUNT(size); s++) check_refused(i, size[s][0], size[s][1], GX_F32, GX_ERR_ARGUMENT);
-        for (int d = GX_BF16 + 1; says.typed && d < GX_DTYPES; d++) check_refused(i, ROWS, COLS, (GxDtype)d, GX_ERR_UNSUPPORTED);
+        for (int s = 0; says.sized && s < COUNT(size); s++)
+            check_refused(i, size[s][0], size[s][1], GX_F32, GX_ERR_ARGUMENT);
+        for (int d = GX_BF16 + 1; says.typed && d < GX_DTYPES; d++)
+            check_refused(i, ROWS, COLS, (GxDtype)d, GX_ERR_UNSUPPORTED);
         bench_close(&b);
         free(p);
     }
@@ -1603,8 +1744,8 @@ TEST(empty_sizes_and_unsupported_types_are_refused_and_nothing_happens_after)
 
 static void check_message(Bench *b, const char *word)
 {
-    CHECK(b->g.error.code == GX_ERR_ARGUMENT && strstr(b->g.error.message, word) && !b->recorder.n, "\"%s\" does not speak of %s",
-          b->g.error.message, word);
+    CHECK(b->g.error.code == GX_ERR_ARGUMENT && strstr(b->g.error.message, word) && !b->recorder.n,
+          "\"%s\" does not speak of %s", b->g.error.message, word);
     gx_error_clear(&b->g.error);
 }
 
@@ -1645,7 +1786,8 @@ TEST(rope_and_attention_refuse_runs_heads_and_strides_that_do_not_fit)
         if (i == 3) a.q_stride--;
         if (i == 4) a.kv_stride--;
         if (i == 5) a.o_stride--;
-        gx_attention_backward(&b.g, p->x[0], p->x[1], p->x[2], p->x[3], p->x[4], p->x[5], p->x[6], p->x[7], p->x[5], &a);
+        gx_attention_backward(&b.g, p->x[0], p->x[1], p->x[2], p->x[3], p->x[4], p->x[5], p->x[6], p->x[7], p->x[5],
+                              &a);
         check_message(&b, i < 3 ? "heads" : "strides");
     }
     static const struct {
@@ -1667,7 +1809,9 @@ TEST(rope_and_attention_refuse_runs_heads_and_strides_that_do_not_fit)
         GxAttention a = call_attention(ROWS, 1, GX_F32);
         a.H = heads[i / 2].H, a.K = heads[i / 2].K, a.group = heads[i / 2].group, a.q_first = heads[i / 2].q_first;
         if (i % 2) gx_attention_forward(&b.g, p->x[0], p->x[1], p->x[2], p->x[3], p->x[4], &a);
-        else gx_attention_backward(&b.g, p->x[0], p->x[1], p->x[2], p->x[3], p->x[4], p->x[5], p->x[6], p->x[7], p->x[5], &a);
+        else
+            gx_attention_backward(&b.g, p->x[0], p->x[1], p->x[2], p->x[3], p->x[4], p->x[5], p->x[6], p->x[7], p->x[5],
+                                  &a);
         check_message(&b, heads[i / 2].message);
     }
     bench_close(&b);
@@ -1707,8 +1851,8 @@ TEST(a_full_arena_and_none_at_all_are_errors)
         bench_open(&b, 1, gx_max(plan.arena.peak - GX_ALIGN, 0));
         if (plan.arena.peak) {
             call(&b.g, i, p, ROWS, COLS, GX_F32);
-            CHECK(b.g.error.code == GX_ERR_MEMORY && !memcmp(p, before, sizeof *p), "%s in an arena too small: \"%s\"", name,
-                  b.g.error.message);
+            CHECK(b.g.error.code == GX_ERR_MEMORY && !memcmp(p, before, sizeof *p), "%s in an arena too small: \"%s\"",
+                  name, b.g.error.message);
             gx_error_clear(&b.g.error);
             fflush(stdout);
             pid_t child = fork(); // it may crash
@@ -1719,7 +1863,8 @@ TEST(a_full_arena_and_none_at_all_are_errors)
             }
             int status = -1;
             waitpid(child, &status, 0);
-            CHECK(status == 0, "%s without an arena: %s", name, WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "no error, or it died");
+            CHECK(status == 0, "%s without an arena: %s", name,
+                  WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "no error, or it died");
         }
         bench_close(&plan), bench_close(&b);
         free(p), free(before);

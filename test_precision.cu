@@ -1,10 +1,11 @@
-// test_precision.cu: training on every device and in every precision: ten steps of SGD on a device are those of the CPU; bf16 stays as near to fp32 as
-// its rounding allows (the gates of reference measurements: loss 2e-3, norm 1e-2, direction of each gradient 0.999), and nearer than twice PyTorch's own
-// distance. In every mode, over the host's engines and over NCCL.
+// test_precision.cu: training on every device and in every precision: ten steps of SGD on a device are those of the
+// CPU; bf16 stays as near to fp32 as its rounding allows (the gates of reference measurements: loss 2e-3, norm 1e-2,
+// direction of each gradient 0.999), and nearer than twice PyTorch's own distance. In every mode, over the host's
+// engines and over NCCL.
 //
 // In a program built for the CPU alone, the CPU is the only device.
 #define TEST_STEPS 10
-#include "test_parallel.h"
+#include "test/parallel.h"
 #include <unistd.h>
 
 static const Layout layouts[] = {
@@ -28,7 +29,7 @@ static void run_on_cpu(const Layout *l, Result *out) // serially, in fp32
     run_serial(l, out);
 }
 
-// ---- fp32: within the bounds of its reductions ------------------------------------------------------------------------------------------------------
+// ---- fp32: within the bounds of its reductions ---------------------------------------------------------------------
 
 static void fp32_is_the_cpu(const GxDevice *device, int nccl)
 {
@@ -40,7 +41,8 @@ static void fp32_is_the_cpu(const GxDevice *device, int nccl)
         choose(device, GX_F32, nccl);
         run_ranks(l, rank);
         Worst w = compare_ranks(l, rank, &cpu);
-        CHECK(w.ratio >= 0 && w.ratio <= 1, "%s on %s: %s: %.3g times its bound", l->what, device->name, w.what, w.ratio);
+        CHECK(w.ratio >= 0 && w.ratio <= 1, "%s on %s: %s: %.3g times its bound", l->what, device->name, w.what,
+              w.ratio);
         if (w.ratio > test_state.worst) test_state.worst = w.ratio;
         free_ranks(l, rank);
         free_result(&cpu);
@@ -50,7 +52,7 @@ static void fp32_is_the_cpu(const GxDevice *device, int nccl)
 
 TEST(ten_steps_of_sgd_in_every_mode_are_those_of_the_cpu) { fp32_is_the_cpu(gx_default_device(), 0); }
 
-// ---- bf16: within the gates ---------------------------------------------------------------------------------------------------------------------------
+// ---- bf16: within the gates ----------------------------------------------------------------------------------------
 
 static double cosine(const float *a, const double *b, int64_t n)
 {
@@ -92,10 +94,10 @@ static void bf16_is_near(const GxDevice *device, int nccl)
             const Result *a = &rank[r].result;
             CHECK(!a->error[0], "%s on %s, rank %d: %s", l->what, device->name, r, a->error);
             for (int s = 0; s < STEPS; s++)
-                CHECK(fabs(a->loss[s] / cpu.loss[s] - 1) <= 2e-3, "%s on %s, step %d: loss %.6f, in fp32 %.6f", l->what, device->name, s,
-                      a->loss[s], cpu.loss[s]);
-            CHECK(fabs(a->norm[0] / cpu.norm[0] - 1) <= 1e-2, "%s on %s: grad norm %.6f, in fp32 %.6f", l->what, device->name, a->norm[0],
-                  cpu.norm[0]);
+                CHECK(fabs(a->loss[s] / cpu.loss[s] - 1) <= 2e-3, "%s on %s, step %d: loss %.6f, in fp32 %.6f", l->what,
+                      device->name, s, a->loss[s], cpu.loss[s]);
+            CHECK(fabs(a->norm[0] / cpu.norm[0] - 1) <= 1e-2, "%s on %s: grad norm %.6f, in fp32 %.6f", l->what,
+                  device->name, a->norm[0], cpu.norm[0]);
             compare_directions(l, device->name, a, &cpu);
         }
         free_ranks(l, rank);
@@ -109,7 +111,7 @@ TEST(bf16_on_the_cpu_stays_near_fp32_in_every_mode) { bf16_is_near(gx_device_cpu
 #ifdef GX_WITH_CUDA
 TEST(bf16_on_the_device_stays_near_fp32_in_every_mode) { bf16_is_near(gx_default_device(), 0); }
 
-// ---- by NCCL ------------------------------------------------------------------------------------------------------------------------------------------
+// ---- by NCCL -------------------------------------------------------------------------------------------------------
 
 TEST(ten_steps_of_sgd_by_nccl_are_those_of_the_cpu)
 {
@@ -123,8 +125,8 @@ TEST(bf16_by_nccl_stays_near_fp32)
     bf16_is_near(gx_default_device(), 1);
 }
 
-// Rank 1 leaves rank 0 alone in a collective on the card: it stalls, or it fails. The host of rank 0 never waited for the collective, so it learns of it
-// where it waits for the device.
+// Rank 1 leaves rank 0 alone in a collective on the card: it stalls, or it fails. The host of rank 0 never waited for
+// the collective, so it learns of it where it waits for the device.
 typedef struct {
     GxComm comm;
     int rank, fails;
@@ -178,7 +180,8 @@ TEST(a_collective_on_the_card_that_nobody_joins_times_out_with_its_name)
     Lonely rank[2];
     if (!test_has_nccl()) SKIP("two ranks share the card; GX_TEST_NCCL=1 where each has one");
     leave_alone(rank, 0);
-    CHECK(strstr(rank[0].error, "rank 0 waited 1 s in all_reduce of 123 F32") && strstr(rank[0].error, "site lonely"), "%s", rank[0].error);
+    CHECK(strstr(rank[0].error, "rank 0 waited 1 s in all_reduce of 123 F32") && strstr(rank[0].error, "site lonely"),
+          "%s", rank[0].error);
     CHECK(rank[0].seconds < 2.5, "after %.1f s", rank[0].seconds);
 }
 

@@ -1,10 +1,11 @@
-// test_run.cu: the trainer's parts by themselves: schedules, the batch equation, sampling. (test_train.cu shows the program as a whole.)
+// test_run.cu: the trainer's parts by themselves: schedules, the batch equation, sampling. (test_train.cu shows the
+// program as a whole.)
 #include "galaxy.h"
-#include "test.h"
+#include "test/test.h"
 #include <signal.h>
 #include <sys/time.h>
 
-// ---- learning rates -------------------------------------------------------------------------------------------------------------------------------
+// ---- learning rates ------------------------------------------------------------------------------------------------
 
 TEST(schedules_are_what_the_reference_says)
 {
@@ -13,8 +14,9 @@ TEST(schedules_are_what_the_reference_says)
         double floor;
         int64_t decay;
     } list[] = {
-        {"schedule.constant", "constant", 0, 1}, {"schedule.linear", "linear", 0, 1},      {"schedule.cosine", "cosine", 0.1, 1},
-        {"schedule.wsd_linear", "wsd", 0, 15},   {"schedule.wsd_sqrt", "wsd_sqrt", 0, 15},
+        {"schedule.constant", "constant", 0, 1},  {"schedule.linear", "linear", 0, 1},
+        {"schedule.cosine", "cosine", 0.1, 1},    {"schedule.wsd_linear", "wsd", 0, 15},
+        {"schedule.wsd_sqrt", "wsd_sqrt", 0, 15},
     };
     GxSafetensors file;
     GxError err = GX_ZERO;
@@ -25,7 +27,8 @@ TEST(schedules_are_what_the_reference_says)
         const GxSafetensorsEntry *e = gx_safetensors_find(&file, list[i].reference);
         if (!CHECK(e && e->elements == 40, "no %s of 40 steps", list[i].reference)) continue;
         CHECK(gx_safetensors_read(&file, e, 0, 40, reference, &err) == GX_OK, "%s", err.message);
-        CHECK(gx_schedule_open(&s, list[i].name, 1, list[i].floor, 5, list[i].decay, 40, &err) == GX_OK, "%s", err.message);
+        CHECK(gx_schedule_open(&s, list[i].name, 1, list[i].floor, 5, list[i].decay, 40, &err) == GX_OK, "%s",
+              err.message);
         for (int step = 0; step < 40; step++) ours[step] = (float)gx_schedule_rate(&s, step);
         test_close_f(list[i].name, ours, reference, 40, test_bound(1), 0);
     }
@@ -38,8 +41,9 @@ TEST(schedules_that_do_not_fit_are_refused)
         const char *name;
         int64_t warmup, decay;
         const char *says;
-    } bad[] = {
-        {"cosine", 41, 1, "warmup_steps (41)"}, {"wsd", 30, 15, "lr_decay_steps"}, {"polynomial", 1, 1, "no schedule \"polynomial\""}};
+    } bad[] = {{"cosine", 41, 1, "warmup_steps (41)"},
+               {"wsd", 30, 15, "lr_decay_steps"},
+               {"polynomial", 1, 1, "no schedule \"polynomial\""}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         GxSchedule s;
         GxError err = GX_ZERO;
@@ -49,7 +53,7 @@ TEST(schedules_that_do_not_fit_are_refused)
     }
 }
 
-// ---- the batch equation ---------------------------------------------------------------------------------------------------------------------------
+// ---- the batch equation --------------------------------------------------------------------------------------------
 
 static GxStatus resolve(const char *const *args, int ranks, GxTrainOptions *o, GxSplit *split, GxError *err)
 {
@@ -74,7 +78,12 @@ TEST(two_of_batch_accumulation_and_micro_batch_give_the_third)
         {{"p", "--micro_batch_size", "4", "--gradient_accumulation_steps", "3", NULL}, 2, 4, 3, 24, 4},
         {{"p", "--micro_batch_size", "4", "--global_batch_size", "24", NULL}, 2, 4, 3, 24, 4},
         {{"p", "--gradient_accumulation_steps", "3", "--global_batch_size", "24", NULL}, 2, 4, 3, 24, 4},
-        {{"p", "--micro_batch_size", "4", "--gradient_accumulation_steps", "3", "--global_batch_size", "24"}, 2, 4, 3, 24, 4},
+        {{"p", "--micro_batch_size", "4", "--gradient_accumulation_steps", "3", "--global_batch_size", "24"},
+         2,
+         4,
+         3,
+         24,
+         4},
         {{"p", "--dp_batch_size_list", "5,1", "--global_batch_size", "18", NULL}, 2, 0, 3, 18, 5},
     };
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
@@ -84,7 +93,8 @@ TEST(two_of_batch_accumulation_and_micro_batch_give_the_third)
         GxError err = GX_ZERO;
         memcpy(args, good[i].args, sizeof good[i].args);
         args[8] = NULL;
-        if (!CHECK(resolve(args, good[i].ranks, &o, &split, &err) == GX_OK, "case %d: %s", (int)i, err.message)) continue;
+        if (!CHECK(resolve(args, good[i].ranks, &o, &split, &err) == GX_OK, "case %d: %s", (int)i, err.message))
+            continue;
         CHECK(o.micro_batch_size == good[i].micro && o.gradient_accumulation_steps == good[i].accumulation &&
                   o.global_batch_size == good[i].global && gx_split_part(&split, 0) == good[i].rank0,
               "case %d: micro %ld, accumulation %ld, global %ld, rank 0 %ld", (int)i, (long)o.micro_batch_size,
@@ -109,8 +119,12 @@ TEST(batches_that_do_not_multiply_are_refused_with_their_numbers)
          2,
          {"25", "= 48", "nearest that fit are 24 and 30"}},
         {{"p", "--micro_batch_size", "4", "--global_batch_size", "6", NULL}, 1, {"6", "micro_batch_size 4", "4 and 8"}},
-        {{"p", "--micro_batch_size", "4", "--global_batch_size", "6", NULL}, 2, {"6", "= 8", "the smallest that fits is 8"}},
-        {{"p", "--micro_batch_size", "4", "--dp_batch_size_list", "3,1", NULL}, 2, {"both given", "list", "micro_batch_size"}},
+        {{"p", "--micro_batch_size", "4", "--global_batch_size", "6", NULL},
+         2,
+         {"6", "= 8", "the smallest that fits is 8"}},
+        {{"p", "--micro_batch_size", "4", "--dp_batch_size_list", "3,1", NULL},
+         2,
+         {"both given", "list", "micro_batch_size"}},
         {{"p", "--dp_batch_size_list", "3,1", NULL}, 3, {"dp_batch_size_list", "3", "2"}},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -122,11 +136,12 @@ TEST(batches_that_do_not_multiply_are_refused_with_their_numbers)
         args[8] = NULL;
         CHECK(resolve(args, bad[i].ranks, &o, &split, &err) != GX_OK, "case %d was taken", (int)i);
         for (int s = 0; s < 3; s++)
-            CHECK(strstr(err.message, bad[i].says[s]), "case %d: no \"%s\" in: %s", (int)i, bad[i].says[s], err.message);
+            CHECK(strstr(err.message, bad[i].says[s]), "case %d: no \"%s\" in: %s", (int)i, bad[i].says[s],
+                  err.message);
     }
 }
 
-// ---- signals --------------------------------------------------------------------------------------------------------------------------------------
+// ---- signals -------------------------------------------------------------------------------------------------------
 
 static volatile int alarms;
 static void count_alarm(int number)
@@ -162,7 +177,7 @@ TEST(signals_do_not_disturb_matrix_products)
     free(a), free(b), free(c), free(first);
 }
 
-// ---- sampling -------------------------------------------------------------------------------------------------------------------------------------
+// ---- sampling ------------------------------------------------------------------------------------------------------
 
 TEST(temperature_0_takes_the_likeliest)
 {

@@ -1,9 +1,9 @@
-// test_tcp.cu: how ranks find each other by TCP, and what strangers and broken peers can do to them: nothing but an error. All on loopback
-// addresses. (What the engine promises as such, test_dist.cu tests beside the other engines; training programs started so,
-// test_train_tcp.cu.)
+// test_tcp.cu: how ranks find each other by TCP, and what strangers and broken peers can do to them: nothing but an
+// error. All on loopback addresses. (What the engine promises as such, test_comm.cu tests beside the other engines;
+// training programs started so, test_train_tcp.cu.)
 #define GALAXY_IMPLEMENTATION // looks inside
-#include "galaxy/dist/tcp.h"
-#include "test.h"
+#include "galaxy/comm/tcp.h"
+#include "test/test.h"
 #include <dirent.h>
 #include <pthread.h>
 #include <signal.h>
@@ -42,11 +42,12 @@ static int dial(int port)
     return fd;
 }
 
-// ---- what a process was told -----------------------------------------------------------------------------------------------------------
+// ---- what a process was told ---------------------------------------------------------------------------------------
 
-static const char *const variables[] = {"RANK",          "WORLD_SIZE",   "LOCAL_RANK",          "LOCAL_WORLD_SIZE",
-                                        "MASTER_ADDR",   "MASTER_PORT",  "SLURM_PROCID",        "SLURM_NTASKS",
-                                        "SLURM_LOCALID", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE"};
+static const char *const variables[] = {
+    "RANK",          "WORLD_SIZE",   "LOCAL_RANK",          "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",   "MASTER_PORT",  "SLURM_PROCID",        "SLURM_NTASKS",
+    "SLURM_LOCALID", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE"};
 
 // "RANK=1 WORLD_SIZE=2" and nothing else of all these.
 static void set_environment(const char *text)
@@ -68,11 +69,14 @@ TEST(environments_of_torchrun_and_srun_are_understood)
         int rank, world, local_rank, local_ranks, port;
         const char *host;
     } cases[] = {
-        {"RANK=2 WORLD_SIZE=3 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=node0 MASTER_PORT=29500", 2, 3, 1, 2, 29500, "node0"},
+        {"RANK=2 WORLD_SIZE=3 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=node0 MASTER_PORT=29500", 2, 3, 1, 2, 29500,
+         "node0"},
         {"RANK=2 WORLD_SIZE=3 MASTER_ADDR=localhost MASTER_PORT=29500", 2, 3, -1, 0, 29500, "127.0.0.1"},
         {"RANK=2 WORLD_SIZE=3 MASTER_ADDR=::1 MASTER_PORT=29500", 2, 3, -1, 0, 29500, "::1"},
-        {"RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=29500 TORCHELASTIC_USE_AGENT_STORE=True", 0, 2, -1, 0, 29501, "a"},
-        {"RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=29500 TORCHELASTIC_USE_AGENT_STORE=False", 0, 2, -1, 0, 29500, "a"},
+        {"RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=29500 TORCHELASTIC_USE_AGENT_STORE=True", 0, 2, -1, 0, 29501,
+         "a"},
+        {"RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=29500 TORCHELASTIC_USE_AGENT_STORE=False", 0, 2, -1, 0, 29500,
+         "a"},
         {"SLURM_PROCID=5 SLURM_NTASKS=8 SLURM_LOCALID=1 MASTER_ADDR=n MASTER_PORT=1234", 5, 8, 1, 0, 1234, "n"},
         {"RANK=0 WORLD_SIZE=2 SLURM_PROCID=5 SLURM_NTASKS=8 MASTER_ADDR=n MASTER_PORT=1234", 0, 2, -1, 0, 1234, "n"},
         {"RANK=0 WORLD_SIZE=1", 0, 1, -1, 0, 0, ""},
@@ -86,8 +90,8 @@ TEST(environments_of_torchrun_and_srun_are_understood)
         CHECK(gx_rendezvous_environment(&r, &err) == GX_OK, "%s: %s", cases[i].text, err.message);
         CHECK(r.rank == cases[i].rank && r.world == cases[i].world && r.local_rank == cases[i].local_rank &&
                   r.local_ranks == cases[i].local_ranks && r.port == cases[i].port && !strcmp(r.host, cases[i].host),
-              "%s: rank %d of %d, local %d of %d, %s, port %d", cases[i].text, r.rank, r.world, r.local_rank, r.local_ranks, r.host,
-              r.port);
+              "%s: rank %d of %d, local %d of %d, %s, port %d", cases[i].text, r.rank, r.world, r.local_rank,
+              r.local_ranks, r.host, r.port);
     }
     set_environment("");
 }
@@ -107,15 +111,17 @@ TEST(environments_that_contradict_themselves_are_refused_by_name)
         {"RANK=0 WORLD_SIZE=0 MASTER_ADDR=a MASTER_PORT=1", "WORLD_SIZE is \"0\""},
         {"RANK=0 WORLD_SIZE=99999 MASTER_ADDR=a MASTER_PORT=1", "WORLD_SIZE is \"99999\""},
         {"RANK=0 WORLD_SIZE=2 LOCAL_RANK=2 MASTER_ADDR=a MASTER_PORT=1", "LOCAL_RANK is \"2\""},
-        {"RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=1 MASTER_ADDR=a MASTER_PORT=1", "LOCAL_RANK is 1, but LOCAL_WORLD_SIZE is 1"},
+        {"RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=1 MASTER_ADDR=a MASTER_PORT=1",
+         "LOCAL_RANK is 1, but LOCAL_WORLD_SIZE is 1"},
         {"SLURM_PROCID=8 SLURM_NTASKS=8 MASTER_ADDR=n MASTER_PORT=1234", "SLURM_PROCID is 8, but SLURM_NTASKS is 8"},
     };
     for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
         GxRendezvous r = GX_ZERO;
         GxError err = GX_ZERO;
         set_environment(cases[i][0]);
-        CHECK(gx_rendezvous_environment(&r, &err) == GX_ERR_ARGUMENT && strstr(err.message, cases[i][1]) && r.world == 0, "%s: %s",
-              cases[i][0], err.message);
+        CHECK(gx_rendezvous_environment(&r, &err) == GX_ERR_ARGUMENT && strstr(err.message, cases[i][1]) &&
+                  r.world == 0,
+              "%s: %s", cases[i][0], err.message);
     }
     set_environment("");
 }
@@ -143,17 +149,21 @@ TEST(addresses_by_hand_are_taken_or_refused)
         GxError err = GX_ZERO;
         const GxStatus status = gx_rendezvous_address(&r, 1, 2, cases[i].address, &err);
         if (cases[i].host)
-            CHECK(status == GX_OK && !strcmp(r.host, cases[i].host) && r.port == cases[i].port, "%s: %s, port %d; %s", cases[i].address,
-                  r.host, r.port, err.message);
-        else CHECK(status == GX_ERR_ARGUMENT && strstr(err.message, "tcp://host:port"), "\"%s\": %s", cases[i].address, err.message);
+            CHECK(status == GX_OK && !strcmp(r.host, cases[i].host) && r.port == cases[i].port, "%s: %s, port %d; %s",
+                  cases[i].address, r.host, r.port, err.message);
+        else
+            CHECK(status == GX_ERR_ARGUMENT && strstr(err.message, "tcp://host:port"), "\"%s\": %s", cases[i].address,
+                  err.message);
     }
     GxRendezvous r = GX_ZERO;
     GxError high = GX_ZERO, many = GX_ZERO;
-    CHECK(gx_rendezvous_address(&r, 2, 2, "tcp://a:1", &high) && strstr(high.message, "--rank is 2, but --world is 2"), "%s", high.message);
-    CHECK(gx_rendezvous_address(&r, 0, 257, "tcp://a:1", &many) && strstr(many.message, "1 to 256"), "%s", many.message);
+    CHECK(gx_rendezvous_address(&r, 2, 2, "tcp://a:1", &high) && strstr(high.message, "--rank is 2, but --world is 2"),
+          "%s", high.message);
+    CHECK(gx_rendezvous_address(&r, 0, 257, "tcp://a:1", &many) && strstr(many.message, "1 to 256"), "%s",
+          many.message);
 }
 
-// ---- meeting ---------------------------------------------------------------------------------------------------------------------------
+// ---- meeting -------------------------------------------------------------------------------------------------------
 
 typedef struct {
     GxRendezvous r;
@@ -194,7 +204,8 @@ static void has_met(Party *p)
 static void has_not_met(Party *p, const char *says)
 {
     pthread_join(p->thread, NULL);
-    CHECK(p->status == GX_ERR_COMM && strstr(p->err.message, says), "rank %d does not say \"%s\": %s", p->r.rank, says, p->err.message);
+    CHECK(p->status == GX_ERR_COMM && strstr(p->err.message, says), "rank %d does not say \"%s\": %s", p->r.rank, says,
+          p->err.message);
 }
 static void part(Party *p)
 {
@@ -216,14 +227,15 @@ static void meet_at(const char *host, int last)
         for (int b = 0; b < WORLD && p[a].status == GX_OK && p[b].status == GX_OK; b++) {
             char said[2] = {(char)(16 * a + b), 0};
             if (a == b) continue;
-            CHECK(fcntl(p[a].link[b], F_GETFD) & FD_CLOEXEC && fcntl(p[a].link[b], F_GETFL) & O_NONBLOCK, "link %d of rank %d", b, a);
-            CHECK(gx_socket_write(p[a].link[b], said, 1, gx_seconds() + 5) && gx_socket_read(p[b].link[a], said + 1, 1, gx_seconds() + 5) &&
-                      said[0] == said[1],
+            CHECK(fcntl(p[a].link[b], F_GETFD) & FD_CLOEXEC && fcntl(p[a].link[b], F_GETFL) & O_NONBLOCK,
+                  "link %d of rank %d", b, a);
+            CHECK(gx_socket_write(p[a].link[b], said, 1, gx_seconds() + 5) &&
+                      gx_socket_read(p[b].link[a], said + 1, 1, gx_seconds() + 5) && said[0] == said[1],
                   "%s: rank %d heard another than rank %d", host, b, a);
         }
     for (int r = 0; r < WORLD; r++) {
-        CHECK(p[r].r.local_rank == r && p[r].r.local_ranks == WORLD, "rank %d is local rank %d of %d", r, p[r].r.local_rank,
-              p[r].r.local_ranks);
+        CHECK(p[r].r.local_rank == r && p[r].r.local_ranks == WORLD, "rank %d is local rank %d of %d", r,
+              p[r].r.local_rank, p[r].r.local_ranks);
         part(&p[r]);
     }
 }
@@ -242,7 +254,8 @@ TEST(each_two_ranks_get_a_connection_whoever_comes_last)
 TEST(a_rank_that_never_comes_is_named_by_all)
 {
     const int before = open_files(), port = free_port();
-    Party p[3] = {party(0, 4, "127.0.0.1", port, 0.5), party(1, 4, "127.0.0.1", port, 20), party(3, 4, "127.0.0.1", port, 20)};
+    Party p[3] = {party(0, 4, "127.0.0.1", port, 0.5), party(1, 4, "127.0.0.1", port, 20),
+                  party(3, 4, "127.0.0.1", port, 20)};
     for (int i = 0; i < 3; i++) begin_to_meet(&p[i]);
     for (int i = 0; i < 3; i++) {
         has_not_met(&p[i], "rank 0 waited 0.5 s for rank 2 of 4");
@@ -268,7 +281,8 @@ TEST(a_port_in_use_is_named_at_once)
     int fd = gx_socket_listen(&e);
     e = gx_socket_endpoint(fd, 0);
     char says[100];
-    Party first = party(0, 2, "127.0.0.1", gx_endpoint_port(&e), 20), second = party(1, 2, "127.0.0.1", gx_endpoint_port(&e), 0.5);
+    Party first = party(0, 2, "127.0.0.1", gx_endpoint_port(&e), 20),
+          second = party(1, 2, "127.0.0.1", gx_endpoint_port(&e), 0.5);
     snprintf(says, sizeof says, "rank 0 cannot listen at 127.0.0.1, port %d: Address already in use", first.r.port);
     begin_to_meet(&first);
     begin_to_meet(&second); // somebody else is at home there, who says nothing
@@ -296,12 +310,13 @@ TEST(ranks_of_other_runs_are_refused_with_the_reason)
     GxAnswer answer;
     memset(&raw, 0, sizeof raw);
     raw.r = &second.r;
-    gx__introduce(&raw);
+    gx__meet_introduce(&raw);
     raw.hello.version = 99;
     raw.hello.port = 1;
     int fd = dial(port);
     CHECK(gx_socket_write(fd, &raw.hello, sizeof raw.hello, gx_seconds() + 5) &&
-              gx_socket_read(fd, &answer, sizeof answer, gx_seconds() + 5) && answer.refuses && strstr(answer.text, "version 99"),
+              gx_socket_read(fd, &answer, sizeof answer, gx_seconds() + 5) && answer.refuses &&
+              strstr(answer.text, "version 99"),
           "%s", answer.text);
     gx_socket_close(&fd);
     begin_to_meet(&second);
@@ -318,7 +333,7 @@ TEST(a_rank_that_is_started_twice_is_refused_and_one_that_is_started_again_is_no
     GxMeeting gone;
     memset(&gone, 0, sizeof gone);
     gone.r = &second.r;
-    gx__introduce(&gone);
+    gx__meet_introduce(&gone);
     gone.hello.port = 1;
     begin_to_meet(&first);
     int fd = dial(port);
@@ -334,7 +349,7 @@ TEST(a_rank_that_is_started_twice_is_refused_and_one_that_is_started_again_is_no
     part(&first), part(&second), part(&third);
 }
 
-// ---- strangers -------------------------------------------------------------------------------------------------------------------------
+// ---- strangers -----------------------------------------------------------------------------------------------------
 
 static void send_rubbish(int fd, size_t n, uint64_t seed)
 {
@@ -354,21 +369,22 @@ TEST(strangers_neither_get_in_nor_keep_anybody_waiting)
     send_rubbish(stranger[SILENT], 3, 1);
     send_rubbish(stranger[SILENT + 1], 5000, 2);
     CHECK(send(stranger[SILENT + 2], "GET / HTTP/1.1\r\nHost: x\r\n\r\n", 27, MSG_NOSIGNAL) == 27, "no request");
-    CHECK(send(stranger[SILENT + 3], &gx__meeting_magic, 8, MSG_NOSIGNAL) == 8, "no beginning of a hello");
+    CHECK(send(stranger[SILENT + 3], &gx__meet_magic, 8, MSG_NOSIGNAL) == 8, "no beginning of a hello");
     begin_to_meet(&second);
     has_met(&second);
     has_met(&first);
     CHECK(second.seconds < 3, "%g s", second.seconds);
     for (int i = 0; i < SILENT + 4; i++) {
         char byte;
-        CHECK(!gx_socket_read(stranger[i], &byte, 1, gx_seconds() + 5) && errno == ECONNRESET, "stranger %d was not hung up on", i);
+        CHECK(!gx_socket_read(stranger[i], &byte, 1, gx_seconds() + 5) && errno == ECONNRESET,
+              "stranger %d was not hung up on", i);
         gx_socket_close(&stranger[i]);
     }
     part(&first), part(&second);
     CHECK(open_files() == before, "%d files are open, %d were", open_files(), before);
 }
 
-// This test plays rank 2 of 3. gx__join_ranks is the first thing that it does.
+// This test plays rank 2 of 3. gx__meet_join_ranks is the first thing that it does.
 static GxMeeting *come_as(Party *me)
 {
     GxMeeting *m = (GxMeeting *)calloc(1, sizeof *m);
@@ -377,7 +393,7 @@ static GxMeeting *come_as(Party *me)
     m->listener = -1;
     m->deadline = gx_seconds() + 20;
     me->link[0] = me->link[1] = me->link[2] = -1;
-    gx__introduce(m);
+    gx__meet_introduce(m);
     return m;
 }
 
@@ -385,21 +401,23 @@ static GxMeeting *come_as(Party *me)
 TEST(a_lower_rank_lets_in_nobody_but_the_ranks_of_its_run)
 {
     const int port = free_port();
-    Party first = party(0, 3, "127.0.0.1", port, 20), second = party(1, 3, "127.0.0.1", port, 20), me = party(2, 3, "127.0.0.1", port, 20);
+    Party first = party(0, 3, "127.0.0.1", port, 20), second = party(1, 3, "127.0.0.1", port, 20),
+          me = party(2, 3, "127.0.0.1", port, 20);
     GxMeeting *m = come_as(&me);
     begin_to_meet(&first);
     begin_to_meet(&second);
-    CHECK(gx__join_ranks(m, &me.err) == GX_OK, "%s", me.err.message);
+    CHECK(gx__meet_join_ranks(m, &me.err) == GX_OK, "%s", me.err.message);
     const int of_second = m->seat[1].port;
     int silent = dial(of_second), rubbish = dial(of_second);
     send_rubbish(rubbish, 500, 3);
     m->hello.run ^= 1;
-    CHECK(gx__connect_to_lower(m, 1, &me.err) == GX_ERR_COMM && strstr(me.err.message, "another run"), "%s", me.err.message);
+    CHECK(gx__meet_connect_to_lower(m, 1, &me.err) == GX_ERR_COMM && strstr(me.err.message, "another run"), "%s",
+          me.err.message);
     gx_socket_close(&me.link[1]);
     m->hello.run ^= 1;
     gx_error_clear(&me.err);
-    CHECK(gx__connect_to_lower(m, 1, &me.err) == GX_OK, "%s", me.err.message);
-    CHECK(gx__confirm(m, &me.err) == GX_OK, "%s", me.err.message);
+    CHECK(gx__meet_connect_to_lower(m, 1, &me.err) == GX_OK, "%s", me.err.message);
+    CHECK(gx__meet_confirm(m, &me.err) == GX_OK, "%s", me.err.message);
     has_met(&first);
     has_met(&second);
     part(&first), part(&second), part(&me);
@@ -412,11 +430,12 @@ TEST(a_lower_rank_lets_in_nobody_but_the_ranks_of_its_run)
 TEST(a_rank_that_dies_while_they_meet_ends_all_with_its_number)
 {
     const int before = open_files(), port = free_port();
-    Party first = party(0, 3, "127.0.0.1", port, 20), second = party(1, 3, "127.0.0.1", port, 20), me = party(2, 3, "127.0.0.1", port, 20);
+    Party first = party(0, 3, "127.0.0.1", port, 20), second = party(1, 3, "127.0.0.1", port, 20),
+          me = party(2, 3, "127.0.0.1", port, 20);
     GxMeeting *m = come_as(&me);
     begin_to_meet(&first);
     begin_to_meet(&second);
-    CHECK(gx__join_ranks(m, &me.err) == GX_OK, "%s", me.err.message);
+    CHECK(gx__meet_join_ranks(m, &me.err) == GX_OK, "%s", me.err.message);
     gx_socket_close(&me.link[0]);
     has_not_met(&first, "rank 2 died while the ranks met");
     has_not_met(&second, "rank 1 has not met all others: rank 2 died while the ranks met");
@@ -426,7 +445,7 @@ TEST(a_rank_that_dies_while_they_meet_ends_all_with_its_number)
     CHECK(open_files() == before, "%d files are open, %d were", open_files(), before);
 }
 
-// ---- peers that are broken -------------------------------------------------------------------------------------------------------------
+// ---- peers that are broken -----------------------------------------------------------------------------------------
 
 // Rank 0 of 2, whose link to rank 1 ends in this test.
 typedef struct {
@@ -521,15 +540,17 @@ TEST(frames_that_no_rank_sends_are_an_error_and_nothing_else)
         make_pair(end);
         make_rank(&v, 0, end[0]);
         pthread_create(&v.thread, NULL, sum_up, &v);
-        CHECK(write(end[1], &cases[i].frame, sizeof cases[i].frame) == (ssize_t)sizeof cases[i].frame, "%s", strerror(errno));
+        CHECK(write(end[1], &cases[i].frame, sizeof cases[i].frame) == (ssize_t)sizeof cases[i].frame, "%s",
+              strerror(errno));
         pthread_join(v.thread, NULL);
-        CHECK(strstr(v.g.error.message, cases[i].says) && v.seconds < 4, "case %u: %s, after %g s", i, v.g.error.message, v.seconds);
+        CHECK(strstr(v.g.error.message, cases[i].says) && v.seconds < 4, "case %u: %s, after %g s", i,
+              v.g.error.message, v.seconds);
         close(end[1]);
     }
 }
 
-// This test is a rank 1 that knows the headers, up to the point where it breaks: 0: its offer has no number; 1: it offers the same twice;
-// 2: it sends more data than it offered; 3: it sends its data twice; 4: all is well.
+// This test is a rank 1 that knows the headers, up to the point where it breaks: 0: its offer has no number; 1: it
+// offers the same twice; 2: it sends more data than it offered; 3: it sends its data twice; 4: all is well.
 static void answer_as(int end, int how)
 {
     const double until = gx_seconds() + 5;
@@ -541,7 +562,8 @@ static void answer_as(int end, int how)
     CHECK(gx_socket_write(end, &f, sizeof f, until), "%s", strerror(errno));
     if (how == 1) CHECK(gx_socket_write(end, &f, sizeof f, until), "%s", strerror(errno));
     if (how < 2) return;
-    CHECK(gx_socket_read(end, &theirs, sizeof theirs, until) && theirs.kind == GX__TCP_GO && theirs.number == 1, "no go");
+    CHECK(gx_socket_read(end, &theirs, sizeof theirs, until) && theirs.kind == GX__TCP_GO && theirs.number == 1,
+          "no go");
     char *data = (char *)calloc(1, (size_t)f.header.bytes + 1);
     f.kind = GX__TCP_DATA;
     f.bytes = f.header.bytes + (how == 2);
@@ -591,12 +613,14 @@ TEST(more_offers_than_a_rank_can_have_in_flight_are_an_error)
     close(end[1]);
 }
 
-// Frames whose fields are drawn from the values that matter, with random bytes between them. Whatever they do, it is an error or a number.
+// Frames whose fields are drawn from the values that matter, with random bytes between them. Whatever they do, it is an
+// error or a number.
 TEST(random_frames_do_no_harm)
 {
     static Victim v;
     for (uint64_t round = 0; round < 300; round++) {
-        const int64_t numbers[] = {0, 1, 2, -1, 1 << 20}, lengths[] = {0, 1, 8, 256, 257, 4000, -1, INT64_MIN, INT64_MAX};
+        const int64_t numbers[] = {0, 1, 2, -1, 1 << 20},
+                      lengths[] = {0, 1, 8, 256, 257, 4000, -1, INT64_MIN, INT64_MAX};
         const int tags[] = {0, 1, 1 << 5 | GX_AXIS_TP, -1, 16383};
         int end[2];
         make_pair(end);
@@ -608,7 +632,8 @@ TEST(random_frames_do_no_harm)
             const int64_t bytes = lengths[draw / 25 % 9];
             const int kind = (int)(1 + draw % 5);
             const int64_t number = kind == GX__TCP_OFFER && draw / 40500 % 8 ? ++offers : numbers[draw / 5 % 5];
-            const GxTcpFrame f = frame(kind, tags[draw / 225 % 5], number, bytes, draw % 3 ? bytes : lengths[draw / 1125 % 9]);
+            const GxTcpFrame f =
+                frame(kind, tags[draw / 225 % 5], number, bytes, draw % 3 ? bytes : lengths[draw / 1125 % 9]);
             if (send(end[1], &f, sizeof f, MSG_NOSIGNAL) < 0) break;
             if (draw / 10125 % 4) send_rubbish(end[1], (size_t)gx_max(0, gx_min(bytes, 5000)), round + i);
         }
@@ -618,7 +643,7 @@ TEST(random_frames_do_no_harm)
     }
 }
 
-// ---- pieces, interruptions -------------------------------------------------------------------------------------------------------------
+// ---- pieces, interruptions -----------------------------------------------------------------------------------------
 
 typedef struct {
     int from, to;

@@ -1,7 +1,7 @@
-// test_train_devices.cu: the programs on the device that they were built for, beside the CPU, which every program has, too; in both precisions. See
-// test_program.h. In a program built for the CPU alone the device is the CPU.
-#include "test_ranks.h"
-#include "test_model.h"
+// test_train_devices.cu: the programs on the device that they were built for, beside the CPU, which every program has,
+// too; in both precisions. See test/program.h. In a program built for the CPU alone the device is the CPU.
+#include "test/ranks.h"
+#include "test/model.h"
 
 #ifdef GX_WITH_CUDA
 #define DEVICE "cuda"
@@ -50,8 +50,8 @@ TEST(every_mode_on_the_device_has_the_losses_of_serial_on_the_cpu)
         CHECK(l.steps == FEW && serial.steps == FEW, "%s: %d and %d steps", ways[i].flags, l.steps, serial.steps);
         check_close_series(ways[i].flags, l.loss, serial.loss, FEW, 1);
         check_close_series(ways[i].flags, l.grad_norm, serial.grad_norm, FEW, 1);
-        CHECK(fabs(l.bits - serial.bits) < 1e-4, "%s %s: %g bits per byte on the held-out text, not %g", ways[i].program, ways[i].flags,
-              l.bits, serial.bits);
+        CHECK(fabs(l.bits - serial.bits) < 1e-4, "%s %s: %g bits per byte on the held-out text, not %g",
+              ways[i].program, ways[i].flags, l.bits, serial.bits);
     }
 }
 
@@ -69,7 +69,8 @@ TEST(bf16_in_every_mode_has_nearly_the_losses_of_fp32)
             CHECK(l.steps == FEW, "%s: %d steps", ways[i].flags, l.steps);
             for (int s = 0; s < FEW; s++)
                 CHECK(fabs(l.loss[s] / serial.loss[s] - 1) <= 2e-3 && l.loss[s] != serial.loss[s],
-                      "%s %s %s, step %d: loss %.6f, in fp32 %.6f", ways[i].program, ways[i].flags, flags, s, l.loss[s], serial.loss[s]);
+                      "%s %s %s, step %d: loss %.6f, in fp32 %.6f", ways[i].program, ways[i].flags, flags, s, l.loss[s],
+                      serial.loss[s]);
         }
 }
 
@@ -81,8 +82,10 @@ TEST(a_resumed_run_is_the_run_bit_for_bit_on_the_device_in_both_precisions)
         if (!use_program("train_llama")) return;
         snprintf(whole, sizeof whole, "whole-%s", precisions[p]);
         snprintf(half, sizeof half, "half-%s", precisions[p]);
-        CHECK_RAN(run("--output_dir %s --max_steps 6 --precision %s --save_steps 3 --save_total_limit 0", whole, precisions[p]));
-        CHECK_RAN(run("--output_dir %s --max_steps 6 --precision %s --resume %s/checkpoint-3", half, precisions[p], whole));
+        CHECK_RAN(run("--output_dir %s --max_steps 6 --precision %s --save_steps 3 --save_total_limit 0", whole,
+                      precisions[p]));
+        CHECK_RAN(
+            run("--output_dir %s --max_steps 6 --precision %s --resume %s/checkpoint-3", half, precisions[p], whole));
         strcat(whole, "/checkpoint-6"), strcat(half, "/checkpoint-6");
         check_same_checkpoint(whole, half);
     }
@@ -120,10 +123,11 @@ TEST(the_log_says_what_is_in_use_on_the_card)
     CHECK_RAN(run("--output_dir cards --max_steps 2 --device " DEVICE));
     const double arena = printed("  arena ");
     const Log l = read_log("cards");
-    CHECK(l.steps == 2 && l.cards == (strcmp(DEVICE, "cpu") ? 2 : 0), "%d of %d steps say what is in use on the card", l.cards, l.steps);
+    CHECK(l.steps == 2 && l.cards == (strcmp(DEVICE, "cpu") ? 2 : 0), "%d of %d steps say what is in use on the card",
+          l.cards, l.steps);
     for (int s = 0; s < l.cards; s++)
-        CHECK(arena > 0 && l.card_mb[s] >= arena - 0.05 && l.card_mb[s] < card_all() / 2, "%.3f MB of %.0f in use, the arena is %.1f",
-              l.card_mb[s], card_all(), arena);
+        CHECK(arena > 0 && l.card_mb[s] >= arena - 0.05 && l.card_mb[s] < card_all() / 2,
+              "%.3f MB of %.0f in use, the arena is %.1f", l.card_mb[s], card_all(), arena);
     CHECK_RAN(run("--output_dir no_cards --max_steps 2 --device cpu"));
     CHECK(read_log("no_cards").cards == 0 && read_log("no_cards").steps == 2, "a run on the CPU tells of a card");
 }
@@ -132,8 +136,11 @@ TEST(the_log_says_what_is_in_use_on_the_card)
 TEST(ranks_on_cards_and_ranks_on_cpus_train_together)
 {
     if (!use_program("train_llama")) return;
-    CHECK_RAN(run("--output_dir alike --max_steps 4 --ranks 2 --micro_batch_size 2 --vocab_size 20000 --device cpu")); // gradients: 1.3M
-    start_ranks(BY_TORCHRUN, 2, "--config tiny.json --max_steps 4 --micro_batch_size 2 --vocab_size 20000 --output_dir unlike",
+    CHECK_RAN(
+        run("--output_dir alike --max_steps 4 --ranks 2 --micro_batch_size 2 --vocab_size 20000 --device cpu")); // gradients:
+                                                                                                                 // 1.3M
+    start_ranks(BY_TORCHRUN, 2,
+                "--config tiny.json --max_steps 4 --micro_batch_size 2 --vocab_size 20000 --output_dir unlike",
                 "--device cpu");
     CHECK(finish() == 0, "%d ranks failed", child.status);
     says(0, "device cuda");
@@ -141,7 +148,8 @@ TEST(ranks_on_cards_and_ranks_on_cpus_train_together)
     const Log a = read_log("alike"), b = read_log("unlike");
     CHECK(a.steps == FEW && b.steps == FEW, "%d and %d steps", a.steps, b.steps);
     check_close_series("losses", b.loss, a.loss, FEW, 1);
-    start_ranks(BY_TORCHRUN, 2, "--config tiny.json --max_steps 4 --output_dir by_nccl --device_comm nccl", "--device cpu");
+    start_ranks(BY_TORCHRUN, 2, "--config tiny.json --max_steps 4 --output_dir by_nccl --device_comm nccl",
+                "--device cpu");
     CHECK(finish() == 2, "%d of 2 ranks failed", child.status);
     says(1, "--device_comm nccl moves buffers of the device cuda; rank 1 is on cpu");
 }
@@ -150,7 +158,8 @@ TEST(heads_that_the_device_cannot_compute_are_refused_by_a_dry_run)
 {
     if (!use_program("train_llama")) return;
     const int status = run("--hidden_size 600 --num_attention_heads 2 --num_key_value_heads 2 --dry_run");
-    CHECK(status == 1 && strstr(err(), "head_dim is 300; this device computes heads of up to 256"), "status %d: %s", status, err());
+    CHECK(status == 1 && strstr(err(), "head_dim is 300; this device computes heads of up to 256"), "status %d: %s",
+          status, err());
     CHECK_RAN(run("--hidden_size 600 --num_attention_heads 2 --num_key_value_heads 2 --dry_run --device cpu"));
 }
 
@@ -163,18 +172,21 @@ TEST(a_plan_that_the_card_cannot_hold_is_refused)
     setenv("GX_EMU_MEMORY", "24", 1);
     CHECK_RAN(run("--output_dir held --max_steps 1"));
     int status = run("--output_dir too_large --micro_batch_size 8192");
-    CHECK(status == 1 && strstr(err(), "on this rank's card, which has ") && strstr(err(), "(--micro_batch_size "), "status %d: %s", status,
-          err());
+    CHECK(status == 1 && strstr(err(), "on this rank's card, which has ") && strstr(err(), "(--micro_batch_size "),
+          "status %d: %s", status, err());
     char *fits = strstr(err(), "about ");
     const int samples = fits ? atoi(fits + 6) : 0;
     CHECK(samples > 4 && samples < 8192, "%d samples would fit", samples);
     CHECK_RAN(run("--output_dir fits --max_steps 1 --micro_batch_size %d", samples));
     const double arena = printed("  arena ");
-    CHECK_RAN(run("--ranks 2 --micro_batch_size %d --device_comm host --dry_run", samples)); // whose buffers for each other are the host's
-    CHECK(fabs(printed("  arena ") - arena) < 0.5, "an arena of %.1f MB, of two ranks %.1f", arena, printed("  arena "));
+    CHECK_RAN(run("--ranks 2 --micro_batch_size %d --device_comm host --dry_run",
+                  samples)); // whose buffers for each other are the host's
+    CHECK(fabs(printed("  arena ") - arena) < 0.5, "an arena of %.1f MB, of two ranks %.1f", arena,
+          printed("  arena "));
     const double both = printed(" on this card, which has ");
     CHECK(both > 20 && both < 25.2, "the card has %.1f MB left", both);
-    status = run("--output_dir two --max_steps 1 --ranks 2 --micro_batch_size %d --device_comm host", samples); // both on the one card
+    status = run("--output_dir two --max_steps 1 --ranks 2 --micro_batch_size %d --device_comm host",
+                 samples); // both on the one card
     CHECK(status == 1 && strstr(err(), "on this rank's card, which has "), "status %d: %s", status, err());
     status = run("--output_dir list --ranks 2 --micro_batch_size 0 --dp_batch_size_list %d,1 --device_comm host", 8192);
     CHECK(status == 1 && strstr(err(), "% of the samples in --dp_batch_size_list"), "status %d: %s", status, err());

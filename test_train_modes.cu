@@ -1,8 +1,9 @@
-// test_train_modes.cu: train_llama_tp and train_llama_galaxy as their users meet them, beside train_llama. See test_program.h.
-#include "test_program.h"
+// test_train_modes.cu: train_llama_tp and train_llama_galaxy as their users meet them, beside train_llama. See
+// test/program.h.
+#include "test/program.h"
 #include "galaxy/run/metrics.h"
 
-// ---- it trains -------------------------------------------------------------------------------------------------------------------------------------
+// ---- it trains -----------------------------------------------------------------------------------------------------
 
 // The tiny model has four query heads on two K,V heads: 2,1,1 share the second of them, 1,3 the first.
 typedef struct {
@@ -16,14 +17,17 @@ TEST(every_mode_has_the_losses_of_serial)
         {"train_llama", "--micro_batch_size 4"},
         {"train_llama_tp", "--micro_batch_size 4"},
         {"train_llama_tp", "--ranks 2 --micro_batch_size 4"},
-        {"train_llama_tp", "--ranks 3 --micro_batch_size 2 --gradient_accumulation_steps 2 --tp_num_attention_heads_list 2,1,1 "
-                           "--tp_intermediate_size_list 40,20,4"},
+        {"train_llama_tp",
+         "--ranks 3 --micro_batch_size 2 --gradient_accumulation_steps 2 --tp_num_attention_heads_list 2,1,1 "
+         "--tp_intermediate_size_list 40,20,4"},
         {"train_llama_tp", "--ranks 4 --tp 2 --dp_batch_size_list 3,1 --tp_num_attention_heads_list 1,3"},
         {"train_llama_galaxy", "--micro_batch_size 4"},
         {"train_llama_galaxy", "--ranks 2 --micro_batch_size 4 --seq_scatter_list 31,1 --tp_vocab_size_list 3,253"},
-        {"train_llama_galaxy", "--ranks 3 --micro_batch_size 2 --gradient_accumulation_steps 2 --tp_num_attention_heads_list 2,1,1 "
-                               "--tp_intermediate_size_list 40,20,4 --seq_scatter_list 8,4,20"},
-        {"train_llama_galaxy", "--ranks 4 --tp 2 --micro_batch_size 2 --tp_num_attention_heads_list 1,3 --tie_word_embeddings false"},
+        {"train_llama_galaxy",
+         "--ranks 3 --micro_batch_size 2 --gradient_accumulation_steps 2 --tp_num_attention_heads_list 2,1,1 "
+         "--tp_intermediate_size_list 40,20,4 --seq_scatter_list 8,4,20"},
+        {"train_llama_galaxy",
+         "--ranks 4 --tp 2 --micro_batch_size 2 --tp_num_attention_heads_list 1,3 --tie_word_embeddings false"},
         {"train_llama_galaxy", "--ranks 4 --micro_batch_size 4"},
     };
     Log serial;
@@ -38,8 +42,8 @@ TEST(every_mode_has_the_losses_of_serial)
         CHECK(l.steps == 4 && serial.steps == 4, "%s: %d and %d steps", ways[i].flags, l.steps, serial.steps);
         check_close_series(ways[i].flags, l.loss, serial.loss, 4, 1);
         check_close_series(ways[i].flags, l.grad_norm, serial.grad_norm, 4, 1);
-        CHECK(fabs(l.bits - serial.bits) < 1e-4, "%s %s: %g bits per byte on the held-out text, not %g", ways[i].program, ways[i].flags,
-              l.bits, serial.bits);
+        CHECK(fabs(l.bits - serial.bits) < 1e-4, "%s %s: %g bits per byte on the held-out text, not %g",
+              ways[i].program, ways[i].flags, l.bits, serial.bits);
         char checkpoint[120];
         snprintf(checkpoint, sizeof checkpoint, "%s/checkpoint-4", dir);
         check_whole(checkpoint);
@@ -59,20 +63,23 @@ TEST(the_first_lines_say_the_mode_and_how_the_ranks_are_arranged)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         if (!use_program(cases[i].program)) return;
         CHECK_RAN(run("--dry_run %s", cases[i].flags));
-        CHECK(strstr(out(), cases[i].says), "%s %s: no \"%s\" in %s", cases[i].program, cases[i].flags, cases[i].says, out());
+        CHECK(strstr(out(), cases[i].says), "%s %s: no \"%s\" in %s", cases[i].program, cases[i].flags, cases[i].says,
+              out());
     }
 }
 
 // A prompt of two tokens on three ranks: a slice of the sequence for each, and logits from all parts of the vocabulary.
 TEST(every_mode_writes_the_text_of_serial)
 {
-    static const Way ways[] = {{"train_llama", ""}, {"train_llama_tp", "--ranks 3"}, {"train_llama_galaxy", "--ranks 3"}};
+    static const Way ways[] = {
+        {"train_llama", ""}, {"train_llama_tp", "--ranks 3"}, {"train_llama_galaxy", "--ranks 3"}};
     char *serial = NULL;
     use_program("train_llama");
     CHECK_RAN(run("--output_dir taught --max_steps 150 --micro_batch_size 4 --learning_rate 1e-2"));
     for (int i = 0; i < 3; i++) {
         if (!use_program(ways[i].program)) break;
-        CHECK_RAN(run("--model taught/checkpoint-150 --max_steps 1 --learning_rate 0 --weight_decay 0 --output_dir text%d --sample_bytes "
+        CHECK_RAN(run("--model taught/checkpoint-150 --max_steps 1 --learning_rate 0 --weight_decay 0 --output_dir "
+                      "text%d --sample_bytes "
                       "60 --temperature 0 "
                       "--sample_prompt Th %s",
                       i, ways[i].flags));
@@ -85,36 +92,45 @@ TEST(every_mode_writes_the_text_of_serial)
     free(serial);
 }
 
-// ---- checkpoints -----------------------------------------------------------------------------------------------------------------------------------
+// ---- checkpoints ---------------------------------------------------------------------------------------------------
 
 TEST(weights_and_moments_do_not_depend_on_mode_and_topology)
 {
     static const Topology cases[] = {
-        {"tp_to_serial", "adamw", "train_llama_tp", "--ranks 2 --micro_batch_size 4", "train_llama", "--micro_batch_size 4", 0},
+        {"tp_to_serial", "adamw", "train_llama_tp", "--ranks 2 --micro_batch_size 4", "train_llama",
+         "--micro_batch_size 4", 0},
         {"tp_to_galaxy", "adamw", "train_llama_tp", "--ranks 2 --micro_batch_size 4 --tp_num_attention_heads_list 1,3",
          "train_llama_galaxy",
-         "--ranks 3 --micro_batch_size 4 --tp_num_attention_heads_list 2,1,1 --seq_scatter_list 2,20,10 --tp_vocab_size_list 100,6,150", 0},
+         "--ranks 3 --micro_batch_size 4 --tp_num_attention_heads_list 2,1,1 --seq_scatter_list 2,20,10 "
+         "--tp_vocab_size_list 100,6,150",
+         0},
         {"serial_to_tp", "sgd", "train_llama", "--micro_batch_size 4", "train_llama_tp",
          "--ranks 4 --tp 2 --micro_batch_size 2 --tp_intermediate_size_list 63,1", 0},
-        {"galaxy_to_dp", "adamw", "train_llama_galaxy", "--ranks 4 --micro_batch_size 4 --tie_word_embeddings", "train_llama",
-         "--ranks 2 --micro_batch_size 2 --tie_word_embeddings", 0},
+        {"galaxy_to_dp", "adamw", "train_llama_galaxy", "--ranks 4 --micro_batch_size 4 --tie_word_embeddings",
+         "train_llama", "--ranks 2 --micro_batch_size 2 --tie_word_embeddings", 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) check_topology(&cases[i]);
 }
 
 TEST(weights_and_moments_of_a_mode_go_on_under_mpi)
 {
-    static const Topology mpi = {
-        "galaxy_to_tp_mpi",     "adamw", "train_llama_galaxy", "--ranks 4 --tp 2 --micro_batch_size 2", "train_llama_tp",
-        "--micro_batch_size 4", 2};
+    static const Topology mpi = {"galaxy_to_tp_mpi",
+                                 "adamw",
+                                 "train_llama_galaxy",
+                                 "--ranks 4 --tp 2 --micro_batch_size 2",
+                                 "train_llama_tp",
+                                 "--micro_batch_size 4",
+                                 2};
     NEED_MPI();
     check_topology(&mpi);
 }
 
 TEST(a_resumed_run_of_every_mode_is_the_uninterrupted_one_bit_for_bit)
 {
-    static const Interruption tp = {"tp_killed", "--ranks 2 --micro_batch_size 2 --tp_num_attention_heads_list 1,3", SIGKILL},
-                              galaxy = {"galaxy_stopped", "--ranks 3 --micro_batch_size 2 --seq_scatter_list 20,10,2", SIGTERM},
+    static const Interruption tp = {"tp_killed", "--ranks 2 --micro_batch_size 2 --tp_num_attention_heads_list 1,3",
+                                    SIGKILL},
+                              galaxy = {"galaxy_stopped", "--ranks 3 --micro_batch_size 2 --seq_scatter_list 20,10,2",
+                                        SIGTERM},
                               both = {"both_stopped", "--ranks 4 --tp 2 --micro_batch_size 1", SIGINT};
     if (use_program("train_llama_tp")) check_resume(&tp);
     if (use_program("train_llama_galaxy")) check_resume(&galaxy);
@@ -123,8 +139,9 @@ TEST(a_resumed_run_of_every_mode_is_the_uninterrupted_one_bit_for_bit)
 
 TEST(threads_and_mpi_give_the_same_bits_in_every_mode)
 {
-    static const Way ways[] = {{"train_llama_tp", "--tp_num_attention_heads_list 3,1 --tp_intermediate_size_list 20,44"},
-                               {"train_llama_galaxy", "--seq_scatter_list 9,23"}};
+    static const Way ways[] = {
+        {"train_llama_tp", "--tp_num_attention_heads_list 3,1 --tp_intermediate_size_list 20,44"},
+        {"train_llama_galaxy", "--seq_scatter_list 9,23"}};
     NEED_MPI();
     for (int i = 0; i < 2; i++) {
         char flags[1000], a[100], b[100];
@@ -142,31 +159,38 @@ TEST(threads_and_mpi_give_the_same_bits_in_every_mode)
 TEST(a_checkpoint_that_cannot_be_written_ends_all_ranks_with_the_path)
 {
     if (!use_program("train_llama_tp")) return;
-    CHECK(run_limited(40 << 10, "--output_dir full --max_steps 2 --ranks 3") > 0 && child.status < 128, "status %d", child.status);
+    CHECK(run_limited(40 << 10, "--output_dir full --max_steps 2 --ranks 3") > 0 && child.status < 128, "status %d",
+          child.status);
     CHECK(strstr(err(), "full/") && child.seconds < 30, "after %.1f s: %s", child.seconds, err());
     CHECK(!exists("full/checkpoint-2"), "half a checkpoint was published");
 }
 
-// ---- what is refused -------------------------------------------------------------------------------------------------------------------------------
+// ---- what is refused -----------------------------------------------------------------------------------------------
 
 TEST(splits_that_cannot_be_are_refused_with_the_nearest)
 {
     static const Refusal tp[] = {
-        {"--ranks 2 --tp_num_attention_heads_list 3,2", {"tp_num_attention_heads_list [3,2] sums to 5", "must sum to 4", "[2,2]"}},
-        {"--ranks 2 --tp_num_attention_heads_list 4", {"tp_num_attention_heads_list [4] has 1 entry for 2 ranks", "[2,2]", NULL}},
+        {"--ranks 2 --tp_num_attention_heads_list 3,2",
+         {"tp_num_attention_heads_list [3,2] sums to 5", "must sum to 4", "[2,2]"}},
+        {"--ranks 2 --tp_num_attention_heads_list 4",
+         {"tp_num_attention_heads_list [4] has 1 entry for 2 ranks", "[2,2]", NULL}},
         {"--ranks 2 --tp_num_attention_heads_list 4,0", {"--tp_num_attention_heads_list", "from 1", NULL}},
-        {"--ranks 2 --tp_intermediate_size_list 60,10", {"tp_intermediate_size_list [60,10] sums to 70", "must sum to 64", "[55,9]"}},
-        {"--ranks 2 --tp_vocab_size_list 200,50", {"tp_vocab_size_list [200,50] sums to 250", "must sum to 256", "[205,51]"}},
+        {"--ranks 2 --tp_intermediate_size_list 60,10",
+         {"tp_intermediate_size_list [60,10] sums to 70", "must sum to 64", "[55,9]"}},
+        {"--ranks 2 --tp_vocab_size_list 200,50",
+         {"tp_vocab_size_list [200,50] sums to 250", "must sum to 256", "[205,51]"}},
         {"--ranks 8", {"tp_num_attention_heads_list: 4 cannot be split among 8 ranks", "at most 4", NULL}},
         {"--ranks 3 --tp 2", {"--tp 2 does not divide 3 ranks; use 1 or 3", NULL, NULL}},
         {"--ranks 2 --tp 3", {"--tp 3 does not divide 2 ranks; use 1 or 2", NULL, NULL}},
         {"--ranks 12 --tp 5", {"--tp 5 does not divide 12 ranks; use 1, 2, 3, 4, 6 or 12", NULL, NULL}},
         {"--tp 2", {"--tp 2 does not divide 1 rank; use 1", NULL, NULL}},
-        {"--ranks 2 --seq_scatter_list 16,16", {"no option --seq_scatter_list in this program", "use train_llama_galaxy,", NULL}},
+        {"--ranks 2 --seq_scatter_list 16,16",
+         {"no option --seq_scatter_list in this program", "use train_llama_galaxy,", NULL}},
     };
     static const Refusal galaxy[] = {
         {"--ranks 2 --seq_scatter_list 16,15", {"seq_scatter_list [16,15] sums to 31", "must sum to 32", "[17,15]"}},
-        {"--ranks 3 --seq_scatter_list 16,16", {"seq_scatter_list [16,16] has 2 entries for 3 ranks", "[11,11,10]", NULL}},
+        {"--ranks 3 --seq_scatter_list 16,16",
+         {"seq_scatter_list [16,16] has 2 entries for 3 ranks", "[11,11,10]", NULL}},
         {"--ranks 4 --seq_len 3", {"seq_scatter_list: 3 cannot be split among 4 ranks", NULL, NULL}},
     };
     static const Refusal serial[] = {
@@ -182,8 +206,9 @@ TEST(splits_that_cannot_be_are_refused_with_the_nearest)
 TEST(training_args_of_one_program_say_which_programs_take_them)
 {
     char line[4096];
-    const Refusal tp = {"the arguments of tp",
-                        {"args_of_tp/training_args.json: there is no option tp in this program", "use train_llama_tp or", NULL}};
+    const Refusal tp = {
+        "the arguments of tp",
+        {"args_of_tp/training_args.json: there is no option tp in this program", "use train_llama_tp or", NULL}};
     if (!use_program("train_llama_tp")) return;
     CHECK_RAN(run("--output_dir args_of_tp --max_steps 2 --ranks 2"));
     if (!use_program("train_llama")) return;
@@ -200,7 +225,8 @@ TEST(training_args_of_threads_go_on_under_mpi)
     NEED_MPI();
     if (!use_program("train_llama_tp")) return;
     CHECK_RAN(run("--output_dir args_of_threads --max_steps 2 --ranks 2"));
-    snprintf(line, sizeof line, "mpirun -np 2 %s --config args_of_threads/training_args.json --output_dir args_again", program);
+    snprintf(line, sizeof line, "mpirun -np 2 %s --config args_of_threads/training_args.json --output_dir args_again",
+             program);
     start_line(line, 0);
     CHECK(finish() != 0 && strstr(err(), "say --ranks 1"), "%s", err());
     strcat(line, " --ranks 1");
@@ -209,7 +235,8 @@ TEST(training_args_of_threads_go_on_under_mpi)
     check_same_checkpoint("args_of_threads/checkpoint-2", "args_again/checkpoint-2");
 }
 
-// How ranks are arranged is an option, too: ranks that do not agree on it, or are of different programs, must not wait for each other in vain.
+// How ranks are arranged is an option, too: ranks that do not agree on it, or are of different programs, must not wait
+// for each other in vain.
 TEST(ranks_of_different_programs_or_groups_are_refused)
 {
     static const struct {
@@ -217,7 +244,8 @@ TEST(ranks_of_different_programs_or_groups_are_refused)
     } pairs[] = {{"train_llama_tp", "--tp 2", "train_llama_tp", "--tp 1", "--tp is 2 on rank 0 and 1 on rank 1"},
                  {"train_llama", "", "train_llama_tp", "", "rank 1 was started with another program"},
                  {"train_llama_tp", "", "train_llama_galaxy", "", "rank 1 was started with another program"},
-                 {"train_llama_tp", "--tp_num_attention_heads_list 3,1", "train_llama_tp", "--tp_num_attention_heads_list 1,3",
+                 {"train_llama_tp", "--tp_num_attention_heads_list 3,1", "train_llama_tp",
+                  "--tp_num_attention_heads_list 1,3",
                   "--tp_num_attention_heads_list is [3,1] on rank 0 and [1,3] on rank 1"}};
     NEED_MPI();
     for (int i = 0; i < 4; i++) {
@@ -226,27 +254,33 @@ TEST(ranks_of_different_programs_or_groups_are_refused)
         snprintf(first, sizeof first, "%s", program);
         if (!use_program(pairs[i].second)) return;
         snprintf(line, sizeof line,
-                 "mpirun -np 1 %.1500s --config tiny.json --max_steps 2 %s : -np 1 %.1500s --config tiny.json --max_steps 2 %s", first,
-                 pairs[i].first_flags, program, pairs[i].second_flags);
+                 "mpirun -np 1 %.1500s --config tiny.json --max_steps 2 %s : -np 1 %.1500s --config tiny.json "
+                 "--max_steps 2 %s",
+                 first, pairs[i].first_flags, program, pairs[i].second_flags);
         start_line(line, 0);
         int status = finish_within(30);
-        CHECK(status != 0 && status != TIMED_OUT && strstr(err(), pairs[i].says), "%s and %s: status %d after %.1f s: %.300s",
-              pairs[i].first, pairs[i].second, status, child.seconds, err());
+        CHECK(status != 0 && status != TIMED_OUT && strstr(err(), pairs[i].says),
+              "%s and %s: status %d after %.1f s: %.300s", pairs[i].first, pairs[i].second, status, child.seconds,
+              err());
     }
 }
 
-// Refused by the plan of all ranks on this machine; nothing is allocated. What would fit is less than what was asked for.
+// Refused by the plan of all ranks on this machine; nothing is allocated. What would fit is less than what was asked
+// for.
 TEST(unequal_ranks_that_do_not_fit_together_are_refused)
 {
     char flags[600];
     if (!use_program("train_llama_tp")) return;
-    snprintf(
-        flags, sizeof flags,
-        "--hidden_size 2048 --intermediate_size 2048 --num_attention_heads 16 --num_key_value_heads 16 --num_hidden_layers %d --ranks 2 "
-        "--tp_num_attention_heads_list 12,4 --tp_intermediate_size_list 1948,100 --micro_batch_size 64 --max_steps 1 --output_dir together",
-        (int)(0.7 * (double)gx_available_memory() / 470e6) + 1); // weights, gradients and moments: 470 MB a layer; and activations
+    snprintf(flags, sizeof flags,
+             "--hidden_size 2048 --intermediate_size 2048 --num_attention_heads 16 --num_key_value_heads 16 "
+             "--num_hidden_layers %d --ranks 2 "
+             "--tp_num_attention_heads_list 12,4 --tp_intermediate_size_list 1948,100 --micro_batch_size 64 "
+             "--max_steps 1 --output_dir together",
+             (int)(0.7 * (double)gx_available_memory() / 470e6) +
+                 1); // weights, gradients and moments: 470 MB a layer; and activations
     start("%s", flags);
-    CHECK(finish_within(30) > 0 && strstr(err(), "on this machine, the system has"), "status %d: %s", child.status, err());
+    CHECK(finish_within(30) > 0 && strstr(err(), "on this machine, the system has"), "status %d: %s", child.status,
+          err());
     const char *advice = strstr(err(), "about ");
     CHECK(advice && atol(advice + 6) >= 1 && atol(advice + 6) < 64, "it advises: %s", err());
 }
@@ -259,19 +293,21 @@ TEST(the_processes_of_every_mode_take_the_memory_of_their_plan)
     for (int i = 0; i < 2; i++) {
         char line[4096];
         if (!use_program(ways[i].program)) return;
-        snprintf(line, sizeof line, "%s --config middle.json --max_steps 2 --output_dir mode_memory%d %s", program, i, ways[i].flags);
+        snprintf(line, sizeof line, "%s --config middle.json --max_steps 2 --output_dir mode_memory%d %s", program, i,
+                 ways[i].flags);
         start_line(line, 0);
         CHECK_RAN(finish());
-        double plan = number_before(out(), "MB\n  "), peak = (double)child.peak_kb * 1024 / 1e6, most = fmax(0.03 * plan, 64);
+        double plan = number_before(out(), "MB\n  "), peak = (double)child.peak_kb * 1024 / 1e6,
+               most = fmax(0.03 * plan, 64);
         CHECK(!strstr(err(), "the plan is wrong"), "%s", err());
         CHECK(plan > 150, "the plan's total was not found in: %s", out());
-        CHECK(fabs(peak - plan) <= most, "%s: the plan says %.1f MB, the peak was %.1f MB; %.1f are allowed", ways[i].flags, plan, peak,
-              most);
+        CHECK(fabs(peak - plan) <= most, "%s: the plan says %.1f MB, the peak was %.1f MB; %.1f are allowed",
+              ways[i].flags, plan, peak, most);
         test_state.worst = fmax(test_state.worst, fabs(peak - plan) / most);
     }
 }
 
-// ---- what goes wrong while it trains ---------------------------------------------------------------------------------------------------------------
+// ---- what goes wrong while it trains -------------------------------------------------------------------------------
 
 TEST(a_killed_rank_of_every_mode_ends_the_others_with_its_number)
 {
@@ -281,7 +317,8 @@ TEST(a_killed_rank_of_every_mode_ends_the_others_with_its_number)
         pid_t rank[8];
         char flags[300], log[100];
         if (!use_program(programs[p])) return;
-        snprintf(flags, sizeof flags, "--output_dir orphans%d --max_steps 100000 --micro_batch_size 2 --eval_steps 1 " SLOW, p);
+        snprintf(flags, sizeof flags,
+                 "--output_dir orphans%d --max_steps 100000 --micro_batch_size 2 --eval_steps 1 " SLOW, p);
         snprintf(log, sizeof log, "orphans%d/log.jsonl", p);
         start_mpi(3, flags);
         CHECK(wait_for(log, "\"step\": 2, "), "no second step came");
@@ -290,7 +327,8 @@ TEST(a_killed_rank_of_every_mode_ends_the_others_with_its_number)
         double killed = now() - child.started;
         if (n) kill(rank[1], SIGKILL);
         int status = finish_within(killed + 30);
-        CHECK(status != 0 && status != TIMED_OUT, "status %d %.1f s after a rank was killed: %s", status, child.seconds - killed, err());
+        CHECK(status != 0 && status != TIMED_OUT, "status %d %.1f s after a rank was killed: %s", status,
+              child.seconds - killed, err());
         CHECK(strstr(err(), "rank 1 ") || strstr(out(), "rank 1 "), "no message names rank 1: %s", err());
         for (double until = now() + 5; n && now() < until && (is_alive(rank[0]) || is_alive(rank[2])); sleep_ms(20)) {}
         for (int i = 0; i < n; i++) CHECK(!is_alive(rank[i]), "rank %d is still there", i);

@@ -1,7 +1,7 @@
-// test_train_tcp.cu: train_llama as processes that find each other by TCP, started as torchrun, srun and people do. All on 127.0.0.1. See
-// test_program.h.
-#include "test_program.h"
-#include "test_ranks.h"
+// test_train_tcp.cu: train_llama as processes that find each other by TCP, started as torchrun, srun and people do. All
+// on 127.0.0.1. See test/program.h.
+#include "test/program.h"
+#include "test/ranks.h"
 
 TEST(processes_give_the_log_and_the_weights_of_threads)
 {
@@ -13,13 +13,15 @@ TEST(processes_give_the_log_and_the_weights_of_threads)
         const Log x = read_log(a);
         snprintf(a, sizeof a, "threads%d/checkpoint-3", world);
         for (int way = BY_TORCHRUN; way <= BY_HAND; way++) {
-            snprintf(flags, sizeof flags, "--config tiny.json --output_dir %s%d --max_steps 3 --micro_batch_size 2", names[way], world);
-            CHECK(run_ranks((Launcher)way, world, flags) == 0, "%s: %d of %d ranks failed", names[way], child.status, world);
+            snprintf(flags, sizeof flags, "--config tiny.json --output_dir %s%d --max_steps 3 --micro_batch_size 2",
+                     names[way], world);
+            CHECK(run_ranks((Launcher)way, world, flags) == 0, "%s: %d of %d ranks failed", names[way], child.status,
+                  world);
             says(0, world == 2 ? "2 ranks (tcp) x" : "3 ranks (tcp) x");
             snprintf(b, sizeof b, "%s%d", names[way], world);
             const Log y = read_log(b);
-            CHECK(x.steps == 3 && y.steps == 3 && y.bad == 0 && y.bits == x.bits, "%s: %d steps, %g and %g bits", b, y.steps, y.bits,
-                  x.bits);
+            CHECK(x.steps == 3 && y.steps == 3 && y.bad == 0 && y.bits == x.bits, "%s: %d steps, %g and %g bits", b,
+                  y.steps, y.bits, x.bits);
             for (int s = 0; s < 3; s++)
                 CHECK(y.step[s] == x.step[s] && y.loss[s] == x.loss[s] && y.grad_norm[s] == x.grad_norm[s],
                       "%s: line %d has loss %.9g, not %.9g", b, s, y.loss[s], x.loss[s]);
@@ -31,13 +33,14 @@ TEST(processes_give_the_log_and_the_weights_of_threads)
 
 TEST(training_args_of_processes_give_the_same_run_again)
 {
-    CHECK(run_ranks(BY_HAND, 2, "--config tiny.json --output_dir first --max_steps 2 --micro_batch_size 2") == 0, "%d ranks failed",
-          child.status);
+    CHECK(run_ranks(BY_HAND, 2, "--config tiny.json --output_dir first --max_steps 2 --micro_batch_size 2") == 0,
+          "%d ranks failed", child.status);
     const int port = free_port();
     char script[4 * GX_PATH];
     GxError e = GX_ZERO;
     snprintf(script, sizeof script, // world comes from the file; the port is still closed, but may be another's by now
-             "for r in 0 1; do %s --config first/training_args.json --output_dir again --rank $r --init tcp://127.0.0.1:%d >rank$r.txt "
+             "for r in 0 1; do %s --config first/training_args.json --output_dir again --rank $r --init "
+             "tcp://127.0.0.1:%d >rank$r.txt "
              "2>&1 & done\nwait\n",
              program, port);
     CHECK(gx_file_write("again.sh", script, (int64_t)strlen(script), &e) == GX_OK, "%s", e.message);
@@ -55,7 +58,8 @@ TEST(a_killed_process_ends_the_others_with_its_number)
         snprintf(log, sizeof log, "%s/log.jsonl", output);
         snprintf(pid_path, sizeof pid_path, "pid%d", killed);
         char flags[400];
-        snprintf(flags, sizeof flags, "--config tiny.json --output_dir %s --max_steps 100000 --eval_steps 1 --micro_batch_size 2 " SLOW,
+        snprintf(flags, sizeof flags,
+                 "--config tiny.json --output_dir %s --max_steps 100000 --eval_steps 1 --micro_batch_size 2 " SLOW,
                  output);
         start_ranks(BY_TORCHRUN, 3, flags, "");
         CHECK(wait_for(log, "\"step\": 2, "), "no second step came");
@@ -73,8 +77,9 @@ TEST(a_killed_process_ends_the_others_with_its_number)
 
 TEST(processes_with_other_options_or_texts_end_all_with_their_number)
 {
-    static const char *const pairs[][2] = {{"--learning_rate 1e-4", "--learning_rate is 0.002 on rank 0 and 0.0001 on rank 1"},
-                                           {"--train_data other.txt", "rank 1: other.txt is another text"}};
+    static const char *const pairs[][2] = {
+        {"--learning_rate 1e-4", "--learning_rate is 0.002 on rank 0 and 0.0001 on rank 1"},
+        {"--train_data other.txt", "rank 1: other.txt is another text"}};
     shell("tr a-z A-Z < text.txt > other.txt");
     for (int i = 0; i < 2; i++) {
         start_ranks(BY_TORCHRUN, 3, "--config tiny.json --max_steps 2 --output_dir differ", pairs[i][0]);
@@ -95,13 +100,14 @@ TEST(starts_that_contradict_themselves_are_refused)
         {"--init tcp://127.0.0.1:29500", {"--world, which is not given"}},
         {"--world 1 --rank 1", {"--rank is 1, but --world is 1"}},
         {"--world 3 --rank 0 --init 127.0.0.1:29500", {"--init is \"127.0.0.1:29500\"", "tcp://host:port"}},
-        {"--world 3 --rank 0 --init tcp://127.0.0.1:29500 --ranks 2", {"leave --ranks away"}},
+        {"--world 3 --rank 0 --init tcp://127.0.0.1:29500 --ranks 2", {"leave out --ranks"}},
         {"--world 300 --rank 0 --init tcp://127.0.0.1:29500", {"world", "256"}},
         {"--world three --rank 0 --init tcp://127.0.0.1:29500", {"world", "three"}},
     };
     static const Refusal in_torchrun[] = {
-        {"--world 2 --rank 1 --init tcp://127.0.0.1:29500", {"--world 2 --rank 1, but the environment says rank 0 of 2", "leave one"}},
-        {"--ranks 2", {"leave --ranks away"}},
+        {"--world 2 --rank 1 --init tcp://127.0.0.1:29500",
+         {"--world 2 --rank 1, but the environment says rank 0 of 2", "leave one"}},
+        {"--ranks 2", {"leave out --ranks"}},
     };
     CHECK_REFUSALS(flags);
     setenv("RANK", "0", 1);
@@ -122,8 +128,9 @@ TEST(a_rank_that_never_comes_is_named)
 {
     char line[GX_PATH + 300];
     snprintf(line, sizeof line,
-             "%s --config tiny.json --max_steps 2 --timeout 1 --output_dir lonely --world 3 --rank 0 --init tcp://127.0.0.1:%d", program,
-             free_port());
+             "%s --config tiny.json --max_steps 2 --timeout 1 --output_dir lonely --world 3 --rank 0 --init "
+             "tcp://127.0.0.1:%d",
+             program, free_port());
     start_line(line, 0);
     const int status = finish_within(20);
     CHECK(status == 1 && strstr(err(), "rank 0 waited 1 s for rank 1, 2 of 3"), "status %d: %s", status, err());
@@ -134,7 +141,8 @@ TEST(mpirun_has_the_word_where_the_program_has_mpi)
 {
     NEED_MPI();
     int status = run_mpi(2, "--world 2 --rank 0 --init tcp://127.0.0.1:29500 --max_steps 2 --output_dir both");
-    CHECK(status != 0 && status != TIMED_OUT && strstr(err(), "leave --world, --rank and --init away"), "status %d: %s", status, err());
+    CHECK(status != 0 && status != TIMED_OUT && strstr(err(), "leave --world, --rank and --init away"), "status %d: %s",
+          status, err());
     CHECK(!exists("both"), "it trained");
     setenv("RANK", "0", 1), setenv("WORLD_SIZE", "3", 1); // left over from something else
     CHECK_RAN(run_mpi(2, "--max_steps 2 --output_dir by_mpi --micro_batch_size 2"));

@@ -1,4 +1,5 @@
-// train_llama.cu: trains a LLaMA: serial, and data-parallel where there are several ranks (the trainer sums the gradients once per window).
+// train_llama.cu: trains a LLaMA: serial, and data-parallel where there are several ranks (the trainer sums the
+// gradients once per window).
 //   x --+-- norm -- ATT -- + --+-- norm -- MLP -- + -- y
 //       +------------------+   +------------------+
 #include "galaxy.h"
@@ -45,10 +46,10 @@ static int train(GxContext *g, int argc, char **argv)
 {
     GxTrainer t = GX_ZERO;
     GX_CHECK(g, gx_trainer_open(&t, g, &gx_llama_family, &gx_llama_serial, argc, argv)); // flags, plan, memory, weights
-    while (gx_trainer_next(&t)) {                                                        // 0 at the end, on a signal, on an error
-        gx_trainer_forward_backward(&t);                                                 // one window of micro-batches
-        gx_trainer_update(&t);                                                           // reduce, clip, optimizer
-        gx_trainer_report(&t);                                                           // log, evaluate, sample, save when due
+    while (gx_trainer_next(&t)) {        // 0 at the end, on a signal, on an error
+        gx_trainer_forward_backward(&t); // one window of micro-batches
+        gx_trainer_update(&t);           // reduce, clip, optimizer
+        gx_trainer_report(&t);           // log, evaluate, sample, save when due
     }
     return gx_trainer_close(&t);
 }

@@ -1,7 +1,9 @@
-// train_llama_galaxy.cu: trains a LLaMA by Galaxy's hybrid of tensor and sequence parallelism (Ye et al. 2024, arXiv:2405.17245; here with a
-// backward pass).
-// Query heads, MLP columns and the vocabulary are split among the ranks of a tp group; between these cores each rank has its slice of the sequence.
-//   x --+-- norm -- GATHER -- ATT(my heads) -- SCATTER -- + --+-- norm -- GATHER -- MLP(my columns) -- SCATTER -- + -- y     (x, y: my slice of T)
+// train_llama_galaxy.cu: trains a LLaMA by Galaxy's hybrid of tensor and sequence parallelism (Ye et al. 2024,
+// arXiv:2405.17245; here with a backward pass).
+// Query heads, MLP columns and the vocabulary are split among the ranks of a tp group; between these cores each rank
+// has its slice of the sequence.
+//  x --+-- norm -- GATHER -- ATT(my heads) -- SCATTER -- + --+-- norm -- GATHER -- MLP(my columns) -- SCATTER -- + -- y
+//  (x, y: my slice of T)
 //       +-------------------------------------------------+   +---------------------------------------------------+
 #include "galaxy.h"
 
@@ -80,10 +82,10 @@ static int train(GxContext *g, int argc, char **argv)
 {
     GxTrainer t = GX_ZERO;
     GX_CHECK(g, gx_trainer_open(&t, g, &gx_llama_family, &gx_llama_galaxy, argc, argv)); // flags, plan, memory, weights
-    while (gx_trainer_next(&t)) {                                                        // 0 at the end, on a signal, on an error
-        gx_trainer_forward_backward(&t);                                                 // one window of micro-batches
-        gx_trainer_update(&t);                                                           // reduce, clip, optimizer
-        gx_trainer_report(&t);                                                           // log, evaluate, sample, save when due
+    while (gx_trainer_next(&t)) {        // 0 at the end, on a signal, on an error
+        gx_trainer_forward_backward(&t); // one window of micro-batches
+        gx_trainer_update(&t);           // reduce, clip, optimizer
+        gx_trainer_report(&t);           // log, evaluate, sample, save when due
     }
     return gx_trainer_close(&t);
 }

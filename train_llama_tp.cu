@@ -1,5 +1,6 @@
-// train_llama_tp.cu: trains a LLaMA by tensor parallelism (Shoeybi et al. 2019, arXiv:1909.08053, section 3).
-// Every rank of a tp group sees all rows [T*B, D]; query heads, MLP columns and the vocabulary are split among them, by list where the machines differ.
+// train_llama_tp.cu: trains a LLaMA by tensor parallelism (Shoeybi et al. 2019, arXiv:1909.08053, section 3). Every
+// rank of a tp group sees all rows [T*B, D]; query heads, MLP columns and the vocabulary are split among them, by list
+// where the machines differ.
 //   x --+-- norm -- ATT(my heads) -- SUM -- + --+-- norm -- MLP(my columns) -- SUM -- + -- y
 //       +-----------------------------------+   +-------------------------------------+
 #include "galaxy.h"
@@ -10,7 +11,10 @@ static void tp_embed_forward(GxContext *g, GxLlama *m, const GxBatch *b, GxRows 
     gx_tp_all_reduce(g, &m->model, -1, "embedding_exit", x); // FULL
 }
 
-static void tp_embed_backward(GxContext *g, GxLlama *m, const GxBatch *b, GxRows dx) { gx_llama_embed_backward(g, m, b, dx); }
+static void tp_embed_backward(GxContext *g, GxLlama *m, const GxBatch *b, GxRows dx)
+{
+    gx_llama_embed_backward(g, m, b, dx);
+}
 
 static void tp_layer_forward(GxContext *g, GxLlama *m, int layer, const GxBatch *b, GxRows y, GxRows x)
 {
@@ -62,10 +66,10 @@ static int train(GxContext *g, int argc, char **argv)
 {
     GxTrainer t = GX_ZERO;
     GX_CHECK(g, gx_trainer_open(&t, g, &gx_llama_family, &gx_llama_tp, argc, argv)); // flags, plan, memory, weights
-    while (gx_trainer_next(&t)) {                                                    // 0 at the end, on a signal, on an error
-        gx_trainer_forward_backward(&t);                                             // one window of micro-batches
-        gx_trainer_update(&t);                                                       // reduce, clip, optimizer
-        gx_trainer_report(&t);                                                       // log, evaluate, sample, save when due
+    while (gx_trainer_next(&t)) {        // 0 at the end, on a signal, on an error
+        gx_trainer_forward_backward(&t); // one window of micro-batches
+        gx_trainer_update(&t);           // reduce, clip, optimizer
+        gx_trainer_report(&t);           // log, evaluate, sample, save when due
     }
     return gx_trainer_close(&t);
 }

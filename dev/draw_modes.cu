@@ -1,14 +1,19 @@
-// draw_modes.cu: a picture of each mode, drawn from what the recorder notes of one training step: draw_modes FOLDER writes serial.svg, tp.svg, galaxy.svg.
+// draw_modes.cu: a picture of each mode, drawn from what the recorder notes of one training step: draw_modes FOLDER
+// writes serial.svg, tp.svg, galaxy.svg.
 //
-// The step runs on the device `none`, once for each rank of two, and once for one rank alone, whose work is the whole that shares refer to. Nothing here
-// knows a mode: boxes, their shares, collectives, their kinds and bytes, and the layout of the rows between them all come from the events.
+// The step runs on the device `none`, once for each rank of two, and once for one rank alone, whose work is the whole
+// that shares refer to. Nothing here knows a mode: boxes, their shares, collectives, their kinds and bytes, and the
+// layout of the rows between them all come from the events.
 //
 // How events become a picture
-// - Neighbours of one place (unit, site, or a site inside it) are a box. Collectives of the stream stand between boxes; small ones are told in a line below.
-// - Where a collective stands between two halves of one box, the block went on while it was under way: the halves are one box, the collective is dashed.
-// - The largest box of the last unit is the turn: what is before it is forward, what is behind it backward, drawn from right to left below. Both rows
-//   share their columns where they share their sites.
-// - Rows are PARTIAL before a sum and SEQ where they are scattered or not gathered yet; elsewhere they are as the collective before left them.
+// - Neighbours of one place (unit, site, or a site inside it) are a box. Collectives of the stream stand between boxes;
+//   small ones are told in a line below.
+// - Where a collective stands between two halves of one box, the block went on while it was under way: the halves are
+//   one box, the collective is dashed.
+// - The largest box of the last unit is the turn: what is before it is forward, what is behind it backward, drawn from
+//   right to left below. Both rows share their columns where they share their sites.
+// - Rows are PARTIAL before a sum and SEQ where they are scattered or not gathered yet; elsewhere they are as the
+//   collective before left them.
 // - Layers are alike (this is checked): one is shown.
 #include "dev/bench/step.h"
 #define GX_NO_MAIN
@@ -17,9 +22,20 @@
 #include "train_llama_tp.cu"
 
 enum { MAX_ITEMS = 64, MAX_RANKS = 4 };
-enum { LEFT = 66, BOX_W = 86, BAR_W = 40, GAP = 16, LANE_H = 86, LANE_GAP = 12, ROW_TOP = 116, ROW_GAP = 82, RIGHT = 44, INSET = 6 };
+enum {
+    LEFT = 66,
+    BOX_W = 86,
+    BAR_W = 40,
+    GAP = 16,
+    LANE_H = 86,
+    LANE_GAP = 12,
+    ROW_TOP = 116,
+    ROW_GAP = 82,
+    RIGHT = 44,
+    INSET = 6
+};
 
-// ---- from events to a chain of boxes and collectives ----------------------------------------------------------------------------------------------
+// ---- from events to a chain of boxes and collectives ---------------------------------------------------------------
 
 typedef struct {
     int is_collective, unit;
@@ -38,7 +54,8 @@ static int same_place(const Item *a, int unit, const char *site) { return a->uni
 // A site is inside another one where its name begins with it: "head_loss" is inside "head".
 static int is_inside(const Item *a, int unit, const char *site)
 {
-    return a->unit == unit && !strncmp(a->site, site, strlen(a->site)) && (!site[strlen(a->site)] || site[strlen(a->site)] == '_');
+    return a->unit == unit && !strncmp(a->site, site, strlen(a->site)) &&
+           (!site[strlen(a->site)] || site[strlen(a->site)] == '_');
 }
 
 static void add_small(Chain *c, const GxEvent *e)
@@ -97,20 +114,22 @@ static int layers_are_alike(const GxRecorder *r, int layers)
             while (k < r->n && r->event[k].unit != l) k++;
             if (i == r->n || k == r->n) break;
             const GxEvent *a = &r->event[i++], *b = &r->event[k++];
-            if (strcmp(a->name, b->name) || strcmp(a->site, b->site) || a->bytes != b->bytes || a->flops != b->flops) return 0;
+            if (strcmp(a->name, b->name) || strcmp(a->site, b->site) || a->bytes != b->bytes || a->flops != b->flops)
+                return 0;
         }
         if (i != r->n || k != r->n) return 0;
     }
     return 1;
 }
 
-// ---- what a chain says about shares and layouts ---------------------------------------------------------------------------------------------------
+// ---- what a chain says about shares and layouts --------------------------------------------------------------------
 
 typedef struct {
     const char *mode;
     Chain rank[MAX_RANKS], whole; // of each rank; of one rank alone
     int ranks, layers;
-    int column[MAX_ITEMS], columns, is_bar[MAX_ITEMS], x[MAX_ITEMS + 1], first, last; // x: of columns; first, last: those of the layer
+    int column[MAX_ITEMS], columns, is_bar[MAX_ITEMS], x[MAX_ITEMS + 1], first,
+        last; // x: of columns; first, last: those of the layer
 } Picture;
 
 typedef struct {
@@ -125,7 +144,9 @@ static double work_of(const Picture *p, int rank, int i)
     const Item *a = &p->rank[rank].item[i];
     for (int k = 0; k < p->whole.n; k++) {
         const Item *b = &p->whole.item[k];
-        if (b->is_collective || !same_place(b, a->unit, a->site) || is_backward(&p->whole, k) != is_backward(&p->rank[rank], i)) continue;
+        if (b->is_collective || !same_place(b, a->unit, a->site) ||
+            is_backward(&p->whole, k) != is_backward(&p->rank[rank], i))
+            continue;
         return b->flops > 0 ? a->flops / b->flops : a->bytes / b->bytes;
     }
     return 1;
@@ -171,7 +192,7 @@ static Share slice_of(const Picture *p, int rank, int i)
     return s;
 }
 
-// ---- columns ------------------------------------------------------------------------------------------------------------------------------------------
+// ---- columns -------------------------------------------------------------------------------------------------------
 
 static int comes_later(const Chain *c, int k, const Item *what) // among backward items, seen from left to right
 {
@@ -204,11 +225,13 @@ static void set_columns(Picture *p)
     for (int k = 0; k < p->columns; k++) p->x[k + 1] = p->x[k] + (p->is_bar[k] ? BAR_W : BOX_W) + GAP;
 }
 
-// ---- drawing --------------------------------------------------------------------------------------------------------------------------------------------
+// ---- drawing -------------------------------------------------------------------------------------------------------
 
 static const struct {
     const char *name, *fill, *stroke;
-} kinds[] = {{"all_reduce", "#fbe3cc", "#c2660c"}, {"all_gather", "#d5e7f7", "#1f6fb2"}, {"reduce_scatter", "#d6efdf", "#1d8a4e"}};
+} kinds[] = {{"all_reduce", "#fbe3cc", "#c2660c"},
+             {"all_gather", "#d5e7f7", "#1f6fb2"},
+             {"reduce_scatter", "#d6efdf", "#1d8a4e"}};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 static int kind_of(const char *name)
@@ -250,21 +273,26 @@ static void draw_box(const Picture *p, FILE *out, int rank, int i)
     char text[40];
     if (s.end - s.begin < 0.99)
         fprintf(out,
-                "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"5\" fill=\"none\" stroke=\"#b8bfcc\" stroke-dasharray=\"3 3\"/>\n",
+                "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"5\" fill=\"none\" stroke=\"#b8bfcc\" "
+                "stroke-dasharray=\"3 3\"/>\n",
                 x, y, BOX_W, LANE_H);
-    fprintf(out, "<rect x=\"%d\" y=\"%.1f\" width=\"%d\" height=\"%.1f\" rx=\"5\" fill=\"#fff7dc\" stroke=\"#8a7a3a\"/>\n", x, top, BOX_W,
-            height);
-    fprintf(out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"middle\" font-size=\"13\" font-weight=\"bold\" fill=\"#222\">%s</text>\n",
+    fprintf(out,
+            "<rect x=\"%d\" y=\"%.1f\" width=\"%d\" height=\"%.1f\" rx=\"5\" fill=\"#fff7dc\" stroke=\"#8a7a3a\"/>\n",
+            x, top, BOX_W, height);
+    fprintf(out,
+            "<text x=\"%d\" y=\"%.1f\" text-anchor=\"middle\" font-size=\"13\" font-weight=\"bold\" "
+            "fill=\"#222\">%s</text>\n",
             x + BOX_W / 2, middle - 2, item->site);
-    fprintf(out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"middle\" font-size=\"11\" fill=\"#444\">%s</text>\n", x + BOX_W / 2, middle + 13,
-            work_text(item, text));
+    fprintf(out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"middle\" font-size=\"11\" fill=\"#444\">%s</text>\n",
+            x + BOX_W / 2, middle + 13, work_text(item, text));
 }
 
 // Over all lanes: a collective is one event of all ranks.
 static void draw_bar(const Picture *p, FILE *out, int i)
 {
     const Item *item = &p->rank[0].item[i];
-    const int x = p->x[p->column[i]], y = row_y(p, is_backward(&p->rank[0], i)) - 4, height = row_height(p) + 8, k = kind_of(item->name);
+    const int x = p->x[p->column[i]], y = row_y(p, is_backward(&p->rank[0], i)) - 4, height = row_height(p) + 8,
+              k = kind_of(item->name);
     char text[40], more[40], all[100];
     snprintf(all, sizeof all, "%s", bytes_text(item->bytes, text));
     for (int r = 1; r < p->ranks; r++)
@@ -274,16 +302,22 @@ static void draw_bar(const Picture *p, FILE *out, int i)
         rest.flops = item->meanwhile;
         snprintf(all + strlen(all), sizeof all - strlen(all), ", meanwhile %s", work_text(&rest, more));
     }
-    fprintf(out, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"6\" fill=\"%s\" stroke=\"%s\" stroke-width=\"1.5\"%s/>\n", x, y,
-            BAR_W, height, kinds[k].fill, kinds[k].stroke, item->meanwhile > 0 ? " stroke-dasharray=\"5 3\"" : "");
     fprintf(out,
-            "<g transform=\"translate(%d %d) rotate(-90)\" text-anchor=\"middle\" fill=\"%s\"><text y=\"-4\" font-size=\"12\" "
+            "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"6\" fill=\"%s\" stroke=\"%s\" "
+            "stroke-width=\"1.5\"%s/>\n",
+            x, y, BAR_W, height, kinds[k].fill, kinds[k].stroke,
+            item->meanwhile > 0 ? " stroke-dasharray=\"5 3\"" : "");
+    fprintf(out,
+            "<g transform=\"translate(%d %d) rotate(-90)\" text-anchor=\"middle\" fill=\"%s\"><text y=\"-4\" "
+            "font-size=\"12\" "
             "font-weight=\"bold\">%s</text><text y=\"11\" font-size=\"11\">%s</text></g>\n",
             x + BAR_W / 2, y + height / 2, kinds[k].stroke, item->name, all);
     const int word = (int)strcspn(item->site, "_"); // "att_entry" goes in two lines
     fprintf(out,
-            "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\" font-size=\"10\" fill=\"%s\">%.*s<tspan x=\"%d\" dy=\"12\">%s</tspan></text>\n",
-            x + BAR_W / 2, y - 17, kinds[k].stroke, word, item->site, x + BAR_W / 2, item->site + word + (item->site[word] == '_'));
+            "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\" font-size=\"10\" fill=\"%s\">%.*s<tspan x=\"%d\" "
+            "dy=\"12\">%s</tspan></text>\n",
+            x + BAR_W / 2, y - 17, kinds[k].stroke, word, item->site, x + BAR_W / 2,
+            item->site + word + (item->site[word] == '_'));
 }
 
 static void draw_rows(FILE *out, int x, int width, double y, double height, GxLayout layout)
@@ -301,10 +335,12 @@ static void draw_stream(const Picture *p, FILE *out, int i)
     const GxLayout layout = layout_behind(c, i);
     for (int r = 0; r < p->ranks; r++) {
         const Share whole = {0, 1}, s = layout == GX_LAYOUT_SEQ ? slice_of(p, r, i) : whole;
-        const double y = lane_y(p, backward, r) + tall(s.begin) + (int)INSET, height = tall(s.end - s.begin) - 2 * (int)INSET;
+        const double y = lane_y(p, backward, r) + tall(s.begin) + (int)INSET,
+                     height = tall(s.end - s.begin) - 2 * (int)INSET;
         draw_rows(out, begin, end - begin, y, height, layout);
         fprintf(out,
-                "<text transform=\"translate(%.1f %.1f) rotate(-90)\" text-anchor=\"middle\" font-size=\"9\" fill=\"#44557a\">%s</text>\n",
+                "<text transform=\"translate(%.1f %.1f) rotate(-90)\" text-anchor=\"middle\" font-size=\"9\" "
+                "fill=\"#44557a\">%s</text>\n",
                 (begin + end) / 2.0 + 3, y + height / 2, gx_layout_name(layout));
     }
 }
@@ -312,26 +348,31 @@ static void draw_stream(const Picture *p, FILE *out, int i)
 static void draw_frame(const Picture *p, FILE *out, int width, int height)
 {
     fprintf(out,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" "
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
+            "font-family=\"sans-serif\" "
             "font-size=\"12\">\n<defs><pattern id=\"partial\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" "
-            "patternTransform=\"rotate(45)\"><rect width=\"6\" height=\"6\" fill=\"#eef2fa\"/><rect width=\"2.5\" height=\"6\" "
+            "patternTransform=\"rotate(45)\"><rect width=\"6\" height=\"6\" fill=\"#eef2fa\"/><rect width=\"2.5\" "
+            "height=\"6\" "
             "fill=\"#b5c4e2\"/></pattern></defs>\n<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
             width, height, width, height);
     const int x = p->x[p->first] - GAP / 2, y = ROW_TOP - 48, end = column_end(p, p->last) + GAP / 2;
     fprintf(out,
-            "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"8\" fill=\"#f7f8fa\" stroke=\"#d5d9e0\"/>\n<text x=\"%d\" y=\"%d\" "
+            "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"8\" fill=\"#f7f8fa\" stroke=\"#d5d9e0\"/>\n<text "
+            "x=\"%d\" y=\"%d\" "
             "text-anchor=\"middle\" fill=\"#555\">a layer (%d alike)</text>\n",
             x, y, end - x, row_y(p, 1) + row_height(p) + 14 - y, (x + end) / 2, y + 16, p->layers);
     for (int b = 0; b < 2; b++)
         for (int r = 0; r < p->ranks; r++)
             fprintf(out, "<text x=\"12\" y=\"%d\" fill=\"#222\">rank %d</text>\n", lane_y(p, b, r) + LANE_H / 2 + 4, r);
     fprintf(out, "<text x=\"12\" y=\"%d\" fill=\"#222\" font-weight=\"bold\">forward &#8594;</text>\n", ROW_TOP - 24);
-    fprintf(out, "<text x=\"12\" y=\"%d\" fill=\"#222\" font-weight=\"bold\">backward &#8592;</text>\n", row_y(p, 1) - 24);
-    const int turn = column_end(p, p->column[p->rank[0].turn]), from = ROW_TOP + row_height(p) / 2, to = row_y(p, 1) + row_height(p) / 2;
-    fprintf(
-        out,
-        "<path d=\"M%d %dh%dV%dh-8\" fill=\"none\" stroke=\"#44557a\" stroke-width=\"2\"/><path d=\"M%d %dl9 -5v10z\" fill=\"#44557a\"/>\n",
-        turn + 2, from, RIGHT - 14, to, turn + RIGHT / 2 - 2, to);
+    fprintf(out, "<text x=\"12\" y=\"%d\" fill=\"#222\" font-weight=\"bold\">backward &#8592;</text>\n",
+            row_y(p, 1) - 24);
+    const int turn = column_end(p, p->column[p->rank[0].turn]), from = ROW_TOP + row_height(p) / 2,
+              to = row_y(p, 1) + row_height(p) / 2;
+    fprintf(out,
+            "<path d=\"M%d %dh%dV%dh-8\" fill=\"none\" stroke=\"#44557a\" stroke-width=\"2\"/><path d=\"M%d %dl9 "
+            "-5v10z\" fill=\"#44557a\"/>\n",
+            turn + 2, from, RIGHT - 14, to, turn + RIGHT / 2 - 2, to);
 }
 
 static int draw_legend(const Picture *p, FILE *out, int y)
@@ -346,7 +387,8 @@ static int draw_legend(const Picture *p, FILE *out, int y)
         dashed |= c->item[i].meanwhile > 0;
         layouts[layout_behind(c, i)] = 1;
     }
-    static const char *const meaning[] = {"FULL: every rank has all rows", "SEQ: its slice of them", "PARTIAL: a summand of all"};
+    static const char *const meaning[] = {"FULL: every rank has all rows", "SEQ: its slice of them",
+                                          "PARTIAL: a summand of all"};
     for (int l = 0; l < 3; l++) {
         if (!layouts[l]) continue;
         draw_rows(out, x, 22, y - 11, l == GX_LAYOUT_SEQ ? 7 : 14, (GxLayout)l);
@@ -356,7 +398,8 @@ static int draw_legend(const Picture *p, FILE *out, int y)
     for (int k = 0; k < KINDS; k++) {
         if (!uses[k]) continue;
         fprintf(out,
-                "<rect x=\"%d\" y=\"%d\" width=\"14\" height=\"14\" rx=\"3\" fill=\"%s\" stroke=\"%s\"/><text x=\"%d\" y=\"%d\" "
+                "<rect x=\"%d\" y=\"%d\" width=\"14\" height=\"14\" rx=\"3\" fill=\"%s\" stroke=\"%s\"/><text x=\"%d\" "
+                "y=\"%d\" "
                 "fill=\"#444\">%s</text>\n",
                 x, y - 11, kinds[k].fill, kinds[k].stroke, x + 20, y, kinds[k].name);
         x += 40 + 7 * (int)strlen(kinds[k].name);
@@ -364,12 +407,16 @@ static int draw_legend(const Picture *p, FILE *out, int y)
     x = LEFT, y += 22;
     fprintf(out, "<text x=\"%d\" y=\"%d\" fill=\"#444\">%s%s</text>\n", x, y,
             shares ? "A box is as tall as the rank's share of the block's work. " : "A box is a block, with its work. ",
-            dashed ? "Dashed collectives are under way while the block before them goes on. Bytes are those that one rank sends." : "");
+            dashed ? "Dashed collectives are under way while the block before them goes on. Bytes are those that one "
+                     "rank sends."
+                   : "");
     y += 20;
     fprintf(out, "<text x=\"%d\" y=\"%d\" fill=\"#444\">", x, y);
     for (int i = 0; i < c->smalls; i++)
-        fprintf(out, "%s%s at %s %s", i ? ", " : "Not drawn: ", c->small[i].name, c->small[i].site, bytes_text(c->small[i].bytes, text));
-    if (c->sent > 0) fprintf(out, ". In the whole step of %d layers rank 0 sends %s.", p->layers, bytes_text(c->sent, text));
+        fprintf(out, "%s%s at %s %s", i ? ", " : "Not drawn: ", c->small[i].name, c->small[i].site,
+                bytes_text(c->small[i].bytes, text));
+    if (c->sent > 0)
+        fprintf(out, ". In the whole step of %d layers rank 0 sends %s.", p->layers, bytes_text(c->sent, text));
     else fprintf(out, "Nothing is sent.");
     fprintf(out, "</text>\n");
     return y;
@@ -386,10 +433,13 @@ static GxStatus draw(Picture *p, const GxLlamaConfig *config, const StepOptions 
     if (!out) return GX_FAIL(err, GX_ERR_MEMORY, "no memory to draw %s", path);
     draw_frame(p, out, width, height);
     fprintf(out,
-            "<text x=\"12\" y=\"26\" font-size=\"17\" fill=\"#222\"><tspan font-weight=\"bold\">%s</tspan>: one training step of a LLaMA "
+            "<text x=\"12\" y=\"26\" font-size=\"17\" fill=\"#222\"><tspan font-weight=\"bold\">%s</tspan>: one "
+            "training step of a LLaMA "
             "on %d rank%s</text>\n",
             p->mode, p->ranks, p->ranks > 1 ? "s" : "");
-    fprintf(out, "<text x=\"12\" y=\"46\" fill=\"#555\">hidden %ld, %ld heads (%ld key, value), MLP %ld, vocabulary %ld; %ld rows</text>\n",
+    fprintf(out,
+            "<text x=\"12\" y=\"46\" fill=\"#555\">hidden %ld, %ld heads (%ld key, value), MLP %ld, vocabulary %ld; "
+            "%ld rows</text>\n",
             (long)config->hidden_size, (long)config->num_attention_heads, (long)config->num_key_value_heads,
             (long)config->intermediate_size, (long)config->vocab_size, (long)(o->batch * o->seq));
     for (int i = 0; i + 1 < c->n; i++) draw_stream(p, out, i);
@@ -405,10 +455,10 @@ static GxStatus draw(Picture *p, const GxLlamaConfig *config, const StepOptions 
     return status;
 }
 
-// ---- recording ----------------------------------------------------------------------------------------------------------------------------------------
+// ---- recording -----------------------------------------------------------------------------------------------------
 
-static GxStatus record(Chain *c, const GxLlamaConfig *config, const GxLlamaMode *mode, const StepOptions *o, int rank, int world,
-                       GxError *err)
+static GxStatus record(Chain *c, const GxLlamaConfig *config, const GxLlamaMode *mode, const StepOptions *o, int rank,
+                       int world, GxError *err)
 {
     Step *t = (Step *)calloc(1, sizeof *t);
     int64_t bytes, host_bytes;

@@ -1,9 +1,9 @@
-// llama_step.cu: times whole training steps of a LLaMA on random tokens: forward, backward, clipping, AdamW. dev/bench/bench.sh sets it beside
-// PyTorch, dev/cuda/visit.sh on a card.
+// llama_step.cu: times whole training steps of a LLaMA on random tokens: forward, backward, clipping, AdamW.
+// dev/bench/bench.sh sets it beside PyTorch, dev/cuda/visit.sh on a card.
 //
 //   llama_step                       20 steps, then one line of JSON
-//   llama_step --serve               waits for lines "step K": runs K steps, answers with one line of JSON each; ends at end of input
-//   llama_step --profile             also where a step's time goes, operation by operation, and the matrix products' time alone
+//  llama_step --serve  waits for lines "step K": runs K steps, answers with one line of JSON each; ends at end of input
+//  llama_step --profile  also where a step's time goes, operation by operation, and the matrix products' time alone
 #include "step.h"
 #define GX_NO_MAIN
 #include "train_llama.cu"
@@ -40,14 +40,15 @@ static void time_steps(Step *t, int64_t n, double *median, double *best)
     free(seconds);
 }
 
-// Of a device with memory of its own: device_mb, what the program took of it in one piece for all its buffers; card_used_mb, what
-// is in use there by the end, by whomever.
+// Of a device with memory of its own: device_mb, what the program took of it in one piece for all its buffers;
+// card_used_mb, what is in use there by the end, by whomever.
 static void print_device_memory(const Step *t)
 {
     int64_t free_bytes, all_bytes;
     if (!t->g.device->memory) return;
     t->g.device->memory(&t->g, &free_bytes, &all_bytes);
-    printf("\"device_mb\": %.0f, \"card_used_mb\": %.0f, ", (double)t->arena.capacity / 1e6, (double)(all_bytes - free_bytes) / 1e6);
+    printf("\"device_mb\": %.0f, \"card_used_mb\": %.0f, ", (double)t->arena.capacity / 1e6,
+           (double)(all_bytes - free_bytes) / 1e6);
 }
 
 static void print_json(Step *t, const StepOptions *o, double median, double best)
@@ -55,10 +56,13 @@ static void print_json(Step *t, const StepOptions *o, double median, double best
     char device[300];
     double tokens = (double)(o->batch * o->seq);
     t->g.device->describe(device, sizeof device);
-    printf("{\"variant\": \"galaxy\", \"precision\": \"%s\", \"parameters\": %ld, \"tokens_per_s\": %.0f, \"best_tokens_per_s\": %.0f, "
-           "\"ms\": %.2f, \"best_ms\": %.2f, \"gflops\": %.1f, \"gflop_per_step\": %.2f, \"peak_rss_mb\": %.0f, \"arena_mb\": %.0f, ",
-           o->precision, (long)gx_table_parameters(&t->m.model.table), tokens / median, tokens / best, median * 1e3, best * 1e3,
-           t->plan.flops / median / 1e9, t->plan.flops / 1e9, (double)gx_process_peak_memory() / 1e6, (double)t->arena.peak / 1e6);
+    printf("{\"variant\": \"galaxy\", \"precision\": \"%s\", \"parameters\": %ld, \"tokens_per_s\": %.0f, "
+           "\"best_tokens_per_s\": %.0f, "
+           "\"ms\": %.2f, \"best_ms\": %.2f, \"gflops\": %.1f, \"gflop_per_step\": %.2f, \"peak_rss_mb\": %.0f, "
+           "\"arena_mb\": %.0f, ",
+           o->precision, (long)gx_table_parameters(&t->m.model.table), tokens / median, tokens / best, median * 1e3,
+           best * 1e3, t->plan.flops / median / 1e9, t->plan.flops / 1e9, (double)gx_process_peak_memory() / 1e6,
+           (double)t->arena.peak / 1e6);
     print_device_memory(t);
     printf("\"loss\": %.5f, \"threads\": %ld, \"device\": \"%s\"}\n", step_loss(t), (long)o->threads, device);
     fflush(stdout);
@@ -94,7 +98,8 @@ static double products_alone(const Step *t, const StepOptions *o, double *flops)
     *flops = 0;
     for (size_t i = 0; i < sizeof shape / sizeof *shape; i++) {
         const int64_t r = shape[i].R, in = shape[i].In, out = shape[i].Out;
-        void *x = some_values(r * in, 13, type), *w = some_values(in * out, 17, type), *y = some_values(r * out, 11, type);
+        void *x = some_values(r * in, 13, type), *w = some_values(in * out, 17, type),
+             *y = some_values(r * out, 11, type);
         float *dw = (float *)calloc((size_t)(in * out), 4);
         GxGemm p[3] = {{0, 1, r, out, in, 1, 0, x, w, in, in, y, out, type, type},
                        {0, 0, r, in, out, 1, 0, y, w, out, in, x, in, type, type},
@@ -111,7 +116,8 @@ static double products_alone(const Step *t, const StepOptions *o, double *flops)
                    k == 0   ? "fwd"
                    : k == 1 ? "dx"
                             : "dw",
-                   (long)r, (long)in, (long)out, (long)shape[i].times, best * 1e3, 2.0 * (double)(r * in * out) / best / 1e9);
+                   (long)r, (long)in, (long)out, (long)shape[i].times, best * 1e3,
+                   2.0 * (double)(r * in * out) / best / 1e9);
             sum += best * (double)shape[i].times;
             *flops += 2.0 * (double)(r * in * out * shape[i].times);
         }
@@ -123,15 +129,17 @@ static double products_alone(const Step *t, const StepOptions *o, double *flops)
 static void print_profile(const Step *t, const StepOptions *o, int64_t steps, double median)
 {
     double flops, all = 0,
-                  products = t->watch.seconds[W_LINEAR_FORWARD] + t->watch.seconds[W_LINEAR_INPUT] + t->watch.seconds[W_LINEAR_WEIGHT];
+                  products = t->watch.seconds[W_LINEAR_FORWARD] + t->watch.seconds[W_LINEAR_INPUT] +
+                             t->watch.seconds[W_LINEAR_WEIGHT];
     for (int w = 0; w < WATCHES; w++) all += t->watch.seconds[w];
     for (int w = 0; w < WATCHES; w++)
-        printf("  %-24s %8.2f ms %5.1f%%\n", watch_name[w], t->watch.seconds[w] / (double)steps * 1e3, t->watch.seconds[w] / all * 100);
-    printf("  operations %.2f ms of a step of %.2f ms; matrix products %.2f ms (%.1f%%)\n", all / (double)steps * 1e3, median * 1e3,
-           products / (double)steps * 1e3, products / all * 100);
+        printf("  %-24s %8.2f ms %5.1f%%\n", watch_name[w], t->watch.seconds[w] / (double)steps * 1e3,
+               t->watch.seconds[w] / all * 100);
+    printf("  operations %.2f ms of a step of %.2f ms; matrix products %.2f ms (%.1f%%)\n", all / (double)steps * 1e3,
+           median * 1e3, products / (double)steps * 1e3, products / all * 100);
     double alone = products_alone(t, o, &flops);
-    printf("  the matrix products alone: %.2f ms, %.1f GFLOP/s; in the step %.1f GFLOP/s\n", alone * 1e3, flops / alone / 1e9,
-           flops / (products / (double)steps) / 1e9);
+    printf("  the matrix products alone: %.2f ms, %.1f GFLOP/s; in the step %.1f GFLOP/s\n", alone * 1e3,
+           flops / alone / 1e9, flops / (products / (double)steps) / 1e9);
 }
 
 int main(int argc, char **argv)
@@ -145,9 +153,11 @@ int main(int argc, char **argv)
     long k;
     double median, best;
     gx_config_open(&c);
-    GX_CHECK(&t.g, gx_config_add(&c, "benchmark", bench_options, sizeof bench_options / sizeof *bench_options, &o, &t.g.error));
+    GX_CHECK(&t.g, gx_config_add(&c, "benchmark", bench_options, sizeof bench_options / sizeof *bench_options, &o,
+                                 &t.g.error));
     GX_CHECK(&t.g, gx_config_add(&c, "step", step_options, sizeof step_options / sizeof *step_options, &s, &t.g.error));
-    GX_CHECK(&t.g, gx_config_add(&c, "shape", shape_options, sizeof shape_options / sizeof *shape_options, &config, &t.g.error));
+    GX_CHECK(&t.g, gx_config_add(&c, "shape", shape_options, sizeof shape_options / sizeof *shape_options, &config,
+                                 &t.g.error));
     if (gx_config_read_args(&c, argc, argv, &t.g.error) != GX_OK) {
         fprintf(stderr, "error: %s\n", t.g.error.message);
         return 1;
@@ -165,7 +175,8 @@ int main(int argc, char **argv)
     memset(t.watch.seconds, 0, sizeof t.watch.seconds);
     if (o.serve) {
         while (fgets(line, sizeof line, stdin))
-            if (sscanf(line, "step %ld", &k) == 1 && k > 0) time_steps(&t, k, &median, &best), print_json(&t, &s, median, best);
+            if (sscanf(line, "step %ld", &k) == 1 && k > 0)
+                time_steps(&t, k, &median, &best), print_json(&t, &s, median, best);
     } else {
         time_steps(&t, o.steps, &median, &best);
         print_json(&t, &s, median, best);

@@ -1,12 +1,14 @@
-// modes.cu: one mode on some ranks: times training steps, and says what the plan says. dev/bench/modes.sh sets modes beside each other.
+// modes.cu: one mode on some ranks: times training steps, and says what the plan says. dev/bench/modes.sh sets modes
+// beside each other.
 //
 //   modes --mode serial --threads 2
 //   modes --mode tp --ranks 2 --threads 1                                              ranks as threads of this process
 //   mpirun -np 2 modes --mode galaxy --threads 1 --heads_list 4,2 --columns_list 512,256         as processes
-//   modes --mode tp --ranks 2 --threads 1 --slow_rank 1 --slow 2                       every operation of rank 1 takes twice its time
+//  modes --mode tp --ranks 2 --threads 1 --slow_rank 1 --slow 2  every operation of rank 1 takes twice its time
 //
-// Prints one line of words name=value per rank. ms: of a step; comm_ms: of it, inside collectives; memory and bytes in bytes, sent in a step by this
-// rank: recorded, and computed_... from dist/layout.h and the tensor table where parts are even.
+// Prints one line of words name=value per rank. ms: of a step; comm_ms: of it, inside collectives; memory and bytes in
+// bytes, sent in a step by this rank: recorded, and computed_... from parallel/layout.h and the tensor table where
+// parts are even.
 #include "step.h"
 #define GX_NO_MAIN
 #include "train_llama.cu"
@@ -20,14 +22,17 @@ typedef struct {
     GxIntList heads, columns, vocab, sequence;
 } ModeOptions;
 static const GxOption mode_options[] = {
-    {"mode", GX_OPTION_STRING, offsetof(ModeOptions, mode), "serial", "how the ranks share the work", "serial|dp|tp|galaxy"},
+    {"mode", GX_OPTION_STRING, offsetof(ModeOptions, mode), "serial", "how the ranks share the work",
+     "serial|dp|tp|galaxy"},
     {"ranks", GX_OPTION_INT, offsetof(ModeOptions, ranks), "1", "as threads of this process", "1.."},
     {"warmup", GX_OPTION_INT, offsetof(ModeOptions, warmup), "2", "steps before the timed ones", "0.."},
     {"steps", GX_OPTION_INT, offsetof(ModeOptions, steps), "5", "timed steps", "1.."},
     {"heads_list", GX_OPTION_INT_LIST, offsetof(ModeOptions, heads), NULL, "query heads of each rank", "1.."},
     {"columns_list", GX_OPTION_INT_LIST, offsetof(ModeOptions, columns), NULL, "MLP columns of each rank", "1.."},
-    {"vocab_list", GX_OPTION_INT_LIST, offsetof(ModeOptions, vocab), NULL, "rows of embedding and head of each rank", "1.."},
-    {"sequence_list", GX_OPTION_INT_LIST, offsetof(ModeOptions, sequence), NULL, "tokens of a sample of each rank", "1.."},
+    {"vocab_list", GX_OPTION_INT_LIST, offsetof(ModeOptions, vocab), NULL, "rows of embedding and head of each rank",
+     "1.."},
+    {"sequence_list", GX_OPTION_INT_LIST, offsetof(ModeOptions, sequence), NULL, "tokens of a sample of each rank",
+     "1.."},
     {"slow_rank", GX_OPTION_INT, offsetof(ModeOptions, slow_rank), "0", "the rank that is slow", "0.."},
     {"slow", GX_OPTION_DOUBLE, offsetof(ModeOptions, slow), "1", "how many times as long its operations take", "1.."},
 };
@@ -36,9 +41,12 @@ static const struct {
     const char *name;
     const GxLlamaMode *mode;
     int is_split; // all ranks are one tp group; else they are data-parallel
-} modes[] = {{"serial", &gx_llama_serial, 0}, {"dp", &gx_llama_serial, 0}, {"tp", &gx_llama_tp, 1}, {"galaxy", &gx_llama_galaxy, 1}};
+} modes[] = {{"serial", &gx_llama_serial, 0},
+             {"dp", &gx_llama_serial, 0},
+             {"tp", &gx_llama_tp, 1},
+             {"galaxy", &gx_llama_galaxy, 1}};
 
-// ---- bytes that a rank sends in a step ----------------------------------------------------------------------------------------------------------
+// ---- bytes that a rank sends in a step -----------------------------------------------------------------------------
 
 typedef struct {
     double stream, head_loss, grads, rest;
@@ -84,8 +92,9 @@ static Bytes computed_bytes(const Step *t, const StepOptions *o)
     const double rows = (double)(o->seq * t->b.B), half = (double)(n - 1) / n * 4;
     const GxMove ends[2] = {gx_embedding_exit(split), gx_head_entry(split)};
     Bytes b = GX_ZERO;
-    b.stream = half * rows * (double)t->m.config.hidden_size *
-               (t->m.model.layers * gx_layer_halves(split, 0) + gx_move_halves(&ends[0], 0) + gx_move_halves(&ends[1], 0));
+    b.stream =
+        half * rows * (double)t->m.config.hidden_size *
+        (t->m.model.layers * gx_layer_halves(split, 0) + gx_move_halves(&ends[0], 0) + gx_move_halves(&ends[1], 0));
     b.head_loss = half * rows * 2 * 3; // per row a maximum and two sums
     for (int i = 0; i < t->m.model.table.n; i++) {
         const GxTensor *row = &t->m.model.table.row[i];
@@ -95,7 +104,7 @@ static Bytes computed_bytes(const Step *t, const StepOptions *o)
     return b;
 }
 
-// ---- timing ---------------------------------------------------------------------------------------------------------------------------------------
+// ---- timing --------------------------------------------------------------------------------------------------------
 
 typedef struct {
     double ms, comm_ms; // of a step, on average
@@ -120,21 +129,25 @@ static void print_line(Step *t, const ModeOptions *o, const StepOptions *s, Time
     const Bytes sent = recorded_bytes(t), computed = computed_bytes(t, s);
     gx_cpu_describe(device, sizeof device);
     for (char *c = device; *c; c++) *c = *c == ' ' ? '_' : *c;
-    printf("mode=%s engine=%s ranks=%d rank=%d threads=%d ms=%.3f comm_ms=%.3f loss=%.6f tokens=%ld gflop=%.3f arena=%ld comm_memory=%ld "
-           "planned=%ld peak=%ld stream=%.0f computed_stream=%.0f head_loss=%.0f computed_head_loss=%.0f grads=%.0f computed_grads=%.0f "
+    printf("mode=%s engine=%s ranks=%d rank=%d threads=%d ms=%.3f comm_ms=%.3f loss=%.6f tokens=%ld gflop=%.3f "
+           "arena=%ld comm_memory=%ld "
+           "planned=%ld peak=%ld stream=%.0f computed_stream=%.0f head_loss=%.0f computed_head_loss=%.0f grads=%.0f "
+           "computed_grads=%.0f "
            "rest=%.0f device=%s\n",
-           o->mode, t->g.comm ? t->g.comm->engine->name : "none", t->g.world, t->g.rank, gx_threads(&t->g), times.ms, times.comm_ms,
-           step_loss(t), (long)(s->batch * s->seq), t->plan.flops / 1e9, (long)t->arena.capacity, (long)t->memory_comm,
-           (long)(t->arena.capacity + process), (long)gx_process_peak_memory(), sent.stream, computed.stream, sent.head_loss,
-           computed.head_loss, sent.grads, computed.grads, sent.rest, device);
+           o->mode, t->g.comm ? t->g.comm->engine->name : "none", t->g.world, t->g.rank, gx_threads(&t->g), times.ms,
+           times.comm_ms, step_loss(t), (long)(s->batch * s->seq), t->plan.flops / 1e9, (long)t->arena.capacity,
+           (long)t->memory_comm, (long)(t->arena.capacity + process), (long)gx_process_peak_memory(), sent.stream,
+           computed.stream, sent.head_loss, computed.head_loss, sent.grads, computed.grads, sent.rest, device);
     fflush(stdout);
 }
 
 static int run_mode(Step *t, const ModeOptions *o, const StepOptions *s, const GxLlamaConfig *config)
 {
     GxContext *g = &t->g;
-    const GxSplitLists lists = {
-        {o->heads.v, o->heads.n}, {o->columns.v, o->columns.n}, {o->vocab.v, o->vocab.n}, {o->sequence.v, o->sequence.n}};
+    const GxSplitLists lists = {{o->heads.v, o->heads.n},
+                                {o->columns.v, o->columns.n},
+                                {o->vocab.v, o->vocab.n},
+                                {o->sequence.v, o->sequence.n}};
     int i = 0;
     while (strcmp(o->mode, modes[i].name)) i++;
     g->threads = (int)s->threads;
@@ -159,7 +172,8 @@ static int rank_main(GxContext *g, int argc, char **argv)
     gx_config_open(&c);
     GX_CHECK(g, gx_config_add(&c, "mode", mode_options, sizeof mode_options / sizeof *mode_options, &o, &g->error));
     GX_CHECK(g, gx_config_add(&c, "step", step_options, sizeof step_options / sizeof *step_options, &s, &g->error));
-    GX_CHECK(g, gx_config_add(&c, "shape", shape_options, sizeof shape_options / sizeof *shape_options, &config, &g->error));
+    GX_CHECK(
+        g, gx_config_add(&c, "shape", shape_options, sizeof shape_options / sizeof *shape_options, &config, &g->error));
     GX_CHECK(g, gx_config_read_args(&c, argc, argv, &g->error));
     if (c.help) return gx_config_help(&c, stdout), free(t), 0;
     t->g = *g;

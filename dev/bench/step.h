@@ -1,5 +1,6 @@
-// step.h: what the benchmarks time: whole training steps (forward, backward, clipping, AdamW) of one rank of a LLaMA under a mode, on random tokens.
-// Memory is planned by a dry run, as the trainer does; the plan, its FLOPs and the bytes that it sends are kept beside what was timed.
+// step.h: what the benchmarks time: whole training steps (forward, backward, clipping, AdamW) of one rank of a LLaMA
+// under a mode, on random tokens. Memory is planned by a dry run, as the trainer does; the plan, its FLOPs and the
+// bytes that it sends are kept beside what was timed.
 #ifndef BENCH_STEP_H
 #define BENCH_STEP_H
 #include "galaxy.h"
@@ -16,7 +17,8 @@ static const GxOption step_options[] = {
     {"seq", GX_OPTION_INT, offsetof(StepOptions, seq), "256", "tokens in a sample", "1.."},
     {"head_chunk", GX_OPTION_INT, offsetof(StepOptions, head_chunk), "512", "rows whose logits exist at once", "1.."},
     {"threads", GX_OPTION_INT, offsetof(StepOptions, threads), "2", "CPU threads of a rank", "1.."},
-    {"precision", GX_OPTION_STRING, offsetof(StepOptions, precision), "fp32", "of weights and activations", "fp32|bf16"},
+    {"precision", GX_OPTION_STRING, offsetof(StepOptions, precision), "fp32", "of weights and activations",
+     "fp32|bf16"},
 };
 static const GxOption shape_options[] = {
     {"vocab", GX_OPTION_INT, offsetof(GxLlamaConfig, vocab_size), "32000", "", "1.."},
@@ -29,7 +31,8 @@ static const GxOption shape_options[] = {
 
 static const GxLlamaConfig shape_default = {0, 0, 0, 0, 0, 0, 0, 1 << 20, 1e-5, 10000, 0.02, 0};
 
-// ---- a device that measures: every call of the CPU's goes through a watch, which can make a rank slower than its machine is ----
+// ---- a device that measures: every call of the CPU's goes through a watch, which can make a rank slower than its
+// machine is ----
 
 enum {
     W_LINEAR_FORWARD,
@@ -71,67 +74,77 @@ static void watch_end(GxContext *g, int w, double begin)
     watch->seconds[w] += end - begin;
     while (gx_seconds() < until) {}
 }
-#define TIMED(w, call)                                                                                                                     \
-    do {                                                                                                                                   \
-        double begin = gx_seconds();                                                                                                       \
-        gx_device_cpu()->call;                                                                                                             \
-        watch_end(g, w, begin);                                                                                                            \
+#define TIMED(w, call)                                                                                                 \
+    do {                                                                                                               \
+        double begin = gx_seconds();                                                                                   \
+        gx_device_cpu()->call;                                                                                         \
+        watch_end(g, w, begin);                                                                                        \
     } while (0)
 
-static void w_add(GxContext *g, void *y, const void *a, const void *b, int64_t n, GxDtype d) { TIMED(W_REST, add(g, y, a, b, n, d)); }
-static void w_sum(GxContext *g, double *t, const float *x, int64_t n, int a, double *s) { TIMED(W_REST, sum(g, t, x, n, a, s)); }
+static void w_add(GxContext *g, void *y, const void *a, const void *b, int64_t n, GxDtype d)
+{
+    TIMED(W_REST, add(g, y, a, b, n, d));
+}
+static void w_sum(GxContext *g, double *t, const float *x, int64_t n, int a, double *s)
+{
+    TIMED(W_REST, sum(g, t, x, n, a, s));
+}
 static void w_sum_squares(GxContext *g, double *t, const float *x, int64_t n, int a, double *s)
 {
     TIMED(W_REST, sum_squares(g, t, x, n, a, s));
 }
-static void w_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *i, int64_t R, int64_t C, int64_t b, int64_t e,
-                                GxDtype d)
+static void w_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *i, int64_t R, int64_t C, int64_t b,
+                                int64_t e, GxDtype d)
 {
     TIMED(W_EMBEDDING, embedding_forward(g, y, w, i, R, C, b, e, d));
 }
-static void w_embedding_backward(GxContext *g, float *w, const void *y, const int32_t *i, int64_t R, int64_t C, int64_t b, int64_t e, int a,
-                                 GxDtype d)
+static void w_embedding_backward(GxContext *g, float *w, const void *y, const int32_t *i, int64_t R, int64_t C,
+                                 int64_t b, int64_t e, int a, GxDtype d)
 {
     TIMED(W_EMBEDDING, embedding_backward(g, w, y, i, R, C, b, e, a, d));
 }
-static void w_norm_forward(GxContext *g, void *y, float *r, const void *x, const void *w, int64_t R, int64_t C, float e, GxDtype d)
+static void w_norm_forward(GxContext *g, void *y, float *r, const void *x, const void *w, int64_t R, int64_t C, float e,
+                           GxDtype d)
 {
     TIMED(W_NORM, rms_norm_forward(g, y, r, x, w, R, C, e, d));
 }
-static void w_add_norm(GxContext *g, void *s, void *y, float *r, const void *x, const void *a, const void *w, int64_t R, int64_t C, float e,
-                       GxDtype d)
+static void w_add_norm(GxContext *g, void *s, void *y, float *r, const void *x, const void *a, const void *w, int64_t R,
+                       int64_t C, float e, GxDtype d)
 {
     TIMED(W_NORM, add_rms_norm_forward(g, s, y, r, x, a, w, R, C, e, d));
 }
-static void w_norm_backward(GxContext *g, void *dx, float *dw, const void *dy, const void *dr, const void *x, const float *r, const void *w,
-                            int64_t R, int64_t C, int a, GxDtype d, float *s)
+static void w_norm_backward(GxContext *g, void *dx, float *dw, const void *dy, const void *dr, const void *x,
+                            const float *r, const void *w, int64_t R, int64_t C, int a, GxDtype d, float *s)
 {
     TIMED(W_NORM, rms_norm_backward(g, dx, dw, dy, dr, x, r, w, R, C, a, d, s));
 }
-static void w_linear_forward(GxContext *g, void *y, const void *x, const void *w, const void *b, int64_t R, int64_t I, int64_t O, GxDtype d)
+static void w_linear_forward(GxContext *g, void *y, const void *x, const void *w, const void *b, int64_t R, int64_t I,
+                             int64_t O, GxDtype d)
 {
     TIMED(W_LINEAR_FORWARD, linear_forward(g, y, x, w, b, R, I, O, d));
 }
-static void w_linear_input(GxContext *g, void *dx, const void *dy, const void *w, int64_t R, int64_t I, int64_t O, GxDtype d)
+static void w_linear_input(GxContext *g, void *dx, const void *dy, const void *w, int64_t R, int64_t I, int64_t O,
+                           GxDtype d)
 {
     TIMED(W_LINEAR_INPUT, linear_backward_input(g, dx, dy, w, R, I, O, d));
 }
-static void w_linear_weight(GxContext *g, float *dw, float *db, const void *dy, const void *x, int64_t R, int64_t I, int64_t O, int a,
-                            GxDtype d, float *s)
+static void w_linear_weight(GxContext *g, float *dw, float *db, const void *dy, const void *x, int64_t R, int64_t I,
+                            int64_t O, int a, GxDtype d, float *s)
 {
     TIMED(W_LINEAR_WEIGHT, linear_backward_weight(g, dw, db, dy, x, R, I, O, a, d, s));
 }
-static void w_rope(GxContext *g, void *x, const float *c, const float *s, const GxRuns *r, int64_t B, int64_t H, int64_t h, int64_t st,
-                   int di, GxDtype d)
+static void w_rope(GxContext *g, void *x, const float *c, const float *s, const GxRuns *r, int64_t B, int64_t H,
+                   int64_t h, int64_t st, int di, GxDtype d)
 {
     TIMED(W_ROPE, rope(g, x, c, s, r, B, H, h, st, di, d));
 }
-static void w_att_forward(GxContext *g, void *o, float *l, const void *q, const void *k, const void *v, const GxAttention *a, void *s)
+static void w_att_forward(GxContext *g, void *o, float *l, const void *q, const void *k, const void *v,
+                          const GxAttention *a, void *s)
 {
     TIMED(W_ATT_FORWARD, attention_forward(g, o, l, q, k, v, a, s));
 }
-static void w_att_backward(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o, const float *l, const void *q,
-                           const void *k, const void *v, const GxAttention *a, void *s)
+static void w_att_backward(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o, const float *l,
+                           const void *q, const void *k, const void *v, const GxAttention *a, void *s)
 {
     TIMED(W_ATT_BACKWARD, attention_backward(g, dq, dk, dv, d_o, o, l, q, k, v, a, s));
 }
@@ -139,11 +152,13 @@ static void w_swiglu_forward(GxContext *g, void *y, const void *x, int64_t R, in
 {
     TIMED(W_SWIGLU, swiglu_forward(g, y, x, R, F, d));
 }
-static void w_swiglu_backward(GxContext *g, void *dx, void *y, const void *dy, const void *x, int64_t R, int64_t F, GxDtype d)
+static void w_swiglu_backward(GxContext *g, void *dx, void *y, const void *dy, const void *x, int64_t R, int64_t F,
+                              GxDtype d)
 {
     TIMED(W_SWIGLU, swiglu_backward(g, dx, y, dy, x, R, F, d));
 }
-static void w_entropy(GxContext *g, float *l, void *dl, const void *x, const int32_t *y, int64_t R, int64_t V, float s, GxDtype d)
+static void w_entropy(GxContext *g, float *l, void *dl, const void *x, const int32_t *y, int64_t R, int64_t V, float s,
+                      GxDtype d)
 {
     TIMED(W_ENTROPY, cross_entropy(g, l, dl, x, y, R, V, s, d));
 }
@@ -151,17 +166,18 @@ static void w_entropy_maximum(GxContext *g, float *m, const void *x, int64_t R, 
 {
     TIMED(W_ENTROPY, cross_entropy_maximum(g, m, x, R, V, d));
 }
-static void w_entropy_sums(GxContext *g, float *s, void *e, const void *x, const float *m, const int32_t *y, int64_t R, int64_t V,
-                           int64_t b, int64_t n, GxDtype d)
+static void w_entropy_sums(GxContext *g, float *s, void *e, const void *x, const float *m, const int32_t *y, int64_t R,
+                           int64_t V, int64_t b, int64_t n, GxDtype d)
 {
     TIMED(W_ENTROPY, cross_entropy_sums(g, s, e, x, m, y, R, V, b, n, d));
 }
-static void w_entropy_finish(GxContext *g, float *l, void *dl, const void *e, const float *s, const int32_t *y, int64_t R, int64_t V,
-                             int64_t b, float scale, GxDtype d)
+static void w_entropy_finish(GxContext *g, float *l, void *dl, const void *e, const float *s, const int32_t *y,
+                             int64_t R, int64_t V, int64_t b, float scale, GxDtype d)
 {
     TIMED(W_ENTROPY, cross_entropy_finish(g, l, dl, e, s, y, R, V, b, scale, d));
 }
-static void w_adamw(GxContext *g, float *w, float *m, float *v, void *copy, const float *grad, int64_t n, const GxAdamW *o, GxDtype d)
+static void w_adamw(GxContext *g, float *w, float *m, float *v, void *copy, const float *grad, int64_t n,
+                    const GxAdamW *o, GxDtype d)
 {
     TIMED(W_ADAMW, adamw(g, w, m, v, copy, grad, n, o, d));
 }
@@ -172,7 +188,8 @@ static inline GxDevice measuring_device(void)
     d.add = w_add, d.sum = w_sum, d.sum_squares = w_sum_squares, d.embedding_forward = w_embedding_forward,
     d.embedding_backward = w_embedding_backward;
     d.rms_norm_forward = w_norm_forward, d.add_rms_norm_forward = w_add_norm, d.rms_norm_backward = w_norm_backward;
-    d.linear_forward = w_linear_forward, d.linear_backward_input = w_linear_input, d.linear_backward_weight = w_linear_weight;
+    d.linear_forward = w_linear_forward, d.linear_backward_input = w_linear_input,
+    d.linear_backward_weight = w_linear_weight;
     d.rope = w_rope, d.attention_forward = w_att_forward, d.attention_backward = w_att_backward;
     d.swiglu_forward = w_swiglu_forward, d.swiglu_backward = w_swiglu_backward, d.adamw = w_adamw;
     d.cross_entropy = w_entropy, d.cross_entropy_maximum = w_entropy_maximum, d.cross_entropy_sums = w_entropy_sums,
@@ -180,7 +197,7 @@ static inline GxDevice measuring_device(void)
     return d;
 }
 
-// ---- the step ---------------------------------------------------------------------------------------------------------------------------------------
+// ---- the step ------------------------------------------------------------------------------------------------------
 
 typedef struct {
     GxContext g;
@@ -245,9 +262,11 @@ static inline GxStatus step_dry_run(Step *t, const StepOptions *o, int64_t *byte
     return gx_status(&t->g);
 }
 
-// t->g has rank, world and, to be run, a communicator (not open) and threads. tp: ranks of a tp group, the others are data-parallel. Computes nothing.
-static inline GxStatus step_plan(Step *t, const GxLlamaConfig *config, const GxLlamaMode *mode, const GxSplitLists *lists, int tp,
-                                 const StepOptions *o, int64_t *bytes, int64_t *host_bytes)
+// t->g has rank, world and, to be run, a communicator (not open) and threads. tp: ranks of a tp group, the others are
+// data-parallel. Computes nothing.
+static inline GxStatus step_plan(Step *t, const GxLlamaConfig *config, const GxLlamaMode *mode,
+                                 const GxSplitLists *lists, int tp, const StepOptions *o, int64_t *bytes,
+                                 int64_t *host_bytes)
 {
     const GxAdamW adamw = {0.9f, 0.95f, 1e-8f, 0.1f};
     int dims[GX_MESH_AXES] = {1, 1, -1, 1, tp};
@@ -277,8 +296,8 @@ static inline void step_fill(Step *t, const StepOptions *o, int64_t vocab)
     gx_to_device(&t->g, t->tokens, t->twin, 8 * t->b.T * t->b.B);
 }
 
-static inline GxStatus step_open(Step *t, const GxLlamaConfig *config, const GxLlamaMode *mode, const GxSplitLists *lists, int tp,
-                                 const StepOptions *o)
+static inline GxStatus step_open(Step *t, const GxLlamaConfig *config, const GxLlamaMode *mode,
+                                 const GxSplitLists *lists, int tp, const StepOptions *o)
 {
     int64_t bytes, host_bytes;
     GxStep step = GX_ZERO;

@@ -1,10 +1,14 @@
-// attention.cu: attention's kernels in the making, from the formula to what is shipped: dev/cuda/workshop.h, docs/kernels.md.
+// attention.cu: attention's kernels in the making, from the formula to what is shipped: dev/cuda/workshop.h,
+// docs/kernels.md.
 //
-// Forward, 1: the formula, one thread per query row. Every lane of a warp reads another row of q and writes another row of o, and every key and
+// Forward, 1: the formula, one thread per query row. Every lane of a warp reads another row of q and writes another row
+// of o, and every key and
 //             value is read again for each query.
-// Forward, 2: one warp per query row, a lane for every 32nd element of the head: the reads of a key are neighbours, but for every key the warp
+// Forward, 2: one warp per query row, a lane for every 32nd element of the head: the reads of a key are neighbours, but
+// for every key the warp
 //             adds up one dot product through shuffles, and keys are still read once per query.
-// Forward, 3, and backward: galaxy/cuda/attention.cuh. Tiles in shared memory: a key is read once per 32 or 64 queries, and a thread computes 16
+// Forward, 3, and backward: galaxy/cuda/attention.cuh. Tiles in shared memory: a key is read once per 32 or 64 queries,
+// and a thread computes 16
 //             or 4 scores from what it loads.
 #define GALAXY_CUDA_IMPLEMENTATION
 #include "galaxy/cuda/attention.cuh"
@@ -13,8 +17,8 @@
 enum { B, H, K, HEAD, TQ, TK, CAUSAL, SPLIT }; // a shape: as GxAttention names its parts
 enum { Q, KEYS, VALUES, O, LSE, D_O, DQ, DK, DV };
 
-// SPLIT 0: the queries are the last TQ of TK positions. Else they are two runs, as of a balanced context-parallel rank: SPLIT rows from
-// position 0 on, and the others at the end.
+// SPLIT 0: the queries are the last TQ of TK positions. Else they are two runs, as of a balanced context-parallel rank:
+// SPLIT rows from position 0 on, and the others at the end.
 static GxAttention description(const int64_t *d, GxDtype dtype)
 {
     GxAttention a = GX_ZERO;
@@ -32,7 +36,7 @@ static GxAttention description(const int64_t *d, GxDtype dtype)
     return a;
 }
 
-// ---- versions 1 and 2 ---------------------------------------------------------------------------------------------------------------------------
+// ---- versions 1 and 2 ----------------------------------------------------------------------------------------------
 
 // Keys that a query row sees, of one run of keys from position 0 on.
 static __device__ int64_t keys_seen(const GxAttention &a, int64_t row)
@@ -50,14 +54,17 @@ template <class T> static __device__ float dot(const T *a, const T *b, int64_t n
     return s;
 }
 
-template <class T> __global__ void forward_thread_per_row(T *o, float *lse, const T *q, const T *k, const T *v, GxAttention a, float scale)
+template <class T>
+__global__ void forward_thread_per_row(T *o, float *lse, const T *q, const T *k, const T *v, GxAttention a, float scale)
 {
     const int64_t index = (int64_t)blockIdx.x * blockDim.x + threadIdx.x,
                   rows = a.q_runs.run[a.q_runs.n - 1].row + a.q_runs.run[a.q_runs.n - 1].length;
     if (index >= rows * a.B * a.H) return;
-    const int64_t head = index % a.H, b = index / a.H % a.B, row = index / a.H / a.B, seen = keys_seen(a, row), h = a.head_dim;
+    const int64_t head = index % a.H, b = index / a.H % a.B, row = index / a.H / a.B, seen = keys_seen(a, row),
+                  h = a.head_dim;
     const int64_t at = head / (a.H / a.K) * h, step = a.B * a.kv_stride;
-    const T *query = q + (row * a.B + b) * a.q_stride + head * h, *key = k + b * a.kv_stride + at, *value = v + b * a.kv_stride + at;
+    const T *query = q + (row * a.B + b) * a.q_stride + head * h, *key = k + b * a.kv_stride + at,
+            *value = v + b * a.kv_stride + at;
     float acc[GX_CUDA_MAX_HEAD] = {}, m = -INFINITY, l = 0;
     for (int64_t j = 0; j < seen; j++) m = fmaxf(m, scale * dot(query, key + j * step, h));
     for (int64_t j = 0; j < seen; j++) {
@@ -65,11 +72,13 @@ template <class T> __global__ void forward_thread_per_row(T *o, float *lse, cons
         l += p;
         for (int64_t c = 0; c < h; c++) acc[c] += p * gx_to_float(value[j * step + c]);
     }
-    for (int64_t c = 0; c < h; c++) o[(row * a.B + b) * a.o_stride + head * h + c] = gx_from_float<T>(l != 0 ? acc[c] / l : 0.0f);
+    for (int64_t c = 0; c < h; c++)
+        o[(row * a.B + b) * a.o_stride + head * h + c] = gx_from_float<T>(l != 0 ? acc[c] / l : 0.0f);
     lse[index] = l != 0 ? m + logf(l) : -INFINITY;
 }
 
-template <class T> __global__ void forward_warp_per_row(T *o, float *lse, const T *q, const T *k, const T *v, GxAttention a, float scale)
+template <class T>
+__global__ void forward_warp_per_row(T *o, float *lse, const T *q, const T *k, const T *v, GxAttention a, float scale)
 {
     constexpr int N = (int)GX_CUDA_MAX_HEAD / (int)GX_WARP; // elements of the head to a lane: lane, lane + 32, ...
     const int64_t index = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / GX_WARP,
@@ -97,7 +106,8 @@ template <class T> __global__ void forward_warp_per_row(T *o, float *lse, const 
     }
     for (int i = 0; i < N; i++)
         if (lane + i * GX_WARP < h)
-            o[(row * a.B + b) * a.o_stride + head * h + lane + i * GX_WARP] = gx_from_float<T>(l != 0 ? acc[i] / l : 0.0f);
+            o[(row * a.B + b) * a.o_stride + head * h + lane + i * GX_WARP] =
+                gx_from_float<T>(l != 0 ? acc[i] / l : 0.0f);
     if (lane == 0) lse[index] = l != 0 ? m + logf(l) : -INFINITY;
 }
 
@@ -105,25 +115,28 @@ template <class T> static void launch_thread_per_row(GxContext *g, const int64_t
 {
     const GxAttention a = description(d, GX_F32);
     const unsigned blocks = (unsigned)gx_ceil_div(d[TQ] * d[B] * d[H], 128);
-    GX_LAUNCH((forward_thread_per_row<T>), blocks, 128, 0, gx_cuda(g)->stream, (T *)p[O], (float *)p[LSE], (const T *)p[Q],
-              (const T *)p[KEYS], (const T *)p[VALUES], a, 1.0f / sqrtf((float)d[HEAD]));
+    GX_LAUNCH((forward_thread_per_row<T>), blocks, 128, 0, gx_cuda(g)->stream, (T *)p[O], (float *)p[LSE],
+              (const T *)p[Q], (const T *)p[KEYS], (const T *)p[VALUES], a, 1.0f / sqrtf((float)d[HEAD]));
     gx_cuda_check(g, "thread_per_row");
 }
 template <class T> static void launch_warp_per_row(GxContext *g, const int64_t *d, void **p)
 {
     const GxAttention a = description(d, GX_F32);
     const unsigned blocks = (unsigned)gx_ceil_div(d[TQ] * d[B] * d[H], 128 / GX_WARP);
-    GX_LAUNCH((forward_warp_per_row<T>), blocks, 128, 0, gx_cuda(g)->stream, (T *)p[O], (float *)p[LSE], (const T *)p[Q],
-              (const T *)p[KEYS], (const T *)p[VALUES], a, 1.0f / sqrtf((float)d[HEAD]));
+    GX_LAUNCH((forward_warp_per_row<T>), blocks, 128, 0, gx_cuda(g)->stream, (T *)p[O], (float *)p[LSE],
+              (const T *)p[Q], (const T *)p[KEYS], (const T *)p[VALUES], a, 1.0f / sqrtf((float)d[HEAD]));
     gx_cuda_check(g, "warp_per_row");
 }
 static void thread_per_row(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
     GX_CUDA_TYPES(dtype, launch_thread_per_row, g, d, p);
 }
-static void warp_per_row(GxContext *g, const int64_t *d, GxDtype dtype, void **p) { GX_CUDA_TYPES(dtype, launch_warp_per_row, g, d, p); }
+static void warp_per_row(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    GX_CUDA_TYPES(dtype, launch_warp_per_row, g, d, p);
+}
 
-// ---- the operation ------------------------------------------------------------------------------------------------------------------------------
+// ---- the operation -------------------------------------------------------------------------------------------------
 
 static void forward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
@@ -136,8 +149,9 @@ static void backward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
     gx_attention_backward(g, p[DQ], p[DK], p[DV], p[D_O], p[O], (const float *)p[LSE], p[Q], p[KEYS], p[VALUES], &a);
 }
 
-// Depths: a score is a sum over the head, a probability one over the keys; what follows is a sum over keys, or over the queries of a group.
-// Floors: where a query sees few keys, dp - D nearly cancels. Its terms are of size 1 and come with probabilities of 1/Tk or more.
+// Depths: a score is a sum over the head, a probability one over the keys; what follows is a sum over keys, or over the
+// queries of a group. Floors: where a query sees few keys, dp - D nearly cancels. Its terms are of size 1 and come with
+// probabilities of 1/Tk or more.
 static void open_inputs(Work *w, const int64_t *d)
 {
     work_input(w, "q", w->dtype, d[TQ] * d[B] * d[H] * d[HEAD]);
@@ -149,16 +163,19 @@ static void open_forward(Work *w, const int64_t *d)
     const double scores = (double)(d[HEAD] + d[TK]) + 16, rows = (double)(d[TQ] * d[B] * d[H]);
     open_inputs(w, d);
     work_output(w, "o", w->dtype, d[TQ] * d[B] * d[H] * d[HEAD], scores + (double)d[TK], 1, 0);
-    work_output(w, "lse", GX_F32, d[TQ] * d[B] * d[H], scores, 0, sqrt(rows)); // a logarithm: its absolute error is the sum's relative one
+    work_output(w, "lse", GX_F32, d[TQ] * d[B] * d[H], scores, 0,
+                sqrt(rows)); // a logarithm: its absolute error is the sum's relative one
 }
 static void open_backward(Work *w, const int64_t *d)
 {
-    const double scores = (double)(d[HEAD] + d[TK]) + 16, queries = (double)(d[TQ] * d[H] / d[K]), dots = 2 * (double)d[HEAD];
+    const double scores = (double)(d[HEAD] + d[TK]) + 16, queries = (double)(d[TQ] * d[H] / d[K]),
+                 dots = 2 * (double)d[HEAD];
     open_inputs(w, d);
     work_input(w, "o", w->dtype, d[TQ] * d[B] * d[H] * d[HEAD]);
     work_input(w, "lse", GX_F32, d[TQ] * d[B] * d[H]);
     work_input(w, "d_o", w->dtype, d[TQ] * d[B] * d[H] * d[HEAD]);
-    const double keys = (double)d[TK], of_q = (double)(d[TQ] * d[B] * d[H] * d[HEAD]), of_kv = (double)(d[TK] * d[B] * d[K] * d[HEAD]);
+    const double keys = (double)d[TK], of_q = (double)(d[TQ] * d[B] * d[H] * d[HEAD]),
+                 of_kv = (double)(d[TK] * d[B] * d[K] * d[HEAD]);
     work_output(w, "dq", w->dtype, (int64_t)of_q, scores + dots + keys, 1, sqrt(of_q / keys));
     work_output(w, "dk", w->dtype, (int64_t)of_kv, scores + dots + queries, 1, sqrt(of_kv) / keys);
     work_output(w, "dv", w->dtype, (int64_t)of_kv, scores + queries, 1, 0);
@@ -175,8 +192,9 @@ static const WorkEntry entries[] = {
 };
 
 static const int64_t checked[][WORK_DIMS] = {
-    {1, 1, 1, 64, 1, 1, 1, 0},    {2, 4, 2, 14, 37, 37, 1, 0}, {1, 2, 1, 80, 67, 67, 0, 0}, {1, 2, 2, 128, 70, 131, 1, 0},
-    {1, 2, 1, 256, 33, 35, 1, 0}, {2, 3, 1, 33, 20, 41, 1, 7}, {1, 4, 4, 96, 5, 130, 0, 0},
+    {1, 1, 1, 64, 1, 1, 1, 0},     {2, 4, 2, 14, 37, 37, 1, 0},  {1, 2, 1, 80, 67, 67, 0, 0},
+    {1, 2, 2, 128, 70, 131, 1, 0}, {1, 2, 1, 256, 33, 35, 1, 0}, {2, 3, 1, 33, 20, 41, 1, 7},
+    {1, 4, 4, 96, 5, 130, 0, 0},
 };
 static const int64_t timed[][WORK_DIMS] = {
     {8, 16, 16, 64, 1024, 1024, 1, 0}, {1, 32, 8, 128, 4096, 4096, 1, 0}, {1, 32, 8, 128, 4096, 4096, 0, 0},

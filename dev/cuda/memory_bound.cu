@@ -1,10 +1,11 @@
-// memory_bound.cu: what the library's other kernels reach of the memory's bandwidth: an entry for each operation of galaxy/cuda that moves more than it
-// computes and has no program of its own here (the norms and attention do): dev/cuda/workshop.h, docs/kernels.md.
+// memory_bound.cu: what the library's other kernels reach of the memory's bandwidth: an entry for each operation of
+// galaxy/cuda that moves more than it computes and has no program of its own here (the norms and attention do):
+// dev/cuda/workshop.h, docs/kernels.md.
 //
-// Each has one version, the shipped one. It is timed as training calls it: RoPE, the optimizers, SwiGLU's backward and the gradient of the
-// cross-entropy write over what they read. The bytes are those of the operation's contract, so small things beside them (ids, labels, losses, tables
-// of angles) make a version slower, not the work larger. The bias's column sums are called as a weight gradient with one input and no dw.
-// Left out: clip, one thread's work.
+// Each has one version, the shipped one. It is timed as training calls it: RoPE, the optimizers, SwiGLU's backward and
+// the gradient of the cross-entropy write over what they read. The bytes are those of the operation's contract, so
+// small things beside them (ids, labels, losses, tables of angles) make a version slower, not the work larger. The
+// bias's column sums are called as a weight gradient with one input and no dw. Left out: clip, one thread's work.
 #define GALAXY_CUDA_IMPLEMENTATION
 #include "galaxy/cuda/activation.cuh"
 #include "galaxy/cuda/elementwise.cuh"
@@ -17,18 +18,34 @@
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
-// Roundings behind an element that is computed from a few others: an exponential, a division and some products on each side.
+// Roundings behind an element that is computed from a few others: an exponential, a division and some products on each
+// side.
 static const double FEW = 16;
 
-// ---- elementwise: n ----------------------------------------------------------------------------------------------------------------------------
+// ---- elementwise: n ------------------------------------------------------------------------------------------------
 
 enum { TO, FROM, OTHER };
 
-static void zero(GxContext *g, const int64_t *d, GxDtype dtype, void **p) { gx_zero(g, p[TO], d[0] * gx_dtype_size(dtype)); }
-static void copy(GxContext *g, const int64_t *d, GxDtype dtype, void **p) { gx_copy(g, p[TO], p[FROM], d[0] * gx_dtype_size(dtype)); }
-static void narrow(GxContext *g, const int64_t *d, GxDtype dtype, void **p) { gx_convert(g, p[TO], dtype, p[FROM], GX_F32, d[0]); }
-static void widen(GxContext *g, const int64_t *d, GxDtype dtype, void **p) { gx_convert(g, p[TO], GX_F32, p[FROM], dtype, d[0]); }
-static void add(GxContext *g, const int64_t *d, GxDtype dtype, void **p) { gx_add(g, p[TO], p[FROM], p[OTHER], d[0], dtype); }
+static void zero(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    gx_zero(g, p[TO], d[0] * gx_dtype_size(dtype));
+}
+static void copy(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    gx_copy(g, p[TO], p[FROM], d[0] * gx_dtype_size(dtype));
+}
+static void narrow(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    gx_convert(g, p[TO], dtype, p[FROM], GX_F32, d[0]);
+}
+static void widen(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    gx_convert(g, p[TO], GX_F32, p[FROM], dtype, d[0]);
+}
+static void add(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    gx_add(g, p[TO], p[FROM], p[OTHER], d[0], dtype);
+}
 
 static void open_zero(Work *w, const int64_t *d) { work_output(w, "x", w->dtype, d[0], 0, 0, 0); }
 static void open_copy(Work *w, const int64_t *d)
@@ -71,7 +88,7 @@ static void elementwise_device(GxDevice *table)
     table->add = gx_cuda_add;
 }
 
-// ---- sums over all elements: n -----------------------------------------------------------------------------------------------------------------
+// ---- sums over all elements: n -------------------------------------------------------------------------------------
 
 enum { TOTAL, ELEMENTS };
 
@@ -84,7 +101,8 @@ static void sum_squares(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
     (void)dtype, gx_sum_squares(g, (double *)p[TOTAL], (const float *)p[ELEMENTS], d[0], 0);
 }
 
-// Sums are taken in fp64, and compared as fp32: that is the one rounding. The sum of n normal numbers has the size of sqrt(n).
+// Sums are taken in fp64, and compared as fp32: that is the one rounding. The sum of n normal numbers has the size of
+// sqrt(n).
 static void open_sum(Work *w, const int64_t *d)
 {
     work_output(w, "total", GX_F64, 1, 1, 0, sqrt((double)d[0]));
@@ -104,7 +122,7 @@ static void total_device(GxDevice *table)
     table->sum_squares = gx_cuda_sum_squares;
 }
 
-// ---- embedding: rows, columns, vocabulary, ids as in text --------------------------------------------------------------------------------------
+// ---- embedding: rows, columns, vocabulary, ids as in text ----------------------------------------------------------
 
 enum { R, C, V, TEXT };
 enum { EMBEDDED, TABLE, IDS };
@@ -122,8 +140,9 @@ static void embedding_backward_added(GxContext *g, const int64_t *d, GxDtype dty
     gx_embedding_backward(g, (float *)p[TABLE], p[EMBEDDED], (const int32_t *)p[IDS], d[R], d[C], 0, d[V], 1, dtype);
 }
 
-// All tokens are as frequent, so that few come again, and what moves is what the contract counts; or as in text the k-th most common has a share of
-// 1/k: then rows are found in the cache (more than 100% is no error), and a row of the gradient is a sum of many.
+// All tokens are as frequent, so that few come again, and what moves is what the contract counts; or as in text the
+// k-th most common has a share of 1/k: then rows are found in the cache (more than 100% is no error), and a row of the
+// gradient is a sum of many.
 static void give_ids(Work *w, const int64_t *d)
 {
     int32_t *ids = (int32_t *)work_given(w, "ids", GX_I32, d[R]);
@@ -154,7 +173,12 @@ static void open_embedding_backward_added(Work *w, const int64_t *d)
 
 static const WorkEntry embedding[] = {
     {"forward", open_embedding_forward, embedding_forward, NULL, WORK_BOTH, {{"16 bytes to a thread (shipped)", NULL}}},
-    {"backward", open_embedding_backward, embedding_backward, NULL, WORK_BOTH, {{"the first row of an id adds all (shipped)", NULL}}},
+    {"backward",
+     open_embedding_backward,
+     embedding_backward,
+     NULL,
+     WORK_BOTH,
+     {{"the first row of an id adds all (shipped)", NULL}}},
     {"backward, added",
      open_embedding_backward_added,
      embedding_backward_added,
@@ -162,8 +186,10 @@ static const WorkEntry embedding[] = {
      WORK_BOTH,
      {{"the first row of an id adds all (shipped)", NULL}}},
 };
-static const int64_t embedding_checked[][WORK_DIMS] = {{1, 1, 1, 0}, {8, 7, 13, 1}, {70, 130, 9, 1}, {3, 1031, 5, 0}, {4200, 8, 13, 0}};
-static const int64_t embedding_timed[][WORK_DIMS] = {{8192, 768, 32000, 0}, {8192, 768, 32000, 1}, {8192, 4096, 128256, 0}};
+static const int64_t embedding_checked[][WORK_DIMS] = {
+    {1, 1, 1, 0}, {8, 7, 13, 1}, {70, 130, 9, 1}, {3, 1031, 5, 0}, {4200, 8, 13, 0}};
+static const int64_t embedding_timed[][WORK_DIMS] = {
+    {8192, 768, 32000, 0}, {8192, 768, 32000, 1}, {8192, 4096, 128256, 0}};
 
 static void embedding_device(GxDevice *table)
 {
@@ -171,7 +197,7 @@ static void embedding_device(GxDevice *table)
     table->embedding_backward = gx_cuda_embedding_backward;
 }
 
-// ---- rope: batch, time, heads of h that are turned, elements from row to row -------------------------------------------------------------------
+// ---- rope: batch, time, heads of h that are turned, elements from row to row ---------------------------------------
 
 enum { BATCH, TIME, HEADS, HEAD, STRIDE };
 enum { TURNED, COSINE, SINE };
@@ -179,12 +205,14 @@ enum { TURNED, COSINE, SINE };
 static void rope_forward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
     const GxRuns runs = gx_runs_one(d[TIME], 0);
-    gx_rope_forward(g, p[TURNED], (const float *)p[COSINE], (const float *)p[SINE], &runs, d[BATCH], d[HEADS], d[HEAD], d[STRIDE], dtype);
+    gx_rope_forward(g, p[TURNED], (const float *)p[COSINE], (const float *)p[SINE], &runs, d[BATCH], d[HEADS], d[HEAD],
+                    d[STRIDE], dtype);
 }
 static void rope_backward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
     const GxRuns runs = gx_runs_one(d[TIME], 0);
-    gx_rope_backward(g, p[TURNED], (const float *)p[COSINE], (const float *)p[SINE], &runs, d[BATCH], d[HEADS], d[HEAD], d[STRIDE], dtype);
+    gx_rope_backward(g, p[TURNED], (const float *)p[COSINE], (const float *)p[SINE], &runs, d[BATCH], d[HEADS], d[HEAD],
+                     d[STRIDE], dtype);
 }
 // Two products and their sum; a pair keeps its length, so what cancels in one element is in the other.
 static void open_rope(Work *w, const int64_t *d)
@@ -205,7 +233,7 @@ static const int64_t rope_timed[][WORK_DIMS] = {{8, 1024, 24, 64, 2304}, {1, 819
 
 static void rope_device(GxDevice *table) { table->rope = gx_cuda_rope; }
 
-// ---- swiglu: rows, columns ---------------------------------------------------------------------------------------------------------------------
+// ---- swiglu: rows, columns -----------------------------------------------------------------------------------------
 
 enum { SWIGLU_Y, GATE_UP };
 
@@ -231,7 +259,12 @@ static void open_swiglu_backward(Work *w, const int64_t *d)
 
 static const WorkEntry swiglu[] = {
     {"forward", open_swiglu_forward, swiglu_forward, NULL, WORK_BOTH, {{"16 bytes to a thread (shipped)", NULL}}},
-    {"backward", open_swiglu_backward, swiglu_backward, NULL, WORK_BOTH, {{"16 bytes to a thread, in place (shipped)", NULL}}},
+    {"backward",
+     open_swiglu_backward,
+     swiglu_backward,
+     NULL,
+     WORK_BOTH,
+     {{"16 bytes to a thread, in place (shipped)", NULL}}},
 };
 static const int64_t swiglu_checked[][WORK_DIMS] = {{1, 1}, {3, 7}, {5, 64}, {33, 257}, {2, 1031}};
 static const int64_t swiglu_timed[][WORK_DIMS] = {{8192, 2048}, {8192, 14336}};
@@ -242,7 +275,7 @@ static void swiglu_device(GxDevice *table)
     table->swiglu_backward = gx_cuda_swiglu_backward;
 }
 
-// ---- cross-entropy: rows, columns; every how many-th row is ignored, 0: none -------------------------------------------------------------------
+// ---- cross-entropy: rows, columns; every how many-th row is ignored, 0: none ---------------------------------------
 // In steps the columns are the second half of the vocabulary: half of the labels are elsewhere.
 
 enum { ROWS, COLUMNS, IGNORED };
@@ -253,11 +286,13 @@ static float scale_of(const int64_t *d) { return 1.0f / (float)d[ROWS]; }
 
 static void losses_alone(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
-    gx_cross_entropy(g, (float *)p[LOSSES], NULL, p[LOGITS], (const int32_t *)p[LABELS], d[ROWS], d[COLUMNS], scale_of(d), dtype);
+    gx_cross_entropy(g, (float *)p[LOSSES], NULL, p[LOGITS], (const int32_t *)p[LABELS], d[ROWS], d[COLUMNS],
+                     scale_of(d), dtype);
 }
 static void at_once(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
-    gx_cross_entropy(g, (float *)p[LOSSES], p[LOGITS], p[LOGITS], (const int32_t *)p[LABELS], d[ROWS], d[COLUMNS], scale_of(d), dtype);
+    gx_cross_entropy(g, (float *)p[LOSSES], p[LOGITS], p[LOGITS], (const int32_t *)p[LABELS], d[ROWS], d[COLUMNS],
+                     scale_of(d), dtype);
 }
 static void maximum(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
@@ -283,11 +318,13 @@ static void give_labels(Work *w, const int64_t *d, int64_t vocab_size)
 {
     int32_t *labels = (int32_t *)work_given(w, "labels", GX_I32, d[ROWS]);
     for (int64_t r = 0; r < d[ROWS]; r++)
-        labels[r] = d[IGNORED] && r % d[IGNORED] == 0 ? (int32_t)GX_IGNORE_INDEX
-                                                      : (int32_t)(gx_random_bits(5, (uint64_t)r, 0, 0) % (uint64_t)vocab_size);
+        labels[r] = d[IGNORED] && r % d[IGNORED] == 0
+                        ? (int32_t)GX_IGNORE_INDEX
+                        : (int32_t)(gx_random_bits(5, (uint64_t)r, 0, 0) % (uint64_t)vocab_size);
 }
-// A sum over a row is behind every number but the maximum. Floors: a loss is a logarithm, whose absolute error is the sum's relative one; p - 1 may
-// cancel, and its terms are of size scale. In bf16 the exponential is rounded before the gradient is, on one side only.
+// A sum over a row is behind every number but the maximum. Floors: a loss is a logarithm, whose absolute error is the
+// sum's relative one; p - 1 may cancel, and its terms are of size scale. In bf16 the exponential is rounded before the
+// gradient is, on one side only.
 static void open_losses(Work *w, const int64_t *d)
 {
     work_input(w, "logits", w->dtype, d[ROWS] * d[COLUMNS]);
@@ -329,9 +366,15 @@ static const WorkEntry cross_entropy[] = {
     {"losses and gradient", open_at_once, at_once, NULL, WORK_BOTH, {{"a block to a row, in place (shipped)", NULL}}},
     {"in steps: maximum", open_maximum, maximum, NULL, WORK_BOTH, {{"a block to a row (shipped)", NULL}}},
     {"in steps: sums", open_sums, sums, maximum, WORK_BOTH, {{"a block to a row, in place (shipped)", NULL}}},
-    {"in steps: finish", open_finish, finish, maximum_and_sums, WORK_BOTH, {{"16 bytes to a thread, in place (shipped)", NULL}}},
+    {"in steps: finish",
+     open_finish,
+     finish,
+     maximum_and_sums,
+     WORK_BOTH,
+     {{"16 bytes to a thread, in place (shipped)", NULL}}},
 };
-static const int64_t cross_entropy_checked[][WORK_DIMS] = {{1, 1, 0}, {3, 7, 2}, {6, 64, 0}, {33, 257, 3}, {4, 9, 1}, {3, 5003, 0}};
+static const int64_t cross_entropy_checked[][WORK_DIMS] = {{1, 1, 0},    {3, 7, 2}, {6, 64, 0},
+                                                           {33, 257, 3}, {4, 9, 1}, {3, 5003, 0}};
 static const int64_t cross_entropy_timed[][WORK_DIMS] = {{8192, 32000, 0}, {2048, 128256, 0}};
 
 static void cross_entropy_device(GxDevice *table)
@@ -342,16 +385,21 @@ static void cross_entropy_device(GxDevice *table)
     table->cross_entropy_finish = gx_cuda_cross_entropy_finish;
 }
 
-// ---- optimizers: n; in bf16 with the copy that the model computes with -------------------------------------------------------------------------
+// ---- optimizers: n; in bf16 with the copy that the model computes with ---------------------------------------------
 
 enum { WEIGHTS, STEP, GRAD, FIRST, SECOND };
-enum { PLAIN_COPY = FIRST, SGD_COPY = SECOND, ADAMW_COPY }; // the last buffer; in fp32 there is none, and its pointer is NULL
+enum {
+    PLAIN_COPY = FIRST,
+    SGD_COPY = SECOND,
+    ADAMW_COPY
+}; // the last buffer; in fp32 there is none, and its pointer is NULL
 
 static void adamw(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
     const GxAdamW o = {0.9f, 0.95f, 1e-8f, 0.1f};
     g->step = (GxStep *)p[STEP];
-    gx_adamw(g, (float *)p[WEIGHTS], (float *)p[FIRST], (float *)p[SECOND], p[ADAMW_COPY], (const float *)p[GRAD], d[0], &o, dtype);
+    gx_adamw(g, (float *)p[WEIGHTS], (float *)p[FIRST], (float *)p[SECOND], p[ADAMW_COPY], (const float *)p[GRAD], d[0],
+             &o, dtype);
 }
 static void sgd(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
@@ -412,7 +460,7 @@ static void optimizer_device(GxDevice *table)
     table->sgd = gx_cuda_sgd;
 }
 
-// ---- column sums, the gradient of a bias: rows, columns ----------------------------------------------------------------------------------------
+// ---- column sums, the gradient of a bias: rows, columns ------------------------------------------------------------
 
 enum { DBIAS, DY };
 
@@ -427,13 +475,15 @@ static void open_column_sums(Work *w, const int64_t *d)
     work_input(w, "dy", w->dtype, d[R] * d[C]);
 }
 
-static const WorkEntry bias[] = {{"column sums", open_column_sums, column_sums, NULL, WORK_BOTH, {{"blocks of 64 rows (shipped)", NULL}}}};
+static const WorkEntry bias[] = {
+    {"column sums", open_column_sums, column_sums, NULL, WORK_BOTH, {{"blocks of 64 rows (shipped)", NULL}}}};
 static const int64_t bias_checked[][WORK_DIMS] = {{1, 1}, {3, 7}, {257, 33}, {65, 257}, {577, 40}};
 static const int64_t bias_timed[][WORK_DIMS] = {{8192, 2304}, {8192, 14336}};
 
 static void bias_device(GxDevice *table) { table->linear_backward_weight = gx_cuda_linear_backward_weight; }
 
-#define SHOP(name) name, COUNT(name), name##_checked, name##_timed, COUNT(name##_checked), COUNT(name##_timed), name##_device
+#define SHOP(name)                                                                                                     \
+    name, COUNT(name), name##_checked, name##_timed, COUNT(name##_checked), COUNT(name##_timed), name##_device
 static const Workshop shops[] = {
     {"elementwise", {"n"}, SHOP(elementwise)},
     {"total", {"n"}, SHOP(total)},
@@ -449,9 +499,15 @@ static const Workshop shops[] = {
 TEST(every_operation_of_a_device_is_here_or_elsewhere_in_the_workshop)
 {
     static const size_t elsewhere[] = {
-        offsetof(GxDevice, rms_norm_forward),  offsetof(GxDevice, add_rms_norm_forward),  offsetof(GxDevice, rms_norm_backward),
-        offsetof(GxDevice, attention_scratch), offsetof(GxDevice, attention_forward),     offsetof(GxDevice, attention_backward),
-        offsetof(GxDevice, linear_forward),    offsetof(GxDevice, linear_backward_input), offsetof(GxDevice, clip),
+        offsetof(GxDevice, rms_norm_forward),
+        offsetof(GxDevice, add_rms_norm_forward),
+        offsetof(GxDevice, rms_norm_backward),
+        offsetof(GxDevice, attention_scratch),
+        offsetof(GxDevice, attention_forward),
+        offsetof(GxDevice, attention_backward),
+        offsetof(GxDevice, linear_forward),
+        offsetof(GxDevice, linear_backward_input),
+        offsetof(GxDevice, clip),
     };
     GxDevice table;
     memset(&table, 0, sizeof table);
@@ -461,7 +517,8 @@ TEST(every_operation_of_a_device_is_here_or_elsewhere_in_the_workshop)
         int known = 0;
         memcpy(&function, (const char *)&table + slot, sizeof function);
         for (int i = 0; i < COUNT(elsewhere); i++) known |= elsewhere[i] == slot;
-        CHECK((function != NULL) != known, "function %d of a device", (int)((slot - offsetof(GxDevice, zero)) / sizeof function));
+        CHECK((function != NULL) != known, "function %d of a device",
+              (int)((slot - offsetof(GxDevice, zero)) / sizeof function));
     }
 }
 

@@ -1,9 +1,12 @@
-// rms_norm.cu: RMSNorm's kernels in the making, from the formula to what is shipped: dev/cuda/workshop.h, docs/kernels.md.
+// rms_norm.cu: RMSNorm's kernels in the making, from the formula to what is shipped: dev/cuda/workshop.h,
+// docs/kernels.md.
 //
-// Forward, 1: the formula, one thread per row. The lanes of a warp read elements that are whole rows apart: 4 (2) bytes are used of each 32 that
+// Forward, 1: the formula, one thread per row. The lanes of a warp read elements that are whole rows apart: 4 (2) bytes
+// are used of each 32 that
 //             come from memory.
 // Forward, 2: one block per row. The reads of a warp are neighbours; a row is read twice, one element at a time.
-// Forward, 3, and the rest: galaxy/cuda/norm.cuh. A row is read once, 16 bytes at a time, and kept while its squares are summed.
+// Forward, 3, and the rest: galaxy/cuda/norm.cuh. A row is read once, 16 bytes at a time, and kept while its squares
+// are summed.
 #define GALAXY_CUDA_IMPLEMENTATION
 #include "galaxy/cuda/norm.cuh"
 #include "workshop.h"
@@ -15,23 +18,26 @@ enum { X, W, Y, RSTD }; // buffers of the forward
 enum { SUM_X, SUM_A, SUM_W, SUM_SUM, SUM_Y, SUM_RSTD };
 enum { DY, DRESIDUAL, BACK_X, BACK_RSTD, BACK_W, DX, DW, BACK_Y };
 
-// ---- versions 1 and 2 ---------------------------------------------------------------------------------------------------------------------------
+// ---- versions 1 and 2 ----------------------------------------------------------------------------------------------
 
-template <class T> __global__ void forward_thread_per_row(T *y, float *rstd, const T *x, const T *w, int64_t R, int64_t C)
+template <class T>
+__global__ void forward_thread_per_row(T *y, float *rstd, const T *x, const T *w, int64_t R, int64_t C)
 {
     const int64_t r = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (r >= R) return;
     float squares = 0;
     for (int64_t c = 0; c < C; c++) squares += gx_to_float(x[r * C + c]) * gx_to_float(x[r * C + c]);
     rstd[r] = 1.0f / sqrtf(squares / (float)C + EPS);
-    for (int64_t c = 0; c < C; c++) y[r * C + c] = gx_from_float<T>(gx_to_float(x[r * C + c]) * rstd[r] * gx_to_float(w[c]));
+    for (int64_t c = 0; c < C; c++)
+        y[r * C + c] = gx_from_float<T>(gx_to_float(x[r * C + c]) * rstd[r] * gx_to_float(w[c]));
 }
 
 template <class T> __global__ void forward_block_per_row(T *y, float *rstd, const T *x, const T *w, int64_t C)
 {
     const int64_t r = blockIdx.x;
     float squares = 0;
-    for (int64_t c = threadIdx.x; c < C; c += blockDim.x) squares += gx_to_float(x[r * C + c]) * gx_to_float(x[r * C + c]);
+    for (int64_t c = threadIdx.x; c < C; c += blockDim.x)
+        squares += gx_to_float(x[r * C + c]) * gx_to_float(x[r * C + c]);
     const float s = 1.0f / sqrtf(gx_block_sum(squares) / (float)C + EPS);
     if (threadIdx.x == 0) rstd[r] = s;
     for (int64_t c = threadIdx.x; c < C; c += blockDim.x)
@@ -41,23 +47,26 @@ template <class T> __global__ void forward_block_per_row(T *y, float *rstd, cons
 template <class T> static void launch_thread_per_row(GxContext *g, const int64_t *d, void **p)
 {
     const unsigned blocks = (unsigned)gx_ceil_div(d[ROWS], 128);
-    GX_LAUNCH((forward_thread_per_row<T>), blocks, 128, 0, gx_cuda(g)->stream, (T *)p[Y], (float *)p[RSTD], (const T *)p[X],
-              (const T *)p[W], d[ROWS], d[COLUMNS]);
+    GX_LAUNCH((forward_thread_per_row<T>), blocks, 128, 0, gx_cuda(g)->stream, (T *)p[Y], (float *)p[RSTD],
+              (const T *)p[X], (const T *)p[W], d[ROWS], d[COLUMNS]);
     gx_cuda_check(g, "thread_per_row");
 }
 template <class T> static void launch_block_per_row(GxContext *g, const int64_t *d, void **p)
 {
-    GX_LAUNCH((forward_block_per_row<T>), (unsigned)d[ROWS], GX_CUDA_BLOCK, 0, gx_cuda(g)->stream, (T *)p[Y], (float *)p[RSTD],
-              (const T *)p[X], (const T *)p[W], d[COLUMNS]);
+    GX_LAUNCH((forward_block_per_row<T>), (unsigned)d[ROWS], GX_CUDA_BLOCK, 0, gx_cuda(g)->stream, (T *)p[Y],
+              (float *)p[RSTD], (const T *)p[X], (const T *)p[W], d[COLUMNS]);
     gx_cuda_check(g, "block_per_row");
 }
 static void thread_per_row(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
     GX_CUDA_TYPES(dtype, launch_thread_per_row, g, d, p);
 }
-static void block_per_row(GxContext *g, const int64_t *d, GxDtype dtype, void **p) { GX_CUDA_TYPES(dtype, launch_block_per_row, g, d, p); }
+static void block_per_row(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    GX_CUDA_TYPES(dtype, launch_block_per_row, g, d, p);
+}
 
-// ---- the operation ------------------------------------------------------------------------------------------------------------------------------
+// ---- the operation -------------------------------------------------------------------------------------------------
 
 static void forward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
@@ -65,19 +74,21 @@ static void forward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 }
 static void add_forward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
-    gx_add_rms_norm_forward(g, p[SUM_SUM], p[SUM_Y], (float *)p[SUM_RSTD], p[SUM_X], p[SUM_A], p[SUM_W], d[ROWS], d[COLUMNS], EPS, dtype);
+    gx_add_rms_norm_forward(g, p[SUM_SUM], p[SUM_Y], (float *)p[SUM_RSTD], p[SUM_X], p[SUM_A], p[SUM_W], d[ROWS],
+                            d[COLUMNS], EPS, dtype);
 }
 static void backward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
-    gx_rms_norm_backward(g, p[DX], (float *)p[DW], p[DY], p[DRESIDUAL], p[BACK_X], (const float *)p[BACK_RSTD], p[BACK_W], d[ROWS],
-                         d[COLUMNS], 0, dtype);
+    gx_rms_norm_backward(g, p[DX], (float *)p[DW], p[DY], p[DRESIDUAL], p[BACK_X], (const float *)p[BACK_RSTD],
+                         p[BACK_W], d[ROWS], d[COLUMNS], 0, dtype);
 }
 static void backward_inputs(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
     gx_rms_norm_forward(g, p[BACK_Y], (float *)p[BACK_RSTD], p[BACK_X], p[BACK_W], d[ROWS], d[COLUMNS], EPS, dtype);
 }
 
-// Depths: rstd is a sum of C squares and 4 more roundings; dx has a second sum of C behind it. The norm of a sum is taken of the rounded sum.
+// Depths: rstd is a sum of C squares and 4 more roundings; dx has a second sum of C behind it. The norm of a sum is
+// taken of the rounded sum.
 static void open_forward(Work *w, const int64_t *d)
 {
     const double C = (double)d[COLUMNS];
@@ -115,7 +126,9 @@ static const WorkEntry entries[] = {
      forward,
      NULL,
      WORK_BOTH,
-     {{"thread per row", thread_per_row}, {"block per row, two passes", block_per_row}, {"one pass of 16 bytes (shipped)", NULL}}},
+     {{"thread per row", thread_per_row},
+      {"block per row, two passes", block_per_row},
+      {"one pass of 16 bytes (shipped)", NULL}}},
     {"add_forward", open_add_forward, add_forward, NULL, WORK_BOTH, {{"one pass (shipped)", NULL}}},
     {"backward", open_backward, backward, backward_inputs, WORK_BOTH, {{"one pass, partial sums (shipped)", NULL}}},
 };

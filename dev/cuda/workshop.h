@@ -1,25 +1,27 @@
-// workshop.h: where kernels are made: versions of an operation side by side, held against the CPU and timed against the card's ceilings.
+// workshop.h: where kernels are made: versions of an operation side by side, held against the CPU and timed against the
+// card's ceilings.
 //
-// A program of the workshop (rms_norm.cu, attention.cu, memory_bound.cu) holds the kernels and describes the operations: a `Workshop` has shapes and
-// entries (forward, backward), each with its buffers, how it is called, and its versions; a program has one or several. The call through the library
-// is the reference on the CPU and the shipped version on the GPU alike; where nothing computes, it says how many bytes and FLOPs the work is and how
-// much scratch it takes.
+// A program of the workshop (rms_norm.cu, attention.cu, memory_bound.cu) holds the kernels and describes the
+// operations: a `Workshop` has shapes and entries (forward, backward), each with its buffers, how it is called, and its
+// versions; a program has one or several. The call through the library is the reference on the CPU and the shipped
+// version on the GPU alike; where nothing computes, it says how many bytes and FLOPs the work is and how much scratch
+// it takes.
 //
 //     rms_norm                          checks; on a GPU times, too
 //     rms_norm --check | --time         one of the two
 //     rms_norm --time --version 2       the second version of each entry
 //     rms_norm --time --csv FILE        the table goes to stdout (Markdown), and into FILE with all figures
 //
-// A version is right when its outputs are as near to the CPU's as rounding allows. A time is the median of repeats, each after the L2 cache
-// was overwritten; what is computed in place begins each repeat with the same values, copied there before the clock runs. Ceilings (a copy's
-// bandwidth; cuBLASLt's product of 8192 x 8192 matrices of the same type) are measured in the same run. Compiled for the emulator it checks only.
-// docs/kernels.md is the manual.
+// A version is right when its outputs are as near to the CPU's as rounding allows. A time is the median of repeats,
+// each after the L2 cache was overwritten; what is computed in place begins each repeat with the same values, copied
+// there before the clock runs. Ceilings (a copy's bandwidth; cuBLASLt's product of 8192 x 8192 matrices of the same
+// type) are measured in the same run. Compiled for the emulator it checks only. docs/kernels.md is the manual.
 #ifndef WORKSHOP_H
 #define WORKSHOP_H
 #include "galaxy/base/random.h"
 #include "galaxy/cpu/cpu.h"
 #include "galaxy/cuda/memory.cuh"
-#include "test.h"
+#include "test/test.h"
 
 enum { WORK_BUFFERS = 12, WORK_DIMS = 8, WORK_VERSIONS = 8 };
 
@@ -53,9 +55,9 @@ typedef struct {
     const char *name;
     void (*open)(Work *w, const int64_t *d); // work_input and work_output, in the order of the call's buffers
     WorkCall *call;                          // through the library
-    WorkCall *prepare;                       // through the library: turns random inputs into those that there are; NULL: they stay random
-    unsigned types;                          // in which it is there
-    WorkVersion version[WORK_VERSIONS];      // from naive to best
+    WorkCall *prepare; // through the library: turns random inputs into those that there are; NULL: they stay random
+    unsigned types;    // in which it is there
+    WorkVersion version[WORK_VERSIONS]; // from naive to best
 } WorkEntry;
 
 typedef struct {
@@ -83,10 +85,10 @@ struct Work {
     double flops;  // computed: the contract's figures
 };
 
-#define WORK_CUDA(call)                                                                                                                    \
-    do {                                                                                                                                   \
-        const cudaError_t work_error = (call);                                                                                             \
-        if (work_error != cudaSuccess) work_exit(#call, cudaGetErrorString(work_error));                                                   \
+#define WORK_CUDA(call)                                                                                                \
+    do {                                                                                                               \
+        const cudaError_t work_error = (call);                                                                         \
+        if (work_error != cudaSuccess) work_exit(#call, cudaGetErrorString(work_error));                               \
     } while (0)
 
 static void work_exit(const char *what, const char *why)
@@ -100,7 +102,7 @@ static void work_require(const GxContext *g)
     if (gx_failed(g)) work_exit("failed", g->error.message);
 }
 
-// ---- buffers ------------------------------------------------------------------------------------------------------------------------------------
+// ---- buffers -------------------------------------------------------------------------------------------------------
 
 static WorkBuffer *work_buffer(Work *w, const char *name, GxDtype type, int64_t n)
 {
@@ -108,14 +110,19 @@ static WorkBuffer *work_buffer(Work *w, const char *name, GxDtype type, int64_t 
     b->name = name, b->type = type, b->n = n;
     return b;
 }
-static inline WorkBuffer *work_input(Work *w, const char *name, GxDtype type, int64_t n) { return work_buffer(w, name, type, n); }
-static inline WorkBuffer *work_output(Work *w, const char *name, GxDtype type, int64_t n, double depth, int rounded, double floor)
+static inline WorkBuffer *work_input(Work *w, const char *name, GxDtype type, int64_t n)
+{
+    return work_buffer(w, name, type, n);
+}
+static inline WorkBuffer *work_output(Work *w, const char *name, GxDtype type, int64_t n, double depth, int rounded,
+                                      double floor)
 {
     WorkBuffer *b = work_buffer(w, name, type, n);
     b->compared = 1, b->depth = depth, b->rounded = rounded, b->floor = floor;
     return b;
 }
-static inline WorkBuffer *work_in_place(Work *w, const char *name, GxDtype type, int64_t n, double depth, int rounded, double floor)
+static inline WorkBuffer *work_in_place(Work *w, const char *name, GxDtype type, int64_t n, double depth, int rounded,
+                                        double floor)
 {
     WorkBuffer *b = work_output(w, name, type, n, depth, rounded, floor);
     b->in_place = 1;
@@ -136,7 +143,8 @@ static void work_upload(const WorkBuffer *b, const void *values, int64_t n)
 {
     uint16_t *half = b->type == GX_BF16 ? (uint16_t *)malloc((size_t)n * 2) : NULL;
     for (int64_t i = 0; half && i < n; i++) half[i] = gx_to_bf16(((const float *)values)[i]);
-    WORK_CUDA(cudaMemcpy(b->device, half ? half : values, (size_t)(n * gx_dtype_size(b->type)), cudaMemcpyHostToDevice));
+    WORK_CUDA(
+        cudaMemcpy(b->device, half ? half : values, (size_t)(n * gx_dtype_size(b->type)), cudaMemcpyHostToDevice));
     free(half);
 }
 
@@ -145,7 +153,8 @@ static void *work_download(const WorkBuffer *b)
 {
     void *values = malloc((size_t)(b->type == GX_BF16 ? 2 : 1) * (size_t)work_bytes(b));
     WORK_CUDA(cudaMemcpy(values, b->device, (size_t)work_bytes(b), cudaMemcpyDeviceToHost));
-    for (int64_t i = b->n - 1; b->type == GX_BF16 && i >= 0; i--) ((float *)values)[i] = gx_from_bf16(((const uint16_t *)values)[i]);
+    for (int64_t i = b->n - 1; b->type == GX_BF16 && i >= 0; i--)
+        ((float *)values)[i] = gx_from_bf16(((const uint16_t *)values)[i]);
     return values;
 }
 static double work_number(const WorkBuffer *b, const void *values, int64_t i)
@@ -164,8 +173,8 @@ static void work_fill(const WorkBuffer *b, int number)
     }
     work_upload(b, values, pattern);
     for (int64_t at = pattern; at < b->n; at += pattern)
-        WORK_CUDA(
-            cudaMemcpy((char *)b->device + at * size, b->device, (size_t)(gx_min(pattern, b->n - at) * size), cudaMemcpyDeviceToDevice));
+        WORK_CUDA(cudaMemcpy((char *)b->device + at * size, b->device, (size_t)(gx_min(pattern, b->n - at) * size),
+                             cudaMemcpyDeviceToDevice));
     free(values);
 }
 
@@ -174,8 +183,8 @@ static void work_restore(const Work *w)
 {
     for (int i = 0; i < w->buffers; i++)
         if (w->buffer[i].start)
-            WORK_CUDA(cudaMemcpyAsync(w->buffer[i].device, w->buffer[i].start, (size_t)work_bytes(&w->buffer[i]), cudaMemcpyDeviceToDevice,
-                                      gx_cuda(&w->g)->stream));
+            WORK_CUDA(cudaMemcpyAsync(w->buffer[i].device, w->buffer[i].start, (size_t)work_bytes(&w->buffer[i]),
+                                      cudaMemcpyDeviceToDevice, gx_cuda(&w->g)->stream));
 }
 
 static void work_pointers(Work *w, void **p, int of_host)
@@ -183,7 +192,7 @@ static void work_pointers(Work *w, void **p, int of_host)
     for (int i = 0; i < w->buffers; i++) p[i] = of_host ? w->buffer[i].host : w->buffer[i].device;
 }
 
-// ---- an entry for a shape: opened, called, closed -----------------------------------------------------------------------------------------------
+// ---- an entry for a shape: opened, called, closed ------------------------------------------------------------------
 
 // On a device that computes nothing: the work's bytes and FLOPs, and its scratch.
 static int64_t work_count(Work *w)
@@ -200,7 +209,8 @@ static int64_t work_count(Work *w)
     const int64_t before = recorder.n;
     w->entry->call(&g, w->d, w->dtype, p);
     work_require(&g);
-    for (int64_t i = before; i < recorder.n; i++) w->bytes += recorder.event[i].bytes, w->flops += recorder.event[i].flops;
+    for (int64_t i = before; i < recorder.n; i++)
+        w->bytes += recorder.event[i].bytes, w->flops += recorder.event[i].flops;
     gx_recorder_close(&recorder);
     return arena.peak;
 }
@@ -228,8 +238,8 @@ static void work_open(Work *w, const Workshop *shop, const WorkEntry *entry, con
         if (b->given) work_upload(b, b->given, b->n);
         else if (!b->compared || b->in_place) work_fill(b, i);
     }
-    WORK_CUDA(
-        cudaDeviceSynchronize()); // a copy from pageable memory may return before it is done, and the context's stream does not wait for it
+    WORK_CUDA(cudaDeviceSynchronize()); // a copy from pageable memory may return before it is done, and the context's
+                                        // stream does not wait for it
     gx_cuda_arena_open(&w->g, &w->scratch, work_count(w));
     w->g.arena = &w->scratch;
     work_pointers(w, p, 0);
@@ -271,7 +281,7 @@ static void work_shape_text(char *text, size_t size, const Workshop *shop, const
         snprintf(text + strlen(text), size - strlen(text), "%s%s %ld", i ? " " : "", shop->dim[i], (long)d[i]);
 }
 
-// ---- --check ------------------------------------------------------------------------------------------------------------------------------------
+// ---- --check -------------------------------------------------------------------------------------------------------
 
 static void work_reference(Work *w)
 {
@@ -287,7 +297,8 @@ static void work_reference(Work *w)
     gx_arena_close(&arena);
 }
 
-// Both sides round on the way, each within test_bound; a rounding to bf16 (8 bits) is off by 2^-8 at most. Infinities are where the CPU has them.
+// Both sides round on the way, each within test_bound; a rounding to bf16 (8 bits) is off by 2^-8 at most. Infinities
+// are where the CPU has them.
 static void work_compare(const char *what, const WorkBuffer *b, GxDtype dtype)
 {
     void *of_device = work_download(b);
@@ -302,7 +313,8 @@ static void work_compare(const char *what, const WorkBuffer *b, GxDtype dtype)
         reference[i] = values[i] = 0;
     }
     CHECK(wrong == 0, "%s: %ld infinities are not where the CPU has them", what, (long)wrong);
-    test_close(what, values, reference, (long)b->n, 2 * test_bound(b->depth) + (dtype == GX_BF16 ? ldexp(b->rounded, -8) : 0), b->floor);
+    test_close(what, values, reference, (long)b->n,
+               2 * test_bound(b->depth) + (dtype == GX_BF16 ? ldexp(b->rounded, -8) : 0), b->floor);
     free(of_device), free(values), free(reference);
 }
 
@@ -318,8 +330,8 @@ static void work_check_version(Work *w, int number)
     gx_cuda_wait(&w->g);
     CHECK(!gx_failed(&w->g), "%s", w->g.error.message);
     for (int i = 0; i < w->buffers; i++) {
-        snprintf(what, sizeof what, "%s, version %d (%s), %s, %s: %s", w->entry->name, number + 1, w->entry->version[number].what, shape,
-                 gx_dtype_name(w->dtype), w->buffer[i].name);
+        snprintf(what, sizeof what, "%s, version %d (%s), %s, %s: %s", w->entry->name, number + 1,
+                 w->entry->version[number].what, shape, gx_dtype_name(w->dtype), w->buffer[i].name);
         if (w->buffer[i].compared) work_compare(what, &w->buffer[i], w->dtype);
     }
 }
@@ -342,7 +354,7 @@ static void work_check(const Workshop *shop, int only)
             }
 }
 
-// ---- --time -------------------------------------------------------------------------------------------------------------------------------------
+// ---- --time --------------------------------------------------------------------------------------------------------
 #if !defined(GX_EMU)
 
 typedef struct {
@@ -371,9 +383,9 @@ static void work_clock_open(WorkClock *c, const char *csv)
     if (!csv) return;
     c->csv = fopen(csv, "w");
     if (!c->csv) work_exit(csv, "cannot be written");
-    fprintf(c->csv,
-            "operation,entry,version,what,shape,dtype,microseconds_median,microseconds_min,repeats,bytes,flops,gb_per_s,tflop_per_s,"
-            "percent_of_ceiling,ceiling_gb_per_s,ceiling_tflop_per_s\n");
+    fprintf(c->csv, "operation,entry,version,what,shape,dtype,microseconds_median,microseconds_min,repeats,bytes,flops,"
+                    "gb_per_s,tflop_per_s,"
+                    "percent_of_ceiling,ceiling_gb_per_s,ceiling_tflop_per_s\n");
 }
 
 static void work_clock_close(WorkClock *c)
@@ -384,7 +396,8 @@ static void work_clock_close(WorkClock *c)
     if (c->csv) fclose(c->csv);
 }
 
-// Seconds of one run after the L2 cache was overwritten: the card is busy with that while the host launches, so launches cost nothing here.
+// Seconds of one run after the L2 cache was overwritten: the card is busy with that while the host launches, so
+// launches cost nothing here.
 static double work_seconds_once(WorkClock *c, Work *w, const WorkVersion *v)
 {
     float ms = 0;
@@ -411,7 +424,8 @@ typedef struct {
     int repeats;
 } WorkTime;
 
-// 5 to 50 repeats, as many as fit into a third of a second, after two runs that warm up; a version that takes longer than a second runs once more.
+// 5 to 50 repeats, as many as fit into a third of a second, after two runs that warm up; a version that takes longer
+// than a second runs once more.
 static WorkTime work_seconds(WorkClock *c, Work *w, const WorkVersion *v)
 {
     double t[50];
@@ -447,7 +461,8 @@ static void work_open_ceiling(Work *w, const int64_t *d)
 static void work_measure_ceilings(WorkClock *c, const Workshop *shop)
 {
     static const int64_t d[WORK_DIMS] = {WORK_SIDE};
-    const WorkEntry ceiling = {"ceiling", work_open_ceiling, work_product, NULL, WORK_BOTH, {{"copy", work_copy}, {"product", NULL}}};
+    const WorkEntry ceiling = {"ceiling", work_open_ceiling, work_product,
+                               NULL,      WORK_BOTH,         {{"copy", work_copy}, {"product", NULL}}};
     for (int t = 0; t < 2; t++) {
         Work w;
         work_open(&w, shop, &ceiling, d, work_types[t]);
@@ -455,7 +470,8 @@ static void work_measure_ceilings(WorkClock *c, const Workshop *shop)
                                    w.flops / work_seconds(c, &w, &ceiling.version[1]).median};
         c->ceiling[work_types[t]] = found;
         work_close(&w);
-        printf("%s: copy %.0f GB/s, product %.1f TFLOP/s\n", gx_dtype_name(work_types[t]), found.copy / 1e9, found.products / 1e12);
+        printf("%s: copy %.0f GB/s, product %.1f TFLOP/s\n", gx_dtype_name(work_types[t]), found.copy / 1e9,
+               found.products / 1e12);
     }
 }
 
@@ -467,26 +483,29 @@ static void work_report(WorkClock *c, const Work *w, int number, WorkTime t)
     const double percent = 100 * fmax(bytes / most->copy, flops / most->products);
     const char *what = w->entry->version[number].what, *dtype = gx_dtype_name(w->dtype);
     work_shape_text(shape, sizeof shape, w->shop, w->d);
-    printf("| %s | %d %s | %s | %s | %.1f | %.0f | %.2f | %.1f |\n", w->entry->name, number + 1, what, shape, dtype, t.median * 1e6,
-           bytes / 1e9, flops / 1e12, percent);
+    printf("| %s | %d %s | %s | %s | %.1f | %.0f | %.2f | %.1f |\n", w->entry->name, number + 1, what, shape, dtype,
+           t.median * 1e6, bytes / 1e9, flops / 1e12, percent);
     fflush(stdout);
     if (!c->csv) return;
-    fprintf(c->csv, "%s,%s,%d,\"%s\",\"%s\",%s,%.3f,%.3f,%d,%ld,%.0f,%.1f,%.3f,%.2f,%.1f,%.2f\n", w->shop->name, w->entry->name, number + 1,
-            what, shape, dtype, t.median * 1e6, t.minimum * 1e6, t.repeats, (long)w->bytes, w->flops, bytes / 1e9, flops / 1e12, percent,
-            most->copy / 1e9, most->products / 1e12);
+    fprintf(c->csv, "%s,%s,%d,\"%s\",\"%s\",%s,%.3f,%.3f,%d,%ld,%.0f,%.1f,%.3f,%.2f,%.1f,%.2f\n", w->shop->name,
+            w->entry->name, number + 1, what, shape, dtype, t.median * 1e6, t.minimum * 1e6, t.repeats, (long)w->bytes,
+            w->flops, bytes / 1e9, flops / 1e12, percent, most->copy / 1e9, most->products / 1e12);
 }
 
 static void work_time_shop(WorkClock *clock, const Workshop *shop, int only)
 {
     Work w;
-    printf("\n| %s | version | shape | dtype | us | GB/s | TFLOP/s | %% of ceiling |\n|---|---|---|---|---|---|---|---|\n", shop->name);
+    printf(
+        "\n| %s | version | shape | dtype | us | GB/s | TFLOP/s | %% of ceiling |\n|---|---|---|---|---|---|---|---|\n",
+        shop->name);
     for (int e = 0; e < shop->entries; e++)
         for (int s = 0; s < shop->times; s++)
             for (int t = 0; t < 2; t++) {
                 if (!work_is_there(&shop->entry[e], work_types[t])) continue;
                 work_open(&w, shop, &shop->entry[e], shop->timed[s], work_types[t]);
                 for (int v = 0; v < WORK_VERSIONS && shop->entry[e].version[v].what; v++)
-                    if (!only || v + 1 == only) work_report(clock, &w, v, work_seconds(clock, &w, &shop->entry[e].version[v]));
+                    if (!only || v + 1 == only)
+                        work_report(clock, &w, v, work_seconds(clock, &w, &shop->entry[e].version[v]));
                 work_close(&w);
             }
 }
@@ -507,7 +526,7 @@ static void work_time(const Workshop *shop, int shops, int only, const char *csv
 }
 #endif
 
-// ---- main ---------------------------------------------------------------------------------------------------------------------------------------
+// ---- main ----------------------------------------------------------------------------------------------------------
 
 static const Workshop *work_shop;
 static int work_shops, work_only; // this version; 0: all

@@ -23,7 +23,8 @@ template <class T>
 concept Combined = OneOf<T, int, unsigned, ull>;
 
 // A float is exchanged as its bits: a NaN equals itself then.
-template <class T> using Bits = std::conditional_t<sizeof(T) == 2, unsigned short, std::conditional_t<sizeof(T) == 4, unsigned, ull>>;
+template <class T>
+using Bits = std::conditional_t<sizeof(T) == 2, unsigned short, std::conditional_t<sizeof(T) == 4, unsigned, ull>>;
 
 template <class T, class Op> T atomic_update(T *p, Op op)
 {
@@ -36,10 +37,10 @@ template <class T, class Op> T atomic_update(T *p, Op op)
 
 } // namespace emu
 
-#define GX_EMU_ATOMIC(name, concept_, expression)                                                                                          \
-    template <emu::concept_ T> T name(T *p, std::type_identity_t<T> v)                                                                     \
-    {                                                                                                                                      \
-        return emu::atomic_update(p, [v]([[maybe_unused]] T old) { return (T)(expression); });                                             \
+#define GX_EMU_ATOMIC(name, concept_, expression)                                                                      \
+    template <emu::concept_ T> T name(T *p, std::type_identity_t<T> v)                                                 \
+    {                                                                                                                  \
+        return emu::atomic_update(p, [v]([[maybe_unused]] T old) { return (T)(expression); });                         \
     }
 GX_EMU_ATOMIC(atomicAdd, Added, old + v)
 GX_EMU_ATOMIC(atomicSub, Combined, old - v)

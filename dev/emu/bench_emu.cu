@@ -3,7 +3,10 @@
 //     g++ -x c++ -std=c++20 -O2 -DGX_EMU -Idev/emu dev/emu/bench_emu.cu -o build/bench_emu -lpthread && build/bench_emu
 #include "cublasLt.h"
 
-static double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+static double now()
+{
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 constexpr int ROUNDS = 16;
 __global__ void store(float *y) { y[threadIdx.x] = 1; }
@@ -69,8 +72,10 @@ int main()
     for (const char *order : {"forward", "reverse", "random:1"}) {
         setenv("GX_EMU_ORDER", order, 1);
         printf("%-9s %6.1f ns per thread that never waits\n", order, of_kernel(store, blocks, threads, d) / all * 1e9);
-        printf("%-9s %6.1f ns per thread and barrier\n", order, of_kernel(barriers, blocks, threads, d) / all / ROUNDS * 1e9);
-        printf("%-9s %6.1f ns per lane and shuffle\n", order, of_kernel(shuffles, blocks, threads, d) / all / ROUNDS * 1e9);
+        printf("%-9s %6.1f ns per thread and barrier\n", order,
+               of_kernel(barriers, blocks, threads, d) / all / ROUNDS * 1e9);
+        printf("%-9s %6.1f ns per lane and shuffle\n", order,
+               of_kernel(shuffles, blocks, threads, d) / all / ROUNDS * 1e9);
     }
     unsetenv("GX_EMU_ORDER");
     printf("%6.1f us per launch of one thread, synchronised\n", of_kernel(store, 1, 1, d) * 1e6);

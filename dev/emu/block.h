@@ -1,15 +1,17 @@
-// block.h: one block of threads: who runs, who waits for whom, barriers, warps, and what is said when they wait for ever.
+// block.h: one block of threads: who runs, who waits for whom, barriers, warps, and what is said when they wait for
+// ever.
 //
-// Blocks run one after another, a block's threads as fibers of whichever host thread drains the streams. A thread runs until it must wait for
-// others; the order among those that could run is the reader's choice (GX_EMU_ORDER). One block exists at a time: `block` is it.
+// Blocks run one after another, a block's threads as fibers of whichever host thread drains the streams. A thread runs
+// until it must wait for others; the order among those that could run is the reader's choice (GX_EMU_ORDER). One block
+// exists at a time: `block` is it.
 //
 // What is built on top of this (words.h; tensor-core and asynchronous instructions) uses:
 //     self()                      the running thread
 //     barrier_wait(...)           a barrier of the block, by number
-//     warp_collective<Out>(...)   every lane in the mask brings a value, one function looks at all and gives each lane its own
-//     yield()                     in a loop that waits for memory to change; made_progress() when it has changed
-//     per_thread<T>()             a T of the running thread, fresh in every block
-//     at_exit(hook)               called when a thread of any kernel ends
+//     warp_collective<Out>(...)   every lane in the mask brings a value, one function looks at all and gives each lane
+//     its own yield()                     in a loop that waits for memory to change; made_progress() when it has
+//     changed per_thread<T>()             a T of the running thread, fresh in every block at_exit(hook) called when a
+//     thread of any kernel ends
 #ifndef GX_EMU_BLOCK_H
 #define GX_EMU_BLOCK_H
 #include "fiber.h"
@@ -76,7 +78,7 @@ struct Launch {
     std::function<void()> body; // one thread's
 };
 
-// ---- the block that runs ----------------------------------------------------------------------------------------------------------------
+// ---- the block that runs -------------------------------------------------------------------------------------------
 struct Block {
     const Launch *launch = nullptr;
     std::thread::id runs_on; // host thread
@@ -118,7 +120,7 @@ template <class T> T &per_thread()
     return slot.value;
 }
 
-// ---- reports ----------------------------------------------------------------------------------------------------------------------------
+// ---- reports -------------------------------------------------------------------------------------------------------
 inline Line text(Place p) { return Line().add("%s at %s:%u", p.what, p.where.file_name(), (unsigned)p.where.line()); }
 
 inline Line where_am_i()
@@ -170,7 +172,8 @@ inline std::string text_of_lanes(unsigned lanes)
         else what.add("runs");
         for (const WarpGroup &g : block.warps[t.warp].group)
             if (t.state == State::waits_warp && g.arrived && g.mask == t.mask)
-                what.add(", mask lanes %s, missing %s", text_of_lanes(g.mask).c_str(), text_of_lanes(g.mask & ~g.arrived).c_str());
+                what.add(", mask lanes %s, missing %s", text_of_lanes(g.mask).c_str(),
+                         text_of_lanes(g.mask & ~g.arrived).c_str());
         fprintf(stderr, "    threads %zu-%zu (warp %d): %s\n", i, end - 1, t.warp, what.c_str());
         i = end;
     }
@@ -178,7 +181,7 @@ inline std::string text_of_lanes(unsigned lanes)
     abort();
 }
 
-// ---- who runs next ----------------------------------------------------------------------------------------------------------------------
+// ---- who runs next -------------------------------------------------------------------------------------------------
 inline Thread *&in_line(unsigned i) { return block.ready[(block.first + i) % (2 * block_threads_max)]; }
 
 inline void line_up_in_front(Thread *t)
@@ -216,8 +219,8 @@ inline Fiber *open_fiber()
     return block.fibers.back().get();
 }
 
-// ThreadSanitizer takes a fiber for a thread: there, thread i of every block runs on fiber i, opened beforehand, since what opens a fiber
-// counts as ordered before all that the fiber does.
+// ThreadSanitizer takes a fiber for a thread: there, thread i of every block runs on fiber i, opened beforehand, since
+// what opens a fiber counts as ordered before all that the fiber does.
 inline Fiber *take_fiber(int linear)
 {
     if (watches_races) return block.fibers[linear].get();
@@ -252,7 +255,7 @@ inline void yield(const char *what = "a loop that yields", std::source_location 
     give_way();
 }
 
-// ---- barriers ---------------------------------------------------------------------------------------------------------------------------
+// ---- barriers ------------------------------------------------------------------------------------------------------
 inline void barrier_release_if_complete(Barrier &b)
 {
     int expected = b.expected ? b.expected : block.live;
@@ -263,7 +266,8 @@ inline void barrier_release_if_complete(Barrier &b)
     b.arrived = b.votes = 0;
     b.round++;
     made_progress();
-    let_go(0, (int)block.threads.size(), [id](const Thread &t) { return t.state == State::waits_barrier && t.barrier == id; });
+    let_go(0, (int)block.threads.size(),
+           [id](const Thread &t) { return t.state == State::waits_barrier && t.barrier == id; });
 }
 
 // `expected` 0: all threads of the block that have not exited. Returns how many of them said `vote`.
@@ -273,9 +277,11 @@ inline int barrier_wait(int id, int expected, int vote, Place place)
     Thread &me = self();
     Barrier &b = block.barriers[id];
     if (!b.arrived) b.place = place, b.expected = expected;
-    if (b.expected != expected) kernel_fails("%s waits for %d threads, others there for %d", text(place).c_str(), expected, b.expected);
+    if (b.expected != expected)
+        kernel_fails("%s waits for %d threads, others there for %d", text(place).c_str(), expected, b.expected);
     if (!expected && (b.place.where.line() != place.where.line() || strcmp(b.place.what, place.what)))
-        kernel_fails("the block's threads diverged: some are in %s, this one in %s", text(b.place).c_str(), text(place).c_str());
+        kernel_fails("the block's threads diverged: some are in %s, this one in %s", text(b.place).c_str(),
+                     text(place).c_str());
     void *order = &b.order[b.round & 1];
     release_order(order);
     b.arrived++;
@@ -288,7 +294,7 @@ inline int barrier_wait(int id, int expected, int vote, Place place)
     return b.result;
 }
 
-// ---- warps ------------------------------------------------------------------------------------------------------------------------------
+// ---- warps ---------------------------------------------------------------------------------------------------------
 template <class T> struct Lanes { // what each lane of a warp brought or gets
     std::byte (*slot)[collective_bytes];
     T &operator[](int lane) const { return *(T *)slot[lane]; }
@@ -299,8 +305,8 @@ inline WarpGroup &warp_group(Warp &w, unsigned mask, const Place &place)
     for (WarpGroup &g : w.group) {
         if (!g.arrived || g.mask != mask) continue;
         if (strcmp(g.place.what, place.what))
-            kernel_fails("the warp's lanes diverged: lanes %s are in %s, this one in %s", text_of_lanes(g.arrived).c_str(),
-                         text(g.place).c_str(), text(place).c_str());
+            kernel_fails("the warp's lanes diverged: lanes %s are in %s, this one in %s",
+                         text_of_lanes(g.arrived).c_str(), text(g.place).c_str(), text(place).c_str());
         return g;
     }
     WarpGroup *g = std::find_if(w.group, w.group + warp_lanes, [](const WarpGroup &x) { return !x.arrived; });
@@ -313,13 +319,15 @@ inline WarpGroup &warp_group(Warp &w, unsigned mask, const Place &place)
 inline void check_mask(const Thread &me, const Warp &w, unsigned mask, const Place &place)
 {
     if (!(mask >> me.lane & 1))
-        kernel_fails("%s: lane %d is not in its own mask (lanes %s)", text(place).c_str(), me.lane, text_of_lanes(mask).c_str());
+        kernel_fails("%s: lane %d is not in its own mask (lanes %s)", text(place).c_str(), me.lane,
+                     text_of_lanes(mask).c_str());
     if (mask & w.exited)
-        kernel_fails("%s: the mask names lanes %s, which have exited", text(place).c_str(), text_of_lanes(mask & w.exited).c_str());
+        kernel_fails("%s: the mask names lanes %s, which have exited", text(place).c_str(),
+                     text_of_lanes(mask & w.exited).c_str());
 }
 
-// Every lane in `mask` brings `in`; the last one calls combine(lanes, in, out) on all of them and each takes its own out. Lanes beyond the
-// block's end count as absent. Only __syncwarp orders memory between lanes.
+// Every lane in `mask` brings `in`; the last one calls combine(lanes, in, out) on all of them and each takes its own
+// out. Lanes beyond the block's end count as absent. Only __syncwarp orders memory between lanes.
 template <class Out, class In, class Combine>
 Out warp_collective(unsigned mask, Place place, const In &in, Combine combine, bool orders_memory = false)
 {
@@ -342,7 +350,8 @@ Out warp_collective(unsigned mask, Place place, const In &in, Combine combine, b
         w.groups_open--;
         made_progress();
         int base = me.warp * warp_lanes;
-        let_go(base, std::min(base + warp_lanes, (int)block.threads.size()), [lanes](const Thread &t) { return lanes >> t.lane & 1; });
+        let_go(base, std::min(base + warp_lanes, (int)block.threads.size()),
+               [lanes](const Thread &t) { return lanes >> t.lane & 1; });
     }
     give_way();
     if (orders_memory) acquire_order(order);
@@ -351,7 +360,7 @@ Out warp_collective(unsigned mask, Place place, const In &in, Combine combine, b
     return out;
 }
 
-// ---- a thread's life --------------------------------------------------------------------------------------------------------------------
+// ---- a thread's life -----------------------------------------------------------------------------------------------
 inline void thread_exits(Thread &t)
 {
     for (void (*hook)() : exit_hooks) hook();
@@ -363,7 +372,8 @@ inline void thread_exits(Thread &t)
     for (int i = 0; i < warp_lanes && w.groups_open; i++) {
         const WarpGroup &g = w.group[i];
         if (g.arrived && (g.mask >> t.lane & 1))
-            kernel_fails("lane %d exits while lanes %s wait for it in %s", t.lane, text_of_lanes(g.arrived).c_str(), text(g.place).c_str());
+            kernel_fails("lane %d exits while lanes %s wait for it in %s", t.lane, text_of_lanes(g.arrived).c_str(),
+                         text(g.place).c_str());
     }
     for (int i = 0; i < barriers_per_block && block.at_barriers; i++) barrier_release_if_complete(block.barriers[i]);
 }
@@ -394,7 +404,7 @@ inline void thread_fiber_body()
     }
 }
 
-// ---- a kernel's life --------------------------------------------------------------------------------------------------------------------
+// ---- a kernel's life -----------------------------------------------------------------------------------------------
 inline void choose_order()
 {
     Choice choice = environment_choice("GX_EMU_ORDER", "forward");

@@ -1,17 +1,18 @@
 // cublasLt.h: matrix products in the order of a stream: D = alpha * op(A) * op(B) + beta * C [+ bias].
 //
-// There is: A and B both fp32 with C and D fp32, or both bf16 with C and D bf16 or fp32; accumulation, alpha and beta in fp32, scalars on the
-// host; both orders of storage; the epilogue BIAS. All else is CUBLAS_STATUS_NOT_SUPPORTED, and a line on stderr says what was asked.
-// CUBLAS_COMPUTE_32F_FAST_TF32 is refused too unless GX_EMU_TF32=1; its inputs are rounded to TF32 then.
+// There is: A and B both fp32 with C and D fp32, or both bf16 with C and D bf16 or fp32; accumulation, alpha and beta
+// in fp32, scalars on the host; both orders of storage; the epilogue BIAS. All else is CUBLAS_STATUS_NOT_SUPPORTED, and
+// a line on stderr says what was asked. CUBLAS_COMPUTE_32F_FAST_TF32 is refused too unless GX_EMU_TF32=1; its inputs
+// are rounded to TF32 then.
 //
-// One sum runs through k in order, so it proves shapes, strides, transpositions and streams, not cuBLAS's own rounding. The workspace that
-// an algorithm asked for is overwritten with NaN by every product, as if it had been used.
+// One sum runs through k in order, so it proves shapes, strides, transpositions and streams, not cuBLAS's own rounding.
+// The workspace that an algorithm asked for is overwritten with NaN by every product, as if it had been used.
 #ifndef GX_EMU_CUBLASLT_H
 #define GX_EMU_CUBLASLT_H
 #include "cuda_runtime.h"
 #include "cuda_bf16.h"
 
-// ---- numbers as in cublas_api.h, cublasLt.h, library_types.h ----------------------------------------------------------------------------
+// ---- numbers as in cublas_api.h, cublasLt.h, library_types.h -------------------------------------------------------
 typedef enum {
     CUBLAS_STATUS_SUCCESS = 0,
     CUBLAS_STATUS_NOT_INITIALIZED = 1,
@@ -85,7 +86,7 @@ typedef enum {
     CUBLASLT_REDUCTION_SCHEME_MASK = 7
 } cublasLtReductionScheme_t;
 
-// ---- descriptors: attributes are 4 or 8 bytes, kept by number -----------------------------------------------------------------------------
+// ---- descriptors: attributes are 4 or 8 bytes, kept by number ------------------------------------------------------
 namespace emu
 {
 
@@ -158,7 +159,8 @@ inline cublasStatus_t cublasLtCreate(cublasLtHandle_t *h) { return *h = new cubl
 inline cublasStatus_t cublasLtDestroy(cublasLtHandle_t h) { return delete h, CUBLAS_STATUS_SUCCESS; }
 inline size_t cublasLtGetVersion() { return 130000; }
 
-inline cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *d, cublasComputeType_t compute, cudaDataType_t scale)
+inline cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *d, cublasComputeType_t compute,
+                                               cudaDataType_t scale)
 {
     *d = new cublasLtMatmulDescOpaque_t{{"cublasLtMatmulDesc",
                                          {{CUBLASLT_MATMUL_DESC_COMPUTE_TYPE, 4, compute},
@@ -173,13 +175,14 @@ inline cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *d, cublasCo
     return CUBLAS_STATUS_SUCCESS;
 }
 inline cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t d) { return delete d, CUBLAS_STATUS_SUCCESS; }
-inline cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t a, const void *value,
-                                                     size_t bytes)
+inline cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t a,
+                                                     const void *value, size_t bytes)
 {
     return d->set(a, value, bytes);
 }
 
-inline cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *l, cudaDataType type, uint64_t rows, uint64_t cols, int64_t ld)
+inline cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *l, cudaDataType type, uint64_t rows,
+                                                 uint64_t cols, int64_t ld)
 {
     *l = new cublasLtMatrixLayoutOpaque_t{{"cublasLtMatrixLayout",
                                            {{CUBLASLT_MATRIX_LAYOUT_TYPE, 4, type},
@@ -192,31 +195,36 @@ inline cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *l, cuda
     return CUBLAS_STATUS_SUCCESS;
 }
 inline cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t l) { return delete l, CUBLAS_STATUS_SUCCESS; }
-inline cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t l, cublasLtMatrixLayoutAttribute_t a, const void *value,
-                                                       size_t bytes)
+inline cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t l, cublasLtMatrixLayoutAttribute_t a,
+                                                       const void *value, size_t bytes)
 {
     return l->set(a, value, bytes);
 }
 
 inline cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *p)
 {
-    *p = new cublasLtMatmulPreferenceOpaque_t{{"cublasLtMatmulPreference",
-                                               {{CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, 8, 0},
-                                                {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, 4, CUBLASLT_REDUCTION_SCHEME_MASK},
-                                                {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, 4, 256},
-                                                {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, 4, 256},
-                                                {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, 4, 256},
-                                                {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, 4, 256}}}};
+    *p = new cublasLtMatmulPreferenceOpaque_t{
+        {"cublasLtMatmulPreference",
+         {{CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, 8, 0},
+          {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, 4, CUBLASLT_REDUCTION_SCHEME_MASK},
+          {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, 4, 256},
+          {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, 4, 256},
+          {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, 4, 256},
+          {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, 4, 256}}}};
     return CUBLAS_STATUS_SUCCESS;
 }
-inline cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t p) { return delete p, CUBLAS_STATUS_SUCCESS; }
-inline cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p, cublasLtMatmulPreferenceAttributes_t a,
-                                                           const void *value, size_t bytes)
+inline cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t p)
+{
+    return delete p, CUBLAS_STATUS_SUCCESS;
+}
+inline cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p,
+                                                           cublasLtMatmulPreferenceAttributes_t a, const void *value,
+                                                           size_t bytes)
 {
     return p->set(a, value, bytes);
 }
 
-// ---- one product ------------------------------------------------------------------------------------------------------------------------
+// ---- one product ---------------------------------------------------------------------------------------------------
 namespace emu
 {
 
@@ -300,7 +308,7 @@ inline void run_product(const Product &p)
     }
 }
 
-// ---- what is refused --------------------------------------------------------------------------------------------------------------------
+// ---- what is refused -----------------------------------------------------------------------------------------------
 constexpr cublasStatus_t unsupported = CUBLAS_STATUS_NOT_SUPPORTED, invalid = CUBLAS_STATUS_INVALID_VALUE;
 
 __attribute__((format(printf, 2, 3))) inline cublasStatus_t refuse(cublasStatus_t status, const char *format, ...)
@@ -314,15 +322,19 @@ __attribute__((format(printf, 2, 3))) inline cublasStatus_t refuse(cublasStatus_
     return status;
 }
 
-inline cublasStatus_t matrix_of(Matrix *m, const char *name, const cublasLtMatrixLayoutOpaque_t &l, const void *data, int64_t op)
+inline cublasStatus_t matrix_of(Matrix *m, const char *name, const cublasLtMatrixLayoutOpaque_t &l, const void *data,
+                                int64_t op)
 {
-    int64_t rows = l.get(CUBLASLT_MATRIX_LAYOUT_ROWS), cols = l.get(CUBLASLT_MATRIX_LAYOUT_COLS), ld = l.get(CUBLASLT_MATRIX_LAYOUT_LD);
+    int64_t rows = l.get(CUBLASLT_MATRIX_LAYOUT_ROWS), cols = l.get(CUBLASLT_MATRIX_LAYOUT_COLS),
+            ld = l.get(CUBLASLT_MATRIX_LAYOUT_LD);
     int64_t order = l.get(CUBLASLT_MATRIX_LAYOUT_ORDER), type = l.get(CUBLASLT_MATRIX_LAYOUT_TYPE);
-    if (order != CUBLASLT_ORDER_COL && order != CUBLASLT_ORDER_ROW) return refuse(unsupported, "%s has order %d", name, (int)order);
+    if (order != CUBLASLT_ORDER_COL && order != CUBLASLT_ORDER_ROW)
+        return refuse(unsupported, "%s has order %d", name, (int)order);
     if (l.get(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT) != 1) return refuse(unsupported, "%s is a batch", name);
     if (type != CUDA_R_32F && type != CUDA_R_16BF) return refuse(unsupported, "%s has type %d", name, (int)type);
     if (rows < 1 || cols < 1 || ld < (order == CUBLASLT_ORDER_COL ? rows : cols))
-        return refuse(invalid, "%s is %lld x %lld with leading dimension %lld", name, (long long)rows, (long long)cols, (long long)ld);
+        return refuse(invalid, "%s is %lld x %lld with leading dimension %lld", name, (long long)rows, (long long)cols,
+                      (long long)ld);
     int64_t down = order == CUBLASLT_ORDER_COL ? 1 : ld, right = order == CUBLASLT_ORDER_COL ? ld : 1;
     *m = op == CUBLAS_OP_N ? Matrix{(char *)data, (cudaDataType)type, rows, cols, down, right}
                            : Matrix{(char *)data, (cudaDataType)type, cols, rows, right, down};
@@ -336,8 +348,10 @@ inline cublasStatus_t check_desc(const cublasLtMatmulDescOpaque_t &desc)
     if (compute != CUBLAS_COMPUTE_32F && compute != CUBLAS_COMPUTE_32F_PEDANTIC && !tf32_asked)
         return refuse(unsupported, "compute type %d%s", (int)compute,
                       compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? " (TF32) without GX_EMU_TF32=1" : "");
-    if (desc.get(CUBLASLT_MATMUL_DESC_SCALE_TYPE) != CUDA_R_32F) return refuse(unsupported, "a scale type other than fp32");
-    if (desc.get(CUBLASLT_MATMUL_DESC_POINTER_MODE) != CUBLASLT_POINTER_MODE_HOST) return refuse(unsupported, "scalars on the device");
+    if (desc.get(CUBLASLT_MATMUL_DESC_SCALE_TYPE) != CUDA_R_32F)
+        return refuse(unsupported, "a scale type other than fp32");
+    if (desc.get(CUBLASLT_MATMUL_DESC_POINTER_MODE) != CUBLASLT_POINTER_MODE_HOST)
+        return refuse(unsupported, "scalars on the device");
     if (desc.get(CUBLASLT_MATMUL_DESC_TRANSC) != CUBLAS_OP_N) return refuse(unsupported, "a transposed C");
     if (epilogue != CUBLASLT_EPILOGUE_DEFAULT && epilogue != CUBLASLT_EPILOGUE_BIAS)
         return refuse(unsupported, "epilogue %d", (int)epilogue);
@@ -348,13 +362,15 @@ inline cublasStatus_t check_shapes(const Product &p)
 {
     const Matrix &a = p.a, &b = p.b, &c = p.c, &d = p.d;
     if (a.cols != b.rows || a.rows != d.rows || b.cols != d.cols || c.rows != d.rows || c.cols != d.cols)
-        return refuse(invalid, "op(A) is %lld x %lld, op(B) %lld x %lld, C %lld x %lld, D %lld x %lld", (long long)a.rows,
-                      (long long)a.cols, (long long)b.rows, (long long)b.cols, (long long)c.rows, (long long)c.cols, (long long)d.rows,
-                      (long long)d.cols);
+        return refuse(invalid, "op(A) is %lld x %lld, op(B) %lld x %lld, C %lld x %lld, D %lld x %lld",
+                      (long long)a.rows, (long long)a.cols, (long long)b.rows, (long long)b.cols, (long long)c.rows,
+                      (long long)c.cols, (long long)d.rows, (long long)d.cols);
     if (a.type != b.type || c.type != d.type || (a.type == CUDA_R_32F && d.type != CUDA_R_32F))
         return refuse(unsupported, "A, B, C, D of types %d, %d, %d, %d", a.type, b.type, c.type, d.type);
-    if ((c.row_step == 1) != (d.row_step == 1) && d.rows > 1 && d.cols > 1) return refuse(unsupported, "C and D of different orders");
-    if (p.bias && p.bias_type != d.type) return refuse(unsupported, "a bias of type %d with D of type %d", p.bias_type, d.type);
+    if ((c.row_step == 1) != (d.row_step == 1) && d.rows > 1 && d.cols > 1)
+        return refuse(unsupported, "C and D of different orders");
+    if (p.bias && p.bias_type != d.type)
+        return refuse(unsupported, "a bias of type %d with D of type %d", p.bias_type, d.type);
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -382,23 +398,27 @@ inline cublasStatus_t check_addresses(const Product &p, const cublasLtMatmulAlgo
     if (p.c.data == p.d.data && (p.c.row_step != p.d.row_step || p.c.col_step != p.d.col_step))
         return refuse(invalid, "C is D with another layout");
     if (p.bias)
-        if (cublasStatus_t e = check_address("the bias", p.bias, (size_t)(p.d.rows * (p.bias_type == CUDA_R_16BF ? 2 : 4)), 4)) return e;
+        if (cublasStatus_t e =
+                check_address("the bias", p.bias, (size_t)(p.d.rows * (p.bias_type == CUDA_R_16BF ? 2 : 4)), 4))
+            return e;
     if (p.workspace_bytes) return check_address("the workspace", p.workspace, p.workspace_bytes, 16);
     return CUBLAS_STATUS_SUCCESS;
 }
 
-inline cublasStatus_t product_of(Product *p, const cublasLtMatmulDescOpaque_t &desc, const cublasLtMatrixLayoutOpaque_t *layouts[4],
-                                 const void *data[4])
+inline cublasStatus_t product_of(Product *p, const cublasLtMatmulDescOpaque_t &desc,
+                                 const cublasLtMatrixLayoutOpaque_t *layouts[4], const void *data[4])
 {
     const char *names[4] = {"A", "B", "C", "D"};
-    const int64_t ops[4] = {desc.get(CUBLASLT_MATMUL_DESC_TRANSA), desc.get(CUBLASLT_MATMUL_DESC_TRANSB), CUBLAS_OP_N, CUBLAS_OP_N};
+    const int64_t ops[4] = {desc.get(CUBLASLT_MATMUL_DESC_TRANSA), desc.get(CUBLASLT_MATMUL_DESC_TRANSB), CUBLAS_OP_N,
+                            CUBLAS_OP_N};
     Matrix *m[4] = {&p->a, &p->b, &p->c, &p->d};
     if (cublasStatus_t e = check_desc(desc)) return e;
     for (int i = 0; i < 4; i++)
         if (cublasStatus_t e = matrix_of(m[i], names[i], *layouts[i], data[i], ops[i])) return e;
     int64_t bias_type = desc.get(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE);
-    p->bias =
-        desc.get(CUBLASLT_MATMUL_DESC_EPILOGUE) == CUBLASLT_EPILOGUE_BIAS ? (void *)desc.get(CUBLASLT_MATMUL_DESC_BIAS_POINTER) : nullptr;
+    p->bias = desc.get(CUBLASLT_MATMUL_DESC_EPILOGUE) == CUBLASLT_EPILOGUE_BIAS
+                  ? (void *)desc.get(CUBLASLT_MATMUL_DESC_BIAS_POINTER)
+                  : nullptr;
     p->bias_type = bias_type < 0 ? p->d.type : (cudaDataType)bias_type;
     p->tf32 = desc.get(CUBLASLT_MATMUL_DESC_COMPUTE_TYPE) == CUBLAS_COMPUTE_32F_FAST_TF32;
     return check_shapes(*p);
@@ -408,9 +428,10 @@ constexpr size_t workspace_wanted = 64 << 10;
 
 } // namespace emu
 
-// ---- the interface ----------------------------------------------------------------------------------------------------------------------
-inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
-                                                     cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+// ---- the interface -------------------------------------------------------------------------------------------------
+inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
+                                                     cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                                     cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                                                      cublasLtMatmulPreference_t preference, int requested,
                                                      cublasLtMatmulHeuristicResult_t results[], int *found)
 {
@@ -420,17 +441,21 @@ inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtM
     const cublasLtMatrixLayoutOpaque_t *layouts[4] = {a, b, c, d};
     const void *data[4] = {};
     if (cublasStatus_t e = emu::product_of(&product, *desc, layouts, data)) return e;
-    size_t workspace = std::min((size_t)preference->get(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES), emu::workspace_wanted);
+    size_t workspace =
+        std::min((size_t)preference->get(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES), emu::workspace_wanted);
     results[0] = {{workspace, {}}, workspace, CUBLAS_STATUS_SUCCESS, 1, {}};
-    for (int i = 0; i < 4; i++) results[0].algo.alignment[i] = (unsigned)preference->get(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES + i);
+    for (int i = 0; i < 4; i++)
+        results[0].algo.alignment[i] = (unsigned)preference->get(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES + i);
     *found = 1;
     return CUBLAS_STATUS_SUCCESS;
 }
 
-inline cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha, const void *a,
-                                     cublasLtMatrixLayout_t a_layout, const void *b, cublasLtMatrixLayout_t b_layout, const void *beta,
-                                     const void *c, cublasLtMatrixLayout_t c_layout, void *d, cublasLtMatrixLayout_t d_layout,
-                                     const cublasLtMatmulAlgo_t *algo, void *workspace, size_t workspace_bytes, cudaStream_t stream)
+inline cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha,
+                                     const void *a, cublasLtMatrixLayout_t a_layout, const void *b,
+                                     cublasLtMatrixLayout_t b_layout, const void *beta, const void *c,
+                                     cublasLtMatrixLayout_t c_layout, void *d, cublasLtMatrixLayout_t d_layout,
+                                     const cublasLtMatmulAlgo_t *algo, void *workspace, size_t workspace_bytes,
+                                     cudaStream_t stream)
 {
     if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
     if (!alpha || !beta) return CUBLAS_STATUS_INVALID_VALUE;
@@ -442,7 +467,8 @@ inline cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc
     p.alpha = *(const float *)alpha, p.beta = *(const float *)beta;
     p.workspace = workspace, p.workspace_bytes = algo ? algo->workspace_bytes : 0;
     if (p.workspace_bytes > workspace_bytes)
-        return emu::refuse(emu::invalid, "a workspace of %zu bytes, the algorithm needs %zu", workspace_bytes, p.workspace_bytes);
+        return emu::refuse(emu::invalid, "a workspace of %zu bytes, the algorithm needs %zu", workspace_bytes,
+                           p.workspace_bytes);
     if (desc->get(CUBLASLT_MATMUL_DESC_EPILOGUE) == CUBLASLT_EPILOGUE_BIAS && !p.bias)
         return emu::refuse(emu::invalid, "epilogue BIAS without a bias");
     if (cublasStatus_t e = emu::check_addresses(p, algo)) return e;

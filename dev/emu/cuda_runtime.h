@@ -1,8 +1,10 @@
-// cuda_runtime.h: stands in for the CUDA toolkit's when CUDA sources are compiled by g++ for the CPU. docs/emulator.md is the manual.
+// cuda_runtime.h: stands in for the CUDA toolkit's when CUDA sources are compiled by g++ for the CPU. docs/emulator.md
+// is the manual.
 //
 //     g++ -x c++ -std=c++20 -DGX_EMU -Idev/emu file.cu -lpthread
 //
-//     GX_LAUNCH(kernel, grid, block, shared_bytes, stream, args...);     // kernel<<<grid, block, shared_bytes, stream>>>(args...)
+//     // kernel<<<grid, block, shared_bytes, stream>>>(args...)
+//     GX_LAUNCH(kernel, grid, block, shared_bytes, stream, args...);
 //     GX_LAUNCH((kernel<float, 4>), ...);                                // a template's instance in parentheses
 #ifndef GX_EMU_CUDA_RUNTIME_H
 #define GX_EMU_CUDA_RUNTIME_H
@@ -30,9 +32,11 @@ template <class T> void check_parameter(const char *kernel, int number, T value)
 
 // Arguments are converted to the kernel's parameters and copied now, as a launch does.
 template <class... P, class... A>
-void launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 threads, size_t shared_bytes, cudaStream_t stream, A &&...args)
+void launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 threads, size_t shared_bytes, cudaStream_t stream,
+            A &&...args)
 {
-    static_assert((std::is_trivially_copyable_v<std::remove_reference_t<P>> && ...), "a kernel's parameters are copied byte by byte");
+    static_assert((std::is_trivially_copyable_v<std::remove_reference_t<P>> && ...),
+                  "a kernel's parameters are copied byte by byte");
     static_assert((!std::is_reference_v<P> && ...), "a kernel's parameters are values");
     if (cudaError_t e = check_launch((const void *)kernel, grid, threads, shared_bytes)) return (void)result(e);
     std::tuple<P...> copies(std::forward<A>(args)...);
@@ -42,7 +46,7 @@ void launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 threads, siz
 
 } // namespace emu
 
-#define GX_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                                                          \
+#define GX_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                                      \
     emu::launch(#kernel, kernel, grid, block, shared_bytes, stream __VA_OPT__(, ) __VA_ARGS__)
 
 #endif

@@ -1,7 +1,7 @@
 // device.h: error codes, the card that the emulator plays, and the limits of a launch, checked as the driver does.
 //
-// A card of compute capability 8.0 with one multiprocessor. GX_EMU_SHARED=KB is the shared memory that a block may ask for: 163 unless set, as
-// on an A100; 99 as on a consumer card; 227 as on an H100.
+// A card of compute capability 8.0 with one multiprocessor. GX_EMU_SHARED=KB is the shared memory that a block may ask
+// for: 163 unless set, as on an A100; 99 as on a consumer card; 227 as on an H100.
 #ifndef GX_EMU_DEVICE_H
 #define GX_EMU_DEVICE_H
 #include "shared.h"
@@ -11,27 +11,27 @@
 
 #define CUDART_VERSION 13000
 
-// ---- errors -----------------------------------------------------------------------------------------------------------------------------
-#define GX_EMU_ERRORS(E)                                                                                                                   \
-    E(cudaSuccess, 0, "no error")                                                                                                          \
-    E(cudaErrorInvalidValue, 1, "invalid argument")                                                                                        \
-    E(cudaErrorMemoryAllocation, 2, "out of memory")                                                                                       \
-    E(cudaErrorInitializationError, 3, "initialization error")                                                                             \
-    E(cudaErrorInvalidConfiguration, 9, "invalid configuration argument")                                                                  \
-    E(cudaErrorInvalidDevicePointer, 17, "invalid device pointer")                                                                         \
-    E(cudaErrorInvalidMemcpyDirection, 21, "invalid copy direction for memcpy")                                                            \
-    E(cudaErrorInsufficientDriver, 35, "CUDA driver version is insufficient for CUDA runtime version")                                     \
-    E(cudaErrorInvalidDeviceFunction, 98, "invalid device function")                                                                       \
-    E(cudaErrorNoDevice, 100, "no CUDA-capable device is detected")                                                                        \
-    E(cudaErrorInvalidDevice, 101, "invalid device ordinal")                                                                               \
-    E(cudaErrorInvalidResourceHandle, 400, "invalid resource handle")                                                                      \
-    E(cudaErrorNotReady, 600, "device not ready")                                                                                          \
-    E(cudaErrorIllegalAddress, 700, "an illegal memory access was encountered")                                                            \
-    E(cudaErrorLaunchOutOfResources, 701, "too many resources requested for launch")                                                       \
-    E(cudaErrorHostMemoryAlreadyRegistered, 712, "part or all of the requested memory range is already mapped")                            \
-    E(cudaErrorHostMemoryNotRegistered, 713, "pointer does not correspond to a registered memory region")                                  \
-    E(cudaErrorLaunchFailure, 719, "unspecified launch failure")                                                                           \
-    E(cudaErrorNotSupported, 801, "operation not supported")                                                                               \
+// ---- errors --------------------------------------------------------------------------------------------------------
+#define GX_EMU_ERRORS(E)                                                                                               \
+    E(cudaSuccess, 0, "no error")                                                                                      \
+    E(cudaErrorInvalidValue, 1, "invalid argument")                                                                    \
+    E(cudaErrorMemoryAllocation, 2, "out of memory")                                                                   \
+    E(cudaErrorInitializationError, 3, "initialization error")                                                         \
+    E(cudaErrorInvalidConfiguration, 9, "invalid configuration argument")                                              \
+    E(cudaErrorInvalidDevicePointer, 17, "invalid device pointer")                                                     \
+    E(cudaErrorInvalidMemcpyDirection, 21, "invalid copy direction for memcpy")                                        \
+    E(cudaErrorInsufficientDriver, 35, "CUDA driver version is insufficient for CUDA runtime version")                 \
+    E(cudaErrorInvalidDeviceFunction, 98, "invalid device function")                                                   \
+    E(cudaErrorNoDevice, 100, "no CUDA-capable device is detected")                                                    \
+    E(cudaErrorInvalidDevice, 101, "invalid device ordinal")                                                           \
+    E(cudaErrorInvalidResourceHandle, 400, "invalid resource handle")                                                  \
+    E(cudaErrorNotReady, 600, "device not ready")                                                                      \
+    E(cudaErrorIllegalAddress, 700, "an illegal memory access was encountered")                                        \
+    E(cudaErrorLaunchOutOfResources, 701, "too many resources requested for launch")                                   \
+    E(cudaErrorHostMemoryAlreadyRegistered, 712, "part or all of the requested memory range is already mapped")        \
+    E(cudaErrorHostMemoryNotRegistered, 713, "pointer does not correspond to a registered memory region")              \
+    E(cudaErrorLaunchFailure, 719, "unspecified launch failure")                                                       \
+    E(cudaErrorNotSupported, 801, "operation not supported")                                                           \
     E(cudaErrorUnknown, 999, "unknown error")
 
 #define GX_EMU_ERROR_VALUE(name, number, words) name = number,
@@ -69,13 +69,15 @@ inline const char *cudaGetErrorString(cudaError_t e) { return emu::error_words(e
 inline cudaError_t cudaPeekAtLastError() { return emu::last_error; }
 inline cudaError_t cudaGetLastError() { return std::exchange(emu::last_error, cudaSuccess); }
 
-// ---- the card ---------------------------------------------------------------------------------------------------------------------------
+// ---- the card ------------------------------------------------------------------------------------------------------
 struct cudaDeviceProp {
     char name[256];
-    size_t totalGlobalMem, sharedMemPerBlock, sharedMemPerBlockOptin, sharedMemPerMultiprocessor, reservedSharedMemPerBlock, totalConstMem;
-    int major, minor, multiProcessorCount, warpSize, maxThreadsPerBlock, maxThreadsDim[3], maxGridSize[3], maxThreadsPerMultiProcessor,
-        maxBlocksPerMultiProcessor, regsPerBlock, regsPerMultiprocessor, l2CacheSize, memoryBusWidth, concurrentKernels, asyncEngineCount,
-        unifiedAddressing, managedMemory, cooperativeLaunch, integrated, canMapHostMemory, ECCEnabled, pciBusID, pciDeviceID, pciDomainID;
+    size_t totalGlobalMem, sharedMemPerBlock, sharedMemPerBlockOptin, sharedMemPerMultiprocessor,
+        reservedSharedMemPerBlock, totalConstMem;
+    int major, minor, multiProcessorCount, warpSize, maxThreadsPerBlock, maxThreadsDim[3], maxGridSize[3],
+        maxThreadsPerMultiProcessor, maxBlocksPerMultiProcessor, regsPerBlock, regsPerMultiprocessor, l2CacheSize,
+        memoryBusWidth, concurrentKernels, asyncEngineCount, unifiedAddressing, managedMemory, cooperativeLaunch,
+        integrated, canMapHostMemory, ECCEnabled, pciBusID, pciDeviceID, pciDomainID;
 };
 
 // Numbers as in driver_types.h.
@@ -167,8 +169,11 @@ inline cudaError_t cudaSetDevice(int device) { return emu::result(device ? cudaE
 inline cudaError_t cudaRuntimeGetVersion(int *version) { return *version = CUDART_VERSION, cudaSuccess; }
 inline cudaError_t cudaDriverGetVersion(int *version) { return *version = CUDART_VERSION, cudaSuccess; }
 
-// ---- kernels' attributes and the limits of a launch ---------------------------------------------------------------------------------------
-enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8, cudaFuncAttributePreferredSharedMemoryCarveout = 9 };
+// ---- kernels' attributes and the limits of a launch ----------------------------------------------------------------
+enum cudaFuncAttribute {
+    cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
+    cudaFuncAttributePreferredSharedMemoryCarveout = 9
+};
 
 struct cudaFuncAttributes {
     size_t sharedSizeBytes, constSizeBytes, localSizeBytes;
@@ -231,7 +236,8 @@ template <class... P> cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *a, v
 
 // By threads and shared memory alone.
 template <class... P>
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void (*kernel)(P...), int threads, size_t dynamic_shared)
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void (*kernel)(P...), int threads,
+                                                          size_t dynamic_shared)
 {
     if (threads < 1 || threads > emu::block_threads_max) return emu::result(cudaErrorInvalidValue);
     cudaDeviceProp p = emu::properties();

@@ -2,8 +2,9 @@
 //
 //     Fiber a; fiber_open(&a, body, 0); ... fiber_switch(&host, &a);      // comes back when somebody switches to host
 //
-// A body never returns. It calls fiber_begin() first, and knows no thread-local variables across a switch: a fiber may be resumed by another
-// host thread than the one that left it. AddressSanitizer is told about every change of stack, ThreadSanitizer sees each fiber as a thread.
+// A body never returns. It calls fiber_begin() first, and knows no thread-local variables across a switch: a fiber may
+// be resumed by another host thread than the one that left it. AddressSanitizer is told about every change of stack,
+// ThreadSanitizer sees each fiber as a thread.
 #ifndef GX_EMU_FIBER_H
 #define GX_EMU_FIBER_H
 #include "report.h"
@@ -38,7 +39,7 @@ void AnnotateIgnoreWritesEnd(const char *file, int line);
 namespace emu
 {
 
-// ---- what sanitizers are told ----------------------------------------------------------------------------------------------------------
+// ---- what sanitizers are told --------------------------------------------------------------------------------------
 inline void poison([[maybe_unused]] const void *p, [[maybe_unused]] size_t bytes)
 {
 #ifdef GX_EMU_ASAN
@@ -56,7 +57,10 @@ inline void unpoison([[maybe_unused]] const void *p, [[maybe_unused]] size_t byt
 constexpr bool watches_races = true;
 inline void acquire_order(void *object) { __tsan_acquire(object); }
 inline void release_order(void *object) { __tsan_release(object); }
-inline void hide_begin() { AnnotateIgnoreReadsBegin(__FILE__, __LINE__), AnnotateIgnoreWritesBegin(__FILE__, __LINE__); }
+inline void hide_begin()
+{
+    AnnotateIgnoreReadsBegin(__FILE__, __LINE__), AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+}
 inline void hide_end() { AnnotateIgnoreWritesEnd(__FILE__, __LINE__), AnnotateIgnoreReadsEnd(__FILE__, __LINE__); }
 #else
 constexpr bool watches_races = false;
@@ -73,7 +77,7 @@ struct Hidden {
     Hidden(const Hidden &) = delete;
 };
 
-// ---- contexts ---------------------------------------------------------------------------------------------------------------------------
+// ---- contexts ------------------------------------------------------------------------------------------------------
 struct Fiber {
 #ifdef GX_EMU_UCONTEXT
     ucontext_t context;
@@ -99,10 +103,10 @@ inline void fiber_prepare(Fiber *f, char *stack, size_t bytes, void (*body)())
     makecontext(&f->context, body, 0);
 }
 #else
-// The callee-saved registers of the System V ABI. `noipa`: otherwise -fipa-ra sees that the caller-saved ones are not touched here and keeps
-// values in them across the switch.
-__attribute__((naked, noinline, noipa, no_sanitize("thread", "address"))) inline void fiber_exchange([[maybe_unused]] void **save,
-                                                                                                     [[maybe_unused]] void *load)
+// The callee-saved registers of the System V ABI. `noipa`: otherwise -fipa-ra sees that the caller-saved ones are not
+// touched here and keeps values in them across the switch.
+__attribute__((naked, noinline, noipa, no_sanitize("thread", "address"))) inline void
+fiber_exchange([[maybe_unused]] void **save, [[maybe_unused]] void *load)
 {
     asm volatile("pushq %rbp\n pushq %rbx\n pushq %r12\n pushq %r13\n pushq %r14\n pushq %r15\n"
                  "movq %rsp, (%rdi)\n movq %rsi, %rsp\n"
@@ -158,16 +162,18 @@ inline size_t fiber_stack_bytes()
 #else
     const char *usual = "65536";
 #endif
-    static const size_t bytes = (strtoull(environment("GX_EMU_STACK", usual).c_str(), nullptr, 10) + 4095) & ~(size_t)4095;
+    static const size_t bytes =
+        (strtoull(environment("GX_EMU_STACK", usual).c_str(), nullptr, 10) + 4095) & ~(size_t)4095;
     return bytes;
 }
 
-// `number`: the tops of stacks are spread over a page's cache lines; at equal offsets all of them would fight for the same sets of the cache.
+// `number`: the tops of stacks are spread over a page's cache lines; at equal offsets all of them would fight for the
+// same sets of the cache.
 inline void fiber_open(Fiber *f, void (*body)(), unsigned number)
 {
     const size_t bytes = fiber_stack_bytes();
-    char *memory =
-        (char *)mmap(nullptr, fiber_guard_bytes + bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    char *memory = (char *)mmap(nullptr, fiber_guard_bytes + bytes, PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) fatal("no memory for the stack of a thread (%zu bytes)", bytes);
     mprotect(memory, fiber_guard_bytes, PROT_NONE); // a stack that overflows faults
     f->stack = memory + fiber_guard_bytes;

@@ -1,10 +1,12 @@
 // memory.h: device memory, pinned memory, and what a pointer points at.
 //
-// Every cudaMalloc is a mapping of its own between two guard pages. It ends flush with the upper one, up to CUDA's alignment of 256 bytes;
-// the bytes of slack hold a pattern that is checked when the memory is freed (and are poisoned under AddressSanitizer). Fresh memory is NaN.
-// Freed mappings stay reserved for a while, so that a late use faults too.
+// Every cudaMalloc is a mapping of its own between two guard pages. It ends flush with the upper one, up to CUDA's
+// alignment of 256 bytes; the bytes of slack hold a pattern that is checked when the memory is freed (and are poisoned
+// under AddressSanitizer). Fresh memory is NaN. Freed mappings stay reserved for a while, so that a late use faults
+// too.
 //
-// Host code has no business in device memory: it is mapped without access and opened only while queued work runs (queue.h).
+// Host code has no business in device memory: it is mapped without access and opened only while queued work runs
+// (queue.h).
 #ifndef GX_EMU_MEMORY_H
 #define GX_EMU_MEMORY_H
 #include "device.h"
@@ -81,7 +83,7 @@ inline Spot spot_of(const void *p)
     return {entry->second.device ? Where::device : Where::pinned, (size_t)(entry->first + entry->second.bytes - c)};
 }
 
-// ---- faults -----------------------------------------------------------------------------------------------------------------------------
+// ---- faults --------------------------------------------------------------------------------------------------------
 inline Line text_of_address(const Allocation &a, const unsigned char *p)
 {
     Line line;
@@ -96,7 +98,8 @@ inline struct sigaction fault_otherwise; // whoever handled faults before: a san
 inline const char *kind_of_access([[maybe_unused]] void *context)
 {
 #ifdef __x86_64__
-    return ((ucontext_t *)context)->uc_mcontext.gregs[REG_ERR] & 2 ? "wrote" : "read"; // bit 1 of the page fault's error code
+    return ((ucontext_t *)context)->uc_mcontext.gregs[REG_ERR] & 2 ? "wrote"
+                                                                   : "read"; // bit 1 of the page fault's error code
 #else
     return "touched";
 #endif
@@ -109,14 +112,17 @@ inline void fault(int signal, siginfo_t *info, void *context)
     bool in_kernel = block.launch && block.current && block.runs_on == std::this_thread::get_id();
     if (const Allocation *a = find_mapping(p)) {
         Line address = text_of_address(*a, p);
-        if (in_kernel) fatal("%s: %s device memory at %p, %s", where_am_i().c_str(), access, (const void *)p, address.c_str());
-        if (memory.open) fatal("an operation of a stream %s device memory at %p, %s", access, (const void *)p, address.c_str());
+        if (in_kernel)
+            fatal("%s: %s device memory at %p, %s", where_am_i().c_str(), access, (const void *)p, address.c_str());
+        if (memory.open)
+            fatal("an operation of a stream %s device memory at %p, %s", access, (const void *)p, address.c_str());
         fatal("host code %s device memory at %p, %s", access, (const void *)p, address.c_str());
     }
     if (in_kernel) {
         const unsigned char *stack = (const unsigned char *)self().fiber->stack;
         if (p < stack && p >= stack - fiber_guard_bytes)
-            fatal("%s: its stack of %zu bytes is full; GX_EMU_STACK=BYTES gives more", where_am_i().c_str(), self().fiber->stack_bytes);
+            fatal("%s: its stack of %zu bytes is full; GX_EMU_STACK=BYTES gives more", where_am_i().c_str(),
+                  self().fiber->stack_bytes);
         say("%s: %s at %p, which is no memory", where_am_i().c_str(), access, (const void *)p);
     }
     sigaction(signal, &fault_otherwise, nullptr); // on return the access faults again, now there
@@ -143,7 +149,7 @@ inline void catch_faults()
     (void)once, (void)stack;
 }
 
-// ---- access -----------------------------------------------------------------------------------------------------------------------------
+// ---- access --------------------------------------------------------------------------------------------------------
 inline void set_access(bool open)
 {
     if (memory.open == open) return;
@@ -152,7 +158,7 @@ inline void set_access(bool open)
     memory.open = open;
 }
 
-// ---- taking and giving back -------------------------------------------------------------------------------------------------------------
+// ---- taking and giving back ----------------------------------------------------------------------------------------
 inline void *device_take(size_t bytes)
 {
     size_t rounded = (bytes + device_alignment - 1) / device_alignment * device_alignment;
@@ -179,7 +185,8 @@ inline void check_slack(const Allocation &a)
     unpoison(a.inner(), a.inner_bytes());
     for (const unsigned char *p = a.inner(); p < a.inner() + a.inner_bytes(); p++) {
         if (p == a.begin) p += a.bytes;
-        if (p < a.inner() + a.inner_bytes() && *p != zone_byte) fatal("device memory was written %s", text_of_address(a, p).c_str());
+        if (p < a.inner() + a.inner_bytes() && *p != zone_byte)
+            fatal("device memory was written %s", text_of_address(a, p).c_str());
     }
 }
 
@@ -200,7 +207,8 @@ inline bool device_give_back(void *p)
     check_slack(a);
     a.freed = true;
     memory.used -= (a.bytes + device_alignment - 1) / device_alignment * device_alignment;
-    mmap(a.map, a.map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0); // the pages go, the addresses stay
+    mmap(a.map, a.map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
+         0); // the pages go, the addresses stay
     poison(a.map, a.map_bytes);
     memory.quarantine.push_back(a.map);
     if (memory.quarantine.size() > quarantined_max) forget_oldest();
@@ -211,7 +219,7 @@ inline void synchronize_mine(std::unique_lock<std::mutex> &held); // queue.h: al
 
 } // namespace emu
 
-// ---- the interface ----------------------------------------------------------------------------------------------------------------------
+// ---- the interface -------------------------------------------------------------------------------------------------
 #define cudaHostAllocDefault  0x00u
 #define cudaHostAllocPortable 0x01u
 #define cudaHostAllocMapped   0x02u
@@ -252,19 +260,27 @@ inline cudaError_t cudaHostUnregister(void *p)
 {
     std::unique_lock held(emu::device_lock);
     emu::synchronize_mine(held);
-    return emu::result(emu::memory.registered.erase((unsigned char *)p) ? cudaSuccess : cudaErrorHostMemoryNotRegistered);
+    return emu::result(emu::memory.registered.erase((unsigned char *)p) ? cudaSuccess
+                                                                        : cudaErrorHostMemoryNotRegistered);
 }
 
 inline cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned flags)
 {
-    *p = bytes ? aligned_alloc(emu::page_bytes, (bytes + emu::page_bytes - 1) / emu::page_bytes * emu::page_bytes) : nullptr;
+    *p = bytes ? aligned_alloc(emu::page_bytes, (bytes + emu::page_bytes - 1) / emu::page_bytes * emu::page_bytes)
+               : nullptr;
     if (!bytes) return cudaSuccess;
     if (!*p) return emu::result(cudaErrorMemoryAllocation);
     memset(*p, emu::fresh_byte, bytes);
     return cudaHostRegister(*p, bytes, flags);
 }
-template <class T> cudaError_t cudaHostAlloc(T **p, size_t bytes, unsigned flags) { return cudaHostAlloc((void **)p, bytes, flags); }
-template <class T> cudaError_t cudaMallocHost(T **p, size_t bytes, unsigned flags = 0) { return cudaHostAlloc((void **)p, bytes, flags); }
+template <class T> cudaError_t cudaHostAlloc(T **p, size_t bytes, unsigned flags)
+{
+    return cudaHostAlloc((void **)p, bytes, flags);
+}
+template <class T> cudaError_t cudaMallocHost(T **p, size_t bytes, unsigned flags = 0)
+{
+    return cudaHostAlloc((void **)p, bytes, flags);
+}
 
 inline cudaError_t cudaFreeHost(void *p)
 {
@@ -273,7 +289,10 @@ inline cudaError_t cudaFreeHost(void *p)
     return free(p), cudaSuccess;
 }
 
-template <class T> cudaError_t cudaHostGetDevicePointer(T **device, void *host, unsigned) { return *device = (T *)host, cudaSuccess; }
+template <class T> cudaError_t cudaHostGetDevicePointer(T **device, void *host, unsigned)
+{
+    return *device = (T *)host, cudaSuccess;
+}
 
 inline cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
 {
@@ -296,7 +315,8 @@ inline cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *a, const void
     return cudaSuccess;
 }
 
-// __device__ and __constant__ variables are host variables here; their addresses become device addresses when they are asked for.
+// __device__ and __constant__ variables are host variables here; their addresses become device addresses when they are
+// asked for.
 template <class T> cudaError_t cudaGetSymbolAddress(void **p, T &symbol)
 {
     std::lock_guard held(emu::device_lock);

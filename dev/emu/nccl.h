@@ -1,13 +1,15 @@
 // nccl.h: collectives among host threads of one process, in the order of their streams.
 //
-// A rank is a host thread with a communicator. Calls are enqueued on streams, a group's as one launch; the n-th launch of collectives on a
-// communicator is the same on all its ranks, the k-th send from a to b is for the k-th receive at b from a. Parts that belong together run as
-// one, when somebody needs them (queue.h). Counts, types, operations and roots must agree: a mismatch is said with both ranks, and from then
-// on ncclCommGetAsyncError gives ncclInvalidUsage and what is queued on the communicator does nothing. ncclCommAbort lets peers go in the same
-// way, with ncclRemoteError.
+// A rank is a host thread with a communicator. Calls are enqueued on streams, a group's as one launch; the n-th launch
+// of collectives on a communicator is the same on all its ranks, the k-th send from a to b is for the k-th receive at b
+// from a. Parts that belong together run as one, when somebody needs them (queue.h). Counts, types, operations and
+// roots must agree: a mismatch is said with both ranks, and from then on ncclCommGetAsyncError gives ncclInvalidUsage
+// and what is queued on the communicator does nothing. ncclCommAbort lets peers go in the same way, with
+// ncclRemoteError.
 //
-// Sums are taken in rank order, bf16 and fp16 in fp32: this proves order, counts, groups and streams, not NCCL's own arithmetic. A send waits
-// for its receive: what relies on NCCL's buffers to get out of a circle waits here for ever, and is reported.
+// Sums are taken in rank order, bf16 and fp16 in fp32: this proves order, counts, groups and streams, not NCCL's own
+// arithmetic. A send waits for its receive: what relies on NCCL's buffers to get out of a circle waits here for ever,
+// and is reported.
 #ifndef GX_EMU_NCCL_H
 #define GX_EMU_NCCL_H
 #include "nccl_launch.h"
@@ -39,7 +41,7 @@ inline std::map<std::string, std::shared_ptr<Clique>> cliques; // by unique id, 
 inline std::vector<ncclComm *> comms;                          // that are alive
 inline unsigned long long unique_ids = 0;
 
-// ---- calls ------------------------------------------------------------------------------------------------------------------------------
+// ---- calls ---------------------------------------------------------------------------------------------------------
 __attribute__((format(printf, 1, 2))) inline ncclResult_t nccl_refuse(const char *format, ...)
 {
     char message[512];
@@ -71,17 +73,19 @@ inline ncclResult_t check_call(const ncclComm &comm, const NcclCall &c)
 {
     bool reduces = sums(c.call);
     if (!nccl_type(c.type)) return nccl_refuse("data type %d is not emulated", c.type);
-    if (reduces && c.op != ncclSum && c.op != ncclMax && c.op != ncclMin) return nccl_refuse("operation %d is not emulated", c.op);
-    if (c.other < 0 || c.other >= comm.clique->ranks) return nccl_refuse("%s: rank %d of %d", text(c).c_str(), c.other, comm.clique->ranks);
+    if (reduces && c.op != ncclSum && c.op != ncclMax && c.op != ncclMin)
+        return nccl_refuse("operation %d is not emulated", c.op);
+    if (c.other < 0 || c.other >= comm.clique->ranks)
+        return nccl_refuse("%s: rank %d of %d", text(c).c_str(), c.other, comm.clique->ranks);
     const NcclLaunch l = {comm.clique, comm.rank, {}, {}, 0, nullptr};
     size_t sent = bytes_sent(l, c), received = bytes_received(l, c);
     Spot from = spot_of(c.send), to = spot_of(c.recv);
     if (sent && (from.where == Where::pageable || sent > from.left))
-        return nccl_refuse("rank %d, %s: there are no %zu bytes of device memory to send at %p", comm.rank, text(c).c_str(), sent,
-                           (const void *)c.send);
+        return nccl_refuse("rank %d, %s: there are no %zu bytes of device memory to send at %p", comm.rank,
+                           text(c).c_str(), sent, (const void *)c.send);
     if (received && (to.where == Where::pageable || received > to.left))
-        return nccl_refuse("rank %d, %s: there are no %zu bytes of device memory to receive at %p", comm.rank, text(c).c_str(), received,
-                           (void *)c.recv);
+        return nccl_refuse("rank %d, %s: there are no %zu bytes of device memory to receive at %p", comm.rank,
+                           text(c).c_str(), received, (void *)c.recv);
     if (sent && received && c.send < c.recv + received && c.recv < c.send + sent && !in_place(l, c))
         return nccl_refuse("rank %d, %s: source and result overlap, and not in place", comm.rank, text(c).c_str());
     return ncclSuccess;
@@ -149,12 +153,12 @@ inline ncclResult_t call(ncclComm *comm, cudaStream_t handle, NcclCall c)
     return group.depth ? ncclSuccess : launch_group();
 }
 
-// ---- communicators ----------------------------------------------------------------------------------------------------------------------
+// ---- communicators -------------------------------------------------------------------------------------------------
 inline void wait_for_ranks(std::unique_lock<std::mutex> &held, const Clique &c)
 {
     while (c.joined < c.ranks && !c.error)
-        sleep_until_changed(held, "the other ranks of a communicator (" + std::to_string(c.joined) + " of " + std::to_string(c.ranks) +
-                                      " have come)");
+        sleep_until_changed(held, "the other ranks of a communicator (" + std::to_string(c.joined) + " of " +
+                                      std::to_string(c.ranks) + " have come)");
 }
 
 inline ncclResult_t join(ncclComm_t *comm, int ranks, const ncclUniqueId &id, int rank, bool blocking)
@@ -247,11 +251,12 @@ inline ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
     std::lock_guard held(emu::device_lock);
     if (!emu::is_alive(comm)) return emu::nccl_refuse("%p is no communicator", (void *)comm);
-    emu::spoil(*comm->clique, ncclRemoteError, "NCCL: rank " + std::to_string(comm->rank) + " has aborted the communicator");
+    emu::spoil(*comm->clique, ncclRemoteError,
+               "NCCL: rank " + std::to_string(comm->rank) + " has aborted the communicator");
     return emu::forget(comm), ncclSuccess;
 }
 
-// ---- groups and calls -------------------------------------------------------------------------------------------------------------------
+// ---- groups and calls ----------------------------------------------------------------------------------------------
 inline ncclResult_t ncclGroupStart()
 {
     emu::group.depth++;
@@ -268,31 +273,33 @@ inline ncclResult_t ncclGroupEnd()
     return emu::launch_group();
 }
 
-inline ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
-                                  cudaStream_t s)
+inline ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                                  ncclComm_t comm, cudaStream_t s)
 {
     return emu::call(comm, s, {emu::Call::all_reduce, (const char *)send, (char *)recv, count, type, op, 0, {}});
 }
-inline ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
-                                      cudaStream_t s)
+inline ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                                      ncclComm_t comm, cudaStream_t s)
 {
     return emu::call(comm, s, {emu::Call::reduce_scatter, (const char *)send, (char *)recv, count, type, op, 0, {}});
 }
-inline ncclResult_t ncclReduce(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op, int root, ncclComm_t comm,
-                               cudaStream_t s)
+inline ncclResult_t ncclReduce(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                               int root, ncclComm_t comm, cudaStream_t s)
 {
     return emu::call(comm, s, {emu::Call::reduce, (const char *)send, (char *)recv, count, type, op, root, {}});
 }
-inline ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type, ncclComm_t comm, cudaStream_t s)
+inline ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type, ncclComm_t comm,
+                                  cudaStream_t s)
 {
     return emu::call(comm, s, {emu::Call::all_gather, (const char *)send, (char *)recv, count, type, ncclSum, 0, {}});
 }
-inline ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
-                                  cudaStream_t s)
+inline ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t type, int root,
+                                  ncclComm_t comm, cudaStream_t s)
 {
     return emu::call(comm, s, {emu::Call::broadcast, (const char *)send, (char *)recv, count, type, ncclSum, root, {}});
 }
-inline ncclResult_t ncclSend(const void *send, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t s)
+inline ncclResult_t ncclSend(const void *send, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                             cudaStream_t s)
 {
     return emu::call(comm, s, {emu::Call::send, (const char *)send, nullptr, count, type, ncclSum, peer, {}});
 }

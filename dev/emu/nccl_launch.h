@@ -1,4 +1,5 @@
-// nccl_launch.h: what is under way among ranks: which launches belong together, whether they agree, and what they do when all are there.
+// nccl_launch.h: what is under way among ranks: which launches belong together, whether they agree, and what they do
+// when all are there.
 #ifndef GX_EMU_NCCL_LAUNCH_H
 #define GX_EMU_NCCL_LAUNCH_H
 #include "nccl_types.h"
@@ -69,7 +70,7 @@ inline void spoil(Clique &c, ncclResult_t error, const std::string &message)
     tell_change();
 }
 
-// ---- do they agree? -----------------------------------------------------------------------------------------------------------------------
+// ---- do they agree? ------------------------------------------------------------------------------------------------
 inline std::string text(const NcclCall &c)
 {
     static const char *names[] = {"all_reduce", "all_gather", "reduce_scatter", "reduce", "broadcast", "send", "recv"};
@@ -92,9 +93,10 @@ inline void compare_with_peers(NcclLaunch &mine)
     for (const NcclLaunchRef &other : mine.clique->launches[mine.number].of_rank) {
         if (!other || other.get() == &mine || text(other->collectives) == text(mine.collectives)) continue;
         return spoil(*mine.clique, ncclInvalidUsage,
-                     "NCCL: ranks " + std::to_string(other->rank) + " and " + std::to_string(mine.rank) + " differ in collective launch " +
-                         std::to_string(mine.number) + ": rank " + std::to_string(other->rank) + " has " + text(other->collectives) +
-                         ", rank " + std::to_string(mine.rank) + " has " + text(mine.collectives));
+                     "NCCL: ranks " + std::to_string(other->rank) + " and " + std::to_string(mine.rank) +
+                         " differ in collective launch " + std::to_string(mine.number) + ": rank " +
+                         std::to_string(other->rank) + " has " + text(other->collectives) + ", rank " +
+                         std::to_string(mine.rank) + " has " + text(mine.collectives));
     }
 }
 
@@ -113,8 +115,8 @@ inline void pair_up(NcclLaunch &mine, size_t index)
     other.partner = &mine, other.partner_call = index;
     if (other.count != c.count || other.type != c.type)
         spoil(*mine.clique, ncclInvalidUsage,
-              "NCCL: rank " + std::to_string(end.launch->rank) + " has " + text(other) + " where rank " + std::to_string(mine.rank) +
-                  " has " + text(c));
+              "NCCL: rank " + std::to_string(end.launch->rank) + " has " + text(other) + " where rank " +
+                  std::to_string(mine.rank) + " has " + text(c));
 }
 
 inline void match(const NcclLaunchRef &launch)
@@ -130,7 +132,7 @@ inline void match(const NcclLaunchRef &launch)
     for (size_t i = 0; i < launch->transfers.size() && !c.error; i++) pair_up(*launch, i);
 }
 
-// ---- who runs together --------------------------------------------------------------------------------------------------------------------
+// ---- who runs together ---------------------------------------------------------------------------------------------
 inline std::vector<NcclLaunch *> neighbours(const NcclLaunch &launch) // NULL: has not come
 {
     std::vector<NcclLaunch *> all;
@@ -154,7 +156,7 @@ inline bool gather(NcclLaunch *start, std::vector<Operation *> *parts)
     return true;
 }
 
-// ---- what they do -----------------------------------------------------------------------------------------------------------------------
+// ---- what they do --------------------------------------------------------------------------------------------------
 inline size_t bytes_sent(const NcclLaunch &launch, const NcclCall &c)
 {
     if (c.call == Call::recv || (c.call == Call::broadcast && c.other != launch.rank)) return 0;
@@ -195,7 +197,8 @@ inline void finish_collective(NcclLaunch &launch, Together &all, size_t index)
         if (!bytes_received(launch, c)) return;
         memcpy(c.recv, all.reduced[index].data() + (c.call == Call::reduce_scatter ? rank * bytes : 0), bytes);
     } else if (c.call == Call::all_gather) {
-        for (size_t r = 0; r < all.of_rank.size(); r++) memcpy(c.recv + r * bytes, all.of_rank[r]->collectives[index].taken.data(), bytes);
+        for (size_t r = 0; r < all.of_rank.size(); r++)
+            memcpy(c.recv + r * bytes, all.of_rank[r]->collectives[index].taken.data(), bytes);
     } else {
         memcpy(c.recv, all.of_rank[(size_t)c.other]->collectives[index].taken.data(), bytes);
     }
@@ -206,7 +209,8 @@ inline void finish(NcclLaunch &launch)
     Clique &clique = *launch.clique;
     if (clique.error) return;
     for (const NcclCall &c : launch.transfers)
-        if (c.call == Call::recv && c.count) memcpy(c.recv, c.partner->transfers[c.partner_call].taken.data(), c.bytes());
+        if (c.call == Call::recv && c.count)
+            memcpy(c.recv, c.partner->transfers[c.partner_call].taken.data(), c.bytes());
     if (launch.collectives.empty()) return;
     Together &all = clique.launches[launch.number];
     for (size_t i = 0; i < launch.collectives.size(); i++) finish_collective(launch, all, i);

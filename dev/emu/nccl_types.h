@@ -22,9 +22,10 @@ typedef struct {
     int cgaClusterSize, minCTAs, maxCTAs, splitShare; // without effect, like the names
     const char *netName, *commName;
 } ncclConfig_t;
-#define NCCL_CONFIG_INITIALIZER                                                                                                            \
-    {                                                                                                                                      \
-        NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NULL, NULL      \
+#define NCCL_CONFIG_INITIALIZER                                                                                        \
+    {                                                                                                                  \
+        NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT,                    \
+            NCCL_CONFIG_UNDEF_INT, NULL, NULL                                                                          \
     }
 
 typedef enum {
@@ -71,11 +72,13 @@ template <class T> T nccl_combine(T a, T b, ncclRedOp_t op)
 {
     if (op == ncclMax) return a < b ? b : a;
     if (op == ncclMin) return b < a ? b : a;
-    if constexpr (std::is_integral_v<T>) return (T)((std::make_unsigned_t<T>)a + (std::make_unsigned_t<T>)b); // wraps round
+    if constexpr (std::is_integral_v<T>)
+        return (T)((std::make_unsigned_t<T>)a + (std::make_unsigned_t<T>)b); // wraps round
     else return a + b;
 }
 
-template <class T, class Wide> void nccl_reduce(char *x, const std::vector<const char *> &parts, size_t n, ncclRedOp_t op)
+template <class T, class Wide>
+void nccl_reduce(char *x, const std::vector<const char *> &parts, size_t n, ncclRedOp_t op)
 {
     for (size_t i = 0; i < n; i++) {
         Wide all = (Wide)((const T *)parts[0])[i];
@@ -87,10 +90,14 @@ template <class T, class Wide> void nccl_reduce(char *x, const std::vector<const
 inline const NcclType *nccl_type(ncclDataType_t type)
 {
     static const std::map<int, NcclType> types = {
-        {ncclInt8, {"int8", 1, nccl_reduce<int8_t, int8_t>}},     {ncclUint8, {"uint8", 1, nccl_reduce<uint8_t, uint8_t>}},
-        {ncclInt32, {"int32", 4, nccl_reduce<int32_t, int32_t>}}, {ncclInt64, {"int64", 8, nccl_reduce<int64_t, int64_t>}},
-        {ncclFloat16, {"fp16", 2, nccl_reduce<__half, float>}},   {ncclFloat32, {"fp32", 4, nccl_reduce<float, float>}},
-        {ncclFloat64, {"fp64", 8, nccl_reduce<double, double>}},  {ncclBfloat16, {"bf16", 2, nccl_reduce<__nv_bfloat16, float>}},
+        {ncclInt8, {"int8", 1, nccl_reduce<int8_t, int8_t>}},
+        {ncclUint8, {"uint8", 1, nccl_reduce<uint8_t, uint8_t>}},
+        {ncclInt32, {"int32", 4, nccl_reduce<int32_t, int32_t>}},
+        {ncclInt64, {"int64", 8, nccl_reduce<int64_t, int64_t>}},
+        {ncclFloat16, {"fp16", 2, nccl_reduce<__half, float>}},
+        {ncclFloat32, {"fp32", 4, nccl_reduce<float, float>}},
+        {ncclFloat64, {"fp64", 8, nccl_reduce<double, double>}},
+        {ncclBfloat16, {"bf16", 2, nccl_reduce<__nv_bfloat16, float>}},
     };
     auto found = types.find(type);
     return found == types.end() ? nullptr : &found->second;

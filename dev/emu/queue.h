@@ -1,15 +1,16 @@
 // queue.h: streams as queues of operations that run as late as is legal, and the one scheduler of the process.
 //
-// Nothing runs when it is enqueued. A host thread that needs something done (synchronises a stream, an event; a blocking copy) runs what this
-// depends on, of whatever stream and whatever host thread's, and nothing else: earlier operations of the same stream, events waited for, and
-// for a collective what its peers have before their parts. If a peer has not enqueued its part yet, the host thread sleeps until more
-// is enqueued. So an event or a synchronisation that is missing leaves a reader with memory that nobody has written.
+// Nothing runs when it is enqueued. A host thread that needs something done (synchronises a stream, an event; a
+// blocking copy) runs what this depends on, of whatever stream and whatever host thread's, and nothing else: earlier
+// operations of the same stream, events waited for, and for a collective what its peers have before their parts. If a
+// peer has not enqueued its part yet, the host thread sleeps until more is enqueued. So an event or a synchronisation
+// that is missing leaves a reader with memory that nobody has written.
 //
-// GX_EMU_STREAMS = late (as said), eager (all that can run does at once), random:SEED (some of it does at once). GX_EMU_PATIENCE: seconds
-// after which a wait for a peer is taken for a deadlock.
+// GX_EMU_STREAMS = late (as said), eager (all that can run does at once), random:SEED (some of it does at once).
+// GX_EMU_PATIENCE: seconds after which a wait for a peer is taken for a deadlock.
 //
-// A host thread is a rank with a card's clock of its own: cudaDeviceSynchronize waits for the streams that it created or used last, and the
-// legacy default stream is one per host thread.
+// A host thread is a rank with a card's clock of its own: cudaDeviceSynchronize waits for the streams that it created
+// or used last, and the legacy default stream is one per host thread.
 #ifndef GX_EMU_QUEUE_H
 #define GX_EMU_QUEUE_H
 #include "memory.h"
@@ -57,7 +58,7 @@ inline std::map<std::thread::id, CUstream_st *> legacy_streams;
 inline Random early; // how much of it runs at once under random
 inline unsigned long long early_seed = ~0ull;
 
-// ---- what can run -----------------------------------------------------------------------------------------------------------------------
+// ---- what can run --------------------------------------------------------------------------------------------------
 inline bool complete(Operation &op);
 
 // Everything that comes before it is done. false: something waits for a peer that has not come.
@@ -118,7 +119,7 @@ inline bool complete(Operation &op)
     return reached;
 }
 
-// ---- who waits --------------------------------------------------------------------------------------------------------------------------
+// ---- who waits -----------------------------------------------------------------------------------------------------
 [[noreturn]] inline void report_no_progress(const std::string &what, unsigned long long seconds)
 {
     say("a host thread waits for %s, and nothing has changed for %llu s; what is queued:", what.c_str(), seconds);
@@ -146,7 +147,10 @@ inline void wait_for(std::unique_lock<std::mutex> &held, const OperationRef &op)
     set_access(false);
 }
 
-inline bool is_mine(const CUstream_st &s) { return s.creator == std::this_thread::get_id() || s.user == std::this_thread::get_id(); }
+inline bool is_mine(const CUstream_st &s)
+{
+    return s.creator == std::this_thread::get_id() || s.user == std::this_thread::get_id();
+}
 
 inline void synchronize_mine(std::unique_lock<std::mutex> &held)
 {
@@ -156,7 +160,7 @@ inline void synchronize_mine(std::unique_lock<std::mutex> &held)
     for (const OperationRef &op : last) wait_for(held, op);
 }
 
-// ---- enqueuing --------------------------------------------------------------------------------------------------------------------------
+// ---- enqueuing -----------------------------------------------------------------------------------------------------
 inline CUstream_st *open_stream(unsigned flags)
 {
     CUstream_st &s = streams.emplace_back();
@@ -191,7 +195,8 @@ inline bool is_legacy(const CUstream_st &s)
     return found != legacy_streams.end() && found->second == &s;
 }
 
-// The legacy default stream runs after what blocking streams have and before what they get (CUDA C++ Programming Guide, default stream).
+// The legacy default stream runs after what blocking streams have and before what they get (CUDA C++ Programming Guide,
+// default stream).
 inline void order_with_legacy(Operation &op, const CUstream_st &s)
 {
     if (is_legacy(s)) {

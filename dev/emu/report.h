@@ -1,4 +1,5 @@
-// report.h: how the emulator ends a program that CUDA would leave undefined, and how it reads its environment variables.
+// report.h: how the emulator ends a program that CUDA would leave undefined, and how it reads its environment
+// variables.
 #ifndef GX_EMU_REPORT_H
 #define GX_EMU_REPORT_H
 #include <cstdarg>

@@ -1,4 +1,5 @@
-// shared.h: shared memory of the block that runs: an arena with a red zone around every variable, filled with NaN before every block.
+// shared.h: shared memory of the block that runs: an arena with a red zone around every variable, filled with NaN
+// before every block.
 //
 //     GX_SHARED(float, tile, [32][33]);       // __shared__ float tile[32][33]
 //     GX_DYNAMIC_SHARED(float, row);          // extern __shared__ float row[]
@@ -8,11 +9,11 @@
 #define GX_EMU_SHARED_H
 #include "block.h"
 
-#define GX_SHARED(type, name, dims)                                                                                                        \
-    typedef type name##_shared_type dims;                                                                                                  \
-    static char name##_shared_key;                                                                                                         \
-    name##_shared_type &name =                                                                                                             \
-        *(name##_shared_type *)emu::shared_variable(&name##_shared_key, #name, sizeof(name##_shared_type), alignof(name##_shared_type))
+#define GX_SHARED(type, name, dims)                                                                                    \
+    typedef type name##_shared_type dims;                                                                              \
+    static char name##_shared_key;                                                                                     \
+    name##_shared_type &name = *(name##_shared_type *)emu::shared_variable(                                            \
+        &name##_shared_key, #name, sizeof(name##_shared_type), alignof(name##_shared_type))
 #define GX_DYNAMIC_SHARED(type, name) type *name = (type *)emu::shared.dynamic
 
 namespace emu
@@ -22,7 +23,7 @@ constexpr size_t shared_without_opt_in = 48 << 10, shared_reserved = 1 << 10; //
 inline size_t shared_opt_in() { return strtoull(environment("GX_EMU_SHARED", "163").c_str(), nullptr, 10) << 10; }
 
 constexpr size_t shared_zone = 64, shared_alignment = 1024; // bytes; swizzled tiles want 1024
-constexpr size_t shared_capacity = 512 << 10;               // so that zones and alignment never decide whether a kernel fits
+constexpr size_t shared_capacity = 512 << 10; // so that zones and alignment never decide whether a kernel fits
 
 struct SharedVariable {
     const void *key;
@@ -66,14 +67,16 @@ inline void *shared_variable(const void *key, const char *name, size_t bytes, si
         if (v.key == key) return v.begin;
     shared.declared += bytes;
     if (shared.declared > shared_without_opt_in)
-        kernel_fails("%zu bytes of shared memory are declared; there may be %zu", shared.declared, shared_without_opt_in);
+        kernel_fails("%zu bytes of shared memory are declared; there may be %zu", shared.declared,
+                     shared_without_opt_in);
     if (shared.declared + shared.dynamic_bytes > shared_opt_in())
-        kernel_fails("%zu bytes of declared and %zu of dynamic shared memory; a block has %zu", shared.declared, shared.dynamic_bytes,
-                     shared_opt_in());
+        kernel_fails("%zu bytes of declared and %zu of dynamic shared memory; a block has %zu", shared.declared,
+                     shared.dynamic_bytes, shared_opt_in());
     return shared_take(key, name, bytes, std::max<size_t>(alignment, 16));
 }
 
-// With MAP_FIXED, new pages in the place of the old: ThreadSanitizer forgets who used the addresses in the block before.
+// With MAP_FIXED, new pages in the place of the old: ThreadSanitizer forgets who used the addresses in the block
+// before.
 inline void shared_memory_map(size_t bytes, int flags)
 {
     flags |= MAP_PRIVATE | MAP_ANONYMOUS;
@@ -89,14 +92,16 @@ inline void shared_memory_begin(size_t dynamic_bytes)
     shared.used = shared.declared = 0;
     shared.dynamic_bytes = dynamic_bytes;
     shared.variables.clear();
-    shared.dynamic = dynamic_bytes ? shared_take(&shared, "dynamic shared memory", dynamic_bytes, shared_alignment) : nullptr;
+    shared.dynamic =
+        dynamic_bytes ? shared_take(&shared, "dynamic shared memory", dynamic_bytes, shared_alignment) : nullptr;
 }
 
 inline void check_zone(const SharedVariable &v, const unsigned char *begin, const unsigned char *end)
 {
     for (const unsigned char *p = begin; p < end; p++)
         if (*p != zone_byte)
-            kernel_fails("shared memory was written %zd bytes from the beginning of %s, which has %zu", p - v.begin, v.name, v.bytes);
+            kernel_fails("shared memory was written %zd bytes from the beginning of %s, which has %zu", p - v.begin,
+                         v.name, v.bytes);
 }
 
 inline void shared_memory_end()

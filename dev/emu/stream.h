@@ -1,7 +1,8 @@
 // stream.h: the runtime's interface to streams: copies, fills, events, synchronisation.
 //
 // When a copy reads and writes its host memory (CUDA Runtime API, "API synchronization behavior"):
-//   pageable to device      the bytes are taken at the call; they arrive in the stream's order, which even cudaMemcpy does not wait for
+//  pageable to device  the bytes are taken at the call; they arrive in the stream's order, which even cudaMemcpy does
+//  not wait for
 //   pinned to device        read when the operation runs: late
 //   device to pageable      the call returns after the copy
 //   device to pinned        written when the operation runs: late
@@ -28,7 +29,7 @@ struct CUevent_st {
 typedef CUevent_st *cudaEvent_t;
 typedef void (*cudaHostFn_t)(void *);
 
-// ---- copies -----------------------------------------------------------------------------------------------------------------------------
+// ---- copies --------------------------------------------------------------------------------------------------------
 namespace emu
 {
 
@@ -51,13 +52,13 @@ inline cudaError_t check_copy(const Copy &c, Spot to, Spot from, cudaMemcpyKind 
     if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) return cudaErrorInvalidMemcpyDirection;
     bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
     bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
-    bool named_right =
-        kind == cudaMemcpyDefault || (to_device == (to.where == Where::device) && from_device == (from.where == Where::device));
+    bool named_right = kind == cudaMemcpyDefault ||
+                       (to_device == (to.where == Where::device) && from_device == (from.where == Where::device));
     bool fits = c.reach(c.to_pitch) <= to.left && c.reach(c.from_pitch) <= from.left;
     if (named_right && fits) return cudaSuccess;
-    say("a copy of kind %d, %zu rows of %zu bytes, from %p (%s%s) to %p (%s%s)", kind, c.rows, c.width, (const void *)c.from,
-        names[(int)from.where], c.reach(c.from_pitch) > from.left ? ", too short" : "", (void *)c.to, names[(int)to.where],
-        c.reach(c.to_pitch) > to.left ? ", too short" : "");
+    say("a copy of kind %d, %zu rows of %zu bytes, from %p (%s%s) to %p (%s%s)", kind, c.rows, c.width,
+        (const void *)c.from, names[(int)from.where], c.reach(c.from_pitch) > from.left ? ", too short" : "",
+        (void *)c.to, names[(int)to.where], c.reach(c.to_pitch) > to.left ? ", too short" : "");
     return cudaErrorInvalidValue;
 }
 
@@ -77,7 +78,9 @@ inline cudaError_t copy(Copy c, cudaMemcpyKind kind, cudaStream_t handle, bool b
     Spot to = spot_of(c.to), from = spot_of(c.from);
     if (cudaError_t e = check_copy(c, to, from, kind)) return result(e);
     bool taken_now = from.where == Where::pageable && to.where == Where::device;
-    bool waits = taken_now ? false : blocking ? to.where != Where::device || from.where != Where::device : to.where == Where::pageable;
+    bool waits = taken_now  ? false
+                 : blocking ? to.where != Where::device || from.where != Where::device
+                            : to.where == Where::pageable;
     if (taken_now && blocking) wait_for(held, s->last);
     OperationRef op = enqueue(
         s, "a copy", taken_now ? copy_of_the_bytes_now(c) : [c] { run_copy(c); });
@@ -93,7 +96,8 @@ inline cudaError_t fill(void *to, int value, size_t bytes, cudaStream_t handle)
     if (!bytes) return cudaSuccess;
     Spot spot = spot_of(to);
     if (spot.where == Where::pageable || bytes > spot.left) {
-        say("a fill of %zu bytes at %p, where %s", bytes, to, spot.where == Where::pageable ? "is no device memory" : "there are fewer");
+        say("a fill of %zu bytes at %p, where %s", bytes, to,
+            spot.where == Where::pageable ? "is no device memory" : "there are fewer");
         return result(cudaErrorInvalidValue);
     }
     enqueue(s, "a fill", [=] { memset(to, value, bytes); });
@@ -102,7 +106,8 @@ inline cudaError_t fill(void *to, int value, size_t bytes, cudaStream_t handle)
 
 } // namespace emu
 
-inline cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream = nullptr)
+inline cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
+                                   cudaStream_t stream = nullptr)
 {
     return emu::copy({(char *)to, bytes, (const char *)from, bytes, bytes, 1}, kind, stream, false);
 }
@@ -110,36 +115,41 @@ inline cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemc
 {
     return emu::copy({(char *)to, bytes, (const char *)from, bytes, bytes, 1}, kind, nullptr, true);
 }
-inline cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t rows,
-                                     cudaMemcpyKind kind, cudaStream_t stream = nullptr)
+inline cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                                     size_t rows, cudaMemcpyKind kind, cudaStream_t stream = nullptr)
 {
     if (width > to_pitch || width > from_pitch) return emu::result(cudaErrorInvalidValue);
     return emu::copy({(char *)to, to_pitch, (const char *)from, from_pitch, width, rows}, kind, stream, false);
 }
-inline cudaError_t cudaMemcpy2D(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t rows,
-                                cudaMemcpyKind kind)
+inline cudaError_t cudaMemcpy2D(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                                size_t rows, cudaMemcpyKind kind)
 {
     if (width > to_pitch || width > from_pitch) return emu::result(cudaErrorInvalidValue);
     return emu::copy({(char *)to, to_pitch, (const char *)from, from_pitch, width, rows}, kind, nullptr, true);
 }
 template <class T>
-cudaError_t cudaMemcpyToSymbol(T &symbol, const void *from, size_t bytes, size_t offset = 0, cudaMemcpyKind kind = cudaMemcpyHostToDevice)
+cudaError_t cudaMemcpyToSymbol(T &symbol, const void *from, size_t bytes, size_t offset = 0,
+                               cudaMemcpyKind kind = cudaMemcpyHostToDevice)
 {
     void *to;
     cudaGetSymbolAddress(&to, symbol);
     return cudaMemcpy((char *)to + offset, from, bytes, kind);
 }
 template <class T>
-cudaError_t cudaMemcpyFromSymbol(void *to, const T &symbol, size_t bytes, size_t offset = 0, cudaMemcpyKind kind = cudaMemcpyDeviceToHost)
+cudaError_t cudaMemcpyFromSymbol(void *to, const T &symbol, size_t bytes, size_t offset = 0,
+                                 cudaMemcpyKind kind = cudaMemcpyDeviceToHost)
 {
     void *from;
     cudaGetSymbolAddress(&from, const_cast<T &>(symbol));
     return cudaMemcpy(to, (char *)from + offset, bytes, kind);
 }
-inline cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t s = nullptr) { return emu::fill(to, value, bytes, s); }
+inline cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t s = nullptr)
+{
+    return emu::fill(to, value, bytes, s);
+}
 inline cudaError_t cudaMemset(void *to, int value, size_t bytes) { return emu::fill(to, value, bytes, nullptr); }
 
-// ---- kernels and host functions ---------------------------------------------------------------------------------------------------------
+// ---- kernels and host functions ------------------------------------------------------------------------------------
 namespace emu
 {
 
@@ -164,7 +174,7 @@ inline cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t f, void 
     return cudaSuccess;
 }
 
-// ---- streams ----------------------------------------------------------------------------------------------------------------------------
+// ---- streams -------------------------------------------------------------------------------------------------------
 inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags)
 {
     std::lock_guard held(emu::device_lock);
@@ -172,8 +182,14 @@ inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags)
     return *s = emu::open_stream(flags), cudaSuccess;
 }
 inline cudaError_t cudaStreamCreate(cudaStream_t *s) { return cudaStreamCreateWithFlags(s, cudaStreamDefault); }
-inline cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int) { return cudaStreamCreateWithFlags(s, flags); }
-inline cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) { return *least = 0, *greatest = -5, cudaSuccess; }
+inline cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int)
+{
+    return cudaStreamCreateWithFlags(s, flags);
+}
+inline cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+{
+    return *least = 0, *greatest = -5, cudaSuccess;
+}
 
 // What is queued still runs when it is needed.
 inline cudaError_t cudaStreamDestroy(cudaStream_t handle)
@@ -191,7 +207,8 @@ inline cudaError_t cudaStreamSynchronize(cudaStream_t handle)
     std::unique_lock held(emu::device_lock);
     CUstream_st *s = emu::find_stream(handle);
     if (!s) return emu::result(cudaErrorInvalidResourceHandle);
-    if (emu::is_legacy(*s)) emu::enqueue(s, "the end of the default stream", nullptr); // after what blocking streams have
+    if (emu::is_legacy(*s))
+        emu::enqueue(s, "the end of the default stream", nullptr); // after what blocking streams have
     emu::wait_for(held, s->last);
     return cudaSuccess;
 }
@@ -206,7 +223,8 @@ inline cudaError_t cudaDeviceSynchronize()
 namespace emu
 {
 
-// Who asks again and again must see an end: the first question finds the work not begun, the second does as much of it as can be done.
+// Who asks again and again must see an end: the first question finds the work not begun, the second does as much of it
+// as can be done.
 inline cudaError_t query(const OperationRef &op, int *queries)
 {
     if (!op || op->done) return cudaSuccess;
@@ -225,8 +243,11 @@ inline cudaError_t cudaStreamQuery(cudaStream_t handle)
     return emu::query(s->last, &s->queries);
 }
 
-// ---- events -----------------------------------------------------------------------------------------------------------------------------
-inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags) { return *e = new CUevent_st{flags, nullptr}, cudaSuccess; }
+// ---- events --------------------------------------------------------------------------------------------------------
+inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags)
+{
+    return *e = new CUevent_st{flags, nullptr}, cudaSuccess;
+}
 inline cudaError_t cudaEventCreate(cudaEvent_t *e) { return cudaEventCreateWithFlags(e, cudaEventDefault); }
 inline cudaError_t cudaEventDestroy(cudaEvent_t e)
 {

@@ -1,6 +1,7 @@
-// test_emu.cu: the emulator does what CUDA's manuals say, in every order that they allow, and finds the faults of test_emu_bugs.cu.
+// test_emu.cu: the emulator does what CUDA's manuals say, in every order that they allow, and finds the faults of
+// test_emu_bugs.cu.
 #include "test_emu.h"
-#include "test.h"
+#include "test/test.h"
 #include <random>
 #include <set>
 
@@ -22,7 +23,7 @@ template <class F> static void with_streams_of_every_kind(F f)
 }
 static bool is_nan_pattern(float x) { return __float_as_uint(x) == 0xffffffffu; }
 
-// ---- threads and blocks -----------------------------------------------------------------------------------------------------------------
+// ---- threads and blocks --------------------------------------------------------------------------------------------
 __global__ void mark(unsigned *seen)
 {
     unsigned b = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
@@ -54,7 +55,8 @@ TEST(shared_tiles_transpose)
         Buffer<float> x(counting(n * n)), y(n * n);
         GX_LAUNCH(transpose, dim3(n / 8, n / 8), dim3(8, 8), 0, 0, y.data, x.data, n);
         std::vector<float> result = y.download();
-        for (int i = 0; i < n * n; i++) CHECK(result[i] == i % n * n + i / n, "%s: element %d is %g", order, i, result[i]);
+        for (int i = 0; i < n * n; i++)
+            CHECK(result[i] == i % n * n + i / n, "%s: element %d is %g", order, i, result[i]);
     });
 }
 
@@ -74,7 +76,8 @@ TEST(fresh_memory_is_nan_in_every_block)
 
 __global__ void vote_in_block(int *y)
 {
-    int t = threadIdx.x, n = __syncthreads_count(t % 3 == 0), any = __syncthreads_or(t == 7), none = __syncthreads_or(0);
+    int t = threadIdx.x, n = __syncthreads_count(t % 3 == 0), any = __syncthreads_or(t == 7),
+        none = __syncthreads_or(0);
     int all = __syncthreads_and(t < 100), some = __syncthreads_and(t < 99);
     y[t] = n + 1000 * (any != 0) + 2000 * (none != 0) + 4000 * (all != 0) + 8000 * (some != 0);
 }
@@ -130,13 +133,14 @@ TEST(the_last_block_sees_what_all_blocks_wrote)
     in_every_order([](const char *order) {
         Buffer<float> x(counting(640)), parts(10), total(1);
         Buffer<unsigned> arrived(std::vector<unsigned>{0});
-        for (int i = 0; i < 2; i++) GX_LAUNCH(sum_by_the_last_block, 10, 64, 0, 0, total.data, parts.data, arrived.data, x.data);
+        for (int i = 0; i < 2; i++)
+            GX_LAUNCH(sum_by_the_last_block, 10, 64, 0, 0, total.data, parts.data, arrived.data, x.data);
         CHECK(total.download()[0] == 639 * 640 / 2, "%s: %g", order, total.download()[0]);
         CHECK(arrived.download()[0] == 0, "%s: the counter is %u", order, arrived.download()[0]);
     });
 }
 
-// ---- warps ------------------------------------------------------------------------------------------------------------------------------
+// ---- warps ---------------------------------------------------------------------------------------------------------
 enum { SHUFFLE_INDEX, SHUFFLE_UP, SHUFFLE_DOWN, SHUFFLE_XOR, SHUFFLES };
 template <class T> __global__ void shuffle_all(T *y, int kind, int b, int width)
 {
@@ -212,8 +216,8 @@ __global__ void votes(unsigned *y)
 {
     unsigned all = 0xffffffffu, lane = threadIdx.x;
     y[lane] = __ballot_sync(all, lane % 5 == 0) ^ __match_any_sync(all, lane % 4) ^ __reduce_add_sync(all, lane) ^
-              __reduce_max_sync(all, lane) << 8 ^ __reduce_or_sync(all, 1u << lane / 8) << 20 ^ (unsigned)__any_sync(all, lane == 3) << 16 ^
-              (unsigned)__all_sync(all, lane == 3) << 17;
+              __reduce_max_sync(all, lane) << 8 ^ __reduce_or_sync(all, 1u << lane / 8) << 20 ^
+              (unsigned)__any_sync(all, lane == 3) << 16 ^ (unsigned)__all_sync(all, lane == 3) << 17;
 }
 TEST(votes_see_every_lane)
 {
@@ -244,7 +248,7 @@ TEST(a_warp_may_be_short)
     CHECK(y.download()[0] == 496 && y.download()[1] == 32 * 8 + 28, "%d, %d", y.download()[0], y.download()[1]);
 }
 
-// ---- words ------------------------------------------------------------------------------------------------------------------------------
+// ---- words ---------------------------------------------------------------------------------------------------------
 struct Atomics {
     int add, max, min, locked;
     unsigned inc, dec, bits, taken;
@@ -276,19 +280,25 @@ TEST(atomics_lose_nothing)
         GX_LAUNCH(use_atomics, 4, 64, 0, 0, a.data);
         Atomics r = a.download()[0];
         CHECK(r.add == 255 * 128 - 256 && r.max == 99 && r.min == -99, "%s: %d, %d, %d", order, r.add, r.max, r.min);
-        CHECK(r.inc == 256 % 7 && r.dec == (7 - 256 % 7) % 7 && r.bits == ~0u, "%s: %u, %u, %x", order, r.inc, r.dec, r.bits);
-        CHECK(r.big == 256ull << 40 && r.f == 256 && r.d == 128 && r.locked == 256, "%s: %g, %g, %d", order, r.f, r.d, r.locked);
+        CHECK(r.inc == 256 % 7 && r.dec == (7 - 256 % 7) % 7 && r.bits == ~0u, "%s: %u, %u, %x", order, r.inc, r.dec,
+              r.bits);
+        CHECK(r.big == 256ull << 40 && r.f == 256 && r.d == 128 && r.locked == 256, "%s: %g, %g, %d", order, r.f, r.d,
+              r.locked);
     });
 }
 
 TEST(bits_and_arithmetic)
 {
-    CHECK(__popc(0xf0f0u) == 8 && __clz(0) == 32 && __clz(1) == 31 && __ffs(0) == 0 && __ffs(8) == 4 && __brev(1) == 0x80000000u, "bits");
-    CHECK(__byte_perm(0x33221100u, 0x77665544u, 0x7041u) == 0x77004411u, "%x", __byte_perm(0x33221100u, 0x77665544u, 0x7041u));
+    CHECK(__popc(0xf0f0u) == 8 && __clz(0) == 32 && __clz(1) == 31 && __ffs(0) == 0 && __ffs(8) == 4 &&
+              __brev(1) == 0x80000000u,
+          "bits");
+    CHECK(__byte_perm(0x33221100u, 0x77665544u, 0x7041u) == 0x77004411u, "%x",
+          __byte_perm(0x33221100u, 0x77665544u, 0x7041u));
     CHECK(__umulhi(0xffffffffu, 0xffffffffu) == 0xfffffffeu && __mulhi(-1, 1) == -1, "upper halves of products");
     CHECK(__funnelshift_l(0x80000000u, 1, 1) == 3 && __funnelshift_r(0, 1, 1) == 0x80000000u, "funnel shifts");
     CHECK(max(NAN, 1.0f) == 1 && min(2.0f, NAN) == 2 && max(1, 2u) == 2 && min(-1L, 3L) == -1, "min and max");
-    CHECK(rsqrtf(4) == 0.5f && __fdividef(1, 4) == 0.25f && __saturatef(2) == 1 && __expf(0) == 1 && __logf(1) == 0, "arithmetic");
+    CHECK(rsqrtf(4) == 0.5f && __fdividef(1, 4) == 0.25f && __saturatef(2) == 1 && __expf(0) == 1 && __logf(1) == 0,
+          "arithmetic");
     CHECK(__float_as_uint(-0.0f) == 0x80000000u && __int_as_float(0x3f800000) == 1, "the same bits as another type");
 }
 
@@ -307,11 +317,13 @@ TEST(bf16_rounds_to_nearest_even)
         }
     }
     CHECK(__bfloat16_as_ushort(__float2bfloat16(NAN)) == 0x7fff, "NaN");
-    CHECK((float)__double2bfloat16(1 + 0x1p-8 + 0x1p-40) == 1 + 0x1p-7f && (float)__double2half(-1 - 0x1p-11 - 0x1p-40) == -1 - 0x1p-10f,
+    CHECK((float)__double2bfloat16(1 + 0x1p-8 + 0x1p-40) == 1 + 0x1p-7f &&
+              (float)__double2half(-1 - 0x1p-11 - 0x1p-40) == -1 - 0x1p-10f,
           "doubles are rounded once");
     __nv_bfloat162 two = __floats2bfloat162_rn(1, 2);
     float2 back = __bfloat1622float2(__hmul2(two, two));
-    CHECK(back.x == 1 && back.y == 4 && __low2float(two) == 1 && __high2float(two) == 2, "pairs: %g, %g", back.x, back.y);
+    CHECK(back.x == 1 && back.y == 4 && __low2float(two) == 1 && __high2float(two) == 2, "pairs: %g, %g", back.x,
+          back.y);
     CHECK((float)(__nv_bfloat16(256.0f) + __nv_bfloat16(1.0f)) == 256, "a sum is rounded");
 }
 
@@ -320,16 +332,20 @@ static unsigned short compiled_fp16(float f) { return __builtin_bit_cast(unsigne
 TEST(fp16_is_the_compilers)
 {
     for (unsigned u = 0; u < 65536; u++) {
-        float f = __half2float(__ushort_as_half((unsigned short)u)), right = (float)__builtin_bit_cast(_Float16, (unsigned short)u);
-        CHECK(std::isnan(f) ? std::isnan(right) : f == right && std::signbit(f) == std::signbit(right), "%x is %g, not %g", u, f, right);
+        float f = __half2float(__ushort_as_half((unsigned short)u)),
+              right = (float)__builtin_bit_cast(_Float16, (unsigned short)u);
+        CHECK(std::isnan(f) ? std::isnan(right) : f == right && std::signbit(f) == std::signbit(right),
+              "%x is %g, not %g", u, f, right);
         if (!std::isnan(f)) CHECK(__half_as_ushort(__float2half_rn(f)) == u, "%x is not kept", u);
     }
     std::mt19937 random(1);
     for (int i = 0; i < 200000; i++) {
-        float f = __uint_as_float(((unsigned)random() & 0x8fffffffu) | 0x30000000u); // 2^-31 to 2^31, and beyond on both sides
-        if (i % 2) f = __uint_as_float((__float_as_uint(f) & ~0x1fffu) | 0x1000u);   // half-way
+        float f = __uint_as_float(((unsigned)random() & 0x8fffffffu) |
+                                  0x30000000u); // 2^-31 to 2^31, and beyond on both sides
+        if (i % 2) f = __uint_as_float((__float_as_uint(f) & ~0x1fffu) | 0x1000u); // half-way
         unsigned short got = __half_as_ushort(__float2half_rn(f));
-        CHECK(std::isnan(f) ? got == 0x7fff : got == compiled_fp16(f), "%g became %x, not %x", f, got, compiled_fp16(f));
+        CHECK(std::isnan(f) ? got == 0x7fff : got == compiled_fp16(f), "%g became %x, not %x", f, got,
+              compiled_fp16(f));
     }
 }
 #endif
@@ -340,7 +356,10 @@ struct DeferredCopy {
     float value = 0;
 };
 static int copies_never_waited_for;
-static void count_copies_never_waited_for() { copies_never_waited_for += emu::per_thread<DeferredCopy>().to != nullptr; }
+static void count_copies_never_waited_for()
+{
+    copies_never_waited_for += emu::per_thread<DeferredCopy>().to != nullptr;
+}
 static const bool counting_copies = emu::at_exit(count_copies_never_waited_for);
 __global__ void copy_later(float *y, bool wait)
 {
@@ -356,7 +375,8 @@ TEST(instructions_are_added_beside_the_engine)
         copies_never_waited_for = 0;
         GX_LAUNCH(copy_later, 2, 64, 0, 0, y.data, wait);
         CHECK(y.download()[63] == 5, "%g", y.download()[63]);
-        CHECK(counting_copies && copies_never_waited_for == (wait ? 0 : 128), "%d were never waited for", copies_never_waited_for);
+        CHECK(counting_copies && copies_never_waited_for == (wait ? 0 : 128), "%d were never waited for",
+              copies_never_waited_for);
     }
 }
 
@@ -371,12 +391,13 @@ TEST(constant_memory_and_templates)
 {
     const float host[3] = {1, 2, 3};
     Buffer<float> x(counting(8)), y(8);
-    CHECK(cudaMemcpyToSymbol(coefficients, host, sizeof host) == cudaSuccess, "%s", cudaGetErrorString(cudaGetLastError()));
+    CHECK(cudaMemcpyToSymbol(coefficients, host, sizeof host) == cudaSuccess, "%s",
+          cudaGetErrorString(cudaGetLastError()));
     GX_LAUNCH((polynomial<3, float>), 1, 8, 0, 0, y.data, x.data);
     CHECK(y.download()[2] == 1 + 2 * 2 + 3 * 4, "%g", y.download()[2]);
 }
 
-// ---- launches ---------------------------------------------------------------------------------------------------------------------------
+// ---- launches ------------------------------------------------------------------------------------------------------
 __global__ void nothing() {}
 __global__ void nothing_with_much_memory() {}
 TEST(limits_of_a_launch_are_the_cards)
@@ -400,14 +421,16 @@ TEST(limits_of_a_launch_are_the_cards)
     for (const auto &c : cases) {
         GX_LAUNCH(nothing, c.grid, c.block, c.shared, 0);
         cudaError_t peeked = cudaPeekAtLastError(), got = cudaGetLastError(), after = cudaGetLastError();
-        CHECK(got == c.error && peeked == c.error && after == cudaSuccess, "grid %u,%u, block %u,%u,%u, %zu bytes: %s", c.grid.x, c.grid.y,
-              c.block.x, c.block.y, c.block.z, c.shared, cudaGetErrorName(got));
+        CHECK(got == c.error && peeked == c.error && after == cudaSuccess, "grid %u,%u, block %u,%u,%u, %zu bytes: %s",
+              c.grid.x, c.grid.y, c.block.x, c.block.y, c.block.z, c.shared, cudaGetErrorName(got));
         cudaDeviceSynchronize();
     }
     int most = 0, blocks = 0;
     cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0);
     CHECK(most == 163 << 10, "%d", most);
-    CHECK(cudaFuncSetAttribute(nothing_with_much_memory, cudaFuncAttributeMaxDynamicSharedMemorySize, most) == cudaSuccess, "opting in");
+    CHECK(cudaFuncSetAttribute(nothing_with_much_memory, cudaFuncAttributeMaxDynamicSharedMemorySize, most) ==
+              cudaSuccess,
+          "opting in");
     GX_LAUNCH(nothing_with_much_memory, 1, 1, most, 0);
     CHECK(cudaDeviceSynchronize() == cudaSuccess && cudaGetLastError() == cudaSuccess, "a launch with all of it");
     CHECK(cudaFuncSetAttribute(nothing, cudaFuncAttributeMaxDynamicSharedMemorySize, most + 1) == cudaErrorInvalidValue,
@@ -416,7 +439,9 @@ TEST(limits_of_a_launch_are_the_cards)
     setenv("GX_EMU_SHARED", "99", 1);
     cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0);
     CHECK(most == 99 << 10, "%d on a small card", most);
-    CHECK(cudaFuncSetAttribute(nothing, cudaFuncAttributeMaxDynamicSharedMemorySize, 100 << 10) == cudaErrorInvalidValue, "a small card");
+    CHECK(cudaFuncSetAttribute(nothing, cudaFuncAttributeMaxDynamicSharedMemorySize, 100 << 10) ==
+              cudaErrorInvalidValue,
+          "a small card");
     unsetenv("GX_EMU_SHARED");
     cudaGetLastError();
     cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, nothing, 256, 40 << 10);
@@ -437,7 +462,7 @@ TEST(parameters_are_converted_and_copied_at_the_launch)
     CHECK(y.download()[0] == 3 && y.download()[1] == 5, "%g, %g", y.download()[0], y.download()[1]);
 }
 
-// ---- memory -----------------------------------------------------------------------------------------------------------------------------
+// ---- memory --------------------------------------------------------------------------------------------------------
 TEST(memory_is_counted_and_runs_out)
 {
     size_t before, with, after, total;
@@ -445,18 +470,24 @@ TEST(memory_is_counted_and_runs_out)
     cudaMemGetInfo(&before, &total);
     CHECK(cudaMalloc(&p, 1000) == cudaSuccess && (uintptr_t)p % 256 == 0, "at %p", p);
     cudaMemGetInfo(&with, &total);
-    CHECK(cudaFree((char *)p + 1) == cudaErrorInvalidValue && cudaFree(p) == cudaSuccess && cudaFree(p) == cudaErrorInvalidValue, "frees");
+    CHECK(cudaFree((char *)p + 1) == cudaErrorInvalidValue && cudaFree(p) == cudaSuccess &&
+              cudaFree(p) == cudaErrorInvalidValue,
+          "frees");
     cudaMemGetInfo(&after, &total);
     CHECK(before - with == 1024 && after == before, "%zu, %zu, %zu", before, with, after);
-    CHECK(cudaMalloc(&p, total + 1) == cudaErrorMemoryAllocation && !p && cudaGetLastError() == cudaErrorMemoryAllocation, "more than all");
+    CHECK(cudaMalloc(&p, total + 1) == cudaErrorMemoryAllocation && !p &&
+              cudaGetLastError() == cudaErrorMemoryAllocation,
+          "more than all");
 }
 
 TEST(copies_are_checked_against_what_pointers_are)
 {
     Buffer<float> x(10), y(10);
     float host[10] = {};
-    CHECK(cudaMemcpy(host, x.data, 40, cudaMemcpyHostToDevice) == cudaErrorInvalidValue, "device to host called host to device");
-    CHECK(cudaMemcpy(y.data, x.data, 40, cudaMemcpyDeviceToHost) == cudaErrorInvalidValue, "device to device called device to host");
+    CHECK(cudaMemcpy(host, x.data, 40, cudaMemcpyHostToDevice) == cudaErrorInvalidValue,
+          "device to host called host to device");
+    CHECK(cudaMemcpy(y.data, x.data, 40, cudaMemcpyDeviceToHost) == cudaErrorInvalidValue,
+          "device to device called device to host");
     CHECK(cudaMemcpy(x.data, host, 44, cudaMemcpyHostToDevice) == cudaErrorInvalidValue, "too much");
     CHECK(cudaMemset(host, 0, 40) == cudaErrorInvalidValue, "a fill of host memory");
     CHECK(cudaGetLastError() == cudaErrorInvalidValue && cudaGetLastError() == cudaSuccess, "the last error");
@@ -472,10 +503,11 @@ TEST(copies_of_rows)
     std::vector<float> host = counting(3 * 4);
     cudaMemcpy2DAsync(x.data, 8 * 4, host.data(), 4 * 4, 4 * 4, 3, cudaMemcpyHostToDevice);
     std::vector<float> result = x.download();
-    for (int i = 0; i < 40; i++) CHECK(result[i] == (i / 8 < 3 && i % 8 < 4 ? i / 8 * 4 + i % 8 : 0), "element %d is %g", i, result[i]);
+    for (int i = 0; i < 40; i++)
+        CHECK(result[i] == (i / 8 < 3 && i % 8 < 4 ? i / 8 * 4 + i % 8 : 0), "element %d is %g", i, result[i]);
 }
 
-// ---- streams ----------------------------------------------------------------------------------------------------------------------------
+// ---- streams -------------------------------------------------------------------------------------------------------
 __global__ void times_two_plus(float *x, float a) { x[threadIdx.x] = 2 * x[threadIdx.x] + a; }
 
 // Three streams, each step after another stream's step before: the result tells the order.
@@ -486,7 +518,8 @@ TEST(events_order_streams)
         cudaStream_t s[3];
         cudaEvent_t e[3];
         for (int i = 0; i < 3; i++)
-            cudaStreamCreateWithFlags(&s[i], cudaStreamNonBlocking), cudaEventCreateWithFlags(&e[i], cudaEventDisableTiming);
+            cudaStreamCreateWithFlags(&s[i], cudaStreamNonBlocking),
+                cudaEventCreateWithFlags(&e[i], cudaEventDisableTiming);
         float right = 1;
         for (int step = 0; step < 20; step++) {
             int i = step % 3;
@@ -515,7 +548,8 @@ TEST(work_runs_as_late_as_it_may)
     GX_LAUNCH(times_two_plus, 1, 1, 0, t, y.data, 1.0f);
     cudaMemcpyAsync(seen + 1, y.data, 4, cudaMemcpyDeviceToHost, t);
     CHECK(seen[0] == 0 && seen[1] == 0, "before: %g, %g", seen[0], seen[1]);
-    CHECK(cudaStreamQuery(s) == cudaErrorNotReady && cudaPeekAtLastError() == cudaSuccess, "a first question finds it busy");
+    CHECK(cudaStreamQuery(s) == cudaErrorNotReady && cudaPeekAtLastError() == cudaSuccess,
+          "a first question finds it busy");
     cudaStreamSynchronize(t);
     CHECK(seen[0] == 0 && seen[1] == 3, "one synchronised: %g, %g", seen[0], seen[1]);
     while (cudaStreamQuery(s) == cudaErrorNotReady) {}
@@ -594,7 +628,7 @@ TEST(host_threads_have_streams_of_their_own)
     });
 }
 
-// ---- cuBLASLt ---------------------------------------------------------------------------------------------------------------------------
+// ---- cuBLASLt ------------------------------------------------------------------------------------------------------
 struct Gemm {
     int m = 13, n = 18, k = 70, ta = 0, tb = 0, row_a = 0, row_b = 0, row_d = 0, bias = 0;
     bool bf16_in = false, bf16_out = false;
@@ -646,7 +680,8 @@ static cublasLtMatmulDesc_t gemm_desc(const Gemm &g, const void *bias)
 {
     cublasLtMatmulDesc_t desc;
     cublasLtMatmulDescCreate(&desc, g.compute, CUDA_R_32F);
-    int32_t ta = g.ta ? CUBLAS_OP_T : CUBLAS_OP_N, tb = g.tb ? CUBLAS_OP_T : CUBLAS_OP_N, epilogue = CUBLASLT_EPILOGUE_BIAS;
+    int32_t ta = g.ta ? CUBLAS_OP_T : CUBLAS_OP_N, tb = g.tb ? CUBLAS_OP_T : CUBLAS_OP_N,
+            epilogue = CUBLASLT_EPILOGUE_BIAS;
     cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_TRANSA, &ta, sizeof ta);
     cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_TRANSB, &tb, sizeof tb);
     if (!g.bias) return desc;
@@ -655,7 +690,8 @@ static cublasLtMatmulDesc_t gemm_desc(const Gemm &g, const void *bias)
     return desc;
 }
 
-static cublasStatus_t run_gemm(const Gemm &g, GemmMatrix &a, GemmMatrix &b, GemmMatrix &d, const GemmMatrix &bias, size_t shift)
+static cublasStatus_t run_gemm(const Gemm &g, GemmMatrix &a, GemmMatrix &b, GemmMatrix &d, const GemmMatrix &bias,
+                               size_t shift)
 {
     cublasLtHandle_t handle;
     cublasLtMatmulPreference_t preference;
@@ -667,11 +703,13 @@ static cublasStatus_t run_gemm(const Gemm &g, GemmMatrix &a, GemmMatrix &b, Gemm
     cublasLtMatrixLayout_t la = a.layout(), lb = b.layout(), ld = d.layout();
     cublasLtCreate(&handle);
     cublasLtMatmulPreferenceCreate(&preference);
-    cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace_bytes, sizeof workspace_bytes);
-    cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, desc, la, lb, ld, ld, preference, 1, &found, &n_found);
+    cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace_bytes,
+                                         sizeof workspace_bytes);
+    cublasStatus_t status =
+        cublasLtMatmulAlgoGetHeuristic(handle, desc, la, lb, ld, ld, preference, 1, &found, &n_found);
     if (!status)
-        status = cublasLtMatmul(handle, desc, &g.alpha, A.data + shift, la, B.data, lb, &g.beta, D.data, ld, D.data, ld, &found.algo,
-                                workspace.data, found.workspaceSize, 0);
+        status = cublasLtMatmul(handle, desc, &g.alpha, A.data + shift, la, B.data, lb, &g.beta, D.data, ld, D.data, ld,
+                                &found.algo, workspace.data, found.workspaceSize, 0);
     d.take(D.download());
     cublasLtMatmulPreferenceDestroy(preference), cublasLtMatmulDescDestroy(desc), cublasLtDestroy(handle);
     cublasLtMatrixLayoutDestroy(la), cublasLtMatrixLayoutDestroy(lb), cublasLtMatrixLayoutDestroy(ld);
@@ -680,13 +718,15 @@ static cublasStatus_t run_gemm(const Gemm &g, GemmMatrix &a, GemmMatrix &b, Gemm
 
 static void check_gemm(const Gemm &g)
 {
-    GemmMatrix a(g.ta ? g.k : g.m, g.ta ? g.m : g.k, g.row_a, g.bf16_in, 1), b(g.tb ? g.n : g.k, g.tb ? g.k : g.n, g.row_b, g.bf16_in, 2);
+    GemmMatrix a(g.ta ? g.k : g.m, g.ta ? g.m : g.k, g.row_a, g.bf16_in, 1),
+        b(g.tb ? g.n : g.k, g.tb ? g.k : g.n, g.row_b, g.bf16_in, 2);
     GemmMatrix d(g.m, g.n, g.row_d, g.bf16_out, 3), bias(g.m, 1, 0, g.bf16_out, 4);
     std::vector<double> right;
     for (int i = 0; i < g.m; i++)
         for (int j = 0; j < g.n; j++) {
             double sum = 0;
-            for (int k = 0; k < g.k; k++) sum += (double)(g.ta ? a.at(k, i) : a.at(i, k)) * (g.tb ? b.at(j, k) : b.at(k, j));
+            for (int k = 0; k < g.k; k++)
+                sum += (double)(g.ta ? a.at(k, i) : a.at(i, k)) * (g.tb ? b.at(j, k) : b.at(k, j));
             right.push_back(g.alpha * sum + (g.beta != 0 ? g.beta * d.at(i, j) : 0) + (g.bias ? bias.at(i, 0) : 0));
         }
     if (g.beta == 0) std::fill(d.values.begin(), d.values.end(), NAN); // must not be read
@@ -695,8 +735,8 @@ static void check_gemm(const Gemm &g)
     for (int i = 0; i < g.m; i++)
         for (int j = 0; j < g.n; j++) got.push_back(d.at(i, j));
     char what[100];
-    snprintf(what, sizeof what, "trans %d%d order %d%d%d bf16 %d%d bias %d", g.ta, g.tb, g.row_a, g.row_b, g.row_d, g.bf16_in, g.bf16_out,
-             g.bias);
+    snprintf(what, sizeof what, "trans %d%d order %d%d%d bf16 %d%d bias %d", g.ta, g.tb, g.row_a, g.row_b, g.row_d,
+             g.bf16_in, g.bf16_out, g.bias);
     CHECK(status == CUBLAS_STATUS_SUCCESS, "%s: %s", what, cublasLtGetStatusString(status));
     double rounding = g.bf16_out ? 0x1p-8 : 0; // of the result: half an ulp of 8 bits
     test_close(what, got.data(), right.data(), (long)got.size(), test_bound(g.k + 3) + rounding, 0);
@@ -710,7 +750,8 @@ TEST(products_are_right_in_every_layout)
     for (int bits = 0; bits < 32; bits++)
         for (int types = 0; types < 3; types++) {
             Gemm g;
-            g.ta = bits & 1, g.tb = bits >> 1 & 1, g.row_a = bits >> 2 & 1, g.row_b = bits >> 3 & 1, g.row_d = bits >> 4 & 1;
+            g.ta = bits & 1, g.tb = bits >> 1 & 1, g.row_a = bits >> 2 & 1, g.row_b = bits >> 3 & 1,
+            g.row_d = bits >> 4 & 1;
             g.bf16_in = types > 0, g.bf16_out = types > 1;
             g.bias = bits % 3 == 0;
             if (bits % 2) g.alpha = 0.5f, g.beta = -2;
@@ -740,7 +781,7 @@ TEST(what_cublaslt_does_not_do_is_refused)
     unsetenv("GX_EMU_TF32");
 }
 
-// ---- NCCL -------------------------------------------------------------------------------------------------------------------------------
+// ---- NCCL ----------------------------------------------------------------------------------------------------------
 template <class T> static void check_all_reduce(const char *name, ncclDataType_t type)
 {
     const int n = 37, ranks = 3;
@@ -753,8 +794,10 @@ template <class T> static void check_all_reduce(const char *name, ncclDataType_t
         cudaStreamSynchronize(r.stream);
         std::vector<T> sum = y.download(), most = x.download();
         for (int i = 0; i < n; i++) {
-            CHECK((float)sum[i] == (float)(3 * (i % 7) + 3), "%s, rank %d: sum %d is %g", name, r.rank, i, (double)(float)sum[i]);
-            CHECK((float)most[i] == (float)(i % 7 + 2), "%s, rank %d: maximum %d is %g", name, r.rank, i, (double)(float)most[i]);
+            CHECK((float)sum[i] == (float)(3 * (i % 7) + 3), "%s, rank %d: sum %d is %g", name, r.rank, i,
+                  (double)(float)sum[i]);
+            CHECK((float)most[i] == (float)(i % 7 + 2), "%s, rank %d: maximum %d is %g", name, r.rank, i,
+                  (double)(float)most[i]);
         }
     });
 }
@@ -778,8 +821,10 @@ TEST(nccl_moves_each_part_to_its_place)
             std::vector<float> mine = counting(n);
             for (float &v : mine) v += 100.0f * (float)r.rank;
             Buffer<float> x(mine), gathered(n), part_of_sum(part), passed_on(n), sent(mine);
-            cudaMemcpyAsync(gathered.data + (size_t)r.rank * part, x.data, part * 4, cudaMemcpyDeviceToDevice, r.stream);
-            ncclAllGather(gathered.data + (size_t)r.rank * part, gathered.data, part, ncclFloat32, r.comm, r.stream); // in place
+            cudaMemcpyAsync(gathered.data + (size_t)r.rank * part, x.data, part * 4, cudaMemcpyDeviceToDevice,
+                            r.stream);
+            ncclAllGather(gathered.data + (size_t)r.rank * part, gathered.data, part, ncclFloat32, r.comm,
+                          r.stream); // in place
             ncclReduceScatter(x.data, part_of_sum.data, part, ncclFloat32, ncclSum, r.comm, r.stream);
             ncclGroupStart();
             ncclSend(x.data, n, ncclFloat32, (r.rank + 1) % 4, r.comm, r.stream);
@@ -787,14 +832,18 @@ TEST(nccl_moves_each_part_to_its_place)
             ncclBroadcast(sent.data, sent.data, n, ncclFloat32, 2, r.comm, r.stream);
             ncclGroupEnd();
             cudaStreamSynchronize(r.stream);
-            std::vector<float> g = gathered.download(), s = part_of_sum.download(), p = passed_on.download(), b = sent.download();
+            std::vector<float> g = gathered.download(), s = part_of_sum.download(), p = passed_on.download(),
+                               b = sent.download();
             for (size_t i = 0; i < n; i++) {
-                CHECK(g[i] == (float)(100 * (i / part) + i % part), "%s, rank %d: gathered %zu is %g", kind, r.rank, i, g[i]);
-                CHECK(p[i] == (float)(100 * ((r.rank + 3) % 4) + (int)i), "%s, rank %d: passed on %zu is %g", kind, r.rank, i, p[i]);
+                CHECK(g[i] == (float)(100 * (i / part) + i % part), "%s, rank %d: gathered %zu is %g", kind, r.rank, i,
+                      g[i]);
+                CHECK(p[i] == (float)(100 * ((r.rank + 3) % 4) + (int)i), "%s, rank %d: passed on %zu is %g", kind,
+                      r.rank, i, p[i]);
                 CHECK(b[i] == (float)(200 + i), "%s, rank %d: broadcast %zu is %g", kind, r.rank, i, b[i]);
             }
             for (size_t i = 0; i < part; i++)
-                CHECK(s[i] == (float)(600 + 4 * ((size_t)r.rank * part + i)), "%s, rank %d: sum %zu is %g", kind, r.rank, i, s[i]);
+                CHECK(s[i] == (float)(600 + 4 * ((size_t)r.rank * part + i)), "%s, rank %d: sum %zu is %g", kind,
+                      r.rank, i, s[i]);
         });
     });
 }
@@ -862,9 +911,11 @@ template <class F> static void check_spoilt(const char *what, ncclResult_t right
             if (!error) std::this_thread::sleep_for(std::chrono::milliseconds(1));
         }
         CHECK(error == right, "%s, rank %d: %s", what, r.rank, ncclGetErrorString(error));
-        CHECK(right == ncclRemoteError || (strstr(ncclGetLastError(r.comm), "0") && strstr(ncclGetLastError(r.comm), "1")), "%s: %s", what,
-              ncclGetLastError(r.comm));
-        CHECK(ncclAllReduce(x.data, x.data, 8, ncclFloat32, ncclSum, r.comm, r.stream) == right, "%s: a later call", what);
+        CHECK(right == ncclRemoteError ||
+                  (strstr(ncclGetLastError(r.comm), "0") && strstr(ncclGetLastError(r.comm), "1")),
+              "%s: %s", what, ncclGetLastError(r.comm));
+        CHECK(ncclAllReduce(x.data, x.data, 8, ncclFloat32, ncclSum, r.comm, r.stream) == right, "%s: a later call",
+              what);
     });
 }
 TEST(nccl_calls_that_do_not_match_end_in_an_error)
@@ -878,8 +929,9 @@ TEST(nccl_calls_that_do_not_match_end_in_an_error)
     check_spoilt("operations", ncclInvalidUsage, [](Rank &r, Buffer<float> &x) {
         ncclAllReduce(x.data, x.data, 4, ncclFloat32, r.rank ? ncclSum : ncclMax, r.comm, r.stream);
     });
-    check_spoilt("roots", ncclInvalidUsage,
-                 [](Rank &r, Buffer<float> &x) { ncclBroadcast(x.data, x.data, 4, ncclFloat32, r.rank, r.comm, r.stream); });
+    check_spoilt("roots", ncclInvalidUsage, [](Rank &r, Buffer<float> &x) {
+        ncclBroadcast(x.data, x.data, 4, ncclFloat32, r.rank, r.comm, r.stream);
+    });
     check_spoilt("collectives", ncclInvalidUsage, [](Rank &r, Buffer<float> &x) {
         if (r.rank) ncclAllReduce(x.data, x.data, 4, ncclFloat32, ncclSum, r.comm, r.stream);
         else ncclBroadcast(x.data, x.data, 4, ncclFloat32, 0, r.comm, r.stream);
@@ -919,9 +971,12 @@ TEST(nccl_arguments_are_checked)
     with_ranks(1, [](Rank &r) {
         Buffer<float> x(8);
         float host[8];
-        CHECK(ncclAllReduce(x.data, x.data, 9, ncclFloat32, ncclSum, r.comm, r.stream) == ncclInvalidArgument, "too many");
-        CHECK(ncclAllReduce(host, x.data, 8, ncclFloat32, ncclSum, r.comm, r.stream) == ncclInvalidArgument, "host memory");
-        CHECK(ncclAllReduce(x.data, x.data + 1, 4, ncclFloat32, ncclSum, r.comm, r.stream) == ncclInvalidArgument, "overlap");
+        CHECK(ncclAllReduce(x.data, x.data, 9, ncclFloat32, ncclSum, r.comm, r.stream) == ncclInvalidArgument,
+              "too many");
+        CHECK(ncclAllReduce(host, x.data, 8, ncclFloat32, ncclSum, r.comm, r.stream) == ncclInvalidArgument,
+              "host memory");
+        CHECK(ncclAllReduce(x.data, x.data + 1, 4, ncclFloat32, ncclSum, r.comm, r.stream) == ncclInvalidArgument,
+              "overlap");
         CHECK(ncclSend(x.data, 1, ncclFloat32, 1, r.comm, r.stream) == ncclInvalidArgument, "a peer that is none");
         CHECK(ncclGroupEnd() == ncclInvalidUsage, "a group that ends before it begins");
         ncclGroupStart();
@@ -932,7 +987,7 @@ TEST(nccl_arguments_are_checked)
     });
 }
 
-// ---- faults are found, each in a process of its own -------------------------------------------------------------------------------------
+// ---- faults are found, each in a process of its own ----------------------------------------------------------------
 #if defined(__SANITIZE_ADDRESS__)
 enum { BUILD = 1 };
 #elif defined(__SANITIZE_THREAD__)
@@ -945,8 +1000,8 @@ static std::string output_of_child(const char *environment, const char *option, 
 {
     char self[512] = "", command[1024];
     if (readlink("/proc/self/exe", self, sizeof self - 1) < 0) return "readlink failed";
-    snprintf(command, sizeof command, "%s GX_EMU_PATIENCE=1 TSAN_OPTIONS=atexit_sleep_ms=0 '%s' %s %s 2>&1", environment, self, option,
-             name);
+    snprintf(command, sizeof command, "%s GX_EMU_PATIENCE=1 TSAN_OPTIONS=atexit_sleep_ms=0 '%s' %s %s 2>&1",
+             environment, self, option, name);
     std::string output;
     FILE *f = popen(command, "r");
     char line[512];
@@ -955,15 +1010,18 @@ static std::string output_of_child(const char *environment, const char *option, 
     return output;
 }
 
-// What must stand in the output: of the plain build, with AddressSanitizer, with ThreadSanitizer. Without the fault the child says "right".
+// What must stand in the output: of the plain build, with AddressSanitizer, with ThreadSanitizer. Without the fault the
+// child says "right".
 static void find(const char *name, const char *environment, const char *plain, const char *address, const char *thread)
 {
     const char *expected[] = {plain, address, thread};
-    std::string with = output_of_child(environment, "--bug", name), without = output_of_child(environment, "--right", name);
-    CHECK(with.find(expected[BUILD]) != std::string::npos, "looked for \"%s\", found: %.1000s", expected[BUILD], with.c_str());
+    std::string with = output_of_child(environment, "--bug", name),
+                without = output_of_child(environment, "--right", name);
+    CHECK(with.find(expected[BUILD]) != std::string::npos, "looked for \"%s\", found: %.1000s", expected[BUILD],
+          with.c_str());
     CHECK(without == "right\n", "without the fault: %.1000s", without.c_str());
 }
-#define FINDS(name, environment, ...)                                                                                                      \
+#define FINDS(name, environment, ...)                                                                                  \
     TEST(finds_##name) { find(#name, environment, __VA_ARGS__); }
 #define FINDS_ANYWHERE(name, environment, text) FINDS(name, environment, text, text, text)
 
@@ -973,7 +1031,8 @@ FINDS(global_just_past_the_end, "", "0 bytes past the end of an allocation of 40
       "0 bytes past the end of an allocation of 400")
 FINDS(use_after_free, "", "that was freed", poisoned, "that was freed")
 FINDS_ANYWHERE(a_host_pointer_for_a_kernel, "", "parameter 1 points at pageable host memory")
-FINDS(shared_out_of_bounds, "", "written 128 bytes from the beginning of tile, which has 128", poisoned, "from the beginning of tile")
+FINDS(shared_out_of_bounds, "", "written 128 bytes from the beginning of tile, which has 128", poisoned,
+      "from the beginning of tile")
 FINDS(dynamic_shared_out_of_bounds, "", "40 bytes from the beginning of dynamic shared memory", poisoned,
       "from the beginning of dynamic shared memory")
 FINDS_ANYWHERE(too_much_declared_shared_memory, "", "49153 bytes of shared memory are declared")

@@ -4,7 +4,7 @@
 //     ./test_emu --right NAME       says "right"
 #include "test_emu.h"
 
-// ---- inside a kernel --------------------------------------------------------------------------------------------------------------------
+// ---- inside a kernel -----------------------------------------------------------------------------------------------
 __global__ void write_at(float *x, int i) { x[i] = 1; }
 
 static int global_far_out_of_bounds(bool bug)
@@ -256,7 +256,7 @@ static int barriers_of_two_branches(bool bug)
     return y.download()[63] == 1;
 }
 
-// ---- between host and streams -----------------------------------------------------------------------------------------------------------
+// ---- between host and streams --------------------------------------------------------------------------------------
 struct TwoStreams {
     cudaStream_t a, b;
     cudaEvent_t event;
@@ -329,7 +329,7 @@ static int host_writes_device_memory(bool bug)
     return x.download()[1] == 1;
 }
 
-// ---- among ranks ------------------------------------------------------------------------------------------------------------------------
+// ---- among ranks ---------------------------------------------------------------------------------------------------
 static int a_rank_that_never_comes(bool bug)
 {
     int right = 1;
@@ -357,10 +357,10 @@ static int sends_in_a_circle(bool bug)
     return right;
 }
 
-// -----------------------------------------------------------------------------------------------------------------------------------------
-#define BUG(name)                                                                                                                          \
-    {                                                                                                                                      \
-#name, name                                                                                                                        \
+// ---------------------------------------------------------------------------------------------------------------------
+#define BUG(name)                                                                                                      \
+    {                                                                                                                  \
+#name, name                                                                                                    \
     }
 static const struct {
     const char *name;

@@ -2,14 +2,14 @@
 #ifndef GX_EMU_VECTOR_TYPES_H
 #define GX_EMU_VECTOR_TYPES_H
 
-#define GX_EMU_VECTORS(type, name, align2, align4)                                                                                         \
-    struct name##1 { type x; };                                                                                                            \
-    struct alignas(align2) name##2 { type x, y; };                                                                                         \
-    struct name##3 { type x, y, z; };                                                                                                      \
-    struct alignas(align4) name##4 { type x, y, z, w; };                                                                                   \
-    constexpr name##1 make_##name##1(type x) { return {x}; }                                                                               \
-    constexpr name##2 make_##name##2(type x, type y) { return {x, y}; }                                                                    \
-    constexpr name##3 make_##name##3(type x, type y, type z) { return {x, y, z}; }                                                         \
+#define GX_EMU_VECTORS(type, name, align2, align4)                                                                     \
+    struct name##1 { type x; };                                                                                        \
+    struct alignas(align2) name##2 { type x, y; };                                                                     \
+    struct name##3 { type x, y, z; };                                                                                  \
+    struct alignas(align4) name##4 { type x, y, z, w; };                                                               \
+    constexpr name##1 make_##name##1(type x) { return {x}; }                                                           \
+    constexpr name##2 make_##name##2(type x, type y) { return {x, y}; }                                                \
+    constexpr name##3 make_##name##3(type x, type y, type z) { return {x, y, z}; }                                     \
     constexpr name##4 make_##name##4(type x, type y, type z, type w) { return {x, y, z, w}; }
 
 GX_EMU_VECTORS(signed char, char, 2, 4)

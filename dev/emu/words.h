@@ -1,7 +1,8 @@
-// words.h: the words of CUDA device code: qualifiers, indices, barriers, shuffles, votes, loads and stores, bits, arithmetic.
+// words.h: the words of CUDA device code: qualifiers, indices, barriers, shuffles, votes, loads and stores, bits,
+// arithmetic.
 //
-// Atomics are in atomics.h. A word that is missing here fails to compile. `__shared__` is missing on purpose: shared memory is declared with
-// GX_SHARED and GX_DYNAMIC_SHARED (shared.h).
+// Atomics are in atomics.h. A word that is missing here fails to compile. `__shared__` is missing on purpose: shared
+// memory is declared with GX_SHARED and GX_DYNAMIC_SHARED (shared.h).
 #ifndef GX_EMU_WORDS_H
 #define GX_EMU_WORDS_H
 #include "shared.h"
@@ -26,11 +27,17 @@ constexpr int warpSize = emu::warp_lanes;
 
 #define GX_EMU_HERE std::source_location where = std::source_location::current()
 
-// ---- barriers and fences ----------------------------------------------------------------------------------------------------------------
+// ---- barriers and fences -------------------------------------------------------------------------------------------
 inline void __syncthreads(GX_EMU_HERE) { emu::barrier_wait(0, 0, 0, {"__syncthreads", where}); }
-inline int __syncthreads_count(int p, GX_EMU_HERE) { return emu::barrier_wait(0, 0, p, {"__syncthreads_count", where}); }
+inline int __syncthreads_count(int p, GX_EMU_HERE)
+{
+    return emu::barrier_wait(0, 0, p, {"__syncthreads_count", where});
+}
 inline int __syncthreads_or(int p, GX_EMU_HERE) { return emu::barrier_wait(0, 0, p, {"__syncthreads_or", where}) != 0; }
-inline int __syncthreads_and(int p, GX_EMU_HERE) { return emu::barrier_wait(0, 0, !p, {"__syncthreads_and", where}) == 0; }
+inline int __syncthreads_and(int p, GX_EMU_HERE)
+{
+    return emu::barrier_wait(0, 0, !p, {"__syncthreads_and", where}) == 0;
+}
 inline void __syncwarp(unsigned mask = 0xffffffffu, GX_EMU_HERE)
 {
     emu::warp_collective<char>(
@@ -43,7 +50,7 @@ inline void __threadfence_system() {}
 inline void __nanosleep(unsigned, GX_EMU_HERE) { emu::yield("__nanosleep", where); }
 [[noreturn]] inline void __trap() { emu::kernel_fails("__trap()"); }
 
-// ---- shuffles ---------------------------------------------------------------------------------------------------------------------------
+// ---- shuffles ------------------------------------------------------------------------------------------------------
 namespace emu
 {
 
@@ -71,7 +78,8 @@ inline int lane_of(int width, int base_lane, int offset) { return (base_lane & ~
 
 inline void check_width(int width, const Place &place)
 {
-    if (width < 1 || width > warp_lanes || (width & (width - 1))) kernel_fails("%s: the width is %d", text(place).c_str(), width);
+    if (width < 1 || width > warp_lanes || (width & (width - 1)))
+        kernel_fails("%s: the width is %d", text(place).c_str(), width);
 }
 
 } // namespace emu
@@ -105,7 +113,7 @@ template <emu::Shuffled T> T __shfl_xor_sync(unsigned mask, T v, int bits, int w
     return emu::shuffle(mask, v, beyond ? lane : source, place);
 }
 
-// ---- votes ------------------------------------------------------------------------------------------------------------------------------
+// ---- votes ---------------------------------------------------------------------------------------------------------
 namespace emu
 {
 
@@ -129,7 +137,10 @@ inline unsigned ballot(unsigned mask, int predicate, Place place)
 
 } // namespace emu
 
-inline unsigned __ballot_sync(unsigned mask, int p, GX_EMU_HERE) { return emu::ballot(mask, p, {"__ballot_sync", where}); }
+inline unsigned __ballot_sync(unsigned mask, int p, GX_EMU_HERE)
+{
+    return emu::ballot(mask, p, {"__ballot_sync", where});
+}
 inline int __any_sync(unsigned mask, int p, GX_EMU_HERE) { return emu::ballot(mask, p, {"__any_sync", where}) != 0; }
 inline int __all_sync(unsigned mask, int p, GX_EMU_HERE) { return emu::ballot(mask, !p, {"__all_sync", where}) == 0; }
 
@@ -145,10 +156,10 @@ template <emu::Shuffled T> unsigned __match_any_sync(unsigned mask, T v, GX_EMU_
     });
 }
 
-#define GX_EMU_REDUCE(name, type, expression)                                                                                              \
-    inline type name(unsigned mask, type v, GX_EMU_HERE)                                                                                   \
-    {                                                                                                                                      \
-        return emu::warp_reduce(mask, v, {#name, where}, [](type a, type b) { return expression; });                                       \
+#define GX_EMU_REDUCE(name, type, expression)                                                                          \
+    inline type name(unsigned mask, type v, GX_EMU_HERE)                                                               \
+    {                                                                                                                  \
+        return emu::warp_reduce(mask, v, {#name, where}, [](type a, type b) { return expression; });                   \
     }
 GX_EMU_REDUCE(__reduce_add_sync, unsigned, a + b)
 GX_EMU_REDUCE(__reduce_add_sync, int, (int)((unsigned)a + (unsigned)b))
@@ -161,28 +172,29 @@ GX_EMU_REDUCE(__reduce_or_sync, unsigned, a | b)
 GX_EMU_REDUCE(__reduce_xor_sync, unsigned, a ^ b)
 #undef GX_EMU_REDUCE
 
-// ---- loads and stores with a cache hint -------------------------------------------------------------------------------------------------
+// ---- loads and stores with a cache hint ----------------------------------------------------------------------------
 namespace emu
 {
 
 template <class T> void check_alignment(const T *p, const char *what)
 {
-    if ((uintptr_t)p % std::min<size_t>(sizeof(T), 16)) kernel_fails("%s of %zu bytes at %p: misaligned", what, sizeof(T), (const void *)p);
+    if ((uintptr_t)p % std::min<size_t>(sizeof(T), 16))
+        kernel_fails("%s of %zu bytes at %p: misaligned", what, sizeof(T), (const void *)p);
 }
 
 } // namespace emu
 
-#define GX_EMU_LOAD(name)                                                                                                                  \
-    template <class T> T name(const T *p)                                                                                                  \
-    {                                                                                                                                      \
-        emu::check_alignment(p, #name);                                                                                                    \
-        return *p;                                                                                                                         \
+#define GX_EMU_LOAD(name)                                                                                              \
+    template <class T> T name(const T *p)                                                                              \
+    {                                                                                                                  \
+        emu::check_alignment(p, #name);                                                                                \
+        return *p;                                                                                                     \
     }
-#define GX_EMU_STORE(name)                                                                                                                 \
-    template <class T> void name(T *p, std::type_identity_t<T> v)                                                                          \
-    {                                                                                                                                      \
-        emu::check_alignment(p, #name);                                                                                                    \
-        *p = v;                                                                                                                            \
+#define GX_EMU_STORE(name)                                                                                             \
+    template <class T> void name(T *p, std::type_identity_t<T> v)                                                      \
+    {                                                                                                                  \
+        emu::check_alignment(p, #name);                                                                                \
+        *p = v;                                                                                                        \
     }
 GX_EMU_LOAD(__ldg)
 GX_EMU_LOAD(__ldca)
@@ -199,7 +211,7 @@ GX_EMU_STORE(__stwt)
 
 inline size_t __cvta_generic_to_shared(const void *p) { return emu::shared_address(p); }
 
-// ---- bits -------------------------------------------------------------------------------------------------------------------------------
+// ---- bits ----------------------------------------------------------------------------------------------------------
 inline float __uint_as_float(unsigned u) { return __builtin_bit_cast(float, u); }
 inline float __int_as_float(int i) { return __builtin_bit_cast(float, i); }
 inline unsigned __float_as_uint(float f) { return __builtin_bit_cast(unsigned, f); }
@@ -240,7 +252,7 @@ inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned n)
     return (unsigned)(((unsigned long long)high << 32 | low) >> (n & 31));
 }
 
-// ---- arithmetic: the approximate words of the card are the exact ones here --------------------------------------------------------------
+// ---- arithmetic: the approximate words of the card are the exact ones here -----------------------------------------
 // glibc declares __expf and others for itself; macros go round that.
 #define __expf      expf
 #define __exp10f(x) exp10f(x)

@@ -1,4 +1,5 @@
-// llama_logits.cu: runs a saved LLaMA on random tokens and writes them with its logits, for dev/ref/load_checkpoint.py to compare.
+// llama_logits.cu: runs a saved LLaMA on random tokens and writes them with its logits, for dev/ref/load_checkpoint.py
+// to compare.
 //   llama_logits FOLDER OUT.safetensors
 #include "galaxy.h"
 #include <stdio.h>
@@ -18,14 +19,16 @@ static GxStatus run(GxContext *g, GxLlama *m, const char *folder, const char *ou
     GX_TRY(gx_llama_open(g, m, &c, &gx_llama_serial, NULL));
     const int64_t n = gx_table_offset(&m->model.table, m->model.table.units), V = c.vocab_size;
     GX_TRY(gx_arena_open(g->arena, 4 * n + (64 << 20), err));
-    float *weights = (float *)gx_arena_take(g->arena, GX_MEM_WEIGHTS, 4 * n), *logits = (float *)malloc((size_t)(T * B * V) * 4);
+    float *weights = (float *)gx_arena_take(g->arena, GX_MEM_WEIGHTS, 4 * n),
+          *logits = (float *)malloc((size_t)(T * B * V) * 4);
     int32_t tokens[T * B], turned[T * B];
     gx_llama_take_buffers(g, m, T, B, 8);
     GX_TRY(gx_model_attach(&m->model, weights, NULL, err));
     gx_checkpoint_load_weights(g, &m->model, weights, folder);
     for (int b = 0; b < B; b++)
         for (int t = 0; t < T; t++)
-            turned[b * T + t] = tokens[t * B + b] = (int32_t)(gx_random_bits(3, (uint64_t)(b * T + t), 0, 1) % (uint32_t)V);
+            turned[b * T + t] = tokens[t * B + b] =
+                (int32_t)(gx_random_bits(3, (uint64_t)(b * T + t), 0, 1) % (uint32_t)V);
     GxBatch batch = GX_ZERO;
     batch.tokens = tokens, batch.T = T, batch.B = B, batch.runs = gx_runs_one(T, 0);
     gx_model_forward(g, &m->model, &batch);

@@ -1,8 +1,9 @@
 // arena.h: all memory of a rank in one block, whose size is known before anything is allocated.
 //
-// The code that lays out buffers runs twice: once on a dry arena, which only counts (and hands out addresses that must not be touched), then
-// on one that was given exactly the peak of the first. So the plan that is printed is the code's own, never an estimate kept beside it.
-// Long-lived buffers are taken and stay; scratch is taken after a mark and given back to it (a stack).
+// The code that lays out buffers runs twice: once on a dry arena, which only counts (and hands out addresses that must
+// not be touched), then on one that was given exactly the peak of the first. So the plan that is printed is the code's
+// own, never an estimate kept beside it. Long-lived buffers are taken and stay; scratch is taken after a mark and given
+// back to it (a stack).
 //
 //     GxArena dry = GX_ZERO;                    gx_arena_open_dry(&dry);
 //     lay_out(&model, &dry);                    // the same function, twice
@@ -37,10 +38,12 @@ typedef struct {
 } GxArenaMark;
 
 void gx_arena_open_dry(GxArena *a);
-GxStatus gx_arena_open(GxArena *a, int64_t bytes, GxError *err); // zero-filled, on huge pages where the system gives them
+GxStatus gx_arena_open(GxArena *a, int64_t bytes,
+                       GxError *err); // zero-filled, on huge pages where the system gives them
 void gx_arena_close(GxArena *a);
-void *gx_arena_take(GxArena *a, GxMemoryKind kind, int64_t bytes); // GX_ALIGN-aligned; contents undefined after a release
-GxArenaMark gx_arena_mark(const GxArena *a);                       // both take NULL: a context may have no arena
+void *gx_arena_take(GxArena *a, GxMemoryKind kind,
+                    int64_t bytes);          // GX_ALIGN-aligned; contents undefined after a release
+GxArenaMark gx_arena_mark(const GxArena *a); // both take NULL: a context may have no arena
 void gx_arena_release(GxArena *a, GxArenaMark mark);
 const char *gx_memory_kind_name(GxMemoryKind kind);
 
@@ -67,9 +70,10 @@ GxStatus gx_arena_open(GxArena *a, int64_t bytes, GxError *err)
     a->capacity = gx_round_up(gx_max(bytes, 1), GX_ALIGN);
     void *p = mmap(NULL, (size_t)a->capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
-        return GX_FAIL(err, GX_ERR_MEMORY,
-                       "the system refused %.1f MB for the arena: %s; make the model, the batch or the sequence smaller",
-                       (double)bytes / 1e6, strerror(errno));
+        return GX_FAIL(
+            err, GX_ERR_MEMORY,
+            "the system refused %.1f MB for the arena: %s; make the model, the batch or the sequence smaller",
+            (double)bytes / 1e6, strerror(errno));
 #ifdef MADV_HUGEPAGE
     madvise(p, (size_t)a->capacity, MADV_HUGEPAGE); // 3-6% of a step; refused: no harm
 #endif
@@ -116,7 +120,8 @@ void gx_arena_release(GxArena *a, GxArenaMark mark)
 
 const char *gx_memory_kind_name(GxMemoryKind kind)
 {
-    static const char *const names[GX_MEM_KINDS] = {"weights", "gradients", "optimizer", "activations", "communication", "workspace"};
+    static const char *const names[GX_MEM_KINDS] = {"weights",     "gradients",     "optimizer",
+                                                    "activations", "communication", "workspace"};
     return (unsigned)kind < GX_MEM_KINDS ? names[kind] : "?";
 }
 #endif

@@ -1,7 +1,8 @@
 // common.h: the words that every header of Galaxy uses: version, language bridges, small integer helpers.
 //
-// Headers are written in the common part of C11 and C++17. Each holds its declarations always, and its implementation where
-// GALAXY_IMPLEMENTATION is defined before the include: in exactly one file of a program. Objects of C and C++ (CUDA) link together.
+// Headers are written in the common part of C11 and C++17. Each holds its declarations always, and its implementation
+// where GALAXY_IMPLEMENTATION is defined before the include: in exactly one file of a program. Objects of C and C++
+// (CUDA) link together.
 #ifndef GX_COMMON_H
 #define GX_COMMON_H
 
@@ -19,16 +20,16 @@
 #ifdef __cplusplus
 #define GX_BEGIN extern "C" {
 #define GX_END   }
-#define GX_ZERO                                                                                                                            \
-    {                                                                                                                                      \
+#define GX_ZERO                                                                                                        \
+    {                                                                                                                  \
     }
 #define GX_RESTRICT __restrict__
 #else
 #define GX_BEGIN
 #define GX_END
-#define GX_ZERO                                                                                                                            \
-    {                                                                                                                                      \
-        0                                                                                                                                  \
+#define GX_ZERO                                                                                                        \
+    {                                                                                                                  \
+        0                                                                                                              \
     }
 #define GX_RESTRICT restrict
 #endif
@@ -39,7 +40,8 @@
 #define GX_PRINTF(fmt, first)
 #endif
 
-// OpenMP where it is compiled in, nothing (and no warning) where it is not: GX_OMP(parallel for num_threads(n)), GX_OMP(simd reduction(+ : s)).
+// OpenMP where it is compiled in, nothing (and no warning) where it is not: GX_OMP(parallel for num_threads(n)),
+// GX_OMP(simd reduction(+ : s)).
 #define GX__PRAGMA(text) _Pragma(#text)
 #ifdef _OPENMP
 #define GX_OMP(...) GX__PRAGMA(omp __VA_ARGS__)

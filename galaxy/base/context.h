@@ -1,8 +1,8 @@
-// context.h: one GxContext per rank holds everything that a rank has: device, communicator, memory, logger, error. There is no other state in
-// the library, so several ranks can live in one process as threads.
+// context.h: one GxContext per rank holds everything that a rank has: device, communicator, memory, logger, error.
+// There is no other state in the library, so several ranks can live in one process as threads.
 //
-// Errors are sticky: the first one stays in g->error, and from then on operations on this context do nothing. So a step is written without
-// a check after every line; whoever runs it checks once at its end: if (gx_failed(g)) ...
+// Errors are sticky: the first one stays in g->error, and from then on operations on this context do nothing. So a step
+// is written without a check after every line; whoever runs it checks once at its end: if (gx_failed(g)) ...
 #ifndef GX_CONTEXT_H
 #define GX_CONTEXT_H
 #include "arena.h"
@@ -12,10 +12,11 @@
 GX_BEGIN
 
 typedef struct GxDevice GxDevice; // where it is computed (ops/device.h)
-typedef struct GxComm GxComm;     // who talks with the others (dist/comm.h); NULL: nobody else is there
-typedef struct GxMesh GxMesh;     // the ranks' arrangement (dist/mesh.h)
+typedef struct GxComm GxComm;     // who talks with the others (comm/comm.h); NULL: nobody else is there
+typedef struct GxMesh GxMesh;     // the ranks' arrangement (base/mesh.h)
 
-// What a step needs to know and a captured CUDA graph must not have baked in: it lies in device memory, and operations read it there.
+// What a step needs to know and a captured CUDA graph must not have baked in: it lies in device memory, and operations
+// read it there.
 typedef struct {
     uint64_t seed, step; // of the random numbers: windows of accumulation begun
     int64_t labels;      // that count in this window, on all ranks
@@ -27,15 +28,18 @@ typedef struct {
     double loss_sum;     // of the window's token losses
 } GxStep;
 
-static inline double gx_step_loss(const GxStep *s) { return s->labels ? s->loss_sum / (double)s->labels : 0; } // mean over the window
+static inline double gx_step_loss(const GxStep *s)
+{
+    return s->labels ? s->loss_sum / (double)s->labels : 0;
+} // mean over the window
 
 typedef struct {
     const GxDevice *device;
     void *device_state; // streams and handles, of a device that has some (ops/memory.h)
     GxComm *comm;
     const GxMesh *mesh;
-    GxArena *arena;       // of the device's memory: operations take their scratch here and give it back before they return
-    GxArena *host;        // of the host's memory; NULL where the device computes in that, and `arena` is both
+    GxArena *arena; // of the device's memory: operations take their scratch here and give it back before they return
+    GxArena *host;  // of the host's memory; NULL where the device computes in that, and `arena` is both
     GxRecorder *recorder; // NULL: nothing is noted
     GxStep *step;         // in the device's memory
     GxLogger log;
@@ -55,7 +59,8 @@ static inline void gx_at(GxContext *g, int unit, const char *site)
     g->site = site;
 }
 
-// Scratch that an operation returns by gx_arena_release before it ends. NULL sets the context's error: the plan was not kept.
+// Scratch that an operation returns by gx_arena_release before it ends. NULL sets the context's error: the plan was not
+// kept.
 void *gx_scratch(GxContext *g, GxMemoryKind kind, int64_t bytes);
 void *gx_take_from(GxContext *g, GxArena *a, GxMemoryKind kind, int64_t bytes); // gx_arena_take with the same promise
 
@@ -70,13 +75,14 @@ void *gx_scratch(GxContext *g, GxMemoryKind kind, int64_t bytes) { return gx_tak
 void *gx_take_from(GxContext *g, GxArena *a, GxMemoryKind kind, int64_t bytes)
 {
     if (!a) {
-        GX_FAIL(&g->error, GX_ERR_ARGUMENT, "an operation needs %ld bytes of scratch, but the context has no arena", (long)bytes);
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT, "an operation needs %ld bytes of scratch, but the context has no arena",
+                (long)bytes);
         return NULL;
     }
     void *p = gx_arena_take(a, kind, bytes);
     if (!p)
-        GX_FAIL(&g->error, GX_ERR_MEMORY, "the arena of %ld bytes is full: %ld more for %s do not fit behind %ld", (long)a->capacity,
-                (long)bytes, gx_memory_kind_name(kind), (long)a->used);
+        GX_FAIL(&g->error, GX_ERR_MEMORY, "the arena of %ld bytes is full: %ld more for %s do not fit behind %ld",
+                (long)a->capacity, (long)bytes, gx_memory_kind_name(kind), (long)a->used);
     return p;
 }
 #endif

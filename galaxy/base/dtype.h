@@ -1,4 +1,5 @@
-// dtype.h: the element types that buffers and files can have, and their sizes. Which of them an operation computes in is the device's word.
+// dtype.h: the element types that buffers and files can have, and their sizes. Which of them an operation computes in
+// is the device's word.
 #ifndef GX_DTYPE_H
 #define GX_DTYPE_H
 #include "common.h"
@@ -33,7 +34,8 @@ static inline uint16_t gx_to_bf16(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, 4);
-    const uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1), quiet = bits | 0x400000; // a NaN's payload may lie in what is cut off
+    const uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1),
+                   quiet = bits | 0x400000; // a NaN's payload may lie in what is cut off
     return (uint16_t)((x == x ? rounded : quiet) >> 16);
 }
 

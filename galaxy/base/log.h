@@ -1,4 +1,5 @@
-// log.h: where the library's words go. The library itself never prints: it calls the logger of its context, if there is one.
+// log.h: where the library's words go. The library itself never prints: it calls the logger of its context, if there is
+// one.
 //
 //     static void to_stderr(void *user, GxLogLevel level, const char *text) { fprintf(stderr, "%s\n", text); }
 //     GxLogger log = {to_stderr, NULL};
@@ -14,7 +15,8 @@ typedef struct {
     void *user;
 } GxLogger;
 
-void gx_log(const GxLogger *logger, GxLogLevel level, const char *format, ...) GX_PRINTF(3, 4); // longer than 4095 bytes: cut
+void gx_log(const GxLogger *logger, GxLogLevel level, const char *format, ...)
+    GX_PRINTF(3, 4); // longer than 4095 bytes: cut
 
 GX_END
 #endif

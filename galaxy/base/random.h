@@ -1,7 +1,9 @@
-// random.h: Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"): a counter in, four random words out.
+// random.h: Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"): a counter in, four
+// random words out.
 //
-// There is no generator to carry about and no state: every number is a function of where it is used. Key = seed (64 bits); counter =
-// (GLOBAL element index / 4: 64 bits, step: 32 bits, site: 32 bits). Whatever the topology, element i of site s at step t is the same number.
+// There is no generator to carry about and no state: every number is a function of where it is used. Key = seed (64
+// bits); counter = (GLOBAL element index / 4: 64 bits, step: 32 bits, site: 32 bits). Whatever the topology, element i
+// of site s at step t is the same number.
 #ifndef GX_RANDOM_H
 #define GX_RANDOM_H
 #include "common.h"
@@ -46,7 +48,10 @@ float gx_random_normal(uint64_t seed, uint64_t index, uint32_t step, uint32_t si
 
 // A site for each purpose and number: 8 bits of purpose, 24 of number.
 enum { GX_SITE_INIT = 1, GX_SITE_SHUFFLE = 2, GX_SITE_SAMPLE = 3, GX_SITE_DROPOUT = 4 };
-static inline uint32_t gx_random_site(int purpose, int64_t number) { return ((uint32_t)purpose << 24) | ((uint32_t)number & 0xFFFFFFu); }
+static inline uint32_t gx_random_site(int purpose, int64_t number)
+{
+    return ((uint32_t)purpose << 24) | ((uint32_t)number & 0xFFFFFFu);
+}
 
 GX_END
 #endif

@@ -1,6 +1,6 @@
-// recorder.h: notes every operation and every collective that passes, with its bytes and FLOPs and the place in the model that asked for it.
-// The FLOP count, the byte-count tests and the pictures of modes come from here: from the program's own path, on the device `none` without
-// computing anything.
+// recorder.h: notes every operation and every collective that passes, with its bytes and FLOPs and the place in the
+// model that asked for it. The FLOP count, the byte-count tests and the pictures of modes come from here: from the
+// program's own path, on the device `none` without computing anything.
 //
 //     GxRecorder rec = GX_ZERO;
 //     g->recorder = &rec;             // ... run a step ...

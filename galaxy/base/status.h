@@ -1,7 +1,7 @@
 // status.h: how Galaxy says that something went wrong.
 //
-// What can fail returns a GxStatus and fills a GxError: the first error stays, later ones are dropped (a context's error is sticky). Nothing
-// here prints or exits. A message says what was found, what was expected, and what to do.
+// What can fail returns a GxStatus and fills a GxError: the first error stays, later ones are dropped (a context's
+// error is sticky). Nothing here prints or exits. A message says what was found, what was expected, and what to do.
 //
 //     if (T < 1) return GX_FAIL(err, GX_ERR_ARGUMENT, "seq_len is %ld; it must be at least 1", T);
 //     GX_TRY(gx_safetensors_open(&file, path, err));
@@ -35,10 +35,10 @@ void gx_error_clear(GxError *err);
 const char *gx_status_name(GxStatus code);
 
 #define GX_FAIL(err, code, ...) gx_error_set((err), (code), __FILE__, __LINE__, __VA_ARGS__)
-#define GX_TRY(call)                                                                                                                       \
-    do {                                                                                                                                   \
-        GxStatus gx__status = (call);                                                                                                      \
-        if (gx__status != GX_OK) return gx__status;                                                                                        \
+#define GX_TRY(call)                                                                                                   \
+    do {                                                                                                               \
+        GxStatus gx__status = (call);                                                                                  \
+        if (gx__status != GX_OK) return gx__status;                                                                    \
     } while (0)
 
 GX_END

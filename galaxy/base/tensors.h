@@ -1,12 +1,14 @@
-// tensors.h: the tensor table: one row per parameter. Initialisation, optimizer, sharding, checkpoints, tests and the memory plan read this
-// one table; there is no second list of parameters anywhere. Code holds typed handles (GxTensorId), never strings or numbers of its own.
+// tensors.h: the tensor table: one row per parameter. Initialisation, optimizer, sharding, checkpoints, tests and the
+// memory plan read this one table; there is no second list of parameters anywhere. Code holds typed handles
+// (GxTensorId), never strings or numbers of its own.
 //
-// A row knows the tensor's whole (global) shape, this rank's box in it, and, of a tensor that is cut in one dimension, the parts of all members of
-// the group among which it is cut. Parts may overlap (a K,V head that two ranks use): its grads are summed where they overlap, and the lowest
-// member owns the overlap for the norm and for checkpoints.
-// A unit is what is gathered, sent or recomputed together: the embedding, a layer, the head. A tensor lies at its unit's base + offset,
-// contiguous, row-major. Rows added with `packed` follow the row before without a gap: q, k, v are three tensors to files, one matrix to
-// a GEMM. A row with an alias has no storage: it is another name for the tensor that it points to (tied weights).
+// A row knows the tensor's whole (global) shape, this rank's box in it, and, of a tensor that is cut in one dimension,
+// the parts of all members of the group among which it is cut. Parts may overlap (a K,V head that two ranks use): its
+// grads are summed where they overlap, and the lowest member owns the overlap for the norm and for checkpoints.
+// A unit is what is gathered, sent or recomputed together: the embedding, a layer, the head. A tensor lies at its
+// unit's base + offset, contiguous, row-major. Rows added with `packed` follow the row before without a gap: q, k, v
+// are three tensors to files, one matrix to a GEMM. A row with an alias has no storage: it is another name for the
+// tensor that it points to (tied weights).
 //
 //     GxTensor t = GX_ZERO;
 //     snprintf(t.name, sizeof t.name, "model.norm.weight");
@@ -35,18 +37,20 @@ typedef struct {
     GxDtype dtype;
     GxRole role;
     int ndim, unit;
-    int64_t global_shape[GX_MAX_DIMS], begin[GX_MAX_DIMS], end[GX_MAX_DIMS]; // this rank's box: [begin, end) in each dimension
-    int64_t offset;                                                          // elements from the unit's base; set by gx_table_add
-    int packed;                                                              // 1: right behind the row before
-    int has_alias;                                                           // 1: no storage of its own, but that of `alias`
+    int64_t global_shape[GX_MAX_DIMS], begin[GX_MAX_DIMS],
+        end[GX_MAX_DIMS]; // this rank's box: [begin, end) in each dimension
+    int64_t offset;       // elements from the unit's base; set by gx_table_add
+    int packed;           // 1: right behind the row before
+    int has_alias;        // 1: no storage of its own, but that of `alias`
     GxTensorId alias;
     GxInit init;
     float init_std;
     int decay;       // weight decay applies
     int frozen;      // no gradient, no optimizer state
     int reduce_axes; // mesh axes over which the gradient is summed: derived from the layouts at the places of use
-    // Of a tensor that is cut (parts not NULL): where, over which mesh axes, and what each of the group's members has; begin and end in that
-    // dimension are this rank's part. Parts go up in member order; only in dimension 0 they may overlap. The array is lent.
+    // Of a tensor that is cut (parts not NULL): where, over which mesh axes, and what each of the group's members has;
+    // begin and end in that dimension are this rank's part. Parts go up in member order; only in dimension 0 they may
+    // overlap. The array is lent.
     int split_dim, split_axes, n_parts;
     const GxRange *parts;
 } GxTensor;
@@ -54,20 +58,25 @@ typedef struct {
 typedef struct {
     GxTensor *row;
     int n, capacity;
-    int64_t *unit_begin; // [units + 1] elements before each unit, each padded to GX_ALIGN bytes; the last entry: of the whole
+    int64_t *unit_begin; // [units + 1] elements before each unit, each padded to GX_ALIGN bytes; the last entry: of the
+                         // whole
     int units, units_capacity;
 } GxTable;
 
-GxTensorId gx_table_add(GxTable *t, const GxTensor *row, GxError *err); // index -1 and err set on failure; a dropped error keeps -1
-GxTensorId gx_table_find(const GxTable *t, const char *name);           // index -1: none. For files and tests, not for the hot path
+GxTensorId gx_table_add(GxTable *t, const GxTensor *row,
+                        GxError *err); // index -1 and err set on failure; a dropped error keeps -1
+GxTensorId gx_table_find(const GxTable *t,
+                         const char *name); // index -1: none. For files and tests, not for the hot path
 void gx_table_close(GxTable *t);
-int64_t gx_table_offset(const GxTable *t, int unit); // elements before this unit in the rank's flat buffer; unit == units: the whole
-int64_t gx_table_flat(const GxTable *t, int row);    // where this row's elements begin in that buffer
-int64_t gx_tensor_count(const GxTensor *t);          // elements of this rank's box
+int64_t gx_table_offset(const GxTable *t,
+                        int unit); // elements before this unit in the rank's flat buffer; unit == units: the whole
+int64_t gx_table_flat(const GxTable *t, int row); // where this row's elements begin in that buffer
+int64_t gx_tensor_count(const GxTensor *t);       // elements of this rank's box
 int64_t gx_tensor_global_count(const GxTensor *t);
-int64_t gx_table_parameters(const GxTable *t);          // elements of the whole model, tied ones once
-int gx_tensor_is_whole(const GxTensor *t);              // the box is the tensor
-GxRange gx_tensor_owned(const GxTensor *t, int member); // of a cut tensor: what of member's part no lower member has; may be empty
+int64_t gx_table_parameters(const GxTable *t); // elements of the whole model, tied ones once
+int gx_tensor_is_whole(const GxTensor *t);     // the box is the tensor
+GxRange gx_tensor_owned(const GxTensor *t,
+                        int member); // of a cut tensor: what of member's part no lower member has; may be empty
 
 // Where a unit's parameters lie now; whoever moves them (FSDP, a pipeline stage) changes only this.
 typedef struct {
@@ -75,10 +84,12 @@ typedef struct {
     float *grads;  // NULL: not wanted
 } GxUnit;
 
-// This rank's elements of a tensor, in C order: element i of the box is element gx_tensor_global_index(t, i) of the whole.
+// This rank's elements of a tensor, in C order: element i of the box is element gx_tensor_global_index(t, i) of the
+// whole.
 int64_t gx_tensor_global_index(const GxTensor *t, int64_t i);
 
-// Draws a tensor's first values, elements [first, first + n) of the box, each from its global index: the same numbers in every topology.
+// Draws a tensor's first values, elements [first, first + n) of the box, each from its global index: the same numbers
+// in every topology.
 void gx_tensor_init(const GxTensor *t, int number, uint64_t seed, int64_t first, int64_t n, float *values);
 
 GX_END
@@ -91,41 +102,48 @@ GX_END
 #include "arena.h"
 #include "random.h"
 
-static GxStatus gx__parts_check(const GxTensor *t, GxError *err)
+static GxStatus gx__table_parts_check(const GxTensor *t, GxError *err)
 {
     const int d = t->split_dim;
-    int is_mine = 0, covered = t->n_parts > 0 && t->parts[0].begin == 0 && t->parts[t->n_parts - 1].end == t->global_shape[d];
+    int is_mine = 0,
+        covered = t->n_parts > 0 && t->parts[0].begin == 0 && t->parts[t->n_parts - 1].end == t->global_shape[d];
     for (int r = 0; r < t->n_parts; r++) {
         const GxRange *p = &t->parts[r];
         is_mine |= p->begin == t->begin[d] && p->end == t->end[d];
         if (gx_range_count(*p) == 0) covered = 0;
-        if (r > 0 && (p->begin < p[-1].begin || p->end < p[-1].end || p->begin > p[-1].end || (d > 0 && p->begin < p[-1].end))) covered = 0;
+        if (r > 0 &&
+            (p->begin < p[-1].begin || p->end < p[-1].end || p->begin > p[-1].end || (d > 0 && p->begin < p[-1].end)))
+            covered = 0;
     }
     if (covered && is_mine) return GX_OK;
-    return GX_FAIL(
-        err, GX_ERR_ARGUMENT,
-        "tensor %s: the %d parts of dimension %d do not go up from 0 to %ld without a gap, overlap (possible in dimension 0 alone), or "
-        "do not contain this rank's [%ld, %ld)",
-        t->name, t->n_parts, d, (long)t->global_shape[d], (long)t->begin[d], (long)t->end[d]);
+    return GX_FAIL(err, GX_ERR_ARGUMENT,
+                   "tensor %s: the %d parts of dimension %d do not go up from 0 to %ld without a gap, overlap "
+                   "(possible in dimension 0 alone), or "
+                   "do not contain this rank's [%ld, %ld)",
+                   t->name, t->n_parts, d, (long)t->global_shape[d], (long)t->begin[d], (long)t->end[d]);
 }
 
 static GxStatus gx__table_check(const GxTable *t, const GxTensor *row, GxError *err)
 {
     if (row->ndim < 1 || row->ndim > GX_MAX_DIMS)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "tensor %s has %d dimensions; 1 to %d can be held", row->name, row->ndim, GX_MAX_DIMS);
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "tensor %s has %d dimensions; 1 to %d can be held", row->name, row->ndim,
+                       GX_MAX_DIMS);
     for (int d = 0; d < row->ndim; d++)
         if (row->begin[d] < 0 || row->begin[d] >= row->end[d] || row->end[d] > row->global_shape[d])
-            return GX_FAIL(err, GX_ERR_ARGUMENT, "tensor %s: the part [%ld, %ld) of dimension %d is empty or not inside its %ld elements",
+            return GX_FAIL(err, GX_ERR_ARGUMENT,
+                           "tensor %s: the part [%ld, %ld) of dimension %d is empty or not inside its %ld elements",
                            row->name, (long)row->begin[d], (long)row->end[d], d, (long)row->global_shape[d]);
-    if (row->parts) GX_TRY(gx__parts_check(row, err));
-    if (gx_table_find(t, row->name).index >= 0) return GX_FAIL(err, GX_ERR_ARGUMENT, "tensor %s was added twice", row->name);
+    if (row->parts) GX_TRY(gx__table_parts_check(row, err));
+    if (gx_table_find(t, row->name).index >= 0)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "tensor %s was added twice", row->name);
     if (row->has_alias && (row->alias.index < 0 || row->alias.index >= t->n))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "tensor %s is an alias of one that is not in the table", row->name);
     if (row->packed && (t->n == 0 || t->row[t->n - 1].unit != row->unit))
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "tensor %s cannot be packed: the row before is of another unit", row->name);
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "tensor %s cannot be packed: the row before is of another unit",
+                       row->name);
     if (row->unit < 0 || (row->unit != t->units && row->unit != t->units - 1 && !row->has_alias))
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "tensor %s is of unit %d after unit %d; units are added in order", row->name, row->unit,
-                       t->units - 1);
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "tensor %s is of unit %d after unit %d; units are added in order",
+                       row->name, row->unit, t->units - 1);
     return GX_OK;
 }
 

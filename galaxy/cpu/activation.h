@@ -5,8 +5,8 @@
 GX_BEGIN
 
 void gx_cpu_swiglu_forward(GxContext *g, void *y, const void *gate_up, int64_t R, int64_t F, GxDtype dtype);
-void gx_cpu_swiglu_backward(GxContext *g, void *dgate_up, void *y, const void *dy, const void *gate_up, int64_t R, int64_t F,
-                            GxDtype dtype);
+void gx_cpu_swiglu_backward(GxContext *g, void *dgate_up, void *y, const void *dy, const void *gate_up, int64_t R,
+                            int64_t F, GxDtype dtype);
 
 GX_END
 #endif
@@ -15,7 +15,7 @@ GX_END
 #define GX_CPU_ACTIVATION_IMPLEMENTED
 #include "vec.h"
 
-static GX_CPU_INLINE void gx__swiglu_row(void *y, const void *gate_up, int64_t F, GxDtype dtype)
+static GX_CPU_INLINE void gx__cpu_swiglu_row(void *y, const void *gate_up, int64_t F, GxDtype dtype)
 {
     GX_OMP(simd)
     for (int64_t f = 0; f < F; f++) {
@@ -29,10 +29,11 @@ void gx_cpu_swiglu_forward(GxContext *g, void *y, const void *gate_up, int64_t R
     (void)g;
     GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
     for (int64_t r = 0; r < R; r++)
-        GX_CPU_TYPES(dtype, gx__swiglu_row, gx_cpu_at(y, r * F, dtype), gx_cpu_from(gate_up, r * 2 * F, dtype), F);
+        GX_CPU_TYPES(dtype, gx__cpu_swiglu_row, gx_cpu_at(y, r * F, dtype), gx_cpu_from(gate_up, r * 2 * F, dtype), F);
 }
 
-static GX_CPU_INLINE void gx__swiglu_backward_row(void *dgate_up, void *y, const void *dy, const void *gate_up, int64_t F, GxDtype dtype)
+static GX_CPU_INLINE void gx__cpu_swiglu_backward_row(void *dgate_up, void *y, const void *dy, const void *gate_up,
+                                                      int64_t F, GxDtype dtype)
 {
     GX_OMP(simd)
     for (int64_t f = 0; f < F; f++) {
@@ -44,12 +45,14 @@ static GX_CPU_INLINE void gx__swiglu_backward_row(void *dgate_up, void *y, const
     }
 }
 
-void gx_cpu_swiglu_backward(GxContext *g, void *dgate_up, void *y, const void *dy, const void *gate_up, int64_t R, int64_t F, GxDtype dtype)
+void gx_cpu_swiglu_backward(GxContext *g, void *dgate_up, void *y, const void *dy, const void *gate_up, int64_t R,
+                            int64_t F, GxDtype dtype)
 {
     (void)g;
     GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
     for (int64_t r = 0; r < R; r++)
-        GX_CPU_TYPES(dtype, gx__swiglu_backward_row, gx_cpu_at(dgate_up, r * 2 * F, dtype), gx_cpu_at(y, r * F, dtype),
-                     gx_cpu_from(dy, r * F, dtype), gx_cpu_from(gate_up, r * 2 * F, dtype), F);
+        GX_CPU_TYPES(dtype, gx__cpu_swiglu_backward_row, gx_cpu_at(dgate_up, r * 2 * F, dtype),
+                     gx_cpu_at(y, r * F, dtype), gx_cpu_from(dy, r * F, dtype), gx_cpu_from(gate_up, r * 2 * F, dtype),
+                     F);
 }
 #endif

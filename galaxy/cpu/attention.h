@@ -1,17 +1,20 @@
-// cpu/attention.h: ops/attention.h on the CPU: tiles of queries against blocks of keys, products of tiles by gemm.h on one thread each.
+// cpu/attention.h: ops/attention.h on the CPU: tiles of queries against blocks of keys, products of tiles by gemm.h on
+// one thread each.
 //
-// Tiles never cross a run, so positions inside one are first + index, and row i of a tile sees the first (q.position + i - k.position + 1) keys.
-// All is computed in fp32: of bf16 the tiles at work are copied into scratch as fp32 numbers, and gradients are summed there and rounded once.
+// Tiles never cross a run, so positions inside one are first + index, and row i of a tile sees the first (q.position +
+// i - k.position + 1) keys. All is computed in fp32: of bf16 the tiles at work are copied into scratch as fp32 numbers,
+// and gradients are summed there and rounded once.
 #ifndef GX_CPU_ATTENTION_H
 #define GX_CPU_ATTENTION_H
 #include "../ops/attention.h"
 GX_BEGIN
 
 int64_t gx_cpu_attention_scratch(const GxContext *g, const GxAttention *a, int backward);
-void gx_cpu_attention_forward(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v, const GxAttention *a,
-                              void *scratch);
-void gx_cpu_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o, const float *lse, const void *q,
-                               const void *k, const void *v, const GxAttention *a, void *scratch);
+void gx_cpu_attention_forward(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v,
+                              const GxAttention *a, void *scratch);
+void gx_cpu_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o,
+                               const float *lse, const void *q, const void *k, const void *v, const GxAttention *a,
+                               void *scratch);
 
 GX_END
 #endif
@@ -26,20 +29,20 @@ GX_END
 #include <omp.h>
 #endif
 
-enum { GX__Q_TILE = 64, GX__K_BLOCK = 512 };
+enum { GX__CPU_Q_TILE = 64, GX__CPU_K_BLOCK = 512 };
 
 typedef struct {
     int64_t row, length, position;
 } GxTile; // part of one run
 
-static int64_t gx__tiles(const GxRuns *runs, int64_t size)
+static int64_t gx__cpu_tiles(const GxRuns *runs, int64_t size)
 {
     int64_t n = 0;
     for (int i = 0; i < runs->n; i++) n += gx_ceil_div(runs->run[i].length, size);
     return n;
 }
 
-static GxTile gx__tile(const GxRuns *runs, int64_t size, int64_t index)
+static GxTile gx__cpu_tile(const GxRuns *runs, int64_t size, int64_t index)
 {
     int i = 0;
     for (; index >= gx_ceil_div(runs->run[i].length, size); i++) index -= gx_ceil_div(runs->run[i].length, size);
@@ -49,28 +52,34 @@ static GxTile gx__tile(const GxRuns *runs, int64_t size, int64_t index)
 }
 
 // How many of a block's keys row i of a query tile sees.
-static int64_t gx__visible(const GxAttention *a, GxTile q, GxTile k, int64_t i)
+static int64_t gx__cpu_visible(const GxAttention *a, GxTile q, GxTile k, int64_t i)
 {
     return a->causal ? gx_max(0, gx_min(k.length, q.position + i - k.position + 1)) : k.length;
 }
 
-static float gx__attention_scale(const GxAttention *a) { return a->scale != 0 ? a->scale : 1.0f / sqrtf((float)a->head_dim); }
-
-// What one thread needs: [Q_TILE, K_BLOCK] scores (backward: two such), [Q_TILE, head_dim] of output, three floats per query row; and in bf16 the
-// copies: q and blocks of k and v; backward: q, d_o, dq, and the whole k, v, dk and dv of a head.
-static int64_t gx__attention_thread_floats(const GxAttention *a, int backward)
+static float gx__cpu_attention_scale(const GxAttention *a)
 {
-    const int64_t h = a->head_dim, keys = gx_runs_rows(&a->k_runs), k = gx_min(GX__K_BLOCK, keys);
-    const int64_t copies = a->dtype == GX_F32 ? 0 : backward ? (3 * GX__Q_TILE + 4 * keys) * h : (GX__Q_TILE + 2 * k) * h;
-    return gx_round_up(GX__Q_TILE * (k * (backward ? 2 : 1) + (backward ? 0 : h) + 3) + copies, 16);
+    return a->scale != 0 ? a->scale : 1.0f / sqrtf((float)a->head_dim);
+}
+
+// What one thread needs: [Q_TILE, K_BLOCK] scores (backward: two such), [Q_TILE, head_dim] of output, three floats per
+// query row; and in bf16 the copies: q and blocks of k and v; backward: q, d_o, dq, and the whole k, v, dk and dv of a
+// head.
+static int64_t gx__cpu_attention_thread_floats(const GxAttention *a, int backward)
+{
+    const int64_t h = a->head_dim, keys = gx_runs_rows(&a->k_runs), k = gx_min(GX__CPU_K_BLOCK, keys);
+    const int64_t copies = a->dtype == GX_F32 ? 0
+                           : backward         ? (3 * GX__CPU_Q_TILE + 4 * keys) * h
+                                              : (GX__CPU_Q_TILE + 2 * k) * h;
+    return gx_round_up(GX__CPU_Q_TILE * (k * (backward ? 2 : 1) + (backward ? 0 : h) + 3) + copies, 16);
 }
 
 int64_t gx_cpu_attention_scratch(const GxContext *g, const GxAttention *a, int backward)
 {
-    return gx_threads(g) * gx__attention_thread_floats(a, backward) * 4;
+    return gx_threads(g) * gx__cpu_attention_thread_floats(a, backward) * 4;
 }
 
-static float *gx__thread_scratch(void *scratch, int64_t floats)
+static float *gx__cpu_thread_scratch(void *scratch, int64_t floats)
 {
 #ifdef _OPENMP
     return (float *)scratch + omp_get_thread_num() * floats;
@@ -80,8 +89,9 @@ static float *gx__thread_scratch(void *scratch, int64_t floats)
 #endif
 }
 
-static void gx__tile_gemm(GxContext *g, int ta, int tb, int64_t M, int64_t N, int64_t K, float alpha, const float *A, int64_t lda,
-                          const float *B, int64_t ldb, float beta, float *C, int64_t ldc)
+static void gx__cpu_tile_gemm(GxContext *g, int ta, int tb, int64_t M, int64_t N, int64_t K, float alpha,
+                              const float *A, int64_t lda, const float *B, int64_t ldb, float beta, float *C,
+                              int64_t ldc)
 {
     GxGemm p = {ta, tb, M, N, K, alpha, beta, A, B, lda, ldb, C, ldc, GX_F32, GX_F32};
     gx_cpu_gemm(&p, 1, &g->error);
@@ -93,7 +103,7 @@ typedef struct {
     int64_t stride;
 } GxHeadRows;
 
-static GxHeadRows gx__head_rows(const void *x, int64_t rows, int64_t stride, int64_t h, GxDtype dtype, float *copy)
+static GxHeadRows gx__cpu_head_rows(const void *x, int64_t rows, int64_t stride, int64_t h, GxDtype dtype, float *copy)
 {
     GxHeadRows t = {(float *)x, stride};
     if (dtype == GX_F32) return t;
@@ -107,13 +117,13 @@ static GxHeadRows gx__head_rows(const void *x, int64_t rows, int64_t stride, int
 }
 
 // The same for results: zeros to add to, and back to where they belong.
-static GxHeadRows gx__head_zeros(void *x, int64_t rows, int64_t stride, int64_t h, GxDtype dtype, float *copy)
+static GxHeadRows gx__cpu_head_zeros(void *x, int64_t rows, int64_t stride, int64_t h, GxDtype dtype, float *copy)
 {
     GxHeadRows t = {dtype == GX_F32 ? (float *)x : copy, dtype == GX_F32 ? stride : h};
     for (int64_t r = 0; r < rows; r++) memset(t.x + r * t.stride, 0, (size_t)h * 4);
     return t;
 }
-static void gx__head_store(void *x, int64_t rows, int64_t stride, int64_t h, GxDtype dtype, GxHeadRows from)
+static void gx__cpu_head_store(void *x, int64_t rows, int64_t stride, int64_t h, GxDtype dtype, GxHeadRows from)
 {
     for (int64_t r = 0; dtype != GX_F32 && r < rows; r++) {
         GX_OMP(simd)
@@ -121,10 +131,10 @@ static void gx__head_store(void *x, int64_t rows, int64_t stride, int64_t h, GxD
     }
 }
 
-// ---- forward: for each query tile, over key blocks: s = q k^T; running maximum m and sum l; o = o*exp(m_old - m) + exp(s - m) v -------------
+// ---- forward: for each query tile, over key blocks: s = q k^T; running maximum m and sum l; o = o*exp(m_old - m) + e
 
 // Scores to probabilities against the new maximum; what the tile has so far is rescaled to it.
-static void gx__softmax_row(float *s, float *o, float *maximum, float *sum, int64_t visible, int64_t n, int64_t h)
+static void gx__cpu_softmax_row(float *s, float *o, float *maximum, float *sum, int64_t visible, int64_t n, int64_t h)
 {
     float m = *maximum, l = 0;
     GX_OMP(simd reduction(max : m))
@@ -144,61 +154,70 @@ static void gx__softmax_row(float *s, float *o, float *maximum, float *sum, int6
     }
 }
 
-static GX_CPU_INLINE void gx__attention_output_row(void *o, const float *acc, float inverse, int64_t h, GxDtype dtype)
+static GX_CPU_INLINE void gx__cpu_attention_output_row(void *o, const float *acc, float inverse, int64_t h,
+                                                       GxDtype dtype)
 {
     GX_OMP(simd)
     for (int64_t c = 0; c < h; c++) gx_cpu_store(o, c, acc[c] * inverse, dtype);
 }
 
-static void gx__attention_forward_tile(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v, const GxAttention *a,
-                                       int64_t b, int64_t head, GxTile tile, float *scratch)
+static void gx__cpu_attention_forward_tile(GxContext *g, void *o, float *lse, const void *q, const void *k,
+                                           const void *v, const GxAttention *a, int64_t b, int64_t head, GxTile tile,
+                                           float *scratch)
 {
     const GxDtype dtype = a->dtype;
     const int64_t h = a->head_dim, B = a->B, kv = (a->q_first + head) / gx_attention_group(a);
-    const int64_t width = gx_min(GX__K_BLOCK, gx_runs_rows(&a->k_runs)), qs = B * a->q_stride, ks = B * a->kv_stride;
-    float *s = scratch, *acc = s + GX__Q_TILE * width, *m = acc + GX__Q_TILE * h, *l = m + GX__Q_TILE, *copies = m + 3 * GX__Q_TILE;
+    const int64_t width = gx_min(GX__CPU_K_BLOCK, gx_runs_rows(&a->k_runs)), qs = B * a->q_stride,
+                  ks = B * a->kv_stride;
+    float *s = scratch, *acc = s + GX__CPU_Q_TILE * width, *m = acc + GX__CPU_Q_TILE * h, *l = m + GX__CPU_Q_TILE,
+          *copies = m + 3 * GX__CPU_Q_TILE;
     const void *first = gx_cpu_from(q, (tile.row * B + b) * a->q_stride + head * h, dtype);
-    const GxHeadRows qt = gx__head_rows(first, tile.length, qs, h, dtype, copies);
+    const GxHeadRows qt = gx__cpu_head_rows(first, tile.length, qs, h, dtype, copies);
     for (int64_t i = 0; i < tile.length; i++) m[i] = -INFINITY, l[i] = 0;
     memset(acc, 0, (size_t)(tile.length * h) * 4);
-    for (int64_t j = 0; j < gx__tiles(&a->k_runs, GX__K_BLOCK); j++) {
-        GxTile block = gx__tile(&a->k_runs, GX__K_BLOCK, j);
-        int64_t n = gx__visible(a, tile, block, tile.length - 1); // the last row sees the most
+    for (int64_t j = 0; j < gx__cpu_tiles(&a->k_runs, GX__CPU_K_BLOCK); j++) {
+        GxTile block = gx__cpu_tile(&a->k_runs, GX__CPU_K_BLOCK, j);
+        int64_t n = gx__cpu_visible(a, tile, block, tile.length - 1); // the last row sees the most
         if (n == 0) continue;
         const int64_t at = (block.row * B + b) * a->kv_stride + kv * h;
-        const GxHeadRows kt = gx__head_rows(gx_cpu_from(k, at, dtype), n, ks, h, dtype, copies + GX__Q_TILE * h);
-        const GxHeadRows vt = gx__head_rows(gx_cpu_from(v, at, dtype), n, ks, h, dtype, copies + (GX__Q_TILE + width) * h);
-        gx__tile_gemm(g, 0, 1, tile.length, n, h, gx__attention_scale(a), qt.x, qt.stride, kt.x, kt.stride, 0, s, n);
+        const GxHeadRows kt =
+            gx__cpu_head_rows(gx_cpu_from(k, at, dtype), n, ks, h, dtype, copies + GX__CPU_Q_TILE * h);
+        const GxHeadRows vt =
+            gx__cpu_head_rows(gx_cpu_from(v, at, dtype), n, ks, h, dtype, copies + (GX__CPU_Q_TILE + width) * h);
+        gx__cpu_tile_gemm(g, 0, 1, tile.length, n, h, gx__cpu_attention_scale(a), qt.x, qt.stride, kt.x, kt.stride, 0,
+                          s, n);
         for (int64_t i = 0; i < tile.length; i++) {
-            int64_t visible = gx__visible(a, tile, block, i);
-            if (visible > 0) gx__softmax_row(s + i * n, acc + i * h, m + i, l + i, visible, n, h);
+            int64_t visible = gx__cpu_visible(a, tile, block, i);
+            if (visible > 0) gx__cpu_softmax_row(s + i * n, acc + i * h, m + i, l + i, visible, n, h);
             else memset(s + i * n, 0, (size_t)n * 4);
         }
-        gx__tile_gemm(g, 0, 0, tile.length, h, n, 1, s, n, vt.x, vt.stride, 1, acc, h);
+        gx__cpu_tile_gemm(g, 0, 0, tile.length, h, n, 1, s, n, vt.x, vt.stride, 1, acc, h);
     }
     for (int64_t i = 0; i < tile.length; i++) {
         int64_t row = (tile.row + i) * B + b;
         float inverse = l[i] != 0 ? 1.0f / l[i] : 0.0f;
-        GX_CPU_TYPES(dtype, gx__attention_output_row, gx_cpu_at(o, row * a->o_stride + head * h, dtype), acc + i * h, inverse, h);
+        GX_CPU_TYPES(dtype, gx__cpu_attention_output_row, gx_cpu_at(o, row * a->o_stride + head * h, dtype),
+                     acc + i * h, inverse, h);
         lse[row * a->H + head] = l[i] != 0 ? m[i] + logf(l[i]) : -INFINITY; // 0: it saw no key
     }
 }
 
-void gx_cpu_attention_forward(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v, const GxAttention *a,
-                              void *scratch)
+void gx_cpu_attention_forward(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v,
+                              const GxAttention *a, void *scratch)
 {
-    int64_t tiles = gx__tiles(&a->q_runs, GX__Q_TILE), floats = gx__attention_thread_floats(a, 0);
+    int64_t tiles = gx__cpu_tiles(&a->q_runs, GX__CPU_Q_TILE), floats = gx__cpu_attention_thread_floats(a, 0);
     GX_OMP(parallel for schedule(dynamic) num_threads(gx_threads(g)))
     for (int64_t job = 0; job < tiles * a->B * a->H; job++) {
         int64_t t = tiles - 1 - job / (a->B * a->H), rest = job % (a->B * a->H); // causal: the longest first
-        gx__attention_forward_tile(g, o, lse, q, k, v, a, rest / a->H, rest % a->H, gx__tile(&a->q_runs, GX__Q_TILE, t),
-                                   gx__thread_scratch(scratch, floats));
+        gx__cpu_attention_forward_tile(g, o, lse, q, k, v, a, rest / a->H, rest % a->H,
+                                       gx__cpu_tile(&a->q_runs, GX__CPU_Q_TILE, t),
+                                       gx__cpu_thread_scratch(scratch, floats));
     }
 }
 
-// ---- backward: p = exp(s - lse), dp = d_o v^T, ds = scale*p*(dp - D), D = rowsum(d_o * o); dv += p^T d_o, dk += ds^T q, dq += ds k ----------
+// ---- backward: p = exp(s - lse), dp = d_o v^T, ds = scale*p*(dp - D), D = rowsum(d_o * o); dv += p^T d_o, dk += ds^T
 
-static GX_CPU_INLINE void gx__dot(float *sum, const float *a, const void *b, int64_t n, GxDtype dtype)
+static GX_CPU_INLINE void gx__cpu_dot(float *sum, const float *a, const void *b, int64_t n, GxDtype dtype)
 {
     float s = 0;
     GX_OMP(simd reduction(+ : s))
@@ -206,7 +225,8 @@ static GX_CPU_INLINE void gx__dot(float *sum, const float *a, const void *b, int
     *sum = s;
 }
 
-static void gx__softmax_backward_row(float *s, float *dp, float lse, float D, float scale, int64_t visible, int64_t n)
+static void gx__cpu_softmax_backward_row(float *s, float *dp, float lse, float D, float scale, int64_t visible,
+                                         int64_t n)
 {
     GX_OMP(simd)
     for (int64_t j = 0; j < visible; j++) {
@@ -219,69 +239,78 @@ static void gx__softmax_backward_row(float *s, float *dp, float lse, float D, fl
 }
 
 typedef struct {
-    GxHeadRows k, v, dk, dv; // of one head and one column, all rows
+    GxHeadRows k, v, dk, dv; // of one head and one sample, all rows
 } GxHeadKeys;
 
 // One tile of queries against all keys of a head: dq of its rows, and its share of dk and dv.
-static void gx__attention_backward_tile(GxContext *g, void *dq, const GxHeadKeys *keys, const void *d_o, const void *o, const float *lse,
-                                        const void *q, const GxAttention *a, int64_t b, int64_t head, GxTile tile, float *scratch)
+static void gx__cpu_attention_backward_tile(GxContext *g, void *dq, const GxHeadKeys *keys, const void *d_o,
+                                            const void *o, const float *lse, const void *q, const GxAttention *a,
+                                            int64_t b, int64_t head, GxTile tile, float *scratch)
 {
     const GxDtype dtype = a->dtype;
     const int64_t h = a->head_dim, B = a->B, qs = B * a->q_stride, os = B * a->o_stride, row = tile.row * B + b;
-    const int64_t width = gx_min(GX__K_BLOCK, gx_runs_rows(&a->k_runs)), q_at = row * a->q_stride + head * h,
+    const int64_t width = gx_min(GX__CPU_K_BLOCK, gx_runs_rows(&a->k_runs)), q_at = row * a->q_stride + head * h,
                   o_at = row * a->o_stride + head * h;
-    const float scale = gx__attention_scale(a);
-    float *s = scratch, *dp = s + GX__Q_TILE * width, *D = dp + GX__Q_TILE * width, *copies = D + 3 * GX__Q_TILE;
-    const GxHeadRows qt = gx__head_rows(gx_cpu_from(q, q_at, dtype), tile.length, qs, h, dtype, copies);
-    const GxHeadRows dot = gx__head_rows(gx_cpu_from(d_o, o_at, dtype), tile.length, os, h, dtype, copies + GX__Q_TILE * h);
-    const GxHeadRows dqt = gx__head_zeros(gx_cpu_at(dq, q_at, dtype), tile.length, qs, h, dtype, copies + 2 * GX__Q_TILE * h);
+    const float scale = gx__cpu_attention_scale(a);
+    float *s = scratch, *dp = s + GX__CPU_Q_TILE * width, *D = dp + GX__CPU_Q_TILE * width,
+          *copies = D + 3 * GX__CPU_Q_TILE;
+    const GxHeadRows qt = gx__cpu_head_rows(gx_cpu_from(q, q_at, dtype), tile.length, qs, h, dtype, copies);
+    const GxHeadRows dot =
+        gx__cpu_head_rows(gx_cpu_from(d_o, o_at, dtype), tile.length, os, h, dtype, copies + GX__CPU_Q_TILE * h);
+    const GxHeadRows dqt =
+        gx__cpu_head_zeros(gx_cpu_at(dq, q_at, dtype), tile.length, qs, h, dtype, copies + 2 * GX__CPU_Q_TILE * h);
     for (int64_t i = 0; i < tile.length; i++)
-        GX_CPU_TYPES(dtype, gx__dot, D + i, dot.x + i * dot.stride, gx_cpu_from(o, o_at + i * os, dtype), h);
-    for (int64_t j = 0; j < gx__tiles(&a->k_runs, GX__K_BLOCK); j++) {
-        GxTile block = gx__tile(&a->k_runs, GX__K_BLOCK, j);
-        const int64_t n = gx__visible(a, tile, block, tile.length - 1), ks = keys->k.stride, dks = keys->dk.stride;
+        GX_CPU_TYPES(dtype, gx__cpu_dot, D + i, dot.x + i * dot.stride, gx_cpu_from(o, o_at + i * os, dtype), h);
+    for (int64_t j = 0; j < gx__cpu_tiles(&a->k_runs, GX__CPU_K_BLOCK); j++) {
+        GxTile block = gx__cpu_tile(&a->k_runs, GX__CPU_K_BLOCK, j);
+        const int64_t n = gx__cpu_visible(a, tile, block, tile.length - 1), ks = keys->k.stride, dks = keys->dk.stride;
         const float *k = keys->k.x + block.row * ks, *v = keys->v.x + block.row * ks;
         if (n == 0) continue;
-        gx__tile_gemm(g, 0, 1, tile.length, n, h, scale, qt.x, qt.stride, k, ks, 0, s, n);
-        gx__tile_gemm(g, 0, 1, tile.length, n, h, 1, dot.x, dot.stride, v, ks, 0, dp, n);
+        gx__cpu_tile_gemm(g, 0, 1, tile.length, n, h, scale, qt.x, qt.stride, k, ks, 0, s, n);
+        gx__cpu_tile_gemm(g, 0, 1, tile.length, n, h, 1, dot.x, dot.stride, v, ks, 0, dp, n);
         for (int64_t i = 0; i < tile.length; i++)
-            gx__softmax_backward_row(s + i * n, dp + i * n, lse[(row + i * B) * a->H + head], D[i], scale, gx__visible(a, tile, block, i),
-                                     n);
-        gx__tile_gemm(g, 1, 0, n, h, tile.length, 1, s, n, dot.x, dot.stride, 1, keys->dv.x + block.row * dks, dks);
-        gx__tile_gemm(g, 1, 0, n, h, tile.length, 1, dp, n, qt.x, qt.stride, 1, keys->dk.x + block.row * dks, dks);
-        gx__tile_gemm(g, 0, 0, tile.length, h, n, 1, dp, n, k, ks, 1, dqt.x, dqt.stride);
+            gx__cpu_softmax_backward_row(s + i * n, dp + i * n, lse[(row + i * B) * a->H + head], D[i], scale,
+                                         gx__cpu_visible(a, tile, block, i), n);
+        gx__cpu_tile_gemm(g, 1, 0, n, h, tile.length, 1, s, n, dot.x, dot.stride, 1, keys->dv.x + block.row * dks, dks);
+        gx__cpu_tile_gemm(g, 1, 0, n, h, tile.length, 1, dp, n, qt.x, qt.stride, 1, keys->dk.x + block.row * dks, dks);
+        gx__cpu_tile_gemm(g, 0, 0, tile.length, h, n, 1, dp, n, k, ks, 1, dqt.x, dqt.stride);
     }
-    gx__head_store(gx_cpu_at(dq, q_at, dtype), tile.length, qs, h, dtype, dqt);
+    gx__cpu_head_store(gx_cpu_at(dq, q_at, dtype), tile.length, qs, h, dtype, dqt);
 }
 
-// One key and value head of one column of the batch, with all query heads here that use it: nobody else writes what this writes.
-static void gx__attention_backward_head(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o, const float *lse,
-                                        const void *q, const void *k, const void *v, const GxAttention *a, int64_t b, int64_t kv,
-                                        float *scratch)
+// One key and value head of one sample, with all query heads here that use it: nobody else writes what this writes.
+static void gx__cpu_attention_backward_head(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o,
+                                            const float *lse, const void *q, const void *k, const void *v,
+                                            const GxAttention *a, int64_t b, int64_t kv, float *scratch)
 {
     const GxDtype dtype = a->dtype;
-    const int64_t h = a->head_dim, group = gx_attention_group(a), rows = gx_runs_rows(&a->k_runs), ks = a->B * a->kv_stride;
-    const int64_t heads_begin = gx_max(0, kv * group - a->q_first), heads_end = gx_min(a->H, (kv + 1) * group - a->q_first);
-    const int64_t at = b * a->kv_stride + kv * h, width = gx_min(GX__K_BLOCK, rows);
-    float *copies = scratch + GX__Q_TILE * (2 * width + 3 + 3 * h);
+    const int64_t h = a->head_dim, group = gx_attention_group(a), rows = gx_runs_rows(&a->k_runs),
+                  ks = a->B * a->kv_stride;
+    const int64_t heads_begin = gx_max(0, kv * group - a->q_first),
+                  heads_end = gx_min(a->H, (kv + 1) * group - a->q_first);
+    const int64_t at = b * a->kv_stride + kv * h, width = gx_min(GX__CPU_K_BLOCK, rows);
+    float *copies = scratch + GX__CPU_Q_TILE * (2 * width + 3 + 3 * h);
     void *to_dk = gx_cpu_at(dk, at, dtype), *to_dv = gx_cpu_at(dv, at, dtype);
-    const GxHeadKeys keys = {gx__head_rows(gx_cpu_from(k, at, dtype), rows, ks, h, dtype, copies),
-                             gx__head_rows(gx_cpu_from(v, at, dtype), rows, ks, h, dtype, copies + rows * h),
-                             gx__head_zeros(to_dk, rows, ks, h, dtype, copies + 2 * rows * h),
-                             gx__head_zeros(to_dv, rows, ks, h, dtype, copies + 3 * rows * h)};
+    const GxHeadKeys keys = {gx__cpu_head_rows(gx_cpu_from(k, at, dtype), rows, ks, h, dtype, copies),
+                             gx__cpu_head_rows(gx_cpu_from(v, at, dtype), rows, ks, h, dtype, copies + rows * h),
+                             gx__cpu_head_zeros(to_dk, rows, ks, h, dtype, copies + 2 * rows * h),
+                             gx__cpu_head_zeros(to_dv, rows, ks, h, dtype, copies + 3 * rows * h)};
     for (int64_t head = heads_begin; head < heads_end; head++)
-        for (int64_t t = 0; t < gx__tiles(&a->q_runs, GX__Q_TILE); t++)
-            gx__attention_backward_tile(g, dq, &keys, d_o, o, lse, q, a, b, head, gx__tile(&a->q_runs, GX__Q_TILE, t), scratch);
-    gx__head_store(to_dk, rows, ks, h, dtype, keys.dk);
-    gx__head_store(to_dv, rows, ks, h, dtype, keys.dv);
+        for (int64_t t = 0; t < gx__cpu_tiles(&a->q_runs, GX__CPU_Q_TILE); t++)
+            gx__cpu_attention_backward_tile(g, dq, &keys, d_o, o, lse, q, a, b, head,
+                                            gx__cpu_tile(&a->q_runs, GX__CPU_Q_TILE, t), scratch);
+    gx__cpu_head_store(to_dk, rows, ks, h, dtype, keys.dk);
+    gx__cpu_head_store(to_dv, rows, ks, h, dtype, keys.dv);
 }
 
-void gx_cpu_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o, const float *lse, const void *q,
-                               const void *k, const void *v, const GxAttention *a, void *scratch)
+void gx_cpu_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o,
+                               const float *lse, const void *q, const void *k, const void *v, const GxAttention *a,
+                               void *scratch)
 {
-    int64_t floats = gx__attention_thread_floats(a, 1);
+    int64_t floats = gx__cpu_attention_thread_floats(a, 1);
     GX_OMP(parallel for schedule(dynamic) num_threads(gx_threads(g)))
     for (int64_t job = 0; job < a->B * a->K; job++)
-        gx__attention_backward_head(g, dq, dk, dv, d_o, o, lse, q, k, v, a, job / a->K, job % a->K, gx__thread_scratch(scratch, floats));
+        gx__cpu_attention_backward_head(g, dq, dk, dv, d_o, o, lse, q, k, v, a, job / a->K, job % a->K,
+                                        gx__cpu_thread_scratch(scratch, floats));
 }
 #endif

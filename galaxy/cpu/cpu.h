@@ -28,7 +28,7 @@ GX_END
 #include <string.h>
 #include <unistd.h>
 
-static const GxDevice gx__device_cpu = {
+static const GxDevice gx__cpu_device_cpu = {
     "cpu",
     1,
     1u << GX_F32 | 1u << GX_BF16,
@@ -75,10 +75,10 @@ static const GxDevice gx__device_cpu = {
     gx_cpu_sgd,
 };
 
-const GxDevice *gx_device_cpu(void) { return &gx__device_cpu; }
+const GxDevice *gx_device_cpu(void) { return &gx__cpu_device_cpu; }
 
 // The value behind "key : " in /proc/cpuinfo; empty where there is no such file or key.
-static void gx__cpuinfo(const char *key, char *value, size_t size)
+static void gx__cpu_cpuinfo(const char *key, char *value, size_t size)
 {
     char line[4096];
     value[0] = 0;
@@ -96,9 +96,9 @@ void gx_cpu_describe(char *text, size_t size)
 {
     static const char *const wanted[] = {"avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "asimd", "sve"};
     char model[128], flags[4096], sets[160] = "";
-    gx__cpuinfo("model name", model, sizeof model);
-    gx__cpuinfo("flags", flags, sizeof flags - 1);
-    if (!flags[0]) gx__cpuinfo("Features", flags, sizeof flags - 1); // ARM
+    gx__cpu_cpuinfo("model name", model, sizeof model);
+    gx__cpu_cpuinfo("flags", flags, sizeof flags - 1);
+    if (!flags[0]) gx__cpu_cpuinfo("Features", flags, sizeof flags - 1); // ARM
     strcat(flags, " ");
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
         char word[32];

@@ -18,20 +18,22 @@ GX_END
 #include <string.h>
 #include "vec.h"
 
-enum { GX__CHUNK = 1 << 18, GX__RANGE = 1 << 13 }; // bytes, elements that one thread takes at a time
+enum { GX__CPU_CHUNK = 1 << 18, GX__CPU_RANGE = 1 << 13 }; // bytes, elements that one thread takes at a time
 
 void gx_cpu_zero(GxContext *g, void *x, int64_t bytes)
 {
     (void)g;
-    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)) if (bytes > GX__CHUNK))
-    for (int64_t i = 0; i < bytes; i += GX__CHUNK) memset((char *)x + i, 0, (size_t)gx_min(GX__CHUNK, bytes - i));
+    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)) if (bytes > GX__CPU_CHUNK))
+    for (int64_t i = 0; i < bytes; i += GX__CPU_CHUNK)
+        memset((char *)x + i, 0, (size_t)gx_min(GX__CPU_CHUNK, bytes - i));
 }
 
 void gx_cpu_copy(GxContext *g, void *y, const void *x, int64_t bytes)
 {
     (void)g;
-    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)) if (bytes > GX__CHUNK))
-    for (int64_t i = 0; i < bytes; i += GX__CHUNK) memcpy((char *)y + i, (const char *)x + i, (size_t)gx_min(GX__CHUNK, bytes - i));
+    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)) if (bytes > GX__CPU_CHUNK))
+    for (int64_t i = 0; i < bytes; i += GX__CPU_CHUNK)
+        memcpy((char *)y + i, (const char *)x + i, (size_t)gx_min(GX__CPU_CHUNK, bytes - i));
 }
 
 void gx_cpu_convert(GxContext *g, void *y, GxDtype to, const void *x, GxDtype from, int64_t n)
@@ -47,7 +49,7 @@ void gx_cpu_convert(GxContext *g, void *y, GxDtype to, const void *x, GxDtype fr
     }
 }
 
-static GX_CPU_INLINE void gx__add_range(void *y, const void *a, const void *b, int64_t n, GxDtype dtype)
+static GX_CPU_INLINE void gx__cpu_add_range(void *y, const void *a, const void *b, int64_t n, GxDtype dtype)
 {
     GX_OMP(simd)
     for (int64_t i = 0; i < n; i++) gx_cpu_store(y, i, gx_cpu_load(a, i, dtype) + gx_cpu_load(b, i, dtype), dtype);
@@ -57,13 +59,14 @@ void gx_cpu_add(GxContext *g, void *y, const void *a, const void *b, int64_t n, 
 {
     (void)g;
     GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
-    for (int64_t i = 0; i < n; i += GX__RANGE)
-        GX_CPU_TYPES(dtype, gx__add_range, gx_cpu_at(y, i, dtype), gx_cpu_from(a, i, dtype), gx_cpu_from(b, i, dtype),
-                     gx_min(GX__RANGE, n - i));
+    for (int64_t i = 0; i < n; i += GX__CPU_RANGE)
+        GX_CPU_TYPES(dtype, gx__cpu_add_range, gx_cpu_at(y, i, dtype), gx_cpu_from(a, i, dtype),
+                     gx_cpu_from(b, i, dtype), gx_min(GX__CPU_RANGE, n - i));
 }
 
 // The sum of x, or of its squares: blocks in parallel, then their sums in order.
-static void gx__sum_blocks(GxContext *g, double *total, const float *x, int64_t n, int squares, int accumulate, double *scratch)
+static void gx__cpu_sum_blocks(GxContext *g, double *total, const float *x, int64_t n, int squares, int accumulate,
+                               double *scratch)
 {
     (void)g;
     int64_t blocks = gx_ceil_div(n, GX_SUM_BLOCK);
@@ -88,6 +91,6 @@ static void gx__sum_blocks(GxContext *g, double *total, const float *x, int64_t 
 
 void gx_cpu_sum(GxContext *g, double *total, const float *x, int64_t n, int accumulate, double *scratch)
 {
-    gx__sum_blocks(g, total, x, n, 0, accumulate, scratch);
+    gx__cpu_sum_blocks(g, total, x, n, 0, accumulate, scratch);
 }
 #endif

@@ -4,10 +4,10 @@
 #include "../ops/embedding.h"
 GX_BEGIN
 
-void gx_cpu_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *ids, int64_t R, int64_t C, int64_t v_begin,
-                              int64_t v_end, GxDtype dtype);
-void gx_cpu_embedding_backward(GxContext *g, float *dw, const void *dy, const int32_t *ids, int64_t R, int64_t C, int64_t v_begin,
-                               int64_t v_end, int accumulate, GxDtype dtype);
+void gx_cpu_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *ids, int64_t R, int64_t C,
+                              int64_t v_begin, int64_t v_end, GxDtype dtype);
+void gx_cpu_embedding_backward(GxContext *g, float *dw, const void *dy, const int32_t *ids, int64_t R, int64_t C,
+                               int64_t v_begin, int64_t v_end, int accumulate, GxDtype dtype);
 
 GX_END
 #endif
@@ -18,8 +18,8 @@ GX_END
 #include "elementwise.h"
 #include "vec.h"
 
-void gx_cpu_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *ids, int64_t R, int64_t C, int64_t v_begin,
-                              int64_t v_end, GxDtype dtype)
+void gx_cpu_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *ids, int64_t R, int64_t C,
+                              int64_t v_begin, int64_t v_end, GxDtype dtype)
 {
     (void)g;
     const size_t bytes = (size_t)(C * gx_dtype_size(dtype));
@@ -31,15 +31,16 @@ void gx_cpu_embedding_forward(GxContext *g, void *y, const void *w, const int32_
     }
 }
 
-static GX_CPU_INLINE void gx__add_to(float *sum, const void *x, int64_t n, GxDtype dtype)
+static GX_CPU_INLINE void gx__cpu_add_to(float *sum, const void *x, int64_t n, GxDtype dtype)
 {
     GX_OMP(simd)
     for (int64_t i = 0; i < n; i++) sum[i] += gx_cpu_load(x, i, dtype);
 }
 
-// Threads share out the columns, not the rows: each adds its columns of all rows in order, so that no two write the same element.
-void gx_cpu_embedding_backward(GxContext *g, float *dw, const void *dy, const int32_t *ids, int64_t R, int64_t C, int64_t v_begin,
-                               int64_t v_end, int accumulate, GxDtype dtype)
+// Threads share out the columns, not the rows: each adds its columns of all rows in order, so that no two write the
+// same element.
+void gx_cpu_embedding_backward(GxContext *g, float *dw, const void *dy, const int32_t *ids, int64_t R, int64_t C,
+                               int64_t v_begin, int64_t v_end, int accumulate, GxDtype dtype)
 {
     const int64_t width = 64;
     if (!accumulate) gx_cpu_zero(g, dw, (v_end - v_begin) * C * 4);
@@ -48,7 +49,8 @@ void gx_cpu_embedding_backward(GxContext *g, float *dw, const void *dy, const in
         int64_t n = gx_min(width, C - c0);
         for (int64_t r = 0; r < R; r++) {
             if (ids[r] < v_begin || ids[r] >= v_end) continue;
-            GX_CPU_TYPES(dtype, gx__add_to, dw + (ids[r] - v_begin) * C + c0, gx_cpu_from(dy, r * C + c0, dtype), n);
+            GX_CPU_TYPES(dtype, gx__cpu_add_to, dw + (ids[r] - v_begin) * C + c0, gx_cpu_from(dy, r * C + c0, dtype),
+                         n);
         }
     }
 }

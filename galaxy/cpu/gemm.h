@@ -1,16 +1,18 @@
-// gemm.h: matrix product on the CPU: oneDNN where it is compiled in (GX_WITH_ONEDNN; its interfaces 2.x and 3.x), else plain C.
+// gemm.h: matrix product on the CPU: oneDNN where it is compiled in (GX_WITH_ONEDNN; its interfaces 2.x and 3.x), else
+// plain C.
 //
-// The only file that includes oneDNN. Called from within a parallel region it runs on the calling thread alone: attention multiplies its
-// tiles so. Products of bf16 matrices are summed in fp32 and rounded once; oneDNN does them on CPUs with AVX-512 or AMX, and where it refuses,
-// plain C does, which turns its panels into fp32.
+// The only file that includes oneDNN. Called from within a parallel region it runs on the calling thread alone:
+// attention multiplies its tiles so. Products of bf16 matrices are summed in fp32 and rounded once; oneDNN does them on
+// CPUs with AVX-512 or AMX, and where it refuses, plain C does, which turns its panels into fp32.
 #ifndef GX_CPU_GEMM_H
 #define GX_CPU_GEMM_H
 #include "../base/context.h"
 #include "../base/dtype.h"
 GX_BEGIN
 
-// C[M,N] = alpha * op(A) op(B) + beta * C, row-major; op(A) is [M,K], op(B) [K,N]; trans: the matrix lies transposed. ld*: elements from
-// one row in memory to the next. beta 0: C is only written. Same arguments, same threads, same library: same bits.
+// C[M,N] = alpha * op(A) op(B) + beta * C, row-major; op(A) is [M,K], op(B) [K,N]; trans: the matrix lies transposed.
+// ld*: elements from one row in memory to the next. beta 0: C is only written. Same arguments, same threads, same
+// library: same bits.
 typedef struct {
     int trans_a, trans_b;
     int64_t M, N, K;
@@ -35,74 +37,85 @@ GX_END
 #include <omp.h>
 #endif
 
-static GxStatus gx__gemm_checked(const GxGemm *p, GxError *err)
+static GxStatus gx__cpu_gemm_checked(const GxGemm *p, GxError *err)
 {
-    if (p->M < 0 || p->N < 0 || p->K < 1 || p->lda < (p->trans_a ? p->M : p->K) || p->ldb < (p->trans_b ? p->K : p->N) || p->ldc < p->N)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "matrix product %ld x %ld x %ld with strides %ld, %ld, %ld does not fit together", (long)p->M,
+    if (p->M < 0 || p->N < 0 || p->K < 1 || p->lda < (p->trans_a ? p->M : p->K) ||
+        p->ldb < (p->trans_b ? p->K : p->N) || p->ldc < p->N)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "matrix product %ld x %ld x %ld with strides %ld, %ld, %ld does not fit together", (long)p->M,
                        (long)p->N, (long)p->K, (long)p->lda, (long)p->ldb, (long)p->ldc);
-    if (!(p->type_ab == GX_F32 && p->type_c == GX_F32) && !(p->type_ab == GX_BF16 && (p->type_c == GX_F32 || p->type_c == GX_BF16)))
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "matrix product of %s into %s; there are F32 into F32, BF16 into BF16 or F32",
+    if (!(p->type_ab == GX_F32 && p->type_c == GX_F32) &&
+        !(p->type_ab == GX_BF16 && (p->type_c == GX_F32 || p->type_c == GX_BF16)))
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "matrix product of %s into %s; there are F32 into F32, BF16 into BF16 or F32",
                        gx_dtype_name(p->type_ab), gx_dtype_name(p->type_c));
     return GX_OK;
 }
 
-// ---- plain C: any type ------------------------------------------------------------------------------------------------------------------
+// ---- plain C: any type ---------------------------------------------------------------------------------------------
 
-// Tiles of GX__MR x GX__NR of C in registers; panels of A and B of GX__KC columns and rows are copied, as fp32, so that the tile's loop reads in
-// order. A block of GX__MC x GX__NC of C is summed in fp32 over all panels, then stored.
-enum { GX__MR = 6, GX__NR = 32, GX__KC = 256, GX__MC = 96, GX__NC = 128 };
+// Tiles of GX__CPU_MR x GX__CPU_NR of C in registers; panels of A and B of GX__CPU_KC columns and rows are copied, as
+// fp32, so that the tile's loop reads in order. A block of GX__CPU_MC x GX__CPU_NC of C is summed in fp32 over all
+// panels, then stored.
+enum { GX__CPU_MR = 6, GX__CPU_NR = 32, GX__CPU_KC = 256, GX__CPU_MC = 96, GX__CPU_NC = 128 };
 
 typedef struct {
-    float a[GX__MC * GX__KC], b[GX__KC * GX__NR], c[GX__MC][GX__NC];
+    float a[GX__CPU_MC * GX__CPU_KC], b[GX__CPU_KC * GX__CPU_NR], c[GX__CPU_MC][GX__CPU_NC];
 } GxPanels; // 176 KB of stack
 
-static void gx__gemm_tile(float acc[GX__MR][GX__NR], const float *a, const float *b, int64_t k)
+static void gx__cpu_gemm_tile(float acc[GX__CPU_MR][GX__CPU_NR], const float *a, const float *b, int64_t k)
 {
-    for (int64_t l = 0; l < k; l++, a += GX__MR, b += GX__NR)
-        for (int i = 0; i < GX__MR; i++) {
+    for (int64_t l = 0; l < k; l++, a += GX__CPU_MR, b += GX__CPU_NR)
+        for (int i = 0; i < GX__CPU_MR; i++) {
             float x = a[i];
             GX_OMP(simd)
-            for (int j = 0; j < GX__NR; j++) acc[i][j] += x * b[j];
+            for (int j = 0; j < GX__CPU_NR; j++) acc[i][j] += x * b[j];
         }
 }
 
 // Rows m0 .. m0+m of alpha*op(A), columns k0 .. k0+k: [m/MR][k][MR].
-static GX_CPU_INLINE void gx__gemm_pack_a(float *a, const GxGemm *p, int64_t m0, int64_t m, int64_t k0, int64_t k, GxDtype type)
+static GX_CPU_INLINE void gx__cpu_gemm_pack_a(float *a, const GxGemm *p, int64_t m0, int64_t m, int64_t k0, int64_t k,
+                                              GxDtype type)
 {
     const int64_t ai = p->trans_a ? 1 : p->lda, ak = p->trans_a ? p->lda : 1;
-    for (int64_t i0 = 0; i0 < m; i0 += GX__MR)
+    for (int64_t i0 = 0; i0 < m; i0 += GX__CPU_MR)
         for (int64_t l = 0; l < k; l++)
-            for (int64_t i = 0; i < GX__MR; i++)
-                a[i0 * k + l * GX__MR + i] = i0 + i < m ? p->alpha * gx_cpu_load(p->A, (m0 + i0 + i) * ai + (k0 + l) * ak, type) : 0;
+            for (int64_t i = 0; i < GX__CPU_MR; i++)
+                a[i0 * k + l * GX__CPU_MR + i] =
+                    i0 + i < m ? p->alpha * gx_cpu_load(p->A, (m0 + i0 + i) * ai + (k0 + l) * ak, type) : 0;
 }
 
 // Rows k0 .. k0+k of op(B), columns j0 .. j0+n: [k][NR].
-static GX_CPU_INLINE void gx__gemm_pack_b(float *b, const GxGemm *p, int64_t j0, int64_t n, int64_t k0, int64_t k, GxDtype type)
+static GX_CPU_INLINE void gx__cpu_gemm_pack_b(float *b, const GxGemm *p, int64_t j0, int64_t n, int64_t k0, int64_t k,
+                                              GxDtype type)
 {
     const int64_t bk = p->trans_b ? 1 : p->ldb, bj = p->trans_b ? p->ldb : 1;
     for (int64_t l = 0; l < k; l++)
-        for (int64_t j = 0; j < GX__NR; j++) b[l * GX__NR + j] = j < n ? gx_cpu_load(p->B, (k0 + l) * bk + (j0 + j) * bj, type) : 0;
+        for (int64_t j = 0; j < GX__CPU_NR; j++)
+            b[l * GX__CPU_NR + j] = j < n ? gx_cpu_load(p->B, (k0 + l) * bk + (j0 + j) * bj, type) : 0;
 }
 
-static GX_CPU_INLINE void gx__gemm_load_c(float *c, const GxGemm *p, int64_t row, int64_t n0, int64_t n, GxDtype type)
+static GX_CPU_INLINE void gx__cpu_gemm_load_c(float *c, const GxGemm *p, int64_t row, int64_t n0, int64_t n,
+                                              GxDtype type)
 {
     for (int64_t j = 0; j < n; j++) c[j] = gx_cpu_load(p->C, row * p->ldc + n0 + j, type);
 }
-static GX_CPU_INLINE void gx__gemm_store_c(const float *c, const GxGemm *p, int64_t row, int64_t n0, int64_t n, GxDtype type)
+static GX_CPU_INLINE void gx__cpu_gemm_store_c(const float *c, const GxGemm *p, int64_t row, int64_t n0, int64_t n,
+                                               GxDtype type)
 {
     for (int64_t j = 0; j < n; j++) gx_cpu_store(p->C, row * p->ldc + n0 + j, c[j], type);
 }
 
 // One panel's share of a block: c += a B, or beta*c + a B where it is the first.
-static void gx__gemm_panel(GxPanels *s, const GxGemm *p, int64_t m, int64_t n0, int64_t n, int64_t k0, int64_t k)
+static void gx__cpu_gemm_panel(GxPanels *s, const GxGemm *p, int64_t m, int64_t n0, int64_t n, int64_t k0, int64_t k)
 {
-    for (int64_t j0 = 0; j0 < n; j0 += GX__NR) {
-        const int64_t width = gx_min(GX__NR, n - j0);
-        GX_CPU_TYPES(p->type_ab, gx__gemm_pack_b, s->b, p, n0 + j0, width, k0, k);
-        for (int64_t i0 = 0; i0 < m; i0 += GX__MR) {
-            float acc[GX__MR][GX__NR] = GX_ZERO;
-            gx__gemm_tile(acc, s->a + i0 * k, s->b, k);
-            for (int64_t i = 0; i < gx_min(GX__MR, m - i0); i++) {
+    for (int64_t j0 = 0; j0 < n; j0 += GX__CPU_NR) {
+        const int64_t width = gx_min(GX__CPU_NR, n - j0);
+        GX_CPU_TYPES(p->type_ab, gx__cpu_gemm_pack_b, s->b, p, n0 + j0, width, k0, k);
+        for (int64_t i0 = 0; i0 < m; i0 += GX__CPU_MR) {
+            float acc[GX__CPU_MR][GX__CPU_NR] = GX_ZERO;
+            gx__cpu_gemm_tile(acc, s->a + i0 * k, s->b, k);
+            for (int64_t i = 0; i < gx_min(GX__CPU_MR, m - i0); i++) {
                 float *c = s->c[i0 + i] + j0;
                 for (int64_t j = 0; j < width; j++) c[j] = (k0 ? c[j] : p->beta == 0 ? 0 : p->beta * c[j]) + acc[i][j];
             }
@@ -110,44 +123,46 @@ static void gx__gemm_panel(GxPanels *s, const GxGemm *p, int64_t m, int64_t n0, 
     }
 }
 
-static void gx__gemm_block(GxPanels *s, const GxGemm *p, int64_t m0, int64_t m, int64_t n0, int64_t n)
+static void gx__cpu_gemm_block(GxPanels *s, const GxGemm *p, int64_t m0, int64_t m, int64_t n0, int64_t n)
 {
-    for (int64_t i = 0; p->beta != 0 && i < m; i++) GX_CPU_TYPES(p->type_c, gx__gemm_load_c, s->c[i], p, m0 + i, n0, n);
-    for (int64_t k0 = 0; k0 < p->K; k0 += GX__KC) {
-        const int64_t k = gx_min(GX__KC, p->K - k0);
-        GX_CPU_TYPES(p->type_ab, gx__gemm_pack_a, s->a, p, m0, m, k0, k);
-        gx__gemm_panel(s, p, m, n0, n, k0, k);
+    for (int64_t i = 0; p->beta != 0 && i < m; i++)
+        GX_CPU_TYPES(p->type_c, gx__cpu_gemm_load_c, s->c[i], p, m0 + i, n0, n);
+    for (int64_t k0 = 0; k0 < p->K; k0 += GX__CPU_KC) {
+        const int64_t k = gx_min(GX__CPU_KC, p->K - k0);
+        GX_CPU_TYPES(p->type_ab, gx__cpu_gemm_pack_a, s->a, p, m0, m, k0, k);
+        gx__cpu_gemm_panel(s, p, m, n0, n, k0, k);
     }
-    for (int64_t i = 0; i < m; i++) GX_CPU_TYPES(p->type_c, gx__gemm_store_c, s->c[i], p, m0 + i, n0, n);
+    for (int64_t i = 0; i < m; i++) GX_CPU_TYPES(p->type_c, gx__cpu_gemm_store_c, s->c[i], p, m0 + i, n0, n);
 }
 
-static void gx__gemm_plain(const GxGemm *p, int threads)
+static void gx__cpu_gemm_plain(const GxGemm *p, int threads)
 {
     (void)threads;
     GX_OMP(parallel for schedule(dynamic) num_threads(threads))
-    for (int64_t m0 = 0; m0 < p->M; m0 += GX__MC) {
+    for (int64_t m0 = 0; m0 < p->M; m0 += GX__CPU_MC) {
         GxPanels panels;
-        for (int64_t n0 = 0; n0 < p->N; n0 += GX__NC)
-            gx__gemm_block(&panels, p, m0, gx_min(GX__MC, p->M - m0), n0, gx_min(GX__NC, p->N - n0));
+        for (int64_t n0 = 0; n0 < p->N; n0 += GX__CPU_NC)
+            gx__cpu_gemm_block(&panels, p, m0, gx_min(GX__CPU_MC, p->M - m0), n0, gx_min(GX__CPU_NC, p->N - n0));
     }
 }
 
-// ---- oneDNN ---------------------------------------------------------------------------------------------------------------------------------
+// ---- oneDNN --------------------------------------------------------------------------------------------------------
 
 #ifdef GX_WITH_ONEDNN
 #include <stdio.h>
 #include <oneapi/dnnl/dnnl.h>
 
-// oneDNN has two ways. dnnl_sgemm starts at once and is the faster one on most shapes. Its matmul primitive takes longer to set up (the library
-// keeps what it compiled; 3 to 30 microseconds remain), but where A lies transposed, as in every weight gradient, its kernels are 10-15% faster:
-// from a size on where the set-up is lost in the work, those go there. Products of bf16 all go there: it has no other way for them.
-enum { GX__MATMUL_FROM = 1 << 27 }; // multiplications
+// oneDNN has two ways. dnnl_sgemm starts at once and is the faster one on most shapes. Its matmul primitive takes
+// longer to set up (the library keeps what it compiled; 3 to 30 microseconds remain), but where A lies transposed, as
+// in every weight gradient, its kernels are 10-15% faster: from a size on where the set-up is lost in the work, those
+// go there. Products of bf16 all go there: it has no other way for them.
+enum { GX__CPU_MATMUL_FROM = 1 << 27 }; // multiplications
 
-static int gx__uses_matmul(const GxGemm *p)
+static int gx__cpu_uses_matmul(const GxGemm *p)
 {
     if (p->type_ab == GX_BF16) return 1;
     return p->trans_a && !p->trans_b && p->alpha == 1 && (p->beta == 0 || p->beta == 1) &&
-           (double)p->M * (double)p->N * (double)p->K >= (double)GX__MATMUL_FROM;
+           (double)p->M * (double)p->N * (double)p->K >= (double)GX__CPU_MATMUL_FROM;
 }
 
 typedef struct {
@@ -160,27 +175,28 @@ typedef struct {
     dnnl_memory_t a, b, c;
 } GxMatmul;
 
-#define GX__DNNL(call)                                                                                                                     \
-    do {                                                                                                                                   \
-        dnnl_status_t gx__dnnl = (call);                                                                                                   \
-        if (gx__dnnl != dnnl_success) return gx__dnnl;                                                                                     \
+#define GX__CPU_DNNL(call)                                                                                             \
+    do {                                                                                                               \
+        dnnl_status_t gx__cpu_dnnl = (call);                                                                           \
+        if (gx__cpu_dnnl != dnnl_success) return gx__cpu_dnnl;                                                         \
     } while (0)
 
-static dnnl_data_type_t gx__dnnl_type(GxDtype type) { return type == GX_BF16 ? dnnl_bf16 : dnnl_f32; }
+static dnnl_data_type_t gx__cpu_dnnl_type(GxDtype type) { return type == GX_BF16 ? dnnl_bf16 : dnnl_f32; }
 
 #if DNNL_VERSION_MAJOR >= 3
-static dnnl_status_t gx__matmul_factors(dnnl_post_ops_t factors, float alpha, float beta)
+static dnnl_status_t gx__cpu_matmul_factors(dnnl_post_ops_t factors, float alpha, float beta)
 {
-    if (alpha != 1) GX__DNNL(dnnl_post_ops_append_eltwise(factors, dnnl_eltwise_linear, alpha, 0));
+    if (alpha != 1) GX__CPU_DNNL(dnnl_post_ops_append_eltwise(factors, dnnl_eltwise_linear, alpha, 0));
     return beta != 0 ? dnnl_post_ops_append_sum(factors, beta, 0, dnnl_data_type_undef) : dnnl_success;
 }
 
-static dnnl_status_t gx__matmul_describe(GxMatmul *m, const GxGemm *p, const dnnl_dims_t dims[3], const dnnl_dims_t strides[3],
-                                         const dnnl_data_type_t types[3])
+static dnnl_status_t gx__cpu_matmul_describe(GxMatmul *m, const GxGemm *p, const dnnl_dims_t dims[3],
+                                             const dnnl_dims_t strides[3], const dnnl_data_type_t types[3])
 {
     dnnl_memory_desc_t d[3] = {NULL, NULL, NULL};
     dnnl_status_t s = dnnl_success;
-    for (int i = 0; i < 3 && s == dnnl_success; i++) s = dnnl_memory_desc_create_with_strides(&d[i], 2, dims[i], types[i], strides[i]);
+    for (int i = 0; i < 3 && s == dnnl_success; i++)
+        s = dnnl_memory_desc_create_with_strides(&d[i], 2, dims[i], types[i], strides[i]);
     if (s == dnnl_success) s = dnnl_matmul_primitive_desc_create(&m->desc, m->engine, d[0], d[1], NULL, d[2], m->attr);
     if (s == dnnl_success) s = dnnl_memory_create(&m->a, d[0], m->engine, (void *)p->A);
     if (s == dnnl_success) s = dnnl_memory_create(&m->b, d[1], m->engine, (void *)p->B);
@@ -190,51 +206,53 @@ static dnnl_status_t gx__matmul_describe(GxMatmul *m, const GxGemm *p, const dnn
     return s;
 }
 #else
-static dnnl_status_t gx__matmul_factors(dnnl_post_ops_t factors, float alpha, float beta)
+static dnnl_status_t gx__cpu_matmul_factors(dnnl_post_ops_t factors, float alpha, float beta)
 {
-    if (alpha != 1) GX__DNNL(dnnl_post_ops_append_eltwise(factors, 1, dnnl_eltwise_linear, alpha, 0));
+    if (alpha != 1) GX__CPU_DNNL(dnnl_post_ops_append_eltwise(factors, 1, dnnl_eltwise_linear, alpha, 0));
     return beta != 0 ? dnnl_post_ops_append_sum(factors, beta) : dnnl_success;
 }
 
-static dnnl_status_t gx__matmul_describe(GxMatmul *m, const GxGemm *p, const dnnl_dims_t dims[3], const dnnl_dims_t strides[3],
-                                         const dnnl_data_type_t types[3])
+static dnnl_status_t gx__cpu_matmul_describe(GxMatmul *m, const GxGemm *p, const dnnl_dims_t dims[3],
+                                             const dnnl_dims_t strides[3], const dnnl_data_type_t types[3])
 {
     dnnl_memory_desc_t d[3];
     dnnl_matmul_desc_t desc;
-    for (int i = 0; i < 3; i++) GX__DNNL(dnnl_memory_desc_init_by_strides(&d[i], 2, dims[i], types[i], strides[i]));
-    GX__DNNL(dnnl_matmul_desc_init(&desc, &d[0], &d[1], NULL, &d[2]));
-    GX__DNNL(dnnl_primitive_desc_create(&m->desc, &desc, m->attr, m->engine, NULL));
-    GX__DNNL(dnnl_memory_create(&m->a, &d[0], m->engine, (void *)p->A));
-    GX__DNNL(dnnl_memory_create(&m->b, &d[1], m->engine, (void *)p->B));
+    for (int i = 0; i < 3; i++) GX__CPU_DNNL(dnnl_memory_desc_init_by_strides(&d[i], 2, dims[i], types[i], strides[i]));
+    GX__CPU_DNNL(dnnl_matmul_desc_init(&desc, &d[0], &d[1], NULL, &d[2]));
+    GX__CPU_DNNL(dnnl_primitive_desc_create(&m->desc, &desc, m->attr, m->engine, NULL));
+    GX__CPU_DNNL(dnnl_memory_create(&m->a, &d[0], m->engine, (void *)p->A));
+    GX__CPU_DNNL(dnnl_memory_create(&m->b, &d[1], m->engine, (void *)p->B));
     return dnnl_memory_create(&m->c, &d[2], m->engine, p->C);
 }
 #endif
 
 // What it takes to run it; dnnl_unimplemented: it cannot be run on this CPU.
-static dnnl_status_t gx__matmul_open(GxMatmul *m, const GxGemm *p)
+static dnnl_status_t gx__cpu_matmul_open(GxMatmul *m, const GxGemm *p)
 {
     const dnnl_dims_t dims[3] = {{p->M, p->K}, {p->K, p->N}, {p->M, p->N}};
-    const dnnl_dims_t strides[3] = {
-        {p->trans_a ? 1 : p->lda, p->trans_a ? p->lda : 1}, {p->trans_b ? 1 : p->ldb, p->trans_b ? p->ldb : 1}, {p->ldc, 1}};
-    const dnnl_data_type_t types[3] = {gx__dnnl_type(p->type_ab), gx__dnnl_type(p->type_ab), gx__dnnl_type(p->type_c)};
-    GX__DNNL(dnnl_engine_create(&m->engine, dnnl_cpu, 0));
-    GX__DNNL(dnnl_stream_create(&m->stream, m->engine, dnnl_stream_default_flags));
-    GX__DNNL(dnnl_primitive_attr_create(&m->attr));
-    GX__DNNL(dnnl_post_ops_create(&m->factors));
-    GX__DNNL(gx__matmul_factors(m->factors, p->alpha, p->beta));
-    GX__DNNL(dnnl_primitive_attr_set_post_ops(m->attr, m->factors));
-    GX__DNNL(gx__matmul_describe(m, p, dims, strides, types));
+    const dnnl_dims_t strides[3] = {{p->trans_a ? 1 : p->lda, p->trans_a ? p->lda : 1},
+                                    {p->trans_b ? 1 : p->ldb, p->trans_b ? p->ldb : 1},
+                                    {p->ldc, 1}};
+    const dnnl_data_type_t types[3] = {gx__cpu_dnnl_type(p->type_ab), gx__cpu_dnnl_type(p->type_ab),
+                                       gx__cpu_dnnl_type(p->type_c)};
+    GX__CPU_DNNL(dnnl_engine_create(&m->engine, dnnl_cpu, 0));
+    GX__CPU_DNNL(dnnl_stream_create(&m->stream, m->engine, dnnl_stream_default_flags));
+    GX__CPU_DNNL(dnnl_primitive_attr_create(&m->attr));
+    GX__CPU_DNNL(dnnl_post_ops_create(&m->factors));
+    GX__CPU_DNNL(gx__cpu_matmul_factors(m->factors, p->alpha, p->beta));
+    GX__CPU_DNNL(dnnl_primitive_attr_set_post_ops(m->attr, m->factors));
+    GX__CPU_DNNL(gx__cpu_matmul_describe(m, p, dims, strides, types));
     return dnnl_primitive_create(&m->primitive, m->desc);
 }
 
-static dnnl_status_t gx__matmul_run(GxMatmul *m)
+static dnnl_status_t gx__cpu_matmul_run(GxMatmul *m)
 {
     dnnl_exec_arg_t args[3] = {{DNNL_ARG_SRC, m->a}, {DNNL_ARG_WEIGHTS, m->b}, {DNNL_ARG_DST, m->c}};
-    GX__DNNL(dnnl_primitive_execute(m->primitive, m->stream, 3, args));
+    GX__CPU_DNNL(dnnl_primitive_execute(m->primitive, m->stream, 3, args));
     return dnnl_stream_wait(m->stream);
 }
 
-static void gx__matmul_close(GxMatmul *m)
+static void gx__cpu_matmul_close(GxMatmul *m)
 {
     if (m->a) dnnl_memory_destroy(m->a);
     if (m->b) dnnl_memory_destroy(m->b);
@@ -247,48 +265,52 @@ static void gx__matmul_close(GxMatmul *m)
     if (m->engine) dnnl_engine_destroy(m->engine);
 }
 
-static dnnl_status_t gx__matmul(const GxGemm *p)
+static dnnl_status_t gx__cpu_matmul(const GxGemm *p)
 {
     GxMatmul m = GX_ZERO;
-    dnnl_status_t s = gx__matmul_open(&m, p);
-    if (s == dnnl_success) s = gx__matmul_run(&m);
-    gx__matmul_close(&m);
+    dnnl_status_t s = gx__cpu_matmul_open(&m, p);
+    if (s == dnnl_success) s = gx__cpu_matmul_run(&m);
+    gx__cpu_matmul_close(&m);
     return s;
 }
 
 const char *gx_cpu_gemm_name(void)
 {
-#define GX__TEXT(x)  #x
-#define GX__QUOTE(x) GX__TEXT(x)
-#define GX__ONEDNN   "oneDNN " GX__QUOTE(DNNL_VERSION_MAJOR) "." GX__QUOTE(DNNL_VERSION_MINOR) "." GX__QUOTE(DNNL_VERSION_PATCH)
+#define GX__CPU_TEXT(x)  #x
+#define GX__CPU_QUOTE(x) GX__CPU_TEXT(x)
+#define GX__CPU_ONEDNN                                                                                                 \
+    "oneDNN " GX__CPU_QUOTE(DNNL_VERSION_MAJOR) "." GX__CPU_QUOTE(DNNL_VERSION_MINOR) "." GX__CPU_QUOTE(               \
+        DNNL_VERSION_PATCH)
     GxMatmul m = GX_ZERO;
     GxGemm p = {0, 0, 16, 16, 16, 1, 0, NULL, NULL, 16, 16, NULL, 16, GX_BF16, GX_BF16};
-    const dnnl_status_t bf16 = gx__matmul_open(&m, &p);
-    gx__matmul_close(&m);
-    return bf16 == dnnl_success ? GX__ONEDNN : GX__ONEDNN ", bf16 by plain C (slow; oneDNN refuses it on this CPU)";
+    const dnnl_status_t bf16 = gx__cpu_matmul_open(&m, &p);
+    gx__cpu_matmul_close(&m);
+    return bf16 == dnnl_success ? GX__CPU_ONEDNN
+                                : GX__CPU_ONEDNN ", bf16 by plain C (slow; oneDNN refuses it on this CPU)";
 }
 
 GxStatus gx_cpu_gemm(const GxGemm *p, int threads, GxError *err)
 {
     dnnl_status_t s;
-    GX_TRY(gx__gemm_checked(p, err));
+    GX_TRY(gx__cpu_gemm_checked(p, err));
 #ifdef _OPENMP
     if (!omp_in_parallel() && omp_get_max_threads() != threads)
         omp_set_num_threads(threads); // oneDNN asks OpenMP; this thread's own setting
 #endif
-    if (gx__uses_matmul(p)) {
-        s = gx__matmul(p);
+    if (gx__cpu_uses_matmul(p)) {
+        s = gx__cpu_matmul(p);
         if (s == dnnl_unimplemented && p->type_ab == GX_BF16) {
-            gx__gemm_plain(p, threads);
+            gx__cpu_gemm_plain(p, threads);
             s = dnnl_success;
         }
     } else {
-        s = dnnl_sgemm(p->trans_a ? 'T' : 'N', p->trans_b ? 'T' : 'N', p->M, p->N, p->K, p->alpha, (const float *)p->A, p->lda,
-                       (const float *)p->B, p->ldb, p->beta, (float *)p->C, p->ldc);
+        s = dnnl_sgemm(p->trans_a ? 'T' : 'N', p->trans_b ? 'T' : 'N', p->M, p->N, p->K, p->alpha, (const float *)p->A,
+                       p->lda, (const float *)p->B, p->ldb, p->beta, (float *)p->C, p->ldc);
     }
     if (s == dnnl_success) return GX_OK;
     return GX_FAIL(err, s == dnnl_out_of_memory ? GX_ERR_MEMORY : GX_ERR_DEVICE,
-                   "oneDNN refused a matrix product %ld x %ld x %ld (its status %d)", (long)p->M, (long)p->N, (long)p->K, (int)s);
+                   "oneDNN refused a matrix product %ld x %ld x %ld (its status %d)", (long)p->M, (long)p->N,
+                   (long)p->K, (int)s);
 }
 
 #else
@@ -297,8 +319,8 @@ const char *gx_cpu_gemm_name(void) { return "plain C (slow; oneDNN was not compi
 
 GxStatus gx_cpu_gemm(const GxGemm *p, int threads, GxError *err)
 {
-    GX_TRY(gx__gemm_checked(p, err));
-    gx__gemm_plain(p, threads);
+    GX_TRY(gx__cpu_gemm_checked(p, err));
+    gx__cpu_gemm_plain(p, threads);
     return GX_OK;
 }
 #endif

@@ -1,18 +1,23 @@
-// cpu/loss.h: ops/loss.h on the CPU: a row of logits stays in the cache for its three passes (maximum, exp and sum, scale).
+// cpu/loss.h: ops/loss.h on the CPU: a row of logits stays in the cache for its three passes (maximum, exp and sum,
+// scale).
 //
-// The steps for a part of the vocabulary are made of the same passes, so that one part that is the whole has the bits of the whole at once.
+// The steps for a part of the vocabulary are made of the same passes, so that one part that is the whole has the bits
+// of the whole at once.
 #ifndef GX_CPU_LOSS_H
 #define GX_CPU_LOSS_H
 #include "../ops/loss.h"
 GX_BEGIN
 
-void gx_cpu_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const int32_t *labels, int64_t R, int64_t V,
-                          float scale, GxDtype dtype);
-void gx_cpu_cross_entropy_maximum(GxContext *g, float *maximum, const void *logits, int64_t R, int64_t V, GxDtype dtype);
-void gx_cpu_cross_entropy_sums(GxContext *g, float *sums, void *exps, const void *logits, const float *maximum, const int32_t *labels,
-                               int64_t R, int64_t V, int64_t v_begin, int64_t vocab_size, GxDtype dtype);
-void gx_cpu_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, const void *exps, const float *sums, const int32_t *labels,
-                                 int64_t R, int64_t V, int64_t v_begin, float scale, GxDtype dtype);
+void gx_cpu_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const int32_t *labels,
+                          int64_t R, int64_t V, float scale, GxDtype dtype);
+void gx_cpu_cross_entropy_maximum(GxContext *g, float *maximum, const void *logits, int64_t R, int64_t V,
+                                  GxDtype dtype);
+void gx_cpu_cross_entropy_sums(GxContext *g, float *sums, void *exps, const void *logits, const float *maximum,
+                               const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, int64_t vocab_size,
+                               GxDtype dtype);
+void gx_cpu_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, const void *exps, const float *sums,
+                                 const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, float scale,
+                                 GxDtype dtype);
 
 GX_END
 #endif
@@ -23,7 +28,7 @@ GX_END
 #include <string.h>
 #include "vec.h"
 
-static GX_CPU_INLINE float gx__row_maximum(const void *x, int64_t n, GxDtype dtype)
+static GX_CPU_INLINE float gx__cpu_row_maximum(const void *x, int64_t n, GxDtype dtype)
 {
     float m = gx_cpu_load(x, 0, dtype);
     GX_OMP(simd reduction(max : m))
@@ -32,7 +37,7 @@ static GX_CPU_INLINE float gx__row_maximum(const void *x, int64_t n, GxDtype dty
 }
 
 // Returns their sum, of the exps before they are rounded to the type; exps may be x, or NULL.
-static GX_CPU_INLINE float gx__row_exps(void *exps, const void *x, float m, int64_t n, GxDtype dtype)
+static GX_CPU_INLINE float gx__cpu_row_exps(void *exps, const void *x, float m, int64_t n, GxDtype dtype)
 {
     float sum = 0;
     if (exps) {
@@ -49,80 +54,90 @@ static GX_CPU_INLINE float gx__row_exps(void *exps, const void *x, float m, int6
     return sum;
 }
 
-// label: it may be outside; target: its logit less the maximum. Where exps were rounded, the label's is made again: p - 1 may cancel.
-static GX_CPU_INLINE void gx__row_gradient(void *dx, const void *exps, float sum, int64_t label, float target, float scale, int64_t n,
-                                           GxDtype dtype)
+// label: it may be outside; target: its logit less the maximum. Where exps were rounded, the label's is made again: p -
+// 1 may cancel.
+static GX_CPU_INLINE void gx__cpu_row_gradient(void *dx, const void *exps, float sum, int64_t label, float target,
+                                               float scale, int64_t n, GxDtype dtype)
 {
     float k = scale / sum;
     GX_OMP(simd)
     for (int64_t i = 0; i < n; i++) gx_cpu_store(dx, i, gx_cpu_load(exps, i, dtype) * k, dtype);
     if (label >= 0 && label < n)
-        gx_cpu_store(dx, label, (dtype == GX_F32 ? gx_cpu_load(dx, label, dtype) : gx_cpu_exp(target) * k) - scale, dtype);
+        gx_cpu_store(dx, label, (dtype == GX_F32 ? gx_cpu_load(dx, label, dtype) : gx_cpu_exp(target) * k) - scale,
+                     dtype);
 }
 
 // 1: it counts; 0: it is ignored, or wrong and an error.
-static int gx__label_counts(GxContext *g, int32_t label, int64_t row, int64_t vocab_size)
+static int gx__cpu_label_counts(GxContext *g, int32_t label, int64_t row, int64_t vocab_size)
 {
     if (label >= 0 && label < vocab_size) return 1;
     if (label != GX_IGNORE_INDEX)
-        GX_FAIL(&g->error, GX_ERR_ARGUMENT, "label %d in row %ld; labels are 0 to %ld, or %d for those that do not count", (int)label,
-                (long)row, (long)vocab_size - 1, GX_IGNORE_INDEX);
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                "label %d in row %ld; labels are 0 to %ld, or %d for those that do not count", (int)label, (long)row,
+                (long)vocab_size - 1, GX_IGNORE_INDEX);
     return 0;
 }
 
-static GX_CPU_INLINE void gx__cross_entropy_row(float *loss, void *dx, const void *x, int32_t label, int64_t V, float scale, GxDtype dtype)
+static GX_CPU_INLINE void gx__cpu_cross_entropy_row(float *loss, void *dx, const void *x, int32_t label, int64_t V,
+                                                    float scale, GxDtype dtype)
 {
-    float m = gx__row_maximum(x, V, dtype), target = gx_cpu_load(x, label, dtype) - m; // read before dx, which may be x, is written
-    float sum = gx__row_exps(dx, x, m, V, dtype);
+    float m = gx__cpu_row_maximum(x, V, dtype),
+          target = gx_cpu_load(x, label, dtype) - m; // read before dx, which may be x, is written
+    float sum = gx__cpu_row_exps(dx, x, m, V, dtype);
     *loss = logf(sum) - target;
-    if (dx) gx__row_gradient(dx, dx, sum, label, target, scale, V, dtype);
+    if (dx) gx__cpu_row_gradient(dx, dx, sum, label, target, scale, V, dtype);
 }
 
-void gx_cpu_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const int32_t *labels, int64_t R, int64_t V,
-                          float scale, GxDtype dtype)
+void gx_cpu_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const int32_t *labels,
+                          int64_t R, int64_t V, float scale, GxDtype dtype)
 {
     GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
     for (int64_t r = 0; r < R; r++) {
         void *dx = gx_cpu_at(dlogits, r * V, dtype);
         losses[r] = 0;
-        if (gx__label_counts(g, labels[r], r, V))
-            GX_CPU_TYPES(dtype, gx__cross_entropy_row, losses + r, dx, gx_cpu_from(logits, r * V, dtype), labels[r], V, scale);
+        if (gx__cpu_label_counts(g, labels[r], r, V))
+            GX_CPU_TYPES(dtype, gx__cpu_cross_entropy_row, losses + r, dx, gx_cpu_from(logits, r * V, dtype), labels[r],
+                         V, scale);
         else if (dx) memset(dx, 0, (size_t)(V * gx_dtype_size(dtype)));
     }
 }
 
-static GX_CPU_INLINE void gx__maximum_row(float *maximum, const void *x, int64_t V, GxDtype dtype)
+static GX_CPU_INLINE void gx__cpu_maximum_row(float *maximum, const void *x, int64_t V, GxDtype dtype)
 {
-    *maximum = gx__row_maximum(x, V, dtype);
+    *maximum = gx__cpu_row_maximum(x, V, dtype);
 }
 
 void gx_cpu_cross_entropy_maximum(GxContext *g, float *maximum, const void *logits, int64_t R, int64_t V, GxDtype dtype)
 {
     (void)g;
     GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
-    for (int64_t r = 0; r < R; r++) GX_CPU_TYPES(dtype, gx__maximum_row, maximum + r, gx_cpu_from(logits, r * V, dtype), V);
+    for (int64_t r = 0; r < R; r++)
+        GX_CPU_TYPES(dtype, gx__cpu_maximum_row, maximum + r, gx_cpu_from(logits, r * V, dtype), V);
 }
 
-static GX_CPU_INLINE void gx__sums_row(float *sum, float *target, void *exps, const void *x, float maximum, int64_t label, int64_t V,
-                                       GxDtype dtype)
+static GX_CPU_INLINE void gx__cpu_sums_row(float *sum, float *target, void *exps, const void *x, float maximum,
+                                           int64_t label, int64_t V, GxDtype dtype)
 {
-    *target = label >= 0 && label < V ? gx_cpu_load(x, label, dtype) - maximum : 0; // read before exps, which may be x, are written
-    *sum = gx__row_exps(exps, x, maximum, V, dtype);
+    *target = label >= 0 && label < V ? gx_cpu_load(x, label, dtype) - maximum
+                                      : 0; // read before exps, which may be x, are written
+    *sum = gx__cpu_row_exps(exps, x, maximum, V, dtype);
 }
 
-void gx_cpu_cross_entropy_sums(GxContext *g, float *sums, void *exps, const void *logits, const float *maximum, const int32_t *labels,
-                               int64_t R, int64_t V, int64_t v_begin, int64_t vocab_size, GxDtype dtype)
+void gx_cpu_cross_entropy_sums(GxContext *g, float *sums, void *exps, const void *logits, const float *maximum,
+                               const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, int64_t vocab_size,
+                               GxDtype dtype)
 {
     GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
     for (int64_t r = 0; r < R; r++) {
-        const int64_t label = gx__label_counts(g, labels[r], r, vocab_size) ? labels[r] - v_begin : -1;
-        GX_CPU_TYPES(dtype, gx__sums_row, sums + r, sums + R + r, gx_cpu_at(exps, r * V, dtype), gx_cpu_from(logits, r * V, dtype),
-                     maximum[r], label, V);
+        const int64_t label = gx__cpu_label_counts(g, labels[r], r, vocab_size) ? labels[r] - v_begin : -1;
+        GX_CPU_TYPES(dtype, gx__cpu_sums_row, sums + r, sums + R + r, gx_cpu_at(exps, r * V, dtype),
+                     gx_cpu_from(logits, r * V, dtype), maximum[r], label, V);
     }
 }
 
-void gx_cpu_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, const void *exps, const float *sums, const int32_t *labels,
-                                 int64_t R, int64_t V, int64_t v_begin, float scale, GxDtype dtype)
+void gx_cpu_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, const void *exps, const float *sums,
+                                 const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, float scale,
+                                 GxDtype dtype)
 {
     (void)g;
     GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
@@ -131,7 +146,8 @@ void gx_cpu_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, con
         void *dx = gx_cpu_at(dlogits, r * V, dtype);
         losses[r] = counts ? logf(sums[r]) - sums[R + r] : 0;
         if (dx && counts)
-            GX_CPU_TYPES(dtype, gx__row_gradient, dx, gx_cpu_from(exps, r * V, dtype), sums[r], labels[r] - v_begin, sums[R + r], scale, V);
+            GX_CPU_TYPES(dtype, gx__cpu_row_gradient, dx, gx_cpu_from(exps, r * V, dtype), sums[r], labels[r] - v_begin,
+                         sums[R + r], scale, V);
         else if (dx) memset(dx, 0, (size_t)(V * gx_dtype_size(dtype)));
     }
 }

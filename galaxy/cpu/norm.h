@@ -4,12 +4,13 @@
 #include "../ops/norm.h"
 GX_BEGIN
 
-void gx_cpu_rms_norm_forward(GxContext *g, void *y, float *rstd, const void *x, const void *w, int64_t R, int64_t C, float eps,
-                             GxDtype dtype);
-void gx_cpu_add_rms_norm_forward(GxContext *g, void *sum, void *y, float *rstd, const void *x, const void *a, const void *w, int64_t R,
-                                 int64_t C, float eps, GxDtype dtype);
-void gx_cpu_rms_norm_backward(GxContext *g, void *dx, float *dw, const void *dy, const void *dresidual, const void *x, const float *rstd,
-                              const void *w, int64_t R, int64_t C, int accumulate, GxDtype dtype, float *scratch);
+void gx_cpu_rms_norm_forward(GxContext *g, void *y, float *rstd, const void *x, const void *w, int64_t R, int64_t C,
+                             float eps, GxDtype dtype);
+void gx_cpu_add_rms_norm_forward(GxContext *g, void *sum, void *y, float *rstd, const void *x, const void *a,
+                                 const void *w, int64_t R, int64_t C, float eps, GxDtype dtype);
+void gx_cpu_rms_norm_backward(GxContext *g, void *dx, float *dw, const void *dy, const void *dresidual, const void *x,
+                              const float *rstd, const void *w, int64_t R, int64_t C, int accumulate, GxDtype dtype,
+                              float *scratch);
 
 GX_END
 #endif
@@ -21,7 +22,8 @@ GX_END
 #include "elementwise.h"
 #include "vec.h"
 
-static GX_CPU_INLINE void gx__rms_norm_row(void *y, float *rstd, const void *x, const void *w, int64_t C, float eps, GxDtype dtype)
+static GX_CPU_INLINE void gx__cpu_rms_norm_row(void *y, float *rstd, const void *x, const void *w, int64_t C, float eps,
+                                               GxDtype dtype)
 {
     float squares = 0;
     GX_OMP(simd reduction(+ : squares))
@@ -32,45 +34,49 @@ static GX_CPU_INLINE void gx__rms_norm_row(void *y, float *rstd, const void *x, 
     *rstd = r;
 }
 
-void gx_cpu_rms_norm_forward(GxContext *g, void *y, float *rstd, const void *x, const void *w, int64_t R, int64_t C, float eps,
-                             GxDtype dtype)
+void gx_cpu_rms_norm_forward(GxContext *g, void *y, float *rstd, const void *x, const void *w, int64_t R, int64_t C,
+                             float eps, GxDtype dtype)
 {
     (void)g;
     GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
     for (int64_t r = 0; r < R; r++)
-        GX_CPU_TYPES(dtype, gx__rms_norm_row, gx_cpu_at(y, r * C, dtype), rstd + r, gx_cpu_from(x, r * C, dtype), w, C, eps);
+        GX_CPU_TYPES(dtype, gx__cpu_rms_norm_row, gx_cpu_at(y, r * C, dtype), rstd + r, gx_cpu_from(x, r * C, dtype), w,
+                     C, eps);
 }
 
 // The norm is that of the sum as it is stored: what the backward will read.
-static GX_CPU_INLINE void gx__add_rms_norm_row(void *sum, void *y, float *rstd, const void *x, const void *a, const void *w, int64_t C,
-                                               float eps, GxDtype dtype)
+static GX_CPU_INLINE void gx__cpu_add_rms_norm_row(void *sum, void *y, float *rstd, const void *x, const void *a,
+                                                   const void *w, int64_t C, float eps, GxDtype dtype)
 {
-    gx__add_range(sum, x, a, C, dtype);
-    gx__rms_norm_row(y, rstd, sum, w, C, eps, dtype);
+    gx__cpu_add_range(sum, x, a, C, dtype);
+    gx__cpu_rms_norm_row(y, rstd, sum, w, C, eps, dtype);
 }
 
-void gx_cpu_add_rms_norm_forward(GxContext *g, void *sum, void *y, float *rstd, const void *x, const void *a, const void *w, int64_t R,
-                                 int64_t C, float eps, GxDtype dtype)
+void gx_cpu_add_rms_norm_forward(GxContext *g, void *sum, void *y, float *rstd, const void *x, const void *a,
+                                 const void *w, int64_t R, int64_t C, float eps, GxDtype dtype)
 {
     (void)g;
     GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
     for (int64_t r = 0; r < R; r++)
-        GX_CPU_TYPES(dtype, gx__add_rms_norm_row, gx_cpu_at(sum, r * C, dtype), gx_cpu_at(y, r * C, dtype), rstd + r,
-                     gx_cpu_from(x, r * C, dtype), gx_cpu_from(a, r * C, dtype), w, C, eps);
+        GX_CPU_TYPES(dtype, gx__cpu_add_rms_norm_row, gx_cpu_at(sum, r * C, dtype), gx_cpu_at(y, r * C, dtype),
+                     rstd + r, gx_cpu_from(x, r * C, dtype), gx_cpu_from(a, r * C, dtype), w, C, eps);
 }
 
 // rstd*w*dy less k*x: what the norm's own part of dx is.
-static GX_CPU_INLINE float gx__rms_norm_dx(const void *dy, const void *x, const void *w, int64_t c, float rstd, float k, GxDtype dtype)
+static GX_CPU_INLINE float gx__cpu_rms_norm_dx(const void *dy, const void *x, const void *w, int64_t c, float rstd,
+                                               float k, GxDtype dtype)
 {
     return gx_cpu_load(dy, c, dtype) * gx_cpu_load(w, c, dtype) * rstd - gx_cpu_load(x, c, dtype) * k;
 }
 
-static GX_CPU_INLINE void gx__rms_norm_backward_row(void *dx, float *dw, const void *dy, const void *dresidual, const void *x, float rstd,
-                                                    const void *w, int64_t C, GxDtype dtype)
+static GX_CPU_INLINE void gx__cpu_rms_norm_backward_row(void *dx, float *dw, const void *dy, const void *dresidual,
+                                                        const void *x, float rstd, const void *w, int64_t C,
+                                                        GxDtype dtype)
 {
     float dot = 0;
     GX_OMP(simd reduction(+ : dot))
-    for (int64_t c = 0; c < C; c++) dot += gx_cpu_load(dy, c, dtype) * gx_cpu_load(w, c, dtype) * gx_cpu_load(x, c, dtype);
+    for (int64_t c = 0; c < C; c++)
+        dot += gx_cpu_load(dy, c, dtype) * gx_cpu_load(w, c, dtype) * gx_cpu_load(x, c, dtype);
     if (dw) {
         GX_OMP(simd)
         for (int64_t c = 0; c < C; c++) dw[c] += gx_cpu_load(dy, c, dtype) * gx_cpu_load(x, c, dtype) * rstd;
@@ -79,15 +85,17 @@ static GX_CPU_INLINE void gx__rms_norm_backward_row(void *dx, float *dw, const v
     if (dresidual) {
         GX_OMP(simd)
         for (int64_t c = 0; c < C; c++)
-            gx_cpu_store(dx, c, gx_cpu_load(dresidual, c, dtype) + gx__rms_norm_dx(dy, x, w, c, rstd, k, dtype), dtype);
+            gx_cpu_store(dx, c, gx_cpu_load(dresidual, c, dtype) + gx__cpu_rms_norm_dx(dy, x, w, c, rstd, k, dtype),
+                         dtype);
     } else {
         GX_OMP(simd)
-        for (int64_t c = 0; c < C; c++) gx_cpu_store(dx, c, gx__rms_norm_dx(dy, x, w, c, rstd, k, dtype), dtype);
+        for (int64_t c = 0; c < C; c++) gx_cpu_store(dx, c, gx__cpu_rms_norm_dx(dy, x, w, c, rstd, k, dtype), dtype);
     }
 }
 
-void gx_cpu_rms_norm_backward(GxContext *g, void *dx, float *dw, const void *dy, const void *dresidual, const void *x, const float *rstd,
-                              const void *w, int64_t R, int64_t C, int accumulate, GxDtype dtype, float *scratch)
+void gx_cpu_rms_norm_backward(GxContext *g, void *dx, float *dw, const void *dy, const void *dresidual, const void *x,
+                              const float *rstd, const void *w, int64_t R, int64_t C, int accumulate, GxDtype dtype,
+                              float *scratch)
 {
     (void)g;
     int64_t blocks = gx_ceil_div(R, GX_NORM_BLOCK);
@@ -96,8 +104,9 @@ void gx_cpu_rms_norm_backward(GxContext *g, void *dx, float *dw, const void *dy,
         float *part = dw ? scratch + b * C : NULL;
         if (part) memset(part, 0, (size_t)C * 4);
         for (int64_t r = b * GX_NORM_BLOCK; r < gx_min(R, (b + 1) * GX_NORM_BLOCK); r++)
-            GX_CPU_TYPES(dtype, gx__rms_norm_backward_row, gx_cpu_at(dx, r * C, dtype), part, gx_cpu_from(dy, r * C, dtype),
-                         gx_cpu_from(dresidual, r * C, dtype), gx_cpu_from(x, r * C, dtype), rstd[r], w, C);
+            GX_CPU_TYPES(dtype, gx__cpu_rms_norm_backward_row, gx_cpu_at(dx, r * C, dtype), part,
+                         gx_cpu_from(dy, r * C, dtype), gx_cpu_from(dresidual, r * C, dtype),
+                         gx_cpu_from(x, r * C, dtype), rstd[r], w, C);
     }
     if (!dw) return;
     if (!accumulate) memset(dw, 0, (size_t)C * 4);

@@ -6,8 +6,10 @@ GX_BEGIN
 
 void gx_cpu_sum_squares(GxContext *g, double *total, const float *x, int64_t n, int accumulate, double *scratch);
 void gx_cpu_clip(GxContext *g, double max_norm);
-void gx_cpu_adamw(GxContext *g, float *w, float *m, float *v, void *copy, const float *grad, int64_t n, const GxAdamW *o, GxDtype dtype);
-void gx_cpu_sgd(GxContext *g, float *w, float *momentum, void *copy, const float *grad, int64_t n, const GxSgd *o, GxDtype dtype);
+void gx_cpu_adamw(GxContext *g, float *w, float *m, float *v, void *copy, const float *grad, int64_t n,
+                  const GxAdamW *o, GxDtype dtype);
+void gx_cpu_sgd(GxContext *g, float *w, float *momentum, void *copy, const float *grad, int64_t n, const GxSgd *o,
+                GxDtype dtype);
 
 GX_END
 #endif
@@ -20,7 +22,7 @@ GX_END
 
 void gx_cpu_sum_squares(GxContext *g, double *total, const float *x, int64_t n, int accumulate, double *scratch)
 {
-    gx__sum_blocks(g, total, x, n, 1, accumulate, scratch);
+    gx__cpu_sum_blocks(g, total, x, n, 1, accumulate, scratch);
 }
 
 void gx_cpu_clip(GxContext *g, double max_norm)
@@ -37,8 +39,8 @@ typedef struct {
     float c2, rate, keep; // 1/(1-b2^t), lr/(1-b1^t), 1 - lr*weight_decay
 } GxAdamWStep;
 
-static GX_CPU_INLINE void gx__adamw_range(float *w, float *m, float *v, void *copy, const float *grad, int64_t n, const GxAdamWStep *o,
-                                          GxDtype dtype)
+static GX_CPU_INLINE void gx__cpu_adamw_range(float *w, float *m, float *v, void *copy, const float *grad, int64_t n,
+                                              const GxAdamWStep *o, GxDtype dtype)
 {
     const float clip = o->clip, b1 = o->b1, b2 = o->b2, eps = o->eps, c2 = o->c2, rate = o->rate, keep = o->keep;
     GX_OMP(simd)
@@ -52,7 +54,8 @@ static GX_CPU_INLINE void gx__adamw_range(float *w, float *m, float *v, void *co
     }
 }
 
-void gx_cpu_adamw(GxContext *g, float *w, float *m, float *v, void *copy, const float *grad, int64_t n, const GxAdamW *o, GxDtype dtype)
+void gx_cpu_adamw(GxContext *g, float *w, float *m, float *v, void *copy, const float *grad, int64_t n,
+                  const GxAdamW *o, GxDtype dtype)
 {
     const GxStep *s = g->step;
     if (s->skip) return;
@@ -60,12 +63,13 @@ void gx_cpu_adamw(GxContext *g, float *w, float *m, float *v, void *copy, const 
                 c2 = (float)(1.0 / (1.0 - pow((double)o->beta2, (double)s->applied)));
     const GxAdamWStep step = {s->clip, o->beta1, o->beta2, o->eps, c2, s->lr * c1, 1.0f - s->lr * o->weight_decay};
     GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
-    for (int64_t i = 0; i < n; i += GX__RANGE)
-        GX_CPU_TYPES(dtype, gx__adamw_range, w + i, m + i, v + i, gx_cpu_at(copy, i, dtype), grad + i, gx_min(GX__RANGE, n - i), &step);
+    for (int64_t i = 0; i < n; i += GX__CPU_RANGE)
+        GX_CPU_TYPES(dtype, gx__cpu_adamw_range, w + i, m + i, v + i, gx_cpu_at(copy, i, dtype), grad + i,
+                     gx_min(GX__CPU_RANGE, n - i), &step);
 }
 
-static GX_CPU_INLINE void gx__sgd_range(float *w, float *momentum, void *copy, const float *grad, int64_t n, float lr, float clip,
-                                        const GxSgd *o, GxDtype dtype)
+static GX_CPU_INLINE void gx__cpu_sgd_range(float *w, float *momentum, void *copy, const float *grad, int64_t n,
+                                            float lr, float clip, const GxSgd *o, GxDtype dtype)
 {
     const float decay = o->weight_decay, mu = o->momentum;
     GX_OMP(simd)
@@ -77,13 +81,14 @@ static GX_CPU_INLINE void gx__sgd_range(float *w, float *momentum, void *copy, c
     }
 }
 
-void gx_cpu_sgd(GxContext *g, float *w, float *momentum, void *copy, const float *grad, int64_t n, const GxSgd *o, GxDtype dtype)
+void gx_cpu_sgd(GxContext *g, float *w, float *momentum, void *copy, const float *grad, int64_t n, const GxSgd *o,
+                GxDtype dtype)
 {
     const GxStep *s = g->step;
     if (s->skip) return;
     GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
-    for (int64_t i = 0; i < n; i += GX__RANGE)
-        GX_CPU_TYPES(dtype, gx__sgd_range, w + i, momentum ? momentum + i : NULL, gx_cpu_at(copy, i, dtype), grad + i,
-                     gx_min(GX__RANGE, n - i), s->lr, s->clip, o);
+    for (int64_t i = 0; i < n; i += GX__CPU_RANGE)
+        GX_CPU_TYPES(dtype, gx__cpu_sgd_range, w + i, momentum ? momentum + i : NULL, gx_cpu_at(copy, i, dtype),
+                     grad + i, gx_min(GX__CPU_RANGE, n - i), s->lr, s->clip, o);
 }
 #endif

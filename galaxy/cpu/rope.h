@@ -4,8 +4,8 @@
 #include "../ops/rope.h"
 GX_BEGIN
 
-void gx_cpu_rope(GxContext *g, void *x, const float *cosine, const float *sine, const GxRuns *runs, int64_t B, int64_t heads,
-                 int64_t head_dim, int64_t stride, int direction, GxDtype dtype);
+void gx_cpu_rope(GxContext *g, void *x, const float *cosine, const float *sine, const GxRuns *runs, int64_t B,
+                 int64_t heads, int64_t head_dim, int64_t stride, int direction, GxDtype dtype);
 
 GX_END
 #endif
@@ -14,9 +14,11 @@ GX_END
 #define GX_CPU_ROPE_IMPLEMENTED
 #include "vec.h"
 
-static GX_CPU_INLINE void gx__rope_head(void *x, const float *c, const float *s, int64_t half, float sign, GxDtype dtype)
+static GX_CPU_INLINE void gx__cpu_rope_head(void *x, const float *c, const float *s, int64_t half, float sign,
+                                            GxDtype dtype)
 {
-    GX_OMP(simd simdlen(16)) // half a head is often no multiple of the 32 by which bf16 would go, and the rest goes one by one
+    GX_OMP(simd simdlen(
+        16)) // half a head is often no multiple of the 32 by which bf16 would go, and the rest goes one by one
     for (int64_t i = 0; i < half; i++) {
         float u = gx_cpu_load(x, i, dtype), v = gx_cpu_load(x, half + i, dtype), si = sign * s[i];
         gx_cpu_store(x, i, u * c[i] - v * si, dtype);
@@ -24,8 +26,8 @@ static GX_CPU_INLINE void gx__rope_head(void *x, const float *c, const float *s,
     }
 }
 
-void gx_cpu_rope(GxContext *g, void *x, const float *cosine, const float *sine, const GxRuns *runs, int64_t B, int64_t heads,
-                 int64_t head_dim, int64_t stride, int direction, GxDtype dtype)
+void gx_cpu_rope(GxContext *g, void *x, const float *cosine, const float *sine, const GxRuns *runs, int64_t B,
+                 int64_t heads, int64_t head_dim, int64_t stride, int direction, GxDtype dtype)
 {
     (void)g;
     int64_t R = gx_runs_rows(runs) * B, half = head_dim / 2;
@@ -35,7 +37,7 @@ void gx_cpu_rope(GxContext *g, void *x, const float *cosine, const float *sine, 
         int64_t position = gx_runs_position(runs, r / B);
         const float *c = cosine + position * half, *s = sine + position * half;
         for (int64_t h = 0; h < heads; h++)
-            GX_CPU_TYPES(dtype, gx__rope_head, gx_cpu_at(x, r * stride + h * head_dim, dtype), c, s, half, sign);
+            GX_CPU_TYPES(dtype, gx__cpu_rope_head, gx_cpu_at(x, r * stride + h * head_dim, dtype), c, s, half, sign);
     }
 }
 #endif

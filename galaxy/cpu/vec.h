@@ -1,13 +1,14 @@
-// vec.h: what loops are written with so that compilers turn them into vector code: elements of either type, and an exp without calls of libm.
+// vec.h: what loops are written with so that compilers turn them into vector code: elements of either type, and an exp
+// without calls of libm.
 //
-// A loop is written once, in a GX_CPU_INLINE function whose last argument is the type of activations; GX_CPU_TYPES calls it with that type as a
-// constant, so that each type gets a loop of its own without a branch in it:
-//     static GX_CPU_INLINE void gx__twice(void *y, const void *x, int64_t n, GxDtype dtype)
+// A loop is written once, in a GX_CPU_INLINE function whose last argument is the type of activations; GX_CPU_TYPES
+// calls it with that type as a constant, so that each type gets a loop of its own without a branch in it:
+//     static GX_CPU_INLINE void gx__cpu_twice(void *y, const void *x, int64_t n, GxDtype dtype)
 //     {
 //         GX_OMP(simd)
 //         for (int64_t i = 0; i < n; i++) gx_cpu_store(y, i, 2 * gx_cpu_load(x, i, dtype), dtype);
 //     }
-//     GX_CPU_TYPES(dtype, gx__twice, y, x, n);
+//     GX_CPU_TYPES(dtype, gx__cpu_twice, y, x, n);
 #ifndef GX_CPU_VEC_H
 #define GX_CPU_VEC_H
 #include "../base/dtype.h"
@@ -19,10 +20,10 @@
 #define GX_CPU_INLINE inline
 #endif
 
-#define GX_CPU_TYPES(dtype, F, ...)                                                                                                        \
-    do {                                                                                                                                   \
-        if ((dtype) == GX_BF16) F(__VA_ARGS__, GX_BF16);                                                                                   \
-        else F(__VA_ARGS__, GX_F32);                                                                                                       \
+#define GX_CPU_TYPES(dtype, F, ...)                                                                                    \
+    do {                                                                                                               \
+        if ((dtype) == GX_BF16) F(__VA_ARGS__, GX_BF16);                                                               \
+        else F(__VA_ARGS__, GX_F32);                                                                                   \
     } while (0)
 
 // Element i of x: fp32 in registers, `dtype` (fp32 or bf16) in memory.
@@ -37,14 +38,18 @@ static GX_CPU_INLINE void gx_cpu_store(void *x, int64_t i, float value, GxDtype 
 }
 
 // Where element i of x lies; NULL stays NULL.
-static inline void *gx_cpu_at(void *x, int64_t i, GxDtype dtype) { return x ? (char *)x + i * gx_dtype_size(dtype) : NULL; }
+static inline void *gx_cpu_at(void *x, int64_t i, GxDtype dtype)
+{
+    return x ? (char *)x + i * gx_dtype_size(dtype) : NULL;
+}
 static inline const void *gx_cpu_from(const void *x, int64_t i, GxDtype dtype)
 {
     return x ? (const char *)x + i * gx_dtype_size(dtype) : NULL;
 }
 
 // exp(x) to about 1.5 ulp; 0 below -87, saturated above 88.3 (2.2e38, so that 1/(1 + exp) stays exact); NaN stays NaN.
-// x = n*ln2 + r with |r| <= ln2/2; exp(r) by its Taylor polynomial of degree 7 (next term below 5.2e-9); times 2^n by its bits.
+// x = n*ln2 + r with |r| <= ln2/2; exp(r) by its Taylor polynomial of degree 7 (next term below 5.2e-9); times 2^n by
+// its bits.
 static inline float gx_cpu_exp(float x)
 {
     float z = x > -87.0f ? x : -87.0f; // NaN too: it must not become an integer

@@ -6,8 +6,8 @@
 GX_BEGIN
 
 void gx_cuda_swiglu_forward(GxContext *g, void *y, const void *gate_up, int64_t R, int64_t F, GxDtype dtype);
-void gx_cuda_swiglu_backward(GxContext *g, void *dgate_up, void *y, const void *dy, const void *gate_up, int64_t R, int64_t F,
-                             GxDtype dtype);
+void gx_cuda_swiglu_backward(GxContext *g, void *dgate_up, void *y, const void *dy, const void *gate_up, int64_t R,
+                             int64_t F, GxDtype dtype);
 
 GX_END
 #endif
@@ -64,14 +64,15 @@ template <class T> struct GxSwigluBackwardOp {
     }
 };
 template <class T>
-static void gx__cuda_swiglu_backward(GxContext *g, void *dgate_up, void *y, const void *dy, const void *gate_up, int64_t R, int64_t F)
+static void gx__cuda_swiglu_backward(GxContext *g, void *dgate_up, void *y, const void *dy, const void *gate_up,
+                                     int64_t R, int64_t F)
 {
     const GxSwigluBackwardOp<T> op = {(T *)dgate_up, (T *)y, (const T *)dy, (const T *)gate_up, F};
     gx_each_row<T>(g, "swiglu_backward", op, R, F, gx_wide<T>(F, dgate_up, y, dy, gate_up));
 }
 
-void gx_cuda_swiglu_backward(GxContext *g, void *dgate_up, void *y, const void *dy, const void *gate_up, int64_t R, int64_t F,
-                             GxDtype dtype)
+void gx_cuda_swiglu_backward(GxContext *g, void *dgate_up, void *y, const void *dy, const void *gate_up, int64_t R,
+                             int64_t F, GxDtype dtype)
 {
     GX_CUDA_TYPES(dtype, gx__cuda_swiglu_backward, g, dgate_up, y, dy, gate_up, R, F);
 }

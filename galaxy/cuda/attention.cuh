@@ -1,12 +1,13 @@
-// cuda/attention.cuh: ops/attention.h on the GPU, in tiles, with fp32 arithmetic on CUDA cores for every type: the form to read beside the
-// formulas, and the reference that faster ones are measured against.
+// cuda/attention.cuh: ops/attention.h on the GPU, in tiles, with fp32 arithmetic on CUDA cores for every type: the form
+// to read beside the formulas, and the reference that faster ones are measured against.
 //
-// All kernels work on tiles of rows of one head, as fp32 in shared memory: 256 threads as 16 x 16, thread (tx, ty) owning the scores of rows
-// ty, ty+16, ... and columns tx, tx+16, ... of a tile, so that 16 neighbouring lanes hold a row of scores. A head's size is padded with zeros to
-// HEAD = 64, 128 or 256; tiles get smaller as HEAD grows, so that a block needs no more than the 99 KB that every card from sm_80 on gives.
+// All kernels work on tiles of rows of one head, as fp32 in shared memory: 256 threads as 16 x 16, thread (tx, ty)
+// owning the scores of rows ty, ty+16, ... and columns tx, tx+16, ... of a tile, so that 16 neighbouring lanes hold a
+// row of scores. A head's size is padded with zeros to HEAD = 64, 128 or 256; tiles get smaller as HEAD grows, so that
+// a block needs no more than the 99 KB that every card from sm_80 on gives.
 //
-// No tile crosses a run. Nothing is added atomically: dq has a kernel of its own, whose blocks own rows of queries, as those of dk and dv own
-// rows of keys; the scores are computed in both.
+// No tile crosses a run. Nothing is added atomically: dq has a kernel of its own, whose blocks own rows of queries, as
+// those of dk and dv own rows of keys; the scores are computed in both.
 #ifndef GX_CUDA_ATTENTION_CUH
 #define GX_CUDA_ATTENTION_CUH
 #include "../ops/attention.h"
@@ -16,10 +17,11 @@ GX_BEGIN
 enum { GX_CUDA_MAX_HEAD = 256 }; // head_dim
 
 int64_t gx_cuda_attention_scratch(const GxContext *g, const GxAttention *a, int backward);
-void gx_cuda_attention_forward(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v, const GxAttention *a,
-                               void *scratch);
-void gx_cuda_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o, const float *lse, const void *q,
-                                const void *k, const void *v, const GxAttention *a, void *scratch);
+void gx_cuda_attention_forward(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v,
+                               const GxAttention *a, void *scratch);
+void gx_cuda_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o,
+                                const float *lse, const void *q, const void *k, const void *v, const GxAttention *a,
+                                void *scratch);
 
 GX_END
 #endif
@@ -28,7 +30,7 @@ GX_END
 #define GX_CUDA_ATTENTION_IMPLEMENTED
 #include <math.h>
 
-// ---- what the kernels are told, and tiles -------------------------------------------------------------------------------------------------------
+// ---- what the kernels are told, and tiles --------------------------------------------------------------------------
 
 typedef struct {
     GxAttention a;
@@ -38,19 +40,21 @@ typedef struct {
     int packed;            // rows and heads of all matrices begin at multiples of 16 bytes
 } GxCudaAttention;
 
-#define GX__LOG2_E 1.44269504088896341f
-#define GX__LN_2   0.693147180559945309f
+#define GX__CUDA_LOG2_E 1.44269504088896341f
+#define GX__CUDA_LN_2   0.693147180559945309f
 
 enum { GX__CUDA_SIDE = 16, GX__CUDA_LEAST_SHARED = 99 * 1024 };
 
-// Rows in a tile, and bytes of shared memory. Each row has 4 floats more than it holds: 8 lanes that read 16 bytes of 8 neighbouring rows then
-// meet every bank once.
+// Rows in a tile, and bytes of shared memory. Each row has 4 floats more than it holds: 8 lanes that read 16 bytes of 8
+// neighbouring rows then meet every bank once.
 template <int HEAD> struct GxCudaTiles {
     static constexpr int FORWARD = HEAD <= 128 ? 64 : 32, BACKWARD = 4096 / HEAD;
-    static constexpr int FORWARD_BYTES = (2 * FORWARD * (HEAD + 4) + FORWARD * (FORWARD + 4)) * 4; // q; k, then v; probabilities
-    static constexpr int BACKWARD_BYTES =
-        (4 * BACKWARD * (HEAD + 4) + BACKWARD * (BACKWARD + 4)) * 4; // q, d_o, k, v; probabilities, then their gradients
-    static_assert(FORWARD_BYTES <= GX__CUDA_LEAST_SHARED && BACKWARD_BYTES <= GX__CUDA_LEAST_SHARED, "more than a card may have");
+    static constexpr int FORWARD_BYTES =
+        (2 * FORWARD * (HEAD + 4) + FORWARD * (FORWARD + 4)) * 4; // q; k, then v; probabilities
+    static constexpr int BACKWARD_BYTES = (4 * BACKWARD * (HEAD + 4) + BACKWARD * (BACKWARD + 4)) *
+                                          4; // q, d_o, k, v; probabilities, then their gradients
+    static_assert(FORWARD_BYTES <= GX__CUDA_LEAST_SHARED && BACKWARD_BYTES <= GX__CUDA_LEAST_SHARED,
+                  "more than a card may have");
 };
 
 typedef struct {
@@ -87,14 +91,16 @@ static __device__ __forceinline__ int64_t gx__cuda_seen(const GxCudaAttention &p
 }
 
 // The first query row of a run that sees a key of the tile, rounded down to whole tiles; run.length or more: none does.
-static __device__ __forceinline__ int64_t gx__cuda_first_seeing(const GxCudaAttention &p, const GxRun &q, const GxCudaTile &k, int size)
+static __device__ __forceinline__ int64_t gx__cuda_first_seeing(const GxCudaAttention &p, const GxRun &q,
+                                                                const GxCudaTile &k, int size)
 {
     const int64_t first = k.position - q.position;
     return !p.a.causal || first < 0 ? 0 : first >= q.length ? q.length : first / size * size;
 }
 
 // Row i of the query tile sees row j of the key tile where j <= i + diagonal.
-static __device__ __forceinline__ int gx__cuda_diagonal(const GxCudaAttention &p, const GxCudaTile &q, const GxCudaTile &k)
+static __device__ __forceinline__ int gx__cuda_diagonal(const GxCudaAttention &p, const GxCudaTile &q,
+                                                        const GxCudaTile &k)
 {
     const int all = 1 << 16; // more than any tile has rows
     const int64_t d = q.position - k.position;
@@ -102,15 +108,16 @@ static __device__ __forceinline__ int gx__cuda_diagonal(const GxCudaAttention &p
 }
 
 template <class T>
-static __device__ __forceinline__ T *gx__cuda_head(T *x, int64_t row, int64_t b, int64_t head, int64_t stride, const GxCudaAttention &p)
+static __device__ __forceinline__ T *gx__cuda_head(T *x, int64_t row, int64_t b, int64_t head, int64_t stride,
+                                                   const GxCudaAttention &p)
 {
     return x + (row * p.a.B + b) * stride + head * p.a.head_dim;
 }
 
 // to[r][c] = from[r*stride + c], 0 where there is no row r or column c.
 template <class T, int ROWS, int HEAD>
-static __device__ __forceinline__ void gx__cuda_load_tile(float (*to)[HEAD + 4], const T *from, int64_t stride, int length,
-                                                          const GxCudaAttention &p)
+static __device__ __forceinline__ void gx__cuda_load_tile(float (*to)[HEAD + 4], const T *from, int64_t stride,
+                                                          int length, const GxCudaAttention &p)
 {
     enum { N = GxPack<T>::N };
     const int h = (int)p.a.head_dim;
@@ -127,7 +134,8 @@ static __device__ __forceinline__ void gx__cuda_load_tile(float (*to)[HEAD + 4],
         if (r < length && c < h) x = gx_load_pack(from + r * stride + c);
 #pragma unroll
         for (int e = 0; e < N; e += 4) {
-            const GxPack<float> four = {{gx_to_float(x.x[e]), gx_to_float(x.x[e + 1]), gx_to_float(x.x[e + 2]), gx_to_float(x.x[e + 3])}};
+            const GxPack<float> four = {
+                {gx_to_float(x.x[e]), gx_to_float(x.x[e + 1]), gx_to_float(x.x[e + 2]), gx_to_float(x.x[e + 3])}};
             gx_store_pack(&to[r][c + e], four);
         }
     }
@@ -139,8 +147,9 @@ template <class T> struct alignas(4 * sizeof(T)) GxCudaFour {
 
 // The inverse, from the registers of gx__cuda_accumulate: 4 columns at a time.
 template <class T, int ROWS, int HEAD>
-static __device__ __forceinline__ void gx__cuda_store_tile(T *to, const float (&acc)[ROWS / GX__CUDA_SIDE][HEAD / GX__CUDA_SIDE],
-                                                           int64_t stride, int length, const GxCudaAttention &p)
+static __device__ __forceinline__ void
+gx__cuda_store_tile(T *to, const float (&acc)[ROWS / GX__CUDA_SIDE][HEAD / GX__CUDA_SIDE], int64_t stride, int length,
+                    const GxCudaAttention &p)
 {
     const int tx = (int)threadIdx.x % GX__CUDA_SIDE, ty = (int)threadIdx.x / GX__CUDA_SIDE, h = (int)p.a.head_dim;
 #pragma unroll
@@ -160,12 +169,12 @@ static __device__ __forceinline__ void gx__cuda_store_tile(T *to, const float (&
         }
 }
 
-// ---- products of tiles ------------------------------------------------------------------------------------------------------------------------
+// ---- products of tiles ---------------------------------------------------------------------------------------------
 
 // s = a b^T: s[i][j] = sum_c a[ty+16i][c] * b[tx+16j][c], over the h columns that are not padding
 template <int M, int N, int HEAD>
-static __device__ __forceinline__ void gx__cuda_scores(float (&s)[M / GX__CUDA_SIDE][N / GX__CUDA_SIDE], const float (*a)[HEAD + 4],
-                                                       const float (*b)[HEAD + 4], int h)
+static __device__ __forceinline__ void gx__cuda_scores(float (&s)[M / GX__CUDA_SIDE][N / GX__CUDA_SIDE],
+                                                       const float (*a)[HEAD + 4], const float (*b)[HEAD + 4], int h)
 {
     const int tx = (int)threadIdx.x % GX__CUDA_SIDE, ty = (int)threadIdx.x / GX__CUDA_SIDE;
 #pragma unroll
@@ -190,7 +199,8 @@ static __device__ __forceinline__ void gx__cuda_scores(float (&s)[M / GX__CUDA_S
 
 // to[ty+16i][tx+16j] = s[i][j]
 template <int M, int N>
-static __device__ __forceinline__ void gx__cuda_put(float (*to)[N + 4], const float (&s)[M / GX__CUDA_SIDE][N / GX__CUDA_SIDE])
+static __device__ __forceinline__ void gx__cuda_put(float (*to)[N + 4],
+                                                    const float (&s)[M / GX__CUDA_SIDE][N / GX__CUDA_SIDE])
 {
     const int tx = (int)threadIdx.x % GX__CUDA_SIDE, ty = (int)threadIdx.x / GX__CUDA_SIDE;
 #pragma unroll
@@ -199,10 +209,11 @@ static __device__ __forceinline__ void gx__cuda_put(float (*to)[N + 4], const fl
         for (int j = 0; j < N / GX__CUDA_SIDE; j++) to[ty + i * GX__CUDA_SIDE][tx + j * GX__CUDA_SIDE] = s[i][j];
 }
 
-// acc += w x: acc[i][4g+e] += sum_k w[ty+16i][k] * x[k][64g+4tx+e]; who has nothing but padding, in heads below 64, does nothing
+// acc += w x: acc[i][4g+e] += sum_k w[ty+16i][k] * x[k][64g+4tx+e]; who has nothing but padding, in heads below 64,
+// does nothing
 template <int M, int K, int HEAD>
-static __device__ __forceinline__ void gx__cuda_accumulate(float (&acc)[M / GX__CUDA_SIDE][HEAD / GX__CUDA_SIDE], const float (*w)[K + 4],
-                                                           const float (*x)[HEAD + 4], int h)
+static __device__ __forceinline__ void gx__cuda_accumulate(float (&acc)[M / GX__CUDA_SIDE][HEAD / GX__CUDA_SIDE],
+                                                           const float (*w)[K + 4], const float (*x)[HEAD + 4], int h)
 {
     const int tx = (int)threadIdx.x % GX__CUDA_SIDE, ty = (int)threadIdx.x / GX__CUDA_SIDE;
     if (tx * 4 >= h) return;
@@ -235,12 +246,13 @@ static __device__ __forceinline__ float gx__cuda_row_sum(float x)
     return x;
 }
 
-// ---- forward: for each query tile, over key tiles: s = q k^T; running maximum m and sum l; o = o*exp(m_old - m) + exp(s - m) v --------------------
+// ---- forward: for each query tile, over key tiles: s = q k^T; running maximum m and sum l; o = o*exp(m_old - m) + ex
 
-// A row of scores to probabilities against the new maximum (in units of log2), of the keys up to `last`; o's row is rescaled to it.
+// A row of scores to probabilities against the new maximum (in units of log2), of the keys up to `last`; o's row is
+// rescaled to it.
 template <int N, int COLUMNS>
-static __device__ __forceinline__ void gx__cuda_softmax_row(float (&s)[N], float (&o)[COLUMNS], float *maximum, float *sum, int last,
-                                                            float scale_log2)
+static __device__ __forceinline__ void gx__cuda_softmax_row(float (&s)[N], float (&o)[COLUMNS], float *maximum,
+                                                            float *sum, int last, float scale_log2)
 {
     const int tx = (int)threadIdx.x % GX__CUDA_SIDE;
     float m = *maximum, l = 0;
@@ -266,8 +278,9 @@ static __device__ __forceinline__ void gx__cuda_softmax_row(float (&s)[N], float
 // o's tile and its log-sum-exp from what was summed up.
 template <class T, int ROWS, int HEAD>
 static __device__ __forceinline__ void
-gx__cuda_forward_finish(T *o, float *lse, float (&acc)[ROWS / GX__CUDA_SIDE][HEAD / GX__CUDA_SIDE], const float (&m)[ROWS / GX__CUDA_SIDE],
-                        const float (&l)[ROWS / GX__CUDA_SIDE], const GxCudaAttention &p, const GxCudaTile &tile, int64_t b, int64_t head)
+gx__cuda_forward_finish(T *o, float *lse, float (&acc)[ROWS / GX__CUDA_SIDE][HEAD / GX__CUDA_SIDE],
+                        const float (&m)[ROWS / GX__CUDA_SIDE], const float (&l)[ROWS / GX__CUDA_SIDE],
+                        const GxCudaAttention &p, const GxCudaTile &tile, int64_t b, int64_t head)
 {
     const int tx = (int)threadIdx.x % GX__CUDA_SIDE, ty = (int)threadIdx.x / GX__CUDA_SIDE;
 #pragma unroll
@@ -277,14 +290,17 @@ gx__cuda_forward_finish(T *o, float *lse, float (&acc)[ROWS / GX__CUDA_SIDE][HEA
 #pragma unroll
         for (int c = 0; c < HEAD / GX__CUDA_SIDE; c++) acc[i][c] *= inverse;
         if (tx == 0 && r < tile.length)
-            lse[((tile.row + r) * p.a.B + b) * p.a.H + head] = l[i] != 0 ? m[i] * GX__LN_2 + logf(l[i]) : -INFINITY; // 0: it saw no key
+            lse[((tile.row + r) * p.a.B + b) * p.a.H + head] =
+                l[i] != 0 ? m[i] * GX__CUDA_LN_2 + logf(l[i]) : -INFINITY; // 0: it saw no key
     }
-    gx__cuda_store_tile<T, ROWS, HEAD>(gx__cuda_head(o, tile.row, b, head, p.a.o_stride, p), acc, p.a.B * p.a.o_stride, tile.length, p);
+    gx__cuda_store_tile<T, ROWS, HEAD>(gx__cuda_head(o, tile.row, b, head, p.a.o_stride, p), acc, p.a.B * p.a.o_stride,
+                                       tile.length, p);
 }
 
 template <class T, int HEAD>
-static __device__ __forceinline__ void gx__cuda_forward_tile(T *o, float *lse, const T *q, const T *k, const T *v, const GxCudaAttention &p,
-                                                             const GxCudaTile &tile, int64_t b, int64_t head)
+static __device__ __forceinline__ void gx__cuda_forward_tile(T *o, float *lse, const T *q, const T *k, const T *v,
+                                                             const GxCudaAttention &p, const GxCudaTile &tile,
+                                                             int64_t b, int64_t head)
 {
     constexpr int ROWS = GxCudaTiles<HEAD>::FORWARD, N = ROWS / GX__CUDA_SIDE;
     GX_DYNAMIC_SHARED(float, shared);
@@ -295,13 +311,15 @@ static __device__ __forceinline__ void gx__cuda_forward_tile(T *o, float *lse, c
     float acc[N][HEAD / GX__CUDA_SIDE] = {}, m[N], l[N] = {};
 #pragma unroll
     for (int i = 0; i < N; i++) m[i] = -INFINITY;
-    gx__cuda_load_tile<T, ROWS, HEAD>(qs, gx__cuda_head(q, tile.row, b, head, p.a.q_stride, p), p.a.B * p.a.q_stride, tile.length, p);
+    gx__cuda_load_tile<T, ROWS, HEAD>(qs, gx__cuda_head(q, tile.row, b, head, p.a.q_stride, p), p.a.B * p.a.q_stride,
+                                      tile.length, p);
     for (int run = 0; run < p.a.k_runs.n; run++)
         for (int64_t begin = 0; begin < gx__cuda_seen(p, tile, p.a.k_runs.run[run]); begin += ROWS) {
             const GxCudaTile keys = gx__cuda_part(p.a.k_runs.run[run], begin, ROWS);
             float s[N][N];
             __syncthreads(); // the values of the tile before are read
-            gx__cuda_load_tile<T, ROWS, HEAD>(kv, gx__cuda_head(k, keys.row, b, kv_head, p.a.kv_stride, p), kv_stride, keys.length, p);
+            gx__cuda_load_tile<T, ROWS, HEAD>(kv, gx__cuda_head(k, keys.row, b, kv_head, p.a.kv_stride, p), kv_stride,
+                                              keys.length, p);
             __syncthreads();
             gx__cuda_scores<ROWS, ROWS, HEAD>(s, qs, kv, (int)p.a.head_dim);
 #pragma unroll
@@ -312,18 +330,21 @@ static __device__ __forceinline__ void gx__cuda_forward_tile(T *o, float *lse, c
             }
             gx__cuda_put<ROWS, ROWS>(ps, s);
             __syncthreads(); // the probabilities are there, the keys are read
-            gx__cuda_load_tile<T, ROWS, HEAD>(kv, gx__cuda_head(v, keys.row, b, kv_head, p.a.kv_stride, p), kv_stride, keys.length, p);
+            gx__cuda_load_tile<T, ROWS, HEAD>(kv, gx__cuda_head(v, keys.row, b, kv_head, p.a.kv_stride, p), kv_stride,
+                                              keys.length, p);
             __syncthreads();
             gx__cuda_accumulate<ROWS, ROWS, HEAD>(acc, ps, kv, (int)p.a.head_dim);
         }
     gx__cuda_forward_finish<T, ROWS, HEAD>(o, lse, acc, m, l, p, tile, b, head);
 }
 
-// One block per (query tile, column b, query head). Causal: the last tiles see the most keys and begin. A block that goes on to another tile need not
-// wait: queries are read by the scores alone, and there is a barrier behind those. So it is in the backward with what a tile begins by loading.
+// One block per (query tile, column b, query head). Causal: the last tiles see the most keys and begin. A block that
+// goes on to another tile need not wait: queries are read by the scores alone, and there is a barrier behind those. So
+// it is in the backward with what a tile begins by loading.
 template <class T, int HEAD>
 static __global__ void __launch_bounds__(GX_CUDA_BLOCK, 2)
-    gx__cuda_attention_forward(T *o, float *lse, const T *q, const T *k, const T *v, const __grid_constant__ GxCudaAttention p)
+    gx__cuda_attention_forward(T *o, float *lse, const T *q, const T *k, const T *v,
+                               const __grid_constant__ GxCudaAttention p)
 {
     constexpr int ROWS = GxCudaTiles<HEAD>::FORWARD;
     const int64_t tiles = gx__cuda_tiles(p.a.q_runs, ROWS), heads = p.a.B * p.a.H;
@@ -333,7 +354,7 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK, 2)
     }
 }
 
-// ---- backward: p = exp(s - lse), dp = d_o v^T, ds = scale*p*(dp - D), D = rowsum(d_o * o); dv += p^T d_o, dk += ds^T q, dq += ds k ----------
+// ---- backward: p = exp(s - lse), dp = d_o v^T, ds = scale*p*(dp - D), D = rowsum(d_o * o); dv += p^T d_o, dk += ds^T
 
 // D[row, head], one warp each: 8 rows and heads to a block. N = 1 or the elements of 16 bytes. o and d_o are read once.
 template <class T, int N>
@@ -360,7 +381,7 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
 static __device__ __forceinline__ void gx__cuda_softmax_backward(float *s, float *dp, float lse, float D, int visible,
                                                                  const GxCudaAttention &p)
 {
-    const float probability = visible ? exp2f(*s * p.scale_log2 - lse * GX__LOG2_E) : 0.0f;
+    const float probability = visible ? exp2f(*s * p.scale_log2 - lse * GX__CUDA_LOG2_E) : 0.0f;
     *s = probability;
     *dp = probability * (*dp - D) * p.scale;
 }
@@ -369,25 +390,27 @@ static __device__ __forceinline__ void gx__cuda_softmax_backward(float *s, float
 template <class T, int HEAD>
 static __device__ __forceinline__ void
 gx__cuda_backward_keys_step(float (&dk)[GxCudaTiles<HEAD>::BACKWARD / GX__CUDA_SIDE][HEAD / GX__CUDA_SIDE],
-                            float (&dv)[GxCudaTiles<HEAD>::BACKWARD / GX__CUDA_SIDE][HEAD / GX__CUDA_SIDE], const float (*qs)[HEAD + 4],
-                            const float (*os)[HEAD + 4], const float (*ks)[HEAD + 4], const float (*vs)[HEAD + 4],
-                            float (*ps)[GxCudaTiles<HEAD>::BACKWARD + 4], const float *lse, const float *D, const GxCudaAttention &p,
-                            const GxCudaTile &queries, const GxCudaTile &keys)
+                            float (&dv)[GxCudaTiles<HEAD>::BACKWARD / GX__CUDA_SIDE][HEAD / GX__CUDA_SIDE],
+                            const float (*qs)[HEAD + 4], const float (*os)[HEAD + 4], const float (*ks)[HEAD + 4],
+                            const float (*vs)[HEAD + 4], float (*ps)[GxCudaTiles<HEAD>::BACKWARD + 4], const float *lse,
+                            const float *D, const GxCudaAttention &p, const GxCudaTile &queries, const GxCudaTile &keys)
 {
     constexpr int ROWS = GxCudaTiles<HEAD>::BACKWARD, N = ROWS / GX__CUDA_SIDE;
-    const int tx = (int)threadIdx.x % GX__CUDA_SIDE, ty = (int)threadIdx.x / GX__CUDA_SIDE, diagonal = gx__cuda_diagonal(p, queries, keys);
+    const int tx = (int)threadIdx.x % GX__CUDA_SIDE, ty = (int)threadIdx.x / GX__CUDA_SIDE,
+              diagonal = gx__cuda_diagonal(p, queries, keys);
     float s[N][N], ds[N][N];
     gx__cuda_scores<ROWS, ROWS, HEAD>(s, ks, qs, (int)p.a.head_dim);
     gx__cuda_scores<ROWS, ROWS, HEAD>(ds, vs, os, (int)p.a.head_dim);
 #pragma unroll
     for (int j = 0; j < N; j++) {
         const int r = tx + j * GX__CUDA_SIDE;
-        const float row_lse = r < queries.length ? lse[r * p.a.B * p.a.H] : 0.0f, row_D = r < queries.length ? D[r * p.a.B * p.a.H] : 0.0f;
+        const float row_lse = r < queries.length ? lse[r * p.a.B * p.a.H] : 0.0f,
+                    row_D = r < queries.length ? D[r * p.a.B * p.a.H] : 0.0f;
 #pragma unroll
         for (int i = 0; i < N; i++) {
             const int key = ty + i * GX__CUDA_SIDE;
-            gx__cuda_softmax_backward(&s[i][j], &ds[i][j], row_lse, row_D, r < queries.length && key < keys.length && key <= r + diagonal,
-                                      p);
+            gx__cuda_softmax_backward(&s[i][j], &ds[i][j], row_lse, row_D,
+                                      r < queries.length && key < keys.length && key <= r + diagonal, p);
         }
     }
     gx__cuda_put<ROWS, ROWS>(ps, s);
@@ -399,21 +422,24 @@ gx__cuda_backward_keys_step(float (&dk)[GxCudaTiles<HEAD>::BACKWARD / GX__CUDA_S
     gx__cuda_accumulate<ROWS, ROWS, HEAD>(dk, ps, qs, (int)p.a.head_dim);
 }
 
-// dk and dv of one tile of one key and value head, from all query heads here that use it: nobody else writes what this writes.
+// dk and dv of one tile of one key and value head, from all query heads here that use it: nobody else writes what this
+// writes.
 template <class T, int HEAD>
-static __device__ __forceinline__ void gx__cuda_backward_keys_tile(T *dk, T *dv, const T *d_o, const float *lse, const float *D, const T *q,
-                                                                   const T *k, const T *v, const GxCudaAttention &p, const GxCudaTile &keys,
-                                                                   int64_t b, int64_t kv_head)
+static __device__ __forceinline__ void
+gx__cuda_backward_keys_tile(T *dk, T *dv, const T *d_o, const float *lse, const float *D, const T *q, const T *k,
+                            const T *v, const GxCudaAttention &p, const GxCudaTile &keys, int64_t b, int64_t kv_head)
 {
     constexpr int ROWS = GxCudaTiles<HEAD>::BACKWARD, N = ROWS / GX__CUDA_SIDE;
     GX_DYNAMIC_SHARED(float, shared);
-    float(*qs)[HEAD + 4] = reinterpret_cast<float(*)[HEAD + 4]>(shared), (*os)[HEAD + 4] = qs + ROWS, (*ks)[HEAD + 4] = os + ROWS,
-                      (*vs)[HEAD + 4] = ks + ROWS;
+    float(*qs)[HEAD + 4] = reinterpret_cast<float(*)[HEAD + 4]>(shared), (*os)[HEAD + 4] = qs + ROWS,
+                      (*ks)[HEAD + 4] = os + ROWS, (*vs)[HEAD + 4] = ks + ROWS;
     float(*ps)[ROWS + 4] = reinterpret_cast<float(*)[ROWS + 4]>(vs + ROWS);
     const int64_t kv_stride = p.a.B * p.a.kv_stride, first = kv_head * p.group - p.a.q_first, end = first + p.group;
     float acc_k[N][HEAD / GX__CUDA_SIDE] = {}, acc_v[N][HEAD / GX__CUDA_SIDE] = {};
-    gx__cuda_load_tile<T, ROWS, HEAD>(ks, gx__cuda_head(k, keys.row, b, kv_head, p.a.kv_stride, p), kv_stride, keys.length, p);
-    gx__cuda_load_tile<T, ROWS, HEAD>(vs, gx__cuda_head(v, keys.row, b, kv_head, p.a.kv_stride, p), kv_stride, keys.length, p);
+    gx__cuda_load_tile<T, ROWS, HEAD>(ks, gx__cuda_head(k, keys.row, b, kv_head, p.a.kv_stride, p), kv_stride,
+                                      keys.length, p);
+    gx__cuda_load_tile<T, ROWS, HEAD>(vs, gx__cuda_head(v, keys.row, b, kv_head, p.a.kv_stride, p), kv_stride,
+                                      keys.length, p);
     for (int64_t head = first < 0 ? 0 : first; head < (end < p.a.H ? end : p.a.H); head++)
         for (int run = 0; run < p.a.q_runs.n; run++) {
             const GxRun &rows = p.a.q_runs.run[run];
@@ -421,53 +447,61 @@ static __device__ __forceinline__ void gx__cuda_backward_keys_tile(T *dk, T *dv,
                 const GxCudaTile queries = gx__cuda_part(rows, begin, ROWS);
                 const int64_t at = (queries.row * p.a.B + b) * p.a.H + head;
                 __syncthreads(); // the queries of the tile before are read
-                gx__cuda_load_tile<T, ROWS, HEAD>(qs, gx__cuda_head(q, queries.row, b, head, p.a.q_stride, p), p.a.B * p.a.q_stride,
-                                                  queries.length, p);
-                gx__cuda_load_tile<T, ROWS, HEAD>(os, gx__cuda_head(d_o, queries.row, b, head, p.a.o_stride, p), p.a.B * p.a.o_stride,
-                                                  queries.length, p);
+                gx__cuda_load_tile<T, ROWS, HEAD>(qs, gx__cuda_head(q, queries.row, b, head, p.a.q_stride, p),
+                                                  p.a.B * p.a.q_stride, queries.length, p);
+                gx__cuda_load_tile<T, ROWS, HEAD>(os, gx__cuda_head(d_o, queries.row, b, head, p.a.o_stride, p),
+                                                  p.a.B * p.a.o_stride, queries.length, p);
                 __syncthreads();
-                gx__cuda_backward_keys_step<T, HEAD>(acc_k, acc_v, qs, os, ks, vs, ps, lse + at, D + at, p, queries, keys);
+                gx__cuda_backward_keys_step<T, HEAD>(acc_k, acc_v, qs, os, ks, vs, ps, lse + at, D + at, p, queries,
+                                                     keys);
             }
         }
-    gx__cuda_store_tile<T, ROWS, HEAD>(gx__cuda_head(dk, keys.row, b, kv_head, p.a.kv_stride, p), acc_k, kv_stride, keys.length, p);
-    gx__cuda_store_tile<T, ROWS, HEAD>(gx__cuda_head(dv, keys.row, b, kv_head, p.a.kv_stride, p), acc_v, kv_stride, keys.length, p);
+    gx__cuda_store_tile<T, ROWS, HEAD>(gx__cuda_head(dk, keys.row, b, kv_head, p.a.kv_stride, p), acc_k, kv_stride,
+                                       keys.length, p);
+    gx__cuda_store_tile<T, ROWS, HEAD>(gx__cuda_head(dv, keys.row, b, kv_head, p.a.kv_stride, p), acc_v, kv_stride,
+                                       keys.length, p);
 }
 
-// One block per (key tile, column b, key and value head). Causal: the first tiles are seen by the most queries and begin.
+// One block per (key tile, column b, key and value head). Causal: the first tiles are seen by the most queries and
+// begin.
 template <class T, int HEAD>
 static __global__ void __launch_bounds__(GX_CUDA_BLOCK, 2)
-    gx__cuda_attention_backward_keys(T *dk, T *dv, const T *d_o, const float *lse, const float *D, const T *q, const T *k, const T *v,
-                                     const __grid_constant__ GxCudaAttention p)
+    gx__cuda_attention_backward_keys(T *dk, T *dv, const T *d_o, const float *lse, const float *D, const T *q,
+                                     const T *k, const T *v, const __grid_constant__ GxCudaAttention p)
 {
     constexpr int ROWS = GxCudaTiles<HEAD>::BACKWARD;
     const int64_t tiles = gx__cuda_tiles(p.a.k_runs, ROWS), heads = p.a.B * p.a.K;
     for (int64_t job = blockIdx.x; job < tiles * heads; job += gridDim.x)
-        gx__cuda_backward_keys_tile<T, HEAD>(dk, dv, d_o, lse, D, q, k, v, p, gx__cuda_tile(p.a.k_runs, ROWS, job / heads),
-                                             job % heads / p.a.K, job % p.a.K);
+        gx__cuda_backward_keys_tile<T, HEAD>(dk, dv, d_o, lse, D, q, k, v, p,
+                                             gx__cuda_tile(p.a.k_runs, ROWS, job / heads), job % heads / p.a.K,
+                                             job % p.a.K);
 }
 
 // What one key tile adds to dq of a query tile. Scores lie as [query, key].
 template <class T, int HEAD>
 static __device__ __forceinline__ void
-gx__cuda_backward_queries_step(float (&dq)[GxCudaTiles<HEAD>::BACKWARD / GX__CUDA_SIDE][HEAD / GX__CUDA_SIDE], const float (*qs)[HEAD + 4],
-                               const float (*os)[HEAD + 4], const float (*ks)[HEAD + 4], const float (*vs)[HEAD + 4],
-                               float (*ps)[GxCudaTiles<HEAD>::BACKWARD + 4], const float *lse, const float *D, const GxCudaAttention &p,
-                               const GxCudaTile &queries, const GxCudaTile &keys)
+gx__cuda_backward_queries_step(float (&dq)[GxCudaTiles<HEAD>::BACKWARD / GX__CUDA_SIDE][HEAD / GX__CUDA_SIDE],
+                               const float (*qs)[HEAD + 4], const float (*os)[HEAD + 4], const float (*ks)[HEAD + 4],
+                               const float (*vs)[HEAD + 4], float (*ps)[GxCudaTiles<HEAD>::BACKWARD + 4],
+                               const float *lse, const float *D, const GxCudaAttention &p, const GxCudaTile &queries,
+                               const GxCudaTile &keys)
 {
     constexpr int ROWS = GxCudaTiles<HEAD>::BACKWARD, N = ROWS / GX__CUDA_SIDE;
-    const int tx = (int)threadIdx.x % GX__CUDA_SIDE, ty = (int)threadIdx.x / GX__CUDA_SIDE, diagonal = gx__cuda_diagonal(p, queries, keys);
+    const int tx = (int)threadIdx.x % GX__CUDA_SIDE, ty = (int)threadIdx.x / GX__CUDA_SIDE,
+              diagonal = gx__cuda_diagonal(p, queries, keys);
     float s[N][N], ds[N][N];
     gx__cuda_scores<ROWS, ROWS, HEAD>(s, qs, ks, (int)p.a.head_dim);
     gx__cuda_scores<ROWS, ROWS, HEAD>(ds, os, vs, (int)p.a.head_dim);
 #pragma unroll
     for (int i = 0; i < N; i++) {
         const int r = ty + i * GX__CUDA_SIDE;
-        const float row_lse = r < queries.length ? lse[r * p.a.B * p.a.H] : 0.0f, row_D = r < queries.length ? D[r * p.a.B * p.a.H] : 0.0f;
+        const float row_lse = r < queries.length ? lse[r * p.a.B * p.a.H] : 0.0f,
+                    row_D = r < queries.length ? D[r * p.a.B * p.a.H] : 0.0f;
 #pragma unroll
         for (int j = 0; j < N; j++) {
             const int key = tx + j * GX__CUDA_SIDE;
-            gx__cuda_softmax_backward(&s[i][j], &ds[i][j], row_lse, row_D, r < queries.length && key < keys.length && key <= r + diagonal,
-                                      p);
+            gx__cuda_softmax_backward(&s[i][j], &ds[i][j], row_lse, row_D,
+                                      r < queries.length && key < keys.length && key <= r + diagonal, p);
         }
     }
     gx__cuda_put<ROWS, ROWS>(ps, ds);
@@ -476,47 +510,53 @@ gx__cuda_backward_queries_step(float (&dq)[GxCudaTiles<HEAD>::BACKWARD / GX__CUD
 }
 
 template <class T, int HEAD>
-static __device__ __forceinline__ void gx__cuda_backward_queries_tile(T *dq, const T *d_o, const float *lse, const float *D, const T *q,
-                                                                      const T *k, const T *v, const GxCudaAttention &p,
-                                                                      const GxCudaTile &queries, int64_t b, int64_t head)
+static __device__ __forceinline__ void
+gx__cuda_backward_queries_tile(T *dq, const T *d_o, const float *lse, const float *D, const T *q, const T *k,
+                               const T *v, const GxCudaAttention &p, const GxCudaTile &queries, int64_t b, int64_t head)
 {
     constexpr int ROWS = GxCudaTiles<HEAD>::BACKWARD, N = ROWS / GX__CUDA_SIDE;
     GX_DYNAMIC_SHARED(float, shared);
-    float(*qs)[HEAD + 4] = reinterpret_cast<float(*)[HEAD + 4]>(shared), (*os)[HEAD + 4] = qs + ROWS, (*ks)[HEAD + 4] = os + ROWS,
-                      (*vs)[HEAD + 4] = ks + ROWS;
+    float(*qs)[HEAD + 4] = reinterpret_cast<float(*)[HEAD + 4]>(shared), (*os)[HEAD + 4] = qs + ROWS,
+                      (*ks)[HEAD + 4] = os + ROWS, (*vs)[HEAD + 4] = ks + ROWS;
     float(*ps)[ROWS + 4] = reinterpret_cast<float(*)[ROWS + 4]>(vs + ROWS);
-    const int64_t kv_head = (p.a.q_first + head) / p.group, kv_stride = p.a.B * p.a.kv_stride, q_stride = p.a.B * p.a.q_stride;
+    const int64_t kv_head = (p.a.q_first + head) / p.group, kv_stride = p.a.B * p.a.kv_stride,
+                  q_stride = p.a.B * p.a.q_stride;
     const int64_t at = (queries.row * p.a.B + b) * p.a.H + head;
     float acc[N][HEAD / GX__CUDA_SIDE] = {};
-    gx__cuda_load_tile<T, ROWS, HEAD>(qs, gx__cuda_head(q, queries.row, b, head, p.a.q_stride, p), q_stride, queries.length, p);
-    gx__cuda_load_tile<T, ROWS, HEAD>(os, gx__cuda_head(d_o, queries.row, b, head, p.a.o_stride, p), p.a.B * p.a.o_stride, queries.length,
-                                      p);
+    gx__cuda_load_tile<T, ROWS, HEAD>(qs, gx__cuda_head(q, queries.row, b, head, p.a.q_stride, p), q_stride,
+                                      queries.length, p);
+    gx__cuda_load_tile<T, ROWS, HEAD>(os, gx__cuda_head(d_o, queries.row, b, head, p.a.o_stride, p),
+                                      p.a.B * p.a.o_stride, queries.length, p);
     for (int run = 0; run < p.a.k_runs.n; run++)
         for (int64_t begin = 0; begin < gx__cuda_seen(p, queries, p.a.k_runs.run[run]); begin += ROWS) {
             const GxCudaTile keys = gx__cuda_part(p.a.k_runs.run[run], begin, ROWS);
             __syncthreads(); // the keys of the tile before are read
-            gx__cuda_load_tile<T, ROWS, HEAD>(ks, gx__cuda_head(k, keys.row, b, kv_head, p.a.kv_stride, p), kv_stride, keys.length, p);
-            gx__cuda_load_tile<T, ROWS, HEAD>(vs, gx__cuda_head(v, keys.row, b, kv_head, p.a.kv_stride, p), kv_stride, keys.length, p);
+            gx__cuda_load_tile<T, ROWS, HEAD>(ks, gx__cuda_head(k, keys.row, b, kv_head, p.a.kv_stride, p), kv_stride,
+                                              keys.length, p);
+            gx__cuda_load_tile<T, ROWS, HEAD>(vs, gx__cuda_head(v, keys.row, b, kv_head, p.a.kv_stride, p), kv_stride,
+                                              keys.length, p);
             __syncthreads();
             gx__cuda_backward_queries_step<T, HEAD>(acc, qs, os, ks, vs, ps, lse + at, D + at, p, queries, keys);
         }
-    gx__cuda_store_tile<T, ROWS, HEAD>(gx__cuda_head(dq, queries.row, b, head, p.a.q_stride, p), acc, q_stride, queries.length, p);
+    gx__cuda_store_tile<T, ROWS, HEAD>(gx__cuda_head(dq, queries.row, b, head, p.a.q_stride, p), acc, q_stride,
+                                       queries.length, p);
 }
 
 // One block per (query tile, column b, query head), those that see the most keys first.
 template <class T, int HEAD>
 static __global__ void __launch_bounds__(GX_CUDA_BLOCK, 2)
-    gx__cuda_attention_backward_queries(T *dq, const T *d_o, const float *lse, const float *D, const T *q, const T *k, const T *v,
-                                        const __grid_constant__ GxCudaAttention p)
+    gx__cuda_attention_backward_queries(T *dq, const T *d_o, const float *lse, const float *D, const T *q, const T *k,
+                                        const T *v, const __grid_constant__ GxCudaAttention p)
 {
     constexpr int ROWS = GxCudaTiles<HEAD>::BACKWARD;
     const int64_t tiles = gx__cuda_tiles(p.a.q_runs, ROWS), heads = p.a.B * p.a.H;
     for (int64_t job = blockIdx.x; job < tiles * heads; job += gridDim.x)
-        gx__cuda_backward_queries_tile<T, HEAD>(dq, d_o, lse, D, q, k, v, p, gx__cuda_tile(p.a.q_runs, ROWS, tiles - 1 - job / heads),
+        gx__cuda_backward_queries_tile<T, HEAD>(dq, d_o, lse, D, q, k, v, p,
+                                                gx__cuda_tile(p.a.q_runs, ROWS, tiles - 1 - job / heads),
                                                 job % heads / p.a.H, job % p.a.H);
 }
 
-// ---- the host's side ----------------------------------------------------------------------------------------------------------------------------
+// ---- the host's side -----------------------------------------------------------------------------------------------
 
 static int gx__cuda_rows_packed(const void *x, int64_t stride, const GxAttention *a)
 {
@@ -531,7 +571,7 @@ static GxCudaAttention gx__cuda_attention_of(const GxAttention *a)
     p.group = gx_attention_group(a);
     p.q_rows = gx_runs_rows(&a->q_runs) * a->B;
     p.scale = a->scale != 0 ? a->scale : 1.0f / sqrtf((float)a->head_dim);
-    p.scale_log2 = p.scale * GX__LOG2_E;
+    p.scale_log2 = p.scale * GX__CUDA_LOG2_E;
     return p;
 }
 
@@ -542,20 +582,20 @@ static int gx__cuda_attention_shared(GxContext *g, const char *what, const void 
 {
     const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     if (error == cudaSuccess) return 1;
-    GX_FAIL(&g->error, GX_ERR_DEVICE, "%s: a block needs %d bytes of shared memory, this card gives it %d: %s", what, bytes,
-            gx_cuda(g)->shared_bytes, cudaGetErrorString(error));
+    GX_FAIL(&g->error, GX_ERR_DEVICE, "%s: a block needs %d bytes of shared memory, this card gives it %d: %s", what,
+            bytes, gx_cuda(g)->shared_bytes, cudaGetErrorString(error));
     return 0;
 }
 
 // Calls the template F<T, HEAD>(...) for the type and the padded size of head.
-#define GX__CUDA_HEADS(a, F, ...)                                                                                                          \
-    do {                                                                                                                                   \
-        if ((a)->dtype == GX_BF16 && (a)->head_dim <= 64) F<__nv_bfloat16, 64>(__VA_ARGS__);                                               \
-        else if ((a)->dtype == GX_BF16 && (a)->head_dim <= 128) F<__nv_bfloat16, 128>(__VA_ARGS__);                                        \
-        else if ((a)->dtype == GX_BF16) F<__nv_bfloat16, 256>(__VA_ARGS__);                                                                \
-        else if ((a)->head_dim <= 64) F<float, 64>(__VA_ARGS__);                                                                           \
-        else if ((a)->head_dim <= 128) F<float, 128>(__VA_ARGS__);                                                                         \
-        else F<float, 256>(__VA_ARGS__);                                                                                                   \
+#define GX__CUDA_HEADS(a, F, ...)                                                                                      \
+    do {                                                                                                               \
+        if ((a)->dtype == GX_BF16 && (a)->head_dim <= 64) F<__nv_bfloat16, 64>(__VA_ARGS__);                           \
+        else if ((a)->dtype == GX_BF16 && (a)->head_dim <= 128) F<__nv_bfloat16, 128>(__VA_ARGS__);                    \
+        else if ((a)->dtype == GX_BF16) F<__nv_bfloat16, 256>(__VA_ARGS__);                                            \
+        else if ((a)->head_dim <= 64) F<float, 64>(__VA_ARGS__);                                                       \
+        else if ((a)->head_dim <= 128) F<float, 128>(__VA_ARGS__);                                                     \
+        else F<float, 256>(__VA_ARGS__);                                                                               \
     } while (0)
 
 int64_t gx_cuda_attention_scratch(const GxContext *g, const GxAttention *a, int backward)
@@ -570,15 +610,16 @@ static void gx__cuda_launch_forward(GxContext *g, void *o, float *lse, const voi
 {
     typedef GxCudaTiles<HEAD> Tiles;
     const int bytes = Tiles::FORWARD_BYTES;
-    if (!gx__cuda_attention_shared(g, "attention_forward", (const void *)gx__cuda_attention_forward<T, HEAD>, bytes)) return;
+    if (!gx__cuda_attention_shared(g, "attention_forward", (const void *)gx__cuda_attention_forward<T, HEAD>, bytes))
+        return;
     const unsigned grid = gx__cuda_grid(gx__cuda_tiles(p->a.q_runs, Tiles::FORWARD) * p->a.B * p->a.H);
-    GX_LAUNCH((gx__cuda_attention_forward<T, HEAD>), grid, GX_CUDA_BLOCK, bytes, gx_cuda(g)->stream, (T *)o, lse, (const T *)q,
-              (const T *)k, (const T *)v, *p);
+    GX_LAUNCH((gx__cuda_attention_forward<T, HEAD>), grid, GX_CUDA_BLOCK, bytes, gx_cuda(g)->stream, (T *)o, lse,
+              (const T *)q, (const T *)k, (const T *)v, *p);
     gx_cuda_check(g, "attention_forward");
 }
 
-void gx_cuda_attention_forward(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v, const GxAttention *a,
-                               void *scratch)
+void gx_cuda_attention_forward(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v,
+                               const GxAttention *a, void *scratch)
 {
     (void)scratch;
     GxCudaAttention p = gx__cuda_attention_of(a);
@@ -588,31 +629,40 @@ void gx_cuda_attention_forward(GxContext *g, void *o, float *lse, const void *q,
 }
 
 template <class T, int HEAD>
-static void gx__cuda_launch_backward(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o, const float *lse, float *D,
-                                     const void *q, const void *k, const void *v, const GxCudaAttention *p)
+static void gx__cuda_launch_backward(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o,
+                                     const float *lse, float *D, const void *q, const void *k, const void *v,
+                                     const GxCudaAttention *p)
 {
     typedef GxCudaTiles<HEAD> Tiles;
     const int bytes = Tiles::BACKWARD_BYTES;
     const cudaStream_t stream = gx_cuda(g)->stream;
-    if (!gx__cuda_attention_shared(g, "attention_backward", (const void *)gx__cuda_attention_backward_keys<T, HEAD>, bytes)) return;
-    if (!gx__cuda_attention_shared(g, "attention_backward", (const void *)gx__cuda_attention_backward_queries<T, HEAD>, bytes)) return;
+    if (!gx__cuda_attention_shared(g, "attention_backward", (const void *)gx__cuda_attention_backward_keys<T, HEAD>,
+                                   bytes))
+        return;
+    if (!gx__cuda_attention_shared(g, "attention_backward", (const void *)gx__cuda_attention_backward_queries<T, HEAD>,
+                                   bytes))
+        return;
     const unsigned grid_D = gx__cuda_grid(gx_ceil_div(p->q_rows * p->a.H, GX_CUDA_BLOCK / GX_WARP));
     const unsigned grid_k = gx__cuda_grid(gx__cuda_tiles(p->a.k_runs, Tiles::BACKWARD) * p->a.B * p->a.K);
     const unsigned grid_q = gx__cuda_grid(gx__cuda_tiles(p->a.q_runs, Tiles::BACKWARD) * p->a.B * p->a.H);
     if (p->packed)
-        GX_LAUNCH((gx__cuda_attention_dot<T, GxPack<T>::N>), grid_D, GX_CUDA_BLOCK, 0, stream, D, (const T *)d_o, (const T *)o, *p);
-    else GX_LAUNCH((gx__cuda_attention_dot<T, 1>), grid_D, GX_CUDA_BLOCK, 0, stream, D, (const T *)d_o, (const T *)o, *p);
+        GX_LAUNCH((gx__cuda_attention_dot<T, GxPack<T>::N>), grid_D, GX_CUDA_BLOCK, 0, stream, D, (const T *)d_o,
+                  (const T *)o, *p);
+    else
+        GX_LAUNCH((gx__cuda_attention_dot<T, 1>), grid_D, GX_CUDA_BLOCK, 0, stream, D, (const T *)d_o, (const T *)o,
+                  *p);
     gx_cuda_check(g, "attention_dot");
-    GX_LAUNCH((gx__cuda_attention_backward_keys<T, HEAD>), grid_k, GX_CUDA_BLOCK, bytes, stream, (T *)dk, (T *)dv, (const T *)d_o, lse,
-              (const float *)D, (const T *)q, (const T *)k, (const T *)v, *p);
+    GX_LAUNCH((gx__cuda_attention_backward_keys<T, HEAD>), grid_k, GX_CUDA_BLOCK, bytes, stream, (T *)dk, (T *)dv,
+              (const T *)d_o, lse, (const float *)D, (const T *)q, (const T *)k, (const T *)v, *p);
     gx_cuda_check(g, "attention_backward_keys");
-    GX_LAUNCH((gx__cuda_attention_backward_queries<T, HEAD>), grid_q, GX_CUDA_BLOCK, bytes, stream, (T *)dq, (const T *)d_o, lse,
-              (const float *)D, (const T *)q, (const T *)k, (const T *)v, *p);
+    GX_LAUNCH((gx__cuda_attention_backward_queries<T, HEAD>), grid_q, GX_CUDA_BLOCK, bytes, stream, (T *)dq,
+              (const T *)d_o, lse, (const float *)D, (const T *)q, (const T *)k, (const T *)v, *p);
     gx_cuda_check(g, "attention_backward_queries");
 }
 
-void gx_cuda_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o, const float *lse, const void *q,
-                                const void *k, const void *v, const GxAttention *a, void *scratch)
+void gx_cuda_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o,
+                                const float *lse, const void *q, const void *k, const void *v, const GxAttention *a,
+                                void *scratch)
 {
     GxCudaAttention p = gx__cuda_attention_of(a);
     const void *of_q[] = {q, dq}, *of_kv[] = {k, v, dk, dv}, *of_o[] = {o, d_o};

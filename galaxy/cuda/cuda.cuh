@@ -19,7 +19,7 @@
 #include "memory.cuh" // gx__cuda_cards
 #include <stdio.h>
 
-static const GxDevice gx__device_cuda = {
+static const GxDevice gx__cuda_device_cuda = {
     "cuda",
     1,
     1u << GX_F32 | 1u << GX_BF16,
@@ -66,14 +66,15 @@ static const GxDevice gx__device_cuda = {
     gx_cuda_sgd,
 };
 
-const GxDevice *gx_device_cuda(void) { return &gx__device_cuda; }
+const GxDevice *gx_device_cuda(void) { return &gx__cuda_device_cuda; }
 
 void gx_cuda_describe(char *text, size_t size)
 {
     int card = 0, driver = 0, runtime = 0;
     cudaDeviceProp p;
     if (!gx__cuda_cards(text, size)) return;
-    const cudaError_t e = cudaGetDevice(&card) == cudaSuccess ? cudaGetDeviceProperties(&p, card) : cudaErrorInvalidDevice;
+    const cudaError_t e =
+        cudaGetDevice(&card) == cudaSuccess ? cudaGetDeviceProperties(&p, card) : cudaErrorInvalidDevice;
     if (e != cudaSuccess) {
         snprintf(text, size, "card %d does not answer: %s", card, cudaGetErrorString(e));
         return;
@@ -81,6 +82,7 @@ void gx_cuda_describe(char *text, size_t size)
     cudaDriverGetVersion(&driver);
     cudaRuntimeGetVersion(&runtime);
     snprintf(text, size, "%s, sm_%d%d, %.0f GiB, CUDA %d.%d, driver for %d.%d", p.name, p.major, p.minor,
-             (double)p.totalGlobalMem / (double)(1 << 30), runtime / 1000, runtime % 1000 / 10, driver / 1000, driver % 1000 / 10);
+             (double)p.totalGlobalMem / (double)(1 << 30), runtime / 1000, runtime % 1000 / 10, driver / 1000,
+             driver % 1000 / 10);
 }
 #endif

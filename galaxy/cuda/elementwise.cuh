@@ -76,10 +76,11 @@ void gx_cuda_add(GxContext *g, void *y, const void *a, const void *b, int64_t n,
     GX_CUDA_TYPES(dtype, gx__cuda_add, g, y, a, b, n);
 }
 
-// part[b]: the sum of x, or of its squares, over block b of GX_SUM_BLOCK elements: 256 threads, each with 4 neighbours of every 1024. The order is the
-// same for every grid and where x is not aligned.
+// part[b]: the sum of x, or of its squares, over block b of GX_SUM_BLOCK elements: 256 threads, each with 4 neighbours
+// of every 1024. The order is the same for every grid and where x is not aligned.
 template <int SQUARES>
-static __global__ void __launch_bounds__(GX_CUDA_BLOCK) gx__cuda_sum_blocks(double *part, const float *x, int64_t n, int64_t blocks)
+static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
+    gx__cuda_sum_blocks(double *part, const float *x, int64_t n, int64_t blocks)
 {
     constexpr int N = GxPack<float>::N;
     const bool wide = gx_aligned(x);
@@ -100,8 +101,9 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK) gx__cuda_sum_blocks(doub
     }
 }
 
-// total = (accumulate ? total : 0) + part[0] + part[1] + ... in this order, so that it matters not how the elements are cut into calls. One block:
-// its threads fetch 256 parts while the first adds the 256 before. Some 8 cycles for each 4096 elements: about as long as these take to read.
+// total = (accumulate ? total : 0) + part[0] + part[1] + ... in this order, so that it matters not how the elements are
+// cut into calls. One block: its threads fetch 256 parts while the first adds the 256 before. Some 8 cycles for each
+// 4096 elements: about as long as these take to read.
 static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
     gx__cuda_sum_in_order(double *total, const double *part, int64_t blocks, int accumulate)
 {
@@ -121,11 +123,12 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
 }
 
 template <int SQUARES>
-static void gx__cuda_sum(GxContext *g, const char *name, double *total, const float *x, int64_t n, int accumulate, double *scratch)
+static void gx__cuda_sum(GxContext *g, const char *name, double *total, const float *x, int64_t n, int accumulate,
+                         double *scratch)
 {
     const int64_t blocks = gx_ceil_div(n, GX_SUM_BLOCK);
-    GX_LAUNCH((gx__cuda_sum_blocks<SQUARES>), (unsigned)gx_min(blocks, GX_CUDA_MAX_GRID_X), GX_CUDA_BLOCK, 0, gx_cuda(g)->stream, scratch,
-              x, n, blocks);
+    GX_LAUNCH((gx__cuda_sum_blocks<SQUARES>), (unsigned)gx_min(blocks, GX_CUDA_MAX_GRID_X), GX_CUDA_BLOCK, 0,
+              gx_cuda(g)->stream, scratch, x, n, blocks);
     GX_LAUNCH(gx__cuda_sum_in_order, 1, GX_CUDA_BLOCK, 0, gx_cuda(g)->stream, total, scratch, blocks, accumulate);
     gx_cuda_check(g, name);
 }

@@ -5,10 +5,10 @@
 #include "kernel.cuh"
 GX_BEGIN
 
-void gx_cuda_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *ids, int64_t R, int64_t C, int64_t v_begin,
-                               int64_t v_end, GxDtype dtype);
-void gx_cuda_embedding_backward(GxContext *g, float *dw, const void *dy, const int32_t *ids, int64_t R, int64_t C, int64_t v_begin,
-                                int64_t v_end, int accumulate, GxDtype dtype);
+void gx_cuda_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *ids, int64_t R, int64_t C,
+                               int64_t v_begin, int64_t v_end, GxDtype dtype);
+void gx_cuda_embedding_backward(GxContext *g, float *dw, const void *dy, const int32_t *ids, int64_t R, int64_t C,
+                                int64_t v_begin, int64_t v_end, int accumulate, GxDtype dtype);
 
 GX_END
 #endif
@@ -31,25 +31,27 @@ template <class T> struct GxEmbeddingForwardOp {
     }
 };
 template <class T>
-static void gx__cuda_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *ids, int64_t R, int64_t C, int64_t v_begin,
-                                       int64_t v_end)
+static void gx__cuda_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *ids, int64_t R, int64_t C,
+                                       int64_t v_begin, int64_t v_end)
 {
     const GxEmbeddingForwardOp<T> op = {(T *)y, (const T *)w, ids, C, v_begin, v_end};
     gx_each_row<T>(g, "embedding_forward", op, R, C, gx_wide<T>(C, y, w));
 }
 
-void gx_cuda_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *ids, int64_t R, int64_t C, int64_t v_begin,
-                               int64_t v_end, GxDtype dtype)
+void gx_cuda_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *ids, int64_t R, int64_t C,
+                               int64_t v_begin, int64_t v_end, GxDtype dtype)
 {
     GX_CUDA_TYPES(dtype, gx__cuda_embedding_forward, g, y, w, ids, R, C, v_begin, v_end);
 }
 
-// ---- backward: rows in chunks, one launch after the other. In a chunk the first row of each id adds up all rows of its id, in their order, so that
-// each element of dw has one writer and gets the additions of a loop over the rows. A block compares its id with the chunk's others: 16 KB
-// from the cache for each row of dy; a longer chunk would compare more, a shorter one read and write dw more often. ----
+// ---- backward: rows in chunks, one launch after the other. In a chunk the first row of each id adds up all rows of
+// its id, in their order, so that each element of dw has one writer and gets the additions of a loop over the rows. A
+// block compares its id with the chunk's others: 16 KB from the cache for each row of dy; a longer chunk would compare
+// more, a shorter one read and write dw more often. ----
 enum { GX_EMBEDDING_CHUNK = 4096 };
 
-// list: the rows r in [from, rows) with ids[r] = id, in order; returns how many. For all threads of a block of GX_CUDA_BLOCK.
+// list: the rows r in [from, rows) with ids[r] = id, in order; returns how many. For all threads of a block of
+// GX_CUDA_BLOCK.
 static __device__ int gx__cuda_rows_of_id(uint16_t *list, const int32_t *ids, int id, int from, int rows)
 {
     GX_SHARED(int, found, [GX_CUDA_BLOCK / GX_WARP]);
@@ -74,7 +76,8 @@ static __device__ int gx__cuda_rows_of_id(uint16_t *list, const int32_t *ids, in
 // blocks: (rows of the chunk, parts of a row). dw [v_end - v_begin, C]; dy [rows, C] and ids [rows] of the chunk
 template <class T, int N>
 static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
-    gx__cuda_embedding_rows(float *dw, const T *dy, const int32_t *ids, int rows, int64_t C, int64_t v_begin, int64_t v_end)
+    gx__cuda_embedding_rows(float *dw, const T *dy, const int32_t *ids, int rows, int64_t C, int64_t v_begin,
+                            int64_t v_end)
 {
     GX_SHARED(uint16_t, list, [GX_EMBEDDING_CHUNK]);
     const int row = (int)blockIdx.x, id = ids[row];
@@ -96,19 +99,19 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
 }
 
 template <class T, int N>
-static void gx__cuda_launch_embedding_backward(GxContext *g, float *dw, const T *dy, const int32_t *ids, int64_t R, int64_t C,
-                                               int64_t v_begin, int64_t v_end)
+static void gx__cuda_launch_embedding_backward(GxContext *g, float *dw, const T *dy, const int32_t *ids, int64_t R,
+                                               int64_t C, int64_t v_begin, int64_t v_end)
 {
     const int64_t parts = gx_min(gx_ceil_div(C, N * GX_CUDA_BLOCK), GX_CUDA_MAX_GRID_Y);
     for (int64_t r = 0; r < R; r += GX_EMBEDDING_CHUNK) {
         const int rows = (int)gx_min(GX_EMBEDDING_CHUNK, R - r);
-        GX_LAUNCH((gx__cuda_embedding_rows<T, N>), dim3((unsigned)rows, (unsigned)parts), GX_CUDA_BLOCK, 0, gx_cuda(g)->stream, dw,
-                  dy + r * C, ids + r, rows, C, v_begin, v_end);
+        GX_LAUNCH((gx__cuda_embedding_rows<T, N>), dim3((unsigned)rows, (unsigned)parts), GX_CUDA_BLOCK, 0,
+                  gx_cuda(g)->stream, dw, dy + r * C, ids + r, rows, C, v_begin, v_end);
     }
 }
 template <class T>
-static void gx__cuda_embedding_backward(GxContext *g, float *dw, const void *dy, const int32_t *ids, int64_t R, int64_t C, int64_t v_begin,
-                                        int64_t v_end)
+static void gx__cuda_embedding_backward(GxContext *g, float *dw, const void *dy, const int32_t *ids, int64_t R,
+                                        int64_t C, int64_t v_begin, int64_t v_end)
 {
     const T *d = (const T *)dy;
     if (gx_wide<T>(C, dw, dy)) gx__cuda_launch_embedding_backward<T, GxPack<T>::N>(g, dw, d, ids, R, C, v_begin, v_end);
@@ -116,8 +119,8 @@ static void gx__cuda_embedding_backward(GxContext *g, float *dw, const void *dy,
     gx_cuda_check(g, "embedding_backward");
 }
 
-void gx_cuda_embedding_backward(GxContext *g, float *dw, const void *dy, const int32_t *ids, int64_t R, int64_t C, int64_t v_begin,
-                                int64_t v_end, int accumulate, GxDtype dtype)
+void gx_cuda_embedding_backward(GxContext *g, float *dw, const void *dy, const int32_t *ids, int64_t R, int64_t C,
+                                int64_t v_begin, int64_t v_end, int accumulate, GxDtype dtype)
 {
     if (!accumulate) gx_cuda_zero(g, dw, (v_end - v_begin) * C * 4);
     GX_CUDA_TYPES(dtype, gx__cuda_embedding_backward, g, dw, dy, ids, R, C, v_begin, v_end);

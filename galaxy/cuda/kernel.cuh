@@ -1,13 +1,15 @@
 // kernel.cuh: the words that kernels are written with: launches, types, 16-byte accesses, sums over warps and blocks.
 //
-// The same source is compiled by nvcc, and by a C++ compiler against dev/emu (GX_EMU), which runs it on the CPU. So there is no <<<>>> and no bare
-// __shared__ here, but
-//     GX_LAUNCH(kernel, grid, block, shared_bytes, stream, arguments...);     templates in parentheses: GX_LAUNCH((f<T, 4>), ...)
-//     GX_SHARED(float, tile, [32][33]);                                       __shared__ float tile[32][33]
-//     GX_DYNAMIC_SHARED(float, row);                                          extern __shared__, of the launch's shared_bytes
+// The same source is compiled by nvcc, and by a C++ compiler against dev/emu (GX_EMU), which runs it on the CPU. So
+// there is no <<<>>> and no bare __shared__ here, but
+//     GX_LAUNCH(kernel, grid, block, shared_bytes, stream, arguments...);     templates in parentheses: GX_LAUNCH((f<T,
+//     4>), ...) GX_SHARED(float, tile, [32][33]);                                       __shared__ float tile[32][33]
+//     GX_DYNAMIC_SHARED(float, row);                                          extern __shared__, of the launch's
+//     shared_bytes
 //
-// Kernels are templates over the type of activations and weights, T (float, __nv_bfloat16); they compute in fp32. Sizes and indices of elements are
-// 64 bits wide. Nothing depends on the order in which blocks run, and no float is added atomically: the same input gives the same bits.
+// Kernels are templates over the type of activations and weights, T (float, __nv_bfloat16); they compute in fp32. Sizes
+// and indices of elements are 64 bits wide. Nothing depends on the order in which blocks run, and no float is added
+// atomically: the same input gives the same bits.
 #ifndef GX_CUDA_KERNEL_CUH
 #define GX_CUDA_KERNEL_CUH
 #include <cublasLt.h>
@@ -21,10 +23,11 @@ typedef struct {
     cublasLtHandle_t blas;
     void *blas_workspace;
     int64_t blas_workspace_bytes;
-    struct GxCudaProducts *products; // matrix products that were asked for, with the algorithm chosen for each (cuda/linear.cuh)
-    struct GxCudaFault *fault;       // in device memory: what a kernel found wrong
-    struct GxCudaFault *seen_fault;  // in pinned memory: it comes here when the host waits
-    char *stage;                     // pinned memory that copies to the device pass through, filled from its beginning until the host waits
+    struct GxCudaProducts
+        *products; // matrix products that were asked for, with the algorithm chosen for each (cuda/linear.cuh)
+    struct GxCudaFault *fault;      // in device memory: what a kernel found wrong
+    struct GxCudaFault *seen_fault; // in pinned memory: it comes here when the host waits
+    char *stage; // pinned memory that copies to the device pass through, filled from its beginning until the host waits
     int64_t stage_used;
     int processors;   // of this card
     int shared_bytes; // that one block can have
@@ -32,7 +35,8 @@ typedef struct {
 
 static inline GxCuda *gx_cuda(const GxContext *g) { return (GxCuda *)g->device_state; }
 
-// A kernel cannot fail; it notes the first thing that it found, and whoever waits for it turns that into the context's error.
+// A kernel cannot fail; it notes the first thing that it found, and whoever waits for it turns that into the context's
+// error.
 typedef struct GxCudaFault {
     int kind; // 0: none
     int value;
@@ -47,42 +51,59 @@ void gx_cuda_check(GxContext *g, const char *what);
 #if defined(GALAXY_CUDA_IMPLEMENTATION) && !defined(GX_CUDA_KERNEL_IMPLEMENTED)
 #define GX_CUDA_KERNEL_IMPLEMENTED
 #if !defined(GX_EMU)
-#define GX_LAUNCH(kernel, grid, block, shared_bytes, stream, ...) kernel<<<(grid), (block), (shared_bytes), (stream)>>>(__VA_ARGS__)
-#define GX_SHARED(type, name, dims)                               __shared__ __align__(16) type name dims
-#define GX_DYNAMIC_SHARED(type, name)                                                                                                      \
-    extern __shared__ __align__(1024) unsigned char gx__dynamic_shared[];                                                                  \
-    type *name = reinterpret_cast<type *>(gx__dynamic_shared)
+#define GX_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                                      \
+    kernel<<<(grid), (block), (shared_bytes), (stream)>>>(__VA_ARGS__)
+#define GX_SHARED(type, name, dims) __shared__ __align__(16) type name dims
+#define GX_DYNAMIC_SHARED(type, name)                                                                                  \
+    extern __shared__ __align__(1024) unsigned char gx__cuda_dynamic_shared[];                                         \
+    type *name = reinterpret_cast<type *>(gx__cuda_dynamic_shared)
 #endif
 
 enum { GX_WARP = 32, GX_CUDA_BLOCK = 256, GX_CUDA_MAX_WARPS = 32 };
 enum { GX_CUDA_MAX_GRID_X = 0x7fffffff, GX_CUDA_MAX_GRID_Y = 65535 }; // blocks; kernels loop where there is more to do
-enum { GX_CUDA_SHARED = 48 << 10 };                                   // bytes that a block has on every card without asking
+enum { GX_CUDA_SHARED = 48 << 10 }; // bytes that a block has on every card without asking
 
 // Calls the template F<T>(...) for the type that `dtype` names: GX_CUDA_TYPES(dtype, launch_add, g, y, a, b, n);
-#define GX_CUDA_TYPES(dtype, F, ...)                                                                                                       \
-    do {                                                                                                                                   \
-        if ((dtype) == GX_BF16) F<__nv_bfloat16>(__VA_ARGS__);                                                                             \
-        else F<float>(__VA_ARGS__);                                                                                                        \
+#define GX_CUDA_TYPES(dtype, F, ...)                                                                                   \
+    do {                                                                                                               \
+        if ((dtype) == GX_BF16) F<__nv_bfloat16>(__VA_ARGS__);                                                         \
+        else F<float>(__VA_ARGS__);                                                                                    \
     } while (0)
 
-// ---- elements: computed in fp32, stored in T --------------------------------------------------------------------------------------------------
+// ---- elements: computed in fp32, stored in T -----------------------------------------------------------------------
 static __device__ __forceinline__ float gx_to_float(float x) { return x; }
 static __device__ __forceinline__ float gx_to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
 template <class T> static __device__ __forceinline__ T gx_from_float(float x);
 template <> __device__ __forceinline__ float gx_from_float<float>(float x) { return x; }
-template <> __device__ __forceinline__ __nv_bfloat16 gx_from_float<__nv_bfloat16>(float x) { return __float2bfloat16_rn(x); }
-template <class T> static __device__ __forceinline__ float gx_round(float x) { return gx_to_float(gx_from_float<T>(x)); }
+template <> __device__ __forceinline__ __nv_bfloat16 gx_from_float<__nv_bfloat16>(float x)
+{
+    return __float2bfloat16_rn(x);
+}
+template <class T> static __device__ __forceinline__ float gx_round(float x)
+{
+    return gx_to_float(gx_from_float<T>(x));
+}
 
 // GxPack<T>: 16 bytes of T, loaded and stored as one access. p is aligned to 16 bytes.
 template <class T> struct alignas(16) GxPack {
     enum { N = 16 / sizeof(T) };
     T x[N];
 };
-template <class T> static __device__ __forceinline__ GxPack<T> gx_load_pack(const T *p) { return *reinterpret_cast<const GxPack<T> *>(p); }
-template <class T> static __device__ __forceinline__ void gx_store_pack(T *p, const GxPack<T> &v) { *reinterpret_cast<GxPack<T> *>(p) = v; }
-static __host__ __device__ __forceinline__ bool gx_aligned(const void *p) { return (reinterpret_cast<uintptr_t>(p) & 15) == 0; }
+template <class T> static __device__ __forceinline__ GxPack<T> gx_load_pack(const T *p)
+{
+    return *reinterpret_cast<const GxPack<T> *>(p);
+}
+template <class T> static __device__ __forceinline__ void gx_store_pack(T *p, const GxPack<T> &v)
+{
+    *reinterpret_cast<GxPack<T> *>(p) = v;
+}
+static __host__ __device__ __forceinline__ bool gx_aligned(const void *p)
+{
+    return (reinterpret_cast<uintptr_t>(p) & 15) == 0;
+}
 
-// N neighbours at p as floats: by packs where N is a multiple of a pack's elements (p is aligned then), else one by one.
+// N neighbours at p as floats: by packs where N is a multiple of a pack's elements (p is aligned then), else one by
+// one.
 template <int N, class T> static __device__ __forceinline__ void gx_load(float (&x)[N], const T *p)
 {
     if constexpr (N % GxPack<T>::N == 0) {
@@ -108,9 +129,12 @@ template <int N, class T> static __device__ __forceinline__ void gx_store(T *p, 
 }
 
 // May rows of C elements of T, that begin at these pointers (NULL: not wanted), be read by packs?
-template <class T, class... P> static bool gx_wide(int64_t C, P... p) { return C % GxPack<T>::N == 0 && (gx_aligned(p) && ...); }
+template <class T, class... P> static bool gx_wide(int64_t C, P... p)
+{
+    return C % GxPack<T>::N == 0 && (gx_aligned(p) && ...);
+}
 
-// ---- sums and maxima over a warp and a block: every thread gets the result, taken in an order that does not change ----------------------------
+// ---- sums and maxima over a warp and a block: every thread gets the result, taken in an order that does not change -
 template <class V> static __device__ __forceinline__ V gx_warp_sum(V x) // float, double
 {
     for (int lane = GX_WARP / 2; lane > 0; lane /= 2) x += __shfl_xor_sync(0xffffffffu, x, lane);
@@ -142,49 +166,60 @@ static __device__ __forceinline__ float gx_block_max(float x)
     return gx_block_combine(x, -INFINITY, [](float v) { return gx_warp_max(v); });
 }
 
-// ---- what is computed element by element ------------------------------------------------------------------------------------------------------
-// Such an operation is a struct of its arguments with `template <int N> __device__ void at(...)`, which computes N neighbours. Both kernels below
-// give a thread one pack at a time, so that neighbouring threads read neighbouring 16 bytes.
+// ---- what is computed element by element ---------------------------------------------------------------------------
+// Such an operation is a struct of its arguments with `template <int N> __device__ void at(...)`, which computes N
+// neighbours. Both kernels below give a thread one pack at a time, so that neighbouring threads read neighbouring 16
+// bytes.
 
-static inline int gx_cuda_threads(int64_t wanted, int64_t most) { return (int)gx_min(most, gx_round_up(wanted, GX_WARP)); }
+static inline int gx_cuda_threads(int64_t wanted, int64_t most)
+{
+    return (int)gx_min(most, gx_round_up(wanted, GX_WARP));
+}
 
 // op.at<N>(i) for all i < n. `begin` is called by all threads of a block before; false: nothing is to be done.
-template <int N, class Op> static __global__ void __launch_bounds__(GX_CUDA_BLOCK) gx__each(Op op, int64_t n)
+template <int N, class Op> static __global__ void __launch_bounds__(GX_CUDA_BLOCK) gx__cuda_each(Op op, int64_t n)
 {
     if (!op.begin()) return;
-    const int64_t thread = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, threads = (int64_t)gridDim.x * blockDim.x, packs = n / N;
+    const int64_t thread = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, threads = (int64_t)gridDim.x * blockDim.x,
+                  packs = n / N;
     for (int64_t i = thread; i < packs; i += threads) op.template at<N>(i * N);
-    if (packs * N + thread < n) op.template at<1>(packs * N + thread); // fewer than N are left, and there are more threads
+    if (packs * N + thread < n)
+        op.template at<1>(packs * N + thread); // fewer than N are left, and there are more threads
 }
 struct GxEachOp {
     __device__ bool begin() { return true; }
 };
-// wide: all pointers are aligned. Blocks: as many as the card holds at once (2048 threads to a processor), four times over.
+// wide: all pointers are aligned. Blocks: as many as the card holds at once (2048 threads to a processor), four times
+// over.
 template <class T, class Op> static void gx_each(GxContext *g, const char *name, const Op &op, int64_t n, bool wide)
 {
     const int64_t packs = wide ? gx_ceil_div(n, GxPack<T>::N) : n;
     const int threads = gx_cuda_threads(packs, GX_CUDA_BLOCK);
     const int blocks = (int)gx_min(gx_ceil_div(packs, threads), gx_cuda(g)->processors * 4LL * (2048 / GX_CUDA_BLOCK));
-    if (wide) GX_LAUNCH((gx__each<GxPack<T>::N, Op>), blocks, threads, 0, gx_cuda(g)->stream, op, n);
-    else GX_LAUNCH((gx__each<1, Op>), blocks, threads, 0, gx_cuda(g)->stream, op, n);
+    if (wide) GX_LAUNCH((gx__cuda_each<GxPack<T>::N, Op>), blocks, threads, 0, gx_cuda(g)->stream, op, n);
+    else GX_LAUNCH((gx__cuda_each<1, Op>), blocks, threads, 0, gx_cuda(g)->stream, op, n);
     gx_cuda_check(g, name);
 }
 
 // op.at<N>(r, c) for all rows r < R and columns c < C; blocks: (rows, parts of a row).
-template <int N, class Op> static __global__ void __launch_bounds__(GX_CUDA_BLOCK) gx__each_row(Op op, int64_t R, int64_t C)
+template <int N, class Op>
+static __global__ void __launch_bounds__(GX_CUDA_BLOCK) gx__cuda_each_row(Op op, int64_t R, int64_t C)
 {
-    const int64_t first = ((int64_t)blockIdx.y * blockDim.x + threadIdx.x) * N, step = (int64_t)gridDim.y * blockDim.x * N;
+    const int64_t first = ((int64_t)blockIdx.y * blockDim.x + threadIdx.x) * N,
+                  step = (int64_t)gridDim.y * blockDim.x * N;
     for (int64_t r = blockIdx.x; r < R; r += gridDim.x)
         for (int64_t c = first; c < C; c += step) op.template at<N>(r, c);
 }
 // wide: all rows can be read by packs, so C is a multiple of a pack
-template <class T, class Op> static void gx_each_row(GxContext *g, const char *name, const Op &op, int64_t R, int64_t C, bool wide)
+template <class T, class Op>
+static void gx_each_row(GxContext *g, const char *name, const Op &op, int64_t R, int64_t C, bool wide)
 {
     const int64_t packs = wide ? C / GxPack<T>::N : C;
     const int threads = gx_cuda_threads(packs, GX_CUDA_BLOCK);
-    const dim3 blocks((unsigned)gx_min(R, GX_CUDA_MAX_GRID_X), (unsigned)gx_min(gx_ceil_div(packs, threads), GX_CUDA_MAX_GRID_Y));
-    if (wide) GX_LAUNCH((gx__each_row<GxPack<T>::N, Op>), blocks, threads, 0, gx_cuda(g)->stream, op, R, C);
-    else GX_LAUNCH((gx__each_row<1, Op>), blocks, threads, 0, gx_cuda(g)->stream, op, R, C);
+    const dim3 blocks((unsigned)gx_min(R, GX_CUDA_MAX_GRID_X),
+                      (unsigned)gx_min(gx_ceil_div(packs, threads), GX_CUDA_MAX_GRID_Y));
+    if (wide) GX_LAUNCH((gx__cuda_each_row<GxPack<T>::N, Op>), blocks, threads, 0, gx_cuda(g)->stream, op, R, C);
+    else GX_LAUNCH((gx__cuda_each_row<1, Op>), blocks, threads, 0, gx_cuda(g)->stream, op, R, C);
     gx_cuda_check(g, name);
 }
 #endif

@@ -1,7 +1,8 @@
 // cuda/linear.cuh: ops/linear.h on the GPU: three matrix products by cuBLASLt and a column sum.
 //
-// Which algorithm suits a shape is asked of cuBLASLt once (that takes the host up to a millisecond) and kept with its descriptors in a table of
-// the context. So a shape is always computed by the algorithm that it first got: the same bits in every step.
+// Which algorithm suits a shape is asked of cuBLASLt once (that takes the host up to a millisecond) and kept with its
+// descriptors in a table of the context. So a shape is always computed by the algorithm that it first got: the same
+// bits in every step.
 #ifndef GX_CUDA_LINEAR_CUH
 #define GX_CUDA_LINEAR_CUH
 #include "../ops/linear.h"
@@ -11,12 +12,12 @@ GX_BEGIN
 GxStatus gx_cuda_linear_open(GxCuda *cuda); // GX_ERR_MEMORY: no room for the table
 void gx_cuda_linear_close(GxCuda *cuda);
 
-void gx_cuda_linear_forward(GxContext *g, void *y, const void *x, const void *w, const void *bias, int64_t R, int64_t In, int64_t Out,
-                            GxDtype dtype);
-void gx_cuda_linear_backward_input(GxContext *g, void *dx, const void *dy, const void *w, int64_t R, int64_t In, int64_t Out,
-                                   GxDtype dtype);
-void gx_cuda_linear_backward_weight(GxContext *g, float *dw, float *dbias, const void *dy, const void *x, int64_t R, int64_t In,
-                                    int64_t Out, int accumulate, GxDtype dtype, float *scratch);
+void gx_cuda_linear_forward(GxContext *g, void *y, const void *x, const void *w, const void *bias, int64_t R,
+                            int64_t In, int64_t Out, GxDtype dtype);
+void gx_cuda_linear_backward_input(GxContext *g, void *dx, const void *dy, const void *w, int64_t R, int64_t In,
+                                   int64_t Out, GxDtype dtype);
+void gx_cuda_linear_backward_weight(GxContext *g, float *dw, float *dbias, const void *dy, const void *x, int64_t R,
+                                    int64_t In, int64_t Out, int accumulate, GxDtype dtype, float *scratch);
 
 GX_END
 #endif
@@ -26,12 +27,13 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 
-// ---- matrix products ----------------------------------------------------------------------------------------------------------------------------
-// A layer has four weights with three products each, the head three more, and a last chunk of rows may be shorter: some 20 shapes in a training.
+// ---- matrix products -----------------------------------------------------------------------------------------------
+// A layer has four weights with three products each, the head three more, and a last chunk of rows may be shorter: some
+// 20 shapes in a training.
 enum { GX__CUDA_PRODUCTS = 64 };
 
-// C[M,N] = op(A) op(B) + bias + beta * C, row-major and dense; op(A) is [M,K], op(B) [K,N]; trans: the matrix lies transposed in memory.
-// bias [N] or NULL, of C's type; beta is 0 or 1. Sums are fp32, without TF32.
+// C[M,N] = op(A) op(B) + bias + beta * C, row-major and dense; op(A) is [M,K], op(B) [K,N]; trans: the matrix lies
+// transposed in memory. bias [N] or NULL, of C's type; beta is 0 or 1. Sums are fp32, without TF32.
 typedef struct {
     int trans_a, trans_b;
     int64_t M, N, K;
@@ -106,46 +108,58 @@ static GxCudaProductKey gx__cuda_product_key(const GxCudaProduct *p)
 
 static cudaDataType_t gx__cuda_blas_type(int dtype) { return dtype == GX_BF16 ? CUDA_R_16BF : CUDA_R_32F; }
 
-#define GX__CUBLAS_TRY(call)                                                                                                               \
-    do {                                                                                                                                   \
-        cublasStatus_t gx__blas = (call);                                                                                                  \
-        if (gx__blas != CUBLAS_STATUS_SUCCESS) return gx__blas;                                                                            \
+#define GX__CUDA_CUBLAS_TRY(call)                                                                                      \
+    do {                                                                                                               \
+        cublasStatus_t gx__cuda_blas = (call);                                                                         \
+        if (gx__cuda_blas != CUBLAS_STATUS_SUCCESS) return gx__cuda_blas;                                              \
     } while (0)
 
-// cuBLASLt's matrices are column-major, where row-major C = op(A) op(B) is C^T = op(B)^T op(A)^T: its first operand is B as it lies, its second A.
+// cuBLASLt's matrices are column-major, where row-major C = op(A) op(B) is C^T = op(B)^T op(A)^T: its first operand is
+// B as it lies, its second A.
 static cublasStatus_t gx__cuda_plan_describe(GxCudaProductPlan *plan, const void *bias)
 {
     const GxCudaProductKey *k = &plan->key;
     const cudaDataType_t type = gx__cuda_blas_type(k->type), type_c = gx__cuda_blas_type(k->type_c);
-    const cublasOperation_t first = k->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N, second = k->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasOperation_t first = k->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N,
+                            second = k->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasLtEpilogue_t epilogue = k->has_bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
-    GX__CUBLAS_TRY(cublasLtMatmulDescCreate(&plan->product, CUBLAS_COMPUTE_32F, CUDA_R_32F));
-    GX__CUBLAS_TRY(cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first));
-    GX__CUBLAS_TRY(cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second));
-    GX__CUBLAS_TRY(cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
+    GX__CUDA_CUBLAS_TRY(cublasLtMatmulDescCreate(&plan->product, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    GX__CUDA_CUBLAS_TRY(
+        cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first));
+    GX__CUDA_CUBLAS_TRY(
+        cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second));
+    GX__CUDA_CUBLAS_TRY(
+        cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
     if (k->has_bias) {
-        GX__CUBLAS_TRY(cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type_c, sizeof type_c));
-        GX__CUBLAS_TRY(cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
+        GX__CUDA_CUBLAS_TRY(
+            cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type_c, sizeof type_c));
+        GX__CUDA_CUBLAS_TRY(
+            cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
     }
-    GX__CUBLAS_TRY(k->trans_b ? cublasLtMatrixLayoutCreate(&plan->b, type, k->K, k->N, k->K)
-                              : cublasLtMatrixLayoutCreate(&plan->b, type, k->N, k->K, k->N));
-    GX__CUBLAS_TRY(k->trans_a ? cublasLtMatrixLayoutCreate(&plan->a, type, k->M, k->K, k->M)
-                              : cublasLtMatrixLayoutCreate(&plan->a, type, k->K, k->M, k->K));
+    GX__CUDA_CUBLAS_TRY(k->trans_b ? cublasLtMatrixLayoutCreate(&plan->b, type, k->K, k->N, k->K)
+                                   : cublasLtMatrixLayoutCreate(&plan->b, type, k->N, k->K, k->N));
+    GX__CUDA_CUBLAS_TRY(k->trans_a ? cublasLtMatrixLayoutCreate(&plan->a, type, k->M, k->K, k->M)
+                                   : cublasLtMatrixLayoutCreate(&plan->a, type, k->K, k->M, k->K));
     return cublasLtMatrixLayoutCreate(&plan->c, type_c, k->N, k->M, k->N);
 }
 
 // Sums split over K may be added up in fp32 only: other ways round C's type once per part.
-static cublasStatus_t gx__cuda_preference(const GxCuda *cuda, const GxCudaProductKey *k, cublasLtMatmulPreference_t preference)
+static cublasStatus_t gx__cuda_preference(const GxCuda *cuda, const GxCudaProductKey *k,
+                                          cublasLtMatmulPreference_t preference)
 {
     const uint64_t workspace = (uint64_t)cuda->blas_workspace_bytes;
     const uint32_t sums = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     const uint32_t a = (uint32_t)k->align_a, b = (uint32_t)k->align_b, c = (uint32_t)k->align_c;
-    GX__CUBLAS_TRY(
-        cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace));
-    GX__CUBLAS_TRY(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &sums, sizeof sums));
-    GX__CUBLAS_TRY(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &b, sizeof b));
-    GX__CUBLAS_TRY(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &a, sizeof a));
-    GX__CUBLAS_TRY(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &c, sizeof c));
+    GX__CUDA_CUBLAS_TRY(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                             &workspace, sizeof workspace));
+    GX__CUDA_CUBLAS_TRY(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                                                             &sums, sizeof sums));
+    GX__CUDA_CUBLAS_TRY(
+        cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &b, sizeof b));
+    GX__CUDA_CUBLAS_TRY(
+        cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &a, sizeof a));
+    GX__CUDA_CUBLAS_TRY(
+        cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &c, sizeof c));
     return cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &c, sizeof c);
 }
 
@@ -154,11 +168,11 @@ static cublasStatus_t gx__cuda_plan_choose(const GxCuda *cuda, GxCudaProductPlan
     cublasLtMatmulPreference_t preference;
     cublasLtMatmulHeuristicResult_t best;
     int found = 0;
-    GX__CUBLAS_TRY(cublasLtMatmulPreferenceCreate(&preference));
+    GX__CUDA_CUBLAS_TRY(cublasLtMatmulPreferenceCreate(&preference));
     cublasStatus_t status = gx__cuda_preference(cuda, &plan->key, preference);
     if (status == CUBLAS_STATUS_SUCCESS)
-        status =
-            cublasLtMatmulAlgoGetHeuristic(cuda->blas, plan->product, plan->b, plan->a, plan->c, plan->c, preference, 1, &best, &found);
+        status = cublasLtMatmulAlgoGetHeuristic(cuda->blas, plan->product, plan->b, plan->a, plan->c, plan->c,
+                                                preference, 1, &best, &found);
     cublasLtMatmulPreferenceDestroy(preference);
     if (status != CUBLAS_STATUS_SUCCESS) return status;
     if (found == 0) return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -189,20 +203,24 @@ static cublasStatus_t gx__cuda_multiply(const GxCuda *cuda, const GxCudaProduct 
 {
     const float one = 1.0f;
     GxCudaProductPlan *plan;
-    GX__CUBLAS_TRY(gx__cuda_plan(cuda, p, &plan));
-    if (p->bias) GX__CUBLAS_TRY(cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p->bias, sizeof p->bias));
-    return cublasLtMatmul(cuda->blas, plan->product, &one, p->B, plan->b, p->A, plan->a, &p->beta, p->C, plan->c, p->C, plan->c,
-                          &plan->algorithm, cuda->blas_workspace, (size_t)cuda->blas_workspace_bytes, cuda->stream);
+    GX__CUDA_CUBLAS_TRY(gx__cuda_plan(cuda, p, &plan));
+    if (p->bias)
+        GX__CUDA_CUBLAS_TRY(
+            cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p->bias, sizeof p->bias));
+    return cublasLtMatmul(cuda->blas, plan->product, &one, p->B, plan->b, p->A, plan->a, &p->beta, p->C, plan->c, p->C,
+                          plan->c, &plan->algorithm, cuda->blas_workspace, (size_t)cuda->blas_workspace_bytes,
+                          cuda->stream);
 }
 
 static void gx__cuda_product(GxContext *g, const char *what, const GxCudaProduct *p)
 {
     const cublasStatus_t status = gx__cuda_multiply(gx_cuda(g), p);
     if (status == CUBLAS_STATUS_SUCCESS) return;
-    GX_FAIL(&g->error, GX_ERR_DEVICE, "%s: cuBLASLt refused the product of %ld x %ld (%s%s) by %ld x %ld (%s%s) into %s%s: %s (%d)", what,
+    GX_FAIL(&g->error, GX_ERR_DEVICE,
+            "%s: cuBLASLt refused the product of %ld x %ld (%s%s) by %ld x %ld (%s%s) into %s%s: %s (%d)", what,
             (long)p->M, (long)p->K, gx_dtype_name(p->type), p->trans_a ? ", transposed" : "", (long)p->K, (long)p->N,
-            gx_dtype_name(p->type), p->trans_b ? ", transposed" : "", gx_dtype_name(p->type_c), p->bias ? " with bias" : "",
-            cublasLtGetStatusName(status), (int)status);
+            gx_dtype_name(p->type), p->trans_b ? ", transposed" : "", gx_dtype_name(p->type_c),
+            p->bias ? " with bias" : "", cublasLtGetStatusName(status), (int)status);
 }
 
 // y[r,c] = bias[c]
@@ -223,9 +241,10 @@ template <class T> static void gx__cuda_bias_rows(GxContext *g, void *y, const v
     gx_each_row<T>(g, "bias_rows", op, R, C, gx_wide<T>(C, y, bias));
 }
 
-// The epilogue may read the bias by 16 bytes. One that is not aligned is what every row begins as, and the product is added before y is rounded.
-void gx_cuda_linear_forward(GxContext *g, void *y, const void *x, const void *w, const void *bias, int64_t R, int64_t In, int64_t Out,
-                            GxDtype dtype)
+// The epilogue may read the bias by 16 bytes. One that is not aligned is what every row begins as, and the product is
+// added before y is rounded.
+void gx_cuda_linear_forward(GxContext *g, void *y, const void *x, const void *w, const void *bias, int64_t R,
+                            int64_t In, int64_t Out, GxDtype dtype)
 {
     const int apart = bias && !gx_aligned(bias);
     const GxCudaProduct p = {0, 1, R, Out, In, dtype, dtype, x, w, apart ? NULL : bias, y, apart ? 1.0f : 0.0f};
@@ -233,20 +252,23 @@ void gx_cuda_linear_forward(GxContext *g, void *y, const void *x, const void *w,
     gx__cuda_product(g, "linear_forward", &p);
 }
 
-void gx_cuda_linear_backward_input(GxContext *g, void *dx, const void *dy, const void *w, int64_t R, int64_t In, int64_t Out, GxDtype dtype)
+void gx_cuda_linear_backward_input(GxContext *g, void *dx, const void *dy, const void *w, int64_t R, int64_t In,
+                                   int64_t Out, GxDtype dtype)
 {
     const GxCudaProduct p = {0, 0, R, In, Out, dtype, dtype, dy, w, NULL, dx, 0.0f};
     gx__cuda_product(g, "linear_backward_input", &p);
 }
 
-// ---- column sums: sum[c] = (accumulate ? sum[c] : 0) + sum_r x[r,c] -----------------------------------------------------------------------------
+// ---- column sums: sum[c] = (accumulate ? sum[c] : 0) + sum_r x[r,c] ------------------------------------------------
 
-// part[b,c] = the sum over the GX_LINEAR_BLOCK rows of block b. Grid: chunks of GX_CUDA_BLOCK*N columns times blocks of rows; a thread sums N
-// columns, N = 1 or the elements of 16 bytes. x is read once, R*C*size bytes.
+// part[b,c] = the sum over the GX_LINEAR_BLOCK rows of block b. Grid: chunks of GX_CUDA_BLOCK*N columns times blocks of
+// rows; a thread sums N columns, N = 1 or the elements of 16 bytes. x is read once, R*C*size bytes.
 template <class T, int N>
-static __global__ void __launch_bounds__(GX_CUDA_BLOCK) gx__cuda_column_sum_blocks(float *part, const T *x, int64_t R, int64_t C)
+static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
+    gx__cuda_column_sum_blocks(float *part, const T *x, int64_t R, int64_t C)
 {
-    const int64_t chunks = (C + GX_CUDA_BLOCK * N - 1) / (GX_CUDA_BLOCK * N), blocks = (R + GX_LINEAR_BLOCK - 1) / GX_LINEAR_BLOCK;
+    const int64_t chunks = (C + GX_CUDA_BLOCK * N - 1) / (GX_CUDA_BLOCK * N),
+                  blocks = (R + GX_LINEAR_BLOCK - 1) / GX_LINEAR_BLOCK;
     for (int64_t job = blockIdx.x; job < chunks * blocks; job += gridDim.x) {
         const int64_t b = job / chunks, c = (job % chunks * GX_CUDA_BLOCK + threadIdx.x) * N;
         if (c >= C) continue;
@@ -280,22 +302,26 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
 }
 
 template <class T>
-static void gx__cuda_column_sum(GxContext *g, float *sum, const void *x, int64_t R, int64_t C, int accumulate, float *scratch)
+static void gx__cuda_column_sum(GxContext *g, float *sum, const void *x, int64_t R, int64_t C, int accumulate,
+                                float *scratch)
 {
     enum { N = GxPack<T>::N };
     const int packed = gx_wide<T>(C, x, scratch);
-    const int64_t blocks = gx_ceil_div(R, GX_LINEAR_BLOCK), jobs = gx_ceil_div(C, GX_CUDA_BLOCK * (packed ? N : 1)) * blocks;
+    const int64_t blocks = gx_ceil_div(R, GX_LINEAR_BLOCK),
+                  jobs = gx_ceil_div(C, GX_CUDA_BLOCK * (packed ? N : 1)) * blocks;
     const unsigned grid = (unsigned)gx_min(jobs, GX_CUDA_MAX_GRID_X), grid_of_sums = (unsigned)gx_ceil_div(C, GX_WARP);
     const cudaStream_t stream = gx_cuda(g)->stream;
-    if (packed) GX_LAUNCH((gx__cuda_column_sum_blocks<T, N>), grid, GX_CUDA_BLOCK, 0, stream, scratch, (const T *)x, R, C);
+    if (packed)
+        GX_LAUNCH((gx__cuda_column_sum_blocks<T, N>), grid, GX_CUDA_BLOCK, 0, stream, scratch, (const T *)x, R, C);
     else GX_LAUNCH((gx__cuda_column_sum_blocks<T, 1>), grid, GX_CUDA_BLOCK, 0, stream, scratch, (const T *)x, R, C);
     gx_cuda_check(g, "column_sum_blocks");
-    GX_LAUNCH(gx__cuda_column_sum_finish, grid_of_sums, GX_CUDA_BLOCK, 0, stream, sum, (const float *)scratch, blocks, C, accumulate);
+    GX_LAUNCH(gx__cuda_column_sum_finish, grid_of_sums, GX_CUDA_BLOCK, 0, stream, sum, (const float *)scratch, blocks,
+              C, accumulate);
     gx_cuda_check(g, "column_sum_finish");
 }
 
-void gx_cuda_linear_backward_weight(GxContext *g, float *dw, float *dbias, const void *dy, const void *x, int64_t R, int64_t In,
-                                    int64_t Out, int accumulate, GxDtype dtype, float *scratch)
+void gx_cuda_linear_backward_weight(GxContext *g, float *dw, float *dbias, const void *dy, const void *x, int64_t R,
+                                    int64_t In, int64_t Out, int accumulate, GxDtype dtype, float *scratch)
 {
     if (dbias) GX_CUDA_TYPES(dtype, gx__cuda_column_sum, g, dbias, dy, R, Out, accumulate, scratch);
     if (!dw) return;

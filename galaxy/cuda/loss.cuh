@@ -5,13 +5,16 @@
 #include "kernel.cuh"
 GX_BEGIN
 
-void gx_cuda_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const int32_t *labels, int64_t R, int64_t V,
-                           float scale, GxDtype dtype);
-void gx_cuda_cross_entropy_maximum(GxContext *g, float *maximum, const void *logits, int64_t R, int64_t V, GxDtype dtype);
-void gx_cuda_cross_entropy_sums(GxContext *g, float *sums, void *exps, const void *logits, const float *maximum, const int32_t *labels,
-                                int64_t R, int64_t V, int64_t v_begin, int64_t vocab_size, GxDtype dtype);
-void gx_cuda_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, const void *exps, const float *sums, const int32_t *labels,
-                                  int64_t R, int64_t V, int64_t v_begin, float scale, GxDtype dtype);
+void gx_cuda_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const int32_t *labels,
+                           int64_t R, int64_t V, float scale, GxDtype dtype);
+void gx_cuda_cross_entropy_maximum(GxContext *g, float *maximum, const void *logits, int64_t R, int64_t V,
+                                   GxDtype dtype);
+void gx_cuda_cross_entropy_sums(GxContext *g, float *sums, void *exps, const void *logits, const float *maximum,
+                                const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, int64_t vocab_size,
+                                GxDtype dtype);
+void gx_cuda_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, const void *exps, const float *sums,
+                                  const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, float scale,
+                                  GxDtype dtype);
 
 GX_END
 #endif
@@ -21,14 +24,16 @@ GX_END
 #include "kernel.cuh"
 #include <cfloat>
 
-// A block per row, with a thread per pack up to 512: a row has up to some 100,000 columns, 256 KB, and is read once from memory; the pass that
-// writes the gradient finds it in the L2 cache.
+// A block per row, with a thread per pack up to 512: a row has up to some 100,000 columns, 256 KB, and is read once
+// from memory; the pass that writes the gradient finds it in the L2 cache.
 enum { GX_LOSS_THREADS = 512 };
 
-// exp(x) for x <= 0. The product's rounding costs a relative |x|*2^-24, so that no term of a softmax is off by more than 2^-24 of the largest.
+// exp(x) for x <= 0. The product's rounding costs a relative |x|*2^-24, so that no term of a softmax is off by more
+// than 2^-24 of the largest.
 static __device__ __forceinline__ float gx__cuda_exp(float x) { return exp2f(x * 1.44269504f); }
 
-// What a thread has read so far: its maximum, and the sum of exp(x - maximum) (Milakov & Gimelshein 2018, arXiv:1805.02867, algorithm 3).
+// What a thread has read so far: its maximum, and the sum of exp(x - maximum) (Milakov & Gimelshein 2018,
+// arXiv:1805.02867, algorithm 3).
 struct GxSoftmaxSum {
     float maximum, sum;
 };
@@ -51,15 +56,16 @@ template <class T, int N> static __device__ GxSoftmaxSum gx__cuda_softmax_sum(co
 static __device__ int gx__cuda_label_counts(GxCudaFault *fault, int label, int64_t row, int64_t vocab_size)
 {
     if (label >= 0 && label < vocab_size) return 1;
-    if (label == GX_IGNORE_INDEX || threadIdx.x != 0 || atomicCAS(&fault->kind, 0, (int)GX_CUDA_FAULT_LABEL) != 0) return 0;
+    if (label == GX_IGNORE_INDEX || threadIdx.x != 0 || atomicCAS(&fault->kind, 0, (int)GX_CUDA_FAULT_LABEL) != 0)
+        return 0;
     fault->value = label;
     fault->row = row;
     fault->limit = vocab_size;
     return 0;
 }
 
-// scale * (e/sum - [hit]) with k = scale/sum. e is an exponential as its type keeps it, so that in steps and at once the gradient has the same bits; the
-// label's comes from its logit less the maximum, unrounded: p - 1 may cancel.
+// scale * (e/sum - [hit]) with k = scale/sum. e is an exponential as its type keeps it, so that in steps and at once
+// the gradient has the same bits; the label's comes from its logit less the maximum, unrounded: p - 1 may cancel.
 static __device__ __forceinline__ float gx__cuda_softmax_gradient(float e, float k, bool hit, float target, float scale)
 {
     return hit ? gx__cuda_exp(target) * k - scale : e * k;
@@ -67,8 +73,8 @@ static __device__ __forceinline__ float gx__cuda_softmax_gradient(float e, float
 
 template <class T, int N>
 static __global__ void __launch_bounds__(GX_LOSS_THREADS)
-    gx__cuda_cross_entropy_rows(float *losses, T *dlogits, const T *logits, const int32_t *labels, int64_t R, int64_t V, float scale,
-                                GxCudaFault *fault)
+    gx__cuda_cross_entropy_rows(float *losses, T *dlogits, const T *logits, const int32_t *labels, int64_t R, int64_t V,
+                                float scale, GxCudaFault *fault)
 {
     const int64_t first = (int64_t)threadIdx.x * N, step = (int64_t)blockDim.x * N;
     for (int64_t r = blockIdx.x; r < R; r += gridDim.x) {
@@ -89,14 +95,17 @@ static __global__ void __launch_bounds__(GX_LOSS_THREADS)
         for (int64_t c = first; dx && c < V; c += step) {
             gx_load(v, x + c);
             for (int i = 0; i < N; i++)
-                v[i] = counts ? gx__cuda_softmax_gradient(gx_round<T>(gx__cuda_exp(v[i] - maximum)), k, c + i == label, target, scale) : 0;
+                v[i] = counts ? gx__cuda_softmax_gradient(gx_round<T>(gx__cuda_exp(v[i] - maximum)), k, c + i == label,
+                                                          target, scale)
+                              : 0;
             gx_store(dx + c, v);
         }
     }
 }
 
 template <class T, int N>
-static __global__ void __launch_bounds__(GX_LOSS_THREADS) gx__cuda_maximum_rows(float *maximum, const T *logits, int64_t R, int64_t V)
+static __global__ void __launch_bounds__(GX_LOSS_THREADS)
+    gx__cuda_maximum_rows(float *maximum, const T *logits, int64_t R, int64_t V)
 {
     float v[N];
     for (int64_t r = blockIdx.x; r < R; r += gridDim.x) {
@@ -110,17 +119,19 @@ static __global__ void __launch_bounds__(GX_LOSS_THREADS) gx__cuda_maximum_rows(
     }
 }
 
-// The sum goes by threads' own maxima as in gx__cuda_cross_entropy_rows, although the row's is known: so one rank with all columns gets the same bits.
+// The sum goes by threads' own maxima as in gx__cuda_cross_entropy_rows, although the row's is known: so one rank with
+// all columns gets the same bits.
 template <class T, int N>
 static __global__ void __launch_bounds__(GX_LOSS_THREADS)
-    gx__cuda_cross_entropy_sums_rows(float *sums, T *exps, const T *logits, const float *maximum, const int32_t *labels, int64_t R,
-                                     int64_t V, int64_t v_begin, int64_t vocab_size, GxCudaFault *fault)
+    gx__cuda_cross_entropy_sums_rows(float *sums, T *exps, const T *logits, const float *maximum, const int32_t *labels,
+                                     int64_t R, int64_t V, int64_t v_begin, int64_t vocab_size, GxCudaFault *fault)
 {
     for (int64_t r = blockIdx.x; r < R; r += gridDim.x) {
         const T *x = logits + r * V;
         const float top = maximum[r];
         const int64_t label = gx__cuda_label_counts(fault, labels[r], r, vocab_size) ? labels[r] - v_begin : -1;
-        const float target = label >= 0 && label < V ? gx_to_float(x[label]) - top : 0; // read before exps, which may be x, are written
+        const float target =
+            label >= 0 && label < V ? gx_to_float(x[label]) - top : 0; // read before exps, which may be x, are written
         const GxSoftmaxSum mine = gx__cuda_softmax_sum<T, N>(x, V);
         const float sum = gx_block_sum(mine.sum * gx__cuda_exp(mine.maximum - top));
         if (threadIdx.x == 0) sums[r] = sum, sums[R + r] = target;
@@ -140,7 +151,8 @@ struct GxLossOp : GxEachOp {
     int64_t R;
     template <int N> __device__ void at(int64_t r) const
     {
-        for (int i = 0; i < N; i++) losses[r + i] = labels[r + i] != GX_IGNORE_INDEX ? logf(sums[r + i]) - sums[R + r + i] : 0;
+        for (int i = 0; i < N; i++)
+            losses[r + i] = labels[r + i] != GX_IGNORE_INDEX ? logf(sums[r + i]) - sums[R + r + i] : 0;
     }
 };
 
@@ -163,75 +175,86 @@ template <class T> struct GxLossGradientOp {
     }
 };
 
-// ---- launches: a block per row ------------------------------------------------------------------------------------------------------------------
-#define GX__LAUNCH_ROWS(kernel, N, ...)                                                                                                    \
-    GX_LAUNCH((kernel<T, N>), (unsigned)gx_min(R, GX_CUDA_MAX_GRID_X), gx_cuda_threads(gx_ceil_div(V, N), GX_LOSS_THREADS), 0,             \
-              gx_cuda(g)->stream, __VA_ARGS__)
+// ---- launches: a block per row -------------------------------------------------------------------------------------
+#define GX__CUDA_LAUNCH_ROWS(kernel, N, ...)                                                                           \
+    GX_LAUNCH((kernel<T, N>), (unsigned)gx_min(R, GX_CUDA_MAX_GRID_X),                                                 \
+              gx_cuda_threads(gx_ceil_div(V, N), GX_LOSS_THREADS), 0, gx_cuda(g)->stream, __VA_ARGS__)
 
 template <class T>
-static void gx__cuda_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const int32_t *labels, int64_t R,
-                                   int64_t V, float scale)
+static void gx__cuda_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits,
+                                   const int32_t *labels, int64_t R, int64_t V, float scale)
 {
     T *dx = (T *)dlogits;
     const T *x = (const T *)logits;
     GxCudaFault *fault = gx_cuda(g)->fault;
-    if (gx_wide<T>(V, dx, x)) GX__LAUNCH_ROWS(gx__cuda_cross_entropy_rows, GxPack<T>::N, losses, dx, x, labels, R, V, scale, fault);
-    else GX__LAUNCH_ROWS(gx__cuda_cross_entropy_rows, 1, losses, dx, x, labels, R, V, scale, fault);
+    if (gx_wide<T>(V, dx, x))
+        GX__CUDA_LAUNCH_ROWS(gx__cuda_cross_entropy_rows, GxPack<T>::N, losses, dx, x, labels, R, V, scale, fault);
+    else GX__CUDA_LAUNCH_ROWS(gx__cuda_cross_entropy_rows, 1, losses, dx, x, labels, R, V, scale, fault);
     gx_cuda_check(g, "cross_entropy");
 }
 
-void gx_cuda_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const int32_t *labels, int64_t R, int64_t V,
-                           float scale, GxDtype dtype)
+void gx_cuda_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const int32_t *labels,
+                           int64_t R, int64_t V, float scale, GxDtype dtype)
 {
     GX_CUDA_TYPES(dtype, gx__cuda_cross_entropy, g, losses, dlogits, logits, labels, R, V, scale);
 }
 
-template <class T> static void gx__cuda_cross_entropy_maximum(GxContext *g, float *maximum, const void *logits, int64_t R, int64_t V)
+template <class T>
+static void gx__cuda_cross_entropy_maximum(GxContext *g, float *maximum, const void *logits, int64_t R, int64_t V)
 {
     const T *x = (const T *)logits;
-    if (gx_wide<T>(V, x)) GX__LAUNCH_ROWS(gx__cuda_maximum_rows, GxPack<T>::N, maximum, x, R, V);
-    else GX__LAUNCH_ROWS(gx__cuda_maximum_rows, 1, maximum, x, R, V);
+    if (gx_wide<T>(V, x)) GX__CUDA_LAUNCH_ROWS(gx__cuda_maximum_rows, GxPack<T>::N, maximum, x, R, V);
+    else GX__CUDA_LAUNCH_ROWS(gx__cuda_maximum_rows, 1, maximum, x, R, V);
     gx_cuda_check(g, "cross_entropy_maximum");
 }
 
-void gx_cuda_cross_entropy_maximum(GxContext *g, float *maximum, const void *logits, int64_t R, int64_t V, GxDtype dtype)
+void gx_cuda_cross_entropy_maximum(GxContext *g, float *maximum, const void *logits, int64_t R, int64_t V,
+                                   GxDtype dtype)
 {
     GX_CUDA_TYPES(dtype, gx__cuda_cross_entropy_maximum, g, maximum, logits, R, V);
 }
 
 template <class T>
 static void gx__cuda_cross_entropy_sums(GxContext *g, float *sums, void *exps, const void *logits, const float *maximum,
-                                        const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, int64_t vocab_size)
+                                        const int32_t *labels, int64_t R, int64_t V, int64_t v_begin,
+                                        int64_t vocab_size)
 {
     T *e = (T *)exps;
     const T *x = (const T *)logits;
     GxCudaFault *fault = gx_cuda(g)->fault;
     if (gx_wide<T>(V, e, x))
-        GX__LAUNCH_ROWS(gx__cuda_cross_entropy_sums_rows, GxPack<T>::N, sums, e, x, maximum, labels, R, V, v_begin, vocab_size, fault);
-    else GX__LAUNCH_ROWS(gx__cuda_cross_entropy_sums_rows, 1, sums, e, x, maximum, labels, R, V, v_begin, vocab_size, fault);
+        GX__CUDA_LAUNCH_ROWS(gx__cuda_cross_entropy_sums_rows, GxPack<T>::N, sums, e, x, maximum, labels, R, V, v_begin,
+                             vocab_size, fault);
+    else
+        GX__CUDA_LAUNCH_ROWS(gx__cuda_cross_entropy_sums_rows, 1, sums, e, x, maximum, labels, R, V, v_begin,
+                             vocab_size, fault);
     gx_cuda_check(g, "cross_entropy_sums");
 }
 
-void gx_cuda_cross_entropy_sums(GxContext *g, float *sums, void *exps, const void *logits, const float *maximum, const int32_t *labels,
-                                int64_t R, int64_t V, int64_t v_begin, int64_t vocab_size, GxDtype dtype)
+void gx_cuda_cross_entropy_sums(GxContext *g, float *sums, void *exps, const void *logits, const float *maximum,
+                                const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, int64_t vocab_size,
+                                GxDtype dtype)
 {
-    GX_CUDA_TYPES(dtype, gx__cuda_cross_entropy_sums, g, sums, exps, logits, maximum, labels, R, V, v_begin, vocab_size);
+    GX_CUDA_TYPES(dtype, gx__cuda_cross_entropy_sums, g, sums, exps, logits, maximum, labels, R, V, v_begin,
+                  vocab_size);
 }
 
 template <class T>
-static void gx__cuda_cross_entropy_finish(GxContext *g, void *dlogits, const void *exps, const float *sums, const int32_t *labels,
-                                          int64_t R, int64_t V, int64_t v_begin, float scale)
+static void gx__cuda_cross_entropy_finish(GxContext *g, void *dlogits, const void *exps, const float *sums,
+                                          const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, float scale)
 {
     const GxLossGradientOp<T> op = {(T *)dlogits, (const T *)exps, sums, labels, R, V, v_begin, scale};
     gx_each_row<T>(g, "cross_entropy_finish", op, R, V, gx_wide<T>(V, dlogits, exps));
 }
 
-void gx_cuda_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, const void *exps, const float *sums, const int32_t *labels,
-                                  int64_t R, int64_t V, int64_t v_begin, float scale, GxDtype dtype)
+void gx_cuda_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, const void *exps, const float *sums,
+                                  const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, float scale,
+                                  GxDtype dtype)
 {
     const GxLossOp op = {{}, losses, sums, labels, R};
     gx_each<float>(g, "cross_entropy_finish", op, R, false);
-    if (dlogits) GX_CUDA_TYPES(dtype, gx__cuda_cross_entropy_finish, g, dlogits, exps, sums, labels, R, V, v_begin, scale);
+    if (dlogits)
+        GX_CUDA_TYPES(dtype, gx__cuda_cross_entropy_finish, g, dlogits, exps, sums, labels, R, V, v_begin, scale);
 }
-#undef GX__LAUNCH_ROWS
+#undef GX__CUDA_LAUNCH_ROWS
 #endif

@@ -1,8 +1,9 @@
-// cuda/memory.cuh: ops/memory.h on the GPU: the context's stream and handles, its memory, and what passes between host and device.
+// cuda/memory.cuh: ops/memory.h on the GPU: the context's stream and handles, its memory, and what passes between host
+// and device.
 //
-// One stream per context takes all its operations in order; the host runs ahead. Bytes for the device pass through a stage of pinned memory, so that the
-// host may change its own at once; bytes from the device are waited for. Whoever waits hears what went wrong since: a kernel's fault, an
-// error of the driver.
+// One stream per context takes all its operations in order; the host runs ahead. Bytes for the device pass through a
+// stage of pinned memory, so that the host may change its own at once; bytes from the device are waited for. Whoever
+// waits hears what went wrong since: a kernel's fault, an error of the driver.
 #ifndef GX_CUDA_MEMORY_CUH
 #define GX_CUDA_MEMORY_CUH
 #include "../ops/memory.h"
@@ -30,7 +31,7 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "../dist/comm.h" // the rank's number on this machine
+#include "../comm/comm.h" // the rank's number on this machine
 #include "kernel.cuh"
 #include "linear.cuh"
 #include "../ops/loss.h" // GX_IGNORE_INDEX
@@ -50,7 +51,7 @@ static GxStatus gx__cuda_error(GxContext *g, cudaError_t e, const char *what)
 
 void gx_cuda_check(GxContext *g, const char *what) { gx__cuda_error(g, cudaGetLastError(), what); }
 
-// ---- open and close -----------------------------------------------------------------------------------------------------------------------------
+// ---- open and close ------------------------------------------------------------------------------------------------
 
 // How many cards there are; where none, why.
 static int gx__cuda_cards(char *why, size_t size)
@@ -63,8 +64,8 @@ static int gx__cuda_cards(char *why, size_t size)
     cudaRuntimeGetVersion(&runtime);
     if (driver == 0) snprintf(why, size, "there is no NVIDIA driver on this machine");
     else if (driver < runtime)
-        snprintf(why, size, "the driver runs CUDA %d.%d, this program is built for %d.%d; update the driver", driver / 1000,
-                 driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+        snprintf(why, size, "the driver runs CUDA %d.%d, this program is built for %d.%d; update the driver",
+                 driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
     else snprintf(why, size, "the driver shows no card (%s); CUDA_VISIBLE_DEVICES may hide it", cudaGetErrorString(e));
     return 0;
 }
@@ -73,7 +74,8 @@ static GxStatus gx__cuda_open_card(GxContext *g, int card)
 {
     GxCuda *cuda = gx_cuda(g);
     GX_TRY(gx__cuda_error(g, cudaSetDevice(card), "cudaSetDevice"));
-    GX_TRY(gx__cuda_error(g, cudaDeviceGetAttribute(&cuda->processors, cudaDevAttrMultiProcessorCount, card), "cudaDeviceGetAttribute"));
+    GX_TRY(gx__cuda_error(g, cudaDeviceGetAttribute(&cuda->processors, cudaDevAttrMultiProcessorCount, card),
+                          "cudaDeviceGetAttribute"));
     return gx__cuda_error(g, cudaDeviceGetAttribute(&cuda->shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, card),
                           "cudaDeviceGetAttribute");
 }
@@ -82,7 +84,8 @@ static GxStatus gx__cuda_open_buffers(GxContext *g)
 {
     GxCuda *cuda = gx_cuda(g);
     cuda->blas_workspace_bytes = GX__CUDA_BLAS_WORKSPACE;
-    GX_TRY(gx__cuda_error(g, cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"));
+    GX_TRY(gx__cuda_error(g, cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking),
+                          "cudaStreamCreateWithFlags"));
     GX_TRY(gx__cuda_error(g, cudaMalloc(&cuda->blas_workspace, GX__CUDA_BLAS_WORKSPACE), "32 MB for matrix products"));
     GX_TRY(gx__cuda_error(g, cudaMalloc((void **)&cuda->fault, sizeof *cuda->fault), "cudaMalloc"));
     GX_TRY(gx__cuda_error(g, cudaMemsetAsync(cuda->fault, 0, sizeof *cuda->fault, cuda->stream), "cudaMemsetAsync"));
@@ -101,7 +104,8 @@ GxStatus gx_cuda_open(GxContext *g)
     GX_TRY(gx__cuda_open_buffers(g));
     const cublasStatus_t blas = cublasLtCreate(&gx_cuda(g)->blas);
     if (blas != CUBLAS_STATUS_SUCCESS) return GX_FAIL(&g->error, GX_ERR_DEVICE, "cublasLtCreate: status %d", (int)blas);
-    if (gx_cuda_linear_open(gx_cuda(g)) != GX_OK) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the table of matrix products");
+    if (gx_cuda_linear_open(gx_cuda(g)) != GX_OK)
+        return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the table of matrix products");
     return GX_OK;
 }
 
@@ -127,7 +131,8 @@ uint64_t gx_cuda_card(const GxContext *g)
     int card = 0;
     if (!gx_cuda(g)) return 0;
     gethostname(place, 255);
-    if (cudaGetDevice(&card) != cudaSuccess || cudaDeviceGetPCIBusId(place + strlen(place), 32, card) != cudaSuccess) cudaGetLastError();
+    if (cudaGetDevice(&card) != cudaSuccess || cudaDeviceGetPCIBusId(place + strlen(place), 32, card) != cudaSuccess)
+        cudaGetLastError();
     return gx_hash(GX_HASH_START, place, (int64_t)strlen(place)) | 1;
 }
 
@@ -138,7 +143,7 @@ void gx_cuda_memory(const GxContext *g, int64_t *free_bytes, int64_t *all_bytes)
     *free_bytes = (int64_t)left, *all_bytes = (int64_t)all;
 }
 
-// ---- memory -------------------------------------------------------------------------------------------------------------------------------------
+// ---- memory --------------------------------------------------------------------------------------------------------
 
 GxStatus gx_cuda_arena_open(GxContext *g, GxArena *a, int64_t bytes)
 {
@@ -148,10 +153,10 @@ GxStatus gx_cuda_arena_open(GxContext *g, GxArena *a, int64_t bytes)
     if (cudaMalloc((void **)&a->base, (size_t)capacity) != cudaSuccess) {
         cudaGetLastError();
         cudaMemGetInfo(&free_bytes, &all_bytes);
-        return GX_FAIL(
-            &g->error, GX_ERR_MEMORY,
-            "the card has %.1f of its %.1f MB free, the arena needs %.1f MB (%ld bytes); make the model, the batch or the sequence smaller",
-            (double)free_bytes / 1e6, (double)all_bytes / 1e6, (double)capacity / 1e6, (long)capacity);
+        return GX_FAIL(&g->error, GX_ERR_MEMORY,
+                       "the card has %.1f of its %.1f MB free, the arena needs %.1f MB (%ld bytes); make the model, "
+                       "the batch or the sequence smaller",
+                       (double)free_bytes / 1e6, (double)all_bytes / 1e6, (double)capacity / 1e6, (long)capacity);
     }
     a->capacity = capacity;
     return gx__cuda_error(g, cudaMemsetAsync(a->base, 0, (size_t)capacity, gx_cuda(g)->stream), "cudaMemsetAsync");
@@ -171,8 +176,8 @@ GxStatus gx_cuda_host_arena_open(GxContext *g, GxArena *a, int64_t bytes)
     const cudaError_t e = cudaMallocHost((void **)&a->base, (size_t)capacity);
     if (e != cudaSuccess) {
         cudaGetLastError();
-        return GX_FAIL(&g->error, GX_ERR_MEMORY, "the system refused %.1f MB of pinned memory: %s", (double)capacity / 1e6,
-                       cudaGetErrorString(e));
+        return GX_FAIL(&g->error, GX_ERR_MEMORY, "the system refused %.1f MB of pinned memory: %s",
+                       (double)capacity / 1e6, cudaGetErrorString(e));
     }
     memset(a->base, 0, (size_t)capacity);
     a->capacity = capacity;
@@ -186,7 +191,7 @@ void gx_cuda_host_arena_close(GxContext *g, GxArena *a)
     memset(a, 0, sizeof *a);
 }
 
-// ---- between host and device --------------------------------------------------------------------------------------------------------------------
+// ---- between host and device ---------------------------------------------------------------------------------------
 
 // Room on the stage; when it is full the host waits until all that it holds has been copied.
 static char *gx__cuda_stage(GxContext *g, int64_t bytes)
@@ -199,8 +204,8 @@ static char *gx__cuda_stage(GxContext *g, int64_t bytes)
     return p;
 }
 
-// The driver reads pinned memory late, and the twin is pinned: what is small (tokens, the step's numbers) goes over the stage; for what is large
-// (weights) the host waits.
+// The driver reads pinned memory late, and the twin is pinned: what is small (tokens, the step's numbers) goes over the
+// stage; for what is large (weights) the host waits.
 void gx_cuda_to_device(GxContext *g, void *buffer, const void *twin, int64_t bytes)
 {
     const int staged = bytes <= GX__CUDA_STAGE;
@@ -225,7 +230,8 @@ static cudaError_t gx__cuda_finish(GxContext *g)
     if (!g->comm || !g->comm->device_engine) return cudaStreamSynchronize(stream);
     const double since = gx_seconds();
     cudaError_t e = cudaStreamQuery(stream);
-    for (; e == cudaErrorNotReady && !gx_failed(g); e = cudaStreamQuery(stream)) g->comm->device_engine->watch(g, since);
+    for (; e == cudaErrorNotReady && !gx_failed(g); e = cudaStreamQuery(stream))
+        g->comm->device_engine->watch(g, since);
     if (!gx_failed(g)) g->comm->device_engine->watch(g, -1); // a rank that left in the middle may have ended it
     return e;
 }
@@ -239,7 +245,7 @@ void gx_cuda_wait(GxContext *g)
     cuda->stage_used = 0;
     if (gx_failed(g)) return;
     if (gx__cuda_error(g, e, "an operation before") != GX_OK || f->kind == 0) return;
-    GX_FAIL(&g->error, GX_ERR_ARGUMENT, "label %d in row %ld; labels are 0 to %ld, or %d for those that do not count", f->value,
-            (long)f->row, (long)f->limit - 1, GX_IGNORE_INDEX);
+    GX_FAIL(&g->error, GX_ERR_ARGUMENT, "label %d in row %ld; labels are 0 to %ld, or %d for those that do not count",
+            f->value, (long)f->row, (long)f->limit - 1, GX_IGNORE_INDEX);
 }
 #endif

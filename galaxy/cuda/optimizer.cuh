@@ -7,8 +7,10 @@ GX_BEGIN
 
 void gx_cuda_sum_squares(GxContext *g, double *total, const float *x, int64_t n, int accumulate, double *scratch);
 void gx_cuda_clip(GxContext *g, double max_norm);
-void gx_cuda_adamw(GxContext *g, float *w, float *m, float *v, void *copy, const float *grad, int64_t n, const GxAdamW *o, GxDtype dtype);
-void gx_cuda_sgd(GxContext *g, float *w, float *momentum, void *copy, const float *grad, int64_t n, const GxSgd *o, GxDtype dtype);
+void gx_cuda_adamw(GxContext *g, float *w, float *m, float *v, void *copy, const float *grad, int64_t n,
+                   const GxAdamW *o, GxDtype dtype);
+void gx_cuda_sgd(GxContext *g, float *w, float *momentum, void *copy, const float *grad, int64_t n, const GxSgd *o,
+                 GxDtype dtype);
 
 GX_END
 #endif
@@ -36,7 +38,8 @@ void gx_cuda_clip(GxContext *g, double max_norm)
     gx_cuda_check(g, "clip");
 }
 
-// 28 bytes and a copy per element, 16 at a time; what depends on the step alone is computed once per block (fp64 powers are slow).
+// 28 bytes and a copy per element, 16 at a time; what depends on the step alone is computed once per block (fp64 powers
+// are slow).
 template <class T> struct GxAdamWOp : GxEachOp {
     float *w, *m, *v;
     T *copy;
@@ -79,13 +82,15 @@ template <class T> struct GxAdamWOp : GxEachOp {
     }
 };
 template <class T>
-static void gx__cuda_adamw(GxContext *g, float *w, float *m, float *v, void *copy, const float *grad, int64_t n, const GxAdamW *o)
+static void gx__cuda_adamw(GxContext *g, float *w, float *m, float *v, void *copy, const float *grad, int64_t n,
+                           const GxAdamW *o)
 {
     const GxAdamWOp<T> op = {{}, w, m, v, (T *)copy, grad, *o, g->step, 0, 0, 0};
     gx_each<T>(g, "adamw", op, n, gx_wide<T>(0, w, m, v, copy, grad));
 }
 
-void gx_cuda_adamw(GxContext *g, float *w, float *m, float *v, void *copy, const float *grad, int64_t n, const GxAdamW *o, GxDtype dtype)
+void gx_cuda_adamw(GxContext *g, float *w, float *m, float *v, void *copy, const float *grad, int64_t n,
+                   const GxAdamW *o, GxDtype dtype)
 {
     GX_CUDA_TYPES(dtype, gx__cuda_adamw, g, w, m, v, copy, grad, n, o);
 }
@@ -115,13 +120,15 @@ template <class T> struct GxSgdOp : GxEachOp {
     }
 };
 template <class T>
-static void gx__cuda_sgd(GxContext *g, float *w, float *momentum, void *copy, const float *grad, int64_t n, const GxSgd *o)
+static void gx__cuda_sgd(GxContext *g, float *w, float *momentum, void *copy, const float *grad, int64_t n,
+                         const GxSgd *o)
 {
     const GxSgdOp<T> op = {{}, w, momentum, (T *)copy, grad, *o, g->step};
     gx_each<T>(g, "sgd", op, n, gx_wide<T>(0, w, momentum, copy, grad));
 }
 
-void gx_cuda_sgd(GxContext *g, float *w, float *momentum, void *copy, const float *grad, int64_t n, const GxSgd *o, GxDtype dtype)
+void gx_cuda_sgd(GxContext *g, float *w, float *momentum, void *copy, const float *grad, int64_t n, const GxSgd *o,
+                 GxDtype dtype)
 {
     GX_CUDA_TYPES(dtype, gx__cuda_sgd, g, w, momentum, copy, grad, n, o);
 }

@@ -5,8 +5,8 @@
 #include "kernel.cuh"
 GX_BEGIN
 
-void gx_cuda_rope(GxContext *g, void *x, const float *cosine, const float *sine, const GxRuns *runs, int64_t B, int64_t heads,
-                  int64_t head_dim, int64_t stride, int direction, GxDtype dtype);
+void gx_cuda_rope(GxContext *g, void *x, const float *cosine, const float *sine, const GxRuns *runs, int64_t B,
+                  int64_t heads, int64_t head_dim, int64_t stride, int direction, GxDtype dtype);
 
 GX_END
 #endif
@@ -15,7 +15,8 @@ GX_END
 #define GX_CUDA_ROPE_IMPLEMENTED
 #include "kernel.cuh"
 
-// Column c of a row is pair c % half of head c / half: elements i and i + half. Neighbours share a head: N divides half, or is 1.
+// Column c of a row is pair c % half of head c / half: elements i and i + half. Neighbours share a head: N divides
+// half, or is 1.
 template <class T> struct GxRopeOp {
     T *x;
     const float *cosine, *sine; // [positions, half]
@@ -49,8 +50,8 @@ template <class T> struct GxRopeOp {
     }
 };
 template <class T>
-static void gx__cuda_rope(GxContext *g, void *x, const float *cosine, const float *sine, const GxRuns *runs, int64_t B, int64_t heads,
-                          int64_t head_dim, int64_t stride, int direction)
+static void gx__cuda_rope(GxContext *g, void *x, const float *cosine, const float *sine, const GxRuns *runs, int64_t B,
+                          int64_t heads, int64_t head_dim, int64_t stride, int direction)
 {
     const int64_t half = head_dim / 2;
     const GxRopeOp<T> op = {(T *)x, cosine, sine, *runs, B, stride, (int)half, direction > 0 ? 1.0f : -1.0f};
@@ -58,8 +59,8 @@ static void gx__cuda_rope(GxContext *g, void *x, const float *cosine, const floa
     gx_each_row<T>(g, "rope", op, gx_runs_rows(runs) * B, heads * half, wide);
 }
 
-void gx_cuda_rope(GxContext *g, void *x, const float *cosine, const float *sine, const GxRuns *runs, int64_t B, int64_t heads,
-                  int64_t head_dim, int64_t stride, int direction, GxDtype dtype)
+void gx_cuda_rope(GxContext *g, void *x, const float *cosine, const float *sine, const GxRuns *runs, int64_t B,
+                  int64_t heads, int64_t head_dim, int64_t stride, int direction, GxDtype dtype)
 {
     GX_CUDA_TYPES(dtype, gx__cuda_rope, g, x, cosine, sine, runs, B, heads, head_dim, stride, direction);
 }

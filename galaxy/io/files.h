@@ -1,8 +1,10 @@
-// files.h: a few words for files and folders: whole files in and out, new files that are never half there, folders, hashes.
+// files.h: a few words for files and folders: whole files in and out, new files that are never half there, folders,
+// hashes.
 //
-// A file gets its name only when it is whole: it is written under a temporary name beside it, synced, then renamed, then the folder is
-// synced. Whatever happens in between (disk full, a signal, a power cut), the name holds the old contents or the new, never a part.
-// Only regular files are read (a named pipe would hang), and only regular files and folders are removed: links are never followed there.
+// A file gets its name only when it is whole: it is written under a temporary name beside it, synced, then renamed,
+// then the folder is synced. Whatever happens in between (disk full, a signal, a power cut), the name holds the old
+// contents or the new, never a part. Only regular files are read (a named pipe would hang), and only regular files and
+// folders are removed: links are never followed there.
 //
 //     char *text; int64_t bytes;
 //     GX_TRY(gx_file_read("notes.txt", 1 << 20, &text, &bytes, err));   // text[bytes] == 0
@@ -19,18 +21,21 @@ enum { GX_PATH = 1024, GX_FILE_NAME = 256 };
 
 // Paths.
 GxStatus gx_path_join(char *out, const char *folder, const char *name, GxError *err); // out[GX_PATH]
-int gx_path_is_file(const char *path);                                                // a regular file, or a link to one
-int gx_path_is_folder(const char *path);                                              // a folder, or a link to one
-int gx_path_is_plain(const char *name); // one part of a path: not empty, no '/', not "." or ".."
+int gx_path_is_file(const char *path);   // a regular file, or a link to one
+int gx_path_is_folder(const char *path); // a folder, or a link to one
+int gx_path_is_plain(const char *name);  // one part of a path: not empty, no '/', not "." or ".."
 
 // Files that exist. Offsets and sizes in bytes; a short read or write is an error.
-GxStatus gx_file_open(const char *path, int *fd, int64_t *bytes, GxError *err); // for reading; a regular file; the caller closes fd
+GxStatus gx_file_open(const char *path, int *fd, int64_t *bytes,
+                      GxError *err); // for reading; a regular file; the caller closes fd
 GxStatus gx_file_read_at(int fd, const char *path, void *out, int64_t bytes, int64_t offset, GxError *err);
 GxStatus gx_file_write_at(int fd, const char *path, const void *data, int64_t bytes, int64_t offset, GxError *err);
-GxStatus gx_file_read(const char *path, int64_t cap, char **text, int64_t *bytes, GxError *err); // larger than cap: an error; free(*text)
-GxStatus gx_file_sync(const char *path, GxError *err);                                           // a file or a folder, to the disk
+GxStatus gx_file_read(const char *path, int64_t cap, char **text, int64_t *bytes,
+                      GxError *err);                   // larger than cap: an error; free(*text)
+GxStatus gx_file_sync(const char *path, GxError *err); // a file or a folder, to the disk
 
-// A new file: create, gx_file_write_at(file.fd, file.temporary, …), then commit or abandon. After a failed commit nothing is left of it.
+// A new file: create, gx_file_write_at(file.fd, file.temporary, …), then commit or abandon. After a failed commit
+// nothing is left of it.
 typedef struct {
     int is_open, fd;
     char path[GX_PATH], temporary[GX_PATH];
@@ -54,8 +59,9 @@ typedef struct {
 } GxFolder;
 GxStatus gx_folder_list(GxFolder *folder, const char *path, GxError *err);
 void gx_folder_close(GxFolder *folder);
-GxStatus gx_folder_make(const char *path, GxError *err);   // with its parents; one that exists is fine
-GxStatus gx_folder_remove(const char *path, GxError *err); // a tree of files and folders; holds it anything else, nothing is removed
+GxStatus gx_folder_make(const char *path, GxError *err); // with its parents; one that exists is fine
+GxStatus gx_folder_remove(const char *path,
+                          GxError *err); // a tree of files and folders; holds it anything else, nothing is removed
 
 GX_END
 #endif
@@ -75,7 +81,8 @@ GxStatus gx_path_join(char *out, const char *folder, const char *name, GxError *
 {
     size_t n = strlen(folder);
     int length = snprintf(out, GX_PATH, "%s%s%s", folder, n == 0 || folder[n - 1] == '/' ? "" : "/", name);
-    if (length >= GX_PATH) return GX_FAIL(err, GX_ERR_ARGUMENT, "the path %.200s… is longer than %d bytes", out, GX_PATH - 1);
+    if (length >= GX_PATH)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "the path %.200s… is longer than %d bytes", out, GX_PATH - 1);
     return GX_OK;
 }
 
@@ -91,12 +98,16 @@ int gx_path_is_folder(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-int gx_path_is_plain(const char *name) { return name[0] && !strchr(name, '/') && strcmp(name, ".") && strcmp(name, ".."); }
+int gx_path_is_plain(const char *name)
+{
+    return name[0] && !strchr(name, '/') && strcmp(name, ".") && strcmp(name, "..");
+}
 
 GxStatus gx_file_open(const char *path, int *fd, int64_t *bytes, GxError *err)
 {
     struct stat st;
-    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // O_NONBLOCK: a pipe must not hold us up before fstat tells what it is
+    *fd = open(path, O_RDONLY | O_CLOEXEC |
+                         O_NONBLOCK); // O_NONBLOCK: a pipe must not hold us up before fstat tells what it is
     if (*fd < 0) return GX_FAIL(err, GX_ERR_IO, "cannot open %s: %s", path, strerror(errno));
     int failed = fstat(*fd, &st) != 0;
     if (!failed && S_ISREG(st.st_mode)) {
@@ -107,7 +118,8 @@ GxStatus gx_file_open(const char *path, int *fd, int64_t *bytes, GxError *err)
     close(*fd);
     *fd = -1;
     if (failed) return GX_FAIL(err, GX_ERR_IO, "cannot look at %s: %s", path, strerror(reason));
-    return GX_FAIL(err, GX_ERR_IO, "%s is %s; expected a file", path, S_ISDIR(st.st_mode) ? "a folder" : "not a regular file");
+    return GX_FAIL(err, GX_ERR_IO, "%s is %s; expected a file", path,
+                   S_ISDIR(st.st_mode) ? "a folder" : "not a regular file");
 }
 
 GxStatus gx_file_read_at(int fd, const char *path, void *out, int64_t bytes, int64_t offset, GxError *err)
@@ -117,8 +129,8 @@ GxStatus gx_file_read_at(int fd, const char *path, void *out, int64_t bytes, int
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return GX_FAIL(err, GX_ERR_IO, "cannot read %s: %s", path, strerror(errno));
         if (n == 0)
-            return GX_FAIL(err, GX_ERR_IO, "%s ends at byte %ld; %ld were expected: it was shortened while it was read", path,
-                           (long)(offset + done), (long)(offset + bytes));
+            return GX_FAIL(err, GX_ERR_IO, "%s ends at byte %ld; %ld were expected: it was shortened while it was read",
+                           path, (long)(offset + done), (long)(offset + bytes));
         done += n;
     }
     return GX_OK;
@@ -127,9 +139,11 @@ GxStatus gx_file_read_at(int fd, const char *path, void *out, int64_t bytes, int
 GxStatus gx_file_write_at(int fd, const char *path, const void *data, int64_t bytes, int64_t offset, GxError *err)
 {
     for (int64_t done = 0; done < bytes;) {
-        ssize_t n = pwrite(fd, (const char *)data + done, (size_t)gx_min(bytes - done, 1 << 30), (off_t)(offset + done));
+        ssize_t n =
+            pwrite(fd, (const char *)data + done, (size_t)gx_min(bytes - done, 1 << 30), (off_t)(offset + done));
         if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return GX_FAIL(err, GX_ERR_IO, "cannot write %s: %s", path, n < 0 ? strerror(errno) : "nothing was taken");
+        if (n <= 0)
+            return GX_FAIL(err, GX_ERR_IO, "cannot write %s: %s", path, n < 0 ? strerror(errno) : "nothing was taken");
         done += n;
     }
     return GX_OK;
@@ -141,7 +155,9 @@ GxStatus gx_file_read(const char *path, int64_t cap, char **text, int64_t *bytes
     *text = NULL;
     GX_TRY(gx_file_open(path, &fd, bytes, err));
     GxStatus status = GX_OK;
-    if (*bytes > cap) status = GX_FAIL(err, GX_ERR_FORMAT, "%s has %ld bytes; at most %ld are read here", path, (long)*bytes, (long)cap);
+    if (*bytes > cap)
+        status =
+            GX_FAIL(err, GX_ERR_FORMAT, "%s has %ld bytes; at most %ld are read here", path, (long)*bytes, (long)cap);
     else if (!(*text = (char *)malloc((size_t)*bytes + 1)))
         status = GX_FAIL(err, GX_ERR_MEMORY, "no memory for the %ld bytes of %s", (long)*bytes, path);
     else status = gx_file_read_at(fd, path, *text, *bytes, 0, err);
@@ -166,7 +182,7 @@ GxStatus gx_file_sync(const char *path, GxError *err)
     return GX_OK;
 }
 
-static void gx__path_parent(char *out, const char *path)
+static void gx__files_path_parent(char *out, const char *path)
 {
     const char *slash = strrchr(path, '/');
     if (!slash) snprintf(out, GX_PATH, ".");
@@ -208,7 +224,7 @@ GxStatus gx_file_commit(GxNewFile *file, GxError *err)
     }
     close(file->fd); // synced: nothing is left that could fail
     file->is_open = 0;
-    gx__path_parent(parent, file->path);
+    gx__files_path_parent(parent, file->path);
     return gx_file_sync(parent, err);
 }
 
@@ -240,12 +256,13 @@ GxStatus gx_file_hash(const char *path, uint64_t *hash, int64_t *bytes, GxError 
     return status;
 }
 
-static int gx__folder_compare(const void *a, const void *b)
+static int gx__files_folder_compare(const void *a, const void *b)
 {
     return strcmp(((const GxFolderEntry *)a)->name, ((const GxFolderEntry *)b)->name);
 }
 
-static GxStatus gx__folder_append(GxFolder *folder, int *capacity, int fd, const char *path, const char *name, GxError *err)
+static GxStatus gx__files_folder_append(GxFolder *folder, int *capacity, int fd, const char *path, const char *name,
+                                        GxError *err)
 {
     struct stat st;
     if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
@@ -275,10 +292,10 @@ GxStatus gx_folder_list(GxFolder *folder, const char *path, GxError *err)
     GxStatus status = GX_OK;
     for (struct dirent *d = readdir(dir); d && status == GX_OK; d = readdir(dir))
         if (strcmp(d->d_name, ".") && strcmp(d->d_name, ".."))
-            status = gx__folder_append(folder, &capacity, dirfd(dir), path, d->d_name, err);
+            status = gx__files_folder_append(folder, &capacity, dirfd(dir), path, d->d_name, err);
     closedir(dir);
     if (status != GX_OK) gx_folder_close(folder);
-    else if (folder->n) qsort(folder->entry, (size_t)folder->n, sizeof *folder->entry, gx__folder_compare);
+    else if (folder->n) qsort(folder->entry, (size_t)folder->n, sizeof *folder->entry, gx__files_folder_compare);
     return status;
 }
 
@@ -307,13 +324,13 @@ GxStatus gx_folder_make(const char *path, GxError *err)
     return GX_FAIL(err, GX_ERR_ARGUMENT, "a folder without a name cannot be made");
 }
 
-enum { GX__TREE_DEPTH = 16 };
+enum { GX__FILES_TREE_DEPTH = 16 };
 
 // First called with remove = 0: only looks whether everything in the tree is a file or a folder.
-static GxStatus gx__tree_remove(const char *path, int remove, int depth, GxError *err)
+static GxStatus gx__files_tree_remove(const char *path, int remove, int depth, GxError *err)
 {
     GxFolder folder;
-    if (depth > GX__TREE_DEPTH) return GX_FAIL(err, GX_ERR_IO, "%s lies too deep to be removed", path);
+    if (depth > GX__FILES_TREE_DEPTH) return GX_FAIL(err, GX_ERR_IO, "%s lies too deep to be removed", path);
     GX_TRY(gx_folder_list(&folder, path, err));
     GxStatus status = GX_OK;
     for (int i = 0; i < folder.n && status == GX_OK; i++) {
@@ -321,13 +338,16 @@ static GxStatus gx__tree_remove(const char *path, int remove, int depth, GxError
         char inner[GX_PATH];
         status = gx_path_join(inner, path, e->name, err);
         if (status != GX_OK) break;
-        if (e->is_folder) status = gx__tree_remove(inner, remove, depth + 1, err);
+        if (e->is_folder) status = gx__files_tree_remove(inner, remove, depth + 1, err);
         else if (!e->is_file)
-            status = GX_FAIL(err, GX_ERR_IO, "%s is neither a file nor a folder: it was not made here, %s", inner, "remove it by hand");
-        else if (remove && unlink(inner) != 0) status = GX_FAIL(err, GX_ERR_IO, "cannot remove %s: %s", inner, strerror(errno));
+            status = GX_FAIL(err, GX_ERR_IO, "%s is neither a file nor a folder: it was not made here, %s", inner,
+                             "remove it by hand");
+        else if (remove && unlink(inner) != 0)
+            status = GX_FAIL(err, GX_ERR_IO, "cannot remove %s: %s", inner, strerror(errno));
     }
     gx_folder_close(&folder);
-    if (status == GX_OK && remove && rmdir(path) != 0) status = GX_FAIL(err, GX_ERR_IO, "cannot remove %s: %s", path, strerror(errno));
+    if (status == GX_OK && remove && rmdir(path) != 0)
+        status = GX_FAIL(err, GX_ERR_IO, "cannot remove %s: %s", path, strerror(errno));
     return status;
 }
 
@@ -336,7 +356,7 @@ GxStatus gx_folder_remove(const char *path, GxError *err)
     struct stat st;
     if (lstat(path, &st) != 0) return GX_FAIL(err, GX_ERR_IO, "cannot remove %s: %s", path, strerror(errno));
     if (!S_ISDIR(st.st_mode)) return GX_FAIL(err, GX_ERR_IO, "%s is not a folder; it is not removed", path);
-    GX_TRY(gx__tree_remove(path, 0, 0, err));
-    return gx__tree_remove(path, 1, 0, err);
+    GX_TRY(gx__files_tree_remove(path, 0, 0, err));
+    return gx__files_tree_remove(path, 1, 0, err);
 }
 #endif

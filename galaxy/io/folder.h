@@ -1,18 +1,19 @@
-// folder.h: publishes a folder as a whole (a checkpoint, a model): either all its files are there, with the contents that were written,
-// or a reader can tell that they are not.
+// folder.h: publishes a folder as a whole (a checkpoint, a model): either all its files are there, with the contents
+// that were written, or a reader can tell that they are not.
 //
-// The files are written into a temporary folder beside the final one. gx_publish_finish syncs and hashes them, writes manifest.json last
-// ({"files": [{"name", "bytes", "fnv1a64"}]}), syncs the folder and renames it. A folder of that name that was published before steps aside
-// under a third name first and is removed last: at every moment one of the two is whole, and gx_publish_recover gives it its name back.
-// gx_publish_remove takes the same way: a folder of the final name is whole or not there, however a removal ended.
-// A folder that is neither empty nor has a manifest is never replaced or removed: it is somebody's own. Names that end in GX_NEW_SUFFIX or
-// GX_OLD_SUFFIX are the library's.
+// The files are written into a temporary folder beside the final one. gx_publish_finish syncs and hashes them, writes
+// manifest.json last ({"files": [{"name", "bytes", "fnv1a64"}]}), syncs the folder and renames it. A folder of that
+// name that was published before steps aside under a third name first and is removed last: at every moment one of the
+// two is whole, and gx_publish_recover gives it its name back. gx_publish_remove takes the same way: a folder of the
+// final name is whole or not there, however a removal ended. A folder that is neither empty nor has a manifest is never
+// replaced or removed: it is somebody's own. Names that end in GX_NEW_SUFFIX or GX_OLD_SUFFIX are the library's.
 //
 //     char folder[GX_PATH];
-//     GX_TRY(gx_publish_begin("out/step-100", folder, err));       // an empty folder; leftovers of a killed run are gone
+//     GX_TRY(gx_publish_begin("out/step-100", folder, err));  // an empty folder; leftovers of a killed run are gone
 //     …write plain files into `folder`, no sub-folders…
 //     GX_TRY(gx_publish_finish("out/step-100", err));
-//     GX_TRY(gx_folder_verify("out/step-100", 1, err));            // before reading: 0 compares names and sizes, 1 the contents too
+//     // before reading: 0 compares names and sizes, 1 the contents too
+//     GX_TRY(gx_folder_verify("out/step-100", 1, err));
 //
 // Who lists folders skips names that end in these suffixes. One writer per name.
 #ifndef GX_FOLDER_H
@@ -28,8 +29,9 @@ GxStatus gx_publish_begin(const char *final_path, char *temporary, GxError *err)
 GxStatus gx_publish_finish(const char *final_path, GxError *err);
 GxStatus gx_publish_recover(const char *final_path, GxError *err); // after a crash; gx_publish_begin calls it
 GxStatus gx_publish_remove(const char *final_path, GxError *err);
-int gx_folder_is_ours(const char *path);                                 // published, or empty: only such a folder may be replaced
-GxStatus gx_folder_verify(const char *path, int contents, GxError *err); // GX_ERR_FORMAT: torn; the message says which file
+int gx_folder_is_ours(const char *path); // published, or empty: only such a folder may be replaced
+GxStatus gx_folder_verify(const char *path, int contents,
+                          GxError *err); // GX_ERR_FORMAT: torn; the message says which file
 
 GX_END
 #endif
@@ -42,10 +44,10 @@ GX_END
 #include <string.h>
 #include <sys/stat.h>
 
-enum { GX__MANIFEST_CAP = 16 << 20 };
+enum { GX__FOLDER_MANIFEST_CAP = 16 << 20 };
 
 // "out/step-100/" and ".gx-new" give "out/step-100.gx-new".
-static GxStatus gx__beside(char *out, const char *path, const char *suffix, GxError *err)
+static GxStatus gx__folder_beside(char *out, const char *path, const char *suffix, GxError *err)
 {
     int n = (int)strlen(path);
     while (n > 1 && path[n - 1] == '/') n--;
@@ -56,17 +58,17 @@ static GxStatus gx__beside(char *out, const char *path, const char *suffix, GxEr
     return GX_OK;
 }
 
-static int gx__path_exists(const char *path)
+static int gx__folder_path_exists(const char *path)
 {
     struct stat st;
     return lstat(path, &st) == 0;
 }
 
-static GxStatus gx__rename(const char *from, const char *to, GxError *err)
+static GxStatus gx__folder_rename(const char *from, const char *to, GxError *err)
 {
     if (rename(from, to) != 0) return GX_FAIL(err, GX_ERR_IO, "cannot rename %s to %s: %s", from, to, strerror(errno));
     char parent[GX_PATH];
-    gx__path_parent(parent, to);
+    gx__files_path_parent(parent, to);
     return gx_file_sync(parent, err);
 }
 
@@ -82,50 +84,55 @@ int gx_folder_is_ours(const char *path)
     return ours;
 }
 
-static GxStatus gx__need_ours(const char *path, GxError *err)
+static GxStatus gx__folder_need_ours(const char *path, GxError *err)
 {
     if (gx_folder_is_ours(path)) return GX_OK;
     return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "%s is no folder with a %s: it was not written by this library, or not to the end, and is left alone; move it away or "
+                   "%s is no folder with a %s: it was not written by this library, or not to the end, and is left "
+                   "alone; move it away or "
                    "remove it, or choose another name",
                    path, GX_MANIFEST);
 }
 
-static int gx__is_whole(const char *path)
+static int gx__folder_is_whole(const char *path)
 {
     GxError torn = GX_ZERO;
     return gx_folder_verify(path, 0, &torn) == GX_OK;
 }
 
-// The name goes to a new folder that was finished, else to an older one that is still whole: its replacement or removal had not begun.
+// The name goes to a new folder that was finished, else to an older one that is still whole: its replacement or removal
+// had not begun.
 GxStatus gx_publish_recover(const char *final_path, GxError *err)
 {
     char final_name[GX_PATH], temporary[GX_PATH], old[GX_PATH];
-    GX_TRY(gx__beside(final_name, final_path, "", err));
-    GX_TRY(gx__beside(temporary, final_path, GX_NEW_SUFFIX, err));
-    GX_TRY(gx__beside(old, final_path, GX_OLD_SUFFIX, err));
-    if (!gx__path_exists(final_name) && gx__is_whole(temporary)) GX_TRY(gx__rename(temporary, final_name, err));
-    if (!gx__path_exists(final_name) && gx__is_whole(old)) GX_TRY(gx__rename(old, final_name, err));
-    if (gx__path_exists(temporary)) GX_TRY(gx_folder_remove(temporary, err));
-    return gx__path_exists(old) ? gx_folder_remove(old, err) : GX_OK;
+    GX_TRY(gx__folder_beside(final_name, final_path, "", err));
+    GX_TRY(gx__folder_beside(temporary, final_path, GX_NEW_SUFFIX, err));
+    GX_TRY(gx__folder_beside(old, final_path, GX_OLD_SUFFIX, err));
+    if (!gx__folder_path_exists(final_name) && gx__folder_is_whole(temporary))
+        GX_TRY(gx__folder_rename(temporary, final_name, err));
+    if (!gx__folder_path_exists(final_name) && gx__folder_is_whole(old))
+        GX_TRY(gx__folder_rename(old, final_name, err));
+    if (gx__folder_path_exists(temporary)) GX_TRY(gx_folder_remove(temporary, err));
+    return gx__folder_path_exists(old) ? gx_folder_remove(old, err) : GX_OK;
 }
 
 GxStatus gx_publish_begin(const char *final_path, char *temporary, GxError *err)
 {
     char final_name[GX_PATH];
-    GX_TRY(gx__beside(final_name, final_path, "", err));
-    GX_TRY(gx__beside(temporary, final_path, GX_NEW_SUFFIX, err));
+    GX_TRY(gx__folder_beside(final_name, final_path, "", err));
+    GX_TRY(gx__folder_beside(temporary, final_path, GX_NEW_SUFFIX, err));
     GX_TRY(gx_publish_recover(final_path, err));
-    if (gx__path_exists(final_name)) GX_TRY(gx__need_ours(final_name, err));
+    if (gx__folder_path_exists(final_name)) GX_TRY(gx__folder_need_ours(final_name, err));
     return gx_folder_make(temporary, err);
 }
 
-static GxStatus gx__manifest_add(GxJson *files, const char *folder, const GxFolderEntry *e, GxError *err)
+static GxStatus gx__folder_manifest_add(GxJson *files, const char *folder, const GxFolderEntry *e, GxError *err)
 {
     char path[GX_PATH], hex[17];
     uint64_t hash;
     int64_t bytes;
-    if (!e->is_file) return GX_FAIL(err, GX_ERR_ARGUMENT, "%s/%s is not a file: only plain files are published", folder, e->name);
+    if (!e->is_file)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s/%s is not a file: only plain files are published", folder, e->name);
     GX_TRY(gx_path_join(path, folder, e->name, err));
     GX_TRY(gx_file_sync(path, err));
     GX_TRY(gx_file_hash(path, &hash, &bytes, err));
@@ -139,7 +146,7 @@ static GxStatus gx__manifest_add(GxJson *files, const char *folder, const GxFold
     return status;
 }
 
-static GxStatus gx__manifest_write(const char *folder, GxError *err)
+static GxStatus gx__folder_manifest_write(const char *folder, GxError *err)
 {
     GxFolder list;
     char path[GX_PATH];
@@ -148,47 +155,49 @@ static GxStatus gx__manifest_write(const char *folder, GxError *err)
     GxJson *root = gx_json_new_object(), *files = gx_json_new_array();
     GxStatus status = gx_json_set(root, "files", files, err);
     for (int i = 0; i < list.n && status == GX_OK; i++)
-        if (strcmp(list.entry[i].name, GX_MANIFEST)) status = gx__manifest_add(files, folder, &list.entry[i], err);
+        if (strcmp(list.entry[i].name, GX_MANIFEST))
+            status = gx__folder_manifest_add(files, folder, &list.entry[i], err);
     if (status == GX_OK) status = gx_json_write(root, path, err); // synced, with its folder
     gx_json_free(root);
     gx_folder_close(&list);
     return status;
 }
 
-static GxStatus gx__step_aside(const char *final_name, const char *old, GxError *err)
+static GxStatus gx__folder_step_aside(const char *final_name, const char *old, GxError *err)
 {
-    GX_TRY(gx__need_ours(final_name, err));
-    if (gx__path_exists(old)) GX_TRY(gx_folder_remove(old, err));
-    return gx__rename(final_name, old, err);
+    GX_TRY(gx__folder_need_ours(final_name, err));
+    if (gx__folder_path_exists(old)) GX_TRY(gx_folder_remove(old, err));
+    return gx__folder_rename(final_name, old, err);
 }
 
 GxStatus gx_publish_remove(const char *final_path, GxError *err)
 {
     char final_name[GX_PATH], old[GX_PATH];
-    GX_TRY(gx__beside(final_name, final_path, "", err));
-    GX_TRY(gx__beside(old, final_path, GX_OLD_SUFFIX, err));
-    GX_TRY(gx__tree_remove(final_name, 0, 0, err)); // what cannot be removed keeps its name
-    GX_TRY(gx__step_aside(final_name, old, err));
+    GX_TRY(gx__folder_beside(final_name, final_path, "", err));
+    GX_TRY(gx__folder_beside(old, final_path, GX_OLD_SUFFIX, err));
+    GX_TRY(gx__files_tree_remove(final_name, 0, 0, err)); // what cannot be removed keeps its name
+    GX_TRY(gx__folder_step_aside(final_name, old, err));
     return gx_folder_remove(old, err);
 }
 
 GxStatus gx_publish_finish(const char *final_path, GxError *err)
 {
     char final_name[GX_PATH], temporary[GX_PATH], old[GX_PATH];
-    GX_TRY(gx__beside(final_name, final_path, "", err));
-    GX_TRY(gx__beside(temporary, final_path, GX_NEW_SUFFIX, err));
-    GX_TRY(gx__beside(old, final_path, GX_OLD_SUFFIX, err));
-    GX_TRY(gx__manifest_write(temporary, err));
-    if (!gx__path_exists(final_name)) return gx__rename(temporary, final_name, err);
+    GX_TRY(gx__folder_beside(final_name, final_path, "", err));
+    GX_TRY(gx__folder_beside(temporary, final_path, GX_NEW_SUFFIX, err));
+    GX_TRY(gx__folder_beside(old, final_path, GX_OLD_SUFFIX, err));
+    GX_TRY(gx__folder_manifest_write(temporary, err));
+    if (!gx__folder_path_exists(final_name)) return gx__folder_rename(temporary, final_name, err);
 
-    GX_TRY(gx__step_aside(final_name, old, err));
-    GxStatus status = gx__rename(temporary, final_name, err);
+    GX_TRY(gx__folder_step_aside(final_name, old, err));
+    GxStatus status = gx__folder_rename(temporary, final_name, err);
     if (status == GX_OK) return gx_folder_remove(old, err);
-    if (!gx__path_exists(final_name)) gx__rename(old, final_name, err);
+    if (!gx__folder_path_exists(final_name)) gx__folder_rename(old, final_name, err);
     return status;
 }
 
-static GxStatus gx__manifest_check(const char *folder, const GxJson *file, const char *manifest, int contents, GxError *err)
+static GxStatus gx__folder_manifest_check(const char *folder, const GxJson *file, const char *manifest, int contents,
+                                          GxError *err)
 {
     const char *name = "", *hex = "";
     char path[GX_PATH], found[17];
@@ -196,22 +205,25 @@ static GxStatus gx__manifest_check(const char *folder, const GxJson *file, const
     GX_TRY(gx_json_get_string(file, "name", 1, &name, manifest, err));
     GX_TRY(gx_json_get_int(file, "bytes", 1, &expected, manifest, err));
     GX_TRY(gx_json_get_string(file, "fnv1a64", 1, &hex, manifest, err));
-    if (!gx_path_is_plain(name)) return GX_FAIL(err, GX_ERR_FORMAT, "%s: the name \"%s\" leaves the folder", manifest, name);
+    if (!gx_path_is_plain(name))
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: the name \"%s\" leaves the folder", manifest, name);
     GX_TRY(gx_path_join(path, folder, name, err));
 
     struct stat st;
     if (lstat(path, &st) != 0 || !S_ISREG(st.st_mode))
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s is torn: the file %s, named in its manifest, is not there", folder, name);
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s is torn: the file %s, named in its manifest, is not there", folder,
+                       name);
     if ((int64_t)st.st_size != expected)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s is torn: %s has %ld bytes, its manifest says %ld", folder, name, (long)st.st_size,
-                       (long)expected);
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s is torn: %s has %ld bytes, its manifest says %ld", folder, name,
+                       (long)st.st_size, (long)expected);
     if (!contents) return GX_OK;
 
     uint64_t hash;
     GX_TRY(gx_file_hash(path, &hash, &bytes, err));
     snprintf(found, sizeof found, "%016llx", (unsigned long long)hash);
     if (strcmp(found, hex))
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s is torn: %s has the hash %s, its manifest says %s", folder, name, found, hex);
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s is torn: %s has the hash %s, its manifest says %s", folder, name, found,
+                       hex);
     return GX_OK;
 }
 
@@ -220,11 +232,12 @@ GxStatus gx_folder_verify(const char *path, int contents, GxError *err)
     char manifest[GX_PATH];
     GxJson *root, *files = NULL;
     GX_TRY(gx_path_join(manifest, path, GX_MANIFEST, err));
-    if (!gx__path_exists(manifest)) return GX_FAIL(err, GX_ERR_FORMAT, "%s has no %s: it was never finished", path, GX_MANIFEST);
-    GX_TRY(gx_json_read(&root, manifest, GX__MANIFEST_CAP, err));
+    if (!gx__folder_path_exists(manifest))
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s has no %s: it was never finished", path, GX_MANIFEST);
+    GX_TRY(gx_json_read(&root, manifest, GX__FOLDER_MANIFEST_CAP, err));
     GxStatus status = gx_json_get_array(root, "files", 1, &files, manifest, err);
     for (int64_t i = 0; status == GX_OK && i < gx_json_size(files); i++)
-        status = gx__manifest_check(path, gx_json_at(files, i), manifest, contents, err);
+        status = gx__folder_manifest_check(path, gx_json_at(files, i), manifest, contents, err);
     gx_json_free(root);
     return status;
 }

@@ -1,14 +1,14 @@
-// json.h: JSON in and out. The only file that knows the JSON library (jansson, under GX_WITH_JANSSON); without it the same functions exist
-// and say GX_ERR_UNSUPPORTED.
+// json.h: JSON in and out. The only file that knows the JSON library (jansson, under GX_WITH_JANSSON); without it the
+// same functions exist and say GX_ERR_UNSUPPORTED.
 //
-// Strict (RFC 8259, UTF-8), and stricter: no name twice in one object, no U+0000, no integer beyond 64 bits, no number beyond double,
-// nesting at most GX_JSON_DEPTH, at most GX_JSON_VALUES values. Errors say file, line and column. Members keep their order. Integers are
-// exact; doubles are written with as few digits as read back to the same bits.
+// Strict (RFC 8259, UTF-8), and stricter: no name twice in one object, no U+0000, no integer beyond 64 bits, no number
+// beyond double, nesting at most GX_JSON_DEPTH, at most GX_JSON_VALUES values. Errors say file, line and column.
+// Members keep their order. Integers are exact; doubles are written with as few digits as read back to the same bits.
 //
-// Ownership: gx_json_parse, _read, _copy and _new_… give a value that you own: gx_json_free it, or give it to gx_json_set or _append, which
-// take it over, even when they fail. gx_json_get, _at and _next lend: the value lives as long as its document.
-// While building, check once: errors stay in err, and a missing value (no memory, text that is not UTF-8, a NaN) is an error where it is
-// put.
+// Ownership: gx_json_parse, _read, _copy and _new_… give a value that you own: gx_json_free it, or give it to
+// gx_json_set or _append, which take it over, even when they fail. gx_json_get, _at and _next lend: the value lives as
+// long as its document. While building, check once: errors stay in err, and a missing value (no memory, text that is
+// not UTF-8, a NaN) is an error where it is put.
 //
 //     GxJson *config;
 //     GX_TRY(gx_json_read(&config, "config.json", 1 << 20, err));
@@ -61,14 +61,20 @@ typedef struct {
 } GxJsonMember;
 int gx_json_next(const GxJson *object, GxJsonMember *member);
 
-// Typed members. Absent or null: *out stays as it is, an error only if `required`. Another type: an error that names `where` and the key.
-// Strings, arrays and objects are lent.
-GxStatus gx_json_get_int(const GxJson *object, const char *key, int required, int64_t *out, const char *where, GxError *err);
-GxStatus gx_json_get_double(const GxJson *object, const char *key, int required, double *out, const char *where, GxError *err);
-GxStatus gx_json_get_bool(const GxJson *object, const char *key, int required, int *out, const char *where, GxError *err);
-GxStatus gx_json_get_string(const GxJson *object, const char *key, int required, const char **out, const char *where, GxError *err);
-GxStatus gx_json_get_array(const GxJson *object, const char *key, int required, GxJson **out, const char *where, GxError *err);
-GxStatus gx_json_get_object(const GxJson *object, const char *key, int required, GxJson **out, const char *where, GxError *err);
+// Typed members. Absent or null: *out stays as it is, an error only if `required`. Another type: an error that names
+// `where` and the key. Strings, arrays and objects are lent.
+GxStatus gx_json_get_int(const GxJson *object, const char *key, int required, int64_t *out, const char *where,
+                         GxError *err);
+GxStatus gx_json_get_double(const GxJson *object, const char *key, int required, double *out, const char *where,
+                            GxError *err);
+GxStatus gx_json_get_bool(const GxJson *object, const char *key, int required, int *out, const char *where,
+                          GxError *err);
+GxStatus gx_json_get_string(const GxJson *object, const char *key, int required, const char **out, const char *where,
+                            GxError *err);
+GxStatus gx_json_get_array(const GxJson *object, const char *key, int required, GxJson **out, const char *where,
+                           GxError *err);
+GxStatus gx_json_get_object(const GxJson *object, const char *key, int required, GxJson **out, const char *where,
+                            GxError *err);
 
 // Building. A key that is there keeps its place and gets the new value.
 GxJson *gx_json_new_object(void);
@@ -82,10 +88,12 @@ GxStatus gx_json_set(GxJson *object, const char *key, GxJson *value, GxError *er
 GxStatus gx_json_append(GxJson *array, GxJson *value, GxError *err);
 void gx_json_remove(GxJson *object, const char *key);
 
-// Out. indent 0: one line without spaces; else a member per line, lists of plain values on one. free(*text); text[bytes] == 0.
+// Out. indent 0: one line without spaces; else a member per line, lists of plain values on one. free(*text);
+// text[bytes] == 0.
 GxStatus gx_json_dump(const GxJson *value, int indent, char **text, int64_t *bytes, GxError *err);
-GxStatus gx_json_write(const GxJson *value, const char *path, GxError *err); // indent 2, a newline at the end, never half there
-void gx_format_double(char *out, double value);                              // out[32]; the fewest digits that read back to the same bits
+GxStatus gx_json_write(const GxJson *value, const char *path,
+                       GxError *err);           // indent 2, a newline at the end, never half there
+void gx_format_double(char *out, double value); // out[32]; the fewest digits that read back to the same bits
 
 GX_END
 #endif
@@ -97,14 +105,18 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 
-// ---- what needs the library -------------------------------------------------------------------------------------------------------------
+// ---- what needs the library ----------------------------------------------------------------------------------------
 #ifdef GX_WITH_JANSSON
 #include <jansson.h>
 
-static json_t *gx__json_in(const GxJson *value) { return (json_t *)(void *)(uintptr_t)value; } // away with const: jansson counts references
+static json_t *gx__json_in(const GxJson *value)
+{
+    return (json_t *)(void *)(uintptr_t)value;
+} // away with const: jansson counts references
 static GxJson *gx__json_out(json_t *value) { return (GxJson *)(void *)value; }
 
-// Depth and number of values are checked before the library sees the text: it recurses and allocates as the text tells it to.
+// Depth and number of values are checked before the library sees the text: it recurses and allocates as the text tells
+// it to.
 static GxStatus gx__json_check_size(const char *text, int64_t bytes, const char *where, GxError *err)
 {
     int64_t depth = 0, values = 1, line = 1, line_start = 0;
@@ -119,7 +131,8 @@ static GxStatus gx__json_check_size(const char *text, int64_t bytes, const char 
         if (c == ',') values++;
         if (depth > GX_JSON_DEPTH || values > GX_JSON_VALUES)
             return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld:%ld: %s than %d", where, (long)line, (long)(i - line_start + 1),
-                           depth > GX_JSON_DEPTH ? "nested deeper" : "more values", depth > GX_JSON_DEPTH ? GX_JSON_DEPTH : GX_JSON_VALUES);
+                           depth > GX_JSON_DEPTH ? "nested deeper" : "more values",
+                           depth > GX_JSON_DEPTH ? GX_JSON_DEPTH : GX_JSON_VALUES);
     }
     return GX_OK;
 }
@@ -152,9 +165,18 @@ GxJsonType gx_json_type(const GxJson *value)
     }
 }
 
-int64_t gx_json_size(const GxJson *value) { return (int64_t)(json_object_size(gx__json_in(value)) + json_array_size(gx__json_in(value))); }
-GxJson *gx_json_get(const GxJson *object, const char *key) { return gx__json_out(json_object_get(gx__json_in(object), key)); }
-GxJson *gx_json_at(const GxJson *array, int64_t i) { return i < 0 ? NULL : gx__json_out(json_array_get(gx__json_in(array), (size_t)i)); }
+int64_t gx_json_size(const GxJson *value)
+{
+    return (int64_t)(json_object_size(gx__json_in(value)) + json_array_size(gx__json_in(value)));
+}
+GxJson *gx_json_get(const GxJson *object, const char *key)
+{
+    return gx__json_out(json_object_get(gx__json_in(object), key));
+}
+GxJson *gx_json_at(const GxJson *array, int64_t i)
+{
+    return i < 0 ? NULL : gx__json_out(json_array_get(gx__json_in(array), (size_t)i));
+}
 int64_t gx_json_int(const GxJson *value) { return (int64_t)json_integer_value(gx__json_in(value)); }
 double gx_json_double(const GxJson *value) { return json_number_value(gx__json_in(value)); }
 int gx_json_bool(const GxJson *value) { return json_is_true(gx__json_in(value)); }
@@ -187,16 +209,19 @@ static int gx__json_set(GxJson *object, const char *key, GxJson *value)
 {
     return json_object_set_new(gx__json_in(object), key, gx__json_in(value));
 }
-static int gx__json_append(GxJson *array, GxJson *value) { return json_array_append_new(gx__json_in(array), gx__json_in(value)); }
+static int gx__json_append(GxJson *array, GxJson *value)
+{
+    return json_array_append_new(gx__json_in(array), gx__json_in(value));
+}
 
 #else
-#define GX__NO_JSON "built without jansson: install libjansson-dev and build again"
+#define GX__JSON_NONE "built without jansson: install libjansson-dev and build again"
 
 GxStatus gx_json_parse(GxJson **out, const char *text, int64_t bytes, const char *where, GxError *err)
 {
     (void)text, (void)bytes;
     *out = NULL;
-    return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: " GX__NO_JSON, where);
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: " GX__JSON_NONE, where);
 }
 GxJson *gx_json_copy(const GxJson *value) { return (void)value, (GxJson *)NULL; }
 void gx_json_free(GxJson *value) { (void)value; }
@@ -222,10 +247,12 @@ void gx_json_remove(GxJson *object, const char *key) { (void)object, (void)key; 
 static GxStatus gx__json_refused(const char *what, GxError *err)
 {
 #ifdef GX_WITH_JANSSON
-    return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "JSON: %.100s has no value, or is no UTF-8 text, or its number is not finite, or there is no memory for it", what);
+    return GX_FAIL(
+        err, GX_ERR_ARGUMENT,
+        "JSON: %.100s has no value, or is no UTF-8 text, or its number is not finite, or there is no memory for it",
+        what);
 #else
-    return GX_FAIL(err, GX_ERR_UNSUPPORTED, "JSON (%.100s): " GX__NO_JSON, what);
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED, "JSON (%.100s): " GX__JSON_NONE, what);
 #endif
 }
 
@@ -249,7 +276,7 @@ GxStatus gx_json_append(GxJson *array, GxJson *value, GxError *err)
     return gx__json_refused("an element of a list", err);
 }
 
-// ---- what does not ----------------------------------------------------------------------------------------------------------------------
+// ---- what does not -------------------------------------------------------------------------------------------------
 
 GxStatus gx_json_read(GxJson **out, const char *path, int64_t cap, GxError *err)
 {
@@ -264,32 +291,39 @@ GxStatus gx_json_read(GxJson **out, const char *path, int64_t cap, GxError *err)
 
 static const char *gx__json_name_of(GxJsonType type)
 {
-    static const char *const names[] = {"nothing", "null", "true or false", "an integer", "a number", "a string", "an array", "an object"};
+    static const char *const names[] = {"nothing",  "null",     "true or false", "an integer",
+                                        "a number", "a string", "an array",      "an object"};
     return names[type];
 }
 
 const char *gx_json_type_name(const GxJson *value) { return gx__json_name_of(gx_json_type(value)); }
 
-// The member if it is of this type (an integer is a number, too); *out NULL if it is absent or null and need not be there.
-static GxStatus gx__json_member(const GxJson *object, const char *key, GxJsonType type, int required, GxJson **out, const char *where,
-                                GxError *err)
+// The member if it is of this type (an integer is a number, too); *out NULL if it is absent or null and need not be
+// there.
+static GxStatus gx__json_member(const GxJson *object, const char *key, GxJsonType type, int required, GxJson **out,
+                                const char *where, GxError *err)
 {
     GxJson *value = gx_json_get(object, key);
     GxJsonType found = gx_json_type(value);
     *out = NULL;
     if (gx_json_type(object) != GX_JSON_OBJECT)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s: \"%s\" was looked for in %s, not in an object", where, key, gx_json_type_name(object));
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: \"%s\" was looked for in %s, not in an object", where, key,
+                       gx_json_type_name(object));
     if (found == GX_JSON_NONE || found == GX_JSON_NULL) {
-        if (required) return GX_FAIL(err, GX_ERR_FORMAT, "%s: \"%s\" is missing; expected %s", where, key, gx__json_name_of(type));
+        if (required)
+            return GX_FAIL(err, GX_ERR_FORMAT, "%s: \"%s\" is missing; expected %s", where, key,
+                           gx__json_name_of(type));
         return GX_OK;
     }
     if (found != type && !(found == GX_JSON_INT && type == GX_JSON_REAL))
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s: \"%s\" is %s; expected %s", where, key, gx_json_type_name(value), gx__json_name_of(type));
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: \"%s\" is %s; expected %s", where, key, gx_json_type_name(value),
+                       gx__json_name_of(type));
     *out = value;
     return GX_OK;
 }
 
-GxStatus gx_json_get_int(const GxJson *object, const char *key, int required, int64_t *out, const char *where, GxError *err)
+GxStatus gx_json_get_int(const GxJson *object, const char *key, int required, int64_t *out, const char *where,
+                         GxError *err)
 {
     GxJson *value;
     GX_TRY(gx__json_member(object, key, GX_JSON_INT, required, &value, where, err));
@@ -297,7 +331,8 @@ GxStatus gx_json_get_int(const GxJson *object, const char *key, int required, in
     return GX_OK;
 }
 
-GxStatus gx_json_get_double(const GxJson *object, const char *key, int required, double *out, const char *where, GxError *err)
+GxStatus gx_json_get_double(const GxJson *object, const char *key, int required, double *out, const char *where,
+                            GxError *err)
 {
     GxJson *value;
     GX_TRY(gx__json_member(object, key, GX_JSON_REAL, required, &value, where, err));
@@ -305,7 +340,8 @@ GxStatus gx_json_get_double(const GxJson *object, const char *key, int required,
     return GX_OK;
 }
 
-GxStatus gx_json_get_bool(const GxJson *object, const char *key, int required, int *out, const char *where, GxError *err)
+GxStatus gx_json_get_bool(const GxJson *object, const char *key, int required, int *out, const char *where,
+                          GxError *err)
 {
     GxJson *value;
     GX_TRY(gx__json_member(object, key, GX_JSON_BOOL, required, &value, where, err));
@@ -313,7 +349,8 @@ GxStatus gx_json_get_bool(const GxJson *object, const char *key, int required, i
     return GX_OK;
 }
 
-GxStatus gx_json_get_string(const GxJson *object, const char *key, int required, const char **out, const char *where, GxError *err)
+GxStatus gx_json_get_string(const GxJson *object, const char *key, int required, const char **out, const char *where,
+                            GxError *err)
 {
     GxJson *value;
     GX_TRY(gx__json_member(object, key, GX_JSON_STRING, required, &value, where, err));
@@ -321,7 +358,8 @@ GxStatus gx_json_get_string(const GxJson *object, const char *key, int required,
     return GX_OK;
 }
 
-GxStatus gx_json_get_array(const GxJson *object, const char *key, int required, GxJson **out, const char *where, GxError *err)
+GxStatus gx_json_get_array(const GxJson *object, const char *key, int required, GxJson **out, const char *where,
+                           GxError *err)
 {
     GxJson *value;
     GX_TRY(gx__json_member(object, key, GX_JSON_ARRAY, required, &value, where, err));
@@ -329,7 +367,8 @@ GxStatus gx_json_get_array(const GxJson *object, const char *key, int required, 
     return GX_OK;
 }
 
-GxStatus gx_json_get_object(const GxJson *object, const char *key, int required, GxJson **out, const char *where, GxError *err)
+GxStatus gx_json_get_object(const GxJson *object, const char *key, int required, GxJson **out, const char *where,
+                            GxError *err)
 {
     GxJson *value;
     GX_TRY(gx__json_member(object, key, GX_JSON_OBJECT, required, &value, where, err));

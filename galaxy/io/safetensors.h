@@ -1,27 +1,32 @@
-// safetensors.h: reads and writes safetensors files (huggingface.co/docs/safetensors), the format in which weights travel.
+// safetensors.h: reads and writes safetensors files (huggingface.co/docs/safetensors), the format in which weights
+// travel.
 //
-//     u64 little-endian N | N bytes of JSON: {"name": {"dtype", "shape", "data_offsets": [begin, end]}, …, "__metadata__": {…}} | data
+//     u64 little-endian N | N bytes of JSON: {"name": {"dtype", "shape", "data_offsets": [begin, end]}, …,
+//     "__metadata__": {…}} | data
 //
-// The reader trusts nothing. It takes a file, or a folder with model.safetensors or model.safetensors.index.json (shards), and refuses with
-// file, tensor and reason: headers that do not fit, are too large or not one strict JSON object; shapes and offsets that are not exact
-// non-negative integers; tensors that do not cover the data from its first byte to its last without hole or overlap; products that
-// overflow; indexes whose names leave the folder or differ from the shards' contents. Data is read by pread in any range and order, so
-// that a tensor need not fit into memory; alignment in the file is not assumed.
+// The reader trusts nothing. It takes a file, or a folder with model.safetensors or model.safetensors.index.json
+// (shards), and refuses with file, tensor and reason: headers that do not fit, are too large or not one strict JSON
+// object; shapes and offsets that are not exact non-negative integers; tensors that do not cover the data from its
+// first byte to its last without hole or overlap; products that overflow; indexes whose names leave the folder or
+// differ from the shards' contents. Data is read by pread in any range and order, so that a tensor need not fit into
+// memory; alignment in the file is not assumed.
 //
 //     GxSafetensors s;
 //     GX_TRY(gx_safetensors_open(&s, "model_folder", err));
-//     const GxSafetensorsEntry *e = gx_safetensors_find(&s, "model.norm.weight");                     // NULL: none of that name
+//     const GxSafetensorsEntry *e = gx_safetensors_find(&s, "model.norm.weight");  // NULL: none of that name
 //     if (e && e->elements == n) status = gx_safetensors_read(&s, e, 0, n, weights, err);             // as floats
 //     gx_safetensors_close(&s);
 //
-// The writer puts tensors by falling dtype size, then name, without gaps, and "format": "pt" into the metadata. Parts come in any order;
-// the file gets its name in gx_safetensors_finish, if every byte was written, and then it is synced.
+// The writer puts tensors by falling dtype size, then name, without gaps, and "format": "pt" into the metadata. Parts
+// come in any order; the file gets its name in gx_safetensors_finish, if every byte was written, and then it is synced.
 //
 //     GxSafetensorsWriter w;
-//     GX_TRY(gx_safetensors_create(&w, "model.safetensors", entries, n, NULL, 0, err));   // name, dtype, ndim, shape of each
-//     for (…) status = gx_safetensors_write_floats(&w, name, first, values, count, err);  // rounds to the tensor's dtype
+//     // name, dtype, ndim, shape of each
+//     GX_TRY(gx_safetensors_create(&w, "model.safetensors", entries, n, NULL, 0, err));
+//     // rounds to the tensor's dtype
+//     for (…) status = gx_safetensors_write_floats(&w, name, first, values, count, err);
 //     if (status == GX_OK) status = gx_safetensors_finish(&w, err);
-//     gx_safetensors_abort(&w);                                                           // after finish: nothing is left to do
+//     gx_safetensors_abort(&w);  // after finish: nothing is left to do
 //
 // Little-endian hosts only. A writer, and a reader being opened, belong to one thread; reads may come from several.
 #ifndef GX_SAFETENSORS_H
@@ -65,15 +70,18 @@ typedef struct {
     GxJson *metadata; // of the first file: string to string; NULL: none
 } GxSafetensors;
 
-GxStatus gx_safetensors_open(GxSafetensors *s, const char *path, GxError *err); // a file or a folder; on failure nothing stays open
+GxStatus gx_safetensors_open(GxSafetensors *s, const char *path,
+                             GxError *err); // a file or a folder; on failure nothing stays open
 void gx_safetensors_close(GxSafetensors *s);
 const GxSafetensorsEntry *gx_safetensors_find(const GxSafetensors *s, const char *name); // NULL: none
 const char *gx_safetensors_metadata(const GxSafetensors *s, const char *key);            // NULL: none
 
-// Elements [first, first + count) of a tensor. As floats: from F32, BF16, F16 and F64; raw: any dtype, count * dtype_size bytes.
-GxStatus gx_safetensors_read(const GxSafetensors *s, const GxSafetensorsEntry *e, int64_t first, int64_t count, float *out, GxError *err);
-GxStatus gx_safetensors_read_raw(const GxSafetensors *s, const GxSafetensorsEntry *e, int64_t first, int64_t count, void *out,
-                                 GxError *err);
+// Elements [first, first + count) of a tensor. As floats: from F32, BF16, F16 and F64; raw: any dtype, count *
+// dtype_size bytes.
+GxStatus gx_safetensors_read(const GxSafetensors *s, const GxSafetensorsEntry *e, int64_t first, int64_t count,
+                             float *out, GxError *err);
+GxStatus gx_safetensors_read_raw(const GxSafetensors *s, const GxSafetensorsEntry *e, int64_t first, int64_t count,
+                                 void *out, GxError *err);
 
 typedef struct {
     const char *key, *value;
@@ -90,14 +98,17 @@ typedef struct {
     int spans, spans_capacity;
 } GxSafetensorsWriter;
 
-// Of `entries` name, dtype, ndim and shape are read. `metadata` joins "format": "pt". _write takes data in the tensor's own dtype.
+// Of `entries` name, dtype, ndim and shape are read. `metadata` joins "format": "pt". _write takes data in the tensor's
+// own dtype.
 GxStatus gx_safetensors_create(GxSafetensorsWriter *w, const char *path, const GxSafetensorsEntry *entries, int n,
                                const GxSafetensorsPair *metadata, int pairs, GxError *err);
-GxStatus gx_safetensors_write(GxSafetensorsWriter *w, const char *name, int64_t first, const void *data, int64_t count, GxError *err);
-GxStatus gx_safetensors_write_floats(GxSafetensorsWriter *w, const char *name, int64_t first, const float *data, int64_t count,
-                                     GxError *err);
-GxStatus gx_safetensors_finish(GxSafetensorsWriter *w, GxError *err); // a tensor that is not whole: an error, and no file
-void gx_safetensors_abort(GxSafetensorsWriter *w);                    // nothing stays; fine after finish, too
+GxStatus gx_safetensors_write(GxSafetensorsWriter *w, const char *name, int64_t first, const void *data, int64_t count,
+                              GxError *err);
+GxStatus gx_safetensors_write_floats(GxSafetensorsWriter *w, const char *name, int64_t first, const float *data,
+                                     int64_t count, GxError *err);
+GxStatus gx_safetensors_finish(GxSafetensorsWriter *w,
+                               GxError *err);      // a tensor that is not whole: an error, and no file
+void gx_safetensors_abort(GxSafetensorsWriter *w); // nothing stays; fine after finish, too
 
 GX_END
 #endif
@@ -116,7 +127,8 @@ GX_END
 enum { GX__ST_INDEX_CAP = 64 << 20, GX__ST_CHUNK = 8192 }; // bytes of an index file; elements converted at a time
 
 #define GX__ST_FAIL(err, path, name, ...) gx__st_fail((err), __LINE__, (path), (name), __VA_ARGS__)
-static GxStatus gx__st_fail(GxError *err, int line, const char *path, const char *name, const char *format, ...) GX_PRINTF(5, 6);
+static GxStatus gx__st_fail(GxError *err, int line, const char *path, const char *name, const char *format, ...)
+    GX_PRINTF(5, 6);
 static GxStatus gx__st_fail(GxError *err, int line, const char *path, const char *name, const char *format, ...)
 {
     char reason[300];
@@ -127,15 +139,16 @@ static GxStatus gx__st_fail(GxError *err, int line, const char *path, const char
     return gx_error_set(err, GX_ERR_FORMAT, __FILE__, line, "%s: tensor %.120s: %s", path, name, reason);
 }
 
-// ---- dtypes ---------------------------------------------------------------------------------------------------------------------------
+// ---- dtypes --------------------------------------------------------------------------------------------------------
 
 typedef struct {
     const char *name;
     int size;
 } gx__StDtype;
-static const gx__StDtype gx__st_dtypes[] = {{"F64", 8}, {"I64", 8},  {"U64", 8},     {"C64", 8},     {"F32", 4},    {"I32", 4},
-                                            {"U32", 4}, {"BF16", 2}, {"F16", 2},     {"I16", 2},     {"U16", 2},    {"I8", 1},
-                                            {"U8", 1},  {"BOOL", 1}, {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"F8_E8M0", 1}};
+static const gx__StDtype gx__st_dtypes[] = {{"F64", 8},     {"I64", 8},    {"U64", 8},  {"C64", 8},  {"F32", 4},
+                                            {"I32", 4},     {"U32", 4},    {"BF16", 2}, {"F16", 2},  {"I16", 2},
+                                            {"U16", 2},     {"I8", 1},     {"U8", 1},   {"BOOL", 1}, {"F8_E4M3", 1},
+                                            {"F8_E5M2", 1}, {"F8_E8M0", 1}};
 
 static int gx__st_set_dtype(GxSafetensorsEntry *e, const char *name) // 0: unknown
 {
@@ -149,49 +162,51 @@ static int gx__st_set_dtype(GxSafetensorsEntry *e, const char *name) // 0: unkno
     return 0;
 }
 
-static float gx__float_of_bits(uint32_t bits)
+static float gx__st_float_of_bits(uint32_t bits)
 {
     float f;
     memcpy(&f, &bits, sizeof f);
     return f;
 }
 
-static uint32_t gx__bits_of_float(float f)
+static uint32_t gx__st_bits_of_float(float f)
 {
     uint32_t bits;
     memcpy(&bits, &f, sizeof bits);
     return bits;
 }
 
-static float gx__float_of_half(uint16_t h)
+static float gx__st_float_of_half(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = (h >> 10) & 31, mantissa = h & 1023;
-    if (exponent == 31) return gx__float_of_bits(sign | 0x7F800000 | mantissa << 13);
-    if (exponent) return gx__float_of_bits(sign | (exponent + 112) << 23 | mantissa << 13);
-    return gx__float_of_bits(sign | gx__bits_of_float((float)mantissa * (1.0f / 16777216.0f))); // subnormal: units of 2^-24
+    if (exponent == 31) return gx__st_float_of_bits(sign | 0x7F800000 | mantissa << 13);
+    if (exponent) return gx__st_float_of_bits(sign | (exponent + 112) << 23 | mantissa << 13);
+    return gx__st_float_of_bits(
+        sign | gx__st_bits_of_float((float)mantissa * (1.0f / 16777216.0f))); // subnormal: units of 2^-24
 }
 
 // To nearest, ties to even; what is too large becomes infinite, as in hardware.
-static uint16_t gx__half_of_float(float f)
+static uint16_t gx__st_half_of_float(float f)
 {
-    uint32_t bits = gx__bits_of_float(f), sign = bits >> 16 & 0x8000, a = bits & 0x7FFFFFFF;
+    uint32_t bits = gx__st_bits_of_float(f), sign = bits >> 16 & 0x8000, a = bits & 0x7FFFFFFF;
     if (a > 0x7F800000) return (uint16_t)(sign | 0x7E00);  // NaN
     if (a >= 0x47800000) return (uint16_t)(sign | 0x7C00); // 2^16 and more
-    if (a < 0x38800000) // below 2^-14: in [0.5, 1) floats are spaced 2^-24 apart, as half's subnormals are, so that the addition rounds
-        return (uint16_t)(sign | (gx__bits_of_float(gx__float_of_bits(a) + 0.5f) - 0x3F000000));
+    if (a < 0x38800000) // below 2^-14: in [0.5, 1) floats are spaced 2^-24 apart, as half's subnormals are, so that the
+                        // addition rounds
+        return (uint16_t)(sign | (gx__st_bits_of_float(gx__st_float_of_bits(a) + 0.5f) - 0x3F000000));
     return (uint16_t)(sign | (a - 0x38000000 + 0xFFF + (a >> 13 & 1)) >> 13);
 }
 
-static float gx__float_of_bf16(uint16_t b) { return gx__float_of_bits((uint32_t)b << 16); }
+static float gx__st_float_of_bf16(uint16_t b) { return gx__st_float_of_bits((uint32_t)b << 16); }
 
-static uint16_t gx__bf16_of_float(float f)
+static uint16_t gx__st_bf16_of_float(float f)
 {
-    uint32_t bits = gx__bits_of_float(f);
+    uint32_t bits = gx__st_bits_of_float(f);
     if ((bits & 0x7FFFFFFF) > 0x7F800000) return (uint16_t)(bits >> 16 | 0x40); // NaN stays NaN
     return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 
-// ---- entries --------------------------------------------------------------------------------------------------------------------------
+// ---- entries -------------------------------------------------------------------------------------------------------
 
 static int gx__st_by_name(const void *a, const void *b)
 {
@@ -228,7 +243,8 @@ static GxSafetensorsEntry *gx__st_find(GxSafetensorsEntry *entry, int n, const c
     return NULL;
 }
 
-// Elements and bytes from shape and dtype; 0: they overflow. A zero among the dimensions hides no overflow of the others.
+// Elements and bytes from shape and dtype; 0: they overflow. A zero among the dimensions hides no overflow of the
+// others.
 static int gx__st_measure(GxSafetensorsEntry *e)
 {
     int64_t product = 1;
@@ -243,15 +259,16 @@ static int gx__st_measure(GxSafetensorsEntry *e)
     return 1;
 }
 
-static GxStatus gx__st_check_range(const char *path, const GxSafetensorsEntry *e, int64_t first, int64_t count, GxError *err)
+static GxStatus gx__st_check_range(const char *path, const GxSafetensorsEntry *e, int64_t first, int64_t count,
+                                   GxError *err)
 {
     if (first >= 0 && count >= 0 && first <= e->elements && count <= e->elements - first) return GX_OK;
     return gx_error_set(err, GX_ERR_ARGUMENT, __FILE__, __LINE__,
-                        "%s: tensor %.120s: %ld elements from number %ld on are asked for; it has %ld", path, e->name, (long)count,
-                        (long)first, (long)e->elements);
+                        "%s: tensor %.120s: %ld elements from number %ld on are asked for; it has %ld", path, e->name,
+                        (long)count, (long)first, (long)e->elements);
 }
 
-// ---- reading --------------------------------------------------------------------------------------------------------------------------
+// ---- reading -------------------------------------------------------------------------------------------------------
 
 // An exact non-negative integer, or -1.
 static int64_t gx__st_count(const GxJson *value)
@@ -262,23 +279,28 @@ static int64_t gx__st_count(const GxJson *value)
 static GxStatus gx__st_read_shape(GxSafetensorsEntry *e, const GxJson *shape, const char *path, GxError *err)
 {
     if (gx_json_type(shape) != GX_JSON_ARRAY)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s: tensor %s: \"shape\" is %s; expected an array", path, e->name, gx_json_type_name(shape));
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: tensor %s: \"shape\" is %s; expected an array", path, e->name,
+                       gx_json_type_name(shape));
     if (gx_json_size(shape) > GX_SAFETENSORS_DIMS)
-        return GX__ST_FAIL(err, path, e->name, "has %ld dimensions; at most %d are read", (long)gx_json_size(shape), GX_SAFETENSORS_DIMS);
+        return GX__ST_FAIL(err, path, e->name, "has %ld dimensions; at most %d are read", (long)gx_json_size(shape),
+                           GX_SAFETENSORS_DIMS);
     e->ndim = (int)gx_json_size(shape);
     for (int d = 0; d < e->ndim; d++) {
         e->shape[d] = gx__st_count(gx_json_at(shape, d));
-        if (e->shape[d] < 0) return GX__ST_FAIL(err, path, e->name, "dimension %d of its shape is not a non-negative integer", d);
+        if (e->shape[d] < 0)
+            return GX__ST_FAIL(err, path, e->name, "dimension %d of its shape is not a non-negative integer", d);
     }
     return GX_OK;
 }
 
 // One member of the header. Offsets become bytes of the file; `data` is where the data begins.
-static GxStatus gx__st_read_entry(GxSafetensorsEntry *e, const GxJsonMember *m, const GxSafetensorsFile *file, int64_t data, GxError *err)
+static GxStatus gx__st_read_entry(GxSafetensorsEntry *e, const GxJsonMember *m, const GxSafetensorsFile *file,
+                                  int64_t data, GxError *err)
 {
     const char *path = file->path;
     if (snprintf(e->name, sizeof e->name, "%s", m->key) >= GX_SAFETENSORS_NAME || !m->key[0])
-        return GX__ST_FAIL(err, path, m->key, "its name has %ld bytes; 1 to %d are read", (long)strlen(m->key), GX_SAFETENSORS_NAME - 1);
+        return GX__ST_FAIL(err, path, m->key, "its name has %ld bytes; 1 to %d are read", (long)strlen(m->key),
+                           GX_SAFETENSORS_NAME - 1);
     if (gx_json_type(m->value) != GX_JSON_OBJECT)
         return GX__ST_FAIL(err, path, e->name, "it is %s; expected an object", gx_json_type_name(m->value));
     const GxJson *dtype = gx_json_get(m->value, "dtype"), *offsets = gx_json_get(m->value, "data_offsets");
@@ -292,10 +314,11 @@ static GxStatus gx__st_read_entry(GxSafetensorsEntry *e, const GxJsonMember *m, 
     int64_t begin = gx__st_count(gx_json_at(offsets, 0)), end = gx__st_count(gx_json_at(offsets, 1));
     if (gx_json_type(offsets) != GX_JSON_ARRAY || gx_json_size(offsets) != 2 || begin < 0 || end < 0)
         return GX__ST_FAIL(err, path, e->name, "\"data_offsets\" is not a list of exactly two non-negative integers");
-    if (end < begin) return GX__ST_FAIL(err, path, e->name, "its data ends at %ld, before it begins at %ld", (long)end, (long)begin);
+    if (end < begin)
+        return GX__ST_FAIL(err, path, e->name, "its data ends at %ld, before it begins at %ld", (long)end, (long)begin);
     if (end > file->bytes - data)
-        return GX__ST_FAIL(err, path, e->name, "its data ends at %ld; the file holds %ld bytes of data: it is cut off", (long)end,
-                           (long)(file->bytes - data));
+        return GX__ST_FAIL(err, path, e->name, "its data ends at %ld; the file holds %ld bytes of data: it is cut off",
+                           (long)end, (long)(file->bytes - data));
     if (end - begin != e->bytes)
         return GX__ST_FAIL(err, path, e->name, "shape and dtype take %ld bytes, data_offsets give %ld", (long)e->bytes,
                            (long)(end - begin));
@@ -306,7 +329,8 @@ static GxStatus gx__st_read_entry(GxSafetensorsEntry *e, const GxJsonMember *m, 
 static GxStatus gx__st_check_metadata(const GxJson *metadata, const char *path, GxError *err)
 {
     if (gx_json_type(metadata) != GX_JSON_OBJECT)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s: __metadata__ is %s; expected an object of strings", path, gx_json_type_name(metadata));
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: __metadata__ is %s; expected an object of strings", path,
+                       gx_json_type_name(metadata));
     for (GxJsonMember m = GX_ZERO; gx_json_next(metadata, &m);)
         if (gx_json_type(m.value) != GX_JSON_STRING)
             return GX_FAIL(err, GX_ERR_FORMAT, "%s: __metadata__: \"%.100s\" is %s; expected a string", path, m.key,
@@ -316,7 +340,8 @@ static GxStatus gx__st_check_metadata(const GxJson *metadata, const char *path, 
 
 static GxStatus gx__st_reserve(GxSafetensors *s, int64_t more, const char *path, GxError *err)
 {
-    if (more > GX_SAFETENSORS_COUNT - s->n) return GX_FAIL(err, GX_ERR_FORMAT, "%s: more than %d tensors", path, GX_SAFETENSORS_COUNT);
+    if (more > GX_SAFETENSORS_COUNT - s->n)
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: more than %d tensors", path, GX_SAFETENSORS_COUNT);
     s->capacity = s->n + (int)more;
     GxSafetensorsEntry *grown = (GxSafetensorsEntry *)realloc(s->entry, (size_t)(s->capacity + 1) * sizeof *grown);
     if (!grown) return GX_FAIL(err, GX_ERR_MEMORY, "%s: no memory for %d tensors", path, s->capacity);
@@ -325,19 +350,22 @@ static GxStatus gx__st_reserve(GxSafetensors *s, int64_t more, const char *path,
 }
 
 // The tensors of one file, from s->entry[first] on: they cover [data, end of file) without hole or overlap.
-static GxStatus gx__st_check_cover(const GxSafetensors *s, int first, const GxSafetensorsFile *file, int64_t data, GxError *err)
+static GxStatus gx__st_check_cover(const GxSafetensors *s, int first, const GxSafetensorsFile *file, int64_t data,
+                                   GxError *err)
 {
     int64_t at = data;
     gx__st_sort(s->entry + first, s->n - first, gx__st_by_offset);
     for (int i = first; i < s->n; i++) {
         const GxSafetensorsEntry *e = &s->entry[i];
         if (e->offset != at)
-            return GX__ST_FAIL(err, file->path, e->name, "its data begins at %ld, where %ld was expected: %s", (long)(e->offset - data),
-                               (long)(at - data), e->offset < at ? "it overlaps the tensor before it" : "there is a hole before it");
+            return GX__ST_FAIL(err, file->path, e->name, "its data begins at %ld, where %ld was expected: %s",
+                               (long)(e->offset - data), (long)(at - data),
+                               e->offset < at ? "it overlaps the tensor before it" : "there is a hole before it");
         at += e->bytes;
     }
     if (at == file->bytes) return GX_OK;
-    return GX_FAIL(err, GX_ERR_FORMAT, "%s: %ld bytes lie behind the last tensor", file->path, (long)(file->bytes - at));
+    return GX_FAIL(err, GX_ERR_FORMAT, "%s: %ld bytes lie behind the last tensor", file->path,
+                   (long)(file->bytes - at));
 }
 
 static GxStatus gx__st_read_header(GxSafetensors *s, const GxJson *header, int number, int64_t data, GxError *err)
@@ -345,7 +373,8 @@ static GxStatus gx__st_read_header(GxSafetensors *s, const GxJson *header, int n
     const GxSafetensorsFile *file = &s->file[number];
     int first = s->n;
     if (gx_json_type(header) != GX_JSON_OBJECT)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s: the header is %s; expected an object", file->path, gx_json_type_name(header));
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: the header is %s; expected an object", file->path,
+                       gx_json_type_name(header));
     GX_TRY(gx__st_reserve(s, gx_json_size(header), file->path, err));
     for (GxJsonMember m = GX_ZERO; gx_json_next(header, &m);) {
         if (!strcmp(m.key, "__metadata__")) {
@@ -365,28 +394,36 @@ static GxStatus gx__st_read_header(GxSafetensors *s, const GxJson *header, int n
 // Opens one file and appends its tensors.
 static GxStatus gx__st_load(GxSafetensors *s, const char *path, const char *name, GxError *err)
 {
-    if (s->files == GX_SAFETENSORS_FILES) return GX_FAIL(err, GX_ERR_FORMAT, "%s: more than %d files", path, GX_SAFETENSORS_FILES);
+    if (s->files == GX_SAFETENSORS_FILES)
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: more than %d files", path, GX_SAFETENSORS_FILES);
     GxSafetensorsFile *grown = (GxSafetensorsFile *)realloc(s->file, (size_t)(s->files + 1) * sizeof *grown);
     if (!grown) return GX_FAIL(err, GX_ERR_MEMORY, "%s: no memory", path);
     s->file = grown;
     GxSafetensorsFile *file = &s->file[s->files];
     memset(file, 0, sizeof *file);
-    if (snprintf(file->path, GX_PATH, "%s", path) >= GX_PATH || snprintf(file->name, GX_FILE_NAME, "%s", name) >= GX_FILE_NAME)
+    if (snprintf(file->path, GX_PATH, "%s", path) >= GX_PATH ||
+        snprintf(file->name, GX_FILE_NAME, "%s", name) >= GX_FILE_NAME)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "the path %.200s… is too long", path);
     GX_TRY(gx_file_open(path, &file->fd, &file->bytes, err));
     int number = s->files++; // from here on gx_safetensors_close closes it
 
     uint64_t n;
-    if (file->bytes < 8) return GX_FAIL(err, GX_ERR_FORMAT, "%s has %ld bytes; a safetensors file has at least 8", path, (long)file->bytes);
+    if (file->bytes < 8)
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s has %ld bytes; a safetensors file has at least 8", path,
+                       (long)file->bytes);
     GX_TRY(gx_file_read_at(file->fd, path, &n, 8, 0, err));
     if (n > GX_SAFETENSORS_HEADER || n > (uint64_t)file->bytes - 8)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s: a header of %llu bytes is announced; the file has %ld and headers have at most %d: %s",
-                       path, (unsigned long long)n, (long)file->bytes, GX_SAFETENSORS_HEADER, "it is cut off, or no safetensors file");
+        return GX_FAIL(err, GX_ERR_FORMAT,
+                       "%s: a header of %llu bytes is announced; the file has %ld and headers have at most %d: %s",
+                       path, (unsigned long long)n, (long)file->bytes, GX_SAFETENSORS_HEADER,
+                       "it is cut off, or no safetensors file");
     char *text = (char *)malloc((size_t)n + 1);
-    if (!text) return GX_FAIL(err, GX_ERR_MEMORY, "%s: no memory for a header of %llu bytes", path, (unsigned long long)n);
+    if (!text)
+        return GX_FAIL(err, GX_ERR_MEMORY, "%s: no memory for a header of %llu bytes", path, (unsigned long long)n);
     GxJson *header = NULL;
     GxStatus status = gx_file_read_at(file->fd, path, text, (int64_t)n, 8, err);
-    if (status == GX_OK && (n == 0 || text[0] != '{')) status = GX_FAIL(err, GX_ERR_FORMAT, "%s: the header does not begin with {", path);
+    if (status == GX_OK && (n == 0 || text[0] != '{'))
+        status = GX_FAIL(err, GX_ERR_FORMAT, "%s: the header does not begin with {", path);
     if (status == GX_OK) status = gx_json_parse(&header, text, (int64_t)n, path, err);
     free(text);
     if (status == GX_OK) status = gx__st_read_header(s, header, number, 8 + (int64_t)n, err);
@@ -394,7 +431,7 @@ static GxStatus gx__st_load(GxSafetensors *s, const char *path, const char *name
     return status;
 }
 
-// ---- reading shards -------------------------------------------------------------------------------------------------------------------
+// ---- reading shards ------------------------------------------------------------------------------------------------
 
 static int gx__st_file_number(const GxSafetensors *s, const char *name)
 {
@@ -404,19 +441,24 @@ static int gx__st_file_number(const GxSafetensors *s, const char *name)
 }
 
 // A link is followed only if it ends in the same folder.
-static GxStatus gx__st_load_shard(GxSafetensors *s, const char *folder, const char *index, const char *name, GxError *err)
+static GxStatus gx__st_load_shard(GxSafetensors *s, const char *folder, const char *index, const char *name,
+                                  GxError *err)
 {
     char path[GX_PATH];
-    if (!gx_path_is_plain(name)) return GX_FAIL(err, GX_ERR_FORMAT, "%s: the shard \"%.100s\" is not a plain file name", index, name);
+    if (!gx_path_is_plain(name))
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: the shard \"%.100s\" is not a plain file name", index, name);
     GX_TRY(gx_path_join(path, folder, name, err));
     char *real_folder = realpath(folder, NULL), *real_file = realpath(path, NULL);
     size_t n = real_folder ? strlen(real_folder) : 0;
-    int known = real_folder && real_file, inside = known && !strncmp(real_file, real_folder, n) && (real_file[n] == '/' || n == 1);
+    int known = real_folder && real_file,
+        inside = known && !strncmp(real_file, real_folder, n) && (real_file[n] == '/' || n == 1);
     free(real_folder);
     free(real_file);
-    if (!known) return GX_FAIL(err, GX_ERR_FORMAT, "%s names the shard %s, which is not there; download it again", index, name);
+    if (!known)
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s names the shard %s, which is not there; download it again", index, name);
     if (!inside)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s: the shard %s is a link out of the folder; copy the folder with its links resolved (cp -rL)",
+        return GX_FAIL(err, GX_ERR_FORMAT,
+                       "%s: the shard %s is a link out of the folder; copy the folder with its links resolved (cp -rL)",
                        index, name);
     return gx__st_load(s, path, name, err);
 }
@@ -445,7 +487,8 @@ static GxStatus gx__st_check_names(GxSafetensors *s, GxError *err)
     return GX_OK;
 }
 
-static GxStatus gx__st_read_index(GxSafetensors *s, const GxJson *root, const char *folder, const char *index, GxError *err)
+static GxStatus gx__st_read_index(GxSafetensors *s, const GxJson *root, const char *folder, const char *index,
+                                  GxError *err)
 {
     GxJson *map = NULL, *metadata = NULL;
     GX_TRY(gx_json_get_object(root, "metadata", 1, &metadata, index, err));
@@ -454,7 +497,8 @@ static GxStatus gx__st_read_index(GxSafetensors *s, const GxJson *root, const ch
     for (GxJsonMember m = GX_ZERO; gx_json_next(map, &m);) {
         if (gx_json_type(m.value) != GX_JSON_STRING)
             return GX__ST_FAIL(err, index, m.key, "its file is %s; expected a string", gx_json_type_name(m.value));
-        if (gx__st_file_number(s, gx_json_string(m.value)) < 0) GX_TRY(gx__st_load_shard(s, folder, index, gx_json_string(m.value), err));
+        if (gx__st_file_number(s, gx_json_string(m.value)) < 0)
+            GX_TRY(gx__st_load_shard(s, folder, index, gx_json_string(m.value), err));
     }
     GX_TRY(gx__st_check_names(s, err));
     return gx__st_check_index(s, map, index, err);
@@ -471,8 +515,10 @@ static GxStatus gx__st_open_folder(GxSafetensors *s, const char *folder, GxError
         return gx__st_check_names(s, err);
     }
     if (!gx_path_is_file(index))
-        return GX_FAIL(err, GX_ERR_IO,
-                       "%s holds neither model.safetensors nor model.safetensors.index.json; give a folder or a file with weights", folder);
+        return GX_FAIL(
+            err, GX_ERR_IO,
+            "%s holds neither model.safetensors nor model.safetensors.index.json; give a folder or a file with weights",
+            folder);
     GX_TRY(gx_json_read(&root, index, GX__ST_INDEX_CAP, err));
     GxStatus status = gx__st_read_index(s, root, folder, index, err);
     gx_json_free(root);
@@ -483,7 +529,8 @@ GxStatus gx_safetensors_open(GxSafetensors *s, const char *path, GxError *err)
 {
     const char *slash = strrchr(path, '/');
     memset(s, 0, sizeof *s);
-    GxStatus status = gx_path_is_folder(path) ? gx__st_open_folder(s, path, err) : gx__st_load(s, path, slash ? slash + 1 : path, err);
+    GxStatus status = gx_path_is_folder(path) ? gx__st_open_folder(s, path, err)
+                                              : gx__st_load(s, path, slash ? slash + 1 : path, err);
     if (status == GX_OK) status = gx__st_check_names(s, err);
     if (status != GX_OK) gx_safetensors_close(s);
     return status;
@@ -498,7 +545,10 @@ void gx_safetensors_close(GxSafetensors *s)
     memset(s, 0, sizeof *s);
 }
 
-const GxSafetensorsEntry *gx_safetensors_find(const GxSafetensors *s, const char *name) { return gx__st_find(s->entry, s->n, name); }
+const GxSafetensorsEntry *gx_safetensors_find(const GxSafetensors *s, const char *name)
+{
+    return gx__st_find(s->entry, s->n, name);
+}
 
 const char *gx_safetensors_metadata(const GxSafetensors *s, const char *key)
 {
@@ -506,14 +556,16 @@ const char *gx_safetensors_metadata(const GxSafetensors *s, const char *key)
     return value ? gx_json_string(value) : NULL;
 }
 
-GxStatus gx_safetensors_read_raw(const GxSafetensors *s, const GxSafetensorsEntry *e, int64_t first, int64_t count, void *out, GxError *err)
+GxStatus gx_safetensors_read_raw(const GxSafetensors *s, const GxSafetensorsEntry *e, int64_t first, int64_t count,
+                                 void *out, GxError *err)
 {
     const GxSafetensorsFile *file = &s->file[e->file];
     GX_TRY(gx__st_check_range(file->path, e, first, count, err));
     return gx_file_read_at(file->fd, file->path, out, count * e->dtype_size, e->offset + first * e->dtype_size, err);
 }
 
-GxStatus gx_safetensors_read(const GxSafetensors *s, const GxSafetensorsEntry *e, int64_t first, int64_t count, float *out, GxError *err)
+GxStatus gx_safetensors_read(const GxSafetensors *s, const GxSafetensorsEntry *e, int64_t first, int64_t count,
+                             float *out, GxError *err)
 {
     union {
         uint16_t u16[GX__ST_CHUNK];
@@ -522,21 +574,22 @@ GxStatus gx_safetensors_read(const GxSafetensors *s, const GxSafetensorsEntry *e
     const char *path = s->file[e->file].path;
     if (e->dtype == GX_F32) return gx_safetensors_read_raw(s, e, first, count, out, err);
     if (e->dtype != GX_BF16 && e->dtype != GX_F16 && e->dtype != GX_F64)
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: tensor %.120s holds %s; floats are read from F32, BF16, F16 and F64", path, e->name,
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "%s: tensor %.120s holds %s; floats are read from F32, BF16, F16 and F64", path, e->name,
                        e->dtype_name);
     GX_TRY(gx__st_check_range(path, e, first, count, err));
     for (int64_t at = 0; at < count; at += GX__ST_CHUNK) {
         int64_t n = gx_min(GX__ST_CHUNK, count - at);
         GX_TRY(gx_safetensors_read_raw(s, e, first + at, n, &chunk, err));
         for (int64_t i = 0; i < n; i++)
-            out[at + i] = e->dtype == GX_BF16  ? gx__float_of_bf16(chunk.u16[i])
-                          : e->dtype == GX_F16 ? gx__float_of_half(chunk.u16[i])
+            out[at + i] = e->dtype == GX_BF16  ? gx__st_float_of_bf16(chunk.u16[i])
+                          : e->dtype == GX_F16 ? gx__st_float_of_half(chunk.u16[i])
                                                : (float)chunk.f64[i];
     }
     return GX_OK;
 }
 
-// ---- writing --------------------------------------------------------------------------------------------------------------------------
+// ---- writing -------------------------------------------------------------------------------------------------------
 
 static GxStatus gx__st_check_new(GxSafetensorsEntry *e, const char *path, GxError *err)
 {
@@ -560,7 +613,8 @@ static GxStatus gx__st_lay_out(GxSafetensorsWriter *w, const char *path, GxError
     for (int i = 0; i < w->n; i++) GX_TRY(gx__st_check_new(&w->entry[i], path, err));
     gx__st_sort(w->entry, w->n, gx__st_by_name);
     for (int i = 1; i < w->n; i++)
-        if (!strcmp(w->entry[i].name, w->entry[i - 1].name)) return GX__ST_FAIL(err, path, w->entry[i].name, "it is listed twice");
+        if (!strcmp(w->entry[i].name, w->entry[i - 1].name))
+            return GX__ST_FAIL(err, path, w->entry[i].name, "it is listed twice");
     gx__st_sort(w->entry, w->n, gx__st_by_size);
     for (int i = 0; i < w->n; i++) {
         w->entry[i].offset = w->data_end;
@@ -584,14 +638,15 @@ static GxStatus gx__st_header_entry(GxJson *header, const GxSafetensorsEntry *e,
 }
 
 // {"__metadata__":{"format":"pt",…},"name":{…},…}, padded with spaces to a multiple of 8 bytes. free(*text)
-static GxStatus gx__st_header(const GxSafetensorsWriter *w, const GxSafetensorsPair *metadata, int pairs, char **text, int64_t *bytes,
-                              GxError *err)
+static GxStatus gx__st_header(const GxSafetensorsWriter *w, const GxSafetensorsPair *metadata, int pairs, char **text,
+                              int64_t *bytes, GxError *err)
 {
     GxJson *header = gx_json_new_object(), *meta = gx_json_new_object();
     *text = NULL;
     GxStatus status = gx_json_set(meta, "format", gx_json_new_string("pt"), err);
     for (int i = 0; i < pairs && status == GX_OK; i++) {
-        if (!strcmp(metadata[i].key, "format")) status = GX_FAIL(err, GX_ERR_ARGUMENT, "safetensors metadata: \"format\" is always \"pt\"");
+        if (!strcmp(metadata[i].key, "format"))
+            status = GX_FAIL(err, GX_ERR_ARGUMENT, "safetensors metadata: \"format\" is always \"pt\"");
         else status = gx_json_set(meta, metadata[i].key, gx_json_new_string(metadata[i].value), err);
     }
     if (status == GX_OK) status = gx_json_set(header, "__metadata__", meta, err);
@@ -620,7 +675,8 @@ GxStatus gx_safetensors_create(GxSafetensorsWriter *w, const char *path, const G
     int64_t bytes = 0;
     memset(w, 0, sizeof *w);
     if (n < 0 || n > GX_SAFETENSORS_COUNT)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: %d tensors; at most %d can be written", path, n, GX_SAFETENSORS_COUNT);
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: %d tensors; at most %d can be written", path, n,
+                       GX_SAFETENSORS_COUNT);
     w->entry = (GxSafetensorsEntry *)malloc((size_t)(n + 1) * sizeof *w->entry);
     if (!w->entry) return GX_FAIL(err, GX_ERR_MEMORY, "%s: no memory for %d tensors", path, n);
     if (n) memcpy(w->entry, entries, (size_t)n * sizeof *w->entry);
@@ -665,16 +721,20 @@ static GxStatus gx__st_note_span(GxSafetensorsWriter *w, int64_t begin, int64_t 
     return GX_OK;
 }
 
-static GxStatus gx__st_writable(GxSafetensorsWriter *w, const char *name, int64_t first, int64_t count, GxSafetensorsEntry **e,
-                                GxError *err)
+static GxStatus gx__st_writable(GxSafetensorsWriter *w, const char *name, int64_t first, int64_t count,
+                                GxSafetensorsEntry **e, GxError *err)
 {
-    if (!w->file.is_open) return GX_FAIL(err, GX_ERR_ARGUMENT, "tensor %.120s is written into a safetensors file that is not open", name);
+    if (!w->file.is_open)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "tensor %.120s is written into a safetensors file that is not open", name);
     *e = gx__st_find(w->entry, w->n, name);
-    if (!*e) return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: tensor %.120s is not among those the file was created with", w->file.path, name);
+    if (!*e)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: tensor %.120s is not among those the file was created with",
+                       w->file.path, name);
     return gx__st_check_range(w->file.path, *e, first, count, err);
 }
 
-GxStatus gx_safetensors_write(GxSafetensorsWriter *w, const char *name, int64_t first, const void *data, int64_t count, GxError *err)
+GxStatus gx_safetensors_write(GxSafetensorsWriter *w, const char *name, int64_t first, const void *data, int64_t count,
+                              GxError *err)
 {
     GxSafetensorsEntry *e = NULL;
     GX_TRY(gx__st_writable(w, name, first, count, &e, err));
@@ -683,8 +743,8 @@ GxStatus gx_safetensors_write(GxSafetensorsWriter *w, const char *name, int64_t 
     return gx__st_note_span(w, offset, offset + bytes, err);
 }
 
-GxStatus gx_safetensors_write_floats(GxSafetensorsWriter *w, const char *name, int64_t first, const float *data, int64_t count,
-                                     GxError *err)
+GxStatus gx_safetensors_write_floats(GxSafetensorsWriter *w, const char *name, int64_t first, const float *data,
+                                     int64_t count, GxError *err)
 {
     union {
         uint16_t u16[GX__ST_CHUNK];
@@ -694,13 +754,13 @@ GxStatus gx_safetensors_write_floats(GxSafetensorsWriter *w, const char *name, i
     GX_TRY(gx__st_writable(w, name, first, count, &e, err));
     if (e->dtype == GX_F32) return gx_safetensors_write(w, name, first, data, count, err);
     if (e->dtype != GX_BF16 && e->dtype != GX_F16 && e->dtype != GX_F64)
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: tensor %.120s is %s; floats are written as F32, BF16, F16 and F64", w->file.path, name,
-                       e->dtype_name);
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: tensor %.120s is %s; floats are written as F32, BF16, F16 and F64",
+                       w->file.path, name, e->dtype_name);
     for (int64_t at = 0; at < count; at += GX__ST_CHUNK) {
         int64_t n = gx_min(GX__ST_CHUNK, count - at);
         for (int64_t i = 0; i < n; i++) {
-            if (e->dtype == GX_BF16) chunk.u16[i] = gx__bf16_of_float(data[at + i]);
-            else if (e->dtype == GX_F16) chunk.u16[i] = gx__half_of_float(data[at + i]);
+            if (e->dtype == GX_BF16) chunk.u16[i] = gx__st_bf16_of_float(data[at + i]);
+            else if (e->dtype == GX_F16) chunk.u16[i] = gx__st_half_of_float(data[at + i]);
             else chunk.f64[i] = data[at + i];
         }
         GX_TRY(gx_safetensors_write(w, name, first + at, &chunk, n, err));
@@ -715,7 +775,8 @@ static GxStatus gx__st_check_whole(const GxSafetensorsWriter *w, GxError *err)
     for (int i = 0; i < w->n; i++) {
         const GxSafetensorsEntry *e = &w->entry[i];
         if (gap >= e->offset && gap < e->offset + e->bytes)
-            return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: tensor %.120s was not written whole: its element %ld of %ld is missing", w->file.path,
+            return GX_FAIL(err, GX_ERR_ARGUMENT,
+                           "%s: tensor %.120s was not written whole: its element %ld of %ld is missing", w->file.path,
                            e->name, (long)((gap - e->offset) / e->dtype_size), (long)e->elements);
     }
     return GX_OK;

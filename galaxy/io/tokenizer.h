@@ -1,9 +1,9 @@
-// tokenizer.h: text to token ids and back. So far one kind: bytes, where a token's id is the value of its byte. It needs no files and no
-// training, takes any input, and 256 embedding rows are enough for a demonstration.
+// tokenizer.h: text to token ids and back. So far one kind: bytes, where a token's id is the value of its byte. It
+// needs no files and no training, takes any input, and 256 embedding rows are enough for a demonstration.
 //
 // gx_tokenizer_write saves it the way Hugging Face's libraries read it (tokenizers' Tokenizer.from_file, transformers'
-// PreTrainedTokenizerFast): a byte-level BPE without merges, whose 256 entries stand in the order of the bytes. So a model trained here
-// generates there, with the same ids for the same text.
+// PreTrainedTokenizerFast): a byte-level BPE without merges, whose 256 entries stand in the order of the bytes. So a
+// model trained here generates there, with the same ids for the same text.
 //
 //     GxTokenizer t = gx_tokenizer_bytes();
 //     int32_t ids[5];
@@ -21,11 +21,16 @@ typedef struct {
 } GxTokenizer;
 
 GxTokenizer gx_tokenizer_bytes(void);
-const char *gx_tokenizer_identity(const GxTokenizer *t); // "byte-256": equal identities give equal ids; stored beside tokenised data
-int64_t gx_tokenizer_encode(const GxTokenizer *t, const void *text, int64_t bytes, int32_t *ids); // ids[bytes]; how many were written
-GxStatus gx_tokenizer_decode(const GxTokenizer *t, const int32_t *ids, int64_t n, char *text, GxError *err); // text[n]; no 0 behind it
-GxStatus gx_tokenizer_write(const GxTokenizer *t, const char *folder, GxError *err); // tokenizer.json, tokenizer_config.json
-GxStatus gx_tokenizer_check(const GxTokenizer *t, const char *folder, GxError *err); // the folder's tokenizer.json gives the same ids
+const char *gx_tokenizer_identity(
+    const GxTokenizer *t); // "byte-256": equal identities give equal ids; stored beside tokenised data
+int64_t gx_tokenizer_encode(const GxTokenizer *t, const void *text, int64_t bytes,
+                            int32_t *ids); // ids[bytes]; how many were written
+GxStatus gx_tokenizer_decode(const GxTokenizer *t, const int32_t *ids, int64_t n, char *text,
+                             GxError *err); // text[n]; no 0 behind it
+GxStatus gx_tokenizer_write(const GxTokenizer *t, const char *folder,
+                            GxError *err); // tokenizer.json, tokenizer_config.json
+GxStatus gx_tokenizer_check(const GxTokenizer *t, const char *folder,
+                            GxError *err); // the folder's tokenizer.json gives the same ids
 
 GX_END
 #endif
@@ -60,16 +65,16 @@ GxStatus gx_tokenizer_decode(const GxTokenizer *t, const int32_t *ids, int64_t n
 {
     for (int64_t i = 0; i < n; i++) {
         if (ids[i] < 0 || ids[i] >= t->vocab_size)
-            return GX_FAIL(err, GX_ERR_ARGUMENT, "token %ld has the id %ld; the vocabulary ends at %d", (long)i, (long)ids[i],
-                           t->vocab_size - 1);
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "token %ld has the id %ld; the vocabulary ends at %d", (long)i,
+                           (long)ids[i], t->vocab_size - 1);
         text[i] = (char)ids[i];
     }
     return GX_OK;
 }
 
-// The visible character that stands for a byte in byte-level BPE vocabularies (Radford et al. 2019, GPT-2, bytes_to_unicode): itself where
-// Latin-1 has a printable one, else the next from U+0100 on. In UTF-8, into out[3].
-static void gx__byte_character(int byte, char *out)
+// The visible character that stands for a byte in byte-level BPE vocabularies (Radford et al. 2019, GPT-2,
+// bytes_to_unicode): itself where Latin-1 has a printable one, else the next from U+0100 on. In UTF-8, into out[3].
+static void gx__tokenizer_byte_character(int byte, char *out)
 {
     int code = byte, next = 256;
     for (int b = 0; b <= byte; b++) {
@@ -83,16 +88,18 @@ static void gx__byte_character(int byte, char *out)
 // One member of each document and its value, as JSON text; VOCAB stands for the 256 characters.
 typedef struct {
     const char *object, *key, *json;
-} gx__TokenizerMember;
-static const gx__TokenizerMember gx__tokenizer_members[] = {
+} gx__TokenizerTokenizerMember;
+static const gx__TokenizerTokenizerMember gx__tokenizer_members[] = {
     {NULL, "version", "\"1.0\""},
     {NULL, "truncation", "null"},
     {NULL, "padding", "null"},
     {NULL, "added_tokens", "[]"},
     {NULL, "normalizer", "null"},
-    {NULL, "pre_tokenizer", "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, \"use_regex\": false}"},
+    {NULL, "pre_tokenizer",
+     "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, \"use_regex\": false}"},
     {NULL, "post_processor", "null"},
-    {NULL, "decoder", "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, \"use_regex\": false}"},
+    {NULL, "decoder",
+     "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, \"use_regex\": false}"},
     {NULL, "model", "{}"},
     {"model", "type", "\"BPE\""},
     {"model", "dropout", "null"},
@@ -104,16 +111,16 @@ static const gx__TokenizerMember gx__tokenizer_members[] = {
     {"model", "ignore_merges", "false"},
     {"model", "vocab", "{}"},
     {"model", "merges", "[]"}};
-static const gx__TokenizerMember gx__tokenizer_config_members[] = {
+static const gx__TokenizerTokenizerMember gx__tokenizer_config_members[] = {
     {NULL, "tokenizer_class", "\"PreTrainedTokenizerFast\""},
     {NULL, "clean_up_tokenization_spaces", "false"}, // or decoding would change "a ." to "a."
     {NULL, "model_input_names", "[\"input_ids\", \"attention_mask\"]"}};
 
-static GxJson *gx__tokenizer_document(const gx__TokenizerMember *members, int n, GxError *err)
+static GxJson *gx__tokenizer_document(const gx__TokenizerTokenizerMember *members, int n, GxError *err)
 {
     GxJson *root = gx_json_new_object(), *value = NULL;
     for (int i = 0; i < n; i++) {
-        const gx__TokenizerMember *m = &members[i];
+        const gx__TokenizerTokenizerMember *m = &members[i];
         gx_json_parse(&value, m->json, (int64_t)strlen(m->json), m->key, err);
         gx_json_set(m->object ? gx_json_get(root, m->object) : root, m->key, value, err);
     }
@@ -123,12 +130,13 @@ static GxJson *gx__tokenizer_document(const gx__TokenizerMember *members, int n,
 GxStatus gx_tokenizer_write(const GxTokenizer *t, const char *folder, GxError *err)
 {
     char path[GX_PATH], character[3];
-    GxJson *root = gx__tokenizer_document(gx__tokenizer_members, (int)(sizeof gx__tokenizer_members / sizeof *gx__tokenizer_members), err);
+    GxJson *root = gx__tokenizer_document(gx__tokenizer_members,
+                                          (int)(sizeof gx__tokenizer_members / sizeof *gx__tokenizer_members), err);
     GxJson *config = gx__tokenizer_document(gx__tokenizer_config_members, 3, err),
            *vocab = gx_json_get(gx_json_get(root, "model"), "vocab");
     GxStatus status = gx_error_code(err);
     for (int i = 0; i < t->vocab_size && status == GX_OK; i++) {
-        gx__byte_character(i, character);
+        gx__tokenizer_byte_character(i, character);
         status = gx_json_set(vocab, character, gx_json_new_int(i), err);
     }
     if (status == GX_OK) status = gx_path_join(path, folder, "tokenizer.json", err);
@@ -140,7 +148,7 @@ GxStatus gx_tokenizer_write(const GxTokenizer *t, const char *folder, GxError *e
     return status;
 }
 
-static int gx__json_equal(const GxJson *a, const GxJson *b)
+static int gx__tokenizer_json_equal(const GxJson *a, const GxJson *b)
 {
     GxJsonType type = gx_json_type(a);
     if (type != gx_json_type(b) || gx_json_size(a) != gx_json_size(b)) return 0;
@@ -166,8 +174,9 @@ static GxStatus gx__tokenizer_compare(const GxJson *ours, const GxJson *theirs, 
             gx__tokenizer_adds_nothing(m.key, other))
             continue;
         if (gx_json_type(m.value) == GX_JSON_OBJECT) GX_TRY(gx__tokenizer_compare(m.value, other, path, err));
-        else if (!gx__json_equal(m.value, other))
-            return GX_FAIL(err, GX_ERR_FORMAT, "%s: \"%s\" is %s, other than in the byte tokenizer of this library: it gives other tokens",
+        else if (!gx__tokenizer_json_equal(m.value, other))
+            return GX_FAIL(err, GX_ERR_FORMAT,
+                           "%s: \"%s\" is %s, other than in the byte tokenizer of this library: it gives other tokens",
                            path, m.key, gx_json_type_name(other));
     }
     return GX_OK;
@@ -177,13 +186,14 @@ static GxStatus gx__tokenizer_check_vocab(const GxTokenizer *t, const GxJson *vo
 {
     char character[3];
     if (gx_json_size(vocab) != t->vocab_size)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s: the vocabulary has %ld entries; the byte tokenizer has %d", path, (long)gx_json_size(vocab),
-                       t->vocab_size);
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: the vocabulary has %ld entries; the byte tokenizer has %d", path,
+                       (long)gx_json_size(vocab), t->vocab_size);
     for (int i = 0; i < t->vocab_size; i++) {
-        gx__byte_character(i, character);
+        gx__tokenizer_byte_character(i, character);
         const GxJson *id = gx_json_get(vocab, character);
         if (gx_json_type(id) != GX_JSON_INT || gx_json_int(id) != i)
-            return GX_FAIL(err, GX_ERR_FORMAT, "%s: the entry %s is %s; expected the id %d", path, character, gx_json_type_name(id), i);
+            return GX_FAIL(err, GX_ERR_FORMAT, "%s: the entry %s is %s; expected the id %d", path, character,
+                           gx_json_type_name(id), i);
     }
     return GX_OK;
 }
@@ -196,10 +206,12 @@ GxStatus gx_tokenizer_check(const GxTokenizer *t, const char *folder, GxError *e
     if (!gx_path_is_file(path))
         return GX_FAIL(err, GX_ERR_IO, "%s is missing: it is not known which tokens the model was trained on", path);
     GX_TRY(gx_json_read(&theirs, path, GX__TOKENIZER_CAP, err));
-    GxJson *ours = gx__tokenizer_document(gx__tokenizer_members, (int)(sizeof gx__tokenizer_members / sizeof *gx__tokenizer_members), err);
+    GxJson *ours = gx__tokenizer_document(gx__tokenizer_members,
+                                          (int)(sizeof gx__tokenizer_members / sizeof *gx__tokenizer_members), err);
     GxStatus status = gx_error_code(err);
     if (status == GX_OK) status = gx__tokenizer_compare(ours, theirs, path, err);
-    if (status == GX_OK) status = gx__tokenizer_check_vocab(t, gx_json_get(gx_json_get(theirs, "model"), "vocab"), path, err);
+    if (status == GX_OK)
+        status = gx__tokenizer_check_vocab(t, gx_json_get(gx_json_get(theirs, "model"), "vocab"), path, err);
     gx_json_free(theirs);
     gx_json_free(ours);
     return status;

@@ -1,9 +1,11 @@
-// model/linear.h: a linear of a model: the one place where LoRA and quantised weights will hang; blocks never mention them.
+// model/linear.h: a linear of a model: the one place where LoRA and quantised weights will hang; blocks never mention
+// them.
 //
-// Several tensors that files know apart (q, k, v; gate, up) may be packed behind each other: the linear is then one matrix with all their rows.
+// Several tensors that files know apart (q, k, v; gate, up) may be packed behind each other: the linear is then one
+// matrix with all their rows.
 #ifndef GX_MODEL_LINEAR_H
 #define GX_MODEL_LINEAR_H
-#include "../dist/comm.h"
+#include "../comm/comm.h"
 #include "../ops/linear.h"
 #include "model.h"
 GX_BEGIN
@@ -45,15 +47,17 @@ void gx_linear_layer_forward(GxContext *g, const GxModel *m, const GxLinear *l, 
 
 void gx_linear_layer_backward_input(GxContext *g, const GxModel *m, const GxLinear *l, GxRows dx, GxRows dy)
 {
-    gx_linear_backward_input(g, dx.data, dy.data, gx_model_weight(m, l->unit, l->weight), dy.rows, l->in, l->out, dy.dtype);
+    gx_linear_backward_input(g, dx.data, dy.data, gx_model_weight(m, l->unit, l->weight), dy.rows, l->in, l->out,
+                             dy.dtype);
 }
 
-void gx_linear_layer_backward_weight(GxContext *g, const GxModel *m, const GxLinear *l, GxRows dy, GxRows x, int accumulate)
+void gx_linear_layer_backward_weight(GxContext *g, const GxModel *m, const GxLinear *l, GxRows dy, GxRows x,
+                                     int accumulate)
 {
     float *grads = m->unit[l->unit].grads;
     gx_progress(g); // an input gradient may be on its way meanwhile
     if (l->frozen || !grads) return;
-    gx_linear_backward_weight(g, grads + l->weight, l->bias < 0 ? NULL : grads + l->bias, dy.data, x.data, dy.rows, l->in, l->out,
-                              accumulate, dy.dtype);
+    gx_linear_backward_weight(g, grads + l->weight, l->bias < 0 ? NULL : grads + l->bias, dy.data, x.data, dy.rows,
+                              l->in, l->out, accumulate, dy.dtype);
 }
 #endif

@@ -1,8 +1,9 @@
 // llama_blocks.h: the blocks of a LLaMA's layer, its embedding and its head: what a mode's source is written with.
 //
-// Blocks compute; they never communicate (but for the three numbers per row of the loss over a split vocabulary, and the gathered logits). Rows
-// are handed in by the mode; weights, saved slots and shares are the model's. They are declared in llama.h. Each backward has two halves: the
-// gradient of its input, and that of its weights, which may run while the first is on its way to other ranks.
+// Blocks compute; they never communicate (but for the three numbers per row of the loss over a split vocabulary, and
+// the gathered logits). Rows are handed in by the mode; weights, saved slots and shares are the model's. They are
+// declared in llama.h. Each backward has two halves: the gradient of its input, and that of its weights, which may run
+// while the first is on its way to other ranks.
 #ifndef GX_LLAMA_BLOCKS_H
 #define GX_LLAMA_BLOCKS_H
 #include "llama.h"
@@ -10,7 +11,7 @@
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_LLAMA_BLOCKS_IMPLEMENTED)
 #define GX_LLAMA_BLOCKS_IMPLEMENTED
-#include "../dist/mesh.h"
+#include "../base/mesh.h"
 #include "../ops/activation.h"
 #include "../ops/attention.h"
 #include "../ops/elementwise.h"
@@ -18,7 +19,7 @@
 #include "../ops/loss.h"
 #include "../ops/norm.h"
 
-// ---- blocks -------------------------------------------------------------------------------------------------------------------------------------
+// ---- blocks --------------------------------------------------------------------------------------------------------
 
 static float *gx__grad(const GxLlama *m, int layer, int64_t offset) // NULL where none is wanted
 {
@@ -29,8 +30,9 @@ static float *gx__grad(const GxLlama *m, int layer, int64_t offset) // NULL wher
 void gx_llama_norm1_forward(GxContext *g, GxLlama *m, int layer, GxRows h1, GxRows x)
 {
     gx_at(g, layer + 1, "norm1");
-    gx_rms_norm_forward(g, h1.data, m->saved[layer].rstd1, x.data, gx_model_weight(&m->model, layer + 1, m->layer[layer].norm1), x.rows,
-                        x.cols, (float)m->config.rms_norm_eps, x.dtype);
+    gx_rms_norm_forward(g, h1.data, m->saved[layer].rstd1, x.data,
+                        gx_model_weight(&m->model, layer + 1, m->layer[layer].norm1), x.rows, x.cols,
+                        (float)m->config.rms_norm_eps, x.dtype);
 }
 
 void gx_llama_norm1_backward(GxContext *g, GxLlama *m, int layer, const GxBatch *b, GxRows dx, GxRows dh1, GxRows x)
@@ -75,7 +77,8 @@ void gx_llama_att_forward(GxContext *g, GxLlama *m, int layer, const GxBatch *b,
     GxLlamaSaved *s = &m->saved[layer];
     GxLlamaAttention t = gx__llama_attention(m, b);
     gx_linear_layer_forward(g, &m->model, &m->layer[layer].qkv, s->qkv, h1);
-    gx_rope_forward(g, s->qkv.data, m->cosine, m->sine, &b->runs, b->B, t.a.H + t.a.K, t.a.head_dim, t.a.q_stride, s->qkv.dtype);
+    gx_rope_forward(g, s->qkv.data, m->cosine, m->sine, &b->runs, b->B, t.a.H + t.a.K, t.a.head_dim, t.a.q_stride,
+                    s->qkv.dtype);
     gx_attention_forward(g, s->att.data, s->lse, s->qkv.data, gx__column(s->qkv, t.k), gx__column(s->qkv, t.v), &t.a);
     gx_linear_layer_forward(g, &m->model, &m->layer[layer].o, a, s->att);
 }
@@ -86,9 +89,10 @@ void gx_llama_att_backward_input(GxContext *g, GxLlama *m, int layer, const GxBa
     GxLlamaSaved *s = &m->saved[layer];
     GxLlamaAttention t = gx__llama_attention(m, b);
     gx_linear_layer_backward_input(g, &m->model, &m->layer[layer].o, s->d_att, da);
-    gx_attention_backward(g, s->dqkv.data, gx__column(s->dqkv, t.k), gx__column(s->dqkv, t.v), s->d_att.data, s->att.data, s->lse,
-                          s->qkv.data, gx__column(s->qkv, t.k), gx__column(s->qkv, t.v), &t.a);
-    gx_rope_backward(g, s->dqkv.data, m->cosine, m->sine, &b->runs, b->B, t.a.H + t.a.K, t.a.head_dim, t.a.q_stride, s->dqkv.dtype);
+    gx_attention_backward(g, s->dqkv.data, gx__column(s->dqkv, t.k), gx__column(s->dqkv, t.v), s->d_att.data,
+                          s->att.data, s->lse, s->qkv.data, gx__column(s->qkv, t.k), gx__column(s->qkv, t.v), &t.a);
+    gx_rope_backward(g, s->dqkv.data, m->cosine, m->sine, &b->runs, b->B, t.a.H + t.a.K, t.a.head_dim, t.a.q_stride,
+                     s->dqkv.dtype);
     gx_linear_layer_backward_input(g, &m->model, &m->layer[layer].qkv, dh1, s->dqkv);
 }
 
@@ -104,8 +108,8 @@ void gx_llama_con1_forward(GxContext *g, GxLlama *m, int layer, GxRows x1, GxRow
 {
     gx_at(g, layer + 1, "con1");
     gx_add_rms_norm_forward(g, x1.data, h2.data, m->saved[layer].rstd2, x.data, a.data,
-                            gx_model_weight(&m->model, layer + 1, m->layer[layer].norm2), x.rows, x.cols, (float)m->config.rms_norm_eps,
-                            x.dtype);
+                            gx_model_weight(&m->model, layer + 1, m->layer[layer].norm2), x.rows, x.cols,
+                            (float)m->config.rms_norm_eps, x.dtype);
 }
 
 void gx_llama_con1_backward(GxContext *g, GxLlama *m, int layer, const GxBatch *b, GxRows dx, GxRows dx1, GxRows dh2)
@@ -153,7 +157,7 @@ void gx_llama_con2_forward(GxContext *g, GxLlama *m, int layer, GxRows y, GxRows
     gx_add(g, y.data, x1.data, mlp.data, y.rows * y.cols, y.dtype);
 }
 
-// ---- embedding and head -------------------------------------------------------------------------------------------------------------------------
+// ---- embedding and head --------------------------------------------------------------------------------------------
 
 static void *gx__weight_of(const GxLlama *m, GxTensorId id)
 {
@@ -186,20 +190,21 @@ void gx_llama_embed_backward(GxContext *g, GxLlama *m, const GxBatch *b, GxRows 
 void gx_llama_final_norm_forward(GxContext *g, GxLlama *m, GxRows h, GxRows x)
 {
     gx_at(g, m->model.layers + 1, "final_norm");
-    gx_rms_norm_forward(g, h.data, m->rstd, x.data, gx__weight_of(m, m->norm), x.rows, x.cols, (float)m->config.rms_norm_eps, x.dtype);
+    gx_rms_norm_forward(g, h.data, m->rstd, x.data, gx__weight_of(m, m->norm), x.rows, x.cols,
+                        (float)m->config.rms_norm_eps, x.dtype);
 }
 
 void gx_llama_final_norm_backward(GxContext *g, GxLlama *m, const GxBatch *b, GxRows dx, GxRows dh, GxRows x)
 {
     gx_at(g, m->model.layers + 1, "final_norm");
-    gx_rms_norm_backward(g, dx.data, gx__grad_of(m, m->norm), dh.data, NULL, x.data, m->rstd, gx__weight_of(m, m->norm), x.rows, x.cols,
-                         b->accumulate, x.dtype);
+    gx_rms_norm_backward(g, dx.data, gx__grad_of(m, m->norm), dh.data, NULL, x.data, m->rstd, gx__weight_of(m, m->norm),
+                         x.rows, x.cols, b->accumulate, x.dtype);
 }
 
-// Over a split vocabulary every rank has its part of each row's logits (Shoeybi et al. 2019, section 3): the ranks agree on the row's largest, then on
-// the sum of exponentials and the label's logit.
-static void gx__llama_cross_entropy(GxContext *g, GxLlama *m, float *losses, void *dlogits, GxRows logits, const int32_t *labels,
-                                    float scale)
+// Over a split vocabulary every rank has its part of each row's logits (Shoeybi et al. 2019, section 3): the ranks
+// agree on the row's largest, then on the sum of exponentials and the label's logit.
+static void gx__llama_cross_entropy(GxContext *g, GxLlama *m, float *losses, void *dlogits, GxRows logits,
+                                    const int32_t *labels, float scale)
 {
     const int64_t R = logits.rows, V = logits.cols, first = gx_share_mine(&m->vocab).begin;
     if (m->vocab.n == 1) {
@@ -209,7 +214,8 @@ static void gx__llama_cross_entropy(GxContext *g, GxLlama *m, float *losses, voi
     gx_cross_entropy_maximum(g, m->maximum, logits.data, R, V, logits.dtype);
     gx_at(g, m->model.layers + 1, "head_loss");
     gx_all_reduce(g, GX_AXIS_TP, GX_MAX, m->maximum, R, GX_F32);
-    gx_cross_entropy_sums(g, m->sums, dlogits, logits.data, m->maximum, labels, R, V, first, m->config.vocab_size, logits.dtype);
+    gx_cross_entropy_sums(g, m->sums, dlogits, logits.data, m->maximum, labels, R, V, first, m->config.vocab_size,
+                          logits.dtype);
     gx_all_reduce(g, GX_AXIS_TP, GX_SUM, m->sums, 2 * R, GX_F32);
     gx_at(g, m->model.layers + 1, "head");
     gx_cross_entropy_finish(g, losses, dlogits, dlogits, m->sums, labels, R, V, first, scale, logits.dtype);
@@ -235,13 +241,15 @@ void gx_llama_logits(GxContext *g, GxLlama *m, GxRows logits, int64_t first_row)
 {
     GxSplit parts;
     parts.n = m->vocab.n;
-    for (int r = 0; r < parts.n; r++) parts.begin[r] = m->vocab.part[r].begin, parts.begin[r + 1] = m->vocab.part[r].end;
+    for (int r = 0; r < parts.n; r++)
+        parts.begin[r] = m->vocab.part[r].begin, parts.begin[r + 1] = m->vocab.part[r].end;
     for (int64_t r = 0; r < logits.rows; r++) {
         GxRows own = parts.n > 1 ? gx_some_rows(m->logits, 0, 1) : gx_some_rows(logits, r, 1);
         gx_at(g, m->model.layers + 1, "head");
         gx_linear_layer_forward(g, &m->model, &m->head, own, gx_some_rows(m->h, first_row + r, 1));
         gx_at(g, m->model.layers + 1, "logits");
-        if (parts.n > 1) gx_all_gather(g, GX_AXIS_TP, &parts, gx_some_rows(logits, r, 1).data, own.data, 1, logits.dtype);
+        if (parts.n > 1)
+            gx_all_gather(g, GX_AXIS_TP, &parts, gx_some_rows(logits, r, 1).data, own.data, 1, logits.dtype);
     }
 }
 #endif

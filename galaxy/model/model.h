@@ -1,14 +1,16 @@
-// model.h: what the trainer, a pipeline, recomputation and FSDP see of a model: units with a forward and a backward each.
+// model.h: what the trainer, a pipeline, recomputation and FSDP see of a model: units with a forward and a backward
+// each.
 //
-// Unit 0 turns tokens into the stream x, units 1 to L are layers, unit L+1 is the final norm and the head. A layer is a pure unit: it has no
-// hidden state, what its backward needs lies in a saved slot, its parameters lie at unit[u] + the table's offset. So whoever wraps these calls (a
-// pipeline's interpreter, recomputation, FSDP) wraps nothing else. The head's forward and backward are one call: its logits exist only in chunks.
+// Unit 0 turns tokens into the stream x, units 1 to L are layers, unit L+1 is the final norm and the head. A layer is a
+// pure unit: it has no hidden state, what its backward needs lies in a saved slot, its parameters lie at unit[u] + the
+// table's offset. So whoever wraps these calls (a pipeline's interpreter, recomputation, FSDP) wraps nothing else. The
+// head's forward and backward are one call: its logits exist only in chunks.
 //
 // Rows of activations are [T,B,C]: row t*B + b. A slice of T is one block of rows, for every B.
 #ifndef GX_MODEL_H
 #define GX_MODEL_H
 #include "../base/tensors.h"
-#include "../dist/partition.h"
+#include "../base/partition.h"
 #include "../ops/memory.h"
 #include "../ops/rope.h"
 GX_BEGIN
@@ -40,16 +42,20 @@ typedef struct {                    // one micro-batch of this rank
 static inline const int32_t *gx_batch_labels(const GxBatch *b) { return b->labels_twin ? b->labels_twin : b->labels; }
 
 typedef struct GxModel GxModel;
-typedef struct {                                                    // a model family under a mode
-    const char *name;                                               // "llama"
-    const char *mode;                                               // "serial"
-    void (*set_rows)(GxContext *, GxModel *, int64_t T, int64_t B); // of the batches to come: at most what the buffers were taken for
+typedef struct {      // a model family under a mode
+    const char *name; // "llama"
+    const char *mode; // "serial"
+    void (*set_rows)(GxContext *, GxModel *, int64_t T,
+                     int64_t B); // of the batches to come: at most what the buffers were taken for
     void (*embed_forward)(GxContext *, GxModel *, const GxBatch *, GxState out);
     void (*embed_backward)(GxContext *, GxModel *, const GxBatch *, GxState dout);
     void (*layer_forward)(GxContext *, GxModel *, int layer, const GxBatch *, GxState out, GxState in);
-    void (*layer_backward)(GxContext *, GxModel *, int layer, const GxBatch *, GxState din, GxState dout); // din may be dout
-    void (*head)(GxContext *, GxModel *, const GxBatch *, GxState din, GxState in, double *loss_sum); // adds; din.x.data NULL: loss only
-    void (*logits)(GxContext *, GxModel *, GxRows logits, GxState in, int64_t first_row); // [rows, whole vocabulary] from first_row on
+    void (*layer_backward)(GxContext *, GxModel *, int layer, const GxBatch *, GxState din,
+                           GxState dout); // din may be dout
+    void (*head)(GxContext *, GxModel *, const GxBatch *, GxState din, GxState in,
+                 double *loss_sum); // adds; din.x.data NULL: loss only
+    void (*logits)(GxContext *, GxModel *, GxRows logits, GxState in,
+                   int64_t first_row); // [rows, whole vocabulary] from first_row on
 } GxModelKind;
 
 struct GxModel {
@@ -60,12 +66,13 @@ struct GxModel {
     int layers;
     GxState *state;   // [layers + 1]: the stream into each layer, and into the head
     GxState gradient; // of the stream, on its way back through all units
-    GxSplit rows;     // [T*B] of the batch over the tp group, where the stream is split; this rank is number `member` of it
+    GxSplit rows; // [T*B] of the batch over the tp group, where the stream is split; this rank is number `member` of it
     int member;
     void *self; // the family's own
 };
 
-// Points every unit into two flat buffers of gx_table_offset(table, units) elements, weights in the model's type. grads NULL: none are wanted.
+// Points every unit into two flat buffers of gx_table_offset(table, units) elements, weights in the model's type. grads
+// NULL: none are wanted.
 GxStatus gx_model_attach(GxModel *m, void *weights, float *grads, GxError *err);
 void gx_model_detach(GxModel *m);
 static inline void *gx_model_weight(const GxModel *m, int unit, int64_t offset)
@@ -76,7 +83,8 @@ static inline void *gx_model_weight(const GxModel *m, int unit, int64_t offset)
 // Draws the weights into a flat fp32 buffer, by global index: the same in every topology.
 void gx_model_init(GxContext *g, const GxModel *m, float *weights, uint64_t seed);
 
-// One micro-batch through all units: adds to *loss_sum the sum of the token losses, and to the gradients those of scale * that sum.
+// One micro-batch through all units: adds to *loss_sum the sum of the token losses, and to the gradients those of scale
+// * that sum.
 void gx_model_forward_backward(GxContext *g, GxModel *m, const GxBatch *b, double *loss_sum);
 void gx_model_loss(GxContext *g, GxModel *m, const GxBatch *b, double *loss_sum); // the same without gradients
 void gx_model_forward(GxContext *g, GxModel *m, const GxBatch *b);                // up to the stream into the head
@@ -130,7 +138,8 @@ static void gx__tensor_init(GxContext *g, const GxTensor *t, int number, float *
 void gx_model_init(GxContext *g, const GxModel *m, float *weights, uint64_t seed)
 {
     for (int i = 0; i < m->table.n; i++)
-        if (!m->table.row[i].has_alias) gx__tensor_init(g, &m->table.row[i], i, weights + gx_table_flat(&m->table, i), seed);
+        if (!m->table.row[i].has_alias)
+            gx__tensor_init(g, &m->table.row[i], i, weights + gx_table_flat(&m->table, i), seed);
 }
 
 void gx_model_forward(GxContext *g, GxModel *m, const GxBatch *b)

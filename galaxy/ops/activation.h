@@ -8,8 +8,10 @@ GX_BEGIN
 void gx_swiglu_forward(GxContext *g, void *y, const void *gate_up, int64_t R, int64_t F, GxDtype dtype);
 
 // With s = 1/(1 + exp(-gate)): dgate = dy*up*s*(1 + gate*(1 - s)), dup = dy*gate*s. dgate_up [R,2F]; it may be gate_up.
-// y, where not NULL, is made again (the down projection's weight gradient needs it, so that it need not be kept); it may be dy.
-void gx_swiglu_backward(GxContext *g, void *dgate_up, void *y, const void *dy, const void *gate_up, int64_t R, int64_t F, GxDtype dtype);
+// y, where not NULL, is made again (the down projection's weight gradient needs it, so that it need not be kept); it
+// may be dy.
+void gx_swiglu_backward(GxContext *g, void *dgate_up, void *y, const void *dy, const void *gate_up, int64_t R,
+                        int64_t F, GxDtype dtype);
 
 GX_END
 #endif
@@ -24,7 +26,8 @@ void gx_swiglu_forward(GxContext *g, void *y, const void *gate_up, int64_t R, in
         g->device->swiglu_forward(g, y, gate_up, R, F, dtype);
 }
 
-void gx_swiglu_backward(GxContext *g, void *dgate_up, void *y, const void *dy, const void *gate_up, int64_t R, int64_t F, GxDtype dtype)
+void gx_swiglu_backward(GxContext *g, void *dgate_up, void *y, const void *dy, const void *gate_up, int64_t R,
+                        int64_t F, GxDtype dtype)
 {
     if (!gx_op_check(g, "swiglu_backward", dtype, R, F)) return;
     if (gx_op_begin(g, "swiglu_backward", (y ? 6 : 5) * R * F * gx_dtype_size(dtype), 11.0 * R * F))

@@ -1,18 +1,21 @@
-// attention.h: softmax(q k^T / sqrt(h)) v without a T x T matrix (Dao et al. 2022, arXiv:2205.14135: tiles, running maximum and sum).
+// attention.h: softmax(q k^T / sqrt(h)) v without a T x T matrix (Dao et al. 2022, arXiv:2205.14135: tiles, running
+// maximum and sum).
 //
-// One contract for training, slices of a sequence, rings and caches: the number of query rows and of key rows may differ; both are given as
-// runs, and `causal` compares global positions: a query sees the keys at its own position and before. Several query heads may share a key and
-// value head (GQA), and a call may hold any contiguous range of the model's query heads with just the key and value heads that they use: query
-// head i uses head (q_first + i) / group. The log-sum-exp of each query row comes out with the result: partial results over different keys can
-// be merged by it, and the backward recomputes the probabilities from it.
+// One contract for training, slices of a sequence, rings and caches: the number of query rows and of key rows may
+// differ; both are given as runs, and `causal` compares global positions: a query sees the keys at its own position and
+// before. Several query heads may share a key and value head (GQA), and a call may hold any contiguous range of the
+// model's query heads with just the key and value heads that they use: query head i uses head (q_first + i) / group.
+// The log-sum-exp of each query row comes out with the result: partial results over different keys can be merged by it,
+// and the backward recomputes the probabilities from it.
 #ifndef GX_ATTENTION_H
 #define GX_ATTENTION_H
 #include "rope.h"
 GX_BEGIN
 
 struct GxAttention {
-    int64_t B, H, K, head_dim; // columns of the batch, query heads, key and value heads, size of a head
-    int64_t group, q_first;    // query heads to a key and value head in the whole model (0: H/K, K divides H); head 0's number in its group
+    int64_t B, H, K, head_dim; // samples of the batch, query heads, key and value heads, size of a head
+    int64_t group, q_first;    // query heads to a key and value head in the whole model (0: H/K, K divides H); head 0's
+                               // number in its group
     GxRuns q_runs, k_runs;     // their rows: Tq and Tk
     int64_t q_stride, kv_stride; // elements from one row of q (of k and v) to the next; dq, dk, dv lie likewise
     int64_t o_stride;            // of o and d_o
@@ -21,16 +24,18 @@ struct GxAttention {
     GxDtype dtype;
 };
 
-// o [Tq*B, H*h], lse [Tq*B, H] fp32 (natural logarithm of the sum of exp of the scaled scores); q [Tq*B, H*h], k and v [Tk*B, K*h]; row t*B + b.
-// A query that sees no key gives o = 0 and lse = -inf. FLOPs: 4*h per query head and visible (query, key) pair.
-void gx_attention_forward(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v, const GxAttention *a);
+// o [Tq*B, H*h], lse [Tq*B, H] fp32 (natural logarithm of the sum of exp of the scaled scores); q [Tq*B, H*h], k and v
+// [Tk*B, K*h]; row t*B + b. A query that sees no key gives o = 0 and lse = -inf. FLOPs: 4*h per query head and visible
+// (query, key) pair.
+void gx_attention_forward(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v,
+                          const GxAttention *a);
 
-// From d_o (the gradient of o): dq, dk, dv, all written whole; dk and dv are these query heads' share of a sum over all heads of their groups.
-// FLOPs: 10*h per query head and visible pair, the recomputed scores included.
-void gx_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o, const float *lse, const void *q,
-                           const void *k, const void *v, const GxAttention *a);
+// From d_o (the gradient of o): dq, dk, dv, all written whole; dk and dv are these query heads' share of a sum over all
+// heads of their groups. FLOPs: 10*h per query head and visible pair, the recomputed scores included.
+void gx_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o, const float *lse,
+                           const void *q, const void *k, const void *v, const GxAttention *a);
 
-int64_t gx_attention_pairs(const GxAttention *a); // visible (query, key) pairs of one column and one head
+int64_t gx_attention_pairs(const GxAttention *a); // visible (query, key) pairs of one sample and one head
 
 static inline int64_t gx_attention_group(const GxAttention *a) { return a->group ? a->group : a->H / a->K; }
 
@@ -47,7 +52,8 @@ int64_t gx_attention_pairs(const GxAttention *a)
     for (int i = 0; i < a->q_runs.n; i++)
         for (int j = 0; j < a->k_runs.n; j++) {
             const GxRun *q = &a->q_runs.run[i], *k = &a->k_runs.run[j];
-            for (int64_t r = 0; r < q->length; r++) pairs += gx_max(0, gx_min(k->length, q->position + r - k->position + 1));
+            for (int64_t r = 0; r < q->length; r++)
+                pairs += gx_max(0, gx_min(k->length, q->position + r - k->position + 1));
         }
     return pairs;
 }
@@ -57,32 +63,34 @@ static int gx__attention_check(GxContext *g, const char *name, const GxAttention
     if (!gx_op_check(g, name, a->dtype, a->B, a->head_dim)) return 0;
     if (g->device->head_dim && a->head_dim > g->device->head_dim) {
         GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
-                "%s: head_dim is %ld; this device computes heads of up to %ld: take more heads, or the device cpu", name, (long)a->head_dim,
-                (long)g->device->head_dim);
+                "%s: head_dim is %ld; this device computes heads of up to %ld: take more heads, or the device cpu",
+                name, (long)a->head_dim, (long)g->device->head_dim);
         return 0;
     }
     if (a->K < 1 || a->H < a->K || (a->group == 0 && a->H % a->K)) {
         GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                "%s: %ld query heads cannot share %ld key and value heads: there must be as many or more, and a multiple where group is 0",
+                "%s: %ld query heads cannot share %ld key and value heads: there must be as many or more, and a "
+                "multiple where group is 0",
                 name, (long)a->H, (long)a->K);
         return 0;
     }
     if (a->group < 0 || a->q_first < 0 || a->q_first >= gx_max(a->group, 1)) {
         GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                "%s: query heads that begin at number %ld of a group of %ld; a group is of 1 or more (0: H/K) and its numbers begin at 0",
+                "%s: query heads that begin at number %ld of a group of %ld; a group is of 1 or more (0: H/K) and its "
+                "numbers begin at 0",
                 name, (long)a->q_first, (long)a->group);
         return 0;
     }
     const int64_t used = (a->q_first + a->H - 1) / gx_attention_group(a) + 1;
     if (used != a->K) {
         GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                "%s: %ld query heads from number %ld of a group of %ld on use %ld key and value heads; K is %ld", name, (long)a->H,
-                (long)a->q_first, (long)a->group, (long)used, (long)a->K);
+                "%s: %ld query heads from number %ld of a group of %ld on use %ld key and value heads; K is %ld", name,
+                (long)a->H, (long)a->q_first, (long)a->group, (long)used, (long)a->K);
         return 0;
     }
     if (a->q_stride < a->H * a->head_dim || a->o_stride < a->H * a->head_dim || a->kv_stride < a->K * a->head_dim) {
-        GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s: strides %ld, %ld, %ld are shorter than their heads", name, (long)a->q_stride,
-                (long)a->kv_stride, (long)a->o_stride);
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s: strides %ld, %ld, %ld are shorter than their heads", name,
+                (long)a->q_stride, (long)a->kv_stride, (long)a->o_stride);
         return 0;
     }
     return gx_runs_check(g, name, &a->q_runs) && gx_runs_check(g, name, &a->k_runs);
@@ -94,23 +102,26 @@ static int64_t gx__attention_bytes(const GxAttention *a)
     return a->B * (2 * q + 2 * k) * a->head_dim * gx_dtype_size(a->dtype) + 4 * a->B * q;
 }
 
-void gx_attention_forward(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v, const GxAttention *a)
+void gx_attention_forward(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v,
+                          const GxAttention *a)
 {
     if (!gx__attention_check(g, "attention_forward", a)) return;
     GxArenaMark mark = gx_arena_mark(g->arena);
     void *scratch = gx_scratch(g, GX_MEM_WORKSPACE, g->device->attention_scratch(g, a, 0));
-    if (gx_op_begin(g, "attention_forward", gx__attention_bytes(a), 4.0 * a->head_dim * a->H * a->B * gx_attention_pairs(a)))
+    if (gx_op_begin(g, "attention_forward", gx__attention_bytes(a),
+                    4.0 * a->head_dim * a->H * a->B * gx_attention_pairs(a)))
         g->device->attention_forward(g, o, lse, q, k, v, a, scratch);
     gx_arena_release(g->arena, mark);
 }
 
-void gx_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o, const float *lse, const void *q,
-                           const void *k, const void *v, const GxAttention *a)
+void gx_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o, const float *lse,
+                           const void *q, const void *k, const void *v, const GxAttention *a)
 {
     if (!gx__attention_check(g, "attention_backward", a)) return;
     GxArenaMark mark = gx_arena_mark(g->arena);
     void *scratch = gx_scratch(g, GX_MEM_WORKSPACE, g->device->attention_scratch(g, a, 1));
-    if (gx_op_begin(g, "attention_backward", 2 * gx__attention_bytes(a), 10.0 * a->head_dim * a->H * a->B * gx_attention_pairs(a)))
+    if (gx_op_begin(g, "attention_backward", 2 * gx__attention_bytes(a),
+                    10.0 * a->head_dim * a->H * a->B * gx_attention_pairs(a)))
         g->device->attention_backward(g, dq, dk, dv, d_o, o, lse, q, k, v, a, scratch);
     gx_arena_release(g->arena, mark);
 }

@@ -1,11 +1,14 @@
-// device.h: where operations are computed: a table with one function per operation, and how an operation is called through it.
+// device.h: where operations are computed: a table with one function per operation, and how an operation is called
+// through it.
 //
-// An operation (ops/) is a contract: it checks its arguments, tells the recorder, takes scratch from the arena and calls the context's device.
-// A device (cpu/, cuda/) computes. An operation's dtype is that of activations and weights alike; statistics, losses, gradients of weights and the
-// optimizer's state are fp32, and every sum is taken in fp32 or better and rounded once. gx_device_none() is a device that does everything but compute: a run on it yields the memory plan and the
-// FLOPs of the real program, for models of any size, in no time.
+// An operation (ops/) is a contract: it checks its arguments, tells the recorder, takes scratch from the arena and
+// calls the context's device. A device (cpu/, cuda/) computes. An operation's dtype is that of activations and weights
+// alike; statistics, losses, gradients of weights and the optimizer's state are fp32, and every sum is taken in fp32 or
+// better and rounded once. gx_device_none() is a device that does everything but compute: a run on it yields the memory
+// plan and the FLOPs of the real program, for models of any size, in no time.
 //
-// To add an operation: its contract in ops/<name>.h, a line here, its code in cpu/<name>.h (docs/architecture.md has the recipe).
+// To add an operation: its contract in ops/<name>.h, a line here, its code in cpu/<name>.h (docs/architecture.md has
+// the recipe).
 #ifndef GX_DEVICE_H
 #define GX_DEVICE_H
 #include "../base/context.h"
@@ -35,7 +38,8 @@ struct GxDevice {
     void (*to_host)(GxContext *, void *host, const void *device, int64_t bytes);
     void (*wait)(GxContext *);
     uint64_t (*card)(const GxContext *); // a number of its own; 0: the device is not open. NULL: has no cards
-    void (*memory)(const GxContext *, int64_t *free_bytes, int64_t *all_bytes); // of the card; NULL where it is the host's
+    void (*memory)(const GxContext *, int64_t *free_bytes,
+                   int64_t *all_bytes); // of the card; NULL where it is the host's
     // elementwise
     void (*zero)(GxContext *, void *x, int64_t bytes);
     void (*copy)(GxContext *, void *y, const void *x, int64_t bytes);
@@ -43,50 +47,60 @@ struct GxDevice {
     void (*add)(GxContext *, void *y, const void *a, const void *b, int64_t n, GxDtype);
     void (*sum)(GxContext *, double *total, const float *x, int64_t n, int accumulate, double *scratch);
     // embedding
-    void (*embedding_forward)(GxContext *, void *y, const void *w, const int32_t *ids, int64_t R, int64_t C, int64_t v_begin, int64_t v_end,
-                              GxDtype);
-    void (*embedding_backward)(GxContext *, float *dw, const void *dy, const int32_t *ids, int64_t R, int64_t C, int64_t v_begin,
-                               int64_t v_end, int accumulate, GxDtype);
+    void (*embedding_forward)(GxContext *, void *y, const void *w, const int32_t *ids, int64_t R, int64_t C,
+                              int64_t v_begin, int64_t v_end, GxDtype);
+    void (*embedding_backward)(GxContext *, float *dw, const void *dy, const int32_t *ids, int64_t R, int64_t C,
+                               int64_t v_begin, int64_t v_end, int accumulate, GxDtype);
     // norm
-    void (*rms_norm_forward)(GxContext *, void *y, float *rstd, const void *x, const void *w, int64_t R, int64_t C, float eps, GxDtype);
-    void (*add_rms_norm_forward)(GxContext *, void *sum, void *y, float *rstd, const void *x, const void *a, const void *w, int64_t R,
-                                 int64_t C, float eps, GxDtype);
-    void (*rms_norm_backward)(GxContext *, void *dx, float *dw, const void *dy, const void *dresidual, const void *x, const float *rstd,
-                              const void *w, int64_t R, int64_t C, int accumulate, GxDtype, float *scratch);
+    void (*rms_norm_forward)(GxContext *, void *y, float *rstd, const void *x, const void *w, int64_t R, int64_t C,
+                             float eps, GxDtype);
+    void (*add_rms_norm_forward)(GxContext *, void *sum, void *y, float *rstd, const void *x, const void *a,
+                                 const void *w, int64_t R, int64_t C, float eps, GxDtype);
+    void (*rms_norm_backward)(GxContext *, void *dx, float *dw, const void *dy, const void *dresidual, const void *x,
+                              const float *rstd, const void *w, int64_t R, int64_t C, int accumulate, GxDtype,
+                              float *scratch);
     // linear
-    void (*linear_forward)(GxContext *, void *y, const void *x, const void *w, const void *bias, int64_t R, int64_t In, int64_t Out,
-                           GxDtype);
-    void (*linear_backward_input)(GxContext *, void *dx, const void *dy, const void *w, int64_t R, int64_t In, int64_t Out, GxDtype);
-    void (*linear_backward_weight)(GxContext *, float *dw, float *dbias, const void *dy, const void *x, int64_t R, int64_t In, int64_t Out,
-                                   int accumulate, GxDtype, float *scratch);
+    void (*linear_forward)(GxContext *, void *y, const void *x, const void *w, const void *bias, int64_t R, int64_t In,
+                           int64_t Out, GxDtype);
+    void (*linear_backward_input)(GxContext *, void *dx, const void *dy, const void *w, int64_t R, int64_t In,
+                                  int64_t Out, GxDtype);
+    void (*linear_backward_weight)(GxContext *, float *dw, float *dbias, const void *dy, const void *x, int64_t R,
+                                   int64_t In, int64_t Out, int accumulate, GxDtype, float *scratch);
     // rope: direction +1 forward, -1 backward
-    void (*rope)(GxContext *, void *x, const float *cosine, const float *sine, const GxRuns *, int64_t B, int64_t heads, int64_t head_dim,
-                 int64_t stride, int direction, GxDtype);
+    void (*rope)(GxContext *, void *x, const float *cosine, const float *sine, const GxRuns *, int64_t B, int64_t heads,
+                 int64_t head_dim, int64_t stride, int direction, GxDtype);
     // attention
     int64_t (*attention_scratch)(const GxContext *, const GxAttention *, int backward); // bytes
-    void (*attention_forward)(GxContext *, void *o, float *lse, const void *q, const void *k, const void *v, const GxAttention *,
-                              void *scratch);
-    void (*attention_backward)(GxContext *, void *dq, void *dk, void *dv, const void *d_o, const void *o, const float *lse, const void *q,
-                               const void *k, const void *v, const GxAttention *, void *scratch);
+    void (*attention_forward)(GxContext *, void *o, float *lse, const void *q, const void *k, const void *v,
+                              const GxAttention *, void *scratch);
+    void (*attention_backward)(GxContext *, void *dq, void *dk, void *dv, const void *d_o, const void *o,
+                               const float *lse, const void *q, const void *k, const void *v, const GxAttention *,
+                               void *scratch);
     // activation
     void (*swiglu_forward)(GxContext *, void *y, const void *gate_up, int64_t R, int64_t F, GxDtype);
-    void (*swiglu_backward)(GxContext *, void *dgate_up, void *y, const void *dy, const void *gate_up, int64_t R, int64_t F, GxDtype);
+    void (*swiglu_backward)(GxContext *, void *dgate_up, void *y, const void *dy, const void *gate_up, int64_t R,
+                            int64_t F, GxDtype);
     // loss
-    void (*cross_entropy)(GxContext *, float *losses, void *dlogits, const void *logits, const int32_t *labels, int64_t R, int64_t V,
-                          float scale, GxDtype);
+    void (*cross_entropy)(GxContext *, float *losses, void *dlogits, const void *logits, const int32_t *labels,
+                          int64_t R, int64_t V, float scale, GxDtype);
     void (*cross_entropy_maximum)(GxContext *, float *maximum, const void *logits, int64_t R, int64_t V, GxDtype);
-    void (*cross_entropy_sums)(GxContext *, float *sums, void *exps, const void *logits, const float *maximum, const int32_t *labels,
-                               int64_t R, int64_t V, int64_t v_begin, int64_t vocab_size, GxDtype);
-    void (*cross_entropy_finish)(GxContext *, float *losses, void *dlogits, const void *exps, const float *sums, const int32_t *labels,
-                                 int64_t R, int64_t V, int64_t v_begin, float scale, GxDtype);
+    void (*cross_entropy_sums)(GxContext *, float *sums, void *exps, const void *logits, const float *maximum,
+                               const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, int64_t vocab_size,
+                               GxDtype);
+    void (*cross_entropy_finish)(GxContext *, float *losses, void *dlogits, const void *exps, const float *sums,
+                                 const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, float scale, GxDtype);
     // optimizer
     void (*sum_squares)(GxContext *, double *total, const float *x, int64_t n, int accumulate, double *scratch);
     void (*clip)(GxContext *, double max_norm);
-    void (*adamw)(GxContext *, float *w, float *m, float *v, void *copy, const float *grad, int64_t n, const GxAdamW *, GxDtype);
-    void (*sgd)(GxContext *, float *w, float *momentum, void *copy, const float *grad, int64_t n, const GxSgd *, GxDtype);
+    void (*adamw)(GxContext *, float *w, float *m, float *v, void *copy, const float *grad, int64_t n, const GxAdamW *,
+                  GxDtype);
+    void (*sgd)(GxContext *, float *w, float *momentum, void *copy, const float *grad, int64_t n, const GxSgd *,
+                GxDtype);
 };
 
-enum { GX_SUM_BLOCK = 4096 }; // sums over all elements go by blocks of this many, in order: the same bits for any number of threads
+enum {
+    GX_SUM_BLOCK = 4096
+}; // sums over all elements go by blocks of this many, in order: the same bits for any number of threads
 
 GxDevice gx_device_none(const GxDevice *like); // takes scratch and types like `like`
 
@@ -123,11 +137,13 @@ int gx_op_check(GxContext *g, const char *name, GxDtype dtype, int64_t rows, int
 {
     if (gx_failed(g)) return 0;
     if (rows < 1 || cols < 1) {
-        GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s: %ld rows of %ld columns; both must be at least 1", name, (long)rows, (long)cols);
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s: %ld rows of %ld columns; both must be at least 1", name, (long)rows,
+                (long)cols);
         return 0;
     }
     if ((unsigned)dtype >= GX_DTYPES || !(g->device->dtypes >> dtype & 1)) {
-        GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "%s: the device %s does not compute in %s", name, g->device->name, gx_dtype_name(dtype));
+        GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "%s: the device %s does not compute in %s", name, g->device->name,
+                gx_dtype_name(dtype));
         return 0;
     }
     return 1;

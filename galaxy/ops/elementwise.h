@@ -7,7 +7,8 @@ GX_BEGIN
 void gx_zero(GxContext *g, void *x, int64_t bytes);
 void gx_copy(GxContext *g, void *y, const void *x, int64_t bytes); // y and x do not overlap, or are the same
 
-// y[i] = x[i], rounded to nearest, ties to even, where `to` is the narrower type; y and x do not overlap. bytes: n*(both sizes)
+// y[i] = x[i], rounded to nearest, ties to even, where `to` is the narrower type; y and x do not overlap. bytes:
+// n*(both sizes)
 void gx_convert(GxContext *g, void *y, GxDtype to, const void *x, GxDtype from, int64_t n);
 
 // y = a + b; y may be a or b. bytes: 3*n*size
@@ -37,7 +38,8 @@ void gx_copy(GxContext *g, void *y, const void *x, int64_t bytes)
 void gx_convert(GxContext *g, void *y, GxDtype to, const void *x, GxDtype from, int64_t n)
 {
     if (!gx_op_check(g, "convert", to, n, 1) || !gx_op_check(g, "convert", from, n, 1)) return;
-    if (gx_op_begin(g, "convert", n * (gx_dtype_size(to) + gx_dtype_size(from)), 0)) g->device->convert(g, y, to, x, from, n);
+    if (gx_op_begin(g, "convert", n * (gx_dtype_size(to) + gx_dtype_size(from)), 0))
+        g->device->convert(g, y, to, x, from, n);
 }
 
 void gx_add(GxContext *g, void *y, const void *a, const void *b, int64_t n, GxDtype dtype)

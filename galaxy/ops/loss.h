@@ -1,14 +1,18 @@
 // loss.h: softmax cross-entropy over the vocabulary, loss and gradient in one pass over the logits.
 //
-// The caller gives rows in chunks, so that the logits of all rows never exist at once. The loss of a batch is the sum of its rows' losses over the
-// number of labels in the whole global batch: `scale` is one over that number, on every rank and in every micro-batch.
+// The caller gives rows in chunks, so that the logits of all rows never exist at once. The loss of a batch is the sum
+// of its rows' losses over the number of labels in the whole global batch: `scale` is one over that number, on every
+// rank and in every micro-batch.
 //
-// Where each rank holds a part of the vocabulary (Shoeybi et al. 2019, arXiv:1909.08053, section 3), the same comes in three steps, and between
-// them go R and 2*R numbers instead of the logits:
-//     gx_cross_entropy_maximum(g, maximum, logits, R, V, dtype);                                          // all-reduce `maximum` [R]: MAX
-//     gx_cross_entropy_sums(g, sums, logits, logits, maximum, labels, R, V, v_begin, vocab_size, dtype);  // all-reduce `sums` [2*R]: SUM
-//     gx_cross_entropy_finish(g, losses, logits, logits, sums, labels, R, V, v_begin, scale, dtype);      // logits hold dlogits now
-// One rank with the whole vocabulary gets the bits of gx_cross_entropy, in fp32 (in bf16 exps are rounded on their way).
+// Where each rank holds a part of the vocabulary (Shoeybi et al. 2019, arXiv:1909.08053, section 3), the same comes in
+// three steps, and between them go R and 2*R numbers instead of the logits:
+//     gx_cross_entropy_maximum(g, maximum, logits, R, V, dtype);  // all-reduce `maximum` [R]: MAX
+//     // all-reduce `sums` [2*R]: SUM
+//     gx_cross_entropy_sums(g, sums, logits, logits, maximum, labels, R, V, v_begin, vocab_size, dtype);
+//     // logits hold dlogits now
+//     gx_cross_entropy_finish(g, losses, logits, logits, sums, labels, R, V, v_begin, scale, dtype);
+// One rank with the whole vocabulary gets the bits of gx_cross_entropy, in fp32 (in bf16 exps are rounded on their
+// way).
 #ifndef GX_LOSS_H
 #define GX_LOSS_H
 #include "device.h"
@@ -19,25 +23,27 @@ enum { GX_IGNORE_INDEX = -100 }; // a label that counts for nothing
 // losses[r] = log(sum_v exp(logits[r,v])) - logits[r,labels[r]]      (0 where the label is GX_IGNORE_INDEX)
 // dlogits[r,v] = scale * (exp(logits[r,v])/sum - [v = labels[r]])    (0 there too); it may be logits; NULL: not wanted
 // logits [R,V], labels [R] in [0,V) or ignored: anything else is an error. FLOPs: 6*R*V
-void gx_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const int32_t *labels, int64_t R, int64_t V,
-                      float scale, GxDtype dtype);
+void gx_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const int32_t *labels, int64_t R,
+                      int64_t V, float scale, GxDtype dtype);
 
-// The steps for columns [v_begin, v_begin + V) of the vocabulary, at least one; every rank has all labels [R], in [0,vocab_size) or ignored.
+// The steps for columns [v_begin, v_begin + V) of the vocabulary, at least one; every rank has all labels [R], in
+// [0,vocab_size) or ignored.
 
 // maximum[r] = max_v logits[r,v]. FLOPs: R*V
 void gx_cross_entropy_maximum(GxContext *g, float *maximum, const void *logits, int64_t R, int64_t V, GxDtype dtype);
 
 // exps[r,v] = exp(logits[r,v] - maximum[r]); it may be logits; NULL: not wanted. sums [2*R]:
-// sums[r] = sum_v exps[r,v], sums[R + r] = logits[r, labels[r] - v_begin] - maximum[r]   (0 where that is not a column here, or ignored)
-// A label outside the whole vocabulary is an error, on every rank. FLOPs: 3*R*V
-void gx_cross_entropy_sums(GxContext *g, float *sums, void *exps, const void *logits, const float *maximum, const int32_t *labels,
-                           int64_t R, int64_t V, int64_t v_begin, int64_t vocab_size, GxDtype dtype);
+// sums[r] = sum_v exps[r,v], sums[R + r] = logits[r, labels[r] - v_begin] - maximum[r]  (0 where that is not a column
+// here, or ignored) A label outside the whole vocabulary is an error, on every rank. FLOPs: 3*R*V
+void gx_cross_entropy_sums(GxContext *g, float *sums, void *exps, const void *logits, const float *maximum,
+                           const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, int64_t vocab_size,
+                           GxDtype dtype);
 
 // losses[r] = log(sums[r]) - sums[R + r], the same on every rank            (0 where the label is GX_IGNORE_INDEX)
-// dlogits[r,v] = scale * (exps[r,v]/sums[r] - [v_begin + v = labels[r]])    (0 there too); it may be exps; NULL: not wanted, and exps not read
-// FLOPs: 2*R*V, none without dlogits
-void gx_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, const void *exps, const float *sums, const int32_t *labels,
-                             int64_t R, int64_t V, int64_t v_begin, float scale, GxDtype dtype);
+// dlogits[r,v] = scale * (exps[r,v]/sums[r] - [v_begin + v = labels[r]])  (0 there too); it may be exps; NULL: not
+// wanted, and exps not read FLOPs: 2*R*V, none without dlogits
+void gx_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, const void *exps, const float *sums,
+                             const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, float scale, GxDtype dtype);
 
 GX_END
 #endif
@@ -45,8 +51,8 @@ GX_END
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_LOSS_IMPLEMENTED)
 #define GX_LOSS_IMPLEMENTED
 
-void gx_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const int32_t *labels, int64_t R, int64_t V,
-                      float scale, GxDtype dtype)
+void gx_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const int32_t *labels, int64_t R,
+                      int64_t V, float scale, GxDtype dtype)
 {
     if (!gx_op_check(g, "cross_entropy", dtype, R, V)) return;
     if (gx_op_begin(g, "cross_entropy", (dlogits ? 2 : 1) * R * V * gx_dtype_size(dtype), 6.0 * R * V))
@@ -60,12 +66,14 @@ void gx_cross_entropy_maximum(GxContext *g, float *maximum, const void *logits, 
         g->device->cross_entropy_maximum(g, maximum, logits, R, V, dtype);
 }
 
-void gx_cross_entropy_sums(GxContext *g, float *sums, void *exps, const void *logits, const float *maximum, const int32_t *labels,
-                           int64_t R, int64_t V, int64_t v_begin, int64_t vocab_size, GxDtype dtype)
+void gx_cross_entropy_sums(GxContext *g, float *sums, void *exps, const void *logits, const float *maximum,
+                           const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, int64_t vocab_size,
+                           GxDtype dtype)
 {
     if (!gx_op_check(g, "cross_entropy_sums", dtype, R, V)) return;
     if (v_begin < 0 || v_begin > vocab_size - V) {
-        GX_FAIL(&g->error, GX_ERR_ARGUMENT, "cross_entropy_sums: columns %ld to %ld are not a part of a vocabulary of %ld", (long)v_begin,
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                "cross_entropy_sums: columns %ld to %ld are not a part of a vocabulary of %ld", (long)v_begin,
                 (long)(v_begin + V - 1), (long)vocab_size);
         return;
     }
@@ -73,19 +81,22 @@ void gx_cross_entropy_sums(GxContext *g, float *sums, void *exps, const void *lo
         g->device->cross_entropy_sums(g, sums, exps, logits, maximum, labels, R, V, v_begin, vocab_size, dtype);
 }
 
-void gx_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, const void *exps, const float *sums, const int32_t *labels,
-                             int64_t R, int64_t V, int64_t v_begin, float scale, GxDtype dtype)
+void gx_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, const void *exps, const float *sums,
+                             const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, float scale, GxDtype dtype)
 {
     if (!gx_op_check(g, "cross_entropy_finish", dtype, R, V)) return;
     if (v_begin < 0) {
-        GX_FAIL(&g->error, GX_ERR_ARGUMENT, "cross_entropy_finish: columns from %ld on; a vocabulary begins at 0", (long)v_begin);
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT, "cross_entropy_finish: columns from %ld on; a vocabulary begins at 0",
+                (long)v_begin);
         return;
     }
     if (dlogits && !exps) {
-        GX_FAIL(&g->error, GX_ERR_ARGUMENT, "cross_entropy_finish: dlogits without exps; let gx_cross_entropy_sums write them");
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                "cross_entropy_finish: dlogits without exps; let gx_cross_entropy_sums write them");
         return;
     }
-    if (gx_op_begin(g, "cross_entropy_finish", dlogits ? 2 * R * V * gx_dtype_size(dtype) : 0, dlogits ? 2.0 * R * V : 0))
+    if (gx_op_begin(g, "cross_entropy_finish", dlogits ? 2 * R * V * gx_dtype_size(dtype) : 0,
+                    dlogits ? 2.0 * R * V : 0))
         g->device->cross_entropy_finish(g, losses, dlogits, exps, sums, labels, R, V, v_begin, scale, dtype);
 }
 #endif

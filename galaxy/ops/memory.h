@@ -1,18 +1,18 @@
 // memory.h: the device's memory, and how the host reaches it.
 //
-// All buffers that operations read and write lie in the context's arena, in the device's memory. A GPU's cannot be touched by the host: what the host
-// writes (tokens, the learning rate, weights from a file) goes there by gx_to_device, what it reads (a loss, logits, a checkpoint) comes by gx_to_host,
-// to and from a twin: memory of the host with the same contents. On a device that computes in the host's memory a buffer is its own twin and these
-// do nothing, so that a program is written once.
+// All buffers that operations read and write lie in the context's arena, in the device's memory. A GPU's cannot be
+// touched by the host: what the host writes (tokens, the learning rate, weights from a file) goes there by
+// gx_to_device, what it reads (a loss, logits, a checkpoint) comes by gx_to_host, to and from a twin: memory of the
+// host with the same contents. On a device that computes in the host's memory a buffer is its own twin and these do
+// nothing, so that a program is written once.
 //
-//     GX_TRY(gx_device_open(&g));                                              // streams and handles, where the device has some
+//     GX_TRY(gx_device_open(&g));  // streams and handles, where the device has some
 //     GX_TRY(gx_arenas_open(&g, &arena, &host, bytes, host_bytes));            // sets g->arena and g->host
-//     int32_t *tokens = gx_arena_take(g.arena, GX_MEM_ACTIVATIONS, 4 * n), *twin = gx_host_twin(&g, GX_MEM_ACTIVATIONS, tokens, 4 * n);
-//     fill(twin);
-//     gx_to_device(&g, tokens, twin, 4 * n);
+//     int32_t *tokens = gx_arena_take(g.arena, GX_MEM_ACTIVATIONS, 4 * n), *twin = gx_host_twin(&g, GX_MEM_ACTIVATIONS,
+//     tokens, 4 * n); fill(twin); gx_to_device(&g, tokens, twin, 4 * n);
 //
-// Operations on a GPU run behind the host. gx_to_device copies what the host has at the call, in order with the operations before and after it;
-// gx_to_host waits for what was asked before it.
+// Operations on a GPU run behind the host. gx_to_device copies what the host has at the call, in order with the
+// operations before and after it; gx_to_host waits for what was asked before it.
 #ifndef GX_MEMORY_H
 #define GX_MEMORY_H
 #include "device.h"
@@ -20,7 +20,8 @@ GX_BEGIN
 
 GxStatus gx_device_open(GxContext *g);
 void gx_device_close(GxContext *g);
-GxStatus gx_arenas_open(GxContext *g, GxArena *arena, GxArena *host, int64_t bytes, int64_t host_bytes); // host_bytes 0: none is needed
+GxStatus gx_arenas_open(GxContext *g, GxArena *arena, GxArena *host, int64_t bytes,
+                        int64_t host_bytes); // host_bytes 0: none is needed
 void gx_arenas_close(GxContext *g, GxArena *arena, GxArena *host);
 
 GxArena *gx_host_arena(const GxContext *g);          // of the host's memory
@@ -28,7 +29,8 @@ int gx_on_device(const GxContext *g, const void *p); // 1: in the arena of a dev
 
 enum { GX_STAGE = 1 << 20 }; // elements of a large buffer that go to or from a file at a time
 
-// A buffer's twin in the host's memory: the buffer itself where the host can touch it. NULL and the context's error: the plan was not kept.
+// A buffer's twin in the host's memory: the buffer itself where the host can touch it. NULL and the context's error:
+// the plan was not kept.
 void *gx_host_twin(GxContext *g, GxMemoryKind kind, void *buffer, int64_t bytes);
 void gx_to_device(GxContext *g, void *buffer, const void *twin, int64_t bytes);
 void gx_to_host(GxContext *g, void *twin, const void *buffer, int64_t bytes);

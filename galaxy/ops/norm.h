@@ -6,18 +6,19 @@ GX_BEGIN
 
 // y[r,c] = x[r,c] * rstd[r] * w[c],  rstd[r] = 1/sqrt(mean_c x[r,c]^2 + eps)
 // x, y [R,C], w [C], rstd [R] fp32 (kept for the backward). bytes: 2*R*C*size; FLOPs: 4*R*C
-void gx_rms_norm_forward(GxContext *g, void *y, float *rstd, const void *x, const void *w, int64_t R, int64_t C, float eps, GxDtype dtype);
+void gx_rms_norm_forward(GxContext *g, void *y, float *rstd, const void *x, const void *w, int64_t R, int64_t C,
+                         float eps, GxDtype dtype);
 
 // sum = x + a, y = rms_norm(sum). sum may be x or a. bytes: 4*R*C*size; FLOPs: 5*R*C
-void gx_add_rms_norm_forward(GxContext *g, void *sum, void *y, float *rstd, const void *x, const void *a, const void *w, int64_t R,
-                             int64_t C, float eps, GxDtype dtype);
+void gx_add_rms_norm_forward(GxContext *g, void *sum, void *y, float *rstd, const void *x, const void *a, const void *w,
+                             int64_t R, int64_t C, float eps, GxDtype dtype);
 
 // dx[r,c] = dresidual[r,c] + rstd[r]*w[c]*dy[r,c] - x[r,c]*rstd[r]^3/C * sum_j dy[r,j]*w[j]*x[r,j]
 // dw[c]   = (accumulate ? dw[c] : 0) + sum_r dy[r,c]*x[r,c]*rstd[r]
 // dresidual: the gradient that reaches x on the way around the norm; NULL: none; it may be dx. dw NULL: not wanted.
 // bytes: 4*R*C*size; FLOPs: 10*R*C
-void gx_rms_norm_backward(GxContext *g, void *dx, float *dw, const void *dy, const void *dresidual, const void *x, const float *rstd,
-                          const void *w, int64_t R, int64_t C, int accumulate, GxDtype dtype);
+void gx_rms_norm_backward(GxContext *g, void *dx, float *dw, const void *dy, const void *dresidual, const void *x,
+                          const float *rstd, const void *w, int64_t R, int64_t C, int accumulate, GxDtype dtype);
 
 enum { GX_NORM_BLOCK = 16 }; // rows whose share of dw is summed together; blocks are then summed in order
 
@@ -27,23 +28,24 @@ GX_END
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_NORM_IMPLEMENTED)
 #define GX_NORM_IMPLEMENTED
 
-void gx_rms_norm_forward(GxContext *g, void *y, float *rstd, const void *x, const void *w, int64_t R, int64_t C, float eps, GxDtype dtype)
+void gx_rms_norm_forward(GxContext *g, void *y, float *rstd, const void *x, const void *w, int64_t R, int64_t C,
+                         float eps, GxDtype dtype)
 {
     if (!gx_op_check(g, "rms_norm_forward", dtype, R, C)) return;
     if (gx_op_begin(g, "rms_norm_forward", 2 * R * C * gx_dtype_size(dtype), 4.0 * R * C))
         g->device->rms_norm_forward(g, y, rstd, x, w, R, C, eps, dtype);
 }
 
-void gx_add_rms_norm_forward(GxContext *g, void *sum, void *y, float *rstd, const void *x, const void *a, const void *w, int64_t R,
-                             int64_t C, float eps, GxDtype dtype)
+void gx_add_rms_norm_forward(GxContext *g, void *sum, void *y, float *rstd, const void *x, const void *a, const void *w,
+                             int64_t R, int64_t C, float eps, GxDtype dtype)
 {
     if (!gx_op_check(g, "add_rms_norm_forward", dtype, R, C)) return;
     if (gx_op_begin(g, "add_rms_norm_forward", 4 * R * C * gx_dtype_size(dtype), 5.0 * R * C))
         g->device->add_rms_norm_forward(g, sum, y, rstd, x, a, w, R, C, eps, dtype);
 }
 
-void gx_rms_norm_backward(GxContext *g, void *dx, float *dw, const void *dy, const void *dresidual, const void *x, const float *rstd,
-                          const void *w, int64_t R, int64_t C, int accumulate, GxDtype dtype)
+void gx_rms_norm_backward(GxContext *g, void *dx, float *dw, const void *dy, const void *dresidual, const void *x,
+                          const float *rstd, const void *w, int64_t R, int64_t C, int accumulate, GxDtype dtype)
 {
     if (!gx_op_check(g, "rms_norm_backward", dtype, R, C)) return;
     GxArenaMark mark = gx_arena_mark(g->arena);

@@ -1,8 +1,9 @@
 // optimizer.h: the global norm, clipping, AdamW (Loshchilov & Hutter 2019, arXiv:1711.05101), SGD with momentum.
 //
-// Weights, moments and gradients are fp32. Where the model computes with narrower weights, `copy` gets them, rounded to `dtype`, in the same pass
-// (copy NULL: not wanted); a skipped step leaves it as it is, too.
-// What changes from step to step (learning rate, clip coefficient, skip flag, number of applied steps) is read from g->step, in device memory.
+// Weights, moments and gradients are fp32. Where the model computes with narrower weights, `copy` gets them, rounded to
+// `dtype`, in the same pass (copy NULL: not wanted); a skipped step leaves it as it is, too.
+// What changes from step to step (learning rate, clip coefficient, skip flag, number of applied steps) is read from
+// g->step, in device memory.
 #ifndef GX_OPTIMIZER_H
 #define GX_OPTIMIZER_H
 #include "device.h"
@@ -18,16 +19,19 @@ struct GxSgd {
 // total = (accumulate ? total : 0) + sum of x^2, in fp64 by blocks of GX_SUM_BLOCK in order
 void gx_sum_squares(GxContext *g, double *total, const float *x, int64_t n, int accumulate);
 
-// From step->sum_squares: step->clip = min(1, max_norm/(norm + 1e-6)) (max_norm <= 0: 1), step->skip = norm is not finite;
-// step->applied goes up by one unless the step is skipped.
+// From step->sum_squares: step->clip = min(1, max_norm/(norm + 1e-6)) (max_norm <= 0: 1), step->skip = norm is not
+// finite; step->applied goes up by one unless the step is skipped.
 void gx_clip(GxContext *g, double max_norm);
 
-// With g = clip*grad and t = step->applied: m = b1*m + (1-b1)*g; v = b2*v + (1-b2)*g^2;
-// w -= lr*( (m/(1-b1^t)) / (sqrt(v/(1-b2^t)) + eps) + weight_decay*w ). Nothing is touched when step->skip. bytes: 28*n + copy
-void gx_adamw(GxContext *g, float *w, float *m, float *v, void *copy, const float *grad, int64_t n, const GxAdamW *o, GxDtype dtype);
+// With g = clip*grad and t = step->applied: m = b1*m + (1-b1)*g; v = b2*v + (1-b2)*g^2; w -= lr*( (m/(1-b1^t)) /
+// (sqrt(v/(1-b2^t)) + eps) + weight_decay*w ). Nothing is touched when step->skip. bytes: 28*n + copy
+void gx_adamw(GxContext *g, float *w, float *m, float *v, void *copy, const float *grad, int64_t n, const GxAdamW *o,
+              GxDtype dtype);
 
-// g = clip*grad + weight_decay*w; momentum = o.momentum*momentum + g; w -= lr*momentum. momentum NULL: w -= lr*g. As PyTorch's, no dampening.
-void gx_sgd(GxContext *g, float *w, float *momentum, void *copy, const float *grad, int64_t n, const GxSgd *o, GxDtype dtype);
+// g = clip*grad + weight_decay*w; momentum = o.momentum*momentum + g; w -= lr*momentum. momentum NULL: w -= lr*g. As
+// PyTorch's, no dampening.
+void gx_sgd(GxContext *g, float *w, float *momentum, void *copy, const float *grad, int64_t n, const GxSgd *o,
+            GxDtype dtype);
 
 GX_END
 #endif
@@ -49,18 +53,24 @@ void gx_clip(GxContext *g, double max_norm)
     if (gx_op_begin(g, "clip", 0, 0)) g->device->clip(g, max_norm);
 }
 
-static int64_t gx__copy_bytes(const void *copy, int64_t n, GxDtype dtype) { return copy ? n * gx_dtype_size(dtype) : 0; }
-
-void gx_adamw(GxContext *g, float *w, float *m, float *v, void *copy, const float *grad, int64_t n, const GxAdamW *o, GxDtype dtype)
+static int64_t gx__optimizer_copy_bytes(const void *copy, int64_t n, GxDtype dtype)
 {
-    if (!gx_op_check(g, "adamw", dtype, n, 1)) return;
-    if (gx_op_begin(g, "adamw", 28 * n + gx__copy_bytes(copy, n, dtype), 14.0 * n)) g->device->adamw(g, w, m, v, copy, grad, n, o, dtype);
+    return copy ? n * gx_dtype_size(dtype) : 0;
 }
 
-void gx_sgd(GxContext *g, float *w, float *momentum, void *copy, const float *grad, int64_t n, const GxSgd *o, GxDtype dtype)
+void gx_adamw(GxContext *g, float *w, float *m, float *v, void *copy, const float *grad, int64_t n, const GxAdamW *o,
+              GxDtype dtype)
+{
+    if (!gx_op_check(g, "adamw", dtype, n, 1)) return;
+    if (gx_op_begin(g, "adamw", 28 * n + gx__optimizer_copy_bytes(copy, n, dtype), 14.0 * n))
+        g->device->adamw(g, w, m, v, copy, grad, n, o, dtype);
+}
+
+void gx_sgd(GxContext *g, float *w, float *momentum, void *copy, const float *grad, int64_t n, const GxSgd *o,
+            GxDtype dtype)
 {
     if (!gx_op_check(g, "sgd", dtype, n, 1)) return;
-    if (gx_op_begin(g, "sgd", (momentum ? 20 : 12) * n + gx__copy_bytes(copy, n, dtype), 6.0 * n))
+    if (gx_op_begin(g, "sgd", (momentum ? 20 : 12) * n + gx__optimizer_copy_bytes(copy, n, dtype), 6.0 * n))
         g->device->sgd(g, w, momentum, copy, grad, n, o, dtype);
 }
 #endif

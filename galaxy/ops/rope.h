@@ -1,7 +1,9 @@
-// rope.h: rotary position embedding (Su et al. 2021, arXiv:2104.09864) in Hugging Face's order: elements i and i + h/2 of a head are a pair.
+// rope.h: rotary position embedding (Su et al. 2021, arXiv:2104.09864) in Hugging Face's order: elements i and i + h/2
+// of a head are a pair.
 //
-// Which global position a row has is told by runs: a short list of (row, length, position), rows counted in steps of T (row t of a batch of B
-// columns is rows t*B ... t*B + B-1 of the matrix). Whole sequences have one run, a slice of T has one, a balanced context-parallel rank two.
+// Which global position a row has is told by runs: a short list of (row, length, position), rows counted in steps of T
+// (row t of a batch of B columns is rows t*B ... t*B + B-1 of the matrix). Whole sequences have one run, a slice of T
+// has one, a balanced context-parallel rank two.
 #ifndef GX_ROPE_H
 #define GX_ROPE_H
 #include "device.h"
@@ -24,12 +26,13 @@ int gx_runs_check(GxContext *g, const char *what, const GxRuns *runs); // 1: as 
 // cosine, sine [positions, head_dim/2] of position * theta^(-2i/head_dim), computed in fp64, on the host
 void gx_rope_table(float *cosine, float *sine, int64_t positions, int64_t head_dim, double theta);
 
-// In place on `heads` heads of head_dim that lie side by side in each row of x, rows `stride` elements apart:
-// (x[i], x[i+h/2]) = (x[i]*cos - x[i+h/2]*sin, x[i+h/2]*cos + x[i]*sin). The backward is the inverse rotation. x has runs' rows * B rows.
-void gx_rope_forward(GxContext *g, void *x, const float *cosine, const float *sine, const GxRuns *runs, int64_t B, int64_t heads,
-                     int64_t head_dim, int64_t stride, GxDtype dtype);
-void gx_rope_backward(GxContext *g, void *dx, const float *cosine, const float *sine, const GxRuns *runs, int64_t B, int64_t heads,
-                      int64_t head_dim, int64_t stride, GxDtype dtype);
+// In place on `heads` heads of head_dim that lie side by side in each row of x, rows `stride` elements apart: (x[i],
+// x[i+h/2]) = (x[i]*cos - x[i+h/2]*sin, x[i+h/2]*cos + x[i]*sin). The backward is the inverse rotation. x has runs'
+// rows * B rows.
+void gx_rope_forward(GxContext *g, void *x, const float *cosine, const float *sine, const GxRuns *runs, int64_t B,
+                     int64_t heads, int64_t head_dim, int64_t stride, GxDtype dtype);
+void gx_rope_backward(GxContext *g, void *dx, const float *cosine, const float *sine, const GxRuns *runs, int64_t B,
+                      int64_t heads, int64_t head_dim, int64_t stride, GxDtype dtype);
 
 GX_END
 #endif
@@ -47,7 +50,10 @@ GxRuns gx_runs_one(int64_t length, int64_t position)
     return r;
 }
 
-int64_t gx_runs_rows(const GxRuns *runs) { return runs->n ? runs->run[runs->n - 1].row + runs->run[runs->n - 1].length : 0; }
+int64_t gx_runs_rows(const GxRuns *runs)
+{
+    return runs->n ? runs->run[runs->n - 1].row + runs->run[runs->n - 1].length : 0;
+}
 
 int64_t gx_runs_position(const GxRuns *runs, int64_t row)
 {
@@ -65,8 +71,8 @@ int gx_runs_check(GxContext *g, const char *what, const GxRuns *runs)
         row += runs->run[i].length;
     }
     if (!ok)
-        GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s: runs must be 1 to %d, from row 0 on without holes, each of a row or more", what,
-                GX_MAX_RUNS);
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                "%s: runs must be 1 to %d, from row 0 on without holes, each of a row or more", what, GX_MAX_RUNS);
     return ok;
 }
 
@@ -81,33 +87,35 @@ void gx_rope_table(float *cosine, float *sine, int64_t positions, int64_t head_d
         }
 }
 
-static void gx__rope(GxContext *g, const char *name, void *x, const float *cosine, const float *sine, const GxRuns *runs, int64_t B,
-                     int64_t heads, int64_t head_dim, int64_t stride, int direction, GxDtype dtype)
+static void gx__rope(GxContext *g, const char *name, void *x, const float *cosine, const float *sine,
+                     const GxRuns *runs, int64_t B, int64_t heads, int64_t head_dim, int64_t stride, int direction,
+                     GxDtype dtype)
 {
     if (gx_failed(g) || !gx_runs_check(g, name, runs)) return;
     int64_t R = gx_runs_rows(runs) * B;
     if (!gx_op_check(g, name, dtype, R, heads)) return;
     if (stride < heads * head_dim) {
-        GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s: rows are %ld elements apart, %ld heads of %ld need %ld", name, (long)stride, (long)heads,
-                (long)head_dim, (long)(heads * head_dim));
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s: rows are %ld elements apart, %ld heads of %ld need %ld", name,
+                (long)stride, (long)heads, (long)head_dim, (long)(heads * head_dim));
         return;
     }
     if (head_dim < 2 || head_dim % 2) {
-        GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s: head_dim is %ld; rotation needs pairs, so an even number", name, (long)head_dim);
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s: head_dim is %ld; rotation needs pairs, so an even number", name,
+                (long)head_dim);
         return;
     }
     if (gx_op_begin(g, name, 2 * R * heads * head_dim * gx_dtype_size(dtype), 3.0 * R * heads * head_dim))
         g->device->rope(g, x, cosine, sine, runs, B, heads, head_dim, stride, direction, dtype);
 }
 
-void gx_rope_forward(GxContext *g, void *x, const float *cosine, const float *sine, const GxRuns *runs, int64_t B, int64_t heads,
-                     int64_t head_dim, int64_t stride, GxDtype dtype)
+void gx_rope_forward(GxContext *g, void *x, const float *cosine, const float *sine, const GxRuns *runs, int64_t B,
+                     int64_t heads, int64_t head_dim, int64_t stride, GxDtype dtype)
 {
     gx__rope(g, "rope_forward", x, cosine, sine, runs, B, heads, head_dim, stride, +1, dtype);
 }
 
-void gx_rope_backward(GxContext *g, void *dx, const float *cosine, const float *sine, const GxRuns *runs, int64_t B, int64_t heads,
-                      int64_t head_dim, int64_t stride, GxDtype dtype)
+void gx_rope_backward(GxContext *g, void *dx, const float *cosine, const float *sine, const GxRuns *runs, int64_t B,
+                      int64_t heads, int64_t head_dim, int64_t stride, GxDtype dtype)
 {
     gx__rope(g, "rope_backward", dx, cosine, sine, runs, B, heads, head_dim, stride, -1, dtype);
 }

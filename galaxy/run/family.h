@@ -1,7 +1,8 @@
-// family.h: what the trainer must know of a model family beyond GxModel: its options, its config.json, and how to open it.
+// family.h: what the trainer must know of a model family beyond GxModel: its options, its config.json, and how to open
+// it.
 #ifndef GX_FAMILY_H
 #define GX_FAMILY_H
-#include "../dist/layout.h"
+#include "../parallel/layout.h"
 #include "../io/config.h"
 #include "../model/model.h"
 GX_BEGIN

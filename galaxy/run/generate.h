@@ -1,10 +1,10 @@
 // generate.h: text from a model: the next token again and again, each drawn from the model's distribution.
 //
-// Simple form: every token runs its whole window through the model (no cache of keys and values). All ranks take part and draw
-// the same tokens, since the numbers come from (seed, position).
+// Simple form: every token runs its whole window through the model (no cache of keys and values). All ranks take part
+// and draw the same tokens, since the numbers come from (seed, position).
 #ifndef GX_GENERATE_H
 #define GX_GENERATE_H
-#include "../dist/mesh.h"
+#include "../base/mesh.h"
 #include "../model/model.h"
 GX_BEGIN
 
@@ -28,7 +28,8 @@ typedef struct {       // buffers, laid out with the model's
 void gx_generator_take(GxContext *g, GxGenerator *w, int64_t T, int64_t V, GxDtype dtype); // dtype: the model's
 
 // Continues `tokens` (on the host), of which n >= 1 exist, up to `wanted`.
-void gx_generate(GxContext *g, GxModel *m, GxGenerator *w, int32_t *tokens, int64_t n, int64_t wanted, const GxSampling *s);
+void gx_generate(GxContext *g, GxModel *m, GxGenerator *w, int32_t *tokens, int64_t n, int64_t wanted,
+                 const GxSampling *s);
 
 GX_END
 #endif
@@ -41,7 +42,7 @@ GX_END
 #include "../ops/memory.h"
 
 // The k-th largest of V values: at each round the largest below the last one, with how many are equal to it.
-static float gx__kth_largest(const float *x, int64_t V, int64_t k)
+static float gx__generate_kth_largest(const float *x, int64_t V, int64_t k)
 {
     float bound = INFINITY;
     while (k > 0) {
@@ -65,7 +66,7 @@ int32_t gx_sample_token(const float *logits, int64_t V, const GxSampling *s, int
     for (int64_t v = 1; v < V; v++)
         if (logits[v] > logits[best]) best = v;
     if (s->temperature <= 0) return (int32_t)best;
-    float cut = s->top_k > 0 && s->top_k < V ? gx__kth_largest(logits, V, s->top_k) : -INFINITY;
+    float cut = s->top_k > 0 && s->top_k < V ? gx__generate_kth_largest(logits, V, s->top_k) : -INFINITY;
     double sum = 0;
     for (int64_t v = 0; v < V; v++)
         if (logits[v] >= cut) sum += exp(((double)logits[v] - logits[best]) / s->temperature);
@@ -86,7 +87,7 @@ void gx_generator_take(GxContext *g, GxGenerator *w, int64_t T, int64_t V, GxDty
     w->wide = dtype == GX_F32 ? NULL : (float *)gx_take_from(g, gx_host_arena(g), GX_MEM_ACTIVATIONS, 4 * V);
 }
 
-static const float *gx__logits_floats(const GxGenerator *w)
+static const float *gx__generate_logits_floats(const GxGenerator *w)
 {
     const uint16_t *narrow = (const uint16_t *)w->logits_twin;
     if (!w->wide) return (const float *)w->logits_twin;
@@ -94,13 +95,16 @@ static const float *gx__logits_floats(const GxGenerator *w)
     return w->wide;
 }
 
-void gx_generate(GxContext *g, GxModel *m, GxGenerator *w, int32_t *tokens, int64_t n, int64_t wanted, const GxSampling *s)
+void gx_generate(GxContext *g, GxModel *m, GxGenerator *w, int32_t *tokens, int64_t n, int64_t wanted,
+                 const GxSampling *s)
 {
     for (; n < wanted && !gx_failed(g); n++) {
         const int64_t first = gx_max(0, n - w->T), have = n - first; // the window: the last T tokens
         GxBatch b = GX_ZERO;
         b.tokens = w->tokens;
-        b.T = gx_min(w->T, gx_max(have, gx_group_size(g, GX_AXIS_TP))); // each rank of a mode that splits the sequence needs a token
+        b.T = gx_min(
+            w->T,
+            gx_max(have, gx_group_size(g, GX_AXIS_TP))); // each rank of a mode that splits the sequence needs a token
         b.B = 1;
         b.runs = gx_runs_one(b.T, 0);
         gx_zero(g, w->tokens, 4 * b.T);
@@ -109,7 +113,9 @@ void gx_generate(GxContext *g, GxModel *m, GxGenerator *w, int32_t *tokens, int6
         m->kind->logits(g, m, w->logits, m->state[m->layers], have - 1);
         gx_to_host(g, w->logits_twin, w->logits.data, gx_rows_bytes(w->logits));
         if (gx_failed(g)) return;
-        tokens[n] = g->device->computes ? gx_sample_token(gx__logits_floats(w), s->vocab ? s->vocab : w->logits.cols, s, n) : 0;
+        tokens[n] = g->device->computes
+                        ? gx_sample_token(gx__generate_logits_floats(w), s->vocab ? s->vocab : w->logits.cols, s, n)
+                        : 0;
     }
 }
 #endif

@@ -1,21 +1,21 @@
-// launch.h: one context per rank: as threads of this process (--ranks N), or as one of the processes that mpirun, torchrun, srun or somebody
-// by hand (--world N --rank R --init tcp://host:port) started.
+// launch.h: one context per rank: as threads of this process (--ranks N), or as one of the processes that mpirun,
+// torchrun, srun or somebody by hand (--world N --rank R --init tcp://host:port) started.
 //
 //     static int train(GxContext *g, int argc, char **argv) { ... return 0; }
 //     int main(int argc, char **argv) { return gx_launch(train, argc, argv); }
 //
-// What decides, in this order: mpirun, where the program was built with MPI; --world; torchrun's or srun's variables together with
-// MASTER_ADDR and MASTER_PORT (dist/rendezvous.h); srun, where the program was built with MPI; --ranks. What contradicts itself is refused
-// (exit status 2).
+// What decides, in this order: mpirun, where the program was built with MPI; --world; torchrun's or srun's variables
+// together with MASTER_ADDR and MASTER_PORT (comm/rendezvous.h); srun, where the program was built with MPI; --ranks.
+// What contradicts itself is refused (exit status 2).
 //
-// Each rank gets its device, its share of the cores and a logger that writes to stderr. In a run of several ranks g->comm is an engine that
-// is not open yet: who lays out memory opens it (gx_comm_open). Signals do what they do by default until
-// gx_catch_stop_signals.
+// Each rank gets its device, its share of the cores and a logger that writes to stderr. In a run of several ranks
+// g->comm is an engine that is not open yet: who lays out memory opens it (gx_comm_open). Signals do what they do by
+// default until gx_catch_stop_signals.
 #ifndef GX_LAUNCH_H
 #define GX_LAUNCH_H
-#include "../dist/mpi.h"
-#include "../dist/tcp.h"
-#include "../dist/threads.h"
+#include "../comm/mpi.h"
+#include "../comm/tcp.h"
+#include "../comm/threads.h"
 #include "../io/json.h"
 GX_BEGIN
 
@@ -28,17 +28,19 @@ int gx_launch(GxRankMain *rank_main, int argc, char **argv); // returns the larg
 void gx_catch_stop_signals(void);
 int gx_stop_signal(void); // the number of the signal that asked to stop; 0: none
 
-// Installs a handler that runs on a stack of its own in the calling thread. oneDNN's matrix products (seen in 2.6 and 3.2) use the stack pointer as one
-// more register, so that a handler on the thread's own stack overwrites whatever it points to. Programs that install handlers by themselves need
-// SA_ONSTACK and sigaltstack too. once: the next signal of this number does what it does by default.
+// Installs a handler that runs on a stack of its own in the calling thread. oneDNN's matrix products (seen in 2.6 and
+// 3.2) use the stack pointer as one more register, so that a handler on the thread's own stack overwrites whatever it
+// points to. Programs that install handlers by themselves need SA_ONSTACK and sigaltstack too. once: the next signal of
+// this number does what it does by default.
 void gx_on_signal(int number, void (*handler)(int), int once);
 
 // Programs: prints the context's error and returns 1 where a call failed.
-#define GX_CHECK(g, call)                                                                                                                  \
-    do {                                                                                                                                   \
-        if ((call) != GX_OK) return gx_print_error(g);                                                                                     \
+#define GX_CHECK(g, call)                                                                                              \
+    do {                                                                                                               \
+        if ((call) != GX_OK) return gx_print_error(g);                                                                 \
     } while (0)
-int gx_print_error(GxContext *g); // to stderr, once per cause: rank 0's, and those of ranks that failed by themselves; returns 1
+int gx_print_error(
+    GxContext *g); // to stderr, once per cause: rank 0's, and those of ranks that failed by themselves; returns 1
 
 GX_END
 #endif
@@ -59,15 +61,15 @@ const GxDevice *gx_default_device(void) { return gx_device_cuda(); }
 const GxDevice *gx_default_device(void) { return gx_device_cpu(); }
 #endif
 
-static volatile sig_atomic_t gx__stop; // the one global: a signal handler can reach nothing else
+static volatile sig_atomic_t gx__launch_stop; // the one global: a signal handler can reach nothing else
 
-static void gx__on_stop(int number) { gx__stop = number; }
+static void gx__launch_on_stop(int number) { gx__launch_stop = number; }
 
 void gx_catch_stop_signals(void)
 {
-    gx_on_signal(SIGINT, gx__on_stop, 1);
-    gx_on_signal(SIGTERM, gx__on_stop, 1);
-    gx_on_signal(SIGUSR1, gx__on_stop, 1); // mpirun passes this one on to its ranks; at SIGTERM it kills them
+    gx_on_signal(SIGINT, gx__launch_on_stop, 1);
+    gx_on_signal(SIGTERM, gx__launch_on_stop, 1);
+    gx_on_signal(SIGUSR1, gx__launch_on_stop, 1); // mpirun passes this one on to its ranks; at SIGTERM it kills them
 }
 
 void gx_on_signal(int number, void (*handler)(int), int once)
@@ -88,9 +90,9 @@ void gx_on_signal(int number, void (*handler)(int), int once)
     sigaction(number, &action, NULL);
 }
 
-int gx_stop_signal(void) { return (int)gx__stop; }
+int gx_stop_signal(void) { return (int)gx__launch_stop; }
 
-static void gx__log_stderr(void *user, GxLogLevel level, const char *text)
+static void gx__launch_log_stderr(void *user, GxLogLevel level, const char *text)
 {
     const GxContext *g = (const GxContext *)user;
     const char *kind = level == GX_LOG_ERROR ? "error: " : level == GX_LOG_WARNING ? "warning: " : "";
@@ -100,13 +102,14 @@ static void gx__log_stderr(void *user, GxLogLevel level, const char *text)
 
 int gx_print_error(GxContext *g)
 {
-    // Wrong arguments are wrong on all ranks alike; an error of the communicator only repeats what the rank that caused it says itself.
+    // Wrong arguments are wrong on all ranks alike; an error of the communicator only repeats what the rank that caused
+    // it says itself.
     if (g->rank == 0 || (g->error.code != GX_ERR_COMM && g->error.code != GX_ERR_ARGUMENT))
         gx_log(&g->log, GX_LOG_ERROR, "%s", g->error.message);
     return 1;
 }
 
-static void gx__context_init(GxContext *g, GxComm *comm)
+static void gx__launch_context_init(GxContext *g, GxComm *comm)
 {
     memset(g, 0, sizeof *g);
     g->device = gx_default_device();
@@ -114,12 +117,12 @@ static void gx__context_init(GxContext *g, GxComm *comm)
     g->rank = comm ? comm->rank : 0;
     g->world = comm ? comm->world : 1;
     g->threads = gx_threads_for(comm);
-    g->log.write = gx__log_stderr;
+    g->log.write = gx__launch_log_stderr;
     g->log.user = g;
 }
 
 // A rank that ends before its communicator was opened has to tell the others, or they would wait for it.
-static int gx__run_rank(GxRankMain *rank_main, GxContext *g, int argc, char **argv)
+static int gx__launch_run_rank(GxRankMain *rank_main, GxContext *g, int argc, char **argv)
 {
     GxComm *comm = g->comm;
     int status = rank_main(g, argc, argv);
@@ -139,10 +142,10 @@ typedef struct {
     char **argv;
 } GxThreadRank;
 
-static void *gx__thread_main(void *user)
+static void *gx__launch_thread_main(void *user)
 {
     GxThreadRank *r = (GxThreadRank *)user;
-    r->status = gx__run_rank(r->rank_main, &r->g, r->argc, r->argv);
+    r->status = gx__launch_run_rank(r->rank_main, &r->g, r->argc, r->argv);
     return NULL;
 }
 
@@ -163,8 +166,8 @@ static int gx__launch_threads(GxRankMain *rank_main, int ranks, int argc, char *
         r->argc = argc;
         r->argv = argv;
         gx_threads_comm(&r->comm, group, started);
-        gx__context_init(&r->g, &r->comm);
-        if (pthread_create(&r->thread, NULL, gx__thread_main, r) == 0) continue;
+        gx__launch_context_init(&r->g, &r->comm);
+        if (pthread_create(&r->thread, NULL, gx__launch_thread_main, r) == 0) continue;
         fprintf(stderr, "error: the system started %d of %d threads for the ranks; use fewer ranks\n", started, ranks);
         exit(1); // ranks that run already would wait for the missing ones
     }
@@ -178,7 +181,7 @@ static int gx__launch_threads(GxRankMain *rank_main, int ranks, int argc, char *
 }
 
 // The text behind --name or --name=; NULL: not there.
-static const char *gx__argument(int argc, char **argv, const char *name)
+static const char *gx__launch_argument(int argc, char **argv, const char *name)
 {
     size_t n = strlen(name);
     for (int i = 1; i < argc; i++) {
@@ -197,9 +200,10 @@ typedef struct {
     int is_wrong;   // a value is none; the options say so
 } GxLaunch;
 
-static int64_t gx__launch_number(GxLaunch *l, const GxJson *file, int argc, char **argv, const char *name, int64_t least, int64_t otherwise)
+static int64_t gx__launch_number(GxLaunch *l, const GxJson *file, int argc, char **argv, const char *name,
+                                 int64_t least, int64_t otherwise)
 {
-    const char *flag = gx__argument(argc, argv, name);
+    const char *flag = gx__launch_argument(argc, argv, name);
     const GxJson *in_file = gx_json_get(file, name);
     char *end = NULL;
     if (!flag && !in_file) return otherwise;
@@ -209,10 +213,10 @@ static int64_t gx__launch_number(GxLaunch *l, const GxJson *file, int argc, char
     return otherwise;
 }
 
-static GxLaunch gx__read_launch(int argc, char **argv)
+static GxLaunch gx__launch_read_launch(int argc, char **argv)
 {
-    const char *path = gx__argument(argc, argv, "config"), *init = gx__argument(argc, argv, "init"),
-               *timeout = gx__argument(argc, argv, "timeout");
+    const char *path = gx__launch_argument(argc, argv, "config"), *init = gx__launch_argument(argc, argv, "init"),
+               *timeout = gx__launch_argument(argc, argv, "timeout");
     GxLaunch l = GX_ZERO;
     GxJson *file = NULL;
     GxError ignored = GX_ZERO;
@@ -227,42 +231,49 @@ static GxLaunch gx__read_launch(int argc, char **argv)
     return l;
 }
 
-static GxStatus gx__check_by_hand(const GxLaunch *l, const GxRendezvous *told, GxError *err)
+static GxStatus gx__launch_check_by_hand(const GxLaunch *l, const GxRendezvous *told, GxError *err)
 {
     if (l->world == 0 && (l->rank > 0 || l->init[0]))
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--rank and --init belong to --world, which is not given; three ranks on one machine are started by "
-                       "--world 3 --rank 0 (then 1, 2) --init tcp://127.0.0.1:29500");
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "--rank and --init belong to --world, which is not given; three ranks on one machine are started by "
+            "--world 3 --rank 0 (then 1, 2) --init tcp://127.0.0.1:29500");
     if (l->world <= 1) return GX_OK;
     if (l->rank < 0 || !l->init[0])
-        return GX_FAIL(
-            err, GX_ERR_ARGUMENT,
-            "--world %ld needs --rank (0 to %ld, another one for each process) and --init tcp://host:port (where rank 0 listens, the same "
-            "for all)",
-            (long)l->world, (long)l->world - 1);
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--world %ld needs --rank (0 to %ld, another one for each process) and --init tcp://host:port "
+                       "(where rank 0 listens, the same "
+                       "for all)",
+                       (long)l->world, (long)l->world - 1);
     if (told->world > 0 && (told->world != l->world || told->rank != l->rank))
-        return GX_FAIL(
-            err, GX_ERR_ARGUMENT,
-            "--world %ld --rank %ld, but the environment says rank %d of %d (RANK, WORLD_SIZE, or Slurm's): leave one of them away",
-            (long)l->world, (long)l->rank, told->rank, told->world);
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--world %ld --rank %ld, but the environment says rank %d of %d (RANK, WORLD_SIZE, or Slurm's): "
+                       "leave one of them out",
+                       (long)l->world, (long)l->rank, told->rank, told->world);
     return GX_OK;
 }
 
-// Who this process is among others that were started without MPI: flags and file go before the environment. r->world 0 or 1: there are no
-// others.
-static GxStatus gx__find_others(GxRendezvous *r, const GxLaunch *l, GxError *err)
+// Who this process is among others that were started without MPI: flags and file go before the environment. r->world 0
+// or 1: there are no others.
+static GxStatus gx__launch_find_others(GxRendezvous *r, const GxLaunch *l, GxError *err)
 {
     GxError of_environment = GX_ZERO;
     gx_rendezvous_environment(r, &of_environment);
-    GX_TRY(gx__check_by_hand(l, r, err));
+    GX_TRY(gx__launch_check_by_hand(l, r, err));
     if (l->world > 1 || l->rank > 0) return gx_rendezvous_address(r, (int)l->rank, (int)l->world, l->init, err);
-    return of_environment.code == GX_OK ? GX_OK : GX_FAIL(err, (GxStatus)of_environment.code, "%s", of_environment.message);
+    return of_environment.code == GX_OK ? GX_OK
+                                        : GX_FAIL(err, (GxStatus)of_environment.code, "%s", of_environment.message);
 }
 
-typedef enum { GX__START_ALONE = 0, GX__START_THREADS, GX__START_MPI, GX__START_TCP } GxStart;
+typedef enum {
+    GX__LAUNCH_START_ALONE = 0,
+    GX__LAUNCH_START_THREADS,
+    GX__LAUNCH_START_MPI,
+    GX__LAUNCH_START_TCP
+} GxStart;
 
 // How the ranks of this run come to be. Refuses what would train several copies that know nothing of each other.
-static GxStatus gx__choose_start(GxStart *start, const GxLaunch *l, GxRendezvous *r, GxError *err)
+static GxStatus gx__launch_choose_start(GxStart *start, const GxLaunch *l, GxRendezvous *r, GxError *err)
 {
     const int started = gx_mpi_started();
     const char *others = "an MPI launcher";
@@ -270,25 +281,29 @@ static GxStatus gx__choose_start(GxStart *start, const GxLaunch *l, GxRendezvous
 #ifdef GX_WITH_MPI
     has_mpi = 1;
 #endif
-    *start = GX__START_MPI;
+    *start = GX__LAUNCH_START_MPI;
     if (!has_mpi || started == 1 || !gx_mpi_is_offered()) {
-        GX_TRY(gx__find_others(r, l, err));
-        *start = r->world > 1 ? GX__START_TCP : started > 1 ? GX__START_MPI : l->ranks > 1 ? GX__START_THREADS : GX__START_ALONE;
+        GX_TRY(gx__launch_find_others(r, l, err));
+        *start = r->world > 1   ? GX__LAUNCH_START_TCP
+                 : started > 1  ? GX__LAUNCH_START_MPI
+                 : l->ranks > 1 ? GX__LAUNCH_START_THREADS
+                                : GX__LAUNCH_START_ALONE;
     } else if (l->world > 1)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "an MPI launcher started %d ranks, and --world says %ld; leave --world, --rank and --init away", started,
-                       (long)l->world);
-    if (*start == GX__START_MPI) GX_TRY(gx_mpi_check_start(err));
-    if (*start == GX__START_TCP) others = "somebody";
-    if (l->ranks > 1 && (*start == GX__START_MPI || *start == GX__START_TCP))
+                       "an MPI launcher started %d ranks, and --world says %ld; leave --world, --rank and --init away",
+                       started, (long)l->world);
+    if (*start == GX__LAUNCH_START_MPI) GX_TRY(gx_mpi_check_start(err));
+    if (*start == GX__LAUNCH_START_TCP) others = "somebody";
+    if (l->ranks > 1 && (*start == GX__LAUNCH_START_MPI || *start == GX__LAUNCH_START_TCP))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "%s started %d ranks, and --ranks asks for %ld more in each; leave --ranks away, or say --ranks 1 where a --config "
+                       "%s started %d ranks, and --ranks asks for %ld more in each; leave out --ranks, or say --ranks "
+                       "1 where a --config "
                        "file sets it",
-                       others, *start == GX__START_TCP ? r->world : started, (long)l->ranks);
+                       others, *start == GX__LAUNCH_START_TCP ? r->world : started, (long)l->ranks);
     return GX_OK;
 }
 
-static int gx__print_start_error(const GxError *err)
+static int gx__launch_print_start_error(const GxError *err)
 {
     fprintf(stderr, "error: %s\n", err->message);
     return err->code == GX_ERR_ARGUMENT || err->code == GX_ERR_UNSUPPORTED ? 2 : 1;
@@ -300,19 +315,20 @@ int gx_launch(GxRankMain *rank_main, int argc, char **argv)
     GxContext g;
     GxComm comm;
     GxRendezvous r = GX_ZERO;
-    GxStart start = GX__START_ALONE;
-    const GxLaunch l = gx__read_launch(argc, argv);
+    GxStart start = GX__LAUNCH_START_ALONE;
+    const GxLaunch l = gx__launch_read_launch(argc, argv);
     r.timeout = l.timeout;
     signal(SIGPIPE, SIG_IGN); // a closed terminal (| head) is no reason to lose a run
     signal(SIGXFSZ, SIG_IGN); // a file that may not grow is an error of write, with a path
-    if (!l.is_wrong && gx__choose_start(&start, &l, &r, &err) != GX_OK) return gx__print_start_error(&err);
-    if (start == GX__START_THREADS) return gx__launch_threads(rank_main, (int)l.ranks, argc, argv);
-    if (start == GX__START_MPI) gx_mpi_comm(&comm, &err);
-    if (start == GX__START_TCP) gx_tcp_comm(&comm, &r, &err);
-    if (err.code != GX_OK) return gx__print_start_error(&err);
-    gx__context_init(&g, start == GX__START_ALONE ? NULL : &comm);
-    const int status = gx__run_rank(rank_main, &g, argc, argv);
-    if (start == GX__START_TCP && comm.state) comm.engine->close(&comm); // after an abort: gives its memory back
+    if (!l.is_wrong && gx__launch_choose_start(&start, &l, &r, &err) != GX_OK)
+        return gx__launch_print_start_error(&err);
+    if (start == GX__LAUNCH_START_THREADS) return gx__launch_threads(rank_main, (int)l.ranks, argc, argv);
+    if (start == GX__LAUNCH_START_MPI) gx_mpi_comm(&comm, &err);
+    if (start == GX__LAUNCH_START_TCP) gx_tcp_comm(&comm, &r, &err);
+    if (err.code != GX_OK) return gx__launch_print_start_error(&err);
+    gx__launch_context_init(&g, start == GX__LAUNCH_START_ALONE ? NULL : &comm);
+    const int status = gx__launch_run_rank(rank_main, &g, argc, argv);
+    if (start == GX__LAUNCH_START_TCP && comm.state) comm.engine->close(&comm); // after an abort: gives its memory back
     return status;
 }
 #endif

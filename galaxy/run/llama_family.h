@@ -1,7 +1,8 @@
 // llama_family.h: LLaMA for the trainer: its options and its config.json.
 //
-// Reading refuses by name what would change the arithmetic and is not built: scaled RoPE, biases, other activations. Writing says rope_theta in
-// the spellings of transformers 4 and 5, since a 4.x takes a file with the newer one alone silently as theta = 10000.
+// Reading refuses by name what would change the arithmetic and is not built: scaled RoPE, biases, other activations.
+// Writing says rope_theta in the spellings of transformers 4 and 5, since a 4.x takes a file with the newer one alone
+// silently as theta = 10000.
 #ifndef GX_LLAMA_FAMILY_H
 #define GX_LLAMA_FAMILY_H
 #include "../model/llama.h"
@@ -21,27 +22,34 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 
-enum { GX__CONFIG_JSON_CAP = 1 << 20 };
+enum { GX__LLAMA_CONFIG_JSON_CAP = 1 << 20 };
 
 static const GxOption gx__llama_options[] = {
-    {"vocab_size", GX_OPTION_INT, offsetof(GxLlamaConfig, vocab_size), "256", "rows of the embedding; byte-level tokens need 256", "1.."},
+    {"vocab_size", GX_OPTION_INT, offsetof(GxLlamaConfig, vocab_size), "256",
+     "rows of the embedding; byte-level tokens need 256", "1.."},
     {"hidden_size", GX_OPTION_INT, offsetof(GxLlamaConfig, hidden_size), "192", "width of the residual stream", "1.."},
-    {"intermediate_size", GX_OPTION_INT, offsetof(GxLlamaConfig, intermediate_size), "512", "columns of the MLP", "1.."},
+    {"intermediate_size", GX_OPTION_INT, offsetof(GxLlamaConfig, intermediate_size), "512", "columns of the MLP",
+     "1.."},
     {"num_hidden_layers", GX_OPTION_INT, offsetof(GxLlamaConfig, num_hidden_layers), "4", "layers", "1.."},
     {"num_attention_heads", GX_OPTION_INT, offsetof(GxLlamaConfig, num_attention_heads), "6", "query heads", "1.."},
     {"num_key_value_heads", GX_OPTION_INT, offsetof(GxLlamaConfig, num_key_value_heads), "2",
      "key and value heads; 0: as many as query heads", "0.."},
-    {"head_dim", GX_OPTION_INT, offsetof(GxLlamaConfig, head_dim), "0", "size of a head; 0: hidden_size / num_attention_heads", "0.."},
-    {"max_position_embeddings", GX_OPTION_INT, offsetof(GxLlamaConfig, max_position_embeddings), "2048", "longest sequence", "1.."},
-    {"rms_norm_eps", GX_OPTION_DOUBLE, offsetof(GxLlamaConfig, rms_norm_eps), "1e-5", "added to the mean square", "1e-30.."},
-    {"rope_theta", GX_OPTION_DOUBLE, offsetof(GxLlamaConfig, rope_theta), "10000", "base of the rotary angles", "1e-6.."},
-    {"initializer_range", GX_OPTION_DOUBLE, offsetof(GxLlamaConfig, initializer_range), "0.02", "standard deviation of the first weights",
-     "0.."},
-    {"tie_word_embeddings", GX_OPTION_BOOL, offsetof(GxLlamaConfig, tie_word_embeddings), "false", "the head is the embedding", NULL},
+    {"head_dim", GX_OPTION_INT, offsetof(GxLlamaConfig, head_dim), "0",
+     "size of a head; 0: hidden_size / num_attention_heads", "0.."},
+    {"max_position_embeddings", GX_OPTION_INT, offsetof(GxLlamaConfig, max_position_embeddings), "2048",
+     "longest sequence", "1.."},
+    {"rms_norm_eps", GX_OPTION_DOUBLE, offsetof(GxLlamaConfig, rms_norm_eps), "1e-5", "added to the mean square",
+     "1e-30.."},
+    {"rope_theta", GX_OPTION_DOUBLE, offsetof(GxLlamaConfig, rope_theta), "10000", "base of the rotary angles",
+     "1e-6.."},
+    {"initializer_range", GX_OPTION_DOUBLE, offsetof(GxLlamaConfig, initializer_range), "0.02",
+     "standard deviation of the first weights", "0.."},
+    {"tie_word_embeddings", GX_OPTION_BOOL, offsetof(GxLlamaConfig, tie_word_embeddings), "false",
+     "the head is the embedding", NULL},
 };
 enum { GX__LLAMA_OPTIONS = sizeof gx__llama_options / sizeof *gx__llama_options };
 
-// ---- config.json --------------------------------------------------------------------------------------------------------------------------------
+// ---- config.json ---------------------------------------------------------------------------------------------------
 
 // rope_theta stands alone (4.x) or in rope_parameters (5.x), whose own wins; any scaling but "default" is refused.
 static GxStatus gx__llama_read_rope(GxLlamaConfig *c, const GxJson *json, const char *path, GxError *err)
@@ -54,10 +62,12 @@ static GxStatus gx__llama_read_rope(GxLlamaConfig *c, const GxJson *json, const 
         const GxJson *type = gx_json_get(rope, "rope_type");
         if (!type) type = gx_json_get(rope, "type");
         if (type && strcmp(gx_json_string(type), "default"))
-            return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: %s asks for \"%s\"; only plain RoPE (\"default\") is built", path, places[i],
-                           gx_json_string(type));
-        if (gx_json_get(rope, "partial_rotary_factor") && gx_json_double(gx_json_get(rope, "partial_rotary_factor")) != 1)
-            return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: %s asks for a partial_rotary_factor; whole heads are rotated", path, places[i]);
+            return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: %s asks for \"%s\"; only plain RoPE (\"default\") is built",
+                           path, places[i], gx_json_string(type));
+        if (gx_json_get(rope, "partial_rotary_factor") &&
+            gx_json_double(gx_json_get(rope, "partial_rotary_factor")) != 1)
+            return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: %s asks for a partial_rotary_factor; whole heads are rotated",
+                           path, places[i]);
         if (i == 1) GX_TRY(gx_json_get_double(rope, "rope_theta", 0, &c->rope_theta, path, err));
     }
     return GX_OK;
@@ -71,7 +81,8 @@ static GxStatus gx__llama_refuse_unbuilt(const GxJson *json, const char *path, G
         return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: model_type is \"%s\"; this program reads \"llama\"", path,
                        type ? gx_json_string(type) : "(absent)");
     if (act && strcmp(gx_json_string(act), "silu"))
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: hidden_act is \"%s\"; only \"silu\" is built", path, gx_json_string(act));
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: hidden_act is \"%s\"; only \"silu\" is built", path,
+                       gx_json_string(act));
     for (size_t i = 0; i < sizeof off / sizeof *off; i++)
         if (gx_json_bool(gx_json_get(json, off[i])))
             return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: %s is true; biases are not built", path, off[i]);
@@ -108,7 +119,7 @@ GxStatus gx_llama_config_read(GxLlamaConfig *c, const char *path, GxError *err)
     GxLlamaConfig absent = {0, 0, 0, 0, 0, 0, 0, 2048, 1e-6, 10000, 0.02, 0}; // transformers' own defaults
     GxJson *json;
     *c = absent;
-    GX_TRY(gx_json_read(&json, path, GX__CONFIG_JSON_CAP, err));
+    GX_TRY(gx_json_read(&json, path, GX__LLAMA_CONFIG_JSON_CAP, err));
     GxStatus status = gx__llama_read_json(c, json, path, err);
     gx_json_free(json);
     return status == GX_OK ? gx_llama_config_resolve(c, err) : status;
@@ -147,11 +158,12 @@ GxStatus gx_llama_config_write(const GxLlamaConfig *c, const char *path, GxError
     return status;
 }
 
-// ---- the family ---------------------------------------------------------------------------------------------------------------------------------
+// ---- the family ----------------------------------------------------------------------------------------------------
 
 static GxMode gx__llama_family_split(const void *mode) { return ((const GxLlamaMode *)mode)->split; }
 
-static GxStatus gx__llama_family_open(GxContext *g, GxModel **model, void *config, const void *mode, const GxSplitLists *lists)
+static GxStatus gx__llama_family_open(GxContext *g, GxModel **model, void *config, const void *mode,
+                                      const GxSplitLists *lists)
 {
     *model = NULL;
     GX_TRY(gx_llama_config_resolve((GxLlamaConfig *)config, &g->error));
@@ -178,7 +190,10 @@ static void gx__llama_family_take_buffers(GxContext *g, GxModel *model, int64_t 
     gx_llama_take_buffers(g, (GxLlama *)model->self, T, B, head_chunk);
 }
 
-static int64_t gx__llama_family_vocab_size(const GxModel *model) { return ((const GxLlama *)model->self)->config.vocab_size; }
+static int64_t gx__llama_family_vocab_size(const GxModel *model)
+{
+    return ((const GxLlama *)model->self)->config.vocab_size;
+}
 
 static GxStatus gx__llama_family_read_config(void *config, const char *path, GxError *err)
 {

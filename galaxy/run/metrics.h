@@ -19,7 +19,8 @@ GxStatus gx_progress_log(FILE *log, const char *path, const GxProgress *p, GxErr
 GxStatus gx_evaluation_log(FILE *log, const char *path, int64_t step, double loss, double bits_per_byte, GxError *err);
 GxStatus gx_baseline_log(FILE *log, const char *path, double bigram_bits_per_byte, GxError *err);
 
-// Opens log.jsonl for appending after its lines of steps up to `step`; later ones, of a run that went on from here before, are dropped.
+// Opens log.jsonl for appending after its lines of steps up to `step`; later ones, of a run that went on from here
+// before, are dropped.
 GxStatus gx_log_open(FILE **log, const char *path, int64_t step, GxError *err);
 
 int64_t gx_process_memory(void);                             // bytes resident now; 0: not known
@@ -39,7 +40,7 @@ GX_END
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { GX__LOG_CAP = 1 << 30 };
+enum { GX__METRICS_LOG_CAP = 1 << 30 };
 
 const char *gx_duration_text(double seconds, char text[32])
 {
@@ -54,13 +55,15 @@ void gx_progress_print(FILE *out, const GxProgress *p)
 {
     char left[32], card[40] = "";
     if (p->card_mb > 0) snprintf(card, sizeof card, ", card %.0f MB", p->card_mb);
-    fprintf(out, "step %5ld/%ld | loss %7.4f | grad norm %7.3f | lr %.2e | %7.0f tokens/s | %5.0f GFLOP/s | %5.0f MB%s | %s left%s\n",
+    fprintf(out,
+            "step %5ld/%ld | loss %7.4f | grad norm %7.3f | lr %.2e | %7.0f tokens/s | %5.0f GFLOP/s | %5.0f MB%s | %s "
+            "left%s\n",
             (long)p->step, (long)p->steps, p->loss, p->grad_norm, p->lr, p->tokens_per_s, p->gflops, p->memory_mb, card,
             gx_duration_text(p->seconds_left, left), p->skipped ? " | skipped: gradients are not finite" : "");
     fflush(out);
 }
 
-static const char *gx__json_number(double x, char text[40]) // JSON has no NaN
+static const char *gx__metrics_json_number(double x, char text[40]) // JSON has no NaN
 {
     if (isfinite(x)) snprintf(text, 40, "%.9g", x);
     else snprintf(text, 40, "null");
@@ -68,7 +71,7 @@ static const char *gx__json_number(double x, char text[40]) // JSON has no NaN
     return text;
 }
 
-static GxStatus gx__log_line(FILE *log, const char *path, const char *line, GxError *err)
+static GxStatus gx__metrics_log_line(FILE *log, const char *path, const char *line, GxError *err)
 {
     if (fputs(line, log) >= 0 && fflush(log) == 0) return GX_OK;
     return GX_FAIL(err, GX_ERR_IO, "cannot write to %s: %s", path, strerror(errno));
@@ -79,30 +82,32 @@ GxStatus gx_progress_log(FILE *log, const char *path, const GxProgress *p, GxErr
     char line[560], card[40] = "", n[5][40];
     if (p->card_mb > 0) snprintf(card, sizeof card, ", \"card_mb\": %.1f", p->card_mb);
     snprintf(line, sizeof line,
-             "{\"step\": %ld, \"loss\": %s, \"grad_norm\": %s, \"lr\": %s, \"tokens_per_s\": %s, \"gflops\": %s, \"memory_mb\": %.1f%s, "
+             "{\"step\": %ld, \"loss\": %s, \"grad_norm\": %s, \"lr\": %s, \"tokens_per_s\": %s, \"gflops\": %s, "
+             "\"memory_mb\": %.1f%s, "
              "\"skipped\": %s}\n",
-             (long)p->step, gx__json_number(p->loss, n[0]), gx__json_number(p->grad_norm, n[1]), gx__json_number(p->lr, n[2]),
-             gx__json_number(p->tokens_per_s, n[3]), gx__json_number(p->gflops, n[4]), p->memory_mb, card, p->skipped ? "true" : "false");
-    return gx__log_line(log, path, line, err);
+             (long)p->step, gx__metrics_json_number(p->loss, n[0]), gx__metrics_json_number(p->grad_norm, n[1]),
+             gx__metrics_json_number(p->lr, n[2]), gx__metrics_json_number(p->tokens_per_s, n[3]),
+             gx__metrics_json_number(p->gflops, n[4]), p->memory_mb, card, p->skipped ? "true" : "false");
+    return gx__metrics_log_line(log, path, line, err);
 }
 
 GxStatus gx_evaluation_log(FILE *log, const char *path, int64_t step, double loss, double bits_per_byte, GxError *err)
 {
     char line[256], n[2][40];
-    snprintf(line, sizeof line, "{\"step\": %ld, \"eval_loss\": %s, \"eval_bits_per_byte\": %s}\n", (long)step, gx__json_number(loss, n[0]),
-             gx__json_number(bits_per_byte, n[1]));
-    return gx__log_line(log, path, line, err);
+    snprintf(line, sizeof line, "{\"step\": %ld, \"eval_loss\": %s, \"eval_bits_per_byte\": %s}\n", (long)step,
+             gx__metrics_json_number(loss, n[0]), gx__metrics_json_number(bits_per_byte, n[1]));
+    return gx__metrics_log_line(log, path, line, err);
 }
 
 GxStatus gx_baseline_log(FILE *log, const char *path, double bigram_bits_per_byte, GxError *err)
 {
     char line[128], n[40];
-    snprintf(line, sizeof line, "{\"bigram_bits_per_byte\": %s}\n", gx__json_number(bigram_bits_per_byte, n));
-    return gx__log_line(log, path, line, err);
+    snprintf(line, sizeof line, "{\"bigram_bits_per_byte\": %s}\n", gx__metrics_json_number(bigram_bits_per_byte, n));
+    return gx__metrics_log_line(log, path, line, err);
 }
 
 // Keeps the lines of `text` whose step is at most `step`; returns the bytes that are left.
-static int64_t gx__log_keep(char *text, int64_t bytes, int64_t step, const char *path)
+static int64_t gx__metrics_log_keep(char *text, int64_t bytes, int64_t step, const char *path)
 {
     int64_t kept = 0;
     for (int64_t at = 0; at < bytes;) {
@@ -126,8 +131,8 @@ GxStatus gx_log_open(FILE **log, const char *path, int64_t step, GxError *err)
 {
     char *text = NULL;
     int64_t bytes = 0;
-    if (step > 0 && gx_path_is_file(path)) GX_TRY(gx_file_read(path, GX__LOG_CAP, &text, &bytes, err));
-    int64_t kept = text ? gx__log_keep(text, bytes, step, path) : 0;
+    if (step > 0 && gx_path_is_file(path)) GX_TRY(gx_file_read(path, GX__METRICS_LOG_CAP, &text, &bytes, err));
+    int64_t kept = text ? gx__metrics_log_keep(text, bytes, step, path) : 0;
     GxStatus status = gx_file_write(path, text ? text : "", kept, err);
     free(text);
     if (status != GX_OK) return status;
@@ -151,7 +156,7 @@ int64_t gx_process_peak_memory(void)
 }
 
 // What a control group (a container, a job of a batch system) may still take; INT64_MAX: no limit.
-static int64_t gx__group_memory(void)
+static int64_t gx__metrics_group_memory(void)
 {
     long long limit = 0, used = 0;
     FILE *f = fopen("/sys/fs/cgroup/memory.max", "r"), *u = fopen("/sys/fs/cgroup/memory.current", "r");
@@ -169,6 +174,6 @@ int64_t gx_available_memory(void)
     while (f && fgets(line, sizeof line, f))
         if (sscanf(line, "MemAvailable: %ld", &kb) == 1) break;
     if (f) fclose(f);
-    return gx_min((int64_t)kb * 1024, gx__group_memory());
+    return gx_min((int64_t)kb * 1024, gx__metrics_group_memory());
 }
 #endif

@@ -1,8 +1,8 @@
 // options.h: the options that all training programs share, and the arithmetic that ties some of them together.
 #ifndef GX_OPTIONS_H
 #define GX_OPTIONS_H
-#include "../dist/layout.h"
-#include "../dist/partition.h"
+#include "../parallel/layout.h"
+#include "../base/partition.h"
 #include "../io/config.h"
 GX_BEGIN
 
@@ -11,7 +11,8 @@ typedef struct {
     char train_data[GX_OPTION_TEXT];
     double validation_fraction;
     int64_t seq_len;
-    // batch: global_batch_size = gradient_accumulation_steps * (micro_batch_size * copies of the model, or the sum of dp_batch_size_list)
+    // batch: global_batch_size = gradient_accumulation_steps * (micro_batch_size * copies of the model, or the sum of
+    // dp_batch_size_list)
     int64_t micro_batch_size, gradient_accumulation_steps, global_batch_size;
     GxIntList dp_batch_size_list;
     // optimization
@@ -42,15 +43,15 @@ typedef struct {
 // Adds the tables to a config, those for splitting only as far as the program's mode splits something.
 GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, GxMode split, GxError *err);
 
-// Fixes micro-batch, accumulation and global batch from what the user gave; each copy's samples of a micro-batch go into `batch`. Refuses what does
-// not multiply, with the equation and its numbers.
+// Fixes micro-batch, accumulation and global batch from what the user gave; each copy's samples of a micro-batch go
+// into `batch`. Refuses what does not multiply, with the equation and its numbers.
 GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int copies, GxSplit *batch, GxError *err);
 
 // How many ranks share one copy of the model, of `world` ranks: refuses what does not divide, with what does.
 GxStatus gx_options_resolve_tp(GxTrainOptions *o, int world, GxError *err);
 
-// What all ranks must have alike, as a line of JSON (free() it): all options but threads and paths, which are each machine's own; of
-// --model and --resume, whether they are given.
+// What all ranks must have alike, as a line of JSON (free() it): all options but threads and paths, which are each
+// machine's own; of --model and --resume, whether they are given.
 GxStatus gx_options_shared(const GxConfig *c, char **text, int64_t *bytes, GxError *err);
 // Refuses this rank's line where it is not rank 0's, with the first option that differs and both values.
 GxStatus gx_options_compare(const char *first, const char *mine, int rank, GxError *err);
@@ -64,110 +65,143 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 
-enum { GX__TOKENS_MOST = 1 << 30 }; // of a micro-batch on all ranks: sizes in bytes stay far from 64 bits, plans take moments
+enum {
+    GX__OPTIONS_TOKENS_MOST = 1 << 30
+}; // of a micro-batch on all ranks: sizes in bytes stay far from 64 bits, plans take moments
 
-#define GX__AT(field) offsetof(GxTrainOptions, field)
-static const GxOption gx__train_options[] = {
-    {"train_data", GX_OPTION_STRING, GX__AT(train_data), "data/text.txt",
+#define GX__OPTIONS_AT(field) offsetof(GxTrainOptions, field)
+static const GxOption gx__options_train_options[] = {
+    {"train_data", GX_OPTION_STRING, GX__OPTIONS_AT(train_data), "data/text.txt",
      "text file; its bytes are the tokens (make data makes the default one)", NULL},
-    {"validation_fraction", GX_OPTION_DOUBLE, GX__AT(validation_fraction), "0.05", "end part of the text that is held out", "0..0.9"},
-    {"seq_len", GX_OPTION_INT, GX__AT(seq_len), "256", "tokens in a sample", "1..16777216"},
-    {"micro_batch_size", GX_OPTION_INT, GX__AT(micro_batch_size), "8",
-     "samples per micro-batch of each copy of the model (a rank, or a tp group); 0: dp_batch_size_list says it", "0..16777216"},
-    {"gradient_accumulation_steps", GX_OPTION_INT, GX__AT(gradient_accumulation_steps), "1", "micro-batches per optimizer step",
-     "1..1048576"},
-    {"global_batch_size", GX_OPTION_INT, GX__AT(global_batch_size), "0",
+    {"validation_fraction", GX_OPTION_DOUBLE, GX__OPTIONS_AT(validation_fraction), "0.05",
+     "end part of the text that is held out", "0..0.9"},
+    {"seq_len", GX_OPTION_INT, GX__OPTIONS_AT(seq_len), "256", "tokens in a sample", "1..16777216"},
+    {"micro_batch_size", GX_OPTION_INT, GX__OPTIONS_AT(micro_batch_size), "8",
+     "samples per micro-batch of each copy of the model (a rank, or a tp group); 0: dp_batch_size_list says it",
+     "0..16777216"},
+    {"gradient_accumulation_steps", GX_OPTION_INT, GX__OPTIONS_AT(gradient_accumulation_steps), "1",
+     "micro-batches per optimizer step", "1..1048576"},
+    {"global_batch_size", GX_OPTION_INT, GX__OPTIONS_AT(global_batch_size), "0",
      "samples per optimizer step on all ranks; 0: follows from the others", "0..1000000000000"},
-    {"dp_batch_size_list", GX_OPTION_INT_LIST, GX__AT(dp_batch_size_list), NULL,
+    {"dp_batch_size_list", GX_OPTION_INT_LIST, GX__OPTIONS_AT(dp_batch_size_list), NULL,
      "samples of each copy per micro-batch, for unequal machines: 3,1", "1..16777216"},
-    {"max_steps", GX_OPTION_INT, GX__AT(max_steps), "500", "optimizer steps", "1.."},
-    {"seed", GX_OPTION_INT, GX__AT(seed), "1234", "of first weights, order of samples, generated text", "0.."},
-    {"optimizer", GX_OPTION_STRING, GX__AT(optimizer), "adamw", "how weights move", "adamw|sgd"},
-    {"lr_scheduler_type", GX_OPTION_STRING, GX__AT(lr_scheduler_type), "cosine", "how the learning rate moves",
+    {"max_steps", GX_OPTION_INT, GX__OPTIONS_AT(max_steps), "500", "optimizer steps", "1.."},
+    {"seed", GX_OPTION_INT, GX__OPTIONS_AT(seed), "1234", "of first weights, order of samples, generated text", "0.."},
+    {"optimizer", GX_OPTION_STRING, GX__OPTIONS_AT(optimizer), "adamw", "how weights move", "adamw|sgd"},
+    {"lr_scheduler_type", GX_OPTION_STRING, GX__OPTIONS_AT(lr_scheduler_type), "cosine", "how the learning rate moves",
      "constant|linear|cosine|wsd|wsd_sqrt|wsd_cosine"},
-    {"learning_rate", GX_OPTION_DOUBLE, GX__AT(learning_rate), "2e-3", "the largest", "0.."},
-    {"min_lr_ratio", GX_OPTION_DOUBLE, GX__AT(min_lr_ratio), "0.1", "the smallest, as a fraction of the largest", "0..1"},
-    {"warmup_steps", GX_OPTION_INT, GX__AT(warmup_steps), "20", "steps up to the largest rate; not more than max_steps", "0.."},
-    {"lr_decay_steps", GX_OPTION_INT, GX__AT(lr_decay_steps), "100", "wsd: steps of decay at the end", "1.."},
-    {"adam_beta1", GX_OPTION_DOUBLE, GX__AT(adam_beta1), "0.9", "decay of the first moment", "0..0.999999"},
-    {"adam_beta2", GX_OPTION_DOUBLE, GX__AT(adam_beta2), "0.95", "decay of the second moment", "0..0.999999"},
-    {"adam_epsilon", GX_OPTION_DOUBLE, GX__AT(adam_epsilon), "1e-8", "added to the root of the second moment", "0.."},
-    {"weight_decay", GX_OPTION_DOUBLE, GX__AT(weight_decay), "0.1", "on matrices, not on norms", "0.."},
-    {"momentum", GX_OPTION_DOUBLE, GX__AT(momentum), "0.9", "sgd: of the velocity; 0: none is kept", "0..0.999999"},
-    {"max_grad_norm", GX_OPTION_DOUBLE, GX__AT(max_grad_norm), "1", "gradients are scaled down to this global norm; 0: never", "0.."},
-    {"logging_steps", GX_OPTION_INT, GX__AT(logging_steps), "10", "steps between progress lines", "1.."},
-    {"eval_steps", GX_OPTION_INT, GX__AT(eval_steps), "100", "steps between validations; 0: at the end only", "0.."},
-    {"eval_windows", GX_OPTION_INT, GX__AT(eval_windows), "64", "held-out samples of a validation; 0: all of them (as the last one does)",
+    {"learning_rate", GX_OPTION_DOUBLE, GX__OPTIONS_AT(learning_rate), "2e-3", "the largest", "0.."},
+    {"min_lr_ratio", GX_OPTION_DOUBLE, GX__OPTIONS_AT(min_lr_ratio), "0.1",
+     "the smallest, as a fraction of the largest", "0..1"},
+    {"warmup_steps", GX_OPTION_INT, GX__OPTIONS_AT(warmup_steps), "20",
+     "steps up to the largest rate; not more than max_steps", "0.."},
+    {"lr_decay_steps", GX_OPTION_INT, GX__OPTIONS_AT(lr_decay_steps), "100", "wsd: steps of decay at the end", "1.."},
+    {"adam_beta1", GX_OPTION_DOUBLE, GX__OPTIONS_AT(adam_beta1), "0.9", "decay of the first moment", "0..0.999999"},
+    {"adam_beta2", GX_OPTION_DOUBLE, GX__OPTIONS_AT(adam_beta2), "0.95", "decay of the second moment", "0..0.999999"},
+    {"adam_epsilon", GX_OPTION_DOUBLE, GX__OPTIONS_AT(adam_epsilon), "1e-8", "added to the root of the second moment",
      "0.."},
-    {"save_steps", GX_OPTION_INT, GX__AT(save_steps), "0", "steps between checkpoints; 0: at the end only", "0.."},
-    {"save_total_limit", GX_OPTION_INT, GX__AT(save_total_limit), "2", "newest checkpoints that are kept; 0: all", "0.."},
-    {"output_dir", GX_OPTION_STRING, GX__AT(output_dir), "out", "folder of checkpoints, log.jsonl, loss.svg", NULL},
-    {"model", GX_OPTION_STRING, GX__AT(model), "", "Hugging Face folder to start from: its config.json and weights", NULL},
-    {"resume", GX_OPTION_STRING, GX__AT(resume), "",
+    {"weight_decay", GX_OPTION_DOUBLE, GX__OPTIONS_AT(weight_decay), "0.1", "on matrices, not on norms", "0.."},
+    {"momentum", GX_OPTION_DOUBLE, GX__OPTIONS_AT(momentum), "0.9", "sgd: of the velocity; 0: none is kept",
+     "0..0.999999"},
+    {"max_grad_norm", GX_OPTION_DOUBLE, GX__OPTIONS_AT(max_grad_norm), "1",
+     "gradients are scaled down to this global norm; 0: never", "0.."},
+    {"logging_steps", GX_OPTION_INT, GX__OPTIONS_AT(logging_steps), "10", "steps between progress lines", "1.."},
+    {"eval_steps", GX_OPTION_INT, GX__OPTIONS_AT(eval_steps), "100", "steps between validations; 0: at the end only",
+     "0.."},
+    {"eval_windows", GX_OPTION_INT, GX__OPTIONS_AT(eval_windows), "64",
+     "held-out samples of a validation; 0: all of them (as the last one does)", "0.."},
+    {"save_steps", GX_OPTION_INT, GX__OPTIONS_AT(save_steps), "0", "steps between checkpoints; 0: at the end only",
+     "0.."},
+    {"save_total_limit", GX_OPTION_INT, GX__OPTIONS_AT(save_total_limit), "2",
+     "newest checkpoints that are kept; 0: all", "0.."},
+    {"output_dir", GX_OPTION_STRING, GX__OPTIONS_AT(output_dir), "out", "folder of checkpoints, log.jsonl, loss.svg",
+     NULL},
+    {"model", GX_OPTION_STRING, GX__OPTIONS_AT(model), "",
+     "Hugging Face folder to start from: its config.json and weights", NULL},
+    {"resume", GX_OPTION_STRING, GX__OPTIONS_AT(resume), "",
      "auto: newest whole checkpoint of output_dir, if there is one; or a checkpoint's folder", NULL},
-    {"sample_bytes", GX_OPTION_INT, GX__AT(sample_bytes), "300", "bytes of text that the model writes at the end; 0: none",
-     "0..1000000000"},
-    {"sample_prompt", GX_OPTION_STRING, GX__AT(sample_prompt), "In the beginning ", "what it goes on from", NULL},
-    {"temperature", GX_OPTION_DOUBLE, GX__AT(temperature), "0.8", "of sampling; 0: the likeliest token", "0.."},
-    {"top_k", GX_OPTION_INT, GX__AT(top_k), "50", "sample among the k likeliest; 0: all", "0.."},
-    {"ranks", GX_OPTION_INT, GX__AT(ranks), "1", "ranks, as threads of this process (under mpirun: leave it away)", "1..256"},
-    {"world", GX_OPTION_INT, GX__AT(world), "1", "ranks, as processes started by hand, each with its rank and the same init", "1..256"},
-    {"rank", GX_OPTION_INT, GX__AT(rank), "0", "which of them this process is", "0..255"},
-    {"init", GX_OPTION_STRING, GX__AT(init), "", "where they find each other: rank 0 listens at tcp://host:port", NULL},
-    {"threads", GX_OPTION_INT, GX__AT(threads), "0", "CPU threads of each rank; 0: cores / ranks on this machine", "0..1024"},
-    {"timeout", GX_OPTION_DOUBLE, GX__AT(timeout), "600", "seconds to wait for another rank", "1.."},
-    {"device", GX_OPTION_STRING, GX__AT(device), "auto", "where it is computed; auto: what the program was built for", "auto|cpu|cuda"},
-    {"device_comm", GX_OPTION_STRING, GX__AT(device_comm), "auto",
-     "cuda: who moves buffers of the cards; host: through the host's memory; auto: nccl where every rank has a card of its own",
+    {"sample_bytes", GX_OPTION_INT, GX__OPTIONS_AT(sample_bytes), "300",
+     "bytes of text that the model writes at the end; 0: none", "0..1000000000"},
+    {"sample_prompt", GX_OPTION_STRING, GX__OPTIONS_AT(sample_prompt), "In the beginning ", "what it goes on from",
+     NULL},
+    {"temperature", GX_OPTION_DOUBLE, GX__OPTIONS_AT(temperature), "0.8", "of sampling; 0: the likeliest token", "0.."},
+    {"top_k", GX_OPTION_INT, GX__OPTIONS_AT(top_k), "50", "sample among the k likeliest; 0: all", "0.."},
+    {"ranks", GX_OPTION_INT, GX__OPTIONS_AT(ranks), "1",
+     "ranks, as threads of this process (under mpirun: leave it out)", "1..256"},
+    {"world", GX_OPTION_INT, GX__OPTIONS_AT(world), "1",
+     "ranks, as processes started by hand, each with its rank and the same init", "1..256"},
+    {"rank", GX_OPTION_INT, GX__OPTIONS_AT(rank), "0", "which of them this process is", "0..255"},
+    {"init", GX_OPTION_STRING, GX__OPTIONS_AT(init), "",
+     "where they find each other: rank 0 listens at tcp://host:port", NULL},
+    {"threads", GX_OPTION_INT, GX__OPTIONS_AT(threads), "0",
+     "CPU threads of each rank; 0: cores / ranks on this machine", "0..1024"},
+    {"timeout", GX_OPTION_DOUBLE, GX__OPTIONS_AT(timeout), "600", "seconds to wait for another rank", "1.."},
+    {"device", GX_OPTION_STRING, GX__OPTIONS_AT(device), "auto",
+     "where it is computed; auto: what the program was built for", "auto|cpu|cuda"},
+    {"device_comm", GX_OPTION_STRING, GX__OPTIONS_AT(device_comm), "auto",
+     "cuda: who moves buffers of the cards; host: through the host's memory; auto: nccl where every rank has a card of "
+     "its own",
      "auto|nccl|host"},
-    {"precision", GX_OPTION_STRING, GX__AT(precision), "fp32", "of weights and activations; masters, moments and gradients are fp32",
-     "fp32|bf16"},
-    {"head_chunk", GX_OPTION_INT, GX__AT(head_chunk), "512", "rows whose logits exist at once: memory against speed", "1..1000000000"},
-    {"dry_run", GX_OPTION_BOOL, GX__AT(dry_run), "false", "print the memory plan and the FLOPs, and stop", NULL},
+    {"precision", GX_OPTION_STRING, GX__OPTIONS_AT(precision), "fp32",
+     "of weights and activations; masters, moments and gradients are fp32", "fp32|bf16"},
+    {"head_chunk", GX_OPTION_INT, GX__OPTIONS_AT(head_chunk), "512",
+     "rows whose logits exist at once: memory against speed", "1..1000000000"},
+    {"dry_run", GX_OPTION_BOOL, GX__OPTIONS_AT(dry_run), "false", "print the memory plan and the FLOPs, and stop",
+     NULL},
 };
-static const GxOption gx__tp_options[] = {
-    {"tp", GX_OPTION_INT, GX__AT(tp), "0", "ranks that share one copy of the model; the others are data-parallel. 0: all", "0..256"},
-    {"tp_num_attention_heads_list", GX_OPTION_INT_LIST, GX__AT(tp_num_attention_heads_list), NULL,
+static const GxOption gx__options_tp_options[] = {
+    {"tp", GX_OPTION_INT, GX__OPTIONS_AT(tp), "0",
+     "ranks that share one copy of the model; the others are data-parallel. 0: all", "0..256"},
+    {"tp_num_attention_heads_list", GX_OPTION_INT_LIST, GX__OPTIONS_AT(tp_num_attention_heads_list), NULL,
      "query heads of each rank of a tp group, for unequal machines: 4,2", "1..65536"},
-    {"tp_intermediate_size_list", GX_OPTION_INT_LIST, GX__AT(tp_intermediate_size_list), NULL, "MLP columns of each: 320,192",
-     "1..4194304"},
-    {"tp_vocab_size_list", GX_OPTION_INT_LIST, GX__AT(tp_vocab_size_list), NULL, "rows of embedding and head of each: 160,96",
-     "1..16777216"},
+    {"tp_intermediate_size_list", GX_OPTION_INT_LIST, GX__OPTIONS_AT(tp_intermediate_size_list), NULL,
+     "MLP columns of each: 320,192", "1..4194304"},
+    {"tp_vocab_size_list", GX_OPTION_INT_LIST, GX__OPTIONS_AT(tp_vocab_size_list), NULL,
+     "rows of embedding and head of each: 160,96", "1..16777216"},
 };
-static const GxOption gx__sequence_options[] = {
-    {"seq_scatter_list", GX_OPTION_INT_LIST, GX__AT(seq_scatter_list), NULL, "tokens of a sample of each, between the cores: 160,96",
-     "1..16777216"},
+static const GxOption gx__options_sequence_options[] = {
+    {"seq_scatter_list", GX_OPTION_INT_LIST, GX__OPTIONS_AT(seq_scatter_list), NULL,
+     "tokens of a sample of each, between the cores: 160,96", "1..16777216"},
 };
-#define GX__TABLE(table) table, (int)(sizeof table / sizeof *table)
+#define GX__OPTIONS_TABLE(table) table, (int)(sizeof table / sizeof *table)
 
 GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, GxMode split, GxError *err)
 {
-    static const char tp_programs[] = "train_llama_tp or train_llama_galaxy", sequence_programs[] = "train_llama_galaxy";
-    GX_TRY(gx_config_add(c, "training", GX__TABLE(gx__train_options), o, err));
+    static const char tp_programs[] = "train_llama_tp or train_llama_galaxy",
+                      sequence_programs[] = "train_llama_galaxy";
+    GX_TRY(gx_config_add(c, "training", GX__OPTIONS_TABLE(gx__options_train_options), o, err));
     o->tp = 1;
-    if (gx_mode_splits(split)) GX_TRY(gx_config_add(c, "tensor parallelism", GX__TABLE(gx__tp_options), o, err));
-    else GX_TRY(gx_config_add_elsewhere(c, GX__TABLE(gx__tp_options), tp_programs, err));
-    if (split.con == GX_METHOD_SP) return gx_config_add(c, "sequence parallelism", GX__TABLE(gx__sequence_options), o, err);
-    return gx_config_add_elsewhere(c, GX__TABLE(gx__sequence_options), sequence_programs, err);
+    if (gx_mode_splits(split))
+        GX_TRY(gx_config_add(c, "tensor parallelism", GX__OPTIONS_TABLE(gx__options_tp_options), o, err));
+    else GX_TRY(gx_config_add_elsewhere(c, GX__OPTIONS_TABLE(gx__options_tp_options), tp_programs, err));
+    if (split.con == GX_METHOD_SP)
+        return gx_config_add(c, "sequence parallelism", GX__OPTIONS_TABLE(gx__options_sequence_options), o, err);
+    return gx_config_add_elsewhere(c, GX__OPTIONS_TABLE(gx__options_sequence_options), sequence_programs, err);
 }
 
 GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int copies, GxSplit *batch, GxError *err)
 {
-    const int list = o->dp_batch_size_list.n > 0, given_accumulation = gx_config_is_set(c, "gradient_accumulation_steps");
-    if (list && !gx_config_is_set(c, "micro_batch_size")) o->micro_batch_size = 0; // so that training_args.json can be given back
+    const int list = o->dp_batch_size_list.n > 0,
+              given_accumulation = gx_config_is_set(c, "gradient_accumulation_steps");
+    if (list && !gx_config_is_set(c, "micro_batch_size"))
+        o->micro_batch_size = 0; // so that training_args.json can be given back
     if (list && o->micro_batch_size)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "micro_batch_size and dp_batch_size_list are both given; the list alone says how many samples each rank takes");
+                       "micro_batch_size and dp_batch_size_list are both given; the list alone says how many samples "
+                       "each rank takes");
     if (!list && o->micro_batch_size == 0)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "micro_batch_size is 0 and there is no dp_batch_size_list; set one of them");
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "micro_batch_size is 0 and there is no dp_batch_size_list; set one of them");
     int64_t per_micro = 0;
     if (list) {
         for (int i = 0; i < o->dp_batch_size_list.n; i++) per_micro += o->dp_batch_size_list.v[i];
-        GX_TRY(gx_split_list(batch, "dp_batch_size_list", o->dp_batch_size_list.v, o->dp_batch_size_list.n, per_micro, copies, err));
+        GX_TRY(gx_split_list(batch, "dp_batch_size_list", o->dp_batch_size_list.v, o->dp_batch_size_list.n, per_micro,
+                             copies, err));
     } else {
         if (o->global_batch_size && given_accumulation && !gx_config_is_set(c, "micro_batch_size") &&
             o->global_batch_size % (o->gradient_accumulation_steps * copies) == 0)
-            o->micro_batch_size = o->global_batch_size / (o->gradient_accumulation_steps * copies); // the third follows from the two
+            o->micro_batch_size =
+                o->global_batch_size / (o->gradient_accumulation_steps * copies); // the third follows from the two
         per_micro = o->micro_batch_size * copies;
         *batch = gx_split_even(per_micro, copies);
     }
@@ -176,33 +210,39 @@ GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int copi
     int64_t product = o->gradient_accumulation_steps * per_micro;
     if (o->global_batch_size && product != o->global_batch_size) {
         const int64_t micro_given = list || gx_config_is_set(c, "micro_batch_size"),
-                      unit = given_accumulation ? o->gradient_accumulation_steps * (micro_given ? per_micro : copies) : per_micro,
+                      unit = given_accumulation ? o->gradient_accumulation_steps * (micro_given ? per_micro : copies)
+                                                : per_micro,
                       below = o->global_batch_size / unit * unit;
         char nearest[80];
-        if (below) snprintf(nearest, sizeof nearest, "the nearest that fit are %ld and %ld", (long)below, (long)(below + unit));
+        if (below)
+            snprintf(nearest, sizeof nearest, "the nearest that fit are %ld and %ld", (long)below,
+                     (long)(below + unit));
         else snprintf(nearest, sizeof nearest, "the smallest that fits is %ld", (long)unit);
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "global_batch_size %ld is not gradient_accumulation_steps %ld x %ld samples per micro-batch (%s%ld x %d %s) = "
+                       "global_batch_size %ld is not gradient_accumulation_steps %ld x %ld samples per micro-batch "
+                       "(%s%ld x %d %s) = "
                        "%ld; %s",
                        (long)o->global_batch_size, (long)o->gradient_accumulation_steps, (long)per_micro,
                        list ? "the list's sum; about " : "micro_batch_size ", (long)(per_micro / copies), copies,
                        copies == 1 ? "copy" : "copies", (long)product, nearest);
     }
-    if (per_micro * o->seq_len > GX__TOKENS_MOST)
-        return GX_FAIL(
-            err, GX_ERR_ARGUMENT,
-            "a micro-batch of %ld samples x seq_len %ld is %ld tokens; at most %ld are possible: set micro_batch_size or seq_len smaller",
-            (long)per_micro, (long)o->seq_len, (long)(per_micro * o->seq_len), (long)GX__TOKENS_MOST);
+    if (per_micro * o->seq_len > GX__OPTIONS_TOKENS_MOST)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "a micro-batch of %ld samples x seq_len %ld is %ld tokens; at most %ld are possible: set "
+                       "micro_batch_size or seq_len smaller",
+                       (long)per_micro, (long)o->seq_len, (long)(per_micro * o->seq_len),
+                       (long)GX__OPTIONS_TOKENS_MOST);
     o->global_batch_size = product;
     return GX_OK;
 }
 
 // "1, 2, 3 or 6"
-static void gx__divisors_text(int n, char *text, size_t size)
+static void gx__options_divisors_text(int n, char *text, size_t size)
 {
     int length = 0;
     for (int d = 1; d <= n && length < (int)size; d++)
-        if (n % d == 0) length += snprintf(text + length, size - (size_t)length, "%s%d", d == 1 ? "" : d == n ? " or " : ", ", d);
+        if (n % d == 0)
+            length += snprintf(text + length, size - (size_t)length, "%s%d", d == 1 ? "" : d == n ? " or " : ", ", d);
 }
 
 GxStatus gx_options_resolve_tp(GxTrainOptions *o, int world, GxError *err)
@@ -210,15 +250,17 @@ GxStatus gx_options_resolve_tp(GxTrainOptions *o, int world, GxError *err)
     char divisors[200]; // 20 numbers at most, of up to 256 ranks
     if (!o->tp) o->tp = world;
     if (world % o->tp == 0) return GX_OK;
-    gx__divisors_text(world, divisors, sizeof divisors);
-    return GX_FAIL(err, GX_ERR_ARGUMENT, "--tp %ld does not divide %d rank%s; use %s", (long)o->tp, world, world == 1 ? "" : "s", divisors);
+    gx__options_divisors_text(world, divisors, sizeof divisors);
+    return GX_FAIL(err, GX_ERR_ARGUMENT, "--tp %ld does not divide %d rank%s; use %s", (long)o->tp, world,
+                   world == 1 ? "" : "s", divisors);
 }
 
-// ---- what the ranks agree on ------------------------------------------------------------------------------------------------------------
+// ---- what the ranks agree on ---------------------------------------------------------------------------------------
 
 GxStatus gx_options_shared(const GxConfig *c, char **text, int64_t *bytes, GxError *err)
 {
-    static const char *const own[] = {"threads", "ranks", "world", "rank", "init", "device", "train_data", "output_dir"},
+    static const char *const own[] = {"threads", "ranks",  "world",      "rank",
+                                      "init",    "device", "train_data", "output_dir"},
                              *const folders[] = {"model", "resume"};
     GxJson *json = gx_config_to_json(c, err);
     if (!json) return gx_error_code(err);
@@ -235,7 +277,7 @@ GxStatus gx_options_shared(const GxConfig *c, char **text, int64_t *bytes, GxErr
 }
 
 // free() it; NULL: no memory.
-static char *gx__option_text(const GxJson *value, GxError *err)
+static char *gx__options_option_text(const GxJson *value, GxError *err)
 {
     char *text = NULL;
     int64_t bytes;
@@ -243,12 +285,13 @@ static char *gx__option_text(const GxJson *value, GxError *err)
     return gx_json_dump(value, 0, &text, &bytes, err) == GX_OK ? text : NULL;
 }
 
-static GxStatus gx__option_compare(const GxJsonMember *first, const GxJson *mine, int rank, GxError *err)
+static GxStatus gx__options_option_compare(const GxJsonMember *first, const GxJson *mine, int rank, GxError *err)
 {
-    char *theirs = gx__option_text(first->value, err), *ours = gx__option_text(mine, err);
+    char *theirs = gx__options_option_text(first->value, err), *ours = gx__options_option_text(mine, err);
     GxStatus status = theirs && ours ? GX_OK : GX_FAIL(err, GX_ERR_MEMORY, "no memory to compare the ranks' options");
     if (status == GX_OK && strcmp(theirs, ours))
-        status = GX_FAIL(err, GX_ERR_COMM, "--%s is %.100s on rank 0 and %.100s on rank %d; only threads, device and paths may differ",
+        status = GX_FAIL(err, GX_ERR_COMM,
+                         "--%s is %.100s on rank 0 and %.100s on rank %d; only threads, device and paths may differ",
                          first->key, theirs, ours, rank);
     free(theirs);
     free(ours);
@@ -261,7 +304,7 @@ GxStatus gx_options_compare(const char *first, const char *mine, int rank, GxErr
     GxStatus status = gx_json_parse(&a, first, (int64_t)strlen(first), "the options of rank 0", err);
     if (status == GX_OK) status = gx_json_parse(&b, mine, (int64_t)strlen(mine), "the options", err);
     for (GxJsonMember m = GX_ZERO; status == GX_OK && gx_json_next(a, &m);)
-        status = gx__option_compare(&m, gx_json_get(b, m.key), rank, err);
+        status = gx__options_option_compare(&m, gx_json_get(b, m.key), rank, err);
     gx_json_free(a);
     gx_json_free(b);
     return status;

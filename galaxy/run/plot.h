@@ -1,6 +1,7 @@
 // plot.h: the loss curve of a run, drawn from its log.jsonl into an SVG file.
 //
-// From the log and not from memory, so that the picture of a resumed run shows all of it. Where a step was logged twice, the later line counts.
+// From the log and not from memory, so that the picture of a resumed run shows all of it. Where a step was logged
+// twice, the later line counts.
 #ifndef GX_PLOT_H
 #define GX_PLOT_H
 #include "../io/json.h"
@@ -105,36 +106,45 @@ static void gx__plot_axes(const GxPlot *p, FILE *out, const char *title)
 {
     double dy = gx__plot_tick(p->high - p->low, 6), dx = gx__plot_tick(p->step_max, 8);
     fprintf(out,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" "
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
+            "font-family=\"sans-serif\" "
             "font-size=\"12\">\n",
             GX__PLOT_W, GX__PLOT_H, GX__PLOT_W, GX__PLOT_H);
     fprintf(out,
-            "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n<text x=\"%d\" y=\"24\" font-size=\"15\" fill=\"#222\">%s</text>\n",
+            "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n<text x=\"%d\" y=\"24\" font-size=\"15\" "
+            "fill=\"#222\">%s</text>\n",
             GX__PLOT_LEFT, title);
     for (double y = ceil(p->low / dy) * dy; y <= p->high; y += dy)
-        fprintf(out, "<path d=\"M%d %.1fH%d\" stroke=\"#ddd\"/><text x=\"%d\" y=\"%.1f\" text-anchor=\"end\" fill=\"#555\">%.*f</text>\n",
-                GX__PLOT_LEFT, gx__plot_y(p, y), GX__PLOT_W - GX__PLOT_RIGHT, GX__PLOT_LEFT - 8, gx__plot_y(p, y) + 4, dy < 0.1 ? 2 : 1, y);
+        fprintf(out,
+                "<path d=\"M%d %.1fH%d\" stroke=\"#ddd\"/><text x=\"%d\" y=\"%.1f\" text-anchor=\"end\" "
+                "fill=\"#555\">%.*f</text>\n",
+                GX__PLOT_LEFT, gx__plot_y(p, y), GX__PLOT_W - GX__PLOT_RIGHT, GX__PLOT_LEFT - 8, gx__plot_y(p, y) + 4,
+                dy < 0.1 ? 2 : 1, y);
     for (double x = 0; x <= p->step_max; x += dx)
         fprintf(out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\" fill=\"#555\">%.0f</text>\n", gx__plot_x(p, x),
                 GX__PLOT_H - GX__PLOT_BOTTOM + 18, x);
-    fprintf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\" fill=\"#555\">step</text>\n", (GX__PLOT_W + GX__PLOT_LEFT) / 2,
-            GX__PLOT_H - 10);
+    fprintf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\" fill=\"#555\">step</text>\n",
+            (GX__PLOT_W + GX__PLOT_LEFT) / 2, GX__PLOT_H - 10);
     fprintf(out,
-            "<text x=\"16\" y=\"%d\" text-anchor=\"middle\" fill=\"#555\" transform=\"rotate(-90 16 %d)\">loss (nats per token)</text>\n",
+            "<text x=\"16\" y=\"%d\" text-anchor=\"middle\" fill=\"#555\" transform=\"rotate(-90 16 %d)\">loss (nats "
+            "per token)</text>\n",
             GX__PLOT_H / 2, GX__PLOT_H / 2);
 }
 
 static void gx__plot_curves(const GxPlot *p, FILE *out)
 {
     fprintf(out, "<polyline fill=\"none\" stroke=\"#3366aa\" stroke-width=\"1.5\" points=\"");
-    for (int i = 0; i < p->trains; i++) fprintf(out, "%.1f,%.1f ", gx__plot_x(p, p->train[i].step), gx__plot_y(p, p->train[i].loss));
+    for (int i = 0; i < p->trains; i++)
+        fprintf(out, "%.1f,%.1f ", gx__plot_x(p, p->train[i].step), gx__plot_y(p, p->train[i].loss));
     fprintf(out, "\"/>\n");
     for (int i = 0; i < p->evals; i++)
         fprintf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" fill=\"#dd6622\"/>\n", gx__plot_x(p, p->eval[i].step),
                 gx__plot_y(p, p->eval[i].loss));
     fprintf(out,
-            "<path d=\"M%d 40h24\" stroke=\"#3366aa\" stroke-width=\"2\"/><text x=\"%d\" y=\"44\" fill=\"#222\">training</text>"
-            "<circle cx=\"%d\" cy=\"40\" r=\"4\" fill=\"#dd6622\"/><text x=\"%d\" y=\"44\" fill=\"#222\">validation</text>\n</svg>\n",
+            "<path d=\"M%d 40h24\" stroke=\"#3366aa\" stroke-width=\"2\"/><text x=\"%d\" y=\"44\" "
+            "fill=\"#222\">training</text>"
+            "<circle cx=\"%d\" cy=\"40\" r=\"4\" fill=\"#dd6622\"/><text x=\"%d\" y=\"44\" "
+            "fill=\"#222\">validation</text>\n</svg>\n",
             GX__PLOT_W - 220, GX__PLOT_W - 190, GX__PLOT_W - 110, GX__PLOT_W - 98);
 }
 

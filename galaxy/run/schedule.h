@@ -1,8 +1,8 @@
 // schedule.h: the learning rate of a step.
 //
-// All schedules warm up over W steps by (step + 1)/W, then follow their factor over the progress p = (step + 1 - W - S)/D from 0 to 1, and
-// lr = base * (floor + (1 - floor)*factor). S is 0 but for WSD (warmup, stable, decay; Hu et al. 2024, arXiv:2404.06395), which stays at 1 for S
-// steps first. D is what is left of the run, for WSD its own.
+// All schedules warm up over W steps by (step + 1)/W, then follow their factor over the progress p = (step + 1 - W -
+// S)/D from 0 to 1, and lr = base * (floor + (1 - floor)*factor). S is 0 but for WSD (warmup, stable, decay; Hu et al.
+// 2024, arXiv:2404.06395), which stays at 1 for S steps first. D is what is left of the run, for WSD its own.
 #ifndef GX_SCHEDULE_H
 #define GX_SCHEDULE_H
 #include "../base/status.h"
@@ -25,8 +25,8 @@ typedef struct {
 } GxSchedule;
 
 // names: constant, linear, cosine, wsd (linear decay), wsd_sqrt, wsd_cosine
-GxStatus gx_schedule_open(GxSchedule *s, const char *name, double base, double floor, int64_t warmup, int64_t decay, int64_t total,
-                          GxError *err);
+GxStatus gx_schedule_open(GxSchedule *s, const char *name, double base, double floor, int64_t warmup, int64_t decay,
+                          int64_t total, GxError *err);
 double gx_schedule_rate(const GxSchedule *s, int64_t step); // step: optimizer steps applied before this one
 
 GX_END
@@ -37,14 +37,15 @@ GX_END
 #include <math.h>
 #include <string.h>
 
-GxStatus gx_schedule_open(GxSchedule *s, const char *name, double base, double floor, int64_t warmup, int64_t decay, int64_t total,
-                          GxError *err)
+GxStatus gx_schedule_open(GxSchedule *s, const char *name, double base, double floor, int64_t warmup, int64_t decay,
+                          int64_t total, GxError *err)
 {
     static const char *const names[GX_SCHEDULES] = {"constant", "linear", "cosine", "wsd", "wsd_sqrt", "wsd_cosine"};
     int kind = 0;
     while (kind < GX_SCHEDULES && strcmp(name, names[kind])) kind++;
     if (kind == GX_SCHEDULES)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "no schedule \"%s\"; there are constant, linear, cosine, wsd, wsd_sqrt, wsd_cosine", name);
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "no schedule \"%s\"; there are constant, linear, cosine, wsd, wsd_sqrt, wsd_cosine", name);
     int wsd = kind >= GX_SCHEDULE_WSD_LINEAR;
     if (warmup < 0 || warmup > total || (wsd && (decay < 1 || warmup + decay > total)))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "warmup_steps (%ld)%s do not fit into max_steps (%ld)", (long)warmup,

@@ -1,5 +1,5 @@
-// trainer.h: what every training program shares: configuration, data, accumulation, clipping, the optimizer's step, progress, validation, samples,
-// checkpoints, resuming, signals. A training source shows only what is its own.
+// trainer.h: what every training program shares: configuration, data, accumulation, clipping, the optimizer's step,
+// progress, validation, samples, checkpoints, resuming, signals. A training source shows only what is its own.
 //
 //     GxTrainer t = GX_ZERO;
 //     GX_CHECK(g, gx_trainer_open(&t, g, &gx_llama_family, &gx_llama_serial, argc, argv));
@@ -11,10 +11,10 @@
 //     return gx_trainer_close(&t);
 //
 // How a run is opened is in setup.h.
-// Every rank calls every function; what is printed and written, rank 0 prints and writes. An error stays in g->error: gx_trainer_next then says 0,
-// and gx_trainer_close prints it.
-// A step whose gradients are not finite is skipped: it changes nothing. GX_SKIPPED_MOST of them in a row, or a run that came to its end by
-// nothing else, are an error; while they last, no older checkpoint is removed.
+// Every rank calls every function; what is printed and written, rank 0 prints and writes. An error stays in g->error:
+// gx_trainer_next then says 0, and gx_trainer_close prints it.
+// A step whose gradients are not finite is skipped: it changes nothing. GX_SKIPPED_MOST of them in a row, or a run that
+// came to its end by nothing else, are an error; while they last, no older checkpoint is removed.
 #ifndef GX_TRAINER_H
 #define GX_TRAINER_H
 #include "../io/dataset.h"
@@ -60,27 +60,33 @@ typedef struct {
     int lock;                             // file descriptor of output_dir, locked; -1: none
     int64_t step, samples, window_labels; // windows begun; samples seen by all ranks; labels of the last window
     int64_t begun;                        // the step that this process began with
-    int64_t skipped, skipped_in_a_row;    // steps of this process whose gradients were not finite; of these, the last ones
-    int stop, done;                       // asked to stop by a signal; nothing more to do (--help, --dry_run)
-    int64_t saved;                        // the step that was saved last
-    double interval_start;                // of the progress line
+    int64_t skipped, skipped_in_a_row; // steps of this process whose gradients were not finite; of these, the last ones
+    int stop, done;                    // asked to stop by a signal; nothing more to do (--help, --dry_run)
+    int64_t saved;                     // the step that was saved last
+    double interval_start;             // of the progress line
     int64_t interval_labels, interval_steps;
-    double measured_since; // for the time left: since the first progress line, whose step was slow (first touches, kernels compiled)
+    double measured_since; // for the time left: since the first progress line, whose step was slow (first touches,
+                           // kernels compiled)
     int64_t measured_from; // the step then; 0: not yet
 } GxTrainer;
 
 // Which part of a run is this rank's: whether it prints and writes, and how many samples of a micro-batch it takes.
 static inline int gx_trainer_is_first(const GxTrainer *t) { return t->g->rank == 0; }
-static inline int64_t gx_trainer_columns(const GxTrainer *t) { return gx_split_part(&t->batch_split, gx_mesh_index(&t->mesh, GX_AXIS_DP)); }
+static inline int64_t gx_trainer_samples(const GxTrainer *t)
+{
+    return gx_split_part(&t->batch_split, gx_mesh_index(&t->mesh, GX_AXIS_DP));
+}
 
-GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, const void *mode, int argc, char **argv); // setup.h
+GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, const void *mode, int argc,
+                         char **argv); // setup.h
 int gx_trainer_next(GxTrainer *t);
 void gx_trainer_forward_backward(GxTrainer *t);
 void gx_trainer_update(GxTrainer *t);
 void gx_trainer_report(GxTrainer *t);
 int gx_trainer_close(GxTrainer *t); // last validation, samples, checkpoint, picture; the program's exit status
 
-// Mean loss per token over the held-out text: `windows` samples of it, 0: all. *labels (NULL: not wanted): how many tokens that were.
+// Mean loss per token over the held-out text: `windows` samples of it, 0: all. *labels (NULL: not wanted): how many
+// tokens that were.
 double gx_trainer_evaluate(GxTrainer *t, int64_t windows, int64_t *labels);
 void gx_trainer_save(GxTrainer *t); // output_dir/checkpoint-<step>
 
@@ -99,64 +105,67 @@ GX_END
 #include "plot.h"
 #include "setup.h"
 
-// ---- a step ---------------------------------------------------------------------------------------------------------------------------------------
+// ---- a step --------------------------------------------------------------------------------------------------------
 
 int gx_trainer_next(GxTrainer *t) { return !t->done && !gx_failed(t->g) && !t->stop && t->step < t->o.max_steps; }
 
-static void gx__load_window(GxTrainer *t)
+static void gx__trainer_load_window(GxTrainer *t)
 {
-    const int64_t first = t->batch_split.begin[gx_mesh_index(&t->mesh, GX_AXIS_DP)], per_micro = gx_split_total(&t->batch_split);
+    const int64_t first = t->batch_split.begin[gx_mesh_index(&t->mesh, GX_AXIS_DP)],
+                  per_micro = gx_split_total(&t->batch_split);
     for (int64_t i = 0; i < t->o.gradient_accumulation_steps; i++) {
         GxBatch *b = &t->batch[i];
         int32_t *labels = (int32_t *)b->labels_twin, *tokens = labels - b->T * b->B;
         b->first_sample = t->samples + i * per_micro + first;
         for (int64_t c = 0; c < b->B; c++)
-            gx_dataset_sample(&t->data.train, (uint64_t)t->o.seed, b->first_sample + c, b->T, tokens + c, labels + c, b->B);
+            gx_dataset_sample(&t->data.train, (uint64_t)t->o.seed, b->first_sample + c, b->T, tokens + c, labels + c,
+                              b->B);
         gx_to_device(t->g, (int32_t *)b->tokens, tokens, 8 * b->T * b->B); // labels lie behind them
     }
 }
 
 // What went wrong lies in the weights: those that the run began with, if no step has changed them since.
-static GxStatus gx__blame_weights(GxTrainer *t)
+static GxStatus gx__trainer_blame_weights(GxTrainer *t)
 {
     GxError *err = &t->g->error;
     const char *from = t->resume[0] ? t->resume : t->o.model;
     if (t->skipped < t->step - t->begun)
-        return GX_FAIL(
-            err, GX_ERR_ARGUMENT,
-            "the gradients of the last %ld steps were not finite: the weights have not changed since step %ld, and no step will mend them; "
-            "go on from a checkpoint of before, or begin anew, with a --learning_rate below %g",
-            (long)t->skipped_in_a_row, (long)(t->step - t->skipped_in_a_row), t->o.learning_rate);
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "the gradients of the last %ld steps were not finite: the weights have not changed since step "
+                       "%ld, and no step will mend them; "
+                       "go on from a checkpoint of before, or begin anew, with a --learning_rate below %g",
+                       (long)t->skipped_in_a_row, (long)(t->step - t->skipped_in_a_row), t->o.learning_rate);
     if (from[0])
-        return GX_FAIL(
-            err, GX_ERR_ARGUMENT,
-            "the gradients of all %ld steps were not finite: it is the weights of %s that give none, not the learning rate; take "
-            "others, such as an older checkpoint",
-            (long)t->skipped, from);
-    return GX_FAIL(
-        err, GX_ERR_ARGUMENT,
-        "the gradients of all %ld steps were not finite: the model gives none as it is initialised, whatever the learning rate; change "
-        "its options",
-        (long)t->skipped);
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "the gradients of all %ld steps were not finite: it is the weights of %s that give none, not "
+                       "the learning rate; take "
+                       "others, such as an older checkpoint",
+                       (long)t->skipped, from);
+    return GX_FAIL(err, GX_ERR_ARGUMENT,
+                   "the gradients of all %ld steps were not finite: the model gives none as it is initialised, "
+                   "whatever the learning rate; change "
+                   "its options",
+                   (long)t->skipped);
 }
 
-static void gx__count_skipped(GxTrainer *t)
+static void gx__trainer_count_skipped(GxTrainer *t)
 {
     if (!t->seen.skip) {
         t->skipped_in_a_row = 0;
         return;
     }
     t->skipped++, t->skipped_in_a_row++;
-    if (t->skipped_in_a_row == GX_SKIPPED_MOST || (t->step == t->o.max_steps && t->skipped == t->step - t->begun)) gx__blame_weights(t);
+    if (t->skipped_in_a_row == GX_SKIPPED_MOST || (t->step == t->o.max_steps && t->skipped == t->step - t->begun))
+        gx__trainer_blame_weights(t);
 }
 
 // The step as the device left it: waits for that, once per step.
-static const GxStep *gx__see_step(GxTrainer *t)
+static const GxStep *gx__trainer_see_step(GxTrainer *t)
 {
     if (t->is_seen) return &t->seen;
     gx_to_host(t->g, &t->seen, t->g->step, sizeof t->seen);
     t->is_seen = 1;
-    if (!gx_failed(t->g)) gx__count_skipped(t);
+    if (!gx_failed(t->g)) gx__trainer_count_skipped(t);
     return &t->seen;
 }
 
@@ -164,13 +173,14 @@ void gx_trainer_forward_backward(GxTrainer *t)
 {
     GxContext *g = t->g;
     int stop = gx_stop_signal() != 0;
-    gx__load_window(t); // while the device may still be at the step before
-    gx__see_step(t);
+    gx__trainer_load_window(t); // while the device may still be at the step before
+    gx__trainer_see_step(t);
     t->seen.seed = (uint64_t)t->o.seed;
     t->seen.step = (uint64_t)t->step;
     t->seen.lr = (float)gx_schedule_rate(&t->schedule, t->seen.applied);
     gx_to_device(g, g->step, &t->seen, offsetof(GxStep, clip));
-    gx_window_gradients(g, t->model, t->batch, (int)t->o.gradient_accumulation_steps, &t->optimizer, &t->window_labels, &stop);
+    gx_window_gradients(g, t->model, t->batch, (int)t->o.gradient_accumulation_steps, &t->optimizer, &t->window_labels,
+                        &stop);
     t->stop = stop;
 }
 
@@ -184,11 +194,11 @@ void gx_trainer_update(GxTrainer *t)
     t->interval_steps++;
 }
 
-// ---- reports --------------------------------------------------------------------------------------------------------------------------------------
+// ---- reports -------------------------------------------------------------------------------------------------------
 
-static int gx__due(const GxTrainer *t, int64_t every) { return every > 0 && t->step % every == 0; }
+static int gx__trainer_due(const GxTrainer *t, int64_t every) { return every > 0 && t->step % every == 0; }
 
-static void gx__report_progress(GxTrainer *t)
+static void gx__trainer_report_progress(GxTrainer *t)
 {
     const GxStep *s = &t->seen;
     double seconds = gx_seconds() - t->interval_start, per_step = seconds / (double)gx_max(1, t->interval_steps);
@@ -204,19 +214,22 @@ static void gx__report_progress(GxTrainer *t)
         p.card_mb = (double)(all_bytes - free_bytes) / 1e6;
     }
     if (t->measured_from)
-        p.seconds_left = (gx_seconds() - t->measured_since) / (double)(t->step - t->measured_from) * (double)(t->o.max_steps - t->step);
+        p.seconds_left = (gx_seconds() - t->measured_since) / (double)(t->step - t->measured_from) *
+                         (double)(t->o.max_steps - t->step);
     else p.seconds_left = per_step * (double)(t->o.max_steps - t->step);
     if (!t->measured_from) t->measured_from = t->step, t->measured_since = gx_seconds();
     gx_progress_print(stdout, &p);
     gx_progress_log(t->log, t->log_path, &p, &t->g->error);
 }
 
-// Rank r takes its columns of each row of samples; samples beyond the last are left out by their labels. Returns how many labels count.
-static int64_t gx__load_evaluation(GxTrainer *t, int64_t row, int64_t windows)
+// Each rank takes its samples of each row of them; samples beyond the last are left out by their labels. Returns how
+// many labels count.
+static int64_t gx__trainer_load_evaluation(GxTrainer *t, int64_t row, int64_t windows)
 {
     GxBatch *b = &t->eval;
     int32_t *labels = (int32_t *)b->labels_twin, *tokens = labels - b->T * b->B;
-    int64_t count = 0, first = row * gx_split_total(&t->batch_split) + t->batch_split.begin[gx_mesh_index(&t->mesh, GX_AXIS_DP)];
+    int64_t count = 0,
+            first = row * gx_split_total(&t->batch_split) + t->batch_split.begin[gx_mesh_index(&t->mesh, GX_AXIS_DP)];
     for (int64_t c = 0; c < b->B; c++) {
         int64_t w = first + c;
         gx_dataset_window(&t->data.held_out, w < windows ? w : 0, b->T, tokens + c, labels + c, b->B);
@@ -235,7 +248,7 @@ double gx_trainer_evaluate(GxTrainer *t, int64_t windows, int64_t *labels)
     windows = windows > 0 ? gx_min(windows, all) : all;
     gx_zero(g, t->eval_loss, sizeof *t->eval_loss);
     for (int64_t row = 0; row * gx_split_total(&t->batch_split) < windows && !gx_failed(g); row++) {
-        sums[1] += (double)gx__load_evaluation(t, row, windows);
+        sums[1] += (double)gx__trainer_load_evaluation(t, row, windows);
         gx_model_loss(g, t->model, &t->eval, t->eval_loss);
     }
     gx_to_host(g, &sums[0], t->eval_loss, sizeof sums[0]);
@@ -245,14 +258,15 @@ double gx_trainer_evaluate(GxTrainer *t, int64_t windows, int64_t *labels)
     return sums[1] > 0 ? sums[0] / sums[1] : 0;
 }
 
-static void gx__report_evaluation(GxTrainer *t, int64_t windows)
+static void gx__trainer_report_evaluation(GxTrainer *t, int64_t windows)
 {
     if (t->data.held_out.n == 0) return;
     int64_t labels;
     double started = gx_seconds(), loss = gx_trainer_evaluate(t, windows, &labels), bits = loss / log(2.0);
     t->interval_start += gx_seconds() - started; // the progress line is about training
     if (gx_failed(t->g) || !gx_trainer_is_first(t)) return;
-    printf("step %5ld | validation loss %.4f | %.3f bits per byte over %ld tokens\n", (long)t->step, loss, bits, (long)labels);
+    printf("step %5ld | validation loss %.4f | %.3f bits per byte over %ld tokens\n", (long)t->step, loss, bits,
+           (long)labels);
     fflush(stdout);
     gx_evaluation_log(t->log, t->log_path, t->step, loss, bits, &t->g->error);
 }
@@ -264,14 +278,17 @@ void gx_trainer_save(GxTrainer *t)
     if (gx_failed(g) || t->saved == t->step) return;
     t->saved = t->step;
     const double started = gx_seconds();
-    const GxStep *seen = gx__see_step(t); // on all ranks: what is wrong with it is wrong on all alike
+    const GxStep *seen = gx__trainer_see_step(t); // on all ranks: what is wrong with it is wrong on all alike
     if (gx_failed(g)) return;
-    GxTrainState s = {t->step, seen->applied, t->samples, t->o.seed, t->data.train.n, t->text_hash, t->o.seq_len, t->run, ""};
+    GxTrainState s = {t->step,      seen->applied, t->samples, t->o.seed, t->data.train.n,
+                      t->text_hash, t->o.seq_len,  t->run,     ""};
     snprintf(s.optimizer, sizeof s.optimizer, "%.31s", t->o.optimizer);
     if (gx_checkpoint_path(folder, t->o.output_dir, t->step, &g->error) != GX_OK) return;
     gx_checkpoint_save(g, folder, t->family, t->model, &t->optimizer, &t->tokenizer, &s, &t->config);
     if (gx_failed(g) || !gx_trainer_is_first(t)) return;
-    if (!t->skipped_in_a_row && gx_checkpoint_prune(t->o.output_dir, t->run, t->step, t->o.save_total_limit, &g->error) != GX_OK) return;
+    if (!t->skipped_in_a_row &&
+        gx_checkpoint_prune(t->o.output_dir, t->run, t->step, t->o.save_total_limit, &g->error) != GX_OK)
+        return;
     printf("saved %s\n", folder);
     fflush(stdout);
     t->interval_start += gx_seconds() - started;
@@ -280,22 +297,23 @@ void gx_trainer_save(GxTrainer *t)
 void gx_trainer_report(GxTrainer *t)
 {
     if (gx_failed(t->g)) return;
-    if (gx__due(t, t->o.logging_steps) || !t->measured_from || t->step == t->o.max_steps || t->stop) {
-        gx__see_step(t); // on all ranks: what is wrong with it is wrong on all alike
+    if (gx__trainer_due(t, t->o.logging_steps) || !t->measured_from || t->step == t->o.max_steps || t->stop) {
+        gx__trainer_see_step(t); // on all ranks: what is wrong with it is wrong on all alike
         if (gx_failed(t->g)) return;
-        if (gx_trainer_is_first(t)) gx__report_progress(t);
+        if (gx_trainer_is_first(t)) gx__trainer_report_progress(t);
         else t->measured_from = t->step;
         t->interval_start = gx_seconds();
         t->interval_labels = t->interval_steps = 0;
     }
-    if (t->step < t->o.max_steps && gx__due(t, t->o.eval_steps)) gx__report_evaluation(t, t->o.eval_windows);
-    if (gx__due(t, t->o.save_steps)) gx_trainer_save(t);
+    if (t->step < t->o.max_steps && gx__trainer_due(t, t->o.eval_steps))
+        gx__trainer_report_evaluation(t, t->o.eval_windows);
+    if (gx__trainer_due(t, t->o.save_steps)) gx_trainer_save(t);
 }
 
-// ---- closing --------------------------------------------------------------------------------------------------------------------------------------
+// ---- closing -------------------------------------------------------------------------------------------------------
 
 // A signal may reach some of the ranks only: all of them stop, or none does.
-static int gx__agree_to_stop(GxTrainer *t)
+static int gx__trainer_agree_to_stop(GxTrainer *t)
 {
     int64_t asked = gx_stop_signal() != 0;
     gx_at(t->g, -1, "stop");
@@ -303,7 +321,7 @@ static int gx__agree_to_stop(GxTrainer *t)
     return asked > 0;
 }
 
-static void gx__print_sample(GxTrainer *t)
+static void gx__trainer_print_sample(GxTrainer *t)
 {
     GxSampling s = {t->o.temperature, t->o.top_k, (uint64_t)t->o.seed, t->tokenizer.vocab_size};
     int64_t n = (int64_t)strlen(t->o.sample_prompt), wanted = n + t->o.sample_bytes;
@@ -318,15 +336,16 @@ static void gx__print_sample(GxTrainer *t)
     }
     if (n == 0) ids[n++] = '\n', wanted++;
     else gx_tokenizer_encode(&t->tokenizer, t->o.sample_prompt, n, ids);
-    for (; n < wanted && !gx_failed(t->g) && !(t->stop = gx__agree_to_stop(t)); n++)
+    for (; n < wanted && !gx_failed(t->g) && !(t->stop = gx__trainer_agree_to_stop(t)); n++)
         gx_generate(t->g, t->model, &t->generator, ids, n, n + 1, &s);
-    if (!gx_failed(t->g) && gx_trainer_is_first(t) && gx_tokenizer_decode(&t->tokenizer, ids, n, text, &t->g->error) == GX_OK)
+    if (!gx_failed(t->g) && gx_trainer_is_first(t) &&
+        gx_tokenizer_decode(&t->tokenizer, ids, n, text, &t->g->error) == GX_OK)
         printf("sample:\n%.*s\n", (int)n, text);
     free(ids);
     free(text);
 }
 
-static void gx__draw(GxTrainer *t)
+static void gx__trainer_draw(GxTrainer *t)
 {
     char svg[GX_PATH], title[200];
     GxError *err = &t->g->error;
@@ -335,43 +354,45 @@ static void gx__draw(GxTrainer *t)
     if (gx_plot_loss(t->log_path, svg, title, err) == GX_OK) printf("loss curve: %s\nlog: %s\n", svg, t->log_path);
 }
 
-static void gx__warn_skipped(const GxTrainer *t)
+static void gx__trainer_warn_skipped(const GxTrainer *t)
 {
     const GxLogger *log = &t->g->log;
     gx_log(log, GX_LOG_WARNING, "%ld of %ld steps were skipped: their gradients were not finite", (long)t->skipped,
            (long)(t->step - t->begun));
     if (!t->skipped_in_a_row)
-        gx_log(log, GX_LOG_WARNING, "the weights moved on after them; a --learning_rate below %g is safer", t->o.learning_rate);
+        gx_log(log, GX_LOG_WARNING, "the weights moved on after them; a --learning_rate below %g is safer",
+               t->o.learning_rate);
     else
         gx_log(log, GX_LOG_WARNING,
-               "the last %ld among them: the weights have not changed since step %ld, and may be of no use; go on from a checkpoint of "
+               "the last %ld among them: the weights have not changed since step %ld, and may be of no use; go on from "
+               "a checkpoint of "
                "before, "
                "or begin anew, with a --learning_rate below %g",
                (long)t->skipped_in_a_row, (long)(t->step - t->skipped_in_a_row), t->o.learning_rate);
 }
 
-static void gx__finish(GxTrainer *t)
+static void gx__trainer_finish(GxTrainer *t)
 {
     gx_trainer_save(t); // first: what comes now may fail
     if (t->step == t->o.max_steps) {
-        gx__report_evaluation(t, 0);
-        gx__print_sample(t);
+        gx__trainer_report_evaluation(t, 0);
+        gx__trainer_print_sample(t);
     }
-    if (t->skipped && gx_trainer_is_first(t)) gx__warn_skipped(t);
-    if (!gx_failed(t->g) && gx_trainer_is_first(t)) gx__draw(t);
+    if (t->skipped && gx_trainer_is_first(t)) gx__trainer_warn_skipped(t);
+    if (!gx_failed(t->g) && gx_trainer_is_first(t)) gx__trainer_draw(t);
     if (!t->stop || gx_failed(t->g) || !gx_trainer_is_first(t)) return;
     if (t->step == t->o.max_steps)
         gx_log(&t->g->log, GX_LOG_WARNING,
                "stopped by a signal after the last step: the training is complete and saved, the sample is not");
     else
-        gx_log(&t->g->log, GX_LOG_WARNING, "stopped by a signal after step %ld of %ld; go on with --resume auto", (long)t->step,
-               (long)t->o.max_steps);
+        gx_log(&t->g->log, GX_LOG_WARNING, "stopped by a signal after step %ld of %ld; go on with --resume auto",
+               (long)t->step, (long)t->o.max_steps);
 }
 
 int gx_trainer_close(GxTrainer *t)
 {
     GxContext *g = t->g;
-    if (!t->done && !gx_failed(g)) gx__finish(t);
+    if (!t->done && !gx_failed(g)) gx__trainer_finish(t);
     int status = gx_failed(g) ? gx_print_error(g) : t->stop ? 128 + (gx_stop_signal() ? gx_stop_signal() : 15) : 0;
     if (t->log) fclose(t->log);
     if (t->lock >= 0) close(t->lock);
@@ -380,9 +401,10 @@ int gx_trainer_close(GxTrainer *t)
     if (t->model) t->family->close(t->model);
     free(t->model_config);
     free(t->batch);
-    if (!gx_failed(g) && t->arena.base && t->step > t->begun && t->arena.peak != t->plan.arena) // after an error, not all was taken
-        gx_log(&g->log, GX_LOG_WARNING, "the arena was planned with %ld bytes, %ld were used: the plan is wrong", (long)t->plan.arena,
-               (long)t->arena.peak);
+    if (!gx_failed(g) && t->arena.base && t->step > t->begun &&
+        t->arena.peak != t->plan.arena) // after an error, not all was taken
+        gx_log(&g->log, GX_LOG_WARNING, "the arena was planned with %ld bytes, %ld were used: the plan is wrong",
+               (long)t->plan.arena, (long)t->arena.peak);
     gx_arenas_close(g, &t->arena, &t->host_arena);
     gx_arena_close(&t->comm_arena);
     gx_device_close(g);

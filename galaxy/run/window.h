@@ -1,11 +1,13 @@
-// window.h: the two halves of a training step: gradients of one window of micro-batches, and what the optimizer makes of them.
+// window.h: the two halves of a training step: gradients of one window of micro-batches, and what the optimizer makes
+// of them.
 //
-// A window is what one optimizer step sees: all micro-batches of all ranks. Its loss is the sum of its token losses over the number of its labels
-// that count, wherever they are; so that number is agreed on first, and gradients are SUMmed over ranks and micro-batches. They are
-// synchronised once, at the window's end; the optimizer can only be called on what that left behind.
+// A window is what one optimizer step sees: all micro-batches of all ranks. Its loss is the sum of its token losses
+// over the number of its labels that count, wherever they are; so that number is agreed on first, and gradients are
+// SUMmed over ranks and micro-batches. They are synchronised once, at the window's end; the optimizer can only be
+// called on what that left behind.
 #ifndef GX_WINDOW_H
 #define GX_WINDOW_H
-#include "../dist/grads.h"
+#include "../parallel/grads.h"
 #include "../model/model.h"
 #include "../ops/optimizer.h"
 GX_BEGIN
@@ -21,10 +23,12 @@ typedef struct {
     float *first, *second;  // AdamW: both moments; SGD: the momentum, or NULL
 } GxOptimizer;
 
-// Sets scale and accumulate of the n micro-batches, runs them, reduces gradients and loss over the ranks: step->loss_sum and
-// step->labels are the window's.
-// *labels (NULL: not wanted) is the number of labels that counted. *stop: a flag in that is raised on all ranks where it is on one.
-void gx_window_gradients(GxContext *g, GxModel *m, GxBatch *batch, int n, const GxOptimizer *o, int64_t *labels, int *stop);
+// Sets scale and accumulate of the n micro-batches, runs them, reduces gradients and loss over the ranks:
+// step->loss_sum and step->labels are the window's.
+// *labels (NULL: not wanted) is the number of labels that counted. *stop: a flag in that is raised on all ranks where
+// it is on one.
+void gx_window_gradients(GxContext *g, GxModel *m, GxBatch *batch, int n, const GxOptimizer *o, int64_t *labels,
+                         int *stop);
 
 // After weights were drawn or loaded: the model's copy of them.
 void gx_window_copy_weights(GxContext *g, const GxModel *m, const GxOptimizer *o);
@@ -41,7 +45,7 @@ GX_END
 #include "../ops/loss.h"
 #include "../ops/memory.h"
 
-static int64_t gx__count_labels(const GxBatch *batch, int n)
+static int64_t gx__window_count_labels(const GxBatch *batch, int n)
 {
     int64_t count = 0;
     for (int i = 0; i < n; i++)
@@ -49,10 +53,12 @@ static int64_t gx__count_labels(const GxBatch *batch, int n)
     return count;
 }
 
-void gx_window_gradients(GxContext *g, GxModel *m, GxBatch *batch, int n, const GxOptimizer *o, int64_t *labels, int *stop)
+void gx_window_gradients(GxContext *g, GxModel *m, GxBatch *batch, int n, const GxOptimizer *o, int64_t *labels,
+                         int *stop)
 {
     int64_t agreed[2] = {0, stop ? *stop : 0};
-    if (g->device->computes && gx_group_index(g, GX_AXIS_TP) == 0) agreed[0] = gx__count_labels(batch, n); // tp ranks have the same labels
+    if (g->device->computes && gx_group_index(g, GX_AXIS_TP) == 0)
+        agreed[0] = gx__window_count_labels(batch, n); // tp ranks have the same labels
     gx_at(g, -1, "window");
     gx_all_reduce(g, GX_AXIS_ALL, GX_SUM, agreed, 2, GX_I64);
     if (stop) *stop = agreed[1] > 0;
@@ -74,7 +80,8 @@ void gx_window_copy_weights(GxContext *g, const GxModel *m, const GxOptimizer *o
     if (o->copy) gx_convert(g, o->copy, m->dtype, o->weights, GX_F32, gx_table_offset(&m->table, m->table.units));
 }
 
-static void gx__optimizer_range(GxContext *g, const GxOptimizer *o, GxDtype dtype, int64_t begin, int64_t end, int decay)
+static void gx__window_optimizer_range(GxContext *g, const GxOptimizer *o, GxDtype dtype, int64_t begin, int64_t end,
+                                       int decay)
 {
     float *w = o->weights + begin, *first = o->first ? o->first + begin : NULL;
     void *copy = o->copy ? (char *)o->copy + begin * gx_dtype_size(dtype) : NULL;
@@ -104,7 +111,7 @@ void gx_window_update(GxContext *g, GxModel *m, const GxOptimizer *o)
             if (next->has_alias || next->frozen || next->decay != t->decay) break;
             end = gx_table_flat(&m->table, i) + gx_tensor_count(next);
         }
-        gx__optimizer_range(g, o, m->dtype, begin, end, t->decay);
+        gx__window_optimizer_range(g, o, m->dtype, begin, end, t->decay);
     }
 }
 #endif

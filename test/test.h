@@ -4,8 +4,8 @@
 //     int main(int argc, char **argv) { return test_main(argc, argv); }
 //
 // ./test_ops            runs all        ./test_ops norm       runs those with "norm" in their name
-// A test ends as ok, FAIL or skip (with the reason). The last line is "N passed, N failed, N skipped". A test without a CHECK fails, and so does one
-// with a failed CHECK that is then skipped.
+// A test ends as ok, FAIL or skip (with the reason). The last line is "N passed, N failed, N skipped". A test without a
+// CHECK fails, and so does one with a failed CHECK that is then skipped.
 #ifndef GX_TEST_H
 #define GX_TEST_H
 #include <float.h>
@@ -33,10 +33,10 @@ static void test_add(Test *t)
     test_state.last = &t->next;
 }
 
-#define TEST(test_name)                                                                                                                    \
-    static void test_name(void);                                                                                                           \
-    static Test test_name##_entry = {#test_name, test_name, NULL};                                                                         \
-    __attribute__((constructor)) static void test_name##_add(void) { test_add(&test_name##_entry); }                                       \
+#define TEST(test_name)                                                                                                \
+    static void test_name(void);                                                                                       \
+    static Test test_name##_entry = {#test_name, test_name, NULL};                                                     \
+    __attribute__((constructor)) static void test_name##_add(void) { test_add(&test_name##_entry); }                   \
     static void test_name(void)
 
 __attribute__((format(printf, 4, 5))) static int test_check(int ok, const char *file, int line, const char *format, ...)
@@ -54,19 +54,24 @@ __attribute__((format(printf, 4, 5))) static int test_check(int ok, const char *
     return 0;
 }
 #define CHECK(ok, ...) test_check(!!(ok), __FILE__, __LINE__, __VA_ARGS__)
-#define SKIP(...)                                                                                                                          \
-    do {                                                                                                                                   \
-        snprintf(test_state.skip, sizeof test_state.skip, __VA_ARGS__);                                                                    \
-        return;                                                                                                                            \
+#define SKIP(...)                                                                                                      \
+    do {                                                                                                               \
+        snprintf(test_state.skip, sizeof test_state.skip, __VA_ARGS__);                                                \
+        return;                                                                                                        \
     } while (0)
 
-// The bound on every numerical error. A sum of n rounded terms in fp32 has a relative error that grows as sqrt(n)*u with u = eps/2, the
-// errors being as good as independent; lambda = 8 of their standard deviations are never met by chance (Higham & Mary 2019, "A new approach to
-// probabilistic rounding error analysis", section 2). `depth` is the length of the longest chain of roundings: of one reduction for an
-// operation, of all reductions passed through for a model.
-__attribute__((unused)) static double test_bound(double depth) { return 8 * (FLT_EPSILON / 2) * sqrt(depth < 1 ? 1 : depth); }
+// The bound on every numerical error. A sum of n rounded terms in fp32 has a relative error that grows as sqrt(n)*u
+// with u = eps/2, the errors being as good as independent; lambda = 8 of their standard deviations are never met by
+// chance (Higham & Mary 2019, "A new approach to probabilistic rounding error analysis", section 2). `depth` is the
+// length of the longest chain of roundings: of one reduction for an operation, of all reductions passed through for a
+// model.
+__attribute__((unused)) static double test_bound(double depth)
+{
+    return 8 * (FLT_EPSILON / 2) * sqrt(depth < 1 ? 1 : depth);
+}
 
-// ||a - ref|| / max(||ref||, floor) as a multiple of the bound. `floor` is the scale of a quantity that may be zero in theory.
+// ||a - ref|| / max(||ref||, floor) as a multiple of the bound. `floor` is the scale of a quantity that may be zero in
+// theory.
 __attribute__((unused)) static double test_ratio(const float *a, const double *ref, long n, double bound, double floor)
 {
     double error = 0, scale = 0;
@@ -81,13 +86,15 @@ __attribute__((unused)) static double test_ratio(const float *a, const double *r
 }
 
 // The same against 1; the largest ratio of a test is printed beside its name.
-__attribute__((unused)) static int test_close(const char *what, const float *a, const double *ref, long n, double bound, double floor)
+__attribute__((unused)) static int test_close(const char *what, const float *a, const double *ref, long n, double bound,
+                                              double floor)
 {
     double ratio = test_ratio(a, ref, n, bound, floor);
     if (ratio > test_state.worst) test_state.worst = ratio;
     return CHECK(ratio <= 1, "%s: relative error %.3g is above the bound %.3g", what, ratio * bound, bound);
 }
-__attribute__((unused)) static int test_close_f(const char *what, const float *a, const float *ref, long n, double bound, double floor)
+__attribute__((unused)) static int test_close_f(const char *what, const float *a, const float *ref, long n,
+                                                double bound, double floor)
 {
     double *r = (double *)malloc((size_t)(n + 1) * sizeof *r);
     for (long i = 0; i < n; i++) r[i] = ref[i];

@@ -1,22 +1,25 @@
-// boxes.h: whole tensors from the boxes that the ranks of a group hold, and back: for files, which know nothing of how a run is split.
+// boxes.h: whole tensors from the boxes that the ranks of a group hold, and back: for files, which know nothing of how
+// a run is split.
 //
-// A tensor goes by runs of rows of its dimension 0 that fit into scratch, so nobody ever holds all of it. Each element comes from its owner: where
-// parts overlap, the lowest member.
+// A tensor goes by runs of rows of its dimension 0 that fit into scratch, so nobody ever holds all of it. Each element
+// comes from its owner: where parts overlap, the lowest member.
 #ifndef GX_BOXES_H
 #define GX_BOXES_H
 #include "../base/tensors.h"
-#include "comm.h"
+#include "../comm/comm.h"
 GX_BEGIN
 
-// Rows of dimension 0 that are moved at once, elements in one, and the bytes of scratch that the functions below need for the largest of a table's cut
-// tensors (0: none is cut).
+// Rows of dimension 0 that are moved at once, elements in one, and the bytes of scratch that the functions below need
+// for the largest of a table's cut tensors (0: none is cut).
 int64_t gx_box_rows(const GxTensor *t);
 int64_t gx_box_row(const GxTensor *t);
 int64_t gx_boxes_scratch(const GxTable *table);
 
-// On member 0 of the tensor's group: rows [first, first + rows) into scratch, as they lie in the whole tensor; returns it. The others send theirs (and
-// get nothing to read). values: in the device's memory; scratch: gx_boxes_scratch bytes of the host's. Cut tensors have one or two dimensions.
-const float *gx_box_gather(GxContext *g, const GxTensor *t, const float *values, int64_t first, int64_t rows, void *scratch);
+// On member 0 of the tensor's group: rows [first, first + rows) into scratch, as they lie in the whole tensor; returns
+// it. The others send theirs (and get nothing to read). values: in the device's memory; scratch: gx_boxes_scratch bytes
+// of the host's. Cut tensors have one or two dimensions.
+const float *gx_box_gather(GxContext *g, const GxTensor *t, const float *values, int64_t first, int64_t rows,
+                           void *scratch);
 
 // Rows [first, first + rows) of the whole, which lie at the beginning of scratch, into this rank's box.
 void gx_box_take(GxContext *g, const GxTensor *t, float *values, int64_t first, int64_t rows, void *scratch);
@@ -61,16 +64,19 @@ static void gx__box_place(const GxTensor *t, float *whole, int64_t first, const 
 {
     const int64_t row = gx_box_row(t), width = gx_range_count(p->cols);
     for (int64_t i = 0; i < gx_range_count(p->rows); i++)
-        memcpy(whole + (p->rows.begin - first + i) * row + p->cols.begin, piece + i * width, (size_t)width * sizeof *whole);
+        memcpy(whole + (p->rows.begin - first + i) * row + p->cols.begin, piece + i * width,
+               (size_t)width * sizeof *whole);
 }
 
-const float *gx_box_gather(GxContext *g, const GxTensor *t, const float *values, int64_t first, int64_t rows, void *scratch)
+const float *gx_box_gather(GxContext *g, const GxTensor *t, const float *values, int64_t first, int64_t rows,
+                           void *scratch)
 {
     float *whole = (float *)scratch, *arrived = whole + rows * gx_box_row(t);
     const int me = gx_group_index(g, t->split_axes);
     const GxBoxPiece mine = gx__box_piece(t, me, first, rows);
     const int64_t width = t->split_dim == 0 ? gx_box_row(t) : t->end[1] - t->begin[1]; // of a row of the box
-    const float *own = values + (mine.rows.begin - t->begin[0]) * width; // in dimension 1 nothing overlaps: the box's rows are the piece's
+    const float *own = values + (mine.rows.begin - t->begin[0]) *
+                                    width; // in dimension 1 nothing overlaps: the box's rows are the piece's
     if (gx_on_device(g, own)) {
         gx_to_host(g, arrived, own, 4 * gx__box_piece_count(&mine));
         own = arrived;
@@ -91,11 +97,13 @@ const float *gx_box_gather(GxContext *g, const GxTensor *t, const float *values,
 
 void gx_box_take(GxContext *g, const GxTensor *t, float *values, int64_t first, int64_t rows, void *scratch)
 {
-    const int64_t row = gx_box_row(t), col = t->split_dim == 0 ? 0 : t->begin[1], width = t->split_dim == 0 ? row : t->end[1] - col;
+    const int64_t row = gx_box_row(t), col = t->split_dim == 0 ? 0 : t->begin[1],
+                  width = t->split_dim == 0 ? row : t->end[1] - col;
     const int64_t begin = gx_max(first, t->begin[0]), end = gx_min(first + rows, t->end[0]);
     const float *whole = (const float *)scratch;
     float *own = (float *)scratch + rows * row;
-    for (int64_t i = begin; i < end; i++) memcpy(own + (i - begin) * width, whole + (i - first) * row + col, (size_t)width * sizeof *own);
+    for (int64_t i = begin; i < end; i++)
+        memcpy(own + (i - begin) * width, whole + (i - first) * row + col, (size_t)width * sizeof *own);
     if (end > begin) gx_to_device(g, values + (begin - t->begin[0]) * width, own, 4 * (end - begin) * width);
 }
 #endif

@@ -1,5 +1,5 @@
-// sockets.h: the few things that are done with TCP sockets here. All sockets are non-blocking, and closed where another program is
-// executed.
+// sockets.h: the few things that are done with TCP sockets here. All sockets are non-blocking, and closed where another
+// program is executed.
 //
 //     GxEndpoint e;
 //     gx_endpoint_numeric(&e, "127.0.0.1", 29500);
@@ -7,7 +7,8 @@
 //     if (fd < 0 || !gx_socket_write(fd, "hello", 5, gx_seconds() + 10)) ...
 //     gx_socket_close(&fd);
 //
-// IPv4 and IPv6. Deadlines are times of gx_seconds. Names are looked up by the system, which takes the time that it takes.
+// IPv4 and IPv6. Deadlines are times of gx_seconds. Names are looked up by the system, which takes the time that it
+// takes.
 #ifndef GX_SOCKETS_H
 #define GX_SOCKETS_H
 #include "../base/common.h"
@@ -58,8 +59,14 @@ GX_END
 #include <string.h>
 #include <unistd.h>
 
-static socklen_t gx__endpoint_bytes(const GxEndpoint *e) { return e->any.sa_family == AF_INET ? sizeof e->four : sizeof e->six; }
-int gx_endpoint_port(const GxEndpoint *e) { return ntohs(e->any.sa_family == AF_INET ? e->four.sin_port : e->six.sin6_port); }
+static socklen_t gx__sockets_endpoint_bytes(const GxEndpoint *e)
+{
+    return e->any.sa_family == AF_INET ? sizeof e->four : sizeof e->six;
+}
+int gx_endpoint_port(const GxEndpoint *e)
+{
+    return ntohs(e->any.sa_family == AF_INET ? e->four.sin_port : e->six.sin6_port);
+}
 
 void gx_endpoint_set_port(GxEndpoint *e, int port)
 {
@@ -68,7 +75,7 @@ void gx_endpoint_set_port(GxEndpoint *e, int port)
 }
 
 // A listener of both families sees IPv4 as ::ffff:a.b.c.d; other machines may have no IPv6 to reach that with.
-static void gx__endpoint_unmap(GxEndpoint *e)
+static void gx__sockets_endpoint_unmap(GxEndpoint *e)
 {
     if (e->any.sa_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&e->six.sin6_addr)) return;
     const GxEndpoint mapped = *e;
@@ -91,7 +98,7 @@ GxEndpoint gx_socket_endpoint(int fd, int of_peer)
     memset(&e, 0, sizeof e);
     if (of_peer) getpeername(fd, &e.any, &n);
     else getsockname(fd, &e.any, &n);
-    gx__endpoint_unmap(&e);
+    gx__sockets_endpoint_unmap(&e);
     return e;
 }
 
@@ -99,7 +106,7 @@ GxEndpointText gx_endpoint_text(const GxEndpoint *e)
 {
     GxEndpointText t;
     char host[64] = "?";
-    getnameinfo(&e->any, gx__endpoint_bytes(e), host, sizeof host, NULL, 0, NI_NUMERICHOST);
+    getnameinfo(&e->any, gx__sockets_endpoint_bytes(e), host, sizeof host, NULL, 0, NI_NUMERICHOST);
     snprintf(t.text, sizeof t.text, strchr(host, ':') ? "[%s]:%d" : "%s:%d", host, gx_endpoint_port(e));
     return t;
 }
@@ -150,9 +157,10 @@ int gx_socket_listen(const GxEndpoint *e)
 {
     int fd = socket(e->any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), yes = 1, no = 0;
     if (fd < 0) return -1;
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes); // or the port of a run that just ended would be taken for a minute
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes,
+               sizeof yes); // or the port of a run that just ended would be taken for a minute
     if (e->any.sa_family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
-    if (bind(fd, &e->any, gx__endpoint_bytes(e)) == 0 && listen(fd, SOMAXCONN) == 0) return fd;
+    if (bind(fd, &e->any, gx__sockets_endpoint_bytes(e)) == 0 && listen(fd, SOMAXCONN) == 0) return fd;
     const int reason = errno;
     gx_socket_close(&fd);
     errno = reason;
@@ -177,7 +185,7 @@ int gx_socket_connect(const GxEndpoint *e, double deadline)
     int fd = socket(e->any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), reason = 0;
     socklen_t n = sizeof reason;
     if (fd < 0) return -1;
-    if (connect(fd, &e->any, gx__endpoint_bytes(e)) != 0 && errno != EINPROGRESS) reason = errno;
+    if (connect(fd, &e->any, gx__sockets_endpoint_bytes(e)) != 0 && errno != EINPROGRESS) reason = errno;
     else if (!gx_socket_wait(fd, POLLOUT, deadline)) reason = ETIMEDOUT;
     else getsockopt(fd, SOL_SOCKET, SO_ERROR, &reason, &n);
     if (!reason) {

@@ -1,29 +1,32 @@
-// tcp.h: the engine whose ranks are processes without MPI: started by torchrun, by srun, or by hand. It needs nothing but sockets.
+// tcp.h: the engine whose ranks are processes without MPI: started by torchrun, by srun, or by hand. It needs nothing
+// but sockets.
 //
 //     GxRendezvous r = GX_ZERO;
 //     GX_TRY(gx_rendezvous_environment(&r, &err));     // or gx_rendezvous_address: see rendezvous.h
 //     if (r.world > 1) GX_TRY(gx_tcp_comm(&comm, &r, &err));
 //     ... gx_comm_open(g, &comm) ... gx_comm_close(g);
 //
-// How a message travels. The sender offers it: its header goes at once, and with it up to 256 bytes of data. The receiver keeps the offer
-// until it has a receive of that tag; then it compares headers and says go. To an offer that held its data already, that is the receipt;
-// for others the sender now sends the data, which go from the socket straight into their place. A send is done when its data were taken, or
-// are on their way to one who waits for them.
+// How a message travels. The sender offers it: its header goes at once, and with it up to 256 bytes of data. The
+// receiver keeps the offer until it has a receive of that tag; then it compares headers and says go. To an offer that
+// held its data already, that is the receipt; for others the sender now sends the data, which go from the socket
+// straight into their place. A send is done when its data were taken, or are on their way to one who waits for them.
 //
-// Why nothing can block for ever: whatever arrives has a place. An offer goes into a place of its own, of which there are as many as the
-// sender can have sends in flight (comm.h: two per rank of a blocking call and one per slot; each ends with a go before the next is
-// offered), data go where the receiver said go for. So a rank inside a call always empties its sockets, and who writes to it gets on; all
-// waiting is for a receive that is not posted yet, as with any engine. Data go in segments of 256 KB with offers and goes between them, so
-// that a connection works both ways.
+// Why nothing can block for ever: whatever arrives has a place. An offer goes into a place of its own, of which there
+// are as many as the sender can have sends in flight (comm.h: two per rank of a blocking call and one per slot; each
+// ends with a go before the next is offered), data go where the receiver said go for. So a rank inside a call always
+// empties its sockets, and who writes to it gets on; all waiting is for a receive that is not posted yet, as with any
+// engine. Data go in segments of 256 KB with offers and goes between them, so that a connection works both ways.
 //
-// When somebody is gone. Who closes says goodbye, who aborts sends the message of the rank that failed; both stay until the other machines
-// have that, a second at most. A connection that ends without either is a rank that died, and the error names it. A machine that vanishes
-// from the net ends nothing: there the communicator's timeout does. A peer that sends what no rank sends is treated as dead.
+// When somebody is gone. Who closes says goodbye, who aborts sends the message of the rank that failed; both stay until
+// the other machines have that, a second at most. A connection that ends without either is a rank that died, and the
+// error names it. A machine that vanishes from the net ends nothing: there the communicator's timeout does. A peer that
+// sends what no rank sends is treated as dead.
 //
-// Memory: the system's, all of it taken by gx_tcp_comm: 330 bytes x (2 x world + 16) for each rank. No threads of its own: data move while
-// this rank is inside a call, and in the system's buffers.
+// Memory: the system's, all of it taken by gx_tcp_comm: 330 bytes x (2 x world + 16) for each rank. No threads of its
+// own: data move while this rank is inside a call, and in the system's buffers.
 //
-// What it costs: a message of up to 256 bytes is there after one trip and known to be taken after two; a longer one is there after three.
+// What it costs: a message of up to 256 bytes is there after one trip and known to be taken after two; a longer one is
+// there after three.
 //
 // Not here: encryption (rendezvous.h), several connections between two ranks, RDMA.
 #ifndef GX_TCP_H
@@ -32,8 +35,8 @@
 #include "rendezvous.h"
 GX_BEGIN
 
-// Meets the other ranks, which takes as long as the last of them; r gets the local numbers. Zeroes *comm; the caller may then set its
-// timeout, chunk, slots.
+// Meets the other ranks, which takes as long as the last of them; r gets the local numbers. Zeroes *comm; the caller
+// may then set its timeout, chunk, slots.
 GxStatus gx_tcp_comm(GxComm *comm, GxRendezvous *r, GxError *err);
 
 GX_END
@@ -142,7 +145,7 @@ static void gx__tcp_lose(GxTcp *tcp, int rank, const char *how)
     snprintf(tcp->death, sizeof tcp->death, "%s", how);
 }
 
-// ---- writing ---------------------------------------------------------------------------------------------------------------------------
+// ---- writing -------------------------------------------------------------------------------------------------------
 static void gx__tcp_put_frame(GxTcpTraffic *out, int kind, GxMessage *m)
 {
     GxTcpFrame *f = &out->frame;
@@ -219,7 +222,7 @@ static void gx__tcp_flush(GxTcpPeer *p)
     }
 }
 
-// ---- reading ---------------------------------------------------------------------------------------------------------------------------
+// ---- reading -------------------------------------------------------------------------------------------------------
 // A frame's head is here. Finds the place of what follows; 0: it cannot come from a rank of this program.
 static int gx__tcp_place(GxTcp *tcp, GxTcpPeer *p)
 {
@@ -300,7 +303,8 @@ static int gx__tcp_read(GxTcp *tcp, int rank)
     return all;
 }
 
-// Waits up to so many milliseconds for something to read, or room for what there is to write; EINTR counts as something.
+// Waits up to so many milliseconds for something to read, or room for what there is to write; EINTR counts as
+// something.
 static void gx__tcp_await(GxTcp *tcp, int milliseconds)
 {
     for (int r = 0; r < tcp->world; r++) {
@@ -320,7 +324,7 @@ static void gx__tcp_read_all(GxTcp *tcp)
         while (tcp->wait[r].revents && tcp->peer[r].fd >= 0 && gx__tcp_read(tcp, r)) {}
 }
 
-// ---- the engine ------------------------------------------------------------------------------------------------------------------------
+// ---- the engine ----------------------------------------------------------------------------------------------------
 static GxStatus gx__tcp_post(GxComm *comm, GxMessage *list, int n, GxError *err)
 {
     (void)err; // what goes wrong here is found by poll
@@ -362,7 +366,8 @@ static int gx__tcp_poll(GxComm *comm, GxMessage *list, int n, GxError *err)
     gx__tcp_read_all(tcp);
     for (int i = 0; i < n; i++) {
         GxMessage *m = &list[i];
-        if (m->outcome == GX_MESSAGE_OPEN && !m->is_send && !gx__tcp_message(m)->number) gx__tcp_match(&tcp->peer[m->peer], m);
+        if (m->outcome == GX_MESSAGE_OPEN && !m->is_send && !gx__tcp_message(m)->number)
+            gx__tcp_match(&tcp->peer[m->peer], m);
         moved += m->outcome == GX_MESSAGE_MISMATCH;
     }
     for (int r = 0; r < tcp->world; r++) gx__tcp_flush(&tcp->peer[r]);
@@ -374,7 +379,8 @@ static int gx__tcp_poll(GxComm *comm, GxMessage *list, int n, GxError *err)
         moved += m->outcome != GX_MESSAGE_OPEN;
     }
     if (tcp->failed >= 0)
-        GX_FAIL(err, GX_ERR_COMM, "rank %d failed: %s", tcp->failed, tcp->failure); // before the other, which may follow from it
+        GX_FAIL(err, GX_ERR_COMM, "rank %d failed: %s", tcp->failed,
+                tcp->failure); // before the other, which may follow from it
     else if (tcp->dead >= 0) GX_FAIL(err, GX_ERR_COMM, "rank %d died: %s", tcp->dead, tcp->death);
     return moved;
 }
@@ -389,7 +395,8 @@ static int64_t gx__tcp_events(GxComm *comm)
 static void gx__tcp_idle(GxComm *comm, int64_t events)
 {
     (void)events;
-    const double wait = comm->timeout > 0 && comm->timeout < 1 ? comm->timeout : 1; // so that a time-out is noticed in time
+    const double wait =
+        comm->timeout > 0 && comm->timeout < 1 ? comm->timeout : 1; // so that a time-out is noticed in time
     gx__tcp_await(gx__tcp(comm), (int)(wait * 1000) + 1);
 }
 
@@ -398,7 +405,7 @@ static void gx__tcp_cancel(GxComm *comm, GxMessage *list, int n)
     (void)comm, (void)list, (void)n; // the abort has let go of all messages
 }
 
-// ---- the end ---------------------------------------------------------------------------------------------------------------------------
+// ---- the end -------------------------------------------------------------------------------------------------------
 // Behind the frame that is under way, and instead of all that should have followed.
 static void gx__tcp_load_farewell(GxTcpPeer *p, int kind, int rank, char *text)
 {

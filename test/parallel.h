@@ -1,11 +1,12 @@
-// test_parallel.h: runs a small LLaMA under a mode on several ranks, and says how far it is from serial. For the tests of modes and their mutants.
+// test/parallel.h: runs a small LLaMA under a mode on several ranks, and says how far it is from serial. For the tests
+// of modes and their mutants.
 #ifndef GX_TEST_PARALLEL_H
 #define GX_TEST_PARALLEL_H
 #define GX_NO_MAIN
-#include "train_llama.cu"
-#include "train_llama_galaxy.cu"
-#include "train_llama_tp.cu"
-#include "test_model.h"
+#include "../train_llama.cu"
+#include "../train_llama_galaxy.cu"
+#include "../train_llama_tp.cu"
+#include "model.h"
 #include <pthread.h>
 
 #ifndef TEST_STEPS
@@ -13,18 +14,20 @@
 #endif
 enum { T = 8, STEPS = TEST_STEPS, MAX_RANKS = 6, MAX_COLUMNS = 24, MAX_MICRO = 3, LAYERS = 2, HEAD_CHUNK = 7 };
 static const GxLlamaConfig model_config = {
-    61, 32, 40,   LAYERS, 6,   3,
-    8,  64, 1e-5, 10000,  0.2, 0}; // three K,V heads, two query heads to each; weights so large that attention is far from even
+    61, 32,   40,    LAYERS, 6, 3, 8,
+    64, 1e-5, 10000, 0.2,    0}; // three K,V heads, two query heads to each; weights so large that attention is far
+                                 // from even
 
 static GxDtype test_dtype; // that models compute in
 
 typedef struct {
     const char *what;
     const GxLlamaMode *mode;
-    int dp, tp, micro;                                                                   // ranks: dp * tp; micro-batches of a window
-    int64_t samples[MAX_RANKS];                                                          // of each data-parallel rank in a micro-batch
-    int64_t kv_heads;                                                                    // of the model; 0: three
-    int64_t heads[MAX_RANKS], columns[MAX_RANKS], vocab[MAX_RANKS], sequence[MAX_RANKS]; // of each rank of a tp group; 0: even
+    int dp, tp, micro;          // ranks: dp * tp; micro-batches of a window
+    int64_t samples[MAX_RANKS]; // of each data-parallel rank in a micro-batch
+    int64_t kv_heads;           // of the model; 0: three
+    int64_t heads[MAX_RANKS], columns[MAX_RANKS], vocab[MAX_RANKS],
+        sequence[MAX_RANKS];              // of each rank of a tp group; 0: even
     int no_labels;                        // 1 + the data-parallel rank whose labels are all ignored
     int64_t no_label_begin, no_label_end; // tokens of every sample whose labels are ignored: a rank's slice
     int tied;
@@ -44,14 +47,15 @@ typedef struct { // what a run left behind on one rank
         Buffers b;
         float *all[BUFFERS];
     } flat;
-    TestModel *model;                      // its table says what the buffers hold
-    float *y[LAYERS + 1], *dx[LAYERS + 1]; // of the first micro-batch: the stream behind each layer, and its gradient; [rows, D]
+    TestModel *model; // its table says what the buffers hold
+    float *y[LAYERS + 1],
+        *dx[LAYERS + 1]; // of the first micro-batch: the stream behind each layer, and its gradient; [rows, D]
     int64_t rows;
     GxRecorder window; // the first window, with its update
     char error[600];
 } Result;
 
-// ---- data -------------------------------------------------------------------------------------------------------------------------------
+// ---- data ----------------------------------------------------------------------------------------------------------
 
 static inline int64_t columns_of(const Layout *l) // samples of a micro-batch on all ranks
 {
@@ -60,8 +64,12 @@ static inline int64_t columns_of(const Layout *l) // samples of a micro-batch on
     return n;
 }
 
-// Sample `s` of the whole training, element t. Labels vary in how many count, so that ranks and micro-batches have different numbers of them.
-static inline int32_t token_at(int64_t s, int64_t t) { return (int32_t)(gx_random_bits(11, (uint64_t)(s * T + t), 0, 1) % 61); }
+// Sample `s` of the whole training, element t. Labels vary in how many count, so that ranks and micro-batches have
+// different numbers of them.
+static inline int32_t token_at(int64_t s, int64_t t)
+{
+    return (int32_t)(gx_random_bits(11, (uint64_t)(s * T + t), 0, 1) % 61);
+}
 static inline int32_t label_at(const Layout *l, int64_t s, int64_t t)
 {
     int64_t column = s % columns_of(l), begin = 0;
@@ -73,7 +81,8 @@ static inline int32_t label_at(const Layout *l, int64_t s, int64_t t)
 }
 
 // Columns [begin, begin + B) of every micro-batch of a step; `micro` such make a window.
-static inline void fill_window(const Layout *l, int64_t step, int64_t begin, int64_t B, int micro, GxBatch *batch, int32_t *tokens)
+static inline void fill_window(const Layout *l, int64_t step, int64_t begin, int64_t B, int micro, GxBatch *batch,
+                               int32_t *tokens)
 {
     const int64_t window = l->micro * columns_of(l);
     for (int i = 0; i < micro; i++) {
@@ -85,11 +94,12 @@ static inline void fill_window(const Layout *l, int64_t step, int64_t begin, int
                 token[t * B + c] = token_at(sample, t);
                 label[t * B + c] = label_at(l, sample, t);
             }
-        batch[i].tokens = token, batch[i].labels = label, batch[i].T = T, batch[i].B = B, batch[i].runs = gx_runs_one(T, 0);
+        batch[i].tokens = token, batch[i].labels = label, batch[i].T = T, batch[i].B = B,
+        batch[i].runs = gx_runs_one(T, 0);
     }
 }
 
-// ---- a mode that keeps what passes through its layers -----------------------------------------------------------------------------------
+// ---- a mode that keeps what passes through its layers --------------------------------------------------------------
 
 typedef struct {
     GxLlamaMode mode; // first: the model points at it
@@ -119,7 +129,7 @@ static inline void probe_backward(GxContext *g, GxLlama *m, int layer, const GxB
     if (g->device->computes && layer == 0) probe_keep(g, &p->out->dx[0], dx);
 }
 
-// ---- a run ------------------------------------------------------------------------------------------------------------------------------
+// ---- a run ---------------------------------------------------------------------------------------------------------
 
 // Moments as a training would have left them, by global index, so that they are the same in every topology.
 static inline void set_moments(TestModel *t, int64_t n)
@@ -139,9 +149,13 @@ static inline void set_moments(TestModel *t, int64_t n)
     free(first), free(second);
 }
 
-static inline void keep(TestModel *t, Result *out, int which, const float *x) { out->flat.all[which] = test_kept(t, x, out->n); }
+static inline void keep(TestModel *t, Result *out, int which, const float *x)
+{
+    out->flat.all[which] = test_kept(t, x, out->n);
+}
 
-static inline void train_sgd(TestModel *t, const Layout *l, int64_t begin, int64_t B, int micro, int32_t *tokens, Result *out)
+static inline void train_sgd(TestModel *t, const Layout *l, int64_t begin, int64_t B, int micro, int32_t *tokens,
+                             Result *out)
 {
     GxBatch batch[MAX_MICRO];
     gx_model_init(&t->g, &t->m.model, t->o.weights, 42);
@@ -164,7 +178,8 @@ static inline void train_sgd(TestModel *t, const Layout *l, int64_t begin, int64
     keep(t, out, 1, t->o.weights);
 }
 
-static inline void train_adamw(TestModel *t, const Layout *l, int64_t begin, int64_t B, int micro, int32_t *tokens, Result *out)
+static inline void train_adamw(TestModel *t, const Layout *l, int64_t begin, int64_t B, int micro, int32_t *tokens,
+                               Result *out)
 {
     static const GxAdamW adamw = {0.9f, 0.95f, 1e-8f, 0.1f};
     GxBatch batch[MAX_MICRO];
@@ -183,9 +198,10 @@ static inline void train_adamw(TestModel *t, const Layout *l, int64_t begin, int
     keep(t, out, 4, t->o.second);
 }
 
-// One rank: columns [begin, begin + B) of each of `micro` micro-batches. comm NULL: alone. The model stays open until free_result.
-static inline void run_rank(const Layout *l, const GxLlamaMode *mode, int tp, int64_t begin, int64_t B, int micro, GxComm *comm,
-                            Result *out)
+// One rank: columns [begin, begin + B) of each of `micro` micro-batches. comm NULL: alone. The model stays open until
+// free_result.
+static inline void run_rank(const Layout *l, const GxLlamaMode *mode, int tp, int64_t begin, int64_t B, int micro,
+                            GxComm *comm, Result *out)
 {
     const GxSplitLists lists = {{l->heads, l->heads[0] ? tp : 0},
                                 {l->columns, l->columns[0] ? tp : 0},
@@ -251,7 +267,8 @@ static inline void run_ranks(const Layout *l, Rank *rank)
     memset(rank, 0, (size_t)ranks * sizeof *rank);
     if (!CHECK(gx_threads_group_open(&group, ranks, &err) == GX_OK, "%s", err.message)) return;
 #ifdef GALAXY_IMPLEMENTATION
-    group->spin = 0; // the mutants: thousands of runs beside other programs, whose cores they would burn while they wait
+    group->spin =
+        0; // the mutants: thousands of runs beside other programs, whose cores they would burn while they wait
 #endif
     for (int r = 0; r < ranks; r++) {
         rank[r].layout = l;
@@ -269,9 +286,12 @@ static inline void free_ranks(const Layout *l, Rank *rank)
 }
 
 // The whole window in one micro-batch on one rank.
-static inline void run_serial(const Layout *l, Result *out) { run_rank(l, &gx_llama_serial, 1, 0, l->micro * columns_of(l), 1, NULL, out); }
+static inline void run_serial(const Layout *l, Result *out)
+{
+    run_rank(l, &gx_llama_serial, 1, 0, l->micro * columns_of(l), 1, NULL, out);
+}
 
-// ---- how far a rank is from serial --------------------------------------------------------------------------------------------------------
+// ---- how far a rank is from serial ---------------------------------------------------------------------------------
 
 typedef struct {
     double ratio; // error / bound, of the worst
@@ -288,15 +308,18 @@ __attribute__((format(printf, 3, 4))) static inline void worse(Worst *w, double 
     va_end(args);
 }
 
-// Everything that a rank has against the same elements of serial: losses, norms, its boxes of every gradient, weight and moment.
+// Everything that a rank has against the same elements of serial: losses, norms, its boxes of every gradient, weight
+// and moment.
 static inline void compare_rank(const Layout *l, const Result *a, const Result *serial, Worst *w)
 {
-    static const char *const names[BUFFERS] = {"gradient", "weights after SGD", "weights after AdamW", "first moment", "second moment"};
+    static const char *const names[BUFFERS] = {"gradient", "weights after SGD", "weights after AdamW", "first moment",
+                                               "second moment"};
     const GxTable *table = &a->model->m.model.table, *whole = &serial->model->m.model.table;
     const double rows = (double)(l->micro * columns_of(l) * T),
                  depth = test_model_depth(&model_config, T, 1) + rows; // weight gradients sum over rows
     if (a->error[0]) worse(w, INFINITY, "error: %s", a->error);
-    if (a->labels != serial->labels) worse(w, INFINITY, "%ld labels, serially %ld", (long)a->labels, (long)serial->labels);
+    if (a->labels != serial->labels)
+        worse(w, INFINITY, "%ld labels, serially %ld", (long)a->labels, (long)serial->labels);
     for (int s = 0; s < STEPS; s++) {
         const float loss = (float)a->loss[s], norm = (float)a->norm[s];
         worse(w, test_ratio(&loss, &serial->loss[s], 1, test_bound((s + 1) * depth), 0), "loss of step %d", s);

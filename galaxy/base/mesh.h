@@ -1,14 +1,15 @@
 // mesh.h: the ranks of a run, arranged as a box of five axes, outer to inner: pp, dp_replicate, dp_shard, cp, tp.
 //
-// Neighbours in tp are neighbours in rank, since they talk most. A collective names the axes it runs over by a mask; its group is all ranks
-// that differ from this one in those axes only, ordered by rank. The mesh only counts: it holds no communicator and talks to nobody.
+// Neighbours in tp are neighbours in rank, since they talk most. A collective names the axes it runs over by a mask;
+// its group is all ranks that differ from this one in those axes only, ordered by rank. The mesh only counts: it holds
+// no communicator and talks to nobody.
 //
 //     int dims[GX_MESH_AXES] = {1, 1, -1, 1, 2};                  // tp 2; dp_shard takes what is left of the world
 //     GX_TRY(gx_mesh_open(&mesh, dims, rank, world, &g->error));
 //     gx_mesh_size(&mesh, GX_AXIS_LOSS);                          // how many ranks see other tokens
 #ifndef GX_MESH_H
 #define GX_MESH_H
-#include "../base/context.h"
+#include "context.h"
 GX_BEGIN
 
 enum {
@@ -24,7 +25,8 @@ enum {
 };
 
 struct GxMesh {
-    int dim[GX_MESH_AXES], coord[GX_MESH_AXES]; // [a] belongs to the axis of bit 1 << a; the product of dim is the world
+    int dim[GX_MESH_AXES],
+        coord[GX_MESH_AXES]; // [a] belongs to the axis of bit 1 << a; the product of dim is the world
     int rank, world;
 };
 
@@ -33,13 +35,14 @@ GxStatus gx_mesh_open(GxMesh *m, const int *dims, int rank, int world, GxError *
 
 int gx_mesh_size(const GxMesh *m, int axes);  // ranks in a group over these axes
 int gx_mesh_index(const GxMesh *m, int axes); // this rank's place in its group
-// The group's ranks in order; *me (NULL: not wanted) is this rank's place. Returns gx_mesh_size; fills `ranks` only if it is within
-// capacity.
+// The group's ranks in order; *me (NULL: not wanted) is this rank's place. Returns gx_mesh_size; fills `ranks` only if
+// it is within capacity.
 int gx_mesh_group(const GxMesh *m, int axes, int *ranks, int capacity, int *me);
 // The same of a context; one without a mesh is alone.
 static inline int gx_group_size(const GxContext *g, int axes) { return g->mesh ? gx_mesh_size(g->mesh, axes) : 1; }
 static inline int gx_group_index(const GxContext *g, int axes) { return g->mesh ? gx_mesh_index(g->mesh, axes) : 0; }
-int gx_mesh_axes(const GxMesh *m, int axes);       // without the axes of one rank: masks of the same group become the same mask
+int gx_mesh_axes(const GxMesh *m,
+                 int axes); // without the axes of one rank: masks of the same group become the same mask
 const char *gx_axes_name(int axes, char text[64]); // "dp_shard+tp", for messages
 
 GX_END
@@ -51,8 +54,8 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const gx__axis_names[GX_MESH_AXES] = {"pp", "dp_replicate", "dp_shard", "cp", "tp"};
-enum { GX__DP_SHARD = 2 }; // its place among the axes
+static const char *const gx__mesh_axis_names[GX_MESH_AXES] = {"pp", "dp_replicate", "dp_shard", "cp", "tp"};
+enum { GX__MESH_DP_SHARD = 2 }; // its place among the axes
 
 static int64_t gx__mesh_product(const int *dims)
 {
@@ -61,7 +64,8 @@ static int64_t gx__mesh_product(const int *dims)
     return product;
 }
 
-// The factors of the world that change the wanted dimensions least: all of them are tried, dp_shard is free where it was -1.
+// The factors of the world that change the wanted dimensions least: all of them are tried, dp_shard is free where it
+// was -1.
 static void gx__mesh_nearest(const int *wanted, int axis, int rest, int *now, int *best, int64_t *least)
 {
     if (axis < GX_MESH_AXES - 1) {
@@ -83,7 +87,8 @@ static void gx__mesh_nearest(const int *wanted, int axis, int rest, int *now, in
 
 static const char *gx__mesh_equation(const int *dims, char text[160])
 {
-    snprintf(text, 160, "pp %d x dp_replicate %d x dp_shard %d x cp %d x tp %d", dims[0], dims[1], dims[2], dims[3], dims[4]);
+    snprintf(text, 160, "pp %d x dp_replicate %d x dp_shard %d x cp %d x tp %d", dims[0], dims[1], dims[2], dims[3],
+             dims[4]);
     return text;
 }
 
@@ -94,13 +99,15 @@ static GxStatus gx__mesh_refuse(const int *dims, int world, GxError *err)
     gx__mesh_nearest(dims, 0, world, now, best, &least);
     memcpy(counted, dims, sizeof counted);
     char found[160], valid[160];
-    if (dims[GX__DP_SHARD] != -1)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "the mesh %s = %ld ranks, but the world has %d; the nearest mesh that fits: %s",
-                       gx__mesh_equation(dims, found), (long)gx__mesh_product(dims), world, gx__mesh_equation(best, valid));
-    counted[GX__DP_SHARD] = 1;
-    return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "the mesh %s: %ld ranks besides dp_shard do not divide the world of %d; the nearest mesh that fits: %s",
-                   gx__mesh_equation(dims, found), (long)gx__mesh_product(counted), world, gx__mesh_equation(best, valid));
+    if (dims[GX__MESH_DP_SHARD] != -1)
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT, "the mesh %s = %ld ranks, but the world has %d; the nearest mesh that fits: %s",
+            gx__mesh_equation(dims, found), (long)gx__mesh_product(dims), world, gx__mesh_equation(best, valid));
+    counted[GX__MESH_DP_SHARD] = 1;
+    return GX_FAIL(
+        err, GX_ERR_ARGUMENT,
+        "the mesh %s: %ld ranks besides dp_shard do not divide the world of %d; the nearest mesh that fits: %s",
+        gx__mesh_equation(dims, found), (long)gx__mesh_product(counted), world, gx__mesh_equation(best, valid));
 }
 
 GxStatus gx_mesh_open(GxMesh *m, const int *dims, int rank, int world, GxError *err)
@@ -109,13 +116,13 @@ GxStatus gx_mesh_open(GxMesh *m, const int *dims, int rank, int world, GxError *
     if (world < 1 || rank < 0 || rank >= world)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "rank %d of a world of %d: ranks count from 0 to world - 1", rank, world);
     for (int a = 0; a < GX_MESH_AXES; a++)
-        if (dims[a] < 1 && !(a == GX__DP_SHARD && dims[a] == -1))
-            return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is %d; it must be at least 1%s", gx__axis_names[a], dims[a],
-                           a == GX__DP_SHARD ? ", or -1: what is left of the world" : "");
+        if (dims[a] < 1 && !(a == GX__MESH_DP_SHARD && dims[a] == -1))
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is %d; it must be at least 1%s", gx__mesh_axis_names[a], dims[a],
+                           a == GX__MESH_DP_SHARD ? ", or -1: what is left of the world" : "");
     memcpy(m->dim, dims, sizeof m->dim);
-    if (dims[GX__DP_SHARD] == -1) {
-        m->dim[GX__DP_SHARD] = 1;
-        m->dim[GX__DP_SHARD] = (int)gx_max(world / gx__mesh_product(m->dim), 1);
+    if (dims[GX__MESH_DP_SHARD] == -1) {
+        m->dim[GX__MESH_DP_SHARD] = 1;
+        m->dim[GX__MESH_DP_SHARD] = (int)gx_max(world / gx__mesh_product(m->dim), 1);
     }
     if (gx__mesh_product(m->dim) != world) {
         memset(m, 0, sizeof *m);
@@ -174,7 +181,8 @@ const char *gx_axes_name(int axes, char text[64])
 {
     text[0] = 0;
     for (int a = 0; a < GX_MESH_AXES; a++)
-        if (axes & 1 << a) snprintf(text + strlen(text), 64 - strlen(text), "%s%s", text[0] ? "+" : "", gx__axis_names[a]);
+        if (axes & 1 << a)
+            snprintf(text + strlen(text), 64 - strlen(text), "%s%s", text[0] ? "+" : "", gx__mesh_axis_names[a]);
     return text[0] ? text : "no axis";
 }
 #endif

@@ -1,15 +1,17 @@
-// test_model.h: a LLaMA for tests: context, arenas and model of one rank in one struct, its memory planned by a dry run as the trainer does.
+// test/model.h: a LLaMA for tests: context, arenas and model of one rank in one struct, its memory planned by a dry run
+// as the trainer does.
 //
-// It computes on the device that the tests were built for. What a test looks at it copies out of the device's memory (test_kept, test_step), what it
-// sets it copies in (test_put, test_set_step, test_put_batch).
+// It computes on the device that the tests were built for. What a test looks at it copies out of the device's memory
+// (test_kept, test_step), what it sets it copies in (test_put, test_set_step, test_put_batch).
 #ifndef GX_TEST_MODEL_H
 #define GX_TEST_MODEL_H
-#include "galaxy.h"
+#include "../galaxy.h"
 #include "test.h"
 
 // What models compute on: the device that the tests were built for, unless a test says otherwise.
 static const GxDevice *test_chosen_device;
-__attribute__((unused)) static int test_uses_nccl; // 1: ranks move buffers of the device by NCCL, though they share a card
+__attribute__((
+    unused)) static int test_uses_nccl; // 1: ranks move buffers of the device by NCCL, though they share a card
 // NCCL wants a card of its own for each rank, but for the emulator's.
 __attribute__((unused)) static int test_has_nccl(void)
 {
@@ -17,7 +19,10 @@ __attribute__((unused)) static int test_has_nccl(void)
     gx_default_device()->describe(text, sizeof text);
     return strstr(text, "emulator") || getenv("GX_TEST_NCCL");
 }
-__attribute__((unused)) static const GxDevice *test_device(void) { return test_chosen_device ? test_chosen_device : gx_default_device(); }
+__attribute__((unused)) static const GxDevice *test_device(void)
+{
+    return test_chosen_device ? test_chosen_device : gx_default_device();
+}
 
 enum { TEST_WINDOW = 3 }; // micro-batches that have room
 
@@ -84,10 +89,11 @@ static void test_model_take(TestModel *t, GxContext *g, int64_t T, int64_t B, in
     gx_model_attach(&t->m.model, t->o.copy ? t->o.copy : t->o.weights, t->o.grads, &g->error);
 }
 
-// t is zeroed, but for dtype. `comm`: an engine of several ranks, or NULL; `tp` of them to a group, the others data-parallel. lists NULL: even. 1: all is well.
-__attribute__((unused)) static int test_model_open_split(TestModel *t, const GxLlamaConfig *config, const GxLlamaMode *mode, int64_t T,
-                                                         int64_t B, int64_t chunk, GxComm *comm, int threads, int tp,
-                                                         const GxSplitLists *lists)
+// t is zeroed, but for dtype. `comm`: an engine of several ranks, or NULL; `tp` of them to a group, the others
+// data-parallel. lists NULL: even. 1: all is well.
+__attribute__((unused)) static int test_model_open_split(TestModel *t, const GxLlamaConfig *config,
+                                                         const GxLlamaMode *mode, int64_t T, int64_t B, int64_t chunk,
+                                                         GxComm *comm, int threads, int tp, const GxSplitLists *lists)
 {
     const GxDtype dtype = t->dtype;
     memset(t, 0, sizeof *t);
@@ -124,7 +130,8 @@ __attribute__((unused)) static int test_model_open_split(TestModel *t, const GxL
     gx_window_update(&dry, &t->m.model, &t->o);
     if (comm) gx_comm_close(&dry);
     CHECK(!gx_failed(&dry), "dry run: %s", dry.error.message);
-    if (!CHECK(gx_arenas_open(g, &t->arena, &t->host, dry_arena.peak, dry_host.peak) == GX_OK, "%s", g->error.message)) return 0;
+    if (!CHECK(gx_arenas_open(g, &t->arena, &t->host, dry_arena.peak, dry_host.peak) == GX_OK, "%s", g->error.message))
+        return 0;
     g->comm = NULL;
     if (comm && !CHECK(gx_comm_open(g, comm) == GX_OK, "%s", g->error.message)) return 0;
 #ifdef GX_WITH_CUDA
@@ -134,8 +141,8 @@ __attribute__((unused)) static int test_model_open_split(TestModel *t, const GxL
     return CHECK(!gx_failed(g), "%s", g->error.message);
 }
 
-__attribute__((unused)) static int test_model_open(TestModel *t, const GxLlamaConfig *config, const GxLlamaMode *mode, int64_t T, int64_t B,
-                                                   int64_t chunk, GxComm *comm, int threads)
+__attribute__((unused)) static int test_model_open(TestModel *t, const GxLlamaConfig *config, const GxLlamaMode *mode,
+                                                   int64_t T, int64_t B, int64_t chunk, GxComm *comm, int threads)
 {
     memset(t, 0, sizeof *t);
     return test_model_open_split(t, config, mode, T, B, chunk, comm, threads, 1, NULL);
@@ -149,11 +156,12 @@ __attribute__((unused)) static void test_model_close(TestModel *t)
     gx_device_close(&t->g);
 }
 
-// All reductions that a number of this model has passed through, forward: the depth for test_bound. A gradient has passed through three times as
-// many: forward, and two matrix products for each of its own.
+// All reductions that a number of this model has passed through, forward: the depth for test_bound. A gradient has
+// passed through three times as many: forward, and two matrix products for each of its own.
 __attribute__((unused)) static double test_model_depth(const GxLlamaConfig *c, int64_t T, int backward)
 {
-    double layer = 4.0 * (double)c->hidden_size + (double)(c->head_dim + T + c->num_attention_heads * c->head_dim + c->intermediate_size);
+    double layer = 4.0 * (double)c->hidden_size +
+                   (double)(c->head_dim + T + c->num_attention_heads * c->head_dim + c->intermediate_size);
     double forward = (double)c->num_hidden_layers * layer + (double)(c->hidden_size + c->vocab_size);
     return backward ? 3 * forward : forward;
 }

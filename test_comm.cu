@@ -1,18 +1,18 @@
-// test_dist.cu: mesh, partitions, layouts, collectives on threads, on TCP and on MPI.
+// test_comm.cu: mesh, partitions, layouts, collectives on threads, on TCP and on MPI.
 //
-// ./test_dist [name ...]    all tests; where mpirun is found, they start this program under it
-// mpirun -np 3 ./test_dist --mpi            the collectives' properties, one process per rank; the tests hold the hashes against threads'
-// mpirun -np 3 ./test_dist --mpi kill       (or mismatch, fail, leave, stall): rank 1 goes wrong in this way
+// ./test_comm [name ...]    all tests; where mpirun is found, they start this program under it
+// mpirun -np 3 ./test_comm --mpi  the collectives' properties, one process per rank; the tests hold the hashes against
+// threads' mpirun -np 3 ./test_comm --mpi kill       (or mismatch, fail, leave, stall): rank 1 goes wrong in this way
 #include "galaxy/base/random.h"
 #define GALAXY_IMPLEMENTATION // looks inside
-#include "galaxy/dist/layout.h"
-#include "galaxy/dist/mpi.h"
-#include "galaxy/dist/tcp.h"
-#include "galaxy/dist/threads.h"
-#include "test.h"
+#include "galaxy/parallel/layout.h"
+#include "galaxy/comm/mpi.h"
+#include "galaxy/comm/tcp.h"
+#include "galaxy/comm/threads.h"
+#include "test/test.h"
 #include <signal.h>
 
-// ---- mesh -------------------------------------------------------------------------------------------------------------------------------
+// ---- mesh ----------------------------------------------------------------------------------------------------------
 TEST(mesh_puts_neighbours_in_tp_side_by_side)
 {
     GxMesh m;
@@ -20,17 +20,19 @@ TEST(mesh_puts_neighbours_in_tp_side_by_side)
     int dims[5] = {2, 1, -1, 1, 2}, ranks[12] = {0}, me;
     CHECK(gx_mesh_open(&m, dims, 7, 12, &err) == GX_OK, "%s", err.message);
     CHECK(m.dim[2] == 3, "dp_shard is %d", m.dim[2]);
-    CHECK(m.coord[0] == 1 && m.coord[2] == 0 && m.coord[4] == 1, "rank 7 is at %d, %d, %d", m.coord[0], m.coord[2], m.coord[4]);
-    CHECK(gx_mesh_group(&m, GX_AXIS_TP, ranks, 12, &me) == 2 && ranks[0] == 6 && ranks[1] == 7 && me == 1, "tp: %d, %d", ranks[0],
-          ranks[1]);
-    CHECK(gx_mesh_group(&m, GX_AXIS_PP, ranks, 12, &me) == 2 && ranks[0] == 1 && ranks[1] == 7 && me == 1, "pp: %d, %d", ranks[0],
-          ranks[1]);
-    CHECK(gx_mesh_group(&m, GX_AXIS_LOSS, ranks, 12, &me) == 3 && ranks[0] == 7 && ranks[1] == 9 && ranks[2] == 11, "loss: %d, %d, %d",
-          ranks[0], ranks[1], ranks[2]);
-    CHECK(gx_mesh_group(&m, GX_AXIS_PP | GX_AXIS_TP, ranks, 12, &me) == 4 && ranks[0] == 0 && ranks[1] == 1 && ranks[2] == 6 &&
-              ranks[3] == 7 && me == 3,
+    CHECK(m.coord[0] == 1 && m.coord[2] == 0 && m.coord[4] == 1, "rank 7 is at %d, %d, %d", m.coord[0], m.coord[2],
+          m.coord[4]);
+    CHECK(gx_mesh_group(&m, GX_AXIS_TP, ranks, 12, &me) == 2 && ranks[0] == 6 && ranks[1] == 7 && me == 1, "tp: %d, %d",
+          ranks[0], ranks[1]);
+    CHECK(gx_mesh_group(&m, GX_AXIS_PP, ranks, 12, &me) == 2 && ranks[0] == 1 && ranks[1] == 7 && me == 1, "pp: %d, %d",
+          ranks[0], ranks[1]);
+    CHECK(gx_mesh_group(&m, GX_AXIS_LOSS, ranks, 12, &me) == 3 && ranks[0] == 7 && ranks[1] == 9 && ranks[2] == 11,
+          "loss: %d, %d, %d", ranks[0], ranks[1], ranks[2]);
+    CHECK(gx_mesh_group(&m, GX_AXIS_PP | GX_AXIS_TP, ranks, 12, &me) == 4 && ranks[0] == 0 && ranks[1] == 1 &&
+              ranks[2] == 6 && ranks[3] == 7 && me == 3,
           "pp+tp: %d, %d, %d, %d", ranks[0], ranks[1], ranks[2], ranks[3]);
-    CHECK(gx_mesh_size(&m, GX_AXIS_ALL) == 12 && gx_mesh_index(&m, GX_AXIS_ALL) == 7 && gx_mesh_size(&m, 0) == 1, "whole and empty groups");
+    CHECK(gx_mesh_size(&m, GX_AXIS_ALL) == 12 && gx_mesh_index(&m, GX_AXIS_ALL) == 7 && gx_mesh_size(&m, 0) == 1,
+          "whole and empty groups");
     CHECK(gx_mesh_axes(&m, GX_AXIS_ALL) == (GX_AXIS_PP | GX_AXIS_DP_SHARD | GX_AXIS_TP), "axes of several ranks: %d",
           gx_mesh_axes(&m, GX_AXIS_ALL));
 }
@@ -47,7 +49,8 @@ TEST(every_group_of_a_mesh_is_a_partition_of_the_world)
             for (int i = 0; i < n; i++) {
                 gx_mesh_open(&o, dims, ranks[i], 24, &err);
                 gx_mesh_group(&o, axes, others, 24, NULL);
-                agree = agree && !memcmp(ranks, others, (size_t)n * sizeof *ranks) && (i == 0 || ranks[i] > ranks[i - 1]);
+                agree =
+                    agree && !memcmp(ranks, others, (size_t)n * sizeof *ranks) && (i == 0 || ranks[i] > ranks[i - 1]);
             }
             CHECK(agree, "axes %d, rank %d: the members do not see the same group, in order", axes, rank);
         }
@@ -73,11 +76,13 @@ TEST(mesh_that_does_not_fit_is_refused_with_its_equation_and_the_nearest)
     refuses_mesh(65536, 65536, 65536, 65536, 2, 2, "but the world has 2"); // no overflow
 }
 
-// ---- partitions -------------------------------------------------------------------------------------------------------------------------
+// ---- partitions ----------------------------------------------------------------------------------------------------
 TEST(even_split_gives_the_remainder_to_the_first)
 {
     GxSplit s = gx_split_even(11, 4);
-    CHECK(gx_split_part(&s, 0) == 3 && gx_split_part(&s, 2) == 3 && gx_split_part(&s, 3) == 2 && gx_split_total(&s) == 11, "11 over 4");
+    CHECK(gx_split_part(&s, 0) == 3 && gx_split_part(&s, 2) == 3 && gx_split_part(&s, 3) == 2 &&
+              gx_split_total(&s) == 11,
+          "11 over 4");
     s = gx_split_even(2, 3);
     CHECK(gx_split_part(&s, 1) == 1 && gx_split_part(&s, 2) == 0 && gx_split_total(&s) == 2, "2 over 3");
 }
@@ -86,9 +91,10 @@ static void refuses_list(const int64_t *list, int n_list, int64_t total, int n, 
 {
     GxError err = GX_ZERO;
     GxSplit s;
-    CHECK(gx_split_list(&s, "tp_num_attention_heads_list", list, n_list, total, n, &err) == GX_ERR_ARGUMENT, "accepted; it should say: %s",
-          says);
-    CHECK(strstr(err.message, says) && strstr(err.message, "tp_num_attention_heads_list"), "%s: does not say \"%s\"", err.message, says);
+    CHECK(gx_split_list(&s, "tp_num_attention_heads_list", list, n_list, total, n, &err) == GX_ERR_ARGUMENT,
+          "accepted; it should say: %s", says);
+    CHECK(strstr(err.message, says) && strstr(err.message, "tp_num_attention_heads_list"), "%s: does not say \"%s\"",
+          err.message, says);
 }
 
 TEST(split_lists_are_taken_or_refused_with_the_nearest)
@@ -96,10 +102,12 @@ TEST(split_lists_are_taken_or_refused_with_the_nearest)
     GxError err = GX_ZERO;
     GxSplit s;
     int64_t good[3] = {1, 3, 2}, bad[3] = {1, 3, 3}, zero[3] = {0, 4, 2}, half[2] = {30, 30};
-    CHECK(gx_split_list(&s, "heads", good, 3, 6, 3, &err) == GX_OK && s.begin[1] == 1 && s.begin[2] == 4 && s.begin[3] == 6, "%s",
-          err.message);
-    CHECK(gx_split_list(&s, "heads", NULL, 0, 7, 3, &err) == GX_OK && s.begin[1] == 3 && s.begin[2] == 5 && s.begin[3] == 7, "%s",
-          err.message);
+    CHECK(gx_split_list(&s, "heads", good, 3, 6, 3, &err) == GX_OK && s.begin[1] == 1 && s.begin[2] == 4 &&
+              s.begin[3] == 6,
+          "%s", err.message);
+    CHECK(gx_split_list(&s, "heads", NULL, 0, 7, 3, &err) == GX_OK && s.begin[1] == 3 && s.begin[2] == 5 &&
+              s.begin[3] == 7,
+          "%s", err.message);
     refuses_list(bad, 3, 6, 3, "[1,3,3] sums to 7");
     refuses_list(bad, 3, 6, 3, "nearest is [1,3,2]");
     refuses_list(zero, 3, 6, 3, "nearest is [1,3,2]");
@@ -116,11 +124,12 @@ TEST(nearest_list_is_always_valid)
     char text[160];
     for (int round = 0; round < 2000; round++) {
         int n = 1 + (int)(gx_random_bits(1, (uint64_t)round, 0, 0) % 40);
-        int64_t total = n + gx_random_bits(2, (uint64_t)round, 0, 0) % 100, sum = 0, smallest = total, nearest[GX_MAX_PARTS];
+        int64_t total = n + gx_random_bits(2, (uint64_t)round, 0, 0) % 100, sum = 0, smallest = total,
+                nearest[GX_MAX_PARTS];
         for (int r = 0; r < n; r++) list[r] = (int64_t)(gx_random_bits(3, (uint64_t)(round * 100 + r), 0, 0) % 30) - 3;
-        gx__list_nearest(list, total, n, nearest);
+        gx__split_list_nearest(list, total, n, nearest);
         for (int r = 0; r < n; r++) sum += nearest[r], smallest = gx_min(smallest, nearest[r]);
-        CHECK(sum == total && smallest >= 1, "[%s] for %ld", gx__list_text(nearest, n, text), (long)total);
+        CHECK(sum == total && smallest >= 1, "[%s] for %ld", gx__split_list_text(nearest, n, text), (long)total);
     }
 }
 
@@ -134,11 +143,13 @@ TEST(key_value_heads_are_shared_where_query_heads_need_them)
     gx_split_list(&s, "heads", list, 3, 6, 3, &err);
     CHECK(gx_shares_kv(&kv, &q_first, &s, 3, 1, 8, &err) == GX_OK && q_first == 1, "%s", err.message);
     const GxRange *p = kv.part;
-    CHECK(p[0].begin == 0 && p[0].end == 8 && p[1].begin == 0 && p[1].end == 16 && p[2].begin == 16 && p[2].end == 24 && kv.me == 1,
-          "[%ld,%ld) [%ld,%ld) [%ld,%ld)", (long)p[0].begin, (long)p[0].end, (long)p[1].begin, (long)p[1].end, (long)p[2].begin,
-          (long)p[2].end);
-    CHECK(gx_shares_kv(&kv, &q_first, &s, 4, 1, 8, &err) == GX_ERR_ARGUMENT && strstr(err.message, "6 query heads cannot share 4"), "%s",
-          err.message);
+    CHECK(p[0].begin == 0 && p[0].end == 8 && p[1].begin == 0 && p[1].end == 16 && p[2].begin == 16 && p[2].end == 24 &&
+              kv.me == 1,
+          "[%ld,%ld) [%ld,%ld) [%ld,%ld)", (long)p[0].begin, (long)p[0].end, (long)p[1].begin, (long)p[1].end,
+          (long)p[2].begin, (long)p[2].end);
+    CHECK(gx_shares_kv(&kv, &q_first, &s, 4, 1, 8, &err) == GX_ERR_ARGUMENT &&
+              strstr(err.message, "6 query heads cannot share 4"),
+          "%s", err.message);
 }
 
 TEST(a_split_of_a_shorter_sequence_keeps_its_proportions_and_no_part_grows)
@@ -152,16 +163,20 @@ TEST(a_split_of_a_shorter_sequence_keeps_its_proportions_and_no_part_grows)
         gx_split_list(&s, "list", list, n, total, n, &err);
         int64_t less = n + (int64_t)(gx_random_bits(3, i, 0, 2) % (uint64_t)(total - n + 1));
         GxSplit like = gx_split_like(&s, less);
-        CHECK(gx_split_total(&like) == less && like.n == n, "%ld of %ld in %d parts", (long)gx_split_total(&like), (long)less, like.n);
+        CHECK(gx_split_total(&like) == less && like.n == n, "%ld of %ld in %d parts", (long)gx_split_total(&like),
+              (long)less, like.n);
         for (int r = 0; r < n; r++)
-            CHECK(gx_split_part(&like, r) >= 1 && gx_split_part(&like, r) <= list[r], "part %d of %ld: %ld, was %ld of %ld", r, (long)less,
-                  (long)gx_split_part(&like, r), (long)list[r], (long)total);
+            CHECK(gx_split_part(&like, r) >= 1 && gx_split_part(&like, r) <= list[r],
+                  "part %d of %ld: %ld, was %ld of %ld", r, (long)less, (long)gx_split_part(&like, r), (long)list[r],
+                  (long)total);
     }
 }
 
-// ---- layouts ----------------------------------------------------------------------------------------------------------------------------
-static const GxMode mode_tp = {GX_METHOD_TP, GX_METHOD_NONE, GX_METHOD_TP}, mode_sp = {GX_METHOD_SP, GX_METHOD_SP, GX_METHOD_SP},
-                    mode_galaxy = {GX_METHOD_TP, GX_METHOD_SP, GX_METHOD_TP}, mode_galaxy2 = {GX_METHOD_TP, GX_METHOD_SP, GX_METHOD_SP};
+// ---- layouts -------------------------------------------------------------------------------------------------------
+static const GxMode mode_tp = {GX_METHOD_TP, GX_METHOD_NONE, GX_METHOD_TP},
+                    mode_sp = {GX_METHOD_SP, GX_METHOD_SP, GX_METHOD_SP},
+                    mode_galaxy = {GX_METHOD_TP, GX_METHOD_SP, GX_METHOD_TP},
+                    mode_galaxy2 = {GX_METHOD_TP, GX_METHOD_SP, GX_METHOD_SP};
 
 TEST(eighteen_modes_are_valid_and_con_by_tp_is_not)
 {
@@ -184,22 +199,26 @@ static void has_moves(const char *name, GxMode mode, const char *expected)
     char text[400] = "";
     int n = gx_layer_moves(mode, moves);
     for (int i = 0; i < n; i++)
-        snprintf(text + strlen(text), sizeof text - strlen(text), "%s %s/%s; ", moves[i].site, gx_move_name(moves[i].move.forward),
-                 gx_move_name(moves[i].move.backward));
+        snprintf(text + strlen(text), sizeof text - strlen(text), "%s %s/%s; ", moves[i].site,
+                 gx_move_name(moves[i].move.forward), gx_move_name(moves[i].move.backward));
     CHECK(!strcmp(text, expected), "%s: %s", name, text);
 }
 
 TEST(published_modes_have_their_published_collectives)
 {
-    has_moves("TP", mode_tp, "att_entry none/all_reduce; att_exit all_reduce/none; mlp_entry none/all_reduce; mlp_exit all_reduce/none; ");
+    has_moves(
+        "TP", mode_tp,
+        "att_entry none/all_reduce; att_exit all_reduce/none; mlp_entry none/all_reduce; mlp_exit all_reduce/none; ");
     has_moves("SP", mode_sp, "att_kv all_gather/reduce_scatter; ");
     has_moves("Galaxy", mode_galaxy,
               "att_entry all_gather/reduce_scatter; att_exit reduce_scatter/all_gather; "
               "mlp_entry all_gather/reduce_scatter; mlp_exit reduce_scatter/all_gather; ");
     has_moves("Galaxy2", mode_galaxy2, "att_entry all_gather/reduce_scatter; att_exit reduce_scatter/all_gather; ");
-    GxMode mixed = {GX_METHOD_NONE, GX_METHOD_SP, GX_METHOD_NONE}, serial = {GX_METHOD_NONE, GX_METHOD_NONE, GX_METHOD_NONE};
+    GxMode mixed = {GX_METHOD_NONE, GX_METHOD_SP, GX_METHOD_NONE},
+           serial = {GX_METHOD_NONE, GX_METHOD_NONE, GX_METHOD_NONE};
     has_moves("None, SP, None", mixed,
-              "att_entry all_gather/slice; att_exit slice/all_gather; mlp_entry all_gather/slice; mlp_exit slice/all_gather; ");
+              "att_entry all_gather/slice; att_exit slice/all_gather; mlp_entry all_gather/slice; mlp_exit "
+              "slice/all_gather; ");
     has_moves("None", serial, "");
 }
 
@@ -213,12 +232,15 @@ TEST(half_collectives_of_a_step_are_as_published)
     for (int i = 0; i < 4; i++) {
         GxMove in = gx_embedding_exit(mode[i].mode), out = gx_head_entry(mode[i].mode);
         double ends = gx_move_halves(&in, 1) + gx_move_halves(&out, 1), layer = gx_layer_halves(mode[i].mode, 1);
-        CHECK(layer == mode[i].per_layer && ends == 4, "%s: %gL + %g, expected %dL + 4", mode[i].name, layer, ends, mode[i].per_layer);
+        CHECK(layer == mode[i].per_layer && ends == 4, "%s: %gL + %g, expected %dL + 4", mode[i].name, layer, ends,
+              mode[i].per_layer);
     }
-    CHECK(gx_layer_halves(mode_sp, 0.25) == 1, "SP with a quarter of the K,V heads: %g", gx_layer_halves(mode_sp, 0.25));
+    CHECK(gx_layer_halves(mode_sp, 0.25) == 1, "SP with a quarter of the K,V heads: %g",
+          gx_layer_halves(mode_sp, 0.25));
 }
 
-// The list of a whole micro-batch against the moves that it is made of, in half-collectives of [rows, width]; and what a shorter list does.
+// The list of a whole micro-batch against the moves that it is made of, in half-collectives of [rows, width]; and what
+// a shorter list does.
 TEST(demands_of_all_modes_are_their_moves)
 {
     const GxDemandShape s = {3, 40, 32, 8, 7};
@@ -231,19 +253,24 @@ TEST(demands_of_all_modes_are_their_moves)
         const double halves = 3 * gx_layer_halves(mode, 0.25) + gx_move_halves(&in, 0.25) + gx_move_halves(&out, 0.25);
         double bytes = 0;
         int of_loss = 0;
-        for (int i = 0; i < n; i++) bytes += (double)gx_demand_bytes(&list[i], 3), of_loss += !strcmp(list[i].site, "head_loss");
-        CHECK(bytes == 2 * (halves * half + loss), "mode %d: %g bytes, its moves have %g", m, bytes, 2 * (halves * half + loss));
+        for (int i = 0; i < n; i++)
+            bytes += (double)gx_demand_bytes(&list[i], 3), of_loss += !strcmp(list[i].site, "head_loss");
+        CHECK(bytes == 2 * (halves * half + loss), "mode %d: %g bytes, its moves have %g", m, bytes,
+              2 * (halves * half + loss));
         CHECK(of_loss == 2 * 6, "mode %d: %d sums for 6 chunks", m, of_loss);
-        CHECK(gx_mode_demands(mode, &s, three, 3) == n && three[2].unit == list[2].unit && three[2].site == list[2].site,
+        CHECK(gx_mode_demands(mode, &s, three, 3) == n && three[2].unit == list[2].unit &&
+                  three[2].site == list[2].site,
               "mode %d: a short list", m);
-        CHECK(gx_demand_bytes(&list[0], 1) == 0, "mode %d: one rank sends %ld bytes", m, (long)gx_demand_bytes(&list[0], 1));
+        CHECK(gx_demand_bytes(&list[0], 1) == 0, "mode %d: one rank sends %ld bytes", m,
+              (long)gx_demand_bytes(&list[0], 1));
     }
     const GxMode none = {GX_METHOD_NONE, GX_METHOD_NONE, GX_METHOD_NONE};
-    CHECK(gx_mode_demands(none, &s, NULL, 0) == 0, "a mode that splits nothing demands %d collectives", gx_mode_demands(none, &s, NULL, 0));
+    CHECK(gx_mode_demands(none, &s, NULL, 0) == 0, "a mode that splits nothing demands %d collectives",
+          gx_mode_demands(none, &s, NULL, 0));
 }
 
-// What a collective does to a layout, written down independently: the end of every move must be where the next block starts, and the
-// backward move must be its conjugate.
+// What a collective does to a layout, written down independently: the end of every move must be where the next block
+// starts, and the backward move must be its conjugate.
 TEST(moves_of_all_modes_lead_where_they_say)
 {
     for (int m = 0; m < 18; m++) {
@@ -255,11 +282,16 @@ TEST(moves_of_all_modes_lead_where_they_say)
             GxLayout to = f == GX_MOVE_NONE                                    ? moves[i].from
                           : f == GX_MOVE_ALL_REDUCE || f == GX_MOVE_ALL_GATHER ? GX_LAYOUT_FULL
                                                                                : GX_LAYOUT_SEQ;
-            CHECK(to == moves[i].to, "mode %d, %s: %s does not lead to %s", m, moves[i].site, gx_move_name(f), gx_layout_name(moves[i].to));
-            GxLayout back = b == GX_MOVE_NONE ? to : b == GX_MOVE_ALL_REDUCE || b == GX_MOVE_ALL_GATHER ? GX_LAYOUT_FULL : GX_LAYOUT_SEQ;
-            GxLayout need =
-                moves[i].from == GX_LAYOUT_SEQ ? GX_LAYOUT_SEQ : GX_LAYOUT_FULL; // the gradient of a summand is the sum's, whole
-            CHECK(back == need, "mode %d, %s: backward %s leads to %s", m, moves[i].site, gx_move_name(b), gx_layout_name(back));
+            CHECK(to == moves[i].to, "mode %d, %s: %s does not lead to %s", m, moves[i].site, gx_move_name(f),
+                  gx_layout_name(moves[i].to));
+            GxLayout back = b == GX_MOVE_NONE                                    ? to
+                            : b == GX_MOVE_ALL_REDUCE || b == GX_MOVE_ALL_GATHER ? GX_LAYOUT_FULL
+                                                                                 : GX_LAYOUT_SEQ;
+            GxLayout need = moves[i].from == GX_LAYOUT_SEQ
+                                ? GX_LAYOUT_SEQ
+                                : GX_LAYOUT_FULL; // the gradient of a summand is the sum's, whole
+            CHECK(back == need, "mode %d, %s: backward %s leads to %s", m, moves[i].site, gx_move_name(b),
+                  gx_layout_name(back));
         }
     }
 }
@@ -268,12 +300,13 @@ TEST(gradients_are_summed_over_tp_where_ranks_compute_different_parts)
 {
     CHECK(gx_grad_tp(GX_LAYOUT_FULL, GX_USE_WHOLE) == 0, "a norm on FULL rows: all compute the same");
     CHECK(gx_grad_tp(GX_LAYOUT_SEQ, GX_USE_WHOLE) == GX_AXIS_TP, "a norm on SEQ rows");
-    CHECK(gx_grad_tp(GX_LAYOUT_FULL, GX_USE_SPLIT) == 0 && gx_grad_tp(GX_LAYOUT_PARTIAL, GX_USE_SPLIT) == 0, "a column-parallel matrix");
+    CHECK(gx_grad_tp(GX_LAYOUT_FULL, GX_USE_SPLIT) == 0 && gx_grad_tp(GX_LAYOUT_PARTIAL, GX_USE_SPLIT) == 0,
+          "a column-parallel matrix");
     CHECK(gx_grad_tp(GX_LAYOUT_FULL, GX_USE_OWN_SHARE) == GX_AXIS_TP, "q_norm on own heads");
     CHECK(gx_grad_tp(GX_LAYOUT_PARTIAL, GX_USE_WHOLE) == GX_AXIS_TP, "LoRA's B on a summand");
 }
 
-// ---- ranks as threads -------------------------------------------------------------------------------------------------------------------
+// ---- ranks as threads ----------------------------------------------------------------------------------------------
 typedef struct Job Job;
 typedef struct {
     Job *job;
@@ -300,10 +333,10 @@ struct Job {
 
 // Tests of what every engine promises run on each that needs no launcher; on TCP, too, a rank is a thread here.
 static enum { ON_THREADS = 0, ON_TCP } engine;
-#define TEST_OF_ENGINES(name)                                                                                                              \
-    static void name(void);                                                                                                                \
-    TEST(threads_##name) { engine = ON_THREADS, name(); }                                                                                  \
-    TEST(tcp_##name) { engine = ON_TCP, name(); }                                                                                          \
+#define TEST_OF_ENGINES(name)                                                                                          \
+    static void name(void);                                                                                            \
+    TEST(threads_##name) { engine = ON_THREADS, name(); }                                                              \
+    TEST(tcp_##name) { engine = ON_TCP, name(); }                                                                      \
     static void name(void)
 
 static void open_mesh(GxMesh *m, int rank, int world, GxError *err)
@@ -380,7 +413,7 @@ static void run_job(Job *job)
     gx_threads_group_close(job->group);
 }
 
-// ---- properties of the collectives, the same for every engine ---------------------------------------------------------------------------
+// ---- properties of the collectives, the same for every engine ------------------------------------------------------
 enum { SUM_DTYPES = 5 };
 static const GxDtype sum_dtypes[SUM_DTYPES] = {GX_F32, GX_F64, GX_I32, GX_I64, GX_BF16};
 
@@ -404,13 +437,14 @@ static void fill(void *x, GxDtype dtype, int64_t n, uint64_t seed, int rank)
     }
 }
 
-#define REDUCE_INTO(type, adding)                                                                                                          \
-    for (int64_t i = 0; i < n; i++) {                                                                                                      \
-        type *s = (type *)sum + i, v = ((const type *)x)[i];                                                                               \
-        *s = reduce == GX_MAX ? (v > *s ? v : *s) : (type)((adding)*s + (adding)v);                                                        \
+#define REDUCE_INTO(type, adding)                                                                                      \
+    for (int64_t i = 0; i < n; i++) {                                                                                  \
+        type *s = (type *)sum + i, v = ((const type *)x)[i];                                                           \
+        *s = reduce == GX_MAX ? (v > *s ? v : *s) : (type)((adding)*s + (adding)v);                                    \
     }
 
-static void reference(void *sum, GxDtype dtype, GxReduce reduce, int64_t n, uint64_t seed, const int *ranks, int members)
+static void reference(void *sum, GxDtype dtype, GxReduce reduce, int64_t n, uint64_t seed, const int *ranks,
+                      int members)
 {
     fill(sum, dtype, n, seed, ranks[0]);
     void *x = room(n * 8);
@@ -459,8 +493,8 @@ static void reduces_in_rank_order(Rank *r, int axes, const int *ranks, int membe
                 fill(x, sum_dtypes[d], n, seed, g->rank);
                 reference(sum, sum_dtypes[d], (GxReduce)op, n, seed, ranks, members);
                 gx_all_reduce(g, axes, (GxReduce)op, x, n, sum_dtypes[d]);
-                CHECK(!memcmp(x, sum, (size_t)bytes), "rank %d: all_reduce %d of %ld %s is not the sum in rank order", g->rank, op, (long)n,
-                      gx_dtype_name(sum_dtypes[d]));
+                CHECK(!memcmp(x, sum, (size_t)bytes), "rank %d: all_reduce %d of %ld %s is not the sum in rank order",
+                      g->rank, op, (long)n, gx_dtype_name(sum_dtypes[d]));
                 keep(r, x, bytes);
                 free(x);
                 free(sum);
@@ -477,18 +511,20 @@ static void scatter_and_gather_are_all_reduce(Rank *r, int axes, const int *rank
         GxDtype dtype = sum_dtypes[variant / 6 % SUM_DTYPES];
         GxSplit split = some_split(variant / (6 * SUM_DTYPES) % 4, rows, members);
         int in_place = variant / (6 * SUM_DTYPES * 4);
-        int64_t size = gx_dtype_size(dtype), own = gx_split_part(&split, me) * row * size, first = split.begin[me] * row * size;
-        char *partial = (char *)room(n * size), *sum = (char *)room(n * size), *full = (char *)room(n * size), *mine = (char *)room(own);
+        int64_t size = gx_dtype_size(dtype), own = gx_split_part(&split, me) * row * size,
+                first = split.begin[me] * row * size;
+        char *partial = (char *)room(n * size), *sum = (char *)room(n * size), *full = (char *)room(n * size),
+             *mine = (char *)room(own);
         fill(partial, dtype, n, (uint64_t)variant, g->rank);
         reference(sum, dtype, GX_SUM, n, (uint64_t)variant, ranks, members);
         char *part = in_place ? partial + first : mine;
         gx_reduce_scatter(g, axes, &split, part, partial, row, dtype);
-        CHECK(!memcmp(part, sum + first, (size_t)own), "rank %d: reduce_scatter of %ld rows, split %d, in place %d", g->rank, (long)rows,
-              variant / (6 * SUM_DTYPES) % 4, in_place);
+        CHECK(!memcmp(part, sum + first, (size_t)own), "rank %d: reduce_scatter of %ld rows, split %d, in place %d",
+              g->rank, (long)rows, variant / (6 * SUM_DTYPES) % 4, in_place);
         if (in_place) memcpy(full + first, part, (size_t)own);
         gx_all_gather(g, axes, &split, full, in_place ? full + first : part, row, dtype);
-        CHECK(!memcmp(full, sum, (size_t)(n * size)), "rank %d: all_gather of %ld rows, split %d, in place %d", g->rank, (long)rows,
-              variant / (6 * SUM_DTYPES) % 4, in_place);
+        CHECK(!memcmp(full, sum, (size_t)(n * size)), "rank %d: all_gather of %ld rows, split %d, in place %d", g->rank,
+              (long)rows, variant / (6 * SUM_DTYPES) % 4, in_place);
         keep(r, full, n * size);
         free(partial);
         free(sum);
@@ -534,7 +570,8 @@ static void broadcast_reaches_all(Rank *r, int axes, const int *ranks, int membe
     }
 }
 
-// A ring: all send to the right and receive from the left at once; then two channels, received against the order in which they were sent.
+// A ring: all send to the right and receive from the left at once; then two channels, received against the order in
+// which they were sent.
 static void transfers_arrive(Rank *r, int axes, const int *ranks, int members)
 {
     GxContext *g = &r->g;
@@ -569,8 +606,8 @@ static void several_in_flight(Rank *r, int axes, const int *ranks, int members)
     GxContext *g = &r->g;
     int me = gx_mesh_index(g->mesh, axes), n = 700;
     GxSplit split = some_split(2, n, members);
-    float *x = (float *)room(n * 4), *partial = (float *)room(n * 4), *full = (float *)room(n * 4), *mine = (float *)room(n * 4),
-          *sum = (float *)room(n * 4);
+    float *x = (float *)room(n * 4), *partial = (float *)room(n * 4), *full = (float *)room(n * 4),
+          *mine = (float *)room(n * 4), *sum = (float *)room(n * 4);
     int64_t one = 1;
     for (int round = 0; round < 20; round++) {
         fill(x, GX_F32, n, 20, g->rank);
@@ -588,11 +625,12 @@ static void several_in_flight(Rank *r, int axes, const int *ranks, int members)
         reference(sum, GX_F32, GX_SUM, n, 20, ranks, members);
         CHECK(!memcmp(x, sum, (size_t)n * 4), "rank %d: started all_reduce", g->rank);
         reference(sum, GX_F32, GX_SUM, n, 21, ranks, members);
-        CHECK(!memcmp(mine, sum + split.begin[me], (size_t)gx_split_part(&split, me) * 4), "rank %d: started reduce_scatter", g->rank);
+        CHECK(!memcmp(mine, sum + split.begin[me], (size_t)gx_split_part(&split, me) * 4),
+              "rank %d: started reduce_scatter", g->rank);
         for (int i = 0; i < members; i++) {
             fill(sum, GX_F32, gx_split_part(&split, i), 22, ranks[i]);
-            CHECK(!memcmp(full + split.begin[i], sum, (size_t)gx_split_part(&split, i) * 4), "rank %d: started all_gather, part %d",
-                  g->rank, i);
+            CHECK(!memcmp(full + split.begin[i], sum, (size_t)gx_split_part(&split, i) * 4),
+                  "rank %d: started all_gather, part %d", g->rank, i);
         }
         keep(r, x, n * 4);
     }
@@ -659,7 +697,8 @@ TEST(chunk_size_changes_no_bit)
         run_job(&job);
         for (int i = 0; i < 3; i++) hash[k][i] = job.rank[i].hash;
     }
-    CHECK(!memcmp(hash[0], hash[1], sizeof hash[0]) && !memcmp(hash[0], hash[2], sizeof hash[0]), "the results depend on the chunk");
+    CHECK(!memcmp(hash[0], hash[1], sizeof hash[0]) && !memcmp(hash[0], hash[2], sizeof hash[0]),
+          "the results depend on the chunk");
 }
 
 // Messages of many segments, more than the system's buffers hold, all ways at once and two operations in flight.
@@ -669,7 +708,8 @@ static void many_megabytes(Rank *r)
     GxContext *g = &r->g;
     const int world = g->world, right = (g->rank + 1) % world, left = (g->rank + world - 1) % world;
     GxSplit rows = gx_split_even(N, world);
-    float *x = (float *)room(4 * N), *y = (float *)room(4 * N), *out = (float *)room(4 * PART), *in = (float *)room(4 * PART);
+    float *x = (float *)room(4 * N), *y = (float *)room(4 * N), *out = (float *)room(4 * PART),
+          *in = (float *)room(4 * PART);
     for (int i = 0; i < N; i++) x[i] = y[i] = (float)(i % 1000 + g->rank);
     for (int i = 0; i < PART; i++) out[i] = (float)(i % 1000 + g->rank);
     GxTicket a = gx_all_reduce_start(g, GX_AXIS_ALL, GX_SUM, x, N, GX_F32);
@@ -713,9 +753,10 @@ TEST_OF_ENGINES(max_hands_a_nan_on)
     run_job(&job);
 }
 
-// ---- time inside collectives ------------------------------------------------------------------------------------------------------------
-// Rank 1 comes 50 ms late. Rank 0 is in a blocking call meanwhile (variant 0), has started and computes for longer than that (1), or has started and
-// waits at once (2). What the communicator says is held against the ranks' own clocks, since a loaded machine may hold up either of them.
+// ---- time inside collectives ---------------------------------------------------------------------------------------
+// Rank 1 comes 50 ms late. Rank 0 is in a blocking call meanwhile (variant 0), has started and computes for longer than
+// that (1), or has started and waits at once (2). What the communicator says is held against the ranks' own clocks,
+// since a loaded machine may hold up either of them.
 static double came[2], around[2]; // when a rank was ready for the sum; how long its calls took
 
 static void one_is_late(Rank *r)
@@ -749,7 +790,8 @@ TEST_OF_ENGINES(time_inside_collectives_is_what_waiting_for_a_late_rank_costs)
             const double inside = job.rank[r].comm.seconds, late = r == 0 && variant != 1 ? came[1] - came[0] : 0;
             CHECK(!gx_failed(&job.rank[r].g), "%s", job.rank[r].g.error.message);
             CHECK(inside > 0 && inside > late - 1e-3 && inside <= around[r],
-                  "variant %d, rank %d: %g s inside, %g s by its clock; %g s late", variant, r, inside, around[r], late);
+                  "variant %d, rank %d: %g s inside, %g s by its clock; %g s late", variant, r, inside, around[r],
+                  late);
         }
     }
 }
@@ -835,7 +877,7 @@ TEST(one_rank_alone_spends_no_time_inside_collectives)
     run_job(&job);
 }
 
-// ---- recording and dry runs -------------------------------------------------------------------------------------------------------------
+// ---- recording and dry runs ----------------------------------------------------------------------------------------
 static void record_some(GxContext *g, float *x, float *y)
 {
     GxSplit split = some_split(2, 90, g->world);
@@ -846,8 +888,10 @@ static void record_some(GxContext *g, float *x, float *y)
     gx_all_gather(g, GX_AXIS_ALL, &split, x, y, 1, GX_F32);
     gx_broadcast(g, GX_AXIS_ALL, 1, x, 10, GX_F64);
     gx_all_reduce(g, GX_AXIS_DP, GX_SUM, x, 99, GX_F32); // a group of one
-    GxTicket a = gx_all_reduce_start(g, GX_AXIS_TP, GX_SUM, x, 50, GX_F32), b = gx_all_reduce_start(g, GX_AXIS_TP, GX_SUM, y, 500, GX_F32);
-    GxTicket c = gx_all_reduce_start(g, GX_AXIS_TP, GX_SUM, y + 500, 777, GX_F32); // no slot left: the most scratch of all
+    GxTicket a = gx_all_reduce_start(g, GX_AXIS_TP, GX_SUM, x, 50, GX_F32),
+             b = gx_all_reduce_start(g, GX_AXIS_TP, GX_SUM, y, 500, GX_F32);
+    GxTicket c =
+        gx_all_reduce_start(g, GX_AXIS_TP, GX_SUM, y + 500, 777, GX_F32); // no slot left: the most scratch of all
     gx_wait(g, b);
     gx_wait(g, c);
     gx_wait(g, a);
@@ -876,24 +920,29 @@ static void record_real_and_dry(Rank *r)
     dry.mesh = &r->mesh;
     dry.recorder = &recorder;
     gx_comm_open(&dry, &comm);
-    record_some(&dry, (float *)gx_arena_take(&arena, GX_MEM_ACTIVATIONS, 8000), (float *)gx_arena_take(&arena, GX_MEM_ACTIVATIONS, 8000));
+    record_some(&dry, (float *)gx_arena_take(&arena, GX_MEM_ACTIVATIONS, 8000),
+                (float *)gx_arena_take(&arena, GX_MEM_ACTIVATIONS, 8000));
     CHECK(!gx_failed(&dry), "%s", dry.error.message);
-    CHECK(arena.kind_peak[GX_MEM_COMM] == r->arena.kind_peak[GX_MEM_COMM], "planned %ld, taken %ld", (long)arena.kind_peak[GX_MEM_COMM],
-          (long)r->arena.kind_peak[GX_MEM_COMM]);
-    CHECK(recorder.n == r->recorder.n && recorder.comm_bytes == r->recorder.comm_bytes, "%ld events of %ld", (long)recorder.n,
-          (long)r->recorder.n);
+    CHECK(arena.kind_peak[GX_MEM_COMM] == r->arena.kind_peak[GX_MEM_COMM], "planned %ld, taken %ld",
+          (long)arena.kind_peak[GX_MEM_COMM], (long)r->arena.kind_peak[GX_MEM_COMM]);
+    CHECK(recorder.n == r->recorder.n && recorder.comm_bytes == r->recorder.comm_bytes, "%ld events of %ld",
+          (long)recorder.n, (long)r->recorder.n);
     for (int64_t i = 0; i < recorder.n && i < r->recorder.n; i++) {
         const GxEvent *a = &recorder.event[i], *b = &r->recorder.event[i];
-        CHECK(a->name == b->name && a->bytes == b->bytes && a->axes == b->axes && a->unit == 3 && !strcmp(a->site, "att"), "event %ld",
-              (long)i);
+        CHECK(a->name == b->name && a->bytes == b->bytes && a->axes == b->axes && a->unit == 3 &&
+                  !strcmp(a->site, "att"),
+              "event %ld", (long)i);
     }
     const GxEvent *e = r->recorder.event;
     const int64_t part[3] = {10, 30, 50};
-    CHECK(e[0].kind == GX_EVENT_COLLECTIVE && !strcmp(e[0].name, "all_reduce") && e[0].bytes == 4 * 99 * 2 * 2 / 3, "%s, %ld", e[0].name,
-          (long)e[0].bytes);
-    CHECK(!strcmp(e[1].name, "reduce_scatter") && e[1].bytes == 4 * (90 - part[r->g.rank]), "%s, %ld", e[1].name, (long)e[1].bytes);
-    CHECK(!strcmp(e[2].name, "all_gather") && e[2].bytes == 4 * 2 * part[r->g.rank], "%s, %ld", e[2].name, (long)e[2].bytes);
-    CHECK(!strcmp(e[3].name, "broadcast") && e[3].bytes == (r->g.rank == 1 ? 160 : 0), "%s, %ld", e[3].name, (long)e[3].bytes);
+    CHECK(e[0].kind == GX_EVENT_COLLECTIVE && !strcmp(e[0].name, "all_reduce") && e[0].bytes == 4 * 99 * 2 * 2 / 3,
+          "%s, %ld", e[0].name, (long)e[0].bytes);
+    CHECK(!strcmp(e[1].name, "reduce_scatter") && e[1].bytes == 4 * (90 - part[r->g.rank]), "%s, %ld", e[1].name,
+          (long)e[1].bytes);
+    CHECK(!strcmp(e[2].name, "all_gather") && e[2].bytes == 4 * 2 * part[r->g.rank], "%s, %ld", e[2].name,
+          (long)e[2].bytes);
+    CHECK(!strcmp(e[3].name, "broadcast") && e[3].bytes == (r->g.rank == 1 ? 160 : 0), "%s, %ld", e[3].name,
+          (long)e[3].bytes);
     gx_comm_close(&dry);
     gx_recorder_close(&recorder);
 }
@@ -921,8 +970,8 @@ TEST(without_a_communicator_a_large_world_is_only_counted)
     g.world = 512;
     gx_all_reduce(&g, GX_AXIS_DP, GX_SUM, NULL, (int64_t)64 << 30, GX_F32);
     gx_wait(&g, gx_all_reduce_start(&g, GX_AXIS_TP, GX_SUM, NULL, 8, GX_F32));
-    CHECK(!gx_failed(&g) && recorder.n == 2 && recorder.comm_bytes == ((int64_t)63 << 33) + 56, "%s; %ld bytes", g.error.message,
-          (long)recorder.comm_bytes);
+    CHECK(!gx_failed(&g) && recorder.n == 2 && recorder.comm_bytes == ((int64_t)63 << 33) + 56, "%s; %ld bytes",
+          g.error.message, (long)recorder.comm_bytes);
     gx_recorder_close(&recorder);
 }
 
@@ -940,10 +989,11 @@ TEST(one_rank_alone_copies_and_records_nothing)
     gx_all_to_all(&g, GX_AXIS_TP, &all, z, &all, w, 2, GX_F32);
     gx_broadcast(&g, GX_AXIS_TP, 0, w, 6, GX_F32);
     gx_barrier(&g, GX_AXIS_ALL);
-    CHECK(!gx_failed(&g) && !memcmp(w, x, sizeof x) && recorder.n == 0, "%s; %ld events", g.error.message, (long)recorder.n);
+    CHECK(!gx_failed(&g) && !memcmp(w, x, sizeof x) && recorder.n == 0, "%s; %ld events", g.error.message,
+          (long)recorder.n);
 }
 
-// ---- when things go wrong ---------------------------------------------------------------------------------------------------------------
+// ---- when things go wrong ------------------------------------------------------------------------------------------
 static void says(const Rank *r, const char *what)
 {
     CHECK(strstr(r->g.error.message, what), "rank %d says \"%s\", not \"%s\"", r->g.rank, r->g.error.message, what);
@@ -981,7 +1031,8 @@ TEST_OF_ENGINES(different_operations_are_an_error_that_names_both)
                        "rank 1 is in all_gather of 10 F32 elements while rank 2 is in all_reduce of 12 F32 elements") ||
                 strstr(job.rank[i].g.error.message,
                        "rank 2 is in all_reduce of 12 F32 elements while rank 1 is in all_gather of 10 F32 elements");
-        CHECK(gx_status(&job.rank[i].g) == GX_ERR_COMM && job.rank[i].seconds < 5, "rank %d: %g s", i, job.rank[i].seconds);
+        CHECK(gx_status(&job.rank[i].g) == GX_ERR_COMM && job.rank[i].seconds < 5, "rank %d: %g s", i,
+              job.rank[i].seconds);
     }
     CHECK(full == 3, "%d of 3 name both ranks and both operations", full);
 }
@@ -1020,15 +1071,16 @@ static void one_differs(Rank *r)
 
 TEST_OF_ENGINES(every_divergence_is_found)
 {
-    const char *const what[9] = {"", "of 3 F32", "of 4 I32", "(max)", "bytes", "", "send of 3 F32", "broadcast of 4 F32", "barrier"};
+    const char *const what[9] = {"", "of 3 F32",      "of 4 I32",           "(max)",  "bytes",
+                                 "", "send of 3 F32", "broadcast of 4 F32", "barrier"};
     for (int variant = 1; variant < 9; variant++) {
         Job job = GX_ZERO;
         job.variant = variant;
         if (variant == 5) job.timeout = 0.3; // both are roots: nobody receives what the other sends
         fails(&job, 2, one_differs);
         for (int i = 0; i < 2; i++) {
-            CHECK(gx_status(&job.rank[i].g) == GX_ERR_COMM && job.rank[i].seconds < 5, "variant %d, rank %d: %d, %g s", variant, i,
-                  gx_status(&job.rank[i].g), job.rank[i].seconds);
+            CHECK(gx_status(&job.rank[i].g) == GX_ERR_COMM && job.rank[i].seconds < 5, "variant %d, rank %d: %d, %g s",
+                  variant, i, gx_status(&job.rank[i].g), job.rank[i].seconds);
             says(&job.rank[i], what[variant]);
         }
     }
@@ -1151,7 +1203,8 @@ TEST_OF_ENGINES(timeout_names_operation_and_rank)
         says(&job.rank[i], "waited 0.2 s in all_reduce of 5 F32 elements");
         says(&job.rank[i], "for rank 1:");
     }
-    CHECK(job.rank[0].seconds < 0.9 && job.rank[2].seconds < 0.9, "%g s, %g s", job.rank[0].seconds, job.rank[2].seconds);
+    CHECK(job.rank[0].seconds < 0.9 && job.rank[2].seconds < 0.9, "%g s, %g s", job.rank[0].seconds,
+          job.rank[2].seconds);
 }
 
 static void recv_from_nobody(Rank *r)
@@ -1254,7 +1307,7 @@ TEST_OF_ENGINES(scratch_that_does_not_fit_ends_all)
     says(&job.rank[1], "rank 0 failed: the arena of");
 }
 
-// ---- what launchers leave behind -------------------------------------------------------------------------------------------------------
+// ---- what launchers leave behind -----------------------------------------------------------------------------------
 TEST(launcher_is_seen_in_the_environment)
 {
     const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "PMIX_RANK", "PMI_RANK"};
@@ -1290,7 +1343,7 @@ TEST(more_threads_than_cores_are_warned_of)
     CHECK(strstr(text, "wait for each other"), "%s", text);
 }
 
-// ---- ranks as processes: one of them goes wrong ----------------------------------------------------------------------------------------
+// ---- ranks as processes: one of them goes wrong --------------------------------------------------------------------
 static const char *fault;   // kill, stall, leave, fail, mismatch; NULL: none
 static int faulty_rank = 1; // whose it is
 
@@ -1304,19 +1357,21 @@ static void go_wrong(Rank *r)
         if (!strcmp(fault, "stall")) usleep(1500000);
         if (!strcmp(fault, "leave")) return;
         if (!strcmp(fault, "fail")) GX_FAIL(&r->g.error, GX_ERR_DEVICE, "the matrix is full of holes");
-        if (!strcmp(fault, "mismatch")) gx_all_gather(&r->g, GX_AXIS_ALL, &split, x, x + split.begin[faulty_rank], 1, GX_F32);
+        if (!strcmp(fault, "mismatch"))
+            gx_all_gather(&r->g, GX_AXIS_ALL, &split, x, x + split.begin[faulty_rank], 1, GX_F32);
     }
     gx_all_reduce(&r->g, GX_AXIS_ALL, GX_SUM, x, 12, GX_F32);
 }
 
-// ---- TCP -------------------------------------------------------------------------------------------------------------------------------
+// ---- TCP -----------------------------------------------------------------------------------------------------------
 TEST(tcp_gives_the_bits_of_threads)
 {
     for (int world = 2; world <= MOST_RANKS; world++)
-        CHECK(!memcmp(hashes_of(ON_THREADS, world), hashes_of(ON_TCP, world), (size_t)world * 8), "%d ranks: other bits", world);
+        CHECK(!memcmp(hashes_of(ON_THREADS, world), hashes_of(ON_TCP, world), (size_t)world * 8),
+              "%d ranks: other bits", world);
 }
 
-// One process, one rank: test_dist --tcp RANK WORLD PORT FAULT FAULTY_RANK.
+// One process, one rank: test_comm --tcp RANK WORLD PORT FAULT FAULTY_RANK.
 static int tcp_main(char **argument)
 {
     static Job job;
@@ -1344,7 +1399,8 @@ static void run_processes(int world, const char *fault_name, int whose, char *te
     if (readlink("/proc/self/exe", self, sizeof self - 1) < 1) return;
     for (int r = 0; r < world; r++) {
         const size_t used = strlen(command);
-        snprintf(command + used, sizeof command - used, "'%s' --tcp %d %d %d %s %d 2>&1 & ", self, r, world, port, fault_name, whose);
+        snprintf(command + used, sizeof command - used, "'%s' --tcp %d %d %d %s %d 2>&1 & ", self, r, world, port,
+                 fault_name, whose);
     }
     snprintf(command + strlen(command), sizeof command - strlen(command), "wait");
     *seconds = gx_seconds();
@@ -1386,7 +1442,7 @@ TEST(tcp_process_that_goes_wrong_ends_the_others_with_its_number)
     }
 }
 
-// ---- MPI -------------------------------------------------------------------------------------------------------------------------------
+// ---- MPI -----------------------------------------------------------------------------------------------------------
 #ifdef GX_WITH_MPI
 static void to_stderr(void *user, GxLogLevel level, const char *text)
 {
@@ -1405,8 +1461,8 @@ static int mpi_main(void)
     job.chunk = 1024;
     job.timeout = fault && !strcmp(fault, "stall") ? 0.3 : 20;
     if (!CHECK(gx_mpi_comm(&r->comm, &err) == GX_OK, "%s", err.message)) return 1;
-    CHECK(r->comm.local_ranks == r->comm.world && r->comm.local_rank == r->comm.rank, "local rank %d of %d", r->comm.local_rank,
-          r->comm.local_ranks);
+    CHECK(r->comm.local_ranks == r->comm.world && r->comm.local_rank == r->comm.rank, "local rank %d of %d",
+          r->comm.local_rank, r->comm.local_ranks);
     open_rank(r);
     if (fault) {
         go_wrong(r);
@@ -1423,8 +1479,8 @@ static int mpi_main(void)
     MPI_Type_commit(&mpi->block_type);
     all_properties(r);
     CHECK(r->hash == hash, "rank %d: messages in blocks differ", r->g.rank);
-    printf("rank %d of %d: %d checks, %d failed, hash %016llx\n", r->g.rank, r->comm.world, test_state.checks, test_state.failures,
-           (unsigned long long)hash);
+    printf("rank %d of %d: %d checks, %d failed, hash %016llx\n", r->g.rank, r->comm.world, test_state.checks,
+           test_state.failures, (unsigned long long)hash);
     gx_comm_close(&r->g);
     return test_state.failures != 0;
 }
@@ -1433,9 +1489,11 @@ static int mpi_main(void)
 static int mpirun(int ranks, const char *mode, char *text, size_t room_for_text, double *seconds)
 {
     char self[1024] = "", command[2048];
-    if (system("command -v mpirun > /dev/null 2>&1") || readlink("/proc/self/exe", self, sizeof self - 1) < 1) return -1;
+    if (system("command -v mpirun > /dev/null 2>&1") || readlink("/proc/self/exe", self, sizeof self - 1) < 1)
+        return -1;
     snprintf(command, sizeof command,
-             "ASAN_OPTIONS=detect_leaks=0 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 "
+             "ASAN_OPTIONS=detect_leaks=0 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
+             "OMPI_MCA_rmaps_base_oversubscribe=1 "
              "OMPI_MCA_hwloc_base_binding_policy=none mpirun -np %d '%s' --mpi %s 2>&1",
              ranks, self, mode);
     double begin = gx_seconds();
@@ -1465,7 +1523,8 @@ TEST(mpi_gives_the_bits_of_threads)
         for (int rank = 0; rank < ranks; rank++) {
             char first[40], last[60];
             snprintf(first, sizeof first, "rank %d of %d: ", rank, ranks);
-            snprintf(last, sizeof last, " 0 failed, hash %016llx\n", (unsigned long long)hashes_of(ON_THREADS, ranks)[rank]);
+            snprintf(last, sizeof last, " 0 failed, hash %016llx\n",
+                     (unsigned long long)hashes_of(ON_THREADS, ranks)[rank]);
             const char *line = strstr(text, first), *end = line ? strchr(line, '\n') + 1 : NULL;
             CHECK(end && end - line > (long)strlen(last) && !memcmp(end - strlen(last), last, strlen(last)),
                   "rank %d of %d: no \"%s\" in: %s", rank, ranks, last, text);

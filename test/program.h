@@ -1,18 +1,20 @@
-// test_program.h: runs the built training programs as children, as their users meet them: output caught, a time limit on everything.
+// test/program.h: runs the built training programs as children, as their users meet them: output caught, a time limit
+// on everything.
 //
 //     GX_TRAIN_LLAMA         train_llama (default: ./train_llama); train_llama_tp and others lie beside it
 //     GX_TRAIN_LLAMA_NOMPI   one that was built with MPI=0, for the test that it refuses mpirun
 //     GX_KEEP=1              leaves the temporary folder, for a look at what a failed test left behind
 //
-// Everything is written below one temporary folder, which is the working folder while the tests run: text, configurations, outputs. The text is
-// made here (sentences of a small grammar), the models are tiny. A child that does not end in time is killed, and fails its test.
+// Everything is written below one temporary folder, which is the working folder while the tests run: text,
+// configurations, outputs. The text is made here (sentences of a small grammar), the models are tiny. A child that does
+// not end in time is killed, and fails its test.
 #ifndef GX_TEST_PROGRAM_H
 #define GX_TEST_PROGRAM_H
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE // memmem, strtok_r
 #endif
-#include "galaxy/io/folder.h"
-#include "galaxy/io/safetensors.h"
+#include "../galaxy/io/folder.h"
+#include "../galaxy/io/safetensors.h"
 #include "test.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -40,7 +42,7 @@ static int use_program(const char *name)
     return CHECK(access(program, X_OK) == 0, "there is no program %s", program);
 }
 
-// ---- children --------------------------------------------------------------------------------------------------------------------------------------
+// ---- children ------------------------------------------------------------------------------------------------------
 
 enum { TIMED_OUT = -1000 };
 
@@ -201,20 +203,20 @@ static int run_mpi(int ranks, const char *flags)
     return finish();
 }
 
-#define NEED_MPI()                                                                                                                         \
-    do {                                                                                                                                   \
-        if (system("command -v mpirun >/dev/null 2>&1")) SKIP("there is no mpirun here");                                                  \
-        if (!has_mpi) SKIP("%.120s was built without MPI", program);                                                                       \
+#define NEED_MPI()                                                                                                     \
+    do {                                                                                                               \
+        if (system("command -v mpirun >/dev/null 2>&1")) SKIP("there is no mpirun here");                              \
+        if (!has_mpi) SKIP("%.120s was built without MPI", program);                                                   \
     } while (0)
 
 // Said right after a run that has to end well.
-#define CHECK_RAN(ended)                                                                                                                   \
-    do {                                                                                                                                   \
-        const int ran = (ended) == 0; /* before its output is looked at */                                                                 \
-        CHECK(ran, "status %d after %.1f s; it said: %.600s", child.status, child.seconds, err());                                         \
+#define CHECK_RAN(ended)                                                                                               \
+    do {                                                                                                               \
+        const int ran = (ended) == 0; /* before its output is looked at */                                             \
+        CHECK(ran, "status %d after %.1f s; it said: %.600s", child.status, child.seconds, err());                     \
     } while (0)
 
-// ---- what a run leaves behind ----------------------------------------------------------------------------------------------------------------------
+// ---- what a run leaves behind --------------------------------------------------------------------------------------
 
 static int shell(const char *format, ...) __attribute__((format(printf, 1, 2)));
 static int shell(const char *format, ...)
@@ -247,7 +249,8 @@ static int same_file(const char *a, const char *b)
     uint64_t hash[2] = {1, 2};
     int64_t bytes[2];
     GxError e = GX_ZERO;
-    if (!CHECK(gx_file_hash(a, &hash[0], &bytes[0], &e) == GX_OK && gx_file_hash(b, &hash[1], &bytes[1], &e) == GX_OK, "%s", e.message))
+    if (!CHECK(gx_file_hash(a, &hash[0], &bytes[0], &e) == GX_OK && gx_file_hash(b, &hash[1], &bytes[1], &e) == GX_OK,
+               "%s", e.message))
         return 0;
     return hash[0] == hash[1] && bytes[0] == bytes[1];
 }
@@ -326,13 +329,14 @@ static Log read_log(const char *output_dir)
 static void check_log_steps(const char *output_dir, int steps) // 1, 2, ..., steps, each once
 {
     Log l = read_log(output_dir);
-    CHECK(l.steps == steps && l.bad == 0 && l.baselines == 1, "%s: %d of %d steps, %d unknown lines, %d baselines", output_dir, l.steps,
-          steps, l.bad, l.baselines);
-    for (int i = 0; i < l.steps && i < steps; i++) CHECK(l.step[i] == i + 1, "%s: line %d is of step %d", output_dir, i + 1, l.step[i]);
+    CHECK(l.steps == steps && l.bad == 0 && l.baselines == 1, "%s: %d of %d steps, %d unknown lines, %d baselines",
+          output_dir, l.steps, steps, l.bad, l.baselines);
+    for (int i = 0; i < l.steps && i < steps; i++)
+        CHECK(l.step[i] == i + 1, "%s: line %d is of step %d", output_dir, i + 1, l.step[i]);
 }
 
-// The longest chain of roundings behind a loss or a norm of the tiny model: a sum per matrix product and norm of both layers and the head, forward and
-// backward; the attention's keys; the tokens of a window; `steps` updates on top.
+// The longest chain of roundings behind a loss or a norm of the tiny model: a sum per matrix product and norm of both
+// layers and the head, forward and backward; the attention's keys; the tokens of a window; `steps` updates on top.
 static double tiny_depth(int steps)
 {
     const double H = 32, F = 64, head = 8, T = 32, V = 256, layer = 4 * H + F + H + head + T, samples = 8;
@@ -371,7 +375,8 @@ static long count_not_finite(const char *path)
     return bad;
 }
 
-// Validation after every step, of a quarter of the text, makes steps slow enough to be interrupted; it changes nothing in what is trained.
+// Validation after every step, of a quarter of the text, makes steps slow enough to be interrupted; it changes nothing
+// in what is trained.
 #define SLOW "--validation_fraction 0.5 --eval_windows 200"
 
 static int wait_for(const char *path, const char *words) // NULL: that it exists
@@ -394,8 +399,9 @@ typedef struct {
 
 static void begin_run(const Interruption *c, const char *output_dir, const char *more)
 {
-    start("--max_steps %d --save_steps 5 --save_total_limit 0 --gradient_accumulation_steps 2 --output_dir %s " SLOW " %s %s", STEPS,
-          output_dir, c->flags, more);
+    start("--max_steps %d --save_steps 5 --save_total_limit 0 --gradient_accumulation_steps 2 --output_dir %s " SLOW
+          " %s %s",
+          STEPS, output_dir, c->flags, more);
 }
 
 static void check_interrupted(const Interruption *c, const char *broken)
@@ -405,7 +411,8 @@ static void check_interrupted(const Interruption *c, const char *broken)
         snprintf(path, sizeof path, "%s/checkpoint-5", broken);
         CHECK(wait_for(path, NULL), "%s: no checkpoint came", c->name);
     }
-    snprintf(path, sizeof path, "%s/log.jsonl", broken); // beyond the checkpoint: lines that the resumed run has to drop
+    snprintf(path, sizeof path, "%s/log.jsonl",
+             broken); // beyond the checkpoint: lines that the resumed run has to drop
     CHECK(wait_for(path, "\"step\": 7, "), "%s: step 7 did not come", c->name);
     kill(child.pid, c->signal);
     int status = finish();
@@ -460,8 +467,8 @@ typedef struct {
     int mpi; // ranks that load; 0: as flags say
 } Topology;
 
-// One more step on another topology with learning rate 0, gradients clipped to nothing and decays of 1/2 leaves the weights as they were and halves
-// the moments exactly: so what was loaded can be read off.
+// One more step on another topology with learning rate 0, gradients clipped to nothing and decays of 1/2 leaves the
+// weights as they were and halves the moments exactly: so what was loaded can be read off.
 static void check_topology(const Topology *c)
 {
     char flags[1000], a[GX_PATH], b[GX_PATH];
@@ -469,11 +476,11 @@ static void check_topology(const Topology *c)
     snprintf(b, sizeof b, "topology_%s/checkpoint-4", c->name);
     if (!use_program(c->save_program)) return;
     CHECK_RAN(run("--output_dir topology_%s --max_steps 3 --optimizer %s %s", c->name, c->optimizer, c->save));
-    snprintf(
-        flags, sizeof flags,
-        "--output_dir topology_%s --resume auto --max_steps 4 --optimizer %s %s --learning_rate 0 --max_grad_norm 1e-38 --weight_decay 0 "
-        "--adam_beta1 0.5 --adam_beta2 0.5 --momentum 0.5",
-        c->name, c->optimizer, c->load);
+    snprintf(flags, sizeof flags,
+             "--output_dir topology_%s --resume auto --max_steps 4 --optimizer %s %s --learning_rate 0 --max_grad_norm "
+             "1e-38 --weight_decay 0 "
+             "--adam_beta1 0.5 --adam_beta2 0.5 --momentum 0.5",
+             c->name, c->optimizer, c->load);
     if (!use_program(c->load_program)) return;
     CHECK_RAN(c->mpi ? run_mpi(c->mpi, flags) : run("%s", flags));
     CHECK(!strstr(err(), "the plan is wrong"), "%s: %s", c->name, err());
@@ -481,7 +488,7 @@ static void check_topology(const Topology *c)
     check_scaled(a, b, "optimizer.safetensors", 0.5f);
 }
 
-// ---- what is refused -------------------------------------------------------------------------------------------------------------------------------
+// ---- what is refused -----------------------------------------------------------------------------------------------
 
 typedef struct {
     const char *flags, *words[3];
@@ -489,9 +496,10 @@ typedef struct {
 
 static void check_refused(const Refusal *r)
 {
-    CHECK(child.status > 0 && child.status < 128, "%s: status %d after %.1f s; it said %.300s", r->flags, child.status, child.seconds,
-          err());
-    for (int i = 0; i < 3 && r->words[i]; i++) CHECK(strstr(err(), r->words[i]), "%s: no \"%s\" in: %.500s", r->flags, r->words[i], err());
+    CHECK(child.status > 0 && child.status < 128, "%s: status %d after %.1f s; it said %.300s", r->flags, child.status,
+          child.seconds, err());
+    for (int i = 0; i < 3 && r->words[i]; i++)
+        CHECK(strstr(err(), r->words[i]), "%s: no \"%s\" in: %.500s", r->flags, r->words[i], err());
     CHECK(!strstr(out(), "step     1/"), "%s: it trained", r->flags);
 }
 
@@ -505,7 +513,7 @@ static void check_refusals(const Refusal *r, size_t n)
 }
 #define CHECK_REFUSALS(table) check_refusals(table, sizeof table / sizeof *table)
 
-// ---- processes -------------------------------------------------------------------------------------------------------------------------------------
+// ---- processes -----------------------------------------------------------------------------------------------------
 
 // mpirun's children, from /proc; the number found.
 static int children_of(pid_t parent, pid_t *list, int most)
@@ -530,7 +538,7 @@ static int is_alive(pid_t pid) // a zombie that nobody buries is not
     return state != 'Z';
 }
 
-// ---- numbers in an output ----------------------------------------------------------------------------------------------------------------------------
+// ---- numbers in an output ------------------------------------------------------------------------------------------
 
 static double number_behind(const char *text, const char *words) // NAN: it is not there
 {
@@ -546,13 +554,14 @@ static double number_before(const char *text, const char *words)
     return at ? strtod(at, NULL) : NAN;
 }
 
-// ---- what the programs are given ---------------------------------------------------------------------------------------------------------------------
+// ---- what the programs are given -----------------------------------------------------------------------------------
 
 // "The old gray cat slowly sees a tall tree near the river." and the like, drawn from a fixed sequence.
 static int write_grammar_text(const char *path)
 {
     static const char *const adjectives[] = {"old", "gray", "tall", "quiet", "bright", "small", "warm", "strange"};
-    static const char *const nouns[] = {"cat", "river", "tree", "king", "house", "road", "bird", "stone", "child", "garden"};
+    static const char *const nouns[] = {"cat",  "river", "tree",  "king",  "house",
+                                        "road", "bird",  "stone", "child", "garden"};
     static const char *const verbs[] = {"sees", "finds", "follows", "leaves", "hears", "builds", "loves"};
     static const char *const places[] = {"near", "under", "behind", "beside"};
     unsigned x = 12345;
@@ -575,8 +584,9 @@ static int write_grammar_text(const char *path)
 }
 
 #define TINY_DATA "\"train_data\": \"text.txt\", \"seq_len\": 32, \"logging_steps\": 1"
-#define TINY_MODEL                                                                                                                         \
-    "\"hidden_size\": 32, \"intermediate_size\": 64, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 2"
+#define TINY_MODEL                                                                                                     \
+    "\"hidden_size\": 32, \"intermediate_size\": 64, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, "           \
+    "\"num_key_value_heads\": 2"
 
 static int write_configurations(void)
 {
@@ -589,9 +599,11 @@ static int write_configurations(void)
         {"sampling_long.json", "{" TINY_DATA ", \"threads\": 1, \"sample_bytes\": 2000000, " TINY_MODEL "}"},
         {"sampling_much.json", "{" TINY_DATA ", \"threads\": 1, \"sample_bytes\": 100000000000000, " TINY_MODEL "}"},
         {"no_model.json", "{" TINY_DATA ", \"threads\": 1, \"sample_bytes\": 0}"},
-        {"middle.json", "{\"train_data\": \"text.txt\", \"threads\": 1, \"sample_bytes\": 0, \"eval_windows\": 4, \"validation_fraction\": "
+        {"middle.json", "{\"train_data\": \"text.txt\", \"threads\": 1, \"sample_bytes\": 0, \"eval_windows\": 4, "
+                        "\"validation_fraction\": "
                         "0.02, \"seq_len\": 256, \"hidden_size\": 256, "
-                        "\"intermediate_size\": 688, \"num_hidden_layers\": 4, \"num_attention_heads\": 8, \"num_key_value_heads\": 4, "
+                        "\"intermediate_size\": 688, \"num_hidden_layers\": 4, \"num_attention_heads\": 8, "
+                        "\"num_key_value_heads\": 4, "
                         "\"vocab_size\": 8192}"},
     };
     GxError e = GX_ZERO;
@@ -600,7 +612,8 @@ static int write_configurations(void)
     return 1;
 }
 
-static int find_program(const char *variable, const char *standard, char *path) // absolute, since the tests run in a folder of their own
+static int find_program(const char *variable, const char *standard,
+                        char *path) // absolute, since the tests run in a folder of their own
 {
     const char *name = getenv(variable);
     if (!name || !name[0]) name = standard;
@@ -628,7 +641,8 @@ static int program_main(int argc, char **argv)
     if (!getcwd(back, sizeof back)) return 1;
     snprintf(repository, sizeof repository, "%s", back);
     if (!find_program("GX_TRAIN_LLAMA", "./train_llama", program)) {
-        printf("FAIL there is no program to test: make train_llama, or set GX_TRAIN_LLAMA\n0 passed, 1 failed, 0 skipped\n");
+        printf("FAIL there is no program to test: make train_llama, or set GX_TRAIN_LLAMA\n0 passed, 1 failed, 0 "
+               "skipped\n");
         return 1;
     }
     find_program("GX_TRAIN_LLAMA_NOMPI", NULL, program_nompi);

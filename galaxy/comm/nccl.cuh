@@ -13,8 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Calls that may be on their way: before more, the host waits for the oldest. So no call is forgotten before it ended, and the launches between calls stay
-// fewer than the driver's queue holds: a launch into a full queue would not return where a rank is dead, and nobody would watch.
+// Calls that may be on their way: before more, the host waits for the oldest. So no call is forgotten before it ended,
+// and the launches between calls stay fewer than the driver's queue holds: a launch into a full queue would not return
+// where a rank is dead, and nobody would watch.
 enum { GX__NCCL_RING = 32, GX__NCCL_NAME = 120 };
 
 typedef struct {
@@ -36,12 +37,13 @@ typedef struct {
 
 static GxNccl *gx__nccl(const GxContext *g) { return (GxNccl *)g->comm->device_state; }
 
-// ---- errors -------------------------------------------------------------------------------------------------------------------------------------
+// ---- errors --------------------------------------------------------------------------------------------------------
 
 static int gx__nccl_ok(GxContext *g, ncclResult_t r, const char *what)
 {
     if (r == ncclSuccess || r == ncclInProgress) return 1;
-    GX_FAIL(&g->error, GX_ERR_COMM, "rank %d: %s: %s (%s)", g->rank, what, ncclGetErrorString(r), ncclGetLastError(NULL));
+    GX_FAIL(&g->error, GX_ERR_COMM, "rank %d: %s: %s (%s)", g->rank, what, ncclGetErrorString(r),
+            ncclGetLastError(NULL));
     return 0;
 }
 
@@ -72,12 +74,13 @@ static void gx__nccl_watch(GxContext *g, double since)
     comm->engine->poll(comm, NULL, 0, &g->error);                // a rank that failed says so there
     for (int axes = 0; axes <= GX_AXIS_ALL && !gx_failed(g); axes++) {
         ncclResult_t state = ncclSuccess;
-        if (n->group[axes] && ncclCommGetAsyncError(n->group[axes], &state) == ncclSuccess) gx__nccl_ok(g, state, gx__nccl_stuck(n));
+        if (n->group[axes] && ncclCommGetAsyncError(n->group[axes], &state) == ncclSuccess)
+            gx__nccl_ok(g, state, gx__nccl_stuck(n));
     }
     const double timeout = gx_comm_timeout(comm);
     if (!gx_failed(g) && since >= 0 && now - (since > n->since ? since : n->since) > timeout)
-        GX_FAIL(&g->error, GX_ERR_COMM, "rank %d waited %g s in %s: a rank is dead, stalled, or in another call", g->rank, timeout,
-                gx__nccl_stuck(n));
+        GX_FAIL(&g->error, GX_ERR_COMM, "rank %d waited %g s in %s: a rank is dead, stalled, or in another call",
+                g->rank, timeout, gx__nccl_stuck(n));
     if (!gx_failed(g)) return;
     for (int axes = 0; axes <= GX_AXIS_ALL; axes++) // its kernels spin until they are told to stop
         if (n->group[axes]) ncclCommAbort(n->group[axes]), n->group[axes] = NULL;
@@ -98,7 +101,7 @@ static int gx__nccl_settle(GxContext *g, int axes)
     return 0;
 }
 
-// ---- groups -------------------------------------------------------------------------------------------------------------------------------------
+// ---- groups --------------------------------------------------------------------------------------------------------
 
 static ncclComm_t gx__nccl_group(GxContext *g, const GxCollective *c)
 {
@@ -114,7 +117,8 @@ static ncclComm_t gx__nccl_group(GxContext *g, const GxCollective *c)
     g->recorder = recorder;
     if (gx_failed(g)) return NULL;
     config.blocking = 0;
-    if (!gx__nccl_ok(g, ncclCommInitRankConfig(&n->group[c->axes], c->n, id, c->me, &config), "ncclCommInitRankConfig")) return NULL;
+    if (!gx__nccl_ok(g, ncclCommInitRankConfig(&n->group[c->axes], c->n, id, c->me, &config), "ncclCommInitRankConfig"))
+        return NULL;
     n->is_meeting = 1;
     const int stands = gx__nccl_settle(g, c->axes);
     n->is_meeting = 0;
@@ -135,7 +139,7 @@ static ncclDataType_t gx__nccl_type(int dtype)
     }
 }
 
-// ---- collectives --------------------------------------------------------------------------------------------------------------------------------
+// ---- collectives ---------------------------------------------------------------------------------------------------
 
 typedef struct {
     ncclComm_t comm;
@@ -169,11 +173,13 @@ static ncclResult_t gx__nccl_scatter(const GxNcclUse *u, const GxCollective *c)
 {
     ncclResult_t r = ncclSuccess;
     if (gx__nccl_is_even(&c->to))
-        return ncclReduceScatter(c->in, c->out, (size_t)(gx_split_part(&c->to, c->me) * c->row), u->type, ncclSum, u->comm, u->stream);
+        return ncclReduceScatter(c->in, c->out, (size_t)(gx_split_part(&c->to, c->me) * c->row), u->type, ncclSum,
+                                 u->comm, u->stream);
     for (int i = 0; i < c->n && r == ncclSuccess; i++) {
         const char *part = c->in + c->to.begin[i] * c->row * c->size;
         if (gx_split_part(&c->to, i))
-            r = ncclReduce(part, c->out, (size_t)(gx_split_part(&c->to, i) * c->row), u->type, ncclSum, i, u->comm, u->stream);
+            r = ncclReduce(part, c->out, (size_t)(gx_split_part(&c->to, i) * c->row), u->type, ncclSum, i, u->comm,
+                           u->stream);
     }
     return r;
 }
@@ -186,7 +192,8 @@ static ncclResult_t gx__nccl_exchange(const GxNcclUse *u, const GxCollective *c)
         const int64_t to = gx_split_part(&c->to, i) * c->row, from = gx_split_part(&c->from, i) * c->row;
         if (i == c->me) continue;
         if (to) r = ncclSend(c->in + c->to.begin[i] * row, (size_t)to, u->type, i, u->comm, u->stream);
-        if (from && r == ncclSuccess) r = ncclRecv(c->out + c->from.begin[i] * row, (size_t)from, u->type, i, u->comm, u->stream);
+        if (from && r == ncclSuccess)
+            r = ncclRecv(c->out + c->from.begin[i] * row, (size_t)from, u->type, i, u->comm, u->stream);
     }
     return r;
 }
@@ -208,12 +215,14 @@ static ncclResult_t gx__nccl_transfers(const GxNcclUse *u, const GxCollective *c
 static ncclResult_t gx__nccl_call(const GxNcclUse *u, const GxCollective *c)
 {
     switch (c->operation) {
-    case GX__ALL_REDUCE:
-        return ncclAllReduce(c->out, c->out, (size_t)c->count, u->type, c->detail == GX_MAX ? ncclMax : ncclSum, u->comm, u->stream);
-    case GX__ALL_GATHER: return gx__nccl_gather(u, c);
-    case GX__REDUCE_SCATTER: return gx__nccl_scatter(u, c);
-    case GX__ALL_TO_ALL: return gx__nccl_exchange(u, c);
-    case GX__BROADCAST: return ncclBroadcast(c->out, c->out, (size_t)c->count, u->type, c->detail, u->comm, u->stream);
+    case GX__COMM_ALL_REDUCE:
+        return ncclAllReduce(c->out, c->out, (size_t)c->count, u->type, c->detail == GX_MAX ? ncclMax : ncclSum,
+                             u->comm, u->stream);
+    case GX__COMM_ALL_GATHER: return gx__nccl_gather(u, c);
+    case GX__COMM_REDUCE_SCATTER: return gx__nccl_scatter(u, c);
+    case GX__COMM_ALL_TO_ALL: return gx__nccl_exchange(u, c);
+    case GX__COMM_BROADCAST:
+        return ncclBroadcast(c->out, c->out, (size_t)c->count, u->type, c->detail, u->comm, u->stream);
     default: return gx__nccl_transfers(u, c);
     }
 }
@@ -225,12 +234,13 @@ static int64_t gx__nccl_start(GxContext *g, const GxCollective *c)
     const GxNcclUse use = {gx__nccl_group(g, c), gx__nccl_type(c->dtype), n->stream};
     if (gx_failed(g)) return 0;
     GxNcclCall *call = &n->ring[(n->calls + 1) % GX__NCCL_RING];
-    for (const double began = gx_seconds(); !gx_failed(g) && cudaEventQuery(call->done) == cudaErrorNotReady;) gx__nccl_watch(g, began);
+    for (const double began = gx_seconds(); !gx_failed(g) && cudaEventQuery(call->done) == cudaErrorNotReady;)
+        gx__nccl_watch(g, began);
     if (gx_failed(g)) return 0;
     n->calls++;
     snprintf(call->text, sizeof call->text, "%s of %ld %s elements (call %ld over %s, site %s)",
-             c->operation == GX__SEND ? "transfer" : gx_operation_name(c->operation), (long)c->count, gx_dtype_name(c->dtype),
-             (long)n->calls, gx_axes_name(c->axes, axes), g->site ? g->site : "-");
+             c->operation == GX__COMM_SEND ? "transfer" : gx_operation_name(c->operation), (long)c->count,
+             gx_dtype_name(c->dtype), (long)n->calls, gx_axes_name(c->axes, axes), g->site ? g->site : "-");
     gx__cuda_error(g, cudaEventRecord(n->ready, gx_cuda(g)->stream), "cudaEventRecord");
     gx__cuda_error(g, cudaStreamWaitEvent(n->stream, n->ready, 0), "cudaStreamWaitEvent");
     ncclGroupStart();
@@ -244,17 +254,19 @@ static void gx__nccl_wait(GxContext *g, int64_t number)
 {
     GxNccl *n = gx__nccl(g);
     if (number > 0)
-        gx__cuda_error(g, cudaStreamWaitEvent(gx_cuda(g)->stream, n->ring[number % GX__NCCL_RING].done, 0), "cudaStreamWaitEvent");
+        gx__cuda_error(g, cudaStreamWaitEvent(gx_cuda(g)->stream, n->ring[number % GX__NCCL_RING].done, 0),
+                       "cudaStreamWaitEvent");
 }
 
-// ---- open and close -----------------------------------------------------------------------------------------------------------------------------
+// ---- open and close ------------------------------------------------------------------------------------------------
 
 static void gx__nccl_close(GxContext *g)
 {
     GxNccl *n = gx__nccl(g);
     for (int axes = 0; axes <= GX_AXIS_ALL; axes++) {
         if (!n->group[axes]) continue;
-        if (!gx_failed(g) && gx__nccl_ok(g, ncclCommFinalize(n->group[axes]), "ncclCommFinalize")) gx__nccl_settle(g, axes);
+        if (!gx_failed(g) && gx__nccl_ok(g, ncclCommFinalize(n->group[axes]), "ncclCommFinalize"))
+            gx__nccl_settle(g, axes);
         if (!n->group[axes]) continue; // aborted meanwhile
         if (gx_failed(g)) ncclCommAbort(n->group[axes]);
         else ncclCommDestroy(n->group[axes]);
@@ -279,7 +291,8 @@ GxStatus gx_nccl_open(GxContext *g)
     gx__cuda_error(g, cudaStreamCreateWithFlags(&n->stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     gx__cuda_error(g, cudaEventCreateWithFlags(&n->ready, cudaEventDisableTiming), "cudaEventCreateWithFlags");
     for (int i = 0; i < GX__NCCL_RING && !gx_failed(g); i++)
-        gx__cuda_error(g, cudaEventCreateWithFlags(&n->ring[i].done, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+        gx__cuda_error(g, cudaEventCreateWithFlags(&n->ring[i].done, cudaEventDisableTiming),
+                       "cudaEventCreateWithFlags");
     return gx_status(g);
 }
 #endif

@@ -1,15 +1,18 @@
-// mpi.h: the engine whose ranks are processes that an MPI launcher started (mpirun, srun). The only file that knows MPI; built with it
-// where GX_WITH_MPI is defined (flags: mpicc --showme:compile, --showme:link). Without it the same functions exist, and gx_mpi_comm says
-// so.
+// mpi.h: the engine whose ranks are processes that an MPI launcher started (mpirun, srun). The only file that knows
+// MPI; built with it where GX_WITH_MPI is defined (flags: mpicc --showme:compile, --showme:link). Without it the same
+// functions exist, and gx_mpi_comm says so.
 //
-//     GX_TRY(gx_mpi_check_start(&err));         // refuses to train N serial copies where mpirun starts a binary that was built without MPI
+//     // refuses to train N serial copies where mpirun starts a binary that was built without MPI
+//     GX_TRY(gx_mpi_check_start(&err));
 //     if (gx_mpi_started() > 1) GX_TRY(gx_mpi_comm(&comm, &err));
 //     ... gx_comm_open(g, &comm) ... gx_comm_close(g);                  // MPI_Finalize comes with it
 //
-// A failed rank logs its message through g->log and calls MPI_Abort, which ends all processes: the one place where the library ends a
-// process. So set g->log. A rank that is killed is noticed by the launcher, which names it and ends the others.
+// A failed rank logs its message through g->log and calls MPI_Abort, which ends all processes: the one place where the
+// library ends a process. So set g->log. A rank that is killed is noticed by the launcher, which names it and ends the
+// others.
 //
-// Set for Open MPI: OMPI_MCA_hwloc_base_binding_policy=none, or two ranks are bound to one core each whatever threads they have.
+// Set for Open MPI: OMPI_MCA_hwloc_base_binding_policy=none, or two ranks are bound to one core each whatever threads
+// they have.
 #ifndef GX_MPI_H
 #define GX_MPI_H
 #include "comm.h"
@@ -24,8 +27,8 @@ GxStatus gx_mpi_check_start(GxError *err); // GX_ERR_UNSUPPORTED where that is m
 
 int gx_cores(void);                     // cores that this process may run on (its affinity)
 int gx_threads_for(const GxComm *comm); // cores / ranks on this machine, at least 1; comm NULL: one rank
-// One line for each trap that the machine sets: more threads than cores, a binding to less than the process's share, threads that spin in each
-// other's way.
+// One line for each trap that the machine sets: more threads than cores, a binding to less than the process's share,
+// threads that spin in each other's way.
 void gx_warn_cores(const GxLogger *log, int threads, int local_ranks);
 
 GX_END
@@ -39,8 +42,8 @@ GX_END
 #include <time.h>
 #include <unistd.h>
 
-// ---- how this process was started -------------------------------------------------------------------------------------------------------
-static int gx__environment_number(const char *name)
+// ---- how this process was started ----------------------------------------------------------------------------------
+static int gx__mpi_environment_number(const char *name)
 {
     const char *text = getenv(name);
     return text ? atoi(text) : 0;
@@ -53,8 +56,9 @@ static const char *const gx__mpi_ranks[] = {"PMIX_RANK", "PMI_RANK"};
 int gx_mpi_started(void)
 {
     int n = 1;
-    for (int i = 0; i < 3; i++) n = (int)gx_max(n, gx__environment_number(gx__mpi_sizes[i]));
-    for (int i = 0; i < 2; i++) n = (int)gx_max(n, gx__environment_number(gx__mpi_ranks[i]) + 1); // PMIx alone tells no size
+    for (int i = 0; i < 3; i++) n = (int)gx_max(n, gx__mpi_environment_number(gx__mpi_sizes[i]));
+    for (int i = 0; i < 2; i++)
+        n = (int)gx_max(n, gx__mpi_environment_number(gx__mpi_ranks[i]) + 1); // PMIx alone tells no size
     return n;
 }
 
@@ -71,12 +75,13 @@ GxStatus gx_mpi_check_start(GxError *err)
 #else
     int n = gx_mpi_started();
     if (n <= 1) return GX_OK;
-    return GX_FAIL(
-        err, GX_ERR_UNSUPPORTED,
-        "an MPI launcher started %d ranks, but this binary was built without MPI and would run %d copies that know nothing of each other; "
-        "build it with GX_WITH_MPI, or start it without the launcher and let the ranks be threads, or say on each process which rank it is "
-        "(RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT)",
-        n, n);
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                   "an MPI launcher started %d ranks, but this binary was built without MPI and would run %d copies "
+                   "that know nothing of each other; "
+                   "build it with GX_WITH_MPI, or start it without the launcher and let the ranks be threads, or say "
+                   "on each process which rank it is "
+                   "(RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT)",
+                   n, n);
 #endif
 }
 
@@ -93,10 +98,12 @@ int gx_threads_for(const GxComm *comm) { return (int)gx_max(gx_cores() / gx_max(
 
 void gx_warn_cores(const GxLogger *log, int threads, int local_ranks)
 {
-    const int cores = gx_cores(), machine = (int)sysconf(_SC_NPROCESSORS_ONLN), share = (int)gx_max(machine / gx_max(local_ranks, 1), 1);
+    const int cores = gx_cores(), machine = (int)sysconf(_SC_NPROCESSORS_ONLN),
+              share = (int)gx_max(machine / gx_max(local_ranks, 1), 1);
     const char *policy = getenv("OMP_WAIT_POLICY");
     if (threads > cores)
-        gx_log(log, GX_LOG_WARNING, "%d threads on %d cores: they will wait for each other; use %d threads%s", threads, cores, cores,
+        gx_log(log, GX_LOG_WARNING, "%d threads on %d cores: they will wait for each other; use %d threads%s", threads,
+               cores, cores,
                cores < machine ? ", or lift the binding (Open MPI: OMPI_MCA_hwloc_base_binding_policy=none)" : "");
     else if (cores < share)
         gx_log(log, GX_LOG_WARNING,
@@ -105,7 +112,8 @@ void gx_warn_cores(const GxLogger *log, int threads, int local_ranks)
                cores, machine, share);
     else if (threads > 1 && threads * local_ranks > machine && !(policy && (policy[0] == 'p' || policy[0] == 'P')))
         gx_log(log, GX_LOG_WARNING,
-               "%d ranks of %d threads on %d cores, and waiting threads spin: set OMP_WAIT_POLICY=passive, or use fewer threads",
+               "%d ranks of %d threads on %d cores, and waiting threads spin: set OMP_WAIT_POLICY=passive, or use "
+               "fewer threads",
                local_ranks, threads, machine);
 }
 
@@ -125,10 +133,10 @@ GxStatus gx_mpi_comm(GxComm *comm, GxError *err)
 #include <limits.h>
 #include <mpi.h>
 
-enum { GX__GOODBYE = 1 << 13 }; // the tag of transfers over no axis, which nobody else has
+enum { GX__MPI_GOODBYE = 1 << 13 }; // the tag of transfers over no axis, which nobody else has
 
-// MPI counts in int. A payload above `limit` bytes goes as blocks of `block` bytes and a rest; both with one tag, so that they keep their
-// order.
+// MPI counts in int. A payload above `limit` bytes goes as blocks of `block` bytes and a rest; both with one tag, so
+// that they keep their order.
 typedef struct {
     MPI_Comm all;
     MPI_Datatype block_type;
@@ -157,7 +165,8 @@ static GxStatus gx__mpi_check(int code, const char *what, GxError *err)
     return GX_FAIL(err, GX_ERR_COMM, "%s: %s", what, text);
 }
 
-static int gx__mpi_begin(const GxMpi *mpi, const GxMessage *m, void *data, int64_t count, MPI_Datatype type, int tag, MPI_Request *request)
+static int gx__mpi_begin(const GxMpi *mpi, const GxMessage *m, void *data, int64_t count, MPI_Datatype type, int tag,
+                         MPI_Request *request)
 {
     if (count == 0) return MPI_SUCCESS;
     return m->is_send ? MPI_Isend(data, (int)count, type, m->peer, tag, mpi->all, request)
@@ -174,7 +183,8 @@ static GxStatus gx__mpi_post(GxComm *comm, GxMessage *list, int n, GxError *err)
         r->agreed = 0;
         int64_t bytes = m->header.bytes, blocks = bytes > mpi->limit ? bytes / mpi->block : 0;
         char *rest = blocks ? (char *)m->data + blocks * mpi->block : (char *)m->data;
-        int code = gx__mpi_begin(mpi, m, m->is_send ? &m->header : &m->got, sizeof m->header, MPI_BYTE, 2 * m->tag, &r->header);
+        int code = gx__mpi_begin(mpi, m, m->is_send ? &m->header : &m->got, sizeof m->header, MPI_BYTE, 2 * m->tag,
+                                 &r->header);
         if (!code) code = gx__mpi_begin(mpi, m, m->data, blocks, mpi->block_type, 2 * m->tag + 1, &r->blocks);
         if (!code) code = gx__mpi_begin(mpi, m, rest, bytes - blocks * mpi->block, MPI_BYTE, 2 * m->tag + 1, &r->rest);
         GX_TRY(gx__mpi_check(code, m->is_send ? "MPI_Isend" : "MPI_Irecv", err));
@@ -220,7 +230,10 @@ static int64_t gx__mpi_events(GxComm *comm)
     return 0;
 }
 
-static void gx__mpi_expect_goodbye(GxMpi *mpi) { MPI_Irecv(NULL, 0, MPI_BYTE, MPI_ANY_SOURCE, 2 * GX__GOODBYE, mpi->all, &mpi->goodbye); }
+static void gx__mpi_expect_goodbye(GxMpi *mpi)
+{
+    MPI_Irecv(NULL, 0, MPI_BYTE, MPI_ANY_SOURCE, 2 * GX__MPI_GOODBYE, mpi->all, &mpi->goodbye);
+}
 
 static void gx__mpi_see_goodbyes(GxMpi *mpi)
 {
@@ -253,12 +266,13 @@ static void gx__mpi_abort(GxContext *g, GxComm *comm, const char *message)
     MPI_Abort(gx__mpi(comm)->all, 1);
 }
 
-// Says goodbye, so that who waits for this rank fails at once, and waits for the others' goodbyes, so that MPI ends in peace.
+// Says goodbye, so that who waits for this rank fails at once, and waits for the others' goodbyes, so that MPI ends in
+// peace.
 static void gx__mpi_close(GxComm *comm)
 {
     GxMpi *mpi = gx__mpi(comm);
     for (int r = 0; r < mpi->world; r++)
-        if (r != comm->rank) MPI_Send(NULL, 0, MPI_BYTE, r, 2 * GX__GOODBYE, mpi->all);
+        if (r != comm->rank) MPI_Send(NULL, 0, MPI_BYTE, r, 2 * GX__MPI_GOODBYE, mpi->all);
     while (mpi->goodbye != MPI_REQUEST_NULL) {
         struct timespec pause = {0, 100000};
         gx__mpi_see_goodbyes(mpi);
@@ -280,7 +294,8 @@ static GxStatus gx__mpi_start(GxMpi *mpi, GxError *err)
     int before = 0, provided = 0;
     MPI_Initialized(&before);
     mpi->started = !before;
-    if (!before) GX_TRY(gx__mpi_check(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread", err));
+    if (!before)
+        GX_TRY(gx__mpi_check(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread", err));
     GX_TRY(gx__mpi_check(MPI_Comm_dup(MPI_COMM_WORLD, &mpi->all), "MPI_Comm_dup", err));
     MPI_Comm_set_errhandler(mpi->all, MPI_ERRORS_RETURN);
     MPI_Comm_size(mpi->all, &mpi->world);

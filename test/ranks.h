@@ -1,8 +1,8 @@
-// test_ranks.h: for tests of programs: a program as processes that find each other by TCP, started as torchrun, srun and people do. All on 127.0.0.1.
-// Beside test_program.h.
+// test/ranks.h: for tests of programs: a program as processes that find each other by TCP, started as torchrun, srun
+// and people do. All on 127.0.0.1. Beside test/program.h.
 #ifndef TEST_RANKS_H
 #define TEST_RANKS_H
-#include "test_program.h"
+#include "program.h"
 #include <arpa/inet.h>
 #include <sys/socket.h>
 
@@ -25,17 +25,19 @@ typedef enum { BY_TORCHRUN = 0, BY_SRUN, BY_HAND } Launcher;
 static void rank_line(char *line, size_t n, Launcher way, int rank, int world, int port)
 {
     if (way == BY_TORCHRUN)
-        snprintf(line, n, "RANK=%d WORLD_SIZE=%d LOCAL_RANK=%d LOCAL_WORLD_SIZE=%d MASTER_ADDR=127.0.0.1 MASTER_PORT=%d %s", rank, world,
-                 rank, world, port, program);
+        snprintf(line, n,
+                 "RANK=%d WORLD_SIZE=%d LOCAL_RANK=%d LOCAL_WORLD_SIZE=%d MASTER_ADDR=127.0.0.1 MASTER_PORT=%d %s",
+                 rank, world, rank, world, port, program);
     else if (way == BY_SRUN)
         snprintf(line, n,
-                 "SLURM_PROCID=%d SLURM_NTASKS=%d SLURM_STEP_NUM_TASKS=%d SLURM_LOCALID=%d MASTER_ADDR=localhost MASTER_PORT=%d %s", rank,
-                 world, world, rank, port, program);
+                 "SLURM_PROCID=%d SLURM_NTASKS=%d SLURM_STEP_NUM_TASKS=%d SLURM_LOCALID=%d MASTER_ADDR=localhost "
+                 "MASTER_PORT=%d %s",
+                 rank, world, world, rank, port, program);
     else snprintf(line, n, "%s --world %d --rank %d --init tcp://127.0.0.1:%d", program, world, rank, port);
 }
 
-// Starts so many processes by a script, which ends after the last of them with the number of those that failed. What rank r says is in
-// rank<r>.txt, its process number in pid<r>. more: flags that rank 1 alone has.
+// Starts so many processes by a script, which ends after the last of them with the number of those that failed. What
+// rank r says is in rank<r>.txt, its process number in pid<r>. more: flags that rank 1 alone has.
 static void start_ranks(Launcher way, int world, const char *flags, const char *more)
 {
     char script[20000] = "#!/bin/sh\nfailed=0\n", line[GX_PATH + 300];
@@ -44,11 +46,12 @@ static void start_ranks(Launcher way, int world, const char *flags, const char *
     for (int r = 0; r < world; r++) {
         const size_t used = strlen(script);
         rank_line(line, sizeof line, way, r, world, port);
-        snprintf(script + used, sizeof script - used, "%s %s %s >rank%d.txt 2>&1 &\necho $! >pid%d\n", line, flags, r == 1 ? more : "", r,
-                 r);
+        snprintf(script + used, sizeof script - used, "%s %s %s >rank%d.txt 2>&1 &\necho $! >pid%d\n", line, flags,
+                 r == 1 ? more : "", r, r);
     }
     for (int r = 0; r < world; r++)
-        snprintf(script + strlen(script), sizeof script - strlen(script), "wait $(cat pid%d) || failed=$((failed + 1))\n", r);
+        snprintf(script + strlen(script), sizeof script - strlen(script),
+                 "wait $(cat pid%d) || failed=$((failed + 1))\n", r);
     snprintf(script + strlen(script), sizeof script - strlen(script), "exit $failed\n");
     CHECK(gx_file_write("ranks.sh", script, (int64_t)strlen(script), &e) == GX_OK, "%s", e.message);
     shell("rm -f rank*.txt pid*");

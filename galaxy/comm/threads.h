@@ -2,13 +2,14 @@
 //
 //     GxThreadsGroup *group;
 //     GX_TRY(gx_threads_group_open(&group, world, &err));
-//     ... in thread `rank`:  GxComm comm;  gx_threads_comm(&comm, group, rank);  gx_comm_open(g, &comm) ... gx_comm_close(g);
+//     ... in thread `rank`:  GxComm comm;  gx_threads_comm(&comm, group, rank);  gx_comm_open(g, &comm) ...
+//     gx_comm_close(g);
 //     ... after all were joined:  gx_threads_group_close(group);
 //
-// How it works: each rank has a box. Who sends puts a note with the address of its data into the receiver's box; the receiver finds it,
-// compares headers, copies the data from where they lie (once), and wakes the sender. Nothing is buffered, so nothing is allocated after
-// the group. A rank that waits spins for a fifth of a millisecond where there is a core for every rank (waking up a sleeper takes longer
-// than most messages), then sleeps.
+// How it works: each rank has a box. Who sends puts a note with the address of its data into the receiver's box; the
+// receiver finds it, compares headers, copies the data from where they lie (once), and wakes the sender. Nothing is
+// buffered, so nothing is allocated after the group. A rank that waits spins for a fifth of a millisecond where there
+// is a core for every rank (waking up a sleeper takes longer than most messages), then sleeps.
 #ifndef GX_THREADS_H
 #define GX_THREADS_H
 #include "comm.h"
@@ -17,8 +18,9 @@ GX_BEGIN
 typedef struct GxThreadsGroup GxThreadsGroup;
 
 GxStatus gx_threads_group_open(GxThreadsGroup **group, int world, GxError *err);
-void gx_threads_group_close(GxThreadsGroup *group);                  // NULL: nothing; after the last gx_comm_close
-void gx_threads_comm(GxComm *comm, GxThreadsGroup *group, int rank); // zeroes *comm; the caller may then set its timeout, chunk and slots
+void gx_threads_group_close(GxThreadsGroup *group); // NULL: nothing; after the last gx_comm_close
+void gx_threads_comm(GxComm *comm, GxThreadsGroup *group,
+                     int rank); // zeroes *comm; the caller may then set its timeout, chunk and slots
 
 GX_END
 #endif
@@ -33,7 +35,7 @@ GX_END
 #include <time.h>
 #include <unistd.h>
 
-enum { GX__NOTE_POSTED = 1, GX__NOTE_TAKEN, GX__NOTE_DONE, GX__NOTE_REFUSED };
+enum { GX__THREADS_NOTE_POSTED = 1, GX__THREADS_NOTE_TAKEN, GX__THREADS_NOTE_DONE, GX__THREADS_NOTE_REFUSED };
 
 // What a sender's message carries for this engine, in GxMessage.engine.
 typedef struct {
@@ -42,7 +44,7 @@ typedef struct {
     int state; // atomic
 } GxNote;
 
-typedef char gx__note_fits[sizeof(GxNote) <= sizeof(((GxMessage *)0)->engine) ? 1 : -1];
+typedef char gx__threads_note_fits[sizeof(GxNote) <= sizeof(((GxMessage *)0)->engine) ? 1 : -1];
 
 typedef struct {
     pthread_mutex_t lock;
@@ -62,10 +64,10 @@ struct GxThreadsGroup {
     GxBox *box;
 };
 
-static GxNote *gx__note(GxMessage *m) { return (GxNote *)(void *)m->engine; }
+static GxNote *gx__threads_note(GxMessage *m) { return (GxNote *)(void *)m->engine; }
 static GxThreadsGroup *gx__threads(const GxComm *comm) { return (GxThreadsGroup *)comm->state; }
 
-static void gx__wake(GxThreadsGroup *group, int rank)
+static void gx__threads_wake(GxThreadsGroup *group, int rank)
 {
     GxBox *box = &group->box[rank];
     pthread_mutex_lock(&box->lock);
@@ -81,11 +83,11 @@ static GxStatus gx__threads_post(GxComm *comm, GxMessage *list, int n, GxError *
         GxMessage *m = &list[i];
         if (!m->is_send) continue;
         GxBox *box = &gx__threads(comm)->box[m->peer];
-        gx__note(m)->from = comm->rank;
-        gx__note(m)->next = NULL;
+        gx__threads_note(m)->from = comm->rank;
+        gx__threads_note(m)->next = NULL;
         pthread_mutex_lock(&box->lock);
-        gx__note(m)->state = GX__NOTE_POSTED;
-        if (box->first) gx__note(box->last)->next = m;
+        gx__threads_note(m)->state = GX__THREADS_NOTE_POSTED;
+        if (box->first) gx__threads_note(box->last)->next = m;
         else box->first = m;
         box->last = m;
         __atomic_add_fetch(&box->events, 1, __ATOMIC_RELEASE);
@@ -95,22 +97,22 @@ static GxStatus gx__threads_post(GxComm *comm, GxMessage *list, int n, GxError *
     return GX_OK;
 }
 
-static void gx__box_unlink(GxBox *box, GxMessage *before, GxMessage *m)
+static void gx__threads_box_unlink(GxBox *box, GxMessage *before, GxMessage *m)
 {
-    if (before) gx__note(before)->next = gx__note(m)->next;
-    else box->first = gx__note(m)->next;
+    if (before) gx__threads_note(before)->next = gx__threads_note(m)->next;
+    else box->first = gx__threads_note(m)->next;
     if (box->last == m) box->last = before;
 }
 
 // The first note from a rank with a tag, or NULL; it is the caller's then.
-static GxMessage *gx__box_take(GxBox *box, int from, int tag)
+static GxMessage *gx__threads_box_take(GxBox *box, int from, int tag)
 {
     pthread_mutex_lock(&box->lock);
     GxMessage *m = box->first, *before = NULL;
-    for (; m && (gx__note(m)->from != from || m->tag != tag); m = gx__note(m)->next) before = m;
+    for (; m && (gx__threads_note(m)->from != from || m->tag != tag); m = gx__threads_note(m)->next) before = m;
     if (m) {
-        gx__box_unlink(box, before, m);
-        __atomic_store_n(&gx__note(m)->state, GX__NOTE_TAKEN, __ATOMIC_RELAXED);
+        gx__threads_box_unlink(box, before, m);
+        __atomic_store_n(&gx__threads_note(m)->state, GX__THREADS_NOTE_TAKEN, __ATOMIC_RELAXED);
     }
     pthread_mutex_unlock(&box->lock);
     return m;
@@ -119,8 +121,9 @@ static GxMessage *gx__box_take(GxBox *box, int from, int tag)
 static void gx__threads_receive(GxComm *comm, GxMessage *m)
 {
     GxThreadsGroup *group = gx__threads(comm);
-    int left = __atomic_load_n(&group->box[m->peer].left, __ATOMIC_ACQUIRE); // before looking: what it posted is visible then
-    GxMessage *sent = gx__box_take(&group->box[comm->rank], m->peer, m->tag);
+    int left =
+        __atomic_load_n(&group->box[m->peer].left, __ATOMIC_ACQUIRE); // before looking: what it posted is visible then
+    GxMessage *sent = gx__threads_box_take(&group->box[comm->rank], m->peer, m->tag);
     if (!sent) {
         if (left) m->outcome = GX_MESSAGE_LEFT;
         return;
@@ -129,16 +132,18 @@ static void gx__threads_receive(GxComm *comm, GxMessage *m)
     int agrees = gx_header_agrees(&m->header, &m->got);
     if (agrees && m->header.bytes > 0) memcpy(m->data, sent->data, (size_t)m->header.bytes);
     m->outcome = agrees ? GX_MESSAGE_DONE : GX_MESSAGE_MISMATCH;
-    __atomic_store_n(&gx__note(sent)->state, agrees ? GX__NOTE_DONE : GX__NOTE_REFUSED, __ATOMIC_RELEASE); // the sender's memory again
-    gx__wake(group, m->peer);
+    __atomic_store_n(&gx__threads_note(sent)->state, agrees ? GX__THREADS_NOTE_DONE : GX__THREADS_NOTE_REFUSED,
+                     __ATOMIC_RELEASE); // the sender's memory again
+    gx__threads_wake(group, m->peer);
 }
 
 static void gx__threads_sent(GxComm *comm, GxMessage *m)
 {
     int left = __atomic_load_n(&gx__threads(comm)->box[m->peer].left, __ATOMIC_ACQUIRE);
-    int state = __atomic_load_n(&gx__note(m)->state, __ATOMIC_ACQUIRE);
-    if (state == GX__NOTE_DONE) m->outcome = GX_MESSAGE_DONE;
-    else if (left && state == GX__NOTE_POSTED) m->outcome = GX_MESSAGE_LEFT; // refused: the receiver's abort follows
+    int state = __atomic_load_n(&gx__threads_note(m)->state, __ATOMIC_ACQUIRE);
+    if (state == GX__THREADS_NOTE_DONE) m->outcome = GX_MESSAGE_DONE;
+    else if (left && state == GX__THREADS_NOTE_POSTED)
+        m->outcome = GX_MESSAGE_LEFT; // refused: the receiver's abort follows
 }
 
 static int gx__threads_poll(GxComm *comm, GxMessage *list, int n, GxError *err)
@@ -151,12 +156,16 @@ static int gx__threads_poll(GxComm *comm, GxMessage *list, int n, GxError *err)
         else gx__threads_receive(comm, &list[i]);
         moved += list[i].outcome != GX_MESSAGE_OPEN;
     }
-    if (__atomic_load_n(&group->aborted, __ATOMIC_ACQUIRE)) // after looking: who aborts and then leaves has failed, not left
+    if (__atomic_load_n(&group->aborted,
+                        __ATOMIC_ACQUIRE)) // after looking: who aborts and then leaves has failed, not left
         GX_FAIL(err, GX_ERR_COMM, "rank %d failed: %s", group->abort_rank, group->abort_text);
     return moved;
 }
 
-static int64_t gx__threads_events(GxComm *comm) { return __atomic_load_n(&gx__threads(comm)->box[comm->rank].events, __ATOMIC_ACQUIRE); }
+static int64_t gx__threads_events(GxComm *comm)
+{
+    return __atomic_load_n(&gx__threads(comm)->box[comm->rank].events, __ATOMIC_ACQUIRE);
+}
 
 static void gx__threads_idle(GxComm *comm, int64_t events)
 {
@@ -184,10 +193,11 @@ static void gx__threads_cancel(GxComm *comm, GxMessage *list, int n)
         GxBox *box = &gx__threads(comm)->box[list[i].peer];
         pthread_mutex_lock(&box->lock);
         GxMessage *m = box->first, *before = NULL;
-        for (; m && m != &list[i]; m = gx__note(m)->next) before = m;
-        if (m) gx__box_unlink(box, before, m);
+        for (; m && m != &list[i]; m = gx__threads_note(m)->next) before = m;
+        if (m) gx__threads_box_unlink(box, before, m);
         pthread_mutex_unlock(&box->lock);
-        while (!m && __atomic_load_n(&gx__note(&list[i])->state, __ATOMIC_ACQUIRE) == GX__NOTE_TAKEN) sched_yield();
+        while (!m && __atomic_load_n(&gx__threads_note(&list[i])->state, __ATOMIC_ACQUIRE) == GX__THREADS_NOTE_TAKEN)
+            sched_yield();
     }
 }
 
@@ -197,20 +207,21 @@ static void gx__threads_abort(GxContext *g, GxComm *comm, const char *message)
     GxThreadsGroup *group = gx__threads(comm);
     int nobody = 0;
     if (!__atomic_compare_exchange_n(&group->claimed, &nobody, 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
-        while (!__atomic_load_n(&group->aborted, __ATOMIC_ACQUIRE)) sched_yield(); // so that it is seen before this rank leaves
+        while (!__atomic_load_n(&group->aborted, __ATOMIC_ACQUIRE))
+            sched_yield(); // so that it is seen before this rank leaves
         return;
     }
     group->abort_rank = comm->rank;
     strncpy(group->abort_text, message, sizeof group->abort_text - 1);
     __atomic_store_n(&group->aborted, 1, __ATOMIC_RELEASE);
-    for (int r = 0; r < group->world; r++) gx__wake(group, r);
+    for (int r = 0; r < group->world; r++) gx__threads_wake(group, r);
 }
 
 static void gx__threads_close(GxComm *comm)
 {
     GxThreadsGroup *group = gx__threads(comm);
     __atomic_store_n(&group->box[comm->rank].left, 1, __ATOMIC_RELEASE);
-    for (int r = 0; r < group->world; r++) gx__wake(group, r);
+    for (int r = 0; r < group->world; r++) gx__threads_wake(group, r);
     comm->state = NULL;
 }
 
