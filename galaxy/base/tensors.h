@@ -5,10 +5,10 @@
 // A row knows the tensor's whole (global) shape, this rank's box in it, and, of a tensor that is cut in one dimension,
 // the parts of all members of the group among which it is cut. Parts may overlap (a K,V head that two ranks use): its
 // grads are summed where they overlap, and the lowest member owns the overlap for the norm and for checkpoints.
-// A unit is what is gathered, sent or recomputed together: the embedding, a layer, the head. A tensor lies at its
-// unit's base + offset, contiguous, row-major. Rows added with `packed` follow the row before without a gap: q, k, v
-// are three tensors to files, one matrix to a GEMM. A row with an alias has no storage: it is another name for the
-// tensor that it points to (tied weights).
+// A unit is what is gathered, sent or recomputed together: the embedding, a layer, the head. Rows added with `packed`
+// belong right behind the row before: q, k, v are three tensors to files, one matrix to a GEMM. A row with an alias has
+// no storage: it is another name for the tensor that it points to (tied weights). Where tensors lie is store.h's
+// matter.
 //
 //     GxTensor t = GX_ZERO;
 //     snprintf(t.name, sizeof t.name, "model.norm.weight");
@@ -37,11 +37,10 @@ typedef struct {
     GxDtype dtype;
     GxRole role;
     int ndim, unit;
-    int64_t global_shape[GX_MAX_DIMS], begin[GX_MAX_DIMS],
-        end[GX_MAX_DIMS]; // this rank's box: [begin, end) in each dimension
-    int64_t offset;       // elements from the unit's base; set by gx_table_add
-    int packed;           // 1: right behind the row before
-    int has_alias;        // 1: no storage of its own, but that of `alias`
+    int64_t global_shape[GX_MAX_DIMS];
+    int64_t begin[GX_MAX_DIMS], end[GX_MAX_DIMS]; // this rank's box: [begin, end) in each dimension
+    int packed;                                   // 1: right behind the row before
+    int has_alias;                                // 1: no storage of its own, but that of `alias`
     GxTensorId alias;
     GxInit init;
     float init_std;
@@ -58,39 +57,30 @@ typedef struct {
 typedef struct {
     GxTensor *row;
     int n, capacity;
-    int64_t *unit_begin; // [units + 1] elements before each unit, each padded to GX_ALIGN bytes; the last entry: of the
-                         // whole
-    int units, units_capacity;
+    int units; // 0 to units - 1
 } GxTable;
 
-GxTensorId gx_table_add(GxTable *t, const GxTensor *row,
-                        GxError *err); // index -1 and err set on failure; a dropped error keeps -1
-GxTensorId gx_table_find(const GxTable *t,
-                         const char *name); // index -1: none. For files and tests, not for the hot path
+// index -1 and err set on failure; a dropped error keeps -1
+GxTensorId gx_table_add(GxTable *t, const GxTensor *row, GxError *err);
+GxTensorId gx_table_find(const GxTable *t, const char *name); // index -1: none. For files and tests
 void gx_table_close(GxTable *t);
-int64_t gx_table_offset(const GxTable *t,
-                        int unit); // elements before this unit in the rank's flat buffer; unit == units: the whole
-int64_t gx_table_flat(const GxTable *t, int row); // where this row's elements begin in that buffer
-int64_t gx_tensor_count(const GxTensor *t);       // elements of this rank's box
-int64_t gx_tensor_global_count(const GxTensor *t);
-int64_t gx_table_parameters(const GxTable *t); // elements of the whole model, tied ones once
-int gx_tensor_is_whole(const GxTensor *t);     // the box is the tensor
-GxRange gx_tensor_owned(const GxTensor *t,
-                        int member); // of a cut tensor: what of member's part no lower member has; may be empty
 
-// Where a unit's parameters lie now; whoever moves them (FSDP, a pipeline stage) changes only this.
-typedef struct {
-    void *weights; // in the type that the model computes in
-    float *grads;  // NULL: not wanted
-} GxUnit;
+// Marks all tensors whose names match one of the patterns (as a shell's: * and ?, separated by commas) as frozen.
+// Returns how many that are; a pattern that matches nothing is an error.
+int gx_table_freeze(GxTable *t, const char *patterns, GxError *err);
+int64_t gx_tensor_count(const GxTensor *t); // elements of this rank's box
+int64_t gx_tensor_global_count(const GxTensor *t);
+int64_t gx_table_parameters(const GxTable *t);          // elements of the whole model, tied ones once
+int gx_tensor_is_whole(const GxTensor *t);              // the box is the tensor
+GxRange gx_tensor_owned(const GxTensor *t, int member); // of a cut one: what of member's part no lower member has
 
 // This rank's elements of a tensor, in C order: element i of the box is element gx_tensor_global_index(t, i) of the
 // whole.
 int64_t gx_tensor_global_index(const GxTensor *t, int64_t i);
 
-// Draws a tensor's first values, elements [first, first + n) of the box, each from its global index: the same numbers
-// in every topology.
-void gx_tensor_init(const GxTensor *t, int number, uint64_t seed, int64_t first, int64_t n, float *values);
+// Draws a tensor's first values, elements [first, first + n) of the box, each from the tensor's name and its global
+// index: the same numbers in every topology, and whatever other tensors the model has.
+void gx_tensor_init(const GxTensor *t, uint64_t seed, int64_t first, int64_t n, float *values);
 
 GX_END
 #endif
@@ -147,24 +137,15 @@ static GxStatus gx__table_check(const GxTable *t, const GxTensor *row, GxError *
     return GX_OK;
 }
 
-// Room for one more row, and for its unit. 0: no memory; what there is stays as it is.
-static int gx__table_grow(GxTable *t, int unit)
+// Room for one more row. 0: no memory; what there is stays as it is.
+static int gx__table_grow(GxTable *t)
 {
-    if (t->n == t->capacity) {
-        int capacity = t->capacity ? 2 * t->capacity : 32;
-        GxTensor *grown = (GxTensor *)realloc(t->row, (size_t)capacity * sizeof *grown);
-        if (!grown) return 0;
-        t->row = grown;
-        t->capacity = capacity;
-    }
-    if (unit >= t->units_capacity) {
-        int capacity = 2 * (unit + 8);
-        int64_t *grown = (int64_t *)realloc(t->unit_begin, (size_t)(capacity + 1) * sizeof *grown);
-        if (!grown) return 0;
-        if (!t->unit_begin) grown[0] = 0;
-        t->unit_begin = grown;
-        t->units_capacity = capacity;
-    }
+    if (t->n < t->capacity) return 1;
+    int capacity = t->capacity ? 2 * t->capacity : 32;
+    GxTensor *grown = (GxTensor *)realloc(t->row, (size_t)capacity * sizeof *grown);
+    if (!grown) return 0;
+    t->row = grown;
+    t->capacity = capacity;
     return 1;
 }
 
@@ -172,23 +153,12 @@ GxTensorId gx_table_add(GxTable *t, const GxTensor *row, GxError *err)
 {
     GxTensorId id = {-1};
     if (gx__table_check(t, row, err) != GX_OK) return id;
-    if (!gx__table_grow(t, row->unit)) {
+    if (!gx__table_grow(t)) {
         GX_FAIL(err, GX_ERR_MEMORY, "no memory for a table of %d tensors", t->n + 1);
         return id;
     }
-    for (; t->units <= row->unit; t->units++) t->unit_begin[t->units + 1] = t->unit_begin[t->units];
-    GxTensor *r = &t->row[t->n];
-    *r = *row;
-    if (r->has_alias) {
-        r->offset = t->row[r->alias.index].offset;
-        r->unit = t->row[r->alias.index].unit;
-    } else {
-        const int64_t align = GX_ALIGN / gx_dtype_size(GX_F32);
-        const GxTensor *before = r - 1;
-        int64_t *begin = &t->unit_begin[r->unit]; // of the last unit: the others are full
-        r->offset = r->packed ? before->offset + gx_tensor_count(before) : begin[1] - begin[0];
-        begin[1] = begin[0] + gx_round_up(r->offset + gx_tensor_count(r), align);
-    }
+    if (row->unit >= t->units) t->units = row->unit + 1;
+    t->row[t->n] = *row;
     id.index = t->n++;
     return id;
 }
@@ -204,13 +174,37 @@ GxTensorId gx_table_find(const GxTable *t, const char *name)
 void gx_table_close(GxTable *t)
 {
     free(t->row);
-    free(t->unit_begin);
     memset(t, 0, sizeof *t);
 }
 
-int64_t gx_table_offset(const GxTable *t, int unit) { return t->units ? t->unit_begin[unit] : 0; }
+// Whether `name` matches a pattern of n characters: ? is any character, * any number of them.
+static int gx__table_matches(const char *pattern, int64_t n, const char *name)
+{
+    if (n == 0) return *name == 0;
+    if (*pattern == '*')
+        return gx__table_matches(pattern + 1, n - 1, name) || (*name && gx__table_matches(pattern, n, name + 1));
+    return *name && (*pattern == '?' || *pattern == *name) && gx__table_matches(pattern + 1, n - 1, name + 1);
+}
 
-int64_t gx_table_flat(const GxTable *t, int row) { return gx_table_offset(t, t->row[row].unit) + t->row[row].offset; }
+int gx_table_freeze(GxTable *t, const char *patterns, GxError *err)
+{
+    int frozen = 0;
+    for (const char *p = patterns; *p;) {
+        const int64_t n = (int64_t)strcspn(p, ",");
+        int found = 0;
+        for (int i = 0; i < t->n; i++)
+            if (gx__table_matches(p, n, t->row[i].name)) t->row[i].frozen = 1, found++;
+        if (!found)
+            GX_FAIL(err, GX_ERR_ARGUMENT, "no tensor is called \"%.*s\"; names are like %s (* stands for anything)",
+                    (int)n, p, t->n ? t->row[t->n / 2].name : "");
+        frozen += found;
+        p += n + (p[n] == ',');
+    }
+    for (int i = 0; i < t->n; i++) // tied tensors are one
+        if (t->row[i].has_alias && (t->row[i].frozen || t->row[t->row[i].alias.index].frozen))
+            t->row[i].frozen = t->row[t->row[i].alias.index].frozen = 1;
+    return frozen;
+}
 
 int64_t gx_tensor_count(const GxTensor *t)
 {
@@ -255,14 +249,16 @@ int64_t gx_tensor_global_index(const GxTensor *t, int64_t i)
     return index;
 }
 
-void gx_tensor_init(const GxTensor *t, int number, uint64_t seed, int64_t first, int64_t n, float *values)
+void gx_tensor_init(const GxTensor *t, uint64_t seed, int64_t first, int64_t n, float *values)
 {
-    uint32_t site = gx_random_site(GX_SITE_INIT, number);
+    const uint64_t name = gx_hash(GX_HASH_START, t->name, (int64_t)strlen(t->name));
+    const uint32_t step = (uint32_t)(name >> 24), site = gx_random_site(GX_SITE_INIT, (int64_t)(name & 0xFFFFFF));
     GX_OMP(parallel for)
     for (int64_t i = 0; i < n; i++)
-        values[i] = t->init == GX_INIT_ONES ? 1.0f
-                    : t->init == GX_INIT_ZEROS
-                        ? 0.0f
-                        : t->init_std * gx_random_normal(seed, (uint64_t)gx_tensor_global_index(t, first + i), 0, site);
+        values[i] =
+            t->init == GX_INIT_ONES ? 1.0f
+            : t->init == GX_INIT_ZEROS
+                ? 0.0f
+                : t->init_std * gx_random_normal(seed, (uint64_t)gx_tensor_global_index(t, first + i), step, site);
 }
 #endif

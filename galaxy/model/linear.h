@@ -1,63 +1,67 @@
-// model/linear.h: a linear of a model: the one place where LoRA and quantised weights will hang; blocks never mention
-// them.
+// model/linear.h: a linear of a model: the one place where LoRA and quantised weights will hang; cores never mention them.
 //
-// Several tensors that files know apart (q, k, v; gate, up) may be packed behind each other: the linear is then one
-// matrix with all their rows.
+// Several tensors that files know apart (q, k, v; gate, up) may be packed behind each other: the linear is then one matrix
+// with all their rows, and some of its parts are a linear again. Of packed parts some may be frozen: the others have their
+// gradients all the same.
 #ifndef GX_MODEL_LINEAR_H
 #define GX_MODEL_LINEAR_H
-#include "../comm/comm.h"
 #include "../ops/linear.h"
-#include "model.h"
+#include "unit.h"
 GX_BEGIN
 
-typedef struct {
-    int unit;
-    int64_t weight, bias; // offsets in the unit; bias < 0: none
-    int64_t in, out;      // this rank's
-    int frozen;
-} GxLinear;
-
-// From the first of `parts` packed weights that begin at table row `first`; no bias.
-GxLinear gx_linear_from_table(const GxTable *t, GxTensorId first, int parts);
-
-void gx_linear_layer_forward(GxContext *g, const GxModel *m, const GxLinear *l, GxRows y, GxRows x);
-void gx_linear_layer_backward_input(GxContext *g, const GxModel *m, const GxLinear *l, GxRows dx, GxRows dy);
-void gx_linear_layer_backward_weight(GxContext *g, const GxModel *m, const GxLinear *l, GxRows dy, GxRows x,
-                                     int accumulate); // frozen: nothing
+// y = x W^T, or y += (x W^T) where `accumulate`; dx alike.
+void gx_linear_apply(GxPass *p, const GxLinear *l, GxRows y, GxRows x, int accumulate);
+void gx_linear_apply_backward_input(GxPass *p, const GxLinear *l, GxRows dx, GxRows dy, int accumulate);
+void gx_linear_apply_backward_weight(GxPass *p, const GxLinear *l, GxRows dy, GxRows x); // of what is trained
 
 GX_END
 #endif
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_MODEL_LINEAR_IMPLEMENTED)
 #define GX_MODEL_LINEAR_IMPLEMENTED
+#include "../comm/comm.h"
 
-GxLinear gx_linear_from_table(const GxTable *t, GxTensorId first, int parts)
+static GxLinearShape gx__linear_shape_of(const GxLinear *l, GxRows rows, int accumulate)
 {
-    const GxTensor *w = &t->row[first.index];
-    GxLinear l = {w->unit, w->offset, -1, w->end[1] - w->begin[1], 0, w->frozen};
-    for (int i = 0; i < parts; i++) l.out += w[i].end[0] - w[i].begin[0];
-    return l;
+    GxLinearShape s = gx_linear_shape(rows.rows, l->in, l->out, rows.dtype);
+    s.accumulate = accumulate;
+    return s;
 }
 
-void gx_linear_layer_forward(GxContext *g, const GxModel *m, const GxLinear *l, GxRows y, GxRows x)
+void gx_linear_apply(GxPass *p, const GxLinear *l, GxRows y, GxRows x, int accumulate)
 {
-    const void *bias = l->bias < 0 ? NULL : gx_model_weight(m, l->unit, l->bias);
-    gx_linear_forward(g, y.data, x.data, gx_model_weight(m, l->unit, l->weight), bias, x.rows, l->in, l->out, x.dtype);
+    const GxLinearShape s = gx__linear_shape_of(l, x, accumulate);
+    gx_linear_forward(p->g, y.data, x.data, gx_store_weight(&p->m->store, l->first), NULL, &s);
 }
 
-void gx_linear_layer_backward_input(GxContext *g, const GxModel *m, const GxLinear *l, GxRows dx, GxRows dy)
+void gx_linear_apply_backward_input(GxPass *p, const GxLinear *l, GxRows dx, GxRows dy, int accumulate)
 {
-    gx_linear_backward_input(g, dx.data, dy.data, gx_model_weight(m, l->unit, l->weight), dy.rows, l->in, l->out,
-                             dy.dtype);
+    const GxLinearShape s = gx__linear_shape_of(l, dy, accumulate);
+    if (dx.data) gx_linear_backward_input(p->g, dx.data, dy.data, gx_store_weight(&p->m->store, l->first), &s);
 }
 
-void gx_linear_layer_backward_weight(GxContext *g, const GxModel *m, const GxLinear *l, GxRows dy, GxRows x,
-                                     int accumulate)
+// Trained parts that lie behind each other go in one product; between frozen ones each has its columns of dy.
+void gx_linear_apply_backward_weight(GxPass *p, const GxLinear *l, GxRows dy, GxRows x)
 {
-    float *grads = m->unit[l->unit].grads;
-    gx_progress(g); // an input gradient may be on its way meanwhile
-    if (l->frozen || !grads) return;
-    gx_linear_backward_weight(g, grads + l->weight, l->bias < 0 ? NULL : grads + l->bias, dy.data, x.data, dy.rows,
-                              l->in, l->out, accumulate, dy.dtype);
+    const GxTensor *t = &p->m->table.row[l->first.index];
+    int64_t column = 0;
+    gx_progress(p->g); // an input gradient may be on its way meanwhile
+    for (int i = 0; i < l->parts;) {
+        GxTensorId id = {l->first.index + i};
+        int accumulate = 0;
+        float *dw = gx_store_grad(&p->m->store, id, &accumulate);
+        GxLinearShape s = gx__linear_shape_of(l, dy, accumulate);
+        s.y_stride = l->out;
+        s.Out = t[i].end[0] - t[i].begin[0];
+        for (i++; i < l->parts; i++) {
+            int also = 0;
+            GxTensorId next = {l->first.index + i};
+            if (!dw != !gx_store_trains(&p->m->store, next.index)) break;
+            if (dw) gx_store_grad(&p->m->store, next, &also);
+            s.Out += t[i].end[0] - t[i].begin[0];
+        }
+        if (dw) gx_linear_backward_weight(p->g, dw, NULL, gx_rows_column(dy, column), x.data, &s);
+        column += s.Out;
+    }
 }
 #endif

@@ -2,18 +2,19 @@
 // norm.
 #ifndef GX_GRADS_H
 #define GX_GRADS_H
-#include "../base/tensors.h"
+#include "../base/store.h"
 #include "../comm/comm.h"
 GX_BEGIN
 
-// grads: the rank's flat buffer of gx_table_offset(table, table->units) elements. Neighbours with the same axes go in
+// Sums the gradients of units [first, first + units) as the table's rows ask for. Neighbours with the same axes go in
 // one collective; where the parts of a cut tensor overlap, the members that share a piece sum it among themselves: each
 // sends its own to all the others, and takes scratch for its part once per sharer (GX_MEM_COMM).
-void gx_grads_reduce(GxContext *g, const GxTable *table, float *grads);
+void gx_grads_reduce(GxContext *g, GxStore *s, int first, int units);
 
-// step->sum_squares of the reduced gradients: tensor by tensor in the table's order, each logical element once: an
-// alias not at all, what several ranks hold by the lowest of them.
-void gx_grads_sum_squares(GxContext *g, const GxTable *table, const float *grads);
+// Adds to step->sum_squares those of a unit's gradients: tensor by tensor in the table's order, each logical element
+// once: an alias not at all, what several ranks hold by the lowest of them. The ranks of a tp group then add theirs up.
+void gx_grads_sum_squares(GxContext *g, GxStore *s, int unit);
+void gx_grads_agree(GxContext *g);
 
 GX_END
 #endif
@@ -25,23 +26,37 @@ GX_END
 
 // ---- sums over whole axes ------------------------------------------------------------------------------------------
 
-static void gx__grads_reduce_axes(GxContext *g, const GxTable *table, float *grads)
+// What no micro-batch has touched in this window has a gradient of 0.
+static void gx__grads_zero_unwritten(GxContext *g, GxStore *s, int row)
+{
+    float *grads = gx_store_grads(s, row);
+    if (!grads || s->table->row[row].has_alias || s->place[row].is_written) return;
+    gx_zero(g, grads, 4 * gx_tensor_count(&s->table->row[row]));
+    s->place[row].is_written = 1;
+}
+
+static int gx__grads_is_in(const GxStore *s, int row, int first, int units)
+{
+    const GxTensor *t = &s->table->row[row];
+    return t->unit >= first && t->unit < first + units && !t->has_alias && gx_store_grads(s, row);
+}
+
+static void gx__grads_reduce_axes(GxContext *g, const GxStore *s, int first, int units)
 {
     int64_t begin = 0, end = 0;
-    int axes = 0;
-    for (int i = 0; i <= table->n; i++) {
-        const GxTensor *t = i < table->n ? &table->row[i] : NULL;
-        if (t && t->has_alias) continue;
-        const int wanted = t && !t->frozen ? t->reduce_axes : 0; // 0: nobody needs a sum
-        if (t && end > begin && wanted == axes) {
-            end = gx_table_flat(table, i) + gx_tensor_count(t);
+    int axes = 0; // of the neighbours [begin, end); 0: nobody needs a sum
+    for (int i = 0; i <= s->table->n; i++) {
+        if (i < s->table->n && !gx__grads_is_in(s, i, first, units)) continue;
+        const GxTensor *t = i < s->table->n ? &s->table->row[i] : NULL;
+        if (t && end > begin && t->reduce_axes == axes) {
+            end = s->place[i].trainable + gx_tensor_count(t);
             continue;
         }
-        if (end > begin && axes) gx_all_reduce(g, axes, GX_SUM, grads + begin, end - begin, GX_F32);
+        if (end > begin && axes) gx_all_reduce(g, axes, GX_SUM, s->grads + begin, end - begin, GX_F32);
         if (!t) break;
-        begin = gx_table_flat(table, i);
+        begin = s->place[i].trainable;
         end = begin + gx_tensor_count(t);
-        axes = wanted;
+        axes = t->reduce_axes;
     }
 }
 
@@ -115,14 +130,16 @@ static void gx__grads_reduce_overlaps(GxContext *g, const GxTensor *t, float *gr
     gx_arena_release(g->arena, mark);
 }
 
-void gx_grads_reduce(GxContext *g, const GxTable *table, float *grads)
+void gx_grads_reduce(GxContext *g, GxStore *s, int first, int units)
 {
+    for (int i = 0; i < s->table->n; i++)
+        if (gx__grads_is_in(s, i, first, units)) gx__grads_zero_unwritten(g, s, i);
     gx_at(g, -1, "grads");
-    gx__grads_reduce_axes(g, table, grads);
+    gx__grads_reduce_axes(g, s, first, units);
     gx_at(g, -1, "shared_grads");
-    for (int i = 0; i < table->n && !gx_failed(g); i++)
-        if (table->row[i].parts && !table->row[i].has_alias && !table->row[i].frozen)
-            gx__grads_reduce_overlaps(g, &table->row[i], grads + gx_table_flat(table, i));
+    for (int i = 0; i < s->table->n && !gx_failed(g); i++)
+        if (gx__grads_is_in(s, i, first, units) && s->table->row[i].parts)
+            gx__grads_reduce_overlaps(g, &s->table->row[i], gx_store_grads(s, i));
 }
 
 // ---- the global norm -----------------------------------------------------------------------------------------------
@@ -131,7 +148,6 @@ void gx_grads_reduce(GxContext *g, const GxTable *table, float *grads)
 static int64_t gx__grads_counted(const GxContext *g, const GxTensor *t, int64_t *first)
 {
     *first = 0;
-    if (t->has_alias || t->frozen) return 0;
     if (!t->parts) return gx_group_index(g, GX_AXIS_TP) == 0 ? gx_tensor_count(t) : 0;
     const int me = gx_group_index(g, t->split_axes);
     const GxRange mine = t->parts[me], owned = gx_tensor_owned(t, me);
@@ -141,17 +157,21 @@ static int64_t gx__grads_counted(const GxContext *g, const GxTensor *t, int64_t 
     return gx_range_count(owned) * row;
 }
 
-void gx_grads_sum_squares(GxContext *g, const GxTable *table, const float *grads)
+void gx_grads_sum_squares(GxContext *g, GxStore *s, int unit)
+{
+    gx_at(g, unit, "norm");
+    for (int i = 0; i < s->table->n; i++) {
+        int64_t first;
+        if (!gx__grads_is_in(s, i, unit, 1)) continue;
+        gx__grads_zero_unwritten(g, s, i);
+        const int64_t n = gx__grads_counted(g, &s->table->row[i], &first);
+        if (n) gx_sum_squares(g, &g->step->sum_squares, gx_store_grads(s, i) + first, n, 1);
+    }
+}
+
+void gx_grads_agree(GxContext *g)
 {
     gx_at(g, -1, "norm");
-    int some = 0;
-    for (int i = 0; i < table->n; i++) {
-        int64_t first, n = gx__grads_counted(g, &table->row[i], &first);
-        if (n == 0) continue;
-        gx_sum_squares(g, &g->step->sum_squares, grads + gx_table_flat(table, i) + first, n, some);
-        some = 1;
-    }
-    if (!some) gx_zero(g, &g->step->sum_squares, sizeof g->step->sum_squares);
     gx_all_reduce(g, GX_AXIS_TP, GX_SUM, &g->step->sum_squares, 1, GX_F64);
 }
 #endif

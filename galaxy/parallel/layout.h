@@ -1,34 +1,34 @@
-// layout.h: which collective stands at which block boundary of a layer, derived from the layouts of the rows: once,
-// here, for every mode.
+// layout.h: which collective stands at which door of a (core, CON) pair, derived from the layouts of the rows: once,
+// here, for every mode and every family.
 //
-// A layer is ATT, CON1, MLP, CON2: attention and MLP are the cores, CON (connection: bias, dropout, residual add, norm)
-// joins them to the stream. A mode is one method each for ATT, CON (both) and MLP inside the tp group. Rows [T*B, C] at
-// a boundary are FULL (every rank has all), SEQ (rank r has its slice of T) or PARTIAL (every rank has a summand of
-// all):
+// Attention, MLP, embedding and head are cores; CON (connection: bias, dropout, residual add, norm) joins a core to the
+// stream. A mode is one method each for ATT, CON, MLP and the ends (embedding and head) inside the tp group. Rows
+// [T*B, C] at a boundary are FULL (every rank has all), SEQ (rank r has its slice of T) or PARTIAL (every rank has a
+// summand of all):
 //
-//     block                                      takes  gives
-//     ATT by TP (heads), MLP by TP (columns)     FULL   PARTIAL
-//     ATT, CON, MLP by SP (slices of T)          SEQ    SEQ
-//     any block that is not split                FULL   FULL
+//     block                                                      takes  gives
+//     a core by TP (heads, columns, rows of the vocabulary)      FULL   PARTIAL
+//     a core or CON by SP (slices of T)                          SEQ    SEQ
+//     any block that is not split                                FULL   FULL
 //
-// The stream between layers is in CON's layout; what a core needs stands at its entry, what its sum needs at its exit.
-// So the four (att entry and exit, mlp entry and exit) are all there is, besides the gather of K and V inside attention
-// by SP.
+// The stream between pairs is in CON's layout; what a core needs stands at its entry, what its sum needs at its exit.
+// So these two doors are all there is, besides what happens inside: attention by SP gathers K and V, a head by TP
+// agrees on the loss over its parts of the vocabulary.
 //
-//     GxMode galaxy = {GX_METHOD_TP, GX_METHOD_SP, GX_METHOD_TP};
-//     GxMove moves[GX_LAYER_MOVES];
-//     int n = gx_layer_moves(galaxy, moves);  // 4: gather, scatter, gather, scatter; gx_layer_halves(galaxy, 1) == 8
+//     GxMethods galaxy = gx_methods(GX_METHOD_TP, GX_METHOD_SP, GX_METHOD_TP);    // ATT, CON, MLP; the ends follow
+//     gx_core_entry(galaxy.att, galaxy.con).move.forward;                         // GX_MOVE_ALL_GATHER
 //
-// gx_mode_demands writes them out for a whole micro-batch, in order: what a recording of a step must contain, and what
-// it must send.
+// gx_demands writes them out for a whole micro-batch, in order: what a recording of a step must contain, and what it
+// must send.
 #ifndef GX_LAYOUT_H
 #define GX_LAYOUT_H
 #include "../base/mesh.h"
 GX_BEGIN
 
 typedef enum { GX_LAYOUT_FULL = 0, GX_LAYOUT_SEQ, GX_LAYOUT_PARTIAL } GxLayout;
-typedef enum { GX_BLOCK_ATT = 0, GX_BLOCK_CON, GX_BLOCK_MLP } GxBlock;
 typedef enum { GX_METHOD_NONE = 0, GX_METHOD_TP, GX_METHOD_SP } GxMethod;
+typedef enum { GX_CORE_ATT = 0, GX_CORE_MLP, GX_CORE_EMBED, GX_CORE_HEAD, GX_CORE_KINDS } GxCoreKind;
+typedef enum { GX_ENTRY = 0, GX_EXIT, GX_INSIDE } GxDoor; // of a core: where a collective stands
 typedef enum {
     GX_MOVE_NONE = 0,
     GX_MOVE_ALL_REDUCE,
@@ -37,47 +37,49 @@ typedef enum {
     GX_MOVE_SLICE
 } GxMoveKind;
 typedef struct {
-    GxMethod att, con, mlp;
-} GxMode;
+    GxMethod att, con, mlp, ends;
+} GxMethods;
 typedef struct {
     GxMoveKind forward, backward;
 } GxTransition;
-
-enum { GX_LAYER_MOVES = 5 };
 typedef struct {
-    const char *site; // "att_entry", "att_kv", "att_exit", "mlp_entry", "mlp_exit"
     GxLayout from, to;
     GxTransition move;
-    int is_kv; // moves K and V, 2*K*h wide, instead of C
 } GxMove;
 
-// Valid are ATT, MLP in {TP, SP, None} with CON in {SP, None}: 18 modes.
-GxStatus gx_mode_check(GxMode mode, GxError *err);
-static inline int gx_mode_splits(GxMode mode) // anything at all: then embedding and head are split by vocabulary
+// The ends: not split where nothing is, by SP where CON is and no core is by TP, else by TP.
+GxMethods gx_methods(GxMethod att, GxMethod con, GxMethod mlp);
+// Valid are ATT, MLP in {TP, SP, None} with CON in {SP, None}, 18 triples, each with any method for the ends.
+GxStatus gx_methods_check(GxMethods m, GxError *err);
+static inline int gx_methods_split(GxMethods m) // anything at all
 {
-    return mode.att != GX_METHOD_NONE || mode.con != GX_METHOD_NONE || mode.mlp != GX_METHOD_NONE;
+    return m.att != GX_METHOD_NONE || m.con != GX_METHOD_NONE || m.mlp != GX_METHOD_NONE || m.ends != GX_METHOD_NONE;
+}
+static inline int gx_methods_have(GxMethods m, GxMethod method) // somewhere
+{
+    return m.att == method || m.con == method || m.mlp == method || m.ends == method;
+}
+static inline GxMethod gx_methods_of(GxMethods m, GxCoreKind core)
+{
+    return core == GX_CORE_ATT ? m.att : core == GX_CORE_MLP ? m.mlp : m.ends;
 }
 GxLayout gx_block_takes(GxMethod method);
 GxLayout gx_block_gives(GxMethod method);
 
 // What brings rows from one layout into another at the entry of a block, and what brings their gradient back. `into` is
-// the method of the block (or head) that is entered: FULL rows need their gradient summed under TP (each rank's is a
-// summand) and nothing where all ranks compute the same. Nothing leads into PARTIAL: it only arises.
+// the method of the block that is entered: FULL rows need their gradient summed under TP (each rank's is a summand) and
+// nothing where all ranks compute the same. Nothing leads into PARTIAL: it only arises.
 GxTransition gx_layout_transition(GxLayout from, GxLayout to, GxMethod into);
-
-int gx_layer_moves(GxMode mode,
-                   GxMove moves[GX_LAYER_MOVES]); // those that move something, in forward order; returns how many
-GxMove gx_embedding_exit(GxMode mode);            // embedding and head split by vocabulary
-GxMove gx_head_entry(GxMode mode);
+GxMove gx_core_entry(GxMethod core, GxMethod con); // from the stream into a core
+GxMove gx_core_exit(GxMethod core, GxMethod con);  // from a core into CON
 
 // Forward and backward of a move in half-collectives: one is an all-gather or reduce-scatter of [T*B, C], an all-reduce
-// is two. kv_width: K*h / C.
-double gx_move_halves(const GxMove *move, double kv_width);
-double gx_layer_halves(GxMode mode, double kv_width);
+// is two. Those of a layer (ATT, CON, MLP, CON); kv_width: K*h / C.
+double gx_move_halves(GxMove move);
+double gx_layer_halves(GxMethods m, double kv_width);
 
-// All that a mode communicates over tp in one micro-batch, forward and backward, in order, of fp32. Embedding and head
-// are split by vocabulary, unless nothing is split (a mode of None alone demands nothing): the head then agrees on the
-// maximum and on two sums of each row (site "head_loss"), chunk by chunk of its rows.
+// All that is communicated over tp in one micro-batch, forward and backward, in order, of fp32. A head by TP agrees on
+// the maximum and on two sums of each row, chunk by chunk of its rows.
 typedef struct {
     int layers;
     int64_t rows, width;     // T*B of the micro-batch; C
@@ -89,25 +91,22 @@ typedef struct {
     GxMoveKind kind;     // ALL_REDUCE, ALL_GATHER or REDUCE_SCATTER: the others communicate nothing
     int64_t rows, width; // of the whole, wherever its rows lie
 } GxDemand;
-int gx_mode_demands(GxMode mode, const GxDemandShape *shape, GxDemand *list,
-                    int capacity);                          // how many; writes those within the capacity
+int gx_demands(GxMethods m, const GxDemandShape *shape, GxDemand *list, int capacity); // how many; writes what fits
 int64_t gx_demand_bytes(const GxDemand *demand, int ranks); // that the group's ranks send together
 
 // How a weight meets its rows. The rule for its gradient is per place of use: a tied weight asks twice.
 typedef enum {
     GX_USE_WHOLE = 0, // all of it, on all rows of the layout: norms, biases, adapters, an unsplit matrix
-    GX_USE_SPLIT, // the rank holds its own part of it: column- and row-parallel matrices, their LoRA factor that is cut
-                  // alike
-    GX_USE_OWN_SHARE // all of it, on this rank's heads or columns or summand only: q_norm, k_norm, the LoRA factor that
-                     // is not cut
+    GX_USE_SPLIT, // the rank holds its own part of it: column- and row-parallel matrices, their LoRA factor cut alike
+    GX_USE_OWN_SHARE // all of it, on this rank's heads or columns or summand only: q_norm, k_norm, LoRA's uncut factor
 } GxUse;
-int gx_grad_tp(
-    GxLayout rows,
-    GxUse use); // GX_AXIS_TP: its gradient is summed over tp; 0: it is not. (GX_AXIS_LOSS always comes besides.)
+int gx_grad_tp(GxLayout rows, GxUse use); // GX_AXIS_TP: summed over tp; 0: not. (GX_AXIS_LOSS always comes besides.)
 
 const char *gx_layout_name(GxLayout layout);
-const char *gx_method_name(GxMethod method); // "None", "TP", "SP"
-const char *gx_move_name(GxMoveKind kind);   // as the recorder has it: "all_reduce"
+const char *gx_method_name(GxMethod method);            // "None", "TP", "SP"
+const char *gx_move_name(GxMoveKind kind);              // as the recorder has it: "all_reduce"
+const char *gx_core_name(GxCoreKind core);              // "att", "mlp", "embed", "head"
+const char *gx_door_name(GxCoreKind core, GxDoor door); // "att_entry": the site in a recording
 
 GX_END
 #endif
@@ -116,19 +115,29 @@ GX_END
 #define GX_LAYOUT_IMPLEMENTED
 #include <assert.h>
 
-GxStatus gx_mode_check(GxMode mode, GxError *err)
+GxMethods gx_methods(GxMethod att, GxMethod con, GxMethod mlp)
 {
-    const GxMethod method[3] = {mode.att, mode.con, mode.mlp};
-    static const char *const block[3] = {"ATT", "CON", "MLP"};
-    for (int b = 0; b < 3; b++)
+    GxMethods m = {att, con, mlp, GX_METHOD_TP};
+    const int core_by_tp = att == GX_METHOD_TP || mlp == GX_METHOD_TP;
+    if (con == GX_METHOD_SP && !core_by_tp) m.ends = GX_METHOD_SP;
+    if (att == GX_METHOD_NONE && con == GX_METHOD_NONE && mlp == GX_METHOD_NONE) m.ends = GX_METHOD_NONE;
+    return m;
+}
+
+GxStatus gx_methods_check(GxMethods m, GxError *err)
+{
+    const GxMethod method[4] = {m.att, m.con, m.mlp, m.ends};
+    static const char *const block[4] = {"ATT", "CON", "MLP", "the ends"};
+    for (int b = 0; b < 4; b++)
         if ((unsigned)method[b] > GX_METHOD_SP)
             return GX_FAIL(err, GX_ERR_ARGUMENT, "%s has method number %d; it is one of None, TP, SP", block[b],
                            (int)method[b]);
-    if (mode.con == GX_METHOD_TP)
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "ATT by %s, CON by TP, MLP by %s: CON has no matrix to split, and its norm needs whole rows; "
-                       "CON is SP (rows split) or None",
-                       gx_method_name(mode.att), gx_method_name(mode.mlp));
+    if (m.con == GX_METHOD_TP)
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "ATT by %s, CON by TP, MLP by %s: CON has no matrix to split, and its norm needs whole rows; CON "
+            "is SP (rows split) or None",
+            gx_method_name(m.att), gx_method_name(m.mlp));
     return GX_OK;
 }
 
@@ -161,100 +170,89 @@ GxTransition gx_layout_transition(GxLayout from, GxLayout to, GxMethod into)
     return table[0].move;
 }
 
-static GxMove gx__layout_move(const char *site, GxLayout from, GxMethod into)
+static GxMove gx__layout_move(GxLayout from, GxMethod into)
 {
     GxMove m;
-    m.site = site;
     m.from = from;
     m.to = gx_block_takes(into);
     m.move = gx_layout_transition(from, m.to, into);
-    m.is_kv = 0;
     return m;
 }
-
-int gx_layer_moves(GxMode mode, GxMove moves[GX_LAYER_MOVES])
-{
-    GxMove all[GX_LAYER_MOVES];
-    all[0] = gx__layout_move("att_entry", gx_block_gives(mode.con), mode.att);
-    all[1] = gx__layout_move("att_kv", GX_LAYOUT_SEQ,
-                             GX_METHOD_TP); // gathered where each rank's gradient of all of K and V is a summand
-    all[1].is_kv = 1;
-    all[2] = gx__layout_move("att_exit", gx_block_gives(mode.att), mode.con);
-    all[3] = gx__layout_move("mlp_entry", gx_block_gives(mode.con), mode.mlp);
-    all[4] = gx__layout_move("mlp_exit", gx_block_gives(mode.mlp), mode.con);
-    int n = 0;
-    for (int i = 0; i < GX_LAYER_MOVES; i++) {
-        int nothing = all[i].move.forward == GX_MOVE_NONE && all[i].move.backward == GX_MOVE_NONE;
-        if (!nothing && (!all[i].is_kv || mode.att == GX_METHOD_SP)) moves[n++] = all[i];
-    }
-    return n;
-}
-
-GxMove gx_embedding_exit(GxMode mode) { return gx__layout_move("embedding_exit", GX_LAYOUT_PARTIAL, mode.con); }
-GxMove gx_head_entry(GxMode mode) { return gx__layout_move("head_entry", gx_block_gives(mode.con), GX_METHOD_TP); }
+GxMove gx_core_entry(GxMethod core, GxMethod con) { return gx__layout_move(gx_block_gives(con), core); }
+GxMove gx_core_exit(GxMethod core, GxMethod con) { return gx__layout_move(gx_block_gives(core), con); }
 
 static int gx__layout_halves(GxMoveKind kind)
 {
     return kind == GX_MOVE_ALL_REDUCE ? 2 : kind == GX_MOVE_ALL_GATHER || kind == GX_MOVE_REDUCE_SCATTER;
 }
 
-double gx_move_halves(const GxMove *move, double kv_width)
-{
-    return (gx__layout_halves(move->move.forward) + gx__layout_halves(move->move.backward)) *
-           (move->is_kv ? 2 * kv_width : 1);
-}
+double gx_move_halves(GxMove m) { return gx__layout_halves(m.move.forward) + gx__layout_halves(m.move.backward); }
 
-double gx_layer_halves(GxMode mode, double kv_width)
+double gx_layer_halves(GxMethods m, double kv_width)
 {
-    GxMove moves[GX_LAYER_MOVES];
-    double halves = 0;
-    int n = gx_layer_moves(mode, moves);
-    for (int i = 0; i < n; i++) halves += gx_move_halves(&moves[i], kv_width);
-    return halves;
+    return gx_move_halves(gx_core_entry(m.att, m.con)) + gx_move_halves(gx_core_exit(m.att, m.con)) +
+           gx_move_halves(gx_core_entry(m.mlp, m.con)) + gx_move_halves(gx_core_exit(m.mlp, m.con)) +
+           (m.att == GX_METHOD_SP ? 2 * 2 * kv_width : 0); // K and V, gathered and their gradients scattered
 }
 
 typedef struct {
     const GxDemandShape *shape;
+    GxMethods methods;
     GxDemand *list;
     int capacity, n;
 } GxDemands;
 
-static void gx__layout_demand(GxDemands *d, int unit, const char *site, GxMoveKind kind, int64_t rows, int64_t width)
+static void gx__layout_demand(GxDemands *d, int unit, GxCoreKind core, GxDoor door, GxMoveKind kind, int64_t rows,
+                              int64_t width)
 {
     if (!gx__layout_halves(kind)) return;
-    const GxDemand demand = {unit, site, kind, rows, width};
+    const GxDemand demand = {unit, gx_door_name(core, door), kind, rows, width};
     if (d->n < d->capacity) d->list[d->n] = demand;
     d->n++;
 }
 
-static void gx__layout_demand_move(GxDemands *d, int unit, const GxMove *move, int backward)
+// What happens inside a core. Attention by SP: each rank's gradient of all of K and V is a summand, as into a block by
+// TP.
+static void gx__layout_demand_inside(GxDemands *d, int unit, GxCoreKind core, int backward)
 {
     const GxDemandShape *s = d->shape;
-    gx__layout_demand(d, unit, move->site, backward ? move->move.backward : move->move.forward, s->rows,
-                      move->is_kv ? 2 * s->kv_width : s->width);
+    if (core == GX_CORE_ATT && d->methods.att == GX_METHOD_SP)
+        gx__layout_demand(d, unit, core, GX_INSIDE, backward ? GX_MOVE_REDUCE_SCATTER : GX_MOVE_ALL_GATHER, s->rows,
+                          2 * s->kv_width);
+    if (core != GX_CORE_HEAD || d->methods.ends != GX_METHOD_TP || backward) return;
+    for (int64_t r = 0; r < s->rows; r += s->chunk)
+        for (int numbers = 1; numbers <= 2; numbers++) // the maximum; both sums
+            gx__layout_demand(d, unit, core, GX_INSIDE, GX_MOVE_ALL_REDUCE, gx_min(s->chunk, s->rows - r), numbers);
 }
 
-int gx_mode_demands(GxMode mode, const GxDemandShape *shape, GxDemand *list, int capacity)
+static void gx__layout_demand_pair(GxDemands *d, int unit, GxCoreKind core, int backward)
 {
-    const GxMove in = gx_embedding_exit(mode), out = gx_head_entry(mode);
+    const GxDemandShape *s = d->shape;
+    const GxMethod method = gx_methods_of(d->methods, core);
+    const GxMove entry = gx_core_entry(method, d->methods.con), exit = gx_core_exit(method, d->methods.con);
+    if (core != GX_CORE_EMBED && !backward) // the embedding takes no rows, the head gives none
+        gx__layout_demand(d, unit, core, GX_ENTRY, entry.move.forward, s->rows, s->width);
+    if (core != GX_CORE_HEAD && backward)
+        gx__layout_demand(d, unit, core, GX_EXIT, exit.move.backward, s->rows, s->width);
+    gx__layout_demand_inside(d, unit, core, backward);
+    if (core != GX_CORE_HEAD && !backward)
+        gx__layout_demand(d, unit, core, GX_EXIT, exit.move.forward, s->rows, s->width);
+    if (core != GX_CORE_EMBED && backward)
+        gx__layout_demand(d, unit, core, GX_ENTRY, entry.move.backward, s->rows, s->width);
+}
+
+int gx_demands(GxMethods m, const GxDemandShape *shape, GxDemand *list, int capacity)
+{
+    GxDemands d = {shape, m, list, capacity, 0};
     const int head = shape->layers + 1;
-    GxMove moves[GX_LAYER_MOVES];
-    GxDemands d = {shape, list, capacity, 0};
     assert(shape->chunk >= 1);
-    const int n = gx_layer_moves(mode, moves);
-    if (!gx_mode_splits(mode)) return 0;
-    gx__layout_demand_move(&d, 0, &in, 0);
+    gx__layout_demand_pair(&d, 0, GX_CORE_EMBED, 0);
     for (int unit = 1; unit < head; unit++)
-        for (int i = 0; i < n; i++) gx__layout_demand_move(&d, unit, &moves[i], 0);
-    gx__layout_demand_move(&d, head, &out, 0);
-    for (int64_t r = 0; r < shape->rows; r += shape->chunk)
-        for (int numbers = 1; numbers <= 2; numbers++) // the maximum; both sums
-            gx__layout_demand(&d, head, "head_loss", GX_MOVE_ALL_REDUCE, gx_min(shape->chunk, shape->rows - r),
-                              numbers);
-    gx__layout_demand_move(&d, head, &out, 1);
+        for (int k = 0; k < 2; k++) gx__layout_demand_pair(&d, unit, k ? GX_CORE_MLP : GX_CORE_ATT, 0);
+    for (int backward = 0; backward < 2; backward++) gx__layout_demand_pair(&d, head, GX_CORE_HEAD, backward);
     for (int unit = head - 1; unit > 0; unit--)
-        for (int i = n - 1; i >= 0; i--) gx__layout_demand_move(&d, unit, &moves[i], 1);
-    gx__layout_demand_move(&d, 0, &in, 1);
+        for (int k = 1; k >= 0; k--) gx__layout_demand_pair(&d, unit, k ? GX_CORE_MLP : GX_CORE_ATT, 1);
+    gx__layout_demand_pair(&d, 0, GX_CORE_EMBED, 1);
     return d.n;
 }
 
@@ -287,5 +285,20 @@ const char *gx_move_name(GxMoveKind kind)
 {
     static const char *const names[] = {"none", "all_reduce", "reduce_scatter", "all_gather", "slice"};
     return (unsigned)kind < sizeof names / sizeof *names ? names[kind] : "?";
+}
+
+const char *gx_core_name(GxCoreKind core)
+{
+    static const char *const names[GX_CORE_KINDS] = {"att", "mlp", "embed", "head"};
+    return (unsigned)core < GX_CORE_KINDS ? names[core] : "?";
+}
+
+const char *gx_door_name(GxCoreKind core, GxDoor door)
+{
+    static const char *const names[GX_CORE_KINDS][3] = {{"att_entry", "att_exit", "att_inside"},
+                                                        {"mlp_entry", "mlp_exit", "mlp_inside"},
+                                                        {"embed_entry", "embed_exit", "embed_inside"},
+                                                        {"head_entry", "head_exit", "head_inside"}};
+    return (unsigned)core < GX_CORE_KINDS && (unsigned)door <= GX_INSIDE ? names[core][door] : "?";
 }
 #endif

@@ -1,0 +1,164 @@
+// store.h: where tensors lie, apart from what they are (tensors.h): the weights that a rank computes with, and, of
+// those that are trained, gradients, masters and moments. The only place that knows offsets.
+//
+// A rank has the tensors of units [first, last). Weights lie unit by unit in one buffer of the type that is computed
+// in, frozen ones among them; gradients, masters and moments lie in buffers of their own, in the same order, of trained
+// tensors alone: what is frozen has none and costs nothing. In fp32 the weights are their own masters. A packed row
+// lies right behind the row before, if both are there.
+//
+//     GX_TRY(gx_store_open(&s, &table, 0, table.units, GX_BF16, &g->error));    // counts
+//     gx_store_take(g, &s, 2);                                                  // takes memory: two moments
+//     const void *w = gx_store_weight(&s, id);
+//     float *dw = gx_store_grad(&s, id, &accumulate);                           // NULL: frozen, or none are wanted
+//
+// Gradients of a window are written by whoever comes first and added to by all who come later (`is_written`), in
+// whatever order micro-batches and the uses of a tied weight come; what nobody has written when the window ends is
+// zeroed.
+#ifndef GX_STORE_H
+#define GX_STORE_H
+#include "context.h"
+#include "tensors.h"
+GX_BEGIN
+
+typedef struct {
+    int64_t weight;    // elements before it in the rank's weights; -1: it is not here
+    int64_t trainable; // elements before it in gradients, masters and moments; -1: frozen, or not here
+    int is_written;    // its gradient, in this window
+} GxPlace;
+
+typedef struct {
+    const GxTable *table;
+    GxPlace *place;               // [table->n]; an alias has that of its tensor
+    int first_unit, last_unit;    // units [first, last)
+    int64_t weights_n, trained_n; // elements of the buffers
+    GxDtype dtype;                // of the weights
+    void *weights;                // [weights_n]
+    float *masters;               // [trained_n], fp32; NULL in fp32: the weights are it
+    float *grads;                 // [trained_n]; NULL: none are wanted
+    float *moment[2];             // [trained_n] each; NULL: the optimizer has none
+} GxStore;
+
+GxStatus gx_store_open(GxStore *s, const GxTable *table, int first_unit, int last_unit, GxDtype dtype, GxError *err);
+void gx_store_take(GxContext *g, GxStore *s,
+                   int moments); // from the context's arena; moments: 0 to 2, -1: weights alone
+void gx_store_close(GxStore *s);
+
+static inline int gx_store_has(const GxStore *s, int row) { return s->place[row].weight >= 0; }
+static inline int gx_store_trains(const GxStore *s, int row) { return s->place[row].trainable >= 0; }
+int gx_store_trains_unit(const GxStore *s, int unit);
+
+void *gx_store_weight(const GxStore *s, GxTensorId id);
+// Marks it as written. *accumulate: 0 where it is to be written, 1 where it is to be added to.
+float *gx_store_grad(GxStore *s, GxTensorId id, int *accumulate);
+float *gx_store_master(const GxStore *s, int row); // fp32 values of a trained tensor, or of any in fp32; else NULL
+// Of a trained tensor; NULL of a frozen one, and where there is no such buffer.
+static inline float *gx_store_grads(const GxStore *s, int row)
+{
+    return s->grads && gx_store_trains(s, row) ? s->grads + s->place[row].trainable : NULL;
+}
+static inline float *gx_store_moment(const GxStore *s, int number, int row)
+{
+    return s->moment[number] && gx_store_trains(s, row) ? s->moment[number] + s->place[row].trainable : NULL;
+}
+static inline char *gx_store_weights_at(const GxStore *s, int64_t at)
+{
+    return (char *)s->weights + at * gx_dtype_size(s->dtype);
+}
+
+void gx_store_begin_window(GxStore *s); // no gradient is written
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_STORE_IMPLEMENTED)
+#define GX_STORE_IMPLEMENTED
+#include <stdlib.h>
+#include <string.h>
+
+// Behind what there is; a row that is not packed begins a line of GX_ALIGN bytes of fp32.
+static int64_t gx__store_place(int64_t *n, const GxTensor *t, int is_packed)
+{
+    const int64_t at = is_packed ? *n : gx_round_up(*n, GX_ALIGN / 4);
+    *n = at + gx_tensor_count(t);
+    return at;
+}
+
+GxStatus gx_store_open(GxStore *s, const GxTable *table, int first_unit, int last_unit, GxDtype dtype, GxError *err)
+{
+    memset(s, 0, sizeof *s);
+    s->table = table, s->first_unit = first_unit, s->last_unit = last_unit, s->dtype = dtype;
+    s->place = (GxPlace *)calloc((size_t)table->n + 1, sizeof *s->place);
+    if (!s->place) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the places of %d tensors", table->n);
+    for (int i = 0; i < table->n; i++) {
+        const GxTensor *t = &table->row[i];
+        GxPlace *p = &s->place[i];
+        p->weight = p->trainable = -1;
+        if (t->unit < first_unit || t->unit >= last_unit) continue;
+        if (t->has_alias) {
+            *p = s->place[t->alias.index];
+            if (p->weight < 0)
+                return GX_FAIL(
+                    err, GX_ERR_UNSUPPORTED,
+                    "%s is tied to %s, which other ranks hold; units of one tensor cannot be on several ranks", t->name,
+                    table->row[t->alias.index].name);
+            continue;
+        }
+        const int is_packed = t->packed && i > 0 && table->row[i - 1].unit == t->unit;
+        p->weight = gx__store_place(&s->weights_n, t, is_packed);
+        if (!t->frozen) p->trainable = gx__store_place(&s->trained_n, t, is_packed && s->place[i - 1].trainable >= 0);
+    }
+    return GX_OK;
+}
+
+void gx_store_take(GxContext *g, GxStore *s, int moments)
+{
+    s->weights = gx_take_from(g, g->arena, GX_MEM_WEIGHTS, gx_dtype_size(s->dtype) * s->weights_n);
+    s->masters = s->grads = s->moment[0] = s->moment[1] = NULL;
+    if (moments < 0 || s->trained_n == 0) return;
+    if (s->dtype != GX_F32) s->masters = (float *)gx_take_from(g, g->arena, GX_MEM_OPTIMIZER, 4 * s->trained_n);
+    s->grads = (float *)gx_take_from(g, g->arena, GX_MEM_GRADS, 4 * s->trained_n);
+    for (int i = 0; i < moments; i++)
+        s->moment[i] = (float *)gx_take_from(g, g->arena, GX_MEM_OPTIMIZER, 4 * s->trained_n);
+}
+
+void gx_store_close(GxStore *s)
+{
+    free(s->place);
+    memset(s, 0, sizeof *s);
+}
+
+int gx_store_trains_unit(const GxStore *s, int unit)
+{
+    for (int i = 0; i < s->table->n; i++)
+        if (s->table->row[i].unit == unit && gx_store_trains(s, i)) return 1;
+    return 0;
+}
+
+static int gx__store_row(const GxStore *s, int row)
+{
+    return s->table->row[row].has_alias ? s->table->row[row].alias.index : row;
+}
+
+void *gx_store_weight(const GxStore *s, GxTensorId id) { return gx_store_weights_at(s, s->place[id.index].weight); }
+
+float *gx_store_grad(GxStore *s, GxTensorId id, int *accumulate)
+{
+    GxPlace *p = &s->place[gx__store_row(s, id.index)];
+    if (!s->grads || p->trainable < 0) return NULL;
+    *accumulate = p->is_written;
+    p->is_written = 1;
+    return s->grads + p->trainable;
+}
+
+float *gx_store_master(const GxStore *s, int row)
+{
+    const GxPlace *p = &s->place[row];
+    if (s->dtype == GX_F32) return p->weight < 0 ? NULL : (float *)s->weights + p->weight;
+    return p->trainable < 0 ? NULL : s->masters + p->trainable;
+}
+
+void gx_store_begin_window(GxStore *s)
+{
+    for (int i = 0; i < s->table->n; i++) s->place[i].is_written = 0;
+}
+#endif

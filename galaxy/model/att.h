@@ -1,0 +1,188 @@
+// model/att.h: self-attention as a core: q, k, v = in W^T, rotary positions, softmax(q k^T / sqrt(h)) v, out projection.
+//
+// By TP a rank has its query heads and the K,V heads that they use, on all rows; `out` is its summand. By SP it has all
+// heads, its slice of T as queries, and the keys and values of all rows: these are gathered inside, and their gradients,
+// each rank's a summand, are brought back to their rows by a reduce-scatter. h is head_dim; H, K are this rank's heads.
+#ifndef GX_ATT_H
+#define GX_ATT_H
+#include "linear.h"
+#include "mode.h"
+GX_BEGIN
+extern const GxCore gx_att;
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_ATT_IMPLEMENTED)
+#define GX_ATT_IMPLEMENTED
+#include "../comm/comm.h"
+#include "../ops/attention.h"
+
+enum { GX__ATT_QKV = 0, GX__ATT_O };                  // of a pair's linears
+enum { GX__ATT_Q = 0, GX__ATT_RESULT, GX__ATT_KV };   // in a slot: q, k, v [rows, (H+2K)h] | [rows, Hh]; where K and V are
+                                                      // gathered q [rows, Hh] and, of all rows, K and V [all, 2Kh]
+enum { GX__ATT_DQ = 0, GX__ATT_DKV };                 // inner gradients: alike
+
+static void gx__att_open(GxContext *g, GxModel *m, int unit, int k, int number)
+{
+    GxUnitKind *u = &m->kind[m->unit[unit].kind];
+    const GxPairSpec *s = &u->spec.pair[k];
+    const int64_t C = u->spec.width, Q = s->core.heads * s->core.head_dim, KV = s->core.kv_heads * s->core.head_dim;
+    const GxLayout layout = gx_block_takes(m->mode->methods.att);
+    const GxTensorUse use[4] = {{s->matrix[0], number, GX_ROLE_WEIGHT, {Q, C}, &u->q, NULL, layout, 0, 0},
+                                {s->matrix[1], number, GX_ROLE_WEIGHT, {KV, C}, &u->kv, NULL, layout, 1, 0},
+                                {s->matrix[2], number, GX_ROLE_WEIGHT, {KV, C}, &u->kv, NULL, layout, 1, 0},
+                                {s->matrix[3], number, GX_ROLE_WEIGHT, {C, Q}, NULL, &u->q, layout, 0, 0}};
+    GxTensorId id[4];
+    for (int i = 0; i < 4; i++) id[i] = gx_model_tensor(g, m, unit, &use[i]);
+    m->unit[unit].pair[k].linear[GX__ATT_QKV] = gx_model_linear(m, id[0], 3);
+    m->unit[unit].pair[k].linear[GX__ATT_O] = gx_model_linear(m, id[3], 1);
+}
+
+// Whether other ranks have rows whose keys and values are wanted here.
+static int gx__att_gathers(const GxModel *m) { return m->mode->methods.att == GX_METHOD_SP && m->members > 1; }
+
+static void gx__att_lay(GxSlotLayer *l, const GxUnitKind *u, int k, int64_t rows, GxPairSlot *s)
+{
+    const int64_t h = u->spec.pair[k].core.head_dim, Q = gx_share_count(&u->q), KV = gx_share_count(&u->kv);
+    const int gathers = gx__att_gathers(l->m);
+    s->core[GX__ATT_Q] = gx_slot_rows(l, rows, gathers ? Q : Q + 2 * KV);
+    s->core[GX__ATT_RESULT] = gx_slot_rows(l, rows, Q);
+    if (gathers) s->core[GX__ATT_KV] = gx_slot_rows(l, l->all, 2 * KV);
+    s->lse = (float *)gx_arena_take(&l->arena, GX_MEM_ACTIVATIONS, 4 * rows * (Q / h));
+    if (!l->owns_gradients) return;
+    s->dcore[GX__ATT_DQ] = gx_slot_rows(l, rows, s->core[GX__ATT_Q].cols);
+    if (gathers) s->dcore[GX__ATT_DKV] = gx_slot_rows(l, l->all, 2 * KV);
+}
+
+// ---- q, k and v: side by side in each row, or K and V apart and of all rows ------------------------------------------
+
+typedef struct {
+    GxAttention a;
+    GxRuns own;            // positions of this rank's rows
+    GxLinear q, kv;        // where they are apart
+    int gathers;
+    int64_t k_column, v_column; // of K's first row, V's first row
+} GxAttCall;
+
+static GxAttCall gx__att_call(const GxPass *p, int k)
+{
+    GxAttCall c = GX_ZERO;
+    const GxUnitKind *u = gx_pass_kind(p);
+    const GxCoreSpec *s = &u->spec.pair[k].core;
+    const GxLinear *qkv = &gx_pass_pair(p, k)->linear[GX__ATT_QKV];
+    const GxTensorId second = {qkv->first.index + 1};
+    const int64_t h = s->head_dim, slice = p->m->member;
+    const GxSplit *rows = &p->slot->rows;
+    c.gathers = gx__att_gathers(p->m);
+    c.own = c.gathers ? gx_runs_slice(&p->b->runs, rows->begin[slice] / p->b->B, gx_split_part(rows, (int)slice) / p->b->B)
+                      : p->b->runs;
+    c.a.B = p->b->B;
+    c.a.H = gx_share_count(&u->q) / h;
+    c.a.K = gx_share_count(&u->kv) / h;
+    c.a.head_dim = h;
+    c.a.group = s->heads / s->kv_heads;
+    c.a.q_first = u->q_first;
+    c.a.q_runs = c.own, c.a.k_runs = p->b->runs;
+    c.a.q_stride = c.gathers ? c.a.H * h : (c.a.H + 2 * c.a.K) * h;
+    c.a.kv_stride = c.gathers ? 2 * c.a.K * h : c.a.q_stride;
+    c.a.o_stride = c.a.H * h;
+    c.a.causal = s->is_causal;
+    c.a.dtype = p->m->store.dtype;
+    c.k_column = c.gathers ? 0 : c.a.H * h;
+    c.v_column = c.k_column + c.a.K * h;
+    c.q = gx_model_linear(p->m, qkv->first, 1);
+    c.kv = gx_model_linear(p->m, second, 2);
+    return c;
+}
+
+// q, k, v = in W^T, q and k turned by their positions; K and V of all rows where they are gathered.
+static void gx__att_project(GxPass *p, int k, const GxAttCall *c, GxRows in)
+{
+    const GxPairSlot *s = gx_pass_slot(p, k);
+    const int64_t h = c->a.head_dim;
+    const GxRows q = s->core[GX__ATT_Q];
+    if (!c->gathers) {
+        gx_linear_apply(p, &gx_pass_pair(p, k)->linear[GX__ATT_QKV], q, in, 0);
+        gx_rope_forward(p->g, q.data, p->m->cosine, p->m->sine, &c->own, c->a.B, c->a.H + c->a.K, h, c->a.q_stride, q.dtype);
+        return;
+    }
+    const GxRows kv = s->core[GX__ATT_KV], own = gx_slice(p, kv);
+    gx_linear_apply(p, &c->q, q, in, 0);
+    gx_linear_apply(p, &c->kv, own, in, 0);
+    gx_rope_forward(p->g, q.data, p->m->cosine, p->m->sine, &c->own, c->a.B, c->a.H, h, c->a.q_stride, q.dtype);
+    gx_rope_forward(p->g, own.data, p->m->cosine, p->m->sine, &c->own, c->a.B, c->a.K, h, c->a.kv_stride, q.dtype);
+    gx_tp_all_gather(p, k, GX_INSIDE, kv, own);
+    gx_pass_at(p, k, GX_AT_CORE);
+}
+
+static void gx__att_project_backward(GxPass *p, int k, const GxAttCall *c, GxRows din)
+{
+    const int64_t h = c->a.head_dim;
+    const GxRows dq = p->dcore[GX__ATT_DQ], dkv = p->dcore[GX__ATT_DKV];
+    if (!c->gathers) {
+        gx_rope_backward(p->g, dq.data, p->m->cosine, p->m->sine, &c->own, c->a.B, c->a.H + c->a.K, h, c->a.q_stride,
+                         dq.dtype);
+        gx_linear_apply_backward_input(p, &gx_pass_pair(p, k)->linear[GX__ATT_QKV], din, dq, 0);
+        return;
+    }
+    const GxRows own = gx_slice(p, dkv);
+    gx_tp_reduce_scatter(p, k, GX_INSIDE, own, dkv);
+    gx_pass_at(p, k, GX_AT_CORE);
+    gx_rope_backward(p->g, dq.data, p->m->cosine, p->m->sine, &c->own, c->a.B, c->a.H, h, c->a.q_stride, dq.dtype);
+    gx_rope_backward(p->g, own.data, p->m->cosine, p->m->sine, &c->own, c->a.B, c->a.K, h, c->a.kv_stride, dq.dtype);
+    gx_linear_apply_backward_input(p, &c->q, din, dq, 0);
+    gx_linear_apply_backward_input(p, &c->kv, din, own, 1);
+}
+
+// ---- the core --------------------------------------------------------------------------------------------------------
+
+static GxRows gx__att_keys(const GxAttCall *c, GxRows q, GxRows kv) { return c->gathers ? kv : q; } // where K and V lie
+
+static void gx__att_forward(GxPass *p, int k, GxRows out, GxRows in)
+{
+    const GxPairSlot *s = gx_pass_slot(p, k);
+    const GxAttCall c = gx__att_call(p, k);
+    const GxRows kv = gx__att_keys(&c, s->core[GX__ATT_Q], s->core[GX__ATT_KV]), result = s->core[GX__ATT_RESULT];
+    gx__att_project(p, k, &c, in);
+    gx_attention_forward(p->g, result.data, s->lse, s->core[GX__ATT_Q].data, gx_rows_column(kv, c.k_column),
+                         gx_rows_column(kv, c.v_column), &c.a);
+    if (out.data) gx_linear_apply(p, &gx_pass_pair(p, k)->linear[GX__ATT_O], out, result, 0);
+}
+
+static GxRows gx__att_inner(GxPass *p, int k, int which, GxRows like)
+{
+    if (!like.data) return gx_no_rows();
+    return p->defers_weights ? gx_pass_slot(p, k)->dcore[which] : gx_pass_rows(p, like.rows, like.cols);
+}
+
+static void gx__att_backward_input(GxPass *p, int k, GxRows din, GxRows dout, GxRows in)
+{
+    const GxPairSlot *s = gx_pass_slot(p, k);
+    const GxAttCall c = gx__att_call(p, k);
+    const GxRows q = s->core[GX__ATT_Q], kv = gx__att_keys(&c, q, s->core[GX__ATT_KV]), result = s->core[GX__ATT_RESULT],
+                 dresult = gx_pass_rows(p, result.rows, result.cols);
+    (void)in;
+    p->dcore[GX__ATT_DQ] = gx__att_inner(p, k, GX__ATT_DQ, q);
+    p->dcore[GX__ATT_DKV] = gx__att_inner(p, k, GX__ATT_DKV, s->core[GX__ATT_KV]);
+    const GxRows dq = p->dcore[GX__ATT_DQ], dkv = gx__att_keys(&c, dq, p->dcore[GX__ATT_DKV]);
+    gx_linear_apply_backward_input(p, &gx_pass_pair(p, k)->linear[GX__ATT_O], dresult, dout, 0);
+    gx_attention_backward(p->g, dq.data, gx_rows_column(dkv, c.k_column), gx_rows_column(dkv, c.v_column), dresult.data,
+                          result.data, s->lse, q.data, gx_rows_column(kv, c.k_column), gx_rows_column(kv, c.v_column), &c.a);
+    gx__att_project_backward(p, k, &c, din);
+}
+
+static void gx__att_backward_weight(GxPass *p, int k, GxRows dout, GxRows in)
+{
+    const GxPair *pair = gx_pass_pair(p, k);
+    const GxAttCall c = gx__att_call(p, k);
+    gx_linear_apply_backward_weight(p, &pair->linear[GX__ATT_O], dout, gx_pass_slot(p, k)->core[GX__ATT_RESULT]);
+    if (!c.gathers) {
+        gx_linear_apply_backward_weight(p, &pair->linear[GX__ATT_QKV], p->dcore[GX__ATT_DQ], in);
+        return;
+    }
+    gx_linear_apply_backward_weight(p, &c.q, p->dcore[GX__ATT_DQ], in);
+    gx_linear_apply_backward_weight(p, &c.kv, gx_slice(p, p->dcore[GX__ATT_DKV]), in);
+}
+
+const GxCore gx_att = {gx__att_open, gx__att_lay, gx__att_forward, gx__att_backward_input, gx__att_backward_weight};
+#endif

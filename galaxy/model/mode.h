@@ -1,0 +1,163 @@
+// model/mode.h: what modes are written with, the list of all modes, and the one that is composed.
+//
+// A mode is two functions for one (core, CON) pair, forward and backward, and a row {name, methods, functions}: the whole
+// of a source like train_tp.cu. Collectives are named by the door of the core at which they stand. Rows without data move
+// nothing, on any rank. In a group of one, all of them do nothing.
+//
+//     GxRows in = gx_core_in(p, k, x), out = gx_core_out(p, k);
+//     gx_enter_forward(p, k, gx_own(p, k, in), x);
+//     gx_tp_all_gather(p, k, GX_ENTRY, in, gx_own(p, k, in));      // SEQ -> FULL
+#ifndef GX_MODE_H
+#define GX_MODE_H
+#include "../comm/comm.h"
+#include "unit.h"
+GX_BEGIN
+
+// ---- doors ---------------------------------------------------------------------------------------------------------
+
+void gx_tp_all_reduce(GxPass *p, int k, GxDoor door, GxRows x);                          // PARTIAL -> FULL
+void gx_tp_all_gather(GxPass *p, int k, GxDoor door, GxRows whole, GxRows own);          // SEQ -> FULL
+void gx_tp_reduce_scatter(GxPass *p, int k, GxDoor door, GxRows own, GxRows partial);    // PARTIAL -> SEQ
+
+// Of gradients: started before the weight half, waited for (gx_wait) behind it. Neither buffer may be touched meanwhile.
+GxTicket gx_tp_all_reduce_start(GxPass *p, int k, GxDoor door, GxRows x);
+GxTicket gx_tp_all_gather_start(GxPass *p, int k, GxDoor door, GxRows whole, GxRows own);
+GxTicket gx_tp_reduce_scatter_start(GxPass *p, int k, GxDoor door, GxRows own, GxRows partial);
+
+// ---- the modes -----------------------------------------------------------------------------------------------------
+
+// All of them, each the source train_<name>.cu, where gx_<name> is. Programs, tests, pictures and benchmarks read this list.
+#define GX_MODES(X)                                                                                                    \
+    X(tp)                                                                                                              \
+    X(galaxy)
+
+#define GX__MODE_DECLARE(name) extern const GxMode gx_##name;
+GX_MODES(GX__MODE_DECLARE)
+
+// The mode that executes what the layouts derive from any valid methods, serial among them.
+GxMode gx_composed(const char *name, GxMethods methods);
+
+// The methods of a mode by its name, of the list and "serial"; 0: there is none.
+int gx_mode_methods(const char *name, GxMethods *methods);
+const char *gx_mode_names(void); // "serial|tp|sp|galaxy|galaxy2"
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_MODE_IMPLEMENTED)
+#define GX_MODE_IMPLEMENTED
+
+// ---- doors ---------------------------------------------------------------------------------------------------------
+
+static void gx__mode_at(GxPass *p, int k, GxDoor door)
+{
+    gx_at(p->g, p->unit, gx_door_name(gx_pass_spec(p, k)->core.kind, door));
+}
+
+GxTicket gx_tp_all_reduce_start(GxPass *p, int k, GxDoor door, GxRows x)
+{
+    const GxTicket none = GX_ZERO;
+    if (!x.data) return none;
+    gx__mode_at(p, k, door);
+    return gx_all_reduce_start(p->g, GX_AXIS_TP, GX_SUM, x.data, x.rows * x.cols, x.dtype);
+}
+
+GxTicket gx_tp_all_gather_start(GxPass *p, int k, GxDoor door, GxRows whole, GxRows own)
+{
+    const GxTicket none = GX_ZERO;
+    if (!whole.data || p->slot->rows.n == 1) return none;
+    gx__mode_at(p, k, door);
+    return gx_all_gather_start(p->g, GX_AXIS_TP, &p->slot->rows, whole.data, own.data, whole.cols, whole.dtype);
+}
+
+GxTicket gx_tp_reduce_scatter_start(GxPass *p, int k, GxDoor door, GxRows own, GxRows partial)
+{
+    const GxTicket none = GX_ZERO;
+    if (!partial.data || p->slot->rows.n == 1) return none;
+    gx__mode_at(p, k, door);
+    return gx_reduce_scatter_start(p->g, GX_AXIS_TP, &p->slot->rows, own.data, partial.data, partial.cols,
+                                   partial.dtype);
+}
+
+void gx_tp_all_reduce(GxPass *p, int k, GxDoor door, GxRows x) { gx_wait(p->g, gx_tp_all_reduce_start(p, k, door, x)); }
+
+void gx_tp_all_gather(GxPass *p, int k, GxDoor door, GxRows whole, GxRows own)
+{
+    if (!whole.data || p->slot->rows.n == 1) return;
+    gx__mode_at(p, k, door);
+    gx_all_gather(p->g, GX_AXIS_TP, &p->slot->rows, whole.data, own.data, whole.cols, whole.dtype);
+}
+
+void gx_tp_reduce_scatter(GxPass *p, int k, GxDoor door, GxRows own, GxRows partial)
+{
+    gx_wait(p->g, gx_tp_reduce_scatter_start(p, k, door, own, partial));
+}
+
+// ---- composed ------------------------------------------------------------------------------------------------------
+
+typedef struct {
+    GxMove entry, exit;
+    GxMethod core, con;
+} GxModeMoves;
+
+static GxModeMoves gx__mode_moves(const GxPass *p, int k)
+{
+    GxModeMoves m;
+    m.core = gx_core_method(p, k), m.con = p->m->mode->methods.con;
+    m.entry = gx_core_entry(m.core, m.con), m.exit = gx_core_exit(m.core, m.con);
+    return m;
+}
+
+// Of a core's rows those that a block by this method has: its slice, or all.
+static GxRows gx__mode_rows(const GxPass *p, int k, GxMethod by, GxRows whole)
+{
+    return by == GX_METHOD_SP ? gx_own(p, k, whole) : whole;
+}
+
+// Brings rows into the layout on the other side of a door. A slice is there already.
+static GxTicket gx__mode_move(GxPass *p, int k, GxDoor door, GxMoveKind move, GxRows whole)
+{
+    GxTicket none = GX_ZERO;
+    switch (move) {
+    case GX_MOVE_ALL_REDUCE: return gx_tp_all_reduce_start(p, k, door, whole);
+    case GX_MOVE_ALL_GATHER: return gx_tp_all_gather_start(p, k, door, whole, gx_own(p, k, whole));
+    case GX_MOVE_REDUCE_SCATTER: return gx_tp_reduce_scatter_start(p, k, door, gx_own(p, k, whole), whole);
+    default: return none;
+    }
+}
+
+static void gx__mode_pair_forward(GxPass *p, int k, GxRows y, GxRows x)
+{
+    const GxModeMoves m = gx__mode_moves(p, k);
+    const GxRows in = gx_core_in(p, k, x), out = gx_core_out(p, k);
+    gx_enter_forward(p, k, gx__mode_rows(p, k, m.con, in), x);
+    gx_wait(p->g, gx__mode_move(p, k, GX_ENTRY, m.entry.move.forward, in));
+    gx_core_forward(p, k, gx__mode_rows(p, k, m.core, out), gx__mode_rows(p, k, m.core, in));
+    gx_wait(p->g, gx__mode_move(p, k, GX_EXIT, m.exit.move.forward, out));
+    gx_con_forward(p, k, y, x, gx__mode_rows(p, k, m.con, out));
+}
+
+static void gx__mode_pair_backward(GxPass *p, int k, GxRows dx, GxRows dy, GxRows x)
+{
+    const GxModeMoves m = gx__mode_moves(p, k);
+    const GxRows in = gx_core_in(p, k, x), din = gx_core_din(p, k), dout = gx_core_dout(p, k, dx);
+    const GxRows my_in = gx__mode_rows(p, k, m.core, in), my_dout = gx__mode_rows(p, k, m.core, dout);
+    gx_con_backward(p, k, dx, gx__mode_rows(p, k, m.con, dout), dy);
+    gx_wait(p->g, gx__mode_move(p, k, GX_EXIT, m.exit.move.backward, dout));
+    gx_core_backward_input(p, k, gx__mode_rows(p, k, m.core, din), my_dout, my_in);
+    const GxTicket moved = gx__mode_move(p, k, GX_ENTRY, m.entry.move.backward, din);
+    gx_core_backward_weight(p, k, my_dout, my_in); // while din is on its way
+    gx_wait(p->g, moved);
+    gx_enter_backward(p, k, dx, gx__mode_rows(p, k, m.con, din), x);
+}
+
+GxMode gx_composed(const char *name, GxMethods methods)
+{
+    GxMode m;
+    m.name = name;
+    m.methods = methods;
+    m.pair_forward = gx__mode_pair_forward;
+    m.pair_backward = gx__mode_pair_backward;
+    return m;
+}
+#endif

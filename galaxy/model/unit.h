@@ -1,0 +1,408 @@
+// model/unit.h: a unit at work: what it sees (its pass), what it keeps (its slot), and its three calls: forward, backward,
+// and the weight halves that a backward left out.
+//
+// A unit is pure: it sees its pass and the rows that it is handed, nothing else. So micro-batches may be in flight at once,
+// a rank may have units [first, last), units may be computed again, weight halves put off: what to call when is a list of
+// actions (parallel/steps.h), run by run/interpreter.h.
+//
+// Inside a unit a mode says, for one pair, how enter, core and CON follow each other and what is communicated between
+// them. The rows that it hands around, of pair k:
+//     x, y, dx, dy   the stream before and behind the pair, and their gradients: in CON's layout
+//     in, out        into and out of the core; din, dout their gradients: all rows, unless CON and core are both by SP
+//
+// Which of these may be the same rows
+//     dx may be dy. din is never dx. dout is dx, unless what it is moved to has other rows or the weight half is put off;
+//     nobody writes it before the weight half, so enter_backward comes behind that. out is y where CON has nothing to do.
+//
+// A slot lies where its unit's forward is told to lay it, for the batch at hand; so no size is fixed but the largest. What
+// lives as long as one pair (out, din, dout, inner gradients) is scratch from the context's arena.
+#ifndef GX_UNIT_H
+#define GX_UNIT_H
+#include "model.h"
+GX_BEGIN
+
+typedef struct {           // of one pair
+    GxRows stream;         // x of pair k > 0
+    GxRows in;             // the core's input; none where that is x
+    float *rstd;           // of the norm before the core, of CON's rows
+    GxRows core[3];        // the core's own
+    float *lse;            // of attention
+    GxRows dout, dcore[2]; // where weight halves are put off: what they read
+    int is_entered;        // CON of the pair before has written `in`
+} GxPairSlot;
+
+typedef struct {
+    GxSplit rows; // [T*B] of the batch over the tp group, where anything is by SP
+    GxPairSlot pair[GX_MAX_PAIRS];
+} GxSlot;
+
+struct GxPass {
+    GxContext *g;
+    GxModel *m;
+    const GxBatch *b;
+    GxSlot *slot;
+    int unit;
+    int defers_weights; // the slot owns what weight halves read; gx_unit_backward leaves them out, gx_unit_weight does them
+    // from here on the unit's own, pair by pair
+    GxRows y;        // where the pair's result is wanted; no rows: it is not
+    int wants_din;   // something below is trained, or the norm before the core
+    GxRows dcore[2]; // inner gradients, from the input half to the weight half
+};
+
+// ---- units ---------------------------------------------------------------------------------------------------------
+
+// Bytes of a slot for a batch of T x B; where owns_gradients, with what weight halves read.
+int64_t gx_slot_bytes(const GxModel *m, int unit, int64_t T, int64_t B, int owns_gradients);
+// Lays the pass's slot at `base` for the pass's batch: before the forward. Refuses a batch that is larger than planned.
+void gx_slot_lay(GxPass *p, void *base);
+
+// out without rows: only what the slot keeps is wanted (a unit that is computed again). A head in training does nothing.
+void gx_unit_forward(GxPass *p, GxState out, GxState in);
+// din may be dout, and has no rows where nothing below is trained; `in` as it was handed to the forward. dout's rows are
+// used up. A head has no dout: its forward is done here, too.
+void gx_unit_backward(GxPass *p, GxState din, GxState dout, GxState in);
+void gx_unit_weight(GxPass *p, GxState in); // the weight halves that a backward with defers_weights left out
+
+// The stream's rows in CON's layout, at `data`.
+GxRows gx_stream_rows(const GxModel *m, int64_t T, int64_t B, void *data);
+
+// ---- rows of a pair, for modes -------------------------------------------------------------------------------------
+
+GxMethod gx_core_method(const GxPass *p, int k);
+GxRows gx_core_in(const GxPass *p, int k, GxRows x);
+GxRows gx_core_out(GxPass *p, int k);
+GxRows gx_core_din(GxPass *p, int k);             // no rows where nothing below is trained
+GxRows gx_core_dout(GxPass *p, int k, GxRows dx);
+GxRows gx_own(const GxPass *p, int k, GxRows whole); // this rank's slice of T inside them; all where they are no more
+// For enter, CON and cores themselves: the rows of CON's layout inside a core's; this rank's slice of all rows, and where
+// it begins.
+GxRows gx_con_rows(const GxPass *p, int k, GxRows whole);
+GxRows gx_slice(const GxPass *p, GxRows all);
+int64_t gx_slice_begin(const GxPass *p);
+
+// ---- what a pair is made of: con.h has enter and CON ---------------------------------------------------------------
+
+void gx_enter_forward(GxPass *p, int k, GxRows in, GxRows x);               // in = enter(x), if CON has not done it
+void gx_enter_backward(GxPass *p, int k, GxRows dx, GxRows din, GxRows x);  // dx += enter'(din)
+void gx_con_forward(GxPass *p, int k, GxRows y, GxRows x, GxRows out);      // y = x + out; enter of k+1 where it is a norm
+void gx_con_backward(GxPass *p, int k, GxRows dx, GxRows dout, GxRows dy);  // dx: around the core; dout: into it
+
+// This rank's heads, columns, rows of the vocabulary, or slice of T. Never writes `in`.
+void gx_core_forward(GxPass *p, int k, GxRows out, GxRows in);
+void gx_core_backward_input(GxPass *p, int k, GxRows din, GxRows dout, GxRows in); // never writes dout
+void gx_core_backward_weight(GxPass *p, int k, GxRows dout, GxRows in);            // never communicates
+
+// ---- what a kind of core is: att.h, mlp.h, embed.h, head.h ---------------------------------------------------------
+
+typedef struct { // lays a slot's buffers, one behind the other
+    GxArena arena;
+    const GxModel *m;
+    int64_t all, own, con; // rows: of the batch, of this rank's slice, of CON's layout
+    int owns_gradients;
+} GxSlotLayer;
+
+typedef struct {
+    void (*open)(GxContext *g, GxModel *m, int unit, int k, int number);                      // its tensors
+    void (*lay)(GxSlotLayer *l, const GxUnitKind *u, int k, int64_t rows, GxPairSlot *s);      // what it keeps
+    void (*forward)(GxPass *p, int k, GxRows out, GxRows in);
+    void (*backward_input)(GxPass *p, int k, GxRows din, GxRows dout, GxRows in);
+    void (*backward_weight)(GxPass *p, int k, GxRows dout, GxRows in);
+} GxCore;
+const GxCore *gx_core(GxCoreKind kind);
+
+GxRows gx_slot_rows(GxSlotLayer *l, int64_t rows, int64_t cols);
+GxRows gx_pass_rows(GxPass *p, int64_t rows, int64_t cols); // scratch until the pair is done
+
+// For the parts of a pair: where they are in the recording, what they are described by, where their tensors are.
+typedef enum { GX_AT_NORM = 0, GX_AT_CORE, GX_AT_CON } GxPart;
+void gx_pass_at(const GxPass *p, int k, GxPart part); // "att_norm", "att", "att_con"
+static inline const GxUnitKind *gx_pass_kind(const GxPass *p) { return &p->m->kind[p->m->unit[p->unit].kind]; }
+static inline const GxPairSpec *gx_pass_spec(const GxPass *p, int k) { return &gx_pass_kind(p)->spec.pair[k]; }
+static inline const GxPair *gx_pass_pair(const GxPass *p, int k) { return &p->m->unit[p->unit].pair[k]; }
+static inline GxPairSlot *gx_pass_slot(const GxPass *p, int k) { return &p->slot->pair[k]; }
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_UNIT_IMPLEMENTED)
+#define GX_UNIT_IMPLEMENTED
+#include <string.h>
+#include "att.h"
+#include "con.h"
+#include "embed.h"
+#include "head.h"
+#include "mlp.h"
+
+const GxCore *gx_core(GxCoreKind kind)
+{
+    static const GxCore *const cores[GX_CORE_KINDS] = {&gx_att, &gx_mlp, &gx_embed, &gx_head};
+    return cores[kind];
+}
+
+void gx_pass_at(const GxPass *p, int k, GxPart part)
+{
+    static const char *const names[GX_CORE_KINDS][3] = {{"att_norm", "att", "att_con"},
+                                                        {"mlp_norm", "mlp", "mlp_con"},
+                                                        {"embed_norm", "embed", "embed_con"},
+                                                        {"head_norm", "head", "head_con"}};
+    gx_at(p->g, p->unit, names[gx_pass_spec(p, k)->core.kind][part]);
+}
+
+// ---- rows ----------------------------------------------------------------------------------------------------------
+
+static int gx__unit_is_sp(const GxModel *m, GxMethod method) { return method == GX_METHOD_SP && m->members > 1; }
+
+// How the T*B rows of a batch are shared out: slices of T, whole sequences of the batch each.
+static GxSplit gx__unit_slices(const GxModel *m, int64_t T, int64_t B)
+{
+    GxSplit rows = T == m->max_T ? m->sequence : gx_split_like(&m->sequence, T);
+    for (int r = 0; r <= rows.n; r++) rows.begin[r] *= B;
+    return rows;
+}
+
+static int64_t gx__unit_own(const GxModel *m, const GxSplit *rows)
+{
+    return rows->n > 1 ? gx_split_part(rows, m->member) : gx_split_total(rows);
+}
+
+GxMethod gx_core_method(const GxPass *p, int k)
+{
+    return gx_methods_of(p->m->mode->methods, gx_pass_spec(p, k)->core.kind);
+}
+
+// CON and core are both by SP: nobody has more than its slice.
+static int gx__unit_stays(const GxPass *p, int k)
+{
+    return gx__unit_is_sp(p->m, p->m->mode->methods.con) && gx_core_method(p, k) == GX_METHOD_SP;
+}
+// CON is by SP and the core is not: rows are moved between them.
+static int gx__unit_moves(const GxPass *p, int k)
+{
+    return gx__unit_is_sp(p->m, p->m->mode->methods.con) && gx_core_method(p, k) != GX_METHOD_SP;
+}
+
+static int64_t gx__unit_whole(const GxPass *p, int k)
+{
+    return gx__unit_stays(p, k) ? gx__unit_own(p->m, &p->slot->rows) : p->b->T * p->b->B;
+}
+
+GxRows gx_stream_rows(const GxModel *m, int64_t T, int64_t B, void *data)
+{
+    GxSplit rows;
+    if (!gx__unit_is_sp(m, m->mode->methods.con)) return gx_rows(data, m->store.dtype, T * B, gx_model_width(m));
+    rows = gx__unit_slices(m, T, B);
+    return gx_rows(data, m->store.dtype, gx__unit_own(m, &rows), gx_model_width(m));
+}
+
+int64_t gx_slice_begin(const GxPass *p) { return p->slot->rows.n > 1 ? p->slot->rows.begin[p->m->member] : 0; }
+GxRows gx_slice(const GxPass *p, GxRows all)
+{
+    return all.data ? gx_some_rows(all, gx_slice_begin(p), gx__unit_own(p->m, &p->slot->rows)) : all;
+}
+GxRows gx_own(const GxPass *p, int k, GxRows whole) { return gx__unit_stays(p, k) ? whole : gx_slice(p, whole); }
+GxRows gx_con_rows(const GxPass *p, int k, GxRows whole)
+{
+    return gx__unit_moves(p, k) ? gx_slice(p, whole) : whole;
+}
+
+GxRows gx_pass_rows(GxPass *p, int64_t rows, int64_t cols)
+{
+    const GxDtype dtype = p->m->store.dtype;
+    GxRows r = gx_rows(NULL, dtype, rows, cols);
+    r.data = gx_scratch(p->g, GX_MEM_ACTIVATIONS, gx_rows_bytes(r));
+    return r;
+}
+
+GxRows gx_core_in(const GxPass *p, int k, GxRows x)
+{
+    return gx_pass_slot(p, k)->in.data ? gx_pass_slot(p, k)->in : x;
+}
+
+GxRows gx_core_out(GxPass *p, int k)
+{
+    const GxConKind con = gx_pass_spec(p, k)->con.kind;
+    if (!p->y.data || con == GX_CON_NOTHING) return gx_no_rows();
+    if (con == GX_CON_EMBED && p->y.rows == gx__unit_whole(p, k)) return p->y;
+    return gx_pass_rows(p, gx__unit_whole(p, k), gx_pass_kind(p)->spec.width);
+}
+
+GxRows gx_core_din(GxPass *p, int k)
+{
+    if (!p->wants_din) return gx_no_rows();
+    return gx_pass_rows(p, gx__unit_whole(p, k), gx_pass_kind(p)->spec.width);
+}
+
+GxRows gx_core_dout(GxPass *p, int k, GxRows dx)
+{
+    if (gx_pass_spec(p, k)->con.kind == GX_CON_NOTHING) return gx_no_rows();
+    if (p->defers_weights) return gx_pass_slot(p, k)->dout;
+    return gx__unit_moves(p, k) ? gx_pass_rows(p, gx__unit_whole(p, k), gx_pass_kind(p)->spec.width) : dx;
+}
+
+// ---- slots ---------------------------------------------------------------------------------------------------------
+
+GxRows gx_slot_rows(GxSlotLayer *l, int64_t rows, int64_t cols)
+{
+    GxRows r = gx_rows(NULL, l->m->store.dtype, rows, cols);
+    r.data = gx_arena_take(&l->arena, GX_MEM_ACTIVATIONS, gx_rows_bytes(r));
+    return r;
+}
+
+static void gx__unit_lay_pair(GxSlotLayer *l, const GxUnitKind *u, int k, GxPairSlot *s)
+{
+    const GxPairSpec *spec = &u->spec.pair[k];
+    const GxMethods *by = &l->m->mode->methods;
+    const GxMethod core = gx_methods_of(*by, spec->core.kind);
+    const int64_t rows = core == GX_METHOD_SP ? l->own : l->all, whole = core == GX_METHOD_SP ? l->con : l->all,
+                  C = u->spec.width;
+    if (k > 0) s->stream = gx_slot_rows(l, l->con, C);
+    if (spec->enter.kind == GX_ENTER_NORM) {
+        s->in = gx_slot_rows(l, whole, C);
+        s->rstd = (float *)gx_arena_take(&l->arena, GX_MEM_ACTIVATIONS, 4 * l->con);
+    }
+    if (l->owns_gradients && spec->con.kind != GX_CON_NOTHING) s->dout = gx_slot_rows(l, whole, C);
+    gx_core(spec->core.kind)->lay(l, u, k, rows, s);
+}
+
+static int64_t gx__unit_lay(const GxModel *m, int unit, const GxSplit *rows, int64_t all, int owns_gradients, void *base,
+                            GxPairSlot *pair)
+{
+    const GxUnitKind *u = &m->kind[m->unit[unit].kind];
+    GxSlotLayer l = GX_ZERO;
+    gx_arena_open_dry(&l.arena);
+    if (base) l.arena.base = (char *)base;
+    l.m = m, l.all = all, l.own = gx__unit_own(m, rows), l.owns_gradients = owns_gradients;
+    l.con = gx__unit_is_sp(m, m->mode->methods.con) ? l.own : l.all;
+    memset(pair, 0, GX_MAX_PAIRS * sizeof *pair);
+    for (int k = 0; k < u->spec.n_pairs; k++) gx__unit_lay_pair(&l, u, k, &pair[k]);
+    return l.arena.used;
+}
+
+int64_t gx_slot_bytes(const GxModel *m, int unit, int64_t T, int64_t B, int owns_gradients)
+{
+    const GxSplit rows = gx__unit_slices(m, T, B);
+    GxPairSlot pair[GX_MAX_PAIRS];
+    return gx__unit_lay(m, unit, &rows, T * B, owns_gradients, NULL, pair);
+}
+
+void gx_slot_lay(GxPass *p, void *base)
+{
+    const GxModel *m = p->m;
+    const GxBatch *b = p->b;
+    if (b->T < m->sequence.n || b->T > m->max_T || b->B < 1 || b->B > m->max_B) {
+        GX_FAIL(&p->g->error, GX_ERR_ARGUMENT,
+                "a batch of %ld sequences of %ld tokens; memory was taken for at most %ld of %d to %ld tokens", (long)b->B,
+                (long)b->T, (long)m->max_B, m->sequence.n, (long)m->max_T);
+        return;
+    }
+    if (b->starts) GX_FAIL(&p->g->error, GX_ERR_UNSUPPORTED, "documents that share a row of the batch are not built");
+    p->slot->rows = gx__unit_slices(m, b->T, b->B);
+    gx__unit_lay(m, p->unit, &p->slot->rows, b->T * b->B, p->defers_weights, base, p->slot->pair);
+}
+
+// ---- units ---------------------------------------------------------------------------------------------------------
+
+void gx_core_forward(GxPass *p, int k, GxRows out, GxRows in)
+{
+    gx_pass_at(p, k, GX_AT_CORE);
+    gx_core(gx_pass_spec(p, k)->core.kind)->forward(p, k, out, in);
+}
+
+void gx_core_backward_input(GxPass *p, int k, GxRows din, GxRows dout, GxRows in)
+{
+    gx_pass_at(p, k, GX_AT_CORE);
+    gx_core(gx_pass_spec(p, k)->core.kind)->backward_input(p, k, din, dout, in);
+}
+
+void gx_core_backward_weight(GxPass *p, int k, GxRows dout, GxRows in)
+{
+    if (p->defers_weights) return;
+    gx_pass_at(p, k, GX_AT_CORE);
+    gx_core(gx_pass_spec(p, k)->core.kind)->backward_weight(p, k, dout, in);
+}
+
+static GxRows gx__unit_x(const GxPass *p, int k, GxState in) { return k ? gx_pass_slot(p, k)->stream : in.x; }
+
+static void gx__unit_pair_forward(GxPass *p, int k, GxRows y, GxState in)
+{
+    GxArena *a = p->g->arena;
+    const GxArenaMark mark = gx_arena_mark(a);
+    p->y = y;
+    p->m->mode->pair_forward(p, k, y, gx__unit_x(p, k, in));
+    gx_arena_release(a, mark);
+}
+
+static int gx__unit_is_head(const GxPass *p)
+{
+    return gx_pass_spec(p, gx_pass_kind(p)->spec.n_pairs - 1)->con.kind == GX_CON_NOTHING;
+}
+
+void gx_unit_forward(GxPass *p, GxState out, GxState in)
+{
+    const int n = gx_pass_kind(p)->spec.n_pairs;
+    if (p->b->is_training && gx__unit_is_head(p)) return;
+    for (int k = 0; k < n && !gx_failed(p->g); k++)
+        gx__unit_pair_forward(p, k, k + 1 < n ? gx_pass_slot(p, k + 1)->stream : out.x, in);
+}
+
+static int gx__unit_trains(const GxPass *p, GxTensorId id) { return id.index >= 0 && gx_store_trains(&p->m->store, id.index); }
+
+static int gx__unit_trains_norm(const GxPass *p, int k)
+{
+    return gx_pass_spec(p, k)->enter.kind == GX_ENTER_NORM && gx__unit_trains(p, gx_pass_pair(p, k)->norm);
+}
+
+static int gx__unit_trains_pair(const GxPass *p, int k)
+{
+    const GxPair *pair = gx_pass_pair(p, k);
+    int some = gx__unit_trains_norm(p, k) || (gx_pass_spec(p, k)->core.kind == GX_CORE_EMBED && gx__unit_trains(p, pair->matrix));
+    for (int i = 0; i < 2; i++)
+        for (int part = 0; part < pair->linear[i].parts; part++) {
+            const GxTensorId id = {pair->linear[i].first.index + part};
+            some |= gx__unit_trains(p, id);
+        }
+    return some;
+}
+
+// Pairs below k of the unit, and what lies below the unit where din is wanted.
+static int gx__unit_trains_below(const GxPass *p, int k, GxState din)
+{
+    int some = din.x.data != NULL;
+    for (int i = 0; i < k; i++) some |= gx__unit_trains_pair(p, i);
+    return some;
+}
+
+void gx_unit_backward(GxPass *p, GxState din, GxState dout, GxState in)
+{
+    GxArena *a = p->g->arena;
+    const GxArenaMark mark = gx_arena_mark(a);
+    const int n = gx_pass_kind(p)->spec.n_pairs;
+    GxRows dy = dout.x, dx = din.x.data ? din.x : dout.x;
+    for (int k = 0; k < n && gx__unit_is_head(p); k++) gx__unit_pair_forward(p, k, gx_no_rows(), in);
+    if (!dx.data) dx = gx_pass_rows(p, in.x.rows, in.x.cols); // of a head alone that is trained
+    for (int k = n - 1; k >= 0 && !gx_failed(p->g); k--, dy = dx) {
+        const int below = gx__unit_trains_below(p, k, din);
+        const GxArenaMark pair = gx_arena_mark(a);
+        if (!below && !gx__unit_trains_pair(p, k)) break;
+        p->wants_din = below || gx__unit_trains_norm(p, k);
+        if (gx_pass_spec(p, k)->enter.kind == GX_ENTER_NOTHING && !below) p->wants_din = 0;
+        p->m->mode->pair_backward(p, k, dx, dy, gx__unit_x(p, k, in));
+        gx_arena_release(a, pair);
+    }
+    gx_arena_release(a, mark);
+}
+
+void gx_unit_weight(GxPass *p, GxState in)
+{
+    GxPass w = *p;
+    w.defers_weights = 0;
+    for (int k = gx_pass_kind(p)->spec.n_pairs - 1; k >= 0; k--) {
+        const GxPairSlot *s = gx_pass_slot(p, k);
+        const int is_sp = gx_core_method(p, k) == GX_METHOD_SP;
+        GxRows dout = s->dout, core_in = gx_core_in(p, k, gx__unit_x(p, k, in));
+        if (!dout.data || !gx__unit_trains_pair(p, k)) continue;
+        w.dcore[0] = s->dcore[0], w.dcore[1] = s->dcore[1];
+        gx_core_backward_weight(&w, k, is_sp ? gx_own(p, k, dout) : dout, is_sp ? gx_own(p, k, core_in) : core_in);
+    }
+}
+#endif
