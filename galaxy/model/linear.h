@@ -42,22 +42,24 @@ GxLinear gx_linear_from_table(const GxTable *t, GxTensorId first, int parts)
 void gx_linear_layer_forward(GxContext *g, const GxModel *m, const GxLinear *l, GxRows y, GxRows x)
 {
     const void *bias = l->bias < 0 ? NULL : gx_model_weight(m, l->unit, l->bias);
-    gx_linear_forward(g, y.data, x.data, gx_model_weight(m, l->unit, l->weight), bias, x.rows, l->in, l->out, x.dtype);
+    const GxLinearShape s = gx_linear_shape(x.rows, l->in, l->out, x.dtype);
+    gx_linear_forward(g, y.data, x.data, gx_model_weight(m, l->unit, l->weight), bias, &s);
 }
 
 void gx_linear_layer_backward_input(GxContext *g, const GxModel *m, const GxLinear *l, GxRows dx, GxRows dy)
 {
-    gx_linear_backward_input(g, dx.data, dy.data, gx_model_weight(m, l->unit, l->weight), dy.rows, l->in, l->out,
-                             dy.dtype);
+    const GxLinearShape s = gx_linear_shape(dy.rows, l->in, l->out, dy.dtype);
+    gx_linear_backward_input(g, dx.data, dy.data, gx_model_weight(m, l->unit, l->weight), &s);
 }
 
 void gx_linear_layer_backward_weight(GxContext *g, const GxModel *m, const GxLinear *l, GxRows dy, GxRows x,
                                      int accumulate)
 {
     float *grads = m->unit[l->unit].grads;
+    GxLinearShape s = gx_linear_shape(dy.rows, l->in, l->out, dy.dtype);
+    s.accumulate = accumulate;
     gx_progress(g); // an input gradient may be on its way meanwhile
     if (l->frozen || !grads) return;
-    gx_linear_backward_weight(g, grads + l->weight, l->bias < 0 ? NULL : grads + l->bias, dy.data, x.data, dy.rows,
-                              l->in, l->out, accumulate, dy.dtype);
+    gx_linear_backward_weight(g, grads + l->weight, l->bias < 0 ? NULL : grads + l->bias, dy.data, x.data, &s);
 }
 #endif
