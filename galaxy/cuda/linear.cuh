@@ -6,6 +6,7 @@
 #ifndef GX_CUDA_LINEAR_CUH
 #define GX_CUDA_LINEAR_CUH
 #include "../ops/linear.h"
+#include "elementwise.cuh"
 #include "kernel.cuh"
 GX_BEGIN
 
@@ -254,10 +255,11 @@ void gx_cuda_linear_forward(GxContext *g, void *y, const void *x, const void *w,
                             const GxLinearShape *s, void *scratch)
 {
     const int apart = bias && !gx_aligned(bias), begins_as_bias = apart && !s->accumulate;
-    if (begins_as_bias) GX_CUDA_TYPES(s->dtype, gx__cuda_bias_rows, g, y, bias, s->R, s->Out, s->y_stride);
-    else if (apart)
-        cudaMemcpyAsync(scratch, bias, (size_t)(s->Out * gx_dtype_size(s->dtype)), cudaMemcpyDeviceToDevice,
-                        gx_cuda(g)->stream);
+    if (begins_as_bias) {
+        GX_CUDA_TYPES(s->dtype, gx__cuda_bias_rows, g, y, bias, s->R, s->Out, s->y_stride);
+    } else if (apart) {
+        gx_cuda_copy(g, scratch, bias, s->Out * gx_dtype_size(s->dtype));
+    }
     const void *epilogue = begins_as_bias ? NULL : apart ? scratch : bias;
     const GxCudaProduct p = {0,        1,        s->R, s->Out,      s->In,
                              s->dtype, s->dtype, x,    w,           s->x_stride,
