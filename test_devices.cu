@@ -126,7 +126,6 @@ static int64_t d0(const Shape *s) { return s->d[0]; }
 static int64_t d1(const Shape *s) { return s->d[1]; }
 static int64_t d2(const Shape *s) { return s->d[2]; }
 static int64_t d01(const Shape *s) { return s->d[0] * s->d[1]; }
-static int64_t d02(const Shape *s) { return s->d[0] * s->d[2]; }
 static int64_t d12(const Shape *s) { return s->d[1] * s->d[2]; }
 static int64_t twice_d0(const Shape *s) { return 2 * s->d[0]; }
 static int64_t twice_d01(const Shape *s) { return 2 * s->d[0] * s->d[1]; }
@@ -299,27 +298,65 @@ static double norm_backward_floor(const Case *c, int buffer)
     return buffer == 0 ? sqrt(squares) : 0;
 }
 
-// ---- linear: d = R, In, Out ----------------------------------------------------------------------------------------
+// ---- linear: d = R, In, Out, gap behind each row of x, of y --------------------------------------------------------
 
-static const Shape linear_shapes[] = {{.d = {1, 1, 1}},     {.d = {3, 7, 5}},     {.d = {5, 16, 24}},
-                                      {.d = {65, 257, 33}}, {.d = {130, 64, 40}}, {.d = {2, 1031, 70}},
-                                      {.d = {1, 96, 1000}}, {.d = {257, 8, 1}}};
-static const Variant linear_forward_variants[] = {{0, 0, {{0, 0}}}, {0, 1u << 3, {{0, 0}}}};
+static const Shape linear_shapes[] = {{.d = {1, 1, 1}},           {.d = {3, 7, 5}},          {.d = {5, 16, 24}},
+                                      {.d = {65, 257, 33}},       {.d = {130, 64, 40}},      {.d = {2, 1031, 70}},
+                                      {.d = {1, 96, 1000}},       {.d = {257, 8, 1}},        {.d = {3, 7, 5, 1, 2}},
+                                      {.d = {65, 24, 40, 8, 80}}, {.d = {70, 33, 65, 3, 7}}, {.d = {130, 64, 32, 0, 5}},
+                                      {.d = {5, 16, 8, 1, 0}}};
+static const Variant linear_forward_variants[] = {
+    {0, 0, {{0, 0}}}, {0, 1u << 3, {{0, 0}}}, {1, 0, {{0, 0}}}, {1, 1u << 3, {{0, 0}}}};
 static const Variant linear_weight_variants[] = {
     {0, 0, {{0, 0}}}, {1, 0, {{0, 0}}}, {0, 1u << 1, {{0, 0}}}, {1, 1u << 1, {{0, 0}}}, {1, 1u << 0, {{0, 0}}}};
 
+static int64_t linear_x(const Shape *s) { return s->d[0] * (s->d[1] + s->d[3]); }
+static int64_t linear_y(const Shape *s) { return s->d[0] * (s->d[2] + s->d[4]); }
+static GxLinearShape linear_shape(const Shape *s, GxDtype type, int accumulate)
+{
+    GxLinearShape l = gx_linear_shape(s->d[0], s->d[1], s->d[2], type);
+    if (s->d[3]) l.x_stride = s->d[1] + s->d[3];
+    if (s->d[4]) l.y_stride = s->d[2] + s->d[4];
+    l.accumulate = accumulate;
+    return l;
+}
 static void call_linear_forward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
 {
-    (void)a, gx_linear_forward(g, b[0], b[1], b[2], b[3], s->d[0], s->d[1], s->d[2], t);
+    const GxLinearShape l = linear_shape(s, t, a);
+    gx_linear_forward(g, b[0], b[1], b[2], b[3], &l);
 }
 static void call_linear_backward_input(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
 {
-    (void)a, gx_linear_backward_input(g, b[0], b[1], b[2], s->d[0], s->d[1], s->d[2], t);
+    const GxLinearShape l = linear_shape(s, t, a);
+    gx_linear_backward_input(g, b[0], b[1], b[2], &l);
 }
 static void call_linear_backward_weight(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
 {
-    gx_linear_backward_weight(g, (float *)b[0], (float *)b[1], b[2], b[3], s->d[0], s->d[1], s->d[2], a, t);
+    const GxLinearShape l = linear_shape(s, t, a);
+    gx_linear_backward_weight(g, (float *)b[0], (float *)b[1], b[2], b[3], &l);
 }
+// The same as forward of one row and one column, by backward_input: dx [1,1] += dy [1,2] W [2,1].
+static void call_linear_turned(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    const Shape turned = {.d = {s->d[0], s->d[2], s->d[1]}};
+    const GxLinearShape l = linear_shape(&turned, t, a);
+    gx_linear_backward_input(g, b[0], b[1], b[2], &l);
+}
+static void forget_gaps(float *x, int64_t rows, int64_t width,
+                        int64_t stride) // between rows: NaN, which must stay and go nowhere
+{
+    for (int64_t r = 0; r < rows; r++) memset(x + r * stride + width, UNTOUCHED, (size_t)(stride - width) * sizeof *x);
+}
+static Case *forget_linear_gaps(Case *c, int x, int y)
+{
+    const int64_t *d = c->shape->d;
+    forget_gaps(numbers(c, x), d[0], d[1], d[1] + d[3]);
+    forget_gaps(numbers(c, y), d[0], d[2], d[2] + d[4]);
+    return c;
+}
+static Case *prepare_linear_forward(Case *c) { return forget_linear_gaps(c, 1, 0); }
+static Case *prepare_linear_backward_input(Case *c) { return forget_linear_gaps(c, 0, 1); }
+static Case *prepare_linear_backward_weight(Case *c) { return forget_linear_gaps(c, 3, 2); }
 
 // ---- rope: d = B, heads, h, gap ------------------------------------------------------------------------------------
 
@@ -342,11 +379,6 @@ static void call_rope_backward(GxContext *g, void **b, const Shape *s, GxDtype t
 {
     (void)a, gx_rope_backward(g, b[0], (const float *)b[1], (const float *)b[2], &s->q, s->d[0], s->d[1], s->d[2],
                               rope_stride(s), t);
-}
-static void forget_gaps(float *x, int64_t rows, int64_t width,
-                        int64_t stride) // between rows: NaN, which must stay and go nowhere
-{
-    for (int64_t r = 0; r < rows; r++) memset(x + r * stride + width, UNTOUCHED, (size_t)(stride - width) * sizeof *x);
 }
 static Case *prepare_rope(Case *c)
 {
@@ -765,27 +797,28 @@ static const Op ops[] = {
      {RESULT("dx", OUT, ACT, d01, sum_d1), RESULT("dw", ACCUMULATED, GX_F32, d1, sum_d0), INPUT("dy", ACT, d01),
       INPUT("dresidual", ACT, d01), INPUT("x", ACT, d01), INPUT("rstd", GX_F32, d0), INPUT("w", ACT, d1)}},
     {SLOT(linear_forward),
-     NULL,
+     prepare_linear_forward,
      NULL,
      0,
      LIST(linear_shapes),
      LIST(linear_forward_variants),
-     {RESULT("y", OUT, ACT, d02, sum_d1), INPUT("x", ACT, d01), INPUT("w", ACT, d12), INPUT("bias", ACT, d2)}},
+     {RESULT("y", ACCUMULATED, ACT, linear_y, sum_d1), INPUT("x", ACT, linear_x), INPUT("w", ACT, d12),
+      INPUT("bias", ACT, d2)}},
     {SLOT(linear_backward_input),
-     NULL,
+     prepare_linear_backward_input,
      NULL,
      0,
      LIST(linear_shapes),
-     LIST(plain),
-     {RESULT("dx", OUT, ACT, d01, sum_d2), INPUT("dy", ACT, d02), INPUT("w", ACT, d12)}},
+     LIST(accumulated),
+     {RESULT("dx", ACCUMULATED, ACT, linear_x, sum_d2), INPUT("dy", ACT, linear_y), INPUT("w", ACT, d12)}},
     {SLOT(linear_backward_weight),
-     NULL,
+     prepare_linear_backward_weight,
      NULL,
      0,
      LIST(linear_shapes),
      LIST(linear_weight_variants),
      {RESULT("dw", ACCUMULATED, GX_F32, d12, sum_d0), RESULT("dbias", ACCUMULATED, GX_F32, d2, sum_d0),
-      INPUT("dy", ACT, d02), INPUT("x", ACT, d01)}},
+      INPUT("dy", ACT, linear_y), INPUT("x", ACT, linear_x)}},
     {CALLED("rope_forward", rope, call_rope_forward),
      prepare_rope,
      NULL,
@@ -1283,6 +1316,49 @@ TEST(rms_norm_backward_is_the_same_on_every_device) { check_op("rms_norm_backwar
 TEST(linear_forward_is_the_same_on_every_device) { check_op("linear_forward"); }
 TEST(linear_backward_input_is_the_same_on_every_device) { check_op("linear_backward_input"); }
 TEST(linear_backward_weight_is_the_same_on_every_device) { check_op("linear_backward_weight"); }
+
+// y + x W^T + bias = 1 + (2^-9 + 2^-17) + 2^-9 in one rounding is 1 + 2^-7. A bf16 on the way would lose 2^-17, or 2^-9
+// beside the 1; what is left is a tie, which goes to 1. Without the bias the first weight is 2^-8.
+static void check_rounded_once(const GxDevice *device, int has_bias, int backward)
+{
+    static const Op op = {
+        "rounded once",
+        0,
+        NULL,
+        NULL,
+        NULL,
+        0,
+        NULL,
+        0,
+        NULL,
+        0,
+        {EXACT("y", INOUT, ACT, d0), INPUT("x", ACT, d1), INPUT("w", ACT, d1), INPUT("bias", ACT, d2)}};
+    static const Shape shape = {.d = {1, 2, 1}};
+    Op of_call = op;
+    of_call.call = backward ? call_linear_turned : call_linear_forward;
+    const Variant variant = {1, has_bias ? 0u : 1u << 3, {{0, 0}}};
+    const float values[4][2] = {{1, 0}, {1, 1}, {has_bias ? 0x1p-9f : 0x1p-8f, 0x1p-17f}, {0x1p-9f, 0}};
+    char what[100];
+    snprintf(what, sizeof what, "%s, %s", device->name, backward ? "dx" : has_bias ? "y and a bias" : "y");
+    for (int shift = 0; shift < 2; shift++) {
+        Case c;
+        case_open(&c, NULL, &of_call, &shape, &variant, GX_BF16);
+        for (int i = 0; i < 4; i++) memcpy(c.value[i], values[i], (size_t)image_bytes(&op.buffer[i], &shape));
+        Results r = run(&c, device, GX_BF16, 1, shift, 0, what);
+        CHECK(*(float *)r.value[0] == 1 + 0x1p-7f, "%s, shift %d: 1 became 1 + 2^%.3g", what, shift,
+              log2((double)*(float *)r.value[0] - 1));
+        results_close(&r);
+        case_close(&c);
+    }
+}
+TEST(linear_rounds_what_it_adds_in_bf16_once_on_every_device)
+{
+    for (int d = FIRST_DEVICE; d < DEVICES; d++)
+        for (int i = 0; i < 3; i++) {
+            GxDevice device;
+            if (device_open(&device, d)) check_rounded_once(&device, i == 0, i == 2);
+        }
+}
 TEST(rope_forward_is_the_same_on_every_device) { check_op("rope_forward"); }
 TEST(rope_backward_is_the_same_on_every_device) { check_op("rope_backward"); }
 TEST(attention_forward_is_the_same_on_every_device) { check_op("attention_forward"); }

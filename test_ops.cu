@@ -311,10 +311,11 @@ static void linear_library(GxContext *g, Case *c, int accumulate, int variant) /
     Slot *x = &c->in[0], *w = &c->in[1], *b = &c->in[2], *y = &c->out[0];
     w->unwanted = variant & 1;
     b->unwanted = variant & 2;
-    gx_linear_forward(g, y->fv, x->fv, w->fv, b->n ? b->fv : NULL, c->R, c->C, c->N, GX_F32);
-    gx_linear_backward_input(g, x->fd, y->fd, w->fv, c->R, c->C, c->N, GX_F32);
-    gx_linear_backward_weight(g, w->unwanted ? NULL : w->fd, b->unwanted ? NULL : b->fd, y->fd, x->fv, c->R, c->C, c->N,
-                              accumulate, GX_F32);
+    GxLinearShape s = gx_linear_shape(c->R, c->C, c->N, GX_F32);
+    gx_linear_forward(g, y->fv, x->fv, w->fv, b->n ? b->fv : NULL, &s);
+    gx_linear_backward_input(g, x->fd, y->fd, w->fv, &s);
+    s.accumulate = accumulate;
+    gx_linear_backward_weight(g, w->unwanted ? NULL : w->fd, b->unwanted ? NULL : b->fd, y->fd, x->fv, &s);
 }
 
 // -- rope: a cosine, a product, a sum
@@ -1292,6 +1293,132 @@ static void check_gemm(GxGemm p, GemmTypes types, int threads, int gap,
     free(a), free(b), free(old), free(c), free(sample), free(ref), free(a_stored), free(b_stored), free(c_stored);
 }
 
+// ---- linear with gaps between rows, added to what is there, in both types ------------------------------------------
+
+// Rows of a matrix in its type, `stride` elements apart, with NaN between them; x becomes what the type holds.
+static void *spread(float *x, int64_t rows, int64_t cols, int64_t stride, GxDtype type)
+{
+    float *wide = floats(rows * stride);
+    free(stored(x, rows * cols, type));
+    fill_nan(wide, rows * stride);
+    copy_rows(wide, stride, x, cols, rows, cols);
+    void *copy = stored(wide, rows * stride, type);
+    free(wide);
+    return copy;
+}
+
+// Results and what they were added to, without gaps; gaps must still be NaN.
+static void check_spread(const char *what, const void *result, int64_t rows, int64_t cols, int64_t stride, GxDtype type,
+                         double *reference, const float *before, double depth)
+{
+    float *x = floats(rows * cols);
+    int64_t nan = 0;
+    for (int64_t i = 0; i < rows * stride; i++) {
+        const float value = gx_cpu_load(result, i, type);
+        if (i % stride < cols) x[i / stride * cols + i % stride] = value;
+        else nan += isnan(value) != 0;
+    }
+    CHECK(nan == rows * (stride - cols), "%s: wrote behind its rows", what);
+    for (int64_t i = 0; before && i < rows * cols; i++) reference[i] += before[i];
+    test_close(what, x, reference, (long)(rows * cols), test_bound(depth) + (type == GX_BF16 ? 1.0 / 256 : 0), 0);
+    free(x);
+}
+
+typedef struct {
+    GxLinearShape s;
+    int64_t xs, ys;
+    float *x, *w, *bias, *dy, *y0, *dx0, *dw, *dbias, *dw0, *dbias0; // what the type holds, without gaps; 0: before
+    void *x_in, *w_in, *bias_in, *dy_in, *y, *dx;                    // as the library sees them
+} Linear;
+
+static Linear linear_case(const GxLinearShape *s, int64_t x_gap, int64_t y_gap, int has_bias)
+{
+    const int64_t R = s->R, In = s->In, Out = s->Out, xs = In + x_gap, ys = Out + y_gap;
+    Linear l = {*s,
+                xs,
+                ys,
+                random_floats(R * In, 1, 1),
+                random_floats(Out * In, 2, 1),
+                random_floats(Out, 3, 1),
+                random_floats(R * Out, 4, 1),
+                random_floats(R * Out, 5, 1),
+                random_floats(R * In, 6, 1),
+                random_floats(Out * In, 7, 1),
+                random_floats(Out, 8, 1),
+                random_floats(Out * In, 7, 1),
+                random_floats(Out, 8, 1),
+                NULL,
+                NULL,
+                NULL,
+                NULL,
+                NULL,
+                NULL};
+    l.s.x_stride = x_gap ? xs : 0, l.s.y_stride = y_gap ? ys : 0;
+    if (!s->accumulate) { // NaN must be written over, not added to
+        fill_nan(l.y0, R * Out), fill_nan(l.dx0, R * In), fill_nan(l.dw, Out * In), fill_nan(l.dbias, Out);
+    }
+    l.x_in = spread(l.x, R, In, xs, s->dtype), l.w_in = spread(l.w, Out, In, In, s->dtype);
+    l.bias_in = has_bias ? spread(l.bias, 1, Out, Out, s->dtype) : NULL;
+    l.dy_in = spread(l.dy, R, Out, ys, s->dtype);
+    l.y = spread(l.y0, R, Out, ys, s->dtype), l.dx = spread(l.dx0, R, In, xs, s->dtype);
+    return l;
+}
+static void linear_close(Linear *l)
+{
+    free(l->x), free(l->w), free(l->bias), free(l->dy), free(l->y0), free(l->dx0), free(l->dw), free(l->dbias);
+    free(l->dw0), free(l->dbias0), free(l->x_in), free(l->w_in), free(l->bias_in), free(l->dy_in), free(l->y);
+    free(l->dx);
+}
+static void linear_calls(GxContext *g, const Linear *l)
+{
+    gx_linear_forward(g, l->y, l->x_in, l->w_in, l->bias_in, &l->s);
+    gx_linear_backward_input(g, l->dx, l->dy_in, l->w_in, &l->s);
+    gx_linear_backward_weight(g, l->dw, l->dbias, l->dy_in, l->x_in, &l->s);
+}
+
+static void check_linear(const Linear *l, int threads, const char *what)
+{
+    const int64_t R = l->s.R, In = l->s.In, Out = l->s.Out;
+    double *x = to_doubles(l->x, R * In), *w = to_doubles(l->w, Out * In), *bias = to_doubles(l->bias, Out);
+    double *dy = to_doubles(l->dy, R * Out), *y = doubles(R * Out), *dx = doubles(R * In), *dw = doubles(Out * In);
+    double *dbias = doubles(Out);
+    const int add = l->s.accumulate;
+    Bench plan, real;
+    oracle_linear_forward(y, x, w, l->bias_in ? bias : NULL, R, In, Out);
+    oracle_linear_backward(dx, dw, dbias, dy, x, w, R, In, Out);
+    bench_open(&plan, threads, -1);
+    linear_calls(&plan.g, l);
+    bench_open(&real, threads, plan.arena.peak);
+    linear_calls(&real.g, l);
+    check_bench(what, &real, &plan);
+    bench_close(&plan), bench_close(&real);
+    check_spread("y", l->y, R, Out, l->ys, l->s.dtype, y, add ? l->y0 : NULL, (double)In + 2);
+    check_spread("dx", l->dx, R, In, l->xs, l->s.dtype, dx, add ? l->dx0 : NULL, (double)Out + 1);
+    check_spread("dw", l->dw, Out, In, In, GX_F32, dw, add ? l->dw0 : NULL, (double)R + 1);
+    check_spread("dbias", l->dbias, 1, Out, Out, GX_F32, dbias, add ? l->dbias0 : NULL, (double)R + 1);
+    free(x), free(w), free(bias), free(dy), free(y), free(dx), free(dw), free(dbias);
+}
+
+TEST(linear_with_gaps_and_what_it_is_added_to_is_what_the_oracle_says)
+{
+    static const int64_t shape[][5] = {{1, 1, 1, 2, 3},    {5, 13, 9, 0, 0},    {3, 4, 5, 1, 0},   {130, 33, 65, 7, 31},
+                                       {64, 24, 8, 8, 24}, {97, 130, 34, 0, 5}, {1, 70, 300, 3, 0}}; // R, In, Out, gaps
+    for (int i = 0; i < COUNT(shape) * 16; i++) {
+        const int64_t *d = shape[i / 16];
+        GxLinearShape s = gx_linear_shape(d[0], d[1], d[2], i & 1 ? GX_BF16 : GX_F32);
+        char what[128];
+        s.accumulate = i >> 1 & 1;
+        snprintf(what, sizeof what, "linear %ld x %ld x %ld, gaps %ld and %ld, %s, accumulate %d, bias %d, threads %d",
+                 (long)d[0], (long)d[1], (long)d[2], (long)d[3], (long)d[4], gx_dtype_name(s.dtype), s.accumulate,
+                 i >> 2 & 1, 1 + (i >> 3 & 1));
+        Linear l = linear_case(&s, d[3], d[4], i >> 2 & 1);
+        const int failures = test_state.failures;
+        check_linear(&l, 1 + (i >> 3 & 1), what);
+        CHECK(test_state.failures == failures, "%s", what);
+        linear_close(&l);
+    }
+}
+
 static const GemmTypes gemm_types[] = {
     {GX_F32, GX_F32, 0}, {GX_BF16, GX_BF16, 0}, {GX_BF16, GX_F32, 0}, {GX_BF16, GX_BF16, 1}, {GX_BF16, GX_F32, 1}};
 
@@ -1599,6 +1726,7 @@ static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDt
     const int64_t pairs = BATCH * HEADS * (R * (R + 1) / 2), heads = 4 * R * BATCH * (2 * (HEADS + KV) * C + HEADS);
     const int32_t *ids = p->ids;
     const float eps = NORM_EPS;
+    const GxLinearShape linear = gx_linear_shape(R, C, OUT, type);
     GxRuns t = gx_runs_one(R, 0);
     GxAttention a = call_attention(R, C, type);
     if (which == 0) return gx_zero(g, x[0], n * 4), promise("zero", 0, 0, 0, 4 * n);
@@ -1622,13 +1750,13 @@ static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDt
         return gx_rms_norm_backward(g, x[0], x[1], x[2], NULL, x[3], x[4], x[5], R, C, 0, type),
                promise("rms_norm_backward", 1, 1, 10 * n, 16 * n);
     if (which == 10)
-        return gx_linear_forward(g, x[0], x[1], x[2], x[3], R, C, OUT, type),
+        return gx_linear_forward(g, x[0], x[1], x[2], x[3], &linear),
                promise("linear_forward", 1, 1, 2 * mul, 4 * mats);
     if (which == 11)
-        return gx_linear_backward_input(g, x[0], x[1], x[2], R, C, OUT, type),
+        return gx_linear_backward_input(g, x[0], x[1], x[2], &linear),
                promise("linear_backward_input", 1, 1, 2 * mul, 4 * mats);
     if (which == 12)
-        return gx_linear_backward_weight(g, x[0], x[1], x[2], x[3], R, C, OUT, 0, type),
+        return gx_linear_backward_weight(g, x[0], x[1], x[2], x[3], &linear),
                promise("linear_backward_weight", 1, 1, 2 * mul, 4 * mats);
     if (which == 13)
         return gx_rope_forward(g, x[0], x[1], x[2], &t, BATCH, HEADS, C, HEADS * C, type),
@@ -1747,6 +1875,33 @@ static void check_message(Bench *b, const char *word)
     CHECK(b->g.error.code == GX_ERR_ARGUMENT && strstr(b->g.error.message, word) && !b->recorder.n,
           "\"%s\" does not speak of %s", b->g.error.message, word);
     gx_error_clear(&b->g.error);
+}
+
+TEST(linear_refuses_strides_shorter_than_rows_and_says_both_numbers)
+{
+    static const struct {
+        int64_t x, y;
+        const char *message;
+    } wrong[] = {{COLS - 1, 0, "rows of 8 elements have a stride of 7 (x_stride); it must be at least 8"},
+                 {0, OUT - 1, "rows of 9 elements have a stride of 8 (y_stride); it must be at least 9"},
+                 {-1, 0, "rows of 8 elements have a stride of -1"},
+                 {COLS, -OUT, "rows of 9 elements have a stride of -9"}};
+    Pool *p = pool_open(), *before = pool_open();
+    Bench b;
+    bench_open(&b, 1, 1 << 20);
+    for (int i = 0; i < COUNT(wrong); i++) {
+        GxLinearShape s = gx_linear_shape(ROWS, COLS, OUT, GX_F32);
+        s.x_stride = wrong[i].x, s.y_stride = wrong[i].y;
+        gx_linear_forward(&b.g, p->x[0], p->x[1], p->x[2], p->x[3], &s);
+        check_message(&b, wrong[i].message);
+        gx_linear_backward_input(&b.g, p->x[0], p->x[1], p->x[2], &s);
+        check_message(&b, wrong[i].message);
+        gx_linear_backward_weight(&b.g, p->x[0], p->x[1], p->x[2], p->x[3], &s);
+        check_message(&b, wrong[i].message);
+    }
+    CHECK(!memcmp(p, before, sizeof *p) && !b.arena.peak, "refused, but something was done");
+    bench_close(&b);
+    free(p), free(before);
 }
 
 TEST(rope_and_attention_refuse_runs_heads_and_strides_that_do_not_fit)

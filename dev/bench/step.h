@@ -118,20 +118,19 @@ static void w_norm_backward(GxContext *g, void *dx, float *dw, const void *dy, c
 {
     TIMED(W_NORM, rms_norm_backward(g, dx, dw, dy, dr, x, r, w, R, C, a, d, s));
 }
-static void w_linear_forward(GxContext *g, void *y, const void *x, const void *w, const void *b, int64_t R, int64_t I,
-                             int64_t O, GxDtype d)
+static void w_linear_forward(GxContext *g, void *y, const void *x, const void *w, const void *b, const GxLinearShape *l,
+                             void *s)
 {
-    TIMED(W_LINEAR_FORWARD, linear_forward(g, y, x, w, b, R, I, O, d));
+    TIMED(W_LINEAR_FORWARD, linear_forward(g, y, x, w, b, l, s));
 }
-static void w_linear_input(GxContext *g, void *dx, const void *dy, const void *w, int64_t R, int64_t I, int64_t O,
-                           GxDtype d)
+static void w_linear_input(GxContext *g, void *dx, const void *dy, const void *w, const GxLinearShape *l)
 {
-    TIMED(W_LINEAR_INPUT, linear_backward_input(g, dx, dy, w, R, I, O, d));
+    TIMED(W_LINEAR_INPUT, linear_backward_input(g, dx, dy, w, l));
 }
-static void w_linear_weight(GxContext *g, float *dw, float *db, const void *dy, const void *x, int64_t R, int64_t I,
-                            int64_t O, int a, GxDtype d, float *s)
+static void w_linear_weight(GxContext *g, float *dw, float *db, const void *dy, const void *x, const GxLinearShape *l,
+                            float *s)
 {
-    TIMED(W_LINEAR_WEIGHT, linear_backward_weight(g, dw, db, dy, x, R, I, O, a, d, s));
+    TIMED(W_LINEAR_WEIGHT, linear_backward_weight(g, dw, db, dy, x, l, s));
 }
 static void w_rope(GxContext *g, void *x, const float *c, const float *s, const GxRuns *r, int64_t B, int64_t H,
                    int64_t h, int64_t st, int di, GxDtype d)

@@ -466,7 +466,8 @@ enum { DBIAS, DY };
 
 static void column_sums(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
-    gx_linear_backward_weight(g, NULL, (float *)p[DBIAS], p[DY], NULL, d[R], 1, d[C], 0, dtype);
+    const GxLinearShape s = gx_linear_shape(d[R], 1, d[C], dtype);
+    gx_linear_backward_weight(g, NULL, (float *)p[DBIAS], p[DY], NULL, &s);
 }
 // The sum of R normal numbers has the size of sqrt(R).
 static void open_column_sums(Work *w, const int64_t *d)

@@ -448,7 +448,8 @@ static void work_copy(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 }
 static void work_product(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
-    gx_linear_forward(g, p[2], p[0], p[1], NULL, d[0], d[0], d[0], dtype);
+    const GxLinearShape s = gx_linear_shape(d[0], d[0], d[0], dtype);
+    gx_linear_forward(g, p[2], p[0], p[1], NULL, &s);
 }
 static void work_open_ceiling(Work *w, const int64_t *d)
 {

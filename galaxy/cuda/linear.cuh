@@ -6,18 +6,18 @@
 #ifndef GX_CUDA_LINEAR_CUH
 #define GX_CUDA_LINEAR_CUH
 #include "../ops/linear.h"
+#include "elementwise.cuh"
 #include "kernel.cuh"
 GX_BEGIN
 
 GxStatus gx_cuda_linear_open(GxCuda *cuda); // GX_ERR_MEMORY: no room for the table
 void gx_cuda_linear_close(GxCuda *cuda);
 
-void gx_cuda_linear_forward(GxContext *g, void *y, const void *x, const void *w, const void *bias, int64_t R,
-                            int64_t In, int64_t Out, GxDtype dtype);
-void gx_cuda_linear_backward_input(GxContext *g, void *dx, const void *dy, const void *w, int64_t R, int64_t In,
-                                   int64_t Out, GxDtype dtype);
-void gx_cuda_linear_backward_weight(GxContext *g, float *dw, float *dbias, const void *dy, const void *x, int64_t R,
-                                    int64_t In, int64_t Out, int accumulate, GxDtype dtype, float *scratch);
+void gx_cuda_linear_forward(GxContext *g, void *y, const void *x, const void *w, const void *bias,
+                            const GxLinearShape *s, void *scratch);
+void gx_cuda_linear_backward_input(GxContext *g, void *dx, const void *dy, const void *w, const GxLinearShape *s);
+void gx_cuda_linear_backward_weight(GxContext *g, float *dw, float *dbias, const void *dy, const void *x,
+                                    const GxLinearShape *s, float *scratch);
 
 GX_END
 #endif
@@ -32,20 +32,24 @@ GX_END
 // 20 shapes in a training.
 enum { GX__CUDA_PRODUCTS = 64 };
 
-// C[M,N] = op(A) op(B) + bias + beta * C, row-major and dense; op(A) is [M,K], op(B) [K,N]; trans: the matrix lies
-// transposed in memory. bias [N] or NULL, of C's type; beta is 0 or 1. Sums are fp32, without TF32.
+// C[M,N] = op(A) op(B) + bias + beta * C, row-major; op(A) is [M,K], op(B) [K,N]; trans: the matrix lies transposed in
+// memory. ld*: elements from one row in memory to the next. bias [N] or NULL, of C's type; beta is 0 or 1. Sums are
+// fp32, without TF32.
 typedef struct {
     int trans_a, trans_b;
     int64_t M, N, K;
     GxDtype type, type_c; // of A and B; of C
-    const void *A, *B, *bias;
+    const void *A, *B;
+    int64_t lda, ldb;
+    const void *bias;
     void *C;
+    int64_t ldc;
     float beta;
 } GxCudaProduct;
 
 // What cuBLASLt's choice depends on. Compared by its bytes: there is no padding in it.
 typedef struct {
-    int64_t M, N, K;
+    int64_t M, N, K, lda, ldb, ldc;
     int32_t trans_a, trans_b, type, type_c, has_bias, align_a, align_b, align_c;
 } GxCudaProductKey;
 
@@ -95,6 +99,9 @@ static GxCudaProductKey gx__cuda_product_key(const GxCudaProduct *p)
     const GxCudaProductKey key = {p->M,
                                   p->N,
                                   p->K,
+                                  p->lda,
+                                  p->ldb,
+                                  p->ldc,
                                   p->trans_a,
                                   p->trans_b,
                                   p->type,
@@ -136,11 +143,11 @@ static cublasStatus_t gx__cuda_plan_describe(GxCudaProductPlan *plan, const void
         GX__CUDA_CUBLAS_TRY(
             cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
     }
-    GX__CUDA_CUBLAS_TRY(k->trans_b ? cublasLtMatrixLayoutCreate(&plan->b, type, k->K, k->N, k->K)
-                                   : cublasLtMatrixLayoutCreate(&plan->b, type, k->N, k->K, k->N));
-    GX__CUDA_CUBLAS_TRY(k->trans_a ? cublasLtMatrixLayoutCreate(&plan->a, type, k->M, k->K, k->M)
-                                   : cublasLtMatrixLayoutCreate(&plan->a, type, k->K, k->M, k->K));
-    return cublasLtMatrixLayoutCreate(&plan->c, type_c, k->N, k->M, k->N);
+    GX__CUDA_CUBLAS_TRY(k->trans_b ? cublasLtMatrixLayoutCreate(&plan->b, type, k->K, k->N, k->ldb)
+                                   : cublasLtMatrixLayoutCreate(&plan->b, type, k->N, k->K, k->ldb));
+    GX__CUDA_CUBLAS_TRY(k->trans_a ? cublasLtMatrixLayoutCreate(&plan->a, type, k->M, k->K, k->lda)
+                                   : cublasLtMatrixLayoutCreate(&plan->a, type, k->K, k->M, k->lda));
+    return cublasLtMatrixLayoutCreate(&plan->c, type_c, k->N, k->M, k->ldc);
 }
 
 // Sums split over K may be added up in fp32 only: other ways round C's type once per part.
@@ -227,35 +234,44 @@ static void gx__cuda_product(GxContext *g, const char *what, const GxCudaProduct
 template <class T> struct GxBiasRows {
     T *y;
     const T *bias;
-    int64_t C;
+    int64_t stride;
     template <int N> __device__ void at(int64_t r, int64_t c) const
     {
         float x[N];
         gx_load(x, bias + c);
-        gx_store(y + r * C + c, x);
+        gx_store(y + r * stride + c, x);
     }
 };
-template <class T> static void gx__cuda_bias_rows(GxContext *g, void *y, const void *bias, int64_t R, int64_t C)
+template <class T>
+static void gx__cuda_bias_rows(GxContext *g, void *y, const void *bias, int64_t R, int64_t C, int64_t stride)
 {
-    const GxBiasRows<T> op = {(T *)y, (const T *)bias, C};
-    gx_each_row<T>(g, "bias_rows", op, R, C, gx_wide<T>(C, y, bias));
+    const GxBiasRows<T> op = {(T *)y, (const T *)bias, stride};
+    gx_each_row<T>(g, "bias_rows", op, R, C, gx_wide<T>(C, y, bias) && stride % GxPack<T>::N == 0);
 }
 
 // The epilogue may read the bias by 16 bytes. One that is not aligned is what every row begins as, and the product is
-// added before y is rounded.
-void gx_cuda_linear_forward(GxContext *g, void *y, const void *x, const void *w, const void *bias, int64_t R,
-                            int64_t In, int64_t Out, GxDtype dtype)
+// added before y is rounded; where y is added to, it is copied to an aligned place.
+void gx_cuda_linear_forward(GxContext *g, void *y, const void *x, const void *w, const void *bias,
+                            const GxLinearShape *s, void *scratch)
 {
-    const int apart = bias && !gx_aligned(bias);
-    const GxCudaProduct p = {0, 1, R, Out, In, dtype, dtype, x, w, apart ? NULL : bias, y, apart ? 1.0f : 0.0f};
-    if (apart) GX_CUDA_TYPES(dtype, gx__cuda_bias_rows, g, y, bias, R, Out);
+    const int apart = bias && !gx_aligned(bias), begins_as_bias = apart && !s->accumulate;
+    if (begins_as_bias) {
+        GX_CUDA_TYPES(s->dtype, gx__cuda_bias_rows, g, y, bias, s->R, s->Out, s->y_stride);
+    } else if (apart) {
+        gx_cuda_copy(g, scratch, bias, s->Out * gx_dtype_size(s->dtype));
+    }
+    const void *epilogue = begins_as_bias ? NULL : apart ? scratch : bias;
+    const GxCudaProduct p = {0,        1,        s->R, s->Out,      s->In,
+                             s->dtype, s->dtype, x,    w,           s->x_stride,
+                             s->In,    epilogue, y,    s->y_stride, begins_as_bias || s->accumulate ? 1.0f : 0.0f};
     gx__cuda_product(g, "linear_forward", &p);
 }
 
-void gx_cuda_linear_backward_input(GxContext *g, void *dx, const void *dy, const void *w, int64_t R, int64_t In,
-                                   int64_t Out, GxDtype dtype)
+void gx_cuda_linear_backward_input(GxContext *g, void *dx, const void *dy, const void *w, const GxLinearShape *s)
 {
-    const GxCudaProduct p = {0, 0, R, In, Out, dtype, dtype, dy, w, NULL, dx, 0.0f};
+    const GxCudaProduct p = {0,        0,        s->R, s->In,       s->Out,
+                             s->dtype, s->dtype, dy,   w,           s->y_stride,
+                             s->In,    NULL,     dx,   s->x_stride, s->accumulate ? 1.0f : 0.0f};
     gx__cuda_product(g, "linear_backward_input", &p);
 }
 
@@ -265,7 +281,7 @@ void gx_cuda_linear_backward_input(GxContext *g, void *dx, const void *dy, const
 // rows; a thread sums N columns, N = 1 or the elements of 16 bytes. x is read once, R*C*size bytes.
 template <class T, int N>
 static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
-    gx__cuda_column_sum_blocks(float *part, const T *x, int64_t R, int64_t C)
+    gx__cuda_column_sum_blocks(float *part, const T *x, int64_t R, int64_t C, int64_t stride)
 {
     const int64_t chunks = (C + GX_CUDA_BLOCK * N - 1) / (GX_CUDA_BLOCK * N),
                   blocks = (R + GX_LINEAR_BLOCK - 1) / GX_LINEAR_BLOCK;
@@ -276,7 +292,7 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
         float sum[N] = {};
         for (int64_t r = b * GX_LINEAR_BLOCK; r < end; r++) {
             float v[N];
-            gx_load(v, x + r * C + c);
+            gx_load(v, x + r * stride + c);
             for (int i = 0; i < N; i++) sum[i] += v[i];
         }
         gx_store(part + b * C + c, sum);
@@ -302,30 +318,36 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
 }
 
 template <class T>
-static void gx__cuda_column_sum(GxContext *g, float *sum, const void *x, int64_t R, int64_t C, int accumulate,
-                                float *scratch)
+static void gx__cuda_column_sum(GxContext *g, float *sum, const void *x, int64_t R, int64_t C, int64_t stride,
+                                int accumulate, float *scratch)
 {
     enum { N = GxPack<T>::N };
-    const int packed = gx_wide<T>(C, x, scratch);
+    const int packed = gx_wide<T>(C, x, scratch) && stride % N == 0;
     const int64_t blocks = gx_ceil_div(R, GX_LINEAR_BLOCK),
                   jobs = gx_ceil_div(C, GX_CUDA_BLOCK * (packed ? N : 1)) * blocks;
     const unsigned grid = (unsigned)gx_min(jobs, GX_CUDA_MAX_GRID_X), grid_of_sums = (unsigned)gx_ceil_div(C, GX_WARP);
     const cudaStream_t stream = gx_cuda(g)->stream;
     if (packed)
-        GX_LAUNCH((gx__cuda_column_sum_blocks<T, N>), grid, GX_CUDA_BLOCK, 0, stream, scratch, (const T *)x, R, C);
-    else GX_LAUNCH((gx__cuda_column_sum_blocks<T, 1>), grid, GX_CUDA_BLOCK, 0, stream, scratch, (const T *)x, R, C);
+        GX_LAUNCH((gx__cuda_column_sum_blocks<T, N>), grid, GX_CUDA_BLOCK, 0, stream, scratch, (const T *)x, R, C,
+                  stride);
+    else
+        GX_LAUNCH((gx__cuda_column_sum_blocks<T, 1>), grid, GX_CUDA_BLOCK, 0, stream, scratch, (const T *)x, R, C,
+                  stride);
     gx_cuda_check(g, "column_sum_blocks");
     GX_LAUNCH(gx__cuda_column_sum_finish, grid_of_sums, GX_CUDA_BLOCK, 0, stream, sum, (const float *)scratch, blocks,
               C, accumulate);
     gx_cuda_check(g, "column_sum_finish");
 }
 
-void gx_cuda_linear_backward_weight(GxContext *g, float *dw, float *dbias, const void *dy, const void *x, int64_t R,
-                                    int64_t In, int64_t Out, int accumulate, GxDtype dtype, float *scratch)
+void gx_cuda_linear_backward_weight(GxContext *g, float *dw, float *dbias, const void *dy, const void *x,
+                                    const GxLinearShape *s, float *scratch)
 {
-    if (dbias) GX_CUDA_TYPES(dtype, gx__cuda_column_sum, g, dbias, dy, R, Out, accumulate, scratch);
+    if (dbias)
+        GX_CUDA_TYPES(s->dtype, gx__cuda_column_sum, g, dbias, dy, s->R, s->Out, s->y_stride, s->accumulate, scratch);
     if (!dw) return;
-    const GxCudaProduct p = {1, 0, Out, In, R, dtype, GX_F32, dy, x, NULL, dw, accumulate ? 1.0f : 0.0f};
+    const GxCudaProduct p = {1,           0,      s->Out, s->In, s->R,
+                             s->dtype,    GX_F32, dy,     x,     s->y_stride,
+                             s->x_stride, NULL,   dw,     s->In, s->accumulate ? 1.0f : 0.0f};
     gx__cuda_product(g, "linear_backward_weight", &p);
 }
 #endif

@@ -15,9 +15,10 @@
 #include "../base/dtype.h"
 GX_BEGIN
 
-typedef struct GxAttention GxAttention; // ops/attention.h
-typedef struct GxRuns GxRuns;           // ops/rope.h
-typedef struct GxAdamW GxAdamW;         // ops/optimizer.h
+typedef struct GxAttention GxAttention;     // ops/attention.h
+typedef struct GxRuns GxRuns;               // ops/rope.h
+typedef struct GxLinearShape GxLinearShape; // ops/linear.h; a device gets it with both strides
+typedef struct GxAdamW GxAdamW;             // ops/optimizer.h
 typedef struct GxSgd GxSgd;
 
 struct GxDevice {
@@ -60,12 +61,11 @@ struct GxDevice {
                               const float *rstd, const void *w, int64_t R, int64_t C, int accumulate, GxDtype,
                               float *scratch);
     // linear
-    void (*linear_forward)(GxContext *, void *y, const void *x, const void *w, const void *bias, int64_t R, int64_t In,
-                           int64_t Out, GxDtype);
-    void (*linear_backward_input)(GxContext *, void *dx, const void *dy, const void *w, int64_t R, int64_t In,
-                                  int64_t Out, GxDtype);
-    void (*linear_backward_weight)(GxContext *, float *dw, float *dbias, const void *dy, const void *x, int64_t R,
-                                   int64_t In, int64_t Out, int accumulate, GxDtype, float *scratch);
+    void (*linear_forward)(GxContext *, void *y, const void *x, const void *w, const void *bias, const GxLinearShape *,
+                           void *scratch);
+    void (*linear_backward_input)(GxContext *, void *dx, const void *dy, const void *w, const GxLinearShape *);
+    void (*linear_backward_weight)(GxContext *, float *dw, float *dbias, const void *dy, const void *x,
+                                   const GxLinearShape *, float *scratch);
     // rope: direction +1 forward, -1 backward
     void (*rope)(GxContext *, void *x, const float *cosine, const float *sine, const GxRuns *, int64_t B, int64_t heads,
                  int64_t head_dim, int64_t stride, int direction, GxDtype);

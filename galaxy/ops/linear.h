@@ -1,21 +1,39 @@
 // linear.h: y = x W^T + b and its gradients. Weights are [Out,In], as in PyTorch and in Hugging Face files.
+//
+// Rows of x and y may have gaps, so that a linear reads and writes columns of a wider buffer (q of packed q|k|v), and
+// what it computes may be added to what is there:
+//     GxLinearShape s = gx_linear_shape(R, In, Out, GX_BF16);
+//     gx_linear_forward(g, y, x, w, NULL, &s);                  // y = x W^T
+//     s.accumulate = 1, s.y_stride = 3 * Out;
+//     gx_linear_forward(g, qkv, x, w, NULL, &s);                // the first third of each row += x W^T
+// Numerics: a result in bf16 is a sum in fp32, with the bias and with what it is added to, rounded once.
 #ifndef GX_LINEAR_H
 #define GX_LINEAR_H
 #include "device.h"
 GX_BEGIN
 
-// y[r,o] = sum_i x[r,i]*w[o,i] + bias[o]. x [R,In], w [Out,In], bias [Out] or NULL, y [R,Out]. FLOPs: 2*R*In*Out
-void gx_linear_forward(GxContext *g, void *y, const void *x, const void *w, const void *bias, int64_t R, int64_t In,
-                       int64_t Out, GxDtype dtype);
+struct GxLinearShape {
+    int64_t R, In, Out;         // x is [R,In], w [Out,In] without gaps, y [R,Out]; dx, dw and dy alike
+    int64_t x_stride, y_stride; // elements from one row of x (dx) and of y (dy) to the next; 0: In and Out
+    int accumulate;             // results are added to what is there; 0: they are only written
+    GxDtype dtype;              // of x, w, bias, y, dx, dy
+};
+static inline GxLinearShape gx_linear_shape(int64_t R, int64_t In, int64_t Out, GxDtype dtype) // no gaps, only written
+{
+    GxLinearShape s = {R, In, Out, 0, 0, 0, dtype};
+    return s;
+}
 
-// dx[r,i] = sum_o dy[r,o]*w[o,i]. FLOPs: 2*R*In*Out
-void gx_linear_backward_input(GxContext *g, void *dx, const void *dy, const void *w, int64_t R, int64_t In, int64_t Out,
-                              GxDtype dtype);
+// y[r,o] = (accumulate ? y[r,o] : 0) + sum_i x[r,i]*w[o,i] + bias[o]. bias [Out] or NULL. FLOPs: 2*R*In*Out
+void gx_linear_forward(GxContext *g, void *y, const void *x, const void *w, const void *bias, const GxLinearShape *s);
 
-// dw[o,i] = (accumulate ? dw : 0) + sum_r dy[r,o]*x[r,i]; dbias[o] = (accumulate ? dbias : 0) + sum_r dy[r,o]. fp32;
-// NULL: not wanted. FLOPs: 2*R*In*Out
-void gx_linear_backward_weight(GxContext *g, float *dw, float *dbias, const void *dy, const void *x, int64_t R,
-                               int64_t In, int64_t Out, int accumulate, GxDtype dtype);
+// dx[r,i] = (accumulate ? dx[r,i] : 0) + sum_o dy[r,o]*w[o,i]. FLOPs: 2*R*In*Out
+void gx_linear_backward_input(GxContext *g, void *dx, const void *dy, const void *w, const GxLinearShape *s);
+
+// dw[o,i] = (accumulate ? dw[o,i] : 0) + sum_r dy[r,o]*x[r,i]; dbias[o] = (accumulate ? dbias[o] : 0) + sum_r dy[r,o].
+// fp32, without gaps; NULL: not wanted. FLOPs: 2*R*In*Out
+void gx_linear_backward_weight(GxContext *g, float *dw, float *dbias, const void *dy, const void *x,
+                               const GxLinearShape *s);
 
 enum { GX_LINEAR_BLOCK = 64 }; // rows whose share of dbias is summed together; blocks are then summed in order
 
@@ -25,35 +43,60 @@ GX_END
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_LINEAR_IMPLEMENTED)
 #define GX_LINEAR_IMPLEMENTED
 
-static int64_t gx__linear_bytes(int64_t R, int64_t In, int64_t Out, GxDtype dtype)
+// 1: go on; *full is *s with both strides.
+static int gx__linear_check(GxContext *g, const char *name, const GxLinearShape *s, GxLinearShape *full)
 {
-    return (R * In + In * Out + R * Out) * gx_dtype_size(dtype);
+    *full = *s;
+    if (s->x_stride == 0) full->x_stride = s->In;
+    if (s->y_stride == 0) full->y_stride = s->Out;
+    if (!gx_op_check(g, name, s->dtype, s->R, gx_min(s->In, s->Out))) return 0;
+    if (full->x_stride >= s->In && full->y_stride >= s->Out) return 1;
+    const int is_x = full->x_stride < s->In;
+    GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+            "%s: rows of %ld elements have a stride of %ld (%s); it must be at least %ld, or 0: no gaps", name,
+            (long)(is_x ? s->In : s->Out), (long)(is_x ? s->x_stride : s->y_stride), is_x ? "x_stride" : "y_stride",
+            (long)(is_x ? s->In : s->Out));
+    return 0;
 }
 
-void gx_linear_forward(GxContext *g, void *y, const void *x, const void *w, const void *bias, int64_t R, int64_t In,
-                       int64_t Out, GxDtype dtype)
+// added_to: elements that are read because the result is added to them
+static int64_t gx__linear_bytes(const GxLinearShape *s, int64_t added_to)
 {
-    if (!gx_op_check(g, "linear_forward", dtype, R, gx_min(In, Out))) return;
-    if (gx_op_begin(g, "linear_forward", gx__linear_bytes(R, In, Out, dtype), 2.0 * R * In * Out))
-        g->device->linear_forward(g, y, x, w, bias, R, In, Out, dtype);
+    return (s->R * s->In + s->In * s->Out + s->R * s->Out + added_to) * gx_dtype_size(s->dtype);
 }
+static double gx__linear_flops(const GxLinearShape *s) { return 2.0 * s->R * s->In * s->Out; }
 
-void gx_linear_backward_input(GxContext *g, void *dx, const void *dy, const void *w, int64_t R, int64_t In, int64_t Out,
-                              GxDtype dtype)
+void gx_linear_forward(GxContext *g, void *y, const void *x, const void *w, const void *bias, const GxLinearShape *s)
 {
-    if (!gx_op_check(g, "linear_backward_input", dtype, R, gx_min(In, Out))) return;
-    if (gx_op_begin(g, "linear_backward_input", gx__linear_bytes(R, In, Out, dtype), 2.0 * R * In * Out))
-        g->device->linear_backward_input(g, dx, dy, w, R, In, Out, dtype);
-}
-
-void gx_linear_backward_weight(GxContext *g, float *dw, float *dbias, const void *dy, const void *x, int64_t R,
-                               int64_t In, int64_t Out, int accumulate, GxDtype dtype)
-{
-    if ((!dw && !dbias) || !gx_op_check(g, "linear_backward_weight", dtype, R, gx_min(In, Out))) return;
+    GxLinearShape full;
+    if (!gx__linear_check(g, "linear_forward", s, &full)) return;
+    const int64_t block = gx_min(s->R, GX_LINEAR_BLOCK) * s->Out; // sums of y and bias in fp32, or an aligned bias
     GxArenaMark mark = gx_arena_mark(g->arena);
-    float *scratch = dbias ? (float *)gx_scratch(g, GX_MEM_WORKSPACE, gx_ceil_div(R, GX_LINEAR_BLOCK) * Out * 4) : NULL;
-    if (gx_op_begin(g, "linear_backward_weight", gx__linear_bytes(R, In, Out, dtype), dw ? 2.0 * R * In * Out : 0))
-        g->device->linear_backward_weight(g, dw, dbias, dy, x, R, In, Out, accumulate, dtype, scratch);
+    void *scratch = bias && s->accumulate ? gx_scratch(g, GX_MEM_WORKSPACE, block * 4) : NULL;
+    if (gx_op_begin(g, "linear_forward", gx__linear_bytes(s, s->accumulate ? s->R * s->Out : 0), gx__linear_flops(s)))
+        g->device->linear_forward(g, y, x, w, bias, &full, scratch);
+    gx_arena_release(g->arena, mark);
+}
+
+void gx_linear_backward_input(GxContext *g, void *dx, const void *dy, const void *w, const GxLinearShape *s)
+{
+    GxLinearShape full;
+    if (!gx__linear_check(g, "linear_backward_input", s, &full)) return;
+    if (gx_op_begin(g, "linear_backward_input", gx__linear_bytes(s, s->accumulate ? s->R * s->In : 0),
+                    gx__linear_flops(s)))
+        g->device->linear_backward_input(g, dx, dy, w, &full);
+}
+
+void gx_linear_backward_weight(GxContext *g, float *dw, float *dbias, const void *dy, const void *x,
+                               const GxLinearShape *s)
+{
+    GxLinearShape full;
+    if ((!dw && !dbias) || !gx__linear_check(g, "linear_backward_weight", s, &full)) return;
+    GxArenaMark mark = gx_arena_mark(g->arena);
+    float *scratch =
+        dbias ? (float *)gx_scratch(g, GX_MEM_WORKSPACE, gx_ceil_div(s->R, GX_LINEAR_BLOCK) * s->Out * 4) : NULL;
+    if (gx_op_begin(g, "linear_backward_weight", gx__linear_bytes(s, 0), dw ? gx__linear_flops(s) : 0))
+        g->device->linear_backward_weight(g, dw, dbias, dy, x, &full, scratch);
     gx_arena_release(g->arena, mark);
 }
 #endif
