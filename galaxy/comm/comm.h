@@ -128,8 +128,8 @@ struct GxComm {
     int is_open, is_dead;
 };
 
-// Takes the communicator's memory from the host's arena (a dry one counts it) and sets g->comm, g->rank, g->world. For
-// a plan without an engine, fill in rank and world of a zeroed GxComm.
+// Takes the communicator's memory from the host's arena (a dry one counts it) and sets g->comm, g->rank, g->local_rank,
+// g->world. For a plan without an engine, fill in rank and world of a zeroed GxComm.
 GxStatus gx_comm_open(GxContext *g, GxComm *comm);
 // Finishes what was started and leaves; ranks that still wait for this one fail. A failed context aborts them instead.
 // The context keeps the closed communicator: a collective after it is an error, not a dry run.
@@ -207,8 +207,8 @@ const char *gx_operation_name(GxOperation operation); // "all_reduce"
 double gx_comm_timeout(const GxComm *comm);           // seconds, the default where none is set
 
 // An engine for buffers of a device (comm/nccl.cuh): it moves them behind the device's operations, without the host
-// waiting. Each collective that it is given is one of buffers on the device, with something to say to others; a rank's
-// own rows of a gather are in their place.
+// waiting; that ranks still live it sees to in g->while_waiting. Each collective that it is given is one of buffers on
+// the device, with something to say to others; a rank's own rows of a gather are in their place.
 struct GxDeviceEngine {
     const char *name;
     int64_t (*start)(
@@ -216,9 +216,6 @@ struct GxDeviceEngine {
         const GxCollective *c); // behind what the device was asked for so far; returns a number, 0 after an error
     void (*wait)(GxContext *g,
                  int64_t number); // what the device is asked for from now on comes behind it; the host goes on
-    // Called again and again while the host waits for the device, since when: a dead rank becomes the error. since < 0:
-    // a last look, the device is done.
-    void (*watch)(GxContext *g, double since);
     void (*close)(GxContext *g);
 };
 
@@ -1100,6 +1097,7 @@ GxStatus gx_comm_open(GxContext *g, GxComm *comm)
 {
     g->comm = comm;
     g->rank = comm->rank;
+    g->local_rank = comm->local_rank;
     g->world = comm->world;
     comm->blocking = NULL;
     comm->is_dead = 0;
