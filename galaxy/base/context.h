@@ -13,7 +13,7 @@ GX_BEGIN
 
 typedef struct GxContext GxContext;
 typedef struct GxDevice GxDevice; // where it is computed (ops/device.h)
-typedef struct GxComm GxComm;     // who talks with the others (comm/comm.h); NULL: nobody else is there
+typedef struct GxComm GxComm;     // who talks with the others (comm/engine.h); NULL: nobody else is there
 typedef struct GxMesh GxMesh;     // the ranks' arrangement (base/mesh.h)
 
 // What a step needs to know and a captured CUDA graph must not have baked in: it lies in device memory, and operations
