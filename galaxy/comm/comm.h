@@ -25,8 +25,9 @@
 //   a message that names operation and rank.
 // - A context that has failed does not join: it aborts all ranks, whose errors then name it and give its message. So
 //   nobody hangs.
-// - The recorder gets one event per collective with the bytes that this rank sends. Without an engine (g->comm NULL in
-//   a world of several, or its engine NULL, or a dry arena) that, and taking scratch, is all that happens: a dry run.
+// - The recorder gets one event per collective with the bytes that this rank sends (of a list of transfers, one for
+//   each), and another where one that was started is waited for. Without an engine (g->comm NULL in a world of several,
+//   or its engine NULL, or a dry arena) that, and taking scratch, is all that happens: a dry run.
 //
 // Buffers may lie in the memory of a device that the host cannot touch. NCCL's sums are then its own; without it start
 // does the blocking form (device_buffers.h).

@@ -36,13 +36,13 @@ GX_END
 enum { GX__COMM_DEVICE_SLOT = GX_MAX_SLOTS + 1 }; // of tickets that a device's engine gave
 
 // ---- by an engine of the device's ----------------------------------------------------------------------------------
-static GxTicket gx__comm_start_on_device(GxContext *g, const GxCollective *c)
+static GxTicket gx__comm_start_on_device(GxContext *g, const GxCollective *c, int is_started)
 {
     GxTicket t = GX_ZERO;
     if (!gx__comm_is_ready(g)) return t;
-    gx__comm_record(g, c);
-    if (gx__comm_dry(g)) return t;
+    t.recorded = gx__comm_record(g, c, is_started);
     t.slot = GX__COMM_DEVICE_SLOT;
+    if (gx__comm_dry(g)) return t;
     t.number = g->comm->device_engine->start(g, c);
     if (gx_failed(g)) gx__comm_give_up(g);
     return t;
@@ -149,23 +149,33 @@ static int gx__comm_is_on_device(const GxContext *g, const GxCollective *c)
 {
     return gx_on_device(g, c->operation == GX__COMM_SEND ? c->list[0].data : c->out);
 }
+
+static int gx__comm_has_device_engine(const GxContext *g) { return g->comm && g->comm->device_engine; }
+
 GxTicket gx__comm_start_where(GxContext *g, GxCollective *c)
 {
     const GxTicket none = GX_ZERO;
     if (!gx__comm_is_on_device(g, c)) return gx__comm_start(g, c);
-    if (g->comm && g->comm->device_engine) return gx__comm_start_on_device(g, c);
+    if (gx__comm_has_device_engine(g)) return gx__comm_start_on_device(g, c, 1);
     gx__comm_run_staged(g, c);
     return none;
 }
+
 void gx__comm_finish_where(GxContext *g, GxTicket ticket)
 {
-    if (!g->comm || ticket.slot != GX__COMM_DEVICE_SLOT) gx__comm_finish(g, ticket);
-    else if (!gx_failed(g)) g->comm->device_engine->wait(g, ticket.number);
+    if (!g->comm || ticket.slot != GX__COMM_DEVICE_SLOT) {
+        gx__comm_finish(g, ticket);
+        return;
+    }
+    if (gx_failed(g)) return;
+    if (g->recorder) gx_recorder_wait(g->recorder, ticket.recorded, g->site, g->unit);
+    if (!gx__comm_dry(g)) g->comm->device_engine->wait(g, ticket.number);
 }
 
 void gx__comm_run_where(GxContext *g, GxCollective *c)
 {
-    if (gx__comm_is_on_device(g, c)) gx__comm_finish_where(g, gx__comm_start_where(g, c));
-    else gx__comm_run(g, c);
+    if (!gx__comm_is_on_device(g, c)) gx__comm_run(g, c);
+    else if (gx__comm_has_device_engine(g)) gx__comm_finish_where(g, gx__comm_start_on_device(g, c, 0));
+    else gx__comm_run_staged(g, c);
 }
 #endif

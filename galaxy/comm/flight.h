@@ -21,11 +21,12 @@ GX_BEGIN
 typedef struct {
     int slot;
     int64_t number;
-} GxTicket; // zero: nothing to wait for
+    int64_t recorded; // GxEvent.ticket; 0: nobody records
+} GxTicket;           // zero: nothing to wait for
 
 int gx__comm_dry(const GxContext *g); // 1: recording, and taking scratch, is all that happens
 int gx__comm_is_ready(GxContext *g);  // 0, and the context's error: the communicator is not open
-void gx__comm_record(GxContext *g, const GxCollective *c);
+int64_t gx__comm_record(GxContext *g, const GxCollective *c, int is_started); // returns its ticket in the recording
 
 void gx__comm_run(GxContext *g, GxCollective *c);       // from here to its end
 GxTicket gx__comm_start(GxContext *g, GxCollective *c); // with no slot left: runs it
@@ -244,21 +245,35 @@ static void gx__comm_complete(GxContext *g, GxCollective *c)
     if (gx_failed(g)) gx__comm_give_up(g);
 }
 
-void gx__comm_record(GxContext *g, const GxCollective *c)
+static void gx__comm_record_transfers(GxContext *g, const GxCollective *c, GxEvent e)
 {
-    if (!g->recorder) return;
-    GxEvent e = {GX_EVENT_COLLECTIVE, gx_operation_name(c->operation), g->site, g->unit, c->axes, 0, 0};
-    if (c->operation == GX__COMM_SEND) {
-        for (int64_t i = 0; i < c->count; i++) {
-            const GxTransfer *t = &c->list[i];
-            e.name = gx_operation_name(t->is_send ? GX__COMM_SEND : GX__COMM_RECV);
-            e.bytes = t->is_send ? t->n * gx_dtype_size(t->dtype) : 0;
-            gx_recorder_add(g->recorder, &e);
-        }
-        return;
+    for (int64_t i = 0; i < c->count; i++) {
+        const GxTransfer *t = &c->list[i];
+        e.name = gx_operation_name(t->is_send ? GX__COMM_SEND : GX__COMM_RECV);
+        e.bytes = t->is_send ? t->n * gx_dtype_size(t->dtype) : 0;
+        e.elements = t->n;
+        e.dtype = t->dtype;
+        gx_recorder_add(g->recorder, &e);
     }
+}
+
+int64_t gx__comm_record(GxContext *g, const GxCollective *c, int is_started)
+{
+    if (!g->recorder) return 0;
+    GxEvent e = GX_ZERO;
+    e.kind = GX_EVENT_COLLECTIVE;
+    e.name = gx_operation_name(c->operation);
+    e.site = g->site;
+    e.unit = g->unit;
+    e.axes = c->axes;
+    e.members = c->n;
+    if (c->operation == GX__COMM_SEND) return gx__comm_record_transfers(g, c, e), 0;
     e.bytes = gx__comm_bytes_sent(c);
+    e.elements = c->operation == GX__COMM_ALL_TO_ALL ? gx_split_total(&c->to) * c->row : c->count;
+    e.dtype = c->dtype;
+    if (is_started) e.ticket = ++g->recorder->tickets;
     gx_recorder_add(g->recorder, &e);
+    return e.ticket;
 }
 
 static void gx__comm_launch(GxContext *g, GxCollective *c, int slot)
@@ -284,7 +299,7 @@ int gx__comm_is_ready(GxContext *g)
 void gx__comm_run(GxContext *g, GxCollective *c)
 {
     if (!gx__comm_is_ready(g)) return;
-    gx__comm_record(g, c);
+    gx__comm_record(g, c, 0);
     GxArena *a = gx_host_arena(g);
     GxArenaMark mark = gx_arena_mark(a);
     if (c->scratch_bytes > 0 && (a || !gx__comm_dry(g)))
@@ -309,7 +324,7 @@ GxTicket gx__comm_start(GxContext *g, GxCollective *c)
         gx__comm_run(g, c);
         return t;
     }
-    gx__comm_record(g, c);
+    t.recorded = gx__comm_record(g, c, 1);
     t.slot = slot + 1;
     t.number = comm->ticket[slot] = ++comm->tickets;
     if (gx__comm_dry(g)) return t;
@@ -325,6 +340,7 @@ void gx__comm_finish(GxContext *g, GxTicket ticket)
 {
     GxComm *comm = g->comm;
     if (!comm || !ticket.slot || comm->ticket[ticket.slot - 1] != ticket.number) return;
+    if (g->recorder) gx_recorder_wait(g->recorder, ticket.recorded, g->site, g->unit);
     if (!gx__comm_dry(g)) gx__comm_complete(g, &comm->flight[ticket.slot - 1]);
     comm->ticket[ticket.slot - 1] = 0;
 }

@@ -34,7 +34,8 @@ void gx_linear_forward(GxContext *g, void *y, const void *x, const void *w, cons
                        int64_t Out, GxDtype dtype)
 {
     if (!gx_op_check(g, "linear_forward", dtype, R, gx_min(In, Out))) return;
-    if (gx_op_begin(g, "linear_forward", gx__linear_bytes(R, In, Out, dtype), 2.0 * R * In * Out))
+    if (gx_op_begin(g, "linear_forward", gx_dims(R, In, Out, 0), gx__linear_bytes(R, In, Out, dtype),
+                    2.0 * R * In * Out))
         g->device->linear_forward(g, y, x, w, bias, R, In, Out, dtype);
 }
 
@@ -42,7 +43,8 @@ void gx_linear_backward_input(GxContext *g, void *dx, const void *dy, const void
                               GxDtype dtype)
 {
     if (!gx_op_check(g, "linear_backward_input", dtype, R, gx_min(In, Out))) return;
-    if (gx_op_begin(g, "linear_backward_input", gx__linear_bytes(R, In, Out, dtype), 2.0 * R * In * Out))
+    if (gx_op_begin(g, "linear_backward_input", gx_dims(R, In, Out, 0), gx__linear_bytes(R, In, Out, dtype),
+                    2.0 * R * In * Out))
         g->device->linear_backward_input(g, dx, dy, w, R, In, Out, dtype);
 }
 
@@ -52,7 +54,8 @@ void gx_linear_backward_weight(GxContext *g, float *dw, float *dbias, const void
     if ((!dw && !dbias) || !gx_op_check(g, "linear_backward_weight", dtype, R, gx_min(In, Out))) return;
     GxArenaMark mark = gx_arena_mark(g->arena);
     float *scratch = dbias ? (float *)gx_scratch(g, GX_MEM_WORKSPACE, gx_ceil_div(R, GX_LINEAR_BLOCK) * Out * 4) : NULL;
-    if (gx_op_begin(g, "linear_backward_weight", gx__linear_bytes(R, In, Out, dtype), dw ? 2.0 * R * In * Out : 0))
+    if (gx_op_begin(g, "linear_backward_weight", gx_dims(R, In, Out, 0), gx__linear_bytes(R, In, Out, dtype),
+                    dw ? 2.0 * R * In * Out : 0))
         g->device->linear_backward_weight(g, dw, dbias, dy, x, R, In, Out, accumulate, dtype, scratch);
     gx_arena_release(g->arena, mark);
 }
