@@ -60,6 +60,10 @@
 
 #include "galaxy/cpu/cpu.h"
 
+#include "galaxy/comm/engine.h"
+#include "galaxy/comm/collective.h"
+#include "galaxy/comm/flight.h"
+#include "galaxy/comm/device_buffers.h"
 #include "galaxy/comm/comm.h"
 #include "galaxy/comm/threads.h"
 #include "galaxy/comm/mpi.h"

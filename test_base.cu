@@ -131,14 +131,35 @@ TEST(recorder_sums_and_lists)
 {
     GxRecorder rec = GX_ZERO;
     for (int i = 0; i < 3000; i++) {
-        GxEvent op = {GX_EVENT_OP, "op", "att", i, 0, 10, 100},
-                comm = {GX_EVENT_COLLECTIVE, "all_reduce", NULL, i, 1, 7, 0};
+        GxEvent op = GX_ZERO, comm = GX_ZERO;
+        op.kind = GX_EVENT_OP, op.name = "op", op.site = "att", op.unit = i, op.bytes = 10, op.flops = 100;
+        comm.kind = GX_EVENT_COLLECTIVE, comm.name = "all_reduce", comm.unit = i, comm.axes = 1, comm.bytes = 7;
         gx_recorder_add(&rec, &op);
         gx_recorder_add(&rec, &comm);
     }
     CHECK(rec.n == 6000 && rec.flops == 300000 && rec.bytes == 30000 && rec.comm_bytes == 21000, "%ld %ld", (long)rec.n,
           (long)rec.flops);
     CHECK(rec.event[5998].unit == 2999, "unit %d", rec.event[5998].unit);
+    gx_recorder_close(&rec);
+}
+
+TEST(recorder_notes_a_wait_once_and_behind_its_start)
+{
+    GxRecorder rec = GX_ZERO;
+    GxEvent start = GX_ZERO;
+    start.kind = GX_EVENT_COLLECTIVE, start.name = "all_gather", start.bytes = 7;
+    gx_recorder_wait(&rec, 1, "att", 3); // no start: it was recorded elsewhere
+    start.ticket = 1, gx_recorder_add(&rec, &start);
+    start.ticket = 0, gx_recorder_add(&rec, &start); // blocking
+    start.ticket = 2, gx_recorder_add(&rec, &start);
+    gx_recorder_wait(&rec, 0, "att", 3); // nothing to wait for
+    for (int again = 0; again < 2; again++) gx_recorder_wait(&rec, 1, "att", 3), gx_recorder_wait(&rec, 2, "mlp", 4);
+    CHECK(rec.n == 5 && rec.comm_bytes == 21, "%ld events, %ld bytes", (long)rec.n, (long)rec.comm_bytes);
+    for (int i = 0; rec.n == 5 && i < 2; i++) {
+        const GxEvent *e = &rec.event[3 + i];
+        CHECK(e->kind == GX_EVENT_WAIT && e->ticket == 1 + i && e->unit == 3 + i && !strcmp(e->site, i ? "mlp" : "att"),
+              "wait %d: ticket %ld at %s of unit %d", i, (long)e->ticket, e->site, e->unit);
+    }
     gx_recorder_close(&rec);
 }
 

@@ -895,9 +895,42 @@ static void record_some(GxContext *g, float *x, float *y)
     gx_wait(g, b);
     gx_wait(g, c);
     gx_wait(g, a);
+    gx_wait(g, a); // nothing is left to wait for
     if (me < 2) {
         GxTransfer pair[2] = {{other, 1, 0, x, 10, GX_F32}, {other, 0, 0, y, 10, GX_F32}};
         gx_transfer(g, GX_AXIS_ALL, pair, 2);
+    }
+}
+
+// What a simulator of overlap reads from a recording of record_some.
+static void check_starts_and_waits(const GxRecorder *rec)
+{
+    static const struct {
+        GxEventKind kind;
+        const char *name;
+        int64_t elements, ticket;
+        GxDtype dtype;
+    } expected[] = {{GX_EVENT_COLLECTIVE, "all_reduce", 99, 0, GX_F32},
+                    {GX_EVENT_COLLECTIVE, "reduce_scatter", 90, 0, GX_F32},
+                    {GX_EVENT_COLLECTIVE, "all_gather", 90, 0, GX_F32},
+                    {GX_EVENT_COLLECTIVE, "broadcast", 10, 0, GX_F64},
+                    {GX_EVENT_COLLECTIVE, "all_reduce", 50, 1, GX_F32},
+                    {GX_EVENT_COLLECTIVE, "all_reduce", 500, 2, GX_F32},
+                    {GX_EVENT_COLLECTIVE, "all_reduce", 777, 0, GX_F32}, // no slot was left: it blocked
+                    {GX_EVENT_WAIT, "wait", 0, 2, GX_F32},
+                    {GX_EVENT_WAIT, "wait", 0, 1, GX_F32},
+                    {GX_EVENT_COLLECTIVE, "send", 10, 0, GX_F32},
+                    {GX_EVENT_COLLECTIVE, "recv", 10, 0, GX_F32}};
+    const int all = (int)(sizeof expected / sizeof *expected);
+    CHECK(rec->n == all || rec->n == all - 2, "%ld events",
+          (long)rec->n); // a member does not take part in the transfer
+    for (int i = 0; i < rec->n && i < all; i++) {
+        const GxEvent *e = &rec->event[i];
+        CHECK(e->kind == expected[i].kind && !strcmp(e->name, expected[i].name) &&
+                  e->elements == expected[i].elements && e->ticket == expected[i].ticket &&
+                  e->dtype == expected[i].dtype && e->members == (e->kind == GX_EVENT_WAIT ? 0 : 3),
+              "event %d: %s of %ld %s elements among %d, ticket %ld", i, e->name, (long)e->elements,
+              gx_dtype_name(e->dtype), e->members, (long)e->ticket);
     }
 }
 
@@ -933,6 +966,8 @@ static void record_real_and_dry(Rank *r)
                   !strcmp(a->site, "att"),
               "event %ld", (long)i);
     }
+    check_starts_and_waits(&r->recorder);
+    check_starts_and_waits(&recorder);
     const GxEvent *e = r->recorder.event;
     const int64_t part[3] = {10, 30, 50};
     CHECK(e[0].kind == GX_EVENT_COLLECTIVE && !strcmp(e[0].name, "all_reduce") && e[0].bytes == 4 * 99 * 2 * 2 / 3,

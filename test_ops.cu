@@ -115,7 +115,8 @@ static void check_bench(const char *what, Bench *real, const Bench *plan)
     int same = real->recorder.n == plan->recorder.n && real->recorder.n > 0;
     for (int64_t i = 0; same && i < real->recorder.n; i++) {
         const GxEvent *a = &real->recorder.event[i], *b = &plan->recorder.event[i];
-        same = !strcmp(a->name, b->name) && a->bytes == b->bytes && a->flops == b->flops && a->kind == b->kind;
+        same = !strcmp(a->name, b->name) && a->bytes == b->bytes && a->flops == b->flops && a->kind == b->kind &&
+               !memcmp(&a->dims, &b->dims, sizeof a->dims);
     }
     CHECK(same, "%s: the device none recorded other events, bytes or FLOPs", what);
 }
@@ -1697,17 +1698,18 @@ typedef struct {
     double total;
 } Pool; // every argument that an operation may want
 
-// What an operation promises of a call with R rows and C columns: its FLOPs and bytes. typed, sized: it refuses dtypes,
-// sizes.
+// What an operation promises of a call with R rows and C columns: its FLOPs, bytes and dimensions. typed, sized: it
+// refuses dtypes, sizes.
 typedef struct {
     const char *name;
     int typed, sized;
     double flops;
     int64_t bytes;
+    GxDims dims;
 } Promise;
-static Promise promise(const char *name, int typed, int sized, double flops, int64_t bytes)
+static Promise promise(const char *name, int typed, int sized, double flops, int64_t bytes, GxDims dims)
 {
-    Promise p = {name, typed, sized, flops, bytes};
+    Promise p = {name, typed, sized, flops, bytes, dims};
     return p;
 }
 
@@ -1718,77 +1720,83 @@ static GxAttention call_attention(int64_t T, int64_t h, GxDtype type)
     return a;
 }
 
-enum { CALLS = 26 };
+enum { CALLS = 27 };
 static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDtype type)
 {
     float(*x)[POOL] = p->x;
     const int64_t n = R * C, mul = n * OUT, mats = n + C * OUT + R * OUT, turned = BATCH * HEADS * n;
     const int64_t pairs = BATCH * HEADS * (R * (R + 1) / 2), heads = 4 * R * BATCH * (2 * (HEADS + KV) * C + HEADS);
+    const GxDims count = gx_dims(n, 0, 0, 0), rows = gx_dims(R, C, 0, 0);
     const int32_t *ids = p->ids;
     const float eps = NORM_EPS;
     const GxLinearShape linear = gx_linear_shape(R, C, OUT, type);
     GxRuns t = gx_runs_one(R, 0);
     GxAttention a = call_attention(R, C, type);
-    if (which == 0) return gx_zero(g, x[0], n * 4), promise("zero", 0, 0, 0, 4 * n);
-    if (which == 1) return gx_copy(g, x[0], x[1], n * 4), promise("copy", 0, 0, 0, 8 * n);
-    if (which == 2) return gx_add(g, x[0], x[1], x[2], n, type), promise("add", 1, 1, n, 12 * n);
-    if (which == 3) return gx_sum(g, &p->total, x[0], n, 0), promise("sum", 0, 1, n, 4 * n);
-    if (which == 4) return gx_sum_squares(g, &p->total, x[0], n, 0), promise("sum_squares", 0, 1, 2 * n, 4 * n);
+    if (which == 0) return gx_zero(g, x[0], n * 4), promise("zero", 0, 0, 0, 4 * n, gx_dims(4 * n, 0, 0, 0));
+    if (which == 1) return gx_copy(g, x[0], x[1], n * 4), promise("copy", 0, 0, 0, 8 * n, gx_dims(4 * n, 0, 0, 0));
+    if (which == 2) return gx_add(g, x[0], x[1], x[2], n, type), promise("add", 1, 1, n, 12 * n, count);
+    if (which == 3) return gx_sum(g, &p->total, x[0], n, 0), promise("sum", 0, 1, n, 4 * n, count);
+    if (which == 4) return gx_sum_squares(g, &p->total, x[0], n, 0), promise("sum_squares", 0, 1, 2 * n, 4 * n, count);
     if (which == 5)
         return gx_embedding_forward(g, x[0], x[1], ids, R, C, 0, OUT, type),
-               promise("embedding_forward", 1, 1, 0, 8 * n + 4 * R);
+               promise("embedding_forward", 1, 1, 0, 8 * n + 4 * R, gx_dims(R, C, OUT, 0));
     if (which == 6)
         return gx_embedding_backward(g, x[0], x[1], ids, R, C, 0, OUT, 0, type),
-               promise("embedding_backward", 1, 1, n, 12 * n + 4 * OUT * C);
+               promise("embedding_backward", 1, 1, n, 12 * n + 4 * OUT * C, gx_dims(R, C, OUT, 0));
     if (which == 7)
         return gx_rms_norm_forward(g, x[0], x[1], x[2], x[3], R, C, eps, type),
-               promise("rms_norm_forward", 1, 1, 4 * n, 8 * n);
+               promise("rms_norm_forward", 1, 1, 4 * n, 8 * n, rows);
     if (which == 8)
         return gx_add_rms_norm_forward(g, x[0], x[1], x[2], x[3], x[4], x[5], R, C, eps, type),
-               promise("add_rms_norm_forward", 1, 1, 5 * n, 16 * n);
+               promise("add_rms_norm_forward", 1, 1, 5 * n, 16 * n, rows);
     if (which == 9)
         return gx_rms_norm_backward(g, x[0], x[1], x[2], NULL, x[3], x[4], x[5], R, C, 0, type),
-               promise("rms_norm_backward", 1, 1, 10 * n, 16 * n);
+               promise("rms_norm_backward", 1, 1, 10 * n, 16 * n, rows);
     if (which == 10)
         return gx_linear_forward(g, x[0], x[1], x[2], x[3], &linear),
-               promise("linear_forward", 1, 1, 2 * mul, 4 * mats);
+               promise("linear_forward", 1, 1, 2 * mul, 4 * mats, gx_dims(R, C, OUT, 0));
     if (which == 11)
         return gx_linear_backward_input(g, x[0], x[1], x[2], &linear),
-               promise("linear_backward_input", 1, 1, 2 * mul, 4 * mats);
+               promise("linear_backward_input", 1, 1, 2 * mul, 4 * mats, gx_dims(R, C, OUT, 0));
     if (which == 12)
         return gx_linear_backward_weight(g, x[0], x[1], x[2], x[3], &linear),
-               promise("linear_backward_weight", 1, 1, 2 * mul, 4 * mats);
+               promise("linear_backward_weight", 1, 1, 2 * mul, 4 * mats, gx_dims(R, C, OUT, 0));
     if (which == 13)
         return gx_rope_forward(g, x[0], x[1], x[2], &t, BATCH, HEADS, C, HEADS * C, type),
-               promise("rope_forward", 1, 1, 3 * turned, 8 * turned);
+               promise("rope_forward", 1, 1, 3 * turned, 8 * turned, gx_dims(R * BATCH, HEADS, C, 0));
     if (which == 14)
         return gx_rope_backward(g, x[0], x[1], x[2], &t, BATCH, HEADS, C, HEADS * C, type),
-               promise("rope_backward", 1, 1, 3 * turned, 8 * turned);
+               promise("rope_backward", 1, 1, 3 * turned, 8 * turned, gx_dims(R * BATCH, HEADS, C, 0));
     if (which == 15)
         return gx_attention_forward(g, x[0], x[1], x[2], x[3], x[4], &a),
-               promise("attention_forward", 1, 1, 4 * C * pairs, heads);
+               promise("attention_forward", 1, 1, 4 * C * pairs, heads, gx_dims(R, R, BATCH * HEADS, C));
     if (which == 16)
         return gx_attention_backward(g, x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7], x[5], &a),
-               promise("attention_backward", 1, 1, 10 * C * pairs, 2 * heads);
+               promise("attention_backward", 1, 1, 10 * C * pairs, 2 * heads, gx_dims(R, R, BATCH * HEADS, C));
     if (which == 17)
-        return gx_swiglu_forward(g, x[0], x[1], R, C, type), promise("swiglu_forward", 1, 1, 5 * n, 12 * n);
+        return gx_swiglu_forward(g, x[0], x[1], R, C, type), promise("swiglu_forward", 1, 1, 5 * n, 12 * n, rows);
     if (which == 18)
         return gx_swiglu_backward(g, x[0], x[1], x[2], x[3], R, C, type),
-               promise("swiglu_backward", 1, 1, 11 * n, 24 * n);
+               promise("swiglu_backward", 1, 1, 11 * n, 24 * n, rows);
     if (which == 19)
-        return gx_cross_entropy(g, x[0], x[1], x[2], ids, R, C, 1, type), promise("cross_entropy", 1, 1, 6 * n, 8 * n);
+        return gx_cross_entropy(g, x[0], x[1], x[2], ids, R, C, 1, type),
+               promise("cross_entropy", 1, 1, 6 * n, 8 * n, rows);
     if (which == 20)
-        return gx_cross_entropy_maximum(g, x[0], x[1], R, C, type), promise("cross_entropy_maximum", 1, 1, n, 4 * n);
+        return gx_cross_entropy_maximum(g, x[0], x[1], R, C, type),
+               promise("cross_entropy_maximum", 1, 1, n, 4 * n, rows);
     if (which == 21)
         return gx_cross_entropy_sums(g, x[0], x[1], x[2], x[3], ids, R, C, 1, C + 1, type),
-               promise("cross_entropy_sums", 1, 1, 3 * n, 8 * n);
+               promise("cross_entropy_sums", 1, 1, 3 * n, 8 * n, rows);
     if (which == 22)
         return gx_cross_entropy_finish(g, x[0], x[1], x[2], x[3], ids, R, C, 1, 1, type),
-               promise("cross_entropy_finish", 1, 1, 2 * n, 8 * n);
-    if (which == 23) return gx_clip(g, 1), promise("clip", 0, 0, 0, 0);
+               promise("cross_entropy_finish", 1, 1, 2 * n, 8 * n, rows);
+    if (which == 23) return gx_clip(g, 1), promise("clip", 0, 0, 0, 0, gx_dims(0, 0, 0, 0));
     if (which == 24)
-        return gx_adamw(g, x[0], x[1], x[2], NULL, x[3], n, &ADAMW, GX_F32), promise("adamw", 0, 1, 14 * n, 28 * n);
-    return gx_sgd(g, x[0], x[1], NULL, x[2], n, &SGD, GX_F32), promise("sgd", 0, 1, 6 * n, 20 * n);
+        return gx_adamw(g, x[0], x[1], x[2], NULL, x[3], n, &ADAMW, GX_F32),
+               promise("adamw", 0, 1, 14 * n, 28 * n, count);
+    if (which == 25)
+        return gx_sgd(g, x[0], x[1], NULL, x[2], n, &SGD, GX_F32), promise("sgd", 0, 1, 6 * n, 20 * n, count);
+    return gx_convert(g, x[0], GX_BF16, x[1], type, n), promise("convert", 1, 1, 0, 6 * n, count);
 }
 
 static Pool *pool_open(void)
@@ -1797,6 +1805,14 @@ static Pool *pool_open(void)
     for (int i = 0; i < 8; i++)
         for (int j = 0; j < POOL; j++) p->x[i][j] = (float)(1 + (i + j) % 5);
     return p;
+}
+
+TEST(every_operation_of_a_device_is_held_to_what_it_promises)
+{
+    const size_t functions = (offsetof(GxDevice, sgd) - offsetof(GxDevice, zero)) / sizeof(void (*)(void)) + 1;
+    CHECK(CALLS == functions,
+          "%d calls; a device has %ld functions (rope is called in two ways, attention_scratch in none)", CALLS,
+          (long)functions);
 }
 
 TEST(recorder_counts_what_the_docstrings_say_and_none_the_same)
@@ -1817,6 +1833,10 @@ TEST(recorder_counts_what_the_docstrings_say_and_none_the_same)
         CHECK(real.recorder.n == 1 && !strcmp(e->name, says.name) && e->flops == says.flops && e->bytes == says.bytes,
               "%s: %ld events, %ld FLOPs of %ld, %ld bytes of %ld", says.name, (long)real.recorder.n,
               (long)real.recorder.flops, (long)says.flops, (long)real.recorder.bytes, (long)says.bytes);
+        CHECK(!memcmp(&e->dims, &says.dims, sizeof says.dims),
+              "%s: dimensions %ld, %ld, %ld, %ld of %ld, %ld, %ld, %ld", says.name, (long)e->dims.n[0],
+              (long)e->dims.n[1], (long)e->dims.n[2], (long)e->dims.n[3], (long)says.dims.n[0], (long)says.dims.n[1],
+              (long)says.dims.n[2], (long)says.dims.n[3]);
         bench_close(&plan), bench_close(&real);
         free(p), free(before);
     }

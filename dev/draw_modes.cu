@@ -95,6 +95,7 @@ static Chain chain_of(const GxRecorder *r, int last)
             largest = (double)r->event[i].bytes;
     for (int64_t i = 0; i < r->n; i++) {
         const GxEvent *e = &r->event[i];
+        if (e->kind == GX_EVENT_WAIT) continue;
         if (e->unit < 0 && e->kind == GX_EVENT_COLLECTIVE) add_small(&c, e);
         if (e->unit == 0 || e->unit == 1 || e->unit == last) add_event(&c, e, largest / 20);
     }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Every header alone and included twice, as C11 and as C++17, declarations only and with its implementation, without a warning; two files that both
-# include everything link; the examples build with a bare `cc` and run.
+# include everything link; the examples build with a bare `cc` and run; no room includes one above it.
 set -u
 cd "$(dirname "$0")/.."
 CC=${CC:-cc} CXX=${CXX:-g++}
@@ -24,6 +24,22 @@ c_and_cxx() { # declarations compiled as C++ call an implementation compiled as 
     printf '#define GALAXY_IMPLEMENTATION\n#include "galaxy.h"\n' >"$tmp/library.c"
     "$CC" -I. -c "$tmp/library.c" -o "$tmp/library.o" && "$CXX" -std=c++17 -I. "$tmp/main.cc" "$tmp/library.o" -lm -lpthread -o "$tmp/mixed" && "$tmp/mixed"
 }
+rooms() { # that an include goes down only: docs/architecture.md's table; comm/nccl.cuh is where comm and cuda meet
+    local room below bad
+    while read -r room below; do
+        bad=$(grep -nE '^ *#include "\.\./' galaxy/"$room"/* | grep -v '^galaxy/comm/nccl\.cuh' | grep -vE "\"\.\./(${below// /|})/")
+        [ -z "$bad" ] || { echo "galaxy/$room may include ${below:-no other room}: $bad"; return 1; }
+    done <<'END'
+base -
+ops base
+cpu base ops
+cuda base ops
+comm base ops
+parallel base ops comm
+model base ops comm parallel
+io base
+END
+}
 example() { "$CC" "$1" -I. -o "$tmp/example" -lm -lpthread && "$tmp/example"; }
 
 for header in galaxy.h galaxy/*/*.h; do check "$header alone and twice" twice "$header"; done
@@ -31,4 +47,5 @@ check "two files that include galaxy.h link (C11)" two_files "$CC" -std=c11 -ped
 check "two files that include galaxy.h link (C++17)" two_files "$CXX" -x c++ -std=c++17 -pedantic
 check "C++ calls an implementation compiled as C" c_and_cxx
 for source in examples/*.c; do check "$source builds with a bare cc and runs" example "$source"; done
+check "every room includes only those below it" rooms
 finish

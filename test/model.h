@@ -102,7 +102,8 @@ __attribute__((unused)) static int test_model_open_split(TestModel *t, const GxL
     GxStep dry_step = GX_ZERO;
     t->dtype = dtype;
     g->device = test_device();
-    g->comm = comm; // a device may want to know the rank on this machine
+    g->comm = comm;
+    g->local_rank = comm ? comm->local_rank : 0; // which card is this rank's
     g->threads = threads;
     g->world = comm ? comm->world : 1;
     g->rank = comm ? comm->rank : 0;

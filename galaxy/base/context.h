@@ -11,8 +11,9 @@
 #include "status.h"
 GX_BEGIN
 
+typedef struct GxContext GxContext;
 typedef struct GxDevice GxDevice; // where it is computed (ops/device.h)
-typedef struct GxComm GxComm;     // who talks with the others (comm/comm.h); NULL: nobody else is there
+typedef struct GxComm GxComm;     // who talks with the others (comm/engine.h); NULL: nobody else is there
 typedef struct GxMesh GxMesh;     // the ranks' arrangement (base/mesh.h)
 
 // What a step needs to know and a captured CUDA graph must not have baked in: it lies in device memory, and operations
@@ -33,7 +34,7 @@ static inline double gx_step_loss(const GxStep *s)
     return s->labels ? s->loss_sum / (double)s->labels : 0;
 } // mean over the window
 
-typedef struct {
+struct GxContext {
     const GxDevice *device;
     void *device_state; // streams and handles, of a device that has some (ops/memory.h)
     GxComm *comm;
@@ -45,10 +46,15 @@ typedef struct {
     GxLogger log;
     GxError error;   // the first one
     int rank, world; // 0 and 1 without a communicator
+    int local_rank;  // among the ranks on this machine: which of its cards is this rank's
     int threads;     // CPU threads of this rank; 0 counts as 1
     int unit;        // for the recorder: which unit, which block is at work
     const char *site;
-} GxContext;
+    // Called again and again while the host waits for the device, since when (gx_seconds): what is waited for may
+    // depend on other ranks, and where one of them is lost this sets the error, which ends the wait. since < 0: a last
+    // look, the device is done. NULL: nobody looks.
+    void (*while_waiting)(GxContext *g, double since);
+};
 
 static inline int gx_failed(const GxContext *g) { return gx_error_code(&g->error) != GX_OK; }
 static inline GxStatus gx_status(const GxContext *g) { return gx_error_code(&g->error); }

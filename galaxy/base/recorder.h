@@ -1,25 +1,48 @@
-// recorder.h: notes every operation and every collective that passes, with its bytes and FLOPs and the place in the
-// model that asked for it. The FLOP count, the byte-count tests and the pictures of modes come from here: from the
-// program's own path, on the device `none` without computing anything.
+// recorder.h: notes every operation and every collective that passes, with its dimensions, bytes and FLOPs and the
+// place in the model that asked for it. The FLOP count, the byte-count tests and the pictures of modes come from here:
+// from the program's own path, on the device `none` without computing anything.
 //
 //     GxRecorder rec = GX_ZERO;
 //     g->recorder = &rec;             // ... run a step ...
 //     printf("%.1f GFLOP\n", rec.flops / 1e9);
 //     gx_recorder_close(&rec);
+//
+// What overlaps can be told from the order of events. A blocking collective is one event, with ticket 0. One that was
+// started is two: GX_EVENT_COLLECTIVE with a ticket where it started, and behind it GX_EVENT_WAIT with the same ticket
+// where it was waited for; the operations between them are those that it may hide behind.
 #ifndef GX_RECORDER_H
 #define GX_RECORDER_H
-#include "common.h"
+#include "dtype.h"
 GX_BEGIN
 
-typedef enum { GX_EVENT_OP = 0, GX_EVENT_COLLECTIVE } GxEventKind;
+typedef enum { GX_EVENT_OP = 0, GX_EVENT_COLLECTIVE, GX_EVENT_WAIT } GxEventKind;
+
+// Of an operation; which they are, ops/device.h lists. Fewer than four: zeros behind them.
+typedef struct {
+    int64_t n[4];
+} GxDims;
+static inline GxDims gx_dims(int64_t a, int64_t b, int64_t c, int64_t d)
+{
+    GxDims dims;
+    dims.n[0] = a, dims.n[1] = b, dims.n[2] = c, dims.n[3] = d;
+    return dims;
+}
+
 typedef struct {
     GxEventKind kind;
-    const char *name; // "rms_norm_forward", "all_reduce": a literal
+    const char *name; // "rms_norm_forward", "all_reduce", "wait": a literal
     const char *site; // which block asked: "att", "head"; a literal or NULL
     int unit;         // of which unit of the model
     int axes;         // collectives: mesh axes
     int64_t bytes;    // operations: read + written; collectives: what this rank sends
     double flops;     // of large models beyond 64 bits
+    GxDims dims;      // operations
+    // collectives
+    int64_t elements; // all-reduce, broadcast, transfer: of the buffer; gather, scatter: of the whole; all-to-all: of
+                      // what this rank sends, its own part included
+    GxDtype dtype;
+    int members;    // of the group
+    int64_t ticket; // of a start and of its wait: 1, 2, ... in a recording; 0: blocking
 } GxEvent;
 
 typedef struct {
@@ -27,11 +50,14 @@ typedef struct {
     int64_t n, capacity;
     double flops, bytes; // sums
     int64_t comm_bytes;
+    int64_t tickets; // given so far
     int totals_only; // 1: sums, no list
     int lost;        // 1: memory ran out, the list is not whole (the sums are)
 } GxRecorder;
 
 void gx_recorder_add(GxRecorder *r, const GxEvent *e);
+// Notes where a started collective is waited for: once, and only where its start is in the list.
+void gx_recorder_wait(GxRecorder *r, int64_t ticket, const char *site, int unit);
 void gx_recorder_close(GxRecorder *r);
 
 GX_END
@@ -58,6 +84,20 @@ void gx_recorder_add(GxRecorder *r, const GxEvent *e)
         r->capacity = capacity;
     }
     r->event[r->n++] = *e;
+}
+
+void gx_recorder_wait(GxRecorder *r, int64_t ticket, const char *site, int unit)
+{
+    int64_t i = r->n - 1;
+    while (ticket && i >= 0 && r->event[i].ticket != ticket) i--;
+    if (!ticket || i < 0 || r->event[i].kind == GX_EVENT_WAIT) return;
+    GxEvent e = GX_ZERO;
+    e.kind = GX_EVENT_WAIT;
+    e.name = "wait";
+    e.site = site;
+    e.unit = unit;
+    e.ticket = ticket;
+    gx_recorder_add(r, &e);
 }
 
 void gx_recorder_close(GxRecorder *r)

@@ -62,6 +62,7 @@ static const char *gx__nccl_stuck(const GxNccl *n)
     return oldest ? n->ring[oldest % GX__NCCL_RING].text : "no collective: an operation of the device itself";
 }
 
+// g->while_waiting: finds dead ranks and time-outs.
 static void gx__nccl_watch(GxContext *g, double since)
 {
     GxNccl *n = gx__nccl(g);
@@ -278,9 +279,10 @@ static void gx__nccl_close(GxContext *g)
     free(n);
     g->comm->device_state = NULL;
     g->comm->device_engine = NULL;
+    g->while_waiting = NULL;
 }
 
-static const GxDeviceEngine gx__nccl_engine = {"nccl", gx__nccl_start, gx__nccl_wait, gx__nccl_watch, gx__nccl_close};
+static const GxDeviceEngine gx__nccl_engine = {"nccl", gx__nccl_start, gx__nccl_wait, gx__nccl_close};
 
 GxStatus gx_nccl_open(GxContext *g)
 {
@@ -288,6 +290,7 @@ GxStatus gx_nccl_open(GxContext *g)
     if (!n) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the NCCL engine");
     g->comm->device_state = n;
     g->comm->device_engine = &gx__nccl_engine;
+    g->while_waiting = gx__nccl_watch;
     gx__cuda_error(g, cudaStreamCreateWithFlags(&n->stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     gx__cuda_error(g, cudaEventCreateWithFlags(&n->ready, cudaEventDisableTiming), "cudaEventCreateWithFlags");
     for (int i = 0; i < GX__NCCL_RING && !gx_failed(g); i++)

@@ -11,7 +11,7 @@
 // A group's NCCL communicator is made when the group first communicates: its first member's identity goes round by the
 // host's engine. Communicators are non-blocking, so that a rank that died is found there, too.
 // Errors: NCCL's own come late, as do dead ranks. Whoever waits for the device (gx_to_host, gx_device_wait) looks at
-// both again and again (the engine's `watch`), and gives up after comm->timeout, naming the operation that did not end.
+// both again and again (g->while_waiting), and gives up after comm->timeout, naming the operation that did not end.
 // What is not checked, unlike on the host's engines: that ranks make the same calls with the same counts.
 //
 // Declared here for C; compiled from nccl.cuh (galaxy_cuda.cuh).

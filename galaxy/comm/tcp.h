@@ -12,7 +12,7 @@
 // straight into their place. A send is done when its data were taken, or are on their way to one who waits for them.
 //
 // Why nothing can block for ever: whatever arrives has a place. An offer goes into a place of its own, of which there
-// are as many as the sender can have sends in flight (comm.h: two per rank of a blocking call and one per slot; each
+// are as many as the sender can have sends in flight (flight.h: two per rank of a blocking call and one per slot; each
 // ends with a go before the next is offered), data go where the receiver said go for. So a rank inside a call always
 // empties its sockets, and who writes to it gets on; all waiting is for a receive that is not posted yet, as with any
 // engine. Data go in segments of 256 KB with offers and goes between them, so that a connection works both ways.

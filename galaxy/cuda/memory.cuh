@@ -31,7 +31,6 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "../comm/comm.h" // the rank's number on this machine
 #include "kernel.cuh"
 #include "linear.cuh"
 #include "../ops/loss.h" // GX_IGNORE_INDEX
@@ -100,7 +99,7 @@ GxStatus gx_cuda_open(GxContext *g)
     if (!cards) return GX_FAIL(&g->error, GX_ERR_DEVICE, "the device cuda: %s; the device cpu needs no card", why);
     g->device_state = calloc(1, sizeof(GxCuda));
     if (!g->device_state) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the state of the device cuda");
-    GX_TRY(gx__cuda_open_card(g, g->comm ? g->comm->local_rank % cards : 0));
+    GX_TRY(gx__cuda_open_card(g, g->local_rank % cards));
     GX_TRY(gx__cuda_open_buffers(g));
     const cublasStatus_t blas = cublasLtCreate(&gx_cuda(g)->blas);
     if (blas != CUBLAS_STATUS_SUCCESS) return GX_FAIL(&g->error, GX_ERR_DEVICE, "cublasLtCreate: status %d", (int)blas);
@@ -223,16 +222,16 @@ void gx_cuda_to_host(GxContext *g, void *twin, const void *buffer, int64_t bytes
     gx_cuda_wait(g);
 }
 
-// Where collectives run on the card, a rank that died would be waited for without end: the engine looks out for that.
+// Where collectives run on the card, a rank that died would be waited for without end: their engine looks out for that
+// (g->while_waiting).
 static cudaError_t gx__cuda_finish(GxContext *g)
 {
     const cudaStream_t stream = gx_cuda(g)->stream;
-    if (!g->comm || !g->comm->device_engine) return cudaStreamSynchronize(stream);
+    if (!g->while_waiting) return cudaStreamSynchronize(stream);
     const double since = gx_seconds();
     cudaError_t e = cudaStreamQuery(stream);
-    for (; e == cudaErrorNotReady && !gx_failed(g); e = cudaStreamQuery(stream))
-        g->comm->device_engine->watch(g, since);
-    if (!gx_failed(g)) g->comm->device_engine->watch(g, -1); // a rank that left in the middle may have ended it
+    for (; e == cudaErrorNotReady && !gx_failed(g); e = cudaStreamQuery(stream)) g->while_waiting(g, since);
+    if (!gx_failed(g)) g->while_waiting(g, -1); // a rank that left in the middle may have ended it
     return e;
 }
 

@@ -22,7 +22,7 @@ GX_END
 void gx_swiglu_forward(GxContext *g, void *y, const void *gate_up, int64_t R, int64_t F, GxDtype dtype)
 {
     if (!gx_op_check(g, "swiglu_forward", dtype, R, F)) return;
-    if (gx_op_begin(g, "swiglu_forward", 3 * R * F * gx_dtype_size(dtype), 5.0 * R * F))
+    if (gx_op_begin(g, "swiglu_forward", gx_dims(R, F, 0, 0), 3 * R * F * gx_dtype_size(dtype), 5.0 * R * F))
         g->device->swiglu_forward(g, y, gate_up, R, F, dtype);
 }
 
@@ -30,7 +30,8 @@ void gx_swiglu_backward(GxContext *g, void *dgate_up, void *y, const void *dy, c
                         int64_t F, GxDtype dtype)
 {
     if (!gx_op_check(g, "swiglu_backward", dtype, R, F)) return;
-    if (gx_op_begin(g, "swiglu_backward", (y ? 6 : 5) * R * F * gx_dtype_size(dtype), 11.0 * R * F))
+    if (gx_op_begin(g, "swiglu_backward", gx_dims(R, F, 0, 0), (y ? 6 : 5) * R * F * gx_dtype_size(dtype),
+                    11.0 * R * F))
         g->device->swiglu_backward(g, dgate_up, y, dy, gate_up, R, F, dtype);
 }
 #endif

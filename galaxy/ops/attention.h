@@ -96,6 +96,11 @@ static int gx__attention_check(GxContext *g, const char *name, const GxAttention
     return gx_runs_check(g, name, &a->q_runs) && gx_runs_check(g, name, &a->k_runs);
 }
 
+static GxDims gx__attention_dims(const GxAttention *a)
+{
+    return gx_dims(gx_runs_rows(&a->q_runs), gx_runs_rows(&a->k_runs), a->B * a->H, a->head_dim);
+}
+
 static int64_t gx__attention_bytes(const GxAttention *a)
 {
     int64_t q = gx_runs_rows(&a->q_runs) * a->H, k = gx_runs_rows(&a->k_runs) * a->K;
@@ -108,7 +113,7 @@ void gx_attention_forward(GxContext *g, void *o, float *lse, const void *q, cons
     if (!gx__attention_check(g, "attention_forward", a)) return;
     GxArenaMark mark = gx_arena_mark(g->arena);
     void *scratch = gx_scratch(g, GX_MEM_WORKSPACE, g->device->attention_scratch(g, a, 0));
-    if (gx_op_begin(g, "attention_forward", gx__attention_bytes(a),
+    if (gx_op_begin(g, "attention_forward", gx__attention_dims(a), gx__attention_bytes(a),
                     4.0 * a->head_dim * a->H * a->B * gx_attention_pairs(a)))
         g->device->attention_forward(g, o, lse, q, k, v, a, scratch);
     gx_arena_release(g->arena, mark);
@@ -120,7 +125,7 @@ void gx_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const voi
     if (!gx__attention_check(g, "attention_backward", a)) return;
     GxArenaMark mark = gx_arena_mark(g->arena);
     void *scratch = gx_scratch(g, GX_MEM_WORKSPACE, g->device->attention_scratch(g, a, 1));
-    if (gx_op_begin(g, "attention_backward", 2 * gx__attention_bytes(a),
+    if (gx_op_begin(g, "attention_backward", gx__attention_dims(a), 2 * gx__attention_bytes(a),
                     10.0 * a->head_dim * a->H * a->B * gx_attention_pairs(a)))
         g->device->attention_backward(g, dq, dk, dv, d_o, o, lse, q, k, v, a, scratch);
     gx_arena_release(g->arena, mark);

@@ -104,8 +104,19 @@ enum {
 
 GxDevice gx_device_none(const GxDevice *like); // takes scratch and types like `like`
 
-// What every operation begins with: notes it, and says whether the device is to be called. bytes: read + written.
-int gx_op_begin(GxContext *g, const char *name, int64_t bytes, double flops);
+// What every operation begins with: notes it, and says whether the device is to be called. bytes: read + written. dims,
+// in this order:
+//     zero, copy                                    bytes
+//     convert, add, sum, sum_squares, adamw, sgd    n
+//     clip                                          none
+//     embedding_...                                 R, C, rows of the table that this rank has
+//     rms_norm_..., add_rms_norm_...                R, C
+//     linear_...                                    R, In, Out
+//     rope_...                                      R, heads, head_dim
+//     attention_...                                 Tq, Tk, B*H, head_dim
+//     swiglu_...                                    R, F
+//     cross_entropy...                              R, V
+int gx_op_begin(GxContext *g, const char *name, GxDims dims, int64_t bytes, double flops);
 // Refuses (by the context's error) a type that the device cannot compute in, or sizes that are not positive. 1: go on.
 int gx_op_check(GxContext *g, const char *name, GxDtype dtype, int64_t rows, int64_t cols);
 
@@ -123,11 +134,18 @@ GxDevice gx_device_none(const GxDevice *like)
     return d;
 }
 
-int gx_op_begin(GxContext *g, const char *name, int64_t bytes, double flops)
+int gx_op_begin(GxContext *g, const char *name, GxDims dims, int64_t bytes, double flops)
 {
     if (gx_failed(g)) return 0;
     if (g->recorder) {
-        GxEvent e = {GX_EVENT_OP, name, g->site, g->unit, 0, bytes, flops};
+        GxEvent e = GX_ZERO;
+        e.kind = GX_EVENT_OP;
+        e.name = name;
+        e.site = g->site;
+        e.unit = g->unit;
+        e.bytes = bytes;
+        e.flops = flops;
+        e.dims = dims;
         gx_recorder_add(g->recorder, &e);
     }
     return g->device->computes;

@@ -26,26 +26,27 @@ GX_END
 void gx_zero(GxContext *g, void *x, int64_t bytes)
 {
     if (!gx_op_check(g, "zero", GX_F32, bytes, 1)) return;
-    if (gx_op_begin(g, "zero", bytes, 0)) g->device->zero(g, x, bytes);
+    if (gx_op_begin(g, "zero", gx_dims(bytes, 0, 0, 0), bytes, 0)) g->device->zero(g, x, bytes);
 }
 
 void gx_copy(GxContext *g, void *y, const void *x, int64_t bytes)
 {
     if (!gx_op_check(g, "copy", GX_F32, bytes, 1)) return;
-    if (y != x && gx_op_begin(g, "copy", 2 * bytes, 0)) g->device->copy(g, y, x, bytes);
+    if (y != x && gx_op_begin(g, "copy", gx_dims(bytes, 0, 0, 0), 2 * bytes, 0)) g->device->copy(g, y, x, bytes);
 }
 
 void gx_convert(GxContext *g, void *y, GxDtype to, const void *x, GxDtype from, int64_t n)
 {
     if (!gx_op_check(g, "convert", to, n, 1) || !gx_op_check(g, "convert", from, n, 1)) return;
-    if (gx_op_begin(g, "convert", n * (gx_dtype_size(to) + gx_dtype_size(from)), 0))
+    if (gx_op_begin(g, "convert", gx_dims(n, 0, 0, 0), n * (gx_dtype_size(to) + gx_dtype_size(from)), 0))
         g->device->convert(g, y, to, x, from, n);
 }
 
 void gx_add(GxContext *g, void *y, const void *a, const void *b, int64_t n, GxDtype dtype)
 {
     if (!gx_op_check(g, "add", dtype, n, 1)) return;
-    if (gx_op_begin(g, "add", 3 * n * gx_dtype_size(dtype), (double)n)) g->device->add(g, y, a, b, n, dtype);
+    if (gx_op_begin(g, "add", gx_dims(n, 0, 0, 0), 3 * n * gx_dtype_size(dtype), (double)n))
+        g->device->add(g, y, a, b, n, dtype);
 }
 
 void gx_sum(GxContext *g, double *total, const float *x, int64_t n, int accumulate)
@@ -53,7 +54,8 @@ void gx_sum(GxContext *g, double *total, const float *x, int64_t n, int accumula
     if (!gx_op_check(g, "sum", GX_F32, n, 1)) return;
     GxArenaMark mark = gx_arena_mark(g->arena);
     double *scratch = (double *)gx_scratch(g, GX_MEM_WORKSPACE, gx_ceil_div(n, GX_SUM_BLOCK) * 8);
-    if (gx_op_begin(g, "sum", 4 * n, (double)n)) g->device->sum(g, total, x, n, accumulate, scratch);
+    if (gx_op_begin(g, "sum", gx_dims(n, 0, 0, 0), 4 * n, (double)n))
+        g->device->sum(g, total, x, n, accumulate, scratch);
     gx_arena_release(g->arena, mark);
 }
 #endif

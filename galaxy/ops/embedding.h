@@ -23,7 +23,8 @@ void gx_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *i
                           int64_t v_begin, int64_t v_end, GxDtype dtype)
 {
     if (!gx_op_check(g, "embedding_forward", dtype, R, C)) return;
-    if (gx_op_begin(g, "embedding_forward", 2 * R * C * gx_dtype_size(dtype) + 4 * R, 0))
+    if (gx_op_begin(g, "embedding_forward", gx_dims(R, C, v_end - v_begin, 0), 2 * R * C * gx_dtype_size(dtype) + 4 * R,
+                    0))
         g->device->embedding_forward(g, y, w, ids, R, C, v_begin, v_end, dtype);
 }
 
@@ -32,7 +33,7 @@ void gx_embedding_backward(GxContext *g, float *dw, const void *dy, const int32_
 {
     if (!gx_op_check(g, "embedding_backward", dtype, R, C)) return;
     int64_t bytes = R * C * (gx_dtype_size(dtype) + 8) + (accumulate ? 0 : 4 * (v_end - v_begin) * C);
-    if (gx_op_begin(g, "embedding_backward", bytes, (double)R * C))
+    if (gx_op_begin(g, "embedding_backward", gx_dims(R, C, v_end - v_begin, 0), bytes, (double)R * C))
         g->device->embedding_backward(g, dw, dy, ids, R, C, v_begin, v_end, accumulate, dtype);
 }
 #endif

@@ -73,7 +73,8 @@ void gx_linear_forward(GxContext *g, void *y, const void *x, const void *w, cons
     const int64_t block = gx_min(s->R, GX_LINEAR_BLOCK) * s->Out; // sums of y and bias in fp32, or an aligned bias
     GxArenaMark mark = gx_arena_mark(g->arena);
     void *scratch = bias && s->accumulate ? gx_scratch(g, GX_MEM_WORKSPACE, block * 4) : NULL;
-    if (gx_op_begin(g, "linear_forward", gx__linear_bytes(s, s->accumulate ? s->R * s->Out : 0), gx__linear_flops(s)))
+    if (gx_op_begin(g, "linear_forward", gx_dims(s->R, s->In, s->Out, 0),
+                    gx__linear_bytes(s, s->accumulate ? s->R * s->Out : 0), gx__linear_flops(s)))
         g->device->linear_forward(g, y, x, w, bias, &full, scratch);
     gx_arena_release(g->arena, mark);
 }
@@ -82,8 +83,8 @@ void gx_linear_backward_input(GxContext *g, void *dx, const void *dy, const void
 {
     GxLinearShape full;
     if (!gx__linear_check(g, "linear_backward_input", s, &full)) return;
-    if (gx_op_begin(g, "linear_backward_input", gx__linear_bytes(s, s->accumulate ? s->R * s->In : 0),
-                    gx__linear_flops(s)))
+    if (gx_op_begin(g, "linear_backward_input", gx_dims(s->R, s->In, s->Out, 0),
+                    gx__linear_bytes(s, s->accumulate ? s->R * s->In : 0), gx__linear_flops(s)))
         g->device->linear_backward_input(g, dx, dy, w, &full);
 }
 
@@ -95,7 +96,8 @@ void gx_linear_backward_weight(GxContext *g, float *dw, float *dbias, const void
     GxArenaMark mark = gx_arena_mark(g->arena);
     float *scratch =
         dbias ? (float *)gx_scratch(g, GX_MEM_WORKSPACE, gx_ceil_div(s->R, GX_LINEAR_BLOCK) * s->Out * 4) : NULL;
-    if (gx_op_begin(g, "linear_backward_weight", gx__linear_bytes(s, 0), dw ? gx__linear_flops(s) : 0))
+    if (gx_op_begin(g, "linear_backward_weight", gx_dims(s->R, s->In, s->Out, 0), gx__linear_bytes(s, 0),
+                    dw ? gx__linear_flops(s) : 0))
         g->device->linear_backward_weight(g, dw, dbias, dy, x, &full, scratch);
     gx_arena_release(g->arena, mark);
 }

@@ -55,14 +55,15 @@ void gx_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *lo
                       int64_t V, float scale, GxDtype dtype)
 {
     if (!gx_op_check(g, "cross_entropy", dtype, R, V)) return;
-    if (gx_op_begin(g, "cross_entropy", (dlogits ? 2 : 1) * R * V * gx_dtype_size(dtype), 6.0 * R * V))
+    if (gx_op_begin(g, "cross_entropy", gx_dims(R, V, 0, 0), (dlogits ? 2 : 1) * R * V * gx_dtype_size(dtype),
+                    6.0 * R * V))
         g->device->cross_entropy(g, losses, dlogits, logits, labels, R, V, scale, dtype);
 }
 
 void gx_cross_entropy_maximum(GxContext *g, float *maximum, const void *logits, int64_t R, int64_t V, GxDtype dtype)
 {
     if (!gx_op_check(g, "cross_entropy_maximum", dtype, R, V)) return;
-    if (gx_op_begin(g, "cross_entropy_maximum", R * V * gx_dtype_size(dtype), (double)R * V))
+    if (gx_op_begin(g, "cross_entropy_maximum", gx_dims(R, V, 0, 0), R * V * gx_dtype_size(dtype), (double)R * V))
         g->device->cross_entropy_maximum(g, maximum, logits, R, V, dtype);
 }
 
@@ -77,7 +78,8 @@ void gx_cross_entropy_sums(GxContext *g, float *sums, void *exps, const void *lo
                 (long)(v_begin + V - 1), (long)vocab_size);
         return;
     }
-    if (gx_op_begin(g, "cross_entropy_sums", (exps ? 2 : 1) * R * V * gx_dtype_size(dtype), 3.0 * R * V))
+    if (gx_op_begin(g, "cross_entropy_sums", gx_dims(R, V, 0, 0), (exps ? 2 : 1) * R * V * gx_dtype_size(dtype),
+                    3.0 * R * V))
         g->device->cross_entropy_sums(g, sums, exps, logits, maximum, labels, R, V, v_begin, vocab_size, dtype);
 }
 
@@ -95,7 +97,7 @@ void gx_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, const v
                 "cross_entropy_finish: dlogits without exps; let gx_cross_entropy_sums write them");
         return;
     }
-    if (gx_op_begin(g, "cross_entropy_finish", dlogits ? 2 * R * V * gx_dtype_size(dtype) : 0,
+    if (gx_op_begin(g, "cross_entropy_finish", gx_dims(R, V, 0, 0), dlogits ? 2 * R * V * gx_dtype_size(dtype) : 0,
                     dlogits ? 2.0 * R * V : 0))
         g->device->cross_entropy_finish(g, losses, dlogits, exps, sums, labels, R, V, v_begin, scale, dtype);
 }

@@ -32,7 +32,7 @@ void gx_rms_norm_forward(GxContext *g, void *y, float *rstd, const void *x, cons
                          float eps, GxDtype dtype)
 {
     if (!gx_op_check(g, "rms_norm_forward", dtype, R, C)) return;
-    if (gx_op_begin(g, "rms_norm_forward", 2 * R * C * gx_dtype_size(dtype), 4.0 * R * C))
+    if (gx_op_begin(g, "rms_norm_forward", gx_dims(R, C, 0, 0), 2 * R * C * gx_dtype_size(dtype), 4.0 * R * C))
         g->device->rms_norm_forward(g, y, rstd, x, w, R, C, eps, dtype);
 }
 
@@ -40,7 +40,7 @@ void gx_add_rms_norm_forward(GxContext *g, void *sum, void *y, float *rstd, cons
                              int64_t R, int64_t C, float eps, GxDtype dtype)
 {
     if (!gx_op_check(g, "add_rms_norm_forward", dtype, R, C)) return;
-    if (gx_op_begin(g, "add_rms_norm_forward", 4 * R * C * gx_dtype_size(dtype), 5.0 * R * C))
+    if (gx_op_begin(g, "add_rms_norm_forward", gx_dims(R, C, 0, 0), 4 * R * C * gx_dtype_size(dtype), 5.0 * R * C))
         g->device->add_rms_norm_forward(g, sum, y, rstd, x, a, w, R, C, eps, dtype);
 }
 
@@ -50,7 +50,7 @@ void gx_rms_norm_backward(GxContext *g, void *dx, float *dw, const void *dy, con
     if (!gx_op_check(g, "rms_norm_backward", dtype, R, C)) return;
     GxArenaMark mark = gx_arena_mark(g->arena);
     float *scratch = dw ? (float *)gx_scratch(g, GX_MEM_WORKSPACE, gx_ceil_div(R, GX_NORM_BLOCK) * C * 4) : NULL;
-    if (gx_op_begin(g, "rms_norm_backward", 4 * R * C * gx_dtype_size(dtype), 10.0 * R * C))
+    if (gx_op_begin(g, "rms_norm_backward", gx_dims(R, C, 0, 0), 4 * R * C * gx_dtype_size(dtype), 10.0 * R * C))
         g->device->rms_norm_backward(g, dx, dw, dy, dresidual, x, rstd, w, R, C, accumulate, dtype, scratch);
     gx_arena_release(g->arena, mark);
 }

@@ -44,13 +44,14 @@ void gx_sum_squares(GxContext *g, double *total, const float *x, int64_t n, int 
     if (!gx_op_check(g, "sum_squares", GX_F32, n, 1)) return;
     GxArenaMark mark = gx_arena_mark(g->arena);
     double *scratch = (double *)gx_scratch(g, GX_MEM_WORKSPACE, gx_ceil_div(n, GX_SUM_BLOCK) * 8);
-    if (gx_op_begin(g, "sum_squares", 4 * n, 2.0 * n)) g->device->sum_squares(g, total, x, n, accumulate, scratch);
+    if (gx_op_begin(g, "sum_squares", gx_dims(n, 0, 0, 0), 4 * n, 2.0 * n))
+        g->device->sum_squares(g, total, x, n, accumulate, scratch);
     gx_arena_release(g->arena, mark);
 }
 
 void gx_clip(GxContext *g, double max_norm)
 {
-    if (gx_op_begin(g, "clip", 0, 0)) g->device->clip(g, max_norm);
+    if (gx_op_begin(g, "clip", gx_dims(0, 0, 0, 0), 0, 0)) g->device->clip(g, max_norm);
 }
 
 static int64_t gx__optimizer_copy_bytes(const void *copy, int64_t n, GxDtype dtype)
@@ -62,7 +63,7 @@ void gx_adamw(GxContext *g, float *w, float *m, float *v, void *copy, const floa
               GxDtype dtype)
 {
     if (!gx_op_check(g, "adamw", dtype, n, 1)) return;
-    if (gx_op_begin(g, "adamw", 28 * n + gx__optimizer_copy_bytes(copy, n, dtype), 14.0 * n))
+    if (gx_op_begin(g, "adamw", gx_dims(n, 0, 0, 0), 28 * n + gx__optimizer_copy_bytes(copy, n, dtype), 14.0 * n))
         g->device->adamw(g, w, m, v, copy, grad, n, o, dtype);
 }
 
@@ -70,7 +71,8 @@ void gx_sgd(GxContext *g, float *w, float *momentum, void *copy, const float *gr
             GxDtype dtype)
 {
     if (!gx_op_check(g, "sgd", dtype, n, 1)) return;
-    if (gx_op_begin(g, "sgd", (momentum ? 20 : 12) * n + gx__optimizer_copy_bytes(copy, n, dtype), 6.0 * n))
+    if (gx_op_begin(g, "sgd", gx_dims(n, 0, 0, 0), (momentum ? 20 : 12) * n + gx__optimizer_copy_bytes(copy, n, dtype),
+                    6.0 * n))
         g->device->sgd(g, w, momentum, copy, grad, n, o, dtype);
 }
 #endif

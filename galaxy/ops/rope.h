@@ -104,7 +104,8 @@ static void gx__rope(GxContext *g, const char *name, void *x, const float *cosin
                 (long)head_dim);
         return;
     }
-    if (gx_op_begin(g, name, 2 * R * heads * head_dim * gx_dtype_size(dtype), 3.0 * R * heads * head_dim))
+    if (gx_op_begin(g, name, gx_dims(R, heads, head_dim, 0), 2 * R * heads * head_dim * gx_dtype_size(dtype),
+                    3.0 * R * heads * head_dim))
         g->device->rope(g, x, cosine, sine, runs, B, heads, head_dim, stride, direction, dtype);
 }
 

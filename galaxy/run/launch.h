@@ -115,6 +115,7 @@ static void gx__launch_context_init(GxContext *g, GxComm *comm)
     g->device = gx_default_device();
     g->comm = comm;
     g->rank = comm ? comm->rank : 0;
+    g->local_rank = comm ? comm->local_rank : 0;
     g->world = comm ? comm->world : 1;
     g->threads = gx_threads_for(comm);
     g->log.write = gx__launch_log_stderr;

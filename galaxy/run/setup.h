@@ -219,8 +219,8 @@ static int gx__setup_has_own_cards(GxContext *g)
     return !gx_failed(g);
 }
 
-static const GxDeviceEngine gx__setup_planned_nccl = {"nccl", NULL, NULL, NULL,
-                                                      NULL}; // of a dry run without a card, which calls none
+static const GxDeviceEngine gx__setup_planned_nccl = {"nccl", NULL, NULL,
+                                                      NULL}; // of a dry run without a card; calls none
 
 // Who moves buffers of the cards. All ranks choose the same, also where some are on cards and some are not.
 static GxStatus gx__setup_open_device_comm(GxTrainer *t)

@@ -1,0 +1,118 @@
+// engine.h: what an engine supplies (threads.h, tcp.h, mpi.h), and the communicator that holds it.
+//
+// An engine knows one thing: send these messages, receive those. It is asked in turns and keeps nobody waiting: `post`
+// begins a list of messages, `poll` moves what can be moved, `idle` rests until there may be something to poll for.
+// What a collective computes, when it gives up, and what its errors say is written above it (collective.h, flight.h),
+// once for all engines: so every engine gives the same bits.
+//
+// An engine's own function makes the communicator, with rank and world (gx_threads_comm, gx_tcp_comm, gx_mpi_comm);
+// gx_comm_open (comm.h) gives it memory, gx_comm_close ends it.
+//
+// Sent and received by the same make of machine: headers and data cross as they lie in memory.
+#ifndef GX_ENGINE_H
+#define GX_ENGINE_H
+#include "../base/mesh.h"
+#include "../base/partition.h"
+GX_BEGIN
+
+typedef struct GxEngine GxEngine;
+typedef struct GxDeviceEngine GxDeviceEngine; // comm/device_buffers.h
+typedef struct GxMessage GxMessage;
+typedef struct GxCollective GxCollective; // comm/collective.h
+
+// ---- the communicator ----------------------------------------------------------------------------------------------
+enum { GX_MAX_SLOTS = 16 };
+
+struct GxComm {
+    const GxEngine *engine;              // NULL: a dry run
+    void *state;                         // the engine's; NULL after its close
+    const GxDeviceEngine *device_engine; // for buffers of a device; NULL: copies of them go through the host
+    void *device_state;
+    int rank, world;
+    int local_rank, local_ranks; // among the ranks on this machine
+    double timeout;              // seconds without progress; 0: 600
+    int64_t chunk;               // bytes of scratch of one sum; 0: 4 MB (a million fp32)
+    int slots;                   // operations in flight that start can hold; 0: 2, -1: none, at most GX_MAX_SLOTS
+    double seconds; // spent inside collectives so far: what communication costs beyond what it hides behind
+    // from here on private
+    GxCollective *flight;                  // [slots]
+    GxCollective *blocking;                // the one that this rank is inside of, or NULL
+    GxMessage *message;                    // [1 + slots][2 * peers]: of the blocking one, then of the started ones
+    char *pool;                            // [slots][chunk]
+    int64_t ticket[GX_MAX_SLOTS], tickets; // number of the ticket that holds a slot, 0: free
+    int64_t sequence[GX_AXIS_ALL + 1];     // collectives begun, per group
+    int is_open, is_dead;
+};
+
+// The defaults filled in.
+double gx_comm_timeout(const GxComm *comm); // seconds
+int64_t gx_comm_chunk(const GxComm *comm);  // bytes; comm NULL: of a plan
+int gx_comm_slots(const GxComm *comm);
+int gx_comm_peers(const GxComm *comm); // the most ranks that one group can have
+
+// ---- messages ------------------------------------------------------------------------------------------------------
+// Goes ahead of every message. The receiver has one of its own, with what it expects; where they do not agree, data are
+// left alone.
+typedef struct {
+    int64_t sequence, count, bytes; // the call's number in its group; its elements; bytes of this message
+    int32_t operation, dtype, detail, axes, step, rank; // detail: reduction, root or channel; rank: the sender
+} GxHeader;
+int gx_header_agrees(const GxHeader *expected, const GxHeader *got);
+
+typedef enum { GX_MESSAGE_OPEN = 0, GX_MESSAGE_DONE, GX_MESSAGE_MISMATCH, GX_MESSAGE_LEFT } GxOutcome;
+
+struct GxMessage {
+    int peer; // world rank
+    int tag;  // 0 to 16383; messages of one tag between two ranks keep their order
+    int is_send;
+    void *data; // header.bytes of them
+    GxHeader header, got;
+    GxOutcome outcome; // MISMATCH: `got` is not what was expected; LEFT: the peer closed without it
+    int64_t engine[4]; // private
+};
+
+// ---- the engine ----------------------------------------------------------------------------------------------------
+struct GxEngine {
+    const char *name;
+    // Begins all of them; the list stays where it is until they are done.
+    GxStatus (*post)(GxComm *comm, GxMessage *list, int n, GxError *err);
+    // Moves what can be moved. Returns how many outcomes changed; err: all is lost.
+    int (*poll)(GxComm *comm, GxMessage *list, int n, GxError *err);
+    // A number that changes when there may be something to poll for.
+    int64_t (*events)(GxComm *comm);
+    // Rests until that number is another, a second at most.
+    void (*idle)(GxComm *comm, int64_t events);
+    // After an abort: nobody touches the list or its data from now on.
+    void (*cancel)(GxComm *comm, GxMessage *list, int n);
+    // Tells all ranks that this one has failed, and why: their next poll gives it as their error.
+    void (*abort)(GxContext *g, GxComm *comm, const char *message);
+    void (*close)(GxComm *comm);
+};
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_ENGINE_IMPLEMENTED)
+#define GX_ENGINE_IMPLEMENTED
+
+double gx_comm_timeout(const GxComm *comm) { return comm->timeout > 0 ? comm->timeout : 600; }
+
+int64_t gx_comm_chunk(const GxComm *comm)
+{
+    return comm && comm->chunk > 0 ? gx_round_up(comm->chunk, GX_ALIGN) : (int64_t)1 << 22;
+}
+
+int gx_comm_slots(const GxComm *comm)
+{
+    return comm->slots < 0 ? 0 : comm->slots == 0 ? 2 : (int)gx_min(comm->slots, GX_MAX_SLOTS);
+}
+
+int gx_comm_peers(const GxComm *comm) { return (int)gx_min(comm->world, GX_MAX_PARTS); }
+
+int gx_header_agrees(const GxHeader *a, const GxHeader *b)
+{
+    return a->sequence == b->sequence && a->count == b->count && a->bytes == b->bytes && a->operation == b->operation &&
+           a->dtype == b->dtype && a->detail == b->detail && a->axes == b->axes && a->step == b->step &&
+           a->rank == b->rank;
+}
+#endif
