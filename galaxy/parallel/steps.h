@@ -189,9 +189,251 @@ const char *gx_object_name(int object); // "x", "slot", "gradients"
 const char *gx_action_name(const GxAction *a, char text[48]);
 
 // The whole list in one line: "COUNT F0 F1 F2 B3 B2 B1 B0 NORM0-3 AGREE STEP0-3"; of several micro-batches "F0.1" is
-// unit 0's of micro-batch 1. Neighbouring NORMs and STEPs are written together. Returns the length of the whole text,
-// as snprintf does.
+// unit 0's of micro-batch 1. Neighbouring NORMs and STEPs are written together. What a ticket is started with is
+// "REDUCE0-3~1", its wait "WAIT1". Returns the length of the whole text, as snprintf does.
 int gx_steps_print(const GxSteps *s, char *text, size_t size);
 
 GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_STEPS_IMPLEMENTED)
+#define GX_STEPS_IMPLEMENTED
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int gx_steps_is_trained(const GxStepsSpec *spec, int unit) { return !spec->frozen || !spec->frozen[unit]; }
+
+int gx_steps_lowest(const GxStepsSpec *spec)
+{
+    int unit = 0;
+    while (unit < spec->units && !gx_steps_is_trained(spec, unit)) unit++;
+    return unit;
+}
+
+void gx_steps_close(GxSteps *s)
+{
+    free(s->memory);
+    memset(s, 0, sizeof *s);
+}
+
+// ---- what actions are ----------------------------------------------------------------------------------------------
+
+typedef struct {
+    const char *name;
+    int by_unit, by_micro_batch;
+} GxDoInfo;
+
+static const GxDoInfo gx__steps_do[GX_DOS] = {
+    {"F", 1, 1},      {"R", 1, 1},    {"B", 1, 1},       {"W", 1, 1},      {"SEND", 1, 1},  {"RECV", 1, 1},
+    {"GATHER", 1, 0}, {"FREE", 1, 0}, {"SCATTER", 1, 0}, {"REDUCE", 1, 0}, {"SPILL", 1, 1}, {"FETCH", 1, 1},
+    {"COUNT", 0, 0},  {"NORM", 1, 0}, {"AGREE", 0, 0},   {"STEP", 1, 0},   {"WAIT", 0, 0},
+};
+
+const char *gx_object_name(int object)
+{
+    static const char *const names[GX_OBJECTS] = {"nothing",
+                                                  "x",
+                                                  "dx",
+                                                  "slot",
+                                                  "token",
+                                                  "gradients",
+                                                  "shard",
+                                                  "moments",
+                                                  "put-off weight half",
+                                                  "weights",
+                                                  "sums of squares",
+                                                  "counts",
+                                                  "clip coefficient",
+                                                  "named object",
+                                                  "copy on the host"};
+    return (unsigned)object < GX_OBJECTS ? names[object] : "?";
+}
+
+// ---- the table of effects ------------------------------------------------------------------------------------------
+// Which rows of it apply to an action depends on the unit and on the action's fields: all conditions must hold.
+
+enum {
+    GX__STEPS_IF_X = 1,    // the unit has an input: it is not the embedding
+    GX__STEPS_IF_Y = 2,    // the unit has an output: it is not the head
+    GX__STEPS_IF_HEAD = 4, // it has none
+    GX__STEPS_IF_KEEPS_SLOT = 8,
+    GX__STEPS_IF_KEEPS_NOTHING = 16,
+    GX__STEPS_IF_WHOLE = 32,    // B with its weight half
+    GX__STEPS_IF_HALF = 64,     // B without it
+    GX__STEPS_IF_X_STAYS = 128, // W reads x
+    GX__STEPS_IF_X_GOES = 256,
+    GX__STEPS_IF_ABOVE = 512, // something below the unit is trained
+    GX__STEPS_IF_TRAINED = 1024,
+    GX__STEPS_IF_TIED = 2048 // the head's tensor is unit 0's
+};
+typedef enum {
+    GX__STEPS_HERE = 0,
+    GX__STEPS_ABOVE,
+    GX__STEPS_BUCKET,
+    GX__STEPS_UNIT_0,
+    GX__STEPS_ALL_UNITS,
+    GX__STEPS_WINDOW
+} GxEffectPlace;
+typedef struct {
+    int16_t what, verb, object, place; // GxDo, GxVerb, GxObject, GxEffectPlace
+    int when;                          // GX__STEPS_IF_...
+} GxEffectRow;
+
+// clang-format off
+static const GxEffectRow gx__steps_effects[] = {
+    // F: weights, x(u) -> x(u+1), slot
+    {GX_DO_FORWARD,   GX_USES,    GX_OBJECT_WEIGHTS, GX__STEPS_BUCKET,     0},
+    {GX_DO_FORWARD,   GX_USES,    GX_OBJECT_X,       GX__STEPS_HERE,       GX__STEPS_IF_X},
+    {GX_DO_FORWARD,   GX_MAKES,   GX_OBJECT_X,       GX__STEPS_ABOVE,      GX__STEPS_IF_Y},
+    {GX_DO_FORWARD,   GX_MAKES,   GX_OBJECT_SLOT,    GX__STEPS_HERE,       GX__STEPS_IF_KEEPS_SLOT},
+    {GX_DO_FORWARD,   GX_ENDS,    GX_OBJECT_X,       GX__STEPS_HERE,       GX__STEPS_IF_X | GX__STEPS_IF_KEEPS_NOTHING},
+    // R: weights, x(u) -> slot
+    {GX_DO_RECOMPUTE, GX_USES,    GX_OBJECT_WEIGHTS, GX__STEPS_BUCKET,     0},
+    {GX_DO_RECOMPUTE, GX_USES,    GX_OBJECT_X,       GX__STEPS_HERE,       GX__STEPS_IF_X},
+    {GX_DO_RECOMPUTE, GX_MAKES,   GX_OBJECT_SLOT,    GX__STEPS_HERE,       0},
+    // B: weights, slot, x(u), dx(u+1) -> dx(u), gradients. A head makes its gradient from the loss, in one go.
+    {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_WEIGHTS, GX__STEPS_BUCKET,     0},
+    {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_COUNTS,  GX__STEPS_WINDOW,     GX__STEPS_IF_HEAD},
+    {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_SLOT,    GX__STEPS_HERE,       GX__STEPS_IF_Y},
+    {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_X,       GX__STEPS_HERE,       GX__STEPS_IF_X},
+    {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_DX,      GX__STEPS_ABOVE,      GX__STEPS_IF_Y},
+    {GX_DO_BACKWARD,  GX_ADDS,    GX_OBJECT_GRADS,   GX__STEPS_BUCKET,     GX__STEPS_IF_WHOLE | GX__STEPS_IF_TRAINED},
+    {GX_DO_BACKWARD,  GX_ADDS,    GX_OBJECT_GRADS,   GX__STEPS_UNIT_0,     GX__STEPS_IF_WHOLE | GX__STEPS_IF_TIED},
+    {GX_DO_BACKWARD,  GX_MAKES,   GX_OBJECT_DX,      GX__STEPS_HERE,       GX__STEPS_IF_ABOVE},
+    {GX_DO_BACKWARD,  GX_MAKES,   GX_OBJECT_PUT_OFF, GX__STEPS_HERE,       GX__STEPS_IF_HALF},
+    {GX_DO_BACKWARD,  GX_ENDS,    GX_OBJECT_SLOT,    GX__STEPS_HERE,       GX__STEPS_IF_Y | GX__STEPS_IF_WHOLE},
+    {GX_DO_BACKWARD,  GX_ENDS,    GX_OBJECT_X,       GX__STEPS_HERE,       GX__STEPS_IF_X | GX__STEPS_IF_X_GOES},
+    {GX_DO_BACKWARD,  GX_ENDS,    GX_OBJECT_DX,      GX__STEPS_ABOVE,      GX__STEPS_IF_Y},
+    // W: slot (and x) -> gradients. It reads no weights.
+    {GX_DO_WEIGHT,    GX_USES,    GX_OBJECT_PUT_OFF, GX__STEPS_HERE,       0},
+    {GX_DO_WEIGHT,    GX_USES,    GX_OBJECT_SLOT,    GX__STEPS_HERE,       0},
+    {GX_DO_WEIGHT,    GX_USES,    GX_OBJECT_X,       GX__STEPS_HERE,       GX__STEPS_IF_X | GX__STEPS_IF_X_STAYS},
+    {GX_DO_WEIGHT,    GX_ADDS,    GX_OBJECT_GRADS,   GX__STEPS_BUCKET,     GX__STEPS_IF_TRAINED},
+    {GX_DO_WEIGHT,    GX_ENDS,    GX_OBJECT_PUT_OFF, GX__STEPS_HERE,       0},
+    {GX_DO_WEIGHT,    GX_ENDS,    GX_OBJECT_SLOT,    GX__STEPS_HERE,       0},
+    {GX_DO_WEIGHT,    GX_ENDS,    GX_OBJECT_X,       GX__STEPS_HERE,       GX__STEPS_IF_X | GX__STEPS_IF_X_STAYS},
+    // between stages: of the unit whose input it is
+    {GX_DO_SEND,      GX_USES,    GX_OBJECT_NAMED,   GX__STEPS_HERE,       0},
+    {GX_DO_SEND,      GX_ENDS,    GX_OBJECT_NAMED,   GX__STEPS_HERE,       0},
+    {GX_DO_RECV,      GX_MAKES,   GX_OBJECT_NAMED,   GX__STEPS_HERE,       0},
+    // shards: of weights they are always there
+    {GX_DO_GATHER,    GX_MAKES,   GX_OBJECT_WEIGHTS, GX__STEPS_BUCKET,     0},
+    {GX_DO_FREE,      GX_ENDS,    GX_OBJECT_WEIGHTS, GX__STEPS_BUCKET,     0},
+    {GX_DO_SCATTER,   GX_USES,    GX_OBJECT_GRADS,   GX__STEPS_BUCKET,     0},
+    {GX_DO_SCATTER,   GX_ADDS,    GX_OBJECT_SHARD,   GX__STEPS_BUCKET,     0},
+    {GX_DO_SCATTER,   GX_ENDS,    GX_OBJECT_GRADS,   GX__STEPS_BUCKET,     0},
+    {GX_DO_REDUCE,    GX_CHANGES, GX_OBJECT_NAMED,   GX__STEPS_BUCKET,     0},
+    // offload
+    {GX_DO_SPILL,     GX_USES,    GX_OBJECT_NAMED,   GX__STEPS_HERE,       0},
+    {GX_DO_SPILL,     GX_MAKES,   GX_OBJECT_COPY,    GX__STEPS_HERE,       0},
+    {GX_DO_SPILL,     GX_ENDS,    GX_OBJECT_NAMED,   GX__STEPS_HERE,       0},
+    {GX_DO_FETCH,     GX_USES,    GX_OBJECT_COPY,    GX__STEPS_HERE,       0},
+    {GX_DO_FETCH,     GX_MAKES,   GX_OBJECT_NAMED,   GX__STEPS_HERE,       0},
+    {GX_DO_FETCH,     GX_ENDS,    GX_OBJECT_COPY,    GX__STEPS_HERE,       0},
+    // the window
+    {GX_DO_COUNT,     GX_MAKES,   GX_OBJECT_COUNTS,  GX__STEPS_WINDOW,     0},
+    {GX_DO_NORM,      GX_USES,    GX_OBJECT_GRADS,   GX__STEPS_BUCKET,     0},
+    {GX_DO_NORM,      GX_MAKES,   GX_OBJECT_SUMS,    GX__STEPS_BUCKET,     0},
+    {GX_DO_AGREE,     GX_USES,    GX_OBJECT_SUMS,    GX__STEPS_ALL_UNITS,  0},
+    {GX_DO_AGREE,     GX_MAKES,   GX_OBJECT_CLIP,    GX__STEPS_WINDOW,     0},
+    {GX_DO_STEP,      GX_USES,    GX_OBJECT_CLIP,    GX__STEPS_WINDOW,     0},
+    {GX_DO_STEP,      GX_CHANGES, GX_OBJECT_WEIGHTS, GX__STEPS_BUCKET,     0},
+    {GX_DO_STEP,      GX_USES,    GX_OBJECT_GRADS,   GX__STEPS_BUCKET,     0},
+    {GX_DO_STEP,      GX_ENDS,    GX_OBJECT_GRADS,   GX__STEPS_BUCKET,     0},
+};
+// clang-format on
+
+static int gx__steps_conditions(const GxStepsSpec *spec, const GxAction *a)
+{
+    const int u = a->unit, head = spec->units - 1;
+    int when = 0;
+    if (u < 0) return when;
+    when |= u > 0 ? GX__STEPS_IF_X : 0;
+    when |= u < head ? GX__STEPS_IF_Y : GX__STEPS_IF_HEAD;
+    when |= a->keep == GX_KEEP_SLOT      ? GX__STEPS_IF_KEEPS_SLOT
+            : a->keep == GX_KEEP_NOTHING ? GX__STEPS_IF_KEEPS_NOTHING
+                                         : 0;
+    when |= a->half == GX_HALF_NONE ? GX__STEPS_IF_WHOLE : GX__STEPS_IF_HALF;
+    when |= a->half == GX_HALF_INPUT_X ? GX__STEPS_IF_X_STAYS : GX__STEPS_IF_X_GOES;
+    when |= u > gx_steps_lowest(spec) ? GX__STEPS_IF_ABOVE : 0;
+    when |= gx_steps_is_trained(spec, u) ? GX__STEPS_IF_TRAINED : 0;
+    when |= u == head && spec->is_tied && gx_steps_is_trained(spec, 0) ? GX__STEPS_IF_TIED : 0;
+    return when;
+}
+
+static GxEffect gx__steps_effect(const GxStepsSpec *spec, const GxAction *a, const GxEffectRow *row)
+{
+    GxEffect e = {row->verb, row->object == GX_OBJECT_NAMED ? a->object : row->object, a->unit, 1, -1};
+    switch (row->place) {
+    case GX__STEPS_HERE: e.micro_batch = a->micro_batch; break;
+    case GX__STEPS_ABOVE: e.unit = a->unit + 1, e.micro_batch = a->micro_batch; break;
+    case GX__STEPS_BUCKET: e.count = a->what == GX_DO_REDUCE ? a->count : 1; break;
+    case GX__STEPS_UNIT_0: e.unit = 0; break;
+    case GX__STEPS_ALL_UNITS: e.unit = 0, e.count = spec->units; break;
+    default: e.unit = -1; break;
+    }
+    return e;
+}
+
+int gx_action_effects(const GxStepsSpec *spec, const GxAction *a, GxEffect effect[GX_EFFECTS])
+{
+    const int when = gx__steps_conditions(spec, a);
+    int n = 0;
+    for (unsigned i = 0; i < sizeof gx__steps_effects / sizeof *gx__steps_effects; i++) {
+        const GxEffectRow *row = &gx__steps_effects[i];
+        if (row->what == a->what && !(row->when & ~when)) effect[n++] = gx__steps_effect(spec, a, row);
+    }
+    return n;
+}
+
+// ---- text ----------------------------------------------------------------------------------------------------------
+
+static int gx__steps_word(const GxAction *a, int with_micro_batch, char *text, size_t size)
+{
+    const int known = (unsigned)a->what < GX_DOS, is_half = a->what == GX_DO_BACKWARD && a->half != GX_HALF_NONE;
+    const GxDoInfo none = {"?", 1, 1}, *info = known ? &gx__steps_do[a->what] : &none;
+    const int names_object = a->object && !(a->what == GX_DO_REDUCE && a->object == GX_OBJECT_GRADS);
+    char object[40] = "", unit[16] = "", bucket[16] = "", micro_batch[16] = "", ticket[16] = "";
+    if (names_object) snprintf(object, sizeof object, ":%s:", gx_object_name(a->object));
+    if (info->by_unit) snprintf(unit, sizeof unit, "%d", a->unit);
+    if (a->what == GX_DO_REDUCE && a->count > 1) snprintf(bucket, sizeof bucket, "-%d", a->unit + a->count - 1);
+    if (info->by_micro_batch && with_micro_batch) snprintf(micro_batch, sizeof micro_batch, ".%d", a->micro_batch);
+    if (a->ticket >= 0) snprintf(ticket, sizeof ticket, a->what == GX_DO_WAIT ? "%d" : "~%d", a->ticket);
+    return snprintf(text, size, "%s%s%s%s%s%s", is_half ? "b" : info->name, object, unit, bucket, micro_batch, ticket);
+}
+
+const char *gx_action_name(const GxAction *a, char text[48])
+{
+    int n = gx__steps_word(a, 0, text, 48);
+    if (n < 48 && (unsigned)a->what < GX_DOS && gx__steps_do[a->what].by_micro_batch)
+        snprintf(text + n, (size_t)(48 - n), " of micro-batch %d", a->micro_batch);
+    return text;
+}
+
+// How many actions from i on are NORM, or STEP, of one unit after the other.
+static int gx__steps_run(const GxSteps *s, int i)
+{
+    const GxAction *a = s->action + i;
+    int n = 1;
+    while ((a->what == GX_DO_NORM || a->what == GX_DO_STEP) && i + n < s->n && a[n].what == a->what &&
+           a[n].unit == a->unit + n && a[n].ticket < 0)
+        n++;
+    return n;
+}
+
+int gx_steps_print(const GxSteps *s, char *text, size_t size)
+{
+    size_t at = 0;
+    if (size) text[0] = 0;
+    for (int i = 0, run; i < s->n; i += run) {
+        char word[96];
+        run = gx__steps_run(s, i);
+        int n = gx__steps_word(&s->action[i], s->spec.micro_batches > 1, word, sizeof word);
+        if (run > 1) snprintf(word + n, sizeof word - (size_t)n, "-%d", s->action[i + run - 1].unit);
+        n = snprintf(at < size ? text + at : NULL, at < size ? size - at : 0, "%s%s", i ? " " : "", word);
+        at += (size_t)n;
+    }
+    return (int)at;
+}
 #endif
