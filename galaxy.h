@@ -75,6 +75,10 @@
 #include "galaxy/parallel/layout.h"
 #include "galaxy/parallel/grads.h"
 #include "galaxy/parallel/boxes.h"
+#include "galaxy/parallel/steps.h"
+#include "galaxy/parallel/steps_make.h"
+#include "galaxy/parallel/steps_check.h"
+#include "galaxy/parallel/steps_place.h"
 
 #include "galaxy/model/model.h"
 #include "galaxy/model/layer.h"

@@ -1,0 +1,439 @@
+// steps.h: a training step as a list of actions, one list per rank, at the grain of a unit.
+//
+// Units are the embedding (0), the layers (1 to L) and the head (L + 1). Two layers, one micro-batch:
+//
+//     COUNT F0 F1 F2 B3 B2 B1 B0 NORM0-3 AGREE STEP0-3
+//
+// F is a unit's forward, B its backward; a head in training has B alone, which computes its loss, too. How a step is
+// composed is decided where lists are made (steps_make.h): micro-batches, recomputation, frozen units, weight halves
+// put off, sums of gradients. A list is checked before it runs (steps_check.h), its rows get their places in memory
+// (steps_place.h), and one small interpreter runs it. Nothing in a list depends on data: whether a step is skipped, the
+// clip coefficient and the number of labels lie in the device's memory.
+//
+//     GxStepsSpec spec = GX_ZERO;
+//     spec.units = layers + 2, spec.micro_batches = 4;
+//     GxSteps s = GX_ZERO;
+//     GX_TRY(gx_steps_make(&s, &spec, err));         // the list
+//     GX_TRY(gx_steps_check(&s, err));               // every action finds what it uses, at the end all is as before
+//     GX_TRY(gx_steps_place(&s, &bytes, err));       // s.bytes of the arena, an offset for each of its rows
+//     for (int i = 0; i < s.n; i++) {                // s.action[i] on the rows of s.operands[i]: gx_steps_at
+//         ...
+//     }
+//     gx_steps_close(&s);
+//
+// What it does not do yet: lists of pipeline stages, of sharded weights and of offloaded rows. Their actions are in the
+// structure and in the table of effects, and are refused by name.
+//
+// Memory: one block of the host per list, taken when it is made.
+#ifndef GX_STEPS_H
+#define GX_STEPS_H
+#include "../base/status.h"
+GX_BEGIN
+
+// ---- actions -------------------------------------------------------------------------------------------------------
+
+typedef enum {
+    GX_DO_FORWARD = 0, // F
+    GX_DO_RECOMPUTE,   // R: forward again, for the slot alone
+    GX_DO_BACKWARD,    // B
+    GX_DO_WEIGHT,      // W: the weight halves that B put off
+    GX_DO_SEND,
+    GX_DO_RECV,
+    GX_DO_GATHER, // whole weights from the shards
+    GX_DO_FREE,
+    GX_DO_SCATTER, // whole gradients into shards
+    GX_DO_REDUCE,  // gradients summed in place
+    GX_DO_SPILL,   // device -> host
+    GX_DO_FETCH,   // host -> device
+    GX_DO_COUNT,   // labels of the window, and the stop flag: what all ranks agree on before the first head
+    GX_DO_NORM,    // sums of squares of a unit's gradients
+    GX_DO_AGREE,   // the sums and the loss of all ranks: norm, clip coefficient, skip
+    GX_DO_STEP,    // the optimizer, on a unit
+    GX_DO_WAIT,
+    GX_DOS
+} GxDo;
+
+// What actions use, make and end. The first seven are also what `object` of an action names.
+typedef enum {
+    GX_OBJECT_NONE = 0,
+    GX_OBJECT_X,       // rows of (unit, micro-batch): the unit's input; what its forward writes is the next unit's
+    GX_OBJECT_DX,      // rows of (unit, micro-batch): the gradient of that input
+    GX_OBJECT_SLOT,    // of (unit, micro-batch): what the backward needs of the forward
+    GX_OBJECT_TOKEN,   // of (unit, micro-batch): no rows, just that it happened
+    GX_OBJECT_GRADS,   // of a unit: whole
+    GX_OBJECT_SHARD,   // of a unit: this rank's part of its gradients
+    GX_OBJECT_MOMENTS, // of a unit
+    GX_OBJECT_PUT_OFF, // of (unit, micro-batch): what an input half left in the slot for W
+    GX_OBJECT_WEIGHTS, // of a unit: whole
+    GX_OBJECT_SUMS,    // of a unit: the sums of squares of its gradients, by blocks
+    GX_OBJECT_COUNTS,  // of the window
+    GX_OBJECT_CLIP,    // of the window: norm, clip coefficient, skip
+    GX_OBJECT_NAMED,   // in the table of effects: what the action's `object` names
+    GX_OBJECT_COPY,    // in the table of effects: its copy on the host
+    GX_OBJECTS
+} GxObject;
+
+typedef enum {
+    GX_KEEP_NOTHING = 0, // F ends its input; the slot is scratch
+    GX_KEEP_INPUT,       // the slot is scratch; R makes one before B
+    GX_KEEP_SLOT
+} GxKeep;
+typedef enum {
+    GX_HALF_NONE = 0, // B is whole
+    GX_HALF_INPUT,    // B without gradients of weights, which W computes from the slot
+    GX_HALF_INPUT_X   // the same where W reads x, too: x stays until then
+} GxHalf;
+typedef enum { GX_AT_DEVICE = 0, GX_AT_HOST } GxAt;
+
+typedef struct {
+    int16_t unit, micro_batch; // -1: none
+    int16_t peer;              // SEND, RECV: the other rank
+    int16_t count;             // REDUCE: how many neighbouring units from `unit` on (a bucket)
+    int8_t what;               // GxDo
+    int8_t object;             // GxObject, of SEND, RECV, REDUCE, SPILL, FETCH
+    int8_t axes;               // of the mesh, where ranks talk
+    int8_t keep;               // GxKeep, of F
+    int8_t half;               // GxHalf, of B, and of the W that goes with it
+    int8_t at;                 // GxAt, of STEP
+    int8_t ticket, after;      // -1: blocking, nothing. after: a ticket for which this action's stream waits
+    int16_t made[3];           // buffers of what it makes, by gx_steps_place: y or dx, the slot; -1: none
+    int16_t spare;             // 0
+} GxAction;
+typedef char GxActionHas24Bytes[sizeof(GxAction) == 24 ? 1 : -1];
+
+// ---- lists ---------------------------------------------------------------------------------------------------------
+
+typedef enum { GX_STEPS_TRAIN = 0, GX_STEPS_FORWARD } GxStepsKind; // forward: evaluation, generation
+typedef enum {
+    GX_ORDER_1F1B = 0, // F, B of one micro-batch after the other
+    GX_ORDER_GPIPE     // all forwards, then all backwards
+} GxStepsOrder;
+
+// What a list is made from; zeros are the serial step of one rank.
+typedef struct {
+    int units;       // of the model, L + 2: unit 0 is the embedding, the last one the head
+    int first, last; // this rank's units [first, last); last 0: all
+    int kind;        // GxStepsKind
+    int micro_batches;
+    int order;             // GxStepsOrder
+    int recomputes_layers; // the layers keep their inputs, and are computed again before their backwards
+    int puts_off_weights;  // weight halves of layers come at the end of the window
+    int weight_reads_x;    // they read the unit's input (norms behind the cores)
+    int is_tied;           // head and embedding share a tensor, whose gradient is in unit 0's
+    const uint8_t *frozen; // [units]: 1: nothing of the unit is trained. NULL: all units are trained
+    int count_axes;        // COUNT's
+    int reduce_axes;       // over which gradients are summed; 0: they are not
+    int agree_axes;        // AGREE's
+    int bucket;            // units whose gradients are summed in one REDUCE; 0: all
+} GxStepsSpec;
+
+typedef struct {
+    int64_t offset, bytes; // in the region of the arena that is the list's
+} GxBuffer;
+
+// The buffers of an action's rows, numbers of GxSteps.buffer; -1: it has none. y of F is x of the next unit, dy of B
+// its dx. dx may be dy's buffer: the backward then turns the one into the other in place.
+typedef struct {
+    int16_t x, y, dx, dy, slot;
+} GxOperands;
+
+typedef struct {
+    GxAction *action;
+    int n;            // actions
+    int tickets;      // that are open at once, at most
+    GxStepsSpec spec; // last is set; frozen is a copy
+
+    GxOperands *operands; // [n], by gx_steps_place
+    GxBuffer *buffer;     // [n_buffers]
+    int n_buffers;
+    int64_t bytes; // of the region
+    int64_t most;  // bytes of what is alive at the worst moment: no placement needs less
+    void *memory;
+} GxSteps;
+
+void gx_steps_close(GxSteps *s); // also of one that is all zeros
+
+// The rows' address; base: the list's region. NULL: the action has no such rows.
+static inline void *gx_steps_at(const GxSteps *s, void *base, int buffer)
+{
+    return buffer < 0 ? NULL : (char *)base + s->buffer[buffer].offset;
+}
+
+// The lowest unit of which something is trained; spec->units: none. Below it there is no backward.
+int gx_steps_lowest(const GxStepsSpec *spec);
+int gx_steps_is_trained(const GxStepsSpec *spec, int unit);
+
+// ---- effects -------------------------------------------------------------------------------------------------------
+
+typedef enum {
+    GX_USES = 0, // must be there
+    GX_ADDS,     // a contribution to gradients: written if absent, else added to
+    GX_CHANGES,  // must be there; nobody else may touch it meanwhile
+    GX_MAKES,    // must not be there
+    GX_ENDS      // must be there; is not afterwards
+} GxVerb;
+typedef struct {
+    int verb, object;
+    int unit, count; // units [unit, unit + count); -1, 1: not of a unit
+    int micro_batch; // -1: not of a micro-batch
+} GxEffect;
+enum { GX_EFFECTS = 16 };
+
+// What an action does, in the order in which it does: uses, adds and changes, makes, ends. Returns how many.
+int gx_action_effects(const GxStepsSpec *spec, const GxAction *a, GxEffect effect[GX_EFFECTS]);
+
+// ---- text ----------------------------------------------------------------------------------------------------------
+
+const char *gx_object_name(int object); // "x", "slot", "gradients"
+// "B3 of micro-batch 1", "REDUCE0-3"; an input half is "b3". Cut where it does not fit.
+const char *gx_action_name(const GxAction *a, char text[48]);
+
+// The whole list in one line: "COUNT F0 F1 F2 B3 B2 B1 B0 NORM0-3 AGREE STEP0-3"; of several micro-batches "F0.1" is
+// unit 0's of micro-batch 1. Neighbouring NORMs and STEPs are written together. What a ticket is started with is
+// "REDUCE0-3~1", its wait "WAIT1". Returns the length of the whole text, as snprintf does.
+int gx_steps_print(const GxSteps *s, char *text, size_t size);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_STEPS_IMPLEMENTED)
+#define GX_STEPS_IMPLEMENTED
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int gx_steps_is_trained(const GxStepsSpec *spec, int unit) { return !spec->frozen || !spec->frozen[unit]; }
+
+int gx_steps_lowest(const GxStepsSpec *spec)
+{
+    int unit = 0;
+    while (unit < spec->units && !gx_steps_is_trained(spec, unit)) unit++;
+    return unit;
+}
+
+void gx_steps_close(GxSteps *s)
+{
+    free(s->memory);
+    memset(s, 0, sizeof *s);
+}
+
+// ---- what actions are ----------------------------------------------------------------------------------------------
+
+typedef struct {
+    const char *name;
+    int by_unit, by_micro_batch;
+} GxDoInfo;
+
+static const GxDoInfo gx__steps_do[GX_DOS] = {
+    {"F", 1, 1},      {"R", 1, 1},    {"B", 1, 1},       {"W", 1, 1},      {"SEND", 1, 1},  {"RECV", 1, 1},
+    {"GATHER", 1, 0}, {"FREE", 1, 0}, {"SCATTER", 1, 0}, {"REDUCE", 1, 0}, {"SPILL", 1, 1}, {"FETCH", 1, 1},
+    {"COUNT", 0, 0},  {"NORM", 1, 0}, {"AGREE", 0, 0},   {"STEP", 1, 0},   {"WAIT", 0, 0},
+};
+
+const char *gx_object_name(int object)
+{
+    static const char *const names[GX_OBJECTS] = {"nothing",
+                                                  "x",
+                                                  "dx",
+                                                  "slot",
+                                                  "token",
+                                                  "gradients",
+                                                  "shard",
+                                                  "moments",
+                                                  "put-off weight half",
+                                                  "weights",
+                                                  "sums of squares",
+                                                  "counts",
+                                                  "clip coefficient",
+                                                  "named object",
+                                                  "copy on the host"};
+    return (unsigned)object < GX_OBJECTS ? names[object] : "?";
+}
+
+// ---- the table of effects ------------------------------------------------------------------------------------------
+// Which rows of it apply to an action depends on the unit and on the action's fields: all conditions must hold.
+
+enum {
+    GX__STEPS_IF_X = 1,    // the unit has an input: it is not the embedding
+    GX__STEPS_IF_Y = 2,    // the unit has an output: it is not the head
+    GX__STEPS_IF_HEAD = 4, // it has none
+    GX__STEPS_IF_KEEPS_SLOT = 8,
+    GX__STEPS_IF_KEEPS_NOTHING = 16,
+    GX__STEPS_IF_WHOLE = 32,    // B with its weight half
+    GX__STEPS_IF_HALF = 64,     // B without it
+    GX__STEPS_IF_X_STAYS = 128, // W reads x
+    GX__STEPS_IF_X_GOES = 256,
+    GX__STEPS_IF_ABOVE = 512, // something below the unit is trained
+    GX__STEPS_IF_TRAINED = 1024,
+    GX__STEPS_IF_TIED = 2048 // the head's tensor is unit 0's
+};
+typedef enum {
+    GX__STEPS_HERE = 0,
+    GX__STEPS_ABOVE,
+    GX__STEPS_BUCKET,
+    GX__STEPS_UNIT_0,
+    GX__STEPS_ALL_UNITS,
+    GX__STEPS_WINDOW
+} GxEffectPlace;
+typedef struct {
+    int16_t what, verb, object, place; // GxDo, GxVerb, GxObject, GxEffectPlace
+    int when;                          // GX__STEPS_IF_...
+} GxEffectRow;
+
+// clang-format off
+static const GxEffectRow gx__steps_effects[] = {
+    // F: weights, x(u) -> x(u+1), slot
+    {GX_DO_FORWARD,   GX_USES,    GX_OBJECT_WEIGHTS, GX__STEPS_BUCKET,     0},
+    {GX_DO_FORWARD,   GX_USES,    GX_OBJECT_X,       GX__STEPS_HERE,       GX__STEPS_IF_X},
+    {GX_DO_FORWARD,   GX_MAKES,   GX_OBJECT_X,       GX__STEPS_ABOVE,      GX__STEPS_IF_Y},
+    {GX_DO_FORWARD,   GX_MAKES,   GX_OBJECT_SLOT,    GX__STEPS_HERE,       GX__STEPS_IF_KEEPS_SLOT},
+    {GX_DO_FORWARD,   GX_ENDS,    GX_OBJECT_X,       GX__STEPS_HERE,       GX__STEPS_IF_X | GX__STEPS_IF_KEEPS_NOTHING},
+    // R: weights, x(u) -> slot
+    {GX_DO_RECOMPUTE, GX_USES,    GX_OBJECT_WEIGHTS, GX__STEPS_BUCKET,     0},
+    {GX_DO_RECOMPUTE, GX_USES,    GX_OBJECT_X,       GX__STEPS_HERE,       GX__STEPS_IF_X},
+    {GX_DO_RECOMPUTE, GX_MAKES,   GX_OBJECT_SLOT,    GX__STEPS_HERE,       0},
+    // B: weights, slot, x(u), dx(u+1) -> dx(u), gradients. A head makes its gradient from the loss, in one go.
+    {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_WEIGHTS, GX__STEPS_BUCKET,     0},
+    {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_COUNTS,  GX__STEPS_WINDOW,     GX__STEPS_IF_HEAD},
+    {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_SLOT,    GX__STEPS_HERE,       GX__STEPS_IF_Y},
+    {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_X,       GX__STEPS_HERE,       GX__STEPS_IF_X},
+    {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_DX,      GX__STEPS_ABOVE,      GX__STEPS_IF_Y},
+    {GX_DO_BACKWARD,  GX_ADDS,    GX_OBJECT_GRADS,   GX__STEPS_BUCKET,     GX__STEPS_IF_WHOLE | GX__STEPS_IF_TRAINED},
+    {GX_DO_BACKWARD,  GX_ADDS,    GX_OBJECT_GRADS,   GX__STEPS_UNIT_0,     GX__STEPS_IF_WHOLE | GX__STEPS_IF_TIED},
+    {GX_DO_BACKWARD,  GX_MAKES,   GX_OBJECT_DX,      GX__STEPS_HERE,       GX__STEPS_IF_ABOVE},
+    {GX_DO_BACKWARD,  GX_MAKES,   GX_OBJECT_PUT_OFF, GX__STEPS_HERE,       GX__STEPS_IF_HALF},
+    {GX_DO_BACKWARD,  GX_ENDS,    GX_OBJECT_SLOT,    GX__STEPS_HERE,       GX__STEPS_IF_Y | GX__STEPS_IF_WHOLE},
+    {GX_DO_BACKWARD,  GX_ENDS,    GX_OBJECT_X,       GX__STEPS_HERE,       GX__STEPS_IF_X | GX__STEPS_IF_X_GOES},
+    {GX_DO_BACKWARD,  GX_ENDS,    GX_OBJECT_DX,      GX__STEPS_ABOVE,      GX__STEPS_IF_Y},
+    // W: slot (and x) -> gradients. It reads no weights.
+    {GX_DO_WEIGHT,    GX_USES,    GX_OBJECT_PUT_OFF, GX__STEPS_HERE,       0},
+    {GX_DO_WEIGHT,    GX_USES,    GX_OBJECT_SLOT,    GX__STEPS_HERE,       0},
+    {GX_DO_WEIGHT,    GX_USES,    GX_OBJECT_X,       GX__STEPS_HERE,       GX__STEPS_IF_X | GX__STEPS_IF_X_STAYS},
+    {GX_DO_WEIGHT,    GX_ADDS,    GX_OBJECT_GRADS,   GX__STEPS_BUCKET,     GX__STEPS_IF_TRAINED},
+    {GX_DO_WEIGHT,    GX_ENDS,    GX_OBJECT_PUT_OFF, GX__STEPS_HERE,       0},
+    {GX_DO_WEIGHT,    GX_ENDS,    GX_OBJECT_SLOT,    GX__STEPS_HERE,       0},
+    {GX_DO_WEIGHT,    GX_ENDS,    GX_OBJECT_X,       GX__STEPS_HERE,       GX__STEPS_IF_X | GX__STEPS_IF_X_STAYS},
+    // between stages: of the unit whose input it is
+    {GX_DO_SEND,      GX_USES,    GX_OBJECT_NAMED,   GX__STEPS_HERE,       0},
+    {GX_DO_SEND,      GX_ENDS,    GX_OBJECT_NAMED,   GX__STEPS_HERE,       0},
+    {GX_DO_RECV,      GX_MAKES,   GX_OBJECT_NAMED,   GX__STEPS_HERE,       0},
+    // shards: of weights they are always there
+    {GX_DO_GATHER,    GX_MAKES,   GX_OBJECT_WEIGHTS, GX__STEPS_BUCKET,     0},
+    {GX_DO_FREE,      GX_ENDS,    GX_OBJECT_WEIGHTS, GX__STEPS_BUCKET,     0},
+    {GX_DO_SCATTER,   GX_USES,    GX_OBJECT_GRADS,   GX__STEPS_BUCKET,     0},
+    {GX_DO_SCATTER,   GX_ADDS,    GX_OBJECT_SHARD,   GX__STEPS_BUCKET,     0},
+    {GX_DO_SCATTER,   GX_ENDS,    GX_OBJECT_GRADS,   GX__STEPS_BUCKET,     0},
+    {GX_DO_REDUCE,    GX_CHANGES, GX_OBJECT_NAMED,   GX__STEPS_BUCKET,     0},
+    // offload
+    {GX_DO_SPILL,     GX_USES,    GX_OBJECT_NAMED,   GX__STEPS_HERE,       0},
+    {GX_DO_SPILL,     GX_MAKES,   GX_OBJECT_COPY,    GX__STEPS_HERE,       0},
+    {GX_DO_SPILL,     GX_ENDS,    GX_OBJECT_NAMED,   GX__STEPS_HERE,       0},
+    {GX_DO_FETCH,     GX_USES,    GX_OBJECT_COPY,    GX__STEPS_HERE,       0},
+    {GX_DO_FETCH,     GX_MAKES,   GX_OBJECT_NAMED,   GX__STEPS_HERE,       0},
+    {GX_DO_FETCH,     GX_ENDS,    GX_OBJECT_COPY,    GX__STEPS_HERE,       0},
+    // the window
+    {GX_DO_COUNT,     GX_MAKES,   GX_OBJECT_COUNTS,  GX__STEPS_WINDOW,     0},
+    {GX_DO_NORM,      GX_USES,    GX_OBJECT_GRADS,   GX__STEPS_BUCKET,     0},
+    {GX_DO_NORM,      GX_MAKES,   GX_OBJECT_SUMS,    GX__STEPS_BUCKET,     0},
+    {GX_DO_AGREE,     GX_USES,    GX_OBJECT_SUMS,    GX__STEPS_ALL_UNITS,  0},
+    {GX_DO_AGREE,     GX_MAKES,   GX_OBJECT_CLIP,    GX__STEPS_WINDOW,     0},
+    {GX_DO_STEP,      GX_USES,    GX_OBJECT_CLIP,    GX__STEPS_WINDOW,     0},
+    {GX_DO_STEP,      GX_CHANGES, GX_OBJECT_WEIGHTS, GX__STEPS_BUCKET,     0},
+    {GX_DO_STEP,      GX_USES,    GX_OBJECT_GRADS,   GX__STEPS_BUCKET,     0},
+    {GX_DO_STEP,      GX_ENDS,    GX_OBJECT_GRADS,   GX__STEPS_BUCKET,     0},
+};
+// clang-format on
+
+static int gx__steps_conditions(const GxStepsSpec *spec, const GxAction *a)
+{
+    const int u = a->unit, head = spec->units - 1;
+    int when = 0;
+    if (u < 0) return when;
+    when |= u > 0 ? GX__STEPS_IF_X : 0;
+    when |= u < head ? GX__STEPS_IF_Y : GX__STEPS_IF_HEAD;
+    when |= a->keep == GX_KEEP_SLOT      ? GX__STEPS_IF_KEEPS_SLOT
+            : a->keep == GX_KEEP_NOTHING ? GX__STEPS_IF_KEEPS_NOTHING
+                                         : 0;
+    when |= a->half == GX_HALF_NONE ? GX__STEPS_IF_WHOLE : GX__STEPS_IF_HALF;
+    when |= a->half == GX_HALF_INPUT_X ? GX__STEPS_IF_X_STAYS : GX__STEPS_IF_X_GOES;
+    when |= u > gx_steps_lowest(spec) ? GX__STEPS_IF_ABOVE : 0;
+    when |= gx_steps_is_trained(spec, u) ? GX__STEPS_IF_TRAINED : 0;
+    when |= u == head && spec->is_tied && gx_steps_is_trained(spec, 0) ? GX__STEPS_IF_TIED : 0;
+    return when;
+}
+
+static GxEffect gx__steps_effect(const GxStepsSpec *spec, const GxAction *a, const GxEffectRow *row)
+{
+    GxEffect e = {row->verb, row->object == GX_OBJECT_NAMED ? a->object : row->object, a->unit, 1, -1};
+    switch (row->place) {
+    case GX__STEPS_HERE: e.micro_batch = a->micro_batch; break;
+    case GX__STEPS_ABOVE: e.unit = a->unit + 1, e.micro_batch = a->micro_batch; break;
+    case GX__STEPS_BUCKET: e.count = a->what == GX_DO_REDUCE ? a->count : 1; break;
+    case GX__STEPS_UNIT_0: e.unit = 0; break;
+    case GX__STEPS_ALL_UNITS: e.unit = 0, e.count = spec->units; break;
+    default: e.unit = -1; break;
+    }
+    return e;
+}
+
+int gx_action_effects(const GxStepsSpec *spec, const GxAction *a, GxEffect effect[GX_EFFECTS])
+{
+    const int when = gx__steps_conditions(spec, a);
+    int n = 0;
+    for (unsigned i = 0; i < sizeof gx__steps_effects / sizeof *gx__steps_effects; i++) {
+        const GxEffectRow *row = &gx__steps_effects[i];
+        if (row->what == a->what && !(row->when & ~when)) effect[n++] = gx__steps_effect(spec, a, row);
+    }
+    return n;
+}
+
+// ---- text ----------------------------------------------------------------------------------------------------------
+
+static int gx__steps_word(const GxAction *a, int with_micro_batch, char *text, size_t size)
+{
+    const int known = (unsigned)a->what < GX_DOS, is_half = a->what == GX_DO_BACKWARD && a->half != GX_HALF_NONE;
+    const GxDoInfo none = {"?", 1, 1}, *info = known ? &gx__steps_do[a->what] : &none;
+    const int names_object = a->object && !(a->what == GX_DO_REDUCE && a->object == GX_OBJECT_GRADS);
+    char object[40] = "", unit[16] = "", bucket[16] = "", micro_batch[16] = "", ticket[16] = "";
+    if (names_object) snprintf(object, sizeof object, ":%s:", gx_object_name(a->object));
+    if (info->by_unit) snprintf(unit, sizeof unit, "%d", a->unit);
+    if (a->what == GX_DO_REDUCE && a->count > 1) snprintf(bucket, sizeof bucket, "-%d", a->unit + a->count - 1);
+    if (info->by_micro_batch && with_micro_batch) snprintf(micro_batch, sizeof micro_batch, ".%d", a->micro_batch);
+    if (a->ticket >= 0) snprintf(ticket, sizeof ticket, a->what == GX_DO_WAIT ? "%d" : "~%d", a->ticket);
+    return snprintf(text, size, "%s%s%s%s%s%s", is_half ? "b" : info->name, object, unit, bucket, micro_batch, ticket);
+}
+
+const char *gx_action_name(const GxAction *a, char text[48])
+{
+    int n = gx__steps_word(a, 0, text, 48);
+    if (n < 48 && (unsigned)a->what < GX_DOS && gx__steps_do[a->what].by_micro_batch)
+        snprintf(text + n, (size_t)(48 - n), " of micro-batch %d", a->micro_batch);
+    return text;
+}
+
+// How many actions from i on are NORM, or STEP, of one unit after the other.
+static int gx__steps_run(const GxSteps *s, int i)
+{
+    const GxAction *a = s->action + i;
+    int n = 1;
+    while ((a->what == GX_DO_NORM || a->what == GX_DO_STEP) && i + n < s->n && a[n].what == a->what &&
+           a[n].unit == a->unit + n && a[n].ticket < 0)
+        n++;
+    return n;
+}
+
+int gx_steps_print(const GxSteps *s, char *text, size_t size)
+{
+    size_t at = 0;
+    if (size) text[0] = 0;
+    for (int i = 0, run; i < s->n; i += run) {
+        char word[96];
+        run = gx__steps_run(s, i);
+        int n = gx__steps_word(&s->action[i], s->spec.micro_batches > 1, word, sizeof word);
+        if (run > 1) snprintf(word + n, sizeof word - (size_t)n, "-%d", s->action[i + run - 1].unit);
+        n = snprintf(at < size ? text + at : NULL, at < size ? size - at : 0, "%s%s", i ? " " : "", word);
+        at += (size_t)n;
+    }
+    return (int)at;
+}
+#endif

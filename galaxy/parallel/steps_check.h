@@ -1,0 +1,408 @@
+// steps_check.h: replays a list of actions (steps.h) before it runs: does every action find what it uses?
+//
+// One rank's list is held against the table of effects: everything used is there and not arriving, nothing is made
+// twice, nothing is touched while a ticket is under way; each unit has its F, B and W once per micro-batch; gradients
+// are summed after their last contribution, once per axis, before their norm; one STEP, after AGREE; COUNT stands
+// first; tickets are waited for; at the end exactly that is there which was there at the start, so lists of training
+// and evaluation may follow one another in any order. The first action that does not fit is named, with what it needs.
+//
+// Messages between stages, sharded weights and offloaded rows are not checked yet: their actions are refused.
+#ifndef GX_STEPS_CHECK_H
+#define GX_STEPS_CHECK_H
+#include "steps.h"
+GX_BEGIN
+
+enum { GX_TICKETS = 16 }; // that may be open at once
+
+GxStatus gx_steps_check(const GxSteps *s, GxError *err);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_STEPS_CHECK_IMPLEMENTED)
+#define GX_STEPS_CHECK_IMPLEMENTED
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    int is_there, ticket; // ticket: of the action that is still at it; -1: none
+    int by;               // the action that made or ended it last; -1: none has
+} GxThing;
+typedef struct {
+    const GxSteps *s;
+    const GxStepsSpec *p;
+    GxError *err;
+    GxThing *thing;       // [object][unit][micro-batch]; what is not of a unit or a micro-batch is at 0
+    int *seen;            // [what][unit][micro-batch]: the action; -1: none
+    int *added, *reduced; // [unit]: contributions to its gradients; the axes over which they are summed
+    int open[GX_TICKETS]; // the action that started with the ticket; -1: it is free
+} GxStepsReplay;
+
+static int64_t gx__steps_cell(const GxStepsSpec *p, int kind, int unit, int micro_batch)
+{
+    return ((int64_t)kind * p->units + gx_max(unit, 0)) * p->micro_batches + gx_max(micro_batch, 0);
+}
+
+static GxThing *gx__steps_thing(const GxStepsReplay *r, int object, int unit, int micro_batch)
+{
+    return &r->thing[gx__steps_cell(r->p, object, unit, micro_batch)];
+}
+
+static int *gx__steps_seen(const GxStepsReplay *r, int what, int unit, int micro_batch)
+{
+    return &r->seen[gx__steps_cell(r->p, what, unit, micro_batch)];
+}
+
+// ---- messages ------------------------------------------------------------------------------------------------------
+
+// "action 7 (B3 of micro-batch 1): ..."; -1: "the end of the list: ..."
+static GX_PRINTF(4, 5) GxStatus gx__steps_refuse(const GxStepsReplay *r, int i, GxStatus code, const char *format, ...)
+{
+    char name[48], text[400];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (i < 0) return GX_FAIL(r->err, code, "the end of the list: %s", text);
+    return GX_FAIL(r->err, code, "action %d (%s): %s", i, gx_action_name(&r->s->action[i], name), text);
+}
+
+static const char *gx__steps_thing_name(int object, int unit, int micro_batch, char text[96])
+{
+    const char *name = gx_object_name(object);
+    if (unit < 0) snprintf(text, 96, "%s", name);
+    else if (micro_batch < 0) snprintf(text, 96, "%s of unit %d", name, unit);
+    else snprintf(text, 96, "%s of unit %d, micro-batch %d", name, unit, micro_batch);
+    return text;
+}
+
+// Which action makes it.
+static const char *gx__steps_maker(int object, int unit, char text[48])
+{
+    switch (object) {
+    case GX_OBJECT_X: snprintf(text, 48, "F%d", unit - 1); break;
+    case GX_OBJECT_DX: snprintf(text, 48, "B%d", unit); break;
+    case GX_OBJECT_SLOT: snprintf(text, 48, "F%d that keeps it, or R%d,", unit, unit); break;
+    case GX_OBJECT_PUT_OFF: snprintf(text, 48, "b%d", unit); break;
+    case GX_OBJECT_GRADS: snprintf(text, 48, "B%d, or W%d,", unit, unit); break;
+    case GX_OBJECT_SUMS: snprintf(text, 48, "NORM%d", unit); break;
+    case GX_OBJECT_COUNTS: snprintf(text, 48, "COUNT"); break;
+    case GX_OBJECT_CLIP: snprintf(text, 48, "AGREE"); break;
+    default: snprintf(text, 48, "nothing"); break;
+    }
+    return text;
+}
+
+static GxStatus gx__steps_refuse_missing(const GxStepsReplay *r, int i, int object, int unit, int micro_batch)
+{
+    char thing[96], maker[48], by[48];
+    const GxThing *t = gx__steps_thing(r, object, unit, micro_batch);
+    gx__steps_thing_name(object, unit, micro_batch, thing);
+    if (t->by >= 0)
+        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "%s is needed, but action %d (%s) has ended it", thing, t->by,
+                                gx_action_name(&r->s->action[t->by], by));
+    return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "%s is needed; %s must come before and does not", thing,
+                            gx__steps_maker(object, unit, maker));
+}
+
+// ---- what the replay cannot see: fields, and what stands where -----------------------------------------------------
+
+static GxStatus gx__steps_check_unit(const GxStepsReplay *r, int i)
+{
+    const GxAction *a = &r->s->action[i];
+    const GxDoInfo *info = &gx__steps_do[a->what];
+    const int units = a->what == GX_DO_REDUCE ? a->count : 1;
+    if (info->by_unit && (a->unit < 0 || units < 1 || a->unit + units > r->p->units))
+        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "%d units from unit %d on; units are 0 to %d", units, a->unit,
+                                r->p->units - 1);
+    if (info->by_micro_batch && (a->micro_batch < 0 || a->micro_batch >= r->p->micro_batches))
+        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "micro-batches are 0 to %d", r->p->micro_batches - 1);
+    return GX_OK;
+}
+
+static GxStatus gx__steps_check_supported(const GxStepsReplay *r, int i)
+{
+    const GxAction *a = &r->s->action[i];
+    const char *why = NULL;
+    switch (a->what) {
+    case GX_DO_SEND:
+    case GX_DO_RECV: why = "messages between stages"; break;
+    case GX_DO_GATHER:
+    case GX_DO_FREE:
+    case GX_DO_SCATTER: why = "sharded weights and gradients"; break;
+    case GX_DO_SPILL:
+    case GX_DO_FETCH: why = "offloaded rows"; break;
+    case GX_DO_STEP: why = a->at == GX_AT_DEVICE ? NULL : "an optimizer on the host"; break;
+    case GX_DO_REDUCE:
+        why = a->object == GX_OBJECT_GRADS && a->peer < 0 ? NULL : "sums of shards, and with one peer";
+        break;
+    default: break;
+    }
+    if (a->after >= 0) why = "chains (`after`)";
+    return why ? gx__steps_refuse(r, i, GX_ERR_UNSUPPORTED, "%s cannot be checked yet", why) : GX_OK;
+}
+
+static GxStatus gx__steps_check_half(const GxStepsReplay *r, int i)
+{
+    const GxAction *a = &r->s->action[i];
+    const int has_half = a->unit > 0 && a->unit < r->p->units - 1 && gx_steps_is_trained(r->p, a->unit);
+    if ((unsigned)a->half > GX_HALF_INPUT_X || (a->what == GX_DO_WEIGHT && a->half == GX_HALF_NONE))
+        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "half is %d; of B it is 0 to 2, of W what its B has", a->half);
+    if (a->half != GX_HALF_NONE && !has_half)
+        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT,
+                                "unit %d has no weight half of its own: it is the embedding, the head, or frozen",
+                                a->unit);
+    if (a->what != GX_DO_WEIGHT) return GX_OK;
+    const int b = *gx__steps_seen(r, GX_DO_BACKWARD, a->unit, a->micro_batch);
+    if (b >= 0 && r->s->action[b].half != a->half)
+        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "half is %d, but %d of its B, action %d", a->half,
+                                r->s->action[b].half, b);
+    return GX_OK;
+}
+
+static GxStatus gx__steps_check_axes(const GxStepsReplay *r, int i)
+{
+    const GxAction *a = &r->s->action[i];
+    const GxStepsSpec *p = r->p;
+    const int agreed = a->what == GX_DO_COUNT ? p->count_axes : p->agree_axes;
+    if (a->what != GX_DO_REDUCE)
+        return a->axes == agreed
+                   ? GX_OK
+                   : gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "its axes are %d; they must be %d", a->axes, agreed);
+    if (!a->axes || (a->axes & ~p->reduce_axes))
+        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "its axes are %d; gradients are summed over %d", a->axes,
+                                p->reduce_axes);
+    return GX_OK;
+}
+
+static GxStatus gx__steps_check_fields(const GxStepsReplay *r, int i)
+{
+    const GxAction *a = &r->s->action[i];
+    const int is_training = r->p->kind == GX_STEPS_TRAIN, what = a->what;
+    if ((unsigned)what >= GX_DOS)
+        return GX_FAIL(r->err, GX_ERR_ARGUMENT, "action %d: what is %d; it is 0 to %d", i, what, GX_DOS - 1);
+    GX_TRY(gx__steps_check_supported(r, i));
+    GX_TRY(gx__steps_check_unit(r, i));
+    if ((i == 0 || what == GX_DO_COUNT) && is_training && (i != 0 || what != GX_DO_COUNT))
+        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "COUNT is the first action of a training list, on all ranks");
+    if (!is_training && what != GX_DO_FORWARD)
+        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "a list of evaluation or generation has forwards only");
+    if (is_training && what == GX_DO_FORWARD && a->unit == r->p->units - 1)
+        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "a head in training computes its forward in B%d", a->unit);
+    if (what == GX_DO_FORWARD && (unsigned)a->keep > GX_KEEP_SLOT)
+        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "keep is %d; it is 0 to 2", a->keep);
+    if (what == GX_DO_BACKWARD || what == GX_DO_WEIGHT) GX_TRY(gx__steps_check_half(r, i));
+    if (what == GX_DO_COUNT || what == GX_DO_AGREE || what == GX_DO_REDUCE) GX_TRY(gx__steps_check_axes(r, i));
+    return GX_OK;
+}
+
+// ---- effects -------------------------------------------------------------------------------------------------------
+
+static int gx__steps_is_of_training(int object) { return object == GX_OBJECT_GRADS || object == GX_OBJECT_SUMS; }
+
+// Contributions to a unit's gradients in the window: its own, and the head's where they share a tensor.
+static int gx__steps_contributions(const GxStepsSpec *p, int unit)
+{
+    return p->micro_batches * (gx_steps_is_trained(p, unit) * (unit == 0 && p->is_tied ? 2 : 1));
+}
+
+// Gradients are summed and squared when all have added to them.
+static GxStatus gx__steps_check_complete(const GxStepsReplay *r, int i, int unit)
+{
+    const GxStepsSpec *p = r->p;
+    const int expected = gx__steps_contributions(p, unit), what = r->s->action[i].what, axes = r->s->action[i].axes;
+    if (r->added[unit] != expected)
+        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT,
+                                "%d of %d contributions to the gradients of unit %d have been added: the other B%d or "
+                                "W%d%s must come before",
+                                r->added[unit], expected, unit, unit, unit,
+                                unit == 0 && p->is_tied ? ", or the head's, whose tensor it shares," : "");
+    if (what == GX_DO_REDUCE && (r->reduced[unit] & axes))
+        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "gradients of unit %d are summed over axes %d already", unit,
+                                r->reduced[unit] & axes);
+    if (what == GX_DO_NORM && r->reduced[unit] != p->reduce_axes)
+        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT,
+                                "gradients of unit %d are summed over axes %d of %d: REDUCE must come before", unit,
+                                r->reduced[unit], p->reduce_axes);
+    if (what == GX_DO_REDUCE && *gx__steps_seen(r, GX_DO_NORM, unit, -1) >= 0)
+        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "NORM%d, action %d, has read the gradients that are summed here",
+                                unit, *gx__steps_seen(r, GX_DO_NORM, unit, -1));
+    if (what == GX_DO_REDUCE) r->reduced[unit] |= axes;
+    return GX_OK;
+}
+
+static GxStatus gx__steps_check_add(const GxStepsReplay *r, int i, int unit)
+{
+    const int normed = *gx__steps_seen(r, GX_DO_NORM, unit, -1);
+    if (r->reduced[unit] || normed >= 0)
+        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "it adds to gradients of unit %d, which are %s already", unit,
+                                normed >= 0 ? "squared for the norm" : "summed over ranks");
+    r->added[unit]++;
+    return GX_OK;
+}
+
+static GxStatus gx__steps_apply_one(const GxStepsReplay *r, int i, int verb, int object, int unit, int micro_batch)
+{
+    GxThing *t = gx__steps_thing(r, object, unit, micro_batch);
+    const int ticket = r->s->action[i].ticket, gives = verb == GX_MAKES || verb == GX_ADDS;
+    char thing[96], by[48];
+    if (t->ticket >= 0)
+        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT,
+                                "%s is under way with ticket %d of action %d: WAIT%d must come "
+                                "before",
+                                gx__steps_thing_name(object, unit, micro_batch, thing), t->ticket, r->open[t->ticket],
+                                t->ticket);
+    if (verb == GX_MAKES && t->is_there)
+        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "it makes %s, which is there already: action %d (%s) made it",
+                                gx__steps_thing_name(object, unit, micro_batch, thing), t->by,
+                                gx_action_name(&r->s->action[gx_max(t->by, 0)], by));
+    if (!gives && !t->is_there) return gx__steps_refuse_missing(r, i, object, unit, micro_batch);
+    if (object == GX_OBJECT_GRADS && verb == GX_ADDS) GX_TRY(gx__steps_check_add(r, i, unit));
+    if (object == GX_OBJECT_GRADS && (verb == GX_USES || verb == GX_CHANGES))
+        GX_TRY(gx__steps_check_complete(r, i, unit));
+    t->is_there = verb != GX_ENDS;
+    if (gives || verb == GX_ENDS) t->by = i;
+    if (verb == GX_MAKES || verb == GX_CHANGES) t->ticket = ticket;
+    return GX_OK;
+}
+
+static GxStatus gx__steps_apply(const GxStepsReplay *r, int i)
+{
+    GxEffect e[GX_EFFECTS];
+    const int n = gx_action_effects(r->p, &r->s->action[i], e);
+    for (int k = 0; k < n; k++) {
+        int units = 0;
+        for (int u = e[k].unit; u < e[k].unit + e[k].count; u++) {
+            if (gx__steps_is_of_training(e[k].object) && !gx_steps_is_trained(r->p, u)) continue; // it has none
+            GX_TRY(gx__steps_apply_one(r, i, e[k].verb, e[k].object, u, e[k].micro_batch));
+            units++;
+        }
+        if (!units)
+            return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "unit %d is frozen: it has no %s", e[k].unit,
+                                    gx_object_name(e[k].object));
+    }
+    return GX_OK;
+}
+
+// ---- tickets, once, the end ----------------------------------------------------------------------------------------
+
+static GxStatus gx__steps_check_ticket(GxStepsReplay *r, int i)
+{
+    const GxAction *a = &r->s->action[i];
+    const int t = a->ticket, starts = a->what == GX_DO_COUNT || a->what == GX_DO_REDUCE || a->what == GX_DO_AGREE;
+    const int64_t things = (int64_t)GX_OBJECTS * r->p->units * r->p->micro_batches;
+    if (t < 0 && a->what != GX_DO_WAIT) return GX_OK;
+    if (t < 0 || t >= GX_TICKETS)
+        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "its ticket is %d; tickets are 0 to %d", t, GX_TICKETS - 1);
+    if (a->what == GX_DO_WAIT) {
+        if (r->open[t] < 0) return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "nothing is under way with ticket %d", t);
+        r->open[t] = -1;
+        for (int64_t k = 0; k < things; k++)
+            if (r->thing[k].ticket == t) r->thing[k].ticket = -1;
+        return GX_OK;
+    }
+    if (!starts)
+        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "it is computation and has ticket %d: nobody starts it", t);
+    if (r->open[t] >= 0)
+        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "ticket %d is still open: action %d has it", t, r->open[t]);
+    r->open[t] = i;
+    return GX_OK;
+}
+
+// F, R, B, W, NORM and STEP of a unit (and micro-batch) come once.
+static GxStatus gx__steps_check_once(GxStepsReplay *r, int i)
+{
+    const GxAction *a = &r->s->action[i];
+    if (a->what == GX_DO_REDUCE || !gx__steps_do[a->what].by_unit) return GX_OK;
+    int *seen = gx__steps_seen(r, a->what, a->unit, a->micro_batch);
+    if (*seen >= 0) return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "it was done already: action %d", *seen);
+    *seen = i;
+    return GX_OK;
+}
+
+static GxStatus gx__steps_check_was_done(const GxStepsReplay *r, int what, int unit, int micro_batch)
+{
+    char name[48];
+    GxAction a;
+    memset(&a, 0, sizeof a);
+    a.what = (int8_t)what, a.unit = (int16_t)unit, a.micro_batch = (int16_t)micro_batch, a.ticket = -1;
+    if (*gx__steps_seen(r, what, unit, micro_batch) >= 0) return GX_OK;
+    return gx__steps_refuse(r, -1, GX_ERR_ARGUMENT, "there was no %s", gx_action_name(&a, name));
+}
+
+static GxStatus gx__steps_check_all_done(const GxStepsReplay *r)
+{
+    const GxStepsSpec *p = r->p;
+    const int is_training = p->kind == GX_STEPS_TRAIN, head = p->units - 1, lowest = gx_steps_lowest(p);
+    for (int u = 0; u < p->units; u++) {
+        for (int i = 0; i < p->micro_batches; i++) {
+            if (u < head || !is_training) GX_TRY(gx__steps_check_was_done(r, GX_DO_FORWARD, u, i));
+            if (!is_training || u < lowest) continue;
+            GX_TRY(gx__steps_check_was_done(r, GX_DO_BACKWARD, u, i));
+            if (r->s->action[*gx__steps_seen(r, GX_DO_BACKWARD, u, i)].half != GX_HALF_NONE)
+                GX_TRY(gx__steps_check_was_done(r, GX_DO_WEIGHT, u, i));
+        }
+        if (is_training && gx_steps_is_trained(p, u)) GX_TRY(gx__steps_check_was_done(r, GX_DO_STEP, u, -1));
+    }
+    return GX_OK;
+}
+
+// What there is at the start is there at the end, and nothing else: weights.
+static GxStatus gx__steps_check_end(const GxStepsReplay *r)
+{
+    static const int objects[] = {GX_OBJECT_X, GX_OBJECT_DX, GX_OBJECT_SLOT, GX_OBJECT_PUT_OFF, GX_OBJECT_GRADS};
+    char thing[96], by[48], name[48];
+    for (int t = 0; t < GX_TICKETS; t++)
+        if (r->open[t] >= 0)
+            return gx__steps_refuse(r, -1, GX_ERR_ARGUMENT, "ticket %d of action %d (%s) is not waited for", t,
+                                    r->open[t], gx_action_name(&r->s->action[r->open[t]], name));
+    GX_TRY(gx__steps_check_all_done(r));
+    for (unsigned k = 0; k < sizeof objects / sizeof *objects; k++)
+        for (int u = 0; u < r->p->units; u++)
+            for (int i = 0; i < r->p->micro_batches; i++) {
+                const GxThing *t = gx__steps_thing(r, objects[k], u, i);
+                if (t->is_there)
+                    return gx__steps_refuse(
+                        r, -1, GX_ERR_ARGUMENT, "%s is still there: action %d (%s) made it, and nothing ends it",
+                        gx__steps_thing_name(objects[k], u, i, thing), t->by, gx_action_name(&r->s->action[t->by], by));
+            }
+    return GX_OK;
+}
+
+static GxStatus gx__steps_replay(GxStepsReplay *r)
+{
+    for (int i = 0; i < r->s->n; i++) {
+        GX_TRY(gx__steps_check_fields(r, i));
+        GX_TRY(gx__steps_check_ticket(r, i));
+        GX_TRY(gx__steps_check_once(r, i));
+        GX_TRY(gx__steps_apply(r, i));
+    }
+    return gx__steps_check_end(r);
+}
+
+GxStatus gx_steps_check(const GxSteps *s, GxError *err)
+{
+    GxStepsReplay r = GX_ZERO;
+    const int64_t cells = (int64_t)s->spec.units * s->spec.micro_batches;
+    const size_t things = (size_t)(GX_OBJECTS * cells) * sizeof *r.thing,
+                 seen = (size_t)(GX_DOS * cells) * sizeof *r.seen, units = (size_t)s->spec.units * sizeof(int);
+    char *memory = (char *)calloc(1, things + seen + 2 * units);
+    if (!memory)
+        return GX_FAIL(err, GX_ERR_MEMORY, "the system refused %.1f MB to check a list of %d actions",
+                       (double)(things + seen) / 1e6, s->n);
+    r.s = s, r.p = &s->spec, r.err = err;
+    r.thing = (GxThing *)memory;
+    r.seen = (int *)(memory + things);
+    r.added = (int *)(memory + things + seen);
+    r.reduced = (int *)(memory + things + seen + units);
+    for (int64_t i = 0; i < GX_OBJECTS * cells; i++) r.thing[i].ticket = r.thing[i].by = -1;
+    for (int64_t i = 0; i < GX_DOS * cells; i++) r.seen[i] = -1;
+    for (int t = 0; t < GX_TICKETS; t++) r.open[t] = -1;
+    for (int u = 0; u < s->spec.units; u++) gx__steps_thing(&r, GX_OBJECT_WEIGHTS, u, -1)->is_there = 1;
+    GxStatus status = gx__steps_replay(&r);
+    free(memory);
+    return status;
+}
+#endif

@@ -1,0 +1,257 @@
+// steps_make.h: makes lists of actions (steps.h): an order of micro-batches, then passes that expand and insert.
+//
+//     order      F, B, W of micro-batches
+//     expand     to units: a head in training has B alone; below the lowest trained unit no B, and nothing is kept
+//     recompute  R before B, where a layer kept its input only
+//     grads      REDUCE of a bucket of units, behind the last contribution to them
+//     window     COUNT first; at the end NORM of each unit, AGREE, STEP of each unit
+#ifndef GX_STEPS_MAKE_H
+#define GX_STEPS_MAKE_H
+#include "steps.h"
+GX_BEGIN
+
+// Refuses what is not built yet: lists of a stage, [first, last) that is not all units. spec->frozen is copied.
+GxStatus gx_steps_make(GxSteps *s, const GxStepsSpec *spec, GxError *err);
+
+// A list from actions that somebody else has made: n of them are copied. Nothing is checked but the specification.
+GxStatus gx_steps_open(GxSteps *s, const GxStepsSpec *spec, const GxAction *action, int n, GxError *err);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_STEPS_MAKE_IMPLEMENTED)
+#define GX_STEPS_MAKE_IMPLEMENTED
+#include <stdlib.h>
+#include <string.h>
+
+// ---- specification -------------------------------------------------------------------------------------------------
+
+static GxStatus gx__steps_check_spec(const GxStepsSpec *p, GxError *err)
+{
+    if (p->units < 2 || p->units > INT16_MAX)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "a list of %d units; an embedding and a head are 2, and %d are the most",
+                       p->units, INT16_MAX);
+    if (p->micro_batches < 1 || p->micro_batches > INT16_MAX)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "a list of %d micro-batches; it must be 1 to %d", p->micro_batches,
+                       INT16_MAX);
+    if (p->first != 0 || (p->last != 0 && p->last != p->units))
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "units %d to %d of %d: lists of a pipeline's stages are not built yet; first 0, last 0 are all",
+                       p->first, p->last - 1, p->units);
+    if ((unsigned)p->kind > GX_STEPS_FORWARD || (unsigned)p->order > GX_ORDER_GPIPE)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "there is no list of kind %d in order %d", p->kind, p->order);
+    if ((p->count_axes | p->reduce_axes | p->agree_axes) & ~INT8_MAX)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "axes %d, %d, %d; masks of a mesh's axes are 0 to %d", p->count_axes,
+                       p->reduce_axes, p->agree_axes, INT8_MAX);
+    if (p->bucket < 0) return GX_FAIL(err, GX_ERR_ARGUMENT, "a bucket of %d units; 0 is all of them", p->bucket);
+    if (p->kind == GX_STEPS_TRAIN && gx_steps_lowest(p) == p->units)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "all %d units are frozen: there is nothing to train", p->units);
+    return GX_OK;
+}
+
+// ---- a list that grows ---------------------------------------------------------------------------------------------
+
+typedef struct {
+    GxAction *action;
+    int n, capacity, failed; // failed: the system had no memory
+} GxActions;
+
+static GxAction gx__steps_action(int what, int unit, int micro_batch)
+{
+    GxAction a;
+    memset(&a, 0, sizeof a);
+    a.what = (int8_t)what;
+    a.unit = (int16_t)unit;
+    a.micro_batch = (int16_t)micro_batch;
+    a.peer = a.ticket = a.after = a.made[0] = a.made[1] = a.made[2] = -1;
+    return a;
+}
+
+static void gx__steps_push(GxActions *list, GxAction a)
+{
+    if (list->n == list->capacity && !list->failed) {
+        const int capacity = list->capacity ? 2 * list->capacity : 64;
+        GxAction *grown = (GxAction *)realloc(list->action, (size_t)capacity * sizeof *grown);
+        if (grown) list->action = grown, list->capacity = capacity;
+        else list->failed = 1;
+    }
+    if (!list->failed) list->action[list->n++] = a;
+}
+
+static void gx__steps_push_new(GxActions *list, int what, int unit, int micro_batch)
+{
+    gx__steps_push(list, gx__steps_action(what, unit, micro_batch));
+}
+
+// ---- passes: each makes a list from the one before -----------------------------------------------------------------
+
+// The order of whole micro-batches: no units yet.
+static void gx__steps_order(GxActions *out, const GxActions *in, const GxStepsSpec *p)
+{
+    const int m = p->micro_batches, is_training = p->kind == GX_STEPS_TRAIN;
+    (void)in;
+    for (int i = 0; i < m; i++) {
+        gx__steps_push_new(out, GX_DO_FORWARD, -1, i);
+        if (is_training && p->order == GX_ORDER_1F1B) gx__steps_push_new(out, GX_DO_BACKWARD, -1, i);
+    }
+    for (int i = 0; i < m && is_training && p->order == GX_ORDER_GPIPE; i++)
+        gx__steps_push_new(out, GX_DO_BACKWARD, -1, i);
+    for (int i = 0; i < m && is_training && p->puts_off_weights; i++) gx__steps_push_new(out, GX_DO_WEIGHT, -1, i);
+}
+
+static int gx__steps_is_layer(const GxStepsSpec *p, int unit) { return unit > 0 && unit < p->units - 1; }
+
+// A head and an embedding compute their weights' gradients at once, and a frozen unit has none.
+static int gx__steps_half(const GxStepsSpec *p, int unit)
+{
+    if (!p->puts_off_weights || !gx__steps_is_layer(p, unit) || !gx_steps_is_trained(p, unit)) return GX_HALF_NONE;
+    return p->weight_reads_x ? GX_HALF_INPUT_X : GX_HALF_INPUT;
+}
+
+// What the forward keeps for a backward that comes.
+static int gx__steps_keep(const GxStepsSpec *p, int unit)
+{
+    if (p->kind == GX_STEPS_FORWARD || unit < gx_steps_lowest(p)) return GX_KEEP_NOTHING;
+    return p->recomputes_layers && gx__steps_is_layer(p, unit) ? GX_KEEP_INPUT : GX_KEEP_SLOT;
+}
+
+static void gx__steps_expand(GxActions *out, const GxActions *in, const GxStepsSpec *p)
+{
+    const int head = p->units - 1, lowest = gx_steps_lowest(p);
+    for (int i = 0; i < in->n; i++) {
+        GxAction a = in->action[i];
+        const int is_forward = a.what == GX_DO_FORWARD, from = is_forward ? 0 : head, step = is_forward ? 1 : -1;
+        const int end = !is_forward ? lowest - 1 : p->kind == GX_STEPS_FORWARD ? head + 1 : head;
+        for (int u = from; u != end; u += step) {
+            a.unit = (int16_t)u;
+            a.keep = (int8_t)(is_forward ? gx__steps_keep(p, u) : 0);
+            a.half = (int8_t)(is_forward ? 0 : gx__steps_half(p, u));
+            if (a.what != GX_DO_WEIGHT || a.half != GX_HALF_NONE) gx__steps_push(out, a);
+        }
+    }
+}
+
+static void gx__steps_recompute(GxActions *out, const GxActions *in, const GxStepsSpec *p)
+{
+    for (int i = 0; i < in->n; i++) {
+        const GxAction a = in->action[i];
+        if (a.what == GX_DO_BACKWARD && gx__steps_keep(p, a.unit) == GX_KEEP_INPUT)
+            gx__steps_push_new(out, GX_DO_RECOMPUTE, a.unit, a.micro_batch);
+        gx__steps_push(out, a);
+    }
+}
+
+// Where the last action stands that adds to the gradients of one of the units [first, last]; -1: none does.
+static int gx__steps_last_added(const GxActions *in, const GxStepsSpec *p, int first, int last)
+{
+    GxEffect e[GX_EFFECTS];
+    for (int i = in->n - 1; i >= 0; i--)
+        for (int k = gx_action_effects(p, &in->action[i], e) - 1; k >= 0; k--)
+            if (e[k].verb == GX_ADDS && e[k].unit >= first && e[k].unit <= last) return i;
+    return -1;
+}
+
+// The bucket whose highest unit is `last`, from its first unit that is trained to its last.
+static GxAction gx__steps_reduce_of(const GxStepsSpec *p, int first, int last)
+{
+    while (first < last && !gx_steps_is_trained(p, first)) first++;
+    while (first < last && !gx_steps_is_trained(p, last)) last--;
+    GxAction a = gx__steps_action(GX_DO_REDUCE, first, -1);
+    a.object = GX_OBJECT_GRADS;
+    a.axes = (int8_t)p->reduce_axes;
+    a.count = (int16_t)(last - first + 1);
+    return a;
+}
+
+// Buckets are counted from the head down, as gradients come.
+static void gx__steps_reduce(GxActions *out, const GxActions *in, const GxStepsSpec *p)
+{
+    const int size = p->bucket ? (int)gx_min(p->bucket, p->units) : p->units,
+              buckets = (int)gx_ceil_div(p->units, size);
+    int *behind = (int *)malloc((size_t)buckets * sizeof *behind);
+    if (!behind) {
+        out->failed = 1;
+        return;
+    }
+    for (int k = 0; k < buckets; k++) {
+        const int last = p->units - 1 - k * size;
+        behind[k] = p->reduce_axes ? gx__steps_last_added(in, p, (int)gx_max(0, last - size + 1), last) : -1;
+    }
+    for (int i = 0; i < in->n; i++) {
+        gx__steps_push(out, in->action[i]);
+        for (int k = 0, last = p->units - 1; k < buckets; k++, last -= size)
+            if (behind[k] == i) gx__steps_push(out, gx__steps_reduce_of(p, (int)gx_max(0, last - size + 1), last));
+    }
+    free(behind);
+}
+
+static void gx__steps_push_trained(GxActions *out, const GxStepsSpec *p, int what)
+{
+    for (int u = 0; u < p->units; u++)
+        if (gx_steps_is_trained(p, u)) gx__steps_push_new(out, what, u, -1);
+}
+
+static void gx__steps_window(GxActions *out, const GxActions *in, const GxStepsSpec *p)
+{
+    const int is_training = p->kind == GX_STEPS_TRAIN;
+    GxAction count = gx__steps_action(GX_DO_COUNT, -1, -1), agree = gx__steps_action(GX_DO_AGREE, -1, -1);
+    count.axes = (int8_t)p->count_axes;
+    agree.axes = (int8_t)p->agree_axes;
+    if (is_training) gx__steps_push(out, count);
+    for (int i = 0; i < in->n; i++) gx__steps_push(out, in->action[i]);
+    if (!is_training) return;
+    gx__steps_push_trained(out, p, GX_DO_NORM);
+    gx__steps_push(out, agree);
+    gx__steps_push_trained(out, p, GX_DO_STEP);
+}
+
+// ---- lists ---------------------------------------------------------------------------------------------------------
+
+GxStatus gx_steps_open(GxSteps *s, const GxStepsSpec *spec, const GxAction *action, int n, GxError *err)
+{
+    // an action makes at most two buffers: y and a slot
+    const size_t buffers = 2 * (size_t)n * sizeof(GxBuffer), actions = (size_t)n * sizeof(GxAction),
+                 operands = (size_t)n * sizeof(GxOperands), frozen = spec->frozen ? (size_t)spec->units : 0;
+    memset(s, 0, sizeof *s);
+    GX_TRY(gx__steps_check_spec(spec, err));
+    char *memory = (char *)calloc(1, buffers + actions + operands + frozen + 1);
+    if (!memory)
+        return GX_FAIL(err, GX_ERR_MEMORY, "the system refused %.1f MB for a list of %d actions",
+                       (double)(buffers + actions + operands) / 1e6, n);
+    s->memory = memory;
+    s->buffer = (GxBuffer *)memory;
+    s->action = (GxAction *)(memory + buffers);
+    s->operands = (GxOperands *)(memory + buffers + actions);
+    s->n = n;
+    s->spec = *spec;
+    s->spec.last = spec->units;
+    if (n) memcpy(s->action, action, actions);
+    if (spec->frozen) s->spec.frozen = (uint8_t *)memcpy(memory + buffers + actions + operands, spec->frozen, frozen);
+    for (int i = 0; i < n; i++) s->tickets = (int)gx_max(s->tickets, action[i].ticket + 1);
+    return GX_OK;
+}
+
+GxStatus gx_steps_make(GxSteps *s, const GxStepsSpec *spec, GxError *err)
+{
+    typedef void (*Pass)(GxActions * out, const GxActions *in, const GxStepsSpec *p);
+    static const Pass passes[] = {gx__steps_order, gx__steps_expand, gx__steps_recompute, gx__steps_reduce,
+                                  gx__steps_window};
+    GxActions list = GX_ZERO;
+    GxStatus status = gx__steps_check_spec(spec, err);
+    memset(s, 0, sizeof *s);
+    if (status != GX_OK) return status;
+    for (unsigned i = 0; i < sizeof passes / sizeof *passes && !list.failed; i++) {
+        GxActions next = GX_ZERO;
+        passes[i](&next, &list, spec);
+        free(list.action);
+        list = next;
+    }
+    status = list.failed ? GX_FAIL(err, GX_ERR_MEMORY,
+                                   "the system refused memory for a list of %d units and %d "
+                                   "micro-batches",
+                                   spec->units, spec->micro_batches)
+                         : gx_steps_open(s, spec, list.action, list.n, err);
+    free(list.action);
+    return status;
+}
+#endif

@@ -1,0 +1,301 @@
+// steps_place.h: where the rows and slots of a list of actions (steps.h) lie in memory.
+//
+// What an action makes lives until an action ends it. Lives that do not overlap may share bytes: they are packed into
+// one region, the largest first, each at the lowest offset where it meets no other. B writes the gradient of a unit's
+// input over that of its output where both have the same size.
+#ifndef GX_STEPS_PLACE_H
+#define GX_STEPS_PLACE_H
+#include "steps.h"
+GX_BEGIN
+
+// By unit, [units] each: the unit's input (x[0] is not read: the embedding has none), its gradient (NULL: as x), its
+// slot.
+typedef struct {
+    const int64_t *x, *dx, *slot;
+} GxStepsBytes;
+
+// Fills made[], operands, buffer, bytes and most of a list that gx_steps_check has accepted.
+GxStatus gx_steps_place(GxSteps *s, const GxStepsBytes *bytes, GxError *err);
+
+// Whether no two things that are alive at once share a byte (but a gradient and the one that it is made from in place),
+// all lie in the region, and every action's operands are where its rows were made.
+GxStatus gx_steps_check_place(const GxSteps *s, const GxStepsBytes *bytes, GxError *err);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_STEPS_PLACE_IMPLEMENTED)
+#define GX_STEPS_PLACE_IMPLEMENTED
+#include "../base/arena.h"
+#include <stdlib.h>
+#include <string.h>
+
+// ---- what has rows -------------------------------------------------------------------------------------------------
+
+enum { GX__STEPS_ROWS = 3 }; // x, dx, slot
+
+static int gx__steps_is_rows(int object)
+{
+    return object == GX_OBJECT_X || object == GX_OBJECT_DX || object == GX_OBJECT_SLOT;
+}
+
+static int64_t gx__steps_rows_cell(const GxStepsSpec *p, const GxEffect *e)
+{
+    return ((int64_t)(e->object - GX_OBJECT_X) * p->units + e->unit) * p->micro_batches + e->micro_batch;
+}
+
+static int64_t gx__steps_rows_bytes(const GxStepsBytes *bytes, const GxEffect *e)
+{
+    const int64_t *of = e->object == GX_OBJECT_SLOT              ? bytes->slot
+                        : e->object == GX_OBJECT_DX && bytes->dx ? bytes->dx
+                                                                 : bytes->x;
+    return gx_round_up(of[e->unit], GX_ALIGN);
+}
+
+// Which of an action's operands an effect on rows is about.
+static int16_t *gx__steps_operand(GxOperands *o, const GxAction *a, const GxEffect *e)
+{
+    const int is_above = e->unit > a->unit;
+    if (e->object == GX_OBJECT_SLOT) return &o->slot;
+    if (e->object == GX_OBJECT_X) return is_above ? &o->y : &o->x;
+    return is_above ? &o->dy : &o->dx;
+}
+
+// ---- lives ---------------------------------------------------------------------------------------------------------
+
+typedef struct {
+    int first, last; // actions, both included: an action reads what it ends while it writes what it makes
+    int buffer;
+    int64_t bytes, offset;
+} GxLife;
+typedef struct {
+    GxLife *life; // in the order in which they begin
+    int n;
+    int *life_of;             // [x, dx, slot][unit][micro-batch]: the one that goes on; -1: none
+    GxLife **order, **placed; // [n] by size, by offset
+    int64_t *live;            // [actions + 1]: bytes alive
+} GxLives;
+
+// The gradient of a unit's input begins where that of its output ends: one life, if they are of one size.
+static int gx__steps_in_place(const GxSteps *s, const GxStepsBytes *bytes, const GxLives *l, int i, const GxEffect *e)
+{
+    GxEffect dy = *e;
+    dy.unit++;
+    if (s->action[i].what != GX_DO_BACKWARD || e->object != GX_OBJECT_DX || dy.unit == s->spec.units) return -1;
+    const int same = gx__steps_rows_bytes(bytes, &dy) == gx__steps_rows_bytes(bytes, e);
+    return same ? l->life_of[gx__steps_rows_cell(&s->spec, &dy)] : -1;
+}
+
+// The life that an effect is about: one that begins, or goes on until this action at least; NULL: there is none.
+static GxLife *gx__steps_life(const GxSteps *s, const GxStepsBytes *bytes, GxLives *l, int i, const GxEffect *e)
+{
+    int *at = &l->life_of[gx__steps_rows_cell(&s->spec, e)];
+    if (e->verb == GX_MAKES) *at = gx__steps_in_place(s, bytes, l, i, e);
+    if (e->verb == GX_MAKES && *at < 0) {
+        *at = l->n++;
+        l->life[*at].first = i;
+        l->life[*at].bytes = gx__steps_rows_bytes(bytes, e);
+    }
+    if (*at < 0) return NULL;
+    GxLife *life = &l->life[*at];
+    life->last = i;
+    if (e->verb == GX_ENDS) *at = -1;
+    return life;
+}
+
+// Replays the list: its lives; and, when these have their buffers, the operands of its actions.
+static GxStatus gx__steps_find_lives(GxSteps *s, const GxStepsBytes *bytes, GxLives *l, int have_buffers, GxError *err)
+{
+    GxEffect e[GX_EFFECTS];
+    char name[48];
+    const int64_t cells = (int64_t)GX__STEPS_ROWS * s->spec.units * s->spec.micro_batches;
+    l->n = 0;
+    for (int64_t k = 0; k < cells; k++) l->life_of[k] = -1;
+    for (int i = 0; i < s->n; i++) {
+        GxAction *a = &s->action[i];
+        GxOperands *o = &s->operands[i];
+        int made = 0;
+        o->x = o->y = o->dx = o->dy = o->slot = a->made[0] = a->made[1] = a->made[2] = -1;
+        const int n = gx_action_effects(&s->spec, a, e);
+        for (int k = 0; k < n; k++) {
+            if (!gx__steps_is_rows(e[k].object)) continue;
+            const GxLife *life = gx__steps_life(s, bytes, l, i, &e[k]);
+            if (!life)
+                return GX_FAIL(err, GX_ERR_ARGUMENT, "action %d (%s): %s of unit %d is not there: gx_steps_check first",
+                               i, gx_action_name(a, name), gx_object_name(e[k].object), e[k].unit);
+            if (have_buffers) *gx__steps_operand(o, a, &e[k]) = (int16_t)life->buffer;
+            if (have_buffers && e[k].verb == GX_MAKES) a->made[made++] = (int16_t)life->buffer;
+        }
+    }
+    return GX_OK;
+}
+
+// ---- packing -------------------------------------------------------------------------------------------------------
+
+static int gx__steps_larger_first(const void *a, const void *b)
+{
+    const GxLife *x = *(GxLife *const *)a, *y = *(GxLife *const *)b;
+    return x->bytes != y->bytes ? (x->bytes < y->bytes ? 1 : -1) : x->first < y->first ? -1 : x->first > y->first;
+}
+
+static int64_t gx__steps_pack(GxLives *l)
+{
+    int64_t region = 0;
+    for (int i = 0; i < l->n; i++) l->order[i] = &l->life[i];
+    qsort(l->order, (size_t)l->n, sizeof *l->order, gx__steps_larger_first);
+    for (int i = 0; i < l->n; i++) { // the lowest gap between those that are alive at the same time
+        GxLife *life = l->order[i];
+        int64_t at = 0;
+        int k;
+        for (k = 0; k < i; k++) {
+            const GxLife *other = l->placed[k];
+            if (other->last < life->first || life->last < other->first) continue;
+            if (other->offset >= at + life->bytes) break;
+            at = gx_max(at, other->offset + other->bytes);
+        }
+        life->offset = at;
+        region = gx_max(region, at + life->bytes);
+        for (k = i; k > 0 && l->placed[k - 1]->offset > at; k--) l->placed[k] = l->placed[k - 1];
+        l->placed[k] = life;
+    }
+    return region;
+}
+
+static int64_t gx__steps_worst_moment(const GxLives *l, int actions)
+{
+    int64_t live = 0, most = 0;
+    memset(l->live, 0, (size_t)(actions + 1) * sizeof *l->live);
+    for (int i = 0; i < l->n; i++)
+        l->live[l->life[i].first] += l->life[i].bytes, l->live[l->life[i].last + 1] -= l->life[i].bytes;
+    for (int i = 0; i < actions; i++) live += l->live[i], most = gx_max(most, live);
+    return most;
+}
+
+// Lives of one place and size are one buffer. `placed` is sorted by offset: those of one offset are neighbours.
+static int gx__steps_number_buffers(GxSteps *s, const GxLives *l)
+{
+    s->n_buffers = 0;
+    for (int i = 0; i < l->n; i++) {
+        GxLife *life = l->placed[i];
+        int k = s->n_buffers - 1;
+        while (k >= 0 && s->buffer[k].offset == life->offset && s->buffer[k].bytes != life->bytes) k--;
+        if (k < 0 || s->buffer[k].offset != life->offset) {
+            k = s->n_buffers++;
+            s->buffer[k].offset = life->offset;
+            s->buffer[k].bytes = life->bytes;
+        }
+        life->buffer = k;
+    }
+    return s->n_buffers;
+}
+
+static GxStatus gx__steps_place_lives(GxSteps *s, const GxStepsBytes *bytes, GxLives *l, GxError *err)
+{
+    GX_TRY(gx__steps_find_lives(s, bytes, l, 0, err));
+    s->bytes = gx__steps_pack(l);
+    s->most = gx__steps_worst_moment(l, s->n);
+    if (gx__steps_number_buffers(s, l) > INT16_MAX)
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "the list needs %d buffers, and %d are the most: fewer micro-batches in a window, or an order "
+                       "with fewer of them under way",
+                       s->n_buffers, INT16_MAX);
+    return gx__steps_find_lives(s, bytes, l, 1, err);
+}
+
+GxStatus gx_steps_place(GxSteps *s, const GxStepsBytes *bytes, GxError *err)
+{
+    const size_t cells = (size_t)GX__STEPS_ROWS * (size_t)s->spec.units * (size_t)s->spec.micro_batches,
+                 lives = 2 * (size_t)s->n; // an action begins two at most
+    const size_t size =
+        lives * (sizeof(GxLife) + 2 * sizeof(GxLife *)) + (size_t)(s->n + 1) * sizeof(int64_t) + cells * sizeof(int);
+    GxLives l = GX_ZERO;
+    char *memory = (char *)calloc(1, size);
+    if (!memory)
+        return GX_FAIL(err, GX_ERR_MEMORY, "the system refused %.1f MB to place the rows of a list of %d actions",
+                       (double)size / 1e6, s->n);
+    l.life = (GxLife *)memory;
+    l.order = (GxLife **)(l.life + lives);
+    l.placed = l.order + lives;
+    l.live = (int64_t *)(l.placed + lives);
+    l.life_of = (int *)(l.live + s->n + 1);
+    GxStatus status = gx__steps_place_lives(s, bytes, &l, err);
+    free(memory);
+    return status;
+}
+
+// ---- the checker of a placement ------------------------------------------------------------------------------------
+// It knows nothing of lives: it goes through the list and keeps what is there, each with its buffer.
+
+typedef struct {
+    GxEffect thing;
+    int buffer;
+} GxPlaced;
+
+static GxStatus gx__steps_check_made(const GxSteps *s, const GxStepsBytes *bytes, const GxPlaced *there, int n, int i,
+                                     const GxPlaced *made, GxError *err)
+{
+    char name[48];
+    const GxBuffer *b = &s->buffer[made->buffer];
+    const GxEffect *e = &made->thing;
+    gx_action_name(&s->action[i], name);
+    if (b->offset < 0 || b->offset % GX_ALIGN || b->offset + b->bytes > s->bytes ||
+        b->bytes < gx__steps_rows_bytes(bytes, e))
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "action %d (%s): its %s of %ld bytes has %ld bytes at %ld; the region has %ld, and buffers begin "
+            "at multiples of %d",
+            i, name, gx_object_name(e->object), (long)gx__steps_rows_bytes(bytes, e), (long)b->bytes, (long)b->offset,
+            (long)s->bytes, (int)GX_ALIGN);
+    for (int k = 0; k < n; k++) {
+        const GxBuffer *other = &s->buffer[there[k].buffer];
+        const int is_dy = s->action[i].what == GX_DO_BACKWARD && e->object == GX_OBJECT_DX &&
+                          there[k].thing.object == GX_OBJECT_DX && there[k].thing.unit == e->unit + 1 &&
+                          there[k].thing.micro_batch == e->micro_batch && there[k].buffer == made->buffer;
+        if (!is_dy && b->offset < other->offset + other->bytes && other->offset < b->offset + b->bytes)
+            return GX_FAIL(
+                err, GX_ERR_ARGUMENT,
+                "action %d (%s): the %s that it makes lies over %s of unit %d, micro-batch %d, which is alive", i, name,
+                gx_object_name(e->object), gx_object_name(there[k].thing.object), there[k].thing.unit,
+                there[k].thing.micro_batch);
+    }
+    return GX_OK;
+}
+
+static GxStatus gx__steps_check_places(const GxSteps *s, const GxStepsBytes *bytes, GxPlaced *there, GxError *err)
+{
+    GxEffect e[GX_EFFECTS];
+    char name[48];
+    int n = 0;
+    for (int i = 0; i < s->n; i++) {
+        const int effects = gx_action_effects(&s->spec, &s->action[i], e);
+        for (int j = 0; j < effects; j++) {
+            GxOperands o = s->operands[i];
+            int k = n;
+            if (!gx__steps_is_rows(e[j].object)) continue;
+            GxPlaced p = {e[j], *gx__steps_operand(&o, &s->action[i], &e[j])};
+            for (k = 0; k < n; k++)
+                if (gx__steps_rows_cell(&s->spec, &there[k].thing) == gx__steps_rows_cell(&s->spec, &e[j])) break;
+            const int expected = k < n ? there[k].buffer : -1;
+            if (p.buffer < 0 || p.buffer >= s->n_buffers || (e[j].verb != GX_MAKES && p.buffer != expected))
+                return GX_FAIL(err, GX_ERR_ARGUMENT, "action %d (%s): its %s is in buffer %d of %d, but was made in %d",
+                               i, gx_action_name(&s->action[i], name), gx_object_name(e[j].object), p.buffer,
+                               s->n_buffers, expected);
+            if (e[j].verb == GX_MAKES) {
+                GX_TRY(gx__steps_check_made(s, bytes, there, n, i, &p, err));
+                there[n++] = p;
+            }
+            if (e[j].verb == GX_ENDS) there[k] = there[--n];
+        }
+    }
+    return GX_OK;
+}
+
+GxStatus gx_steps_check_place(const GxSteps *s, const GxStepsBytes *bytes, GxError *err)
+{
+    GxPlaced *there = (GxPlaced *)malloc((size_t)(2 * s->n + 1) * sizeof *there);
+    if (!there) return GX_FAIL(err, GX_ERR_MEMORY, "the system refused memory to check a list of %d actions", s->n);
+    GxStatus status = gx__steps_check_places(s, bytes, there, err);
+    free(there);
+    return status;
+}
+#endif
