@@ -27,7 +27,7 @@ GX_BEGIN
 
 enum { GX_SKIPPED_MOST = 100 };
 
-typedef struct {
+typedef struct GxTrainer {
     GxContext *g;
     const GxFamily *family;
     GxMode split; // what the program's mode splits
@@ -102,6 +102,7 @@ GX_END
 #include "../ops/elementwise.h"
 #include "../ops/loss.h"
 #include "launch.h"
+#include "output.h"
 #include "plot.h"
 #include "setup.h"
 
