@@ -98,6 +98,7 @@
 #include "galaxy/run/checkpoint.h"
 #include "galaxy/run/output.h"
 #include "galaxy/run/plan.h"
+#include "galaxy/run/report.h"
 #include "galaxy/run/launch.h"
 #include "galaxy/run/trainer.h"
 #include "galaxy/run/agree.h"

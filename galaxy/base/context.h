@@ -11,9 +11,10 @@
 #include "status.h"
 GX_BEGIN
 
-typedef struct GxDevice GxDevice; // where it is computed (ops/device.h)
-typedef struct GxComm GxComm;     // who talks with the others (comm/comm.h); NULL: nobody else is there
-typedef struct GxMesh GxMesh;     // the ranks' arrangement (base/mesh.h)
+typedef struct GxDevice GxDevice;     // where it is computed (ops/device.h)
+typedef struct GxComm GxComm;         // who talks with the others (comm/comm.h); NULL: nobody else is there
+typedef struct GxMesh GxMesh;         // the ranks' arrangement (base/mesh.h)
+typedef struct GxReporter GxReporter; // who is told how a run goes on (run/report.h)
 
 // What a step needs to know and a captured CUDA graph must not have baked in: it lies in device memory, and operations
 // read it there.
@@ -43,10 +44,11 @@ typedef struct {
     GxRecorder *recorder; // NULL: nothing is noted
     GxStep *step;         // in the device's memory
     GxLogger log;
-    GxError error;   // the first one
-    int rank, world; // 0 and 1 without a communicator
-    int threads;     // CPU threads of this rank; 0 counts as 1
-    int unit;        // for the recorder: which unit, which block is at work
+    const GxReporter *reporter; // NULL: silence
+    GxError error;              // the first one
+    int rank, world;            // 0 and 1 without a communicator
+    int threads;                // CPU threads of this rank; 0 counts as 1
+    int unit;                   // for the recorder: which unit, which block is at work
     const char *site;
 } GxContext;
 

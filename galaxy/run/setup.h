@@ -24,6 +24,7 @@ GX_END
 #include "buffers.h"
 #include "launch.h"
 #include "output.h"
+#include "report.h"
 
 // ---- options --------------------------------------------------------------------------------------------------------
 
@@ -47,10 +48,7 @@ static GxStatus gx__setup_read_options(GxTrainer *t, int argc, char **argv)
     GX_TRY(gx_config_add(&t->config, "model", t->family->options, t->family->n_options, t->model_config, err));
     GX_TRY(gx_config_read_args(&t->config, argc, argv, err));
     if (t->config.help) {
-        if (gx_trainer_is_first(t)) {
-            printf("usage: %s [--config file.json] [--option value ...]\n\n", argv[0]);
-            gx_config_help(&t->config, stdout);
-        }
+        gx_report_help(t, argv[0]);
         t->done = 1;
         return GX_OK;
     }
@@ -182,80 +180,6 @@ static void gx__setup_optimizer_init(GxTrainer *t)
     o->max_grad_norm = t->o.max_grad_norm;
 }
 
-// ---- what it says ---------------------------------------------------------------------------------------------------
-
-// Which text it is: its path, and what a file of the same name with .source behind it says about where it is from.
-static void gx__setup_print_data(const GxTrainer *t)
-{
-    char path[GX_PATH], source[200] = "";
-    snprintf(path, sizeof path, "%s.source", t->o.train_data);
-    FILE *f = fopen(path, "r");
-    if (f && !fgets(source, sizeof source, f)) source[0] = 0;
-    if (f) fclose(f);
-    source[strcspn(source, "\n")] = 0;
-    printf("data: %s%s%s, %.1f MB, the last %.1f MB held out; tokens: bytes\n", t->o.train_data, source[0] ? ": " : "",
-           source, (double)(t->data.train.n + t->data.held_out.n) / 1e6, (double)t->data.held_out.n / 1e6);
-}
-
-// All options as they were resolved, in lines of at most 140 columns.
-static void gx__setup_print_config(const GxTrainer *t)
-{
-    GxError ignored = GX_ZERO; // printing is all that would fail
-    GxJson *json = gx_config_to_json(&t->config, &ignored);
-    int column = printf("options:");
-    for (GxJsonMember m = GX_ZERO; gx_json_next(json, &m);) {
-        char *text = NULL;
-        int64_t bytes = 0;
-        if (gx_json_dump(m.value, 0, &text, &bytes, &ignored) != GX_OK) break;
-        int width = (int)(strlen(m.key) + (size_t)bytes) + 2;
-        if (column + width > 140) column = printf("\n ") - 1;
-        column += printf(" %s=%s", m.key, text);
-        free(text);
-    }
-    printf("\n");
-    gx_json_free(json);
-}
-
-// "serial", "dp", "tp 2", "galaxy 2 x dp 2"
-static void gx__setup_mode_text(const GxTrainer *t, char text[100])
-{
-    const int tp = gx_mesh_size(&t->mesh, GX_AXIS_TP), dp = gx_mesh_size(&t->mesh, GX_AXIS_DP);
-    if (!gx_mode_splits(t->split)) snprintf(text, 100, "%s", dp > 1 ? "dp" : t->model->kind->mode);
-    else if (dp > 1) snprintf(text, 100, "%s %d x dp %d", t->model->kind->mode, tp, dp);
-    else snprintf(text, 100, "%s %d", t->model->kind->mode, tp);
-}
-
-static void gx__setup_print_start(const GxTrainer *t)
-{
-    char device[300], mode[100], engine[64] = "";
-    const GxContext *g = t->g;
-    g->device->describe(device, sizeof device);
-    const char *on_cards = g->device->shares_host_memory       ? ""
-                           : g->comm && g->comm->device_engine ? ", nccl"
-                                                               : ", cards through the host";
-    if (g->comm && g->comm->engine) snprintf(engine, sizeof engine, " (%s%s)", g->comm->engine->name, on_cards);
-    printf("galaxy %s | device %s: %s | %d rank%s%s x %d thread%s\n", GX_VERSION, g->device->name, device, g->world,
-           g->world > 1 ? "s" : "", engine, gx_threads(g), gx_threads(g) > 1 ? "s" : "");
-    gx__setup_mode_text(t, mode);
-    printf("model: %s, mode %s, %.2fM parameters, %s\n", t->model->kind->name, mode,
-           (double)gx_table_parameters(&t->model->table) / 1e6, t->o.precision);
-    if (!t->o.dry_run) gx__setup_print_data(t);
-    gx__setup_print_config(t);
-    printf("%ld steps of %ld samples x %ld tokens (%ld micro-batch%s) | %s, lr %g, %s\n", (long)t->o.max_steps,
-           (long)t->o.global_batch_size, (long)t->o.seq_len, (long)t->o.gradient_accumulation_steps,
-           t->o.gradient_accumulation_steps > 1 ? "es" : "", t->o.optimizer, t->o.learning_rate,
-           t->o.lr_scheduler_type);
-    gx_plan_print(stdout, &t->plan);
-    const int alike = t->plan.least == t->plan.most;
-    printf("  %.2f GFLOP per step%s (attention counted causal)", t->plan.flops / 1e9,
-           alike ? " and rank" : " on rank 0");
-    if (!alike) printf(", %.2f on all", t->plan.flops_all / 1e9);
-    if (g->world > 1)
-        printf(", %.2f MB sent per step%s", (double)t->plan.comm_bytes / 1e6, alike ? " and rank" : " by rank 0");
-    printf("\n");
-    fflush(stdout);
-}
-
 // ---- weights and the output folder ----------------------------------------------------------------------------------
 
 static GxStatus gx__setup_resume(GxTrainer *t)
@@ -285,8 +209,7 @@ static GxStatus gx__setup_resume(GxTrainer *t)
     t->seen.applied = s.applied;
     gx_to_device(g, g->step, &t->seen, sizeof t->seen);
     t->saved = s.step;
-    if (gx_trainer_is_first(t))
-        printf("resumed from %s: step %ld, %ld samples seen\n", t->resume, (long)s.step, (long)s.samples);
+    gx_report_resumed(t);
     if (gx_trainer_is_first(t) && s.step >= t->o.max_steps)
         gx_log(&g->log, GX_LOG_WARNING, "that is all of max_steps (%ld) already: there is nothing to train",
                (long)t->o.max_steps);
@@ -320,9 +243,9 @@ static GxStatus gx__setup_open_output(GxTrainer *t)
                "%s of an earlier run is written anew; --resume auto would have gone on with that run", t->log_path);
     GX_TRY(gx_log_open(&t->log, t->log_path, t->step, err));
     if (t->data.held_out.n < 2) return GX_OK;
-    double bits; // what any model must beat
+    double bits;
     GX_TRY(gx_dataset_bigram_bits(&t->data.train, &t->data.held_out, &bits, err));
-    printf("  a bigram model of this text has %.3f bits per byte on the held-out part\n", bits);
+    gx_report_baseline(t, bits);
     return gx_baseline_log(t->log, t->log_path, bits, err);
 }
 
@@ -352,7 +275,7 @@ GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, con
                        (long)t->o.gradient_accumulation_steps);
     gx__setup_optimizer_init(t);
     GX_TRY(gx_plan_make(&t->plan, g, &t->comm_arena, t->o.ranks > 1 ? (int)t->o.ranks : 1, gx_buffers_dry_run, t));
-    if (gx_trainer_is_first(t)) gx__setup_print_start(t);
+    gx_report_start(t);
     if (t->o.dry_run) {
         t->done = 1;
         return GX_OK;
