@@ -102,10 +102,15 @@
 #include "galaxy/run/options.h"
 #include "galaxy/run/family.h"
 #include "galaxy/run/llama_family.h"
+#include "galaxy/run/tensor_file.h"
 #include "galaxy/run/checkpoint.h"
+#include "galaxy/run/output.h"
 #include "galaxy/run/plan.h"
+#include "galaxy/run/report.h"
 #include "galaxy/run/launch.h"
 #include "galaxy/run/trainer.h"
+#include "galaxy/run/agree.h"
+#include "galaxy/run/buffers.h"
 #include "galaxy/run/setup.h"
 #endif
 

@@ -1,9 +1,12 @@
-// test_run.cu: the trainer's parts by themselves: schedules, the batch equation, sampling. (test_train.cu shows the
-// program as a whole.)
-#include "galaxy.h"
+// test_run.cu: the trainer's parts by themselves: schedules, the batch equation, sampling, what a run says.
+// (test_train.cu shows the program as a whole.)
+#define GX_NO_MAIN
+#include "train_llama.cu"
 #include "test/test.h"
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/time.h>
+#include <unistd.h>
 
 // ---- learning rates ------------------------------------------------------------------------------------------------
 
@@ -216,6 +219,108 @@ TEST(top_k_keeps_the_k_largest_and_ties_at_the_last)
         for (int n = 0; n < 3000; n++) seen[gx_sample_token(logits, 6, &s, n)] = '1';
         CHECK(!strcmp(seen, list[i].possible), "k %ld: %s, expected %s", (long)list[i].k, seen, list[i].possible);
     }
+}
+
+// ---- what a run says -----------------------------------------------------------------------------------------------
+
+typedef struct {
+    char text[20000];
+} Heard;
+
+static void hear(void *user, const char *text)
+{
+    Heard *h = (Heard *)user;
+    const size_t have = strlen(h->text);
+    snprintf(h->text + have, sizeof h->text - have, "%s", text);
+}
+
+static void hear_log(void *user, GxLogLevel level, const char *text)
+{
+    (void)level;
+    hear(user, text);
+}
+
+// The bytes that reached the file descriptor 1 while a tiny model was trained in `folder`, by a program that brings its
+// own reporter (or none: NULL) and logger.
+static long train_in_process(const char *folder, const char *more, const GxReporter *reporter, Heard *errors,
+                             int *status)
+{
+    char text[300], all[600], *argv[40] = {(char *)"train"};
+    GxError err = GX_ZERO;
+    GxContext g = GX_ZERO;
+    struct stat st;
+    int argc = 1;
+    snprintf(text, sizeof text, "%s/text.txt", folder);
+    for (int i = 0; i < 2000; i++) all[i % 500] = (char)('a' + i * i % 23);
+    CHECK(gx_file_write(text, all, 500, &err) == GX_OK, "%s", err.message);
+    snprintf(all, sizeof all,
+             "--train_data %s --output_dir %s/out --max_steps 2 --hidden_size 16 --intermediate_size 16 "
+             "--num_hidden_layers 1 --num_attention_heads 2 --num_key_value_heads 1 --seq_len 8 --micro_batch_size 2 "
+             "--sample_bytes 5 --validation_fraction 0.2 %s",
+             text, folder, more);
+    for (char *word = strtok(all, " "); word; word = strtok(NULL, " ")) argv[argc++] = word;
+    g.device = gx_device_cpu();
+    g.world = 1;
+    g.reporter = reporter;
+    g.log.write = hear_log, g.log.user = errors;
+    fflush(stdout);
+    FILE *caught = tmpfile();
+    const int before = dup(1);
+    dup2(fileno(caught), 1);
+    *status = gx_train(&g, &gx_llama_family, &gx_llama_serial, argc, argv);
+    fflush(stdout);
+    fstat(fileno(caught), &st);
+    dup2(before, 1);
+    close(before);
+    fclose(caught);
+    return (long)st.st_size;
+}
+
+static int make_folder(char folder[40])
+{
+    snprintf(folder, 40, "/tmp/galaxy_test_run_XXXXXX");
+    return CHECK(mkdtemp(folder) != NULL, "no temporary folder");
+}
+
+static void remove_folder(const char *folder)
+{
+    GxError err = GX_ZERO;
+    CHECK(gx_folder_remove(folder, &err) == GX_OK, "%s", err.message);
+}
+
+TEST(a_program_that_brings_its_reporter_hears_every_line_and_nothing_is_printed)
+{
+    static const char *const lines[] = {
+        "galaxy ",      "model: llama", "data: ",       "options: ",       "memory plan", "GFLOP per step",
+        "bigram model", "step     1/2", "step     2/2", "validation loss", "saved ",      "sample:\nIn the beginning ",
+        "loss curve: ", "log: "};
+    static Heard said, errors;
+    const GxReporter reporter = {hear, &said};
+    char folder[40];
+    int status;
+    if (!make_folder(folder)) return;
+    long printed = train_in_process(folder, "", &reporter, &errors, &status);
+    CHECK(status == 0 && printed == 0, "status %d, %ld bytes on stdout; %s", status, printed, errors.text);
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        CHECK(strstr(said.text, lines[i]), "nobody was told \"%s\": %s", lines[i], said.text);
+    said.text[0] = 0;
+    train_in_process(folder, "--help", &reporter, &errors, &status);
+    CHECK(status == 0 && strstr(said.text, "usage: train") && strstr(said.text, "--seq_len N"), "help: %s", said.text);
+    remove_folder(folder);
+}
+
+TEST(a_run_without_a_reporter_is_silent_and_an_error_goes_to_the_logger_and_the_status)
+{
+    static Heard errors;
+    char folder[40];
+    int status;
+    if (!make_folder(folder)) return;
+    long printed = train_in_process(folder, "", NULL, &errors, &status);
+    CHECK(status == 0 && printed == 0 && !errors.text[0], "status %d, %ld bytes, %s", status, printed, errors.text);
+    printed = train_in_process(folder, "--hidden_size 15", NULL, &errors, &status);
+    CHECK(status == 1 && printed == 0 && strstr(errors.text, "hidden_size"), "status %d, %ld bytes, %s", status,
+          printed, errors.text);
+    remove_folder(folder);
 }
 
 int main(int argc, char **argv) { return test_main(argc, argv); }

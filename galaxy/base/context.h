@@ -12,9 +12,10 @@
 GX_BEGIN
 
 typedef struct GxContext GxContext;
-typedef struct GxDevice GxDevice; // where it is computed (ops/device.h)
-typedef struct GxComm GxComm;     // who talks with the others (comm/engine.h); NULL: nobody else is there
-typedef struct GxMesh GxMesh;     // the ranks' arrangement (base/mesh.h)
+typedef struct GxDevice GxDevice;     // where it is computed (ops/device.h)
+typedef struct GxComm GxComm;         // who talks with the others (comm/engine.h); NULL: nobody else is there
+typedef struct GxMesh GxMesh;         // the ranks' arrangement (base/mesh.h)
+typedef struct GxReporter GxReporter; // who is told how a run goes on (run/report.h)
 
 // What a step needs to know and a captured CUDA graph must not have baked in: it lies in device memory, and operations
 // read it there.
@@ -44,11 +45,12 @@ struct GxContext {
     GxRecorder *recorder; // NULL: nothing is noted
     GxStep *step;         // in the device's memory
     GxLogger log;
-    GxError error;   // the first one
-    int rank, world; // 0 and 1 without a communicator
-    int local_rank;  // among the ranks on this machine: which of its cards is this rank's
-    int threads;     // CPU threads of this rank; 0 counts as 1
-    int unit;        // for the recorder: which unit, which block is at work
+    const GxReporter *reporter; // NULL: silence
+    GxError error;              // the first one
+    int rank, world;            // 0 and 1 without a communicator
+    int local_rank;             // among the ranks on this machine: which of its cards is this rank's
+    int threads;                // CPU threads of this rank; 0 counts as 1
+    int unit;                   // for the recorder: which unit, which block is at work
     const char *site;
     // Called again and again while the host waits for the device, since when (gx_seconds): what is waited for may
     // depend on other ranks, and where one of them is lost this sets the error, which ends the wait. since < 0: a last

@@ -8,9 +8,10 @@
 // together with MASTER_ADDR and MASTER_PORT (comm/rendezvous.h); srun, where the program was built with MPI; --ranks.
 // What contradicts itself is refused (exit status 2).
 //
-// Each rank gets its device, its share of the cores and a logger that writes to stderr. In a run of several ranks
-// g->comm is an engine that is not open yet: who lays out memory opens it (gx_comm_open). Signals do what they do by
-// default until gx_catch_stop_signals.
+// Each rank gets its device, its share of the cores, a logger that writes to stderr and a reporter (report.h) that
+// writes to stdout. In a run of several ranks g->comm is an engine that is not open yet: who lays out memory opens it
+// (gx_comm_open). Signals do what they do by default until gx_catch_stop_signals. gx_launch is a program's main: it
+// exits by itself where the system starts fewer threads than ranks, since those that run would wait for the others.
 #ifndef GX_LAUNCH_H
 #define GX_LAUNCH_H
 #include "../comm/mpi.h"
@@ -53,6 +54,7 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 #include "../cpu/cpu.h"
+#include "report.h"
 
 #ifdef GX_WITH_CUDA
 #include "../cuda/cuda.h"
@@ -100,6 +102,14 @@ static void gx__launch_log_stderr(void *user, GxLogLevel level, const char *text
     else fprintf(stderr, "%s%s\n", kind, text);
 }
 
+static void gx__launch_report_stdout(void *user, const char *text)
+{
+    (void)user;
+    fputs(text, stdout);
+    fflush(stdout);
+}
+static const GxReporter gx__launch_reporter = {gx__launch_report_stdout, NULL};
+
 int gx_print_error(GxContext *g)
 {
     // Wrong arguments are wrong on all ranks alike; an error of the communicator only repeats what the rank that caused
@@ -120,6 +130,7 @@ static void gx__launch_context_init(GxContext *g, GxComm *comm)
     g->threads = gx_threads_for(comm);
     g->log.write = gx__launch_log_stderr;
     g->log.user = g;
+    g->reporter = &gx__launch_reporter;
 }
 
 // A rank that ends before its communicator was opened has to tell the others, or they would wait for it.

@@ -1,4 +1,4 @@
-// metrics.h: what a run says about itself: progress lines for people, log.jsonl for programs.
+// metrics.h: what a run measures of itself, and log.jsonl, where programs read it. (Lines for people: report.h.)
 #ifndef GX_METRICS_H
 #define GX_METRICS_H
 #include "../io/json.h"
@@ -14,7 +14,6 @@ typedef struct {
     int skipped; // gradients were not finite
 } GxProgress;
 
-void gx_progress_print(FILE *out, const GxProgress *p);
 GxStatus gx_progress_log(FILE *log, const char *path, const GxProgress *p, GxError *err);
 GxStatus gx_evaluation_log(FILE *log, const char *path, int64_t step, double loss, double bits_per_byte, GxError *err);
 GxStatus gx_baseline_log(FILE *log, const char *path, double bigram_bits_per_byte, GxError *err);
@@ -49,18 +48,6 @@ const char *gx_duration_text(double seconds, char text[32])
     else if (s >= 60) snprintf(text, 32, "%ldm%02lds", s / 60, s % 60);
     else snprintf(text, 32, "%lds", s);
     return text;
-}
-
-void gx_progress_print(FILE *out, const GxProgress *p)
-{
-    char left[32], card[40] = "";
-    if (p->card_mb > 0) snprintf(card, sizeof card, ", card %.0f MB", p->card_mb);
-    fprintf(out,
-            "step %5ld/%ld | loss %7.4f | grad norm %7.3f | lr %.2e | %7.0f tokens/s | %5.0f GFLOP/s | %5.0f MB%s | %s "
-            "left%s\n",
-            (long)p->step, (long)p->steps, p->loss, p->grad_norm, p->lr, p->tokens_per_s, p->gflops, p->memory_mb, card,
-            gx_duration_text(p->seconds_left, left), p->skipped ? " | skipped: gradients are not finite" : "");
-    fflush(out);
 }
 
 static const char *gx__metrics_json_number(double x, char text[40]) // JSON has no NaN

@@ -50,12 +50,6 @@ GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int copi
 // How many ranks share one copy of the model, of `world` ranks: refuses what does not divide, with what does.
 GxStatus gx_options_resolve_tp(GxTrainOptions *o, int world, GxError *err);
 
-// What all ranks must have alike, as a line of JSON (free() it): all options but threads and paths, which are each
-// machine's own; of --model and --resume, whether they are given.
-GxStatus gx_options_shared(const GxConfig *c, char **text, int64_t *bytes, GxError *err);
-// Refuses this rank's line where it is not rank 0's, with the first option that differs and both values.
-GxStatus gx_options_compare(const char *first, const char *mine, int rank, GxError *err);
-
 GX_END
 #endif
 
@@ -253,60 +247,5 @@ GxStatus gx_options_resolve_tp(GxTrainOptions *o, int world, GxError *err)
     gx__options_divisors_text(world, divisors, sizeof divisors);
     return GX_FAIL(err, GX_ERR_ARGUMENT, "--tp %ld does not divide %d rank%s; use %s", (long)o->tp, world,
                    world == 1 ? "" : "s", divisors);
-}
-
-// ---- what the ranks agree on ---------------------------------------------------------------------------------------
-
-GxStatus gx_options_shared(const GxConfig *c, char **text, int64_t *bytes, GxError *err)
-{
-    static const char *const own[] = {"threads", "ranks",  "world",      "rank",
-                                      "init",    "device", "train_data", "output_dir"},
-                             *const folders[] = {"model", "resume"};
-    GxJson *json = gx_config_to_json(c, err);
-    if (!json) return gx_error_code(err);
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++) gx_json_remove(json, own[i]);
-    GxStatus status = GX_OK;
-    for (size_t i = 0; i < sizeof folders / sizeof *folders && status == GX_OK; i++) {
-        const char *path = gx_json_string(gx_json_get(json, folders[i]));
-        if (strcmp(path, "auto"))
-            status = gx_json_set(json, folders[i], path[0] ? gx_json_new_string("a folder") : gx_json_new_null(), err);
-    }
-    if (status == GX_OK) status = gx_json_dump(json, 0, text, bytes, err);
-    gx_json_free(json);
-    return status;
-}
-
-// free() it; NULL: no memory.
-static char *gx__options_option_text(const GxJson *value, GxError *err)
-{
-    char *text = NULL;
-    int64_t bytes;
-    if (gx_json_type(value) <= GX_JSON_NULL) return strdup("not given");
-    return gx_json_dump(value, 0, &text, &bytes, err) == GX_OK ? text : NULL;
-}
-
-static GxStatus gx__options_option_compare(const GxJsonMember *first, const GxJson *mine, int rank, GxError *err)
-{
-    char *theirs = gx__options_option_text(first->value, err), *ours = gx__options_option_text(mine, err);
-    GxStatus status = theirs && ours ? GX_OK : GX_FAIL(err, GX_ERR_MEMORY, "no memory to compare the ranks' options");
-    if (status == GX_OK && strcmp(theirs, ours))
-        status = GX_FAIL(err, GX_ERR_COMM,
-                         "--%s is %.100s on rank 0 and %.100s on rank %d; only threads, device and paths may differ",
-                         first->key, theirs, ours, rank);
-    free(theirs);
-    free(ours);
-    return status;
-}
-
-GxStatus gx_options_compare(const char *first, const char *mine, int rank, GxError *err)
-{
-    GxJson *a = NULL, *b = NULL;
-    GxStatus status = gx_json_parse(&a, first, (int64_t)strlen(first), "the options of rank 0", err);
-    if (status == GX_OK) status = gx_json_parse(&b, mine, (int64_t)strlen(mine), "the options", err);
-    for (GxJsonMember m = GX_ZERO; status == GX_OK && gx_json_next(a, &m);)
-        status = gx__options_option_compare(&m, gx_json_get(b, m.key), rank, err);
-    gx_json_free(a);
-    gx_json_free(b);
-    return status;
 }
 #endif

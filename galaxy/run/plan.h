@@ -3,6 +3,7 @@
 #ifndef GX_PLAN_H
 #define GX_PLAN_H
 #include "../base/context.h"
+#include "../io/config.h"
 #include <stdio.h>
 GX_BEGIN
 
@@ -33,13 +34,30 @@ int64_t gx_plan_process_bytes(int threads_here);
 // What a rank takes where its arena lies.
 static inline int64_t gx_plan_arena(const GxPlan *p) { return p->is_apart ? p->arena : p->arena + p->comm; }
 static inline int64_t gx_plan_total(const GxPlan *p) { return p->here + p->process; }
+
+// Goes the run's own path on `dry`, whose device does not compute and whose arena only counts: all that takes memory.
+// Sets p->flops and p->comm_bytes once an optimizer step is done.
+typedef void GxDryRun(GxPlan *p, GxContext *dry, void *user);
+
+// By all ranks together. comm_arena: the communicator's, which is open already.
+GxStatus gx_plan_make(GxPlan *p, GxContext *g, const GxArena *comm_arena, int ranks_here, GxDryRun *run, void *user);
+// What does not fit this machine, or this rank's card. samples: of a micro-batch, this rank's; list: those of all
+// copies, if they are unequal.
+GxStatus gx_plan_refuse_too_large(const GxPlan *p, int64_t samples, const GxIntList *list, GxError *err);
 void gx_plan_print(FILE *out, const GxPlan *p);
+
+uint64_t gx_plan_card(const GxContext *g); // the number of this rank's card; 0: it has none
 
 GX_END
 #endif
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_PLAN_IMPLEMENTED)
 #define GX_PLAN_IMPLEMENTED
+#include <string.h>
+#include <unistd.h>
+#include "../base/partition.h"
+#include "../comm/comm.h"
+#include "../ops/device.h"
 #include "metrics.h"
 
 // Measured: what a rank's thread adds once oneDNN has compiled its kernels and packed its panels, and OpenMP has made
@@ -50,6 +68,126 @@ int64_t gx_plan_process_bytes(int threads_here)
 {
     return gx_process_memory() + GX__PLAN_LIBRARY_BYTES + (int64_t)threads_here * GX__PLAN_LIBRARY_BYTES_PER_THREAD;
 }
+
+uint64_t gx_plan_card(const GxContext *g) { return g->device->card ? g->device->card(g) : 0; }
+
+// What only all ranks together know of the plan: they may need different amounts, and several of them may be on one
+// machine, or on one card.
+typedef struct {
+    double bytes, activations; // of the arena, where it lies
+    double memory, process;    // of the host's memory: arenas; all else
+    double host, card; // numbers of the machine, and of the card; card 0: the arena lies in the machine's memory
+    double card_free;  // bytes
+    double flops;
+} GxRankPlan;
+enum { GX__PLAN_RANK = sizeof(GxRankPlan) / sizeof(double) };
+
+static double gx__plan_host_number(void)
+{
+    char name[256] = "";
+    gethostname(name, sizeof name - 1);
+    return (double)(gx_hash(GX_HASH_START, name, (int64_t)strlen(name)) >> 12); // a whole number that a double holds
+}
+
+static GxStatus gx__plan_together(GxPlan *p, GxContext *g)
+{
+    GxRankPlan mine = GX_ZERO, all[GX_MAX_PARTS] = GX_ZERO;
+    int64_t card_all;
+    p->machine.has = gx_available_memory(); // before any rank takes its part
+    if (p->is_apart) g->device->memory(g, &p->card.has, &card_all);
+    mine.bytes = (double)gx_plan_arena(p), mine.activations = (double)p->kind[GX_MEM_ACTIVATIONS];
+    mine.memory = (double)((p->is_apart ? p->host : p->arena) + p->comm), mine.process = (double)p->process;
+    mine.host = gx__plan_host_number(), mine.card = (double)(gx_plan_card(g) >> 12);
+    mine.card_free = (double)p->card.has, mine.flops = p->flops;
+    const GxSplit ranks = gx_split_even(g->world, g->world);
+    gx_at(g, -1, "plan");
+    gx_all_gather(g, GX_AXIS_ALL, &ranks, all, &mine, GX__PLAN_RANK, GX_F64); // a gather needs no scratch
+    if (gx_failed(g)) return gx_status(g);
+    p->least = gx_plan_arena(p);
+    p->machine.bytes = p->ranks_here > 1 ? p->process : 0;
+    for (int r = 0; r < g->world; r++) {
+        const GxRankPlan *rank = &all[r];
+        const int64_t bytes = (int64_t)rank->bytes, activations = (int64_t)rank->activations;
+        p->least = gx_min(p->least, bytes), p->most = gx_max(p->most, bytes);
+        p->flops_all += rank->flops;
+        if (p->ranks_here > 1 || r == g->rank) p->here += (int64_t)rank->memory;
+        if (mine.card && rank->card == mine.card) {
+            p->card.bytes += bytes, p->card.activations += activations;
+            p->card.has = gx_min(p->card.has, (int64_t)rank->card_free);
+        }
+        if (rank->host != mine.host) continue;
+        p->machine.bytes += (int64_t)rank->memory + (p->ranks_here > 1 ? 0 : (int64_t)rank->process);
+        if (!rank->card) p->machine.activations += activations;
+    }
+    return gx_status(g);
+}
+
+GxStatus gx_plan_make(GxPlan *p, GxContext *g, const GxArena *comm_arena, int ranks_here, GxDryRun *run, void *user)
+{
+    GxArena arena, host, beside;
+    GxComm nobody = GX_ZERO;
+    GxRecorder recorder = GX_ZERO;
+    GxContext dry = *g;
+    GxDevice none = gx_device_none(g->device);
+    recorder.totals_only = 1;
+    nobody.rank = g->rank, nobody.world = g->world;
+    nobody.device_engine = g->comm ? g->comm->device_engine : NULL; // that it is there decides what else is taken
+    gx_arena_open_dry(&arena);
+    gx_arena_open_dry(&host);
+    gx_arena_open_dry(&beside);
+    dry.host = &beside, dry.device = &none, dry.recorder = &recorder, dry.comm = NULL;
+    if (g->comm) gx_comm_open(&dry, &nobody); // its memory is counted apart, but what it holds decides what a sum takes
+    dry.arena = &arena;
+    dry.host = none.shares_host_memory ? NULL : &host;
+    run(p, &dry, user);
+    memcpy(p->kind, arena.kind_peak, sizeof p->kind);
+    p->arena = arena.peak;
+    p->host = host.peak;
+    p->is_apart = !none.shares_host_memory;
+    if (!p->is_apart) p->kind[GX_MEM_COMM] += comm_arena->peak;
+    p->comm = comm_arena->capacity;
+    p->ranks_here = ranks_here;
+    p->process = gx_plan_process_bytes(ranks_here * gx_threads(g));
+    if (!gx_failed(&dry)) return gx__plan_together(p, g);
+    g->error = dry.error;
+    return gx_status(g);
+}
+
+static GxStatus gx__plan_refuse(const GxPlanPlace *place, const char *where, int64_t samples, const GxIntList *list,
+                                GxError *err)
+{
+    const int64_t room = place->has - (place->bytes - place->activations);
+    const double share =
+        room > 0 && place->activations > 0 ? (double)room / (double)place->activations : 0; // of the samples there
+    int64_t most = samples;
+    if (place->has == 0 || place->bytes <= place->has) return GX_OK;
+    for (int i = 0; i < list->n; i++) most = gx_max(most, list->v[i]);
+    const int64_t fits = (int64_t)(share * (double)most);
+    if (fits == 0)
+        return GX_FAIL(err, GX_ERR_MEMORY,
+                       "the plan needs %.1f MB %s %.1f MB left; weights, gradients and optimizer alone do not fit, or "
+                       "not beside one sample: "
+                       "make the model smaller, or take --optimizer sgd --momentum 0",
+                       (double)place->bytes / 1e6, where, (double)place->has / 1e6);
+    if (list->n)
+        return GX_FAIL(err, GX_ERR_MEMORY,
+                       "the plan needs %.1f MB %s %.1f MB left; about %.1f%% of the samples in --dp_batch_size_list "
+                       "would fit (a larger "
+                       "--gradient_accumulation_steps makes up for them)",
+                       (double)place->bytes / 1e6, where, (double)place->has / 1e6, 100 * share);
+    return GX_FAIL(err, GX_ERR_MEMORY,
+                   "the plan needs %.1f MB %s %.1f MB left; about %ld samples per micro-batch would fit instead of %ld "
+                   "(--micro_batch_size %ld, a larger --gradient_accumulation_steps)",
+                   (double)place->bytes / 1e6, where, (double)place->has / 1e6, (long)fits, (long)most, (long)fits);
+}
+
+GxStatus gx_plan_refuse_too_large(const GxPlan *p, int64_t samples, const GxIntList *list, GxError *err)
+{
+    GX_TRY(gx__plan_refuse(&p->machine, "on this machine, the system has", samples, list, err));
+    return gx__plan_refuse(&p->card, "on this rank's card, which has", samples, list, err);
+}
+
+// ---- in words ------------------------------------------------------------------------------------------------------
 
 static double gx__plan_mb(int64_t bytes) { return (double)bytes / 1e6; }
 

@@ -16,42 +16,17 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_SETUP_IMPLEMENTED)
 #define GX_SETUP_IMPLEMENTED
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <unistd.h>
 #include "../cpu/cpu.h"
 #include "../comm/nccl.h"
+#include "agree.h"
+#include "buffers.h"
 #include "launch.h"
+#include "output.h"
+#include "report.h"
 
-// ---- opening: options ----------------------------------------------------------------------------------------------
-
-// What the user sets of a model whose config.json is read must agree with that file; where nothing was set, the file
-// decides.
-static GxStatus gx__setup_model_config_from(GxTrainer *t, const char *folder, GxError *err)
-{
-    char path[GX_PATH];
-    void *wanted = malloc(t->family->config_size);
-    if (!wanted) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a configuration");
-    memcpy(wanted, t->model_config, t->family->config_size);
-    GxStatus status = gx_path_join(path, folder, "config.json", err);
-    if (status == GX_OK) status = t->family->read_config(t->model_config, path, err);
-    for (int i = 0; i < t->family->n_options && status == GX_OK; i++) {
-        const GxOption *o = &t->family->options[i];
-        const char *a = (const char *)wanted + o->offset, *b = (const char *)t->model_config + o->offset;
-        size_t size = o->type == GX_OPTION_BOOL ? sizeof(int) : 8;
-        int automatic =
-            o->type == GX_OPTION_INT && *(const int64_t *)a == 0; // 0: the default, which the file may spell out
-        if (gx_config_is_set(&t->config, o->name) && !automatic && memcmp(a, b, size))
-            status = GX_FAIL(err, GX_ERR_ARGUMENT,
-                             "%s is set to something else than in %s, whose model is to be loaded; leave it out",
-                             o->name, path);
-    }
-    free(wanted);
-    return status;
-}
+// ---- options --------------------------------------------------------------------------------------------------------
 
 static GxStatus gx__setup_choose_device(GxTrainer *t)
 {
@@ -73,10 +48,7 @@ static GxStatus gx__setup_read_options(GxTrainer *t, int argc, char **argv)
     GX_TRY(gx_config_add(&t->config, "model", t->family->options, t->family->n_options, t->model_config, err));
     GX_TRY(gx_config_read_args(&t->config, argc, argv, err));
     if (t->config.help) {
-        if (gx_trainer_is_first(t)) {
-            printf("usage: %s [--config file.json] [--option value ...]\n\n", argv[0]);
-            gx_config_help(&t->config, stdout);
-        }
+        gx_report_help(t, argv[0]);
         t->done = 1;
         return GX_OK;
     }
@@ -88,73 +60,7 @@ static GxStatus gx__setup_read_options(GxTrainer *t, int argc, char **argv)
     return GX_OK;
 }
 
-// Two runs in one folder would mix their logs and remove each other's unfinished checkpoints. The lock is on the folder
-// itself and ends with the process; a file system without locks has none. Only who has it may tidy up.
-static GxStatus gx__setup_lock_output(GxTrainer *t)
-{
-    if (t->lock >= 0) return GX_OK;
-    t->lock = open(t->o.output_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (t->lock < 0)
-        return GX_FAIL(&t->g->error, GX_ERR_IO, "cannot open the folder %s: %s", t->o.output_dir, strerror(errno));
-    if (flock(t->lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
-        return gx_checkpoint_sweep(t->o.output_dir, &t->g->error);
-    return GX_FAIL(&t->g->error, GX_ERR_ARGUMENT,
-                   "another run is writing to %s; wait for it, or choose another --output_dir", t->o.output_dir);
-}
-
-// --resume auto becomes the folder that it stands for, or nothing.
-static GxStatus gx__setup_find_resume(GxTrainer *t)
-{
-    if (strcmp(t->o.resume, "auto")) {
-        snprintf(t->resume, sizeof t->resume, "%s", t->o.resume);
-        return GX_OK;
-    }
-    if (!t->o.dry_run && gx_path_is_folder(t->o.output_dir)) GX_TRY(gx__setup_lock_output(t));
-    return gx_checkpoint_newest(t->o.output_dir, gx_run_read(t->o.output_dir), t->resume, &t->g->log, &t->g->error);
-}
-
-// The program is the family and what the mode splits.
-static uint64_t gx__setup_program_hash(const GxTrainer *t)
-{
-    const int split[3] = {t->split.att, t->split.con, t->split.mlp};
-    return gx_hash(gx_hash(GX_HASH_START, t->family->name, (int64_t)strlen(t->family->name)), split, sizeof split);
-}
-
-static GxStatus gx__setup_agree_on_options(GxTrainer *t)
-{
-    GxContext *g = t->g;
-    char *mine;
-    int64_t bytes;
-    GX_TRY(gx_options_shared(&t->config, &mine, &bytes, &g->error));
-    int64_t agreed[2] = {(int64_t)gx__setup_program_hash(t), bytes};
-    gx_at(g, -1, "agree");
-    gx_broadcast(g, GX_AXIS_ALL, 0, agreed, 2, GX_I64);
-    if (!gx_failed(g) && (uint64_t)agreed[0] != gx__setup_program_hash(t))
-        GX_FAIL(&g->error, GX_ERR_COMM, "rank %d was started with another program than rank 0", g->rank);
-    char *first = (char *)calloc((size_t)agreed[1] + 1, 1);
-    if (!first) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the options of rank 0");
-    if (first && g->rank == 0) memcpy(first, mine, (size_t)bytes);
-    gx_broadcast(g, GX_AXIS_ALL, 0, first, agreed[1], GX_U8); // of a context that has failed: tells the others
-    if (!gx_failed(g)) gx_options_compare(first, mine, g->rank, &g->error);
-    free(first);
-    free(mine);
-    return gx_status(g);
-}
-
-// No disk is shared: rank 0 looks for the checkpoint and reads the model's config.json; the others are told.
-static GxStatus gx__setup_agree(GxTrainer *t)
-{
-    GxContext *g = t->g;
-    GX_TRY(gx__setup_agree_on_options(t));
-    if (gx_trainer_is_first(t)) {
-        const char *folder = t->o.model;
-        if (gx__setup_find_resume(t) == GX_OK && t->resume[0]) folder = t->resume;
-        if (!gx_failed(g) && folder[0]) gx__setup_model_config_from(t, folder, &g->error);
-    }
-    gx_broadcast(g, GX_AXIS_ALL, 0, t->resume, sizeof t->resume, GX_U8);
-    gx_broadcast(g, GX_AXIS_ALL, 0, t->model_config, (int64_t)t->family->config_size, GX_U8);
-    return gx_status(g);
-}
+// ---- devices and ranks ----------------------------------------------------------------------------------------------
 
 // The communicator's memory comes before the plan, which needs what the ranks agree on; it is counted with it.
 static GxStatus gx__setup_open_comm(GxTrainer *t)
@@ -174,24 +80,6 @@ static GxStatus gx__setup_open_comm(GxTrainer *t)
     return gx_comm_open(g, comm);
 }
 
-// Each machine has a text of its own, and it must be the same: size and the hash of its two ends.
-static GxStatus gx__setup_agree_on_text(GxTrainer *t)
-{
-    GxContext *g = t->g;
-    const char *text = (const char *)t->data.map;
-    const int64_t n = t->data.map_bytes, end = gx_min(n, 1 << 20);
-    int64_t mine[2] = {n, (int64_t)gx_hash(gx_hash(GX_HASH_START, text, end), text + n - end, end)},
-            first[2] = {mine[0], mine[1]};
-    gx_at(g, -1, "agree");
-    gx_broadcast(g, GX_AXIS_ALL, 0, first, 2, GX_I64);
-    GX_TRY(gx_status(g));
-    t->text_hash = first[1];
-    if (!memcmp(mine, first, sizeof mine)) return GX_OK;
-    return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                   "rank %d: %s is another text here (%ld bytes) than on rank 0 (%ld bytes); all ranks need the same",
-                   g->rank, t->o.train_data, (long)n, (long)first[0]);
-}
-
 // A plan needs no card.
 static GxStatus gx__setup_open_device(GxTrainer *t)
 {
@@ -203,12 +91,10 @@ static GxStatus gx__setup_open_device(GxTrainer *t)
     return GX_OK;
 }
 
-static uint64_t gx__setup_card(const GxContext *g) { return g->device->card ? g->device->card(g) : 0; }
-
 // 1: every rank has a card, and no other rank has it.
 static int gx__setup_has_own_cards(GxContext *g)
 {
-    const uint64_t mine = gx__setup_card(g);
+    const uint64_t mine = gx_plan_card(g);
     uint64_t all[GX_MAX_PARTS];
     const GxSplit ranks = gx_split_even(g->world, g->world);
     gx_at(g, -1, "cards");
@@ -235,12 +121,14 @@ static GxStatus gx__setup_open_device_comm(GxTrainer *t)
     if (g->world == 1 || !strcmp(t->o.device_comm, "host")) return GX_OK;
     const int own_cards = gx__setup_has_own_cards(g);
     if (gx_failed(g) || !(wanted || own_cards)) return gx_status(g);
-    if (!gx__setup_card(g)) g->comm->device_engine = &gx__setup_planned_nccl;
+    if (!gx_plan_card(g)) g->comm->device_engine = &gx__setup_planned_nccl;
 #ifdef GX_WITH_CUDA
     else gx_nccl_open(g);
 #endif
     return gx_status(g);
 }
+
+// ---- the parts ------------------------------------------------------------------------------------------------------
 
 static GxStatus gx__setup_open_parts(GxTrainer *t, const void *mode)
 {
@@ -258,7 +146,8 @@ static GxStatus gx__setup_open_parts(GxTrainer *t, const void *mode)
                         err)); // how the ranks are arranged is one of the things to agree on
     g->mesh = &t->mesh;
     GX_TRY(gx__setup_open_comm(t));
-    GX_TRY(gx__setup_agree(t));
+    GX_TRY(gx_agree_on_options(t));
+    GX_TRY(gx_agree_on_model(t));
     GX_TRY(gx_options_resolve_tp(o, g->world, err));
     dims[4] = (int)o->tp;
     GX_TRY(gx_mesh_open(&t->mesh, dims, g->rank, g->world, err));
@@ -276,46 +165,7 @@ static GxStatus gx__setup_open_parts(GxTrainer *t, const void *mode)
             (long)t->family->vocab_size(t->model), gx_tokenizer_identity(&t->tokenizer), t->tokenizer.vocab_size);
     if (o->dry_run) return GX_OK;
     GX_TRY(gx_dataset_open(&t->data, o->train_data, o->validation_fraction, o->seq_len, err));
-    return gx__setup_agree_on_text(t);
-}
-
-// ---- opening: memory -----------------------------------------------------------------------------------------------
-
-static void gx__setup_take_batch(GxTrainer *t, GxBatch *b, int64_t number)
-{
-    int64_t rows = t->o.seq_len * gx_trainer_samples(t);
-    b->T = t->o.seq_len;
-    b->B = gx_trainer_samples(t);
-    b->runs = gx_runs_one(b->T, 0);
-    b->tokens = t->tokens + 2 * number * rows;
-    b->labels = b->tokens + rows;
-    b->labels_twin = t->tokens_twin + (2 * number + 1) * rows;
-}
-
-// All buffers of the run, in the context's arena: called on a dry one, then on the real one.
-static void gx__setup_take_memory(GxTrainer *t, GxContext *g)
-{
-    GxArena *a = g->arena;
-    GxOptimizer *o = &t->optimizer;
-    const int64_t n = gx_table_offset(&t->model->table, t->model->table.units), T = t->o.seq_len,
-                  B = gx_trainer_samples(t);
-    const int64_t tokens = 8 * T * B * (t->o.gradient_accumulation_steps + 1); // bytes
-    const GxDtype dtype = t->model->dtype;
-    const int sgd = !strcmp(t->o.optimizer, "sgd");
-    g->step = (GxStep *)gx_arena_take(a, GX_MEM_WORKSPACE, sizeof *g->step);
-    t->eval_loss = (double *)gx_arena_take(a, GX_MEM_WORKSPACE, sizeof(double));
-    o->weights = (float *)gx_arena_take(a, dtype == GX_F32 ? GX_MEM_WEIGHTS : GX_MEM_OPTIMIZER, 4 * n);
-    o->copy = dtype == GX_F32 ? NULL : gx_arena_take(a, GX_MEM_WEIGHTS, gx_dtype_size(dtype) * n);
-    o->grads = (float *)gx_arena_take(a, GX_MEM_GRADS, 4 * n);
-    o->first = sgd && t->o.momentum == 0 ? NULL : (float *)gx_arena_take(a, GX_MEM_OPTIMIZER, 4 * n);
-    o->second = sgd ? NULL : (float *)gx_arena_take(a, GX_MEM_OPTIMIZER, 4 * n);
-    t->tokens = (int32_t *)gx_arena_take(a, GX_MEM_ACTIVATIONS, tokens);
-    t->tokens_twin = (int32_t *)gx_host_twin(g, GX_MEM_ACTIVATIONS, t->tokens, tokens);
-    for (int64_t i = 0; i < t->o.gradient_accumulation_steps; i++) gx__setup_take_batch(t, &t->batch[i], i);
-    gx__setup_take_batch(t, &t->eval, t->o.gradient_accumulation_steps);
-    t->family->take_buffers(g, t->model, T, B, t->o.head_chunk);
-    gx_generator_take(g, &t->generator, T, t->family->vocab_size(t->model), dtype);
-    gx_model_attach(t->model, o->copy ? o->copy : o->weights, o->grads, &g->error);
+    return gx_agree_on_text(t);
 }
 
 static void gx__setup_optimizer_init(GxTrainer *t)
@@ -330,213 +180,7 @@ static void gx__setup_optimizer_init(GxTrainer *t)
     o->max_grad_norm = t->o.max_grad_norm;
 }
 
-// What only all ranks together know of the plan: they may need different amounts, and several of them may be on one
-// machine, or on one card.
-typedef struct {
-    double bytes, activations; // of the arena, where it lies
-    double memory, process;    // of the host's memory: arenas; all else
-    double host, card; // numbers of the machine, and of the card; card 0: the arena lies in the machine's memory
-    double card_free;  // bytes
-    double flops;
-} GxRankPlan;
-enum { GX__SETUP_RANK_PLAN = sizeof(GxRankPlan) / sizeof(double) };
-
-static double gx__setup_host_number(void)
-{
-    char name[256] = "";
-    gethostname(name, sizeof name - 1);
-    return (double)(gx_hash(GX_HASH_START, name, (int64_t)strlen(name)) >> 12); // a whole number that a double holds
-}
-
-static GxStatus gx__setup_plan_together(GxTrainer *t)
-{
-    GxContext *g = t->g;
-    GxPlan *p = &t->plan;
-    GxRankPlan mine = GX_ZERO, all[GX_MAX_PARTS] = GX_ZERO;
-    int64_t card_all;
-    p->machine.has = gx_available_memory(); // before any rank takes its part
-    if (p->is_apart) g->device->memory(g, &p->card.has, &card_all);
-    mine.bytes = (double)gx_plan_arena(p), mine.activations = (double)p->kind[GX_MEM_ACTIVATIONS];
-    mine.memory = (double)((p->is_apart ? p->host : p->arena) + p->comm), mine.process = (double)p->process;
-    mine.host = gx__setup_host_number(), mine.card = (double)(gx__setup_card(g) >> 12);
-    mine.card_free = (double)p->card.has, mine.flops = p->flops;
-    const GxSplit ranks = gx_split_even(g->world, g->world);
-    gx_at(g, -1, "plan");
-    gx_all_gather(g, GX_AXIS_ALL, &ranks, all, &mine, GX__SETUP_RANK_PLAN, GX_F64); // a gather needs no scratch
-    if (gx_failed(g)) return gx_status(g);
-    p->least = gx_plan_arena(p);
-    p->machine.bytes = p->ranks_here > 1 ? p->process : 0;
-    for (int r = 0; r < g->world; r++) {
-        const GxRankPlan *rank = &all[r];
-        const int64_t bytes = (int64_t)rank->bytes, activations = (int64_t)rank->activations;
-        p->least = gx_min(p->least, bytes), p->most = gx_max(p->most, bytes);
-        p->flops_all += rank->flops;
-        if (p->ranks_here > 1 || r == g->rank) p->here += (int64_t)rank->memory;
-        if (mine.card && rank->card == mine.card) {
-            p->card.bytes += bytes, p->card.activations += activations;
-            p->card.has = gx_min(p->card.has, (int64_t)rank->card_free);
-        }
-        if (rank->host != mine.host) continue;
-        p->machine.bytes += (int64_t)rank->memory + (p->ranks_here > 1 ? 0 : (int64_t)rank->process);
-        if (!rank->card) p->machine.activations += activations;
-    }
-    return gx_status(g);
-}
-
-// The run's own path, on a device that does not compute and an arena that only counts: one window, the update, a
-// validation, a token.
-static GxStatus gx__setup_make_plan(GxTrainer *t)
-{
-    GxArena arena, host, beside;
-    GxComm nobody = GX_ZERO;
-    GxRecorder recorder = GX_ZERO;
-    GxContext dry = *t->g;
-    GxDevice none = gx_device_none(t->g->device);
-    GxSampling sampling = GX_ZERO;
-    int32_t token[2] = {0, 0};
-    recorder.totals_only = 1;
-    nobody.rank = t->g->rank, nobody.world = t->g->world;
-    nobody.device_engine = t->g->comm ? t->g->comm->device_engine : NULL; // that it is there decides what else is taken
-    gx_arena_open_dry(&arena);
-    gx_arena_open_dry(&host);
-    gx_arena_open_dry(&beside);
-    dry.host = &beside, dry.device = &none, dry.recorder = &recorder, dry.comm = NULL;
-    if (t->g->comm)
-        gx_comm_open(&dry, &nobody); // its memory is counted apart, but what it holds decides what a sum takes
-    dry.arena = &arena;
-    dry.host = none.shares_host_memory ? NULL : &host;
-    gx__setup_take_memory(t, &dry);
-    GxStep step = GX_ZERO;
-    dry.step = &step; // what the arena gave must not be touched; this may be
-    gx_window_gradients(&dry, t->model, t->batch, (int)t->o.gradient_accumulation_steps, &t->optimizer, NULL, NULL);
-    gx_window_update(&dry, t->model, &t->optimizer);
-    t->plan.flops = recorder.flops;
-    t->plan.comm_bytes = recorder.comm_bytes;
-    gx_model_loss(&dry, t->model, &t->eval, &step.loss_sum);
-    gx_generate(&dry, t->model, &t->generator, token, 1, 2, &sampling);
-    gx_model_init(&dry, t->model, t->optimizer.weights, 0);
-    if (gx_checkpoint_has_part(t->g) || t->resume[0] || t->o.model[0]) gx_checkpoint_plan(&dry, t->model);
-    memcpy(t->plan.kind, arena.kind_peak, sizeof t->plan.kind);
-    t->plan.arena = arena.peak;
-    t->plan.host = host.peak;
-    t->plan.is_apart = !none.shares_host_memory;
-    if (!t->plan.is_apart) t->plan.kind[GX_MEM_COMM] += t->comm_arena.peak;
-    t->plan.comm = t->comm_arena.capacity;
-    t->plan.ranks_here = t->o.ranks > 1 ? (int)t->o.ranks : 1;
-    t->plan.process = gx_plan_process_bytes(t->plan.ranks_here * gx_threads(t->g));
-    gx_model_detach(t->model);
-    if (!gx_failed(&dry)) return gx__setup_plan_together(t);
-    t->g->error = dry.error;
-    return gx_status(t->g);
-}
-
-static GxStatus gx__setup_refuse(GxTrainer *t, const GxPlanPlace *place, const char *where)
-{
-    const GxIntList *list = &t->o.dp_batch_size_list;
-    const int64_t room = place->has - (place->bytes - place->activations);
-    const double share =
-        room > 0 && place->activations > 0 ? (double)room / (double)place->activations : 0; // of the samples there
-    int64_t most = gx_trainer_samples(t);
-    if (place->has == 0 || place->bytes <= place->has) return GX_OK;
-    for (int i = 0; i < list->n; i++) most = gx_max(most, list->v[i]);
-    const int64_t fits = (int64_t)(share * (double)most);
-    if (fits == 0)
-        return GX_FAIL(&t->g->error, GX_ERR_MEMORY,
-                       "the plan needs %.1f MB %s %.1f MB left; weights, gradients and optimizer alone do not fit, or "
-                       "not beside one sample: "
-                       "make the model smaller, or take --optimizer sgd --momentum 0",
-                       (double)place->bytes / 1e6, where, (double)place->has / 1e6);
-    if (list->n)
-        return GX_FAIL(&t->g->error, GX_ERR_MEMORY,
-                       "the plan needs %.1f MB %s %.1f MB left; about %.1f%% of the samples in --dp_batch_size_list "
-                       "would fit (a larger "
-                       "--gradient_accumulation_steps makes up for them)",
-                       (double)place->bytes / 1e6, where, (double)place->has / 1e6, 100 * share);
-    return GX_FAIL(&t->g->error, GX_ERR_MEMORY,
-                   "the plan needs %.1f MB %s %.1f MB left; about %ld samples per micro-batch would fit instead of %ld "
-                   "(--micro_batch_size %ld, a larger --gradient_accumulation_steps)",
-                   (double)place->bytes / 1e6, where, (double)place->has / 1e6, (long)fits, (long)most, (long)fits);
-}
-
-static GxStatus gx__setup_refuse_too_large(GxTrainer *t)
-{
-    GX_TRY(gx__setup_refuse(t, &t->plan.machine, "on this machine, the system has"));
-    return gx__setup_refuse(t, &t->plan.card, "on this rank's card, which has");
-}
-
-// Which text it is: its path, and what a file of the same name with .source behind it says about where it is from.
-static void gx__setup_print_data(const GxTrainer *t)
-{
-    char path[GX_PATH], source[200] = "";
-    snprintf(path, sizeof path, "%s.source", t->o.train_data);
-    FILE *f = fopen(path, "r");
-    if (f && !fgets(source, sizeof source, f)) source[0] = 0;
-    if (f) fclose(f);
-    source[strcspn(source, "\n")] = 0;
-    printf("data: %s%s%s, %.1f MB, the last %.1f MB held out; tokens: bytes\n", t->o.train_data, source[0] ? ": " : "",
-           source, (double)(t->data.train.n + t->data.held_out.n) / 1e6, (double)t->data.held_out.n / 1e6);
-}
-
-// All options as they were resolved, in lines of at most 140 columns.
-static void gx__setup_print_config(const GxTrainer *t)
-{
-    GxError ignored = GX_ZERO; // printing is all that would fail
-    GxJson *json = gx_config_to_json(&t->config, &ignored);
-    int column = printf("options:");
-    for (GxJsonMember m = GX_ZERO; gx_json_next(json, &m);) {
-        char *text = NULL;
-        int64_t bytes = 0;
-        if (gx_json_dump(m.value, 0, &text, &bytes, &ignored) != GX_OK) break;
-        int width = (int)(strlen(m.key) + (size_t)bytes) + 2;
-        if (column + width > 140) column = printf("\n ") - 1;
-        column += printf(" %s=%s", m.key, text);
-        free(text);
-    }
-    printf("\n");
-    gx_json_free(json);
-}
-
-// "serial", "dp", "tp 2", "galaxy 2 x dp 2"
-static void gx__setup_mode_text(const GxTrainer *t, char text[100])
-{
-    const int tp = gx_mesh_size(&t->mesh, GX_AXIS_TP), dp = gx_mesh_size(&t->mesh, GX_AXIS_DP);
-    if (!gx_mode_splits(t->split)) snprintf(text, 100, "%s", dp > 1 ? "dp" : t->model->kind->mode);
-    else if (dp > 1) snprintf(text, 100, "%s %d x dp %d", t->model->kind->mode, tp, dp);
-    else snprintf(text, 100, "%s %d", t->model->kind->mode, tp);
-}
-
-static void gx__setup_print_start(const GxTrainer *t)
-{
-    char device[300], mode[100], engine[64] = "";
-    const GxContext *g = t->g;
-    g->device->describe(device, sizeof device);
-    const char *on_cards = g->device->shares_host_memory       ? ""
-                           : g->comm && g->comm->device_engine ? ", nccl"
-                                                               : ", cards through the host";
-    if (g->comm && g->comm->engine) snprintf(engine, sizeof engine, " (%s%s)", g->comm->engine->name, on_cards);
-    printf("galaxy %s | device %s: %s | %d rank%s%s x %d thread%s\n", GX_VERSION, g->device->name, device, g->world,
-           g->world > 1 ? "s" : "", engine, gx_threads(g), gx_threads(g) > 1 ? "s" : "");
-    gx__setup_mode_text(t, mode);
-    printf("model: %s, mode %s, %.2fM parameters, %s\n", t->model->kind->name, mode,
-           (double)gx_table_parameters(&t->model->table) / 1e6, t->o.precision);
-    if (!t->o.dry_run) gx__setup_print_data(t);
-    gx__setup_print_config(t);
-    printf("%ld steps of %ld samples x %ld tokens (%ld micro-batch%s) | %s, lr %g, %s\n", (long)t->o.max_steps,
-           (long)t->o.global_batch_size, (long)t->o.seq_len, (long)t->o.gradient_accumulation_steps,
-           t->o.gradient_accumulation_steps > 1 ? "es" : "", t->o.optimizer, t->o.learning_rate,
-           t->o.lr_scheduler_type);
-    gx_plan_print(stdout, &t->plan);
-    const int alike = t->plan.least == t->plan.most;
-    printf("  %.2f GFLOP per step%s (attention counted causal)", t->plan.flops / 1e9,
-           alike ? " and rank" : " on rank 0");
-    if (!alike) printf(", %.2f on all", t->plan.flops_all / 1e9);
-    if (g->world > 1)
-        printf(", %.2f MB sent per step%s", (double)t->plan.comm_bytes / 1e6, alike ? " and rank" : " by rank 0");
-    printf("\n");
-    fflush(stdout);
-}
-
-// ---- opening: weights ----------------------------------------------------------------------------------------------
+// ---- weights and the output folder ----------------------------------------------------------------------------------
 
 static GxStatus gx__setup_resume(GxTrainer *t)
 {
@@ -565,8 +209,7 @@ static GxStatus gx__setup_resume(GxTrainer *t)
     t->seen.applied = s.applied;
     gx_to_device(g, g->step, &t->seen, sizeof t->seen);
     t->saved = s.step;
-    if (gx_trainer_is_first(t))
-        printf("resumed from %s: step %ld, %ld samples seen\n", t->resume, (long)s.step, (long)s.samples);
+    gx_report_resumed(t);
     if (gx_trainer_is_first(t) && s.step >= t->o.max_steps)
         gx_log(&g->log, GX_LOG_WARNING, "that is all of max_steps (%ld) already: there is nothing to train",
                (long)t->o.max_steps);
@@ -588,7 +231,7 @@ static GxStatus gx__setup_open_output(GxTrainer *t)
     GxError *err = &t->g->error;
     if (!gx_trainer_is_first(t)) return GX_OK;
     GX_TRY(gx_folder_make(t->o.output_dir, err));
-    GX_TRY(gx__setup_lock_output(t));
+    GX_TRY(gx_output_lock(&t->lock, t->o.output_dir, err));
     if (!t->run) t->run = gx_run_draw();
     GX_TRY(gx_checkpoint_refuse_others(t->o.output_dir, t->run, t->begun, t->o.max_steps, err));
     GX_TRY(gx_run_write(t->o.output_dir, t->run, err));
@@ -600,9 +243,9 @@ static GxStatus gx__setup_open_output(GxTrainer *t)
                "%s of an earlier run is written anew; --resume auto would have gone on with that run", t->log_path);
     GX_TRY(gx_log_open(&t->log, t->log_path, t->step, err));
     if (t->data.held_out.n < 2) return GX_OK;
-    double bits; // what any model must beat
+    double bits;
     GX_TRY(gx_dataset_bigram_bits(&t->data.train, &t->data.held_out, &bits, err));
-    printf("  a bigram model of this text has %.3f bits per byte on the held-out part\n", bits);
+    gx_report_baseline(t, bits);
     return gx_baseline_log(t->log, t->log_path, bits, err);
 }
 
@@ -610,7 +253,7 @@ static GxStatus gx__setup_open_memory(GxTrainer *t)
 {
     GxContext *g = t->g;
     GX_TRY(gx_arenas_open(g, &t->arena, &t->host_arena, t->plan.arena, t->plan.host));
-    gx__setup_take_memory(t, g);
+    gx_buffers_take(t, g);
     return gx_status(g);
 }
 
@@ -631,14 +274,14 @@ GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, con
         return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for %ld micro-batches",
                        (long)t->o.gradient_accumulation_steps);
     gx__setup_optimizer_init(t);
-    GX_TRY(gx__setup_make_plan(t));
-    if (gx_trainer_is_first(t)) gx__setup_print_start(t);
+    GX_TRY(gx_plan_make(&t->plan, g, &t->comm_arena, t->o.ranks > 1 ? (int)t->o.ranks : 1, gx_buffers_dry_run, t));
+    gx_report_start(t);
     if (t->o.dry_run) {
         t->done = 1;
         return GX_OK;
     }
     if (gx_trainer_is_first(t)) gx_warn_cores(&g->log, gx_threads(g), g->comm ? g->comm->local_ranks : 1);
-    GX_TRY(gx__setup_refuse_too_large(t));
+    GX_TRY(gx_plan_refuse_too_large(&t->plan, gx_trainer_samples(t), &t->o.dp_batch_size_list, &g->error));
     GX_TRY(gx__setup_open_memory(t));
     GX_TRY(gx__setup_set_weights(t));
     GX_TRY(gx__setup_open_output(t));

@@ -10,9 +10,11 @@
 //     }
 //     return gx_trainer_close(&t);
 //
-// How a run is opened is in setup.h.
-// Every rank calls every function; what is printed and written, rank 0 prints and writes. An error stays in g->error:
-// gx_trainer_next then says 0, and gx_trainer_close prints it.
+// Or all of this in one: return gx_train(g, &gx_llama_family, &gx_llama_serial, argc, argv);
+//
+// How a run is opened is in setup.h, what it says on its way in report.h.
+// Every rank calls every function; what is said and written, rank 0 says and writes. An error stays in g->error:
+// gx_trainer_next then says 0, and gx_trainer_close tells the logger.
 // A step whose gradients are not finite is skipped: it changes nothing. GX_SKIPPED_MOST of them in a row, or a run that
 // came to its end by nothing else, are an error; while they last, no older checkpoint is removed.
 #ifndef GX_TRAINER_H
@@ -27,7 +29,7 @@ GX_BEGIN
 
 enum { GX_SKIPPED_MOST = 100 };
 
-typedef struct {
+typedef struct GxTrainer {
     GxContext *g;
     const GxFamily *family;
     GxMode split; // what the program's mode splits
@@ -84,6 +86,8 @@ void gx_trainer_forward_backward(GxTrainer *t);
 void gx_trainer_update(GxTrainer *t);
 void gx_trainer_report(GxTrainer *t);
 int gx_trainer_close(GxTrainer *t); // last validation, samples, checkpoint, picture; the program's exit status
+// All of these, as above. Returns the program's exit status; what went wrong was told to the logger.
+int gx_train(GxContext *g, const GxFamily *family, const void *mode, int argc, char **argv);
 
 // Mean loss per token over the held-out text: `windows` samples of it, 0: all. *labels (NULL: not wanted): how many
 // tokens that were.
@@ -102,7 +106,9 @@ GX_END
 #include "../ops/elementwise.h"
 #include "../ops/loss.h"
 #include "launch.h"
+#include "output.h"
 #include "plot.h"
+#include "report.h"
 #include "setup.h"
 
 // ---- a step --------------------------------------------------------------------------------------------------------
@@ -218,7 +224,7 @@ static void gx__trainer_report_progress(GxTrainer *t)
                          (double)(t->o.max_steps - t->step);
     else p.seconds_left = per_step * (double)(t->o.max_steps - t->step);
     if (!t->measured_from) t->measured_from = t->step, t->measured_since = gx_seconds();
-    gx_progress_print(stdout, &p);
+    gx_report_progress(t, &p);
     gx_progress_log(t->log, t->log_path, &p, &t->g->error);
 }
 
@@ -265,9 +271,7 @@ static void gx__trainer_report_evaluation(GxTrainer *t, int64_t windows)
     double started = gx_seconds(), loss = gx_trainer_evaluate(t, windows, &labels), bits = loss / log(2.0);
     t->interval_start += gx_seconds() - started; // the progress line is about training
     if (gx_failed(t->g) || !gx_trainer_is_first(t)) return;
-    printf("step %5ld | validation loss %.4f | %.3f bits per byte over %ld tokens\n", (long)t->step, loss, bits,
-           (long)labels);
-    fflush(stdout);
+    gx_report_evaluation(t, loss, bits, labels);
     gx_evaluation_log(t->log, t->log_path, t->step, loss, bits, &t->g->error);
 }
 
@@ -289,8 +293,7 @@ void gx_trainer_save(GxTrainer *t)
     if (!t->skipped_in_a_row &&
         gx_checkpoint_prune(t->o.output_dir, t->run, t->step, t->o.save_total_limit, &g->error) != GX_OK)
         return;
-    printf("saved %s\n", folder);
-    fflush(stdout);
+    gx_report_saved(t, folder);
     t->interval_start += gx_seconds() - started;
 }
 
@@ -326,8 +329,8 @@ static void gx__trainer_print_sample(GxTrainer *t)
     GxSampling s = {t->o.temperature, t->o.top_k, (uint64_t)t->o.seed, t->tokenizer.vocab_size};
     int64_t n = (int64_t)strlen(t->o.sample_prompt), wanted = n + t->o.sample_bytes;
     if (t->o.sample_bytes == 0) return;
-    int32_t *ids = (int32_t *)malloc((size_t)(wanted + 1) * sizeof *ids);
-    char *text = (char *)malloc((size_t)wanted + 1);
+    int32_t *ids = (int32_t *)malloc((size_t)(wanted + 1) * sizeof *ids); // a prompt of nothing becomes a newline
+    char *text = (char *)malloc((size_t)wanted + 2);
     if (!ids || !text) {
         GX_FAIL(&t->g->error, GX_ERR_MEMORY, "no memory for a sample of %ld bytes", (long)wanted);
         free(ids);
@@ -338,9 +341,9 @@ static void gx__trainer_print_sample(GxTrainer *t)
     else gx_tokenizer_encode(&t->tokenizer, t->o.sample_prompt, n, ids);
     for (; n < wanted && !gx_failed(t->g) && !(t->stop = gx__trainer_agree_to_stop(t)); n++)
         gx_generate(t->g, t->model, &t->generator, ids, n, n + 1, &s);
-    if (!gx_failed(t->g) && gx_trainer_is_first(t) &&
-        gx_tokenizer_decode(&t->tokenizer, ids, n, text, &t->g->error) == GX_OK)
-        printf("sample:\n%.*s\n", (int)n, text);
+    text[n] = 0;
+    if (!gx_failed(t->g) && gx_tokenizer_decode(&t->tokenizer, ids, n, text, &t->g->error) == GX_OK)
+        gx_report_sample(t, text);
     free(ids);
     free(text);
 }
@@ -351,7 +354,7 @@ static void gx__trainer_draw(GxTrainer *t)
     GxError *err = &t->g->error;
     snprintf(title, sizeof title, "%s, %ld steps", t->model->kind->name, (long)t->step);
     if (gx_path_join(svg, t->o.output_dir, "loss.svg", err) != GX_OK) return;
-    if (gx_plot_loss(t->log_path, svg, title, err) == GX_OK) printf("loss curve: %s\nlog: %s\n", svg, t->log_path);
+    if (gx_plot_loss(t->log_path, svg, title, err) == GX_OK) gx_report_curve(t, svg);
 }
 
 static void gx__trainer_warn_skipped(const GxTrainer *t)
@@ -409,5 +412,17 @@ int gx_trainer_close(GxTrainer *t)
     gx_arena_close(&t->comm_arena);
     gx_device_close(g);
     return status;
+}
+
+int gx_train(GxContext *g, const GxFamily *family, const void *mode, int argc, char **argv)
+{
+    GxTrainer t = GX_ZERO;
+    gx_trainer_open(&t, g, family, mode, argc, argv);
+    while (gx_trainer_next(&t)) {
+        gx_trainer_forward_backward(&t);
+        gx_trainer_update(&t);
+        gx_trainer_report(&t);
+    }
+    return gx_trainer_close(&t); // also of a run that was not opened to the end
 }
 #endif

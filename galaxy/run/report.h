@@ -1,0 +1,222 @@
+// report.h: what a run says on its way: the start, the plan, progress, validations, what was saved, the sample. All of
+// it, and nothing else, goes to the context's reporter, on rank 0. (Warnings and errors go to the logger: base/log.h.)
+//
+//     static void to_window(void *user, const char *text) { ... }
+//     GxReporter reporter = {to_window, window};
+//     g->reporter = &reporter;                      // gx_launch installs one that writes to stdout
+//     gx_report(g, "saved %s\n", folder);
+//
+// Without a reporter a run is silent. What programs read is log.jsonl (metrics.h), not these lines.
+#ifndef GX_REPORT_H
+#define GX_REPORT_H
+#include "../base/context.h"
+#include "metrics.h"
+#include <stdio.h>
+GX_BEGIN
+
+struct GxReporter {
+    void (*write)(void *user, const char *text); // one or more whole lines, each with its newline
+    void *user;
+};
+
+void gx_report(GxContext *g, const char *format, ...) GX_PRINTF(2, 3); // of any length
+
+// For text that is put together piece by piece: fprintf(r.out, ...) where r.out is not NULL, which it is on other ranks
+// and without a reporter; the reporter gets all of it at the end.
+typedef struct {
+    FILE *out;
+    char *text;
+    size_t bytes;
+} GxReport;
+void gx_report_begin(GxReport *r, GxContext *g);
+void gx_report_end(GxReport *r, GxContext *g);
+
+typedef struct GxTrainer GxTrainer; // trainer.h
+
+void gx_report_help(const GxTrainer *t, const char *program);
+void gx_report_start(const GxTrainer *t); // device, model, text, options, steps, plan
+void gx_report_resumed(const GxTrainer *t);
+void gx_report_baseline(const GxTrainer *t, double bits); // of a bigram model: what any model must beat
+void gx_report_progress(const GxTrainer *t, const GxProgress *p);
+void gx_report_evaluation(const GxTrainer *t, double loss, double bits, int64_t labels);
+void gx_report_saved(const GxTrainer *t, const char *folder);
+void gx_report_sample(const GxTrainer *t, const char *text);
+void gx_report_curve(const GxTrainer *t, const char *svg);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_REPORT_IMPLEMENTED)
+#define GX_REPORT_IMPLEMENTED
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include "trainer.h"
+
+// ---- the reporter --------------------------------------------------------------------------------------------------
+
+static void gx__report_no_memory(GxContext *g) { GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a line of text"); }
+
+void gx_report_begin(GxReport *r, GxContext *g)
+{
+    memset(r, 0, sizeof *r);
+    if (g->rank != 0 || !g->reporter || !g->reporter->write) return;
+    r->out = open_memstream(&r->text, &r->bytes);
+    if (!r->out) gx__report_no_memory(g);
+}
+
+void gx_report_end(GxReport *r, GxContext *g)
+{
+    if (!r->out) return;
+    const int whole = !ferror(r->out);
+    if (fclose(r->out) == 0 && whole) g->reporter->write(g->reporter->user, r->text);
+    else gx__report_no_memory(g);
+    free(r->text);
+}
+
+void gx_report(GxContext *g, const char *format, ...)
+{
+    GxReport r;
+    va_list args;
+    gx_report_begin(&r, g);
+    va_start(args, format);
+    if (r.out) vfprintf(r.out, format, args);
+    va_end(args);
+    gx_report_end(&r, g);
+}
+
+// ---- the start -----------------------------------------------------------------------------------------------------
+
+void gx_report_help(const GxTrainer *t, const char *program)
+{
+    GxReport r;
+    gx_report_begin(&r, t->g);
+    if (r.out) fprintf(r.out, "usage: %s [--config file.json] [--option value ...]\n\n", program);
+    if (r.out) gx_config_help(&t->config, r.out);
+    gx_report_end(&r, t->g);
+}
+
+// "serial", "dp", "tp 2", "galaxy 2 x dp 2"
+static void gx__report_mode_text(const GxTrainer *t, char text[100])
+{
+    const int tp = gx_mesh_size(&t->mesh, GX_AXIS_TP), dp = gx_mesh_size(&t->mesh, GX_AXIS_DP);
+    if (!gx_mode_splits(t->split)) snprintf(text, 100, "%s", dp > 1 ? "dp" : t->model->kind->mode);
+    else if (dp > 1) snprintf(text, 100, "%s %d x dp %d", t->model->kind->mode, tp, dp);
+    else snprintf(text, 100, "%s %d", t->model->kind->mode, tp);
+}
+
+static void gx__report_device(FILE *out, const GxContext *g)
+{
+    char device[300], engine[64] = "";
+    g->device->describe(device, sizeof device);
+    const char *on_cards = g->device->shares_host_memory       ? ""
+                           : g->comm && g->comm->device_engine ? ", nccl"
+                                                               : ", cards through the host";
+    if (g->comm && g->comm->engine) snprintf(engine, sizeof engine, " (%s%s)", g->comm->engine->name, on_cards);
+    fprintf(out, "galaxy %s | device %s: %s | %d rank%s%s x %d thread%s\n", GX_VERSION, g->device->name, device,
+            g->world, g->world > 1 ? "s" : "", engine, gx_threads(g), gx_threads(g) > 1 ? "s" : "");
+}
+
+// Which text it is: its path, and what a file of the same name with .source behind it says about where it is from.
+static void gx__report_data(FILE *out, const GxTrainer *t)
+{
+    char path[GX_PATH], source[200] = "";
+    snprintf(path, sizeof path, "%s.source", t->o.train_data);
+    FILE *f = fopen(path, "r");
+    if (f && !fgets(source, sizeof source, f)) source[0] = 0;
+    if (f) fclose(f);
+    source[strcspn(source, "\n")] = 0;
+    fprintf(out, "data: %s%s%s, %.1f MB, the last %.1f MB held out; tokens: bytes\n", t->o.train_data,
+            source[0] ? ": " : "", source, (double)(t->data.train.n + t->data.held_out.n) / 1e6,
+            (double)t->data.held_out.n / 1e6);
+}
+
+// All options as they were resolved, in lines of at most 140 columns.
+static void gx__report_options(FILE *out, const GxTrainer *t)
+{
+    GxError ignored = GX_ZERO; // printing is all that would fail
+    GxJson *json = gx_config_to_json(&t->config, &ignored);
+    int column = fprintf(out, "options:");
+    for (GxJsonMember m = GX_ZERO; gx_json_next(json, &m);) {
+        char *text = NULL;
+        int64_t bytes = 0;
+        if (gx_json_dump(m.value, 0, &text, &bytes, &ignored) != GX_OK) break;
+        const int width = (int)(strlen(m.key) + (size_t)bytes) + 2;
+        if (column + width > 140) column = fprintf(out, "\n ") - 1;
+        column += fprintf(out, " %s=%s", m.key, text);
+        free(text);
+    }
+    fprintf(out, "\n");
+    gx_json_free(json);
+}
+
+static void gx__report_step_costs(FILE *out, const GxPlan *p, int world)
+{
+    const int alike = p->least == p->most;
+    fprintf(out, "  %.2f GFLOP per step%s (attention counted causal)", p->flops / 1e9,
+            alike ? " and rank" : " on rank 0");
+    if (!alike) fprintf(out, ", %.2f on all", p->flops_all / 1e9);
+    if (world > 1)
+        fprintf(out, ", %.2f MB sent per step%s", (double)p->comm_bytes / 1e6, alike ? " and rank" : " by rank 0");
+    fprintf(out, "\n");
+}
+
+void gx_report_start(const GxTrainer *t)
+{
+    GxReport r;
+    char mode[100];
+    const GxTrainOptions *o = &t->o;
+    gx_report_begin(&r, t->g);
+    if (!r.out) return;
+    gx__report_mode_text(t, mode);
+    gx__report_device(r.out, t->g);
+    fprintf(r.out, "model: %s, mode %s, %.2fM parameters, %s\n", t->model->kind->name, mode,
+            (double)gx_table_parameters(&t->model->table) / 1e6, o->precision);
+    if (!o->dry_run) gx__report_data(r.out, t);
+    gx__report_options(r.out, t);
+    fprintf(r.out, "%ld steps of %ld samples x %ld tokens (%ld micro-batch%s) | %s, lr %g, %s\n", (long)o->max_steps,
+            (long)o->global_batch_size, (long)o->seq_len, (long)o->gradient_accumulation_steps,
+            o->gradient_accumulation_steps > 1 ? "es" : "", o->optimizer, o->learning_rate, o->lr_scheduler_type);
+    gx_plan_print(r.out, &t->plan);
+    gx__report_step_costs(r.out, &t->plan, t->g->world);
+    gx_report_end(&r, t->g);
+}
+
+void gx_report_resumed(const GxTrainer *t)
+{
+    gx_report(t->g, "resumed from %s: step %ld, %ld samples seen\n", t->resume, (long)t->step, (long)t->samples);
+}
+
+void gx_report_baseline(const GxTrainer *t, double bits)
+{
+    gx_report(t->g, "  a bigram model of this text has %.3f bits per byte on the held-out part\n", bits);
+}
+
+// ---- on the way ----------------------------------------------------------------------------------------------------
+
+void gx_report_progress(const GxTrainer *t, const GxProgress *p)
+{
+    char left[32], card[40] = "";
+    if (p->card_mb > 0) snprintf(card, sizeof card, ", card %.0f MB", p->card_mb);
+    gx_report(t->g,
+              "step %5ld/%ld | loss %7.4f | grad norm %7.3f | lr %.2e | %7.0f tokens/s | %5.0f GFLOP/s | %5.0f MB%s | "
+              "%s left%s\n",
+              (long)p->step, (long)p->steps, p->loss, p->grad_norm, p->lr, p->tokens_per_s, p->gflops, p->memory_mb,
+              card, gx_duration_text(p->seconds_left, left), p->skipped ? " | skipped: gradients are not finite" : "");
+}
+
+void gx_report_evaluation(const GxTrainer *t, double loss, double bits, int64_t labels)
+{
+    gx_report(t->g, "step %5ld | validation loss %.4f | %.3f bits per byte over %ld tokens\n", (long)t->step, loss,
+              bits, (long)labels);
+}
+
+void gx_report_saved(const GxTrainer *t, const char *folder) { gx_report(t->g, "saved %s\n", folder); }
+
+void gx_report_sample(const GxTrainer *t, const char *text) { gx_report(t->g, "sample:\n%s\n", text); }
+
+void gx_report_curve(const GxTrainer *t, const char *svg)
+{
+    gx_report(t->g, "loss curve: %s\nlog: %s\n", svg, t->log_path);
+}
+#endif

@@ -1,0 +1,254 @@
+// tensor_file.h: the tensors of a table into a safetensors file and back: weights, or what the optimizer keeps of them.
+//
+// A file holds each tensor whole, however the ranks share it out. Rank 0 writes, and gets what it does not have from
+// the others of its tp group; it also reads, piece by piece, and broadcasts: no disk is shared. All ranks meet after
+// each tensor that was written: a file may take longer than a rank waits for another one.
+#ifndef GX_TENSOR_FILE_H
+#define GX_TENSOR_FILE_H
+#include "../parallel/boxes.h"
+#include "../comm/comm.h"
+#include "../io/safetensors.h"
+GX_BEGIN
+
+// One value for each element of the table. Its tensors stand in the file as prefix + name: "" weights, "exp_avg." the
+// first moment.
+typedef struct {
+    const char *prefix;
+    float *values; // flat, in the table's order
+} GxTensorPart;
+
+// On all ranks. The file is path, on rank 0; others may pass "".
+void gx_tensor_file_save(GxContext *g, const char *path, const GxTable *t, const GxTensorPart *part, int parts,
+                         const GxSafetensorsPair *metadata, int pairs);
+int gx_tensor_file_has_part(
+    const GxContext *g); // 1: this rank has a part of what is saved (it is of rank 0's tp group)
+
+// On all ranks; s is the open file on rank 0, NULL on the others. A missing or misshapen tensor is named.
+void gx_tensor_file_load(GxContext *g, const GxSafetensors *s, const GxTable *t, const char *prefix, float *values,
+                         const char *folder);
+// On rank 0, of a file of weights: refuses tensors that the table does not have, and a tied head with values of its
+// own.
+GxStatus gx_tensor_file_check(const GxSafetensors *s, const GxTable *t, const char *folder, GxError *err);
+
+// Takes the scratch of saving and loading from a dry arena, and gives it back.
+void gx_tensor_file_plan(GxContext *g, const GxTable *t);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_TENSOR_FILE_IMPLEMENTED)
+#define GX_TENSOR_FILE_IMPLEMENTED
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static GxStatus gx__tensor_file_create(GxSafetensorsWriter *w, const char *path, const GxTable *t,
+                                       const GxTensorPart *part, int parts, const GxSafetensorsPair *metadata,
+                                       int pairs, GxError *err)
+{
+    int n = 0;
+    GxSafetensorsEntry *e = (GxSafetensorsEntry *)calloc((size_t)(t->n * parts + 1), sizeof *e);
+    if (!e) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a list of %d tensors", t->n * parts);
+    for (int p = 0; p < parts; p++)
+        for (int i = 0; i < t->n; i++) {
+            const GxTensor *row = &t->row[i];
+            if (row->has_alias) continue;
+            snprintf(e[n].name, sizeof e[n].name, "%s%s", part[p].prefix, row->name);
+            e[n].dtype = GX_F32;
+            e[n].ndim = row->ndim;
+            memcpy(e[n].shape, row->global_shape, sizeof row->global_shape);
+            n++;
+        }
+    GxStatus status = gx_safetensors_create(w, path, e, n, metadata, pairs, err);
+    free(e);
+    return status;
+}
+
+static void gx__tensor_file_save_whole(GxContext *g, GxSafetensorsWriter *w, const char *name, const float *values,
+                                       int64_t count)
+{
+    GxArena *a = gx_host_arena(g);
+    for (int64_t first = 0; first < count && !gx_failed(g); first += GX_STAGE) {
+        const int64_t n = gx_min(GX_STAGE, count - first);
+        const GxArenaMark mark = gx_arena_mark(a);
+        float *twin = (float *)gx_host_twin(g, GX_MEM_WORKSPACE, (void *)(values + first), 4 * n);
+        gx_to_host(g, twin, values + first, 4 * n);
+        if (!gx_failed(g)) gx_safetensors_write_floats(w, name, first, twin, n, &g->error);
+        gx_arena_release(a, mark);
+    }
+}
+
+int gx_tensor_file_has_part(const GxContext *g) { return gx_group_index(g, GX_AXIS_ALL & ~GX_AXIS_TP) == 0; }
+
+// w NULL: a rank that only hands over what rank 0 does not have.
+static void gx__tensor_file_save_tensor(GxContext *g, GxSafetensorsWriter *w, const char *prefix, const GxTensor *t,
+                                        const float *values, void *scratch)
+{
+    char name[GX_NAME + 32];
+    snprintf(name, sizeof name, "%s%s", prefix, t->name);
+    if (!t->parts) {
+        if (w) gx__tensor_file_save_whole(g, w, name, values, gx_tensor_count(t));
+        return;
+    }
+    const int64_t chunk = gx_box_rows(t), row = gx_box_row(t);
+    for (int64_t first = 0; first < t->global_shape[0] && !gx_failed(g); first += chunk) {
+        const int64_t rows = gx_min(chunk, t->global_shape[0] - first);
+        const float *whole = gx_box_gather(g, t, values, first, rows, scratch);
+        if (w && !gx_failed(g)) gx_safetensors_write_floats(w, name, first * row, whole, rows * row, &g->error);
+    }
+}
+
+static void *gx__tensor_file_boxes_scratch(GxContext *g, const GxTable *t)
+{
+    const int64_t bytes = gx_boxes_scratch(t);
+    return bytes ? gx_take_from(g, gx_host_arena(g), GX_MEM_WORKSPACE, bytes) : NULL;
+}
+
+void gx_tensor_file_plan(GxContext *g, const GxTable *t)
+{
+    GxArena *a = gx_host_arena(g);
+    const GxArenaMark mark = gx_arena_mark(a);
+    int64_t most = 0;
+    for (int i = 0; i < t->n; i++)
+        if (!t->row[i].parts) most = gx_max(most, gx_min(GX_STAGE, gx_tensor_count(&t->row[i])));
+    gx__tensor_file_boxes_scratch(g, t);
+    gx_host_twin(g, GX_MEM_WORKSPACE, a->base, 4 * most);
+    gx_arena_release(a, mark);
+}
+
+void gx_tensor_file_save(GxContext *g, const char *path, const GxTable *t, const GxTensorPart *part, int parts,
+                         const GxSafetensorsPair *metadata, int pairs)
+{
+    GxSafetensorsWriter w = GX_ZERO;
+    GxArena *a = gx_host_arena(g);
+    const GxArenaMark mark = gx_arena_mark(a);
+    const int writes = g->rank == 0, has_part = gx_tensor_file_has_part(g);
+    void *scratch = has_part ? gx__tensor_file_boxes_scratch(g, t) : NULL;
+    if (writes && gx__tensor_file_create(&w, path, t, part, parts, metadata, pairs, &g->error) != GX_OK) return;
+    for (int p = 0; p < parts; p++)
+        for (int i = 0; i < t->n && !gx_failed(g); i++) {
+            if (t->row[i].has_alias) continue;
+            if (has_part)
+                gx__tensor_file_save_tensor(g, writes ? &w : NULL, part[p].prefix, &t->row[i],
+                                            part[p].values + gx_table_flat(t, i), scratch);
+            gx_barrier(g, GX_AXIS_ALL);
+        }
+    if (writes && !gx_failed(g)) gx_safetensors_finish(&w, &g->error);
+    else if (writes) gx_safetensors_abort(&w);
+    gx_barrier(g, GX_AXIS_ALL);
+    gx_arena_release(a, mark);
+}
+
+static GxStatus gx__tensor_file_find_tensor(const GxSafetensorsEntry **entry, const GxSafetensors *s,
+                                            const GxTensor *row, const char *prefix, const char *folder, GxError *err)
+{
+    char name[GX_NAME + 32];
+    snprintf(name, sizeof name, "%s%s", prefix, row->name);
+    const GxSafetensorsEntry *e = *entry = gx_safetensors_find(s, name);
+    if (!e)
+        return GX_FAIL(err, GX_ERR_FORMAT,
+                       "%s has no tensor %s, which this model needs (it has %d tensors; is it of another model?)",
+                       folder, name, s->n);
+    int same = e->ndim == row->ndim;
+    for (int d = 0; same && d < row->ndim; d++) same = e->shape[d] == row->global_shape[d];
+    if (same) return GX_OK;
+    return GX_FAIL(err, GX_ERR_FORMAT,
+                   "%s: tensor %s has %d dimensions, the first of %ld; this model's has %d, the first of %ld", folder,
+                   name, e->ndim, (long)(e->ndim ? e->shape[0] : 0), row->ndim, (long)row->global_shape[0]);
+}
+
+// A tied head may stand in the file all the same: then it has to be what it is tied to.
+static GxStatus gx__tensor_file_check_alias(const GxSafetensors *s, const GxTable *t, const GxTensor *row,
+                                            const char *folder, GxError *err)
+{
+    enum { BLOCK = 4096 };
+    float own[BLOCK], other[BLOCK];
+    const GxSafetensorsEntry *e = gx_safetensors_find(s, row->name), *tied;
+    if (!e) return GX_OK;
+    GX_TRY(gx__tensor_file_find_tensor(&e, s, row, "", folder, err));
+    GX_TRY(gx__tensor_file_find_tensor(&tied, s, &t->row[row->alias.index], "", folder, err));
+    for (int64_t i = 0; i < e->elements; i += BLOCK) {
+        const int64_t n = gx_min(BLOCK, e->elements - i);
+        GX_TRY(gx_safetensors_read(s, e, i, n, own, err));
+        GX_TRY(gx_safetensors_read(s, tied, i, n, other, err));
+        if (memcmp(own, other, (size_t)n * sizeof *own))
+            return GX_FAIL(err, GX_ERR_FORMAT,
+                           "%s: config.json ties %s to the embedding, but the file has other values for it; set "
+                           "tie_word_embeddings to false",
+                           folder, row->name);
+    }
+    return GX_OK;
+}
+
+static void gx__tensor_file_load_whole(GxContext *g, const GxSafetensors *s, const GxSafetensorsEntry *e, float *values,
+                                       int64_t count)
+{
+    GxArena *a = gx_host_arena(g);
+    for (int64_t first = 0; first < count; first += GX_STAGE) {
+        const int64_t n = gx_min(GX_STAGE, count - first);
+        const GxArenaMark mark = gx_arena_mark(a);
+        float *twin = (float *)gx_host_twin(g, GX_MEM_WORKSPACE, values + first, 4 * n);
+        if (s && !gx_failed(g)) gx_safetensors_read(s, e, first, n, twin, &g->error);
+        gx_broadcast(g, GX_AXIS_ALL, 0, twin, n, GX_F32); // of a context that has failed: tells the others
+        gx_to_device(g, values + first, twin, 4 * n);
+        gx_arena_release(a, mark);
+        if (gx_failed(g)) return;
+    }
+}
+
+// Rank 0 reads, everybody gets it: a whole tensor into its place, of a cut one each rank its box. s NULL: not rank 0.
+static void gx__tensor_file_load_tensor(GxContext *g, const GxSafetensors *s, const GxTensor *t, const char *prefix,
+                                        float *values, const char *folder, void *scratch)
+{
+    const GxSafetensorsEntry *e = NULL;
+    if (s) gx__tensor_file_find_tensor(&e, s, t, prefix, folder, &g->error);
+    if (!t->parts) {
+        gx__tensor_file_load_whole(g, s, e, values, gx_tensor_count(t));
+        return;
+    }
+    const int64_t chunk = gx_box_rows(t), row = gx_box_row(t);
+    for (int64_t first = 0; first < t->global_shape[0]; first += chunk) {
+        const int64_t rows = gx_min(chunk, t->global_shape[0] - first);
+        if (s && !gx_failed(g)) gx_safetensors_read(s, e, first * row, rows * row, (float *)scratch, &g->error);
+        gx_broadcast(g, GX_AXIS_ALL, 0, scratch, rows * row, GX_F32); // of a context that has failed: tells the others
+        if (gx_failed(g)) return;
+        gx_box_take(g, t, values, first, rows, scratch);
+    }
+}
+
+void gx_tensor_file_load(GxContext *g, const GxSafetensors *s, const GxTable *t, const char *prefix, float *values,
+                         const char *folder)
+{
+    GxArena *a = gx_host_arena(g);
+    const GxArenaMark mark = gx_arena_mark(a);
+    void *scratch = gx__tensor_file_boxes_scratch(g, t);
+    for (int i = 0; i < t->n && !gx_failed(g); i++)
+        if (!t->row[i].has_alias)
+            gx__tensor_file_load_tensor(g, s, &t->row[i], prefix, values + gx_table_flat(t, i), folder, scratch);
+    gx_arena_release(a, mark);
+}
+
+static GxStatus gx__tensor_file_refuse_unknown(const GxSafetensors *s, const GxTable *t, const char *folder,
+                                               GxError *err)
+{
+    char names[300] = "";
+    int unknown = 0;
+    for (int i = 0; i < s->n; i++) {
+        const char *name = s->entry[i].name;
+        if (gx_table_find(t, name).index >= 0 || strstr(name, "rotary_emb.inv_freq")) continue;
+        if (unknown++ < 3)
+            snprintf(names + strlen(names), sizeof names - strlen(names), "%s%.80s", unknown > 1 ? ", " : "", name);
+    }
+    if (!unknown) return GX_OK;
+    return GX_FAIL(err, GX_ERR_FORMAT, "%s holds %d tensor%s that this model does not have: %s%s", folder, unknown,
+                   unknown == 1 ? "" : "s", names, unknown > 3 ? ", ..." : "");
+}
+
+GxStatus gx_tensor_file_check(const GxSafetensors *s, const GxTable *t, const char *folder, GxError *err)
+{
+    GX_TRY(gx__tensor_file_refuse_unknown(s, t, folder, err));
+    for (int i = 0; i < t->n; i++)
+        if (t->row[i].has_alias) GX_TRY(gx__tensor_file_check_alias(s, t, &t->row[i], folder, err));
+    return GX_OK;
+}
+#endif
