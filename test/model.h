@@ -26,15 +26,31 @@ __attribute__((unused)) static const GxDevice *test_device(void)
 
 enum { TEST_WINDOW = 3 }; // micro-batches that have room
 
+// The mode that one rank needs, and that of data parallelism: composed of nothing that is split.
+static GxMode test_serial;
+__attribute__((constructor)) static void test_make_serial(void)
+{
+    test_serial = gx_composed("serial", gx_methods(GX_METHOD_NONE, GX_METHOD_NONE, GX_METHOD_NONE));
+}
+
+typedef struct { // zero: fp32, one micro-batch, everything trained
+    GxDtype dtype;
+    GxRunnerSpec spec;
+    const char *freeze;
+    int first_unit, last_unit;
+} TestWish;
+
 typedef struct {
+    TestWish wish; // set before test_model_open_split
     GxContext g;
     GxArena arena, host;
-    GxLlama m;
+    GxLlamaConfig config;
+    GxModel m;
+    GxRunner r;
     GxOptimizer o;
     GxMesh mesh;
     int32_t *tokens; // [TEST_WINDOW][tokens, labels][room]
     int64_t room;
-    GxDtype dtype; // set before test_model_open, with which it is zeroed otherwise
 } TestModel;
 
 // A copy in the host's memory; the caller frees it.
@@ -76,34 +92,44 @@ __attribute__((unused)) static void test_put_batch(TestModel *t, GxBatch *b, int
 
 static void test_model_take(TestModel *t, GxContext *g, int64_t T, int64_t B, int64_t chunk)
 {
-    int64_t n = gx_table_offset(&t->m.model.table, t->m.model.table.units);
     g->step = (GxStep *)gx_arena_take(g->arena, GX_MEM_WORKSPACE, sizeof *g->step);
     t->room = T * B;
     t->tokens = (int32_t *)gx_arena_take(g->arena, GX_MEM_ACTIVATIONS, 8 * TEST_WINDOW * t->room);
-    t->o.weights = (float *)gx_arena_take(g->arena, GX_MEM_WEIGHTS, 4 * n);
-    t->o.copy = t->dtype == GX_F32 ? NULL : gx_arena_take(g->arena, GX_MEM_WEIGHTS, gx_dtype_size(t->dtype) * n);
-    t->o.grads = (float *)gx_arena_take(g->arena, GX_MEM_GRADS, 4 * n);
-    t->o.first = (float *)gx_arena_take(g->arena, GX_MEM_OPTIMIZER, 4 * n);
-    t->o.second = (float *)gx_arena_take(g->arena, GX_MEM_OPTIMIZER, 4 * n);
-    gx_llama_take_buffers(g, &t->m, T, B, chunk);
-    gx_model_attach(&t->m.model, t->o.copy ? t->o.copy : t->o.weights, t->o.grads, &g->error);
+    t->o.kind = GX_OPTIMIZER_ADAMW; // both moments, whatever a test does with them
+    gx_runner_take(g, &t->r, T, B, chunk);
 }
 
-// t is zeroed, but for dtype. `comm`: an engine of several ranks, or NULL; `tp` of them to a group, the others
-// data-parallel. lists NULL: even. 1: all is well.
-__attribute__((unused)) static int test_model_open_split(TestModel *t, const GxLlamaConfig *config,
-                                                         const GxLlamaMode *mode, int64_t T, int64_t B, int64_t chunk,
-                                                         GxComm *comm, int threads, int tp, const GxSplitLists *lists)
+static void test_model_dry_run(TestModel *t, GxContext *dry, int64_t T, int64_t B, int64_t chunk)
 {
-    const GxDtype dtype = t->dtype;
+    GxBatch b[TEST_WINDOW];
+    GxStep step = GX_ZERO;
+    memset(b, 0, sizeof b);
+    test_model_take(t, dry, T, B, chunk);
+    dry->step = &step; // the one in the arena must not be touched
+    for (int i = 0; i < TEST_WINDOW; i++)
+        b[i].T = T, b[i].B = B, b[i].runs = gx_runs_one(T, 0), b[i].tokens = b[i].labels = t->tokens;
+    gx_model_init(dry, &t->m, 0);
+    gx_runner_train(dry, &t->r, b, NULL, NULL);
+    b[0].is_training = 0;
+    gx_runner_forward(dry, &t->r, &b[0]);
+}
+
+// t is zeroed, but for its wish. `comm`: an engine of several ranks, or NULL; `tp` of them to a group, the others
+// data-parallel. lists NULL: even. 1: all is well.
+__attribute__((unused)) static int test_model_open_split(TestModel *t, const GxLlamaConfig *config, const GxMode *mode,
+                                                         int64_t T, int64_t B, int64_t chunk, GxComm *comm, int threads,
+                                                         int tp, const GxSplitLists *lists)
+{
+    const TestWish wish = t->wish;
+    const GxModelOptions options = {lists, wish.freeze, wish.dtype, wish.first_unit, wish.last_unit};
     memset(t, 0, sizeof *t);
     GxContext *g = &t->g;
     GxArena dry_arena, dry_host;
-    GxStep dry_step = GX_ZERO;
-    t->dtype = dtype;
+    t->wish = wish;
+    t->config = *config;
     g->device = test_device();
-    g->comm = comm;
-    g->local_rank = comm ? comm->local_rank : 0; // which card is this rank's
+    g->comm = comm; // a device may want to know the rank on this machine
+    g->local_rank = comm ? comm->local_rank : 0;
     g->threads = threads;
     g->world = comm ? comm->world : 1;
     g->rank = comm ? comm->rank : 0;
@@ -111,24 +137,19 @@ __attribute__((unused)) static int test_model_open_split(TestModel *t, const GxL
     gx_mesh_open(&t->mesh, dims, g->rank, g->world, &g->error);
     g->mesh = &t->mesh;
     if (!CHECK(gx_device_open(g) == GX_OK, "%s", g->error.message)) return 0;
-    if (!CHECK(gx_llama_open(g, &t->m, config, mode, lists) == GX_OK, "%s", g->error.message)) return 0;
-    t->m.model.dtype = dtype;
+    if (!CHECK(gx_model_open(g, &t->m, &gx_llama, &t->config, mode, &options) == GX_OK, "%s", g->error.message))
+        return 0;
+    if (!CHECK(gx_runner_open(g, &t->r, &t->m, &t->o, &t->wish.spec) == GX_OK, "%s", g->error.message)) return 0;
     GxContext dry = *g;
     GxDevice none = gx_device_none(g->device);
     GxComm nobody = GX_ZERO;
-    GxBatch b = GX_ZERO;
-    b.T = T, b.B = B, b.runs = gx_runs_one(T, 0);
     nobody.rank = g->rank, nobody.world = g->world;
     gx_arena_open_dry(&dry_arena);
     gx_arena_open_dry(&dry_host);
     dry.arena = &dry_arena, dry.device = &none, dry.comm = NULL;
     dry.host = none.shares_host_memory ? NULL : &dry_host;
     if (comm) gx_comm_open(&dry, &nobody);
-    test_model_take(t, &dry, T, B, chunk);
-    dry.step = &dry_step; // the one in the arena must not be touched
-    gx_model_init(&dry, &t->m.model, t->o.weights, 0);
-    gx_window_gradients(&dry, &t->m.model, &b, 1, &t->o, NULL, NULL);
-    gx_window_update(&dry, &t->m.model, &t->o);
+    test_model_dry_run(t, &dry, T, B, chunk);
     if (comm) gx_comm_close(&dry);
     CHECK(!gx_failed(&dry), "dry run: %s", dry.error.message);
     if (!CHECK(gx_arenas_open(g, &t->arena, &t->host, dry_arena.peak, dry_host.peak) == GX_OK, "%s", g->error.message))
@@ -142,7 +163,7 @@ __attribute__((unused)) static int test_model_open_split(TestModel *t, const GxL
     return CHECK(!gx_failed(g), "%s", g->error.message);
 }
 
-__attribute__((unused)) static int test_model_open(TestModel *t, const GxLlamaConfig *config, const GxLlamaMode *mode,
+__attribute__((unused)) static int test_model_open(TestModel *t, const GxLlamaConfig *config, const GxMode *mode,
                                                    int64_t T, int64_t B, int64_t chunk, GxComm *comm, int threads)
 {
     memset(t, 0, sizeof *t);
@@ -152,9 +173,20 @@ __attribute__((unused)) static int test_model_open(TestModel *t, const GxLlamaCo
 __attribute__((unused)) static void test_model_close(TestModel *t)
 {
     if (t->g.comm) gx_comm_close(&t->g);
-    gx_llama_close(&t->m);
+    gx_runner_close(&t->r);
+    gx_model_close(&t->m);
     gx_arenas_close(&t->g, &t->arena, &t->host);
     gx_device_close(&t->g);
+}
+
+// fp32 values of all trained tensors, as they lie in gradients and moments.
+__attribute__((unused)) static float *test_masters(const TestModel *t)
+{
+    return t->m.store.masters ? t->m.store.masters : (float *)t->m.store.weights;
+}
+__attribute__((unused)) static int64_t test_flat(const TestModel *t, int row)
+{
+    return t->m.store.place[row].trainable;
 }
 
 // All reductions that a number of this model has passed through, forward: the depth for test_bound. A gradient has

@@ -2,10 +2,6 @@
 // of modes and their mutants.
 #ifndef GX_TEST_PARALLEL_H
 #define GX_TEST_PARALLEL_H
-#define GX_NO_MAIN
-#include "../train_llama.cu"
-#include "../train_llama_galaxy.cu"
-#include "../train_llama_tp.cu"
 #include "model.h"
 #include <pthread.h>
 
@@ -14,15 +10,16 @@
 #endif
 enum { T = 8, STEPS = TEST_STEPS, MAX_RANKS = 6, MAX_COLUMNS = 24, MAX_MICRO = 3, LAYERS = 2, HEAD_CHUNK = 7 };
 static const GxLlamaConfig model_config = {
-    61, 32,   40,    LAYERS, 6, 3, 8,
-    64, 1e-5, 10000, 0.2,    0}; // three K,V heads, two query heads to each; weights so large that attention is far
-                                 // from even
+    61, 32, 40,   LAYERS, 6,   3,
+    8,  64, 1e-5, 10000,  0.2, 0}; // three K,V heads, two query heads to each; weights so large that attention is far
+                                   // from even
 
 static GxDtype test_dtype; // that models compute in
+static TestWish test_wish; // what else they should be
 
 typedef struct {
     const char *what;
-    const GxLlamaMode *mode;
+    const GxMode *mode;
     int dp, tp, micro;          // ranks: dp * tp; micro-batches of a window
     int64_t samples[MAX_RANKS]; // of each data-parallel rank in a micro-batch
     int64_t kv_heads;           // of the model; 0: three
@@ -102,31 +99,36 @@ static inline void fill_window(const Layout *l, int64_t step, int64_t begin, int
 // ---- a mode that keeps what passes through its layers --------------------------------------------------------------
 
 typedef struct {
-    GxLlamaMode mode; // first: the model points at it
-    const GxLlamaMode *inner;
+    GxMode mode; // first: the model points at it
+    const GxMode *inner;
     Result *out;
 } Probe;
 
 static inline void probe_keep(GxContext *g, float **kept, GxRows x)
 {
-    if (*kept) return;
+    if (*kept || !x.data || !g->device->computes) return;
     *kept = (float *)malloc((size_t)gx_rows_bytes(x) + 1);
     gx_to_host(g, *kept, x.data, gx_rows_bytes(x));
 }
 
-static inline void probe_forward(GxContext *g, GxLlama *m, int layer, const GxBatch *b, GxRows y, GxRows x)
+// 1: pair k is the last one of a layer.
+static inline int probe_is_behind_layer(const GxPass *p, int k) { return p->unit >= 1 && p->unit <= LAYERS && k == 1; }
+
+static inline void probe_forward(GxPass *p, int k, GxRows y, GxRows x)
 {
-    const Probe *p = (const Probe *)m->mode;
-    p->inner->layer_forward(g, m, layer, b, y, x);
-    if (g->device->computes) probe_keep(g, &p->out->y[layer + 1], y), p->out->rows = y.rows;
+    const Probe *probe = (const Probe *)p->m->mode;
+    probe->inner->pair_forward(p, k, y, x);
+    if (!probe_is_behind_layer(p, k) || !y.data) return;
+    probe_keep(p->g, &probe->out->y[p->unit], y);
+    probe->out->rows = y.rows;
 }
 
-static inline void probe_backward(GxContext *g, GxLlama *m, int layer, const GxBatch *b, GxRows dx, GxRows dy)
+static inline void probe_backward(GxPass *p, int k, GxRows dx, GxRows dy, GxRows x)
 {
-    const Probe *p = (const Probe *)m->mode;
-    if (g->device->computes) probe_keep(g, &p->out->dx[layer + 1], dy);
-    p->inner->layer_backward(g, m, layer, b, dx, dy);
-    if (g->device->computes && layer == 0) probe_keep(g, &p->out->dx[0], dx);
+    const Probe *probe = (const Probe *)p->m->mode;
+    if (probe_is_behind_layer(p, k)) probe_keep(p->g, &probe->out->dx[p->unit], dy);
+    probe->inner->pair_backward(p, k, dx, dy, x);
+    if (p->unit == 1 && k == 0) probe_keep(p->g, &probe->out->dx[0], dx);
 }
 
 // ---- a run ---------------------------------------------------------------------------------------------------------
@@ -135,17 +137,17 @@ static inline void probe_backward(GxContext *g, GxLlama *m, int layer, const GxB
 static inline void set_moments(TestModel *t, int64_t n)
 {
     float *first = (float *)calloc((size_t)n, sizeof *first), *second = (float *)calloc((size_t)n, sizeof *second);
-    for (int i = 0; i < t->m.model.table.n; i++) {
-        const GxTensor *row = &t->m.model.table.row[i];
-        const int64_t at = gx_table_flat(&t->m.model.table, i);
+    for (int i = 0; i < t->m.table.n; i++) {
+        const GxTensor *row = &t->m.table.row[i];
+        const int64_t at = test_flat(t, i);
         for (int64_t k = 0; k < gx_tensor_count(row) && !row->has_alias; k++) {
             const uint64_t index = (uint64_t)gx_tensor_global_index(row, k);
             first[at + k] = 0.01f * (gx_random_uniform(5, index, (uint32_t)i, 7) - 0.5f);
             second[at + k] = 1e-4f * (0.5f + gx_random_uniform(5, index, (uint32_t)i, 8));
         }
     }
-    test_put(t, t->o.first, first, n);
-    test_put(t, t->o.second, second, n);
+    test_put(t, t->m.store.moment[0], first, n);
+    test_put(t, t->m.store.moment[1], second, n);
     free(first), free(second);
 }
 
@@ -158,24 +160,22 @@ static inline void train_sgd(TestModel *t, const Layout *l, int64_t begin, int64
                              Result *out)
 {
     GxBatch batch[MAX_MICRO];
-    gx_model_init(&t->g, &t->m.model, t->o.weights, 42);
-    gx_window_copy_weights(&t->g, &t->m.model, &t->o);
-    gx_zero(&t->g, t->o.first, 4 * out->n);
+    gx_model_init(&t->g, &t->m, 42);
+    gx_zero(&t->g, t->m.store.moment[0], 4 * out->n);
     t->o.kind = GX_OPTIMIZER_SGD;
     test_set_step(t, 0.5f, 0);
     for (int s = 0; s < STEPS; s++) {
         fill_window(l, s, begin, B, micro, batch, tokens);
         for (int i = 0; i < micro; i++) test_put_batch(t, &batch[i], i);
         t->g.recorder = s == 0 ? &out->window : NULL;
-        gx_window_gradients(&t->g, &t->m.model, batch, micro, &t->o, &out->labels, NULL);
-        if (s == 0) keep(t, out, 0, t->o.grads);
-        gx_window_update(&t->g, &t->m.model, &t->o);
+        gx_runner_train(&t->g, &t->r, batch, &out->labels, NULL);
         t->g.recorder = NULL;
+        if (s == 0) keep(t, out, 0, t->m.store.grads);
         const GxStep step = test_step(t);
         out->loss[s] = gx_step_loss(&step);
         out->norm[s] = sqrt(step.sum_squares);
     }
-    keep(t, out, 1, t->o.weights);
+    keep(t, out, 1, test_masters(t));
 }
 
 static inline void train_adamw(TestModel *t, const Layout *l, int64_t begin, int64_t B, int micro, int32_t *tokens,
@@ -183,24 +183,22 @@ static inline void train_adamw(TestModel *t, const Layout *l, int64_t begin, int
 {
     static const GxAdamW adamw = {0.9f, 0.95f, 1e-8f, 0.1f};
     GxBatch batch[MAX_MICRO];
-    gx_model_init(&t->g, &t->m.model, t->o.weights, 42);
-    gx_window_copy_weights(&t->g, &t->m.model, &t->o);
+    gx_model_init(&t->g, &t->m, 42);
     set_moments(t, out->n);
     t->o.kind = GX_OPTIMIZER_ADAMW;
     t->o.adamw = adamw;
     test_set_step(t, 0.01f, 6);
     fill_window(l, 0, begin, B, micro, batch, tokens);
     for (int i = 0; i < micro; i++) test_put_batch(t, &batch[i], i);
-    gx_window_gradients(&t->g, &t->m.model, batch, micro, &t->o, NULL, NULL);
-    gx_window_update(&t->g, &t->m.model, &t->o);
-    keep(t, out, 2, t->o.weights);
-    keep(t, out, 3, t->o.first);
-    keep(t, out, 4, t->o.second);
+    gx_runner_train(&t->g, &t->r, batch, NULL, NULL);
+    keep(t, out, 2, test_masters(t));
+    keep(t, out, 3, t->m.store.moment[0]);
+    keep(t, out, 4, t->m.store.moment[1]);
 }
 
 // One rank: columns [begin, begin + B) of each of `micro` micro-batches. comm NULL: alone. The model stays open until
 // free_result.
-static inline void run_rank(const Layout *l, const GxLlamaMode *mode, int tp, int64_t begin, int64_t B, int micro,
+static inline void run_rank(const Layout *l, const GxMode *mode, int tp, int64_t begin, int64_t B, int micro,
                             GxComm *comm, Result *out)
 {
     const GxSplitLists lists = {{l->heads, l->heads[0] ? tp : 0},
@@ -212,16 +210,18 @@ static inline void run_rank(const Layout *l, const GxLlamaMode *mode, int tp, in
     GxLlamaConfig config = model_config;
     int32_t *tokens = (int32_t *)malloc(2 * MAX_MICRO * T * MAX_COLUMNS * sizeof *tokens);
     memset(out, 0, sizeof *out);
-    probe.mode.layer_forward = probe_forward, probe.mode.layer_backward = probe_backward;
+    probe.mode.pair_forward = probe_forward, probe.mode.pair_backward = probe_backward;
     config.tie_word_embeddings = l->tied;
     if (l->kv_heads) config.num_key_value_heads = l->kv_heads;
     out->model = t;
-    t->dtype = test_dtype;
+    t->wish = test_wish;
+    t->wish.dtype = test_dtype;
+    t->wish.spec.micro_batches = micro;
     if (!test_model_open_split(t, &config, &probe.mode, T, B, HEAD_CHUNK, comm, 1, tp, &lists)) {
         fprintf(stderr, "%s: the model did not open\n", l->what);
         exit(1); // others would wait
     }
-    out->n = gx_table_offset(&t->m.model.table, t->m.model.table.units);
+    out->n = t->m.store.trained_n;
     t->o.max_grad_norm = 0.5; // clips
     train_sgd(t, l, begin, B, micro, tokens, out);
     train_adamw(t, l, begin, B, micro, tokens, out);
@@ -288,7 +288,7 @@ static inline void free_ranks(const Layout *l, Rank *rank)
 // The whole window in one micro-batch on one rank.
 static inline void run_serial(const Layout *l, Result *out)
 {
-    run_rank(l, &gx_llama_serial, 1, 0, l->micro * columns_of(l), 1, NULL, out);
+    run_rank(l, &test_serial, 1, 0, l->micro * columns_of(l), 1, NULL, out);
 }
 
 // ---- how far a rank is from serial ---------------------------------------------------------------------------------
@@ -314,7 +314,7 @@ static inline void compare_rank(const Layout *l, const Result *a, const Result *
 {
     static const char *const names[BUFFERS] = {"gradient", "weights after SGD", "weights after AdamW", "first moment",
                                                "second moment"};
-    const GxTable *table = &a->model->m.model.table, *whole = &serial->model->m.model.table;
+    const GxTable *table = &a->model->m.table;
     const double rows = (double)(l->micro * columns_of(l) * T),
                  depth = test_model_depth(&model_config, T, 1) + rows; // weight gradients sum over rows
     if (a->error[0]) worse(w, INFINITY, "error: %s", a->error);
@@ -327,7 +327,7 @@ static inline void compare_rank(const Layout *l, const Result *a, const Result *
     }
     for (int i = 0; i < table->n; i++) {
         const GxTensor *t = &table->row[i];
-        const int64_t at = gx_table_flat(table, i), there = gx_table_flat(whole, i), n = gx_tensor_count(t);
+        const int64_t at = test_flat(a->model, i), there = test_flat(serial->model, i), n = gx_tensor_count(t);
         if (t->has_alias) continue;
         double *ref = (double *)malloc((size_t)n * sizeof *ref);
         for (int k = 0; k < BUFFERS; k++) {

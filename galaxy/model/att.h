@@ -1,8 +1,10 @@
-// model/att.h: self-attention as a core: q, k, v = in W^T, rotary positions, softmax(q k^T / sqrt(h)) v, out projection.
+// model/att.h: self-attention as a core: q, k, v = in W^T, rotary positions, softmax(q k^T / sqrt(h)) v, out
+// projection.
 //
 // By TP a rank has its query heads and the K,V heads that they use, on all rows; `out` is its summand. By SP it has all
-// heads, its slice of T as queries, and the keys and values of all rows: these are gathered inside, and their gradients,
-// each rank's a summand, are brought back to their rows by a reduce-scatter. h is head_dim; H, K are this rank's heads.
+// heads, its slice of T as queries, and the keys and values of all rows: these are gathered inside, and their
+// gradients, each rank's a summand, are brought back to their rows by a reduce-scatter. h is head_dim; H, K are this
+// rank's heads.
 #ifndef GX_ATT_H
 #define GX_ATT_H
 #include "linear.h"
@@ -17,10 +19,14 @@ GX_END
 #include "../comm/comm.h"
 #include "../ops/attention.h"
 
-enum { GX__ATT_QKV = 0, GX__ATT_O };                  // of a pair's linears
-enum { GX__ATT_Q = 0, GX__ATT_RESULT, GX__ATT_KV };   // in a slot: q, k, v [rows, (H+2K)h] | [rows, Hh]; where K and V are
-                                                      // gathered q [rows, Hh] and, of all rows, K and V [all, 2Kh]
-enum { GX__ATT_DQ = 0, GX__ATT_DKV };                 // inner gradients: alike
+enum { GX__ATT_QKV = 0, GX__ATT_O }; // of a pair's linears
+enum {
+    GX__ATT_Q = 0,
+    GX__ATT_RESULT,
+    GX__ATT_KV
+};                                    // in a slot: q, k, v [rows, (H+2K)h] | [rows, Hh]; where K and V are
+                                      // gathered q [rows, Hh] and, of all rows, K and V [all, 2Kh]
+enum { GX__ATT_DQ = 0, GX__ATT_DKV }; // inner gradients: alike
 
 static void gx__att_open(GxContext *g, GxModel *m, int unit, int k, int number)
 {
@@ -54,12 +60,13 @@ static void gx__att_lay(GxSlotLayer *l, const GxUnitKind *u, int k, int64_t rows
     if (gathers) s->dcore[GX__ATT_DKV] = gx_slot_rows(l, l->all, 2 * KV);
 }
 
-// ---- q, k and v: side by side in each row, or K and V apart and of all rows ------------------------------------------
+// ---- q, k and v: side by side in each row, or K and V apart and of all rows
+// ------------------------------------------
 
 typedef struct {
     GxAttention a;
-    GxRuns own;            // positions of this rank's rows
-    GxLinear q, kv;        // where they are apart
+    GxRuns own;     // positions of this rank's rows
+    GxLinear q, kv; // where they are apart
     int gathers;
     int64_t k_column, v_column; // of K's first row, V's first row
 } GxAttCall;
@@ -74,8 +81,9 @@ static GxAttCall gx__att_call(const GxPass *p, int k)
     const int64_t h = s->head_dim, slice = p->m->member;
     const GxSplit *rows = &p->slot->rows;
     c.gathers = gx__att_gathers(p->m);
-    c.own = c.gathers ? gx_runs_slice(&p->b->runs, rows->begin[slice] / p->b->B, gx_split_part(rows, (int)slice) / p->b->B)
-                      : p->b->runs;
+    c.own = c.gathers
+                ? gx_runs_slice(&p->b->runs, rows->begin[slice] / p->b->B, gx_split_part(rows, (int)slice) / p->b->B)
+                : p->b->runs;
     c.a.B = p->b->B;
     c.a.H = gx_share_count(&u->q) / h;
     c.a.K = gx_share_count(&u->kv) / h;
@@ -103,7 +111,8 @@ static void gx__att_project(GxPass *p, int k, const GxAttCall *c, GxRows in)
     const GxRows q = s->core[GX__ATT_Q];
     if (!c->gathers) {
         gx_linear_apply(p, &gx_pass_pair(p, k)->linear[GX__ATT_QKV], q, in, 0);
-        gx_rope_forward(p->g, q.data, p->m->cosine, p->m->sine, &c->own, c->a.B, c->a.H + c->a.K, h, c->a.q_stride, q.dtype);
+        gx_rope_forward(p->g, q.data, p->m->cosine, p->m->sine, &c->own, c->a.B, c->a.H + c->a.K, h, c->a.q_stride,
+                        q.dtype);
         return;
     }
     const GxRows kv = s->core[GX__ATT_KV], own = gx_slice(p, kv);
@@ -134,7 +143,8 @@ static void gx__att_project_backward(GxPass *p, int k, const GxAttCall *c, GxRow
     gx_linear_apply_backward_input(p, &c->kv, din, own, 1);
 }
 
-// ---- the core --------------------------------------------------------------------------------------------------------
+// ---- the core
+// --------------------------------------------------------------------------------------------------------
 
 static GxRows gx__att_keys(const GxAttCall *c, GxRows q, GxRows kv) { return c->gathers ? kv : q; } // where K and V lie
 
@@ -159,15 +169,16 @@ static void gx__att_backward_input(GxPass *p, int k, GxRows din, GxRows dout, Gx
 {
     const GxPairSlot *s = gx_pass_slot(p, k);
     const GxAttCall c = gx__att_call(p, k);
-    const GxRows q = s->core[GX__ATT_Q], kv = gx__att_keys(&c, q, s->core[GX__ATT_KV]), result = s->core[GX__ATT_RESULT],
-                 dresult = gx_pass_rows(p, result.rows, result.cols);
+    const GxRows q = s->core[GX__ATT_Q], kv = gx__att_keys(&c, q, s->core[GX__ATT_KV]),
+                 result = s->core[GX__ATT_RESULT], dresult = gx_pass_rows(p, result.rows, result.cols);
     (void)in;
     p->dcore[GX__ATT_DQ] = gx__att_inner(p, k, GX__ATT_DQ, q);
     p->dcore[GX__ATT_DKV] = gx__att_inner(p, k, GX__ATT_DKV, s->core[GX__ATT_KV]);
     const GxRows dq = p->dcore[GX__ATT_DQ], dkv = gx__att_keys(&c, dq, p->dcore[GX__ATT_DKV]);
     gx_linear_apply_backward_input(p, &gx_pass_pair(p, k)->linear[GX__ATT_O], dresult, dout, 0);
     gx_attention_backward(p->g, dq.data, gx_rows_column(dkv, c.k_column), gx_rows_column(dkv, c.v_column), dresult.data,
-                          result.data, s->lse, q.data, gx_rows_column(kv, c.k_column), gx_rows_column(kv, c.v_column), &c.a);
+                          result.data, s->lse, q.data, gx_rows_column(kv, c.k_column), gx_rows_column(kv, c.v_column),
+                          &c.a);
     gx__att_project_backward(p, k, &c, din);
 }
 

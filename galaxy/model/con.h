@@ -44,8 +44,8 @@ void gx_enter_backward(GxPass *p, int k, GxRows dx, GxRows din, GxRows x)
 // y = x + out; with the norm of pair k+1: its input, too.
 static void gx__con_add(GxPass *p, int k, GxRows y, GxRows x, GxRows out)
 {
-    const int next = k + 1, fuses = next < gx_pass_kind(p)->spec.n_pairs &&
-                                    gx_pass_spec(p, next)->enter.kind == GX_ENTER_NORM;
+    const int next = k + 1,
+              fuses = next < gx_pass_kind(p)->spec.n_pairs && gx_pass_spec(p, next)->enter.kind == GX_ENTER_NORM;
     if (!fuses) {
         gx_add(p->g, y.data, x.data, out.data, y.rows * y.cols, y.dtype);
         return;

@@ -1,6 +1,6 @@
 // model/embed.h: the embedding as a core: out = rows of the vocabulary's matrix, by token; a pair without a stream that
-// enters. By TP a rank has its rows of the matrix: `out` is its summand, 0 for the tokens of others. By SP it looks up the
-// tokens of its slice of T.
+// enters. By TP a rank has its rows of the matrix: `out` is its summand, 0 for the tokens of others. By SP it looks up
+// the tokens of its slice of T.
 #ifndef GX_EMBED_H
 #define GX_EMBED_H
 #include "unit.h"
@@ -17,8 +17,15 @@ static void gx__embed_open(GxContext *g, GxModel *m, int unit, int k, int number
 {
     GxUnitKind *u = &m->kind[m->unit[unit].kind];
     const GxPairSpec *s = &u->spec.pair[k];
-    const GxTensorUse use = {s->matrix[0], number, GX_ROLE_EMBEDDING, {s->core.vocab, u->spec.width}, &u->vocab, NULL,
-                             gx_block_takes(m->mode->methods.ends), 0, 0};
+    const GxTensorUse use = {s->matrix[0],
+                             number,
+                             GX_ROLE_EMBEDDING,
+                             {s->core.vocab, u->spec.width},
+                             &u->vocab,
+                             NULL,
+                             gx_block_takes(m->mode->methods.ends),
+                             0,
+                             0};
     m->unit[unit].pair[k].matrix = m->embedding = gx_model_tensor(g, m, unit, &use);
 }
 

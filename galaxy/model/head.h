@@ -1,10 +1,10 @@
-// model/head.h: the head over a vocabulary as a core: logits = in W^T and their cross-entropy; a pair without a stream that
-// leaves. Logits exist in chunks of rows, so in training all of it is done in the backward: loss, din and the matrix's
-// gradient, chunk by chunk.
+// model/head.h: the head over a vocabulary as a core: logits = in W^T and their cross-entropy; a pair without a stream
+// that leaves. Logits exist in chunks of rows, so in training all of it is done in the backward: loss, din and the
+// matrix's gradient, chunk by chunk.
 //
 // By TP a rank has its rows of the vocabulary (Shoeybi et al. 2019, section 3): per chunk the ranks agree on each row's
-// largest logit, then on the sum of exponentials and the label's logit; all have the same loss, and din is a summand. By
-// SP a rank computes the losses of its slice of T, over the whole vocabulary.
+// largest logit, then on the sum of exponentials and the label's logit; all have the same loss, and din is a summand.
+// By SP a rank computes the losses of its slice of T, over the whole vocabulary.
 #ifndef GX_HEAD_H
 #define GX_HEAD_H
 #include "linear.h"
@@ -23,8 +23,15 @@ static void gx__head_open(GxContext *g, GxModel *m, int unit, int k, int number)
 {
     GxUnitKind *u = &m->kind[m->unit[unit].kind];
     const GxPairSpec *s = &u->spec.pair[k];
-    const GxTensorUse use = {s->matrix[0], number, GX_ROLE_HEAD, {s->core.vocab, u->spec.width}, &u->vocab, NULL,
-                             gx_block_takes(m->mode->methods.ends), 0, s->core.is_tied ? m->embedding.index + 1 : 0};
+    const GxTensorUse use = {s->matrix[0],
+                             number,
+                             GX_ROLE_HEAD,
+                             {s->core.vocab, u->spec.width},
+                             &u->vocab,
+                             NULL,
+                             gx_block_takes(m->mode->methods.ends),
+                             0,
+                             s->core.is_tied ? m->embedding.index + 1 : 0};
     m->unit[unit].pair[k].linear[0] = gx_model_linear(m, gx_model_tensor(g, m, unit, &use), 1);
 }
 
@@ -33,7 +40,7 @@ static void gx__head_lay(GxSlotLayer *l, const GxUnitKind *u, int k, int64_t row
     (void)l, (void)u, (void)k, (void)rows, (void)s; // labels are in the batch
 }
 
-typedef struct { // scratch of the cross-entropy
+typedef struct {           // scratch of the cross-entropy
     GxRows logits;         // [chunk, this rank's V]
     float *losses;         // [rows]
     float *maximum, *sums; // [chunk], [2, chunk]: over a split vocabulary
@@ -52,7 +59,8 @@ static GxHeadScratch gx__head_scratch(GxPass *p, int64_t rows)
     return s;
 }
 
-// losses[r] = log(sum_v exp(logits[r,v])) - logits[r,label]; dlogits = scale * (softmax - one-hot), in the logits' place
+// losses[r] = log(sum_v exp(logits[r,v])) - logits[r,label]; dlogits = scale * (softmax - one-hot), in the logits'
+// place
 static void gx__head_cross_entropy(GxPass *p, int k, const GxHeadScratch *s, float *losses, GxRows logits,
                                    const int32_t *labels, int has_gradient)
 {
@@ -103,15 +111,17 @@ static void gx__head_logits(GxPass *p, int k, GxRows in)
     const GxSplit *rows = &p->slot->rows;
     const int is_sp = gx_core_method(p, k) == GX_METHOD_SP && rows->n > 1;
     GxSplit parts;
-    parts.n = u->vocab.n;
-    for (int r = 0; r < parts.n; r++) parts.begin[r] = u->vocab.part[r].begin, parts.begin[r + 1] = u->vocab.part[r].end;
+    parts.n = u->vocab.n, parts.begin[0] = 0;
+    const GxRows part = gx_pass_rows(p, 1, gx_share_count(&u->vocab)); // where the vocabulary is split
+    for (int r = 0; r < parts.n; r++)
+        parts.begin[r] = u->vocab.part[r].begin, parts.begin[r + 1] = u->vocab.part[r].end;
     for (int64_t r = 0; r < logits.rows; r++) {
         const GxRows to = gx_some_rows(logits, r, 1);
         int64_t row = p->b->logits_row + r;
         int owner = 0;
         while (is_sp && rows->begin[owner + 1] <= row) owner++;
         if (is_sp) row -= rows->begin[owner];
-        const GxRows own = parts.n > 1 ? gx_pass_rows(p, 1, gx_share_count(&u->vocab)) : to;
+        const GxRows own = parts.n > 1 ? part : to;
         if (!is_sp || owner == p->m->member) gx_linear_apply(p, l, own, gx_some_rows(in, row, 1), 0);
         gx_at(p->g, p->unit, "logits");
         if (parts.n > 1) gx_all_gather(p->g, GX_AXIS_TP, &parts, to.data, own.data, 1, to.dtype);

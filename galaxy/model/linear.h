@@ -1,8 +1,9 @@
-// model/linear.h: a linear of a model: the one place where LoRA and quantised weights will hang; cores never mention them.
+// model/linear.h: a linear of a model: the one place where LoRA and quantised weights will hang; cores never mention
+// them.
 //
-// Several tensors that files know apart (q, k, v; gate, up) may be packed behind each other: the linear is then one matrix
-// with all their rows, and some of its parts are a linear again. Of packed parts some may be frozen: the others have their
-// gradients all the same.
+// Several tensors that files know apart (q, k, v; gate, up) may be packed behind each other: the linear is then one
+// matrix with all their rows, and some of its parts are a linear again. Of packed parts some may be frozen: the others
+// have their gradients all the same.
 #ifndef GX_MODEL_LINEAR_H
 #define GX_MODEL_LINEAR_H
 #include "../ops/linear.h"

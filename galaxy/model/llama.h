@@ -1,5 +1,5 @@
-// llama.h: LLaMA (Touvron et al. 2023, arXiv:2302.13971; grouped heads as in LLaMA 2) as a family: its configuration, the
-// names of its tensors, and the description of its units.
+// llama.h: LLaMA (Touvron et al. 2023, arXiv:2302.13971; grouped heads as in LLaMA 2) as a family: its configuration,
+// the names of its tensors, and the description of its units.
 //
 //     embed   x = tokens' rows
 //     layer   x1 = x + ATT(norm1(x)),  y = x1 + MLP(norm2(x1))
@@ -8,6 +8,7 @@
 // What it does not do (yet): biases, scaled RoPE, sliding windows, dropout.
 #ifndef GX_LLAMA_H
 #define GX_LLAMA_H
+#include "cores.h"
 #include "model.h"
 GX_BEGIN
 

@@ -1,8 +1,8 @@
 // model/mode.h: what modes are written with, the list of all modes, and the one that is composed.
 //
-// A mode is two functions for one (core, CON) pair, forward and backward, and a row {name, methods, functions}: the whole
-// of a source like train_tp.cu. Collectives are named by the door of the core at which they stand. Rows without data move
-// nothing, on any rank. In a group of one, all of them do nothing.
+// A mode is two functions for one (core, CON) pair, forward and backward, and a row {name, methods, functions}: the
+// whole of a source like train_tp.cu. Collectives are named by the door of the core at which they stand. Rows without
+// data move nothing, on any rank. In a group of one, all of them do nothing.
 //
 //     GxRows in = gx_core_in(p, k, x), out = gx_core_out(p, k);
 //     gx_enter_forward(p, k, gx_own(p, k, in), x);
@@ -15,37 +15,43 @@ GX_BEGIN
 
 // ---- doors ---------------------------------------------------------------------------------------------------------
 
-void gx_tp_all_reduce(GxPass *p, int k, GxDoor door, GxRows x);                          // PARTIAL -> FULL
-void gx_tp_all_gather(GxPass *p, int k, GxDoor door, GxRows whole, GxRows own);          // SEQ -> FULL
-void gx_tp_reduce_scatter(GxPass *p, int k, GxDoor door, GxRows own, GxRows partial);    // PARTIAL -> SEQ
+void gx_tp_all_reduce(GxPass *p, int k, GxDoor door, GxRows x);                       // PARTIAL -> FULL
+void gx_tp_all_gather(GxPass *p, int k, GxDoor door, GxRows whole, GxRows own);       // SEQ -> FULL
+void gx_tp_reduce_scatter(GxPass *p, int k, GxDoor door, GxRows own, GxRows partial); // PARTIAL -> SEQ
 
-// Of gradients: started before the weight half, waited for (gx_wait) behind it. Neither buffer may be touched meanwhile.
+// Of gradients: started before the weight half, waited for (gx_wait) behind it. Neither buffer may be touched
+// meanwhile.
 GxTicket gx_tp_all_reduce_start(GxPass *p, int k, GxDoor door, GxRows x);
 GxTicket gx_tp_all_gather_start(GxPass *p, int k, GxDoor door, GxRows whole, GxRows own);
 GxTicket gx_tp_reduce_scatter_start(GxPass *p, int k, GxDoor door, GxRows own, GxRows partial);
 
 // ---- the modes -----------------------------------------------------------------------------------------------------
 
-// All of them, each the source train_<name>.cu, where gx_<name> is. Programs, tests, pictures and benchmarks read this list.
+// All of them: name, ATT, CON, MLP (the ends follow). Each is the source train_<name>.cu, where gx_<name> is; programs,
+// tests, pictures and benchmarks read this list.
 #define GX_MODES(X)                                                                                                    \
-    X(tp)                                                                                                              \
-    X(galaxy)
+    X(tp, TP, NONE, TP)                                                                                                \
+    X(sp, SP, SP, SP)                                                                                                  \
+    X(galaxy, TP, SP, TP)                                                                                              \
+    X(galaxy2, TP, SP, SP)
 
-#define GX__MODE_DECLARE(name) extern const GxMode gx_##name;
+#define GX__MODE_DECLARE(name, att, con, mlp) extern const GxMode gx_##name;
 GX_MODES(GX__MODE_DECLARE)
 
 // The mode that executes what the layouts derive from any valid methods, serial among them.
 GxMode gx_composed(const char *name, GxMethods methods);
 
-// The methods of a mode by its name, of the list and "serial"; 0: there is none.
+// The methods of a mode by its name: "serial", or one of the list. 0: there is none of that name.
 int gx_mode_methods(const char *name, GxMethods *methods);
-const char *gx_mode_names(void); // "serial|tp|sp|galaxy|galaxy2"
+#define GX__MODE_NAME(name, att, con, mlp) "|" #name
+#define GX_MODE_NAMES                      "serial" GX_MODES(GX__MODE_NAME) // "serial|tp|sp|galaxy|galaxy2"
 
 GX_END
 #endif
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_MODE_IMPLEMENTED)
 #define GX_MODE_IMPLEMENTED
+#include <string.h>
 
 // ---- doors ---------------------------------------------------------------------------------------------------------
 
@@ -159,5 +165,20 @@ GxMode gx_composed(const char *name, GxMethods methods)
     m.pair_forward = gx__mode_pair_forward;
     m.pair_backward = gx__mode_pair_backward;
     return m;
+}
+
+int gx_mode_methods(const char *name, GxMethods *methods)
+{
+#define GX__MODE_ROW(name, att, con, mlp) {#name, GX_METHOD_##att, GX_METHOD_##con, GX_METHOD_##mlp},
+    static const struct {
+        const char *name;
+        GxMethod att, con, mlp;
+    } modes[] = {{"serial", GX_METHOD_NONE, GX_METHOD_NONE, GX_METHOD_NONE}, GX_MODES(GX__MODE_ROW)};
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+        if (strcmp(modes[i].name, name)) continue;
+        *methods = gx_methods(modes[i].att, modes[i].con, modes[i].mlp);
+        return 1;
+    }
+    return 0;
 }
 #endif

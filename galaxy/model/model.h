@@ -1,5 +1,5 @@
-// model.h: a model as data: units, each a list of (core, CON) pairs, described; the mode that says how they are split over
-// the ranks of a tp group; and from both the table of tensors with every rank's box in them.
+// model.h: a model as data: units, each a list of (core, CON) pairs, described; the mode that says how they are split
+// over the ranks of a tp group; and from both the table of tensors with every rank's box in them.
 //
 // A layer is two pairs, (ATT, CON) and (MLP, CON); the embedding is a pair without a stream that enters, a head one
 // without a stream that leaves. A pair is y = CON(x, core(enter(x))): enter is the norm before a core, or nothing; CON
@@ -19,7 +19,7 @@
 #include "rows.h"
 GX_BEGIN
 
-enum { GX_MAX_PAIRS = 3, GX_MAX_MATRICES = 4, GX_MAX_KINDS = 4 };
+enum { GX_MAX_PAIRS = 3, GX_MAX_MATRICES = 4, GX_MAX_KINDS = 4, GX_MAX_UNITS = 1024 };
 typedef struct GxPass GxPass;
 typedef struct GxModel GxModel;
 
@@ -167,6 +167,7 @@ typedef struct {
 } GxTensorUse;
 GxTensorId gx_model_tensor(GxContext *g, GxModel *m, int unit, const GxTensorUse *use);
 GxLinear gx_model_linear(const GxModel *m, GxTensorId first, int parts);
+void gx_core_open(GxContext *g, GxModel *m, int unit, int k, int number); // the tensors of pair k's core; cores.h
 
 GX_END
 #endif
@@ -178,7 +179,6 @@ GX_END
 #include <string.h>
 #include "../ops/memory.h"
 #include "../parallel/values.h"
-#include "unit.h"
 
 // ---- what is not built ---------------------------------------------------------------------------------------------
 
@@ -244,8 +244,7 @@ static GxStatus gx__model_split(GxContext *g, const GxModel *m, GxUnitKind *u)
         else if (c->kind == GX_CORE_MLP)
             GX_TRY(gx__model_split_count(g, m, &u->columns, by->mlp, "tp_intermediate_size_list", &m->lists.columns,
                                          c->columns));
-        else
-            GX_TRY(gx__model_split_count(g, m, &u->vocab, by->ends, "tp_vocab_size_list", &m->lists.vocab, c->vocab));
+        else GX_TRY(gx__model_split_count(g, m, &u->vocab, by->ends, "tp_vocab_size_list", &m->lists.vocab, c->vocab));
     }
     return GX_OK;
 }
@@ -339,7 +338,7 @@ void gx_model_unit(GxContext *g, GxModel *m, int kind, int number)
         const GxTensorUse norm = {u->pair[k].norm, number, GX_ROLE_NORM, {u->width, 0}, NULL, NULL, con, 0, 0};
         if (u->pair[k].enter.kind == GX_ENTER_NORM) made->pair[k].norm = gx_model_tensor(g, m, unit, &norm);
     }
-    for (int k = 0; k < u->n_pairs; k++) gx_core(u->pair[k].core.kind)->open(g, m, unit, k, number);
+    for (int k = 0; k < u->n_pairs; k++) gx_core_open(g, m, unit, k, number);
 }
 
 GxStatus gx_model_open(GxContext *g, GxModel *m, const GxFamily *family, void *config, const GxMode *mode,

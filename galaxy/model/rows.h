@@ -45,9 +45,9 @@ typedef struct {                    // one micro-batch of this rank; its arrays 
     int number;           // micro-batch of the window
     int is_training;      // 0: the loss alone is wanted, and no dropout
     float scale;          // 1 / number of labels that count in the whole window, on all ranks
-    double *loss;         // the head adds the sum of its token losses; under a vocabulary split by TP, all ranks the same
-    GxRows logits;        // [rows, whole vocabulary]: where the head is to write logits instead of computing a loss
-    int64_t logits_row;   // of rows from this one on
+    double *loss;       // the head adds the sum of its token losses; under a vocabulary split by TP, all ranks the same
+    GxRows logits;      // [rows, whole vocabulary]: where the head is to write logits instead of computing a loss
+    int64_t logits_row; // of rows from this one on
 } GxBatch;
 
 static inline const int32_t *gx_batch_labels(const GxBatch *b) { return b->labels_twin ? b->labels_twin : b->labels; }

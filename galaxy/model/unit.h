@@ -1,9 +1,9 @@
-// model/unit.h: a unit at work: what it sees (its pass), what it keeps (its slot), and its three calls: forward, backward,
-// and the weight halves that a backward left out.
+// model/unit.h: a unit at work: what it sees (its pass), what it keeps (its slot), and its three calls: forward,
+// backward, and the weight halves that a backward left out.
 //
-// A unit is pure: it sees its pass and the rows that it is handed, nothing else. So micro-batches may be in flight at once,
-// a rank may have units [first, last), units may be computed again, weight halves put off: what to call when is a list of
-// actions (parallel/steps.h), run by run/interpreter.h.
+// A unit is pure: it sees its pass and the rows that it is handed, nothing else. So micro-batches may be in flight at
+// once, a rank may have units [first, last), units may be computed again, weight halves put off: what to call when is a
+// list of actions (parallel/steps.h), run by run/interpreter.h.
 //
 // Inside a unit a mode says, for one pair, how enter, core and CON follow each other and what is communicated between
 // them. The rows that it hands around, of pair k:
@@ -11,11 +11,12 @@
 //     in, out        into and out of the core; din, dout their gradients: all rows, unless CON and core are both by SP
 //
 // Which of these may be the same rows
-//     dx may be dy. din is never dx. dout is dx, unless what it is moved to has other rows or the weight half is put off;
-//     nobody writes it before the weight half, so enter_backward comes behind that. out is y where CON has nothing to do.
+//     dx may be dy. din is never dx. dout is dx, unless what it is moved to has other rows or the weight half is put
+//     off; nobody writes it before the weight half, so enter_backward comes behind that. out is y where CON has nothing
+//     to do.
 //
-// A slot lies where its unit's forward is told to lay it, for the batch at hand; so no size is fixed but the largest. What
-// lives as long as one pair (out, din, dout, inner gradients) is scratch from the context's arena.
+// A slot lies where its unit's forward is told to lay it, for the batch at hand; so no size is fixed but the largest.
+// What lives as long as one pair (out, din, dout, inner gradients) is scratch from the context's arena.
 #ifndef GX_UNIT_H
 #define GX_UNIT_H
 #include "model.h"
@@ -42,7 +43,8 @@ struct GxPass {
     const GxBatch *b;
     GxSlot *slot;
     int unit;
-    int defers_weights; // the slot owns what weight halves read; gx_unit_backward leaves them out, gx_unit_weight does them
+    int defers_weights; // the slot owns what weight halves read; gx_unit_backward leaves them out, gx_unit_weight does
+                        // them
     // from here on the unit's own, pair by pair
     GxRows y;        // where the pair's result is wanted; no rows: it is not
     int wants_din;   // something below is trained, or the norm before the core
@@ -56,10 +58,11 @@ int64_t gx_slot_bytes(const GxModel *m, int unit, int64_t T, int64_t B, int owns
 // Lays the pass's slot at `base` for the pass's batch: before the forward. Refuses a batch that is larger than planned.
 void gx_slot_lay(GxPass *p, void *base);
 
-// out without rows: only what the slot keeps is wanted (a unit that is computed again). A head in training does nothing.
+// out without rows: only what the slot keeps is wanted (a unit that is computed again). A head in training does
+// nothing.
 void gx_unit_forward(GxPass *p, GxState out, GxState in);
-// din may be dout, and has no rows where nothing below is trained; `in` as it was handed to the forward. dout's rows are
-// used up. A head has no dout: its forward is done here, too.
+// din may be dout, and has no rows where nothing below is trained; `in` as it was handed to the forward. dout's rows
+// are used up. A head has no dout: its forward is done here, too.
 void gx_unit_backward(GxPass *p, GxState din, GxState dout, GxState in);
 void gx_unit_weight(GxPass *p, GxState in); // the weight halves that a backward with defers_weights left out
 
@@ -71,21 +74,21 @@ GxRows gx_stream_rows(const GxModel *m, int64_t T, int64_t B, void *data);
 GxMethod gx_core_method(const GxPass *p, int k);
 GxRows gx_core_in(const GxPass *p, int k, GxRows x);
 GxRows gx_core_out(GxPass *p, int k);
-GxRows gx_core_din(GxPass *p, int k);             // no rows where nothing below is trained
+GxRows gx_core_din(GxPass *p, int k); // no rows where nothing below is trained
 GxRows gx_core_dout(GxPass *p, int k, GxRows dx);
 GxRows gx_own(const GxPass *p, int k, GxRows whole); // this rank's slice of T inside them; all where they are no more
-// For enter, CON and cores themselves: the rows of CON's layout inside a core's; this rank's slice of all rows, and where
-// it begins.
+// For enter, CON and cores themselves: the rows of CON's layout inside a core's; this rank's slice of all rows, and
+// where it begins.
 GxRows gx_con_rows(const GxPass *p, int k, GxRows whole);
 GxRows gx_slice(const GxPass *p, GxRows all);
 int64_t gx_slice_begin(const GxPass *p);
 
 // ---- what a pair is made of: con.h has enter and CON ---------------------------------------------------------------
 
-void gx_enter_forward(GxPass *p, int k, GxRows in, GxRows x);               // in = enter(x), if CON has not done it
-void gx_enter_backward(GxPass *p, int k, GxRows dx, GxRows din, GxRows x);  // dx += enter'(din)
-void gx_con_forward(GxPass *p, int k, GxRows y, GxRows x, GxRows out);      // y = x + out; enter of k+1 where it is a norm
-void gx_con_backward(GxPass *p, int k, GxRows dx, GxRows dout, GxRows dy);  // dx: around the core; dout: into it
+void gx_enter_forward(GxPass *p, int k, GxRows in, GxRows x);              // in = enter(x), if CON has not done it
+void gx_enter_backward(GxPass *p, int k, GxRows dx, GxRows din, GxRows x); // dx += enter'(din)
+void gx_con_forward(GxPass *p, int k, GxRows y, GxRows x, GxRows out); // y = x + out; enter of k+1 where it is a norm
+void gx_con_backward(GxPass *p, int k, GxRows dx, GxRows dout, GxRows dy); // dx: around the core; dout: into it
 
 // This rank's heads, columns, rows of the vocabulary, or slice of T. Never writes `in`.
 void gx_core_forward(GxPass *p, int k, GxRows out, GxRows in);
@@ -102,20 +105,20 @@ typedef struct { // lays a slot's buffers, one behind the other
 } GxSlotLayer;
 
 typedef struct {
-    void (*open)(GxContext *g, GxModel *m, int unit, int k, int number);                      // its tensors
-    void (*lay)(GxSlotLayer *l, const GxUnitKind *u, int k, int64_t rows, GxPairSlot *s);      // what it keeps
+    void (*open)(GxContext *g, GxModel *m, int unit, int k, int number);                  // its tensors
+    void (*lay)(GxSlotLayer *l, const GxUnitKind *u, int k, int64_t rows, GxPairSlot *s); // what it keeps
     void (*forward)(GxPass *p, int k, GxRows out, GxRows in);
     void (*backward_input)(GxPass *p, int k, GxRows din, GxRows dout, GxRows in);
     void (*backward_weight)(GxPass *p, int k, GxRows dout, GxRows in);
 } GxCore;
-const GxCore *gx_core(GxCoreKind kind);
+const GxCore *gx_core(GxCoreKind kind); // cores.h
 
 GxRows gx_slot_rows(GxSlotLayer *l, int64_t rows, int64_t cols);
 GxRows gx_pass_rows(GxPass *p, int64_t rows, int64_t cols); // scratch until the pair is done
 
 // For the parts of a pair: where they are in the recording, what they are described by, where their tensors are.
-typedef enum { GX_AT_NORM = 0, GX_AT_CORE, GX_AT_CON } GxPart;
-void gx_pass_at(const GxPass *p, int k, GxPart part); // "att_norm", "att", "att_con"
+typedef enum { GX_AT_NORM = 0, GX_AT_CORE, GX_AT_CON } GxPassPart;
+void gx_pass_at(const GxPass *p, int k, GxPassPart part); // "att_norm", "att", "att_con"
 static inline const GxUnitKind *gx_pass_kind(const GxPass *p) { return &p->m->kind[p->m->unit[p->unit].kind]; }
 static inline const GxPairSpec *gx_pass_spec(const GxPass *p, int k) { return &gx_pass_kind(p)->spec.pair[k]; }
 static inline const GxPair *gx_pass_pair(const GxPass *p, int k) { return &p->m->unit[p->unit].pair[k]; }
@@ -127,19 +130,7 @@ GX_END
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_UNIT_IMPLEMENTED)
 #define GX_UNIT_IMPLEMENTED
 #include <string.h>
-#include "att.h"
-#include "con.h"
-#include "embed.h"
-#include "head.h"
-#include "mlp.h"
-
-const GxCore *gx_core(GxCoreKind kind)
-{
-    static const GxCore *const cores[GX_CORE_KINDS] = {&gx_att, &gx_mlp, &gx_embed, &gx_head};
-    return cores[kind];
-}
-
-void gx_pass_at(const GxPass *p, int k, GxPart part)
+void gx_pass_at(const GxPass *p, int k, GxPassPart part)
 {
     static const char *const names[GX_CORE_KINDS][3] = {{"att_norm", "att", "att_con"},
                                                         {"mlp_norm", "mlp", "mlp_con"},
@@ -200,10 +191,7 @@ GxRows gx_slice(const GxPass *p, GxRows all)
     return all.data ? gx_some_rows(all, gx_slice_begin(p), gx__unit_own(p->m, &p->slot->rows)) : all;
 }
 GxRows gx_own(const GxPass *p, int k, GxRows whole) { return gx__unit_stays(p, k) ? whole : gx_slice(p, whole); }
-GxRows gx_con_rows(const GxPass *p, int k, GxRows whole)
-{
-    return gx__unit_moves(p, k) ? gx_slice(p, whole) : whole;
-}
+GxRows gx_con_rows(const GxPass *p, int k, GxRows whole) { return gx__unit_moves(p, k) ? gx_slice(p, whole) : whole; }
 
 GxRows gx_pass_rows(GxPass *p, int64_t rows, int64_t cols)
 {
@@ -213,10 +201,7 @@ GxRows gx_pass_rows(GxPass *p, int64_t rows, int64_t cols)
     return r;
 }
 
-GxRows gx_core_in(const GxPass *p, int k, GxRows x)
-{
-    return gx_pass_slot(p, k)->in.data ? gx_pass_slot(p, k)->in : x;
-}
+GxRows gx_core_in(const GxPass *p, int k, GxRows x) { return gx_pass_slot(p, k)->in.data ? gx_pass_slot(p, k)->in : x; }
 
 GxRows gx_core_out(GxPass *p, int k)
 {
@@ -264,8 +249,8 @@ static void gx__unit_lay_pair(GxSlotLayer *l, const GxUnitKind *u, int k, GxPair
     gx_core(spec->core.kind)->lay(l, u, k, rows, s);
 }
 
-static int64_t gx__unit_lay(const GxModel *m, int unit, const GxSplit *rows, int64_t all, int owns_gradients, void *base,
-                            GxPairSlot *pair)
+static int64_t gx__unit_lay(const GxModel *m, int unit, const GxSplit *rows, int64_t all, int owns_gradients,
+                            void *base, GxPairSlot *pair)
 {
     const GxUnitKind *u = &m->kind[m->unit[unit].kind];
     GxSlotLayer l = GX_ZERO;
@@ -291,8 +276,8 @@ void gx_slot_lay(GxPass *p, void *base)
     const GxBatch *b = p->b;
     if (b->T < m->sequence.n || b->T > m->max_T || b->B < 1 || b->B > m->max_B) {
         GX_FAIL(&p->g->error, GX_ERR_ARGUMENT,
-                "a batch of %ld sequences of %ld tokens; memory was taken for at most %ld of %d to %ld tokens", (long)b->B,
-                (long)b->T, (long)m->max_B, m->sequence.n, (long)m->max_T);
+                "a batch of %ld sequences of %ld tokens; memory was taken for at most %ld of %d to %ld tokens",
+                (long)b->B, (long)b->T, (long)m->max_B, m->sequence.n, (long)m->max_T);
         return;
     }
     if (b->starts) GX_FAIL(&p->g->error, GX_ERR_UNSUPPORTED, "documents that share a row of the batch are not built");
@@ -345,7 +330,10 @@ void gx_unit_forward(GxPass *p, GxState out, GxState in)
         gx__unit_pair_forward(p, k, k + 1 < n ? gx_pass_slot(p, k + 1)->stream : out.x, in);
 }
 
-static int gx__unit_trains(const GxPass *p, GxTensorId id) { return id.index >= 0 && gx_store_trains(&p->m->store, id.index); }
+static int gx__unit_trains(const GxPass *p, GxTensorId id)
+{
+    return id.index >= 0 && gx_store_trains(&p->m->store, id.index);
+}
 
 static int gx__unit_trains_norm(const GxPass *p, int k)
 {
@@ -355,7 +343,8 @@ static int gx__unit_trains_norm(const GxPass *p, int k)
 static int gx__unit_trains_pair(const GxPass *p, int k)
 {
     const GxPair *pair = gx_pass_pair(p, k);
-    int some = gx__unit_trains_norm(p, k) || (gx_pass_spec(p, k)->core.kind == GX_CORE_EMBED && gx__unit_trains(p, pair->matrix));
+    int some = gx__unit_trains_norm(p, k) ||
+               (gx_pass_spec(p, k)->core.kind == GX_CORE_EMBED && gx__unit_trains(p, pair->matrix));
     for (int i = 0; i < 2; i++)
         for (int part = 0; part < pair->linear[i].parts; part++) {
             const GxTensorId id = {pair->linear[i].first.index + part};

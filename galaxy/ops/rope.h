@@ -20,6 +20,7 @@ struct GxRuns {
 
 GxRuns gx_runs_one(int64_t length, int64_t position);
 int64_t gx_runs_rows(const GxRuns *runs);
+GxRuns gx_runs_slice(const GxRuns *runs, int64_t first, int64_t rows); // those of rows [first, first + rows)
 int64_t gx_runs_position(const GxRuns *runs, int64_t row);             // global position of a row
 int gx_runs_check(GxContext *g, const char *what, const GxRuns *runs); // 1: as they should be
 
@@ -53,6 +54,19 @@ GxRuns gx_runs_one(int64_t length, int64_t position)
 int64_t gx_runs_rows(const GxRuns *runs)
 {
     return runs->n ? runs->run[runs->n - 1].row + runs->run[runs->n - 1].length : 0;
+}
+
+GxRuns gx_runs_slice(const GxRuns *runs, int64_t first, int64_t rows)
+{
+    GxRuns r = GX_ZERO;
+    for (int i = 0; i < runs->n; i++) {
+        const GxRun *all = &runs->run[i];
+        const int64_t begin = gx_max(all->row, first), end = gx_min(all->row + all->length, first + rows);
+        if (end <= begin) continue;
+        r.run[r.n].row = begin - first, r.run[r.n].length = end - begin;
+        r.run[r.n++].position = all->position + begin - all->row;
+    }
+    return r;
 }
 
 int64_t gx_runs_position(const GxRuns *runs, int64_t row)

@@ -1,8 +1,9 @@
-// parallel/values.h: a tensor's values in fp32, wherever its store has them: what initialisation and files read and write.
+// parallel/values.h: a tensor's values in fp32, wherever its store has them: what initialisation and files read and
+// write.
 //
 // In fp32 the weights are the values; of a trained tensor in a narrower type the masters are, and what is computed with
-// follows them; a frozen one in a narrower type has no others, so they pass through scratch of the device's arena, which
-// the caller gives back by its mark.
+// follows them; a frozen one in a narrower type has no others, so they pass through scratch of the device's arena,
+// which the caller gives back by its mark.
 #ifndef GX_VALUES_H
 #define GX_VALUES_H
 #include "../base/store.h"

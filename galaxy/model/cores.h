@@ -1,0 +1,29 @@
+// model/cores.h: the kinds of cores that there are. To add one: its room (like att.h), and its line here and in
+// GxCoreKind.
+#ifndef GX_CORES_H
+#define GX_CORES_H
+#include "att.h"
+#include "con.h"
+#include "embed.h"
+#include "head.h"
+#include "mlp.h"
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_CORES_IMPLEMENTED)
+#define GX_CORES_IMPLEMENTED
+
+const GxCore *gx_core(GxCoreKind kind)
+{
+    switch (kind) {
+    case GX_CORE_ATT: return &gx_att;
+    case GX_CORE_MLP: return &gx_mlp;
+    case GX_CORE_EMBED: return &gx_embed;
+    default: return &gx_head;
+    }
+}
+
+void gx_core_open(GxContext *g, GxModel *m, int unit, int k, int number)
+{
+    gx_core(gx_unit_spec(m, unit)->pair[k].core.kind)->open(g, m, unit, k, number);
+}
+#endif

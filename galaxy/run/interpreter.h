@@ -1,0 +1,258 @@
+// run/interpreter.h: runs lists of actions (parallel/steps.h) on a model: a training step, a validation, logits.
+//
+// A GxRunner has what a rank needs for that: the model and its store, the optimizer, the lists, and one region of
+// memory in which the rows and slots of whichever list runs have their places. What an action needs while it runs is
+// scratch.
+//
+//     GX_TRY(gx_runner_open(&r, &model, &optimizer, &spec, err));     // makes and checks the lists
+//     gx_runner_take(g, &r, T, B, chunk);                             // weights, gradients, moments, region: from the
+//     arena gx_runner_train(g, &r, batch, &labels, &stop);                  // a window of micro-batches, and the
+//     update gx_runner_evaluate(g, &r, &batch);                              // adds to *batch.loss
+//
+// A window is what one optimizer step sees: all micro-batches of all ranks. Its loss is the sum of its token losses
+// over the number of its labels that count, wherever they are; so that number is agreed on first (COUNT), and gradients
+// are SUMmed over ranks and micro-batches.
+#ifndef GX_INTERPRETER_H
+#define GX_INTERPRETER_H
+#include "../model/unit.h"
+#include "../parallel/grads.h"
+#include "../parallel/steps.h"
+#include "optimizer.h"
+GX_BEGIN
+
+typedef struct {           // zero: defaults
+    int micro_batches;     // of a window; 0: one
+    int recomputes_layers; // layers keep their inputs and are computed again before their backwards
+    int order;             // GxStepsOrder
+    int puts_off_weights;  // weight halves of layers come at the end of the window
+    int bucket;            // units whose gradients are summed in one go; 0: all
+} GxRunnerSpec;
+
+typedef struct {
+    GxModel *m;
+    const GxOptimizer *o;
+    GxSteps train, forward; // forward: of one micro-batch
+    void *region;
+    int64_t region_bytes;
+    int64_t *bytes; // [3][units]: of x, and of slots that are kept in training; scratch of gx_runner_take
+    // of the window at hand
+    GxBatch *batch;
+    int64_t labels;
+    int stop;
+} GxRunner;
+
+// m and o are lent. Close it with gx_runner_close, also after an error.
+GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer *o, const GxRunnerSpec *spec);
+void gx_runner_close(GxRunner *r);
+
+// All memory for batches of up to T x B (twice: from a dry arena, then from the real one).
+void gx_runner_take(GxContext *g, GxRunner *r, int64_t T, int64_t B, int64_t chunk);
+
+// One window: labels are counted, micro-batches run, gradients and loss reduced over the ranks, clipped, and the
+// optimizer applied. step->loss_sum and step->labels are the window's, step->skip: gradients were not finite, nothing
+// has changed; step->lr is the caller's. *labels (NULL: not wanted): how many counted. *stop: raised on all ranks where
+// it is on one.
+void gx_runner_train(GxContext *g, GxRunner *r, GxBatch *batch, int64_t *labels, int *stop);
+
+// A batch forward only: adds its losses to *b->loss, or writes b->logits.
+void gx_runner_forward(GxContext *g, GxRunner *r, const GxBatch *b);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_INTERPRETER_IMPLEMENTED)
+#define GX_INTERPRETER_IMPLEMENTED
+#include <stdlib.h>
+#include <string.h>
+#include "../ops/elementwise.h"
+#include "../ops/loss.h"
+#include "../ops/memory.h"
+#include "../parallel/steps_check.h"
+#include "../parallel/steps_make.h"
+#include "../parallel/steps_place.h"
+
+// ---- lists ---------------------------------------------------------------------------------------------------------
+
+static GxStatus gx__interpreter_make(GxSteps *s, const GxStepsSpec *spec, GxError *err)
+{
+    GX_TRY(gx_steps_make(s, spec, err));
+    return gx_steps_check(s, err);
+}
+
+static int gx__interpreter_is_tied(const GxModel *m)
+{
+    int tied = 0;
+    for (int i = 0; i < m->table.n; i++) tied |= m->table.row[i].has_alias;
+    return tied;
+}
+
+GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer *o, const GxRunnerSpec *spec)
+{
+    GxStepsSpec s = GX_ZERO;
+    uint8_t frozen[GX_MAX_UNITS];
+    memset(r, 0, sizeof *r);
+    r->m = m, r->o = o;
+    if (m->units > GX_MAX_UNITS)
+        return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "a model of %d units; at most %d are possible", m->units,
+                       GX_MAX_UNITS);
+    for (int u = 0; u < m->units; u++) frozen[u] = !gx_store_trains_unit(&m->store, u);
+    s.units = m->units, s.micro_batches = (int)gx_max(spec->micro_batches, 1);
+    s.order = spec->order, s.recomputes_layers = spec->recomputes_layers, s.puts_off_weights = spec->puts_off_weights;
+    s.is_tied = gx__interpreter_is_tied(m);
+    s.frozen = frozen;
+    s.count_axes = GX_AXIS_ALL, s.agree_axes = GX_AXIS_ALL, s.reduce_axes = g->world > 1 ? GX_AXIS_ALL : 0;
+    s.bucket = spec->bucket;
+    if (gx_steps_lowest(&s) == m->units)
+        return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "every tensor of the model is frozen: there is nothing to train");
+    GX_TRY(gx__interpreter_make(&r->train, &s, &g->error));
+    s.kind = GX_STEPS_FORWARD, s.micro_batches = 1, s.order = GX_ORDER_1F1B;
+    s.recomputes_layers = s.puts_off_weights = 0;
+    GX_TRY(gx__interpreter_make(&r->forward, &s, &g->error));
+    r->bytes = (int64_t *)calloc(2 * (size_t)m->units, sizeof *r->bytes);
+    if (!r->bytes) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the sizes of %d units", m->units);
+    return GX_OK;
+}
+
+void gx_runner_close(GxRunner *r)
+{
+    gx_steps_close(&r->train);
+    gx_steps_close(&r->forward);
+    free(r->bytes);
+    memset(r, 0, sizeof *r);
+}
+
+// ---- memory --------------------------------------------------------------------------------------------------------
+
+// Weight halves of the unit come later: its slot has what they read.
+static int gx__interpreter_puts_off(const GxSteps *s, int unit)
+{
+    return s->spec.puts_off_weights && unit > 0 && unit < s->spec.units - 1 && gx_steps_is_trained(&s->spec, unit);
+}
+
+static int64_t gx__interpreter_place(GxContext *g, const GxRunner *r, GxSteps *s, int64_t T, int64_t B)
+{
+    const int units = r->m->units;
+    GxStepsBytes bytes = {r->bytes, NULL, r->bytes + units};
+    for (int u = 0; u < units; u++) {
+        r->bytes[u] = gx_rows_bytes(gx_stream_rows(r->m, T, B, NULL));
+        r->bytes[units + u] = gx_slot_bytes(r->m, u, T, B, gx__interpreter_puts_off(s, u));
+    }
+    return gx_steps_place(s, &bytes, &g->error) == GX_OK ? s->bytes : 0;
+}
+
+void gx_runner_take(GxContext *g, GxRunner *r, int64_t T, int64_t B, int64_t chunk)
+{
+    gx_model_take(g, r->m, T, B, chunk);
+    if (gx_failed(g)) return;
+    gx_store_take(g, &r->m->store, gx_optimizer_moments(r->o));
+    r->region_bytes = gx__interpreter_place(g, r, &r->train, T, B);
+    r->region_bytes = gx_max(r->region_bytes, gx__interpreter_place(g, r, &r->forward, T, B));
+    r->region = gx_scratch(g, GX_MEM_ACTIVATIONS, r->region_bytes);
+}
+
+// ---- actions -------------------------------------------------------------------------------------------------------
+
+static GxState gx__interpreter_stream(const GxRunner *r, const GxSteps *s, const GxBatch *b, int buffer)
+{
+    GxState state = {gx_no_rows(), gx_no_rows(), gx_no_rows()};
+    void *data = gx_steps_at(s, r->region, buffer);
+    if (data) state.x = gx_stream_rows(r->m, b->T, b->B, data);
+    return state;
+}
+
+// F, R, B or W of a unit. Where the list has no place for its slot, that is scratch.
+static void gx__interpreter_unit(GxContext *g, GxRunner *r, const GxSteps *s, int i, const GxBatch *b)
+{
+    const GxAction *a = &s->action[i];
+    const GxOperands *at = &s->operands[i];
+    const GxState in = gx__interpreter_stream(r, s, b, at->x), y = gx__interpreter_stream(r, s, b, at->y),
+                  dx = gx__interpreter_stream(r, s, b, at->dx), dy = gx__interpreter_stream(r, s, b, at->dy);
+    const GxArenaMark mark = gx_arena_mark(g->arena);
+    GxSlot slot;
+    GxPass p = GX_ZERO;
+    p.g = g, p.m = r->m, p.b = b, p.slot = &slot, p.unit = a->unit;
+    p.defers_weights = gx__interpreter_puts_off(s, a->unit);
+    void *base = gx_steps_at(s, r->region, at->slot);
+    if (!base) base = gx_scratch(g, GX_MEM_ACTIVATIONS, gx_slot_bytes(r->m, a->unit, b->T, b->B, p.defers_weights));
+    gx_slot_lay(&p, base);
+    if (!gx_failed(g)) {
+        if (a->what == GX_DO_FORWARD || a->what == GX_DO_RECOMPUTE) gx_unit_forward(&p, y, in);
+        else if (a->what == GX_DO_BACKWARD) gx_unit_backward(&p, dx, dy, in);
+        else gx_unit_weight(&p, in);
+    }
+    gx_arena_release(g->arena, mark);
+}
+
+// Labels that count in the window, of all ranks; whether one of them asks to stop.
+static void gx__interpreter_count(GxContext *g, GxRunner *r, const GxSteps *s)
+{
+    int64_t agreed[2] = {0, r->stop};
+    for (int i = 0; i < s->spec.micro_batches; i++) {
+        const GxBatch *b = &r->batch[i];
+        if (!g->device->computes || gx_group_index(g, GX_AXIS_TP)) break; // ranks of a tp group have the same labels
+        for (int64_t k = 0; k < b->T * b->B; k++) agreed[0] += gx_batch_labels(b)[k] != GX_IGNORE_INDEX;
+    }
+    gx_at(g, -1, "window");
+    gx_all_reduce(g, GX_AXIS_ALL, GX_SUM, agreed, 2, GX_I64);
+    r->labels = agreed[0], r->stop = agreed[1] > 0;
+    gx_to_device(g, &g->step->labels, &agreed[0], sizeof agreed[0]);
+    gx_zero(g, &g->step->sum_squares, sizeof g->step->sum_squares + sizeof g->step->loss_sum);
+    gx_store_begin_window(&r->m->store);
+    for (int i = 0; i < s->spec.micro_batches; i++) {
+        r->batch[i].number = i, r->batch[i].is_training = 1;
+        r->batch[i].scale = r->labels ? 1.0f / (float)r->labels : 0.0f;
+        r->batch[i].loss = &g->step->loss_sum;
+    }
+}
+
+// Ranks of a tp group have the same loss, unless each computes that of its own rows.
+static int gx__interpreter_loss_axes(const GxModel *m)
+{
+    return GX_AXIS_LOSS | (m->mode->methods.ends == GX_METHOD_SP ? GX_AXIS_TP : 0);
+}
+
+static void gx__interpreter_agree(GxContext *g, const GxRunner *r)
+{
+    gx_grads_agree(g);
+    gx_at(g, -1, "loss");
+    gx_all_reduce(g, gx__interpreter_loss_axes(r->m), GX_SUM, &g->step->loss_sum, 1, GX_F64);
+    gx_clip(g, r->o->max_grad_norm);
+}
+
+static void gx__interpreter_run(GxContext *g, GxRunner *r, const GxSteps *s, const GxBatch *batch)
+{
+    for (int i = 0; i < s->n && !gx_failed(g); i++) {
+        const GxAction *a = &s->action[i];
+        switch (a->what) {
+        case GX_DO_FORWARD:
+        case GX_DO_RECOMPUTE:
+        case GX_DO_BACKWARD:
+        case GX_DO_WEIGHT: gx__interpreter_unit(g, r, s, i, &batch[a->micro_batch]); break;
+        case GX_DO_COUNT: gx__interpreter_count(g, r, s); break;
+        case GX_DO_REDUCE: gx_grads_reduce(g, &r->m->store, a->unit, a->count); break;
+        case GX_DO_NORM: gx_grads_sum_squares(g, &r->m->store, a->unit); break;
+        case GX_DO_AGREE: gx__interpreter_agree(g, r); break;
+        case GX_DO_STEP:
+            gx_at(g, a->unit, "step");
+            gx_optimizer_step(g, &r->m->store, r->o, a->unit);
+            break;
+        default: {
+            char name[48];
+            GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "action %d of the list (%s) is not built", i,
+                    gx_action_name(a, name));
+        }
+        }
+    }
+}
+
+void gx_runner_train(GxContext *g, GxRunner *r, GxBatch *batch, int64_t *labels, int *stop)
+{
+    r->batch = batch;
+    r->stop = stop ? *stop : 0;
+    gx__interpreter_run(g, r, &r->train, batch);
+    if (labels) *labels = r->labels;
+    if (stop) *stop = r->stop;
+}
+
+void gx_runner_forward(GxContext *g, GxRunner *r, const GxBatch *b) { gx__interpreter_run(g, r, &r->forward, b); }
+#endif
