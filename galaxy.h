@@ -36,6 +36,7 @@
 #define GALAXY_H
 #include "galaxy/base/common.h"
 #include "galaxy/base/status.h"
+#include "galaxy/base/fields.h"
 #include "galaxy/base/log.h"
 #include "galaxy/base/dtype.h"
 #include "galaxy/base/random.h"
@@ -97,6 +98,7 @@
 
 #include "galaxy/io/files.h"
 #include "galaxy/io/json.h"
+#include "galaxy/io/json_fields.h"
 #include "galaxy/io/folder.h"
 #include "galaxy/io/config.h"
 #include "galaxy/io/safetensors.h"
@@ -111,6 +113,7 @@
 #include "galaxy/run/plot.h"
 #include "galaxy/run/options.h"
 #include "galaxy/run/llama_family.h"
+#include "galaxy/run/agree.h"
 #include "galaxy/run/tensor_file.h"
 #include "galaxy/run/checkpoint.h"
 #include "galaxy/run/output.h"
@@ -118,7 +121,6 @@
 #include "galaxy/run/report.h"
 #include "galaxy/run/launch.h"
 #include "galaxy/run/trainer.h"
-#include "galaxy/run/agree.h"
 #include "galaxy/run/buffers.h"
 #include "galaxy/run/setup.h"
 #endif

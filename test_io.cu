@@ -422,24 +422,24 @@ typedef struct {
     int64_t seq_len, steps;
     double learning_rate, dropout;
     int resume, report;
-    char precision[GX_OPTION_TEXT], out[GX_OPTION_TEXT];
+    char precision[GX_FIELD_TEXT], out[GX_FIELD_TEXT];
 } TrainOptions;
 typedef struct {
     GxIntList heads, split;
 } ModelOptions;
 
-static const GxOption train_table[] = {
-    {"seq_len", GX_OPTION_INT, offsetof(TrainOptions, seq_len), "256", "tokens in a sample", "1.."},
-    {"steps", GX_OPTION_INT, offsetof(TrainOptions, steps), NULL, "optimizer steps", NULL},
-    {"learning_rate", GX_OPTION_DOUBLE, offsetof(TrainOptions, learning_rate), "3e-4", "of the largest step", "0.."},
-    {"dropout", GX_OPTION_DOUBLE, offsetof(TrainOptions, dropout), "0.1", "probability", "0..0.9"},
-    {"resume", GX_OPTION_BOOL, offsetof(TrainOptions, resume), NULL, "from the newest checkpoint", NULL},
-    {"report", GX_OPTION_BOOL, offsetof(TrainOptions, report), "true", "write one", NULL},
-    {"precision", GX_OPTION_STRING, offsetof(TrainOptions, precision), "fp32", "of activations", "fp32|bf16|fp16"},
-    {"out", GX_OPTION_STRING, offsetof(TrainOptions, out), "", "folder", NULL}};
-static const GxOption model_table[] = {
-    {"heads", GX_OPTION_INT_LIST, offsetof(ModelOptions, heads), "3,1", "per rank", "0.."},
-    {"split", GX_OPTION_INT_LIST, offsetof(ModelOptions, split), NULL, "per rank", NULL}};
+static const GxField train_table[] = {
+    {"seq_len", GX_FIELD_INT, offsetof(TrainOptions, seq_len), "256", "tokens in a sample", "1.."},
+    {"steps", GX_FIELD_INT, offsetof(TrainOptions, steps), NULL, "optimizer steps", NULL},
+    {"learning_rate", GX_FIELD_DOUBLE, offsetof(TrainOptions, learning_rate), "3e-4", "of the largest step", "0.."},
+    {"dropout", GX_FIELD_DOUBLE, offsetof(TrainOptions, dropout), "0.1", "probability", "0..0.9"},
+    {"resume", GX_FIELD_BOOL, offsetof(TrainOptions, resume), NULL, "from the newest checkpoint", NULL},
+    {"report", GX_FIELD_BOOL, offsetof(TrainOptions, report), "true", "write one", NULL},
+    {"precision", GX_FIELD_STRING, offsetof(TrainOptions, precision), "fp32", "of activations", "fp32|bf16|fp16"},
+    {"out", GX_FIELD_STRING, offsetof(TrainOptions, out), "", "folder", NULL}};
+static const GxField model_table[] = {
+    {"heads", GX_FIELD_INT_LIST, offsetof(ModelOptions, heads), "3,1", "per rank", "0.."},
+    {"split", GX_FIELD_INT_LIST, offsetof(ModelOptions, split), NULL, "per rank", NULL}};
 
 static TrainOptions train;
 static ModelOptions model;
@@ -553,10 +553,10 @@ TEST(wrong_flags_are_named_with_what_is_expected)
                 bad[i].line);
     }
     char longest[400] = "--out=", line[800] = "--heads 1";
-    memset(longest + 6, 'x', GX_OPTION_TEXT);
-    longest[6 + GX_OPTION_TEXT] = 0;
+    memset(longest + 6, 'x', GX_FIELD_TEXT);
+    longest[6 + GX_FIELD_TEXT] = 0;
     refused(&err, read_args(&c, longest, &err), GX_ERR_ARGUMENT, "at most 255 bytes", "256 bytes");
-    longest[6 + GX_OPTION_TEXT - 1] = 0;
+    longest[6 + GX_FIELD_TEXT - 1] = 0;
     CHECK(read_args(&c, longest, &err) == GX_OK && strlen(train.out) == 255, "255 bytes: %s", err.message);
     for (int i = 1; i < 256; i++) strcat(line, ",1");
     CHECK(read_args(&c, line, &err) == GX_OK && model.heads.n == 256, "256 elements: %s", err.message);
@@ -664,7 +664,7 @@ TEST(help_lists_every_option_once_with_its_default)
 
 TEST(options_of_other_programs_are_refused_with_the_names_of_these)
 {
-    static const GxOption other[] = {{"wings", GX_OPTION_INT, 0, "2", "", NULL}};
+    static const GxField other[] = {{"wings", GX_FIELD_INT, 0, "2", "", NULL}};
     char *args[] = {(char *)"test", (char *)"--wings", (char *)"4"},
          *near[] = {(char *)"test", (char *)"--wing", (char *)"4"};
     GxError err = GX_ZERO;
@@ -684,10 +684,10 @@ TEST(options_of_other_programs_are_refused_with_the_names_of_these)
 
 TEST(wrong_option_tables_are_found)
 {
-    static const GxOption twice[] = {{"a", GX_OPTION_INT, 0, "1", "", NULL}, {"a", GX_OPTION_INT, 0, "1", "", NULL}};
-    static const GxOption bad_default[] = {{"a", GX_OPTION_INT, 0, "one", "", NULL}};
-    static const GxOption outside[] = {{"a", GX_OPTION_INT, 0, "7", "", "..6"}};
-    static const GxOption reserved[] = {{"config", GX_OPTION_INT, 0, "7", "", NULL}};
+    static const GxField twice[] = {{"a", GX_FIELD_INT, 0, "1", "", NULL}, {"a", GX_FIELD_INT, 0, "1", "", NULL}};
+    static const GxField bad_default[] = {{"a", GX_FIELD_INT, 0, "one", "", NULL}};
+    static const GxField outside[] = {{"a", GX_FIELD_INT, 0, "7", "", "..6"}};
+    static const GxField reserved[] = {{"config", GX_FIELD_INT, 0, "7", "", NULL}};
     GxError err = GX_ZERO;
     GxConfig c;
     int64_t value;
@@ -699,6 +699,70 @@ TEST(wrong_option_tables_are_found)
     refused(&err, gx_config_add(&c, "t", outside, 1, &value, &err), GX_ERR_ARGUMENT, "at most 6", "range");
     gx_config_open(&c);
     refused(&err, gx_config_add(&c, "t", reserved, 1, &value, &err), GX_ERR_ARGUMENT, "config", "reserved");
+}
+
+// ---- structs in JSON -----------------------------------------------------------------------------------------------
+
+static GxStatus fields_from(const char *text, int required, TrainOptions *o, GxError *err)
+{
+    GxJson *json;
+    memset(err, 0, sizeof *err);
+    GX_TRY(gx_json_parse(&json, text, (int64_t)strlen(text), "here", err));
+    GxStatus status = gx_json_get_fields(json, GX_FIELDS(train_table), required, o, "here", err);
+    gx_json_free(json);
+    return status;
+}
+
+TEST(a_struct_goes_into_json_and_back_by_its_table)
+{
+    const TrainOptions o = {12, -3, 0.1, 0.30000000000000004, 1, 0, "bf16", "\xc3\xa9\"\\"};
+    TrainOptions back, some = {7, 8, 0.5, 0.25, 0, 1, "fp16", "x"};
+    GxError err = GX_ZERO;
+    char *text;
+    int64_t bytes;
+    GxJson *json = gx_json_new_object();
+    CHECK(gx_json_set_fields(json, GX_FIELDS(train_table), &o, &err) == GX_OK, "%s", err.message);
+    gx_json_dump(json, 0, &text, &bytes, &err);
+    memset(&back, 0xEE, sizeof back);
+    CHECK(fields_from(text, 1, &back, &err) == GX_OK, "%s", err.message);
+    for (int i = 0; i < 8; i++) CHECK(gx_field_same(&train_table[i], &o, &back), "%s", train_table[i].name);
+    free(text);
+    gx_json_free(json);
+    CHECK(fields_from("{\"steps\": null, \"seq_len\": 9, \"other\": []}", 0, &some, &err) == GX_OK, "%s", err.message);
+    CHECK(some.seq_len == 9 && some.steps == 8 && !strcmp(some.out, "x"), "what is absent or null was changed");
+}
+
+TEST(a_value_outside_of_its_range_names_file_key_value_and_range)
+{
+    static const struct {
+        const char *text, *message;
+        int required;
+    } bad[] = {{"{\"seq_len\": -1}", "here: seq_len is -1; expected an integer, at least 1", 0},
+               {"{\"dropout\": 0.95}", "here: dropout is 0.95; expected a number from 0 to 0.9", 0},
+               {"{\"precision\": \"fp8\"}", "here: precision is \"fp8\"; expected one of fp32|bf16|fp16", 0},
+               {"{\"steps\": 1.5}", "here: steps is 1.5; expected an integer", 0},
+               {"{\"resume\": 1}", "here: resume is 1; expected true or false", 0},
+               {"{\"seq_len\": 1}", "here: steps is missing; expected an integer", 1},
+               {"{\"seq_len\": null}", "here: seq_len is missing; expected an integer, at least 1", 1},
+               {"[]", "here holds an array; expected an object", 0}};
+    TrainOptions o;
+    GxError err;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        refused(&err, fields_from(bad[i].text, bad[i].required, &o, &err), GX_ERR_FORMAT, bad[i].message, bad[i].text);
+}
+
+TEST(packed_fields_are_the_struct_without_its_padding)
+{
+    const ModelOptions o = {{2, {3, 1}}, {0, {0}}};
+    const int64_t bytes = gx_fields_bytes(GX_FIELDS(model_table)) + gx_fields_bytes(GX_FIELDS(train_table));
+    ModelOptions back;
+    char *packed = (char *)malloc((size_t)gx_fields_bytes(GX_FIELDS(model_table)));
+    CHECK(bytes == 2 * (int64_t)sizeof(GxIntList) + 4 * 8 + 2 * 4 + 2 * GX_FIELD_TEXT, "%ld bytes", (long)bytes);
+    memset(&back, 0xEE, sizeof back);
+    gx_fields_pack(GX_FIELDS(model_table), &o, packed);
+    gx_fields_unpack(GX_FIELDS(model_table), &back, packed);
+    for (int i = 0; i < 2; i++) CHECK(gx_field_same(&model_table[i], &o, &back), "%s", model_table[i].name);
+    free(packed);
 }
 
 // ---- published folders ---------------------------------------------------------------------------------------------

@@ -221,6 +221,60 @@ TEST(top_k_keeps_the_k_largest_and_ties_at_the_last)
     }
 }
 
+// ---- what the ranks agree on, and what a checkpoint says ------------------------------------------------------------
+
+TEST(the_first_difference_is_named_with_both_values_and_both_ranks)
+{
+    static const struct {
+        const char *first, *mine, *says;
+    } pairs[] = {
+        {"{\"seed\":1,\"tp\":2}", "{\"seed\":1,\"tp\":2}", NULL},
+        {"{\"seed\":1,\"tp\":2}", "{\"seed\":1,\"tp\":4}", "--tp is 2 on rank 0 and 4 on rank 3"},
+        {"{\"seed\":1,\"tp\":2}", "{\"seed\":1}", "--tp is 2 on rank 0 and not given on rank 3"},
+        {"{\"seed\":1}", "{\"seed\":1,\"tp\":2}", "--tp is not given on rank 0 and 2 on rank 3"},
+        {"{\"heads\":[3,1]}", "{\"heads\":[1,3]}", "--heads is [3,1] on rank 0 and [1,3] on rank 3"},
+        {"{\"tp\":2,\"the program\":\"a\"}", "{\"tp\":1,\"the program\":\"b\"}",
+         "the program is \"a\" on rank 0 and \"b\" on rank 3; all ranks need the same"},
+    };
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        GxError err = GX_ZERO;
+        const GxStatus status = gx_options_compare(pairs[i].first, pairs[i].mine, 3, &err);
+        CHECK(pairs[i].says ? status == GX_ERR_COMM && strstr(err.message, pairs[i].says) != NULL : status == GX_OK,
+              "%s and %s: %s", pairs[i].first, pairs[i].mine, err.message);
+    }
+}
+
+TEST(a_trainer_state_with_impossible_numbers_is_refused)
+{
+#define STATE(samples, seed, optimizer)                                                                                \
+    "{\"global_step\": 3, \"applied_steps\": 3, \"samples_seen\": " samples ", \"seed\": " seed                        \
+    ", \"text_bytes\": 9, \"text_hash\": -7, \"seq_len\": 4, \"run\": 5, \"optimizer\": " optimizer "}"
+    static const struct {
+        const char *text, *says;
+    } states[] = {{STATE("12", "0", "\"sgd\""), NULL},
+                  {STATE("-1", "0", "\"sgd\""), ": samples_seen is -1; expected an integer, at least 0"},
+                  {STATE("12", "1.5", "\"sgd\""), ": seed is 1.5; expected an integer, at least 0"},
+                  {STATE("12", "null", "\"sgd\""), ": seed is missing"},
+                  {STATE("12", "0", "\"lion\""), ": optimizer is \"lion\"; expected one of adamw|sgd"}};
+    char path[] = "/tmp/galaxy_test_run_XXXXXX";
+    const int file = mkstemp(path);
+    if (!CHECK(file >= 0, "no temporary file")) return;
+    close(file);
+    for (size_t i = 0; i < sizeof states / sizeof *states; i++) {
+        GxError err = GX_ZERO;
+        GxTrainState s = GX_ZERO;
+        CHECK(gx_file_write(path, states[i].text, (int64_t)strlen(states[i].text), &err) == GX_OK, "%s", err.message);
+        const GxStatus status = gx_train_state_read(path, &s, &err);
+        if (!states[i].says)
+            CHECK(status == GX_OK && s.samples == 12 && s.text_hash == -7 && !strcmp(s.optimizer, "sgd"), "%s",
+                  err.message);
+        else
+            CHECK(status == GX_ERR_FORMAT && strstr(err.message, path) && strstr(err.message, states[i].says), "%s",
+                  err.message);
+    }
+    unlink(path);
+}
+
 // ---- what a run says -----------------------------------------------------------------------------------------------
 
 typedef struct {

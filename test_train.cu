@@ -207,8 +207,11 @@ TEST(ranks_with_different_texts_or_options_are_refused_with_both_values)
         {"", "--model good/checkpoint-3", "--model is not given on rank 0 and \"a folder\" on rank 1"},
         {"", "--resume good/checkpoint-2", "--resume is not given on rank 0 and \"a folder\" on rank 1"},
         {"--resume auto", "", "--resume is \"auto\" on rank 0 and not given on rank 1"},
+        {"--hidden_size 64", "", "--hidden_size is 64 on rank 0 and 32 on rank 1"},
+        {"--model other_eps", "--model other_eps --rms_norm_eps 1e-5", // the default, so that the options are the same
+         "--rms_norm_eps is 1e-05, but the model to be loaded has 1e-06 in its other_eps/config.json"},
     };
-    good_checkpoint();
+    shell("rm -rf other_eps; cp -r %s other_eps; sed -i 's/1e-05/1e-06/' other_eps/config.json", good_checkpoint());
     shell("tr a-z A-Z < text.txt > other.txt");
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         const int status = run_pair(pairs[i].first, pairs[i].second);
@@ -436,7 +439,8 @@ TEST(folders_to_resume_from_are_verified)
         {"true", {"--resume bad --optimizer sgd", {"adamw", "sgd", "--model"}}},
         {"true", {"--resume bad --seed 7", {"seed", "--model", NULL}}},
         {"true", {"--resume bad --model bad", {"--model", "--resume", NULL}}},
-        {"true", {"--resume bad --vocab_size 300", {"vocab_size", "config.json", NULL}}},
+        {"true",
+         {"--resume bad --vocab_size 300", {"--vocab_size is 300", "has 256 in its bad/config.json", "leave out"}}},
         {"rm -r bad; mkdir bad; echo hello >bad/notes.txt",
          {"--resume bad", {"bad/config.json", "No such file", NULL}}},
         {"rm -r bad; echo hello >bad", {"--resume bad", {"bad", NULL, NULL}}},
@@ -472,6 +476,13 @@ TEST(models_of_other_kinds_are_refused_by_key)
         {"s/\"attention_bias\": false/\"attention_bias\": true/", {"attention_bias", "not built"}},
         {"s/\"hidden_size\": 32/\"hidden_size\": \"32\"/", {"hidden_size", "config.json"}},
         {"s/\"hidden_size\": 32/\"hidden_size\": -32/", {"hidden_size", "-32"}},
+        {"s/\"num_key_value_heads\": 2/\"num_key_value_heads\": -2/",
+         {"other/config.json: num_key_value_heads is -2", "expected an integer, at least 0"}},
+        {"s/\"rms_norm_eps\": 1e-05/\"rms_norm_eps\": 0/", {"other/config.json: rms_norm_eps is 0", "at least 1e-30"}},
+        {"s/\"rope_theta\": 10000.0/\"rope_theta\": -1/",
+         {"other/config.json: rope_theta is -1", "expected a number, at least 1e-06"}},
+        {"s/\"num_hidden_layers\": 2/\"num_hidden_layers\": 1001/",
+         {"other/config.json: num_hidden_layers is 1001", "from 1 to 1000"}},
         {"s/\"intermediate_size\": 64/\"intermediate_size\": 48/", {"mlp", "48"}},
         {"s/\"num_hidden_layers\": 2/\"num_hidden_layers\": 1/", {"holds", "model.layers.1."}},
         {"s/\"num_hidden_layers\": 2/\"num_hidden_layers\": 3/", {"has no tensor", "model.layers.2."}},

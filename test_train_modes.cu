@@ -242,8 +242,12 @@ TEST(ranks_of_different_programs_or_groups_are_refused)
     static const struct {
         const char *first, *first_flags, *second, *second_flags, *says;
     } pairs[] = {{"train_llama_tp", "--tp 2", "train_llama_tp", "--tp 1", "--tp is 2 on rank 0 and 1 on rank 1"},
-                 {"train_llama", "", "train_llama_tp", "", "rank 1 was started with another program"},
-                 {"train_llama_tp", "", "train_llama_galaxy", "", "rank 1 was started with another program"},
+                 {"train_llama", "", "train_llama_tp", "",
+                  "llama (ATT None, CON None, MLP None)\" on rank 0 and \"galaxy " GX_VERSION
+                  ", llama (ATT TP, CON None, MLP TP)\" on rank 1"},
+                 {"train_llama_tp", "", "train_llama_galaxy", "",
+                  "llama (ATT TP, CON None, MLP TP)\" on rank 0 and \"galaxy " GX_VERSION
+                  ", llama (ATT TP, CON SP, MLP TP)\" on rank 1"},
                  {"train_llama_tp", "--tp_num_attention_heads_list 3,1", "train_llama_tp",
                   "--tp_num_attention_heads_list 1,3",
                   "--tp_num_attention_heads_list is [3,1] on rank 0 and [1,3] on rank 1"}};

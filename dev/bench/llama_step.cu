@@ -12,10 +12,10 @@ typedef struct {
     int64_t steps;
     int serve, profile;
 } BenchOptions;
-static const GxOption bench_options[] = {
-    {"steps", GX_OPTION_INT, offsetof(BenchOptions, steps), "20", "timed steps", "1.."},
-    {"serve", GX_OPTION_BOOL, offsetof(BenchOptions, serve), "false", "steps on request", NULL},
-    {"profile", GX_OPTION_BOOL, offsetof(BenchOptions, profile), "false", "where the time goes", NULL},
+static const GxField bench_options[] = {
+    {"steps", GX_FIELD_INT, offsetof(BenchOptions, steps), "20", "timed steps", "1.."},
+    {"serve", GX_FIELD_BOOL, offsetof(BenchOptions, serve), "false", "steps on request", NULL},
+    {"profile", GX_FIELD_BOOL, offsetof(BenchOptions, profile), "false", "where the time goes", NULL},
 };
 
 static int by_size(const void *a, const void *b)

@@ -16,25 +16,25 @@
 #include "train_llama_tp.cu"
 
 typedef struct {
-    char mode[GX_OPTION_TEXT];
+    char mode[GX_FIELD_TEXT];
     int64_t ranks, warmup, steps, slow_rank;
     double slow;
     GxIntList heads, columns, vocab, sequence;
 } ModeOptions;
-static const GxOption mode_options[] = {
-    {"mode", GX_OPTION_STRING, offsetof(ModeOptions, mode), "serial", "how the ranks share the work",
+static const GxField mode_options[] = {
+    {"mode", GX_FIELD_STRING, offsetof(ModeOptions, mode), "serial", "how the ranks share the work",
      "serial|dp|tp|galaxy"},
-    {"ranks", GX_OPTION_INT, offsetof(ModeOptions, ranks), "1", "as threads of this process", "1.."},
-    {"warmup", GX_OPTION_INT, offsetof(ModeOptions, warmup), "2", "steps before the timed ones", "0.."},
-    {"steps", GX_OPTION_INT, offsetof(ModeOptions, steps), "5", "timed steps", "1.."},
-    {"heads_list", GX_OPTION_INT_LIST, offsetof(ModeOptions, heads), NULL, "query heads of each rank", "1.."},
-    {"columns_list", GX_OPTION_INT_LIST, offsetof(ModeOptions, columns), NULL, "MLP columns of each rank", "1.."},
-    {"vocab_list", GX_OPTION_INT_LIST, offsetof(ModeOptions, vocab), NULL, "rows of embedding and head of each rank",
+    {"ranks", GX_FIELD_INT, offsetof(ModeOptions, ranks), "1", "as threads of this process", "1.."},
+    {"warmup", GX_FIELD_INT, offsetof(ModeOptions, warmup), "2", "steps before the timed ones", "0.."},
+    {"steps", GX_FIELD_INT, offsetof(ModeOptions, steps), "5", "timed steps", "1.."},
+    {"heads_list", GX_FIELD_INT_LIST, offsetof(ModeOptions, heads), NULL, "query heads of each rank", "1.."},
+    {"columns_list", GX_FIELD_INT_LIST, offsetof(ModeOptions, columns), NULL, "MLP columns of each rank", "1.."},
+    {"vocab_list", GX_FIELD_INT_LIST, offsetof(ModeOptions, vocab), NULL, "rows of embedding and head of each rank",
      "1.."},
-    {"sequence_list", GX_OPTION_INT_LIST, offsetof(ModeOptions, sequence), NULL, "tokens of a sample of each rank",
+    {"sequence_list", GX_FIELD_INT_LIST, offsetof(ModeOptions, sequence), NULL, "tokens of a sample of each rank",
      "1.."},
-    {"slow_rank", GX_OPTION_INT, offsetof(ModeOptions, slow_rank), "0", "the rank that is slow", "0.."},
-    {"slow", GX_OPTION_DOUBLE, offsetof(ModeOptions, slow), "1", "how many times as long its operations take", "1.."},
+    {"slow_rank", GX_FIELD_INT, offsetof(ModeOptions, slow_rank), "0", "the rank that is slow", "0.."},
+    {"slow", GX_FIELD_DOUBLE, offsetof(ModeOptions, slow), "1", "how many times as long its operations take", "1.."},
 };
 
 static const struct {

@@ -10,23 +10,23 @@
 
 typedef struct {
     int64_t batch, seq, head_chunk, threads;
-    char precision[GX_OPTION_TEXT];
+    char precision[GX_FIELD_TEXT];
 } StepOptions;
-static const GxOption step_options[] = {
-    {"batch", GX_OPTION_INT, offsetof(StepOptions, batch), "4", "samples, of all data-parallel ranks together", "1.."},
-    {"seq", GX_OPTION_INT, offsetof(StepOptions, seq), "256", "tokens in a sample", "1.."},
-    {"head_chunk", GX_OPTION_INT, offsetof(StepOptions, head_chunk), "512", "rows whose logits exist at once", "1.."},
-    {"threads", GX_OPTION_INT, offsetof(StepOptions, threads), "2", "CPU threads of a rank", "1.."},
-    {"precision", GX_OPTION_STRING, offsetof(StepOptions, precision), "fp32", "of weights and activations",
+static const GxField step_options[] = {
+    {"batch", GX_FIELD_INT, offsetof(StepOptions, batch), "4", "samples, of all data-parallel ranks together", "1.."},
+    {"seq", GX_FIELD_INT, offsetof(StepOptions, seq), "256", "tokens in a sample", "1.."},
+    {"head_chunk", GX_FIELD_INT, offsetof(StepOptions, head_chunk), "512", "rows whose logits exist at once", "1.."},
+    {"threads", GX_FIELD_INT, offsetof(StepOptions, threads), "2", "CPU threads of a rank", "1.."},
+    {"precision", GX_FIELD_STRING, offsetof(StepOptions, precision), "fp32", "of weights and activations",
      "fp32|bf16"},
 };
-static const GxOption shape_options[] = {
-    {"vocab", GX_OPTION_INT, offsetof(GxLlamaConfig, vocab_size), "32000", "", "1.."},
-    {"hidden", GX_OPTION_INT, offsetof(GxLlamaConfig, hidden_size), "288", "", "1.."},
-    {"ffn", GX_OPTION_INT, offsetof(GxLlamaConfig, intermediate_size), "768", "", "1.."},
-    {"layers", GX_OPTION_INT, offsetof(GxLlamaConfig, num_hidden_layers), "6", "", "1.."},
-    {"heads", GX_OPTION_INT, offsetof(GxLlamaConfig, num_attention_heads), "6", "", "1.."},
-    {"kv", GX_OPTION_INT, offsetof(GxLlamaConfig, num_key_value_heads), "2", "", "1.."},
+static const GxField shape_options[] = {
+    {"vocab", GX_FIELD_INT, offsetof(GxLlamaConfig, vocab_size), "32000", "", "1.."},
+    {"hidden", GX_FIELD_INT, offsetof(GxLlamaConfig, hidden_size), "288", "", "1.."},
+    {"ffn", GX_FIELD_INT, offsetof(GxLlamaConfig, intermediate_size), "768", "", "1.."},
+    {"layers", GX_FIELD_INT, offsetof(GxLlamaConfig, num_hidden_layers), "6", "", "1.."},
+    {"heads", GX_FIELD_INT, offsetof(GxLlamaConfig, num_attention_heads), "6", "", "1.."},
+    {"kv", GX_FIELD_INT, offsetof(GxLlamaConfig, num_key_value_heads), "2", "", "1.."},
 };
 
 static const GxLlamaConfig shape_default = {0, 0, 0, 0, 0, 0, 0, 1 << 20, 1e-5, 10000, 0.02, 0};

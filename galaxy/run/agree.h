@@ -2,22 +2,33 @@
 // options, the checkpoint to resume, the model's configuration, the text.
 //
 // No disk is shared: rank 0 looks for the checkpoint and reads the model's config.json, and the others are told. Each
-// machine has a text of its own, which must be the same.
+// machine has a text of its own, which must be the same. Where ranks differ, the one that is not as rank 0 fails, with
+// what it found and what rank 0 has; the communicator tells the others.
 #ifndef GX_AGREE_H
 #define GX_AGREE_H
-#include "../io/config.h"
+#include "../comm/comm.h"
+#include "../io/dataset.h"
+#include "family.h"
 GX_BEGIN
 
-typedef struct GxTrainer GxTrainer; // trainer.h
+// What rank 0 has, all get: the fields of a struct, a path.
+void gx_agree_on_fields(GxContext *g, const GxField *f, int n, void *target);
+void gx_agree_on_path(GxContext *g, char path[GX_PATH]);
 
-GxStatus gx_agree_on_options(GxTrainer *t); // and on the program
-GxStatus gx_agree_on_model(GxTrainer *t);   // t->resume, t->model_config
-GxStatus gx_agree_on_text(GxTrainer *t);    // t->text_hash
+// Refuses a rank whose program or options are not rank 0's.
+GxStatus gx_agree_on_options(GxContext *g, const GxConfig *c, const GxFamily *family, GxMode split);
 
-// What all ranks must have alike, as a line of JSON (free() it): all options but threads and paths, which are each
-// machine's own; of --model and --resume, whether they are given.
-GxStatus gx_options_shared(const GxConfig *c, char **text, int64_t *bytes, GxError *err);
-// Refuses this rank's line where it is not rank 0's, with the first option that differs and both values.
+// The model's configuration: what the options say, or folder's config.json ("": there is none; rank 0's counts). What
+// was set as an option must then be what that file says.
+GxStatus gx_agree_on_model(GxContext *g, const GxConfig *c, const GxFamily *family, void *config, char folder[GX_PATH]);
+
+GxStatus gx_agree_on_text(GxContext *g, const GxDataset *data, const char *path, int64_t *hash); // *hash: of the text
+
+// What all ranks must have alike, as a line of JSON (free() it): the program, and all options but threads and paths,
+// which are each machine's own; of --model and --resume, whether they are given.
+GxStatus gx_options_shared(const GxConfig *c, const char *program, char **text, int64_t *bytes, GxError *err);
+// Refuses this rank's line where it is not rank 0's, with the first option that differs (or that only one of them has)
+// and both values.
 GxStatus gx_options_compare(const char *first, const char *mine, int rank, GxError *err);
 
 GX_END
@@ -28,12 +39,25 @@ GX_END
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "output.h"
-#include "trainer.h"
+
+void gx_agree_on_fields(GxContext *g, const GxField *f, int n, void *target)
+{
+    const int64_t bytes = gx_fields_bytes(f, n);
+    char *packed = (char *)malloc((size_t)bytes);
+    if (!packed) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a message of %ld bytes", (long)bytes);
+    else gx_fields_pack(f, n, target, packed);
+    gx_broadcast(g, GX_AXIS_ALL, 0, packed, bytes, GX_U8); // of a context that has failed: tells the others
+    if (!gx_failed(g)) gx_fields_unpack(f, n, target, packed);
+    free(packed);
+}
+
+void gx_agree_on_path(GxContext *g, char path[GX_PATH]) { gx_broadcast(g, GX_AXIS_ALL, 0, path, GX_PATH, GX_U8); }
 
 // ---- options -------------------------------------------------------------------------------------------------------
 
-GxStatus gx_options_shared(const GxConfig *c, char **text, int64_t *bytes, GxError *err)
+#define GX__AGREE_PROGRAM "the program" // beside the options, whose names have no spaces
+
+GxStatus gx_options_shared(const GxConfig *c, const char *program, char **text, int64_t *bytes, GxError *err)
 {
     static const char *const own[] = {"threads", "ranks",  "world",      "rank",
                                       "init",    "device", "train_data", "output_dir"},
@@ -41,7 +65,7 @@ GxStatus gx_options_shared(const GxConfig *c, char **text, int64_t *bytes, GxErr
     GxJson *json = gx_config_to_json(c, err);
     if (!json) return gx_error_code(err);
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) gx_json_remove(json, own[i]);
-    GxStatus status = GX_OK;
+    GxStatus status = gx_json_set(json, GX__AGREE_PROGRAM, gx_json_new_string(program), err);
     for (size_t i = 0; i < sizeof folders / sizeof *folders && status == GX_OK; i++) {
         const char *path = gx_json_string(gx_json_get(json, folders[i]));
         if (strcmp(path, "auto"))
@@ -52,7 +76,7 @@ GxStatus gx_options_shared(const GxConfig *c, char **text, int64_t *bytes, GxErr
     return status;
 }
 
-// free() it; NULL: no memory.
+// "32", "not given"; free() it; NULL: no memory.
 static char *gx__agree_value_text(const GxJson *value, GxError *err)
 {
     char *text = NULL;
@@ -61,14 +85,15 @@ static char *gx__agree_value_text(const GxJson *value, GxError *err)
     return gx_json_dump(value, 0, &text, &bytes, err) == GX_OK ? text : NULL;
 }
 
-static GxStatus gx__agree_compare_option(const GxJsonMember *first, const GxJson *mine, int rank, GxError *err)
+static GxStatus gx__agree_compare(const char *key, const GxJson *first, const GxJson *mine, int rank, GxError *err)
 {
-    char *theirs = gx__agree_value_text(first->value, err), *ours = gx__agree_value_text(mine, err);
+    const int is_program = !strcmp(key, GX__AGREE_PROGRAM);
+    char *theirs = gx__agree_value_text(first, err), *ours = gx__agree_value_text(mine, err);
     GxStatus status = theirs && ours ? GX_OK : GX_FAIL(err, GX_ERR_MEMORY, "no memory to compare the ranks' options");
     if (status == GX_OK && strcmp(theirs, ours))
-        status = GX_FAIL(err, GX_ERR_COMM,
-                         "--%s is %.100s on rank 0 and %.100s on rank %d; only threads, device and paths may differ",
-                         first->key, theirs, ours, rank);
+        status = GX_FAIL(err, GX_ERR_COMM, "%s%s is %.150s on rank 0 and %.150s on rank %d; %s", is_program ? "" : "--",
+                         key, theirs, ours, rank,
+                         is_program ? "all ranks need the same" : "only threads, device and paths may differ");
     free(theirs);
     free(ours);
     return status;
@@ -79,108 +104,99 @@ GxStatus gx_options_compare(const char *first, const char *mine, int rank, GxErr
     GxJson *a = NULL, *b = NULL;
     GxStatus status = gx_json_parse(&a, first, (int64_t)strlen(first), "the options of rank 0", err);
     if (status == GX_OK) status = gx_json_parse(&b, mine, (int64_t)strlen(mine), "the options", err);
+    if (status == GX_OK) // another program has other options: that goes first
+        status = gx__agree_compare(GX__AGREE_PROGRAM, gx_json_get(a, GX__AGREE_PROGRAM),
+                                   gx_json_get(b, GX__AGREE_PROGRAM), rank, err);
     for (GxJsonMember m = GX_ZERO; status == GX_OK && gx_json_next(a, &m);)
-        status = gx__agree_compare_option(&m, gx_json_get(b, m.key), rank, err);
+        status = gx__agree_compare(m.key, m.value, gx_json_get(b, m.key), rank, err);
+    for (GxJsonMember m = GX_ZERO; status == GX_OK && gx_json_next(b, &m);) // those that rank 0 does not have
+        status = gx__agree_compare(m.key, gx_json_get(a, m.key), m.value, rank, err);
     gx_json_free(a);
     gx_json_free(b);
     return status;
 }
-// The program is the family and what the mode splits.
-static uint64_t gx__agree_program_hash(const GxTrainer *t)
+
+// "galaxy 0.1.0, llama (ATT TP, CON SP, MLP TP)"
+static void gx__agree_program_text(const GxFamily *family, GxMode split, char text[200])
 {
-    const int split[3] = {t->split.att, t->split.con, t->split.mlp};
-    return gx_hash(gx_hash(GX_HASH_START, t->family->name, (int64_t)strlen(t->family->name)), split, sizeof split);
+    snprintf(text, 200, "galaxy %s, %.100s (ATT %s, CON %s, MLP %s)", GX_VERSION, family->name,
+             gx_method_name(split.att), gx_method_name(split.con), gx_method_name(split.mlp));
 }
 
-GxStatus gx_agree_on_options(GxTrainer *t)
+GxStatus gx_agree_on_options(GxContext *g, const GxConfig *c, const GxFamily *family, GxMode split)
 {
-    GxContext *g = t->g;
-    char *mine;
-    int64_t bytes;
-    GX_TRY(gx_options_shared(&t->config, &mine, &bytes, &g->error));
-    int64_t agreed[2] = {(int64_t)gx__agree_program_hash(t), bytes};
+    char *mine, program[200];
+    int64_t bytes, first_bytes;
+    gx__agree_program_text(family, split, program);
+    GX_TRY(gx_options_shared(c, program, &mine, &bytes, &g->error));
+    first_bytes = bytes;
     gx_at(g, -1, "agree");
-    gx_broadcast(g, GX_AXIS_ALL, 0, agreed, 2, GX_I64);
-    if (!gx_failed(g) && (uint64_t)agreed[0] != gx__agree_program_hash(t))
-        GX_FAIL(&g->error, GX_ERR_COMM, "rank %d was started with another program than rank 0", g->rank);
-    char *first = (char *)calloc((size_t)agreed[1] + 1, 1);
+    gx_broadcast(g, GX_AXIS_ALL, 0, &first_bytes, 1, GX_I64);
+    char *first = (char *)calloc((size_t)first_bytes + 1, 1);
     if (!first) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the options of rank 0");
     if (first && g->rank == 0) memcpy(first, mine, (size_t)bytes);
-    gx_broadcast(g, GX_AXIS_ALL, 0, first, agreed[1], GX_U8); // of a context that has failed: tells the others
+    gx_broadcast(g, GX_AXIS_ALL, 0, first, first_bytes, GX_U8); // of a context that has failed: tells the others
     if (!gx_failed(g)) gx_options_compare(first, mine, g->rank, &g->error);
     free(first);
     free(mine);
     return gx_status(g);
 }
 
-// ---- the checkpoint to resume, the model, the text -----------------------------------------------------------------
+// ---- the model -----------------------------------------------------------------------------------------------------
 
-// What the user sets of a model whose config.json is read must agree with that file; where nothing was set, the file
-// decides.
-static GxStatus gx__agree_model_config_from(GxTrainer *t, const char *folder, GxError *err)
+// What the user set of a model whose config.json was read must be what that file says; what was not set, the file says.
+static GxStatus gx__agree_check_set(const GxConfig *c, const GxField *f, const void *set, const void *file,
+                                    const char *path, GxError *err)
 {
-    char path[GX_PATH];
-    void *wanted = malloc(t->family->config_size);
-    if (!wanted) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a configuration");
-    memcpy(wanted, t->model_config, t->family->config_size);
-    GxStatus status = gx_path_join(path, folder, "config.json", err);
-    if (status == GX_OK) status = t->family->read_config(t->model_config, path, err);
-    for (int i = 0; i < t->family->n_options && status == GX_OK; i++) {
-        const GxOption *o = &t->family->options[i];
-        const char *a = (const char *)wanted + o->offset, *b = (const char *)t->model_config + o->offset;
-        size_t size = o->type == GX_OPTION_BOOL ? sizeof(int) : 8;
-        int automatic =
-            o->type == GX_OPTION_INT && *(const int64_t *)a == 0; // 0: the default, which the file may spell out
-        if (gx_config_is_set(&t->config, o->name) && !automatic && memcmp(a, b, size))
-            status = GX_FAIL(err, GX_ERR_ARGUMENT,
-                             "%s is set to something else than in %s, whose model is to be loaded; leave it out",
-                             o->name, path);
-    }
-    free(wanted);
-    return status;
+    const int automatic =
+        f->type == GX_FIELD_INT && *(const int64_t *)gx_field_in(f, set) == 0; // as the file spells it
+    if (!gx_config_is_set(c, f->name) || automatic || gx_field_same(f, set, file)) return GX_OK;
+    GxJson *a = gx_field_to_json(f, set, err), *b = gx_field_to_json(f, file, err);
+    char *ours = gx__agree_value_text(a, err), *theirs = gx__agree_value_text(b, err);
+    if (ours && theirs)
+        GX_FAIL(err, GX_ERR_ARGUMENT, "--%s is %.100s, but the model to be loaded has %.100s in its %s; leave out --%s",
+                f->name, ours, theirs, path, f->name);
+    else GX_FAIL(err, GX_ERR_MEMORY, "no memory to compare options");
+    free(ours);
+    free(theirs);
+    gx_json_free(a);
+    gx_json_free(b);
+    return gx_error_code(err);
 }
 
-// --resume auto becomes the folder that it stands for, or nothing.
-static GxStatus gx__agree_find_resume(GxTrainer *t)
+GxStatus gx_agree_on_model(GxContext *g, const GxConfig *c, const GxFamily *family, void *config, char folder[GX_PATH])
 {
-    if (strcmp(t->o.resume, "auto")) {
-        snprintf(t->resume, sizeof t->resume, "%s", t->o.resume);
-        return GX_OK;
-    }
-    if (!t->o.dry_run && gx_path_is_folder(t->o.output_dir))
-        GX_TRY(gx_output_lock(&t->lock, t->o.output_dir, &t->g->error));
-    return gx_checkpoint_newest(t->o.output_dir, gx_run_read(t->o.output_dir), t->resume, &t->g->log, &t->g->error);
-}
-
-// No disk is shared: rank 0 looks for the checkpoint and reads the model's config.json; the others are told.
-GxStatus gx_agree_on_model(GxTrainer *t)
-{
-    GxContext *g = t->g;
-    if (gx_trainer_is_first(t)) {
-        const char *folder = t->o.model;
-        if (gx__agree_find_resume(t) == GX_OK && t->resume[0]) folder = t->resume;
-        if (!gx_failed(g) && folder[0]) gx__agree_model_config_from(t, folder, &g->error);
-    }
-    gx_broadcast(g, GX_AXIS_ALL, 0, t->resume, sizeof t->resume, GX_U8);
-    gx_broadcast(g, GX_AXIS_ALL, 0, t->model_config, (int64_t)t->family->config_size, GX_U8);
+    char path[GX_PATH] = "";
+    GxError *err = &g->error;
+    void *set = malloc(family->config_size);
+    if (!set) GX_FAIL(err, GX_ERR_MEMORY, "no memory for a configuration");
+    else memcpy(set, config, family->config_size);
+    gx_agree_on_path(g, folder);
+    if (folder[0] && !gx_failed(g)) gx_path_join(path, folder, "config.json", err);
+    if (folder[0] && !gx_failed(g) && g->rank == 0) family->read_config(config, path, err);
+    gx_agree_on_fields(g, family->options, family->n_options, config);
+    for (int i = 0; i < family->n_options && folder[0] && !gx_failed(g); i++)
+        gx__agree_check_set(c, &family->options[i], set, config, path, err);
+    free(set);
     return gx_status(g);
 }
 
-// Each machine has a text of its own, and it must be the same: size and the hash of its two ends.
-GxStatus gx_agree_on_text(GxTrainer *t)
+// ---- the text ------------------------------------------------------------------------------------------------------
+
+// Size, and the hash of both ends.
+GxStatus gx_agree_on_text(GxContext *g, const GxDataset *data, const char *path, int64_t *hash)
 {
-    GxContext *g = t->g;
-    const char *text = (const char *)t->data.map;
-    const int64_t n = t->data.map_bytes, end = gx_min(n, 1 << 20);
+    const char *text = (const char *)data->map;
+    const int64_t n = data->map_bytes, end = gx_min(n, 1 << 20);
     int64_t mine[2] = {n, (int64_t)gx_hash(gx_hash(GX_HASH_START, text, end), text + n - end, end)},
             first[2] = {mine[0], mine[1]};
     gx_at(g, -1, "agree");
     gx_broadcast(g, GX_AXIS_ALL, 0, first, 2, GX_I64);
     GX_TRY(gx_status(g));
-    t->text_hash = first[1];
+    *hash = first[1];
     if (!memcmp(mine, first, sizeof mine)) return GX_OK;
     return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
                    "rank %d: %s is another text here (%ld bytes) than on rank 0 (%ld bytes); all ranks need the same",
-                   g->rank, t->o.train_data, (long)n, (long)first[0]);
+                   g->rank, path, (long)n, (long)first[0]);
 }
 #endif

@@ -12,6 +12,7 @@
 #define GX_CHECKPOINT_H
 #include "../io/folder.h"
 #include "../io/tokenizer.h"
+#include "agree.h"
 #include "family.h"
 #include "tensor_file.h"
 #include "window.h"
@@ -23,7 +24,7 @@ typedef struct {
     int64_t text_bytes, text_hash; // bytes of the training part of the text; a hash of the text
     int64_t seq_len;
     int64_t run; // which run this is a checkpoint of
-    char optimizer[32];
+    char optimizer[GX_FIELD_TEXT];
 } GxTrainState;
 
 GxStatus gx_train_state_read(const char *path, GxTrainState *s, GxError *err); // trainer_state.json
@@ -50,20 +51,25 @@ GX_END
 
 // ---- trainer_state.json --------------------------------------------------------------------------------------------
 
+#define GX__CHECKPOINT_AT(field) offsetof(GxTrainState, field)
+static const GxField gx__checkpoint_state[] = {
+    {"global_step", GX_FIELD_INT, GX__CHECKPOINT_AT(step), NULL, "windows begun", "0.."},
+    {"applied_steps", GX_FIELD_INT, GX__CHECKPOINT_AT(applied), NULL, "optimizer steps applied", "0.."},
+    {"samples_seen", GX_FIELD_INT, GX__CHECKPOINT_AT(samples), NULL, "by all ranks", "0.."},
+    {"seed", GX_FIELD_INT, GX__CHECKPOINT_AT(seed), NULL, "of the run", "0.."},
+    {"text_bytes", GX_FIELD_INT, GX__CHECKPOINT_AT(text_bytes), NULL, "of the training part", "0.."},
+    {"text_hash", GX_FIELD_INT, GX__CHECKPOINT_AT(text_hash), NULL, "of the text", NULL},
+    {"seq_len", GX_FIELD_INT, GX__CHECKPOINT_AT(seq_len), NULL, "tokens in a sample", "1.."},
+    {"run", GX_FIELD_INT, GX__CHECKPOINT_AT(run), NULL, "which run this is a checkpoint of", "1.."},
+    {"optimizer", GX_FIELD_STRING, GX__CHECKPOINT_AT(optimizer), NULL, "whose state it is", "adamw|sgd"},
+};
+
 static GxStatus gx__checkpoint_write_state(const char *path, const GxTrainState *s, const GxTokenizer *tokenizer,
                                            GxError *err)
 {
     GxJson *json = gx_json_new_object();
     gx_json_set(json, "galaxy_version", gx_json_new_string(GX_VERSION), err);
-    gx_json_set(json, "global_step", gx_json_new_int(s->step), err);
-    gx_json_set(json, "applied_steps", gx_json_new_int(s->applied), err);
-    gx_json_set(json, "samples_seen", gx_json_new_int(s->samples), err);
-    gx_json_set(json, "seed", gx_json_new_int(s->seed), err);
-    gx_json_set(json, "text_bytes", gx_json_new_int(s->text_bytes), err);
-    gx_json_set(json, "text_hash", gx_json_new_int(s->text_hash), err);
-    gx_json_set(json, "seq_len", gx_json_new_int(s->seq_len), err);
-    gx_json_set(json, "run", gx_json_new_int(s->run), err);
-    gx_json_set(json, "optimizer", gx_json_new_string(s->optimizer), err);
+    gx_json_set_fields(json, GX_FIELDS(gx__checkpoint_state), s, err);
     gx_json_set(json, "tokenizer", gx_json_new_string(gx_tokenizer_identity(tokenizer)), err);
     GxStatus status = gx_error_code(err);
     if (status == GX_OK) status = gx_json_write(json, path, err);
@@ -74,18 +80,8 @@ static GxStatus gx__checkpoint_write_state(const char *path, const GxTrainState 
 GxStatus gx_train_state_read(const char *path, GxTrainState *s, GxError *err)
 {
     GxJson *json;
-    const char *optimizer = "";
     GX_TRY(gx_json_read(&json, path, 1 << 20, err));
-    GxStatus status = gx_json_get_int(json, "global_step", 1, &s->step, path, err);
-    if (status == GX_OK) status = gx_json_get_int(json, "applied_steps", 1, &s->applied, path, err);
-    if (status == GX_OK) status = gx_json_get_int(json, "samples_seen", 1, &s->samples, path, err);
-    if (status == GX_OK) status = gx_json_get_int(json, "seed", 1, &s->seed, path, err);
-    if (status == GX_OK) status = gx_json_get_int(json, "text_bytes", 1, &s->text_bytes, path, err);
-    if (status == GX_OK) status = gx_json_get_int(json, "text_hash", 1, &s->text_hash, path, err);
-    if (status == GX_OK) status = gx_json_get_int(json, "seq_len", 1, &s->seq_len, path, err);
-    if (status == GX_OK) status = gx_json_get_int(json, "run", 1, &s->run, path, err);
-    if (status == GX_OK) status = gx_json_get_string(json, "optimizer", 1, &optimizer, path, err);
-    snprintf(s->optimizer, sizeof s->optimizer, "%s", optimizer);
+    GxStatus status = gx_json_get_fields(json, GX_FIELDS(gx__checkpoint_state), 1, s, path, err);
     gx_json_free(json);
     return status;
 }
@@ -158,8 +154,8 @@ void gx_checkpoint_load_weights(GxContext *g, GxModel *m, float *weights, const 
 
 static GxStatus gx__checkpoint_read_resume(const GxOptimizer *o, GxTrainState *state, const char *folder, GxError *err)
 {
-    char path[GX_PATH], wanted[32];
-    snprintf(wanted, sizeof wanted, "%s", o->kind == GX_OPTIMIZER_ADAMW ? "adamw" : "sgd");
+    char path[GX_PATH];
+    const char *wanted = o->kind == GX_OPTIMIZER_ADAMW ? "adamw" : "sgd";
     GX_TRY(gx_folder_verify(folder, 1, err));
     GX_TRY(gx_path_join(path, folder, "trainer_state.json", err));
     GX_TRY(gx_train_state_read(path, state, err));
@@ -177,21 +173,13 @@ void gx_checkpoint_load_state(GxContext *g, GxModel *m, const GxOptimizer *o, Gx
     GxTensorPart part[2];
     char path[GX_PATH] = "";
     const int parts = gx__checkpoint_state_parts(o, part), reads = g->rank == 0;
-    int64_t numbers[8] = {0};
     gx_at(g, -1, "load");
-    if (reads && gx__checkpoint_read_resume(o, state, folder, err) == GX_OK &&
-        gx_path_join(path, folder, "optimizer.safetensors", err) == GX_OK) {
-        int64_t have[8] = {state->step,       state->applied,   state->samples, state->seed,
-                           state->text_bytes, state->text_hash, state->seq_len, state->run};
-        memcpy(numbers, have, sizeof numbers);
-    }
+    if (reads && gx__checkpoint_read_resume(o, state, folder, err) == GX_OK)
+        gx_path_join(path, folder, "optimizer.safetensors", err);
     const int open = reads && parts && !gx_failed(g) && gx_safetensors_open(&s, path, err) == GX_OK;
-    gx_broadcast(g, GX_AXIS_ALL, 0, numbers, 8, GX_I64);
+    gx_agree_on_fields(g, GX_FIELDS(gx__checkpoint_state), state);
     for (int p = 0; p < parts; p++)
         gx_tensor_file_load(g, open ? &s : NULL, &m->table, part[p].prefix, part[p].values, path);
     if (open) gx_safetensors_close(&s);
-    state->step = numbers[0], state->applied = numbers[1], state->samples = numbers[2], state->seed = numbers[3],
-    state->text_bytes = numbers[4];
-    state->text_hash = numbers[5], state->seq_len = numbers[6], state->run = numbers[7];
 }
 #endif

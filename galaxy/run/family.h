@@ -8,8 +8,8 @@
 GX_BEGIN
 
 typedef struct {
-    const char *name;        // "llama"
-    const GxOption *options; // into a struct of config_size bytes; names as in Hugging Face's config.json
+    const char *name;       // "llama"
+    const GxField *options; // into a struct of config_size bytes; names as in Hugging Face's config.json
     int n_options;
     size_t config_size;
     GxMode (*split)(const void *mode); // what a mode of this family splits: decides about options

@@ -5,6 +5,7 @@
 // silently as theta = 10000.
 #ifndef GX_LLAMA_FAMILY_H
 #define GX_LLAMA_FAMILY_H
+#include "../io/json_fields.h"
 #include "../model/llama.h"
 #include "family.h"
 GX_BEGIN
@@ -19,35 +20,36 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_LLAMA_FAMILY_IMPLEMENTED)
 #define GX_LLAMA_FAMILY_IMPLEMENTED
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { GX__LLAMA_CONFIG_JSON_CAP = 1 << 20 };
 
-static const GxOption gx__llama_options[] = {
-    {"vocab_size", GX_OPTION_INT, offsetof(GxLlamaConfig, vocab_size), "256",
+static const GxField gx__llama_options[] = {
+    {"vocab_size", GX_FIELD_INT, offsetof(GxLlamaConfig, vocab_size), "256",
      "rows of the embedding; byte-level tokens need 256", "1.."},
-    {"hidden_size", GX_OPTION_INT, offsetof(GxLlamaConfig, hidden_size), "192", "width of the residual stream", "1.."},
-    {"intermediate_size", GX_OPTION_INT, offsetof(GxLlamaConfig, intermediate_size), "512", "columns of the MLP",
-     "1.."},
-    {"num_hidden_layers", GX_OPTION_INT, offsetof(GxLlamaConfig, num_hidden_layers), "4", "layers", "1.."},
-    {"num_attention_heads", GX_OPTION_INT, offsetof(GxLlamaConfig, num_attention_heads), "6", "query heads", "1.."},
-    {"num_key_value_heads", GX_OPTION_INT, offsetof(GxLlamaConfig, num_key_value_heads), "2",
+    {"hidden_size", GX_FIELD_INT, offsetof(GxLlamaConfig, hidden_size), "192", "width of the residual stream", "1.."},
+    {"intermediate_size", GX_FIELD_INT, offsetof(GxLlamaConfig, intermediate_size), "512", "columns of the MLP", "1.."},
+    {"num_hidden_layers", GX_FIELD_INT, offsetof(GxLlamaConfig, num_hidden_layers), "4", "layers", "1.."},
+    {"num_attention_heads", GX_FIELD_INT, offsetof(GxLlamaConfig, num_attention_heads), "6", "query heads", "1.."},
+    {"num_key_value_heads", GX_FIELD_INT, offsetof(GxLlamaConfig, num_key_value_heads), "2",
      "key and value heads; 0: as many as query heads", "0.."},
-    {"head_dim", GX_OPTION_INT, offsetof(GxLlamaConfig, head_dim), "0",
+    {"head_dim", GX_FIELD_INT, offsetof(GxLlamaConfig, head_dim), "0",
      "size of a head; 0: hidden_size / num_attention_heads", "0.."},
-    {"max_position_embeddings", GX_OPTION_INT, offsetof(GxLlamaConfig, max_position_embeddings), "2048",
+    {"max_position_embeddings", GX_FIELD_INT, offsetof(GxLlamaConfig, max_position_embeddings), "2048",
      "longest sequence", "1.."},
-    {"rms_norm_eps", GX_OPTION_DOUBLE, offsetof(GxLlamaConfig, rms_norm_eps), "1e-5", "added to the mean square",
+    {"rms_norm_eps", GX_FIELD_DOUBLE, offsetof(GxLlamaConfig, rms_norm_eps), "1e-5", "added to the mean square",
      "1e-30.."},
-    {"rope_theta", GX_OPTION_DOUBLE, offsetof(GxLlamaConfig, rope_theta), "10000", "base of the rotary angles",
+    {"rope_theta", GX_FIELD_DOUBLE, offsetof(GxLlamaConfig, rope_theta), "10000", "base of the rotary angles",
      "1e-6.."},
-    {"initializer_range", GX_OPTION_DOUBLE, offsetof(GxLlamaConfig, initializer_range), "0.02",
+    {"initializer_range", GX_FIELD_DOUBLE, offsetof(GxLlamaConfig, initializer_range), "0.02",
      "standard deviation of the first weights", "0.."},
-    {"tie_word_embeddings", GX_OPTION_BOOL, offsetof(GxLlamaConfig, tie_word_embeddings), "false",
+    {"tie_word_embeddings", GX_FIELD_BOOL, offsetof(GxLlamaConfig, tie_word_embeddings), "false",
      "the head is the embedding", NULL},
 };
-enum { GX__LLAMA_OPTIONS = sizeof gx__llama_options / sizeof *gx__llama_options };
+// The first five must stand in a config.json; of the others transformers has defaults.
+enum { GX__LLAMA_OPTIONS = sizeof gx__llama_options / sizeof *gx__llama_options, GX__LLAMA_REQUIRED = 5 };
 
 // ---- config.json ---------------------------------------------------------------------------------------------------
 
@@ -55,7 +57,9 @@ enum { GX__LLAMA_OPTIONS = sizeof gx__llama_options / sizeof *gx__llama_options 
 static GxStatus gx__llama_read_rope(GxLlamaConfig *c, const GxJson *json, const char *path, GxError *err)
 {
     static const char *const places[] = {"rope_scaling", "rope_parameters"};
-    GX_TRY(gx_json_get_double(json, "rope_theta", 0, &c->rope_theta, path, err));
+    const GxField *theta = gx__llama_options;
+    char where[GX_PATH + 20];
+    while (theta->offset != offsetof(GxLlamaConfig, rope_theta)) theta++;
     for (int i = 0; i < 2; i++) {
         const GxJson *rope = gx_json_get(json, places[i]);
         if (gx_json_type(rope) != GX_JSON_OBJECT) continue;
@@ -68,7 +72,8 @@ static GxStatus gx__llama_read_rope(GxLlamaConfig *c, const GxJson *json, const 
             gx_json_double(gx_json_get(rope, "partial_rotary_factor")) != 1)
             return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: %s asks for a partial_rotary_factor; whole heads are rotated",
                            path, places[i]);
-        if (i == 1) GX_TRY(gx_json_get_double(rope, "rope_theta", 0, &c->rope_theta, path, err));
+        snprintf(where, sizeof where, "%s: %s", path, places[i]);
+        if (i == 1) GX_TRY(gx_json_get_fields(rope, theta, 1, 0, c, where, err));
     }
     return GX_OK;
 }
@@ -91,38 +96,24 @@ static GxStatus gx__llama_refuse_unbuilt(const GxJson *json, const char *path, G
 
 static GxStatus gx__llama_read_json(GxLlamaConfig *c, const GxJson *json, const char *path, GxError *err)
 {
+    const GxField *f = gx__llama_options;
     GX_TRY(gx__llama_refuse_unbuilt(json, path, err));
-    const struct {
-        const char *key;
-        int required;
-        int64_t *value;
-    } ints[] = {
-        {"vocab_size", 1, &c->vocab_size},
-        {"hidden_size", 1, &c->hidden_size},
-        {"intermediate_size", 1, &c->intermediate_size},
-        {"num_hidden_layers", 1, &c->num_hidden_layers},
-        {"num_attention_heads", 1, &c->num_attention_heads},
-        {"num_key_value_heads", 0, &c->num_key_value_heads},
-        {"head_dim", 0, &c->head_dim},
-        {"max_position_embeddings", 0, &c->max_position_embeddings},
-    };
-    for (size_t i = 0; i < sizeof ints / sizeof *ints; i++)
-        GX_TRY(gx_json_get_int(json, ints[i].key, ints[i].required, ints[i].value, path, err));
-    GX_TRY(gx_json_get_double(json, "rms_norm_eps", 0, &c->rms_norm_eps, path, err));
-    GX_TRY(gx_json_get_double(json, "initializer_range", 0, &c->initializer_range, path, err));
-    GX_TRY(gx_json_get_bool(json, "tie_word_embeddings", 0, &c->tie_word_embeddings, path, err));
+    GX_TRY(gx_json_get_fields(json, f, GX__LLAMA_REQUIRED, 1, c, path, err));
+    GX_TRY(gx_json_get_fields(json, f + GX__LLAMA_REQUIRED, GX__LLAMA_OPTIONS - GX__LLAMA_REQUIRED, 0, c, path, err));
     return gx__llama_read_rope(c, json, path, err);
 }
 
 GxStatus gx_llama_config_read(GxLlamaConfig *c, const char *path, GxError *err)
 {
     GxLlamaConfig absent = {0, 0, 0, 0, 0, 0, 0, 2048, 1e-6, 10000, 0.02, 0}; // transformers' own defaults
+    GxError unsound = GX_ZERO;
     GxJson *json;
     *c = absent;
     GX_TRY(gx_json_read(&json, path, GX__LLAMA_CONFIG_JSON_CAP, err));
     GxStatus status = gx__llama_read_json(c, json, path, err);
     gx_json_free(json);
-    return status == GX_OK ? gx_llama_config_resolve(c, err) : status;
+    if (status != GX_OK || gx_llama_config_resolve(c, &unsound) == GX_OK) return status;
+    return GX_FAIL(err, gx_error_code(&unsound), "%s: %s", path, unsound.message);
 }
 
 GxStatus gx_llama_config_write(const GxLlamaConfig *c, const char *path, GxError *err)
@@ -133,19 +124,8 @@ GxStatus gx_llama_config_write(const GxLlamaConfig *c, const char *path, GxError
     gx_json_set(rope, "rope_type", gx_json_new_string("default"), err);
     gx_json_set(json, "architectures", architectures, err);
     gx_json_set(json, "model_type", gx_json_new_string("llama"), err);
-    gx_json_set(json, "vocab_size", gx_json_new_int(c->vocab_size), err);
-    gx_json_set(json, "hidden_size", gx_json_new_int(c->hidden_size), err);
-    gx_json_set(json, "intermediate_size", gx_json_new_int(c->intermediate_size), err);
-    gx_json_set(json, "num_hidden_layers", gx_json_new_int(c->num_hidden_layers), err);
-    gx_json_set(json, "num_attention_heads", gx_json_new_int(c->num_attention_heads), err);
-    gx_json_set(json, "num_key_value_heads", gx_json_new_int(c->num_key_value_heads), err);
-    gx_json_set(json, "head_dim", gx_json_new_int(c->head_dim), err);
-    gx_json_set(json, "max_position_embeddings", gx_json_new_int(c->max_position_embeddings), err);
-    gx_json_set(json, "rms_norm_eps", gx_json_new_double(c->rms_norm_eps), err);
-    gx_json_set(json, "rope_theta", gx_json_new_double(c->rope_theta), err);
+    gx_json_set_fields(json, gx__llama_options, GX__LLAMA_OPTIONS, c, err);
     gx_json_set(json, "rope_parameters", rope, err);
-    gx_json_set(json, "initializer_range", gx_json_new_double(c->initializer_range), err);
-    gx_json_set(json, "tie_word_embeddings", gx_json_new_bool(c->tie_word_embeddings), err);
     gx_json_set(json, "hidden_act", gx_json_new_string("silu"), err);
     gx_json_set(json, "attention_bias", gx_json_new_bool(0), err);
     gx_json_set(json, "mlp_bias", gx_json_new_bool(0), err);

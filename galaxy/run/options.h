@@ -8,7 +8,7 @@ GX_BEGIN
 
 typedef struct {
     // data
-    char train_data[GX_OPTION_TEXT];
+    char train_data[GX_FIELD_TEXT];
     double validation_fraction;
     int64_t seq_len;
     // batch: global_batch_size = gradient_accumulation_steps * (micro_batch_size * copies of the model, or the sum of
@@ -17,15 +17,15 @@ typedef struct {
     GxIntList dp_batch_size_list;
     // optimization
     int64_t max_steps, seed;
-    char optimizer[GX_OPTION_TEXT], lr_scheduler_type[GX_OPTION_TEXT];
+    char optimizer[GX_FIELD_TEXT], lr_scheduler_type[GX_FIELD_TEXT];
     double learning_rate, min_lr_ratio;
     int64_t warmup_steps, lr_decay_steps;
     double adam_beta1, adam_beta2, adam_epsilon, weight_decay, momentum, max_grad_norm;
     // what is shown and kept
     int64_t logging_steps, eval_steps, eval_windows, save_steps, save_total_limit;
-    char output_dir[GX_OPTION_TEXT], model[GX_OPTION_TEXT], resume[GX_OPTION_TEXT];
+    char output_dir[GX_FIELD_TEXT], model[GX_FIELD_TEXT], resume[GX_FIELD_TEXT];
     int64_t sample_bytes;
-    char sample_prompt[GX_OPTION_TEXT];
+    char sample_prompt[GX_FIELD_TEXT];
     double temperature;
     int64_t top_k;
     // how a mode splits the model among the ranks of a tp group
@@ -33,9 +33,9 @@ typedef struct {
     GxIntList tp_num_attention_heads_list, tp_intermediate_size_list, tp_vocab_size_list, seq_scatter_list;
     // the machine
     int64_t ranks, world, rank, threads;
-    char init[GX_OPTION_TEXT];
+    char init[GX_FIELD_TEXT];
     double timeout;
-    char device[GX_OPTION_TEXT], device_comm[GX_OPTION_TEXT], precision[GX_OPTION_TEXT];
+    char device[GX_FIELD_TEXT], device_comm[GX_FIELD_TEXT], precision[GX_FIELD_TEXT];
     int64_t head_chunk;
     int dry_run;
 } GxTrainOptions;
@@ -64,113 +64,111 @@ enum {
 }; // of a micro-batch on all ranks: sizes in bytes stay far from 64 bits, plans take moments
 
 #define GX__OPTIONS_AT(field) offsetof(GxTrainOptions, field)
-static const GxOption gx__options_train_options[] = {
-    {"train_data", GX_OPTION_STRING, GX__OPTIONS_AT(train_data), "data/text.txt",
+static const GxField gx__options_train_options[] = {
+    {"train_data", GX_FIELD_STRING, GX__OPTIONS_AT(train_data), "data/text.txt",
      "text file; its bytes are the tokens (make data makes the default one)", NULL},
-    {"validation_fraction", GX_OPTION_DOUBLE, GX__OPTIONS_AT(validation_fraction), "0.05",
+    {"validation_fraction", GX_FIELD_DOUBLE, GX__OPTIONS_AT(validation_fraction), "0.05",
      "end part of the text that is held out", "0..0.9"},
-    {"seq_len", GX_OPTION_INT, GX__OPTIONS_AT(seq_len), "256", "tokens in a sample", "1..16777216"},
-    {"micro_batch_size", GX_OPTION_INT, GX__OPTIONS_AT(micro_batch_size), "8",
+    {"seq_len", GX_FIELD_INT, GX__OPTIONS_AT(seq_len), "256", "tokens in a sample", "1..16777216"},
+    {"micro_batch_size", GX_FIELD_INT, GX__OPTIONS_AT(micro_batch_size), "8",
      "samples per micro-batch of each copy of the model (a rank, or a tp group); 0: dp_batch_size_list says it",
      "0..16777216"},
-    {"gradient_accumulation_steps", GX_OPTION_INT, GX__OPTIONS_AT(gradient_accumulation_steps), "1",
+    {"gradient_accumulation_steps", GX_FIELD_INT, GX__OPTIONS_AT(gradient_accumulation_steps), "1",
      "micro-batches per optimizer step", "1..1048576"},
-    {"global_batch_size", GX_OPTION_INT, GX__OPTIONS_AT(global_batch_size), "0",
+    {"global_batch_size", GX_FIELD_INT, GX__OPTIONS_AT(global_batch_size), "0",
      "samples per optimizer step on all ranks; 0: follows from the others", "0..1000000000000"},
-    {"dp_batch_size_list", GX_OPTION_INT_LIST, GX__OPTIONS_AT(dp_batch_size_list), NULL,
+    {"dp_batch_size_list", GX_FIELD_INT_LIST, GX__OPTIONS_AT(dp_batch_size_list), NULL,
      "samples of each copy per micro-batch, for unequal machines: 3,1", "1..16777216"},
-    {"max_steps", GX_OPTION_INT, GX__OPTIONS_AT(max_steps), "500", "optimizer steps", "1.."},
-    {"seed", GX_OPTION_INT, GX__OPTIONS_AT(seed), "1234", "of first weights, order of samples, generated text", "0.."},
-    {"optimizer", GX_OPTION_STRING, GX__OPTIONS_AT(optimizer), "adamw", "how weights move", "adamw|sgd"},
-    {"lr_scheduler_type", GX_OPTION_STRING, GX__OPTIONS_AT(lr_scheduler_type), "cosine", "how the learning rate moves",
+    {"max_steps", GX_FIELD_INT, GX__OPTIONS_AT(max_steps), "500", "optimizer steps", "1.."},
+    {"seed", GX_FIELD_INT, GX__OPTIONS_AT(seed), "1234", "of first weights, order of samples, generated text", "0.."},
+    {"optimizer", GX_FIELD_STRING, GX__OPTIONS_AT(optimizer), "adamw", "how weights move", "adamw|sgd"},
+    {"lr_scheduler_type", GX_FIELD_STRING, GX__OPTIONS_AT(lr_scheduler_type), "cosine", "how the learning rate moves",
      "constant|linear|cosine|wsd|wsd_sqrt|wsd_cosine"},
-    {"learning_rate", GX_OPTION_DOUBLE, GX__OPTIONS_AT(learning_rate), "2e-3", "the largest", "0.."},
-    {"min_lr_ratio", GX_OPTION_DOUBLE, GX__OPTIONS_AT(min_lr_ratio), "0.1",
-     "the smallest, as a fraction of the largest", "0..1"},
-    {"warmup_steps", GX_OPTION_INT, GX__OPTIONS_AT(warmup_steps), "20",
+    {"learning_rate", GX_FIELD_DOUBLE, GX__OPTIONS_AT(learning_rate), "2e-3", "the largest", "0.."},
+    {"min_lr_ratio", GX_FIELD_DOUBLE, GX__OPTIONS_AT(min_lr_ratio), "0.1", "the smallest, as a fraction of the largest",
+     "0..1"},
+    {"warmup_steps", GX_FIELD_INT, GX__OPTIONS_AT(warmup_steps), "20",
      "steps up to the largest rate; not more than max_steps", "0.."},
-    {"lr_decay_steps", GX_OPTION_INT, GX__OPTIONS_AT(lr_decay_steps), "100", "wsd: steps of decay at the end", "1.."},
-    {"adam_beta1", GX_OPTION_DOUBLE, GX__OPTIONS_AT(adam_beta1), "0.9", "decay of the first moment", "0..0.999999"},
-    {"adam_beta2", GX_OPTION_DOUBLE, GX__OPTIONS_AT(adam_beta2), "0.95", "decay of the second moment", "0..0.999999"},
-    {"adam_epsilon", GX_OPTION_DOUBLE, GX__OPTIONS_AT(adam_epsilon), "1e-8", "added to the root of the second moment",
+    {"lr_decay_steps", GX_FIELD_INT, GX__OPTIONS_AT(lr_decay_steps), "100", "wsd: steps of decay at the end", "1.."},
+    {"adam_beta1", GX_FIELD_DOUBLE, GX__OPTIONS_AT(adam_beta1), "0.9", "decay of the first moment", "0..0.999999"},
+    {"adam_beta2", GX_FIELD_DOUBLE, GX__OPTIONS_AT(adam_beta2), "0.95", "decay of the second moment", "0..0.999999"},
+    {"adam_epsilon", GX_FIELD_DOUBLE, GX__OPTIONS_AT(adam_epsilon), "1e-8", "added to the root of the second moment",
      "0.."},
-    {"weight_decay", GX_OPTION_DOUBLE, GX__OPTIONS_AT(weight_decay), "0.1", "on matrices, not on norms", "0.."},
-    {"momentum", GX_OPTION_DOUBLE, GX__OPTIONS_AT(momentum), "0.9", "sgd: of the velocity; 0: none is kept",
+    {"weight_decay", GX_FIELD_DOUBLE, GX__OPTIONS_AT(weight_decay), "0.1", "on matrices, not on norms", "0.."},
+    {"momentum", GX_FIELD_DOUBLE, GX__OPTIONS_AT(momentum), "0.9", "sgd: of the velocity; 0: none is kept",
      "0..0.999999"},
-    {"max_grad_norm", GX_OPTION_DOUBLE, GX__OPTIONS_AT(max_grad_norm), "1",
+    {"max_grad_norm", GX_FIELD_DOUBLE, GX__OPTIONS_AT(max_grad_norm), "1",
      "gradients are scaled down to this global norm; 0: never", "0.."},
-    {"logging_steps", GX_OPTION_INT, GX__OPTIONS_AT(logging_steps), "10", "steps between progress lines", "1.."},
-    {"eval_steps", GX_OPTION_INT, GX__OPTIONS_AT(eval_steps), "100", "steps between validations; 0: at the end only",
+    {"logging_steps", GX_FIELD_INT, GX__OPTIONS_AT(logging_steps), "10", "steps between progress lines", "1.."},
+    {"eval_steps", GX_FIELD_INT, GX__OPTIONS_AT(eval_steps), "100", "steps between validations; 0: at the end only",
      "0.."},
-    {"eval_windows", GX_OPTION_INT, GX__OPTIONS_AT(eval_windows), "64",
+    {"eval_windows", GX_FIELD_INT, GX__OPTIONS_AT(eval_windows), "64",
      "held-out samples of a validation; 0: all of them (as the last one does)", "0.."},
-    {"save_steps", GX_OPTION_INT, GX__OPTIONS_AT(save_steps), "0", "steps between checkpoints; 0: at the end only",
+    {"save_steps", GX_FIELD_INT, GX__OPTIONS_AT(save_steps), "0", "steps between checkpoints; 0: at the end only",
      "0.."},
-    {"save_total_limit", GX_OPTION_INT, GX__OPTIONS_AT(save_total_limit), "2",
+    {"save_total_limit", GX_FIELD_INT, GX__OPTIONS_AT(save_total_limit), "2",
      "newest checkpoints that are kept; 0: all", "0.."},
-    {"output_dir", GX_OPTION_STRING, GX__OPTIONS_AT(output_dir), "out", "folder of checkpoints, log.jsonl, loss.svg",
+    {"output_dir", GX_FIELD_STRING, GX__OPTIONS_AT(output_dir), "out", "folder of checkpoints, log.jsonl, loss.svg",
      NULL},
-    {"model", GX_OPTION_STRING, GX__OPTIONS_AT(model), "",
+    {"model", GX_FIELD_STRING, GX__OPTIONS_AT(model), "",
      "Hugging Face folder to start from: its config.json and weights", NULL},
-    {"resume", GX_OPTION_STRING, GX__OPTIONS_AT(resume), "",
+    {"resume", GX_FIELD_STRING, GX__OPTIONS_AT(resume), "",
      "auto: newest whole checkpoint of output_dir, if there is one; or a checkpoint's folder", NULL},
-    {"sample_bytes", GX_OPTION_INT, GX__OPTIONS_AT(sample_bytes), "300",
+    {"sample_bytes", GX_FIELD_INT, GX__OPTIONS_AT(sample_bytes), "300",
      "bytes of text that the model writes at the end; 0: none", "0..1000000000"},
-    {"sample_prompt", GX_OPTION_STRING, GX__OPTIONS_AT(sample_prompt), "In the beginning ", "what it goes on from",
+    {"sample_prompt", GX_FIELD_STRING, GX__OPTIONS_AT(sample_prompt), "In the beginning ", "what it goes on from",
      NULL},
-    {"temperature", GX_OPTION_DOUBLE, GX__OPTIONS_AT(temperature), "0.8", "of sampling; 0: the likeliest token", "0.."},
-    {"top_k", GX_OPTION_INT, GX__OPTIONS_AT(top_k), "50", "sample among the k likeliest; 0: all", "0.."},
-    {"ranks", GX_OPTION_INT, GX__OPTIONS_AT(ranks), "1",
+    {"temperature", GX_FIELD_DOUBLE, GX__OPTIONS_AT(temperature), "0.8", "of sampling; 0: the likeliest token", "0.."},
+    {"top_k", GX_FIELD_INT, GX__OPTIONS_AT(top_k), "50", "sample among the k likeliest; 0: all", "0.."},
+    {"ranks", GX_FIELD_INT, GX__OPTIONS_AT(ranks), "1",
      "ranks, as threads of this process (under mpirun: leave it out)", "1..256"},
-    {"world", GX_OPTION_INT, GX__OPTIONS_AT(world), "1",
+    {"world", GX_FIELD_INT, GX__OPTIONS_AT(world), "1",
      "ranks, as processes started by hand, each with its rank and the same init", "1..256"},
-    {"rank", GX_OPTION_INT, GX__OPTIONS_AT(rank), "0", "which of them this process is", "0..255"},
-    {"init", GX_OPTION_STRING, GX__OPTIONS_AT(init), "",
-     "where they find each other: rank 0 listens at tcp://host:port", NULL},
-    {"threads", GX_OPTION_INT, GX__OPTIONS_AT(threads), "0",
+    {"rank", GX_FIELD_INT, GX__OPTIONS_AT(rank), "0", "which of them this process is", "0..255"},
+    {"init", GX_FIELD_STRING, GX__OPTIONS_AT(init), "", "where they find each other: rank 0 listens at tcp://host:port",
+     NULL},
+    {"threads", GX_FIELD_INT, GX__OPTIONS_AT(threads), "0",
      "CPU threads of each rank; 0: cores / ranks on this machine", "0..1024"},
-    {"timeout", GX_OPTION_DOUBLE, GX__OPTIONS_AT(timeout), "600", "seconds to wait for another rank", "1.."},
-    {"device", GX_OPTION_STRING, GX__OPTIONS_AT(device), "auto",
+    {"timeout", GX_FIELD_DOUBLE, GX__OPTIONS_AT(timeout), "600", "seconds to wait for another rank", "1.."},
+    {"device", GX_FIELD_STRING, GX__OPTIONS_AT(device), "auto",
      "where it is computed; auto: what the program was built for", "auto|cpu|cuda"},
-    {"device_comm", GX_OPTION_STRING, GX__OPTIONS_AT(device_comm), "auto",
+    {"device_comm", GX_FIELD_STRING, GX__OPTIONS_AT(device_comm), "auto",
      "cuda: who moves buffers of the cards; host: through the host's memory; auto: nccl where every rank has a card of "
      "its own",
      "auto|nccl|host"},
-    {"precision", GX_OPTION_STRING, GX__OPTIONS_AT(precision), "fp32",
+    {"precision", GX_FIELD_STRING, GX__OPTIONS_AT(precision), "fp32",
      "of weights and activations; masters, moments and gradients are fp32", "fp32|bf16"},
-    {"head_chunk", GX_OPTION_INT, GX__OPTIONS_AT(head_chunk), "512",
+    {"head_chunk", GX_FIELD_INT, GX__OPTIONS_AT(head_chunk), "512",
      "rows whose logits exist at once: memory against speed", "1..1000000000"},
-    {"dry_run", GX_OPTION_BOOL, GX__OPTIONS_AT(dry_run), "false", "print the memory plan and the FLOPs, and stop",
-     NULL},
+    {"dry_run", GX_FIELD_BOOL, GX__OPTIONS_AT(dry_run), "false", "print the memory plan and the FLOPs, and stop", NULL},
 };
-static const GxOption gx__options_tp_options[] = {
-    {"tp", GX_OPTION_INT, GX__OPTIONS_AT(tp), "0",
+static const GxField gx__options_tp_options[] = {
+    {"tp", GX_FIELD_INT, GX__OPTIONS_AT(tp), "0",
      "ranks that share one copy of the model; the others are data-parallel. 0: all", "0..256"},
-    {"tp_num_attention_heads_list", GX_OPTION_INT_LIST, GX__OPTIONS_AT(tp_num_attention_heads_list), NULL,
+    {"tp_num_attention_heads_list", GX_FIELD_INT_LIST, GX__OPTIONS_AT(tp_num_attention_heads_list), NULL,
      "query heads of each rank of a tp group, for unequal machines: 4,2", "1..65536"},
-    {"tp_intermediate_size_list", GX_OPTION_INT_LIST, GX__OPTIONS_AT(tp_intermediate_size_list), NULL,
+    {"tp_intermediate_size_list", GX_FIELD_INT_LIST, GX__OPTIONS_AT(tp_intermediate_size_list), NULL,
      "MLP columns of each: 320,192", "1..4194304"},
-    {"tp_vocab_size_list", GX_OPTION_INT_LIST, GX__OPTIONS_AT(tp_vocab_size_list), NULL,
+    {"tp_vocab_size_list", GX_FIELD_INT_LIST, GX__OPTIONS_AT(tp_vocab_size_list), NULL,
      "rows of embedding and head of each: 160,96", "1..16777216"},
 };
-static const GxOption gx__options_sequence_options[] = {
-    {"seq_scatter_list", GX_OPTION_INT_LIST, GX__OPTIONS_AT(seq_scatter_list), NULL,
+static const GxField gx__options_sequence_options[] = {
+    {"seq_scatter_list", GX_FIELD_INT_LIST, GX__OPTIONS_AT(seq_scatter_list), NULL,
      "tokens of a sample of each, between the cores: 160,96", "1..16777216"},
 };
-#define GX__OPTIONS_TABLE(table) table, (int)(sizeof table / sizeof *table)
 
 GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, GxMode split, GxError *err)
 {
     static const char tp_programs[] = "train_llama_tp or train_llama_galaxy",
                       sequence_programs[] = "train_llama_galaxy";
-    GX_TRY(gx_config_add(c, "training", GX__OPTIONS_TABLE(gx__options_train_options), o, err));
+    GX_TRY(gx_config_add(c, "training", GX_FIELDS(gx__options_train_options), o, err));
     o->tp = 1;
     if (gx_mode_splits(split))
-        GX_TRY(gx_config_add(c, "tensor parallelism", GX__OPTIONS_TABLE(gx__options_tp_options), o, err));
-    else GX_TRY(gx_config_add_elsewhere(c, GX__OPTIONS_TABLE(gx__options_tp_options), tp_programs, err));
+        GX_TRY(gx_config_add(c, "tensor parallelism", GX_FIELDS(gx__options_tp_options), o, err));
+    else GX_TRY(gx_config_add_elsewhere(c, GX_FIELDS(gx__options_tp_options), tp_programs, err));
     if (split.con == GX_METHOD_SP)
-        return gx_config_add(c, "sequence parallelism", GX__OPTIONS_TABLE(gx__options_sequence_options), o, err);
-    return gx_config_add_elsewhere(c, GX__OPTIONS_TABLE(gx__options_sequence_options), sequence_programs, err);
+        return gx_config_add(c, "sequence parallelism", GX_FIELDS(gx__options_sequence_options), o, err);
+    return gx_config_add_elsewhere(c, GX_FIELDS(gx__options_sequence_options), sequence_programs, err);
 }
 
 GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int copies, GxSplit *batch, GxError *err)

@@ -130,6 +130,27 @@ static GxStatus gx__setup_open_device_comm(GxTrainer *t)
 
 // ---- the parts ------------------------------------------------------------------------------------------------------
 
+// --resume auto becomes the folder that it stands for, or nothing.
+static GxStatus gx__setup_find_resume(GxTrainer *t)
+{
+    if (strcmp(t->o.resume, "auto")) {
+        snprintf(t->resume, sizeof t->resume, "%s", t->o.resume);
+        return GX_OK;
+    }
+    if (!t->o.dry_run && gx_path_is_folder(t->o.output_dir))
+        GX_TRY(gx_output_lock(&t->lock, t->o.output_dir, &t->g->error));
+    return gx_checkpoint_newest(t->o.output_dir, gx_run_read(t->o.output_dir), t->resume, &t->g->log, &t->g->error);
+}
+
+static GxStatus gx__setup_choose_model(GxTrainer *t)
+{
+    char folder[GX_PATH] = "";
+    if (gx_trainer_is_first(t)) gx__setup_find_resume(t);
+    gx_agree_on_path(t->g, t->resume);
+    snprintf(folder, sizeof folder, "%s", t->resume[0] ? t->resume : t->o.model);
+    return gx_agree_on_model(t->g, &t->config, t->family, t->model_config, folder);
+}
+
 static GxStatus gx__setup_open_parts(GxTrainer *t, const void *mode)
 {
     GxContext *g = t->g;
@@ -146,8 +167,8 @@ static GxStatus gx__setup_open_parts(GxTrainer *t, const void *mode)
                         err)); // how the ranks are arranged is one of the things to agree on
     g->mesh = &t->mesh;
     GX_TRY(gx__setup_open_comm(t));
-    GX_TRY(gx_agree_on_options(t));
-    GX_TRY(gx_agree_on_model(t));
+    GX_TRY(gx_agree_on_options(g, &t->config, t->family, t->split));
+    GX_TRY(gx__setup_choose_model(t));
     GX_TRY(gx_options_resolve_tp(o, g->world, err));
     dims[4] = (int)o->tp;
     GX_TRY(gx_mesh_open(&t->mesh, dims, g->rank, g->world, err));
@@ -165,7 +186,7 @@ static GxStatus gx__setup_open_parts(GxTrainer *t, const void *mode)
             (long)t->family->vocab_size(t->model), gx_tokenizer_identity(&t->tokenizer), t->tokenizer.vocab_size);
     if (o->dry_run) return GX_OK;
     GX_TRY(gx_dataset_open(&t->data, o->train_data, o->validation_fraction, o->seq_len, err));
-    return gx_agree_on_text(t);
+    return gx_agree_on_text(g, &t->data, o->train_data, &t->text_hash);
 }
 
 static void gx__setup_optimizer_init(GxTrainer *t)

@@ -286,7 +286,7 @@ void gx_trainer_save(GxTrainer *t)
     if (gx_failed(g)) return;
     GxTrainState s = {t->step,      seen->applied, t->samples, t->o.seed, t->data.train.n,
                       t->text_hash, t->o.seq_len,  t->run,     ""};
-    snprintf(s.optimizer, sizeof s.optimizer, "%.31s", t->o.optimizer);
+    snprintf(s.optimizer, sizeof s.optimizer, "%s", t->o.optimizer);
     if (gx_checkpoint_path(folder, t->o.output_dir, t->step, &g->error) != GX_OK) return;
     gx_checkpoint_save(g, folder, t->family, t->model, &t->optimizer, &t->tokenizer, &s, &t->config);
     if (gx_failed(g) || !gx_trainer_is_first(t)) return;

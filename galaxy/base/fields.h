@@ -1,0 +1,270 @@
+// fields.h: a struct as data: a table says of each field its name, type, place, default, range and what it is for. From
+// such tables come command lines and --help (io/config.h), JSON files in and out (io/json_fields.h), and what the ranks
+// of a run agree on (run/agree.h).
+//
+//     typedef struct { int64_t hidden_size; double rms_norm_eps; } Config;
+//     static const GxField fields[] = {
+//         {"hidden_size", GX_FIELD_INT, offsetof(Config, hidden_size), "768", "width of the residual stream", "1.."},
+//         {"rms_norm_eps", GX_FIELD_DOUBLE, offsetof(Config, rms_norm_eps), "1e-5", "added to the mean square",
+//         "0..1"},
+//     };
+//
+// Nothing is allocated, and no file is read here.
+#ifndef GX_FIELDS_H
+#define GX_FIELDS_H
+#include "status.h"
+GX_BEGIN
+
+enum { GX_FIELD_TEXT = 256, GX_FIELD_LIST = 256 };
+typedef struct {
+    int n;
+    int64_t v[GX_FIELD_LIST];
+} GxIntList;
+
+typedef enum {
+    GX_FIELD_INT,     // int64_t
+    GX_FIELD_DOUBLE,  // double, finite
+    GX_FIELD_BOOL,    // int, 0 or 1
+    GX_FIELD_STRING,  // char[GX_FIELD_TEXT]
+    GX_FIELD_INT_LIST // GxIntList
+} GxFieldType;
+
+typedef struct {
+    const char *name; // long, with_underscores
+    GxFieldType type;
+    size_t offset;            // offsetof(the struct, the field)
+    const char *default_text; // as on a command line; NULL: 0, false, "", no elements
+    const char *help;
+    // NULL: anything; strings: "a|b|c"; numbers, and each of a list: "1..", "..5", "0..1", ends included
+    const char *allowed;
+} GxField;
+#define GX_FIELDS(table) (table), (int)(sizeof(table) / sizeof *(table)) // the table and its length
+
+typedef union { // a value before it is stored
+    int64_t i;
+    double d;
+    int b;
+    char s[GX_FIELD_TEXT];
+    GxIntList list;
+} GxFieldValue;
+
+// 1: the text is a value of the field's type, all of it: no rubbish behind a number, no overflow, NaN, white space.
+int gx_field_parse(const GxField *f, const char *text, GxFieldValue *v);
+int gx_field_parse_bool(const char *text, int *out);              // true, false, 1, 0
+int gx_field_allows(const GxField *f, const GxFieldValue *v);     // 1: it is within its range, or one of its choices
+void gx_field_expected(const GxField *f, char *out, size_t size); // "an integer, at least 1"
+// "--seq_len is "0"; expected an integer, at least 1". quote: around the value.
+GxStatus gx_field_refuse(const GxField *f, const char *who, const char *quote, const char *value, GxStatus code,
+                         GxError *err);
+
+size_t gx_field_size(const GxField *f); // bytes in the struct
+static inline void *gx_field_at(const GxField *f, void *target) { return (char *)target + f->offset; }
+static inline const void *gx_field_in(const GxField *f, const void *source) { return (const char *)source + f->offset; }
+void gx_field_store(const GxField *f, const GxFieldValue *v, void *target);
+int gx_field_same(const GxField *f, const void *a, const void *b); // 1: both structs have the same value
+
+// A struct's fields one behind the other, without its padding: gx_fields_bytes of them.
+int64_t gx_fields_bytes(const GxField *f, int n);
+void gx_fields_pack(const GxField *f, int n, const void *source, char *bytes);
+void gx_fields_unpack(const GxField *f, int n, void *target, const char *bytes);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_FIELDS_IMPLEMENTED)
+#define GX_FIELDS_IMPLEMENTED
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---- text ----------------------------------------------------------------------------------------------------------
+
+static int gx__fields_parse_int(const char *text, int64_t *out)
+{
+    char *end;
+    if (strspn(text, "+-0123456789") != strlen(text)) return 0; // strtoll would skip white space
+    errno = 0;
+    *out = strtoll(text, &end, 10);
+    return end != text && *end == 0 && errno == 0;
+}
+
+static int gx__fields_parse_double(const char *text, double *out)
+{
+    char *end;
+    if (strspn(text, "+-0123456789.eE") != strlen(text)) return 0; // strtod would take nan, inf and hexadecimals
+    *out = strtod(text, &end);
+    return end != text && *end == 0 && isfinite(*out);
+}
+
+int gx_field_parse_bool(const char *text, int *out)
+{
+    *out = !strcmp(text, "true") || !strcmp(text, "1");
+    return *out || !strcmp(text, "false") || !strcmp(text, "0");
+}
+
+// UTF-8 as in RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF.
+static int gx__fields_is_utf8(const char *text)
+{
+    const unsigned char *p = (const unsigned char *)text;
+    while (*p) {
+        int more = *p < 0x80                 ? 0
+                   : *p >= 0xC2 && *p < 0xE0 ? 1
+                   : *p >= 0xE0 && *p < 0xF0 ? 2
+                   : *p >= 0xF0 && *p < 0xF5 ? 3
+                                             : -1;
+        if (more < 0) return 0;
+        if ((*p == 0xE0 && p[1] < 0xA0) || (*p == 0xED && p[1] > 0x9F) || (*p == 0xF0 && p[1] < 0x90) ||
+            (*p == 0xF4 && p[1] > 0x8F))
+            return 0;
+        for (p++; more > 0; more--, p++)
+            if ((*p & 0xC0) != 0x80) return 0;
+    }
+    return 1;
+}
+
+static int gx__fields_parse_string(const char *text, char *out)
+{
+    return gx__fields_is_utf8(text) && snprintf(out, GX_FIELD_TEXT, "%s", text) < GX_FIELD_TEXT;
+}
+
+// "3,1", "[3, 1]", "[]" or "".
+static int gx__fields_parse_list(const char *text, GxIntList *out)
+{
+    char copy[GX_FIELD_LIST * 24], *p = copy;
+    if (snprintf(copy, sizeof copy, "%s", text) >= (int)sizeof copy) return 0;
+    if (*p == '[') {
+        size_t n = strlen(p);
+        if (p[n - 1] != ']') return 0;
+        p[n - 1] = 0;
+        p++;
+    }
+    out->n = 0;
+    while (*p) {
+        size_t n = strcspn(p, ",");
+        int last = p[n] == 0;
+        p[n] = 0;
+        if (*p == ' ' && out->n > 0) p++, n--;
+        if (out->n == GX_FIELD_LIST || !gx__fields_parse_int(p, &out->v[out->n])) return 0;
+        out->n++;
+        p += n + !last;
+        if (!last && !*p) return 0; // a comma at the end
+    }
+    return 1;
+}
+
+int gx_field_parse(const GxField *f, const char *text, GxFieldValue *v)
+{
+    memset(v, 0, sizeof *v);
+    switch (f->type) {
+    case GX_FIELD_INT: return gx__fields_parse_int(text, &v->i);
+    case GX_FIELD_DOUBLE: return gx__fields_parse_double(text, &v->d);
+    case GX_FIELD_BOOL: return gx_field_parse_bool(text, &v->b);
+    case GX_FIELD_STRING: return gx__fields_parse_string(text, v->s);
+    case GX_FIELD_INT_LIST: return gx__fields_parse_list(text, &v->list);
+    default: return 0;
+    }
+}
+
+// ---- ranges --------------------------------------------------------------------------------------------------------
+
+// "1..", "..5", "0..1"
+static void gx__fields_range(const GxField *f, double *low, double *high)
+{
+    const char *dots = f->allowed ? strstr(f->allowed, "..") : NULL;
+    char left[32];
+    *low = -INFINITY;
+    *high = INFINITY;
+    if (!dots) return;
+    snprintf(left, sizeof left, "%.*s", (int)(dots - f->allowed), f->allowed);
+    if (left[0]) *low = strtod(left, NULL);
+    if (dots[2]) *high = strtod(dots + 2, NULL);
+}
+
+static int gx__fields_is_choice(const char *choices, const char *text)
+{
+    size_t n = strlen(text);
+    for (const char *p = choices; p; p = strchr(p, '|'), p = p ? p + 1 : NULL)
+        if (!strncmp(p, text, n) && (p[n] == '|' || p[n] == 0)) return 1;
+    return 0;
+}
+
+int gx_field_allows(const GxField *f, const GxFieldValue *v)
+{
+    double low, high;
+    if (!f->allowed || f->type == GX_FIELD_BOOL) return 1;
+    if (f->type == GX_FIELD_STRING) return gx__fields_is_choice(f->allowed, v->s);
+    gx__fields_range(f, &low, &high);
+    if (f->type == GX_FIELD_INT) return (double)v->i >= low && (double)v->i <= high;
+    if (f->type == GX_FIELD_DOUBLE) return v->d >= low && v->d <= high;
+    for (int i = 0; i < v->list.n; i++)
+        if ((double)v->list.v[i] < low || (double)v->list.v[i] > high) return 0;
+    return 1;
+}
+
+// "an integer, at least 1"
+void gx_field_expected(const GxField *f, char *out, size_t size)
+{
+    static const char *const kinds[] = {"an integer", "a number", "true or false", "UTF-8 text of at most 255 bytes",
+                                        "at most 256 integers, such as 3,1"};
+    double low, high;
+    gx__fields_range(f, &low, &high);
+    if (f->type == GX_FIELD_STRING && f->allowed) snprintf(out, size, "one of %s", f->allowed);
+    else if (low > -INFINITY && high < INFINITY)
+        snprintf(out, size, "%s from %.15g to %.15g", kinds[f->type], low, high);
+    else if (low > -INFINITY) snprintf(out, size, "%s, at least %.15g", kinds[f->type], low);
+    else if (high < INFINITY) snprintf(out, size, "%s, at most %.15g", kinds[f->type], high);
+    else snprintf(out, size, "%s", kinds[f->type]);
+}
+
+GxStatus gx_field_refuse(const GxField *f, const char *who, const char *quote, const char *value, GxStatus code,
+                         GxError *err)
+{
+    char expected[200];
+    gx_field_expected(f, expected, sizeof expected);
+    return GX_FAIL(err, code, "%s is %s%.100s%s; expected %s", who, quote, value, quote, expected);
+}
+
+// ---- structs -------------------------------------------------------------------------------------------------------
+
+size_t gx_field_size(const GxField *f)
+{
+    static const size_t sizes[] = {sizeof(int64_t), sizeof(double), sizeof(int), GX_FIELD_TEXT, sizeof(GxIntList)};
+    return sizes[f->type];
+}
+
+void gx_field_store(const GxField *f, const GxFieldValue *v, void *target)
+{
+    memcpy(gx_field_at(f, target), v, gx_field_size(f));
+}
+
+int gx_field_same(const GxField *f, const void *a, const void *b)
+{
+    const void *x = gx_field_in(f, a), *y = gx_field_in(f, b);
+    const GxIntList *l = (const GxIntList *)x, *m = (const GxIntList *)y;
+    if (f->type == GX_FIELD_STRING) return !strcmp((const char *)x, (const char *)y);
+    if (f->type == GX_FIELD_INT_LIST) return l->n == m->n && !memcmp(l->v, m->v, (size_t)l->n * sizeof *l->v);
+    if (f->type == GX_FIELD_DOUBLE) return *(const double *)x == *(const double *)y; // 0 and -0 are the same
+    return !memcmp(x, y, gx_field_size(f));
+}
+
+int64_t gx_fields_bytes(const GxField *f, int n)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < n; i++) bytes += (int64_t)gx_field_size(&f[i]);
+    return bytes;
+}
+
+void gx_fields_pack(const GxField *f, int n, const void *source, char *bytes)
+{
+    for (int i = 0; i < n; bytes += gx_field_size(&f[i]), i++)
+        memcpy(bytes, gx_field_in(&f[i], source), gx_field_size(&f[i]));
+}
+
+void gx_fields_unpack(const GxField *f, int n, void *target, const char *bytes)
+{
+    for (int i = 0; i < n; bytes += gx_field_size(&f[i]), i++)
+        memcpy(gx_field_at(&f[i], target), bytes, gx_field_size(&f[i]));
+}
+#endif
