@@ -2,9 +2,10 @@
 // arXiv:2405.17245; here with a backward pass).
 // Query heads, MLP columns and the vocabulary are split among the ranks of a tp group; between these cores each rank
 // has its slice of the sequence.
-//  x --+-- norm -- GATHER -- ATT(my heads) -- SCATTER -- + --+-- norm -- GATHER -- MLP(my columns) -- SCATTER -- + -- y
-//  (x, y: my slice of T)
-//       +-------------------------------------------------+   +---------------------------------------------------+
+//
+// x -+- norm -- GATHER -- ATT(my heads) -- SCATTER -- + -+- norm -- GATHER -- MLP(my columns) -- SCATTER -- + -- y
+//    +------------------------------------------------+  +--------------------------------------------------+
+// x, y: my slice of T
 #include "galaxy.h"
 
 static void galaxy_embed_forward(GxContext *g, GxLlama *m, const GxBatch *b, GxRows x)

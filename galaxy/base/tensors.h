@@ -37,11 +37,11 @@ typedef struct {
     GxDtype dtype;
     GxRole role;
     int ndim, unit;
-    int64_t global_shape[GX_MAX_DIMS], begin[GX_MAX_DIMS],
-        end[GX_MAX_DIMS]; // this rank's box: [begin, end) in each dimension
-    int64_t offset;       // elements from the unit's base; set by gx_table_add
-    int packed;           // 1: right behind the row before
-    int has_alias;        // 1: no storage of its own, but that of `alias`
+    // This rank's box: [begin, end) in each dimension.
+    int64_t global_shape[GX_MAX_DIMS], begin[GX_MAX_DIMS], end[GX_MAX_DIMS];
+    int64_t offset; // elements from the unit's base; set by gx_table_add
+    int packed;     // 1: right behind the row before
+    int has_alias;  // 1: no storage of its own, but that of `alias`
     GxTensorId alias;
     GxInit init;
     float init_std;
@@ -58,25 +58,24 @@ typedef struct {
 typedef struct {
     GxTensor *row;
     int n, capacity;
-    int64_t *unit_begin; // [units + 1] elements before each unit, each padded to GX_ALIGN bytes; the last entry: of the
-                         // whole
+    int64_t *unit_begin; // [units + 1] elements before each unit, padded to GX_ALIGN bytes; the last: of the whole
     int units, units_capacity;
 } GxTable;
 
-GxTensorId gx_table_add(GxTable *t, const GxTensor *row,
-                        GxError *err); // index -1 and err set on failure; a dropped error keeps -1
-GxTensorId gx_table_find(const GxTable *t,
-                         const char *name); // index -1: none. For files and tests, not for the hot path
+// Index -1 and err set on failure; a dropped error keeps -1.
+GxTensorId gx_table_add(GxTable *t, const GxTensor *row, GxError *err);
+// Index -1: none. For files and tests, not for the hot path.
+GxTensorId gx_table_find(const GxTable *t, const char *name);
 void gx_table_close(GxTable *t);
-int64_t gx_table_offset(const GxTable *t,
-                        int unit); // elements before this unit in the rank's flat buffer; unit == units: the whole
+// Elements before this unit in the rank's flat buffer; unit == units: the whole.
+int64_t gx_table_offset(const GxTable *t, int unit);
 int64_t gx_table_flat(const GxTable *t, int row); // where this row's elements begin in that buffer
 int64_t gx_tensor_count(const GxTensor *t);       // elements of this rank's box
 int64_t gx_tensor_global_count(const GxTensor *t);
 int64_t gx_table_parameters(const GxTable *t); // elements of the whole model, tied ones once
 int gx_tensor_is_whole(const GxTensor *t);     // the box is the tensor
-GxRange gx_tensor_owned(const GxTensor *t,
-                        int member); // of a cut tensor: what of member's part no lower member has; may be empty
+// Of a cut tensor: what of member's part no lower member has; may be empty.
+GxRange gx_tensor_owned(const GxTensor *t, int member);
 
 // Where a unit's parameters lie now; whoever moves them (FSDP, a pipeline stage) changes only this.
 typedef struct {

@@ -81,8 +81,8 @@ static int gx__cpu_label_counts(GxContext *g, int32_t label, int64_t row, int64_
 static GX_CPU_INLINE void gx__cpu_cross_entropy_row(float *loss, void *dx, const void *x, int32_t label, int64_t V,
                                                     float scale, GxDtype dtype)
 {
-    float m = gx__cpu_row_maximum(x, V, dtype),
-          target = gx_cpu_load(x, label, dtype) - m; // read before dx, which may be x, is written
+    // Read before dx, which may be x, is written.
+    float m = gx__cpu_row_maximum(x, V, dtype), target = gx_cpu_load(x, label, dtype) - m;
     float sum = gx__cpu_row_exps(dx, x, m, V, dtype);
     *loss = logf(sum) - target;
     if (dx) gx__cpu_row_gradient(dx, dx, sum, label, target, scale, V, dtype);
@@ -118,8 +118,8 @@ void gx_cpu_cross_entropy_maximum(GxContext *g, float *maximum, const void *logi
 static GX_CPU_INLINE void gx__cpu_sums_row(float *sum, float *target, void *exps, const void *x, float maximum,
                                            int64_t label, int64_t V, GxDtype dtype)
 {
-    *target = label >= 0 && label < V ? gx_cpu_load(x, label, dtype) - maximum
-                                      : 0; // read before exps, which may be x, are written
+    // Read before exps, which may be x, are written.
+    *target = label >= 0 && label < V ? gx_cpu_load(x, label, dtype) - maximum : 0;
     *sum = gx__cpu_row_exps(exps, x, maximum, V, dtype);
 }
 

@@ -49,8 +49,8 @@ enum { GX__CUDA_SIDE = 16, GX__CUDA_LEAST_SHARED = 99 * 1024 };
 // neighbouring rows then meet every bank once.
 template <int HEAD> struct GxCudaTiles {
     static constexpr int FORWARD = HEAD <= 128 ? 64 : 32, BACKWARD = 4096 / HEAD;
-    static constexpr int FORWARD_BYTES =
-        (2 * FORWARD * (HEAD + 4) + FORWARD * (FORWARD + 4)) * 4; // q; k, then v; probabilities
+    // q; k, then v; probabilities
+    static constexpr int FORWARD_BYTES = (2 * FORWARD * (HEAD + 4) + FORWARD * (FORWARD + 4)) * 4;
     static constexpr int BACKWARD_BYTES = (4 * BACKWARD * (HEAD + 4) + BACKWARD * (BACKWARD + 4)) *
                                           4; // q, d_o, k, v; probabilities, then their gradients
     static_assert(FORWARD_BYTES <= GX__CUDA_LEAST_SHARED && BACKWARD_BYTES <= GX__CUDA_LEAST_SHARED,

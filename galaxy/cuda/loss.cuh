@@ -130,8 +130,8 @@ static __global__ void __launch_bounds__(GX_LOSS_THREADS)
         const T *x = logits + r * V;
         const float top = maximum[r];
         const int64_t label = gx__cuda_label_counts(fault, labels[r], r, vocab_size) ? labels[r] - v_begin : -1;
-        const float target =
-            label >= 0 && label < V ? gx_to_float(x[label]) - top : 0; // read before exps, which may be x, are written
+        // Read before exps, which may be x, are written.
+        const float target = label >= 0 && label < V ? gx_to_float(x[label]) - top : 0;
         const GxSoftmaxSum mine = gx__cuda_softmax_sum<T, N>(x, V);
         const float sum = gx_block_sum(mine.sum * gx__cuda_exp(mine.maximum - top));
         if (threadIdx.x == 0) sums[r] = sum, sums[R + r] = target;

@@ -6,8 +6,7 @@
 //     static const GxOption table[] = {
 //         {"seq_len", GX_OPTION_INT, offsetof(Options, seq_len), "256", "tokens in a sample", "1.."},
 //         {"learning_rate", GX_OPTION_DOUBLE, offsetof(Options, learning_rate), "3e-4", "of the largest step", "0.."},
-//         {"precision", GX_OPTION_STRING, offsetof(Options, precision), "fp32", "of the activations",
-//         "fp32|bf16|fp16"},
+//         {"precision", GX_OPTION_STRING, offsetof(Options, precision), "fp32", "of activations", "fp32|bf16|fp16"},
 //     };
 //     Options o;
 //     GxConfig c;
@@ -47,8 +46,8 @@ typedef struct {
     size_t offset;            // offsetof(the struct, the field)
     const char *default_text; // as on the command line; NULL: 0, false, "", no elements
     const char *help;
-    const char
-        *allowed; // NULL: anything; strings: "a|b|c"; numbers, and each of a list: "1..", "..5", "0..1", ends included
+    // NULL: anything; strings: "a|b|c"; numbers, and each of a list: "1..", "..5", "0..1", ends included.
+    const char *allowed;
 } GxOption;
 
 typedef enum { GX_FROM_DEFAULT = 0, GX_FROM_FILE, GX_FROM_FLAG } GxOptionSource;
@@ -81,8 +80,8 @@ GxStatus gx_config_add(GxConfig *c, const char *title, const GxOption *options, 
 GxStatus gx_config_add_elsewhere(GxConfig *c, const GxOption *options, int n, const char *programs, GxError *err);
 GxStatus gx_config_read_json(GxConfig *c, const char *path, GxError *err); // what flags have set stays
 GxStatus gx_config_read_args(GxConfig *c, int argc, char **argv, GxError *err);
-GxOptionSource gx_config_source(const GxConfig *c,
-                                const char *name);         // who set it last; no such option: GX_FROM_DEFAULT
+// Who set it last; no such option: GX_FROM_DEFAULT.
+GxOptionSource gx_config_source(const GxConfig *c, const char *name);
 int gx_config_is_set(const GxConfig *c, const char *name); // by file or flag
 void gx_config_help(const GxConfig *c, FILE *out);
 GxJson *gx_config_to_json(const GxConfig *c, GxError *err); // all options, resolved; NULL on failure; gx_json_free it

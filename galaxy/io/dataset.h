@@ -42,8 +42,8 @@ void gx_dataset_close(GxDataset *d);
 int64_t gx_dataset_epoch_windows(const GxTokens *tokens, int64_t T);
 void gx_dataset_sample(const GxTokens *tokens, uint64_t seed, int64_t index, int64_t T, int32_t *out_tokens,
                        int32_t *out_labels, int64_t stride);
-int64_t gx_dataset_sample_start(const GxTokens *tokens, uint64_t seed, int64_t index,
-                                int64_t T); // the byte that the sample begins with
+// The byte that the sample begins with.
+int64_t gx_dataset_sample_start(const GxTokens *tokens, uint64_t seed, int64_t index, int64_t T);
 
 // Validation: windows in order, (n - 1) / T of them.
 int64_t gx_dataset_windows(const GxTokens *tokens, int64_t T);

@@ -30,8 +30,8 @@ GxStatus gx_publish_finish(const char *final_path, GxError *err);
 GxStatus gx_publish_recover(const char *final_path, GxError *err); // after a crash; gx_publish_begin calls it
 GxStatus gx_publish_remove(const char *final_path, GxError *err);
 int gx_folder_is_ours(const char *path); // published, or empty: only such a folder may be replaced
-GxStatus gx_folder_verify(const char *path, int contents,
-                          GxError *err); // GX_ERR_FORMAT: torn; the message says which file
+// GX_ERR_FORMAT: torn; the message says which file.
+GxStatus gx_folder_verify(const char *path, int contents, GxError *err);
 
 GX_END
 #endif

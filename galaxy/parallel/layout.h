@@ -65,9 +65,9 @@ GxLayout gx_block_gives(GxMethod method);
 // summand) and nothing where all ranks compute the same. Nothing leads into PARTIAL: it only arises.
 GxTransition gx_layout_transition(GxLayout from, GxLayout to, GxMethod into);
 
-int gx_layer_moves(GxMode mode,
-                   GxMove moves[GX_LAYER_MOVES]); // those that move something, in forward order; returns how many
-GxMove gx_embedding_exit(GxMode mode);            // embedding and head split by vocabulary
+// Those that move something, in forward order; returns how many.
+int gx_layer_moves(GxMode mode, GxMove moves[GX_LAYER_MOVES]);
+GxMove gx_embedding_exit(GxMode mode); // embedding and head split by vocabulary
 GxMove gx_head_entry(GxMode mode);
 
 // Forward and backward of a move in half-collectives: one is an all-gather or reduce-scatter of [T*B, C], an all-reduce
@@ -89,8 +89,8 @@ typedef struct {
     GxMoveKind kind;     // ALL_REDUCE, ALL_GATHER or REDUCE_SCATTER: the others communicate nothing
     int64_t rows, width; // of the whole, wherever its rows lie
 } GxDemand;
-int gx_mode_demands(GxMode mode, const GxDemandShape *shape, GxDemand *list,
-                    int capacity);                          // how many; writes those within the capacity
+// Returns how many; writes those within the capacity.
+int gx_mode_demands(GxMode mode, const GxDemandShape *shape, GxDemand *list, int capacity);
 int64_t gx_demand_bytes(const GxDemand *demand, int ranks); // that the group's ranks send together
 
 // How a weight meets its rows. The rule for its gradient is per place of use: a tied weight asks twice.
@@ -98,12 +98,10 @@ typedef enum {
     GX_USE_WHOLE = 0, // all of it, on all rows of the layout: norms, biases, adapters, an unsplit matrix
     GX_USE_SPLIT, // the rank holds its own part of it: column- and row-parallel matrices, their LoRA factor that is cut
                   // alike
-    GX_USE_OWN_SHARE // all of it, on this rank's heads or columns or summand only: q_norm, k_norm, the LoRA factor that
-                     // is not cut
+    GX_USE_OWN_SHARE // all of it, on this rank's heads, columns or summand only: q_norm, the LoRA factor not cut
 } GxUse;
-int gx_grad_tp(
-    GxLayout rows,
-    GxUse use); // GX_AXIS_TP: its gradient is summed over tp; 0: it is not. (GX_AXIS_LOSS always comes besides.)
+// GX_AXIS_TP: its gradient is summed over tp; 0: it is not. (GX_AXIS_LOSS always comes besides.)
+int gx_grad_tp(GxLayout rows, GxUse use);
 
 const char *gx_layout_name(GxLayout layout);
 const char *gx_method_name(GxMethod method); // "None", "TP", "SP"
@@ -176,8 +174,8 @@ int gx_layer_moves(GxMode mode, GxMove moves[GX_LAYER_MOVES])
 {
     GxMove all[GX_LAYER_MOVES];
     all[0] = gx__layout_move("att_entry", gx_block_gives(mode.con), mode.att);
-    all[1] = gx__layout_move("att_kv", GX_LAYOUT_SEQ,
-                             GX_METHOD_TP); // gathered where each rank's gradient of all of K and V is a summand
+    // Gathered where each rank's gradient of all of K and V is a summand.
+    all[1] = gx__layout_move("att_kv", GX_LAYOUT_SEQ, GX_METHOD_TP);
     all[1].is_kv = 1;
     all[2] = gx__layout_move("att_exit", gx_block_gives(mode.att), mode.con);
     all[3] = gx__layout_move("mlp_entry", gx_block_gives(mode.con), mode.mlp);
