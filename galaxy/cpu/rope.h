@@ -14,6 +14,7 @@ GX_END
 #define GX_CPU_ROPE_IMPLEMENTED
 #include "vec.h"
 
+// (x[i], x[half+i]) = (x[i]*cos - x[half+i]*sin, x[i]*sin + x[half+i]*cos); sign -1: the inverse
 static GX_CPU_INLINE void gx__cpu_rope_head(void *x, const float *c, const float *s, int64_t half, float sign,
                                             GxDtype dtype)
 {
