@@ -37,11 +37,11 @@ typedef struct {
     GxDtype dtype;
     GxRole role;
     int ndim, unit;
-    // This rank's box: [begin, end) in each dimension.
-    int64_t global_shape[GX_MAX_DIMS], begin[GX_MAX_DIMS], end[GX_MAX_DIMS];
-    int64_t offset; // elements from the unit's base; set by gx_table_add
-    int packed;     // 1: right behind the row before
-    int has_alias;  // 1: no storage of its own, but that of `alias`
+    int64_t global_shape[GX_MAX_DIMS];
+    int64_t begin[GX_MAX_DIMS], end[GX_MAX_DIMS]; // this rank's box: [begin, end) in each dimension
+    int64_t offset;                               // elements from the unit's base; set by gx_table_add
+    int packed;                                   // 1: right behind the row before
+    int has_alias;                                // 1: no storage of its own, but that of `alias`
     GxTensorId alias;
     GxInit init;
     float init_std;

@@ -47,7 +47,7 @@ typedef struct {
 // Sets all but the timeout. Variables that contradict each other, or of which some are missing, are an error that names
 // them.
 GxStatus gx_rendezvous_environment(GxRendezvous *r, GxError *err);
-// address: tcp://host:port, tcp://[::1]:port..
+// address: tcp://host:port, tcp://[::1]:port.
 GxStatus gx_rendezvous_address(GxRendezvous *r, int rank, int world, const char *address, GxError *err);
 // link: [world]; non-blocking sockets, closed on exec, without delay.
 GxStatus gx_rendezvous(GxRendezvous *r, int *link, GxError *err);

@@ -12,8 +12,7 @@
 //
 //     GxDataset d;
 //     GX_TRY(gx_dataset_open(&d, "book.txt", 0.1, 256, err));
-//     // [T,B]: element t at [t * B]
-//     for (b…) gx_dataset_sample(&d.train, seed, sample + b, 256, tokens + b, labels + b, B);
+//     for (b…) gx_dataset_sample(&d.train, seed, sample + b, 256, tokens + b, labels + b, B);    // [T,B]
 //     for (w < gx_dataset_windows(&d.held_out, 256)) gx_dataset_window(&d.held_out, w, 256, tokens, labels, 1);
 //     gx_dataset_close(&d);
 #ifndef GX_DATASET_H

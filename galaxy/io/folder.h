@@ -9,11 +9,10 @@
 // replaced or removed: it is somebody's own. Names that end in GX_NEW_SUFFIX or GX_OLD_SUFFIX are the library's.
 //
 //     char folder[GX_PATH];
-//     GX_TRY(gx_publish_begin("out/step-100", folder, err));  // an empty folder; leftovers of a killed run are gone
+//     GX_TRY(gx_publish_begin("out/step-100", folder, err));     // an empty folder; what a killed run left is gone
 //     …write plain files into `folder`, no sub-folders…
 //     GX_TRY(gx_publish_finish("out/step-100", err));
-//     // before reading: 0 compares names and sizes, 1 the contents too
-//     GX_TRY(gx_folder_verify("out/step-100", 1, err));
+//     GX_TRY(gx_folder_verify("out/step-100", 1, err));          // before reading: 0: names and sizes, 1: contents too
 //
 // Who lists folders skips names that end in these suffixes. One writer per name.
 #ifndef GX_FOLDER_H
