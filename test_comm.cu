@@ -1,8 +1,9 @@
 // test_comm.cu: mesh, partitions, layouts, collectives on threads, on TCP and on MPI.
 //
-// ./test_comm [name ...]    all tests; where mpirun is found, they start this program under it
-// mpirun -np 3 ./test_comm --mpi  the collectives' properties, one process per rank; the tests hold the hashes against
-// threads' mpirun -np 3 ./test_comm --mpi kill       (or mismatch, fail, leave, stall): rank 1 goes wrong in this way
+//     ./test_comm [name ...]                  all tests; where mpirun is found, they start this program under it
+//     mpirun -np 3 ./test_comm --mpi          the collectives' properties, one process per rank; the tests hold the
+//                                             hashes against those of threads
+//     mpirun -np 3 ./test_comm --mpi kill     (or mismatch, fail, leave, stall): rank 1 goes wrong in this way
 #include "galaxy/base/random.h"
 #define GALAXY_IMPLEMENTATION // looks inside
 #include "galaxy/parallel/layout.h"

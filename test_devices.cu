@@ -4,13 +4,14 @@
 // `ops` is a table of all operations: buffers, sizes, shapes, and the variants that their contracts allow (added to or
 // written, optional arguments left out, results in the place of an input). test_ops.cu proves the CPU in fp32 against
 // an oracle; here it is the reference:
-//     inputs are drawn, rounded to the type, and given to both
-//     fp32: the distance of the results, as relative 2-norm, is that of two fp32 computations: test_bound of twice the
-//     depth, at most 1e-5 bf16: results in bf16 are off by 4e-3 at most (one rounding is up to 2^-8 = 3.9e-3:
-//     test_base.cu), gradients of attention by 1e-2. What is fp32 there, too (statistics, losses, gradients of
-//     weights), comes from exact inputs and is as near as in fp32; where a rounding lies between, the table says so
-//     what is only moved is equal to the bit
-//     attention in bf16, forward and backward, is off by no more than twice what plain PyTorch is in bf16
+// - inputs are drawn, rounded to the type, and given to both
+// - fp32: the distance of the results, as relative 2-norm, is that of two fp32 computations: test_bound of twice the
+//   depth, at most 1e-5
+// - bf16: results in bf16 are off by 4e-3 at most (one rounding is up to 2^-8 = 3.9e-3: test_base.cu), gradients of
+//   attention by 1e-2. What is fp32 there, too (statistics, losses, gradients of weights), comes from exact inputs and
+//   is as near as in fp32; where a rounding lies between, the table says so
+// - what is only moved is equal to the bit
+// - attention in bf16, forward and backward, is off by no more than twice what plain PyTorch is in bf16
 // And of every call: results begin as NaN, what lies beside them stays as it was, inputs too; the same call again gives
 // the same bits; its scratch is what the plan says. All buffers lie in the device's own memory, each in an arena of its
 // own, also one element behind an aligned address; the CPU's are blocks of the heap, so that AddressSanitizer sees

@@ -4,8 +4,7 @@
 // library's call. Every claim about them is a loop over that table and the shapes beside it:
 //     the oracle's backward is the derivative of its forward     central differences in double
 //     the oracle means what PyTorch means                        data/ref/ops.safetensors
-//     the library computes what the oracle does                  inputs are fp32 values, so a deviation is the
-//     library's own
+//     the library computes what the oracle does                  inputs are fp32 values: what deviates is its own
 // Gemm, exp, sums and the optimizer have tests of their own below, then come contracts: refusals, recording, scratch.
 //
 // Buffers begin as NaN wherever the library must write, not read or add; the scratch arena too. Each is a block of the

@@ -44,6 +44,11 @@ static void fp32_is_the_cpu(const GxDevice *device, int nccl)
         CHECK(w.ratio >= 0 && w.ratio <= 1, "%s on %s: %s: %.3g times its bound", l->what, device->name, w.what,
               w.ratio);
         if (w.ratio > test_state.worst) test_state.worst = w.ratio;
+        for (int r = 0; r < l->dp * l->tp; r++) {
+            check_waits(l->what, r, &rank[r].result.window);
+            CHECK(rank[r].result.window.tickets > 0 || l->tp == 1 || !(nccl || device->shares_host_memory),
+                  "%s on %s: no collective was started", l->what, device->name);
+        }
         free_ranks(l, rank);
         free_result(&cpu);
     }

@@ -232,6 +232,22 @@ static inline void run_rank(const Layout *l, const GxMode *mode, int tp, int64_t
     free(tokens);
 }
 
+// Every collective that was started is waited for once, behind its start.
+static inline void check_waits(const char *what, int rank, const GxRecorder *r)
+{
+    for (int64_t ticket = 1; ticket <= r->tickets; ticket++) {
+        int64_t start = -1, wait = -1, events = 0;
+        for (int64_t i = 0; i < r->n; i++) {
+            if (r->event[i].ticket != ticket) continue;
+            *(r->event[i].kind == GX_EVENT_WAIT ? &wait : &start) = i;
+            events++;
+        }
+        CHECK(events == 2 && start >= 0 && wait > start,
+              "%s: rank %d: ticket %ld has %ld events, its start is event %ld, its wait %ld", what, rank, (long)ticket,
+              (long)events, (long)start, (long)wait);
+    }
+}
+
 static inline void free_result(Result *r)
 {
     for (int i = 0; i < BUFFERS; i++) free(r->flat.all[i]);

@@ -3,7 +3,8 @@
 //     TEST(rms_norm_of_zeros_is_zero) { CHECK(y[0] == 0, "y[0] is %g", y[0]); }
 //     int main(int argc, char **argv) { return test_main(argc, argv); }
 //
-// ./test_ops            runs all        ./test_ops norm       runs those with "norm" in their name
+//     ./test_ops          runs all
+//     ./test_ops norm     runs those with "norm" in their name
 // A test ends as ok, FAIL or skip (with the reason). The last line is "N passed, N failed, N skipped". A test without a
 // CHECK fails, and so does one with a failed CHECK that is then skipped.
 #ifndef GX_TEST_H

@@ -8,10 +8,10 @@
 // What is built on top of this (words.h; tensor-core and asynchronous instructions) uses:
 //     self()                      the running thread
 //     barrier_wait(...)           a barrier of the block, by number
-//     warp_collective<Out>(...)   every lane in the mask brings a value, one function looks at all and gives each lane
-//     its own yield()                     in a loop that waits for memory to change; made_progress() when it has
-//     changed per_thread<T>()             a T of the running thread, fresh in every block at_exit(hook) called when a
-//     thread of any kernel ends
+//     warp_collective<Out>(...)   every lane in the mask brings a value; one function looks at all, each gets its own
+//     yield()                     in a loop that waits for memory to change; made_progress() when it has changed
+//     per_thread<T>()             a T of the running thread, fresh in every block
+//     at_exit(hook)               called when a thread of any kernel ends
 #ifndef GX_EMU_BLOCK_H
 #define GX_EMU_BLOCK_H
 #include "fiber.h"

@@ -1,8 +1,8 @@
 // stream.h: the runtime's interface to streams: copies, fills, events, synchronisation.
 //
 // When a copy reads and writes its host memory (CUDA Runtime API, "API synchronization behavior"):
-//  pageable to device  the bytes are taken at the call; they arrive in the stream's order, which even cudaMemcpy does
-//  not wait for
+//   pageable to device      the bytes are taken at the call; they arrive in the stream's order, and even cudaMemcpy
+//                           does not wait for that
 //   pinned to device        read when the operation runs: late
 //   device to pageable      the call returns after the copy
 //   device to pinned        written when the operation runs: late

@@ -38,11 +38,11 @@ typedef struct {
 } GxArenaMark;
 
 void gx_arena_open_dry(GxArena *a);
-GxStatus gx_arena_open(GxArena *a, int64_t bytes,
-                       GxError *err); // zero-filled, on huge pages where the system gives them
+// Zero-filled, on huge pages where the system gives them.
+GxStatus gx_arena_open(GxArena *a, int64_t bytes, GxError *err);
 void gx_arena_close(GxArena *a);
-void *gx_arena_take(GxArena *a, GxMemoryKind kind,
-                    int64_t bytes);          // GX_ALIGN-aligned; contents undefined after a release
+// GX_ALIGN-aligned; contents undefined after a release.
+void *gx_arena_take(GxArena *a, GxMemoryKind kind, int64_t bytes);
 GxArenaMark gx_arena_mark(const GxArena *a); // both take NULL: a context may have no arena
 void gx_arena_release(GxArena *a, GxArenaMark mark);
 const char *gx_memory_kind_name(GxMemoryKind kind);

@@ -34,8 +34,8 @@ static inline uint16_t gx_to_bf16(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, 4);
-    const uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1),
-                   quiet = bits | 0x400000; // a NaN's payload may lie in what is cut off
+    // A NaN's payload may lie in what is cut off
+    const uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1), quiet = bits | 0x400000;
     return (uint16_t)((x == x ? rounded : quiet) >> 16);
 }
 

@@ -25,8 +25,8 @@ enum {
 };
 
 struct GxMesh {
-    int dim[GX_MESH_AXES],
-        coord[GX_MESH_AXES]; // [a] belongs to the axis of bit 1 << a; the product of dim is the world
+    // [a] belongs to the axis of bit 1 << a; the product of dim is the world
+    int dim[GX_MESH_AXES], coord[GX_MESH_AXES];
     int rank, world;
 };
 
@@ -41,8 +41,8 @@ int gx_mesh_group(const GxMesh *m, int axes, int *ranks, int capacity, int *me);
 // The same of a context; one without a mesh is alone.
 static inline int gx_group_size(const GxContext *g, int axes) { return g->mesh ? gx_mesh_size(g->mesh, axes) : 1; }
 static inline int gx_group_index(const GxContext *g, int axes) { return g->mesh ? gx_mesh_index(g->mesh, axes) : 0; }
-int gx_mesh_axes(const GxMesh *m,
-                 int axes); // without the axes of one rank: masks of the same group become the same mask
+// Without the axes of one rank: masks of the same group become the same mask.
+int gx_mesh_axes(const GxMesh *m, int axes);
 const char *gx_axes_name(int axes, char text[64]); // "dp_shard+tp", for messages
 
 GX_END

@@ -2,8 +2,7 @@
 // contiguous, in rank order, and of different sizes wherever the machines are, or the count is not a multiple.
 //
 //     GxSplit heads;
-//     // list NULL: as even as it goes
-//     GX_TRY(gx_split_list(&heads, "tp_num_attention_heads_list", list, n_list, H, ranks, err));
+//     GX_TRY(gx_split_list(&heads, "tp_num_attention_heads_list", list, n, H, ranks, err));   // list NULL: even
 //     for (int64_t h = heads.begin[me]; h < heads.begin[me + 1]; h++) ...
 #ifndef GX_PARTITION_H
 #define GX_PARTITION_H
@@ -39,8 +38,8 @@ typedef struct { // contiguous shares of a count, one for each member of a group
 static inline GxRange gx_share_mine(const GxShares *s) { return s->part[s->me]; }
 static inline int64_t gx_share_count(const GxShares *s) { return gx_range_count(gx_share_mine(s)); }
 GxShares gx_shares_whole(int64_t total); // one member, which has all
-GxShares gx_shares_of(const GxSplit *s, int me,
-                      int64_t elements); // parts of a split in elements of which each of its things has so many
+// Parts of a split in elements of which each of its things has so many.
+GxShares gx_shares_of(const GxSplit *s, int me, int64_t elements);
 
 // Grouped-query attention: member r's query heads are heads' part r of H; they use part r of the K key-value heads. A
 // K,V head that several members use lies in all their parts: H 6, K 3, heads 1,3,2 give {0}, {0,1}, {2}. elements: of
@@ -54,8 +53,8 @@ typedef struct {
     int n;               // 0: as even as it goes
 } GxPartList;
 typedef struct {
-    GxPartList heads, columns, vocab,
-        sequence; // query heads, MLP columns, rows of embedding and head, tokens of a sequence
+    // Query heads, MLP columns, rows of embedding and head, tokens of a sequence.
+    GxPartList heads, columns, vocab, sequence;
 } GxSplitLists;
 
 GX_END

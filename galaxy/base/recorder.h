@@ -38,8 +38,7 @@ typedef struct {
     double flops;     // of large models beyond 64 bits
     GxDims dims;      // operations
     // collectives
-    int64_t elements; // all-reduce, broadcast, transfer: of the buffer; gather, scatter: of the whole; all-to-all: of
-                      // what this rank sends, its own part included
+    int64_t elements; // of the buffer; gather, scatter: of the whole; all-to-all: of all that this rank hands out
     GxDtype dtype;
     int members;    // of the group
     int64_t ticket; // of a start and of its wait: 1, 2, ... in a recording; 0: blocking

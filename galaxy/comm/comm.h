@@ -5,12 +5,13 @@
 //     flight.h          how collectives run, are started, progress and are waited for; their errors
 //     device_buffers.h  buffers in the memory of a device: an engine of the device's (nccl.h), or copies
 //
-//     gx_threads_comm(&comm, group, rank);  // or gx_tcp_comm, gx_mpi_comm: an engine, rank and world
-//     GX_TRY(gx_mesh_open(&mesh, dims, comm.rank, comm.world, &g->error));     g->mesh = &mesh;
-//     GX_TRY(gx_comm_open(g, &comm));  // memory from the host's arena, sets g->comm
-//     gx_all_reduce(g, GX_AXIS_LOSS, GX_SUM, &tokens, 1, GX_I64);  // flags and counts are agreed on like this, too
+//     gx_threads_comm(&comm, group, rank);                // an engine, rank and world; or gx_tcp_comm, gx_mpi_comm
+//     GX_TRY(gx_mesh_open(&mesh, dims, comm.rank, comm.world, &g->error));
+//     g->mesh = &mesh;
+//     GX_TRY(gx_comm_open(g, &comm));                     // memory from the host's arena, sets g->comm
+//     gx_all_reduce(g, GX_AXIS_LOSS, GX_SUM, &labels, 1, GX_I64);     // flags and counts are agreed on like this
 //     GxTicket t = gx_all_gather_start(g, GX_AXIS_TP, &rows, full, mine, B * C, GX_F32);
-//     ...  // neither `full` nor x may be touched meanwhile
+//     ...                                                 // neither `full` nor `mine` may be touched meanwhile
 //     gx_wait(g, t);
 //     gx_comm_close(g);
 //
@@ -383,8 +384,8 @@ void gx_comm_close(GxContext *g)
             if (comm->ticket[i]) gx__comm_complete(g, &comm->flight[i]);
         if (gx_failed(g) && comm->is_open) gx__comm_give_up(g);
         else if (gx_failed(g))
-            comm->engine->abort(g, comm,
-                                g->error.message); // gx_comm_open did not succeed: the others wait all the same
+            // gx_comm_open did not succeed: the others wait all the same
+            comm->engine->abort(g, comm, g->error.message);
         comm->engine->close(comm);
     }
     comm->is_open = 0;

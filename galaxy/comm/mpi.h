@@ -2,10 +2,9 @@
 // MPI; built with it where GX_WITH_MPI is defined (flags: mpicc --showme:compile, --showme:link). Without it the same
 // functions exist, and gx_mpi_comm says so.
 //
-//     // refuses to train N serial copies where mpirun starts a binary that was built without MPI
-//     GX_TRY(gx_mpi_check_start(&err));
+//     GX_TRY(gx_mpi_check_start(&err));          // refuses mpirun in a build without MPI: N serial copies would train
 //     if (gx_mpi_started() > 1) GX_TRY(gx_mpi_comm(&comm, &err));
-//     ... gx_comm_open(g, &comm) ... gx_comm_close(g);                  // MPI_Finalize comes with it
+//     ... gx_comm_open(g, &comm) ... gx_comm_close(g);       // MPI_Finalize comes with it
 //
 // A failed rank logs its message through g->log and calls MPI_Abort, which ends all processes: the one place where the
 // library ends a process. So set g->log. A rank that is killed is noticed by the launcher, which names it and ends the

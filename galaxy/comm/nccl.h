@@ -1,7 +1,7 @@
 // nccl.h: the communicator's engine for buffers on GPUs: NCCL, one card per rank.
 //
-//     GX_TRY(gx_device_open(g));  // after gx_comm_open: the host's engine carries what has to be agreed on
-//     GX_TRY(gx_nccl_open(g));  // on all ranks: now g->comm->device_engine moves what lies on the card
+//     GX_TRY(gx_device_open(g));     // after gx_comm_open: the host's engine carries what has to be agreed on
+//     GX_TRY(gx_nccl_open(g));       // on all ranks: now g->comm->device_engine moves what lies on the card
 //
 // Collectives go on a stream of their own, between events: behind what the device was asked for before `start`, before
 // what it is asked for after `wait`. The host never waits for one. NCCL sums in an order of its own: all ranks get the

@@ -2,9 +2,9 @@
 // end there is one TCP connection between each two of them; tcp.h makes a communicator from these.
 //
 //     GxRendezvous r = GX_ZERO;
-//     GX_TRY(gx_rendezvous_environment(&r, &err));  // what torchrun or srun left there; r.world 0: nothing
-//     GX_TRY(gx_rendezvous_address(&r, 1, 3, "tcp://node0:29500", &err));  // or by hand: rank 1 of 3
-//     int link[GX_MAX_PARTS];  // sockets by rank, -1 at the own; the caller's from then on
+//     GX_TRY(gx_rendezvous_environment(&r, &err));       // what torchrun or srun left there; r.world 0: nothing
+//     GX_TRY(gx_rendezvous_address(&r, 1, 3, "tcp://node0:29500", &err));     // or by hand: rank 1 of 3
+//     int link[GX_MAX_PARTS];                            // sockets by rank, -1 at the own; the caller's from then on
 //     GX_TRY(gx_rendezvous(&r, link, &err));
 //
 // Rank 0 listens at the address. The others connect to it, again and again until it is there, and say who they are and
@@ -37,9 +37,9 @@ GX_BEGIN
 
 typedef struct {
     int rank, world; // world 0: nothing is known
-    int local_rank,
-        local_ranks; // among the ranks of this machine; -1 and 0: gx_rendezvous finds them out, by the machines' names
-    char host[256];  // where rank 0 listens: a name or a number
+    // Among the ranks of this machine; -1 and 0: gx_rendezvous finds them out, by the machines' names.
+    int local_rank, local_ranks;
+    char host[256]; // where rank 0 listens: a name or a number
     int port;
     double timeout; // seconds until all have to be there; 0: 600
 } GxRendezvous;
@@ -47,10 +47,10 @@ typedef struct {
 // Sets all but the timeout. Variables that contradict each other, or of which some are missing, are an error that names
 // them.
 GxStatus gx_rendezvous_environment(GxRendezvous *r, GxError *err);
-GxStatus gx_rendezvous_address(GxRendezvous *r, int rank, int world, const char *address,
-                               GxError *err); // tcp://host:port, tcp://[::1]:port
-GxStatus gx_rendezvous(GxRendezvous *r, int *link,
-                       GxError *err); // link: [world]; non-blocking sockets, closed on exec, without delay
+// address: tcp://host:port, tcp://[::1]:port.
+GxStatus gx_rendezvous_address(GxRendezvous *r, int rank, int world, const char *address, GxError *err);
+// link: [world]; non-blocking sockets, closed on exec, without delay.
+GxStatus gx_rendezvous(GxRendezvous *r, int *link, GxError *err);
 
 GX_END
 #endif

@@ -36,8 +36,8 @@ int gx_socket_listen(const GxEndpoint *e); // port 0: one that is free
 int gx_socket_listen_everywhere(int port); // at all addresses of this machine
 int gx_socket_accept(int listener);
 int gx_socket_connect(const GxEndpoint *e, double deadline);
-int gx_socket_connect_to_host(const char *host, int port, double each, double deadline, char *why,
-                              size_t n); // the first address that takes it
+// The first address that takes it.
+int gx_socket_connect_to_host(const char *host, int port, double each, double deadline, char *why, size_t n);
 GxEndpoint gx_socket_endpoint(int fd, int of_peer);
 
 // 1: done; 0 and errno: not, or not until the deadline (ETIMEDOUT). A peer that hung up is ECONNRESET.
@@ -157,8 +157,8 @@ int gx_socket_listen(const GxEndpoint *e)
 {
     int fd = socket(e->any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), yes = 1, no = 0;
     if (fd < 0) return -1;
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes,
-               sizeof yes); // or the port of a run that just ended would be taken for a minute
+    // Or the port of a run that just ended would be taken for a minute.
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     if (e->any.sa_family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
     if (bind(fd, &e->any, gx__sockets_endpoint_bytes(e)) == 0 && listen(fd, SOMAXCONN) == 0) return fd;
     const int reason = errno;

@@ -379,8 +379,8 @@ static int gx__tcp_poll(GxComm *comm, GxMessage *list, int n, GxError *err)
         moved += m->outcome != GX_MESSAGE_OPEN;
     }
     if (tcp->failed >= 0)
-        GX_FAIL(err, GX_ERR_COMM, "rank %d failed: %s", tcp->failed,
-                tcp->failure); // before the other, which may follow from it
+        // Before the other, which may follow from it.
+        GX_FAIL(err, GX_ERR_COMM, "rank %d failed: %s", tcp->failed, tcp->failure);
     else if (tcp->dead >= 0) GX_FAIL(err, GX_ERR_COMM, "rank %d died: %s", tcp->dead, tcp->death);
     return moved;
 }
@@ -395,8 +395,8 @@ static int64_t gx__tcp_events(GxComm *comm)
 static void gx__tcp_idle(GxComm *comm, int64_t events)
 {
     (void)events;
-    const double wait =
-        comm->timeout > 0 && comm->timeout < 1 ? comm->timeout : 1; // so that a time-out is noticed in time
+    // So that a time-out is noticed in time.
+    const double wait = comm->timeout > 0 && comm->timeout < 1 ? comm->timeout : 1;
     gx__tcp_await(gx__tcp(comm), (int)(wait * 1000) + 1);
 }
 

@@ -2,9 +2,11 @@
 //
 //     GxThreadsGroup *group;
 //     GX_TRY(gx_threads_group_open(&group, world, &err));
-//     ... in thread `rank`:  GxComm comm;  gx_threads_comm(&comm, group, rank);  gx_comm_open(g, &comm) ...
+//     GxComm comm;                                  // in thread `rank`, of each
+//     gx_threads_comm(&comm, group, rank);
+//     GX_TRY(gx_comm_open(g, &comm));               // ... collectives ...
 //     gx_comm_close(g);
-//     ... after all were joined:  gx_threads_group_close(group);
+//     gx_threads_group_close(group);                // after all threads were joined
 //
 // How it works: each rank has a box. Who sends puts a note with the address of its data into the receiver's box; the
 // receiver finds it, compares headers, copies the data from where they lie (once), and wakes the sender. Nothing is
@@ -19,8 +21,8 @@ typedef struct GxThreadsGroup GxThreadsGroup;
 
 GxStatus gx_threads_group_open(GxThreadsGroup **group, int world, GxError *err);
 void gx_threads_group_close(GxThreadsGroup *group); // NULL: nothing; after the last gx_comm_close
-void gx_threads_comm(GxComm *comm, GxThreadsGroup *group,
-                     int rank); // zeroes *comm; the caller may then set its timeout, chunk and slots
+// Zeroes *comm; the caller may then set its timeout, chunk and slots.
+void gx_threads_comm(GxComm *comm, GxThreadsGroup *group, int rank);
 
 GX_END
 #endif
@@ -121,8 +123,8 @@ static GxMessage *gx__threads_box_take(GxBox *box, int from, int tag)
 static void gx__threads_receive(GxComm *comm, GxMessage *m)
 {
     GxThreadsGroup *group = gx__threads(comm);
-    int left =
-        __atomic_load_n(&group->box[m->peer].left, __ATOMIC_ACQUIRE); // before looking: what it posted is visible then
+    // Before looking: what it posted is visible then.
+    int left = __atomic_load_n(&group->box[m->peer].left, __ATOMIC_ACQUIRE);
     GxMessage *sent = gx__threads_box_take(&group->box[comm->rank], m->peer, m->tag);
     if (!sent) {
         if (left) m->outcome = GX_MESSAGE_LEFT;
@@ -156,8 +158,8 @@ static int gx__threads_poll(GxComm *comm, GxMessage *list, int n, GxError *err)
         else gx__threads_receive(comm, &list[i]);
         moved += list[i].outcome != GX_MESSAGE_OPEN;
     }
-    if (__atomic_load_n(&group->aborted,
-                        __ATOMIC_ACQUIRE)) // after looking: who aborts and then leaves has failed, not left
+    // After looking: who aborts and then leaves has failed, not left.
+    if (__atomic_load_n(&group->aborted, __ATOMIC_ACQUIRE))
         GX_FAIL(err, GX_ERR_COMM, "rank %d failed: %s", group->abort_rank, group->abort_text);
     return moved;
 }

@@ -15,6 +15,7 @@ GX_END
 #define GX_CPU_ACTIVATION_IMPLEMENTED
 #include "vec.h"
 
+// y[f] = silu(gate[f]) * up[f],  silu(z) = z/(1 + exp(-z))
 static GX_CPU_INLINE void gx__cpu_swiglu_row(void *y, const void *gate_up, int64_t F, GxDtype dtype)
 {
     GX_OMP(simd)
@@ -32,6 +33,7 @@ void gx_cpu_swiglu_forward(GxContext *g, void *y, const void *gate_up, int64_t R
         GX_CPU_TYPES(dtype, gx__cpu_swiglu_row, gx_cpu_at(y, r * F, dtype), gx_cpu_from(gate_up, r * 2 * F, dtype), F);
 }
 
+// With s = 1/(1 + exp(-gate)) and silu = gate*s: dgate = dy*up*s*(1 + gate*(1 - s)), dup = dy*silu; y = silu*up again.
 static GX_CPU_INLINE void gx__cpu_swiglu_backward_row(void *dgate_up, void *y, const void *dy, const void *gate_up,
                                                       int64_t F, GxDtype dtype)
 {

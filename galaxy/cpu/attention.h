@@ -131,7 +131,10 @@ static void gx__cpu_head_store(void *x, int64_t rows, int64_t stride, int64_t h,
     }
 }
 
-// ---- forward: for each query tile, over key blocks: s = q k^T; running maximum m and sum l; o = o*exp(m_old - m) + e
+// ---- forward -------------------------------------------------------------------------------------------------------
+// For each query tile, over key blocks: s = scale * q k^T; running maximum m and sum l of a row:
+//     l = l*exp(m_old - m) + sum_j exp(s[j] - m),  o = o*exp(m_old - m) + sum_j exp(s[j] - m) v[j]
+// At the end o = o/l and lse = m + log(l).
 
 // Scores to probabilities against the new maximum; what the tile has so far is rescaled to it.
 static void gx__cpu_softmax_row(float *s, float *o, float *maximum, float *sum, int64_t visible, int64_t n, int64_t h)
@@ -154,6 +157,7 @@ static void gx__cpu_softmax_row(float *s, float *o, float *maximum, float *sum, 
     }
 }
 
+// o[c] = acc[c]/l
 static GX_CPU_INLINE void gx__cpu_attention_output_row(void *o, const float *acc, float inverse, int64_t h,
                                                        GxDtype dtype)
 {
@@ -215,8 +219,11 @@ void gx_cpu_attention_forward(GxContext *g, void *o, float *lse, const void *q, 
     }
 }
 
-// ---- backward: p = exp(s - lse), dp = d_o v^T, ds = scale*p*(dp - D), D = rowsum(d_o * o); dv += p^T d_o, dk += ds^T
+// ---- backward ------------------------------------------------------------------------------------------------------
+// p = exp(s - lse), dp = d_o v^T, ds = scale*p*(dp - D), D = rowsum(d_o * o)
+// dv += p^T d_o, dk += ds^T q, dq += ds k
 
+// sum = sum_i a[i]*b[i]
 static GX_CPU_INLINE void gx__cpu_dot(float *sum, const float *a, const void *b, int64_t n, GxDtype dtype)
 {
     float s = 0;
@@ -225,6 +232,7 @@ static GX_CPU_INLINE void gx__cpu_dot(float *sum, const float *a, const void *b,
     *sum = s;
 }
 
+// Scores to p, dp to ds.
 static void gx__cpu_softmax_backward_row(float *s, float *dp, float lse, float D, float scale, int64_t visible,
                                          int64_t n)
 {

@@ -24,58 +24,74 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_CPU_IMPLEMENTED)
 #define GX_CPU_IMPLEMENTED
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-static const GxDevice gx__cpu_device_cpu = {
-    "cpu",
-    1,
-    1u << GX_F32 | 1u << GX_BF16,
-    0,
-    gx_cpu_describe,
-    1,
-    NULL,
-    NULL,
-    gx_cpu_arena_open,
-    gx_cpu_arena_close,
-    gx_cpu_arena_open,
-    gx_cpu_arena_close,
-    gx_cpu_to_device,
-    gx_cpu_to_host,
-    NULL,
-    NULL,
-    NULL,
-    gx_cpu_zero,
-    gx_cpu_copy,
-    gx_cpu_convert,
-    gx_cpu_add,
-    gx_cpu_sum,
-    gx_cpu_embedding_forward,
-    gx_cpu_embedding_backward,
-    gx_cpu_rms_norm_forward,
-    gx_cpu_add_rms_norm_forward,
-    gx_cpu_rms_norm_backward,
-    gx_cpu_linear_forward,
-    gx_cpu_linear_backward_input,
-    gx_cpu_linear_backward_weight,
-    gx_cpu_rope,
-    gx_cpu_attention_scratch,
-    gx_cpu_attention_forward,
-    gx_cpu_attention_backward,
-    gx_cpu_swiglu_forward,
-    gx_cpu_swiglu_backward,
-    gx_cpu_cross_entropy,
-    gx_cpu_cross_entropy_maximum,
-    gx_cpu_cross_entropy_sums,
-    gx_cpu_cross_entropy_finish,
-    gx_cpu_sum_squares,
-    gx_cpu_clip,
-    gx_cpu_adamw,
-    gx_cpu_sgd,
-};
+static GxDevice gx__cpu_device;
+static pthread_once_t gx__cpu_device_once = PTHREAD_ONCE_INIT; // contexts of several threads may ask for it at once
 
-const GxDevice *gx_device_cpu(void) { return &gx__cpu_device_cpu; }
+static void gx__cpu_device_fill(void)
+{
+    GxDevice d = GX_ZERO;
+    d.name = "cpu";
+    d.computes = 1;
+    d.dtypes = 1u << GX_F32 | 1u << GX_BF16;
+    d.head_dim = 0; // any
+    d.describe = gx_cpu_describe;
+
+    d.shares_host_memory = 1;
+    d.arena_open = gx_cpu_arena_open;
+    d.arena_close = gx_cpu_arena_close;
+    d.host_arena_open = gx_cpu_arena_open;
+    d.host_arena_close = gx_cpu_arena_close;
+    d.to_device = gx_cpu_to_device;
+    d.to_host = gx_cpu_to_host;
+
+    d.zero = gx_cpu_zero;
+    d.copy = gx_cpu_copy;
+    d.convert = gx_cpu_convert;
+    d.add = gx_cpu_add;
+    d.sum = gx_cpu_sum;
+
+    d.embedding_forward = gx_cpu_embedding_forward;
+    d.embedding_backward = gx_cpu_embedding_backward;
+
+    d.rms_norm_forward = gx_cpu_rms_norm_forward;
+    d.add_rms_norm_forward = gx_cpu_add_rms_norm_forward;
+    d.rms_norm_backward = gx_cpu_rms_norm_backward;
+
+    d.linear_forward = gx_cpu_linear_forward;
+    d.linear_backward_input = gx_cpu_linear_backward_input;
+    d.linear_backward_weight = gx_cpu_linear_backward_weight;
+
+    d.rope = gx_cpu_rope;
+
+    d.attention_scratch = gx_cpu_attention_scratch;
+    d.attention_forward = gx_cpu_attention_forward;
+    d.attention_backward = gx_cpu_attention_backward;
+
+    d.swiglu_forward = gx_cpu_swiglu_forward;
+    d.swiglu_backward = gx_cpu_swiglu_backward;
+
+    d.cross_entropy = gx_cpu_cross_entropy;
+    d.cross_entropy_maximum = gx_cpu_cross_entropy_maximum;
+    d.cross_entropy_sums = gx_cpu_cross_entropy_sums;
+    d.cross_entropy_finish = gx_cpu_cross_entropy_finish;
+
+    d.sum_squares = gx_cpu_sum_squares;
+    d.clip = gx_cpu_clip;
+    d.adamw = gx_cpu_adamw;
+    d.sgd = gx_cpu_sgd;
+    gx__cpu_device = d;
+}
+
+const GxDevice *gx_device_cpu(void)
+{
+    pthread_once(&gx__cpu_device_once, gx__cpu_device_fill);
+    return &gx__cpu_device;
+}
 
 // The value behind "key : " in /proc/cpuinfo; empty where there is no such file or key.
 static void gx__cpu_cpuinfo(const char *key, char *value, size_t size)

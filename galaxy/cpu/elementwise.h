@@ -36,6 +36,7 @@ void gx_cpu_copy(GxContext *g, void *y, const void *x, int64_t bytes)
         memcpy((char *)y + i, (const char *)x + i, (size_t)gx_min(GX__CPU_CHUNK, bytes - i));
 }
 
+// y[i] = x[i], rounded to nearest, ties to even
 void gx_cpu_convert(GxContext *g, void *y, GxDtype to, const void *x, GxDtype from, int64_t n)
 {
     if (to == from) {
@@ -49,6 +50,7 @@ void gx_cpu_convert(GxContext *g, void *y, GxDtype to, const void *x, GxDtype fr
     }
 }
 
+// y[i] = a[i] + b[i]
 static GX_CPU_INLINE void gx__cpu_add_range(void *y, const void *a, const void *b, int64_t n, GxDtype dtype)
 {
     GX_OMP(simd)
@@ -64,7 +66,8 @@ void gx_cpu_add(GxContext *g, void *y, const void *a, const void *b, int64_t n, 
                      gx_cpu_from(b, i, dtype), gx_min(GX__CPU_RANGE, n - i));
 }
 
-// The sum of x, or of its squares: blocks in parallel, then their sums in order.
+// total = (accumulate ? total : 0) + sum_i x[i], or x[i]^2: blocks of GX_SUM_BLOCK in parallel, then their sums in
+// order
 static void gx__cpu_sum_blocks(GxContext *g, double *total, const float *x, int64_t n, int squares, int accumulate,
                                double *scratch)
 {

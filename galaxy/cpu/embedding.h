@@ -18,6 +18,7 @@ GX_END
 #include "elementwise.h"
 #include "vec.h"
 
+// y[r,c] = w[ids[r] - v_begin, c], 0 where ids[r] is not in [v_begin, v_end)
 void gx_cpu_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *ids, int64_t R, int64_t C,
                               int64_t v_begin, int64_t v_end, GxDtype dtype)
 {
@@ -31,12 +32,14 @@ void gx_cpu_embedding_forward(GxContext *g, void *y, const void *w, const int32_
     }
 }
 
+// sum[i] += x[i]
 static GX_CPU_INLINE void gx__cpu_add_to(float *sum, const void *x, int64_t n, GxDtype dtype)
 {
     GX_OMP(simd)
     for (int64_t i = 0; i < n; i++) sum[i] += gx_cpu_load(x, i, dtype);
 }
 
+// dw[v - v_begin, c] = (accumulate ? dw : 0) + sum over rows r with ids[r] = v of dy[r,c]
 // Threads share out the columns, not the rows: each adds its columns of all rows in order, so that no two write the
 // same element.
 void gx_cpu_embedding_backward(GxContext *g, float *dw, const void *dy, const int32_t *ids, int64_t R, int64_t C,

@@ -63,6 +63,7 @@ typedef struct {
     float a[GX__CPU_MC * GX__CPU_KC], b[GX__CPU_KC * GX__CPU_NR], c[GX__CPU_MC][GX__CPU_NC];
 } GxPanels; // 176 KB of stack
 
+// acc[i,j] += sum_l a[l,i] * b[l,j]
 static void gx__cpu_gemm_tile(float acc[GX__CPU_MR][GX__CPU_NR], const float *a, const float *b, int64_t k)
 {
     for (int64_t l = 0; l < k; l++, a += GX__CPU_MR, b += GX__CPU_NR)

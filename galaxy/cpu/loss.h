@@ -28,6 +28,7 @@ GX_END
 #include <string.h>
 #include "vec.h"
 
+// max_i x[i]
 static GX_CPU_INLINE float gx__cpu_row_maximum(const void *x, int64_t n, GxDtype dtype)
 {
     float m = gx_cpu_load(x, 0, dtype);
@@ -36,7 +37,7 @@ static GX_CPU_INLINE float gx__cpu_row_maximum(const void *x, int64_t n, GxDtype
     return m;
 }
 
-// Returns their sum, of the exps before they are rounded to the type; exps may be x, or NULL.
+// exps[i] = exp(x[i] - m). Returns their sum, of the exps before they are rounded to the type; exps may be x, or NULL.
 static GX_CPU_INLINE float gx__cpu_row_exps(void *exps, const void *x, float m, int64_t n, GxDtype dtype)
 {
     float sum = 0;
@@ -54,8 +55,9 @@ static GX_CPU_INLINE float gx__cpu_row_exps(void *exps, const void *x, float m, 
     return sum;
 }
 
-// label: it may be outside; target: its logit less the maximum. Where exps were rounded, the label's is made again: p -
-// 1 may cancel.
+// dx[i] = scale * (exps[i]/sum - [i = label])
+// label: it may be outside; target: its logit less the maximum. Where exps were rounded, the label's is made again:
+// exps/sum - 1 may cancel.
 static GX_CPU_INLINE void gx__cpu_row_gradient(void *dx, const void *exps, float sum, int64_t label, float target,
                                                float scale, int64_t n, GxDtype dtype)
 {
@@ -78,11 +80,12 @@ static int gx__cpu_label_counts(GxContext *g, int32_t label, int64_t row, int64_
     return 0;
 }
 
+// loss = log(sum_v exp(x[v] - m)) - (x[label] - m),  m = max_v x[v]
 static GX_CPU_INLINE void gx__cpu_cross_entropy_row(float *loss, void *dx, const void *x, int32_t label, int64_t V,
                                                     float scale, GxDtype dtype)
 {
-    float m = gx__cpu_row_maximum(x, V, dtype),
-          target = gx_cpu_load(x, label, dtype) - m; // read before dx, which may be x, is written
+    // Read before dx, which may be x, is written.
+    float m = gx__cpu_row_maximum(x, V, dtype), target = gx_cpu_load(x, label, dtype) - m;
     float sum = gx__cpu_row_exps(dx, x, m, V, dtype);
     *loss = logf(sum) - target;
     if (dx) gx__cpu_row_gradient(dx, dx, sum, label, target, scale, V, dtype);
@@ -115,11 +118,12 @@ void gx_cpu_cross_entropy_maximum(GxContext *g, float *maximum, const void *logi
         GX_CPU_TYPES(dtype, gx__cpu_maximum_row, maximum + r, gx_cpu_from(logits, r * V, dtype), V);
 }
 
+// sum = sum_v exps[v],  target = x[label] - maximum, 0 where the label is not here
 static GX_CPU_INLINE void gx__cpu_sums_row(float *sum, float *target, void *exps, const void *x, float maximum,
                                            int64_t label, int64_t V, GxDtype dtype)
 {
-    *target = label >= 0 && label < V ? gx_cpu_load(x, label, dtype) - maximum
-                                      : 0; // read before exps, which may be x, are written
+    // Read before exps, which may be x, are written.
+    *target = label >= 0 && label < V ? gx_cpu_load(x, label, dtype) - maximum : 0;
     *sum = gx__cpu_row_exps(exps, x, maximum, V, dtype);
 }
 
@@ -135,6 +139,7 @@ void gx_cpu_cross_entropy_sums(GxContext *g, float *sums, void *exps, const void
     }
 }
 
+// losses[r] = log(sums[r]) - sums[R + r]
 void gx_cpu_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, const void *exps, const float *sums,
                                  const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, float scale,
                                  GxDtype dtype)

@@ -22,6 +22,7 @@ GX_END
 #include "elementwise.h"
 #include "vec.h"
 
+// y[c] = x[c] * rstd * w[c],  rstd = 1/sqrt(mean_c x[c]^2 + eps)
 static GX_CPU_INLINE void gx__cpu_rms_norm_row(void *y, float *rstd, const void *x, const void *w, int64_t C, float eps,
                                                GxDtype dtype)
 {
@@ -44,7 +45,7 @@ void gx_cpu_rms_norm_forward(GxContext *g, void *y, float *rstd, const void *x, 
                      C, eps);
 }
 
-// The norm is that of the sum as it is stored: what the backward will read.
+// sum = x + a, y = rms_norm(sum): the norm is that of the sum as it is stored, which the backward will read.
 static GX_CPU_INLINE void gx__cpu_add_rms_norm_row(void *sum, void *y, float *rstd, const void *x, const void *a,
                                                    const void *w, int64_t C, float eps, GxDtype dtype)
 {
@@ -69,6 +70,8 @@ static GX_CPU_INLINE float gx__cpu_rms_norm_dx(const void *dy, const void *x, co
     return gx_cpu_load(dy, c, dtype) * gx_cpu_load(w, c, dtype) * rstd - gx_cpu_load(x, c, dtype) * k;
 }
 
+// dx[c]  = dresidual[c] + dy[c]*w[c]*rstd - x[c]*k,  k = rstd^3/C * sum_j dy[j]*w[j]*x[j]
+// dw[c] += dy[c]*x[c]*rstd
 static GX_CPU_INLINE void gx__cpu_rms_norm_backward_row(void *dx, float *dw, const void *dy, const void *dresidual,
                                                         const void *x, float rstd, const void *w, int64_t C,
                                                         GxDtype dtype)
@@ -93,6 +96,7 @@ static GX_CPU_INLINE void gx__cpu_rms_norm_backward_row(void *dx, float *dw, con
     }
 }
 
+// The rows of a block give a share of dw each; dw is the shares' sum, in order.
 void gx_cpu_rms_norm_backward(GxContext *g, void *dx, float *dw, const void *dy, const void *dresidual, const void *x,
                               const float *rstd, const void *w, int64_t R, int64_t C, int accumulate, GxDtype dtype,
                               float *scratch)

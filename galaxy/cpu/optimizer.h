@@ -25,6 +25,7 @@ void gx_cpu_sum_squares(GxContext *g, double *total, const float *x, int64_t n, 
     gx__cpu_sum_blocks(g, total, x, n, 1, accumulate, scratch);
 }
 
+// clip = min(1, max_norm/(norm + 1e-6)), skip = norm is not finite,  norm = sqrt(sum_squares)
 void gx_cpu_clip(GxContext *g, double max_norm)
 {
     GxStep *s = g->step;
@@ -39,6 +40,8 @@ typedef struct {
     float c2, rate, keep; // 1/(1-b2^t), lr/(1-b1^t), 1 - lr*weight_decay
 } GxAdamWStep;
 
+// x = clip*grad; m = b1*m + (1-b1)*x; v = b2*v + (1-b2)*x^2
+// w = w*(1 - lr*weight_decay) - lr/(1-b1^t) * m / (sqrt(v/(1-b2^t)) + eps)
 static GX_CPU_INLINE void gx__cpu_adamw_range(float *w, float *m, float *v, void *copy, const float *grad, int64_t n,
                                               const GxAdamWStep *o, GxDtype dtype)
 {
@@ -68,6 +71,7 @@ void gx_cpu_adamw(GxContext *g, float *w, float *m, float *v, void *copy, const 
                      gx_min(GX__CPU_RANGE, n - i), &step);
 }
 
+// x = clip*grad + weight_decay*w; momentum = mu*momentum + x; w -= lr*momentum (without momentum: lr*x)
 static GX_CPU_INLINE void gx__cpu_sgd_range(float *w, float *momentum, void *copy, const float *grad, int64_t n,
                                             float lr, float clip, const GxSgd *o, GxDtype dtype)
 {

@@ -14,11 +14,12 @@ GX_END
 #define GX_CPU_ROPE_IMPLEMENTED
 #include "vec.h"
 
+// (x[i], x[half+i]) = (x[i]*cos - x[half+i]*sin, x[i]*sin + x[half+i]*cos); sign -1: the inverse
 static GX_CPU_INLINE void gx__cpu_rope_head(void *x, const float *c, const float *s, int64_t half, float sign,
                                             GxDtype dtype)
 {
-    GX_OMP(simd simdlen(
-        16)) // half a head is often no multiple of the 32 by which bf16 would go, and the rest goes one by one
+    // Half a head is often no multiple of the 32 by which bf16 would go, and the rest goes one by one.
+    GX_OMP(simd simdlen(16))
     for (int64_t i = 0; i < half; i++) {
         float u = gx_cpu_load(x, i, dtype), v = gx_cpu_load(x, half + i, dtype), si = sign * s[i];
         gx_cpu_store(x, i, u * c[i] - v * si, dtype);

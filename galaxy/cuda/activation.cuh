@@ -16,6 +16,7 @@ GX_END
 #define GX_CUDA_ACTIVATION_IMPLEMENTED
 #include "kernel.cuh"
 
+// y[r,f] = silu(gate[r,f]) * up[r,f],  silu(z) = z/(1 + exp(-z))
 template <class T> struct GxSwigluForwardOp {
     T *y;
     const T *gate_up;
@@ -40,6 +41,7 @@ void gx_cuda_swiglu_forward(GxContext *g, void *y, const void *gate_up, int64_t 
     GX_CUDA_TYPES(dtype, gx__cuda_swiglu_forward, g, y, gate_up, R, F);
 }
 
+// With s = 1/(1 + exp(-gate)) and silu = gate*s: dgate = dy*up*s*(1 + gate*(1 - s)), dup = dy*silu; y = silu*up again.
 // A thread reads all that it needs before it writes: dgate_up may be gate_up, y may be dy.
 template <class T> struct GxSwigluBackwardOp {
     T *dgate_up, *y;

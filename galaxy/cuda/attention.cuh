@@ -49,8 +49,8 @@ enum { GX__CUDA_SIDE = 16, GX__CUDA_LEAST_SHARED = 99 * 1024 };
 // neighbouring rows then meet every bank once.
 template <int HEAD> struct GxCudaTiles {
     static constexpr int FORWARD = HEAD <= 128 ? 64 : 32, BACKWARD = 4096 / HEAD;
-    static constexpr int FORWARD_BYTES =
-        (2 * FORWARD * (HEAD + 4) + FORWARD * (FORWARD + 4)) * 4; // q; k, then v; probabilities
+    // q; k, then v; probabilities
+    static constexpr int FORWARD_BYTES = (2 * FORWARD * (HEAD + 4) + FORWARD * (FORWARD + 4)) * 4;
     static constexpr int BACKWARD_BYTES = (4 * BACKWARD * (HEAD + 4) + BACKWARD * (BACKWARD + 4)) *
                                           4; // q, d_o, k, v; probabilities, then their gradients
     static_assert(FORWARD_BYTES <= GX__CUDA_LEAST_SHARED && BACKWARD_BYTES <= GX__CUDA_LEAST_SHARED,
@@ -246,7 +246,10 @@ static __device__ __forceinline__ float gx__cuda_row_sum(float x)
     return x;
 }
 
-// ---- forward: for each query tile, over key tiles: s = q k^T; running maximum m and sum l; o = o*exp(m_old - m) + ex
+// ---- forward -------------------------------------------------------------------------------------------------------
+// For each query tile, over key tiles: s = scale * q k^T; running maximum m and sum l of a row:
+//     l = l*exp(m_old - m) + sum_j exp(s[j] - m),  o = o*exp(m_old - m) + sum_j exp(s[j] - m) v[j]
+// At the end o = o/l and lse = m + log(l).
 
 // A row of scores to probabilities against the new maximum (in units of log2), of the keys up to `last`; o's row is
 // rescaled to it.
@@ -338,7 +341,7 @@ static __device__ __forceinline__ void gx__cuda_forward_tile(T *o, float *lse, c
     gx__cuda_forward_finish<T, ROWS, HEAD>(o, lse, acc, m, l, p, tile, b, head);
 }
 
-// One block per (query tile, column b, query head). Causal: the last tiles see the most keys and begin. A block that
+// One block per (query tile, sample b, query head). Causal: the last tiles see the most keys and begin. A block that
 // goes on to another tile need not wait: queries are read by the scores alone, and there is a barrier behind those. So
 // it is in the backward with what a tile begins by loading.
 template <class T, int HEAD>
@@ -354,7 +357,9 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK, 2)
     }
 }
 
-// ---- backward: p = exp(s - lse), dp = d_o v^T, ds = scale*p*(dp - D), D = rowsum(d_o * o); dv += p^T d_o, dk += ds^T
+// ---- backward ------------------------------------------------------------------------------------------------------
+// p = exp(s - lse), dp = d_o v^T, ds = scale*p*(dp - D), D = rowsum(d_o * o)
+// dv += p^T d_o, dk += ds^T q, dq += ds k
 
 // D[row, head], one warp each: 8 rows and heads to a block. N = 1 or the elements of 16 bytes. o and d_o are read once.
 template <class T, int N>
@@ -462,7 +467,7 @@ gx__cuda_backward_keys_tile(T *dk, T *dv, const T *d_o, const float *lse, const 
                                        keys.length, p);
 }
 
-// One block per (key tile, column b, key and value head). Causal: the first tiles are seen by the most queries and
+// One block per (key tile, sample b, key and value head). Causal: the first tiles are seen by the most queries and
 // begin.
 template <class T, int HEAD>
 static __global__ void __launch_bounds__(GX_CUDA_BLOCK, 2)
@@ -542,7 +547,7 @@ gx__cuda_backward_queries_tile(T *dq, const T *d_o, const float *lse, const floa
                                        queries.length, p);
 }
 
-// One block per (query tile, column b, query head), those that see the most keys first.
+// One block per (query tile, sample b, query head), those that see the most keys first.
 template <class T, int HEAD>
 static __global__ void __launch_bounds__(GX_CUDA_BLOCK, 2)
     gx__cuda_attention_backward_queries(T *dq, const T *d_o, const float *lse, const float *D, const T *q, const T *k,

@@ -19,54 +19,71 @@
 #include "memory.cuh" // gx__cuda_cards
 #include <stdio.h>
 
-static const GxDevice gx__cuda_device_cuda = {
-    "cuda",
-    1,
-    1u << GX_F32 | 1u << GX_BF16,
-    GX_CUDA_MAX_HEAD,
-    gx_cuda_describe,
-    0,
-    gx_cuda_open,
-    gx_cuda_close,
-    gx_cuda_arena_open,
-    gx_cuda_arena_close,
-    gx_cuda_host_arena_open,
-    gx_cuda_host_arena_close,
-    gx_cuda_to_device,
-    gx_cuda_to_host,
-    gx_cuda_wait,
-    gx_cuda_card,
-    gx_cuda_memory,
-    gx_cuda_zero,
-    gx_cuda_copy,
-    gx_cuda_convert,
-    gx_cuda_add,
-    gx_cuda_sum,
-    gx_cuda_embedding_forward,
-    gx_cuda_embedding_backward,
-    gx_cuda_rms_norm_forward,
-    gx_cuda_add_rms_norm_forward,
-    gx_cuda_rms_norm_backward,
-    gx_cuda_linear_forward,
-    gx_cuda_linear_backward_input,
-    gx_cuda_linear_backward_weight,
-    gx_cuda_rope,
-    gx_cuda_attention_scratch,
-    gx_cuda_attention_forward,
-    gx_cuda_attention_backward,
-    gx_cuda_swiglu_forward,
-    gx_cuda_swiglu_backward,
-    gx_cuda_cross_entropy,
-    gx_cuda_cross_entropy_maximum,
-    gx_cuda_cross_entropy_sums,
-    gx_cuda_cross_entropy_finish,
-    gx_cuda_sum_squares,
-    gx_cuda_clip,
-    gx_cuda_adamw,
-    gx_cuda_sgd,
-};
+static GxDevice gx__cuda_device_filled(void)
+{
+    GxDevice d = GX_ZERO;
+    d.name = "cuda";
+    d.computes = 1;
+    d.dtypes = 1u << GX_F32 | 1u << GX_BF16;
+    d.head_dim = GX_CUDA_MAX_HEAD;
+    d.describe = gx_cuda_describe;
 
-const GxDevice *gx_device_cuda(void) { return &gx__cuda_device_cuda; }
+    d.shares_host_memory = 0;
+    d.open = gx_cuda_open;
+    d.close = gx_cuda_close;
+    d.arena_open = gx_cuda_arena_open;
+    d.arena_close = gx_cuda_arena_close;
+    d.host_arena_open = gx_cuda_host_arena_open;
+    d.host_arena_close = gx_cuda_host_arena_close;
+    d.to_device = gx_cuda_to_device;
+    d.to_host = gx_cuda_to_host;
+    d.wait = gx_cuda_wait;
+    d.card = gx_cuda_card;
+    d.memory = gx_cuda_memory;
+
+    d.zero = gx_cuda_zero;
+    d.copy = gx_cuda_copy;
+    d.convert = gx_cuda_convert;
+    d.add = gx_cuda_add;
+    d.sum = gx_cuda_sum;
+
+    d.embedding_forward = gx_cuda_embedding_forward;
+    d.embedding_backward = gx_cuda_embedding_backward;
+
+    d.rms_norm_forward = gx_cuda_rms_norm_forward;
+    d.add_rms_norm_forward = gx_cuda_add_rms_norm_forward;
+    d.rms_norm_backward = gx_cuda_rms_norm_backward;
+
+    d.linear_forward = gx_cuda_linear_forward;
+    d.linear_backward_input = gx_cuda_linear_backward_input;
+    d.linear_backward_weight = gx_cuda_linear_backward_weight;
+
+    d.rope = gx_cuda_rope;
+
+    d.attention_scratch = gx_cuda_attention_scratch;
+    d.attention_forward = gx_cuda_attention_forward;
+    d.attention_backward = gx_cuda_attention_backward;
+
+    d.swiglu_forward = gx_cuda_swiglu_forward;
+    d.swiglu_backward = gx_cuda_swiglu_backward;
+
+    d.cross_entropy = gx_cuda_cross_entropy;
+    d.cross_entropy_maximum = gx_cuda_cross_entropy_maximum;
+    d.cross_entropy_sums = gx_cuda_cross_entropy_sums;
+    d.cross_entropy_finish = gx_cuda_cross_entropy_finish;
+
+    d.sum_squares = gx_cuda_sum_squares;
+    d.clip = gx_cuda_clip;
+    d.adamw = gx_cuda_adamw;
+    d.sgd = gx_cuda_sgd;
+    return d;
+}
+
+const GxDevice *gx_device_cuda(void)
+{
+    static const GxDevice device = gx__cuda_device_filled(); // once, whichever thread comes first
+    return &device;
+}
 
 void gx_cuda_describe(char *text, size_t size)
 {

@@ -30,6 +30,7 @@ void gx_cuda_copy(GxContext *g, void *y, const void *x, int64_t bytes)
     gx_cuda_check(g, "copy");
 }
 
+// y[i] = x[i], rounded to nearest, ties to even
 template <class To, class From> struct GxConvertOp : GxEachOp {
     To *y;
     const From *x;
@@ -53,6 +54,7 @@ void gx_cuda_convert(GxContext *g, void *y, GxDtype to, const void *x, GxDtype f
     else gx__cuda_convert<float, __nv_bfloat16>(g, y, x, n);
 }
 
+// y[i] = a[i] + b[i]
 template <class T> struct GxAddOp : GxEachOp {
     T *y;
     const T *a, *b;

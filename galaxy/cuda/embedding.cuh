@@ -17,6 +17,7 @@ GX_END
 #define GX_CUDA_EMBEDDING_IMPLEMENTED
 #include "elementwise.cuh"
 
+// y[r,c] = w[ids[r] - v_begin, c], 0 where ids[r] is not in [v_begin, v_end)
 template <class T> struct GxEmbeddingForwardOp {
     T *y;
     const T *w;
@@ -44,10 +45,12 @@ void gx_cuda_embedding_forward(GxContext *g, void *y, const void *w, const int32
     GX_CUDA_TYPES(dtype, gx__cuda_embedding_forward, g, y, w, ids, R, C, v_begin, v_end);
 }
 
-// ---- backward: rows in chunks, one launch after the other. In a chunk the first row of each id adds up all rows of
-// its id, in their order, so that each element of dw has one writer and gets the additions of a loop over the rows. A
-// block compares its id with the chunk's others: 16 KB from the cache for each row of dy; a longer chunk would compare
-// more, a shorter one read and write dw more often. ----
+// ---- backward ------------------------------------------------------------------------------------------------------
+// dw[v - v_begin, c] += sum over rows r with ids[r] = v of dy[r,c]
+// Rows go in chunks, one launch after the other. In a chunk the first row of each id adds up all rows of its id, in
+// their order, so that each element of dw has one writer and gets the additions of a loop over the rows. A block
+// compares its id with the chunk's others: 16 KB from the cache for each row of dy; a longer chunk would compare more,
+// a shorter one read and write dw more often.
 enum { GX_EMBEDDING_CHUNK = 4096 };
 
 // list: the rows r in [from, rows) with ids[r] = id, in order; returns how many. For all threads of a block of

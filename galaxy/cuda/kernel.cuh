@@ -2,10 +2,9 @@
 //
 // The same source is compiled by nvcc, and by a C++ compiler against dev/emu (GX_EMU), which runs it on the CPU. So
 // there is no <<<>>> and no bare __shared__ here, but
-//     GX_LAUNCH(kernel, grid, block, shared_bytes, stream, arguments...);     templates in parentheses: GX_LAUNCH((f<T,
-//     4>), ...) GX_SHARED(float, tile, [32][33]);                                       __shared__ float tile[32][33]
-//     GX_DYNAMIC_SHARED(float, row);                                          extern __shared__, of the launch's
-//     shared_bytes
+//     GX_LAUNCH(kernel, grid, block, shared_bytes, stream, arguments...);     templates in parentheses: (f<T, 4>)
+//     GX_SHARED(float, tile, [32][33]);                                       __shared__ float tile[32][33]
+//     GX_DYNAMIC_SHARED(float, row);                                          extern __shared__, the launch's bytes
 //
 // Kernels are templates over the type of activations and weights, T (float, __nv_bfloat16); they compute in fp32. Sizes
 // and indices of elements are 64 bits wide. Nothing depends on the order in which blocks run, and no float is added
@@ -23,10 +22,9 @@ typedef struct {
     cublasLtHandle_t blas;
     void *blas_workspace;
     int64_t blas_workspace_bytes;
-    struct GxCudaProducts
-        *products; // matrix products that were asked for, with the algorithm chosen for each (cuda/linear.cuh)
-    struct GxCudaFault *fault;      // in device memory: what a kernel found wrong
-    struct GxCudaFault *seen_fault; // in pinned memory: it comes here when the host waits
+    struct GxCudaProducts *products; // that were asked for, each with the algorithm chosen for it (cuda/linear.cuh)
+    struct GxCudaFault *fault;       // in device memory: what a kernel found wrong
+    struct GxCudaFault *seen_fault;  // in pinned memory: it comes here when the host waits
     char *stage; // pinned memory that copies to the device pass through, filled from its beginning until the host waits
     int64_t stage_used;
     int processors;   // of this card

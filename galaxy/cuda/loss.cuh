@@ -71,6 +71,7 @@ static __device__ __forceinline__ float gx__cuda_softmax_gradient(float e, float
     return hit ? gx__cuda_exp(target) * k - scale : e * k;
 }
 
+// losses[r] = log(sum_v exp(x[v] - m)) - (x[label] - m),  m = max_v x[v]; dlogits by gx__cuda_softmax_gradient
 template <class T, int N>
 static __global__ void __launch_bounds__(GX_LOSS_THREADS)
     gx__cuda_cross_entropy_rows(float *losses, T *dlogits, const T *logits, const int32_t *labels, int64_t R, int64_t V,
@@ -103,6 +104,7 @@ static __global__ void __launch_bounds__(GX_LOSS_THREADS)
     }
 }
 
+// maximum[r] = max_v logits[r,v]
 template <class T, int N>
 static __global__ void __launch_bounds__(GX_LOSS_THREADS)
     gx__cuda_maximum_rows(float *maximum, const T *logits, int64_t R, int64_t V)
@@ -119,6 +121,7 @@ static __global__ void __launch_bounds__(GX_LOSS_THREADS)
     }
 }
 
+// exps[r,v] = exp(logits[r,v] - maximum[r]), sums[r] = sum_v exps[r,v], sums[R + r] = logits[r, label] - maximum[r]
 // The sum goes by threads' own maxima as in gx__cuda_cross_entropy_rows, although the row's is known: so one rank with
 // all columns gets the same bits.
 template <class T, int N>
@@ -130,8 +133,8 @@ static __global__ void __launch_bounds__(GX_LOSS_THREADS)
         const T *x = logits + r * V;
         const float top = maximum[r];
         const int64_t label = gx__cuda_label_counts(fault, labels[r], r, vocab_size) ? labels[r] - v_begin : -1;
-        const float target =
-            label >= 0 && label < V ? gx_to_float(x[label]) - top : 0; // read before exps, which may be x, are written
+        // Read before exps, which may be x, are written.
+        const float target = label >= 0 && label < V ? gx_to_float(x[label]) - top : 0;
         const GxSoftmaxSum mine = gx__cuda_softmax_sum<T, N>(x, V);
         const float sum = gx_block_sum(mine.sum * gx__cuda_exp(mine.maximum - top));
         if (threadIdx.x == 0) sums[r] = sum, sums[R + r] = target;
@@ -144,6 +147,7 @@ static __global__ void __launch_bounds__(GX_LOSS_THREADS)
     }
 }
 
+// losses[r] = log(sums[r]) - sums[R + r]
 struct GxLossOp : GxEachOp {
     float *losses;
     const float *sums; // [2*R]
@@ -156,6 +160,7 @@ struct GxLossOp : GxEachOp {
     }
 };
 
+// dlogits[r,v] = scale * (exps[r,v]/sums[r] - [v_begin + v = labels[r]])
 template <class T> struct GxLossGradientOp {
     T *dlogits;
     const T *exps;

@@ -23,6 +23,7 @@ GX_END
 
 enum { GX_NORM_THREADS = 512 }; // at most; a row of 4096 bf16 is one pack for each
 
+// y[r,c] = x[r,c] * rstd[r] * w[c],  rstd[r] = 1/sqrt(mean_c x[r,c]^2 + eps); of sum = x + a where there is a residual
 // A block per row, with a thread per pack up to 512. The row is read once: it waits in shared memory (C*size bytes) for
 // its rstd. A row that is longer than that is read again. a, sum NULL: no residual.
 template <class T, int N>
@@ -90,7 +91,11 @@ void gx_cuda_add_rms_norm_forward(GxContext *g, void *sum, void *y, float *rstd,
     GX_CUDA_TYPES(dtype, gx__cuda_norm_forward, g, "add_rms_norm_forward", sum, y, rstd, x, a, w, R, C, eps);
 }
 
-// ---- backward: a block takes GX_NORM_BLOCK rows, one after the other, gives their dx and its share of dw; then the s
+// ---- backward ------------------------------------------------------------------------------------------------------
+// dx[r,c] = dresidual[r,c] + dy[r,c]*w[c]*rstd[r] - x[r,c]*k[r],  k[r] = rstd[r]^3/C * sum_j dy[r,j]*w[j]*x[r,j]
+// dw[c]   = (accumulate ? dw[c] : 0) + sum_r dy[r,c]*x[r,c]*rstd[r]
+// A block takes GX_NORM_BLOCK rows, one after the other, gives their dx and its share of dw; then the shares are
+// summed.
 
 // Block b's share of dw grows in shared memory (C*4 bytes; each thread has columns of its own, so nobody waits), or,
 // where it does not fit, where it is wanted: part[b, C]. The second reading of dy and x comes from the L1 cache. part

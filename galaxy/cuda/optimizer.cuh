@@ -24,6 +24,7 @@ void gx_cuda_sum_squares(GxContext *g, double *total, const float *x, int64_t n,
     gx__cuda_sum<1>(g, "sum_squares", total, x, n, accumulate, scratch);
 }
 
+// clip = min(1, max_norm/(norm + 1e-6)), skip = norm is not finite,  norm = sqrt(sum_squares)
 static __global__ void gx__cuda_clip_one(GxStep *s, double max_norm)
 {
     const double norm = sqrt(s->sum_squares), factor = max_norm / (norm + 1e-6);
@@ -38,6 +39,8 @@ void gx_cuda_clip(GxContext *g, double max_norm)
     gx_cuda_check(g, "clip");
 }
 
+// x = clip*grad; m = b1*m + (1-b1)*x; v = b2*v + (1-b2)*x^2
+// w = w*(1 - lr*weight_decay) - lr/(1-b1^t) * m / (sqrt(v/(1-b2^t)) + eps)
 // 28 bytes and a copy per element, 16 at a time; what depends on the step alone is computed once per block (fp64 powers
 // are slow).
 template <class T> struct GxAdamWOp : GxEachOp {
@@ -95,6 +98,7 @@ void gx_cuda_adamw(GxContext *g, float *w, float *m, float *v, void *copy, const
     GX_CUDA_TYPES(dtype, gx__cuda_adamw, g, w, m, v, copy, grad, n, o);
 }
 
+// x = clip*grad + weight_decay*w; momentum = mu*momentum + x; w -= lr*momentum (without momentum: lr*x)
 template <class T> struct GxSgdOp : GxEachOp {
     float *w, *momentum;
     T *copy;

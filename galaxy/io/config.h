@@ -55,8 +55,8 @@ GxStatus gx_config_add(GxConfig *c, const char *title, const GxField *options, i
 GxStatus gx_config_add_elsewhere(GxConfig *c, const GxField *options, int n, const char *programs, GxError *err);
 GxStatus gx_config_read_json(GxConfig *c, const char *path, GxError *err); // what flags have set stays
 GxStatus gx_config_read_args(GxConfig *c, int argc, char **argv, GxError *err);
-GxOptionSource gx_config_source(const GxConfig *c,
-                                const char *name);         // who set it last; no such option: GX_FROM_DEFAULT
+// Who set it last; no such option: GX_FROM_DEFAULT.
+GxOptionSource gx_config_source(const GxConfig *c, const char *name);
 int gx_config_is_set(const GxConfig *c, const char *name); // by file or flag
 void gx_config_help(const GxConfig *c, FILE *out);
 GxJson *gx_config_to_json(const GxConfig *c, GxError *err); // all options, resolved; NULL on failure; gx_json_free it

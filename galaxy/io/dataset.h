@@ -12,8 +12,7 @@
 //
 //     GxDataset d;
 //     GX_TRY(gx_dataset_open(&d, "book.txt", 0.1, 256, err));
-//     // [T,B]: element t at [t * B]
-//     for (b…) gx_dataset_sample(&d.train, seed, sample + b, 256, tokens + b, labels + b, B);
+//     for (b…) gx_dataset_sample(&d.train, seed, sample + b, 256, tokens + b, labels + b, B);    // [T,B]
 //     for (w < gx_dataset_windows(&d.held_out, 256)) gx_dataset_window(&d.held_out, w, 256, tokens, labels, 1);
 //     gx_dataset_close(&d);
 #ifndef GX_DATASET_H
@@ -42,8 +41,8 @@ void gx_dataset_close(GxDataset *d);
 int64_t gx_dataset_epoch_windows(const GxTokens *tokens, int64_t T);
 void gx_dataset_sample(const GxTokens *tokens, uint64_t seed, int64_t index, int64_t T, int32_t *out_tokens,
                        int32_t *out_labels, int64_t stride);
-int64_t gx_dataset_sample_start(const GxTokens *tokens, uint64_t seed, int64_t index,
-                                int64_t T); // the byte that the sample begins with
+// The byte that the sample begins with.
+int64_t gx_dataset_sample_start(const GxTokens *tokens, uint64_t seed, int64_t index, int64_t T);
 
 // Validation: windows in order, (n - 1) / T of them.
 int64_t gx_dataset_windows(const GxTokens *tokens, int64_t T);

@@ -26,12 +26,12 @@ int gx_path_is_folder(const char *path); // a folder, or a link to one
 int gx_path_is_plain(const char *name);  // one part of a path: not empty, no '/', not "." or ".."
 
 // Files that exist. Offsets and sizes in bytes; a short read or write is an error.
-GxStatus gx_file_open(const char *path, int *fd, int64_t *bytes,
-                      GxError *err); // for reading; a regular file; the caller closes fd
+// For reading; a regular file; the caller closes fd.
+GxStatus gx_file_open(const char *path, int *fd, int64_t *bytes, GxError *err);
 GxStatus gx_file_read_at(int fd, const char *path, void *out, int64_t bytes, int64_t offset, GxError *err);
 GxStatus gx_file_write_at(int fd, const char *path, const void *data, int64_t bytes, int64_t offset, GxError *err);
-GxStatus gx_file_read(const char *path, int64_t cap, char **text, int64_t *bytes,
-                      GxError *err);                   // larger than cap: an error; free(*text)
+// Larger than cap: an error; free(*text)
+GxStatus gx_file_read(const char *path, int64_t cap, char **text, int64_t *bytes, GxError *err);
 GxStatus gx_file_sync(const char *path, GxError *err); // a file or a folder, to the disk
 
 // A new file: create, gx_file_write_at(file.fd, file.temporary, …), then commit or abandon. After a failed commit
@@ -60,8 +60,8 @@ typedef struct {
 GxStatus gx_folder_list(GxFolder *folder, const char *path, GxError *err);
 void gx_folder_close(GxFolder *folder);
 GxStatus gx_folder_make(const char *path, GxError *err); // with its parents; one that exists is fine
-GxStatus gx_folder_remove(const char *path,
-                          GxError *err); // a tree of files and folders; holds it anything else, nothing is removed
+// A tree of files and folders; holds it anything else, nothing is removed
+GxStatus gx_folder_remove(const char *path, GxError *err);
 
 GX_END
 #endif
@@ -106,8 +106,8 @@ int gx_path_is_plain(const char *name)
 GxStatus gx_file_open(const char *path, int *fd, int64_t *bytes, GxError *err)
 {
     struct stat st;
-    *fd = open(path, O_RDONLY | O_CLOEXEC |
-                         O_NONBLOCK); // O_NONBLOCK: a pipe must not hold us up before fstat tells what it is
+    // O_NONBLOCK: a pipe must not hold us up before fstat tells what it is.
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (*fd < 0) return GX_FAIL(err, GX_ERR_IO, "cannot open %s: %s", path, strerror(errno));
     int failed = fstat(*fd, &st) != 0;
     if (!failed && S_ISREG(st.st_mode)) {

@@ -9,11 +9,10 @@
 // replaced or removed: it is somebody's own. Names that end in GX_NEW_SUFFIX or GX_OLD_SUFFIX are the library's.
 //
 //     char folder[GX_PATH];
-//     GX_TRY(gx_publish_begin("out/step-100", folder, err));  // an empty folder; leftovers of a killed run are gone
+//     GX_TRY(gx_publish_begin("out/step-100", folder, err));     // an empty folder; what a killed run left is gone
 //     …write plain files into `folder`, no sub-folders…
 //     GX_TRY(gx_publish_finish("out/step-100", err));
-//     // before reading: 0 compares names and sizes, 1 the contents too
-//     GX_TRY(gx_folder_verify("out/step-100", 1, err));
+//     GX_TRY(gx_folder_verify("out/step-100", 1, err));          // before reading: 0: names and sizes, 1: contents too
 //
 // Who lists folders skips names that end in these suffixes. One writer per name.
 #ifndef GX_FOLDER_H
@@ -30,8 +29,8 @@ GxStatus gx_publish_finish(const char *final_path, GxError *err);
 GxStatus gx_publish_recover(const char *final_path, GxError *err); // after a crash; gx_publish_begin calls it
 GxStatus gx_publish_remove(const char *final_path, GxError *err);
 int gx_folder_is_ours(const char *path); // published, or empty: only such a folder may be replaced
-GxStatus gx_folder_verify(const char *path, int contents,
-                          GxError *err); // GX_ERR_FORMAT: torn; the message says which file
+// GX_ERR_FORMAT: torn; the message says which file.
+GxStatus gx_folder_verify(const char *path, int contents, GxError *err);
 
 GX_END
 #endif

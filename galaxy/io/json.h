@@ -91,8 +91,8 @@ void gx_json_remove(GxJson *object, const char *key);
 // Out. indent 0: one line without spaces; else a member per line, lists of plain values on one. free(*text);
 // text[bytes] == 0.
 GxStatus gx_json_dump(const GxJson *value, int indent, char **text, int64_t *bytes, GxError *err);
-GxStatus gx_json_write(const GxJson *value, const char *path,
-                       GxError *err);           // indent 2, a newline at the end, never half there
+// Indent 2, a newline at the end, never half there.
+GxStatus gx_json_write(const GxJson *value, const char *path, GxError *err);
 void gx_format_double(char *out, double value); // out[32]; the fewest digits that read back to the same bits
 
 GX_END

@@ -1,8 +1,8 @@
 // safetensors.h: reads and writes safetensors files (huggingface.co/docs/safetensors), the format in which weights
 // travel.
 //
-//     u64 little-endian N | N bytes of JSON: {"name": {"dtype", "shape", "data_offsets": [begin, end]}, …,
-//     "__metadata__": {…}} | data
+//     u64 little-endian N | N bytes of JSON | data
+//     the JSON: {"name": {"dtype", "shape", "data_offsets": [begin, end]}, …, "__metadata__": {…}}
 //
 // The reader trusts nothing. It takes a file, or a folder with model.safetensors or model.safetensors.index.json
 // (shards), and refuses with file, tensor and reason: headers that do not fit, are too large or not one strict JSON
@@ -13,20 +13,18 @@
 //
 //     GxSafetensors s;
 //     GX_TRY(gx_safetensors_open(&s, "model_folder", err));
-//     const GxSafetensorsEntry *e = gx_safetensors_find(&s, "model.norm.weight");  // NULL: none of that name
-//     if (e && e->elements == n) status = gx_safetensors_read(&s, e, 0, n, weights, err);             // as floats
+//     const GxSafetensorsEntry *e = gx_safetensors_find(&s, "model.norm.weight");            // NULL: none of that name
+//     if (e && e->elements == n) status = gx_safetensors_read(&s, e, 0, n, weights, err);    // as floats
 //     gx_safetensors_close(&s);
 //
 // The writer puts tensors by falling dtype size, then name, without gaps, and "format": "pt" into the metadata. Parts
 // come in any order; the file gets its name in gx_safetensors_finish, if every byte was written, and then it is synced.
 //
 //     GxSafetensorsWriter w;
-//     // name, dtype, ndim, shape of each
-//     GX_TRY(gx_safetensors_create(&w, "model.safetensors", entries, n, NULL, 0, err));
-//     // rounds to the tensor's dtype
-//     for (…) status = gx_safetensors_write_floats(&w, name, first, values, count, err);
+//     GX_TRY(gx_safetensors_create(&w, path, entries, n, NULL, 0, err));                     // their names and shapes
+//     for (…) status = gx_safetensors_write_floats(&w, name, first, values, count, err);     // rounds to their dtype
 //     if (status == GX_OK) status = gx_safetensors_finish(&w, err);
-//     gx_safetensors_abort(&w);  // after finish: nothing is left to do
+//     gx_safetensors_abort(&w);                                                              // after finish: nothing
 //
 // Little-endian hosts only. A writer, and a reader being opened, belong to one thread; reads may come from several.
 #ifndef GX_SAFETENSORS_H
@@ -70,8 +68,8 @@ typedef struct {
     GxJson *metadata; // of the first file: string to string; NULL: none
 } GxSafetensors;
 
-GxStatus gx_safetensors_open(GxSafetensors *s, const char *path,
-                             GxError *err); // a file or a folder; on failure nothing stays open
+// A file or a folder; on failure nothing stays open
+GxStatus gx_safetensors_open(GxSafetensors *s, const char *path, GxError *err);
 void gx_safetensors_close(GxSafetensors *s);
 const GxSafetensorsEntry *gx_safetensors_find(const GxSafetensors *s, const char *name); // NULL: none
 const char *gx_safetensors_metadata(const GxSafetensors *s, const char *key);            // NULL: none
@@ -106,8 +104,8 @@ GxStatus gx_safetensors_write(GxSafetensorsWriter *w, const char *name, int64_t 
                               GxError *err);
 GxStatus gx_safetensors_write_floats(GxSafetensorsWriter *w, const char *name, int64_t first, const float *data,
                                      int64_t count, GxError *err);
-GxStatus gx_safetensors_finish(GxSafetensorsWriter *w,
-                               GxError *err);      // a tensor that is not whole: an error, and no file
+// A tensor that is not whole: an error, and no file
+GxStatus gx_safetensors_finish(GxSafetensorsWriter *w, GxError *err);
 void gx_safetensors_abort(GxSafetensorsWriter *w); // nothing stays; fine after finish, too
 
 GX_END
@@ -181,8 +179,8 @@ static float gx__st_float_of_half(uint16_t h)
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = (h >> 10) & 31, mantissa = h & 1023;
     if (exponent == 31) return gx__st_float_of_bits(sign | 0x7F800000 | mantissa << 13);
     if (exponent) return gx__st_float_of_bits(sign | (exponent + 112) << 23 | mantissa << 13);
-    return gx__st_float_of_bits(
-        sign | gx__st_bits_of_float((float)mantissa * (1.0f / 16777216.0f))); // subnormal: units of 2^-24
+    // Subnormal: units of 2^-24.
+    return gx__st_float_of_bits(sign | gx__st_bits_of_float((float)mantissa * (1.0f / 16777216.0f)));
 }
 
 // To nearest, ties to even; what is too large becomes infinite, as in hardware.
@@ -191,9 +189,8 @@ static uint16_t gx__st_half_of_float(float f)
     uint32_t bits = gx__st_bits_of_float(f), sign = bits >> 16 & 0x8000, a = bits & 0x7FFFFFFF;
     if (a > 0x7F800000) return (uint16_t)(sign | 0x7E00);  // NaN
     if (a >= 0x47800000) return (uint16_t)(sign | 0x7C00); // 2^16 and more
-    if (a < 0x38800000) // below 2^-14: in [0.5, 1) floats are spaced 2^-24 apart, as half's subnormals are, so that the
-                        // addition rounds
-        return (uint16_t)(sign | (gx__st_bits_of_float(gx__st_float_of_bits(a) + 0.5f) - 0x3F000000));
+    // Below 2^-14: in [0.5, 1) floats are spaced 2^-24 apart, as half's subnormals are, so that the addition rounds.
+    if (a < 0x38800000) return (uint16_t)(sign | (gx__st_bits_of_float(gx__st_float_of_bits(a) + 0.5f) - 0x3F000000));
     return (uint16_t)(sign | (a - 0x38000000 + 0xFFF + (a >> 13 & 1)) >> 13);
 }
 

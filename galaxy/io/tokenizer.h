@@ -21,16 +21,16 @@ typedef struct {
 } GxTokenizer;
 
 GxTokenizer gx_tokenizer_bytes(void);
-const char *gx_tokenizer_identity(
-    const GxTokenizer *t); // "byte-256": equal identities give equal ids; stored beside tokenised data
-int64_t gx_tokenizer_encode(const GxTokenizer *t, const void *text, int64_t bytes,
-                            int32_t *ids); // ids[bytes]; how many were written
-GxStatus gx_tokenizer_decode(const GxTokenizer *t, const int32_t *ids, int64_t n, char *text,
-                             GxError *err); // text[n]; no 0 behind it
-GxStatus gx_tokenizer_write(const GxTokenizer *t, const char *folder,
-                            GxError *err); // tokenizer.json, tokenizer_config.json
-GxStatus gx_tokenizer_check(const GxTokenizer *t, const char *folder,
-                            GxError *err); // the folder's tokenizer.json gives the same ids
+// "byte-256": equal identities give equal ids; stored beside tokenised data.
+const char *gx_tokenizer_identity(const GxTokenizer *t);
+// ids[bytes]. Returns how many were written.
+int64_t gx_tokenizer_encode(const GxTokenizer *t, const void *text, int64_t bytes, int32_t *ids);
+// text[n]; no 0 behind it.
+GxStatus gx_tokenizer_decode(const GxTokenizer *t, const int32_t *ids, int64_t n, char *text, GxError *err);
+// Writes tokenizer.json and tokenizer_config.json.
+GxStatus gx_tokenizer_write(const GxTokenizer *t, const char *folder, GxError *err);
+// The folder's tokenizer.json gives the same ids.
+GxStatus gx_tokenizer_check(const GxTokenizer *t, const char *folder, GxError *err);
 
 GX_END
 #endif

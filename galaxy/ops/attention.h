@@ -13,10 +13,10 @@
 GX_BEGIN
 
 struct GxAttention {
-    int64_t B, H, K, head_dim; // samples of the batch, query heads, key and value heads, size of a head
-    int64_t group, q_first;    // query heads to a key and value head in the whole model (0: H/K, K divides H); head 0's
-                               // number in its group
-    GxRuns q_runs, k_runs;     // their rows: Tq and Tk
+    int64_t B, H, K, head_dim;   // samples of the batch, query heads, key and value heads, size of a head
+    int64_t group;               // query heads to a key and value head in the whole model; 0: H/K, K divides H
+    int64_t q_first;             // head 0's number in its group
+    GxRuns q_runs, k_runs;       // their rows: Tq and Tk
     int64_t q_stride, kv_stride; // elements from one row of q (of k and v) to the next; dq, dk, dv lie likewise
     int64_t o_stride;            // of o and d_o
     int causal;

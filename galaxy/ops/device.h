@@ -39,8 +39,8 @@ struct GxDevice {
     void (*to_host)(GxContext *, void *host, const void *device, int64_t bytes);
     void (*wait)(GxContext *);
     uint64_t (*card)(const GxContext *); // a number of its own; 0: the device is not open. NULL: has no cards
-    void (*memory)(const GxContext *, int64_t *free_bytes,
-                   int64_t *all_bytes); // of the card; NULL where it is the host's
+    // of the card; NULL where it is the host's
+    void (*memory)(const GxContext *, int64_t *free_bytes, int64_t *all_bytes);
     // elementwise
     void (*zero)(GxContext *, void *x, int64_t bytes);
     void (*copy)(GxContext *, void *y, const void *x, int64_t bytes);
@@ -98,9 +98,8 @@ struct GxDevice {
                 GxDtype);
 };
 
-enum {
-    GX_SUM_BLOCK = 4096
-}; // sums over all elements go by blocks of this many, in order: the same bits for any number of threads
+// Sums over all elements go by blocks of this many, in order: the same bits for any number of threads.
+enum { GX_SUM_BLOCK = 4096 };
 
 GxDevice gx_device_none(const GxDevice *like); // takes scratch and types like `like`
 

@@ -6,11 +6,11 @@
 //
 // Where each rank holds a part of the vocabulary (Shoeybi et al. 2019, arXiv:1909.08053, section 3), the same comes in
 // three steps, and between them go R and 2*R numbers instead of the logits:
-//     gx_cross_entropy_maximum(g, maximum, logits, R, V, dtype);  // all-reduce `maximum` [R]: MAX
-//     // all-reduce `sums` [2*R]: SUM
+//     gx_cross_entropy_maximum(g, maximum, logits, R, V, dtype);
+//     gx_all_reduce(g, axes, GX_MAX, maximum, R, GX_F32);
 //     gx_cross_entropy_sums(g, sums, logits, logits, maximum, labels, R, V, v_begin, vocab_size, dtype);
-//     // logits hold dlogits now
-//     gx_cross_entropy_finish(g, losses, logits, logits, sums, labels, R, V, v_begin, scale, dtype);
+//     gx_all_reduce(g, axes, GX_SUM, sums, 2 * R, GX_F32);
+//     gx_cross_entropy_finish(g, losses, logits, logits, sums, labels, R, V, v_begin, scale, dtype); // now dlogits
 // One rank with the whole vocabulary gets the bits of gx_cross_entropy, in fp32 (in bf16 exps are rounded on their
 // way).
 #ifndef GX_LOSS_H
@@ -32,16 +32,17 @@ void gx_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *lo
 // maximum[r] = max_v logits[r,v]. FLOPs: R*V
 void gx_cross_entropy_maximum(GxContext *g, float *maximum, const void *logits, int64_t R, int64_t V, GxDtype dtype);
 
-// exps[r,v] = exp(logits[r,v] - maximum[r]); it may be logits; NULL: not wanted. sums [2*R]:
-// sums[r] = sum_v exps[r,v], sums[R + r] = logits[r, labels[r] - v_begin] - maximum[r]  (0 where that is not a column
-// here, or ignored) A label outside the whole vocabulary is an error, on every rank. FLOPs: 3*R*V
+// exps[r,v]   = exp(logits[r,v] - maximum[r])                     it may be logits; NULL: not wanted
+// sums[r]     = sum_v exps[r,v]
+// sums[R + r] = logits[r, labels[r] - v_begin] - maximum[r]       0 where that is not a column here, or ignored
+// A label outside the whole vocabulary is an error, on every rank. FLOPs: 3*R*V
 void gx_cross_entropy_sums(GxContext *g, float *sums, void *exps, const void *logits, const float *maximum,
                            const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, int64_t vocab_size,
                            GxDtype dtype);
 
-// losses[r] = log(sums[r]) - sums[R + r], the same on every rank            (0 where the label is GX_IGNORE_INDEX)
-// dlogits[r,v] = scale * (exps[r,v]/sums[r] - [v_begin + v = labels[r]])  (0 there too); it may be exps; NULL: not
-// wanted, and exps not read FLOPs: 2*R*V, none without dlogits
+// losses[r]    = log(sums[r]) - sums[R + r], the same on every rank           (0 where the label is GX_IGNORE_INDEX)
+// dlogits[r,v] = scale * (exps[r,v]/sums[r] - [v_begin + v = labels[r]])      (0 there too)
+// dlogits may be exps; NULL: not wanted, and exps are not read. FLOPs: 2*R*V, none without dlogits
 void gx_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, const void *exps, const float *sums,
                              const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, float scale, GxDtype dtype);
 

@@ -6,10 +6,12 @@
 // host with the same contents. On a device that computes in the host's memory a buffer is its own twin and these do
 // nothing, so that a program is written once.
 //
-//     GX_TRY(gx_device_open(&g));  // streams and handles, where the device has some
-//     GX_TRY(gx_arenas_open(&g, &arena, &host, bytes, host_bytes));            // sets g->arena and g->host
-//     int32_t *tokens = gx_arena_take(g.arena, GX_MEM_ACTIVATIONS, 4 * n), *twin = gx_host_twin(&g, GX_MEM_ACTIVATIONS,
-//     tokens, 4 * n); fill(twin); gx_to_device(&g, tokens, twin, 4 * n);
+//     GX_TRY(gx_device_open(&g));                                        // streams and handles, where it has some
+//     GX_TRY(gx_arenas_open(&g, &arena, &host, bytes, host_bytes));      // sets g.arena and g.host
+//     int32_t *tokens = gx_arena_take(g.arena, GX_MEM_ACTIVATIONS, 4 * n);
+//     int32_t *twin = gx_host_twin(&g, GX_MEM_ACTIVATIONS, tokens, 4 * n);
+//     fill(twin);
+//     gx_to_device(&g, tokens, twin, 4 * n);
 //
 // Operations on a GPU run behind the host. gx_to_device copies what the host has at the call, in order with the
 // operations before and after it; gx_to_host waits for what was asked before it.
@@ -20,8 +22,8 @@ GX_BEGIN
 
 GxStatus gx_device_open(GxContext *g);
 void gx_device_close(GxContext *g);
-GxStatus gx_arenas_open(GxContext *g, GxArena *arena, GxArena *host, int64_t bytes,
-                        int64_t host_bytes); // host_bytes 0: none is needed
+// host_bytes 0: none is needed.
+GxStatus gx_arenas_open(GxContext *g, GxArena *arena, GxArena *host, int64_t bytes, int64_t host_bytes);
 void gx_arenas_close(GxContext *g, GxArena *arena, GxArena *host);
 
 GxArena *gx_host_arena(const GxContext *g);          // of the host's memory

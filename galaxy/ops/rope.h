@@ -2,7 +2,7 @@
 // of a head are a pair.
 //
 // Which global position a row has is told by runs: a short list of (row, length, position), rows counted in steps of T
-// (row t of a batch of B columns is rows t*B ... t*B + B-1 of the matrix). Whole sequences have one run, a slice of T
+// (row t of a batch of B samples is rows t*B ... t*B + B-1 of the matrix). Whole sequences have one run, a slice of T
 // has one, a balanced context-parallel rank two.
 #ifndef GX_ROPE_H
 #define GX_ROPE_H
