@@ -1245,7 +1245,7 @@ static double gemm_at(const float *x, int64_t ld, int trans, int64_t row, int64_
 
 typedef struct {
     GxDtype ab, c;
-    int fallback; // plain C by itself, which oneDNN's build has for CPUs on which oneDNN refuses bf16
+    int widened; // as on CPUs without instructions for bf16
 } GemmTypes;
 
 // A copy in which elements have the type; x becomes what that holds.
@@ -1257,6 +1257,15 @@ static void *stored(float *x, int64_t n, GxDtype type)
         x[i] = gx_cpu_load(copy, i, type);
     }
     return copy;
+}
+
+static void gemm_widened(const GxGemm *p, int threads)
+{
+#ifdef GX_WITH_ONEDNN
+    CHECK(gx__cpu_gemm_widened(p, threads) == dnnl_success, "a product was refused");
+#else
+    gx__cpu_gemm_plain(p, threads); // widens by itself
+#endif
 }
 
 static void check_gemm(GxGemm p, GemmTypes types, int threads, int gap,
@@ -1276,7 +1285,7 @@ static void check_gemm(GxGemm p, GemmTypes types, int threads, int gap,
     if (p.beta != 0) copy_rows(c, p.ldc, old, p.N, p.M, p.N);
     void *c_stored = stored(c, p.M * p.ldc, types.c);
     p.A = a_stored, p.B = b_stored, p.C = c_stored;
-    if (types.fallback) gx__cpu_gemm_plain(&p, threads);
+    if (types.widened) gemm_widened(&p, threads);
     else CHECK(gx_cpu_gemm(&p, threads, &err) == GX_OK, "%s", err.message);
     for (int64_t i = 0; i < p.M * p.ldc; i++) c[i] = gx_cpu_load(c_stored, i, types.c);
     CHECK(count_nan(c, p.M * p.ldc) == p.M * gap, "%s: wrote behind its rows, or left NaN", gx_cpu_gemm_name());
@@ -1436,6 +1445,58 @@ TEST(gemm_of_all_types_transposes_strides_and_factors)
         }
 }
 
+// Blocks by threads, with rests in all directions; the same bits each time; inside a parallel region, too.
+TEST(gemm_widened_to_fp32_is_the_same_every_time_and_in_a_parallel_region)
+{
+    enum { M = 211, N = 301, K = 523 };
+    float *a = random_floats(M * K, 1, 1), *b = random_floats(K * N, 2, 1);
+    void *a_stored = stored(a, M * K, GX_BF16), *b_stored = stored(b, K * N, GX_BF16);
+    uint16_t *c[4];
+    for (int i = 0; i < 4; i++) {
+        c[i] = (uint16_t *)take(M * N, 2);
+        const GxGemm p = {0, 0, M, N, K, 1, 0, a_stored, b_stored, K, N, c[i], N, GX_BF16, GX_BF16};
+        if (i < 2) gemm_widened(&p, 3);
+    }
+    GX_OMP(parallel for num_threads(2))
+    for (int i = 2; i < 4; i++) {
+        const GxGemm p = {0, 0, M, N, K, 1, 0, a_stored, b_stored, K, N, c[i], N, GX_BF16, GX_BF16};
+        gemm_widened(&p, 3);
+    }
+    for (int i = 1; i < 4; i++) CHECK(!memcmp(c[0], c[i], M * N * 2), "product %d has other bits", i);
+    for (int i = 0; i < 4; i++) free(c[i]);
+    free(a), free(b), free(a_stored), free(b_stored);
+}
+
+// 1 + 2^-8 + 2^-17, each from another panel, is 1 + 2^-7 in one rounding; 1 where any two panels were rounded before,
+// and where what is there was.
+TEST(gemm_widened_to_fp32_rounds_the_sum_of_all_panels_once)
+{
+    enum { K = 700 };
+    for (int run = 0; run < 8; run++) { // the 1 lies in A, or is in C; A and B as they are, or transposed
+        const int adds = run & 1, ta = run >> 1 & 1, tb = run >> 2 & 1;
+        float *a = floats(K), *b = floats(K), c = adds ? 1 : NAN;
+        a[3] = adds ? 0 : 1, a[300] = 0x1p-8f, a[600] = 0x1p-17f;
+        for (int k = 0; k < K; k++) b[k] = 1;
+        void *a_stored = stored(a, K, GX_BF16), *b_stored = stored(b, K, GX_BF16), *c_stored = stored(&c, 1, GX_BF16);
+        GxGemm p = {ta, tb, 1, 1, K, 1, (float)adds, a_stored, b_stored, 1, 1, c_stored, 1, GX_BF16, GX_BF16};
+        p.lda = ta ? 1 : K, p.ldb = tb ? K : 1;
+        gemm_widened(&p, 2);
+        c = gx_cpu_load(c_stored, 0, GX_BF16);
+        CHECK(c == 1 + 0x1p-7f, "run %d: %.9g", run, c);
+        free(a), free(b), free(a_stored), free(b_stored), free(c_stored);
+    }
+}
+
+TEST(gemm_says_how_it_multiplies_bf16)
+{
+#ifdef GX_WITH_ONEDNN
+    const int widened = strstr(gx_cpu_gemm_name(), "bf16 widened to fp32 products") != NULL;
+    CHECK(widened != gx__cpu_has_bf16(), "%s", gx_cpu_gemm_name());
+#else
+    CHECK(strstr(gx_cpu_gemm_name(), "plain C"), "%s", gx_cpu_gemm_name());
+#endif
+}
+
 TEST(gemm_refuses_strides_and_types_that_do_not_fit)
 {
     float x[4] = {0};
@@ -1456,20 +1517,18 @@ TEST(gemm_refuses_strides_and_types_that_do_not_fit)
 
 TEST(gemm_of_large_weight_gradients_keeps_the_contract)
 {
-#ifdef GX_WITH_ONEDNN
     for (int run = 0; run < 4; run++) { // beta 0 and 1, rows with and without gaps, one thread and two
         GxGemm p = {1, 0, 517, 511, 523, 1, (float)(run % 2), NULL, NULL, 0, 0, NULL, 0, GX_F32, GX_F32};
+#ifdef GX_WITH_ONEDNN
         GxGemm half_alpha = p, half_beta = p;
         half_alpha.alpha = half_beta.beta = 0.5f;
         CHECK(gx__cpu_uses_matmul(&p), "this is no longer oneDNN's other way: make the sizes larger");
         CHECK(!gx__cpu_uses_matmul(&half_alpha) && !gx__cpu_uses_matmul(&half_beta),
               "oneDNN's other way has no factors");
-        for (int types = 0; types < 3; types++)
+#endif
+        for (int types = 0; types < COUNT(gemm_types); types++)
             check_gemm(p, gemm_types[types], run == 0 || run == 3 ? 1 : 2, 3 * (run / 2), 61);
     }
-#else
-    SKIP("plain C has one way for all sizes");
-#endif
 }
 
 // ---- zero, copy, add -----------------------------------------------------------------------------------------------
