@@ -692,14 +692,6 @@ TEST(a_broken_list_is_refused_and_one_that_is_accepted_is_equivalent)
 
 // ---- messages ------------------------------------------------------------------------------------------------------
 
-// What the checker says of a list: the serial one of two layers and two micro-batches, after `spoil`.
-typedef struct {
-    const char *name;
-    int at, from;   // the action at `at` is left out (from -1), or replaced by number `from` of the right list
-    GxAction field; // what: what it becomes; only where from is -2
-    const char *says;
-} Spoilt;
-
 static void expect_message(const GxStepsSpec *p, const GxAction *a, int n, GxStatus code, const char *says)
 {
     GxSteps s = GX_ZERO;
@@ -914,6 +906,144 @@ TEST(rows_keep_what_was_written_and_need_little_more_than_the_worst_moment)
     const double model = worst_ratio(sizes_of_a_model, 1000), any = worst_ratio(sizes_at_random, 1000);
     printf("    region / worst moment: %.4f for sizes as models have them, %.4f for any\n", model, any);
     CHECK(model <= 1.035, "%.4f", model);
+}
+
+static void place(GxSteps *s, const GxStepsSpec *p, const Sizes *z)
+{
+    GxError err = GX_ZERO;
+    make(s, p);
+    CHECK(gx_steps_place(s, &z->bytes, &err) == GX_OK, "%s", err.message);
+    CHECK(gx_steps_check_place(s, &z->bytes, &err) == GX_OK, "%s", err.message);
+    CHECK(does_a_step(s, &z->bytes), "%s", machine.why);
+}
+
+static void same_sizes(Sizes *z, int units, int64_t x, int64_t slot)
+{
+    set_sizes(z);
+    for (int u = 0; u <= units; u++) z->x[u] = x, z->slot[u] = slot;
+}
+
+// The embedding and each layer have a slot per micro-batch under way; R makes one at a time, besides the embedding's.
+TEST(slots_and_bytes_that_are_alive)
+{
+    enum { LAYERS = 6, M = 4, X = 64, SLOT = 640 };
+    static const struct {
+        int order, recomputes, kind, slots;
+    } cases[] = {{GX_ORDER_1F1B, 0, GX_STEPS_TRAIN, LAYERS + 1},
+                 {GX_ORDER_GPIPE, 0, GX_STEPS_TRAIN, M * (LAYERS + 1)},
+                 {GX_ORDER_1F1B, 1, GX_STEPS_TRAIN, 2},
+                 {GX_ORDER_GPIPE, 1, GX_STEPS_TRAIN, M + 1},
+                 {GX_ORDER_1F1B, 0, GX_STEPS_FORWARD, 0}};
+    Sizes z;
+    int64_t bytes[5];
+    same_sizes(&z, LAYERS + 2, X, SLOT);
+    for (int k = 0; k < 5; k++) {
+        GxStepsSpec p = simple(LAYERS, M);
+        GxSteps s = GX_ZERO;
+        p.order = cases[k].order, p.recomputes_layers = cases[k].recomputes, p.kind = cases[k].kind;
+        place(&s, &p, &z);
+        CHECK(machine.most_slots == cases[k].slots, "case %d: %d slots, expected %d", k, machine.most_slots,
+              cases[k].slots);
+        bytes[k] = s.bytes;
+        gx_steps_close(&s);
+    }
+    // all slots and x(1) to x(L+1) while the head makes dx(L+1); of evaluation two neighbouring x
+    CHECK(bytes[0] == (LAYERS + 1) * (SLOT + X) + X, "1F1B: %ld bytes", (long)bytes[0]);
+    CHECK(bytes[2] == 2 * SLOT + LAYERS * X + X, "recomputed: %ld bytes", (long)bytes[2]);
+    CHECK(bytes[3] < bytes[1], "recomputed GPipe: %ld bytes of %ld", (long)bytes[3], (long)bytes[1]);
+    CHECK(bytes[4] == 2 * X, "evaluation: %ld bytes", (long)bytes[4]);
+}
+
+TEST(the_operands_of_each_action)
+{
+    GxStepsSpec p = simple(2, 3);
+    GxSteps s = GX_ZERO;
+    Sizes z;
+    same_sizes(&z, 4, 100, 1000); // rounded up to 64 bytes
+    z.slot[0] = 0;
+    place(&s, &p, &z);
+    char *base = (char *)64;
+    for (int b = 0; b < 3; b++) {
+        const GxOperands *f0 = &s.operands[find(&s, GX_DO_FORWARD, 0, b)],
+                         *f1 = &s.operands[find(&s, GX_DO_FORWARD, 1, b)],
+                         *b3 = &s.operands[find(&s, GX_DO_BACKWARD, 3, b)],
+                         *b2 = &s.operands[find(&s, GX_DO_BACKWARD, 2, b)],
+                         *b1 = &s.operands[find(&s, GX_DO_BACKWARD, 1, b)],
+                         *b0 = &s.operands[find(&s, GX_DO_BACKWARD, 0, b)];
+        CHECK(gx_steps_at(&s, base, f0->x) == NULL, "an embedding has no x");
+        CHECK(f0->y == f1->x && f1->y >= 0 && f1->slot >= 0, "F1's x is %d, F0 made %d", f1->x, f0->y);
+        CHECK(s.action[find(&s, GX_DO_FORWARD, 1, b)].made[0] == f1->y &&
+                  s.action[find(&s, GX_DO_FORWARD, 1, b)].made[1] == f1->slot,
+              "made[] is not what F1 made");
+        CHECK(b1->x == f1->x && b1->slot == f1->slot && b0->slot == f0->slot, "B1 has slot %d, F1 made %d", b1->slot,
+              f1->slot);
+        CHECK(b3->dy < 0 && b3->slot < 0 && b3->dx >= 0 && b0->dx < 0 && b0->x < 0, "the head, the embedding");
+        CHECK(b2->dy == b3->dx && b2->dx == b2->dy && b1->dx == b2->dx && b0->dy == b1->dx, "dx is not made in place");
+        CHECK((char *)gx_steps_at(&s, base, f1->slot) == base + s.buffer[f1->slot].offset, "address");
+    }
+    CHECK(s.n_buffers == 7, "%d buffers: three x, two slots of layers and one that is empty, a dx", s.n_buffers);
+    for (int i = 0; i < s.n_buffers; i++)
+        CHECK(s.buffer[i].offset % 64 == 0, "buffer %d at %ld", i, (long)s.buffer[i].offset);
+    gx_steps_close(&s);
+
+    z.x[2] = 200; // another size: not in place
+    place(&s, &p, &z);
+    const GxOperands *b2 = &s.operands[find(&s, GX_DO_BACKWARD, 2, 0)];
+    CHECK(b2->dx != b2->dy, "dx of %ld bytes over %ld", (long)z.x[2], (long)z.x[3]);
+    gx_steps_close(&s);
+}
+
+// A placement with one buffer moved, or one operand changed, is refused; where it is not, nothing is overwritten.
+TEST(a_broken_placement_is_refused)
+{
+    long tried = 0, refused = 0;
+    random_state = 3;
+    for (int k = 0; k < 100; k++) {
+        const GxStepsSpec p = random_spec();
+        GxSteps s = GX_ZERO;
+        Sizes z;
+        sizes_of_a_model(&z, p.units);
+        place(&s, &p, &z);
+        for (int i = 0; i < 40 && s.n_buffers; i++) {
+            GxError err = GX_ZERO;
+            GxBuffer *b = &s.buffer[random_below(s.n_buffers)], was = *b;
+            GxOperands *o = &s.operands[random_below(s.n)], had = *o;
+            if (i % 4 == 0) b->offset += 64 * (random_below(20) - 10);
+            if (i % 4 == 1) b->offset = s.buffer[random_below(s.n_buffers)].offset;
+            if (i % 4 == 2) o->x = (int16_t)random_below(s.n_buffers);
+            if (i % 4 == 3) o->slot = (int16_t)random_below(s.n_buffers), o->dy = (int16_t)random_below(s.n_buffers);
+            const int accepted = gx_steps_check_place(&s, &z.bytes, &err) == GX_OK;
+            CHECK(!accepted || does_a_step(&s, &z.bytes), "accepted: %s", machine.why);
+            CHECK(accepted || !strncmp(err.message, "action ", 7), "%s", err.message);
+            tried++, refused += !accepted;
+            *b = was, *o = had;
+        }
+        gx_steps_close(&s);
+    }
+    printf("    %ld of %ld refused\n", refused, tried);
+    CHECK(refused > tried / 2, "%ld of %ld refused", refused, tried);
+}
+
+TEST(lists_that_were_not_checked_and_too_many_buffers_are_refused)
+{
+    GxStepsSpec p = simple(2, 1);
+    GxSteps s = GX_ZERO;
+    GxError err = GX_ZERO;
+    static Sizes z;
+    same_sizes(&z, 4, 64, 64);
+    make(&s, &p);
+    s.action[2].unit = 2; // F2 instead of F1
+    CHECK(gx_steps_place(&s, &z.bytes, &err) == GX_ERR_ARGUMENT && strstr(err.message, "F2 of micro-batch 0"), "%s",
+          err.message);
+    gx_steps_close(&s);
+    p = simple(20, 770);
+    p.order = GX_ORDER_GPIPE;
+    same_sizes(&z, 22, 64, 64);
+    gx_error_clear(&err);
+    make(&s, &p);
+    CHECK(gx_steps_place(&s, &z.bytes, &err) == GX_ERR_UNSUPPORTED && strstr(err.message, "buffers"), "%s",
+          err.message);
+    gx_steps_close(&s);
 }
 
 int main(int argc, char **argv) { return test_main(argc, argv); }
