@@ -1,0 +1,1049 @@
+// test_steps.cu: lists of actions: what is generated, what the checker accepts and refuses, where rows lie.
+//
+// What a list computes is known apart from the library: a toy model in integers, whose plain loops stand beside an
+// interpreter of lists that knows by itself what each action reads, writes and gives up. Sums of integers do not depend
+// on their order, so two lists are equivalent exactly when the weights after them are the same.
+#include "galaxy/parallel/steps_check.h"
+#include "galaxy/parallel/steps_make.h"
+#include "galaxy/parallel/steps_place.h"
+#include "test/test.h"
+
+enum { UNITS = 40, MICRO_BATCHES = 8, ACTIONS = 4096, RANKS_PER_AXIS = 3 };
+
+static uint64_t random_state = 1;
+static uint64_t random_next(void)
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return random_state;
+}
+static int random_below(int n) { return (int)(random_next() >> 33) % n; }
+
+// ---- the toy model -------------------------------------------------------------------------------------------------
+
+static uint64_t mix(uint64_t what, uint64_t a, uint64_t b, uint64_t c)
+{
+    uint64_t h = what * 0x9e3779b97f4a7c15u + 1;
+    h = (h ^ a) * 0xff51afd7ed558ccdu;
+    h = (h ^ (h >> 31) ^ b) * 0xc4ceb9fe1a85ec53u;
+    h = (h ^ (h >> 29) ^ c) * 0x9e3779b97f4a7c15u;
+    return h ^ (h >> 32);
+}
+
+static uint64_t initial_weight(int u) { return mix(1, (uint64_t)u, 0, 0); }
+static uint64_t forward(int u, uint64_t w, uint64_t x, int mb) { return mix(2, w, x, (uint64_t)(u ? 0 : mb)); }
+static uint64_t saved(uint64_t w, uint64_t x) { return mix(3, w, x, 0); }
+static uint64_t head_weight(const uint64_t *w, int head, int tied) { return tied ? mix(4, w[head], w[0], 0) : w[head]; }
+static uint64_t head_loss(uint64_t w, uint64_t x, uint64_t counts) { return mix(5, w, x, counts); }
+static uint64_t head_dx(uint64_t w, uint64_t x, uint64_t counts) { return mix(6, w, x, counts); }
+static uint64_t head_grad(uint64_t w, uint64_t x, uint64_t counts) { return mix(7, w, x, counts); }
+static uint64_t tied_grad(uint64_t w, uint64_t x, uint64_t counts) { return mix(8, w, x, counts); }
+static uint64_t backward(uint64_t w, uint64_t slot, uint64_t x, uint64_t dy)
+{
+    return mix(9, mix(9, w, slot, x), dy, 0);
+}
+static uint64_t unit_grad(uint64_t slot, uint64_t x, uint64_t dy) { return mix(10, slot, x, dy); }
+static uint64_t norm_of(uint64_t grads) { return mix(11, grads, 0, 0); }
+static uint64_t stepped(uint64_t w, uint64_t grads, uint64_t clip) { return mix(12, w, grads, clip); }
+static uint64_t reduced(uint64_t grads, int axes)
+{
+    for (int bit = 1; bit < 128; bit <<= 1) grads *= axes & bit ? RANKS_PER_AXIS : 1;
+    return grads;
+}
+
+static int is_frozen(const GxStepsSpec *p, int u) { return p->frozen && p->frozen[u]; }
+
+// A step in plain loops: weights afterwards; of forward lists the sum of what the head makes.
+static uint64_t plain_step(const GxStepsSpec *p, uint64_t *w)
+{
+    const int head = p->units - 1, tied = p->is_tied && p->kind == GX_STEPS_TRAIN;
+    uint64_t grads[UNITS] = {0}, loss = 0, clip = 0;
+    for (int i = 0; i < p->micro_batches; i++) {
+        uint64_t x[UNITS + 1] = {0};
+        for (int u = 0; u < head; u++) x[u + 1] = forward(u, w[u], x[u], i);
+        if (p->kind == GX_STEPS_FORWARD) {
+            loss += forward(head, w[head], x[head], i);
+            continue;
+        }
+        const uint64_t wh = head_weight(w, head, tied);
+        uint64_t dy = head_dx(wh, x[head], 77);
+        loss += head_loss(wh, x[head], 77);
+        grads[head] += head_grad(wh, x[head], 77);
+        if (tied) grads[0] += tied_grad(wh, x[head], 77);
+        for (int u = head - 1; u >= 0; u--) {
+            grads[u] += unit_grad(saved(w[u], x[u]), p->weight_reads_x ? x[u] : 0, dy);
+            dy = backward(w[u], saved(w[u], x[u]), x[u], dy);
+        }
+    }
+    if (p->kind == GX_STEPS_FORWARD) return loss;
+    for (int u = 0; u < p->units; u++) {
+        grads[u] = reduced(grads[u], p->reduce_axes);
+        if (!is_frozen(p, u)) clip += norm_of(grads[u]) * (uint64_t)(u + 1);
+    }
+    clip += loss;
+    for (int u = 0; u < p->units; u++)
+        if (!is_frozen(p, u)) w[u] = stepped(w[u], grads[u], clip);
+    return loss;
+}
+
+// ---- the interpreter -----------------------------------------------------------------------------------------------
+// A cell holds a value or nothing. With `memory`, rows also lie where the placement says: written in every byte, read
+// back in every byte, and spoilt when they are given up.
+
+typedef struct {
+    int is_there;
+    uint64_t value;
+} Cell;
+typedef struct {
+    const GxSteps *s;
+    const GxStepsBytes *bytes;
+    char *memory;
+    int wrong;
+    char why[200];
+    uint64_t w[UNITS], loss;
+    Cell x[UNITS + 1][MICRO_BATCHES], dx[UNITS + 1][MICRO_BATCHES], slot[UNITS][MICRO_BATCHES];
+    Cell late[UNITS][MICRO_BATCHES]; // dy that a weight half put off still needs; it lies in the slot
+    Cell grads[UNITS], sums[UNITS], counts, clip;
+    int is_late;           // what a ticket is started with happens when it is waited for, else when it is started
+    int open[GX_TICKETS];  // 1 + the action under way
+    int slots, most_slots; // alive
+    int64_t most;          // bytes at the worst moment
+} Machine;
+
+static void wrong(Machine *m, int i, const char *what)
+{
+    char name[48];
+    if (!m->wrong)
+        snprintf(m->why, sizeof m->why, "action %d (%s): %s", i, gx_action_name(&m->s->action[i], name), what);
+    m->wrong = 1;
+}
+
+static void fill(Machine *m, int buffer, uint64_t value)
+{
+    const GxBuffer *b = &m->s->buffer[buffer];
+    for (int64_t k = 0; k < b->bytes; k += 8) memcpy(m->memory + b->offset + k, &value, 8);
+}
+
+static uint64_t get(Machine *m, int i, const Cell *c, int buffer, int64_t bytes, const char *what)
+{
+    if (!c->is_there) wrong(m, i, what);
+    if (m->memory && buffer < -1) return c->value; // not rows
+    if (m->memory && buffer == -1) wrong(m, i, "rows without a buffer");
+    if (m->memory && buffer >= 0 && m->s->buffer[buffer].bytes < bytes) wrong(m, i, "a buffer is too small");
+    for (int64_t k = 0; m->memory && buffer >= 0 && k < bytes; k += 8)
+        if (memcmp(m->memory + m->s->buffer[buffer].offset + k, &c->value, 8)) wrong(m, i, "rows were overwritten");
+    return c->value;
+}
+
+static void put(Machine *m, int i, Cell *c, int buffer, uint64_t value, const char *what)
+{
+    if (c->is_there) wrong(m, i, what);
+    c->is_there = 1;
+    c->value = value;
+    if (m->memory && buffer == -1) wrong(m, i, "rows without a buffer");
+    if (m->memory && buffer >= 0) fill(m, buffer, value);
+}
+
+static void give_up(Machine *m, Cell *c, int buffer)
+{
+    c->is_there = 0;
+    if (m->memory && buffer >= 0) fill(m, buffer, 0xdeadbeefdeadbeefu);
+}
+
+static void add(Cell *c, uint64_t value)
+{
+    c->value = c->is_there ? c->value + value : value;
+    c->is_there = 1;
+}
+
+static void run_backward(Machine *m, int i)
+{
+    const GxStepsSpec *p = &m->s->spec;
+    const GxAction *a = &m->s->action[i];
+    const GxOperands *o = &m->s->operands[i];
+    const int u = a->unit, b = a->micro_batch, head = p->units - 1;
+    int has_dx = 0;
+    for (int below = 0; below < u; below++) has_dx |= !is_frozen(p, below);
+    const uint64_t x = u ? get(m, i, &m->x[u][b], o->x, m->bytes ? m->bytes->x[u] : 0, "no x") : 0;
+    if (u == head) {
+        const int tied = p->is_tied;
+        const uint64_t w = head_weight(m->w, head, tied), counts = get(m, i, &m->counts, -2, 0, "no counts");
+        m->loss += head_loss(w, x, counts);
+        if (!is_frozen(p, u)) add(&m->grads[u], head_grad(w, x, counts));
+        if (tied && !is_frozen(p, 0)) add(&m->grads[0], tied_grad(w, x, counts));
+        if (has_dx) put(m, i, &m->dx[u][b], o->dx, head_dx(w, x, counts), "dx twice");
+        give_up(m, &m->x[u][b], o->x);
+        return;
+    }
+    const uint64_t slot = get(m, i, &m->slot[u][b], o->slot, m->bytes ? m->bytes->slot[u] : 0, "no slot"),
+                   dy = get(m, i, &m->dx[u + 1][b], o->dy, m->bytes ? m->bytes->x[u + 1] : 0, "no dy");
+    const int dx_buffer = has_dx ? o->dx : -1;
+    give_up(m, &m->dx[u + 1][b], o->dy);
+    if (has_dx) put(m, i, &m->dx[u][b], dx_buffer, backward(m->w[u], slot, x, dy), "dx twice");
+    if (a->half != GX_HALF_NONE) {
+        put(m, i, &m->late[u][b], -2, dy, "put off twice");
+        if (u && a->half == GX_HALF_INPUT) give_up(m, &m->x[u][b], o->x);
+        return;
+    }
+    if (!is_frozen(p, u)) add(&m->grads[u], unit_grad(slot, p->weight_reads_x ? x : 0, dy));
+    give_up(m, &m->slot[u][b], o->slot);
+    if (u) give_up(m, &m->x[u][b], o->x);
+}
+
+static void run_weight(Machine *m, int i)
+{
+    const GxStepsSpec *p = &m->s->spec;
+    const GxAction *a = &m->s->action[i];
+    const GxOperands *o = &m->s->operands[i];
+    const int u = a->unit, b = a->micro_batch;
+    if (u == p->units - 1) {
+        wrong(m, i, "a head has no W");
+        return;
+    }
+    const uint64_t dy = get(m, i, &m->late[u][b], -2, 0, "nothing put off"),
+                   slot = get(m, i, &m->slot[u][b], o->slot, m->bytes ? m->bytes->slot[u] : 0, "no slot");
+    const uint64_t x = p->weight_reads_x && u ? get(m, i, &m->x[u][b], o->x, m->bytes ? m->bytes->x[u] : 0, "no x") : 0;
+    if (!is_frozen(p, u)) add(&m->grads[u], unit_grad(slot, x, dy));
+    m->late[u][b].is_there = 0;
+    give_up(m, &m->slot[u][b], o->slot);
+    if (u && a->half == GX_HALF_INPUT_X) give_up(m, &m->x[u][b], o->x);
+}
+
+static void run_forward(Machine *m, int i)
+{
+    const GxStepsSpec *p = &m->s->spec;
+    const GxAction *a = &m->s->action[i];
+    const GxOperands *o = &m->s->operands[i];
+    const int u = a->unit, b = a->micro_batch, head = p->units - 1;
+    const uint64_t x = u ? get(m, i, &m->x[u][b], o->x, m->bytes ? m->bytes->x[u] : 0, "no x") : 0;
+    if (a->what == GX_DO_FORWARD && u == head) m->loss += forward(u, m->w[u], x, b);
+    if (a->what == GX_DO_FORWARD && u < head) put(m, i, &m->x[u + 1][b], o->y, forward(u, m->w[u], x, b), "y twice");
+    if (a->what == GX_DO_RECOMPUTE || a->keep == GX_KEEP_SLOT)
+        put(m, i, &m->slot[u][b], o->slot, saved(m->w[u], x), "slot twice");
+    if (a->what == GX_DO_FORWARD && a->keep == GX_KEEP_NOTHING && u) give_up(m, &m->x[u][b], o->x);
+}
+
+static void run_action(Machine *m, int i)
+{
+    const GxStepsSpec *p = &m->s->spec;
+    const GxAction *a = &m->s->action[i];
+    const int u = a->unit;
+    switch (a->what) {
+    case GX_DO_FORWARD:
+    case GX_DO_RECOMPUTE: run_forward(m, i); break;
+    case GX_DO_BACKWARD: run_backward(m, i); break;
+    case GX_DO_WEIGHT: run_weight(m, i); break;
+    case GX_DO_REDUCE:
+        for (int k = u; k < u + a->count; k++)
+            if (!is_frozen(p, k)) m->grads[k].value = reduced(get(m, i, &m->grads[k], -2, 0, "no grads"), a->axes);
+        break;
+    case GX_DO_COUNT: put(m, i, &m->counts, -2, 77, "counts twice"); break;
+    case GX_DO_NORM:
+        put(m, i, &m->sums[u], -2, norm_of(get(m, i, &m->grads[u], -2, 0, "no grads")), "norm twice");
+        break;
+    case GX_DO_AGREE: {
+        uint64_t clip = m->loss;
+        for (int k = 0; k < p->units; k++)
+            if (!is_frozen(p, k)) clip += get(m, i, &m->sums[k], -2, 0, "no norm") * (uint64_t)(k + 1);
+        put(m, i, &m->clip, -2, clip, "agreed twice");
+        break;
+    }
+    case GX_DO_STEP:
+        m->w[u] = stepped(m->w[u], get(m, i, &m->grads[u], -2, 0, "no grads"), get(m, i, &m->clip, -2, 0, "no clip"));
+        m->grads[u].is_there = 0;
+        break;
+    case GX_DO_WAIT: break; // here everything is done when it is started
+    default: wrong(m, i, "no such action here"); break;
+    }
+}
+
+static void run_or_start(Machine *m, int i)
+{
+    const GxAction *a = &m->s->action[i];
+    const int t = a->ticket, is_wait = a->what == GX_DO_WAIT, units = a->what == GX_DO_REDUCE ? a->count : 1;
+    if (a->unit + units > m->s->spec.units || a->micro_batch >= m->s->spec.micro_batches || a->unit < -1 ||
+        (a->unit < 0 && !is_wait && a->what != GX_DO_COUNT && a->what != GX_DO_AGREE) || a->micro_batch < -1 ||
+        (a->micro_batch < 0 && a->what <= GX_DO_WEIGHT)) {
+        wrong(m, i, "no such unit or micro-batch");
+        return;
+    }
+    if (t >= 0 && (m->open[t] == 0) == is_wait) wrong(m, i, is_wait ? "nothing to wait for" : "the ticket is open");
+    if (is_wait && m->is_late && m->open[t]) run_action(m, m->open[t] - 1);
+    if (!is_wait && !(t >= 0 && m->is_late)) run_action(m, i);
+    if (t >= 0) m->open[t] = is_wait ? 0 : i + 1;
+}
+
+// Slots and bytes that are alive while action i runs: those before it and those after it; a gradient made in place
+// once.
+static void measure(Machine *m, const Machine *before, int i)
+{
+    const GxStepsSpec *p = &m->s->spec;
+    const GxAction *a = &m->s->action[i];
+    int64_t bytes = 0;
+    int slots = 0;
+    for (int u = 0; u < p->units; u++)
+        for (int b = 0; b < p->micro_batches; b++) {
+            slots += m->slot[u][b].is_there || before->slot[u][b].is_there;
+            if (m->slot[u][b].is_there || before->slot[u][b].is_there) bytes += m->bytes->slot[u];
+            if (m->x[u][b].is_there || before->x[u][b].is_there) bytes += m->bytes->x[u];
+            if (m->dx[u][b].is_there || before->dx[u][b].is_there) bytes += m->bytes->x[u];
+        }
+    if (a->what == GX_DO_BACKWARD && a->unit + 1 < p->units && m->dx[a->unit][a->micro_batch].is_there &&
+        m->bytes->x[a->unit] == m->bytes->x[a->unit + 1])
+        bytes -= m->bytes->x[a->unit];
+    m->most_slots = (int)gx_max(m->most_slots, slots);
+    m->most = gx_max(m->most, bytes);
+}
+
+static int goes_well(Machine *m, const GxSteps *s, const GxStepsBytes *bytes, int is_late)
+{
+    static Machine before;
+    uint64_t w[UNITS];
+    memset(m, 0, sizeof *m);
+    m->s = s;
+    m->is_late = is_late;
+    if (bytes) m->bytes = bytes, m->memory = (char *)malloc((size_t)s->bytes + 1);
+    for (int u = 0; u < s->spec.units; u++) w[u] = m->w[u] = initial_weight(u);
+    for (int i = 0; i < s->n; i++) {
+        if (bytes) before = *m;
+        run_or_start(m, i);
+        if (bytes) measure(m, &before, i);
+    }
+    const uint64_t loss = plain_step(&s->spec, w);
+    if (!m->wrong && (loss != m->loss || memcmp(w, m->w, (size_t)s->spec.units * sizeof *w))) {
+        snprintf(m->why, sizeof m->why, "the weights afterwards are not those of plain loops");
+        m->wrong = 1;
+    }
+    for (int u = 0; u < s->spec.units && !m->wrong; u++)
+        for (int b = 0; b < s->spec.micro_batches && !m->wrong; b++)
+            if (m->x[u][b].is_there || m->dx[u][b].is_there || m->slot[u][b].is_there || m->grads[u].is_there) {
+                snprintf(m->why, sizeof m->why, "something of unit %d is left", u);
+                m->wrong = 1;
+            }
+    for (int k = 0; k < GX_TICKETS && !m->wrong; k++)
+        if (m->open[k]) wrong(m, m->open[k] - 1, "nobody waits for it");
+    free(m->memory);
+    return !m->wrong;
+}
+
+// 1: the list does what the plain loops do, and leaves nothing behind, whether what has a ticket happens when it is
+// started or when it is waited for. With bytes: in its placement.
+static Machine machine;
+static int does_a_step(const GxSteps *s, const GxStepsBytes *bytes)
+{
+    return goes_well(&machine, s, bytes, 1) && (s->tickets == 0 || goes_well(&machine, s, bytes, 0));
+}
+
+// ---- many specifications -------------------------------------------------------------------------------------------
+
+enum { SPECS = 4 * 3 * 2 * 2 * 3 * 2 * 5 * 4 + 24 };
+static const uint8_t frozen_below[UNITS] = {1, 1}, frozen_inside[UNITS] = {0, 1, 0}, frozen_ends[UNITS] = {1};
+
+// Specification number k of all; 0: there is no such one.
+static int spec_at(int k, GxStepsSpec *p)
+{
+    static uint8_t all_but_head[UNITS];
+    memset(p, 0, sizeof *p);
+    if (k >= SPECS - 24) {
+        k -= SPECS - 24;
+        p->kind = GX_STEPS_FORWARD;
+        p->units = 2 + k % 4, p->micro_batches = 1 + k / 4 % 3, p->order = k / 12;
+        return 1;
+    }
+    const int sizes[] = {4, 3, 2, 2, 3, 2, 5, 4};
+    int at[8];
+    for (int i = 0; i < 8; i++) at[i] = k % sizes[i], k /= sizes[i];
+    p->units = 2 + at[0];
+    p->micro_batches = 1 + at[1];
+    p->order = at[2];
+    p->recomputes_layers = at[3];
+    p->puts_off_weights = at[4] > 0;
+    p->weight_reads_x = at[4] == 2;
+    p->is_tied = at[5];
+    memset(all_but_head, 1, sizeof all_but_head);
+    all_but_head[p->units - 1] = 0;
+    const uint8_t *const frozen[] = {NULL, frozen_below, frozen_inside, frozen_ends, all_but_head};
+    p->frozen = frozen[at[6]];
+    p->reduce_axes = at[7] ? 6 : 0;
+    p->bucket = at[7] ? at[7] - 1 : 0;
+    p->count_axes = 31, p->agree_axes = 14;
+    return gx_steps_lowest(p) < p->units;
+}
+
+static void make(GxSteps *s, const GxStepsSpec *p)
+{
+    GxError err = GX_ZERO;
+    CHECK(gx_steps_make(s, p, &err) == GX_OK, "%s", err.message);
+}
+
+static const char *text_of(const GxSteps *s)
+{
+    static char text[1 << 16];
+    gx_steps_print(s, text, sizeof text);
+    return text;
+}
+
+static GxStepsSpec simple(int layers, int micro_batches)
+{
+    GxStepsSpec p = GX_ZERO;
+    p.units = layers + 2;
+    p.micro_batches = micro_batches;
+    return p;
+}
+
+static void expect_text(const GxStepsSpec *p, const char *expected)
+{
+    GxSteps s = GX_ZERO;
+    GxError err = GX_ZERO;
+    make(&s, p);
+    CHECK(!strcmp(text_of(&s), expected), "found\n%s, expected\n%s", text_of(&s), expected);
+    CHECK(gx_steps_check(&s, &err) == GX_OK, "%s", err.message);
+    gx_steps_close(&s);
+}
+
+// ---- what is generated ---------------------------------------------------------------------------------------------
+
+TEST(the_serial_list)
+{
+    GxStepsSpec p = simple(2, 1);
+    expect_text(&p, "COUNT F0 F1 F2 B3 B2 B1 B0 NORM0-3 AGREE STEP0-3");
+}
+
+TEST(orders_of_a_window)
+{
+    GxStepsSpec p = simple(1, 2);
+    expect_text(&p, "COUNT F0.0 F1.0 B2.0 B1.0 B0.0 F0.1 F1.1 B2.1 B1.1 B0.1 NORM0-2 AGREE STEP0-2");
+    p.order = GX_ORDER_GPIPE;
+    expect_text(&p, "COUNT F0.0 F1.0 F0.1 F1.1 B2.0 B1.0 B0.0 B2.1 B1.1 B0.1 NORM0-2 AGREE STEP0-2");
+    p.order = GX_ORDER_1F1B;
+    p.puts_off_weights = 1;
+    expect_text(&p, "COUNT F0.0 F1.0 B2.0 b1.0 B0.0 F0.1 F1.1 B2.1 b1.1 B0.1 W1.0 W1.1 NORM0-2 AGREE STEP0-2");
+}
+
+TEST(layers_are_computed_again_before_their_backward)
+{
+    GxStepsSpec p = simple(2, 1);
+    GxSteps s = GX_ZERO;
+    p.recomputes_layers = 1;
+    expect_text(&p, "COUNT F0 F1 F2 B3 R2 B2 R1 B1 B0 NORM0-3 AGREE STEP0-3");
+    make(&s, &p);
+    CHECK(s.action[1].keep == GX_KEEP_SLOT && s.action[2].keep == GX_KEEP_INPUT && s.action[3].keep == GX_KEEP_INPUT,
+          "F0, F1, F2 keep %d, %d, %d", s.action[1].keep, s.action[2].keep, s.action[3].keep);
+    gx_steps_close(&s);
+}
+
+TEST(nothing_is_done_below_the_lowest_trained_unit)
+{
+    GxStepsSpec p = simple(2, 1);
+    GxSteps s = GX_ZERO;
+    uint8_t frozen[UNITS] = {1, 1, 0, 0};
+    p.frozen = frozen;
+    expect_text(&p, "COUNT F0 F1 F2 B3 B2 NORM2-3 AGREE STEP2-3");
+    make(&s, &p);
+    CHECK(s.action[1].keep == GX_KEEP_NOTHING && s.action[2].keep == GX_KEEP_NOTHING &&
+              s.action[3].keep == GX_KEEP_SLOT,
+          "F0, F1, F2 keep %d, %d, %d", s.action[1].keep, s.action[2].keep, s.action[3].keep);
+    gx_steps_close(&s);
+    frozen[2] = 1;
+    expect_text(&p, "COUNT F0 F1 F2 B3 NORM3 AGREE STEP3");
+    uint8_t inside[UNITS] = {0, 1, 0, 1};
+    p.frozen = inside;
+    p.puts_off_weights = 1; // a frozen layer has no weight half
+    expect_text(&p, "COUNT F0 F1 F2 B3 b2 B1 B0 W2 NORM0 NORM2 AGREE STEP0 STEP2");
+}
+
+TEST(gradients_are_summed_in_buckets_behind_their_last_contribution)
+{
+    GxStepsSpec p = simple(2, 2);
+    p.reduce_axes = 6;
+    expect_text(&p,
+                "COUNT F0.0 F1.0 F2.0 B3.0 B2.0 B1.0 B0.0 F0.1 F1.1 F2.1 B3.1 B2.1 B1.1 B0.1 REDUCE0-3 NORM0-3 AGREE "
+                "STEP0-3");
+    p.bucket = 2;
+    expect_text(&p, "COUNT F0.0 F1.0 F2.0 B3.0 B2.0 B1.0 B0.0 F0.1 F1.1 F2.1 B3.1 B2.1 REDUCE2-3 B1.1 B0.1 REDUCE0-1 "
+                    "NORM0-3 AGREE STEP0-3");
+    p.micro_batches = 1;
+    p.puts_off_weights = 1;
+    p.bucket = 1;
+    expect_text(&p, "COUNT F0 F1 F2 B3 REDUCE3 b2 b1 B0 REDUCE0 W2 REDUCE2 W1 REDUCE1 NORM0-3 AGREE STEP0-3");
+    const uint8_t frozen[UNITS] = {0, 1, 1, 0}; // tied: unit 0's waits for the head's and its own
+    p.frozen = frozen, p.is_tied = 1, p.bucket = 3;
+    expect_text(&p, "COUNT F0 F1 F2 B3 REDUCE3 B2 B1 B0 REDUCE0 NORM0 NORM3 AGREE STEP0 STEP3");
+}
+
+TEST(evaluation_has_forwards_only)
+{
+    GxStepsSpec p = simple(1, 2);
+    GxSteps s = GX_ZERO;
+    p.kind = GX_STEPS_FORWARD;
+    expect_text(&p, "F0.0 F1.0 F2.0 F0.1 F1.1 F2.1");
+    make(&s, &p);
+    for (int i = 0; i < s.n; i++) CHECK(s.action[i].keep == GX_KEEP_NOTHING, "action %d keeps %d", i, s.action[i].keep);
+    gx_steps_close(&s);
+}
+
+TEST(text_that_does_not_fit_is_cut_and_measured)
+{
+    GxStepsSpec p = simple(2, 1);
+    GxSteps s = GX_ZERO;
+    make(&s, &p);
+    const char *whole = "COUNT F0 F1 F2 B3 B2 B1 B0 NORM0-3 AGREE STEP0-3";
+    for (size_t size = 0; size < 60; size++) {
+        char text[64];
+        memset(text, '#', sizeof text);
+        const int n = gx_steps_print(&s, text, size);
+        CHECK(n == (int)strlen(whole), "size %d: length %d", (int)size, n);
+        CHECK(size == 0 ||
+                  (strlen(text) == (size_t)gx_min((int64_t)size - 1, n) && !strncmp(text, whole, strlen(text))),
+              "size %d: %s", (int)size, text);
+        CHECK(text[size] == '#', "written behind %d bytes", (int)size);
+    }
+    gx_steps_close(&s);
+}
+
+TEST(specifications_that_cannot_be_are_refused)
+{
+    static const uint8_t all[4] = {1, 1, 1, 1};
+    GxStepsSpec p[8];
+    const char *words[8] = {"1 units", "0 micro-batches", "stages", "stages", "order", "frozen", "bucket", "axes"};
+    for (int i = 0; i < 8; i++) p[i] = simple(2, 1);
+    p[0].units = 1, p[1].micro_batches = 0, p[2].first = 1, p[3].last = 2, p[4].order = 9;
+    p[5].frozen = all, p[6].bucket = -1, p[7].reduce_axes = 256;
+    for (int i = 0; i < 8; i++) {
+        GxSteps s = GX_ZERO;
+        GxError err = GX_ZERO;
+        const GxStatus expected = i == 2 || i == 3 ? GX_ERR_UNSUPPORTED : GX_ERR_ARGUMENT;
+        CHECK(gx_steps_make(&s, &p[i], &err) == expected && strstr(err.message, words[i]), "%d: %d %s", i, err.code,
+              err.message);
+        gx_steps_close(&s);
+    }
+}
+
+// ---- what lists compute, and the checker ---------------------------------------------------------------------------
+
+TEST(every_generated_list_is_accepted_and_does_what_plain_loops_do)
+{
+    int n = 0;
+    for (int k = 0; k < SPECS; k++) {
+        GxStepsSpec p;
+        GxSteps s = GX_ZERO;
+        GxError err = GX_ZERO;
+        if (!spec_at(k, &p)) continue;
+        make(&s, &p);
+        CHECK(gx_steps_check(&s, &err) == GX_OK, "list %d, %s: %s", k, text_of(&s), err.message);
+        CHECK(does_a_step(&s, NULL), "list %d, %s: %s", k, text_of(&s), machine.why);
+        gx_steps_close(&s);
+        n++;
+    }
+    printf("    %d lists\n", n);
+}
+
+typedef struct {
+    long tried, accepted, too_strict; // too_strict: refused, though it does what the plain loops do
+} Tally;
+
+static void try_mutant(const GxStepsSpec *p, const GxAction *action, int n, const char *what, Tally *tally)
+{
+    GxSteps s = GX_ZERO;
+    GxError err = GX_ZERO;
+    GxError ignored = GX_ZERO;
+    if (gx_steps_open(&s, p, action, n, &ignored) != GX_OK) return;
+    const int accepted = gx_steps_check(&s, &err) == GX_OK;
+    const int right = accepted || random_below(8) == 0 ? does_a_step(&s, NULL) : 0;
+    CHECK(!accepted || right, "%s was accepted: %s: %s", what, text_of(&s), machine.why);
+    CHECK(accepted || !strncmp(err.message, "action ", 7) || !strncmp(err.message, "the end of the list", 19), "%s: %s",
+          what, err.message);
+    tally->tried++;
+    tally->accepted += accepted;
+    tally->too_strict += !accepted && right;
+    gx_steps_close(&s);
+}
+
+static void try_fields(const GxStepsSpec *p, GxAction *a, int n, int i, Tally *tally)
+{
+    const GxAction was = a[i];
+    const int what = was.what, talks = what == GX_DO_COUNT || what == GX_DO_AGREE || what == GX_DO_REDUCE;
+    for (int k = 0; k < 9; k++) { // fields that the action has
+        const int has[9] = {was.unit >= 0,
+                            was.unit >= 0,
+                            was.micro_batch >= 0,
+                            was.micro_batch >= 0,
+                            what == GX_DO_FORWARD,
+                            what == GX_DO_BACKWARD || what == GX_DO_WEIGHT,
+                            talks,
+                            what == GX_DO_REDUCE,
+                            talks || what == GX_DO_WAIT};
+        if (!has[k]) continue;
+        a[i] = was;
+        if (k == 0) a[i].unit++;
+        if (k == 1) a[i].unit--;
+        if (k == 2) a[i].micro_batch++;
+        if (k == 3) a[i].micro_batch--;
+        if (k == 4) a[i].keep = (int8_t)((a[i].keep + 1) % 3);
+        if (k == 5) a[i].half = (int8_t)((a[i].half + 1) % 3);
+        if (k == 6) a[i].axes = (int8_t)(a[i].axes ^ 2);
+        if (k == 7) a[i].count++;
+        if (k == 8) a[i].ticket++;
+        try_mutant(p, a, n, "a list with another field", tally);
+    }
+    a[i] = was;
+}
+
+static void try_mutants(const GxSteps *s, Tally tally[5])
+{
+    static GxAction a[ACTIONS];
+    for (int i = 0; i < s->n; i++) {
+        const size_t rest = (size_t)(s->n - i);
+        memcpy(a, s->action, (size_t)s->n * sizeof *a);
+        memmove(a + i, a + i + 1, (rest - 1) * sizeof *a);
+        try_mutant(&s->spec, a, s->n - 1, "a list without an action", &tally[0]);
+
+        memcpy(a, s->action, (size_t)s->n * sizeof *a);
+        memmove(a + i + 1, s->action + i, rest * sizeof *a);
+        try_mutant(&s->spec, a, s->n + 1, "a list with an action twice", &tally[1]);
+
+        const int at = random_below(s->n);
+        memcpy(a, s->action, (size_t)s->n * sizeof *a);
+        if (i + 1 < s->n) {
+            a[i] = s->action[i + 1], a[i + 1] = s->action[i];
+            try_mutant(&s->spec, a, s->n, "a list with two neighbours swapped", &tally[2]);
+            a[i] = s->action[i], a[i + 1] = s->action[i + 1];
+        }
+        const GxAction other = a[at];
+        a[at] = a[i], a[i] = other;
+        try_mutant(&s->spec, a, s->n, "a list with two actions swapped", &tally[3]);
+        memcpy(a, s->action, (size_t)s->n * sizeof *a);
+        try_fields(&s->spec, a, s->n, i, &tally[4]);
+    }
+}
+
+// The same list with tickets: COUNT is waited for before the first head, a sum before the first norm of its bucket.
+static void start_what_can_be_started(GxSteps *to, const GxSteps *s)
+{
+    static GxAction a[ACTIONS];
+    int n = 0, tickets = 0, open[GX_TICKETS];
+    for (int i = 0; i < s->n; i++) {
+        GxAction now = s->action[i];
+        const int is_head = now.what == GX_DO_BACKWARD && now.unit == s->spec.units - 1;
+        for (int t = 0; t < tickets; t++) {
+            const GxAction *under_way = open[t] >= 0 ? &s->action[open[t]] : NULL;
+            if (!under_way || (under_way->what == GX_DO_COUNT ? !is_head
+                                                              : now.what != GX_DO_NORM || now.unit < under_way->unit ||
+                                                                    now.unit >= under_way->unit + under_way->count))
+                continue;
+            memset(&a[n], 0, sizeof a[n]);
+            a[n].what = GX_DO_WAIT, a[n].unit = a[n].micro_batch = a[n].peer = a[n].after = -1;
+            a[n++].ticket = (int8_t)t;
+            open[t] = -1;
+        }
+        if (now.what == GX_DO_COUNT || now.what == GX_DO_REDUCE) {
+            open[tickets] = i;
+            now.ticket = (int8_t)tickets++;
+        }
+        a[n++] = now;
+    }
+    GxError err = GX_ZERO;
+    CHECK(gx_steps_open(to, &s->spec, a, n, &err) == GX_OK, "%s", err.message);
+}
+
+TEST(sums_under_way_are_waited_for)
+{
+    GxStepsSpec p = simple(1, 1);
+    GxSteps s = GX_ZERO, started = GX_ZERO;
+    GxError err = GX_ZERO;
+    p.reduce_axes = 6, p.bucket = 2;
+    make(&s, &p);
+    start_what_can_be_started(&started, &s);
+    const char *expected = "COUNT~0 F0 F1 WAIT0 B2 B1 REDUCE1-2~1 B0 REDUCE0~2 WAIT2 NORM0 WAIT1 NORM1-2 AGREE STEP0-2";
+    CHECK(!strcmp(text_of(&started), expected), "found\n%s, expected\n%s", text_of(&started), expected);
+    CHECK(gx_steps_check(&started, &err) == GX_OK && started.tickets == 3, "%s; tickets %d", err.message,
+          started.tickets);
+    gx_steps_close(&s);
+    gx_steps_close(&started);
+}
+
+TEST(a_broken_list_is_refused_and_one_that_is_accepted_is_equivalent)
+{
+    static const char *const what[5] = {"deleted", "duplicated", "neighbours swapped", "swapped", "another field"};
+    Tally tally[5];
+    memset(tally, 0, sizeof tally);
+    random_state = 7;
+    for (int k = 0; k < SPECS; k++) {
+        GxStepsSpec p;
+        GxSteps s = GX_ZERO, started = GX_ZERO;
+        if ((k % 7 && k < SPECS - 24) || !spec_at(k, &p)) continue;
+        make(&s, &p);
+        start_what_can_be_started(&started, &s);
+        GxError err = GX_ZERO;
+        CHECK(gx_steps_check(&started, &err) == GX_OK, "%s: %s", text_of(&started), err.message);
+        CHECK(does_a_step(&started, NULL), "%s: %s", text_of(&started), machine.why);
+        try_mutants(&s, tally);
+        try_mutants(&started, tally);
+        gx_steps_close(&s);
+        gx_steps_close(&started);
+    }
+    for (int i = 0; i < 5; i++)
+        printf("    %-20s %7ld tried, %5ld accepted, all equivalent; of an eighth of the refused %ld were, too\n",
+               what[i], tally[i].tried, tally[i].accepted, tally[i].too_strict);
+    CHECK(tally[0].accepted == 0, "%ld lists without one of their actions were accepted", tally[0].accepted);
+    CHECK(tally[1].accepted == 0, "%ld lists with an action twice were accepted", tally[1].accepted);
+}
+
+// ---- messages ------------------------------------------------------------------------------------------------------
+
+static void expect_message(const GxStepsSpec *p, const GxAction *a, int n, GxStatus code, const char *says)
+{
+    GxSteps s = GX_ZERO;
+    GxError err = GX_ZERO;
+    CHECK(gx_steps_open(&s, p, a, n, &err) == GX_OK, "%s", err.message);
+    CHECK(gx_steps_check(&s, &err) == code && !strcmp(err.message, says), "%s: found\n%s, expected\n%s", text_of(&s),
+          err.message, says);
+    gx_steps_close(&s);
+}
+
+static int find(const GxSteps *s, int what, int unit, int micro_batch)
+{
+    for (int i = 0; i < s->n; i++)
+        if (s->action[i].what == what && s->action[i].unit == unit && s->action[i].micro_batch == micro_batch) return i;
+    CHECK(0, "the list has no action %d of unit %d, micro-batch %d", what, unit, micro_batch);
+    return 0;
+}
+
+TEST(a_message_names_the_action_and_what_it_lacks)
+{
+    // clang-format off
+    static const struct { int what, unit, micro_batch; const char *without, *twice; } cases[] = {
+        {GX_DO_COUNT, -1, -1, "action 0 (F0 of micro-batch 0): COUNT is the first action of a training list, on all ranks",
+                              "action 1 (COUNT): COUNT is the first action of a training list, on all ranks"},
+        {GX_DO_FORWARD, 1, 1, "action 9 (F2 of micro-batch 1): x of unit 2, micro-batch 1 is needed; F1 must come before and does not",
+                              "action 10 (F1 of micro-batch 1): it was done already: action 9"},
+        {GX_DO_BACKWARD, 3, 1, "action 11 (B2 of micro-batch 1): dx of unit 3, micro-batch 1 is needed; B3 must come before and does not",
+                               "action 12 (B3 of micro-batch 1): it was done already: action 11"},
+        {GX_DO_BACKWARD, 0, 0, "action 14 (REDUCE0-3): 1 of 2 contributions to the gradients of unit 0 have been added: the other B0 or W0 must "
+                               "come before", "action 8 (B0 of micro-batch 0): it was done already: action 7"},
+        {GX_DO_REDUCE, 0, -1, "action 15 (NORM0): gradients of unit 0 are summed over axes 0 of 6: REDUCE must come before",
+                              "action 16 (REDUCE0-3): gradients of unit 0 are summed over axes 6 already"},
+        {GX_DO_NORM, 2, -1, "action 19 (AGREE): sums of squares of unit 2 is needed; NORM2 must come before and does not",
+                            "action 19 (NORM2): it was done already: action 18"},
+        {GX_DO_AGREE, -1, -1, "action 20 (STEP0): clip coefficient is needed; AGREE must come before and does not",
+                              "action 21 (AGREE): it makes clip coefficient, which is there already: action 20 (AGREE) made it"},
+        {GX_DO_STEP, 3, -1, "the end of the list: there was no STEP3", "action 25 (STEP3): it was done already: action 24"},
+    };
+    // clang-format on
+    static GxAction a[ACTIONS];
+    GxStepsSpec p = simple(2, 2);
+    GxSteps s = GX_ZERO;
+    p.reduce_axes = 6;
+    make(&s, &p);
+    for (unsigned k = 0; k < sizeof cases / sizeof *cases; k++) {
+        const int i = find(&s, cases[k].what, cases[k].unit, cases[k].micro_batch);
+        memcpy(a, s.action, (size_t)i * sizeof *a);
+        memcpy(a + i, s.action + i + 1, (size_t)(s.n - i - 1) * sizeof *a);
+        expect_message(&p, a, s.n - 1, GX_ERR_ARGUMENT, cases[k].without);
+        memcpy(a + i + 1, s.action + i, (size_t)(s.n - i) * sizeof *a);
+        a[i] = s.action[i];
+        expect_message(&p, a, s.n + 1, GX_ERR_ARGUMENT, cases[k].twice);
+    }
+    gx_steps_close(&s);
+}
+
+TEST(a_message_says_what_was_ended_kept_or_made_twice)
+{
+    GxStepsSpec p = simple(2, 1);
+    GxSteps s = GX_ZERO;
+    make(&s, &p);
+    GxAction *f1 = &s.action[find(&s, GX_DO_FORWARD, 1, 0)];
+    f1->keep = GX_KEEP_NOTHING;
+    expect_message(
+        &p, s.action, s.n, GX_ERR_ARGUMENT,
+        "action 6 (B1 of micro-batch 0): slot of unit 1, micro-batch 0 is needed; F1 that keeps it, or R1, must "
+        "come before and does not");
+    f1->keep = GX_KEEP_SLOT;
+    GxAction *f0 = &s.action[find(&s, GX_DO_FORWARD, 0, 0)], was = *f0;
+    *f0 = *f1, *f1 = was; // a use before its forward
+    expect_message(
+        &p, s.action, s.n, GX_ERR_ARGUMENT,
+        "action 1 (F1 of micro-batch 0): x of unit 1, micro-batch 0 is needed; F0 must come before and does not");
+    gx_steps_close(&s);
+
+    p.recomputes_layers = 1; // COUNT F0 F1 F2 B3 R2 B2 R1 B1 B0
+    make(&s, &p);
+    s.action[find(&s, GX_DO_FORWARD, 2, 0)].keep = GX_KEEP_SLOT;
+    expect_message(
+        &p, s.action, s.n, GX_ERR_ARGUMENT,
+        "action 5 (R2 of micro-batch 0): it makes slot of unit 2, micro-batch 0, which is there already: action "
+        "3 (F2 of micro-batch 0) made it");
+    s.action[find(&s, GX_DO_FORWARD, 2, 0)].keep = GX_KEEP_NOTHING;
+    expect_message(
+        &p, s.action, s.n, GX_ERR_ARGUMENT,
+        "action 5 (R2 of micro-batch 0): x of unit 2, micro-batch 0 is needed, but action 3 (F2 of micro-batch "
+        "0) has ended it");
+    gx_steps_close(&s);
+
+    uint8_t frozen[4] = {1, 1, 0, 0};
+    p = simple(2, 1);
+    p.frozen = frozen;
+    make(&s, &p);
+    s.action[find(&s, GX_DO_FORWARD, 1, 0)].keep = GX_KEEP_SLOT; // below what is trained nobody gives it up
+    expect_message(
+        &p, s.action, s.n, GX_ERR_ARGUMENT,
+        "the end of the list: x of unit 1, micro-batch 0 is still there: action 1 (F0 of micro-batch 0) made it, "
+        "and nothing ends it");
+    s.action[find(&s, GX_DO_FORWARD, 1, 0)].keep = GX_KEEP_NOTHING;
+    s.action[find(&s, GX_DO_NORM, 2, -1)].unit = 1;
+    expect_message(&p, s.action, s.n, GX_ERR_ARGUMENT, "action 6 (NORM1): unit 1 is frozen: it has no gradients");
+    gx_steps_close(&s);
+}
+
+TEST(actions_that_cannot_be_checked_yet_are_refused_by_name)
+{
+    static const struct {
+        int what;
+        const char *says;
+    } cases[] = {
+        {GX_DO_SEND, "action 1 (SEND:x:1 of micro-batch 0): messages between stages cannot be checked yet"},
+        {GX_DO_RECV, "action 1 (RECV:x:1 of micro-batch 0): messages between stages cannot be checked yet"},
+        {GX_DO_GATHER, "action 1 (GATHER:x:1): sharded weights and gradients cannot be checked yet"},
+        {GX_DO_FREE, "action 1 (FREE:x:1): sharded weights and gradients cannot be checked yet"},
+        {GX_DO_SCATTER, "action 1 (SCATTER:x:1): sharded weights and gradients cannot be checked yet"},
+        {GX_DO_REDUCE, "action 1 (REDUCE:x:1): sums of shards, and with one peer cannot be checked yet"},
+        {GX_DO_SPILL, "action 1 (SPILL:x:1 of micro-batch 0): offloaded rows cannot be checked yet"},
+        {GX_DO_FETCH, "action 1 (FETCH:x:1 of micro-batch 0): offloaded rows cannot be checked yet"},
+    };
+    GxStepsSpec p = simple(1, 1);
+    GxSteps s = GX_ZERO;
+    make(&s, &p);
+    const GxAction was = s.action[1];
+    for (unsigned k = 0; k < sizeof cases / sizeof *cases; k++) {
+        s.action[1].what = (int8_t)cases[k].what;
+        s.action[1].object = GX_OBJECT_X;
+        s.action[1].unit = s.action[1].count = 1;
+        expect_message(&p, s.action, s.n, GX_ERR_UNSUPPORTED, cases[k].says);
+    }
+    s.action[1] = was;
+    s.action[1].after = 3;
+    expect_message(&p, s.action, s.n, GX_ERR_UNSUPPORTED,
+                   "action 1 (F0 of micro-batch 0): chains (`after`) cannot be checked yet");
+    s.action[1] = was;
+    s.action[s.n - 1].at = GX_AT_HOST;
+    expect_message(&p, s.action, s.n, GX_ERR_UNSUPPORTED,
+                   "action 12 (STEP2): an optimizer on the host cannot be checked yet");
+    s.action[1].what = 99;
+    expect_message(&p, s.action, s.n, GX_ERR_ARGUMENT, "action 1: what is 99; it is 0 to 16");
+    gx_steps_close(&s);
+}
+
+// ---- places --------------------------------------------------------------------------------------------------------
+
+typedef struct {
+    int64_t x[UNITS + 1], slot[UNITS + 1];
+    GxStepsBytes bytes;
+} Sizes;
+
+static void set_sizes(Sizes *z)
+{
+    z->bytes.x = z->x;
+    z->bytes.dx = NULL;
+    z->bytes.slot = z->slot;
+}
+
+// A model as they are: the stream has one width, all layers one slot, the embedding's is small.
+static void sizes_of_a_model(Sizes *z, int units)
+{
+    const int64_t x = 64 * (1 + random_below(100)), slot = 64 * (1 + random_below(1500));
+    set_sizes(z);
+    for (int u = 0; u <= units; u++) z->x[u] = x, z->slot[u] = u == 0 ? 64 * random_below(50) : slot;
+}
+
+// Every unit has its own.
+static void sizes_at_random(Sizes *z, int units)
+{
+    set_sizes(z);
+    for (int u = 0; u <= units; u++) z->x[u] = 64 * random_below(200), z->slot[u] = 64 * random_below(1000);
+}
+
+static GxStepsSpec random_spec(void)
+{
+    static uint8_t frozen[UNITS];
+    GxStepsSpec p = GX_ZERO;
+    p.units = 2 + random_below(16);
+    p.micro_batches = 1 + random_below(MICRO_BATCHES);
+    p.kind = random_below(8) == 0 ? GX_STEPS_FORWARD : GX_STEPS_TRAIN;
+    p.order = random_below(2), p.recomputes_layers = random_below(2), p.puts_off_weights = random_below(2);
+    p.weight_reads_x = random_below(2), p.is_tied = random_below(2);
+    for (int u = 0; u < p.units; u++) frozen[u] = (uint8_t)(random_below(4) == 0);
+    frozen[p.units - 1] = 0;
+    p.frozen = random_below(2) ? frozen : NULL;
+    return p;
+}
+
+static double worst_ratio(void (*sizes)(Sizes *, int), int lists)
+{
+    double worst = 0;
+    random_state = 11;
+    for (int k = 0; k < lists; k++) {
+        GxStepsSpec p = random_spec();
+        GxSteps s = GX_ZERO;
+        GxError err = GX_ZERO;
+        Sizes z;
+        sizes(&z, p.units);
+        make(&s, &p);
+        CHECK(gx_steps_place(&s, &z.bytes, &err) == GX_OK, "%s", err.message);
+        CHECK(gx_steps_check_place(&s, &z.bytes, &err) == GX_OK, "%s", err.message);
+        CHECK(does_a_step(&s, &z.bytes), "%s: %s", text_of(&s), machine.why);
+        CHECK(machine.most == s.most, "%ld bytes at the worst moment, the list says %ld", (long)machine.most,
+              (long)s.most);
+        CHECK(s.bytes >= s.most, "%ld bytes for %ld", (long)s.bytes, (long)s.most);
+        if (s.most) worst = fmax(worst, (double)s.bytes / (double)s.most);
+        gx_steps_close(&s);
+    }
+    return worst;
+}
+
+TEST(rows_keep_what_was_written_and_need_little_more_than_the_worst_moment)
+{
+    const double model = worst_ratio(sizes_of_a_model, 1000), any = worst_ratio(sizes_at_random, 1000);
+    printf("    region / worst moment: %.4f for sizes as models have them, %.4f for any\n", model, any);
+    CHECK(model <= 1.035, "%.4f", model);
+}
+
+static void place(GxSteps *s, const GxStepsSpec *p, const Sizes *z)
+{
+    GxError err = GX_ZERO;
+    make(s, p);
+    CHECK(gx_steps_place(s, &z->bytes, &err) == GX_OK, "%s", err.message);
+    CHECK(gx_steps_check_place(s, &z->bytes, &err) == GX_OK, "%s", err.message);
+    CHECK(does_a_step(s, &z->bytes), "%s", machine.why);
+}
+
+static void same_sizes(Sizes *z, int units, int64_t x, int64_t slot)
+{
+    set_sizes(z);
+    for (int u = 0; u <= units; u++) z->x[u] = x, z->slot[u] = slot;
+}
+
+// The embedding and each layer have a slot per micro-batch under way; R makes one at a time, besides the embedding's.
+TEST(slots_and_bytes_that_are_alive)
+{
+    enum { LAYERS = 6, M = 4, X = 64, SLOT = 640 };
+    static const struct {
+        int order, recomputes, kind, slots;
+    } cases[] = {{GX_ORDER_1F1B, 0, GX_STEPS_TRAIN, LAYERS + 1},
+                 {GX_ORDER_GPIPE, 0, GX_STEPS_TRAIN, M * (LAYERS + 1)},
+                 {GX_ORDER_1F1B, 1, GX_STEPS_TRAIN, 2},
+                 {GX_ORDER_GPIPE, 1, GX_STEPS_TRAIN, M + 1},
+                 {GX_ORDER_1F1B, 0, GX_STEPS_FORWARD, 0}};
+    Sizes z;
+    int64_t bytes[5];
+    same_sizes(&z, LAYERS + 2, X, SLOT);
+    for (int k = 0; k < 5; k++) {
+        GxStepsSpec p = simple(LAYERS, M);
+        GxSteps s = GX_ZERO;
+        p.order = cases[k].order, p.recomputes_layers = cases[k].recomputes, p.kind = cases[k].kind;
+        place(&s, &p, &z);
+        CHECK(machine.most_slots == cases[k].slots, "case %d: %d slots, expected %d", k, machine.most_slots,
+              cases[k].slots);
+        bytes[k] = s.bytes;
+        gx_steps_close(&s);
+    }
+    // all slots and x(1) to x(L+1) while the head makes dx(L+1); of evaluation two neighbouring x
+    CHECK(bytes[0] == (LAYERS + 1) * (SLOT + X) + X, "1F1B: %ld bytes", (long)bytes[0]);
+    CHECK(bytes[2] == 2 * SLOT + LAYERS * X + X, "recomputed: %ld bytes", (long)bytes[2]);
+    CHECK(bytes[3] < bytes[1], "recomputed GPipe: %ld bytes of %ld", (long)bytes[3], (long)bytes[1]);
+    CHECK(bytes[4] == 2 * X, "evaluation: %ld bytes", (long)bytes[4]);
+}
+
+TEST(the_operands_of_each_action)
+{
+    GxStepsSpec p = simple(2, 3);
+    GxSteps s = GX_ZERO;
+    Sizes z;
+    same_sizes(&z, 4, 100, 1000); // rounded up to 64 bytes
+    z.slot[0] = 0;
+    place(&s, &p, &z);
+    char *base = (char *)64;
+    for (int b = 0; b < 3; b++) {
+        const GxOperands *f0 = &s.operands[find(&s, GX_DO_FORWARD, 0, b)],
+                         *f1 = &s.operands[find(&s, GX_DO_FORWARD, 1, b)],
+                         *b3 = &s.operands[find(&s, GX_DO_BACKWARD, 3, b)],
+                         *b2 = &s.operands[find(&s, GX_DO_BACKWARD, 2, b)],
+                         *b1 = &s.operands[find(&s, GX_DO_BACKWARD, 1, b)],
+                         *b0 = &s.operands[find(&s, GX_DO_BACKWARD, 0, b)];
+        CHECK(gx_steps_at(&s, base, f0->x) == NULL, "an embedding has no x");
+        CHECK(f0->y == f1->x && f1->y >= 0 && f1->slot >= 0, "F1's x is %d, F0 made %d", f1->x, f0->y);
+        CHECK(s.action[find(&s, GX_DO_FORWARD, 1, b)].made[0] == f1->y &&
+                  s.action[find(&s, GX_DO_FORWARD, 1, b)].made[1] == f1->slot,
+              "made[] is not what F1 made");
+        CHECK(b1->x == f1->x && b1->slot == f1->slot && b0->slot == f0->slot, "B1 has slot %d, F1 made %d", b1->slot,
+              f1->slot);
+        CHECK(b3->dy < 0 && b3->slot < 0 && b3->dx >= 0 && b0->dx < 0 && b0->x < 0, "the head, the embedding");
+        CHECK(b2->dy == b3->dx && b2->dx == b2->dy && b1->dx == b2->dx && b0->dy == b1->dx, "dx is not made in place");
+        CHECK((char *)gx_steps_at(&s, base, f1->slot) == base + s.buffer[f1->slot].offset, "address");
+    }
+    CHECK(s.n_buffers == 7, "%d buffers: three x, two slots of layers and one that is empty, a dx", s.n_buffers);
+    for (int i = 0; i < s.n_buffers; i++)
+        CHECK(s.buffer[i].offset % 64 == 0, "buffer %d at %ld", i, (long)s.buffer[i].offset);
+    gx_steps_close(&s);
+
+    z.x[2] = 200; // another size: not in place
+    place(&s, &p, &z);
+    const GxOperands *b2 = &s.operands[find(&s, GX_DO_BACKWARD, 2, 0)];
+    CHECK(b2->dx != b2->dy, "dx of %ld bytes over %ld", (long)z.x[2], (long)z.x[3]);
+    gx_steps_close(&s);
+}
+
+// A placement with one buffer moved, or one operand changed, is refused; where it is not, nothing is overwritten.
+TEST(a_broken_placement_is_refused)
+{
+    long tried = 0, refused = 0;
+    random_state = 3;
+    for (int k = 0; k < 100; k++) {
+        const GxStepsSpec p = random_spec();
+        GxSteps s = GX_ZERO;
+        Sizes z;
+        sizes_of_a_model(&z, p.units);
+        place(&s, &p, &z);
+        for (int i = 0; i < 40 && s.n_buffers; i++) {
+            GxError err = GX_ZERO;
+            GxBuffer *b = &s.buffer[random_below(s.n_buffers)], was = *b;
+            GxOperands *o = &s.operands[random_below(s.n)], had = *o;
+            if (i % 4 == 0) b->offset += 64 * (random_below(20) - 10);
+            if (i % 4 == 1) b->offset = s.buffer[random_below(s.n_buffers)].offset;
+            if (i % 4 == 2) o->x = (int16_t)random_below(s.n_buffers);
+            if (i % 4 == 3) o->slot = (int16_t)random_below(s.n_buffers), o->dy = (int16_t)random_below(s.n_buffers);
+            const int accepted = gx_steps_check_place(&s, &z.bytes, &err) == GX_OK;
+            CHECK(!accepted || does_a_step(&s, &z.bytes), "accepted: %s", machine.why);
+            CHECK(accepted || !strncmp(err.message, "action ", 7), "%s", err.message);
+            tried++, refused += !accepted;
+            *b = was, *o = had;
+        }
+        gx_steps_close(&s);
+    }
+    printf("    %ld of %ld refused\n", refused, tried);
+    CHECK(refused > tried / 2, "%ld of %ld refused", refused, tried);
+}
+
+TEST(lists_that_were_not_checked_and_too_many_buffers_are_refused)
+{
+    GxStepsSpec p = simple(2, 1);
+    GxSteps s = GX_ZERO;
+    GxError err = GX_ZERO;
+    static Sizes z;
+    same_sizes(&z, 4, 64, 64);
+    make(&s, &p);
+    s.action[2].unit = 2; // F2 instead of F1
+    CHECK(gx_steps_place(&s, &z.bytes, &err) == GX_ERR_ARGUMENT && strstr(err.message, "F2 of micro-batch 0"), "%s",
+          err.message);
+    gx_steps_close(&s);
+    p = simple(20, 770);
+    p.order = GX_ORDER_GPIPE;
+    same_sizes(&z, 22, 64, 64);
+    gx_error_clear(&err);
+    make(&s, &p);
+    CHECK(gx_steps_place(&s, &z.bytes, &err) == GX_ERR_UNSUPPORTED && strstr(err.message, "buffers"), "%s",
+          err.message);
+    gx_steps_close(&s);
+}
+
+int main(int argc, char **argv) { return test_main(argc, argv); }
