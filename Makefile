@@ -79,7 +79,10 @@ ifneq ($(COMMAND),$(strip $(shell cat $(O)/command 2>/dev/null)))
 .PHONY: $(O)/command
 endif
 
-PROGRAMS := train_llama train_llama_tp train_llama_galaxy
+# A program per family, which composes any mode from flags; and per mode, whose source train_<mode>.cu serves every family.
+FAMILIES := llama
+MODES    := $(shell sed -n 's/^ *X(\([a-z0-9]*\),.*/\1/p' galaxy/model/mode.h)
+PROGRAMS := $(foreach f,$(FAMILIES),train_$(f) $(MODES:%=train_$(f)_%))
 # What runs on the host alone is tested in the build for the CPU.
 TESTS    := $(if $(filter cpu,$(DEVICE)),$(patsubst %.cu,%,$(wildcard test_*.cu)),test_devices test_memory test_llama test_precision test_train_devices)
 TESTS    += $(if $(filter cuda,$(DEVICE)),test_modes)
@@ -89,7 +92,7 @@ TESTS    += $(if $(filter cuda,$(DEVICE)),test_modes)
 help:
 	@echo "make demo              install what is missing, build, train a small LLaMA on real text in about two minutes"
 	@echo "make test              install what is missing, all tests (no Python needed)"
-	@echo "make train_llama       build the program (also train_llama_tp, train_llama_galaxy); then ./train_llama --help"
+	@echo "make train_llama       build the program (also $(filter-out train_llama,$(PROGRAMS))); then ./train_llama --help"
 	@echo "make run NP=8          train_llama, or PROGRAM=train_llama_tp, as 8 MPI ranks; ARGS='--max_steps 100' goes to the program"
 	@echo "make data FILE=x.txt   text to train on into data/text.txt; without FILE the King James Bible or what there is"
 	@echo "make check             the tests without sanitizers, under a minute"
@@ -112,16 +115,27 @@ $(O)/galaxy.o: $(HEADERS) Makefile $(O)/command
 	$(C) -DGALAXY_IMPLEMENTATION -c galaxy.h -o $@
 # a test that looks inside a header has GALAXY_IMPLEMENTATION of its own, and needs no object
 LOOK_INSIDE := $(patsubst %.cu,$(O)/%,$(shell grep -l GALAXY_IMPLEMENTATION $(wildcard test_*.cu)))
-$(LOOK_INSIDE): $(O)/%: %.cu $(HEADERS) $(wildcard test/*.h) $(wildcard train_*.cu) Makefile $(O)/command
-	$(C) $< -x none $(LIBS) -o $@
-$(O)/%: %.cu $(OBJECTS) $(wildcard test/*.h) $(wildcard train_*.cu)
+# the modes without their main: tests, pictures and benchmarks loop over all of them
+MODE_OBJECTS := $(MODES:%=$(O)/mode_%.o)
+$(O)/mode_%.o: train_%.cu $(HEADERS) Makefile $(O)/command
+	$(C) -DGX_NO_MAIN -c $< -o $@
+$(LOOK_INSIDE): $(O)/%: %.cu $(HEADERS) $(wildcard test/*.h) $(MODE_OBJECTS) Makefile $(O)/command
+	$(C) $< -x none $(MODE_OBJECTS) $(LIBS) -o $@
+define mode_program # family, mode
+$(O)/train_$(1)_$(2): train_$(2).cu $(OBJECTS)
+	$(C) -DGX_FAMILY=gx_$(1) $$< -x none $(OBJECTS) $(LIBS) -o $$@
+endef
+$(foreach f,$(FAMILIES),$(foreach m,$(MODES),$(eval $(call mode_program,$(f),$(m)))))
+$(FAMILIES:%=$(O)/train_%): $(O)/%: %.cu $(OBJECTS)
 	$(C) $< -x none $(OBJECTS) $(LIBS) -o $@
-$(O)/%: dev/ref/%.cu $(OBJECTS) train_llama.cu
+$(O)/%: %.cu $(OBJECTS) $(MODE_OBJECTS) $(wildcard test/*.h)
+	$(C) $< -x none $(OBJECTS) $(MODE_OBJECTS) $(LIBS) -o $@
+$(O)/%: dev/ref/%.cu $(OBJECTS)
 	$(C) -I. $< -x none $(OBJECTS) $(LIBS) -o $@
-$(O)/%: dev/bench/%.cu dev/bench/step.h $(OBJECTS) $(wildcard train_*.cu)
-	$(C) -I. $< -x none $(OBJECTS) $(LIBS) -o $@
-$(O)/%: dev/%.cu dev/bench/step.h $(OBJECTS) $(wildcard train_*.cu)
-	$(C) -I. $< -x none $(OBJECTS) $(LIBS) -o $@
+$(O)/%: dev/bench/%.cu dev/bench/step.h $(OBJECTS) $(MODE_OBJECTS)
+	$(C) -I. $< -x none $(OBJECTS) $(MODE_OBJECTS) $(LIBS) -o $@
+$(O)/%: dev/%.cu dev/bench/step.h $(OBJECTS) $(MODE_OBJECTS)
+	$(C) -I. $< -x none $(OBJECTS) $(MODE_OBJECTS) $(LIBS) -o $@
 # Kernels in the making, each with its operation's own kernels and the library of the CPU; the emulator's own tests.
 CPU_FOLDER := build/cpu-$(VARIANT)-$(GEMM)-mpi$(MPI)-json$(JSON)
 ifneq ($(DEVICE),cpu)

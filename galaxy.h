@@ -123,6 +123,10 @@
 #include "galaxy/run/trainer.h"
 #include "galaxy/run/buffers.h"
 #include "galaxy/run/setup.h"
+
+#ifndef GX_FAMILY
+#define GX_FAMILY gx_llama // of train_tp.cu and its siblings: -DGX_FAMILY=gx_bert for another one
+#endif
 #endif
 
 #if defined(GX_WITH_CUDA) && (defined(__CUDACC__) || defined(GX_EMU)) // a program in one file, compiled by nvcc

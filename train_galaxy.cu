@@ -1,6 +1,6 @@
 // train_galaxy.cu: trains any family by Galaxy's hybrid of tensor and sequence parallelism (Ye et al. 2024,
-// arXiv:2405.17245; here with a backward). Cores by TP (my query heads, my columns, my vocabulary), CON by SP (my slice of
-// the sequence). One (core, CON) pair; x and y are my slice of T:
+// arXiv:2405.17245; here with a backward). Cores by TP (my query heads, my columns, my vocabulary), CON by SP (my slice
+// of the sequence). One (core, CON) pair; x and y are my slice of T:
 //   x --+-- enter -- GATHER -- core(mine) -- SCATTER -- CON -- y
 //       +------------------------------------------------+
 #include "galaxy.h"

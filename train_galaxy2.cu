@@ -1,6 +1,6 @@
 // train_galaxy2.cu: trains any family by Galaxy's second hybrid: ATT by TP (my query heads), MLP and CON by SP (all
-// columns, my slice of T), the ends by TP (my vocabulary). One (core, CON) pair; x and y are my slice of T; in brackets:
-// not for the MLP, which finds its rows in place:
+// columns, my slice of T), the ends by TP (my vocabulary). One (core, CON) pair; x and y are my slice of T; in
+// brackets: not for the MLP, which finds its rows in place:
 //   x --+-- enter -- [GATHER] -- core(mine) -- [SCATTER] -- CON -- y
 //       +----------------------------------------------------+
 #include "galaxy.h"

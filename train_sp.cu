@@ -1,6 +1,6 @@
-// train_sp.cu: trains any family by sequence parallelism (Li et al. 2021, arXiv:2105.13120; here K and V are gathered, not
-// sent round a ring). One (core, CON) pair; all weights, my slice of T everywhere, from the embedding to the loss. Only
-// attention looks beyond it, inside:
+// train_sp.cu: trains any family by sequence parallelism (Li et al. 2021, arXiv:2105.13120; here K and V are gathered,
+// not sent round a ring). One (core, CON) pair; all weights, my slice of T everywhere, from the embedding to the loss.
+// Only attention looks beyond it, inside:
 //   x --+-- enter -- core(my rows; K, V: GATHER) -- CON -- y
 //       +--------------------------------------------+
 #include "galaxy.h"

@@ -1,5 +1,6 @@
-// train_tp.cu: trains any family by tensor parallelism (Shoeybi et al. 2019, arXiv:1909.08053, section 3). One (core, CON)
-// pair, all rows everywhere; the embedding is the pair without x (my tokens), the head the pair without y (my vocabulary):
+// train_tp.cu: trains any family by tensor parallelism (Shoeybi et al. 2019, arXiv:1909.08053, section 3). One (core,
+// CON) pair, all rows everywhere; the embedding is the pair without x (my tokens), the head the pair without y (my
+// vocabulary):
 //   x --+-- enter -- core(my heads, my columns) -- SUM -- CON -- y
 //       +--------------------------------------------------+
 #include "galaxy.h"

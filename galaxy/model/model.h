@@ -12,9 +12,9 @@
 // Descriptions that no operation serves yet are refused by name when the model is opened.
 #ifndef GX_MODEL_H
 #define GX_MODEL_H
+#include "../base/fields.h"
 #include "../base/partition.h"
 #include "../base/store.h"
-#include "../io/config.h"
 #include "../parallel/layout.h"
 #include "rows.h"
 GX_BEGIN
@@ -70,7 +70,7 @@ typedef struct {
 
 typedef struct { // a family
     const char *name;
-    const GxOption *fields; // of its configuration: flags, config.json, what ranks agree on
+    const GxField *fields; // of its configuration: flags, config.json, what ranks agree on
     int n_fields;
     size_t config_size;
     GxStatus (*resolve)(void *config, GxError *err); // fills in defaults, refuses what cannot be
@@ -430,11 +430,11 @@ static void gx__model_init_tensor(GxContext *g, const GxModel *m, int row, uint6
     for (int64_t first = 0; first < count && !gx_failed(g); first += GX_STAGE) {
         const int64_t n = gx_min(GX_STAGE, count - first);
         const GxArenaMark mark = gx_arena_mark(g->arena), host_mark = gx_arena_mark(host);
-        float *values = gx_values_write(g, &m->store, row, first, n);
+        float *values = gx_values_write(g, &m->store, GX_VALUES_WEIGHTS, row, first, n);
         float *twin = (float *)gx_host_twin(g, GX_MEM_WORKSPACE, values, 4 * n);
         if (twin && g->device->computes) gx_tensor_init(t, seed, first, n, twin);
         gx_to_device(g, values, twin, 4 * n);
-        gx_values_written(g, &m->store, row, first, n, values);
+        gx_values_written(g, &m->store, GX_VALUES_WEIGHTS, row, first, n, values);
         gx_arena_release(host, host_mark);
         gx_arena_release(g->arena, mark);
         if (!g->device->computes) return; // the others take no more

@@ -10,10 +10,16 @@
 #include "../ops/elementwise.h"
 GX_BEGIN
 
+typedef enum { GX_VALUES_WEIGHTS = 0, GX_VALUES_MOMENT_1, GX_VALUES_MOMENT_2 } GxValues;
+
+// 1: this rank's store has such values of the tensor; a frozen one has no moments.
+int gx_values_exist(const GxStore *s, GxValues what, int row);
+
 // Elements [first, first + n) of this rank's box of a tensor, in the device's memory: to be read; to be written.
-float *gx_values_read(GxContext *g, const GxStore *s, int row, int64_t first, int64_t n);
-float *gx_values_write(GxContext *g, const GxStore *s, int row, int64_t first, int64_t n);
-void gx_values_written(GxContext *g, const GxStore *s, int row, int64_t first, int64_t n, const float *values);
+float *gx_values_read(GxContext *g, const GxStore *s, GxValues what, int row, int64_t first, int64_t n);
+float *gx_values_write(GxContext *g, const GxStore *s, GxValues what, int row, int64_t first, int64_t n);
+void gx_values_written(GxContext *g, const GxStore *s, GxValues what, int row, int64_t first, int64_t n,
+                       const float *values);
 
 GX_END
 #endif
@@ -21,23 +27,37 @@ GX_END
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_VALUES_IMPLEMENTED)
 #define GX_VALUES_IMPLEMENTED
 
-float *gx_values_write(GxContext *g, const GxStore *s, int row, int64_t first, int64_t n)
+// Where they lie in fp32; NULL: nowhere.
+static float *gx__values_place(const GxStore *s, GxValues what, int row)
 {
-    float *master = gx_store_master(s, row);
-    return master ? master + first : (float *)gx_scratch(g, GX_MEM_WORKSPACE, 4 * n);
+    if (what == GX_VALUES_WEIGHTS) return gx_store_master(s, row);
+    return gx_store_moment(s, what == GX_VALUES_MOMENT_2, row);
 }
 
-float *gx_values_read(GxContext *g, const GxStore *s, int row, int64_t first, int64_t n)
+int gx_values_exist(const GxStore *s, GxValues what, int row)
 {
-    float *values = gx_values_write(g, s, row, first, n);
-    if (!gx_store_master(s, row) && values)
+    if (s->table->row[row].has_alias) return 0;
+    return what == GX_VALUES_WEIGHTS ? gx_store_has(s, row) : gx_store_trains(s, row);
+}
+
+float *gx_values_write(GxContext *g, const GxStore *s, GxValues what, int row, int64_t first, int64_t n)
+{
+    float *values = gx__values_place(s, what, row);
+    return values ? values + first : (float *)gx_scratch(g, GX_MEM_WORKSPACE, 4 * n);
+}
+
+float *gx_values_read(GxContext *g, const GxStore *s, GxValues what, int row, int64_t first, int64_t n)
+{
+    float *values = gx_values_write(g, s, what, row, first, n);
+    if (!gx__values_place(s, what, row) && values)
         gx_convert(g, values, GX_F32, gx_store_weights_at(s, s->place[row].weight + first), s->dtype, n);
     return values;
 }
 
-void gx_values_written(GxContext *g, const GxStore *s, int row, int64_t first, int64_t n, const float *values)
+void gx_values_written(GxContext *g, const GxStore *s, GxValues what, int row, int64_t first, int64_t n,
+                       const float *values)
 {
-    if (s->dtype != GX_F32 && values)
+    if (what == GX_VALUES_WEIGHTS && s->dtype != GX_F32 && values)
         gx_convert(g, gx_store_weights_at(s, s->place[row].weight + first), s->dtype, values, GX_F32, n);
 }
 #endif

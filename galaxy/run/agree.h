@@ -8,7 +8,7 @@
 #define GX_AGREE_H
 #include "../comm/comm.h"
 #include "../io/dataset.h"
-#include "family.h"
+#include "../model/model.h"
 GX_BEGIN
 
 // What rank 0 has, all get: the fields of a struct, a path.
@@ -16,7 +16,7 @@ void gx_agree_on_fields(GxContext *g, const GxField *f, int n, void *target);
 void gx_agree_on_path(GxContext *g, char path[GX_PATH]);
 
 // Refuses a rank whose program or options are not rank 0's.
-GxStatus gx_agree_on_options(GxContext *g, const GxConfig *c, const GxFamily *family, GxMode split);
+GxStatus gx_agree_on_options(GxContext *g, const GxConfig *c, const GxFamily *family, GxMethods methods);
 
 // The model's configuration: what the options say, or folder's config.json ("": there is none; rank 0's counts). What
 // was set as an option must then be what that file says.
@@ -116,18 +116,18 @@ GxStatus gx_options_compare(const char *first, const char *mine, int rank, GxErr
     return status;
 }
 
-// "galaxy 0.1.0, llama (ATT TP, CON SP, MLP TP)"
-static void gx__agree_program_text(const GxFamily *family, GxMode split, char text[200])
+// "galaxy 0.1.0, llama (ATT TP, CON SP, MLP TP, ends TP)"
+static void gx__agree_program_text(const GxFamily *family, GxMethods m, char text[200])
 {
-    snprintf(text, 200, "galaxy %s, %.100s (ATT %s, CON %s, MLP %s)", GX_VERSION, family->name,
-             gx_method_name(split.att), gx_method_name(split.con), gx_method_name(split.mlp));
+    snprintf(text, 200, "galaxy %s, %.100s (ATT %s, CON %s, MLP %s, ends %s)", GX_VERSION, family->name,
+             gx_method_name(m.att), gx_method_name(m.con), gx_method_name(m.mlp), gx_method_name(m.ends));
 }
 
-GxStatus gx_agree_on_options(GxContext *g, const GxConfig *c, const GxFamily *family, GxMode split)
+GxStatus gx_agree_on_options(GxContext *g, const GxConfig *c, const GxFamily *family, GxMethods methods)
 {
     char *mine, program[200];
     int64_t bytes, first_bytes;
-    gx__agree_program_text(family, split, program);
+    gx__agree_program_text(family, methods, program);
     GX_TRY(gx_options_shared(c, program, &mine, &bytes, &g->error));
     first_bytes = bytes;
     gx_at(g, -1, "agree");
@@ -174,9 +174,9 @@ GxStatus gx_agree_on_model(GxContext *g, const GxConfig *c, const GxFamily *fami
     gx_agree_on_path(g, folder);
     if (folder[0] && !gx_failed(g)) gx_path_join(path, folder, "config.json", err);
     if (folder[0] && !gx_failed(g) && g->rank == 0) family->read_config(config, path, err);
-    gx_agree_on_fields(g, family->options, family->n_options, config);
-    for (int i = 0; i < family->n_options && folder[0] && !gx_failed(g); i++)
-        gx__agree_check_set(c, &family->options[i], set, config, path, err);
+    gx_agree_on_fields(g, family->fields, family->n_fields, config);
+    for (int i = 0; i < family->n_fields && folder[0] && !gx_failed(g); i++)
+        gx__agree_check_set(c, &family->fields[i], set, config, path, err);
     free(set);
     return gx_status(g);
 }

@@ -37,26 +37,17 @@ static void gx__buffers_take_batch(GxTrainer *t, GxBatch *b, int64_t number)
 void gx_buffers_take(GxTrainer *t, GxContext *g)
 {
     GxArena *a = g->arena;
-    GxOptimizer *o = &t->optimizer;
-    const int64_t n = gx_table_offset(&t->model->table, t->model->table.units), T = t->o.seq_len,
-                  B = gx_trainer_samples(t);
+    const int64_t T = t->o.seq_len, B = gx_trainer_samples(t);
     const int64_t tokens = 8 * T * B * (t->o.gradient_accumulation_steps + 1); // bytes
-    const GxDtype dtype = t->model->dtype;
-    const int sgd = !strcmp(t->o.optimizer, "sgd");
     g->step = (GxStep *)gx_arena_take(a, GX_MEM_WORKSPACE, sizeof *g->step);
     t->eval_loss = (double *)gx_arena_take(a, GX_MEM_WORKSPACE, sizeof(double));
-    o->weights = (float *)gx_arena_take(a, dtype == GX_F32 ? GX_MEM_WEIGHTS : GX_MEM_OPTIMIZER, 4 * n);
-    o->copy = dtype == GX_F32 ? NULL : gx_arena_take(a, GX_MEM_WEIGHTS, gx_dtype_size(dtype) * n);
-    o->grads = (float *)gx_arena_take(a, GX_MEM_GRADS, 4 * n);
-    o->first = sgd && t->o.momentum == 0 ? NULL : (float *)gx_arena_take(a, GX_MEM_OPTIMIZER, 4 * n);
-    o->second = sgd ? NULL : (float *)gx_arena_take(a, GX_MEM_OPTIMIZER, 4 * n);
     t->tokens = (int32_t *)gx_arena_take(a, GX_MEM_ACTIVATIONS, tokens);
     t->tokens_twin = (int32_t *)gx_host_twin(g, GX_MEM_ACTIVATIONS, t->tokens, tokens);
     for (int64_t i = 0; i < t->o.gradient_accumulation_steps; i++) gx__buffers_take_batch(t, &t->batch[i], i);
     gx__buffers_take_batch(t, &t->eval, t->o.gradient_accumulation_steps);
-    t->family->take_buffers(g, t->model, T, B, t->o.head_chunk);
-    gx_generator_take(g, &t->generator, T, t->family->vocab_size(t->model), dtype);
-    gx_model_attach(t->model, o->copy ? o->copy : o->weights, o->grads, &g->error);
+    t->eval.loss = t->eval_loss;
+    gx_runner_take(g, &t->runner, T, B, t->o.head_chunk);
+    gx_generator_take(g, &t->generator, T, gx_model_vocab(&t->model), t->model.store.dtype);
 }
 
 void gx_buffers_dry_run(GxPlan *p, GxContext *dry, void *trainer)
@@ -67,15 +58,13 @@ void gx_buffers_dry_run(GxPlan *p, GxContext *dry, void *trainer)
     gx_buffers_take(t, dry);
     GxStep step = GX_ZERO;
     dry->step = &step; // what the arena gave must not be touched; this may be
-    gx_window_gradients(dry, t->model, t->batch, (int)t->o.gradient_accumulation_steps, &t->optimizer, NULL, NULL);
-    gx_window_update(dry, t->model, &t->optimizer);
+    gx_runner_train(dry, &t->runner, t->batch, NULL, NULL);
     p->flops = dry->recorder->flops;
     p->comm_bytes = dry->recorder->comm_bytes;
-    gx_model_loss(dry, t->model, &t->eval, &step.loss_sum);
-    gx_generate(dry, t->model, &t->generator, token, 1, 2, &sampling);
-    gx_model_init(dry, t->model, t->optimizer.weights, 0);
-    if (gx_tensor_file_has_part(t->g) || t->resume[0] || t->o.model[0]) gx_tensor_file_plan(dry, &t->model->table);
-    gx_model_detach(t->model);
+    gx_runner_forward(dry, &t->runner, &t->eval);
+    gx_generate(dry, &t->runner, &t->generator, token, 1, 2, &sampling);
+    gx_model_init(dry, &t->model, 0);
+    if (gx_tensor_file_has_part(t->g) || t->resume[0] || t->o.model[0]) gx_tensor_file_plan(dry, &t->model.store);
     dry->step = NULL;
 }
 #endif

@@ -13,9 +13,9 @@
 #include "../io/folder.h"
 #include "../io/tokenizer.h"
 #include "agree.h"
-#include "family.h"
+#include "../model/model.h"
 #include "tensor_file.h"
-#include "window.h"
+#include "optimizer.h"
 GX_BEGIN
 
 typedef struct {
@@ -30,13 +30,12 @@ typedef struct {
 GxStatus gx_train_state_read(const char *path, GxTrainState *s, GxError *err); // trainer_state.json
 
 // On all ranks. `args` is the resolved configuration (lent).
-void gx_checkpoint_save(GxContext *g, const char *folder, const GxFamily *family, const GxModel *m,
-                        const GxOptimizer *o, const GxTokenizer *tokenizer, const GxTrainState *state,
-                        const GxConfig *args);
+void gx_checkpoint_save(GxContext *g, const char *folder, const GxModel *m, const GxOptimizer *o,
+                        const GxTokenizer *tokenizer, const GxTrainState *state, const GxConfig *args);
 
 // Weights of a Hugging Face folder into the model's buffers, on all ranks. Every missing, unknown or misshapen tensor
 // is named.
-void gx_checkpoint_load_weights(GxContext *g, GxModel *m, float *weights, const char *folder);
+void gx_checkpoint_load_weights(GxContext *g, GxModel *m, const char *folder);
 // The rest, for a resume. The folder's manifest must hold.
 void gx_checkpoint_load_state(GxContext *g, GxModel *m, const GxOptimizer *o, GxTrainState *state, const char *folder);
 
@@ -86,31 +85,25 @@ GxStatus gx_train_state_read(const char *path, GxTrainState *s, GxError *err)
     return status;
 }
 
+// What the optimizer keeps of each trained tensor.
 static int gx__checkpoint_state_parts(const GxOptimizer *o, GxTensorPart part[2])
 {
-    int n = 0;
     const int adamw = o->kind == GX_OPTIMIZER_ADAMW;
-    if (o->first) {
-        GxTensorPart p = {adamw ? "exp_avg." : "momentum_buffer.", o->first};
-        part[n++] = p;
-    }
-    if (adamw) {
-        GxTensorPart p = {"exp_avg_sq.", o->second};
-        part[n++] = p;
-    }
-    return n;
+    const GxTensorPart first = {adamw ? "exp_avg." : "momentum_buffer.", GX_VALUES_MOMENT_1},
+                       second = {"exp_avg_sq.", GX_VALUES_MOMENT_2};
+    part[0] = first, part[1] = second;
+    return gx_optimizer_moments(o);
 }
 
 // ---- the folder ----------------------------------------------------------------------------------------------------
 
 // What rank 0 alone has to write, all but the tensors.
-static GxStatus gx__checkpoint_write_texts(const char *folder, const GxFamily *family, const GxModel *m,
-                                           const GxTokenizer *tokenizer, const GxTrainState *state,
-                                           const GxConfig *args, GxError *err)
+static GxStatus gx__checkpoint_write_texts(const char *folder, const GxModel *m, const GxTokenizer *tokenizer,
+                                           const GxTrainState *state, const GxConfig *args, GxError *err)
 {
     char path[GX_PATH];
     GX_TRY(gx_path_join(path, folder, "config.json", err));
-    GX_TRY(family->write_config(m, path, err));
+    GX_TRY(m->family->write_config(m->config, path, err));
     GX_TRY(gx_tokenizer_write(tokenizer, folder, err));
     GX_TRY(gx_path_join(path, folder, "training_args.json", err));
     GX_TRY(gx_config_write_json(args, path, err));
@@ -118,22 +111,21 @@ static GxStatus gx__checkpoint_write_texts(const char *folder, const GxFamily *f
     return gx__checkpoint_write_state(path, state, tokenizer, err);
 }
 
-void gx_checkpoint_save(GxContext *g, const char *folder, const GxFamily *family, const GxModel *m,
-                        const GxOptimizer *o, const GxTokenizer *tokenizer, const GxTrainState *state,
-                        const GxConfig *args)
+void gx_checkpoint_save(GxContext *g, const char *folder, const GxModel *m, const GxOptimizer *o,
+                        const GxTokenizer *tokenizer, const GxTrainState *state, const GxConfig *args)
 {
     char temporary[GX_PATH] = "", path[GX_PATH] = "";
     GxError *err = &g->error;
-    GxTensorPart weights = {"", o->weights}, part[2];
+    GxTensorPart weights = {"", GX_VALUES_WEIGHTS}, part[2];
     GxSafetensorsPair identity = {"galaxy_tokenizer", gx_tokenizer_identity(tokenizer)};
     const int parts = gx__checkpoint_state_parts(o, part), writes = g->rank == 0;
     gx_at(g, -1, "save");
     if (writes && gx_publish_begin(folder, temporary, err) == GX_OK)
-        gx__checkpoint_write_texts(temporary, family, m, tokenizer, state, args, err);
+        gx__checkpoint_write_texts(temporary, m, tokenizer, state, args, err);
     if (writes && !gx_failed(g)) gx_path_join(path, temporary, "model.safetensors", err);
-    if (!gx_failed(g)) gx_tensor_file_save(g, path, &m->table, &weights, 1, &identity, 1);
+    if (!gx_failed(g)) gx_tensor_file_save(g, path, &m->store, &weights, 1, &identity, 1);
     if (writes && !gx_failed(g)) gx_path_join(path, temporary, "optimizer.safetensors", err);
-    if (!gx_failed(g) && parts) gx_tensor_file_save(g, path, &m->table, part, parts, NULL, 0);
+    if (!gx_failed(g) && parts) gx_tensor_file_save(g, path, &m->store, part, parts, NULL, 0);
     if (writes && !gx_failed(g)) gx_publish_finish(folder, err);
     gx_barrier(g, GX_AXIS_ALL); // of a context that has failed: tells the others
     if (!gx_failed(g) || !temporary[0]) return;
@@ -141,14 +133,15 @@ void gx_checkpoint_save(GxContext *g, const char *folder, const GxFamily *family
     gx_folder_remove(temporary, &ignored);
 }
 
-void gx_checkpoint_load_weights(GxContext *g, GxModel *m, float *weights, const char *folder)
+void gx_checkpoint_load_weights(GxContext *g, GxModel *m, const char *folder)
 {
     GxSafetensors s;
+    const GxTensorPart weights = {"", GX_VALUES_WEIGHTS};
     const int reads = g->rank == 0, open = reads && gx_safetensors_open(&s, folder, &g->error) == GX_OK;
     gx_at(g, -1, "load");
     if (open) gx_tensor_file_check(&s, &m->table, folder, &g->error);
     if (reads && gx_failed(g)) gx_barrier(g, GX_AXIS_ALL); // tells the others
-    gx_tensor_file_load(g, open ? &s : NULL, &m->table, "", weights, folder);
+    gx_tensor_file_load(g, open ? &s : NULL, &m->store, &weights, folder);
     if (open) gx_safetensors_close(&s);
 }
 
@@ -178,8 +171,7 @@ void gx_checkpoint_load_state(GxContext *g, GxModel *m, const GxOptimizer *o, Gx
         gx_path_join(path, folder, "optimizer.safetensors", err);
     const int open = reads && parts && !gx_failed(g) && gx_safetensors_open(&s, path, err) == GX_OK;
     gx_agree_on_fields(g, GX_FIELDS(gx__checkpoint_state), state);
-    for (int p = 0; p < parts; p++)
-        gx_tensor_file_load(g, open ? &s : NULL, &m->table, part[p].prefix, part[p].values, path);
+    for (int p = 0; p < parts; p++) gx_tensor_file_load(g, open ? &s : NULL, &m->store, &part[p], path);
     if (open) gx_safetensors_close(&s);
 }
 #endif

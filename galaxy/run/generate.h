@@ -5,7 +5,7 @@
 #ifndef GX_GENERATE_H
 #define GX_GENERATE_H
 #include "../base/mesh.h"
-#include "../model/model.h"
+#include "interpreter.h"
 GX_BEGIN
 
 typedef struct {
@@ -28,7 +28,7 @@ typedef struct {       // buffers, laid out with the model's
 void gx_generator_take(GxContext *g, GxGenerator *w, int64_t T, int64_t V, GxDtype dtype); // dtype: the model's
 
 // Continues `tokens` (on the host), of which n >= 1 exist, up to `wanted`.
-void gx_generate(GxContext *g, GxModel *m, GxGenerator *w, int32_t *tokens, int64_t n, int64_t wanted,
+void gx_generate(GxContext *g, GxRunner *r, GxGenerator *w, int32_t *tokens, int64_t n, int64_t wanted,
                  const GxSampling *s);
 
 GX_END
@@ -82,7 +82,8 @@ void gx_generator_take(GxContext *g, GxGenerator *w, int64_t T, int64_t V, GxDty
 {
     w->T = T;
     w->tokens = (int32_t *)gx_arena_take(g->arena, GX_MEM_ACTIVATIONS, 4 * T);
-    w->logits = gx_rows_take(g->arena, GX_MEM_ACTIVATIONS, dtype, 1, V);
+    w->logits = gx_rows(NULL, dtype, 1, V);
+    w->logits.data = gx_scratch(g, GX_MEM_ACTIVATIONS, gx_rows_bytes(w->logits));
     w->logits_twin = gx_host_twin(g, GX_MEM_ACTIVATIONS, w->logits.data, gx_rows_bytes(w->logits));
     w->wide = dtype == GX_F32 ? NULL : (float *)gx_take_from(g, gx_host_arena(g), GX_MEM_ACTIVATIONS, 4 * V);
 }
@@ -95,22 +96,20 @@ static const float *gx__generate_logits_floats(const GxGenerator *w)
     return w->wide;
 }
 
-void gx_generate(GxContext *g, GxModel *m, GxGenerator *w, int32_t *tokens, int64_t n, int64_t wanted,
+void gx_generate(GxContext *g, GxRunner *r, GxGenerator *w, int32_t *tokens, int64_t n, int64_t wanted,
                  const GxSampling *s)
 {
     for (; n < wanted && !gx_failed(g); n++) {
         const int64_t first = gx_max(0, n - w->T), have = n - first; // the window: the last T tokens
         GxBatch b = GX_ZERO;
         b.tokens = w->tokens;
-        b.T = gx_min(
-            w->T,
-            gx_max(have, gx_group_size(g, GX_AXIS_TP))); // each rank of a mode that splits the sequence needs a token
+        b.T = gx_min(w->T, gx_max(have, gx_group_size(g, GX_AXIS_TP))); // each rank of a mode by SP needs a token
         b.B = 1;
         b.runs = gx_runs_one(b.T, 0);
+        b.logits = w->logits, b.logits_row = have - 1;
         gx_zero(g, w->tokens, 4 * b.T);
         gx_to_device(g, w->tokens, tokens + first, 4 * have);
-        gx_model_forward(g, m, &b);
-        m->kind->logits(g, m, w->logits, m->state[m->layers], have - 1);
+        gx_runner_forward(g, r, &b);
         gx_to_host(g, w->logits_twin, w->logits.data, gx_rows_bytes(w->logits));
         if (gx_failed(g)) return;
         tokens[n] = g->device->computes

@@ -7,7 +7,7 @@
 //     GX_TRY(gx_runner_open(&r, &model, &optimizer, &spec, err));     // makes and checks the lists
 //     gx_runner_take(g, &r, T, B, chunk);                             // weights, gradients, moments, region: from the
 //     arena gx_runner_train(g, &r, batch, &labels, &stop);                  // a window of micro-batches, and the
-//     update gx_runner_evaluate(g, &r, &batch);                              // adds to *batch.loss
+//     update gx_runner_forward(g, &r, &batch);                               // adds to *batch.loss
 //
 // A window is what one optimizer step sees: all micro-batches of all ranks. Its loss is the sum of its token losses
 // over the number of its labels that count, wherever they are; so that number is agreed on first (COUNT), and gradients
@@ -56,6 +56,9 @@ void gx_runner_train(GxContext *g, GxRunner *r, GxBatch *batch, int64_t *labels,
 
 // A batch forward only: adds its losses to *b->loss, or writes b->logits.
 void gx_runner_forward(GxContext *g, GxRunner *r, const GxBatch *b);
+
+// Over which axes ranks have parts of a loss that add up to that of all.
+int gx_runner_loss_axes(const GxRunner *r);
 
 GX_END
 #endif
@@ -206,16 +209,16 @@ static void gx__interpreter_count(GxContext *g, GxRunner *r, const GxSteps *s)
 }
 
 // Ranks of a tp group have the same loss, unless each computes that of its own rows.
-static int gx__interpreter_loss_axes(const GxModel *m)
+int gx_runner_loss_axes(const GxRunner *r)
 {
-    return GX_AXIS_LOSS | (m->mode->methods.ends == GX_METHOD_SP ? GX_AXIS_TP : 0);
+    return GX_AXIS_LOSS | (r->m->mode->methods.ends == GX_METHOD_SP ? GX_AXIS_TP : 0);
 }
 
 static void gx__interpreter_agree(GxContext *g, const GxRunner *r)
 {
     gx_grads_agree(g);
     gx_at(g, -1, "loss");
-    gx_all_reduce(g, gx__interpreter_loss_axes(r->m), GX_SUM, &g->step->loss_sum, 1, GX_F64);
+    gx_all_reduce(g, gx_runner_loss_axes(r), GX_SUM, &g->step->loss_sum, 1, GX_F64);
     gx_clip(g, r->o->max_grad_norm);
 }
 

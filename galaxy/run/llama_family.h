@@ -7,10 +7,9 @@
 #define GX_LLAMA_FAMILY_H
 #include "../io/json_fields.h"
 #include "../model/llama.h"
-#include "family.h"
 GX_BEGIN
 
-extern const GxFamily gx_llama_family;
+extern const GxFamily gx_llama;
 
 GxStatus gx_llama_config_read(GxLlamaConfig *c, const char *path, GxError *err);
 GxStatus gx_llama_config_write(const GxLlamaConfig *c, const char *path, GxError *err);
@@ -140,62 +139,25 @@ GxStatus gx_llama_config_write(const GxLlamaConfig *c, const char *path, GxError
 
 // ---- the family ----------------------------------------------------------------------------------------------------
 
-static GxMode gx__llama_family_split(const void *mode) { return ((const GxLlamaMode *)mode)->split; }
-
-static GxStatus gx__llama_family_open(GxContext *g, GxModel **model, void *config, const void *mode,
-                                      const GxSplitLists *lists)
+static GxStatus gx__llama_resolve(void *config, GxError *err)
 {
-    *model = NULL;
-    GX_TRY(gx_llama_config_resolve((GxLlamaConfig *)config, &g->error));
-    GxLlama *m = (GxLlama *)calloc(1, sizeof *m);
-    if (!m) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a model");
-    GxStatus status = gx_llama_open(g, m, (const GxLlamaConfig *)config, (const GxLlamaMode *)mode, lists);
-    *model = &m->model;
-    if (status == GX_OK) return GX_OK;
-    gx_llama_close(m);
-    free(m);
-    *model = NULL;
-    return status;
+    return gx_llama_config_resolve((GxLlamaConfig *)config, err);
 }
 
-static void gx__llama_family_close(GxModel *model)
-{
-    GxLlama *m = (GxLlama *)model->self;
-    gx_llama_close(m);
-    free(m);
-}
+static int64_t gx__llama_vocab_size(const void *config) { return ((const GxLlamaConfig *)config)->vocab_size; }
 
-static void gx__llama_family_take_buffers(GxContext *g, GxModel *model, int64_t T, int64_t B, int64_t head_chunk)
-{
-    gx_llama_take_buffers(g, (GxLlama *)model->self, T, B, head_chunk);
-}
-
-static int64_t gx__llama_family_vocab_size(const GxModel *model)
-{
-    return ((const GxLlama *)model->self)->config.vocab_size;
-}
-
-static GxStatus gx__llama_family_read_config(void *config, const char *path, GxError *err)
+static GxStatus gx__llama_read_config(void *config, const char *path, GxError *err)
 {
     return gx_llama_config_read((GxLlamaConfig *)config, path, err);
 }
 
-static GxStatus gx__llama_family_write_config(const GxModel *model, const char *path, GxError *err)
+static GxStatus gx__llama_write_config(const void *config, const char *path, GxError *err)
 {
-    return gx_llama_config_write(&((const GxLlama *)model->self)->config, path, err);
+    return gx_llama_config_write((const GxLlamaConfig *)config, path, err);
 }
 
-const GxFamily gx_llama_family = {
-    "llama",
-    gx__llama_options,
-    GX__LLAMA_OPTIONS,
-    sizeof(GxLlamaConfig),
-    gx__llama_family_split,
-    gx__llama_family_open,
-    gx__llama_family_close,
-    gx__llama_family_take_buffers,
-    gx__llama_family_vocab_size,
-    gx__llama_family_read_config,
-    gx__llama_family_write_config,
+const GxFamily gx_llama = {
+    "llama",           gx__llama_options,    GX__LLAMA_OPTIONS,     sizeof(GxLlamaConfig),  gx__llama_resolve,
+    gx_llama_describe, gx__llama_vocab_size, gx__llama_read_config, gx__llama_write_config,
 };
 #endif

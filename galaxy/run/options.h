@@ -1,9 +1,9 @@
 // options.h: the options that all training programs share, and the arithmetic that ties some of them together.
 #ifndef GX_OPTIONS_H
 #define GX_OPTIONS_H
-#include "../parallel/layout.h"
 #include "../base/partition.h"
 #include "../io/config.h"
+#include "../model/mode.h"
 GX_BEGIN
 
 typedef struct {
@@ -28,7 +28,8 @@ typedef struct {
     char sample_prompt[GX_FIELD_TEXT];
     double temperature;
     int64_t top_k;
-    // how a mode splits the model among the ranks of a tp group
+    // the mode, where the program does not say it; how it splits the model among the ranks of a tp group
+    char mode[GX_FIELD_TEXT], att[GX_FIELD_TEXT], con[GX_FIELD_TEXT], mlp[GX_FIELD_TEXT], ends[GX_FIELD_TEXT];
     int64_t tp;
     GxIntList tp_num_attention_heads_list, tp_intermediate_size_list, tp_vocab_size_list, seq_scatter_list;
     // the machine
@@ -37,18 +38,25 @@ typedef struct {
     double timeout;
     char device[GX_FIELD_TEXT], device_comm[GX_FIELD_TEXT], precision[GX_FIELD_TEXT];
     int64_t head_chunk;
+    char recompute[GX_FIELD_TEXT], freeze[GX_FIELD_TEXT];
     int dry_run;
 } GxTrainOptions;
 
-// Adds the tables to a config, those for splitting only as far as the program's mode splits something.
-GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, GxMode split, GxError *err);
+// Adds the tables to a config: --mode and --att, --con, --mlp, --ends where the program has no mode of its own (NULL).
+GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, const GxMode *mode, GxError *err);
+
+// The mode that these options ask for.
+GxStatus gx_options_resolve_mode(const GxTrainOptions *o, const GxConfig *c, GxMode *mode, GxError *err);
+
+// Refuses lists for what the mode does not split.
+GxStatus gx_options_check_lists(const GxTrainOptions *o, const GxMode *mode, GxError *err);
 
 // Fixes micro-batch, accumulation and global batch from what the user gave; each copy's samples of a micro-batch go
 // into `batch`. Refuses what does not multiply, with the equation and its numbers.
 GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int copies, GxSplit *batch, GxError *err);
 
 // How many ranks share one copy of the model, of `world` ranks: refuses what does not divide, with what does.
-GxStatus gx_options_resolve_tp(GxTrainOptions *o, int world, GxError *err);
+GxStatus gx_options_resolve_tp(GxTrainOptions *o, const GxMode *mode, int world, GxError *err);
 
 GX_END
 #endif
@@ -140,36 +148,93 @@ static const GxField gx__options_train_options[] = {
      "of weights and activations; masters, moments and gradients are fp32", "fp32|bf16"},
     {"head_chunk", GX_FIELD_INT, GX__OPTIONS_AT(head_chunk), "512",
      "rows whose logits exist at once: memory against speed", "1..1000000000"},
+    {"recompute", GX_FIELD_STRING, GX__OPTIONS_AT(recompute), "none",
+     "layer: keep the input of each layer alone, and compute the layer again before its backward: memory against time",
+     "none|layer"},
+    {"freeze", GX_FIELD_STRING, GX__OPTIONS_AT(freeze), "",
+     "tensors that are not trained, by their names in the checkpoint: 'model.embed_tokens*,*.layers.0.*'", NULL},
     {"dry_run", GX_FIELD_BOOL, GX__OPTIONS_AT(dry_run), "false", "print the memory plan and the FLOPs, and stop", NULL},
 };
 static const GxField gx__options_tp_options[] = {
     {"tp", GX_FIELD_INT, GX__OPTIONS_AT(tp), "0",
-     "ranks that share one copy of the model; the others are data-parallel. 0: all", "0..256"},
+     "ranks that share one copy of the model; the others are data-parallel. 0: all, if the mode splits anything",
+     "0..256"},
     {"tp_num_attention_heads_list", GX_FIELD_INT_LIST, GX__OPTIONS_AT(tp_num_attention_heads_list), NULL,
      "query heads of each rank of a tp group, for unequal machines: 4,2", "1..65536"},
     {"tp_intermediate_size_list", GX_FIELD_INT_LIST, GX__OPTIONS_AT(tp_intermediate_size_list), NULL,
      "MLP columns of each: 320,192", "1..4194304"},
     {"tp_vocab_size_list", GX_FIELD_INT_LIST, GX__OPTIONS_AT(tp_vocab_size_list), NULL,
      "rows of embedding and head of each: 160,96", "1..16777216"},
-};
-static const GxField gx__options_sequence_options[] = {
     {"seq_scatter_list", GX_FIELD_INT_LIST, GX__OPTIONS_AT(seq_scatter_list), NULL,
-     "tokens of a sample of each, between the cores: 160,96", "1..16777216"},
+     "tokens of a sample of each, where a block is split by the sequence: 160,96", "1..16777216"},
+};
+static const GxField gx__options_mode_options[] = {
+    {"mode", GX_FIELD_STRING, GX__OPTIONS_AT(mode), "serial", "how one copy of the model is split over ranks",
+     GX_MODE_NAMES},
+    {"att", GX_FIELD_STRING, GX__OPTIONS_AT(att), "", "instead of a mode: attention, split by heads or by the sequence",
+     "|none|tp|sp"},
+    {"con", GX_FIELD_STRING, GX__OPTIONS_AT(con), "", "what joins attention and MLP to the stream, by the sequence",
+     "|none|sp"},
+    {"mlp", GX_FIELD_STRING, GX__OPTIONS_AT(mlp), "", "the MLP, by columns or by the sequence", "|none|tp|sp"},
+    {"ends", GX_FIELD_STRING, GX__OPTIONS_AT(ends), "",
+     "embedding and head, by the vocabulary or by the sequence; not given: as suits the others", "|none|tp|sp"},
 };
 
-GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, GxMode split, GxError *err)
+GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, const GxMode *mode, GxError *err)
 {
-    static const char tp_programs[] = "train_llama_tp or train_llama_galaxy",
-                      sequence_programs[] = "train_llama_galaxy";
     GX_TRY(gx_config_add(c, "training", GX_FIELDS(gx__options_train_options), o, err));
-    o->tp = 1;
-    if (gx_mode_splits(split))
-        GX_TRY(gx_config_add(c, "tensor parallelism", GX_FIELDS(gx__options_tp_options), o, err));
-    else GX_TRY(gx_config_add_elsewhere(c, GX_FIELDS(gx__options_tp_options), tp_programs, err));
-    if (split.con == GX_METHOD_SP)
-        return gx_config_add(c, "sequence parallelism", GX_FIELDS(gx__options_sequence_options), o, err);
-    return gx_config_add_elsewhere(c, GX_FIELDS(gx__options_sequence_options), sequence_programs, err);
+    if (mode) GX_TRY(gx_config_add_elsewhere(c, GX_FIELDS(gx__options_mode_options), "train_llama", err));
+    else GX_TRY(gx_config_add(c, "mode", GX_FIELDS(gx__options_mode_options), o, err));
+    return gx_config_add(c, "one copy of the model on several ranks", GX_FIELDS(gx__options_tp_options), o, err);
 }
+
+// ---- the mode ------------------------------------------------------------------------------------------------------
+
+static GxMethod gx__options_method(const char *text)
+{
+    return !strcmp(text, "tp") ? GX_METHOD_TP : !strcmp(text, "sp") ? GX_METHOD_SP : GX_METHOD_NONE;
+}
+
+GxStatus gx_options_resolve_mode(const GxTrainOptions *o, const GxConfig *c, GxMode *mode, GxError *err)
+{
+    GxMethods m;
+    const int by_blocks = o->att[0] || o->con[0] || o->mlp[0];
+    if (by_blocks && gx_config_is_set(c, "mode") && strcmp(o->mode, "serial"))
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--mode %s says how every block is split; leave out --att, --con and --mlp", o->mode);
+    if (by_blocks) m = gx_methods(gx__options_method(o->att), gx__options_method(o->con), gx__options_method(o->mlp));
+    else gx_mode_methods(o->mode, &m); // one of the allowed
+    if (o->ends[0]) m.ends = gx__options_method(o->ends);
+    GX_TRY(gx_methods_check(m, err));
+    *mode = gx_composed(by_blocks ? "composed" : o->mode, m);
+    return GX_OK;
+}
+
+GxStatus gx_options_check_lists(const GxTrainOptions *o, const GxMode *mode, GxError *err)
+{
+    const GxMethods *m = &mode->methods;
+    const struct {
+        const char *name;
+        const GxIntList *list;
+        int is_split;
+        const char *what, *how;
+    } lists[] = {
+        {"tp_num_attention_heads_list", &o->tp_num_attention_heads_list, m->att == GX_METHOD_TP, "attention's heads",
+         "ATT by TP"},
+        {"tp_intermediate_size_list", &o->tp_intermediate_size_list, m->mlp == GX_METHOD_TP, "the MLP's columns",
+         "MLP by TP"},
+        {"tp_vocab_size_list", &o->tp_vocab_size_list, m->ends == GX_METHOD_TP, "the vocabulary", "the ends by TP"},
+        {"seq_scatter_list", &o->seq_scatter_list, gx_methods_have(*m, GX_METHOD_SP), "the sequence", "a block by SP"},
+    };
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        if (lists[i].list->n && !lists[i].is_split)
+            return GX_FAIL(err, GX_ERR_ARGUMENT,
+                           "--%s: mode %s does not split %s; leave it out, or take a mode with %s", lists[i].name,
+                           mode->name, lists[i].what, lists[i].how);
+    return GX_OK;
+}
+
+// ---- the batch -----------------------------------------------------------------------------------------------------
 
 GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int copies, GxSplit *batch, GxError *err)
 {
@@ -237,10 +302,15 @@ static void gx__options_divisors_text(int n, char *text, size_t size)
             length += snprintf(text + length, size - (size_t)length, "%s%d", d == 1 ? "" : d == n ? " or " : ", ", d);
 }
 
-GxStatus gx_options_resolve_tp(GxTrainOptions *o, int world, GxError *err)
+GxStatus gx_options_resolve_tp(GxTrainOptions *o, const GxMode *mode, int world, GxError *err)
 {
     char divisors[200]; // 20 numbers at most, of up to 256 ranks
-    if (!o->tp) o->tp = world;
+    const int is_split = gx_methods_split(mode->methods);
+    if (!is_split && o->tp > 1)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--tp %ld: mode %s splits nothing among ranks; leave out --tp, or take another mode",
+                       (long)o->tp, mode->name);
+    if (!o->tp) o->tp = is_split ? world : 1;
     if (world % o->tp == 0) return GX_OK;
     gx__options_divisors_text(world, divisors, sizeof divisors);
     return GX_FAIL(err, GX_ERR_ARGUMENT, "--tp %ld does not divide %d rank%s; use %s", (long)o->tp, world,

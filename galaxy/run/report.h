@@ -100,9 +100,9 @@ void gx_report_help(const GxTrainer *t, const char *program)
 static void gx__report_mode_text(const GxTrainer *t, char text[100])
 {
     const int tp = gx_mesh_size(&t->mesh, GX_AXIS_TP), dp = gx_mesh_size(&t->mesh, GX_AXIS_DP);
-    if (!gx_mode_splits(t->split)) snprintf(text, 100, "%s", dp > 1 ? "dp" : t->model->kind->mode);
-    else if (dp > 1) snprintf(text, 100, "%s %d x dp %d", t->model->kind->mode, tp, dp);
-    else snprintf(text, 100, "%s %d", t->model->kind->mode, tp);
+    if (!gx_methods_split(t->mode->methods)) snprintf(text, 100, "%s", dp > 1 ? "dp" : t->mode->name);
+    else if (dp > 1) snprintf(text, 100, "%s %d x dp %d", t->mode->name, tp, dp);
+    else snprintf(text, 100, "%s %d", t->mode->name, tp);
 }
 
 static void gx__report_device(FILE *out, const GxContext *g)
@@ -170,8 +170,8 @@ void gx_report_start(const GxTrainer *t)
     if (!r.out) return;
     gx__report_mode_text(t, mode);
     gx__report_device(r.out, t->g);
-    fprintf(r.out, "model: %s, mode %s, %.2fM parameters, %s\n", t->model->kind->name, mode,
-            (double)gx_table_parameters(&t->model->table) / 1e6, o->precision);
+    fprintf(r.out, "model: %s, mode %s, %.2fM parameters, %s\n", t->family->name, mode,
+            (double)gx_table_parameters(&t->model.table) / 1e6, o->precision);
     if (!o->dry_run) gx__report_data(r.out, t);
     gx__report_options(r.out, t);
     fprintf(r.out, "%ld steps of %ld samples x %ld tokens (%ld micro-batch%s) | %s, lr %g, %s\n", (long)o->max_steps,

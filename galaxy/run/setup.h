@@ -9,7 +9,7 @@
 #include "trainer.h"
 GX_BEGIN
 
-GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, const void *mode, int argc, char **argv);
+GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, const GxMode *mode, int argc, char **argv);
 
 GX_END
 #endif
@@ -44,8 +44,8 @@ static GxStatus gx__setup_read_options(GxTrainer *t, int argc, char **argv)
     t->model_config = calloc(1, t->family->config_size);
     if (!t->model_config) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a configuration");
     gx_config_open(&t->config);
-    GX_TRY(gx_options_add(&t->config, &t->o, t->split, err));
-    GX_TRY(gx_config_add(&t->config, "model", t->family->options, t->family->n_options, t->model_config, err));
+    GX_TRY(gx_options_add(&t->config, &t->o, t->mode, err));
+    GX_TRY(gx_config_add(&t->config, "model", t->family->fields, t->family->n_fields, t->model_config, err));
     GX_TRY(gx_config_read_args(&t->config, argc, argv, err));
     if (t->config.help) {
         gx_report_help(t, argv[0]);
@@ -53,6 +53,11 @@ static GxStatus gx__setup_read_options(GxTrainer *t, int argc, char **argv)
         return GX_OK;
     }
     if (t->o.threads) t->g->threads = (int)t->o.threads;
+    if (!t->mode) {
+        GX_TRY(gx_options_resolve_mode(&t->o, &t->config, &t->composed, err));
+        t->mode = &t->composed;
+    }
+    GX_TRY(gx_options_check_lists(&t->o, t->mode, err));
     GX_TRY(gx__setup_choose_device(t));
     if (t->o.model[0] && t->o.resume[0] && strcmp(t->o.resume, "auto"))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
@@ -151,12 +156,14 @@ static GxStatus gx__setup_choose_model(GxTrainer *t)
     return gx_agree_on_model(t->g, &t->config, t->family, t->model_config, folder);
 }
 
-static GxStatus gx__setup_open_parts(GxTrainer *t, const void *mode)
+static GxStatus gx__setup_open_parts(GxTrainer *t)
 {
     GxContext *g = t->g;
     GxError *err = &g->error;
     GxTrainOptions *o = &t->o;
     int dims[GX_MESH_AXES] = {1, 1, -1, 1, 1};
+    GxModelOptions options = GX_ZERO;
+    GxRunnerSpec runner = GX_ZERO;
     const GxSplitLists lists = {{o->tp_num_attention_heads_list.v, o->tp_num_attention_heads_list.n},
                                 {o->tp_intermediate_size_list.v, o->tp_intermediate_size_list.n},
                                 {o->tp_vocab_size_list.v, o->tp_vocab_size_list.n},
@@ -167,9 +174,9 @@ static GxStatus gx__setup_open_parts(GxTrainer *t, const void *mode)
                         err)); // how the ranks are arranged is one of the things to agree on
     g->mesh = &t->mesh;
     GX_TRY(gx__setup_open_comm(t));
-    GX_TRY(gx_agree_on_options(g, &t->config, t->family, t->split));
+    GX_TRY(gx_agree_on_options(g, &t->config, t->family, t->mode->methods));
     GX_TRY(gx__setup_choose_model(t));
-    GX_TRY(gx_options_resolve_tp(o, g->world, err));
+    GX_TRY(gx_options_resolve_tp(o, t->mode, g->world, err));
     dims[4] = (int)o->tp;
     GX_TRY(gx_mesh_open(&t->mesh, dims, g->rank, g->world, err));
     GX_TRY(gx__setup_open_device_comm(t));
@@ -177,13 +184,18 @@ static GxStatus gx__setup_open_parts(GxTrainer *t, const void *mode)
     if (!gx_config_is_set(&t->config, "warmup_steps")) o->warmup_steps = gx_min(o->warmup_steps, o->max_steps / 5);
     GX_TRY(gx_schedule_open(&t->schedule, o->lr_scheduler_type, o->learning_rate, o->min_lr_ratio, o->warmup_steps,
                             o->lr_decay_steps, o->max_steps, err));
-    GX_TRY(t->family->open(g, &t->model, t->model_config, mode, &lists));
-    t->model->dtype = strcmp(o->precision, "bf16") ? GX_F32 : GX_BF16;
+    runner.micro_batches = (int)o->gradient_accumulation_steps;
+    runner.recomputes_layers = !strcmp(o->recompute, "layer");
+    options.lists = &lists;
+    options.dtype = strcmp(o->precision, "bf16") ? GX_F32 : GX_BF16;
+    options.freeze = o->freeze;
+    GX_TRY(gx_model_open(g, &t->model, t->family, t->model_config, t->mode, &options));
+    GX_TRY(gx_runner_open(g, &t->runner, &t->model, &t->optimizer, &runner));
     t->tokenizer = gx_tokenizer_bytes();
-    if (t->family->vocab_size(t->model) < t->tokenizer.vocab_size)
-        return GX_FAIL(
-            err, GX_ERR_ARGUMENT, "vocab_size is %ld; the tokenizer (%s) has %d tokens, so it must be at least that",
-            (long)t->family->vocab_size(t->model), gx_tokenizer_identity(&t->tokenizer), t->tokenizer.vocab_size);
+    if (gx_model_vocab(&t->model) < t->tokenizer.vocab_size)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "vocab_size is %ld; the tokenizer (%s) has %d tokens, so it must be at least that",
+                       (long)gx_model_vocab(&t->model), gx_tokenizer_identity(&t->tokenizer), t->tokenizer.vocab_size);
     if (o->dry_run) return GX_OK;
     GX_TRY(gx_dataset_open(&t->data, o->train_data, o->validation_fraction, o->seq_len, err));
     return gx_agree_on_text(g, &t->data, o->train_data, &t->text_hash);
@@ -207,8 +219,8 @@ static GxStatus gx__setup_resume(GxTrainer *t)
 {
     GxContext *g = t->g;
     GxTrainState s = GX_ZERO;
-    gx_checkpoint_load_weights(g, t->model, t->optimizer.weights, t->resume);
-    gx_checkpoint_load_state(g, t->model, &t->optimizer, &s, t->resume);
+    gx_checkpoint_load_weights(g, &t->model, t->resume);
+    gx_checkpoint_load_state(g, &t->model, &t->optimizer, &s, t->resume);
     GX_TRY(gx_status(g));
     if (s.seed != t->o.seed && gx_config_is_set(&t->config, "seed"))
         return GX_FAIL(
@@ -240,9 +252,8 @@ static GxStatus gx__setup_resume(GxTrainer *t)
 static GxStatus gx__setup_set_weights(GxTrainer *t)
 {
     if (t->resume[0]) GX_TRY(gx__setup_resume(t));
-    else if (t->o.model[0]) gx_checkpoint_load_weights(t->g, t->model, t->optimizer.weights, t->o.model);
-    else gx_model_init(t->g, t->model, t->optimizer.weights, (uint64_t)t->o.seed);
-    gx_window_copy_weights(t->g, t->model, &t->optimizer);
+    else if (t->o.model[0]) gx_checkpoint_load_weights(t->g, &t->model, t->o.model);
+    else gx_model_init(t->g, &t->model, (uint64_t)t->o.seed);
     return gx_status(t->g);
 }
 
@@ -278,18 +289,18 @@ static GxStatus gx__setup_open_memory(GxTrainer *t)
     return gx_status(g);
 }
 
-GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, const void *mode, int argc, char **argv)
+GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, const GxMode *mode, int argc, char **argv)
 {
     memset(t, 0, sizeof *t);
     t->g = g;
     t->lock = -1;
     t->family = family;
-    t->split = family->split(mode);
+    t->mode = mode;
     GX_TRY(gx__setup_read_options(t, argc, argv));
     if (t->done) return GX_OK;
     t->is_seen = 1; // nothing has happened yet
     GX_TRY(gx__setup_open_device(t));
-    GX_TRY(gx__setup_open_parts(t, mode));
+    GX_TRY(gx__setup_open_parts(t));
     t->batch = (GxBatch *)calloc((size_t)t->o.gradient_accumulation_steps, sizeof *t->batch);
     if (!t->batch)
         return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for %ld micro-batches",

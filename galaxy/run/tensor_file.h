@@ -1,4 +1,4 @@
-// tensor_file.h: the tensors of a table into a safetensors file and back: weights, or what the optimizer keeps of them.
+// tensor_file.h: the tensors of a store into a safetensors file and back: weights, or what the optimizer keeps of them.
 //
 // A file holds each tensor whole, however the ranks share it out. Rank 0 writes, and gets what it does not have from
 // the others of its tp group; it also reads, piece by piece, and broadcasts: no disk is shared. All ranks meet after
@@ -6,32 +6,32 @@
 #ifndef GX_TENSOR_FILE_H
 #define GX_TENSOR_FILE_H
 #include "../parallel/boxes.h"
+#include "../parallel/values.h"
 #include "../comm/comm.h"
 #include "../io/safetensors.h"
 GX_BEGIN
 
-// One value for each element of the table. Its tensors stand in the file as prefix + name: "" weights, "exp_avg." the
-// first moment.
+// Tensors stand in the file as prefix + name: "" weights, "exp_avg." the first moment.
 typedef struct {
     const char *prefix;
-    float *values; // flat, in the table's order
+    GxValues values;
 } GxTensorPart;
 
 // On all ranks. The file is path, on rank 0; others may pass "".
-void gx_tensor_file_save(GxContext *g, const char *path, const GxTable *t, const GxTensorPart *part, int parts,
+void gx_tensor_file_save(GxContext *g, const char *path, const GxStore *s, const GxTensorPart *part, int parts,
                          const GxSafetensorsPair *metadata, int pairs);
 int gx_tensor_file_has_part(
-    const GxContext *g); // 1: this rank has a part of what is saved (it is of rank 0's tp group)
+    const GxContext *g); // 1: this rank is of rank 0's tp group, and has a part of what is saved
 
 // On all ranks; s is the open file on rank 0, NULL on the others. A missing or misshapen tensor is named.
-void gx_tensor_file_load(GxContext *g, const GxSafetensors *s, const GxTable *t, const char *prefix, float *values,
+void gx_tensor_file_load(GxContext *g, const GxSafetensors *s, const GxStore *store, const GxTensorPart *part,
                          const char *folder);
 // On rank 0, of a file of weights: refuses tensors that the table does not have, and a tied head with values of its
 // own.
 GxStatus gx_tensor_file_check(const GxSafetensors *s, const GxTable *t, const char *folder, GxError *err);
 
 // Takes the scratch of saving and loading from a dry arena, and gives it back.
-void gx_tensor_file_plan(GxContext *g, const GxTable *t);
+void gx_tensor_file_plan(GxContext *g, const GxStore *s);
 
 GX_END
 #endif
@@ -42,17 +42,18 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 
-static GxStatus gx__tensor_file_create(GxSafetensorsWriter *w, const char *path, const GxTable *t,
+static GxStatus gx__tensor_file_create(GxSafetensorsWriter *w, const char *path, const GxStore *s,
                                        const GxTensorPart *part, int parts, const GxSafetensorsPair *metadata,
                                        int pairs, GxError *err)
 {
+    const GxTable *t = s->table;
     int n = 0;
     GxSafetensorsEntry *e = (GxSafetensorsEntry *)calloc((size_t)(t->n * parts + 1), sizeof *e);
     if (!e) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a list of %d tensors", t->n * parts);
     for (int p = 0; p < parts; p++)
         for (int i = 0; i < t->n; i++) {
             const GxTensor *row = &t->row[i];
-            if (row->has_alias) continue;
+            if (!gx_values_exist(s, part[p].values, i)) continue;
             snprintf(e[n].name, sizeof e[n].name, "%s%s", part[p].prefix, row->name);
             e[n].dtype = GX_F32;
             e[n].ndim = row->ndim;
@@ -104,8 +105,9 @@ static void *gx__tensor_file_boxes_scratch(GxContext *g, const GxTable *t)
     return bytes ? gx_take_from(g, gx_host_arena(g), GX_MEM_WORKSPACE, bytes) : NULL;
 }
 
-void gx_tensor_file_plan(GxContext *g, const GxTable *t)
+void gx_tensor_file_plan(GxContext *g, const GxStore *s)
 {
+    const GxTable *t = s->table;
     GxArena *a = gx_host_arena(g);
     const GxArenaMark mark = gx_arena_mark(a);
     int64_t most = 0;
@@ -113,24 +115,34 @@ void gx_tensor_file_plan(GxContext *g, const GxTable *t)
         if (!t->row[i].parts) most = gx_max(most, gx_min(GX_STAGE, gx_tensor_count(&t->row[i])));
     gx__tensor_file_boxes_scratch(g, t);
     gx_host_twin(g, GX_MEM_WORKSPACE, a->base, 4 * most);
+    for (int i = 0; i < t->n; i++) {
+        const GxArenaMark values = gx_arena_mark(g->arena);
+        if (gx_values_exist(s, GX_VALUES_WEIGHTS, i))
+            gx_values_write(g, s, GX_VALUES_WEIGHTS, i, 0, gx_tensor_count(&t->row[i]));
+        gx_arena_release(g->arena, values);
+    }
     gx_arena_release(a, mark);
 }
 
-void gx_tensor_file_save(GxContext *g, const char *path, const GxTable *t, const GxTensorPart *part, int parts,
+void gx_tensor_file_save(GxContext *g, const char *path, const GxStore *s, const GxTensorPart *part, int parts,
                          const GxSafetensorsPair *metadata, int pairs)
 {
+    const GxTable *t = s->table;
     GxSafetensorsWriter w = GX_ZERO;
     GxArena *a = gx_host_arena(g);
     const GxArenaMark mark = gx_arena_mark(a);
     const int writes = g->rank == 0, has_part = gx_tensor_file_has_part(g);
     void *scratch = has_part ? gx__tensor_file_boxes_scratch(g, t) : NULL;
-    if (writes && gx__tensor_file_create(&w, path, t, part, parts, metadata, pairs, &g->error) != GX_OK) return;
+    if (writes && gx__tensor_file_create(&w, path, s, part, parts, metadata, pairs, &g->error) != GX_OK) return;
     for (int p = 0; p < parts; p++)
         for (int i = 0; i < t->n && !gx_failed(g); i++) {
-            if (t->row[i].has_alias) continue;
+            const GxArenaMark values = gx_arena_mark(g->arena);
+            if (!gx_values_exist(s, part[p].values, i)) continue;
             if (has_part)
                 gx__tensor_file_save_tensor(g, writes ? &w : NULL, part[p].prefix, &t->row[i],
-                                            part[p].values + gx_table_flat(t, i), scratch);
+                                            gx_values_read(g, s, part[p].values, i, 0, gx_tensor_count(&t->row[i])),
+                                            scratch);
+            gx_arena_release(g->arena, values);
             gx_barrier(g, GX_AXIS_ALL);
         }
     if (writes && !gx_failed(g)) gx_safetensors_finish(&w, &g->error);
@@ -216,15 +228,22 @@ static void gx__tensor_file_load_tensor(GxContext *g, const GxSafetensors *s, co
     }
 }
 
-void gx_tensor_file_load(GxContext *g, const GxSafetensors *s, const GxTable *t, const char *prefix, float *values,
+void gx_tensor_file_load(GxContext *g, const GxSafetensors *s, const GxStore *store, const GxTensorPart *part,
                          const char *folder)
 {
+    const GxTable *t = store->table;
     GxArena *a = gx_host_arena(g);
     const GxArenaMark mark = gx_arena_mark(a);
     void *scratch = gx__tensor_file_boxes_scratch(g, t);
-    for (int i = 0; i < t->n && !gx_failed(g); i++)
-        if (!t->row[i].has_alias)
-            gx__tensor_file_load_tensor(g, s, &t->row[i], prefix, values + gx_table_flat(t, i), folder, scratch);
+    for (int i = 0; i < t->n && !gx_failed(g); i++) {
+        const int64_t n = gx_tensor_count(&t->row[i]);
+        const GxArenaMark place = gx_arena_mark(g->arena);
+        if (!gx_values_exist(store, part->values, i)) continue;
+        float *values = gx_values_write(g, store, part->values, i, 0, n);
+        gx__tensor_file_load_tensor(g, s, &t->row[i], part->prefix, values, folder, scratch);
+        gx_values_written(g, store, part->values, i, 0, n, values);
+        gx_arena_release(g->arena, place);
+    }
     gx_arena_release(a, mark);
 }
 

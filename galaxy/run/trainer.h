@@ -2,15 +2,14 @@
 // progress, validation, samples, checkpoints, resuming, signals. A training source shows only what is its own.
 //
 //     GxTrainer t = GX_ZERO;
-//     GX_CHECK(g, gx_trainer_open(&t, g, &gx_llama_family, &gx_llama_serial, argc, argv));
+//     GX_CHECK(g, gx_trainer_open(&t, g, &gx_llama, NULL, argc, argv));
 //     while (gx_trainer_next(&t)) {
-//         gx_trainer_forward_backward(&t);
-//         gx_trainer_update(&t);
-//         gx_trainer_report(&t);
+//         gx_trainer_step(&t);                  // a window of micro-batches, and the update
+//         gx_trainer_report(&t);                // log, evaluate, sample, save when due
 //     }
 //     return gx_trainer_close(&t);
 //
-// Or all of this in one: return gx_train(g, &gx_llama_family, &gx_llama_serial, argc, argv);
+// Or all of this in one: return gx_train(g, &gx_llama, NULL, argc, argv);
 //
 // How a run is opened is in setup.h, what it says on its way in report.h.
 // Every rank calls every function; what is said and written, rank 0 says and writes. An error stays in g->error:
@@ -22,6 +21,7 @@
 #include "../io/dataset.h"
 #include "checkpoint.h"
 #include "generate.h"
+#include "interpreter.h"
 #include "options.h"
 #include "plan.h"
 #include "schedule.h"
@@ -32,13 +32,15 @@ enum { GX_SKIPPED_MOST = 100 };
 typedef struct GxTrainer {
     GxContext *g;
     const GxFamily *family;
-    GxMode split; // what the program's mode splits
+    const GxMode *mode; // the program's own, or &composed
+    GxMode composed;    // of --mode, or --att, --con, --mlp
     GxConfig config;
     GxTrainOptions o;
     char resume[GX_PATH]; // the checkpoint's folder; "": none
     int64_t run;          // this run's number: drawn when it begins, kept when it goes on
     void *model_config;
-    GxModel *model;
+    GxModel model;
+    GxRunner runner;
     GxTokenizer tokenizer;
     GxDataset data;
     int64_t text_hash;
@@ -79,15 +81,14 @@ static inline int64_t gx_trainer_samples(const GxTrainer *t)
     return gx_split_part(&t->batch_split, gx_mesh_index(&t->mesh, GX_AXIS_DP));
 }
 
-GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, const void *mode, int argc,
-                         char **argv); // setup.h
+// mode NULL: the one that the options ask for, composed. In setup.h.
+GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, const GxMode *mode, int argc, char **argv);
 int gx_trainer_next(GxTrainer *t);
-void gx_trainer_forward_backward(GxTrainer *t);
-void gx_trainer_update(GxTrainer *t);
+void gx_trainer_step(GxTrainer *t);
 void gx_trainer_report(GxTrainer *t);
 int gx_trainer_close(GxTrainer *t); // last validation, samples, checkpoint, picture; the program's exit status
 // All of these, as above. Returns the program's exit status; what went wrong was told to the logger.
-int gx_train(GxContext *g, const GxFamily *family, const void *mode, int argc, char **argv);
+int gx_train(GxContext *g, const GxFamily *family, const GxMode *mode, int argc, char **argv);
 
 // Mean loss per token over the held-out text: `windows` samples of it, 0: all. *labels (NULL: not wanted): how many
 // tokens that were.
@@ -175,7 +176,7 @@ static const GxStep *gx__trainer_see_step(GxTrainer *t)
     return &t->seen;
 }
 
-void gx_trainer_forward_backward(GxTrainer *t)
+void gx_trainer_step(GxTrainer *t)
 {
     GxContext *g = t->g;
     int stop = gx_stop_signal() != 0;
@@ -185,14 +186,8 @@ void gx_trainer_forward_backward(GxTrainer *t)
     t->seen.step = (uint64_t)t->step;
     t->seen.lr = (float)gx_schedule_rate(&t->schedule, t->seen.applied);
     gx_to_device(g, g->step, &t->seen, offsetof(GxStep, clip));
-    gx_window_gradients(g, t->model, t->batch, (int)t->o.gradient_accumulation_steps, &t->optimizer, &t->window_labels,
-                        &stop);
+    gx_runner_train(g, &t->runner, t->batch, &t->window_labels, &stop);
     t->stop = stop;
-}
-
-void gx_trainer_update(GxTrainer *t)
-{
-    gx_window_update(t->g, t->model, &t->optimizer);
     t->step++;
     t->is_seen = 0;
     t->samples += t->o.global_batch_size;
@@ -255,11 +250,12 @@ double gx_trainer_evaluate(GxTrainer *t, int64_t windows, int64_t *labels)
     gx_zero(g, t->eval_loss, sizeof *t->eval_loss);
     for (int64_t row = 0; row * gx_split_total(&t->batch_split) < windows && !gx_failed(g); row++) {
         sums[1] += (double)gx__trainer_load_evaluation(t, row, windows);
-        gx_model_loss(g, t->model, &t->eval, t->eval_loss);
+        gx_runner_forward(g, &t->runner, &t->eval);
     }
     gx_to_host(g, &sums[0], t->eval_loss, sizeof sums[0]);
     gx_at(g, -1, "evaluate");
-    gx_all_reduce(g, GX_AXIS_LOSS, GX_SUM, sums, 2, GX_F64);
+    gx_all_reduce(g, gx_runner_loss_axes(&t->runner), GX_SUM, &sums[0], 1, GX_F64);
+    gx_all_reduce(g, GX_AXIS_LOSS, GX_SUM, &sums[1], 1, GX_F64);
     if (labels) *labels = (int64_t)sums[1];
     return sums[1] > 0 ? sums[0] / sums[1] : 0;
 }
@@ -288,7 +284,7 @@ void gx_trainer_save(GxTrainer *t)
                       t->text_hash, t->o.seq_len,  t->run,     ""};
     snprintf(s.optimizer, sizeof s.optimizer, "%s", t->o.optimizer);
     if (gx_checkpoint_path(folder, t->o.output_dir, t->step, &g->error) != GX_OK) return;
-    gx_checkpoint_save(g, folder, t->family, t->model, &t->optimizer, &t->tokenizer, &s, &t->config);
+    gx_checkpoint_save(g, folder, &t->model, &t->optimizer, &t->tokenizer, &s, &t->config);
     if (gx_failed(g) || !gx_trainer_is_first(t)) return;
     if (!t->skipped_in_a_row &&
         gx_checkpoint_prune(t->o.output_dir, t->run, t->step, t->o.save_total_limit, &g->error) != GX_OK)
@@ -340,7 +336,7 @@ static void gx__trainer_print_sample(GxTrainer *t)
     if (n == 0) ids[n++] = '\n', wanted++;
     else gx_tokenizer_encode(&t->tokenizer, t->o.sample_prompt, n, ids);
     for (; n < wanted && !gx_failed(t->g) && !(t->stop = gx__trainer_agree_to_stop(t)); n++)
-        gx_generate(t->g, t->model, &t->generator, ids, n, n + 1, &s);
+        gx_generate(t->g, &t->runner, &t->generator, ids, n, n + 1, &s);
     text[n] = 0;
     if (!gx_failed(t->g) && gx_tokenizer_decode(&t->tokenizer, ids, n, text, &t->g->error) == GX_OK)
         gx_report_sample(t, text);
@@ -352,7 +348,7 @@ static void gx__trainer_draw(GxTrainer *t)
 {
     char svg[GX_PATH], title[200];
     GxError *err = &t->g->error;
-    snprintf(title, sizeof title, "%s, %ld steps", t->model->kind->name, (long)t->step);
+    snprintf(title, sizeof title, "%s, %ld steps", t->family->name, (long)t->step);
     if (gx_path_join(svg, t->o.output_dir, "loss.svg", err) != GX_OK) return;
     if (gx_plot_loss(t->log_path, svg, title, err) == GX_OK) gx_report_curve(t, svg);
 }
@@ -401,7 +397,8 @@ int gx_trainer_close(GxTrainer *t)
     if (t->lock >= 0) close(t->lock);
     if (g->comm && g->comm->is_open) gx_comm_close(g);
     gx_dataset_close(&t->data);
-    if (t->model) t->family->close(t->model);
+    gx_runner_close(&t->runner);
+    gx_model_close(&t->model);
     free(t->model_config);
     free(t->batch);
     if (!gx_failed(g) && t->arena.base && t->step > t->begun &&
@@ -414,13 +411,12 @@ int gx_trainer_close(GxTrainer *t)
     return status;
 }
 
-int gx_train(GxContext *g, const GxFamily *family, const void *mode, int argc, char **argv)
+int gx_train(GxContext *g, const GxFamily *family, const GxMode *mode, int argc, char **argv)
 {
     GxTrainer t = GX_ZERO;
     gx_trainer_open(&t, g, family, mode, argc, argv);
     while (gx_trainer_next(&t)) {
-        gx_trainer_forward_backward(&t);
-        gx_trainer_update(&t);
+        gx_trainer_step(&t);
         gx_trainer_report(&t);
     }
     return gx_trainer_close(&t); // also of a run that was not opened to the end
