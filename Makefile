@@ -81,7 +81,7 @@ endif
 
 # A program per family, which composes any mode from flags; and per mode, whose source train_<mode>.cu serves every family.
 FAMILIES := llama
-MODES    := $(shell sed -n 's/^ *X(\([a-z0-9]*\),.*/\1/p' galaxy/model/mode.h)
+MODES    := $(shell sed -n 's/^ *X.\([a-z0-9]*\),.*/\1/p' galaxy/model/mode.h)
 PROGRAMS := $(foreach f,$(FAMILIES),train_$(f) $(MODES:%=train_$(f)_%))
 # What runs on the host alone is tested in the build for the CPU.
 TESTS    := $(if $(filter cpu,$(DEVICE)),$(patsubst %.cu,%,$(wildcard test_*.cu)),test_devices test_memory test_llama test_precision test_train_devices)
