@@ -796,6 +796,66 @@ TEST(a_message_says_what_was_ended_kept_or_made_twice)
     gx_steps_close(&s);
 }
 
+TEST(fields_that_do_not_fit_are_refused)
+{
+    static GxAction a[ACTIONS];
+    GxStepsSpec p = simple(1, 1);
+    GxSteps s = GX_ZERO;
+    p.reduce_axes = 6, p.count_axes = 31, p.bucket = 2; // COUNT F0 F1 B2 B1 REDUCE1-2 B0 REDUCE0 NORM0-2 AGREE STEP0-2
+    make(&s, &p);
+    const GxAction count = s.action[0], f0 = s.action[1], f1 = s.action[2], b2 = s.action[3], b0 = s.action[6];
+    const GxAction reduce = s.action[7];
+    s.action[0].axes = 14;
+    expect_message(&p, s.action, s.n, GX_ERR_ARGUMENT, "action 0 (COUNT): its axes are 14; they must be 31");
+    s.action[0] = count;
+    s.action[7].axes = 7;
+    expect_message(&p, s.action, s.n, GX_ERR_ARGUMENT,
+                   "action 7 (REDUCE0): its axes are 7; gradients are summed over 6");
+    s.action[7] = reduce;
+    s.action[5].ticket = s.action[7].ticket = 0;
+    expect_message(&p, s.action, s.n, GX_ERR_ARGUMENT, "action 7 (REDUCE0~0): ticket 0 is still open: action 5 has it");
+    s.action[7].ticket = 16;
+    expect_message(&p, s.action, s.n, GX_ERR_ARGUMENT, "action 7 (REDUCE0~16): its ticket is 16; tickets are 0 to 15");
+    s.action[5].ticket = s.action[7].ticket = -1;
+    s.action[1].ticket = 0;
+    expect_message(&p, s.action, s.n, GX_ERR_ARGUMENT,
+                   "action 1 (F0~0 of micro-batch 0): it is computation and has ticket 0: nobody starts it");
+    s.action[1] = f0;
+    s.action[2].unit = 3;
+    expect_message(&p, s.action, s.n, GX_ERR_ARGUMENT,
+                   "action 2 (F3 of micro-batch 0): 1 units from unit 3 on; units are 0 to 2");
+    s.action[2] = f1;
+    s.action[2].keep = 3;
+    expect_message(&p, s.action, s.n, GX_ERR_ARGUMENT, "action 2 (F1 of micro-batch 0): keep is 3; it is 0 to 2");
+    s.action[2] = f1;
+    s.action[4].half = 3;
+    expect_message(&p, s.action, s.n, GX_ERR_ARGUMENT,
+                   "action 4 (b1 of micro-batch 0): half is 3; of B it is 0 to 2, of W what its B has");
+    s.action[4].half = GX_HALF_NONE;
+
+    memcpy(a, s.action, 7 * sizeof *a); // an embedding's weight half, put off and done
+    memcpy(a + 7, s.action + 6, (size_t)(s.n - 6) * sizeof *a);
+    a[6].half = a[7].half = GX_HALF_INPUT;
+    a[7].what = GX_DO_WEIGHT;
+    expect_message(
+        &p, a, s.n + 1, GX_ERR_ARGUMENT,
+        "action 6 (b0 of micro-batch 0): unit 0 has no weight half of its own: it is the embedding, the head, "
+        "or frozen");
+    a[6] = b0, a[6].what = GX_DO_FORWARD, a[6].unit = 2, a[6].keep = GX_KEEP_INPUT;
+    memcpy(a + 3, a + 6, sizeof *a), a[4] = b2, a[5] = s.action[4], a[6] = s.action[5], a[7] = b0;
+    expect_message(&p, a, s.n + 1, GX_ERR_ARGUMENT,
+                   "action 3 (F2 of micro-batch 0): a head in training computes its forward in B2");
+    gx_steps_close(&s);
+
+    p.kind = GX_STEPS_FORWARD;
+    make(&s, &p);
+    memcpy(a + 1, s.action, (size_t)s.n * sizeof *a);
+    a[0] = count;
+    expect_message(&p, a, s.n + 1, GX_ERR_ARGUMENT,
+                   "action 0 (COUNT): a list of evaluation or generation has forwards only");
+    gx_steps_close(&s);
+}
+
 TEST(actions_that_cannot_be_checked_yet_are_refused_by_name)
 {
     static const struct {
@@ -1004,14 +1064,15 @@ TEST(a_broken_placement_is_refused)
         Sizes z;
         sizes_of_a_model(&z, p.units);
         place(&s, &p, &z);
-        for (int i = 0; i < 40 && s.n_buffers; i++) {
+        for (int i = 0; i < 50 && s.n_buffers; i++) {
             GxError err = GX_ZERO;
             GxBuffer *b = &s.buffer[random_below(s.n_buffers)], was = *b;
             GxOperands *o = &s.operands[random_below(s.n)], had = *o;
-            if (i % 4 == 0) b->offset += 64 * (random_below(20) - 10);
-            if (i % 4 == 1) b->offset = s.buffer[random_below(s.n_buffers)].offset;
-            if (i % 4 == 2) o->x = (int16_t)random_below(s.n_buffers);
-            if (i % 4 == 3) o->slot = (int16_t)random_below(s.n_buffers), o->dy = (int16_t)random_below(s.n_buffers);
+            if (i % 5 == 4) b->bytes -= 64;
+            if (i % 5 == 0) b->offset += 64 * (random_below(20) - 10);
+            if (i % 5 == 1) b->offset = s.buffer[random_below(s.n_buffers)].offset;
+            if (i % 5 == 2) o->x = (int16_t)random_below(s.n_buffers);
+            if (i % 5 == 3) o->slot = (int16_t)random_below(s.n_buffers), o->dy = (int16_t)random_below(s.n_buffers);
             const int accepted = gx_steps_check_place(&s, &z.bytes, &err) == GX_OK;
             CHECK(!accepted || does_a_step(&s, &z.bytes), "accepted: %s", machine.why);
             CHECK(accepted || !strncmp(err.message, "action ", 7), "%s", err.message);
@@ -1036,7 +1097,7 @@ TEST(lists_that_were_not_checked_and_too_many_buffers_are_refused)
     CHECK(gx_steps_place(&s, &z.bytes, &err) == GX_ERR_ARGUMENT && strstr(err.message, "F2 of micro-batch 0"), "%s",
           err.message);
     gx_steps_close(&s);
-    p = simple(20, 770);
+    p = simple(20, 800);
     p.order = GX_ORDER_GPIPE;
     same_sizes(&z, 22, 64, 64);
     gx_error_clear(&err);

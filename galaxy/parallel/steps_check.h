@@ -154,11 +154,6 @@ static GxStatus gx__steps_check_half(const GxStepsReplay *r, int i)
         return gx__steps_refuse(r, i, GX_ERR_ARGUMENT,
                                 "unit %d has no weight half of its own: it is the embedding, the head, or frozen",
                                 a->unit);
-    if (a->what != GX_DO_WEIGHT) return GX_OK;
-    const int b = *gx__steps_seen(r, GX_DO_BACKWARD, a->unit, a->micro_batch);
-    if (b >= 0 && r->s->action[b].half != a->half)
-        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "half is %d, but %d of its B, action %d", a->half,
-                                r->s->action[b].half, b);
     return GX_OK;
 }
 
@@ -226,20 +221,7 @@ static GxStatus gx__steps_check_complete(const GxStepsReplay *r, int i, int unit
         return gx__steps_refuse(r, i, GX_ERR_ARGUMENT,
                                 "gradients of unit %d are summed over axes %d of %d: REDUCE must come before", unit,
                                 r->reduced[unit], p->reduce_axes);
-    if (what == GX_DO_REDUCE && *gx__steps_seen(r, GX_DO_NORM, unit, -1) >= 0)
-        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "NORM%d, action %d, has read the gradients that are summed here",
-                                unit, *gx__steps_seen(r, GX_DO_NORM, unit, -1));
     if (what == GX_DO_REDUCE) r->reduced[unit] |= axes;
-    return GX_OK;
-}
-
-static GxStatus gx__steps_check_add(const GxStepsReplay *r, int i, int unit)
-{
-    const int normed = *gx__steps_seen(r, GX_DO_NORM, unit, -1);
-    if (r->reduced[unit] || normed >= 0)
-        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "it adds to gradients of unit %d, which are %s already", unit,
-                                normed >= 0 ? "squared for the norm" : "summed over ranks");
-    r->added[unit]++;
     return GX_OK;
 }
 
@@ -259,7 +241,7 @@ static GxStatus gx__steps_apply_one(const GxStepsReplay *r, int i, int verb, int
                                 gx__steps_thing_name(object, unit, micro_batch, thing), t->by,
                                 gx_action_name(&r->s->action[gx_max(t->by, 0)], by));
     if (!gives && !t->is_there) return gx__steps_refuse_missing(r, i, object, unit, micro_batch);
-    if (object == GX_OBJECT_GRADS && verb == GX_ADDS) GX_TRY(gx__steps_check_add(r, i, unit));
+    if (object == GX_OBJECT_GRADS && verb == GX_ADDS) r->added[unit]++;
     if (object == GX_OBJECT_GRADS && (verb == GX_USES || verb == GX_CHANGES))
         GX_TRY(gx__steps_check_complete(r, i, unit));
     t->is_there = verb != GX_ENDS;
@@ -353,11 +335,7 @@ static GxStatus gx__steps_check_all_done(const GxStepsReplay *r)
 static GxStatus gx__steps_check_end(const GxStepsReplay *r)
 {
     static const int objects[] = {GX_OBJECT_X, GX_OBJECT_DX, GX_OBJECT_SLOT, GX_OBJECT_PUT_OFF, GX_OBJECT_GRADS};
-    char thing[96], by[48], name[48];
-    for (int t = 0; t < GX_TICKETS; t++)
-        if (r->open[t] >= 0)
-            return gx__steps_refuse(r, -1, GX_ERR_ARGUMENT, "ticket %d of action %d (%s) is not waited for", t,
-                                    r->open[t], gx_action_name(&r->s->action[r->open[t]], name));
+    char thing[96], by[48];
     GX_TRY(gx__steps_check_all_done(r));
     for (unsigned k = 0; k < sizeof objects / sizeof *objects; k++)
         for (int u = 0; u < r->p->units; u++)
