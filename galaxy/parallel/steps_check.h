@@ -100,7 +100,7 @@ static GxStatus gx__steps_refuse_missing(const GxStepsReplay *r, int i, int obje
     char thing[96], maker[48], by[48];
     const GxThing *t = gx__steps_thing(r, object, unit, micro_batch);
     gx__steps_thing_name(object, unit, micro_batch, thing);
-    if (t->by >= 0)
+    if (t->by >= 0 && !(object == GX_OBJECT_SLOT && r->s->action[t->by].what == GX_DO_FORWARD)) // which kept none
         return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "%s is needed, but action %d (%s) has ended it", thing, t->by,
                                 gx_action_name(&r->s->action[t->by], by));
     return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "%s is needed; %s must come before and does not", thing,

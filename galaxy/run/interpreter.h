@@ -163,27 +163,23 @@ static GxState gx__interpreter_stream(const GxRunner *r, const GxSteps *s, const
     return state;
 }
 
-// F, R, B or W of a unit. Where the list has no place for its slot, that is scratch.
+// F, R, B or W of a unit.
 static void gx__interpreter_unit(GxContext *g, GxRunner *r, const GxSteps *s, int i, const GxBatch *b)
 {
     const GxAction *a = &s->action[i];
     const GxOperands *at = &s->operands[i];
     const GxState in = gx__interpreter_stream(r, s, b, at->x), y = gx__interpreter_stream(r, s, b, at->y),
                   dx = gx__interpreter_stream(r, s, b, at->dx), dy = gx__interpreter_stream(r, s, b, at->dy);
-    const GxArenaMark mark = gx_arena_mark(g->arena);
     GxSlot slot;
     GxPass p = GX_ZERO;
     p.g = g, p.m = r->m, p.b = b, p.slot = &slot, p.unit = a->unit;
     p.defers_weights = gx__interpreter_puts_off(s, a->unit);
-    void *base = gx_steps_at(s, r->region, at->slot);
-    if (!base) base = gx_scratch(g, GX_MEM_ACTIVATIONS, gx_slot_bytes(r->m, a->unit, b->T, b->B, p.defers_weights));
-    gx_slot_lay(&p, base);
+    gx_slot_lay(&p, gx_steps_at(s, r->region, at->slot));
     if (!gx_failed(g)) {
         if (a->what == GX_DO_FORWARD || a->what == GX_DO_RECOMPUTE) gx_unit_forward(&p, y, in);
         else if (a->what == GX_DO_BACKWARD) gx_unit_backward(&p, dx, dy, in);
         else gx_unit_weight(&p, in);
     }
-    gx_arena_release(g->arena, mark);
 }
 
 // Labels that count in the window, of all ranks; whether one of them asks to stop.
