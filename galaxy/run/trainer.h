@@ -90,7 +90,7 @@ int gx_trainer_close(GxTrainer *t); // last validation, samples, checkpoint, pic
 int gx_train(GxContext *g, const GxFamily *family, const void *mode, int argc, char **argv);
 
 // Mean loss per token over the held-out text: `windows` samples of it, 0: all. *labels (NULL: not wanted): how many
-// tokens that were.
+// tokens that were. Cut short by a signal to stop: t->stop is set, and there is no mean: NAN and 0.
 double gx_trainer_evaluate(GxTrainer *t, int64_t windows, int64_t *labels);
 void gx_trainer_save(GxTrainer *t); // output_dir/checkpoint-<step>
 
@@ -228,6 +228,15 @@ static void gx__trainer_report_progress(GxTrainer *t)
     gx_progress_log(t->log, t->log_path, &p, &t->g->error);
 }
 
+// A signal may reach some of the ranks only: all of them stop, or none does.
+static int gx__trainer_agree_to_stop(GxTrainer *t)
+{
+    int64_t asked = t->stop || gx_stop_signal() != 0;
+    gx_at(t->g, -1, "stop");
+    gx_all_reduce(t->g, GX_AXIS_ALL, GX_SUM, &asked, 1, GX_I64);
+    return t->stop = asked > 0;
+}
+
 // Each rank takes its samples of each row of them; samples beyond the last are left out by their labels. Returns how
 // many labels count.
 static int64_t gx__trainer_load_evaluation(GxTrainer *t, int64_t row, int64_t windows)
@@ -254,14 +263,15 @@ double gx_trainer_evaluate(GxTrainer *t, int64_t windows, int64_t *labels)
     windows = windows > 0 ? gx_min(windows, all) : all;
     gx_zero(g, t->eval_loss, sizeof *t->eval_loss);
     for (int64_t row = 0; row * gx_split_total(&t->batch_split) < windows && !gx_failed(g); row++) {
+        if (gx__trainer_agree_to_stop(t)) break; // a validation may take longer than whoever asks would wait
         sums[1] += (double)gx__trainer_load_evaluation(t, row, windows);
         gx_model_loss(g, t->model, &t->eval, t->eval_loss);
     }
     gx_to_host(g, &sums[0], t->eval_loss, sizeof sums[0]);
     gx_at(g, -1, "evaluate");
     gx_all_reduce(g, GX_AXIS_LOSS, GX_SUM, sums, 2, GX_F64);
-    if (labels) *labels = (int64_t)sums[1];
-    return sums[1] > 0 ? sums[0] / sums[1] : 0;
+    if (labels) *labels = t->stop ? 0 : (int64_t)sums[1];
+    return t->stop ? NAN : sums[1] > 0 ? sums[0] / sums[1] : 0;
 }
 
 static void gx__trainer_report_evaluation(GxTrainer *t, int64_t windows)
@@ -270,7 +280,7 @@ static void gx__trainer_report_evaluation(GxTrainer *t, int64_t windows)
     int64_t labels;
     double started = gx_seconds(), loss = gx_trainer_evaluate(t, windows, &labels), bits = loss / log(2.0);
     t->interval_start += gx_seconds() - started; // the progress line is about training
-    if (gx_failed(t->g) || !gx_trainer_is_first(t)) return;
+    if (gx_failed(t->g) || t->stop || !gx_trainer_is_first(t)) return;
     gx_report_evaluation(t, loss, bits, labels);
     gx_evaluation_log(t->log, t->log_path, t->step, loss, bits, &t->g->error);
 }
@@ -308,21 +318,12 @@ void gx_trainer_report(GxTrainer *t)
         t->interval_start = gx_seconds();
         t->interval_labels = t->interval_steps = 0;
     }
-    if (t->step < t->o.max_steps && gx__trainer_due(t, t->o.eval_steps))
+    if (t->step < t->o.max_steps && !t->stop && gx__trainer_due(t, t->o.eval_steps))
         gx__trainer_report_evaluation(t, t->o.eval_windows);
     if (gx__trainer_due(t, t->o.save_steps)) gx_trainer_save(t);
 }
 
 // ---- closing -------------------------------------------------------------------------------------------------------
-
-// A signal may reach some of the ranks only: all of them stop, or none does.
-static int gx__trainer_agree_to_stop(GxTrainer *t)
-{
-    int64_t asked = gx_stop_signal() != 0;
-    gx_at(t->g, -1, "stop");
-    gx_all_reduce(t->g, GX_AXIS_ALL, GX_SUM, &asked, 1, GX_I64);
-    return asked > 0;
-}
 
 static void gx__trainer_print_sample(GxTrainer *t)
 {
@@ -339,7 +340,7 @@ static void gx__trainer_print_sample(GxTrainer *t)
     }
     if (n == 0) ids[n++] = '\n', wanted++;
     else gx_tokenizer_encode(&t->tokenizer, t->o.sample_prompt, n, ids);
-    for (; n < wanted && !gx_failed(t->g) && !(t->stop = gx__trainer_agree_to_stop(t)); n++)
+    for (; n < wanted && !gx_failed(t->g) && !gx__trainer_agree_to_stop(t); n++)
         gx_generate(t->g, t->model, &t->generator, ids, n, n + 1, &s);
     text[n] = 0;
     if (!gx_failed(t->g) && gx_tokenizer_decode(&t->tokenizer, ids, n, text, &t->g->error) == GX_OK)
@@ -376,9 +377,11 @@ static void gx__trainer_warn_skipped(const GxTrainer *t)
 
 static void gx__trainer_finish(GxTrainer *t)
 {
-    gx_trainer_save(t); // first: what comes now may fail
-    if (t->step == t->o.max_steps) {
-        gx__trainer_report_evaluation(t, 0);
+    const char *missing = "the last validation and the sample are"; // of a run that is stopped at its end
+    gx_trainer_save(t);                                             // first: what comes now may fail
+    if (t->step == t->o.max_steps && !t->stop) gx__trainer_report_evaluation(t, 0);
+    if (t->step == t->o.max_steps && !t->stop) {
+        missing = "the sample is";
         gx__trainer_print_sample(t);
     }
     if (t->skipped && gx_trainer_is_first(t)) gx__trainer_warn_skipped(t);
@@ -386,7 +389,7 @@ static void gx__trainer_finish(GxTrainer *t)
     if (!t->stop || gx_failed(t->g) || !gx_trainer_is_first(t)) return;
     if (t->step == t->o.max_steps)
         gx_log(&t->g->log, GX_LOG_WARNING,
-               "stopped by a signal after the last step: the training is complete and saved, the sample is not");
+               "stopped by a signal after the last step: the training is complete and saved, %s not", missing);
     else
         gx_log(&t->g->log, GX_LOG_WARNING, "stopped by a signal after step %ld of %ld; go on with --resume auto",
                (long)t->step, (long)t->o.max_steps);
