@@ -159,7 +159,7 @@ TEST(mpirun_has_the_word_where_the_program_has_mpi)
 {
     NEED_MPI();
     int status = run_mpi(2, "--world 2 --rank 0 --init tcp://127.0.0.1:29500 --max_steps 2 --output_dir both");
-    CHECK(status != 0 && status != TIMED_OUT && strstr(err(), "leave --world, --rank and --init away"), "status %d: %s",
+    CHECK(status != 0 && status != TIMED_OUT && strstr(err(), "leave out --world, --rank and --init"), "status %d: %s",
           status, err());
     CHECK(!exists("both"), "it trained");
     setenv("RANK", "0", 1), setenv("WORLD_SIZE", "3", 1); // left over from something else

@@ -1,4 +1,4 @@
-// family.h: what the trainer must know of a model family beyond GxModel: its options, its config.json, and how to open
+// family.h: what the trainer must know of a family of models beyond GxModel: its options, its config.json, how to open
 // it.
 #ifndef GX_FAMILY_H
 #define GX_FAMILY_H

@@ -16,7 +16,8 @@
 // Every rank calls every function; what is said and written, rank 0 says and writes. An error stays in g->error:
 // gx_trainer_next then says 0, and gx_trainer_close tells the logger.
 // A step whose gradients are not finite is skipped: it changes nothing. GX_SKIPPED_MOST of them in a row, or a run that
-// came to its end by nothing else, are an error; while they last, no older checkpoint is removed.
+// consists of nothing else, are an error; while they last, no older checkpoint is removed.
+// A signal to stop ends a validation and a sample, too; what was trained is saved.
 #ifndef GX_TRAINER_H
 #define GX_TRAINER_H
 #include "../io/dataset.h"
@@ -31,12 +32,13 @@ enum { GX_SKIPPED_MOST = 100 };
 
 typedef struct GxTrainer {
     GxContext *g;
+    // what is run
     const GxFamily *family;
     GxMode split; // what the program's mode splits
     GxConfig config;
     GxTrainOptions o;
     char resume[GX_PATH]; // the checkpoint's folder; "": none
-    int64_t run;          // this run's number: drawn when it begins, kept when it goes on
+    int64_t run;          // this run's number: drawn when it begins, kept when it is resumed
     void *model_config;
     GxModel *model;
     GxTokenizer tokenizer;
@@ -46,29 +48,31 @@ typedef struct GxTrainer {
     GxSplit batch_split; // samples of each rank in a micro-batch
     GxSchedule schedule;
     GxOptimizer optimizer;
+    // memory
+    GxPlan plan;
     GxArena arena, host_arena; // of the run, exactly as planned: the device's memory; the host's, where that is another
     GxArena comm_arena;        // of the communicator, which is needed before there is a plan
-    GxPlan plan;
-    GxBatch *batch; // the window's micro-batches
+    GxBatch *batch;            // the window's micro-batches
     GxBatch eval;
     int32_t *tokens;      // [accumulation + 1][tokens, labels][T,B], the last for validation
     int32_t *tokens_twin; // in the host's memory
     double *eval_loss;    // sum over a validation
-    GxStep seen;          // g->step as the host saw it last
-    int is_seen;          // 1: no step since then
     GxGenerator generator;
-    FILE *log; // rank 0: output_dir/log.jsonl
-    char log_path[GX_PATH];
-    int lock;                             // file descriptor of output_dir, locked; -1: none
+    // where the run is
     int64_t step, samples, window_labels; // windows begun; samples seen by all ranks; labels of the last window
     int64_t begun;                        // the step that this process began with
-    int64_t skipped, skipped_in_a_row; // steps of this process whose gradients were not finite; of these, the last ones
-    int stop, done;                    // asked to stop by a signal; nothing more to do (--help, --dry_run)
-    int64_t saved;                     // the step that was saved last
-    double interval_start;             // of the progress line
+    int64_t saved;                        // the step that was saved last
+    int64_t skipped, skipped_in_a_row;    // steps of this process without finite gradients; of these, the last ones
+    GxStep seen;                          // g->step as the host saw it last
+    int is_seen;                          // 1: no step since then
+    int stop, done;                       // asked to stop by a signal; nothing more to do (--help, --dry_run)
+    // what is written and said
+    int lock;  // file descriptor of output_dir, locked; -1: none
+    FILE *log; // rank 0: output_dir/log.jsonl
+    char log_path[GX_PATH];
+    double interval_start; // of the progress line
     int64_t interval_labels, interval_steps;
-    double measured_since; // for the time left: since the first progress line, whose step was slow (first touches,
-                           // kernels compiled)
+    double measured_since; // for the time left: since the first progress line, whose step was slow (first touches)
     int64_t measured_from; // the step then; 0: not yet
 } GxTrainer;
 
@@ -138,19 +142,17 @@ static GxStatus gx__trainer_blame_weights(GxTrainer *t)
     if (t->skipped < t->step - t->begun)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "the gradients of the last %ld steps were not finite: the weights have not changed since step "
-                       "%ld, and no step will mend them; "
-                       "go on from a checkpoint of before, or begin anew, with a --learning_rate below %g",
+                       "%ld, and further steps would not change them; resume an earlier checkpoint, or start again, "
+                       "with a --learning_rate below %g",
                        (long)t->skipped_in_a_row, (long)(t->step - t->skipped_in_a_row), t->o.learning_rate);
     if (from[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "the gradients of all %ld steps were not finite: it is the weights of %s that give none, not "
-                       "the learning rate; take "
-                       "others, such as an older checkpoint",
+                       "the gradients of all %ld steps were not finite: the reason is the weights of %s, not the "
+                       "learning rate; take others, such as an earlier checkpoint",
                        (long)t->skipped, from);
     return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "the gradients of all %ld steps were not finite: the model gives none as it is initialised, "
-                   "whatever the learning rate; change "
-                   "its options",
+                   "the gradients of all %ld steps were not finite: the reason is the model as it is initialised, not "
+                   "the learning rate; change its options",
                    (long)t->skipped);
 }
 
@@ -368,10 +370,8 @@ static void gx__trainer_warn_skipped(const GxTrainer *t)
                t->o.learning_rate);
     else
         gx_log(log, GX_LOG_WARNING,
-               "the last %ld among them: the weights have not changed since step %ld, and may be of no use; go on from "
-               "a checkpoint of "
-               "before, "
-               "or begin anew, with a --learning_rate below %g",
+               "the last %ld among them: the weights have not changed since step %ld, and may be of no use; resume an "
+               "earlier checkpoint, or start again, with a --learning_rate below %g",
                (long)t->skipped_in_a_row, (long)(t->step - t->skipped_in_a_row), t->o.learning_rate);
 }
 
