@@ -22,9 +22,10 @@
 //     if (gx_failed(&g)) fprintf(stderr, "%s\n", g.error.message);
 //
 // WHAT IT DOES NOT DO
-//   It does not print, exit, or keep state outside the context. The exceptions: run/ is a program's part, which prints,
-//   catches signals and may exit; a failed rank under MPI ends the job by MPI_Abort; matrix products set OpenMP's
-//   number of threads for the calling thread.
+//   It does not print, exit, or keep state outside the context: what it says goes to the context's logger and reporter.
+//   The exceptions: run/launch.h is a program's main, which gives each rank a logger and a reporter that print, catches
+//   signals and may exit; a failed rank under MPI ends the job by MPI_Abort; matrix products set OpenMP's number of
+//   threads for the calling thread.
 //
 // THE HOUSE, in the order of dependency (docs/architecture.md tells how they work together)
 //   base   what everything stands on: errors, memory, random numbers, the tensor table, the context

@@ -758,6 +758,38 @@ TEST(a_signal_ends_the_sample_too)
     }
 }
 
+// Within one row of samples, which takes milliseconds, and what a checkpoint takes.
+TEST(a_signal_ends_a_long_validation_and_half_of_one_is_not_reported)
+{
+    static const struct {
+        const char *flags;
+        int signal;
+        const char *says;
+    } ways[] = {{"--max_steps 3", SIGTERM, "after step 1 of 3; go on with --resume auto"},
+                {"--max_steps 3 --ranks 2", SIGINT, "after step 1 of 3; go on with --resume auto"},
+                {"--max_steps 1", SIGTERM, "complete and saved, the last validation and the sample are not"}};
+    write_long_text();
+    for (int i = 0; i < 3; i++) {
+        char output[100], path[140];
+        snprintf(output, sizeof output, "long_validation%d", i);
+        snprintf(path, sizeof path, "%s/log.jsonl", output);
+        start("--output_dir %s " LONG_VALIDATION " %s", output, ways[i].flags);
+        CHECK(wait_for(path, "\"step\": 1, "), "no first step came");
+        sleep_ms(500);
+        kill(child.pid, ways[i].signal);
+        const double at = now() - child.started;
+        const int status = finish_within(at + 10);
+        CHECK(status == 128 + ways[i].signal, "%s: status %d %.1f s after the signal: %s", ways[i].flags, status,
+              child.seconds - at, err());
+        CHECK(strstr(err(), ways[i].says), "%s: it said %s", ways[i].flags, err());
+        const Log l = read_log(output);
+        CHECK(l.steps == 1 && l.evals == 0 && l.bad == 0 && !strstr(out(), "validation loss"),
+              "%s: %d steps, %d validations; %s", ways[i].flags, l.steps, l.evals, out());
+        snprintf(path, sizeof path, "%s/checkpoint-1", output);
+        check_whole(path);
+    }
+}
+
 TEST(a_sample_that_cannot_be_made_does_not_cost_the_checkpoint)
 {
     char line[4096];

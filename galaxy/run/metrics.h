@@ -70,8 +70,7 @@ GxStatus gx_progress_log(FILE *log, const char *path, const GxProgress *p, GxErr
     if (p->card_mb > 0) snprintf(card, sizeof card, ", \"card_mb\": %.1f", p->card_mb);
     snprintf(line, sizeof line,
              "{\"step\": %ld, \"loss\": %s, \"grad_norm\": %s, \"lr\": %s, \"tokens_per_s\": %s, \"gflops\": %s, "
-             "\"memory_mb\": %.1f%s, "
-             "\"skipped\": %s}\n",
+             "\"memory_mb\": %.1f%s, \"skipped\": %s}\n",
              (long)p->step, gx__metrics_json_number(p->loss, n[0]), gx__metrics_json_number(p->grad_norm, n[1]),
              gx__metrics_json_number(p->lr, n[2]), gx__metrics_json_number(p->tokens_per_s, n[3]),
              gx__metrics_json_number(p->gflops, n[4]), p->memory_mb, card, p->skipped ? "true" : "false");

@@ -67,9 +67,8 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    GX__OPTIONS_TOKENS_MOST = 1 << 30
-}; // of a micro-batch on all ranks: sizes in bytes stay far from 64 bits, plans take moments
+// Of a micro-batch on all ranks: sizes in bytes stay far from 64 bits, and plans take moments.
+enum { GX__OPTIONS_TOKENS_MOST = 1 << 30 };
 
 #define GX__OPTIONS_AT(field) offsetof(GxTrainOptions, field)
 static const GxField gx__options_train_options[] = {
@@ -277,8 +276,7 @@ GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int copi
         else snprintf(nearest, sizeof nearest, "the smallest that fits is %ld", (long)unit);
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "global_batch_size %ld is not gradient_accumulation_steps %ld x %ld samples per micro-batch "
-                       "(%s%ld x %d %s) = "
-                       "%ld; %s",
+                       "(%s%ld x %d %s) = %ld; %s",
                        (long)o->global_batch_size, (long)o->gradient_accumulation_steps, (long)per_micro,
                        list ? "the list's sum; about " : "micro_batch_size ", (long)(per_micro / copies), copies,
                        copies == 1 ? "copy" : "copies", (long)product, nearest);

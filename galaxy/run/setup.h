@@ -1,9 +1,12 @@
-// setup.h: how a training run is opened: options, what the ranks agree on, the memory plan, memory, weights, the output
-// folder. trainer.h has the rest.
+// setup.h: the order in which a training run is opened. What happens at each point has a room of its own:
 //
-// The order matters. Options come first; the communicator next, with memory of its own, since the ranks have to agree
-// (on options, on the checkpoint to resume, on the model, on the text) before there is a plan; then the plan, from a
-// step on the device `none`; then the arena, exactly as planned; then weights, and what is written.
+//     options       options.h     flags and --config; --help ends here
+//     communicator                with memory of its own, since the ranks have to agree before there is a plan
+//     agreement     agree.h       options, the checkpoint to resume (output.h), the model's configuration, the text
+//     plan          plan.h        from a step on the device `none` (buffers.h); --dry_run ends here
+//     memory        buffers.h     the arena, exactly as planned
+//     weights       checkpoint.h  drawn, loaded or resumed
+//     output        output.h      the folder: locked, and what stands in the way refused
 #ifndef GX_SETUP_H
 #define GX_SETUP_H
 #include "trainer.h"
@@ -34,7 +37,7 @@ static GxStatus gx__setup_choose_device(GxTrainer *t)
     if (!strcmp(t->o.device, "cpu")) g->device = gx_device_cpu();
     if (!strcmp(t->o.device, "auto") || !strcmp(t->o.device, g->device->name)) return GX_OK;
     return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                   "--device %s: this program was built for %s; build it anew with make DEVICE=%s", t->o.device,
+                   "--device %s: this program was built for %s; rebuild it with make DEVICE=%s", t->o.device,
                    g->device->name, t->o.device);
 }
 
@@ -110,8 +113,8 @@ static int gx__setup_has_own_cards(GxContext *g)
     return !gx_failed(g);
 }
 
-static const GxDeviceEngine gx__setup_planned_nccl = {"nccl", NULL, NULL,
-                                                      NULL}; // of a dry run without a card; calls none
+// Of a dry run without a card, which calls none of its functions.
+static const GxDeviceEngine gx__setup_planned_nccl = {"nccl", NULL, NULL, NULL};
 
 // Who moves buffers of the cards. All ranks choose the same, also where some are on cards and some are not.
 static GxStatus gx__setup_open_device_comm(GxTrainer *t)
@@ -122,7 +125,7 @@ static GxStatus gx__setup_open_device_comm(GxTrainer *t)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
                        "--device_comm nccl moves buffers of the device cuda; rank %d is on %s%s", g->rank,
                        g->device->name,
-                       gx_default_device()->card ? "" : ", and was built for it: build it anew with make DEVICE=cuda");
+                       gx_default_device()->card ? "" : ", for which it was built: rebuild it with make DEVICE=cuda");
     if (g->world == 1 || !strcmp(t->o.device_comm, "host")) return GX_OK;
     const int own_cards = gx__setup_has_own_cards(g);
     if (gx_failed(g) || !(wanted || own_cards)) return gx_status(g);
@@ -170,8 +173,8 @@ static GxStatus gx__setup_open_parts(GxTrainer *t)
                                 {o->seq_scatter_list.v, o->seq_scatter_list.n}};
     if (g->world > GX_MAX_PARTS)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%d ranks; at most %d are possible", g->world, GX_MAX_PARTS);
-    GX_TRY(gx_mesh_open(&t->mesh, dims, g->rank, g->world,
-                        err)); // how the ranks are arranged is one of the things to agree on
+    // how the ranks are arranged is one of the things to agree on: until then all are data-parallel
+    GX_TRY(gx_mesh_open(&t->mesh, dims, g->rank, g->world, err));
     g->mesh = &t->mesh;
     GX_TRY(gx__setup_open_comm(t));
     GX_TRY(gx_agree_on_options(g, &t->config, t->family, t->mode->methods));
@@ -223,18 +226,16 @@ static GxStatus gx__setup_resume(GxTrainer *t)
     gx_checkpoint_load_state(g, &t->model, &t->optimizer, &s, t->resume);
     GX_TRY(gx_status(g));
     if (s.seed != t->o.seed && gx_config_is_set(&t->config, "seed"))
-        return GX_FAIL(
-            &g->error, GX_ERR_ARGUMENT,
-            "%s was trained with seed %ld; with another one it would not be the same run: leave out --seed, or start "
-            "a new run from its weights with --model",
-            t->resume, (long)s.seed);
+        return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                       "%s was trained with seed %ld; with another one it would not be the same run: leave out --seed, "
+                       "or start a new run from its weights with --model",
+                       t->resume, (long)s.seed);
     t->o.seed = s.seed;
     if ((s.text_bytes != t->data.train.n || s.text_hash != t->text_hash || s.seq_len != t->o.seq_len) &&
         gx_trainer_is_first(t))
         gx_log(&g->log, GX_LOG_WARNING,
                "%s was trained on another text, or with another validation_fraction or seq_len: its samples will not "
-               "go on where they "
-               "stopped",
+               "go on where they stopped",
                t->resume);
     t->run = s.run;
     t->step = t->begun = s.step;
@@ -272,7 +273,7 @@ static GxStatus gx__setup_open_output(GxTrainer *t)
     GX_TRY(gx_path_join(t->log_path, t->o.output_dir, "log.jsonl", err));
     if (t->step == 0 && gx_path_is_file(t->log_path))
         gx_log(&t->g->log, GX_LOG_WARNING,
-               "%s of an earlier run is written anew; --resume auto would have gone on with that run", t->log_path);
+               "%s of an earlier run is overwritten; --resume auto would have continued that run", t->log_path);
     GX_TRY(gx_log_open(&t->log, t->log_path, t->step, err));
     if (t->data.held_out.n < 2) return GX_OK;
     double bits;

@@ -15,7 +15,8 @@
 // Every rank calls every function; what is said and written, rank 0 says and writes. An error stays in g->error:
 // gx_trainer_next then says 0, and gx_trainer_close tells the logger.
 // A step whose gradients are not finite is skipped: it changes nothing. GX_SKIPPED_MOST of them in a row, or a run that
-// came to its end by nothing else, are an error; while they last, no older checkpoint is removed.
+// consists of nothing else, are an error; while they last, no older checkpoint is removed.
+// A signal to stop ends a validation and a sample, too; what was trained is saved.
 #ifndef GX_TRAINER_H
 #define GX_TRAINER_H
 #include "../io/dataset.h"
@@ -31,13 +32,14 @@ enum { GX_SKIPPED_MOST = 100 };
 
 typedef struct GxTrainer {
     GxContext *g;
+    // what is run
     const GxFamily *family;
     const GxMode *mode; // the program's own, or &composed
     GxMode composed;    // of --mode, or --att, --con, --mlp
     GxConfig config;
     GxTrainOptions o;
     char resume[GX_PATH]; // the checkpoint's folder; "": none
-    int64_t run;          // this run's number: drawn when it begins, kept when it goes on
+    int64_t run;          // this run's number: drawn when it begins, kept when it is resumed
     void *model_config;
     GxModel model;
     GxRunner runner;
@@ -48,29 +50,31 @@ typedef struct GxTrainer {
     GxSplit batch_split; // samples of each rank in a micro-batch
     GxSchedule schedule;
     GxOptimizer optimizer;
+    // memory
+    GxPlan plan;
     GxArena arena, host_arena; // of the run, exactly as planned: the device's memory; the host's, where that is another
     GxArena comm_arena;        // of the communicator, which is needed before there is a plan
-    GxPlan plan;
-    GxBatch *batch; // the window's micro-batches
+    GxBatch *batch;            // the window's micro-batches
     GxBatch eval;
     int32_t *tokens;      // [accumulation + 1][tokens, labels][T,B], the last for validation
     int32_t *tokens_twin; // in the host's memory
     double *eval_loss;    // sum over a validation
-    GxStep seen;          // g->step as the host saw it last
-    int is_seen;          // 1: no step since then
     GxGenerator generator;
-    FILE *log; // rank 0: output_dir/log.jsonl
-    char log_path[GX_PATH];
-    int lock;                             // file descriptor of output_dir, locked; -1: none
+    // where the run is
     int64_t step, samples, window_labels; // windows begun; samples seen by all ranks; labels of the last window
     int64_t begun;                        // the step that this process began with
-    int64_t skipped, skipped_in_a_row; // steps of this process whose gradients were not finite; of these, the last ones
-    int stop, done;                    // asked to stop by a signal; nothing more to do (--help, --dry_run)
-    int64_t saved;                     // the step that was saved last
-    double interval_start;             // of the progress line
+    int64_t saved;                        // the step that was saved last
+    int64_t skipped, skipped_in_a_row;    // steps of this process without finite gradients; of these, the last ones
+    GxStep seen;                          // g->step as the host saw it last
+    int is_seen;                          // 1: no step since then
+    int stop, done;                       // asked to stop by a signal; nothing more to do (--help, --dry_run)
+    // what is written and said
+    int lock;  // file descriptor of output_dir, locked; -1: none
+    FILE *log; // rank 0: output_dir/log.jsonl
+    char log_path[GX_PATH];
+    double interval_start; // of the progress line
     int64_t interval_labels, interval_steps;
-    double measured_since; // for the time left: since the first progress line, whose step was slow (first touches,
-                           // kernels compiled)
+    double measured_since; // for the time left: since the first progress line, whose step was slow (first touches)
     int64_t measured_from; // the step then; 0: not yet
 } GxTrainer;
 
@@ -91,7 +95,7 @@ int gx_trainer_close(GxTrainer *t); // last validation, samples, checkpoint, pic
 int gx_train(GxContext *g, const GxFamily *family, const GxMode *mode, int argc, char **argv);
 
 // Mean loss per token over the held-out text: `windows` samples of it, 0: all. *labels (NULL: not wanted): how many
-// tokens that were.
+// tokens that were. Cut short by a signal to stop: t->stop is set, and there is no mean: NAN and 0.
 double gx_trainer_evaluate(GxTrainer *t, int64_t windows, int64_t *labels);
 void gx_trainer_save(GxTrainer *t); // output_dir/checkpoint-<step>
 
@@ -139,19 +143,17 @@ static GxStatus gx__trainer_blame_weights(GxTrainer *t)
     if (t->skipped < t->step - t->begun)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "the gradients of the last %ld steps were not finite: the weights have not changed since step "
-                       "%ld, and no step will mend them; "
-                       "go on from a checkpoint of before, or begin anew, with a --learning_rate below %g",
+                       "%ld, and further steps would not change them; resume an earlier checkpoint, or start again, "
+                       "with a --learning_rate below %g",
                        (long)t->skipped_in_a_row, (long)(t->step - t->skipped_in_a_row), t->o.learning_rate);
     if (from[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "the gradients of all %ld steps were not finite: it is the weights of %s that give none, not "
-                       "the learning rate; take "
-                       "others, such as an older checkpoint",
+                       "the gradients of all %ld steps were not finite: the reason is the weights of %s, not the "
+                       "learning rate; take others, such as an earlier checkpoint",
                        (long)t->skipped, from);
     return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "the gradients of all %ld steps were not finite: the model gives none as it is initialised, "
-                   "whatever the learning rate; change "
-                   "its options",
+                   "the gradients of all %ld steps were not finite: the reason is the model as it is initialised, not "
+                   "the learning rate; change its options",
                    (long)t->skipped);
 }
 
@@ -223,6 +225,15 @@ static void gx__trainer_report_progress(GxTrainer *t)
     gx_progress_log(t->log, t->log_path, &p, &t->g->error);
 }
 
+// A signal may reach some of the ranks only: all of them stop, or none does.
+static int gx__trainer_agree_to_stop(GxTrainer *t)
+{
+    int64_t asked = t->stop || gx_stop_signal() != 0;
+    gx_at(t->g, -1, "stop");
+    gx_all_reduce(t->g, GX_AXIS_ALL, GX_SUM, &asked, 1, GX_I64);
+    return t->stop = asked > 0;
+}
+
 // Each rank takes its samples of each row of them; samples beyond the last are left out by their labels. Returns how
 // many labels count.
 static int64_t gx__trainer_load_evaluation(GxTrainer *t, int64_t row, int64_t windows)
@@ -249,6 +260,7 @@ double gx_trainer_evaluate(GxTrainer *t, int64_t windows, int64_t *labels)
     windows = windows > 0 ? gx_min(windows, all) : all;
     gx_zero(g, t->eval_loss, sizeof *t->eval_loss);
     for (int64_t row = 0; row * gx_split_total(&t->batch_split) < windows && !gx_failed(g); row++) {
+        if (gx__trainer_agree_to_stop(t)) break; // a validation may take longer than whoever asks would wait
         sums[1] += (double)gx__trainer_load_evaluation(t, row, windows);
         gx_runner_forward(g, &t->runner, &t->eval);
     }
@@ -256,8 +268,8 @@ double gx_trainer_evaluate(GxTrainer *t, int64_t windows, int64_t *labels)
     gx_at(g, -1, "evaluate");
     gx_all_reduce(g, gx_runner_loss_axes(&t->runner), GX_SUM, &sums[0], 1, GX_F64);
     gx_all_reduce(g, GX_AXIS_LOSS, GX_SUM, &sums[1], 1, GX_F64);
-    if (labels) *labels = (int64_t)sums[1];
-    return sums[1] > 0 ? sums[0] / sums[1] : 0;
+    if (labels) *labels = t->stop ? 0 : (int64_t)sums[1];
+    return t->stop ? NAN : sums[1] > 0 ? sums[0] / sums[1] : 0;
 }
 
 static void gx__trainer_report_evaluation(GxTrainer *t, int64_t windows)
@@ -266,7 +278,7 @@ static void gx__trainer_report_evaluation(GxTrainer *t, int64_t windows)
     int64_t labels;
     double started = gx_seconds(), loss = gx_trainer_evaluate(t, windows, &labels), bits = loss / log(2.0);
     t->interval_start += gx_seconds() - started; // the progress line is about training
-    if (gx_failed(t->g) || !gx_trainer_is_first(t)) return;
+    if (gx_failed(t->g) || t->stop || !gx_trainer_is_first(t)) return;
     gx_report_evaluation(t, loss, bits, labels);
     gx_evaluation_log(t->log, t->log_path, t->step, loss, bits, &t->g->error);
 }
@@ -304,21 +316,12 @@ void gx_trainer_report(GxTrainer *t)
         t->interval_start = gx_seconds();
         t->interval_labels = t->interval_steps = 0;
     }
-    if (t->step < t->o.max_steps && gx__trainer_due(t, t->o.eval_steps))
+    if (t->step < t->o.max_steps && !t->stop && gx__trainer_due(t, t->o.eval_steps))
         gx__trainer_report_evaluation(t, t->o.eval_windows);
     if (gx__trainer_due(t, t->o.save_steps)) gx_trainer_save(t);
 }
 
 // ---- closing -------------------------------------------------------------------------------------------------------
-
-// A signal may reach some of the ranks only: all of them stop, or none does.
-static int gx__trainer_agree_to_stop(GxTrainer *t)
-{
-    int64_t asked = gx_stop_signal() != 0;
-    gx_at(t->g, -1, "stop");
-    gx_all_reduce(t->g, GX_AXIS_ALL, GX_SUM, &asked, 1, GX_I64);
-    return asked > 0;
-}
 
 static void gx__trainer_print_sample(GxTrainer *t)
 {
@@ -335,7 +338,7 @@ static void gx__trainer_print_sample(GxTrainer *t)
     }
     if (n == 0) ids[n++] = '\n', wanted++;
     else gx_tokenizer_encode(&t->tokenizer, t->o.sample_prompt, n, ids);
-    for (; n < wanted && !gx_failed(t->g) && !(t->stop = gx__trainer_agree_to_stop(t)); n++)
+    for (; n < wanted && !gx_failed(t->g) && !gx__trainer_agree_to_stop(t); n++)
         gx_generate(t->g, &t->runner, &t->generator, ids, n, n + 1, &s);
     text[n] = 0;
     if (!gx_failed(t->g) && gx_tokenizer_decode(&t->tokenizer, ids, n, text, &t->g->error) == GX_OK)
@@ -363,18 +366,18 @@ static void gx__trainer_warn_skipped(const GxTrainer *t)
                t->o.learning_rate);
     else
         gx_log(log, GX_LOG_WARNING,
-               "the last %ld among them: the weights have not changed since step %ld, and may be of no use; go on from "
-               "a checkpoint of "
-               "before, "
-               "or begin anew, with a --learning_rate below %g",
+               "the last %ld among them: the weights have not changed since step %ld, and may be of no use; resume an "
+               "earlier checkpoint, or start again, with a --learning_rate below %g",
                (long)t->skipped_in_a_row, (long)(t->step - t->skipped_in_a_row), t->o.learning_rate);
 }
 
 static void gx__trainer_finish(GxTrainer *t)
 {
-    gx_trainer_save(t); // first: what comes now may fail
-    if (t->step == t->o.max_steps) {
-        gx__trainer_report_evaluation(t, 0);
+    const char *missing = "the last validation and the sample are"; // of a run that is stopped at its end
+    gx_trainer_save(t);                                             // first: what comes now may fail
+    if (t->step == t->o.max_steps && !t->stop) gx__trainer_report_evaluation(t, 0);
+    if (t->step == t->o.max_steps && !t->stop) {
+        missing = "the sample is";
         gx__trainer_print_sample(t);
     }
     if (t->skipped && gx_trainer_is_first(t)) gx__trainer_warn_skipped(t);
@@ -382,7 +385,7 @@ static void gx__trainer_finish(GxTrainer *t)
     if (!t->stop || gx_failed(t->g) || !gx_trainer_is_first(t)) return;
     if (t->step == t->o.max_steps)
         gx_log(&t->g->log, GX_LOG_WARNING,
-               "stopped by a signal after the last step: the training is complete and saved, the sample is not");
+               "stopped by a signal after the last step: the training is complete and saved, %s not", missing);
     else
         gx_log(&t->g->log, GX_LOG_WARNING, "stopped by a signal after step %ld of %ld; go on with --resume auto",
                (long)t->step, (long)t->o.max_steps);
