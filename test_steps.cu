@@ -720,25 +720,35 @@ static int find(const GxSteps *s, int what, int unit, int micro_batch)
 
 TEST(a_message_names_the_action_and_what_it_lacks)
 {
-    // clang-format off
-    static const struct { int what, unit, micro_batch; const char *without, *twice; } cases[] = {
-        {GX_DO_COUNT, -1, -1, "action 0 (F0 of micro-batch 0): COUNT is the first action of a training list, on all ranks",
-                              "action 1 (COUNT): COUNT is the first action of a training list, on all ranks"},
-        {GX_DO_FORWARD, 1, 1, "action 9 (F2 of micro-batch 1): x of unit 2, micro-batch 1 is needed; F1 must come before and does not",
-                              "action 10 (F1 of micro-batch 1): it was done already: action 9"},
-        {GX_DO_BACKWARD, 3, 1, "action 11 (B2 of micro-batch 1): dx of unit 3, micro-batch 1 is needed; B3 must come before and does not",
-                               "action 12 (B3 of micro-batch 1): it was done already: action 11"},
-        {GX_DO_BACKWARD, 0, 0, "action 14 (REDUCE0-3): 1 of 2 contributions to the gradients of unit 0 have been added: the other B0 or W0 must "
-                               "come before", "action 8 (B0 of micro-batch 0): it was done already: action 7"},
-        {GX_DO_REDUCE, 0, -1, "action 15 (NORM0): gradients of unit 0 are summed over axes 0 of 6: REDUCE must come before",
-                              "action 16 (REDUCE0-3): gradients of unit 0 are summed over axes 6 already"},
-        {GX_DO_NORM, 2, -1, "action 19 (AGREE): sums of squares of unit 2 is needed; NORM2 must come before and does not",
-                            "action 19 (NORM2): it was done already: action 18"},
+    static const struct {
+        int what, unit, micro_batch;
+        const char *without, *twice;
+    } cases[] = {
+        {GX_DO_COUNT, -1, -1,
+         "action 0 (F0 of micro-batch 0): COUNT is the first action of a training list, on all ranks",
+         "action 1 (COUNT): COUNT is the first action of a training list, on all ranks"},
+        {GX_DO_FORWARD, 1, 1,
+         "action 9 (F2 of micro-batch 1): x of unit 2, micro-batch 1 is needed; F1 must come before and does not",
+         "action 10 (F1 of micro-batch 1): it was done already: action 9"},
+        {GX_DO_BACKWARD, 3, 1,
+         "action 11 (B2 of micro-batch 1): dx of unit 3, micro-batch 1 is needed; B3 must come before and does not",
+         "action 12 (B3 of micro-batch 1): it was done already: action 11"},
+        {GX_DO_BACKWARD, 0, 0,
+         "action 14 (REDUCE0-3): 1 of 2 contributions to the gradients of unit 0 have been added: the other B0 or W0 "
+         "must "
+         "come before",
+         "action 8 (B0 of micro-batch 0): it was done already: action 7"},
+        {GX_DO_REDUCE, 0, -1,
+         "action 15 (NORM0): gradients of unit 0 are summed over axes 0 of 6: REDUCE must come before",
+         "action 16 (REDUCE0-3): gradients of unit 0 are summed over axes 6 already"},
+        {GX_DO_NORM, 2, -1,
+         "action 19 (AGREE): sums of squares of unit 2 is needed; NORM2 must come before and does not",
+         "action 19 (NORM2): it was done already: action 18"},
         {GX_DO_AGREE, -1, -1, "action 20 (STEP0): clip coefficient is needed; AGREE must come before and does not",
-                              "action 21 (AGREE): it makes clip coefficient, which is there already: action 20 (AGREE) made it"},
-        {GX_DO_STEP, 3, -1, "the end of the list: there was no STEP3", "action 25 (STEP3): it was done already: action 24"},
+         "action 21 (AGREE): it makes clip coefficient, which is there already: action 20 (AGREE) made it"},
+        {GX_DO_STEP, 3, -1, "the end of the list: there was no STEP3",
+         "action 25 (STEP3): it was done already: action 24"},
     };
-    // clang-format on
     static GxAction a[ACTIONS];
     GxStepsSpec p = simple(2, 2);
     GxSteps s = GX_ZERO;

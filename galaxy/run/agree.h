@@ -8,6 +8,7 @@
 #define GX_AGREE_H
 #include "../comm/comm.h"
 #include "../io/dataset.h"
+#include "../io/config.h"
 #include "../model/model.h"
 GX_BEGIN
 
