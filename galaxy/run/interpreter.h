@@ -143,13 +143,24 @@ static int64_t gx__interpreter_place(GxContext *g, const GxRunner *r, GxSteps *s
     return gx_steps_place(s, &bytes, &g->error) == GX_OK ? s->bytes : 0;
 }
 
+// A forward alone keeps no slot: each is laid behind the rows, where training has its own.
+static int64_t gx__interpreter_forward_slot(const GxRunner *r) { return gx_round_up(r->forward.bytes, GX_ALIGN); }
+
+static int64_t gx__interpreter_place_forward(GxContext *g, GxRunner *r, int64_t T, int64_t B)
+{
+    int64_t most = 0;
+    gx__interpreter_place(g, r, &r->forward, T, B);
+    for (int u = 0; u < r->m->units; u++) most = gx_max(most, gx_slot_bytes(r->m, u, T, B, 0));
+    return gx__interpreter_forward_slot(r) + most;
+}
+
 void gx_runner_take(GxContext *g, GxRunner *r, int64_t T, int64_t B, int64_t chunk)
 {
     gx_model_take(g, r->m, T, B, chunk);
     if (gx_failed(g)) return;
     gx_store_take(g, &r->m->store, gx_optimizer_moments(r->o));
     r->region_bytes = gx__interpreter_place(g, r, &r->train, T, B);
-    r->region_bytes = gx_max(r->region_bytes, gx__interpreter_place(g, r, &r->forward, T, B));
+    r->region_bytes = gx_max(r->region_bytes, gx__interpreter_place_forward(g, r, T, B));
     r->region = gx_scratch(g, GX_MEM_ACTIVATIONS, r->region_bytes);
 }
 
@@ -163,7 +174,16 @@ static GxState gx__interpreter_stream(const GxRunner *r, const GxSteps *s, const
     return state;
 }
 
-// F, R, B or W of a unit. Where the list has no place for its slot, that is scratch.
+// Where action i has its slot. A list of training has no place for one that goes with its action: that is scratch.
+static void *gx__interpreter_slot(const GxPass *p, const GxRunner *r, const GxSteps *s, int i)
+{
+    void *base = gx_steps_at(s, r->region, s->operands[i].slot);
+    if (base) return base;
+    if (s == &r->forward) return (char *)r->region + gx__interpreter_forward_slot(r);
+    return gx_scratch(p->g, GX_MEM_ACTIVATIONS, gx_slot_bytes(r->m, p->unit, p->b->T, p->b->B, p->defers_weights));
+}
+
+// F, R, B or W of a unit.
 static void gx__interpreter_unit(GxContext *g, GxRunner *r, const GxSteps *s, int i, const GxBatch *b)
 {
     const GxAction *a = &s->action[i];
@@ -175,9 +195,7 @@ static void gx__interpreter_unit(GxContext *g, GxRunner *r, const GxSteps *s, in
     GxPass p = GX_ZERO;
     p.g = g, p.m = r->m, p.b = b, p.slot = &slot, p.unit = a->unit;
     p.defers_weights = gx__interpreter_puts_off(s, a->unit);
-    void *base = gx_steps_at(s, r->region, at->slot);
-    if (!base) base = gx_scratch(g, GX_MEM_ACTIVATIONS, gx_slot_bytes(r->m, a->unit, b->T, b->B, p.defers_weights));
-    gx_slot_lay(&p, base);
+    gx_slot_lay(&p, gx__interpreter_slot(&p, r, s, i));
     if (!gx_failed(g)) {
         if (a->what == GX_DO_FORWARD || a->what == GX_DO_RECOMPUTE) gx_unit_forward(&p, y, in);
         else if (a->what == GX_DO_BACKWARD) gx_unit_backward(&p, dx, dy, in);
