@@ -348,7 +348,7 @@ static int gx__steps_conditions(const GxStepsSpec *spec, const GxAction *a)
 {
     const int u = a->unit, head = spec->units - 1;
     int when = 0;
-    if (u < 0) return when;
+    if (u < 0 || u > head) return when; // of the window
     when |= u > 0 ? GX__STEPS_IF_X : 0;
     when |= u < head ? GX__STEPS_IF_Y : GX__STEPS_IF_HEAD;
     when |= a->keep == GX_KEEP_SLOT      ? GX__STEPS_IF_KEEPS_SLOT
