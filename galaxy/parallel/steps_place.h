@@ -74,7 +74,7 @@ typedef struct {
 typedef struct {
     GxLife *life; // in the order in which they begin
     int n;
-    int *life_of;   // [x, dx, slot][unit][micro-batch]: the one that goes on; -1: none
+    int *life_of;   // [x, dx, slot][unit][micro-batch]: the latest; -1: none yet
     GxLife **order; // [n]: of packing; then by offset
     GxLife *placed; // [n]: copies of those that have their offsets, by offset
     int64_t *live;  // [actions + 1]: bytes alive
@@ -103,7 +103,6 @@ static GxLife *gx__steps_life(const GxSteps *s, const GxStepsBytes *bytes, GxLiv
     assert(*at >= 0); // the list was checked
     GxLife *life = &l->life[*at];
     life->last = i;
-    if (e->verb == GX_ENDS) *at = -1;
     return life;
 }
 
