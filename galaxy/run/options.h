@@ -81,7 +81,7 @@ static const GxField gx__options_train_options[] = {
      "samples per micro-batch of each copy of the model (a rank, or a tp group); 0: dp_batch_size_list says it",
      "0..16777216"},
     {"gradient_accumulation_steps", GX_FIELD_INT, GX__OPTIONS_AT(gradient_accumulation_steps), "1",
-     "micro-batches per optimizer step", "1..1048576"},
+     "micro-batches per optimizer step", "1..32767"},
     {"global_batch_size", GX_FIELD_INT, GX__OPTIONS_AT(global_batch_size), "0",
      "samples per optimizer step on all ranks; 0: follows from the others", "0..1000000000000"},
     {"dp_batch_size_list", GX_FIELD_INT_LIST, GX__OPTIONS_AT(dp_batch_size_list), NULL,
