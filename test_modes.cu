@@ -129,15 +129,6 @@ static Layout layout(const GxMode *mode, const char *shape)
     return test_layout(mode, test_shape(shapes, SHAPES, shape));
 }
 
-static int same_bits(const Result *a, const Result *b)
-{
-    int same = !memcmp(a->loss, b->loss, sizeof a->loss) && !memcmp(a->norm, b->norm, sizeof a->norm) && a->n == b->n;
-    same &= a->validation == b->validation && a->columns == b->columns &&
-            !memcmp(a->logits, b->logits, (size_t)(a->columns * model_config.vocab_size) * 4);
-    for (int k = 0; same && k < BUFFERS; k++) same = !memcmp(a->flat.all[k], b->flat.all[k], (size_t)a->n * 4);
-    return same;
-}
-
 // What two ranks both hold, in gradients, weights and moments; and the numbers that all have.
 static int common_is_same(const Result *a, const Result *b)
 {
