@@ -9,7 +9,7 @@ nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
 look() { if [ -n "$nvcc" ]; then check "$@"; else skip "$1" "nvcc was not found"; fi; }
 has_header() { printf '#include <%s>\n' "$1" | ${CC:-cc} -E -x c - >/dev/null 2>&1; }
 json=$(has_header jansson.h && echo "-DGX_WITH_JANSSON -ljansson")
-one_file() { "$nvcc" -std=c++20 -arch=sm_90 -x cu -DGALAXY_IMPLEMENTATION -DGX_WITH_CUDA $json train_llama_galaxy.cu -o "$tmp/program" -lcublasLt -lnccl; }
+one_file() { "$nvcc" -std=c++20 -arch=sm_90 -x cu -DGALAXY_IMPLEMENTATION -DGX_WITH_CUDA $json train_galaxy.cu -o "$tmp/program" -lcublasLt -lnccl; }
 says_why() { "$tmp/program" --max_steps 1 2>&1 | grep -q "no NVIDIA driver\|step  "; }
 plans() { "$tmp/program" --dry_run "$@" >"$tmp/plan" 2>&1 && grep -q "in the device's memory" "$tmp/plan" || { cat "$tmp/plan"; return 1; }; }
 plans_all() { plans --seq_len 512 && plans --ranks 2 && plans --ranks 2 --device_comm nccl --precision bf16 && grep -q "(threads, nccl)" "$tmp/plan"; }
