@@ -115,12 +115,16 @@ $(O)/galaxy.o: $(HEADERS) Makefile $(O)/command
 	$(C) -DGALAXY_IMPLEMENTATION -c galaxy.h -o $@
 # a test that looks inside a header has GALAXY_IMPLEMENTATION of its own, and needs no object
 LOOK_INSIDE := $(patsubst %.cu,$(O)/%,$(shell grep -l GALAXY_IMPLEMENTATION $(wildcard test_*.cu)))
-# the modes without their main: tests, pictures and benchmarks loop over all of them
+# the modes without their main: tests, pictures and benchmarks loop over all of them; who names none of them gets none
 MODE_OBJECTS := $(MODES:%=$(O)/mode_%.o)
-$(O)/mode_%.o: train_%.cu $(HEADERS) Makefile $(O)/command
+MODE_LIBRARY := $(O)/modes.a
+$(MODE_OBJECTS): $(O)/mode_%.o: train_%.cu $(HEADERS) Makefile $(O)/command
 	$(C) -DGX_NO_MAIN -c $< -o $@
-$(LOOK_INSIDE): $(O)/%: %.cu $(HEADERS) $(wildcard test/*.h) $(MODE_OBJECTS) Makefile $(O)/command
-	$(C) $< -x none $(MODE_OBJECTS) $(LIBS) -o $@
+$(MODE_LIBRARY): $(MODE_OBJECTS)
+	@rm -f $@
+	ar rcs $@ $^
+$(LOOK_INSIDE): $(O)/%: %.cu $(HEADERS) $(wildcard test/*.h) $(MODE_LIBRARY) Makefile $(O)/command
+	$(C) $< -x none $(MODE_LIBRARY) $(LIBS) -o $@
 define mode_program # family, mode
 $(O)/train_$(1)_$(2): train_$(2).cu $(OBJECTS)
 	$(C) -DGX_FAMILY=gx_$(1) $$< -x none $(OBJECTS) $(LIBS) -o $$@
@@ -128,14 +132,14 @@ endef
 $(foreach f,$(FAMILIES),$(foreach m,$(MODES),$(eval $(call mode_program,$(f),$(m)))))
 $(FAMILIES:%=$(O)/train_%): $(O)/%: %.cu $(OBJECTS)
 	$(C) $< -x none $(OBJECTS) $(LIBS) -o $@
-$(O)/%: %.cu $(OBJECTS) $(MODE_OBJECTS) $(wildcard test/*.h)
-	$(C) $< -x none $(OBJECTS) $(MODE_OBJECTS) $(LIBS) -o $@
+$(O)/%: %.cu $(OBJECTS) $(MODE_LIBRARY) $(wildcard test/*.h)
+	$(C) $< -x none $(OBJECTS) $(MODE_LIBRARY) $(LIBS) -o $@
 $(O)/%: dev/ref/%.cu $(OBJECTS)
 	$(C) -I. $< -x none $(OBJECTS) $(LIBS) -o $@
-$(O)/%: dev/bench/%.cu dev/bench/step.h $(OBJECTS) $(MODE_OBJECTS)
-	$(C) -I. $< -x none $(OBJECTS) $(MODE_OBJECTS) $(LIBS) -o $@
-$(O)/%: dev/%.cu dev/bench/step.h $(OBJECTS) $(MODE_OBJECTS)
-	$(C) -I. $< -x none $(OBJECTS) $(MODE_OBJECTS) $(LIBS) -o $@
+$(O)/%: dev/bench/%.cu dev/bench/step.h $(OBJECTS) $(MODE_LIBRARY)
+	$(C) -I. $< -x none $(OBJECTS) $(MODE_LIBRARY) $(LIBS) -o $@
+$(O)/%: dev/%.cu dev/bench/step.h $(OBJECTS) $(MODE_LIBRARY)
+	$(C) -I. $< -x none $(OBJECTS) $(MODE_LIBRARY) $(LIBS) -o $@
 # Kernels in the making, each with its operation's own kernels and the library of the CPU; the emulator's own tests.
 CPU_FOLDER := build/cpu-$(VARIANT)-$(GEMM)-mpi$(MPI)-json$(JSON)
 ifneq ($(DEVICE),cpu)

@@ -1,8 +1,12 @@
-// test_base.cu: status, arena, random numbers, tensor table, recorder, types; and the tests' own frame.
+// test_base.cu: status, arena, random numbers, tensor table, store, mesh, partitions, recorder, types; and the tests'
+// own frame.
+#define GALAXY_IMPLEMENTATION // looks inside
 #include "galaxy/base/context.h"
 #include "galaxy/base/dtype.h"
+#include "galaxy/base/mesh.h"
+#include "galaxy/base/partition.h"
 #include "galaxy/base/random.h"
-#include "galaxy/base/tensors.h"
+#include "galaxy/base/store.h"
 #include "test/test.h"
 #include <sys/wait.h>
 #include <unistd.h>
@@ -92,40 +96,493 @@ static GxTensor tensor(const char *name, int unit, int64_t rows, int64_t cols)
     return t;
 }
 
-TEST(table_packs_aligns_and_aliases)
+TEST(table_finds_names_and_refuses_what_cannot_be)
 {
     GxError err = GX_ZERO;
     GxTable table = GX_ZERO;
-    GxTensor q = tensor("q", 0, 3, 5), k = tensor("k", 0, 1, 5), o = tensor("o", 0, 5, 3),
-             other = tensor("other", 1, 2, 2), head = tensor("head", 1, 3, 5);
-    k.packed = 1;
-    GxTensorId iq = gx_table_add(&table, &q, &err), ik = gx_table_add(&table, &k, &err),
-               io = gx_table_add(&table, &o, &err);
-    head.has_alias = 1;
-    head.alias = iq;
-    gx_table_add(&table, &other, &err);
-    GxTensorId ih = gx_table_add(&table, &head, &err);
-    CHECK(err.code == GX_OK, "%s", err.message);
-    CHECK(table.row[ik.index].offset == 15, "packed at %ld", (long)table.row[ik.index].offset);
-    CHECK(table.row[io.index].offset == 32, "aligned at %ld", (long)table.row[io.index].offset);
-    CHECK(table.row[ih.index].offset == 0 && table.row[ih.index].unit == 0, "alias has storage of its own");
-    CHECK(gx_table_offset(&table, 1) == 48 && gx_table_offset(&table, 2) == 64, "units end at %ld, %ld",
-          (long)gx_table_offset(&table, 1), (long)gx_table_offset(&table, 2));
-    CHECK(gx_table_find(&table, "o").index == io.index && gx_table_find(&table, "nope").index < 0, "find");
+    GxTensor q = tensor("q", 0, 3, 5), k = tensor("k", 1, 1, 5), late = tensor("late", 0, 2, 2),
+             head = tensor("head", 1, 3, 5);
+    const GxTensorId iq = gx_table_add(&table, &q, &err), ik = gx_table_add(&table, &k, &err);
+    CHECK(err.code == GX_OK && table.units == 2, "%s", err.message);
+    CHECK(gx_table_find(&table, "k").index == ik.index && gx_table_find(&table, "nope").index < 0, "find");
     CHECK(gx_table_add(&table, &q, &err).index < 0 && strstr(err.message, "twice"), "%s", err.message);
+    gx_error_clear(&err);
+    CHECK(gx_table_add(&table, &late, &err).index < 0 && strstr(err.message, "in order"), "%s", err.message);
+    gx_error_clear(&err);
+    head.has_alias = 1, head.alias.index = 7;
+    CHECK(gx_table_add(&table, &head, &err).index < 0 && strstr(err.message, "not in the table"), "%s", err.message);
+    gx_error_clear(&err);
+    head.alias = iq;
+    CHECK(gx_table_add(&table, &head, &err).index == 2 && gx_table_parameters(&table) == 20,
+          "%ld parameters, tied ones once", (long)gx_table_parameters(&table));
     gx_table_close(&table);
 }
+
+// ---- frozen tensors ------------------------------------------------------------------------------------------------
+
+static const char *const frozen_names[] = {"embed.weight", "layers.0.norm", "layers.0.q", "layers.1.norm",
+                                           "layers.1.q",   "layers.10.q",   "tied.a",     "tied.b"};
+enum { FROZEN_NAMES = sizeof frozen_names / sizeof *frozen_names };
+
+// As a letter each: f frozen, . trained. tied.a and tied.b are other names of embed.weight.
+static void freezes(const char *patterns, const char *wanted, const char *says)
+{
+    GxError err = GX_ZERO;
+    GxTable table = GX_ZERO;
+    char found[FROZEN_NAMES + 1] = "";
+    int n = 0;
+    for (int i = 0; i < FROZEN_NAMES; i++) {
+        GxTensor t = tensor(frozen_names[i], 0, 2, 2);
+        t.has_alias = !strncmp(t.name, "tied", 4);
+        gx_table_add(&table, &t, &err);
+    }
+    CHECK(err.code == GX_OK, "%s", err.message);
+    const int count = gx_table_freeze(&table, patterns, &err);
+    for (int i = 0; i < FROZEN_NAMES; i++) found[i] = table.row[i].frozen ? 'f' : '.', n += table.row[i].frozen;
+    CHECK(!strcmp(found, wanted) && count == n, "\"%s\" freezes %s (%d of them, it says), not %s", patterns, found,
+          count, wanted);
+    CHECK(says ? strstr(err.message, says) != NULL : err.code == GX_OK, "\"%s\": %s", patterns, err.message);
+    gx_table_close(&table);
+}
+
+TEST(tensors_are_frozen_by_patterns_of_their_names)
+{
+    freezes("layers.0.q", "..f.....", NULL);
+    freezes("layers.*.q", "..f.ff..", NULL);
+    freezes("layers.?.q", "..f.f...", NULL);
+    freezes("*norm", ".f.f....", NULL);
+    freezes("layers.1*,*.norm", ".f.fff..", NULL);
+    freezes("layers.0.*,layers.0.q", ".ff.....", NULL); // one that two patterns match counts once
+    freezes("*", "ffffffff", NULL);
+    freezes("***0*q", "..f..f..", NULL);
+}
+
+TEST(a_tensor_is_frozen_under_all_its_names)
+{
+    freezes("embed.*", "f.....ff", NULL);
+    freezes("tied.a", "f.....ff", NULL);
+    freezes("tied.b", "f.....ff", NULL);
+}
+
+TEST(a_pattern_that_no_name_matches_is_refused)
+{
+    freezes("layers.2.q", "........", "no tensor is called \"layers.2.q\"; names are like layers.1.q");
+    freezes("layers.0.", "........", "\"layers.0.\"");
+    freezes("layers.1.q,nope,layers.0.q", "..f.f...", "\"nope\"");
+    freezes("q", "........", "\"q\"");
+}
+
+// ---- first values --------------------------------------------------------------------------------------------------
 
 TEST(initial_values_do_not_depend_on_the_split)
 {
     GxTensor whole = tensor("w", 0, 6, 10), part = whole;
     part.begin[0] = 2, part.end[0] = 5, part.begin[1] = 3, part.end[1] = 7;
     float all[60], mine[12];
-    gx_tensor_init(&whole, 4, 99, 0, gx_tensor_count(&whole), all);
-    gx_tensor_init(&part, 4, 99, 0, gx_tensor_count(&part), mine);
+    gx_tensor_init(&whole, 99, 0, gx_tensor_count(&whole), all);
+    gx_tensor_init(&part, 99, 0, gx_tensor_count(&part), mine);
     for (int r = 0; r < 3; r++)
         for (int c = 0; c < 4; c++) CHECK(mine[r * 4 + c] == all[(r + 2) * 10 + c + 3], "row %d, column %d", r, c);
+    gx_tensor_init(&part, 99, 5, 4, mine); // elements 5 to 8 by themselves
+    for (int i = 0; i < 4; i++)
+        CHECK(mine[i] == all[gx_tensor_global_index(&part, 5 + i)], "element %d of the box", 5 + i);
 }
+
+// Nothing but the name, the seed and the place in the tensor: not the unit, the rows before it in the table, its role
+// or dtype.
+TEST(initial_values_follow_the_name_alone)
+{
+    GxTensor a = tensor("layers.0.q", 0, 4, 8), same = tensor("layers.0.q", 5, 4, 8),
+             other = tensor("layers.0.k", 0, 4, 8);
+    float x[32], y[32];
+    int equal = 0;
+    same.role = GX_ROLE_EMBEDDING, same.dtype = GX_BF16, same.packed = 1, same.frozen = 1;
+    gx_tensor_init(&a, 7, 0, 32, x);
+    gx_tensor_init(&same, 7, 0, 32, y);
+    CHECK(!memcmp(x, y, sizeof x), "one name has two values");
+    gx_tensor_init(&other, 7, 0, 32, y);
+    for (int i = 0; i < 32; i++) equal += x[i] == y[i];
+    CHECK(equal == 0, "%d of 32 values are those of another name", equal);
+    gx_tensor_init(&a, 8, 0, 32, y);
+    for (int i = 0; i < 32; i++) equal += x[i] == y[i];
+    CHECK(equal == 0, "%d of 32 values are those of another seed", equal);
+    a.init_std = 0.02f;
+    gx_tensor_init(&a, 7, 0, 32, y);
+    for (int i = 0; i < 32; i++) CHECK(y[i] == 0.02f * x[i], "value %d is not scaled by init_std", i);
+    for (int zeros = 0; zeros < 2; zeros++) {
+        a.init = zeros ? GX_INIT_ZEROS : GX_INIT_ONES;
+        gx_tensor_init(&a, 7, 0, 32, y);
+        for (int i = 0; i < 32; i++) CHECK(y[i] == !zeros, "value %d of %s is %g", i, zeros ? "zeros" : "ones", y[i]);
+    }
+}
+
+// ---- where tensors lie ---------------------------------------------------------------------------------------------
+
+enum { EMBED, NORM, Q, K, V, O, FINAL, HEAD, ROWS }; // of units 0, 1, 1, 1, 1, 1, 2, 2
+
+// q, k and v are packed; the head is another name for the embedding.
+static void open_rows(GxTable *table, const char *freeze)
+{
+    GxError err = GX_ZERO;
+    GxTensor t[ROWS] = {tensor("embed", 0, 9, 5), tensor("norm", 1, 1, 5), tensor("q", 1, 4, 5),
+                        tensor("k", 1, 2, 5),     tensor("v", 1, 2, 5),    tensor("o", 1, 5, 4),
+                        tensor("final", 2, 1, 5), tensor("head", 2, 9, 5)};
+    memset(table, 0, sizeof *table);
+    t[K].packed = t[V].packed = 1;
+    t[HEAD].has_alias = 1, t[HEAD].alias.index = EMBED;
+    for (int i = 0; i < ROWS; i++) gx_table_add(table, &t[i], &err);
+    if (freeze) gx_table_freeze(table, freeze, &err);
+    CHECK(err.code == GX_OK, "%s", err.message);
+}
+
+static void check_places(const GxStore *s, const int64_t weight[ROWS], const int64_t trainable[ROWS])
+{
+    for (int i = 0; i < ROWS; i++) {
+        CHECK(s->place[i].weight == weight[i], "%s: weights begin at %ld, not %ld", s->table->row[i].name,
+              (long)s->place[i].weight, (long)weight[i]);
+        CHECK(s->place[i].trainable == trainable[i], "%s: gradients begin at %ld, not %ld", s->table->row[i].name,
+              (long)s->place[i].trainable, (long)trainable[i]);
+    }
+}
+
+// 16 numbers to a line of 64 bytes. embed 45, norm 5, q|k|v 20+10+10, o 20, final 5.
+TEST(packed_tensors_lie_behind_each_other_and_others_begin_a_line)
+{
+    static const int64_t place[ROWS] = {0, 48, 64, 84, 94, 112, 144, 0};
+    GxError err = GX_ZERO;
+    GxTable table;
+    GxStore s;
+    open_rows(&table, NULL);
+    CHECK(gx_store_open(&s, &table, 0, 3, GX_F32, &err) == GX_OK, "%s", err.message);
+    check_places(&s, place, place);
+    CHECK(s.weights_n == 149 && s.trained_n == 149, "%ld weights, %ld are trained", (long)s.weights_n,
+          (long)s.trained_n);
+    for (int u = 0; u < 3; u++) CHECK(gx_store_trains_unit(&s, u), "unit %d", u);
+    gx_store_close(&s);
+    gx_table_close(&table);
+}
+
+// Weights lie as before. v is packed behind k, which has no gradient: v's begins a line, apart from q's.
+TEST(what_is_frozen_has_a_weight_and_nothing_else)
+{
+    static const int64_t weight[ROWS] = {0, 48, 64, 84, 94, 112, 144, 0},
+                         trainable[ROWS] = {-1, 0, 16, -1, 48, -1, -1, -1};
+    GxError err = GX_ZERO;
+    GxTable table;
+    GxStore s;
+    open_rows(&table, "head,k,o,final");
+    CHECK(gx_store_open(&s, &table, 0, 3, GX_F32, &err) == GX_OK, "%s", err.message);
+    check_places(&s, weight, trainable);
+    CHECK(s.weights_n == 149 && s.trained_n == 58, "%ld weights, %ld are trained", (long)s.weights_n,
+          (long)s.trained_n);
+    CHECK(!gx_store_trains_unit(&s, 0) && gx_store_trains_unit(&s, 1) && !gx_store_trains_unit(&s, 2),
+          "units that are trained");
+    gx_store_close(&s);
+    gx_table_close(&table);
+}
+
+TEST(a_rank_has_the_tensors_of_its_units)
+{
+    static const int64_t first[ROWS] = {0, 48, 64, 84, 94, 112, -1, -1}, middle[ROWS] = {-1, 0, 16, 36, 46, 64, -1, -1};
+    GxError err = GX_ZERO;
+    GxTable table;
+    GxStore s;
+    open_rows(&table, NULL);
+    CHECK(gx_store_open(&s, &table, 0, 2, GX_F32, &err) == GX_OK, "%s", err.message);
+    check_places(&s, first, first);
+    CHECK(!gx_store_trains_unit(&s, 2), "a unit of others is trained here");
+    gx_store_close(&s);
+    CHECK(gx_store_open(&s, &table, 1, 2, GX_F32, &err) == GX_OK && s.weights_n == 84, "%s", err.message);
+    check_places(&s, middle, middle);
+    CHECK(gx_store_has(&s, Q) && !gx_store_has(&s, EMBED) && !gx_store_trains(&s, EMBED), "what it has");
+    CHECK(gx_store_master(&s, EMBED) == NULL && gx_store_grads(&s, EMBED) == NULL, "a place of what it has not");
+    gx_store_close(&s);
+    CHECK(gx_store_open(&s, &table, 1, 3, GX_F32, &err) == GX_ERR_UNSUPPORTED &&
+              strstr(err.message, "head is tied to embed, which other ranks hold"),
+          "%s", err.message);
+    gx_store_close(&s);
+    gx_table_close(&table);
+}
+
+static void open_store(GxContext *g, GxArena *arena, GxStore *s, const GxTable *table, GxDtype dtype, int moments)
+{
+    memset(g, 0, sizeof *g);
+    gx_arena_open(arena, 1 << 14, &g->error);
+    g->arena = arena;
+    gx_store_open(s, table, 0, 3, dtype, &g->error);
+    gx_store_take(g, s, moments);
+    CHECK(!gx_failed(g), "%s", g->error.message);
+}
+
+static void close_store(GxArena *arena, GxStore *s)
+{
+    gx_store_close(s);
+    gx_arena_close(arena);
+}
+
+TEST(in_fp32_the_weights_are_their_own_masters)
+{
+    GxContext g;
+    GxArena arena;
+    GxTable table;
+    GxStore s;
+    const GxTensorId k = {K}, v = {V}, head = {HEAD};
+    open_rows(&table, "k");
+    open_store(&g, &arena, &s, &table, GX_F32, 1);
+    CHECK(s.masters == NULL && s.moment[0] && s.moment[1] == NULL, "one moment, no masters");
+    CHECK(gx_store_master(&s, V) == gx_store_weight(&s, v) && gx_store_master(&s, K) == gx_store_weight(&s, k),
+          "a value in two places");
+    CHECK(gx_store_weight(&s, v) == (char *)s.weights + 4 * 94 && gx_store_weight(&s, head) == s.weights, "weights");
+    CHECK(gx_store_moment(&s, 0, V) == s.moment[0] + s.place[V].trainable && gx_store_moment(&s, 1, V) == NULL &&
+              gx_store_moment(&s, 0, K) == NULL,
+          "moments");
+    CHECK(arena.kind_used[GX_MEM_WEIGHTS] == gx_round_up(4 * 149, 64) &&
+              arena.kind_used[GX_MEM_OPTIMIZER] == gx_round_up(4 * s.trained_n, 64) &&
+              arena.kind_used[GX_MEM_GRADS] == gx_round_up(4 * s.trained_n, 64),
+          "memory for %ld and %ld numbers", (long)s.weights_n, (long)s.trained_n);
+    close_store(&arena, &s);
+    gx_table_close(&table);
+}
+
+TEST(in_bf16_what_is_trained_has_masters_in_fp32)
+{
+    GxContext g;
+    GxArena arena;
+    GxTable table;
+    GxStore s;
+    const GxTensorId v = {V};
+    open_rows(&table, "k");
+    open_store(&g, &arena, &s, &table, GX_BF16, 2);
+    CHECK(gx_store_master(&s, V) == s.masters + s.place[V].trainable, "of a trained one");
+    CHECK(gx_store_master(&s, K) == NULL, "of a frozen one");
+    CHECK(gx_store_weight(&s, v) == (char *)s.weights + 2 * 94, "weights of two bytes");
+    CHECK(gx_store_moment(&s, 0, V) && gx_store_moment(&s, 1, V), "two moments");
+    CHECK(arena.kind_used[GX_MEM_WEIGHTS] == gx_round_up(2 * 149, 64) &&
+              arena.kind_used[GX_MEM_OPTIMIZER] == 3 * gx_round_up(4 * s.trained_n, 64),
+          "weights in %ld bytes, masters and moments in %ld", (long)arena.kind_used[GX_MEM_WEIGHTS],
+          (long)arena.kind_used[GX_MEM_OPTIMIZER]);
+    close_store(&arena, &s);
+    gx_table_close(&table);
+}
+
+TEST(weights_alone_take_nothing_for_training)
+{
+    GxContext g;
+    GxArena arena;
+    GxTable table;
+    GxStore s;
+    int accumulate = 7;
+    const GxTensorId q = {Q};
+    open_rows(&table, NULL);
+    open_store(&g, &arena, &s, &table, GX_BF16, -1);
+    CHECK(s.grads == NULL && s.masters == NULL && s.moment[0] == NULL && arena.used == gx_round_up(2 * 149, 64),
+          "%ld bytes", (long)arena.used);
+    CHECK(gx_store_grad(&s, q, &accumulate) == NULL && accumulate == 7, "a gradient that nobody wants");
+    close_store(&arena, &s);
+    open_store(&g, &arena, &s, &table, GX_F32, 0);
+    CHECK(s.grads && s.moment[0] == NULL && arena.kind_used[GX_MEM_OPTIMIZER] == 0, "an optimizer without moments");
+    close_store(&arena, &s);
+    gx_table_close(&table);
+}
+
+// Whoever comes first in a window writes, all others add: whichever use of the tied one it is, in whatever order.
+TEST(a_gradient_is_written_once_and_then_added_to_in_any_order)
+{
+    static const int order[][6] = {{EMBED, HEAD, Q, EMBED, HEAD, Q},
+                                   {HEAD, Q, Q, EMBED, HEAD, HEAD},
+                                   {Q, HEAD, HEAD, EMBED, V, V},
+                                   {HEAD, HEAD, V, Q, V, Q}};
+    GxContext g;
+    GxArena arena;
+    GxTable table;
+    GxStore s;
+    open_rows(&table, "k");
+    open_store(&g, &arena, &s, &table, GX_F32, 0);
+    for (int window = 0; window < 4; window++) {
+        int seen[ROWS] = {0};
+        gx_store_begin_window(&s);
+        for (int i = 0; i < 6; i++) {
+            const GxTensorId id = {order[window][i]};
+            const int tensor = id.index == HEAD ? EMBED : id.index;
+            int accumulate = -1;
+            const float *grad = gx_store_grad(&s, id, &accumulate);
+            CHECK(grad == s.grads + s.place[tensor].trainable && grad == gx_store_grads(&s, id.index),
+                  "window %d: gradient of %s", window, table.row[id.index].name);
+            CHECK(accumulate == seen[tensor], "window %d, touch %d (%s): accumulate is %d", window, i,
+                  table.row[id.index].name, accumulate);
+            seen[tensor] = 1;
+        }
+        for (int i = 0; i < HEAD; i++)
+            CHECK(s.place[i].is_written == seen[i], "window %d: is %s written?", window, table.row[i].name);
+    }
+    const GxTensorId k = {K};
+    int accumulate = 7;
+    CHECK(gx_store_grad(&s, k, &accumulate) == NULL && accumulate == 7 && !s.place[K].is_written, "of a frozen one");
+    close_store(&arena, &s);
+    gx_table_close(&table);
+}
+
+// ---- mesh ----------------------------------------------------------------------------------------------------------
+TEST(mesh_puts_neighbours_in_tp_side_by_side)
+{
+    GxMesh m;
+    GxError err = GX_ZERO;
+    int dims[5] = {2, 1, -1, 1, 2}, ranks[12] = {0}, me;
+    CHECK(gx_mesh_open(&m, dims, 7, 12, &err) == GX_OK, "%s", err.message);
+    CHECK(m.dim[2] == 3, "dp_shard is %d", m.dim[2]);
+    CHECK(m.coord[0] == 1 && m.coord[2] == 0 && m.coord[4] == 1, "rank 7 is at %d, %d, %d", m.coord[0], m.coord[2],
+          m.coord[4]);
+    CHECK(gx_mesh_group(&m, GX_AXIS_TP, ranks, 12, &me) == 2 && ranks[0] == 6 && ranks[1] == 7 && me == 1, "tp: %d, %d",
+          ranks[0], ranks[1]);
+    CHECK(gx_mesh_group(&m, GX_AXIS_PP, ranks, 12, &me) == 2 && ranks[0] == 1 && ranks[1] == 7 && me == 1, "pp: %d, %d",
+          ranks[0], ranks[1]);
+    CHECK(gx_mesh_group(&m, GX_AXIS_LOSS, ranks, 12, &me) == 3 && ranks[0] == 7 && ranks[1] == 9 && ranks[2] == 11,
+          "loss: %d, %d, %d", ranks[0], ranks[1], ranks[2]);
+    CHECK(gx_mesh_group(&m, GX_AXIS_PP | GX_AXIS_TP, ranks, 12, &me) == 4 && ranks[0] == 0 && ranks[1] == 1 &&
+              ranks[2] == 6 && ranks[3] == 7 && me == 3,
+          "pp+tp: %d, %d, %d, %d", ranks[0], ranks[1], ranks[2], ranks[3]);
+    CHECK(gx_mesh_size(&m, GX_AXIS_ALL) == 12 && gx_mesh_index(&m, GX_AXIS_ALL) == 7 && gx_mesh_size(&m, 0) == 1,
+          "whole and empty groups");
+    CHECK(gx_mesh_axes(&m, GX_AXIS_ALL) == (GX_AXIS_PP | GX_AXIS_DP_SHARD | GX_AXIS_TP), "axes of several ranks: %d",
+          gx_mesh_axes(&m, GX_AXIS_ALL));
+}
+
+TEST(every_group_of_a_mesh_is_a_partition_of_the_world)
+{
+    int dims[5] = {2, 2, 3, 1, 2}, ranks[24], others[24], me;
+    GxError err = GX_ZERO;
+    for (int axes = 0; axes <= GX_AXIS_ALL; axes++)
+        for (int rank = 0; rank < 24; rank++) {
+            GxMesh m, o;
+            gx_mesh_open(&m, dims, rank, 24, &err);
+            int n = gx_mesh_group(&m, axes, ranks, 24, &me), agree = ranks[me] == rank;
+            for (int i = 0; i < n; i++) {
+                gx_mesh_open(&o, dims, ranks[i], 24, &err);
+                gx_mesh_group(&o, axes, others, 24, NULL);
+                agree =
+                    agree && !memcmp(ranks, others, (size_t)n * sizeof *ranks) && (i == 0 || ranks[i] > ranks[i - 1]);
+            }
+            CHECK(agree, "axes %d, rank %d: the members do not see the same group, in order", axes, rank);
+        }
+}
+
+static void refuses_mesh(int pp, int replicate, int shard, int cp, int tp, int world, const char *says)
+{
+    int dims[5] = {pp, replicate, shard, cp, tp};
+    GxMesh m;
+    GxError err = GX_ZERO;
+    CHECK(gx_mesh_open(&m, dims, 0, world, &err) == GX_ERR_ARGUMENT, "a mesh was accepted that needs: %s", says);
+    CHECK(strstr(err.message, says), "%s: does not say \"%s\"", err.message, says);
+}
+
+TEST(mesh_that_does_not_fit_is_refused_with_its_equation_and_the_nearest)
+{
+    refuses_mesh(1, 1, 2, 1, 3, 8, "dp_shard 2 x cp 1 x tp 3 = 6 ranks, but the world has 8");
+    refuses_mesh(1, 1, 2, 1, 3, 8, "fits: pp 1 x dp_replicate 1 x dp_shard 2 x cp 1 x tp 4");
+    refuses_mesh(1, 1, -1, 1, 3, 8, "fits: pp 1 x dp_replicate 1 x dp_shard 2 x cp 1 x tp 4");
+    refuses_mesh(1, 1, -1, 1, 16, 8, "fits: pp 1 x dp_replicate 1 x dp_shard 1 x cp 1 x tp 8");
+    refuses_mesh(0, 1, 1, 1, 1, 1, "pp is 0");
+    refuses_mesh(1, -1, 1, 1, 1, 1, "dp_replicate is -1");
+    refuses_mesh(65536, 65536, 65536, 65536, 2, 2, "but the world has 2"); // no overflow
+}
+
+// ---- partitions ----------------------------------------------------------------------------------------------------
+TEST(even_split_gives_the_remainder_to_the_first)
+{
+    GxSplit s = gx_split_even(11, 4);
+    CHECK(gx_split_part(&s, 0) == 3 && gx_split_part(&s, 2) == 3 && gx_split_part(&s, 3) == 2 &&
+              gx_split_total(&s) == 11,
+          "11 over 4");
+    s = gx_split_even(2, 3);
+    CHECK(gx_split_part(&s, 1) == 1 && gx_split_part(&s, 2) == 0 && gx_split_total(&s) == 2, "2 over 3");
+}
+
+static void refuses_list(const int64_t *list, int n_list, int64_t total, int n, const char *says)
+{
+    GxError err = GX_ZERO;
+    GxSplit s;
+    CHECK(gx_split_list(&s, "tp_num_attention_heads_list", list, n_list, total, n, &err) == GX_ERR_ARGUMENT,
+          "accepted; it should say: %s", says);
+    CHECK(strstr(err.message, says) && strstr(err.message, "tp_num_attention_heads_list"), "%s: does not say \"%s\"",
+          err.message, says);
+}
+
+TEST(split_lists_are_taken_or_refused_with_the_nearest)
+{
+    GxError err = GX_ZERO;
+    GxSplit s;
+    int64_t good[3] = {1, 3, 2}, bad[3] = {1, 3, 3}, zero[3] = {0, 4, 2}, half[2] = {30, 30};
+    CHECK(gx_split_list(&s, "heads", good, 3, 6, 3, &err) == GX_OK && s.begin[1] == 1 && s.begin[2] == 4 &&
+              s.begin[3] == 6,
+          "%s", err.message);
+    CHECK(gx_split_list(&s, "heads", NULL, 0, 7, 3, &err) == GX_OK && s.begin[1] == 3 && s.begin[2] == 5 &&
+              s.begin[3] == 7,
+          "%s", err.message);
+    refuses_list(bad, 3, 6, 3, "[1,3,3] sums to 7");
+    refuses_list(bad, 3, 6, 3, "nearest is [1,3,2]");
+    refuses_list(zero, 3, 6, 3, "nearest is [1,3,2]");
+    refuses_list(half, 2, 13, 2, "nearest is [7,6]");
+    refuses_list(good, 3, 6, 2, "3 entries for 2 ranks; valid is for example [3,3]");
+    refuses_list(good, 1, 6, 2, "1 entry for 2 ranks");
+    refuses_list(good, 3, 6, 1, "3 entries for 1 rank; valid");
+    refuses_list(NULL, 0, 2, 3, "2 cannot be split among 3 ranks");
+}
+
+TEST(nearest_list_is_always_valid)
+{
+    int64_t list[GX_MAX_PARTS];
+    char text[160];
+    for (int round = 0; round < 2000; round++) {
+        int n = 1 + (int)(gx_random_bits(1, (uint64_t)round, 0, 0) % 40);
+        int64_t total = n + gx_random_bits(2, (uint64_t)round, 0, 0) % 100, sum = 0, smallest = total,
+                nearest[GX_MAX_PARTS];
+        for (int r = 0; r < n; r++) list[r] = (int64_t)(gx_random_bits(3, (uint64_t)(round * 100 + r), 0, 0) % 30) - 3;
+        gx__split_list_nearest(list, total, n, nearest);
+        for (int r = 0; r < n; r++) sum += nearest[r], smallest = gx_min(smallest, nearest[r]);
+        CHECK(sum == total && smallest >= 1, "[%s] for %ld", gx__split_list_text(nearest, n, text), (long)total);
+    }
+}
+
+TEST(key_value_heads_are_shared_where_query_heads_need_them)
+{
+    GxError err = GX_ZERO;
+    GxSplit s;
+    GxShares kv;
+    int64_t q_first = 0;
+    int64_t list[3] = {1, 3, 2};
+    gx_split_list(&s, "heads", list, 3, 6, 3, &err);
+    CHECK(gx_shares_kv(&kv, &q_first, &s, 3, 1, 8, &err) == GX_OK && q_first == 1, "%s", err.message);
+    const GxRange *p = kv.part;
+    CHECK(p[0].begin == 0 && p[0].end == 8 && p[1].begin == 0 && p[1].end == 16 && p[2].begin == 16 && p[2].end == 24 &&
+              kv.me == 1,
+          "[%ld,%ld) [%ld,%ld) [%ld,%ld)", (long)p[0].begin, (long)p[0].end, (long)p[1].begin, (long)p[1].end,
+          (long)p[2].begin, (long)p[2].end);
+    CHECK(gx_shares_kv(&kv, &q_first, &s, 4, 1, 8, &err) == GX_ERR_ARGUMENT &&
+              strstr(err.message, "6 query heads cannot share 4"),
+          "%s", err.message);
+}
+
+TEST(a_split_of_a_shorter_sequence_keeps_its_proportions_and_no_part_grows)
+{
+    GxError err = GX_ZERO;
+    for (uint64_t i = 0; i < 2000; i++) {
+        GxSplit s;
+        int64_t list[5], total = 0;
+        int n = 1 + (int)(gx_random_bits(3, i, 0, 0) % 5);
+        for (int r = 0; r < n; r++) total += list[r] = 1 + gx_random_bits(3, i, (uint32_t)r, 1) % 9;
+        gx_split_list(&s, "list", list, n, total, n, &err);
+        int64_t less = n + (int64_t)(gx_random_bits(3, i, 0, 2) % (uint64_t)(total - n + 1));
+        GxSplit like = gx_split_like(&s, less);
+        CHECK(gx_split_total(&like) == less && like.n == n, "%ld of %ld in %d parts", (long)gx_split_total(&like),
+              (long)less, like.n);
+        for (int r = 0; r < n; r++)
+            CHECK(gx_split_part(&like, r) >= 1 && gx_split_part(&like, r) <= list[r],
+                  "part %d of %ld: %ld, was %ld of %ld", r, (long)less, (long)gx_split_part(&like, r), (long)list[r],
+                  (long)total);
+    }
+}
+
+// ---- recorder ------------------------------------------------------------------------------------------------------
 
 TEST(recorder_sums_and_lists)
 {

@@ -29,13 +29,13 @@ enum { CUTS = sizeof cuts / sizeof *cuts };
 typedef struct {
     const Cut *cut;
     int dp; // copies of the group
-    void (*job)(GxContext *g, const Cut *cut, const GxTable *table);
+    void (*job)(GxContext *g, const Cut *cut, GxStore *store);
     GxThreadsGroup *group;
     int rank;
     pthread_t thread;
 } Rank;
 
-// A table with the one tensor, and a whole one behind it.
+// A table with the one tensor, and a whole one behind it, in units of their own.
 static void open_table(GxContext *g, GxTable *table, const Cut *c)
 {
     GxTensor t = GX_ZERO, norm = GX_ZERO;
@@ -64,6 +64,7 @@ static void *rank_main(void *user)
     GxMesh mesh;
     GxArena arena;
     GxTable table;
+    GxStore store;
     GxStep step = GX_ZERO;
     int dims[GX_MESH_AXES] = {1, 1, r->dp, 1, r->cut->ranks};
     gx_threads_comm(&comm, r->group, r->rank);
@@ -76,15 +77,18 @@ static void *rank_main(void *user)
     g.arena = &arena;
     gx_comm_open(&g, &comm);
     open_table(&g, &table, r->cut);
-    r->job(&g, r->cut, &table);
+    gx_store_open(&store, &table, 0, table.units, GX_F32, &g.error);
+    gx_store_take(&g, &store, 0);
+    r->job(&g, r->cut, &store);
     CHECK(!gx_failed(&g), "%s: rank %d: %s", r->cut->what, r->rank, g.error.message);
     gx_comm_close(&g);
+    gx_store_close(&store);
     gx_table_close(&table);
     gx_arena_close(&arena);
     return NULL;
 }
 
-static void on_all_ranks(const Cut *cut, int dp, void (*job)(GxContext *, const Cut *, const GxTable *))
+static void on_all_ranks(const Cut *cut, int dp, void (*job)(GxContext *, const Cut *, GxStore *))
 {
     Rank rank[2 * MOST];
     GxThreadsGroup *group;
@@ -133,21 +137,44 @@ static float expected(const GxContext *g, const Cut *c, int t, int64_t index)
     return sum;
 }
 
-static void check_reduced(GxContext *g, const Cut *c, const GxTable *table)
+// The values of all gradients, as a backward leaves them.
+static void write_grads(const GxContext *g, GxStore *s, float (*value)(int t, int64_t index, int rank))
 {
-    float *grads = (float *)calloc((size_t)gx_table_offset(table, table->units) + 1, sizeof *grads);
-    for (int t = 0; t < 2; t++)
-        for (int64_t i = 0; i < gx_tensor_count(&table->row[t]); i++)
-            grads[gx_table_flat(table, t) + i] = summand(t, gx_tensor_global_index(&table->row[t], i), g->rank);
-    gx_grads_reduce(g, table, grads);
-    for (int t = 0; t < 2; t++)
-        for (int64_t i = 0; i < gx_tensor_count(&table->row[t]); i++) {
-            const int64_t index = gx_tensor_global_index(&table->row[t], i);
-            const float found = grads[gx_table_flat(table, t) + i], wanted = expected(g, c, t, index);
-            CHECK(found == wanted, "%s: rank %d, %s[%ld] is %.9g, not %.9g", c->what, g->rank, table->row[t].name,
-                  (long)index, found, wanted);
+    gx_store_begin_window(s);
+    for (int t = 0; t < 2; t++) {
+        int accumulate;
+        const GxTensorId id = {t};
+        float *grad = gx_store_grad(s, id, &accumulate);
+        const GxTensor *row = &s->table->row[t];
+        for (int64_t i = 0; i < gx_tensor_count(row); i++) grad[i] = value(t, gx_tensor_global_index(row, i), g->rank);
+    }
+}
+
+static void check_sums(GxContext *g, const Cut *c, const GxStore *s)
+{
+    for (int t = 0; t < 2; t++) {
+        const GxTensor *row = &s->table->row[t];
+        for (int64_t i = 0; i < gx_tensor_count(row); i++) {
+            const int64_t index = gx_tensor_global_index(row, i);
+            const float found = gx_store_grads(s, t)[i], wanted = expected(g, c, t, index);
+            CHECK(found == wanted, "%s: rank %d, %s[%ld] is %.9g, not %.9g", c->what, g->rank, row->name, (long)index,
+                  found, wanted);
         }
-    free(grads);
+    }
+}
+
+// All units at once; and one by one, in either order.
+static void check_reduced(GxContext *g, const Cut *c, GxStore *s)
+{
+    write_grads(g, s, summand);
+    gx_grads_reduce(g, s, 0, 2);
+    check_sums(g, c, s);
+    for (int first = 0; first < 2; first++) {
+        write_grads(g, s, summand);
+        gx_grads_reduce(g, s, first, 1);
+        gx_grads_reduce(g, s, 1 - first, 1);
+        check_sums(g, c, s);
+    }
 }
 
 TEST(a_shared_piece_is_summed_in_order_over_those_who_share_it)
@@ -157,19 +184,27 @@ TEST(a_shared_piece_is_summed_in_order_over_those_who_share_it)
 }
 
 // Whole numbers, whose squares have an exact sum: counted once, whoever holds them.
-static void check_counted(GxContext *g, const Cut *c, const GxTable *table)
+static float whole_number(int t, int64_t index, int rank)
 {
-    float *grads = (float *)calloc((size_t)gx_table_offset(table, table->units) + 1, sizeof *grads);
+    (void)rank;
+    return (float)(1 + 100 * t + index);
+}
+
+static void sum_squares(GxContext *g, GxStore *s)
+{
+    g->step->sum_squares = 0;
+    for (int unit = 0; unit < 2; unit++) gx_grads_sum_squares(g, s, unit);
+    gx_grads_agree(g);
+}
+
+static void check_counted(GxContext *g, const Cut *c, GxStore *s)
+{
     double sum = 0;
-    for (int t = 0; t < 2; t++) {
-        const GxTensor *row = &table->row[t];
-        for (int64_t i = 0; i < gx_tensor_count(row); i++)
-            grads[gx_table_flat(table, t) + i] = (float)(1 + 100 * t + gx_tensor_global_index(row, i));
-        for (int64_t i = 0; i < gx_tensor_global_count(row); i++) sum += pow((double)(1 + 100 * t + i), 2);
-    }
-    gx_grads_sum_squares(g, table, grads);
+    write_grads(g, s, whole_number);
+    for (int t = 0; t < 2; t++)
+        for (int64_t i = 0; i < gx_tensor_global_count(&s->table->row[t]); i++) sum += pow(whole_number(t, i, 0), 2);
+    sum_squares(g, s);
     CHECK(g->step->sum_squares == sum, "%s: rank %d has %.17g, not %.17g", c->what, g->rank, g->step->sum_squares, sum);
-    free(grads);
 }
 
 TEST(the_norm_counts_every_element_once)
@@ -178,14 +213,47 @@ TEST(the_norm_counts_every_element_once)
         for (int dp = 1; dp <= 2; dp++) on_all_ranks(&cuts[i], dp, check_counted);
 }
 
+// What a step before left behind, and nobody has written in this window, is a gradient of 0: on its own, or as a
+// summand of what other ranks have written.
+static void check_unwritten(GxContext *g, const Cut *c, GxStore *s)
+{
+    const float *cut = gx_store_grads(s, 0), *norm = gx_store_grads(s, 1);
+    const GxTensorId id = {1};
+    const int writes = g->rank == 0;
+    int accumulate = 7;
+    write_grads(g, s, summand);
+    gx_store_begin_window(s);
+    if (writes) {
+        float *grad = gx_store_grad(s, id, &accumulate);
+        CHECK(accumulate == 0, "%s: the first to come adds", c->what);
+        for (int i = 0; i < 7; i++) grad[i] = (float)i;
+    }
+    gx_grads_reduce(g, s, 0, 2);
+    for (int64_t i = 0; i < gx_tensor_count(&s->table->row[0]); i++)
+        CHECK(cut[i] == 0, "%s: rank %d, element %ld is %g", c->what, g->rank, (long)i, cut[i]);
+    for (int i = 0; i < 7; i++) CHECK(norm[i] == (float)i, "%s: rank %d, norm[%d] is %g", c->what, g->rank, i, norm[i]);
+    write_grads(g, s, summand);
+    gx_store_begin_window(s); // without a reduction the norm finds them itself
+    sum_squares(g, s);
+    CHECK(g->step->sum_squares == 0, "%s: rank %d: %g of gradients that nobody has written", c->what, g->rank,
+          g->step->sum_squares);
+}
+
+TEST(a_gradient_that_nobody_has_written_is_0)
+{
+    for (int i = 0; i < CUTS; i++)
+        for (int dp = 1; dp <= 2; dp++) on_all_ranks(&cuts[i], dp, check_unwritten);
+}
+
 // ---- boxes ---------------------------------------------------------------------------------------------------------
 
 static float value_at(int64_t index) { return (float)(index % 16000000); }
 
 // To member 0 in as many chunks as it takes, from there to all, and into boxes again. What is nobody's to give (a
 // higher sharer's) is spoilt first.
-static void check_boxes(GxContext *g, const Cut *c, const GxTable *table)
+static void check_boxes(GxContext *g, const Cut *c, GxStore *store)
 {
+    const GxTable *table = store->table;
     const GxTensor *t = &table->row[0];
     const int me = gx_group_index(g, GX_AXIS_TP);
     const int64_t n = gx_tensor_count(t), row = gx_box_row(t), chunk = gx_box_rows(t);

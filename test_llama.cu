@@ -1,18 +1,62 @@
 // test_llama.cu: LLaMA against transformers (dumps of dev/ref/make_refs.py): activations at block boundaries, loss,
 // every gradient, ten steps of SGD and of AdamW, on small odd shapes. The dumps are [B,T,C], Galaxy's rows are [T,B,C].
-#define GX_NO_MAIN
-#include "train_llama.cu"
 #include "test/model.h"
+
+// ---- a mode that keeps what passes through a layer -----------------------------------------------------------------
+
+enum { MAX_LAYERS = 4 };
+typedef struct {
+    GxMode mode;                                  // first: the model points at it
+    float *x[MAX_LAYERS][2], *in[MAX_LAYERS][2];  // [rows, C] of each pair: the stream before it, what enters its core,
+    float *out[MAX_LAYERS][2], *y[MAX_LAYERS][2]; // what comes out of it, the stream behind it
+    int keeps;
+} Keeper;
+
+static void keep_rows(GxContext *g, float **kept, GxRows rows)
+{
+    free(*kept);
+    *kept = (float *)malloc((size_t)gx_rows_bytes(rows) + 1);
+    gx_to_host(g, *kept, rows.data, gx_rows_bytes(rows));
+}
+
+// What comes out of a core lives as long as its pair alone: the core is asked once more, for the keeper.
+static void keeper_forward(GxPass *p, int k, GxRows y, GxRows x)
+{
+    Keeper *keeper = (Keeper *)(uintptr_t)p->m->mode;
+    const int l = p->unit - 1, is_layer = l >= 0 && l < p->m->units - 2;
+    test_serial.pair_forward(p, k, y, x);
+    if (!is_layer || !y.data) return;
+    const GxRows in = gx_core_in(p, k, x), out = gx_core_out(p, k);
+    gx_core_forward(p, k, out, in);
+    if (!keeper->keeps || !p->g->device->computes) return;
+    keep_rows(p->g, &keeper->x[l][k], x), keep_rows(p->g, &keeper->in[l][k], in);
+    keep_rows(p->g, &keeper->out[l][k], out), keep_rows(p->g, &keeper->y[l][k], y);
+}
+
+static void keeper_open(Keeper *k)
+{
+    memset(k, 0, sizeof *k);
+    k->mode = test_serial;
+    k->mode.pair_forward = keeper_forward;
+}
+
+static void keeper_close(Keeper *k)
+{
+    for (int l = 0; l < MAX_LAYERS; l++)
+        for (int i = 0; i < 2; i++) free(k->x[l][i]), free(k->in[l][i]), free(k->out[l][i]), free(k->y[l][i]);
+}
+
+// ---- a case of the reference ---------------------------------------------------------------------------------------
 
 typedef struct {
     TestModel t;
-    GxDtype dtype; // set before case_open
+    Keeper keeper;
     GxSafetensors ref;
     GxLlamaConfig c;
     GxBatch b;
     int32_t *tokens, *labels; // [T,B]
     int64_t T, B;
-    GxArena kept; // of the device: what each layer's ATT and MLP gave, and the logits
+    GxArena logits; // of the device
 } Case;
 
 static float *read_floats(Case *k, const char *format, int number, int64_t *n)
@@ -41,24 +85,13 @@ static int32_t *read_tokens(Case *k, const char *name)
     return out;
 }
 
-// Each layer gets scratch of its own, so that what its blocks gave is still there after the whole forward.
-static void keep_block_outputs(Case *k)
-{
-    int64_t L = k->c.num_hidden_layers, n = k->T * k->B * k->c.hidden_size, logits = k->T * k->B * k->c.vocab_size;
-    k->t.g.device->arena_open(&k->t.g, &k->kept, 2 * L * gx_round_up(4 * n, GX_ALIGN) + 4 * logits);
-    for (int64_t l = 0; l < L; l++) {
-        k->t.m.saved[l].a.data = gx_arena_take(&k->kept, GX_MEM_ACTIVATIONS, 4 * n);
-        k->t.m.saved[l].m.data = gx_arena_take(&k->kept, GX_MEM_ACTIVATIONS, 4 * n);
-    }
-}
-
-static int case_open(Case *k, const char *name)
+static int case_open(Case *k, const char *name, GxDtype dtype)
 {
     char folder[100], path[140];
     GxError err = GX_ZERO;
-    const GxDtype dtype = k->dtype;
     memset(k, 0, sizeof *k);
-    k->dtype = k->t.dtype = dtype;
+    keeper_open(&k->keeper);
+    k->t.wish.dtype = dtype;
     snprintf(folder, sizeof folder, "data/ref/llama_%s", name);
     snprintf(path, sizeof path, "%s/config.json", folder);
     if (!CHECK(gx_llama_config_read(&k->c, path, &err) == GX_OK, "%s", err.message)) return 0;
@@ -67,13 +100,14 @@ static int case_open(Case *k, const char *name)
     k->tokens = read_tokens(k, "tokens");
     k->labels = read_tokens(k, "labels");
     k->b.tokens = k->tokens, k->b.labels = k->labels, k->b.T = k->T, k->b.B = k->B, k->b.runs = gx_runs_one(k->T, 0);
-    if (!test_model_open_split(&k->t, &k->c, &gx_llama_serial, k->T, k->B, 4, NULL, 2, 1, NULL))
+    if (!test_model_open_split(&k->t, &k->c, &k->keeper.mode, k->T, k->B, 4, NULL, 2, 1, NULL))
         return 0; // logits in chunks of 4 rows
-    keep_block_outputs(k);
+    k->t.g.device->arena_open(&k->t.g, &k->logits, 4 * k->T * k->B * k->c.vocab_size);
+    test_set_step(&k->t, 0, 0);
     test_put_batch(&k->t, &k->b, 0);
     snprintf(path, sizeof path, "%s/model.safetensors",
              folder); // not the folder: ref.safetensors is none of its shards
-    gx_checkpoint_load_weights(&k->t.g, &k->t.m.model, k->t.o.weights, path);
+    gx_checkpoint_load_weights(&k->t.g, &k->t.m, path);
     return CHECK(!gx_failed(&k->t.g), "%s", k->t.g.error.message);
 }
 
@@ -81,12 +115,13 @@ static void case_close(Case *k)
 {
     free(k->tokens), free(k->labels);
     gx_safetensors_close(&k->ref);
-    k->t.g.device->arena_close(&k->t.g, &k->kept);
+    keeper_close(&k->keeper);
+    k->t.g.device->arena_close(&k->t.g, &k->logits);
     test_model_close(&k->t);
 }
 
-// ours [T,B,C], on the device, against the dump [B,T,C]
-static void compare_rows(Case *k, const char *format, int number, const void *rows, int64_t C, double depth)
+// ours [T,B,C] against the dump [B,T,C]
+static void compare_rows(Case *k, const char *format, int number, const float *ours, int64_t C, double depth)
 {
     char what[80];
     int64_t n = 0;
@@ -94,13 +129,13 @@ static void compare_rows(Case *k, const char *format, int number, const void *ro
     if (!ref ||
         !CHECK(n == k->T * k->B * C, "%ld elements in the reference, %ld here", (long)n, (long)(k->T * k->B * C)))
         return;
-    float *turned = (float *)malloc((size_t)n * 4), *ours = test_kept(&k->t, rows, n);
+    float *turned = (float *)malloc((size_t)n * 4);
     for (int64_t b = 0; b < k->B; b++)
         for (int64_t t = 0; t < k->T; t++)
             memcpy(turned + (b * k->T + t) * C, ours + (t * k->B + b) * C, (size_t)C * 4);
     snprintf(what, sizeof what, format, number);
     test_close_f(what, turned, ref, n, test_bound(depth), 0);
-    free(turned), free(ref), free(ours);
+    free(turned), free(ref);
 }
 
 static float reference_number(Case *k, const char *name)
@@ -110,29 +145,54 @@ static float reference_number(Case *k, const char *name)
     return value;
 }
 
-static void check_activations(Case *k)
+// A forward alone, of the loss and of the logits.
+static double check_activations(Case *k)
 {
     const double depth = test_model_depth(&k->c, k->T, 0);
-    GxLlama *m = &k->t.m;
-    const int64_t D = k->c.hidden_size, rows = k->T * k->B;
-    for (int l = 0; l <= m->model.layers; l++) compare_rows(k, "x.%d", l, m->model.state[l].x.data, D, depth);
-    for (int l = 0; l < m->model.layers; l++) {
-        compare_rows(k, "h1.%d", l, m->saved[l].h1.data, D, depth);
-        compare_rows(k, "att.%d", l, m->saved[l].a.data, D, depth);
-        compare_rows(k, "h2.%d", l, m->saved[l].h2.data, D, depth);
-        compare_rows(k, "mlp.%d", l, m->saved[l].m.data, D, depth);
+    const int64_t C = k->c.hidden_size, rows = k->T * k->B, V = k->c.vocab_size;
+    const int L = (int)k->c.num_hidden_layers;
+    Keeper *kept = &k->keeper;
+    GxBatch b = k->b;
+    kept->keeps = 1;
+    b.loss = &k->t.g.step->loss_sum;
+    gx_runner_forward(&k->t.g, &k->t.r, &b);
+    kept->keeps = 0;
+    if (!CHECK(!gx_failed(&k->t.g), "%s", k->t.g.error.message)) return NAN;
+    for (int l = 0; l < L; l++) {
+        compare_rows(k, "x.%d", l, kept->x[l][0], C, depth);
+        compare_rows(k, "h1.%d", l, kept->in[l][0], C, depth);
+        compare_rows(k, "att.%d", l, kept->out[l][0], C, depth);
+        compare_rows(k, "h2.%d", l, kept->in[l][1], C, depth);
+        compare_rows(k, "mlp.%d", l, kept->out[l][1], C, depth);
     }
-    const GxRows logits = gx_rows_take(&k->kept, GX_MEM_ACTIVATIONS, GX_F32, rows, k->c.vocab_size);
-    for (int64_t r = 0; r < rows; r++) {
-        const GxRows row = gx_some_rows(logits, r, 1);
-        m->kind.logits(&k->t.g, &m->model, row, m->model.state[m->model.layers], r);
+    compare_rows(k, "x.%d", L, kept->y[L - 1][1], C, depth);
+    b.logits = gx_rows(gx_arena_take(&k->logits, GX_MEM_ACTIVATIONS, 4 * rows * V), GX_F32, rows, V);
+    gx_runner_forward(&k->t.g, &k->t.r, &b);
+    float *logits = test_kept(&k->t, b.logits.data, rows * V);
+    compare_rows(k, "logits", 0, logits, V, depth);
+    free(logits);
+    return test_step(&k->t).loss_sum;
+}
+
+// What the keeper took is what the layers passed on: y = x + out, and the next pair begins where this one ended.
+static void check_keeper(Case *k)
+{
+    const int64_t n = k->T * k->B * k->c.hidden_size;
+    const int L = (int)k->c.num_hidden_layers;
+    const Keeper *kept = &k->keeper;
+    for (int i = 0; i < 2 * L; i++) {
+        const int l = i / 2, pair = i % 2;
+        const float *x = kept->x[l][pair], *out = kept->out[l][pair], *y = kept->y[l][pair],
+                    *next = i + 1 < 2 * L ? kept->x[(i + 1) / 2][(i + 1) % 2] : y;
+        int64_t wrong = 0;
+        for (int64_t e = 0; e < n; e++) wrong += y[e] != x[e] + out[e] || next[e] != y[e];
+        CHECK(wrong == 0, "layer %d, pair %d: %ld elements of the stream are not x + out", l, pair, (long)wrong);
     }
-    compare_rows(k, "logits", 0, logits.data, k->c.vocab_size, depth);
 }
 
 static void check_gradients(Case *k)
 {
-    const GxTable *table = &k->t.m.model.table;
+    const GxTable *table = &k->t.m.table;
     const double bound = test_bound(test_model_depth(&k->c, k->T, 1)), norm = reference_number(k, "grad_norm");
     int tensors = 0, compared = 0;
     for (int i = 0; i < table->n; i++) tensors += !table->row[i].has_alias;
@@ -143,7 +203,7 @@ static void check_gradients(Case *k)
         snprintf(name, sizeof name, "grad.%s", table->row[i].name);
         float *ref = read_floats(k, name, 0, &n);
         if (!ref || !CHECK(n == gx_tensor_count(&table->row[i]), "%s: %ld elements", name, (long)n)) continue;
-        float *grad = test_kept(&k->t, k->t.o.grads + gx_table_flat(table, i), n);
+        float *grad = test_kept(&k->t, gx_store_grads(&k->t.m.store, i), n);
         test_close_f(name, grad, ref, n, bound, 1e-3 * norm / sqrt(tensors));
         compared++;
         free(ref), free(grad);
@@ -155,17 +215,16 @@ static void check_gradients(Case *k)
 static void forward_backward(const char *name)
 {
     Case k;
-    k.dtype = GX_F32;
-    if (!case_open(&k, name)) return;
-    gx_model_loss(&k.t.g, &k.t.m.model, &k.b,
-                  &k.t.g.step->loss_sum); // the backward overwrites some of what the forward kept
-    check_activations(&k);
-    gx_window_gradients(&k.t.g, &k.t.m.model, &k.b, 1, &k.t.o, NULL, NULL);
-    gx_grads_sum_squares(&k.t.g, &k.t.m.model.table, k.t.o.grads);
+    if (!case_open(&k, name, GX_F32)) return;
+    const double loss_sum = check_activations(&k);
+    if (k.keeper.y[0][0]) check_keeper(&k);
+    gx_runner_train(&k.t.g, &k.t.r, &k.b, NULL, NULL); // with a learning rate of 0
     CHECK(!gx_failed(&k.t.g), "%s", k.t.g.error.message);
     const GxStep step = test_step(&k.t);
     test_close_number("loss", gx_step_loss(&step), reference_number(&k, "loss"),
                       test_bound(test_model_depth(&k.c, k.T, 0)));
+    CHECK(loss_sum == step.loss_sum, "losses sum to %.17g forward alone, to %.17g in training", loss_sum,
+          step.loss_sum);
     check_gradients(&k);
     case_close(&k);
 }
@@ -177,12 +236,10 @@ TEST(llama_one_kv_head_as_transformers) { forward_backward("one"); }
 static void bf16_distance(const char *name)
 {
     Case k;
-    k.dtype = GX_BF16;
-    if (!case_open(&k, name)) return;
-    gx_window_copy_weights(&k.t.g, &k.t.m.model, &k.t.o);
-    gx_window_gradients(&k.t.g, &k.t.m.model, &k.b, 1, &k.t.o, NULL, NULL);
+    if (!case_open(&k, name, GX_BF16)) return;
+    gx_runner_train(&k.t.g, &k.t.r, &k.b, NULL, NULL); // with a learning rate of 0
     CHECK(!gx_failed(&k.t.g), "%s", k.t.g.error.message);
-    const GxTable *table = &k.t.m.model.table;
+    const GxTable *table = &k.t.m.table;
     const GxStep step = test_step(&k.t);
     const double loss = reference_number(
         &k, "loss"); // its own distance may be next to nothing by chance: a rounding of the loss is the least
@@ -193,7 +250,7 @@ static void bf16_distance(const char *name)
         int64_t n = 0;
         if (table->row[i].has_alias) continue;
         snprintf(what, sizeof what, "grad.%s", table->row[i].name);
-        float *ref = read_floats(&k, what, 0, &n), *grad = test_kept(&k.t, k.t.o.grads + gx_table_flat(table, i), n);
+        float *ref = read_floats(&k, what, 0, &n), *grad = test_kept(&k.t, gx_store_grads(&k.t.m.store, i), n);
         double squares = 0;
         for (int64_t e = 0; ref && e < n; e++) squares += pow((double)grad[e] - ref[e], 2);
         snprintf(what, sizeof what, "bf16_distance.%s", table->row[i].name);
@@ -214,15 +271,14 @@ static void ten_steps(Case *k, const char *prefix, const double *loss_slack,
                       double (*weight_slack)(Case *, const char *, double))
 {
     char name[160];
-    const GxTable *table = &k->t.m.model.table;
+    const GxTable *table = &k->t.m.table;
     snprintf(name, sizeof name, "%s.losses", prefix);
     float *losses = read_floats(k, name, 0, NULL);
     for (int s = 0; losses && s < 10; s++) {
-        gx_window_gradients(&k->t.g, &k->t.m.model, &k->b, 1, &k->t.o, NULL, NULL);
+        gx_runner_train(&k->t.g, &k->t.r, &k->b, NULL, NULL);
         snprintf(name, sizeof name, "%s loss of step %d", prefix, s);
         const GxStep step = test_step(&k->t);
         test_close_number(name, gx_step_loss(&step), losses[s], loss_slack[s]);
-        gx_window_update(&k->t.g, &k->t.m.model, &k->t.o);
     }
     free(losses);
     for (int i = 0; i < table->n; i++) {
@@ -233,7 +289,7 @@ static void ten_steps(Case *k, const char *prefix, const double *loss_slack,
         if (!ref) continue;
         double norm = 0;
         for (int64_t j = 0; j < n; j++) norm += (double)ref[j] * ref[j];
-        float *weights = test_kept(&k->t, k->t.o.weights + gx_table_flat(table, i), n);
+        float *weights = test_kept(&k->t, gx_store_master(&k->t.m.store, i), n);
         test_close_f(name, weights, ref, n, weight_slack(k, table->row[i].name, sqrt(norm)), 0);
         free(ref), free(weights);
     }
@@ -251,10 +307,8 @@ static void ten_of_sgd(const char *name)
 {
     Case k;
     double slack[10];
-    k.dtype = GX_F32;
-    if (!case_open(&k, name)) return;
+    if (!case_open(&k, name, GX_F32)) return;
     k.t.o.kind = GX_OPTIMIZER_SGD;
-    k.t.o.first = NULL;
     test_set_step(&k.t, 0.1f, 0);
     for (int s = 0; s < 10; s++) slack[s] = test_bound((s + 1) * test_model_depth(&k.c, k.T, 1));
     ten_steps(&k, "sgd", slack, sgd_slack);
@@ -278,8 +332,7 @@ static void ten_of_adamw(const char *name)
 {
     Case k;
     double slack[10];
-    k.dtype = GX_F32;
-    if (!case_open(&k, name)) return;
+    if (!case_open(&k, name, GX_F32)) return;
     GxAdamW adamw = {0.9f, 0.95f, 1e-8f, 0.1f};
     k.t.o.adamw = adamw;
     test_set_step(&k.t, 1e-3f, 0);
@@ -318,11 +371,10 @@ TEST(the_loss_does_not_depend_on_the_head_chunk_and_the_arena_is_full_to_the_byt
         TestModel t;
         GxBatch b;
         random_batch(&b, tokens, labels, T, B, small.vocab_size);
-        if (!test_model_open(&t, &small, &gx_llama_serial, T, B, chunk[i], NULL, 1)) return;
+        if (!test_model_open(&t, &small, &test_serial, T, B, chunk[i], NULL, 1)) return;
         test_put_batch(&t, &b, 0);
-        gx_model_init(&t.g, &t.m.model, t.o.weights, 3);
-        gx_window_gradients(&t.g, &t.m.model, &b, 1, &t.o, NULL, NULL);
-        gx_window_update(&t.g, &t.m.model, &t.o);
+        gx_model_init(&t.g, &t.m, 3);
+        gx_runner_train(&t.g, &t.r, &b, NULL, NULL);
         CHECK(t.arena.peak == t.arena.capacity && !t.arena.exhausted, "planned %ld bytes, used %ld",
               (long)t.arena.capacity, (long)t.arena.peak);
         const GxStep step = test_step(&t);
@@ -334,27 +386,119 @@ TEST(the_loss_does_not_depend_on_the_head_chunk_and_the_arena_is_full_to_the_byt
           "losses %.9g %.9g %.9g", loss[0], loss[1], loss[2]);
 }
 
-TEST(no_gradient_buffer_means_no_weight_gradient_and_the_same_loss)
+// One step of SGD from the same weights: gradients of what is trained, all weights behind it, and the loss.
+typedef struct {
+    TestModel t;
+    double loss;
+    float *weights, *grads;
+} Frozen;
+
+static void frozen_run(Frozen *f, const GxLlamaConfig *c, const char *freeze, GxDtype dtype)
 {
     enum { T = 6, B = 2 };
     int32_t tokens[T * B], labels[T * B];
-    TestModel t;
     GxBatch b;
-    random_batch(&b, tokens, labels, T, B, small.vocab_size);
-    if (!test_model_open(&t, &small, &gx_llama_serial, T, B, 4, NULL, 1)) return;
-    gx_model_init(&t.g, &t.m.model, t.o.weights, 3);
-    b.scale = 0.1f;
-    test_put_batch(&t, &b, 0);
-    test_set_step(&t, 0, 0); // no loss yet
-    gx_model_forward_backward(&t.g, &t.m.model, &b, &t.g.step->loss_sum);
-    const double with = test_step(&t).loss_sum;
-    GxError err = GX_ZERO;
-    gx_model_attach(&t.m.model, t.o.weights, NULL, &err);
-    test_set_step(&t, 0, 0);
-    gx_model_forward_backward(&t.g, &t.m.model, &b, &t.g.step->loss_sum);
-    const double without = test_step(&t).loss_sum;
-    CHECK(with == without && with > 0 && !gx_failed(&t.g), "%g and %g, %s", with, without, t.g.error.message);
-    test_model_close(&t);
+    memset(f, 0, sizeof *f);
+    f->t.wish.freeze = freeze, f->t.wish.dtype = dtype;
+    random_batch(&b, tokens, labels, T, B, c->vocab_size);
+    if (!test_model_open_split(&f->t, c, &test_serial, T, B, 4, NULL, 1, 1, NULL)) return;
+    gx_model_init(&f->t.g, &f->t.m, 3);
+    test_put_batch(&f->t, &b, 0);
+    f->t.o.kind = GX_OPTIMIZER_SGD;
+    test_set_step(&f->t, 0.5f, 0);
+    gx_runner_train(&f->t.g, &f->t.r, &b, NULL, NULL);
+    CHECK(!gx_failed(&f->t.g), "%s", f->t.g.error.message);
+    f->loss = test_step(&f->t).loss_sum;
+}
+
+// Values of a tensor, in fp32; the caller frees them.
+static float *frozen_values(Frozen *f, int row, int64_t n)
+{
+    GxContext *g = &f->t.g;
+    const GxArenaMark mark = gx_arena_mark(g->arena);
+    float *x = test_kept(&f->t, gx_values_read(g, &f->t.m.store, GX_VALUES_WEIGHTS, row, 0, n), n);
+    gx_arena_release(g->arena, mark);
+    return x;
+}
+
+static void check_frozen(Frozen *some, Frozen *all, const char *freeze)
+{
+    const GxTable *table = &all->t.m.table;
+    CHECK(some->loss == all->loss && some->loss > 0, "\"%s\": loss %.9g, %.9g if all is trained", freeze, some->loss,
+          all->loss);
+    for (int i = 0; i < table->n; i++) {
+        const GxTensor *t = &table->row[i];
+        const int64_t n = gx_tensor_count(t);
+        const int trains = gx_store_trains(&some->t.m.store, i);
+        if (t->has_alias) continue;
+        float *before = (float *)malloc((size_t)n * 4), *after = frozen_values(some, i, n),
+              *trained = frozen_values(all, i, n);
+        gx_tensor_init(t, 3, 0, n, before);
+        if (some->t.m.store.dtype == GX_BF16 && !trains)
+            for (int64_t e = 0; e < n; e++) before[e] = gx_from_bf16(gx_to_bf16(before[e]));
+        CHECK(!memcmp(after, trains ? trained : before, (size_t)n * 4), "\"%s\": %s is not %s", freeze, t->name,
+              trains ? "what it is if all is trained" : "what it was");
+        free(before), free(after), free(trained);
+        if (!trains) continue;
+        float *x = test_kept(&some->t, gx_store_grads(&some->t.m.store, i), n),
+              *y = test_kept(&all->t, gx_store_grads(&all->t.m.store, i), n);
+        CHECK(!memcmp(x, y, (size_t)n * 4), "\"%s\": another gradient of %s", freeze, t->name);
+        free(x), free(y);
+    }
+}
+
+// Bit for bit, without clipping: the loss, and every gradient and weight of what is still trained.
+static void frozen_changes_nothing_else(GxDtype dtype)
+{
+    static const char *const patterns[] = {"*embed*",
+                                           "*layernorm*,model.norm.weight",
+                                           "*q_proj*",
+                                           "*k_proj*",
+                                           "*v_proj*,*up_proj*",
+                                           "*gate_proj*,*down_proj*,*o_proj*",
+                                           "model.layers.1.*",
+                                           "model.embed*,model.layers.0.*",
+                                           "model.*",
+                                           "model.layers.*,model.norm.weight,lm_head.weight",
+                                           "model.embed*,*layernorm*,*mlp*,model.norm.weight,lm_head.weight"};
+    for (int tied = 0; tied < 2; tied++) {
+        GxLlamaConfig c = small;
+        Frozen all;
+        c.tie_word_embeddings = tied;
+        frozen_run(&all, &c, NULL, dtype);
+        for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
+            Frozen some;
+            if (tied && !strcmp(patterns[i], "model.*")) continue; // that is everything
+            if (tied && strstr(patterns[i], "lm_head") && !strstr(patterns[i], "mlp")) continue;
+            frozen_run(&some, &c, patterns[i], dtype);
+            check_frozen(&some, &all, patterns[i]);
+            CHECK(some.t.arena.peak == some.t.arena.capacity && some.t.arena.capacity < all.t.arena.capacity,
+                  "\"%s\": %ld bytes of %ld planned, %ld if all is trained", patterns[i], (long)some.t.arena.peak,
+                  (long)some.t.arena.capacity, (long)all.t.arena.capacity);
+            test_model_close(&some.t);
+        }
+        test_model_close(&all.t);
+    }
+}
+TEST(what_is_frozen_stays_and_changes_nothing_else) { frozen_changes_nothing_else(GX_F32); }
+TEST(what_is_frozen_stays_and_changes_nothing_else_in_bf16) { frozen_changes_nothing_else(GX_BF16); }
+
+TEST(a_model_whose_every_tensor_is_frozen_is_refused)
+{
+    GxContext g = GX_ZERO;
+    GxModel m;
+    GxRunner r;
+    GxLlamaConfig c = small;
+    GxModelOptions options = GX_ZERO;
+    const GxOptimizer o = GX_ZERO;
+    const GxRunnerSpec spec = GX_ZERO;
+    g.world = 1;
+    options.freeze = "*";
+    CHECK(gx_model_open(&g, &m, &gx_llama, &c, &test_serial, &options) == GX_OK, "%s", g.error.message);
+    CHECK(gx_runner_open(&g, &r, &m, &o, &spec) == GX_ERR_ARGUMENT && strstr(g.error.message, "nothing to train"), "%s",
+          g.error.message);
+    gx_runner_close(&r);
+    gx_model_close(&m);
 }
 
 // With every label ignored gradients are 0, so that weight decay is all that an optimizer does.
@@ -367,22 +511,20 @@ TEST(weight_decay_shrinks_matrices_and_leaves_norms)
         GxBatch b;
         random_batch(&b, tokens, labels, T, B, small.vocab_size);
         for (int i = 0; i < T * B; i++) labels[i] = GX_IGNORE_INDEX;
-        if (!test_model_open(&t, &small, &gx_llama_serial, T, B, 4, NULL, 1)) return;
+        if (!test_model_open(&t, &small, &test_serial, T, B, 4, NULL, 1)) return;
         GxAdamW adamw = {0.9f, 0.95f, 1e-8f, 0.5f};
         GxSgd sgd = {0.9f, 0.5f};
-        gx_model_init(&t.g, &t.m.model, t.o.weights, 3);
+        gx_model_init(&t.g, &t.m, 3);
         t.o.kind = (GxOptimizerKind)kind, t.o.adamw = adamw, t.o.sgd = sgd;
         test_set_step(&t, 0.5f, 0);
         test_put_batch(&t, &b, 0);
-        const GxTable *table = &t.m.model.table;
-        float *before = test_kept(&t, t.o.weights, gx_table_offset(table, table->units));
-        gx_window_gradients(&t.g, &t.m.model, &b, 1, &t.o, NULL, NULL);
-        gx_window_update(&t.g, &t.m.model, &t.o);
-        float *after = test_kept(&t, t.o.weights, gx_table_offset(table, table->units));
+        const GxTable *table = &t.m.table;
+        float *before = test_kept(&t, test_masters(&t), t.m.store.trained_n);
+        gx_runner_train(&t.g, &t.r, &b, NULL, NULL);
+        float *after = test_kept(&t, test_masters(&t), t.m.store.trained_n);
         for (int i = 0; i < table->n; i++) {
             const float keep = table->row[i].role == GX_ROLE_NORM ? 1.0f : 0.75f; // 1 - lr * weight_decay
-            for (int64_t j = gx_table_flat(table, i); j < gx_table_flat(table, i) + gx_tensor_count(&table->row[i]);
-                 j++)
+            for (int64_t j = test_flat(&t, i); j < test_flat(&t, i) + gx_tensor_count(&table->row[i]); j++)
                 CHECK(after[j] == keep * before[j], "kind %d, %s: %g became %g", kind, table->row[i].name, before[j],
                       after[j]);
         }
@@ -398,8 +540,8 @@ TEST(a_batch_larger_than_its_buffers_is_refused)
     TestModel t;
     GxBatch b;
     random_batch(&b, tokens, labels, T, B + 1, small.vocab_size);
-    if (!test_model_open(&t, &small, &gx_llama_serial, T, B, 4, NULL, 1)) return;
-    gx_model_loss(&t.g, &t.m.model, &b, &t.g.step->loss_sum);
+    if (!test_model_open(&t, &small, &test_serial, T, B, 4, NULL, 1)) return;
+    gx_runner_forward(&t.g, &t.r, &b);
     CHECK(gx_failed(&t.g) && strstr(t.g.error.message, "3 sequences of 6 tokens") &&
               strstr(t.g.error.message, "at most 2"),
           "%s", t.g.error.message);

@@ -8,12 +8,20 @@
 #include "test/parallel.h"
 #include <unistd.h>
 
+// Two ranks, uneven; a mode takes of the lists those that it splits by.
+#define MODE_LAYOUT(name, att, con, mlp)                                                                               \
+    {.what = #name " 2",                                                                                               \
+     .mode = &gx_##name,                                                                                               \
+     .dp = 1,                                                                                                          \
+     .tp = 2,                                                                                                          \
+     .micro = 1,                                                                                                       \
+     .samples = {3},                                                                                                   \
+     .heads = {2, 4},                                                                                                  \
+     .sequence = {3, 5}},
 static const Layout layouts[] = {
-    {.what = "serial", .mode = &gx_llama_serial, .dp = 1, .tp = 1, .micro = 1, .samples = {3}},
-    {.what = "dp 2", .mode = &gx_llama_serial, .dp = 2, .tp = 1, .micro = 1, .samples = {2, 1}},
-    {.what = "tp 2", .mode = &gx_llama_tp, .dp = 1, .tp = 2, .micro = 1, .samples = {3}, .heads = {2, 4}},
-    {.what = "galaxy 2", .mode = &gx_llama_galaxy, .dp = 1, .tp = 2, .micro = 1, .samples = {3}, .sequence = {3, 5}},
-};
+    {.what = "serial", .mode = &test_serial, .dp = 1, .tp = 1, .micro = 1, .samples = {3}},
+    {.what = "dp 2", .mode = &test_serial, .dp = 2, .tp = 1, .micro = 1, .samples = {2, 1}},
+    GX_MODES(MODE_LAYOUT)};
 enum { LAYOUTS = sizeof layouts / sizeof *layouts };
 
 static void choose(const GxDevice *device, GxDtype dtype, int nccl)
@@ -69,17 +77,17 @@ static double cosine(const float *a, const double *b, int64_t n)
 // Gradients of the first step, tensor by tensor. A tensor without a gradient to speak of has no direction.
 static void compare_directions(const Layout *l, const char *device, const Result *a, const Result *serial)
 {
-    const GxTable *table = &a->model->m.model.table, *whole = &serial->model->m.model.table;
+    const GxTable *table = &a->model->m.table;
     for (int i = 0; i < table->n; i++) {
         const GxTensor *t = &table->row[i];
         const int64_t n = gx_tensor_count(t);
         if (t->has_alias) continue;
         double *ref = (double *)malloc((size_t)n * sizeof *ref), norm = 0;
         for (int64_t e = 0; e < n; e++) {
-            ref[e] = serial->flat.b.grads[gx_table_flat(whole, i) + gx_tensor_global_index(t, e)];
+            ref[e] = serial->flat.b.grads[test_flat(serial->model, i) + gx_tensor_global_index(t, e)];
             norm += ref[e] * ref[e];
         }
-        const double c = cosine(a->flat.b.grads + gx_table_flat(table, i), ref, n);
+        const double c = cosine(a->flat.b.grads + test_flat(a->model, i), ref, n);
         if (sqrt(norm) > 1e-3 * serial->norm[0] / sqrt(table->n))
             CHECK(c >= 0.999, "%s on %s: gradient of %s points elsewhere: cosine %.6f", l->what, device, t->name, c);
         free(ref);
@@ -145,13 +153,13 @@ static void *lonely_main(void *user)
     Lonely *r = (Lonely *)user;
     TestModel *t = (TestModel *)calloc(1, sizeof *t);
     r->comm.timeout = r->fails ? 30 : 1;
-    if (test_model_open_split(t, &model_config, &gx_llama_serial, T, 1, HEAD_CHUNK, &r->comm, 1, 1, NULL)) {
+    if (test_model_open_split(t, &model_config, &test_serial, T, 1, HEAD_CHUNK, &r->comm, 1, 1, NULL)) {
         const double started = gx_seconds();
         CHECK(t->g.comm->device_engine != NULL, "NCCL is not there");
         gx_at(&t->g, -1, "lonely");
-        gx_all_reduce(&t->g, GX_AXIS_ALL, GX_SUM, t->o.grads, 100, GX_F32); // both: the group stands
+        gx_all_reduce(&t->g, GX_AXIS_ALL, GX_SUM, t->m.store.grads, 100, GX_F32); // both: the group stands
         gx_device_wait(&t->g);
-        if (r->rank == 0) gx_all_reduce(&t->g, GX_AXIS_ALL, GX_SUM, t->o.grads, 123, GX_F32);
+        if (r->rank == 0) gx_all_reduce(&t->g, GX_AXIS_ALL, GX_SUM, t->m.store.grads, 123, GX_F32);
         else if (r->fails) GX_FAIL(&t->g.error, GX_ERR_DEVICE, "the card is on fire");
         else usleep(2500000);
         gx_device_wait(&t->g);

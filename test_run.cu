@@ -64,8 +64,7 @@ static GxStatus resolve(const char *const *args, int ranks, GxTrainOptions *o, G
     int n = 0;
     while (args[n]) n++;
     gx_config_open(&c);
-    const GxMode serial = {GX_METHOD_NONE, GX_METHOD_NONE, GX_METHOD_NONE};
-    GX_TRY(gx_options_add(&c, o, serial, err));
+    GX_TRY(gx_options_add(&c, o, NULL, err));
     GX_TRY(gx_config_read_args(&c, n, (char **)args, err));
     return gx_options_resolve_batch(o, &c, ranks, split, err);
 }
@@ -321,7 +320,7 @@ static long train_in_process(const char *folder, const char *more, const GxRepor
     FILE *caught = tmpfile();
     const int before = dup(1);
     dup2(fileno(caught), 1);
-    *status = gx_train(&g, &gx_llama_family, &gx_llama_serial, argc, argv);
+    *status = gx_train(&g, &gx_llama, NULL, argc, argv);
     fflush(stdout);
     fstat(fileno(caught), &st);
     dup2(before, 1);

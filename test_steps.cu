@@ -8,7 +8,7 @@
 #include "galaxy/parallel/steps_place.h"
 #include "test/test.h"
 
-enum { UNITS = 40, MICRO_BATCHES = 8, ACTIONS = 4096, RANKS_PER_AXIS = 3 };
+enum { UNITS = 24, MICRO_BATCHES = 8, ACTIONS = 4096, RANKS_PER_AXIS = 3 };
 
 static uint64_t random_state = 1;
 static uint64_t random_next(void)
@@ -667,6 +667,11 @@ TEST(sums_under_way_are_waited_for)
     CHECK(!strcmp(text_of(&started), expected), "found\n%s, expected\n%s", text_of(&started), expected);
     CHECK(gx_steps_check(&started, &err) == GX_OK && started.tickets == 3, "%s; tickets %d", err.message,
           started.tickets);
+    memmove(&started.action[11], &started.action[12], (size_t)(--started.n - 11) * sizeof *started.action); // WAIT1
+    CHECK(gx_steps_check(&started, &err) == GX_ERR_ARGUMENT &&
+              !strcmp(err.message,
+                      "action 11 (NORM1): action 6 is still at the gradients of unit 1: WAIT1 must come before"),
+          "%s", err.message);
     gx_steps_close(&s);
     gx_steps_close(&started);
 }
@@ -680,7 +685,7 @@ TEST(a_broken_list_is_refused_and_one_that_is_accepted_is_equivalent)
     for (int k = 0; k < SPECS; k++) {
         GxStepsSpec p;
         GxSteps s = GX_ZERO, started = GX_ZERO;
-        if ((k % 7 && k < SPECS - 24) || !spec_at(k, &p)) continue;
+        if ((k % 11 && k < SPECS - 24) || !spec_at(k, &p)) continue;
         make(&s, &p);
         start_what_can_be_started(&started, &s);
         GxError err = GX_ZERO;
@@ -720,25 +725,34 @@ static int find(const GxSteps *s, int what, int unit, int micro_batch)
 
 TEST(a_message_names_the_action_and_what_it_lacks)
 {
-    // clang-format off
-    static const struct { int what, unit, micro_batch; const char *without, *twice; } cases[] = {
-        {GX_DO_COUNT, -1, -1, "action 0 (F0 of micro-batch 0): COUNT is the first action of a training list, on all ranks",
-                              "action 1 (COUNT): COUNT is the first action of a training list, on all ranks"},
-        {GX_DO_FORWARD, 1, 1, "action 9 (F2 of micro-batch 1): x of unit 2, micro-batch 1 is needed; F1 must come before and does not",
-                              "action 10 (F1 of micro-batch 1): it was done already: action 9"},
-        {GX_DO_BACKWARD, 3, 1, "action 11 (B2 of micro-batch 1): dx of unit 3, micro-batch 1 is needed; B3 must come before and does not",
-                               "action 12 (B3 of micro-batch 1): it was done already: action 11"},
-        {GX_DO_BACKWARD, 0, 0, "action 14 (REDUCE0-3): 1 of 2 contributions to the gradients of unit 0 have been added: the other B0 or W0 must "
-                               "come before", "action 8 (B0 of micro-batch 0): it was done already: action 7"},
-        {GX_DO_REDUCE, 0, -1, "action 15 (NORM0): gradients of unit 0 are summed over axes 0 of 6: REDUCE must come before",
-                              "action 16 (REDUCE0-3): gradients of unit 0 are summed over axes 6 already"},
-        {GX_DO_NORM, 2, -1, "action 19 (AGREE): sums of squares of unit 2 is needed; NORM2 must come before and does not",
-                            "action 19 (NORM2): it was done already: action 18"},
-        {GX_DO_AGREE, -1, -1, "action 20 (STEP0): clip coefficient is needed; AGREE must come before and does not",
-                              "action 21 (AGREE): it makes clip coefficient, which is there already: action 20 (AGREE) made it"},
-        {GX_DO_STEP, 3, -1, "the end of the list: there was no STEP3", "action 25 (STEP3): it was done already: action 24"},
+    static const struct {
+        int what, unit, micro_batch;
+        const char *without, *twice;
+    } cases[] = {
+        {GX_DO_COUNT, -1, -1,
+         "action 0 (F0 of micro-batch 0): COUNT is the first action of a training list, on all ranks",
+         "action 1 (COUNT): COUNT is the first action of a training list, on all ranks"},
+        {GX_DO_FORWARD, 1, 1,
+         "action 9 (F2 of micro-batch 1): it needs x of unit 2, micro-batch 1: F1 must come before",
+         "action 10 (F1 of micro-batch 1): it was done already: action 9"},
+        {GX_DO_BACKWARD, 3, 1,
+         "action 11 (B2 of micro-batch 1): it needs dx of unit 3, micro-batch 1: B3 must come before",
+         "action 12 (B3 of micro-batch 1): it was done already: action 11"},
+        {GX_DO_BACKWARD, 0, 0,
+         "action 14 (REDUCE0-3): the gradients of unit 0 have 1 of 2 contributions: every B0 (of a half, its W0) must "
+         "come "
+         "before",
+         "action 8 (B0 of micro-batch 0): it was done already: action 7"},
+        {GX_DO_REDUCE, 0, -1,
+         "action 15 (NORM0): the gradients of unit 0 are summed over axes 0 of 6: REDUCE must come before",
+         "action 16 (REDUCE0-3): the gradients of unit 0 are summed over axes 6 already"},
+        {GX_DO_NORM, 2, -1, "action 19 (AGREE): it needs the sums of squares of unit 2: NORM2 must come before",
+         "action 19 (NORM2): it was done already: action 18"},
+        {GX_DO_AGREE, -1, -1, "action 20 (STEP0): it needs the clip coefficient: AGREE must come before",
+         "action 21 (AGREE): it makes the clip coefficient, which is there already: action 20 (AGREE) made it"},
+        {GX_DO_STEP, 3, -1, "the end of the list: there was no STEP3",
+         "action 25 (STEP3): it was done already: action 24"},
     };
-    // clang-format on
     static GxAction a[ACTIONS];
     GxStepsSpec p = simple(2, 2);
     GxSteps s = GX_ZERO;
@@ -763,30 +777,26 @@ TEST(a_message_says_what_was_ended_kept_or_made_twice)
     make(&s, &p);
     GxAction *f1 = &s.action[find(&s, GX_DO_FORWARD, 1, 0)];
     f1->keep = GX_KEEP_NOTHING;
-    expect_message(
-        &p, s.action, s.n, GX_ERR_ARGUMENT,
-        "action 6 (B1 of micro-batch 0): slot of unit 1, micro-batch 0 is needed; F1 that keeps it, or R1, must "
-        "come before and does not");
+    expect_message(&p, s.action, s.n, GX_ERR_ARGUMENT,
+                   "action 6 (B1 of micro-batch 0): it needs the slot of unit 1, micro-batch 0: F1 that keeps it, or "
+                   "R1 must come before");
     f1->keep = GX_KEEP_SLOT;
     GxAction *f0 = &s.action[find(&s, GX_DO_FORWARD, 0, 0)], was = *f0;
     *f0 = *f1, *f1 = was; // a use before its forward
-    expect_message(
-        &p, s.action, s.n, GX_ERR_ARGUMENT,
-        "action 1 (F1 of micro-batch 0): x of unit 1, micro-batch 0 is needed; F0 must come before and does not");
+    expect_message(&p, s.action, s.n, GX_ERR_ARGUMENT,
+                   "action 1 (F1 of micro-batch 0): it needs x of unit 1, micro-batch 0: F0 must come before");
     gx_steps_close(&s);
 
     p.recomputes_layers = 1; // COUNT F0 F1 F2 B3 R2 B2 R1 B1 B0
     make(&s, &p);
     s.action[find(&s, GX_DO_FORWARD, 2, 0)].keep = GX_KEEP_SLOT;
-    expect_message(
-        &p, s.action, s.n, GX_ERR_ARGUMENT,
-        "action 5 (R2 of micro-batch 0): it makes slot of unit 2, micro-batch 0, which is there already: action "
-        "3 (F2 of micro-batch 0) made it");
+    expect_message(&p, s.action, s.n, GX_ERR_ARGUMENT,
+                   "action 5 (R2 of micro-batch 0): it makes the slot of unit 2, micro-batch 0, which is there "
+                   "already: action 3 (F2 of micro-batch 0) made it");
     s.action[find(&s, GX_DO_FORWARD, 2, 0)].keep = GX_KEEP_NOTHING;
-    expect_message(
-        &p, s.action, s.n, GX_ERR_ARGUMENT,
-        "action 5 (R2 of micro-batch 0): x of unit 2, micro-batch 0 is needed, but action 3 (F2 of micro-batch "
-        "0) has ended it");
+    expect_message(&p, s.action, s.n, GX_ERR_ARGUMENT,
+                   "action 5 (R2 of micro-batch 0): it needs x of unit 2, micro-batch 0, which action 3 (F2 of "
+                   "micro-batch 0) has ended");
     gx_steps_close(&s);
 
     uint8_t frozen[4] = {1, 1, 0, 0};
@@ -796,8 +806,7 @@ TEST(a_message_says_what_was_ended_kept_or_made_twice)
     s.action[find(&s, GX_DO_FORWARD, 1, 0)].keep = GX_KEEP_SLOT; // below what is trained nobody gives it up
     expect_message(
         &p, s.action, s.n, GX_ERR_ARGUMENT,
-        "the end of the list: x of unit 1, micro-batch 0 is still there: action 1 (F0 of micro-batch 0) made it, "
-        "and nothing ends it");
+        "the end of the list: nothing has ended x of unit 1, micro-batch 0, which action 1 (F0 of micro-batch 0) made");
     s.action[find(&s, GX_DO_FORWARD, 1, 0)].keep = GX_KEEP_NOTHING;
     s.action[find(&s, GX_DO_NORM, 2, -1)].unit = 1;
     expect_message(&p, s.action, s.n, GX_ERR_ARGUMENT, "action 6 (NORM1): unit 1 is frozen: it has no gradients");
@@ -974,9 +983,9 @@ TEST(rows_keep_what_was_written_and_need_little_more_than_the_worst_moment)
 {
     int above = 0, above_any = 0;
     const double model = worst_ratio(sizes_of_a_model, 1000, &above),
-                 any = worst_ratio(sizes_at_random, 1000, &above_any);
+                 any = worst_ratio(sizes_at_random, 600, &above_any);
     printf("    region / worst moment: %.4f for sizes as models have them, %.4f for any\n", model, any);
-    printf("    above 1.035: %d and %d of 1000 lists\n", above, above_any);
+    printf("    above 1.035: %d of 1000 and %d of 600 lists\n", above, above_any);
     CHECK(above <= 1 && model <= 1.06, "%d of 1000 lists need more than 1.035 of their worst moment, up to %.4f", above,
           model);
 }
@@ -1101,7 +1110,7 @@ TEST(a_broken_placement_is_refused)
     CHECK(refused > tried / 2, "%ld of %ld refused", refused, tried);
 }
 
-TEST(lists_that_were_not_checked_and_too_many_buffers_are_refused)
+TEST(lists_that_are_wrong_and_too_many_buffers_are_refused)
 {
     GxStepsSpec p = simple(2, 1);
     GxSteps s = GX_ZERO;

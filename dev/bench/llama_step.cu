@@ -5,8 +5,6 @@
 //  llama_step --serve  waits for lines "step K": runs K steps, answers with one line of JSON each; ends at end of input
 //  llama_step --profile  also where a step's time goes, operation by operation, and the matrix products' time alone
 #include "step.h"
-#define GX_NO_MAIN
-#include "train_llama.cu"
 
 typedef struct {
     int64_t steps;
@@ -60,7 +58,7 @@ static void print_json(Step *t, const StepOptions *o, double median, double best
            "\"best_tokens_per_s\": %.0f, "
            "\"ms\": %.2f, \"best_ms\": %.2f, \"gflops\": %.1f, \"gflop_per_step\": %.2f, \"peak_rss_mb\": %.0f, "
            "\"arena_mb\": %.0f, ",
-           o->precision, (long)gx_table_parameters(&t->m.model.table), tokens / median, tokens / best, median * 1e3,
+           o->precision, (long)gx_table_parameters(&t->m.table), tokens / median, tokens / best, median * 1e3,
            best * 1e3, t->plan.flops / median / 1e9, t->plan.flops / 1e9, (double)gx_process_peak_memory() / 1e6,
            (double)t->arena.peak / 1e6);
     print_device_memory(t);
@@ -82,8 +80,8 @@ static void *some_values(int64_t n, int period, GxDtype type)
 // The step's matrix products by themselves, each over buffers of its own size, the best of five: the library alone.
 static double products_alone(const Step *t, const StepOptions *o, double *flops)
 {
-    const GxLlamaConfig *c = &t->m.config;
-    const GxDtype type = t->m.model.dtype;
+    const GxLlamaConfig *c = &t->config;
+    const GxDtype type = t->m.store.dtype;
     const int64_t D = c->hidden_size, h = c->head_dim, R = o->batch * o->seq, chunk = gx_min(R, o->head_chunk);
     const struct {
         int64_t R, In, Out, times;
@@ -152,6 +150,7 @@ int main(int argc, char **argv)
     char line[100];
     long k;
     double median, best;
+    GxMode serial;
     gx_config_open(&c);
     GX_CHECK(&t.g, gx_config_add(&c, "benchmark", bench_options, sizeof bench_options / sizeof *bench_options, &o,
                                  &t.g.error));
@@ -167,7 +166,7 @@ int main(int argc, char **argv)
     t.g.device = o.profile ? &t.watch.device : gx_default_device(); // a profile is the CPU's
     t.g.threads = (int)s.threads;
     t.g.world = 1;
-    if (step_open(&t, &config, &gx_llama_serial, NULL, 1, &s) != GX_OK) {
+    if (step_mode("serial", &serial, &t.g.error) != GX_OK || step_open(&t, &config, &serial, NULL, 1, &s) != GX_OK) {
         fprintf(stderr, "error: %s\n", t.g.error.message);
         return 1;
     }

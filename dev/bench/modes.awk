@@ -74,13 +74,13 @@ END {
         if (p[4] == "mpi") peaks = peaks ", " mb(of(run " 1", "peak"))
         printf "| %s | %s | %s | %s | %s | %s |\n", p[1], p[3], mb(of(run " 0", "arena")), mb(of(run " 0", "comm_memory")), mb(of(run " 0", "planned")), peaks
     }
-    print "\n| shape | mode | stream, computed | recorded | head's loss, computed | recorded | gradients, computed | recorded | counts, norm, loss |"
-    print "|---|---|---|---|---|---|---|---|---|"
+    print "\n| shape | mode | stream, computed | recorded | K, V, computed | recorded | head's loss, computed | recorded | gradients, computed | recorded | counts, norm, loss |"
+    print "|---|---|---|---|---|---|---|---|---|---|---|"
     for (r = 1; r <= plains; r++) {
         run = plain[r] " 0"; split(run, p, " ")
         if (p[4] != "threads") continue
-        printf "| %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", p[1], p[3], number(of(run, "computed_stream")), number(of(run, "stream")),
-               number(of(run, "computed_head_loss")), number(of(run, "head_loss")), number(of(run, "computed_grads")), number(of(run, "grads")),
+        printf "| %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", p[1], p[3], number(of(run, "computed_stream")), number(of(run, "stream")),
+               number(of(run, "computed_kv")), number(of(run, "kv")), number(of(run, "computed_head_loss")), number(of(run, "head_loss")), number(of(run, "computed_grads")), number(of(run, "grads")),
                number(of(run, "rest"))
     }
     print "\n| mode | ranks | parts | ms per step | tokens/s, times that of equal ranks (quartiles) | computing, ms, rank 0, rank 1 | inside collectives, ms, rank 0, rank 1 |"

@@ -7,13 +7,9 @@
 //  modes --mode tp --ranks 2 --threads 1 --slow_rank 1 --slow 2  every operation of rank 1 takes twice its time
 //
 // Prints one line of words name=value per rank. ms: of a step; comm_ms: of it, inside collectives; memory and bytes in
-// bytes, sent in a step by this rank: recorded, and computed_... from parallel/layout.h and the tensor table where
-// parts are even.
+// bytes, sent in a step by this rank: recorded, and computed_... from what the layouts demand (parallel/layout.h) and
+// the tensor table, where parts are even. Lists count for modes that split what they share out.
 #include "step.h"
-#define GX_NO_MAIN
-#include "train_llama.cu"
-#include "train_llama_galaxy.cu"
-#include "train_llama_tp.cu"
 
 typedef struct {
     char mode[GX_FIELD_TEXT];
@@ -23,7 +19,7 @@ typedef struct {
 } ModeOptions;
 static const GxField mode_options[] = {
     {"mode", GX_FIELD_STRING, offsetof(ModeOptions, mode), "serial", "how the ranks share the work",
-     "serial|dp|tp|galaxy"},
+     "dp|" GX_MODE_NAMES},
     {"ranks", GX_FIELD_INT, offsetof(ModeOptions, ranks), "1", "as threads of this process", "1.."},
     {"warmup", GX_FIELD_INT, offsetof(ModeOptions, warmup), "2", "steps before the timed ones", "0.."},
     {"steps", GX_FIELD_INT, offsetof(ModeOptions, steps), "5", "timed steps", "1.."},
@@ -37,67 +33,56 @@ static const GxField mode_options[] = {
     {"slow", GX_FIELD_DOUBLE, offsetof(ModeOptions, slow), "1", "how many times as long its operations take", "1.."},
 };
 
-static const struct {
-    const char *name;
-    const GxLlamaMode *mode;
-    int is_split; // all ranks are one tp group; else they are data-parallel
-} modes[] = {{"serial", &gx_llama_serial, 0},
-             {"dp", &gx_llama_serial, 0},
-             {"tp", &gx_llama_tp, 1},
-             {"galaxy", &gx_llama_galaxy, 1}};
-
 // ---- bytes that a rank sends in a step -----------------------------------------------------------------------------
 
 typedef struct {
-    double stream, head_loss, grads, rest;
+    double stream, kv, head_loss, grads, rest; // stream: [T*B, C] at the cores' doors; kv: inside attention
 } Bytes;
 
-static int is_move(const char *site, const GxMove *moves, int n)
+// What is sent at a site.
+static double *bytes_at(Bytes *b, const char *site)
 {
-    for (int i = 0; i < n; i++)
-        if (!strcmp(site, moves[i].site)) return 1;
-    return 0;
-}
-
-// Moves of the stream [T*B, D], of a layer and at both ends of the model.
-static int moves_of(const Step *t, GxMove moves[GX_LAYER_MOVES + 2])
-{
-    int n = gx_layer_moves(t->m.mode->split, moves);
-    moves[n++] = gx_embedding_exit(t->m.mode->split);
-    moves[n++] = gx_head_entry(t->m.mode->split);
-    return n;
+    for (int core = 0; core < GX_CORE_KINDS; core++)
+        for (int door = GX_ENTRY; door <= GX_INSIDE; door++) {
+            if (strcmp(site, gx_door_name((GxCoreKind)core, (GxDoor)door))) continue;
+            return door != GX_INSIDE ? &b->stream : core == GX_CORE_HEAD ? &b->head_loss : &b->kv;
+        }
+    return !strcmp(site, "grads") || !strcmp(site, "shared_grads") ? &b->grads : &b->rest;
 }
 
 static Bytes recorded_bytes(const Step *t)
 {
-    GxMove moves[GX_LAYER_MOVES + 2];
-    const int n = moves_of(t, moves);
     Bytes b = GX_ZERO;
     for (int64_t i = 0; i < t->plan.n; i++) {
         const GxEvent *e = &t->plan.event[i];
-        if (e->kind != GX_EVENT_COLLECTIVE) continue;
-        if (is_move(e->site, moves, n)) b.stream += (double)e->bytes;
-        else if (!strcmp(e->site, "head_loss")) b.head_loss += (double)e->bytes;
-        else if (!strcmp(e->site, "grads") || !strcmp(e->site, "shared_grads")) b.grads += (double)e->bytes;
-        else b.rest += (double)e->bytes;
+        if (e->kind == GX_EVENT_COLLECTIVE) *bytes_at(&b, e->site) += (double)e->bytes;
     }
     return b;
 }
 
-// Half a collective sends (n-1)/n of its buffer where parts are even. An all-reduce is two.
+// Of n ranks with even parts each sends one n-th. Rows are of the type that is computed in, the head's numbers fp32.
+static void add_demands(const Step *t, const StepOptions *o, Bytes *b)
+{
+    const GxLlamaConfig *c = &t->config;
+    const GxDemandShape shape = {(int)c->num_hidden_layers, o->seq * t->b.B, c->hidden_size,
+                                 c->num_key_value_heads * c->head_dim, t->m.chunk};
+    const int n = gx_demands(t->mode.methods, &shape, NULL, 0), ranks = t->m.members;
+    const double narrow = gx_dtype_size(t->m.store.dtype) / 4.0;
+    GxDemand *list = (GxDemand *)calloc((size_t)n + 1, sizeof *list);
+    gx_demands(t->mode.methods, &shape, list, n);
+    for (int i = 0; i < n && ranks > 1; i++) {
+        double *sum = bytes_at(b, list[i].site);
+        *sum += (double)gx_demand_bytes(&list[i], ranks) / ranks * (sum == &b->head_loss ? 1 : narrow);
+    }
+    free(list);
+}
+
 static Bytes computed_bytes(const Step *t, const StepOptions *o)
 {
-    const GxMode split = t->m.mode->split;
-    const int n = gx_group_size(&t->g, GX_AXIS_TP);
-    const double rows = (double)(o->seq * t->b.B), half = (double)(n - 1) / n * 4;
-    const GxMove ends[2] = {gx_embedding_exit(split), gx_head_entry(split)};
     Bytes b = GX_ZERO;
-    b.stream =
-        half * rows * (double)t->m.config.hidden_size *
-        (t->m.model.layers * gx_layer_halves(split, 0) + gx_move_halves(&ends[0], 0) + gx_move_halves(&ends[1], 0));
-    b.head_loss = half * rows * 2 * 3; // per row a maximum and two sums
-    for (int i = 0; i < t->m.model.table.n; i++) {
-        const GxTensor *row = &t->m.model.table.row[i];
+    add_demands(t, o, &b);
+    for (int i = 0; i < t->m.table.n; i++) {
+        const GxTensor *row = &t->m.table.row[i];
         const int sharers = gx_group_size(&t->g, row->reduce_axes);
         if (!row->has_alias) b.grads += 2.0 * 4 * (double)gx_tensor_count(row) * (sharers - 1) / sharers;
     }
@@ -131,13 +116,13 @@ static void print_line(Step *t, const ModeOptions *o, const StepOptions *s, Time
     for (char *c = device; *c; c++) *c = *c == ' ' ? '_' : *c;
     printf("mode=%s engine=%s ranks=%d rank=%d threads=%d ms=%.3f comm_ms=%.3f loss=%.6f tokens=%ld gflop=%.3f "
            "arena=%ld comm_memory=%ld "
-           "planned=%ld peak=%ld stream=%.0f computed_stream=%.0f head_loss=%.0f computed_head_loss=%.0f grads=%.0f "
-           "computed_grads=%.0f "
-           "rest=%.0f device=%s\n",
+           "planned=%ld peak=%ld stream=%.0f computed_stream=%.0f kv=%.0f computed_kv=%.0f head_loss=%.0f "
+           "computed_head_loss=%.0f grads=%.0f computed_grads=%.0f rest=%.0f precision=%s device=%s\n",
            o->mode, t->g.comm ? t->g.comm->engine->name : "none", t->g.world, t->g.rank, gx_threads(&t->g), times.ms,
            times.comm_ms, step_loss(t), (long)(s->batch * s->seq), t->plan.flops / 1e9, (long)t->arena.capacity,
            (long)t->memory_comm, (long)(t->arena.capacity + process), (long)gx_process_peak_memory(), sent.stream,
-           computed.stream, sent.head_loss, computed.head_loss, sent.grads, computed.grads, sent.rest, device);
+           computed.stream, sent.kv, computed.kv, sent.head_loss, computed.head_loss, sent.grads, computed.grads,
+           sent.rest, s->precision, device);
     fflush(stdout);
 }
 
@@ -148,14 +133,15 @@ static int run_mode(Step *t, const ModeOptions *o, const StepOptions *s, const G
                                 {o->columns.v, o->columns.n},
                                 {o->vocab.v, o->vocab.n},
                                 {o->sequence.v, o->sequence.n}};
-    int i = 0;
-    while (strcmp(o->mode, modes[i].name)) i++;
+    GxMode mode;
+    GX_CHECK(g, step_mode(strcmp(o->mode, "dp") ? o->mode : "serial", &mode, &g->error));
+    const int tp = gx_methods_split(mode.methods) ? g->world : 1; // else the ranks are data-parallel
     g->threads = (int)s->threads;
     t->watch.device = measuring_device();
     t->watch.slow = o->slow;
     if (o->slow > 1 && o->slow_rank == g->rank) g->device = &t->watch.device;
     const int64_t process = gx_plan_process_bytes((int)(o->ranks * s->threads)); // before the arena is there
-    GX_CHECK(g, step_open(t, config, modes[i].mode, &lists, modes[i].is_split ? g->world : 1, s));
+    GX_CHECK(g, step_open(t, config, &mode, &lists, tp, s));
     const Times times = time_steps(t, o->warmup, o->steps);
     GX_CHECK(g, gx_status(g));
     print_line(t, o, s, times, process);

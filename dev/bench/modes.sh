@@ -17,6 +17,7 @@ lines=$(dirname "$program")/modes.lines # stays: dev/bench/modes.awk makes the t
 # shapes: the one of docs/benchmarks.md, and a small one whose tokens are bytes
 declare -A shape=([B]="" [S]="--hidden 192 --layers 4 --heads 6 --kv 2 --ffn 512 --vocab 256 --batch 4 --seq 128")
 declare -A steps=([B]="--warmup 1 --steps 4" [S]="--warmup 5 --steps 40")
+modes=$(sed -n 's/^ *X.\([a-z0-9]*\),.*/\1/p' galaxy/model/mode.h) # the list of modes; dp and serial besides
 engines=threads
 if mpirun -np 2 "$program" --mode dp --threads 1 ${shape[S]} --steps 1 >/dev/null 2>&1; then engines="threads mpi"; fi
 
@@ -50,15 +51,14 @@ for s in B S; do
     for ((round = 1; round <= rounds; round++)); do
         one $s $round serial none --mode serial
         for engine in $engines; do
-            for mode in dp tp galaxy; do one $s $round $mode $engine --mode $mode; done
+            for mode in dp $modes; do one $s $round $mode $engine --mode $mode; done
         done
     done
 done
-# a rank that is half as fast as the other, with even and with uneven parts
+# a rank that is half as fast as the other, with even and with uneven parts; a mode takes the lists of what it splits
+lists="--heads_list 4,2 --columns_list 341,171 --vocab_list 171,85 --sequence_list 85,43"
 for ((round = 1; round <= rounds; round++)); do
-    for mode in tp galaxy; do
-        lists="--heads_list 4,2 --columns_list 341,171 --vocab_list 171,85"
-        if [ $mode = galaxy ]; then lists="$lists --sequence_list 85,43"; fi
+    for mode in $modes; do
         one S $round equal threads --mode $mode
         one S $round slow_even threads --mode $mode --slow_rank 1 --slow 2
         one S $round slow_uneven threads --mode $mode --slow_rank 1 --slow 2 $lists

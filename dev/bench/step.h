@@ -10,15 +10,16 @@
 
 typedef struct {
     int64_t batch, seq, head_chunk, threads;
-    char precision[GX_FIELD_TEXT];
+    char precision[GX_FIELD_TEXT], recompute[GX_FIELD_TEXT];
 } StepOptions;
 static const GxField step_options[] = {
     {"batch", GX_FIELD_INT, offsetof(StepOptions, batch), "4", "samples, of all data-parallel ranks together", "1.."},
     {"seq", GX_FIELD_INT, offsetof(StepOptions, seq), "256", "tokens in a sample", "1.."},
     {"head_chunk", GX_FIELD_INT, offsetof(StepOptions, head_chunk), "512", "rows whose logits exist at once", "1.."},
     {"threads", GX_FIELD_INT, offsetof(StepOptions, threads), "2", "CPU threads of a rank", "1.."},
-    {"precision", GX_FIELD_STRING, offsetof(StepOptions, precision), "fp32", "of weights and activations",
-     "fp32|bf16"},
+    {"precision", GX_FIELD_STRING, offsetof(StepOptions, precision), "fp32", "of weights and activations", "fp32|bf16"},
+    {"recompute", GX_FIELD_STRING, offsetof(StepOptions, recompute), "none",
+     "layer: keeps a layer's input and computes it again before its backward", "none|layer"},
 };
 static const GxField shape_options[] = {
     {"vocab", GX_FIELD_INT, offsetof(GxLlamaConfig, vocab_size), "32000", "", "1.."},
@@ -203,7 +204,10 @@ typedef struct {
     Watch watch;
     GxMesh mesh;
     GxArena arena, host;
-    GxLlama m;
+    GxLlamaConfig config;
+    GxMode mode;
+    GxModel m;
+    GxRunner r;
     GxOptimizer o;
     GxBatch b;
     int32_t *tokens, *twin; // [2][rows]: tokens, labels; in the device's memory, in the host's
@@ -212,29 +216,33 @@ typedef struct {
     int64_t memory_comm;    // of the arena: the communicator's
 } Step;
 
-static inline void step_take(Step *t, GxContext *g, const StepOptions *o)
+// "serial" and the modes of the list, each as its source spells it out.
+static inline GxStatus step_mode(const char *name, GxMode *mode, GxError *err)
 {
-    int64_t n = gx_table_offset(&t->m.model.table, t->m.model.table.units), rows = t->b.B * o->seq;
-    const GxDtype dtype = t->m.model.dtype;
-    g->step = (GxStep *)gx_arena_take(g->arena, GX_MEM_WORKSPACE, sizeof *g->step);
-    t->o.copy = dtype == GX_F32 ? NULL : gx_arena_take(g->arena, GX_MEM_WEIGHTS, gx_dtype_size(dtype) * n);
-    t->o.weights = (float *)gx_arena_take(g->arena, GX_MEM_WEIGHTS, 4 * n);
-    t->o.grads = (float *)gx_arena_take(g->arena, GX_MEM_GRADS, 4 * n);
-    t->o.first = (float *)gx_arena_take(g->arena, GX_MEM_OPTIMIZER, 4 * n);
-    t->o.second = (float *)gx_arena_take(g->arena, GX_MEM_OPTIMIZER, 4 * n);
-    t->tokens = (int32_t *)gx_arena_take(g->arena, GX_MEM_ACTIVATIONS, 8 * rows);
-    t->twin = (int32_t *)gx_host_twin(g, GX_MEM_ACTIVATIONS, t->tokens, 8 * rows);
-    gx_llama_take_buffers(g, &t->m, o->seq, t->b.B, o->head_chunk);
-    gx_model_attach(&t->m.model, t->o.copy ? t->o.copy : t->o.weights, t->o.grads, &g->error);
-    t->b.tokens = t->tokens, t->b.labels = t->tokens + rows, t->b.labels_twin = t->twin + rows, t->b.T = o->seq,
-    t->b.runs = gx_runs_one(o->seq, 0);
+#define STEP_MODE(name, att, con, mlp) {#name, &gx_##name},
+    static const struct {
+        const char *name;
+        const GxMode *mode;
+    } modes[] = {GX_MODES(STEP_MODE)};
+    *mode = gx_composed("serial", gx_methods(GX_METHOD_NONE, GX_METHOD_NONE, GX_METHOD_NONE));
+    if (!strcmp(name, "serial")) return GX_OK;
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
+        if (!strcmp(name, modes[i].name)) return *mode = *modes[i].mode, GX_OK;
+    return GX_FAIL(err, GX_ERR_ARGUMENT, "there is no mode \"%s\"; a mode is one of " GX_MODE_NAMES, name);
 }
 
-static inline void step_run(Step *t, GxContext *g)
+static inline void step_take(Step *t, GxContext *g, const StepOptions *o)
 {
-    gx_window_gradients(g, &t->m.model, &t->b, 1, &t->o, NULL, NULL);
-    gx_window_update(g, &t->m.model, &t->o);
+    const int64_t rows = t->b.B * o->seq;
+    g->step = (GxStep *)gx_arena_take(g->arena, GX_MEM_WORKSPACE, sizeof *g->step);
+    t->tokens = (int32_t *)gx_arena_take(g->arena, GX_MEM_ACTIVATIONS, 8 * rows);
+    t->twin = (int32_t *)gx_host_twin(g, GX_MEM_ACTIVATIONS, t->tokens, 8 * rows);
+    t->b.tokens = t->tokens, t->b.labels = t->tokens + rows, t->b.labels_twin = t->twin + rows, t->b.T = o->seq,
+    t->b.runs = gx_runs_one(o->seq, 0);
+    gx_runner_take(g, &t->r, o->seq, t->b.B, o->head_chunk);
 }
+
+static inline void step_run(Step *t, GxContext *g) { gx_runner_train(g, &t->r, &t->b, NULL, NULL); }
 
 // A step on the device `none`, with an arena that only counts: bytes of the arena, and t->plan.
 static inline GxStatus step_dry_run(Step *t, const StepOptions *o, int64_t *bytes, int64_t *host_bytes)
@@ -253,7 +261,7 @@ static inline GxStatus step_dry_run(Step *t, const StepOptions *o, int64_t *byte
     step_take(t, &dry, o);
     dry.step = &step; // the one in the arena must not be touched
     step_run(t, &dry);
-    gx_model_init(&dry, &t->m.model, t->o.weights, 1);
+    gx_model_init(&dry, &t->m, 1);
     *bytes = arena.peak;
     *host_bytes = host.peak;
     t->memory_comm = arena.kind_peak[GX_MEM_COMM];
@@ -261,26 +269,37 @@ static inline GxStatus step_dry_run(Step *t, const StepOptions *o, int64_t *byte
     return gx_status(&t->g);
 }
 
-// t->g has rank, world and, to be run, a communicator (not open) and threads. tp: ranks of a tp group, the others are
-// data-parallel. Computes nothing.
-static inline GxStatus step_plan(Step *t, const GxLlamaConfig *config, const GxLlamaMode *mode,
-                                 const GxSplitLists *lists, int tp, const StepOptions *o, int64_t *bytes,
-                                 int64_t *host_bytes)
+static inline GxStatus step_open_model(Step *t, const GxLlamaConfig *config, const GxMode *mode,
+                                       const GxSplitLists *lists, const StepOptions *o)
 {
     const GxAdamW adamw = {0.9f, 0.95f, 1e-8f, 0.1f};
+    GxRunnerSpec spec = GX_ZERO;
+    GxModelOptions options = GX_ZERO;
+    t->config = *config, t->mode = *mode; // what the model points at
+    t->o.adamw = adamw;
+    t->o.max_grad_norm = 1;
+    options.lists = lists;
+    options.dtype = strcmp(o->precision, "bf16") ? GX_F32 : GX_BF16;
+    spec.recomputes_layers = !strcmp(o->recompute, "layer");
+    GX_TRY(gx_model_open(&t->g, &t->m, &gx_llama, &t->config, &t->mode, &options));
+    return gx_runner_open(&t->g, &t->r, &t->m, &t->o, &spec);
+}
+
+// t->g has rank, world and, to be run, a communicator (not open) and threads. tp: ranks of a tp group, the
+// others are data-parallel. Computes nothing.
+static inline GxStatus step_plan(Step *t, const GxLlamaConfig *config, const GxMode *mode, const GxSplitLists *lists,
+                                 int tp, const StepOptions *o, int64_t *bytes, int64_t *host_bytes)
+{
     int dims[GX_MESH_AXES] = {1, 1, -1, 1, tp};
     if (!t->g.device) t->g.device = gx_default_device();
     GX_TRY(gx_device_open(&t->g));
-    t->o.adamw = adamw;
-    t->o.max_grad_norm = 1;
     GX_TRY(gx_mesh_open(&t->mesh, dims, t->g.rank, t->g.world, &t->g.error));
     t->g.mesh = &t->mesh;
     const GxSplit samples = gx_split_even(o->batch, gx_group_size(&t->g, GX_AXIS_DP));
     const int me = gx_group_index(&t->g, GX_AXIS_DP);
     t->first_sample = samples.begin[me];
     t->b.B = gx_split_part(&samples, me);
-    GX_TRY(gx_llama_open(&t->g, &t->m, config, mode, lists));
-    t->m.model.dtype = strcmp(o->precision, "bf16") ? GX_F32 : GX_BF16;
+    GX_TRY(step_open_model(t, config, mode, lists, o));
     return step_dry_run(t, o, bytes, host_bytes);
 }
 
@@ -295,8 +314,8 @@ static inline void step_fill(Step *t, const StepOptions *o, int64_t vocab)
     gx_to_device(&t->g, t->tokens, t->twin, 8 * t->b.T * t->b.B);
 }
 
-static inline GxStatus step_open(Step *t, const GxLlamaConfig *config, const GxLlamaMode *mode,
-                                 const GxSplitLists *lists, int tp, const StepOptions *o)
+static inline GxStatus step_open(Step *t, const GxLlamaConfig *config, const GxMode *mode, const GxSplitLists *lists,
+                                 int tp, const StepOptions *o)
 {
     int64_t bytes, host_bytes;
     GxStep step = GX_ZERO;
@@ -305,8 +324,7 @@ static inline GxStatus step_open(Step *t, const GxLlamaConfig *config, const GxL
     if (t->g.comm) GX_TRY(gx_comm_open(&t->g, t->g.comm));
     step_take(t, &t->g, o);
     GX_TRY(gx_status(&t->g));
-    gx_model_init(&t->g, &t->m.model, t->o.weights, 1);
-    gx_window_copy_weights(&t->g, &t->m.model, &t->o);
+    gx_model_init(&t->g, &t->m, 1);
     step.lr = 1e-4f;
     gx_to_device(&t->g, t->g.step, &step, sizeof step);
     step_fill(t, o, config->vocab_size);
@@ -317,7 +335,8 @@ static inline void step_close(Step *t)
 {
     if (t->g.comm) gx_comm_close(&t->g);
     gx_recorder_close(&t->plan);
-    gx_llama_close(&t->m);
+    gx_runner_close(&t->r);
+    gx_model_close(&t->m);
     gx_arenas_close(&t->g, &t->arena, &t->host);
     gx_device_close(&t->g);
 }

@@ -186,6 +186,15 @@ static int gx__table_matches(const char *pattern, int64_t n, const char *name)
     return *name && (*pattern == '?' || *pattern == *name) && gx__table_matches(pattern + 1, n - 1, name + 1);
 }
 
+// A tensor is frozen under all its names, or under none.
+static void gx__table_freeze_tied(GxTable *t)
+{
+    for (int i = 0; i < t->n; i++)
+        if (t->row[i].has_alias && t->row[i].frozen) t->row[t->row[i].alias.index].frozen = 1;
+    for (int i = 0; i < t->n; i++)
+        if (t->row[i].has_alias) t->row[i].frozen = t->row[t->row[i].alias.index].frozen;
+}
+
 int gx_table_freeze(GxTable *t, const char *patterns, GxError *err)
 {
     int frozen = 0;
@@ -197,12 +206,10 @@ int gx_table_freeze(GxTable *t, const char *patterns, GxError *err)
         if (!found)
             GX_FAIL(err, GX_ERR_ARGUMENT, "no tensor is called \"%.*s\"; names are like %s (* stands for anything)",
                     (int)n, p, t->n ? t->row[t->n / 2].name : "");
-        frozen += found;
         p += n + (p[n] == ',');
     }
-    for (int i = 0; i < t->n; i++) // tied tensors are one
-        if (t->row[i].has_alias && (t->row[i].frozen || t->row[t->row[i].alias.index].frozen))
-            t->row[i].frozen = t->row[t->row[i].alias.index].frozen = 1;
+    gx__table_freeze_tied(t);
+    for (int i = 0; i < t->n; i++) frozen += t->row[i].frozen;
     return frozen;
 }
 

@@ -109,7 +109,7 @@ typedef enum {
     GX_ORDER_GPIPE     // all forwards, then all backwards
 } GxStepsOrder;
 
-// What a list is made from; zeros are the serial step of one rank.
+// What a list is made from; besides units and micro_batches zeros are the serial step of one rank.
 typedef struct {
     int units;       // of the model, L + 2: unit 0 is the embedding, the last one the head
     int first, last; // this rank's units [first, last); last 0: all
@@ -140,7 +140,7 @@ typedef struct {
 typedef struct {
     GxAction *action;
     int n;            // actions
-    int tickets;      // that are open at once, at most
+    int tickets;      // they are 0 to tickets - 1
     GxStepsSpec spec; // last is set; frozen is a copy
 
     GxOperands *operands; // [n], by gx_steps_place
@@ -350,7 +350,7 @@ static int gx__steps_conditions(const GxStepsSpec *spec, const GxAction *a)
 {
     const int u = a->unit, head = spec->units - 1;
     int when = 0;
-    if (u < 0) return when;
+    if (u < 0 || u > head) return when; // of the window
     when |= u > 0 ? GX__STEPS_IF_X : 0;
     when |= u < head ? GX__STEPS_IF_Y : GX__STEPS_IF_HEAD;
     when |= a->keep != GX_KEEP_SLOT ? GX__STEPS_IF_SLOT_GOES : 0;

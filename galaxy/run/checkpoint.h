@@ -191,6 +191,37 @@ static GxStatus gx__checkpoint_read_resume(const GxOptimizer *o, GxTrainState *s
                    folder, state->optimizer, wanted, state->optimizer);
 }
 
+// What this run's optimizer needs and that one did not keep: of tensors that were frozen, and of SGD without momentum.
+static GxStatus gx__checkpoint_check_state(const GxSafetensors *s, const GxTable *t, const GxTensorPart *part,
+                                           int parts, const char *folder, GxError *err)
+{
+    char name[GX_NAME + 32];
+    for (int p = 0; p < parts; p++)
+        for (int i = 0; i < t->n; i++) {
+            if (t->row[i].frozen || t->row[i].has_alias) continue;
+            snprintf(name, sizeof name, "%s%s", part[p].prefix, t->row[i].name);
+            if (!gx_safetensors_find(s, name))
+                return GX_FAIL(err, GX_ERR_ARGUMENT,
+                               "%s was trained with %s frozen, and this run trains it; resume with the same --freeze, "
+                               "or take its weights alone with --model",
+                               folder, t->row[i].name);
+        }
+    return GX_OK;
+}
+
+static GxStatus gx__checkpoint_open_state(GxSafetensors *s, const char *path, const GxTable *t,
+                                          const GxTensorPart *part, int parts, const char *folder, GxError *err)
+{
+    if (!gx_path_is_file(path)) // the manifest does not name it, either
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "%s was trained with --momentum 0, and this run has momentum; resume with --momentum 0, or take "
+                       "its weights alone with --model",
+                       folder);
+    GX_TRY(gx_safetensors_open(s, path, err));
+    if (gx__checkpoint_check_state(s, t, part, parts, folder, err) != GX_OK) gx_safetensors_close(s);
+    return gx_error_code(err);
+}
+
 void gx_checkpoint_load_state(GxContext *g, GxModel *m, const GxOptimizer *o, GxTrainState *state, const char *folder)
 {
     GxError *err = &g->error;
@@ -201,7 +232,8 @@ void gx_checkpoint_load_state(GxContext *g, GxModel *m, const GxOptimizer *o, Gx
     gx_at(g, -1, "load");
     if (reads && gx__checkpoint_read_resume(o, state, folder, err) == GX_OK)
         gx_path_join(path, folder, "optimizer.safetensors", err);
-    const int open = reads && parts && !gx_failed(g) && gx_safetensors_open(&s, path, err) == GX_OK;
+    const int open = reads && parts && !gx_failed(g) &&
+                     gx__checkpoint_open_state(&s, path, &m->table, part, parts, folder, err) == GX_OK;
     gx_agree_on_fields(g, GX_FIELDS(gx__checkpoint_state), state);
     for (int p = 0; p < parts; p++) gx_tensor_file_load(g, open ? &s : NULL, &m->store, &part[p], path);
     if (open) gx_safetensors_close(&s);
