@@ -28,11 +28,12 @@
 //   threads for the calling thread.
 //
 // THE HOUSE, in the order of dependency (docs/architecture.md tells how they work together)
-//   base   what everything stands on: errors, memory, random numbers, the tensor table, the context
-//   ops    what is computed: contracts        cpu    how, on the CPU
-//   comm   who talks with whom                 parallel  who has what
-//   model  layers, LLaMA                       io     files
-//   task   what is trained for: data in, metrics out       run    the trainer
+//   base      what everything stands on: errors, memory, random numbers, tensors and where they lie, the context
+//   ops       what is computed: contracts            cpu   how, on the CPU
+//   comm      who talks with whom                    parallel   who has what; a step as a list of actions
+//   model     units of (core, CON) pairs, modes, LLaMA
+//   io        files                                  task  what is trained for: data in, metrics out
+//   run       the interpreter of steps, the trainer
 #ifndef GALAXY_H
 #define GALAXY_H
 #include "galaxy/base/common.h"
