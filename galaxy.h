@@ -32,7 +32,7 @@
 //   ops       what is computed: contracts            cpu   how, on the CPU
 //   comm      who talks with whom                    parallel   who has what; a step as a list of actions
 //   model     units of (core, CON) pairs, modes, LLaMA
-//   io        files                                  task  what is trained for
+//   io        files                                  task  what is trained for: data in, metrics out
 //   run       the interpreter of steps, the trainer
 #ifndef GALAXY_H
 #define GALAXY_H
@@ -107,10 +107,13 @@
 #include "galaxy/io/tokenizer.h"
 #include "galaxy/io/dataset.h"
 
+#include "galaxy/task/task.h"
+#include "galaxy/task/generate.h"
+#include "galaxy/task/causal_lm.h"
+
 #include "galaxy/run/schedule.h"
 #include "galaxy/run/optimizer.h"
 #include "galaxy/run/interpreter.h"
-#include "galaxy/run/generate.h"
 #include "galaxy/run/metrics.h"
 #include "galaxy/run/plot.h"
 #include "galaxy/run/options.h"
@@ -128,6 +131,9 @@
 
 #ifndef GX_FAMILY
 #define GX_FAMILY gx_llama // of train_tp.cu and its siblings: -DGX_FAMILY=gx_bert for another one
+#endif
+#ifndef GX_TASK
+#define GX_TASK gx_causal_lm // of these: what they train for
 #endif
 #endif
 

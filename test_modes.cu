@@ -643,7 +643,6 @@ static void *saver_main(void *user)
     TestModel *t = (TestModel *)calloc(1, sizeof *t);
     GxRecorder recorder = GX_ZERO;
     GxConfig args;
-    const GxTokenizer tokenizer = gx_tokenizer_bytes();
     GxTrainState state = GX_ZERO;
     snprintf(state.optimizer, sizeof state.optimizer, "adamw");
     gx_config_open(&args);
@@ -651,7 +650,7 @@ static void *saver_main(void *user)
         gx_model_init(&t->g, &t->m, 42);
         for (int i = 0; i < t->m.table.n; i++) s->tensors += !t->m.table.row[i].has_alias;
         t->g.recorder = &recorder;
-        gx_checkpoint_save(&t->g, s->folder, &t->m, &t->o, &tokenizer, &state, &args);
+        gx_checkpoint_save(&t->g, s->folder, &t->m, &t->o, NULL, NULL, &state, &args);
         t->g.recorder = NULL;
         for (int64_t i = 0; i < recorder.n; i++)
             s->meetings += recorder.event[i].kind == GX_EVENT_COLLECTIVE && !strcmp(recorder.event[i].name, "barrier");
