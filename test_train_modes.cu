@@ -448,7 +448,7 @@ TEST(training_args_of_threads_go_on_under_mpi)
 TEST(ranks_of_different_programs_or_groups_are_refused)
 {
 #define PROGRAM(att, con, mlp, ends)                                                                                   \
-    "\"galaxy " GX_VERSION ", llama (ATT " att ", CON " con ", MLP " mlp ", ends " ends ")\""
+    "\"galaxy " GX_VERSION ", causal_lm, llama (ATT " att ", CON " con ", MLP " mlp ", ends " ends ")\""
     static const struct {
         const char *first, *first_flags, *second, *second_flags, *says;
     } pairs[] = {

@@ -1,30 +1,27 @@
 // draw_modes.cu: a picture of each mode, drawn from what the recorder notes of one training step: draw_modes FOLDER
-// writes serial.svg, tp.svg, galaxy.svg.
+// writes serial.svg and one for every mode of the list (model/mode.h).
 //
 // The step runs on the device `none`, once for each rank of two, and once for one rank alone, whose work is the whole
 // that shares refer to. Nothing here knows a mode: boxes, their shares, collectives, their kinds and bytes, and the
 // layout of the rows between them all come from the events.
 //
 // How events become a picture
-// - Neighbours of one place (unit, site, or a site inside it) are a box. Collectives of the stream stand between boxes;
-//   small ones are told in a line below.
-// - Where a collective stands between two halves of one box, the block went on while it was under way: the halves are
-//   one box, the collective is dashed.
+// - Neighbours of one place (unit, site) are a box; copies are none. Collectives of the stream stand between boxes;
+//   small ones are told in a line below, and so are the sums over gradients.
+// - Where a box goes on between a collective's start and its wait, both halves are one box, and the collective is
+//   dashed. Where it goes on behind the wait, the collective stands between two boxes: it is inside a core.
 // - The largest box of the last unit is the turn: what is before it is forward, what is behind it backward, drawn from
 //   right to left below. Both rows share their columns where they share their sites.
-// - Rows are PARTIAL before a sum and SEQ where they are scattered or not gathered yet; elsewhere they are as the
-//   collective before left them.
+// - Rows are PARTIAL before a sum and SEQ where they are scattered or not gathered yet, or where the embedding has made
+//   no more; elsewhere they are as the collective before left them. What moves inside a core leaves the stream as it
+//   is.
 // - Layers are alike (this is checked): one is shown.
 #include "dev/bench/step.h"
-#define GX_NO_MAIN
-#include "train_llama.cu"
-#include "train_llama_galaxy.cu"
-#include "train_llama_tp.cu"
 
 enum { MAX_ITEMS = 64, MAX_RANKS = 4 };
 enum {
     LEFT = 66,
-    BOX_W = 86,
+    BOX_W = 92,
     BAR_W = 40,
     GAP = 16,
     LANE_H = 86,
@@ -38,10 +35,12 @@ enum {
 // ---- from events to a chain of boxes and collectives ---------------------------------------------------------------
 
 typedef struct {
-    int is_collective, unit;
-    const char *site, *name; // name: of a collective
-    double flops, bytes;     // a box: read and written; a collective: sent by this rank
-    double meanwhile;        // FLOPs of the block that goes on while the collective is under way
+    int is_collective, is_inside, unit; // is_inside: of a collective, inside a core
+    const char *site, *name;            // name: of a collective
+    int64_t ticket;                     // of one that is under way
+    int64_t rows;                       // of a box's first operation
+    double flops, bytes;                // a box: read and written; a collective: sent by this rank
+    double meanwhile;                   // FLOPs of the block that goes on while the collective is under way
 } Item;
 typedef struct {
     Item item[MAX_ITEMS], small[MAX_ITEMS]; // small: told in a line, all of a site together
@@ -51,11 +50,15 @@ typedef struct {
 
 static int same_place(const Item *a, int unit, const char *site) { return a->unit == unit && !strcmp(a->site, site); }
 
-// A site is inside another one where its name begins with it: "head_loss" is inside "head".
-static int is_inside(const Item *a, int unit, const char *site)
+// Of a core: its own site, or that of what is agreed on inside it. NULL: none, the update's for example.
+static const char *box_site(const char *site)
 {
-    return a->unit == unit && !strncmp(a->site, site, strlen(a->site)) &&
-           (!site[strlen(a->site)] || site[strlen(a->site)] == '_');
+    for (int core = 0; core < GX_CORE_KINDS; core++) {
+        const char *name = gx_core_name((GxCoreKind)core);
+        if (!strcmp(site, gx_door_name((GxCoreKind)core, GX_INSIDE))) return name;
+        if (!strncmp(site, name, strlen(name))) return site;
+    }
+    return NULL;
 }
 
 static void add_small(Chain *c, const GxEvent *e)
@@ -64,21 +67,41 @@ static void add_small(Chain *c, const GxEvent *e)
     while (i < c->smalls && (strcmp(c->small[i].site, e->site) || strcmp(c->small[i].name, e->name))) i++;
     if (i == MAX_ITEMS) return;
     if (i == c->smalls) {
-        const Item fresh = {1, e->unit, e->site, e->name, 0, 0, 0};
+        Item fresh = GX_ZERO;
+        fresh.is_collective = 1, fresh.unit = e->unit, fresh.site = e->site, fresh.name = e->name;
         c->small[c->smalls++] = fresh;
     }
     c->small[i].bytes += (double)e->bytes;
 }
 
+static Item item_of(const GxEvent *e)
+{
+    Item i = GX_ZERO;
+    i.is_collective = e->kind == GX_EVENT_COLLECTIVE;
+    i.unit = e->unit, i.name = e->name, i.site = i.is_collective ? e->site : box_site(e->site);
+    i.is_inside = i.is_collective && strcmp(box_site(e->site), e->site);
+    i.ticket = e->ticket;
+    i.rows = i.is_collective ? 0 : e->dims.n[0];
+    i.flops = e->flops, i.bytes = (double)e->bytes;
+    return i;
+}
+
+static void end_collective(Chain *c, int64_t ticket)
+{
+    for (int i = 0; i < c->n; i++)
+        if (c->item[i].ticket == ticket) c->item[i].ticket = 0;
+}
+
 static void add_event(Chain *c, const GxEvent *e, double small)
 {
     Item *last = c->n ? &c->item[c->n - 1] : NULL, *before = c->n > 1 ? last - 1 : NULL;
-    const Item fresh = {e->kind == GX_EVENT_COLLECTIVE, e->unit, e->site, e->name, e->flops, (double)e->bytes, 0};
+    if (!box_site(e->site) || !strcmp(e->name, "copy")) return;
+    const Item fresh = item_of(e);
     if (fresh.is_collective && fresh.bytes < small) {
         add_small(c, e);
-    } else if (!fresh.is_collective && last && last->is_collective && before && same_place(before, e->unit, e->site)) {
+    } else if (!fresh.is_collective && last && last->ticket && before && same_place(before, fresh.unit, fresh.site)) {
         before->flops += e->flops, before->bytes += (double)e->bytes, last->meanwhile += e->flops;
-    } else if (!fresh.is_collective && last && !last->is_collective && is_inside(last, e->unit, e->site)) {
+    } else if (!fresh.is_collective && last && !last->is_collective && same_place(last, fresh.unit, fresh.site)) {
         last->flops += e->flops, last->bytes += (double)e->bytes;
     } else if (c->n < MAX_ITEMS) {
         c->item[c->n++] = fresh;
@@ -95,9 +118,9 @@ static Chain chain_of(const GxRecorder *r, int last)
             largest = (double)r->event[i].bytes;
     for (int64_t i = 0; i < r->n; i++) {
         const GxEvent *e = &r->event[i];
-        if (e->kind == GX_EVENT_WAIT) continue;
-        if (e->unit < 0 && e->kind == GX_EVENT_COLLECTIVE) add_small(&c, e);
-        if (e->unit == 0 || e->unit == 1 || e->unit == last) add_event(&c, e, largest / 20);
+        if (e->kind == GX_EVENT_WAIT) end_collective(&c, e->ticket);
+        else if (e->unit == 0 || e->unit == 1 || e->unit == last) add_event(&c, e, largest / 20);
+        else if (e->unit < 0 && e->kind == GX_EVENT_COLLECTIVE) add_small(&c, e);
     }
     for (int i = 0; i < c.n; i++)
         if (c.item[i].unit == last && c.item[i].flops > c.item[c.turn].flops) c.turn = i;
@@ -129,6 +152,7 @@ typedef struct {
     const char *mode;
     Chain rank[MAX_RANKS], whole; // of each rank; of one rank alone
     int ranks, layers;
+    int64_t rows; // of the batch
     int column[MAX_ITEMS], columns, is_bar[MAX_ITEMS], x[MAX_ITEMS + 1], first,
         last; // x: of columns; first, last: those of the layer
 } Picture;
@@ -139,50 +163,76 @@ typedef struct {
 
 static int is_backward(const Chain *c, int i) { return i > c->turn; }
 
+// All that is done at one place, forward or backward: of a core that a collective cuts in two, both halves.
+static double work_at(const Chain *c, const Item *place, int backward)
+{
+    double flops = 0, bytes = 0;
+    for (int k = 0; k < c->n; k++) {
+        const Item *a = &c->item[k];
+        if (a->is_collective || !same_place(a, place->unit, place->site) || is_backward(c, k) != backward) continue;
+        flops += a->flops, bytes += a->bytes;
+    }
+    return flops > 0 ? flops : bytes;
+}
+
 // A rank's share of a block's work, behind those of the ranks before it; where all do everything, all of it.
 static double work_of(const Picture *p, int rank, int i)
 {
     const Item *a = &p->rank[rank].item[i];
-    for (int k = 0; k < p->whole.n; k++) {
-        const Item *b = &p->whole.item[k];
-        if (b->is_collective || !same_place(b, a->unit, a->site) ||
-            is_backward(&p->whole, k) != is_backward(&p->rank[rank], i))
-            continue;
-        return b->flops > 0 ? a->flops / b->flops : a->bytes / b->bytes;
-    }
-    return 1;
+    const int backward = is_backward(&p->rank[rank], i);
+    const double whole = work_at(&p->whole, a, backward);
+    return whole > 0 ? work_at(&p->rank[rank], a, backward) / whole : 1;
 }
+
+// Where a block is shared out, its boxes are as tall as the ranks' parts of what they do there; of a core that is cut
+// in two, each half by itself.
 static Share share_of(const Picture *p, int rank, int i)
 {
-    Share s = {0, 0};
-    double all = 0;
+    Share s = {0, 1};
+    double all = 0, work = 0, before = 0;
     for (int r = 0; r < p->ranks; r++) all += work_of(p, r, i);
-    for (int r = 0; r < rank && all < 1.01; r++) s.begin += work_of(p, r, i);
-    s.end = s.begin + work_of(p, rank, i);
-    if (s.end > 1) s.end = 1;
+    if (all > 1.01 || p->ranks == 1) return s;
+    for (int r = 0; r < p->ranks; r++) {
+        const Item *a = &p->rank[r].item[i];
+        const double own = a->flops > 0 ? a->flops : a->bytes;
+        work += own, before += r < rank ? own : 0;
+        if (r == rank) s.end = own;
+    }
+    s.begin = before / work, s.end = s.begin + s.end / work;
     return s;
 }
 
-static int is_kind(const Item *i, const char *kind) { return i->is_collective && !strcmp(i->name, kind); }
+// Of the stream's collectives.
+static int is_kind(const Item *i, const char *kind)
+{
+    return i->is_collective && !i->is_inside && !strcmp(i->name, kind);
+}
 
 // The layout of the rows between items i and i + 1.
-static GxLayout layout_behind(const Chain *c, int i)
+static GxLayout layout_behind(const Picture *p, int i)
 {
-    GxLayout layout = GX_LAYOUT_FULL;
+    const Chain *c = &p->rank[0];
+    GxLayout layout = c->item[0].rows < p->rows ? GX_LAYOUT_SEQ : GX_LAYOUT_FULL;
     for (int k = 0; k <= i; k++) {
         const Item *a = &c->item[k], *b = k + 1 < c->n ? &c->item[k + 1] : a;
         if (is_kind(b, "all_reduce") || is_kind(b, "reduce_scatter")) layout = GX_LAYOUT_PARTIAL;
         else if (is_kind(b, "all_gather") || is_kind(a, "reduce_scatter")) layout = GX_LAYOUT_SEQ;
-        else if (a->is_collective) layout = GX_LAYOUT_FULL;
+        else if (a->is_collective && !a->is_inside) layout = GX_LAYOUT_FULL;
     }
     return layout;
 }
 
-// A rank's slice: a gather sends it to all others, a scatter sends all others' slices.
+// A rank's slice: the embedding makes it, a gather sends it to all others, a scatter sends all others' slices.
 static Share slice_of(const Picture *p, int rank, int i)
 {
     while (i > 0 && !is_kind(&p->rank[0].item[i], "all_gather") && !is_kind(&p->rank[0].item[i], "reduce_scatter")) i--;
     const int scatter = is_kind(&p->rank[0].item[i], "reduce_scatter");
+    if (i == 0) {
+        Share s = {0, (double)p->rank[rank].item[0].rows / (double)p->rows};
+        for (int r = 0; r < rank; r++) s.begin += (double)p->rank[r].item[0].rows / (double)p->rows;
+        s.end += s.begin;
+        return s;
+    }
     double all = 0, own[MAX_RANKS];
     Share s = {0, 0};
     for (int r = 0; r < p->ranks; r++) all += p->rank[r].item[i].bytes;
@@ -202,6 +252,22 @@ static int comes_later(const Chain *c, int k, const Item *what) // among backwar
     return 0;
 }
 
+static int comes_later_forward(const Chain *c, int k, const Item *what)
+{
+    for (; k <= c->turn; k++)
+        if (same_place(&c->item[k], what->unit, what->site)) return 1;
+    return 0;
+}
+
+// Two boxes between the same collectives, one forward and one backward, of which the other row has none: the addition
+// with the norm behind it, the norm's gradient.
+static int face_each_other(const Chain *c, int f, int b)
+{
+    const Item *forward = &c->item[f], *backward = &c->item[b];
+    return !forward->is_collective && !backward->is_collective && f != c->turn && !comes_later(c, b, forward) &&
+           !comes_later_forward(c, f, backward);
+}
+
 // Forward from left to right and backward from right to left, merged by site.
 static void set_columns(Picture *p)
 {
@@ -210,8 +276,9 @@ static void set_columns(Picture *p)
     p->columns = 0;
     while (f <= c->turn || b > c->turn) {
         const Item *forward = f <= c->turn ? &c->item[f] : NULL, *backward = b > c->turn ? &c->item[b] : NULL;
-        const int take_backward = backward && (!forward || f == c->turn || comes_later(c, b, forward)),
-                  both = forward && backward && same_place(forward, backward->unit, backward->site);
+        const int both = forward && backward &&
+                         (same_place(forward, backward->unit, backward->site) || face_each_other(c, f, b)),
+                  take_backward = both || (backward && (!forward || f == c->turn || comes_later(c, b, forward)));
         const Item *item = take_backward ? backward : forward;
         p->is_bar[p->columns] = item->is_collective;
         if (item->unit == 1) p->last = p->columns;
@@ -280,12 +347,20 @@ static void draw_box(const Picture *p, FILE *out, int rank, int i)
     fprintf(out,
             "<rect x=\"%d\" y=\"%.1f\" width=\"%d\" height=\"%.1f\" rx=\"5\" fill=\"#fff7dc\" stroke=\"#8a7a3a\"/>\n",
             x, top, BOX_W, height);
+    work_text(item, text);
+    if (height < 36) { // one line
+        fprintf(out,
+                "<text x=\"%d\" y=\"%.1f\" text-anchor=\"middle\" font-size=\"11\" fill=\"#444\"><tspan "
+                "font-weight=\"bold\" fill=\"#222\">%s</tspan> %s</text>\n",
+                x + BOX_W / 2, middle + 4, item->site, text);
+        return;
+    }
     fprintf(out,
             "<text x=\"%d\" y=\"%.1f\" text-anchor=\"middle\" font-size=\"13\" font-weight=\"bold\" "
             "fill=\"#222\">%s</text>\n",
             x + BOX_W / 2, middle - 2, item->site);
     fprintf(out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"middle\" font-size=\"11\" fill=\"#444\">%s</text>\n",
-            x + BOX_W / 2, middle + 13, work_text(item, text));
+            x + BOX_W / 2, middle + 13, text);
 }
 
 // Over all lanes: a collective is one event of all ranks.
@@ -333,7 +408,7 @@ static void draw_stream(const Picture *p, FILE *out, int i)
     const Chain *c = &p->rank[0];
     const int backward = i >= c->turn, a = p->column[i], b = p->column[i + 1], begin = column_end(p, backward ? b : a),
               end = i == c->turn ? column_end(p, a) + RIGHT / 2 - 3 : p->x[backward ? a : b];
-    const GxLayout layout = layout_behind(c, i);
+    const GxLayout layout = layout_behind(p, i);
     for (int r = 0; r < p->ranks; r++) {
         const Share whole = {0, 1}, s = layout == GX_LAYOUT_SEQ ? slice_of(p, r, i) : whole;
         const double y = lane_y(p, backward, r) + tall(s.begin) + (int)INSET,
@@ -379,17 +454,18 @@ static void draw_frame(const Picture *p, FILE *out, int width, int height)
 static int draw_legend(const Picture *p, FILE *out, int y)
 {
     const Chain *c = &p->rank[0];
-    int x = LEFT, uses[KINDS] = {0}, dashed = 0, layouts[3] = {0}, shares = 0;
+    int x = LEFT, uses[KINDS] = {0}, dashed = 0, inside = 0, layouts[3] = {0}, shares = 0;
     char text[40];
     for (int i = 0; i < c->n; i++) {
         const Share s = share_of(p, 0, i);
         if (c->item[i].is_collective) uses[kind_of(c->item[i].name)]++;
         else shares |= s.end - s.begin < 0.99;
         dashed |= c->item[i].meanwhile > 0;
-        layouts[layout_behind(c, i)] = 1;
+        inside |= c->item[i].is_inside;
+        layouts[layout_behind(p, i)] = 1;
     }
-    static const char *const meaning[] = {"FULL: every rank has all rows", "SEQ: its slice of them",
-                                          "PARTIAL: a summand of all"};
+    static const char *const meaning[] = {"FULL: every rank has all rows", "SEQ: its slice of the rows",
+                                          "PARTIAL: a summand of all rows"};
     for (int l = 0; l < 3; l++) {
         if (!layouts[l]) continue;
         draw_rows(out, x, 22, y - 11, l == GX_LAYOUT_SEQ ? 7 : 14, (GxLayout)l);
@@ -406,18 +482,21 @@ static int draw_legend(const Picture *p, FILE *out, int y)
         x += 40 + 7 * (int)strlen(kinds[k].name);
     }
     x = LEFT, y += 22;
-    fprintf(out, "<text x=\"%d\" y=\"%d\" fill=\"#444\">%s%s</text>\n", x, y,
+    fprintf(out, "<text x=\"%d\" y=\"%d\" fill=\"#444\">%s%s%s%s</text>\n", x, y,
             shares ? "A box is as tall as the rank's share of the block's work. " : "A box is a block, with its work. ",
-            dashed ? "Dashed collectives are under way while the block before them goes on. Bytes are those that one "
-                     "rank sends."
-                   : "");
+            dashed ? "Dashed collectives are under way while the block before them goes on. " : "",
+            inside ? "Inside attention keys and values are moved, or their gradients. " : "",
+            c->sent > 0 ? "Bytes are those that one rank sends." : "");
     y += 20;
     fprintf(out, "<text x=\"%d\" y=\"%d\" fill=\"#444\">", x, y);
     for (int i = 0; i < c->smalls; i++)
         fprintf(out, "%s%s at %s %s", i ? ", " : "Not drawn: ", c->small[i].name, c->small[i].site,
                 bytes_text(c->small[i].bytes, text));
+    fprintf(out, "%s</text>\n", c->smalls ? "." : "");
+    y += c->smalls ? 20 : 0;
+    fprintf(out, "<text x=\"%d\" y=\"%d\" fill=\"#444\">", x, y);
     if (c->sent > 0)
-        fprintf(out, ". In the whole step of %d layers rank 0 sends %s.", p->layers, bytes_text(c->sent, text));
+        fprintf(out, "In the whole step of %d layers rank 0 sends %s.", p->layers, bytes_text(c->sent, text));
     else fprintf(out, "Nothing is sent.");
     fprintf(out, "</text>\n");
     return y;
@@ -429,7 +508,8 @@ static GxStatus draw(Picture *p, const GxLlamaConfig *config, const StepOptions 
     char *text = NULL;
     size_t bytes = 0;
     set_columns(p);
-    const int width = column_end(p, p->columns - 1) + RIGHT, height = row_y(p, 1) + row_height(p) + 102;
+    const int width = column_end(p, p->columns - 1) + RIGHT,
+              height = row_y(p, 1) + row_height(p) + (c->smalls ? 122 : 102);
     FILE *out = open_memstream(&text, &bytes);
     if (!out) return GX_FAIL(err, GX_ERR_MEMORY, "no memory to draw %s", path);
     draw_frame(p, out, width, height);
@@ -458,46 +538,50 @@ static GxStatus draw(Picture *p, const GxLlamaConfig *config, const StepOptions 
 
 // ---- recording -----------------------------------------------------------------------------------------------------
 
-static GxStatus record(Chain *c, const GxLlamaConfig *config, const GxLlamaMode *mode, const StepOptions *o, int rank,
+static GxStatus record(Chain *c, const GxLlamaConfig *config, const char *mode, const StepOptions *o, int rank,
                        int world, GxError *err)
 {
     Step *t = (Step *)calloc(1, sizeof *t);
     int64_t bytes, host_bytes;
+    GxMode composed;
     if (!t) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a step");
     t->g.rank = rank, t->g.world = world;
-    GxStatus status = step_plan(t, config, mode, NULL, world, o, &bytes, &host_bytes);
+    GxStatus status = step_mode(mode, &composed, &t->g.error);
+    if (status == GX_OK) status = step_plan(t, config, &composed, NULL, world, o, &bytes, &host_bytes);
     if (status != GX_OK) *err = t->g.error;
-    else if (!layers_are_alike(&t->plan, t->m.model.layers))
+    else if (!layers_are_alike(&t->plan, t->m.units - 2))
         status = GX_FAIL(err, GX_ERR_UNSUPPORTED, "layers differ: one cannot stand for all");
-    else *c = chain_of(&t->plan, t->m.model.layers + 1);
+    else *c = chain_of(&t->plan, t->m.units - 1);
     step_close(t);
     free(t);
     return status;
 }
 
-static GxStatus draw_mode(const GxLlamaMode *mode, int ranks, const char *folder, GxError *err)
+static GxStatus draw_mode(const char *mode, int ranks, const char *folder, GxError *err)
 {
     const GxLlamaConfig config = {32000, 288, 768, 2, 6, 2, 0, 1 << 20, 1e-5, 10000, 0.02, 0};
-    const StepOptions o = {4, 256, 1024, 1, "fp32"};
+    const StepOptions o = {4, 256, 1024, 1, "fp32", "none"};
     static Picture p;
     char path[GX_PATH], name[64];
     memset(&p, 0, sizeof p);
-    p.mode = mode->name, p.ranks = ranks, p.layers = (int)config.num_hidden_layers;
+    p.mode = mode, p.ranks = ranks, p.layers = (int)config.num_hidden_layers, p.rows = o.batch * o.seq;
     GX_TRY(record(&p.whole, &config, mode, &o, 0, 1, err));
     for (int r = 0; r < ranks; r++) GX_TRY(record(&p.rank[r], &config, mode, &o, r, ranks, err));
-    snprintf(name, sizeof name, "%s.svg", mode->name);
+    snprintf(name, sizeof name, "%s.svg", mode);
     GX_TRY(gx_path_join(path, folder, name, err));
     return draw(&p, &config, &o, path, err);
 }
 
 int main(int argc, char **argv)
 {
+#define DRAW_NAME(name, att, con, mlp) #name,
+    static const char *const modes[] = {GX_MODES(DRAW_NAME)};
     GxError err = GX_ZERO;
     if (argc != 2) return fprintf(stderr, "usage: %s FOLDER\n", argv[0]), 2;
     GxStatus status = gx_folder_make(argv[1], &err);
-    if (status == GX_OK) status = draw_mode(&gx_llama_serial, 1, argv[1], &err);
-    if (status == GX_OK) status = draw_mode(&gx_llama_tp, 2, argv[1], &err);
-    if (status == GX_OK) status = draw_mode(&gx_llama_galaxy, 2, argv[1], &err);
+    if (status == GX_OK) status = draw_mode("serial", 1, argv[1], &err);
+    for (size_t i = 0; i < sizeof modes / sizeof *modes && status == GX_OK; i++)
+        status = draw_mode(modes[i], 2, argv[1], &err);
     if (status != GX_OK) fprintf(stderr, "error: %s\n", err.message);
     return status != GX_OK;
 }

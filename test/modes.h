@@ -48,4 +48,14 @@ __attribute__((unused)) static const Layout *test_shape(const Layout *shapes, in
 }
 
 __attribute__((unused)) static int ranks_of(const Layout *l) { return l->dp * l->tp; }
+
+// Everything that two runs have left behind on a rank.
+__attribute__((unused)) static int same_bits(const Result *a, const Result *b)
+{
+    int same = !memcmp(a->loss, b->loss, sizeof a->loss) && !memcmp(a->norm, b->norm, sizeof a->norm) && a->n == b->n;
+    same &= a->validation == b->validation && a->columns == b->columns &&
+            !memcmp(a->logits, b->logits, (size_t)(a->columns * model_config.vocab_size) * 4);
+    for (int k = 0; same && k < BUFFERS; k++) same = !memcmp(a->flat.all[k], b->flat.all[k], (size_t)a->n * 4);
+    return same;
+}
 #endif

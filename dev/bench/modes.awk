@@ -15,7 +15,7 @@ function of(key, name,    i, list) { # the median over the rounds
 function ratio(base, key,    i, list, m) { # how many times as many tokens/s: median (quartiles)
     for (i = 1; i <= rounds; i++) list[i] = value[base, i, "ms"] / value[key, i, "ms"]
     m = median(list, rounds)
-    return sprintf("%.2f (%.2f-%.2f)", m, list[int((rounds + 3) / 4)], list[int((3 * rounds + 1) / 4)])
+    return sprintf("%.2f (%.2f-%.2f)", m, list[int((rounds + 3) / 4)], list[rounds + 1 - int((rounds + 3) / 4)])
 }
 function compute(key,    i, list) {
     for (i = 1; i <= rounds; i++) list[i] = value[key, i, "ms"] - value[key, i, "comm_ms"]
@@ -40,7 +40,7 @@ function number(x,    s, n) { # with commas
     if (word["round"] > rounds) rounds = word["round"]
     if (!seen[run]++) order[++runs] = run
     device = word["device"]
-    disturbed += !word["quiet"] && word["rank"] == 0
+    disturbed += word["quiet"] == 0 && word["rank"] == 0
     loss = word["shape"] " " word["round"]
     if (!(loss in first_loss)) first_loss[loss] = word["loss"]
     if ((word["loss"] - first_loss[loss]) ^ 2 > 1e-6) wrong = wrong run " has loss " word["loss"] ", not " first_loss[loss] "\n"

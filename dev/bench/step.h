@@ -257,7 +257,8 @@ static inline GxStatus step_dry_run(Step *t, const StepOptions *o, int64_t *byte
     dry.arena = &arena, dry.device = &none, dry.recorder = &t->plan;
     dry.host = none.shares_host_memory ? NULL : &host;
     nobody.rank = t->g.rank, nobody.world = t->g.world;
-    if (t->g.comm) gx_comm_open(&dry, &nobody);
+    dry.comm = NULL;
+    if (t->g.world > 1) gx_comm_open(&dry, &nobody); // what is started has a ticket in the plan
     step_take(t, &dry, o);
     dry.step = &step; // the one in the arena must not be touched
     step_run(t, &dry);
@@ -265,6 +266,7 @@ static inline GxStatus step_dry_run(Step *t, const StepOptions *o, int64_t *byte
     *bytes = arena.peak;
     *host_bytes = host.peak;
     t->memory_comm = arena.kind_peak[GX_MEM_COMM];
+    if (dry.comm) gx_comm_close(&dry);
     t->g.error = dry.error;
     return gx_status(&t->g);
 }

@@ -68,7 +68,9 @@ ranks() {
         --command 'two ranks by NCCL: data-parallel' "dev/cuda/two_ranks.sh $built/train_llama $tiny --output_dir $tmp/dp" \
         --command 'two ranks by NCCL: tp' "dev/cuda/two_ranks.sh $built/train_llama_tp $tiny --tp_num_attention_heads_list 2,2 --output_dir $tmp/tp" \
         --command 'two ranks by NCCL: galaxy' \
-        "dev/cuda/two_ranks.sh $built/train_llama_galaxy $tiny --seq_scatter_list 100,156 --output_dir $tmp/galaxy"
+        "dev/cuda/two_ranks.sh $built/train_llama_galaxy $tiny --seq_scatter_list 100,156 --output_dir $tmp/galaxy" \
+        --command 'two ranks by NCCL: galaxy2' "dev/cuda/two_ranks.sh $built/train_llama_galaxy2 $tiny --seq_scatter_list 100,156 --output_dir $tmp/galaxy2" \
+        --command 'two ranks by NCCL: sp' "dev/cuda/two_ranks.sh $built/train_llama_sp $tiny --seq_scatter_list 100,156 --output_dir $tmp/sp"
 }
 kernels() {
     run kernels --limit 100 --workshop "$built/workshop_memory_bound" --workshop "$built/workshop_rms_norm" --workshop "$built/workshop_attention"

@@ -4,40 +4,38 @@
 #include "galaxy.h"
 #include <stdio.h>
 #include <stdlib.h>
-#define GX_NO_MAIN
-#include "train_llama.cu"
+#include <string.h>
 
-enum { B = 2, T = 16 };
+enum { B = 2, T = 16, CHUNK = 8 };
 
-static GxStatus run(GxContext *g, GxLlama *m, const char *folder, const char *out)
+typedef struct {
+    GxLlamaConfig config;
+    GxMode mode;
+    GxModel m;
+    GxOptimizer o;
+    GxRunner r;
+} Run;
+
+static GxStatus open_model(GxContext *g, Run *run, const char *folder)
 {
     GxError *err = &g->error;
-    GxLlamaConfig c;
+    const GxRunnerSpec spec = GX_ZERO;
     char path[GX_PATH];
+    run->o.kind = GX_OPTIMIZER_SGD; // which needs no memory of its own
+    run->mode = gx_composed("serial", gx_methods(GX_METHOD_NONE, GX_METHOD_NONE, GX_METHOD_NONE));
     GX_TRY(gx_path_join(path, folder, "config.json", err));
-    GX_TRY(gx_llama_config_read(&c, path, err));
-    GX_TRY(gx_llama_open(g, m, &c, &gx_llama_serial, NULL));
-    const int64_t n = gx_table_offset(&m->model.table, m->model.table.units), V = c.vocab_size;
-    GX_TRY(gx_arena_open(g->arena, 4 * n + (64 << 20), err));
-    float *weights = (float *)gx_arena_take(g->arena, GX_MEM_WEIGHTS, 4 * n),
-          *logits = (float *)malloc((size_t)(T * B * V) * 4);
-    int32_t tokens[T * B], turned[T * B];
-    gx_llama_take_buffers(g, m, T, B, 8);
-    GX_TRY(gx_model_attach(&m->model, weights, NULL, err));
-    gx_checkpoint_load_weights(g, &m->model, weights, folder);
-    for (int b = 0; b < B; b++)
-        for (int t = 0; t < T; t++)
-            turned[b * T + t] = tokens[t * B + b] =
-                (int32_t)(gx_random_bits(3, (uint64_t)(b * T + t), 0, 1) % (uint32_t)V);
-    GxBatch batch = GX_ZERO;
-    batch.tokens = tokens, batch.T = T, batch.B = B, batch.runs = gx_runs_one(T, 0);
-    gx_model_forward(g, &m->model, &batch);
-    for (int b = 0; b < B; b++)
-        for (int t = 0; t < T; t++) {
-            GxRows row = {logits + (b * T + t) * V, GX_F32, 1, V};
-            m->kind.logits(g, &m->model, row, m->model.state[m->model.layers], t * B + b);
-        }
-    GX_TRY(gx_status(g));
+    GX_TRY(gx_llama_config_read(&run->config, path, err));
+    GX_TRY(gx_model_open(g, &run->m, &gx_llama, &run->config, &run->mode, NULL));
+    GX_TRY(gx_runner_open(g, &run->r, &run->m, &run->o, &spec));
+    GX_TRY(gx_arena_open(g->arena, 8 * run->m.store.weights_n + (64 << 20), err)); // weights, gradients, and the rest
+    gx_runner_take(g, &run->r, T, B, CHUNK);
+    gx_checkpoint_load_weights(g, &run->m, folder);
+    return gx_status(g);
+}
+
+static GxStatus write_logits(Run *run, const float *logits, const int32_t *tokens, const char *out, GxError *err)
+{
+    const int64_t V = run->config.vocab_size;
     GxSafetensorsWriter w;
     static GxSafetensorsEntry e[2];
     snprintf(e[0].name, sizeof e[0].name, "logits");
@@ -46,21 +44,43 @@ static GxStatus run(GxContext *g, GxLlama *m, const char *folder, const char *ou
     e[1].dtype = GX_I32, e[1].ndim = 2, e[1].shape[0] = B, e[1].shape[1] = T;
     GX_TRY(gx_safetensors_create(&w, out, e, 2, NULL, 0, err));
     GX_TRY(gx_safetensors_write(&w, "logits", 0, logits, T * B * V, err));
-    GX_TRY(gx_safetensors_write(&w, "tokens", 0, turned, T * B, err));
-    free(logits);
+    GX_TRY(gx_safetensors_write(&w, "tokens", 0, tokens, T * B, err));
     return gx_safetensors_finish(&w, err);
+}
+
+// Rows are [T,B] here, [B,T] in the file.
+static GxStatus run_model(GxContext *g, Run *run, const char *folder, const char *out)
+{
+    int32_t tokens[T * B], turned[T * B];
+    GxBatch batch = GX_ZERO;
+    GX_TRY(open_model(g, run, folder));
+    const int64_t V = run->config.vocab_size;
+    float *logits = (float *)malloc((size_t)(T * B * V) * 4), *rows = (float *)malloc((size_t)(T * B * V) * 4);
+    for (int b = 0; b < B; b++)
+        for (int t = 0; t < T; t++)
+            turned[b * T + t] = tokens[t * B + b] =
+                (int32_t)(gx_random_bits(3, (uint64_t)(b * T + t), 0, 1) % (uint32_t)V);
+    batch.tokens = tokens, batch.T = T, batch.B = B, batch.runs = gx_runs_one(T, 0);
+    batch.logits = gx_rows(rows, GX_F32, T * B, V);
+    gx_runner_forward(g, &run->r, &batch);
+    for (int b = 0; b < B; b++)
+        for (int t = 0; t < T; t++) memcpy(logits + (b * T + t) * V, rows + (t * B + b) * V, (size_t)V * sizeof *rows);
+    GxStatus status = gx_status(g);
+    if (status == GX_OK) status = write_logits(run, logits, turned, out, &g->error);
+    free(logits), free(rows);
+    return status;
 }
 
 int main(int argc, char **argv)
 {
     static GxContext g;
     static GxArena arena;
-    static GxLlama m;
+    static Run run;
     if (argc != 3) return fprintf(stderr, "usage: %s FOLDER OUT.safetensors\n", argv[0]), 2;
     g.device = gx_device_cpu();
     g.arena = &arena;
     g.world = 1;
-    if (run(&g, &m, argv[1], argv[2]) == GX_OK) return 0;
+    if (run_model(&g, &run, argv[1], argv[2]) == GX_OK) return 0;
     fprintf(stderr, "error: %s\n", g.error.message);
     return 1;
 }

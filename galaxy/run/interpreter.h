@@ -17,6 +17,7 @@
 #include "../model/unit.h"
 #include "../parallel/grads.h"
 #include "../parallel/steps.h"
+#include "../task/task.h"
 #include "optimizer.h"
 GX_BEGIN
 
@@ -26,12 +27,17 @@ typedef struct {           // zero: defaults
     int order;             // GxStepsOrder
     int puts_off_weights;  // weight halves of layers come at the end of the window
     int bucket;            // units whose gradients are summed in one go; 0: all
+    // The task's: what losses are divided by. NULL: the labels that are not GX_IGNORE_INDEX
+    void (*counts)(const void *task, const GxBatch *b, int64_t count[GX_MAX_LOSSES]);
+    const void *task; // its self
 } GxRunnerSpec;
 
 typedef struct {
     GxModel *m;
     const GxOptimizer *o;
     GxSteps train, forward; // forward: of one micro-batch
+    void (*counts)(const void *task, const GxBatch *b, int64_t count[GX_MAX_LOSSES]);
+    const void *task;
     void *region;
     int64_t region_bytes;
     int64_t *bytes; // [3][units]: of x, and of slots that are kept in training; scratch of gx_runner_take
@@ -56,6 +62,9 @@ void gx_runner_train(GxContext *g, GxRunner *r, GxBatch *batch, int64_t *labels,
 
 // A batch forward only: adds its losses to *b->loss, or writes b->logits.
 void gx_runner_forward(GxContext *g, GxRunner *r, const GxBatch *b);
+
+// The same as a task is given it; nobody asks to stop. The runner is lent.
+GxForward gx_runner_hook(GxRunner *r);
 
 // Over which axes ranks have parts of a loss that add up to that of all.
 int gx_runner_loss_axes(const GxRunner *r);
@@ -95,6 +104,7 @@ GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer
     uint8_t frozen[GX_MAX_UNITS];
     memset(r, 0, sizeof *r);
     r->m = m, r->o = o;
+    r->counts = spec->counts ? spec->counts : gx_task_count_labels, r->task = spec->task;
     if (m->units > GX_MAX_UNITS)
         return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "a model of %d units; at most %d are possible", m->units,
                        GX_MAX_UNITS);
@@ -182,15 +192,13 @@ static void gx__interpreter_unit(GxContext *g, GxRunner *r, const GxSteps *s, in
     }
 }
 
-// Labels that count in the window, of all ranks; whether one of them asks to stop.
+// What the window's loss is divided by, of all ranks; whether one of them asks to stop.
 static void gx__interpreter_count(GxContext *g, GxRunner *r, const GxSteps *s)
 {
-    int64_t agreed[2] = {0, r->stop};
-    for (int i = 0; i < s->spec.micro_batches; i++) {
-        const GxBatch *b = &r->batch[i];
-        if (!g->device->computes || gx_group_index(g, GX_AXIS_TP)) break; // ranks of a tp group have the same labels
-        for (int64_t k = 0; k < b->T * b->B; k++) agreed[0] += gx_batch_labels(b)[k] != GX_IGNORE_INDEX;
-    }
+    const int is_counted = g->device->computes && !gx_group_index(g, GX_AXIS_TP); // a tp group has the same labels
+    int64_t count[GX_MAX_LOSSES] = GX_ZERO;
+    for (int i = 0; i < s->spec.micro_batches && is_counted; i++) r->counts(r->task, &r->batch[i], count);
+    int64_t agreed[2] = {count[0], r->stop};
     gx_at(g, -1, "window");
     gx_all_reduce(g, GX_AXIS_ALL, GX_SUM, agreed, 2, GX_I64);
     r->labels = agreed[0], r->stop = agreed[1] > 0;
@@ -254,4 +262,15 @@ void gx_runner_train(GxContext *g, GxRunner *r, GxBatch *batch, int64_t *labels,
 }
 
 void gx_runner_forward(GxContext *g, GxRunner *r, const GxBatch *b) { gx__interpreter_run(g, r, &r->forward, b); }
+
+static void gx__interpreter_hook(GxContext *g, void *user, const GxBatch *b)
+{
+    gx_runner_forward(g, (GxRunner *)user, b);
+}
+
+GxForward gx_runner_hook(GxRunner *r)
+{
+    const GxForward f = {gx__interpreter_hook, r, NULL, NULL};
+    return f;
+}
 #endif

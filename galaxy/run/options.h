@@ -1,4 +1,5 @@
-// options.h: the options that all training programs share, and the arithmetic that ties some of them together.
+// options.h: the options that all training programs share, and the arithmetic that ties some of them together. (Those
+// of a task, its data among them, are in task/.)
 #ifndef GX_OPTIONS_H
 #define GX_OPTIONS_H
 #include "../base/partition.h"
@@ -7,9 +8,6 @@
 GX_BEGIN
 
 typedef struct {
-    // data
-    char train_data[GX_FIELD_TEXT];
-    double validation_fraction;
     int64_t seq_len;
     // batch: global_batch_size = gradient_accumulation_steps * (micro_batch_size * copies of the model, or the sum of
     // dp_batch_size_list)
@@ -24,10 +22,6 @@ typedef struct {
     // what is shown and kept
     int64_t logging_steps, eval_steps, eval_windows, save_steps, save_total_limit;
     char output_dir[GX_FIELD_TEXT], model[GX_FIELD_TEXT], resume[GX_FIELD_TEXT];
-    int64_t sample_bytes;
-    char sample_prompt[GX_FIELD_TEXT];
-    double temperature;
-    int64_t top_k;
     // the mode, where the program does not say it; how it splits the model among the ranks of a tp group
     char mode[GX_FIELD_TEXT], att[GX_FIELD_TEXT], con[GX_FIELD_TEXT], mlp[GX_FIELD_TEXT], ends[GX_FIELD_TEXT];
     int64_t tp;
@@ -72,10 +66,6 @@ enum { GX__OPTIONS_TOKENS_MOST = 1 << 30 };
 
 #define GX__OPTIONS_AT(field) offsetof(GxTrainOptions, field)
 static const GxField gx__options_train_options[] = {
-    {"train_data", GX_FIELD_STRING, GX__OPTIONS_AT(train_data), "data/text.txt",
-     "text file; its bytes are the tokens (make data makes the default one)", NULL},
-    {"validation_fraction", GX_FIELD_DOUBLE, GX__OPTIONS_AT(validation_fraction), "0.05",
-     "end part of the text that is held out", "0..0.9"},
     {"seq_len", GX_FIELD_INT, GX__OPTIONS_AT(seq_len), "256", "tokens in a sample", "1..16777216"},
     {"micro_batch_size", GX_FIELD_INT, GX__OPTIONS_AT(micro_batch_size), "8",
      "samples per micro-batch of each copy of the model (a rank, or a tp group); 0: dp_batch_size_list says it",
@@ -121,12 +111,6 @@ static const GxField gx__options_train_options[] = {
      "Hugging Face folder to start from: its config.json and weights", NULL},
     {"resume", GX_FIELD_STRING, GX__OPTIONS_AT(resume), "",
      "auto: newest whole checkpoint of output_dir, if there is one; or a checkpoint's folder", NULL},
-    {"sample_bytes", GX_FIELD_INT, GX__OPTIONS_AT(sample_bytes), "300",
-     "bytes of text that the model writes at the end; 0: none", "0..1000000000"},
-    {"sample_prompt", GX_FIELD_STRING, GX__OPTIONS_AT(sample_prompt), "In the beginning ", "what it goes on from",
-     NULL},
-    {"temperature", GX_FIELD_DOUBLE, GX__OPTIONS_AT(temperature), "0.8", "of sampling; 0: the likeliest token", "0.."},
-    {"top_k", GX_FIELD_INT, GX__OPTIONS_AT(top_k), "50", "sample among the k likeliest; 0: all", "0.."},
     {"ranks", GX_FIELD_INT, GX__OPTIONS_AT(ranks), "1",
      "ranks, as threads of this process (under mpirun: leave it out)", "1..256"},
     {"world", GX_FIELD_INT, GX__OPTIONS_AT(world), "1",
