@@ -187,7 +187,7 @@ test: setup
 CHECKS     = $(addprefix $(O)/,$(TESTS))
 CORES     := $(shell nproc 2>/dev/null || echo 2)
 # programs run side by side: those that take longest begin
-LONG           = $(addprefix $(O)/,test_comm test_train test_mutants test_train_modes test_tcp test_modes test_train_tcp test_devices)
+LONG           = $(addprefix $(O)/,test_comm test_train test_mutants test_train_modes test_tcp test_modes test_purity test_train_tcp test_devices)
 LONGEST_FIRST  = $(filter $(CHECKS),$(LONG)) $(filter-out $(LONG),$(CHECKS))
 RUN_ASAN   = $(MAKE) --no-print-directory VARIANT=asan
 RUN_TSAN   = $(MAKE) --no-print-directory VARIANT=tsan MPI=0
@@ -205,7 +205,7 @@ EMU_RUNS   = $(EMU_TSAN)/test_devices "env GX_TRAIN_LLAMA=$(EMU)/train_llama $(E
 # what CPUs without instructions for bf16 run, which oneDNN takes this one for; and a build without oneDNN
 PLAIN     := build/cpu-$(VARIANT)-plain-mpi$(MPI)-json$(JSON)
 NO_BF16    = $(if $(filter onednn,$(GEMM)),$(foreach t,$(filter test_ops test_precision,$(TESTS)),"env ONEDNN_MAX_CPU_ISA=AVX512_CORE $(O)/$(t)"))
-TSAN_TESTS := test_base test_comm test_grads test_modes test_llama
+TSAN_TESTS := test_base test_comm test_grads test_modes test_purity test_llama
 export GX_TRAIN_LLAMA GX_TRAIN_LLAMA_NOMPI
 check: GX_TRAIN_LLAMA := $(O)/train_llama
 check:

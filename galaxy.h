@@ -22,16 +22,18 @@
 //     if (gx_failed(&g)) fprintf(stderr, "%s\n", g.error.message);
 //
 // WHAT IT DOES NOT DO
-//   It does not print, exit, or keep state outside the context. The exceptions: run/ is a program's part, which prints,
-//   catches signals and may exit; a failed rank under MPI ends the job by MPI_Abort; matrix products set OpenMP's
-//   number of threads for the calling thread.
+//   It does not print, exit, or keep state outside the context: what it says goes to the context's logger and reporter.
+//   The exceptions: run/launch.h is a program's main, which gives each rank a logger and a reporter that print, catches
+//   signals and may exit; a failed rank under MPI ends the job by MPI_Abort; matrix products set OpenMP's number of
+//   threads for the calling thread.
 //
 // THE HOUSE, in the order of dependency (docs/architecture.md tells how they work together)
-//   base   what everything stands on: errors, memory, random numbers, the tensor table, the context
-//   ops    what is computed: contracts        cpu    how, on the CPU
-//   comm   who talks with whom                 parallel  who has what
-//   model  layers, LLaMA                       io     files
-//   run    the trainer
+//   base      what everything stands on: errors, memory, random numbers, tensors and where they lie, the context
+//   ops       what is computed: contracts            cpu   how, on the CPU
+//   comm      who talks with whom                    parallel   who has what; a step as a list of actions
+//   model     units of (core, CON) pairs, modes, LLaMA
+//   io        files                                  task  what is trained for: data in, metrics out
+//   run       the interpreter of steps, the trainer
 #ifndef GALAXY_H
 #define GALAXY_H
 #include "galaxy/base/common.h"
@@ -105,10 +107,13 @@
 #include "galaxy/io/tokenizer.h"
 #include "galaxy/io/dataset.h"
 
+#include "galaxy/task/task.h"
+#include "galaxy/task/generate.h"
+#include "galaxy/task/causal_lm.h"
+
 #include "galaxy/run/schedule.h"
 #include "galaxy/run/optimizer.h"
 #include "galaxy/run/interpreter.h"
-#include "galaxy/run/generate.h"
 #include "galaxy/run/metrics.h"
 #include "galaxy/run/plot.h"
 #include "galaxy/run/options.h"
@@ -126,6 +131,9 @@
 
 #ifndef GX_FAMILY
 #define GX_FAMILY gx_llama // of train_tp.cu and its siblings: -DGX_FAMILY=gx_bert for another one
+#endif
+#ifndef GX_TASK
+#define GX_TASK gx_causal_lm // of these: what they train for
 #endif
 #endif
 

@@ -14,124 +14,152 @@
 #include <signal.h>
 
 // ---- layouts -------------------------------------------------------------------------------------------------------
-static const GxMode mode_tp = {GX_METHOD_TP, GX_METHOD_NONE, GX_METHOD_TP},
-                    mode_sp = {GX_METHOD_SP, GX_METHOD_SP, GX_METHOD_SP},
-                    mode_galaxy = {GX_METHOD_TP, GX_METHOD_SP, GX_METHOD_TP},
-                    mode_galaxy2 = {GX_METHOD_TP, GX_METHOD_SP, GX_METHOD_SP};
+static const GxMethod NONE = GX_METHOD_NONE, TP = GX_METHOD_TP, SP = GX_METHOD_SP;
 
-TEST(eighteen_modes_are_valid_and_con_by_tp_is_not)
+TEST(eighteen_triples_of_methods_are_valid_and_con_by_tp_is_not)
 {
     int valid = 0;
     for (int m = 0; m < 27; m++) {
-        GxMode mode = {(GxMethod)(m / 9), (GxMethod)(m / 3 % 3), (GxMethod)(m % 3)};
+        const GxMethods methods = gx_methods((GxMethod)(m / 9), (GxMethod)(m / 3 % 3), (GxMethod)(m % 3));
         GxError err = GX_ZERO;
-        if (gx_mode_check(mode, &err) == GX_OK) valid++;
-        else CHECK(mode.con == GX_METHOD_TP && strstr(err.message, "CON by TP"), "%s", err.message);
+        if (gx_methods_check(methods, &err) == GX_OK) valid++;
+        else CHECK(methods.con == TP && strstr(err.message, "CON by TP"), "%s", err.message);
     }
-    CHECK(valid == 18, "%d modes are valid", valid);
-    GxMode odd = {(GxMethod)7, GX_METHOD_NONE, GX_METHOD_NONE};
+    CHECK(valid == 18, "%d triples are valid", valid);
+    const GxMethods odd = gx_methods((GxMethod)7, NONE, NONE);
     GxError err = GX_ZERO;
-    CHECK(gx_mode_check(odd, &err) == GX_ERR_ARGUMENT && strstr(err.message, "ATT"), "%s", err.message);
+    CHECK(gx_methods_check(odd, &err) == GX_ERR_ARGUMENT && strstr(err.message, "ATT"), "%s", err.message);
 }
 
-static void has_moves(const char *name, GxMode mode, const char *expected)
+// The four doors of a layer.
+typedef struct {
+    const char *name;
+    GxMove move;
+} Door;
+enum { LAYER_DOORS = 4 };
+
+static void doors_of_layer(GxMethods m, Door *door)
 {
-    GxMove moves[GX_LAYER_MOVES];
+    const Door doors[LAYER_DOORS] = {{gx_door_name(GX_CORE_ATT, GX_ENTRY), gx_core_entry(m.att, m.con)},
+                                     {gx_door_name(GX_CORE_ATT, GX_EXIT), gx_core_exit(m.att, m.con)},
+                                     {gx_door_name(GX_CORE_MLP, GX_ENTRY), gx_core_entry(m.mlp, m.con)},
+                                     {gx_door_name(GX_CORE_MLP, GX_EXIT), gx_core_exit(m.mlp, m.con)}};
+    memcpy(door, doors, sizeof doors);
+}
+
+static void has_moves(const char *name, GxMethods m, const char *expected)
+{
+    Door door[LAYER_DOORS];
     char text[400] = "";
-    int n = gx_layer_moves(mode, moves);
-    for (int i = 0; i < n; i++)
-        snprintf(text + strlen(text), sizeof text - strlen(text), "%s %s/%s; ", moves[i].site,
-                 gx_move_name(moves[i].move.forward), gx_move_name(moves[i].move.backward));
+    doors_of_layer(m, door);
+    for (int i = 0; i < LAYER_DOORS; i++) {
+        const GxTransition t = door[i].move.move;
+        if (t.forward == GX_MOVE_NONE && t.backward == GX_MOVE_NONE) continue;
+        snprintf(text + strlen(text), sizeof text - strlen(text), "%s %s/%s; ", door[i].name, gx_move_name(t.forward),
+                 gx_move_name(t.backward));
+    }
     CHECK(!strcmp(text, expected), "%s: %s", name, text);
 }
 
 TEST(published_modes_have_their_published_collectives)
 {
     has_moves(
-        "TP", mode_tp,
+        "TP", gx_methods(TP, NONE, TP),
         "att_entry none/all_reduce; att_exit all_reduce/none; mlp_entry none/all_reduce; mlp_exit all_reduce/none; ");
-    has_moves("SP", mode_sp, "att_kv all_gather/reduce_scatter; ");
-    has_moves("Galaxy", mode_galaxy,
+    has_moves("SP", gx_methods(SP, SP, SP), ""); // K and V inside attention: see demands_of_all_modes_are_their_moves
+    has_moves("Galaxy", gx_methods(TP, SP, TP),
               "att_entry all_gather/reduce_scatter; att_exit reduce_scatter/all_gather; "
               "mlp_entry all_gather/reduce_scatter; mlp_exit reduce_scatter/all_gather; ");
-    has_moves("Galaxy2", mode_galaxy2, "att_entry all_gather/reduce_scatter; att_exit reduce_scatter/all_gather; ");
-    GxMode mixed = {GX_METHOD_NONE, GX_METHOD_SP, GX_METHOD_NONE},
-           serial = {GX_METHOD_NONE, GX_METHOD_NONE, GX_METHOD_NONE};
-    has_moves("None, SP, None", mixed,
+    has_moves("Galaxy2", gx_methods(TP, SP, SP),
+              "att_entry all_gather/reduce_scatter; att_exit reduce_scatter/all_gather; ");
+    has_moves("None, SP, None", gx_methods(NONE, SP, NONE),
               "att_entry all_gather/slice; att_exit slice/all_gather; mlp_entry all_gather/slice; mlp_exit "
               "slice/all_gather; ");
-    has_moves("None", serial, "");
+    has_moves("None", gx_methods(NONE, NONE, NONE), "");
 }
 
 TEST(half_collectives_of_a_step_are_as_published)
 {
     const struct {
         const char *name;
-        GxMode mode;
+        GxMethods methods;
         int per_layer;
-    } mode[] = {{"TP", mode_tp, 8}, {"Galaxy", mode_galaxy, 8}, {"SP", mode_sp, 4}, {"Galaxy2", mode_galaxy2, 4}};
+    } mode[] = {{"TP", gx_methods(TP, NONE, TP), 8},
+                {"Galaxy", gx_methods(TP, SP, TP), 8},
+                {"SP", gx_methods(SP, SP, SP), 4},
+                {"Galaxy2", gx_methods(TP, SP, SP), 4}};
     for (int i = 0; i < 4; i++) {
-        GxMove in = gx_embedding_exit(mode[i].mode), out = gx_head_entry(mode[i].mode);
-        double ends = gx_move_halves(&in, 1) + gx_move_halves(&out, 1), layer = gx_layer_halves(mode[i].mode, 1);
+        const GxMethods m = mode[i].methods, vocabulary = {m.att, m.con, m.mlp, TP}; // published by rows of it
+        const double ends = gx_move_halves(gx_core_exit(vocabulary.ends, vocabulary.con)) +
+                            gx_move_halves(gx_core_entry(vocabulary.ends, vocabulary.con)),
+                     layer = gx_layer_halves(m, 1);
         CHECK(layer == mode[i].per_layer && ends == 4, "%s: %gL + %g, expected %dL + 4", mode[i].name, layer, ends,
               mode[i].per_layer);
     }
-    CHECK(gx_layer_halves(mode_sp, 0.25) == 1, "SP with a quarter of the K,V heads: %g",
-          gx_layer_halves(mode_sp, 0.25));
+    const double quarter = gx_layer_halves(gx_methods(SP, SP, SP), 0.25);
+    CHECK(quarter == 1, "SP with a quarter of the K,V heads: %g", quarter);
 }
+
+// Every valid triple with each method of the ends.
+static GxMethods methods_of(int m)
+{
+    const GxMethods methods = {(GxMethod)(m / 18), m / 9 % 2 ? SP : NONE, (GxMethod)(m / 3 % 3), (GxMethod)(m % 3)};
+    return methods;
+}
+enum { ALL_METHODS = 54 };
 
 // The list of a whole micro-batch against the moves that it is made of, in half-collectives of [rows, width]; and what
 // a shorter list does.
 TEST(demands_of_all_modes_are_their_moves)
 {
     const GxDemandShape s = {3, 40, 32, 8, 7};
-    for (int m = 1; m < 18; m++) { // 0: nothing is split
-        GxMode mode = {(GxMethod)(m / 6), m / 3 % 2 ? GX_METHOD_SP : GX_METHOD_NONE, (GxMethod)(m % 3)};
-        GxMove in = gx_embedding_exit(mode), out = gx_head_entry(mode);
+    for (int i = 0; i < ALL_METHODS; i++) {
+        const GxMethods m = methods_of(i);
         GxDemand list[100], three[3];
-        const int n = gx_mode_demands(mode, &s, list, 100);
-        const double half = 40 * 32 * 4, loss = 2 * (1 + 2) * 40 * 4; // per other rank
-        const double halves = 3 * gx_layer_halves(mode, 0.25) + gx_move_halves(&in, 0.25) + gx_move_halves(&out, 0.25);
+        const int n = gx_demands(m, &s, list, 100);
+        const double half = 40 * 32 * 4, loss = m.ends == TP ? 2 * (1 + 2) * 40 * 4 : 0; // per other rank
+        const double halves = 3 * gx_layer_halves(m, 0.25) + gx_move_halves(gx_core_exit(m.ends, m.con)) +
+                              gx_move_halves(gx_core_entry(m.ends, m.con));
         double bytes = 0;
         int of_loss = 0;
-        for (int i = 0; i < n; i++)
-            bytes += (double)gx_demand_bytes(&list[i], 3), of_loss += !strcmp(list[i].site, "head_loss");
-        CHECK(bytes == 2 * (halves * half + loss), "mode %d: %g bytes, its moves have %g", m, bytes,
+        for (int d = 0; d < n; d++)
+            bytes += (double)gx_demand_bytes(&list[d], 3), of_loss += !strcmp(list[d].site, "head_inside");
+        CHECK(bytes == 2 * (halves * half + loss), "methods %d: %g bytes, their moves have %g", i, bytes,
               2 * (halves * half + loss));
-        CHECK(of_loss == 2 * 6, "mode %d: %d sums for 6 chunks", m, of_loss);
-        CHECK(gx_mode_demands(mode, &s, three, 3) == n && three[2].unit == list[2].unit &&
-                  three[2].site == list[2].site,
-              "mode %d: a short list", m);
-        CHECK(gx_demand_bytes(&list[0], 1) == 0, "mode %d: one rank sends %ld bytes", m,
+        CHECK(of_loss == (m.ends == TP ? 2 * 6 : 0), "methods %d: %d sums for 6 chunks", i, of_loss);
+        memset(three, 0, sizeof three);
+        CHECK(gx_demands(m, &s, three, 3) == n, "methods %d: a short list", i);
+        if (n < 3) continue;
+        CHECK(three[2].unit == list[2].unit && three[2].site == list[2].site, "methods %d: a short list", i);
+        CHECK(gx_demand_bytes(&list[0], 1) == 0, "methods %d: one rank sends %ld bytes", i,
               (long)gx_demand_bytes(&list[0], 1));
     }
-    const GxMode none = {GX_METHOD_NONE, GX_METHOD_NONE, GX_METHOD_NONE};
-    CHECK(gx_mode_demands(none, &s, NULL, 0) == 0, "a mode that splits nothing demands %d collectives",
-          gx_mode_demands(none, &s, NULL, 0));
+    const int none = gx_demands(gx_methods(NONE, NONE, NONE), &s, NULL, 0);
+    CHECK(none == 0, "a mode that splits nothing demands %d collectives", none);
 }
 
 // What a collective does to a layout, written down independently: the end of every move must be where the next block
 // starts, and the backward move must be its conjugate.
 TEST(moves_of_all_modes_lead_where_they_say)
 {
-    for (int m = 0; m < 18; m++) {
-        GxMode mode = {(GxMethod)(m / 6), m / 3 % 2 ? GX_METHOD_SP : GX_METHOD_NONE, (GxMethod)(m % 3)};
-        GxMove moves[GX_LAYER_MOVES];
-        int n = gx_layer_moves(mode, moves);
-        for (int i = 0; i < n; i++) {
-            GxMoveKind f = moves[i].move.forward, b = moves[i].move.backward;
-            GxLayout to = f == GX_MOVE_NONE                                    ? moves[i].from
-                          : f == GX_MOVE_ALL_REDUCE || f == GX_MOVE_ALL_GATHER ? GX_LAYOUT_FULL
-                                                                               : GX_LAYOUT_SEQ;
-            CHECK(to == moves[i].to, "mode %d, %s: %s does not lead to %s", m, moves[i].site, gx_move_name(f),
-                  gx_layout_name(moves[i].to));
-            GxLayout back = b == GX_MOVE_NONE                                    ? to
-                            : b == GX_MOVE_ALL_REDUCE || b == GX_MOVE_ALL_GATHER ? GX_LAYOUT_FULL
-                                                                                 : GX_LAYOUT_SEQ;
-            GxLayout need = moves[i].from == GX_LAYOUT_SEQ
-                                ? GX_LAYOUT_SEQ
-                                : GX_LAYOUT_FULL; // the gradient of a summand is the sum's, whole
-            CHECK(back == need, "mode %d, %s: backward %s leads to %s", m, moves[i].site, gx_move_name(b),
+    for (int m = 0; m < ALL_METHODS; m += 3) { // the ends are not of the layer
+        Door door[LAYER_DOORS];
+        doors_of_layer(methods_of(m), door);
+        for (int i = 0; i < LAYER_DOORS; i++) {
+            const GxMove move = door[i].move;
+            const GxMoveKind f = move.move.forward, b = move.move.backward;
+            const GxLayout to = f == GX_MOVE_NONE                                    ? move.from
+                                : f == GX_MOVE_ALL_REDUCE || f == GX_MOVE_ALL_GATHER ? GX_LAYOUT_FULL
+                                                                                     : GX_LAYOUT_SEQ;
+            CHECK(to == move.to, "methods %d, %s: %s does not lead to %s", m, door[i].name, gx_move_name(f),
+                  gx_layout_name(move.to));
+            const GxLayout back = b == GX_MOVE_NONE                                    ? to
+                                  : b == GX_MOVE_ALL_REDUCE || b == GX_MOVE_ALL_GATHER ? GX_LAYOUT_FULL
+                                                                                       : GX_LAYOUT_SEQ;
+            const GxLayout need = move.from == GX_LAYOUT_SEQ
+                                      ? GX_LAYOUT_SEQ
+                                      : GX_LAYOUT_FULL; // the gradient of a summand is the sum's, whole
+            CHECK(back == need, "methods %d, %s: backward %s leads to %s", m, door[i].name, gx_move_name(b),
                   gx_layout_name(back));
         }
     }

@@ -1,25 +1,11 @@
 // test_demands.cu: every collective of a window, against what the layouts demand: on every rank the same list in the
 // same order, and all bytes. The recording is of a real run on the threads engine; the dry run that plans memory must
 // record the same.
-#include "test/parallel.h"
+#include "test/modes.h"
 
-#define SERIAL &gx_llama_serial
-#define TP     &gx_llama_tp
-#define GALAXY &gx_llama_galaxy
-static const Layout layouts[] = {
-    {.what = "serial", .mode = SERIAL, .dp = 1, .tp = 1, .micro = 2, .samples = {2}},
-    {.what = "dp 3, 1, 3 and 2 samples", .mode = SERIAL, .dp = 3, .tp = 1, .micro = 1, .samples = {1, 3, 2}},
-    {.what = "dp 2, two micro-batches", .mode = SERIAL, .dp = 2, .tp = 1, .micro = 2, .samples = {2, 1}},
-    {.what = "dp 4, tied, three micro-batches",
-     .mode = SERIAL,
-     .dp = 4,
-     .tp = 1,
-     .micro = 3,
-     .samples = {1, 1, 2, 1},
-     .tied = 1},
-    {.what = "tp 2", .mode = TP, .dp = 1, .tp = 2, .micro = 1, .samples = {2}},
-    {.what = "tp 2, heads 4,2, tied, two micro-batches",
-     .mode = TP,
+static const Layout shapes[] = {
+    {.what = "2 ranks", .dp = 1, .tp = 2, .micro = 1, .samples = {2}},
+    {.what = "2 ranks, heads 4,2, tied, two micro-batches",
      .dp = 1,
      .tp = 2,
      .micro = 2,
@@ -27,71 +13,54 @@ static const Layout layouts[] = {
      .heads = {4, 2},
      .columns = {30, 10},
      .tied = 1},
-    {.what = "tp 3, heads 1,3,2, three micro-batches",
-     .mode = TP,
+    {.what = "3 ranks, heads 1,3,2, tokens 1,5,2, three micro-batches",
      .dp = 1,
      .tp = 3,
      .micro = 3,
      .samples = {2},
      .heads = {1, 3, 2},
-     .columns = {5, 20, 15}},
-    {.what = "tp 4, heads 1,1,3,1",
-     .mode = TP,
+     .columns = {5, 20, 15},
+     .sequence = {1, 5, 2}},
+    {.what = "4 ranks, heads 1,1,3,1, tokens 2,1,4,1, tied",
      .dp = 1,
      .tp = 4,
      .micro = 1,
      .samples = {2},
      .heads = {1, 1, 3, 1},
-     .columns = {10, 3, 20, 7}},
-    {.what = "galaxy 2", .mode = GALAXY, .dp = 1, .tp = 2, .micro = 1, .samples = {2}},
-    {.what = "galaxy 3, heads 1,3,2, tokens 1,5,2, two micro-batches",
-     .mode = GALAXY,
-     .dp = 1,
-     .tp = 3,
-     .micro = 2,
-     .samples = {3},
-     .heads = {1, 3, 2},
-     .columns = {5, 20, 15},
-     .sequence = {1, 5, 2}},
-    {.what = "galaxy 4, heads 1,1,3,1, tokens 2,1,4,1, tied, three micro-batches",
-     .mode = GALAXY,
-     .dp = 1,
-     .tp = 4,
-     .micro = 3,
-     .samples = {2},
-     .heads = {1, 1, 3, 1},
      .columns = {10, 3, 20, 7},
      .sequence = {2, 1, 4, 1},
      .tied = 1},
-    {.what = "dp 2 x tp 2, tied", .mode = TP, .dp = 2, .tp = 2, .micro = 1, .samples = {1, 2}, .tied = 1},
-    {.what = "dp 2 x tp 2, heads 5,1, two micro-batches",
-     .mode = TP,
+    {.what = "dp 2 x 2 ranks, tied", .dp = 2, .tp = 2, .micro = 1, .samples = {1, 2}, .tied = 1},
+    {.what = "dp 2 x 2 ranks, heads 5,1, tokens 7,1, two micro-batches",
      .dp = 2,
      .tp = 2,
      .micro = 2,
      .samples = {3, 1},
      .heads = {5, 1},
-     .columns = {33, 7}},
-    {.what = "dp 2 x tp 3, heads 1,4,1, two micro-batches",
-     .mode = TP,
+     .columns = {33, 7},
+     .sequence = {7, 1}},
+    {.what = "dp 2 x 3 ranks, heads 1,4,1, tokens 6,1,1, two micro-batches",
      .dp = 2,
      .tp = 3,
      .micro = 2,
      .samples = {1, 2},
      .heads = {1, 4, 1},
-     .columns = {1, 38, 1}},
-    {.what = "dp 2 x galaxy 2", .mode = GALAXY, .dp = 2, .tp = 2, .micro = 1, .samples = {2, 2}},
-    {.what = "dp 2 x galaxy 3, heads 1,3,2, tokens 6,1,1, three micro-batches",
-     .mode = GALAXY,
-     .dp = 2,
-     .tp = 3,
-     .micro = 3,
-     .samples = {1, 2},
-     .heads = {1, 3, 2},
-     .columns = {5, 20, 15},
+     .columns = {1, 38, 1},
      .sequence = {6, 1, 1}},
 };
-enum { LAYOUTS = sizeof layouts / sizeof *layouts, MOST = 400, MOVES = 100 };
+static const Layout data_parallel[] = {
+    // one rank to a tp group
+    {.what = "1 rank", .dp = 1, .tp = 1, .micro = 2, .samples = {2}},
+    {.what = "dp 3, 1, 3 and 2 samples", .dp = 3, .tp = 1, .micro = 1, .samples = {1, 3, 2}},
+    {.what = "dp 2, two micro-batches", .dp = 2, .tp = 1, .micro = 2, .samples = {2, 1}},
+    {.what = "dp 4, tied, three micro-batches", .dp = 4, .tp = 1, .micro = 3, .samples = {1, 1, 2, 1}, .tied = 1},
+};
+enum {
+    SHAPES = sizeof shapes / sizeof *shapes,
+    DATA_PARALLEL = sizeof data_parallel / sizeof *data_parallel,
+    MOST = 400,
+    MOVES = 100
+};
 
 // ---- what one rank's window must be --------------------------------------------------------------------------------
 
@@ -132,7 +101,7 @@ static void expect_micro_batch(Expectation *e, const Layout *l, int64_t B)
 {
     const GxDemandShape shape = shape_of(B);
     GxDemand demand[MOVES];
-    const int n = gx_mode_demands(l->mode->split, &shape, demand, MOVES);
+    const int n = gx_demands(l->mode->methods, &shape, demand, MOVES);
     CHECK(n <= MOVES, "%s: %d demands", l->what, n);
     for (int i = 0; i < n; i++)
         expect(e, gx_move_name(demand[i].kind), demand[i].site, demand[i].unit, GX_AXIS_TP,
@@ -140,8 +109,9 @@ static void expect_micro_batch(Expectation *e, const Layout *l, int64_t B)
 }
 
 // Neighbours in the table that are summed over the same axes make one collective, with the gaps between them.
-static void expect_grads(Expectation *e, const GxTable *t)
+static void expect_grads(Expectation *e, const TestModel *m)
 {
+    const GxTable *t = &m->m.table;
     for (int i = 0, next; i < t->n; i = next) {
         int last = i;
         for (next = i + 1; next < t->n; next++) {
@@ -149,8 +119,8 @@ static void expect_grads(Expectation *e, const GxTable *t)
             if (t->row[next].reduce_axes != t->row[i].reduce_axes) break;
             last = next;
         }
-        const int64_t end = gx_table_flat(t, last) + gx_tensor_count(&t->row[last]);
-        expect_sum(e, "grads", t->row[i].reduce_axes, 4 * (end - gx_table_flat(t, i)));
+        const int64_t end = test_flat(m, last) + gx_tensor_count(&t->row[last]);
+        expect_sum(e, "grads", t->row[i].reduce_axes, 4 * (end - test_flat(m, i)));
     }
 }
 
@@ -183,15 +153,15 @@ static void expect_shared_grads(Expectation *e, const Layout *l)
 // One window: whatever the number of its micro-batches, gradients are synchronised once.
 static void expect_window(Expectation *e, const Layout *l, const Result *r, int64_t B)
 {
-    const GxTable *table = &r->model->m.model.table;
     e->mesh = &r->model->mesh;
     e->n = 0;
     expect_sum(e, "window", GX_AXIS_ALL, 2 * 8); // labels and the stop flag
     for (int i = 0; i < l->micro; i++) expect_micro_batch(e, l, B);
-    expect_grads(e, table);
-    if (l->mode->split.att == GX_METHOD_TP) expect_shared_grads(e, l);
-    expect_sum(e, "loss", GX_AXIS_LOSS, 8);
+    expect_grads(e, r->model);
+    if (l->mode->methods.att == GX_METHOD_TP) expect_shared_grads(e, l);
     expect_sum(e, "norm", GX_AXIS_TP, 8);
+    // each rank has the losses of its samples, and where the head is by SP, of its slice of them
+    expect_sum(e, "loss", GX_AXIS_LOSS | (l->mode->methods.ends == GX_METHOD_SP ? GX_AXIS_TP : 0), 8);
 }
 
 // ---- what was recorded ---------------------------------------------------------------------------------------------
@@ -253,21 +223,40 @@ static void check_rank(const Layout *l, int rank, const Recorded *recorded, cons
     CHECK(mine->n == e->n, "%s: rank %d: %d collectives, the layouts demand %d", l->what, rank, mine->n, e->n);
 }
 
-// What a tp group sends at the boundaries of blocks in a micro-batch, as it was published: 8L + 4 half-collectives of
-// [T*B, C].
-static void check_published(const Layout *l, const Recorded *recorded, int64_t B, int first_rank)
+static int64_t bytes_at(const Recorded *recorded, int first_rank, int ranks, const char *door)
 {
-    const int64_t half = (l->tp - 1) * T * B * model_config.hidden_size * 4;
     int64_t bytes = 0;
-    for (int r = first_rank; r < first_rank + l->tp; r++)
+    for (int r = first_rank; r < first_rank + ranks; r++)
         for (int i = 0; i < recorded[r].n; i++) {
             const char *site = recorded[r].list[i]->site;
-            const size_t n = strlen(site);
-            if ((n > 6 && !strcmp(site + n - 6, "_entry")) || (n > 5 && !strcmp(site + n - 5, "_exit")))
-                bytes += recorded[r].list[i]->bytes;
+            const size_t n = strlen(site), m = strlen(door);
+            if (n >= m && !strcmp(site + n - m, door)) bytes += recorded[r].list[i]->bytes;
         }
-    CHECK(bytes == l->micro * (8 * LAYERS + 4) * half, "%s: %ld bytes at the blocks' boundaries, published are %ld",
-          l->what, (long)bytes, (long)(l->micro * (8 * LAYERS + 4) * half));
+    return bytes;
+}
+
+// What a tp group sends in a micro-batch, as it was published (docs/modes.md), in half-collectives of [T*B, C]: at the
+// doors of a layer, at those of both ends together, and inside a layer's attention.
+static void check_published(const Layout *l, const Recorded *recorded, int64_t B, int first_rank)
+{
+    const double kv =
+        2.0 * (double)(model_config.num_key_value_heads * model_config.head_dim) / (double)model_config.hidden_size;
+    const struct {
+        const char *mode;
+        double layer, ends, inside;
+    } published[] = {{"tp", 8, 4, 0}, {"galaxy", 8, 4, 0}, {"galaxy2", 4, 4, 0}, {"sp", 0, 0, 2 * kv}};
+    const double half = (double)((l->tp - 1) * l->micro * T * B * model_config.hidden_size * 4);
+    for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
+        if (strcmp(published[i].mode, l->mode->name)) continue;
+        const double doors = (published[i].layer * LAYERS + published[i].ends) * half,
+                     inside = published[i].inside * LAYERS * half;
+        const int64_t at_doors = bytes_at(recorded, first_rank, l->tp, "_entry") +
+                                 bytes_at(recorded, first_rank, l->tp, "_exit"),
+                      at_inside = bytes_at(recorded, first_rank, l->tp, "att_inside");
+        CHECK((double)at_doors == doors && (double)at_inside == inside,
+              "%s: %ld bytes at the doors of cores and %ld inside attention, published are %.0f and %.0f", l->what,
+              (long)at_doors, (long)at_inside, doors, inside);
+    }
 }
 
 static void check_layout(const Layout *l)
@@ -287,37 +276,56 @@ static void check_layout(const Layout *l)
     free_ranks(l, rank);
 }
 
-static void check_layouts(const GxLlamaMode *mode)
+TEST(data_parallelism_synchronises_once_per_window_and_communicates_nothing_else)
 {
-    for (int i = 0; i < LAYOUTS; i++)
-        if (layouts[i].mode == mode) check_layout(&layouts[i]);
+    for (int i = 0; i < DATA_PARALLEL; i++) {
+        const Layout l = test_layout(&test_serial, &data_parallel[i]);
+        check_layout(&l);
+    }
 }
 
-TEST(data_parallelism_synchronises_once_per_window_and_communicates_nothing_else) { check_layouts(SERIAL); }
-TEST(tensor_parallelism_communicates_what_its_layouts_demand) { check_layouts(TP); }
-TEST(galaxy_communicates_what_its_layouts_demand) { check_layouts(GALAXY); }
+TEST(every_mode_communicates_what_its_layouts_demand)
+{
+    for (int i = 0; i < SHAPES * (MODES - 1); i++) {
+        const Layout l = test_layout(test_modes[1 + i / SHAPES], &shapes[i % SHAPES]);
+        check_layout(&l);
+    }
+}
+
+TEST(all_18_triples_of_methods_communicate_what_their_layouts_demand)
+{
+    for (int i = 0; i < TRIPLES; i++)
+        for (int k = 0; k < 2; k++) { // shapes in turn
+            const Layout l = test_layout(&test_triples[i], &shapes[(2 * i + k) % SHAPES]);
+            check_layout(&l);
+        }
+}
 
 // ---- the dry run ---------------------------------------------------------------------------------------------------
 
-// The window of a rank once more, on the device that does not compute, without an engine.
+// The window of a rank once more, on the device that does not compute, without an engine. The arena that counts lies
+// where the real one is: the model's buffers are inside.
 static void record_dry(const Layout *l, const Result *r, int rank, GxRecorder *recorder)
 {
     TestModel *t = r->model;
     GxContext dry = t->g;
     GxDevice none = gx_device_none(t->g.device);
-    GxArena arena;
+    GxArena arena = t->arena, host;
     GxComm nobody = GX_ZERO;
     GxBatch batch[MAX_MICRO];
     memset(batch, 0, sizeof batch);
-    for (int i = 0; i < l->micro; i++)
+    for (int i = 0; i < l->micro; i++) {
         batch[i].T = T, batch[i].B = l->samples[rank / l->tp], batch[i].runs = gx_runs_one(T, 0);
-    gx_arena_open_dry(&arena);
+        batch[i].tokens = batch[i].labels = t->tokens;
+    }
+    arena.dry = 1, arena.capacity = INT64_MAX / 2;
+    gx_arena_open_dry(&host);
     dry.device = &none, dry.arena = &arena, dry.recorder = recorder;
+    dry.host = none.shares_host_memory ? NULL : &host;
     nobody.rank = rank, nobody.world = l->dp * l->tp;
     gx_comm_open(&dry, &nobody);
     t->o.kind = GX_OPTIMIZER_SGD;
-    gx_window_gradients(&dry, &t->m.model, batch, l->micro, &t->o, NULL, NULL);
-    gx_window_update(&dry, &t->m.model, &t->o);
+    gx_runner_train(&dry, &t->r, batch, NULL, NULL);
     gx_comm_close(&dry);
     CHECK(!gx_failed(&dry), "%s: rank %d, dry: %s", l->what, rank, dry.error.message);
 }
@@ -330,30 +338,40 @@ static int same_event(const GxEvent *a, const GxEvent *b)
            a->members == b->members && a->ticket == b->ticket;
 }
 
+static void check_dry(const Layout *l)
+{
+    Rank rank[MAX_RANKS];
+    run_ranks(l, rank);
+    for (int r = 0; r < l->dp * l->tp; r++) {
+        const GxRecorder *real = &rank[r].result.window;
+        GxRecorder dry = GX_ZERO;
+        record_dry(l, &rank[r].result, r, &dry);
+        check_waits(l->what, r, real);
+        CHECK(dry.n == real->n && dry.comm_bytes == real->comm_bytes && dry.bytes == real->bytes &&
+                  dry.flops == real->flops,
+              "%s: rank %d: %ld events and %ld bytes sent, dry %ld and %ld", l->what, r, (long)real->n,
+              (long)real->comm_bytes, (long)dry.n, (long)dry.comm_bytes);
+        for (int64_t k = 0; k < dry.n && k < real->n; k++)
+            if (!CHECK(same_event(&dry.event[k], &real->event[k]),
+                       "%s: rank %d: event %ld is %s at %s of unit %d, dry %s at %s of unit %d", l->what, r, (long)k,
+                       real->event[k].name, real->event[k].site, real->event[k].unit, dry.event[k].name,
+                       dry.event[k].site, dry.event[k].unit))
+                break;
+        gx_recorder_close(&dry);
+    }
+    free_ranks(l, rank);
+}
+
 TEST(a_dry_run_records_the_operations_collectives_and_bytes_of_the_real_one)
 {
-    for (int i = 0; i < LAYOUTS; i++) {
-        const Layout *l = &layouts[i];
-        Rank rank[MAX_RANKS];
-        run_ranks(l, rank);
-        for (int r = 0; r < l->dp * l->tp; r++) {
-            const GxRecorder *real = &rank[r].result.window;
-            GxRecorder dry = GX_ZERO;
-            record_dry(l, &rank[r].result, r, &dry);
-            check_waits(l->what, r, real);
-            CHECK(dry.n == real->n && dry.comm_bytes == real->comm_bytes && dry.bytes == real->bytes &&
-                      dry.flops == real->flops,
-                  "%s: rank %d: %ld events and %ld bytes sent, dry %ld and %ld", l->what, r, (long)real->n,
-                  (long)real->comm_bytes, (long)dry.n, (long)dry.comm_bytes);
-            for (int64_t k = 0; k < dry.n && k < real->n; k++)
-                if (!CHECK(same_event(&dry.event[k], &real->event[k]),
-                           "%s: rank %d: event %ld is %s at %s of unit %d, dry %s at %s of unit %d", l->what, r,
-                           (long)k, real->event[k].name, real->event[k].site, real->event[k].unit, dry.event[k].name,
-                           dry.event[k].site, dry.event[k].unit))
-                    break;
-            gx_recorder_close(&dry);
-        }
-        free_ranks(l, rank);
+    for (int i = 0; i < DATA_PARALLEL; i++) {
+        const Layout l = test_layout(&test_serial, &data_parallel[i]);
+        check_dry(&l);
+    }
+    for (int i = 0; i < MODES - 1 + TRIPLES; i++) {
+        const Layout l = test_layout(i < MODES - 1 ? test_modes[1 + i] : &test_triples[i - (MODES - 1)],
+                                     &shapes[(3 * i + 2) % SHAPES]);
+        check_dry(&l);
     }
 }
 

@@ -1,124 +1,13 @@
 // test_modes.cu: every mode against serial, on the threads engine: loss, every gradient by name, grad norm, parameters
 // after three steps of SGD, weights and moments after a step of AdamW from a given state. A subset runs under MPI, too:
 // ./test_modes starts itself by mpirun, `mpirun -np N ./test_modes --mpi I` is one rank of layout I.
-#include "test/parallel.h"
+#include "test/modes.h"
 
-#define SERIAL &gx_llama_serial
-#define TP     &gx_llama_tp
-#define GALAXY &gx_llama_galaxy
-static const Layout layouts[] = {
-    // data parallelism
-    {.what = "1 rank", .mode = SERIAL, .dp = 1, .tp = 1, .micro = 1, .samples = {4}},
-    {.what = "dp 2", .mode = SERIAL, .dp = 2, .tp = 1, .micro = 1, .samples = {2, 2}},
-    {.what = "dp 2, 3 and 1 samples", .mode = SERIAL, .dp = 2, .tp = 1, .micro = 1, .samples = {3, 1}},
-    {.what = "dp 2, accumulation", .mode = SERIAL, .dp = 2, .tp = 1, .micro = 2, .samples = {1, 3}},
-    {.what = "dp 2, tied, accumulation", .mode = SERIAL, .dp = 2, .tp = 1, .micro = 2, .samples = {2, 1}, .tied = 1},
-    {.what = "dp 2, no labels on rank 1",
-     .mode = SERIAL,
-     .dp = 2,
-     .tp = 1,
-     .micro = 1,
-     .samples = {2, 2},
-     .no_labels = 2},
-    {.what = "dp 2, no labels on rank 0, accumulation",
-     .mode = SERIAL,
-     .dp = 2,
-     .tp = 1,
-     .micro = 3,
-     .samples = {2, 1},
-     .no_labels = 1},
-    {.what = "dp 3", .mode = SERIAL, .dp = 3, .tp = 1, .micro = 1, .samples = {2, 2, 2}},
-    {.what = "dp 3, 1, 3 and 2 samples, accumulation",
-     .mode = SERIAL,
-     .dp = 3,
-     .tp = 1,
-     .micro = 2,
-     .samples = {1, 3, 2}},
-    {.what = "dp 3, tied, no labels on rank 2",
-     .mode = SERIAL,
-     .dp = 3,
-     .tp = 1,
-     .micro = 1,
-     .samples = {1, 1, 2},
-     .no_labels = 3,
-     .tied = 1},
-    {.what = "dp 4", .mode = SERIAL, .dp = 4, .tp = 1, .micro = 1, .samples = {2, 2, 2, 2}},
-    {.what = "dp 4, 1, 1, 4 and 1 samples, accumulation",
-     .mode = SERIAL,
-     .dp = 4,
-     .tp = 1,
-     .micro = 3,
-     .samples = {1, 1, 4, 1}},
-    // tensor parallelism: heads 3,3 share the second of three K,V heads; 1,3,2 the first among ranks 0 and 1
-    {.what = "tp 1", .mode = TP, .dp = 1, .tp = 1, .micro = 1, .samples = {4}},
-    {.what = "tp 2", .mode = TP, .dp = 1, .tp = 2, .micro = 1, .samples = {4}},
-    {.what = "tp 2, heads 4,2, columns 30,10",
-     .mode = TP,
-     .dp = 1,
-     .tp = 2,
-     .micro = 1,
-     .samples = {3},
-     .heads = {4, 2},
-     .columns = {30, 10}},
-    {.what = "tp 2, tied, accumulation", .mode = TP, .dp = 1, .tp = 2, .micro = 2, .samples = {2}, .tied = 1},
-    {.what = "tp 3", .mode = TP, .dp = 1, .tp = 3, .micro = 1, .samples = {3}},
-    {.what = "tp 3, heads 1,3,2, columns 5,20,15",
-     .mode = TP,
-     .dp = 1,
-     .tp = 3,
-     .micro = 1,
-     .samples = {3},
-     .heads = {1, 3, 2},
-     .columns = {5, 20, 15},
-     .vocab = {40, 1, 20}},
-    {.what = "tp 3, heads 1,4,1, tied, accumulation",
-     .mode = TP,
-     .dp = 1,
-     .tp = 3,
-     .micro = 3,
-     .samples = {2},
-     .heads = {1, 4, 1},
-     .columns = {1, 38, 1},
-     .vocab = {1, 1, 59},
-     .tied = 1},
-    {.what = "tp 4", .mode = TP, .dp = 1, .tp = 4, .micro = 1, .samples = {2}},
-    {.what = "tp 4, heads 1,1,3,1, accumulation",
-     .mode = TP,
-     .dp = 1,
-     .tp = 4,
-     .micro = 2,
-     .samples = {2},
-     .heads = {1, 1, 3, 1},
-     .columns = {10, 3, 20, 7}},
-    {.what = "tp 4, heads 1,1,3,1 on one K,V head",
-     .mode = TP,
-     .dp = 1,
-     .tp = 4,
-     .micro = 1,
-     .samples = {2},
-     .kv_heads = 1,
-     .heads = {1, 1, 3, 1}},
-    {.what = "tp 3, heads 1,4,1 on two K,V heads, accumulation",
-     .mode = TP,
-     .dp = 1,
-     .tp = 3,
-     .micro = 2,
-     .samples = {2},
-     .kv_heads = 2,
-     .heads = {1, 4, 1}},
-    {.what = "tp 4, a K,V head for each query head",
-     .mode = TP,
-     .dp = 1,
-     .tp = 4,
-     .micro = 1,
-     .samples = {2},
-     .kv_heads = 6,
-     .heads = {1, 1, 3, 1}},
-    // Galaxy
-    {.what = "galaxy 1", .mode = GALAXY, .dp = 1, .tp = 1, .micro = 1, .samples = {4}},
-    {.what = "galaxy 2", .mode = GALAXY, .dp = 1, .tp = 2, .micro = 1, .samples = {4}},
-    {.what = "galaxy 2, heads 4,2, columns 30,10, tokens 5,3",
-     .mode = GALAXY,
+// How many ranks there are, and what each of them has: of every mode with a tp group. Heads 3,3 share the second of
+// three K,V heads; 1,3,2 the first among ranks 0 and 1.
+static const Layout shapes[] = {
+    {.what = "2 ranks", .dp = 1, .tp = 2, .micro = 1, .samples = {4}},
+    {.what = "2 ranks, heads 4,2, columns 30,10, tokens 5,3",
      .dp = 1,
      .tp = 2,
      .micro = 1,
@@ -126,9 +15,8 @@ static const Layout layouts[] = {
      .heads = {4, 2},
      .columns = {30, 10},
      .sequence = {5, 3}},
-    {.what = "galaxy 2, tied, accumulation", .mode = GALAXY, .dp = 1, .tp = 2, .micro = 2, .samples = {2}, .tied = 1},
-    {.what = "galaxy 2, no labels in rank 1's slice",
-     .mode = GALAXY,
+    {.what = "2 ranks, tied, accumulation", .dp = 1, .tp = 2, .micro = 2, .samples = {2}, .tied = 1},
+    {.what = "2 ranks, no labels in rank 1's slice",
      .dp = 1,
      .tp = 2,
      .micro = 1,
@@ -136,9 +24,8 @@ static const Layout layouts[] = {
      .sequence = {5, 3},
      .no_label_begin = 5,
      .no_label_end = 8},
-    {.what = "galaxy 3", .mode = GALAXY, .dp = 1, .tp = 3, .micro = 1, .samples = {3}},
-    {.what = "galaxy 3, heads 1,3,2, columns 5,20,15, tokens 1,5,2",
-     .mode = GALAXY,
+    {.what = "3 ranks", .dp = 1, .tp = 3, .micro = 1, .samples = {3}},
+    {.what = "3 ranks, heads 1,3,2, columns 5,20,15, vocabulary 40,1,20, tokens 1,5,2",
      .dp = 1,
      .tp = 3,
      .micro = 1,
@@ -147,19 +34,25 @@ static const Layout layouts[] = {
      .columns = {5, 20, 15},
      .vocab = {40, 1, 20},
      .sequence = {1, 5, 2}},
-    {.what = "galaxy 3, heads 1,4,1, tokens 6,1,1, tied, accumulation",
-     .mode = GALAXY,
+    {.what = "3 ranks, heads 1,4,1, tokens 6,1,1, tied, accumulation",
      .dp = 1,
      .tp = 3,
      .micro = 3,
      .samples = {2},
      .heads = {1, 4, 1},
      .columns = {1, 38, 1},
+     .vocab = {1, 1, 59},
      .sequence = {6, 1, 1},
      .tied = 1},
-    {.what = "galaxy 4", .mode = GALAXY, .dp = 1, .tp = 4, .micro = 1, .samples = {2}},
-    {.what = "galaxy 4, heads 1,1,3,1, tokens 2,1,4,1, accumulation",
-     .mode = GALAXY,
+    {.what = "3 ranks, heads 1,4,1 on two K,V heads, accumulation",
+     .dp = 1,
+     .tp = 3,
+     .micro = 2,
+     .samples = {2},
+     .kv_heads = 2,
+     .heads = {1, 4, 1}},
+    {.what = "4 ranks", .dp = 1, .tp = 4, .micro = 1, .samples = {2}},
+    {.what = "4 ranks, heads 1,1,3,1, tokens 2,1,4,1, accumulation",
      .dp = 1,
      .tp = 4,
      .micro = 2,
@@ -167,8 +60,7 @@ static const Layout layouts[] = {
      .heads = {1, 1, 3, 1},
      .columns = {10, 3, 20, 7},
      .sequence = {2, 1, 4, 1}},
-    {.what = "galaxy 4, heads 1,1,3,1 on one K,V head, tokens 2,1,4,1",
-     .mode = GALAXY,
+    {.what = "4 ranks, heads 1,1,3,1 on one K,V head, tokens 2,1,4,1",
      .dp = 1,
      .tp = 4,
      .micro = 1,
@@ -176,34 +68,16 @@ static const Layout layouts[] = {
      .kv_heads = 1,
      .heads = {1, 1, 3, 1},
      .sequence = {2, 1, 4, 1}},
-    // both
-    {.what = "dp 2 x tp 2", .mode = TP, .dp = 2, .tp = 2, .micro = 1, .samples = {2, 2}},
-    {.what = "dp 2 x tp 2, heads 5,1, 3 and 1 samples, accumulation",
-     .mode = TP,
-     .dp = 2,
-     .tp = 2,
-     .micro = 2,
-     .samples = {3, 1},
-     .heads = {5, 1},
-     .columns = {33, 7}},
-    {.what = "dp 2 x tp 2, tied, no labels on the second half",
-     .mode = TP,
-     .dp = 2,
-     .tp = 2,
+    {.what = "4 ranks, a K,V head for each query head",
+     .dp = 1,
+     .tp = 4,
      .micro = 1,
-     .samples = {1, 2},
-     .no_labels = 2,
-     .tied = 1},
-    {.what = "dp 2 x tp 3, heads 1,3,2",
-     .mode = TP,
-     .dp = 2,
-     .tp = 3,
-     .micro = 1,
-     .samples = {1, 2},
-     .heads = {1, 3, 2}},
-    {.what = "dp 2 x galaxy 2", .mode = GALAXY, .dp = 2, .tp = 2, .micro = 1, .samples = {2, 2}},
-    {.what = "dp 2 x galaxy 2, heads 5,1, tokens 7,1, 3 and 1 samples, accumulation",
-     .mode = GALAXY,
+     .samples = {2},
+     .kv_heads = 6,
+     .heads = {1, 1, 3, 1}},
+    // times data parallelism
+    {.what = "dp 2 x 2 ranks", .dp = 2, .tp = 2, .micro = 1, .samples = {2, 2}},
+    {.what = "dp 2 x 2 ranks, heads 5,1, tokens 7,1, 3 and 1 samples, accumulation",
      .dp = 2,
      .tp = 2,
      .micro = 2,
@@ -211,45 +85,54 @@ static const Layout layouts[] = {
      .heads = {5, 1},
      .columns = {33, 7},
      .sequence = {7, 1}},
-    {.what = "dp 2 x galaxy 2, tied, no labels on the second half",
-     .mode = GALAXY,
+    {.what = "dp 2 x 2 ranks, tied, no labels on the second half",
      .dp = 2,
      .tp = 2,
      .micro = 1,
      .samples = {1, 2},
      .no_labels = 2,
      .tied = 1},
-    {.what = "dp 2 x galaxy 3, heads 1,3,2",
-     .mode = GALAXY,
-     .dp = 2,
-     .tp = 3,
-     .micro = 1,
-     .samples = {1, 2},
-     .heads = {1, 3, 2}},
+    {.what = "dp 2 x 3 ranks, heads 1,3,2", .dp = 2, .tp = 3, .micro = 1, .samples = {1, 2}, .heads = {1, 3, 2}},
 };
-enum { LAYOUTS = sizeof layouts / sizeof *layouts };
+enum { SHAPES = sizeof shapes / sizeof *shapes };
 
-static const Layout *layout(const char *what)
+static const Layout data_parallel[] = {
+    // one rank to a tp group: the mode is serial
+    {.what = "dp 2", .dp = 2, .tp = 1, .micro = 1, .samples = {2, 2}},
+    {.what = "dp 2, 3 and 1 samples", .dp = 2, .tp = 1, .micro = 1, .samples = {3, 1}},
+    {.what = "dp 2, accumulation", .dp = 2, .tp = 1, .micro = 2, .samples = {1, 3}},
+    {.what = "dp 2, tied, accumulation", .dp = 2, .tp = 1, .micro = 2, .samples = {2, 1}, .tied = 1},
+    {.what = "dp 2, no labels on rank 1", .dp = 2, .tp = 1, .micro = 1, .samples = {2, 2}, .no_labels = 2},
+    {.what = "dp 2, no labels on rank 0, accumulation",
+     .dp = 2,
+     .tp = 1,
+     .micro = 3,
+     .samples = {2, 1},
+     .no_labels = 1},
+    {.what = "dp 3", .dp = 3, .tp = 1, .micro = 1, .samples = {2, 2, 2}},
+    {.what = "dp 3, 1, 3 and 2 samples, accumulation", .dp = 3, .tp = 1, .micro = 2, .samples = {1, 3, 2}},
+    {.what = "dp 3, tied, no labels on rank 2",
+     .dp = 3,
+     .tp = 1,
+     .micro = 1,
+     .samples = {1, 1, 2},
+     .no_labels = 3,
+     .tied = 1},
+    {.what = "dp 4", .dp = 4, .tp = 1, .micro = 1, .samples = {2, 2, 2, 2}},
+    {.what = "dp 4, 1, 1, 4 and 1 samples, accumulation", .dp = 4, .tp = 1, .micro = 3, .samples = {1, 1, 4, 1}},
+};
+enum { DATA_PARALLEL = sizeof data_parallel / sizeof *data_parallel };
+static const Layout one_rank = {.what = "1 rank", .dp = 1, .tp = 1, .micro = 1, .samples = {4}};
+
+static Layout layout(const GxMode *mode, const char *shape)
 {
-    for (int i = 0; i < LAYOUTS; i++)
-        if (!strcmp(layouts[i].what, what)) return &layouts[i];
-    CHECK(0, "no layout \"%s\"", what);
-    return &layouts[0];
-}
-
-static int ranks_of(const Layout *l) { return l->dp * l->tp; }
-
-static int same_bits(const Result *a, const Result *b)
-{
-    int same = !memcmp(a->loss, b->loss, sizeof a->loss) && !memcmp(a->norm, b->norm, sizeof a->norm) && a->n == b->n;
-    for (int k = 0; same && k < BUFFERS; k++) same = !memcmp(a->flat.all[k], b->flat.all[k], (size_t)a->n * 4);
-    return same;
+    return test_layout(mode, test_shape(shapes, SHAPES, shape));
 }
 
 // What two ranks both hold, in gradients, weights and moments; and the numbers that all have.
 static int common_is_same(const Result *a, const Result *b)
 {
-    const GxTable *x = &a->model->m.model.table, *y = &b->model->m.model.table;
+    const GxTable *x = &a->model->m.table, *y = &b->model->m.table;
     int same = !memcmp(a->loss, b->loss, sizeof a->loss) && !memcmp(a->norm, b->norm, sizeof a->norm);
     for (int i = 0; i < x->n; i++) {
         const GxTensor *t = &x->row[i], *u = &y->row[i];
@@ -259,19 +142,18 @@ static int common_is_same(const Result *a, const Result *b)
             while (f < gx_tensor_count(u) && gx_tensor_global_index(u, f) < index) f++;
             if (f == gx_tensor_count(u) || gx_tensor_global_index(u, f) != index) continue;
             for (int k = 0; k < BUFFERS; k++)
-                same &= !memcmp(a->flat.all[k] + gx_table_flat(x, i) + e, b->flat.all[k] + gx_table_flat(y, i) + f, 4);
+                same &= !memcmp(a->flat.all[k] + test_flat(a->model, i) + e,
+                                b->flat.all[k] + test_flat(b->model, i) + f, 4);
         }
     }
     return same;
 }
 
-static void check_layout(const Layout *l)
+static void check_ranks(const Layout *l, const Result *serial)
 {
     Rank rank[MAX_RANKS];
-    Result serial;
-    run_serial(l, &serial);
     run_ranks(l, rank);
-    const Worst w = compare_ranks(l, rank, &serial);
+    const Worst w = compare_ranks(l, rank, serial);
     if (w.ratio > test_state.worst) test_state.worst = w.ratio;
     CHECK(w.ratio <= 1, "%s: %s is %.3g times its bound away from serial", l->what, w.what, w.ratio);
     for (int r = 1; r < ranks_of(l); r++)
@@ -281,21 +163,111 @@ static void check_layout(const Layout *l)
         CHECK(common_is_same(&rank[r - 1].result, &rank[r].result), "%s: rank %d and rank %d differ in bits", l->what,
               r - 1, r);
     free_ranks(l, rank);
+}
+
+// Serial knows no ranks: one run of it serves all modes of a shape.
+static void check_shape(const Layout *shape, const GxMode *const *modes, int n)
+{
+    Result serial;
+    run_serial(shape, &serial);
+    for (int i = 0; i < n; i++) {
+        const Layout l = test_layout(modes[i], shape);
+        check_ranks(&l, &serial);
+    }
     free_result(&serial);
 }
 
-static void check_layouts_of(const GxLlamaMode *mode, int most_dp)
+TEST(data_parallel_is_serial)
 {
-    for (int i = 0; i < LAYOUTS; i++)
-        if (layouts[i].mode == mode && layouts[i].dp <= most_dp && (most_dp == 1 || layouts[i].dp > 1))
-            check_layout(&layouts[i]);
+    for (int i = 0; i < DATA_PARALLEL; i++) check_shape(&data_parallel[i], test_modes, 1);
+}
+TEST(every_mode_is_serial)
+{
+    for (int i = 0; i < SHAPES; i++)
+        if (shapes[i].dp == 1) check_shape(&shapes[i], test_modes + 1, MODES - 1);
+}
+TEST(data_parallel_times_every_mode_is_serial)
+{
+    for (int i = 0; i < SHAPES; i++)
+        if (shapes[i].dp > 1) check_shape(&shapes[i], test_modes + 1, MODES - 1);
 }
 
-TEST(data_parallel_is_serial) { check_layouts_of(SERIAL, MAX_RANKS); }
-TEST(tensor_parallel_is_serial) { check_layouts_of(TP, 1); }
-TEST(galaxy_is_serial) { check_layouts_of(GALAXY, 1); }
-TEST(data_times_tensor_parallel_is_serial) { check_layouts_of(TP, MAX_RANKS); }
-TEST(data_parallel_times_galaxy_is_serial) { check_layouts_of(GALAXY, MAX_RANKS); }
+// ---- every valid triple of methods ---------------------------------------------------------------------------------
+
+static const Layout small[] = {
+    {.what = "2 ranks, even", .dp = 1, .tp = 2, .micro = 1, .samples = {2}},
+    {.what = "2 ranks, even, tied", .dp = 1, .tp = 2, .micro = 1, .samples = {2}, .tied = 1},
+    {.what = "2 ranks, uneven",
+     .dp = 1,
+     .tp = 2,
+     .micro = 1,
+     .samples = {2},
+     .heads = {5, 1},
+     .columns = {7, 33},
+     .vocab = {60, 1},
+     .sequence = {3, 5}},
+    {.what = "2 ranks, uneven, tied",
+     .dp = 1,
+     .tp = 2,
+     .micro = 1,
+     .samples = {2},
+     .heads = {1, 5},
+     .columns = {39, 1},
+     .vocab = {20, 41},
+     .sequence = {7, 1},
+     .tied = 1},
+    {.what = "3 ranks, even", .dp = 1, .tp = 3, .micro = 1, .samples = {2}},
+    {.what = "3 ranks, even, tied", .dp = 1, .tp = 3, .micro = 1, .samples = {2}, .tied = 1},
+    {.what = "3 ranks, uneven",
+     .dp = 1,
+     .tp = 3,
+     .micro = 1,
+     .samples = {2},
+     .heads = {1, 3, 2},
+     .columns = {5, 20, 15},
+     .vocab = {40, 1, 20},
+     .sequence = {1, 5, 2}},
+    {.what = "3 ranks, uneven, tied",
+     .dp = 1,
+     .tp = 3,
+     .micro = 1,
+     .samples = {2},
+     .heads = {4, 1, 1},
+     .columns = {1, 38, 1},
+     .vocab = {1, 1, 59},
+     .sequence = {1, 1, 6},
+     .tied = 1},
+};
+enum { SMALL = sizeof small / sizeof *small };
+
+TEST(all_18_triples_of_methods_are_serial)
+{
+    const GxMode *triple[TRIPLES];
+    for (int i = 0; i < TRIPLES; i++) triple[i] = &test_triples[i];
+    for (int i = 0; i < SMALL; i++) check_shape(&small[i], triple, TRIPLES);
+}
+
+// The ends have a method of their own: any, beside any triple.
+TEST(every_method_of_the_ends_is_serial)
+{
+    static const GxMethod ends[] = {GX_METHOD_NONE, GX_METHOD_TP, GX_METHOD_SP};
+    GxMode mode[3 * TRIPLES];
+    char name[3 * TRIPLES][80];
+    const GxMode *each[SMALL][3 * TRIPLES];
+    int n[SMALL] = {0};
+    for (int i = 0; i < 3 * TRIPLES; i++) {
+        const GxMode *triple = &test_triples[i / 3];
+        mode[i] = *triple;
+        mode[i].name = name[i];
+        mode[i].methods.ends = ends[i % 3];
+        snprintf(name[i], sizeof name[i], "%s, the ends %s", triple->name, gx_method_name(ends[i % 3]));
+        const int k = (i / 3 + i) % SMALL; // shapes in turn
+        if (mode[i].methods.ends != triple->methods.ends) each[k][n[k]++] = &mode[i];
+    }
+    for (int k = 0; k < SMALL; k++) check_shape(&small[k], each[k], n[k]);
+}
+
+// ---- random lists --------------------------------------------------------------------------------------------------
 
 // A list of n entries of at least 1 that sums to the total; or none.
 static void random_list(int64_t *list, int n, int64_t total, uint64_t seed)
@@ -308,29 +280,27 @@ static void random_list(int64_t *list, int n, int64_t total, uint64_t seed)
 TEST(modes_with_random_lists_are_serial)
 {
     for (uint64_t i = 0; i < 24; i++) {
-        Layout l = {.what = "random",
-                    .mode = i % 2 ? TP : GALAXY,
-                    .dp = 1,
-                    .tp = 2 + (int)(i / 2 % 3),
-                    .micro = 1 + (int)(i % 3 == 0)};
-        char what[200];
+        const GxMode *mode = test_modes[1 + i % (MODES - 1)];
+        Layout l = {.mode = mode, .dp = 1, .tp = 2 + (int)(i / 2 % 3), .micro = 1 + (int)(i % 3 == 0)};
+        Result serial;
         if (l.tp < 4 && i % 5 == 0) l.dp = 2;
         for (int r = 0; r < l.dp; r++) l.samples[r] = 1 + gx_random_bits(21, i, (uint32_t)r, 1) % 3;
         random_list(l.heads, l.tp, model_config.num_attention_heads, 4 * i);
         random_list(l.columns, l.tp, model_config.intermediate_size, 4 * i + 1);
+        random_list(l.sequence, l.tp, T, 4 * i + 2);
         random_list(l.vocab, l.tp, model_config.vocab_size, 4 * i + 3);
-        if (l.mode == GALAXY) random_list(l.sequence, l.tp, T, 4 * i + 2);
         l.tied = i % 4 == 3;
         l.kv_heads = (const int[]){0, 1, 2, 6}[gx_random_bits(21, i, 0, 2) % 4];
-        snprintf(what, sizeof what,
+        snprintf(l.what, sizeof l.what,
                  "%s number %ld: tp %d, dp %d, %ld K,V heads, heads %ld,%ld,%ld,%ld, columns %ld,%ld,%ld,%ld, tokens "
                  "%ld,%ld,%ld,%ld",
-                 l.mode->name, (long)i, l.tp, l.dp, (long)l.kv_heads, (long)l.heads[0], (long)l.heads[1],
+                 mode->name, (long)i, l.tp, l.dp, (long)l.kv_heads, (long)l.heads[0], (long)l.heads[1],
                  (long)l.heads[2], (long)l.heads[3], (long)l.columns[0], (long)l.columns[1], (long)l.columns[2],
                  (long)l.columns[3], (long)l.sequence[0], (long)l.sequence[1], (long)l.sequence[2],
                  (long)l.sequence[3]);
-        l.what = what;
-        check_layout(&l);
+        run_serial(&l, &serial);
+        check_ranks(&l, &serial);
+        free_result(&serial);
     }
 }
 
@@ -338,33 +308,80 @@ TEST(modes_with_random_lists_are_serial)
 
 TEST(every_mode_on_one_rank_is_serial_bit_for_bit)
 {
-    static const char *const alone[] = {"1 rank", "tp 1", "galaxy 1"};
-    for (int i = 0; i < 3; i++) {
+    Result serial;
+    run_serial(&one_rank, &serial);
+    for (int i = 0; i < MODES + TRIPLES; i++) {
         Rank rank[MAX_RANKS];
-        Result serial;
-        const Layout *l = layout(alone[i]);
-        run_serial(l, &serial);
-        run_ranks(l, rank);
-        CHECK(same_bits(&rank[0].result, &serial), "%s is not serial", l->what);
-        free_ranks(l, rank);
-        free_result(&serial);
+        const Layout l = test_layout(i < MODES ? test_modes[i] : &test_triples[i - MODES], &one_rank);
+        run_ranks(&l, rank);
+        CHECK(same_bits(&rank[0].result, &serial), "%s is not serial", l.what);
+        free_ranks(&l, rank);
     }
+    free_result(&serial);
 }
 
 TEST(every_mode_gives_the_same_bits_twice)
 {
-    static const char *const some[] = {"dp 3, 1, 3 and 2 samples, accumulation", "tp 3, heads 1,3,2, columns 5,20,15",
-                                       "galaxy 3, heads 1,3,2, columns 5,20,15, tokens 1,5,2",
-                                       "dp 2 x galaxy 2, heads 5,1, tokens 7,1, 3 and 1 samples, accumulation"};
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < MODES; i++) {
         Rank a[MAX_RANKS], b[MAX_RANKS];
-        const Layout *l = layout(some[i]);
-        run_ranks(l, a);
-        run_ranks(l, b);
-        for (int r = 0; r < ranks_of(l); r++) CHECK(same_bits(&a[r].result, &b[r].result), "%s: rank %d", l->what, r);
-        free_ranks(l, a);
-        free_ranks(l, b);
+        const Layout *shape =
+            i ? test_shape(shapes, SHAPES, "dp 2 x 2 ranks, heads 5,1, tokens 7,1, 3 and 1 samples, accumulation")
+              : test_shape(data_parallel, DATA_PARALLEL, "dp 3, 1, 3 and 2 samples, accumulation");
+        const Layout l = test_layout(test_modes[i], shape);
+        run_ranks(&l, a);
+        run_ranks(&l, b);
+        for (int r = 0; r < ranks_of(&l); r++) CHECK(same_bits(&a[r].result, &b[r].result), "%s: rank %d", l.what, r);
+        free_ranks(&l, a);
+        free_ranks(&l, b);
     }
+}
+
+static int same_stream(const Result *a, const Result *b)
+{
+    const size_t bytes = (size_t)(a->rows * model_config.hidden_size) * 4;
+    int same = a->rows == b->rows;
+    for (int i = 0; same && i <= LAYERS; i++)
+        same = (!i || !memcmp(a->y[i], b->y[i], bytes)) && !memcmp(a->dx[i], b->dx[i], bytes);
+    return same;
+}
+
+// The same operations and collectives, in the same order. Composed, everything is started, some spelled out blocks: so
+// waits are apart.
+static int same_work(const GxRecorder *a, const GxRecorder *b)
+{
+    int same = a->comm_bytes == b->comm_bytes && a->bytes == b->bytes && a->flops == b->flops;
+    int64_t i = 0, k = 0;
+    for (;; i++, k++) {
+        while (i < a->n && a->event[i].kind == GX_EVENT_WAIT) i++;
+        while (k < b->n && b->event[k].kind == GX_EVENT_WAIT) k++;
+        if (i >= a->n || k >= b->n || !same) return same && i >= a->n && k >= b->n;
+        const GxEvent *x = &a->event[i], *y = &b->event[k];
+        same = x->kind == y->kind && !strcmp(x->name, y->name) && !strcmp(x->site, y->site) && x->unit == y->unit &&
+               x->axes == y->axes && x->bytes == y->bytes;
+    }
+}
+
+// A mode is written twice: spelled out in its source, and derived from its methods. What both send, in which order, and
+// everything that they compute.
+TEST(every_mode_spelled_out_is_the_composed_one_bit_for_bit)
+{
+    for (int i = 1; i < MODES; i++)
+        for (int k = 0; k < SHAPES; k++) {
+            Rank a[MAX_RANKS], b[MAX_RANKS];
+            const GxMode composed = test_composed(test_modes[i]);
+            if (shapes[k].tp == 4 || (shapes[k].dp > 1 && !shapes[k].heads[0])) continue;
+            const Layout l = test_layout(test_modes[i], &shapes[k]), derived = test_layout(&composed, &shapes[k]);
+            run_ranks(&l, a);
+            run_ranks(&derived, b);
+            for (int r = 0; r < ranks_of(&l); r++) {
+                const Result *x = &a[r].result, *y = &b[r].result;
+                CHECK(!x->error[0] && !y->error[0], "%s: rank %d: %s%s", l.what, r, x->error, y->error);
+                CHECK(same_bits(x, y) && same_stream(x, y), "%s: rank %d", l.what, r);
+                CHECK(same_work(&x->window, &y->window), "%s: rank %d: other operations or collectives", l.what, r);
+            }
+            free_ranks(&l, a);
+            free_ranks(&derived, b);
+        }
 }
 
 // Rows of the whole stream as TP has them, against Galaxy's slices.
@@ -386,35 +403,32 @@ static void check_rows(const char *what, int layer, float *const *whole, const R
 // have the same bits, but for the norms' gradients, which are sums over rows.
 TEST(galaxy_is_tensor_parallelism_bit_for_bit_in_activations_input_gradients_and_matrix_gradients)
 {
-    static const char *const pairs[][2] = {
-        {"tp 2", "galaxy 2"},
-        {"tp 3, heads 1,3,2, columns 5,20,15", "galaxy 3, heads 1,3,2, columns 5,20,15, tokens 1,5,2"},
-        {"tp 4", "galaxy 4"},
-        {"tp 2, tied, accumulation", "galaxy 2, tied, accumulation"},
-    };
+    static const char *const some[] = {"2 ranks",
+                                       "3 ranks, heads 1,3,2, columns 5,20,15, vocabulary 40,1,20, tokens 1,5,2",
+                                       "4 ranks", "2 ranks, tied, accumulation"};
     for (int p = 0; p < 4; p++) {
-        const Layout *a = layout(pairs[p][0]), *b = layout(pairs[p][1]);
+        const Layout a = layout(&gx_tp, some[p]), b = layout(&gx_galaxy, some[p]);
         Rank tp[MAX_RANKS], galaxy[MAX_RANKS];
         int matrices = 0;
-        run_ranks(a, tp);
-        run_ranks(b, galaxy);
-        for (int layer = 1; layer <= LAYERS; layer++) check_rows(b->what, layer, tp[0].result.y, galaxy, b->tp, 0);
-        for (int layer = 0; layer <= LAYERS; layer++) check_rows(b->what, layer, tp[0].result.dx, galaxy, b->tp, 1);
-        for (int r = 0; r < a->tp; r++) {
-            const GxTable *t = &tp[r].result.model->m.model.table;
+        run_ranks(&a, tp);
+        run_ranks(&b, galaxy);
+        for (int layer = 1; layer <= LAYERS; layer++) check_rows(b.what, layer, tp[0].result.y, galaxy, b.tp, 0);
+        for (int layer = 0; layer <= LAYERS; layer++) check_rows(b.what, layer, tp[0].result.dx, galaxy, b.tp, 1);
+        for (int r = 0; r < a.tp; r++) {
+            const GxTable *t = &tp[r].result.model->m.table;
             for (int i = 0; i < t->n; i++) {
-                const int64_t at = gx_table_flat(t, i);
+                const int64_t at = test_flat(tp[r].result.model, i);
                 if (t->row[i].ndim != 2 || t->row[i].has_alias) continue;
                 CHECK(!memcmp(tp[r].result.flat.b.grads + at, galaxy[r].result.flat.b.grads + at,
                               (size_t)gx_tensor_count(&t->row[i]) * 4),
-                      "%s: the gradient of %s on rank %d", b->what, t->row[i].name, r);
+                      "%s: the gradient of %s on rank %d", b.what, t->row[i].name, r);
                 matrices++;
             }
-            CHECK(tp[r].result.loss[0] == galaxy[r].result.loss[0], "%s: the first loss", b->what);
+            CHECK(tp[r].result.loss[0] == galaxy[r].result.loss[0], "%s: the first loss", b.what);
         }
-        CHECK(matrices >= a->tp * 7 * LAYERS, "%d matrices", matrices);
-        free_ranks(a, tp);
-        free_ranks(b, galaxy);
+        CHECK(matrices >= a.tp * 7 * LAYERS, "%d matrices", matrices);
+        free_ranks(&a, tp);
+        free_ranks(&b, galaxy);
     }
 }
 
@@ -424,6 +438,7 @@ TEST(galaxy_is_tensor_parallelism_bit_for_bit_in_activations_input_gradients_and
 static uint64_t hash_of(const Result *r)
 {
     uint64_t h = gx_hash(GX_HASH_START, r->loss, sizeof r->loss);
+    h = gx_hash(h, r->logits, 4 * r->columns * model_config.vocab_size);
     h = gx_hash(h, r->norm, sizeof r->norm);
     for (int k = 0; k < BUFFERS; k++) h = gx_hash(h, r->flat.all[k], 4 * r->n);
     return h;
@@ -431,13 +446,27 @@ static uint64_t hash_of(const Result *r)
 
 static const char *program; // argv[0]
 
-static int mpi_main(int index)
+// What runs under MPI, too, by number: data parallelism; every mode; every second one times data parallelism.
+enum { MPI_LAYOUTS = 2 + (MODES - 1) + (MODES - 1) / 2 };
+static Layout mpi_layout(int number)
 {
+    static const char *const alone[] = {"dp 3, tied, no labels on rank 2", "dp 4, 1, 1, 4 and 1 samples, accumulation"};
+    const int mode = number - 1;
+    if (number < 2) return test_layout(&test_serial, test_shape(data_parallel, DATA_PARALLEL, alone[number]));
+    if (mode < MODES)
+        return layout(test_modes[mode], "3 ranks, heads 1,3,2, columns 5,20,15, vocabulary 40,1,20, tokens 1,5,2");
+    return layout(test_modes[2 + 2 * (mode - MODES)],
+                  "dp 2 x 2 ranks, heads 5,1, tokens 7,1, 3 and 1 samples, accumulation");
+}
+
+static int mpi_main(int number)
+{
+    const Layout l = mpi_layout(number);
     Rank r;
     GxError err = GX_ZERO;
     memset(&r, 0, sizeof r);
     if (gx_mpi_comm(&r.comm, &err) != GX_OK) return fprintf(stderr, "%s\n", err.message), 1;
-    r.layout = &layouts[index];
+    r.layout = &l;
     r.rank = r.comm.rank;
     rank_main(&r);
     printf("rank %d hash %016llx\n", r.rank, (unsigned long long)hash_of(&r.result));
@@ -449,17 +478,9 @@ TEST(mpi_gives_the_bits_of_threads_in_losses_gradients_weights_and_moments)
 #ifndef GX_WITH_MPI
     SKIP("built without GX_WITH_MPI");
 #endif
-    static const char *const subset[] = {"dp 2, 3 and 1 samples",
-                                         "dp 3, tied, no labels on rank 2",
-                                         "dp 4, 1, 1, 4 and 1 samples, accumulation",
-                                         "tp 2, heads 4,2, columns 30,10",
-                                         "tp 3, heads 1,4,1, tied, accumulation",
-                                         "galaxy 3, heads 1,3,2, columns 5,20,15, tokens 1,5,2",
-                                         "dp 2 x tp 2, tied, no labels on the second half",
-                                         "dp 2 x galaxy 2, heads 5,1, tokens 7,1, 3 and 1 samples, accumulation"};
     if (system("command -v mpirun >/dev/null 2>&1")) SKIP("there is no mpirun here");
-    for (size_t i = 0; i < sizeof subset / sizeof *subset; i++) {
-        const Layout *l = layout(subset[i]);
+    for (int i = 0; i < MPI_LAYOUTS; i++) {
+        const Layout layout = mpi_layout(i), *l = &layout;
         Rank rank[MAX_RANKS];
         char line[1200];
         int seen = 0;
@@ -468,7 +489,7 @@ TEST(mpi_gives_the_bits_of_threads_in_losses_gradients_weights_and_moments)
                  "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 "
                  "OMPI_MCA_hwloc_base_binding_policy=none ASAN_OPTIONS=detect_leaks=0 timeout 60 mpirun -np %d %.600s "
                  "--mpi %d",
-                 ranks_of(l), program, (int)(l - layouts));
+                 ranks_of(l), program, i);
         FILE *out = popen(line, "r");
         while (out && fgets(line, sizeof line, out)) {
             int r;
@@ -485,29 +506,22 @@ TEST(mpi_gives_the_bits_of_threads_in_losses_gradients_weights_and_moments)
 
 TEST(a_window_without_labels_has_loss_0_and_gradients_0)
 {
-    static const Layout nothing[] = {
-        {.what = "nothing counts", .mode = SERIAL, .dp = 1, .tp = 1, .micro = 2, .samples = {2}, .no_labels = 1},
-        {.what = "nothing counts, tp 2", .mode = TP, .dp = 1, .tp = 2, .micro = 1, .samples = {2}, .no_labels = 1},
-        {.what = "nothing counts, galaxy 3",
-         .mode = GALAXY,
-         .dp = 1,
-         .tp = 3,
-         .micro = 1,
-         .samples = {2},
-         .no_labels = 1},
-    };
-    for (int i = 0; i < 3; i++) {
+    static const Layout nothing = {
+        .what = "nothing counts", .dp = 1, .tp = 3, .micro = 2, .samples = {2}, .no_labels = 1};
+    for (int i = 0; i < MODES; i++) {
         Rank rank[MAX_RANKS];
-        run_ranks(&nothing[i], rank);
-        for (int k = 0; k < ranks_of(&nothing[i]); k++) {
+        Layout l = test_layout(test_modes[i], &nothing);
+        if (i == 0) l.tp = 1;
+        run_ranks(&l, rank);
+        for (int k = 0; k < ranks_of(&l); k++) {
             const Result *r = &rank[k].result;
             double sum = 0;
             for (int64_t e = 0; e < r->n; e++) sum += fabs((double)r->flat.b.grads[e]);
             CHECK(!r->error[0] && r->labels == 0 && r->loss[0] == 0 && r->norm[0] == 0 && sum == 0,
-                  "%s: %ld labels, loss %g, norm %g, sum of |gradients| %g; %s", nothing[i].what, (long)r->labels,
-                  r->loss[0], r->norm[0], sum, r->error);
+                  "%s: %ld labels, loss %g, norm %g, sum of |gradients| %g; %s", l.what, (long)r->labels, r->loss[0],
+                  r->norm[0], sum, r->error);
         }
-        free_ranks(&nothing[i], rank);
+        free_ranks(&l, rank);
     }
 }
 
@@ -516,7 +530,7 @@ TEST(a_window_without_labels_has_loss_0_and_gradients_0)
 // Rank 1 goes its own way; what the others are told.
 typedef struct {
     Rank r;
-    const GxLlamaMode *mode;
+    const GxMode *mode;
     int leaves; // after a forward pass
     double seconds;
 } Astray;
@@ -531,10 +545,10 @@ static void *astray_main(void *user)
     const double started = gx_seconds();
     fill_window(l, 0, 0, l->samples[0], 1, &batch, tokens);
     if (test_model_open_split(t, &model_config, a->mode, T, l->samples[0], 7, &a->r.comm, 1, l->tp, NULL)) {
-        gx_model_init(&t->g, &t->m.model, t->o.weights, 42);
+        gx_model_init(&t->g, &t->m, 42);
         test_put_batch(t, &batch, 0);
-        if (a->leaves) gx_model_forward(&t->g, &t->m.model, &batch);
-        else gx_window_gradients(&t->g, &t->m.model, &batch, 1, &t->o, NULL, NULL);
+        if (a->leaves) batch.loss = &t->g.step->loss_sum, gx_runner_forward(&t->g, &t->r, &batch);
+        else gx_runner_train(&t->g, &t->r, &batch, NULL, NULL);
     }
     snprintf(a->r.result.error, sizeof a->r.result.error, "%s", t->g.error.message);
     test_model_close(t);
@@ -544,7 +558,7 @@ static void *astray_main(void *user)
     return NULL;
 }
 
-static void run_astray(const Layout *l, Astray *rank, const GxLlamaMode *mode_of_1, int leaves)
+static void run_astray(const Layout *l, Astray *rank, const GxMode *mode_of_1, int leaves)
 {
     GxThreadsGroup *group;
     GxError err = GX_ZERO;
@@ -563,32 +577,54 @@ static void run_astray(const Layout *l, Astray *rank, const GxLlamaMode *mode_of
 
 TEST(a_rank_that_returns_early_ends_the_others_with_its_number)
 {
-    static const char *const some[] = {"tp 3", "galaxy 3", "tp 4", "galaxy 4"};
-    for (int i = 0; i < 4; i++) {
+    for (int i = 1; i < MODES; i++) {
         Astray rank[MAX_RANKS];
-        const Layout *l = layout(some[i]);
-        run_astray(l, rank, l->mode, 1);
-        for (int r = 0; r < l->tp; r++) {
+        const Layout l = layout(test_modes[i], i % 2 ? "3 ranks" : "4 ranks");
+        run_astray(&l, rank, l.mode, 1);
+        for (int r = 0; r < l.tp; r++) {
             if (r == 1) continue;
-            CHECK(strstr(rank[r].r.result.error, "rank 1"), "%s: rank %d was told \"%s\"", l->what, r,
+            CHECK(strstr(rank[r].r.result.error, "rank 1"), "%s: rank %d was told \"%s\"", l.what, r,
                   rank[r].r.result.error);
-            CHECK(rank[r].seconds < 30, "%s: rank %d waited %.0f s", l->what, r, rank[r].seconds);
+            CHECK(rank[r].seconds < 30, "%s: rank %d waited %.0f s", l.what, r, rank[r].seconds);
         }
     }
 }
 
+// The first collectives at which two modes part, as their layouts demand them.
+static void part_ways(const Layout *l, const GxMode *a, const GxMode *b, GxDemand *x, GxDemand *y)
+{
+    enum { MOST = 100 };
+    const GxDemandShape shape = {LAYERS, T * l->samples[0], model_config.hidden_size,
+                                 model_config.num_key_value_heads * model_config.head_dim, HEAD_CHUNK};
+    GxDemand one[MOST], other[MOST];
+    const int n = (int)gx_min(gx_demands(a->methods, &shape, one, MOST), gx_demands(b->methods, &shape, other, MOST));
+    int i = 0;
+    while (i + 1 < n && one[i].kind == other[i].kind && one[i].rows * one[i].width == other[i].rows * other[i].width)
+        i++;
+    *x = one[i], *y = other[i];
+}
+
+// Of any two modes of the list.
 TEST(ranks_in_different_modes_are_told_what_both_sides_are_in)
 {
-    Astray rank[MAX_RANKS];
-    const Layout *l = layout("tp 2");
-    run_astray(l, rank, &gx_llama_galaxy, 0);
-    for (int r = 0; r < 2; r++) {
-        const char *error = rank[r].r.result.error;
-        CHECK(strstr(error, "rank 0") && strstr(error, "rank 1") && strstr(error, "all_reduce") &&
-                  strstr(error, "reduce_scatter of"),
-              "rank %d was told \"%s\"", r, error);
-        CHECK(rank[r].seconds < 30, "rank %d waited %.0f s", r, rank[r].seconds);
-    }
+    for (int i = 1; i < MODES; i++)
+        for (int k = i + 1; k < MODES; k++) {
+            Astray rank[MAX_RANKS];
+            GxDemand a, b;
+            char zero[80], one[80];
+            const Layout l = layout(test_modes[i], "2 ranks");
+            part_ways(&l, test_modes[i], test_modes[k], &a, &b);
+            snprintf(zero, sizeof zero, "rank 0 is in %s", gx_move_name(a.kind));
+            snprintf(one, sizeof one, "rank 1 is in %s", gx_move_name(b.kind));
+            run_astray(&l, rank, test_modes[k], 0);
+            for (int r = 0; r < 2; r++) {
+                const char *error = rank[r].r.result.error;
+                CHECK(strstr(error, zero) && strstr(error, one),
+                      "%s, and rank 1 in %s: rank %d was told \"%s\", not \"%s\" and \"%s\"", l.what,
+                      test_modes[k]->name, r, error, zero, one);
+                CHECK(rank[r].seconds < 30, "rank %d waited %.0f s", r, rank[r].seconds);
+            }
+        }
 }
 
 // ---- checkpoints ---------------------------------------------------------------------------------------------------
@@ -607,15 +643,14 @@ static void *saver_main(void *user)
     TestModel *t = (TestModel *)calloc(1, sizeof *t);
     GxRecorder recorder = GX_ZERO;
     GxConfig args;
-    const GxTokenizer tokenizer = gx_tokenizer_bytes();
     GxTrainState state = GX_ZERO;
     snprintf(state.optimizer, sizeof state.optimizer, "adamw");
     gx_config_open(&args);
-    if (test_model_open(t, &model_config, SERIAL, T, 1, 7, &s->comm, 1)) {
-        gx_model_init(&t->g, &t->m.model, t->o.weights, 42);
-        for (int i = 0; i < t->m.model.table.n; i++) s->tensors += !t->m.model.table.row[i].has_alias;
+    if (test_model_open(t, &model_config, &test_serial, T, 1, 7, &s->comm, 1)) {
+        gx_model_init(&t->g, &t->m, 42);
+        for (int i = 0; i < t->m.table.n; i++) s->tensors += !t->m.table.row[i].has_alias;
         t->g.recorder = &recorder;
-        gx_checkpoint_save(&t->g, s->folder, &gx_llama_family, &t->m.model, &t->o, &tokenizer, &state, &args);
+        gx_checkpoint_save(&t->g, s->folder, &t->m, &t->o, NULL, NULL, &state, &args);
         t->g.recorder = NULL;
         for (int64_t i = 0; i < recorder.n; i++)
             s->meetings += recorder.event[i].kind == GX_EVENT_COLLECTIVE && !strcmp(recorder.event[i].name, "barrier");

@@ -8,12 +8,15 @@
 // hangs, and in every window the same call: one micro-batch's. What it does is done to the result of the sound
 // collective, since the others wait for this rank's part.
 #define GALAXY_IMPLEMENTATION
+#define TEST_STEPS 1 // of SGD, and one of AdamW: a mutant is in the first gradient already
 #include "galaxy/comm/comm.h"
 
 void mutant_all_reduce(GxContext *g, int axes, GxReduce reduce, void *x, int64_t n, GxDtype dtype);
 GxTicket mutant_all_reduce_start(GxContext *g, int axes, GxReduce reduce, void *x, int64_t n, GxDtype dtype);
 void mutant_all_gather(GxContext *g, int axes, const GxSplit *rows, void *full, const void *mine, int64_t row,
                        GxDtype dtype);
+GxTicket mutant_all_gather_start(GxContext *g, int axes, const GxSplit *rows, void *full, const void *mine, int64_t row,
+                                 GxDtype dtype);
 void mutant_reduce_scatter(GxContext *g, int axes, const GxSplit *rows, void *mine, const void *partial, int64_t row,
                            GxDtype dtype);
 GxTicket mutant_reduce_scatter_start(GxContext *g, int axes, const GxSplit *rows, void *mine, const void *partial,
@@ -25,20 +28,22 @@ int mutant_group_index(const GxContext *g, int axes);
 #define gx_all_reduce           mutant_all_reduce
 #define gx_all_reduce_start     mutant_all_reduce_start
 #define gx_all_gather           mutant_all_gather
+#define gx_all_gather_start     mutant_all_gather_start
 #define gx_reduce_scatter       mutant_reduce_scatter
 #define gx_reduce_scatter_start mutant_reduce_scatter_start
 #define gx_transfer             mutant_transfer
 #define gx_tensor_owned         mutant_tensor_owned
 #define gx_group_index          mutant_group_index
 #include "galaxy.h"
-GxStatus mutant_llama_open(GxContext *g, GxLlama *m, const GxLlamaConfig *config, const GxLlamaMode *mode,
-                           const GxSplitLists *lists);
-#define gx_llama_open mutant_llama_open
-#include "test/parallel.h"
-#undef gx_llama_open
+GxStatus mutant_model_open(GxContext *g, GxModel *m, const GxFamily *family, void *config, const GxMode *mode,
+                           const GxModelOptions *options);
+#define gx_model_open mutant_model_open
+#include "test/modes.h"
+#undef gx_model_open
 #undef gx_all_reduce
 #undef gx_all_reduce_start
 #undef gx_all_gather
+#undef gx_all_gather_start
 #undef gx_reduce_scatter
 #undef gx_reduce_scatter_start
 #undef gx_transfer
@@ -96,7 +101,7 @@ static Mutant mutant; // of this run, on all its ranks
 static int changed;   // a rank has other bits than without it
 static Calls *calls;  // [ranks]: what the ranks call in their first window; NULL: not wanted
 
-typedef enum { OPENING = 0, COUNTING_LABELS, WORKING, COUNTING_SQUARES } Phase; // of a window
+typedef enum { OPENING = 0, COUNTING_LABELS, WORKING } Phase; // of a window
 static __thread struct {
     Phase phase;
     int windows; // begun
@@ -119,8 +124,7 @@ static void note(Calls *c, Call call)
 static void keep_phase(const char *site)
 {
     if (!strcmp(site, "window")) self.phase = WORKING, self.seen = 0, self.windows++;
-    if (!strcmp(site, "loss")) self.phase = COUNTING_SQUARES;
-    if (!strcmp(site, "norm")) self.phase = COUNTING_LABELS;
+    if (!strcmp(site, "loss")) self.phase = COUNTING_LABELS;
 }
 
 static Call call_of(const GxContext *g, const char *name, int axes, GxReduce reduce)
@@ -274,6 +278,16 @@ void mutant_all_gather(GxContext *g, int axes, const GxSplit *rows, void *full, 
     else mutate_all_gather(m, g, axes, rows, full, mine, row, dtype);
 }
 
+GxTicket mutant_all_gather_start(GxContext *g, int axes, const GxSplit *rows, void *full, const void *mine, int64_t row,
+                                 GxDtype dtype)
+{
+    const Mutation m = meet(g, call_of(g, all_gather, axes, GX_SUM));
+    GxTicket done = GX_ZERO;
+    if (m == SOUND) return gx_all_gather_start(g, axes, rows, full, mine, row, dtype);
+    mutate_all_gather(m, g, axes, rows, full, mine, row, dtype);
+    return done;
+}
+
 static Call scatter_of(const GxContext *g, int axes, const GxSplit *rows, const void *mine, const void *partial,
                        int64_t row, GxDtype dtype)
 {
@@ -328,20 +342,20 @@ GxRange mutant_tensor_owned(const GxTensor *t, int member)
 // A rank that counts is the first of its tp group.
 int mutant_group_index(const GxContext *g, int axes)
 {
-    const int is_first = (mutant.kind == REPLICAS_COUNTED && self.phase == COUNTING_SQUARES) ||
+    const int is_first = (mutant.kind == REPLICAS_COUNTED && self.phase == WORKING && !strcmp(g->site, "norm")) ||
                          (mutant.kind == LABELS_COUNTED_TWICE && self.phase == COUNTING_LABELS);
     return is_first && g->device->computes ? 0 : gx_group_index(g, axes);
 }
 
 // The table is changed before memory is planned: other neighbours go in one sum.
-GxStatus mutant_llama_open(GxContext *g, GxLlama *m, const GxLlamaConfig *config, const GxLlamaMode *mode,
-                           const GxSplitLists *lists)
+GxStatus mutant_model_open(GxContext *g, GxModel *m, const GxFamily *family, void *config, const GxMode *mode,
+                           const GxModelOptions *options)
 {
     self.phase = OPENING;
-    GX_TRY(gx_llama_open(g, m, config, mode, lists));
+    GX_TRY(gx_model_open(g, m, family, config, mode, options));
     self.phase = COUNTING_LABELS;
     if (mutant.kind == LEFT_OUT)
-        m->model.table.row[gx_table_find(&m->model.table, mutant.tensor).index].reduce_axes &= ~mutant.axes;
+        m->table.row[gx_table_find(&m->table, mutant.tensor).index].reduce_axes &= ~mutant.axes;
     return GX_OK;
 }
 
@@ -371,22 +385,21 @@ static void breed(Hunt *h, Mutation kind, int call, const GxTensor *t, int axes)
 }
 
 // Is it a sum that makes rows of summands? There a bias would be added.
-static int sums_rows(GxMode mode, const Call *c)
+static int sums_rows(GxMethods methods, const Call *c)
 {
-    GxMove moves[GX_LAYER_MOVES + 1];
-    int n = gx_layer_moves(mode, moves);
-    moves[n++] = gx_embedding_exit(mode);
-    for (int i = 0; i < n; i++)
-        if (!strcmp(moves[i].site, c->site) && moves[i].from == GX_LAYOUT_PARTIAL &&
-            !strcmp(gx_move_name(moves[i].move.forward), c->name))
+    for (int core = 0; core < GX_CORE_KINDS; core++) {
+        const GxMove exit = gx_core_exit(gx_methods_of(methods, (GxCoreKind)core), methods.con);
+        if (!strcmp(gx_door_name((GxCoreKind)core, GX_EXIT), c->site) && exit.from == GX_LAYOUT_PARTIAL &&
+            !strcmp(gx_move_name(exit.move.forward), c->name))
             return 1;
+    }
     return 0;
 }
 
 // Doubling a maximum is no mutant: all ranks subtract the same other number from a row's logits, and the loss does not
 // depend on which. A sum that is scattered into its own summand's place is not stale when it is not written, but
 // skipped.
-static int fits(Mutation kind, const Call *c, GxMode mode)
+static int fits(Mutation kind, const Call *c, GxMethods methods)
 {
     const int gathers = c->name == all_gather, scatters = c->name == reduce_scatter, is_max = c->reduce == GX_MAX;
     switch (kind) {
@@ -394,7 +407,7 @@ static int fits(Mutation kind, const Call *c, GxMode mode)
     case DOUBLED: return !gathers && !is_max;
     case SWAPPED: return gathers || scatters;
     case STALE: return gathers || (scatters && !c->in_place);
-    default: return sums_rows(mode, c);
+    default: return sums_rows(methods, c);
     }
 }
 
@@ -403,7 +416,7 @@ static void breed_all(Hunt *h, const GxTable *table)
     const int tp = h->layout->tp > 1 ? GX_AXIS_TP : 0, dp = h->layout->dp > 1 ? GX_AXIS_LOSS : 0;
     for (int i = 0; i < h->calls.n; i++)
         for (int kind = SKIPPED; kind <= ADDED_BY_ALL; kind++)
-            if (fits((Mutation)kind, &h->calls.call[i], h->layout->mode->split)) breed(h, (Mutation)kind, i, NULL, 0);
+            if (fits((Mutation)kind, &h->calls.call[i], h->layout->mode->methods)) breed(h, (Mutation)kind, i, NULL, 0);
     for (int i = 0; i < table->n; i++) {
         const GxTensor *t = &table->row[i];
         if (t->has_alias) continue;
@@ -474,7 +487,7 @@ static void record_sound_run(Hunt *h)
     const Worst w = compare_ranks(l, rank, &h->serial);
     CHECK(w.ratio <= 1, "%s: the sound run: %s: %g times the bound", l->what, w.what, w.ratio);
     for (int r = 0; r < l->dp * l->tp; r++) take_calls(h, &list[r], &rank[r].result.window, r);
-    breed_all(h, &rank[0].result.model->m.model.table);
+    breed_all(h, &rank[0].result.model->m.table);
     free_ranks(l, rank);
 }
 
@@ -514,36 +527,46 @@ static void hunt(const Layout *l)
     free_result(&h.serial);
 }
 
-#define HUNT(test_name, ...)                                                                                           \
+// ---- which layouts -------------------------------------------------------------------------------------------------
+
+static void hunt_in_every_mode(const Layout *shape)
+{
+    for (int i = 1; i < MODES; i++) {
+        const Layout l = test_layout(test_modes[i], shape);
+        hunt(&l);
+    }
+}
+
+static void hunt_in_every_triple(const Layout *shape)
+{
+    for (int i = 0; i < TRIPLES; i++) {
+        const Layout l = test_layout(&test_triples[i], shape);
+        hunt(&l);
+    }
+}
+
+#define HUNT(test_name, hunter, ...)                                                                                   \
     TEST(test_name)                                                                                                    \
     {                                                                                                                  \
-        static const Layout layout = {__VA_ARGS__};                                                                    \
-        hunt(&layout);                                                                                                 \
+        static const Layout shape = {__VA_ARGS__};                                                                     \
+        hunter(&shape);                                                                                                \
     }
-#define SERIAL &gx_llama_serial
-#define TP     &gx_llama_tp
-#define GALAXY &gx_llama_galaxy
-HUNT(no_mutant_of_data_parallelism_survives, .what = "dp 2, 3 and 1 samples", .mode = SERIAL, .dp = 2, .tp = 1,
-     .micro = 1, .samples = {3, 1})
-HUNT(no_mutant_of_data_parallelism_tied_with_accumulation_survives, .what = "dp 3, tied, accumulation", .mode = SERIAL,
-     .dp = 3, .tp = 1, .micro = 2, .samples = {1, 2, 1}, .tied = 1)
-HUNT(no_mutant_of_tensor_parallelism_survives, .what = "tp 2, a shared K,V head", .mode = TP, .dp = 1, .tp = 2,
+HUNT(no_mutant_of_data_parallelism_survives, hunt, .what = "dp 2, 3 and 1 samples", .mode = &test_serial, .dp = 2,
+     .tp = 1, .micro = 1, .samples = {3, 1})
+HUNT(no_mutant_of_data_parallelism_tied_with_accumulation_survives, hunt, .what = "dp 3, tied, accumulation",
+     .mode = &test_serial, .dp = 3, .tp = 1, .micro = 2, .samples = {1, 2, 1}, .tied = 1)
+HUNT(no_mutant_of_a_mode_survives, hunt_in_every_mode, .what = "2 ranks, a shared K,V head", .dp = 1, .tp = 2,
      .micro = 1, .samples = {2})
-HUNT(no_mutant_of_tensor_parallelism_tied_with_accumulation_survives, .what = "tp 2, tied, accumulation", .mode = TP,
-     .dp = 1, .tp = 2, .micro = 2, .samples = {2}, .heads = {4, 2}, .columns = {30, 10}, .tied = 1)
-HUNT(no_mutant_of_uneven_tensor_parallelism_survives, .what = "tp 3, heads 1,3,2", .mode = TP, .dp = 1, .tp = 3,
-     .micro = 1, .samples = {2}, .heads = {1, 3, 2}, .columns = {5, 20, 15})
-HUNT(no_mutant_of_a_kv_head_that_all_share_survives, .what = "tp 3, heads 1,3,2 on one K,V head", .mode = TP, .dp = 1,
-     .tp = 3, .micro = 1, .samples = {2}, .kv_heads = 1, .heads = {1, 3, 2})
-HUNT(no_mutant_of_galaxy_survives, .what = "galaxy 2", .mode = GALAXY, .dp = 1, .tp = 2, .micro = 1, .samples = {2})
-HUNT(no_mutant_of_galaxy_tied_with_accumulation_survives, .what = "galaxy 2, tied, accumulation", .mode = GALAXY,
+HUNT(no_mutant_of_a_mode_tied_with_accumulation_survives, hunt_in_every_mode, .what = "2 ranks, tied, accumulation",
      .dp = 1, .tp = 2, .micro = 2, .samples = {2}, .heads = {4, 2}, .columns = {30, 10}, .sequence = {3, 5}, .tied = 1)
-HUNT(no_mutant_of_uneven_galaxy_survives, .what = "galaxy 3, heads 1,3,2, tokens 1,5,2", .mode = GALAXY, .dp = 1,
+HUNT(no_mutant_of_an_uneven_mode_survives, hunt_in_every_mode, .what = "3 ranks, heads 1,3,2, tokens 1,5,2", .dp = 1,
      .tp = 3, .micro = 1, .samples = {2}, .heads = {1, 3, 2}, .columns = {5, 20, 15}, .sequence = {1, 5, 2})
-HUNT(no_mutant_of_data_times_tensor_parallelism_survives, .what = "dp 2 x tp 2, heads 5,1", .mode = TP, .dp = 2,
-     .tp = 2, .micro = 1, .samples = {2, 1}, .heads = {5, 1}, .columns = {33, 7})
-HUNT(no_mutant_of_data_parallelism_times_galaxy_survives, .what = "dp 2 x galaxy 2, heads 5,1, tokens 7,1",
-     .mode = GALAXY, .dp = 2, .tp = 2, .micro = 1, .samples = {1, 2}, .heads = {5, 1}, .columns = {33, 7},
-     .sequence = {7, 1})
+HUNT(no_mutant_of_a_kv_head_that_all_share_survives, hunt, .what = "tp, 3 ranks, heads 1,3,2 on one K,V head",
+     .mode = &gx_tp, .dp = 1, .tp = 3, .micro = 1, .samples = {2}, .kv_heads = 1, .heads = {1, 3, 2})
+HUNT(no_mutant_of_data_parallelism_times_a_mode_survives, hunt_in_every_mode,
+     .what = "dp 2 x 2 ranks, heads 5,1, tokens 7,1", .dp = 2, .tp = 2, .micro = 1, .samples = {1, 2}, .heads = {5, 1},
+     .columns = {33, 7}, .sequence = {7, 1})
+HUNT(no_mutant_of_a_triple_of_methods_survives, hunt_in_every_triple, .what = "2 ranks, heads 1,5, tokens 3,5", .dp = 1,
+     .tp = 2, .micro = 1, .samples = {2}, .heads = {1, 5}, .columns = {7, 33}, .sequence = {3, 5})
 
 int main(int argc, char **argv) { return test_main(argc, argv); }

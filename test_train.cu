@@ -287,6 +287,239 @@ TEST(divided_samples_give_the_undivided_losses)
     }
 }
 
+// ---- layers computed again -----------------------------------------------------------------------------------------
+
+TEST(layers_that_are_computed_again_give_the_same_bits)
+{
+    static const char *const ways[] = {"--micro_batch_size 4", "--gradient_accumulation_steps 3 --micro_batch_size 2",
+                                       "--ranks 2 --dp_batch_size_list 3,1", "--precision bf16",
+                                       "--freeze *.layers.0.*"};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        char a[100], b[100];
+        CHECK_RAN(run("--output_dir kept%d --max_steps 4 %s", (int)i, ways[i]));
+        CHECK_RAN(run("--output_dir again%d --max_steps 4 --recompute layer %s", (int)i, ways[i]));
+        CHECK(!strstr(err(), "the plan is wrong"), "%s: %s", ways[i], err());
+        snprintf(a, sizeof a, "kept%d/checkpoint-4", (int)i);
+        snprintf(b, sizeof b, "again%d/checkpoint-4", (int)i);
+        check_same_checkpoint(a, b);
+    }
+}
+
+// Without, each layer keeps more than its input: q, k, v and attention's result, the stream between its pairs, gate and
+// up, at least.
+TEST(layers_that_are_computed_again_take_less_memory_and_more_flops)
+{
+    enum { LAYERS = 12, C = 64, KV = 32, F = 128, T = 32, B = 8 };
+    const double saved = 4e-6 * T * B * (C + 2 * KV + C + C + 2 * F) * (LAYERS - 1);
+    char flags[300];
+    snprintf(flags, sizeof flags,
+             "--dry_run --hidden_size %d --intermediate_size %d --num_hidden_layers %d --micro_batch_size %d", C, F,
+             LAYERS, B);
+    CHECK_RAN(run("%s", flags));
+    const double kept = number_behind(out(), "activations "), flops = number_before(out(), "GFLOP per step");
+    CHECK_RAN(run("--recompute layer %s", flags));
+    const double again = number_behind(out(), "activations "), more = number_before(out(), "GFLOP per step");
+    CHECK(kept - again >= saved, "activations take %.1f MB, with --recompute layer %.1f MB: less by %.1f at least",
+          kept, again, saved);
+    CHECK(more > 1.2 * flops && more < 1.34 * flops, "%.2f GFLOP, with --recompute layer %.2f", flops, more);
+}
+
+// ---- frozen tensors ------------------------------------------------------------------------------------------------
+
+// Round to nearest, ties to even.
+static float rounded_to_bf16(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000u;
+    memcpy(&x, &bits, 4);
+    return x;
+}
+
+static float *read_tensor(const GxSafetensors *s, const GxSafetensorsEntry *e)
+{
+    GxError error = GX_ZERO;
+    float *x = (float *)malloc((size_t)e->elements * sizeof *x);
+    CHECK(gx_safetensors_read(s, e, 0, e->elements, x, &error) == GX_OK, "%s", error.message);
+    return x;
+}
+
+// Of a run that began with the weights of `before`: tensors whose name contains one of the words (separated by commas)
+// are what they were, bit for bit, and have no moments; all others were trained.
+static void check_frozen(const char *before, const char *after, const char *words, int is_bf16)
+{
+    GxSafetensors a, b, moments;
+    GxError e = GX_ZERO;
+    char path[GX_PATH];
+    int frozen = 0;
+    snprintf(path, sizeof path, "%s/optimizer.safetensors", after);
+    if (!CHECK(gx_safetensors_open(&a, before, &e) == GX_OK && gx_safetensors_open(&b, after, &e) == GX_OK &&
+                   gx_safetensors_open(&moments, path, &e) == GX_OK,
+               "%s", e.message))
+        return;
+    CHECK(a.n == b.n, "%d tensors, before %d", b.n, a.n);
+    for (int i = 0; i < a.n; i++) {
+        const GxSafetensorsEntry *old = &a.entry[i], *now_is = gx_safetensors_find(&b, old->name);
+        char list[200], name[200], *word[8];
+        int is_frozen = 0;
+        long same = 0;
+        snprintf(list, sizeof list, "%s", words);
+        for (char *c = list; *c; c++) *c = *c == ',' ? ' ' : *c;
+        for (int k = cut_words(list, word, 8); k-- > 0;) is_frozen |= strstr(old->name, word[k]) != NULL;
+        if (!CHECK(now_is && now_is->elements == old->elements, "%s: no such tensor", old->name)) continue;
+        float *x = read_tensor(&a, old), *y = read_tensor(&b, now_is);
+        for (long k = 0; k < old->elements; k++) same += y[k] == (is_frozen && is_bf16 ? rounded_to_bf16(x[k]) : x[k]);
+        snprintf(name, sizeof name, "exp_avg_sq.%.150s", old->name);
+        const int has_moments = gx_safetensors_find(&moments, name) != NULL;
+        CHECK(is_frozen ? same == old->elements && !has_moments : same < old->elements && has_moments,
+              "%s of %s: %ld of %ld values are the same, %s moments", old->name, after, same, (long)old->elements,
+              has_moments ? "and it has" : "and no");
+        frozen += is_frozen;
+        free(x);
+        free(y);
+    }
+    CHECK(frozen > 0 && frozen < a.n, "%d of %d tensors were frozen", frozen, a.n);
+    gx_safetensors_close(&a), gx_safetensors_close(&b), gx_safetensors_close(&moments);
+}
+
+TEST(frozen_tensors_stay_as_they_are_bit_for_bit_and_the_others_are_trained)
+{
+    static const struct {
+        const char *flags, *words; // in the names of those that are frozen
+    } cases[] = {
+        {"--freeze model.embed_tokens.weight", "embed_tokens"},
+        {"--freeze *.layers.0.*", "layers.0."},
+        {"--freeze model.embed_tokens*,*.layers.0.*", "embed_tokens,layers.0."},
+        {"--freeze model.norm*,lm_head*", "model.norm,lm_head"},
+        {"--freeze *norm*,*q_proj*,*up_proj*", "norm,q_proj,up_proj"},
+        {"--freeze *.layers.*", "layers"},
+        {"--freeze *k_proj*,*.layers.1.mlp.* --precision bf16", "k_proj,layers.1.mlp"},
+        {"--freeze *k_proj*,*.layers.1.mlp.* --ranks 2 --dp_batch_size_list 1,3", "k_proj,layers.1.mlp"},
+        {"--freeze *mlp*,model.embed_tokens* --ranks 3 --mode tp", "mlp,embed_tokens"},
+        {"--freeze *mlp*,model.embed_tokens* --ranks 3 --mode tp --precision bf16", "mlp,embed_tokens"},
+        {"--freeze *layernorm*,lm_head* --ranks 4 --tp 2 --mode galaxy", "layernorm,lm_head"},
+        {"--freeze *self_attn*,*.layers.0.mlp* --ranks 2 --mode galaxy2", "self_attn,layers.0.mlp"},
+        {"--freeze model.embed_tokens*,*v_proj* --ranks 2 --mode sp --precision bf16", "embed_tokens,v_proj"},
+    };
+    const char *good = good_checkpoint();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char path[100];
+        CHECK_RAN(
+            run("--model %s --output_dir frozen%d --max_steps 2 --warmup_steps 0 %s", good, (int)i, cases[i].flags));
+        CHECK(!strstr(err(), "the plan is wrong"), "%s: %s", cases[i].flags, err());
+        snprintf(path, sizeof path, "frozen%d/checkpoint-2", (int)i);
+        check_frozen(good, path, cases[i].words, strstr(cases[i].flags, "bf16") != NULL);
+    }
+}
+
+// The same samples, differently divided, and in every mode: see divided_samples_give_the_undivided_losses.
+TEST(frozen_tensors_leave_the_losses_alike_however_the_model_is_split)
+{
+    static const char *const ways[] = {"--micro_batch_size 4",
+                                       "--ranks 2 --dp_batch_size_list 3,1",
+                                       "--micro_batch_size 2 --gradient_accumulation_steps 2 --recompute layer",
+                                       "--ranks 2 --micro_batch_size 4 --mode tp",
+                                       "--ranks 2 --micro_batch_size 4 --mode sp",
+                                       "--ranks 3 --micro_batch_size 4 --mode galaxy",
+                                       "--ranks 2 --micro_batch_size 4 --mode galaxy2"};
+    static const char *const frozen[] = {"*mlp*,model.embed_tokens*,*.layers.0.*", "*norm*,*v_proj*,lm_head*"};
+    for (int f = 0; f < 2; f++) {
+        Log serial;
+        for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+            char dir[100];
+            snprintf(dir, sizeof dir, "frozen_way%d_%d", f, (int)i);
+            CHECK_RAN(run("--output_dir %s --max_steps 4 --optimizer sgd --learning_rate 0.5 --freeze %s %s", dir,
+                          frozen[f], ways[i]));
+            const Log l = read_log(dir);
+            if (i == 0) serial = l;
+            CHECK(l.steps == 4 && serial.steps == 4, "%s: %d and %d steps", ways[i], l.steps, serial.steps);
+            check_close_series(ways[i], l.loss, serial.loss, 4, 1);
+            check_close_series(ways[i], l.grad_norm, serial.grad_norm, 4, 1);
+        }
+    }
+}
+
+// Frozen tensors cost their weights: no gradients, no moments, no weight gradients computed; and below the lowest
+// trained tensor there is no backward at all.
+TEST(frozen_tensors_have_no_gradients_and_no_moments_in_the_plan)
+{
+    enum { LAYERS = 4, C = 256, KV = 128, F = 688, V = 8192 };
+    const double layer = 2.0 * C * C + 2.0 * C * KV + 3.0 * C * F + 2.0 * C, ends = (double)C * V;
+    static const struct {
+        const char *flags;
+        double layers, ends; // that are trained, of LAYERS and 2
+        int adamw;
+    } cases[] = {{"", LAYERS, 2, 1},
+                 {"--freeze model.embed_tokens*", LAYERS, 1, 1},
+                 {"--freeze model.embed_tokens*,*.layers.0.*,*.layers.1.*", 2, 1, 1},
+                 {"--freeze *.layers.* --optimizer sgd", 0, 2, 0},
+                 {"--freeze *.layers.* --precision bf16", 0, 2, 1}};
+    double flops[5];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char line[4096];
+        const int is_bf16 = strstr(cases[i].flags, "bf16") != NULL;
+        snprintf(line, sizeof line, "%s --config middle.json --dry_run --micro_batch_size 2 %s", program,
+                 cases[i].flags);
+        start_line(line, 0);
+        CHECK_RAN(finish());
+        const double trained = cases[i].layers * layer + cases[i].ends * ends + C, mb = 4 * trained / 1e6; // the norm
+        const double all = LAYERS * layer + 2 * ends + C;
+        const double weights = number_behind(out(), "weights "), grads = number_behind(out(), "gradients "),
+                     optimizer = number_behind(out(), "optimizer ");
+        flops[i] = number_before(out(), "GFLOP per step");
+        CHECK(fabs(weights - (is_bf16 ? 2 : 4) * all / 1e6) < 0.1, "%s: %.1f MB of weights", cases[i].flags, weights);
+        CHECK(fabs(grads - mb) < 0.1, "%s: %.1f MB of gradients, not %.1f", cases[i].flags, grads, mb);
+        CHECK(fabs(optimizer - (is_bf16 + 1 + cases[i].adamw) * mb) < 0.1,
+              "%s: %.1f MB for the optimizer, not for %d values of %.1f MB", cases[i].flags, optimizer,
+              is_bf16 + 1 + cases[i].adamw, mb);
+    }
+    CHECK(flops[1] < flops[0] && flops[2] < 0.85 * flops[0] && flops[3] < 0.85 * flops[0],
+          "%.2f GFLOP; %.2f, %.2f and %.2f with frozen tensors", flops[0], flops[1], flops[2], flops[3]);
+}
+
+TEST(a_resumed_run_with_frozen_tensors_is_the_uninterrupted_one_bit_for_bit)
+{
+    static const char *const ways[] = {
+        "--freeze *mlp*,model.embed_tokens*", "--freeze *.layers.0.* --optimizer sgd --learning_rate 0.3",
+        "--freeze *norm*,lm_head* --precision bf16", "--freeze *k_proj*,lm_head* --ranks 2 --mode tp --precision bf16"};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        char a[100], b[100];
+        CHECK_RAN(
+            run("--output_dir frozen_whole%d --max_steps 6 --save_steps 3 --micro_batch_size 2 %s", (int)i, ways[i]));
+        CHECK_RAN(run("--output_dir frozen_half%d --max_steps 6 --micro_batch_size 2 --resume "
+                      "frozen_whole%d/checkpoint-3 %s",
+                      (int)i, (int)i, ways[i]));
+        snprintf(a, sizeof a, "frozen_whole%d/checkpoint-6", (int)i);
+        snprintf(b, sizeof b, "frozen_half%d/checkpoint-6", (int)i);
+        check_same_checkpoint(a, b);
+    }
+}
+
+// What was frozen has no moments to go on with. The other way round there is nothing missing.
+TEST(a_resumed_run_that_trains_what_was_frozen_is_refused_and_one_that_freezes_more_goes_on)
+{
+    static const Refusal cases[] = {
+        {"--resume cold/checkpoint-2",
+         {"cold/checkpoint-2 was trained with model.layers.0.mlp.gate_proj.weight frozen", "resume with the same",
+          "--model"}},
+        {"--resume cold/checkpoint-2 --freeze *self_attn*", {"mlp.gate_proj.weight frozen", "--freeze", NULL}},
+        {"--resume cold/checkpoint-2 --freeze *gate_proj* --ranks 2 --mode tp", {"mlp.up_proj.weight frozen", NULL}},
+        {"--resume still/checkpoint-2 --optimizer sgd", {"still/checkpoint-2 was trained with --momentum 0", NULL}},
+    };
+    CHECK_RAN(run("--output_dir cold --max_steps 2 --freeze *mlp*"));
+    CHECK_RAN(run("--output_dir still --max_steps 2 --optimizer sgd --momentum 0"));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        start("--max_steps 4 --output_dir warm %s", cases[i].flags);
+        finish_within(20);
+        check_refused(&cases[i]);
+    }
+    CHECK(!exists("warm"), "a refused run left a folder");
+    CHECK_RAN(run("--output_dir colder --max_steps 4 --resume cold/checkpoint-2 --freeze *mlp*,*self_attn*"));
+    check_frozen("cold/checkpoint-2", "colder/checkpoint-4", "mlp,self_attn", 0);
+    CHECK_RAN(run("--output_dir warm --max_steps 4 --model cold/checkpoint-2"));
+    CHECK_RAN(run("--output_dir still --max_steps 4 --optimizer sgd --momentum 0 --resume auto"));
+}
+
 // ---- what is refused -----------------------------------------------------------------------------------------------
 
 TEST(flags_that_are_wrong_are_refused_with_what_would_be_right)
@@ -306,6 +539,13 @@ TEST(flags_that_are_wrong_are_refused_with_what_would_be_right)
         {"--adam_beta1 1", {"--adam_beta1", "from 0 to 0.999999", NULL}},
         {"--optimizer adam", {"--optimizer is \"adam\"", "one of adamw|sgd", NULL}},
         {"--precision fp8", {"--precision", "fp32", NULL}},
+        {"--recompute all", {"--recompute is \"all\"", "one of none|layer", NULL}},
+        {"--freeze *.layers.7.*", {"no tensor is called \"*.layers.7.*\"", "names are like model.layers.", NULL}},
+        {"--freeze lm_head*,embed*", {"no tensor is called \"embed*\"", "* stands for anything", NULL}},
+        {"--freeze lm_head*,,model.norm*", {"no tensor is called \"\"", NULL, NULL}},
+        {"--freeze *", {"every tensor of the model is frozen", "nothing to train", NULL}},
+        {"--freeze model.*,lm_head*", {"every tensor of the model is frozen", NULL, NULL}},
+        {"--freeze model.layers*,model.norm*,lm_head* --tie_word_embeddings", {"every tensor", "is frozen", NULL}},
         {"--ranks 257", {"--ranks is \"257\"", "from 1 to 256", NULL}},
         {"--dp_batch_size_list 3,x", {"--dp_batch_size_list", "integers, such as 3,1", NULL}},
         {"--warmup_steps 3", {"warmup_steps (3)", "max_steps (2)", NULL}},
@@ -755,6 +995,38 @@ TEST(a_signal_ends_the_sample_too)
         CHECK(strstr(out(), "sample:\nIn the beginning") && strstr(err(), "complete and saved"), "%s: it said %s",
               ways[i].flags, err());
         check_whole(checkpoint);
+    }
+}
+
+// Within one row of samples, which takes milliseconds, and what a checkpoint takes.
+TEST(a_signal_ends_a_long_validation_and_half_of_one_is_not_reported)
+{
+    static const struct {
+        const char *flags;
+        int signal;
+        const char *says;
+    } ways[] = {{"--max_steps 3", SIGTERM, "after step 1 of 3; go on with --resume auto"},
+                {"--max_steps 3 --ranks 2", SIGINT, "after step 1 of 3; go on with --resume auto"},
+                {"--max_steps 1", SIGTERM, "complete and saved, the last validation and the sample are not"}};
+    write_long_text();
+    for (int i = 0; i < 3; i++) {
+        char output[100], path[140];
+        snprintf(output, sizeof output, "long_validation%d", i);
+        snprintf(path, sizeof path, "%s/log.jsonl", output);
+        start("--output_dir %s " LONG_VALIDATION " %s", output, ways[i].flags);
+        CHECK(wait_for(path, "\"step\": 1, "), "no first step came");
+        sleep_ms(500);
+        kill(child.pid, ways[i].signal);
+        const double at = now() - child.started;
+        const int status = finish_within(at + 10);
+        CHECK(status == 128 + ways[i].signal, "%s: status %d %.1f s after the signal: %s", ways[i].flags, status,
+              child.seconds - at, err());
+        CHECK(strstr(err(), ways[i].says), "%s: it said %s", ways[i].flags, err());
+        const Log l = read_log(output);
+        CHECK(l.steps == 1 && l.evals == 0 && l.bad == 0 && !strstr(out(), "validation loss"),
+              "%s: %d steps, %d validations; %s", ways[i].flags, l.steps, l.evals, out());
+        snprintf(path, sizeof path, "%s/checkpoint-1", output);
+        check_whole(path);
     }
 }
 

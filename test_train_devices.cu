@@ -17,10 +17,15 @@ static const Way ways[] = {
     {"train_llama", "--ranks 2 --dp_batch_size_list 3,1"},
     {"train_llama_tp", "--ranks 2 --micro_batch_size 4 --tp_num_attention_heads_list 1,3"},
     {"train_llama_galaxy", "--ranks 2 --micro_batch_size 4 --seq_scatter_list 20,12"},
+    {"train_llama_sp", "--ranks 2 --micro_batch_size 4 --seq_scatter_list 20,12"},
+    {"train_llama_galaxy2", "--ranks 2 --micro_batch_size 4 --tp_vocab_size_list 3,253"},
+    {"train_llama", "--ranks 2 --micro_batch_size 4 --att sp --mlp tp --recompute layer"},
 #ifdef GX_WITH_CUDA
     {"train_llama", "--ranks 2 --micro_batch_size 2 --device_comm nccl"},
     {"train_llama_tp", "--ranks 2 --micro_batch_size 4 --tp_intermediate_size_list 24,40 --device_comm nccl"},
     {"train_llama_galaxy", "--ranks 2 --micro_batch_size 4 --seq_scatter_list 20,12 --device_comm nccl"},
+    {"train_llama_sp", "--ranks 2 --micro_batch_size 4 --seq_scatter_list 20,12 --device_comm nccl"},
+    {"train_llama_galaxy2", "--ranks 2 --micro_batch_size 4 --device_comm nccl"},
 #endif
 };
 enum { WAYS = sizeof ways / sizeof *ways, FEW = 4 };
@@ -76,12 +81,12 @@ TEST(bf16_in_every_mode_has_nearly_the_losses_of_fp32)
 
 TEST(a_resumed_run_is_the_run_bit_for_bit_on_the_device_in_both_precisions)
 {
-    static const char *const precisions[] = {"fp32", "bf16"};
-    for (int p = 0; p < 2; p++) {
+    static const char *const precisions[] = {"fp32", "bf16", "bf16 --freeze *mlp*,lm_head*"};
+    for (int p = 0; p < 3; p++) {
         char whole[60], half[60];
         if (!use_program("train_llama")) return;
-        snprintf(whole, sizeof whole, "whole-%s", precisions[p]);
-        snprintf(half, sizeof half, "half-%s", precisions[p]);
+        snprintf(whole, sizeof whole, "whole%d", p);
+        snprintf(half, sizeof half, "half%d", p);
         CHECK_RAN(run("--output_dir %s --max_steps 6 --precision %s --save_steps 3 --save_total_limit 0", whole,
                       precisions[p]));
         CHECK_RAN(

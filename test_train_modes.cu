@@ -1,52 +1,183 @@
-// test_train_modes.cu: train_llama_tp and train_llama_galaxy as their users meet them, beside train_llama. See
-// test/program.h.
+// test_train_modes.cu: the programs of the modes (train_llama_tp and its siblings) and train_llama with --mode, or with
+// --att, --con, --mlp and --ends, as their users meet them. See test/program.h.
 #include "test/program.h"
+#include "galaxy/model/mode.h"
 #include "galaxy/run/metrics.h"
 
-// ---- it trains -----------------------------------------------------------------------------------------------------
+#define NAME(name, att, con, mlp) #name,
+static const char *const modes[] = {GX_MODES(NAME)};
+enum { MODES = sizeof modes / sizeof *modes };
 
-// The tiny model has four query heads on two K,V heads: 2,1,1 share the second of them, 1,3 the first.
 typedef struct {
     const char *program, *flags;
 } Way;
 
+static int use_mode(const char *name)
+{
+    char program_name[100];
+    snprintf(program_name, sizeof program_name, "train_llama_%s", name);
+    return use_program(program_name);
+}
+
+static GxMethods methods_of(const char *name)
+{
+    GxMethods m = {GX_METHOD_NONE, GX_METHOD_NONE, GX_METHOD_NONE, GX_METHOD_NONE};
+    CHECK(gx_mode_methods(name, &m), "there is no mode %s", name);
+    return m;
+}
+
+// Unequal parts of all that a mode splits among 2 or 3 ranks. The tiny model has four query heads on two K,V heads:
+// 2,1,1 share the second of them, 1,3 the first.
+static const char *unequal(const char *mode, int ranks)
+{
+    static char flags[300];
+    const GxMethods m = methods_of(mode);
+    const int three = ranks == 3;
+    snprintf(flags, sizeof flags, "%s%s%s%s",
+             m.att != GX_METHOD_TP ? ""
+             : three               ? " --tp_num_attention_heads_list 2,1,1"
+                                   : " --tp_num_attention_heads_list 1,3",
+             m.mlp != GX_METHOD_TP ? ""
+             : three               ? " --tp_intermediate_size_list 40,20,4"
+                                   : " --tp_intermediate_size_list 63,1",
+             m.ends != GX_METHOD_TP ? ""
+             : three                ? " --tp_vocab_size_list 100,6,150"
+                                    : " --tp_vocab_size_list 3,253",
+             !gx_methods_have(m, GX_METHOD_SP) ? ""
+             : three                           ? " --seq_scatter_list 8,4,20"
+                                               : " --seq_scatter_list 31,1");
+    return flags;
+}
+
+// ---- it trains -----------------------------------------------------------------------------------------------------
+
 // The same samples under every mode, by SGD (AdamW turns rounding noise in gradients near zero into steps of lr).
+static Log run_way(const char *dir, const char *flags)
+{
+    char checkpoint[120];
+    CHECK_RAN(run("--output_dir %s --max_steps 4 --optimizer sgd --learning_rate 0.5 %s", dir, flags));
+    CHECK(!strstr(err(), "the plan is wrong"), "%s: %s", flags, err());
+    snprintf(checkpoint, sizeof checkpoint, "%s/checkpoint-4", dir);
+    check_whole(checkpoint);
+    return read_log(dir);
+}
+
+static void check_losses(const char *what, const Log *l, const Log *serial)
+{
+    CHECK(l->steps == 4 && serial->steps == 4, "%s: %d and %d steps", what, l->steps, serial->steps);
+    check_close_series(what, l->loss, serial->loss, 4, 1);
+    check_close_series(what, l->grad_norm, serial->grad_norm, 4, 1);
+    CHECK(fabs(l->bits - serial->bits) < 1e-4, "%s: %g bits per byte on the held-out text, not %g", what, l->bits,
+          serial->bits);
+}
+
 TEST(every_mode_has_the_losses_of_serial)
 {
-    static const Way ways[] = {
-        {"train_llama", "--micro_batch_size 4"},
-        {"train_llama_tp", "--micro_batch_size 4"},
-        {"train_llama_tp", "--ranks 2 --micro_batch_size 4"},
-        {"train_llama_tp",
-         "--ranks 3 --micro_batch_size 2 --gradient_accumulation_steps 2 --tp_num_attention_heads_list 2,1,1 "
-         "--tp_intermediate_size_list 40,20,4"},
-        {"train_llama_tp", "--ranks 4 --tp 2 --dp_batch_size_list 3,1 --tp_num_attention_heads_list 1,3"},
-        {"train_llama_galaxy", "--micro_batch_size 4"},
-        {"train_llama_galaxy", "--ranks 2 --micro_batch_size 4 --seq_scatter_list 31,1 --tp_vocab_size_list 3,253"},
-        {"train_llama_galaxy",
-         "--ranks 3 --micro_batch_size 2 --gradient_accumulation_steps 2 --tp_num_attention_heads_list 2,1,1 "
-         "--tp_intermediate_size_list 40,20,4 --seq_scatter_list 8,4,20"},
-        {"train_llama_galaxy",
-         "--ranks 4 --tp 2 --micro_batch_size 2 --tp_num_attention_heads_list 1,3 --tie_word_embeddings false"},
-        {"train_llama_galaxy", "--ranks 4 --micro_batch_size 4"},
-    };
+    if (!use_program("train_llama")) return;
+    const Log serial = run_way("serial", "--micro_batch_size 4");
+    for (int m = 0; m < MODES; m++) {
+        const struct {
+            const char *flags, *lists;
+            int ranks; // of the lists; 0: equal parts
+        } ways[] = {{"--micro_batch_size 4", "", 0},
+                    {"--ranks 4 --micro_batch_size 4", "", 0},
+                    {"--ranks 4 --tp 2 --micro_batch_size 2 --tie_word_embeddings false", "", 0},
+                    {"--ranks 2 --micro_batch_size 4", "", 2},
+                    {"--ranks 4 --tp 2 --dp_batch_size_list 3,1", "", 2},
+                    {"--ranks 3 --micro_batch_size 2 --gradient_accumulation_steps 2", "", 3}};
+        if (!use_mode(modes[m])) return;
+        for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+            char dir[100], flags[600];
+            snprintf(dir, sizeof dir, "%s%d", modes[m], (int)i);
+            snprintf(flags, sizeof flags, "%s%s", ways[i].flags, ways[i].ranks ? unequal(modes[m], ways[i].ranks) : "");
+            const Log l = run_way(dir, flags);
+            check_losses(flags, &l, &serial);
+        }
+    }
+}
+
+static void check_same_losses(const char *a, const char *b)
+{
+    const Log x = read_log(a), y = read_log(b);
+    CHECK(x.steps == y.steps && x.steps > 0 && x.bits == y.bits, "%s and %s: %d and %d steps, %.9g and %.9g bits", a, b,
+          x.steps, y.steps, x.bits, y.bits);
+    for (int s = 0; s < x.steps && s < y.steps; s++)
+        CHECK(x.loss[s] == y.loss[s] && x.grad_norm[s] == y.grad_norm[s], "%s and %s: step %d has loss %.9g and %.9g",
+              a, b, s + 1, x.loss[s], y.loss[s]);
+}
+
+static const char *lower(GxMethod method)
+{
+    return method == GX_METHOD_TP ? "tp" : method == GX_METHOD_SP ? "sp" : "none";
+}
+
+// What a mode's source spells out, and what train_llama composes from the layouts, by the mode's name or by its blocks.
+TEST(train_llama_with_a_mode_is_the_program_of_that_mode_bit_for_bit)
+{
+    static const struct {
+        const char *flags;
+        int lists;
+    } ways[] = {{"--ranks 3", 3}, {"--ranks 4 --tp 2 --gradient_accumulation_steps 2", 2}};
+    for (int i = 0; i < MODES * 2; i++) {
+        const char *mode = modes[i / 2];
+        const GxMethods m = methods_of(mode);
+        char common[700], a[100], b[100];
+        snprintf(common, sizeof common, "--max_steps 4 --micro_batch_size 2 %s%s", ways[i % 2].flags,
+                 unequal(mode, ways[i % 2].lists));
+        if (!use_mode(mode)) return;
+        CHECK_RAN(run("--output_dir spelled%d %s", i, common));
+        if (!use_program("train_llama")) return;
+        CHECK_RAN(run("--output_dir named%d --mode %s %s", i, mode, common));
+        CHECK_RAN(run("--output_dir composed%d --att %s --con %s --mlp %s %s", i, lower(m.att), lower(m.con),
+                      lower(m.mlp), common));
+        for (int k = 0; k < 2; k++) {
+            snprintf(a, sizeof a, "spelled%d", i);
+            snprintf(b, sizeof b, "%s%d", k ? "composed" : "named", i);
+            check_same_losses(a, b);
+            snprintf(a, sizeof a, "spelled%d/checkpoint-4", i);
+            snprintf(b, sizeof b, "%s%d/checkpoint-4", k ? "composed" : "named", i);
+            check_same_checkpoint(a, b);
+        }
+    }
+}
+
+// All 18 of them, the ends as suits them or by another method; and serial beside them.
+TEST(every_combination_of_blocks_trains_with_the_losses_of_serial)
+{
+    static const char *const methods[] = {"none", "tp", "sp"}, *const ends[] = {"auto", "none", "tp", "sp"};
     Log serial;
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-        char dir[100];
-        snprintf(dir, sizeof dir, "way%d", (int)i);
-        if (!use_program(ways[i].program)) return;
-        CHECK_RAN(run("--output_dir %s --max_steps 4 --optimizer sgd --learning_rate 0.5 %s", dir, ways[i].flags));
-        CHECK(!strstr(err(), "the plan is wrong"), "%s %s: %s", ways[i].program, ways[i].flags, err());
-        Log l = read_log(dir);
-        if (i == 0) serial = l;
-        CHECK(l.steps == 4 && serial.steps == 4, "%s: %d and %d steps", ways[i].flags, l.steps, serial.steps);
-        check_close_series(ways[i].flags, l.loss, serial.loss, 4, 1);
-        check_close_series(ways[i].flags, l.grad_norm, serial.grad_norm, 4, 1);
-        CHECK(fabs(l.bits - serial.bits) < 1e-4, "%s %s: %g bits per byte on the held-out text, not %g",
-              ways[i].program, ways[i].flags, l.bits, serial.bits);
-        char checkpoint[120];
-        snprintf(checkpoint, sizeof checkpoint, "%s/checkpoint-4", dir);
-        check_whole(checkpoint);
+    if (!use_program("train_llama")) return;
+    for (int i = -1; i < 18; i++) {
+        char dir[100], flags[300] = "--micro_batch_size 4";
+        if (i >= 0)
+            snprintf(flags, sizeof flags, "--att %s --mlp %s --con %s --ends %s --ranks 2 %s", methods[i % 3],
+                     methods[i / 3 % 3], i < 9 ? "none" : "sp", ends[i / 4 % 4],
+                     i ? "--micro_batch_size 4 --tp 2" : "--micro_batch_size 2"); // 0: nothing is split
+        snprintf(dir, sizeof dir, "blocks%d", i);
+        CHECK_RAN(run("--output_dir %s --max_steps 2 --optimizer sgd --learning_rate 0.5 %s", dir, flags));
+        CHECK(!strstr(err(), "the plan is wrong"), "%s: %s", flags, err());
+        CHECK(strstr(out(), i < 0 ? "mode serial, " : i ? "mode composed 2, " : "mode dp, "), "%s: %s", flags, out());
+        const Log l = read_log(dir);
+        if (i < 0) serial = l;
+        CHECK(l.steps == 2 && serial.steps == 2, "%s: %d and %d steps", flags, l.steps, serial.steps);
+        check_close_series(flags, l.loss, serial.loss, 2, 1);
+        check_close_series(flags, l.grad_norm, serial.grad_norm, 2, 1);
+    }
+}
+
+TEST(layers_that_are_computed_again_give_the_same_bits_in_every_mode)
+{
+    for (int m = 0; m < MODES; m++) {
+        char a[100], b[100];
+        if (!use_mode(modes[m])) return;
+        for (int again = 0; again < 2; again++)
+            CHECK_RAN(run("--output_dir recompute%d_%d --max_steps 4 --ranks 3 --micro_batch_size 2 "
+                          "--gradient_accumulation_steps 2 --recompute %s%s",
+                          m, again, again ? "layer" : "none", unequal(modes[m], 3)));
+        CHECK(!strstr(err(), "the plan is wrong"), "%s: %s", modes[m], err());
+        snprintf(a, sizeof a, "recompute%d_0/checkpoint-4", m);
+        snprintf(b, sizeof b, "recompute%d_1/checkpoint-4", m);
+        check_same_checkpoint(a, b);
     }
 }
 
@@ -55,10 +186,18 @@ TEST(the_first_lines_say_the_mode_and_how_the_ranks_are_arranged)
     static const struct {
         const char *program, *flags, *says;
     } cases[] = {
+        {"train_llama", "", "mode serial, "},
         {"train_llama", "--ranks 2", "mode dp, "},
+        {"train_llama", "--ranks 2 --mode sp", "mode sp 2, "},
+        {"train_llama", "--ranks 4 --mode galaxy2 --tp 2", "mode galaxy2 2 x dp 2, "},
+        {"train_llama", "--ranks 4 --tp 2 --att tp --con sp", "mode composed 2 x dp 2, "},
+        {"train_llama", "--ranks 2 --mode tp --ends sp", "mode composed 2, "},
+        {"train_llama", "--ranks 2 --ends tp", "mode composed 2, "},
         {"train_llama_tp", "--ranks 2", "mode tp 2, "},
+        {"train_llama_sp", "--ranks 3", "mode sp 3, "},
         {"train_llama_galaxy", "--ranks 4 --tp 2", "mode galaxy 2 x dp 2, "},
         {"train_llama_galaxy", "--ranks 2 --seq_scatter_list 30,2", "(of the ranks: "},
+        {"train_llama_galaxy2", "--ranks 4 --tp 1", "mode galaxy2 1 x dp 4, "},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         if (!use_program(cases[i].program)) return;
@@ -71,23 +210,27 @@ TEST(the_first_lines_say_the_mode_and_how_the_ranks_are_arranged)
 // A prompt of two tokens on three ranks: a slice of the sequence for each, and logits from all parts of the vocabulary.
 TEST(every_mode_writes_the_text_of_serial)
 {
-    static const Way ways[] = {
-        {"train_llama", ""}, {"train_llama_tp", "--ranks 3"}, {"train_llama_galaxy", "--ranks 3"}};
+    static const Way ways[] = {{"train_llama", ""},
+                               {"train_llama_tp", "--ranks 3"},
+                               {"train_llama_sp", "--ranks 3"},
+                               {"train_llama_galaxy", "--ranks 3"},
+                               {"train_llama_galaxy2", "--ranks 3"},
+                               {"train_llama", "--ranks 3 --mode galaxy2"},
+                               {"train_llama", "--ranks 3 --att sp --mlp tp --ends none"},
+                               {"train_llama", "--ranks 4 --tp 2 --con sp --ends tp"}};
     char *serial = NULL;
     use_program("train_llama");
     CHECK_RAN(run("--output_dir taught --max_steps 150 --micro_batch_size 4 --learning_rate 1e-2"));
-    for (int i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         if (!use_program(ways[i].program)) break;
         CHECK_RAN(run("--model taught/checkpoint-150 --max_steps 1 --learning_rate 0 --weight_decay 0 --output_dir "
-                      "text%d --sample_bytes "
-                      "60 --temperature 0 "
-                      "--sample_prompt Th %s",
-                      i, ways[i].flags));
+                      "text%d --sample_bytes 60 --temperature 0 --sample_prompt Th %s",
+                      (int)i, ways[i].flags));
         char *text = strstr(out(), "sample:\nTh"), *end = text ? strstr(text, "loss curve") : NULL;
         if (!CHECK(end && end - text > 60, "%s wrote no sample: %s", ways[i].program, out())) break;
         *end = 0;
         if (i == 0) serial = strdup(text);
-        CHECK(!strcmp(text, serial), "%s wrote \"%s\", serial \"%s\"", ways[i].program, text, serial);
+        CHECK(!strcmp(text, serial), "%s %s wrote \"%s\", serial \"%s\"", ways[i].program, ways[i].flags, text, serial);
     }
     free(serial);
 }
@@ -108,49 +251,60 @@ TEST(weights_and_moments_do_not_depend_on_mode_and_topology)
          "--ranks 4 --tp 2 --micro_batch_size 2 --tp_intermediate_size_list 63,1", 0},
         {"galaxy_to_dp", "adamw", "train_llama_galaxy", "--ranks 4 --micro_batch_size 4 --tie_word_embeddings",
          "train_llama", "--ranks 2 --micro_batch_size 2 --tie_word_embeddings", 0},
+        {"serial_to_sp", "adamw", "train_llama", "--micro_batch_size 4", "train_llama_sp",
+         "--ranks 3 --micro_batch_size 4 --seq_scatter_list 2,20,10", 0},
+        {"sp_to_galaxy2", "sgd", "train_llama_sp", "--ranks 2 --micro_batch_size 4 --seq_scatter_list 31,1",
+         "train_llama_galaxy2",
+         "--ranks 4 --tp 2 --micro_batch_size 2 --tp_num_attention_heads_list 1,3 --tp_vocab_size_list 3,253", 0},
+        {"galaxy2_to_tp", "adamw", "train_llama_galaxy2",
+         "--ranks 3 --micro_batch_size 4 --tp_num_attention_heads_list 2,1,1 --tie_word_embeddings", "train_llama_tp",
+         "--ranks 2 --micro_batch_size 4 --tp_intermediate_size_list 1,63 --tie_word_embeddings", 0},
+        {"galaxy2_to_sp", "adamw", "train_llama_galaxy2", "--ranks 2 --micro_batch_size 4 --precision bf16",
+         "train_llama_sp", "--ranks 3 --micro_batch_size 4 --precision bf16", 0},
+        {"blocks_to_mode", "adamw", "train_llama", "--ranks 2 --micro_batch_size 4 --att sp --mlp tp --ends none",
+         "train_llama", "--ranks 4 --micro_batch_size 4 --mode galaxy", 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) check_topology(&cases[i]);
 }
 
 TEST(weights_and_moments_of_a_mode_go_on_under_mpi)
 {
-    static const Topology mpi = {"galaxy_to_tp_mpi",
-                                 "adamw",
-                                 "train_llama_galaxy",
-                                 "--ranks 4 --tp 2 --micro_batch_size 2",
-                                 "train_llama_tp",
-                                 "--micro_batch_size 4",
-                                 2};
+    static const Topology mpi[] = {{"galaxy_to_tp_mpi", "adamw", "train_llama_galaxy",
+                                    "--ranks 4 --tp 2 --micro_batch_size 2", "train_llama_tp", "--micro_batch_size 4",
+                                    2},
+                                   {"sp_to_galaxy2_mpi", "adamw", "train_llama_sp", "--ranks 3 --micro_batch_size 4",
+                                    "train_llama_galaxy2", "--micro_batch_size 4", 2}};
     NEED_MPI();
-    check_topology(&mpi);
+    for (int i = 0; i < 2; i++) check_topology(&mpi[i]);
 }
 
 TEST(a_resumed_run_of_every_mode_is_the_uninterrupted_one_bit_for_bit)
 {
-    static const Interruption tp = {"tp_killed", "--ranks 2 --micro_batch_size 2 --tp_num_attention_heads_list 1,3",
-                                    SIGKILL},
-                              galaxy = {"galaxy_stopped", "--ranks 3 --micro_batch_size 2 --seq_scatter_list 20,10,2",
-                                        SIGTERM},
-                              both = {"both_stopped", "--ranks 4 --tp 2 --micro_batch_size 1", SIGINT};
-    if (use_program("train_llama_tp")) check_resume(&tp);
-    if (use_program("train_llama_galaxy")) check_resume(&galaxy);
-    if (use_program("train_llama_galaxy")) check_resume(&both);
+    static const struct {
+        const char *program;
+        Interruption how;
+    } cases[] = {
+        {"train_llama_tp", {"tp_killed", "--ranks 2 --micro_batch_size 2 --tp_num_attention_heads_list 1,3", SIGKILL}},
+        {"train_llama_sp", {"sp_stopped", "--ranks 2 --micro_batch_size 2 --seq_scatter_list 31,1", SIGINT}},
+        {"train_llama_galaxy",
+         {"galaxy_stopped", "--ranks 4 --tp 2 --micro_batch_size 1 --seq_scatter_list 20,12", SIGTERM}},
+        {"train_llama", {"galaxy2_killed", "--ranks 3 --micro_batch_size 2 --mode galaxy2 --recompute layer", SIGKILL}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        if (use_program(cases[i].program)) check_resume(&cases[i].how);
 }
 
 TEST(threads_and_mpi_give_the_same_bits_in_every_mode)
 {
-    static const Way ways[] = {
-        {"train_llama_tp", "--tp_num_attention_heads_list 3,1 --tp_intermediate_size_list 20,44"},
-        {"train_llama_galaxy", "--seq_scatter_list 9,23"}};
     NEED_MPI();
-    for (int i = 0; i < 2; i++) {
+    for (int m = 0; m < MODES; m++) {
         char flags[1000], a[100], b[100];
-        if (!use_program(ways[i].program)) return;
-        CHECK_RAN(run("--output_dir mode_ranks%d --max_steps 4 --ranks 2 %s", i, ways[i].flags));
-        snprintf(flags, sizeof flags, "--output_dir mode_mpi%d --max_steps 4 %s", i, ways[i].flags);
+        if (!use_mode(modes[m])) return;
+        CHECK_RAN(run("--output_dir mode_ranks%d --max_steps 4 --ranks 2 %s", m, unequal(modes[m], 2)));
+        snprintf(flags, sizeof flags, "--output_dir mode_mpi%d --max_steps 4 %s", m, unequal(modes[m], 2));
         CHECK_RAN(run_mpi(2, flags));
-        snprintf(a, sizeof a, "mode_ranks%d/checkpoint-4", i);
-        snprintf(b, sizeof b, "mode_mpi%d/checkpoint-4", i);
+        snprintf(a, sizeof a, "mode_ranks%d/checkpoint-4", m);
+        snprintf(b, sizeof b, "mode_mpi%d/checkpoint-4", m);
         check_same_checkpoint(a, b);
     }
 }
@@ -185,7 +339,9 @@ TEST(splits_that_cannot_be_are_refused_with_the_nearest)
         {"--ranks 12 --tp 5", {"--tp 5 does not divide 12 ranks; use 1, 2, 3, 4, 6 or 12", NULL, NULL}},
         {"--tp 2", {"--tp 2 does not divide 1 rank; use 1", NULL, NULL}},
         {"--ranks 2 --seq_scatter_list 16,16",
-         {"no option --seq_scatter_list in this program", "use train_llama_galaxy,", NULL}},
+         {"--seq_scatter_list: mode tp does not split the sequence", "leave it out", "a block by SP"}},
+        {"--mode sp", {"no option --mode in this program", "use train_llama,", NULL}},
+        {"--mlp sp", {"no option --mlp in this program", "use train_llama,", NULL}},
     };
     static const Refusal galaxy[] = {
         {"--ranks 2 --seq_scatter_list 16,15", {"seq_scatter_list [16,15] sums to 31", "must sum to 32", "[17,15]"}},
@@ -193,29 +349,79 @@ TEST(splits_that_cannot_be_are_refused_with_the_nearest)
          {"seq_scatter_list [16,16] has 2 entries for 3 ranks", "[11,11,10]", NULL}},
         {"--ranks 4 --seq_len 3", {"seq_scatter_list: 3 cannot be split among 4 ranks", NULL, NULL}},
     };
+    static const Refusal galaxy2[] = {
+        {"--ranks 2 --tp_intermediate_size_list 60,4",
+         {"--tp_intermediate_size_list: mode galaxy2 does not split the MLP's columns", "leave it out", "MLP by TP"}},
+    };
+    static const Refusal sp[] = {
+        {"--ranks 2 --tp_num_attention_heads_list 2,2",
+         {"--tp_num_attention_heads_list: mode sp does not split attention's heads", "leave it out", "ATT by TP"}},
+        {"--ranks 2 --tp_vocab_size_list 128,128",
+         {"--tp_vocab_size_list: mode sp does not split the vocabulary", "leave it out", "the ends by TP"}},
+        {"--ranks 2 --seq_scatter_list 33,-1", {"--seq_scatter_list is \"33,-1\"", "from 1", NULL}},
+    };
     static const Refusal serial[] = {
-        {"--ranks 2 --tp 2", {"no option --tp in this program", "use train_llama_tp or train_llama_galaxy", NULL}},
-        {"--seq_scatter_list 16,16", {"no option --seq_scatter_list in this program", "use train_llama_galaxy,", NULL}},
+        {"--ranks 2 --tp 2", {"--tp 2: mode serial splits nothing among ranks", "leave out --tp", "take another mode"}},
+        {"--ranks 2 --tp 2 --att none", {"--tp 2: mode composed splits nothing among ranks", NULL, NULL}},
+        {"--seq_scatter_list 16,16", {"--seq_scatter_list: mode serial does not split the sequence", NULL, NULL}},
+        {"--ranks 2 --mode galaxy --seq_scatter_list 16,15", {"seq_scatter_list [16,15] sums to 31", "[17,15]", NULL}},
+        {"--ranks 2 --att sp --tp_vocab_size_list 128,128 --ends none",
+         {"--tp_vocab_size_list: mode composed does not split the vocabulary", NULL, NULL}},
+        {"--mode dp", {"--mode is \"dp\"", "one of serial|tp|sp|galaxy|galaxy2", NULL}},
+        {"--mode tp --att sp", {"--mode tp says how every block is split", "leave out --att, --con and --mlp", NULL}},
+        {"--mode galaxy --mlp sp", {"--mode galaxy says how every block is split", NULL, NULL}},
+        {"--mode serial --con sp", {"--mode serial says how every block is split", NULL, NULL}},
+        {"--con tp", {"--con is \"tp\"", "one of auto|none|sp", NULL}},
+        {"--att dp", {"--att is \"dp\"", "one of auto|none|tp|sp", NULL}},
     };
     if (use_program("train_llama_tp")) CHECK_REFUSALS(tp);
     if (use_program("train_llama_galaxy")) CHECK_REFUSALS(galaxy);
+    if (use_program("train_llama_galaxy2")) CHECK_REFUSALS(galaxy2);
+    if (use_program("train_llama_sp")) CHECK_REFUSALS(sp);
     if (use_program("train_llama")) CHECK_REFUSALS(serial);
 }
 
-// training_args.json holds the options of its mode, too.
-TEST(training_args_of_one_program_say_which_programs_take_them)
+static int run_args(const char *args, const char *output_dir)
 {
     char line[4096];
-    const Refusal tp = {
-        "the arguments of tp",
-        {"args_of_tp/training_args.json: there is no option tp in this program", "use train_llama_tp or", NULL}};
+    snprintf(line, sizeof line, "%s --config %s/training_args.json --output_dir %s", program, args, output_dir);
+    start_line(line, 0);
+    return finish();
+}
+
+// training_args.json holds the mode, too, where that is an option.
+TEST(training_args_of_a_mode_give_the_same_run_again)
+{
+    static const char *const ways[] = {"--mode galaxy --ranks 2", "--mode sp --ends none --ranks 2",
+                                       "--att tp --mlp sp --ranks 2 --seq_scatter_list 20,12"};
+    if (!use_program("train_llama")) return;
+    for (int i = 0; i < 3; i++) {
+        char first[100], again[100], a[120], b[120];
+        snprintf(first, sizeof first, "args_of_mode%d", i);
+        snprintf(again, sizeof again, "args_again%d", i);
+        CHECK_RAN(run("--output_dir %s --max_steps 2 %s", first, ways[i]));
+        CHECK_RAN(run_args(first, again));
+        snprintf(a, sizeof a, "%s/checkpoint-2", first);
+        snprintf(b, sizeof b, "%s/checkpoint-2", again);
+        check_same_checkpoint(a, b);
+    }
+}
+
+TEST(training_args_of_one_program_are_refused_by_one_of_another_mode)
+{
+    static const Refusal of_tp = {"the arguments of train_llama_tp",
+                                  {"--tp 2: mode serial splits nothing among ranks", "take another mode", NULL}},
+                         of_mode = {"the arguments of train_llama --mode tp",
+                                    {"there is no option mode in this program", "use train_llama,", NULL}};
     if (!use_program("train_llama_tp")) return;
     CHECK_RAN(run("--output_dir args_of_tp --max_steps 2 --ranks 2"));
     if (!use_program("train_llama")) return;
-    snprintf(line, sizeof line, "%s --config args_of_tp/training_args.json --output_dir not_of_tp", program);
-    start_line(line, 0);
-    finish();
-    check_refused(&tp);
+    run_args("args_of_tp", "not_of_tp");
+    check_refused(&of_tp);
+    CHECK_RAN(run("--output_dir args_of_mode_tp --max_steps 2 --ranks 2 --mode tp"));
+    if (!use_program("train_llama_tp")) return;
+    run_args("args_of_mode_tp", "not_of_mode_tp");
+    check_refused(&of_mode);
 }
 
 // It also holds the number of ranks as threads, of which mpirun wants none.
@@ -239,20 +445,25 @@ TEST(training_args_of_threads_go_on_under_mpi)
 // for each other in vain.
 TEST(ranks_of_different_programs_or_groups_are_refused)
 {
+#define PROGRAM(att, con, mlp, ends)                                                                                   \
+    "\"galaxy " GX_VERSION ", causal_lm, llama (ATT " att ", CON " con ", MLP " mlp ", ends " ends ")\""
     static const struct {
         const char *first, *first_flags, *second, *second_flags, *says;
-    } pairs[] = {{"train_llama_tp", "--tp 2", "train_llama_tp", "--tp 1", "--tp is 2 on rank 0 and 1 on rank 1"},
-                 {"train_llama", "", "train_llama_tp", "",
-                  "llama (ATT None, CON None, MLP None)\" on rank 0 and \"galaxy " GX_VERSION
-                  ", llama (ATT TP, CON None, MLP TP)\" on rank 1"},
-                 {"train_llama_tp", "", "train_llama_galaxy", "",
-                  "llama (ATT TP, CON None, MLP TP)\" on rank 0 and \"galaxy " GX_VERSION
-                  ", llama (ATT TP, CON SP, MLP TP)\" on rank 1"},
-                 {"train_llama_tp", "--tp_num_attention_heads_list 3,1", "train_llama_tp",
-                  "--tp_num_attention_heads_list 1,3",
-                  "--tp_num_attention_heads_list is [3,1] on rank 0 and [1,3] on rank 1"}};
+    } pairs[] = {
+        {"train_llama_tp", "--tp 2", "train_llama_tp", "--tp 1", "--tp is 2 on rank 0 and 1 on rank 1"},
+        {"train_llama", "", "train_llama_tp", "",
+         PROGRAM("None", "None", "None", "None") " on rank 0 and " PROGRAM("TP", "None", "TP", "TP") " on rank 1"},
+        {"train_llama_tp", "", "train_llama_galaxy", "",
+         PROGRAM("TP", "None", "TP", "TP") " on rank 0 and " PROGRAM("TP", "SP", "TP", "TP") " on rank 1"},
+        {"train_llama", "--mode sp", "train_llama", "--mode sp --ends tp",
+         PROGRAM("SP", "SP", "SP", "SP") " on rank 0 and " PROGRAM("SP", "SP", "SP", "TP") " on rank 1"},
+        {"train_llama", "--mode sp", "train_llama_sp", "", "--mode is \"sp\" on rank 0 and not given on rank 1"},
+        {"train_llama_tp", "--tp_num_attention_heads_list 3,1", "train_llama_tp", "--tp_num_attention_heads_list 1,3",
+         "--tp_num_attention_heads_list is [3,1] on rank 0 and [1,3] on rank 1"},
+        {"train_llama_sp", "--freeze *mlp*", "train_llama_sp", "", "--freeze is \"*mlp*\" on rank 0 and "},
+        {"train_llama_sp", "--recompute layer", "train_llama_sp", "", "--recompute is \"layer\" on rank 0 and "}};
     NEED_MPI();
-    for (int i = 0; i < 4; i++) {
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         char line[4096], first[GX_PATH];
         if (!use_program(pairs[i].first)) return;
         snprintf(first, sizeof first, "%s", program);
@@ -291,14 +502,21 @@ TEST(unequal_ranks_that_do_not_fit_together_are_refused)
 
 TEST(the_processes_of_every_mode_take_the_memory_of_their_plan)
 {
-    static const Way ways[] = {{"train_llama_tp", "--ranks 2 --micro_batch_size 4 --tp_num_attention_heads_list 6,2"},
-                               {"train_llama_galaxy", "--ranks 2 --micro_batch_size 4 --seq_scatter_list 200,56"}};
+    static const Way ways[] = {
+        {"train_llama_tp", "--ranks 2 --micro_batch_size 4 --tp_num_attention_heads_list 6,2"},
+        {"train_llama_sp", "--ranks 2 --micro_batch_size 4 --seq_scatter_list 200,56"},
+        {"train_llama_galaxy", "--ranks 2 --micro_batch_size 4 --seq_scatter_list 200,56"},
+        {"train_llama_galaxy2",
+         "--ranks 2 --micro_batch_size 4 --seq_scatter_list 56,200 --tp_vocab_size_list 2000,6192"},
+        {"train_llama", "--ranks 2 --micro_batch_size 4 --att sp --mlp tp --ends none"},
+        {"train_llama_galaxy", "--ranks 2 --micro_batch_size 4 --recompute layer"},
+        {"train_llama_galaxy2", "--ranks 2 --micro_batch_size 4 --freeze model.embed_tokens*,*.layers.0.*"}};
     if (is_sanitized) SKIP("sanitizers have memory of their own");
-    for (int i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         char line[4096];
         if (!use_program(ways[i].program)) return;
-        snprintf(line, sizeof line, "%s --config middle.json --max_steps 2 --output_dir mode_memory%d %s", program, i,
-                 ways[i].flags);
+        snprintf(line, sizeof line, "%s --config middle.json --max_steps 2 --output_dir mode_memory%d %s", program,
+                 (int)i, ways[i].flags);
         start_line(line, 0);
         CHECK_RAN(finish());
         double plan = number_before(out(), "MB\n  "), peak = (double)child.peak_kb * 1024 / 1e6,
@@ -315,12 +533,11 @@ TEST(the_processes_of_every_mode_take_the_memory_of_their_plan)
 
 TEST(a_killed_rank_of_every_mode_ends_the_others_with_its_number)
 {
-    static const char *const programs[] = {"train_llama_tp", "train_llama_galaxy"};
     NEED_MPI();
-    for (int p = 0; p < 2; p++) {
+    for (int p = 0; p < MODES; p++) {
         pid_t rank[8];
         char flags[300], log[100];
-        if (!use_program(programs[p])) return;
+        if (!use_mode(modes[p])) return;
         snprintf(flags, sizeof flags,
                  "--output_dir orphans%d --max_steps 100000 --micro_batch_size 2 --eval_steps 1 " SLOW, p);
         snprintf(log, sizeof log, "orphans%d/log.jsonl", p);

@@ -75,6 +75,22 @@ TEST(a_killed_process_ends_the_others_with_its_number)
     }
 }
 
+TEST(a_signal_to_one_process_ends_a_long_validation_on_all)
+{
+    write_long_text();
+    start_ranks(BY_TORCHRUN, 2, "--config tiny.json --max_steps 3 --output_dir stopped " LONG_VALIDATION, "");
+    CHECK(wait_for("stopped/log.jsonl", "\"step\": 1, "), "no first step came");
+    sleep_ms(500);
+    char *pid = read_text("pid1");
+    if (CHECK(atoi(pid) > 1, "no process %s", pid)) kill((pid_t)atoi(pid), SIGTERM);
+    free(pid);
+    const double at = now() - child.started;
+    const int status = finish_within(at + 10);
+    CHECK(status == 2, "%d of 2 ranks ended by the signal, %.1f s after it", status, child.seconds - at);
+    says(0, "stopped by a signal after step 1 of 3; go on with --resume auto");
+    check_whole("stopped/checkpoint-1");
+}
+
 TEST(processes_with_other_options_or_texts_end_all_with_their_number)
 {
     static const char *const pairs[][2] = {
@@ -143,7 +159,7 @@ TEST(mpirun_has_the_word_where_the_program_has_mpi)
 {
     NEED_MPI();
     int status = run_mpi(2, "--world 2 --rank 0 --init tcp://127.0.0.1:29500 --max_steps 2 --output_dir both");
-    CHECK(status != 0 && status != TIMED_OUT && strstr(err(), "leave --world, --rank and --init away"), "status %d: %s",
+    CHECK(status != 0 && status != TIMED_OUT && strstr(err(), "leave out --world, --rank and --init"), "status %d: %s",
           status, err());
     CHECK(!exists("both"), "it trained");
     setenv("RANK", "0", 1), setenv("WORLD_SIZE", "3", 1); // left over from something else

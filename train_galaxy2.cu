@@ -37,6 +37,9 @@ const GxMode gx_galaxy2 = {"galaxy2",
                            galaxy2_pair_backward};
 
 #ifndef GX_NO_MAIN
-static int train(GxContext *g, int argc, char **argv) { return gx_train(g, &GX_FAMILY, &gx_galaxy2, argc, argv); }
+static int train(GxContext *g, int argc, char **argv)
+{
+    return gx_train(g, &GX_FAMILY, &GX_TASK, &gx_galaxy2, argc, argv);
+}
 int main(int argc, char **argv) { return gx_launch(train, argc, argv); } // one call of train per rank
 #endif

@@ -31,6 +31,6 @@ const GxMode gx_tp = {"tp",
                       tp_pair_backward};
 
 #ifndef GX_NO_MAIN
-static int train(GxContext *g, int argc, char **argv) { return gx_train(g, &GX_FAMILY, &gx_tp, argc, argv); }
+static int train(GxContext *g, int argc, char **argv) { return gx_train(g, &GX_FAMILY, &GX_TASK, &gx_tp, argc, argv); }
 int main(int argc, char **argv) { return gx_launch(train, argc, argv); } // one call of train per rank
 #endif

@@ -9,10 +9,11 @@ nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
 look() { if [ -n "$nvcc" ]; then check "$@"; else skip "$1" "nvcc was not found"; fi; }
 has_header() { printf '#include <%s>\n' "$1" | ${CC:-cc} -E -x c - >/dev/null 2>&1; }
 json=$(has_header jansson.h && echo "-DGX_WITH_JANSSON -ljansson")
-one_file() { "$nvcc" -std=c++20 -arch=sm_90 -x cu -DGALAXY_IMPLEMENTATION -DGX_WITH_CUDA $json train_galaxy.cu -o "$tmp/program" -lcublasLt -lnccl; }
+one_file() { "$nvcc" -std=c++20 -arch=sm_90 -x cu -DGALAXY_IMPLEMENTATION -DGX_WITH_CUDA $json "$1" -o "$tmp/program" -lcublasLt -lnccl; }
 says_why() { "$tmp/program" --max_steps 1 2>&1 | grep -q "no NVIDIA driver\|step  "; }
 plans() { "$tmp/program" --dry_run "$@" >"$tmp/plan" 2>&1 && grep -q "in the device's memory" "$tmp/plan" || { cat "$tmp/plan"; return 1; }; }
-plans_all() { plans --seq_len 512 && plans --ranks 2 && plans --ranks 2 --device_comm nccl --precision bf16 && grep -q "(threads, nccl)" "$tmp/plan"; }
+plans_all() { plans --seq_len 512 && plans --ranks 2 && plans --ranks 2 --device_comm nccl --precision bf16 && grep -q "(threads, nccl)" "$tmp/plan" &&
+    plans --ranks 2 --mode galaxy2 && plans --ranks 2 --att sp --mlp tp --recompute layer; }
 # A program of `make gpu`, for one architecture: its libraries are those of C, C++, OpenMP, CUDA and NCCL. jansson is in it, where this machine has the
 # archive to take it from.
 brings_the_rest() {
@@ -27,7 +28,8 @@ brings_the_rest() {
 }
 
 look kernels_take_of_a_card_what_they_took_before dev/cuda/resources.sh --check
-look a_program_in_one_file_is_compiled_by_nvcc one_file
+look a_mode_in_one_file_is_compiled_by_nvcc one_file train_galaxy.cu
+look a_program_in_one_file_is_compiled_by_nvcc one_file train_llama.cu
 look a_program_without_a_card_says_so says_why
 if [ -n "$json" ]; then
     look a_plan_needs_no_card plans_all

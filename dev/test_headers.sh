@@ -38,6 +38,7 @@ comm base ops
 parallel base ops comm
 model base ops comm parallel
 io base
+task base ops comm parallel model io
 END
 }
 example() { "$CC" "$1" -I. -o "$tmp/example" -lm -lpthread && "$tmp/example"; }

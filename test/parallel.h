@@ -8,7 +8,16 @@
 #ifndef TEST_STEPS
 #define TEST_STEPS 3
 #endif
-enum { T = 8, STEPS = TEST_STEPS, MAX_RANKS = 6, MAX_COLUMNS = 24, MAX_MICRO = 3, LAYERS = 2, HEAD_CHUNK = 7 };
+enum {
+    T = 8,
+    SHORT_T = 7,
+    STEPS = TEST_STEPS,
+    MAX_RANKS = 6,
+    MAX_COLUMNS = 24,
+    MAX_MICRO = 3,
+    LAYERS = 2,
+    HEAD_CHUNK = 7
+};
 static const GxLlamaConfig model_config = {
     61, 32, 40,   LAYERS, 6,   3,
     8,  64, 1e-5, 10000,  0.2, 0}; // three K,V heads, two query heads to each; weights so large that attention is far
@@ -18,7 +27,7 @@ static GxDtype test_dtype; // that models compute in
 static TestWish test_wish; // what else they should be
 
 typedef struct {
-    const char *what;
+    char what[200];
     const GxMode *mode;
     int dp, tp, micro;          // ranks: dp * tp; micro-batches of a window
     int64_t samples[MAX_RANKS]; // of each data-parallel rank in a micro-batch
@@ -48,7 +57,10 @@ typedef struct { // what a run left behind on one rank
     float *y[LAYERS + 1],
         *dx[LAYERS + 1]; // of the first micro-batch: the stream behind each layer, and its gradient; [rows, D]
     int64_t rows;
-    GxRecorder window; // the first window, with its update
+    double validation;       // the loss of the last window's samples, less their last tokens
+    float *logits;           // of these tokens' last rows of the first micro-batch: [columns, vocabulary]; fp32 alone
+    int64_t column, columns; // of the first micro-batch on all ranks: those that this rank has
+    GxRecorder window;       // the first window, with its update
     char error[600];
 } Result;
 
@@ -119,8 +131,8 @@ static inline void probe_forward(GxPass *p, int k, GxRows y, GxRows x)
     const Probe *probe = (const Probe *)p->m->mode;
     probe->inner->pair_forward(p, k, y, x);
     if (!probe_is_behind_layer(p, k) || !y.data) return;
+    if (!probe->out->rows) probe->out->rows = y.rows;
     probe_keep(p->g, &probe->out->y[p->unit], y);
-    probe->out->rows = y.rows;
 }
 
 static inline void probe_backward(GxPass *p, int k, GxRows dx, GxRows dy, GxRows x)
@@ -196,6 +208,33 @@ static inline void train_adamw(TestModel *t, const Layout *l, int64_t begin, int
     keep(t, out, 4, t->m.store.moment[1]);
 }
 
+// Forward only, in sequences that are shorter than planned, so that their slices are others. Logits lie in a moment's
+// place, which has been looked at.
+static inline void validate(TestModel *t, const Layout *l, int64_t begin, int64_t B, int micro, int32_t *tokens,
+                            Result *out)
+{
+    GxContext *g = &t->g;
+    GxBatch batch[MAX_MICRO];
+    GxStep step = test_step(t);
+    step.loss_sum = 0;
+    gx_to_device(g, g->step, &step, sizeof step);
+    fill_window(l, 0, begin, B, micro, batch, tokens);
+    for (int i = 0; i < micro; i++) {
+        batch[i].T = SHORT_T, batch[i].runs = gx_runs_one(SHORT_T, 0), batch[i].loss = &g->step->loss_sum;
+        test_put_batch(t, &batch[i], i);
+        gx_runner_forward(g, &t->r, &batch[i]);
+    }
+    gx_all_reduce(g, gx_runner_loss_axes(&t->r), GX_SUM, &g->step->loss_sum, 1, GX_F64);
+    step = test_step(t);
+    out->validation = step.loss_sum;
+    out->column = begin, out->columns = B;
+    if (t->m.store.dtype != GX_F32) return;
+    batch[0].logits = gx_rows(t->m.store.moment[0], GX_F32, B, t->config.vocab_size);
+    batch[0].logits_row = (SHORT_T - 1) * B;
+    gx_runner_forward(g, &t->r, &batch[0]);
+    out->logits = test_kept(t, batch[0].logits.data, B * t->config.vocab_size);
+}
+
 // One rank: columns [begin, begin + B) of each of `micro` micro-batches. comm NULL: alone. The model stays open until
 // free_result.
 static inline void run_rank(const Layout *l, const GxMode *mode, int tp, int64_t begin, int64_t B, int micro,
@@ -225,6 +264,7 @@ static inline void run_rank(const Layout *l, const GxMode *mode, int tp, int64_t
     t->o.max_grad_norm = 0.5; // clips
     train_sgd(t, l, begin, B, micro, tokens, out);
     train_adamw(t, l, begin, B, micro, tokens, out);
+    validate(t, l, begin, B, micro, tokens, out);
     snprintf(out->error, sizeof out->error, "%s", t->g.error.message);
     if (t->g.comm) gx_comm_close(&t->g);
     t->g.comm = NULL;
@@ -252,6 +292,7 @@ static inline void free_result(Result *r)
 {
     for (int i = 0; i < BUFFERS; i++) free(r->flat.all[i]);
     for (int i = 0; i <= LAYERS; i++) free(r->y[i]), free(r->dx[i]);
+    free(r->logits);
     gx_recorder_close(&r->window);
     if (r->model) test_model_close(r->model);
     free(r->model);
@@ -324,6 +365,18 @@ __attribute__((format(printf, 3, 4))) static inline void worse(Worst *w, double 
     va_end(args);
 }
 
+// The loss without gradients, and logits, of weights after a step of AdamW.
+static inline void compare_validation(const Result *a, const Result *serial, double depth, Worst *w)
+{
+    const float loss = (float)a->validation;
+    const int64_t V = model_config.vocab_size;
+    double ref[MAX_COLUMNS * 61];
+    worse(w, test_ratio(&loss, &serial->validation, 1, test_bound(2 * depth), 0), "loss of a validation");
+    if (!a->logits || !serial->logits) return;
+    for (int64_t i = 0; i < a->columns * V; i++) ref[i] = serial->logits[a->column * V + i];
+    worse(w, test_ratio(a->logits, ref, a->columns * V, test_bound(2 * depth), 0), "logits");
+}
+
 // Everything that a rank has against the same elements of serial: losses, norms, its boxes of every gradient, weight
 // and moment.
 static inline void compare_rank(const Layout *l, const Result *a, const Result *serial, Worst *w)
@@ -341,6 +394,7 @@ static inline void compare_rank(const Layout *l, const Result *a, const Result *
         worse(w, test_ratio(&loss, &serial->loss[s], 1, test_bound((s + 1) * depth), 0), "loss of step %d", s);
         worse(w, test_ratio(&norm, &serial->norm[s], 1, test_bound((s + 1) * depth), 0), "grad norm of step %d", s);
     }
+    compare_validation(a, serial, depth, w);
     for (int i = 0; i < table->n; i++) {
         const GxTensor *t = &table->row[i];
         const int64_t at = test_flat(a->model, i), there = test_flat(serial->model, i), n = gx_tensor_count(t);

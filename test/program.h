@@ -379,6 +379,12 @@ static long count_not_finite(const char *path)
 // in what is trained.
 #define SLOW "--validation_fraction 0.5 --eval_windows 200"
 
+// A validation of 23,000 samples, each a row of its own: most of a minute.
+#define LONG_VALIDATION                                                                                                \
+    "--train_data long.txt --validation_fraction 0.5 --seq_len 256 --hidden_size 64 --micro_batch_size 1 "             \
+    "--eval_steps 1 --eval_windows 0"
+static void write_long_text(void) { shell("for i in $(seq 200); do cat text.txt; done > long.txt"); }
+
 static int wait_for(const char *path, const char *words) // NULL: that it exists
 {
     for (double until = now() + LIMIT; now() < until; sleep_ms(1)) {

@@ -308,8 +308,8 @@ static dnnl_status_t gx__cpu_sgemm(const GxGemm *p)
 // ---- bf16 widened to fp32 ------------------------------------------------------------------------------------------
 
 // A thread computes a block of C: the sum over K of products of panels, which it has widened on its stack. The sum
-// begins as beta*C, is taken in fp32, and rounded once. With these sizes a product has nine tenths of the speed of one
-// in fp32; larger ones gain little.
+// begins as beta*C, is taken in fp32, and rounded once. With these sizes a product has eight to nine tenths of the
+// speed of one in fp32 (docs/benchmarks.md); larger ones gain little.
 enum { GX__CPU_WIDE_M = 96, GX__CPU_WIDE_N = 128, GX__CPU_WIDE_K = 256 };
 
 typedef struct {
@@ -347,10 +347,11 @@ static dnnl_status_t gx__cpu_widened_block(GxWidePanels *s, const GxGemm *p, int
     if (rounds && p->beta != 0) gx__cpu_widen(s->c, rounded, m, n, p->ldc);
     for (int64_t k0 = 0; k0 < p->K; k0 += GX__CPU_WIDE_K, wide.beta = 1) {
         const int64_t k = wide.K = gx_min(GX__CPU_WIDE_K, p->K - k0);
-        if (p->trans_a) gx__cpu_widen(s->a, A + k0 * p->lda + m0, k, wide.lda = m, p->lda);
-        else gx__cpu_widen(s->a, A + m0 * p->lda + k0, m, wide.lda = k, p->lda);
-        if (p->trans_b) gx__cpu_widen(s->b, B + n0 * p->ldb + k0, n, wide.ldb = k, p->ldb);
-        else gx__cpu_widen(s->b, B + k0 * p->ldb + n0, k, wide.ldb = n, p->ldb);
+        wide.lda = p->trans_a ? m : k, wide.ldb = p->trans_b ? k : n;
+        if (p->trans_a) gx__cpu_widen(s->a, A + k0 * p->lda + m0, k, m, p->lda);
+        else gx__cpu_widen(s->a, A + m0 * p->lda + k0, m, k, p->lda);
+        if (p->trans_b) gx__cpu_widen(s->b, B + n0 * p->ldb + k0, n, k, p->ldb);
+        else gx__cpu_widen(s->b, B + k0 * p->ldb + n0, k, n, p->ldb);
         GX__CPU_DNNL(gx__cpu_sgemm(&wide));
     }
     if (rounds) gx__cpu_round_block(rounded, p->ldc, s->c, m, n);
@@ -362,7 +363,10 @@ static dnnl_status_t gx__cpu_gemm_widened(const GxGemm *p, int threads)
 {
     int64_t m = GX__CPU_WIDE_M, n = GX__CPU_WIDE_N;
     dnnl_status_t status = dnnl_success;
-    while (gx_ceil_div(p->M, m) * gx_ceil_div(p->N, n) < 2 * threads && n > 32) m > n ? (m /= 2) : (n /= 2);
+    while (gx_ceil_div(p->M, m) * gx_ceil_div(p->N, n) < 2 * threads && n > 32) {
+        if (m > n) m /= 2;
+        else n /= 2;
+    }
     const int64_t across = gx_ceil_div(p->N, n), blocks = gx_ceil_div(p->M, m) * across;
     GX_OMP(parallel for schedule(dynamic) num_threads(threads))
     for (int64_t i = 0; i < blocks; i++) {

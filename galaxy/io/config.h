@@ -37,7 +37,7 @@ typedef struct {
 typedef struct {
     const GxField *option;
     int n;
-    const char *programs; // "train_llama_tp or train_llama_galaxy"
+    const char *programs; // "train_llama"
 } GxOptionElsewhere;
 typedef struct {
     GxOptionGroup group[GX_CONFIG_GROUPS];

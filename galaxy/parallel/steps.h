@@ -74,8 +74,8 @@ typedef enum {
 } GxObject;
 
 typedef enum {
-    GX_KEEP_NOTHING = 0, // F ends its input; the slot is scratch
-    GX_KEEP_INPUT,       // the slot is scratch; R makes one before B
+    GX_KEEP_NOTHING = 0, // F ends its input; the slot lives as long as the action
+    GX_KEEP_INPUT,       // so does the slot; R makes one before B
     GX_KEEP_SLOT
 } GxKeep;
 typedef enum {
@@ -109,7 +109,7 @@ typedef enum {
     GX_ORDER_GPIPE     // all forwards, then all backwards
 } GxStepsOrder;
 
-// What a list is made from; zeros are the serial step of one rank.
+// What a list is made from; besides units and micro_batches zeros are the serial step of one rank.
 typedef struct {
     int units;       // of the model, L + 2: unit 0 is the embedding, the last one the head
     int first, last; // this rank's units [first, last); last 0: all
@@ -140,7 +140,7 @@ typedef struct {
 typedef struct {
     GxAction *action;
     int n;            // actions
-    int tickets;      // that are open at once, at most
+    int tickets;      // they are 0 to tickets - 1
     GxStepsSpec spec; // last is set; frozen is a copy
 
     GxOperands *operands; // [n], by gx_steps_place
@@ -254,10 +254,10 @@ const char *gx_object_name(int object)
 // Which rows of it apply to an action depends on the unit and on the action's fields: all conditions must hold.
 
 enum {
-    GX__STEPS_IF_X = 1,    // the unit has an input: it is not the embedding
-    GX__STEPS_IF_Y = 2,    // the unit has an output: it is not the head
-    GX__STEPS_IF_HEAD = 4, // it has none
-    GX__STEPS_IF_KEEPS_SLOT = 8,
+    GX__STEPS_IF_X = 1,         // the unit has an input: it is not the embedding
+    GX__STEPS_IF_Y = 2,         // the unit has an output: it is not the head
+    GX__STEPS_IF_HEAD = 4,      // it has none
+    GX__STEPS_IF_SLOT_GOES = 8, // F keeps nothing, or its input alone
     GX__STEPS_IF_KEEPS_NOTHING = 16,
     GX__STEPS_IF_WHOLE = 32,    // B with its weight half
     GX__STEPS_IF_HALF = 64,     // B without it
@@ -282,11 +282,12 @@ typedef struct {
 
 // clang-format off
 static const GxEffectRow gx__steps_effects[] = {
-    // F: weights, x(u) -> x(u+1), slot
+    // F: weights, x(u) -> x(u+1), slot. A slot that is not kept is scratch: it ends with the action.
     {GX_DO_FORWARD,   GX_USES,    GX_OBJECT_WEIGHTS, GX__STEPS_BUCKET,     0},
     {GX_DO_FORWARD,   GX_USES,    GX_OBJECT_X,       GX__STEPS_HERE,       GX__STEPS_IF_X},
     {GX_DO_FORWARD,   GX_MAKES,   GX_OBJECT_X,       GX__STEPS_ABOVE,      GX__STEPS_IF_Y},
-    {GX_DO_FORWARD,   GX_MAKES,   GX_OBJECT_SLOT,    GX__STEPS_HERE,       GX__STEPS_IF_KEEPS_SLOT},
+    {GX_DO_FORWARD,   GX_MAKES,   GX_OBJECT_SLOT,    GX__STEPS_HERE,       0},
+    {GX_DO_FORWARD,   GX_ENDS,    GX_OBJECT_SLOT,    GX__STEPS_HERE,       GX__STEPS_IF_SLOT_GOES},
     {GX_DO_FORWARD,   GX_ENDS,    GX_OBJECT_X,       GX__STEPS_HERE,       GX__STEPS_IF_X | GX__STEPS_IF_KEEPS_NOTHING},
     // R: weights, x(u) -> slot
     {GX_DO_RECOMPUTE, GX_USES,    GX_OBJECT_WEIGHTS, GX__STEPS_BUCKET,     0},
@@ -300,9 +301,10 @@ static const GxEffectRow gx__steps_effects[] = {
     {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_DX,      GX__STEPS_ABOVE,      GX__STEPS_IF_Y},
     {GX_DO_BACKWARD,  GX_ADDS,    GX_OBJECT_GRADS,   GX__STEPS_BUCKET,     GX__STEPS_IF_WHOLE | GX__STEPS_IF_TRAINED},
     {GX_DO_BACKWARD,  GX_ADDS,    GX_OBJECT_GRADS,   GX__STEPS_UNIT_0,     GX__STEPS_IF_WHOLE | GX__STEPS_IF_TIED},
+    {GX_DO_BACKWARD,  GX_MAKES,   GX_OBJECT_SLOT,    GX__STEPS_HERE,       GX__STEPS_IF_HEAD},
     {GX_DO_BACKWARD,  GX_MAKES,   GX_OBJECT_DX,      GX__STEPS_HERE,       GX__STEPS_IF_ABOVE},
     {GX_DO_BACKWARD,  GX_MAKES,   GX_OBJECT_PUT_OFF, GX__STEPS_HERE,       GX__STEPS_IF_HALF},
-    {GX_DO_BACKWARD,  GX_ENDS,    GX_OBJECT_SLOT,    GX__STEPS_HERE,       GX__STEPS_IF_Y | GX__STEPS_IF_WHOLE},
+    {GX_DO_BACKWARD,  GX_ENDS,    GX_OBJECT_SLOT,    GX__STEPS_HERE,       GX__STEPS_IF_WHOLE},
     {GX_DO_BACKWARD,  GX_ENDS,    GX_OBJECT_X,       GX__STEPS_HERE,       GX__STEPS_IF_X | GX__STEPS_IF_X_GOES},
     {GX_DO_BACKWARD,  GX_ENDS,    GX_OBJECT_DX,      GX__STEPS_ABOVE,      GX__STEPS_IF_Y},
     // W: slot (and x) -> gradients. It reads no weights.
@@ -348,12 +350,11 @@ static int gx__steps_conditions(const GxStepsSpec *spec, const GxAction *a)
 {
     const int u = a->unit, head = spec->units - 1;
     int when = 0;
-    if (u < 0) return when;
+    if (u < 0 || u > head) return when; // of the window
     when |= u > 0 ? GX__STEPS_IF_X : 0;
     when |= u < head ? GX__STEPS_IF_Y : GX__STEPS_IF_HEAD;
-    when |= a->keep == GX_KEEP_SLOT      ? GX__STEPS_IF_KEEPS_SLOT
-            : a->keep == GX_KEEP_NOTHING ? GX__STEPS_IF_KEEPS_NOTHING
-                                         : 0;
+    when |= a->keep != GX_KEEP_SLOT ? GX__STEPS_IF_SLOT_GOES : 0;
+    when |= a->keep == GX_KEEP_NOTHING ? GX__STEPS_IF_KEEPS_NOTHING : 0;
     when |= a->half == GX_HALF_NONE ? GX__STEPS_IF_WHOLE : GX__STEPS_IF_HALF;
     when |= a->half == GX_HALF_INPUT_X ? GX__STEPS_IF_X_STAYS : GX__STEPS_IF_X_GOES;
     when |= u > gx_steps_lowest(spec) ? GX__STEPS_IF_ABOVE : 0;

@@ -71,10 +71,10 @@ static GX_PRINTF(4, 5) GxStatus gx__steps_refuse(const GxStepsReplay *r, int i, 
 
 static const char *gx__steps_thing_name(int object, int unit, int micro_batch, char text[96])
 {
-    const char *name = gx_object_name(object);
-    if (unit < 0) snprintf(text, 96, "%s", name);
-    else if (micro_batch < 0) snprintf(text, 96, "%s of unit %d", name, unit);
-    else snprintf(text, 96, "%s of unit %d, micro-batch %d", name, unit, micro_batch);
+    const char *the = object == GX_OBJECT_X || object == GX_OBJECT_DX ? "" : "the ", *name = gx_object_name(object);
+    if (unit < 0) snprintf(text, 96, "%s%s", the, name);
+    else if (micro_batch < 0) snprintf(text, 96, "%s%s of unit %d", the, name, unit);
+    else snprintf(text, 96, "%s%s of unit %d, micro-batch %d", the, name, unit, micro_batch);
     return text;
 }
 
@@ -84,9 +84,9 @@ static const char *gx__steps_maker(int object, int unit, char text[48])
     switch (object) {
     case GX_OBJECT_X: snprintf(text, 48, "F%d", unit - 1); break;
     case GX_OBJECT_DX: snprintf(text, 48, "B%d", unit); break;
-    case GX_OBJECT_SLOT: snprintf(text, 48, "F%d that keeps it, or R%d,", unit, unit); break;
+    case GX_OBJECT_SLOT: snprintf(text, 48, "F%d that keeps it, or R%d", unit, unit); break;
     case GX_OBJECT_PUT_OFF: snprintf(text, 48, "b%d", unit); break;
-    case GX_OBJECT_GRADS: snprintf(text, 48, "B%d, or W%d,", unit, unit); break;
+    case GX_OBJECT_GRADS: snprintf(text, 48, "B%d, or W%d", unit, unit); break;
     case GX_OBJECT_SUMS: snprintf(text, 48, "NORM%d", unit); break;
     case GX_OBJECT_COUNTS: snprintf(text, 48, "COUNT"); break;
     case GX_OBJECT_CLIP: snprintf(text, 48, "AGREE"); break;
@@ -100,10 +100,10 @@ static GxStatus gx__steps_refuse_missing(const GxStepsReplay *r, int i, int obje
     char thing[96], maker[48], by[48];
     const GxThing *t = gx__steps_thing(r, object, unit, micro_batch);
     gx__steps_thing_name(object, unit, micro_batch, thing);
-    if (t->by >= 0)
-        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "%s is needed, but action %d (%s) has ended it", thing, t->by,
+    if (t->by >= 0 && !(object == GX_OBJECT_SLOT && r->s->action[t->by].what == GX_DO_FORWARD)) // which kept none
+        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "it needs %s, which action %d (%s) has ended", thing, t->by,
                                 gx_action_name(&r->s->action[t->by], by));
-    return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "%s is needed; %s must come before and does not", thing,
+    return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "it needs %s: %s must come before", thing,
                             gx__steps_maker(object, unit, maker));
 }
 
@@ -154,11 +154,6 @@ static GxStatus gx__steps_check_half(const GxStepsReplay *r, int i)
         return gx__steps_refuse(r, i, GX_ERR_ARGUMENT,
                                 "unit %d has no weight half of its own: it is the embedding, the head, or frozen",
                                 a->unit);
-    if (a->what != GX_DO_WEIGHT) return GX_OK;
-    const int b = *gx__steps_seen(r, GX_DO_BACKWARD, a->unit, a->micro_batch);
-    if (b >= 0 && r->s->action[b].half != a->half)
-        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "half is %d, but %d of its B, action %d", a->half,
-                                r->s->action[b].half, b);
     return GX_OK;
 }
 
@@ -185,7 +180,7 @@ static GxStatus gx__steps_check_fields(const GxStepsReplay *r, int i)
         return GX_FAIL(r->err, GX_ERR_ARGUMENT, "action %d: what is %d; it is 0 to %d", i, what, GX_DOS - 1);
     GX_TRY(gx__steps_check_supported(r, i));
     GX_TRY(gx__steps_check_unit(r, i));
-    if ((i == 0 || what == GX_DO_COUNT) && is_training && (i != 0 || what != GX_DO_COUNT))
+    if (is_training && (i == 0) != (what == GX_DO_COUNT))
         return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "COUNT is the first action of a training list, on all ranks");
     if (!is_training && what != GX_DO_FORWARD)
         return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "a list of evaluation or generation has forwards only");
@@ -214,32 +209,20 @@ static GxStatus gx__steps_check_complete(const GxStepsReplay *r, int i, int unit
     const GxStepsSpec *p = r->p;
     const int expected = gx__steps_contributions(p, unit), what = r->s->action[i].what, axes = r->s->action[i].axes;
     if (r->added[unit] != expected)
-        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT,
-                                "%d of %d contributions to the gradients of unit %d have been added: the other B%d or "
-                                "W%d%s must come before",
-                                r->added[unit], expected, unit, unit, unit,
-                                unit == 0 && p->is_tied ? ", or the head's, whose tensor it shares," : "");
+        return gx__steps_refuse(
+            r, i, GX_ERR_ARGUMENT,
+            "the gradients of unit %d have %d of %d contributions: every B%d (of a half, its W%d)%s "
+            "must come before",
+            unit, r->added[unit], expected, unit, unit,
+            unit == 0 && p->is_tied ? ", and the head's B, whose tensor it shares," : "");
     if (what == GX_DO_REDUCE && (r->reduced[unit] & axes))
-        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "gradients of unit %d are summed over axes %d already", unit,
+        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "the gradients of unit %d are summed over axes %d already", unit,
                                 r->reduced[unit] & axes);
     if (what == GX_DO_NORM && r->reduced[unit] != p->reduce_axes)
         return gx__steps_refuse(r, i, GX_ERR_ARGUMENT,
-                                "gradients of unit %d are summed over axes %d of %d: REDUCE must come before", unit,
+                                "the gradients of unit %d are summed over axes %d of %d: REDUCE must come before", unit,
                                 r->reduced[unit], p->reduce_axes);
-    if (what == GX_DO_REDUCE && *gx__steps_seen(r, GX_DO_NORM, unit, -1) >= 0)
-        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "NORM%d, action %d, has read the gradients that are summed here",
-                                unit, *gx__steps_seen(r, GX_DO_NORM, unit, -1));
     if (what == GX_DO_REDUCE) r->reduced[unit] |= axes;
-    return GX_OK;
-}
-
-static GxStatus gx__steps_check_add(const GxStepsReplay *r, int i, int unit)
-{
-    const int normed = *gx__steps_seen(r, GX_DO_NORM, unit, -1);
-    if (r->reduced[unit] || normed >= 0)
-        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "it adds to gradients of unit %d, which are %s already", unit,
-                                normed >= 0 ? "squared for the norm" : "summed over ranks");
-    r->added[unit]++;
     return GX_OK;
 }
 
@@ -249,17 +232,14 @@ static GxStatus gx__steps_apply_one(const GxStepsReplay *r, int i, int verb, int
     const int ticket = r->s->action[i].ticket, gives = verb == GX_MAKES || verb == GX_ADDS;
     char thing[96], by[48];
     if (t->ticket >= 0)
-        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT,
-                                "%s is under way with ticket %d of action %d: WAIT%d must come "
-                                "before",
-                                gx__steps_thing_name(object, unit, micro_batch, thing), t->ticket, r->open[t->ticket],
-                                t->ticket);
+        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "action %d is still at %s: WAIT%d must come before",
+                                r->open[t->ticket], gx__steps_thing_name(object, unit, micro_batch, thing), t->ticket);
     if (verb == GX_MAKES && t->is_there)
         return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "it makes %s, which is there already: action %d (%s) made it",
                                 gx__steps_thing_name(object, unit, micro_batch, thing), t->by,
                                 gx_action_name(&r->s->action[gx_max(t->by, 0)], by));
     if (!gives && !t->is_there) return gx__steps_refuse_missing(r, i, object, unit, micro_batch);
-    if (object == GX_OBJECT_GRADS && verb == GX_ADDS) GX_TRY(gx__steps_check_add(r, i, unit));
+    if (object == GX_OBJECT_GRADS && verb == GX_ADDS) r->added[unit]++;
     if (object == GX_OBJECT_GRADS && (verb == GX_USES || verb == GX_CHANGES))
         GX_TRY(gx__steps_check_complete(r, i, unit));
     t->is_there = verb != GX_ENDS;
@@ -353,20 +333,16 @@ static GxStatus gx__steps_check_all_done(const GxStepsReplay *r)
 static GxStatus gx__steps_check_end(const GxStepsReplay *r)
 {
     static const int objects[] = {GX_OBJECT_X, GX_OBJECT_DX, GX_OBJECT_SLOT, GX_OBJECT_PUT_OFF, GX_OBJECT_GRADS};
-    char thing[96], by[48], name[48];
-    for (int t = 0; t < GX_TICKETS; t++)
-        if (r->open[t] >= 0)
-            return gx__steps_refuse(r, -1, GX_ERR_ARGUMENT, "ticket %d of action %d (%s) is not waited for", t,
-                                    r->open[t], gx_action_name(&r->s->action[r->open[t]], name));
+    char thing[96], by[48];
     GX_TRY(gx__steps_check_all_done(r));
     for (unsigned k = 0; k < sizeof objects / sizeof *objects; k++)
         for (int u = 0; u < r->p->units; u++)
             for (int i = 0; i < r->p->micro_batches; i++) {
                 const GxThing *t = gx__steps_thing(r, objects[k], u, i);
                 if (t->is_there)
-                    return gx__steps_refuse(
-                        r, -1, GX_ERR_ARGUMENT, "%s is still there: action %d (%s) made it, and nothing ends it",
-                        gx__steps_thing_name(objects[k], u, i, thing), t->by, gx_action_name(&r->s->action[t->by], by));
+                    return gx__steps_refuse(r, -1, GX_ERR_ARGUMENT, "nothing has ended %s, which action %d (%s) made",
+                                            gx__steps_thing_name(objects[k], u, i, thing), t->by,
+                                            gx_action_name(&r->s->action[t->by], by));
             }
     return GX_OK;
 }

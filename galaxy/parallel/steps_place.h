@@ -2,12 +2,12 @@
 //
 // What an action makes lives until an action ends it. Lives that do not overlap may share bytes: they are packed into
 // one region one after the other, the largest first, each at the lowest offset where it meets no other (first fit; two
-// other orders are tried, too, and the smallest region is taken). With sizes as models have them it is within 2% of the
-// bytes alive at the worst moment, below which nothing can go. B writes the gradient of a unit's
-// input over that of its output where both have the same size.
+// other orders are tried, too, and the smallest region is taken). With sizes as models have them the region is at most
+// 3.5% above the bytes alive at the worst moment, below which nothing can go. B writes the gradient of a unit's input
+// over that of its output where both have the same size.
 #ifndef GX_STEPS_PLACE_H
 #define GX_STEPS_PLACE_H
-#include "steps.h"
+#include "steps_check.h"
 GX_BEGIN
 
 // By unit, [units] each: the unit's input (x[0] is not read: the embedding has none), its gradient (NULL: as x), its
@@ -16,7 +16,7 @@ typedef struct {
     const int64_t *x, *dx, *slot;
 } GxStepsBytes;
 
-// Fills made[], operands, buffer, bytes and most of a list that gx_steps_check has accepted.
+// Fills made[], operands, buffer, bytes and most. A list that gx_steps_check refuses has no placement.
 GxStatus gx_steps_place(GxSteps *s, const GxStepsBytes *bytes, GxError *err);
 
 // Whether no two things that are alive at once share a byte (but a gradient and the one that it is made from in place),
@@ -29,6 +29,7 @@ GX_END
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_STEPS_PLACE_IMPLEMENTED)
 #define GX_STEPS_PLACE_IMPLEMENTED
 #include "../base/arena.h"
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,9 +74,10 @@ typedef struct {
 typedef struct {
     GxLife *life; // in the order in which they begin
     int n;
-    int *life_of;             // [x, dx, slot][unit][micro-batch]: the one that goes on; -1: none
-    GxLife **order, **placed; // [n] by size, by offset
-    int64_t *live;            // [actions + 1]: bytes alive
+    int *life_of;   // [x, dx, slot][unit][micro-batch]: the latest; -1: none yet
+    GxLife **order; // [n]: of packing; then by offset
+    GxLife *placed; // [n]: copies of those that have their offsets, by offset
+    int64_t *live;  // [actions + 1]: bytes alive
 } GxLives;
 
 // The gradient of a unit's input begins where that of its output ends: one life, if they are of one size.
@@ -88,7 +90,7 @@ static int gx__steps_in_place(const GxSteps *s, const GxStepsBytes *bytes, const
     return same ? l->life_of[gx__steps_rows_cell(&s->spec, &dy)] : -1;
 }
 
-// The life that an effect is about: one that begins, or goes on until this action at least; NULL: there is none.
+// The life that an effect is about: one that begins, or goes on until this action at least.
 static GxLife *gx__steps_life(const GxSteps *s, const GxStepsBytes *bytes, GxLives *l, int i, const GxEffect *e)
 {
     int *at = &l->life_of[gx__steps_rows_cell(&s->spec, e)];
@@ -98,38 +100,33 @@ static GxLife *gx__steps_life(const GxSteps *s, const GxStepsBytes *bytes, GxLiv
         l->life[*at].first = i;
         l->life[*at].bytes = gx__steps_rows_bytes(bytes, e);
     }
-    if (*at < 0) return NULL;
+    assert(*at >= 0); // the list was checked
     GxLife *life = &l->life[*at];
     life->last = i;
-    if (e->verb == GX_ENDS) *at = -1;
     return life;
 }
 
-// Replays the list: its lives; and, when these have their buffers, the operands of its actions.
-static GxStatus gx__steps_find_lives(GxSteps *s, const GxStepsBytes *bytes, GxLives *l, int have_buffers, GxError *err)
+// Replays the list: its lives, and into the operands of its actions the buffers of these (which the first time have
+// none yet).
+static void gx__steps_find_lives(GxSteps *s, const GxStepsBytes *bytes, GxLives *l)
 {
     GxEffect e[GX_EFFECTS];
-    char name[48];
     const int64_t cells = (int64_t)GX__STEPS_ROWS * s->spec.units * s->spec.micro_batches;
     l->n = 0;
     for (int64_t k = 0; k < cells; k++) l->life_of[k] = -1;
     for (int i = 0; i < s->n; i++) {
         GxAction *a = &s->action[i];
         GxOperands *o = &s->operands[i];
+        const int n = gx_action_effects(&s->spec, a, e);
         int made = 0;
         o->x = o->y = o->dx = o->dy = o->slot = a->made[0] = a->made[1] = a->made[2] = -1;
-        const int n = gx_action_effects(&s->spec, a, e);
         for (int k = 0; k < n; k++) {
             if (!gx__steps_is_rows(e[k].object)) continue;
-            const GxLife *life = gx__steps_life(s, bytes, l, i, &e[k]);
-            if (!life)
-                return GX_FAIL(err, GX_ERR_ARGUMENT, "action %d (%s): %s of unit %d is not there: gx_steps_check first",
-                               i, gx_action_name(a, name), gx_object_name(e[k].object), e[k].unit);
-            if (have_buffers) *gx__steps_operand(o, a, &e[k]) = (int16_t)life->buffer;
-            if (have_buffers && e[k].verb == GX_MAKES) a->made[made++] = (int16_t)life->buffer;
+            const int16_t buffer = (int16_t)gx__steps_life(s, bytes, l, i, &e[k])->buffer;
+            *gx__steps_operand(o, a, &e[k]) = buffer;
+            if (e[k].verb == GX_MAKES) a->made[made++] = buffer;
         }
     }
-    return GX_OK;
 }
 
 // ---- packing -------------------------------------------------------------------------------------------------------
@@ -169,15 +166,15 @@ static int64_t gx__steps_pack_by(GxLives *l, int (*order)(const void *, const vo
         int64_t at = 0;
         int k;
         for (k = 0; k < i; k++) {
-            const GxLife *other = l->placed[k];
+            const GxLife *other = &l->placed[k];
             if (other->last < life->first || life->last < other->first) continue;
             if (other->offset >= at + life->bytes) break;
             at = gx_max(at, other->offset + other->bytes);
         }
         life->offset = at;
         region = gx_max(region, at + life->bytes);
-        for (k = i; k > 0 && l->placed[k - 1]->offset > at; k--) l->placed[k] = l->placed[k - 1];
-        l->placed[k] = life;
+        for (k = i; k > 0 && l->placed[k - 1].offset > at; k--) l->placed[k] = l->placed[k - 1];
+        l->placed[k] = *life;
     }
     return region;
 }
@@ -195,6 +192,23 @@ static int64_t gx__steps_pack(GxLives *l, int64_t most)
     return gx__steps_pack_by(l, orders[best]);
 }
 
+// Lives go by groups between which nothing is alive: micro-batches that are done one after the other. So a window takes
+// as much longer to place as it has micro-batches, not their square. Returns the region.
+static int64_t gx__steps_pack_groups(const GxLives *l, int64_t most)
+{
+    int64_t region = 0;
+    for (int first = 0, end; first < l->n; first = end) {
+        GxLives group = *l;
+        int last = l->life[first].last;
+        for (end = first + 1; end < l->n && l->life[end].first <= last; end++)
+            last = (int)gx_max(last, l->life[end].last);
+        group.life += first, group.order += first, group.placed += first;
+        group.n = end - first;
+        region = gx_max(region, gx__steps_pack(&group, most));
+    }
+    return region;
+}
+
 static int64_t gx__steps_worst_moment(const GxLives *l, int actions)
 {
     int64_t live = 0, most = 0;
@@ -205,35 +219,42 @@ static int64_t gx__steps_worst_moment(const GxLives *l, int actions)
     return most;
 }
 
-// Lives of one place and size are one buffer. `placed` is sorted by offset: those of one offset are neighbours.
-static int gx__steps_number_buffers(GxSteps *s, const GxLives *l)
+static int gx__steps_lowest_offset(const void *a, const void *b)
+{
+    const GxLife *x = *(GxLife *const *)a, *y = *(GxLife *const *)b;
+    return x->offset != y->offset ? gx__steps_less(x->offset, y->offset) : gx__steps_largest_earliest(a, b);
+}
+
+// Lives of one place and size are one buffer.
+static void gx__steps_number_buffers(GxSteps *s, GxLives *l)
 {
     s->n_buffers = 0;
+    qsort(l->order, (size_t)l->n, sizeof *l->order, gx__steps_lowest_offset);
     for (int i = 0; i < l->n; i++) {
-        GxLife *life = l->placed[i];
-        int k = s->n_buffers - 1;
-        while (k >= 0 && s->buffer[k].offset == life->offset && s->buffer[k].bytes != life->bytes) k--;
-        if (k < 0 || s->buffer[k].offset != life->offset) {
-            k = s->n_buffers++;
-            s->buffer[k].offset = life->offset;
-            s->buffer[k].bytes = life->bytes;
+        GxLife *life = l->order[i];
+        GxBuffer *b = s->n_buffers ? &s->buffer[s->n_buffers - 1] : NULL;
+        if (!b || b->offset != life->offset || b->bytes != life->bytes) {
+            b = &s->buffer[s->n_buffers++];
+            b->offset = life->offset;
+            b->bytes = life->bytes;
         }
-        life->buffer = k;
+        life->buffer = s->n_buffers - 1;
     }
-    return s->n_buffers;
 }
 
 static GxStatus gx__steps_place_lives(GxSteps *s, const GxStepsBytes *bytes, GxLives *l, GxError *err)
 {
-    GX_TRY(gx__steps_find_lives(s, bytes, l, 0, err));
+    gx__steps_find_lives(s, bytes, l);
     s->most = gx__steps_worst_moment(l, s->n);
-    s->bytes = gx__steps_pack(l, s->most);
-    if (gx__steps_number_buffers(s, l) > INT16_MAX)
+    s->bytes = gx__steps_pack_groups(l, s->most);
+    gx__steps_number_buffers(s, l);
+    if (s->n_buffers > INT16_MAX)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
                        "the list needs %d buffers, and %d are the most: fewer micro-batches in a window, or an order "
                        "with fewer of them under way",
                        s->n_buffers, INT16_MAX);
-    return gx__steps_find_lives(s, bytes, l, 1, err);
+    gx__steps_find_lives(s, bytes, l);
+    return GX_OK;
 }
 
 GxStatus gx_steps_place(GxSteps *s, const GxStepsBytes *bytes, GxError *err)
@@ -241,16 +262,17 @@ GxStatus gx_steps_place(GxSteps *s, const GxStepsBytes *bytes, GxError *err)
     const size_t cells = (size_t)GX__STEPS_ROWS * (size_t)s->spec.units * (size_t)s->spec.micro_batches,
                  lives = 2 * (size_t)s->n; // an action begins two at most
     const size_t size =
-        lives * (sizeof(GxLife) + 2 * sizeof(GxLife *)) + (size_t)(s->n + 1) * sizeof(int64_t) + cells * sizeof(int);
+        lives * (2 * sizeof(GxLife) + sizeof(GxLife *)) + (size_t)(s->n + 1) * sizeof(int64_t) + cells * sizeof(int);
     GxLives l = GX_ZERO;
+    GX_TRY(gx_steps_check(s, err));
     char *memory = (char *)calloc(1, size);
     if (!memory)
         return GX_FAIL(err, GX_ERR_MEMORY, "the system refused %.1f MB to place the rows of a list of %d actions",
                        (double)size / 1e6, s->n);
     l.life = (GxLife *)memory;
-    l.order = (GxLife **)(l.life + lives);
-    l.placed = l.order + lives;
-    l.live = (int64_t *)(l.placed + lives);
+    l.placed = l.life + lives;
+    l.order = (GxLife **)(l.placed + lives);
+    l.live = (int64_t *)(l.order + lives);
     l.life_of = (int *)(l.live + s->n + 1);
     GxStatus status = gx__steps_place_lives(s, bytes, &l, err);
     free(memory);

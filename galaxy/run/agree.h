@@ -1,14 +1,15 @@
 // agree.h: what the ranks of a run agree on before there is a plan: that they run the same program with the same
-// options, the checkpoint to resume, the model's configuration, the text.
+// options, the checkpoint to resume, the model's configuration. (On its data, a task does: task/task.h.)
 //
-// No disk is shared: rank 0 looks for the checkpoint and reads the model's config.json, and the others are told. Each
-// machine has a text of its own, which must be the same. Where ranks differ, the one that is not as rank 0 fails, with
-// what it found and what rank 0 has; the communicator tells the others.
+// No disk is shared: rank 0 looks for the checkpoint and reads the model's config.json, and the others are told. Where
+// ranks differ, the one that is not as rank 0 fails, with what it found and what rank 0 has; the communicator tells the
+// others.
 #ifndef GX_AGREE_H
 #define GX_AGREE_H
 #include "../comm/comm.h"
-#include "../io/dataset.h"
-#include "../model/model.h"
+#include "../io/config.h"
+#include "../io/files.h"
+#include "../task/task.h"
 GX_BEGIN
 
 // What rank 0 has, all get: the fields of a struct, a path.
@@ -16,17 +17,17 @@ void gx_agree_on_fields(GxContext *g, const GxField *f, int n, void *target);
 void gx_agree_on_path(GxContext *g, char path[GX_PATH]);
 
 // Refuses a rank whose program or options are not rank 0's.
-GxStatus gx_agree_on_options(GxContext *g, const GxConfig *c, const GxFamily *family, GxMethods methods);
+GxStatus gx_agree_on_options(GxContext *g, const GxConfig *c, const GxFamily *family, const GxTask *task,
+                             GxMethods methods);
 
 // The model's configuration: what the options say, or folder's config.json ("": there is none; rank 0's counts). What
 // was set as an option must then be what that file says.
 GxStatus gx_agree_on_model(GxContext *g, const GxConfig *c, const GxFamily *family, void *config, char folder[GX_PATH]);
 
-GxStatus gx_agree_on_text(GxContext *g, const GxDataset *data, const char *path, int64_t *hash); // *hash: of the text
-
 // What all ranks must have alike, as a line of JSON (free() it): the program, and all options but threads and paths,
-// which are each machine's own; of --model and --resume, whether they are given.
-GxStatus gx_options_shared(const GxConfig *c, const char *program, char **text, int64_t *bytes, GxError *err);
+// which are each machine's own (so are the task's, `own`); of --model and --resume, whether they are given.
+GxStatus gx_options_shared(const GxConfig *c, const char *program, const char *const *own, char **text, int64_t *bytes,
+                           GxError *err);
 // Refuses this rank's line where it is not rank 0's, with the first option that differs (or that only one of them has)
 // and both values.
 GxStatus gx_options_compare(const char *first, const char *mine, int rank, GxError *err);
@@ -57,14 +58,15 @@ void gx_agree_on_path(GxContext *g, char path[GX_PATH]) { gx_broadcast(g, GX_AXI
 
 #define GX__AGREE_PROGRAM "the program" // beside the options, whose names have no spaces
 
-GxStatus gx_options_shared(const GxConfig *c, const char *program, char **text, int64_t *bytes, GxError *err)
+GxStatus gx_options_shared(const GxConfig *c, const char *program, const char *const *own, char **text, int64_t *bytes,
+                           GxError *err)
 {
-    static const char *const own[] = {"threads", "ranks",  "world",      "rank",
-                                      "init",    "device", "train_data", "output_dir"},
+    static const char *const machines[] = {"threads", "ranks", "world", "rank", "init", "device", "output_dir"},
                              *const folders[] = {"model", "resume"};
     GxJson *json = gx_config_to_json(c, err);
     if (!json) return gx_error_code(err);
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++) gx_json_remove(json, own[i]);
+    for (size_t i = 0; i < sizeof machines / sizeof *machines; i++) gx_json_remove(json, machines[i]);
+    for (int i = 0; own && own[i]; i++) gx_json_remove(json, own[i]);
     GxStatus status = gx_json_set(json, GX__AGREE_PROGRAM, gx_json_new_string(program), err);
     for (size_t i = 0; i < sizeof folders / sizeof *folders && status == GX_OK; i++) {
         const char *path = gx_json_string(gx_json_get(json, folders[i]));
@@ -116,19 +118,20 @@ GxStatus gx_options_compare(const char *first, const char *mine, int rank, GxErr
     return status;
 }
 
-// "galaxy 0.1.0, llama (ATT TP, CON SP, MLP TP, ends TP)"
-static void gx__agree_program_text(const GxFamily *family, GxMethods m, char text[200])
+// "galaxy 0.1.0, causal_lm, llama (ATT TP, CON SP, MLP TP, ends TP)"
+static void gx__agree_program_text(const GxFamily *family, const GxTask *task, GxMethods m, char text[200])
 {
-    snprintf(text, 200, "galaxy %s, %.100s (ATT %s, CON %s, MLP %s, ends %s)", GX_VERSION, family->name,
-             gx_method_name(m.att), gx_method_name(m.con), gx_method_name(m.mlp), gx_method_name(m.ends));
+    snprintf(text, 200, "galaxy %s, %.50s, %.50s (ATT %s, CON %s, MLP %s, ends %s)", GX_VERSION, task->name,
+             family->name, gx_method_name(m.att), gx_method_name(m.con), gx_method_name(m.mlp), gx_method_name(m.ends));
 }
 
-GxStatus gx_agree_on_options(GxContext *g, const GxConfig *c, const GxFamily *family, GxMethods methods)
+GxStatus gx_agree_on_options(GxContext *g, const GxConfig *c, const GxFamily *family, const GxTask *task,
+                             GxMethods methods)
 {
     char *mine, program[200];
     int64_t bytes, first_bytes;
-    gx__agree_program_text(family, methods, program);
-    GX_TRY(gx_options_shared(c, program, &mine, &bytes, &g->error));
+    gx__agree_program_text(family, task, methods, program);
+    GX_TRY(gx_options_shared(c, program, task->own, &mine, &bytes, &g->error));
     first_bytes = bytes;
     gx_at(g, -1, "agree");
     gx_broadcast(g, GX_AXIS_ALL, 0, &first_bytes, 1, GX_I64);
@@ -179,24 +182,5 @@ GxStatus gx_agree_on_model(GxContext *g, const GxConfig *c, const GxFamily *fami
         gx__agree_check_set(c, &family->fields[i], set, config, path, err);
     free(set);
     return gx_status(g);
-}
-
-// ---- the text ------------------------------------------------------------------------------------------------------
-
-// Size, and the hash of both ends.
-GxStatus gx_agree_on_text(GxContext *g, const GxDataset *data, const char *path, int64_t *hash)
-{
-    const char *text = (const char *)data->map;
-    const int64_t n = data->map_bytes, end = gx_min(n, 1 << 20);
-    int64_t mine[2] = {n, (int64_t)gx_hash(gx_hash(GX_HASH_START, text, end), text + n - end, end)},
-            first[2] = {mine[0], mine[1]};
-    gx_at(g, -1, "agree");
-    gx_broadcast(g, GX_AXIS_ALL, 0, first, 2, GX_I64);
-    GX_TRY(gx_status(g));
-    *hash = first[1];
-    if (!memcmp(mine, first, sizeof mine)) return GX_OK;
-    return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                   "rank %d: %s is another text here (%ld bytes) than on rank 0 (%ld bytes); all ranks need the same",
-                   g->rank, path, (long)n, (long)first[0]);
 }
 #endif

@@ -10,9 +10,9 @@ GX_BEGIN
 typedef struct GxTrainer GxTrainer; // trainer.h
 
 // Everything that lives as long as the run, from the context's arena: the step, weights, gradients, moments, batches,
-// activations, the generator.
+// activations, what the task needs.
 void gx_buffers_take(GxTrainer *t, GxContext *g);
-// A GxDryRun of a trainer: one window, the update, a validation, a token, first weights, loading and saving.
+// A GxDryRun of a trainer: one window, the update, a validation, a sample, first weights, loading and saving.
 void gx_buffers_dry_run(GxPlan *p, GxContext *dry, void *trainer);
 
 GX_END
@@ -20,41 +20,43 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_BUFFERS_IMPLEMENTED)
 #define GX_BUFFERS_IMPLEMENTED
+#include <stdlib.h>
 #include <string.h>
 #include "trainer.h"
 
-static void gx__buffers_take_batch(GxTrainer *t, GxBatch *b, int64_t number)
+// The window's micro-batches and the one of a validation, block by block.
+static void gx__buffers_take_batches(GxTrainer *t, GxContext *g)
 {
-    int64_t rows = t->o.seq_len * gx_trainer_samples(t);
-    b->T = t->o.seq_len;
-    b->B = gx_trainer_samples(t);
-    b->runs = gx_runs_one(b->T, 0);
-    b->tokens = t->tokens + 2 * number * rows;
-    b->labels = b->tokens + rows;
-    b->labels_twin = t->tokens_twin + (2 * number + 1) * rows;
+    const int64_t n = t->o.gradient_accumulation_steps;
+    t->eval.T = t->o.seq_len, t->eval.B = gx_trainer_samples(t);
+    t->eval.runs = gx_runs_one(t->eval.T, 0);
+    t->eval.loss = t->eval_loss;
+    t->block_bytes = t->task->lay(t->self, &t->eval, NULL, NULL);
+    t->blocks = (char *)gx_arena_take(g->arena, GX_MEM_ACTIVATIONS, (n + 1) * t->block_bytes);
+    t->blocks_twin = (char *)gx_host_twin(g, GX_MEM_ACTIVATIONS, t->blocks, (n + 1) * t->block_bytes);
+    if (gx_failed(g)) return;
+    for (int64_t i = 0; i <= n; i++) {
+        GxBatch *b = i < n ? &t->batch[i] : &t->eval;
+        b->T = t->eval.T, b->B = t->eval.B, b->runs = t->eval.runs;
+        t->task->lay(t->self, b, t->blocks + i * t->block_bytes, gx_trainer_twin(t, i));
+    }
 }
 
 void gx_buffers_take(GxTrainer *t, GxContext *g)
 {
     GxArena *a = g->arena;
     const int64_t T = t->o.seq_len, B = gx_trainer_samples(t);
-    const int64_t tokens = 8 * T * B * (t->o.gradient_accumulation_steps + 1); // bytes
     g->step = (GxStep *)gx_arena_take(a, GX_MEM_WORKSPACE, sizeof *g->step);
     t->eval_loss = (double *)gx_arena_take(a, GX_MEM_WORKSPACE, sizeof(double));
-    t->tokens = (int32_t *)gx_arena_take(a, GX_MEM_ACTIVATIONS, tokens);
-    t->tokens_twin = (int32_t *)gx_host_twin(g, GX_MEM_ACTIVATIONS, t->tokens, tokens);
-    for (int64_t i = 0; i < t->o.gradient_accumulation_steps; i++) gx__buffers_take_batch(t, &t->batch[i], i);
-    gx__buffers_take_batch(t, &t->eval, t->o.gradient_accumulation_steps);
-    t->eval.loss = t->eval_loss;
+    gx__buffers_take_batches(t, g);
     gx_runner_take(g, &t->runner, T, B, t->o.head_chunk);
-    gx_generator_take(g, &t->generator, T, gx_model_vocab(&t->model), t->model.store.dtype);
+    if (t->task->take) t->task->take(g, t->self, &t->model, T);
 }
 
 void gx_buffers_dry_run(GxPlan *p, GxContext *dry, void *trainer)
 {
     GxTrainer *t = (GxTrainer *)trainer;
-    GxSampling sampling = GX_ZERO;
-    int32_t token[2] = {0, 0};
+    const GxForward forward = gx_runner_hook(&t->runner);
     gx_buffers_take(t, dry);
     GxStep step = GX_ZERO;
     dry->step = &step; // what the arena gave must not be touched; this may be
@@ -62,7 +64,7 @@ void gx_buffers_dry_run(GxPlan *p, GxContext *dry, void *trainer)
     p->flops = dry->recorder->flops;
     p->comm_bytes = dry->recorder->comm_bytes;
     gx_runner_forward(dry, &t->runner, &t->eval);
-    gx_generate(dry, &t->runner, &t->generator, token, 1, 2, &sampling);
+    if (t->task->sample) free(t->task->sample(dry, t->self, &forward, 0));
     gx_model_init(dry, &t->model, 0);
     if (gx_tensor_file_has_part(t->g) || t->resume[0] || t->o.model[0]) gx_tensor_file_plan(dry, &t->model.store);
     dry->step = NULL;

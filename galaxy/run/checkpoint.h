@@ -2,7 +2,7 @@
 // program resumes from.
 //
 //     out/checkpoint-500/
-//         config.json model.safetensors tokenizer.json tokenizer_config.json                 what others read
+//         config.json model.safetensors, and the task's: tokenizer.json tokenizer_config.json  what others read
 //         optimizer.safetensors trainer_state.json training_args.json manifest.json          what a resume needs
 //
 // The folder is published as a whole (io/folder.h). Nothing in it depends on how many ranks there were, or on how they
@@ -11,33 +11,33 @@
 #ifndef GX_CHECKPOINT_H
 #define GX_CHECKPOINT_H
 #include "../io/folder.h"
-#include "../io/tokenizer.h"
+#include "../task/task.h"
 #include "agree.h"
-#include "../model/model.h"
 #include "tensor_file.h"
 #include "optimizer.h"
 GX_BEGIN
 
 typedef struct {
     int64_t step, applied, samples; // windows begun, optimizer steps applied, samples seen
-    int64_t seed;
-    int64_t text_bytes, text_hash; // bytes of the training part of the text; a hash of the text
-    int64_t seq_len;
+    int64_t seed, seq_len;
     int64_t run; // which run this is a checkpoint of
     char optimizer[GX_FIELD_TEXT];
 } GxTrainState;
 
 GxStatus gx_train_state_read(const char *path, GxTrainState *s, GxError *err); // trainer_state.json
 
-// On all ranks. `args` is the resolved configuration (lent).
-void gx_checkpoint_save(GxContext *g, const char *folder, const GxModel *m, const GxOptimizer *o,
-                        const GxTokenizer *tokenizer, const GxTrainState *state, const GxConfig *args);
+// On all ranks. `args` is the resolved configuration (lent). task NULL: without files and identity of one.
+void gx_checkpoint_save(GxContext *g, const char *folder, const GxModel *m, const GxOptimizer *o, const GxTask *task,
+                        const void *self, const GxTrainState *state, const GxConfig *args);
 
 // Weights of a Hugging Face folder into the model's buffers, on all ranks. Every missing, unknown or misshapen tensor
 // is named.
 void gx_checkpoint_load_weights(GxContext *g, GxModel *m, const char *folder);
 // The rest, for a resume. The folder's manifest must hold.
 void gx_checkpoint_load_state(GxContext *g, GxModel *m, const GxOptimizer *o, GxTrainState *state, const char *folder);
+
+// *same: the task's identity in that folder is self's.
+GxStatus gx_checkpoint_compare(int *same, const char *folder, const GxTask *task, const void *self, GxError *err);
 
 GX_END
 #endif
@@ -56,20 +56,18 @@ static const GxField gx__checkpoint_state[] = {
     {"applied_steps", GX_FIELD_INT, GX__CHECKPOINT_AT(applied), NULL, "optimizer steps applied", "0.."},
     {"samples_seen", GX_FIELD_INT, GX__CHECKPOINT_AT(samples), NULL, "by all ranks", "0.."},
     {"seed", GX_FIELD_INT, GX__CHECKPOINT_AT(seed), NULL, "of the run", "0.."},
-    {"text_bytes", GX_FIELD_INT, GX__CHECKPOINT_AT(text_bytes), NULL, "of the training part", "0.."},
-    {"text_hash", GX_FIELD_INT, GX__CHECKPOINT_AT(text_hash), NULL, "of the text", NULL},
     {"seq_len", GX_FIELD_INT, GX__CHECKPOINT_AT(seq_len), NULL, "tokens in a sample", "1.."},
     {"run", GX_FIELD_INT, GX__CHECKPOINT_AT(run), NULL, "which run this is a checkpoint of", "1.."},
     {"optimizer", GX_FIELD_STRING, GX__CHECKPOINT_AT(optimizer), NULL, "whose state it is", "adamw|sgd"},
 };
 
-static GxStatus gx__checkpoint_write_state(const char *path, const GxTrainState *s, const GxTokenizer *tokenizer,
-                                           GxError *err)
+static GxStatus gx__checkpoint_write_state(const char *path, const GxTrainState *s, const GxTask *task,
+                                           const void *self, GxError *err)
 {
     GxJson *json = gx_json_new_object();
     gx_json_set(json, "galaxy_version", gx_json_new_string(GX_VERSION), err);
     gx_json_set_fields(json, GX_FIELDS(gx__checkpoint_state), s, err);
-    gx_json_set(json, "tokenizer", gx_json_new_string(gx_tokenizer_identity(tokenizer)), err);
+    if (task) gx_json_set_fields(json, task->identity, task->n_identity, self, err);
     GxStatus status = gx_error_code(err);
     if (status == GX_OK) status = gx_json_write(json, path, err);
     gx_json_free(json);
@@ -82,6 +80,22 @@ GxStatus gx_train_state_read(const char *path, GxTrainState *s, GxError *err)
     GX_TRY(gx_json_read(&json, path, 1 << 20, err));
     GxStatus status = gx_json_get_fields(json, GX_FIELDS(gx__checkpoint_state), 1, s, path, err);
     gx_json_free(json);
+    return status;
+}
+
+GxStatus gx_checkpoint_compare(int *same, const char *folder, const GxTask *task, const void *self, GxError *err)
+{
+    char path[GX_PATH];
+    GxJson *json = NULL;
+    void *theirs = calloc(1, task->size);
+    if (!theirs) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the state of a task");
+    GxStatus status = gx_path_join(path, folder, "trainer_state.json", err);
+    if (status == GX_OK) status = gx_json_read(&json, path, 1 << 20, err);
+    if (status == GX_OK) status = gx_json_get_fields(json, task->identity, task->n_identity, 1, theirs, path, err);
+    *same = status == GX_OK;
+    for (int i = 0; i < task->n_identity; i++) *same &= gx_field_same(&task->identity[i], theirs, self);
+    gx_json_free(json);
+    free(theirs);
     return status;
 }
 
@@ -98,32 +112,50 @@ static int gx__checkpoint_state_parts(const GxOptimizer *o, GxTensorPart part[2]
 // ---- the folder ----------------------------------------------------------------------------------------------------
 
 // What rank 0 alone has to write, all but the tensors.
-static GxStatus gx__checkpoint_write_texts(const char *folder, const GxModel *m, const GxTokenizer *tokenizer,
+static GxStatus gx__checkpoint_write_texts(const char *folder, const GxModel *m, const GxTask *task, const void *self,
                                            const GxTrainState *state, const GxConfig *args, GxError *err)
 {
     char path[GX_PATH];
     GX_TRY(gx_path_join(path, folder, "config.json", err));
     GX_TRY(m->family->write_config(m->config, path, err));
-    GX_TRY(gx_tokenizer_write(tokenizer, folder, err));
+    if (task && task->write) GX_TRY(task->write(self, folder, err));
     GX_TRY(gx_path_join(path, folder, "training_args.json", err));
     GX_TRY(gx_config_write_json(args, path, err));
     GX_TRY(gx_path_join(path, folder, "trainer_state.json", err));
-    return gx__checkpoint_write_state(path, state, tokenizer, err);
+    return gx__checkpoint_write_state(path, state, task, self, err);
 }
 
-void gx_checkpoint_save(GxContext *g, const char *folder, const GxModel *m, const GxOptimizer *o,
-                        const GxTokenizer *tokenizer, const GxTrainState *state, const GxConfig *args)
+// Texts of the task's identity for model.safetensors: "galaxy_tokenizer": "byte-256". Returns how many.
+enum { GX__CHECKPOINT_PAIRS = 4, GX__CHECKPOINT_KEY = 64 };
+static int gx__checkpoint_pairs(const GxTask *task, const void *self, char key[][GX__CHECKPOINT_KEY],
+                                GxSafetensorsPair *pair)
+{
+    int n = 0;
+    for (int i = 0; task && i < task->n_identity && n < GX__CHECKPOINT_PAIRS; i++) {
+        const GxField *f = &task->identity[i];
+        if (f->type != GX_FIELD_STRING) continue;
+        snprintf(key[n], GX__CHECKPOINT_KEY, "galaxy_%.50s", f->name);
+        pair[n].key = key[n], pair[n].value = (const char *)gx_field_in(f, self);
+        n++;
+    }
+    return n;
+}
+
+void gx_checkpoint_save(GxContext *g, const char *folder, const GxModel *m, const GxOptimizer *o, const GxTask *task,
+                        const void *self, const GxTrainState *state, const GxConfig *args)
 {
     char temporary[GX_PATH] = "", path[GX_PATH] = "";
     GxError *err = &g->error;
     GxTensorPart weights = {"", GX_VALUES_WEIGHTS}, part[2];
-    GxSafetensorsPair identity = {"galaxy_tokenizer", gx_tokenizer_identity(tokenizer)};
+    char key[GX__CHECKPOINT_PAIRS][GX__CHECKPOINT_KEY];
+    GxSafetensorsPair pair[GX__CHECKPOINT_PAIRS];
+    const int pairs = gx__checkpoint_pairs(task, self, key, pair);
     const int parts = gx__checkpoint_state_parts(o, part), writes = g->rank == 0;
     gx_at(g, -1, "save");
     if (writes && gx_publish_begin(folder, temporary, err) == GX_OK)
-        gx__checkpoint_write_texts(temporary, m, tokenizer, state, args, err);
+        gx__checkpoint_write_texts(temporary, m, task, self, state, args, err);
     if (writes && !gx_failed(g)) gx_path_join(path, temporary, "model.safetensors", err);
-    if (!gx_failed(g)) gx_tensor_file_save(g, path, &m->store, &weights, 1, &identity, 1);
+    if (!gx_failed(g)) gx_tensor_file_save(g, path, &m->store, &weights, 1, pair, pairs);
     if (writes && !gx_failed(g)) gx_path_join(path, temporary, "optimizer.safetensors", err);
     if (!gx_failed(g) && parts) gx_tensor_file_save(g, path, &m->store, part, parts, NULL, 0);
     if (writes && !gx_failed(g)) gx_publish_finish(folder, err);
@@ -159,6 +191,37 @@ static GxStatus gx__checkpoint_read_resume(const GxOptimizer *o, GxTrainState *s
                    folder, state->optimizer, wanted, state->optimizer);
 }
 
+// What this run's optimizer needs and that one did not keep: of tensors that were frozen, and of SGD without momentum.
+static GxStatus gx__checkpoint_check_state(const GxSafetensors *s, const GxTable *t, const GxTensorPart *part,
+                                           int parts, const char *folder, GxError *err)
+{
+    char name[GX_NAME + 32];
+    for (int p = 0; p < parts; p++)
+        for (int i = 0; i < t->n; i++) {
+            if (t->row[i].frozen || t->row[i].has_alias) continue;
+            snprintf(name, sizeof name, "%s%s", part[p].prefix, t->row[i].name);
+            if (!gx_safetensors_find(s, name))
+                return GX_FAIL(err, GX_ERR_ARGUMENT,
+                               "%s was trained with %s frozen, and this run trains it; resume with the same --freeze, "
+                               "or take its weights alone with --model",
+                               folder, t->row[i].name);
+        }
+    return GX_OK;
+}
+
+static GxStatus gx__checkpoint_open_state(GxSafetensors *s, const char *path, const GxTable *t,
+                                          const GxTensorPart *part, int parts, const char *folder, GxError *err)
+{
+    if (!gx_path_is_file(path)) // the manifest does not name it, either
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "%s was trained with --momentum 0, and this run has momentum; resume with --momentum 0, or take "
+                       "its weights alone with --model",
+                       folder);
+    GX_TRY(gx_safetensors_open(s, path, err));
+    if (gx__checkpoint_check_state(s, t, part, parts, folder, err) != GX_OK) gx_safetensors_close(s);
+    return gx_error_code(err);
+}
+
 void gx_checkpoint_load_state(GxContext *g, GxModel *m, const GxOptimizer *o, GxTrainState *state, const char *folder)
 {
     GxError *err = &g->error;
@@ -169,7 +232,8 @@ void gx_checkpoint_load_state(GxContext *g, GxModel *m, const GxOptimizer *o, Gx
     gx_at(g, -1, "load");
     if (reads && gx__checkpoint_read_resume(o, state, folder, err) == GX_OK)
         gx_path_join(path, folder, "optimizer.safetensors", err);
-    const int open = reads && parts && !gx_failed(g) && gx_safetensors_open(&s, path, err) == GX_OK;
+    const int open = reads && parts && !gx_failed(g) &&
+                     gx__checkpoint_open_state(&s, path, &m->table, part, parts, folder, err) == GX_OK;
     gx_agree_on_fields(g, GX_FIELDS(gx__checkpoint_state), state);
     for (int p = 0; p < parts; p++) gx_tensor_file_load(g, open ? &s : NULL, &m->store, &part[p], path);
     if (open) gx_safetensors_close(&s);

@@ -17,6 +17,7 @@
 #include "../model/unit.h"
 #include "../parallel/grads.h"
 #include "../parallel/steps.h"
+#include "../task/task.h"
 #include "optimizer.h"
 GX_BEGIN
 
@@ -26,12 +27,17 @@ typedef struct {           // zero: defaults
     int order;             // GxStepsOrder
     int puts_off_weights;  // weight halves of layers come at the end of the window
     int bucket;            // units whose gradients are summed in one go; 0: all
+    // The task's: what losses are divided by. NULL: the labels that are not GX_IGNORE_INDEX
+    void (*counts)(const void *task, const GxBatch *b, int64_t count[GX_MAX_LOSSES]);
+    const void *task; // its self
 } GxRunnerSpec;
 
 typedef struct {
     GxModel *m;
     const GxOptimizer *o;
     GxSteps train, forward; // forward: of one micro-batch
+    void (*counts)(const void *task, const GxBatch *b, int64_t count[GX_MAX_LOSSES]);
+    const void *task;
     void *region;
     int64_t region_bytes;
     int64_t *bytes; // [3][units]: of x, and of slots that are kept in training; scratch of gx_runner_take
@@ -56,6 +62,9 @@ void gx_runner_train(GxContext *g, GxRunner *r, GxBatch *batch, int64_t *labels,
 
 // A batch forward only: adds its losses to *b->loss, or writes b->logits.
 void gx_runner_forward(GxContext *g, GxRunner *r, const GxBatch *b);
+
+// The same as a task is given it; nobody asks to stop. The runner is lent.
+GxForward gx_runner_hook(GxRunner *r);
 
 // Over which axes ranks have parts of a loss that add up to that of all.
 int gx_runner_loss_axes(const GxRunner *r);
@@ -95,6 +104,7 @@ GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer
     uint8_t frozen[GX_MAX_UNITS];
     memset(r, 0, sizeof *r);
     r->m = m, r->o = o;
+    r->counts = spec->counts ? spec->counts : gx_task_count_labels, r->task = spec->task;
     if (m->units > GX_MAX_UNITS)
         return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "a model of %d units; at most %d are possible", m->units,
                        GX_MAX_UNITS);
@@ -143,24 +153,13 @@ static int64_t gx__interpreter_place(GxContext *g, const GxRunner *r, GxSteps *s
     return gx_steps_place(s, &bytes, &g->error) == GX_OK ? s->bytes : 0;
 }
 
-// A forward alone keeps no slot: each is laid behind the rows, where training has its own.
-static int64_t gx__interpreter_forward_slot(const GxRunner *r) { return gx_round_up(r->forward.bytes, GX_ALIGN); }
-
-static int64_t gx__interpreter_place_forward(GxContext *g, GxRunner *r, int64_t T, int64_t B)
-{
-    int64_t most = 0;
-    gx__interpreter_place(g, r, &r->forward, T, B);
-    for (int u = 0; u < r->m->units; u++) most = gx_max(most, gx_slot_bytes(r->m, u, T, B, 0));
-    return gx__interpreter_forward_slot(r) + most;
-}
-
 void gx_runner_take(GxContext *g, GxRunner *r, int64_t T, int64_t B, int64_t chunk)
 {
     gx_model_take(g, r->m, T, B, chunk);
     if (gx_failed(g)) return;
     gx_store_take(g, &r->m->store, gx_optimizer_moments(r->o));
     r->region_bytes = gx__interpreter_place(g, r, &r->train, T, B);
-    r->region_bytes = gx_max(r->region_bytes, gx__interpreter_place_forward(g, r, T, B));
+    r->region_bytes = gx_max(r->region_bytes, gx__interpreter_place(g, r, &r->forward, T, B));
     r->region = gx_scratch(g, GX_MEM_ACTIVATIONS, r->region_bytes);
 }
 
@@ -174,15 +173,6 @@ static GxState gx__interpreter_stream(const GxRunner *r, const GxSteps *s, const
     return state;
 }
 
-// Where action i has its slot. A list of training has no place for one that goes with its action: that is scratch.
-static void *gx__interpreter_slot(const GxPass *p, const GxRunner *r, const GxSteps *s, int i)
-{
-    void *base = gx_steps_at(s, r->region, s->operands[i].slot);
-    if (base) return base;
-    if (s == &r->forward) return (char *)r->region + gx__interpreter_forward_slot(r);
-    return gx_scratch(p->g, GX_MEM_ACTIVATIONS, gx_slot_bytes(r->m, p->unit, p->b->T, p->b->B, p->defers_weights));
-}
-
 // F, R, B or W of a unit.
 static void gx__interpreter_unit(GxContext *g, GxRunner *r, const GxSteps *s, int i, const GxBatch *b)
 {
@@ -190,29 +180,25 @@ static void gx__interpreter_unit(GxContext *g, GxRunner *r, const GxSteps *s, in
     const GxOperands *at = &s->operands[i];
     const GxState in = gx__interpreter_stream(r, s, b, at->x), y = gx__interpreter_stream(r, s, b, at->y),
                   dx = gx__interpreter_stream(r, s, b, at->dx), dy = gx__interpreter_stream(r, s, b, at->dy);
-    const GxArenaMark mark = gx_arena_mark(g->arena);
     GxSlot slot;
     GxPass p = GX_ZERO;
     p.g = g, p.m = r->m, p.b = b, p.slot = &slot, p.unit = a->unit;
     p.defers_weights = gx__interpreter_puts_off(s, a->unit);
-    gx_slot_lay(&p, gx__interpreter_slot(&p, r, s, i));
+    gx_slot_lay(&p, gx_steps_at(s, r->region, at->slot));
     if (!gx_failed(g)) {
         if (a->what == GX_DO_FORWARD || a->what == GX_DO_RECOMPUTE) gx_unit_forward(&p, y, in);
         else if (a->what == GX_DO_BACKWARD) gx_unit_backward(&p, dx, dy, in);
         else gx_unit_weight(&p, in);
     }
-    gx_arena_release(g->arena, mark);
 }
 
-// Labels that count in the window, of all ranks; whether one of them asks to stop.
+// What the window's loss is divided by, of all ranks; whether one of them asks to stop.
 static void gx__interpreter_count(GxContext *g, GxRunner *r, const GxSteps *s)
 {
-    int64_t agreed[2] = {0, r->stop};
-    for (int i = 0; i < s->spec.micro_batches; i++) {
-        const GxBatch *b = &r->batch[i];
-        if (!g->device->computes || gx_group_index(g, GX_AXIS_TP)) break; // ranks of a tp group have the same labels
-        for (int64_t k = 0; k < b->T * b->B; k++) agreed[0] += gx_batch_labels(b)[k] != GX_IGNORE_INDEX;
-    }
+    const int is_counted = g->device->computes && !gx_group_index(g, GX_AXIS_TP); // a tp group has the same labels
+    int64_t count[GX_MAX_LOSSES] = GX_ZERO;
+    for (int i = 0; i < s->spec.micro_batches && is_counted; i++) r->counts(r->task, &r->batch[i], count);
+    int64_t agreed[2] = {count[0], r->stop};
     gx_at(g, -1, "window");
     gx_all_reduce(g, GX_AXIS_ALL, GX_SUM, agreed, 2, GX_I64);
     r->labels = agreed[0], r->stop = agreed[1] > 0;
@@ -276,4 +262,15 @@ void gx_runner_train(GxContext *g, GxRunner *r, GxBatch *batch, int64_t *labels,
 }
 
 void gx_runner_forward(GxContext *g, GxRunner *r, const GxBatch *b) { gx__interpreter_run(g, r, &r->forward, b); }
+
+static void gx__interpreter_hook(GxContext *g, void *user, const GxBatch *b)
+{
+    gx_runner_forward(g, (GxRunner *)user, b);
+}
+
+GxForward gx_runner_hook(GxRunner *r)
+{
+    const GxForward f = {gx__interpreter_hook, r, NULL, NULL};
+    return f;
+}
 #endif

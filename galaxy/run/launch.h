@@ -35,13 +35,13 @@ int gx_stop_signal(void); // the number of the signal that asked to stop; 0: non
 // this number does what it does by default.
 void gx_on_signal(int number, void (*handler)(int), int once);
 
-// Programs: prints the context's error and returns 1 where a call failed.
+// Programs: tells the context's error and returns 1 where a call failed.
 #define GX_CHECK(g, call)                                                                                              \
     do {                                                                                                               \
         if ((call) != GX_OK) return gx_print_error(g);                                                                 \
     } while (0)
-int gx_print_error(
-    GxContext *g); // to stderr, once per cause: rank 0's, and those of ranks that failed by themselves; returns 1
+// To the logger, once per cause: rank 0's, and those of ranks that failed by themselves. Returns 1.
+int gx_print_error(GxContext *g);
 
 GX_END
 #endif
@@ -152,11 +152,11 @@ typedef struct {
     pthread_t thread;
     int argc, status;
     char **argv;
-} GxThreadRank;
+} gx__LaunchThread;
 
 static void *gx__launch_thread_main(void *user)
 {
-    GxThreadRank *r = (GxThreadRank *)user;
+    gx__LaunchThread *r = (gx__LaunchThread *)user;
     r->status = gx__launch_run_rank(r->rank_main, &r->g, r->argc, r->argv);
     return NULL;
 }
@@ -165,7 +165,7 @@ static int gx__launch_threads(GxRankMain *rank_main, int ranks, int argc, char *
 {
     GxError err = GX_ZERO;
     GxThreadsGroup *group = NULL;
-    GxThreadRank *rank = (GxThreadRank *)calloc((size_t)ranks, sizeof *rank);
+    gx__LaunchThread *rank = (gx__LaunchThread *)calloc((size_t)ranks, sizeof *rank);
     if (!rank || gx_threads_group_open(&group, ranks, &err) != GX_OK) {
         fprintf(stderr, "error: %s\n", rank ? err.message : "no memory for the ranks");
         free(rank);
@@ -173,7 +173,7 @@ static int gx__launch_threads(GxRankMain *rank_main, int ranks, int argc, char *
     }
     int started = 0, status = 0;
     for (; started < ranks; started++) {
-        GxThreadRank *r = &rank[started];
+        gx__LaunchThread *r = &rank[started];
         r->rank_main = rank_main;
         r->argc = argc;
         r->argv = argv;
@@ -210,9 +210,9 @@ typedef struct {
     double timeout;
     char init[256]; // "": not given
     int is_wrong;   // a value is none; the options say so
-} GxLaunch;
+} gx__LaunchFlags;
 
-static int64_t gx__launch_number(GxLaunch *l, const GxJson *file, int argc, char **argv, const char *name,
+static int64_t gx__launch_number(gx__LaunchFlags *l, const GxJson *file, int argc, char **argv, const char *name,
                                  int64_t least, int64_t otherwise)
 {
     const char *flag = gx__launch_argument(argc, argv, name);
@@ -225,11 +225,11 @@ static int64_t gx__launch_number(GxLaunch *l, const GxJson *file, int argc, char
     return otherwise;
 }
 
-static GxLaunch gx__launch_read_launch(int argc, char **argv)
+static gx__LaunchFlags gx__launch_read_flags(int argc, char **argv)
 {
     const char *path = gx__launch_argument(argc, argv, "config"), *init = gx__launch_argument(argc, argv, "init"),
                *timeout = gx__launch_argument(argc, argv, "timeout");
-    GxLaunch l = GX_ZERO;
+    gx__LaunchFlags l = GX_ZERO;
     GxJson *file = NULL;
     GxError ignored = GX_ZERO;
     if (path && gx_json_read(&file, path, 1 << 20, &ignored) != GX_OK) file = NULL;
@@ -243,19 +243,17 @@ static GxLaunch gx__launch_read_launch(int argc, char **argv)
     return l;
 }
 
-static GxStatus gx__launch_check_by_hand(const GxLaunch *l, const GxRendezvous *told, GxError *err)
+static GxStatus gx__launch_check_by_hand(const gx__LaunchFlags *l, const GxRendezvous *told, GxError *err)
 {
     if (l->world == 0 && (l->rank > 0 || l->init[0]))
-        return GX_FAIL(
-            err, GX_ERR_ARGUMENT,
-            "--rank and --init belong to --world, which is not given; three ranks on one machine are started by "
-            "--world 3 --rank 0 (then 1, 2) --init tcp://127.0.0.1:29500");
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--rank and --init belong to --world, which is not given; three ranks on one machine are "
+                       "started by --world 3 --rank 0 (then 1, 2) --init tcp://127.0.0.1:29500");
     if (l->world <= 1) return GX_OK;
     if (l->rank < 0 || !l->init[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--world %ld needs --rank (0 to %ld, another one for each process) and --init tcp://host:port "
-                       "(where rank 0 listens, the same "
-                       "for all)",
+                       "(where rank 0 listens, the same for all)",
                        (long)l->world, (long)l->world - 1);
     if (told->world > 0 && (told->world != l->world || told->rank != l->rank))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
@@ -267,7 +265,7 @@ static GxStatus gx__launch_check_by_hand(const GxLaunch *l, const GxRendezvous *
 
 // Who this process is among others that were started without MPI: flags and file go before the environment. r->world 0
 // or 1: there are no others.
-static GxStatus gx__launch_find_others(GxRendezvous *r, const GxLaunch *l, GxError *err)
+static GxStatus gx__launch_find_others(GxRendezvous *r, const gx__LaunchFlags *l, GxError *err)
 {
     GxError of_environment = GX_ZERO;
     gx_rendezvous_environment(r, &of_environment);
@@ -282,10 +280,10 @@ typedef enum {
     GX__LAUNCH_START_THREADS,
     GX__LAUNCH_START_MPI,
     GX__LAUNCH_START_TCP
-} GxStart;
+} gx__LaunchStart;
 
 // How the ranks of this run come to be. Refuses what would train several copies that know nothing of each other.
-static GxStatus gx__launch_choose_start(GxStart *start, const GxLaunch *l, GxRendezvous *r, GxError *err)
+static GxStatus gx__launch_choose_start(gx__LaunchStart *start, const gx__LaunchFlags *l, GxRendezvous *r, GxError *err)
 {
     const int started = gx_mpi_started();
     const char *others = "an MPI launcher";
@@ -302,15 +300,14 @@ static GxStatus gx__launch_choose_start(GxStart *start, const GxLaunch *l, GxRen
                                 : GX__LAUNCH_START_ALONE;
     } else if (l->world > 1)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "an MPI launcher started %d ranks, and --world says %ld; leave --world, --rank and --init away",
+                       "an MPI launcher started %d ranks, and --world says %ld; leave out --world, --rank and --init",
                        started, (long)l->world);
     if (*start == GX__LAUNCH_START_MPI) GX_TRY(gx_mpi_check_start(err));
     if (*start == GX__LAUNCH_START_TCP) others = "somebody";
     if (l->ranks > 1 && (*start == GX__LAUNCH_START_MPI || *start == GX__LAUNCH_START_TCP))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "%s started %d ranks, and --ranks asks for %ld more in each; leave out --ranks, or say --ranks "
-                       "1 where a --config "
-                       "file sets it",
+                       "1 where a --config file sets it",
                        others, *start == GX__LAUNCH_START_TCP ? r->world : started, (long)l->ranks);
     return GX_OK;
 }
@@ -327,8 +324,8 @@ int gx_launch(GxRankMain *rank_main, int argc, char **argv)
     GxContext g;
     GxComm comm;
     GxRendezvous r = GX_ZERO;
-    GxStart start = GX__LAUNCH_START_ALONE;
-    const GxLaunch l = gx__launch_read_launch(argc, argv);
+    gx__LaunchStart start = GX__LAUNCH_START_ALONE;
+    const gx__LaunchFlags l = gx__launch_read_flags(argc, argv);
     r.timeout = l.timeout;
     signal(SIGPIPE, SIG_IGN); // a closed terminal (| head) is no reason to lose a run
     signal(SIGXFSZ, SIG_IGN); // a file that may not grow is an error of write, with a path

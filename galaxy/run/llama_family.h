@@ -23,9 +23,9 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 
-enum { GX__LLAMA_CONFIG_JSON_CAP = 1 << 20 };
+enum { GX__LLAMA_FAMILY_CONFIG_JSON_CAP = 1 << 20 };
 
-static const GxField gx__llama_options[] = {
+static const GxField gx__llama_family_options[] = {
     {"vocab_size", GX_FIELD_INT, offsetof(GxLlamaConfig, vocab_size), "256",
      "rows of the embedding; byte-level tokens need 256", "1.."},
     {"hidden_size", GX_FIELD_INT, offsetof(GxLlamaConfig, hidden_size), "192", "width of the residual stream", "1.."},
@@ -48,15 +48,18 @@ static const GxField gx__llama_options[] = {
      "the head is the embedding", NULL},
 };
 // The first five must stand in a config.json; of the others transformers has defaults.
-enum { GX__LLAMA_OPTIONS = sizeof gx__llama_options / sizeof *gx__llama_options, GX__LLAMA_REQUIRED = 5 };
+enum {
+    GX__LLAMA_FAMILY_OPTIONS = sizeof gx__llama_family_options / sizeof *gx__llama_family_options,
+    GX__LLAMA_FAMILY_REQUIRED = 5
+};
 
 // ---- config.json ---------------------------------------------------------------------------------------------------
 
 // rope_theta stands alone (4.x) or in rope_parameters (5.x), whose own wins; any scaling but "default" is refused.
-static GxStatus gx__llama_read_rope(GxLlamaConfig *c, const GxJson *json, const char *path, GxError *err)
+static GxStatus gx__llama_family_read_rope(GxLlamaConfig *c, const GxJson *json, const char *path, GxError *err)
 {
     static const char *const places[] = {"rope_scaling", "rope_parameters"};
-    const GxField *theta = gx__llama_options;
+    const GxField *theta = gx__llama_family_options;
     char where[GX_PATH + 20];
     while (theta->offset != offsetof(GxLlamaConfig, rope_theta)) theta++;
     for (int i = 0; i < 2; i++) {
@@ -77,7 +80,7 @@ static GxStatus gx__llama_read_rope(GxLlamaConfig *c, const GxJson *json, const 
     return GX_OK;
 }
 
-static GxStatus gx__llama_refuse_unbuilt(const GxJson *json, const char *path, GxError *err)
+static GxStatus gx__llama_family_refuse_unbuilt(const GxJson *json, const char *path, GxError *err)
 {
     static const char *const off[] = {"attention_bias", "mlp_bias"};
     const GxJson *type = gx_json_get(json, "model_type"), *act = gx_json_get(json, "hidden_act");
@@ -93,13 +96,14 @@ static GxStatus gx__llama_refuse_unbuilt(const GxJson *json, const char *path, G
     return GX_OK;
 }
 
-static GxStatus gx__llama_read_json(GxLlamaConfig *c, const GxJson *json, const char *path, GxError *err)
+static GxStatus gx__llama_family_read_json(GxLlamaConfig *c, const GxJson *json, const char *path, GxError *err)
 {
-    const GxField *f = gx__llama_options;
-    GX_TRY(gx__llama_refuse_unbuilt(json, path, err));
-    GX_TRY(gx_json_get_fields(json, f, GX__LLAMA_REQUIRED, 1, c, path, err));
-    GX_TRY(gx_json_get_fields(json, f + GX__LLAMA_REQUIRED, GX__LLAMA_OPTIONS - GX__LLAMA_REQUIRED, 0, c, path, err));
-    return gx__llama_read_rope(c, json, path, err);
+    const GxField *f = gx__llama_family_options;
+    GX_TRY(gx__llama_family_refuse_unbuilt(json, path, err));
+    GX_TRY(gx_json_get_fields(json, f, GX__LLAMA_FAMILY_REQUIRED, 1, c, path, err));
+    GX_TRY(gx_json_get_fields(json, f + GX__LLAMA_FAMILY_REQUIRED, GX__LLAMA_FAMILY_OPTIONS - GX__LLAMA_FAMILY_REQUIRED,
+                              0, c, path, err));
+    return gx__llama_family_read_rope(c, json, path, err);
 }
 
 GxStatus gx_llama_config_read(GxLlamaConfig *c, const char *path, GxError *err)
@@ -108,8 +112,8 @@ GxStatus gx_llama_config_read(GxLlamaConfig *c, const char *path, GxError *err)
     GxError unsound = GX_ZERO;
     GxJson *json;
     *c = absent;
-    GX_TRY(gx_json_read(&json, path, GX__LLAMA_CONFIG_JSON_CAP, err));
-    GxStatus status = gx__llama_read_json(c, json, path, err);
+    GX_TRY(gx_json_read(&json, path, GX__LLAMA_FAMILY_CONFIG_JSON_CAP, err));
+    GxStatus status = gx__llama_family_read_json(c, json, path, err);
     gx_json_free(json);
     if (status != GX_OK || gx_llama_config_resolve(c, &unsound) == GX_OK) return status;
     return GX_FAIL(err, gx_error_code(&unsound), "%s: %s", path, unsound.message);
@@ -123,7 +127,7 @@ GxStatus gx_llama_config_write(const GxLlamaConfig *c, const char *path, GxError
     gx_json_set(rope, "rope_type", gx_json_new_string("default"), err);
     gx_json_set(json, "architectures", architectures, err);
     gx_json_set(json, "model_type", gx_json_new_string("llama"), err);
-    gx_json_set_fields(json, gx__llama_options, GX__LLAMA_OPTIONS, c, err);
+    gx_json_set_fields(json, gx__llama_family_options, GX__LLAMA_FAMILY_OPTIONS, c, err);
     gx_json_set(json, "rope_parameters", rope, err);
     gx_json_set(json, "hidden_act", gx_json_new_string("silu"), err);
     gx_json_set(json, "attention_bias", gx_json_new_bool(0), err);
@@ -157,7 +161,7 @@ static GxStatus gx__llama_write_config(const void *config, const char *path, GxE
 }
 
 const GxFamily gx_llama = {
-    "llama",           gx__llama_options,    GX__LLAMA_OPTIONS,     sizeof(GxLlamaConfig),  gx__llama_resolve,
-    gx_llama_describe, gx__llama_vocab_size, gx__llama_read_config, gx__llama_write_config,
+    "llama",           gx__llama_family_options, GX__LLAMA_FAMILY_OPTIONS, sizeof(GxLlamaConfig),  gx__llama_resolve,
+    gx_llama_describe, gx__llama_vocab_size,     gx__llama_read_config,    gx__llama_write_config,
 };
 #endif

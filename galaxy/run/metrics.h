@@ -2,6 +2,7 @@
 #ifndef GX_METRICS_H
 #define GX_METRICS_H
 #include "../io/json.h"
+#include "../task/task.h"
 #include <stdio.h>
 GX_BEGIN
 
@@ -15,8 +16,9 @@ typedef struct {
 } GxProgress;
 
 GxStatus gx_progress_log(FILE *log, const char *path, const GxProgress *p, GxError *err);
-GxStatus gx_evaluation_log(FILE *log, const char *path, int64_t step, double loss, double bits_per_byte, GxError *err);
-GxStatus gx_baseline_log(FILE *log, const char *path, double bigram_bits_per_byte, GxError *err);
+// {"step": 3, "eval_loss": 1.5, "eval_bits_per_byte": 2.164}
+GxStatus gx_evaluation_log(FILE *log, const char *path, int64_t step, const GxMetric *metric, int n, GxError *err);
+GxStatus gx_baseline_log(FILE *log, const char *path, const GxMetric *metric, GxError *err);
 
 // Opens log.jsonl for appending after its lines of steps up to `step`; later ones, of a run that went on from here
 // before, are dropped.
@@ -70,26 +72,28 @@ GxStatus gx_progress_log(FILE *log, const char *path, const GxProgress *p, GxErr
     if (p->card_mb > 0) snprintf(card, sizeof card, ", \"card_mb\": %.1f", p->card_mb);
     snprintf(line, sizeof line,
              "{\"step\": %ld, \"loss\": %s, \"grad_norm\": %s, \"lr\": %s, \"tokens_per_s\": %s, \"gflops\": %s, "
-             "\"memory_mb\": %.1f%s, "
-             "\"skipped\": %s}\n",
+             "\"memory_mb\": %.1f%s, \"skipped\": %s}\n",
              (long)p->step, gx__metrics_json_number(p->loss, n[0]), gx__metrics_json_number(p->grad_norm, n[1]),
              gx__metrics_json_number(p->lr, n[2]), gx__metrics_json_number(p->tokens_per_s, n[3]),
              gx__metrics_json_number(p->gflops, n[4]), p->memory_mb, card, p->skipped ? "true" : "false");
     return gx__metrics_log_line(log, path, line, err);
 }
 
-GxStatus gx_evaluation_log(FILE *log, const char *path, int64_t step, double loss, double bits_per_byte, GxError *err)
+GxStatus gx_evaluation_log(FILE *log, const char *path, int64_t step, const GxMetric *metric, int n, GxError *err)
 {
-    char line[256], n[2][40];
-    snprintf(line, sizeof line, "{\"step\": %ld, \"eval_loss\": %s, \"eval_bits_per_byte\": %s}\n", (long)step,
-             gx__metrics_json_number(loss, n[0]), gx__metrics_json_number(bits_per_byte, n[1]));
+    char line[128 * (GX_MAX_METRICS + 1)], number[40];
+    int length = snprintf(line, sizeof line, "{\"step\": %ld", (long)step);
+    for (int i = 0; i < n; i++)
+        length += snprintf(line + length, sizeof line - (size_t)length, ", \"eval_%.60s\": %s", metric[i].name,
+                           gx__metrics_json_number(metric[i].value, number));
+    snprintf(line + length, sizeof line - (size_t)length, "}\n");
     return gx__metrics_log_line(log, path, line, err);
 }
 
-GxStatus gx_baseline_log(FILE *log, const char *path, double bigram_bits_per_byte, GxError *err)
+GxStatus gx_baseline_log(FILE *log, const char *path, const GxMetric *metric, GxError *err)
 {
-    char line[128], n[40];
-    snprintf(line, sizeof line, "{\"bigram_bits_per_byte\": %s}\n", gx__metrics_json_number(bigram_bits_per_byte, n));
+    char line[128], number[40];
+    snprintf(line, sizeof line, "{\"%.60s\": %s}\n", metric->name, gx__metrics_json_number(metric->value, number));
     return gx__metrics_log_line(log, path, line, err);
 }
 

@@ -1,4 +1,5 @@
-// options.h: the options that all training programs share, and the arithmetic that ties some of them together.
+// options.h: the options that all training programs share, and the arithmetic that ties some of them together. (Those
+// of a task, its data among them, are in task/.)
 #ifndef GX_OPTIONS_H
 #define GX_OPTIONS_H
 #include "../base/partition.h"
@@ -7,9 +8,6 @@
 GX_BEGIN
 
 typedef struct {
-    // data
-    char train_data[GX_FIELD_TEXT];
-    double validation_fraction;
     int64_t seq_len;
     // batch: global_batch_size = gradient_accumulation_steps * (micro_batch_size * copies of the model, or the sum of
     // dp_batch_size_list)
@@ -24,10 +22,6 @@ typedef struct {
     // what is shown and kept
     int64_t logging_steps, eval_steps, eval_windows, save_steps, save_total_limit;
     char output_dir[GX_FIELD_TEXT], model[GX_FIELD_TEXT], resume[GX_FIELD_TEXT];
-    int64_t sample_bytes;
-    char sample_prompt[GX_FIELD_TEXT];
-    double temperature;
-    int64_t top_k;
     // the mode, where the program does not say it; how it splits the model among the ranks of a tp group
     char mode[GX_FIELD_TEXT], att[GX_FIELD_TEXT], con[GX_FIELD_TEXT], mlp[GX_FIELD_TEXT], ends[GX_FIELD_TEXT];
     int64_t tp;
@@ -67,22 +61,17 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    GX__OPTIONS_TOKENS_MOST = 1 << 30
-}; // of a micro-batch on all ranks: sizes in bytes stay far from 64 bits, plans take moments
+// Of a micro-batch on all ranks: sizes in bytes stay far from 64 bits, and plans take moments.
+enum { GX__OPTIONS_TOKENS_MOST = 1 << 30 };
 
 #define GX__OPTIONS_AT(field) offsetof(GxTrainOptions, field)
 static const GxField gx__options_train_options[] = {
-    {"train_data", GX_FIELD_STRING, GX__OPTIONS_AT(train_data), "data/text.txt",
-     "text file; its bytes are the tokens (make data makes the default one)", NULL},
-    {"validation_fraction", GX_FIELD_DOUBLE, GX__OPTIONS_AT(validation_fraction), "0.05",
-     "end part of the text that is held out", "0..0.9"},
     {"seq_len", GX_FIELD_INT, GX__OPTIONS_AT(seq_len), "256", "tokens in a sample", "1..16777216"},
     {"micro_batch_size", GX_FIELD_INT, GX__OPTIONS_AT(micro_batch_size), "8",
      "samples per micro-batch of each copy of the model (a rank, or a tp group); 0: dp_batch_size_list says it",
      "0..16777216"},
     {"gradient_accumulation_steps", GX_FIELD_INT, GX__OPTIONS_AT(gradient_accumulation_steps), "1",
-     "micro-batches per optimizer step", "1..1048576"},
+     "micro-batches per optimizer step", "1..32767"},
     {"global_batch_size", GX_FIELD_INT, GX__OPTIONS_AT(global_batch_size), "0",
      "samples per optimizer step on all ranks; 0: follows from the others", "0..1000000000000"},
     {"dp_batch_size_list", GX_FIELD_INT_LIST, GX__OPTIONS_AT(dp_batch_size_list), NULL,
@@ -122,12 +111,6 @@ static const GxField gx__options_train_options[] = {
      "Hugging Face folder to start from: its config.json and weights", NULL},
     {"resume", GX_FIELD_STRING, GX__OPTIONS_AT(resume), "",
      "auto: newest whole checkpoint of output_dir, if there is one; or a checkpoint's folder", NULL},
-    {"sample_bytes", GX_FIELD_INT, GX__OPTIONS_AT(sample_bytes), "300",
-     "bytes of text that the model writes at the end; 0: none", "0..1000000000"},
-    {"sample_prompt", GX_FIELD_STRING, GX__OPTIONS_AT(sample_prompt), "In the beginning ", "what it goes on from",
-     NULL},
-    {"temperature", GX_FIELD_DOUBLE, GX__OPTIONS_AT(temperature), "0.8", "of sampling; 0: the likeliest token", "0.."},
-    {"top_k", GX_FIELD_INT, GX__OPTIONS_AT(top_k), "50", "sample among the k likeliest; 0: all", "0.."},
     {"ranks", GX_FIELD_INT, GX__OPTIONS_AT(ranks), "1",
      "ranks, as threads of this process (under mpirun: leave it out)", "1..256"},
     {"world", GX_FIELD_INT, GX__OPTIONS_AT(world), "1",
@@ -152,7 +135,9 @@ static const GxField gx__options_train_options[] = {
      "layer: keep the input of each layer alone, and compute the layer again before its backward: memory against time",
      "none|layer"},
     {"freeze", GX_FIELD_STRING, GX__OPTIONS_AT(freeze), "",
-     "tensors that are not trained, by their names in the checkpoint: 'model.embed_tokens*,*.layers.0.*'", NULL},
+     "tensors that are not trained, by their names in the checkpoint: 'model.embed_tokens*,*.layers.0.*'; under bf16 "
+     "they have no fp32 masters, and are saved as they are computed with: rounded",
+     NULL},
     {"dry_run", GX_FIELD_BOOL, GX__OPTIONS_AT(dry_run), "false", "print the memory plan and the FLOPs, and stop", NULL},
 };
 static const GxField gx__options_tp_options[] = {
@@ -171,13 +156,16 @@ static const GxField gx__options_tp_options[] = {
 static const GxField gx__options_mode_options[] = {
     {"mode", GX_FIELD_STRING, GX__OPTIONS_AT(mode), "serial", "how one copy of the model is split over ranks",
      GX_MODE_NAMES},
-    {"att", GX_FIELD_STRING, GX__OPTIONS_AT(att), "", "instead of a mode: attention, split by heads or by the sequence",
-     "|none|tp|sp"},
-    {"con", GX_FIELD_STRING, GX__OPTIONS_AT(con), "", "what joins attention and MLP to the stream, by the sequence",
-     "|none|sp"},
-    {"mlp", GX_FIELD_STRING, GX__OPTIONS_AT(mlp), "", "the MLP, by columns or by the sequence", "|none|tp|sp"},
-    {"ends", GX_FIELD_STRING, GX__OPTIONS_AT(ends), "",
-     "embedding and head, by the vocabulary or by the sequence; not given: as suits the others", "|none|tp|sp"},
+    {"att", GX_FIELD_STRING, GX__OPTIONS_AT(att), "auto",
+     "instead of a mode: attention, split by heads (tp) or by the sequence (sp); auto: as --mode says, or none",
+     "auto|none|tp|sp"},
+    {"con", GX_FIELD_STRING, GX__OPTIONS_AT(con), "auto",
+     "what joins attention and MLP to the stream, split by the sequence; auto: as --mode says, or none",
+     "auto|none|sp"},
+    {"mlp", GX_FIELD_STRING, GX__OPTIONS_AT(mlp), "auto",
+     "the MLP, split by columns or by the sequence; auto: as --mode says, or none", "auto|none|tp|sp"},
+    {"ends", GX_FIELD_STRING, GX__OPTIONS_AT(ends), "auto",
+     "embedding and head, split by the vocabulary or by the sequence; auto: as suits the others", "auto|none|tp|sp"},
 };
 
 GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, const GxMode *mode, GxError *err)
@@ -190,23 +178,31 @@ GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, const GxMode *mode, GxEr
 
 // ---- the mode ------------------------------------------------------------------------------------------------------
 
-static GxMethod gx__options_method(const char *text)
+static GxMethod gx__options_method(const char *text) // auto: none
 {
     return !strcmp(text, "tp") ? GX_METHOD_TP : !strcmp(text, "sp") ? GX_METHOD_SP : GX_METHOD_NONE;
+}
+
+// training_args.json has all of these options, --mode serial among them: beside blocks, only a flag contradicts them.
+static int gx__options_mode_is_asked(const GxTrainOptions *o, const GxConfig *c)
+{
+    return strcmp(o->mode, "serial") || gx_config_source(c, "mode") == GX_FROM_FLAG;
 }
 
 GxStatus gx_options_resolve_mode(const GxTrainOptions *o, const GxConfig *c, GxMode *mode, GxError *err)
 {
     GxMethods m;
-    const int by_blocks = o->att[0] || o->con[0] || o->mlp[0];
-    if (by_blocks && gx_config_is_set(c, "mode") && strcmp(o->mode, "serial"))
+    const int by_blocks = strcmp(o->att, "auto") || strcmp(o->con, "auto") || strcmp(o->mlp, "auto");
+    const int by_ends = strcmp(o->ends, "auto") != 0;
+    if (by_blocks && gx__options_mode_is_asked(o, c))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--mode %s says how every block is split; leave out --att, --con and --mlp", o->mode);
+                       "--mode %s says how every block is split; leave it out, or leave out --att, --con and --mlp",
+                       o->mode);
     if (by_blocks) m = gx_methods(gx__options_method(o->att), gx__options_method(o->con), gx__options_method(o->mlp));
     else gx_mode_methods(o->mode, &m); // one of the allowed
-    if (o->ends[0]) m.ends = gx__options_method(o->ends);
+    if (by_ends) m.ends = gx__options_method(o->ends);
     GX_TRY(gx_methods_check(m, err));
-    *mode = gx_composed(by_blocks ? "composed" : o->mode, m);
+    *mode = gx_composed(by_blocks || by_ends ? "composed" : o->mode, m);
     return GX_OK;
 }
 
@@ -277,8 +273,7 @@ GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int copi
         else snprintf(nearest, sizeof nearest, "the smallest that fits is %ld", (long)unit);
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "global_batch_size %ld is not gradient_accumulation_steps %ld x %ld samples per micro-batch "
-                       "(%s%ld x %d %s) = "
-                       "%ld; %s",
+                       "(%s%ld x %d %s) = %ld; %s",
                        (long)o->global_batch_size, (long)o->gradient_accumulation_steps, (long)per_micro,
                        list ? "the list's sum; about " : "micro_batch_size ", (long)(per_micro / copies), copies,
                        copies == 1 ? "copy" : "copies", (long)product, nearest);

@@ -16,8 +16,8 @@ int64_t gx_run_draw(void); // a number that no other run has; never 0
 GxStatus gx_run_write(const char *output_dir, int64_t run, GxError *err);
 int64_t gx_run_read(const char *output_dir); // 0: there is none
 
-GxStatus gx_checkpoint_path(char path[GX_PATH], const char *output_dir, int64_t step,
-                            GxError *err); // output_dir/checkpoint-<step>
+// output_dir/checkpoint-<step>
+GxStatus gx_checkpoint_path(char path[GX_PATH], const char *output_dir, int64_t step, GxError *err);
 
 // Two runs in one folder would mix their logs and remove each other's unfinished checkpoints. The lock is on the folder
 // itself and ends with the process; a file system without locks has none. *lock: its file descriptor; -1 before. Only
@@ -181,15 +181,14 @@ static GxStatus gx__output_refuse_other(const char *path, int64_t run, int64_t s
     if (!gx_folder_is_ours(path))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "%s is where step %ld may have to be saved, but it is no folder with a %s: it was not written "
-                       "by this program, or not "
-                       "to the end; move it away or remove it, or choose another --output_dir",
+                       "by this program, or not to the end; move it away or remove it, or choose another --output_dir",
                        path, (long)step, GX_MANIFEST);
     if (!gx_path_is_file(manifest) || gx__output_is_of(path, run)) return GX_OK;
-    return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "%s is a checkpoint of another run, in whose place this one may have to save step %ld; go on with "
-                   "the earlier run "
-                   "(--resume auto), choose another --output_dir, or move that checkpoint away or remove it",
-                   path, (long)step);
+    return GX_FAIL(
+        err, GX_ERR_ARGUMENT,
+        "%s is a checkpoint of another run, in whose place this one may have to save step %ld; go on with the earlier "
+        "run (--resume auto), choose another --output_dir, or move that checkpoint away or remove it",
+        path, (long)step);
 }
 
 GxStatus gx_checkpoint_refuse_others(const char *output_dir, int64_t run, int64_t begun, int64_t last, GxError *err)

@@ -1,5 +1,8 @@
-// plan.h: the memory of a run before it is taken: counted by the code that will take it, printed, and refused where it
-// does not fit.
+// plan.h: the memory of a run before it is taken: counted by the code that will take it, put together over all ranks,
+// printed, and refused where it does not fit.
+//
+// The plan knows nothing of what it counts: it is given the run's own path (GxDryRun), and runs that on a device that
+// does not compute and an arena that only counts.
 #ifndef GX_PLAN_H
 #define GX_PLAN_H
 #include "../base/context.h"
@@ -79,8 +82,8 @@ typedef struct {
     double host, card; // numbers of the machine, and of the card; card 0: the arena lies in the machine's memory
     double card_free;  // bytes
     double flops;
-} GxRankPlan;
-enum { GX__PLAN_RANK = sizeof(GxRankPlan) / sizeof(double) };
+} gx__PlanRank;
+enum { GX__PLAN_RANK = sizeof(gx__PlanRank) / sizeof(double) };
 
 static double gx__plan_host_number(void)
 {
@@ -91,7 +94,7 @@ static double gx__plan_host_number(void)
 
 static GxStatus gx__plan_together(GxPlan *p, GxContext *g)
 {
-    GxRankPlan mine = GX_ZERO, all[GX_MAX_PARTS] = GX_ZERO;
+    gx__PlanRank mine = GX_ZERO, all[GX_MAX_PARTS] = GX_ZERO;
     int64_t card_all;
     p->machine.has = gx_available_memory(); // before any rank takes its part
     if (p->is_apart) g->device->memory(g, &p->card.has, &card_all);
@@ -106,7 +109,7 @@ static GxStatus gx__plan_together(GxPlan *p, GxContext *g)
     p->least = gx_plan_arena(p);
     p->machine.bytes = p->ranks_here > 1 ? p->process : 0;
     for (int r = 0; r < g->world; r++) {
-        const GxRankPlan *rank = &all[r];
+        const gx__PlanRank *rank = &all[r];
         const int64_t bytes = (int64_t)rank->bytes, activations = (int64_t)rank->activations;
         p->least = gx_min(p->least, bytes), p->most = gx_max(p->most, bytes);
         p->flops_all += rank->flops;
@@ -166,14 +169,12 @@ static GxStatus gx__plan_refuse(const GxPlanPlace *place, const char *where, int
     if (fits == 0)
         return GX_FAIL(err, GX_ERR_MEMORY,
                        "the plan needs %.1f MB %s %.1f MB left; weights, gradients and optimizer alone do not fit, or "
-                       "not beside one sample: "
-                       "make the model smaller, or take --optimizer sgd --momentum 0",
+                       "not beside one sample: make the model smaller, or take --optimizer sgd --momentum 0",
                        (double)place->bytes / 1e6, where, (double)place->has / 1e6);
     if (list->n)
         return GX_FAIL(err, GX_ERR_MEMORY,
                        "the plan needs %.1f MB %s %.1f MB left; about %.1f%% of the samples in --dp_batch_size_list "
-                       "would fit (a larger "
-                       "--gradient_accumulation_steps makes up for them)",
+                       "would fit (a larger --gradient_accumulation_steps makes up for them)",
                        (double)place->bytes / 1e6, where, (double)place->has / 1e6, 100 * share);
     return GX_FAIL(err, GX_ERR_MEMORY,
                    "the plan needs %.1f MB %s %.1f MB left; about %ld samples per micro-batch would fit instead of %ld "

@@ -33,21 +33,21 @@ enum {
 
 typedef struct {
     double step, loss;
-} GxPlotPoint;
+} gx__PlotPoint;
 typedef struct {
-    GxPlotPoint *train, *eval;
+    gx__PlotPoint *train, *eval;
     int trains, evals;
     double step_max, low, high;
-} GxPlot;
+} gx__Plot;
 
-static void gx__plot_put(GxPlotPoint *list, int *n, double step, double loss)
+static void gx__plot_put(gx__PlotPoint *list, int *n, double step, double loss)
 {
     while (*n > 0 && list[*n - 1].step >= step) --*n; // a resumed run went over this again
     list[*n].step = step;
     list[(*n)++].loss = loss;
 }
 
-static void gx__plot_line(GxPlot *p, const char *line, int64_t bytes, const char *path)
+static void gx__plot_line(gx__Plot *p, const char *line, int64_t bytes, const char *path)
 {
     GxError ignored = GX_ZERO; // a torn last line is no reason to have no picture
     GxJson *json;
@@ -59,14 +59,14 @@ static void gx__plot_line(GxPlot *p, const char *line, int64_t bytes, const char
     gx_json_free(json);
 }
 
-static GxStatus gx__plot_read(GxPlot *p, const char *path, GxError *err)
+static GxStatus gx__plot_read(gx__Plot *p, const char *path, GxError *err)
 {
     char *text;
     int64_t bytes, lines = 1;
     GX_TRY(gx_file_read(path, GX__PLOT_LOG_CAP, &text, &bytes, err));
     for (int64_t i = 0; i < bytes; i++) lines += text[i] == '\n';
-    p->train = (GxPlotPoint *)calloc((size_t)lines, sizeof *p->train);
-    p->eval = (GxPlotPoint *)calloc((size_t)lines, sizeof *p->eval);
+    p->train = (gx__PlotPoint *)calloc((size_t)lines, sizeof *p->train);
+    p->eval = (gx__PlotPoint *)calloc((size_t)lines, sizeof *p->eval);
     for (char *line = text; p->train && p->eval && *line;) {
         size_t n = strcspn(line, "\n");
         gx__plot_line(p, line, (int64_t)n, path);
@@ -76,11 +76,11 @@ static GxStatus gx__plot_read(GxPlot *p, const char *path, GxError *err)
     return p->train && p->eval ? GX_OK : GX_FAIL(err, GX_ERR_MEMORY, "no memory for a plot of %ld points", (long)lines);
 }
 
-static void gx__plot_extent(GxPlot *p)
+static void gx__plot_extent(gx__Plot *p)
 {
     p->low = INFINITY, p->high = -INFINITY, p->step_max = 1;
     for (int i = 0; i < p->trains + p->evals; i++) {
-        GxPlotPoint q = i < p->trains ? p->train[i] : p->eval[i - p->trains];
+        gx__PlotPoint q = i < p->trains ? p->train[i] : p->eval[i - p->trains];
         p->low = fmin(p->low, q.loss), p->high = fmax(p->high, q.loss), p->step_max = fmax(p->step_max, q.step);
     }
     if (!(p->high > p->low)) p->low -= 0.5, p->high = p->low + 1;
@@ -93,22 +93,21 @@ static double gx__plot_tick(double range, int pieces)
     return power * (m <= 1 ? 1 : m <= 2 ? 2 : m <= 5 ? 5 : 10);
 }
 
-static double gx__plot_x(const GxPlot *p, double step)
+static double gx__plot_x(const gx__Plot *p, double step)
 {
     return GX__PLOT_LEFT + step / p->step_max * (GX__PLOT_W - GX__PLOT_LEFT - GX__PLOT_RIGHT);
 }
-static double gx__plot_y(const GxPlot *p, double loss)
+static double gx__plot_y(const gx__Plot *p, double loss)
 {
     return GX__PLOT_TOP + (p->high - loss) / (p->high - p->low) * (GX__PLOT_H - GX__PLOT_TOP - GX__PLOT_BOTTOM);
 }
 
-static void gx__plot_axes(const GxPlot *p, FILE *out, const char *title)
+static void gx__plot_axes(const gx__Plot *p, FILE *out, const char *title)
 {
     double dy = gx__plot_tick(p->high - p->low, 6), dx = gx__plot_tick(p->step_max, 8);
     fprintf(out,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
-            "font-family=\"sans-serif\" "
-            "font-size=\"12\">\n",
+            "font-family=\"sans-serif\" font-size=\"12\">\n",
             GX__PLOT_W, GX__PLOT_H, GX__PLOT_W, GX__PLOT_H);
     fprintf(out,
             "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n<text x=\"%d\" y=\"24\" font-size=\"15\" "
@@ -131,7 +130,7 @@ static void gx__plot_axes(const GxPlot *p, FILE *out, const char *title)
             GX__PLOT_H / 2, GX__PLOT_H / 2);
 }
 
-static void gx__plot_curves(const GxPlot *p, FILE *out)
+static void gx__plot_curves(const gx__Plot *p, FILE *out)
 {
     fprintf(out, "<polyline fill=\"none\" stroke=\"#3366aa\" stroke-width=\"1.5\" points=\"");
     for (int i = 0; i < p->trains; i++)
@@ -142,15 +141,14 @@ static void gx__plot_curves(const GxPlot *p, FILE *out)
                 gx__plot_y(p, p->eval[i].loss));
     fprintf(out,
             "<path d=\"M%d 40h24\" stroke=\"#3366aa\" stroke-width=\"2\"/><text x=\"%d\" y=\"44\" "
-            "fill=\"#222\">training</text>"
-            "<circle cx=\"%d\" cy=\"40\" r=\"4\" fill=\"#dd6622\"/><text x=\"%d\" y=\"44\" "
-            "fill=\"#222\">validation</text>\n</svg>\n",
+            "fill=\"#222\">training</text><circle cx=\"%d\" cy=\"40\" r=\"4\" fill=\"#dd6622\"/><text x=\"%d\" "
+            "y=\"44\" fill=\"#222\">validation</text>\n</svg>\n",
             GX__PLOT_W - 220, GX__PLOT_W - 190, GX__PLOT_W - 110, GX__PLOT_W - 98);
 }
 
 GxStatus gx_plot_loss(const char *log_path, const char *svg_path, const char *title, GxError *err)
 {
-    GxPlot p = GX_ZERO;
+    gx__Plot p = GX_ZERO;
     char *text = NULL;
     size_t bytes = 0;
     GxStatus status = gx__plot_read(&p, log_path, err);

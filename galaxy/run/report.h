@@ -34,11 +34,11 @@ void gx_report_end(GxReport *r, GxContext *g);
 typedef struct GxTrainer GxTrainer; // trainer.h
 
 void gx_report_help(const GxTrainer *t, const char *program);
-void gx_report_start(const GxTrainer *t); // device, model, text, options, steps, plan
+void gx_report_start(const GxTrainer *t); // device, model, data, options, steps, plan
 void gx_report_resumed(const GxTrainer *t);
-void gx_report_baseline(const GxTrainer *t, double bits); // of a bigram model: what any model must beat
+void gx_report_baseline(const GxTrainer *t, const GxMetric *metric);
 void gx_report_progress(const GxTrainer *t, const GxProgress *p);
-void gx_report_evaluation(const GxTrainer *t, double loss, double bits, int64_t labels);
+void gx_report_evaluation(const GxTrainer *t, const GxMetric *metric, int n, int64_t count);
 void gx_report_saved(const GxTrainer *t, const char *folder);
 void gx_report_sample(const GxTrainer *t, const char *text);
 void gx_report_curve(const GxTrainer *t, const char *svg);
@@ -117,20 +117,6 @@ static void gx__report_device(FILE *out, const GxContext *g)
             g->world, g->world > 1 ? "s" : "", engine, gx_threads(g), gx_threads(g) > 1 ? "s" : "");
 }
 
-// Which text it is: its path, and what a file of the same name with .source behind it says about where it is from.
-static void gx__report_data(FILE *out, const GxTrainer *t)
-{
-    char path[GX_PATH], source[200] = "";
-    snprintf(path, sizeof path, "%s.source", t->o.train_data);
-    FILE *f = fopen(path, "r");
-    if (f && !fgets(source, sizeof source, f)) source[0] = 0;
-    if (f) fclose(f);
-    source[strcspn(source, "\n")] = 0;
-    fprintf(out, "data: %s%s%s, %.1f MB, the last %.1f MB held out; tokens: bytes\n", t->o.train_data,
-            source[0] ? ": " : "", source, (double)(t->data.train.n + t->data.held_out.n) / 1e6,
-            (double)t->data.held_out.n / 1e6);
-}
-
 // All options as they were resolved, in lines of at most 140 columns.
 static void gx__report_options(FILE *out, const GxTrainer *t)
 {
@@ -172,7 +158,7 @@ void gx_report_start(const GxTrainer *t)
     gx__report_device(r.out, t->g);
     fprintf(r.out, "model: %s, mode %s, %.2fM parameters, %s\n", t->family->name, mode,
             (double)gx_table_parameters(&t->model.table) / 1e6, o->precision);
-    if (!o->dry_run) gx__report_data(r.out, t);
+    if (!o->dry_run) t->task->describe(t->self, r.out);
     gx__report_options(r.out, t);
     fprintf(r.out, "%ld steps of %ld samples x %ld tokens (%ld micro-batch%s) | %s, lr %g, %s\n", (long)o->max_steps,
             (long)o->global_batch_size, (long)o->seq_len, (long)o->gradient_accumulation_steps,
@@ -187,9 +173,15 @@ void gx_report_resumed(const GxTrainer *t)
     gx_report(t->g, "resumed from %s: step %ld, %ld samples seen\n", t->resume, (long)t->step, (long)t->samples);
 }
 
-void gx_report_baseline(const GxTrainer *t, double bits)
+void gx_report_baseline(const GxTrainer *t, const GxMetric *metric)
 {
-    gx_report(t->g, "  a bigram model of this text has %.3f bits per byte on the held-out part\n", bits);
+    GxReport r;
+    gx_report_begin(&r, t->g);
+    if (!r.out) return;
+    fprintf(r.out, "  ");
+    fprintf(r.out, metric->format, metric->value);
+    fprintf(r.out, "\n");
+    gx_report_end(&r, t->g);
 }
 
 // ---- on the way ----------------------------------------------------------------------------------------------------
@@ -205,10 +197,19 @@ void gx_report_progress(const GxTrainer *t, const GxProgress *p)
               card, gx_duration_text(p->seconds_left, left), p->skipped ? " | skipped: gradients are not finite" : "");
 }
 
-void gx_report_evaluation(const GxTrainer *t, double loss, double bits, int64_t labels)
+// "step    20 | validation loss 1.5000 | 2.164 bits per byte over 160 tokens"
+void gx_report_evaluation(const GxTrainer *t, const GxMetric *metric, int n, int64_t count)
 {
-    gx_report(t->g, "step %5ld | validation loss %.4f | %.3f bits per byte over %ld tokens\n", (long)t->step, loss,
-              bits, (long)labels);
+    GxReport r;
+    gx_report_begin(&r, t->g);
+    if (!r.out) return;
+    fprintf(r.out, "step %5ld", (long)t->step);
+    for (int i = 0; i < n; i++) {
+        fprintf(r.out, i ? " | " : " | validation ");
+        fprintf(r.out, metric[i].format, metric[i].value);
+    }
+    fprintf(r.out, " over %ld %s\n", (long)count, t->task->counted);
+    gx_report_end(&r, t->g);
 }
 
 void gx_report_saved(const GxTrainer *t, const char *folder) { gx_report(t->g, "saved %s\n", folder); }

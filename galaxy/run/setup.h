@@ -1,15 +1,20 @@
-// setup.h: how a training run is opened: options, what the ranks agree on, the memory plan, memory, weights, the output
-// folder. trainer.h has the rest.
+// setup.h: the order in which a training run is opened. What happens at each point has a room of its own:
 //
-// The order matters. Options come first; the communicator next, with memory of its own, since the ranks have to agree
-// (on options, on the checkpoint to resume, on the model, on the text) before there is a plan; then the plan, from a
-// step on the device `none`; then the arena, exactly as planned; then weights, and what is written.
+//     options       options.h     flags and --config; --help ends here
+//     communicator                with memory of its own, since the ranks have to agree before there is a plan
+//     agreement     agree.h       options, the checkpoint to resume (output.h), the model's configuration
+//     the task      task/         its data, on which ranks agree, too
+//     plan          plan.h        from a step on the device `none` (buffers.h); --dry_run ends here
+//     memory        buffers.h     the arena, exactly as planned
+//     weights       checkpoint.h  drawn, loaded or resumed
+//     output        output.h      the folder: locked, and what stands in the way refused
 #ifndef GX_SETUP_H
 #define GX_SETUP_H
 #include "trainer.h"
 GX_BEGIN
 
-GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, const GxMode *mode, int argc, char **argv);
+GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, const GxTask *task, const GxMode *mode,
+                         int argc, char **argv);
 
 GX_END
 #endif
@@ -34,7 +39,7 @@ static GxStatus gx__setup_choose_device(GxTrainer *t)
     if (!strcmp(t->o.device, "cpu")) g->device = gx_device_cpu();
     if (!strcmp(t->o.device, "auto") || !strcmp(t->o.device, g->device->name)) return GX_OK;
     return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                   "--device %s: this program was built for %s; build it anew with make DEVICE=%s", t->o.device,
+                   "--device %s: this program was built for %s; rebuild it with make DEVICE=%s", t->o.device,
                    g->device->name, t->o.device);
 }
 
@@ -42,8 +47,10 @@ static GxStatus gx__setup_read_options(GxTrainer *t, int argc, char **argv)
 {
     GxError *err = &t->g->error;
     t->model_config = calloc(1, t->family->config_size);
-    if (!t->model_config) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a configuration");
+    t->self = calloc(1, t->task->size);
+    if (!t->model_config || !t->self) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a configuration");
     gx_config_open(&t->config);
+    GX_TRY(gx_config_add(&t->config, t->task->name, t->task->fields, t->task->n_fields, t->self, err));
     GX_TRY(gx_options_add(&t->config, &t->o, t->mode, err));
     GX_TRY(gx_config_add(&t->config, "model", t->family->fields, t->family->n_fields, t->model_config, err));
     GX_TRY(gx_config_read_args(&t->config, argc, argv, err));
@@ -110,8 +117,8 @@ static int gx__setup_has_own_cards(GxContext *g)
     return !gx_failed(g);
 }
 
-static const GxDeviceEngine gx__setup_planned_nccl = {"nccl", NULL, NULL,
-                                                      NULL}; // of a dry run without a card; calls none
+// Of a dry run without a card, which calls none of its functions.
+static const GxDeviceEngine gx__setup_planned_nccl = {"nccl", NULL, NULL, NULL};
 
 // Who moves buffers of the cards. All ranks choose the same, also where some are on cards and some are not.
 static GxStatus gx__setup_open_device_comm(GxTrainer *t)
@@ -122,7 +129,7 @@ static GxStatus gx__setup_open_device_comm(GxTrainer *t)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
                        "--device_comm nccl moves buffers of the device cuda; rank %d is on %s%s", g->rank,
                        g->device->name,
-                       gx_default_device()->card ? "" : ", and was built for it: build it anew with make DEVICE=cuda");
+                       gx_default_device()->card ? "" : ", for which it was built: rebuild it with make DEVICE=cuda");
     if (g->world == 1 || !strcmp(t->o.device_comm, "host")) return GX_OK;
     const int own_cards = gx__setup_has_own_cards(g);
     if (gx_failed(g) || !(wanted || own_cards)) return gx_status(g);
@@ -164,17 +171,18 @@ static GxStatus gx__setup_open_parts(GxTrainer *t)
     int dims[GX_MESH_AXES] = {1, 1, -1, 1, 1};
     GxModelOptions options = GX_ZERO;
     GxRunnerSpec runner = GX_ZERO;
+    GxTaskSetup task = GX_ZERO;
     const GxSplitLists lists = {{o->tp_num_attention_heads_list.v, o->tp_num_attention_heads_list.n},
                                 {o->tp_intermediate_size_list.v, o->tp_intermediate_size_list.n},
                                 {o->tp_vocab_size_list.v, o->tp_vocab_size_list.n},
                                 {o->seq_scatter_list.v, o->seq_scatter_list.n}};
     if (g->world > GX_MAX_PARTS)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%d ranks; at most %d are possible", g->world, GX_MAX_PARTS);
-    GX_TRY(gx_mesh_open(&t->mesh, dims, g->rank, g->world,
-                        err)); // how the ranks are arranged is one of the things to agree on
+    // how the ranks are arranged is one of the things to agree on: until then all are data-parallel
+    GX_TRY(gx_mesh_open(&t->mesh, dims, g->rank, g->world, err));
     g->mesh = &t->mesh;
     GX_TRY(gx__setup_open_comm(t));
-    GX_TRY(gx_agree_on_options(g, &t->config, t->family, t->mode->methods));
+    GX_TRY(gx_agree_on_options(g, &t->config, t->family, t->task, t->mode->methods));
     GX_TRY(gx__setup_choose_model(t));
     GX_TRY(gx_options_resolve_tp(o, t->mode, g->world, err));
     dims[4] = (int)o->tp;
@@ -186,19 +194,14 @@ static GxStatus gx__setup_open_parts(GxTrainer *t)
                             o->lr_decay_steps, o->max_steps, err));
     runner.micro_batches = (int)o->gradient_accumulation_steps;
     runner.recomputes_layers = !strcmp(o->recompute, "layer");
+    runner.counts = t->task->counts, runner.task = t->self;
     options.lists = &lists;
     options.dtype = strcmp(o->precision, "bf16") ? GX_F32 : GX_BF16;
     options.freeze = o->freeze;
     GX_TRY(gx_model_open(g, &t->model, t->family, t->model_config, t->mode, &options));
     GX_TRY(gx_runner_open(g, &t->runner, &t->model, &t->optimizer, &runner));
-    t->tokenizer = gx_tokenizer_bytes();
-    if (gx_model_vocab(&t->model) < t->tokenizer.vocab_size)
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "vocab_size is %ld; the tokenizer (%s) has %d tokens, so it must be at least that",
-                       (long)gx_model_vocab(&t->model), gx_tokenizer_identity(&t->tokenizer), t->tokenizer.vocab_size);
-    if (o->dry_run) return GX_OK;
-    GX_TRY(gx_dataset_open(&t->data, o->train_data, o->validation_fraction, o->seq_len, err));
-    return gx_agree_on_text(g, &t->data, o->train_data, &t->text_hash);
+    task.vocab = gx_model_vocab(&t->model), task.seq_len = o->seq_len, task.is_dry = o->dry_run;
+    return t->task->open(g, t->self, &task);
 }
 
 static void gx__setup_optimizer_init(GxTrainer *t)
@@ -215,6 +218,18 @@ static void gx__setup_optimizer_init(GxTrainer *t)
 
 // ---- weights and the output folder ----------------------------------------------------------------------------------
 
+static GxStatus gx__setup_warn_of_other_samples(GxTrainer *t, int64_t seq_len)
+{
+    char words[200] = "with another";
+    int same;
+    if (t->task->elsewhere) snprintf(words, sizeof words, "%s or", t->task->elsewhere);
+    GX_TRY(gx_checkpoint_compare(&same, t->resume, t->task, t->self, &t->g->error));
+    if (!same || seq_len != t->o.seq_len)
+        gx_log(&t->g->log, GX_LOG_WARNING, "%s was trained %s seq_len: its samples will not go on where they stopped",
+               t->resume, words);
+    return GX_OK;
+}
+
 static GxStatus gx__setup_resume(GxTrainer *t)
 {
     GxContext *g = t->g;
@@ -223,19 +238,12 @@ static GxStatus gx__setup_resume(GxTrainer *t)
     gx_checkpoint_load_state(g, &t->model, &t->optimizer, &s, t->resume);
     GX_TRY(gx_status(g));
     if (s.seed != t->o.seed && gx_config_is_set(&t->config, "seed"))
-        return GX_FAIL(
-            &g->error, GX_ERR_ARGUMENT,
-            "%s was trained with seed %ld; with another one it would not be the same run: leave out --seed, or start "
-            "a new run from its weights with --model",
-            t->resume, (long)s.seed);
+        return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                       "%s was trained with seed %ld; with another one it would not be the same run: leave out --seed, "
+                       "or start a new run from its weights with --model",
+                       t->resume, (long)s.seed);
     t->o.seed = s.seed;
-    if ((s.text_bytes != t->data.train.n || s.text_hash != t->text_hash || s.seq_len != t->o.seq_len) &&
-        gx_trainer_is_first(t))
-        gx_log(&g->log, GX_LOG_WARNING,
-               "%s was trained on another text, or with another validation_fraction or seq_len: its samples will not "
-               "go on where they "
-               "stopped",
-               t->resume);
+    if (gx_trainer_is_first(t)) GX_TRY(gx__setup_warn_of_other_samples(t, s.seq_len));
     t->run = s.run;
     t->step = t->begun = s.step;
     t->samples = s.samples;
@@ -257,6 +265,15 @@ static GxStatus gx__setup_set_weights(GxTrainer *t)
     return gx_status(t->g);
 }
 
+static GxStatus gx__setup_show_baseline(GxTrainer *t)
+{
+    GxMetric baseline = GX_ZERO;
+    if (t->task->baseline) GX_TRY(t->task->baseline(t->self, &baseline, &t->g->error));
+    if (!baseline.name) return GX_OK;
+    gx_report_baseline(t, &baseline);
+    return gx_baseline_log(t->log, t->log_path, &baseline, &t->g->error);
+}
+
 static GxStatus gx__setup_open_output(GxTrainer *t)
 {
     char path[GX_PATH];
@@ -272,13 +289,9 @@ static GxStatus gx__setup_open_output(GxTrainer *t)
     GX_TRY(gx_path_join(t->log_path, t->o.output_dir, "log.jsonl", err));
     if (t->step == 0 && gx_path_is_file(t->log_path))
         gx_log(&t->g->log, GX_LOG_WARNING,
-               "%s of an earlier run is written anew; --resume auto would have gone on with that run", t->log_path);
+               "%s of an earlier run is overwritten; --resume auto would have continued that run", t->log_path);
     GX_TRY(gx_log_open(&t->log, t->log_path, t->step, err));
-    if (t->data.held_out.n < 2) return GX_OK;
-    double bits;
-    GX_TRY(gx_dataset_bigram_bits(&t->data.train, &t->data.held_out, &bits, err));
-    gx_report_baseline(t, bits);
-    return gx_baseline_log(t->log, t->log_path, bits, err);
+    return gx__setup_show_baseline(t);
 }
 
 static GxStatus gx__setup_open_memory(GxTrainer *t)
@@ -289,13 +302,18 @@ static GxStatus gx__setup_open_memory(GxTrainer *t)
     return gx_status(g);
 }
 
-GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, const GxMode *mode, int argc, char **argv)
+GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, const GxTask *task, const GxMode *mode,
+                         int argc, char **argv)
 {
     memset(t, 0, sizeof *t);
     t->g = g;
     t->lock = -1;
     t->family = family;
+    t->task = task;
     t->mode = mode;
+    if (task->losses != 1)
+        return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "task %s has %d losses; models with one are built", task->name,
+                       task->losses);
     GX_TRY(gx__setup_read_options(t, argc, argv));
     if (t->done) return GX_OK;
     t->is_seen = 1; // nothing has happened yet

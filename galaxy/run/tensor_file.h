@@ -20,14 +20,13 @@ typedef struct {
 // On all ranks. The file is path, on rank 0; others may pass "".
 void gx_tensor_file_save(GxContext *g, const char *path, const GxStore *s, const GxTensorPart *part, int parts,
                          const GxSafetensorsPair *metadata, int pairs);
-int gx_tensor_file_has_part(
-    const GxContext *g); // 1: this rank is of rank 0's tp group, and has a part of what is saved
+// 1: this rank has a part of what is saved: it is of rank 0's tp group.
+int gx_tensor_file_has_part(const GxContext *g);
 
 // On all ranks; s is the open file on rank 0, NULL on the others. A missing or misshapen tensor is named.
 void gx_tensor_file_load(GxContext *g, const GxSafetensors *s, const GxStore *store, const GxTensorPart *part,
                          const char *folder);
-// On rank 0, of a file of weights: refuses tensors that the table does not have, and a tied head with values of its
-// own.
+// On rank 0, of a file of weights: refuses tensors that the table does not have, and a tied head with other values.
 GxStatus gx_tensor_file_check(const GxSafetensors *s, const GxTable *t, const char *folder, GxError *err);
 
 // Takes the scratch of saving and loading from a dry arena, and gives it back.

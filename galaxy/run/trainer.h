@@ -1,26 +1,27 @@
-// trainer.h: what every training program shares: configuration, data, accumulation, clipping, the optimizer's step,
-// progress, validation, samples, checkpoints, resuming, signals. A training source shows only what is its own.
+// trainer.h: what every training program shares: configuration, accumulation, clipping, the optimizer's step, progress,
+// validation, checkpoints, resuming, signals. What is trained on, and how it is judged, a task brings (task/task.h). A
+// training source shows only what is its own.
 //
 //     GxTrainer t = GX_ZERO;
-//     GX_CHECK(g, gx_trainer_open(&t, g, &gx_llama, NULL, argc, argv));
+//     GX_CHECK(g, gx_trainer_open(&t, g, &gx_llama, &gx_causal_lm, NULL, argc, argv));
 //     while (gx_trainer_next(&t)) {
 //         gx_trainer_step(&t);                  // a window of micro-batches, and the update
 //         gx_trainer_report(&t);                // log, evaluate, sample, save when due
 //     }
 //     return gx_trainer_close(&t);
 //
-// Or all of this in one: return gx_train(g, &gx_llama, NULL, argc, argv);
+// Or all of this in one: return gx_train(g, &gx_llama, &gx_causal_lm, NULL, argc, argv);
 //
 // How a run is opened is in setup.h, what it says on its way in report.h.
 // Every rank calls every function; what is said and written, rank 0 says and writes. An error stays in g->error:
 // gx_trainer_next then says 0, and gx_trainer_close tells the logger.
 // A step whose gradients are not finite is skipped: it changes nothing. GX_SKIPPED_MOST of them in a row, or a run that
-// came to its end by nothing else, are an error; while they last, no older checkpoint is removed.
+// consists of nothing else, are an error; while they last, no older checkpoint is removed.
+// A signal to stop ends a validation and a sample, too; what was trained is saved.
 #ifndef GX_TRAINER_H
 #define GX_TRAINER_H
-#include "../io/dataset.h"
+#include "../task/task.h"
 #include "checkpoint.h"
-#include "generate.h"
 #include "interpreter.h"
 #include "options.h"
 #include "plan.h"
@@ -31,46 +32,48 @@ enum { GX_SKIPPED_MOST = 100 };
 
 typedef struct GxTrainer {
     GxContext *g;
+    // what is run
     const GxFamily *family;
+    const GxTask *task;
+    void *self;         // the task's
     const GxMode *mode; // the program's own, or &composed
     GxMode composed;    // of --mode, or --att, --con, --mlp
     GxConfig config;
     GxTrainOptions o;
     char resume[GX_PATH]; // the checkpoint's folder; "": none
-    int64_t run;          // this run's number: drawn when it begins, kept when it goes on
+    int64_t run;          // this run's number: drawn when it begins, kept when it is resumed
     void *model_config;
     GxModel model;
     GxRunner runner;
-    GxTokenizer tokenizer;
-    GxDataset data;
-    int64_t text_hash;
     GxMesh mesh;
     GxSplit batch_split; // samples of each rank in a micro-batch
     GxSchedule schedule;
     GxOptimizer optimizer;
+    // memory
+    GxPlan plan;
     GxArena arena, host_arena; // of the run, exactly as planned: the device's memory; the host's, where that is another
     GxArena comm_arena;        // of the communicator, which is needed before there is a plan
-    GxPlan plan;
-    GxBatch *batch; // the window's micro-batches
+    GxBatch *batch;            // the window's micro-batches
     GxBatch eval;
-    int32_t *tokens;      // [accumulation + 1][tokens, labels][T,B], the last for validation
-    int32_t *tokens_twin; // in the host's memory
-    double *eval_loss;    // sum over a validation
-    GxStep seen;          // g->step as the host saw it last
-    int is_seen;          // 1: no step since then
-    GxGenerator generator;
+    int64_t block_bytes; // of what the task lays into a batch
+    char *blocks;        // [accumulation + 1][block_bytes], the last for validation
+    char *blocks_twin;   // in the host's memory
+    double *eval_loss;   // sum over a validation
+    // where the run is
+    int64_t step, samples;             // windows begun; samples seen by all ranks
+    int64_t begun;                     // the step that this process began with
+    int64_t saved;                     // the step that was saved last
+    int64_t skipped, skipped_in_a_row; // steps of this process without finite gradients; of these, the last ones
+    GxStep seen;                       // g->step as the host saw it last
+    int is_seen;                       // 1: no step since then
+    int stop, done;                    // asked to stop by a signal; nothing more to do (--help, --dry_run)
+    // what is written and said
+    int lock;  // file descriptor of output_dir, locked; -1: none
     FILE *log; // rank 0: output_dir/log.jsonl
     char log_path[GX_PATH];
-    int lock;                             // file descriptor of output_dir, locked; -1: none
-    int64_t step, samples, window_labels; // windows begun; samples seen by all ranks; labels of the last window
-    int64_t begun;                        // the step that this process began with
-    int64_t skipped, skipped_in_a_row; // steps of this process whose gradients were not finite; of these, the last ones
-    int stop, done;                    // asked to stop by a signal; nothing more to do (--help, --dry_run)
-    int64_t saved;                     // the step that was saved last
-    double interval_start;             // of the progress line
-    int64_t interval_labels, interval_steps;
-    double measured_since; // for the time left: since the first progress line, whose step was slow (first touches,
-                           // kernels compiled)
+    double interval_start; // of the progress line
+    int64_t interval_steps;
+    double measured_since; // for the time left: since the first progress line, whose step was slow (first touches)
     int64_t measured_from; // the step then; 0: not yet
 } GxTrainer;
 
@@ -81,18 +84,22 @@ static inline int64_t gx_trainer_samples(const GxTrainer *t)
     return gx_split_part(&t->batch_split, gx_mesh_index(&t->mesh, GX_AXIS_DP));
 }
 
+// The host's twin of what micro-batch i holds; i = accumulation: of a validation's.
+static inline void *gx_trainer_twin(const GxTrainer *t, int64_t i) { return t->blocks_twin + i * t->block_bytes; }
+
 // mode NULL: the one that the options ask for, composed. In setup.h.
-GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, const GxMode *mode, int argc, char **argv);
+GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, const GxTask *task, const GxMode *mode,
+                         int argc, char **argv);
 int gx_trainer_next(GxTrainer *t);
 void gx_trainer_step(GxTrainer *t);
 void gx_trainer_report(GxTrainer *t);
 int gx_trainer_close(GxTrainer *t); // last validation, samples, checkpoint, picture; the program's exit status
 // All of these, as above. Returns the program's exit status; what went wrong was told to the logger.
-int gx_train(GxContext *g, const GxFamily *family, const GxMode *mode, int argc, char **argv);
+int gx_train(GxContext *g, const GxFamily *family, const GxTask *task, const GxMode *mode, int argc, char **argv);
 
-// Mean loss per token over the held-out text: `windows` samples of it, 0: all. *labels (NULL: not wanted): how many
-// tokens that were.
-double gx_trainer_evaluate(GxTrainer *t, int64_t windows, int64_t *labels);
+// The losses of held-out samples: `samples` of them, 0: all. Cut short by a signal to stop: t->stop is set, and they
+// are those of some.
+void gx_trainer_evaluate(GxTrainer *t, int64_t samples, GxLosses *losses);
 void gx_trainer_save(GxTrainer *t); // output_dir/checkpoint-<step>
 
 GX_END
@@ -105,7 +112,6 @@ GX_END
 #include <string.h>
 #include <unistd.h>
 #include "../ops/elementwise.h"
-#include "../ops/loss.h"
 #include "launch.h"
 #include "output.h"
 #include "plot.h"
@@ -121,13 +127,9 @@ static void gx__trainer_load_window(GxTrainer *t)
     const int64_t first = t->batch_split.begin[gx_mesh_index(&t->mesh, GX_AXIS_DP)],
                   per_micro = gx_split_total(&t->batch_split);
     for (int64_t i = 0; i < t->o.gradient_accumulation_steps; i++) {
-        GxBatch *b = &t->batch[i];
-        int32_t *labels = (int32_t *)b->labels_twin, *tokens = labels - b->T * b->B;
-        b->first_sample = t->samples + i * per_micro + first;
-        for (int64_t c = 0; c < b->B; c++)
-            gx_dataset_sample(&t->data.train, (uint64_t)t->o.seed, b->first_sample + c, b->T, tokens + c, labels + c,
-                              b->B);
-        gx_to_device(t->g, (int32_t *)b->tokens, tokens, 8 * b->T * b->B); // labels lie behind them
+        t->batch[i].first_sample = t->samples + i * per_micro + first;
+        t->task->fill(t->g, t->self, &t->batch[i], gx_trainer_twin(t, i), (uint64_t)t->o.seed);
+        gx_to_device(t->g, t->blocks + i * t->block_bytes, gx_trainer_twin(t, i), t->block_bytes);
     }
 }
 
@@ -139,19 +141,17 @@ static GxStatus gx__trainer_blame_weights(GxTrainer *t)
     if (t->skipped < t->step - t->begun)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "the gradients of the last %ld steps were not finite: the weights have not changed since step "
-                       "%ld, and no step will mend them; "
-                       "go on from a checkpoint of before, or begin anew, with a --learning_rate below %g",
+                       "%ld, and further steps would not change them; resume an earlier checkpoint, or start again, "
+                       "with a --learning_rate below %g",
                        (long)t->skipped_in_a_row, (long)(t->step - t->skipped_in_a_row), t->o.learning_rate);
     if (from[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "the gradients of all %ld steps were not finite: it is the weights of %s that give none, not "
-                       "the learning rate; take "
-                       "others, such as an older checkpoint",
+                       "the gradients of all %ld steps were not finite: the reason is the weights of %s, not the "
+                       "learning rate; take others, such as an earlier checkpoint",
                        (long)t->skipped, from);
     return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "the gradients of all %ld steps were not finite: the model gives none as it is initialised, "
-                   "whatever the learning rate; change "
-                   "its options",
+                   "the gradients of all %ld steps were not finite: the reason is the model as it is initialised, not "
+                   "the learning rate; change its options",
                    (long)t->skipped);
 }
 
@@ -186,12 +186,11 @@ void gx_trainer_step(GxTrainer *t)
     t->seen.step = (uint64_t)t->step;
     t->seen.lr = (float)gx_schedule_rate(&t->schedule, t->seen.applied);
     gx_to_device(g, g->step, &t->seen, offsetof(GxStep, clip));
-    gx_runner_train(g, &t->runner, t->batch, &t->window_labels, &stop);
+    gx_runner_train(g, &t->runner, t->batch, NULL, &stop);
     t->stop = stop;
     t->step++;
     t->is_seen = 0;
     t->samples += t->o.global_batch_size;
-    t->interval_labels += t->window_labels;
     t->interval_steps++;
 }
 
@@ -206,7 +205,7 @@ static void gx__trainer_report_progress(GxTrainer *t)
     GxProgress p = GX_ZERO;
     p.step = t->step, p.steps = t->o.max_steps;
     p.loss = gx_step_loss(s), p.grad_norm = sqrt(s->sum_squares), p.lr = s->lr, p.skipped = (int)s->skip;
-    p.tokens_per_s = (double)t->interval_labels / seconds;
+    p.tokens_per_s = (double)(t->interval_steps * t->o.global_batch_size * t->o.seq_len) / seconds;
     p.gflops = t->plan.flops_all / per_step / 1e9;
     p.memory_mb = (double)gx_process_memory() / 1e6;
     if (t->g->device->memory) {
@@ -223,52 +222,56 @@ static void gx__trainer_report_progress(GxTrainer *t)
     gx_progress_log(t->log, t->log_path, &p, &t->g->error);
 }
 
-// Each rank takes its samples of each row of them; samples beyond the last are left out by their labels. Returns how
-// many labels count.
-static int64_t gx__trainer_load_evaluation(GxTrainer *t, int64_t row, int64_t windows)
+// A signal may reach some of the ranks only: all of them stop, or none does.
+static int gx__trainer_agree_to_stop(GxTrainer *t)
 {
-    GxBatch *b = &t->eval;
-    int32_t *labels = (int32_t *)b->labels_twin, *tokens = labels - b->T * b->B;
-    int64_t count = 0,
-            first = row * gx_split_total(&t->batch_split) + t->batch_split.begin[gx_mesh_index(&t->mesh, GX_AXIS_DP)];
-    for (int64_t c = 0; c < b->B; c++) {
-        int64_t w = first + c;
-        gx_dataset_window(&t->data.held_out, w < windows ? w : 0, b->T, tokens + c, labels + c, b->B);
-        for (int64_t i = 0; w >= windows && i < b->T; i++) labels[i * b->B + c] = GX_IGNORE_INDEX;
-        if (w < windows) count += b->T;
-    }
-    gx_to_device(t->g, (int32_t *)b->tokens, tokens, 8 * b->T * b->B);
-    return count;
+    int64_t asked = t->stop || gx_stop_signal() != 0;
+    gx_at(t->g, -1, "stop");
+    gx_all_reduce(t->g, GX_AXIS_ALL, GX_SUM, &asked, 1, GX_I64);
+    return t->stop = asked > 0;
 }
 
-double gx_trainer_evaluate(GxTrainer *t, int64_t windows, int64_t *labels)
+// Each rank takes its samples of each row of them; those beyond the last count for nothing.
+static void gx__trainer_load_evaluation(GxTrainer *t, int64_t row, int64_t samples)
+{
+    const int64_t i = t->o.gradient_accumulation_steps;
+    t->eval.first_sample =
+        row * gx_split_total(&t->batch_split) + t->batch_split.begin[gx_mesh_index(&t->mesh, GX_AXIS_DP)];
+    t->task->fill_held_out(t->g, t->self, &t->eval, gx_trainer_twin(t, i), samples);
+    gx_to_device(t->g, t->blocks + i * t->block_bytes, gx_trainer_twin(t, i), t->block_bytes);
+}
+
+void gx_trainer_evaluate(GxTrainer *t, int64_t samples, GxLosses *losses)
 {
     GxContext *g = t->g;
-    double sums[2] = {0, 0}; // loss, labels
-    int64_t all = t->data.held_out.n > 0 ? gx_dataset_windows(&t->data.held_out, t->o.seq_len) : 0;
-    windows = windows > 0 ? gx_min(windows, all) : all;
+    const int64_t all = t->task->held_out(t->self);
+    samples = samples > 0 ? gx_min(samples, all) : all;
+    memset(losses, 0, sizeof *losses);
     gx_zero(g, t->eval_loss, sizeof *t->eval_loss);
-    for (int64_t row = 0; row * gx_split_total(&t->batch_split) < windows && !gx_failed(g); row++) {
-        sums[1] += (double)gx__trainer_load_evaluation(t, row, windows);
+    for (int64_t row = 0; row * gx_split_total(&t->batch_split) < samples && !gx_failed(g); row++) {
+        if (gx__trainer_agree_to_stop(t)) break; // a validation may take longer than whoever asks would wait
+        gx__trainer_load_evaluation(t, row, samples);
+        t->task->counts(t->self, &t->eval, losses->count);
         gx_runner_forward(g, &t->runner, &t->eval);
     }
-    gx_to_host(g, &sums[0], t->eval_loss, sizeof sums[0]);
+    gx_to_host(g, losses->sum, t->eval_loss, sizeof *t->eval_loss);
     gx_at(g, -1, "evaluate");
-    gx_all_reduce(g, gx_runner_loss_axes(&t->runner), GX_SUM, &sums[0], 1, GX_F64);
-    gx_all_reduce(g, GX_AXIS_LOSS, GX_SUM, &sums[1], 1, GX_F64);
-    if (labels) *labels = (int64_t)sums[1];
-    return sums[1] > 0 ? sums[0] / sums[1] : 0;
+    gx_all_reduce(g, gx_runner_loss_axes(&t->runner), GX_SUM, losses->sum, 1, GX_F64);
+    gx_all_reduce(g, GX_AXIS_LOSS, GX_SUM, losses->count, 1, GX_I64);
 }
 
-static void gx__trainer_report_evaluation(GxTrainer *t, int64_t windows)
+static void gx__trainer_report_evaluation(GxTrainer *t, int64_t samples)
 {
-    if (t->data.held_out.n == 0) return;
-    int64_t labels;
-    double started = gx_seconds(), loss = gx_trainer_evaluate(t, windows, &labels), bits = loss / log(2.0);
+    GxLosses losses;
+    GxMetric metric[GX_MAX_METRICS];
+    if (t->task->held_out(t->self) == 0) return;
+    const double started = gx_seconds();
+    gx_trainer_evaluate(t, samples, &losses);
     t->interval_start += gx_seconds() - started; // the progress line is about training
-    if (gx_failed(t->g) || !gx_trainer_is_first(t)) return;
-    gx_report_evaluation(t, loss, bits, labels);
-    gx_evaluation_log(t->log, t->log_path, t->step, loss, bits, &t->g->error);
+    if (gx_failed(t->g) || t->stop || !gx_trainer_is_first(t)) return;
+    const int n = t->task->metrics(t->self, &losses, metric);
+    gx_report_evaluation(t, metric, n, losses.count[0]);
+    gx_evaluation_log(t->log, t->log_path, t->step, metric, n, &t->g->error);
 }
 
 void gx_trainer_save(GxTrainer *t)
@@ -280,11 +283,10 @@ void gx_trainer_save(GxTrainer *t)
     const double started = gx_seconds();
     const GxStep *seen = gx__trainer_see_step(t); // on all ranks: what is wrong with it is wrong on all alike
     if (gx_failed(g)) return;
-    GxTrainState s = {t->step,      seen->applied, t->samples, t->o.seed, t->data.train.n,
-                      t->text_hash, t->o.seq_len,  t->run,     ""};
+    GxTrainState s = {t->step, seen->applied, t->samples, t->o.seed, t->o.seq_len, t->run, ""};
     snprintf(s.optimizer, sizeof s.optimizer, "%s", t->o.optimizer);
     if (gx_checkpoint_path(folder, t->o.output_dir, t->step, &g->error) != GX_OK) return;
-    gx_checkpoint_save(g, folder, &t->model, &t->optimizer, &t->tokenizer, &s, &t->config);
+    gx_checkpoint_save(g, folder, &t->model, &t->optimizer, t->task, t->self, &s, &t->config);
     if (gx_failed(g) || !gx_trainer_is_first(t)) return;
     if (!t->skipped_in_a_row &&
         gx_checkpoint_prune(t->o.output_dir, t->run, t->step, t->o.save_total_limit, &g->error) != GX_OK)
@@ -302,45 +304,23 @@ void gx_trainer_report(GxTrainer *t)
         if (gx_trainer_is_first(t)) gx__trainer_report_progress(t);
         else t->measured_from = t->step;
         t->interval_start = gx_seconds();
-        t->interval_labels = t->interval_steps = 0;
+        t->interval_steps = 0;
     }
-    if (t->step < t->o.max_steps && gx__trainer_due(t, t->o.eval_steps))
+    if (t->step < t->o.max_steps && !t->stop && gx__trainer_due(t, t->o.eval_steps))
         gx__trainer_report_evaluation(t, t->o.eval_windows);
     if (gx__trainer_due(t, t->o.save_steps)) gx_trainer_save(t);
 }
 
 // ---- closing -------------------------------------------------------------------------------------------------------
 
-// A signal may reach some of the ranks only: all of them stop, or none does.
-static int gx__trainer_agree_to_stop(GxTrainer *t)
-{
-    int64_t asked = gx_stop_signal() != 0;
-    gx_at(t->g, -1, "stop");
-    gx_all_reduce(t->g, GX_AXIS_ALL, GX_SUM, &asked, 1, GX_I64);
-    return asked > 0;
-}
+static int gx__trainer_stops(void *trainer) { return gx__trainer_agree_to_stop((GxTrainer *)trainer); }
 
-static void gx__trainer_print_sample(GxTrainer *t)
+static void gx__trainer_report_sample(GxTrainer *t)
 {
-    GxSampling s = {t->o.temperature, t->o.top_k, (uint64_t)t->o.seed, t->tokenizer.vocab_size};
-    int64_t n = (int64_t)strlen(t->o.sample_prompt), wanted = n + t->o.sample_bytes;
-    if (t->o.sample_bytes == 0) return;
-    int32_t *ids = (int32_t *)malloc((size_t)(wanted + 1) * sizeof *ids); // a prompt of nothing becomes a newline
-    char *text = (char *)malloc((size_t)wanted + 2);
-    if (!ids || !text) {
-        GX_FAIL(&t->g->error, GX_ERR_MEMORY, "no memory for a sample of %ld bytes", (long)wanted);
-        free(ids);
-        free(text);
-        return;
-    }
-    if (n == 0) ids[n++] = '\n', wanted++;
-    else gx_tokenizer_encode(&t->tokenizer, t->o.sample_prompt, n, ids);
-    for (; n < wanted && !gx_failed(t->g) && !(t->stop = gx__trainer_agree_to_stop(t)); n++)
-        gx_generate(t->g, &t->runner, &t->generator, ids, n, n + 1, &s);
-    text[n] = 0;
-    if (!gx_failed(t->g) && gx_tokenizer_decode(&t->tokenizer, ids, n, text, &t->g->error) == GX_OK)
-        gx_report_sample(t, text);
-    free(ids);
+    GxForward forward = gx_runner_hook(&t->runner);
+    forward.stop = gx__trainer_stops, forward.stop_user = t;
+    char *text = t->task->sample(t->g, t->self, &forward, (uint64_t)t->o.seed);
+    if (text) gx_report_sample(t, text);
     free(text);
 }
 
@@ -363,26 +343,27 @@ static void gx__trainer_warn_skipped(const GxTrainer *t)
                t->o.learning_rate);
     else
         gx_log(log, GX_LOG_WARNING,
-               "the last %ld among them: the weights have not changed since step %ld, and may be of no use; go on from "
-               "a checkpoint of "
-               "before, "
-               "or begin anew, with a --learning_rate below %g",
+               "the last %ld among them: the weights have not changed since step %ld, and may be of no use; resume an "
+               "earlier checkpoint, or start again, with a --learning_rate below %g",
                (long)t->skipped_in_a_row, (long)(t->step - t->skipped_in_a_row), t->o.learning_rate);
 }
 
 static void gx__trainer_finish(GxTrainer *t)
 {
+    const int samples = t->task->sample != NULL;
+    const char *missing = samples ? "the last validation and the sample are" : "the last validation is";
     gx_trainer_save(t); // first: what comes now may fail
-    if (t->step == t->o.max_steps) {
-        gx__trainer_report_evaluation(t, 0);
-        gx__trainer_print_sample(t);
+    if (t->step == t->o.max_steps && !t->stop) gx__trainer_report_evaluation(t, 0);
+    if (t->step == t->o.max_steps && !t->stop && samples) {
+        missing = "the sample is";
+        gx__trainer_report_sample(t);
     }
     if (t->skipped && gx_trainer_is_first(t)) gx__trainer_warn_skipped(t);
     if (!gx_failed(t->g) && gx_trainer_is_first(t)) gx__trainer_draw(t);
     if (!t->stop || gx_failed(t->g) || !gx_trainer_is_first(t)) return;
     if (t->step == t->o.max_steps)
         gx_log(&t->g->log, GX_LOG_WARNING,
-               "stopped by a signal after the last step: the training is complete and saved, the sample is not");
+               "stopped by a signal after the last step: the training is complete and saved, %s not", missing);
     else
         gx_log(&t->g->log, GX_LOG_WARNING, "stopped by a signal after step %ld of %ld; go on with --resume auto",
                (long)t->step, (long)t->o.max_steps);
@@ -396,9 +377,10 @@ int gx_trainer_close(GxTrainer *t)
     if (t->log) fclose(t->log);
     if (t->lock >= 0) close(t->lock);
     if (g->comm && g->comm->is_open) gx_comm_close(g);
-    gx_dataset_close(&t->data);
+    if (t->self) t->task->close(t->self);
     gx_runner_close(&t->runner);
     gx_model_close(&t->model);
+    free(t->self);
     free(t->model_config);
     free(t->batch);
     if (!gx_failed(g) && t->arena.base && t->step > t->begun &&
@@ -411,10 +393,10 @@ int gx_trainer_close(GxTrainer *t)
     return status;
 }
 
-int gx_train(GxContext *g, const GxFamily *family, const GxMode *mode, int argc, char **argv)
+int gx_train(GxContext *g, const GxFamily *family, const GxTask *task, const GxMode *mode, int argc, char **argv)
 {
     GxTrainer t = GX_ZERO;
-    gx_trainer_open(&t, g, family, mode, argc, argv);
+    gx_trainer_open(&t, g, family, task, mode, argc, argv);
     while (gx_trainer_next(&t)) {
         gx_trainer_step(&t);
         gx_trainer_report(&t);

@@ -1,11 +1,11 @@
-// generate.h: text from a model: the next token again and again, each drawn from the model's distribution.
+// task/generate.h: text from a model: the next token again and again, each drawn from the model's distribution.
 //
 // Simple form: every token runs its whole window through the model (no cache of keys and values). All ranks take part
 // and draw the same tokens, since the numbers come from (seed, position).
 #ifndef GX_GENERATE_H
 #define GX_GENERATE_H
 #include "../base/mesh.h"
-#include "interpreter.h"
+#include "task.h"
 GX_BEGIN
 
 typedef struct {
@@ -27,9 +27,10 @@ typedef struct {       // buffers, laid out with the model's
 } GxGenerator;
 void gx_generator_take(GxContext *g, GxGenerator *w, int64_t T, int64_t V, GxDtype dtype); // dtype: the model's
 
-// Continues `tokens` (on the host), of which n >= 1 exist, up to `wanted`.
-void gx_generate(GxContext *g, GxRunner *r, GxGenerator *w, int32_t *tokens, int64_t n, int64_t wanted,
-                 const GxSampling *s);
+// Continues `tokens` (on the host), of which n >= 1 exist, up to `wanted`, or until it is asked to stop. Returns how
+// many exist then.
+int64_t gx_generate(GxContext *g, const GxForward *forward, GxGenerator *w, int32_t *tokens, int64_t n, int64_t wanted,
+                    const GxSampling *s);
 
 GX_END
 #endif
@@ -96,10 +97,10 @@ static const float *gx__generate_logits_floats(const GxGenerator *w)
     return w->wide;
 }
 
-void gx_generate(GxContext *g, GxRunner *r, GxGenerator *w, int32_t *tokens, int64_t n, int64_t wanted,
-                 const GxSampling *s)
+int64_t gx_generate(GxContext *g, const GxForward *forward, GxGenerator *w, int32_t *tokens, int64_t n, int64_t wanted,
+                    const GxSampling *s)
 {
-    for (; n < wanted && !gx_failed(g); n++) {
+    for (; n < wanted && !gx_failed(g) && !(forward->stop && forward->stop(forward->stop_user)); n++) {
         const int64_t first = gx_max(0, n - w->T), have = n - first; // the window: the last T tokens
         GxBatch b = GX_ZERO;
         b.tokens = w->tokens;
@@ -109,12 +110,13 @@ void gx_generate(GxContext *g, GxRunner *r, GxGenerator *w, int32_t *tokens, int
         b.logits = w->logits, b.logits_row = have - 1;
         gx_zero(g, w->tokens, 4 * b.T);
         gx_to_device(g, w->tokens, tokens + first, 4 * have);
-        gx_runner_forward(g, r, &b);
+        forward->run(g, forward->user, &b);
         gx_to_host(g, w->logits_twin, w->logits.data, gx_rows_bytes(w->logits));
-        if (gx_failed(g)) return;
+        if (gx_failed(g)) break;
         tokens[n] = g->device->computes
                         ? gx_sample_token(gx__generate_logits_floats(w), s->vocab ? s->vocab : w->logits.cols, s, n)
                         : 0;
     }
+    return n;
 }
 #endif

@@ -1,0 +1,128 @@
+// task/task.h: a task brings data in and takes metrics out: what a batch holds, what its losses are divided by, what a
+// validation says, what a checkpoint keeps of it. The trainer (run/trainer.h) runs any task with any family and mode,
+// and knows of no text, tokenizer or metric; causal_lm.h is the first task.
+//
+// A task is a table of functions, and a struct of its own that they get as `self`: first its options, which a table of
+// fields describes and the program shows under the task's name, then whatever it opens. The trainer calls, on every
+// rank:
+//
+//     open              once the options are agreed on and the model is known: data, tokenizer
+//     take              buffers of its own: on an arena that only counts, then on the real one
+//     lay               where the arrays of a micro-batch lie in its block of memory
+//     fill, counts      before each window, for each of its micro-batches
+//     held_out, fill_held_out, counts, metrics                    in a validation
+//     write, identity   in a checkpoint
+//     sample            at the end: something for people to look at
+//     close             also after an error, and where it was never opened
+//
+// Which samples a batch holds is a function of (seed, number of the sample) and nothing else, so that every topology
+// and every resumed run sees the same ones. Functions that may be NULL say so. An error goes to g->error or err.
+#ifndef GX_TASK_H
+#define GX_TASK_H
+#include "../base/fields.h"
+#include "../model/model.h"
+#include <stdio.h>
+GX_BEGIN
+
+enum { GX_MAX_LOSSES = 4, GX_MAX_METRICS = 8 };
+
+typedef struct { // of a validation, over all ranks. A loss is sum / count
+    double sum[GX_MAX_LOSSES];
+    int64_t count[GX_MAX_LOSSES];
+} GxLosses;
+
+typedef struct {
+    const char *name;   // in log.jsonl; metrics of a validation with "eval_" before it
+    const char *format; // for people, of one double: "%.3f bits per byte"
+    double value;
+} GxMetric;
+
+typedef struct {
+    int64_t vocab;   // rows of the model's embedding
+    int64_t seq_len; // tokens of a sample
+    int is_dry;      // of a dry run: no data is opened
+} GxTaskSetup;
+
+typedef struct { // how a task reaches the model
+    // Forward only: adds the losses to *b->loss, or writes b->logits.
+    void (*run)(GxContext *g, void *user, const GxBatch *b);
+    void *user;
+    int (*stop)(void *stop_user); // 1, on all ranks: a signal asks to stop. NULL: nobody asks
+    void *stop_user;
+} GxForward;
+
+typedef struct {
+    const char *name;
+    size_t size; // of self; all zero before the options are set
+    const GxField *fields;
+    int n_fields;
+    const char *const *own; // options that ranks may have different: paths; NULL at the end. NULL: none
+    int losses;             // 1 to GX_MAX_LOSSES
+    const char *counted;    // what the first of them is a mean over: "tokens"
+
+    // What the training goes on with: fields of self, set by open, that a checkpoint's trainer_state.json keeps (texts
+    // among them stand in model.safetensors, too). A resumed checkpoint that has others, or another seq_len, "was
+    // trained <elsewhere> or seq_len": a warning.
+    const GxField *identity;
+    int n_identity;
+    const char *elsewhere; // "on another text, or with another validation_fraction". NULL, and 0 fields: there are none
+
+    // Refuses what does not fit the model, and ranks whose data are not rank 0's.
+    GxStatus (*open)(GxContext *g, void *self, const GxTaskSetup *setup);
+    void (*close)(void *self);
+    void (*describe)(const void *self, FILE *out); // the data: whole lines
+    // What a model must beat on the held-out samples to have learned anything; name NULL: not known. NULL: never is.
+    GxStatus (*baseline)(const void *self, GxMetric *metric, GxError *err);
+
+    void (*take)(GxContext *g, void *self, const GxModel *m, int64_t T); // NULL: none. T: of the longest batch
+    // Sets b's arrays for b->T x b->B tokens: in `block`, in the device's memory, and where b has a twin for it in
+    // `twin`, its twin in the host's. Returns the bytes of either; both NULL: these alone are wanted.
+    int64_t (*lay)(const void *self, GxBatch *b, void *block, void *twin);
+    // Writes the twin: b->B samples of the training from b->first_sample on.
+    void (*fill)(GxContext *g, void *self, GxBatch *b, void *twin, uint64_t seed);
+    int64_t (*held_out)(const void *self); // how many samples are held out; 0: there is no validation
+    // The same of held-out samples; those from number `samples` on must count for nothing.
+    void (*fill_held_out)(GxContext *g, void *self, GxBatch *b, void *twin, int64_t samples);
+    // Adds to count what each loss of the batch is divided by: labels, samples.
+    void (*counts)(const void *self, const GxBatch *b, int64_t count[GX_MAX_LOSSES]);
+    int (*metrics)(const void *self, const GxLosses *losses, GxMetric metric[GX_MAX_METRICS]); // returns how many
+
+    // What the model makes, as text: free() it. NULL: nothing, or an error. NULL function: never anything. On a device
+    // that does not compute: what takes memory, once.
+    char *(*sample)(GxContext *g, void *self, const GxForward *forward, uint64_t seed);
+    GxStatus (*write)(const void *self, const char *folder, GxError *err); // files of a checkpoint. NULL: none
+} GxTask;
+
+// For tasks with a label per token: tokens [T,B], then labels [T,B], as `lay` and `counts` of such a task.
+int64_t gx_task_lay_labels(const void *self, GxBatch *b, void *block, void *twin);
+void gx_task_count_labels(const void *self, const GxBatch *b, int64_t count[GX_MAX_LOSSES]);
+
+static inline double gx_losses_mean(const GxLosses *l, int k) // 0: nothing was counted
+{
+    return l->count[k] > 0 ? l->sum[k] / (double)l->count[k] : 0;
+}
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_TASK_IMPLEMENTED)
+#define GX_TASK_IMPLEMENTED
+#include "../ops/loss.h"
+
+int64_t gx_task_lay_labels(const void *self, GxBatch *b, void *block, void *twin)
+{
+    const int64_t rows = b->T * b->B;
+    (void)self;
+    b->tokens = (const int32_t *)block;
+    b->labels = block ? b->tokens + rows : NULL;
+    b->labels_twin = twin ? (const int32_t *)twin + rows : NULL;
+    return 2 * rows * (int64_t)sizeof(int32_t);
+}
+
+void gx_task_count_labels(const void *self, const GxBatch *b, int64_t count[GX_MAX_LOSSES])
+{
+    const int32_t *labels = gx_batch_labels(b);
+    (void)self;
+    for (int64_t i = 0; i < b->T * b->B; i++) count[0] += labels[i] != GX_IGNORE_INDEX;
+}
+#endif

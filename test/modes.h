@@ -1,0 +1,61 @@
+// test/modes.h: the modes that tests loop over: those of the list in galaxy/model/mode.h, and all that can be composed.
+// A mode that is added to the list is in all of these tests by that.
+#ifndef GX_TEST_MODES_H
+#define GX_TEST_MODES_H
+#include "parallel.h"
+
+#define TEST__MODE(name, att, con, mlp) &gx_##name,
+static const GxMode *const test_modes[] = {&test_serial, GX_MODES(TEST__MODE)}; // serial first
+enum { MODES = sizeof test_modes / sizeof *test_modes, TRIPLES = 18 };
+
+// All valid triples of methods for ATT, CON and MLP; the ends follow.
+static GxMode test_triples[TRIPLES];
+static char test_triple_name[TRIPLES][40];
+__attribute__((constructor)) static void test_make_triples(void)
+{
+    static const GxMethod cores[] = {GX_METHOD_TP, GX_METHOD_SP, GX_METHOD_NONE},
+                          cons[] = {GX_METHOD_SP, GX_METHOD_NONE};
+    for (int i = 0; i < TRIPLES; i++) {
+        const GxMethod att = cores[i / 6], con = cons[i / 3 % 2], mlp = cores[i % 3];
+        snprintf(test_triple_name[i], sizeof test_triple_name[i], "ATT %s, CON %s, MLP %s", gx_method_name(att),
+                 gx_method_name(con), gx_method_name(mlp));
+        test_triples[i] = gx_composed(test_triple_name[i], gx_methods(att, con, mlp));
+    }
+}
+
+// The mode that is composed of what a mode of the list spells out.
+__attribute__((unused)) static GxMode test_composed(const GxMode *mode)
+{
+    return gx_composed("composed", mode->methods);
+}
+
+// A shape in a mode: a layout whose name is both of theirs. Lists of what the mode does not split are left alone.
+__attribute__((unused)) static Layout test_layout(const GxMode *mode, const Layout *shape)
+{
+    Layout l = *shape;
+    l.mode = mode;
+    snprintf(l.what, sizeof l.what, "%s, %.120s", mode->name, shape->what);
+    return l;
+}
+
+// Of a table of n shapes the one with this name.
+__attribute__((unused)) static const Layout *test_shape(const Layout *shapes, int n, const char *what)
+{
+    for (int i = 0; i < n; i++)
+        if (!strcmp(shapes[i].what, what)) return &shapes[i];
+    CHECK(0, "no shape \"%s\"", what);
+    return shapes;
+}
+
+__attribute__((unused)) static int ranks_of(const Layout *l) { return l->dp * l->tp; }
+
+// Everything that two runs have left behind on a rank.
+__attribute__((unused)) static int same_bits(const Result *a, const Result *b)
+{
+    int same = !memcmp(a->loss, b->loss, sizeof a->loss) && !memcmp(a->norm, b->norm, sizeof a->norm) && a->n == b->n;
+    same &= a->validation == b->validation && a->columns == b->columns &&
+            !memcmp(a->logits, b->logits, (size_t)(a->columns * model_config.vocab_size) * 4);
+    for (int k = 0; same && k < BUFFERS; k++) same = !memcmp(a->flat.all[k], b->flat.all[k], (size_t)a->n * 4);
+    return same;
+}
+#endif

@@ -1,0 +1,350 @@
+// test_task.cu: what a task promises the trainer, and the trainer a task (task/task.h): a task without text, tokenizer,
+// baseline, files or sample is trained, validated, saved and resumed like any other; and what causal_lm says of a loss.
+#define GX_NO_MAIN
+#include "train_llama.cu"
+#include "test/test.h"
+#include <sys/stat.h>
+#include <unistd.h>
+
+// ---- a task: say every token again ---------------------------------------------------------------------------------
+
+// Sample i of the training is T symbols drawn by (seed, i); held-out ones are drawn by other seeds. Every label is the
+// token itself. The loss is a sum over tokens, divided by the number of samples: not by the labels that count.
+typedef struct {
+    int64_t symbols;                               // option, and what a checkpoint goes on with
+    char note[GX_FIELD_TEXT], fail[GX_FIELD_TEXT]; // options: which a rank may have for itself; where it is to fail
+    int64_t vocab, seq_len;
+} Copy;
+enum { HELD_OUT = 5 };
+static int opened, closed; // of all ranks
+
+static const GxField copy_options[] = {
+    {"symbols", GX_FIELD_INT, offsetof(Copy, symbols), "7", "different tokens", "1..256"},
+    {"note", GX_FIELD_STRING, offsetof(Copy, note), "", "each rank's own", NULL},
+    {"fail", GX_FIELD_STRING, offsetof(Copy, fail), "never", "where the task fails", "never|open|fill|metrics"},
+};
+static const char *const copy_own[] = {"note", NULL};
+
+static GxStatus copy_open(GxContext *g, void *self, const GxTaskSetup *setup)
+{
+    Copy *c = (Copy *)self;
+    c->vocab = setup->vocab, c->seq_len = setup->seq_len;
+    __atomic_add_fetch(&opened, 1, __ATOMIC_RELAXED);
+    if (!strcmp(c->fail, "open")) return GX_FAIL(&g->error, GX_ERR_FORMAT, "copy cannot be opened");
+    return GX_OK;
+}
+
+static void copy_close(void *self)
+{
+    (void)self;
+    __atomic_add_fetch(&closed, 1, __ATOMIC_RELAXED);
+}
+
+static void copy_describe(const void *self, FILE *out)
+{
+    fprintf(out, "data: %ld symbols\n", (long)((const Copy *)self)->symbols);
+}
+
+static void copy_draw(const Copy *c, GxBatch *b, int32_t *tokens, uint64_t seed, int64_t end)
+{
+    int32_t *labels = tokens + b->T * b->B;
+    for (int64_t i = 0; i < b->B; i++)
+        for (int64_t t = 0; t < b->T; t++) {
+            const GxRandom4 r = gx_philox(seed, (uint64_t)(b->first_sample + i), (uint32_t)t, 99);
+            const int counts = b->first_sample + i < end;
+            tokens[t * b->B + i] = (int32_t)(r.w[0] % (uint32_t)c->symbols);
+            labels[t * b->B + i] = counts ? tokens[t * b->B + i] : GX_IGNORE_INDEX;
+        }
+}
+
+static void copy_fill(GxContext *g, void *self, GxBatch *b, void *twin, uint64_t seed)
+{
+    const Copy *c = (const Copy *)self;
+    if (!strcmp(c->fail, "fill") && b->first_sample >= 8) GX_FAIL(&g->error, GX_ERR_IO, "copy has no more samples");
+    copy_draw(c, b, (int32_t *)twin, seed, INT64_MAX);
+}
+
+static int64_t copy_held_out(const void *self)
+{
+    (void)self;
+    return HELD_OUT;
+}
+
+static void copy_fill_held_out(GxContext *g, void *self, GxBatch *b, void *twin, int64_t samples)
+{
+    (void)g;
+    copy_draw((const Copy *)self, b, (int32_t *)twin, 1 << 20, samples);
+}
+
+static void copy_counts(const void *self, const GxBatch *b, int64_t count[GX_MAX_LOSSES])
+{
+    (void)self;
+    for (int64_t i = 0; i < b->B; i++) count[0] += gx_batch_labels(b)[i] != GX_IGNORE_INDEX;
+}
+
+// The probability that a token is said again, as the geometric mean over all tokens.
+static int copy_metrics(const void *self, const GxLosses *losses, GxMetric metric[GX_MAX_METRICS])
+{
+    const double loss = gx_losses_mean(losses, 0);
+    const GxMetric both[2] = {{"loss", "loss %.4f", loss},
+                              {"rightness", "right %.4f", exp(-loss / (double)((const Copy *)self)->seq_len)}};
+    memcpy(metric, both, sizeof both);
+    return 2;
+}
+
+static const GxTask copy = {
+    "copy",
+    sizeof(Copy),
+    GX_FIELDS(copy_options),
+    copy_own,
+    1,
+    "samples",
+    copy_options,
+    1,
+    "with other symbols",
+    copy_open,
+    copy_close,
+    copy_describe,
+    NULL, // baseline
+    NULL, // take
+    gx_task_lay_labels,
+    copy_fill,
+    copy_held_out,
+    copy_fill_held_out,
+    copy_counts,
+    copy_metrics,
+    NULL, // sample
+    NULL, // write
+};
+
+// ---- a program that trains it --------------------------------------------------------------------------------------
+
+static struct {
+    char out[40000], log[4000];
+    double window[32], validation[32]; // losses, by the step
+} said;
+
+static void hear(void *user, const char *text)
+{
+    (void)user;
+    const size_t have = strlen(said.out);
+    snprintf(said.out + have, sizeof said.out - have, "%s", text);
+}
+
+static void hear_log(void *user, GxLogLevel level, const char *text)
+{
+    const size_t have = strlen(said.log);
+    (void)user, (void)level;
+    snprintf(said.log + have, sizeof said.log - have, "%s\n", text);
+}
+
+static int train_copy(GxContext *g, int argc, char **argv)
+{
+    static const GxReporter reporter = {hear, NULL};
+    GxTrainer t = GX_ZERO;
+    GxLosses losses;
+    g->reporter = &reporter;
+    if (g->rank == 0) g->log.write = hear_log;
+    gx_trainer_open(&t, g, &gx_llama, &copy, NULL, argc, argv);
+    while (gx_trainer_next(&t)) {
+        gx_trainer_step(&t);
+        gx_trainer_evaluate(&t, 0, &losses);
+        gx_trainer_report(&t);
+        if (g->rank != 0 || t.step >= 32) continue;
+        said.validation[t.step] = gx_losses_mean(&losses, 0);
+        said.window[t.step] = gx_step_loss(&t.seen);
+    }
+    return gx_trainer_close(&t);
+}
+
+static char folder[] = "/tmp/galaxy_test_task_XXXXXX";
+
+// Exit status of a tiny model's training, in folder/<name>.
+static int train(const char *name, const char *more)
+{
+    char line[600], *argv[60] = {(char *)"train"};
+    int argc = 1;
+    memset(&said, 0, sizeof said);
+    opened = closed = 0;
+    snprintf(line, sizeof line,
+             "--output_dir %s/%s --hidden_size 16 --intermediate_size 16 --num_hidden_layers 1 "
+             "--num_attention_heads 2 --num_key_value_heads 1 --seq_len 8 --threads 1 --logging_steps 1 "
+             "--learning_rate 0.02 --lr_scheduler_type constant %s",
+             folder, name, more);
+    for (char *word = strtok(line, " "); word; word = strtok(NULL, " ")) argv[argc++] = word;
+    return gx_launch(train_copy, argc, argv);
+}
+
+static char *read_file(const char *name)
+{
+    char path[GX_PATH], *text = NULL;
+    int64_t bytes;
+    GxError err = GX_ZERO;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return gx_file_read(path, 1 << 20, &text, &bytes, &err) == GX_OK ? text : (char *)calloc(1, 1);
+}
+
+static int has_file(const char *name)
+{
+    struct stat st;
+    char path[GX_PATH];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return stat(path, &st) == 0;
+}
+
+// ---- what the trainer does with it ---------------------------------------------------------------------------------
+
+TEST(a_task_without_text_tokenizer_baseline_and_sample_is_trained)
+{
+    static const char *const lines[] = {"data: 7 symbols\n", "symbols=7",         " | validation loss ",
+                                        " | right ",         " over 5 samples\n", "saved "},
+                             *const foreign[] = {"bigram", "sample:", "bits per byte", "held out", "train_data"};
+    CHECK(train("plain", "--micro_batch_size 4 --max_steps 20 --eval_steps 10") == 0, "%s", said.log);
+    CHECK(said.log[0] == 0 && opened == 1 && closed == 1, "%d opened, %d closed, %s", opened, closed, said.log);
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        CHECK(strstr(said.out, lines[i]), "no \"%s\" in: %s", lines[i], said.out);
+    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
+        CHECK(!strstr(said.out, foreign[i]), "\"%s\" in: %s", foreign[i], said.out);
+    // a sample's loss: 8 tokens of the 256 that the model knows, then of 7 symbols or better
+    CHECK(fabs(said.window[1] - 8 * log(256.0)) < 1, "at first %g", said.window[1]);
+    CHECK(said.window[20] < 8 * log(7.0), "at last %g", said.window[20]);
+}
+
+TEST(its_metrics_are_logged_by_name_and_its_identity_kept)
+{
+    char *log = read_file("plain/log.jsonl"), *state = read_file("plain/checkpoint-20/trainer_state.json"),
+         *args = read_file("plain/training_args.json");
+    const char *at = strstr(log, "{\"step\": 10, \"eval_loss\": "),
+               *right = at ? strstr(at, "\"eval_rightness\": ") : 0;
+    if (CHECK(at && right, "no validation of step 10 in %s", log)) {
+        const double loss = strtod(at + 26, NULL), rightness = strtod(right + 18, NULL);
+        CHECK(fabs(rightness - exp(-loss / 8)) < 1e-6, "loss %g, rightness %g", loss, rightness);
+    }
+    CHECK(!strstr(log, "bits_per_byte"), "%s", log);
+    CHECK(strstr(state, "\"symbols\": 7") && !strstr(state, "text_") && !strstr(state, "tokenizer"), "%s", state);
+    CHECK(strstr(args, "\"symbols\": 7") && strstr(args, "\"note\": \"\"") && !strstr(args, "train_data"), "%s", args);
+    CHECK(has_file("plain/checkpoint-20/model.safetensors") && !has_file("plain/checkpoint-20/tokenizer.json"),
+          "the checkpoint's files");
+    free(log), free(state), free(args);
+}
+
+// The longest chain of roundings behind a loss of step `steps`: a sum per matrix product and norm, forward and
+// backward; the attention's keys; the tokens of a window; and so on for each update before.
+static double depth(int steps)
+{
+    const double H = 16, F = 16, T = 8, V = 256, layer = 4 * H + F + H + H / 2 + T, samples = 8;
+    return (2 * (layer + H + V) + samples * T) * steps;
+}
+
+TEST(a_validation_does_not_depend_on_how_its_samples_meet_batches_and_ranks)
+{
+    static const char *const ways[] = {"--micro_batch_size 8",
+                                       "--micro_batch_size 4 --gradient_accumulation_steps 2",
+                                       "--micro_batch_size 2 --gradient_accumulation_steps 4",
+                                       "--micro_batch_size 4 --ranks 2",
+                                       "--dp_batch_size_list 7,1 --ranks 2",
+                                       "--micro_batch_size 8 --ranks 2 --mode tp"};
+    double validation[3], window[3];
+    for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+        char name[20], flags[300];
+        snprintf(name, sizeof name, "way%d", (int)w);
+        snprintf(flags, sizeof flags, "%s --max_steps 2 --optimizer sgd", ways[w]);
+        if (!CHECK(train(name, flags) == 0, "%s: %s", ways[w], said.log)) continue;
+        for (int s = 1; s <= 2; s++) {
+            if (w == 0) validation[s] = said.validation[s], window[s] = said.window[s];
+            const float ours[2] = {(float)said.validation[s], (float)said.window[s]};
+            test_close("validation", &ours[0], &validation[s], 1, test_bound(depth(s + 1)), 0);
+            test_close("window", &ours[1], &window[s], 1, test_bound(depth(s)), 0);
+        }
+    }
+}
+
+TEST(a_resumed_run_sees_the_samples_that_come_next_and_another_identity_is_said)
+{
+    CHECK(train("whole", "--micro_batch_size 2 --max_steps 6 --eval_steps 0") == 0, "%s", said.log);
+    const double window = said.window[6], validation = said.validation[6];
+    CHECK(train("cut", "--micro_batch_size 2 --max_steps 3 --eval_steps 0") == 0, "%s", said.log);
+    CHECK(train("cut", "--micro_batch_size 2 --max_steps 6 --eval_steps 0 --resume auto") == 0, "%s", said.log);
+    CHECK(said.window[6] == window && said.validation[6] == validation && !said.log[0],
+          "%.17g, uninterrupted %.17g; validation %.17g, %.17g; %s", said.window[6], window, said.validation[6],
+          validation, said.log);
+    CHECK(train("cut", "--micro_batch_size 2 --max_steps 7 --resume auto --symbols 5") == 0, "%s", said.log);
+    CHECK(strstr(said.log, "was trained with other symbols or seq_len: its samples will not go on"), "%s", said.log);
+}
+
+TEST(its_options_are_options_of_the_program_and_agreed_on)
+{
+    CHECK(train("x", "--help") == 0 && strstr(said.out, "\ncopy\n") && strstr(said.out, "--symbols N") &&
+              !strstr(said.out, "--train_data"),
+          "%s", said.out);
+    CHECK(train("x", "--train_data text.txt") == 1 && strstr(said.log, "no option --train_data"), "%s", said.log);
+    CHECK(train("x", "--symbols 0") == 1 && strstr(said.log, "--symbols is \"0\""), "%s", said.log);
+    GxConfig c;
+    Copy self = GX_ZERO;
+    GxError err = GX_ZERO;
+    char *text = NULL;
+    int64_t bytes;
+    gx_config_open(&c);
+    GxTrainOptions o;
+    CHECK(gx_options_add(&c, &o, NULL, &err) == GX_OK &&
+              gx_config_add(&c, copy.name, copy.fields, copy.n_fields, &self, &err) == GX_OK &&
+              gx_options_shared(&c, "p", copy.own, &text, &bytes, &err) == GX_OK,
+          "%s", err.message);
+    CHECK(text && strstr(text, "\"symbols\"") && !strstr(text, "\"note\"") && !strstr(text, "\"output_dir\""), "%s",
+          text);
+    free(text);
+}
+
+TEST(a_task_that_fails_ends_the_run_and_is_closed)
+{
+    CHECK(train("x", "--fail open") == 1 && strstr(said.log, "copy cannot be opened") && closed == 1, "%d closed, %s",
+          closed, said.log);
+    CHECK(train("y", "--fail fill --micro_batch_size 4 --max_steps 5") == 1 &&
+              strstr(said.log, "copy has no more samples") && strstr(said.out, "step     2/5") &&
+              !strstr(said.out, "step     3/5"),
+          "%s %s", said.log, said.out);
+    CHECK(opened == 1 && closed == 1, "%d opened, %d closed", opened, closed);
+}
+
+TEST(a_dry_run_opens_no_data_and_plans_the_tasks_buffers)
+{
+    CHECK(train("z", "--dry_run") == 0 && !strstr(said.out, "data:") && strstr(said.out, "memory plan"), "%s",
+          said.out);
+    CHECK(!has_file("z"), "a dry run left a folder");
+}
+
+// ---- causal_lm -----------------------------------------------------------------------------------------------------
+
+TEST(causal_lm_says_a_loss_in_bits_per_byte)
+{
+    GxCausalLm self = GX_ZERO;
+    GxLosses losses = GX_ZERO;
+    GxMetric metric[GX_MAX_METRICS];
+    losses.sum[0] = 30, losses.count[0] = 20;
+    CHECK(gx_causal_lm.metrics(&self, &losses, metric) == 2, "two metrics");
+    CHECK(!strcmp(metric[0].name, "loss") && metric[0].value == 1.5, "%s %g", metric[0].name, metric[0].value);
+    CHECK(!strcmp(metric[1].name, "bits_per_byte") && fabs(metric[1].value - 1.5 / log(2.0)) < 1e-12, "%s %g",
+          metric[1].name, metric[1].value);
+}
+
+TEST(labels_that_are_ignored_are_not_counted)
+{
+    int32_t block[2 * 6] = {1, 2, 3, 4, 5, 6, 7, GX_IGNORE_INDEX, 9, GX_IGNORE_INDEX, 11, 12};
+    GxBatch b = GX_ZERO;
+    int64_t count[GX_MAX_LOSSES] = {100, 0, 0, 0};
+    b.T = 3, b.B = 2;
+    CHECK(gx_task_lay_labels(NULL, &b, NULL, NULL) == sizeof block, "bytes");
+    CHECK(gx_task_lay_labels(NULL, &b, block, NULL) == sizeof block && b.tokens == block && b.labels == block + 6,
+          "where the arrays are");
+    gx_task_count_labels(NULL, &b, count);
+    CHECK(count[0] == 104 && count[1] == 0, "%ld, %ld", (long)count[0], (long)count[1]);
+}
+
+int main(int argc, char **argv)
+{
+    GxError err = GX_ZERO;
+    if (!mkdtemp(folder)) return 1;
+    const int status = test_main(argc, argv);
+    if (gx_folder_remove(folder, &err) != GX_OK) printf("%s\n", err.message);
+    return status;
+}
