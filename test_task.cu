@@ -13,7 +13,7 @@
 typedef struct {
     int64_t symbols;                               // option, and what a checkpoint goes on with
     char note[GX_FIELD_TEXT], fail[GX_FIELD_TEXT]; // options: which a rank may have for itself; where it is to fail
-    int64_t vocab, seq_len;
+    int64_t seq_len;
 } Copy;
 enum { HELD_OUT = 5 };
 static int opened, closed; // of all ranks
@@ -21,14 +21,14 @@ static int opened, closed; // of all ranks
 static const GxField copy_options[] = {
     {"symbols", GX_FIELD_INT, offsetof(Copy, symbols), "7", "different tokens", "1..256"},
     {"note", GX_FIELD_STRING, offsetof(Copy, note), "", "each rank's own", NULL},
-    {"fail", GX_FIELD_STRING, offsetof(Copy, fail), "never", "where the task fails", "never|open|fill|metrics"},
+    {"fail", GX_FIELD_STRING, offsetof(Copy, fail), "never", "where the task fails", "never|open|fill"},
 };
 static const char *const copy_own[] = {"note", NULL};
 
 static GxStatus copy_open(GxContext *g, void *self, const GxTaskSetup *setup)
 {
     Copy *c = (Copy *)self;
-    c->vocab = setup->vocab, c->seq_len = setup->seq_len;
+    c->seq_len = setup->seq_len;
     __atomic_add_fetch(&opened, 1, __ATOMIC_RELAXED);
     if (!strcmp(c->fail, "open")) return GX_FAIL(&g->error, GX_ERR_FORMAT, "copy cannot be opened");
     return GX_OK;
@@ -304,6 +304,21 @@ TEST(a_task_that_fails_ends_the_run_and_is_closed)
               !strstr(said.out, "step     3/5"),
           "%s %s", said.log, said.out);
     CHECK(opened == 1 && closed == 1, "%d opened, %d closed", opened, closed);
+}
+
+TEST(a_task_with_more_losses_than_models_have_is_refused)
+{
+    GxContext g = GX_ZERO;
+    GxTrainer t;
+    GxTask two = copy;
+    char *argv[] = {(char *)"train"};
+    two.losses = 2;
+    g.device = gx_device_cpu(), g.world = 1, g.log.write = hear_log;
+    memset(&said, 0, sizeof said);
+    CHECK(gx_trainer_open(&t, &g, &gx_llama, &two, NULL, 1, argv) == GX_ERR_UNSUPPORTED &&
+              strstr(g.error.message, "task copy has 2 losses"),
+          "%s", g.error.message);
+    CHECK(gx_trainer_close(&t) == 1, "the status of a run that was not opened");
 }
 
 TEST(a_dry_run_opens_no_data_and_plans_the_tasks_buffers)
