@@ -5,9 +5,9 @@
 // scratch.
 //
 //     GX_TRY(gx_runner_open(&r, &model, &optimizer, &spec, err));     // makes and checks the lists
-//     gx_runner_take(g, &r, T, B, chunk);                             // weights, gradients, moments, region: from the
-//     arena gx_runner_train(g, &r, batch, &labels, &stop);                  // a window of micro-batches, and the
-//     update gx_runner_forward(g, &r, &batch);                               // adds to *batch.loss
+//     gx_runner_take(g, &r, T, B, chunk);                             // all memory, from the arena
+//     gx_runner_train(g, &r, batch, &labels, &stop);                  // a window of micro-batches, and the update
+//     gx_runner_forward(g, &r, &batch);                               // adds to *batch.loss
 //
 // A window is what one optimizer step sees: all micro-batches of all ranks. Its loss is the sum of its token losses
 // over the number of its labels that count, wherever they are; so that number is agreed on first (COUNT), and gradients
@@ -40,7 +40,7 @@ typedef struct {
     const void *task;
     void *region;
     int64_t region_bytes;
-    int64_t *bytes; // [3][units]: of x, and of slots that are kept in training; scratch of gx_runner_take
+    int64_t *bytes; // [2][units]: of x, and of slots that are kept in training; scratch of gx_runner_take
     // of the window at hand
     GxBatch *batch;
     int64_t labels;
