@@ -141,9 +141,8 @@ TEST(the_log_says_what_is_in_use_on_the_card)
 TEST(ranks_on_cards_and_ranks_on_cpus_train_together)
 {
     if (!use_program("train_llama")) return;
-    CHECK_RAN(run(
-        "--output_dir alike --max_steps 4 --ranks 2 --micro_batch_size 2 --vocab_size 20000 --device cpu")); // gradients:
-                                                                                                             // 1.3M
+    // gradients: 1.3M numbers
+    CHECK_RAN(run("--output_dir alike --max_steps 4 --ranks 2 --micro_batch_size 2 --vocab_size 20000 --device cpu"));
     start_ranks(BY_TORCHRUN, 2,
                 "--config tiny.json --max_steps 4 --micro_batch_size 2 --vocab_size 20000 --output_dir unlike",
                 "--device cpu");

@@ -181,7 +181,9 @@ static int gx__launch_threads(GxRankMain *rank_main, int ranks, int argc, char *
         gx__launch_context_init(&r->g, &r->comm);
         if (pthread_create(&r->thread, NULL, gx__launch_thread_main, r) == 0) continue;
         fprintf(stderr, "error: the system started %d of %d threads for the ranks; use fewer ranks\n", started, ranks);
-        exit(1); // ranks that run already would wait for the missing ones
+        r->comm.engine->abort(&r->g, &r->comm, "it was not started"); // ranks that run already would wait for it
+        status = 1;
+        break;
     }
     for (int i = 0; i < started; i++) {
         pthread_join(rank[i].thread, NULL);
