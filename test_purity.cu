@@ -818,6 +818,43 @@ TEST(nothing_is_computed_or_sent_below_the_lowest_tensor_that_is_trained)
     }
 }
 
+static int64_t count_at(const GxRecorder *rec, const char *name, const char *site, int unit)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < rec->n; i++) {
+        const GxEvent *e = &rec->event[i];
+        n += e->kind != GX_EVENT_WAIT && e->unit == unit && (!name || !strcmp(e->name, name)) &&
+             (!site || !strcmp(e->site, site));
+    }
+    return n;
+}
+
+// Nor is the gradient of what the lowest pair reads, unless its norm is trained: of the MLP's two products of input
+// gradients the inner one is left, and at its entry nothing goes back.
+TEST(no_gradient_leaves_the_lowest_pair_where_its_norm_is_frozen)
+{
+    static const Way frozen = {.what = "MLP of layer 0 the lowest, without its norm",
+                               .wish = {.freeze = "model.embed_tokens.weight,*.0.self_attn.*,*.0.*layernorm.weight"}};
+    for (int mode = 0; mode < MODES; mode++) {
+        WayRank rank[MAX_RANKS];
+        const Layout l = layout_of(mode, UNEVEN);
+        const GxMoveKind entry = gx_core_entry(l.mode->methods.mlp, l.mode->methods.con).move.forward;
+        const int64_t enters = entry == GX_MOVE_NONE || entry == GX_MOVE_SLICE || l.tp == 1 ? 0 : MICRO;
+        run_way(&l, &frozen, rank);
+        for (int r = 0; r < l.tp; r++) {
+            const GxRecorder *rec = &rank[r].kept.window;
+            const int64_t inputs = count_at(rec, "linear_backward_input", NULL, 1),
+                          weights = count_at(rec, "linear_backward_weight", NULL, 1),
+                          norms = count_at(rec, "rms_norm_backward", NULL, 1),
+                          sent = count_at(rec, NULL, "mlp_entry", 1);
+            CHECK(inputs == MICRO && weights == 2 * MICRO && norms == 0 && sent == enters,
+                  "%s: %ld gradients of inputs, %ld of weights, %ld of norms, %ld collectives at the entry, not %ld",
+                  l.what, (long)inputs, (long)weights, (long)norms, (long)sent, (long)enters);
+        }
+        free_way(&l, rank);
+    }
+}
+
 // ---- refusals ------------------------------------------------------------------------------------------------------
 
 // What opening a model and its runner says; "" where it is well.
