@@ -244,7 +244,9 @@ TEST(all_18_triples_of_methods_are_serial)
 {
     const GxMode *triple[TRIPLES];
     for (int i = 0; i < TRIPLES; i++) triple[i] = &test_triples[i];
-    for (int i = 0; i < SMALL; i++) check_shape(&small[i], triple, TRIPLES);
+    static const int half[] = {0, 3, 5, 6}; // all pairs of: 2 ranks or 3, even or not, tied or not
+    for (int i = 0; i < SMALL && !TEST_IS_SANITIZED; i++) check_shape(&small[i], triple, TRIPLES);
+    for (int i = 0; i < 4 && TEST_IS_SANITIZED; i++) check_shape(&small[half[i]], triple, TRIPLES);
 }
 
 // The ends have a method of their own: any, beside any triple.
@@ -365,12 +367,15 @@ static int same_work(const GxRecorder *a, const GxRecorder *b)
 // everything that they compute.
 TEST(every_mode_spelled_out_is_the_composed_one_bit_for_bit)
 {
+    static const char *const some[] = {"2 ranks",
+                                       "3 ranks, heads 1,3,2, columns 5,20,15, vocabulary 40,1,20, tokens 1,5,2",
+                                       "3 ranks, heads 1,4,1, tokens 6,1,1, tied, accumulation",
+                                       "dp 2 x 2 ranks, heads 5,1, tokens 7,1, 3 and 1 samples, accumulation"};
     for (int i = 1; i < MODES; i++)
-        for (int k = 0; k < SHAPES; k++) {
+        for (int k = 0; k < 4; k++) {
             Rank a[MAX_RANKS], b[MAX_RANKS];
             const GxMode composed = test_composed(test_modes[i]);
-            if (shapes[k].tp == 4 || (shapes[k].dp > 1 && !shapes[k].heads[0])) continue;
-            const Layout l = test_layout(test_modes[i], &shapes[k]), derived = test_layout(&composed, &shapes[k]);
+            const Layout l = layout(test_modes[i], some[k]), derived = layout(&composed, some[k]);
             run_ranks(&l, a);
             run_ranks(&derived, b);
             for (int r = 0; r < ranks_of(&l); r++) {

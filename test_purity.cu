@@ -9,7 +9,7 @@
 
 enum { UNITS = LAYERS + 2, HEAD = UNITS - 1, STAGES = 2, MICRO = 2, MOST_AREAS = 200 };
 
-// Two ranks and three, with shared K,V heads; one for the serial mode.
+// Two ranks that share a K,V head, and all of what is uneven; one rank in the serial mode.
 static const Layout shapes[] = {
     {.what = "2 ranks, uneven",
      .dp = 1,
@@ -77,11 +77,9 @@ static void areas_poison(Areas *all)
     }
 }
 
-static int is_poison(const Area *a)
+static int is_poison(const Area *a) // its first byte is, and each is as the one before
 {
-    int64_t i = 0;
-    while (i < a->bytes && (unsigned char)a->at[i] == NAN_BYTE) i++;
-    return i == a->bytes;
+    return (unsigned char)a->at[0] == NAN_BYTE && !memcmp(a->at, a->at + 1, (size_t)a->bytes - 1);
 }
 
 // Puts back what was not there to be written, and forgets what was allowed.
@@ -535,12 +533,13 @@ TEST(units_computed_again_change_no_bit)
 // Everything that a run leaves behind: losses, gradients, weights after three steps, moments, a validation.
 TEST(the_runners_lists_change_no_bit_of_a_training)
 {
+    static const int choices[] = {1, 2, 4, 8, 3, 5, 6, 15}; // each alone, all pairs of the first three, everything
     for (int mode = 0; mode < MODES; mode++) {
         Rank ref[MAX_RANKS], rank[MAX_RANKS];
         const Layout l = layout_of(mode, mode % 2 ? UNEVEN : TIED);
         run_ranks(&l, ref);
-        for (int k = 0; k < 8; k++) { // each choice alone, all pairs of the first three, everything
-            const int i = (const int[]){1, 2, 4, 8, 3, 5, 6, 15}[k];
+        for (int k = 0; k < 8; k++) {
+            const int i = choices[k];
             test_wish.spec.order = i & 1, test_wish.spec.puts_off_weights = i >> 1 & 1;
             test_wish.spec.recomputes_layers = i >> 2 & 1, test_wish.spec.bucket = i >> 3;
             run_ranks(&l, rank);
@@ -562,14 +561,14 @@ TEST(a_unit_reads_and_writes_nothing_but_its_pass_and_its_rows)
 {
     static const Way ways[] = {
         {.what = "poisoned", .script = "F0 F1 B0 B1", .poisons = 1},
-        {.what = "poisoned, in place, unit by unit", .script = "F01 B0 B1", .poisons = 1, .in_place = 1},
+        {.what = "poisoned, in place, unit by unit", .script = "F01 B0 B1", .in_place = 1, .poisons = 1},
         {.what = "poisoned, computed again", .script = "F01 C0 C1", .poisons = 1},
-        {.what = "poisoned, weights last", .script = "F0 F1 B0 B1 W0 W1", .poisons = 1, .defers = 1},
+        {.what = "poisoned, weights last", .script = "F0 F1 B0 B1 W0 W1", .defers = 1, .poisons = 1},
         {.what = "poisoned, weights last, computed again, in place",
          .script = "F0 F1 C0 C1 W0 W1",
-         .poisons = 1,
          .defers = 1,
-         .in_place = 1},
+         .in_place = 1,
+         .poisons = 1},
     };
     static const Closeness untied[] = {BITS, BITS, BITS, BITS, BITS}, tied[] = {BITS, BITS, BITS, BOUND, BOUND};
     check_ways(UNEVEN, ways, untied, 5);
@@ -583,8 +582,8 @@ TEST(ranges_of_units_that_hand_the_stream_over_are_serial_bit_for_bit)
     static const Way ways[] = {
         {.what = "units 0 and 1 apart", .script = "F0 F1 B0 B1", .split = 2},
         {.what = "the embedding apart", .script = "F0 B0 F1 B1", .split = 1},
-        {.what = "the head apart, poisoned", .script = "F0 F1 B0 B1", .split = HEAD, .poisons = 1},
-        {.what = "units 0 and 1 apart, weights last", .script = "F0 F1 B0 B1 W0 W1", .split = 2, .defers = 1},
+        {.what = "the head apart, poisoned", .script = "F0 F1 B0 B1", .poisons = 1, .split = HEAD},
+        {.what = "units 0 and 1 apart, weights last", .script = "F0 F1 B0 B1 W0 W1", .defers = 1, .split = 2},
     };
     static const Closeness closeness[] = {BITS, BITS, BITS, BITS};
     check_ways(UNEVEN, ways, closeness, 4);
@@ -686,7 +685,7 @@ TEST(gradients_of_what_is_trained_do_not_depend_on_what_is_frozen)
         run_way(&l, &by_the_runner, full);
         for (int p = 0; p < PATTERNS; p++) {
             const Way frozen = {.what = patterns[p],
-                                .wish = {.freeze = patterns[p], .spec = {.puts_off_weights = p % 2}}};
+                                .wish = {.spec = {.puts_off_weights = p % 2}, .freeze = patterns[p]}};
             const int packed = p == PATTERNS - 1; // the rest of a packed matrix is a product of its own
             run_way(&l, &frozen, rank);
             for (int r = 0; r < l.tp; r++)
@@ -724,7 +723,7 @@ TEST(frozen_weights_stay_and_the_others_move)
     static const GxDtype dtypes[] = {GX_F32, GX_BF16};
     for (int mode = 0; mode < MODES; mode++)
         for (int p = 0; p < PATTERNS; p++) {
-            const Way frozen = {.what = patterns[p], .wish = {.freeze = patterns[p], .dtype = dtypes[(mode + p) % 2]}};
+            const Way frozen = {.what = patterns[p], .wish = {.dtype = dtypes[(mode + p) % 2], .freeze = patterns[p]}};
             WayRank rank[MAX_RANKS];
             const Layout l = layout_of(mode, UNEVEN);
             run_way(&l, &frozen, rank);
@@ -816,6 +815,43 @@ TEST(nothing_is_computed_or_sent_below_the_lowest_tensor_that_is_trained)
             free_way(&l, rank);
         }
         free_way(&l, full);
+    }
+}
+
+static int64_t count_at(const GxRecorder *rec, const char *name, const char *site, int unit)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < rec->n; i++) {
+        const GxEvent *e = &rec->event[i];
+        n += e->kind != GX_EVENT_WAIT && e->unit == unit && (!name || !strcmp(e->name, name)) &&
+             (!site || !strcmp(e->site, site));
+    }
+    return n;
+}
+
+// Nor is the gradient of what the lowest pair reads, unless its norm is trained: of the MLP's two products of input
+// gradients the inner one is left, and at its entry nothing goes back.
+TEST(no_gradient_leaves_the_lowest_pair_where_its_norm_is_frozen)
+{
+    static const Way frozen = {.what = "MLP of layer 0 the lowest, without its norm",
+                               .wish = {.freeze = "model.embed_tokens.weight,*.0.self_attn.*,*.0.*layernorm.weight"}};
+    for (int mode = 0; mode < MODES; mode++) {
+        WayRank rank[MAX_RANKS];
+        const Layout l = layout_of(mode, UNEVEN);
+        const GxMoveKind entry = gx_core_entry(l.mode->methods.mlp, l.mode->methods.con).move.forward;
+        const int64_t enters = entry == GX_MOVE_NONE || entry == GX_MOVE_SLICE || l.tp == 1 ? 0 : MICRO;
+        run_way(&l, &frozen, rank);
+        for (int r = 0; r < l.tp; r++) {
+            const GxRecorder *rec = &rank[r].kept.window;
+            const int64_t inputs = count_at(rec, "linear_backward_input", NULL, 1),
+                          weights = count_at(rec, "linear_backward_weight", NULL, 1),
+                          norms = count_at(rec, "rms_norm_backward", NULL, 1),
+                          sent = count_at(rec, NULL, "mlp_entry", 1);
+            CHECK(inputs == MICRO && weights == 2 * MICRO && norms == 0 && sent == enters,
+                  "%s: %ld gradients of inputs, %ld of weights, %ld of norms, %ld collectives at the entry, not %ld",
+                  l.what, (long)inputs, (long)weights, (long)norms, (long)sent, (long)enters);
+        }
+        free_way(&l, rank);
     }
 }
 
