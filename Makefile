@@ -98,7 +98,7 @@ help:
 	@echo "make check             the tests without sanitizers, under a minute"
 	@echo "make refs              make the PyTorch references again and compare (Python, 6 GB)"
 	@echo "make bench             train_llama beside PyTorch (Python, 6 GB)"
-	@echo "make bench-modes       dp, tp and galaxy on two ranks beside serial on two threads (no Python needed)"
+	@echo "make bench-modes       data parallelism and all modes on two ranks beside serial on two threads (no Python needed)"
 	@echo "make pictures          docs/modes/*.svg: what each mode computes and sends, drawn from a recording"
 	@echo "make gpu               everything that a visit to a machine with a GPU runs; then dev/cuda/visit.sh OUT there (docs/gpu.md)"
 	@echo "make setup | format | clean"

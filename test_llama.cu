@@ -501,6 +501,37 @@ TEST(a_model_whose_every_tensor_is_frozen_is_refused)
     gx_model_close(&m);
 }
 
+// What lies nowhere in fp32 is read and written by way of fp32 all the same, a piece at a time.
+TEST(values_of_a_frozen_tensor_in_bf16_are_read_and_written_in_pieces)
+{
+    enum { N = 20, FIRST = 5, PIECE = 7 };
+    static TestModel t;
+    memset(&t, 0, sizeof t);
+    t.wish.dtype = GX_BF16, t.wish.freeze = "*.0.self_attn.k_proj.weight";
+    if (!test_model_open_split(&t, &small, &test_serial, 4, 1, 4, NULL, 1, 1, NULL)) return;
+    gx_model_init(&t.g, &t.m, 3);
+    const GxStore *s = &t.m.store;
+    const int row = gx_table_find(&t.m.table, "model.layers.0.self_attn.k_proj.weight").index;
+    const GxArenaMark mark = gx_arena_mark(&t.arena);
+    float *before = test_kept(&t, gx_values_read(&t.g, s, GX_VALUES_WEIGHTS, row, 0, N), N);
+    float *piece = test_kept(&t, gx_values_read(&t.g, s, GX_VALUES_WEIGHTS, row, FIRST, PIECE), PIECE);
+    CHECK(!gx_store_master(s, row) && !gx_values_exist(s, GX_VALUES_MOMENT_1, row), "it is not frozen");
+    for (int i = 0; i < PIECE; i++) CHECK(piece[i] == before[FIRST + i] && piece[i] != 0, "%d: %g", i, piece[i]);
+    for (int i = 0; i < PIECE; i++) piece[i] = (float)(i + 1);
+    float *values = gx_values_write(&t.g, s, GX_VALUES_WEIGHTS, row, FIRST, PIECE);
+    test_put(&t, values, piece, PIECE);
+    gx_values_written(&t.g, s, GX_VALUES_WEIGHTS, row, FIRST, PIECE, values);
+    float *after = test_kept(&t, gx_values_read(&t.g, s, GX_VALUES_WEIGHTS, row, 0, N), N);
+    for (int i = 0; i < N; i++) {
+        const int is_new = i >= FIRST && i < FIRST + PIECE;
+        CHECK(after[i] == (is_new ? (float)(i - FIRST + 1) : before[i]), "%d: %g became %g", i, before[i], after[i]);
+    }
+    gx_arena_release(&t.arena, mark);
+    CHECK(!gx_failed(&t.g), "%s", t.g.error.message);
+    free(before), free(piece), free(after);
+    test_model_close(&t);
+}
+
 // With every label ignored gradients are 0, so that weight decay is all that an optimizer does.
 TEST(weight_decay_shrinks_matrices_and_leaves_norms)
 {

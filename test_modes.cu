@@ -694,6 +694,60 @@ TEST(all_ranks_follow_a_checkpoint_tensor_by_tensor)
     gx_folder_remove(parent, &err);
 }
 
+// ---- stopping ------------------------------------------------------------------------------------------------------
+
+enum { ASKERS = 3, WISHES = 1 << ASKERS };
+typedef struct {
+    GxComm comm;
+    pthread_t thread;
+    int stops[WISHES]; // what this rank is told where the ranks of this set ask
+    char error[600];
+} Asker;
+
+static void *asker_main(void *user)
+{
+    Asker *a = (Asker *)user;
+    TestModel *t = (TestModel *)calloc(1, sizeof *t);
+    if (test_model_open(t, &model_config, &test_serial, T, 1, 7, &a->comm, 1)) {
+        static const int32_t tokens[T] = {0};
+        GxBatch b = GX_ZERO;
+        b.T = T, b.B = 1, b.runs = gx_runs_one(T, 0), b.is_training = 1;
+        b.tokens = b.labels = tokens;
+        test_put_batch(t, &b, 0);
+        gx_model_init(&t->g, &t->m, 42);
+        for (int set = 0; set < WISHES; set++) {
+            int stop = set >> a->comm.rank & 1;
+            gx_runner_train(&t->g, &t->r, &b, NULL, &stop);
+            a->stops[set] = stop;
+        }
+    }
+    snprintf(a->error, sizeof a->error, "%s", t->g.error.message);
+    test_model_close(t);
+    free(t);
+    return NULL;
+}
+
+TEST(all_ranks_stop_where_one_of_them_asks_or_several_do)
+{
+    Asker rank[ASKERS];
+    GxThreadsGroup *group;
+    GxError err = GX_ZERO;
+    if (!CHECK(gx_threads_group_open(&group, ASKERS, &err) == GX_OK, "%s", err.message)) return;
+    memset(rank, 0, sizeof rank);
+    for (int r = 0; r < ASKERS; r++) {
+        gx_threads_comm(&rank[r].comm, group, r);
+        pthread_create(&rank[r].thread, NULL, asker_main, &rank[r]);
+    }
+    for (int r = 0; r < ASKERS; r++) pthread_join(rank[r].thread, NULL);
+    for (int r = 0; r < ASKERS; r++) {
+        CHECK(!rank[r].error[0], "rank %d: %s", r, rank[r].error);
+        for (int set = 0; set < WISHES; set++)
+            CHECK(rank[r].stops[set] == (set != 0), "where the set %d asks, rank %d is told %d", set, r,
+                  rank[r].stops[set]);
+    }
+    gx_threads_group_close(group);
+}
+
 int main(int argc, char **argv)
 {
     program = argv[0];

@@ -673,6 +673,8 @@ static const char *const patterns[] = {
     "model.embed_tokens.weight,model.layers.*,model.norm.weight", // the head's matrix alone
     "model.layers.*,model.norm.weight,lm_head.weight",            // the embedding alone
     "*.self_attn.*,*norm*",
+    "model.embed*,*norm*,*.q_proj.*,*.k_proj.*,*.v_proj.*,*mlp*,lm_head*", // o_proj alone
+    "model.embed*,*norm*,*self_attn*,*.gate_proj.*,*.up_proj.*,lm_head*",  // down_proj alone
     "model.layers.?.mlp.gate_proj.weight,*.o_proj.weight,*.0.*",
 };
 enum { PATTERNS = sizeof patterns / sizeof *patterns };

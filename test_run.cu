@@ -220,6 +220,51 @@ TEST(top_k_keeps_the_k_largest_and_ties_at_the_last)
     }
 }
 
+// A model whose likeliest token is the one after the last of the window, but for a row that no token has.
+enum { COUNTED = 6, ROWS_BEYOND = 8, WINDOW = 4, TEXT = 11 };
+typedef struct {
+    int runs;
+    int64_t T[TEXT], row[TEXT];
+    int32_t window[TEXT][WINDOW];
+} Counting;
+
+static void count_on(GxContext *g, void *user, const GxBatch *b)
+{
+    (void)g;
+    Counting *c = (Counting *)user;
+    float *logits = (float *)b->logits.data;
+    c->T[c->runs] = b->T, c->row[c->runs] = b->logits_row;
+    memcpy(c->window[c->runs++], b->tokens, (size_t)b->T * 4);
+    memset(logits, 0, ROWS_BEYOND * sizeof *logits);
+    logits[ROWS_BEYOND - 1] = 9, logits[(b->tokens[b->logits_row] + 1) % COUNTED] = 5;
+}
+
+TEST(generation_sees_the_last_window_and_draws_known_tokens_alone)
+{
+    GxContext g = GX_ZERO;
+    GxArena arena = GX_ZERO;
+    GxGenerator w;
+    Counting c = GX_ZERO;
+    GxForward forward = {count_on, &c, NULL, NULL};
+    const GxSampling s = {0, 0, 1, COUNTED};
+    int32_t tokens[TEXT] = {3, 4};
+    g.device = gx_device_cpu();
+    gx_arena_open(&arena, 1 << 16, &g.error);
+    g.arena = &arena;
+    gx_generator_take(&g, &w, WINDOW, ROWS_BEYOND, GX_F32);
+    const int64_t n = gx_generate(&g, &forward, &w, tokens, 2, TEXT, &s);
+    CHECK(n == TEXT && c.runs == TEXT - 2 && !gx_failed(&g), "%ld tokens, %d runs; %s", (long)n, c.runs,
+          g.error.message);
+    for (int i = 0; i < TEXT; i++) CHECK(tokens[i] == (3 + i) % COUNTED, "token %d is %d", i, tokens[i]);
+    for (int i = 0; i < c.runs; i++) {
+        const int have = 2 + i, T = have < WINDOW ? have : WINDOW;
+        CHECK(c.T[i] == T && c.row[i] == T - 1, "run %d: T %ld, row %ld", i, (long)c.T[i], (long)c.row[i]);
+        CHECK(!memcmp(c.window[i], tokens + have - T, (size_t)T * 4), "run %d sees other tokens than the last %d", i,
+              T);
+    }
+    gx_arena_close(&arena);
+}
+
 // ---- what the ranks agree on, and what a checkpoint says ------------------------------------------------------------
 
 TEST(the_first_difference_is_named_with_both_values_and_both_ranks)

@@ -198,6 +198,7 @@ TEST(ranks_with_different_texts_or_options_are_refused_with_both_values)
         const char *first, *second, *says;
     } pairs[] = {
         {"--train_data text.txt", "--train_data other.txt", "another text"},
+        {"--train_data long_a.txt", "--train_data long_b.txt", "another text"}, // only their ends differ
         {"--learning_rate 1e-3 --seed 5", "--learning_rate 2e-3", "--seed is 5 on rank 0 and 1234 on rank 1"},
         {"--optimizer sgd", "", "--optimizer is \"sgd\" on rank 0 and \"adamw\" on rank 1"},
         {"--sample_prompt " HUNDRED "a", "--sample_prompt " HUNDRED "b", "--sample_prompt is \"1234567890"},
@@ -213,6 +214,7 @@ TEST(ranks_with_different_texts_or_options_are_refused_with_both_values)
     };
     shell("rm -rf other_eps; cp -r %s other_eps; sed -i 's/1e-05/1e-06/' other_eps/config.json", good_checkpoint());
     shell("tr a-z A-Z < text.txt > other.txt");
+    shell("for end in a b; do { head -c 1500000 /dev/zero | tr '\\0' x; echo $end; } > long_$end.txt; done");
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         const int status = run_pair(pairs[i].first, pairs[i].second);
         CHECK(status != 0 && status != TIMED_OUT && strstr(err(), pairs[i].says) && strstr(err(), "rank 1"),
@@ -518,6 +520,31 @@ TEST(a_resumed_run_that_trains_what_was_frozen_is_refused_and_one_that_freezes_m
     check_frozen("cold/checkpoint-2", "colder/checkpoint-4", "mlp,self_attn", 0);
     CHECK_RAN(run("--output_dir warm --max_steps 4 --model cold/checkpoint-2"));
     CHECK_RAN(run("--output_dir still --max_steps 4 --optimizer sgd --momentum 0 --resume auto"));
+}
+
+// --resume brings weights, moments and position; an option that was forgotten is named.
+TEST(a_run_that_goes_on_with_another_text_or_other_options_says_so)
+{
+    static const struct {
+        const char *flags, *says[3];
+    } ways[] = {
+        {"--freeze *mlp* --learning_rate 0.1", {NULL}},
+        {"--freeze *mlp*", {"was trained with other options: --learning_rate 0.1, now 0.002\n", NULL}},
+        {"--learning_rate 0.1 --precision bf16 --gradient_accumulation_steps 2",
+         {"--freeze \"*mlp*\", now \"\"", "--precision \"fp32\", now \"bf16\"", "--global_batch_size 8, now 16"}},
+        {"--freeze *mlp* --learning_rate 0.1 --train_data shouted.txt", {"samples will not go on", NULL}},
+    };
+    shell("tr a-z A-Z < text.txt > shouted.txt"); // as long as the other one
+    CHECK_RAN(run("--output_dir before --max_steps 1 --optimizer sgd --momentum 0 %s", ways[0].flags));
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        CHECK_RAN(run("--output_dir after --max_steps 2 --resume before/checkpoint-1 --optimizer sgd --momentum 0 %s",
+                      ways[i].flags));
+        for (int k = 0; k < 3 && ways[i].says[k]; k++)
+            CHECK(strstr(err(), ways[i].says[k]), "%s: it said %s", ways[i].flags, err());
+        CHECK(!strstr(err(), "other options") == (i == 0 || i == 3) && !strstr(err(), "will not go on") == (i != 3),
+              "%s: it said %s", ways[i].flags, err());
+        shell("rm -rf after");
+    }
 }
 
 // ---- what is refused -----------------------------------------------------------------------------------------------

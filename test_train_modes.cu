@@ -156,7 +156,10 @@ TEST(every_combination_of_blocks_trains_with_the_losses_of_serial)
         snprintf(dir, sizeof dir, "blocks%d", i);
         CHECK_RAN(run("--output_dir %s --max_steps 2 --optimizer sgd --learning_rate 0.5 %s", dir, flags));
         CHECK(!strstr(err(), "the plan is wrong"), "%s: %s", flags, err());
-        CHECK(strstr(out(), i < 0 ? "mode serial, " : i ? "mode composed 2, " : "mode dp, "), "%s: %s", flags, out());
+        CHECK(strstr(out(), i < 0 ? "mode serial, "
+                            : i   ? "mode composed 2 (ATT "
+                                  : "mode dp, "),
+              "%s: %s", flags, out());
         const Log l = read_log(dir);
         if (i < 0) serial = l;
         CHECK(l.steps == 2 && serial.steps == 2, "%s: %d and %d steps", flags, l.steps, serial.steps);
@@ -190,14 +193,16 @@ TEST(the_first_lines_say_the_mode_and_how_the_ranks_are_arranged)
         {"train_llama", "--ranks 2", "mode dp, "},
         {"train_llama", "--ranks 2 --mode sp", "mode sp 2, "},
         {"train_llama", "--ranks 4 --mode galaxy2 --tp 2", "mode galaxy2 2 x dp 2, "},
-        {"train_llama", "--ranks 4 --tp 2 --att tp --con sp", "mode composed 2 x dp 2, "},
-        {"train_llama", "--ranks 2 --mode tp --ends sp", "mode composed 2, "},
-        {"train_llama", "--ranks 2 --ends tp", "mode composed 2, "},
+        {"train_llama", "--ranks 4 --tp 2 --att tp --con sp",
+         "mode composed 2 x dp 2 (ATT TP, CON SP, MLP None, ends TP), "},
+        {"train_llama", "--ranks 2 --mode tp --ends sp", "mode composed 2 (ATT TP, CON None, MLP TP, ends SP), "},
+        {"train_llama", "--ranks 2 --ends tp", "mode composed 2 (ATT None, CON None, MLP None, ends TP), "},
         {"train_llama_tp", "--ranks 2", "mode tp 2, "},
         {"train_llama_sp", "--ranks 3", "mode sp 3, "},
         {"train_llama_galaxy", "--ranks 4 --tp 2", "mode galaxy 2 x dp 2, "},
         {"train_llama_galaxy", "--ranks 2 --seq_scatter_list 30,2", "(of the ranks: "},
         {"train_llama_galaxy2", "--ranks 4 --tp 1", "mode galaxy2 1 x dp 4, "},
+        {"train_llama", "--freeze *mlp*", "M of them trained, fp32"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         if (!use_program(cases[i].program)) return;
@@ -205,6 +210,36 @@ TEST(the_first_lines_say_the_mode_and_how_the_ranks_are_arranged)
         CHECK(strstr(out(), cases[i].says), "%s %s: no \"%s\" in %s", cases[i].program, cases[i].flags, cases[i].says,
               out());
     }
+}
+
+TEST(a_flag_wins_over_the_mode_of_a_file)
+{
+    static const struct {
+        const char *file, *flags, *says;
+    } cases[] = {
+        {"by_name.json", "", "mode tp 2, "},
+        {"by_blocks.json", "", "mode composed 2 (ATT TP, CON None, MLP None, ends TP), "},
+        {"by_name.json", "--att sp --con sp", "mode composed 2 (ATT SP, CON SP, MLP None, ends SP), "},
+        {"by_blocks.json", "--mode sp", "mode sp 2, "},
+        {"by_blocks.json", "--mlp tp", "mode composed 2 (ATT TP, CON None, MLP TP, ends TP), "},
+    };
+    if (!use_program("train_llama")) return;
+    shell("sed '0,/{/s//{\"mode\": \"tp\",/' tiny.json > by_name.json");
+    shell("sed '0,/{/s//{\"att\": \"tp\",/' tiny.json > by_blocks.json");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char line[2400];
+        snprintf(line, sizeof line, "%s --config %s --ranks 2 --dry_run %s", program, cases[i].file, cases[i].flags);
+        start_line(line, 0);
+        CHECK(finish_within(20) == 0 && strstr(out(), cases[i].says), "%s %s: no \"%s\" in %s%s", cases[i].file,
+              cases[i].flags, cases[i].says, out(), err());
+    }
+    shell("sed '0,/{/s//{\"att\": \"tp\",/' by_name.json > both.json"); // one against the other
+    start("--ranks 2 --dry_run --mode tp --att sp");
+    CHECK(finish_within(20) == 1 && strstr(err(), "--mode tp says how every block is split"), "%s", err());
+    char line[2400];
+    snprintf(line, sizeof line, "%s --config both.json --ranks 2 --dry_run", program);
+    start_line(line, 0);
+    CHECK(finish_within(20) == 1 && strstr(err(), "--mode tp says how every block is split"), "%s", err());
 }
 
 // A prompt of two tokens on three ranks: a slice of the sequence for each, and logits from all parts of the vocabulary.

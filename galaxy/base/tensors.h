@@ -71,6 +71,7 @@ int gx_table_freeze(GxTable *t, const char *patterns, GxError *err);
 int64_t gx_tensor_count(const GxTensor *t); // elements of this rank's box
 int64_t gx_tensor_global_count(const GxTensor *t);
 int64_t gx_table_parameters(const GxTable *t);          // elements of the whole model, tied ones once
+int64_t gx_table_trained(const GxTable *t);             // those that are not frozen
 int gx_tensor_is_whole(const GxTensor *t);              // the box is the tensor
 GxRange gx_tensor_owned(const GxTensor *t, int member); // of a cut one: what of member's part no lower member has
 
@@ -204,7 +205,8 @@ int gx_table_freeze(GxTable *t, const char *patterns, GxError *err)
         for (int i = 0; i < t->n; i++)
             if (gx__table_matches(p, n, t->row[i].name)) t->row[i].frozen = 1, found++;
         if (!found)
-            GX_FAIL(err, GX_ERR_ARGUMENT, "no tensor is called \"%.*s\"; names are like %s (* stands for anything)",
+            GX_FAIL(err, GX_ERR_ARGUMENT,
+                    "no tensor is called \"%.*s\"; names are like %s (* stands for anything, ? for one character)",
                     (int)n, p, t->n ? t->row[t->n / 2].name : "");
         p += n + (p[n] == ',');
     }
@@ -232,6 +234,14 @@ int64_t gx_table_parameters(const GxTable *t)
     int64_t n = 0;
     for (int i = 0; i < t->n; i++)
         if (!t->row[i].has_alias) n += gx_tensor_global_count(&t->row[i]);
+    return n;
+}
+
+int64_t gx_table_trained(const GxTable *t)
+{
+    int64_t n = 0;
+    for (int i = 0; i < t->n; i++)
+        if (!t->row[i].has_alias && !t->row[i].frozen) n += gx_tensor_global_count(&t->row[i]);
     return n;
 }
 

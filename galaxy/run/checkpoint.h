@@ -39,6 +39,11 @@ void gx_checkpoint_load_state(GxContext *g, GxModel *m, const GxOptimizer *o, Gx
 // *same: the task's identity in that folder is self's.
 GxStatus gx_checkpoint_compare(int *same, const char *folder, const GxTask *task, const void *self, GxError *err);
 
+// Options that move the weights (but warmup_steps, which by default follows max_steps) and are not args' in that
+// folder's training_args.json, the earlier value first:
+// "--learning_rate 0.001, now 0.002; --freeze "*mlp*", now """. "": there are none.
+GxStatus gx_checkpoint_compare_options(char *text, size_t size, const char *folder, const GxConfig *args, GxError *err);
+
 GX_END
 #endif
 
@@ -96,6 +101,44 @@ GxStatus gx_checkpoint_compare(int *same, const char *folder, const GxTask *task
     for (int i = 0; i < task->n_identity; i++) *same &= gx_field_same(&task->identity[i], theirs, self);
     gx_json_free(json);
     free(theirs);
+    return status;
+}
+
+// Adds an option that differs. One that was not there then says nothing.
+static GxStatus gx__checkpoint_add_changed(char *text, size_t size, const char *name, const GxJson *then,
+                                           const GxJson *now, GxError *err)
+{
+    char *a = NULL, *b = NULL;
+    int64_t bytes;
+    if (!then || !now) return GX_OK;
+    GxStatus status = gx_json_dump(then, 0, &a, &bytes, err);
+    if (status == GX_OK) status = gx_json_dump(now, 0, &b, &bytes, err);
+    const size_t end = strlen(text);
+    if (status == GX_OK && strcmp(a, b))
+        snprintf(text + end, size - end, "%s--%s %.100s, now %.100s", end ? "; " : "", name, a, b);
+    free(a);
+    free(b);
+    return status;
+}
+
+GxStatus gx_checkpoint_compare_options(char *text, size_t size, const char *folder, const GxConfig *args, GxError *err)
+{
+    static const char *const names[] = {"global_batch_size", "precision",    "freeze",         "learning_rate",
+                                        "lr_scheduler_type", "min_lr_ratio", "lr_decay_steps", "adam_beta1",
+                                        "adam_beta2",        "adam_epsilon", "weight_decay",   "momentum",
+                                        "max_grad_norm"};
+    char path[GX_PATH];
+    GxJson *then = NULL, *now;
+    text[0] = 0;
+    GX_TRY(gx_path_join(path, folder, "training_args.json", err));
+    GX_TRY(gx_json_read(&then, path, 1 << 20, err));
+    now = gx_config_to_json(args, err);
+    GxStatus status = now ? GX_OK : gx_error_code(err);
+    for (size_t i = 0; i < sizeof names / sizeof *names && status == GX_OK; i++)
+        status = gx__checkpoint_add_changed(text, size, names[i], gx_json_get(then, names[i]),
+                                            gx_json_get(now, names[i]), err);
+    gx_json_free(then);
+    gx_json_free(now);
     return status;
 }
 

@@ -39,8 +39,8 @@ typedef struct {
 // Adds the tables to a config: --mode and --att, --con, --mlp, --ends where the program has no mode of its own (NULL).
 GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, const GxMode *mode, GxError *err);
 
-// The mode that these options ask for.
-GxStatus gx_options_resolve_mode(const GxTrainOptions *o, const GxConfig *c, GxMode *mode, GxError *err);
+// The mode that these options ask for: by name or by blocks. A flag wins over a file, whose word is then taken back.
+GxStatus gx_options_resolve_mode(GxTrainOptions *o, const GxConfig *c, GxMode *mode, GxError *err);
 
 // Refuses lists for what the mode does not split.
 GxStatus gx_options_check_lists(const GxTrainOptions *o, const GxMode *mode, GxError *err);
@@ -135,7 +135,7 @@ static const GxField gx__options_train_options[] = {
      "layer: keep the input of each layer alone, and compute the layer again before its backward: memory against time",
      "none|layer"},
     {"freeze", GX_FIELD_STRING, GX__OPTIONS_AT(freeze), "",
-     "tensors that are not trained, by their names in the checkpoint: 'model.embed_tokens*,*.layers.0.*'; under bf16 "
+     "tensors that are not trained, by their names in the checkpoint: 'model.embed_tokens*,*.layers.?.*'; under bf16 "
      "they have no fp32 masters, and are saved as they are computed with: rounded",
      NULL},
     {"dry_run", GX_FIELD_BOOL, GX__OPTIONS_AT(dry_run), "false", "print the memory plan and the FLOPs, and stop", NULL},
@@ -183,21 +183,40 @@ static GxMethod gx__options_method(const char *text) // auto: none
     return !strcmp(text, "tp") ? GX_METHOD_TP : !strcmp(text, "sp") ? GX_METHOD_SP : GX_METHOD_NONE;
 }
 
-// training_args.json has all of these options, --mode serial among them: beside blocks, only a flag contradicts them.
+// training_args.json has all of these options, mode serial among them: beside blocks, only a flag contradicts them.
 static int gx__options_mode_is_asked(const GxTrainOptions *o, const GxConfig *c)
 {
     return strcmp(o->mode, "serial") || gx_config_source(c, "mode") == GX_FROM_FLAG;
 }
 
-GxStatus gx_options_resolve_mode(const GxTrainOptions *o, const GxConfig *c, GxMode *mode, GxError *err)
+static int gx__options_blocks_are_asked(const GxTrainOptions *o)
 {
-    GxMethods m;
-    const int by_blocks = strcmp(o->att, "auto") || strcmp(o->con, "auto") || strcmp(o->mlp, "auto");
-    const int by_ends = strcmp(o->ends, "auto") != 0;
-    if (by_blocks && gx__options_mode_is_asked(o, c))
+    return strcmp(o->att, "auto") || strcmp(o->con, "auto") || strcmp(o->mlp, "auto");
+}
+
+// A mode by its name and blocks one by one: the flag stays.
+static GxStatus gx__options_choose_mode(GxTrainOptions *o, const GxConfig *c, GxError *err)
+{
+    const int mode_by_flag = gx_config_source(c, "mode") == GX_FROM_FLAG,
+              blocks_by_flag = gx_config_source(c, "att") == GX_FROM_FLAG ||
+                               gx_config_source(c, "con") == GX_FROM_FLAG || gx_config_source(c, "mlp") == GX_FROM_FLAG;
+    if (!gx__options_blocks_are_asked(o) || !gx__options_mode_is_asked(o, c)) return GX_OK;
+    if (mode_by_flag == blocks_by_flag)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--mode %s says how every block is split; leave it out, or leave out --att, --con and --mlp",
                        o->mode);
+    if (blocks_by_flag) snprintf(o->mode, sizeof o->mode, "serial");
+    else
+        snprintf(o->att, sizeof o->att, "auto"), snprintf(o->con, sizeof o->con, "auto"),
+            snprintf(o->mlp, sizeof o->mlp, "auto");
+    return GX_OK;
+}
+
+GxStatus gx_options_resolve_mode(GxTrainOptions *o, const GxConfig *c, GxMode *mode, GxError *err)
+{
+    GxMethods m;
+    GX_TRY(gx__options_choose_mode(o, c, err));
+    const int by_blocks = gx__options_blocks_are_asked(o), by_ends = strcmp(o->ends, "auto") != 0;
     if (by_blocks) m = gx_methods(gx__options_method(o->att), gx__options_method(o->con), gx__options_method(o->mlp));
     else gx_mode_methods(o->mode, &m); // one of the allowed
     if (by_ends) m.ends = gx__options_method(o->ends);

@@ -96,13 +96,18 @@ void gx_report_help(const GxTrainer *t, const char *program)
     gx_report_end(&r, t->g);
 }
 
-// "serial", "dp", "tp 2", "galaxy 2 x dp 2"
+// "serial", "dp", "tp 2", "galaxy 2 x dp 2", "composed 2 (ATT TP, CON None, MLP SP, ends TP)"
 static void gx__report_mode_text(const GxTrainer *t, char text[100])
 {
+    const GxMethods m = t->mode->methods;
     const int tp = gx_mesh_size(&t->mesh, GX_AXIS_TP), dp = gx_mesh_size(&t->mesh, GX_AXIS_DP);
-    if (!gx_methods_split(t->mode->methods)) snprintf(text, 100, "%s", dp > 1 ? "dp" : t->mode->name);
+    if (!gx_methods_split(m)) snprintf(text, 100, "%s", dp > 1 ? "dp" : t->mode->name);
     else if (dp > 1) snprintf(text, 100, "%s %d x dp %d", t->mode->name, tp, dp);
     else snprintf(text, 100, "%s %d", t->mode->name, tp);
+    const size_t end = strlen(text);
+    if (gx_methods_split(m) && !strcmp(t->mode->name, "composed"))
+        snprintf(text + end, 100 - end, " (ATT %s, CON %s, MLP %s, ends %s)", gx_method_name(m.att),
+                 gx_method_name(m.con), gx_method_name(m.mlp), gx_method_name(m.ends));
 }
 
 static void gx__report_device(FILE *out, const GxContext *g)
@@ -156,8 +161,10 @@ void gx_report_start(const GxTrainer *t)
     if (!r.out) return;
     gx__report_mode_text(t, mode);
     gx__report_device(r.out, t->g);
-    fprintf(r.out, "model: %s, mode %s, %.2fM parameters, %s\n", t->family->name, mode,
-            (double)gx_table_parameters(&t->model.table) / 1e6, o->precision);
+    const int64_t all = gx_table_parameters(&t->model.table), trained = gx_table_trained(&t->model.table);
+    fprintf(r.out, "model: %s, mode %s, %.2fM parameters", t->family->name, mode, (double)all / 1e6);
+    if (trained < all) fprintf(r.out, ", %.2fM of them trained", (double)trained / 1e6);
+    fprintf(r.out, ", %s\n", o->precision);
     if (!o->dry_run) t->task->describe(t->self, r.out);
     gx__report_options(r.out, t);
     fprintf(r.out, "%ld steps of %ld samples x %ld tokens (%ld micro-batch%s) | %s, lr %g, %s\n", (long)o->max_steps,

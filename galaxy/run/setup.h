@@ -230,6 +230,15 @@ static GxStatus gx__setup_warn_of_other_samples(GxTrainer *t, int64_t seq_len)
     return GX_OK;
 }
 
+// --resume brings weights, moments and position; all else is what this command says, forgotten or meant.
+static GxStatus gx__setup_warn_of_other_options(GxTrainer *t)
+{
+    char changed[2000];
+    GX_TRY(gx_checkpoint_compare_options(changed, sizeof changed, t->resume, &t->config, &t->g->error));
+    if (changed[0]) gx_log(&t->g->log, GX_LOG_WARNING, "%s was trained with other options: %s", t->resume, changed);
+    return GX_OK;
+}
+
 static GxStatus gx__setup_resume(GxTrainer *t)
 {
     GxContext *g = t->g;
@@ -244,6 +253,7 @@ static GxStatus gx__setup_resume(GxTrainer *t)
                        t->resume, (long)s.seed);
     t->o.seed = s.seed;
     if (gx_trainer_is_first(t)) GX_TRY(gx__setup_warn_of_other_samples(t, s.seq_len));
+    if (gx_trainer_is_first(t)) GX_TRY(gx__setup_warn_of_other_options(t));
     t->run = s.run;
     t->step = t->begun = s.step;
     t->samples = s.samples;

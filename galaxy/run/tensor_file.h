@@ -64,38 +64,46 @@ static GxStatus gx__tensor_file_create(GxSafetensorsWriter *w, const char *path,
     return status;
 }
 
-static void gx__tensor_file_save_whole(GxContext *g, GxSafetensorsWriter *w, const char *name, const float *values,
-                                       int64_t count)
+// What lies nowhere in fp32 (frozen, in bf16) is widened chunk by chunk.
+static void gx__tensor_file_save_whole(GxContext *g, GxSafetensorsWriter *w, const char *name, const GxStore *s,
+                                       GxValues what, int row)
 {
     GxArena *a = gx_host_arena(g);
+    const int64_t count = gx_tensor_count(&s->table->row[row]);
     for (int64_t first = 0; first < count && !gx_failed(g); first += GX_STAGE) {
         const int64_t n = gx_min(GX_STAGE, count - first);
-        const GxArenaMark mark = gx_arena_mark(a);
-        float *twin = (float *)gx_host_twin(g, GX_MEM_WORKSPACE, (void *)(values + first), 4 * n);
-        gx_to_host(g, twin, values + first, 4 * n);
+        const GxArenaMark place = gx_arena_mark(g->arena), mark = gx_arena_mark(a);
+        float *values = gx_values_read(g, s, what, row, first, n);
+        float *twin = (float *)gx_host_twin(g, GX_MEM_WORKSPACE, values, 4 * n);
+        gx_to_host(g, twin, values, 4 * n);
         if (!gx_failed(g)) gx_safetensors_write_floats(w, name, first, twin, n, &g->error);
         gx_arena_release(a, mark);
+        gx_arena_release(g->arena, place);
     }
 }
 
 int gx_tensor_file_has_part(const GxContext *g) { return gx_group_index(g, GX_AXIS_ALL & ~GX_AXIS_TP) == 0; }
 
 // w NULL: a rank that only hands over what rank 0 does not have.
-static void gx__tensor_file_save_tensor(GxContext *g, GxSafetensorsWriter *w, const char *prefix, const GxTensor *t,
-                                        const float *values, void *scratch)
+static void gx__tensor_file_save_tensor(GxContext *g, GxSafetensorsWriter *w, const GxStore *s,
+                                        const GxTensorPart *part, int i, void *scratch)
 {
     char name[GX_NAME + 32];
-    snprintf(name, sizeof name, "%s%s", prefix, t->name);
+    const GxTensor *t = &s->table->row[i];
+    snprintf(name, sizeof name, "%s%s", part->prefix, t->name);
     if (!t->parts) {
-        if (w) gx__tensor_file_save_whole(g, w, name, values, gx_tensor_count(t));
+        if (w) gx__tensor_file_save_whole(g, w, name, s, part->values, i);
         return;
     }
+    const GxArenaMark place = gx_arena_mark(g->arena);
+    const float *values = gx_values_read(g, s, part->values, i, 0, gx_tensor_count(t));
     const int64_t chunk = gx_box_rows(t), row = gx_box_row(t);
     for (int64_t first = 0; first < t->global_shape[0] && !gx_failed(g); first += chunk) {
         const int64_t rows = gx_min(chunk, t->global_shape[0] - first);
         const float *whole = gx_box_gather(g, t, values, first, rows, scratch);
         if (w && !gx_failed(g)) gx_safetensors_write_floats(w, name, first * row, whole, rows * row, &g->error);
     }
+    gx_arena_release(g->arena, place);
 }
 
 static void *gx__tensor_file_boxes_scratch(GxContext *g, const GxTable *t)
@@ -116,8 +124,9 @@ void gx_tensor_file_plan(GxContext *g, const GxStore *s)
     gx_host_twin(g, GX_MEM_WORKSPACE, a->base, 4 * most);
     for (int i = 0; i < t->n; i++) {
         const GxArenaMark values = gx_arena_mark(g->arena);
+        const int64_t count = gx_tensor_count(&t->row[i]);
         if (gx_values_exist(s, GX_VALUES_WEIGHTS, i))
-            gx_values_write(g, s, GX_VALUES_WEIGHTS, i, 0, gx_tensor_count(&t->row[i]));
+            gx_values_write(g, s, GX_VALUES_WEIGHTS, i, 0, t->row[i].parts ? count : gx_min(GX_STAGE, count));
         gx_arena_release(g->arena, values);
     }
     gx_arena_release(a, mark);
@@ -135,13 +144,8 @@ void gx_tensor_file_save(GxContext *g, const char *path, const GxStore *s, const
     if (writes && gx__tensor_file_create(&w, path, s, part, parts, metadata, pairs, &g->error) != GX_OK) return;
     for (int p = 0; p < parts; p++)
         for (int i = 0; i < t->n && !gx_failed(g); i++) {
-            const GxArenaMark values = gx_arena_mark(g->arena);
             if (!gx_values_exist(s, part[p].values, i)) continue;
-            if (has_part)
-                gx__tensor_file_save_tensor(g, writes ? &w : NULL, part[p].prefix, &t->row[i],
-                                            gx_values_read(g, s, part[p].values, i, 0, gx_tensor_count(&t->row[i])),
-                                            scratch);
-            gx_arena_release(g->arena, values);
+            if (has_part) gx__tensor_file_save_tensor(g, writes ? &w : NULL, s, &part[p], i, scratch);
             gx_barrier(g, GX_AXIS_ALL);
         }
     if (writes && !gx_failed(g)) gx_safetensors_finish(&w, &g->error);
@@ -191,32 +195,29 @@ static GxStatus gx__tensor_file_check_alias(const GxSafetensors *s, const GxTabl
     return GX_OK;
 }
 
-static void gx__tensor_file_load_whole(GxContext *g, const GxSafetensors *s, const GxSafetensorsEntry *e, float *values,
-                                       int64_t count)
+static void gx__tensor_file_load_whole(GxContext *g, const GxSafetensors *s, const GxSafetensorsEntry *e,
+                                       const GxStore *store, GxValues what, int row)
 {
     GxArena *a = gx_host_arena(g);
+    const int64_t count = gx_tensor_count(&store->table->row[row]);
     for (int64_t first = 0; first < count; first += GX_STAGE) {
         const int64_t n = gx_min(GX_STAGE, count - first);
-        const GxArenaMark mark = gx_arena_mark(a);
-        float *twin = (float *)gx_host_twin(g, GX_MEM_WORKSPACE, values + first, 4 * n);
+        const GxArenaMark place = gx_arena_mark(g->arena), mark = gx_arena_mark(a);
+        float *values = gx_values_write(g, store, what, row, first, n);
+        float *twin = (float *)gx_host_twin(g, GX_MEM_WORKSPACE, values, 4 * n);
         if (s && !gx_failed(g)) gx_safetensors_read(s, e, first, n, twin, &g->error);
         gx_broadcast(g, GX_AXIS_ALL, 0, twin, n, GX_F32); // of a context that has failed: tells the others
-        gx_to_device(g, values + first, twin, 4 * n);
+        gx_to_device(g, values, twin, 4 * n);
+        gx_values_written(g, store, what, row, first, n, values);
         gx_arena_release(a, mark);
+        gx_arena_release(g->arena, place);
         if (gx_failed(g)) return;
     }
 }
 
-// Rank 0 reads, everybody gets it: a whole tensor into its place, of a cut one each rank its box. s NULL: not rank 0.
-static void gx__tensor_file_load_tensor(GxContext *g, const GxSafetensors *s, const GxTensor *t, const char *prefix,
-                                        float *values, const char *folder, void *scratch)
+static void gx__tensor_file_load_boxes(GxContext *g, const GxSafetensors *s, const GxSafetensorsEntry *e,
+                                       const GxTensor *t, float *values, void *scratch)
 {
-    const GxSafetensorsEntry *e = NULL;
-    if (s) gx__tensor_file_find_tensor(&e, s, t, prefix, folder, &g->error);
-    if (!t->parts) {
-        gx__tensor_file_load_whole(g, s, e, values, gx_tensor_count(t));
-        return;
-    }
     const int64_t chunk = gx_box_rows(t), row = gx_box_row(t);
     for (int64_t first = 0; first < t->global_shape[0]; first += chunk) {
         const int64_t rows = gx_min(chunk, t->global_shape[0] - first);
@@ -227,6 +228,25 @@ static void gx__tensor_file_load_tensor(GxContext *g, const GxSafetensors *s, co
     }
 }
 
+// Rank 0 reads, everybody gets it: a whole tensor into its place, of a cut one each rank its box. s NULL: not rank 0.
+static void gx__tensor_file_load_tensor(GxContext *g, const GxSafetensors *s, const GxStore *store,
+                                        const GxTensorPart *part, int i, const char *folder, void *scratch)
+{
+    const GxSafetensorsEntry *e = NULL;
+    const GxTensor *t = &store->table->row[i];
+    if (s) gx__tensor_file_find_tensor(&e, s, t, part->prefix, folder, &g->error);
+    if (!t->parts) {
+        gx__tensor_file_load_whole(g, s, e, store, part->values, i);
+        return;
+    }
+    const GxArenaMark place = gx_arena_mark(g->arena);
+    const int64_t n = gx_tensor_count(t);
+    float *values = gx_values_write(g, store, part->values, i, 0, n);
+    gx__tensor_file_load_boxes(g, s, e, t, values, scratch);
+    gx_values_written(g, store, part->values, i, 0, n, values);
+    gx_arena_release(g->arena, place);
+}
+
 void gx_tensor_file_load(GxContext *g, const GxSafetensors *s, const GxStore *store, const GxTensorPart *part,
                          const char *folder)
 {
@@ -234,15 +254,8 @@ void gx_tensor_file_load(GxContext *g, const GxSafetensors *s, const GxStore *st
     GxArena *a = gx_host_arena(g);
     const GxArenaMark mark = gx_arena_mark(a);
     void *scratch = gx__tensor_file_boxes_scratch(g, t);
-    for (int i = 0; i < t->n && !gx_failed(g); i++) {
-        const int64_t n = gx_tensor_count(&t->row[i]);
-        const GxArenaMark place = gx_arena_mark(g->arena);
-        if (!gx_values_exist(store, part->values, i)) continue;
-        float *values = gx_values_write(g, store, part->values, i, 0, n);
-        gx__tensor_file_load_tensor(g, s, &t->row[i], part->prefix, values, folder, scratch);
-        gx_values_written(g, store, part->values, i, 0, n, values);
-        gx_arena_release(g->arena, place);
-    }
+    for (int i = 0; i < t->n && !gx_failed(g); i++)
+        if (gx_values_exist(store, part->values, i)) gx__tensor_file_load_tensor(g, s, store, part, i, folder, scratch);
     gx_arena_release(a, mark);
 }
 
