@@ -72,7 +72,6 @@ int64_t gx_tensor_count(const GxTensor *t); // elements of this rank's box
 int64_t gx_tensor_global_count(const GxTensor *t);
 int64_t gx_table_parameters(const GxTable *t);          // elements of the whole model, tied ones once
 int64_t gx_table_trained(const GxTable *t);             // those that are not frozen
-int gx_tensor_is_whole(const GxTensor *t);              // the box is the tensor
 GxRange gx_tensor_owned(const GxTensor *t, int member); // of a cut one: what of member's part no lower member has
 
 // This rank's elements of a tensor, in C order: element i of the box is element gx_tensor_global_index(t, i) of the
@@ -244,8 +243,6 @@ int64_t gx_table_trained(const GxTable *t)
         if (!t->row[i].has_alias && !t->row[i].frozen) n += gx_tensor_global_count(&t->row[i]);
     return n;
 }
-
-int gx_tensor_is_whole(const GxTensor *t) { return gx_tensor_count(t) == gx_tensor_global_count(t); }
 
 GxRange gx_tensor_owned(const GxTensor *t, int member)
 {
