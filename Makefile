@@ -21,7 +21,9 @@ CXX    ?= g++
 # VARIANT: fast | asan (AddressSanitizer, UBSan) | tsan (ThreadSanitizer: no OpenMP and no oneDNN, whose threads it does not understand)
 VARIANT ?= fast
 
-has_header = $(shell printf '\#include <$(1)>\n' | $(CC) $(2) -E -x c - >/dev/null 2>&1 && echo 1)
+# a variable of its own: how a # is written inside of a function differs between versions of make
+HASH       := \#
+has_header  = $(shell printf '$(HASH)include <$(1)>\n' | $(CC) $(2) -E -x c - >/dev/null 2>&1 && echo 1)
 ifeq ($(VARIANT),tsan)
 GEMM ?= plain
 endif
