@@ -57,11 +57,13 @@ static void copy_draw(const Copy *c, GxBatch *b, int32_t *tokens, uint64_t seed,
         }
 }
 
-static void copy_fill(GxContext *g, void *self, GxBatch *b, void *twin, uint64_t seed)
+static GxStatus copy_fill(GxContext *g, void *self, GxBatch *b, void *twin, uint64_t seed, GxError *err)
 {
     const Copy *c = (const Copy *)self;
-    if (!strcmp(c->fail, "fill") && b->first_sample >= 8) GX_FAIL(&g->error, GX_ERR_IO, "copy has no more samples");
+    (void)g;
+    if (!strcmp(c->fail, "fill") && b->first_sample >= 8) return GX_FAIL(err, GX_ERR_IO, "copy has no more samples");
     copy_draw(c, b, (int32_t *)twin, seed, INT64_MAX);
+    return GX_OK;
 }
 
 static int64_t copy_held_out(const void *self)
@@ -70,10 +72,11 @@ static int64_t copy_held_out(const void *self)
     return HELD_OUT;
 }
 
-static void copy_fill_held_out(GxContext *g, void *self, GxBatch *b, void *twin, int64_t samples)
+static GxStatus copy_fill_held_out(GxContext *g, void *self, GxBatch *b, void *twin, int64_t samples, GxError *err)
 {
-    (void)g;
+    (void)g, (void)err;
     copy_draw((const Copy *)self, b, (int32_t *)twin, 1 << 20, samples);
+    return GX_OK;
 }
 
 static void copy_counts(const void *self, const GxBatch *b, int64_t count[GX_MAX_LOSSES])
@@ -115,6 +118,7 @@ static const GxTask copy = {
     copy_metrics,
     NULL, // sample
     NULL, // write
+    NULL, // changed
 };
 
 // ---- a program that trains it --------------------------------------------------------------------------------------
