@@ -3,6 +3,7 @@
 #define GALAXY_IMPLEMENTATION // looks inside
 #include "galaxy/io/config.h"
 #include "galaxy/io/dataset.h"
+#include "galaxy/io/dataset_hash.h"
 #include "galaxy/io/files.h"
 #include "galaxy/io/folder.h"
 #include "galaxy/io/json.h"
@@ -1828,6 +1829,170 @@ TEST(a_text_that_was_written_to_since_it_was_opened_is_known_to_have_changed)
     CHECK(!gx_dataset_changed(&d), "another file of its name");
     gx_dataset_close(&d);
     unlink(at("text"));
+}
+
+static uint64_t hash_of(const char *path, int threads)
+{
+    GxError err = GX_ZERO;
+    GxDataset d;
+    uint64_t hash = 0;
+    CHECK(gx_dataset_open(&d, path, 0, 1, &err) == GX_OK && gx_dataset_hash(&d, threads, &hash, &err) == GX_OK, "%s",
+          err.message);
+    gx_dataset_close(&d);
+    return hash;
+}
+
+// As the header says it, without chunks, threads or lanes side by side.
+static uint64_t hash_by_definition(const unsigned char *text, int64_t n)
+{
+    uint64_t of_block[8];
+    int64_t blocks = 0;
+    for (int64_t begin = 0; begin < n; begin += GX_DATASET_BLOCK) {
+        uint64_t lane[GX_DATASET_LANES];
+        for (int k = 0; k < GX_DATASET_LANES; k++) {
+            lane[k] = GX_HASH_START;
+            for (int64_t i = begin + k; i < gx_min(n, begin + GX_DATASET_BLOCK); i += GX_DATASET_LANES)
+                lane[k] = gx_hash(lane[k], text + i, 1);
+        }
+        of_block[blocks++] = gx_hash(GX_HASH_START, lane, sizeof lane);
+    }
+    return gx_hash(GX_HASH_START, of_block, blocks * 8);
+}
+
+TEST(the_hash_of_a_text_is_of_every_byte_whatever_the_threads)
+{
+    enum { N = 3 * GX_DATASET_BLOCK + 77 };
+    static const int64_t places[] = {
+        0, 1, 63, 64, 65535, 65536, N / 2, N / 2 + 64, N - 1, GX_DATASET_BLOCK - 1, 2097152 + 5};
+    unsigned char *text = (unsigned char *)malloc(N);
+    for (int64_t i = 0; i < N; i++) text[i] = (unsigned char)(gx_philox(3, (uint64_t)i / 4, 0, 0).w[i % 4] >> 9);
+    put(at("text"), text, N);
+    const uint64_t hash = hash_of(at("text"), 1);
+    CHECK(hash == hash_by_definition(text, N), "%016lx is not what the header says", (unsigned long)hash);
+    for (int threads = 2; threads <= 5; threads++)
+        CHECK(hash_of(at("text"), threads) == hash, "%d threads give another hash", threads);
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        FILE *f = fopen(at("text"), "r+b");
+        if (!CHECK(f && fseek(f, (long)places[i], SEEK_SET) == 0, "no text")) break;
+        fputc(text[places[i]] ^ 1, f), fclose(f);
+        CHECK(hash_of(at("text"), 2) != hash, "byte %ld may be another one", (long)places[i]);
+        put(at("text"), text, N);
+    }
+    memmove(text, text + GX_DATASET_BLOCK, GX_DATASET_BLOCK), put(at("text"), text, N);
+    const uint64_t first = hash_of(at("text"), 2); // two equal blocks; then a text that is shorter
+    CHECK(first != hash && truncate(at("text"), N - 1) == 0 && hash_of(at("text"), 2) != first, "blocks, size");
+    free(text);
+    unlink(at("text"));
+}
+
+// ---- a hash that is remembered -------------------------------------------------------------------------------------
+
+enum { LATER = 10, TOO_SOON = 0 }; // seconds after the text was last touched
+
+static uint64_t hash_after(const char *path, int seconds)
+{
+    GxError err = GX_ZERO;
+    GxDataset d;
+    uint64_t hash = 0;
+    struct stat st;
+    CHECK(gx_dataset_open(&d, path, 0, 1, &err) == GX_OK && fstat(d.fd, &st) == 0, "%s", err.message);
+    const int64_t now = gx__dataset_ns(st.st_ctim) + (int64_t)seconds * 1000000000;
+    CHECK(gx__dataset_hash_at(&d, 2, now, &hash, &err) == GX_OK, "%s", err.message);
+    gx_dataset_close(&d);
+    return hash;
+}
+
+static void put_cached_text(int64_t bytes) // all zero but for its first lines
+{
+    put_letters(at("text"), 1000);
+    CHECK(truncate(at("text"), bytes) == 0, "cannot make a file of %ld bytes", (long)bytes);
+}
+
+// Has the cache say something else, to see whether it is asked.
+static void change_cache(const char *key, GxJson *value)
+{
+    GxError err = GX_ZERO;
+    GxJson *json = NULL;
+    CHECK(gx_json_read(&json, at("text" GX_DATASET_CACHE), 4096, &err) == GX_OK &&
+              gx_json_set(json, key, value, &err) == GX_OK &&
+              gx_json_write(json, at("text" GX_DATASET_CACHE), &err) == GX_OK,
+          "%s", err.message);
+    gx_json_free(json);
+}
+
+TEST(the_hash_of_a_large_text_is_remembered_beside_it)
+{
+    put_cached_text(GX_DATASET_CACHED - 1);
+    hash_after(at("text"), LATER);
+    CHECK(size_of(at("text" GX_DATASET_CACHE)) < 0, "a small text is hashed at once; nothing is left beside it");
+    put_cached_text(GX_DATASET_CACHED);
+    const uint64_t hash = hash_after(at("text"), TOO_SOON);
+    CHECK(size_of(at("text" GX_DATASET_CACHE)) < 0, "remembered, though it may still be written to");
+    CHECK(hash_after(at("text"), LATER) == hash && size_of(at("text" GX_DATASET_CACHE)) > 0, "not remembered");
+    change_cache("hash", gx_json_new_int(-5));
+    CHECK(hash_after(at("text"), LATER) == (uint64_t)-5, "hashed again");
+    CHECK(hash_after(at("text"), TOO_SOON) == hash, "trusted, though the text may have been written to");
+    unlink(at("text")), unlink(at("text" GX_DATASET_CACHE));
+}
+
+TEST(a_remembered_hash_counts_for_that_very_file_alone)
+{
+    const struct timespec old[2] = {{1000000000, 5}, {1000000000, 5}}, next[2] = {{1000000000, 6}, {1000000000, 6}};
+    put_cached_text(GX_DATASET_CACHED);
+    utimensat(AT_FDCWD, at("text"), old, 0);
+    const uint64_t hash = hash_after(at("text"), LATER);
+    static const char *const keys[] = {"version", "bytes", "mtime_ns", "ctime_ns", "inode"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        change_cache("hash", gx_json_new_int(-5));
+        change_cache(keys[i], gx_json_new_int(1000));
+        CHECK(hash_after(at("text"), LATER) == hash, "of a file with another %s", keys[i]);
+        CHECK(hash_after(at("text"), LATER) == hash, "what was remembered then");
+    }
+    change_cache("hash", gx_json_new_int(-5));
+    utimensat(AT_FDCWD, at("text"), next, 0); // a nanosecond later
+    CHECK(hash_after(at("text"), LATER) == hash, "of a file that was written a nanosecond earlier");
+    change_cache("hash", gx_json_new_int(-5));
+    FILE *f = fopen(at("text"), "r+b"); // another text of the same size and time
+    if (CHECK(f != NULL, "no text")) fputc('#', f), fclose(f);
+    utimensat(AT_FDCWD, at("text"), next, 0);
+    const uint64_t other = hash_after(at("text"), LATER);
+    CHECK(other != hash && other != (uint64_t)-5, "of the text that was there before");
+    unlink(at("text")), unlink(at("text" GX_DATASET_CACHE));
+}
+
+TEST(a_cache_that_is_damaged_or_cannot_be_written_costs_time_alone)
+{
+    static const char *const damaged[] = {"", "{", "[]", "{\"version\": 1}", "{\"hash\": \"5\"}"};
+    put_cached_text(GX_DATASET_CACHED);
+    const uint64_t hash = hash_after(at("text"), LATER);
+    for (size_t i = 0; i < sizeof damaged / sizeof *damaged; i++) {
+        put_text(at("text" GX_DATASET_CACHE), damaged[i]);
+        CHECK(hash_after(at("text"), LATER) == hash && size_of(at("text" GX_DATASET_CACHE)) > 60,
+              "after %s: the hash, or the cache of %ld bytes", damaged[i], (long)size_of(at("text" GX_DATASET_CACHE)));
+    }
+    unlink(at("text" GX_DATASET_CACHE));
+    CHECK(mkdir(at("text" GX_DATASET_CACHE), 0777) == 0 && hash_after(at("text"), LATER) == hash, "a folder is there");
+    CHECK(rmdir(at("text" GX_DATASET_CACHE)) == 0 && unlink(at("text")) == 0, "something else was left");
+}
+
+TEST(ranks_that_write_the_cache_at_once_never_leave_half_of_it)
+{
+    const gx__DatasetHashed file = {1, 2, 3, 4, 5, 6};
+    int torn = 0, status = 0;
+    gx__dataset_remember(at("text" GX_DATASET_CACHE), &file);
+    for (int child = 0; child < 2; child++)
+        if (fork() == 0) {
+            for (int i = 0; i < 25; i++) gx__dataset_remember(at("text" GX_DATASET_CACHE), &file);
+            _exit(0);
+        }
+    for (int i = 0; i < 1000; i++) {
+        gx__DatasetHashed wanted = file;
+        wanted.hash = 0;
+        torn += !gx__dataset_recall(at("text" GX_DATASET_CACHE), &wanted) || wanted.hash != 6;
+    }
+    CHECK(torn == 0, "%d times of 1000 it was not whole", torn);
+    for (int child = 0; child < 2; child++) wait(&status);
+    unlink(at("text" GX_DATASET_CACHE));
 }
 
 // A text that is divided by hand.

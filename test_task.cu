@@ -378,6 +378,25 @@ static void write_text(const char *name, int64_t bytes, int64_t other) // byte `
     free(text);
 }
 
+// However far from its ends: of each pair, one byte is another.
+TEST(ranks_whose_texts_differ_in_one_byte_do_not_train_together)
+{
+    enum { N = 3300000 };
+    static const int64_t places[] = {-1, 0, N / 2, N - 1};
+    write_text("same0", N, -1);
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        char flags[400];
+        write_text("same1", N, places[i]);
+        snprintf(flags, sizeof flags,
+                 "--ranks 2 --train_data %s@ --validation_fraction 0.0001 --max_steps 1 --sample_bytes 0",
+                 path_of("same"));
+        const int status = train_text(places[i] < 0 ? "same" : "other", flags);
+        CHECK(status == (places[i] >= 0) && !strstr(said.log, "rank 1: ") == (places[i] < 0) &&
+                  !strstr(said.log, "same1 is another text here (3300000 bytes, hash ") == (places[i] < 0),
+              "byte %ld: status %d, %s", (long)places[i], status, said.log);
+    }
+}
+
 TEST(a_text_that_is_cut_short_during_a_run_ends_it_with_its_path)
 {
     char flags[400];

@@ -198,7 +198,7 @@ TEST(ranks_with_different_texts_or_options_are_refused_with_both_values)
         const char *first, *second, *says;
     } pairs[] = {
         {"--train_data text.txt", "--train_data other.txt", "another text"},
-        {"--train_data long_a.txt", "--train_data long_b.txt", "another text"}, // only their ends differ
+        {"--train_data long_a.txt", "--train_data long_b.txt", "another text"}, // but for one byte in their middle
         {"--learning_rate 1e-3 --seed 5", "--learning_rate 2e-3", "--seed is 5 on rank 0 and 1234 on rank 1"},
         {"--optimizer sgd", "", "--optimizer is \"sgd\" on rank 0 and \"adamw\" on rank 1"},
         {"--sample_prompt " HUNDRED "a", "--sample_prompt " HUNDRED "b", "--sample_prompt is \"1234567890"},
@@ -214,7 +214,9 @@ TEST(ranks_with_different_texts_or_options_are_refused_with_both_values)
     };
     shell("rm -rf other_eps; cp -r %s other_eps; sed -i 's/1e-05/1e-06/' other_eps/config.json", good_checkpoint());
     shell("tr a-z A-Z < text.txt > other.txt");
-    shell("for end in a b; do { head -c 1500000 /dev/zero | tr '\\0' x; echo $end; } > long_$end.txt; done");
+    shell("head -c 1600000 /dev/zero | tr '\\0' x > half.txt; for c in a b; do { cat half.txt; echo $c; cat half.txt; "
+          "} > "
+          "long_$c.txt; done");
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         const int status = run_pair(pairs[i].first, pairs[i].second);
         CHECK(status != 0 && status != TIMED_OUT && strstr(err(), pairs[i].says) && strstr(err(), "rank 1"),

@@ -2,10 +2,10 @@
 // Loss per token, and in bits per byte; a bigram model of the same text is the baseline; at the end the model writes a
 // text.
 //
-// Each machine has a text of its own, which must be the same: ranks agree on its size and on a hash of both its ends.
+// Each machine has a text of its own, which must be the same: ranks agree on its size and on a hash of all its bytes.
 #ifndef GX_CAUSAL_LM_H
 #define GX_CAUSAL_LM_H
-#include "../io/dataset.h"
+#include "../io/dataset_hash.h"
 #include "../io/tokenizer.h"
 #include "generate.h"
 #include "task.h"
@@ -67,20 +67,20 @@ static const GxField gx__causal_lm_identity[] = {
 
 static GxStatus gx__causal_lm_agree(GxContext *g, GxCausalLm *c)
 {
-    const int64_t n = c->data.bytes, end = gx_min(n, 1 << 20);
-    unsigned char *ends = (unsigned char *)malloc((size_t)(2 * end));
-    int64_t mine[2] = {n, 0}, first[2] = {0, 0};
-    gx_dataset_read(&c->data, 0, end, ends, &g->error), gx_dataset_read(&c->data, n - end, end, ends + end, &g->error);
-    first[0] = mine[0], first[1] = mine[1] = (int64_t)gx_hash(GX_HASH_START, ends, 2 * end);
-    free(ends);
+    int64_t mine[2] = {c->data.bytes, 0}, first[2];
+    uint64_t hash = 0;
+    gx_dataset_hash(&c->data, gx_threads(g), &hash, &g->error);
+    first[0] = mine[0], first[1] = mine[1] = (int64_t)hash;
     gx_at(g, -1, "agree");
     gx_broadcast(g, GX_AXIS_ALL, 0, first, 2, GX_I64);
     GX_TRY(gx_status(g));
     c->text_bytes = c->data.train.n, c->text_hash = first[1];
     if (!memcmp(mine, first, sizeof mine)) return GX_OK;
     return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                   "rank %d: %s is another text here (%ld bytes) than on rank 0 (%ld bytes); all ranks need the same",
-                   g->rank, c->train_data, (long)n, (long)first[0]);
+                   "rank %d: %s is another text here (%ld bytes, hash %016lx) than on rank 0 (%ld bytes, hash %016lx); "
+                   "all ranks need the same: copy rank 0's",
+                   g->rank, c->train_data, (long)mine[0], (unsigned long)mine[1], (long)first[0],
+                   (unsigned long)first[1]);
 }
 
 static GxStatus gx__causal_lm_open(GxContext *g, void *self, const GxTaskSetup *setup)
