@@ -409,6 +409,53 @@ TEST(a_text_that_is_cut_short_during_a_run_ends_it_with_its_path)
     shrinks = NULL;
 }
 
+// The model that a run left, with other files of a tokenizer, or none; NULL text: the file is removed.
+static void change_model(const char *file, const char *text)
+{
+    GxError err = GX_ZERO;
+    char name[100];
+    snprintf(name, sizeof name, "model/checkpoint-1/%s", file);
+    if (!text) unlink(path_of(name));
+    else CHECK(gx_file_write(path_of(name), text, (int64_t)strlen(text), &err) == GX_OK, "%s", err.message);
+}
+
+TEST(a_model_with_another_tokenizer_is_refused_and_one_without_is_warned_of)
+{
+    static const struct {
+        const char *file, *text, *says;
+    } others[] = {
+        {"tokenizer.json", "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1}}}", "tokenizer.json: "},
+        {"tokenizer.json", "{", "tokenizer.json:1"},
+        {"tokenizer.model", "sentencepiece", "tokenizer.model is there"},
+        {"vocab.json", "{}", "vocab.json is there"},
+        {"merges.txt", "a b", "merges.txt is there"},
+    };
+    char made[600], model[1000], flags[1200];
+    write_text("text.txt", 4000, -1);
+    snprintf(made, sizeof made, "--train_data %.300s --max_steps 1 --sample_bytes 0 --micro_batch_size 2",
+             path_of("text.txt"));
+    CHECK(train_text("model", made) == 0, "%s", said.log);
+    snprintf(model, sizeof model, "%s --model %.300s", made, path_of("model/checkpoint-1"));
+    snprintf(flags, sizeof flags, "%s --dry_run", model);
+    CHECK(train_text("ours", flags) == 0 && !said.log[0], "its own tokenizer: %s", said.log);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        static const char *const ways[] = {"", "--dry_run", "--ranks 2"};
+        change_model("tokenizer.json", NULL);
+        change_model(others[i].file, others[i].text);
+        snprintf(flags, sizeof flags, "%s %s", model, ways[i % 3]);
+        CHECK(train_text("refused", flags) == 1 &&
+                  strstr(said.log, "model/checkpoint-1 has a tokenizer of its own (") &&
+                  strstr(said.log, others[i].says) && strstr(said.log, "only bytes as tokens are built"),
+              "%s: %s", others[i].file, said.log);
+        change_model(others[i].file, NULL);
+    }
+    CHECK(!has_file("refused"), "a refused run left a folder");
+    snprintf(flags, sizeof flags, "%s --ranks 2 --dry_run", model);
+    CHECK(train_text("warned", flags) == 0 && strstr(said.log, "model/checkpoint-1 has no tokenizer.json: what its"),
+          "without a tokenizer: %s", said.log);
+    CHECK(!strstr(strstr(said.log, "has no tokenizer") + 1, "has no tokenizer"), "said by every rank: %s", said.log);
+}
+
 TEST(causal_lm_says_a_loss_in_bits_per_byte)
 {
     GxCausalLm self = GX_ZERO;

@@ -201,6 +201,7 @@ static GxStatus gx__setup_open_parts(GxTrainer *t)
     GX_TRY(gx_model_open(g, &t->model, t->family, t->model_config, t->mode, &options));
     GX_TRY(gx_runner_open(g, &t->runner, &t->model, &t->optimizer, &runner));
     task.vocab = gx_model_vocab(&t->model), task.seq_len = o->seq_len, task.is_dry = o->dry_run;
+    task.model = !gx_trainer_is_first(t) ? "" : t->resume[0] ? t->resume : o->model;
     return t->task->open(g, t->self, &task);
 }
 

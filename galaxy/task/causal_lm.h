@@ -83,6 +83,29 @@ static GxStatus gx__causal_lm_agree(GxContext *g, GxCausalLm *c)
                    (unsigned long)first[1]);
 }
 
+// The model's tokenizer, if it brings one, must be this one: other ids would mean other tokens to it, and its
+// checkpoints would say that they are bytes.
+static GxStatus gx__causal_lm_check_model(GxContext *g, const GxCausalLm *c, const char *model)
+{
+    static const char *const files[] = {"tokenizer.json", "tokenizer.model", "vocab.json", "merges.txt"};
+    char path[GX_PATH];
+    GxError other = GX_ZERO;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        GX_TRY(gx_path_join(path, model, files[i], &g->error));
+        if (!gx_path_is_file(path)) continue;
+        if (i > 0) GX_FAIL(&other, GX_ERR_UNSUPPORTED, "%s is there", path);
+        else if (gx_tokenizer_check(&c->tokenizer, model, &other) == GX_OK) return GX_OK;
+        return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
+                       "the model in %s has a tokenizer of its own (%s); only bytes as tokens are built: take a model "
+                       "that was trained on bytes, or train one from its beginning without --model",
+                       model, other.message);
+    }
+    gx_log(&g->log, GX_LOG_WARNING,
+           "the model in %s has no tokenizer.json: what its tokens stand for is not known; it is trained on bytes",
+           model);
+    return GX_OK;
+}
+
 static GxStatus gx__causal_lm_open(GxContext *g, void *self, const GxTaskSetup *setup)
 {
     GxCausalLm *c = (GxCausalLm *)self;
@@ -93,6 +116,7 @@ static GxStatus gx__causal_lm_open(GxContext *g, void *self, const GxTaskSetup *
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
                        "vocab_size is %ld; the tokenizer (%s) has %d tokens, so it must be at least that",
                        (long)setup->vocab, c->tokenizer_name, c->tokenizer.vocab_size);
+    if (setup->model[0]) GX_TRY(gx__causal_lm_check_model(g, c, setup->model));
     if (setup->is_dry) return GX_OK;
     GX_TRY(gx_dataset_open(&c->data, c->train_data, c->validation_fraction, setup->seq_len, &g->error));
     return gx__causal_lm_agree(g, c);
