@@ -213,14 +213,62 @@ TEST(paths_that_are_too_long_are_refused)
 {
     GxError err = GX_ZERO;
     char out[GX_PATH], name[GX_PATH];
+    int fd;
+    int64_t bytes;
     memset(name, 'n', sizeof name - 1);
     name[sizeof name - 1] = 0;
     refused(&err, gx_path_join(out, "folder", name, &err), GX_ERR_ARGUMENT, "longer than", "join");
-    refused(&err, gx_file_write(name, "", 0, &err), GX_ERR_ARGUMENT, "no room", "write");
+    refused(&err, gx_file_write(name, "", 0, &err), GX_ERR_IO, "cannot create nnn", "a name of 4095 bytes");
+    refused(&err, gx_file_open(name, &fd, &bytes, &err), GX_ERR_IO, "too long", "a name of 4095 bytes");
     CHECK(gx_path_join(out, "a/", "b", &err) == GX_OK && !strcmp(out, "a/b"), "%s", out);
     CHECK(gx_path_is_plain("a") && !gx_path_is_plain("") && !gx_path_is_plain("..") && !gx_path_is_plain(".") &&
               !gx_path_is_plain("a/b"),
           "plain names");
+}
+
+// A folder of n bytes in all, with names of up to 255 bytes.
+static void long_folder(char *path, int n)
+{
+    GxError err = GX_ZERO;
+    snprintf(path, GX_PATH, "%s", at("long"));
+    for (int length = (int)strlen(path); length < n; length = (int)strlen(path)) {
+        int name = (int)gx_min(n - length - 1, 255);
+        if (n - length - 1 - name == 1) name--; // a name needs a byte, too
+        path[length] = '/';
+        memset(path + length + 1, 'd', (size_t)name);
+        path[length + 1 + name] = 0;
+    }
+    CHECK((int)strlen(path) == n && gx_folder_make(path, &err) == GX_OK, "%d of %d bytes: %s", (int)strlen(path), n,
+          err.message);
+}
+
+// Whatever the system takes as a path, to the last byte, is read and written: also where a temporary name beside it
+// would be longer than that.
+TEST(paths_and_names_up_to_the_systems_limit_work)
+{
+    static const int name_bytes[] = {1, 2, 200, 240, 254, 255};
+    GxError err = GX_ZERO;
+    char folder[GX_PATH], path[GX_PATH], name[300], *text = NULL;
+    int64_t bytes;
+    uint64_t hash;
+    for (size_t i = 0; i < sizeof name_bytes / sizeof *name_bytes; i++) {
+        const int n = name_bytes[i];
+        for (int b = 0; b < n; b += 2) memcpy(name + b, n - b == 1 ? "x" : "é", 2);
+        name[n] = 0;
+        long_folder(folder, GX_PATH - 1 - 1 - n);
+        if (!CHECK(gx_path_join(path, folder, name, &err) == GX_OK && strlen(path) == GX_PATH - 1, "%s", err.message))
+            break;
+        for (int again = 0; again < 2; again++)
+            CHECK(gx_file_write(path, "text", 4, &err) == GX_OK, "a name of %d bytes: %s", n, err.message);
+        CHECK(gx_file_read(path, 10, &text, &bytes, &err) == GX_OK && bytes == 4 && !strcmp(text, "text") &&
+                  gx_file_hash(path, &hash, &bytes, &err) == GX_OK && names_in(folder) == 1,
+              "a name of %d bytes: %s", n, err.message);
+        free(text), text = NULL;
+        CHECK(gx_folder_remove(at("long"), &err) == GX_OK, "%s", err.message);
+    }
+    long_folder(folder, GX_PATH - 2);
+    refused(&err, gx_path_join(path, folder, "xy", &err), GX_ERR_ARGUMENT, "is longer than 4095 bytes", "a byte more");
+    CHECK(gx_folder_remove(at("long"), &err) == GX_OK, "%s", err.message);
 }
 
 // ---- JSON ----------------------------------------------------------------------------------------------------------
@@ -424,7 +472,7 @@ typedef struct {
     int64_t seq_len, steps;
     double learning_rate, dropout;
     int resume, report;
-    char precision[GX_FIELD_TEXT], out[GX_FIELD_TEXT];
+    char precision[GX_FIELD_TEXT], out[GX_FIELD_TEXT], folder[GX_PATH];
 } TrainOptions;
 typedef struct {
     GxIntList heads, split;
@@ -438,7 +486,8 @@ static const GxField train_table[] = {
     {"resume", GX_FIELD_BOOL, offsetof(TrainOptions, resume), NULL, "from the newest checkpoint", NULL},
     {"report", GX_FIELD_BOOL, offsetof(TrainOptions, report), "true", "write one", NULL},
     {"precision", GX_FIELD_STRING, offsetof(TrainOptions, precision), "fp32", "of activations", "fp32|bf16|fp16"},
-    {"out", GX_FIELD_STRING, offsetof(TrainOptions, out), "", "folder", NULL}};
+    {"out", GX_FIELD_STRING, offsetof(TrainOptions, out), "", "a word", NULL},
+    {"folder", GX_FIELD_PATH, offsetof(TrainOptions, folder), "", "a path", NULL}};
 static const GxField model_table[] = {
     {"heads", GX_FIELD_INT_LIST, offsetof(ModelOptions, heads), "3,1", "per rank", "0.."},
     {"split", GX_FIELD_INT_LIST, offsetof(ModelOptions, split), NULL, "per rank", NULL}};
@@ -449,7 +498,7 @@ static ModelOptions model;
 static GxStatus read_args(GxConfig *c, const char *line,
                           GxError *err) // words between single spaces; %: the temporary folder
 {
-    static char words[4000];
+    static char words[9000];
     char *argv[64] = {(char *)"program"};
     int argc = 1, n = 0;
     memset(&train, 0xEE, sizeof train);
@@ -459,7 +508,7 @@ static GxStatus read_args(GxConfig *c, const char *line,
     words[n] = 0;
     for (char *word = strtok(words, " "); word && argc < 64; word = strtok(NULL, " ")) argv[argc++] = word;
     gx_config_open(c);
-    GX_TRY(gx_config_add(c, "Training", train_table, 8, &train, err));
+    GX_TRY(gx_config_add(c, "Training", train_table, 9, &train, err));
     GX_TRY(gx_config_add(c, "Model", model_table, 2, &model, err));
     return gx_config_read_args(c, argc, argv, err);
 }
@@ -560,6 +609,16 @@ TEST(wrong_flags_are_named_with_what_is_expected)
     refused(&err, read_args(&c, longest, &err), GX_ERR_ARGUMENT, "at most 255 bytes", "256 bytes");
     longest[6 + GX_FIELD_TEXT - 1] = 0;
     CHECK(read_args(&c, longest, &err) == GX_OK && strlen(train.out) == 255, "255 bytes: %s", err.message);
+    static char path[GX_PATH + 20] = "--folder=";
+    memset(path + 9, 'p', GX_PATH);
+    refused(&err, read_args(&c, path, &err), GX_ERR_ARGUMENT, "at most 4095 bytes", "a path of 4096 bytes");
+    path[9 + GX_PATH - 1] = 0;
+    CHECK(read_args(&c, path, &err) == GX_OK && !strcmp(train.folder, path + 9), "a path of 4095 bytes: %s",
+          err.message);
+    CHECK(gx_config_write_json(&c, at("long.json"), &err) == GX_OK &&
+              read_args(&c, "--config %/long.json", &err) == GX_OK && !strcmp(train.folder, path + 9),
+          "and in a file: %s", err.message);
+    unlink(at("long.json"));
     for (int i = 1; i < 256; i++) strcat(line, ",1");
     CHECK(read_args(&c, line, &err) == GX_OK && model.heads.n == 256, "256 elements: %s", err.message);
     strcat(line, ",1");
@@ -659,8 +718,10 @@ TEST(help_lists_every_option_once_with_its_default)
           "%s", text);
     CHECK(strstr(text, "  --heads N,N,…      per rank") != NULL, "%s", text);
     CHECK(strstr(text, "  --resume           from the newest checkpoint (default: false)\n") != NULL, "%s", text);
-    CHECK(strstr(text, "one of fp32|bf16|fp16; default: fp32)\n") && strstr(text, "folder (default: none)\n"), "%s",
-          text);
+    CHECK(strstr(text, "one of fp32|bf16|fp16; default: fp32)\n") &&
+              strstr(text, "  --out TEXT         a word (default: none)\n") &&
+              strstr(text, "  --folder PATH      a path (default: none)\n"),
+          "%s", text);
     free(text);
 }
 
@@ -717,8 +778,8 @@ static GxStatus fields_from(const char *text, int required, TrainOptions *o, GxE
 
 TEST(a_struct_goes_into_json_and_back_by_its_table)
 {
-    const TrainOptions o = {12, -3, 0.1, 0.30000000000000004, 1, 0, "bf16", "\xc3\xa9\"\\"};
-    TrainOptions back, some = {7, 8, 0.5, 0.25, 0, 1, "fp16", "x"};
+    const TrainOptions o = {12, -3, 0.1, 0.30000000000000004, 1, 0, "bf16", "\xc3\xa9\"\\", "a/path"};
+    TrainOptions back, some = {7, 8, 0.5, 0.25, 0, 1, "fp16", "x", ""};
     GxError err = GX_ZERO;
     char *text;
     int64_t bytes;
@@ -727,7 +788,7 @@ TEST(a_struct_goes_into_json_and_back_by_its_table)
     gx_json_dump(json, 0, &text, &bytes, &err);
     memset(&back, 0xEE, sizeof back);
     CHECK(fields_from(text, 1, &back, &err) == GX_OK, "%s", err.message);
-    for (int i = 0; i < 8; i++) CHECK(gx_field_same(&train_table[i], &o, &back), "%s", train_table[i].name);
+    for (int i = 0; i < 9; i++) CHECK(gx_field_same(&train_table[i], &o, &back), "%s", train_table[i].name);
     free(text);
     gx_json_free(json);
     CHECK(fields_from("{\"steps\": null, \"seq_len\": 9, \"other\": []}", 0, &some, &err) == GX_OK, "%s", err.message);
@@ -759,7 +820,8 @@ TEST(packed_fields_are_the_struct_without_its_padding)
     const int64_t bytes = gx_fields_bytes(GX_FIELDS(model_table)) + gx_fields_bytes(GX_FIELDS(train_table));
     ModelOptions back;
     char *packed = (char *)malloc((size_t)gx_fields_bytes(GX_FIELDS(model_table)));
-    CHECK(bytes == 2 * (int64_t)sizeof(GxIntList) + 4 * 8 + 2 * 4 + 2 * GX_FIELD_TEXT, "%ld bytes", (long)bytes);
+    CHECK(bytes == 2 * (int64_t)sizeof(GxIntList) + 4 * 8 + 2 * 4 + 2 * GX_FIELD_TEXT + GX_PATH, "%ld bytes",
+          (long)bytes);
     memset(&back, 0xEE, sizeof back);
     gx_fields_pack(GX_FIELDS(model_table), &o, packed);
     gx_fields_unpack(GX_FIELDS(model_table), &back, packed);
@@ -1370,6 +1432,28 @@ static void put_shard(const char *path, const char *tensor)
     char header[200];
     snprintf(header, sizeof header, "{\"%s\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}", tensor);
     put_safetensors(path, header, 4);
+}
+
+TEST(safetensors_have_paths_up_to_the_systems_limit_and_messages_name_both_ends_of_them)
+{
+    GxError err = GX_ZERO;
+    GxSafetensors s;
+    char folder[GX_PATH], path[GX_PATH];
+    const GxSafetensorsEntry tensor = entry("a", GX_U8, 1, 4, 0);
+    GxSafetensorsWriter w;
+    long_folder(folder, GX_PATH - 1 - 14);
+    CHECK(gx_path_join(path, folder, "x.safetensors", &err) == GX_OK, "%s", err.message);
+    refused(&err, gx_safetensors_open(&s, path, &err), GX_ERR_IO, "/x.safetensors: No such file", "no file");
+    CHECK(gx_safetensors_create(&w, path, &tensor, 1, NULL, 0, &err) == GX_OK &&
+              gx_safetensors_write(&w, "a", 0, "text", 4, &err) == GX_OK && gx_safetensors_finish(&w, &err) == GX_OK &&
+              gx_safetensors_open(&s, path, &err) == GX_OK,
+          "%s", err.message);
+    CHECK(s.n == 1 && !strcmp(s.file[0].path, path), "another file");
+    gx_safetensors_close(&s);
+    put_text(path, "not a safetensors file");
+    refused(&err, gx_safetensors_open(&s, path, &err), GX_ERR_FORMAT, "it is cut off, or no safetensors file",
+            "rubbish");
+    CHECK(gx_folder_remove(at("long"), &err) == GX_OK, "%s", err.message);
 }
 
 TEST(safetensors_shards_must_agree_with_their_index)

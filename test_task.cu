@@ -179,18 +179,18 @@ static int train_task(GxContext *g, int argc, char **argv)
 
 static char folder[] = "/tmp/galaxy_test_task_XXXXXX";
 
-// Exit status of a tiny model's training, in folder/<name>.
+// Exit status of a tiny model's training, in folder/<name>; "": where `more` says.
 static int train(const char *name, const char *more)
 {
-    char line[2 * GX_PATH], *argv[60] = {(char *)"train"};
+    char line[4 * GX_PATH], *argv[60] = {(char *)"train"};
     int argc = 1;
     memset(&said, 0, sizeof said);
     opened = closed = 0;
     snprintf(line, sizeof line,
-             "--output_dir %s/%s --hidden_size 16 --intermediate_size 16 --num_hidden_layers 1 "
+             "%s%s%s%s --hidden_size 16 --intermediate_size 16 --num_hidden_layers 1 "
              "--num_attention_heads 2 --num_key_value_heads 1 --seq_len 8 --threads 1 --logging_steps 1 "
              "--learning_rate 0.02 --lr_scheduler_type constant %s",
-             folder, name, more);
+             name[0] ? "--output_dir " : "", name[0] ? folder : "", name[0] ? "/" : "", name, more);
     for (char *word = strtok(line, " "); word; word = strtok(NULL, " ")) argv[argc++] = word;
     return gx_launch(train_task, argc, argv);
 }
@@ -407,6 +407,58 @@ TEST(a_text_that_is_cut_short_during_a_run_ends_it_with_its_path)
                                                                  "shortened while it was trained on"),
           "%s", said.log);
     shrinks = NULL;
+}
+
+// A path of n bytes for a file in a folder that is made.
+static void long_path(char path[GX_PATH], const char *name, int n)
+{
+    GxError err = GX_ZERO;
+    snprintf(path, GX_PATH, "%s/%s", folder, name);
+    for (int i = (int)strlen(path); i < n; i++) path[i] = i % 250 == 0 && i < n - 1 ? '/' : 'd', path[i + 1] = 0;
+    char *end = strrchr(path, '/');
+    *end = 0;
+    CHECK(gx_folder_make(path, &err) == GX_OK, "%s", err.message);
+    *end = '/';
+}
+
+TEST(text_output_model_and_checkpoint_have_paths_up_to_the_systems_limit)
+{
+    static const int most = GX_PATH - (int)sizeof "/checkpoint-999999999999999.gx-new/optimizer.safetensors";
+    static char text[GX_PATH], output[GX_PATH], flags[3 * GX_PATH];
+    GxError err = GX_ZERO;
+    char *bytes = NULL;
+    int64_t n;
+    long_path(text, "t", GX_PATH - 1);
+    write_text("text.txt", 4000, -1);
+    CHECK(gx_file_read(path_of("text.txt"), 5000, &bytes, &n, &err) == GX_OK &&
+              gx_file_write(text, bytes, n, &err) == GX_OK,
+          "%s", err.message);
+    free(bytes);
+    static const char run[] = "--micro_batch_size 2 --sample_bytes 0 --max_steps";
+    task = &gx_causal_lm;
+    long_path(output, "o", most);
+    snprintf(flags, sizeof flags, "%s 1 --train_data %s --output_dir %s", run, text, output);
+    CHECK(train("", flags) == 0 && !said.log[0], "%s", said.log);
+    snprintf(flags, sizeof flags, "%s 2 --train_data %s --output_dir %s --resume auto", run, text, output);
+    CHECK(train("", flags) == 0 && !said.log[0] && strstr(said.out, "checkpoint-2\n"), "%s", said.log);
+    snprintf(flags, sizeof flags, "%s 3 --train_data %s --output_dir %s/o --resume %s/checkpoint-2", run, text, folder,
+             output);
+    CHECK(train("", flags) == 0 && !said.log[0], "%s", said.log);
+    snprintf(flags, sizeof flags, "%s 1 --train_data %s --output_dir %s/m --model %s/checkpoint-2", run, text, folder,
+             output);
+    CHECK(train("", flags) == 0 && !said.log[0], "%s", said.log);
+    CHECK(gx_folder_remove(output, &err) == GX_OK, "%s", err.message);
+    long_path(output, "u", most + 1); // refused before it trains
+    snprintf(flags, sizeof flags, "%s 1 --train_data %s --output_dir %s", run, text, output);
+    CHECK(train("", flags) == 1 &&
+              strstr(said.log, "--output_dir has 4040 bytes; with checkpoints and their files in it, 4039 fit") &&
+              !strstr(said.out, "| loss"),
+          "%s%s", said.log, said.out);
+    snprintf(flags, sizeof flags, "%s 1 --train_data %sd --output_dir %s/o", run, text, folder);
+    CHECK(train("", flags) == 1 && strstr(said.log, "--train_data is \"") &&
+              strstr(said.log, "UTF-8 text of at most 4095 bytes"),
+          "%s", said.log);
+    task = &copy;
 }
 
 // The model that a run left, with other files of a tokenizer, or none; NULL text: the file is removed.

@@ -354,7 +354,7 @@ static void check_frozen(const char *before, const char *after, const char *word
 {
     GxSafetensors a, b, moments;
     GxError e = GX_ZERO;
-    char path[GX_PATH];
+    char path[TEST_PATH];
     int frozen = 0;
     snprintf(path, sizeof path, "%s/optimizer.safetensors", after);
     if (!CHECK(gx_safetensors_open(&a, before, &e) == GX_OK && gx_safetensors_open(&b, after, &e) == GX_OK &&
@@ -838,7 +838,7 @@ TEST(weights_with_missing_or_foreign_tensors_are_refused_by_name)
 
 TEST(a_model_with_too_small_a_vocabulary_is_refused)
 {
-    char line[4096], path[GX_PATH + 40];
+    char line[4096], path[TEST_PATH + 40];
     snprintf(path, sizeof path, "%s/data/ref/llama_gqa", repository);
     if (!exists(path)) SKIP("%.150s is not there", path);
     Refusal r = {"--model data/ref/llama_gqa", {"vocab_size is", "at least", NULL}};
@@ -1293,7 +1293,7 @@ TEST(a_second_run_in_the_same_folder_is_refused)
 
 TEST(help_lists_every_option_with_its_default)
 {
-    char line[GX_PATH + 20];
+    char line[TEST_PATH + 20];
     GxJson *args = NULL;
     GxError e = GX_ZERO;
     good_checkpoint();

@@ -51,6 +51,8 @@
 
 GX_BEGIN
 
+enum { GX_PATH = 4096 }; // bytes of a path, its terminating 0 among them: as many as the system takes
+
 static inline int64_t gx_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t gx_max(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t gx_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }

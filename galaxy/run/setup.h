@@ -285,11 +285,22 @@ static GxStatus gx__setup_show_baseline(GxTrainer *t)
     return gx_baseline_log(t->log, t->log_path, &baseline, &t->g->error);
 }
 
+// Every path that the run may write to must fit: the last checkpoint's, too.
+static GxStatus gx__setup_check_output_length(const char *output_dir, GxError *err)
+{
+    static const char longest[] = "/checkpoint-999999999999999" GX_NEW_SUFFIX "/optimizer.safetensors";
+    const int most = GX_PATH - (int)sizeof longest;
+    if ((int)strlen(output_dir) <= most) return GX_OK;
+    return GX_FAIL(err, GX_ERR_ARGUMENT, "--output_dir has %d bytes; with checkpoints and their files in it, %d fit",
+                   (int)strlen(output_dir), most);
+}
+
 static GxStatus gx__setup_open_output(GxTrainer *t)
 {
     char path[GX_PATH];
     GxError *err = &t->g->error;
     if (!gx_trainer_is_first(t)) return GX_OK;
+    GX_TRY(gx__setup_check_output_length(t->o.output_dir, err));
     GX_TRY(gx_folder_make(t->o.output_dir, err));
     GX_TRY(gx_output_lock(&t->lock, t->o.output_dir, err));
     if (!t->run) t->run = gx_run_draw();

@@ -13,7 +13,7 @@ GX_BEGIN
 
 typedef struct {
     // options
-    char train_data[GX_FIELD_TEXT];
+    char train_data[GX_PATH];
     double validation_fraction;
     int64_t sample_bytes;
     char sample_prompt[GX_FIELD_TEXT];
@@ -44,7 +44,7 @@ GX_END
 
 #define GX__CAUSAL_LM_AT(field) offsetof(GxCausalLm, field)
 static const GxField gx__causal_lm_options[] = {
-    {"train_data", GX_FIELD_STRING, GX__CAUSAL_LM_AT(train_data), "data/text.txt",
+    {"train_data", GX_FIELD_PATH, GX__CAUSAL_LM_AT(train_data), "data/text.txt",
      "text file; its bytes are the tokens (make data makes the default one)", NULL},
     {"validation_fraction", GX_FIELD_DOUBLE, GX__CAUSAL_LM_AT(validation_fraction), "0.05",
      "end part of the text that is held out", "0..0.9"},
@@ -129,8 +129,8 @@ static void gx__causal_lm_describe(const void *self, FILE *out)
 {
     const GxCausalLm *c = (const GxCausalLm *)self;
     char path[GX_PATH], source[200] = "";
-    snprintf(path, sizeof path, "%s.source", c->train_data);
-    FILE *f = fopen(path, "r");
+    const int fits = snprintf(path, sizeof path, "%s.source", c->train_data) < GX_PATH;
+    FILE *f = fits ? fopen(path, "r") : NULL;
     if (f && !fgets(source, sizeof source, f)) source[0] = 0;
     if (f) fclose(f);
     source[strcspn(source, "\n")] = 0;
