@@ -3,6 +3,7 @@
 #define GX_NO_MAIN
 #include "train_llama.cu"
 #include "test/test.h"
+#include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -57,11 +58,13 @@ static void copy_draw(const Copy *c, GxBatch *b, int32_t *tokens, uint64_t seed,
         }
 }
 
-static void copy_fill(GxContext *g, void *self, GxBatch *b, void *twin, uint64_t seed)
+static GxStatus copy_fill(GxContext *g, void *self, GxBatch *b, void *twin, uint64_t seed, GxError *err)
 {
     const Copy *c = (const Copy *)self;
-    if (!strcmp(c->fail, "fill") && b->first_sample >= 8) GX_FAIL(&g->error, GX_ERR_IO, "copy has no more samples");
+    (void)g;
+    if (!strcmp(c->fail, "fill") && b->first_sample >= 8) return GX_FAIL(err, GX_ERR_IO, "copy has no more samples");
     copy_draw(c, b, (int32_t *)twin, seed, INT64_MAX);
+    return GX_OK;
 }
 
 static int64_t copy_held_out(const void *self)
@@ -70,10 +73,11 @@ static int64_t copy_held_out(const void *self)
     return HELD_OUT;
 }
 
-static void copy_fill_held_out(GxContext *g, void *self, GxBatch *b, void *twin, int64_t samples)
+static GxStatus copy_fill_held_out(GxContext *g, void *self, GxBatch *b, void *twin, int64_t samples, GxError *err)
 {
-    (void)g;
+    (void)g, (void)err;
     copy_draw((const Copy *)self, b, (int32_t *)twin, 1 << 20, samples);
+    return GX_OK;
 }
 
 static void copy_counts(const void *self, const GxBatch *b, int64_t count[GX_MAX_LOSSES])
@@ -115,6 +119,7 @@ static const GxTask copy = {
     copy_metrics,
     NULL, // sample
     NULL, // write
+    NULL, // changed
 };
 
 // ---- a program that trains it --------------------------------------------------------------------------------------
@@ -131,48 +136,63 @@ static void hear(void *user, const char *text)
     snprintf(said.out + have, sizeof said.out - have, "%s", text);
 }
 
-static void hear_log(void *user, GxLogLevel level, const char *text)
+static void hear_log(void *user, GxLogLevel level, const char *text) // of several ranks at once
 {
-    const size_t have = strlen(said.log);
+    static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
     (void)user, (void)level;
+    pthread_mutex_lock(&one_at_a_time);
+    const size_t have = strlen(said.log);
     snprintf(said.log + have, sizeof said.log - have, "%s\n", text);
+    pthread_mutex_unlock(&one_at_a_time);
 }
 
-static int train_copy(GxContext *g, int argc, char **argv)
+static const GxTask *task = &copy;
+static const char *shrinks; // this file, to 100 bytes, after the second step; NULL: none
+
+static int train_task(GxContext *g, int argc, char **argv)
 {
     static const GxReporter reporter = {hear, NULL};
     GxTrainer t = GX_ZERO;
     GxLosses losses;
+    char *own[60], path[GX_PATH];
+    for (int i = 0; i < argc; i++) { // "text@" is text0 on rank 0 and text1 on rank 1
+        const size_t n = strlen(argv[i]);
+        snprintf(path, sizeof path, "%.*s%d", (int)n - 1, argv[i], g->rank);
+        own[i] = n && argv[i][n - 1] == '@' ? strdup(path) : strdup(argv[i]);
+    }
     g->reporter = &reporter;
-    if (g->rank == 0) g->log.write = hear_log;
-    gx_trainer_open(&t, g, &gx_llama, &copy, NULL, argc, argv);
+    g->log.write = hear_log;
+    gx_trainer_open(&t, g, &gx_llama, task, NULL, argc, own);
     while (gx_trainer_next(&t)) {
         gx_trainer_step(&t);
         gx_trainer_evaluate(&t, 0, &losses);
         gx_trainer_report(&t);
+        if (shrinks && t.step == 2 && g->rank == 0) CHECK(truncate(shrinks, 100) == 0, "cannot cut %s", shrinks);
         if (g->rank != 0 || t.step >= 32) continue;
         said.validation[t.step] = gx_losses_mean(&losses, 0);
         said.window[t.step] = gx_step_loss(&t.seen);
     }
-    return gx_trainer_close(&t);
+    const int status = gx_trainer_close(&t);
+    for (int i = 0; i < argc; i++) free(own[i]);
+    return status;
 }
 
 static char folder[] = "/tmp/galaxy_test_task_XXXXXX";
 
-// Exit status of a tiny model's training, in folder/<name>.
+// Exit status of a tiny model's training, in folder/<name>; "": where `more` says.
 static int train(const char *name, const char *more)
 {
-    char line[600], *argv[60] = {(char *)"train"};
+    char line[4 * GX_PATH], *argv[60] = {(char *)"train"};
     int argc = 1;
     memset(&said, 0, sizeof said);
     opened = closed = 0;
     snprintf(line, sizeof line,
-             "--output_dir %s/%s --hidden_size 16 --intermediate_size 16 --num_hidden_layers 1 "
+             "%s%s%s%s --hidden_size 16 --intermediate_size 16 --num_hidden_layers 1 "
              "--num_attention_heads 2 --num_key_value_heads 1 --seq_len 8 --threads 1 --logging_steps 1 "
              "--learning_rate 0.02 --lr_scheduler_type constant %s",
-             folder, name, more);
+             name[0] ? "--output_dir " : "", name[0] ? folder : "", name[0] ? "/" : "", name, more);
     for (char *word = strtok(line, " "); word; word = strtok(NULL, " ")) argv[argc++] = word;
-    return gx_launch(train_copy, argc, argv);
+    return gx_launch(train_task, argc, argv);
 }
 
 static char *read_file(const char *name)
@@ -329,6 +349,165 @@ TEST(a_dry_run_opens_no_data_and_plans_the_tasks_buffers)
 }
 
 // ---- causal_lm -----------------------------------------------------------------------------------------------------
+
+// The same for the task causal_lm, on a text of its own.
+static int train_text(const char *name, const char *more)
+{
+    task = &gx_causal_lm;
+    const int status = train(name, more);
+    task = &copy;
+    return status;
+}
+
+static const char *path_of(const char *name) // good for the next 4 calls
+{
+    static char paths[4][GX_PATH];
+    static int next;
+    char *path = paths[next++ % 4];
+    snprintf(path, GX_PATH, "%s/%s", folder, name);
+    return path;
+}
+
+static void write_text(const char *name, int64_t bytes, int64_t other) // byte `other` is another letter; -1: none
+{
+    char *text = (char *)malloc((size_t)bytes);
+    GxError err = GX_ZERO;
+    for (int64_t i = 0; i < bytes; i++) text[i] = i % 32 == 31 ? '\n' : (char)('a' + i * i % 23);
+    if (other >= 0) text[other] ^= 1;
+    CHECK(gx_file_write(path_of(name), text, bytes, &err) == GX_OK, "%s", err.message);
+    free(text);
+}
+
+// However far from its ends: of each pair, one byte is another.
+TEST(ranks_whose_texts_differ_in_one_byte_do_not_train_together)
+{
+    enum { N = 3300000 };
+    static const int64_t places[] = {-1, 0, N / 2, N - 1};
+    write_text("same0", N, -1);
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        char flags[400];
+        write_text("same1", N, places[i]);
+        snprintf(flags, sizeof flags,
+                 "--ranks 2 --train_data %s@ --validation_fraction 0.0001 --max_steps 1 --sample_bytes 0",
+                 path_of("same"));
+        const int status = train_text(places[i] < 0 ? "same" : "other", flags);
+        CHECK(status == (places[i] >= 0) && !strstr(said.log, "rank 1: ") == (places[i] < 0) &&
+                  !strstr(said.log, "same1 is another text here (3300000 bytes, hash ") == (places[i] < 0),
+              "byte %ld: status %d, %s", (long)places[i], status, said.log);
+    }
+}
+
+TEST(a_text_that_is_cut_short_during_a_run_ends_it_with_its_path)
+{
+    char flags[400];
+    write_text("cut.txt", 4000, -1);
+    shrinks = path_of("cut.txt");
+    snprintf(flags, sizeof flags, "--train_data %s --max_steps 5 --sample_bytes 0", path_of("cut.txt"));
+    CHECK(train_text("cut_text", flags) == 1 && strstr(said.log, "cut.txt ends at byte 100; 4000 were expected: it was "
+                                                                 "shortened while it was trained on"),
+          "%s", said.log);
+    shrinks = NULL;
+}
+
+// A path of n bytes for a file in a folder that is made.
+static void long_path(char path[GX_PATH], const char *name, int n)
+{
+    GxError err = GX_ZERO;
+    snprintf(path, GX_PATH, "%s/%s", folder, name);
+    for (int i = (int)strlen(path); i < n; i++) path[i] = i % 250 == 0 && i < n - 1 ? '/' : 'd', path[i + 1] = 0;
+    char *end = strrchr(path, '/');
+    *end = 0;
+    CHECK(gx_folder_make(path, &err) == GX_OK, "%s", err.message);
+    *end = '/';
+}
+
+TEST(text_output_model_and_checkpoint_have_paths_up_to_the_systems_limit)
+{
+    static const int most = GX_PATH - (int)sizeof "/checkpoint-999999999999999.gx-new/optimizer.safetensors";
+    static char text[GX_PATH], output[GX_PATH], flags[3 * GX_PATH];
+    GxError err = GX_ZERO;
+    char *bytes = NULL;
+    int64_t n;
+    long_path(text, "t", GX_PATH - 1);
+    write_text("text.txt", 4000, -1);
+    CHECK(gx_file_read(path_of("text.txt"), 5000, &bytes, &n, &err) == GX_OK &&
+              gx_file_write(text, bytes, n, &err) == GX_OK,
+          "%s", err.message);
+    free(bytes);
+    static const char run[] = "--micro_batch_size 2 --sample_bytes 0 --max_steps";
+    task = &gx_causal_lm;
+    long_path(output, "o", most);
+    snprintf(flags, sizeof flags, "%s 1 --train_data %s --output_dir %s", run, text, output);
+    CHECK(train("", flags) == 0 && !said.log[0], "%s", said.log);
+    snprintf(flags, sizeof flags, "%s 2 --train_data %s --output_dir %s --resume auto", run, text, output);
+    CHECK(train("", flags) == 0 && !said.log[0] && strstr(said.out, "checkpoint-2\n"), "%s", said.log);
+    snprintf(flags, sizeof flags, "%s 3 --train_data %s --output_dir %s/o --resume %s/checkpoint-2", run, text, folder,
+             output);
+    CHECK(train("", flags) == 0 && !said.log[0], "%s", said.log);
+    snprintf(flags, sizeof flags, "%s 1 --train_data %s --output_dir %s/m --model %s/checkpoint-2", run, text, folder,
+             output);
+    CHECK(train("", flags) == 0 && !said.log[0], "%s", said.log);
+    CHECK(gx_folder_remove(output, &err) == GX_OK, "%s", err.message);
+    long_path(output, "u", most + 1); // refused before it trains
+    snprintf(flags, sizeof flags, "%s 1 --train_data %s --output_dir %s", run, text, output);
+    CHECK(train("", flags) == 1 &&
+              strstr(said.log, "--output_dir has 4040 bytes; with checkpoints and their files in it, 4039 fit") &&
+              !strstr(said.out, "| loss"),
+          "%s%s", said.log, said.out);
+    snprintf(flags, sizeof flags, "%s 1 --train_data %sd --output_dir %s/o", run, text, folder);
+    CHECK(train("", flags) == 1 && strstr(said.log, "--train_data is \"") &&
+              strstr(said.log, "UTF-8 text of at most 4095 bytes"),
+          "%s", said.log);
+    task = &copy;
+}
+
+// The model that a run left, with other files of a tokenizer, or none; NULL text: the file is removed.
+static void change_model(const char *file, const char *text)
+{
+    GxError err = GX_ZERO;
+    char name[100];
+    snprintf(name, sizeof name, "model/checkpoint-1/%s", file);
+    if (!text) unlink(path_of(name));
+    else CHECK(gx_file_write(path_of(name), text, (int64_t)strlen(text), &err) == GX_OK, "%s", err.message);
+}
+
+TEST(a_model_with_another_tokenizer_is_refused_and_one_without_is_warned_of)
+{
+    static const struct {
+        const char *file, *text, *says;
+    } others[] = {
+        {"tokenizer.json", "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1}}}", "tokenizer.json: "},
+        {"tokenizer.json", "{", "tokenizer.json:1"},
+        {"tokenizer.model", "sentencepiece", "tokenizer.model is there"},
+        {"vocab.json", "{}", "vocab.json is there"},
+        {"merges.txt", "a b", "merges.txt is there"},
+    };
+    char made[600], model[1000], flags[1200];
+    write_text("text.txt", 4000, -1);
+    snprintf(made, sizeof made, "--train_data %.300s --max_steps 1 --sample_bytes 0 --micro_batch_size 2",
+             path_of("text.txt"));
+    CHECK(train_text("model", made) == 0, "%s", said.log);
+    snprintf(model, sizeof model, "%s --model %.300s", made, path_of("model/checkpoint-1"));
+    snprintf(flags, sizeof flags, "%s --dry_run", model);
+    CHECK(train_text("ours", flags) == 0 && !said.log[0], "its own tokenizer: %s", said.log);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        static const char *const ways[] = {"", "--dry_run", "--ranks 2"};
+        change_model("manifest.json", NULL); // on purpose
+        change_model("tokenizer.json", NULL);
+        change_model(others[i].file, others[i].text);
+        snprintf(flags, sizeof flags, "%s %s", model, ways[i % 3]);
+        CHECK(train_text("refused", flags) == 1 &&
+                  strstr(said.log, "model/checkpoint-1 has a tokenizer of its own (") &&
+                  strstr(said.log, others[i].says) && strstr(said.log, "only bytes as tokens are built"),
+              "%s: %s", others[i].file, said.log);
+        change_model(others[i].file, NULL);
+    }
+    CHECK(!has_file("refused"), "a refused run left a folder");
+    snprintf(flags, sizeof flags, "%s --ranks 2 --dry_run", model);
+    CHECK(train_text("warned", flags) == 0 && strstr(said.log, "model/checkpoint-1 has no tokenizer.json: what its"),
+          "without a tokenizer: %s", said.log);
+    CHECK(!strstr(strstr(said.log, "has no tokenizer") + 1, "has no tokenizer"), "said by every rank: %s", said.log);
+}
 
 TEST(causal_lm_says_a_loss_in_bits_per_byte)
 {

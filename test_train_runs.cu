@@ -1,6 +1,7 @@
 // test_train_runs.cu: the life of a run as its user meets it: going on, going back, folders that were used before,
 // disks that fill, a validation or a sample alone. See test/program.h.
 #include "test/program.h"
+#include "test/ranks.h"
 
 // The program with these flags and nothing else: no configuration is given again.
 __attribute__((format(printf, 1, 2))) static int run_plain(const char *format, ...)
@@ -63,8 +64,7 @@ TEST(what_is_said_now_wins_and_every_difference_is_told)
          {"precision \"fp32\" -> \"bf16\", freeze \"*mlp*\" -> \"\"\n", NULL}},
         {"--max_steps 3 --global_batch_size 16",
          {"gradient_accumulation_steps 1 -> 2, global_batch_size 8 -> 16", "max_steps 2 -> 3\n", NULL}},
-        {"--max_steps 3 --ranks 2",
-         {"micro_batch_size 8 -> 4", "ranks 1 -> 2\n", NULL}},
+        {"--max_steps 3 --ranks 2", {"micro_batch_size 8 -> 4", "ranks 1 -> 2\n", NULL}},
         {"--max_steps 3 --ranks 2 --mode tp", {"mode \"serial\" -> \"tp\"", "split ATT None, CON None,", NULL}},
     };
     CHECK_RAN(run("--output_dir told --max_steps 2 --optimizer sgd --momentum 0 --learning_rate 0.1 --freeze *mlp*"));
@@ -340,6 +340,55 @@ TEST(more_checkpoints_than_the_disk_has_room_for_are_said_before_training)
     CHECK(strstr(err(), "1000000000000 checkpoints of 0.4 MB will be in cramped at once") &&
               strstr(err(), "--save_total_limit"),
           "%s", err());
+}
+
+// ---- texts that change ---------------------------------------------------------------------------------------------
+
+#define UNTIL_CUT "--max_steps 100000 --train_data cut.txt --output_dir cut " SLOW
+
+// The text of a run that has been started is cut short; all ranks end, behind a checkpoint. status: of the child.
+static void cut_short(const char *text, int status)
+{
+    char path[60];
+    CHECK(wait_for("cut/log.jsonl", "\"step\": 2, "), "no second step came: %s", err());
+    shell("truncate -s 100 %s", text);
+    CHECK(finish() == status, "status %d: %s", child.status, err());
+    CHECK(saved_step("cut") >= 2, "nothing was saved");
+    snprintf(path, sizeof path, "cut/checkpoint-%d", saved_step("cut"));
+    check_whole(path);
+    shell("rm -rf cut; cp text.txt cut.txt");
+}
+
+TEST(a_text_that_is_cut_short_ends_the_run_on_every_engine_behind_a_checkpoint)
+{
+    shell("cp text.txt cut.txt");
+    start(UNTIL_CUT);
+    cut_short("cut.txt", 1);
+    CHECK(strstr(err(), "cut.txt ends at byte 100") && strstr(err(), "the run has stopped after step"), "%s", err());
+    start(UNTIL_CUT " --ranks 2");
+    cut_short("cut.txt", 1);
+    CHECK(strstr(err(), "cut.txt ends at byte 100"), "%s", err());
+    shell("cp text.txt cut_of_rank_1.txt");
+    start_ranks(BY_TORCHRUN, 2, "--config tiny.json " UNTIL_CUT, "--train_data cut_of_rank_1.txt");
+    cut_short("cut_of_rank_1.txt", 2);
+    says(0, "rank 1 could not read its data; the run has stopped after step");
+    says(1, "cut_of_rank_1.txt ends at byte 100");
+    NEED_MPI();
+    start_mpi(2, UNTIL_CUT);
+    cut_short("cut.txt", 1);
+    CHECK(strstr(err(), "cut.txt ends at byte 100"), "%s", err());
+}
+
+TEST(a_text_that_has_changed_is_said_at_the_next_checkpoint)
+{
+    shell("cp text.txt restless.txt");
+    start("--output_dir restless --max_steps 100000 --train_data restless.txt --eval_steps 1 " SLOW);
+    CHECK(wait_for("restless/log.jsonl", "\"step\": 2, "), "no second step came");
+    shell("touch restless.txt");
+    sleep_ms(100);
+    kill(child.pid, SIGTERM);
+    finish();
+    CHECK(strstr(err(), "restless.txt has changed since the training began"), "%s", err());
 }
 
 // ---- a validation, a sample

@@ -265,6 +265,7 @@ static GxStatus gx__setup_open_task(GxTrainer *t)
 {
     GxTaskSetup task = GX_ZERO;
     task.vocab = gx_model_vocab(&t->model), task.seq_len = t->o.seq_len, task.is_dry = t->o.dry_run;
+    task.model = !gx_trainer_is_first(t) ? "" : t->resume.folder[0] ? t->resume.folder : t->o.model;
     return t->task->open(t->g, t->self, &task);
 }
 
@@ -373,11 +374,22 @@ static GxStatus gx__setup_claim_output(GxTrainer *t)
     return GX_OK;
 }
 
+// Every path that the run may write to must fit: the last checkpoint's, too.
+static GxStatus gx__setup_check_output_length(const char *output_dir, GxError *err)
+{
+    static const char longest[] = "/checkpoint-999999999999999" GX_NEW_SUFFIX "/optimizer.safetensors";
+    const int most = GX_PATH - (int)sizeof longest;
+    if ((int)strlen(output_dir) <= most) return GX_OK;
+    return GX_FAIL(err, GX_ERR_ARGUMENT, "--output_dir has %d bytes; with checkpoints and their files in it, %d fit",
+                   (int)strlen(output_dir), most);
+}
+
 static GxStatus gx__setup_open_output(GxTrainer *t)
 {
     GxError *err = &t->g->error;
     const char *folder = t->o.output_dir;
     if (!gx_trainer_is_first(t)) return GX_OK;
+    GX_TRY(gx__setup_check_output_length(folder, err));
     GX_TRY(gx_folder_make(folder, err));
     GX_TRY(gx_output_lock(&t->lock, folder, err));
     GX_TRY(gx_output_refuse_in_the_way(folder, t->o.overwrite_output_dir ? 0 : t->run, t->begun, t->o.max_steps, err));
