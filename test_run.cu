@@ -318,6 +318,151 @@ TEST(a_trainer_state_with_impossible_numbers_is_refused)
     unlink(path);
 }
 
+// ---- config.json ---------------------------------------------------------------------------------------------------
+
+#define SIZES                                                                                                          \
+    "\"vocab_size\": 97, \"hidden_size\": 48, \"intermediate_size\": 80, \"num_hidden_layers\": 3, "                   \
+    "\"num_attention_heads\": 6"
+
+// Of a file with this text, whose name ends up in path.
+static GxStatus read_config_json(GxLlamaConfig *c, const char *text, char path[40], GxError *err)
+{
+    snprintf(path, 40, "/tmp/galaxy_test_run_XXXXXX");
+    const int file = mkstemp(path);
+    if (!CHECK(file >= 0, "no temporary file")) return GX_ERR_IO;
+    close(file);
+    GxStatus status = gx_file_write(path, text, (int64_t)strlen(text), err);
+    if (status == GX_OK) status = gx_llama_config_read(c, path, err);
+    unlink(path);
+    return status;
+}
+
+static int count_of(const char *text, const char *words)
+{
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, words)); at++) n++;
+    return n;
+}
+
+TEST(a_config_json_says_every_field_and_reads_back_the_same)
+{
+    static const char *const lines[] = {"\"architectures\": [\"LlamaForCausalLM\"]", "\"torch_dtype\": \"float32\"",
+                                        "\"bos_token_id\": null"};
+    const GxLlamaConfig c = {97, 48, 80, 3, 6, 3, 10, 77, 1, 500000.5, 0.5, 1}; // none of them the default
+    GxLlamaConfig back = GX_ZERO;
+    GxError err = GX_ZERO;
+    char path[40] = "/tmp/galaxy_test_run_XXXXXX", *text = NULL;
+    int64_t bytes;
+    const int file = mkstemp(path);
+    if (!CHECK(file >= 0, "no temporary file")) return;
+    close(file);
+    CHECK(gx_llama_config_write(&c, path, &err) == GX_OK && gx_llama_config_read(&back, path, &err) == GX_OK, "%s",
+          err.message);
+    for (int i = 0; i < gx_llama.n_fields; i++)
+        CHECK(gx_field_same(&gx_llama.fields[i], &c, &back), "%s is not what it was", gx_llama.fields[i].name);
+    if (!CHECK(gx_file_read(path, 1 << 16, &text, &bytes, &err) == GX_OK, "%s", err.message)) return;
+    CHECK(count_of(text, "\"rope_theta\": 500000.5") == 2, "not for transformers 4 and 5: %s", text);
+    CHECK(strstr(text, "\"rms_norm_eps\": 1.0"), "transformers 5 refuses the integer 1 there: %s", text);
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) CHECK(strstr(text, lines[i]), "no %s", lines[i]);
+    free(text);
+    unlink(path);
+}
+
+TEST(what_a_config_json_leaves_out_is_what_transformers_takes_for_it)
+{
+    static const char *const texts[] = {// as LlamaConfig of transformers 4.57 and 5.23 does
+                                        "{\"model_type\": \"llama\", " SIZES "}",
+                                        "{\"model_type\": \"llama\", " SIZES
+                                        ", \"num_key_value_heads\": null, \"head_dim\": null, "
+                                        "\"rope_scaling\": null, \"rope_parameters\": {}, \"architectures\": null}"};
+    const GxLlamaConfig expected = {97, 48, 80, 3, 6, 6, 8, 2048, 1e-6, 10000, 0.02, 0};
+    for (int t = 0; t < 2; t++) {
+        GxLlamaConfig c = GX_ZERO;
+        GxError err = GX_ZERO;
+        char path[40];
+        if (!CHECK(read_config_json(&c, texts[t], path, &err) == GX_OK, "%s", err.message)) continue;
+        for (int i = 0; i < gx_llama.n_fields; i++)
+            CHECK(gx_field_same(&gx_llama.fields[i], &c, &expected), "%s: another default", gx_llama.fields[i].name);
+    }
+}
+
+TEST(rope_theta_is_read_wherever_transformers_4_or_5_writes_it)
+{
+    static const char *const places[] = {
+        "\"rope_theta\": 77", "\"rope_parameters\": {\"rope_theta\": 77.0, \"rope_type\": \"default\"}",
+        "\"rope_scaling\": {\"rope_theta\": 77, \"type\": \"default\"}",
+        "\"rope_theta\": 77.0, \"rope_scaling\": {\"type\": \"default\"}",
+        "\"rope_theta\": 77.0, \"rope_parameters\": {\"rope_theta\": 77, \"rope_type\": \"default\"}"};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        GxLlamaConfig c = GX_ZERO;
+        GxError err = GX_ZERO;
+        char text[500], path[40];
+        snprintf(text, sizeof text, "{\"model_type\": \"llama\", " SIZES ", %s}", places[i]);
+        CHECK(read_config_json(&c, text, path, &err) == GX_OK && c.rope_theta == 77, "%s: %g, %s", places[i],
+              c.rope_theta, err.message);
+    }
+}
+
+TEST(a_config_json_that_asks_for_something_else_or_in_another_type_is_refused_by_file_and_key)
+{
+    static const struct {
+        const char *more, *says; // says: behind the file's name
+    } bad[] = {
+        {"\"model_type\": 7", "model_type is 7; only \"llama\" is built"},
+        {"\"model_type\": null", "model_type is null; only \"llama\""},
+        {"\"model_type\": \"mistral\"", "model_type is \"mistral\"; only \"llama\""},
+        {"\"hidden_act\": 3", "hidden_act is 3; only \"silu\" is built"},
+        {"\"hidden_act\": null", "hidden_act is null; only \"silu\""},
+        {"\"attention_bias\": \"yes\"", "attention_bias is \"yes\"; only false is built"},
+        {"\"attention_bias\": 0", "attention_bias is 0; only false"},
+        {"\"attention_bias\": true", "attention_bias is true; only false"},
+        {"\"mlp_bias\": 1", "mlp_bias is 1; only false is built"},
+        {"\"mlp_bias\": null", "mlp_bias is null; only false"},
+        {"\"attention_dropout\": 0.1", "attention_dropout is 0.1; only 0.0 is built"},
+        {"\"partial_rotary_factor\": 0.5", "partial_rotary_factor is 0.5; only 1.0 is built"},
+        {"\"architectures\": [\"LlamaForSequenceClassification\"]",
+         "architectures is [\"LlamaForSequenceClassification\"]; only [\"LlamaForCausalLM\"] is built"},
+        {"\"architectures\": \"LlamaForCausalLM\"",
+         "architectures is \"LlamaForCausalLM\"; only [\"LlamaForCausalLM\"]"},
+        {"\"architectures\": [7]", "architectures is [7]; only [\"LlamaForCausalLM\"]"},
+        {"\"tie_word_embeddings\": \"no\"", "tie_word_embeddings is \"no\"; expected true or false"},
+        {"\"tie_word_embeddings\": 0", "tie_word_embeddings is 0; expected true or false"},
+        {"\"tie_word_embeddings\": null", "tie_word_embeddings is null; expected true or false"},
+        {"\"rms_norm_eps\": null", "rms_norm_eps is null; expected a number"},
+        {"\"rms_norm_eps\": \"1e-5\"", "rms_norm_eps is \"1e-5\"; expected a number"},
+        {"\"rope_theta\": null", "rope_theta is null; expected a number, at least 1e-06"},
+        {"\"rope_theta\": [1]", "rope_theta is [1]; expected a number"},
+        {"\"initializer_range\": 1.5", "initializer_range is 1.5; expected a number from 0 to 1"},
+        {"\"max_position_embeddings\": null", "max_position_embeddings is null; expected an integer"},
+        {"\"head_dim\": 8.0", "head_dim is 8.0; expected an integer"},
+        {"\"num_key_value_heads\": true", "num_key_value_heads is true; expected an integer"},
+        {"\"rope_parameters\": [1]", "\"rope_parameters\" is an array; expected an object"},
+        {"\"rope_scaling\": \"linear\"", "\"rope_scaling\" is a string; expected an object"},
+        {"\"rope_scaling\": {\"type\": \"linear\"}", "rope_scaling: type is \"linear\"; only \"default\" is built"},
+        {"\"rope_parameters\": {\"rope_type\": 3}", "rope_parameters: rope_type is 3; only \"default\" is built"},
+        {"\"rope_parameters\": {\"rope_theta\": null}", "rope_parameters: rope_theta is null; expected a number"},
+        {"\"rope_parameters\": {\"partial_rotary_factor\": 0.5}",
+         "rope_parameters: partial_rotary_factor is 0.5; only"},
+        {"\"rope_parameters\": {\"full_attention\": {\"rope_theta\": 9}}",
+         "rope_parameters: full_attention is an object; only one RoPE"},
+        {"\"rope_theta\": 500, \"rope_parameters\": {\"rope_theta\": 600}",
+         "rope_parameters: rope_theta is 600, but 500 where it stands alone"},
+        {"\"rope_scaling\": {\"type\": \"default\"}, \"rope_parameters\": {\"rope_theta\": 600}",
+         "rope_scaling and rope_parameters are both there"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        const int is_type = !strncmp(bad[i].more, "\"model_type", 11);
+        GxLlamaConfig c = GX_ZERO;
+        GxError err = GX_ZERO;
+        char text[500], path[40];
+        snprintf(text, sizeof text, "{%s" SIZES ", %s}", is_type ? "" : "\"model_type\": \"llama\", ", bad[i].more);
+        const GxStatus status = read_config_json(&c, text, path, &err);
+        CHECK((status == GX_ERR_FORMAT || status == GX_ERR_UNSUPPORTED) && !strncmp(err.message, path, strlen(path)) &&
+                  strstr(err.message, bad[i].says),
+              "%s: %s", bad[i].more, status == GX_OK ? "it was taken" : err.message);
+    }
+}
+
 // ---- what a run says -----------------------------------------------------------------------------------------------
 
 typedef struct {
@@ -418,6 +563,35 @@ TEST(a_run_without_a_reporter_is_silent_and_an_error_goes_to_the_logger_and_the_
     CHECK(status == 1 && printed == 0 && strstr(errors.text, "hidden_size"), "status %d, %ld bytes, %s", status,
           printed, errors.text);
     remove_folder(folder);
+}
+
+// A dry run: nothing is read, and nothing written.
+static int dry_run(const char *flags, Heard *errors)
+{
+    char all[600], *argv[40] = {(char *)"train"};
+    GxContext g = GX_ZERO;
+    int argc = 1;
+    snprintf(all, sizeof all, "--dry_run %s", flags);
+    for (char *word = strtok(all, " "); word; word = strtok(NULL, " ")) argv[argc++] = word;
+    g.device = gx_device_cpu();
+    g.world = 1;
+    g.log.write = hear_log, g.log.user = errors;
+    errors->text[0] = 0;
+    return gx_train(&g, &gx_llama, &gx_causal_lm, NULL, argc, argv);
+}
+
+TEST(what_transformers_5_would_not_load_is_said_before_it_is_trained)
+{
+    static Heard errors;
+    CHECK(dry_run("--hidden_size 32 --num_attention_heads 4 --num_key_value_heads 2 --head_dim 6", &errors) == 0 &&
+              !errors.text[0],
+          "%s", errors.text);
+    CHECK(dry_run("--hidden_size 32 --num_attention_heads 3 --num_key_value_heads 1 --head_dim 6", &errors) == 0 &&
+              strstr(errors.text, "transformers 5 will not load what is saved: hidden_size (32) is not a multiple of "
+                                  "num_attention_heads (3)"),
+          "it said \"%s\"", errors.text);
+    CHECK(dry_run("--initializer_range 1.5", &errors) == 1 && strstr(errors.text, "a number from 0 to 1"), "%s",
+          errors.text);
 }
 
 int main(int argc, char **argv) { return test_main(argc, argv); }
