@@ -239,29 +239,109 @@ static void count_on(GxContext *g, void *user, const GxBatch *b)
     logits[ROWS_BEYOND - 1] = 9, logits[(b->tokens[b->logits_row] + 1) % COUNTED] = 5;
 }
 
+static int open_generator(GxContext *g, GxArena *arena, GxGenerator *w, int64_t V)
+{
+    g->device = gx_device_cpu();
+    gx_arena_open(arena, 1 << 16, &g->error);
+    g->arena = arena;
+    gx_generator_take(g, w, WINDOW, V, GX_F32);
+    return CHECK(!gx_failed(g), "%s", g->error.message);
+}
+
+// Of a text that grows from one token to far beyond the window; with ranks that each need a token, too.
 TEST(generation_sees_the_last_window_and_draws_known_tokens_alone)
 {
+    for (int ranks = 1; ranks <= 3; ranks += 2) {
+        const int dims[GX_MESH_AXES] = {1, 1, 1, 1, ranks};
+        GxContext g = GX_ZERO;
+        GxMesh mesh;
+        GxArena arena = GX_ZERO;
+        GxGenerator w;
+        Counting c = GX_ZERO;
+        GxForward forward = {count_on, &c, NULL, NULL};
+        const GxSampling s = {0, 0, 1, COUNTED};
+        int32_t tokens[TEXT] = {3};
+        CHECK(gx_mesh_open(&mesh, dims, 0, ranks, &g.error) == GX_OK, "%s", g.error.message);
+        g.mesh = &mesh;
+        if (!open_generator(&g, &arena, &w, ROWS_BEYOND)) return;
+        const int64_t n = gx_generate(&g, &forward, &w, tokens, 1, TEXT, &s);
+        CHECK(n == TEXT && c.runs == TEXT - 1 && !gx_failed(&g), "%ld tokens, %d runs; %s", (long)n, c.runs,
+              g.error.message);
+        for (int i = 0; i < TEXT; i++) CHECK(tokens[i] == (3 + i) % COUNTED, "token %d is %d", i, tokens[i]);
+        for (int i = 0; i < c.runs; i++) {
+            const int have = 1 + i, seen = have < WINDOW ? have : WINDOW, T = seen < ranks ? ranks : seen;
+            CHECK(c.T[i] == T && c.row[i] == seen - 1, "%d tokens, %d ranks: T %ld, row %ld", have, ranks, (long)c.T[i],
+                  (long)c.row[i]);
+            CHECK(!memcmp(c.window[i], tokens + have - seen, (size_t)seen * 4),
+                  "%d tokens: it sees others than the last %d", have, seen);
+        }
+        gx_arena_close(&arena);
+    }
+}
+
+static void know_nothing(GxContext *g, void *user, const GxBatch *b)
+{
+    (void)g, (void)user;
+    memset(b->logits.data, 0, ROWS_BEYOND * sizeof(float));
+}
+
+// By the place in the text, not in the window, which stands still at the end.
+TEST(every_generated_token_is_drawn_by_its_own_place)
+{
+    enum { LONG = 40 };
+    const float logits[ROWS_BEYOND] = {0};
+    const GxSampling s = {1, 0, 5, ROWS_BEYOND};
     GxContext g = GX_ZERO;
     GxArena arena = GX_ZERO;
     GxGenerator w;
-    Counting c = GX_ZERO;
-    GxForward forward = {count_on, &c, NULL, NULL};
-    const GxSampling s = {0, 0, 1, COUNTED};
-    int32_t tokens[TEXT] = {3, 4};
+    GxForward forward = {know_nothing, NULL, NULL, NULL};
+    int32_t tokens[LONG] = {3};
+    if (!open_generator(&g, &arena, &w, ROWS_BEYOND)) return;
+    gx_generate(&g, &forward, &w, tokens, 1, LONG, &s);
+    for (int i = 1; i < LONG; i++)
+        CHECK(tokens[i] == gx_sample_token(logits, ROWS_BEYOND, &s, i), "token %d is %d", i, tokens[i]);
+    gx_arena_close(&arena);
+}
+
+typedef struct {
+    int runs, first[TEXT];
+    int64_t T[TEXT];
+} Spelling;
+
+static void spell_on(GxContext *g, void *user, const GxBatch *b)
+{
+    (void)g;
+    Spelling *c = (Spelling *)user;
+    c->T[c->runs] = b->T, c->first[c->runs++] = b->tokens[0];
+    memset(b->logits.data, 0, 256 * sizeof(float));
+    ((float *)b->logits.data)[b->tokens[b->logits_row] + 1] = 5;
+}
+
+TEST(the_sample_of_a_text_model_sees_as_many_bytes_as_it_was_trained_on)
+{
+    GxContext g = GX_ZERO;
+    GxArena arena = GX_ZERO;
+    GxModel m = GX_ZERO;
+    GxLlamaConfig config = {256, 16, 16, 1, 2, 1, 8, 64, 1e-5, 10000, 0.02, 0};
+    GxCausalLm self = GX_ZERO;
+    Spelling c = GX_ZERO;
+    GxForward forward = {spell_on, &c, NULL, NULL};
     g.device = gx_device_cpu();
     gx_arena_open(&arena, 1 << 16, &g.error);
     g.arena = &arena;
-    gx_generator_take(&g, &w, WINDOW, ROWS_BEYOND, GX_F32);
-    const int64_t n = gx_generate(&g, &forward, &w, tokens, 2, TEXT, &s);
-    CHECK(n == TEXT && c.runs == TEXT - 2 && !gx_failed(&g), "%ld tokens, %d runs; %s", (long)n, c.runs,
+    m.family = &gx_llama, m.config = &config, m.store.dtype = GX_F32;
+    self.tokenizer = gx_tokenizer_bytes(), self.sample_bytes = 6;
+    snprintf(self.sample_prompt, sizeof self.sample_prompt, "abc");
+    gx_causal_lm.take(&g, &self, &m, WINDOW);
+    char *text = gx_causal_lm.sample(&g, &self, &forward, 1);
+    CHECK(text && !strcmp(text, "abcdefghi") && c.runs == 6, "\"%s\" in %d runs; %s", text ? text : "", c.runs,
           g.error.message);
-    for (int i = 0; i < TEXT; i++) CHECK(tokens[i] == (3 + i) % COUNTED, "token %d is %d", i, tokens[i]);
     for (int i = 0; i < c.runs; i++) {
-        const int have = 2 + i, T = have < WINDOW ? have : WINDOW;
-        CHECK(c.T[i] == T && c.row[i] == T - 1, "run %d: T %ld, row %ld", i, (long)c.T[i], (long)c.row[i]);
-        CHECK(!memcmp(c.window[i], tokens + have - T, (size_t)T * 4), "run %d sees other tokens than the last %d", i,
-              T);
+        const int have = 3 + i, T = have < WINDOW ? have : WINDOW;
+        CHECK(c.T[i] == T && c.first[i] == 'a' + have - T, "of %d bytes it sees %ld, from %c on", have, (long)c.T[i],
+              c.first[i]);
     }
+    free(text);
     gx_arena_close(&arena);
 }
 

@@ -342,6 +342,39 @@ TEST(causal_lm_says_a_loss_in_bits_per_byte)
           metric[1].name, metric[1].value);
 }
 
+// A text of letters below n whose last fifth has the others: which part a batch is from stands in its tokens.
+TEST(causal_lm_trains_on_the_first_part_of_its_text_and_validates_on_the_rest)
+{
+    enum { T = 6, B = 4, BYTES = 1000, HELD = 200 };
+    char text[BYTES];
+    int32_t twin[2 * T * B];
+    GxContext g = GX_ZERO;
+    GxCausalLm self = GX_ZERO;
+    GxBatch b = GX_ZERO;
+    const GxTaskSetup setup = {256, T, 0};
+    for (int i = 0; i < BYTES; i++) text[i] = (char)(i % 10 == 9 ? '\n' : (i < BYTES - HELD ? 'a' : 'n') + i * i % 13);
+    snprintf(self.train_data, sizeof self.train_data, "%.200s/parts.txt", folder);
+    CHECK(gx_file_write(self.train_data, text, BYTES, &g.error) == GX_OK, "%s", g.error.message);
+    g.device = gx_device_cpu(), g.world = 1;
+    self.validation_fraction = (double)HELD / BYTES;
+    if (!CHECK(gx_causal_lm.open(&g, &self, &setup) == GX_OK, "%s", g.error.message)) return;
+    const int64_t samples = gx_causal_lm.held_out(&self);
+    CHECK(samples == (HELD - 1) / T, "%ld samples of %d tokens are held out", (long)samples, T);
+    b.T = T, b.B = B;
+    for (b.first_sample = 0; b.first_sample < samples + B; b.first_sample += B) {
+        gx_causal_lm.fill(&g, &self, &b, twin, 7);
+        for (int i = 0; i < 2 * T * B; i++) CHECK(twin[i] < 'n', "it trains on %c, which is held out", twin[i]);
+        gx_causal_lm.fill_held_out(&g, &self, &b, twin, samples);
+        for (int i = 0; i < T * B; i++) {
+            const int64_t sample = b.first_sample + i % B, at = BYTES - HELD + sample * T + i / B;
+            const int label = sample < samples ? text[at + 1] : GX_IGNORE_INDEX;
+            CHECK((twin[i] == text[at] || sample >= samples) && twin[T * B + i] == label,
+                  "held-out sample %ld: token %d, label %d", (long)sample, twin[i], twin[T * B + i]);
+        }
+    }
+    gx_causal_lm.close(&self);
+}
+
 TEST(labels_that_are_ignored_are_not_counted)
 {
     int32_t block[2 * 6] = {1, 2, 3, 4, 5, 6, 7, GX_IGNORE_INDEX, 9, GX_IGNORE_INDEX, 11, 12};
