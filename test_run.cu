@@ -645,33 +645,76 @@ TEST(a_run_without_a_reporter_is_silent_and_an_error_goes_to_the_logger_and_the_
     remove_folder(folder);
 }
 
-// A dry run: nothing is read, and nothing written.
-static int dry_run(const char *flags, Heard *errors)
+static int train_by(const char *flags, const GxReporter *reporter, Heard *errors) // its exit status
 {
-    char all[600], *argv[40] = {(char *)"train"};
+    char all[900], *argv[60] = {(char *)"train"};
     GxContext g = GX_ZERO;
     int argc = 1;
-    snprintf(all, sizeof all, "--dry_run %s", flags);
+    snprintf(all, sizeof all, "%s", flags);
     for (char *word = strtok(all, " "); word; word = strtok(NULL, " ")) argv[argc++] = word;
     g.device = gx_device_cpu();
     g.world = 1;
+    g.reporter = reporter;
     g.log.write = hear_log, g.log.user = errors;
     errors->text[0] = 0;
     return gx_train(&g, &gx_llama, &gx_causal_lm, NULL, argc, argv);
 }
 
+// What a run of four steps writes at its end, of which `more` says how it begins; free() it.
+static char *sample_of(const char *folder, const char *more)
+{
+    static Heard said, errors;
+    const GxReporter reporter = {hear, &said};
+    char flags[900];
+    said.text[0] = 0;
+    snprintf(flags, sizeof flags,
+             "--train_data %s/text.txt --max_steps 4 --save_steps 2 --hidden_size 16 --intermediate_size 16 "
+             "--num_hidden_layers 1 --num_attention_heads 2 --num_key_value_heads 1 --seq_len 8 --micro_batch_size 2 "
+             "--threads 1 --sample_bytes 60 --eval_steps 0 %s",
+             folder, more);
+    CHECK(train_by(flags, &reporter, &errors) == 0 && !errors.text[0], "%s: %s", more, errors.text);
+    const char *sample = strstr(said.text, "sample:\n"), *end = sample ? strstr(sample, "\nloss curve: ") : NULL;
+    CHECK(end && end - sample > 60, "%s: it wrote no sample: %s", more, said.text);
+    return end ? strndup(sample, (size_t)(end - sample)) : strdup("");
+}
+
+// --seed need not be said again: the text's order and the sample's numbers are the run's own.
+TEST(a_resumed_run_draws_its_sample_by_the_seed_that_it_began_with)
+{
+    char folder[40], text[1000], more[200], *samples[3];
+    GxError err = GX_ZERO;
+    if (!make_folder(folder)) return;
+    for (int i = 0; i < 1000; i++) text[i] = (char)('a' + i * i % 23);
+    snprintf(more, sizeof more, "%s/text.txt", folder);
+    CHECK(gx_file_write(more, text, 1000, &err) == GX_OK, "%s", err.message);
+    snprintf(more, sizeof more, "--output_dir %s/whole --seed 5", folder);
+    samples[0] = sample_of(folder, more);
+    snprintf(more, sizeof more, "--output_dir %s/half --resume %s/whole/checkpoint-2", folder, folder);
+    samples[1] = sample_of(folder, more);
+    snprintf(more, sizeof more, "--output_dir %s/other --seed 6 --learning_rate 0 --model %s/whole/checkpoint-4",
+             folder, folder);
+    samples[2] = sample_of(folder, more);
+    CHECK(!strcmp(samples[0], samples[1]), "%s\nand, resumed, %s", samples[0], samples[1]);
+    CHECK(strcmp(samples[0], samples[2]), "with the same weights another seed writes the same");
+    for (int i = 0; i < 3; i++) free(samples[i]);
+    remove_folder(folder);
+}
+
 TEST(what_transformers_5_would_not_load_is_said_before_it_is_trained)
 {
     static Heard errors;
-    CHECK(dry_run("--hidden_size 32 --num_attention_heads 4 --num_key_value_heads 2 --head_dim 6", &errors) == 0 &&
+    CHECK(train_by("--dry_run --hidden_size 32 --num_attention_heads 4 --num_key_value_heads 2 --head_dim 6", NULL,
+                   &errors) == 0 &&
               !errors.text[0],
           "%s", errors.text);
-    CHECK(dry_run("--hidden_size 32 --num_attention_heads 3 --num_key_value_heads 1 --head_dim 6", &errors) == 0 &&
+    CHECK(train_by("--dry_run --hidden_size 32 --num_attention_heads 3 --num_key_value_heads 1 --head_dim 6", NULL,
+                   &errors) == 0 &&
               strstr(errors.text, "transformers 5 will not load what is saved: hidden_size (32) is not a multiple of "
                                   "num_attention_heads (3)"),
           "it said \"%s\"", errors.text);
-    CHECK(dry_run("--initializer_range 1.5", &errors) == 1 && strstr(errors.text, "a number from 0 to 1"), "%s",
-          errors.text);
+    CHECK(train_by("--dry_run --initializer_range 1.5", NULL, &errors) == 1 &&
+              strstr(errors.text, "a number from 0 to 1"),
+          "%s", errors.text);
 }
 
 int main(int argc, char **argv) { return test_main(argc, argv); }
