@@ -1,6 +1,8 @@
 // test_io.cu: files, JSON, options, published folders, safetensors, tokenizer, dataset. Everything is written below one
 // temporary folder.
 #define GALAXY_IMPLEMENTATION // looks inside
+#include "test/disk.h"        // before the library: it notes what is not on the disk yet
+
 #include "galaxy/io/config.h"
 #include "galaxy/io/dataset.h"
 #include "galaxy/io/dataset_hash.h"
@@ -9,6 +11,11 @@
 #include "galaxy/io/json.h"
 #include "galaxy/io/safetensors.h"
 #include "galaxy/io/tokenizer.h"
+#undef fsync
+#undef pwrite
+#undef rename
+#undef unlink
+#undef rmdir
 #include "test/test.h"
 #include <fcntl.h>
 #include <signal.h>
@@ -877,6 +884,40 @@ TEST(torn_folders_are_recognised)
     unlink(at("step/" GX_MANIFEST));
     refused(&err, gx_folder_verify(at("step"), 0, &err), GX_ERR_FORMAT, "never finished", "no manifest");
     gx_folder_remove(at("step"), &err);
+}
+
+// A power cut may come at any time: what has its name then has its contents, too.
+TEST(what_is_written_is_on_the_disk_before_it_has_its_name)
+{
+    const GxTokenizer bytes = gx_tokenizer_bytes();
+    GxSafetensorsEntry e = GX_ZERO;
+    GxSafetensorsWriter w;
+    GxError err = GX_ZERO;
+    char folder[GX_PATH], path[GX_PATH];
+    const float values[3] = {1, 2, 3};
+    snprintf(e.name, sizeof e.name, "x");
+    e.dtype = GX_F32, e.ndim = 1, e.shape[0] = 3;
+    disk_watch();
+    CHECK(gx_file_write(at("alone"), "text", 4, &err) == GX_OK && disk.renames == 1, "%s", err.message);
+    CHECK(!disk_wrong(), "%s", disk_wrong());
+    for (int twice = 0; twice < 2; twice++) { // the second one replaces the first
+        disk_watch();
+        CHECK(gx_publish_begin(at("step"), folder, &err) == GX_OK, "%s", err.message);
+        gx_path_join(path, folder, "x.safetensors", &err);
+        gx_safetensors_create(&w, path, &e, 1, NULL, 0, &err);
+        gx_safetensors_write(&w, "x", 0, values, 3, &err);
+        gx_safetensors_finish(&w, &err);
+        gx_tokenizer_write(&bytes, folder, &err);
+        gx_path_join(path, folder, "by_others", &err);
+        put_text(path, "not written by the library");
+        CHECK(gx_publish_finish(at("step"), &err) == GX_OK, "%s", err.message);
+        CHECK(disk.renames == 3 + 2 + twice, "%d renames: of three files, the manifest and the folder", disk.renames);
+        CHECK(!disk_wrong(), "%s", disk_wrong());
+    }
+    disk_watch();
+    CHECK(gx_publish_remove(at("step"), &err) == GX_OK && disk.renames == 1, "%s", err.message);
+    CHECK(!disk_wrong(), "%s", disk_wrong());
+    unlink(at("alone"));
 }
 
 TEST(a_crash_while_publishing_loses_no_finished_folder)

@@ -706,7 +706,7 @@ TEST(models_of_other_kinds_are_refused_by_key)
         {"s/\"model_type\": \"llama\"/\"model_type\": \"mistral\"/", {"mistral", "llama"}},
         {"s/\"rope_type\": \"default\"/\"rope_type\": \"llama3\"/", {"llama3", "default"}},
         {"s/\"hidden_act\": \"silu\"/\"hidden_act\": \"gelu\"/", {"gelu", "silu"}},
-        {"s/\"attention_bias\": false/\"attention_bias\": true/", {"attention_bias", "not built"}},
+        {"s/\"attention_bias\": false/\"attention_bias\": true/", {"attention_bias is true", "only false is built"}},
         {"s/\"hidden_size\": 32/\"hidden_size\": \"32\"/", {"hidden_size", "config.json"}},
         {"s/\"hidden_size\": 32/\"hidden_size\": -32/", {"hidden_size", "-32"}},
         {"s/\"num_key_value_heads\": 2/\"num_key_value_heads\": -2/",
