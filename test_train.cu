@@ -559,7 +559,6 @@ TEST(flags_that_are_wrong_are_refused_with_what_would_be_right)
         {"--seq_len 1.5", {"--seq_len is \"1.5\"", "an integer", NULL}},
         {"--seq_len 0", {"--seq_len is \"0\"", "expected an integer", NULL}},
         {"--seq_len", {"--seq_len needs a value", NULL, NULL}},
-        {"--seed 1 --seed 2", {"--seed is given twice", NULL, NULL}},
         {"--learning_rate nan", {"--learning_rate is \"nan\"", "a number, at least 0", NULL}},
         {"--learning_rate inf", {"--learning_rate is \"inf\"", NULL, NULL}},
         {"--learning_rate -1", {"--learning_rate is \"-1\"", "at least 0", NULL}},

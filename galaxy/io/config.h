@@ -15,9 +15,11 @@
 //     if (c.help) gx_config_help(&c, stdout);
 //
 // On the command line: --key value, --key=value, --flag (a bool: true), lists as 3,1 or [3,1], --config file.json
-// (wherever it stands, flags win over it), --help. In JSON: one flat object, the same names, JSON types; "_comment" is
-// ignored. All else is refused by name: unknown keys ("did you mean"), a flag given twice, values of another type,
-// rubbish behind a number, overflow, NaN, values out of range, bare words.
+// (wherever it stands, flags win over it), --help. Of two equal flags the last counts, so that a script's own can be
+// followed by its caller's; so does the last of two --config, alone: the other file is not read. In JSON: one flat
+// object, the same names, JSON types; "_comment" is ignored. All else is refused by name: unknown keys ("did you
+// mean"), a key twice in a file, values of another type (also of a flag that a later one replaces), rubbish behind a
+// number, overflow, NaN, values out of range, bare words.
 // Nothing is allocated; nothing needs to be closed. The tables and structs must outlive the GxConfig.
 #ifndef GX_CONFIG_H
 #define GX_CONFIG_H
@@ -246,13 +248,11 @@ GxStatus gx_config_write_json(const GxConfig *c, const char *path, GxError *err)
 
 // ---- the command line ----------------------------------------------------------------------------------------------
 
-static GxStatus gx__config_file_flag(GxConfig *c, const char *value, GxError *err)
+static GxStatus gx__config_read_file(GxConfig *c, const char *path, GxError *err)
 {
-    if (!value) return GX_FAIL(err, GX_ERR_ARGUMENT, "--config needs a value: a JSON file");
-    if (c->file[0]) return GX_FAIL(err, GX_ERR_ARGUMENT, "--config is given twice");
-    if (snprintf(c->file, GX_PATH, "%s", value) >= GX_PATH)
+    if (snprintf(c->file, GX_PATH, "%s", path) >= GX_PATH)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "--config: the path is longer than %d bytes", GX_PATH - 1);
-    return gx_config_read_json(c, value, err);
+    return gx_config_read_json(c, path, err);
 }
 
 // `value` is NULL if none was given.
@@ -263,7 +263,6 @@ static GxStatus gx__config_flag(GxConfig *c, int number, const GxField *o, void 
     GxFieldValue v;
     snprintf(who, sizeof who, "--%s", o->name);
     gx_field_expected(o, expected, sizeof expected);
-    if (c->source[number] == GX_FROM_FLAG) return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is given twice", who);
     if (!value) return GX_FAIL(err, GX_ERR_ARGUMENT, "%s needs a value: %s", who, expected);
     if (!gx_field_parse(o, value, &v) || !gx_field_allows(o, &v))
         return gx_field_refuse(o, who, "\"", value, GX_ERR_ARGUMENT, err);
@@ -282,6 +281,7 @@ static int gx__config_takes(const GxField *o, const char *next)
 
 GxStatus gx_config_read_args(GxConfig *c, int argc, char **argv, GxError *err)
 {
+    const char *file = NULL; // of the last --config: read when all flags are known
     for (int i = 1; i < argc; i++) {
         const char *arg = argv[i], *equals = strchr(arg, '='), *value = equals ? equals + 1 : NULL;
         const GxField *o = NULL;
@@ -299,10 +299,11 @@ GxStatus gx_config_read_args(GxConfig *c, int argc, char **argv, GxError *err)
         if (number < 0 && !is_config) return gx__config_unknown(c, "", "--", name, err);
         if (!value && gx__config_takes(o, i + 1 < argc ? argv[i + 1] : NULL)) value = argv[++i];
         if (!value && o && o->type == GX_FIELD_BOOL) value = "true";
-        if (is_config) GX_TRY(gx__config_file_flag(c, value, err));
+        if (is_config && !value) return GX_FAIL(err, GX_ERR_ARGUMENT, "--config needs a value: a JSON file");
+        if (is_config) file = value;
         else GX_TRY(gx__config_flag(c, number, o, target, value, err));
     }
-    return GX_OK;
+    return file ? gx__config_read_file(c, file, err) : GX_OK;
 }
 
 // ---- help ----------------------------------------------------------------------------------------------------------
