@@ -496,7 +496,8 @@ TEST(flags_set_options)
           "%s", err.message);
     CHECK(read_args(&c, "--dropout 0.9 --seq_len 1 --heads 0", &err) == GX_OK && train.dropout == 0.9,
           "the ends of a range: %s", err.message);
-    CHECK(read_args(&c, "--seq_len 5 --help --nonsense", &err) == GX_OK && c.help, "%s", err.message);
+    CHECK(read_args(&c, "--seq_len 5 --help --nonsense", &err) == GX_OK && c.help && !c.version, "%s", err.message);
+    CHECK(read_args(&c, "--seq_len 5 --version --nonsense", &err) == GX_OK && c.version && !c.help, "%s", err.message);
 }
 
 TEST(of_two_equal_flags_the_last_counts)
@@ -704,7 +705,9 @@ TEST(wrong_option_tables_are_found)
     static const GxField twice[] = {{"a", GX_FIELD_INT, 0, "1", "", NULL}, {"a", GX_FIELD_INT, 0, "1", "", NULL}};
     static const GxField bad_default[] = {{"a", GX_FIELD_INT, 0, "one", "", NULL}};
     static const GxField outside[] = {{"a", GX_FIELD_INT, 0, "7", "", "..6"}};
-    static const GxField reserved[] = {{"config", GX_FIELD_INT, 0, "7", "", NULL}};
+    static const GxField reserved[][1] = {{{"config", GX_FIELD_INT, 0, "7", "", NULL}},
+                                          {{"help", GX_FIELD_INT, 0, "7", "", NULL}},
+                                          {{"version", GX_FIELD_INT, 0, "7", "", NULL}}};
     GxError err = GX_ZERO;
     GxConfig c;
     int64_t value;
@@ -714,8 +717,11 @@ TEST(wrong_option_tables_are_found)
     refused(&err, gx_config_add(&c, "t", bad_default, 1, &value, &err), GX_ERR_ARGUMENT, "a is \"one\"", "default");
     gx_config_open(&c);
     refused(&err, gx_config_add(&c, "t", outside, 1, &value, &err), GX_ERR_ARGUMENT, "at most 6", "range");
-    gx_config_open(&c);
-    refused(&err, gx_config_add(&c, "t", reserved, 1, &value, &err), GX_ERR_ARGUMENT, "config", "reserved");
+    for (int i = 0; i < 3; i++) {
+        gx_config_open(&c);
+        refused(&err, gx_config_add(&c, "t", reserved[i], 1, &value, &err), GX_ERR_ARGUMENT, reserved[i][0].name,
+                "reserved");
+    }
 }
 
 // ---- structs in JSON -----------------------------------------------------------------------------------------------

@@ -1309,4 +1309,20 @@ TEST(help_lists_every_option_with_its_default)
     gx_json_free(args);
 }
 
+TEST(version_says_what_the_program_was_built_with_once)
+{
+    char line[GX_PATH + 60];
+    const char *const starts[] = {"%s --version", "%s --version --ranks 3", "mpirun -np 2 %s --version"};
+    for (int i = 0; i < 3; i++) {
+        if (i == 2) NEED_MPI();
+        snprintf(line, sizeof line, starts[i], program);
+        start_line(line, 0);
+        CHECK_RAN(finish());
+        const char *first = strstr(out(), "galaxy " GX_VERSION " for device cpu, matrix products by ");
+        CHECK(first == out() && !strstr(first + 1, "galaxy "), "%s: %s", line, out());
+        CHECK(strstr(out(), has_mpi ? "\nMPI yes, JSON yes, OpenMP " : "\nMPI no, JSON yes, OpenMP "), "%s", out());
+        CHECK(!*err(), "%s: it also said %s", line, err());
+    }
+}
+
 int main(int argc, char **argv) { return program_main(argc, argv); }

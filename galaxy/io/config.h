@@ -15,12 +15,12 @@
 //     if (c.help) gx_config_help(&c, stdout);
 //
 // On the command line: --key value, --key=value, --flag (a bool: true), lists as 3,1 or [3,1], --config file.json
-// (wherever it stands, flags win over it), --help. Of two equal flags the last counts, so that a script's own can be
-// followed by its caller's; so does the last of two --config, alone: the other file is not read. In JSON: one flat
-// object, the same names, JSON types; "_comment" is ignored. All else is refused by name: unknown keys ("did you
-// mean"), a key twice in a file, values of another type (also of a flag that a later one replaces), rubbish behind a
-// number, overflow, NaN, values out of range, bare words.
-// Nothing is allocated; nothing needs to be closed. The tables and structs must outlive the GxConfig.
+// (wherever it stands, flags win over it), --help, --version. Of two equal flags the last counts, so that a script's
+// own can be followed by its caller's; so does the last of two --config, alone: the other file is not read. In JSON:
+// one flat object, the same names, JSON types; "_comment" is ignored. All else is refused by name: unknown keys ("did
+// you mean"), a key twice in a file, values of another type (also of a flag that a later one replaces), rubbish behind
+// a number, overflow, NaN, values out of range, bare words. Nothing is allocated; nothing needs to be closed. The
+// tables and structs must outlive the GxConfig.
 #ifndef GX_CONFIG_H
 #define GX_CONFIG_H
 #include "json_fields.h"
@@ -46,7 +46,7 @@ typedef struct {
     GxOptionElsewhere elsewhere[GX_CONFIG_ELSEWHERE];
     int groups, options, elsewheres;
     unsigned char source[GX_CONFIG_OPTIONS]; // GxOptionSource
-    int help;                                // --help or -h was given: print it and stop
+    int help, version;                       // --help or -h, --version was given: print it and stop
     char file[GX_PATH];                      // of --config; "": none
 } GxConfig;
 
@@ -92,6 +92,11 @@ static int gx__config_find(const GxConfig *c, const char *name, const GxField **
     return -1;
 }
 
+static int gx__config_is_reserved(const char *name)
+{
+    return !strcmp(name, "config") || !strcmp(name, "help") || !strcmp(name, "version");
+}
+
 GxStatus gx_config_add(GxConfig *c, const char *title, const GxField *options, int n, void *target, GxError *err)
 {
     if (c->groups == GX_CONFIG_GROUPS || c->options + n > GX_CONFIG_OPTIONS)
@@ -105,7 +110,7 @@ GxStatus gx_config_add(GxConfig *c, const char *title, const GxField *options, i
         void *others;
         GxFieldValue v;
         memset(&v, 0, sizeof v);
-        if (gx__config_find(c, o->name, &other, &others) >= 0 || !strcmp(o->name, "config") || !strcmp(o->name, "help"))
+        if (gx__config_find(c, o->name, &other, &others) >= 0 || gx__config_is_reserved(o->name))
             return GX_FAIL(err, GX_ERR_ARGUMENT, "the option %s is described twice", o->name);
         if (strlen(o->name) >= GX__CONFIG_NAME_CAP)
             return GX_FAIL(err, GX_ERR_ARGUMENT, "the option %s has too long a name", o->name);
@@ -287,10 +292,9 @@ GxStatus gx_config_read_args(GxConfig *c, int argc, char **argv, GxError *err)
         const GxField *o = NULL;
         char name[GX_FIELD_TEXT];
         void *target = NULL;
-        if (!strcmp(arg, "--help") || !strcmp(arg, "-h")) {
-            c->help = 1;
-            return GX_OK;
-        }
+        c->help = !strcmp(arg, "--help") || !strcmp(arg, "-h");
+        c->version = !strcmp(arg, "--version");
+        if (c->help || c->version) return GX_OK;
         if (strncmp(arg, "--", 2) || !arg[2])
             return GX_FAIL(err, GX_ERR_ARGUMENT,
                            "\"%.100s\" is not a flag: options are written --name value; --help lists them", arg);
@@ -325,6 +329,7 @@ void gx_config_help(const GxConfig *c, FILE *out)
             width = (int)gx_max(width, gx__config_option_flag(&c->group[g].option[i], flag, sizeof flag));
     fprintf(out, "  %-*s  options from a JSON file with the same names; flags win over it\n", width, "--config FILE");
     fprintf(out, "  %-*s  this text\n", width, "--help");
+    fprintf(out, "  %-*s  what this program is, and what it was built with\n", width, "--version");
     for (int g = 0; g < c->groups; g++) {
         fprintf(out, "\n%s\n", c->group[g].title);
         for (int i = 0; i < c->group[g].n; i++) {

@@ -34,7 +34,8 @@ void gx_report_end(GxReport *r, GxContext *g);
 typedef struct GxTrainer GxTrainer; // trainer.h
 
 void gx_report_help(const GxTrainer *t, const char *program);
-void gx_report_start(const GxTrainer *t); // device, model, data, options, steps, plan
+void gx_report_version(const GxTrainer *t); // and what the program was built with
+void gx_report_start(const GxTrainer *t);   // device, model, data, options, steps, plan
 void gx_report_resumed(const GxTrainer *t);
 void gx_report_baseline(const GxTrainer *t, const GxMetric *metric);
 void gx_report_progress(const GxTrainer *t, const GxProgress *p);
@@ -51,6 +52,7 @@ GX_END
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../cpu/gemm.h"
 #include "trainer.h"
 
 // ---- the reporter --------------------------------------------------------------------------------------------------
@@ -94,6 +96,23 @@ void gx_report_help(const GxTrainer *t, const char *program)
     if (r.out) fprintf(r.out, "usage: %s [--config file.json] [--option value ...]\n\n", program);
     if (r.out) gx_config_help(&t->config, r.out);
     gx_report_end(&r, t->g);
+}
+
+void gx_report_version(const GxTrainer *t)
+{
+    const char *mpi = "no", *json = "no", *openmp = "no";
+#ifdef GX_WITH_MPI
+    mpi = "yes";
+#endif
+#ifdef GX_WITH_JANSSON
+    json = "yes";
+#endif
+#ifdef _OPENMP
+    openmp = "yes";
+#endif
+    gx_report(t->g, "galaxy %s for device %s, matrix products by %s%s\n", GX_VERSION, t->g->device->name,
+              gx_cpu_gemm_name(), t->g->device->card ? "; on the card by cuBLASLt" : "");
+    gx_report(t->g, "MPI %s, JSON %s, OpenMP %s\n", mpi, json, openmp);
 }
 
 // "serial", "dp", "tp 2", "galaxy 2 x dp 2", "composed 2 (ATT TP, CON None, MLP SP, ends TP)"

@@ -1,6 +1,6 @@
 // setup.h: the order in which a training run is opened. What happens at each point has a room of its own:
 //
-//     options       options.h     flags and --config; --help ends here
+//     options       options.h     flags and --config; --help and --version end here
 //     communicator                with memory of its own, since the ranks have to agree before there is a plan
 //     agreement     agree.h       options, the checkpoint to resume (output.h), the model's configuration
 //     the task      task/         its data, on which ranks agree, too
@@ -54,8 +54,9 @@ static GxStatus gx__setup_read_options(GxTrainer *t, int argc, char **argv)
     GX_TRY(gx_options_add(&t->config, &t->o, t->mode, err));
     GX_TRY(gx_config_add(&t->config, "model", t->family->fields, t->family->n_fields, t->model_config, err));
     GX_TRY(gx_config_read_args(&t->config, argc, argv, err));
-    if (t->config.help) {
-        gx_report_help(t, argv[0]);
+    if (t->config.help || t->config.version) {
+        if (t->config.help) gx_report_help(t, argv[0]);
+        else gx_report_version(t);
         t->done = 1;
         return GX_OK;
     }

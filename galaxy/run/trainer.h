@@ -66,7 +66,7 @@ typedef struct GxTrainer {
     int64_t skipped, skipped_in_a_row; // steps of this process without finite gradients; of these, the last ones
     GxStep seen;                       // g->step as the host saw it last
     int is_seen;                       // 1: no step since then
-    int stop, done;                    // asked to stop by a signal; nothing more to do (--help, --dry_run)
+    int stop, done;                    // asked to stop by a signal; nothing more to do (--help, --version, --dry_run)
     // what is written and said
     int lock;  // file descriptor of output_dir, locked; -1: none
     FILE *log; // rank 0: output_dir/log.jsonl
