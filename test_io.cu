@@ -660,16 +660,33 @@ TEST(the_resolved_config_reads_back_to_the_same_values)
     unlink(at("resolved.json"));
 }
 
-TEST(help_lists_every_option_once_with_its_default)
+static int widest_line(const char *text) // in columns
+{
+    int widest = 0;
+    for (const char *line = text; *line; line += line[strcspn(line, "\n")] == '\n') {
+        const int columns = gx_text_columns(line, (int64_t)strcspn(line, "\n"));
+        widest = columns > widest ? columns : widest;
+        line += strcspn(line, "\n");
+    }
+    return widest;
+}
+
+static char *help_of(int width) // free() it
 {
     GxError err = GX_ZERO;
     GxConfig c;
     char *text = NULL;
     size_t bytes = 0;
-    read_args(&c, "", &err);
+    CHECK(read_args(&c, "", &err) == GX_OK, "%s", err.message);
     FILE *f = open_memstream(&text, &bytes);
-    gx_config_help(&c, f);
+    gx_config_help(&c, f, width);
     fclose(f);
+    return text;
+}
+
+TEST(help_lists_every_option_once_with_its_default)
+{
+    char *text = help_of(80);
     CHECK(strstr(text, "\nTraining\n") && strstr(text, "\nModel\n"), "%s", text);
     CHECK(strstr(text, "  --seq_len N        tokens in a sample (an integer, at least 1; default: 256)\n") != NULL,
           "%s", text);
@@ -678,6 +695,26 @@ TEST(help_lists_every_option_once_with_its_default)
     CHECK(strstr(text, "one of fp32|bf16|fp16; default: fp32)\n") && strstr(text, "folder (default: none)\n"), "%s",
           text);
     free(text);
+}
+
+TEST(help_is_as_wide_as_it_may_be_and_says_the_same)
+{
+    char *wide = help_of(200);
+    for (int width = 40; width < 100; width += 3) {
+        char *text = help_of(width), *p = text;
+        CHECK(widest_line(text) <= width, "%d columns in help of %d:\n%s", widest_line(text), width, text);
+        for (const char *q = wide; *q || *p; p += *p != 0, q += *q != 0) { // but for what divides words
+            p += strspn(p, " \n"), q += strspn(q, " \n");
+            if (!CHECK(*p == *q, "help of %d columns goes on with \"%.30s\", of 200 with \"%.30s\"", width, p, q))
+                break;
+        }
+        free(text);
+    }
+    CHECK(widest_line(wide) > 80, "%d columns where 200 may be", widest_line(wide));
+    free(wide);
+    wide = help_of(40);
+    CHECK(strstr(wide, "\n  --learning_rate X\n                 of the largest step"), "no line of its own: %s", wide);
+    free(wide);
 }
 
 TEST(options_of_other_programs_are_refused_with_the_names_of_these)

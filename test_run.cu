@@ -392,7 +392,7 @@ TEST(a_program_that_brings_its_reporter_hears_every_line_and_nothing_is_printed)
         "bigram model", "step     1/2", "step     2/2", "validation loss", "saved ",      "sample:\nIn the beginning ",
         "loss curve: ", "log: "};
     static Heard said, errors;
-    const GxReporter reporter = {hear, &said};
+    const GxReporter reporter = {hear, &said, NULL};
     char folder[40];
     int status;
     if (!make_folder(folder)) return;
@@ -404,6 +404,74 @@ TEST(a_program_that_brings_its_reporter_hears_every_line_and_nothing_is_printed)
     train_in_process(folder, "--help", &reporter, &errors, &status);
     CHECK(status == 0 && strstr(said.text, "usage: train") && strstr(said.text, "--seq_len N"), "help: %s", said.text);
     remove_folder(folder);
+}
+
+// Columns of the widest line; of `text`, up to `end`.
+static int widest_line(const char *text, const char *end)
+{
+    int widest = 0;
+    for (; text < end; text += strcspn(text, "\n") + 1) {
+        const int columns = gx_text_columns(text, (int64_t)strcspn(text, "\n"));
+        widest = columns > widest ? columns : widest;
+    }
+    return widest;
+}
+
+static int columns_as_told(void *user) { return *(const int *)(const void *)((Heard *)user + 1); }
+
+TEST(nothing_that_a_run_says_of_itself_is_wider_than_its_reporter)
+{
+    static struct {
+        Heard said;
+        int columns;
+    } one;
+    static Heard errors;
+    const GxReporter reporter = {hear, &one.said, columns_as_told};
+    char folder[40], flags[100], *end;
+    int status;
+    if (!make_folder(folder)) return;
+    for (int columns = 200; columns >= 0; columns -= columns == 60 ? 60 : 70) { // 200, 130, 60, 0: not known
+        one.columns = columns, one.said.text[0] = 0;
+        snprintf(flags, sizeof flags, "--mode galaxy --output_dir %s/%d", folder, columns);
+        train_in_process(folder, flags, &reporter, &errors, &status);
+        end = strstr(one.said.text, "sample:\n"); // what the model writes stays as it is; behind it stand long paths
+        if (!CHECK(status == 0 && end, "status %d, %s", status, errors.text)) break;
+        const int limit = columns ? columns : 80, widest = widest_line(one.said.text, end);
+        CHECK(widest <= limit && widest > limit - 20, "%d columns of %d:\n%s", widest, limit, one.said.text);
+        CHECK((strstr(one.said.text, "GFLOP/s") != NULL) == (columns >= 100), "%d columns:\n%s", columns,
+              one.said.text);
+        CHECK(strstr(one.said.text, "activations 0.0"), "%d columns divide what belongs together: %s", columns,
+              one.said.text);
+    }
+    remove_folder(folder);
+}
+
+TEST(a_progress_line_of_80_columns_has_loss_norm_rate_speed_and_time_left_whatever_they_are)
+{
+    static const struct {
+        GxProgress p;
+        const char *line;
+    } list[] = {
+        {{1, 500, 5.54512, 1.23449, 1e-4, 17812, 12.4, 123, 0, 72, 0},
+         "step     1/500  loss 5.5451  norm 1.234  lr 1.00e-4  17.8k tok/s   1m12s left\n"},
+        {{99999, 100000, 12345.6789, 1234.5, 0, 999.6, 1e5, 1e5, 1e4, 45240, 0},
+         "step 99999/100000  loss  12346  norm  1234  lr 0.00e+0  1.00k tok/s  12h34m left\n"},
+        {{7, 100000, 1e-9, 1e9, 1.5e-12, 0, 0, 5, 0, 5, 0},
+         "step     7/100000  loss 0.0000  norm 1e+09  lr 1.5e-12      0 tok/s      5s left\n"},
+        {{7, 100000, NAN, INFINITY, 1e-4, 2.5e6, 0, 5, 0, 5, 1},
+         "step     7/100000  loss    nan  skipped: gradients are not finite      5s left\n"},
+    };
+    static Heard said;
+    const GxReporter reporter = {hear, &said, NULL};
+    GxContext g = GX_ZERO;
+    static GxTrainer t;
+    g.reporter = &reporter;
+    t.g = &g;
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        said.text[0] = 0;
+        gx_report_progress(&t, &list[i].p);
+        CHECK(!strcmp(said.text, list[i].line), "it said\n%snot\n%s", said.text, list[i].line);
+    }
 }
 
 TEST(a_run_without_a_reporter_is_silent_and_an_error_goes_to_the_logger_and_the_status)

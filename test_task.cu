@@ -140,7 +140,7 @@ static void hear_log(void *user, GxLogLevel level, const char *text)
 
 static int train_copy(GxContext *g, int argc, char **argv)
 {
-    static const GxReporter reporter = {hear, NULL};
+    static const GxReporter reporter = {hear, NULL, NULL};
     GxTrainer t = GX_ZERO;
     GxLosses losses;
     g->reporter = &reporter;

@@ -1,5 +1,7 @@
 // test_train.cu: train_llama as its users meet it. See test/program.h.
 #include "test/program.h"
+#include "galaxy/base/text.h"
+#include <sys/ioctl.h>
 
 // ---- it trains -----------------------------------------------------------------------------------------------------
 
@@ -1133,7 +1135,7 @@ TEST(gradients_that_are_not_finite_are_said_and_never_saved_in_silence)
         CHECK(status >= 0 && status < 128, "%s: status %d", ways[i], status);
         Log l = read_log(dir);
         CHECK(l.bad == 0, "%s: %d lines of the log are of no known kind", ways[i], l.bad);
-        CHECK(status || (l.skipped > 0 && strstr(out(), "| skipped: gradients are not finite")),
+        CHECK(status || (l.skipped > 0 && strstr(out(), "  skipped: gradients are not finite")),
               "%s: %d skipped steps in the log; on the console: %s", ways[i], l.skipped, out());
         CHECK(status || strstr(err(), "not finite"), "%s: %d steps were skipped; the run ends as if all were well",
               ways[i], l.skipped);
@@ -1302,11 +1304,70 @@ TEST(help_lists_every_option_with_its_default)
     for (GxJsonMember m = GX_ZERO; gx_json_next(args, &m);) {
         char name[100];
         snprintf(name, sizeof name, "\n  --%s ", m.key);
-        const char *at = strstr(out(), name), *end = at ? strchr(at + 1, '\n') : NULL,
+        const char *at = strstr(out(), name), *end = at ? strstr(at + 1, "\n  --") : NULL,
                    *standard = at ? strstr(at, "default: ") : NULL;
-        CHECK(at && end && standard && standard < end, "--help says nothing, or no default, of %s", m.key);
+        CHECK(at && standard && (!end || standard < end), "--help says nothing, or no default, of %s", m.key);
     }
     gx_json_free(args);
+}
+
+static int widest_line(const char *text)
+{
+    int widest = 0;
+    for (; *text; text += strcspn(text, "\n"), text += *text != 0) {
+        const int columns = gx_text_columns(text, (int64_t)strcspn(text, "\r\n"));
+        widest = columns > widest ? columns : widest;
+    }
+    return widest;
+}
+
+// What the program writes as its help to a terminal of so many columns.
+static void help_on_terminal(int columns, char *text, size_t size)
+{
+    char line[GX_PATH + 40];
+    const struct winsize w = {25, (unsigned short)columns, 0, 0};
+    const int terminal = posix_openpt(O_RDWR | O_NOCTTY);
+    size_t n = 0;
+    text[0] = 0;
+    if (!CHECK(terminal >= 0 && !grantpt(terminal) && !unlockpt(terminal), "there is no terminal")) return;
+    const int other = open(ptsname(terminal), O_RDWR | O_NOCTTY);
+    ioctl(terminal, TIOCSWINSZ, &w);
+    snprintf(line, sizeof line, "%s --help >%s", program, ptsname(terminal));
+    FILE *f = popen(line, "r");
+    struct pollfd p = {terminal, POLLIN, 0};
+    for (ssize_t got = 1; got > 0 && n + 1 < size && poll(&p, 1, strstr(text, "tie_word") ? 200 : 20000) > 0;
+         text[n] = 0)
+        n += (size_t)((got = read(terminal, text + n, size - n - 1)) > 0 ? got : 0);
+    CHECK(f && pclose(f) == 0, "%s failed", line);
+    close(other);
+    close(terminal);
+}
+
+TEST(help_is_as_wide_as_the_terminal_or_COLUMNS_or_80)
+{
+    static const struct {
+        const char *environment;
+        int terminal, columns;
+    } list[] = {{"COLUMNS=100", 0, 100},  {"COLUMNS=0", 0, 80},      {"COLUMNS=12x", 0, 80},
+                {"COLUMNS=99999", 0, 80}, {"COLUMNS=100", 120, 120}, {"COLUMNS=100", 60, 60}};
+    static char text[30000];
+    char line[GX_PATH + 100];
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        if (list[i].terminal) {
+            setenv("COLUMNS", list[i].environment + 8, 1);
+            help_on_terminal(list[i].terminal, text, sizeof text);
+            unsetenv("COLUMNS");
+        } else {
+            snprintf(line, sizeof line, "env %s %s --help", list[i].environment, program);
+            start_line(line, 0);
+            CHECK_RAN(finish());
+            snprintf(text, sizeof text, "%s", out());
+        }
+        const char *options = strstr(text, "--config FILE"); // before it stands the program's path
+        const int widest = options ? widest_line(options) : 0;
+        CHECK(widest <= list[i].columns && widest > list[i].columns - 5, "%s, a terminal of %d: %d columns",
+              list[i].environment, list[i].terminal, widest);
+    }
 }
 
 TEST(version_says_what_the_program_was_built_with_once)

@@ -12,7 +12,7 @@
 //     gx_config_open(&c);
 //     GX_TRY(gx_config_add(&c, "Training", GX_FIELDS(table), &o, err)); // o holds the defaults
 //     GX_TRY(gx_config_read_args(&c, argc, argv, err));                 // o holds what the user said
-//     if (c.help) gx_config_help(&c, stdout);
+//     if (c.help) gx_config_help(&c, stdout, 80);
 //
 // On the command line: --key value, --key=value, --flag (a bool: true), lists as 3,1 or [3,1], --config file.json
 // (wherever it stands, flags win over it), --help, --version. Of two equal flags the last counts, so that a script's
@@ -23,6 +23,7 @@
 // tables and structs must outlive the GxConfig.
 #ifndef GX_CONFIG_H
 #define GX_CONFIG_H
+#include "../base/text.h"
 #include "json_fields.h"
 #include <stdio.h>
 GX_BEGIN
@@ -60,7 +61,8 @@ GxStatus gx_config_read_args(GxConfig *c, int argc, char **argv, GxError *err);
 // Who set it last; no such option: GX_FROM_DEFAULT.
 GxOptionSource gx_config_source(const GxConfig *c, const char *name);
 int gx_config_is_set(const GxConfig *c, const char *name); // by file or flag
-void gx_config_help(const GxConfig *c, FILE *out);
+// Lines of at most `width` columns: each option, what it is for, what it may be, its default.
+void gx_config_help(const GxConfig *c, FILE *out, int width);
 GxJson *gx_config_to_json(const GxConfig *c, GxError *err); // all options, resolved; NULL on failure; gx_json_free it
 GxStatus gx_config_write_json(const GxConfig *c, const char *path, GxError *err);
 
@@ -312,34 +314,49 @@ GxStatus gx_config_read_args(GxConfig *c, int argc, char **argv, GxError *err)
 
 // ---- help ----------------------------------------------------------------------------------------------------------
 
-static int gx__config_option_flag(const GxField *o, char *out, size_t size) // "--seq_len N"; its length
+static int gx__config_option_flag(const GxField *o, char *out, size_t size) // "--seq_len N"; its columns
 {
     static const char *const kinds[] = {" N", " X", "", " TEXT", " N,N,…"};
-    int length = snprintf(out, size, "--%s%s", o->name, kinds[o->type]);
-    return o->type == GX_FIELD_INT_LIST ? length - 2 : length; // … is three bytes and one column
+    return gx_text_columns(out, snprintf(out, size, "--%s%s", o->name, kinds[o->type]));
 }
 
-void gx_config_help(const GxConfig *c, FILE *out)
+// A flag, and behind it or below it, from column `at` on, what it is for; `more` goes on whole where it can.
+static void gx__config_help_line(FILE *out, const char *flag, int at, int width, const char *help, const char *more)
+{
+    const int length = gx_text_columns(flag, (int64_t)strlen(flag));
+    if (2 + length + 2 > at) fprintf(out, "  %s\n%*s", flag, at, "");
+    else fprintf(out, "  %s%*s", flag, at - 2 - length, "");
+    const int column = gx_text_wrap(out, help, NULL, at, at, width);
+    gx_text_wrap(out, more, ";", column, at, width);
+    fprintf(out, "\n");
+}
+
+static void gx__config_help_option(FILE *out, const GxField *o, int at, int width)
 {
     static const char *const nothing[] = {"0", "0", "false", "none", "none"};
-    char flag[GX__CONFIG_NAME_CAP + 16], expected[200];
-    int width = (int)strlen("--config FILE");
+    char flag[GX__CONFIG_NAME_CAP + 16], expected[200] = "", more[200 + GX_FIELD_TEXT];
+    gx__config_option_flag(o, flag, sizeof flag);
+    if (o->allowed) gx_field_expected(o, expected, sizeof expected);
+    snprintf(more, sizeof more, " (%s%sdefault: %s)", expected, o->allowed ? "; " : "",
+             o->default_text && o->default_text[0] ? o->default_text : nothing[o->type]);
+    gx__config_help_line(out, flag, at, width, o->help, more);
+}
+
+void gx_config_help(const GxConfig *c, FILE *out, int width)
+{
+    char flag[GX__CONFIG_NAME_CAP + 16];
+    int longest = (int)strlen("--config FILE");
     for (int g = 0; g < c->groups; g++)
         for (int i = 0; i < c->group[g].n; i++)
-            width = (int)gx_max(width, gx__config_option_flag(&c->group[g].option[i], flag, sizeof flag));
-    fprintf(out, "  %-*s  options from a JSON file with the same names; flags win over it\n", width, "--config FILE");
-    fprintf(out, "  %-*s  this text\n", width, "--help");
-    fprintf(out, "  %-*s  what this program is, and what it was built with\n", width, "--version");
+            longest = (int)gx_max(longest, gx__config_option_flag(&c->group[g].option[i], flag, sizeof flag));
+    const int at = 4 + (int)gx_min(longest, width / 3); // a longer flag has a line of its own
+    gx__config_help_line(out, "--config FILE", at, width,
+                         "options from a JSON file with the same names; flags win over it", "");
+    gx__config_help_line(out, "--help", at, width, "this text", "");
+    gx__config_help_line(out, "--version", at, width, "what this program is, and what it was built with", "");
     for (int g = 0; g < c->groups; g++) {
         fprintf(out, "\n%s\n", c->group[g].title);
-        for (int i = 0; i < c->group[g].n; i++) {
-            const GxField *o = &c->group[g].option[i];
-            int length = gx__config_option_flag(o, flag, sizeof flag);
-            gx_field_expected(o, expected, sizeof expected);
-            fprintf(out, "  %s%*s  %s (", flag, width - length, "", o->help);
-            if (o->allowed) fprintf(out, "%s; ", expected);
-            fprintf(out, "default: %s)\n", o->default_text && o->default_text[0] ? o->default_text : nothing[o->type]);
-        }
+        for (int i = 0; i < c->group[g].n; i++) gx__config_help_option(out, &c->group[g].option[i], at, width);
     }
 }
 #endif

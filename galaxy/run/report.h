@@ -2,14 +2,17 @@
 // it, and nothing else, goes to the context's reporter, on rank 0. (Warnings and errors go to the logger: base/log.h.)
 //
 //     static void to_window(void *user, const char *text) { ... }
-//     GxReporter reporter = {to_window, window};
+//     GxReporter reporter = {to_window, window, NULL};
 //     g->reporter = &reporter;                      // gx_launch installs one that writes to stdout
 //     gx_report(g, "saved %s\n", folder);
 //
-// Without a reporter a run is silent. What programs read is log.jsonl (metrics.h), not these lines.
+// Lines are as wide as the reporter says, at least 40 columns, or 80: longer ones go on in further lines, indented; a
+// word that is longer than a line, and what the model wrote, stay as they are. Without a reporter a run is silent. What
+// programs read is log.jsonl (metrics.h), not these lines.
 #ifndef GX_REPORT_H
 #define GX_REPORT_H
 #include "../base/context.h"
+#include "../base/text.h"
 #include "metrics.h"
 #include <stdio.h>
 GX_BEGIN
@@ -17,9 +20,11 @@ GX_BEGIN
 struct GxReporter {
     void (*write)(void *user, const char *text); // one or more whole lines, each with its newline
     void *user;
+    int (*columns)(void *user); // how wide its lines may be now; 0: it has no width. NULL: never has one
 };
 
 void gx_report(GxContext *g, const char *format, ...) GX_PRINTF(2, 3); // of any length
+int gx_report_columns(const GxContext *g);                             // that a line may have: 80 without a reporter
 
 // For text that is put together piece by piece: fprintf(r.out, ...) where r.out is not NULL, which it is on other ranks
 // and without a reporter; the reporter gets all of it at the end.
@@ -29,7 +34,8 @@ typedef struct {
     size_t bytes;
 } GxReport;
 void gx_report_begin(GxReport *r, GxContext *g);
-void gx_report_end(GxReport *r, GxContext *g);
+void gx_report_end(GxReport *r, GxContext *g);       // lines that are too wide are wrapped
+void gx_report_end_as_is(GxReport *r, GxContext *g); // they are not
 
 typedef struct GxTrainer GxTrainer; // trainer.h
 
@@ -67,13 +73,44 @@ void gx_report_begin(GxReport *r, GxContext *g)
     if (!r->out) gx__report_no_memory(g);
 }
 
-void gx_report_end(GxReport *r, GxContext *g)
+void gx_report_end_as_is(GxReport *r, GxContext *g)
 {
     if (!r->out) return;
     const int whole = !ferror(r->out);
     if (fclose(r->out) == 0 && whole) g->reporter->write(g->reporter->user, r->text);
     else gx__report_no_memory(g);
     free(r->text);
+}
+
+int gx_report_columns(const GxContext *g)
+{
+    const GxReporter *r = g->reporter;
+    const int columns = r && r->columns ? r->columns(r->user) : 0;
+    return columns > 0 ? (int)gx_max(columns, 40) : 80;
+}
+
+// `text`, its lines wrapped where phrases end, behind two spaces more than they begin with. It is cut up.
+static void gx__report_wrap(FILE *out, char *text, int width)
+{
+    for (char *line = text, *end; *line; line = end) {
+        end = line + strcspn(line, "\n");
+        const int ends = *end == '\n';
+        if (ends) *end++ = 0;
+        gx_text_wrap(out, line, ",;:|", 0, (int)strspn(line, " ") + 2, width);
+        if (ends) fputc('\n', out);
+    }
+}
+
+void gx_report_end(GxReport *r, GxContext *g)
+{
+    GxReport wrapped;
+    if (!r->out) return;
+    gx_report_begin(&wrapped, g);
+    const int whole = !ferror(r->out);
+    if (fclose(r->out) == 0 && whole && wrapped.out) gx__report_wrap(wrapped.out, r->text, gx_report_columns(g));
+    else gx__report_no_memory(g);
+    free(r->text);
+    gx_report_end_as_is(&wrapped, g);
 }
 
 void gx_report(GxContext *g, const char *format, ...)
@@ -94,7 +131,7 @@ void gx_report_help(const GxTrainer *t, const char *program)
     GxReport r;
     gx_report_begin(&r, t->g);
     if (r.out) fprintf(r.out, "usage: %s [--config file.json] [--option value ...]\n\n", program);
-    if (r.out) gx_config_help(&t->config, r.out);
+    if (r.out) gx_config_help(&t->config, r.out, gx_report_columns(t->g));
     gx_report_end(&r, t->g);
 }
 
@@ -141,9 +178,10 @@ static void gx__report_device(FILE *out, const GxContext *g)
             g->world, g->world > 1 ? "s" : "", engine, gx_threads(g), gx_threads(g) > 1 ? "s" : "");
 }
 
-// All options as they were resolved, in lines of at most 140 columns.
+// All options as they were resolved, each whole.
 static void gx__report_options(FILE *out, const GxTrainer *t)
 {
+    const int columns = gx_report_columns(t->g);
     GxError ignored = GX_ZERO; // printing is all that would fail
     GxJson *json = gx_config_to_json(&t->config, &ignored);
     int column = fprintf(out, "options:");
@@ -151,9 +189,10 @@ static void gx__report_options(FILE *out, const GxTrainer *t)
         char *text = NULL;
         int64_t bytes = 0;
         if (gx_json_dump(m.value, 0, &text, &bytes, &ignored) != GX_OK) break;
-        const int width = (int)(strlen(m.key) + (size_t)bytes) + 2;
-        if (column + width > 140) column = fprintf(out, "\n ") - 1;
-        column += fprintf(out, " %s=%s", m.key, text);
+        const int width = gx_text_columns(text, bytes) + (int)strlen(m.key) + 2;
+        if (column + width > columns) column = fprintf(out, "\n ") - 1;
+        fprintf(out, " %s=%s", m.key, text);
+        column += width;
         free(text);
     }
     fprintf(out, "\n");
@@ -212,15 +251,91 @@ void gx_report_baseline(const GxTrainer *t, const GxMetric *metric)
 
 // ---- on the way ----------------------------------------------------------------------------------------------------
 
+// "5.5451": as many digits as fit into `width` columns; "1e+09" where none do.
+static const char *gx__report_number(double x, int width, char text[32])
+{
+    for (int digits = width - 2; digits >= 0; digits--)
+        if (snprintf(text, 32, "%.*f", digits, x) <= width) return text;
+    snprintf(text, 32, "%.0e", x);
+    return text;
+}
+
+// "987", "17.8k", "1.78M": three digits of a number of at least 0.
+static const char *gx__report_rate(double x, char text[32])
+{
+    const char *const unit[] = {"", "k", "M", "G", "T"};
+    int u = 0;
+    for (; x >= 999.5 && u < 4; u++) x /= 1000;
+    snprintf(text, 32, "%.*f%s", u == 0 || x >= 99.95 ? 0 : x >= 9.995 ? 1 : 2, x, unit[u]);
+    return text;
+}
+
+enum { GX__REPORT_FIELDS = 10 };
+typedef struct {
+    char text[GX__REPORT_FIELDS][80]; // in the order in which they stand; "": there is none
+    int weight[GX__REPORT_FIELDS];    // the lightest are left out first
+    int n;
+} gx__ReportLine;
+
+static void gx__report_field(gx__ReportLine *l, int weight, const char *format, ...) GX_PRINTF(3, 4);
+static void gx__report_field(gx__ReportLine *l, int weight, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(l->text[l->n], sizeof l->text[0], format, args);
+    va_end(args);
+    l->weight[l->n++] = weight;
+}
+
+// Leaves out the lightest field until the line has at most `columns`.
+static void gx__report_fit(gx__ReportLine *l, int columns)
+{
+    for (int left = l->n; left > 1; left--) {
+        int width = -2, lightest = 0;
+        for (int i = 0; i < l->n; i++) {
+            if (!l->text[i][0]) continue;
+            width += 2 + (int)strlen(l->text[i]);
+            if (!l->text[lightest][0] || l->weight[i] < l->weight[lightest]) lightest = i;
+        }
+        if (width <= columns) return;
+        l->text[lightest][0] = 0;
+    }
+}
+
+// "step     1/500  loss 5.5451  norm 1.234  lr 1.00e-4  17.8k tok/s   1m12s left  1.23k GFLOP/s     123 MB": fields are
+// always as wide, so that all lines of a run have the same ones.
+static void gx__report_progress_fields(gx__ReportLine *l, const GxProgress *p)
+{
+    char text[32], lr[32];
+    gx__report_field(l, 9, "step %5ld/%ld", (long)p->step, (long)p->steps);
+    gx__report_field(l, 8, "loss %6s", gx__report_number(p->loss, 6, text));
+    snprintf(lr, sizeof lr, "%.2e", p->lr); // 1.00e-04 becomes 1.00e-4, 1.23e-12 becomes 1.2e-12
+    if (lr[6] == '0') memmove(lr + 6, lr + 7, strlen(lr + 6));
+    else snprintf(lr, sizeof lr, "%.1e", p->lr);
+    if (p->skipped) gx__report_field(l, 7, "skipped: gradients are not finite");
+    else {
+        gx__report_field(l, 6, "norm %5s", gx__report_number(p->grad_norm, 5, text));
+        gx__report_field(l, 3, "lr %7s", lr);
+    }
+    gx__report_field(l, 4, "%5s tok/s", gx__report_rate(p->tokens_per_s, text));
+    gx__report_field(l, 5, "%6s left", gx_duration_text(p->seconds_left, text));
+    gx__report_field(l, 2, "%5s GFLOP/s", gx__report_rate(p->gflops, text));
+    gx__report_field(l, 1, "%6.0f MB", p->memory_mb);
+    if (p->card_mb > 0) gx__report_field(l, 0, "card %6.0f MB", p->card_mb);
+}
+
 void gx_report_progress(const GxTrainer *t, const GxProgress *p)
 {
-    char left[32], card[40] = "";
-    if (p->card_mb > 0) snprintf(card, sizeof card, ", card %.0f MB", p->card_mb);
-    gx_report(t->g,
-              "step %5ld/%ld | loss %7.4f | grad norm %7.3f | lr %.2e | %7.0f tokens/s | %5.0f GFLOP/s | %5.0f MB%s | "
-              "%s left%s\n",
-              (long)p->step, (long)p->steps, p->loss, p->grad_norm, p->lr, p->tokens_per_s, p->gflops, p->memory_mb,
-              card, gx_duration_text(p->seconds_left, left), p->skipped ? " | skipped: gradients are not finite" : "");
+    GxReport r;
+    gx__ReportLine line = GX_ZERO;
+    gx_report_begin(&r, t->g);
+    if (!r.out) return;
+    gx__report_progress_fields(&line, p);
+    gx__report_fit(&line, gx_report_columns(t->g));
+    for (int i = 0; i < line.n; i++)
+        if (line.text[i][0]) fprintf(r.out, "%s%s", i ? "  " : "", line.text[i]);
+    fprintf(r.out, "\n");
+    gx_report_end(&r, t->g);
 }
 
 // "step    20 | validation loss 1.5000 | 2.164 bits per byte over 160 tokens"
@@ -240,7 +355,13 @@ void gx_report_evaluation(const GxTrainer *t, const GxMetric *metric, int n, int
 
 void gx_report_saved(const GxTrainer *t, const char *folder) { gx_report(t->g, "saved %s\n", folder); }
 
-void gx_report_sample(const GxTrainer *t, const char *text) { gx_report(t->g, "sample:\n%s\n", text); }
+void gx_report_sample(const GxTrainer *t, const char *text)
+{
+    GxReport r;
+    gx_report_begin(&r, t->g);
+    if (r.out) fprintf(r.out, "sample:\n%s\n", text);
+    gx_report_end_as_is(&r, t->g);
+}
 
 void gx_report_curve(const GxTrainer *t, const char *svg)
 {
