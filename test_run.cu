@@ -342,7 +342,7 @@ static void hear_log(void *user, GxLogLevel level, const char *text)
 static long train_in_process(const char *folder, const char *more, const GxReporter *reporter, Heard *errors,
                              int *status)
 {
-    char text[300], all[600], *argv[40] = {(char *)"train"};
+    char text[300], all[1000], *argv[60] = {(char *)"train"};
     GxError err = GX_ZERO;
     GxContext g = GX_ZERO;
     struct stat st;
@@ -387,10 +387,24 @@ static void remove_folder(const char *folder)
 
 TEST(a_program_that_brings_its_reporter_hears_every_line_and_nothing_is_printed)
 {
-    static const char *const lines[] = {
-        "galaxy ",      "model: llama", "data: ",       "options: ",       "memory plan", "GFLOP per step",
-        "bigram model", "step     1/2", "step     2/2", "validation loss", "saved ",      "sample:\nIn the beginning ",
-        "loss curve: ", "log: "};
+    static const char *const lines[] = {"galaxy ",
+                                        "model: llama",
+                                        "data: ",
+                                        "options: ",
+                                        "memory plan",
+                                        "GFLOP per step",
+                                        "bigram model",
+                                        "step     1/2",
+                                        "step     2/2",
+                                        "validation loss",
+                                        "saved ",
+                                        "sample:\nIn the beginning ",
+                                        "done: 2 steps in ",
+                                        "\nvalidation loss ",
+                                        "\npeak memory ",
+                                        "\ncheckpoint: ",
+                                        "\nloss curve: ",
+                                        "log: "};
     static Heard said, errors;
     const GxReporter reporter = {hear, &said, NULL};
     char folder[40];
@@ -485,6 +499,107 @@ TEST(a_run_without_a_reporter_is_silent_and_an_error_goes_to_the_logger_and_the_
     printed = train_in_process(folder, "--hidden_size 15", NULL, &errors, &status);
     CHECK(status == 1 && printed == 0 && strstr(errors.text, "hidden_size"), "status %d, %ld bytes, %s", status,
           printed, errors.text);
+    remove_folder(folder);
+}
+
+// ---- what was measured ---------------------------------------------------------------------------------------------
+
+TEST(a_run_that_is_done_says_how_long_it_took_how_good_it_is_and_where_all_lies)
+{
+#define LINE(step, loss, count) "{\"step\": " step ", \"eval_loss\": " loss ", \"eval_tokens\": " count "}\n"
+    static const struct {
+        const char *log;
+        int64_t begun;
+        const char *done, *validated;
+    } list[] = {
+        {LINE("100", "1.7", "160") LINE("500", "1.5", "160"), 0,
+         "done: 500 steps in 1m12s, 1.02M tokens, 17,778 tokens/s in training\n",
+         "validation loss 1.5000 (2.164 bits per byte) over 160 tokens, the best\n"},
+        {LINE("100", "1.7", "160") LINE("300", "1.25", "160") LINE("400", "1.3", "160") LINE("500", "1.5", "160"), 400,
+         "done: 500 steps, the last 100 in 1m12s, 205k tokens, 3,556 tokens/s in training\n",
+         "validation loss 1.5000 (2.164 bits per byte) over 160 tokens;\n  the best was loss 1.2500 at step 300\n"},
+        {LINE("100", "1.7", "80") "{\"step\": 500, \"loss\": 1.1}\n" LINE("500", "1.5", "160"), 0,
+         "done: 500 steps in 1",
+         "over 160 tokens; before,\n  the best was loss 1.7000 at step 100 over 80 tokens\n"}, // not compared
+        {LINE("500", "1.5", "160"), 500, "done: 500 steps, none of them now\n",
+         "validation loss 1.5000 (2.164 bits per byte) over 160 tokens\n"},
+    };
+    static Heard said;
+    static GxTrainer t;
+    const GxReporter reporter = {hear, &said, NULL};
+    const GxMetric loss = {"loss", "loss %.4f", 1.5}, bits = {"bits_per_byte", "%.3f bits per byte", 1.5 / log(2.0)};
+    GxContext g = GX_ZERO;
+    GxError err = GX_ZERO;
+    char folder[40];
+    if (!make_folder(folder)) return;
+    g.reporter = &reporter, g.world = 1;
+    t.g = &g, t.task = &gx_causal_lm, t.step = t.saved = 500, t.training_seconds = 57.6;
+    t.o.global_batch_size = 8, t.o.seq_len = 256, t.plan.process = 120400000;
+    t.validated[0] = loss, t.validated[1] = bits, t.validated_metrics = 2, t.validated_count = 160;
+    snprintf(t.o.output_dir, sizeof t.o.output_dir, "out");
+    snprintf(t.resume, sizeof t.resume, "out/checkpoint-500");
+    snprintf(t.log_path, sizeof t.log_path, "%s/log.jsonl", folder);
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        said.text[0] = 0;
+        CHECK(gx_file_write(t.log_path, list[i].log, (int64_t)strlen(list[i].log), &err) == GX_OK, "%s", err.message);
+        t.begun = list[i].begun, t.opened = gx_seconds() - 72;
+        gx_report_summary(&t, "out/loss.svg");
+        CHECK(strstr(said.text, list[i].done) == said.text && strstr(said.text, list[i].validated), "%d: %s", (int)i,
+              said.text);
+        CHECK(strstr(said.text, "\npeak memory ") &&
+                  strstr(said.text, " MB, planned 120 MB\ncheckpoint: "
+                                    "out/checkpoint-500\nloss curve: out/loss.svg,") &&
+                  strstr(said.text, "log.jsonl\n"),
+              "%s", said.text);
+    }
+    remove_folder(folder);
+}
+
+static int by_size(const void *a, const void *b) { return *(const double *)a < *(const double *)b ? -1 : 1; }
+
+// tokens_per_s of the log's steps first, first + every, ...: the median.
+static double median_speed(const char *log, int first, int every, int last)
+{
+    double speed[40] = {0};
+    int n = 0;
+    for (int step = first; step <= last && n < 40; step += every) {
+        char key[60];
+        snprintf(key, sizeof key, "{\"step\": %d, \"loss\"", step);
+        const char *line = strstr(log, key), *at = line ? strstr(line, "\"tokens_per_s\": ") : NULL;
+        if (CHECK(at != NULL, "no line of step %d: %s", step, log)) speed[n++] = strtod(at + 16, NULL);
+    }
+    qsort(speed, (size_t)n, sizeof *speed, by_size);
+    return speed[n / 2];
+}
+
+// Half of the lines are of two steps with a validation or a checkpoint before them that takes as long as hundreds.
+TEST(tokens_per_second_are_those_of_training_not_of_validation_and_saving)
+{
+    static const char *const ways[] = {"--eval_steps 4 --eval_windows 0 --validation_fraction 0.8", "--save_steps 4"};
+    static Heard errors;
+    static char text[6000];
+    char folder[40], flags[300], path[100], *log;
+    int64_t bytes;
+    GxError err = GX_ZERO;
+    int status;
+    if (!make_folder(folder)) return;
+    for (size_t i = 0; i < sizeof text; i++) text[i] = (char)('a' + i * i % 23);
+    snprintf(path, sizeof path, "%s/longer.txt", folder);
+    CHECK(gx_file_write(path, text, sizeof text, &err) == GX_OK, "%s", err.message);
+    for (int i = 0; i < 2; i++) {
+        const int last = i == 0 ? 42 : 18;
+        snprintf(flags, sizeof flags,
+                 "--threads 1 --max_steps %d --logging_steps 2 --train_data %s/longer.txt --output_dir %s/%d %s", last,
+                 folder, folder, i, ways[i]);
+        train_in_process(folder, flags, NULL, &errors, &status);
+        snprintf(path, sizeof path, "%s/%d/log.jsonl", folder, i);
+        if (!CHECK(status == 0 && gx_file_read(path, 1 << 20, &log, &bytes, &err) == GX_OK, "%s %s", errors.text,
+                   err.message))
+            break;
+        const double alone = median_speed(log, 4, 4, last), beside = median_speed(log, 6, 4, last);
+        CHECK(beside > alone / 10, "%s: %.0f tokens/s, %.0f where that does not come between", ways[i], beside, alone);
+        free(log);
+    }
     remove_folder(folder);
 }
 

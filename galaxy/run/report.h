@@ -49,6 +49,9 @@ void gx_report_evaluation(const GxTrainer *t, const GxMetric *metric, int n, int
 void gx_report_saved(const GxTrainer *t, const char *folder);
 void gx_report_sample(const GxTrainer *t, const char *text);
 void gx_report_curve(const GxTrainer *t, const char *svg);
+// Of a run that has taken all of its steps, in five lines: how long it took, how good it is, its memory, where all
+// lies.
+void gx_report_summary(const GxTrainer *t, const char *svg);
 
 GX_END
 #endif
@@ -96,7 +99,7 @@ static void gx__report_wrap(FILE *out, char *text, int width)
         end = line + strcspn(line, "\n");
         const int ends = *end == '\n';
         if (ends) *end++ = 0;
-        gx_text_wrap(out, line, ",;:|", 0, (int)strspn(line, " ") + 2, width);
+        gx_text_wrap(out, line, ",;|", 0, (int)strspn(line, " ") + 2, width);
         if (ends) fputc('\n', out);
     }
 }
@@ -366,5 +369,86 @@ void gx_report_sample(const GxTrainer *t, const char *text)
 void gx_report_curve(const GxTrainer *t, const char *svg)
 {
     gx_report(t->g, "loss curve: %s\nlog: %s\n", svg, t->log_path);
+}
+
+// ---- the end -------------------------------------------------------------------------------------------------------
+
+// "17,800"
+static const char *gx__report_grouped(double x, char text[40])
+{
+    char digits[32];
+    const int n = snprintf(digits, sizeof digits, "%.0f", x);
+    int length = 0;
+    for (int i = 0; i < n; i++) {
+        if (i && (n - i) % 3 == 0) text[length++] = ',';
+        text[length++] = digits[i];
+    }
+    text[length] = 0;
+    return text;
+}
+
+// "done: 500 steps in 1m12s, 1.02M tokens, 17,800 tokens/s in training"; a resumed run: "500 steps, the last 100 in".
+static void gx__report_done(FILE *out, const GxTrainer *t)
+{
+    char took[32], tokens[32], rate[40];
+    const int64_t steps = t->step - t->begun;
+    const double n = (double)(steps * t->o.global_batch_size * t->o.seq_len);
+    fprintf(out, "done: %ld step%s", (long)t->step, t->step == 1 ? "" : "s");
+    if (!steps) fprintf(out, ", none of them now\n");
+    if (!steps) return;
+    if (t->begun) fprintf(out, ", the last %ld", (long)steps);
+    fprintf(out, " in %s, %s tokens, %s tokens/s in training\n", gx_duration_text(gx_seconds() - t->opened, took),
+            gx__report_rate(n, tokens), gx__report_grouped(n / t->training_seconds, rate));
+}
+
+// Means over different samples are not compared: those on the way are over eval_windows, the last one over all.
+static void gx__report_best(FILE *out, const GxTrainer *t)
+{
+    const GxMetric *last = &t->validated[0];
+    GxBestEvaluation best;
+    GxError ignored = GX_ZERO; // the log may be gone by now: then nothing is said of it
+    if (gx_log_best(t->log_path, last->name, t->task->counted, t->step, &best, &ignored) != GX_OK || best.step < 0)
+        return;
+    if (best.count != t->validated_count) fprintf(out, "; before, the best was ");
+    else if (best.value < last->value) fprintf(out, "; the best was ");
+    else {
+        fprintf(out, ", the best");
+        return;
+    }
+    fprintf(out, last->format, best.value);
+    fprintf(out, " at step %ld", (long)best.step);
+    if (best.count > 0 && best.count != t->validated_count)
+        fprintf(out, " over %ld %s", (long)best.count, t->task->counted);
+}
+
+// "validation loss 1.5103 (2.179 bits per byte) over 16384 tokens; the best was loss 1.5010 at step 400"
+static void gx__report_validated(FILE *out, const GxTrainer *t)
+{
+    if (!t->validated_metrics) return;
+    for (int i = 0; i < t->validated_metrics; i++) {
+        fprintf(out, i == 0 ? "validation " : i == 1 ? " (" : ", ");
+        fprintf(out, t->validated[i].format, t->validated[i].value);
+    }
+    fprintf(out, "%s over %ld %s", t->validated_metrics > 1 ? ")" : "", (long)t->validated_count, t->task->counted);
+    if (!strcmp(t->validated[0].name, "loss")) gx__report_best(out, t);
+    fprintf(out, "\n");
+}
+
+void gx_report_summary(const GxTrainer *t, const char *svg)
+{
+    GxReport r;
+    char folder[GX_PATH] = "";
+    GxError ignored = GX_ZERO; // it was saved there
+    gx_report_begin(&r, t->g);
+    if (!r.out) return;
+    gx_checkpoint_path(folder, t->o.output_dir, t->saved, &ignored);
+    gx__report_done(r.out, t);
+    gx__report_validated(r.out, t);
+    fprintf(r.out, "peak memory%s %.0f MB, planned %.0f MB\n",
+            t->g->world > 1 && t->plan.ranks_here == 1 ? " of rank 0" : "", (double)gx_process_peak_memory() / 1e6,
+            (double)gx_plan_total(&t->plan) / 1e6);
+    fprintf(r.out, "checkpoint: %s\nloss curve: %s, log: %s\n", t->begun < t->step ? folder : t->resume, svg,
+            t->log_path);
+    gx_report_end(&r, t->g);
 }
 #endif

@@ -347,7 +347,7 @@ GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, con
     GX_TRY(gx__setup_set_weights(t));
     GX_TRY(gx__setup_open_output(t));
     gx_catch_stop_signals(); // before, there is nothing to save
-    t->interval_start = gx_seconds();
+    t->opened = t->interval_start = gx_seconds();
     return gx_status(g);
 }
 #endif

@@ -75,6 +75,11 @@ typedef struct GxTrainer {
     int64_t interval_steps;
     double measured_since; // for the time left: since the first progress line, whose step was slow (first touches)
     int64_t measured_from; // the step then; 0: not yet
+    // for the summary of a run that is done (gx_report_summary)
+    double opened, training_seconds;    // when training began; of it, without validations and saving
+    GxMetric validated[GX_MAX_METRICS]; // of the last validation
+    int validated_metrics;              // how many; 0: there was none
+    int64_t validated_count;            // over how many tokens, or whatever the task counts
 } GxTrainer;
 
 // Which part of a run is this rank's: whether it prints and writes, and how many samples of a micro-batch it takes.
@@ -203,6 +208,7 @@ static void gx__trainer_report_progress(GxTrainer *t)
     const GxStep *s = &t->seen;
     double seconds = gx_seconds() - t->interval_start, per_step = seconds / (double)gx_max(1, t->interval_steps);
     GxProgress p = GX_ZERO;
+    t->training_seconds += seconds;
     p.step = t->step, p.steps = t->o.max_steps;
     p.loss = gx_step_loss(s), p.grad_norm = sqrt(s->sum_squares), p.lr = s->lr, p.skipped = (int)s->skip;
     p.tokens_per_s = (double)(t->interval_steps * t->o.global_batch_size * t->o.seq_len) / seconds;
@@ -263,7 +269,7 @@ void gx_trainer_evaluate(GxTrainer *t, int64_t samples, GxLosses *losses)
 static void gx__trainer_report_evaluation(GxTrainer *t, int64_t samples)
 {
     GxLosses losses;
-    GxMetric metric[GX_MAX_METRICS];
+    GxMetric metric[GX_MAX_METRICS] = GX_ZERO;
     if (t->task->held_out(t->self) == 0) return;
     const double started = gx_seconds();
     gx_trainer_evaluate(t, samples, &losses);
@@ -271,7 +277,9 @@ static void gx__trainer_report_evaluation(GxTrainer *t, int64_t samples)
     if (gx_failed(t->g) || t->stop || !gx_trainer_is_first(t)) return;
     const int n = t->task->metrics(t->self, &losses, metric);
     gx_report_evaluation(t, metric, n, losses.count[0]);
-    gx_evaluation_log(t->log, t->log_path, t->step, metric, n, &t->g->error);
+    gx_evaluation_log(t->log, t->log_path, t->step, metric, n, losses.count[0], t->task->counted, &t->g->error);
+    memcpy(t->validated, metric, sizeof t->validated);
+    t->validated_metrics = n, t->validated_count = losses.count[0];
 }
 
 void gx_trainer_save(GxTrainer *t)
@@ -330,7 +338,9 @@ static void gx__trainer_draw(GxTrainer *t)
     GxError *err = &t->g->error;
     snprintf(title, sizeof title, "%s, %ld steps", t->family->name, (long)t->step);
     if (gx_path_join(svg, t->o.output_dir, "loss.svg", err) != GX_OK) return;
-    if (gx_plot_loss(t->log_path, svg, title, err) == GX_OK) gx_report_curve(t, svg);
+    if (gx_plot_loss(t->log_path, svg, title, err) != GX_OK) return;
+    if (t->step >= t->o.max_steps && !t->stop) gx_report_summary(t, svg);
+    else gx_report_curve(t, svg);
 }
 
 static void gx__trainer_warn_skipped(const GxTrainer *t)
