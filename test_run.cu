@@ -603,4 +603,97 @@ TEST(tokens_per_second_are_those_of_training_not_of_validation_and_saving)
     remove_folder(folder);
 }
 
+// ---- the picture ---------------------------------------------------------------------------------------------------
+
+// Texts of the SVG behind each `mark`: "…>5.5</text>"; returns how many.
+static int svg_texts(const char *svg, const char *mark, char text[40][40])
+{
+    int n = 0;
+    for (const char *at = strstr(svg, mark); at && n < 40; at = strstr(at + 1, mark)) {
+        const char *begin = strchr(at, '>') + 1;
+        snprintf(text[n++], 40, "%.*s", (int)strcspn(begin, "<"), begin);
+    }
+    return n;
+}
+
+static void check_labels(const char *svg, const char *what, const char *mark, int least)
+{
+    char text[40][40];
+    const int n = svg_texts(svg, mark, text);
+    CHECK(n >= least && n <= 11, "%s has %d labels", what, n);
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < i; j++) CHECK(strcmp(text[i], text[j]), "%s has the label %s twice", what, text[i]);
+}
+
+static char *draw(const char *folder, const char *log) // the SVG; free() it
+{
+    char path[60], svg_path[60], *svg = NULL;
+    int64_t bytes;
+    GxError err = GX_ZERO;
+    snprintf(path, sizeof path, "%s/log.jsonl", folder);
+    snprintf(svg_path, sizeof svg_path, "%s/loss.svg", folder);
+    CHECK(gx_file_write(path, log, (int64_t)strlen(log), &err) == GX_OK &&
+              gx_plot_loss(path, svg_path, "llama, some steps", &err) == GX_OK &&
+              gx_file_read(svg_path, 1 << 24, &svg, &bytes, &err) == GX_OK,
+          "%s", err.message);
+    return svg ? svg : (char *)calloc(1, 1);
+}
+
+TEST(no_label_of_an_axis_stands_twice_however_long_the_run_and_however_large_the_loss)
+{
+    static const int runs[] = {0, 1, 2, 5, 20, 500, 100000, 10000000};
+    static const double losses[][2] = {{5.5, 1.5},     {1e3, 1},  {1e-4, 1e-6}, {5.5, 5.49},
+                                       {1.50001, 1.5}, {1e12, 1}, {2, 2},       {1e5 + 1e-5, 1e5}};
+    char folder[40], what[80];
+    static char log[20000];
+    if (!make_folder(folder)) return;
+    for (size_t r = 0; r < sizeof runs / sizeof *runs; r++) // each kind of run once, and each of losses
+        for (size_t l = 0; l < (runs[r] == 20 ? sizeof losses / sizeof *losses : 1); l++) {
+            const double high = losses[l][0], low = losses[l][1];
+            int n = log[0] = 0;
+            for (int i = 0; i < 100 && i < runs[r]; i++) {
+                const int step = runs[r] <= 100 ? i + 1 : (int)(runs[r] / 100.0 * (i + 1));
+                n += snprintf(log + n, sizeof log - (size_t)n, "{\"step\": %d, \"loss\": %.17e}\n", step,
+                              low + (high - low) / (i + 1));
+            }
+            char *svg = draw(folder, log);
+            snprintf(what, sizeof what, "the axis of %d steps, losses from %g to %g,", runs[r], high, low);
+            check_labels(svg, what, "text-anchor=\"end\"", 2);
+            check_labels(svg, what, "y=\"390\" text-anchor=\"middle\"", 2);
+            CHECK(!strstr(svg, "nan") && !strstr(svg, "inf"), "%s %s", what, svg);
+            free(svg);
+        }
+    remove_folder(folder);
+}
+
+TEST(the_baseline_is_a_dashed_line_in_the_picture_of_any_task)
+{
+#define CURVE                                                                                                          \
+    "{\"step\": 1, \"loss\": 5.5}\n{\"step\": 2, \"loss\": 4.5}\n{\"step\": 2, \"eval_loss\": 4.4, "                   \
+    "\"eval_bits_per_byte\": 9.9}\n"
+    static const struct {
+        const char *log, *label;
+        double height; // from the bottom of the axes, as a part of them; -1: no line
+    } list[] = {
+        {CURVE "{\"bigram_bits_per_byte\": 3.0}\n", ">bigram (3.000 bits per byte)<", 0}, // 2.08 nats
+        {"{\"bigram_bits_per_byte\": 3.0}\n" CURVE "{\"bigram_bits_per_byte\": 12.0}\n", ">bigram (12.000 bits", 1},
+        {CURVE "{\"of_a<b_bits_per_byte\": 7.0}\n", ">of a b (7.000", (7 * 0.6931472 - 4.4) / 1.1},
+        {"{\"bigram_bits_per_byte\": 3.0}\n", ">bigram (3.000", 0.5},
+        {CURVE "{\"bigram_bits_per_byte\": null}\n", NULL, -1},
+        {CURVE "{\"bits_per_byte\": 3.0, \"_bits_per_byte\": 1.0}\n", NULL, -1}};
+    char folder[40];
+    if (!make_folder(folder)) return;
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        char *svg = draw(folder, list[i].log), *line = strstr(svg, "stroke-dasharray");
+        while (line && line > svg && *line != 'M') line--; // the beginning of its path
+        const double y = line ? strtod(strchr(line, ' '), NULL) : 0, wanted = 372 - list[i].height * (372 - 58);
+        if (list[i].height < 0) CHECK(!line, "case %d has a line: %s", (int)i, svg);
+        else
+            CHECK(line && fabs(y - wanted) < 0.2 && strstr(svg, list[i].label),
+                  "case %d is drawn at %.1f, not %.1f: %s", (int)i, y, wanted, svg);
+        free(svg);
+    }
+    remove_folder(folder);
+}
+
 int main(int argc, char **argv) { return test_main(argc, argv); }

@@ -336,7 +336,7 @@ static void gx__trainer_draw(GxTrainer *t)
 {
     char svg[GX_PATH], title[200];
     GxError *err = &t->g->error;
-    snprintf(title, sizeof title, "%s, %ld steps", t->family->name, (long)t->step);
+    snprintf(title, sizeof title, "%s, %ld step%s", t->family->name, (long)t->step, t->step == 1 ? "" : "s");
     if (gx_path_join(svg, t->o.output_dir, "loss.svg", err) != GX_OK) return;
     if (gx_plot_loss(t->log_path, svg, title, err) != GX_OK) return;
     if (t->step >= t->o.max_steps && !t->stop) gx_report_summary(t, svg);
