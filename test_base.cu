@@ -742,6 +742,19 @@ TEST(a_text_that_is_cut_says_so_and_ends_with_a_whole_character)
     CHECK(gx_text_columns("é…x", 6) == 3, "%d columns of é…x", gx_text_columns("é…x", 6));
 }
 
+TEST(an_error_that_is_too_long_ends_with_an_ellipsis)
+{
+    char x[700];
+    GxError whole = GX_ZERO, cut = GX_ZERO;
+    memset(x, 'x', sizeof x);
+    x[599] = 0;
+    GX_FAIL(&whole, GX_ERR_IO, "%s", x);
+    CHECK(!strcmp(whole.message, x), "599 bytes became %s", whole.message);
+    x[599] = 'x', x[699] = 0;
+    GX_FAIL(&cut, GX_ERR_IO, "%s", x);
+    CHECK(strlen(cut.message) == 599 && !strcmp(cut.message + 595, "x…"), "it ends with %s", cut.message + 590);
+}
+
 TEST(a_line_is_wrapped_at_words_or_phrases_and_nothing_is_lost)
 {
     static const struct {

@@ -526,45 +526,47 @@ TEST(wrong_flags_are_named_with_what_is_expected)
 {
     static const struct {
         const char *line, *message;
-    } bad[] = {{"--learning_rte 1", "no option --learning_rte; did you mean --learning_rate?"},
-               {"--learning-rate 1", "did you mean --learning_rate?"},
-               {"--learning 1", "did you mean --learning_rate?"},
-               {"--head 1", "did you mean --heads?"},
-               {"--quite_another_thing 1", "no option --quite_another_thing; --help lists"},
-               {"--seq_len", "--seq_len needs a value: an integer, at least 1"},
-               {"--seq_len --resume", "--seq_len needs a value"},
-               {"--seq_len 12x", "--seq_len is \"12x\"; expected an integer, at least 1"},
-               {"--seq_len 1.5", "expected an integer"},
-               {"--seq_len 1e3", "expected an integer"},
-               {"--seq_len=", "expected an integer"},
-               {"--seq_len 0x10", "expected an integer"},
-               {"--seq_len 0", "at least 1"},
-               {"--steps 9223372036854775808", "--steps is \"9223372036854775808\"; expected an integer"},
-               {"--learning_rate nan", "--learning_rate is \"nan\"; expected a number, at least 0"},
-               {"--learning_rate inf", "expected a number"},
-               {"--learning_rate 1e999", "expected a number"},
-               {"--learning_rate 1e", "expected a number"},
-               {"--learning_rate -1", "at least 0"},
-               {"--learning_rate 0x1p3", "expected a number"},
-               {"--dropout 0.91", "a number from 0 to 0.9"},
-               {"--dropout 0.5,", "expected a number"},
-               {"--resume yes", "\"yes\" is not a flag"},
-               {"--resume=yes", "--resume is \"yes\"; expected true or false"},
-               {"--precision fp8", "--precision is \"fp8\"; expected one of fp32|bf16|fp16"},
-               {"--precision fp", "one of"},
-               {"--precision=", "one of"},
-               {"--heads 3,x", "--heads is \"3,x\"; expected at most 256 integers, such as 3,1, at least 0"},
-               {"--heads 3,,1", "expected at most 256"},
-               {"--heads 3,", "expected at most 256"},
-               {"--heads [3,1", "expected at most 256"},
-               {"--heads 3,-1", "at least 0"},
-               {"--heads [", "expected at most 256"},
-               {"--out \xff\xfe", "UTF-8"},
-               {"seq_len 5", "\"seq_len\" is not a flag"},
-               {"-s 5", "\"-s\" is not a flag"},
-               {"--", "is not a flag"},
-               {"--config", "--config needs a value"},
-               {"--config %/none.json", "No such file"}};
+    } bad[] = {
+        {"--learning_rte 1", "no option --learning_rte; did you mean --learning_rate?"},
+        {"--learning-rate 1", "did you mean --learning_rate?"},
+        {"--learning 1", "did you mean --learning_rate?"},
+        {"--head 1", "did you mean --heads?"},
+        {"--quite_another_thing 1", "no option --quite_another_thing; --help lists"},
+        {"--seq_len", "--seq_len needs a value: an integer, at least 1"},
+        {"--seq_len --resume", "--seq_len needs a value"},
+        {"--seq_len 12x", "--seq_len is \"12x\"; expected an integer, at least 1"},
+        {"--seq_len 1.5", "expected an integer"},
+        {"--seq_len 1e3", "expected an integer"},
+        {"--seq_len=", "expected an integer"},
+        {"--seq_len 0x10", "expected an integer"},
+        {"--seq_len 0", "at least 1"},
+        {"--steps 9223372036854775808", "--steps is \"9223372036854775808\"; expected an integer"},
+        {"--learning_rate nan", "--learning_rate is \"nan\"; expected a number, at least 0"},
+        {"--learning_rate inf", "expected a number"},
+        {"--learning_rate 1e999", "expected a number"},
+        {"--learning_rate 1e", "expected a number"},
+        {"--learning_rate -1", "at least 0"},
+        {"--learning_rate 0x1p3", "expected a number"},
+        {"--dropout 0.91", "a number from 0 to 0.9"},
+        {"--dropout 0.5,", "expected a number"},
+        {"--resume yes", "\"yes\" is not a flag"},
+        {"--resume=yes", "--resume is \"yes\"; expected true or false"},
+        {"--precision fp8", "--precision is \"fp8\"; expected one of fp32|bf16|fp16"},
+        {"--precision fp", "one of"},
+        {"--precision=", "one of"},
+        {"--heads 3,x", "--heads is \"3,x\"; expected a list of at most 256 integers, each at least 0, such as 3,1"},
+        {"--heads 3,,1", "expected a list of at most 256 integers"},
+        {"--heads 3,", "expected a list of at most 256 integers"},
+        {"--heads [3,1", "expected a list of at most 256 integers"},
+        {"--heads 3,-1", "each at least 0"},
+        {"--split 1,x", "expected a list of at most 256 integers, such as 3,1"},
+        {"--heads [", "expected a list of at most 256 integers"},
+        {"--out \xff\xfe", "UTF-8"},
+        {"seq_len 5", "\"seq_len\" is not a flag"},
+        {"-s 5", "\"-s\" is not a flag"},
+        {"--", "is not a flag"},
+        {"--config", "--config needs a value"},
+        {"--config %/none.json", "No such file"}};
     GxError err = GX_ZERO;
     GxConfig c;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -582,6 +584,26 @@ TEST(wrong_flags_are_named_with_what_is_expected)
     CHECK(read_args(&c, line, &err) == GX_OK && model.heads.n == 256, "256 elements: %s", err.message);
     strcat(line, ",1");
     refused(&err, read_args(&c, line, &err), GX_ERR_ARGUMENT, "at most 256", "257 elements");
+}
+
+TEST(values_that_are_cut_in_messages_end_with_an_ellipsis)
+{
+    char x[131] = "", line[300], says[300];
+    GxError err = GX_ZERO;
+    GxConfig c;
+    memset(x, 'x', 130);
+    const struct {
+        const char *line, *says;
+    } list[] = {{"--seq_len %.100s", "--seq_len is \"%.100s\"; expected an integer"},
+                {"--seq_len %s", "--seq_len is \"%.100s…\"; expected an integer"},
+                {"--seq_len 1%.98séyyy", "--seq_len is \"1%.98s…\"; expected an integer"}, // é is two bytes
+                {"--%s", "no option --%.100s…; --help"},
+                {"%s", "\"%.100s…\" is not a flag"}};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        snprintf(line, sizeof line, list[i].line, x);
+        snprintf(says, sizeof says, list[i].says, x);
+        refused(&err, read_args(&c, line, &err), GX_ERR_ARGUMENT, says, line);
+    }
 }
 
 TEST(flags_win_over_the_config_file_wherever_it_stands)
@@ -616,8 +638,8 @@ TEST(config_files_are_strict)
                {"{\"seq_len\": 0}", "at least 1"},
                {"{\"resume\": 1}", "expected true or false"},
                {"{\"learning_rate\": \"1\"}", "expected a number"},
-               {"{\"heads\": 3}", "expected at most 256"},
-               {"{\"heads\": [1.5]}", "expected at most 256"},
+               {"{\"heads\": 3}", "expected a list of at most 256 integers"},
+               {"{\"heads\": [1.5]}", "expected a list of at most 256 integers"},
                {"{\"heads\": [-1]}", "at least 0"},
                {"{\"out\": [\"x\"]}", "UTF-8 text"},
                {"{\"precision\": \"fp8\"}", "one of"},

@@ -269,6 +269,8 @@ TEST(generation_sees_the_last_window_and_draws_known_tokens_alone)
 
 TEST(the_first_difference_is_named_with_both_values_and_both_ranks)
 {
+#define HUNDRED "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789"
+#define LONG    HUNDRED HUNDRED
     static const struct {
         const char *first, *mine, *says;
     } pairs[] = {
@@ -279,6 +281,8 @@ TEST(the_first_difference_is_named_with_both_values_and_both_ranks)
         {"{\"heads\":[3,1]}", "{\"heads\":[1,3]}", "--heads is [3,1] on rank 0 and [1,3] on rank 3"},
         {"{\"tp\":2,\"the program\":\"a\"}", "{\"tp\":1,\"the program\":\"b\"}",
          "the program is \"a\" on rank 0 and \"b\" on rank 3; all ranks need the same"},
+        {"{\"sample_prompt\":\"" LONG "\"}", "{\"sample_prompt\":\"" LONG "?\"}",
+         "--sample_prompt is \"" HUNDRED "0123456789012345678901234567890123456789012345678… on rank 0 and \"0123"},
     };
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         GxError err = GX_ZERO;

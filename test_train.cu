@@ -575,7 +575,7 @@ TEST(flags_that_are_wrong_are_refused_with_what_would_be_right)
         {"--freeze model.*,lm_head*", {"every tensor of the model is frozen", NULL, NULL}},
         {"--freeze model.layers*,model.norm*,lm_head* --tie_word_embeddings", {"every tensor", "is frozen", NULL}},
         {"--ranks 257", {"--ranks is \"257\"", "from 1 to 256", NULL}},
-        {"--dp_batch_size_list 3,x", {"--dp_batch_size_list", "integers, such as 3,1", NULL}},
+        {"--dp_batch_size_list 3,x", {"--dp_batch_size_list", "each from 1 to 16777216, such as 3,1", NULL}},
         {"--warmup_steps 3", {"warmup_steps (3)", "max_steps (2)", NULL}},
         {"--lr_scheduler_type wsd --lr_decay_steps 9", {"lr_decay_steps", "max_steps (2)", NULL}},
     };
@@ -613,7 +613,7 @@ TEST(texts_that_cannot_be_trained_on_are_refused_by_path)
         const char *text;
         Refusal r;
     } cases[] = {
-        {"missing.txt", {"", {"missing.txt", "No such file", NULL}}},
+        {"missing.txt", {"", {"missing.txt", "No such file", "`make data` makes data/text.txt"}}},
         {"short.txt", {"--validation_fraction 0", {"short.txt", "20 bytes", "needs 33"}}},
         {"empty.txt", {"", {"empty.txt is empty", NULL, NULL}}},
         {"text.txt/x", {"", {"text.txt/x", "Not a directory", NULL}}},

@@ -8,6 +8,7 @@
 #ifndef GX_STATUS_H
 #define GX_STATUS_H
 #include "common.h"
+#include "text.h"
 GX_BEGIN
 
 typedef enum {
@@ -26,7 +27,7 @@ typedef struct {
     int claimed; // somebody is writing, or has written
     int line;
     const char *file;
-    char message[600];
+    char message[600]; // what is longer ends with an ellipsis
 } GxError;
 
 GxStatus gx_error_set(GxError *err, GxStatus code, const char *file, int line, const char *format, ...) GX_PRINTF(5, 6);
@@ -56,7 +57,8 @@ GxStatus gx_error_set(GxError *err, GxStatus code, const char *file, int line, c
     if (!__atomic_compare_exchange_n(&err->claimed, &nobody, 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return code;
     va_list args;
     va_start(args, format);
-    vsnprintf(err->message, sizeof err->message, format, args);
+    const int n = vsnprintf(err->message, sizeof err->message, format, args);
+    if (n >= (int)sizeof err->message) gx_text_mark_cut(err->message, sizeof err->message);
     va_end(args);
     err->file = file;
     err->line = line;

@@ -16,6 +16,9 @@ int gx_text_columns(const char *text, int64_t bytes); // of its first bytes
 // The text where it fits into out[size], else as much of it as there is room for, up to the end of a character, and an
 // ellipsis. Returns out. size: at least 4.
 const char *gx_text_cut(const char *text, char *out, size_t size);
+// Of a text that snprintf cut to text[size]: its last characters make room for an ellipsis.
+void gx_text_mark_cut(char *text, size_t size);
+enum { GX_TEXT_VALUE = 104 }; // bytes of a buffer for a user's value in a message: 100 of it and an ellipsis
 
 // Writes one line of text, without a newline at its end, behind `column` columns that the line has already, and where
 // it reaches beyond `width` columns goes on in further lines behind `indent` spaces. It is divided at spaces: `behind`
@@ -40,14 +43,20 @@ int gx_text_columns(const char *text, int64_t bytes)
     return columns;
 }
 
-const char *gx_text_cut(const char *text, char *out, size_t size)
+void gx_text_mark_cut(char *text, size_t size)
 {
     static const char ellipsis[] = "…";
-    size_t n = strlen(text);
-    if (n >= size)
-        for (n = size - sizeof ellipsis; n > 0 && gx__text_continues(text[n]);) n--;
-    memcpy(out, text, n);
-    snprintf(out + n, size - n, "%s", text[n] ? ellipsis : "");
+    size_t n = size - sizeof ellipsis;
+    while (n > 0 && gx__text_continues(text[n])) n--;
+    memcpy(text + n, ellipsis, sizeof ellipsis);
+}
+
+const char *gx_text_cut(const char *text, char *out, size_t size)
+{
+    const size_t n = strlen(text), fits = n < size ? n : size - 1;
+    memcpy(out, text, fits);
+    out[fits] = 0;
+    if (fits < n) gx_text_mark_cut(out, size);
     return out;
 }
 

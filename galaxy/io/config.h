@@ -192,14 +192,15 @@ static GxStatus gx__config_unknown(const GxConfig *c, const char *where, const c
                                    GxError *err)
 {
     const char *nearest = gx__config_nearest(c, name), *programs = gx__config_programs(c, name);
+    char cut[GX_TEXT_VALUE];
     if (programs)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "%sthere is no option %s%s in this program; use %s, or leave it out",
                        where, dashes, name, programs);
     if (!nearest)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "%sthere is no option %s%.100s; --help lists them all", where, dashes,
-                       name);
-    return GX_FAIL(err, GX_ERR_ARGUMENT, "%sthere is no option %s%.100s; did you mean %s%s?", where, dashes, name,
-                   dashes, nearest);
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "%sthere is no option %s%s; --help lists them all", where, dashes,
+                       gx_text_cut(name, cut, sizeof cut));
+    return GX_FAIL(err, GX_ERR_ARGUMENT, "%sthere is no option %s%s; did you mean %s%s?", where, dashes,
+                   gx_text_cut(name, cut, sizeof cut), dashes, nearest);
 }
 
 // ---- files ---------------------------------------------------------------------------------------------------------
@@ -292,14 +293,15 @@ GxStatus gx_config_read_args(GxConfig *c, int argc, char **argv, GxError *err)
     for (int i = 1; i < argc; i++) {
         const char *arg = argv[i], *equals = strchr(arg, '='), *value = equals ? equals + 1 : NULL;
         const GxField *o = NULL;
-        char name[GX_FIELD_TEXT];
+        char name[GX_FIELD_TEXT], cut[GX_TEXT_VALUE];
         void *target = NULL;
         c->help = !strcmp(arg, "--help") || !strcmp(arg, "-h");
         c->version = !strcmp(arg, "--version");
         if (c->help || c->version) return GX_OK;
         if (strncmp(arg, "--", 2) || !arg[2])
             return GX_FAIL(err, GX_ERR_ARGUMENT,
-                           "\"%.100s\" is not a flag: options are written --name value; --help lists them", arg);
+                           "\"%s\" is not a flag: options are written --name value; --help lists them",
+                           gx_text_cut(arg, cut, sizeof cut));
         snprintf(name, sizeof name, "%.*s", equals ? (int)(equals - arg - 2) : GX_FIELD_TEXT, arg + 2);
         int number = gx__config_find(c, name, &o, &target), is_config = !strcmp(name, "config");
         if (number < 0 && !is_config) return gx__config_unknown(c, "", "--", name, err);

@@ -108,14 +108,15 @@ GxStatus gx_checkpoint_compare(int *same, const char *folder, const GxTask *task
 static GxStatus gx__checkpoint_add_changed(char *text, size_t size, const char *name, const GxJson *then,
                                            const GxJson *now, GxError *err)
 {
-    char *a = NULL, *b = NULL;
+    char *a = NULL, *b = NULL, cut[2][GX_TEXT_VALUE];
     int64_t bytes;
     if (!then || !now) return GX_OK;
     GxStatus status = gx_json_dump(then, 0, &a, &bytes, err);
     if (status == GX_OK) status = gx_json_dump(now, 0, &b, &bytes, err);
     const size_t end = strlen(text);
     if (status == GX_OK && strcmp(a, b))
-        snprintf(text + end, size - end, "%s--%s %.100s, now %.100s", end ? "; " : "", name, a, b);
+        snprintf(text + end, size - end, "%s--%s %s, now %s", end ? "; " : "", name,
+                 gx_text_cut(a, cut[0], sizeof cut[0]), gx_text_cut(b, cut[1], sizeof cut[1]));
     free(a);
     free(b);
     return status;
