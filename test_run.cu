@@ -64,7 +64,7 @@ static GxStatus resolve(const char *const *args, int ranks, GxTrainOptions *o, G
     int n = 0;
     while (args[n]) n++;
     gx_config_open(&c);
-    GX_TRY(gx_options_add(&c, o, NULL, err));
+    GX_TRY(gx_options_add(&c, o, NULL, "llama", err));
     GX_TRY(gx_config_read_args(&c, n, (char **)args, err));
     return gx_options_resolve_batch(o, &c, ranks, split, err);
 }
@@ -140,6 +140,52 @@ TEST(batches_that_do_not_multiply_are_refused_with_their_numbers)
         for (int s = 0; s < 3; s++)
             CHECK(strstr(err.message, bad[i].says[s]), "case %d: no \"%s\" in: %s", (int)i, bad[i].says[s],
                   err.message);
+    }
+}
+
+// ---- what each program has -----------------------------------------------------------------------------------------
+
+TEST(the_program_of_a_mode_has_the_options_that_its_mode_can_take_and_names_the_program_with_the_others)
+{
+    static const char *const lists[] = {"tp_num_attention_heads_list", "tp_intermediate_size_list",
+                                        "tp_vocab_size_list", "seq_scatter_list", "mode"};
+    static const struct {
+        const GxMode *mode;
+        int has[5];
+    } programs[] = {{&gx_tp, {1, 1, 1, 0, 0}},
+                    {&gx_sp, {0, 0, 0, 1, 0}},
+                    {&gx_galaxy, {1, 1, 1, 1, 0}},
+                    {&gx_galaxy2, {1, 0, 1, 1, 0}},
+                    {NULL, {1, 1, 1, 1, 1}}};
+    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {
+        const char *name = programs[i].mode ? programs[i].mode->name : "train_bert";
+        char *help = NULL, flag[60];
+        size_t bytes = 0;
+        GxTrainOptions o;
+        GxConfig c;
+        GxError err = GX_ZERO;
+        memset(&o, 0xEE, sizeof o);
+        gx_config_open(&c);
+        CHECK(gx_options_add(&c, &o, programs[i].mode, "bert", &err) == GX_OK, "%s", err.message);
+        FILE *out = open_memstream(&help, &bytes);
+        gx_config_help(&c, out, 80);
+        fclose(out);
+        const char *heading = strstr(help, "\none copy of the model");
+        CHECK(heading && !strstr(heading + 1, "\none copy of the model"), "%s: not one heading: %s", name, help);
+        for (int l = 0; l < 5; l++) {
+            char *args[] = {(char *)"p", flag, (char *)"1"};
+            snprintf(flag, sizeof flag, "--%s ", lists[l]);
+            CHECK(!strstr(help, flag) == !programs[i].has[l], "%s: %s: %s", name, flag, help);
+            flag[strlen(flag) - 1] = 0;
+            if (programs[i].has[l]) continue;
+            gx_error_clear(&err);
+            CHECK(gx_config_read_args(&c, 3, args, &err) == GX_ERR_ARGUMENT && strstr(err.message, flag) &&
+                      strstr(err.message, "use train_bert"),
+                  "%s %s: %s", name, flag, err.message);
+        }
+        gx_error_clear(&err);
+        if (programs[i].mode) CHECK(gx_options_check_lists(&o, programs[i].mode, &err) == GX_OK, "%s", err.message);
+        free(help);
     }
 }
 

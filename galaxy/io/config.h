@@ -30,7 +30,7 @@ GX_BEGIN
 
 typedef enum { GX_FROM_DEFAULT = 0, GX_FROM_FILE, GX_FROM_FLAG } GxOptionSource;
 
-enum { GX_CONFIG_GROUPS = 8, GX_CONFIG_OPTIONS = 512, GX_CONFIG_ELSEWHERE = 8 };
+enum { GX_CONFIG_GROUPS = 16, GX_CONFIG_OPTIONS = 512, GX_CONFIG_ELSEWHERE = 8 };
 typedef struct {
     const char *title;
     const GxField *option;
@@ -40,7 +40,7 @@ typedef struct {
 typedef struct {
     const GxField *option;
     int n;
-    const char *programs; // "train_llama"
+    char programs[80]; // "train_llama"
 } GxOptionElsewhere;
 typedef struct {
     GxOptionGroup group[GX_CONFIG_GROUPS];
@@ -52,9 +52,10 @@ typedef struct {
 } GxConfig;
 
 void gx_config_open(GxConfig *c);
-// Adds a table and sets its options to their defaults.
+// Adds a table and sets its options to their defaults. --help shows tables of one title, one behind the other, as one.
 GxStatus gx_config_add(GxConfig *c, const char *title, const GxField *options, int n, void *target, GxError *err);
-// A table that this program does not have, and other programs do: its options are refused with their names.
+// A table that this program does not have, and other programs do: its options are refused with their names ("use
+// train_llama, or leave it out"), which may have 79 bytes.
 GxStatus gx_config_add_elsewhere(GxConfig *c, const GxField *options, int n, const char *programs, GxError *err);
 GxStatus gx_config_read_json(GxConfig *c, const char *path, GxError *err); // what flags have set stays
 GxStatus gx_config_read_args(GxConfig *c, int argc, char **argv, GxError *err);
@@ -130,8 +131,9 @@ GxStatus gx_config_add_elsewhere(GxConfig *c, const GxField *options, int n, con
     if (c->elsewheres == GX_CONFIG_ELSEWHERE)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "the options of %s do not fit: at most %d tables of other programs",
                        programs, GX_CONFIG_ELSEWHERE);
-    const GxOptionElsewhere added = {options, n, programs};
-    c->elsewhere[c->elsewheres++] = added;
+    GxOptionElsewhere *added = &c->elsewhere[c->elsewheres++];
+    added->option = options, added->n = n;
+    snprintf(added->programs, sizeof added->programs, "%s", programs);
     return GX_OK;
 }
 
@@ -357,7 +359,7 @@ void gx_config_help(const GxConfig *c, FILE *out, int width)
     gx__config_help_line(out, "--help", at, width, "this text", "");
     gx__config_help_line(out, "--version", at, width, "what this program is, and what it was built with", "");
     for (int g = 0; g < c->groups; g++) {
-        fprintf(out, "\n%s\n", c->group[g].title);
+        if (!g || strcmp(c->group[g].title, c->group[g - 1].title)) fprintf(out, "\n%s\n", c->group[g].title);
         for (int i = 0; i < c->group[g].n; i++) gx__config_help_option(out, &c->group[g].option[i], at, width);
     }
 }

@@ -51,7 +51,7 @@ static GxStatus gx__setup_read_options(GxTrainer *t, int argc, char **argv)
     if (!t->model_config || !t->self) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a configuration");
     gx_config_open(&t->config);
     GX_TRY(gx_config_add(&t->config, t->task->name, t->task->fields, t->task->n_fields, t->self, err));
-    GX_TRY(gx_options_add(&t->config, &t->o, t->mode, err));
+    GX_TRY(gx_options_add(&t->config, &t->o, t->mode, t->family->name, err));
     GX_TRY(gx_config_add(&t->config, "model", t->family->fields, t->family->n_fields, t->model_config, err));
     GX_TRY(gx_config_read_args(&t->config, argc, argv, err));
     if (t->config.help || t->config.version) {
