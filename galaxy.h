@@ -38,6 +38,7 @@
 #define GALAXY_H
 #include "galaxy/base/common.h"
 #include "galaxy/base/status.h"
+#include "galaxy/base/text.h"
 #include "galaxy/base/fields.h"
 #include "galaxy/base/log.h"
 #include "galaxy/base/dtype.h"

@@ -1,5 +1,5 @@
-// test_base.cu: status, arena, random numbers, tensor table, store, mesh, partitions, recorder, types; and the tests'
-// own frame.
+// test_base.cu: status, arena, random numbers, tensor table, store, mesh, partitions, recorder, types,
+// text; and the tests' own frame.
 #define GALAXY_IMPLEMENTATION // looks inside
 #include "galaxy/base/context.h"
 #include "galaxy/base/dtype.h"
@@ -7,6 +7,7 @@
 #include "galaxy/base/partition.h"
 #include "galaxy/base/random.h"
 #include "galaxy/base/store.h"
+#include "galaxy/base/text.h"
 #include "test/test.h"
 #include <sys/wait.h>
 #include <unistd.h>
@@ -740,6 +741,62 @@ TEST(rounding_to_bf16_is_off_by_at_most_one_part_in_257)
             squares / (1 << 23)); // evenly spread: 2^-8/sqrt(3) of a number between 1 and 2, sqrt(1/2) on the average
         CHECK(fabs(rms / (ldexp(1, -8) / sqrt(6)) - 1) < 1e-3, "2^%d: %g off on the average of squares", exponents[e],
               rms);
+    }
+}
+
+// ---- text for people -----------------------------------------------------------------------------------------------
+
+TEST(a_text_that_is_cut_says_so_and_ends_with_a_whole_character)
+{
+    static const struct {
+        const char *text, *cut; // into 9 bytes
+    } list[] = {{"", ""},
+                {"12345678", "12345678"},
+                {"123456789", "12345…"},
+                {"1234\xc3\xa9"
+                 "67",
+                 "1234\xc3\xa9"
+                 "67"},
+                {"1234\xc3\xa9"
+                 "678",
+                 "1234…"},
+                {"\xf0\x9f\x98\x80\xf0\x9f\x98\x80\xf0\x9f\x98\x80", "\xf0\x9f\x98\x80…"}};
+    char out[9];
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        CHECK(!strcmp(gx_text_cut(list[i].text, out, sizeof out), list[i].cut), "%s became %s, expected %s",
+              list[i].text, out, list[i].cut);
+    CHECK(!strcmp(gx_text_cut("12345", out, 4), "…"), "into 4 bytes: %s", out);
+    CHECK(gx_text_columns("é…x", 6) == 3, "%d columns of é…x", gx_text_columns("é…x", 6));
+}
+
+TEST(a_line_is_wrapped_at_words_or_phrases_and_nothing_is_lost)
+{
+    static const struct {
+        const char *text, *behind;
+        int column, indent, width;
+        const char *wrapped;
+        int last;
+    } list[] = {
+        {"fits as it  is", NULL, 0, 2, 14, "fits as it  is", 14},
+        {"one two three four", NULL, 0, 2, 9, "one two\n  three\n  four", 6},
+        {"one two three four", NULL, 5, 5, 12, "one two\n     three\n     four", 9},
+        {"two three", NULL, 9, 4, 11, "\n    two\n    three", 9},
+        {"a word_that_is_longer b", NULL, 0, 2, 10, "a\n  word_that_is_longer\n  b", 3},
+        {"one of fp32|bf16|fp16", NULL, 0, 2, 13, "one of fp32|\n  bf16|fp16", 11},
+        {"\xc3\xa9\xc3\xa9\xc3\xa9 \xc3\xa9\xc3\xa9", NULL, 0, 0, 6, "\xc3\xa9\xc3\xa9\xc3\xa9 \xc3\xa9\xc3\xa9", 6},
+        {"plan: weights 1.2, gradients 3.4, all 5", ",;:", 0, 2, 21, "plan: weights 1.2,\n  gradients 3.4,\n  all 5",
+         7},
+        {"a phrase that is long, short", ",;:", 0, 2, 12, "a phrase\n  that is\n  long,\n  short", 7},
+    };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        char *text = NULL;
+        size_t bytes = 0;
+        FILE *out = open_memstream(&text, &bytes);
+        const int last = gx_text_wrap(out, list[i].text, list[i].behind, list[i].column, list[i].indent, list[i].width);
+        fclose(out);
+        CHECK(!strcmp(text, list[i].wrapped) && last == list[i].last, "case %d: %d columns at last, expected %d:\n%s",
+              (int)i, last, list[i].last, text);
+        free(text);
     }
 }
 

@@ -64,7 +64,7 @@ static GxStatus resolve(const char *const *args, int ranks, GxTrainOptions *o, G
     int n = 0;
     while (args[n]) n++;
     gx_config_open(&c);
-    GX_TRY(gx_options_add(&c, o, NULL, err));
+    GX_TRY(gx_options_add(&c, o, NULL, "llama", err));
     GX_TRY(gx_config_read_args(&c, n, (char **)args, err));
     return gx_options_resolve_batch(o, &c, ranks, split, err);
 }
@@ -140,6 +140,52 @@ TEST(batches_that_do_not_multiply_are_refused_with_their_numbers)
         for (int s = 0; s < 3; s++)
             CHECK(strstr(err.message, bad[i].says[s]), "case %d: no \"%s\" in: %s", (int)i, bad[i].says[s],
                   err.message);
+    }
+}
+
+// ---- what each program has -----------------------------------------------------------------------------------------
+
+TEST(the_program_of_a_mode_has_the_options_that_its_mode_can_take_and_names_the_program_with_the_others)
+{
+    static const char *const lists[] = {"tp_num_attention_heads_list", "tp_intermediate_size_list",
+                                        "tp_vocab_size_list", "seq_scatter_list", "mode"};
+    static const struct {
+        const GxMode *mode;
+        int has[5];
+    } programs[] = {{&gx_tp, {1, 1, 1, 0, 0}},
+                    {&gx_sp, {0, 0, 0, 1, 0}},
+                    {&gx_galaxy, {1, 1, 1, 1, 0}},
+                    {&gx_galaxy2, {1, 0, 1, 1, 0}},
+                    {NULL, {1, 1, 1, 1, 1}}};
+    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {
+        const char *name = programs[i].mode ? programs[i].mode->name : "train_bert";
+        char *help = NULL, flag[60];
+        size_t bytes = 0;
+        GxTrainOptions o;
+        GxConfig c;
+        GxError err = GX_ZERO;
+        memset(&o, 0xEE, sizeof o);
+        gx_config_open(&c);
+        CHECK(gx_options_add(&c, &o, programs[i].mode, "bert", &err) == GX_OK, "%s", err.message);
+        FILE *out = open_memstream(&help, &bytes);
+        gx_config_help(&c, out, 80);
+        fclose(out);
+        const char *heading = strstr(help, "\none copy of the model");
+        CHECK(heading && !strstr(heading + 1, "\none copy of the model"), "%s: not one heading: %s", name, help);
+        for (int l = 0; l < 5; l++) {
+            char *args[] = {(char *)"p", flag, (char *)"1"};
+            snprintf(flag, sizeof flag, "--%s ", lists[l]);
+            CHECK(!strstr(help, flag) == !programs[i].has[l], "%s: %s: %s", name, flag, help);
+            flag[strlen(flag) - 1] = 0;
+            if (programs[i].has[l]) continue;
+            gx_error_clear(&err);
+            CHECK(gx_config_read_args(&c, 3, args, &err) == GX_ERR_ARGUMENT && strstr(err.message, flag) &&
+                      strstr(err.message, "use train_bert"),
+                  "%s %s: %s", name, flag, err.message);
+        }
+        gx_error_clear(&err);
+        if (programs[i].mode) CHECK(gx_options_check_lists(&o, programs[i].mode, &err) == GX_OK, "%s", err.message);
+        free(help);
     }
 }
 
@@ -349,6 +395,8 @@ TEST(the_sample_of_a_text_model_sees_as_many_bytes_as_it_was_trained_on)
 
 TEST(the_first_difference_is_named_with_both_values_and_both_ranks)
 {
+#define HUNDRED "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789"
+#define LONG    HUNDRED HUNDRED
     static const struct {
         const char *first, *mine, *says;
     } pairs[] = {
@@ -359,6 +407,8 @@ TEST(the_first_difference_is_named_with_both_values_and_both_ranks)
         {"{\"heads\":[3,1]}", "{\"heads\":[1,3]}", "--heads is [3,1] on rank 0 and [1,3] on rank 3"},
         {"{\"tp\":2,\"the program\":\"a\"}", "{\"tp\":1,\"the program\":\"b\"}",
          "the program is \"a\" on rank 0 and \"b\" on rank 3; all ranks need the same"},
+        {"{\"sample_prompt\":\"" LONG "\"}", "{\"sample_prompt\":\"" LONG "?\"}",
+         "--sample_prompt is \"" HUNDRED "0123456789012345678901234567890123456789012345678… on rank 0 and \"0123"},
     };
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         GxError err = GX_ZERO;
@@ -578,7 +628,7 @@ static void hear_log(void *user, GxLogLevel level, const char *text)
 static long train_in_process(const char *folder, const char *more, const GxReporter *reporter, Heard *errors,
                              int *status)
 {
-    char text[300], all[600], *argv[40] = {(char *)"train"};
+    char text[300], all[1000], *argv[60] = {(char *)"train"};
     GxError err = GX_ZERO;
     GxContext g = GX_ZERO;
     struct stat st;
@@ -623,12 +673,26 @@ static void remove_folder(const char *folder)
 
 TEST(a_program_that_brings_its_reporter_hears_every_line_and_nothing_is_printed)
 {
-    static const char *const lines[] = {
-        "galaxy ",      "model: llama", "data: ",       "options: ",       "memory plan", "GFLOP per step",
-        "bigram model", "step     1/2", "step     2/2", "validation loss", "saved ",      "sample:\nIn the beginning ",
-        "loss curve: ", "log: "};
+    static const char *const lines[] = {"galaxy ",
+                                        "model: llama",
+                                        "data: ",
+                                        "options: ",
+                                        "memory plan",
+                                        "GFLOP per step",
+                                        "bigram model",
+                                        "step     1/2",
+                                        "step     2/2",
+                                        "validation loss",
+                                        "saved ",
+                                        "sample:\nIn the beginning ",
+                                        "done: 2 steps in ",
+                                        "\nvalidation loss ",
+                                        "\npeak memory ",
+                                        "\ncheckpoint: ",
+                                        "\nloss curve: ",
+                                        "log: "};
     static Heard said, errors;
-    const GxReporter reporter = {hear, &said};
+    const GxReporter reporter = {hear, &said, NULL};
     char folder[40];
     int status;
     if (!make_folder(folder)) return;
@@ -642,6 +706,74 @@ TEST(a_program_that_brings_its_reporter_hears_every_line_and_nothing_is_printed)
     remove_folder(folder);
 }
 
+// Columns of the widest line; of `text`, up to `end`.
+static int widest_line(const char *text, const char *end)
+{
+    int widest = 0;
+    for (; text < end; text += strcspn(text, "\n") + 1) {
+        const int columns = gx_text_columns(text, (int64_t)strcspn(text, "\n"));
+        widest = columns > widest ? columns : widest;
+    }
+    return widest;
+}
+
+static int columns_as_told(void *user) { return *(const int *)(const void *)((Heard *)user + 1); }
+
+TEST(nothing_that_a_run_says_of_itself_is_wider_than_its_reporter)
+{
+    static struct {
+        Heard said;
+        int columns;
+    } one;
+    static Heard errors;
+    const GxReporter reporter = {hear, &one.said, columns_as_told};
+    char folder[40], flags[100], *end;
+    int status;
+    if (!make_folder(folder)) return;
+    for (int columns = 200; columns >= 0; columns -= columns == 60 ? 60 : 70) { // 200, 130, 60, 0: not known
+        one.columns = columns, one.said.text[0] = 0;
+        snprintf(flags, sizeof flags, "--mode galaxy --output_dir %s/%d", folder, columns);
+        train_in_process(folder, flags, &reporter, &errors, &status);
+        end = strstr(one.said.text, "sample:\n"); // what the model writes stays as it is; behind it stand long paths
+        if (!CHECK(status == 0 && end, "status %d, %s", status, errors.text)) break;
+        const int limit = columns ? columns : 80, widest = widest_line(one.said.text, end);
+        CHECK(widest <= limit && widest > limit - 20, "%d columns of %d:\n%s", widest, limit, one.said.text);
+        CHECK((strstr(one.said.text, "GFLOP/s") != NULL) == (columns >= 100), "%d columns:\n%s", columns,
+              one.said.text);
+        CHECK(strstr(one.said.text, "activations 0.0"), "%d columns divide what belongs together: %s", columns,
+              one.said.text);
+    }
+    remove_folder(folder);
+}
+
+TEST(a_progress_line_of_80_columns_has_loss_norm_rate_speed_and_time_left_whatever_they_are)
+{
+    static const struct {
+        GxProgress p;
+        const char *line;
+    } list[] = {
+        {{1, 500, 5.54512, 1.23449, 1e-4, 17812, 12.4, 123, 0, 72, 0},
+         "step     1/500  loss 5.5451  norm 1.234  lr 1.00e-4  17.8k tok/s   1m12s left\n"},
+        {{99999, 100000, 12345.6789, 1234.5, 0, 999.6, 1e5, 1e5, 1e4, 45240, 0},
+         "step 99999/100000  loss  12346  norm  1234  lr 0.00e+0  1.00k tok/s  12h34m left\n"},
+        {{7, 100000, 1e-9, 1e9, 1.5e-12, 0, 0, 5, 0, 5, 0},
+         "step     7/100000  loss 0.0000  norm 1e+09  lr 1.5e-12      0 tok/s      5s left\n"},
+        {{7, 100000, NAN, INFINITY, 1e-4, 2.5e6, 0, 5, 0, 5, 1},
+         "step     7/100000  loss    nan  skipped: gradients are not finite      5s left\n"},
+    };
+    static Heard said;
+    const GxReporter reporter = {hear, &said, NULL};
+    GxContext g = GX_ZERO;
+    static GxTrainer t;
+    g.reporter = &reporter;
+    t.g = &g;
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        said.text[0] = 0;
+        gx_report_progress(&t, &list[i].p);
+        CHECK(!strcmp(said.text, list[i].line), "it said\n%snot\n%s", said.text, list[i].line);
+    }
+}
+
 TEST(a_run_without_a_reporter_is_silent_and_an_error_goes_to_the_logger_and_the_status)
 {
     static Heard errors;
@@ -650,7 +782,7 @@ TEST(a_run_without_a_reporter_is_silent_and_an_error_goes_to_the_logger_and_the_
     if (!make_folder(folder)) return;
     long printed = train_in_process(folder, "", NULL, &errors, &status);
     CHECK(status == 0 && printed == 0 && !errors.text[0], "status %d, %ld bytes, %s", status, printed, errors.text);
-    printed = train_in_process(folder, "--hidden_size 15", NULL, &errors, &status);
+    printed = train_in_process(folder, "--hidden_size 15 --output_dir nowhere", NULL, &errors, &status);
     CHECK(status == 1 && printed == 0 && strstr(errors.text, "hidden_size"), "status %d, %ld bytes, %s", status,
           printed, errors.text);
     remove_folder(folder);
@@ -675,7 +807,7 @@ static int train_by(const char *flags, const GxReporter *reporter, Heard *errors
 static char *sample_of(const char *folder, const char *more)
 {
     static Heard said, errors;
-    const GxReporter reporter = {hear, &said};
+    const GxReporter reporter = {hear, &said, NULL};
     char flags[900];
     said.text[0] = 0;
     snprintf(flags, sizeof flags,
@@ -684,7 +816,7 @@ static char *sample_of(const char *folder, const char *more)
              "--threads 1 --sample_bytes 60 --eval_steps 0 %s",
              folder, more);
     CHECK(train_by(flags, &reporter, &errors) == 0 && !errors.text[0], "%s: %s", more, errors.text);
-    const char *sample = strstr(said.text, "sample:\n"), *end = sample ? strstr(sample, "\nloss curve: ") : NULL;
+    const char *sample = strstr(said.text, "sample:\n"), *end = sample ? strstr(sample, "\ndone: ") : NULL;
     CHECK(end && end - sample > 60, "%s: it wrote no sample: %s", more, said.text);
     return end ? strndup(sample, (size_t)(end - sample)) : strdup("");
 }
@@ -726,6 +858,201 @@ TEST(what_transformers_5_would_not_load_is_said_before_it_is_trained)
     CHECK(train_by("--dry_run --initializer_range 1.5", NULL, &errors) == 1 &&
               strstr(errors.text, "a number from 0 to 1"),
           "%s", errors.text);
+}
+
+// ---- what was measured ---------------------------------------------------------------------------------------------
+
+TEST(a_run_that_is_done_says_how_long_it_took_how_good_it_is_and_where_all_lies)
+{
+#define LINE(step, loss, count) "{\"step\": " step ", \"eval_loss\": " loss ", \"eval_tokens\": " count "}\n"
+    static const struct {
+        const char *log;
+        int64_t begun;
+        const char *done, *validated;
+    } list[] = {
+        {LINE("100", "1.7", "160") LINE("500", "1.5", "160"), 0,
+         "done: 500 steps in 1m12s, 1.02M tokens, 17,778 tokens/s in training\n",
+         "validation loss 1.5000 (2.164 bits per byte) over 160 tokens, the best\n"},
+        {LINE("100", "1.7", "160") LINE("300", "1.25", "160") LINE("400", "1.3", "160") LINE("500", "1.5", "160"), 400,
+         "done: 500 steps, the last 100 in 1m12s, 205k tokens, 3,556 tokens/s in training\n",
+         "validation loss 1.5000 (2.164 bits per byte) over 160 tokens;\n  the best was loss 1.2500 at step 300\n"},
+        {LINE("100", "1.7", "80") "{\"step\": 500, \"loss\": 1.1}\n" LINE("500", "1.5", "160"), 0,
+         "done: 500 steps in 1",
+         "over 160 tokens; before,\n  the best was loss 1.7000 at step 100 over 80 tokens\n"}, // not compared
+        {LINE("500", "1.5", "160"), 500, "done: 500 steps, none of them now\n",
+         "validation loss 1.5000 (2.164 bits per byte) over 160 tokens\n"},
+    };
+    static Heard said;
+    static GxTrainer t;
+    const GxReporter reporter = {hear, &said, NULL};
+    const GxMetric loss = {"loss", "loss %.4f", 1.5}, bits = {"bits_per_byte", "%.3f bits per byte", 1.5 / log(2.0)};
+    GxContext g = GX_ZERO;
+    GxError err = GX_ZERO;
+    char folder[40];
+    if (!make_folder(folder)) return;
+    g.reporter = &reporter, g.world = 1;
+    t.g = &g, t.task = &gx_causal_lm, t.step = t.saved = 500, t.training_seconds = 57.6;
+    t.o.global_batch_size = 8, t.o.seq_len = 256, t.plan.process = 120400000;
+    t.validated[0] = loss, t.validated[1] = bits, t.validated_metrics = 2, t.validated_count = 160;
+    snprintf(t.o.output_dir, sizeof t.o.output_dir, "out");
+    snprintf(t.resume.folder, sizeof t.resume.folder, "out/checkpoint-500");
+    snprintf(t.log_path, sizeof t.log_path, "%s/log.jsonl", folder);
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        said.text[0] = 0;
+        CHECK(gx_file_write(t.log_path, list[i].log, (int64_t)strlen(list[i].log), &err) == GX_OK, "%s", err.message);
+        t.begun = list[i].begun, t.opened = gx_seconds() - 72;
+        gx_report_summary(&t, "out/loss.svg");
+        CHECK(strstr(said.text, list[i].done) == said.text && strstr(said.text, list[i].validated), "%d: %s", (int)i,
+              said.text);
+        CHECK(strstr(said.text, "\npeak memory ") &&
+                  strstr(said.text, " MB, planned 120 MB\ncheckpoint: "
+                                    "out/checkpoint-500\nloss curve: out/loss.svg,") &&
+                  strstr(said.text, "log.jsonl\n"),
+              "%s", said.text);
+    }
+    remove_folder(folder);
+}
+
+static int by_size(const void *a, const void *b) { return *(const double *)a < *(const double *)b ? -1 : 1; }
+
+// tokens_per_s of the log's steps first, first + every, ...: the median.
+static double median_speed(const char *log, int first, int every, int last)
+{
+    double speed[40] = {0};
+    int n = 0;
+    for (int step = first; step <= last && n < 40; step += every) {
+        char key[60];
+        snprintf(key, sizeof key, "{\"step\": %d, \"loss\"", step);
+        const char *line = strstr(log, key), *at = line ? strstr(line, "\"tokens_per_s\": ") : NULL;
+        if (CHECK(at != NULL, "no line of step %d: %s", step, log)) speed[n++] = strtod(at + 16, NULL);
+    }
+    qsort(speed, (size_t)n, sizeof *speed, by_size);
+    return speed[n / 2];
+}
+
+// Half of the lines are of two steps with a validation or a checkpoint before them that takes as long as hundreds.
+TEST(tokens_per_second_are_those_of_training_not_of_validation_and_saving)
+{
+    static const char *const ways[] = {"--eval_steps 4 --eval_windows 0 --validation_fraction 0.8", "--save_steps 4"};
+    static Heard errors;
+    static char text[6000];
+    char folder[40], flags[300], path[100], *log;
+    int64_t bytes;
+    GxError err = GX_ZERO;
+    int status;
+    if (!make_folder(folder)) return;
+    for (size_t i = 0; i < sizeof text; i++) text[i] = (char)('a' + i * i % 23);
+    snprintf(path, sizeof path, "%s/longer.txt", folder);
+    CHECK(gx_file_write(path, text, sizeof text, &err) == GX_OK, "%s", err.message);
+    for (int i = 0; i < 2; i++) {
+        const int last = i == 0 ? 42 : 18;
+        snprintf(flags, sizeof flags,
+                 "--threads 1 --max_steps %d --logging_steps 2 --train_data %s/longer.txt --output_dir %s/%d %s", last,
+                 folder, folder, i, ways[i]);
+        train_in_process(folder, flags, NULL, &errors, &status);
+        snprintf(path, sizeof path, "%s/%d/log.jsonl", folder, i);
+        if (!CHECK(status == 0 && gx_file_read(path, 1 << 20, &log, &bytes, &err) == GX_OK, "%s %s", errors.text,
+                   err.message))
+            break;
+        const double alone = median_speed(log, 4, 4, last), beside = median_speed(log, 6, 4, last);
+        CHECK(beside > alone / 10, "%s: %.0f tokens/s, %.0f where that does not come between", ways[i], beside, alone);
+        free(log);
+    }
+    remove_folder(folder);
+}
+
+// ---- the picture
+// ---------------------------------------------------------------------------------------------------
+
+// Texts of the SVG behind each `mark`: "…>5.5</text>"; returns how many.
+static int svg_texts(const char *svg, const char *mark, char text[40][40])
+{
+    int n = 0;
+    for (const char *at = strstr(svg, mark); at && n < 40; at = strstr(at + 1, mark)) {
+        const char *begin = strchr(at, '>') + 1;
+        snprintf(text[n++], 40, "%.*s", (int)strcspn(begin, "<"), begin);
+    }
+    return n;
+}
+
+static void check_labels(const char *svg, const char *what, const char *mark, int least)
+{
+    char text[40][40];
+    const int n = svg_texts(svg, mark, text);
+    CHECK(n >= least && n <= 11, "%s has %d labels", what, n);
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < i; j++) CHECK(strcmp(text[i], text[j]), "%s has the label %s twice", what, text[i]);
+}
+
+static char *draw(const char *folder, const char *log) // the SVG; free() it
+{
+    char path[60], svg_path[60], *svg = NULL;
+    int64_t bytes;
+    GxError err = GX_ZERO;
+    snprintf(path, sizeof path, "%s/log.jsonl", folder);
+    snprintf(svg_path, sizeof svg_path, "%s/loss.svg", folder);
+    CHECK(gx_file_write(path, log, (int64_t)strlen(log), &err) == GX_OK &&
+              gx_plot_loss(path, svg_path, "llama, some steps", &err) == GX_OK &&
+              gx_file_read(svg_path, 1 << 24, &svg, &bytes, &err) == GX_OK,
+          "%s", err.message);
+    return svg ? svg : (char *)calloc(1, 1);
+}
+
+TEST(no_label_of_an_axis_stands_twice_however_long_the_run_and_however_large_the_loss)
+{
+    static const int runs[] = {0, 1, 2, 5, 20, 500, 100000, 10000000};
+    static const double losses[][2] = {{5.5, 1.5},     {1e3, 1},  {1e-4, 1e-6}, {5.5, 5.49},
+                                       {1.50001, 1.5}, {1e12, 1}, {2, 2},       {1e5 + 1e-5, 1e5}};
+    char folder[40], what[80];
+    static char log[20000];
+    if (!make_folder(folder)) return;
+    for (size_t r = 0; r < sizeof runs / sizeof *runs; r++) // each kind of run once, and each of losses
+        for (size_t l = 0; l < (runs[r] == 20 ? sizeof losses / sizeof *losses : 1); l++) {
+            const double high = losses[l][0], low = losses[l][1];
+            int n = log[0] = 0;
+            for (int i = 0; i < 100 && i < runs[r]; i++) {
+                const int step = runs[r] <= 100 ? i + 1 : (int)(runs[r] / 100.0 * (i + 1));
+                n += snprintf(log + n, sizeof log - (size_t)n, "{\"step\": %d, \"loss\": %.17e}\n", step,
+                              low + (high - low) / (i + 1));
+            }
+            char *svg = draw(folder, log);
+            snprintf(what, sizeof what, "the axis of %d steps, losses from %g to %g,", runs[r], high, low);
+            check_labels(svg, what, "text-anchor=\"end\"", 2);
+            check_labels(svg, what, "y=\"390\" text-anchor=\"middle\"", 2);
+            CHECK(!strstr(svg, "nan") && !strstr(svg, "inf"), "%s %s", what, svg);
+            free(svg);
+        }
+    remove_folder(folder);
+}
+
+TEST(the_baseline_is_a_dashed_line_in_the_picture_of_any_task)
+{
+#define CURVE                                                                                                          \
+    "{\"step\": 1, \"loss\": 5.5}\n{\"step\": 2, \"loss\": 4.5}\n{\"step\": 2, \"eval_loss\": 4.4, "                   \
+    "\"eval_bits_per_byte\": 9.9}\n"
+    static const struct {
+        const char *log, *label;
+        double height; // from the bottom of the axes, as a part of them; -1: no line
+    } list[] = {
+        {CURVE "{\"bigram_bits_per_byte\": 3.0}\n", ">bigram (3.000 bits per byte)<", 0}, // 2.08 nats
+        {"{\"bigram_bits_per_byte\": 3.0}\n" CURVE "{\"bigram_bits_per_byte\": 12.0}\n", ">bigram (12.000 bits", 1},
+        {CURVE "{\"of_a<b_bits_per_byte\": 7.0}\n", ">of a b (7.000", (7 * 0.6931472 - 4.4) / 1.1},
+        {"{\"bigram_bits_per_byte\": 3.0}\n", ">bigram (3.000", 0.5},
+        {CURVE "{\"bigram_bits_per_byte\": null}\n", NULL, -1},
+        {CURVE "{\"bits_per_byte\": 3.0, \"_bits_per_byte\": 1.0}\n", NULL, -1}};
+    char folder[40];
+    if (!make_folder(folder)) return;
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        char *svg = draw(folder, list[i].log), *line = strstr(svg, "stroke-dasharray");
+        while (line && line > svg && *line != 'M') line--; // the beginning of its path
+        const double y = line ? strtod(strchr(line, ' '), NULL) : 0, wanted = 372 - list[i].height * (372 - 58);
+        if (list[i].height < 0) CHECK(!line, "case %d has a line: %s", (int)i, svg);
+        else
+            CHECK(line && fabs(y - wanted) < 0.2 && strstr(svg, list[i].label),
+                  "case %d is drawn at %.1f, not %.1f: %s", (int)i, y, wanted, svg);
+        free(svg);
+    }
+    remove_folder(folder);
 }
 
 int main(int argc, char **argv) { return test_main(argc, argv); }

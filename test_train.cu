@@ -1,5 +1,7 @@
 // test_train.cu: train_llama as its users meet it. See test/program.h.
 #include "test/program.h"
+#include "galaxy/base/text.h"
+#include <sys/ioctl.h>
 
 // ---- it trains -----------------------------------------------------------------------------------------------------
 
@@ -522,7 +524,6 @@ TEST(flags_that_are_wrong_are_refused_with_what_would_be_right)
         {"--seq_len 1.5", {"--seq_len is \"1.5\"", "an integer", NULL}},
         {"--seq_len 0", {"--seq_len is \"0\"", "expected an integer", NULL}},
         {"--seq_len", {"--seq_len needs a value", NULL, NULL}},
-        {"--seed 1 --seed 2", {"--seed is given twice", NULL, NULL}},
         {"--learning_rate nan", {"--learning_rate is \"nan\"", "a number, at least 0", NULL}},
         {"--learning_rate inf", {"--learning_rate is \"inf\"", NULL, NULL}},
         {"--learning_rate -1", {"--learning_rate is \"-1\"", "at least 0", NULL}},
@@ -537,7 +538,7 @@ TEST(flags_that_are_wrong_are_refused_with_what_would_be_right)
         {"--freeze model.*,lm_head*", {"every tensor of the model is frozen", NULL, NULL}},
         {"--freeze model.layers*,model.norm*,lm_head* --tie_word_embeddings", {"every tensor", "is frozen", NULL}},
         {"--ranks 257", {"--ranks is \"257\"", "from 1 to 256", NULL}},
-        {"--dp_batch_size_list 3,x", {"--dp_batch_size_list", "integers, such as 3,1", NULL}},
+        {"--dp_batch_size_list 3,x", {"--dp_batch_size_list", "each from 1 to 16777216, such as 3,1", NULL}},
         {"--warmup_steps 3", {"warmup_steps (3)", "max_steps (2)", NULL}},
         {"--lr_scheduler_type wsd --lr_decay_steps 9", {"lr_decay_steps", "max_steps (2)", NULL}},
     };
@@ -575,7 +576,7 @@ TEST(texts_that_cannot_be_trained_on_are_refused_by_path)
         const char *text;
         Refusal r;
     } cases[] = {
-        {"missing.txt", {"", {"missing.txt", "No such file", NULL}}},
+        {"missing.txt", {"", {"missing.txt", "No such file", "`make data` makes data/text.txt"}}},
         {"short.txt", {"--validation_fraction 0", {"short.txt", "20 bytes", "needs 33"}}},
         {"empty.txt", {"", {"empty.txt is empty", NULL, NULL}}},
         {"text.txt/x", {"", {"text.txt/x", "Not a directory", NULL}}},
@@ -1087,7 +1088,7 @@ TEST(gradients_that_are_not_finite_are_said_and_never_saved_in_silence)
         CHECK(status >= 0 && status < 128, "%s: status %d", ways[i], status);
         Log l = read_log(dir);
         CHECK(l.bad == 0, "%s: %d lines of the log are of no known kind", ways[i], l.bad);
-        CHECK(status || (l.skipped > 0 && strstr(out(), "| skipped: gradients are not finite")),
+        CHECK(status || (l.skipped > 0 && strstr(out(), "  skipped: gradients are not finite")),
               "%s: %d skipped steps in the log; on the console: %s", ways[i], l.skipped, out());
         CHECK(status || strstr(err(), "not finite"), "%s: %d steps were skipped; the run ends as if all were well",
               ways[i], l.skipped);
@@ -1257,11 +1258,86 @@ TEST(help_lists_every_option_with_its_default)
     for (GxJsonMember m = GX_ZERO; gx_json_next(args, &m);) {
         char name[100];
         snprintf(name, sizeof name, "\n  --%s ", m.key);
-        const char *at = strstr(out(), name), *end = at ? strchr(at + 1, '\n') : NULL,
+        const char *at = strstr(out(), name), *end = at ? strstr(at + 1, "\n  --") : NULL,
                    *standard = at ? strstr(at, "default: ") : NULL;
-        CHECK(at && end && standard && standard < end, "--help says nothing, or no default, of %s", m.key);
+        CHECK(at && standard && (!end || standard < end), "--help says nothing, or no default, of %s", m.key);
     }
     gx_json_free(args);
+}
+
+static int widest_line(const char *text)
+{
+    int widest = 0;
+    for (; *text; text += strcspn(text, "\n"), text += *text != 0) {
+        const int columns = gx_text_columns(text, (int64_t)strcspn(text, "\r\n"));
+        widest = columns > widest ? columns : widest;
+    }
+    return widest;
+}
+
+// What the program writes as its help to a terminal of so many columns.
+static void help_on_terminal(int columns, char *text, size_t size)
+{
+    char line[GX_PATH + 40];
+    const struct winsize w = {25, (unsigned short)columns, 0, 0};
+    const int terminal = posix_openpt(O_RDWR | O_NOCTTY);
+    size_t n = 0;
+    text[0] = 0;
+    if (!CHECK(terminal >= 0 && !grantpt(terminal) && !unlockpt(terminal), "there is no terminal")) return;
+    const int other = open(ptsname(terminal), O_RDWR | O_NOCTTY);
+    ioctl(terminal, TIOCSWINSZ, &w);
+    snprintf(line, sizeof line, "%s --help >%s", program, ptsname(terminal));
+    FILE *f = popen(line, "r");
+    struct pollfd p = {terminal, POLLIN, 0};
+    for (ssize_t got = 1; got > 0 && n + 1 < size && poll(&p, 1, strstr(text, "tie_word") ? 200 : 20000) > 0;
+         text[n] = 0)
+        n += (size_t)((got = read(terminal, text + n, size - n - 1)) > 0 ? got : 0);
+    CHECK(f && pclose(f) == 0, "%s failed", line);
+    close(other);
+    close(terminal);
+}
+
+TEST(help_is_as_wide_as_the_terminal_or_COLUMNS_or_80)
+{
+    static const struct {
+        const char *environment;
+        int terminal, columns;
+    } list[] = {{"COLUMNS=100", 0, 100},  {"COLUMNS=0", 0, 80},      {"COLUMNS=12x", 0, 80},
+                {"COLUMNS=99999", 0, 80}, {"COLUMNS=100", 120, 120}, {"COLUMNS=100", 60, 60}};
+    static char text[30000];
+    char line[GX_PATH + 100];
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        if (list[i].terminal) {
+            setenv("COLUMNS", list[i].environment + 8, 1);
+            help_on_terminal(list[i].terminal, text, sizeof text);
+            unsetenv("COLUMNS");
+        } else {
+            snprintf(line, sizeof line, "env %s %s --help", list[i].environment, program);
+            start_line(line, 0);
+            CHECK_RAN(finish());
+            snprintf(text, sizeof text, "%s", out());
+        }
+        const char *options = strstr(text, "--config FILE"); // before it stands the program's path
+        const int widest = options ? widest_line(options) : 0;
+        CHECK(widest <= list[i].columns && widest > list[i].columns - 5, "%s, a terminal of %d: %d columns",
+              list[i].environment, list[i].terminal, widest);
+    }
+}
+
+TEST(version_says_what_the_program_was_built_with_once)
+{
+    char line[GX_PATH + 60];
+    const char *const starts[] = {"%s --version", "%s --version --ranks 3", "mpirun -np 2 %s --version"};
+    for (int i = 0; i < 3; i++) {
+        if (i == 2) NEED_MPI();
+        snprintf(line, sizeof line, starts[i], program);
+        start_line(line, 0);
+        CHECK_RAN(finish());
+        const char *first = strstr(out(), "galaxy " GX_VERSION " for device cpu, matrix products by ");
+        CHECK(first == out() && !strstr(first + 1, "galaxy "), "%s: %s", line, out());
+        CHECK(strstr(out(), has_mpi ? "\nMPI yes, JSON yes, OpenMP " : "\nMPI no, JSON yes, OpenMP "), "%s", out());
+        CHECK(!*err(), "%s: it also said %s", line, err());
+    }
 }
 
 int main(int argc, char **argv) { return program_main(argc, argv); }

@@ -261,7 +261,7 @@ TEST(every_mode_writes_the_text_of_serial)
         CHECK_RAN(run("--model taught/checkpoint-150 --max_steps 1 --learning_rate 0 --weight_decay 0 --output_dir "
                       "text%d --sample_bytes 60 --temperature 0 --sample_prompt Th %s",
                       (int)i, ways[i].flags));
-        const char *text = strstr(out(), "sample:\nTh"), *end = text ? strstr(text, "loss curve") : NULL;
+        const char *text = strstr(out(), "sample:\nTh"), *end = text ? strstr(text, "\ndone: ") : NULL;
         if (!CHECK(end && end - text > 60, "%s wrote no sample: %s", ways[i].program, out())) break;
         char *wrote = strndup(text, (size_t)(end - text));
         if (i == 0) serial = strdup(wrote);
@@ -376,7 +376,8 @@ TEST(splits_that_cannot_be_are_refused_with_the_nearest)
         {"--ranks 12 --tp 5", {"--tp 5 does not divide 12 ranks; use 1, 2, 3, 4, 6 or 12", NULL, NULL}},
         {"--tp 2", {"--tp 2 does not divide 1 rank; use 1", NULL, NULL}},
         {"--ranks 2 --seq_scatter_list 16,16",
-         {"--seq_scatter_list: mode tp does not split the sequence", "leave it out", "a block by SP"}},
+         {"no option --seq_scatter_list in this program", "use train_llama with a mode that has a block by SP",
+          "leave it out"}},
         {"--mode sp", {"no option --mode in this program", "use train_llama,", NULL}},
         {"--mlp sp", {"no option --mlp in this program", "use train_llama,", NULL}},
     };
@@ -388,19 +389,24 @@ TEST(splits_that_cannot_be_are_refused_with_the_nearest)
     };
     static const Refusal galaxy2[] = {
         {"--ranks 2 --tp_intermediate_size_list 60,4",
-         {"--tp_intermediate_size_list: mode galaxy2 does not split the MLP's columns", "leave it out", "MLP by TP"}},
+         {"no option --tp_intermediate_size_list in this program", "a mode that has MLP by TP", NULL}},
     };
     static const Refusal sp[] = {
         {"--ranks 2 --tp_num_attention_heads_list 2,2",
-         {"--tp_num_attention_heads_list: mode sp does not split attention's heads", "leave it out", "ATT by TP"}},
+         {"no option --tp_num_attention_heads_list in this program", "ATT by TP", NULL}},
         {"--ranks 2 --tp_vocab_size_list 128,128",
-         {"--tp_vocab_size_list: mode sp does not split the vocabulary", "leave it out", "the ends by TP"}},
+         {"no option --tp_vocab_size_list in this program", "the ends by TP", NULL}},
         {"--ranks 2 --seq_scatter_list 33,-1", {"--seq_scatter_list is \"33,-1\"", "from 1", NULL}},
     };
     static const Refusal serial[] = {
         {"--ranks 2 --tp 2", {"--tp 2: mode serial splits nothing among ranks", "leave out --tp", "take another mode"}},
         {"--ranks 2 --tp 2 --att none", {"--tp 2: mode composed splits nothing among ranks", NULL, NULL}},
-        {"--seq_scatter_list 16,16", {"--seq_scatter_list: mode serial does not split the sequence", NULL, NULL}},
+        {"--seq_scatter_list 16,16",
+         {"--seq_scatter_list: mode serial does not split the sequence", "leave it out", "a block by SP"}},
+        {"--ranks 2 --mode galaxy2 --tp_intermediate_size_list 60,4",
+         {"--tp_intermediate_size_list: mode galaxy2 does not split the MLP's columns", "MLP by TP", NULL}},
+        {"--ranks 2 --mode sp --tp_num_attention_heads_list 2,2",
+         {"--tp_num_attention_heads_list: mode sp does not split attention's heads", "ATT by TP", NULL}},
         {"--ranks 2 --mode galaxy --seq_scatter_list 16,15", {"seq_scatter_list [16,15] sums to 31", "[17,15]", NULL}},
         {"--ranks 2 --att sp --tp_vocab_size_list 128,128 --ends none",
          {"--tp_vocab_size_list: mode composed does not split the vocabulary", NULL, NULL}},

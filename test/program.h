@@ -300,7 +300,7 @@ static void log_line(Log *l, const GxJson *line)
         l->loss[l->steps] = gx_json_double(gx_json_get(line, "loss"));
         l->grad_norm[l->steps++] = gx_json_double(gx_json_get(line, "grad_norm"));
         l->skipped += gx_json_bool(gx_json_get(line, "skipped"));
-    } else if (has_keys(line, "step eval_loss eval_bits_per_byte")) {
+    } else if (has_keys(line, "step eval_loss eval_bits_per_byte eval_tokens")) {
         l->bits = gx_json_double(gx_json_get(line, "eval_bits_per_byte"));
         l->evals++;
     } else if (has_keys(line, "bigram_bits_per_byte")) {
@@ -431,6 +431,7 @@ static void check_interrupted(const Interruption *c, const char *broken)
     const char *last = strrchr(err(), '\n');
     while (last && last > err() && last[-1] != '\n') last--; // the beginning of the last line
     CHECK(last && strstr(last, "--resume auto"), "%s: the last words were %s", c->name, err());
+    CHECK(!strstr(out(), "done: ") && strstr(out(), "\nloss curve: "), "%s: it says it is done: %s", c->name, out());
 }
 
 // The run, whole; interrupted and resumed: the same losses, weights and moments, bit for bit.

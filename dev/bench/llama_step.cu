@@ -161,7 +161,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "error: %s\n", t.g.error.message);
         return 1;
     }
-    if (c.help) return gx_config_help(&c, stdout), 0;
+    if (c.help) return gx_config_help(&c, stdout, 80), 0;
     t.watch.device = measuring_device();
     t.g.device = o.profile ? &t.watch.device : gx_default_device(); // a profile is the CPU's
     t.g.threads = (int)s.threads;

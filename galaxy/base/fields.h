@@ -205,31 +205,36 @@ int gx_field_allows(const GxField *f, const GxFieldValue *v)
     return 1;
 }
 
-// "an integer, at least 1"
+// "an integer, at least 1"; "a list of at most 256 integers, each from 1 to 8, such as 3,1"
 void gx_field_expected(const GxField *f, char *out, size_t size)
 {
     static const char *const kinds[] = {"an integer",
                                         "a number",
                                         "true or false",
                                         "UTF-8 text of at most 255 bytes",
-                                        "at most 256 integers, such as 3,1",
+                                        "a list of at most 256 integers",
                                         "UTF-8 text of at most 4095 bytes"};
+    const int is_list = f->type == GX_FIELD_INT_LIST;
+    const char *each = is_list ? ", each" : "", *such = is_list ? ", such as 3,1" : "";
     double low, high;
     gx__fields_range(f, &low, &high);
     if (f->type == GX_FIELD_STRING && f->allowed) snprintf(out, size, "one of %s", f->allowed);
     else if (low > -INFINITY && high < INFINITY)
-        snprintf(out, size, "%s from %.15g to %.15g", kinds[f->type], low, high);
-    else if (low > -INFINITY) snprintf(out, size, "%s, at least %.15g", kinds[f->type], low);
-    else if (high < INFINITY) snprintf(out, size, "%s, at most %.15g", kinds[f->type], high);
-    else snprintf(out, size, "%s", kinds[f->type]);
+        snprintf(out, size, "%s%s from %.15g to %.15g%s", kinds[f->type], each, low, high, such);
+    else if (low > -INFINITY)
+        snprintf(out, size, "%s%s at least %.15g%s", kinds[f->type], is_list ? each : ",", low, such);
+    else if (high < INFINITY)
+        snprintf(out, size, "%s%s at most %.15g%s", kinds[f->type], is_list ? each : ",", high, such);
+    else snprintf(out, size, "%s%s", kinds[f->type], such);
 }
 
 GxStatus gx_field_refuse(const GxField *f, const char *who, const char *quote, const char *value, GxStatus code,
                          GxError *err)
 {
-    char expected[200];
+    char expected[200], cut[GX_TEXT_VALUE];
     gx_field_expected(f, expected, sizeof expected);
-    return GX_FAIL(err, code, "%s is %s%.100s%s; expected %s", who, quote, value, quote, expected);
+    return GX_FAIL(err, code, "%s is %s%s%s; expected %s", who, quote, gx_text_cut(value, cut, sizeof cut), quote,
+                   expected);
 }
 
 // ---- structs -------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@
 #define GX_STATUS_H
 #include <stdarg.h>
 #include "common.h"
+#include "text.h"
 GX_BEGIN
 
 typedef enum {
@@ -28,7 +29,7 @@ typedef struct {
     int claimed; // somebody is writing, or has written
     int line;
     const char *file;
-    char message[600];
+    char message[600]; // what is longer ends with an ellipsis
 } GxError;
 
 GxStatus gx_error_set(GxError *err, GxStatus code, const char *file, int line, const char *format, ...) GX_PRINTF(5, 6);

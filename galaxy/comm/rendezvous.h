@@ -72,12 +72,12 @@ GX_END
 static GxStatus gx__meet_environment_count(const char *name, int least, int most, int *value, GxError *err)
 {
     const char *text = getenv(name);
-    char *end = NULL;
+    char *end = NULL, cut[44];
     if (!text || !text[0]) return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is not set", name);
     const long n = strtol(text, &end, 10);
     if (*end || n < least || n > most)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is \"%.40s\"; it must be a number from %d to %d", name, text, least,
-                       most);
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is \"%s\"; it must be a number from %d to %d", name,
+                       gx_text_cut(text, cut, sizeof cut), least, most);
     *value = (int)n;
     return GX_OK;
 }
@@ -155,13 +155,12 @@ GxStatus gx_rendezvous_address(GxRendezvous *r, int rank, int world, const char 
     const char *host = strncmp(address, "tcp://", 6) ? NULL : address + 6, *colon = host ? strrchr(host, ':') : NULL;
     const int bracket = host && host[0] == '[' && colon && colon[-1] == ']';
     const int n = colon ? (int)(colon - host) - 2 * bracket : 0;
-    char *end = NULL;
+    char *end = NULL, cut[304];
     const long port = colon ? strtol(colon + 1, &end, 10) : 0;
     if (!gx__meet_set_host(r, host + bracket, n) || port < 1 || port > 65535 || *end)
-        return GX_FAIL(
-            err, GX_ERR_ARGUMENT,
-            "--init is \"%.300s\"; it must be tcp://host:port, where rank 0 listens (IPv6: tcp://[::1]:29500)",
-            address);
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--init is \"%s\"; it must be tcp://host:port, where rank 0 listens (IPv6: tcp://[::1]:29500)",
+                       gx_text_cut(address, cut, sizeof cut));
     r->port = (int)port;
     return GX_OK;
 }

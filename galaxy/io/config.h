@@ -12,15 +12,18 @@
 //     gx_config_open(&c);
 //     GX_TRY(gx_config_add(&c, "Training", GX_FIELDS(table), &o, err)); // o holds the defaults
 //     GX_TRY(gx_config_read_args(&c, argc, argv, err));                 // o holds what the user said
-//     if (c.help) gx_config_help(&c, stdout);
+//     if (c.help) gx_config_help(&c, stdout, 80);
 //
 // On the command line: --key value, --key=value, --flag (a bool: true), lists as 3,1 or [3,1], --config file.json
-// (wherever it stands, flags win over it), --help. In JSON: one flat object, the same names, JSON types; "_comment" is
-// ignored. All else is refused by name: unknown keys ("did you mean"), a flag given twice, values of another type,
-// rubbish behind a number, overflow, NaN, values out of range, bare words.
-// Nothing is allocated; nothing needs to be closed. The tables and structs must outlive the GxConfig.
+// (wherever it stands, flags win over it), --help, --version. Of two equal flags the last counts, so that a script's
+// own can be followed by its caller's; so does the last of two --config, alone: the other file is not read. In JSON:
+// one flat object, the same names, JSON types; "_comment" is ignored. All else is refused by name: unknown keys ("did
+// you mean"), a key twice in a file, values of another type (also of a flag that a later one replaces), rubbish behind
+// a number, overflow, NaN, values out of range, bare words. Nothing is allocated; nothing needs to be closed. The
+// tables and structs must outlive the GxConfig.
 #ifndef GX_CONFIG_H
 #define GX_CONFIG_H
+#include "../base/text.h"
 #include "json_fields.h"
 #include <stdio.h>
 GX_BEGIN
@@ -28,7 +31,7 @@ GX_BEGIN
 // Later ones win. GX_FROM_CHECKPOINT: of the run that is gone on with; what was not said now.
 typedef enum { GX_FROM_DEFAULT = 0, GX_FROM_CHECKPOINT, GX_FROM_FILE, GX_FROM_FLAG } GxOptionSource;
 
-enum { GX_CONFIG_GROUPS = 8, GX_CONFIG_OPTIONS = 512, GX_CONFIG_ELSEWHERE = 8 };
+enum { GX_CONFIG_GROUPS = 16, GX_CONFIG_OPTIONS = 512, GX_CONFIG_ELSEWHERE = 8 };
 typedef struct {
     const char *title;
     const GxField *option;
@@ -38,21 +41,22 @@ typedef struct {
 typedef struct {
     const GxField *option;
     int n;
-    const char *programs; // "train_llama"
+    char programs[80]; // "train_llama"
 } GxOptionElsewhere;
 typedef struct {
     GxOptionGroup group[GX_CONFIG_GROUPS];
     GxOptionElsewhere elsewhere[GX_CONFIG_ELSEWHERE];
     int groups, options, elsewheres;
     unsigned char source[GX_CONFIG_OPTIONS]; // GxOptionSource
-    int help;                                // --help or -h was given: print it and stop
+    int help, version;                       // --help or -h, --version was given: print it and stop
     char file[GX_PATH];                      // of --config; "": none
 } GxConfig;
 
 void gx_config_open(GxConfig *c);
-// Adds a table and sets its options to their defaults.
+// Adds a table and sets its options to their defaults. --help shows tables of one title, one behind the other, as one.
 GxStatus gx_config_add(GxConfig *c, const char *title, const GxField *options, int n, void *target, GxError *err);
-// A table that this program does not have, and other programs do: its options are refused with their names.
+// A table that this program does not have, and other programs do: its options are refused with their names ("use
+// train_llama, or leave it out"), which may have 79 bytes.
 GxStatus gx_config_add_elsewhere(GxConfig *c, const GxField *options, int n, const char *programs, GxError *err);
 GxStatus gx_config_read_json(GxConfig *c, const char *path, GxError *err); // what flags have set stays
 GxStatus gx_config_read_args(GxConfig *c, int argc, char **argv, GxError *err);
@@ -64,7 +68,8 @@ void gx_config_forget(GxConfig *c, const char *name);
 // Who set it last; no such option: GX_FROM_DEFAULT.
 GxOptionSource gx_config_source(const GxConfig *c, const char *name);
 int gx_config_is_set(const GxConfig *c, const char *name); // by file or flag
-void gx_config_help(const GxConfig *c, FILE *out);
+// Lines of at most `width` columns: each option, what it is for, what it may be, its default.
+void gx_config_help(const GxConfig *c, FILE *out, int width);
 GxJson *gx_config_to_json(const GxConfig *c, GxError *err); // all options, resolved; NULL on failure; gx_json_free it
 GxStatus gx_config_write_json(const GxConfig *c, const char *path, GxError *err);
 
@@ -96,6 +101,11 @@ static int gx__config_find(const GxConfig *c, const char *name, const GxField **
     return -1;
 }
 
+static int gx__config_is_reserved(const char *name)
+{
+    return !strcmp(name, "config") || !strcmp(name, "help") || !strcmp(name, "version");
+}
+
 GxStatus gx_config_add(GxConfig *c, const char *title, const GxField *options, int n, void *target, GxError *err)
 {
     if (c->groups == GX_CONFIG_GROUPS || c->options + n > GX_CONFIG_OPTIONS)
@@ -109,7 +119,7 @@ GxStatus gx_config_add(GxConfig *c, const char *title, const GxField *options, i
         void *others;
         GxFieldValue v;
         memset(&v, 0, sizeof v);
-        if (gx__config_find(c, o->name, &other, &others) >= 0 || !strcmp(o->name, "config") || !strcmp(o->name, "help"))
+        if (gx__config_find(c, o->name, &other, &others) >= 0 || gx__config_is_reserved(o->name))
             return GX_FAIL(err, GX_ERR_ARGUMENT, "the option %s is described twice", o->name);
         if (strlen(o->name) >= GX__CONFIG_NAME_CAP)
             return GX_FAIL(err, GX_ERR_ARGUMENT, "the option %s has too long a name", o->name);
@@ -127,8 +137,9 @@ GxStatus gx_config_add_elsewhere(GxConfig *c, const GxField *options, int n, con
     if (c->elsewheres == GX_CONFIG_ELSEWHERE)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "the options of %s do not fit: at most %d tables of other programs",
                        programs, GX_CONFIG_ELSEWHERE);
-    const GxOptionElsewhere added = {options, n, programs};
-    c->elsewhere[c->elsewheres++] = added;
+    GxOptionElsewhere *added = &c->elsewhere[c->elsewheres++];
+    added->option = options, added->n = n;
+    snprintf(added->programs, sizeof added->programs, "%s", programs);
     return GX_OK;
 }
 
@@ -189,14 +200,15 @@ static GxStatus gx__config_unknown(const GxConfig *c, const char *where, const c
                                    GxError *err)
 {
     const char *nearest = gx__config_nearest(c, name), *programs = gx__config_programs(c, name);
+    char cut[GX_TEXT_VALUE];
     if (programs)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "%sthere is no option %s%s in this program; use %s, or leave it out",
                        where, dashes, name, programs);
     if (!nearest)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "%sthere is no option %s%.100s; --help lists them all", where, dashes,
-                       name);
-    return GX_FAIL(err, GX_ERR_ARGUMENT, "%sthere is no option %s%.100s; did you mean %s%s?", where, dashes, name,
-                   dashes, nearest);
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "%sthere is no option %s%s; --help lists them all", where, dashes,
+                       gx_text_cut(name, cut, sizeof cut));
+    return GX_FAIL(err, GX_ERR_ARGUMENT, "%sthere is no option %s%s; did you mean %s%s?", where, dashes,
+                   gx_text_cut(name, cut, sizeof cut), dashes, nearest);
 }
 
 // ---- files ---------------------------------------------------------------------------------------------------------
@@ -288,13 +300,11 @@ GxStatus gx_config_write_json(const GxConfig *c, const char *path, GxError *err)
 
 // ---- the command line ----------------------------------------------------------------------------------------------
 
-static GxStatus gx__config_file_flag(GxConfig *c, const char *value, GxError *err)
+static GxStatus gx__config_read_file(GxConfig *c, const char *path, GxError *err)
 {
-    if (!value) return GX_FAIL(err, GX_ERR_ARGUMENT, "--config needs a value: a JSON file");
-    if (c->file[0]) return GX_FAIL(err, GX_ERR_ARGUMENT, "--config is given twice");
-    if (snprintf(c->file, GX_PATH, "%s", value) >= GX_PATH)
+    if (snprintf(c->file, GX_PATH, "%s", path) >= GX_PATH)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "--config: the path is longer than %d bytes", GX_PATH - 1);
-    return gx_config_read_json(c, value, err);
+    return gx_config_read_json(c, path, err);
 }
 
 // `value` is NULL if none was given.
@@ -305,7 +315,6 @@ static GxStatus gx__config_flag(GxConfig *c, int number, const GxField *o, void 
     GxFieldValue v;
     snprintf(who, sizeof who, "--%s", o->name);
     gx_field_expected(o, expected, sizeof expected);
-    if (c->source[number] == GX_FROM_FLAG) return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is given twice", who);
     if (!value) return GX_FAIL(err, GX_ERR_ARGUMENT, "%s needs a value: %s", who, expected);
     if (!gx_field_parse(o, value, &v) || !gx_field_allows(o, &v))
         return gx_field_refuse(o, who, "\"", value, GX_ERR_ARGUMENT, err);
@@ -324,58 +333,76 @@ static int gx__config_takes(const GxField *o, const char *next)
 
 GxStatus gx_config_read_args(GxConfig *c, int argc, char **argv, GxError *err)
 {
+    const char *file = NULL; // of the last --config: read when all flags are known
     for (int i = 1; i < argc; i++) {
         const char *arg = argv[i], *equals = strchr(arg, '='), *value = equals ? equals + 1 : NULL;
         const GxField *o = NULL;
-        char name[GX_FIELD_TEXT];
+        char name[GX_FIELD_TEXT], cut[GX_TEXT_VALUE];
         void *target = NULL;
-        if (!strcmp(arg, "--help") || !strcmp(arg, "-h")) {
-            c->help = 1;
-            return GX_OK;
-        }
+        c->help = !strcmp(arg, "--help") || !strcmp(arg, "-h");
+        c->version = !strcmp(arg, "--version");
+        if (c->help || c->version) return GX_OK;
         if (strncmp(arg, "--", 2) || !arg[2])
             return GX_FAIL(err, GX_ERR_ARGUMENT,
-                           "\"%.100s\" is not a flag: options are written --name value; --help lists them", arg);
+                           "\"%s\" is not a flag: options are written --name value; --help lists them",
+                           gx_text_cut(arg, cut, sizeof cut));
         snprintf(name, sizeof name, "%.*s", equals ? (int)(equals - arg - 2) : GX_FIELD_TEXT, arg + 2);
         int number = gx__config_find(c, name, &o, &target), is_config = !strcmp(name, "config");
         if (number < 0 && !is_config) return gx__config_unknown(c, "", "--", name, err);
         if (!value && gx__config_takes(o, i + 1 < argc ? argv[i + 1] : NULL)) value = argv[++i];
         if (!value && o && o->type == GX_FIELD_BOOL) value = "true";
-        if (is_config) GX_TRY(gx__config_file_flag(c, value, err));
+        if (is_config && !value) return GX_FAIL(err, GX_ERR_ARGUMENT, "--config needs a value: a JSON file");
+        if (is_config) file = value;
         else GX_TRY(gx__config_flag(c, number, o, target, value, err));
     }
-    return GX_OK;
+    return file ? gx__config_read_file(c, file, err) : GX_OK;
 }
 
 // ---- help ----------------------------------------------------------------------------------------------------------
 
-static int gx__config_option_flag(const GxField *o, char *out, size_t size) // "--seq_len N"; its length
+static int gx__config_option_flag(const GxField *o, char *out, size_t size) // "--seq_len N"; its columns
 {
     static const char *const kinds[] = {" N", " X", "", " TEXT", " N,N,…", " PATH"};
-    int length = snprintf(out, size, "--%s%s", o->name, kinds[o->type]);
-    return o->type == GX_FIELD_INT_LIST ? length - 2 : length; // … is three bytes and one column
+    return gx_text_columns(out, snprintf(out, size, "--%s%s", o->name, kinds[o->type]));
 }
 
-void gx_config_help(const GxConfig *c, FILE *out)
+// A flag, and behind it or below it, from column `at` on, what it is for; `more` goes on whole where it can.
+static void gx__config_help_line(FILE *out, const char *flag, int at, int width, const char *help, const char *more)
+{
+    const int length = gx_text_columns(flag, (int64_t)strlen(flag));
+    if (2 + length + 2 > at) fprintf(out, "  %s\n%*s", flag, at, "");
+    else fprintf(out, "  %s%*s", flag, at - 2 - length, "");
+    const int column = gx_text_wrap(out, help, NULL, at, at, width);
+    gx_text_wrap(out, more, ";", column, at, width);
+    fprintf(out, "\n");
+}
+
+static void gx__config_help_option(FILE *out, const GxField *o, int at, int width)
 {
     static const char *const nothing[] = {"0", "0", "false", "none", "none", "none"};
-    char flag[GX__CONFIG_NAME_CAP + 16], expected[200];
-    int width = (int)strlen("--config FILE");
+    char flag[GX__CONFIG_NAME_CAP + 16], expected[200] = "", more[200 + GX_FIELD_TEXT];
+    gx__config_option_flag(o, flag, sizeof flag);
+    if (o->allowed) gx_field_expected(o, expected, sizeof expected);
+    snprintf(more, sizeof more, " (%s%sdefault: %s)", expected, o->allowed ? "; " : "",
+             o->default_text && o->default_text[0] ? o->default_text : nothing[o->type]);
+    gx__config_help_line(out, flag, at, width, o->help, more);
+}
+
+void gx_config_help(const GxConfig *c, FILE *out, int width)
+{
+    char flag[GX__CONFIG_NAME_CAP + 16];
+    int longest = (int)strlen("--config FILE");
     for (int g = 0; g < c->groups; g++)
         for (int i = 0; i < c->group[g].n; i++)
-            width = (int)gx_max(width, gx__config_option_flag(&c->group[g].option[i], flag, sizeof flag));
-    fprintf(out, "  %-*s  options from a JSON file with the same names; flags win over it\n", width, "--config FILE");
-    fprintf(out, "  %-*s  this text\n", width, "--help");
+            longest = (int)gx_max(longest, gx__config_option_flag(&c->group[g].option[i], flag, sizeof flag));
+    const int at = 4 + (int)gx_min(longest, width / 3); // a longer flag has a line of its own
+    gx__config_help_line(out, "--config FILE", at, width,
+                         "options from a JSON file with the same names; flags win over it", "");
+    gx__config_help_line(out, "--help", at, width, "this text", "");
+    gx__config_help_line(out, "--version", at, width, "what this program is, and what it was built with", "");
     for (int g = 0; g < c->groups; g++) {
-        fprintf(out, "\n%s\n", c->group[g].title);
-        for (int i = 0; i < c->group[g].n; i++) {
-            const GxField *o = &c->group[g].option[i];
-            int length = gx__config_option_flag(o, flag, sizeof flag);
-            gx_field_expected(o, expected, sizeof expected);
-            fprintf(out, "  %s%*s  %s (", flag, width - length, "", o->help);
-            if (o->allowed) fprintf(out, "%s; ", expected);
-            fprintf(out, "default: %s)\n", o->default_text && o->default_text[0] ? o->default_text : nothing[o->type]);
-        }
+        if (!g || strcmp(c->group[g].title, c->group[g - 1].title)) fprintf(out, "\n%s\n", c->group[g].title);
+        for (int i = 0; i < c->group[g].n; i++) gx__config_help_option(out, &c->group[g].option[i], at, width);
     }
 }
 #endif

@@ -115,12 +115,13 @@ static char *gx__agree_value_text(const GxJson *value, GxError *err)
 
 static GxStatus gx__agree_compare(const char *key, const GxJson *first, const GxJson *mine, int rank, GxError *err)
 {
+    char a[154], b[154]; // the program's text fits
     const int is_program = !strcmp(key, GX__AGREE_PROGRAM);
     char *theirs = gx__agree_value_text(first, err), *ours = gx__agree_value_text(mine, err);
     GxStatus status = theirs && ours ? GX_OK : GX_FAIL(err, GX_ERR_MEMORY, "no memory to compare the ranks' options");
     if (status == GX_OK && strcmp(theirs, ours))
-        status = GX_FAIL(err, GX_ERR_COMM, "%s%s is %.150s on rank 0 and %.150s on rank %d; %s", is_program ? "" : "--",
-                         key, theirs, ours, rank,
+        status = GX_FAIL(err, GX_ERR_COMM, "%s%s is %s on rank 0 and %s on rank %d; %s", is_program ? "" : "--", key,
+                         gx_text_cut(theirs, a, sizeof a), gx_text_cut(ours, b, sizeof b), rank,
                          is_program ? "all ranks need the same" : "only threads, device and paths may differ");
     free(theirs);
     free(ours);
@@ -177,10 +178,11 @@ static GxStatus gx__agree_check_set(const GxConfig *c, const GxField *f, const v
         f->type == GX_FIELD_INT && *(const int64_t *)gx_field_in(f, set) == 0; // as the file spells it
     if (!gx_config_is_set(c, f->name) || automatic || gx_field_same(f, set, file)) return GX_OK;
     GxJson *a = gx_field_to_json(f, set, err), *b = gx_field_to_json(f, file, err);
-    char *ours = gx__agree_value_text(a, err), *theirs = gx__agree_value_text(b, err);
+    char *ours = gx__agree_value_text(a, err), *theirs = gx__agree_value_text(b, err), cut[2][GX_TEXT_VALUE];
     if (ours && theirs)
-        GX_FAIL(err, GX_ERR_ARGUMENT, "--%s is %.100s, but the model to be loaded has %.100s in its %s; leave out --%s",
-                f->name, ours, theirs, path, f->name);
+        GX_FAIL(err, GX_ERR_ARGUMENT, "--%s is %s, but the model to be loaded has %s in its %s; leave out --%s",
+                f->name, gx_text_cut(ours, cut[0], sizeof cut[0]), gx_text_cut(theirs, cut[1], sizeof cut[1]), path,
+                f->name);
     else GX_FAIL(err, GX_ERR_MEMORY, "no memory to compare options");
     free(ours);
     free(theirs);

@@ -53,6 +53,8 @@ GX_END
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 #include "../cpu/cpu.h"
 #include "report.h"
 
@@ -108,7 +110,19 @@ static void gx__launch_report_stdout(void *user, const char *text)
     fputs(text, stdout);
     fflush(stdout);
 }
-static const GxReporter gx__launch_reporter = {gx__launch_report_stdout, NULL};
+
+// Of the terminal, where stdout is one that knows its width; else COLUMNS, where it is a number that may be one.
+static int gx__launch_columns(void *user)
+{
+    struct winsize w;
+    const char *said = getenv("COLUMNS");
+    char *end = NULL;
+    (void)user;
+    if (isatty(1) && ioctl(1, TIOCGWINSZ, &w) == 0 && w.ws_col > 0) return w.ws_col;
+    const long columns = said ? strtol(said, &end, 10) : 0;
+    return end && end != said && !*end && columns > 0 && columns <= 1000 ? (int)columns : 0;
+}
+static const GxReporter gx__launch_reporter = {gx__launch_report_stdout, NULL, gx__launch_columns};
 
 int gx_print_error(GxContext *g)
 {

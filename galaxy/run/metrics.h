@@ -31,9 +31,19 @@ GxStatus gx_log_open(GxRunLog *l, const char *path, int64_t step, const char *ap
 GxStatus gx_log_close(GxRunLog *l, GxError *err); // a last try; nothing is open afterwards
 
 GxStatus gx_progress_log(GxRunLog *l, const GxProgress *p, GxError *err);
-// {"step": 3, "eval_loss": 1.5, "eval_bits_per_byte": 2.164}
-GxStatus gx_evaluation_log(GxRunLog *l, int64_t step, const GxMetric *metric, int n, GxError *err);
+// {"step": 3, "eval_loss": 1.5, "eval_bits_per_byte": 2.164, "eval_tokens": 2048}: over `count` of what is `counted`.
+GxStatus gx_evaluation_log(GxRunLog *l, int64_t step, const GxMetric *metric, int n, int64_t count, const char *counted,
+                           GxError *err);
 GxStatus gx_baseline_log(GxRunLog *l, const GxMetric *metric, GxError *err);
+
+// The validation of the least value of `name` ("loss") among the log's lines of steps before `step`; best->step -1:
+// there is none.
+typedef struct {
+    int64_t step, count; // count: of what it is a mean over; 0: the line does not say
+    double value;
+} GxBestEvaluation;
+GxStatus gx_log_best(const char *path, const char *name, const char *counted, int64_t step, GxBestEvaluation *best,
+                     GxError *err);
 
 int64_t gx_process_memory(void);                             // bytes resident now; 0: not known
 int64_t gx_process_peak_memory(void);                        // bytes, the most so far
@@ -130,14 +140,15 @@ GxStatus gx_progress_log(GxRunLog *l, const GxProgress *p, GxError *err)
     return gx__metrics_log_line(l, line, err);
 }
 
-GxStatus gx_evaluation_log(GxRunLog *l, int64_t step, const GxMetric *metric, int n, GxError *err)
+GxStatus gx_evaluation_log(GxRunLog *l, int64_t step, const GxMetric *metric, int n, int64_t count, const char *counted,
+                           GxError *err)
 {
-    char line[128 * (GX_MAX_METRICS + 1)], number[40];
+    char line[128 * (GX_MAX_METRICS + 2)], number[40];
     int length = snprintf(line, sizeof line, "{\"step\": %ld", (long)step);
     for (int i = 0; i < n; i++)
         length += snprintf(line + length, sizeof line - (size_t)length, ", \"eval_%.60s\": %s", metric[i].name,
                            gx__metrics_json_number(metric[i].value, number));
-    snprintf(line + length, sizeof line - (size_t)length, "}\n");
+    snprintf(line + length, sizeof line - (size_t)length, ", \"eval_%.60s\": %ld}\n", counted, (long)count);
     return gx__metrics_log_line(l, line, err);
 }
 
@@ -221,6 +232,39 @@ GxStatus gx_log_open(GxRunLog *l, const char *path, int64_t step, const char *ap
     l->fd = open(path, O_WRONLY | O_CLOEXEC);
     l->is_open = l->fd >= 0;
     return l->is_open ? GX_OK : GX_FAIL(err, GX_ERR_IO, "cannot open %s: %s", path, strerror(errno));
+}
+
+static void gx__metrics_log_better(const GxJson *line, const char *name, const char *counted, int64_t before,
+                                   GxBestEvaluation *best)
+{
+    char key[80], count[80];
+    snprintf(key, sizeof key, "eval_%.60s", name);
+    snprintf(count, sizeof count, "eval_%.60s", counted);
+    const GxJson *value = gx_json_get(line, key);
+    const int64_t step = gx_json_int(gx_json_get(line, "step"));
+    if (gx_json_type(value) != GX_JSON_REAL || step >= before) return;
+    if (best->step >= 0 && gx_json_double(value) >= best->value) return;
+    best->step = step, best->value = gx_json_double(value), best->count = gx_json_int(gx_json_get(line, count));
+}
+
+GxStatus gx_log_best(const char *path, const char *name, const char *counted, int64_t step, GxBestEvaluation *best,
+                     GxError *err)
+{
+    char *text;
+    int64_t bytes;
+    best->step = -1;
+    GX_TRY(gx_file_read(path, GX__METRICS_LOG_CAP, &text, &bytes, err));
+    for (char *line = text; *line;) {
+        const size_t n = strcspn(line, "\n");
+        GxError ignored = GX_ZERO; // a line that is none says nothing
+        GxJson *json = NULL;
+        if (gx_json_parse(&json, line, (int64_t)n, path, &ignored) == GX_OK)
+            gx__metrics_log_better(json, name, counted, step, best);
+        gx_json_free(json);
+        line += n + (line[n] == '\n');
+    }
+    free(text);
+    return GX_OK;
 }
 
 int64_t gx_process_memory(void)

@@ -36,8 +36,9 @@ typedef struct {
     int dry_run, evaluate, sample_only, overwrite_output_dir;
 } GxTrainOptions;
 
-// Adds the tables to a config: --mode and --att, --con, --mlp, --ends where the program has no mode of its own (NULL).
-GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, const GxMode *mode, GxError *err);
+// Adds the tables to a config: --mode and --att, --con, --mlp, --ends where the program has no mode of its own (NULL);
+// else of the lists those that its mode can take. What it does not have, train_<family> has.
+GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, const GxMode *mode, const char *family, GxError *err);
 
 // The mode that these options ask for: by name or by blocks. A flag wins over a file, whose word is then taken back.
 GxStatus gx_options_resolve_mode(GxTrainOptions *o, const GxConfig *c, GxMode *mode, GxError *err);
@@ -153,15 +154,29 @@ static const GxField gx__options_tp_options[] = {
     {"tp", GX_FIELD_INT, GX__OPTIONS_AT(tp), "0",
      "ranks that share one copy of the model; the others are data-parallel. 0: all, if the mode splits anything",
      "0..256"},
-    {"tp_num_attention_heads_list", GX_FIELD_INT_LIST, GX__OPTIONS_AT(tp_num_attention_heads_list), NULL,
-     "query heads of each rank of a tp group, for unequal machines: 4,2", "1..65536"},
-    {"tp_intermediate_size_list", GX_FIELD_INT_LIST, GX__OPTIONS_AT(tp_intermediate_size_list), NULL,
-     "MLP columns of each: 320,192", "1..4194304"},
-    {"tp_vocab_size_list", GX_FIELD_INT_LIST, GX__OPTIONS_AT(tp_vocab_size_list), NULL,
-     "rows of embedding and head of each: 160,96", "1..16777216"},
-    {"seq_scatter_list", GX_FIELD_INT_LIST, GX__OPTIONS_AT(seq_scatter_list), NULL,
-     "tokens of a sample of each, where a block is split by the sequence: 160,96", "1..16777216"},
 };
+static const struct {
+    GxField field;
+    const char *what, *how; // it splits; the mode that takes it has
+} gx__options_lists[] = {
+    {{"tp_num_attention_heads_list", GX_FIELD_INT_LIST, GX__OPTIONS_AT(tp_num_attention_heads_list), NULL,
+      "query heads of each rank of a tp group, for unequal machines: 4,2", "1..65536"},
+     "attention's heads",
+     "ATT by TP"},
+    {{"tp_intermediate_size_list", GX_FIELD_INT_LIST, GX__OPTIONS_AT(tp_intermediate_size_list), NULL,
+      "MLP columns of each: 320,192", "1..4194304"},
+     "the MLP's columns",
+     "MLP by TP"},
+    {{"tp_vocab_size_list", GX_FIELD_INT_LIST, GX__OPTIONS_AT(tp_vocab_size_list), NULL,
+      "rows of embedding and head of each: 160,96", "1..16777216"},
+     "the vocabulary",
+     "the ends by TP"},
+    {{"seq_scatter_list", GX_FIELD_INT_LIST, GX__OPTIONS_AT(seq_scatter_list), NULL,
+      "tokens of a sample of each, where a block is split by the sequence: 160,96", "1..16777216"},
+     "the sequence",
+     "a block by SP"},
+};
+enum { GX__OPTIONS_LISTS = sizeof gx__options_lists / sizeof *gx__options_lists };
 static const GxField gx__options_mode_options[] = {
     {"mode", GX_FIELD_STRING, GX__OPTIONS_AT(mode), "serial", "how one copy of the model is split over ranks",
      GX_MODE_NAMES},
@@ -177,12 +192,33 @@ static const GxField gx__options_mode_options[] = {
      "embedding and head, split by the vocabulary or by the sequence; auto: as suits the others", "auto|none|tp|sp"},
 };
 
-GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, const GxMode *mode, GxError *err)
+static int gx__options_splits(GxMethods m, int list) // 1: a mode of these methods splits what this list is about
 {
+    const int splits[GX__OPTIONS_LISTS] = {m.att == GX_METHOD_TP, m.mlp == GX_METHOD_TP, m.ends == GX_METHOD_TP,
+                                           gx_methods_have(m, GX_METHOD_SP)};
+    return splits[list];
+}
+
+GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, const GxMode *mode, const char *family, GxError *err)
+{
+    static const char copies[] = "one copy of the model on several ranks";
+    char program[32], other[80];
+    snprintf(program, sizeof program, "train_%.24s", family);
     GX_TRY(gx_config_add(c, "training", GX_FIELDS(gx__options_train_options), o, err));
-    if (mode) GX_TRY(gx_config_add_elsewhere(c, GX_FIELDS(gx__options_mode_options), "train_llama", err));
+    if (mode) GX_TRY(gx_config_add_elsewhere(c, GX_FIELDS(gx__options_mode_options), program, err));
     else GX_TRY(gx_config_add(c, "mode", GX_FIELDS(gx__options_mode_options), o, err));
-    return gx_config_add(c, "one copy of the model on several ranks", GX_FIELDS(gx__options_tp_options), o, err);
+    GX_TRY(gx_config_add(c, copies, GX_FIELDS(gx__options_tp_options), o, err));
+    for (int i = 0; i < GX__OPTIONS_LISTS; i++) {
+        const GxField *list = &gx__options_lists[i].field;
+        if (!mode || gx__options_splits(mode->methods, i)) {
+            GX_TRY(gx_config_add(c, copies, list, 1, o, err));
+            continue;
+        }
+        snprintf(other, sizeof other, "%s with a mode that has %s", program, gx__options_lists[i].how);
+        memset(gx_field_at(list, o), 0, gx_field_size(list)); // nobody sets it
+        GX_TRY(gx_config_add_elsewhere(c, list, 1, other, err));
+    }
+    return GX_OK;
 }
 
 // ---- the mode ------------------------------------------------------------------------------------------------------
@@ -236,25 +272,13 @@ GxStatus gx_options_resolve_mode(GxTrainOptions *o, const GxConfig *c, GxMode *m
 
 GxStatus gx_options_check_lists(const GxTrainOptions *o, const GxMode *mode, GxError *err)
 {
-    const GxMethods *m = &mode->methods;
-    const struct {
-        const char *name;
-        const GxIntList *list;
-        int is_split;
-        const char *what, *how;
-    } lists[] = {
-        {"tp_num_attention_heads_list", &o->tp_num_attention_heads_list, m->att == GX_METHOD_TP, "attention's heads",
-         "ATT by TP"},
-        {"tp_intermediate_size_list", &o->tp_intermediate_size_list, m->mlp == GX_METHOD_TP, "the MLP's columns",
-         "MLP by TP"},
-        {"tp_vocab_size_list", &o->tp_vocab_size_list, m->ends == GX_METHOD_TP, "the vocabulary", "the ends by TP"},
-        {"seq_scatter_list", &o->seq_scatter_list, gx_methods_have(*m, GX_METHOD_SP), "the sequence", "a block by SP"},
-    };
-    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
-        if (lists[i].list->n && !lists[i].is_split)
-            return GX_FAIL(err, GX_ERR_ARGUMENT,
-                           "--%s: mode %s does not split %s; leave it out, or take a mode with %s", lists[i].name,
-                           mode->name, lists[i].what, lists[i].how);
+    for (int i = 0; i < GX__OPTIONS_LISTS; i++) {
+        const GxIntList *list = (const GxIntList *)gx_field_in(&gx__options_lists[i].field, o);
+        if (list->n && !gx__options_splits(mode->methods, i))
+            return GX_FAIL(
+                err, GX_ERR_ARGUMENT, "--%s: mode %s does not split %s; leave it out, or take a mode with %s",
+                gx__options_lists[i].field.name, mode->name, gx__options_lists[i].what, gx__options_lists[i].how);
+    }
     return GX_OK;
 }
 

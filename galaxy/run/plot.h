@@ -7,7 +7,9 @@
 #include "../io/json.h"
 GX_BEGIN
 
-// Lines with "step" and "loss" are the curve, lines with "step" and "eval_loss" the dots.
+// Lines with "step" and "loss" are the curve, lines with "step" and "eval_loss" the dots;
+// {"bigram_bits_per_byte": 2.5}, or another task's baseline, is a dashed line (the axis is nats per token, and a token
+// a byte).
 GxStatus gx_plot_loss(const char *log_path, const char *svg_path, const char *title, GxError *err);
 
 GX_END
@@ -15,8 +17,8 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_PLOT_IMPLEMENTED)
 #define GX_PLOT_IMPLEMENTED
+#include <ctype.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,10 +27,11 @@ enum {
     GX__PLOT_LOG_CAP = 1 << 30,
     GX__PLOT_W = 760,
     GX__PLOT_H = 420,
-    GX__PLOT_LEFT = 64,
-    GX__PLOT_RIGHT = 20,
-    GX__PLOT_TOP = 44,
-    GX__PLOT_BOTTOM = 48
+    GX__PLOT_RIGHT = 28,
+    GX__PLOT_TOP = 58,
+    GX__PLOT_BOTTOM = 48,
+    GX__PLOT_LETTER = 7, // width of a digit
+    GX__PLOT_LABEL = 40  // bytes of a tick's
 };
 
 typedef struct {
@@ -37,7 +40,10 @@ typedef struct {
 typedef struct {
     gx__PlotPoint *train, *eval;
     int trains, evals;
+    double baseline; // NAN: there is none
+    char baseline_name[40];
     double step_max, low, high;
+    int left; // where the axis stands: behind the widest label
 } gx__Plot;
 
 static void gx__plot_put(gx__PlotPoint *list, int *n, double step, double loss)
@@ -47,6 +53,18 @@ static void gx__plot_put(gx__PlotPoint *list, int *n, double step, double loss)
     list[(*n)++].loss = loss;
 }
 
+// "bigram_bits_per_byte": the line of "bigram".
+static void gx__plot_baseline(gx__Plot *p, const GxJsonMember *m)
+{
+    static const char unit[] = "_bits_per_byte";
+    const size_t n = strlen(m->key), end = strlen(unit);
+    if (n <= end || strcmp(m->key + n - end, unit) || gx_json_type(m->value) != GX_JSON_REAL) return;
+    p->baseline = gx_json_double(m->value) * log(2.0);
+    snprintf(p->baseline_name, sizeof p->baseline_name, "%.*s", (int)gx_min((int64_t)(n - end), 39), m->key);
+    for (char *c = p->baseline_name; *c; c++)
+        if (!isalnum((unsigned char)*c)) *c = ' '; // also what would be markup
+}
+
 static void gx__plot_line(gx__Plot *p, const char *line, int64_t bytes, const char *path)
 {
     GxError ignored = GX_ZERO; // a torn last line is no reason to have no picture
@@ -54,6 +72,7 @@ static void gx__plot_line(gx__Plot *p, const char *line, int64_t bytes, const ch
     if (gx_json_parse(&json, line, bytes, path, &ignored) != GX_OK) return;
     const GxJson *loss = gx_json_get(json, "loss"), *eval = gx_json_get(json, "eval_loss");
     double step = gx_json_double(gx_json_get(json, "step"));
+    for (GxJsonMember m = GX_ZERO; !gx_json_get(json, "step") && gx_json_next(json, &m);) gx__plot_baseline(p, &m);
     if (gx_json_type(loss) == GX_JSON_REAL) gx__plot_put(p->train, &p->trains, step, gx_json_double(loss));
     if (gx_json_type(eval) == GX_JSON_REAL) gx__plot_put(p->eval, &p->evals, step, gx_json_double(eval));
     gx_json_free(json);
@@ -83,7 +102,10 @@ static void gx__plot_extent(gx__Plot *p)
         gx__PlotPoint q = i < p->trains ? p->train[i] : p->eval[i - p->trains];
         p->low = fmin(p->low, q.loss), p->high = fmax(p->high, q.loss), p->step_max = fmax(p->step_max, q.step);
     }
-    if (!(p->high > p->low)) p->low -= 0.5, p->high = p->low + 1;
+    p->low = fmin(p->low, p->baseline), p->high = fmax(p->high, p->baseline); // of a NAN and a number: the number
+    if (p->low > p->high) p->low = 0, p->high = 1;                            // nothing was logged
+    const double least = 1e-9 * fmax(fabs(p->low), fabs(p->high));            // below it, ticks would look alike
+    if (p->high - p->low <= least) p->low -= fmax(0.5, least), p->high += fmax(0.5, least);
 }
 
 // The smallest of 1, 2, 5 times a power of ten that cuts `range` into at most `pieces`.
@@ -93,70 +115,111 @@ static double gx__plot_tick(double range, int pieces)
     return power * (m <= 1 ? 1 : m <= 2 ? 2 : m <= 5 ? 5 : 10);
 }
 
+// With as many digits as tell it from the ticks beside it. Returns its length.
+static int gx__plot_label(double y, double tick, char text[GX__PLOT_LABEL])
+{
+    const int decimals = -(int)floor(log10(tick) + 1e-9), digits = y == 0 ? 0 : (int)floor(log10(fabs(y))) + decimals;
+    if (decimals > 6 || fabs(y) >= 1e7) return snprintf(text, GX__PLOT_LABEL, "%.*e", (int)gx_max(digits, 0), y);
+    return snprintf(text, GX__PLOT_LABEL, "%.*f", (int)gx_max(decimals, 0), y);
+}
+
 static double gx__plot_x(const gx__Plot *p, double step)
 {
-    return GX__PLOT_LEFT + step / p->step_max * (GX__PLOT_W - GX__PLOT_LEFT - GX__PLOT_RIGHT);
+    return p->left + step / p->step_max * (GX__PLOT_W - p->left - GX__PLOT_RIGHT);
 }
 static double gx__plot_y(const gx__Plot *p, double loss)
 {
     return GX__PLOT_TOP + (p->high - loss) / (p->high - p->low) * (GX__PLOT_H - GX__PLOT_TOP - GX__PLOT_BOTTOM);
 }
 
-static void gx__plot_axes(const gx__Plot *p, FILE *out, const char *title)
+static void gx__plot_loss_axis(gx__Plot *p, FILE *out)
 {
-    double dy = gx__plot_tick(p->high - p->low, 6), dx = gx__plot_tick(p->step_max, 8);
-    fprintf(out,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
-            "font-family=\"sans-serif\" font-size=\"12\">\n",
-            GX__PLOT_W, GX__PLOT_H, GX__PLOT_W, GX__PLOT_H);
-    fprintf(out,
-            "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n<text x=\"%d\" y=\"24\" font-size=\"15\" "
-            "fill=\"#222\">%s</text>\n",
-            GX__PLOT_LEFT, title);
-    for (double y = ceil(p->low / dy) * dy; y <= p->high; y += dy)
+    const double dy = gx__plot_tick(p->high - p->low, 6), first = ceil(p->low / dy);
+    char text[GX__PLOT_LABEL];
+    int longest = 0;
+    for (double i = first; i * dy <= p->high; i++) longest = (int)gx_max(longest, gx__plot_label(i * dy, dy, text));
+    p->left = (int)gx_max(64, 36 + longest * GX__PLOT_LETTER);
+    for (double i = first; i * dy <= p->high; i++) {
+        const double y = gx__plot_y(p, i * dy);
+        gx__plot_label(i * dy, dy, text);
         fprintf(out,
                 "<path d=\"M%d %.1fH%d\" stroke=\"#ddd\"/><text x=\"%d\" y=\"%.1f\" text-anchor=\"end\" "
-                "fill=\"#555\">%.*f</text>\n",
-                GX__PLOT_LEFT, gx__plot_y(p, y), GX__PLOT_W - GX__PLOT_RIGHT, GX__PLOT_LEFT - 8, gx__plot_y(p, y) + 4,
-                dy < 0.1 ? 2 : 1, y);
-    for (double x = 0; x <= p->step_max; x += dx)
-        fprintf(out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\" fill=\"#555\">%.0f</text>\n", gx__plot_x(p, x),
-                GX__PLOT_H - GX__PLOT_BOTTOM + 18, x);
-    fprintf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\" fill=\"#555\">step</text>\n",
-            (GX__PLOT_W + GX__PLOT_LEFT) / 2, GX__PLOT_H - 10);
+                "fill=\"#555\">%s</text>\n",
+                p->left, y, GX__PLOT_W - GX__PLOT_RIGHT, p->left - 8, y + 4, text);
+    }
     fprintf(out,
             "<text x=\"16\" y=\"%d\" text-anchor=\"middle\" fill=\"#555\" transform=\"rotate(-90 16 %d)\">loss (nats "
             "per token)</text>\n",
             GX__PLOT_H / 2, GX__PLOT_H / 2);
 }
 
+static void gx__plot_step_axis(const gx__Plot *p, FILE *out)
+{
+    const double dx = fmax(1, gx__plot_tick(p->step_max, 8)); // there are no halves of steps
+    for (double x = 0; x <= p->step_max; x += dx)
+        fprintf(out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\" fill=\"#555\">%.0f</text>\n", gx__plot_x(p, x),
+                GX__PLOT_H - GX__PLOT_BOTTOM + 18, x);
+    fprintf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\" fill=\"#555\">step</text>\n",
+            (GX__PLOT_W + p->left) / 2, GX__PLOT_H - 10);
+}
+
+static void gx__plot_begin(FILE *out, const char *title)
+{
+    fprintf(out,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
+            "font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
+            GX__PLOT_W, GX__PLOT_H, GX__PLOT_W, GX__PLOT_H);
+    fprintf(out, "<text x=\"64\" y=\"22\" font-size=\"15\" fill=\"#222\">%s</text>\n", title);
+}
+
 static void gx__plot_curves(const gx__Plot *p, FILE *out)
 {
+    if (isfinite(p->baseline))
+        fprintf(out, "<path d=\"M%d %.1fH%d\" stroke=\"#558855\" stroke-width=\"1.5\" stroke-dasharray=\"6 4\"/>\n",
+                p->left, gx__plot_y(p, p->baseline), GX__PLOT_W - GX__PLOT_RIGHT);
     fprintf(out, "<polyline fill=\"none\" stroke=\"#3366aa\" stroke-width=\"1.5\" points=\"");
     for (int i = 0; i < p->trains; i++)
         fprintf(out, "%.1f,%.1f ", gx__plot_x(p, p->train[i].step), gx__plot_y(p, p->train[i].loss));
     fprintf(out, "\"/>\n");
+    if (p->trains == 1) // a line of one point shows nothing
+        fprintf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\" fill=\"#3366aa\"/>\n", gx__plot_x(p, p->train[0].step),
+                gx__plot_y(p, p->train[0].loss));
     for (int i = 0; i < p->evals; i++)
         fprintf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" fill=\"#dd6622\"/>\n", gx__plot_x(p, p->eval[i].step),
                 gx__plot_y(p, p->eval[i].loss));
-    fprintf(out,
-            "<path d=\"M%d 40h24\" stroke=\"#3366aa\" stroke-width=\"2\"/><text x=\"%d\" y=\"44\" "
-            "fill=\"#222\">training</text><circle cx=\"%d\" cy=\"40\" r=\"4\" fill=\"#dd6622\"/><text x=\"%d\" "
-            "y=\"44\" fill=\"#222\">validation</text>\n</svg>\n",
-            GX__PLOT_W - 220, GX__PLOT_W - 190, GX__PLOT_W - 110, GX__PLOT_W - 98);
+}
+
+// In a line of its own, below the title.
+static void gx__plot_legend(const gx__Plot *p, FILE *out)
+{
+    fprintf(out, "<path d=\"M64 40h24\" stroke=\"#3366aa\" stroke-width=\"2\"/><text x=\"94\" y=\"44\" "
+                 "fill=\"#222\">training</text>\n");
+    if (p->evals)
+        fprintf(out, "<circle cx=\"174\" cy=\"40\" r=\"4\" fill=\"#dd6622\"/><text x=\"186\" y=\"44\" "
+                     "fill=\"#222\">validation</text>\n");
+    if (isfinite(p->baseline))
+        fprintf(out,
+                "<path d=\"M270 40h24\" stroke=\"#558855\" stroke-width=\"2\" stroke-dasharray=\"6 4\"/><text "
+                "x=\"300\" y=\"44\" fill=\"#222\">%s (%.3f bits per byte)</text>\n",
+                p->baseline_name, p->baseline / log(2.0));
 }
 
 GxStatus gx_plot_loss(const char *log_path, const char *svg_path, const char *title, GxError *err)
 {
     gx__Plot p = GX_ZERO;
+    p.baseline = NAN;
     char *text = NULL;
     size_t bytes = 0;
     GxStatus status = gx__plot_read(&p, log_path, err);
     FILE *out = status == GX_OK ? open_memstream(&text, &bytes) : NULL;
     if (out) {
         gx__plot_extent(&p);
-        gx__plot_axes(&p, out, title);
+        gx__plot_begin(out, title);
+        gx__plot_loss_axis(&p, out);
+        gx__plot_step_axis(&p, out);
         gx__plot_curves(&p, out);
+        gx__plot_legend(&p, out);
+        fprintf(out, "</svg>\n");
         fclose(out);
         status = gx_file_write(svg_path, text, (int64_t)bytes, err);
     } else if (status == GX_OK) {

@@ -2,14 +2,17 @@
 // it, and nothing else, goes to the context's reporter, on rank 0. (Warnings and errors go to the logger: base/log.h.)
 //
 //     static void to_window(void *user, const char *text) { ... }
-//     GxReporter reporter = {to_window, window};
+//     GxReporter reporter = {to_window, window, NULL};
 //     g->reporter = &reporter;                      // gx_launch installs one that writes to stdout
 //     gx_report(g, "saved %s\n", folder);
 //
-// Without a reporter a run is silent. What programs read is log.jsonl (metrics.h), not these lines.
+// Lines are as wide as the reporter says, at least 40 columns, or 80: longer ones go on in further lines, indented; a
+// word that is longer than a line, and what the model wrote, stay as they are. Without a reporter a run is silent. What
+// programs read is log.jsonl (metrics.h), not these lines.
 #ifndef GX_REPORT_H
 #define GX_REPORT_H
 #include "../base/context.h"
+#include "../base/text.h"
 #include "metrics.h"
 #include <stdio.h>
 GX_BEGIN
@@ -17,9 +20,11 @@ GX_BEGIN
 struct GxReporter {
     void (*write)(void *user, const char *text); // one or more whole lines, each with its newline
     void *user;
+    int (*columns)(void *user); // how wide its lines may be now; 0: it has no width. NULL: never has one
 };
 
 void gx_report(GxContext *g, const char *format, ...) GX_PRINTF(2, 3); // of any length
+int gx_report_columns(const GxContext *g);                             // that a line may have: 80 without a reporter
 
 // For text that is put together piece by piece: fprintf(r.out, ...) where r.out is not NULL, which it is on other ranks
 // and without a reporter; the reporter gets all of it at the end.
@@ -29,11 +34,13 @@ typedef struct {
     size_t bytes;
 } GxReport;
 void gx_report_begin(GxReport *r, GxContext *g);
-void gx_report_end(GxReport *r, GxContext *g);
+void gx_report_end(GxReport *r, GxContext *g);       // lines that are too wide are wrapped
+void gx_report_end_as_is(GxReport *r, GxContext *g); // they are not
 
 typedef struct GxTrainer GxTrainer; // trainer.h
 
 void gx_report_help(const GxTrainer *t, const char *program);
+void gx_report_version(const GxTrainer *t);                      // and what the program was built with
 void gx_report_start(const GxTrainer *t);                        // device, model, data, options, steps, plan
 void gx_report_resumed(const GxTrainer *t, const char *changes); // of the options; "": none
 void gx_report_set_apart(const GxTrainer *t, int checkpoints, int64_t lines); // 0 and 0: nothing is said
@@ -43,6 +50,9 @@ void gx_report_evaluation(const GxTrainer *t, const GxMetric *metric, int n, int
 void gx_report_saved(const GxTrainer *t, const char *folder);
 void gx_report_sample(const GxTrainer *t, const char *text);
 void gx_report_curve(const GxTrainer *t, const char *svg);
+// Of a run that has taken all of its steps, in five lines: how long it took, how good it is, its memory, where all
+// lies.
+void gx_report_summary(const GxTrainer *t, const char *svg);
 
 GX_END
 #endif
@@ -52,6 +62,7 @@ GX_END
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../cpu/gemm.h"
 #include "output.h"
 #include "trainer.h"
 
@@ -67,13 +78,44 @@ void gx_report_begin(GxReport *r, GxContext *g)
     if (!r->out) gx__report_no_memory(g);
 }
 
-void gx_report_end(GxReport *r, GxContext *g)
+void gx_report_end_as_is(GxReport *r, GxContext *g)
 {
     if (!r->out) return;
     const int whole = !ferror(r->out);
     if (fclose(r->out) == 0 && whole) g->reporter->write(g->reporter->user, r->text);
     else gx__report_no_memory(g);
     free(r->text);
+}
+
+int gx_report_columns(const GxContext *g)
+{
+    const GxReporter *r = g->reporter;
+    const int columns = r && r->columns ? r->columns(r->user) : 0;
+    return columns > 0 ? (int)gx_max(columns, 40) : 80;
+}
+
+// `text`, its lines wrapped where phrases end, behind two spaces more than they begin with. It is cut up.
+static void gx__report_wrap(FILE *out, char *text, int width)
+{
+    for (char *line = text, *end; *line; line = end) {
+        end = line + strcspn(line, "\n");
+        const int ends = *end == '\n';
+        if (ends) *end++ = 0;
+        gx_text_wrap(out, line, ",;|", 0, (int)strspn(line, " ") + 2, width);
+        if (ends) fputc('\n', out);
+    }
+}
+
+void gx_report_end(GxReport *r, GxContext *g)
+{
+    GxReport wrapped;
+    if (!r->out) return;
+    gx_report_begin(&wrapped, g);
+    const int whole = !ferror(r->out);
+    if (fclose(r->out) == 0 && whole && wrapped.out) gx__report_wrap(wrapped.out, r->text, gx_report_columns(g));
+    else gx__report_no_memory(g);
+    free(r->text);
+    gx_report_end_as_is(&wrapped, g);
 }
 
 void gx_report(GxContext *g, const char *format, ...)
@@ -94,8 +136,25 @@ void gx_report_help(const GxTrainer *t, const char *program)
     GxReport r;
     gx_report_begin(&r, t->g);
     if (r.out) fprintf(r.out, "usage: %s [--config file.json] [--option value ...]\n\n", program);
-    if (r.out) gx_config_help(&t->config, r.out);
+    if (r.out) gx_config_help(&t->config, r.out, gx_report_columns(t->g));
     gx_report_end(&r, t->g);
+}
+
+void gx_report_version(const GxTrainer *t)
+{
+    const char *mpi = "no", *json = "no", *openmp = "no";
+#ifdef GX_WITH_MPI
+    mpi = "yes";
+#endif
+#ifdef GX_WITH_JANSSON
+    json = "yes";
+#endif
+#ifdef _OPENMP
+    openmp = "yes";
+#endif
+    gx_report(t->g, "galaxy %s for device %s, matrix products by %s%s\n", GX_VERSION, t->g->device->name,
+              gx_cpu_gemm_name(), t->g->device->card ? "; on the card by cuBLASLt" : "");
+    gx_report(t->g, "MPI %s, JSON %s, OpenMP %s\n", mpi, json, openmp);
 }
 
 // "serial", "dp", "tp 2", "galaxy 2 x dp 2", "composed 2 (ATT TP, CON None, MLP SP, ends TP)"
@@ -124,9 +183,10 @@ static void gx__report_device(FILE *out, const GxContext *g)
             g->world, g->world > 1 ? "s" : "", engine, gx_threads(g), gx_threads(g) > 1 ? "s" : "");
 }
 
-// All options as they were resolved, in lines of at most 140 columns.
+// All options as they were resolved, each whole.
 static void gx__report_options(FILE *out, const GxTrainer *t)
 {
+    const int columns = gx_report_columns(t->g);
     GxError ignored = GX_ZERO; // printing is all that would fail
     GxJson *json = gx_config_to_json(&t->config, &ignored);
     int column = fprintf(out, "options:");
@@ -134,9 +194,10 @@ static void gx__report_options(FILE *out, const GxTrainer *t)
         char *text = NULL;
         int64_t bytes = 0;
         if (gx_json_dump(m.value, 0, &text, &bytes, &ignored) != GX_OK) break;
-        const int width = (int)(strlen(m.key) + (size_t)bytes) + 2;
-        if (column + width > 140) column = fprintf(out, "\n ") - 1;
-        column += fprintf(out, " %s=%s", m.key, text);
+        const int width = gx_text_columns(text, bytes) + (int)strlen(m.key) + 2;
+        if (column + width > columns) column = fprintf(out, "\n ") - 1;
+        fprintf(out, " %s=%s", m.key, text);
+        column += width;
         free(text);
     }
     fprintf(out, "\n");
@@ -206,15 +267,91 @@ void gx_report_baseline(const GxTrainer *t, const GxMetric *metric)
 
 // ---- on the way ----------------------------------------------------------------------------------------------------
 
+// "5.5451": as many digits as fit into `width` columns; "1e+09" where none do.
+static const char *gx__report_number(double x, int width, char text[32])
+{
+    for (int digits = width - 2; digits >= 0; digits--)
+        if (snprintf(text, 32, "%.*f", digits, x) <= width) return text;
+    snprintf(text, 32, "%.0e", x);
+    return text;
+}
+
+// "987", "17.8k", "1.78M": three digits of a number of at least 0.
+static const char *gx__report_rate(double x, char text[32])
+{
+    const char *const unit[] = {"", "k", "M", "G", "T"};
+    int u = 0;
+    for (; x >= 999.5 && u < 4; u++) x /= 1000;
+    snprintf(text, 32, "%.*f%s", u == 0 || x >= 99.95 ? 0 : x >= 9.995 ? 1 : 2, x, unit[u]);
+    return text;
+}
+
+enum { GX__REPORT_FIELDS = 10 };
+typedef struct {
+    char text[GX__REPORT_FIELDS][80]; // in the order in which they stand; "": there is none
+    int weight[GX__REPORT_FIELDS];    // the lightest are left out first
+    int n;
+} gx__ReportLine;
+
+static void gx__report_field(gx__ReportLine *l, int weight, const char *format, ...) GX_PRINTF(3, 4);
+static void gx__report_field(gx__ReportLine *l, int weight, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(l->text[l->n], sizeof l->text[0], format, args);
+    va_end(args);
+    l->weight[l->n++] = weight;
+}
+
+// Leaves out the lightest field until the line has at most `columns`.
+static void gx__report_fit(gx__ReportLine *l, int columns)
+{
+    for (int left = l->n; left > 1; left--) {
+        int width = -2, lightest = 0;
+        for (int i = 0; i < l->n; i++) {
+            if (!l->text[i][0]) continue;
+            width += 2 + (int)strlen(l->text[i]);
+            if (!l->text[lightest][0] || l->weight[i] < l->weight[lightest]) lightest = i;
+        }
+        if (width <= columns) return;
+        l->text[lightest][0] = 0;
+    }
+}
+
+// "step     1/500  loss 5.5451  norm 1.234  lr 1.00e-4  17.8k tok/s   1m12s left  1.23k GFLOP/s     123 MB": fields are
+// always as wide, so that all lines of a run have the same ones.
+static void gx__report_progress_fields(gx__ReportLine *l, const GxProgress *p)
+{
+    char text[32], lr[32];
+    gx__report_field(l, 9, "step %5ld/%ld", (long)p->step, (long)p->steps);
+    gx__report_field(l, 8, "loss %6s", gx__report_number(p->loss, 6, text));
+    snprintf(lr, sizeof lr, "%.2e", p->lr); // 1.00e-04 becomes 1.00e-4, 1.23e-12 becomes 1.2e-12
+    if (lr[6] == '0') memmove(lr + 6, lr + 7, strlen(lr + 6));
+    else snprintf(lr, sizeof lr, "%.1e", p->lr);
+    if (p->skipped) gx__report_field(l, 7, "skipped: gradients are not finite");
+    else {
+        gx__report_field(l, 6, "norm %5s", gx__report_number(p->grad_norm, 5, text));
+        gx__report_field(l, 3, "lr %7s", lr);
+    }
+    gx__report_field(l, 4, "%5s tok/s", gx__report_rate(p->tokens_per_s, text));
+    gx__report_field(l, 5, "%6s left", gx_duration_text(p->seconds_left, text));
+    gx__report_field(l, 2, "%5s GFLOP/s", gx__report_rate(p->gflops, text));
+    gx__report_field(l, 1, "%6.0f MB", p->memory_mb);
+    if (p->card_mb > 0) gx__report_field(l, 0, "card %6.0f MB", p->card_mb);
+}
+
 void gx_report_progress(const GxTrainer *t, const GxProgress *p)
 {
-    char left[32], card[40] = "";
-    if (p->card_mb > 0) snprintf(card, sizeof card, ", card %.0f MB", p->card_mb);
-    gx_report(t->g,
-              "step %5ld/%ld | loss %7.4f | grad norm %7.3f | lr %.2e | %7.0f tokens/s | %5.0f GFLOP/s | %5.0f MB%s | "
-              "%s left%s\n",
-              (long)p->step, (long)p->steps, p->loss, p->grad_norm, p->lr, p->tokens_per_s, p->gflops, p->memory_mb,
-              card, gx_duration_text(p->seconds_left, left), p->skipped ? " | skipped: gradients are not finite" : "");
+    GxReport r;
+    gx__ReportLine line = GX_ZERO;
+    gx_report_begin(&r, t->g);
+    if (!r.out) return;
+    gx__report_progress_fields(&line, p);
+    gx__report_fit(&line, gx_report_columns(t->g));
+    for (int i = 0; i < line.n; i++)
+        if (line.text[i][0]) fprintf(r.out, "%s%s", i ? "  " : "", line.text[i]);
+    fprintf(r.out, "\n");
+    gx_report_end(&r, t->g);
 }
 
 // "step    20 | validation loss 1.5000 | 2.164 bits per byte over 160 tokens"
@@ -234,10 +371,97 @@ void gx_report_evaluation(const GxTrainer *t, const GxMetric *metric, int n, int
 
 void gx_report_saved(const GxTrainer *t, const char *folder) { gx_report(t->g, "saved %s\n", folder); }
 
-void gx_report_sample(const GxTrainer *t, const char *text) { gx_report(t->g, "sample:\n%s\n", text); }
+void gx_report_sample(const GxTrainer *t, const char *text)
+{
+    GxReport r;
+    gx_report_begin(&r, t->g);
+    if (r.out) fprintf(r.out, "sample:\n%s\n", text);
+    gx_report_end_as_is(&r, t->g);
+}
 
 void gx_report_curve(const GxTrainer *t, const char *svg)
 {
     gx_report(t->g, "loss curve: %s\nlog: %s\n", svg, t->log_path);
+}
+
+// ---- the end -------------------------------------------------------------------------------------------------------
+
+// "17,800"
+static const char *gx__report_grouped(double x, char text[40])
+{
+    char digits[32];
+    const int n = snprintf(digits, sizeof digits, "%.0f", x);
+    int length = 0;
+    for (int i = 0; i < n; i++) {
+        if (i && (n - i) % 3 == 0) text[length++] = ',';
+        text[length++] = digits[i];
+    }
+    text[length] = 0;
+    return text;
+}
+
+// "done: 500 steps in 1m12s, 1.02M tokens, 17,800 tokens/s in training"; a resumed run: "500 steps, the last 100 in".
+static void gx__report_done(FILE *out, const GxTrainer *t)
+{
+    char took[32], tokens[32], rate[40];
+    const int64_t steps = t->step - t->begun;
+    const double n = (double)(steps * t->o.global_batch_size * t->o.seq_len);
+    fprintf(out, "done: %ld step%s", (long)t->step, t->step == 1 ? "" : "s");
+    if (!steps) fprintf(out, ", none of them now\n");
+    if (!steps) return;
+    if (t->begun) fprintf(out, ", the last %ld", (long)steps);
+    fprintf(out, " in %s, %s tokens, %s tokens/s in training\n", gx_duration_text(gx_seconds() - t->opened, took),
+            gx__report_rate(n, tokens), gx__report_grouped(n / t->training_seconds, rate));
+}
+
+// Means over different samples are not compared: those on the way are over eval_windows, the last one over all.
+static void gx__report_best(FILE *out, const GxTrainer *t)
+{
+    const GxMetric *last = &t->validated[0];
+    GxBestEvaluation best;
+    GxError ignored = GX_ZERO; // the log may be gone by now: then nothing is said of it
+    if (gx_log_best(t->log_path, last->name, t->task->counted, t->step, &best, &ignored) != GX_OK || best.step < 0)
+        return;
+    if (best.count != t->validated_count) fprintf(out, "; before, the best was ");
+    else if (best.value < last->value) fprintf(out, "; the best was ");
+    else {
+        fprintf(out, ", the best");
+        return;
+    }
+    fprintf(out, last->format, best.value);
+    fprintf(out, " at step %ld", (long)best.step);
+    if (best.count > 0 && best.count != t->validated_count)
+        fprintf(out, " over %ld %s", (long)best.count, t->task->counted);
+}
+
+// "validation loss 1.5103 (2.179 bits per byte) over 16384 tokens; the best was loss 1.5010 at step 400"
+static void gx__report_validated(FILE *out, const GxTrainer *t)
+{
+    if (!t->validated_metrics) return;
+    for (int i = 0; i < t->validated_metrics; i++) {
+        fprintf(out, i == 0 ? "validation " : i == 1 ? " (" : ", ");
+        fprintf(out, t->validated[i].format, t->validated[i].value);
+    }
+    fprintf(out, "%s over %ld %s", t->validated_metrics > 1 ? ")" : "", (long)t->validated_count, t->task->counted);
+    if (!strcmp(t->validated[0].name, "loss")) gx__report_best(out, t);
+    fprintf(out, "\n");
+}
+
+void gx_report_summary(const GxTrainer *t, const char *svg)
+{
+    GxReport r;
+    char folder[GX_PATH] = "";
+    GxError ignored = GX_ZERO; // it was saved there
+    gx_report_begin(&r, t->g);
+    if (!r.out) return;
+    gx_checkpoint_path(folder, t->o.output_dir, t->saved, &ignored);
+    gx__report_done(r.out, t);
+    gx__report_validated(r.out, t);
+    fprintf(r.out, "peak memory%s %.0f MB, planned %.0f MB\n",
+            t->g->world > 1 && t->plan.ranks_here == 1 ? " of rank 0" : "", (double)gx_process_peak_memory() / 1e6,
+            (double)gx_plan_total(&t->plan) / 1e6);
+    fprintf(r.out, "checkpoint: %s\nloss curve: %s, log: %s\n", t->begun < t->step ? folder : t->resume.folder, svg,
+            t->log_path);
+    gx_report_end(&r, t->g);
 }
 #endif

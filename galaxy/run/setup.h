@@ -1,6 +1,6 @@
 // setup.h: the order in which a training run is opened. What happens at each point has a room of its own:
 //
-//     options       options.h     flags and --config; --help ends here
+//     options       options.h     flags and --config; --help and --version end here
 //     communicator                with memory of its own, since the ranks have to agree before there is a plan
 //     the run       resume.h      whether it is gone on with, and its options then
 //     agreement     agree.h       options, the model's configuration
@@ -66,11 +66,12 @@ static GxStatus gx__setup_read_options(GxTrainer *t, int argc, char **argv)
     if (!t->model_config || !t->self) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a configuration");
     gx_config_open(&t->config);
     GX_TRY(gx_config_add(&t->config, t->task->name, t->task->fields, t->task->n_fields, t->self, err));
-    GX_TRY(gx_options_add(&t->config, &t->o, t->mode, err));
+    GX_TRY(gx_options_add(&t->config, &t->o, t->mode, t->family->name, err));
     GX_TRY(gx_config_add(&t->config, "model", t->family->fields, t->family->n_fields, t->model_config, err));
     GX_TRY(gx_config_read_args(&t->config, argc, argv, err));
-    if (t->config.help) {
-        gx_report_help(t, argv[0]);
+    if (t->config.help || t->config.version) {
+        if (t->config.help) gx_report_help(t, argv[0]);
+        else gx_report_version(t);
         t->done = 1;
         return GX_OK;
     }
@@ -450,7 +451,7 @@ GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, con
     }
     GX_TRY(gx__setup_open_output(t));
     gx_catch_stop_signals(); // before, there is nothing to save
-    t->interval_start = gx_seconds();
+    t->opened = t->interval_start = gx_seconds();
     return gx_status(g);
 }
 #endif

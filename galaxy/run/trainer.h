@@ -70,7 +70,7 @@ typedef struct GxTrainer {
     int64_t skipped, skipped_in_a_row; // steps of this process without finite gradients; of these, the last ones
     GxStep seen;                       // g->step as the host saw it last
     int is_seen;                       // 1: no step since then
-    int stop, done;                    // asked to stop; nothing more to do (--help, --dry_run)
+    int stop, done;                    // asked to stop; nothing more to do (--help, --version, --dry_run)
     GxError data_error;                // of this rank's data: it asks to stop
     int data_changed;                  // that they are others than at the start has been said
     // what is written and said
@@ -83,6 +83,11 @@ typedef struct GxTrainer {
     int64_t interval_steps;
     double measured_since; // for the time left: since the first progress line, whose step was slow (first touches)
     int64_t measured_from; // the step then; 0: not yet
+    // for the summary of a run that is done (gx_report_summary)
+    double opened, training_seconds;    // when training began; of it, without validations and saving
+    GxMetric validated[GX_MAX_METRICS]; // of the last validation
+    int validated_metrics;              // how many; 0: there was none
+    int64_t validated_count;            // over how many tokens, or whatever the task counts
 } GxTrainer;
 
 // Which part of a run is this rank's: whether it prints and writes, and how many samples of a micro-batch it takes.
@@ -227,6 +232,7 @@ static void gx__trainer_report_progress(GxTrainer *t)
     const GxStep *s = &t->seen;
     double seconds = gx_seconds() - t->interval_start, per_step = seconds / (double)gx_max(1, t->interval_steps);
     GxProgress p = GX_ZERO;
+    t->training_seconds += seconds;
     p.step = t->step, p.steps = t->o.max_steps;
     p.loss = gx_step_loss(s), p.grad_norm = sqrt(s->sum_squares), p.lr = s->lr, p.skipped = (int)s->skip;
     p.tokens_per_s = (double)(t->interval_steps * t->o.global_batch_size * t->o.seq_len) / seconds;
@@ -289,7 +295,7 @@ void gx_trainer_evaluate(GxTrainer *t, int64_t samples, GxLosses *losses)
 static void gx__trainer_report_evaluation(GxTrainer *t, int64_t samples)
 {
     GxLosses losses;
-    GxMetric metric[GX_MAX_METRICS];
+    GxMetric metric[GX_MAX_METRICS] = GX_ZERO;
     if (t->task->held_out(t->self) == 0) return;
     const double started = gx_seconds();
     gx_trainer_evaluate(t, samples, &losses);
@@ -298,8 +304,10 @@ static void gx__trainer_report_evaluation(GxTrainer *t, int64_t samples)
     const int n = t->task->metrics(t->self, &losses, metric);
     gx_report_evaluation(t, metric, n, losses.count[0]);
     GxError disk = GX_ZERO;
-    gx_evaluation_log(&t->log, t->step, metric, n, &disk);
+    gx_evaluation_log(&t->log, t->step, metric, n, losses.count[0], t->task->counted, &disk);
     gx__trainer_see_log(t, &disk);
+    memcpy(t->validated, metric, sizeof t->validated);
+    t->validated_metrics = n, t->validated_count = losses.count[0];
 }
 
 GxTrainState gx_trainer_state(const GxTrainer *t)
@@ -393,11 +401,12 @@ static void gx__trainer_draw(GxTrainer *t)
 {
     char svg[GX_PATH], title[200];
     GxError disk = GX_ZERO;
-    snprintf(title, sizeof title, "%s, %ld steps", t->family->name, (long)t->step);
-    if (gx_path_join(svg, t->o.output_dir, "loss.svg", &disk) == GX_OK &&
-        gx_plot_loss(t->log_path, svg, title, &disk) == GX_OK)
-        gx_report_curve(t, svg);
-    else gx_log(&t->g->log, GX_LOG_WARNING, "the loss curve could not be drawn: %s", disk.message);
+    snprintf(title, sizeof title, "%s, %ld step%s", t->family->name, (long)t->step, t->step == 1 ? "" : "s");
+    gx_path_join(svg, t->o.output_dir, "loss.svg", &disk);
+    if (gx_error_code(&disk) || gx_plot_loss(t->log_path, svg, title, &disk) != GX_OK)
+        gx_log(&t->g->log, GX_LOG_WARNING, "the loss curve could not be drawn: %s", disk.message);
+    if (t->step >= t->o.max_steps && !t->stop) gx_report_summary(t, svg);
+    else gx_report_curve(t, svg);
 }
 
 // Where one rank's data can no longer be read, the run ends on all: here, behind the checkpoint.

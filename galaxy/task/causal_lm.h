@@ -36,9 +36,11 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_CAUSAL_LM_IMPLEMENTED)
 #define GX_CAUSAL_LM_IMPLEMENTED
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "../comm/comm.h"
 #include "../ops/loss.h"
 
@@ -118,6 +120,12 @@ static GxStatus gx__causal_lm_open(GxContext *g, void *self, const GxTaskSetup *
                        (long)setup->vocab, c->tokenizer_name, c->tokenizer.vocab_size);
     if (setup->model[0]) GX_TRY(gx__causal_lm_check_model(g, c, setup->model));
     if (setup->is_dry) return GX_OK;
+    if (access(c->train_data, F_OK) != 0 && errno == ENOENT)
+        return GX_FAIL(
+            &g->error, GX_ERR_IO,
+            "cannot open %s: %s; `make data` makes data/text.txt, which is the default, and --train_data FILE "
+            "takes another text",
+            c->train_data, strerror(ENOENT));
     GX_TRY(gx_dataset_open(&c->data, c->train_data, c->validation_fraction, setup->seq_len, &g->error));
     return gx__causal_lm_agree(g, c);
 }

@@ -1,0 +1,89 @@
+// text.h: text for people: how many columns it takes, cut short with an ellipsis, wrapped into lines.
+//
+//     char cut[24];
+//     gx_text_cut(path, cut, sizeof cut);             // "/data/very/long/nam…"
+//     gx_text_wrap(out, help, NULL, 0, 4, 80);        // lines of at most 80 columns, all but the first behind 4 spaces
+//
+// Text is UTF-8. A character counts as one column (those of East Asian scripts take two on a terminal).
+#ifndef GX_TEXT_H
+#define GX_TEXT_H
+#include "common.h"
+#include <stdio.h>
+GX_BEGIN
+
+int gx_text_columns(const char *text, int64_t bytes); // of its first bytes
+
+// The text where it fits into out[size], else as much of it as there is room for, up to the end of a character, and an
+// ellipsis. Returns out. size: at least 4.
+const char *gx_text_cut(const char *text, char *out, size_t size);
+// Of a text that snprintf cut to text[size]: its last characters make room for an ellipsis.
+void gx_text_mark_cut(char *text, size_t size);
+enum { GX_TEXT_VALUE = 104 }; // bytes of a buffer for a user's value in a message: 100 of it and an ellipsis
+
+// Writes one line of text, without a newline at its end, behind `column` columns that the line has already, and where
+// it reaches beyond `width` columns goes on in further lines behind `indent` spaces. It is divided at spaces: `behind`
+// NULL: at any, and behind the | of a choice like "a|b|c"; else, where that is possible, at those behind one of these
+// characters, so that phrases stay whole. A word that is longer than a line, a path perhaps, is not divided. Returns
+// the columns of the last line.
+int gx_text_wrap(FILE *out, const char *text, const char *behind, int column, int indent, int width);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_TEXT_IMPLEMENTED)
+#define GX_TEXT_IMPLEMENTED
+#include <string.h>
+
+static int gx__text_continues(char byte) { return ((unsigned char)byte & 0xC0) == 0x80; } // a character's later byte
+
+int gx_text_columns(const char *text, int64_t bytes)
+{
+    int columns = 0;
+    for (int64_t i = 0; i < bytes; i++) columns += !gx__text_continues(text[i]);
+    return columns;
+}
+
+void gx_text_mark_cut(char *text, size_t size)
+{
+    static const char ellipsis[] = "…";
+    size_t n = size - sizeof ellipsis;
+    while (n > 0 && gx__text_continues(text[n])) n--;
+    memcpy(text + n, ellipsis, sizeof ellipsis);
+}
+
+const char *gx_text_cut(const char *text, char *out, size_t size)
+{
+    const size_t n = strlen(text), fits = n < size ? n : size - 1;
+    memcpy(out, text, fits);
+    out[fits] = 0;
+    if (fits < n) gx_text_mark_cut(out, size);
+    return out;
+}
+
+// Bytes up to the first place where the text may be divided.
+static size_t gx__text_piece(const char *text, const char *behind)
+{
+    size_t n = strcspn(text, " ");
+    if (!behind) return gx_min((int64_t)n, (int64_t)(strcspn(text, "|") + strspn(text + strcspn(text, "|"), "|")));
+    while (text[n] && !strchr(behind, text[n - 1])) n += 1 + strcspn(text + n + 1, " ");
+    return n;
+}
+
+int gx_text_wrap(FILE *out, const char *text, const char *behind, int column, int indent, int width)
+{
+    const char *loose = text; // up to here at any space: the end of a phrase that is longer than a line
+    for (int begun = column > indent; *text; begun = 1) {
+        const size_t spaces = strspn(text, " ");
+        const char *piece = text + spaces;
+        size_t n = *piece ? gx__text_piece(piece, piece < loose ? NULL : behind) : 0;
+        if (piece >= loose && gx_text_columns(piece, (int64_t)n) > width - indent)
+            loose = piece + n, n = gx__text_piece(piece, NULL);
+        const int columns = gx_text_columns(piece, (int64_t)n);
+        if (column + (int)spaces + columns <= width || !begun) column += fprintf(out, "%*s", (int)spaces, "") + columns;
+        else column = fprintf(out, "\n%*s", indent, "") - 1 + columns;
+        fwrite(piece, 1, n, out);
+        text = piece + n;
+    }
+    return column;
+}
+#endif
