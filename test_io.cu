@@ -1596,7 +1596,7 @@ TEST(safetensors_shards_must_agree_with_their_index)
         {"{\"metadata\":{},\"weight_map\":{\"a\":\"../m/s1\"}}", "not a plain file name"},
         {"{\"metadata\":{},\"weight_map\":{\"a\":\"..\"}}", "not a plain file name"},
         {"{\"metadata\":{},\"weight_map\":{\"a\":\"/etc/passwd\"}}", "not a plain file name"},
-        {"{\"metadata\":{},\"weight_map\":{\"a\":\"out\"}}", "a link out of the folder"},
+        {"{\"metadata\":{},\"weight_map\":{\"a\":\"out/../s1\"}}", "not a plain file name"},
         {"{\"metadata\":{},\"weight_map\":{\"a\":\"s1\",\"a2\":\"copy\"}}", "tensor a: it is in s1, too"},
         {"{\"metadata\":{},\"weight_map\":{\"a\":1}}", "tensor a: its file is an integer"},
         {"{\"metadata\":{},\"weight_map\":{}}", "the weight_map is empty"},
@@ -1608,18 +1608,16 @@ TEST(safetensors_shards_must_agree_with_their_index)
     gx_folder_make(at("m"), &err);
     refused(&err, gx_safetensors_open(&s, at("m"), &err), GX_ERR_IO, "neither model.safetensors nor",
             "an empty folder");
-    put_shard(at("m/s1"), "a"), put_shard(at("m/s2"), "b"), put_shard(at("m/copy"), "a"), put_shard(at("outside"), "a");
+    put_shard(at("m/s1"), "a"), put_shard(at("m/s2"), "b"), put_shard(at("m/copy"), "a");
     put_safetensors(at("m/s3"),
                     "{\"d\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},\"e\":{\"dtype\":\"U8\",\"shape\":["
                     "1],\"data_offsets\":[1,2]}}",
                     2);
-    CHECK(symlink("../outside", at("m/out")) == 0 && symlink("s2", at("m/in")) == 0, "links");
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         put_text(at(INDEX), bad[i].index);
         refused(&err, gx_safetensors_open(&s, at("m"), &err), GX_ERR_FORMAT, bad[i].message, bad[i].index);
     }
-    put_text(at(INDEX),
-             "{\"metadata\":{\"total_size\":8},\"weight_map\":{\"b\":\"in\",\"a\":\"s1\"}}"); // a link inside is fine
+    put_text(at(INDEX), "{\"metadata\":{\"total_size\":8},\"weight_map\":{\"b\":\"s2\",\"a\":\"s1\"}}");
     CHECK(gx_safetensors_open(&s, at("m"), &err) == GX_OK && s.n == 2 && s.files == 2, "%s", err.message);
     unsigned char raw[4] = GX_ZERO;
     CHECK(gx_safetensors_read_raw(&s, gx_safetensors_find(&s, "b"), 1, 3, raw, &err) == GX_OK && raw[2] == 3, "%s",
@@ -1629,8 +1627,84 @@ TEST(safetensors_shards_must_agree_with_their_index)
     CHECK(gx_safetensors_open(&s, at("m"), &err) == GX_OK && gx_safetensors_find(&s, "single"),
           "model.safetensors beats the index: %s", err.message);
     gx_safetensors_close(&s);
-    unlink(at("m/out")), unlink(at("m/in")), unlink(at("outside"));
     CHECK(gx_folder_remove(at("m"), &err) == GX_OK, "%s", err.message);
+}
+
+static void put_link(const char *to, const char *name)
+{
+    CHECK(symlink(to, at(name)) == 0, "cannot make the link %s", name);
+}
+
+// Opened as a user would name it; each tensor is one of put_shard's.
+static void check_weights(const char *path, int tensors, const char *what)
+{
+    GxError err = GX_ZERO;
+    GxSafetensors s;
+    unsigned char raw[4] = GX_ZERO;
+    if (!CHECK(gx_safetensors_open(&s, path, &err) == GX_OK && s.n == tensors, "%s: %s", what, err.message)) return;
+    for (int i = 0; i < s.n; i++)
+        CHECK(gx_safetensors_read_raw(&s, &s.entry[i], 1, 3, raw, &err) == GX_OK && raw[2] == 3, "%s: %s", what,
+              err.message);
+    gx_safetensors_close(&s);
+}
+
+// A snapshot is a folder of links into blobs/, as huggingface_hub lays it out.
+TEST(weights_in_hugging_faces_cache_are_read_through_its_links)
+{
+#define SNAPSHOT "hub/models--org--name/snapshots/5d0f2e"
+    static const char *const two[] = {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"};
+    GxError err = GX_ZERO;
+    GxSafetensors s;
+    char name[300];
+    CHECK(gx_folder_make(at(SNAPSHOT), &err) == GX_OK &&
+              gx_folder_make(at("hub/models--org--name/blobs"), &err) == GX_OK,
+          "%s", err.message);
+    put_shard(at("hub/models--org--name/blobs/aa01"), "a"), put_shard(at("hub/models--org--name/blobs/bb02"), "b");
+    put_text(at("hub/models--org--name/blobs/cc03"),
+             "{\"metadata\":{},\"weight_map\":{\"a\":\"model-00001-of-00002.safetensors\","
+             "\"b\":\"model-00002-of-00002.safetensors\"}}");
+    put_link("../../blobs/cc03", SNAPSHOT "/model.safetensors.index.json");
+    for (int i = 0; i < 2; i++) {
+        snprintf(name, sizeof name, SNAPSHOT "/%s", two[i]);
+        put_link(i ? "../../blobs/bb02" : "../../blobs/aa01", name);
+    }
+    check_weights(at(SNAPSHOT), 2, "shards");
+    put_link("models--org--name/snapshots/5d0f2e", "hub/here");
+    check_weights(at("hub/here"), 2, "the snapshot by a link");
+    unlink(at("hub/models--org--name/blobs/bb02")); // as when a download was broken off
+    refused(&err, gx_safetensors_open(&s, at(SNAPSHOT), &err), GX_ERR_IO,
+            "model-00002-of-00002.safetensors is a link to a file that is not there", "half a download");
+    put_link("../../blobs/aa01", SNAPSHOT "/model.safetensors");
+    check_weights(at(SNAPSHOT), 1, "one file");
+    check_weights(at(SNAPSHOT "/model.safetensors"), 1, "the file itself");
+    unlink(at("hub/models--org--name/blobs/aa01"));
+    refused(&err, gx_safetensors_open(&s, at(SNAPSHOT), &err), GX_ERR_IO,
+            "/model.safetensors is a link to a file that is not there", "nothing was downloaded");
+    for (int i = 0; i < 2; i++) {
+        snprintf(name, sizeof name, SNAPSHOT "/%s", two[i]);
+        unlink(at(name));
+    }
+    unlink(at(SNAPSHOT "/model.safetensors")), unlink(at(SNAPSHOT "/model.safetensors.index.json"));
+    unlink(at("hub/here"));
+    CHECK(gx_folder_remove(at("hub"), &err) == GX_OK, "%s", err.message);
+}
+
+// The folder is the user's: a link may lead to weights elsewhere, one file or a shard of several. Only names inside of
+// files have to stay in it.
+TEST(links_that_lead_out_of_a_model_folder_are_followed)
+{
+    GxError err = GX_ZERO;
+    gx_folder_make(at("m"), &err), gx_folder_make(at("elsewhere"), &err);
+    put_shard(at("elsewhere/a"), "a"), put_shard(at("m/s2"), "b");
+    put_link(at("elsewhere/a"), "m/model.safetensors");
+    check_weights(at("m"), 1, "one file");
+    unlink(at("m/model.safetensors"));
+    put_link("../elsewhere/a", "m/s1");
+    put_text(at("m/model.safetensors.index.json"), "{\"metadata\":{},\"weight_map\":{\"b\":\"s2\",\"a\":\"s1\"}}");
+    check_weights(at("m"), 2, "a shard");
+    unlink(at("m/s1"));
+    CHECK(gx_folder_remove(at("m"), &err) == GX_OK && gx_folder_remove(at("elsewhere"), &err) == GX_OK, "%s",
+          err.message);
 }
 
 // Opens and reads everything, as a program would; whatever it says, it may not crash.

@@ -577,6 +577,11 @@ TEST(a_model_with_another_tokenizer_is_refused_and_one_without_is_warned_of)
     snprintf(model, sizeof model, "%s --model %.300s", made, path_of("model/checkpoint-1"));
     snprintf(flags, sizeof flags, "%s --dry_run", model);
     CHECK(train_text("ours", flags) == 0 && !said.log[0], "its own tokenizer: %s", said.log);
+    CHECK(rename(path_of("model/checkpoint-1/tokenizer.json"), path_of("kept.json")) == 0 &&
+              symlink(path_of("gone.json"), path_of("model/checkpoint-1/tokenizer.json")) == 0,
+          "links");
+    CHECK(train_text("refused", flags) == 1 && strstr(said.log, "has a tokenizer of its own ("), "a broken link: %s",
+          said.log);
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         static const char *const ways[] = {"", "--dry_run", "--ranks 2"};
         change_model("manifest.json", NULL); // on purpose
@@ -593,7 +598,40 @@ TEST(a_model_with_another_tokenizer_is_refused_and_one_without_is_warned_of)
     snprintf(flags, sizeof flags, "%s --ranks 2 --dry_run", model);
     CHECK(train_text("warned", flags) == 0 && strstr(said.log, "model/checkpoint-1 has no tokenizer.json: what its"),
           "without a tokenizer: %s", said.log);
-    CHECK(!strstr(strstr(said.log, "has no tokenizer") + 1, "has no tokenizer"), "said by every rank: %s", said.log);
+    const char *once = strstr(said.log, "has no tokenizer");
+    CHECK(once && !strstr(once + 1, "has no tokenizer"), "said by every rank: %s", said.log);
+}
+
+// As huggingface_hub lays out what it downloads: every file of the model is a link into blobs/.
+TEST(a_model_in_hugging_faces_cache_is_trained)
+{
+    static const char *const files[] = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"};
+    GxError err = GX_ZERO;
+    char flags[1000], old[300], name[300], blob[40];
+    CHECK(gx_folder_make(path_of("hub/models--me--bytes/blobs"), &err) == GX_OK &&
+              gx_folder_make(path_of("hub/models--me--bytes/snapshots/5d0f2e"), &err) == GX_OK,
+          "%s", err.message);
+    write_text("text.txt", 4000, -1);
+    snprintf(flags, sizeof flags, "--train_data %.300s --max_steps 1 --sample_bytes 0 --micro_batch_size 2",
+             path_of("text.txt"));
+    CHECK(train_text("downloaded", flags) == 0, "%s", said.log);
+    for (int i = 0; i < 4; i++) {
+        snprintf(old, sizeof old, "downloaded/checkpoint-1/%s", files[i]);
+        snprintf(name, sizeof name, "hub/models--me--bytes/blobs/%d", i);
+        CHECK(rename(path_of(old), path_of(name)) == 0, "%s is not there", old);
+        snprintf(blob, sizeof blob, "../../blobs/%d", i);
+        snprintf(name, sizeof name, "hub/models--me--bytes/snapshots/5d0f2e/%s", files[i]);
+        CHECK(symlink(blob, path_of(name)) == 0, "no link %s", name);
+    }
+    snprintf(flags, sizeof flags,
+             "--train_data %.300s --max_steps 1 --sample_bytes 0 --micro_batch_size 2 --model "
+             "%.300s/hub/models--me--bytes/snapshots/5d0f2e",
+             path_of("text.txt"), folder);
+    CHECK(train_text("of_cache", flags) == 0 && !said.log[0], "%s", said.log);
+    for (int i = 0; i < 4; i++) {
+        snprintf(name, sizeof name, "hub/models--me--bytes/snapshots/5d0f2e/%s", files[i]);
+        CHECK(unlink(path_of(name)) == 0, "%s", name);
+    }
 }
 
 TEST(causal_lm_says_a_loss_in_bits_per_byte)

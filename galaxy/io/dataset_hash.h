@@ -72,6 +72,7 @@ static GxStatus gx__dataset_hash_all(const GxDataset *d, int threads, uint64_t *
 {
     const int64_t blocks = gx_ceil_div(d->bytes, GX_DATASET_BLOCK);
     uint64_t *of_block = (uint64_t *)calloc((size_t)blocks, sizeof *of_block);
+    (void)threads; // without OpenMP there is one
     if (!of_block) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the hashes of %ld blocks", (long)blocks);
     GX_OMP(parallel for schedule(dynamic) num_threads(threads > 0 ? threads : 1))
     for (int64_t i = 0; i < blocks; i++)

@@ -23,6 +23,7 @@ enum { GX_FILE_NAME = 256 };
 GxStatus gx_path_join(char *out, const char *folder, const char *name, GxError *err); // out[GX_PATH]
 int gx_path_is_file(const char *path);   // a regular file, or a link to one
 int gx_path_is_folder(const char *path); // a folder, or a link to one
+int gx_path_is_broken(const char *path); // a link to nothing
 int gx_path_is_plain(const char *name);  // one part of a path: not empty, no '/', not "." or ".."
 
 // Files that exist. Offsets and sizes in bytes; a short read or write is an error.
@@ -96,6 +97,12 @@ int gx_path_is_folder(const char *path)
 {
     struct stat st;
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+int gx_path_is_broken(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) != 0 && lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
 }
 
 int gx_path_is_plain(const char *name)

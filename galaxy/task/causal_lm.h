@@ -94,7 +94,7 @@ static GxStatus gx__causal_lm_check_model(GxContext *g, const GxCausalLm *c, con
     GxError other = GX_ZERO;
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         GX_TRY(gx_path_join(path, model, files[i], &g->error));
-        if (!gx_path_is_file(path)) continue;
+        if (!gx_path_is_file(path) && !gx_path_is_broken(path)) continue;
         if (i > 0) GX_FAIL(&other, GX_ERR_UNSUPPORTED, "%s is there", path);
         else if (gx_tokenizer_check(&c->tokenizer, model, &other) == GX_OK) return GX_OK;
         return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
