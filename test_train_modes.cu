@@ -194,9 +194,9 @@ TEST(the_first_lines_say_the_mode_and_how_the_ranks_are_arranged)
         {"train_llama", "--ranks 2 --mode sp", "mode sp 2, "},
         {"train_llama", "--ranks 4 --mode galaxy2 --tp 2", "mode galaxy2 2 x dp 2, "},
         {"train_llama", "--ranks 4 --tp 2 --att tp --con sp",
-         "mode composed 2 x dp 2 (ATT TP, CON SP, MLP None, ends TP), "},
-        {"train_llama", "--ranks 2 --mode tp --ends sp", "mode composed 2 (ATT TP, CON None, MLP TP, ends SP), "},
-        {"train_llama", "--ranks 2 --ends tp", "mode composed 2 (ATT None, CON None, MLP None, ends TP), "},
+         "mode composed 2 x dp 2 (ATT TP, CON SP, MLP None, ends TP)"},
+        {"train_llama", "--ranks 2 --mode tp --ends sp", "mode composed 2 (ATT TP, CON None, MLP TP, ends SP)"},
+        {"train_llama", "--ranks 2 --ends tp", "mode composed 2 (ATT None, CON None, MLP None, ends TP)"},
         {"train_llama_tp", "--ranks 2", "mode tp 2, "},
         {"train_llama_sp", "--ranks 3", "mode sp 3, "},
         {"train_llama_galaxy", "--ranks 4 --tp 2", "mode galaxy 2 x dp 2, "},
@@ -218,10 +218,10 @@ TEST(a_flag_wins_over_the_mode_of_a_file)
         const char *file, *flags, *says;
     } cases[] = {
         {"by_name.json", "", "mode tp 2, "},
-        {"by_blocks.json", "", "mode composed 2 (ATT TP, CON None, MLP None, ends TP), "},
-        {"by_name.json", "--att sp --con sp", "mode composed 2 (ATT SP, CON SP, MLP None, ends SP), "},
+        {"by_blocks.json", "", "mode composed 2 (ATT TP, CON None, MLP None, ends TP)"},
+        {"by_name.json", "--att sp --con sp", "mode composed 2 (ATT SP, CON SP, MLP None, ends SP)"},
         {"by_blocks.json", "--mode sp", "mode sp 2, "},
-        {"by_blocks.json", "--mlp tp", "mode composed 2 (ATT TP, CON None, MLP TP, ends TP), "},
+        {"by_blocks.json", "--mlp tp", "mode composed 2 (ATT TP, CON None, MLP TP, ends TP)"},
     };
     if (!use_program("train_llama")) return;
     shell("sed '0,/{/s//{\"mode\": \"tp\",/' tiny.json > by_name.json");
