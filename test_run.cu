@@ -56,6 +56,46 @@ TEST(schedules_that_do_not_fit_are_refused)
     }
 }
 
+// ---- how many ranks there are --------------------------------------------------------------------------------------
+
+static int say_world(GxContext *g, int argc, char **argv)
+{
+    (void)argc, (void)argv;
+    return g->world;
+}
+
+// The world that a rank of `./program flags` sees.
+static int world_of(const char *flags)
+{
+    char line[400], *argv[20] = {(char *)"program"};
+    int argc = 1;
+    snprintf(line, sizeof line, "%s", flags);
+    for (char *word = strtok(line, " "); word; word = strtok(NULL, " ")) argv[argc++] = word;
+    return gx_launch(say_world, argc, argv);
+}
+
+TEST(of_two_equal_flags_the_launcher_takes_the_last_too)
+{
+    GxError err = GX_ZERO;
+    char file[] = "/tmp/galaxy_test_run_XXXXXX", flags[200];
+    close(mkstemp(file));
+    CHECK(gx_file_write(file, "{\"ranks\": 4}", 12, &err) == GX_OK, "%s", err.message);
+    CHECK(world_of("--ranks 1 --ranks 2") == 2 && world_of("--ranks=3 --seed 1 --ranks=1") == 1, "the first counts");
+    snprintf(flags, sizeof flags, "--config none.json --config %s", file);
+    CHECK(world_of(flags) == 4, "another file's ranks: %d", world_of(flags));
+    snprintf(flags, sizeof flags, "--ranks 3 --config %s --ranks 2", file);
+    CHECK(world_of(flags) == 2, "%d ranks", world_of(flags));
+    // rank 0 of one, not rank 1 of three, whose address nobody listens at
+    CHECK(world_of("--world 3 --rank 1 --init tcp://127.0.0.1:9 --timeout 5 --rank 0 --world 1 --init "
+                   "tcp://127.0.0.1:29500") == 1,
+          "the first address counts");
+    // nobody comes, for the last time that is said
+    const double begin = gx_seconds();
+    CHECK(world_of("--world 2 --rank 1 --init tcp://127.0.0.1:9 --timeout 5 --timeout 0.1") == 1, "it met somebody");
+    CHECK(gx_seconds() - begin < 4, "it waited %g s", gx_seconds() - begin);
+    unlink(file);
+}
+
 // ---- the batch equation --------------------------------------------------------------------------------------------
 
 static GxStatus resolve(const char *const *args, int ranks, GxTrainOptions *o, GxSplit *split, GxError *err)

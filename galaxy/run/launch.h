@@ -6,7 +6,7 @@
 //
 // What decides, in this order: mpirun, where the program was built with MPI; --world; torchrun's or srun's variables
 // together with MASTER_ADDR and MASTER_PORT (comm/rendezvous.h); srun, where the program was built with MPI; --ranks.
-// What contradicts itself is refused (exit status 2).
+// Of a flag that is given twice the last counts. What contradicts itself is refused (exit status 2).
 //
 // Each rank gets its device, its share of the cores, a logger that writes to stderr and a reporter (report.h) that
 // writes to stdout. In a run of several ranks g->comm is an engine that is not open yet: who lays out memory opens it
@@ -194,16 +194,17 @@ static int gx__launch_threads(GxRankMain *rank_main, int ranks, int argc, char *
     return status;
 }
 
-// The text behind --name or --name=; NULL: not there.
+// The text behind the last --name or --name=; NULL: not there.
 static const char *gx__launch_argument(int argc, char **argv, const char *name)
 {
+    const char *last = NULL;
     size_t n = strlen(name);
     for (int i = 1; i < argc; i++) {
         if (strncmp(argv[i], "--", 2) || strncmp(argv[i] + 2, name, n)) continue;
-        if (argv[i][2 + n] == '=') return argv[i] + 3 + n;
-        if (argv[i][2 + n] == 0 && i + 1 < argc) return argv[i + 1];
+        if (argv[i][2 + n] == '=') last = argv[i] + 3 + n;
+        if (argv[i][2 + n] == 0 && i + 1 < argc) last = argv[i + 1];
     }
-    return NULL;
+    return last;
 }
 
 // What decides how many contexts there are and who the others are, so it is looked for before the options are parsed.
