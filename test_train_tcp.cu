@@ -70,8 +70,14 @@ TEST(a_killed_process_ends_the_others_with_its_number)
         const int status = finish_within(at + 20);
         CHECK(status == 3, "status %d %.1f s after rank %d was killed", status, child.seconds - at, killed);
         snprintf(words, sizeof words, "rank %d died", killed);
-        for (int r = 0; r < 3; r++)
+        for (int r = 0; r < 3; r++) {
+            char path[20];
+            snprintf(path, sizeof path, "rank%d.txt", r);
+            char *text = read_text(path);
             if (r != killed) says(r, words);
+            CHECK(!strstr(text, "failed"), "rank %d blames one that is not dead: %.600s", r, text);
+            free(text);
+        }
     }
 }
 

@@ -6,9 +6,9 @@
 //     if (gx_mpi_started() > 1) GX_TRY(gx_mpi_comm(&comm, &err));
 //     ... gx_comm_open(g, &comm) ... gx_comm_close(g);       // MPI_Finalize comes with it
 //
-// A failed rank logs its message through g->log and calls MPI_Abort, which ends all processes: the one place where the
-// library ends a process. So set g->log. A rank that is killed is noticed by the launcher, which names it and ends the
-// others.
+// A rank that fails, or finds another one gone, logs that through g->log and calls MPI_Abort, which ends all processes:
+// the one place where the library ends a process. So set g->log. A rank that is killed is noticed by the launcher,
+// which names it and ends the others.
 //
 // Set for Open MPI: OMPI_MCA_hwloc_base_binding_policy=none, or two ranks are bound to one core each whatever threads
 // they have.
@@ -261,7 +261,8 @@ static void gx__mpi_cancel(GxComm *comm, GxMessage *list, int n)
 
 static void gx__mpi_abort(GxContext *g, GxComm *comm, const char *message)
 {
-    gx_log(&g->log, GX_LOG_ERROR, "rank %d failed and ends all ranks: %s", comm->rank, message);
+    const char *blame = gx_status(g) == GX_ERR_COMM ? "" : "failed and "; // an error of the communicator: engine.h
+    gx_log(&g->log, GX_LOG_ERROR, "rank %d %sends all ranks: %s", comm->rank, blame, message);
     MPI_Abort(gx__mpi(comm)->all, 1);
 }
 
