@@ -4,8 +4,8 @@
 // HOW TO USE IT
 //     #define GALAXY_IMPLEMENTATION      in exactly one file of a program: there the functions are compiled
 //     #include "galaxy.h"
-//   A bare `cc program.c -lm -lpthread` builds it. Defined before the include (and linked), these bring in libraries,
-//   each behind one header:
+//   A bare `cc program.c -lm -lpthread` builds it; with -std=c11 these two lines come before all system headers.
+//   Defined before the include (and linked), these bring in libraries, each behind one header:
 //     GX_WITH_ONEDNN   cpu/gemm.h   matrix products by oneDNN (-ldnnl); without it plain C
 //     GX_WITH_JANSSON  io/json.h    JSON (-ljansson); without it configurations and checkpoints say GX_ERR_UNSUPPORTED
 //     GX_WITH_MPI      comm/mpi.h   ranks by mpirun (mpicc); without it ranks are threads, or processes by TCP
