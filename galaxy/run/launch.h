@@ -12,6 +12,12 @@
 // writes to stdout. In a run of several ranks g->comm is an engine that is not open yet: who lays out memory opens it
 // (gx_comm_open). Signals do what they do by default until gx_catch_stop_signals. gx_launch is a program's main: it
 // exits by itself where the system starts fewer threads than ranks, since those that run would wait for the others.
+//
+// How OpenMP's threads wait (processors.h) is settled before main. So where the program's own main calls it with its
+// own argv, and neither OMP_WAIT_POLICY nor GOMP_SPINCOUNT is set, gx_launch first starts the program again with
+// OMP_WAIT_POLICY=passive: the same process and arguments, from the beginning, so let it be the first thing that main
+// does. Under a tool that loses sight of a program there (valgrind without --trace-children=yes) set the variable
+// before.
 #ifndef GX_LAUNCH_H
 #define GX_LAUNCH_H
 #include "../comm/mpi.h"
@@ -53,7 +59,9 @@ GX_END
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "../cpu/cpu.h"
+#include "processors.h"
 #include "report.h"
 
 #ifdef GX_WITH_CUDA
@@ -315,6 +323,34 @@ static GxStatus gx__launch_choose_start(gx__LaunchStart *start, const gx__Launch
     return GX_OK;
 }
 
+#if defined(_OPENMP) && defined(__linux__)
+// Is this what the process was started with? Not in a test that makes up a line, nor under ld.so PROGRAM.
+static int gx__launch_is_command_line(int argc, char **argv)
+{
+    FILE *f = fopen("/proc/self/cmdline", "r");
+    int same = f != NULL;
+    for (int i = 0; i < argc && same; i++)
+        for (const char *c = argv[i]; (same = same && getc(f) == (unsigned char)*c) && *c; c++) {}
+    same = same && getc(f) == EOF;
+    if (f) fclose(f);
+    return same;
+}
+
+// Where it does not come to that, threads spin, of which gx_warn_waiting warns.
+static void gx__launch_wait_passively(int argc, char **argv)
+{
+    char path[4096] = "";
+    if (gx_waiting_is_chosen() || !gx__launch_is_command_line(argc, argv)) return;
+    if (setenv("OMP_WAIT_POLICY", "passive", 1) != 0) return;
+    fflush(NULL);
+    if (readlink("/proc/self/exe", path, sizeof path - 1) > 0) execv(path, argv); // ps and top show its name
+    execv("/proc/self/exe", argv); // it was moved or removed meanwhile: they show "exe"
+    unsetenv("OMP_WAIT_POLICY");
+}
+#else
+static void gx__launch_wait_passively(int argc, char **argv) { (void)argc, (void)argv; }
+#endif
+
 static int gx__launch_print_start_error(const GxError *err)
 {
     fprintf(stderr, "error: %s\n", err->message);
@@ -328,6 +364,7 @@ int gx_launch(GxRankMain *rank_main, int argc, char **argv)
     GxComm comm;
     GxRendezvous r = GX_ZERO;
     gx__LaunchStart start = GX__LAUNCH_START_ALONE;
+    gx__launch_wait_passively(argc, argv);
     const gx__LaunchFlags l = gx__launch_read_flags(argc, argv);
     r.timeout = l.timeout;
     signal(SIGPIPE, SIG_IGN); // a closed terminal (| head) is no reason to lose a run
