@@ -159,6 +159,7 @@ TEST(the_number_of_threads_comes_with_its_reason)
     CHECK(!strcmp(text, "1 thread (built without OpenMP)"), "%s", text);
 #else
     const int cores = gx_cores();
+    CHECK(cores >= 1 && gx_threads_for(NULL) == cores, "%d cores, %d threads", cores, gx_threads_for(NULL));
     gx_threads_text(NULL, 7, 7, text);
     CHECK(!strcmp(text, "7 threads (--threads)"), "%s", text);
     gx_threads_text(NULL, cores + 1, 0, text);
@@ -177,6 +178,21 @@ TEST(the_number_of_threads_comes_with_its_reason)
     unsetenv("OMP_NUM_THREADS");
 #endif
     if (before) setenv("OMP_NUM_THREADS", kept, 1);
+}
+
+static void keep_warning(void *user, GxLogLevel level, const char *text)
+{
+    if (level == GX_LOG_WARNING) snprintf((char *)user, 200, "%s", text);
+}
+
+TEST(more_threads_than_cores_are_warned_of)
+{
+    char text[200] = "";
+    GxLogger log = {keep_warning, text};
+    gx_warn_cores(&log, gx_cores(), 1);
+    CHECK(!text[0], "%s", text);
+    gx_warn_cores(&log, gx_cores() + 1, 1);
+    CHECK(strstr(text, "wait for each other"), "%s", text);
 }
 
 #if defined(__linux__) && defined(_OPENMP)

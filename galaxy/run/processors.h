@@ -22,7 +22,7 @@ double gx_cpu_limit(const char *root);
 
 // Why a rank has so many threads: "2 threads (2 cores / 1 rank)", "4 threads (--threads)", "1 thread (1 core / 1 rank;
 // the CPU limit of this container is 0.5)". asked: 0, or the number that an option asked for.
-enum { GX_THREADS_TEXT = 200 };
+enum { GX_THREADS_TEXT = 240 };
 void gx_threads_text(const GxComm *comm, int threads, int64_t asked, char text[GX_THREADS_TEXT]);
 
 // One line for each trap that the machine sets: more threads than cores, a binding to less than the process's share,
@@ -79,6 +79,7 @@ static double gx__processors_limit_of(const char *root, const char *hierarchy, c
     char folder[1024];
     double limit = 0, quota, period, rest; // microseconds; a quota of -1 is none
     const int top = snprintf(folder, sizeof folder, "%s/sys/fs/cgroup%s", root, hierarchy);
+    if (top < 0 || (size_t)top >= sizeof folder) return 0;
     snprintf(folder + top, sizeof folder - (size_t)top, "%s", group);
     for (;;) {
         const int is_there = gx__processors_read(folder, "cpu.max", &quota, &period) == 2 ||
