@@ -174,7 +174,7 @@ NP ?= 2
 PROGRAM ?= train_llama
 run: $(PROGRAM)
 	OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none \
-	    OMP_WAIT_POLICY=passive mpirun -np $(NP) ./$(PROGRAM) $(ARGS)
+	    mpirun -np $(NP) ./$(PROGRAM) $(ARGS)
 
 setup:
 	@dev/setup.sh

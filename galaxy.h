@@ -4,8 +4,8 @@
 // HOW TO USE IT
 //     #define GALAXY_IMPLEMENTATION      in exactly one file of a program: there the functions are compiled
 //     #include "galaxy.h"
-//   A bare `cc program.c -lm -lpthread` builds it. Defined before the include (and linked), these bring in libraries,
-//   each behind one header:
+//   A bare `cc program.c -lm -lpthread` builds it; with -std=c11 these two lines come before all system headers.
+//   Defined before the include (and linked), these bring in libraries, each behind one header:
 //     GX_WITH_ONEDNN   cpu/gemm.h   matrix products by oneDNN (-ldnnl); without it plain C
 //     GX_WITH_JANSSON  io/json.h    JSON (-ljansson); without it configurations and checkpoints say GX_ERR_UNSUPPORTED
 //     GX_WITH_MPI      comm/mpi.h   ranks by mpirun (mpicc); without it ranks are threads, or processes by TCP
@@ -23,9 +23,9 @@
 //
 // WHAT IT DOES NOT DO
 //   It does not print, exit, or keep state outside the context: what it says goes to the context's logger and reporter.
-//   The exceptions: run/launch.h is a program's main, which gives each rank a logger and a reporter that print, catches
-//   signals and may exit; a failed rank under MPI ends the job by MPI_Abort; matrix products set OpenMP's number of
-//   threads for the calling thread.
+//   The exceptions: run/launch.h is a program's main, which starts the program again where OMP_WAIT_POLICY is not set,
+//   gives each rank a logger and a reporter that print, catches signals and may exit; a failed rank under MPI ends the
+//   job by MPI_Abort; matrix products set OpenMP's number of threads for the calling thread.
 //
 // THE HOUSE, in the order of dependency (docs/architecture.md tells how they work together)
 //   base      what everything stands on: errors, memory, random numbers, tensors and where they lie, the context
@@ -113,6 +113,7 @@
 #include "galaxy/task/generate.h"
 #include "galaxy/task/causal_lm.h"
 
+#include "galaxy/run/processors.h"
 #include "galaxy/run/schedule.h"
 #include "galaxy/run/optimizer.h"
 #include "galaxy/run/interpreter.h"

@@ -1059,7 +1059,7 @@ static void bench_open(Bench *b, const Case *c, const GxDevice *device, GxDtype 
     memory_open(&b->g, &b->step, 0, sizeof c->step);
     memcpy(b->step.before, &c->step, sizeof c->step);
     memory_send(&b->g, &b->step);
-    b->g.step = (GxStep *)b->step.arena.base;
+    b->g.clipped = b->g.step = (GxStep *)b->step.arena.base;
     if (!gx_failed(&b->g)) bench_scratch(b, c, type);
 }
 

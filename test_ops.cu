@@ -88,7 +88,7 @@ static void bench_open(Bench *b, int threads, int64_t scratch) // scratch < 0: a
     b->g.device = scratch < 0 ? &b->none : gx_device_cpu();
     b->g.arena = &b->arena;
     b->g.recorder = &b->recorder;
-    b->g.step = &b->step;
+    b->g.clipped = b->g.step = &b->step; // tests fill it by hand
     b->g.threads = threads;
     if (scratch < 0) {
         gx_arena_open_dry(&b->arena);
@@ -1647,6 +1647,43 @@ TEST(gradients_that_are_not_finite_leave_weights_and_moments_alone)
         for (int k = 0; k < 3; k++) CHECK(!memcmp(w[k], same[k], N * sizeof(float)), "buffer %d was changed", k);
         for (int k = 0; k < 4; k++) free(w[k]), free(same[k]);
         bench_close(&b);
+    }
+}
+
+// What a program is told that calls adamw (0), sgd (1) or clip (2) on a context whose step, state 0: is not there,
+// 1: gx_clip has not filled, 2: is another than the one that it filled, 3: gx_clip has filled.
+static void say_of_step(int which, int state, const GxDevice *device, char says[600])
+{
+    const int64_t n = 3;
+    float w[3] = {1, 2, 3}, m[3] = {0}, v[3] = {0}, grad[3] = {1, 1, 1};
+    GxStep step = GX_ZERO, other = GX_ZERO;
+    GxContext g = GX_ZERO;
+    g.device = device;
+    step.lr = other.lr = 0.1f, step.sum_squares = 3;
+    if (state > 0) g.step = &step;
+    if (state > 1) gx_clip(&g, 0);
+    if (state == 2) g.step = &other;
+    if (which == 0) gx_adamw(&g, w, m, v, NULL, grad, n, &ADAMW, GX_F32);
+    else if (which == 1) gx_sgd(&g, w, m, NULL, grad, n, &SGD, GX_F32);
+    else gx_clip(&g, 1);
+    const int changes = device->computes && state == 3 && which < 2;
+    CHECK((w[0] != 1) == changes && w[0] == w[0], "call %d, step %d: w[0] became %g", which, state, w[0]);
+    CHECK(!gx_failed(&g) || gx_status(&g) == GX_ERR_ARGUMENT, "%s", gx_status_name(gx_status(&g)));
+    snprintf(says, 600, "%s", g.error.message);
+}
+
+TEST(an_optimizer_without_a_step_or_before_the_clip_is_an_error)
+{
+    static const char *const names[] = {"adamw", "sgd", "clip"};
+    const GxDevice none = gx_device_none(gx_device_cpu()); // a plan is refused as its run is
+    const GxDevice *const devices[] = {gx_device_cpu(), &none};
+    char says[600], expected[100];
+    for (int i = 0; i < 2 * 3 * 4; i++) {
+        const int state = i % 4, which = i / 4 % 3, fails = state == 0 || (which < 2 && state < 3);
+        say_of_step(which, state, devices[i / 12], says);
+        snprintf(expected, sizeof expected, "%s: %s", names[which],
+                 state == 0 ? "the context has no step; let g->step point" : "g->step has no clip coefficient");
+        CHECK(fails ? strstr(says, expected) != NULL : !says[0], "%s, step %d: \"%s\"", names[which], state, says);
     }
 }
 

@@ -1,8 +1,10 @@
 // test_run.cu: the trainer's parts by themselves: schedules, the batch equation, sampling, what a run says.
 // (test_train.cu shows the program as a whole.)
 #define GX_NO_MAIN
+#define _GNU_SOURCE // affinity
 #include "train_llama.cu"
 #include "test/test.h"
+#include <sched.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/time.h>
@@ -55,6 +57,162 @@ TEST(schedules_that_do_not_fit_are_refused)
               "%s", err.message);
     }
 }
+
+// ---- how many ranks there are --------------------------------------------------------------------------------------
+
+static int say_world(GxContext *g, int argc, char **argv)
+{
+    (void)argc, (void)argv;
+    return g->world;
+}
+
+// The world that a rank of `./program flags` sees.
+static int world_of(const char *flags)
+{
+    char line[400], *argv[20] = {(char *)"program"};
+    int argc = 1;
+    snprintf(line, sizeof line, "%s", flags);
+    for (char *word = strtok(line, " "); word; word = strtok(NULL, " ")) argv[argc++] = word;
+    return gx_launch(say_world, argc, argv);
+}
+
+TEST(of_two_equal_flags_the_launcher_takes_the_last_too)
+{
+    GxError err = GX_ZERO;
+    char file[] = "/tmp/galaxy_test_run_XXXXXX", flags[200];
+    close(mkstemp(file));
+    CHECK(gx_file_write(file, "{\"ranks\": 4}", 12, &err) == GX_OK, "%s", err.message);
+    CHECK(world_of("--ranks 1 --ranks 2") == 2 && world_of("--ranks=3 --seed 1 --ranks=1") == 1, "the first counts");
+    snprintf(flags, sizeof flags, "--config none.json --config %s", file);
+    CHECK(world_of(flags) == 4, "another file's ranks: %d", world_of(flags));
+    snprintf(flags, sizeof flags, "--ranks 3 --config %s --ranks 2", file);
+    CHECK(world_of(flags) == 2, "%d ranks", world_of(flags));
+    // rank 0 of one, not rank 1 of three, whose address nobody listens at
+    CHECK(world_of("--world 3 --rank 1 --init tcp://127.0.0.1:9 --timeout 5 --rank 0 --world 1 --init "
+                   "tcp://127.0.0.1:29500") == 1,
+          "the first address counts");
+    // nobody comes, for the last time that is said
+    const double begin = gx_seconds();
+    CHECK(world_of("--world 2 --rank 1 --init tcp://127.0.0.1:9 --timeout 5 --timeout 0.1") == 1, "it met somebody");
+    CHECK(gx_seconds() - begin < 4, "it waited %g s", gx_seconds() - begin);
+    unlink(file);
+}
+
+// ---- cores, threads and how they wait ------------------------------------------------------------------------------
+
+static void write_below(const char *root, const char *path, const char *text)
+{
+    char full[300];
+    GxError err = GX_ZERO;
+    snprintf(full, sizeof full, "%s/%s", root, path);
+    for (char *slash = strchr(full + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        mkdir(full, 0700);
+        *slash = '/';
+    }
+    CHECK(gx_file_write(full, text, (int64_t)strlen(text), &err) == GX_OK, "%s", err.message);
+}
+
+TEST(the_cpu_limit_of_a_container_is_the_least_of_its_control_groups)
+{
+    static const struct {
+        const char *groups, *file[3][2];
+        double limit;
+    } cases[] = {
+        {"0::/\n", {{"cpu.max", "150000 100000\n"}}, 1.5}, // a container with version 2
+        {"0::/\n", {{"cpu.max", "max 100000\n"}}, 0},      // without a limit
+        {"0::/a/b\n", {{"a/cpu.max", "200000 100000\n"}, {"a/b/cpu.max", "max 100000\n"}}, 2}, // set further up
+        {"0::/a/b\n", {{"a/cpu.max", "200000 100000\n"}, {"a/b/cpu.max", "50000 100000\n"}}, 0.5},
+        {"5:cpuset:/z\n4:cpu,cpuacct:/docker/1\n0::/\n", // version 1: the path is the machine's, the files are not
+                                                         // there
+         {{"cpu/cpu.cfs_quota_us", "250000\n"}, {"cpu/cpu.cfs_period_us", "100000\n"}},
+         2.5},
+        {"4:cpuacct,cpu:/job\n", {{"cpu/job/cpu.cfs_quota_us", "-1\n"}, {"cpu/job/cpu.cfs_period_us", "100000\n"}}, 0},
+        {"4:cpuset:/\n", {{"cpu/cpu.cfs_quota_us", "250000\n"}, {"cpu/cpu.cfs_period_us", "100000\n"}}, 0},
+        {"", {{NULL, NULL}}, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char root[] = "/tmp/galaxy_test_run_XXXXXX", path[100];
+        GxError err = GX_ZERO;
+        if (!CHECK(mkdtemp(root) != NULL, "no temporary folder")) return;
+        write_below(root, "proc/self/cgroup", cases[i].groups);
+        for (int k = 0; k < 3 && cases[i].file[k][0]; k++) {
+            snprintf(path, sizeof path, "sys/fs/cgroup/%s", cases[i].file[k][0]);
+            write_below(root, path, cases[i].file[k][1]);
+        }
+        CHECK(gx_cpu_limit(root) == cases[i].limit, "case %zu: %g, not %g", i, gx_cpu_limit(root), cases[i].limit);
+        CHECK(gx_folder_remove(root, &err) == GX_OK, "%s", err.message);
+    }
+}
+
+TEST(the_number_of_threads_comes_with_its_reason)
+{
+    char text[GX_THREADS_TEXT], expected[GX_THREADS_TEXT];
+    GxComm comm = GX_ZERO;
+    comm.world = comm.local_ranks = 1;
+    const char *before = getenv("OMP_NUM_THREADS");
+    char kept[40] = "";
+    if (before) snprintf(kept, sizeof kept, "%s", before);
+    unsetenv("OMP_NUM_THREADS");
+#ifndef _OPENMP
+    gx_threads_text(NULL, 7, 7, text);
+    CHECK(!strcmp(text, "1 thread (built without OpenMP)"), "%s", text);
+#else
+    const int cores = gx_cores();
+    CHECK(cores >= 1 && gx_threads_for(NULL) == cores, "%d cores, %d threads", cores, gx_threads_for(NULL));
+    gx_threads_text(NULL, 7, 7, text);
+    CHECK(!strcmp(text, "7 threads (--threads)"), "%s", text);
+    gx_threads_text(NULL, cores + 1, 0, text);
+    CHECK(strstr(text, "(as the program says)"), "%s", text);
+    gx_threads_text(NULL, gx_threads_for(NULL), 0, text);
+    snprintf(expected, sizeof expected, "%d thread%s (%d core%s / 1 rank", cores, cores == 1 ? "" : "s", cores,
+             cores == 1 ? "" : "s");
+    CHECK(strstr(text, expected) == text, "%s, not %s", text, expected);
+    comm.world = 8, comm.local_ranks = 2 * cores;
+    gx_threads_text(&comm, gx_threads_for(&comm), 0, text);
+    snprintf(expected, sizeof expected, "1 thread (%d core%s / %d ranks", cores, cores == 1 ? "" : "s", 2 * cores);
+    CHECK(strstr(text, expected) == text, "%s, not %s", text, expected);
+    setenv("OMP_NUM_THREADS", "77", 1);
+    gx_threads_text(&comm, gx_threads_for(&comm), 0, text);
+    CHECK(strstr(text, "; OMP_NUM_THREADS does not count)"), "%s", text);
+    unsetenv("OMP_NUM_THREADS");
+#endif
+    if (before) setenv("OMP_NUM_THREADS", kept, 1);
+}
+
+static void keep_warning(void *user, GxLogLevel level, const char *text)
+{
+    if (level == GX_LOG_WARNING) snprintf((char *)user, 200, "%s", text);
+}
+
+TEST(more_threads_than_cores_are_warned_of)
+{
+    char text[200] = "";
+    GxLogger log = {keep_warning, text};
+    gx_warn_cores(&log, gx_cores(), 1);
+    CHECK(!text[0], "%s", text);
+    gx_warn_cores(&log, gx_cores() + 1, 1);
+    CHECK(strstr(text, "wait for each other"), "%s", text);
+}
+
+#if defined(__linux__) && defined(_OPENMP)
+TEST(a_process_that_is_bound_to_a_core_says_so)
+{
+    cpu_set_t before, one;
+    char text[GX_THREADS_TEXT];
+    if (!CHECK(sched_getaffinity(0, sizeof before, &before) == 0, "no affinity")) return;
+    if (CPU_COUNT(&before) < 2) SKIP("there is one core");
+    CPU_ZERO(&one);
+    for (int i = 0; i < CPU_SETSIZE; i++)
+        if (CPU_ISSET(i, &before) && CPU_COUNT(&one) == 0) CPU_SET(i, &one);
+    sched_setaffinity(0, sizeof one, &one);
+    gx_threads_text(NULL, gx_threads_for(NULL), 0, text);
+    CHECK(gx_cores() == 1 && strstr(text, "1 thread (1 core / 1 rank; this process may use 1 of the machine's "), "%s",
+          text);
+    sched_setaffinity(0, sizeof before, &before);
+    CHECK(gx_cores() > 1, "still bound");
+}
+#endif
 
 // ---- the batch equation --------------------------------------------------------------------------------------------
 
@@ -1053,6 +1211,43 @@ TEST(the_baseline_is_a_dashed_line_in_the_picture_of_any_task)
         free(svg);
     }
     remove_folder(folder);
+}
+
+// What the logger of a program hears that trains so.
+static const char *warnings_of(const char *flags)
+{
+    static Heard errors;
+    char folder[40];
+    int status = -1;
+    errors.text[0] = 0;
+    if (make_folder(folder)) train_in_process(folder, flags, NULL, &errors, &status), remove_folder(folder);
+    CHECK(status == 0, "%s: %s", flags, errors.text);
+    return errors.text;
+}
+
+// A library cannot start the program again.
+TEST(a_program_of_ones_own_is_warned_once_of_threads_that_spin)
+{
+    static const char *const variables[] = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"},
+                             *const words = "set OMP_WAIT_POLICY=passive before it starts";
+    char kept[2][40] = {"", ""};
+    for (int i = 0; i < 2; i++) {
+        const char *value = getenv(variables[i]);
+        if (value) snprintf(kept[i], sizeof kept[i], "%s", value);
+        unsetenv(variables[i]);
+    }
+    CHECK(!strstr(warnings_of("--threads 1"), words), "one thread waits for nobody");
+#ifdef _OPENMP
+    const char *said = warnings_of("--threads 2"), *first = strstr(said, words);
+    CHECK(first && !strstr(first + 1, "spin"), "%s", said);
+#endif
+    for (int i = 0; i < 2; i++) {
+        setenv(variables[i], i ? "100" : "active", 1);
+        CHECK(!strstr(warnings_of("--threads 2"), words), "%s is set", variables[i]);
+        unsetenv(variables[i]);
+    }
+    for (int i = 0; i < 2; i++)
+        if (kept[i][0]) setenv(variables[i], kept[i], 1);
 }
 
 int main(int argc, char **argv) { return test_main(argc, argv); }

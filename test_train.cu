@@ -1226,6 +1226,73 @@ TEST(a_closed_stdout_does_not_cost_the_run)
 }
 
 // Two runs in one folder would mix their logs and take each other's unfinished folders away.
+TEST(waiting_threads_sleep_unless_the_user_says_otherwise)
+{
+    static const struct {
+        const char *variable, *value;
+        int starts;
+    } cases[] = {{NULL, NULL, 2}, {"OMP_WAIT_POLICY", "active", 1}, {"GOMP_SPINCOUNT", "1000", 1}};
+    say_nothing_of_waiting(1);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (cases[i].variable) setenv(cases[i].variable, cases[i].value, 1);
+        CHECK_RAN(run("--dry_run --threads 2"));
+        check_openmp_starts(cases[i].variable ? cases[i].variable : "nothing is set", err(), cases[i].starts);
+        CHECK(strstr(out(), "1 rank x 2 threads (--threads)\n"), "%s", out());
+        if (cases[i].variable) unsetenv(cases[i].variable);
+    }
+    say_nothing_of_waiting(0);
+}
+
+// Of the running child: "comm", "cmdline" or "environ"; its strings lie behind each other.
+static size_t read_of_child(const char *what, char *text, size_t size)
+{
+    char path[40];
+    snprintf(path, sizeof path, "/proc/%d/%s", child.pid, what);
+    FILE *f = fopen(path, "r");
+    const size_t n = f ? fread(text, 1, size - 1, f) : 0;
+    if (f) fclose(f);
+    text[n] = 0;
+    return n;
+}
+
+TEST(a_program_that_started_again_is_the_same_process_with_the_same_name_and_words)
+{
+    static char text[1 << 17];
+    int is_passive = 0;
+    say_nothing_of_waiting(1);
+    start("--output_dir again --max_steps 100000 " SLOW);
+    CHECK(wait_for("again/log.jsonl", "\"step\": 1, "), "no first step came");
+    read_of_child("comm", text, sizeof text);
+    text[strcspn(text, "\n")] = 0;
+    CHECK(!strcmp(text, strrchr(program, '/') + 1), "its name is %s", text);
+    read_of_child("cmdline", text, sizeof text);
+    CHECK(!strcmp(text, program) && !strcmp(text + strlen(text) + 1, "--config"), "it is called %s", text);
+    const size_t bytes = read_of_child("environ", text, sizeof text);
+    for (char *at = text; at < text + bytes; at += strlen(at) + 1) is_passive |= !strcmp(at, "OMP_WAIT_POLICY=passive");
+    CHECK(is_passive, "threads spin");
+    kill(child.pid, SIGKILL);
+    CHECK(finish() == -SIGKILL, "status %d", child.status);
+    check_openmp_starts("a run", err(), 2);
+    say_nothing_of_waiting(0);
+}
+
+// There the program that runs is the loader, which would not know what to start.
+TEST(a_program_that_is_started_by_its_loader_trains_and_says_that_threads_spin)
+{
+    const char *loader = "/lib64/ld-linux-x86-64.so.2";
+    char line[GX_PATH + 300];
+    if (access(loader, X_OK)) SKIP("there is no %s", loader);
+    if (is_sanitized) SKIP("AddressSanitizer does not start like this");
+    snprintf(line, sizeof line, "%s %s --config tiny.json --max_steps 1 --threads 2 --output_dir loaded", loader,
+             program);
+    say_nothing_of_waiting(1);
+    start_line(line, 0);
+    CHECK_RAN(finish());
+    say_nothing_of_waiting(0);
+    check_openmp_starts("the loader", err(), 1);
+    CHECK(strstr(err(), "warning: OpenMP's threads spin while they wait"), "%s", err());
+}
+
 TEST(a_second_run_in_the_same_folder_is_refused)
 {
     start("--output_dir busy --max_steps 100000 --eval_steps 1 " SLOW);

@@ -6,6 +6,7 @@
 TEST(processes_give_the_log_and_the_weights_of_threads)
 {
     static const char *const names[] = {"torchrun", "srun", "hand"};
+    say_nothing_of_waiting(1); // so each starts again before it meets the others
     for (int world = 2; world <= 3; world++) {
         char flags[300], a[100], b[100];
         CHECK_RAN(run("--output_dir threads%d --max_steps 3 --micro_batch_size 2 --ranks %d", world, world));
@@ -27,8 +28,15 @@ TEST(processes_give_the_log_and_the_weights_of_threads)
                       "%s: line %d has loss %.9g, not %.9g", b, s, y.loss[s], x.loss[s]);
             snprintf(b, sizeof b, "%s%d/checkpoint-3", names[way], world);
             check_same_checkpoint(a, b);
+            for (int r = 0; r < world; r++) {
+                snprintf(b, sizeof b, "rank%d.txt", r);
+                char *text = read_text(b);
+                check_openmp_starts(names[way], text, 2);
+                free(text);
+            }
         }
     }
+    say_nothing_of_waiting(0);
 }
 
 TEST(training_args_of_processes_give_the_same_run_again)
@@ -70,8 +78,14 @@ TEST(a_killed_process_ends_the_others_with_its_number)
         const int status = finish_within(at + 20);
         CHECK(status == 3, "status %d %.1f s after rank %d was killed", status, child.seconds - at, killed);
         snprintf(words, sizeof words, "rank %d died", killed);
-        for (int r = 0; r < 3; r++)
+        for (int r = 0; r < 3; r++) {
+            char path[20];
+            snprintf(path, sizeof path, "rank%d.txt", r);
+            char *text = read_text(path);
             if (r != killed) says(r, words);
+            CHECK(!strstr(text, "failed"), "rank %d blames one that is not dead: %.600s", r, text);
+            free(text);
+        }
     }
 }
 
@@ -163,9 +177,12 @@ TEST(mpirun_has_the_word_where_the_program_has_mpi)
           status, err());
     CHECK(!exists("both"), "it trained");
     setenv("RANK", "0", 1), setenv("WORLD_SIZE", "3", 1); // left over from something else
+    say_nothing_of_waiting(1);                            // so each starts again before it meets the others
     CHECK_RAN(run_mpi(2, "--max_steps 2 --output_dir by_mpi --micro_batch_size 2"));
     unsetenv("RANK"), unsetenv("WORLD_SIZE");
+    say_nothing_of_waiting(0);
     CHECK(strstr(out(), "2 ranks (mpi)"), "%s", out());
+    check_openmp_starts("mpirun", err(), 2 * 2);
 }
 
 TEST(a_program_without_mpi_takes_the_ranks_that_it_is_told_under_any_launcher)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Every header alone and included twice, as C11 and as C++17, declarations only and with its implementation, without a warning; two files that both
-# include everything link; the examples build with a bare `cc` and run; no room includes one above it.
+# include everything link; a system header before the implementation is fine or one error; the examples build with a bare `cc` and run; no room includes one above it.
 set -u
 cd "$(dirname "$0")/.."
 CC=${CC:-cc} CXX=${CXX:-g++}
@@ -18,6 +18,17 @@ two_files() { # compiler flags
     printf '#include "galaxy.h"\nint other(void) { return gx_min(2, 1) == 1; }\n' >"$tmp/one.c"
     printf '#define GALAXY_IMPLEMENTATION\n#include "galaxy.h"\nint other(void);\nint main(void) { return other() ? 0 : 1; }\n' >"$tmp/two.c"
     "$@" -Wall -Wextra -Werror -I. "$tmp/one.c" "$tmp/two.c" -lm -lpthread -o "$tmp/two" && "$tmp/two"
+}
+after_system_header() { # compiler's words...: the implementation behind <stdio.h>
+    printf '#include <stdio.h>\n#define GALAXY_IMPLEMENTATION\n#include "galaxy.h"\nint main(void) { puts(GX_VERSION); return gx_cores() < 1; }\n' >"$tmp/after.c"
+    "$@" -Wall -Wextra -Werror -I. "$tmp/after.c" -lm -lpthread -o "$tmp/after"
+}
+too_late() { # compiler's words...: one error says what to do, and nothing else is said
+    if after_system_header "$@" >"$tmp/late" 2>&1; then echo "it compiled"; return 1; fi
+    if [ "$(grep -c 'error:' "$tmp/late")" = 1 ] && grep -q 'error:.*compile this file with -std=gnu11 or -D_GNU_SOURCE' "$tmp/late" &&
+        ! grep -q 'warning:' "$tmp/late"; then return 0; fi
+    cat "$tmp/late"
+    return 1
 }
 c_and_cxx() { # declarations compiled as C++ call an implementation compiled as C
     printf '#include "galaxy.h"\nint main() { GxError e = GX_ZERO; GX_FAIL(&e, GX_ERR_IO, "x"); return gx_error_code(&e) == GX_ERR_IO ? 0 : 1; }\n' >"$tmp/main.cc"
@@ -46,6 +57,12 @@ example() { "$CC" "$1" -I. -o "$tmp/example" -lm -lpthread && "$tmp/example"; }
 for header in galaxy.h galaxy/*/*.h; do check "$header alone and twice" twice "$header"; done
 check "two files that include galaxy.h link (C11)" two_files "$CC" -std=c11 -pedantic
 check "two files that include galaxy.h link (C++17)" two_files "$CXX" -x c++ -std=c++17 -pedantic
+for cc in "$CC" $(command -v clang); do
+    check "a system header before the implementation: $(basename "$cc") -std=gnu11" after_system_header "$cc" -std=gnu11
+    check "a system header before the implementation: $(basename "$cc") -std=c11 -D_GNU_SOURCE" after_system_header "$cc" -std=c11 -D_GNU_SOURCE
+    check "a system header before the implementation: $(basename "$cc") -std=c11: one error says what to do" too_late "$cc" -std=c11
+    check "a system header before the implementation: $(basename "$cc") -std=c11, POSIX asked for" too_late "$cc" -std=c11 -D_POSIX_C_SOURCE=200809L
+done
 check "C++ calls an implementation compiled as C" c_and_cxx
 for source in examples/*.c; do check "$source builds with a bare cc and runs" example "$source"; done
 check "every room includes only those below it" rooms

@@ -217,6 +217,33 @@ static int run_mpi(int ranks, const char *flags)
         CHECK(ran, "status %d after %.1f s; it said: %.600s", child.status, child.seconds, err());                     \
     } while (0)
 
+// Programs get the environment that a user has who says nothing of how OpenMP's threads wait (yes), or this one's again
+// (no). OpenMP says at each start of a program what it has read (check_openmp_starts).
+static void say_nothing_of_waiting(int yes)
+{
+    static const char *const variables[] = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"};
+    static char kept[2][40];
+    for (int i = 0; i < 2; i++) {
+        const char *value = getenv(variables[i]);
+        if (yes) snprintf(kept[i], sizeof kept[i], "%s", value ? value : "");
+        if (yes) unsetenv(variables[i]);
+        else if (kept[i][0]) setenv(variables[i], kept[i], 1);
+    }
+    if (yes) setenv("OMP_DISPLAY_ENV", "true", 1);
+    else unsetenv("OMP_DISPLAY_ENV");
+}
+
+// libgomp says it when a program starts, libomp when threads are first needed.
+static void check_openmp_starts(const char *what, const char *text, int expected)
+{
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, "DISPLAY ENVIRONMENT BEGIN")) != NULL; at++) n++;
+#ifdef __clang__
+    expected = n;
+#endif
+    CHECK(n == expected, "%s: started %d times, not %d", what, n, expected);
+}
+
 // ---- what a run leaves behind --------------------------------------------------------------------------------------
 
 static int shell(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -27,7 +27,7 @@ run() { # ENGINE FLAGS...
     case $engine in
     none) "$program" "$@" --threads 2 ;;
     threads) "$program" "$@" --threads 1 --ranks 2 ;;
-    mpi) OMP_WAIT_POLICY=passive mpirun -np 2 "$program" "$@" --threads 1 ;;
+    mpi) mpirun -np 2 "$program" "$@" --threads 1 ;;
     esac
 }
 busy() { awk '/^cpu / { print ($2 + $3 + $4 + $7 + $8 + $9) / 100 }' /proc/stat; } # seconds of CPU time, of all programs

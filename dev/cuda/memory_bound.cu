@@ -397,20 +397,20 @@ enum {
 static void adamw(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
     const GxAdamW o = {0.9f, 0.95f, 1e-8f, 0.1f};
-    g->step = (GxStep *)p[STEP];
+    g->clipped = g->step = (GxStep *)p[STEP];
     gx_adamw(g, (float *)p[WEIGHTS], (float *)p[FIRST], (float *)p[SECOND], p[ADAMW_COPY], (const float *)p[GRAD], d[0],
              &o, dtype);
 }
 static void sgd(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
     const GxSgd o = {0.9f, 0.01f};
-    g->step = (GxStep *)p[STEP];
+    g->clipped = g->step = (GxStep *)p[STEP];
     gx_sgd(g, (float *)p[WEIGHTS], (float *)p[FIRST], p[SGD_COPY], (const float *)p[GRAD], d[0], &o, dtype);
 }
 static void sgd_plain(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
     const GxSgd o = {0, 0.01f};
-    g->step = (GxStep *)p[STEP];
+    g->clipped = g->step = (GxStep *)p[STEP];
     gx_sgd(g, (float *)p[WEIGHTS], NULL, p[PLAIN_COPY], (const float *)p[GRAD], d[0], &o, dtype);
 }
 

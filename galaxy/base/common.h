@@ -3,11 +3,26 @@
 // Headers are written in the common part of C11 and C++17. Each holds its declarations always, and its implementation
 // where GALAXY_IMPLEMENTATION is defined before the include: in exactly one file of a program. Objects of C and C++
 // (CUDA) link together.
+//
+// The implementation needs POSIX (clocks, sockets, mkdtemp), which the system's headers leave out under -std=c11. It
+// asks for that by itself where no system header was included before it; else the compiler has to be told: -std=gnu11.
+
+// Told too late: glibc's and musl's headers have decided (macOS's leave nothing out). One error, and no implementation,
+// which would only add a hundred.
+#ifdef GALAXY_IMPLEMENTATION
+#if (defined(__GLIBC__) && !defined(__USE_MISC)) ||                                                                    \
+    (defined(_FEATURES_H) && !defined(__GLIBC__) && !defined(_GNU_SOURCE) && !defined(_DEFAULT_SOURCE) &&              \
+     !defined(_BSD_SOURCE))
+#error "compile this file with -std=gnu11 or -D_GNU_SOURCE, or include galaxy.h before all system headers"
+#undef GALAXY_IMPLEMENTATION
+#endif
+#endif
+
 #ifndef GX_COMMON_H
 #define GX_COMMON_H
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(_GNU_SOURCE)
-#define _GNU_SOURCE // affinity, clocks and mkdtemp; set before the first system header
+#define _GNU_SOURCE
 #endif
 #include <stddef.h>
 #include <stdint.h>

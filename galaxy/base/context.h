@@ -42,8 +42,9 @@ struct GxContext {
     const GxMesh *mesh;
     GxArena *arena; // of the device's memory: operations take their scratch here and give it back before they return
     GxArena *host;  // of the host's memory; NULL where the device computes in that, and `arena` is both
-    GxRecorder *recorder; // NULL: nothing is noted
-    GxStep *step;         // in the device's memory
+    GxRecorder *recorder;  // NULL: nothing is noted
+    GxStep *step;          // in the device's memory
+    const GxStep *clipped; // the step that gx_clip has filled: optimizers refuse another; who fills one by hand sets it
     GxLogger log;
     const GxReporter *reporter; // NULL: silence
     GxError error;              // the first one

@@ -24,8 +24,8 @@
 // - Every message has a header with the call's number in its group, its operation, count and type. Where two ranks do
 //   different things, the error names both and both operations. Who waits longer than `timeout` for somebody fails with
 //   a message that names operation and rank.
-// - A context that has failed does not join: it aborts all ranks, whose errors then name it and give its message. So
-//   nobody hangs.
+// - A context that has failed does not join: it aborts all ranks, whose errors then name it and give its message; of a
+//   rank that died, left or stalled, all say the same words, which name that rank. So nobody hangs.
 // - The recorder gets one event per collective with the bytes that this rank sends (of a list of transfers, one for
 //   each), and another where one that was started is waited for. Without an engine (g->comm NULL in a world of several,
 //   or its engine NULL, or a dry arena) that, and taking scratch, is all that happens: a dry run.

@@ -50,6 +50,12 @@ int64_t gx_comm_chunk(const GxComm *comm);  // bytes; comm NULL: of a plan
 int gx_comm_slots(const GxComm *comm);
 int gx_comm_peers(const GxComm *comm); // the most ranks that one group can have
 
+// What the other ranks are told of this one's error, so that all name the one rank that caused it: "rank 1 failed:
+// <message>"; an error of the communicator (GX_ERR_COMM), such as "rank 0 died: ...", names its ranks by itself and is
+// passed on word for word, however many ranks it goes through.
+enum { GX_FAILURE_TEXT = 600 };
+void gx_comm_failure(const GxContext *g, const GxComm *comm, const char *message, char text[GX_FAILURE_TEXT]);
+
 // ---- messages ------------------------------------------------------------------------------------------------------
 // Goes ahead of every message. The receiver has one of its own, with what it expects; where they do not agree, data are
 // left alone.
@@ -84,7 +90,7 @@ struct GxEngine {
     void (*idle)(GxComm *comm, int64_t events);
     // After an abort: nobody touches the list or its data from now on.
     void (*cancel)(GxComm *comm, GxMessage *list, int n);
-    // Tells all ranks that this one has failed, and why: their next poll gives it as their error.
+    // Tells all ranks that this one has failed, and why: their next poll gives gx_comm_failure's words as their error.
     void (*abort)(GxContext *g, GxComm *comm, const char *message);
     void (*close)(GxComm *comm);
 };
@@ -94,6 +100,7 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_ENGINE_IMPLEMENTED)
 #define GX_ENGINE_IMPLEMENTED
+#include <stdio.h>
 
 double gx_comm_timeout(const GxComm *comm) { return comm->timeout > 0 ? comm->timeout : 600; }
 
@@ -108,6 +115,12 @@ int gx_comm_slots(const GxComm *comm)
 }
 
 int gx_comm_peers(const GxComm *comm) { return (int)gx_min(comm->world, GX_MAX_PARTS); }
+
+void gx_comm_failure(const GxContext *g, const GxComm *comm, const char *message, char text[GX_FAILURE_TEXT])
+{
+    if (gx_status(g) == GX_ERR_COMM) snprintf(text, GX_FAILURE_TEXT, "%s", message);
+    else snprintf(text, GX_FAILURE_TEXT, "rank %d failed: %s", comm->rank, message);
+}
 
 int gx_header_agrees(const GxHeader *a, const GxHeader *b)
 {

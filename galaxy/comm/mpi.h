@@ -6,9 +6,9 @@
 //     if (gx_mpi_started() > 1) GX_TRY(gx_mpi_comm(&comm, &err));
 //     ... gx_comm_open(g, &comm) ... gx_comm_close(g);       // MPI_Finalize comes with it
 //
-// A failed rank logs its message through g->log and calls MPI_Abort, which ends all processes: the one place where the
-// library ends a process. So set g->log. A rank that is killed is noticed by the launcher, which names it and ends the
-// others.
+// A rank that fails, or finds another one gone, logs that through g->log and calls MPI_Abort, which ends all processes:
+// the one place where the library ends a process. So set g->log. A rank that is killed is noticed by the launcher,
+// which names it and ends the others.
 //
 // Set for Open MPI: OMPI_MCA_hwloc_base_binding_policy=none, or two ranks are bound to one core each whatever threads
 // they have.
@@ -23,12 +23,6 @@ GxStatus gx_mpi_comm(GxComm *comm, GxError *err);
 int gx_mpi_started(void);                  // how many ranks the launcher announces in the environment; 1: no launcher
 int gx_mpi_is_offered(void);               // 1: the launcher is MPI's own, or speaks to MPI libraries (srun --mpi=...)
 GxStatus gx_mpi_check_start(GxError *err); // GX_ERR_UNSUPPORTED where that is more than one and this binary has no MPI
-
-int gx_cores(void);                     // cores that this process may run on (its affinity)
-int gx_threads_for(const GxComm *comm); // cores / ranks on this machine, at least 1; comm NULL: one rank
-// One line for each trap that the machine sets: more threads than cores, a binding to less than the process's share,
-// threads that spin in each other's way.
-void gx_warn_cores(const GxLogger *log, int threads, int local_ranks);
 
 GX_END
 #endif
@@ -82,38 +76,6 @@ GxStatus gx_mpi_check_start(GxError *err)
                    "(RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT)",
                    n, n);
 #endif
-}
-
-int gx_cores(void)
-{
-#ifdef CPU_COUNT
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
-#endif
-    return (int)gx_max(sysconf(_SC_NPROCESSORS_ONLN), 1);
-}
-
-int gx_threads_for(const GxComm *comm) { return (int)gx_max(gx_cores() / gx_max(comm ? comm->local_ranks : 1, 1), 1); }
-
-void gx_warn_cores(const GxLogger *log, int threads, int local_ranks)
-{
-    const int cores = gx_cores(), machine = (int)sysconf(_SC_NPROCESSORS_ONLN),
-              share = (int)gx_max(machine / gx_max(local_ranks, 1), 1);
-    const char *policy = getenv("OMP_WAIT_POLICY");
-    if (threads > cores)
-        gx_log(log, GX_LOG_WARNING, "%d threads on %d cores: they will wait for each other; use %d threads%s", threads,
-               cores, cores,
-               cores < machine ? ", or lift the binding (Open MPI: OMPI_MCA_hwloc_base_binding_policy=none)" : "");
-    else if (cores < share)
-        gx_log(log, GX_LOG_WARNING,
-               "this process is bound to %d of the machine's %d cores, where its share is %d; Open MPI: "
-               "OMPI_MCA_hwloc_base_binding_policy=none lifts that",
-               cores, machine, share);
-    else if (threads > 1 && threads * local_ranks > machine && !(policy && (policy[0] == 'p' || policy[0] == 'P')))
-        gx_log(log, GX_LOG_WARNING,
-               "%d ranks of %d threads on %d cores, and waiting threads spin: set OMP_WAIT_POLICY=passive, or use "
-               "fewer threads",
-               local_ranks, threads, machine);
 }
 
 #ifndef GX_WITH_MPI
@@ -261,7 +223,8 @@ static void gx__mpi_cancel(GxComm *comm, GxMessage *list, int n)
 
 static void gx__mpi_abort(GxContext *g, GxComm *comm, const char *message)
 {
-    gx_log(&g->log, GX_LOG_ERROR, "rank %d failed and ends all ranks: %s", comm->rank, message);
+    const char *blame = gx_status(g) == GX_ERR_COMM ? "" : "failed and "; // an error of the communicator: engine.h
+    gx_log(&g->log, GX_LOG_ERROR, "rank %d %sends all ranks: %s", comm->rank, blame, message);
     MPI_Abort(gx__mpi(comm)->all, 1);
 }
 

@@ -343,8 +343,8 @@ static GxStatus gx__meet_hear_first(GxMeeting *m, GxError *err)
     const int is_there = gx_socket_read(m->link[0], &a, sizeof a, m->deadline) && a.magic == gx__meet_magic;
     a.text[sizeof a.text - 1] = 0;
     if (is_there && !a.refuses) return GX_OK;
-    return GX_FAIL(err, GX_ERR_COMM, "rank %d has not met all others: %s", m->r->rank,
-                   is_there ? a.text : "rank 0 has gone");
+    if (is_there) return GX_FAIL(err, GX_ERR_COMM, "%s", a.text); // it names the rank that is to blame
+    return GX_FAIL(err, GX_ERR_COMM, "rank 0 has gone before rank %d had met all others", m->r->rank);
 }
 
 // Waits a moment for somebody to come or to say something. 0: rank 0 ends the meeting.

@@ -17,7 +17,7 @@
 // empties its sockets, and who writes to it gets on; all waiting is for a receive that is not posted yet, as with any
 // engine. Data go in segments of 256 KB with offers and goes between them, so that a connection works both ways.
 //
-// When somebody is gone. Who closes says goodbye, who aborts sends the message of the rank that failed; both stay until
+// When somebody is gone. Who closes says goodbye, who aborts says which rank is to blame and why; both stay until
 // the other machines have that, a second at most. A connection that ends without either is a rank that died, and the
 // error names it. A machine that vanishes from the net ends nothing: there the communicator's timeout does. A peer that
 // sends what no rank sends is treated as dead.
@@ -55,10 +55,10 @@ enum { GX__TCP_INLINE = 256, GX__TCP_SEGMENT = 1 << 18 };
 
 // Ahead of everything that is sent.
 typedef struct {
-    int32_t kind, tag; // ABORT: tag is the rank that failed
-    int64_t number;    // of the send, from 1 on each connection; the receiver's answers have it, too
-    int64_t bytes;     // that follow
-    GxHeader header;   // of an OFFER
+    int32_t kind, tag;
+    int64_t number;  // of the send, from 1 on each connection; the receiver's answers have it, too
+    int64_t bytes;   // that follow
+    GxHeader header; // of an OFFER
 } GxTcpFrame;
 
 typedef struct {
@@ -98,14 +98,13 @@ typedef struct {
     GxTcpQueue offered, awaiting; // sends without a go, receives without all their data
     GxTcpOffer *offer;            // [offers_most], in the order in which they came
     int offers;
-    char failure[600]; // that it told of
+    char failure[GX_FAILURE_TEXT]; // that it told of
 } GxTcpPeer;
 
 typedef struct {
     int rank, world, offers_most;
-    int failed; // a rank that aborted, and why; -1: none
-    const char *failure;
-    int dead; // a rank whose connection broke, and how; -1: none
+    const char *failure; // why a rank aborted; NULL: none did
+    int dead;            // a rank whose connection broke, and how; -1: none
     char death[160];
     int is_finished;     // said abort or goodbye
     GxTcpPeer *peer;     // [world]
@@ -244,9 +243,7 @@ static int gx__tcp_place(GxTcp *tcp, GxTcpPeer *p)
         p->in.data = (char *)m->data + gx__tcp_message(m)->moved;
         p->in.message = m;
         return 1;
-    case GX__TCP_ABORT:
-        p->in.data = p->failure;
-        return f->bytes >= 0 && f->bytes < (int64_t)sizeof p->failure && f->tag >= 0 && f->tag < tcp->world;
+    case GX__TCP_ABORT: p->in.data = p->failure; return f->bytes > 0 && f->bytes < (int64_t)sizeof p->failure;
     default: return f->kind == GX__TCP_GOODBYE && f->bytes == 0;
     }
 }
@@ -272,9 +269,7 @@ static void gx__tcp_frame_came(GxTcp *tcp, GxTcpPeer *p)
     case GX__TCP_ABORT:
         p->failure[f->bytes] = 0;
         p->has_left = 1; // it ends now, and that is no death
-        if (tcp->failed >= 0) return;
-        tcp->failed = f->tag;
-        tcp->failure = p->failure;
+        if (!tcp->failure) tcp->failure = p->failure;
         return;
     default: p->has_left = 1;
     }
@@ -378,9 +373,8 @@ static int gx__tcp_poll(GxComm *comm, GxMessage *list, int n, GxError *err)
         else if (tcp->peer[m->peer].has_left) m->outcome = GX_MESSAGE_LEFT;
         moved += m->outcome != GX_MESSAGE_OPEN;
     }
-    if (tcp->failed >= 0)
-        // Before the other, which may follow from it.
-        GX_FAIL(err, GX_ERR_COMM, "rank %d failed: %s", tcp->failed, tcp->failure);
+    if (tcp->failure) // before the other, which may follow from it
+        GX_FAIL(err, GX_ERR_COMM, "%s", tcp->failure);
     else if (tcp->dead >= 0) GX_FAIL(err, GX_ERR_COMM, "rank %d died: %s", tcp->dead, tcp->death);
     return moved;
 }
@@ -407,19 +401,18 @@ static void gx__tcp_cancel(GxComm *comm, GxMessage *list, int n)
 
 // ---- the end -------------------------------------------------------------------------------------------------------
 // Behind the frame that is under way, and instead of all that should have followed.
-static void gx__tcp_load_farewell(GxTcpPeer *p, int kind, int rank, char *text)
+static void gx__tcp_load_farewell(GxTcpPeer *p, int kind, char *text)
 {
     GxTcpFrame *f = &p->out.frame;
     memset(f, 0, sizeof *f);
     f->kind = kind;
-    f->tag = rank;
     f->bytes = (int64_t)strlen(text);
     p->out.data = text;
     p->out.moved = 0;
 }
 
 // 1: nothing is left to do for this peer.
-static int gx__tcp_part_from(GxTcpPeer *p, int kind, int rank, char *text)
+static int gx__tcp_part_from(GxTcpPeer *p, int kind, char *text)
 {
     char unread[4096];
     if (p->fd < 0) return 1;
@@ -429,7 +422,7 @@ static int gx__tcp_part_from(GxTcpPeer *p, int kind, int rank, char *text)
     if (is_gone) return 1;
     if (p->out.message && gx__tcp_write(p)) {
         p->out.message = NULL;
-        gx__tcp_load_farewell(p, kind, rank, text);
+        gx__tcp_load_farewell(p, kind, text);
     }
     if (p->is_deaf || p->out.message || !gx__tcp_write(p)) return p->is_deaf;
 #ifdef SIOCOUTQ
@@ -440,33 +433,31 @@ static int gx__tcp_part_from(GxTcpPeer *p, int kind, int rank, char *text)
 #endif
 }
 
-static void gx__tcp_finish(GxTcp *tcp, int kind, int rank, const char *message)
+static void gx__tcp_finish(GxTcp *tcp, int kind, char *text)
 {
     const double until = gx_seconds() + 1;
-    char text[600];
     if (tcp->is_finished) return;
     tcp->is_finished = 1;
-    snprintf(text, sizeof text, "%s", message);
     for (int r = 0; r < tcp->world; r++)
-        if (!tcp->peer[r].out.message) gx__tcp_load_farewell(&tcp->peer[r], kind, rank, text);
+        if (!tcp->peer[r].out.message) gx__tcp_load_farewell(&tcp->peer[r], kind, text);
     for (int open = 1; open && gx_seconds() < until;) {
         const struct timespec pause = {0, 200000};
         open = 0;
-        for (int r = 0; r < tcp->world; r++) open += !gx__tcp_part_from(&tcp->peer[r], kind, rank, text);
+        for (int r = 0; r < tcp->world; r++) open += !gx__tcp_part_from(&tcp->peer[r], kind, text);
         if (open) nanosleep(&pause, NULL);
     }
     for (int r = 0; r < tcp->world; r++) gx_socket_close(&tcp->peer[r].fd);
 }
 
-// A rank that only passes on what another one told it says that rank's name and words.
 static void gx__tcp_abort(GxContext *g, GxComm *comm, const char *message)
 {
     GxTcp *tcp = gx__tcp(comm);
-    const int is_own = tcp->failed < 0;
+    char text[GX_FAILURE_TEXT];
     // What a program leaves to rank 0 to say (gx_print_error), whose terminal may be another one.
     const int is_left_out = comm->rank != 0 && (g->error.code == GX_ERR_COMM || g->error.code == GX_ERR_ARGUMENT);
     if (is_left_out && !tcp->is_finished) gx_log(&g->log, GX_LOG_ERROR, "%s", message);
-    gx__tcp_finish(tcp, GX__TCP_ABORT, is_own ? comm->rank : tcp->failed, is_own ? message : tcp->failure);
+    gx_comm_failure(g, comm, message, text);
+    gx__tcp_finish(tcp, GX__TCP_ABORT, text);
 }
 
 static void gx__tcp_free(GxTcp *tcp)
@@ -480,7 +471,8 @@ static void gx__tcp_free(GxTcp *tcp)
 
 static void gx__tcp_close(GxComm *comm)
 {
-    gx__tcp_finish(gx__tcp(comm), GX__TCP_GOODBYE, comm->rank, "");
+    char nothing[1] = "";
+    gx__tcp_finish(gx__tcp(comm), GX__TCP_GOODBYE, nothing);
     gx__tcp_free(gx__tcp(comm));
     comm->state = NULL;
 }
@@ -494,7 +486,7 @@ static GxTcp *gx__tcp_new(int rank, int world)
     if (!tcp) return NULL;
     tcp->rank = rank;
     tcp->world = world;
-    tcp->failed = tcp->dead = -1;
+    tcp->dead = -1;
     tcp->offers_most = 2 * world + GX_MAX_SLOTS;
     tcp->peer = (GxTcpPeer *)calloc((size_t)world, sizeof *tcp->peer);
     tcp->wait = (struct pollfd *)calloc((size_t)world, sizeof *tcp->wait);

@@ -60,9 +60,9 @@ typedef struct {
 struct GxThreadsGroup {
     int world;
     double spin; // seconds
-    int aborted; // atomic: the two below are written
-    int abort_rank, claimed;
-    char abort_text[600];
+    int aborted; // atomic: abort_text is written
+    int claimed;
+    char abort_text[GX_FAILURE_TEXT];
     GxBox *box;
 };
 
@@ -159,8 +159,7 @@ static int gx__threads_poll(GxComm *comm, GxMessage *list, int n, GxError *err)
         moved += list[i].outcome != GX_MESSAGE_OPEN;
     }
     // After looking: who aborts and then leaves has failed, not left.
-    if (__atomic_load_n(&group->aborted, __ATOMIC_ACQUIRE))
-        GX_FAIL(err, GX_ERR_COMM, "rank %d failed: %s", group->abort_rank, group->abort_text);
+    if (__atomic_load_n(&group->aborted, __ATOMIC_ACQUIRE)) GX_FAIL(err, GX_ERR_COMM, "%s", group->abort_text);
     return moved;
 }
 
@@ -205,7 +204,6 @@ static void gx__threads_cancel(GxComm *comm, GxMessage *list, int n)
 
 static void gx__threads_abort(GxContext *g, GxComm *comm, const char *message)
 {
-    (void)g;
     GxThreadsGroup *group = gx__threads(comm);
     int nobody = 0;
     if (!__atomic_compare_exchange_n(&group->claimed, &nobody, 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
@@ -213,8 +211,7 @@ static void gx__threads_abort(GxContext *g, GxComm *comm, const char *message)
             sched_yield(); // so that it is seen before this rank leaves
         return;
     }
-    group->abort_rank = comm->rank;
-    strncpy(group->abort_text, message, sizeof group->abort_text - 1);
+    gx_comm_failure(g, comm, message, group->abort_text);
     __atomic_store_n(&group->aborted, 1, __ATOMIC_RELEASE);
     for (int r = 0; r < group->world; r++) gx__threads_wake(group, r);
 }

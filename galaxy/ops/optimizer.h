@@ -3,7 +3,9 @@
 // Weights, moments and gradients are fp32. Where the model computes with narrower weights, `copy` gets them, rounded to
 // `dtype`, in the same pass (copy NULL: not wanted); a skipped step leaves it as it is, too.
 // What changes from step to step (learning rate, clip coefficient, skip flag, number of applied steps) is read from
-// g->step, in device memory.
+// g->step, in device memory. The program puts the learning rate there, gx_clip the others: so it comes before gx_adamw
+// and gx_sgd, which refuse a step that it has not filled (GX_ERR_ARGUMENT; the host remembers which it was, in
+// g->clipped, and never looks into device memory).
 #ifndef GX_OPTIMIZER_H
 #define GX_OPTIMIZER_H
 #include "device.h"
@@ -20,7 +22,7 @@ struct GxSgd {
 void gx_sum_squares(GxContext *g, double *total, const float *x, int64_t n, int accumulate);
 
 // From step->sum_squares: step->clip = min(1, max_norm/(norm + 1e-6)) (max_norm <= 0: 1), step->skip = norm is not
-// finite; step->applied goes up by one unless the step is skipped.
+// finite; step->applied goes up by one unless the step is skipped. No g->step: GX_ERR_ARGUMENT.
 void gx_clip(GxContext *g, double max_norm);
 
 // With g = clip*grad and t = step->applied: m = b1*m + (1-b1)*g; v = b2*v + (1-b2)*g^2; w -= lr*( (m/(1-b1^t)) /
@@ -49,8 +51,30 @@ void gx_sum_squares(GxContext *g, double *total, const float *x, int64_t n, int 
     gx_arena_release(g->arena, mark);
 }
 
+static int gx__optimizer_has_step(GxContext *g, const char *name)
+{
+    if (g->step) return 1;
+    GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+            "%s: the context has no step; let g->step point to a GxStep in its device's memory", name);
+    return 0;
+}
+
+static int gx__optimizer_is_clipped(GxContext *g, const char *name)
+{
+    if (!gx__optimizer_has_step(g, name)) return 0;
+    if (g->clipped == g->step) return 1;
+    GX_FAIL(
+        &g->error, GX_ERR_ARGUMENT,
+        "%s: g->step has no clip coefficient and no number of applied steps yet; call gx_clip before it (max_norm 0: "
+        "without clipping)",
+        name);
+    return 0;
+}
+
 void gx_clip(GxContext *g, double max_norm)
 {
+    if (gx_failed(g) || !gx__optimizer_has_step(g, "clip")) return;
+    g->clipped = g->step;
     if (gx_op_begin(g, "clip", gx_dims(0, 0, 0, 0), 0, 0)) g->device->clip(g, max_norm);
 }
 
@@ -62,7 +86,7 @@ static int64_t gx__optimizer_copy_bytes(const void *copy, int64_t n, GxDtype dty
 void gx_adamw(GxContext *g, float *w, float *m, float *v, void *copy, const float *grad, int64_t n, const GxAdamW *o,
               GxDtype dtype)
 {
-    if (!gx_op_check(g, "adamw", dtype, n, 1)) return;
+    if (!gx_op_check(g, "adamw", dtype, n, 1) || !gx__optimizer_is_clipped(g, "adamw")) return;
     if (gx_op_begin(g, "adamw", gx_dims(n, 0, 0, 0), 28 * n + gx__optimizer_copy_bytes(copy, n, dtype), 14.0 * n))
         g->device->adamw(g, w, m, v, copy, grad, n, o, dtype);
 }
@@ -70,7 +94,7 @@ void gx_adamw(GxContext *g, float *w, float *m, float *v, void *copy, const floa
 void gx_sgd(GxContext *g, float *w, float *momentum, void *copy, const float *grad, int64_t n, const GxSgd *o,
             GxDtype dtype)
 {
-    if (!gx_op_check(g, "sgd", dtype, n, 1)) return;
+    if (!gx_op_check(g, "sgd", dtype, n, 1) || !gx__optimizer_is_clipped(g, "sgd")) return;
     if (gx_op_begin(g, "sgd", gx_dims(n, 0, 0, 0), (momentum ? 20 : 12) * n + gx__optimizer_copy_bytes(copy, n, dtype),
                     6.0 * n))
         g->device->sgd(g, w, momentum, copy, grad, n, o, dtype);

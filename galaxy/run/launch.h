@@ -6,12 +6,18 @@
 //
 // What decides, in this order: mpirun, where the program was built with MPI; --world; torchrun's or srun's variables
 // together with MASTER_ADDR and MASTER_PORT (comm/rendezvous.h); srun, where the program was built with MPI; --ranks.
-// What contradicts itself is refused (exit status 2).
+// Of a flag that is given twice the last counts. What contradicts itself is refused (exit status 2).
 //
 // Each rank gets its device, its share of the cores, a logger that writes to stderr and a reporter (report.h) that
 // writes to stdout. In a run of several ranks g->comm is an engine that is not open yet: who lays out memory opens it
 // (gx_comm_open). Signals do what they do by default until gx_catch_stop_signals. gx_launch is a program's main: it
 // exits by itself where the system starts fewer threads than ranks, since those that run would wait for the others.
+//
+// How OpenMP's threads wait (processors.h) is settled before main. So where the program's own main calls it with its
+// own argv, and neither OMP_WAIT_POLICY nor GOMP_SPINCOUNT is set, gx_launch first starts the program again with
+// OMP_WAIT_POLICY=passive: the same process and arguments, from the beginning, so let it be the first thing that main
+// does. Under a tool that loses sight of a program there (valgrind without --trace-children=yes) set the variable
+// before.
 #ifndef GX_LAUNCH_H
 #define GX_LAUNCH_H
 #include "../comm/mpi.h"
@@ -56,6 +62,7 @@ GX_END
 #include <sys/ioctl.h>
 #include <unistd.h>
 #include "../cpu/cpu.h"
+#include "processors.h"
 #include "report.h"
 
 #ifdef GX_WITH_CUDA
@@ -208,16 +215,17 @@ static int gx__launch_threads(GxRankMain *rank_main, int ranks, int argc, char *
     return status;
 }
 
-// The text behind --name or --name=; NULL: not there.
+// The text behind the last --name or --name=; NULL: not there.
 static const char *gx__launch_argument(int argc, char **argv, const char *name)
 {
+    const char *last = NULL;
     size_t n = strlen(name);
     for (int i = 1; i < argc; i++) {
         if (strncmp(argv[i], "--", 2) || strncmp(argv[i] + 2, name, n)) continue;
-        if (argv[i][2 + n] == '=') return argv[i] + 3 + n;
-        if (argv[i][2 + n] == 0 && i + 1 < argc) return argv[i + 1];
+        if (argv[i][2 + n] == '=') last = argv[i] + 3 + n;
+        if (argv[i][2 + n] == 0 && i + 1 < argc) last = argv[i + 1];
     }
-    return NULL;
+    return last;
 }
 
 // What decides how many contexts there are and who the others are, so it is looked for before the options are parsed.
@@ -328,6 +336,34 @@ static GxStatus gx__launch_choose_start(gx__LaunchStart *start, const gx__Launch
     return GX_OK;
 }
 
+#if defined(_OPENMP) && defined(__linux__)
+// Is this what the process was started with? Not in a test that makes up a line, nor under ld.so PROGRAM.
+static int gx__launch_is_command_line(int argc, char **argv)
+{
+    FILE *f = fopen("/proc/self/cmdline", "r");
+    int same = f != NULL;
+    for (int i = 0; i < argc && same; i++)
+        for (const char *c = argv[i]; (same = same && getc(f) == (unsigned char)*c) && *c; c++) {}
+    same = same && getc(f) == EOF;
+    if (f) fclose(f);
+    return same;
+}
+
+// Where it does not come to that, threads spin, of which gx_warn_waiting warns.
+static void gx__launch_wait_passively(int argc, char **argv)
+{
+    char path[4096] = "";
+    if (gx_waiting_is_chosen() || !gx__launch_is_command_line(argc, argv)) return;
+    if (setenv("OMP_WAIT_POLICY", "passive", 1) != 0) return;
+    fflush(NULL);
+    if (readlink("/proc/self/exe", path, sizeof path - 1) > 0) execv(path, argv); // ps and top show its name
+    execv("/proc/self/exe", argv); // it was moved or removed meanwhile: they show "exe"
+    unsetenv("OMP_WAIT_POLICY");
+}
+#else
+static void gx__launch_wait_passively(int argc, char **argv) { (void)argc, (void)argv; }
+#endif
+
 static int gx__launch_print_start_error(const GxError *err)
 {
     fprintf(stderr, "error: %s\n", err->message);
@@ -341,6 +377,7 @@ int gx_launch(GxRankMain *rank_main, int argc, char **argv)
     GxComm comm;
     GxRendezvous r = GX_ZERO;
     gx__LaunchStart start = GX__LAUNCH_START_ALONE;
+    gx__launch_wait_passively(argc, argv);
     const gx__LaunchFlags l = gx__launch_read_flags(argc, argv);
     r.timeout = l.timeout;
     signal(SIGPIPE, SIG_IGN); // a closed terminal (| head) is no reason to lose a run

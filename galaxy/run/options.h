@@ -125,7 +125,7 @@ static const GxField gx__options_train_options[] = {
     {"init", GX_FIELD_STRING, GX__OPTIONS_AT(init), "", "where they find each other: rank 0 listens at tcp://host:port",
      NULL},
     {"threads", GX_FIELD_INT, GX__OPTIONS_AT(threads), "0",
-     "CPU threads of each rank; 0: cores / ranks on this machine", "0..1024"},
+     "CPU threads of each rank; 0: the cores that it may use / ranks on this machine", "0..1024"},
     {"timeout", GX_FIELD_DOUBLE, GX__OPTIONS_AT(timeout), "600", "seconds to wait for another rank", "1.."},
     {"device", GX_FIELD_STRING, GX__OPTIONS_AT(device), "auto",
      "where it is computed; auto: what the program was built for", "auto|cpu|cuda"},

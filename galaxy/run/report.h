@@ -64,6 +64,7 @@ GX_END
 #include <string.h>
 #include "../cpu/gemm.h"
 #include "output.h"
+#include "processors.h"
 #include "trainer.h"
 
 // ---- the reporter --------------------------------------------------------------------------------------------------
@@ -171,16 +172,18 @@ static void gx__report_mode_text(const GxTrainer *t, char text[100])
     if (gx_methods_split(m) && !strcmp(t->mode->name, "composed")) snprintf(text + end, 100 - end, " (%s)", methods);
 }
 
-static void gx__report_device(FILE *out, const GxContext *g)
+static void gx__report_device(FILE *out, const GxTrainer *t)
 {
-    char device[300], engine[64] = "";
+    const GxContext *g = t->g;
+    char device[300], engine[64] = "", threads[GX_THREADS_TEXT];
     g->device->describe(device, sizeof device);
     const char *on_cards = g->device->shares_host_memory       ? ""
                            : g->comm && g->comm->device_engine ? ", nccl"
                                                                : ", cards through the host";
     if (g->comm && g->comm->engine) snprintf(engine, sizeof engine, " (%s%s)", g->comm->engine->name, on_cards);
-    fprintf(out, "galaxy %s | device %s: %s | %d rank%s%s x %d thread%s\n", GX_VERSION, g->device->name, device,
-            g->world, g->world > 1 ? "s" : "", engine, gx_threads(g), gx_threads(g) > 1 ? "s" : "");
+    gx_threads_text(g->comm, gx_threads(g), t->o.threads, threads);
+    fprintf(out, "galaxy %s | device %s: %s | %d rank%s%s x %s\n", GX_VERSION, g->device->name, device, g->world,
+            g->world > 1 ? "s" : "", engine, threads);
 }
 
 // All options as they were resolved, each whole.
@@ -223,7 +226,7 @@ void gx_report_start(const GxTrainer *t)
     gx_report_begin(&r, t->g);
     if (!r.out) return;
     gx__report_mode_text(t, mode);
-    gx__report_device(r.out, t->g);
+    gx__report_device(r.out, t);
     const int64_t all = gx_table_parameters(&t->model.table), trained = gx_table_trained(&t->model.table);
     fprintf(r.out, "model: %s, mode %s, %.2fM parameters", t->family->name, mode, (double)all / 1e6);
     if (trained < all) fprintf(r.out, ", %.2fM of them trained", (double)trained / 1e6);

@@ -1,0 +1,201 @@
+// processors.h: how many cores this process may use, how many threads each rank takes of them, and how threads wait for
+// each other.
+//
+// Cores are those of the process's affinity (taskset, a batch system, mpirun's binding), and no more than the CPU limit
+// of its control groups (docker --cpus, Kubernetes), rounded up. Each rank of this machine takes an equal share, unless
+// the program or --threads says another number. OMP_NUM_THREADS does not count: torchrun sets it to 1.
+//
+// Threads that wait for each other spin by default: libgomp's for some milliseconds, libomp's for 200. That takes the
+// cores from whoever has work to do, also from the thread that is waited for. OMP_WAIT_POLICY=passive lets them sleep.
+// OpenMP reads it before main: so gx_launch starts the program again (launch.h), and a library can only warn.
+#ifndef GX_PROCESSORS_H
+#define GX_PROCESSORS_H
+#include "../base/log.h"
+#include "../comm/engine.h"
+GX_BEGIN
+
+int gx_cores(void);                     // that this process may use, at least 1
+int gx_threads_for(const GxComm *comm); // cores / ranks on this machine, at least 1; comm NULL: one rank
+// CPUs that control groups let this process use, such as 1.5; 0: no limit. root: "", or for tests a folder that has
+// proc/self/cgroup and sys/fs/cgroup.
+double gx_cpu_limit(const char *root);
+
+// Why a rank has so many threads: "2 threads (2 cores / 1 rank)", "4 threads (--threads)", "1 thread (1 core / 1 rank;
+// the CPU limit of this container is 0.5)". asked: 0, or the number that an option asked for.
+enum { GX_THREADS_TEXT = 240 };
+void gx_threads_text(const GxComm *comm, int threads, int64_t asked, char text[GX_THREADS_TEXT]);
+
+// One line for each trap that the machine sets: more threads than cores, a binding to less than the process's share,
+// threads that were told to spin in each other's way.
+void gx_warn_cores(const GxLogger *log, int threads, int local_ranks);
+// One line where several threads spin because nobody has said how they wait.
+void gx_warn_waiting(const GxLogger *log, int threads);
+int gx_waiting_is_chosen(void); // 1: OMP_WAIT_POLICY or GOMP_SPINCOUNT says how threads wait, or there is no OpenMP
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_PROCESSORS_IMPLEMENTED)
+#define GX_PROCESSORS_IMPLEMENTED
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#endif
+
+// ---- cores ---------------------------------------------------------------------------------------------------------
+
+static int gx__processors_of_machine(void) { return (int)gx_max(sysconf(_SC_NPROCESSORS_ONLN), 1); }
+
+// By the system call: its wrapper is not declared where a system header came before ours, and knows 1024 cores.
+static int gx__processors_of_affinity(void)
+{
+    int n = 0;
+#ifdef SYS_sched_getaffinity
+    unsigned char mask[4096];
+    const long bytes = syscall(SYS_sched_getaffinity, 0, sizeof mask, mask);
+    for (long i = 0; i < bytes; i++) n += __builtin_popcount(mask[i]);
+#endif
+    return n > 0 ? n : gx__processors_of_machine();
+}
+
+// How many of these numbers stand in a file: "150000 100000", or "max 100000", which is none.
+static int gx__processors_read(const char *folder, const char *name, double *first, double *second)
+{
+    char path[1200];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "r");
+    const int n = f ? fscanf(f, "%lf %lf", first, second) : 0;
+    if (f) fclose(f);
+    return n;
+}
+
+// The least that a group and those around it allow. In a container the group's path may be one of the machine, while
+// the files of the container's own group lie at the top.
+static double gx__processors_limit_of(const char *root, const char *hierarchy, const char *group)
+{
+    char folder[1024];
+    double limit = 0, quota, period, rest; // microseconds; a quota of -1 is none
+    const int top = snprintf(folder, sizeof folder, "%s/sys/fs/cgroup%s", root, hierarchy);
+    if (top < 0 || (size_t)top >= sizeof folder) return 0;
+    snprintf(folder + top, sizeof folder - (size_t)top, "%s", group);
+    for (;;) {
+        const int is_there = gx__processors_read(folder, "cpu.max", &quota, &period) == 2 ||
+                             (gx__processors_read(folder, "cpu.cfs_quota_us", &quota, &rest) == 1 &&
+                              gx__processors_read(folder, "cpu.cfs_period_us", &period, &rest) == 1);
+        if (is_there && quota > 0 && period > 0 && (limit == 0 || quota / period < limit)) limit = quota / period;
+        char *end = strrchr(folder + top, '/');
+        if (!end) return limit;
+        *end = 0;
+    }
+}
+
+double gx_cpu_limit(const char *root)
+{
+    char path[1024], line[1024];
+    double limit = 0;
+    snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
+    FILE *f = fopen(path, "r");
+    while (f && fgets(line, sizeof line, f)) { // "number:controllers:group"; version 2 has number 0 and no controllers
+        char controllers[512] = "", group[512] = "", *names = strchr(line, ':'),
+             *at = names ? strchr(names + 1, ':') : NULL;
+        if (!at) continue;
+        snprintf(controllers, sizeof controllers, ",%.*s,", (int)(at - names - 1), names + 1);
+        snprintf(group, sizeof group, "%.*s", (int)strcspn(at + 1, "\n"), at + 1);
+        if (!strstr(controllers, ",cpu,") && strcmp(controllers, ",,")) continue;
+        const double here = gx__processors_limit_of(root, strcmp(controllers, ",,") ? "/cpu" : "", group);
+        if (here > 0 && (limit == 0 || here < limit)) limit = here;
+    }
+    if (f) fclose(f);
+    return limit;
+}
+
+int gx_cores(void)
+{
+    const double limit = gx_cpu_limit("");
+    const int affinity = gx__processors_of_affinity();
+    return limit > 0 && limit < affinity ? (int)limit + (limit > (int)limit) : affinity;
+}
+
+// ---- threads -------------------------------------------------------------------------------------------------------
+
+static int gx__processors_local_ranks(const GxComm *comm) { return (int)gx_max(comm ? comm->local_ranks : 1, 1); }
+
+int gx_threads_for(const GxComm *comm) { return (int)gx_max(gx_cores() / gx__processors_local_ranks(comm), 1); }
+
+static const char *gx__processors_s(int n) { return n == 1 ? "" : "s"; }
+
+// "2 cores / 1 rank", and what of the machine or the environment has no part in it.
+static void gx__processors_share_text(const GxComm *comm, int threads, char *text, size_t size)
+{
+    const int cores = gx_cores(), affinity = gx__processors_of_affinity(), machine = gx__processors_of_machine(),
+              ranks = gx__processors_local_ranks(comm);
+    const double limit = gx_cpu_limit("");
+    const char *variable = getenv("OMP_NUM_THREADS");
+    size_t n = (size_t)snprintf(text, size, "%d core%s / %d rank%s%s", cores, gx__processors_s(cores), ranks,
+                                gx__processors_s(ranks), comm && comm->world > ranks ? " here" : "");
+    if (affinity < machine)
+        n += (size_t)snprintf(text + n, size - n, "; this process may use %d of the machine's %d", affinity, machine);
+    if (limit > 0 && limit < affinity)
+        n += (size_t)snprintf(text + n, size - n, "; the CPU limit of this container is %g", limit);
+    if (variable && atoi(variable) != threads) snprintf(text + n, size - n, "; OMP_NUM_THREADS does not count");
+}
+
+void gx_threads_text(const GxComm *comm, int threads, int64_t asked, char text[GX_THREADS_TEXT])
+{
+    char why[GX_THREADS_TEXT - 40];
+#ifndef _OPENMP
+    (void)comm, (void)asked, (void)gx__processors_share_text;
+    threads = 1;
+    snprintf(why, sizeof why, "built without OpenMP");
+#else
+    if (asked > 0) snprintf(why, sizeof why, "--threads");
+    else if (threads != gx_threads_for(comm)) snprintf(why, sizeof why, "as the program says");
+    else gx__processors_share_text(comm, threads, why, sizeof why);
+#endif
+    snprintf(text, GX_THREADS_TEXT, "%d thread%s (%s)", threads, gx__processors_s(threads), why);
+}
+
+void gx_warn_cores(const GxLogger *log, int threads, int local_ranks)
+{
+    const int cores = gx_cores(), affinity = gx__processors_of_affinity(), machine = gx__processors_of_machine(),
+              share = (int)gx_max(machine / gx_max(local_ranks, 1), 1);
+    const char *policy = getenv("OMP_WAIT_POLICY");
+    if (threads > cores)
+        gx_log(log, GX_LOG_WARNING, "%d threads on %d cores: they will wait for each other; use %d threads%s", threads,
+               cores, cores,
+               affinity < machine ? ", or lift the binding (Open MPI: OMPI_MCA_hwloc_base_binding_policy=none)" : "");
+    else if (affinity < share)
+        gx_log(log, GX_LOG_WARNING,
+               "this process is bound to %d of the machine's %d cores, where its share is %d; Open MPI: "
+               "OMPI_MCA_hwloc_base_binding_policy=none lifts that",
+               affinity, machine, share);
+    else if (threads > 1 && threads * local_ranks > machine && gx_waiting_is_chosen() &&
+             !(policy && (policy[0] == 'p' || policy[0] == 'P')))
+        gx_log(log, GX_LOG_WARNING,
+               "%d ranks of %d threads on %d cores, and waiting threads spin: set OMP_WAIT_POLICY=passive, or use "
+               "fewer threads",
+               local_ranks, threads, machine);
+}
+
+// ---- waiting -------------------------------------------------------------------------------------------------------
+
+int gx_waiting_is_chosen(void)
+{
+#ifdef _OPENMP
+    return getenv("OMP_WAIT_POLICY") != NULL || getenv("GOMP_SPINCOUNT") != NULL;
+#else
+    return 1;
+#endif
+}
+
+void gx_warn_waiting(const GxLogger *log, int threads)
+{
+    if (threads > 1 && !gx_waiting_is_chosen())
+        gx_log(log, GX_LOG_WARNING,
+               "OpenMP's threads spin while they wait, which slows down everything on this machine, this program "
+               "included; set OMP_WAIT_POLICY=passive before it starts (OMP_WAIT_POLICY=active: it is meant so)");
+}
+#endif
