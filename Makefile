@@ -140,6 +140,8 @@ $(O)/%: dev/ref/%.cu $(OBJECTS)
 	$(C) -I. $< -x none $(OBJECTS) $(LIBS) -o $@
 $(O)/%: dev/bench/%.cu dev/bench/step.h $(OBJECTS) $(MODE_LIBRARY)
 	$(C) -I. $< -x none $(OBJECTS) $(MODE_LIBRARY) $(LIBS) -o $@
+$(O)/fuzz: $(wildcard dev/fuzz/*) $(OBJECTS)
+	$(C) dev/fuzz/fuzz.cu -x none $(OBJECTS) $(LIBS) -o $@
 $(O)/%: dev/%.cu dev/bench/step.h $(OBJECTS) $(MODE_LIBRARY)
 	$(C) -I. $< -x none $(OBJECTS) $(MODE_LIBRARY) $(LIBS) -o $@
 # Kernels in the making, each with its operation's own kernels and the library of the CPU; the emulator's own tests.
