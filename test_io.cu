@@ -9,6 +9,7 @@
 #include "galaxy/io/safetensors.h"
 #include "galaxy/io/tokenizer.h"
 #include "test/test.h"
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -1673,26 +1674,30 @@ TEST(labels_are_the_next_tokens_with_any_stride)
     GxError err = GX_ZERO;
     GxDataset d;
     int32_t tokens[T * B], labels[T * B], again[T], after[T];
+    char *text = NULL;
+    int64_t bytes;
     put_letters(at("text"), 507);
+    CHECK(gx_file_read(at("text"), 1000, &text, &bytes, &err) == GX_OK, "%s", err.message);
     if (!CHECK(gx_dataset_open(&d, at("text"), 0.2, T, &err) == GX_OK, "%s", err.message)) return;
     for (int64_t index = 0; index < 100; index++) {
-        for (int b = 0; b < B; b++) gx_dataset_sample(&d.train, 8, index * B + b, T, tokens + b, labels + b, B);
+        for (int b = 0; b < B; b++) gx_dataset_sample(&d, 8, index * B + b, T, tokens + b, labels + b, B, &err);
         for (int b = 0; b < B; b++) {
             int64_t start = gx_dataset_sample_start(&d.train, 8, index * B + b, T), wrong = 0;
-            gx_dataset_sample(&d.train, 8, index * B + b, T, again, after, 1);
+            gx_dataset_sample(&d, 8, index * B + b, T, again, after, 1, &err);
             for (int t = 0; t < T; t++)
-                wrong += tokens[t * B + b] != d.train.byte[start + t] ||
-                         labels[t * B + b] != d.train.byte[start + t + 1] || again[t] != tokens[t * B + b] ||
-                         after[t] != labels[t * B + b];
+                wrong += tokens[t * B + b] != text[start + t] || labels[t * B + b] != text[start + t + 1] ||
+                         again[t] != tokens[t * B + b] || after[t] != labels[t * B + b];
             CHECK(wrong == 0, "sample %ld: %ld tokens are wrong", (long)(index * B + b), (long)wrong);
         }
     }
     for (int64_t w = 0; w < gx_dataset_windows(&d.held_out, T); w++) {
-        gx_dataset_window(&d.held_out, w, T, again, after, 1);
+        gx_dataset_window(&d, w, T, again, after, 1, &err);
         for (int t = 0; t < T; t++)
-            CHECK(again[t] == d.held_out.byte[w * T + t] && after[t] == d.held_out.byte[w * T + t + 1],
+            CHECK(again[t] == text[d.train.n + w * T + t] && after[t] == text[d.train.n + w * T + t + 1],
                   "window %ld, token %d", (long)w, t);
     }
+    CHECK(gx_error_code(&err) == GX_OK, "%s", err.message);
+    free(text);
     gx_dataset_close(&d);
     unlink(at("text"));
 }
@@ -1732,11 +1737,9 @@ TEST(the_held_out_part_begins_a_line)
     GxDataset d;
     put_letters(at("text"), 1600);
     CHECK(gx_dataset_open(&d, at("text"), 0.1, 8, &err) == GX_OK, "%s", err.message);
-    CHECK(d.train.n == 1440 && d.held_out.n == 160 && d.train.byte[1439] == '\n', "cut at a line's end: %ld",
-          (long)d.train.n);
+    CHECK(d.train.n == 1440 && d.held_out.n == 160 && d.train.n % 16 == 0, "cut at a line's end: %ld", (long)d.train.n);
     gx_dataset_close(&d);
-    CHECK(gx_dataset_open(&d, at("text"), 0.105, 8, &err) == GX_OK && d.train.n == 1424 &&
-              d.held_out.byte == d.train.byte + 1424,
+    CHECK(gx_dataset_open(&d, at("text"), 0.105, 8, &err) == GX_OK && d.train.n == 1424 && d.held_out.begin == 1424,
           "cut in a line: %ld", (long)d.train.n);
     gx_dataset_close(&d);
     char line[1000];
@@ -1746,23 +1749,141 @@ TEST(the_held_out_part_begins_a_line)
     CHECK(gx_dataset_open(&d, at("text"), 0.1, 8, &err) == GX_OK && d.train.n == 900, "one long line: %ld",
           (long)d.train.n);
     gx_dataset_close(&d);
+    char *lines = (char *)malloc(200000); // the line's end lies several reads before the cut
+    memset(lines, 'x', 200000);
+    lines[40000] = lines[30000] = '\n';
+    put(at("text"), lines, 200000);
+    free(lines);
+    CHECK(gx_dataset_open(&d, at("text"), 0.4, 8, &err) == GX_OK && d.train.n == 40001, "a line of 160 KB: %ld",
+          (long)d.train.n);
+    gx_dataset_close(&d);
     unlink(at("text"));
+}
+
+// A sample that is longer than what is read at a time.
+TEST(long_samples_are_whole)
+{
+    enum { T = 3 * GX__DATASET_CHUNK };
+    GxError err = GX_ZERO;
+    GxDataset d;
+    char *text = NULL;
+    int64_t bytes, wrong = 0;
+    int32_t *tokens = (int32_t *)calloc(2 * T, sizeof *tokens), *labels = tokens + T;
+    put_letters(at("text"), 8 * T + 5);
+    CHECK(gx_file_read(at("text"), 1 << 20, &text, &bytes, &err) == GX_OK &&
+              gx_dataset_open(&d, at("text"), 0.3, T, &err) == GX_OK,
+          "%s", err.message);
+    const int64_t start = gx_dataset_sample_start(&d.train, 1, 4, T);
+    CHECK(gx_dataset_sample(&d, 1, 4, T, tokens, labels, 1, &err) == GX_OK, "%s", err.message);
+    for (int64_t t = 0; t < T; t++) wrong += tokens[t] != text[start + t] || labels[t] != text[start + t + 1];
+    CHECK(gx_dataset_window(&d, 1, T, tokens, labels, 1, &err) == GX_OK, "%s", err.message);
+    for (int64_t t = 0; t < T; t++)
+        wrong += tokens[t] != text[d.train.n + T + t] || labels[t] != text[d.train.n + T + t + 1];
+    CHECK(wrong == 0, "%ld tokens are wrong", (long)wrong);
+    gx_dataset_close(&d);
+    free(text), free(tokens);
+    unlink(at("text"));
+}
+
+TEST(a_text_that_shrinks_while_it_is_trained_on_is_an_error_and_no_crash)
+{
+    enum { T = 10 };
+    GxError err = GX_ZERO;
+    GxDataset d;
+    int32_t tokens[T], labels[T];
+    double bits;
+    put_letters(at("text"), 60000);
+    if (!CHECK(gx_dataset_open(&d, at("text"), 0.1, T, &err) == GX_OK, "%s", err.message)) return;
+    CHECK(!gx_dataset_changed(&d) && truncate(at("text"), 100) == 0, "it has not changed yet");
+    const int64_t index = 7;
+    CHECK(gx_dataset_sample_start(&d.train, 1, index, T) > 100, "choose another sample");
+    refused(&err, gx_dataset_sample(&d, 1, index, T, tokens, labels, 1, &err), GX_ERR_IO,
+            "text ends at byte 100; 60000 were expected: it was shortened while it was trained on", "a sample");
+    refused(&err, gx_dataset_window(&d, 0, T, tokens, labels, 1, &err), GX_ERR_IO, "shortened while", "a window");
+    refused(&err, gx_dataset_bigram_bits(&d, &bits, &err), GX_ERR_IO, "shortened while", "the baseline");
+    CHECK(gx_dataset_changed(&d), "a text that is shorter has changed");
+    gx_dataset_close(&d);
+    unlink(at("text"));
+}
+
+TEST(a_text_that_was_written_to_since_it_was_opened_is_known_to_have_changed)
+{
+    GxError err = GX_ZERO;
+    GxDataset d;
+    const struct timespec opened[2] = {{1000000000, 5}, {1000000000, 5}}, later[2] = {{1000000000, 6}, {1000000000, 6}};
+    put_letters(at("text"), 500);
+    utimensat(AT_FDCWD, at("text"), opened, 0);
+    if (!CHECK(gx_dataset_open(&d, at("text"), 0, 8, &err) == GX_OK, "%s", err.message)) return;
+    CHECK(!gx_dataset_changed(&d), "nothing happened");
+    utimensat(AT_FDCWD, at("text"), later, 0);
+    CHECK(gx_dataset_changed(&d), "as long as before, a nanosecond later");
+    put_letters(at("text"), 501);
+    utimensat(AT_FDCWD, at("text"), opened, 0);
+    CHECK(gx_dataset_changed(&d), "another size, its old time");
+    put_letters(at("text"), 500);
+    utimensat(AT_FDCWD, at("text"), opened, 0);
+    CHECK(!gx_dataset_changed(&d), "as it was");
+    unlink(at("text")); // whoever replaces the file by another one leaves the open one alone
+    put_letters(at("text"), 400);
+    CHECK(!gx_dataset_changed(&d), "another file of its name");
+    gx_dataset_close(&d);
+    unlink(at("text"));
+}
+
+// A text that is divided by hand.
+static GxDataset divided_text(const char *train, const char *held_out)
+{
+    GxError err = GX_ZERO;
+    GxDataset d;
+    char text[100];
+    snprintf(text, sizeof text, "%s%s", train, held_out);
+    put_text(at("text"), text);
+    CHECK(gx_dataset_open(&d, at("text"), 0, 1, &err) == GX_OK, "%s", err.message);
+    d.train.n = d.held_out.begin = (int64_t)strlen(train), d.held_out.n = (int64_t)strlen(held_out);
+    return d;
 }
 
 TEST(bigram_bits_are_those_of_the_formula)
 {
     GxError err = GX_ZERO;
-    GxTokens train_part = {(const unsigned char *)"ababac", 6}, held_out = {(const unsigned char *)"abca", 4},
-             nothing = {NULL, 0};
+    GxDataset d = divided_text("ababac", "abca");
     double bits = 0;
     // a: b twice, c once, 3 in all; b: a twice, 2 in all; c: nothing
     double expected = -(log2(3.0 / 259) + log2(1.0 / 258) + log2(1.0 / 256)) / 3;
-    CHECK(gx_dataset_bigram_bits(&train_part, &held_out, &bits, &err) == GX_OK && fabs(bits - expected) < 1e-12,
-          "%.15g, expected %.15g", bits, expected);
-    CHECK(gx_dataset_bigram_bits(&nothing, &held_out, &bits, &err) == GX_OK && fabs(bits - 8) < 1e-12,
+    CHECK(gx_dataset_bigram_bits(&d, &bits, &err) == GX_OK && fabs(bits - expected) < 1e-12, "%.15g, expected %.15g",
+          bits, expected);
+    gx_dataset_close(&d);
+    d = divided_text("", "abca");
+    CHECK(gx_dataset_bigram_bits(&d, &bits, &err) == GX_OK && fabs(bits - 8) < 1e-12,
           "without training %g; 8 was expected", bits);
-    refused(&err, gx_dataset_bigram_bits(&train_part, &nothing, &bits, &err), GX_ERR_ARGUMENT, "0 bytes are held out",
-            "nothing held out");
+    gx_dataset_close(&d);
+    d = divided_text("ababac", "");
+    refused(&err, gx_dataset_bigram_bits(&d, &bits, &err), GX_ERR_ARGUMENT, "0 bytes are held out", "nothing held out");
+    gx_dataset_close(&d);
+    unlink(at("text"));
+}
+
+// Pairs across the places where a long text is cut into reads are counted, each once.
+TEST(bigram_bits_of_a_long_text_count_every_pair)
+{
+    enum { N = 4 * GX__DATASET_CHUNK + 77 };
+    GxError err = GX_ZERO;
+    GxDataset d;
+    char *text = NULL;
+    int64_t bytes, (*count)[256] = (int64_t(*)[256])calloc(256, sizeof *count), after[256] = {0};
+    double bits = 0, sum = 0;
+    put_letters(at("text"), N);
+    CHECK(gx_file_read(at("text"), N, &text, &bytes, &err) == GX_OK &&
+              gx_dataset_open(&d, at("text"), 0.4, 8, &err) == GX_OK,
+          "%s", err.message);
+    for (int64_t i = 1; i < d.train.n; i++) count[(int)text[i - 1]][(int)text[i]]++, after[(int)text[i - 1]]++;
+    for (int64_t i = d.train.n + 1; i < N; i++)
+        sum -= log2((double)(count[(int)text[i - 1]][(int)text[i]] + 1) / (double)(after[(int)text[i - 1]] + 256));
+    CHECK(gx_dataset_bigram_bits(&d, &bits, &err) == GX_OK, "%s", err.message);
+    CHECK(bits == sum / (double)(d.held_out.n - 1), "%.17g, one by one %.17g", bits, sum / (double)(d.held_out.n - 1));
+    gx_dataset_close(&d);
+    free(text), free(count);
+    unlink(at("text"));
 }
 
 int main(int argc, char **argv)

@@ -3,6 +3,7 @@
 #define GX_NO_MAIN
 #include "train_llama.cu"
 #include "test/test.h"
+#include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -57,11 +58,13 @@ static void copy_draw(const Copy *c, GxBatch *b, int32_t *tokens, uint64_t seed,
         }
 }
 
-static void copy_fill(GxContext *g, void *self, GxBatch *b, void *twin, uint64_t seed)
+static GxStatus copy_fill(GxContext *g, void *self, GxBatch *b, void *twin, uint64_t seed, GxError *err)
 {
     const Copy *c = (const Copy *)self;
-    if (!strcmp(c->fail, "fill") && b->first_sample >= 8) GX_FAIL(&g->error, GX_ERR_IO, "copy has no more samples");
+    (void)g;
+    if (!strcmp(c->fail, "fill") && b->first_sample >= 8) return GX_FAIL(err, GX_ERR_IO, "copy has no more samples");
     copy_draw(c, b, (int32_t *)twin, seed, INT64_MAX);
+    return GX_OK;
 }
 
 static int64_t copy_held_out(const void *self)
@@ -70,10 +73,11 @@ static int64_t copy_held_out(const void *self)
     return HELD_OUT;
 }
 
-static void copy_fill_held_out(GxContext *g, void *self, GxBatch *b, void *twin, int64_t samples)
+static GxStatus copy_fill_held_out(GxContext *g, void *self, GxBatch *b, void *twin, int64_t samples, GxError *err)
 {
-    (void)g;
+    (void)g, (void)err;
     copy_draw((const Copy *)self, b, (int32_t *)twin, 1 << 20, samples);
+    return GX_OK;
 }
 
 static void copy_counts(const void *self, const GxBatch *b, int64_t count[GX_MAX_LOSSES])
@@ -115,6 +119,7 @@ static const GxTask copy = {
     copy_metrics,
     NULL, // sample
     NULL, // write
+    NULL, // changed
 };
 
 // ---- a program that trains it --------------------------------------------------------------------------------------
@@ -131,30 +136,45 @@ static void hear(void *user, const char *text)
     snprintf(said.out + have, sizeof said.out - have, "%s", text);
 }
 
-static void hear_log(void *user, GxLogLevel level, const char *text)
+static void hear_log(void *user, GxLogLevel level, const char *text) // of several ranks at once
 {
-    const size_t have = strlen(said.log);
+    static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
     (void)user, (void)level;
+    pthread_mutex_lock(&one_at_a_time);
+    const size_t have = strlen(said.log);
     snprintf(said.log + have, sizeof said.log - have, "%s\n", text);
+    pthread_mutex_unlock(&one_at_a_time);
 }
 
-static int train_copy(GxContext *g, int argc, char **argv)
+static const GxTask *task = &copy;
+static const char *shrinks; // this file, to 100 bytes, after the second step; NULL: none
+
+static int train_task(GxContext *g, int argc, char **argv)
 {
     static const GxReporter reporter = {hear, NULL};
     GxTrainer t = GX_ZERO;
     GxLosses losses;
+    char *own[60], path[GX_PATH];
+    for (int i = 0; i < argc; i++) { // "text@" is text0 on rank 0 and text1 on rank 1
+        const size_t n = strlen(argv[i]);
+        snprintf(path, sizeof path, "%.*s%d", (int)n - 1, argv[i], g->rank);
+        own[i] = n && argv[i][n - 1] == '@' ? strdup(path) : strdup(argv[i]);
+    }
     g->reporter = &reporter;
-    if (g->rank == 0) g->log.write = hear_log;
-    gx_trainer_open(&t, g, &gx_llama, &copy, NULL, argc, argv);
+    g->log.write = hear_log;
+    gx_trainer_open(&t, g, &gx_llama, task, NULL, argc, own);
     while (gx_trainer_next(&t)) {
         gx_trainer_step(&t);
         gx_trainer_evaluate(&t, 0, &losses);
         gx_trainer_report(&t);
+        if (shrinks && t.step == 2 && g->rank == 0) CHECK(truncate(shrinks, 100) == 0, "cannot cut %s", shrinks);
         if (g->rank != 0 || t.step >= 32) continue;
         said.validation[t.step] = gx_losses_mean(&losses, 0);
         said.window[t.step] = gx_step_loss(&t.seen);
     }
-    return gx_trainer_close(&t);
+    const int status = gx_trainer_close(&t);
+    for (int i = 0; i < argc; i++) free(own[i]);
+    return status;
 }
 
 static char folder[] = "/tmp/galaxy_test_task_XXXXXX";
@@ -162,7 +182,7 @@ static char folder[] = "/tmp/galaxy_test_task_XXXXXX";
 // Exit status of a tiny model's training, in folder/<name>.
 static int train(const char *name, const char *more)
 {
-    char line[600], *argv[60] = {(char *)"train"};
+    char line[2 * GX_PATH], *argv[60] = {(char *)"train"};
     int argc = 1;
     memset(&said, 0, sizeof said);
     opened = closed = 0;
@@ -172,7 +192,7 @@ static int train(const char *name, const char *more)
              "--learning_rate 0.02 --lr_scheduler_type constant %s",
              folder, name, more);
     for (char *word = strtok(line, " "); word; word = strtok(NULL, " ")) argv[argc++] = word;
-    return gx_launch(train_copy, argc, argv);
+    return gx_launch(train_task, argc, argv);
 }
 
 static char *read_file(const char *name)
@@ -329,6 +349,46 @@ TEST(a_dry_run_opens_no_data_and_plans_the_tasks_buffers)
 }
 
 // ---- causal_lm -----------------------------------------------------------------------------------------------------
+
+// The same for the task causal_lm, on a text of its own.
+static int train_text(const char *name, const char *more)
+{
+    task = &gx_causal_lm;
+    const int status = train(name, more);
+    task = &copy;
+    return status;
+}
+
+static const char *path_of(const char *name) // good for the next 4 calls
+{
+    static char paths[4][GX_PATH];
+    static int next;
+    char *path = paths[next++ % 4];
+    snprintf(path, GX_PATH, "%s/%s", folder, name);
+    return path;
+}
+
+static void write_text(const char *name, int64_t bytes, int64_t other) // byte `other` is another letter; -1: none
+{
+    char *text = (char *)malloc((size_t)bytes);
+    GxError err = GX_ZERO;
+    for (int64_t i = 0; i < bytes; i++) text[i] = i % 32 == 31 ? '\n' : (char)('a' + i * i % 23);
+    if (other >= 0) text[other] ^= 1;
+    CHECK(gx_file_write(path_of(name), text, bytes, &err) == GX_OK, "%s", err.message);
+    free(text);
+}
+
+TEST(a_text_that_is_cut_short_during_a_run_ends_it_with_its_path)
+{
+    char flags[400];
+    write_text("cut.txt", 4000, -1);
+    shrinks = path_of("cut.txt");
+    snprintf(flags, sizeof flags, "--train_data %s --max_steps 5 --sample_bytes 0", path_of("cut.txt"));
+    CHECK(train_text("cut_text", flags) == 1 && strstr(said.log, "cut.txt ends at byte 100; 4000 were expected: it was "
+                                                                 "shortened while it was trained on"),
+          "%s", said.log);
+    shrinks = NULL;
+}
 
 TEST(causal_lm_says_a_loss_in_bits_per_byte)
 {

@@ -1,8 +1,9 @@
 // dataset.h: a text file as training samples of T tokens and their labels, the next tokens; its end is held out for
 // validation.
 //
-// Tokens are bytes (tokenizer.h). The file is mapped, not read: it may be larger than memory, and must not be shortened
-// while it is in use.
+// Tokens are bytes (tokenizer.h). The file is open and read where a sample needs it (from the system's cache, as a
+// rule): it may be larger than memory. It must stay as it is while it is in use: one that was shortened is an error
+// where its end is read, any other change is what gx_dataset_changed tells.
 //
 // Which bytes a sample holds is a function of (seed, number of the sample) and nothing else: no state is kept, so that
 // every topology and every resumed run draws the same samples. Sample `index` belongs to epoch index / windows. An
@@ -12,8 +13,8 @@
 //
 //     GxDataset d;
 //     GX_TRY(gx_dataset_open(&d, "book.txt", 0.1, 256, err));
-//     for (b…) gx_dataset_sample(&d.train, seed, sample + b, 256, tokens + b, labels + b, B);    // [T,B]
-//     for (w < gx_dataset_windows(&d.held_out, 256)) gx_dataset_window(&d.held_out, w, 256, tokens, labels, 1);
+//     for (b…) status = gx_dataset_sample(&d, seed, sample + b, 256, tokens + b, labels + b, B, err);    // [T,B]
+//     for (w < gx_dataset_windows(&d.held_out, 256)) status = gx_dataset_window(&d, w, 256, tokens, labels, 1, err);
 //     gx_dataset_close(&d);
 #ifndef GX_DATASET_H
 #define GX_DATASET_H
@@ -21,33 +22,36 @@
 #include "files.h"
 GX_BEGIN
 
-typedef struct {
-    const unsigned char *byte;
-    int64_t n;
+typedef struct { // a part of the file, in bytes
+    int64_t begin, n;
 } GxTokens;
 typedef struct {
     GxTokens train, held_out; // held_out: the end of the file, from behind a line's end; n == 0 without validation
-    void *map;
-    int64_t map_bytes;
+    int is_open, fd;
+    int64_t bytes, mtime_ns; // of the file, as it was opened; ns since 1970
+    char path[GX_PATH];
 } GxDataset;
 
 // validation_fraction in [0, 1): that much of the file, or a little more, from the end of a line on. Each part must
 // hold T + 1 bytes.
 GxStatus gx_dataset_open(GxDataset *d, const char *path, double validation_fraction, int64_t T, GxError *err);
-void gx_dataset_close(GxDataset *d);
+void gx_dataset_close(GxDataset *d);        // also of one that is all zero
+int gx_dataset_changed(const GxDataset *d); // 1: the file's size or time is no longer what it was when it was opened
+// Bytes [at, at + n) of the file.
+GxStatus gx_dataset_read(const GxDataset *d, int64_t at, int64_t n, unsigned char *out, GxError *err);
 
 // Training: windows per epoch = max(1, (n - T) / T), so that every shift below T leaves room for the last label. n >= T
-// + 1, index >= 0.
+// + 1, index >= 0. A sample's T tokens and T labels go to out_...[0], [stride], [2 * stride], ...
 int64_t gx_dataset_epoch_windows(const GxTokens *tokens, int64_t T);
-void gx_dataset_sample(const GxTokens *tokens, uint64_t seed, int64_t index, int64_t T, int32_t *out_tokens,
-                       int32_t *out_labels, int64_t stride);
-// The byte that the sample begins with.
+GxStatus gx_dataset_sample(const GxDataset *d, uint64_t seed, int64_t index, int64_t T, int32_t *out_tokens,
+                           int32_t *out_labels, int64_t stride, GxError *err);
+// The byte of this part that the sample begins with.
 int64_t gx_dataset_sample_start(const GxTokens *tokens, uint64_t seed, int64_t index, int64_t T);
 
-// Validation: windows in order, (n - 1) / T of them.
+// Validation: windows of the held-out part in order, (n - 1) / T of them.
 int64_t gx_dataset_windows(const GxTokens *tokens, int64_t T);
-void gx_dataset_window(const GxTokens *tokens, int64_t window, int64_t T, int32_t *out_tokens, int32_t *out_labels,
-                       int64_t stride);
+GxStatus gx_dataset_window(const GxDataset *d, int64_t window, int64_t T, int32_t *out_tokens, int32_t *out_labels,
+                           int64_t stride, GxError *err);
 
 // Where element i of [0, n) stands in a pseudo-random order of them. The order repeats after 2^32 epochs.
 int64_t gx_permute(uint64_t seed, int64_t epoch, int64_t n, int64_t i);
@@ -55,7 +59,7 @@ int64_t gx_permute(uint64_t seed, int64_t epoch, int64_t n, int64_t i);
 // Cross-entropy of held_out, in bits per byte, under a model that knows one byte of context: P(b | a) = (count of ab in
 // train + 1) / (count of a followed by anything + 256). What a trained model must beat to have learned more than pairs.
 // held_out has 2 bytes or more.
-GxStatus gx_dataset_bigram_bits(const GxTokens *train, const GxTokens *held_out, double *bits, GxError *err);
+GxStatus gx_dataset_bigram_bits(const GxDataset *d, double *bits, GxError *err);
 
 GX_END
 #endif
@@ -64,70 +68,101 @@ GX_END
 #define GX_DATASET_IMPLEMENTED
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+enum { GX__DATASET_CHUNK = 1 << 14 }; // bytes that are read at a time, on the stack
+
+static int64_t gx__dataset_ns(struct timespec t) { return (int64_t)t.tv_sec * 1000000000 + (int64_t)t.tv_nsec; }
+
+int gx_dataset_changed(const GxDataset *d)
+{
+    struct stat st;
+    return fstat(d->fd, &st) != 0 || (int64_t)st.st_size != d->bytes || gx__dataset_ns(st.st_mtim) != d->mtime_ns;
+}
+
+GxStatus gx_dataset_read(const GxDataset *d, int64_t at, int64_t n, unsigned char *out, GxError *err)
+{
+    struct stat st;
+    GxError failed = GX_ZERO;
+    if (gx_file_read_at(d->fd, d->path, out, n, at, &failed) == GX_OK) return GX_OK;
+    if (fstat(d->fd, &st) != 0 || (int64_t)st.st_size >= d->bytes)
+        return GX_FAIL(err, gx_error_code(&failed), "%s", failed.message);
+    return GX_FAIL(err, GX_ERR_IO,
+                   "%s ends at byte %ld; %ld were expected: it was shortened while it was trained on; bring back the "
+                   "text that it was, and resume",
+                   d->path, (long)st.st_size, (long)d->bytes);
+}
 
 // Where the held-out part begins: behind the last line's end before n * (1 - fraction). No further back than the part
 // is long (a file may consist of one line): then in the middle of a line.
-static int64_t gx__dataset_cut(const unsigned char *byte, int64_t n, double fraction)
+static GxStatus gx__dataset_cut(const GxDataset *d, double fraction, int64_t *cut, GxError *err)
 {
-    int64_t held_out = (int64_t)((double)n * fraction), cut = n - held_out;
-    if (held_out == 0) return n;
-    for (int64_t i = cut; i > 0 && i > cut - held_out; i--)
-        if (byte[i - 1] == '\n') return i;
-    return cut;
+    unsigned char chunk[GX__DATASET_CHUNK];
+    const int64_t held_out = (int64_t)((double)d->bytes * fraction), end = d->bytes - held_out,
+                  first = gx_max(0, end - held_out);
+    *cut = end;
+    for (int64_t to = end, n; to > first; to -= n) {
+        n = gx_min(GX__DATASET_CHUNK, to - first);
+        GX_TRY(gx_dataset_read(d, to - n, n, chunk, err));
+        for (int64_t i = n; i > 0; i--) {
+            if (chunk[i - 1] != '\n') continue;
+            *cut = to - n + i;
+            return GX_OK;
+        }
+    }
+    return GX_OK;
 }
 
-static GxStatus gx__dataset_check(const GxDataset *d, const char *path, double fraction, int64_t T, GxError *err)
+static GxStatus gx__dataset_check(const GxDataset *d, double fraction, int64_t T, GxError *err)
 {
     if (d->train.n < T + 1)
         return GX_FAIL(err, GX_ERR_FORMAT,
                        "%s: %ld bytes are left for training; one sample of %ld tokens needs %ld: take more text or a "
                        "smaller seq_len",
-                       path, (long)d->train.n, (long)T, (long)T + 1);
+                       d->path, (long)d->train.n, (long)T, (long)T + 1);
     if (fraction > 0 && d->held_out.n < T + 1)
         return GX_FAIL(err, GX_ERR_FORMAT,
-                       "%s: %ld bytes are held out for validation; one sample of %ld tokens needs %ld: %s", path,
+                       "%s: %ld bytes are held out for validation; one sample of %ld tokens needs %ld: %s", d->path,
                        (long)d->held_out.n, (long)T, (long)T + 1,
                        "take more text, a smaller seq_len or a larger validation_fraction (0: no validation)");
     return GX_OK;
 }
 
+static GxStatus gx__dataset_divide(GxDataset *d, double validation_fraction, int64_t T, GxError *err)
+{
+    struct stat st;
+    if (d->bytes == 0) return GX_FAIL(err, GX_ERR_FORMAT, "%s is empty; give a file with text to train on", d->path);
+    if (fstat(d->fd, &st) != 0) return GX_FAIL(err, GX_ERR_IO, "cannot look at %s: %s", d->path, strerror(errno));
+    d->mtime_ns = gx__dataset_ns(st.st_mtim);
+    GX_TRY(gx__dataset_cut(d, validation_fraction, &d->train.n, err));
+    d->held_out.begin = d->train.n;
+    d->held_out.n = d->bytes - d->train.n;
+    return gx__dataset_check(d, validation_fraction, T, err);
+}
+
 GxStatus gx_dataset_open(GxDataset *d, const char *path, double validation_fraction, int64_t T, GxError *err)
 {
-    int fd;
-    int64_t n;
     memset(d, 0, sizeof *d);
     if (T < 1) return GX_FAIL(err, GX_ERR_ARGUMENT, "seq_len is %ld; it must be at least 1", (long)T);
     if (!(validation_fraction >= 0 && validation_fraction < 1))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "validation_fraction is %g; it must be at least 0 and less than 1",
                        validation_fraction);
-    GX_TRY(gx_file_open(path, &fd, &n, err));
-    if (n == 0) {
-        close(fd);
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s is empty; give a file with text to train on", path);
-    }
-    void *map = mmap(NULL, (size_t)n, PROT_READ, MAP_PRIVATE, fd, 0);
-    int reason = errno;
-    close(fd); // the mapping stays
-    if (map == MAP_FAILED)
-        return GX_FAIL(err, GX_ERR_IO, "cannot map the %ld bytes of %s: %s", (long)n, path, strerror(reason));
-    d->map = map;
-    d->map_bytes = n;
-    d->train.byte = (const unsigned char *)map;
-    d->train.n = gx__dataset_cut(d->train.byte, n, validation_fraction);
-    d->held_out.byte = d->train.byte + d->train.n;
-    d->held_out.n = n - d->train.n;
-    GxStatus status = gx__dataset_check(d, path, validation_fraction, T, err);
+    if (snprintf(d->path, GX_PATH, "%s", path) >= GX_PATH)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "the path %.200s… is longer than %d bytes", path, GX_PATH - 1);
+    GX_TRY(gx_file_open(path, &d->fd, &d->bytes, err));
+    d->is_open = 1;
+    GxStatus status = gx__dataset_divide(d, validation_fraction, T, err);
     if (status != GX_OK) gx_dataset_close(d);
     return status;
 }
 
 void gx_dataset_close(GxDataset *d)
 {
-    if (d->map) munmap(d->map, (size_t)d->map_bytes);
+    if (d->is_open) close(d->fd);
     memset(d, 0, sizeof *d);
 }
 
@@ -169,46 +204,80 @@ int64_t gx_dataset_sample_start(const GxTokens *tokens, uint64_t seed, int64_t i
     return gx__dataset_shift(tokens, seed, epoch, windows, T) + gx_permute(seed, epoch, windows, index % windows) * T;
 }
 
-static void gx__dataset_copy(const unsigned char *from, int64_t T, int32_t *out_tokens, int32_t *out_labels,
-                             int64_t stride)
+// T tokens from byte `at` of the file on, and each one's next.
+static GxStatus gx__dataset_copy(const GxDataset *d, int64_t at, int64_t T, int32_t *out_tokens, int32_t *out_labels,
+                                 int64_t stride, GxError *err)
 {
-    for (int64_t t = 0; t < T; t++) {
-        out_tokens[t * stride] = from[t];
-        out_labels[t * stride] = from[t + 1];
+    unsigned char chunk[GX__DATASET_CHUNK];
+    for (int64_t first = 0; first < T; first += GX__DATASET_CHUNK - 1) {
+        const int64_t n = gx_min(GX__DATASET_CHUNK - 1, T - first);
+        GX_TRY(gx_dataset_read(d, at + first, n + 1, chunk, err));
+        for (int64_t t = 0; t < n; t++) {
+            out_tokens[(first + t) * stride] = chunk[t];
+            out_labels[(first + t) * stride] = chunk[t + 1];
+        }
     }
-}
-
-void gx_dataset_sample(const GxTokens *tokens, uint64_t seed, int64_t index, int64_t T, int32_t *out_tokens,
-                       int32_t *out_labels, int64_t stride)
-{
-    gx__dataset_copy(tokens->byte + gx_dataset_sample_start(tokens, seed, index, T), T, out_tokens, out_labels, stride);
-}
-
-void gx_dataset_window(const GxTokens *tokens, int64_t window, int64_t T, int32_t *out_tokens, int32_t *out_labels,
-                       int64_t stride)
-{
-    gx__dataset_copy(tokens->byte + window * T, T, out_tokens, out_labels, stride);
-}
-
-GxStatus gx_dataset_bigram_bits(const GxTokens *train, const GxTokens *held_out, double *bits, GxError *err)
-{
-    int64_t(*count)[256] = (int64_t(*)[256])calloc(256, sizeof *count), after[256] = GX_ZERO;
-    double sum = 0;
-    if (!count) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the counts of byte pairs");
-    if (held_out->n < 2) {
-        free(count);
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "%ld bytes are held out; a pair of bytes needs 2", (long)held_out->n);
-    }
-    for (int64_t i = 1; i < train->n; i++) {
-        count[train->byte[i - 1]][train->byte[i]]++;
-        after[train->byte[i - 1]]++;
-    }
-    for (int64_t i = 1; i < held_out->n; i++) {
-        int a = held_out->byte[i - 1], b = held_out->byte[i];
-        sum -= log2((double)(count[a][b] + 1) / (double)(after[a] + 256));
-    }
-    free(count);
-    *bits = sum / (double)(held_out->n - 1);
     return GX_OK;
+}
+
+GxStatus gx_dataset_sample(const GxDataset *d, uint64_t seed, int64_t index, int64_t T, int32_t *out_tokens,
+                           int32_t *out_labels, int64_t stride, GxError *err)
+{
+    const int64_t start = gx_dataset_sample_start(&d->train, seed, index, T);
+    return gx__dataset_copy(d, d->train.begin + start, T, out_tokens, out_labels, stride, err);
+}
+
+GxStatus gx_dataset_window(const GxDataset *d, int64_t window, int64_t T, int32_t *out_tokens, int32_t *out_labels,
+                           int64_t stride, GxError *err)
+{
+    return gx__dataset_copy(d, d->held_out.begin + window * T, T, out_tokens, out_labels, stride, err);
+}
+
+typedef struct {
+    int64_t count[256][256], after[256]; // of a byte behind another, of anything behind it; in the training part
+    double sum;                          // of the held-out part: -log2 P
+} gx__DatasetPairs;
+
+static void gx__dataset_count_pairs(gx__DatasetPairs *p, const unsigned char *byte, int64_t n)
+{
+    for (int64_t i = 1; i < n; i++) {
+        p->count[byte[i - 1]][byte[i]]++;
+        p->after[byte[i - 1]]++;
+    }
+}
+
+static void gx__dataset_judge_pairs(gx__DatasetPairs *p, const unsigned char *byte, int64_t n)
+{
+    for (int64_t i = 1; i < n; i++) {
+        int a = byte[i - 1], b = byte[i];
+        p->sum -= log2((double)(p->count[a][b] + 1) / (double)(p->after[a] + 256));
+    }
+}
+
+// Every pair of neighbours in this part of the file, once.
+static GxStatus gx__dataset_each_pair(const GxDataset *d, const GxTokens *part, gx__DatasetPairs *p,
+                                      void (*look)(gx__DatasetPairs *p, const unsigned char *byte, int64_t n),
+                                      GxError *err)
+{
+    unsigned char chunk[GX__DATASET_CHUNK];
+    for (int64_t at = 0; at < part->n - 1; at += GX__DATASET_CHUNK - 1) {
+        const int64_t n = gx_min(GX__DATASET_CHUNK, part->n - at);
+        GX_TRY(gx_dataset_read(d, part->begin + at, n, chunk, err));
+        look(p, chunk, n);
+    }
+    return GX_OK;
+}
+
+GxStatus gx_dataset_bigram_bits(const GxDataset *d, double *bits, GxError *err)
+{
+    if (d->held_out.n < 2)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "%ld bytes are held out; a pair of bytes needs 2", (long)d->held_out.n);
+    gx__DatasetPairs *p = (gx__DatasetPairs *)calloc(1, sizeof *p);
+    if (!p) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the counts of byte pairs");
+    GxStatus status = gx__dataset_each_pair(d, &d->train, p, gx__dataset_count_pairs, err);
+    if (status == GX_OK) status = gx__dataset_each_pair(d, &d->held_out, p, gx__dataset_judge_pairs, err);
+    *bits = p->sum / (double)(d->held_out.n - 1);
+    free(p);
+    return status;
 }
 #endif

@@ -128,7 +128,7 @@ static void gx__trainer_load_window(GxTrainer *t)
                   per_micro = gx_split_total(&t->batch_split);
     for (int64_t i = 0; i < t->o.gradient_accumulation_steps; i++) {
         t->batch[i].first_sample = t->samples + i * per_micro + first;
-        t->task->fill(t->g, t->self, &t->batch[i], gx_trainer_twin(t, i), (uint64_t)t->o.seed);
+        t->task->fill(t->g, t->self, &t->batch[i], gx_trainer_twin(t, i), (uint64_t)t->o.seed, &t->g->error);
         gx_to_device(t->g, t->blocks + i * t->block_bytes, gx_trainer_twin(t, i), t->block_bytes);
     }
 }
@@ -237,7 +237,7 @@ static void gx__trainer_load_evaluation(GxTrainer *t, int64_t row, int64_t sampl
     const int64_t i = t->o.gradient_accumulation_steps;
     t->eval.first_sample =
         row * gx_split_total(&t->batch_split) + t->batch_split.begin[gx_mesh_index(&t->mesh, GX_AXIS_DP)];
-    t->task->fill_held_out(t->g, t->self, &t->eval, gx_trainer_twin(t, i), samples);
+    t->task->fill_held_out(t->g, t->self, &t->eval, gx_trainer_twin(t, i), samples, &t->g->error);
     gx_to_device(t->g, t->blocks + i * t->block_bytes, gx_trainer_twin(t, i), t->block_bytes);
 }
 

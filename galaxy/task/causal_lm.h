@@ -67,10 +67,12 @@ static const GxField gx__causal_lm_identity[] = {
 
 static GxStatus gx__causal_lm_agree(GxContext *g, GxCausalLm *c)
 {
-    const char *text = (const char *)c->data.map;
-    const int64_t n = c->data.map_bytes, end = gx_min(n, 1 << 20);
-    int64_t mine[2] = {n, (int64_t)gx_hash(gx_hash(GX_HASH_START, text, end), text + n - end, end)},
-            first[2] = {mine[0], mine[1]};
+    const int64_t n = c->data.bytes, end = gx_min(n, 1 << 20);
+    unsigned char *ends = (unsigned char *)malloc((size_t)(2 * end));
+    int64_t mine[2] = {n, 0}, first[2] = {0, 0};
+    gx_dataset_read(&c->data, 0, end, ends, &g->error), gx_dataset_read(&c->data, n - end, end, ends + end, &g->error);
+    first[0] = mine[0], first[1] = mine[1] = (int64_t)gx_hash(GX_HASH_START, ends, 2 * end);
+    free(ends);
     gx_at(g, -1, "agree");
     gx_broadcast(g, GX_AXIS_ALL, 0, first, 2, GX_I64);
     GX_TRY(gx_status(g));
@@ -120,13 +122,14 @@ static GxStatus gx__causal_lm_write(const void *self, const char *folder, GxErro
 
 // ---- batches -------------------------------------------------------------------------------------------------------
 
-static void gx__causal_lm_fill(GxContext *g, void *self, GxBatch *b, void *twin, uint64_t seed)
+static GxStatus gx__causal_lm_fill(GxContext *g, void *self, GxBatch *b, void *twin, uint64_t seed, GxError *err)
 {
-    const GxTokens *text = &((GxCausalLm *)self)->data.train;
+    const GxDataset *d = &((GxCausalLm *)self)->data;
     int32_t *tokens = (int32_t *)twin, *labels = tokens + b->T * b->B;
     (void)g;
     for (int64_t i = 0; i < b->B; i++)
-        gx_dataset_sample(text, seed, b->first_sample + i, b->T, tokens + i, labels + i, b->B);
+        GX_TRY(gx_dataset_sample(d, seed, b->first_sample + i, b->T, tokens + i, labels + i, b->B, err));
+    return GX_OK;
 }
 
 static int64_t gx__causal_lm_held_out(const void *self)
@@ -135,16 +138,24 @@ static int64_t gx__causal_lm_held_out(const void *self)
     return c->data.held_out.n > 0 ? gx_dataset_windows(&c->data.held_out, c->seq_len) : 0;
 }
 
-static void gx__causal_lm_fill_held_out(GxContext *g, void *self, GxBatch *b, void *twin, int64_t samples)
+static GxStatus gx__causal_lm_fill_held_out(GxContext *g, void *self, GxBatch *b, void *twin, int64_t samples,
+                                            GxError *err)
 {
-    const GxTokens *text = &((GxCausalLm *)self)->data.held_out;
+    const GxDataset *d = &((GxCausalLm *)self)->data;
     int32_t *tokens = (int32_t *)twin, *labels = tokens + b->T * b->B;
     (void)g;
     for (int64_t i = 0; i < b->B; i++) {
         const int64_t w = b->first_sample + i;
-        gx_dataset_window(text, w < samples ? w : 0, b->T, tokens + i, labels + i, b->B);
+        GX_TRY(gx_dataset_window(d, w < samples ? w : 0, b->T, tokens + i, labels + i, b->B, err));
         for (int64_t t = 0; w >= samples && t < b->T; t++) labels[t * b->B + i] = GX_IGNORE_INDEX;
     }
+    return GX_OK;
+}
+
+static const char *gx__causal_lm_changed(const void *self)
+{
+    const GxDataset *d = &((const GxCausalLm *)self)->data;
+    return gx_dataset_changed(d) ? d->path : NULL;
 }
 
 // ---- metrics -------------------------------------------------------------------------------------------------------
@@ -166,7 +177,7 @@ static GxStatus gx__causal_lm_baseline(const void *self, GxMetric *metric, GxErr
                    bigram = {"bigram_bits_per_byte",
                              "a bigram model of this text has %.3f bits per byte on the held-out part", 0};
     *metric = d->held_out.n < 2 ? none : bigram;
-    return metric->name ? gx_dataset_bigram_bits(&d->train, &d->held_out, &metric->value, err) : GX_OK;
+    return metric->name ? gx_dataset_bigram_bits(d, &metric->value, err) : GX_OK;
 }
 
 // ---- the sample ----------------------------------------------------------------------------------------------------
@@ -229,5 +240,6 @@ const GxTask gx_causal_lm = {
     gx__causal_lm_metrics,
     gx__causal_lm_sample,
     gx__causal_lm_write,
+    gx__causal_lm_changed,
 };
 #endif

@@ -11,7 +11,7 @@
 //     lay               where the arrays of a micro-batch lie in its block of memory
 //     fill, counts      before each window, for each of its micro-batches
 //     held_out, fill_held_out, counts, metrics                    in a validation
-//     write, identity   in a checkpoint
+//     write, identity, changed                                    in a checkpoint
 //     sample            at the end: something for people to look at
 //     close             also after an error, and where it was never opened
 //
@@ -78,11 +78,12 @@ typedef struct {
     // Sets b's arrays for b->T x b->B tokens: in `block`, in the device's memory, and where b has a twin for it in
     // `twin`, its twin in the host's. Returns the bytes of either; both NULL: these alone are wanted.
     int64_t (*lay)(const void *self, GxBatch *b, void *block, void *twin);
-    // Writes the twin: b->B samples of the training from b->first_sample on.
-    void (*fill)(GxContext *g, void *self, GxBatch *b, void *twin, uint64_t seed);
+    // Writes the twin: b->B samples of the training from b->first_sample on. What goes wrong goes to err alone, which
+    // need not be g's: the trainer decides what becomes of the run.
+    GxStatus (*fill)(GxContext *g, void *self, GxBatch *b, void *twin, uint64_t seed, GxError *err);
     int64_t (*held_out)(const void *self); // how many samples are held out; 0: there is no validation
     // The same of held-out samples; those from number `samples` on must count for nothing.
-    void (*fill_held_out)(GxContext *g, void *self, GxBatch *b, void *twin, int64_t samples);
+    GxStatus (*fill_held_out)(GxContext *g, void *self, GxBatch *b, void *twin, int64_t samples, GxError *err);
     // Adds to count what each loss of the batch is divided by: labels, samples.
     void (*counts)(const void *self, const GxBatch *b, int64_t count[GX_MAX_LOSSES]);
     int (*metrics)(const void *self, const GxLosses *losses, GxMetric metric[GX_MAX_METRICS]); // returns how many
@@ -91,6 +92,9 @@ typedef struct {
     // that does not compute: what takes memory, once.
     char *(*sample)(GxContext *g, void *self, const GxForward *forward, uint64_t seed);
     GxStatus (*write)(const void *self, const char *folder, GxError *err); // files of a checkpoint. NULL: none
+    // What of the data is no longer as it was when the task was opened: a path, which lives as long as self; NULL:
+    // nothing. NULL function: that never happens.
+    const char *(*changed)(const void *self);
 } GxTask;
 
 // For tasks with a label per token: tokens [T,B], then labels [T,B], as `lay` and `counts` of such a task.
