@@ -1724,6 +1724,8 @@ TEST(the_smallest_text_is_one_sample)
             "nothing to train on");
     refused(&err, gx_dataset_open(&d, at("text"), NAN, 4, &err), GX_ERR_ARGUMENT, "validation_fraction", "NaN");
     refused(&err, gx_dataset_open(&d, at("text"), 0, 0, &err), GX_ERR_ARGUMENT, "seq_len is 0", "no tokens");
+    refused(&err, gx_dataset_open(&d, at("text"), 0, INT64_MAX, &err), GX_ERR_FORMAT,
+            "one sample of 9223372036854775807 tokens needs 9223372036854775808", "more tokens than can be counted");
     put_text(at("text"), "");
     refused(&err, gx_dataset_open(&d, at("text"), 0, 1, &err), GX_ERR_FORMAT, "is empty; give a file", "an empty file");
     unlink(at("text"));

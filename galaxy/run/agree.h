@@ -93,8 +93,8 @@ static GxStatus gx__agree_compare(const char *key, const GxJson *first, const Gx
     char *theirs = gx__agree_value_text(first, err), *ours = gx__agree_value_text(mine, err);
     GxStatus status = theirs && ours ? GX_OK : GX_FAIL(err, GX_ERR_MEMORY, "no memory to compare the ranks' options");
     if (status == GX_OK && strcmp(theirs, ours))
-        status = GX_FAIL(err, GX_ERR_COMM, "%s%s is %.150s on rank 0 and %.150s on rank %d; %s", is_program ? "" : "--",
-                         key, theirs, ours, rank,
+        status = GX_FAIL(err, GX_ERR_COMM, "%s%.60s is %.150s on rank 0 and %.150s on rank %d; %s",
+                         is_program ? "" : "--", key, theirs, ours, rank,
                          is_program ? "all ranks need the same" : "only threads, device and paths may differ");
     free(theirs);
     free(ours);

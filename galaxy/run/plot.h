@@ -47,6 +47,11 @@ static void gx__plot_put(gx__PlotPoint *list, int *n, double step, double loss)
     list[(*n)++].loss = loss;
 }
 
+static int gx__plot_has(const GxJson *loss) // numbers that no training has would leave no room for others
+{
+    return gx_json_type(loss) == GX_JSON_REAL && fabs(gx_json_double(loss)) < 1e100;
+}
+
 static void gx__plot_line(gx__Plot *p, const char *line, int64_t bytes, const char *path)
 {
     GxError ignored = GX_ZERO; // a torn last line is no reason to have no picture
@@ -54,8 +59,8 @@ static void gx__plot_line(gx__Plot *p, const char *line, int64_t bytes, const ch
     if (gx_json_parse(&json, line, bytes, path, &ignored) != GX_OK) return;
     const GxJson *loss = gx_json_get(json, "loss"), *eval = gx_json_get(json, "eval_loss");
     double step = gx_json_double(gx_json_get(json, "step"));
-    if (gx_json_type(loss) == GX_JSON_REAL) gx__plot_put(p->train, &p->trains, step, gx_json_double(loss));
-    if (gx_json_type(eval) == GX_JSON_REAL) gx__plot_put(p->eval, &p->evals, step, gx_json_double(eval));
+    if (gx__plot_has(loss)) gx__plot_put(p->train, &p->trains, step, gx_json_double(loss));
+    if (gx__plot_has(eval)) gx__plot_put(p->eval, &p->evals, step, gx_json_double(eval));
     gx_json_free(json);
 }
 
@@ -83,7 +88,9 @@ static void gx__plot_extent(gx__Plot *p)
         gx__PlotPoint q = i < p->trains ? p->train[i] : p->eval[i - p->trains];
         p->low = fmin(p->low, q.loss), p->high = fmax(p->high, q.loss), p->step_max = fmax(p->step_max, q.step);
     }
-    if (!(p->high > p->low)) p->low -= 0.5, p->high = p->low + 1;
+    if (p->low > p->high) p->low = p->high = 0; // there are no points
+    const double size = fmax(fabs(p->low), fabs(p->high)), margin = fmax(0.5, 1e-6 * size);
+    if (p->high - p->low < 1e-6 * fmax(size, 1)) p->low -= margin, p->high += margin; // or ticks would be one number
 }
 
 // The smallest of 1, 2, 5 times a power of ten that cuts `range` into at most `pieces`.
