@@ -34,24 +34,46 @@ typedef struct {
 } Bytes;
 enum { BYTES_MOST = 1 << 20 }; // of a part: mutations that would make it larger do nothing
 
-// Replaces [at, at + cut) by n new bytes.
+static void bytes_reserve(Bytes *b, int64_t n)
+{
+    if (n < b->capacity) return;
+    b->capacity = 2 * n + 64;
+    b->p = (char *)realloc(b->p, (size_t)b->capacity);
+}
+
+static void bytes_add(Bytes *b, const void *p, int64_t n) // p may not be a part of b
+{
+    if (b->n + n > BYTES_MOST) return;
+    bytes_reserve(b, b->n + n);
+    if (n) memcpy(b->p + b->n, p, (size_t)n);
+    b->n += n;
+    b->p[b->n] = 0;
+}
+static void bytes_text(Bytes *b, const char *text) { bytes_add(b, text, (int64_t)strlen(text)); }
+
+static void bytes_repeat(Bytes *b, const char *text, int64_t times)
+{
+    const int64_t n = (int64_t)strlen(text), from = b->n;
+    if (n == 0 || times < 1 || b->n + n * times > BYTES_MOST) return;
+    bytes_reserve(b, b->n + n * times);
+    for (int64_t i = 0; i < n * times; i++) b->p[from + i] = text[i % n];
+    b->n += n * times;
+    b->p[b->n] = 0;
+}
+
+// Replaces [at, at + cut) by n new bytes, which may be a part of b.
 static void bytes_splice(Bytes *b, int64_t at, int64_t cut, const void *with, int64_t n)
 {
     if (b->n - cut + n > BYTES_MOST) return;
-    char *copy = (char *)malloc((size_t)n + 1); // `with` may be a part of b
+    char *copy = (char *)malloc((size_t)n + 1);
     if (n) memcpy(copy, with, (size_t)n);
-    if (b->n - cut + n + 1 > b->capacity) {
-        b->capacity = 2 * (b->n - cut + n) + 64;
-        b->p = (char *)realloc(b->p, (size_t)b->capacity);
-    }
+    bytes_reserve(b, b->n - cut + n);
     memmove(b->p + at + n, b->p + at + cut, (size_t)(b->n - at - cut));
     if (n) memcpy(b->p + at, copy, (size_t)n);
     b->n += n - cut;
     b->p[b->n] = 0;
     free(copy);
 }
-static void bytes_add(Bytes *b, const void *p, int64_t n) { bytes_splice(b, b->n, 0, p, n); }
-static void bytes_text(Bytes *b, const char *text) { bytes_add(b, text, (int64_t)strlen(text)); }
 
 // ---- cases ---------------------------------------------------------------------------------------------------------
 

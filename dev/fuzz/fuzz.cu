@@ -283,9 +283,12 @@ static int replay(const Target *t, const char *path, int smaller)
         snprintf(full, sizeof full, "%s.min", path);
         put(full, less.p, less.n);
         printf("%s: %ld bytes of %ld\n", full, (long)less.n, (long)n);
+        free(less.p);
+        case_free(&c);
         return 0;
     }
     const int status = try_case(&c, run.limit);
+    case_free(&c);
     if (status == RAN) printf("ok   it ran: %s\n", progress->accepted ? "accepted" : "refused");
     else
         printf("FAIL %s %d\n", status == TOO_LONG ? "it takes longer than --limit" : "it ended with", status),

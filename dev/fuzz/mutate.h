@@ -3,6 +3,7 @@
 // line, each word with a 0 behind it), .numbers; anything else is bytes.
 #ifndef FUZZ_MUTATE_H
 #define FUZZ_MUTATE_H
+#include <math.h>
 #include "case.h"
 
 // ---- words and numbers ---------------------------------------------------------------------------------------------
@@ -90,6 +91,9 @@ static const char *const literals[] = {"0",
                                        "",
                                        "1,2"};
 
+static const char *const decimals[] = {"0",  "1",   "000000001", "00000000000001", "999999999999", ".5",
+                                       "e1", "e-9", "e15"};
+
 static const char *const scraps[] = { // of text
     "\xff",
     "\xc3",
@@ -122,9 +126,29 @@ static const char *const scraps[] = { // of text
     "<&>",
     " "};
 
+// The options, in the order of their tables, where what belongs together stands together: a case draws from a few
+// neighbours more often than from all.
+static struct {
+    const GxField *field[200];
+    int n, focus;
+} options;
+
+static const GxField *some_option(Random *r)
+{
+    const int64_t near = gx_min(options.n - 1, options.focus + below(r, 8));
+    return options.field[one_in(r, 2) ? near : below(r, options.n)];
+}
+static const GxField *option_of(const char *name, int64_t n) // NULL: there is none
+{
+    for (int i = 0; i < options.n; i++)
+        if (!strncmp(options.field[i]->name, name, (size_t)n) && !options.field[i]->name[n]) return options.field[i];
+    return NULL;
+}
+
 static void number_text(Random *r, char text[64])
 {
-    switch (below(r, 6)) {
+    switch (below(r, 7)) {
+    case 6: snprintf(text, 64, "%ld", (long)pow(10, (double)below(r, 15))); break;
     case 0: snprintf(text, 64, "%ld", (long)below(r, 20) - 3); break;
     case 1: snprintf(text, 64, "%ld", (long)(INT64_C(1) << below(r, 63)) - (long)below(r, 3) + 1); break;
     case 2: snprintf(text, 64, "%ld", (long)draw(r)); break;
@@ -136,12 +160,63 @@ static void number_text(Random *r, char text[64])
     }
 }
 
+// "1..32767": an end of the range, next to it, or within it; where there is none, any number.
+static void number_near(Random *r, const char *allowed, char text[64])
+{
+    const char *dots = allowed ? strstr(allowed, "..") : NULL;
+    const double low = dots && dots > allowed ? atof(allowed) : 0, high = dots && dots[2] ? atof(dots + 2) : 0;
+    const int real = dots && (strpbrk(allowed, "e") || strchr(dots + 2, '.') || (high > 0 && high <= 1));
+    double x = 0;
+    switch (dots ? below(r, 7) : 6) {
+    case 0: x = low; break;
+    case 1: x = high; break;
+    case 2: x = low + (real ? 1e-9 : 1) * ((double)below(r, 3) - 1); break;
+    case 3: x = high + (real ? 1e-9 : 1) * ((double)below(r, 3) - 1); break;
+    case 4: x = low + (real ? (double)below(r, 1000) / 1000 * fmax(high - low, 1) : (double)below(r, 9)); break;
+    case 5: x = pow(one_in(r, 2) ? 10 : 2, (double)below(r, 1 + (high > 1 ? (int64_t)log2(high) : 40))); break;
+    default: number_text(r, text); return;
+    }
+    snprintf(text, 64, real ? "%.17g" : "%.0f", x);
+}
+
+// A value that an option could have, or almost; as on a command line, or as JSON.
+static void option_value(Random *r, const GxField *f, int json, Bytes *out)
+{
+    char number[64];
+    const char *choice = f->allowed ? f->allowed : "";
+    int choices = 1;
+    for (const char *p = choice; *p; p++) choices += *p == '|';
+    switch (f->type) {
+    case GX_FIELD_INT:
+    case GX_FIELD_DOUBLE:
+        number_near(r, f->allowed, number);
+        bytes_text(out, number);
+        break;
+    case GX_FIELD_BOOL: bytes_text(out, one_in(r, 2) ? "true" : "false"); break;
+    case GX_FIELD_STRING:
+        for (int64_t skip = below(r, choices); skip > 0; skip--) choice = strchr(choice, '|') + 1;
+        if (json) bytes_text(out, "\"");
+        if (f->allowed) bytes_add(out, choice, (int64_t)strcspn(choice, "|"));
+        else bytes_text(out, one_in(r, 2) ? "auto" : f->default_text ? f->default_text : "");
+        if (json) bytes_text(out, "\"");
+        break;
+    default:
+        if (json) bytes_text(out, "[");
+        for (int64_t i = 1 + below(r, one_in(r, 10) ? 300 : 4); i > 0; i--) {
+            number_near(r, f->allowed, number);
+            bytes_text(out, number);
+            if (i > 1) bytes_text(out, ",");
+        }
+        if (json) bytes_text(out, "]");
+    }
+}
+
 // ---- bytes ---------------------------------------------------------------------------------------------------------
 
 static void repeat(Random *r, Bytes *out, const char *what)
 {
-    static const int64_t counts[] = {2, 16, 60, 100, 255, 256, 257, 600, 1024, 5000, 70000};
-    for (int64_t n = PICK(r, counts); n > 0 && out->n < BYTES_MOST / 2; n--) bytes_text(out, what);
+    static const int64_t counts[] = {2, 16, 60, 100, 255, 256, 257, 600, 1024, 5000};
+    bytes_repeat(out, what, one_in(r, 40) ? 70000 : PICK(r, counts));
 }
 
 static void mutate_bytes(Random *r, Bytes *b)
@@ -241,11 +316,11 @@ static void json_value(Random *r, Bytes *out, int depth)
         bytes_text(out, "]");
         break;
     case 6: {
-        const int64_t deep = one_in(r, 8) ? 100000 : one_in(r, 2) ? 63 + below(r, 4) : 1 + below(r, 8);
-        const char *const brackets[2] = {one_in(r, 2) ? "[" : "{\"a\":", "]"};
-        for (int64_t i = 0; i < deep; i++) bytes_text(out, brackets[0]);
+        const int64_t deep = one_in(r, 8) ? 3000 : one_in(r, 2) ? 63 + below(r, 4) : 1 + below(r, 8);
+        const int is_array = one_in(r, 2);
+        bytes_repeat(out, is_array ? "[" : "{\"a\":", deep);
         bytes_text(out, "1");
-        for (int64_t i = 0; i < deep; i++) bytes_text(out, brackets[0][0] == '[' ? "]" : "}");
+        bytes_repeat(out, is_array ? "]" : "}", deep);
         break;
     }
     default:
@@ -298,13 +373,26 @@ static void mutate_json(Random *r, Bytes *b)
     const int k = (int)below(r, n);
     const JsonSpan s = span[k], other = span[below(r, n)];
     Bytes value = GX_ZERO;
+    const GxField *f = k > 0 && span[k - 1].is_key
+                           ? option_of(b->p + span[k - 1].begin + 1, gx_max(0, span[k - 1].end - span[k - 1].begin - 2))
+                           : NULL;
+    if (f && one_in(r, 2)) {
+        option_value(r, f, 1, &value);
+        bytes_splice(b, s.begin, s.end - s.begin, value.p ? value.p : "", value.n);
+        free(value.p);
+        return;
+    }
     if (s.is_key && k + 1 < n) {
         json_member(r, b, &s, span[k + 1].end);
         return;
     }
-    switch (below(r, 5)) {
+    switch (below(r, 6)) {
     case 0:
     case 1: json_value(r, &value, 0); break;
+    case 5: // a number that is near
+        bytes_add(&value, b->p + s.begin, s.end - s.begin);
+        bytes_text(&value, PICK(r, decimals));
+        break;
     case 2: bytes_add(&value, b->p + other.begin, other.end - other.begin); break; // a value from elsewhere
     case 3:
         bytes_add(&value, b->p + s.begin, s.end - s.begin);
@@ -376,9 +464,25 @@ static void mutate_args(Random *r, Bytes *b)
     while (begin > 0 && b->p[begin - 1]) begin--;
     end = begin + (int64_t)strnlen(b->p + begin, (size_t)(b->n - begin));
     Bytes word = GX_ZERO;
+    const GxField *f;
     char number[64];
     bytes_add(&word, b->p + begin, end - begin);
-    switch (below(r, 7)) {
+    switch (below(r, 12)) {
+    case 7:
+    case 8:
+    case 9:
+    case 10:
+    case 11: // one more option and a value
+        word.n = 0;
+        f = some_option(r);
+        bytes_text(&word, "--");
+        bytes_text(&word, f->name);
+        bytes_add(&word, one_in(r, 4) ? "=" : "", 1);
+        if (one_in(r, 8)) bytes_text(&word, known(r));
+        else option_value(r, f, 0, &word);
+        bytes_splice(b, begin, 0, word.p, word.n + 1);
+        free(word.p);
+        return;
     case 0: mutate_bytes(r, &word); break;
     case 1: bytes_splice(b, begin, gx_min(end + 1, b->n) - begin, NULL, 0), free(word.p); return;
     case 2: bytes_splice(b, begin, 0, word.p, word.n + 1), free(word.p); return;
@@ -436,6 +540,7 @@ static void mutate_part(Random *r, Part *p)
 // One to a few changes; now and then the end of a part comes from another case.
 static void mutate_case(Random *r, Case *c, const Case *other)
 {
+    options.focus = (int)below(r, options.n);
     for (int64_t n = 1 + below(r, one_in(r, 4) ? 8 : 2); n > 0; n--) {
         Part *p = &c->part[below(r, c->n)];
         const Bytes *b = case_part(other, p->name);
