@@ -122,6 +122,7 @@
 #include "galaxy/run/tensor_file.h"
 #include "galaxy/run/checkpoint.h"
 #include "galaxy/run/output.h"
+#include "galaxy/run/resume.h"
 #include "galaxy/run/plan.h"
 #include "galaxy/run/report.h"
 #include "galaxy/run/launch.h"

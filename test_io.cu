@@ -317,6 +317,8 @@ TEST(json_errors_say_file_line_and_column)
         refused(&err, parse(&v, bad[i].text, &err), GX_ERR_FORMAT, bad[i].message, bad[i].text);
         CHECK(v == NULL, "%s gave a value", bad[i].text);
     }
+    refused(&err, gx_json_parse(&v, "{\"a\":\n 1\0}", 11, "test.json", &err), GX_ERR_FORMAT,
+            "test.json:2:3: a byte of value 0", "a 0 behind a number");
     put_text(at("bad.json"), "{\n\n!");
     refused(&err, gx_json_read(&v, at("bad.json"), 100, &err), GX_ERR_FORMAT, "bad.json:3:", "a file");
     refused(&err, gx_json_read(&v, at("bad.json"), 2, &err), GX_ERR_FORMAT, "at most 2", "beyond the cap");

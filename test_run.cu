@@ -343,16 +343,27 @@ TEST(a_picture_is_drawn_of_any_losses)
 
 TEST(a_trainer_state_with_impossible_numbers_is_refused)
 {
-#define STATE(samples, seed, optimizer)                                                                                \
-    "{\"global_step\": 3, \"applied_steps\": 3, \"samples_seen\": " samples ", \"seed\": " seed                        \
-    ", \"text_bytes\": 9, \"text_hash\": -7, \"seq_len\": 4, \"run\": 5, \"optimizer\": " optimizer "}"
+#define STATE(numbers, optimizer)                                                                                      \
+    "{" numbers ", \"seq_len\": 4, \"run\": 5, \"world_size\": 2, \"threads\": 1, \"methods\": \"ATT TP\", "           \
+    "\"optimizer\": " optimizer "}"
+#define NUMBERS(step, applied, samples, seed)                                                                          \
+    "\"global_step\": " step ", \"applied_steps\": " applied ", \"samples_seen\": " samples ", \"seed\": " seed
     static const struct {
         const char *text, *says;
-    } states[] = {{STATE("12", "0", "\"sgd\""), NULL},
-                  {STATE("-1", "0", "\"sgd\""), ": samples_seen is -1; expected an integer, at least 0"},
-                  {STATE("12", "1.5", "\"sgd\""), ": seed is 1.5; expected an integer, at least 0"},
-                  {STATE("12", "null", "\"sgd\""), ": seed is missing"},
-                  {STATE("12", "0", "\"lion\""), ": optimizer is \"lion\"; expected one of adamw|sgd"}};
+    } states[] = {
+        {STATE(NUMBERS("3", "3", "12", "0"), "\"sgd\""), NULL},
+        {STATE(NUMBERS("3", "2", "12", "0"), "\"sgd\""), NULL}, // a step was skipped
+        {STATE(NUMBERS("3", "3", "-1", "0"), "\"sgd\""), ": samples_seen is -1; expected an integer from 0"},
+        {STATE(NUMBERS("3", "3", "9223372036854775807", "0"), "\"sgd\""), ": samples_seen is 9223372036854775807; exp"},
+        {STATE(NUMBERS("3", "3", "2", "0"), "\"sgd\""), ": samples_seen is 2; 3 steps see at least one each"},
+        {STATE(NUMBERS("0", "0", "12", "0"), "\"sgd\""), ": samples_seen is 12; 0 steps see none"},
+        {STATE(NUMBERS("3", "4", "12", "0"), "\"sgd\""),
+         ": applied_steps is 4; expected at most global_step, which is 3"},
+        {STATE(NUMBERS("3", "-1", "12", "0"), "\"sgd\""), ": applied_steps is -1; expected"},
+        {STATE(NUMBERS("9223372036854775807", "3", "12", "0"), "\"sgd\""), ": global_step is 9223372036854775807; exp"},
+        {STATE(NUMBERS("3", "3", "12", "1.5"), "\"sgd\""), ": seed is 1.5; expected an integer, at least 0"},
+        {STATE(NUMBERS("3", "3", "12", "null"), "\"sgd\""), ": seed is missing"},
+        {STATE(NUMBERS("3", "3", "12", "0"), "\"lion\""), ": optimizer is \"lion\"; expected one of adamw|sgd"}};
     char path[] = "/tmp/galaxy_test_run_XXXXXX";
     const int file = mkstemp(path);
     if (!CHECK(file >= 0, "no temporary file")) return;

@@ -101,7 +101,7 @@ static void start_line(const char *line, long file_limit)
     child.started = now();
     child.pid = fork();
     if (child.pid == 0) {
-        struct rlimit limit = {(rlim_t)file_limit, (rlim_t)file_limit}, no_core = {0, 0};
+        struct rlimit limit = {(rlim_t)file_limit, RLIM_INFINITY}, no_core = {0, 0};
         setpgid(0, 0);
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         setrlimit(RLIMIT_CORE, &no_core);

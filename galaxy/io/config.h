@@ -25,7 +25,8 @@
 #include <stdio.h>
 GX_BEGIN
 
-typedef enum { GX_FROM_DEFAULT = 0, GX_FROM_FILE, GX_FROM_FLAG } GxOptionSource;
+// Later ones win. GX_FROM_CHECKPOINT: of the run that is gone on with; what was not said now.
+typedef enum { GX_FROM_DEFAULT = 0, GX_FROM_CHECKPOINT, GX_FROM_FILE, GX_FROM_FLAG } GxOptionSource;
 
 enum { GX_CONFIG_GROUPS = 8, GX_CONFIG_OPTIONS = 512, GX_CONFIG_ELSEWHERE = 8 };
 typedef struct {
@@ -55,6 +56,11 @@ GxStatus gx_config_add(GxConfig *c, const char *title, const GxField *options, i
 GxStatus gx_config_add_elsewhere(GxConfig *c, const GxField *options, int n, const char *programs, GxError *err);
 GxStatus gx_config_read_json(GxConfig *c, const char *path, GxError *err); // what flags have set stays
 GxStatus gx_config_read_args(GxConfig *c, int argc, char **argv, GxError *err);
+// Options of an earlier run, as gx_config_to_json gave them: those that neither flags nor a file have set take the
+// values that they had then. Left out are names in `without` (NULL at the end), and what this program does not have.
+GxStatus gx_config_take(GxConfig *c, const GxJson *earlier, const char *const *without, const char *path, GxError *err);
+// Back to its default, unless flags or a file have set it.
+void gx_config_forget(GxConfig *c, const char *name);
 // Who set it last; no such option: GX_FROM_DEFAULT.
 GxOptionSource gx_config_source(const GxConfig *c, const char *name);
 int gx_config_is_set(const GxConfig *c, const char *name); // by file or flag
@@ -134,7 +140,7 @@ GxOptionSource gx_config_source(const GxConfig *c, const char *name)
     return number < 0 ? GX_FROM_DEFAULT : (GxOptionSource)c->source[number];
 }
 
-int gx_config_is_set(const GxConfig *c, const char *name) { return gx_config_source(c, name) != GX_FROM_DEFAULT; }
+int gx_config_is_set(const GxConfig *c, const char *name) { return gx_config_source(c, name) > GX_FROM_CHECKPOINT; }
 
 // Insertions, deletions and replacements that turn a into b (Levenshtein).
 static int gx__config_edit_distance(const char *a, const char *b)
@@ -222,6 +228,42 @@ GxStatus gx_config_read_json(GxConfig *c, const char *path, GxError *err)
         status = gx__config_read_member(c, path, &m, err);
     gx_json_free(root);
     return status;
+}
+
+static int gx__config_is_in(const char *const *names, const char *name)
+{
+    for (; names && *names; names++)
+        if (!strcmp(*names, name)) return 1;
+    return 0;
+}
+
+GxStatus gx_config_take(GxConfig *c, const GxJson *earlier, const char *const *without, const char *path, GxError *err)
+{
+    if (gx_json_type(earlier) != GX_JSON_OBJECT)
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s holds %s; expected an object", path, gx_json_type_name(earlier));
+    for (GxJsonMember m = GX_ZERO; gx_json_next(earlier, &m);) {
+        const GxField *o;
+        void *target;
+        const int number = gx__config_find(c, m.key, &o, &target);
+        if (number < 0 || gx__config_is_in(without, m.key)) continue;
+        const int is_set = c->source[number] > GX_FROM_CHECKPOINT; // what was written then must be sound all the same
+        GX_TRY(gx_json_take_field(m.value, o, is_set ? NULL : target, path, GX_ERR_FORMAT, err));
+        if (!is_set) c->source[number] = GX_FROM_CHECKPOINT;
+    }
+    return GX_OK;
+}
+
+void gx_config_forget(GxConfig *c, const char *name)
+{
+    const GxField *o;
+    void *target;
+    GxFieldValue v;
+    const int number = gx__config_find(c, name, &o, &target);
+    if (number < 0 || c->source[number] > GX_FROM_CHECKPOINT) return;
+    memset(&v, 0, sizeof v);
+    if (o->default_text) gx_field_parse(o, o->default_text, &v); // sound: gx_config_add has looked
+    gx_field_store(o, &v, target);
+    c->source[number] = GX_FROM_DEFAULT;
 }
 
 GxJson *gx_config_to_json(const GxConfig *c, GxError *err)

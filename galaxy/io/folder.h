@@ -28,6 +28,7 @@ GxStatus gx_publish_begin(const char *final_path, char *temporary, GxError *err)
 GxStatus gx_publish_finish(const char *final_path, GxError *err);
 GxStatus gx_publish_recover(const char *final_path, GxError *err); // after a crash; gx_publish_begin calls it
 GxStatus gx_publish_remove(const char *final_path, GxError *err);
+GxStatus gx_folder_move(const char *from, const char *to, GxError *err); // a name that is free; synced
 int gx_folder_is_ours(const char *path); // published, or empty: only such a folder may be replaced
 // GX_ERR_FORMAT: torn; the message says which file.
 GxStatus gx_folder_verify(const char *path, int contents, GxError *err);
@@ -69,6 +70,12 @@ static GxStatus gx__folder_rename(const char *from, const char *to, GxError *err
     char parent[GX_PATH];
     gx__files_path_parent(parent, to);
     return gx_file_sync(parent, err);
+}
+
+GxStatus gx_folder_move(const char *from, const char *to, GxError *err)
+{
+    if (gx__folder_path_exists(to)) return GX_FAIL(err, GX_ERR_IO, "cannot move %s: %s is there", from, to);
+    return gx__folder_rename(from, to, err);
 }
 
 int gx_folder_is_ours(const char *path)

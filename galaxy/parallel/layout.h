@@ -103,10 +103,11 @@ typedef enum {
 int gx_grad_tp(GxLayout rows, GxUse use); // GX_AXIS_TP: summed over tp; 0: not. (GX_AXIS_LOSS always comes besides.)
 
 const char *gx_layout_name(GxLayout layout);
-const char *gx_method_name(GxMethod method);            // "None", "TP", "SP"
-const char *gx_move_name(GxMoveKind kind);              // as the recorder has it: "all_reduce"
-const char *gx_core_name(GxCoreKind core);              // "att", "mlp", "embed", "head"
-const char *gx_door_name(GxCoreKind core, GxDoor door); // "att_entry": the site in a recording
+const char *gx_method_name(GxMethod method);                // "None", "TP", "SP"
+void gx_methods_text(GxMethods m, char *text, size_t size); // "ATT TP, CON None, MLP TP, ends TP"
+const char *gx_move_name(GxMoveKind kind);                  // as the recorder has it: "all_reduce"
+const char *gx_core_name(GxCoreKind core);                  // "att", "mlp", "embed", "head"
+const char *gx_door_name(GxCoreKind core, GxDoor door);     // "att_entry": the site in a recording
 
 GX_END
 #endif
@@ -273,6 +274,12 @@ const char *gx_layout_name(GxLayout layout)
 {
     static const char *const names[] = {"FULL", "SEQ", "PARTIAL"};
     return (unsigned)layout < sizeof names / sizeof *names ? names[layout] : "?";
+}
+
+void gx_methods_text(GxMethods m, char *text, size_t size)
+{
+    snprintf(text, size, "ATT %s, CON %s, MLP %s, ends %s", gx_method_name(m.att), gx_method_name(m.con),
+             gx_method_name(m.mlp), gx_method_name(m.ends));
 }
 
 const char *gx_method_name(GxMethod method)

@@ -15,6 +15,8 @@ GX_BEGIN
 // What rank 0 has, all get: the fields of a struct, a path.
 void gx_agree_on_fields(GxContext *g, const GxField *f, int n, void *target);
 void gx_agree_on_path(GxContext *g, char path[GX_PATH]);
+// A document: rank 0's, NULL or not; the others get a new one. `name` is how errors call it.
+void gx_agree_on_json(GxContext *g, GxJson **json, const char *name);
 
 // Refuses a rank whose program or options are not rank 0's.
 GxStatus gx_agree_on_options(GxContext *g, const GxConfig *c, const GxFamily *family, const GxTask *task,
@@ -53,6 +55,30 @@ void gx_agree_on_fields(GxContext *g, const GxField *f, int n, void *target)
 }
 
 void gx_agree_on_path(GxContext *g, char path[GX_PATH]) { gx_broadcast(g, GX_AXIS_ALL, 0, path, GX_PATH, GX_U8); }
+
+// What rank 0 has, in a new buffer on every rank: bytes, and a 0 behind them. NULL: no memory, or a failed context.
+static char *gx__agree_on_text(GxContext *g, const char *mine, int64_t bytes, int64_t *first_bytes)
+{
+    *first_bytes = bytes;
+    gx_broadcast(g, GX_AXIS_ALL, 0, first_bytes, 1, GX_I64);
+    char *first = gx_failed(g) ? NULL : (char *)calloc((size_t)*first_bytes + 1, 1);
+    if (!first) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a text of rank 0");
+    if (first && g->rank == 0 && bytes) memcpy(first, mine, (size_t)bytes);
+    if (*first_bytes) // of a context that has failed: tells the others
+        gx_broadcast(g, GX_AXIS_ALL, 0, first, *first_bytes, GX_U8);
+    return first;
+}
+
+void gx_agree_on_json(GxContext *g, GxJson **json, const char *name)
+{
+    char *mine = NULL;
+    int64_t bytes = 0, first_bytes = 0;
+    if (g->rank == 0 && *json && !gx_failed(g)) gx_json_dump(*json, 0, &mine, &bytes, &g->error);
+    char *first = gx__agree_on_text(g, mine, bytes, &first_bytes);
+    if (g->rank != 0 && first_bytes && !gx_failed(g)) gx_json_parse(json, first, first_bytes, name, &g->error);
+    free(first);
+    free(mine);
+}
 
 // ---- options -------------------------------------------------------------------------------------------------------
 
@@ -121,8 +147,9 @@ GxStatus gx_options_compare(const char *first, const char *mine, int rank, GxErr
 // "galaxy 0.1.0, causal_lm, llama (ATT TP, CON SP, MLP TP, ends TP)"
 static void gx__agree_program_text(const GxFamily *family, const GxTask *task, GxMethods m, char text[200])
 {
-    snprintf(text, 200, "galaxy %s, %.50s, %.50s (ATT %s, CON %s, MLP %s, ends %s)", GX_VERSION, task->name,
-             family->name, gx_method_name(m.att), gx_method_name(m.con), gx_method_name(m.mlp), gx_method_name(m.ends));
+    char methods[60];
+    gx_methods_text(m, methods, sizeof methods);
+    snprintf(text, 200, "galaxy %s, %.50s, %.50s (%s)", GX_VERSION, task->name, family->name, methods);
 }
 
 GxStatus gx_agree_on_options(GxContext *g, const GxConfig *c, const GxFamily *family, const GxTask *task,
@@ -132,13 +159,8 @@ GxStatus gx_agree_on_options(GxContext *g, const GxConfig *c, const GxFamily *fa
     int64_t bytes, first_bytes;
     gx__agree_program_text(family, task, methods, program);
     GX_TRY(gx_options_shared(c, program, task->own, &mine, &bytes, &g->error));
-    first_bytes = bytes;
     gx_at(g, -1, "agree");
-    gx_broadcast(g, GX_AXIS_ALL, 0, &first_bytes, 1, GX_I64);
-    char *first = (char *)calloc((size_t)first_bytes + 1, 1);
-    if (!first) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the options of rank 0");
-    if (first && g->rank == 0) memcpy(first, mine, (size_t)bytes);
-    gx_broadcast(g, GX_AXIS_ALL, 0, first, first_bytes, GX_U8); // of a context that has failed: tells the others
+    char *first = gx__agree_on_text(g, mine, bytes, &first_bytes);
     if (!gx_failed(g)) gx_options_compare(first, mine, g->rank, &g->error);
     free(first);
     free(mine);

@@ -66,7 +66,8 @@ void gx_buffers_dry_run(GxPlan *p, GxContext *dry, void *trainer)
     gx_runner_forward(dry, &t->runner, &t->eval);
     if (t->task->sample) free(t->task->sample(dry, t->self, &forward, 0));
     gx_model_init(dry, &t->model, 0);
-    if (gx_tensor_file_has_part(t->g) || t->resume[0] || t->o.model[0]) gx_tensor_file_plan(dry, &t->model.store);
+    if (gx_tensor_file_has_part(t->g) || t->resume.folder[0] || t->o.model[0])
+        gx_tensor_file_plan(dry, &t->model.store);
     dry->step = NULL;
 }
 #endif

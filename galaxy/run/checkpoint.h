@@ -12,7 +12,6 @@
 #define GX_CHECKPOINT_H
 #include "../io/folder.h"
 #include "../task/task.h"
-#include "agree.h"
 #include "tensor_file.h"
 #include "optimizer.h"
 GX_BEGIN
@@ -22,27 +21,30 @@ typedef struct {
     int64_t seed, seq_len;
     int64_t run; // which run this is a checkpoint of
     char optimizer[GX_FIELD_TEXT];
+    // how it was computed: ranks, CPU threads of rank 0, "ATT TP, CON None, MLP TP, ends TP"
+    int64_t world, threads;
+    char methods[GX_FIELD_TEXT];
 } GxTrainState;
 
-GxStatus gx_train_state_read(const char *path, GxTrainState *s, GxError *err); // trainer_state.json
+// trainer_state.json. Refused are numbers out of their ranges, and such as cannot be of one run.
+GxStatus gx_train_state_read(const char *path, GxTrainState *s, GxError *err);
 
-// On all ranks. `args` is the resolved configuration (lent). task NULL: without files and identity of one.
+// On all ranks. `args` is the resolved configuration (lent). task NULL: without files and identity of one. What the
+// disk does not take is no error of the context, but of `disk`, on all ranks alike (its message is rank 0's): what was
+// there before is there still, and it may be tried again.
 void gx_checkpoint_save(GxContext *g, const char *folder, const GxModel *m, const GxOptimizer *o, const GxTask *task,
-                        const void *self, const GxTrainState *state, const GxConfig *args);
+                        const void *self, const GxTrainState *state, const GxConfig *args, GxError *disk);
+// Bytes of the tensors of a checkpoint.
+int64_t gx_checkpoint_bytes(const GxModel *m, const GxOptimizer *o);
 
 // Weights of a Hugging Face folder into the model's buffers, on all ranks. Every missing, unknown or misshapen tensor
 // is named.
 void gx_checkpoint_load_weights(GxContext *g, GxModel *m, const char *folder);
-// The rest, for a resume. The folder's manifest must hold.
-void gx_checkpoint_load_state(GxContext *g, GxModel *m, const GxOptimizer *o, GxTrainState *state, const char *folder);
+// What the optimizer keeps, for a resume.
+void gx_checkpoint_load_state(GxContext *g, GxModel *m, const GxOptimizer *o, const char *folder);
 
-// *same: the task's identity in that folder is self's.
-GxStatus gx_checkpoint_compare(int *same, const char *folder, const GxTask *task, const void *self, GxError *err);
-
-// Options that move the weights (but warmup_steps, which by default follows max_steps) and are not args' in that
-// folder's training_args.json, the earlier value first:
-// "--learning_rate 0.001, now 0.002; --freeze "*mlp*", now """. "": there are none.
-GxStatus gx_checkpoint_compare_options(char *text, size_t size, const char *folder, const GxConfig *args, GxError *err);
+// The fields of GxTrainState, on which ranks agree.
+const GxField *gx_train_state_fields(int *n);
 
 GX_END
 #endif
@@ -57,14 +59,23 @@ GX_END
 
 #define GX__CHECKPOINT_AT(field) offsetof(GxTrainState, field)
 static const GxField gx__checkpoint_state[] = {
-    {"global_step", GX_FIELD_INT, GX__CHECKPOINT_AT(step), NULL, "windows begun", "0.."},
-    {"applied_steps", GX_FIELD_INT, GX__CHECKPOINT_AT(applied), NULL, "optimizer steps applied", "0.."},
-    {"samples_seen", GX_FIELD_INT, GX__CHECKPOINT_AT(samples), NULL, "by all ranks", "0.."},
+    {"global_step", GX_FIELD_INT, GX__CHECKPOINT_AT(step), NULL, "windows begun", "0..1000000000000000"},
+    {"applied_steps", GX_FIELD_INT, GX__CHECKPOINT_AT(applied), NULL, "optimizer steps applied", "0..1000000000000000"},
+    {"samples_seen", GX_FIELD_INT, GX__CHECKPOINT_AT(samples), NULL, "by all ranks", "0..1000000000000000000"},
     {"seed", GX_FIELD_INT, GX__CHECKPOINT_AT(seed), NULL, "of the run", "0.."},
-    {"seq_len", GX_FIELD_INT, GX__CHECKPOINT_AT(seq_len), NULL, "tokens in a sample", "1.."},
+    {"seq_len", GX_FIELD_INT, GX__CHECKPOINT_AT(seq_len), NULL, "tokens in a sample", "1..16777216"},
     {"run", GX_FIELD_INT, GX__CHECKPOINT_AT(run), NULL, "which run this is a checkpoint of", "1.."},
     {"optimizer", GX_FIELD_STRING, GX__CHECKPOINT_AT(optimizer), NULL, "whose state it is", "adamw|sgd"},
+    {"world_size", GX_FIELD_INT, GX__CHECKPOINT_AT(world), NULL, "ranks", "1..256"},
+    {"threads", GX_FIELD_INT, GX__CHECKPOINT_AT(threads), NULL, "CPU threads of rank 0", "1..1024"},
+    {"methods", GX_FIELD_STRING, GX__CHECKPOINT_AT(methods), NULL, "how the model was split", NULL},
 };
+
+const GxField *gx_train_state_fields(int *n)
+{
+    *n = (int)(sizeof gx__checkpoint_state / sizeof *gx__checkpoint_state);
+    return gx__checkpoint_state;
+}
 
 static GxStatus gx__checkpoint_write_state(const char *path, const GxTrainState *s, const GxTask *task,
                                            const void *self, GxError *err)
@@ -79,67 +90,25 @@ static GxStatus gx__checkpoint_write_state(const char *path, const GxTrainState 
     return status;
 }
 
+// Every window begins a step, which is applied or skipped, and sees a sample at least.
+static GxStatus gx__checkpoint_check_numbers(const GxTrainState *s, const char *path, GxError *err)
+{
+    if (s->applied > s->step)
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: applied_steps is %ld; expected at most global_step, which is %ld", path,
+                       (long)s->applied, (long)s->step);
+    if (s->samples < s->step || (s->step == 0 && s->samples > 0))
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: samples_seen is %ld; %ld steps see %s", path, (long)s->samples,
+                       (long)s->step, s->step ? "at least one each" : "none");
+    return GX_OK;
+}
+
 GxStatus gx_train_state_read(const char *path, GxTrainState *s, GxError *err)
 {
     GxJson *json;
     GX_TRY(gx_json_read(&json, path, 1 << 20, err));
     GxStatus status = gx_json_get_fields(json, GX_FIELDS(gx__checkpoint_state), 1, s, path, err);
     gx_json_free(json);
-    return status;
-}
-
-GxStatus gx_checkpoint_compare(int *same, const char *folder, const GxTask *task, const void *self, GxError *err)
-{
-    char path[GX_PATH];
-    GxJson *json = NULL;
-    void *theirs = calloc(1, task->size);
-    if (!theirs) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the state of a task");
-    GxStatus status = gx_path_join(path, folder, "trainer_state.json", err);
-    if (status == GX_OK) status = gx_json_read(&json, path, 1 << 20, err);
-    if (status == GX_OK) status = gx_json_get_fields(json, task->identity, task->n_identity, 1, theirs, path, err);
-    *same = status == GX_OK;
-    for (int i = 0; i < task->n_identity; i++) *same &= gx_field_same(&task->identity[i], theirs, self);
-    gx_json_free(json);
-    free(theirs);
-    return status;
-}
-
-// Adds an option that differs. One that was not there then says nothing.
-static GxStatus gx__checkpoint_add_changed(char *text, size_t size, const char *name, const GxJson *then,
-                                           const GxJson *now, GxError *err)
-{
-    char *a = NULL, *b = NULL;
-    int64_t bytes;
-    if (!then || !now) return GX_OK;
-    GxStatus status = gx_json_dump(then, 0, &a, &bytes, err);
-    if (status == GX_OK) status = gx_json_dump(now, 0, &b, &bytes, err);
-    const size_t end = strlen(text);
-    if (status == GX_OK && strcmp(a, b))
-        snprintf(text + end, size - end, "%s--%s %.100s, now %.100s", end ? "; " : "", name, a, b);
-    free(a);
-    free(b);
-    return status;
-}
-
-GxStatus gx_checkpoint_compare_options(char *text, size_t size, const char *folder, const GxConfig *args, GxError *err)
-{
-    static const char *const names[] = {"global_batch_size", "precision",    "freeze",         "learning_rate",
-                                        "lr_scheduler_type", "min_lr_ratio", "lr_decay_steps", "adam_beta1",
-                                        "adam_beta2",        "adam_epsilon", "weight_decay",   "momentum",
-                                        "max_grad_norm"};
-    char path[GX_PATH];
-    GxJson *then = NULL, *now;
-    text[0] = 0;
-    GX_TRY(gx_path_join(path, folder, "training_args.json", err));
-    GX_TRY(gx_json_read(&then, path, 1 << 20, err));
-    now = gx_config_to_json(args, err);
-    GxStatus status = now ? GX_OK : gx_error_code(err);
-    for (size_t i = 0; i < sizeof names / sizeof *names && status == GX_OK; i++)
-        status = gx__checkpoint_add_changed(text, size, names[i], gx_json_get(then, names[i]),
-                                            gx_json_get(now, names[i]), err);
-    gx_json_free(then);
-    gx_json_free(now);
-    return status;
+    return status == GX_OK ? gx__checkpoint_check_numbers(s, path, err) : status;
 }
 
 // What the optimizer keeps of each trained tensor.
@@ -184,26 +153,38 @@ static int gx__checkpoint_pairs(const GxTask *task, const void *self, char key[]
     return n;
 }
 
+int64_t gx_checkpoint_bytes(const GxModel *m, const GxOptimizer *o)
+{
+    return 4 * (gx_table_parameters(&m->table) + gx_optimizer_moments(o) * gx_table_trained(&m->table));
+}
+
+// What happened to rank 0's disk is known to all.
+static void gx__checkpoint_agree_on_disk(GxContext *g, GxError *disk)
+{
+    int64_t code = gx_error_code(disk);
+    gx_broadcast(g, GX_AXIS_ALL, 0, &code, 1, GX_I64);
+    if (code && !gx_failed(g)) GX_FAIL(disk, (GxStatus)code, "rank 0 could not save");
+}
+
 void gx_checkpoint_save(GxContext *g, const char *folder, const GxModel *m, const GxOptimizer *o, const GxTask *task,
-                        const void *self, const GxTrainState *state, const GxConfig *args)
+                        const void *self, const GxTrainState *state, const GxConfig *args, GxError *disk)
 {
     char temporary[GX_PATH] = "", path[GX_PATH] = "";
-    GxError *err = &g->error;
     GxTensorPart weights = {"", GX_VALUES_WEIGHTS}, part[2];
     char key[GX__CHECKPOINT_PAIRS][GX__CHECKPOINT_KEY];
     GxSafetensorsPair pair[GX__CHECKPOINT_PAIRS];
     const int pairs = gx__checkpoint_pairs(task, self, key, pair);
     const int parts = gx__checkpoint_state_parts(o, part), writes = g->rank == 0;
     gx_at(g, -1, "save");
-    if (writes && gx_publish_begin(folder, temporary, err) == GX_OK)
-        gx__checkpoint_write_texts(temporary, m, task, self, state, args, err);
-    if (writes && !gx_failed(g)) gx_path_join(path, temporary, "model.safetensors", err);
-    if (!gx_failed(g)) gx_tensor_file_save(g, path, &m->store, &weights, 1, pair, pairs);
-    if (writes && !gx_failed(g)) gx_path_join(path, temporary, "optimizer.safetensors", err);
-    if (!gx_failed(g) && parts) gx_tensor_file_save(g, path, &m->store, part, parts, NULL, 0);
-    if (writes && !gx_failed(g)) gx_publish_finish(folder, err);
-    gx_barrier(g, GX_AXIS_ALL); // of a context that has failed: tells the others
-    if (!gx_failed(g) || !temporary[0]) return;
+    if (writes && gx_publish_begin(folder, temporary, disk) == GX_OK)
+        gx__checkpoint_write_texts(temporary, m, task, self, state, args, disk);
+    if (writes && !gx_error_code(disk)) gx_path_join(path, temporary, "model.safetensors", disk);
+    if (!gx_failed(g)) gx_tensor_file_save(g, path, &m->store, &weights, 1, pair, pairs, disk);
+    if (writes && !gx_error_code(disk)) gx_path_join(path, temporary, "optimizer.safetensors", disk);
+    if (!gx_failed(g) && parts) gx_tensor_file_save(g, path, &m->store, part, parts, NULL, 0, disk);
+    if (writes && !gx_failed(g) && !gx_error_code(disk)) gx_publish_finish(folder, disk);
+    gx__checkpoint_agree_on_disk(g, disk); // of a context that has failed: tells the others
+    if ((!gx_failed(g) && !gx_error_code(disk)) || !temporary[0]) return;
     GxError ignored = GX_ZERO; // the first error is the one to tell; this only frees the disk
     gx_folder_remove(temporary, &ignored);
 }
@@ -218,20 +199,6 @@ void gx_checkpoint_load_weights(GxContext *g, GxModel *m, const char *folder)
     if (reads && gx_failed(g)) gx_barrier(g, GX_AXIS_ALL); // tells the others
     gx_tensor_file_load(g, open ? &s : NULL, &m->store, &weights, folder);
     if (open) gx_safetensors_close(&s);
-}
-
-static GxStatus gx__checkpoint_read_resume(const GxOptimizer *o, GxTrainState *state, const char *folder, GxError *err)
-{
-    char path[GX_PATH];
-    const char *wanted = o->kind == GX_OPTIMIZER_ADAMW ? "adamw" : "sgd";
-    GX_TRY(gx_folder_verify(folder, 1, err));
-    GX_TRY(gx_path_join(path, folder, "trainer_state.json", err));
-    GX_TRY(gx_train_state_read(path, state, err));
-    if (!strcmp(state->optimizer, wanted)) return GX_OK;
-    return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "%s was trained with %s, this run asks for %s; resume with --optimizer %s, or take its weights "
-                   "alone with --model",
-                   folder, state->optimizer, wanted, state->optimizer);
 }
 
 // What this run's optimizer needs and that one did not keep: of tensors that were frozen, and of SGD without momentum.
@@ -265,7 +232,7 @@ static GxStatus gx__checkpoint_open_state(GxSafetensors *s, const char *path, co
     return gx_error_code(err);
 }
 
-void gx_checkpoint_load_state(GxContext *g, GxModel *m, const GxOptimizer *o, GxTrainState *state, const char *folder)
+void gx_checkpoint_load_state(GxContext *g, GxModel *m, const GxOptimizer *o, const char *folder)
 {
     GxError *err = &g->error;
     GxSafetensors s;
@@ -273,12 +240,12 @@ void gx_checkpoint_load_state(GxContext *g, GxModel *m, const GxOptimizer *o, Gx
     char path[GX_PATH] = "";
     const int parts = gx__checkpoint_state_parts(o, part), reads = g->rank == 0;
     gx_at(g, -1, "load");
-    if (reads && gx__checkpoint_read_resume(o, state, folder, err) == GX_OK)
-        gx_path_join(path, folder, "optimizer.safetensors", err);
+    if (reads) gx_path_join(path, folder, "optimizer.safetensors", err);
     const int open = reads && parts && !gx_failed(g) &&
                      gx__checkpoint_open_state(&s, path, &m->table, part, parts, folder, err) == GX_OK;
-    gx_agree_on_fields(g, GX_FIELDS(gx__checkpoint_state), state);
-    for (int p = 0; p < parts; p++) gx_tensor_file_load(g, open ? &s : NULL, &m->store, &part[p], path);
+    if (reads && gx_failed(g)) gx_barrier(g, GX_AXIS_ALL); // tells the others
+    for (int p = 0; p < parts && !gx_failed(g); p++)
+        gx_tensor_file_load(g, open ? &s : NULL, &m->store, &part[p], path);
     if (open) gx_safetensors_close(&s);
 }
 #endif

@@ -27,6 +27,7 @@ typedef struct {           // zero: defaults
     int order;             // GxStepsOrder
     int puts_off_weights;  // weight halves of layers come at the end of the window
     int bucket;            // units whose gradients are summed in one go; 0: all
+    int forward_only;      // there is no training: no list for it, and no memory
     // The task's: what losses are divided by. NULL: the labels that are not GX_IGNORE_INDEX
     void (*counts)(const void *task, const GxBatch *b, int64_t count[GX_MAX_LOSSES]);
     const void *task; // its self
@@ -57,7 +58,7 @@ void gx_runner_take(GxContext *g, GxRunner *r, int64_t T, int64_t B, int64_t chu
 // One window: labels are counted, micro-batches run, gradients and loss reduced over the ranks, clipped, and the
 // optimizer applied. step->loss_sum and step->labels are the window's, step->skip: gradients were not finite, nothing
 // has changed; step->lr is the caller's. *labels (NULL: not wanted): how many counted. *stop: raised on all ranks where
-// it is on one.
+// it is on one; then the window is left before anything of it was computed.
 void gx_runner_train(GxContext *g, GxRunner *r, GxBatch *batch, int64_t *labels, int *stop);
 
 // A batch forward only: adds its losses to *b->loss, or writes b->logits.
@@ -115,9 +116,9 @@ GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer
     s.frozen = frozen;
     s.count_axes = GX_AXIS_ALL, s.agree_axes = GX_AXIS_ALL, s.reduce_axes = g->world > 1 ? GX_AXIS_ALL : 0;
     s.bucket = spec->bucket;
-    if (gx_steps_lowest(&s) == m->units)
+    if (!spec->forward_only && gx_steps_lowest(&s) == m->units)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "every tensor of the model is frozen: there is nothing to train");
-    GX_TRY(gx__interpreter_make(&r->train, &s, &g->error));
+    if (!spec->forward_only) GX_TRY(gx__interpreter_make(&r->train, &s, &g->error));
     s.kind = GX_STEPS_FORWARD, s.micro_batches = 1, s.order = GX_ORDER_1F1B;
     s.recomputes_layers = s.puts_off_weights = 0;
     GX_TRY(gx__interpreter_make(&r->forward, &s, &g->error));
@@ -158,8 +159,8 @@ void gx_runner_take(GxContext *g, GxRunner *r, int64_t T, int64_t B, int64_t chu
     gx_model_take(g, r->m, T, B, chunk);
     if (gx_failed(g)) return;
     gx_store_take(g, &r->m->store, gx_optimizer_moments(r->o));
-    r->region_bytes = gx__interpreter_place(g, r, &r->train, T, B);
-    r->region_bytes = gx_max(r->region_bytes, gx__interpreter_place(g, r, &r->forward, T, B));
+    r->region_bytes = gx__interpreter_place(g, r, &r->forward, T, B);
+    if (r->train.n) r->region_bytes = gx_max(r->region_bytes, gx__interpreter_place(g, r, &r->train, T, B));
     r->region = gx_scratch(g, GX_MEM_ACTIVATIONS, r->region_bytes);
 }
 
@@ -235,7 +236,10 @@ static void gx__interpreter_run(GxContext *g, GxRunner *r, const GxSteps *s, con
         case GX_DO_RECOMPUTE:
         case GX_DO_BACKWARD:
         case GX_DO_WEIGHT: gx__interpreter_unit(g, r, s, i, &batch[a->micro_batch]); break;
-        case GX_DO_COUNT: gx__interpreter_count(g, r, s); break;
+        case GX_DO_COUNT:
+            gx__interpreter_count(g, r, s);
+            if (r->stop) return;
+            break;
         case GX_DO_REDUCE: gx_grads_reduce(g, &r->m->store, a->unit, a->count); break;
         case GX_DO_NORM: gx_grads_sum_squares(g, &r->m->store, a->unit); break;
         case GX_DO_AGREE: gx__interpreter_agree(g, r); break;

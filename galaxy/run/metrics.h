@@ -15,14 +15,25 @@ typedef struct {
     int skipped; // gradients were not finite
 } GxProgress;
 
-GxStatus gx_progress_log(FILE *log, const char *path, const GxProgress *p, GxError *err);
-// {"step": 3, "eval_loss": 1.5, "eval_bits_per_byte": 2.164}
-GxStatus gx_evaluation_log(FILE *log, const char *path, int64_t step, const GxMetric *metric, int n, GxError *err);
-GxStatus gx_baseline_log(FILE *log, const char *path, const GxMetric *metric, GxError *err);
+// log.jsonl, to which whole lines are appended. What the disk does not take is kept in memory and goes with the next
+// line: then a function returns GX_ERR_IO, and may be called again.
+typedef struct {
+    int is_open, fd;
+    char path[GX_PATH];
+    int64_t bytes; // of the lines in the file
+    char *waiting; // lines that are not there yet
+    int64_t waiting_bytes, waiting_room;
+} GxRunLog;
 
-// Opens log.jsonl for appending after its lines of steps up to `step`; later ones, of a run that went on from here
-// before, are dropped.
-GxStatus gx_log_open(FILE **log, const char *path, int64_t step, GxError *err);
+// Opens it behind its lines of steps up to `step`. Lines of later steps, of a run that went on from here before, are
+// appended to the file `apart` (its folder is made), behind {"left_at_step": step}; *set_apart: how many.
+GxStatus gx_log_open(GxRunLog *l, const char *path, int64_t step, const char *apart, int64_t *set_apart, GxError *err);
+GxStatus gx_log_close(GxRunLog *l, GxError *err); // a last try; nothing is open afterwards
+
+GxStatus gx_progress_log(GxRunLog *l, const GxProgress *p, GxError *err);
+// {"step": 3, "eval_loss": 1.5, "eval_bits_per_byte": 2.164}
+GxStatus gx_evaluation_log(GxRunLog *l, int64_t step, const GxMetric *metric, int n, GxError *err);
+GxStatus gx_baseline_log(GxRunLog *l, const GxMetric *metric, GxError *err);
 
 int64_t gx_process_memory(void);                             // bytes resident now; 0: not known
 int64_t gx_process_peak_memory(void);                        // bytes, the most so far
@@ -35,6 +46,7 @@ GX_END
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_METRICS_IMPLEMENTED)
 #define GX_METRICS_IMPLEMENTED
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,13 +72,52 @@ static const char *gx__metrics_json_number(double x, char text[40]) // JSON has 
     return text;
 }
 
-static GxStatus gx__metrics_log_line(FILE *log, const char *path, const char *line, GxError *err)
+// ---- log.jsonl -----------------------------------------------------------------------------------------------------
+
+static GxStatus gx__metrics_log_keep_line(GxRunLog *l, const char *line, int64_t n, GxError *err)
 {
-    if (fputs(line, log) >= 0 && fflush(log) == 0) return GX_OK;
-    return GX_FAIL(err, GX_ERR_IO, "cannot write to %s: %s", path, strerror(errno));
+    if (l->waiting_bytes + n > l->waiting_room) {
+        const int64_t room = 2 * (l->waiting_bytes + n);
+        char *grown = (char *)realloc(l->waiting, (size_t)room);
+        if (!grown) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the lines of %s", l->path);
+        l->waiting = grown, l->waiting_room = room;
+    }
+    memcpy(l->waiting + l->waiting_bytes, line, (size_t)n);
+    l->waiting_bytes += n;
+    return GX_OK;
 }
 
-GxStatus gx_progress_log(FILE *log, const char *path, const GxProgress *p, GxError *err)
+// All that waits, or nothing: no line stays torn in the file.
+static GxStatus gx__metrics_log_write(GxRunLog *l, GxError *err)
+{
+    if (gx_file_write_at(l->fd, l->path, l->waiting, l->waiting_bytes, l->bytes, err) != GX_OK) {
+        if (ftruncate(l->fd, (off_t)l->bytes) != 0)
+            return gx_error_code(err); // a torn line is left out when it is read
+        return gx_error_code(err);
+    }
+    l->bytes += l->waiting_bytes;
+    l->waiting_bytes = 0;
+    return GX_OK;
+}
+
+static GxStatus gx__metrics_log_line(GxRunLog *l, const char *line, GxError *err)
+{
+    if (!l->is_open) return GX_OK;
+    GX_TRY(gx__metrics_log_keep_line(l, line, (int64_t)strlen(line), err));
+    return gx__metrics_log_write(l, err);
+}
+
+GxStatus gx_log_close(GxRunLog *l, GxError *err)
+{
+    if (!l->is_open) return GX_OK;
+    const GxStatus status = l->waiting_bytes ? gx__metrics_log_write(l, err) : GX_OK;
+    close(l->fd);
+    free(l->waiting);
+    memset(l, 0, sizeof *l);
+    return status;
+}
+
+GxStatus gx_progress_log(GxRunLog *l, const GxProgress *p, GxError *err)
 {
     char line[560], card[40] = "", n[5][40];
     if (p->card_mb > 0) snprintf(card, sizeof card, ", \"card_mb\": %.1f", p->card_mb);
@@ -76,10 +127,10 @@ GxStatus gx_progress_log(FILE *log, const char *path, const GxProgress *p, GxErr
              (long)p->step, gx__metrics_json_number(p->loss, n[0]), gx__metrics_json_number(p->grad_norm, n[1]),
              gx__metrics_json_number(p->lr, n[2]), gx__metrics_json_number(p->tokens_per_s, n[3]),
              gx__metrics_json_number(p->gflops, n[4]), p->memory_mb, card, p->skipped ? "true" : "false");
-    return gx__metrics_log_line(log, path, line, err);
+    return gx__metrics_log_line(l, line, err);
 }
 
-GxStatus gx_evaluation_log(FILE *log, const char *path, int64_t step, const GxMetric *metric, int n, GxError *err)
+GxStatus gx_evaluation_log(GxRunLog *l, int64_t step, const GxMetric *metric, int n, GxError *err)
 {
     char line[128 * (GX_MAX_METRICS + 1)], number[40];
     int length = snprintf(line, sizeof line, "{\"step\": %ld", (long)step);
@@ -87,48 +138,89 @@ GxStatus gx_evaluation_log(FILE *log, const char *path, int64_t step, const GxMe
         length += snprintf(line + length, sizeof line - (size_t)length, ", \"eval_%.60s\": %s", metric[i].name,
                            gx__metrics_json_number(metric[i].value, number));
     snprintf(line + length, sizeof line - (size_t)length, "}\n");
-    return gx__metrics_log_line(log, path, line, err);
+    return gx__metrics_log_line(l, line, err);
 }
 
-GxStatus gx_baseline_log(FILE *log, const char *path, const GxMetric *metric, GxError *err)
+GxStatus gx_baseline_log(GxRunLog *l, const GxMetric *metric, GxError *err)
 {
     char line[128], number[40];
     snprintf(line, sizeof line, "{\"%.60s\": %s}\n", metric->name, gx__metrics_json_number(metric->value, number));
-    return gx__metrics_log_line(log, path, line, err);
+    return gx__metrics_log_line(l, line, err);
 }
 
-// Keeps the lines of `text` whose step is at most `step`; returns the bytes that are left.
-static int64_t gx__metrics_log_keep(char *text, int64_t bytes, int64_t step, const char *path)
+// Moves the lines of `text` whose step is at most `step` to its beginning, and copies later ones into `apart`, which
+// has room for all. A line without a step is written anew by every start, and left out; one that is torn is set apart.
+typedef struct {
+    int64_t kept, apart, lines; // bytes of the text, bytes and lines that are set apart
+} gx__MetricsCut;
+static gx__MetricsCut gx__metrics_log_cut(char *text, int64_t bytes, int64_t step, char *apart, const char *path)
 {
-    int64_t kept = 0;
+    gx__MetricsCut cut = GX_ZERO;
     for (int64_t at = 0; at < bytes;) {
         const char *end = (const char *)memchr(text + at, '\n', (size_t)(bytes - at));
-        int64_t n = end ? end - (text + at) + 1 : bytes - at;
-        GxError ignored = GX_ZERO; // a torn line is dropped
+        const int64_t n = end ? end - (text + at) + 1 : bytes - at;
+        GxError ignored = GX_ZERO; // a torn line
         GxJson *json = NULL;
         const int parsed = end && gx_json_parse(&json, text + at, n - 1, path, &ignored) == GX_OK;
-        const GxJson *number = gx_json_get(json, "step"); // a line without one is written anew by every start
+        const GxJson *number = gx_json_get(json, "step");
         if (parsed && gx_json_type(number) == GX_JSON_INT && gx_json_int(number) <= step) {
-            memmove(text + kept, text + at, (size_t)n);
-            kept += n;
+            memmove(text + cut.kept, text + at, (size_t)n);
+            cut.kept += n;
+        } else if (!parsed || number) {
+            memcpy(apart + cut.apart, text + at, (size_t)n);
+            cut.apart += n, cut.lines++;
+            if (!end) apart[cut.apart++] = '\n';
         }
         gx_json_free(json);
         at += n;
     }
-    return kept;
+    return cut;
 }
 
-GxStatus gx_log_open(FILE **log, const char *path, int64_t step, GxError *err)
+static GxStatus gx__metrics_log_append(const char *path, const char *text, int64_t bytes, int64_t step, GxError *err)
+{
+    char folder[GX_PATH], line[60];
+    gx__files_path_parent(folder, path);
+    GX_TRY(gx_folder_make(folder, err));
+    const int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    const int64_t end = fd < 0 ? 0 : (int64_t)lseek(fd, 0, SEEK_END);
+    if (fd < 0) return GX_FAIL(err, GX_ERR_IO, "cannot open %s: %s", path, strerror(errno));
+    const int n = snprintf(line, sizeof line, "{\"left_at_step\": %ld}\n", (long)step);
+    GxStatus status = gx_file_write_at(fd, path, line, n, end, err);
+    if (status == GX_OK) status = gx_file_write_at(fd, path, text, bytes, end + n, err);
+    close(fd);
+    return status == GX_OK ? gx_file_sync(path, err) : status;
+}
+
+// First the copies, then the log without them: killed in between, lines are there twice.
+static GxStatus gx__metrics_log_return(const char *path, int64_t step, const char *apart_path, int64_t *set_apart,
+                                       int64_t *kept, GxError *err)
 {
     char *text = NULL;
     int64_t bytes = 0;
-    if (step > 0 && gx_path_is_file(path)) GX_TRY(gx_file_read(path, GX__METRICS_LOG_CAP, &text, &bytes, err));
-    int64_t kept = text ? gx__metrics_log_keep(text, bytes, step, path) : 0;
-    GxStatus status = gx_file_write(path, text ? text : "", kept, err);
+    *kept = *set_apart = 0;
+    if (gx_path_is_file(path)) GX_TRY(gx_file_read(path, GX__METRICS_LOG_CAP, &text, &bytes, err));
+    char *apart = (char *)malloc((size_t)bytes + 1);
+    GxStatus status = apart ? GX_OK : GX_FAIL(err, GX_ERR_MEMORY, "no memory for the lines of %s", path);
+    if (status == GX_OK) {
+        const gx__MetricsCut cut = gx__metrics_log_cut(text, bytes, step, apart, path);
+        if (cut.lines) status = gx__metrics_log_append(apart_path, apart, cut.apart, step, err);
+        if (status == GX_OK) status = gx_file_write(path, text ? text : "", cut.kept, err);
+        *kept = cut.kept, *set_apart = cut.lines;
+    }
     free(text);
-    if (status != GX_OK) return status;
-    *log = fopen(path, "a");
-    return *log ? GX_OK : GX_FAIL(err, GX_ERR_IO, "cannot open %s: %s", path, strerror(errno));
+    free(apart);
+    return status;
+}
+
+GxStatus gx_log_open(GxRunLog *l, const char *path, int64_t step, const char *apart, int64_t *set_apart, GxError *err)
+{
+    memset(l, 0, sizeof *l);
+    GX_TRY(gx__metrics_log_return(path, step, apart, set_apart, &l->bytes, err));
+    snprintf(l->path, sizeof l->path, "%s", path);
+    l->fd = open(path, O_WRONLY | O_CLOEXEC);
+    l->is_open = l->fd >= 0;
+    return l->is_open ? GX_OK : GX_FAIL(err, GX_ERR_IO, "cannot open %s: %s", path, strerror(errno));
 }
 
 int64_t gx_process_memory(void)

@@ -33,7 +33,7 @@ typedef struct {
     char device[GX_FIELD_TEXT], device_comm[GX_FIELD_TEXT], precision[GX_FIELD_TEXT];
     int64_t head_chunk;
     char recompute[GX_FIELD_TEXT], freeze[GX_FIELD_TEXT];
-    int dry_run;
+    int dry_run, evaluate, sample_only, overwrite_output_dir;
 } GxTrainOptions;
 
 // Adds the tables to a config: --mode and --att, --con, --mlp, --ends where the program has no mode of its own (NULL).
@@ -46,7 +46,8 @@ GxStatus gx_options_resolve_mode(GxTrainOptions *o, const GxConfig *c, GxMode *m
 GxStatus gx_options_check_lists(const GxTrainOptions *o, const GxMode *mode, GxError *err);
 
 // Fixes micro-batch, accumulation and global batch from what the user gave; each copy's samples of a micro-batch go
-// into `batch`. Refuses what does not multiply, with the equation and its numbers.
+// into `batch`. A global batch that comes from a checkpoint stays as it is, and the others give way. Refuses what does
+// not multiply, with the equation and its numbers.
 GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int copies, GxSplit *batch, GxError *err);
 
 // How many ranks share one copy of the model, of `world` ranks: refuses what does not divide, with what does.
@@ -110,7 +111,11 @@ static const GxField gx__options_train_options[] = {
     {"model", GX_FIELD_STRING, GX__OPTIONS_AT(model), "",
      "Hugging Face folder to start from: its config.json and weights", NULL},
     {"resume", GX_FIELD_STRING, GX__OPTIONS_AT(resume), "",
-     "auto: newest whole checkpoint of output_dir, if there is one; or a checkpoint's folder", NULL},
+     "go on with a run, with its options: auto: from the newest whole checkpoint in output_dir, if there is one; or "
+     "from a checkpoint's folder",
+     NULL},
+    {"overwrite_output_dir", GX_FIELD_BOOL, GX__OPTIONS_AT(overwrite_output_dir), "false",
+     "a new run replaces the one that is in output_dir", NULL},
     {"ranks", GX_FIELD_INT, GX__OPTIONS_AT(ranks), "1",
      "ranks, as threads of this process (under mpirun: leave it out)", "1..256"},
     {"world", GX_FIELD_INT, GX__OPTIONS_AT(world), "1",
@@ -139,6 +144,10 @@ static const GxField gx__options_train_options[] = {
      "they have no fp32 masters, and are saved as they are computed with: rounded",
      NULL},
     {"dry_run", GX_FIELD_BOOL, GX__OPTIONS_AT(dry_run), "false", "print the memory plan and the FLOPs, and stop", NULL},
+    {"evaluate", GX_FIELD_BOOL, GX__OPTIONS_AT(evaluate), "false",
+     "validate the model of --resume or --model on all held-out samples, and stop; nothing is written", NULL},
+    {"sample_only", GX_FIELD_BOOL, GX__OPTIONS_AT(sample_only), "false",
+     "show what the model of --resume or --model writes, and stop; nothing is written", NULL},
 };
 static const GxField gx__options_tp_options[] = {
     {"tp", GX_FIELD_INT, GX__OPTIONS_AT(tp), "0",
@@ -268,8 +277,35 @@ static GxStatus gx__options_check_sizes(const GxTrainOptions *o, GxError *err)
     return GX_OK;
 }
 
+static int64_t gx__options_list_sum(const GxIntList *list)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < list->n; i++) sum += list->v[i];
+    return sum;
+}
+
+// Of a run that goes on: what was given now is given, the global batch stays, and the rest follows; a micro-batch is
+// the largest up to the earlier one of which the global batch is a multiple.
+static void gx__options_keep_global_batch(GxTrainOptions *o, const GxConfig *c, int copies)
+{
+    const int given_list = gx_config_is_set(c, "dp_batch_size_list"),
+              given_micro = gx_config_is_set(c, "micro_batch_size") || given_list,
+              given_accumulation = gx_config_is_set(c, "gradient_accumulation_steps");
+    if (given_micro && !given_list) o->dp_batch_size_list.n = 0;
+    if (given_micro && given_accumulation) {
+        o->global_batch_size = 0;
+        return;
+    }
+    const int64_t global = o->global_batch_size, list = gx__options_list_sum(&o->dp_batch_size_list),
+                  product = o->gradient_accumulation_steps * (list ? list : o->micro_batch_size * copies);
+    if (given_micro || given_accumulation || product == global || list || global % copies) return;
+    while (global % (o->micro_batch_size * copies)) o->micro_batch_size--;
+    o->gradient_accumulation_steps = global / (o->micro_batch_size * copies);
+}
+
 GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int copies, GxSplit *batch, GxError *err)
 {
+    if (gx_config_source(c, "global_batch_size") == GX_FROM_CHECKPOINT) gx__options_keep_global_batch(o, c, copies);
     const int list = o->dp_batch_size_list.n > 0,
               given_accumulation = gx_config_is_set(c, "gradient_accumulation_steps");
     if (list && !gx_config_is_set(c, "micro_batch_size"))
@@ -283,7 +319,7 @@ GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int copi
                        "micro_batch_size is 0 and there is no dp_batch_size_list; set one of them");
     int64_t per_micro = 0;
     if (list) {
-        for (int i = 0; i < o->dp_batch_size_list.n; i++) per_micro += o->dp_batch_size_list.v[i];
+        per_micro = gx__options_list_sum(&o->dp_batch_size_list);
         GX_TRY(gx_split_list(batch, "dp_batch_size_list", o->dp_batch_size_list.v, o->dp_batch_size_list.n, per_micro,
                              copies, err));
     } else {

@@ -34,8 +34,9 @@ void gx_report_end(GxReport *r, GxContext *g);
 typedef struct GxTrainer GxTrainer; // trainer.h
 
 void gx_report_help(const GxTrainer *t, const char *program);
-void gx_report_start(const GxTrainer *t); // device, model, data, options, steps, plan
-void gx_report_resumed(const GxTrainer *t);
+void gx_report_start(const GxTrainer *t);                        // device, model, data, options, steps, plan
+void gx_report_resumed(const GxTrainer *t, const char *changes); // of the options; "": none
+void gx_report_set_apart(const GxTrainer *t, int checkpoints, int64_t lines); // 0 and 0: nothing is said
 void gx_report_baseline(const GxTrainer *t, const GxMetric *metric);
 void gx_report_progress(const GxTrainer *t, const GxProgress *p);
 void gx_report_evaluation(const GxTrainer *t, const GxMetric *metric, int n, int64_t count);
@@ -51,6 +52,7 @@ GX_END
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include "output.h"
 #include "trainer.h"
 
 // ---- the reporter --------------------------------------------------------------------------------------------------
@@ -104,10 +106,10 @@ static void gx__report_mode_text(const GxTrainer *t, char text[100])
     if (!gx_methods_split(m)) snprintf(text, 100, "%s", dp > 1 ? "dp" : t->mode->name);
     else if (dp > 1) snprintf(text, 100, "%s %d x dp %d", t->mode->name, tp, dp);
     else snprintf(text, 100, "%s %d", t->mode->name, tp);
+    char methods[60];
     const size_t end = strlen(text);
-    if (gx_methods_split(m) && !strcmp(t->mode->name, "composed"))
-        snprintf(text + end, 100 - end, " (ATT %s, CON %s, MLP %s, ends %s)", gx_method_name(m.att),
-                 gx_method_name(m.con), gx_method_name(m.mlp), gx_method_name(m.ends));
+    gx_methods_text(m, methods, sizeof methods);
+    if (gx_methods_split(m) && !strcmp(t->mode->name, "composed")) snprintf(text + end, 100 - end, " (%s)", methods);
 }
 
 static void gx__report_device(FILE *out, const GxContext *g)
@@ -175,9 +177,20 @@ void gx_report_start(const GxTrainer *t)
     gx_report_end(&r, t->g);
 }
 
-void gx_report_resumed(const GxTrainer *t)
+void gx_report_resumed(const GxTrainer *t, const char *changes)
 {
-    gx_report(t->g, "resumed from %s: step %ld, %ld samples seen\n", t->resume, (long)t->step, (long)t->samples);
+    const GxResume *r = &t->resume;
+    if (r->folder[0])
+        gx_report(t->g, "resumed from %s: step %ld, %ld samples seen\n", r->folder, (long)t->step, (long)t->samples);
+    if (changes[0]) gx_report(t->g, "  other than before: %s\n", changes);
+}
+
+void gx_report_set_apart(const GxTrainer *t, int checkpoints, int64_t lines)
+{
+    if (!checkpoints && !lines) return;
+    gx_report(t->g, "  set apart in %s/%s, what came after step %ld before: %d checkpoint%s, %ld line%s of the log\n",
+              t->o.output_dir, GX_ABANDONED, (long)t->step, checkpoints, checkpoints == 1 ? "" : "s", (long)lines,
+              lines == 1 ? "" : "s");
 }
 
 void gx_report_baseline(const GxTrainer *t, const GxMetric *metric)

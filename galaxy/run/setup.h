@@ -2,7 +2,8 @@
 //
 //     options       options.h     flags and --config; --help ends here
 //     communicator                with memory of its own, since the ranks have to agree before there is a plan
-//     agreement     agree.h       options, the checkpoint to resume (output.h), the model's configuration
+//     the run       resume.h      whether it is gone on with, and its options then
+//     agreement     agree.h       options, the model's configuration
 //     the task      task/         its data, on which ranks agree, too
 //     plan          plan.h        from a step on the device `none` (buffers.h); --dry_run ends here
 //     memory        buffers.h     the arena, exactly as planned
@@ -43,6 +44,20 @@ static GxStatus gx__setup_choose_device(GxTrainer *t)
                    g->device->name, t->o.device);
 }
 
+static GxStatus gx__setup_check_folders(const GxTrainOptions *o, GxError *err)
+{
+    if (o->model[0] && o->resume[0] && strcmp(o->resume, "auto"))
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--model and --resume both name a folder; a checkpoint that is resumed brings its model along");
+    if (o->overwrite_output_dir && o->resume[0])
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--overwrite_output_dir begins a new run, and --resume goes on with one; leave one of them out");
+    if ((o->evaluate || o->sample_only) && !o->model[0] && !o->resume[0])
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "--%s needs a model: --resume auto, --resume FOLDER or --model FOLDER",
+                       o->evaluate ? "evaluate" : "sample_only");
+    return GX_OK;
+}
+
 static GxStatus gx__setup_read_options(GxTrainer *t, int argc, char **argv)
 {
     GxError *err = &t->g->error;
@@ -60,16 +75,22 @@ static GxStatus gx__setup_read_options(GxTrainer *t, int argc, char **argv)
         return GX_OK;
     }
     if (t->o.threads) t->g->threads = (int)t->o.threads;
+    GX_TRY(gx__setup_choose_device(t));
+    return gx__setup_check_folders(&t->o, err);
+}
+
+// The mode, of what was said and of what the run was begun with.
+static GxStatus gx__setup_resolve_mode(GxTrainer *t)
+{
+    char methods[60];
+    GxError *err = &t->g->error;
     if (!t->mode) {
         GX_TRY(gx_options_resolve_mode(&t->o, &t->config, &t->composed, err));
         t->mode = &t->composed;
     }
-    GX_TRY(gx_options_check_lists(&t->o, t->mode, err));
-    GX_TRY(gx__setup_choose_device(t));
-    if (t->o.model[0] && t->o.resume[0] && strcmp(t->o.resume, "auto"))
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--model and --resume both name a folder; a checkpoint that is resumed brings its model along");
-    return GX_OK;
+    gx_methods_text(t->mode->methods, methods, sizeof methods);
+    gx_resume_keep_layout(&t->resume, &t->o, &t->config, methods, t->g->world);
+    return gx_options_check_lists(&t->o, t->mode, err);
 }
 
 // ---- devices and ranks ----------------------------------------------------------------------------------------------
@@ -142,24 +163,46 @@ static GxStatus gx__setup_open_device_comm(GxTrainer *t)
 
 // ---- the parts ------------------------------------------------------------------------------------------------------
 
-// --resume auto becomes the folder that it stands for, or nothing.
-static GxStatus gx__setup_find_resume(GxTrainer *t)
+static int gx__setup_only_shows(const GxTrainOptions *o) { return o->evaluate || o->sample_only; }
+
+// A folder with a manifest holds what that says, or was changed since.
+static GxStatus gx__setup_check_model(const char *folder, GxError *err)
 {
-    if (strcmp(t->o.resume, "auto")) {
-        snprintf(t->resume, sizeof t->resume, "%s", t->o.resume);
-        return GX_OK;
-    }
-    if (!t->o.dry_run && gx_path_is_folder(t->o.output_dir))
-        GX_TRY(gx_output_lock(&t->lock, t->o.output_dir, &t->g->error));
-    return gx_checkpoint_newest(t->o.output_dir, gx_run_read(t->o.output_dir), t->resume, &t->g->log, &t->g->error);
+    char manifest[GX_PATH];
+    GxError torn = GX_ZERO;
+    GX_TRY(gx_path_join(manifest, folder, GX_MANIFEST, err));
+    if (!gx_path_is_file(manifest) || gx_folder_verify(folder, 1, &torn) == GX_OK) return GX_OK;
+    return GX_FAIL(err, gx_error_code(&torn), "%s; where that was changed on purpose, remove %s", torn.message,
+                   manifest);
+}
+
+// Before a model is opened: a folder that this run must not write to, a checkpoint that is damaged. On rank 0.
+static GxStatus gx__setup_check_output(GxTrainer *t)
+{
+    const GxTrainOptions *o = &t->o;
+    GxError *err = &t->g->error;
+    if (!t->resume.folder[0] && o->model[0]) GX_TRY(gx__setup_check_model(o->model, err));
+    if (o->dry_run || gx__setup_only_shows(o) || o->overwrite_output_dir) return GX_OK;
+    return gx_output_refuse_used(o->output_dir, t->resume.state.run, t->resume.is_home, err);
+}
+
+static GxStatus gx__setup_find_run(GxTrainer *t)
+{
+    GxContext *g = t->g;
+    GxResume *r = &t->resume;
+    const int looks_only = t->o.dry_run || gx__setup_only_shows(&t->o);
+    GX_TRY(gx_resume_find(g, r, &t->o, &t->config, looks_only, &t->lock));
+    if (gx_trainer_is_first(t)) gx__setup_check_output(t);
+    GX_TRY(gx_resume_take_options(r, &t->config, &g->error));
+    if (gx__setup_only_shows(&t->o) && !r->folder[0] && !t->o.model[0])
+        return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "there is no checkpoint in %s to show", t->o.output_dir);
+    return gx__setup_resolve_mode(t);
 }
 
 static GxStatus gx__setup_choose_model(GxTrainer *t)
 {
     char folder[GX_PATH] = "";
-    if (gx_trainer_is_first(t)) gx__setup_find_resume(t);
-    gx_agree_on_path(t->g, t->resume);
-    snprintf(folder, sizeof folder, "%s", t->resume[0] ? t->resume : t->o.model);
+    snprintf(folder, sizeof folder, "%s", t->resume.folder[0] ? t->resume.folder : t->o.model);
     return gx_agree_on_model(t->g, &t->config, t->family, t->model_config, folder);
 }
 
@@ -182,22 +225,26 @@ static GxStatus gx__setup_open_parts(GxTrainer *t)
     GX_TRY(gx_mesh_open(&t->mesh, dims, g->rank, g->world, err));
     g->mesh = &t->mesh;
     GX_TRY(gx__setup_open_comm(t));
+    GX_TRY(gx__setup_find_run(t));
     GX_TRY(gx_agree_on_options(g, &t->config, t->family, t->task, t->mode->methods));
+    if (!gx__setup_only_shows(o)) GX_TRY(gx_resume_check(&t->resume, o, err));
     GX_TRY(gx__setup_choose_model(t));
     GX_TRY(gx_options_resolve_tp(o, t->mode, g->world, err));
     dims[4] = (int)o->tp;
     GX_TRY(gx_mesh_open(&t->mesh, dims, g->rank, g->world, err));
     GX_TRY(gx__setup_open_device_comm(t));
     GX_TRY(gx_options_resolve_batch(o, &t->config, gx_mesh_size(&t->mesh, GX_AXIS_DP), &t->batch_split, err));
-    if (!gx_config_is_set(&t->config, "warmup_steps")) o->warmup_steps = gx_min(o->warmup_steps, o->max_steps / 5);
+    if (gx_config_source(&t->config, "warmup_steps") == GX_FROM_DEFAULT)
+        o->warmup_steps = gx_min(o->warmup_steps, o->max_steps / 5);
     GX_TRY(gx_schedule_open(&t->schedule, o->lr_scheduler_type, o->learning_rate, o->min_lr_ratio, o->warmup_steps,
                             o->lr_decay_steps, o->max_steps, err));
     runner.micro_batches = (int)o->gradient_accumulation_steps;
     runner.recomputes_layers = !strcmp(o->recompute, "layer");
     runner.counts = t->task->counts, runner.task = t->self;
+    runner.forward_only = gx__setup_only_shows(o);
     options.lists = &lists;
     options.dtype = strcmp(o->precision, "bf16") ? GX_F32 : GX_BF16;
-    options.freeze = o->freeze;
+    options.freeze = runner.forward_only ? "*" : o->freeze;
     GX_TRY(gx_model_open(g, &t->model, t->family, t->model_config, t->mode, &options));
     GX_TRY(gx_runner_open(g, &t->runner, &t->model, &t->optimizer, &runner));
     task.vocab = gx_model_vocab(&t->model), task.seq_len = o->seq_len, task.is_dry = o->dry_run;
@@ -218,61 +265,51 @@ static void gx__setup_optimizer_init(GxTrainer *t)
 
 // ---- weights and the output folder ----------------------------------------------------------------------------------
 
-static GxStatus gx__setup_warn_of_other_samples(GxTrainer *t, int64_t seq_len)
+// What follows from the checkpoint's numbers.
+static void gx__setup_go_on(GxTrainer *t)
 {
-    char words[200] = "with another";
-    int same;
-    if (t->task->elsewhere) snprintf(words, sizeof words, "%s or", t->task->elsewhere);
-    GX_TRY(gx_checkpoint_compare(&same, t->resume, t->task, t->self, &t->g->error));
-    if (!same || seq_len != t->o.seq_len)
-        gx_log(&t->g->log, GX_LOG_WARNING, "%s was trained %s seq_len: its samples will not go on where they stopped",
-               t->resume, words);
-    return GX_OK;
+    const GxTrainState *s = &t->resume.state;
+    t->step = t->begun = t->saved = s->step;
+    t->samples = s->samples;
+    t->seen.applied = s->applied;
+    gx_to_device(t->g, t->g->step, &t->seen, sizeof t->seen);
 }
 
-// --resume brings weights, moments and position; all else is what this command says, forgotten or meant.
-static GxStatus gx__setup_warn_of_other_options(GxTrainer *t)
+static GxStatus gx__setup_report_resumed(GxTrainer *t)
 {
-    char changed[2000];
-    GX_TRY(gx_checkpoint_compare_options(changed, sizeof changed, t->resume, &t->config, &t->g->error));
-    if (changed[0]) gx_log(&t->g->log, GX_LOG_WARNING, "%s was trained with other options: %s", t->resume, changed);
-    return GX_OK;
+    GxContext *g = t->g;
+    if (!gx_trainer_is_first(t) || !t->resume.args) return GX_OK;
+    const GxTrainState now = gx_trainer_state(t);
+    char *changes = gx_resume_changes(&t->resume, &t->config, &now, &g->error);
+    gx_report_resumed(t, changes ? changes : "");
+    free(changes);
+    if (t->resume.folder[0] && t->step >= t->o.max_steps && !gx__setup_only_shows(&t->o))
+        gx_log(&g->log, GX_LOG_WARNING, "that is all of max_steps (%ld) already: there is nothing to train",
+               (long)t->o.max_steps);
+    return gx_status(g);
 }
 
 static GxStatus gx__setup_resume(GxTrainer *t)
 {
     GxContext *g = t->g;
-    GxTrainState s = GX_ZERO;
-    gx_checkpoint_load_weights(g, &t->model, t->resume);
-    gx_checkpoint_load_state(g, &t->model, &t->optimizer, &s, t->resume);
-    GX_TRY(gx_status(g));
-    if (s.seed != t->o.seed && gx_config_is_set(&t->config, "seed"))
-        return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                       "%s was trained with seed %ld; with another one it would not be the same run: leave out --seed, "
-                       "or start a new run from its weights with --model",
-                       t->resume, (long)s.seed);
-    t->o.seed = s.seed;
-    if (gx_trainer_is_first(t)) GX_TRY(gx__setup_warn_of_other_samples(t, s.seq_len));
-    if (gx_trainer_is_first(t)) GX_TRY(gx__setup_warn_of_other_options(t));
-    t->run = s.run;
-    t->step = t->begun = s.step;
-    t->samples = s.samples;
-    t->seen.applied = s.applied;
-    gx_to_device(g, g->step, &t->seen, sizeof t->seen);
-    t->saved = s.step;
-    gx_report_resumed(t);
-    if (gx_trainer_is_first(t) && s.step >= t->o.max_steps)
-        gx_log(&g->log, GX_LOG_WARNING, "that is all of max_steps (%ld) already: there is nothing to train",
-               (long)t->o.max_steps);
-    return GX_OK;
+    gx_checkpoint_load_weights(g, &t->model, t->resume.folder);
+    if (gx__setup_only_shows(&t->o)) t->step = t->resume.state.step;
+    else {
+        if (gx_trainer_is_first(t)) gx_resume_check_task(&t->resume, t->task, t->self, &g->error);
+        gx_checkpoint_load_state(g, &t->model, &t->optimizer, t->resume.folder);
+        gx__setup_go_on(t);
+    }
+    return gx_status(g);
 }
 
 static GxStatus gx__setup_set_weights(GxTrainer *t)
 {
-    if (t->resume[0]) GX_TRY(gx__setup_resume(t));
+    t->run = t->resume.state.run;
+    if (t->resume.folder[0]) GX_TRY(gx__setup_resume(t));
     else if (t->o.model[0]) gx_checkpoint_load_weights(t->g, &t->model, t->o.model);
     else gx_model_init(t->g, &t->model, (uint64_t)t->o.seed);
-    return gx_status(t->g);
+    GX_TRY(gx_status(t->g));
+    return gx__setup_report_resumed(t);
 }
 
 static GxStatus gx__setup_show_baseline(GxTrainer *t)
@@ -281,26 +318,50 @@ static GxStatus gx__setup_show_baseline(GxTrainer *t)
     if (t->task->baseline) GX_TRY(t->task->baseline(t->self, &baseline, &t->g->error));
     if (!baseline.name) return GX_OK;
     gx_report_baseline(t, &baseline);
-    return gx_baseline_log(t->log, t->log_path, &baseline, &t->g->error);
+    return gx_baseline_log(&t->log, &baseline, &t->g->error);
+}
+
+// As many as will be there at once.
+static int64_t gx__setup_planned_checkpoints(const GxTrainer *t)
+{
+    const int64_t steps = gx_max(0, t->o.max_steps - t->step), every = t->o.save_steps, keep = t->o.save_total_limit,
+                  all = every ? gx_ceil_div(steps, every) : steps > 0;
+    return keep ? gx_min(all, keep + 1) : all; // one is saved before another is removed
+}
+
+// The folder becomes this run's: behind what it goes on from, nothing of another way is left.
+static GxStatus gx__setup_claim_output(GxTrainer *t)
+{
+    const char *folder = t->o.output_dir;
+    GxError *err = &t->g->error;
+    char path[GX_PATH], apart[GX_PATH];
+    int checkpoints = 0;
+    int64_t lines = 0;
+    GX_TRY(gx_path_join(apart, folder, GX_ABANDONED "/log.jsonl", err));
+    GX_TRY(gx_path_join(t->log_path, folder, "log.jsonl", err));
+    GX_TRY(gx_path_join(path, folder, "training_args.json", err));
+    GX_TRY(gx_output_return(folder, t->run, t->begun, &checkpoints, err));
+    GX_TRY(gx_run_write(folder, t->run, err));
+    GX_TRY(gx_config_write_json(&t->config, path, err));
+    GX_TRY(gx_log_open(&t->log, t->log_path, t->begun, apart, &lines, err));
+    gx_report_set_apart(t, checkpoints, lines);
+    return GX_OK;
 }
 
 static GxStatus gx__setup_open_output(GxTrainer *t)
 {
-    char path[GX_PATH];
     GxError *err = &t->g->error;
+    const char *folder = t->o.output_dir;
     if (!gx_trainer_is_first(t)) return GX_OK;
-    GX_TRY(gx_folder_make(t->o.output_dir, err));
-    GX_TRY(gx_output_lock(&t->lock, t->o.output_dir, err));
+    GX_TRY(gx_folder_make(folder, err));
+    GX_TRY(gx_output_lock(&t->lock, folder, err));
+    GX_TRY(gx_output_refuse_in_the_way(folder, t->o.overwrite_output_dir ? 0 : t->run, t->begun, t->o.max_steps, err));
+    if (t->o.overwrite_output_dir) GX_TRY(gx_output_clear(folder, err));
+    GX_TRY(gx_output_refuse_used(folder, t->run, t->resume.is_home, err)); // another run may have come first
+    GX_TRY(gx_output_check_room(folder, gx_checkpoint_bytes(&t->model, &t->optimizer), gx__setup_planned_checkpoints(t),
+                                &t->g->log, err));
     if (!t->run) t->run = gx_run_draw();
-    GX_TRY(gx_checkpoint_refuse_others(t->o.output_dir, t->run, t->begun, t->o.max_steps, err));
-    GX_TRY(gx_run_write(t->o.output_dir, t->run, err));
-    GX_TRY(gx_path_join(path, t->o.output_dir, "training_args.json", err));
-    GX_TRY(gx_config_write_json(&t->config, path, err));
-    GX_TRY(gx_path_join(t->log_path, t->o.output_dir, "log.jsonl", err));
-    if (t->step == 0 && gx_path_is_file(t->log_path))
-        gx_log(&t->g->log, GX_LOG_WARNING,
-               "%s of an earlier run is overwritten; --resume auto would have continued that run", t->log_path);
-    GX_TRY(gx_log_open(&t->log, t->log_path, t->step, err));
+    GX_TRY(gx__setup_claim_output(t));
     return gx__setup_show_baseline(t);
 }
 
@@ -344,6 +405,11 @@ GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, con
     GX_TRY(gx_plan_refuse_too_large(&t->plan, gx_trainer_samples(t), &t->o.dp_batch_size_list, &g->error));
     GX_TRY(gx__setup_open_memory(t));
     GX_TRY(gx__setup_set_weights(t));
+    if (gx__setup_only_shows(&t->o)) {
+        gx_catch_stop_signals();
+        gx_trainer_show(t);
+        return gx_status(g);
+    }
     GX_TRY(gx__setup_open_output(t));
     gx_catch_stop_signals(); // before, there is nothing to save
     t->interval_start = gx_seconds();

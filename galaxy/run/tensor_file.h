@@ -17,9 +17,10 @@ typedef struct {
     GxValues values;
 } GxTensorPart;
 
-// On all ranks. The file is path, on rank 0; others may pass "".
+// On all ranks. The file is path, on rank 0; others may pass "". What the disk does not take is an error of `disk`, on
+// rank 0, not of the context: ranks go on to the end together, and nothing is written any more.
 void gx_tensor_file_save(GxContext *g, const char *path, const GxStore *s, const GxTensorPart *part, int parts,
-                         const GxSafetensorsPair *metadata, int pairs);
+                         const GxSafetensorsPair *metadata, int pairs, GxError *disk);
 // 1: this rank has a part of what is saved: it is of rank 0's tp group.
 int gx_tensor_file_has_part(const GxContext *g);
 
@@ -66,17 +67,17 @@ static GxStatus gx__tensor_file_create(GxSafetensorsWriter *w, const char *path,
 
 // What lies nowhere in fp32 (frozen, in bf16) is widened chunk by chunk.
 static void gx__tensor_file_save_whole(GxContext *g, GxSafetensorsWriter *w, const char *name, const GxStore *s,
-                                       GxValues what, int row)
+                                       GxValues what, int row, GxError *disk)
 {
     GxArena *a = gx_host_arena(g);
     const int64_t count = gx_tensor_count(&s->table->row[row]);
-    for (int64_t first = 0; first < count && !gx_failed(g); first += GX_STAGE) {
+    for (int64_t first = 0; first < count && !gx_failed(g) && !gx_error_code(disk); first += GX_STAGE) {
         const int64_t n = gx_min(GX_STAGE, count - first);
         const GxArenaMark place = gx_arena_mark(g->arena), mark = gx_arena_mark(a);
         float *values = gx_values_read(g, s, what, row, first, n);
         float *twin = (float *)gx_host_twin(g, GX_MEM_WORKSPACE, values, 4 * n);
         gx_to_host(g, twin, values, 4 * n);
-        if (!gx_failed(g)) gx_safetensors_write_floats(w, name, first, twin, n, &g->error);
+        if (!gx_failed(g)) gx_safetensors_write_floats(w, name, first, twin, n, disk);
         gx_arena_release(a, mark);
         gx_arena_release(g->arena, place);
     }
@@ -86,13 +87,13 @@ int gx_tensor_file_has_part(const GxContext *g) { return gx_group_index(g, GX_AX
 
 // w NULL: a rank that only hands over what rank 0 does not have.
 static void gx__tensor_file_save_tensor(GxContext *g, GxSafetensorsWriter *w, const GxStore *s,
-                                        const GxTensorPart *part, int i, void *scratch)
+                                        const GxTensorPart *part, int i, void *scratch, GxError *disk)
 {
     char name[GX_NAME + 32];
     const GxTensor *t = &s->table->row[i];
     snprintf(name, sizeof name, "%s%s", part->prefix, t->name);
     if (!t->parts) {
-        if (w) gx__tensor_file_save_whole(g, w, name, s, part->values, i);
+        if (w) gx__tensor_file_save_whole(g, w, name, s, part->values, i, disk);
         return;
     }
     const GxArenaMark place = gx_arena_mark(g->arena);
@@ -101,7 +102,8 @@ static void gx__tensor_file_save_tensor(GxContext *g, GxSafetensorsWriter *w, co
     for (int64_t first = 0; first < t->global_shape[0] && !gx_failed(g); first += chunk) {
         const int64_t rows = gx_min(chunk, t->global_shape[0] - first);
         const float *whole = gx_box_gather(g, t, values, first, rows, scratch);
-        if (w && !gx_failed(g)) gx_safetensors_write_floats(w, name, first * row, whole, rows * row, &g->error);
+        if (w && !gx_failed(g) && !gx_error_code(disk))
+            gx_safetensors_write_floats(w, name, first * row, whole, rows * row, disk);
     }
     gx_arena_release(g->arena, place);
 }
@@ -133,7 +135,7 @@ void gx_tensor_file_plan(GxContext *g, const GxStore *s)
 }
 
 void gx_tensor_file_save(GxContext *g, const char *path, const GxStore *s, const GxTensorPart *part, int parts,
-                         const GxSafetensorsPair *metadata, int pairs)
+                         const GxSafetensorsPair *metadata, int pairs, GxError *disk)
 {
     const GxTable *t = s->table;
     GxSafetensorsWriter w = GX_ZERO;
@@ -141,15 +143,16 @@ void gx_tensor_file_save(GxContext *g, const char *path, const GxStore *s, const
     const GxArenaMark mark = gx_arena_mark(a);
     const int writes = g->rank == 0, has_part = gx_tensor_file_has_part(g);
     void *scratch = has_part ? gx__tensor_file_boxes_scratch(g, t) : NULL;
-    if (writes && gx__tensor_file_create(&w, path, s, part, parts, metadata, pairs, &g->error) != GX_OK) return;
+    const int is_open = writes && !gx_error_code(disk) &&
+                        gx__tensor_file_create(&w, path, s, part, parts, metadata, pairs, disk) == GX_OK;
     for (int p = 0; p < parts; p++)
         for (int i = 0; i < t->n && !gx_failed(g); i++) {
             if (!gx_values_exist(s, part[p].values, i)) continue;
-            if (has_part) gx__tensor_file_save_tensor(g, writes ? &w : NULL, s, &part[p], i, scratch);
+            if (has_part) gx__tensor_file_save_tensor(g, is_open ? &w : NULL, s, &part[p], i, scratch, disk);
             gx_barrier(g, GX_AXIS_ALL);
         }
-    if (writes && !gx_failed(g)) gx_safetensors_finish(&w, &g->error);
-    else if (writes) gx_safetensors_abort(&w);
+    if (is_open && !gx_failed(g) && !gx_error_code(disk)) gx_safetensors_finish(&w, disk);
+    else if (is_open) gx_safetensors_abort(&w);
     gx_barrier(g, GX_AXIS_ALL);
     gx_arena_release(a, mark);
 }

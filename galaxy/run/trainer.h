@@ -17,7 +17,10 @@
 // gx_trainer_next then says 0, and gx_trainer_close tells the logger.
 // A step whose gradients are not finite is skipped: it changes nothing. GX_SKIPPED_MOST of them in a row, or a run that
 // consists of nothing else, are an error; while they last, no older checkpoint is removed.
-// A signal to stop ends a validation and a sample, too; what was trained is saved.
+// A signal to stop ends a validation and a sample, too; what was trained is saved. So does a text that can no longer be
+// read: then the run ends with that error, behind the checkpoint.
+// A disk that takes no checkpoint, or no line of the log, is a warning: the training goes on, and it is tried again
+// when the next is due. What is not there at the end is an error.
 #ifndef GX_TRAINER_H
 #define GX_TRAINER_H
 #include "../task/task.h"
@@ -25,6 +28,7 @@
 #include "interpreter.h"
 #include "options.h"
 #include "plan.h"
+#include "resume.h"
 #include "schedule.h"
 GX_BEGIN
 
@@ -40,8 +44,8 @@ typedef struct GxTrainer {
     GxMode composed;    // of --mode, or --att, --con, --mlp
     GxConfig config;
     GxTrainOptions o;
-    char resume[GX_PATH]; // the checkpoint's folder; "": none
-    int64_t run;          // this run's number: drawn when it begins, kept when it is resumed
+    GxResume resume; // what it goes on from
+    int64_t run;     // this run's number: drawn when it begins, kept when it is resumed
     void *model_config;
     GxModel model;
     GxRunner runner;
@@ -66,10 +70,13 @@ typedef struct GxTrainer {
     int64_t skipped, skipped_in_a_row; // steps of this process without finite gradients; of these, the last ones
     GxStep seen;                       // g->step as the host saw it last
     int is_seen;                       // 1: no step since then
-    int stop, done;                    // asked to stop by a signal; nothing more to do (--help, --dry_run)
+    int stop, done;                    // asked to stop; nothing more to do (--help, --dry_run)
+    GxError data_error;                // of this rank's data: it asks to stop
     // what is written and said
-    int lock;  // file descriptor of output_dir, locked; -1: none
-    FILE *log; // rank 0: output_dir/log.jsonl
+    int lock;        // file descriptor of output_dir, locked; -1: none
+    GxRunLog log;    // rank 0: output_dir/log.jsonl
+    GxError unsaved; // why the last checkpoint that was due is not there, on all ranks
+    int log_waits;   // the disk took no line
     char log_path[GX_PATH];
     double interval_start; // of the progress line
     int64_t interval_steps;
@@ -87,6 +94,9 @@ static inline int64_t gx_trainer_samples(const GxTrainer *t)
 // The host's twin of what micro-batch i holds; i = accumulation: of a validation's.
 static inline void *gx_trainer_twin(const GxTrainer *t, int64_t i) { return t->blocks_twin + i * t->block_bytes; }
 
+// What a checkpoint says of where the run is now.
+GxTrainState gx_trainer_state(const GxTrainer *t);
+
 // mode NULL: the one that the options ask for, composed. In setup.h.
 GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, const GxTask *task, const GxMode *mode,
                          int argc, char **argv);
@@ -101,6 +111,7 @@ int gx_train(GxContext *g, const GxFamily *family, const GxTask *task, const GxM
 // are those of some.
 void gx_trainer_evaluate(GxTrainer *t, int64_t samples, GxLosses *losses);
 void gx_trainer_save(GxTrainer *t); // output_dir/checkpoint-<step>
+void gx_trainer_show(GxTrainer *t); // --evaluate, --sample_only: a validation, a sample
 
 GX_END
 #endif
@@ -137,7 +148,7 @@ static void gx__trainer_load_window(GxTrainer *t)
 static GxStatus gx__trainer_blame_weights(GxTrainer *t)
 {
     GxError *err = &t->g->error;
-    const char *from = t->resume[0] ? t->resume : t->o.model;
+    const char *from = t->resume.folder[0] ? t->resume.folder : t->o.model;
     if (t->skipped < t->step - t->begun)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "the gradients of the last %ld steps were not finite: the weights have not changed since step "
@@ -179,15 +190,16 @@ static const GxStep *gx__trainer_see_step(GxTrainer *t)
 void gx_trainer_step(GxTrainer *t)
 {
     GxContext *g = t->g;
-    int stop = gx_stop_signal() != 0;
     gx__trainer_load_window(t); // while the device may still be at the step before
-    gx__trainer_see_step(t);
-    t->seen.seed = (uint64_t)t->o.seed;
-    t->seen.step = (uint64_t)t->step;
-    t->seen.lr = (float)gx_schedule_rate(&t->schedule, t->seen.applied);
-    gx_to_device(g, g->step, &t->seen, offsetof(GxStep, clip));
+    GxStep begun = *gx__trainer_see_step(t);
+    int stop = gx_stop_signal() != 0 || gx_error_code(&t->data_error);
+    begun.seed = (uint64_t)t->o.seed;
+    begun.step = (uint64_t)t->step;
+    begun.lr = (float)gx_schedule_rate(&t->schedule, begun.applied);
+    gx_to_device(g, g->step, &begun, offsetof(GxStep, clip));
     gx_runner_train(g, &t->runner, t->batch, NULL, &stop);
     t->stop = stop;
+    if (stop) return; // all ranks have left the window
     t->step++;
     t->is_seen = 0;
     t->samples += t->o.global_batch_size;
@@ -197,6 +209,17 @@ void gx_trainer_step(GxTrainer *t)
 // ---- reports -------------------------------------------------------------------------------------------------------
 
 static int gx__trainer_due(const GxTrainer *t, int64_t every) { return every > 0 && t->step % every == 0; }
+
+// After a line: a disk that does not take it is said once, and that it does again.
+static void gx__trainer_see_log(GxTrainer *t, const GxError *disk)
+{
+    const int waits = gx_error_code(disk) != GX_OK;
+    if (waits && !t->log_waits)
+        gx_log(&t->g->log, GX_LOG_WARNING, "%s; the training goes on, and the lines wait for the next one",
+               disk->message);
+    if (!waits && t->log_waits) gx_log(&t->g->log, GX_LOG_INFO, "%s is complete again", t->log_path);
+    t->log_waits = waits;
+}
 
 static void gx__trainer_report_progress(GxTrainer *t)
 {
@@ -219,13 +242,15 @@ static void gx__trainer_report_progress(GxTrainer *t)
     else p.seconds_left = per_step * (double)(t->o.max_steps - t->step);
     if (!t->measured_from) t->measured_from = t->step, t->measured_since = gx_seconds();
     gx_report_progress(t, &p);
-    gx_progress_log(t->log, t->log_path, &p, &t->g->error);
+    GxError disk = GX_ZERO;
+    gx_progress_log(&t->log, &p, &disk);
+    gx__trainer_see_log(t, &disk);
 }
 
-// A signal may reach some of the ranks only: all of them stop, or none does.
+// A signal, or an error of the data, may reach some of the ranks only: all of them stop, or none does.
 static int gx__trainer_agree_to_stop(GxTrainer *t)
 {
-    int64_t asked = t->stop || gx_stop_signal() != 0;
+    int64_t asked = t->stop || gx_stop_signal() != 0 || gx_error_code(&t->data_error);
     gx_at(t->g, -1, "stop");
     gx_all_reduce(t->g, GX_AXIS_ALL, GX_SUM, &asked, 1, GX_I64);
     return t->stop = asked > 0;
@@ -249,8 +274,8 @@ void gx_trainer_evaluate(GxTrainer *t, int64_t samples, GxLosses *losses)
     memset(losses, 0, sizeof *losses);
     gx_zero(g, t->eval_loss, sizeof *t->eval_loss);
     for (int64_t row = 0; row * gx_split_total(&t->batch_split) < samples && !gx_failed(g); row++) {
-        if (gx__trainer_agree_to_stop(t)) break; // a validation may take longer than whoever asks would wait
         gx__trainer_load_evaluation(t, row, samples);
+        if (gx__trainer_agree_to_stop(t)) break; // a validation may take longer than whoever asks would wait
         t->task->counts(t->self, &t->eval, losses->count);
         gx_runner_forward(g, &t->runner, &t->eval);
     }
@@ -271,7 +296,35 @@ static void gx__trainer_report_evaluation(GxTrainer *t, int64_t samples)
     if (gx_failed(t->g) || t->stop || !gx_trainer_is_first(t)) return;
     const int n = t->task->metrics(t->self, &losses, metric);
     gx_report_evaluation(t, metric, n, losses.count[0]);
-    gx_evaluation_log(t->log, t->log_path, t->step, metric, n, &t->g->error);
+    GxError disk = GX_ZERO;
+    gx_evaluation_log(&t->log, t->step, metric, n, &disk);
+    gx__trainer_see_log(t, &disk);
+}
+
+GxTrainState gx_trainer_state(const GxTrainer *t)
+{
+    const GxMethods m = t->mode->methods;
+    GxTrainState s = GX_ZERO;
+    s.step = t->step, s.applied = t->seen.applied, s.samples = t->samples;
+    s.seed = t->o.seed, s.seq_len = t->o.seq_len, s.run = t->run;
+    s.world = t->g->world, s.threads = gx_threads(t->g);
+    snprintf(s.optimizer, sizeof s.optimizer, "%s", t->o.optimizer);
+    gx_methods_text(m, s.methods, sizeof s.methods);
+    return s;
+}
+
+// On rank 0: what the disk did with a checkpoint that was due.
+static void gx__trainer_see_saved(GxTrainer *t, const char *folder)
+{
+    GxError disk = GX_ZERO;
+    if (gx_error_code(&t->unsaved)) {
+        gx_log(&t->g->log, GX_LOG_WARNING, "%s could not be saved: %s", folder, t->unsaved.message);
+        return;
+    }
+    gx_report_saved(t, folder);
+    if (!t->skipped_in_a_row &&
+        gx_checkpoint_prune(t->o.output_dir, t->run, t->step, t->o.save_total_limit, &disk) != GX_OK)
+        gx_log(&t->g->log, GX_LOG_WARNING, "an older checkpoint could not be removed: %s", disk.message);
 }
 
 void gx_trainer_save(GxTrainer *t)
@@ -279,26 +332,24 @@ void gx_trainer_save(GxTrainer *t)
     GxContext *g = t->g;
     char folder[GX_PATH];
     if (gx_failed(g) || t->saved == t->step) return;
-    t->saved = t->step;
     const double started = gx_seconds();
-    const GxStep *seen = gx__trainer_see_step(t); // on all ranks: what is wrong with it is wrong on all alike
+    gx__trainer_see_step(t); // on all ranks: what is wrong with it is wrong on all alike
     if (gx_failed(g)) return;
-    GxTrainState s = {t->step, seen->applied, t->samples, t->o.seed, t->o.seq_len, t->run, ""};
-    snprintf(s.optimizer, sizeof s.optimizer, "%s", t->o.optimizer);
+    const GxTrainState s = gx_trainer_state(t);
+    gx_error_clear(&t->unsaved);
     if (gx_checkpoint_path(folder, t->o.output_dir, t->step, &g->error) != GX_OK) return;
-    gx_checkpoint_save(g, folder, &t->model, &t->optimizer, t->task, t->self, &s, &t->config);
-    if (gx_failed(g) || !gx_trainer_is_first(t)) return;
-    if (!t->skipped_in_a_row &&
-        gx_checkpoint_prune(t->o.output_dir, t->run, t->step, t->o.save_total_limit, &g->error) != GX_OK)
-        return;
-    gx_report_saved(t, folder);
+    gx_checkpoint_save(g, folder, &t->model, &t->optimizer, t->task, t->self, &s, &t->config, &t->unsaved);
+    if (gx_failed(g)) return;
+    if (!gx_error_code(&t->unsaved)) t->saved = t->step;
+    if (gx_trainer_is_first(t)) gx__trainer_see_saved(t, folder);
     t->interval_start += gx_seconds() - started;
 }
 
 void gx_trainer_report(GxTrainer *t)
 {
     if (gx_failed(t->g)) return;
-    if (gx__trainer_due(t, t->o.logging_steps) || !t->measured_from || t->step == t->o.max_steps || t->stop) {
+    if (t->interval_steps &&
+        (gx__trainer_due(t, t->o.logging_steps) || !t->measured_from || t->step == t->o.max_steps || t->stop)) {
         gx__trainer_see_step(t); // on all ranks: what is wrong with it is wrong on all alike
         if (gx_failed(t->g)) return;
         if (gx_trainer_is_first(t)) gx__trainer_report_progress(t);
@@ -308,7 +359,7 @@ void gx_trainer_report(GxTrainer *t)
     }
     if (t->step < t->o.max_steps && !t->stop && gx__trainer_due(t, t->o.eval_steps))
         gx__trainer_report_evaluation(t, t->o.eval_windows);
-    if (gx__trainer_due(t, t->o.save_steps)) gx_trainer_save(t);
+    if (!t->stop && gx__trainer_due(t, t->o.save_steps)) gx_trainer_save(t);
 }
 
 // ---- closing -------------------------------------------------------------------------------------------------------
@@ -324,13 +375,45 @@ static void gx__trainer_report_sample(GxTrainer *t)
     free(text);
 }
 
+// A picture that cannot be drawn costs nothing else.
 static void gx__trainer_draw(GxTrainer *t)
 {
     char svg[GX_PATH], title[200];
-    GxError *err = &t->g->error;
+    GxError disk = GX_ZERO;
     snprintf(title, sizeof title, "%s, %ld steps", t->family->name, (long)t->step);
-    if (gx_path_join(svg, t->o.output_dir, "loss.svg", err) != GX_OK) return;
-    if (gx_plot_loss(t->log_path, svg, title, err) == GX_OK) gx_report_curve(t, svg);
+    if (gx_path_join(svg, t->o.output_dir, "loss.svg", &disk) == GX_OK &&
+        gx_plot_loss(t->log_path, svg, title, &disk) == GX_OK)
+        gx_report_curve(t, svg);
+    else gx_log(&t->g->log, GX_LOG_WARNING, "the loss curve could not be drawn: %s", disk.message);
+}
+
+// Where one rank's data can no longer be read, the run ends on all: here, behind the checkpoint.
+static void gx__trainer_end_without_data(GxTrainer *t)
+{
+    GxContext *g = t->g;
+    const GxError *mine = &t->data_error;
+    int64_t rank = gx_error_code(mine) ? g->rank + 1 : 0;
+    gx_at(g, -1, "data");
+    gx_all_reduce(g, GX_AXIS_ALL, GX_MAX, &rank, 1, GX_I64);
+    if (gx_failed(g) || rank == 0) return;
+    if (gx_error_code(mine))
+        GX_FAIL(&g->error, gx_error_code(mine), "%s; the run has stopped after step %ld", mine->message, (long)t->step);
+    else
+        GX_FAIL(&g->error, GX_ERR_COMM, "rank %ld could not read its data; the run has stopped after step %ld",
+                (long)rank - 1, (long)t->step);
+}
+
+// What the disk has not taken up to now is not there.
+static void gx__trainer_end_without_disk(GxTrainer *t)
+{
+    GxContext *g = t->g;
+    GxError disk = GX_ZERO;
+    if (gx_error_code(&t->unsaved))
+        GX_FAIL(&g->error, gx_trainer_is_first(t) ? GX_ERR_IO : GX_ERR_COMM,
+                "step %ld is not saved: %s; make room, and go on from the last checkpoint with --resume auto",
+                (long)t->step, t->unsaved.message);
+    if (gx_log_close(&t->log, &disk) != GX_OK)
+        GX_FAIL(&g->error, GX_ERR_IO, "%s; the last lines of the log are lost", disk.message);
 }
 
 static void gx__trainer_warn_skipped(const GxTrainer *t)
@@ -352,7 +435,7 @@ static void gx__trainer_finish(GxTrainer *t)
 {
     const int samples = t->task->sample != NULL;
     const char *missing = samples ? "the last validation and the sample are" : "the last validation is";
-    gx_trainer_save(t); // first: what comes now may fail
+    gx_trainer_save(t); // first: what comes now may fail; of what could not be saved before, a last try
     if (t->step == t->o.max_steps && !t->stop) gx__trainer_report_evaluation(t, 0);
     if (t->step == t->o.max_steps && !t->stop && samples) {
         missing = "the sample is";
@@ -360,6 +443,8 @@ static void gx__trainer_finish(GxTrainer *t)
     }
     if (t->skipped && gx_trainer_is_first(t)) gx__trainer_warn_skipped(t);
     if (!gx_failed(t->g) && gx_trainer_is_first(t)) gx__trainer_draw(t);
+    if (t->stop) gx__trainer_end_without_data(t);
+    gx__trainer_end_without_disk(t);
     if (!t->stop || gx_failed(t->g) || !gx_trainer_is_first(t)) return;
     if (t->step == t->o.max_steps)
         gx_log(&t->g->log, GX_LOG_WARNING,
@@ -369,12 +454,22 @@ static void gx__trainer_finish(GxTrainer *t)
                (long)t->step, (long)t->o.max_steps);
 }
 
+void gx_trainer_show(GxTrainer *t)
+{
+    if (t->o.evaluate) gx__trainer_report_evaluation(t, 0);
+    if (t->o.sample_only && !t->stop && t->task->sample) gx__trainer_report_sample(t);
+    if (t->stop) gx__trainer_end_without_data(t);
+    t->done = 1;
+}
+
 int gx_trainer_close(GxTrainer *t)
 {
     GxContext *g = t->g;
+    GxError ignored = GX_ZERO; // of a run that has failed
     if (!t->done && !gx_failed(g)) gx__trainer_finish(t);
     int status = gx_failed(g) ? gx_print_error(g) : t->stop ? 128 + (gx_stop_signal() ? gx_stop_signal() : 15) : 0;
-    if (t->log) fclose(t->log);
+    gx_log_close(&t->log, &ignored);
+    gx_resume_close(&t->resume);
     if (t->lock >= 0) close(t->lock);
     if (g->comm && g->comm->is_open) gx_comm_close(g);
     if (t->self) t->task->close(t->self);

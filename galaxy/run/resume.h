@@ -1,0 +1,318 @@
+// resume.h: how a run goes on: from which checkpoint, with which options, and what must not be another than it was.
+//
+// The options of a run are in its checkpoints (training_args.json). A run that is resumed has them again; what is said
+// now wins, and every difference is told. What would make it another run is refused: another seed, another text or
+// tokenizer, other samples (seq_len), another optimizer or one with other state. (Its weights alone are the beginning
+// of a new run: --model checkpoint-N.) Not of the run but of this command are where it is computed and who with: ranks,
+// threads, devices, folders.
+//
+// The global batch stays what it was, on however many ranks: samples are numbered, and what follows from it is
+// accumulated differently. How the model is split (lists, tp) is as it was where the ranks are.
+//
+//     gx_resume_find           rank 0 looks, all are told
+//     gx_resume_take_options   what was not said now is as it was
+//     gx_resume_keep_layout    ... unless the ranks are others
+//     gx_resume_check          what must be the same is
+//     gx_resume_check_task     ... of the task's data, once they are open
+//     gx_resume_changes        what differs, in words
+#ifndef GX_RESUME_H
+#define GX_RESUME_H
+#include "checkpoint.h"
+#include "options.h"
+GX_BEGIN
+
+typedef struct {
+    char folder[GX_PATH]; // the checkpoint; "": the run begins, or begins again
+    GxTrainState state;   // of the checkpoint. Of a run that begins again, its number alone
+    GxJson *args;         // the run's options so far; NULL: it is a new run
+    char args_path[GX_PATH];
+    int is_home; // the folder lies in output_dir
+} GxResume;
+
+// From o->resume: auto, a folder or "". On all ranks; o->output_dir may become the checkpoint's own (rank 0). *lock:
+// see gx_output_lock; looks only: the folder is neither locked nor tidied up.
+GxStatus gx_resume_find(GxContext *g, GxResume *r, GxTrainOptions *o, const GxConfig *c, int looks_only, int *lock);
+void gx_resume_close(GxResume *r);
+
+GxStatus gx_resume_take_options(const GxResume *r, GxConfig *c, GxError *err);
+void gx_resume_keep_layout(const GxResume *r, const GxTrainOptions *o, GxConfig *c, const char *methods, int world);
+GxStatus gx_resume_check(const GxResume *r, const GxTrainOptions *o, GxError *err);
+GxStatus gx_resume_check_task(const GxResume *r, const GxTask *task, const void *self, GxError *err); // on rank 0
+
+// "learning_rate 0.001 -> 0.002, ranks 2 -> 1"; "": nothing. free() it; NULL: no memory.
+char *gx_resume_changes(const GxResume *r, const GxConfig *c, const GxTrainState *now, GxError *err);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_RESUME_IMPLEMENTED)
+#define GX_RESUME_IMPLEMENTED
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "agree.h"
+#include "output.h"
+
+// ---- which checkpoint ----------------------------------------------------------------------------------------------
+
+static void gx__resume_parent(char parent[GX_PATH], const char *folder)
+{
+    char path[GX_PATH];
+    size_t n = strlen(folder);
+    while (n > 1 && folder[n - 1] == '/') n--;
+    snprintf(path, sizeof path, "%.*s", (int)n, folder);
+    gx__files_path_parent(parent, path);
+}
+
+static int gx__resume_is_same_folder(const char *a, const char *b)
+{
+    char *x = realpath(a, NULL), *y = realpath(b, NULL);
+    const int same = x && y && !strcmp(x, y);
+    free(x);
+    free(y);
+    return same;
+}
+
+static GxStatus gx__resume_read_args(GxResume *r, const char *folder, GxError *err)
+{
+    GX_TRY(gx_path_join(r->args_path, folder, "training_args.json", err));
+    return gx_json_read(&r->args, r->args_path, 1 << 20, err);
+}
+
+// The checkpoint's own files agree with each other.
+static GxStatus gx__resume_read_state(GxResume *r, GxError *err)
+{
+    char path[GX_PATH];
+    const int64_t number = gx_checkpoint_number(r->folder);
+    GX_TRY(gx_path_join(path, r->folder, "trainer_state.json", err));
+    GX_TRY(gx_train_state_read(path, &r->state, err));
+    if (number >= 0 && number != r->state.step)
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: global_step is %ld, but the folder is called checkpoint-%ld", path,
+                       (long)r->state.step, (long)number);
+    GX_TRY(gx__resume_read_args(r, r->folder, err));
+    const struct {
+        const char *name;
+        int64_t state;
+    } same[] = {{"seed", r->state.seed}, {"seq_len", r->state.seq_len}};
+    for (int i = 0; i < 2; i++) {
+        const GxJson *then = gx_json_get(r->args, same[i].name);
+        if (gx_json_type(then) != GX_JSON_INT || gx_json_int(then) != same[i].state)
+            return GX_FAIL(err, GX_ERR_FORMAT, "%s: %s is %ld, which is not what %s says", path, same[i].name,
+                           (long)same[i].state, r->args_path);
+    }
+    return GX_OK;
+}
+
+// A run that has not come to its first checkpoint begins again, as itself.
+static GxStatus gx__resume_begin_again(GxContext *g, GxResume *r, const char *output_dir)
+{
+    char path[GX_PATH];
+    r->state.run = gx_run_read(output_dir);
+    GX_TRY(gx_path_join(path, output_dir, "training_args.json", &g->error));
+    if (r->state.run)
+        gx_log(&g->log, GX_LOG_WARNING,
+               "--resume auto: the run in %s has no checkpoint to go on from; it begins again, with its options",
+               output_dir);
+    else
+        gx_log(&g->log, GX_LOG_WARNING, "--resume auto: there is nothing to resume in %s; a new run begins",
+               output_dir);
+    return r->state.run && gx_path_is_file(path) ? gx__resume_read_args(r, output_dir, &g->error) : GX_OK;
+}
+
+static GxStatus gx__resume_look(GxContext *g, GxResume *r, GxTrainOptions *o, const GxConfig *c, int looks_only,
+                                int *lock)
+{
+    GxError *err = &g->error;
+    const int is_auto = !strcmp(o->resume, "auto");
+    char parent[GX_PATH];
+    if (!o->resume[0]) return GX_OK;
+    if (is_auto && !looks_only && gx_path_is_folder(o->output_dir)) GX_TRY(gx_output_lock(lock, o->output_dir, err));
+    if (is_auto) GX_TRY(gx_checkpoint_newest(o->output_dir, gx_run_read(o->output_dir), r->folder, &g->log, err));
+    else snprintf(r->folder, sizeof r->folder, "%s", o->resume);
+    if (!r->folder[0]) return gx__resume_begin_again(g, r, o->output_dir);
+    if (!gx_path_is_folder(r->folder))
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "there is no folder %s; --resume takes auto, or a checkpoint's folder",
+                       r->folder);
+    if (!is_auto) GX_TRY(gx_folder_verify(r->folder, 1, err)); // gx_checkpoint_newest has
+    gx__resume_parent(parent, r->folder);
+    if (!is_auto && !gx_config_is_set(c, "output_dir")) // it goes on where it was
+        snprintf(o->output_dir, sizeof o->output_dir, "%.*s", (int)sizeof o->output_dir - 1, parent);
+    r->is_home = gx__resume_is_same_folder(parent, o->output_dir);
+    return gx__resume_read_state(r, err);
+}
+
+GxStatus gx_resume_find(GxContext *g, GxResume *r, GxTrainOptions *o, const GxConfig *c, int looks_only, int *lock)
+{
+    int n;
+    const GxField *state = gx_train_state_fields(&n);
+    memset(r, 0, sizeof *r);
+    gx_at(g, -1, "resume");
+    if (g->rank == 0) gx__resume_look(g, r, o, c, looks_only, lock);
+    gx_agree_on_path(g, r->folder);
+    gx_agree_on_fields(g, state, n, &r->state);
+    gx_agree_on_path(g, r->args_path);
+    gx_agree_on_json(g, &r->args, r->args_path);
+    return gx_status(g);
+}
+
+void gx_resume_close(GxResume *r)
+{
+    gx_json_free(r->args);
+    r->args = NULL;
+}
+
+// ---- its options ---------------------------------------------------------------------------------------------------
+
+// What this command says, and not the run. The last: of a checkpoint, which has a model.
+static const char *const gx__resume_here[] = {
+    "ranks",       "world",      "rank",   "init",    "threads",  "timeout",     "device",
+    "device_comm", "output_dir", "resume", "dry_run", "evaluate", "sample_only", "overwrite_output_dir",
+    "model"};
+enum { GX__RESUME_HERE = sizeof gx__resume_here / sizeof *gx__resume_here };
+
+GxStatus gx_resume_take_options(const GxResume *r, GxConfig *c, GxError *err)
+{
+    const char *without[GX__RESUME_HERE + 1] = GX_ZERO; // NULL at the end
+    const int n = GX__RESUME_HERE - !r->folder[0];      // a run that begins again begins with the same model
+    for (int i = 0; i < n; i++) without[i] = gx__resume_here[i];
+    return r->args ? gx_config_take(c, r->args, without, r->args_path, err) : GX_OK;
+}
+
+void gx_resume_keep_layout(const GxResume *r, const GxTrainOptions *o, GxConfig *c, const char *methods, int world)
+{
+    static const char *const layout[] = {"tp",
+                                         "tp_num_attention_heads_list",
+                                         "tp_intermediate_size_list",
+                                         "tp_vocab_size_list",
+                                         "seq_scatter_list",
+                                         "dp_batch_size_list"};
+    if (!r->folder[0]) return;
+    if (r->state.world == world && !strcmp(r->state.methods, methods) && !gx_config_is_set(c, "tp")) return;
+    for (size_t i = 0; i < sizeof layout / sizeof *layout; i++) gx_config_forget(c, layout[i]);
+    if (o->micro_batch_size == 0) gx_config_forget(c, "micro_batch_size"); // a list said it
+}
+
+// ---- what must be the same -----------------------------------------------------------------------------------------
+
+static GxStatus gx__resume_refuse(const GxResume *r, const char *name, const char *then, const char *now, GxError *err)
+{
+    return GX_FAIL(err, GX_ERR_ARGUMENT,
+                   "%s was trained with --%s %s, and this command says %s: it would not be the same run; leave out "
+                   "--%s, or begin a new run from its weights with --model %s",
+                   r->folder, name, then, now, name, r->folder);
+}
+
+static GxStatus gx__resume_check_int(const GxResume *r, const char *name, int64_t then, int64_t now, GxError *err)
+{
+    char a[32], b[32];
+    snprintf(a, sizeof a, "%ld", (long)then);
+    snprintf(b, sizeof b, "%ld", (long)now);
+    return then == now ? GX_OK : gx__resume_refuse(r, name, a, b, err);
+}
+
+// Without momentum there is no velocity: neither can begin in the middle of a run.
+static GxStatus gx__resume_check_momentum(const GxResume *r, const GxTrainOptions *o, GxError *err)
+{
+    char a[40], b[40];
+    const double then = gx_json_double(gx_json_get(r->args, "momentum"));
+    if (strcmp(o->optimizer, "sgd") || (then == 0) == (o->momentum == 0)) return GX_OK;
+    snprintf(a, sizeof a, "%.15g", then);
+    snprintf(b, sizeof b, "%.15g", o->momentum);
+    return gx__resume_refuse(r, "momentum", a, b, err);
+}
+
+GxStatus gx_resume_check(const GxResume *r, const GxTrainOptions *o, GxError *err)
+{
+    if (!r->folder[0]) return GX_OK;
+    GX_TRY(gx__resume_check_int(r, "seed", r->state.seed, o->seed, err));
+    GX_TRY(gx__resume_check_int(r, "seq_len", r->state.seq_len, o->seq_len, err));
+    if (strcmp(r->state.optimizer, o->optimizer))
+        return gx__resume_refuse(r, "optimizer", r->state.optimizer, o->optimizer, err);
+    return gx__resume_check_momentum(r, o, err);
+}
+
+// The task's identity as that checkpoint has it, field by field.
+static GxStatus gx__resume_compare_identity(const GxResume *r, const GxTask *task, const void *self, const void *theirs,
+                                            GxError *err)
+{
+    for (int i = 0; i < task->n_identity; i++) {
+        const GxField *f = &task->identity[i];
+        if (gx_field_same(f, theirs, self)) continue;
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "%s was trained %s (its %s is another one): it would not be the same run; give it what it was "
+                       "trained on (%s names it), or begin a new run from its weights with --model %s",
+                       r->folder, task->elsewhere, f->name, r->args_path, r->folder);
+    }
+    return GX_OK;
+}
+
+GxStatus gx_resume_check_task(const GxResume *r, const GxTask *task, const void *self, GxError *err)
+{
+    char path[GX_PATH];
+    GxJson *json = NULL;
+    if (!r->folder[0]) return GX_OK;
+    void *theirs = calloc(1, task->size);
+    if (!theirs) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the state of a task");
+    GxStatus status = gx_path_join(path, r->folder, "trainer_state.json", err);
+    if (status == GX_OK) status = gx_json_read(&json, path, 1 << 20, err);
+    if (status == GX_OK) status = gx_json_get_fields(json, task->identity, task->n_identity, 1, theirs, path, err);
+    if (status == GX_OK) status = gx__resume_compare_identity(r, task, self, theirs, err);
+    gx_json_free(json);
+    free(theirs);
+    return status;
+}
+
+// ---- what differs --------------------------------------------------------------------------------------------------
+
+static void gx__resume_add(FILE *out, const char *name, const char *then, const char *now)
+{
+    fprintf(out, "%s%s %s -> %s", ftell(out) > 0 ? ", " : "", name, then, now);
+}
+
+static GxStatus gx__resume_add_option(FILE *out, const char *name, const GxJson *then, const GxJson *now, GxError *err)
+{
+    char *a = NULL, *b = NULL;
+    int64_t bytes;
+    GxStatus status = gx_json_dump(then, 0, &a, &bytes, err);
+    if (status == GX_OK) status = gx_json_dump(now, 0, &b, &bytes, err);
+    if (status == GX_OK && strcmp(a, b)) gx__resume_add(out, name, a, b);
+    free(a);
+    free(b);
+    return status;
+}
+
+static void gx__resume_add_number(FILE *out, const char *name, int64_t then, int64_t now)
+{
+    char a[32], b[32];
+    snprintf(a, sizeof a, "%ld", (long)then);
+    snprintf(b, sizeof b, "%ld", (long)now);
+    if (then != now) gx__resume_add(out, name, a, b);
+}
+
+static int gx__resume_is_here(const char *name)
+{
+    for (int i = 0; i < GX__RESUME_HERE; i++)
+        if (!strcmp(gx__resume_here[i], name)) return 1;
+    return 0;
+}
+
+char *gx_resume_changes(const GxResume *r, const GxConfig *c, const GxTrainState *now, GxError *err)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    GxJson *json = gx_config_to_json(c, err);
+    FILE *out = json ? open_memstream(&text, &bytes) : NULL;
+    for (GxJsonMember m = GX_ZERO; out && gx_json_next(json, &m);) {
+        const GxJson *then = gx_json_get(r->args, m.key);
+        if (then && !gx__resume_is_here(m.key)) gx__resume_add_option(out, m.key, then, m.value, err);
+    }
+    if (out && r->folder[0]) {
+        gx__resume_add_number(out, "ranks", r->state.world, now->world);
+        gx__resume_add_number(out, "threads", r->state.threads, now->threads);
+        if (strcmp(r->state.methods, now->methods)) gx__resume_add(out, "split", r->state.methods, now->methods);
+    }
+    if (out) fclose(out);
+    gx_json_free(json);
+    return text;
+}
+#endif
