@@ -104,6 +104,27 @@ TEST(two_of_batch_accumulation_and_micro_batch_give_the_third)
     }
 }
 
+// training_args.json that somebody changed: the global batch stays, and there is nothing that it could be a multiple
+// of.
+TEST(a_run_that_goes_on_without_a_micro_batch_is_refused)
+{
+    static const char args[] = "{\"global_batch_size\": 24, \"micro_batch_size\": 0}";
+    GxConfig c;
+    GxTrainOptions o;
+    GxSplit split;
+    GxError err = GX_ZERO;
+    GxJson *json = NULL;
+    gx_config_open(&c);
+    CHECK(gx_options_add(&c, &o, NULL, &err) == GX_OK &&
+              gx_json_parse(&json, args, (int64_t)strlen(args), "args", &err) == GX_OK &&
+              gx_config_take(&c, json, NULL, "args", &err) == GX_OK,
+          "%s", err.message);
+    CHECK(gx_options_resolve_batch(&o, &c, 2, &split, &err) == GX_ERR_ARGUMENT &&
+              strstr(err.message, "micro_batch_size is 0 and there is no dp_batch_size_list"),
+          "%s", err.message);
+    gx_json_free(json);
+}
+
 TEST(batches_that_do_not_multiply_are_refused_with_their_numbers)
 {
     const struct {

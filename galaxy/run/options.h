@@ -298,7 +298,8 @@ static void gx__options_keep_global_batch(GxTrainOptions *o, const GxConfig *c, 
     }
     const int64_t global = o->global_batch_size, list = gx__options_list_sum(&o->dp_batch_size_list),
                   product = o->gradient_accumulation_steps * (list ? list : o->micro_batch_size * copies);
-    if (given_micro || given_accumulation || product == global || list || global % copies) return;
+    if (given_micro || given_accumulation || product == global || list || global % copies || o->micro_batch_size == 0)
+        return;
     while (global % (o->micro_batch_size * copies)) o->micro_batch_size--;
     o->gradient_accumulation_steps = global / (o->micro_batch_size * copies);
 }
