@@ -13,6 +13,7 @@
 #include <dirent.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include "targets.h"
@@ -44,7 +45,7 @@ static struct { // of the target
 
 typedef struct { // shared with the child
     volatile int64_t number, accepted, refused;
-    volatile int stop;
+    volatile int stop, interrupted;
 } Progress;
 static Progress *progress;
 
@@ -81,12 +82,20 @@ static void run_case(const Case *c)
 
 // ---- children ------------------------------------------------------------------------------------------------------
 
+static void on_interrupt(int number)
+{
+    (void)number;
+    progress->interrupted = progress->stop = 1;
+}
+
 // A child whose stdout goes nowhere, and whose stderr into a file.
 static pid_t start_child(void)
 {
     fflush(stdout);
     const pid_t pid = fork();
     if (pid) return pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    signal(SIGINT, SIG_IGN), signal(SIGTERM, SIG_IGN); // the parent says when to stop
     const int nowhere = open("/dev/null", O_RDWR),
               said = open("stderr.txt", O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0666);
     dup2(nowhere, 0), dup2(nowhere, 1), dup2(said, 2);
@@ -241,7 +250,8 @@ static void open_target(const Target *t)
 static int run_target(const Target *t)
 {
     open_target(t);
-    memset(progress, 0, sizeof *progress);
+    progress->number = progress->accepted = progress->refused = 0;
+    progress->stop = progress->interrupted;
     const double began = gx_seconds(), until = began + run.seconds;
     int findings = 0;
     int64_t first = 0;
@@ -335,7 +345,7 @@ static int close_folder(int status)
 static int fuzz_all(const char *name)
 {
     int passed = 0, failed = 0;
-    for (int i = 0; i < TARGETS; i++)
+    for (int i = 0; i < TARGETS && !progress->interrupted; i++)
         if (!strcmp(name, "all") || !strcmp(name, targets[i].name)) *(run_target(&targets[i]) ? &passed : &failed) += 1;
     printf("%d passed, %d failed, 0 skipped\n", passed, failed);
     return failed > 0;
@@ -366,6 +376,7 @@ int main(int argc, char **argv)
         snprintf(full_file, sizeof full_file, "%s%s%s", file[0] == '/' ? "" : here, file[0] == '/' ? "" : "/", file);
     run.findings = full_findings;
     progress = (Progress *)mmap(NULL, sizeof *progress, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    signal(SIGINT, on_interrupt), signal(SIGTERM, on_interrupt);
     learn_words();
     if (progress == MAP_FAILED || !open_folder()) {
         printf("0 passed, 1 failed, 0 skipped\n");

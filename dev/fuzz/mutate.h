@@ -179,6 +179,12 @@ static void number_near(Random *r, const char *allowed, char text[64])
     snprintf(text, 64, real ? "%.17g" : "%.0f", x);
 }
 
+static int64_t list_length(Random *r)
+{
+    static const int64_t many[] = {GX_FIELD_LIST - 1, GX_FIELD_LIST, GX_FIELD_LIST + 1, 300};
+    return one_in(r, 4) ? PICK(r, many) : 1 + below(r, 4);
+}
+
 // A value that an option could have, or almost; as on a command line, or as JSON.
 static void option_value(Random *r, const GxField *f, int json, Bytes *out)
 {
@@ -202,8 +208,9 @@ static void option_value(Random *r, const GxField *f, int json, Bytes *out)
         break;
     default:
         if (json) bytes_text(out, "[");
-        for (int64_t i = 1 + below(r, one_in(r, 10) ? 300 : 4); i > 0; i--) {
-            number_near(r, f->allowed, number);
+        for (int64_t n = list_length(r), i = n; i > 0; i--) { // one wrong element would hide how many there are
+            if (n > 8 && !one_in(r, 400)) snprintf(number, sizeof number, "%d", 1 + (int)below(r, 9));
+            else number_near(r, f->allowed, number);
             bytes_text(out, number);
             if (i > 1) bytes_text(out, ",");
         }
@@ -497,7 +504,7 @@ static void mutate_args(Random *r, Bytes *b)
         break;
     case 5:
         word.n = 0;
-        for (int64_t i = 1 + below(r, one_in(r, 10) ? 300 : 4); i > 0; i--) {
+        for (int64_t i = list_length(r); i > 0; i--) {
             number_text(r, number);
             bytes_text(&word, number);
             if (i > 1) bytes_text(&word, ",");

@@ -71,6 +71,24 @@ static int refused(const GxError *e, const char *name)
     return REFUSED;
 }
 
+// Ranges and choices, read here and not by the library.
+static int is_allowed(const GxField *f, const GxFieldValue *v)
+{
+    const char *dots = f->allowed ? strstr(f->allowed, "..") : NULL, *choice;
+    const double low = dots && dots > f->allowed ? atof(f->allowed) : -INFINITY,
+                 high = dots && dots[2] ? atof(dots + 2) : INFINITY;
+    const size_t n = f->type == GX_FIELD_STRING ? strlen(v->s) : 0;
+    if (!f->allowed) return 1;
+    if (f->type == GX_FIELD_INT) return (double)v->i >= low && (double)v->i <= high;
+    if (f->type == GX_FIELD_DOUBLE) return v->d >= low && v->d <= high;
+    for (int i = 0; f->type == GX_FIELD_INT_LIST && i < v->list.n; i++)
+        if ((double)v->list.v[i] < low || (double)v->list.v[i] > high) return 0;
+    if (f->type != GX_FIELD_STRING) return 1;
+    for (choice = f->allowed; choice; choice = strchr(choice, '|'), choice += choice != NULL)
+        if (strcspn(choice, "|") == n && !strncmp(choice, v->s, n)) return 1;
+    return 0;
+}
+
 static void expect_allowed(const GxField *f, int n, const void *source, const char *when)
 {
     for (int i = 0; i < n; i++) {
@@ -81,7 +99,7 @@ static void expect_allowed(const GxField *f, int n, const void *source, const ch
         if (f[i].type == GX_FIELD_STRING) EXPECT(memchr(v.s, 0, sizeof v.s), "%s has no end", f[i].name);
         if (f[i].type == GX_FIELD_BOOL) EXPECT(v.b == 0 || v.b == 1, "%s is %d", f[i].name, v.b);
         if (f[i].type == GX_FIELD_DOUBLE) EXPECT(isfinite(v.d), "%s is %g", f[i].name, v.d);
-        EXPECT(gx_field_allows(&f[i], &v), "%s is %ld, %s: its range is %s", f[i].name,
+        EXPECT(is_allowed(&f[i], &v), "%s is %ld, %s: its range is %s", f[i].name,
                f[i].type == GX_FIELD_INT ? (long)v.i : 0, when, f[i].allowed);
     }
 }
@@ -229,6 +247,8 @@ static void options_plan(const Options *x, int argc, char **argv)
     const int64_t actions = x->model.num_hidden_layers * x->o.gradient_accumulation_steps,
                   rows = x->o.global_batch_size / x->o.gradient_accumulation_steps * x->o.seq_len;
     if (rows > 1 << 18 || rows / x->o.head_chunk > 1 << 10) return; // sound, and a plan of many pieces
+    if (argc > 1 && gx_hash(GX_HASH_START, argv[argc - 1], (int64_t)strlen(argv[argc - 1])) % 3)
+        return; // they take long
     if (x->has_mode || x->o.world > 1 || x->o.rank || x->o.init[0] || x->o.ranks > 4 || actions > 500) return;
     if (gx_config_source(&x->config, "dry_run") == GX_FROM_FLAG && !x->o.dry_run) return;
     if (gx_config_source(&x->config, "dry_run") != GX_FROM_FLAG) argv[argc++] = (char *)flag;
@@ -306,6 +326,8 @@ static int options_make(Case *c)
         "--learning_rate 1e-3 --dry_run true --freeze model.embed*,*.layers.?.*",
         "--ranks 3 --mode tp --num_attention_heads 6 --num_key_value_heads 3 --tp_num_attention_heads_list 2,2,2",
         "--gradient_accumulation_steps 4 --global_batch_size 32 --tie_word_embeddings",
+        "--config config.json --ranks 2",
+        "--config config.json --mode tp",
         "--help"};
     const int n = (int)(sizeof lines / sizeof *lines);
     for (int i = 0; i < n; i++) {
