@@ -106,6 +106,7 @@
 #include "galaxy/io/safetensors.h"
 #include "galaxy/io/tokenizer.h"
 #include "galaxy/io/dataset.h"
+#include "galaxy/io/dataset_hash.h"
 
 #include "galaxy/task/task.h"
 #include "galaxy/task/generate.h"

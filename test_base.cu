@@ -53,6 +53,33 @@ TEST(a_line_of_the_log_can_be_read_whatever_it_quotes)
 }
 
 // The known answers of Random123's kat_vectors for philox4x32, 10 rounds.
+// A path of thousands of bytes leaves room for what the message is about.
+TEST(a_message_that_is_too_long_keeps_its_beginning_and_its_end)
+{
+    GxError err = GX_ZERO;
+    char path[4001], short_text[20];
+    for (int i = 0; i < 4000; i += 2) memcpy(path + i, "é", 2); // cut at any byte, half of the cuts would be wrong
+    for (int shift = 0; shift < 2; shift++) {
+        path[4000] = 0;
+        gx_error_clear(&err);
+        GX_FAIL(&err, GX_ERR_IO, "%scannot open %s: No such file", shift ? "x" : "", path);
+        const char *dots = strstr(err.message, "…"), *wrong = NULL;
+        for (const char *p = err.message; *p && !wrong; p++) // between ASCII and the dots: whole characters
+            if ((*p == '\xC3') != (p[1] == '\xA9')) wrong = p;
+        CHECK(strlen(err.message) > sizeof err.message - 4 && dots && !strstr(dots + 1, "…") && !wrong, "%s", wrong);
+        CHECK(strstr(err.message, "cannot open éé") && strstr(err.message, "éé: No such file"), "%s", err.message);
+    }
+    gx_error_clear(&err);
+    memset(short_text, 'x', 19), short_text[19] = 0;
+    for (int n = (int)sizeof err.message - 25; n < (int)sizeof err.message - 15; n++) { // with and without
+        gx_error_clear(&err);
+        GX_FAIL(&err, GX_ERR_IO, "%0*d%s", n, 7, short_text);
+        const int fits = n + 19 < (int)sizeof err.message;
+        CHECK((strstr(err.message, "…") == NULL) == fits && strlen(err.message) == (size_t)(fits ? n + 19 : 599),
+              "%d bytes: %d, %s", n + 19, (int)strlen(err.message), err.message);
+    }
+}
+
 TEST(philox_gives_the_published_numbers)
 {
     GxRandom4 zero = gx_philox(0, 0, 0, 0);

@@ -1,13 +1,21 @@
 // test_io.cu: files, JSON, options, published folders, safetensors, tokenizer, dataset. Everything is written below one
 // temporary folder.
 #define GALAXY_IMPLEMENTATION // looks inside
+#include "test/disk.h"        // before the library: it notes what is not on the disk yet
+
 #include "galaxy/io/config.h"
 #include "galaxy/io/dataset.h"
+#include "galaxy/io/dataset_hash.h"
 #include "galaxy/io/files.h"
 #include "galaxy/io/folder.h"
 #include "galaxy/io/json.h"
 #include "galaxy/io/safetensors.h"
 #include "galaxy/io/tokenizer.h"
+#undef fsync
+#undef pwrite
+#undef rename
+#undef unlink
+#undef rmdir
 #include "test/test.h"
 #include <fcntl.h>
 #include <signal.h>
@@ -212,14 +220,62 @@ TEST(paths_that_are_too_long_are_refused)
 {
     GxError err = GX_ZERO;
     char out[GX_PATH], name[GX_PATH];
+    int fd;
+    int64_t bytes;
     memset(name, 'n', sizeof name - 1);
     name[sizeof name - 1] = 0;
     refused(&err, gx_path_join(out, "folder", name, &err), GX_ERR_ARGUMENT, "longer than", "join");
-    refused(&err, gx_file_write(name, "", 0, &err), GX_ERR_ARGUMENT, "no room", "write");
+    refused(&err, gx_file_write(name, "", 0, &err), GX_ERR_IO, "cannot create nnn", "a name of 4095 bytes");
+    refused(&err, gx_file_open(name, &fd, &bytes, &err), GX_ERR_IO, "too long", "a name of 4095 bytes");
     CHECK(gx_path_join(out, "a/", "b", &err) == GX_OK && !strcmp(out, "a/b"), "%s", out);
     CHECK(gx_path_is_plain("a") && !gx_path_is_plain("") && !gx_path_is_plain("..") && !gx_path_is_plain(".") &&
               !gx_path_is_plain("a/b"),
           "plain names");
+}
+
+// A folder of n bytes in all, with names of up to 255 bytes.
+static void long_folder(char *path, int n)
+{
+    GxError err = GX_ZERO;
+    snprintf(path, GX_PATH, "%s", at("long"));
+    for (int length = (int)strlen(path); length < n; length = (int)strlen(path)) {
+        int name = (int)gx_min(n - length - 1, 255);
+        if (n - length - 1 - name == 1) name--; // a name needs a byte, too
+        path[length] = '/';
+        memset(path + length + 1, 'd', (size_t)name);
+        path[length + 1 + name] = 0;
+    }
+    CHECK((int)strlen(path) == n && gx_folder_make(path, &err) == GX_OK, "%d of %d bytes: %s", (int)strlen(path), n,
+          err.message);
+}
+
+// Whatever the system takes as a path, to the last byte, is read and written: also where a temporary name beside it
+// would be longer than that.
+TEST(paths_and_names_up_to_the_systems_limit_work)
+{
+    static const int name_bytes[] = {1, 2, 200, 240, 254, 255};
+    GxError err = GX_ZERO;
+    char folder[GX_PATH], path[GX_PATH], name[300], *text = NULL;
+    int64_t bytes;
+    uint64_t hash;
+    for (size_t i = 0; i < sizeof name_bytes / sizeof *name_bytes; i++) {
+        const int n = name_bytes[i];
+        for (int b = 0; b < n; b += 2) memcpy(name + b, n - b == 1 ? "x" : "é", 2);
+        name[n] = 0;
+        long_folder(folder, GX_PATH - 1 - 1 - n);
+        if (!CHECK(gx_path_join(path, folder, name, &err) == GX_OK && strlen(path) == GX_PATH - 1, "%s", err.message))
+            break;
+        for (int again = 0; again < 2; again++)
+            CHECK(gx_file_write(path, "text", 4, &err) == GX_OK, "a name of %d bytes: %s", n, err.message);
+        CHECK(gx_file_read(path, 10, &text, &bytes, &err) == GX_OK && bytes == 4 && !strcmp(text, "text") &&
+                  gx_file_hash(path, &hash, &bytes, &err) == GX_OK && names_in(folder) == 1,
+              "a name of %d bytes: %s", n, err.message);
+        free(text), text = NULL;
+        CHECK(gx_folder_remove(at("long"), &err) == GX_OK, "%s", err.message);
+    }
+    long_folder(folder, GX_PATH - 2);
+    refused(&err, gx_path_join(path, folder, "xy", &err), GX_ERR_ARGUMENT, "is longer than 4095 bytes", "a byte more");
+    CHECK(gx_folder_remove(at("long"), &err) == GX_OK, "%s", err.message);
 }
 
 // ---- JSON ----------------------------------------------------------------------------------------------------------
@@ -425,7 +481,7 @@ typedef struct {
     int64_t seq_len, steps;
     double learning_rate, dropout;
     int resume, report;
-    char precision[GX_FIELD_TEXT], out[GX_FIELD_TEXT];
+    char precision[GX_FIELD_TEXT], out[GX_FIELD_TEXT], folder[GX_PATH];
 } TrainOptions;
 typedef struct {
     GxIntList heads, split;
@@ -439,7 +495,8 @@ static const GxField train_table[] = {
     {"resume", GX_FIELD_BOOL, offsetof(TrainOptions, resume), NULL, "from the newest checkpoint", NULL},
     {"report", GX_FIELD_BOOL, offsetof(TrainOptions, report), "true", "write one", NULL},
     {"precision", GX_FIELD_STRING, offsetof(TrainOptions, precision), "fp32", "of activations", "fp32|bf16|fp16"},
-    {"out", GX_FIELD_STRING, offsetof(TrainOptions, out), "", "folder", NULL}};
+    {"out", GX_FIELD_STRING, offsetof(TrainOptions, out), "", "a word", NULL},
+    {"folder", GX_FIELD_PATH, offsetof(TrainOptions, folder), "", "a path", NULL}};
 static const GxField model_table[] = {
     {"heads", GX_FIELD_INT_LIST, offsetof(ModelOptions, heads), "3,1", "per rank", "0.."},
     {"split", GX_FIELD_INT_LIST, offsetof(ModelOptions, split), NULL, "per rank", NULL}};
@@ -450,7 +507,7 @@ static ModelOptions model;
 static GxStatus read_args(GxConfig *c, const char *line,
                           GxError *err) // words between single spaces; %: the temporary folder
 {
-    static char words[4000];
+    static char words[9000];
     char *argv[64] = {(char *)"program"};
     int argc = 1, n = 0;
     memset(&train, 0xEE, sizeof train);
@@ -460,7 +517,7 @@ static GxStatus read_args(GxConfig *c, const char *line,
     words[n] = 0;
     for (char *word = strtok(words, " "); word && argc < 64; word = strtok(NULL, " ")) argv[argc++] = word;
     gx_config_open(c);
-    GX_TRY(gx_config_add(c, "Training", train_table, 8, &train, err));
+    GX_TRY(gx_config_add(c, "Training", train_table, 9, &train, err));
     GX_TRY(gx_config_add(c, "Model", model_table, 2, &model, err));
     return gx_config_read_args(c, argc, argv, err);
 }
@@ -561,6 +618,16 @@ TEST(wrong_flags_are_named_with_what_is_expected)
     refused(&err, read_args(&c, longest, &err), GX_ERR_ARGUMENT, "at most 255 bytes", "256 bytes");
     longest[6 + GX_FIELD_TEXT - 1] = 0;
     CHECK(read_args(&c, longest, &err) == GX_OK && strlen(train.out) == 255, "255 bytes: %s", err.message);
+    static char path[GX_PATH + 20] = "--folder=";
+    memset(path + 9, 'p', GX_PATH);
+    refused(&err, read_args(&c, path, &err), GX_ERR_ARGUMENT, "at most 4095 bytes", "a path of 4096 bytes");
+    path[9 + GX_PATH - 1] = 0;
+    CHECK(read_args(&c, path, &err) == GX_OK && !strcmp(train.folder, path + 9), "a path of 4095 bytes: %s",
+          err.message);
+    CHECK(gx_config_write_json(&c, at("long.json"), &err) == GX_OK &&
+              read_args(&c, "--config %/long.json", &err) == GX_OK && !strcmp(train.folder, path + 9),
+          "and in a file: %s", err.message);
+    unlink(at("long.json"));
     for (int i = 1; i < 256; i++) strcat(line, ",1");
     CHECK(read_args(&c, line, &err) == GX_OK && model.heads.n == 256, "256 elements: %s", err.message);
     strcat(line, ",1");
@@ -660,8 +727,10 @@ TEST(help_lists_every_option_once_with_its_default)
           "%s", text);
     CHECK(strstr(text, "  --heads N,N,…      per rank") != NULL, "%s", text);
     CHECK(strstr(text, "  --resume           from the newest checkpoint (default: false)\n") != NULL, "%s", text);
-    CHECK(strstr(text, "one of fp32|bf16|fp16; default: fp32)\n") && strstr(text, "folder (default: none)\n"), "%s",
-          text);
+    CHECK(strstr(text, "one of fp32|bf16|fp16; default: fp32)\n") &&
+              strstr(text, "  --out TEXT         a word (default: none)\n") &&
+              strstr(text, "  --folder PATH      a path (default: none)\n"),
+          "%s", text);
     free(text);
 }
 
@@ -718,8 +787,8 @@ static GxStatus fields_from(const char *text, int required, TrainOptions *o, GxE
 
 TEST(a_struct_goes_into_json_and_back_by_its_table)
 {
-    const TrainOptions o = {12, -3, 0.1, 0.30000000000000004, 1, 0, "bf16", "\xc3\xa9\"\\"};
-    TrainOptions back, some = {7, 8, 0.5, 0.25, 0, 1, "fp16", "x"};
+    const TrainOptions o = {12, -3, 0.1, 0.30000000000000004, 1, 0, "bf16", "\xc3\xa9\"\\", "a/path"};
+    TrainOptions back, some = {7, 8, 0.5, 0.25, 0, 1, "fp16", "x", ""};
     GxError err = GX_ZERO;
     char *text;
     int64_t bytes;
@@ -728,7 +797,7 @@ TEST(a_struct_goes_into_json_and_back_by_its_table)
     gx_json_dump(json, 0, &text, &bytes, &err);
     memset(&back, 0xEE, sizeof back);
     CHECK(fields_from(text, 1, &back, &err) == GX_OK, "%s", err.message);
-    for (int i = 0; i < 8; i++) CHECK(gx_field_same(&train_table[i], &o, &back), "%s", train_table[i].name);
+    for (int i = 0; i < 9; i++) CHECK(gx_field_same(&train_table[i], &o, &back), "%s", train_table[i].name);
     free(text);
     gx_json_free(json);
     CHECK(fields_from("{\"steps\": null, \"seq_len\": 9, \"other\": []}", 0, &some, &err) == GX_OK, "%s", err.message);
@@ -760,7 +829,8 @@ TEST(packed_fields_are_the_struct_without_its_padding)
     const int64_t bytes = gx_fields_bytes(GX_FIELDS(model_table)) + gx_fields_bytes(GX_FIELDS(train_table));
     ModelOptions back;
     char *packed = (char *)malloc((size_t)gx_fields_bytes(GX_FIELDS(model_table)));
-    CHECK(bytes == 2 * (int64_t)sizeof(GxIntList) + 4 * 8 + 2 * 4 + 2 * GX_FIELD_TEXT, "%ld bytes", (long)bytes);
+    CHECK(bytes == 2 * (int64_t)sizeof(GxIntList) + 4 * 8 + 2 * 4 + 2 * GX_FIELD_TEXT + GX_PATH, "%ld bytes",
+          (long)bytes);
     memset(&back, 0xEE, sizeof back);
     gx_fields_pack(GX_FIELDS(model_table), &o, packed);
     gx_fields_unpack(GX_FIELDS(model_table), &back, packed);
@@ -816,6 +886,40 @@ TEST(torn_folders_are_recognised)
     unlink(at("step/" GX_MANIFEST));
     refused(&err, gx_folder_verify(at("step"), 0, &err), GX_ERR_FORMAT, "never finished", "no manifest");
     gx_folder_remove(at("step"), &err);
+}
+
+// A power cut may come at any time: what has its name then has its contents, too.
+TEST(what_is_written_is_on_the_disk_before_it_has_its_name)
+{
+    const GxTokenizer bytes = gx_tokenizer_bytes();
+    GxSafetensorsEntry e = GX_ZERO;
+    GxSafetensorsWriter w;
+    GxError err = GX_ZERO;
+    char folder[GX_PATH], path[GX_PATH];
+    const float values[3] = {1, 2, 3};
+    snprintf(e.name, sizeof e.name, "x");
+    e.dtype = GX_F32, e.ndim = 1, e.shape[0] = 3;
+    disk_watch();
+    CHECK(gx_file_write(at("alone"), "text", 4, &err) == GX_OK && disk.renames == 1, "%s", err.message);
+    CHECK(!disk_wrong(), "%s", disk_wrong());
+    for (int twice = 0; twice < 2; twice++) { // the second one replaces the first
+        disk_watch();
+        CHECK(gx_publish_begin(at("step"), folder, &err) == GX_OK, "%s", err.message);
+        gx_path_join(path, folder, "x.safetensors", &err);
+        gx_safetensors_create(&w, path, &e, 1, NULL, 0, &err);
+        gx_safetensors_write(&w, "x", 0, values, 3, &err);
+        gx_safetensors_finish(&w, &err);
+        gx_tokenizer_write(&bytes, folder, &err);
+        gx_path_join(path, folder, "by_others", &err);
+        put_text(path, "not written by the library");
+        CHECK(gx_publish_finish(at("step"), &err) == GX_OK, "%s", err.message);
+        CHECK(disk.renames == 3 + 2 + twice, "%d renames: of three files, the manifest and the folder", disk.renames);
+        CHECK(!disk_wrong(), "%s", disk_wrong());
+    }
+    disk_watch();
+    CHECK(gx_publish_remove(at("step"), &err) == GX_OK && disk.renames == 1, "%s", err.message);
+    CHECK(!disk_wrong(), "%s", disk_wrong());
+    unlink(at("alone"));
 }
 
 TEST(a_crash_while_publishing_loses_no_finished_folder)
@@ -1373,6 +1477,28 @@ static void put_shard(const char *path, const char *tensor)
     put_safetensors(path, header, 4);
 }
 
+TEST(safetensors_have_paths_up_to_the_systems_limit_and_messages_name_both_ends_of_them)
+{
+    GxError err = GX_ZERO;
+    GxSafetensors s;
+    char folder[GX_PATH], path[GX_PATH];
+    const GxSafetensorsEntry tensor = entry("a", GX_U8, 1, 4, 0);
+    GxSafetensorsWriter w;
+    long_folder(folder, GX_PATH - 1 - 14);
+    CHECK(gx_path_join(path, folder, "x.safetensors", &err) == GX_OK, "%s", err.message);
+    refused(&err, gx_safetensors_open(&s, path, &err), GX_ERR_IO, "/x.safetensors: No such file", "no file");
+    CHECK(gx_safetensors_create(&w, path, &tensor, 1, NULL, 0, &err) == GX_OK &&
+              gx_safetensors_write(&w, "a", 0, "text", 4, &err) == GX_OK && gx_safetensors_finish(&w, &err) == GX_OK &&
+              gx_safetensors_open(&s, path, &err) == GX_OK,
+          "%s", err.message);
+    CHECK(s.n == 1 && !strcmp(s.file[0].path, path), "another file");
+    gx_safetensors_close(&s);
+    put_text(path, "not a safetensors file");
+    refused(&err, gx_safetensors_open(&s, path, &err), GX_ERR_FORMAT, "it is cut off, or no safetensors file",
+            "rubbish");
+    CHECK(gx_folder_remove(at("long"), &err) == GX_OK, "%s", err.message);
+}
+
 TEST(safetensors_shards_must_agree_with_their_index)
 {
 #define INDEX "m/model.safetensors.index.json"
@@ -1832,6 +1958,170 @@ TEST(a_text_that_was_written_to_since_it_was_opened_is_known_to_have_changed)
     CHECK(!gx_dataset_changed(&d), "another file of its name");
     gx_dataset_close(&d);
     unlink(at("text"));
+}
+
+static uint64_t hash_of(const char *path, int threads)
+{
+    GxError err = GX_ZERO;
+    GxDataset d;
+    uint64_t hash = 0;
+    CHECK(gx_dataset_open(&d, path, 0, 1, &err) == GX_OK && gx_dataset_hash(&d, threads, &hash, &err) == GX_OK, "%s",
+          err.message);
+    gx_dataset_close(&d);
+    return hash;
+}
+
+// As the header says it, without chunks, threads or lanes side by side.
+static uint64_t hash_by_definition(const unsigned char *text, int64_t n)
+{
+    uint64_t of_block[8];
+    int64_t blocks = 0;
+    for (int64_t begin = 0; begin < n; begin += GX_DATASET_BLOCK) {
+        uint64_t lane[GX_DATASET_LANES];
+        for (int k = 0; k < GX_DATASET_LANES; k++) {
+            lane[k] = GX_HASH_START;
+            for (int64_t i = begin + k; i < gx_min(n, begin + GX_DATASET_BLOCK); i += GX_DATASET_LANES)
+                lane[k] = gx_hash(lane[k], text + i, 1);
+        }
+        of_block[blocks++] = gx_hash(GX_HASH_START, lane, sizeof lane);
+    }
+    return gx_hash(GX_HASH_START, of_block, blocks * 8);
+}
+
+TEST(the_hash_of_a_text_is_of_every_byte_whatever_the_threads)
+{
+    enum { N = 3 * GX_DATASET_BLOCK + 77 };
+    static const int64_t places[] = {
+        0, 1, 63, 64, 65535, 65536, N / 2, N / 2 + 64, N - 1, GX_DATASET_BLOCK - 1, 2097152 + 5};
+    unsigned char *text = (unsigned char *)malloc(N);
+    for (int64_t i = 0; i < N; i++) text[i] = (unsigned char)(gx_philox(3, (uint64_t)i / 4, 0, 0).w[i % 4] >> 9);
+    put(at("text"), text, N);
+    const uint64_t hash = hash_of(at("text"), 1);
+    CHECK(hash == hash_by_definition(text, N), "%016lx is not what the header says", (unsigned long)hash);
+    for (int threads = 2; threads <= 5; threads++)
+        CHECK(hash_of(at("text"), threads) == hash, "%d threads give another hash", threads);
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        FILE *f = fopen(at("text"), "r+b");
+        if (!CHECK(f && fseek(f, (long)places[i], SEEK_SET) == 0, "no text")) break;
+        fputc(text[places[i]] ^ 1, f), fclose(f);
+        CHECK(hash_of(at("text"), 2) != hash, "byte %ld may be another one", (long)places[i]);
+        put(at("text"), text, N);
+    }
+    memmove(text, text + GX_DATASET_BLOCK, GX_DATASET_BLOCK), put(at("text"), text, N);
+    const uint64_t first = hash_of(at("text"), 2); // two equal blocks; then a text that is shorter
+    CHECK(first != hash && truncate(at("text"), N - 1) == 0 && hash_of(at("text"), 2) != first, "blocks, size");
+    free(text);
+    unlink(at("text"));
+}
+
+// ---- a hash that is remembered -------------------------------------------------------------------------------------
+
+enum { LATER = 10, TOO_SOON = 0 }; // seconds after the text was last touched
+
+static uint64_t hash_after(const char *path, int seconds)
+{
+    GxError err = GX_ZERO;
+    GxDataset d;
+    uint64_t hash = 0;
+    struct stat st;
+    CHECK(gx_dataset_open(&d, path, 0, 1, &err) == GX_OK && fstat(d.fd, &st) == 0, "%s", err.message);
+    const int64_t now = gx__dataset_ns(st.st_ctim) + (int64_t)seconds * 1000000000;
+    CHECK(gx__dataset_hash_at(&d, 2, now, &hash, &err) == GX_OK, "%s", err.message);
+    gx_dataset_close(&d);
+    return hash;
+}
+
+static void put_cached_text(int64_t bytes) // all zero but for its first lines
+{
+    put_letters(at("text"), 1000);
+    CHECK(truncate(at("text"), bytes) == 0, "cannot make a file of %ld bytes", (long)bytes);
+}
+
+// Has the cache say something else, to see whether it is asked.
+static void change_cache(const char *key, GxJson *value)
+{
+    GxError err = GX_ZERO;
+    GxJson *json = NULL;
+    CHECK(gx_json_read(&json, at("text" GX_DATASET_CACHE), 4096, &err) == GX_OK &&
+              gx_json_set(json, key, value, &err) == GX_OK &&
+              gx_json_write(json, at("text" GX_DATASET_CACHE), &err) == GX_OK,
+          "%s", err.message);
+    gx_json_free(json);
+}
+
+TEST(the_hash_of_a_large_text_is_remembered_beside_it)
+{
+    put_cached_text(GX_DATASET_CACHED - 1);
+    hash_after(at("text"), LATER);
+    CHECK(size_of(at("text" GX_DATASET_CACHE)) < 0, "a small text is hashed at once; nothing is left beside it");
+    put_cached_text(GX_DATASET_CACHED);
+    const uint64_t hash = hash_after(at("text"), TOO_SOON);
+    CHECK(size_of(at("text" GX_DATASET_CACHE)) < 0, "remembered, though it may still be written to");
+    CHECK(hash_after(at("text"), LATER) == hash && size_of(at("text" GX_DATASET_CACHE)) > 0, "not remembered");
+    change_cache("hash", gx_json_new_int(-5));
+    CHECK(hash_after(at("text"), LATER) == (uint64_t)-5, "hashed again");
+    CHECK(hash_after(at("text"), TOO_SOON) == hash, "trusted, though the text may have been written to");
+    unlink(at("text")), unlink(at("text" GX_DATASET_CACHE));
+}
+
+TEST(a_remembered_hash_counts_for_that_very_file_alone)
+{
+    const struct timespec old[2] = {{1000000000, 5}, {1000000000, 5}}, next[2] = {{1000000000, 6}, {1000000000, 6}};
+    put_cached_text(GX_DATASET_CACHED);
+    utimensat(AT_FDCWD, at("text"), old, 0);
+    const uint64_t hash = hash_after(at("text"), LATER);
+    static const char *const keys[] = {"version", "bytes", "mtime_ns", "ctime_ns", "inode"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        change_cache("hash", gx_json_new_int(-5));
+        change_cache(keys[i], gx_json_new_int(1000));
+        CHECK(hash_after(at("text"), LATER) == hash, "of a file with another %s", keys[i]);
+        CHECK(hash_after(at("text"), LATER) == hash, "what was remembered then");
+    }
+    change_cache("hash", gx_json_new_int(-5));
+    utimensat(AT_FDCWD, at("text"), next, 0); // a nanosecond later
+    CHECK(hash_after(at("text"), LATER) == hash, "of a file that was written a nanosecond earlier");
+    change_cache("hash", gx_json_new_int(-5));
+    FILE *f = fopen(at("text"), "r+b"); // another text of the same size and time
+    if (CHECK(f != NULL, "no text")) fputc('#', f), fclose(f);
+    utimensat(AT_FDCWD, at("text"), next, 0);
+    const uint64_t other = hash_after(at("text"), LATER);
+    CHECK(other != hash && other != (uint64_t)-5, "of the text that was there before");
+    unlink(at("text")), unlink(at("text" GX_DATASET_CACHE));
+}
+
+TEST(a_cache_that_is_damaged_or_cannot_be_written_costs_time_alone)
+{
+    static const char *const damaged[] = {"", "{", "[]", "{\"version\": 1}", "{\"hash\": \"5\"}"};
+    put_cached_text(GX_DATASET_CACHED);
+    const uint64_t hash = hash_after(at("text"), LATER);
+    for (size_t i = 0; i < sizeof damaged / sizeof *damaged; i++) {
+        put_text(at("text" GX_DATASET_CACHE), damaged[i]);
+        CHECK(hash_after(at("text"), LATER) == hash && size_of(at("text" GX_DATASET_CACHE)) > 60,
+              "after %s: the hash, or the cache of %ld bytes", damaged[i], (long)size_of(at("text" GX_DATASET_CACHE)));
+    }
+    unlink(at("text" GX_DATASET_CACHE));
+    CHECK(mkdir(at("text" GX_DATASET_CACHE), 0777) == 0 && hash_after(at("text"), LATER) == hash, "a folder is there");
+    CHECK(rmdir(at("text" GX_DATASET_CACHE)) == 0 && unlink(at("text")) == 0, "something else was left");
+}
+
+TEST(ranks_that_write_the_cache_at_once_never_leave_half_of_it)
+{
+    const gx__DatasetHashed file = {1, 2, 3, 4, 5, 6};
+    int torn = 0, status = 0;
+    gx__dataset_remember(at("text" GX_DATASET_CACHE), &file);
+    for (int child = 0; child < 2; child++)
+        if (fork() == 0) {
+            for (int i = 0; i < 25; i++) gx__dataset_remember(at("text" GX_DATASET_CACHE), &file);
+            _exit(0);
+        }
+    for (int i = 0; i < 1000; i++) {
+        gx__DatasetHashed wanted = file;
+        wanted.hash = 0;
+        torn += !gx__dataset_recall(at("text" GX_DATASET_CACHE), &wanted) || wanted.hash != 6;
+    }
+    CHECK(torn == 0, "%d times of 1000 it was not whole", torn);
+    for (int child = 0; child < 2; child++) wait(&status);
+    unlink(at("text" GX_DATASET_CACHE));
 }
 
 // A text that is divided by hand.

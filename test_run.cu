@@ -269,29 +269,109 @@ static void count_on(GxContext *g, void *user, const GxBatch *b)
     logits[ROWS_BEYOND - 1] = 9, logits[(b->tokens[b->logits_row] + 1) % COUNTED] = 5;
 }
 
+static int open_generator(GxContext *g, GxArena *arena, GxGenerator *w, int64_t V)
+{
+    g->device = gx_device_cpu();
+    gx_arena_open(arena, 1 << 16, &g->error);
+    g->arena = arena;
+    gx_generator_take(g, w, WINDOW, V, GX_F32);
+    return CHECK(!gx_failed(g), "%s", g->error.message);
+}
+
+// Of a text that grows from one token to far beyond the window; with ranks that each need a token, too.
 TEST(generation_sees_the_last_window_and_draws_known_tokens_alone)
 {
+    for (int ranks = 1; ranks <= 3; ranks += 2) {
+        const int dims[GX_MESH_AXES] = {1, 1, 1, 1, ranks};
+        GxContext g = GX_ZERO;
+        GxMesh mesh;
+        GxArena arena = GX_ZERO;
+        GxGenerator w;
+        Counting c = GX_ZERO;
+        GxForward forward = {count_on, &c, NULL, NULL};
+        const GxSampling s = {0, 0, 1, COUNTED};
+        int32_t tokens[TEXT] = {3};
+        CHECK(gx_mesh_open(&mesh, dims, 0, ranks, &g.error) == GX_OK, "%s", g.error.message);
+        g.mesh = &mesh;
+        if (!open_generator(&g, &arena, &w, ROWS_BEYOND)) return;
+        const int64_t n = gx_generate(&g, &forward, &w, tokens, 1, TEXT, &s);
+        CHECK(n == TEXT && c.runs == TEXT - 1 && !gx_failed(&g), "%ld tokens, %d runs; %s", (long)n, c.runs,
+              g.error.message);
+        for (int i = 0; i < TEXT; i++) CHECK(tokens[i] == (3 + i) % COUNTED, "token %d is %d", i, tokens[i]);
+        for (int i = 0; i < c.runs; i++) {
+            const int have = 1 + i, seen = have < WINDOW ? have : WINDOW, T = seen < ranks ? ranks : seen;
+            CHECK(c.T[i] == T && c.row[i] == seen - 1, "%d tokens, %d ranks: T %ld, row %ld", have, ranks, (long)c.T[i],
+                  (long)c.row[i]);
+            CHECK(!memcmp(c.window[i], tokens + have - seen, (size_t)seen * 4),
+                  "%d tokens: it sees others than the last %d", have, seen);
+        }
+        gx_arena_close(&arena);
+    }
+}
+
+static void know_nothing(GxContext *g, void *user, const GxBatch *b)
+{
+    (void)g, (void)user;
+    memset(b->logits.data, 0, ROWS_BEYOND * sizeof(float));
+}
+
+// By the place in the text, not in the window, which stands still at the end.
+TEST(every_generated_token_is_drawn_by_its_own_place)
+{
+    enum { LONG = 40 };
+    const float logits[ROWS_BEYOND] = {0};
+    const GxSampling s = {1, 0, 5, ROWS_BEYOND};
     GxContext g = GX_ZERO;
     GxArena arena = GX_ZERO;
     GxGenerator w;
-    Counting c = GX_ZERO;
-    GxForward forward = {count_on, &c, NULL, NULL};
-    const GxSampling s = {0, 0, 1, COUNTED};
-    int32_t tokens[TEXT] = {3, 4};
+    GxForward forward = {know_nothing, NULL, NULL, NULL};
+    int32_t tokens[LONG] = {3};
+    if (!open_generator(&g, &arena, &w, ROWS_BEYOND)) return;
+    gx_generate(&g, &forward, &w, tokens, 1, LONG, &s);
+    for (int i = 1; i < LONG; i++)
+        CHECK(tokens[i] == gx_sample_token(logits, ROWS_BEYOND, &s, i), "token %d is %d", i, tokens[i]);
+    gx_arena_close(&arena);
+}
+
+typedef struct {
+    int runs, first[TEXT];
+    int64_t T[TEXT];
+} Spelling;
+
+static void spell_on(GxContext *g, void *user, const GxBatch *b)
+{
+    (void)g;
+    Spelling *c = (Spelling *)user;
+    c->T[c->runs] = b->T, c->first[c->runs++] = b->tokens[0];
+    memset(b->logits.data, 0, 256 * sizeof(float));
+    ((float *)b->logits.data)[b->tokens[b->logits_row] + 1] = 5;
+}
+
+TEST(the_sample_of_a_text_model_sees_as_many_bytes_as_it_was_trained_on)
+{
+    GxContext g = GX_ZERO;
+    GxArena arena = GX_ZERO;
+    GxModel m = GX_ZERO;
+    GxLlamaConfig config = {256, 16, 16, 1, 2, 1, 8, 64, 1e-5, 10000, 0.02, 0};
+    GxCausalLm self = GX_ZERO;
+    Spelling c = GX_ZERO;
+    GxForward forward = {spell_on, &c, NULL, NULL};
     g.device = gx_device_cpu();
     gx_arena_open(&arena, 1 << 16, &g.error);
     g.arena = &arena;
-    gx_generator_take(&g, &w, WINDOW, ROWS_BEYOND, GX_F32);
-    const int64_t n = gx_generate(&g, &forward, &w, tokens, 2, TEXT, &s);
-    CHECK(n == TEXT && c.runs == TEXT - 2 && !gx_failed(&g), "%ld tokens, %d runs; %s", (long)n, c.runs,
+    m.family = &gx_llama, m.config = &config, m.store.dtype = GX_F32;
+    self.tokenizer = gx_tokenizer_bytes(), self.sample_bytes = 6;
+    snprintf(self.sample_prompt, sizeof self.sample_prompt, "abc");
+    gx_causal_lm.take(&g, &self, &m, WINDOW);
+    char *text = gx_causal_lm.sample(&g, &self, &forward, 1);
+    CHECK(text && !strcmp(text, "abcdefghi") && c.runs == 6, "\"%s\" in %d runs; %s", text ? text : "", c.runs,
           g.error.message);
-    for (int i = 0; i < TEXT; i++) CHECK(tokens[i] == (3 + i) % COUNTED, "token %d is %d", i, tokens[i]);
     for (int i = 0; i < c.runs; i++) {
-        const int have = 2 + i, T = have < WINDOW ? have : WINDOW;
-        CHECK(c.T[i] == T && c.row[i] == T - 1, "run %d: T %ld, row %ld", i, (long)c.T[i], (long)c.row[i]);
-        CHECK(!memcmp(c.window[i], tokens + have - T, (size_t)T * 4), "run %d sees other tokens than the last %d", i,
-              T);
+        const int have = 3 + i, T = have < WINDOW ? have : WINDOW;
+        CHECK(c.T[i] == T && c.first[i] == 'a' + have - T, "of %d bytes it sees %ld, from %c on", have, (long)c.T[i],
+              c.first[i]);
     }
+    free(text);
     gx_arena_close(&arena);
 }
 
@@ -403,6 +483,151 @@ TEST(a_trainer_state_with_impossible_numbers_is_refused)
     unlink(path);
 }
 
+// ---- config.json ---------------------------------------------------------------------------------------------------
+
+#define SIZES                                                                                                          \
+    "\"vocab_size\": 97, \"hidden_size\": 48, \"intermediate_size\": 80, \"num_hidden_layers\": 3, "                   \
+    "\"num_attention_heads\": 6"
+
+// Of a file with this text, whose name ends up in path.
+static GxStatus read_config_json(GxLlamaConfig *c, const char *text, char path[40], GxError *err)
+{
+    snprintf(path, 40, "/tmp/galaxy_test_run_XXXXXX");
+    const int file = mkstemp(path);
+    if (!CHECK(file >= 0, "no temporary file")) return GX_ERR_IO;
+    close(file);
+    GxStatus status = gx_file_write(path, text, (int64_t)strlen(text), err);
+    if (status == GX_OK) status = gx_llama_config_read(c, path, err);
+    unlink(path);
+    return status;
+}
+
+static int count_of(const char *text, const char *words)
+{
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, words)); at++) n++;
+    return n;
+}
+
+TEST(a_config_json_says_every_field_and_reads_back_the_same)
+{
+    static const char *const lines[] = {"\"architectures\": [\"LlamaForCausalLM\"]", "\"torch_dtype\": \"float32\"",
+                                        "\"bos_token_id\": null"};
+    const GxLlamaConfig c = {97, 48, 80, 3, 6, 3, 10, 77, 1, 500000.5, 0.5, 1}; // none of them the default
+    GxLlamaConfig back = GX_ZERO;
+    GxError err = GX_ZERO;
+    char path[40] = "/tmp/galaxy_test_run_XXXXXX", *text = NULL;
+    int64_t bytes;
+    const int file = mkstemp(path);
+    if (!CHECK(file >= 0, "no temporary file")) return;
+    close(file);
+    CHECK(gx_llama_config_write(&c, path, &err) == GX_OK && gx_llama_config_read(&back, path, &err) == GX_OK, "%s",
+          err.message);
+    for (int i = 0; i < gx_llama.n_fields; i++)
+        CHECK(gx_field_same(&gx_llama.fields[i], &c, &back), "%s is not what it was", gx_llama.fields[i].name);
+    if (!CHECK(gx_file_read(path, 1 << 16, &text, &bytes, &err) == GX_OK, "%s", err.message)) return;
+    CHECK(count_of(text, "\"rope_theta\": 500000.5") == 2, "not for transformers 4 and 5: %s", text);
+    CHECK(strstr(text, "\"rms_norm_eps\": 1.0"), "transformers 5 refuses the integer 1 there: %s", text);
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) CHECK(strstr(text, lines[i]), "no %s", lines[i]);
+    free(text);
+    unlink(path);
+}
+
+TEST(what_a_config_json_leaves_out_is_what_transformers_takes_for_it)
+{
+    static const char *const texts[] = {// as LlamaConfig of transformers 4.57 and 5.23 does
+                                        "{\"model_type\": \"llama\", " SIZES "}",
+                                        "{\"model_type\": \"llama\", " SIZES
+                                        ", \"num_key_value_heads\": null, \"head_dim\": null, "
+                                        "\"rope_scaling\": null, \"rope_parameters\": {}, \"architectures\": null}"};
+    const GxLlamaConfig expected = {97, 48, 80, 3, 6, 6, 8, 2048, 1e-6, 10000, 0.02, 0};
+    for (int t = 0; t < 2; t++) {
+        GxLlamaConfig c = GX_ZERO;
+        GxError err = GX_ZERO;
+        char path[40];
+        if (!CHECK(read_config_json(&c, texts[t], path, &err) == GX_OK, "%s", err.message)) continue;
+        for (int i = 0; i < gx_llama.n_fields; i++)
+            CHECK(gx_field_same(&gx_llama.fields[i], &c, &expected), "%s: another default", gx_llama.fields[i].name);
+    }
+}
+
+TEST(rope_theta_is_read_wherever_transformers_4_or_5_writes_it)
+{
+    static const char *const places[] = {
+        "\"rope_theta\": 77", "\"rope_parameters\": {\"rope_theta\": 77.0, \"rope_type\": \"default\"}",
+        "\"rope_scaling\": {\"rope_theta\": 77, \"type\": \"default\"}",
+        "\"rope_theta\": 77.0, \"rope_scaling\": {\"type\": \"default\"}",
+        "\"rope_theta\": 77.0, \"rope_parameters\": {\"rope_theta\": 77, \"rope_type\": \"default\"}"};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        GxLlamaConfig c = GX_ZERO;
+        GxError err = GX_ZERO;
+        char text[500], path[40];
+        snprintf(text, sizeof text, "{\"model_type\": \"llama\", " SIZES ", %s}", places[i]);
+        CHECK(read_config_json(&c, text, path, &err) == GX_OK && c.rope_theta == 77, "%s: %g, %s", places[i],
+              c.rope_theta, err.message);
+    }
+}
+
+TEST(a_config_json_that_asks_for_something_else_or_in_another_type_is_refused_by_file_and_key)
+{
+    static const struct {
+        const char *more, *says; // says: behind the file's name
+    } bad[] = {
+        {"\"model_type\": 7", "model_type is 7; only \"llama\" is built"},
+        {"\"model_type\": null", "model_type is null; only \"llama\""},
+        {"\"model_type\": \"mistral\"", "model_type is \"mistral\"; only \"llama\""},
+        {"\"hidden_act\": 3", "hidden_act is 3; only \"silu\" is built"},
+        {"\"hidden_act\": null", "hidden_act is null; only \"silu\""},
+        {"\"attention_bias\": \"yes\"", "attention_bias is \"yes\"; only false is built"},
+        {"\"attention_bias\": 0", "attention_bias is 0; only false"},
+        {"\"attention_bias\": true", "attention_bias is true; only false"},
+        {"\"mlp_bias\": 1", "mlp_bias is 1; only false is built"},
+        {"\"mlp_bias\": null", "mlp_bias is null; only false"},
+        {"\"attention_dropout\": 0.1", "attention_dropout is 0.1; only 0.0 is built"},
+        {"\"partial_rotary_factor\": 0.5", "partial_rotary_factor is 0.5; only 1.0 is built"},
+        {"\"architectures\": [\"LlamaForSequenceClassification\"]",
+         "architectures is [\"LlamaForSequenceClassification\"]; only [\"LlamaForCausalLM\"] is built"},
+        {"\"architectures\": \"LlamaForCausalLM\"",
+         "architectures is \"LlamaForCausalLM\"; only [\"LlamaForCausalLM\"]"},
+        {"\"architectures\": [7]", "architectures is [7]; only [\"LlamaForCausalLM\"]"},
+        {"\"tie_word_embeddings\": \"no\"", "tie_word_embeddings is \"no\"; expected true or false"},
+        {"\"tie_word_embeddings\": 0", "tie_word_embeddings is 0; expected true or false"},
+        {"\"tie_word_embeddings\": null", "tie_word_embeddings is null; expected true or false"},
+        {"\"rms_norm_eps\": null", "rms_norm_eps is null; expected a number"},
+        {"\"rms_norm_eps\": \"1e-5\"", "rms_norm_eps is \"1e-5\"; expected a number"},
+        {"\"rope_theta\": null", "rope_theta is null; expected a number, at least 1e-06"},
+        {"\"rope_theta\": [1]", "rope_theta is [1]; expected a number"},
+        {"\"initializer_range\": 1.5", "initializer_range is 1.5; expected a number from 0 to 1"},
+        {"\"max_position_embeddings\": null", "max_position_embeddings is null; expected an integer"},
+        {"\"head_dim\": 8.0", "head_dim is 8.0; expected an integer"},
+        {"\"num_key_value_heads\": true", "num_key_value_heads is true; expected an integer"},
+        {"\"rope_parameters\": [1]", "\"rope_parameters\" is an array; expected an object"},
+        {"\"rope_scaling\": \"linear\"", "\"rope_scaling\" is a string; expected an object"},
+        {"\"rope_scaling\": {\"type\": \"linear\"}", "rope_scaling: type is \"linear\"; only \"default\" is built"},
+        {"\"rope_parameters\": {\"rope_type\": 3}", "rope_parameters: rope_type is 3; only \"default\" is built"},
+        {"\"rope_parameters\": {\"rope_theta\": null}", "rope_parameters: rope_theta is null; expected a number"},
+        {"\"rope_parameters\": {\"partial_rotary_factor\": 0.5}",
+         "rope_parameters: partial_rotary_factor is 0.5; only"},
+        {"\"rope_parameters\": {\"full_attention\": {\"rope_theta\": 9}}",
+         "rope_parameters: full_attention is an object; only one RoPE"},
+        {"\"rope_theta\": 500, \"rope_parameters\": {\"rope_theta\": 600}",
+         "rope_parameters: rope_theta is 600, but 500 where it stands alone"},
+        {"\"rope_scaling\": {\"type\": \"default\"}, \"rope_parameters\": {\"rope_theta\": 600}",
+         "rope_scaling and rope_parameters are both there"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        const int is_type = !strncmp(bad[i].more, "\"model_type", 11);
+        GxLlamaConfig c = GX_ZERO;
+        GxError err = GX_ZERO;
+        char text[500], path[40];
+        snprintf(text, sizeof text, "{%s" SIZES ", %s}", is_type ? "" : "\"model_type\": \"llama\", ", bad[i].more);
+        const GxStatus status = read_config_json(&c, text, path, &err);
+        CHECK((status == GX_ERR_FORMAT || status == GX_ERR_UNSUPPORTED) && !strncmp(err.message, path, strlen(path)) &&
+                  strstr(err.message, bad[i].says),
+              "%s: %s", bad[i].more, status == GX_OK ? "it was taken" : err.message);
+    }
+}
+
 // ---- what a run says -----------------------------------------------------------------------------------------------
 
 typedef struct {
@@ -503,6 +728,78 @@ TEST(a_run_without_a_reporter_is_silent_and_an_error_goes_to_the_logger_and_the_
     CHECK(status == 1 && printed == 0 && strstr(errors.text, "hidden_size"), "status %d, %ld bytes, %s", status,
           printed, errors.text);
     remove_folder(folder);
+}
+
+static int train_by(const char *flags, const GxReporter *reporter, Heard *errors) // its exit status
+{
+    char all[900], *argv[60] = {(char *)"train"};
+    GxContext g = GX_ZERO;
+    int argc = 1;
+    snprintf(all, sizeof all, "%s", flags);
+    for (char *word = strtok(all, " "); word; word = strtok(NULL, " ")) argv[argc++] = word;
+    g.device = gx_device_cpu();
+    g.world = 1;
+    g.reporter = reporter;
+    g.log.write = hear_log, g.log.user = errors;
+    errors->text[0] = 0;
+    return gx_train(&g, &gx_llama, &gx_causal_lm, NULL, argc, argv);
+}
+
+// What a run of four steps writes at its end, of which `more` says how it begins; free() it.
+static char *sample_of(const char *folder, const char *more)
+{
+    static Heard said, errors;
+    const GxReporter reporter = {hear, &said};
+    char flags[900];
+    said.text[0] = 0;
+    snprintf(flags, sizeof flags,
+             "--train_data %s/text.txt --max_steps 4 --save_steps 2 --hidden_size 16 --intermediate_size 16 "
+             "--num_hidden_layers 1 --num_attention_heads 2 --num_key_value_heads 1 --seq_len 8 --micro_batch_size 2 "
+             "--threads 1 --sample_bytes 60 --eval_steps 0 %s",
+             folder, more);
+    CHECK(train_by(flags, &reporter, &errors) == 0 && !errors.text[0], "%s: %s", more, errors.text);
+    const char *sample = strstr(said.text, "sample:\n"), *end = sample ? strstr(sample, "\nloss curve: ") : NULL;
+    CHECK(end && end - sample > 60, "%s: it wrote no sample: %s", more, said.text);
+    return end ? strndup(sample, (size_t)(end - sample)) : strdup("");
+}
+
+// --seed need not be said again: the text's order and the sample's numbers are the run's own.
+TEST(a_resumed_run_draws_its_sample_by_the_seed_that_it_began_with)
+{
+    char folder[40], text[1000], more[200], *samples[3];
+    GxError err = GX_ZERO;
+    if (!make_folder(folder)) return;
+    for (int i = 0; i < 1000; i++) text[i] = (char)('a' + i * i % 23);
+    snprintf(more, sizeof more, "%s/text.txt", folder);
+    CHECK(gx_file_write(more, text, 1000, &err) == GX_OK, "%s", err.message);
+    snprintf(more, sizeof more, "--output_dir %s/whole --seed 5", folder);
+    samples[0] = sample_of(folder, more);
+    snprintf(more, sizeof more, "--output_dir %s/half --resume %s/whole/checkpoint-2", folder, folder);
+    samples[1] = sample_of(folder, more);
+    snprintf(more, sizeof more, "--output_dir %s/other --seed 6 --learning_rate 0 --model %s/whole/checkpoint-4",
+             folder, folder);
+    samples[2] = sample_of(folder, more);
+    CHECK(!strcmp(samples[0], samples[1]), "%s\nand, resumed, %s", samples[0], samples[1]);
+    CHECK(strcmp(samples[0], samples[2]), "with the same weights another seed writes the same");
+    for (int i = 0; i < 3; i++) free(samples[i]);
+    remove_folder(folder);
+}
+
+TEST(what_transformers_5_would_not_load_is_said_before_it_is_trained)
+{
+    static Heard errors;
+    CHECK(train_by("--dry_run --hidden_size 32 --num_attention_heads 4 --num_key_value_heads 2 --head_dim 6", NULL,
+                   &errors) == 0 &&
+              !errors.text[0],
+          "%s", errors.text);
+    CHECK(train_by("--dry_run --hidden_size 32 --num_attention_heads 3 --num_key_value_heads 1 --head_dim 6", NULL,
+                   &errors) == 0 &&
+              strstr(errors.text, "transformers 5 will not load what is saved: hidden_size (32) is not a multiple of "
+                                  "num_attention_heads (3)"),
+          "it said \"%s\"", errors.text);
+    CHECK(train_by("--dry_run --initializer_range 1.5", NULL, &errors) == 1 &&
+              strstr(errors.text, "a number from 0 to 1"),
+          "%s", errors.text);
 }
 
 int main(int argc, char **argv) { return test_main(argc, argv); }

@@ -148,6 +148,19 @@ static void hear_log(void *user, GxLogLevel level, const char *text) // of sever
 
 static const GxTask *task = &copy;
 static const char *shrinks; // this file, to 100 bytes, after the second step; NULL: none
+static struct {
+    int64_t first, end;
+} sick; // windows whose gradients are not finite: a weight is a NaN as long as they last
+
+static void step_once(GxTrainer *t)
+{
+    float *weight = (float *)t->model.store.weights + t->model.store.weights_n - 1; // of the head
+    const int is_sick = t->step >= sick.first && t->step < sick.end;
+    const float healthy = is_sick ? *weight : 0;
+    if (is_sick) *weight = NAN;
+    gx_trainer_step(t);
+    if (is_sick) *weight = healthy; // the step has changed nothing
+}
 
 static int train_task(GxContext *g, int argc, char **argv)
 {
@@ -164,7 +177,7 @@ static int train_task(GxContext *g, int argc, char **argv)
     g->log.write = hear_log;
     gx_trainer_open(&t, g, &gx_llama, task, NULL, argc, own);
     while (gx_trainer_next(&t)) {
-        gx_trainer_step(&t);
+        step_once(&t);
         gx_trainer_evaluate(&t, 0, &losses);
         gx_trainer_report(&t);
         if (shrinks && t.step == 2 && g->rank == 0) CHECK(truncate(shrinks, 100) == 0, "cannot cut %s", shrinks);
@@ -179,18 +192,19 @@ static int train_task(GxContext *g, int argc, char **argv)
 
 static char folder[] = "/tmp/galaxy_test_task_XXXXXX";
 
-// Exit status of a tiny model's training, in folder/<name>.
+// Exit status of a tiny model's training, in folder/<name>; "": where `more` says.
 static int train(const char *name, const char *more)
 {
-    char line[2 * GX_PATH], *argv[60] = {(char *)"train"};
+    char line[4 * GX_PATH], *argv[60] = {(char *)"train"};
     int argc = 1;
     memset(&said, 0, sizeof said);
     opened = closed = 0;
     snprintf(line, sizeof line,
-             "--output_dir %s/%s --hidden_size 16 --intermediate_size 16 --num_hidden_layers 1 "
+             "%s%s%s%s --hidden_size 16 --intermediate_size 16 --num_hidden_layers 1 "
              "--num_attention_heads 2 --num_key_value_heads 1 --seq_len 8 --threads 1 --logging_steps 1 "
-             "--learning_rate 0.02 --lr_scheduler_type constant %s",
-             folder, name, more);
+             "--learning_rate 0.02 %s %s",
+             name[0] ? "--output_dir " : "", name[0] ? folder : "", name[0] ? "/" : "", name,
+             strstr(more, "--lr_scheduler_type") ? "" : "--lr_scheduler_type constant", more);
     for (char *word = strtok(line, " "); word; word = strtok(NULL, " ")) argv[argc++] = word;
     return gx_launch(train_task, argc, argv);
 }
@@ -279,7 +293,7 @@ TEST(a_validation_does_not_depend_on_how_its_samples_meet_batches_and_ranks)
     }
 }
 
-TEST(a_resumed_run_sees_the_samples_that_come_next_and_another_identity_is_said)
+TEST(a_resumed_run_sees_the_samples_that_come_next_and_another_identity_is_refused)
 {
     CHECK(train("whole", "--micro_batch_size 2 --max_steps 6 --eval_steps 0") == 0, "%s", said.log);
     const double window = said.window[6], validation = said.validation[6];
@@ -288,8 +302,81 @@ TEST(a_resumed_run_sees_the_samples_that_come_next_and_another_identity_is_said)
     CHECK(said.window[6] == window && said.validation[6] == validation && !said.log[0],
           "%.17g, uninterrupted %.17g; validation %.17g, %.17g; %s", said.window[6], window, said.validation[6],
           validation, said.log);
-    CHECK(train("cut", "--micro_batch_size 2 --max_steps 7 --resume auto --symbols 5") == 0, "%s", said.log);
-    CHECK(strstr(said.log, "was trained with other symbols or seq_len: its samples will not go on"), "%s", said.log);
+    CHECK(train("cut", "--micro_batch_size 2 --max_steps 7 --resume auto --symbols 5") == 1, "%s", said.log);
+    CHECK(strstr(said.log, "was trained with other symbols (its symbols"), "%s", said.log);
+}
+
+// ---- steps that are skipped ----------------------------------------------------------------------------------------
+
+static double logged(const char *log, int64_t step, const char *key) // NAN: it is not there
+{
+    char words[100];
+    snprintf(words, sizeof words, "{\"step\": %ld, \"loss\"", (long)step);
+    const char *line = strstr(log, words);
+    snprintf(words, sizeof words, "\"%s\": ", key);
+    const char *at = line ? strstr(line, words) : NULL;
+    if (!at || at > strchr(line, '\n')) return NAN;
+    at += strlen(words);
+    return *at == 't' || *at == 'f' ? *at == 't' : strtod(at, NULL);
+}
+
+#define DESCENDING                                                                                                     \
+    "--micro_batch_size 2 --max_steps 8 --warmup_steps 2 --lr_scheduler_type linear --min_lr_ratio 0 --eval_steps 0 "  \
+    "--save_steps 5 "
+
+// A rate belongs to an update, not to a window: what was skipped has used none up.
+TEST(the_learning_rate_waits_while_steps_are_skipped)
+{
+    GxSchedule schedule;
+    GxError err = GX_ZERO;
+    CHECK(gx_schedule_open(&schedule, "linear", 0.02, 0, 2, 1, 8, &err) == GX_OK, "%s", err.message);
+    sick.first = 2, sick.end = 4;
+    CHECK(train("skips", DESCENDING) == 0, "%s", said.log);
+    sick.first = sick.end = 0;
+    char *log = read_file("skips/log.jsonl"), *state = read_file("skips/checkpoint-8/trainer_state.json");
+    for (int step = 1, applied = 0; step <= 8; step++) {
+        const int is_skipped = step == 3 || step == 4;
+        CHECK(logged(log, step, "skipped") == is_skipped, "step %d: %s", step, log);
+        test_close_number("lr", logged(log, step, "lr"), gx_schedule_rate(&schedule, applied), test_bound(1));
+        applied += !is_skipped;
+    }
+    CHECK(strstr(state, "\"global_step\": 8") && strstr(state, "\"applied_steps\": 6"), "%s", state);
+    CHECK(strstr(said.log, "2 of 8 steps were skipped"), "%s", said.log);
+    free(log), free(state);
+}
+
+TEST(a_run_that_has_skipped_steps_goes_on_from_its_checkpoint_bit_for_bit)
+{
+    static const char *const files[] = {"model.safetensors", "optimizer.safetensors", "trainer_state.json"};
+    char flags[500];
+    snprintf(flags, sizeof flags, DESCENDING "--resume %s/skips/checkpoint-5", folder);
+    CHECK(train("skipped", flags) == 0, "%s", said.log);
+    char *whole = read_file("skips/log.jsonl"), *half = read_file("skipped/log.jsonl");
+    for (int step = 6; step <= 8; step++)
+        CHECK(logged(whole, step, "loss") == logged(half, step, "loss") &&
+                  logged(whole, step, "lr") == logged(half, step, "lr"),
+              "step %d of the uninterrupted run and of the other:\n%s\n%s", step, whole, half);
+    for (int i = 0; i < 3; i++) {
+        char a[GX_PATH], b[GX_PATH];
+        uint64_t hash[2] = {0, 1};
+        int64_t bytes;
+        GxError err = GX_ZERO;
+        snprintf(a, sizeof a, "%s/skips/checkpoint-8/%s", folder, files[i]);
+        snprintf(b, sizeof b, "%s/skipped/checkpoint-8/%s", folder, files[i]);
+        CHECK(gx_file_hash(a, &hash[0], &bytes, &err) == GX_OK && gx_file_hash(b, &hash[1], &bytes, &err) == GX_OK &&
+                  hash[0] == hash[1],
+              "%s and %s differ; %s", a, b, err.message);
+    }
+    free(whole), free(half);
+}
+
+TEST(validations_on_the_way_take_eval_windows_and_the_last_one_all)
+{
+    CHECK(train("windows", "--micro_batch_size 2 --max_steps 4 --eval_steps 2 --eval_windows 3") == 0, "%s", said.log);
+    const char *first = strstr(said.out, " over "), *last = first ? strstr(first + 1, " over ") : NULL;
+    CHECK(first && last && !strncmp(first, " over 3 samples\n", 16) && !strncmp(last, " over 5 samples\n", 16) &&
+              !strstr(last + 1, " over "),
+          "%s", said.out);
 }
 
 TEST(its_options_are_options_of_the_program_and_agreed_on)
@@ -378,6 +465,25 @@ static void write_text(const char *name, int64_t bytes, int64_t other) // byte `
     free(text);
 }
 
+// However far from its ends: of each pair, one byte is another.
+TEST(ranks_whose_texts_differ_in_one_byte_do_not_train_together)
+{
+    enum { N = 3300000 };
+    static const int64_t places[] = {-1, 0, N / 2, N - 1};
+    write_text("same0", N, -1);
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        char flags[400];
+        write_text("same1", N, places[i]);
+        snprintf(flags, sizeof flags,
+                 "--ranks 2 --train_data %s@ --validation_fraction 0.0001 --max_steps 1 --sample_bytes 0",
+                 path_of("same"));
+        const int status = train_text(places[i] < 0 ? "same" : "other", flags);
+        CHECK(status == (places[i] >= 0) && !strstr(said.log, "rank 1: ") == (places[i] < 0) &&
+                  !strstr(said.log, "same1 is another text here (3300000 bytes, hash ") == (places[i] < 0),
+              "byte %ld: status %d, %s", (long)places[i], status, said.log);
+    }
+}
+
 TEST(a_text_that_is_cut_short_during_a_run_ends_it_with_its_path)
 {
     char flags[400];
@@ -390,6 +496,106 @@ TEST(a_text_that_is_cut_short_during_a_run_ends_it_with_its_path)
     shrinks = NULL;
 }
 
+// A path of n bytes for a file in a folder that is made.
+static void long_path(char path[GX_PATH], const char *name, int n)
+{
+    GxError err = GX_ZERO;
+    snprintf(path, GX_PATH, "%s/%s", folder, name);
+    for (int i = (int)strlen(path); i < n; i++) path[i] = i % 250 == 0 && i < n - 1 ? '/' : 'd', path[i + 1] = 0;
+    char *end = strrchr(path, '/');
+    *end = 0;
+    CHECK(gx_folder_make(path, &err) == GX_OK, "%s", err.message);
+    *end = '/';
+}
+
+TEST(text_output_model_and_checkpoint_have_paths_up_to_the_systems_limit)
+{
+    static const int most = GX_PATH - (int)sizeof "/checkpoint-999999999999999.gx-new/optimizer.safetensors";
+    static char text[GX_PATH], output[GX_PATH], flags[3 * GX_PATH];
+    GxError err = GX_ZERO;
+    char *bytes = NULL;
+    int64_t n;
+    long_path(text, "t", GX_PATH - 1);
+    write_text("text.txt", 4000, -1);
+    CHECK(gx_file_read(path_of("text.txt"), 5000, &bytes, &n, &err) == GX_OK &&
+              gx_file_write(text, bytes, n, &err) == GX_OK,
+          "%s", err.message);
+    free(bytes);
+    static const char run[] = "--micro_batch_size 2 --sample_bytes 0 --max_steps";
+    task = &gx_causal_lm;
+    long_path(output, "o", most);
+    snprintf(flags, sizeof flags, "%s 1 --train_data %s --output_dir %s", run, text, output);
+    CHECK(train("", flags) == 0 && !said.log[0], "%s", said.log);
+    snprintf(flags, sizeof flags, "%s 2 --train_data %s --output_dir %s --resume auto", run, text, output);
+    CHECK(train("", flags) == 0 && !said.log[0] && strstr(said.out, "checkpoint-2\n"), "%s", said.log);
+    snprintf(flags, sizeof flags, "%s 3 --train_data %s --output_dir %s/o --resume %s/checkpoint-2", run, text, folder,
+             output);
+    CHECK(train("", flags) == 0 && !said.log[0], "%s", said.log);
+    snprintf(flags, sizeof flags, "%s 1 --train_data %s --output_dir %s/m --model %s/checkpoint-2", run, text, folder,
+             output);
+    CHECK(train("", flags) == 0 && !said.log[0], "%s", said.log);
+    CHECK(gx_folder_remove(output, &err) == GX_OK, "%s", err.message);
+    long_path(output, "u", most + 1); // refused before it trains
+    snprintf(flags, sizeof flags, "%s 1 --train_data %s --output_dir %s", run, text, output);
+    CHECK(train("", flags) == 1 &&
+              strstr(said.log, "--output_dir has 4040 bytes; with checkpoints and their files in it, 4039 fit") &&
+              !strstr(said.out, "| loss"),
+          "%s%s", said.log, said.out);
+    snprintf(flags, sizeof flags, "%s 1 --train_data %sd --output_dir %s/o", run, text, folder);
+    CHECK(train("", flags) == 1 && strstr(said.log, "--train_data is \"") &&
+              strstr(said.log, "UTF-8 text of at most 4095 bytes"),
+          "%s", said.log);
+    task = &copy;
+}
+
+// The model that a run left, with other files of a tokenizer, or none; NULL text: the file is removed.
+static void change_model(const char *file, const char *text)
+{
+    GxError err = GX_ZERO;
+    char name[100];
+    snprintf(name, sizeof name, "model/checkpoint-1/%s", file);
+    if (!text) unlink(path_of(name));
+    else CHECK(gx_file_write(path_of(name), text, (int64_t)strlen(text), &err) == GX_OK, "%s", err.message);
+}
+
+TEST(a_model_with_another_tokenizer_is_refused_and_one_without_is_warned_of)
+{
+    static const struct {
+        const char *file, *text, *says;
+    } others[] = {
+        {"tokenizer.json", "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1}}}", "tokenizer.json: "},
+        {"tokenizer.json", "{", "tokenizer.json:1"},
+        {"tokenizer.model", "sentencepiece", "tokenizer.model is there"},
+        {"vocab.json", "{}", "vocab.json is there"},
+        {"merges.txt", "a b", "merges.txt is there"},
+    };
+    char made[600], model[1000], flags[1200];
+    write_text("text.txt", 4000, -1);
+    snprintf(made, sizeof made, "--train_data %.300s --max_steps 1 --sample_bytes 0 --micro_batch_size 2",
+             path_of("text.txt"));
+    CHECK(train_text("model", made) == 0, "%s", said.log);
+    snprintf(model, sizeof model, "%s --model %.300s", made, path_of("model/checkpoint-1"));
+    snprintf(flags, sizeof flags, "%s --dry_run", model);
+    CHECK(train_text("ours", flags) == 0 && !said.log[0], "its own tokenizer: %s", said.log);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        static const char *const ways[] = {"", "--dry_run", "--ranks 2"};
+        change_model("manifest.json", NULL); // on purpose
+        change_model("tokenizer.json", NULL);
+        change_model(others[i].file, others[i].text);
+        snprintf(flags, sizeof flags, "%s %s", model, ways[i % 3]);
+        CHECK(train_text("refused", flags) == 1 &&
+                  strstr(said.log, "model/checkpoint-1 has a tokenizer of its own (") &&
+                  strstr(said.log, others[i].says) && strstr(said.log, "only bytes as tokens are built"),
+              "%s: %s", others[i].file, said.log);
+        change_model(others[i].file, NULL);
+    }
+    CHECK(!has_file("refused"), "a refused run left a folder");
+    snprintf(flags, sizeof flags, "%s --ranks 2 --dry_run", model);
+    CHECK(train_text("warned", flags) == 0 && strstr(said.log, "model/checkpoint-1 has no tokenizer.json: what its"),
+          "without a tokenizer: %s", said.log);
+    CHECK(!strstr(strstr(said.log, "has no tokenizer") + 1, "has no tokenizer"), "said by every rank: %s", said.log);
+}
+
 TEST(causal_lm_says_a_loss_in_bits_per_byte)
 {
     GxCausalLm self = GX_ZERO;
@@ -400,6 +606,39 @@ TEST(causal_lm_says_a_loss_in_bits_per_byte)
     CHECK(!strcmp(metric[0].name, "loss") && metric[0].value == 1.5, "%s %g", metric[0].name, metric[0].value);
     CHECK(!strcmp(metric[1].name, "bits_per_byte") && fabs(metric[1].value - 1.5 / log(2.0)) < 1e-12, "%s %g",
           metric[1].name, metric[1].value);
+}
+
+// A text of letters below n whose last fifth has the others: which part a batch is from stands in its tokens.
+TEST(causal_lm_trains_on_the_first_part_of_its_text_and_validates_on_the_rest)
+{
+    enum { T = 6, B = 4, BYTES = 1000, HELD = 200 };
+    char text[BYTES];
+    int32_t twin[2 * T * B];
+    GxContext g = GX_ZERO;
+    GxCausalLm self = GX_ZERO;
+    GxBatch b = GX_ZERO;
+    const GxTaskSetup setup = {256, T, 0, ""};
+    for (int i = 0; i < BYTES; i++) text[i] = (char)(i % 10 == 9 ? '\n' : (i < BYTES - HELD ? 'a' : 'n') + i * i % 13);
+    snprintf(self.train_data, sizeof self.train_data, "%.200s/parts.txt", folder);
+    CHECK(gx_file_write(self.train_data, text, BYTES, &g.error) == GX_OK, "%s", g.error.message);
+    g.device = gx_device_cpu(), g.world = 1;
+    self.validation_fraction = (double)HELD / BYTES;
+    if (!CHECK(gx_causal_lm.open(&g, &self, &setup) == GX_OK, "%s", g.error.message)) return;
+    const int64_t samples = gx_causal_lm.held_out(&self);
+    CHECK(samples == (HELD - 1) / T, "%ld samples of %d tokens are held out", (long)samples, T);
+    b.T = T, b.B = B;
+    for (b.first_sample = 0; b.first_sample < samples + B; b.first_sample += B) {
+        gx_causal_lm.fill(&g, &self, &b, twin, 7, &g.error);
+        for (int i = 0; i < 2 * T * B; i++) CHECK(twin[i] < 'n', "it trains on %c, which is held out", twin[i]);
+        gx_causal_lm.fill_held_out(&g, &self, &b, twin, samples, &g.error);
+        for (int i = 0; i < T * B; i++) {
+            const int64_t sample = b.first_sample + i % B, at = BYTES - HELD + sample * T + i / B;
+            const int label = sample < samples ? text[at + 1] : GX_IGNORE_INDEX;
+            CHECK((twin[i] == text[at] || sample >= samples) && twin[T * B + i] == label,
+                  "held-out sample %ld: token %d, label %d", (long)sample, twin[i], twin[T * B + i]);
+        }
+    }
+    gx_causal_lm.close(&self);
 }
 
 TEST(labels_that_are_ignored_are_not_counted)

@@ -185,7 +185,7 @@ TEST(ranks_with_different_texts_or_options_are_refused_with_both_values)
         const char *first, *second, *says;
     } pairs[] = {
         {"--train_data text.txt", "--train_data other.txt", "another text"},
-        {"--train_data long_a.txt", "--train_data long_b.txt", "another text"}, // only their ends differ
+        {"--train_data long_a.txt", "--train_data long_b.txt", "another text"}, // but for one byte in their middle
         {"--learning_rate 1e-3 --seed 5", "--learning_rate 2e-3", "--seed is 5 on rank 0 and 1234 on rank 1"},
         {"--optimizer sgd", "", "--optimizer is \"sgd\" on rank 0 and \"adamw\" on rank 1"},
         {"--sample_prompt " HUNDRED "a", "--sample_prompt " HUNDRED "b", "--sample_prompt is \"1234567890"},
@@ -203,7 +203,9 @@ TEST(ranks_with_different_texts_or_options_are_refused_with_both_values)
           "other_eps/manifest.json",
           good_checkpoint());
     shell("tr a-z A-Z < text.txt > other.txt");
-    shell("for end in a b; do { head -c 1500000 /dev/zero | tr '\\0' x; echo $end; } > long_$end.txt; done");
+    shell("head -c 1600000 /dev/zero | tr '\\0' x > half.txt; for c in a b; do { cat half.txt; echo $c; cat half.txt; "
+          "} > "
+          "long_$c.txt; done");
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         const int status = run_pair(pairs[i].first, pairs[i].second);
         CHECK(status != 0 && status != TIMED_OUT && strstr(err(), pairs[i].says) && strstr(err(), "rank 1"),
@@ -341,7 +343,7 @@ static void check_frozen(const char *before, const char *after, const char *word
 {
     GxSafetensors a, b, moments;
     GxError e = GX_ZERO;
-    char path[GX_PATH];
+    char path[TEST_PATH];
     int frozen = 0;
     snprintf(path, sizeof path, "%s/optimizer.safetensors", after);
     if (!CHECK(gx_safetensors_open(&a, before, &e) == GX_OK && gx_safetensors_open(&b, after, &e) == GX_OK &&
@@ -704,7 +706,7 @@ TEST(models_of_other_kinds_are_refused_by_key)
         {"s/\"model_type\": \"llama\"/\"model_type\": \"mistral\"/", {"mistral", "llama"}},
         {"s/\"rope_type\": \"default\"/\"rope_type\": \"llama3\"/", {"llama3", "default"}},
         {"s/\"hidden_act\": \"silu\"/\"hidden_act\": \"gelu\"/", {"gelu", "silu"}},
-        {"s/\"attention_bias\": false/\"attention_bias\": true/", {"attention_bias", "not built"}},
+        {"s/\"attention_bias\": false/\"attention_bias\": true/", {"attention_bias is true", "only false is built"}},
         {"s/\"hidden_size\": 32/\"hidden_size\": \"32\"/", {"hidden_size", "config.json"}},
         {"s/\"hidden_size\": 32/\"hidden_size\": -32/", {"hidden_size", "-32"}},
         {"s/\"num_key_value_heads\": 2/\"num_key_value_heads\": -2/",
@@ -801,7 +803,7 @@ TEST(weights_with_missing_or_foreign_tensors_are_refused_by_name)
 
 TEST(a_model_with_too_small_a_vocabulary_is_refused)
 {
-    char line[4096], path[GX_PATH + 40];
+    char line[4096], path[TEST_PATH + 40];
     snprintf(path, sizeof path, "%s/data/ref/llama_gqa", repository);
     if (!exists(path)) SKIP("%.150s is not there", path);
     Refusal r = {"--model data/ref/llama_gqa", {"vocab_size is", "at least", NULL}};
@@ -1243,7 +1245,7 @@ TEST(a_second_run_in_the_same_folder_is_refused)
 
 TEST(help_lists_every_option_with_its_default)
 {
-    char line[GX_PATH + 20];
+    char line[TEST_PATH + 20];
     GxJson *args = NULL;
     GxError e = GX_ZERO;
     good_checkpoint();

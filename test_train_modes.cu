@@ -501,7 +501,7 @@ TEST(ranks_of_different_programs_or_groups_are_refused)
         {"train_llama_sp", "--recompute layer", "train_llama_sp", "", "--recompute is \"layer\" on rank 0 and "}};
     NEED_MPI();
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
-        char line[4096], first[GX_PATH];
+        char line[4096], first[TEST_PATH];
         if (!use_program(pairs[i].first)) return;
         snprintf(first, sizeof first, "%s", program);
         if (!use_program(pairs[i].second)) return;

@@ -36,7 +36,7 @@ TEST(training_args_of_processes_give_the_same_run_again)
     CHECK(run_ranks(BY_HAND, 2, "--config tiny.json --output_dir first --max_steps 2 --micro_batch_size 2") == 0,
           "%d ranks failed", child.status);
     const int port = free_port();
-    char script[4 * GX_PATH];
+    char script[4 * TEST_PATH];
     GxError e = GX_ZERO;
     snprintf(script, sizeof script, // world comes from the file; the port is still closed, but may be another's by now
              "for r in 0 1; do %s --config first/training_args.json --output_dir again --rank $r --init "
@@ -144,7 +144,7 @@ TEST(starts_that_contradict_themselves_are_refused)
 
 TEST(a_rank_that_never_comes_is_named)
 {
-    char line[GX_PATH + 300];
+    char line[TEST_PATH + 300];
     snprintf(line, sizeof line,
              "%s --config tiny.json --max_steps 2 --timeout 1 --output_dir lonely --world 3 --rank 0 --init "
              "tcp://127.0.0.1:%d",
@@ -170,7 +170,7 @@ TEST(mpirun_has_the_word_where_the_program_has_mpi)
 
 TEST(a_program_without_mpi_takes_the_ranks_that_it_is_told_under_any_launcher)
 {
-    char with_mpi[GX_PATH];
+    char with_mpi[TEST_PATH];
     if (!program_nompi[0]) SKIP("no binary without MPI was given: set GX_TRAIN_LLAMA_NOMPI");
     snprintf(with_mpi, sizeof with_mpi, "%s", program);
     snprintf(program, sizeof program, "%s", program_nompi);

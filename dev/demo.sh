@@ -5,8 +5,7 @@ set -eu
 cd "$(dirname "$0")/.."
 limit=0.85 # of a bigram model's bits per byte; see docs/demo.md for how it was chosen
 out=$(sed -n 's/.*"output_dir": *"\([^"]*\)".*/\1/p' train_config/llama/demo.json)
-rm -rf "$out"/checkpoint-* # of an earlier demo: this one begins anew
-./train_llama --config train_config/llama/demo.json "$@"
+./train_llama --config train_config/llama/demo.json --overwrite_output_dir "$@"
 bits=$(sed -n 's/.*"eval_bits_per_byte": \([0-9.]*\).*/\1/p' "$out/log.jsonl" | tail -n 1)
 bigram=$(sed -n 's/.*"bigram_bits_per_byte": \([0-9.]*\).*/\1/p' "$out/log.jsonl" | tail -n 1)
 awk -v bits="$bits" -v bigram="$bigram" -v limit="$limit" 'BEGIN {

@@ -31,7 +31,8 @@
 static const double LIMIT = 60;          // seconds for a child, on a busy machine
 enum { TEXT_BYTES = 60000, STEPS = 20 }; // STEPS: of a run that is interrupted
 
-static char program[GX_PATH], program_nompi[GX_PATH], repository[GX_PATH], folder[] = "/tmp/galaxy_test_train_XXXXXX";
+enum { TEST_PATH = 1024 }; // with room for flags behind it in a command line
+static char program[TEST_PATH], program_nompi[TEST_PATH], repository[TEST_PATH], folder[] = "/tmp/galaxy_test_train_XXXXXX";
 static int has_mpi, is_sanitized;
 
 // The program of this name beside the one that was given, from now on. 0, and a failed check: there is none.
@@ -624,8 +625,8 @@ static int find_program(const char *variable, const char *standard,
     const char *name = getenv(variable);
     if (!name || !name[0]) name = standard;
     char *full = name ? realpath(name, NULL) : NULL;
-    int found = full && access(full, X_OK) == 0 && (int)strlen(full) < GX_PATH;
-    if (found) snprintf(path, GX_PATH, "%s", full);
+    int found = full && access(full, X_OK) == 0 && (int)strlen(full) < TEST_PATH;
+    if (found) snprintf(path, TEST_PATH, "%s", full);
     free(full);
     return found;
 }
@@ -643,7 +644,7 @@ static int program_contains(const char *words)
 
 static int program_main(int argc, char **argv)
 {
-    char back[GX_PATH];
+    char back[TEST_PATH];
     if (!getcwd(back, sizeof back)) return 1;
     snprintf(repository, sizeof repository, "%s", back);
     if (!find_program("GX_TRAIN_LLAMA", "./train_llama", program)) {

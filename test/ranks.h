@@ -40,7 +40,7 @@ static void rank_line(char *line, size_t n, Launcher way, int rank, int world, i
 // rank r says is in rank<r>.txt, its process number in pid<r>. more: flags that rank 1 alone has.
 static void start_ranks(Launcher way, int world, const char *flags, const char *more)
 {
-    char script[20000] = "#!/bin/sh\nfailed=0\n", line[GX_PATH + 300];
+    char script[20000] = "#!/bin/sh\nfailed=0\n", line[TEST_PATH + 300];
     GxError e = GX_ZERO;
     const int port = free_port();
     for (int r = 0; r < world; r++) {

@@ -51,6 +51,8 @@
 
 GX_BEGIN
 
+enum { GX_PATH = 4096 }; // bytes of a path, its terminating 0 among them: as many as the system takes
+
 static inline int64_t gx_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t gx_max(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t gx_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -60,6 +62,7 @@ double gx_seconds(void); // monotonic clock, seconds
 
 // FNV-1a, 64 bits (Fowler, Noll, Vo): finds torn and rotten files, not forged ones.
 #define GX_HASH_START UINT64_C(0xcbf29ce484222325)
+#define GX_HASH_PRIME UINT64_C(0x100000001b3)
 uint64_t gx_hash(uint64_t hash, const void *data, int64_t bytes); // continues from `hash`
 
 // Bytes of the UTF-8 character that a text begins with (RFC 3629: no overlong forms, no surrogates, nothing above
@@ -85,7 +88,7 @@ double gx_seconds(void)
 uint64_t gx_hash(uint64_t hash, const void *data, int64_t bytes)
 {
     const unsigned char *p = (const unsigned char *)data;
-    for (int64_t i = 0; i < bytes; i++) hash = (hash ^ p[i]) * UINT64_C(0x100000001b3);
+    for (int64_t i = 0; i < bytes; i++) hash = (hash ^ p[i]) * GX_HASH_PRIME;
     return hash;
 }
 

@@ -22,11 +22,12 @@ typedef struct {
 } GxIntList;
 
 typedef enum {
-    GX_FIELD_INT,     // int64_t
-    GX_FIELD_DOUBLE,  // double, finite
-    GX_FIELD_BOOL,    // int, 0 or 1
-    GX_FIELD_STRING,  // char[GX_FIELD_TEXT]
-    GX_FIELD_INT_LIST // GxIntList
+    GX_FIELD_INT,      // int64_t
+    GX_FIELD_DOUBLE,   // double, finite
+    GX_FIELD_BOOL,     // int, 0 or 1
+    GX_FIELD_STRING,   // char[GX_FIELD_TEXT]
+    GX_FIELD_INT_LIST, // GxIntList
+    GX_FIELD_PATH      // char[GX_PATH]: a string, long enough for every path
 } GxFieldType;
 
 typedef struct {
@@ -44,7 +45,7 @@ typedef union { // a value before it is stored
     int64_t i;
     double d;
     int b;
-    char s[GX_FIELD_TEXT];
+    char s[GX_PATH];
     GxIntList list;
 } GxFieldValue;
 
@@ -110,9 +111,9 @@ static int gx__fields_is_utf8(const char *text)
     return *text == 0;
 }
 
-static int gx__fields_parse_string(const char *text, char *out)
+static int gx__fields_parse_string(const char *text, char *out, int size)
 {
-    return gx__fields_is_utf8(text) && snprintf(out, GX_FIELD_TEXT, "%s", text) < GX_FIELD_TEXT;
+    return gx__fields_is_utf8(text) && snprintf(out, (size_t)size, "%s", text) < size;
 }
 
 // "3,1", "[3, 1]", "[]" or "".
@@ -147,7 +148,8 @@ int gx_field_parse(const GxField *f, const char *text, GxFieldValue *v)
     case GX_FIELD_INT: return gx__fields_parse_int(text, &v->i);
     case GX_FIELD_DOUBLE: return gx__fields_parse_double(text, &v->d);
     case GX_FIELD_BOOL: return gx_field_parse_bool(text, &v->b);
-    case GX_FIELD_STRING: return gx__fields_parse_string(text, v->s);
+    case GX_FIELD_STRING:
+    case GX_FIELD_PATH: return gx__fields_parse_string(text, v->s, (int)gx_field_size(f));
     case GX_FIELD_INT_LIST: return gx__fields_parse_list(text, &v->list);
     default: return 0;
     }
@@ -192,8 +194,12 @@ int gx_field_allows(const GxField *f, const GxFieldValue *v)
 // "an integer, at least 1"
 void gx_field_expected(const GxField *f, char *out, size_t size)
 {
-    static const char *const kinds[] = {"an integer", "a number", "true or false", "UTF-8 text of at most 255 bytes",
-                                        "at most 256 integers, such as 3,1"};
+    static const char *const kinds[] = {"an integer",
+                                        "a number",
+                                        "true or false",
+                                        "UTF-8 text of at most 255 bytes",
+                                        "at most 256 integers, such as 3,1",
+                                        "UTF-8 text of at most 4095 bytes"};
     double low, high;
     gx__fields_range(f, &low, &high);
     if (f->type == GX_FIELD_STRING && f->allowed) snprintf(out, size, "one of %s", f->allowed);
@@ -216,7 +222,8 @@ GxStatus gx_field_refuse(const GxField *f, const char *who, const char *quote, c
 
 size_t gx_field_size(const GxField *f)
 {
-    static const size_t sizes[] = {sizeof(int64_t), sizeof(double), sizeof(int), GX_FIELD_TEXT, sizeof(GxIntList)};
+    static const size_t sizes[] = {sizeof(int64_t), sizeof(double),    sizeof(int),
+                                   GX_FIELD_TEXT,   sizeof(GxIntList), GX_PATH};
     return sizes[f->type];
 }
 
@@ -229,7 +236,7 @@ int gx_field_same(const GxField *f, const void *a, const void *b)
 {
     const void *x = gx_field_in(f, a), *y = gx_field_in(f, b);
     const GxIntList *l = (const GxIntList *)x, *m = (const GxIntList *)y;
-    if (f->type == GX_FIELD_STRING) return !strcmp((const char *)x, (const char *)y);
+    if (f->type == GX_FIELD_STRING || f->type == GX_FIELD_PATH) return !strcmp((const char *)x, (const char *)y);
     if (f->type == GX_FIELD_INT_LIST) return l->n == m->n && !memcmp(l->v, m->v, (size_t)l->n * sizeof *l->v);
     if (f->type == GX_FIELD_DOUBLE) return *(const double *)x == *(const double *)y; // 0 and -0 are the same
     return !memcmp(x, y, gx_field_size(f));

@@ -6,7 +6,7 @@
 //     gx_log(&log, GX_LOG_WARNING, "%d threads on %d cores", 8, 2);
 #ifndef GX_LOG_H
 #define GX_LOG_H
-#include "common.h"
+#include "status.h"
 GX_BEGIN
 
 typedef enum { GX_LOG_INFO = 0, GX_LOG_WARNING, GX_LOG_ERROR } GxLogLevel;
@@ -16,23 +16,20 @@ typedef struct {
 } GxLogger;
 
 void gx_log(const GxLogger *logger, GxLogLevel level, const char *format, ...)
-    GX_PRINTF(3, 4); // longer than 4095 bytes: cut
+    GX_PRINTF(3, 4); // longer than 4095 bytes: shortened (gx_format_shortened)
 
 GX_END
 #endif
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_LOG_IMPLEMENTED)
 #define GX_LOG_IMPLEMENTED
-#include <stdarg.h>
-#include <stdio.h>
-
 void gx_log(const GxLogger *logger, GxLogLevel level, const char *format, ...)
 {
     if (!logger || !logger->write) return;
     char text[4096];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    gx_format_shortened(text, sizeof text, format, args);
     va_end(args);
     gx_text_clean(text);
     logger->write(logger->user, level, text);

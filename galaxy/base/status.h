@@ -1,13 +1,15 @@
 // status.h: how Galaxy says that something went wrong.
 //
 // What can fail returns a GxStatus and fills a GxError: the first error stays, later ones are dropped (a context's
-// error is sticky). Nothing here prints or exits. A message says what was found, what was expected, and what to do;
-// it is UTF-8 without control characters, whatever stands in the file or flag that it quotes.
+// error is sticky). Nothing here prints or exits. A message says what was found, what was expected, and what to do; it
+// is UTF-8 without control characters, whatever stands in the file or flag that it quotes. Of one that is too long, as
+// with a path of thousands of bytes, beginning and end are kept.
 //
 //     if (T < 1) return GX_FAIL(err, GX_ERR_ARGUMENT, "seq_len is %ld; it must be at least 1", T);
 //     GX_TRY(gx_safetensors_open(&file, path, err));
 #ifndef GX_STATUS_H
 #define GX_STATUS_H
+#include <stdarg.h>
 #include "common.h"
 GX_BEGIN
 
@@ -35,6 +37,10 @@ GxStatus gx_error_code(const GxError *err); // safe while other threads may set 
 void gx_error_clear(GxError *err);
 const char *gx_status_name(GxStatus code);
 
+// The formatted text into out[size], size >= 8. What does not fit is left out of its middle, where "…" stands then: the
+// first third stays, and the end. No character of UTF-8 is cut.
+void gx_format_shortened(char *out, size_t size, const char *format, va_list args);
+
 #define GX_FAIL(err, code, ...) gx_error_set((err), (code), __FILE__, __LINE__, __VA_ARGS__)
 #define GX_TRY(call)                                                                                                   \
     do {                                                                                                               \
@@ -47,9 +53,30 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_STATUS_IMPLEMENTED)
 #define GX_STATUS_IMPLEMENTED
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+enum { GX__STATUS_TEXT = 3 * GX_PATH }; // the longest: two paths, and words
+
+static int gx__status_inside_character(char c) { return ((unsigned char)c & 0xC0) == 0x80; }
+
+void gx_format_shortened(char *out, size_t size, const char *format, va_list args)
+{
+    static const char dots[] = "…";
+    char whole[GX__STATUS_TEXT];
+    vsnprintf(whole, sizeof whole, format, args);
+    const size_t n = strlen(whole);
+    if (n < size) {
+        memcpy(out, whole, n + 1);
+        return;
+    }
+    size_t head = size / 3, tail = n - (size - sizeof dots - head); // the tail begins there
+    while (head > 0 && gx__status_inside_character(whole[head])) head--;
+    while (tail < n && gx__status_inside_character(whole[tail])) tail++;
+    memcpy(out, whole, head);
+    memcpy(out + head, dots, sizeof dots - 1);
+    memcpy(out + head + sizeof dots - 1, whole + tail, n - tail + 1);
+}
 
 GxStatus gx_error_set(GxError *err, GxStatus code, const char *file, int line, const char *format, ...)
 {
@@ -57,7 +84,7 @@ GxStatus gx_error_set(GxError *err, GxStatus code, const char *file, int line, c
     if (!__atomic_compare_exchange_n(&err->claimed, &nobody, 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return code;
     va_list args;
     va_start(args, format);
-    vsnprintf(err->message, sizeof err->message, format, args);
+    gx_format_shortened(err->message, sizeof err->message, format, args);
     va_end(args);
     gx_text_clean(err->message);
     err->file = file;

@@ -351,14 +351,14 @@ GxStatus gx_config_read_args(GxConfig *c, int argc, char **argv, GxError *err)
 
 static int gx__config_option_flag(const GxField *o, char *out, size_t size) // "--seq_len N"; its length
 {
-    static const char *const kinds[] = {" N", " X", "", " TEXT", " N,N,…"};
+    static const char *const kinds[] = {" N", " X", "", " TEXT", " N,N,…", " PATH"};
     int length = snprintf(out, size, "--%s%s", o->name, kinds[o->type]);
     return o->type == GX_FIELD_INT_LIST ? length - 2 : length; // … is three bytes and one column
 }
 
 void gx_config_help(const GxConfig *c, FILE *out)
 {
-    static const char *const nothing[] = {"0", "0", "false", "none", "none"};
+    static const char *const nothing[] = {"0", "0", "false", "none", "none", "none"};
     char flag[GX__CONFIG_NAME_CAP + 16], expected[200];
     int width = (int)strlen("--config FILE");
     for (int g = 0; g < c->groups; g++)

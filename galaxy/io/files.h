@@ -2,22 +2,22 @@
 // hashes.
 //
 // A file gets its name only when it is whole: it is written under a temporary name beside it, synced, then renamed,
-// then the folder is synced. Whatever happens in between (disk full, a signal, a power cut), the name holds the old
-// contents or the new, never a part. Only regular files are read (a named pipe would hang), and only regular files and
-// folders are removed: links are never followed there.
+// then the folder is synced; any name that the system takes for the file itself will do. Whatever happens in between
+// (disk full, a signal, a power cut), the name holds the old contents or the new, never a part. Only regular files are
+// read (a named pipe would hang), and only regular files and folders are removed: links are never followed there.
 //
 //     char *text; int64_t bytes;
 //     GX_TRY(gx_file_read("notes.txt", 1 << 20, &text, &bytes, err));   // text[bytes] == 0
 //     GX_TRY(gx_file_write("copy.txt", text, bytes, err));
 //     free(text);
 //
-// Paths hold at most GX_PATH - 1 bytes. POSIX only.
+// Paths hold at most GX_PATH - 1 bytes, which is what the system takes. POSIX only.
 #ifndef GX_FILES_H
 #define GX_FILES_H
 #include "../base/status.h"
 GX_BEGIN
 
-enum { GX_PATH = 1024, GX_FILE_NAME = 256 };
+enum { GX_FILE_NAME = 256 };
 
 // Paths.
 GxStatus gx_path_join(char *out, const char *folder, const char *name, GxError *err); // out[GX_PATH]
@@ -34,11 +34,11 @@ GxStatus gx_file_write_at(int fd, const char *path, const void *data, int64_t by
 GxStatus gx_file_read(const char *path, int64_t cap, char **text, int64_t *bytes, GxError *err);
 GxStatus gx_file_sync(const char *path, GxError *err); // a file or a folder, to the disk
 
-// A new file: create, gx_file_write_at(file.fd, file.temporary, …), then commit or abandon. After a failed commit
-// nothing is left of it.
+// A new file: create, gx_file_write_at(file.fd, file.path, …), then commit or abandon. After a failed commit nothing is
+// left of it.
 typedef struct {
-    int is_open, fd;
-    char path[GX_PATH], temporary[GX_PATH];
+    int is_open, fd, folder;                     // folder: that the file lies in, open
+    char path[GX_PATH], temporary[GX_FILE_NAME]; // temporary: its name in that folder, until it is committed
 } GxNewFile;
 GxStatus gx_file_create(GxNewFile *file, const char *path, GxError *err);
 GxStatus gx_file_commit(GxNewFile *file, GxError *err);
@@ -171,15 +171,20 @@ GxStatus gx_file_read(const char *path, int64_t cap, char **text, int64_t *bytes
     return GX_OK;
 }
 
-GxStatus gx_file_sync(const char *path, GxError *err)
+static GxStatus gx__files_sync_and_close(int fd, const char *path, GxError *err)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return GX_FAIL(err, GX_ERR_IO, "cannot open %s: %s", path, strerror(errno));
     int failed = fsync(fd) != 0 && errno != EINVAL; // EINVAL: a file system that cannot sync folders
     int reason = errno;
     close(fd);
     if (failed) return GX_FAIL(err, GX_ERR_IO, "cannot sync %s: %s", path, strerror(reason));
     return GX_OK;
+}
+
+GxStatus gx_file_sync(const char *path, GxError *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return GX_FAIL(err, GX_ERR_IO, "cannot open %s: %s", path, strerror(errno));
+    return gx__files_sync_and_close(fd, path, err);
 }
 
 static void gx__files_path_parent(char *out, const char *path)
@@ -189,18 +194,50 @@ static void gx__files_path_parent(char *out, const char *path)
     else snprintf(out, GX_PATH, "%.*s", slash == path ? 1 : (int)(slash - path), path);
 }
 
+static const char *gx__files_path_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+// "model.safetensors.tmp-1234-0"; of a name that is too long for that, its beginning.
+static void gx__files_temporary_name(char out[GX_FILE_NAME], const char *name, int attempt)
+{
+    char suffix[40];
+    const int room = GX_FILE_NAME - 1 - snprintf(suffix, sizeof suffix, ".tmp-%ld-%d", (long)getpid(), attempt);
+    int n = (int)gx_min((int64_t)strlen(name), room);
+    while (n > 0 && ((unsigned char)name[n] & 0xC0) == 0x80) n--; // a character of UTF-8 stays whole
+    snprintf(out, GX_FILE_NAME, "%.*s%s", n, name, suffix);
+}
+
+// 0, or errno.
+static int gx__files_create_temporary(GxNewFile *file)
+{
+    const char *name = gx__files_path_name(file->path);
+    struct stat st;
+    if (fstatat(file->folder, name, &st, AT_SYMLINK_NOFOLLOW) != 0 && errno != ENOENT)
+        return errno;                                 // what cannot be a name is refused now, not when all is written
+    for (int attempt = 0; attempt < 100; attempt++) { // names that a killed program left behind are stepped over
+        gx__files_temporary_name(file->temporary, name, attempt);
+        file->fd = openat(file->folder, file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (file->fd >= 0) return 0;
+        if (errno != EEXIST) break;
+    }
+    return errno;
+}
+
 GxStatus gx_file_create(GxNewFile *file, const char *path, GxError *err)
 {
+    char parent[GX_PATH];
     memset(file, 0, sizeof *file);
     if (snprintf(file->path, GX_PATH, "%s", path) >= GX_PATH)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "the path %.200s… is longer than %d bytes", path, GX_PATH - 1);
-    for (int attempt = 0; attempt < 100; attempt++) { // names that a killed program left behind are stepped over
-        if (snprintf(file->temporary, GX_PATH, "%s.tmp-%ld-%d", path, (long)getpid(), attempt) >= GX_PATH)
-            return GX_FAIL(err, GX_ERR_ARGUMENT, "the path %.200s… leaves no room for a temporary name", path);
-        file->fd = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (file->fd >= 0 || errno != EEXIST) break;
-    }
-    if (file->fd < 0) return GX_FAIL(err, GX_ERR_IO, "cannot create %s: %s", file->temporary, strerror(errno));
+    gx__files_path_parent(parent, path);
+    file->folder = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (file->folder < 0) return GX_FAIL(err, GX_ERR_IO, "cannot create %s: %s", path, strerror(errno));
+    const int reason = gx__files_create_temporary(file);
+    if (reason) close(file->folder);
+    if (reason) return GX_FAIL(err, GX_ERR_IO, "cannot create %s: %s", path, strerror(reason));
     file->is_open = 1;
     return GX_OK;
 }
@@ -209,30 +246,30 @@ void gx_file_abandon(GxNewFile *file)
 {
     if (!file->is_open) return;
     close(file->fd);
-    unlink(file->temporary);
+    unlinkat(file->folder, file->temporary, 0);
+    close(file->folder);
     file->is_open = 0;
 }
 
 GxStatus gx_file_commit(GxNewFile *file, GxError *err)
 {
-    char parent[GX_PATH];
     if (!file->is_open) return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: committed, but not open", file->path);
-    if (fsync(file->fd) != 0 || rename(file->temporary, file->path) != 0) {
+    if (fsync(file->fd) != 0 ||
+        renameat(file->folder, file->temporary, file->folder, gx__files_path_name(file->path)) != 0) {
         int reason = errno;
         gx_file_abandon(file);
         return GX_FAIL(err, GX_ERR_IO, "cannot finish %s: %s", file->path, strerror(reason));
     }
     close(file->fd); // synced: nothing is left that could fail
     file->is_open = 0;
-    gx__files_path_parent(parent, file->path);
-    return gx_file_sync(parent, err);
+    return gx__files_sync_and_close(file->folder, file->path, err);
 }
 
 GxStatus gx_file_write(const char *path, const void *data, int64_t bytes, GxError *err)
 {
     GxNewFile file;
     GX_TRY(gx_file_create(&file, path, err));
-    GxStatus status = gx_file_write_at(file.fd, file.temporary, data, bytes, 0, err);
+    GxStatus status = gx_file_write_at(file.fd, file.path, data, bytes, 0, err);
     if (status == GX_OK) return gx_file_commit(&file, err);
     gx_file_abandon(&file);
     return status;

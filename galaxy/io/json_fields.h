@@ -36,7 +36,8 @@ GX_END
 
 int gx_field_from_json(const GxField *f, const GxJson *json, GxFieldValue *v)
 {
-    static const GxJsonType expected[] = {GX_JSON_INT, GX_JSON_REAL, GX_JSON_BOOL, GX_JSON_STRING, GX_JSON_ARRAY};
+    static const GxJsonType expected[] = {GX_JSON_INT,    GX_JSON_REAL,  GX_JSON_BOOL,
+                                          GX_JSON_STRING, GX_JSON_ARRAY, GX_JSON_STRING};
     GxJsonType type = gx_json_type(json);
     memset(v, 0, sizeof *v);
     if (type != expected[f->type] && !(f->type == GX_FIELD_DOUBLE && type == GX_JSON_INT)) return 0;
@@ -44,7 +45,8 @@ int gx_field_from_json(const GxField *f, const GxJson *json, GxFieldValue *v)
     case GX_FIELD_INT: v->i = gx_json_int(json); return 1;
     case GX_FIELD_DOUBLE: v->d = gx_json_double(json); return 1;
     case GX_FIELD_BOOL: v->b = gx_json_bool(json); return 1;
-    case GX_FIELD_STRING: return gx_field_parse(f, gx_json_string(json), v);
+    case GX_FIELD_STRING:
+    case GX_FIELD_PATH: return gx_field_parse(f, gx_json_string(json), v);
     default: break;
     }
     if (gx_json_size(json) > GX_FIELD_LIST) return 0;
@@ -64,7 +66,8 @@ GxJson *gx_field_to_json(const GxField *f, const void *source, GxError *err)
     case GX_FIELD_INT: return gx_json_new_int(*(const int64_t *)field);
     case GX_FIELD_DOUBLE: return gx_json_new_double(*(const double *)field);
     case GX_FIELD_BOOL: return gx_json_new_bool(*(const int *)field);
-    case GX_FIELD_STRING: return gx_json_new_string((const char *)field);
+    case GX_FIELD_STRING:
+    case GX_FIELD_PATH: return gx_json_new_string((const char *)field);
     default: break;
     }
     GxJson *array = gx_json_new_array();

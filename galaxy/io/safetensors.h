@@ -681,8 +681,8 @@ GxStatus gx_safetensors_create(GxSafetensorsWriter *w, const char *path, const G
     GxStatus status = gx__st_lay_out(w, path, err);
     if (status == GX_OK) status = gx__st_header(w, metadata, pairs, &text, &bytes, err);
     if (status == GX_OK) status = gx_file_create(&w->file, path, err);
-    if (status == GX_OK) status = gx_file_write_at(w->file.fd, w->file.temporary, &bytes, 8, 0, err);
-    if (status == GX_OK) status = gx_file_write_at(w->file.fd, w->file.temporary, text, bytes, 8, err);
+    if (status == GX_OK) status = gx_file_write_at(w->file.fd, w->file.path, &bytes, 8, 0, err);
+    if (status == GX_OK) status = gx_file_write_at(w->file.fd, w->file.path, text, bytes, 8, err);
     free(text);
     if (status != GX_OK) {
         gx_safetensors_abort(w);
@@ -736,7 +736,7 @@ GxStatus gx_safetensors_write(GxSafetensorsWriter *w, const char *name, int64_t 
     GxSafetensorsEntry *e = NULL;
     GX_TRY(gx__st_writable(w, name, first, count, &e, err));
     int64_t offset = e->offset + first * e->dtype_size, bytes = count * e->dtype_size;
-    GX_TRY(gx_file_write_at(w->file.fd, w->file.temporary, data, bytes, offset, err));
+    GX_TRY(gx_file_write_at(w->file.fd, w->file.path, data, bytes, offset, err));
     return gx__st_note_span(w, offset, offset + bytes, err);
 }
 

@@ -78,6 +78,8 @@ typedef struct { // a family
     int64_t (*vocab_size)(const void *config);
     GxStatus (*read_config)(void *config, const char *path, GxError *err); // config.json of a Hugging Face folder
     GxStatus (*write_config)(const void *config, const char *path, GxError *err);
+    // Says of a resolved configuration what others will not load of it, before it is trained. NULL: they load all.
+    void (*warn)(const void *config, const GxLogger *log);
 } GxFamily;
 
 // A mode: what is split how, and what happens to ONE pair. The whole of train_tp.cu and its siblings.

@@ -1,8 +1,10 @@
 // llama_family.h: LLaMA for the trainer: its options and its config.json.
 //
-// Reading refuses by name what would change the arithmetic and is not built: scaled RoPE, biases, other activations.
+// Reading refuses by name what would change the arithmetic and is not built (scaled RoPE, biases, dropout, other
+// activations and heads), and every value of another type: nothing that is there is taken as absent.
 // Writing says rope_theta in the spellings of transformers 4 and 5, since a 4.x takes a file with the newer one alone
-// silently as theta = 10000.
+// silently as theta = 10000. torch_dtype is what all of them read; dtype, its newer name, 4.x before 4.56 does not
+// know.
 #ifndef GX_LLAMA_FAMILY_H
 #define GX_LLAMA_FAMILY_H
 #include "../io/json_fields.h"
@@ -11,7 +13,7 @@ GX_BEGIN
 
 extern const GxFamily gx_llama;
 
-GxStatus gx_llama_config_read(GxLlamaConfig *c, const char *path, GxError *err);
+GxStatus gx_llama_config_read(GxLlamaConfig *c, const char *path, GxError *err); // resolved
 GxStatus gx_llama_config_write(const GxLlamaConfig *c, const char *path, GxError *err);
 
 GX_END
@@ -22,6 +24,7 @@ GX_END
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 enum { GX__LLAMA_FAMILY_CONFIG_JSON_CAP = 1 << 20 };
 
@@ -43,7 +46,7 @@ static const GxField gx__llama_family_options[] = {
     {"rope_theta", GX_FIELD_DOUBLE, offsetof(GxLlamaConfig, rope_theta), "10000", "base of the rotary angles",
      "1e-6.."},
     {"initializer_range", GX_FIELD_DOUBLE, offsetof(GxLlamaConfig, initializer_range), "0.02",
-     "standard deviation of the first weights", "0.."},
+     "standard deviation of the first weights", "0..1"}, // transformers 5 loads no larger one
     {"tie_word_embeddings", GX_FIELD_BOOL, offsetof(GxLlamaConfig, tie_word_embeddings), "false",
      "the head is the embedding", NULL},
 };
@@ -55,44 +58,102 @@ enum {
 
 // ---- config.json ---------------------------------------------------------------------------------------------------
 
-// rope_theta stands alone (4.x) or in rope_parameters (5.x), whose own wins; any scaling but "default" is refused.
-static GxStatus gx__llama_family_read_rope(GxLlamaConfig *c, const GxJson *json, const char *path, GxError *err)
+// A member that may have one value alone, if it is there: `only` is that value as JSON has it.
+static GxStatus gx__llama_family_need(const GxJson *object, const char *key, const char *only, const char *where,
+                                      GxError *err)
+{
+    const GxJson *value = gx_json_get(object, key);
+    const int both_numbers =
+        strchr("01", only[0]) && (gx_json_type(value) == GX_JSON_INT || gx_json_type(value) == GX_JSON_REAL);
+    char *text;
+    int64_t bytes;
+    if (!value) return GX_OK;
+    GX_TRY(gx_json_dump(value, 0, &text, &bytes, err));
+    if (both_numbers ? gx_json_double(value) != strtod(only, NULL) : strcmp(text, only) != 0)
+        GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: %s is %.100s; only %s is built", where, key, text, only);
+    free(text);
+    return gx_error_code(err);
+}
+
+// RoPE's own object: rope_scaling (4.x) or rope_parameters (5.x). Where both spellings of theta are there, they must be
+// the same: 4.x takes the one that stands alone, 5.x the object's.
+static GxStatus gx__llama_family_read_rope(GxLlamaConfig *c, const GxJson *json, const GxJson *rope, const char *where,
+                                           GxError *err)
+{
+    const GxField *theta = gx__llama_family_options;
+    const GxJson *alone = gx_json_get(json, "rope_theta"), *own = gx_json_get(rope, "rope_theta");
+    while (theta->offset != offsetof(GxLlamaConfig, rope_theta)) theta++;
+    GX_TRY(gx__llama_family_need(rope, "rope_type", "\"default\"", where, err));
+    GX_TRY(gx__llama_family_need(rope, "type", "\"default\"", where, err));
+    GX_TRY(gx__llama_family_need(rope, "partial_rotary_factor", "1.0", where, err));
+    for (GxJsonMember m = GX_ZERO; gx_json_next(rope, &m);)
+        if (gx_json_type(m.value) == GX_JSON_OBJECT)
+            return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: %s is an object; only one RoPE for all layers is built", where,
+                           m.key);
+    if (own) GX_TRY(gx_json_take_field(own, theta, c, where, GX_ERR_FORMAT, err));
+    if (own && alone && gx_json_double(alone) != c->rope_theta)
+        return GX_FAIL(err, GX_ERR_FORMAT,
+                       "%s: rope_theta is %.15g, but %.15g where it stands alone; transformers 5 takes the first, "
+                       "transformers 4 the second: make them the same",
+                       where, c->rope_theta, gx_json_double(alone));
+    return GX_OK;
+}
+
+static GxStatus gx__llama_family_read_ropes(GxLlamaConfig *c, const GxJson *json, const char *path, GxError *err)
 {
     static const char *const places[] = {"rope_scaling", "rope_parameters"};
-    const GxField *theta = gx__llama_family_options;
     char where[GX_PATH + 20];
-    while (theta->offset != offsetof(GxLlamaConfig, rope_theta)) theta++;
+    int found = 0;
     for (int i = 0; i < 2; i++) {
-        const GxJson *rope = gx_json_get(json, places[i]);
-        if (gx_json_type(rope) != GX_JSON_OBJECT) continue;
-        const GxJson *type = gx_json_get(rope, "rope_type");
-        if (!type) type = gx_json_get(rope, "type");
-        if (type && strcmp(gx_json_string(type), "default"))
-            return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: %s asks for \"%s\"; only plain RoPE (\"default\") is built",
-                           path, places[i], gx_json_string(type));
-        if (gx_json_get(rope, "partial_rotary_factor") &&
-            gx_json_double(gx_json_get(rope, "partial_rotary_factor")) != 1)
-            return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: %s asks for a partial_rotary_factor; whole heads are rotated",
-                           path, places[i]);
+        GxJson *rope = NULL;
+        GX_TRY(gx_json_get_object(json, places[i], 0, &rope, path, err));
         snprintf(where, sizeof where, "%s: %s", path, places[i]);
-        if (i == 1) GX_TRY(gx_json_get_fields(rope, theta, 1, 0, c, where, err));
+        if (rope) GX_TRY(gx__llama_family_read_rope(c, json, rope, where, err));
+        found += rope != NULL;
     }
-    return GX_OK;
+    if (found < 2) return GX_OK;
+    return GX_FAIL(err, GX_ERR_FORMAT, "%s: rope_scaling and rope_parameters are both there; expected one of them",
+                   path);
+}
+
+// Another head has other tensors. Files of early 2023 say LLaMAForCausalLM.
+static GxStatus gx__llama_family_check_head(const GxJson *json, const char *path, GxError *err)
+{
+    const GxJson *list = gx_json_get(json, "architectures");
+    char *text;
+    int64_t bytes;
+    if (gx_json_type(list) <= GX_JSON_NULL) return GX_OK;
+    for (int64_t i = 0; i < gx_json_size(list); i++)
+        if (!strcasecmp(gx_json_string(gx_json_at(list, i)), "LlamaForCausalLM")) return GX_OK;
+    GX_TRY(gx_json_dump(list, 0, &text, &bytes, err));
+    GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: architectures is %.100s; only [\"LlamaForCausalLM\"] is built", path, text);
+    free(text);
+    return gx_error_code(err);
 }
 
 static GxStatus gx__llama_family_refuse_unbuilt(const GxJson *json, const char *path, GxError *err)
 {
-    static const char *const off[] = {"attention_bias", "mlp_bias"};
-    const GxJson *type = gx_json_get(json, "model_type"), *act = gx_json_get(json, "hidden_act");
-    if (!type || strcmp(gx_json_string(type), "llama"))
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: model_type is \"%s\"; this program reads \"llama\"", path,
-                       type ? gx_json_string(type) : "(absent)");
-    if (act && strcmp(gx_json_string(act), "silu"))
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: hidden_act is \"%s\"; only \"silu\" is built", path,
-                       gx_json_string(act));
-    for (size_t i = 0; i < sizeof off / sizeof *off; i++)
-        if (gx_json_bool(gx_json_get(json, off[i])))
-            return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: %s is true; biases are not built", path, off[i]);
+    static const char *const needs[][2] = {{"model_type", "\"llama\""},  {"hidden_act", "\"silu\""},
+                                           {"attention_bias", "false"},  {"mlp_bias", "false"},
+                                           {"attention_dropout", "0.0"}, {"partial_rotary_factor", "1.0"}};
+    if (gx_json_type(json) == GX_JSON_OBJECT && !gx_json_get(json, "model_type"))
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: model_type is missing; only \"llama\" is built", path);
+    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
+        GX_TRY(gx__llama_family_need(json, needs[i][0], needs[i][1], path, err));
+    return gx__llama_family_check_head(json, path, err);
+}
+
+// Where transformers takes a null, it stands for what resolve fills in; elsewhere it is no value.
+static GxStatus gx__llama_family_refuse_nulls(const GxJson *json, const char *path, GxError *err)
+{
+    const GxField *f = gx__llama_family_options;
+    for (int i = 0; i < GX__LLAMA_FAMILY_OPTIONS; i++) {
+        const GxJson *value = gx_json_get(json, f[i].name);
+        if (gx_json_type(value) != GX_JSON_NULL || f[i].offset == offsetof(GxLlamaConfig, num_key_value_heads) ||
+            f[i].offset == offsetof(GxLlamaConfig, head_dim))
+            continue;
+        GX_TRY(gx_json_take_field(value, &f[i], NULL, path, GX_ERR_FORMAT, err));
+    }
     return GX_OK;
 }
 
@@ -100,10 +161,11 @@ static GxStatus gx__llama_family_read_json(GxLlamaConfig *c, const GxJson *json,
 {
     const GxField *f = gx__llama_family_options;
     GX_TRY(gx__llama_family_refuse_unbuilt(json, path, err));
+    GX_TRY(gx__llama_family_refuse_nulls(json, path, err));
     GX_TRY(gx_json_get_fields(json, f, GX__LLAMA_FAMILY_REQUIRED, 1, c, path, err));
     GX_TRY(gx_json_get_fields(json, f + GX__LLAMA_FAMILY_REQUIRED, GX__LLAMA_FAMILY_OPTIONS - GX__LLAMA_FAMILY_REQUIRED,
                               0, c, path, err));
-    return gx__llama_family_read_rope(c, json, path, err);
+    return gx__llama_family_read_ropes(c, json, path, err);
 }
 
 GxStatus gx_llama_config_read(GxLlamaConfig *c, const char *path, GxError *err)
@@ -160,8 +222,19 @@ static GxStatus gx__llama_write_config(const void *config, const char *path, GxE
     return gx_llama_config_write((const GxLlamaConfig *)config, path, err);
 }
 
+// transformers 4 loads it, and it trains.
+static void gx__llama_warn(const void *config, const GxLogger *log)
+{
+    const GxLlamaConfig *c = (const GxLlamaConfig *)config;
+    if (c->hidden_size % c->num_attention_heads)
+        gx_log(log, GX_LOG_WARNING,
+               "transformers 5 will not load what is saved: hidden_size (%ld) is not a multiple of num_attention_heads "
+               "(%ld); change one of them if it has to",
+               (long)c->hidden_size, (long)c->num_attention_heads);
+}
+
 const GxFamily gx_llama = {
     "llama",           gx__llama_family_options, GX__LLAMA_FAMILY_OPTIONS, sizeof(GxLlamaConfig),  gx__llama_resolve,
-    gx_llama_describe, gx__llama_vocab_size,     gx__llama_read_config,    gx__llama_write_config,
+    gx_llama_describe, gx__llama_vocab_size,     gx__llama_read_config,    gx__llama_write_config, gx__llama_warn,
 };
 #endif

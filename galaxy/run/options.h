@@ -21,7 +21,7 @@ typedef struct {
     double adam_beta1, adam_beta2, adam_epsilon, weight_decay, momentum, max_grad_norm;
     // what is shown and kept
     int64_t logging_steps, eval_steps, eval_windows, save_steps, save_total_limit;
-    char output_dir[GX_FIELD_TEXT], model[GX_FIELD_TEXT], resume[GX_FIELD_TEXT];
+    char output_dir[GX_PATH], model[GX_PATH], resume[GX_PATH];
     // the mode, where the program does not say it; how it splits the model among the ranks of a tp group
     char mode[GX_FIELD_TEXT], att[GX_FIELD_TEXT], con[GX_FIELD_TEXT], mlp[GX_FIELD_TEXT], ends[GX_FIELD_TEXT];
     int64_t tp;
@@ -106,11 +106,11 @@ static const GxField gx__options_train_options[] = {
      "0.."},
     {"save_total_limit", GX_FIELD_INT, GX__OPTIONS_AT(save_total_limit), "2",
      "newest checkpoints that are kept; 0: all", "0.."},
-    {"output_dir", GX_FIELD_STRING, GX__OPTIONS_AT(output_dir), "out", "folder of checkpoints, log.jsonl, loss.svg",
+    {"output_dir", GX_FIELD_PATH, GX__OPTIONS_AT(output_dir), "out", "folder of checkpoints, log.jsonl, loss.svg",
      NULL},
-    {"model", GX_FIELD_STRING, GX__OPTIONS_AT(model), "",
+    {"model", GX_FIELD_PATH, GX__OPTIONS_AT(model), "",
      "Hugging Face folder to start from: its config.json and weights", NULL},
-    {"resume", GX_FIELD_STRING, GX__OPTIONS_AT(resume), "",
+    {"resume", GX_FIELD_PATH, GX__OPTIONS_AT(resume), "",
      "go on with a run, with its options: auto: from the newest whole checkpoint in output_dir, if there is one; or "
      "from a checkpoint's folder",
      NULL},

@@ -136,7 +136,7 @@ static GxStatus gx__resume_look(GxContext *g, GxResume *r, GxTrainOptions *o, co
     if (!is_auto) GX_TRY(gx_folder_verify(r->folder, 1, err)); // gx_checkpoint_newest has
     gx__resume_parent(parent, r->folder);
     if (!is_auto && !gx_config_is_set(c, "output_dir")) // it goes on where it was
-        snprintf(o->output_dir, sizeof o->output_dir, "%.*s", (int)sizeof o->output_dir - 1, parent);
+        snprintf(o->output_dir, sizeof o->output_dir, "%s", parent);
     r->is_home = gx__resume_is_same_folder(parent, o->output_dir);
     return gx__resume_read_state(r, err);
 }

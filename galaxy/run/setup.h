@@ -206,19 +206,13 @@ static GxStatus gx__setup_choose_model(GxTrainer *t)
     return gx_agree_on_model(t->g, &t->config, t->family, t->model_config, folder);
 }
 
-static GxStatus gx__setup_open_parts(GxTrainer *t)
+// Ranks find each other, agree on what is run, and are arranged for it.
+static GxStatus gx__setup_meet(GxTrainer *t)
 {
     GxContext *g = t->g;
     GxError *err = &g->error;
     GxTrainOptions *o = &t->o;
     int dims[GX_MESH_AXES] = {1, 1, -1, 1, 1};
-    GxModelOptions options = GX_ZERO;
-    GxRunnerSpec runner = GX_ZERO;
-    GxTaskSetup task = GX_ZERO;
-    const GxSplitLists lists = {{o->tp_num_attention_heads_list.v, o->tp_num_attention_heads_list.n},
-                                {o->tp_intermediate_size_list.v, o->tp_intermediate_size_list.n},
-                                {o->tp_vocab_size_list.v, o->tp_vocab_size_list.n},
-                                {o->seq_scatter_list.v, o->seq_scatter_list.n}};
     if (g->world > GX_MAX_PARTS)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%d ranks; at most %d are possible", g->world, GX_MAX_PARTS);
     // how the ranks are arranged is one of the things to agree on: until then all are data-parallel
@@ -232,12 +226,30 @@ static GxStatus gx__setup_open_parts(GxTrainer *t)
     GX_TRY(gx_options_resolve_tp(o, t->mode, g->world, err));
     dims[4] = (int)o->tp;
     GX_TRY(gx_mesh_open(&t->mesh, dims, g->rank, g->world, err));
-    GX_TRY(gx__setup_open_device_comm(t));
-    GX_TRY(gx_options_resolve_batch(o, &t->config, gx_mesh_size(&t->mesh, GX_AXIS_DP), &t->batch_split, err));
+    return gx__setup_open_device_comm(t);
+}
+
+static GxStatus gx__setup_resolve_steps(GxTrainer *t)
+{
+    GxTrainOptions *o = &t->o;
+    GxError *err = &t->g->error;
+    const int copies = gx_mesh_size(&t->mesh, GX_AXIS_DP);
+    GX_TRY(gx_options_resolve_batch(o, &t->config, copies, &t->batch_split, err));
     if (gx_config_source(&t->config, "warmup_steps") == GX_FROM_DEFAULT)
         o->warmup_steps = gx_min(o->warmup_steps, o->max_steps / 5);
-    GX_TRY(gx_schedule_open(&t->schedule, o->lr_scheduler_type, o->learning_rate, o->min_lr_ratio, o->warmup_steps,
-                            o->lr_decay_steps, o->max_steps, err));
+    return gx_schedule_open(&t->schedule, o->lr_scheduler_type, o->learning_rate, o->min_lr_ratio, o->warmup_steps,
+                            o->lr_decay_steps, o->max_steps, err);
+}
+
+static GxStatus gx__setup_open_model(GxTrainer *t)
+{
+    const GxTrainOptions *o = &t->o;
+    const GxSplitLists lists = {{o->tp_num_attention_heads_list.v, o->tp_num_attention_heads_list.n},
+                                {o->tp_intermediate_size_list.v, o->tp_intermediate_size_list.n},
+                                {o->tp_vocab_size_list.v, o->tp_vocab_size_list.n},
+                                {o->seq_scatter_list.v, o->seq_scatter_list.n}};
+    GxModelOptions options = GX_ZERO;
+    GxRunnerSpec runner = GX_ZERO;
     runner.micro_batches = (int)o->gradient_accumulation_steps;
     runner.recomputes_layers = !strcmp(o->recompute, "layer");
     runner.counts = t->task->counts, runner.task = t->self;
@@ -245,10 +257,24 @@ static GxStatus gx__setup_open_parts(GxTrainer *t)
     options.lists = &lists;
     options.dtype = strcmp(o->precision, "bf16") ? GX_F32 : GX_BF16;
     options.freeze = runner.forward_only ? "*" : o->freeze;
-    GX_TRY(gx_model_open(g, &t->model, t->family, t->model_config, t->mode, &options));
-    GX_TRY(gx_runner_open(g, &t->runner, &t->model, &t->optimizer, &runner));
-    task.vocab = gx_model_vocab(&t->model), task.seq_len = o->seq_len, task.is_dry = o->dry_run;
-    return t->task->open(g, t->self, &task);
+    GX_TRY(gx_model_open(t->g, &t->model, t->family, t->model_config, t->mode, &options));
+    return gx_runner_open(t->g, &t->runner, &t->model, &t->optimizer, &runner);
+}
+
+static GxStatus gx__setup_open_task(GxTrainer *t)
+{
+    GxTaskSetup task = GX_ZERO;
+    task.vocab = gx_model_vocab(&t->model), task.seq_len = t->o.seq_len, task.is_dry = t->o.dry_run;
+    task.model = !gx_trainer_is_first(t) ? "" : t->resume.folder[0] ? t->resume.folder : t->o.model;
+    return t->task->open(t->g, t->self, &task);
+}
+
+static GxStatus gx__setup_open_parts(GxTrainer *t)
+{
+    GX_TRY(gx__setup_meet(t));
+    GX_TRY(gx__setup_resolve_steps(t));
+    GX_TRY(gx__setup_open_model(t));
+    return gx__setup_open_task(t);
 }
 
 static void gx__setup_optimizer_init(GxTrainer *t)
@@ -348,16 +374,27 @@ static GxStatus gx__setup_claim_output(GxTrainer *t)
     return GX_OK;
 }
 
+// Every path that the run may write to must fit: the last checkpoint's, too.
+static GxStatus gx__setup_check_output_length(const char *output_dir, GxError *err)
+{
+    static const char longest[] = "/checkpoint-999999999999999" GX_NEW_SUFFIX "/optimizer.safetensors";
+    const int most = GX_PATH - (int)sizeof longest;
+    if ((int)strlen(output_dir) <= most) return GX_OK;
+    return GX_FAIL(err, GX_ERR_ARGUMENT, "--output_dir has %d bytes; with checkpoints and their files in it, %d fit",
+                   (int)strlen(output_dir), most);
+}
+
 static GxStatus gx__setup_open_output(GxTrainer *t)
 {
     GxError *err = &t->g->error;
     const char *folder = t->o.output_dir;
     if (!gx_trainer_is_first(t)) return GX_OK;
+    GX_TRY(gx__setup_check_output_length(folder, err));
     GX_TRY(gx_folder_make(folder, err));
     GX_TRY(gx_output_lock(&t->lock, folder, err));
     GX_TRY(gx_output_refuse_in_the_way(folder, t->o.overwrite_output_dir ? 0 : t->run, t->begun, t->o.max_steps, err));
     if (t->o.overwrite_output_dir) GX_TRY(gx_output_clear(folder, err));
-    GX_TRY(gx_output_refuse_used(folder, t->run, t->resume.is_home, err)); // another run may have come first
+    else GX_TRY(gx_output_refuse_used(folder, t->run, t->resume.is_home, err)); // another run may have come first
     GX_TRY(gx_output_check_room(folder, gx_checkpoint_bytes(&t->model, &t->optimizer), gx__setup_planned_checkpoints(t),
                                 &t->g->log, err));
     if (!t->run) t->run = gx_run_draw();
@@ -397,6 +434,7 @@ GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, con
     gx__setup_optimizer_init(t);
     GX_TRY(gx_plan_make(&t->plan, g, &t->comm_arena, t->o.ranks > 1 ? (int)t->o.ranks : 1, gx_buffers_dry_run, t));
     gx_report_start(t);
+    if (t->family->warn && gx_trainer_is_first(t)) t->family->warn(t->model_config, &g->log);
     if (t->o.dry_run) {
         t->done = 1;
         return GX_OK;

@@ -72,6 +72,7 @@ typedef struct GxTrainer {
     int is_seen;                       // 1: no step since then
     int stop, done;                    // asked to stop; nothing more to do (--help, --dry_run)
     GxError data_error;                // of this rank's data: it asks to stop
+    int data_changed;                  // that they are others than at the start has been said
     // what is written and said
     int lock;        // file descriptor of output_dir, locked; -1: none
     GxRunLog log;    // rank 0: output_dir/log.jsonl
@@ -139,7 +140,7 @@ static void gx__trainer_load_window(GxTrainer *t)
                   per_micro = gx_split_total(&t->batch_split);
     for (int64_t i = 0; i < t->o.gradient_accumulation_steps; i++) {
         t->batch[i].first_sample = t->samples + i * per_micro + first;
-        t->task->fill(t->g, t->self, &t->batch[i], gx_trainer_twin(t, i), (uint64_t)t->o.seed, &t->g->error);
+        t->task->fill(t->g, t->self, &t->batch[i], gx_trainer_twin(t, i), (uint64_t)t->o.seed, &t->data_error);
         gx_to_device(t->g, t->blocks + i * t->block_bytes, gx_trainer_twin(t, i), t->block_bytes);
     }
 }
@@ -262,7 +263,7 @@ static void gx__trainer_load_evaluation(GxTrainer *t, int64_t row, int64_t sampl
     const int64_t i = t->o.gradient_accumulation_steps;
     t->eval.first_sample =
         row * gx_split_total(&t->batch_split) + t->batch_split.begin[gx_mesh_index(&t->mesh, GX_AXIS_DP)];
-    t->task->fill_held_out(t->g, t->self, &t->eval, gx_trainer_twin(t, i), samples, &t->g->error);
+    t->task->fill_held_out(t->g, t->self, &t->eval, gx_trainer_twin(t, i), samples, &t->data_error);
     gx_to_device(t->g, t->blocks + i * t->block_bytes, gx_trainer_twin(t, i), t->block_bytes);
 }
 
@@ -327,11 +328,23 @@ static void gx__trainer_see_saved(GxTrainer *t, const char *folder)
         gx_log(&t->g->log, GX_LOG_WARNING, "an older checkpoint could not be removed: %s", disk.message);
 }
 
+// Each rank of its own data: what was trained on before is not what a resumed run would find.
+static void gx__trainer_see_data(GxTrainer *t)
+{
+    const char *changed = t->task->changed ? t->task->changed(t->self) : NULL;
+    if (!changed || t->data_changed) return;
+    t->data_changed = 1;
+    gx_log(&t->g->log, GX_LOG_WARNING,
+           "%s has changed since the training began; it goes on with what is there now, and cannot be resumed with it",
+           changed);
+}
+
 void gx_trainer_save(GxTrainer *t)
 {
     GxContext *g = t->g;
     char folder[GX_PATH];
     if (gx_failed(g) || t->saved == t->step) return;
+    gx__trainer_see_data(t);
     const double started = gx_seconds();
     gx__trainer_see_step(t); // on all ranks: what is wrong with it is wrong on all alike
     if (gx_failed(g)) return;

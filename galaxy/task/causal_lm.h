@@ -2,10 +2,10 @@
 // Loss per token, and in bits per byte; a bigram model of the same text is the baseline; at the end the model writes a
 // text.
 //
-// Each machine has a text of its own, which must be the same: ranks agree on its size and on a hash of both its ends.
+// Each machine has a text of its own, which must be the same: ranks agree on its size and on a hash of all its bytes.
 #ifndef GX_CAUSAL_LM_H
 #define GX_CAUSAL_LM_H
-#include "../io/dataset.h"
+#include "../io/dataset_hash.h"
 #include "../io/tokenizer.h"
 #include "generate.h"
 #include "task.h"
@@ -13,7 +13,7 @@ GX_BEGIN
 
 typedef struct {
     // options
-    char train_data[GX_FIELD_TEXT];
+    char train_data[GX_PATH];
     double validation_fraction;
     int64_t sample_bytes;
     char sample_prompt[GX_FIELD_TEXT];
@@ -44,7 +44,7 @@ GX_END
 
 #define GX__CAUSAL_LM_AT(field) offsetof(GxCausalLm, field)
 static const GxField gx__causal_lm_options[] = {
-    {"train_data", GX_FIELD_STRING, GX__CAUSAL_LM_AT(train_data), "data/text.txt",
+    {"train_data", GX_FIELD_PATH, GX__CAUSAL_LM_AT(train_data), "data/text.txt",
      "text file; its bytes are the tokens (make data makes the default one)", NULL},
     {"validation_fraction", GX_FIELD_DOUBLE, GX__CAUSAL_LM_AT(validation_fraction), "0.05",
      "end part of the text that is held out", "0..0.9"},
@@ -67,20 +67,43 @@ static const GxField gx__causal_lm_identity[] = {
 
 static GxStatus gx__causal_lm_agree(GxContext *g, GxCausalLm *c)
 {
-    const int64_t n = c->data.bytes, end = gx_min(n, 1 << 20);
-    unsigned char *ends = (unsigned char *)malloc((size_t)(2 * end));
-    int64_t mine[2] = {n, 0}, first[2] = {0, 0};
-    gx_dataset_read(&c->data, 0, end, ends, &g->error), gx_dataset_read(&c->data, n - end, end, ends + end, &g->error);
-    first[0] = mine[0], first[1] = mine[1] = (int64_t)gx_hash(GX_HASH_START, ends, 2 * end);
-    free(ends);
+    int64_t mine[2] = {c->data.bytes, 0}, first[2];
+    uint64_t hash = 0;
+    gx_dataset_hash(&c->data, gx_threads(g), &hash, &g->error);
+    first[0] = mine[0], first[1] = mine[1] = (int64_t)hash;
     gx_at(g, -1, "agree");
     gx_broadcast(g, GX_AXIS_ALL, 0, first, 2, GX_I64);
     GX_TRY(gx_status(g));
     c->text_bytes = c->data.train.n, c->text_hash = first[1];
     if (!memcmp(mine, first, sizeof mine)) return GX_OK;
     return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                   "rank %d: %s is another text here (%ld bytes) than on rank 0 (%ld bytes); all ranks need the same",
-                   g->rank, c->train_data, (long)n, (long)first[0]);
+                   "rank %d: %s is another text here (%ld bytes, hash %016lx) than on rank 0 (%ld bytes, hash %016lx); "
+                   "all ranks need the same: copy rank 0's",
+                   g->rank, c->train_data, (long)mine[0], (unsigned long)mine[1], (long)first[0],
+                   (unsigned long)first[1]);
+}
+
+// The model's tokenizer, if it brings one, must be this one: other ids would mean other tokens to it, and its
+// checkpoints would say that they are bytes.
+static GxStatus gx__causal_lm_check_model(GxContext *g, const GxCausalLm *c, const char *model)
+{
+    static const char *const files[] = {"tokenizer.json", "tokenizer.model", "vocab.json", "merges.txt"};
+    char path[GX_PATH];
+    GxError other = GX_ZERO;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        GX_TRY(gx_path_join(path, model, files[i], &g->error));
+        if (!gx_path_is_file(path)) continue;
+        if (i > 0) GX_FAIL(&other, GX_ERR_UNSUPPORTED, "%s is there", path);
+        else if (gx_tokenizer_check(&c->tokenizer, model, &other) == GX_OK) return GX_OK;
+        return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
+                       "the model in %s has a tokenizer of its own (%s); only bytes as tokens are built: take a model "
+                       "that was trained on bytes, or train one from its beginning without --model",
+                       model, other.message);
+    }
+    gx_log(&g->log, GX_LOG_WARNING,
+           "the model in %s has no tokenizer.json: what its tokens stand for is not known; it is trained on bytes",
+           model);
+    return GX_OK;
 }
 
 static GxStatus gx__causal_lm_open(GxContext *g, void *self, const GxTaskSetup *setup)
@@ -93,6 +116,7 @@ static GxStatus gx__causal_lm_open(GxContext *g, void *self, const GxTaskSetup *
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
                        "vocab_size is %ld; the tokenizer (%s) has %d tokens, so it must be at least that",
                        (long)setup->vocab, c->tokenizer_name, c->tokenizer.vocab_size);
+    if (setup->model[0]) GX_TRY(gx__causal_lm_check_model(g, c, setup->model));
     if (setup->is_dry) return GX_OK;
     GX_TRY(gx_dataset_open(&c->data, c->train_data, c->validation_fraction, setup->seq_len, &g->error));
     return gx__causal_lm_agree(g, c);
@@ -105,8 +129,8 @@ static void gx__causal_lm_describe(const void *self, FILE *out)
 {
     const GxCausalLm *c = (const GxCausalLm *)self;
     char path[GX_PATH], source[200] = "";
-    snprintf(path, sizeof path, "%s.source", c->train_data);
-    FILE *f = fopen(path, "r");
+    const int fits = snprintf(path, sizeof path, "%s.source", c->train_data) < GX_PATH;
+    FILE *f = fits ? fopen(path, "r") : NULL;
     if (f && !fgets(source, sizeof source, f)) source[0] = 0;
     if (f) fclose(f);
     source[strcspn(source, "\n")] = 0;

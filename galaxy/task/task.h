@@ -41,6 +41,9 @@ typedef struct {
     int64_t vocab;   // rows of the model's embedding
     int64_t seq_len; // tokens of a sample
     int is_dry;      // of a dry run: no data is opened
+    // The folder that the weights are from: of the checkpoint that is resumed, or of --model. "" where there is none,
+    // and on ranks other than 0, which need not have it.
+    const char *model;
 } GxTaskSetup;
 
 typedef struct { // how a task reaches the model

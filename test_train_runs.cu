@@ -1,0 +1,423 @@
+// test_train_runs.cu: the life of a run as its user meets it: going on, going back, folders that were used before,
+// disks that fill, a validation or a sample alone. See test/program.h.
+#include "test/program.h"
+#include "test/ranks.h"
+
+// The program with these flags and nothing else: no configuration is given again.
+__attribute__((format(printf, 1, 2))) static int run_plain(const char *format, ...)
+{
+    char flags[2000], line[4096];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(flags, sizeof flags, format, args);
+    va_end(args);
+    snprintf(line, sizeof line, "%s --threads 1 %s", program, flags);
+    start_line(line, 0);
+    return finish();
+}
+
+static int has_words(const char *path, const char *words)
+{
+    char *text = read_text(path);
+    const int there = strstr(text, words) != NULL;
+    free(text);
+    return there;
+}
+
+// ---- options -------------------------------------------------------------------------------------------------------
+
+// What was said when a run began need not be said again. Each differs from its default in what would move the weights.
+TEST(a_run_that_is_resumed_without_its_flags_is_the_uninterrupted_one_bit_for_bit)
+{
+    static const struct {
+        const char *name, *flags, *again;
+    } ways[] = {
+        {"adamw",
+         "--learning_rate 0.01 --lr_scheduler_type linear --min_lr_ratio 0.5 --warmup_steps 3 --weight_decay 0.3 "
+         "--adam_beta1 0.8 --adam_beta2 0.9 --adam_epsilon 1e-6 --max_grad_norm 0.5 --seed 77 --micro_batch_size 2 "
+         "--gradient_accumulation_steps 3 --validation_fraction 0.2",
+         ""},
+        {"sgd", "--optimizer sgd --momentum 0.5 --learning_rate 0.3 --freeze *mlp* --recompute layer --seed 5", ""},
+        {"unequal", "--optimizer sgd --learning_rate 0.3 --ranks 2 --dp_batch_size_list 3,1 --seed 9", "--ranks 2"},
+        {"split", "--ranks 2 --mode galaxy --tp_num_attention_heads_list 2,2 --seq_scatter_list 20,12 --precision bf16",
+         "--ranks 2"},
+    };
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        char a[100], b[100];
+        CHECK_RAN(run("--output_dir told_%s --max_steps 6 --save_steps 3 %s", ways[i].name, ways[i].flags));
+        shell("mkdir untold_%s; cp -r told_%s/checkpoint-3 untold_%s", ways[i].name, ways[i].name, ways[i].name);
+        CHECK_RAN(run_plain("--resume auto --output_dir untold_%s %s", ways[i].name, ways[i].again));
+        CHECK(!strstr(out(), "other than before"), "%s: %s", ways[i].name, out());
+        snprintf(a, sizeof a, "told_%s/checkpoint-6", ways[i].name);
+        snprintf(b, sizeof b, "untold_%s/checkpoint-6", ways[i].name);
+        check_same_checkpoint(a, b);
+    }
+}
+
+TEST(what_is_said_now_wins_and_every_difference_is_told)
+{
+    static const struct {
+        const char *flags, *says[3];
+    } ways[] = {
+        {"--learning_rate 0.002 --max_steps 3", {"max_steps 2 -> 3", "learning_rate 0.1 -> 0.002\n", NULL}},
+        {"--max_steps 3 --freeze= --precision bf16",
+         {"precision \"fp32\" -> \"bf16\", freeze \"*mlp*\" -> \"\"\n", NULL}},
+        {"--max_steps 3 --global_batch_size 16",
+         {"gradient_accumulation_steps 1 -> 2, global_batch_size 8 -> 16", "max_steps 2 -> 3\n", NULL}},
+        {"--max_steps 3 --ranks 2", {"micro_batch_size 8 -> 4", "ranks 1 -> 2\n", NULL}},
+        {"--max_steps 3 --ranks 2 --mode tp", {"mode \"serial\" -> \"tp\"", "split ATT None, CON None,", NULL}},
+    };
+    CHECK_RAN(run("--output_dir told --max_steps 2 --optimizer sgd --momentum 0 --learning_rate 0.1 --freeze *mlp*"));
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        CHECK_RAN(run_plain("--resume told/checkpoint-2 --output_dir told_again%d %s", (int)i, ways[i].flags));
+        const char *line = strstr(out(), "other than before: ");
+        for (int k = 0; k < 2 && ways[i].says[k]; k++)
+            CHECK(line && strstr(line, ways[i].says[k]), "%s: no \"%s\" in %s", ways[i].flags, ways[i].says[k],
+                  line ? line : out());
+    }
+}
+
+// Another data order, or another state: with the way to do it on purpose.
+TEST(what_would_make_it_another_run_is_refused_with_the_way_to_begin_a_new_one)
+{
+    static const Refusal cases[] = {
+        {"--resume was_adamw/checkpoint-2 --seed 7",
+         {"--seed 1234, and this command says 7", "leave out --seed", "--model was_adamw/checkpoint-2"}},
+        {"--resume was_adamw/checkpoint-2 --seq_len 16", {"--seq_len 32, and this command says 16", "--model", NULL}},
+        {"--resume was_adamw/checkpoint-2 --optimizer sgd", {"--optimizer adamw", "says sgd", "--model"}},
+        {"--resume was_still/checkpoint-2 --momentum 0.9",
+         {"--momentum 0, and this command says 0.9", "--model", NULL}},
+        {"--resume was_moved/checkpoint-2 --momentum 0", {"--momentum 0.9, and this command says 0", "--model", NULL}},
+        {"--resume was_adamw/checkpoint-2 --train_data shouted.txt",
+         {"was trained on another text", "text_hash", "--model was_adamw/checkpoint-2"}},
+        {"--resume was_adamw/checkpoint-2 --validation_fraction 0.2",
+         {"was trained on another text", "text_bytes", NULL}},
+        {"--resume was_adamw/checkpoint-2 --overwrite_output_dir", {"--overwrite_output_dir begins a new run", NULL}},
+    };
+    shell("tr a-z A-Z < text.txt > shouted.txt"); // as long as the other one
+    CHECK_RAN(run("--output_dir was_adamw --max_steps 2"));
+    CHECK_RAN(run("--output_dir was_still --max_steps 2 --optimizer sgd --momentum 0"));
+    CHECK_RAN(run("--output_dir was_moved --max_steps 2 --optimizer sgd"));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        run_plain("--max_steps 4 --output_dir refused %s", cases[i].flags);
+        check_refused(&cases[i]);
+    }
+    CHECK(!exists("refused"), "a refused run left a folder");
+    CHECK_RAN(run_plain("--model was_adamw/checkpoint-2 --output_dir on_purpose --max_steps 1 --seed 7 --seq_len 16 "
+                        "--optimizer sgd --train_data shouted.txt"));
+}
+
+// Samples are numbered: on however many ranks, a step sees the same ones.
+TEST(the_global_batch_stays_on_any_number_of_ranks)
+{
+    static const struct {
+        const char *begun, *flags, *says;
+    } ways[] = {
+        {"batch_of_two", "", "micro_batch_size=3 gradient_accumulation_steps=2 global_batch_size=6"},
+        {"batch_of_two", "--ranks 3", "micro_batch_size=2 gradient_accumulation_steps=1 global_batch_size=6"},
+        {"batch_of_two", "--micro_batch_size 2",
+         "micro_batch_size=2 gradient_accumulation_steps=3 global_batch_size=6"},
+        {"batch_of_two", "--gradient_accumulation_steps 6",
+         "micro_batch_size=1 gradient_accumulation_steps=6 global_batch_size=6"},
+        {"batch_of_two", "--micro_batch_size 2 --gradient_accumulation_steps 2",
+         "micro_batch_size=2 gradient_accumulation_steps=2 global_batch_size=4"},
+        {"batch_of_two", "--ranks 2 --dp_batch_size_list 1,2",
+         "micro_batch_size=0 gradient_accumulation_steps=2 global_batch_size=6"},
+        {"batch_of_list", "", "micro_batch_size=4 gradient_accumulation_steps=1 global_batch_size=4"},
+        {"batch_of_list", "--ranks 2", "micro_batch_size=0 gradient_accumulation_steps=1 global_batch_size=4"},
+    };
+    CHECK_RAN(run("--output_dir batch_of_two --max_steps 1 --ranks 2 --micro_batch_size 3"));
+    CHECK_RAN(run("--output_dir batch_of_list --max_steps 1 --ranks 2 --dp_batch_size_list 3,1"));
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        CHECK_RAN(run_plain("--dry_run --resume %s/checkpoint-1 %s", ways[i].begun, ways[i].flags));
+        CHECK(strstr(out(), ways[i].says), "%s %s: no \"%s\" in %s", ways[i].begun, ways[i].flags, ways[i].says, out());
+    }
+    run_plain("--dry_run --resume batch_of_two/checkpoint-1 --ranks 4");
+    CHECK(child.status == 1 && strstr(err(), "global_batch_size 6 is not"), "status %d: %s", child.status, err());
+}
+
+// ---- going back ----------------------------------------------------------------------------------------------------
+
+// Steps 1..n once each in the log, and `apart` lines of steps set apart.
+static void check_branch(const char *dir, int steps, int apart)
+{
+    char path[GX_PATH];
+    check_log_steps(dir, steps);
+    snprintf(path, sizeof path, "%s/abandoned", dir);
+    Log l = read_log(path); // beside lines that say where it was left
+    CHECK(l.steps == apart, "%s: %d steps are set apart, not %d", dir, l.steps, apart);
+}
+
+TEST(going_back_leaves_the_older_way_whole_and_apart)
+{
+    CHECK_RAN(run("--output_dir back --max_steps 6 --save_steps 2 --save_total_limit 0"));
+    shell("cp -r back before_back");
+    CHECK_RAN(run_plain("--resume back/checkpoint-2 --max_steps 3 --learning_rate 0.1"));
+    CHECK(strstr(out(), "set apart in back/abandoned, what came after step 2 before: 2 checkpoints, 5 lines"), "%s",
+          out());
+    check_branch("back", 3, 4);
+    CHECK(shell("diff -r before_back/checkpoint-4 back/abandoned/checkpoint-4 && "
+                "diff -r before_back/checkpoint-6 back/abandoned/checkpoint-6") == 0,
+          "the older way has changed");
+    CHECK_RAN(run_plain("--resume auto --output_dir back --max_steps 5"));
+    CHECK(strstr(out(), "resumed from back/checkpoint-3") && !strstr(out(), "set apart"), "%s", out());
+    check_branch("back", 5, 4);
+    CHECK_RAN(run_plain("--resume back/checkpoint-2 --max_steps 4"));
+    check_branch("back", 4, 4 + 3);
+    CHECK(exists("back/abandoned/checkpoint-4-2") && exists("back/abandoned/checkpoint-5") &&
+              exists("back/abandoned/checkpoint-3"),
+          "what was behind step 2 the second time is not set apart");
+    check_whole("back/checkpoint-4");
+}
+
+// Killed after the decision and before the last folder was moved: whoever comes next goes on with that.
+TEST(going_back_goes_on_where_it_was_killed)
+{
+    CHECK_RAN(run("--output_dir half_back --max_steps 6 --save_steps 2 --save_total_limit 0"));
+    shell("sed -i 's/\\(\"run\": *[0-9]*\\)/\\1, \"returns_to\": 2/' half_back/run.json; mkdir half_back/abandoned; "
+          "mv half_back/checkpoint-6 half_back/abandoned");
+    CHECK_RAN(run_plain("--resume auto --output_dir half_back --max_steps 3"));
+    CHECK(strstr(out(), "resumed from half_back/checkpoint-2"), "%s", out());
+    CHECK(exists("half_back/abandoned/checkpoint-4") && !has_words("half_back/run.json", "returns_to"),
+          "half a return is left");
+    CHECK_RAN(run_plain("--resume auto --output_dir half_back --max_steps 6"));
+    CHECK_RAN(run_plain("--resume auto --output_dir half_back --max_steps 7"));
+    CHECK(strstr(out(), "resumed from half_back/checkpoint-6"), "%s", out());
+    check_log_steps("half_back", 7);
+}
+
+TEST(a_damaged_newest_checkpoint_costs_its_steps_and_nothing_else)
+{
+    static const char *const damage[] = {
+        "truncate -s 100 damaged/checkpoint-4/optimizer.safetensors",
+        "printf X | dd of=damaged/checkpoint-4/trainer_state.json bs=1 seek=30 conv=notrunc 2>/dev/null",
+        "printf X | dd of=damaged/checkpoint-4/model.safetensors bs=1 seek=100000 conv=notrunc 2>/dev/null",
+        "rm damaged/checkpoint-4/training_args.json",
+    };
+    CHECK_RAN(run("--output_dir undamaged --max_steps 6 --save_steps 2 --save_total_limit 0"));
+    for (size_t i = 0; i < sizeof damage / sizeof *damage; i++) {
+        shell("rm -rf damaged; cp -r undamaged damaged; rm -r damaged/checkpoint-6; %s", damage[i]);
+        CHECK_RAN(run_plain("--resume auto --output_dir damaged"));
+        CHECK(strstr(err(), "damaged/checkpoint-4 is not whole, passing it over") &&
+                  strstr(out(), "resumed from damaged/checkpoint-2"),
+              "%s: %s%s", damage[i], out(), err());
+        check_same_checkpoint("undamaged/checkpoint-6", "damaged/checkpoint-6");
+        check_whole("damaged/checkpoint-4");
+        check_log_steps("damaged", 6);
+        CHECK(exists("damaged/abandoned/checkpoint-4"), "%s: the damaged one was removed", damage[i]);
+    }
+}
+
+// ---- folders that were used before ---------------------------------------------------------------------------------
+
+TEST(a_new_run_does_not_touch_a_folder_that_was_used_before)
+{
+    static const Refusal cases[] = {
+        {"--output_dir used", {"used holds a run already (checkpoint-3)", "--resume auto", "--output_dir used-3"}},
+        {"--output_dir used/", {"--output_dir used-3", "--overwrite_output_dir", NULL}},
+        {"--output_dir used --model elsewhere/checkpoint-1", {"used holds a run already", NULL, NULL}},
+        {"--output_dir used --resume elsewhere/checkpoint-1", {"which is not the one that is resumed", "used-3", NULL}},
+        {"--output_dir notes", {"notes holds training_args.json", "--output_dir notes-2", "--overwrite_output_dir"}},
+        {"--output_dir notes --resume auto", {"notes holds training_args.json", NULL, NULL}},
+        {"--output_dir notes --resume elsewhere/checkpoint-1", {"notes holds training_args.json", NULL, NULL}},
+    };
+    CHECK_RAN(run("--output_dir used --max_steps 3"));
+    CHECK_RAN(run("--output_dir elsewhere --max_steps 1"));
+    shell("mkdir used-2 notes; echo mine > notes/training_args.json; cp -r used used_before; cp -r notes notes_before");
+    CHECK_REFUSALS(cases);
+    CHECK(shell("diff -r used used_before && diff -r notes notes_before") == 0, "something in a folder has changed");
+}
+
+TEST(a_run_that_overwrites_a_folder_leaves_nothing_of_the_one_before)
+{
+    CHECK_RAN(run("--output_dir over --max_steps 6 --save_steps 2 --save_total_limit 0"));
+    CHECK_RAN(run_plain("--resume over/checkpoint-2 --max_steps 5"));
+    shell("mkdir over/checkpoint-9 over/mine; echo precious > over/checkpoint-9/notes.txt; echo mine > over/notes.txt");
+    CHECK_RAN(run("--output_dir over --max_steps 3 --overwrite_output_dir"));
+    CHECK(shell("cd over; test \"$(echo *)\" = 'checkpoint-3 checkpoint-9 log.jsonl loss.svg mine notes.txt run.json "
+                "training_args.json'") == 0,
+          "the folder holds other names");
+    check_log_steps("over", 3);
+    CHECK_RAN(run_plain("--resume auto --output_dir over --max_steps 4"));
+    CHECK(strstr(out(), "resumed from over/checkpoint-3"), "%s", out());
+}
+
+TEST(a_mistyped_folder_has_nothing_to_resume_and_a_run_without_checkpoint_begins_again_as_itself)
+{
+    CHECK_RAN(run("--output_dir mistipd --max_steps 2 --resume auto"));
+    CHECK(strstr(err(), "nothing to resume in mistipd; a new run begins") && !strstr(out(), "resumed"), "%s", err());
+    check_whole("mistipd/checkpoint-2");
+    CHECK_RAN(run("--output_dir early --max_steps 4 --learning_rate 0.1 --seed 3"));
+    shell("cp -r early early_again; rm -r early_again/checkpoint-4");
+    CHECK_RAN(run_plain("--output_dir early_again --resume auto"));
+    CHECK(strstr(err(), "begins again, with its options"), "%s", err());
+    check_same_checkpoint("early/checkpoint-4", "early_again/checkpoint-4");
+    check_branch("early_again", 4, 4);
+}
+
+// ---- disks that fill -----------------------------------------------------------------------------------------------
+
+// The limit on the size of a file that a running program may write.
+static void limit_files(long bytes)
+{
+    const struct rlimit limit = {bytes < 0 ? RLIM_INFINITY : (rlim_t)bytes, RLIM_INFINITY};
+    CHECK(prlimit(child.pid, RLIMIT_FSIZE, &limit, NULL) == 0, "no limit: %s", strerror(errno));
+}
+
+#define SAVES "--max_steps 200 --save_steps 1 --save_total_limit 3 --eval_steps 1 " SLOW
+static int saved_step(const char *dir) // the newest checkpoint's, 0: none
+{
+    GxFolder list;
+    GxError e = GX_ZERO;
+    int newest = 0;
+    if (gx_folder_list(&list, dir, &e) != GX_OK) return 0;
+    for (int i = 0, n; i < list.n; i++)
+        if (sscanf(list.entry[i].name, "checkpoint-%d", &n) == 1 && !strchr(list.entry[i].name, '.') && n > newest)
+            newest = n;
+    gx_folder_close(&list);
+    return newest;
+}
+
+// The training goes on meanwhile; what is due next is tried again.
+TEST(a_disk_that_fills_and_has_room_again_costs_a_warning)
+{
+    static const char *const ways[] = {"", "--ranks 2 --mode tp"};
+    for (int i = 0; i < 2; i++) {
+        char dir[40], path[60];
+        snprintf(dir, sizeof dir, "filled%d", i);
+        snprintf(path, sizeof path, "%s/log.jsonl", dir);
+        start("--output_dir %s " SAVES " %s", dir, ways[i]);
+        CHECK(wait_for(path, "\"step\": 2, "), "no second step came");
+        limit_files(100);
+        sleep_ms(300);
+        const int stuck = saved_step(dir);
+        sleep_ms(200);
+        CHECK(saved_step(dir) == stuck, "%s: checkpoint-%d was saved on a full disk", ways[i], saved_step(dir));
+        limit_files(-1);
+        for (double until = now() + 20; now() < until && saved_step(dir) <= stuck;) sleep_ms(5);
+        kill(child.pid, SIGTERM);
+        const int status = finish();
+        CHECK(status == 128 + SIGTERM, "%s: status %d: %s", ways[i], status, err());
+        CHECK(strstr(err(), "could not be saved") && strstr(err(), "File too large") &&
+                  strstr(err(), "log.jsonl is complete again"),
+              "%s: %s", ways[i], err());
+        CHECK(saved_step(dir) > stuck + 1, "%s: nothing was saved after checkpoint-%d", ways[i], stuck);
+        Log l = read_log(dir);
+        for (int k = 0; k < l.steps; k++)
+            CHECK(l.step[k] == k + 1, "%s: line %d is of step %d", ways[i], k + 1, l.step[k]);
+    }
+}
+
+TEST(what_a_full_disk_has_not_taken_at_the_end_is_an_error_on_all_ranks)
+{
+    static const char *const ways[] = {"", "--ranks 2"};
+    for (int i = 0; i < 2; i++) {
+        char dir[40], path[60];
+        snprintf(dir, sizeof dir, "stays_full%d", i);
+        snprintf(path, sizeof path, "%s/log.jsonl", dir);
+        start("--output_dir %s --max_steps 12 --save_steps 1 --eval_steps 1 " SLOW " %s", dir, ways[i]);
+        CHECK(wait_for(path, "\"step\": 2, "), "no second step came");
+        limit_files(100);
+        const int status = finish();
+        CHECK(status == 1 && strstr(err(), "step 12 is not saved: ") && strstr(out(), "step    12/12"),
+              "%s: status %d: %s%s", ways[i], status, out(), err());
+        CHECK(saved_step(dir) > 0, "the older checkpoints are gone");
+        snprintf(path, sizeof path, "%s/checkpoint-%d", dir, saved_step(dir));
+        check_whole(path);
+        CHECK_RAN(run_plain("--resume auto --output_dir %s %s", dir, i ? "--ranks 2" : ""));
+        check_log_steps(dir, 12);
+    }
+}
+
+TEST(more_checkpoints_than_the_disk_has_room_for_are_said_before_training)
+{
+    CHECK_RAN(run("--output_dir roomy --max_steps 2 --save_steps 1"));
+    CHECK(!strstr(err(), "its disk has"), "%s", err());
+    start("--output_dir cramped --max_steps 1000000000000 --save_steps 1 --save_total_limit 0");
+    CHECK(wait_for("cramped/log.jsonl", "\"step\": 1, "), "no step came");
+    kill(child.pid, SIGINT);
+    finish();
+    CHECK(strstr(err(), "1000000000000 checkpoints of 0.4 MB will be in cramped at once") &&
+              strstr(err(), "--save_total_limit"),
+          "%s", err());
+}
+
+// ---- texts that change ---------------------------------------------------------------------------------------------
+
+#define UNTIL_CUT "--max_steps 100000 --train_data cut.txt --output_dir cut " SLOW
+
+// The text of a run that has been started is cut short; all ranks end, behind a checkpoint. status: of the child.
+static void cut_short(const char *text, int status)
+{
+    char path[60];
+    CHECK(wait_for("cut/log.jsonl", "\"step\": 2, "), "no second step came: %s", err());
+    shell("truncate -s 100 %s", text);
+    CHECK(finish() == status, "status %d: %s", child.status, err());
+    CHECK(saved_step("cut") >= 2, "nothing was saved");
+    snprintf(path, sizeof path, "cut/checkpoint-%d", saved_step("cut"));
+    check_whole(path);
+    shell("rm -rf cut; cp text.txt cut.txt");
+}
+
+TEST(a_text_that_is_cut_short_ends_the_run_on_every_engine_behind_a_checkpoint)
+{
+    shell("cp text.txt cut.txt");
+    start(UNTIL_CUT);
+    cut_short("cut.txt", 1);
+    CHECK(strstr(err(), "cut.txt ends at byte 100") && strstr(err(), "the run has stopped after step"), "%s", err());
+    start(UNTIL_CUT " --ranks 2");
+    cut_short("cut.txt", 1);
+    CHECK(strstr(err(), "cut.txt ends at byte 100"), "%s", err());
+    shell("cp text.txt cut_of_rank_1.txt");
+    start_ranks(BY_TORCHRUN, 2, "--config tiny.json " UNTIL_CUT, "--train_data cut_of_rank_1.txt");
+    cut_short("cut_of_rank_1.txt", 2);
+    says(0, "rank 1 could not read its data; the run has stopped after step");
+    says(1, "cut_of_rank_1.txt ends at byte 100");
+    NEED_MPI();
+    start_mpi(2, UNTIL_CUT);
+    cut_short("cut.txt", 1);
+    CHECK(strstr(err(), "cut.txt ends at byte 100"), "%s", err());
+}
+
+TEST(a_text_that_has_changed_is_said_at_the_next_checkpoint)
+{
+    shell("cp text.txt restless.txt");
+    start("--output_dir restless --max_steps 100000 --train_data restless.txt --eval_steps 1 " SLOW);
+    CHECK(wait_for("restless/log.jsonl", "\"step\": 2, "), "no second step came");
+    shell("touch restless.txt");
+    sleep_ms(100);
+    kill(child.pid, SIGTERM);
+    finish();
+    CHECK(strstr(err(), "restless.txt has changed since the training began"), "%s", err());
+}
+
+// ---- a validation, a sample
+// ------------------------------------------------------------------------------------------
+
+TEST(evaluate_and_sample_only_show_the_model_and_write_nothing)
+{
+    char line[4096], loss[80];
+    snprintf(line, sizeof line, "%s --config sampling.json --output_dir shown --max_steps 3 --eval_windows 2", program);
+    start_line(line, 0);
+    CHECK_RAN(finish());
+    const char *at = strstr(out(), "step     3 | validation");
+    snprintf(loss, sizeof loss, "%.*s", at ? (int)strcspn(at, "\n") : 0, at ? at : "");
+    char *sample = strdup(strstr(out(), "sample:") ? strstr(out(), "sample:") : "");
+    sample[strlen("sample:\nIn the beginning ")] = 0;
+    shell("cp -r shown shown_before");
+    CHECK_RAN(run_plain("--evaluate --resume auto --output_dir shown"));
+    CHECK(loss[0] && strstr(out(), loss) && !strstr(out(), "sample:"), "no \"%s\" in %s", loss, out());
+    CHECK_RAN(run_plain("--sample_only --resume shown/checkpoint-3 --ranks 2 --mode tp"));
+    CHECK(sample[0] && strstr(out(), sample) && !strstr(out(), "validation loss"), "no \"%s\" in %s", sample, out());
+    free(sample);
+    CHECK_RAN(run_plain(
+        "--evaluate --sample_only --model shown/checkpoint-3 --train_data text.txt --seq_len 32 --output_dir none"));
+    CHECK(strstr(out(), "sample:") && strstr(out(), strstr(loss, "validation")), "%s", out());
+    CHECK(shell("diff -r shown shown_before") == 0 && !exists("none") && !exists("out"), "something was written");
+    run_plain("--evaluate");
+    CHECK(child.status == 1 && strstr(err(), "--evaluate needs a model"), "%s", err());
+    run_plain("--evaluate --resume auto --output_dir none");
+    CHECK(child.status == 1 && strstr(err(), "no checkpoint in none"), "%s", err());
+}
+
+int main(int argc, char **argv) { return program_main(argc, argv); }
