@@ -90,7 +90,7 @@ TESTS    := $(if $(filter cpu,$(DEVICE)),$(patsubst %.cu,%,$(wildcard test_*.cu)
 TESTS    += $(if $(filter cuda,$(DEVICE)),test_modes)
 
 # ---- programs -----------------------------------------------------------------------------------------------------------------------------------
-.PHONY: help print-folder build-tests $(PROGRAMS) data run setup demo check test test-all gpu refs bench bench-modes pictures format clean
+.PHONY: help print-folder build-tests $(PROGRAMS) data run setup demo check test test-all fuzz gpu refs bench bench-modes pictures format clean
 help:
 	@echo "make demo              install what is missing, build, train a small LLaMA on real text in about two minutes"
 	@echo "make test              install what is missing, all tests (no Python needed)"
@@ -98,6 +98,7 @@ help:
 	@echo "make run NP=8          train_llama, or PROGRAM=train_llama_tp, as 8 MPI ranks; ARGS='--max_steps 100' goes to the program"
 	@echo "make data FILE=x.txt   text to train on into data/text.txt; without FILE the King James Bible or what there is"
 	@echo "make check             the tests without sanitizers, under a minute"
+	@echo "make fuzz SECONDS=60   hostile files and arguments for the library, each kind for so long (docs/fuzzing.md)"
 	@echo "make refs              make the PyTorch references again and compare (Python, 6 GB)"
 	@echo "make bench             train_llama beside PyTorch (Python, 6 GB)"
 	@echo "make bench-modes       data parallelism and all modes on two ranks beside serial on two threads (no Python needed)"
@@ -140,6 +141,8 @@ $(O)/%: dev/ref/%.cu $(OBJECTS)
 	$(C) -I. $< -x none $(OBJECTS) $(LIBS) -o $@
 $(O)/%: dev/bench/%.cu dev/bench/step.h $(OBJECTS) $(MODE_LIBRARY)
 	$(C) -I. $< -x none $(OBJECTS) $(MODE_LIBRARY) $(LIBS) -o $@
+$(O)/fuzz: $(wildcard dev/fuzz/*) $(OBJECTS)
+	$(C) dev/fuzz/fuzz.cu -x none $(OBJECTS) $(LIBS) -o $@
 $(O)/%: dev/%.cu dev/bench/step.h $(OBJECTS) $(MODE_LIBRARY)
 	$(C) -I. $< -x none $(OBJECTS) $(MODE_LIBRARY) $(LIBS) -o $@
 # Kernels in the making, each with its operation's own kernels and the library of the CPU; the emulator's own tests.
@@ -194,6 +197,7 @@ LONGEST_FIRST  = $(filter $(CHECKS),$(LONG)) $(filter-out $(LONG),$(CHECKS))
 RUN_ASAN   = $(MAKE) --no-print-directory VARIANT=asan
 RUN_TSAN   = $(MAKE) --no-print-directory VARIANT=tsan MPI=0
 RUN_EMU    = $(MAKE) --no-print-directory DEVICE=emu
+ASAN      := build/cpu-asan-$(GEMM)-mpi$(MPI)-json$(JSON)
 # the CUDA code on the emulator: three orders of threads and blocks, streams late and at random, both sanitizers; the emulator itself, too
 WORKSHOP  := workshop_memory_bound workshop_rms_norm workshop_attention
 EMU       := $(patsubst build/cpu-%,build/emu-%,$(CPU_FOLDER))
@@ -219,12 +223,13 @@ test-all:
 	@$(MAKE) --no-print-directory -j$(CORES) build-tests
 	@$(MAKE) --no-print-directory MPI=0 $(GX_TRAIN_LLAMA_NOMPI)
 	@$(MAKE) --no-print-directory DEVICE=cpu GEMM=plain $(PLAIN)/test_ops
-	@$(RUN_ASAN) -j$(CORES) build-tests
+	@$(RUN_ASAN) -j$(CORES) build-tests $(ASAN)/fuzz
 	@$(RUN_TSAN) -j$(CORES) build-tests TESTS="$(TSAN_TESTS)" PROGRAMS=
 	@$(RUN_EMU) -j$(CORES) build-tests $(EMU)/test_emu $(WORKSHOP:%=$(EMU)/%)
 	@$(RUN_EMU) -j$(CORES) VARIANT=asan $(EMU_ASAN)/test_devices $(EMU_ASAN)/test_emu
 	@$(RUN_EMU) -j$(CORES) VARIANT=tsan MPI=0 $(EMU_TSAN)/test_devices $(EMU_TSAN)/test_emu
 	@dev/test.sh $(if $(SKIPS),--allowed-skips $(SKIPS)) $(EMU_RUNS) dev/test_cuda.sh $(LONGEST_FIRST) $(PLAIN)/test_ops $(NO_BF16) dev/test_make.sh dev/test_headers.sh \
+	    "$(ASAN)/fuzz all --seconds 2" \
 	    $(addprefix $(shell $(RUN_ASAN) -s print-folder)/,$(filter-out test_train%,$(TESTS))) \
 	    $(foreach t,$(filter test_train%,$(TESTS)),"env GX_TRAIN_LLAMA=$(shell $(RUN_ASAN) -s print-folder)/train_llama $(shell $(RUN_ASAN) -s print-folder)/$(t)") \
 	    $(addprefix $(shell $(RUN_TSAN) -s print-folder)/,$(TSAN_TESTS))
@@ -241,6 +246,10 @@ gpu:
 	@$(GPU_MAKE) build-tests $(addprefix $(GPU_FOLDER)/,$(WORKSHOP) llama_step)
 	@{ git describe --always --dirty 2>/dev/null || echo unknown; } >$(GPU_FOLDER)/commit
 	@echo "$(GPU_FOLDER): $$(du -sh $(GPU_FOLDER) | cut -f1), commit $$(cat $(GPU_FOLDER)/commit); on the machine with a GPU: dev/cuda/visit.sh OUT"
+SECONDS ?= 60
+fuzz:
+	@$(RUN_ASAN) -j$(CORES) DEVICE=cpu $(ASAN)/fuzz
+	@$(ASAN)/fuzz all --seconds $(SECONDS) --seed $(or $(SEED),1)
 bench: train_llama
 	@dev/bench/bench.sh
 bench-modes:

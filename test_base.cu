@@ -23,6 +23,36 @@ TEST(first_error_stays)
     CHECK(gx_error_code(&err) == GX_OK, "code %d after clear", err.code);
 }
 
+TEST(a_message_can_be_read_whatever_it_quotes)
+{
+    static const struct {
+        const char *quoted, *says;
+    } list[] = {{"caf\xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80", "\"caf\xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80\""},
+                {"a\xFF\xC3", "\"a??\""},                                      // bytes that are no characters
+                {"\xC0\xAF \xED\xA0\x80 \xF4\x90\x80\x80", "\"?? ??? ????\""}, // overlong, half of a pair, too large
+                {"\x1B[31mred\x7F\r", "\"?[31mred??\""},                       // what a terminal would obey
+                {"12345678901234567\xE2\x82\xAC", "\"12345678901234567??\""}}; // cut off by %.19s
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        GxError err = GX_ZERO;
+        GX_FAIL(&err, GX_ERR_FORMAT, "\"%.19s\"", list[i].quoted);
+        CHECK(!strcmp(err.message, list[i].says), "%d: %s", (int)i, err.message);
+    }
+}
+
+static void note_line(void *user, GxLogLevel level, const char *text)
+{
+    (void)level;
+    snprintf((char *)user, 100, "%s", text);
+}
+
+TEST(a_line_of_the_log_can_be_read_whatever_it_quotes)
+{
+    char line[100] = "";
+    const GxLogger log = {note_line, line};
+    gx_log(&log, GX_LOG_WARNING, "out/%s is not whole", "\xC3\x1B]0;");
+    CHECK(!strcmp(line, "out/??]0; is not whole"), "%s", line);
+}
+
 // The known answers of Random123's kat_vectors for philox4x32, 10 rounds.
 // A path of thousands of bytes leaves room for what the message is about.
 TEST(a_message_that_is_too_long_keeps_its_beginning_and_its_end)

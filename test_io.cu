@@ -373,6 +373,8 @@ TEST(json_errors_say_file_line_and_column)
         refused(&err, parse(&v, bad[i].text, &err), GX_ERR_FORMAT, bad[i].message, bad[i].text);
         CHECK(v == NULL, "%s gave a value", bad[i].text);
     }
+    refused(&err, gx_json_parse(&v, "{\"a\":\n 1\0}", 11, "test.json", &err), GX_ERR_FORMAT,
+            "test.json:2:3: a byte of value 0", "a 0 behind a number");
     put_text(at("bad.json"), "{\n\n!");
     refused(&err, gx_json_read(&v, at("bad.json"), 100, &err), GX_ERR_FORMAT, "bad.json:3:", "a file");
     refused(&err, gx_json_read(&v, at("bad.json"), 2, &err), GX_ERR_FORMAT, "at most 2", "beyond the cap");
@@ -2006,6 +2008,8 @@ TEST(the_smallest_text_is_one_sample)
             "nothing to train on");
     refused(&err, gx_dataset_open(&d, at("text"), NAN, 4, &err), GX_ERR_ARGUMENT, "validation_fraction", "NaN");
     refused(&err, gx_dataset_open(&d, at("text"), 0, 0, &err), GX_ERR_ARGUMENT, "seq_len is 0", "no tokens");
+    refused(&err, gx_dataset_open(&d, at("text"), 0, INT64_MAX, &err), GX_ERR_FORMAT,
+            "one sample of 9223372036854775807 tokens needs 9223372036854775808", "more tokens than can be counted");
     put_text(at("text"), "");
     refused(&err, gx_dataset_open(&d, at("text"), 0, 1, &err), GX_ERR_FORMAT, "is empty; give a file", "an empty file");
     unlink(at("text"));

@@ -262,6 +262,27 @@ TEST(two_of_batch_accumulation_and_micro_batch_give_the_third)
     }
 }
 
+// training_args.json that somebody changed: the global batch stays, and there is nothing that it could be a multiple
+// of.
+TEST(a_run_that_goes_on_without_a_micro_batch_is_refused)
+{
+    static const char args[] = "{\"global_batch_size\": 24, \"micro_batch_size\": 0}";
+    GxConfig c;
+    GxTrainOptions o;
+    GxSplit split;
+    GxError err = GX_ZERO;
+    GxJson *json = NULL;
+    gx_config_open(&c);
+    CHECK(gx_options_add(&c, &o, NULL, "llama", &err) == GX_OK &&
+              gx_json_parse(&json, args, (int64_t)strlen(args), "args", &err) == GX_OK &&
+              gx_config_take(&c, json, NULL, "args", &err) == GX_OK,
+          "%s", err.message);
+    CHECK(gx_options_resolve_batch(&o, &c, 2, &split, &err) == GX_ERR_ARGUMENT &&
+              strstr(err.message, "micro_batch_size is 0 and there is no dp_batch_size_list"),
+          "%s", err.message);
+    gx_json_free(json);
+}
+
 TEST(batches_that_do_not_multiply_are_refused_with_their_numbers)
 {
     const struct {
@@ -286,6 +307,15 @@ TEST(batches_that_do_not_multiply_are_refused_with_their_numbers)
          2,
          {"both given", "list", "micro_batch_size"}},
         {{"p", "--dp_batch_size_list", "3,1", NULL}, 3, {"dp_batch_size_list", "3", "2"}},
+        {{"p", "--micro_batch_size", "1", "--global_batch_size", "1000000", NULL},
+         1,
+         {"--global_batch_size 1000000", "gradient_accumulation_steps is 1000000", "from 1 to 32767"}},
+        {{"p", "--gradient_accumulation_steps", "1", "--global_batch_size", "33554432", "--seq_len", "1"},
+         1,
+         {"--global_batch_size 33554432", "micro_batch_size is 33554432", "from 0 to 16777216"}},
+        {{"p", "--gradient_accumulation_steps", "1", "--global_batch_size", "1000000000000", "--seq_len", "16777216"},
+         1,
+         {"1000000000000 samples x seq_len 16777216", "1.6777216e+19 tokens", "at most 1073741824"}},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         const char *args[9];
@@ -574,6 +604,50 @@ TEST(the_first_difference_is_named_with_both_values_and_both_ranks)
         CHECK(pairs[i].says ? status == GX_ERR_COMM && strstr(err.message, pairs[i].says) != NULL : status == GX_OK,
               "%s and %s: %s", pairs[i].first, pairs[i].mine, err.message);
     }
+}
+
+TEST(a_difference_with_a_long_name_still_names_the_ranks)
+{
+    char name[700], first[800];
+    GxError err = GX_ZERO;
+    memset(name, 'x', sizeof name);
+    name[sizeof name - 1] = 0;
+    snprintf(first, sizeof first, "{\"%s\":1}", name);
+    CHECK(gx_options_compare(first, "{}", 3, &err) == GX_ERR_COMM &&
+              strstr(err.message, "1 on rank 0 and not given on rank 3"),
+          "%s", err.message);
+}
+
+TEST(a_picture_is_drawn_of_any_losses)
+{
+    static const char *const logs[] = {
+        "",
+        "{\"step\": 1, \"loss\": 2.5}\n",
+        "{\"step\": 1, \"loss\": 1.0}\n{\"step\": 2, \"loss\": 1.0000000000000002}\n", // ticks would be one number
+        "{\"step\": 1, \"loss\": 1e300}\n{\"step\": 2, \"loss\": -1.7e308}\n{\"step\": 3, \"loss\": 5.5}\n",
+        "{\"step\": 1, \"loss\": 1e90}\n{\"step\": 2, \"eval_loss\": 2e90}\n",
+    };
+    char folder[] = "/tmp/galaxy_test_run_XXXXXX", log[GX_PATH], svg[GX_PATH], *picture;
+    int64_t bytes;
+    if (!CHECK(mkdtemp(folder) != NULL, "no temporary folder")) return;
+    snprintf(log, sizeof log, "%s/log.jsonl", folder);
+    snprintf(svg, sizeof svg, "%s/loss.svg", folder);
+    alarm(20); // what does not end is killed
+    for (size_t i = 0; i < sizeof logs / sizeof *logs; i++) {
+        GxError err = GX_ZERO;
+        CHECK(gx_file_write(log, logs[i], (int64_t)strlen(logs[i]), &err) == GX_OK, "%s", err.message);
+        CHECK(gx_plot_loss(log, svg, "a title", &err) == GX_OK, "%d: %s", (int)i, err.message);
+        if (!CHECK(gx_file_read(svg, 1 << 20, &picture, &bytes, &err) == GX_OK, "%d: %s", (int)i, err.message))
+            continue;
+        CHECK(strstr(picture, "</svg>") && !strstr(picture, "nan") && !strstr(picture, "inf"), "%d: %s", (int)i,
+              picture);
+        CHECK(!logs[i][0] || strpbrk(strstr(picture, "points=\"") + 8, "0123456789"), "%d: no point: %s", (int)i,
+              picture);
+        free(picture);
+    }
+    alarm(0);
+    GxError err = GX_ZERO;
+    CHECK(gx_folder_remove(folder, &err) == GX_OK, "%s", err.message);
 }
 
 TEST(a_trainer_state_with_impossible_numbers_is_refused)

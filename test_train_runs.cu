@@ -420,4 +420,8 @@ TEST(evaluate_and_sample_only_show_the_model_and_write_nothing)
     CHECK(child.status == 1 && strstr(err(), "no checkpoint in none"), "%s", err());
 }
 
-int main(int argc, char **argv) { return program_main(argc, argv); }
+int main(int argc, char **argv)
+{
+    setenv("COLUMNS", "1000", 1); // no line is wrapped
+    return program_main(argc, argv);
+}

@@ -80,6 +80,12 @@ double gx_seconds(void); // monotonic clock, seconds
 #define GX_HASH_PRIME UINT64_C(0x100000001b3)
 uint64_t gx_hash(uint64_t hash, const void *data, int64_t bytes); // continues from `hash`
 
+// Bytes of the UTF-8 character that a text begins with (RFC 3629: no overlong forms, no surrogates, nothing above
+// U+10FFFF); 0: it is none.
+int gx_utf8_bytes(const char *text);
+// For people: what is not UTF-8, such as a character that was cut off, and control characters become question marks.
+void gx_text_clean(char *text);
+
 GX_END
 #endif
 
@@ -99,5 +105,30 @@ uint64_t gx_hash(uint64_t hash, const void *data, int64_t bytes)
     const unsigned char *p = (const unsigned char *)data;
     for (int64_t i = 0; i < bytes; i++) hash = (hash ^ p[i]) * GX_HASH_PRIME;
     return hash;
+}
+
+int gx_utf8_bytes(const char *text)
+{
+    const unsigned char *p = (const unsigned char *)text;
+    const int n = *p < 0x80                 ? 1
+                  : *p >= 0xC2 && *p < 0xE0 ? 2
+                  : *p >= 0xE0 && *p < 0xF0 ? 3
+                  : *p >= 0xF0 && *p < 0xF5 ? 4
+                                            : 0;
+    if ((*p == 0xE0 && p[1] < 0xA0) || (*p == 0xED && p[1] > 0x9F) || (*p == 0xF0 && p[1] < 0x90) ||
+        (*p == 0xF4 && p[1] > 0x8F))
+        return 0;
+    for (int i = 1; i < n; i++)
+        if ((p[i] & 0xC0) != 0x80) return 0;
+    return n;
+}
+
+void gx_text_clean(char *text)
+{
+    for (char *p = text; *p;) {
+        const int n = gx_utf8_bytes(p), is_control = (n == 1 && (unsigned char)*p < 0x20) || *p == 0x7F;
+        if (n == 0 || (is_control && *p != '\n' && *p != '\t')) *p++ = '?';
+        else p += n;
+    }
 }
 #endif

@@ -105,24 +105,10 @@ int gx_field_parse_bool(const char *text, int *out)
     return *out || !strcmp(text, "false") || !strcmp(text, "0");
 }
 
-// UTF-8 as in RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF.
 static int gx__fields_is_utf8(const char *text)
 {
-    const unsigned char *p = (const unsigned char *)text;
-    while (*p) {
-        int more = *p < 0x80                 ? 0
-                   : *p >= 0xC2 && *p < 0xE0 ? 1
-                   : *p >= 0xE0 && *p < 0xF0 ? 2
-                   : *p >= 0xF0 && *p < 0xF5 ? 3
-                                             : -1;
-        if (more < 0) return 0;
-        if ((*p == 0xE0 && p[1] < 0xA0) || (*p == 0xED && p[1] > 0x9F) || (*p == 0xF0 && p[1] < 0x90) ||
-            (*p == 0xF4 && p[1] > 0x8F))
-            return 0;
-        for (p++; more > 0; more--, p++)
-            if ((*p & 0xC0) != 0x80) return 0;
-    }
-    return 1;
+    while (*text && gx_utf8_bytes(text)) text += gx_utf8_bytes(text);
+    return *text == 0;
 }
 
 static int gx__fields_parse_string(const char *text, char *out, int size)

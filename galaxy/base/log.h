@@ -31,6 +31,7 @@ void gx_log(const GxLogger *logger, GxLogLevel level, const char *format, ...)
     va_start(args, format);
     gx_format_shortened(text, sizeof text, format, args);
     va_end(args);
+    gx_text_clean(text);
     logger->write(logger->user, level, text);
 }
 #endif

@@ -1,8 +1,9 @@
 // status.h: how Galaxy says that something went wrong.
 //
 // What can fail returns a GxStatus and fills a GxError: the first error stays, later ones are dropped (a context's
-// error is sticky). Nothing here prints or exits. A message says what was found, what was expected, and what to do; of
-// one that is too long, as with a path of thousands of bytes, beginning and end are kept.
+// error is sticky). Nothing here prints or exits. A message says what was found, what was expected, and what to do; it
+// is UTF-8 without control characters, whatever stands in the file or flag that it quotes. Of one that is too long, as
+// with a path of thousands of bytes, beginning and end are kept.
 //
 //     if (T < 1) return GX_FAIL(err, GX_ERR_ARGUMENT, "seq_len is %ld; it must be at least 1", T);
 //     GX_TRY(gx_safetensors_open(&file, path, err));
@@ -86,6 +87,7 @@ GxStatus gx_error_set(GxError *err, GxStatus code, const char *file, int line, c
     va_start(args, format);
     gx_format_shortened(err->message, sizeof err->message, format, args);
     va_end(args);
+    gx_text_clean(err->message);
     err->file = file;
     err->line = line;
     __atomic_store_n(&err->code, (int)code, __ATOMIC_RELEASE);

@@ -119,15 +119,15 @@ static GxStatus gx__dataset_cut(const GxDataset *d, double fraction, int64_t *cu
 
 static GxStatus gx__dataset_check(const GxDataset *d, double fraction, int64_t T, GxError *err)
 {
-    if (d->train.n < T + 1)
+    if (d->train.n <= T)
         return GX_FAIL(err, GX_ERR_FORMAT,
-                       "%s: %ld bytes are left for training; one sample of %ld tokens needs %ld: take more text or a "
+                       "%s: %ld bytes are left for training; one sample of %ld tokens needs %lu: take more text or a "
                        "smaller seq_len",
-                       d->path, (long)d->train.n, (long)T, (long)T + 1);
-    if (fraction > 0 && d->held_out.n < T + 1)
+                       d->path, (long)d->train.n, (long)T, (unsigned long)T + 1);
+    if (fraction > 0 && d->held_out.n <= T)
         return GX_FAIL(err, GX_ERR_FORMAT,
-                       "%s: %ld bytes are held out for validation; one sample of %ld tokens needs %ld: %s", d->path,
-                       (long)d->held_out.n, (long)T, (long)T + 1,
+                       "%s: %ld bytes are held out for validation; one sample of %ld tokens needs %lu: %s", d->path,
+                       (long)d->held_out.n, (long)T, (unsigned long)T + 1,
                        "take more text, a smaller seq_len or a larger validation_fraction (0: no validation)");
     return GX_OK;
 }

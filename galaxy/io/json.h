@@ -122,6 +122,9 @@ static GxStatus gx__json_check_size(const char *text, int64_t bytes, const char 
     int64_t depth = 0, values = 1, line = 1, line_start = 0;
     for (int64_t i = 0, in_string = 0; i < bytes; i++) {
         char c = text[i];
+        if (c == 0) // which the library passes over behind a number
+            return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld:%ld: a byte of value 0", where, (long)line,
+                           (long)(i - line_start + 1));
         if (c == '\n') line++, line_start = i + 1;
         if (c == '\\' && in_string) i++;
         else if (c == '"') in_string = !in_string;

@@ -120,7 +120,7 @@ static GxStatus gx__agree_compare(const char *key, const GxJson *first, const Gx
     char *theirs = gx__agree_value_text(first, err), *ours = gx__agree_value_text(mine, err);
     GxStatus status = theirs && ours ? GX_OK : GX_FAIL(err, GX_ERR_MEMORY, "no memory to compare the ranks' options");
     if (status == GX_OK && strcmp(theirs, ours))
-        status = GX_FAIL(err, GX_ERR_COMM, "%s%s is %s on rank 0 and %s on rank %d; %s", is_program ? "" : "--", key,
+        status = GX_FAIL(err, GX_ERR_COMM, "%s%.60s is %s on rank 0 and %s on rank %d; %s", is_program ? "" : "--", key,
                          gx_text_cut(theirs, a, sizeof a), gx_text_cut(ours, b, sizeof b), rank,
                          is_program ? "all ranks need the same" : "only threads, device and paths may differ");
     free(theirs);

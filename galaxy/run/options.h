@@ -284,6 +284,23 @@ GxStatus gx_options_check_lists(const GxTrainOptions *o, const GxMode *mode, GxE
 
 // ---- the batch -----------------------------------------------------------------------------------------------------
 
+// What follows from the others could have been said, too: lists of steps hold it, and training_args.json reads back.
+static GxStatus gx__options_check_sizes(const GxTrainOptions *o, GxError *err)
+{
+    char who[100], number[32];
+    for (size_t i = 0; i < sizeof gx__options_train_options / sizeof *gx__options_train_options; i++) {
+        const GxField *f = &gx__options_train_options[i];
+        GxFieldValue v;
+        if (f->type != GX_FIELD_INT) continue;
+        v.i = *(const int64_t *)gx_field_in(f, o);
+        if (gx_field_allows(f, &v)) continue;
+        snprintf(who, sizeof who, "--global_batch_size %ld: %s", (long)o->global_batch_size, f->name);
+        snprintf(number, sizeof number, "%ld", (long)v.i);
+        return gx_field_refuse(f, who, "", number, GX_ERR_ARGUMENT, err);
+    }
+    return GX_OK;
+}
+
 static int64_t gx__options_list_sum(const GxIntList *list)
 {
     int64_t sum = 0;
@@ -305,7 +322,8 @@ static void gx__options_keep_global_batch(GxTrainOptions *o, const GxConfig *c, 
     }
     const int64_t global = o->global_batch_size, list = gx__options_list_sum(&o->dp_batch_size_list),
                   product = o->gradient_accumulation_steps * (list ? list : o->micro_batch_size * copies);
-    if (given_micro || given_accumulation || product == global || list || global % copies) return;
+    if (given_micro || given_accumulation || product == global || list || global % copies || o->micro_batch_size == 0)
+        return;
     while (global % (o->micro_batch_size * copies)) o->micro_batch_size--;
     o->gradient_accumulation_steps = global / (o->micro_batch_size * copies);
 }
@@ -357,14 +375,14 @@ GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int copi
                        list ? "the list's sum; about " : "micro_batch_size ", (long)(per_micro / copies), copies,
                        copies == 1 ? "copy" : "copies", (long)product, nearest);
     }
-    if (per_micro * o->seq_len > GX__OPTIONS_TOKENS_MOST)
+    if (per_micro > GX__OPTIONS_TOKENS_MOST / o->seq_len)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "a micro-batch of %ld samples x seq_len %ld is %ld tokens; at most %ld are possible: set "
+                       "a micro-batch of %ld samples x seq_len %ld is %.15g tokens; at most %ld are possible: set "
                        "micro_batch_size or seq_len smaller",
-                       (long)per_micro, (long)o->seq_len, (long)(per_micro * o->seq_len),
+                       (long)per_micro, (long)o->seq_len, (double)per_micro * (double)o->seq_len,
                        (long)GX__OPTIONS_TOKENS_MOST);
     o->global_batch_size = product;
-    return GX_OK;
+    return gx__options_check_sizes(o, err);
 }
 
 // "1, 2, 3 or 6"

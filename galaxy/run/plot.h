@@ -53,12 +53,18 @@ static void gx__plot_put(gx__PlotPoint *list, int *n, double step, double loss)
     list[(*n)++].loss = loss;
 }
 
+// Numbers that no training has would leave no room for others.
+static int gx__plot_has(const GxJson *loss)
+{
+    return gx_json_type(loss) == GX_JSON_REAL && fabs(gx_json_double(loss)) < 1e100;
+}
+
 // "bigram_bits_per_byte": the line of "bigram".
 static void gx__plot_baseline(gx__Plot *p, const GxJsonMember *m)
 {
     static const char unit[] = "_bits_per_byte";
     const size_t n = strlen(m->key), end = strlen(unit);
-    if (n <= end || strcmp(m->key + n - end, unit) || gx_json_type(m->value) != GX_JSON_REAL) return;
+    if (n <= end || strcmp(m->key + n - end, unit) || !gx__plot_has(m->value)) return;
     p->baseline = gx_json_double(m->value) * log(2.0);
     snprintf(p->baseline_name, sizeof p->baseline_name, "%.*s", (int)gx_min((int64_t)(n - end), 39), m->key);
     for (char *c = p->baseline_name; *c; c++)
@@ -73,8 +79,8 @@ static void gx__plot_line(gx__Plot *p, const char *line, int64_t bytes, const ch
     const GxJson *loss = gx_json_get(json, "loss"), *eval = gx_json_get(json, "eval_loss");
     double step = gx_json_double(gx_json_get(json, "step"));
     for (GxJsonMember m = GX_ZERO; !gx_json_get(json, "step") && gx_json_next(json, &m);) gx__plot_baseline(p, &m);
-    if (gx_json_type(loss) == GX_JSON_REAL) gx__plot_put(p->train, &p->trains, step, gx_json_double(loss));
-    if (gx_json_type(eval) == GX_JSON_REAL) gx__plot_put(p->eval, &p->evals, step, gx_json_double(eval));
+    if (gx__plot_has(loss)) gx__plot_put(p->train, &p->trains, step, gx_json_double(loss));
+    if (gx__plot_has(eval)) gx__plot_put(p->eval, &p->evals, step, gx_json_double(eval));
     gx_json_free(json);
 }
 

@@ -1,0 +1,966 @@
+// dev/fuzz/targets.h: what is fuzzed. A target makes sound cases, with the library itself, and runs a case: it hands
+// the parts to the library as files or arguments, and asserts what holds whatever they are. A new target: the two
+// functions, and its line in `targets` at the end.
+//
+// The working folder is a temporary one, on a disk in memory where there is one.
+#ifndef FUZZ_TARGETS_H
+#define FUZZ_TARGETS_H
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdarg.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "mutate.h"
+
+enum { REFUSED = 0, ACCEPTED = 1 };
+#define CORPUS "corpus/checkpoint-2" // of a tiny run, which was made before
+
+// ---- what is asserted ----------------------------------------------------------------------------------------------
+
+__attribute__((format(printf, 3, 4))) static void expect(int ok, int line, const char *format, ...)
+{
+    if (ok) return;
+    va_list args;
+    va_start(args, format);
+    fprintf(stderr, "fuzz: targets.h:%d: ", line);
+    vfprintf(stderr, format, args);
+    fprintf(stderr, "\n");
+    va_end(args);
+    fflush(stderr);
+    abort();
+}
+#define EXPECT(ok, ...) expect(!!(ok), __LINE__, __VA_ARGS__)
+
+// What people read: UTF-8 (RFC 3629), not empty, no control characters but line ends and tabs.
+static int is_readable(const char *text)
+{
+    const unsigned char *p = (const unsigned char *)text;
+    if (!*p) return 0;
+    while (*p) {
+        const int n = *p < 0x80 ? 1 : *p < 0xE0 ? 2 : *p < 0xF0 ? 3 : 4;
+        unsigned code = n == 1 ? *p : *p & (0xFF >> (n + 1));
+        if ((*p >= 0x80 && *p < 0xC2) || *p > 0xF4) return 0;
+        for (int i = 1; i < n; i++) {
+            if ((p[i] & 0xC0) != 0x80) return 0;
+            code = code << 6 | (p[i] & 0x3F);
+        }
+        if ((n == 3 && code < 0x800) || (n == 4 && code < 0x10000) || code > 0x10FFFF || code >> 11 == 0x1B) return 0;
+        if ((code < 0x20 && code != '\n' && code != '\t') || code == 0x7F) return 0;
+        p += n;
+    }
+    return 1;
+}
+
+// Of a call that failed: a message that can be read, and names what it is about. `names`: one of these words, NULL at
+// the end; NULL: any.
+static void expect_message(const GxError *e, const char *const *names)
+{
+    int named = !names;
+    EXPECT(gx_error_code(e) > GX_OK && gx_error_code(e) <= GX_ERR_UNSUPPORTED, "the error has the code %d", e->code);
+    EXPECT(memchr(e->message, 0, sizeof e->message), "the message has no end");
+    EXPECT(is_readable(e->message), "the message is empty or not to be read: \"%s\"", e->message);
+    for (int i = 0; names && names[i]; i++) named |= strstr(e->message, names[i]) != NULL;
+    EXPECT(named, "the message names none of what it is about: %s", e->message);
+}
+static int refused(const GxError *e, const char *name)
+{
+    const char *const names[] = {name, NULL};
+    expect_message(e, names);
+    return REFUSED;
+}
+
+// Ranges and choices, read here and not by the library.
+static int is_allowed(const GxField *f, const GxFieldValue *v)
+{
+    const char *dots = f->allowed ? strstr(f->allowed, "..") : NULL, *choice;
+    const double low = dots && dots > f->allowed ? atof(f->allowed) : -INFINITY,
+                 high = dots && dots[2] ? atof(dots + 2) : INFINITY;
+    const size_t n = f->type == GX_FIELD_STRING ? strlen(v->s) : 0;
+    if (!f->allowed) return 1;
+    if (f->type == GX_FIELD_INT) return (double)v->i >= low && (double)v->i <= high;
+    if (f->type == GX_FIELD_DOUBLE) return v->d >= low && v->d <= high;
+    for (int i = 0; f->type == GX_FIELD_INT_LIST && i < v->list.n; i++)
+        if ((double)v->list.v[i] < low || (double)v->list.v[i] > high) return 0;
+    if (f->type != GX_FIELD_STRING) return 1;
+    for (choice = f->allowed; choice; choice = strchr(choice, '|'), choice += choice != NULL)
+        if (strcspn(choice, "|") == n && !strncmp(choice, v->s, n)) return 1;
+    return 0;
+}
+
+static void expect_allowed(const GxField *f, int n, const void *source, const char *when)
+{
+    for (int i = 0; i < n; i++) {
+        GxFieldValue v;
+        memset(&v, 0, sizeof v);
+        memcpy(&v, gx_field_in(&f[i], source), gx_field_size(&f[i]));
+        if (f[i].type == GX_FIELD_INT_LIST) EXPECT(v.list.n >= 0 && v.list.n <= GX_FIELD_LIST, "%s", f[i].name);
+        if (f[i].type == GX_FIELD_STRING) EXPECT(memchr(v.s, 0, sizeof v.s), "%s has no end", f[i].name);
+        if (f[i].type == GX_FIELD_BOOL) EXPECT(v.b == 0 || v.b == 1, "%s is %d", f[i].name, v.b);
+        if (f[i].type == GX_FIELD_DOUBLE) EXPECT(isfinite(v.d), "%s is %g", f[i].name, v.d);
+        EXPECT(is_allowed(&f[i], &v), "%s is %ld, %s: its range is %s", f[i].name,
+               f[i].type == GX_FIELD_INT ? (long)v.i : 0, when, f[i].allowed);
+    }
+}
+static void expect_same(const GxField *f, int n, const void *a, const void *b, const char *when)
+{
+    for (int i = 0; i < n; i++) EXPECT(gx_field_same(&f[i], a, b), "%s is another one %s", f[i].name, when);
+}
+
+// ---- files ---------------------------------------------------------------------------------------------------------
+
+static void put(const char *path, const void *bytes, int64_t n)
+{
+    const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    EXPECT(fd >= 0, "%s: %s", path, strerror(errno));
+    EXPECT(write(fd, bytes, (size_t)n) == (ssize_t)n, "%s: %s", path, strerror(errno));
+    close(fd);
+}
+static void put_part(const Case *c, const char *folder, const char *name)
+{
+    char path[GX_PATH];
+    const Bytes *b = case_part(c, name);
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    put(path, b->p, b->n);
+}
+
+// A file of the corpus as a part.
+static void take_part(Case *c, const char *path, const char *name)
+{
+    char *text;
+    int64_t n;
+    GxError e = GX_ZERO;
+    if (gx_file_read(path, BYTES_MOST, &text, &n, &e) != GX_OK) {
+        fprintf(stderr, "fuzz: %s\n", e.message);
+        exit(2);
+    }
+    case_add(c, name, text, n);
+    free(text);
+}
+
+static int one_file(Case *c, const char *path, const char *name)
+{
+    take_part(&c[0], path, name);
+    return 1;
+}
+
+static double number_of(const Case *c, const char *part, int i) // the i-th; 0: there is none
+{
+    const char *p = case_part(c, part)->p;
+    double x = 0;
+    for (; i >= 0; i--) {
+        char *end;
+        x = strtod(p, &end);
+        if (end == p) return 0;
+        p = end;
+    }
+    return x;
+}
+static int64_t integer_of(const Case *c, const char *part, int i)
+{
+    const double x = number_of(c, part, i);
+    return x >= 9e18 ? INT64_MAX : x <= -9e18 ? INT64_MIN : x != x ? 0 : (int64_t)x;
+}
+
+// ---- options -------------------------------------------------------------------------------------------------------
+
+typedef struct {
+    GxConfig config;
+    GxTrainOptions o;
+    GxCausalLm task;
+    GxLlamaConfig model;
+    GxMode mode;
+    int has_mode; // the program's own
+} Options;
+
+static void options_open(Options *x, const char *mode)
+{
+    GxError e = GX_ZERO;
+    GxMethods methods;
+    memset(x, 0, sizeof *x);
+    x->has_mode = gx_mode_methods(mode, &methods);
+    if (x->has_mode) x->mode = gx_composed(mode, methods);
+    gx_config_open(&x->config);
+    gx_config_add(&x->config, gx_causal_lm.name, gx_causal_lm.fields, gx_causal_lm.n_fields, &x->task, &e);
+    gx_options_add(&x->config, &x->o, x->has_mode ? &x->mode : NULL, "llama", &e);
+    gx_config_add(&x->config, "model", gx_llama.fields, gx_llama.n_fields, &x->model, &e);
+    EXPECT(e.code == GX_OK, "the tables: %s", e.message);
+}
+
+static void options_expect_allowed(const Options *x, const char *when)
+{
+    for (int g = 0; g < x->config.groups; g++)
+        expect_allowed(x->config.group[g].option, x->config.group[g].n, x->config.group[g].target, when);
+}
+
+// Written as training_args.json and read back, all options are the same.
+static void options_read_back(const Options *x, const char *mode, Options *again, const char *when)
+{
+    GxError e = GX_ZERO;
+    options_open(again, mode);
+    EXPECT(gx_config_write_json(&x->config, "back.json", &e) == GX_OK, "%s: %s", when, e.message);
+    EXPECT(gx_config_read_json(&again->config, "back.json", &e) == GX_OK, "%s, read back: %s", when, e.message);
+    for (int g = 0; g < x->config.groups; g++)
+        expect_same(x->config.group[g].option, x->config.group[g].n, x->config.group[g].target,
+                    again->config.group[g].target, when);
+}
+
+static GxStatus options_resolve(Options *x, int world, GxError *e)
+{
+    GxSplit batch;
+    if (!x->has_mode) GX_TRY(gx_options_resolve_mode(&x->o, &x->config, &x->mode, e));
+    GX_TRY(gx_options_check_lists(&x->o, &x->mode, e));
+    GX_TRY(gx_options_resolve_tp(&x->o, &x->mode, world, e));
+    EXPECT(x->o.tp >= 1 && world % x->o.tp == 0, "tp %ld of %d ranks", (long)x->o.tp, world);
+    GX_TRY(gx_options_resolve_batch(&x->o, &x->config, world / (int)x->o.tp, &batch, e));
+    EXPECT(batch.n == world / x->o.tp &&
+               gx_split_total(&batch) * x->o.gradient_accumulation_steps == x->o.global_batch_size,
+           "%ld samples x %ld are not %ld", (long)gx_split_total(&batch), (long)x->o.gradient_accumulation_steps,
+           (long)x->o.global_batch_size);
+    return gx_llama.resolve(&x->model, e);
+}
+
+static void hear_log(void *user, GxLogLevel level, const char *text)
+{
+    (void)user, (void)level;
+    EXPECT(is_readable(text), "what is logged cannot be read: \"%s\"", text);
+}
+static void hear_report(void *user, const char *text) { (void)user, (void)text; }
+
+static int dry_run(GxContext *g, int argc, char **argv)
+{
+    GxTrainer t = GX_ZERO;
+    g->log.write = hear_log;
+    if (gx_trainer_open(&t, g, &gx_llama, &gx_causal_lm, NULL, argc, argv) != GX_OK) expect_message(&g->error, NULL);
+    else
+        EXPECT(t.plan.arena > 0 && t.plan.comm >= 0 && t.plan.most >= t.plan.least && t.plan.flops > 0 &&
+                   isfinite(t.plan.flops_all),
+               "a plan of %ld bytes and %g FLOPs", (long)t.plan.arena, t.plan.flops);
+    return gx_trainer_close(&t);
+}
+
+// What the programs do with the same words and --dry_run. Ranks are threads; lists of steps stay short.
+static void options_plan(const Options *x, int argc, char **argv)
+{
+    static const char flag[] = "--dry_run";
+    const int64_t actions = x->model.num_hidden_layers * x->o.gradient_accumulation_steps,
+                  rows = x->o.global_batch_size / x->o.gradient_accumulation_steps * x->o.seq_len;
+    if (rows > 1 << 18 || rows / x->o.head_chunk > 1 << 10) return; // sound, and a plan of many pieces
+    if (argc > 1 && gx_hash(GX_HASH_START, argv[argc - 1], (int64_t)strlen(argv[argc - 1])) % 3)
+        return; // they take long
+    if (x->has_mode || x->o.world > 1 || x->o.rank || x->o.init[0] || x->o.ranks > 4 || actions > 500) return;
+    if (gx_config_source(&x->config, "dry_run") == GX_FROM_FLAG && !x->o.dry_run) return;
+    if (gx_config_source(&x->config, "dry_run") != GX_FROM_FLAG) argv[argc++] = (char *)flag;
+    gx_launch(dry_run, argc, argv);
+}
+
+// What a message about options names: a flag, a file, or an option.
+static const char *const *options_names(const Options *x)
+{
+    static const char *names[200];
+    int n = 0;
+    for (int g = 0; g < x->config.groups; g++)
+        for (int i = 0; i < x->config.group[g].n && n < 190; i++) names[n++] = x->config.group[g].option[i].name;
+    names[n++] = "--", names[n++] = "config.json", names[n++] = "flag", names[n++] = "cannot open";
+    names[n++] = "a file", names[n++] = "head", names[n] = NULL;
+    return names;
+}
+
+enum { ARGS_MOST = 200 };
+static int options_words(const Case *c, char **argv, Bytes *copy)
+{
+    int argc = 1;
+    const Bytes *args = case_part(c, "args");
+    bytes_add(copy, args->p, args->n);
+    argv[0] = (char *)"fuzz";
+    for (int64_t at = 0; at < copy->n && argc < ARGS_MOST; at += (int64_t)strlen(copy->p + at) + 1)
+        argv[argc++] = copy->p + at;
+    return argc;
+}
+
+static int options_run(const Case *c)
+{
+    static Options x, again;
+    const char *mode = case_part(c, "mode")->p;
+    char *argv[ARGS_MOST + 2];
+    Bytes words = GX_ZERO;
+    GxError e = GX_ZERO;
+    const int argc = options_words(c, argv, &words);
+    put_part(c, ".", "config.json");
+    options_open(&x, mode);
+    GxStatus status = gx_config_read_args(&x.config, argc, argv, &e);
+    options_expect_allowed(&x, "after reading");
+    if (status == GX_OK && !x.config.help) {
+        options_read_back(&x, mode, &again, "read back");
+        const int world = (int)gx_max(x.o.ranks, x.o.world);
+        status = options_resolve(&x, world, &e);
+        if (status == GX_OK) {
+            options_expect_allowed(&x, "when resolved");
+            options_read_back(&x, mode, &again, "resolved and read back");
+            EXPECT(options_resolve(&again, world, &e) == GX_OK, "training_args.json cannot be given back: %s",
+                   e.message);
+            for (int g = 0; g < x.config.groups; g++)
+                expect_same(x.config.group[g].option, x.config.group[g].n, x.config.group[g].target,
+                            again.config.group[g].target, "resolved twice");
+        }
+        if (status == GX_OK) options_plan(&x, argc, argv);
+    }
+    free(words.p);
+    if (status != GX_OK) expect_message(&e, options_names(&x));
+    return status == GX_OK;
+}
+
+static int options_make(Case *c)
+{
+    static const char *const lines[] = {
+        "--config config.json",
+        "",
+        "--ranks 2 --mode tp",
+        "--ranks 4 --mode galaxy --tp 2 --seq_len 64",
+        "--ranks 2 --att tp --con sp --mlp sp --seq_scatter_list 160,96",
+        "--ranks 2 --dp_batch_size_list 3,1",
+        "--config=config.json --global_batch_size 64 --micro_batch_size 4",
+        "--ranks=2 --mode sp --ends tp --tp_vocab_size_list=[160,96]",
+        "--precision bf16 --recompute layer --optimizer sgd --momentum 0",
+        "--learning_rate 1e-3 --dry_run true --freeze model.embed*,*.layers.?.*",
+        "--ranks 3 --mode tp --num_attention_heads 6 --num_key_value_heads 3 --tp_num_attention_heads_list 2,2,2",
+        "--gradient_accumulation_steps 4 --global_batch_size 32 --tie_word_embeddings",
+        "--config config.json --ranks 2",
+        "--config config.json --mode tp",
+        "--help"};
+    const int n = (int)(sizeof lines / sizeof *lines);
+    for (int i = 0; i < n; i++) {
+        Bytes *args = case_text(&c[i], "args", lines[i]);
+        for (int64_t k = 0; k < args->n; k++)
+            if (args->p[k] == ' ') args->p[k] = 0;
+        if (args->n) bytes_add(args, "", 1);
+        take_part(&c[i], "corpus/training_args.json", "config.json");
+        if (i % 4 == 3) case_text(&c[i], "mode", "");
+    }
+    case_text(&c[n - 1], "mode", "tp");
+    return n;
+}
+
+// ---- config.json ---------------------------------------------------------------------------------------------------
+
+static int model_run(const Case *c)
+{
+    GxLlamaConfig config, again;
+    GxError e = GX_ZERO;
+    put_part(c, ".", "config.json");
+    memset(&config, 0, sizeof config), memset(&again, 0, sizeof again);
+    if (gx_llama_config_read(&config, "config.json", &e) != GX_OK) return refused(&e, "config.json");
+    expect_allowed(gx_llama.fields, gx_llama.n_fields, &config, "after reading");
+    EXPECT(gx_llama_config_write(&config, "back.json", &e) == GX_OK, "%s", e.message);
+    EXPECT(gx_llama_config_read(&again, "back.json", &e) == GX_OK, "read back: %s", e.message);
+    expect_same(gx_llama.fields, gx_llama.n_fields, &config, &again, "read back");
+    if (config.num_hidden_layers <= 100) {
+        char *argv[] = {(char *)"fuzz",      (char *)"--model", (char *)".", (char *)"--dry_run",
+                        (char *)"--seq_len", (char *)"8",       NULL};
+        gx_launch(dry_run, 6, argv);
+    }
+    return ACCEPTED;
+}
+static int model_make(Case *c) { return one_file(c, CORPUS "/config.json", "config.json"); }
+
+// ---- trainer_state.json, run.json ----------------------------------------------------------------------------------
+
+static int state_run(const Case *c)
+{
+    GxTrainState s = GX_ZERO;
+    GxCausalLm task = GX_ZERO;
+    GxResume r = GX_ZERO;
+    GxError e = GX_ZERO, other = GX_ZERO;
+    put_part(c, ".", "trainer_state.json");
+    put_part(c, ".", "run.json");
+    gx_run_read(".");
+    const GxStatus status = gx_train_state_read("trainer_state.json", &s, &e);
+    snprintf(r.folder, sizeof r.folder, ".");
+    if (gx_resume_check_task(&r, &gx_causal_lm, &task, &other) != GX_OK) expect_message(&other, NULL);
+    if (status != GX_OK) return refused(&e, "trainer_state.json");
+    int n;
+    const GxField *fields = gx_train_state_fields(&n);
+    expect_allowed(fields, n, &s, "after reading");
+    EXPECT(gx_run_write(".", s.run, &e) == GX_OK && gx_run_read(".") == s.run, "run.json does not read back");
+    return ACCEPTED;
+}
+static int state_make(Case *c)
+{
+    take_part(&c[0], CORPUS "/trainer_state.json", "trainer_state.json");
+    take_part(&c[0], "corpus/run.json", "run.json");
+    return 1;
+}
+
+// ---- safetensors ---------------------------------------------------------------------------------------------------
+
+// Each tensor in every way: whole, its last element, none; what lies outside is refused.
+static void safetensors_read_all(const GxSafetensors *s)
+{
+    for (int i = 0; i < s->n; i++) {
+        const GxSafetensorsEntry *e = &s->entry[i];
+        GxError err = GX_ZERO, outside = GX_ZERO;
+        EXPECT(e->bytes == e->elements * e->dtype_size && e->file < s->files, "%s", e->name);
+        char *raw = (char *)malloc((size_t)e->bytes); // of exactly its size
+        float *floats = (float *)malloc((size_t)e->elements * sizeof *floats);
+        EXPECT(gx_safetensors_find(s, e->name) == e, "%s is not found", e->name);
+        EXPECT(gx_safetensors_read_raw(s, e, 0, e->elements, raw, &err) == GX_OK, "%s", err.message);
+        if (gx_safetensors_read(s, e, 0, e->elements, floats, &err) != GX_OK) refused(&err, s->file[e->file].name);
+        else if (e->elements)
+            EXPECT(gx_safetensors_read(s, e, e->elements - 1, 1, floats, &err) == GX_OK, "%s", err.message);
+        EXPECT(gx_safetensors_read_raw(s, e, e->elements, 1, raw, &outside) != GX_OK, "%s is read beyond its end",
+               e->name);
+        EXPECT(gx_safetensors_read_raw(s, e, -1, 1, raw, &outside) != GX_OK, "%s is read before its beginning",
+               e->name);
+        EXPECT(gx_safetensors_read_raw(s, e, 1, INT64_MAX, raw, &outside) != GX_OK, "%s is read beyond its end",
+               e->name);
+        free(raw);
+        free(floats);
+    }
+}
+
+static void safetensors_read_back(const GxSafetensors *s)
+{
+    GxSafetensorsEntry *list = (GxSafetensorsEntry *)calloc((size_t)s->n + 1, sizeof *list);
+    GxSafetensorsWriter w;
+    GxSafetensors again;
+    GxError e = GX_ZERO;
+    int n = 0;
+    for (int i = 0; i < s->n; i++)
+        if (s->entry[i].dtype >= 0) list[n++] = s->entry[i];
+    EXPECT(gx_safetensors_create(&w, "back.safetensors", list, n, NULL, 0, &e) == GX_OK, "%s", e.message);
+    for (int i = 0; i < n; i++) {
+        char *raw = (char *)malloc((size_t)list[i].bytes + 1);
+        gx_safetensors_read_raw(s, gx_safetensors_find(s, list[i].name), 0, list[i].elements, raw, &e);
+        gx_safetensors_write(&w, list[i].name, 0, raw, list[i].elements, &e);
+        free(raw);
+    }
+    EXPECT(gx_safetensors_finish(&w, &e) == GX_OK && e.code == GX_OK, "%s", e.message);
+    EXPECT(gx_safetensors_open(&again, "back.safetensors", &e) == GX_OK, "read back: %s", e.message);
+    EXPECT(again.n == n, "%d tensors were written, %d read back", n, again.n);
+    for (int i = 0; i < n; i++) {
+        const GxSafetensorsEntry *a = &list[i], *b = gx_safetensors_find(&again, a->name);
+        EXPECT(b && b->dtype == a->dtype && b->ndim == a->ndim && b->bytes == a->bytes &&
+                   !memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape),
+               "%s is another one read back", a->name);
+        char *x = (char *)malloc((size_t)a->bytes + 1), *y = (char *)malloc((size_t)a->bytes + 1);
+        gx_safetensors_read_raw(s, gx_safetensors_find(s, a->name), 0, a->elements, x, &e);
+        gx_safetensors_read_raw(&again, b, 0, b->elements, y, &e);
+        EXPECT(!memcmp(x, y, (size_t)a->bytes), "%s has other bytes read back", a->name);
+        free(x);
+        free(y);
+    }
+    gx_safetensors_close(&again);
+    free(list);
+}
+
+static int safetensors_run(const Case *c)
+{
+    GxSafetensors s;
+    GxError e = GX_ZERO;
+    mkdir("weights", 0777);
+    for (int i = 0; i < c->n; i++) put_part(c, "weights", c->part[i].name);
+    const int opened = gx_safetensors_open(&s, "weights", &e) == GX_OK;
+    if (opened) {
+        safetensors_read_all(&s);
+        safetensors_read_back(&s);
+        gx_safetensors_close(&s);
+    }
+    for (int i = 0; i < c->n; i++) {
+        char path[GX_PATH];
+        snprintf(path, sizeof path, "weights/%s", c->part[i].name);
+        unlink(path);
+    }
+    return opened ? ACCEPTED : refused(&e, "weights");
+}
+
+static void safetensors_write_small(const char *path, const char *prefix, int first, int n)
+{
+    static const int dtypes[] = {GX_F32, GX_BF16, GX_F16, GX_F64, GX_I64, GX_I32, GX_U8};
+    GxSafetensorsEntry list[8] = GX_ZERO;
+    GxSafetensorsWriter w;
+    GxError e = GX_ZERO;
+    const GxSafetensorsPair pair = {"made", "by hand"};
+    for (int i = 0; i < n; i++) {
+        GxSafetensorsEntry *x = &list[i];
+        snprintf(x->name, sizeof x->name, "%s.%d", prefix, first + i);
+        x->dtype = dtypes[(first + i) % 7], x->ndim = i % 4;
+        for (int d = 0; d < x->ndim; d++) x->shape[d] = (first + d) % 4; // some are empty
+    }
+    gx_safetensors_create(&w, path, list, n, &pair, 1, &e);
+    for (int i = 0; i < n; i++) {
+        const char data[1024] = "some bytes that are numbers";
+        const GxSafetensorsEntry *x = NULL;
+        for (int k = 0; k < w.n; k++)
+            if (!strcmp(w.entry[k].name, list[i].name)) x = &w.entry[k];
+        if (x) gx_safetensors_write(&w, x->name, 0, data, x->elements, &e);
+    }
+    if (gx_safetensors_finish(&w, &e) != GX_OK) fprintf(stderr, "fuzz: %s\n", e.message), exit(2);
+}
+
+static int safetensors_make(Case *c)
+{
+    Bytes index = GX_ZERO;
+    char line[100];
+    safetensors_write_small("a.safetensors", "a", 0, 7);
+    safetensors_write_small("b.safetensors", "b", 2, 5);
+    take_part(&c[0], "a.safetensors", "model.safetensors");
+    take_part(&c[1], "b.safetensors", "model.safetensors");
+    take_part(&c[2], "a.safetensors", "a.safetensors");
+    take_part(&c[2], "b.safetensors", "b.safetensors");
+    bytes_text(&index, "{\"metadata\": {\"total_size\": 1}, \"weight_map\": {");
+    for (int i = 0; i < 12; i++) {
+        const int in_a = i < 7;
+        snprintf(line, sizeof line, "%s\"%c.%d\": \"%c.safetensors\"", i ? ", " : "", in_a ? 'a' : 'b',
+                 in_a ? i : i - 5, in_a ? 'a' : 'b');
+        bytes_text(&index, line);
+    }
+    bytes_text(&index, "}}");
+    case_add(&c[2], "model.safetensors.index.json", index.p, index.n);
+    take_part(&c[3], CORPUS "/model.safetensors", "model.safetensors");
+    free(index.p);
+    return 4;
+}
+
+// ---- text ----------------------------------------------------------------------------------------------------------
+
+// Sample `index` of the training, or window `index` of what is held out, beside the bytes of the file.
+static void text_sample(const Case *c, const GxDataset *d, int64_t index, int64_t T, int is_window)
+{
+    const unsigned char *text = (const unsigned char *)case_part(c, "text")->p;
+    const uint64_t seed = (uint64_t)integer_of(c, "settings.numbers", 2);
+    const GxTokens *tokens = is_window ? &d->held_out : &d->train;
+    int32_t *in = (int32_t *)malloc((size_t)T * sizeof *in), *labels = (int32_t *)malloc((size_t)T * sizeof *labels);
+    GxError e = GX_ZERO;
+    if (is_window) gx_dataset_window(d, index, T, in, labels, 1, &e);
+    else gx_dataset_sample(d, seed, index, T, in, labels, 1, &e);
+    const int64_t start = is_window ? index * T : gx_dataset_sample_start(tokens, seed, index, T);
+    EXPECT(e.code == GX_OK, "%s", e.message);
+    EXPECT(start >= 0 && start + T < tokens->n, "sample %ld begins at %ld of %ld", (long)index, (long)start,
+           (long)tokens->n);
+    text += is_window ? d->train.n : 0;
+    for (int64_t t = 0; t < T; t++)
+        EXPECT(in[t] == text[start + t] && labels[t] == text[start + t + 1], "sample %ld, token %ld: %d and %d",
+               (long)index, (long)t, (int)in[t], (int)labels[t]);
+    free(in);
+    free(labels);
+}
+
+static int text_run(const Case *c)
+{
+    const Bytes *text = case_part(c, "text");
+    const int64_t T = integer_of(c, "settings.numbers", 0), index = integer_of(c, "settings.numbers", 3);
+    const double fraction = number_of(c, "settings.numbers", 1);
+    GxDataset d;
+    GxError e = GX_ZERO;
+    const char *const names[] = {"text.txt", "seq_len", "validation_fraction", NULL};
+    put("text.txt", text->p, text->n);
+    if (gx_dataset_open(&d, "text.txt", fraction, T, &e) != GX_OK) {
+        expect_message(&e, names);
+        return REFUSED;
+    }
+    EXPECT(d.train.n + d.held_out.n == text->n && d.train.n > T, "%ld and %ld of %ld bytes", (long)d.train.n,
+           (long)d.held_out.n, (long)text->n);
+    for (int i = 0; i < 3; i++) text_sample(c, &d, i, T, 0);
+    if (index >= 0) text_sample(c, &d, index, T, 0);
+    const int64_t windows = d.held_out.n ? gx_dataset_windows(&d.held_out, T) : 0;
+    if (windows) text_sample(c, &d, 0, T, 1);
+    if (windows) text_sample(c, &d, windows - 1, T, 1);
+    double bits = 0;
+    if (gx_dataset_bigram_bits(&d, &bits, &e) != GX_OK) expect_message(&e, NULL);
+    else EXPECT(bits > 0 && bits < 64, "a bigram model of %g bits per byte", bits);
+    const int64_t epoch = gx_dataset_epoch_windows(&d.train, T);
+    if (epoch <= 64 && index >= 0) { // an epoch visits each window once
+        uint64_t seen = 0;
+        for (int64_t i = 0; i < epoch; i++) seen |= UINT64_C(1) << gx_permute(1, index % 1000, epoch, i);
+        EXPECT(seen == (epoch == 64 ? UINT64_MAX : (UINT64_C(1) << epoch) - 1), "an epoch of %ld windows", (long)epoch);
+    }
+    gx_dataset_close(&d);
+    return ACCEPTED;
+}
+
+static int text_make(Case *c)
+{
+    static const char *const settings[] = {"8 0.1 1 5", "1 0 0 0", "64 0.5 7 1000000", "16 0.05 9 3"};
+    for (int i = 0; i < 4; i++) {
+        take_part(&c[i], "text.source", "text");
+        bytes_splice(&c[i].part[0].bytes, 0, i * 700, NULL, 0);
+        case_text(&c[i], "settings.numbers", settings[i]);
+    }
+    case_text(&c[4], "text", "ab\n");
+    case_text(&c[4], "settings.numbers", "1 0 0 0");
+    return 5;
+}
+
+// ---- tokenizer.json ------------------------------------------------------------------------------------------------
+
+static int tokenizer_run(const Case *c)
+{
+    const GxTokenizer t = gx_tokenizer_bytes();
+    GxError e = GX_ZERO;
+    put_part(c, ".", "tokenizer.json");
+    return gx_tokenizer_check(&t, ".", &e) == GX_OK ? ACCEPTED : refused(&e, "tokenizer.json");
+}
+static int tokenizer_make(Case *c) { return one_file(c, CORPUS "/tokenizer.json", "tokenizer.json"); }
+
+// ---- manifest.json -------------------------------------------------------------------------------------------------
+
+static int folder_run(const Case *c)
+{
+    GxError e = GX_ZERO, sizes = GX_ZERO;
+    mkdir("published", 0777);
+    for (int i = 0; i < c->n; i++) put_part(c, "published", c->part[i].name);
+    const int whole = gx_folder_verify("published", 1, &e) == GX_OK,
+              as_large = gx_folder_verify("published", 0, &sizes) == GX_OK;
+    EXPECT(!whole || as_large, "whole, but not of its sizes: %s", sizes.message);
+    if (!as_large) refused(&sizes, "published");
+    return whole ? ACCEPTED : refused(&e, "published");
+}
+static int folder_make(Case *c)
+{
+    take_part(&c[0], CORPUS "/config.json", "config.json");
+    take_part(&c[0], CORPUS "/trainer_state.json", "trainer_state.json");
+    take_part(&c[0], "published.source/manifest.json", "manifest.json");
+    return 1;
+}
+
+// ---- log.jsonl -----------------------------------------------------------------------------------------------------
+
+static void log_plot(void)
+{
+    char *svg;
+    int64_t n;
+    GxError e = GX_ZERO;
+    if (gx_plot_loss("log.jsonl", "loss.svg", "a title", &e) != GX_OK) {
+        refused(&e, "log.jsonl");
+        return;
+    }
+    EXPECT(gx_file_read("loss.svg", INT64_C(64) << 20, &svg, &n, &e) == GX_OK, "%s", e.message);
+    EXPECT(is_readable(svg) && !strstr(svg, "nan") && !strstr(svg, "inf"), "the picture cannot be drawn: %.2000s", svg);
+    free(svg);
+}
+
+// Opened behind step `step`, its lines; what comes behind them goes apart. free() them.
+static char *log_go_on(int64_t step, int64_t *n, GxError *e)
+{
+    GxRunLog log = GX_ZERO;
+    int64_t apart = -1;
+    char *text = NULL;
+    if (gx_log_open(&log, "log.jsonl", step, "apart/log.jsonl", &apart, e) != GX_OK) return NULL;
+    EXPECT(apart >= 0, "%ld lines were set apart", (long)apart);
+    EXPECT(gx_log_close(&log, e) == GX_OK && gx_file_read("log.jsonl", 2 * BYTES_MOST, &text, n, e) == GX_OK, "%s",
+           e->message);
+    return text;
+}
+
+static int log_run(const Case *c)
+{
+    const int64_t step = integer_of(c, "step.numbers", 0);
+    GxError e = GX_ZERO;
+    int64_t n, n_again;
+    put_part(c, ".", "log.jsonl");
+    unlink("apart/log.jsonl");
+    log_plot();
+    char *text = log_go_on(step, &n, &e);
+    if (!text) return refused(&e, "log.jsonl");
+    for (const char *at = text; *at;) { // what is kept is lines of steps up to this one
+        GxJson *json = NULL;
+        const size_t length = strcspn(at, "\n");
+        EXPECT(gx_json_parse(&json, at, (int64_t)length, "log.jsonl", &e) == GX_OK, "%s", e.message);
+        EXPECT(at[length] == '\n' && gx_json_int(gx_json_get(json, "step")) <= step, "kept: %.*s", (int)length, at);
+        gx_json_free(json);
+        at += length + 1;
+    }
+    char *again = log_go_on(step, &n_again, &e);
+    EXPECT(again, "the second time: %s", e.message);
+    EXPECT(n == n_again && !memcmp(text, again, (size_t)n), "the second time, %ld bytes of %ld are kept", (long)n_again,
+           (long)n);
+    free(text);
+    free(again);
+    return n > 0;
+}
+
+static int log_make(Case *c)
+{
+    take_part(&c[0], "corpus/log.jsonl", "log.jsonl");
+    case_text(&c[0], "step.numbers", "2");
+    case_text(&c[1], "log.jsonl",
+              "{\"step\": 1, \"loss\": 5.5}\n{\"step\": 2, \"loss\": 5.25}\n{\"step\": 2, \"eval_loss\": 5.0}\n");
+    case_text(&c[1], "step.numbers", "1");
+    return 2;
+}
+
+// ---- training_args.json --------------------------------------------------------------------------------------------
+
+static int args_run(const Case *c)
+{
+    static Options x;
+    GxResume r = GX_ZERO;
+    GxTrainState now = GX_ZERO;
+    GxError e = GX_ZERO;
+    put_part(c, ".", "training_args.json");
+    options_open(&x, "");
+    snprintf(r.args_path, sizeof r.args_path, "training_args.json");
+    snprintf(r.folder, sizeof r.folder, ".");
+    GxStatus status = gx_json_read(&r.args, r.args_path, 1 << 20, &e);
+    if (status == GX_OK) status = gx_resume_take_options(&r, &x.config, &e);
+    options_expect_allowed(&x, "as taken from training_args.json");
+    if (status == GX_OK) {
+        r.state.world = 1, r.state.seed = x.o.seed, r.state.seq_len = x.o.seq_len;
+        memcpy(r.state.optimizer, x.o.optimizer, sizeof r.state.optimizer);
+        gx_resume_keep_layout(&r, &x.o, &x.config, "", 1);
+        status = gx_resume_check(&r, &x.o, &e);
+        char *changes = gx_resume_changes(&r, &x.config, &now, &e);
+        const GxLogger log = {hear_log, NULL};
+        gx_log(&log, GX_LOG_WARNING, "other options: %s", changes ? changes : "");
+        free(changes);
+        if (status == GX_OK) status = options_resolve(&x, 1, &e);
+    }
+    gx_resume_close(&r);
+    if (status != GX_OK) expect_message(&e, NULL);
+    return status == GX_OK;
+}
+static int args_make(Case *c) { return one_file(c, CORPUS "/training_args.json", "training_args.json"); }
+
+// ---- what ranks exchange -------------------------------------------------------------------------------------------
+
+static int agree_run(const Case *c)
+{
+    const char *first = case_part(c, "first.json")->p, *mine = case_part(c, "mine.json")->p;
+    GxError e = GX_ZERO, self = GX_ZERO;
+    const int same = gx_options_compare(first, mine, 1, &e) == GX_OK;
+    if (gx_options_compare(mine, mine, 1, &self) != GX_OK) refused(&self, "options");
+    const char *const names[] = {"rank", "options", NULL};
+    if (!same) expect_message(&e, names);
+    return same;
+}
+
+static int agree_make(Case *c)
+{
+    static Options x;
+    GxError e = GX_ZERO;
+    char *text;
+    int64_t n;
+    options_open(&x, "");
+    gx_options_shared(&x.config, "galaxy, a program", gx_causal_lm.own, &text, &n, &e);
+    for (int i = 0; i < 2; i++) {
+        case_text(&c[i], "first.json", text);
+        case_text(&c[i], "mine.json", i ? "{\"the program\":\"another\"}" : text);
+    }
+    free(text);
+    return 2;
+}
+
+// ---- a checkpoint --------------------------------------------------------------------------------------------------
+
+static int train_on(GxContext *g, int argc, char **argv)
+{
+    static const GxReporter silent = {hear_report, NULL};
+    GxTrainer t = GX_ZERO;
+    g->log.write = hear_log;
+    g->reporter = &silent;
+    gx_trainer_open(&t, g, &gx_llama, &gx_causal_lm, NULL, argc, argv);
+    while (gx_trainer_next(&t)) {
+        gx_trainer_step(&t);
+        gx_trainer_report(&t);
+    }
+    if (gx_failed(g)) expect_message(&g->error, NULL);
+    return gx_trainer_close(&t);
+}
+
+static const char *const tiny_run[] = {"fuzz",
+                                       "--train_data",
+                                       "text.source",
+                                       "--seq_len",
+                                       "8",
+                                       "--threads",
+                                       "1",
+                                       "--sample_bytes",
+                                       "0",
+                                       "--hidden_size",
+                                       "8",
+                                       "--intermediate_size",
+                                       "8",
+                                       "--num_hidden_layers",
+                                       "1",
+                                       "--num_attention_heads",
+                                       "2",
+                                       "--num_key_value_heads",
+                                       "1",
+                                       "--micro_batch_size",
+                                       "2",
+                                       "--logging_steps",
+                                       "1",
+                                       "--eval_windows",
+                                       "2",
+                                       "--validation_fraction",
+                                       "0.05",
+                                       "--timeout",
+                                       "5"};
+enum { TINY_WORDS = sizeof tiny_run / sizeof *tiny_run };
+
+static int train_tiny(const char *output, const char *resume, const char *steps, const char *ranks)
+{
+    const char *argv[TINY_WORDS + 12];
+    int argc = TINY_WORDS;
+    memcpy(argv, tiny_run, sizeof tiny_run);
+    argv[argc++] = "--output_dir", argv[argc++] = output;
+    argv[argc++] = "--max_steps", argv[argc++] = steps;
+    argv[argc++] = "--ranks", argv[argc++] = ranks;
+    if (resume) argv[argc++] = "--resume", argv[argc++] = resume;
+    argv[argc] = NULL;
+    return gx_launch(train_on, argc, (char **)argv);
+}
+
+// The tiny run that all cases are made from: two steps, saved.
+static int make_corpus(void)
+{
+    Bytes text = GX_ZERO;
+    GxError e = GX_ZERO;
+    char folder[GX_PATH];
+    for (int i = 0; i < 60; i++) bytes_text(&text, "The old gray cat slowly sees a tall tree near the river.\n");
+    put("text.source", text.p, text.n);
+    free(text.p);
+    if (train_tiny("corpus", NULL, "2", "1") != 0) return 0;
+    Case c = GX_ZERO;
+    take_part(&c, CORPUS "/config.json", "config.json");
+    take_part(&c, CORPUS "/trainer_state.json", "trainer_state.json");
+    if (gx_publish_begin("published.source", folder, &e) != GX_OK) return 0;
+    for (int i = 0; i < c.n; i++) put_part(&c, folder, c.part[i].name);
+    case_free(&c);
+    return gx_publish_finish("published.source", &e) == GX_OK;
+}
+
+// Published anew, so that the manifest holds whatever the files are; then a run goes on from it for a step.
+static int checkpoint_run(const Case *c)
+{
+    char temporary[GX_PATH];
+    GxError e = GX_ZERO;
+    GxLlamaConfig m;
+    if (gx_path_is_folder("on")) gx_folder_remove("on", &e);
+    gx_folder_make("on", &e);
+    EXPECT(gx_publish_begin("on/checkpoint-2", temporary, &e) == GX_OK, "%s", e.message);
+    for (int i = 0; i < c->n; i++)
+        if (!ends_with(c->part[i].name, ".numbers")) put_part(c, temporary, c->part[i].name);
+    EXPECT(gx_publish_finish("on/checkpoint-2", &e) == GX_OK, "%s", e.message);
+    if (gx_llama_config_read(&m, "on/checkpoint-2/config.json", &e) == GX_OK &&
+        (m.vocab_size * m.hidden_size > 1 << 18 || m.intermediate_size > 4096 || m.num_hidden_layers > 16 ||
+         m.head_dim * m.num_attention_heads > 4096))
+        return REFUSED; // sound, and large
+    const int status = train_tiny("on", "on/checkpoint-2", "3", integer_of(c, "ranks.numbers", 0) == 2 ? "2" : "1");
+    if (status == 0) {
+        GxError torn = GX_ZERO; // there is none, if it said to be further already
+        EXPECT(!gx_path_is_folder("on/checkpoint-3") || gx_folder_verify("on/checkpoint-3", 1, &torn) == GX_OK, "%s",
+               torn.message);
+    }
+    return status == 0;
+}
+
+static int checkpoint_make(Case *c)
+{
+    static const char *const files[] = {"config.json",        "model.safetensors",  "optimizer.safetensors",
+                                        "trainer_state.json", "training_args.json", "tokenizer.json"};
+    for (int i = 0; i < 2; i++) {
+        for (int f = 0; f < 6; f++) {
+            char path[GX_PATH];
+            snprintf(path, sizeof path, CORPUS "/%s", files[f]);
+            take_part(&c[i], path, files[f]);
+        }
+        case_text(&c[i], "ranks.numbers", i ? "2" : "1");
+    }
+    return 2;
+}
+
+// ---- all of them ---------------------------------------------------------------------------------------------------
+
+enum { SEEDS_MOST = 16 };
+typedef struct {
+    const char *name, *what;
+    int (*make)(Case *seeds);  // returns how many
+    int (*run)(const Case *c); // ACCEPTED or REFUSED; a finding does not return
+} Target;
+static const Target targets[] = {
+    {"options", "command lines and --config, resolved, given back, planned", options_make, options_run},
+    {"model", "config.json, and a plan of it", model_make, model_run},
+    {"state", "trainer_state.json and run.json", state_make, state_run},
+    {"safetensors", "files and shards: opened, every tensor read, written anew", safetensors_make, safetensors_run},
+    {"text", "texts as samples", text_make, text_run},
+    {"tokenizer", "tokenizer.json", tokenizer_make, tokenizer_run},
+    {"folder", "manifest.json of a published folder", folder_make, folder_run},
+    {"log", "log.jsonl: gone on with, and drawn", log_make, log_run},
+    {"args", "training_args.json of a run that goes on", args_make, args_run},
+    {"agree", "what ranks exchange at the start", agree_make, agree_run},
+    {"checkpoint", "all files of a checkpoint, resumed and trained on", checkpoint_make, checkpoint_run},
+};
+enum { TARGETS = sizeof targets / sizeof *targets };
+
+static void learn_words(void)
+{
+    static Options x;
+    static const char *const more[] = {"__metadata__",
+                                       "metadata",
+                                       "weight_map",
+                                       "dtype",
+                                       "shape",
+                                       "data_offsets",
+                                       "F32",
+                                       "BF16",
+                                       "I64",
+                                       "F8_E4M3",
+                                       "model_type",
+                                       "rope_parameters",
+                                       "rope_scaling",
+                                       "rope_type",
+                                       "default",
+                                       "hidden_act",
+                                       "silu",
+                                       "files",
+                                       "name",
+                                       "bytes",
+                                       "fnv1a64",
+                                       "step",
+                                       "loss",
+                                       "eval_loss",
+                                       "run",
+                                       "adamw",
+                                       "the program",
+                                       "config",
+                                       "help",
+                                       "auto",
+                                       "galaxy",
+                                       "vocab",
+                                       "merges",
+                                       "model",
+                                       "_comment",
+                                       "partial_rotary_factor",
+                                       "tp",
+                                       "sp",
+                                       "none",
+                                       "galaxy2",
+                                       "serial",
+                                       "bf16",
+                                       "sgd",
+                                       "layer",
+                                       "wsd",
+                                       "cpu",
+                                       "2",
+                                       "4",
+                                       "8",
+                                       "64",
+                                       "1,1",
+                                       "3,1",
+                                       "global_step",
+                                       "applied_steps",
+                                       "samples_seen",
+                                       "text_hash",
+                                       "tokenizer",
+                                       "attention_bias"};
+    options_open(&x, "");
+    for (int g = 0; g < x.config.groups; g++)
+        for (int i = 0; i < x.config.group[g].n; i++) {
+            know(x.config.group[g].option[i].name);
+            if (options.n < 200) options.field[options.n++] = &x.config.group[g].option[i];
+        }
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++) know(more[i]);
+}
+#endif
