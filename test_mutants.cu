@@ -444,16 +444,27 @@ static const char *mutant_name(const Mutant *m, char text[300])
     return text;
 }
 
-static Worst run_mutant(const Hunt *h, const Mutant *m)
+static int is_seen(const Worst *w) { return !(w->ratio < 10); } // not a number is seen, too
+
+static Worst run_mutant(const Hunt *h, const Mutant *m, int sgd_alone)
 {
     Rank rank[MAX_RANKS];
     mutant = *m;
     changed = 0;
+    test_sgd_alone = sgd_alone;
     run_ranks(h->layout, rank);
     const Worst w = compare_ranks(h->layout, rank, &h->serial);
     free_ranks(h->layout, rank);
     memset(&mutant, 0, sizeof mutant);
+    test_sgd_alone = 0;
     return w;
+}
+
+// What is seen in the steps of SGD is seen; of what is not, the whole run follows.
+static Worst hunt_mutant(const Hunt *h, const Mutant *m)
+{
+    const Worst w = run_mutant(h, m, 1);
+    return is_seen(&w) ? w : run_mutant(h, m, 0);
 }
 
 // Takes over those calls of a rank that no other has made. Every collective that the recorder has must have passed
@@ -495,12 +506,11 @@ static void judge(Hunt *h, const Mutant *m, const Worst *w)
 {
     const char *what = h->layout->what;
     char text[300];
-    const int is_seen = !(w->ratio < 10); // not a number is seen, too
     CHECK(strncmp(w->what, "error:", 6), "%s: %s: it should compute something wrong, not fail: %s", what,
           mutant_name(m, text), w->what);
     CHECK(m->of_call < 0 || changed, "%s: %s: no rank has other bits: it is no mutant", what, mutant_name(m, text));
-    if (m->of_call >= 0) h->caught[m->of_call] += is_seen;
-    CHECK(is_seen, "%s: %s survives: %s is off by only %g times the bound", what, mutant_name(m, text), w->what,
+    if (m->of_call >= 0) h->caught[m->of_call] += is_seen(w);
+    CHECK(is_seen(w), "%s: %s survives: %s is off by only %g times the bound", what, mutant_name(m, text), w->what,
           w->ratio);
     if (w->ratio >= h->least.ratio) return;
     h->least.ratio = w->ratio;
@@ -516,7 +526,7 @@ static void hunt(const Layout *l)
     run_serial(l, &h.serial);
     record_sound_run(&h);
     for (int i = 0; i < h.n; i++) {
-        const Worst w = run_mutant(&h, &h.list[i]);
+        const Worst w = hunt_mutant(&h, &h.list[i]);
         judge(&h, &h.list[i], &w);
     }
     for (int i = 0; i < h.calls.n; i++)
