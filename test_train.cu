@@ -1107,7 +1107,7 @@ TEST(the_process_takes_the_memory_of_its_plan)
     if (is_sanitized) SKIP("sanitizers have memory of their own");
     for (int i = 0; i < 2; i++) {
         char line[4096];
-        snprintf(line, sizeof line, "%s --config middle.json --max_steps 2 --output_dir memory%d %s", program, i,
+        snprintf(line, sizeof line, "%s --config middle.json --max_steps 1 --output_dir memory%d %s", program, i,
                  ways[i]);
         start_line(line, 0);
         CHECK_RAN(finish());
