@@ -39,9 +39,10 @@ $(call require,GEMM,onednn plain)
 $(call require,MPI,0 1)
 $(call require,JSON,0 1)
 
+# -g1: the lines that reports name, without variables: a quarter less time to compile
 CFLAGS_fast := -O3 -fopenmp
-CFLAGS_asan := -O1 -g -fopenmp -fsanitize=address,undefined -fno-sanitize-recover=undefined
-CFLAGS_tsan := -O1 -g -fsanitize=thread -Wno-unknown-pragmas
+CFLAGS_asan := -O1 -g1 -fopenmp -fsanitize=address,undefined -fno-sanitize-recover=undefined
+CFLAGS_tsan := -O1 -g1 -fsanitize=thread -Wno-unknown-pragmas
 ARCHFLAGS   ?= -march=native $(if $(filter x86_64,$(shell uname -m)),-mprefer-vector-width=512)
 # no errno and no traps from math: loops with sqrt and comparisons become vector code. NaN, infinities and the order of sums stay as they are.
 CFLAGS  ?= $(CFLAGS_$(VARIANT)) $(ARCHFLAGS) -fno-math-errno -fno-trapping-math

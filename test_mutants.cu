@@ -517,6 +517,10 @@ static void judge(Hunt *h, const Mutant *m, const Worst *w)
     snprintf(h->least.what, sizeof h->least.what, "%.199s", mutant_name(m, text));
 }
 
+// A sanitizer looks at memory, not at numbers: a mutant takes the library where the sound run of its layout has been,
+// with other numbers. Some of them show it what the mutations themselves do.
+enum { MUTANTS_APART = TEST_IS_SANITIZED ? 9 : 1 };
+
 static void hunt(const Layout *l)
 {
     static Hunt h;
@@ -525,15 +529,15 @@ static void hunt(const Layout *l)
     h.least.ratio = INFINITY;
     run_serial(l, &h.serial);
     record_sound_run(&h);
-    for (int i = 0; i < h.n; i++) {
+    for (int i = 0; i < h.n; i += MUTANTS_APART) {
         const Worst w = hunt_mutant(&h, &h.list[i]);
         judge(&h, &h.list[i], &w);
     }
-    for (int i = 0; i < h.calls.n; i++)
+    for (int i = 0; i < h.calls.n && MUTANTS_APART == 1; i++)
         CHECK(h.caught[i], "%s: no mutant of %s at %s of unit %d, call %d, was seen", l->what, h.calls.call[i].name,
               h.calls.call[i].site, h.calls.call[i].unit, h.calls.call[i].nth);
-    printf("     %s: %d calls, %d mutants; hardest to see, at %.3g times the bound: %s\n", l->what, h.calls.n, h.n,
-           h.least.ratio, h.least.what);
+    printf("     %s: %d calls, %d mutants; hardest to see, at %.3g times the bound: %s\n", l->what, h.calls.n,
+           (h.n + MUTANTS_APART - 1) / MUTANTS_APART, h.least.ratio, h.least.what);
     free_result(&h.serial);
 }
 
