@@ -5,12 +5,6 @@
 #include "model.h"
 #include <pthread.h>
 
-// Sanitizers look at memory and at threads, not at numbers: less of the same is enough for them.
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-#define TEST_IS_SANITIZED 1
-#else
-#define TEST_IS_SANITIZED 0
-#endif
 #ifndef TEST_STEPS
 #define TEST_STEPS (TEST_IS_SANITIZED ? 1 : 3)
 #endif
