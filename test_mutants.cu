@@ -444,16 +444,27 @@ static const char *mutant_name(const Mutant *m, char text[300])
     return text;
 }
 
-static Worst run_mutant(const Hunt *h, const Mutant *m)
+static int is_seen(const Worst *w) { return !(w->ratio < 10); } // not a number is seen, too
+
+static Worst run_mutant(const Hunt *h, const Mutant *m, int sgd_alone)
 {
     Rank rank[MAX_RANKS];
     mutant = *m;
     changed = 0;
+    test_sgd_alone = sgd_alone;
     run_ranks(h->layout, rank);
     const Worst w = compare_ranks(h->layout, rank, &h->serial);
     free_ranks(h->layout, rank);
     memset(&mutant, 0, sizeof mutant);
+    test_sgd_alone = 0;
     return w;
+}
+
+// What is seen in the steps of SGD is seen; of what is not, the whole run follows.
+static Worst hunt_mutant(const Hunt *h, const Mutant *m)
+{
+    const Worst w = run_mutant(h, m, 1);
+    return is_seen(&w) ? w : run_mutant(h, m, 0);
 }
 
 // Takes over those calls of a rank that no other has made. Every collective that the recorder has must have passed
@@ -495,17 +506,20 @@ static void judge(Hunt *h, const Mutant *m, const Worst *w)
 {
     const char *what = h->layout->what;
     char text[300];
-    const int is_seen = !(w->ratio < 10); // not a number is seen, too
     CHECK(strncmp(w->what, "error:", 6), "%s: %s: it should compute something wrong, not fail: %s", what,
           mutant_name(m, text), w->what);
     CHECK(m->of_call < 0 || changed, "%s: %s: no rank has other bits: it is no mutant", what, mutant_name(m, text));
-    if (m->of_call >= 0) h->caught[m->of_call] += is_seen;
-    CHECK(is_seen, "%s: %s survives: %s is off by only %g times the bound", what, mutant_name(m, text), w->what,
+    if (m->of_call >= 0) h->caught[m->of_call] += is_seen(w);
+    CHECK(is_seen(w), "%s: %s survives: %s is off by only %g times the bound", what, mutant_name(m, text), w->what,
           w->ratio);
     if (w->ratio >= h->least.ratio) return;
     h->least.ratio = w->ratio;
     snprintf(h->least.what, sizeof h->least.what, "%.199s", mutant_name(m, text));
 }
+
+// A sanitizer looks at memory, not at numbers: a mutant takes the library where the sound run of its layout has been,
+// with other numbers. Some of them show it what the mutations themselves do.
+enum { MUTANTS_APART = TEST_IS_SANITIZED ? 9 : 1 };
 
 static void hunt(const Layout *l)
 {
@@ -515,15 +529,15 @@ static void hunt(const Layout *l)
     h.least.ratio = INFINITY;
     run_serial(l, &h.serial);
     record_sound_run(&h);
-    for (int i = 0; i < h.n; i++) {
-        const Worst w = run_mutant(&h, &h.list[i]);
+    for (int i = 0; i < h.n; i += MUTANTS_APART) {
+        const Worst w = hunt_mutant(&h, &h.list[i]);
         judge(&h, &h.list[i], &w);
     }
-    for (int i = 0; i < h.calls.n; i++)
+    for (int i = 0; i < h.calls.n && MUTANTS_APART == 1; i++)
         CHECK(h.caught[i], "%s: no mutant of %s at %s of unit %d, call %d, was seen", l->what, h.calls.call[i].name,
               h.calls.call[i].site, h.calls.call[i].unit, h.calls.call[i].nth);
-    printf("     %s: %d calls, %d mutants; hardest to see, at %.3g times the bound: %s\n", l->what, h.calls.n, h.n,
-           h.least.ratio, h.least.what);
+    printf("     %s: %d calls, %d mutants; hardest to see, at %.3g times the bound: %s\n", l->what, h.calls.n,
+           (h.n + MUTANTS_APART - 1) / MUTANTS_APART, h.least.ratio, h.least.what);
     free_result(&h.serial);
 }
 

@@ -962,13 +962,15 @@ TEST(a_signal_ends_the_sample_too)
         int signal;
     } ways[] = {{"--micro_batch_size 2", SIGTERM}, {"--ranks 2 --micro_batch_size 1", SIGINT}};
     for (int i = 0; i < 2; i++) {
-        char line[4096], checkpoint[100];
+        char line[4096], checkpoint[100], log[100];
         snprintf(checkpoint, sizeof checkpoint, "cut_short%d/checkpoint-2", i);
+        snprintf(log, sizeof log, "cut_short%d/log.jsonl", i);
         snprintf(line, sizeof line, "%s --config sampling_long.json --output_dir cut_short%d --max_steps 2 %s", program,
                  i, ways[i].flags);
         start_line(line, 0);
         CHECK(wait_for(checkpoint, NULL), "no checkpoint came");
-        sleep_ms(300); // the last validation takes less
+        CHECK(wait_for(log, "eval_loss"), "no validation came");
+        sleep_ms(100); // the sample follows
         kill(child.pid, ways[i].signal);
         const int status = finish_within(20);
         CHECK(status == 128 + ways[i].signal, "%s: status %d after %.1f s: %s", ways[i].flags, status, child.seconds,
@@ -1061,7 +1063,7 @@ TEST(the_process_takes_the_memory_of_its_plan)
     if (is_sanitized) SKIP("sanitizers have memory of their own");
     for (int i = 0; i < 2; i++) {
         char line[4096];
-        snprintf(line, sizeof line, "%s --config middle.json --max_steps 2 --output_dir memory%d %s", program, i,
+        snprintf(line, sizeof line, "%s --config middle.json --max_steps 1 --output_dir memory%d %s", program, i,
                  ways[i]);
         start_line(line, 0);
         CHECK_RAN(finish());

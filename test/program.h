@@ -4,6 +4,8 @@
 //     GX_TRAIN_LLAMA         train_llama (default: ./train_llama); train_llama_tp and others lie beside it
 //     GX_TRAIN_LLAMA_NOMPI   one that was built with MPI=0, for the test that it refuses mpirun
 //     GX_KEEP=1              leaves the temporary folder, for a look at what a failed test left behind
+//     TMPDIR                 where that folder is made (default: /dev/shm where it has 4 GB left, since a disk that
+//                            others write to answers each fsync late; else /tmp)
 //
 // Everything is written below one temporary folder, which is the working folder while the tests run: text,
 // configurations, outputs. The text is made here (sentences of a small grammar), the models are tiny. A child that does
@@ -23,6 +25,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -32,7 +35,7 @@ static const double LIMIT = 60;          // seconds for a child, on a busy machi
 enum { TEXT_BYTES = 60000, STEPS = 20 }; // STEPS: of a run that is interrupted
 
 enum { TEST_PATH = 1024 }; // with room for flags behind it in a command line
-static char program[TEST_PATH], program_nompi[TEST_PATH], repository[TEST_PATH], folder[] = "/tmp/galaxy_test_train_XXXXXX";
+static char program[TEST_PATH], program_nompi[TEST_PATH], repository[TEST_PATH], folder[TEST_PATH / 2];
 static int has_mpi, is_sanitized;
 
 // The program of this name beside the one that was given, from now on. 0, and a failed check: there is none.
@@ -670,6 +673,17 @@ static int program_contains(const char *words)
     return found;
 }
 
+static int make_folder(void)
+{
+    const char *parent = getenv("TMPDIR");
+    struct statvfs memory;
+    if (!parent || !parent[0])
+        parent = !statvfs("/dev/shm", &memory) && (double)memory.f_bavail * (double)memory.f_frsize > 4e9 ? "/dev/shm"
+                                                                                                          : "/tmp";
+    snprintf(folder, sizeof folder, "%s/galaxy_test_train_XXXXXX", parent);
+    return mkdtemp(folder) && !chdir(folder);
+}
+
 static int program_main(int argc, char **argv)
 {
     char back[TEST_PATH];
@@ -687,7 +701,7 @@ static int program_main(int argc, char **argv)
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
     setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);
     setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 1);
-    if (!mkdtemp(folder) || chdir(folder) || !write_grammar_text("text.txt") || !write_configurations()) {
+    if (!make_folder() || !write_grammar_text("text.txt") || !write_configurations()) {
         printf("FAIL the temporary folder %s: %s\n0 passed, 1 failed, 0 skipped\n", folder, strerror(errno));
         return 1;
     }

@@ -11,7 +11,8 @@
 // How it works: each rank has a box. Who sends puts a note with the address of its data into the receiver's box; the
 // receiver finds it, compares headers, copies the data from where they lie (once), and wakes the sender. Nothing is
 // buffered, so nothing is allocated after the group. A rank that waits spins for a fifth of a millisecond where there
-// is a core for every rank (waking up a sleeper takes longer than most messages), then sleeps.
+// is a core for every rank (waking up a sleeper takes longer than most messages), then sleeps. OMP_WAIT_POLICY=passive
+// in the environment, which tells OpenMP's threads not to spin, tells ranks the same.
 #ifndef GX_THREADS_H
 #define GX_THREADS_H
 #include "comm.h"
@@ -74,8 +75,8 @@ static void gx__threads_wake(GxThreadsGroup *group, int rank)
     GxBox *box = &group->box[rank];
     pthread_mutex_lock(&box->lock);
     __atomic_add_fetch(&box->events, 1, __ATOMIC_RELEASE);
-    pthread_cond_signal(&box->changed); // only its own rank waits there
     pthread_mutex_unlock(&box->lock);
+    pthread_cond_signal(&box->changed); // only its own rank waits there, and finds the lock free when it wakes up
 }
 
 static GxStatus gx__threads_post(GxComm *comm, GxMessage *list, int n, GxError *err)
@@ -93,8 +94,8 @@ static GxStatus gx__threads_post(GxComm *comm, GxMessage *list, int n, GxError *
         else box->first = m;
         box->last = m;
         __atomic_add_fetch(&box->events, 1, __ATOMIC_RELEASE);
-        pthread_cond_signal(&box->changed);
         pthread_mutex_unlock(&box->lock);
+        pthread_cond_signal(&box->changed);
     }
     return GX_OK;
 }
@@ -247,7 +248,9 @@ GxStatus gx_threads_group_open(GxThreadsGroup **out, int world, GxError *err)
         return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a group of %d threads", world);
     }
     group->world = world;
-    group->spin = sysconf(_SC_NPROCESSORS_ONLN) >= world ? 2e-4 : 0;
+    const char *policy = getenv("OMP_WAIT_POLICY");
+    const int is_passive = policy && (policy[0] == 'p' || policy[0] == 'P');
+    group->spin = !is_passive && sysconf(_SC_NPROCESSORS_ONLN) >= world ? 2e-4 : 0;
     pthread_condattr_t clock;
     pthread_condattr_init(&clock);
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
