@@ -836,6 +836,36 @@ TEST(a_config_json_that_asks_for_something_else_or_in_another_type_is_refused_by
     }
 }
 
+static void count_warnings(void *user, GxLogLevel level, const char *text)
+{
+    *(int *)user += level == GX_LOG_WARNING && strstr(text, "--save_total_limit") != NULL;
+}
+
+TEST(a_disk_without_room_for_one_checkpoint_is_refused_and_for_all_of_them_warned_of)
+{
+    static const struct {
+        int64_t left, bytes, count;
+        GxStatus status;
+        int warnings;
+    } list[] = {{100, 100, 1, GX_OK, 0},
+                {99, 100, 1, GX_ERR_IO, 0},
+                {99, 100, 0, GX_ERR_IO, 0},
+                {299, 100, 3, GX_OK, 1},
+                {300, 100, 3, GX_OK, 0},
+                {INT64_MAX / 2, INT64_MAX / 4, 3, GX_OK, 1}, // no overflow
+                {INT64_MAX / 2, 100, INT64_MAX, GX_OK, 1}};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        int warnings = 0;
+        const GxLogger log = {count_warnings, &warnings};
+        GxError err = GX_ZERO;
+        const GxStatus status = gx_output_compare_room("out", list[i].left, list[i].bytes, list[i].count, &log, &err);
+        CHECK(status == list[i].status && warnings == list[i].warnings &&
+                  (status == GX_OK) == !strstr(err.message, "make room"),
+              "%ld of %ld bytes each into %ld: status %d, %d warnings: %s", (long)list[i].count, (long)list[i].bytes,
+              (long)list[i].left, status, warnings, err.message);
+    }
+}
+
 // ---- what a run says -----------------------------------------------------------------------------------------------
 
 typedef struct {

@@ -255,6 +255,21 @@ TEST(a_mistyped_folder_has_nothing_to_resume_and_a_run_without_checkpoint_begins
     check_branch("early_again", 4, 4);
 }
 
+// Its last validation is the only thing that is done again.
+TEST(a_finished_run_that_is_resumed_says_so_and_its_log_stays_as_it_is)
+{
+    CHECK_RAN(run("--output_dir finished --max_steps 3 --eval_steps 2"));
+    shell("cp finished/log.jsonl finished.jsonl");
+    CHECK_RAN(run_plain("--output_dir finished --resume auto"));
+    CHECK(strstr(err(), "that is all of max_steps (3) already"), "%s", err());
+    Log l = read_log("finished");
+    CHECK(l.steps == 3 && l.evals == 2 && l.bad == 0 && l.baselines == 1 && !exists("finished/abandoned"),
+          "%d steps, %d validations", l.steps, l.evals);
+    CHECK_RAN(run_plain("--output_dir finished --resume auto --max_steps 4"));
+    l = read_log("finished");
+    CHECK(l.steps == 4 && l.evals == 3 && !exists("finished/abandoned"), "%d steps, %d validations", l.steps, l.evals);
+}
+
 // ---- disks that fill -----------------------------------------------------------------------------------------------
 
 // The limit on the size of a file that a running program may write.

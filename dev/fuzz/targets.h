@@ -646,7 +646,7 @@ static char *log_go_on(int64_t step, int64_t *n, GxError *e)
     GxRunLog log = GX_ZERO;
     int64_t apart = -1;
     char *text = NULL;
-    if (gx_log_open(&log, "log.jsonl", step, "apart/log.jsonl", &apart, e) != GX_OK) return NULL;
+    if (gx_log_open(&log, "log.jsonl", step, (int)(step % 2), "apart/log.jsonl", &apart, e) != GX_OK) return NULL;
     EXPECT(apart >= 0, "%ld lines were set apart", (long)apart);
     EXPECT(gx_log_close(&log, e) == GX_OK && gx_file_read("log.jsonl", 2 * BYTES_MOST, &text, n, e) == GX_OK, "%s",
            e->message);
@@ -755,7 +755,7 @@ static int agree_make(Case *c)
 
 static int train_on(GxContext *g, int argc, char **argv)
 {
-    static const GxReporter silent = {hear_report, NULL};
+    static const GxReporter silent = {hear_report, NULL, NULL};
     GxTrainer t = GX_ZERO;
     g->log.write = hear_log;
     g->reporter = &silent;

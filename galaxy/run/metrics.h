@@ -25,9 +25,12 @@ typedef struct {
     int64_t waiting_bytes, waiting_room;
 } GxRunLog;
 
-// Opens it behind its lines of steps up to `step`. Lines of later steps, of a run that went on from here before, are
-// appended to the file `apart` (its folder is made), behind {"left_at_step": step}; *set_apart: how many.
-GxStatus gx_log_open(GxRunLog *l, const char *path, int64_t step, const char *apart, int64_t *set_apart, GxError *err);
+// Opens it behind its lines of steps up to `step`; evaluates_again: without the validation of that step. Lines of later
+// steps, of a run that went on from here before, are appended to the file `apart` (its folder is made), behind
+// {"left_at_step": step}; *set_apart: how many.
+GxStatus gx_log_open(GxRunLog *l, const char *path, int64_t step, int evaluates_again, const char *apart,
+                     int64_t *set_apart, GxError *err);
+GxStatus gx_log_sync(GxRunLog *l, GxError *err);  // what is in the file, to the disk
 GxStatus gx_log_close(GxRunLog *l, GxError *err); // a last try; nothing is open afterwards
 
 GxStatus gx_progress_log(GxRunLog *l, const GxProgress *p, GxError *err);
@@ -117,6 +120,12 @@ static GxStatus gx__metrics_log_line(GxRunLog *l, const char *line, GxError *err
     return gx__metrics_log_write(l, err);
 }
 
+GxStatus gx_log_sync(GxRunLog *l, GxError *err)
+{
+    if (!l->is_open || fsync(l->fd) == 0) return GX_OK;
+    return GX_FAIL(err, GX_ERR_IO, "cannot sync %s: %s", l->path, strerror(errno));
+}
+
 GxStatus gx_log_close(GxRunLog *l, GxError *err)
 {
     if (!l->is_open) return GX_OK;
@@ -164,7 +173,8 @@ GxStatus gx_baseline_log(GxRunLog *l, const GxMetric *metric, GxError *err)
 typedef struct {
     int64_t kept, apart, lines; // bytes of the text, bytes and lines that are set apart
 } gx__MetricsCut;
-static gx__MetricsCut gx__metrics_log_cut(char *text, int64_t bytes, int64_t step, char *apart, const char *path)
+static gx__MetricsCut gx__metrics_log_cut(char *text, int64_t bytes, int64_t step, int evaluates_again, char *apart,
+                                          const char *path)
 {
     gx__MetricsCut cut = GX_ZERO;
     for (int64_t at = 0; at < bytes;) {
@@ -174,10 +184,12 @@ static gx__MetricsCut gx__metrics_log_cut(char *text, int64_t bytes, int64_t ste
         GxJson *json = NULL;
         const int parsed = end && gx_json_parse(&json, text + at, n - 1, path, &ignored) == GX_OK;
         const GxJson *number = gx_json_get(json, "step");
-        if (parsed && gx_json_type(number) == GX_JSON_INT && gx_json_int(number) <= step) {
+        const int64_t of = gx_json_type(number) == GX_JSON_INT ? gx_json_int(number) : INT64_MAX;
+        const int again = evaluates_again && of == step && gx_json_get(json, "eval_loss");
+        if (parsed && of <= step && !again) {
             memmove(text + cut.kept, text + at, (size_t)n);
             cut.kept += n;
-        } else if (!parsed || number) {
+        } else if (!parsed || (number && !again)) {
             memcpy(apart + cut.apart, text + at, (size_t)n);
             cut.apart += n, cut.lines++;
             if (!end) apart[cut.apart++] = '\n';
@@ -204,8 +216,8 @@ static GxStatus gx__metrics_log_append(const char *path, const char *text, int64
 }
 
 // First the copies, then the log without them: killed in between, lines are there twice.
-static GxStatus gx__metrics_log_return(const char *path, int64_t step, const char *apart_path, int64_t *set_apart,
-                                       int64_t *kept, GxError *err)
+static GxStatus gx__metrics_log_return(const char *path, int64_t step, int evaluates_again, const char *apart_path,
+                                       int64_t *set_apart, int64_t *kept, GxError *err)
 {
     char *text = NULL;
     int64_t bytes = 0;
@@ -214,7 +226,7 @@ static GxStatus gx__metrics_log_return(const char *path, int64_t step, const cha
     char *apart = (char *)malloc((size_t)bytes + 1);
     GxStatus status = apart ? GX_OK : GX_FAIL(err, GX_ERR_MEMORY, "no memory for the lines of %s", path);
     if (status == GX_OK) {
-        const gx__MetricsCut cut = gx__metrics_log_cut(text, bytes, step, apart, path);
+        const gx__MetricsCut cut = gx__metrics_log_cut(text, bytes, step, evaluates_again, apart, path);
         if (cut.lines) status = gx__metrics_log_append(apart_path, apart, cut.apart, step, err);
         if (status == GX_OK) status = gx_file_write(path, text ? text : "", cut.kept, err);
         *kept = cut.kept, *set_apart = cut.lines;
@@ -224,10 +236,11 @@ static GxStatus gx__metrics_log_return(const char *path, int64_t step, const cha
     return status;
 }
 
-GxStatus gx_log_open(GxRunLog *l, const char *path, int64_t step, const char *apart, int64_t *set_apart, GxError *err)
+GxStatus gx_log_open(GxRunLog *l, const char *path, int64_t step, int evaluates_again, const char *apart,
+                     int64_t *set_apart, GxError *err)
 {
     memset(l, 0, sizeof *l);
-    GX_TRY(gx__metrics_log_return(path, step, apart, set_apart, &l->bytes, err));
+    GX_TRY(gx__metrics_log_return(path, step, evaluates_again, apart, set_apart, &l->bytes, err));
     snprintf(l->path, sizeof l->path, "%s", path);
     l->fd = open(path, O_WRONLY | O_CLOEXEC);
     l->is_open = l->fd >= 0;

@@ -371,7 +371,7 @@ static GxStatus gx__setup_claim_output(GxTrainer *t)
     GX_TRY(gx_output_return(folder, t->run, t->begun, &checkpoints, err));
     GX_TRY(gx_run_write(folder, t->run, err));
     GX_TRY(gx_config_write_json(&t->config, path, err));
-    GX_TRY(gx_log_open(&t->log, t->log_path, t->begun, apart, &lines, err));
+    GX_TRY(gx_log_open(&t->log, t->log_path, t->begun, t->begun == t->o.max_steps, apart, &lines, err));
     gx_report_set_apart(t, checkpoints, lines);
     return GX_OK;
 }

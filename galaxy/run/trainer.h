@@ -357,6 +357,8 @@ void gx_trainer_save(GxTrainer *t)
     gx__trainer_see_step(t); // on all ranks: what is wrong with it is wrong on all alike
     if (gx_failed(g)) return;
     const GxTrainState s = gx_trainer_state(t);
+    GxError ignored = GX_ZERO; // a line that the log does not have yet is told by itself
+    gx_log_sync(&t->log, &ignored);
     gx_error_clear(&t->unsaved);
     if (gx_checkpoint_path(folder, t->o.output_dir, t->step, &g->error) != GX_OK) return;
     gx_checkpoint_save(g, folder, &t->model, &t->optimizer, t->task, t->self, &s, &t->config, &t->unsaved);
