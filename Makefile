@@ -209,8 +209,8 @@ EMU_RUNS   = $(EMU_TSAN)/test_devices "env GX_TRAIN_LLAMA=$(EMU)/train_llama $(E
     "env GX_EMU_ORDER=random:7 GX_EMU_STREAMS=random:7 $(EMU)/test_devices" $(EMU)/test_precision "env GX_EMU_STREAMS=random:3 $(EMU)/test_precision" \
     $(EMU)/test_llama $(EMU)/test_memory $(EMU_ASAN)/test_devices $(EMU)/test_emu $(EMU_ASAN)/test_emu $(EMU_TSAN)/test_emu \
     $(foreach w,$(WORKSHOP),"$(EMU)/$(w) --check")
-# what CPUs without instructions for bf16 run, which oneDNN takes this one for; and a build without oneDNN
-PLAIN     := build/cpu-$(VARIANT)-plain-mpi$(MPI)-json$(JSON)
+# what CPUs without instructions for bf16 run, which oneDNN takes this one for; and a build without oneDNN and without MPI
+PLAIN     := build/cpu-$(VARIANT)-plain-mpi0-json$(JSON)
 NO_BF16    = $(if $(filter onednn,$(GEMM)),$(foreach t,$(filter test_ops test_precision,$(TESTS)),"env ONEDNN_MAX_CPU_ISA=AVX512_CORE $(O)/$(t)"))
 TSAN_TESTS := test_modes test_comm test_purity test_llama test_grads test_base
 export GX_TRAIN_LLAMA GX_TRAIN_LLAMA_NOMPI
@@ -219,11 +219,10 @@ check:
 	@$(MAKE) --no-print-directory -j$(CORES) build-tests
 	@dev/test.sh $(LONGEST_FIRST) dev/test_make.sh
 test-all: GX_TRAIN_LLAMA := $(O)/train_llama
-test-all: GX_TRAIN_LLAMA_NOMPI = $(shell $(MAKE) --no-print-directory -s MPI=0 print-folder)/train_llama
+test-all: GX_TRAIN_LLAMA_NOMPI := $(PLAIN)/train_llama
 test-all:
 	@$(MAKE) --no-print-directory -j$(CORES) build-tests
-	@$(MAKE) --no-print-directory MPI=0 $(GX_TRAIN_LLAMA_NOMPI)
-	@$(MAKE) --no-print-directory DEVICE=cpu GEMM=plain $(PLAIN)/test_ops
+	@$(MAKE) --no-print-directory -j$(CORES) DEVICE=cpu GEMM=plain MPI=0 $(PLAIN)/test_ops $(PLAIN)/train_llama
 	@$(RUN_ASAN) -j$(CORES) build-tests $(ASAN)/fuzz
 	@$(RUN_TSAN) -j$(CORES) build-tests TESTS="$(TSAN_TESTS)" PROGRAMS=
 	@$(RUN_EMU) -j$(CORES) build-tests $(EMU)/test_emu $(WORKSHOP:%=$(EMU)/%)
