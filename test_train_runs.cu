@@ -386,7 +386,7 @@ TEST(a_text_that_is_cut_short_ends_the_run_on_every_engine_behind_a_checkpoint)
     shell("cp text.txt cut_of_rank_1.txt");
     start_ranks(BY_TORCHRUN, 2, "--config tiny.json " UNTIL_CUT, "--train_data cut_of_rank_1.txt");
     cut_short("cut_of_rank_1.txt", 2);
-    says(0, "rank 1 could not read its data; the run has stopped after step");
+    says(0, "rank 1 failed: cut_of_rank_1.txt ends at byte 100");
     says(1, "cut_of_rank_1.txt ends at byte 100");
     NEED_MPI();
     start_mpi(2, UNTIL_CUT);

@@ -340,7 +340,7 @@ static void gx__trainer_see_saved(GxTrainer *t, const char *folder)
 static void gx__trainer_see_data(GxTrainer *t)
 {
     const char *changed = t->task->changed ? t->task->changed(t->self) : NULL;
-    if (!changed || t->data_changed) return;
+    if (!changed || t->data_changed || gx_error_code(&t->data_error)) return;
     t->data_changed = 1;
     gx_log(&t->g->log, GX_LOG_WARNING,
            "%s has changed since the training began; it goes on with what is there now, and cannot be resumed with it",
@@ -422,9 +422,7 @@ static void gx__trainer_end_without_data(GxTrainer *t)
     if (gx_failed(g) || rank == 0) return;
     if (gx_error_code(mine))
         GX_FAIL(&g->error, gx_error_code(mine), "%s; the run has stopped after step %ld", mine->message, (long)t->step);
-    else
-        GX_FAIL(&g->error, GX_ERR_COMM, "rank %ld could not read its data; the run has stopped after step %ld",
-                (long)rank - 1, (long)t->step);
+    gx_barrier(g, GX_AXIS_ALL); // of a context that has failed: tells the others
 }
 
 // What the disk has not taken up to now is not there.
