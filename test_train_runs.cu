@@ -218,6 +218,8 @@ TEST(a_new_run_does_not_touch_a_folder_that_was_used_before)
         {"--output_dir used --model elsewhere/checkpoint-1", {"used holds a run already", NULL, NULL}},
         {"--output_dir used --resume elsewhere/checkpoint-1", {"which is not the one that is resumed", "used-3", NULL}},
         {"--output_dir notes", {"notes holds training_args.json", "--output_dir notes-2", "--overwrite_output_dir"}},
+        {"--output_dir used --overwrite_output_dir --model ./used/checkpoint-3",
+         {"lies in used, which --overwrite_output_dir would clear", "another --output_dir", NULL}},
         {"--output_dir notes --resume auto", {"notes holds training_args.json", NULL, NULL}},
         {"--output_dir notes --resume elsewhere/checkpoint-1", {"notes holds training_args.json", NULL, NULL}},
     };

@@ -1,5 +1,6 @@
 // test/disk.h: what a power cut would leave. Included before the library's implementation, it takes the place of fsync,
-// pwrite, rename, renameat, unlink, unlinkat and rmdir there; each still does what it did, and notes what is not on the disk yet.
+// pwrite, rename, renameat, unlink, unlinkat and rmdir there; each still does what it did, and notes what is not on the
+// disk yet.
 //
 //     disk_watch();
 //     …the library writes, publishes, removes…

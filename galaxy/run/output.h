@@ -32,6 +32,8 @@ GxStatus gx_output_lock(int *lock, const char *output_dir, GxError *err);
 // Refuses a folder that is not this run's: another run is in it, or anything that has a name a run would write to. run
 // 0: a new run. is_home: the run goes on from a checkpoint in this folder.
 GxStatus gx_output_refuse_used(const char *output_dir, int64_t run, int is_home, GxError *err);
+// 1: that path lies in the folder, or is it.
+int gx_output_holds(const char *output_dir, const char *path);
 // Removes the run in it, if there is one: its checkpoints, log, abandoned/. Folders of other programs stay.
 GxStatus gx_output_clear(const char *output_dir, GxError *err);
 
@@ -249,6 +251,16 @@ GxStatus gx_output_refuse_used(const char *output_dir, int64_t run, int is_home,
                    "%s holds a run already (%s)%s; go on with it (--resume auto), choose another folder (--output_dir "
                    "%s), or replace it (--overwrite_output_dir)",
                    output_dir, name, run ? ", which is not the one that is resumed" : "", other);
+}
+
+int gx_output_holds(const char *output_dir, const char *path)
+{
+    char *folder = realpath(output_dir, NULL), *inner = realpath(path, NULL);
+    const size_t n = folder ? strlen(folder) : 0;
+    const int holds = folder && inner && !strncmp(folder, inner, n) && (inner[n] == '/' || inner[n] == 0);
+    free(folder);
+    free(inner);
+    return holds;
 }
 
 // Only what a run wrote: checkpoints have manifests. run.json goes last: killed on its way, the folder is still a

@@ -184,7 +184,13 @@ static GxStatus gx__setup_check_output(GxTrainer *t)
     const GxTrainOptions *o = &t->o;
     GxError *err = &t->g->error;
     if (!t->resume.folder[0] && o->model[0]) GX_TRY(gx__setup_check_model(o->model, err));
-    if (o->dry_run || gx__setup_only_shows(o) || o->overwrite_output_dir) return GX_OK;
+    if (o->dry_run || gx__setup_only_shows(o)) return GX_OK;
+    if (o->overwrite_output_dir && o->model[0] && gx_output_holds(o->output_dir, o->model))
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--model %s lies in %s, which --overwrite_output_dir would clear before anything new is saved; "
+                       "choose another --output_dir",
+                       o->model, o->output_dir);
+    if (o->overwrite_output_dir) return GX_OK;
     return gx_output_refuse_used(o->output_dir, t->resume.state.run, t->resume.is_home, err);
 }
 
