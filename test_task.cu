@@ -671,7 +671,7 @@ TEST(causal_lm_trains_on_the_first_part_of_its_text_and_validates_on_the_rest)
         for (int i = 0; i < T * B; i++) {
             const int64_t sample = b.first_sample + i % B, at = BYTES - HELD + sample * T + i / B;
             const int label = sample < samples ? text[at + 1] : GX_IGNORE_INDEX;
-            CHECK((twin[i] == text[at] || sample >= samples) && twin[T * B + i] == label,
+            CHECK((sample >= samples || twin[i] == text[at]) && twin[T * B + i] == label,
                   "held-out sample %ld: token %d, label %d", (long)sample, twin[i], twin[T * B + i]);
         }
     }

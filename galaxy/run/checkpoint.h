@@ -10,6 +10,7 @@
 // hashed.
 #ifndef GX_CHECKPOINT_H
 #define GX_CHECKPOINT_H
+#include "../io/config.h"
 #include "../io/folder.h"
 #include "../task/task.h"
 #include "tensor_file.h"

@@ -26,6 +26,7 @@
 #include "../task/task.h"
 #include "checkpoint.h"
 #include "interpreter.h"
+#include "metrics.h"
 #include "options.h"
 #include "plan.h"
 #include "resume.h"
