@@ -6,6 +6,7 @@
 #include "test/test.h"
 #include <sched.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -866,6 +867,104 @@ TEST(a_disk_without_room_for_one_checkpoint_is_refused_and_for_all_of_them_warne
     }
 }
 
+static int make_folder(char folder[40])
+{
+    snprintf(folder, 40, "/tmp/galaxy_test_run_XXXXXX");
+    return CHECK(mkdtemp(folder) != NULL, "no temporary folder");
+}
+
+static void remove_folder(const char *folder)
+{
+    GxError err = GX_ZERO;
+    CHECK(gx_folder_remove(folder, &err) == GX_OK, "%s", err.message);
+}
+
+// ---- the log -------------------------------------------------------------------------------------------------------
+
+static int log_holds(const char *path, const char *expected)
+{
+    char *text = NULL;
+    int64_t bytes;
+    GxError err = GX_ZERO;
+    if (gx_file_read(path, 1 << 20, &text, &bytes, &err) != GX_OK) return !expected;
+    const int same = expected && !strcmp(text, expected);
+    CHECK(same, "%s holds %s", path, text);
+    free(text);
+    return same;
+}
+
+TEST(a_log_is_gone_on_with_behind_a_step_and_no_line_is_lost)
+{
+#define STEP(n) "{\"step\": " n ", \"loss\": 1.5}\n"
+#define EVAL(n) "{\"step\": " n ", \"eval_loss\": 1.5}\n"
+#define BASE    "{\"bigram_bits_per_byte\": 3.5}\n"
+    static const struct {
+        const char *log;
+        int evaluates_again;
+        const char *kept, *apart; // of a run that goes on behind step 2
+        int lines;
+    } list[] = {
+        {BASE STEP("1") STEP("2") EVAL("2"), 0, STEP("1") STEP("2") EVAL("2"), NULL, 0},
+        {BASE STEP("1") STEP("2") EVAL("2"), 1, STEP("1") STEP("2"), NULL, 0},
+        {STEP("1") STEP("2") STEP("3") EVAL("3"), 0, STEP("1") STEP("2"), "{\"left_at_step\": 2}\n" STEP("3") EVAL("3"),
+         2},
+        {STEP("1") "{\"my\": \"own\"}\nmine\n" STEP("2"), 0, STEP("1") STEP("2"),
+         "{\"left_at_step\": 2}\n{\"my\": \"own\"}\nmine\n", 2},
+        {STEP("1") STEP("2") "{\"step\": 3, \"lo", 0, STEP("1") STEP("2"),
+         "{\"left_at_step\": 2}\n{\"step\": 3, \"lo\n", 1},
+    };
+    char folder[40], path[80], apart[80];
+    if (!make_folder(folder)) return;
+    snprintf(path, sizeof path, "%s/log.jsonl", folder);
+    snprintf(apart, sizeof apart, "%s/apart/log.jsonl", folder);
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        GxRunLog l;
+        GxError err = GX_ZERO;
+        int64_t lines = -1;
+        unlink(apart);
+        CHECK(gx_file_write(path, list[i].log, (int64_t)strlen(list[i].log), &err) == GX_OK &&
+                  gx_log_open(&l, path, 2, list[i].evaluates_again, apart, &lines, &err) == GX_OK &&
+                  gx_log_close(&l, &err) == GX_OK,
+              "%s", err.message);
+        CHECK(lines == list[i].lines, "%d: %ld lines are set apart", (int)i, (long)lines);
+        log_holds(path, list[i].kept);
+        log_holds(apart, list[i].apart);
+    }
+    remove_folder(folder);
+}
+
+// The limit on a file's size stands for a full disk: a line is there whole, or not at all, and comes later.
+TEST(a_line_that_the_disk_does_not_take_waits_for_the_next_one_or_the_end)
+{
+    const GxMetric metric = {"bits", "%g", 2.5};
+    char folder[40], path[80], apart[80];
+    struct rlimit before, small;
+    if (!make_folder(folder)) return;
+    snprintf(path, sizeof path, "%s/log.jsonl", folder);
+    snprintf(apart, sizeof apart, "%s/apart/log.jsonl", folder);
+    getrlimit(RLIMIT_FSIZE, &before);
+    signal(SIGXFSZ, SIG_IGN);
+    for (int at_end = 0; at_end < 2; at_end++) {
+        GxRunLog l;
+        GxError err = GX_ZERO, full = GX_ZERO;
+        int64_t lines;
+        unlink(path);
+        CHECK(gx_log_open(&l, path, 0, 0, apart, &lines, &err) == GX_OK && gx_baseline_log(&l, &metric, &err) == GX_OK,
+              "%s", err.message);
+        small = before, small.rlim_cur = (rlim_t)l.bytes + 7;
+        setrlimit(RLIMIT_FSIZE, &small);
+        const GxStatus status = gx_evaluation_log(&l, 1, &metric, 1, 8, "tokens", &full);
+        log_holds(path, "{\"bits\": 2.5}\n");
+        setrlimit(RLIMIT_FSIZE, &before);
+        CHECK(status == GX_ERR_IO && strstr(full.message, path), "status %d: %s", status, full.message);
+        if (!at_end) CHECK(gx_evaluation_log(&l, 2, &metric, 1, 8, "tokens", &err) == GX_OK, "%s", err.message);
+        CHECK(gx_log_close(&l, &err) == GX_OK, "%s", err.message);
+#define LINE_OF(n) "{\"step\": " n ", \"eval_bits\": 2.5, \"eval_tokens\": 8}\n"
+        log_holds(path, at_end ? "{\"bits\": 2.5}\n" LINE_OF("1") : "{\"bits\": 2.5}\n" LINE_OF("1") LINE_OF("2"));
+    }
+    remove_folder(folder);
+}
+
 // ---- what a run says -----------------------------------------------------------------------------------------------
 
 typedef struct {
@@ -919,18 +1018,6 @@ static long train_in_process(const char *folder, const char *more, const GxRepor
     close(before);
     fclose(caught);
     return (long)st.st_size;
-}
-
-static int make_folder(char folder[40])
-{
-    snprintf(folder, 40, "/tmp/galaxy_test_run_XXXXXX");
-    return CHECK(mkdtemp(folder) != NULL, "no temporary folder");
-}
-
-static void remove_folder(const char *folder)
-{
-    GxError err = GX_ZERO;
-    CHECK(gx_folder_remove(folder, &err) == GX_OK, "%s", err.message);
 }
 
 TEST(a_program_that_brings_its_reporter_hears_every_line_and_nothing_is_printed)
@@ -1223,8 +1310,7 @@ TEST(tokens_per_second_are_those_of_training_not_of_validation_and_saving)
     remove_folder(folder);
 }
 
-// ---- the picture
-// ---------------------------------------------------------------------------------------------------
+// ---- the picture ---------------------------------------------------------------------------------------------------
 
 // Texts of the SVG behind each `mark`: "…>5.5</text>"; returns how many.
 static int svg_texts(const char *svg, const char *mark, char text[40][40])

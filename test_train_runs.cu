@@ -124,9 +124,18 @@ TEST(the_global_batch_stays_on_any_number_of_ranks)
         {"batch_of_two", "--ranks 2 --dp_batch_size_list 1,2",
          "micro_batch_size=0 gradient_accumulation_steps=2 global_batch_size=6"},
         {"batch_of_list", "", "micro_batch_size=4 gradient_accumulation_steps=1 global_batch_size=4"},
+        {"batch_of_two", "--config batch.json", "micro_batch_size=3 gradient_accumulation_steps=2 global_batch_size=6"},
+        {"batch_of_heads", "--ranks 2 --tp 1", "tp=1 tp_num_attention_heads_list=[]"},
+        {"batch_of_heads", "--ranks 2 --mode sp", "tp=2 tp_num_attention_heads_list=[]"},
+        {"batch_of_heads", "--ranks 2", "tp=2 tp_num_attention_heads_list=[2,2]"},
+        {"batch_of_heads", "", "tp=1 tp_num_attention_heads_list=[]"},
         {"batch_of_list", "--ranks 2", "micro_batch_size=0 gradient_accumulation_steps=1 global_batch_size=4"},
     };
     CHECK_RAN(run("--output_dir batch_of_two --max_steps 1 --ranks 2 --micro_batch_size 3"));
+    GxError e = GX_ZERO;
+    const char *batch = "{\"micro_batch_size\": 3, \"gradient_accumulation_steps\": 1}"; // as it was then
+    CHECK(gx_file_write("batch.json", batch, (int64_t)strlen(batch), &e) == GX_OK, "%s", e.message);
+    CHECK_RAN(run("--output_dir batch_of_heads --max_steps 1 --ranks 2 --mode tp --tp_num_attention_heads_list 2,2"));
     CHECK_RAN(run("--output_dir batch_of_list --max_steps 1 --ranks 2 --dp_batch_size_list 3,1"));
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         CHECK_RAN(run_plain("--dry_run --resume %s/checkpoint-1 %s", ways[i].begun, ways[i].flags));
@@ -134,6 +143,17 @@ TEST(the_global_batch_stays_on_any_number_of_ranks)
     }
     run_plain("--dry_run --resume batch_of_two/checkpoint-1 --ranks 4");
     CHECK(child.status == 1 && strstr(err(), "global_batch_size 6 is not"), "status %d: %s", child.status, err());
+}
+
+// Of a run whose global batch was changed on its way: so many, not steps times the batch.
+TEST(samples_are_counted_as_they_were_seen)
+{
+    CHECK_RAN(run("--output_dir counted --max_steps 2"));
+    CHECK_RAN(run_plain("--output_dir counted --resume auto --max_steps 3 --global_batch_size 16"));
+    CHECK_RAN(run_plain("--output_dir counted --resume auto --max_steps 4"));
+    CHECK(strstr(out(), "step 3, 32 samples seen") &&
+              has_words("counted/checkpoint-4/trainer_state.json", "\"samples_seen\": 48"),
+          "%s", out());
 }
 
 // ---- going back ----------------------------------------------------------------------------------------------------
@@ -174,16 +194,32 @@ TEST(going_back_leaves_the_older_way_whole_and_apart)
 TEST(going_back_goes_on_where_it_was_killed)
 {
     CHECK_RAN(run("--output_dir half_back --max_steps 6 --save_steps 2 --save_total_limit 0"));
-    shell("sed -i 's/\\(\"run\": *[0-9]*\\)/\\1, \"returns_to\": 2/' half_back/run.json; mkdir half_back/abandoned; "
+    shell("sed -i 's/\"returns_to\": -1/\"returns_to\": 2/' half_back/run.json; mkdir half_back/abandoned; "
           "mv half_back/checkpoint-6 half_back/abandoned");
     CHECK_RAN(run_plain("--resume auto --output_dir half_back --max_steps 3"));
     CHECK(strstr(out(), "resumed from half_back/checkpoint-2"), "%s", out());
-    CHECK(exists("half_back/abandoned/checkpoint-4") && !has_words("half_back/run.json", "returns_to"),
+    CHECK(exists("half_back/abandoned/checkpoint-4") && !has_words("half_back/run.json", "\"returns_to\": 2"),
           "half a return is left");
     CHECK_RAN(run_plain("--resume auto --output_dir half_back --max_steps 6"));
     CHECK_RAN(run_plain("--resume auto --output_dir half_back --max_steps 7"));
     CHECK(strstr(out(), "resumed from half_back/checkpoint-6"), "%s", out());
     check_log_steps("half_back", 7);
+}
+
+// It cannot go on with setting apart, and says so; what it had decided stands.
+TEST(going_back_that_fails_half_way_is_finished_by_the_next_one)
+{
+    CHECK_RAN(run("--output_dir stuck --max_steps 6 --save_steps 2 --save_total_limit 0"));
+    shell("echo in the way > stuck/abandoned");
+    run_plain("--resume stuck/checkpoint-2");
+    CHECK(child.status == 1 && strstr(err(), "stuck/abandoned") && has_words("stuck/run.json", "\"returns_to\": 2"),
+          "status %d: %s", child.status, err());
+    shell("rm stuck/abandoned");
+    CHECK_RAN(run_plain("--evaluate --resume auto --output_dir stuck"));
+    CHECK(strstr(out(), "resumed from stuck/checkpoint-2: step 2, 16 samples"), "%s", out());
+    CHECK_RAN(run_plain("--resume auto --output_dir stuck"));
+    CHECK(strstr(out(), "resumed from stuck/checkpoint-2") && exists("stuck/abandoned/checkpoint-6"), "%s", out());
+    check_log_steps("stuck", 6);
 }
 
 TEST(a_damaged_newest_checkpoint_costs_its_steps_and_nothing_else)
@@ -213,11 +249,16 @@ TEST(a_damaged_newest_checkpoint_costs_its_steps_and_nothing_else)
 TEST(a_new_run_does_not_touch_a_folder_that_was_used_before)
 {
     static const Refusal cases[] = {
-        {"--output_dir used", {"used holds a run already (checkpoint-3)", "--resume auto", "--output_dir used-3"}},
+        {"--output_dir used", {"used holds a run already; go on with it (--resume auto", "--output_dir used-3", NULL}},
         {"--output_dir used/", {"--output_dir used-3", "--overwrite_output_dir", NULL}},
         {"--output_dir used --model elsewhere/checkpoint-1", {"used holds a run already", NULL, NULL}},
         {"--output_dir used --resume elsewhere/checkpoint-1", {"which is not the one that is resumed", "used-3", NULL}},
-        {"--output_dir notes", {"notes holds training_args.json", "--output_dir notes-2", "--overwrite_output_dir"}},
+        {"--output_dir notes", {"notes holds training_args.json", "move it away", "--output_dir notes-2"}},
+        {"--output_dir notes --overwrite_output_dir",
+         {"notes holds training_args.json, but no run", "move it away", NULL}},
+        {"--output_dir used/checkpoint-3/deeper/still",
+         {"lies in ", "used/checkpoint-3, which has a manifest.json", NULL}},
+        {"--output_dir other_way --resume used/checkpoint-3", {"another way of the one that is resumed", NULL, NULL}},
         {"--output_dir used --overwrite_output_dir --model ./used/checkpoint-3",
          {"lies in used, which --overwrite_output_dir would clear", "another --output_dir", NULL}},
         {"--output_dir notes --resume auto", {"notes holds training_args.json", NULL, NULL}},
@@ -225,6 +266,7 @@ TEST(a_new_run_does_not_touch_a_folder_that_was_used_before)
     };
     CHECK_RAN(run("--output_dir used --max_steps 3"));
     CHECK_RAN(run("--output_dir elsewhere --max_steps 1"));
+    CHECK_RAN(run("--output_dir other_way --max_steps 4 --resume used/checkpoint-3"));
     shell("mkdir used-2 notes; echo mine > notes/training_args.json; cp -r used used_before; cp -r notes notes_before");
     CHECK_REFUSALS(cases);
     CHECK(shell("diff -r used used_before && diff -r notes notes_before") == 0, "something in a folder has changed");
@@ -234,14 +276,26 @@ TEST(a_run_that_overwrites_a_folder_leaves_nothing_of_the_one_before)
 {
     CHECK_RAN(run("--output_dir over --max_steps 6 --save_steps 2 --save_total_limit 0"));
     CHECK_RAN(run_plain("--resume over/checkpoint-2 --max_steps 5"));
+    shell("mkdir over/checkpoint-8; echo mine > over/abandoned/mine.txt; echo {} > over/checkpoint-8/manifest.json");
     shell("mkdir over/checkpoint-9 over/mine; echo precious > over/checkpoint-9/notes.txt; echo mine > over/notes.txt");
     CHECK_RAN(run("--output_dir over --max_steps 3 --overwrite_output_dir"));
-    CHECK(shell("cd over; test \"$(echo *)\" = 'checkpoint-3 checkpoint-9 log.jsonl loss.svg mine notes.txt run.json "
-                "training_args.json'") == 0,
-          "the folder holds other names");
+    CHECK(
+        shell("cd over; test \"$(echo *)\" = 'abandoned checkpoint-3 checkpoint-8 checkpoint-9 log.jsonl loss.svg mine "
+              "notes.txt run.json training_args.json' && test $(ls abandoned) = mine.txt") == 0,
+        "the folder holds other names");
     check_log_steps("over", 3);
     CHECK_RAN(run_plain("--resume auto --output_dir over --max_steps 4"));
     CHECK(strstr(out(), "resumed from over/checkpoint-3"), "%s", out());
+}
+
+TEST(resume_auto_passes_over_checkpoints_of_other_runs)
+{
+    CHECK_RAN(run("--output_dir guest --max_steps 9"));
+    CHECK_RAN(run("--output_dir host --max_steps 2"));
+    shell("cp -r guest/checkpoint-9 host");
+    CHECK_RAN(run_plain("--output_dir host --resume auto --max_steps 3"));
+    CHECK(strstr(out(), "resumed from host/checkpoint-2") && strstr(err(), "checkpoint-9 is of another run"), "%s",
+          err());
 }
 
 TEST(a_mistyped_folder_has_nothing_to_resume_and_a_run_without_checkpoint_begins_again_as_itself)
@@ -262,7 +316,9 @@ TEST(a_finished_run_that_is_resumed_says_so_and_its_log_stays_as_it_is)
 {
     CHECK_RAN(run("--output_dir finished --max_steps 3 --eval_steps 2"));
     shell("cp finished/log.jsonl finished.jsonl");
+    shell("ls -i finished/checkpoint-3 > finished_before.txt");
     CHECK_RAN(run_plain("--output_dir finished --resume auto"));
+    CHECK(shell("ls -i finished/checkpoint-3 | diff -q - finished_before.txt >/dev/null") == 0, "it was saved again");
     CHECK(strstr(err(), "that is all of max_steps (3) already"), "%s", err());
     Log l = read_log("finished");
     CHECK(l.steps == 3 && l.evals == 2 && l.bad == 0 && l.baselines == 1 && !exists("finished/abandoned"),
@@ -270,6 +326,77 @@ TEST(a_finished_run_that_is_resumed_says_so_and_its_log_stays_as_it_is)
     CHECK_RAN(run_plain("--output_dir finished --resume auto --max_steps 4"));
     l = read_log("finished");
     CHECK(l.steps == 4 && l.evals == 3 && !exists("finished/abandoned"), "%d steps, %d validations", l.steps, l.evals);
+}
+
+// Its weights are elsewhere until it has a checkpoint of its own.
+TEST(a_run_that_went_on_in_another_folder_goes_on_there_from_where_it_came)
+{
+    CHECK_RAN(run("--output_dir home --max_steps 4 --save_steps 2 --save_total_limit 0"));
+    CHECK_RAN(run_plain("--resume home/checkpoint-2 --output_dir away --max_steps 3"));
+    shell("rm -r away/checkpoint-3"); // as if it had been killed before
+    CHECK_RAN(run_plain("--resume auto --output_dir away --max_steps 4"));
+    CHECK(strstr(out(), "home/checkpoint-2: step 2"), "%s", out());
+    check_same_checkpoint("home/checkpoint-4", "away/checkpoint-4");
+    CHECK(!exists("home/abandoned"), "the folder that it came from was touched");
+    shell("rm -r away/checkpoint-4; mv home elsewhere_now");
+    run_plain("--resume auto --output_dir away");
+    CHECK(child.status == 1 && strstr(err(), "there is no folder"), "status %d: %s", child.status, err());
+}
+
+// The folder is that which the checkpoint lies in, however it is named; what was set apart is not gone on with in
+// place.
+TEST(a_checkpoint_may_be_named_by_a_link_or_a_dot_and_stays_whole)
+{
+    char line[4096];
+    CHECK_RAN(run("--output_dir named --max_steps 4 --save_steps 2 --save_total_limit 0"));
+    shell("mkdir links; ln -s ../named/checkpoint-4 links/best");
+    CHECK_RAN(run_plain("--resume links/best --max_steps 5"));
+    check_whole("named/checkpoint-5");
+    snprintf(line, sizeof line, "%s/text.txt", folder);
+    CHECK(chdir("named/checkpoint-4") == 0, "no folder");
+    CHECK_RAN(run_plain("--resume . --max_steps 5 --train_data %s", line));
+    CHECK(chdir(folder) == 0, "no way back");
+    check_whole("named/checkpoint-4");
+    check_log_steps("named", 5);
+    static const Refusal cases[] = {
+        {"--resume named/abandoned/checkpoint-5", {"was set apart", "--output_dir", NULL}},
+        {"--resume named", {"is the folder of a run", "--resume auto --output_dir named", NULL}},
+        {"--resume named/checkpoint-4 --max_steps 3",
+         {"is of step 4, and max_steps is 3", "an earlier checkpoint", NULL}},
+    };
+    shell("cp -r named named_before");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        run_plain("%s", cases[i].flags);
+        check_refused(&cases[i]);
+    }
+    CHECK(shell("diff -r named named_before") == 0, "a refused run has changed something");
+    CHECK_RAN(run_plain("--resume named/abandoned/checkpoint-5 --output_dir named_again --max_steps 6"));
+}
+
+TEST(a_resumed_checkpoint_does_not_take_a_users_own_files)
+{
+    static const Refusal own = {"--resume own/checkpoint-2 --max_steps 3",
+                                {"own holds log.jsonl", "move it away", NULL}};
+    CHECK_RAN(run("--output_dir owned --max_steps 2"));
+    shell("mkdir own; cp -r owned/checkpoint-2 own; echo '{\"my\": \"own\"}' > own/log.jsonl");
+    run_plain("%s", own.flags);
+    check_refused(&own);
+    shell("mv own/log.jsonl own/mine.jsonl");
+    CHECK_RAN(run_plain("%s", own.flags));
+}
+
+TEST(a_run_is_not_resumed_while_another_process_writes_it)
+{
+    CHECK_RAN(run("--output_dir shared_by_two --max_steps 2 --validation_fraction 0.5"));
+    char line[4096];
+    start("--output_dir shared_by_two --resume auto --max_steps 100000 --eval_steps 1 " SLOW);
+    CHECK(wait_for("shared_by_two/log.jsonl", "\"step\": 4, "), "no fourth step came");
+    snprintf(line, sizeof line, "%s --resume auto --output_dir shared_by_two >second.txt 2>&1", program);
+    const int status = system(line);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 1 && has_words("second.txt", "another run is writing to"),
+          "status %d", WEXITSTATUS(status));
+    kill(child.pid, SIGTERM);
+    finish();
 }
 
 // ---- disks that fill -----------------------------------------------------------------------------------------------
@@ -408,8 +535,7 @@ TEST(a_text_that_has_changed_is_said_at_the_next_checkpoint)
     CHECK(strstr(err(), "restless.txt has changed since the training began"), "%s", err());
 }
 
-// ---- a validation, a sample
-// ------------------------------------------------------------------------------------------
+// ---- a validation, a sample ----------------------------------------------------------------------------------------
 
 TEST(evaluate_and_sample_only_show_the_model_and_write_nothing)
 {

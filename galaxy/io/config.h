@@ -61,7 +61,8 @@ GxStatus gx_config_add_elsewhere(GxConfig *c, const GxField *options, int n, con
 GxStatus gx_config_read_json(GxConfig *c, const char *path, GxError *err); // what flags have set stays
 GxStatus gx_config_read_args(GxConfig *c, int argc, char **argv, GxError *err);
 // Options of an earlier run, as gx_config_to_json gave them: those that neither flags nor a file have set take the
-// values that they had then. Left out are names in `without` (NULL at the end), and what this program does not have.
+// values that they had then; what a file says just as it was then counts as not set. Left out are names in `without`
+// (NULL at the end), and what this program does not have.
 GxStatus gx_config_take(GxConfig *c, const GxJson *earlier, const char *const *without, const char *path, GxError *err);
 // Back to its default, unless flags or a file have set it.
 void gx_config_forget(GxConfig *c, const char *name);
@@ -249,6 +250,14 @@ static int gx__config_is_in(const char *const *names, const char *name)
     return 0;
 }
 
+static int gx__config_is_same(const GxField *o, const GxJson *value, const void *target)
+{
+    GxFieldValue v;
+    GxField alone = *o;
+    alone.offset = 0;
+    return gx_field_from_json(o, value, &v) && gx_field_same(&alone, &v, gx_field_in(o, target));
+}
+
 GxStatus gx_config_take(GxConfig *c, const GxJson *earlier, const char *const *without, const char *path, GxError *err)
 {
     if (gx_json_type(earlier) != GX_JSON_OBJECT)
@@ -260,7 +269,8 @@ GxStatus gx_config_take(GxConfig *c, const GxJson *earlier, const char *const *w
         if (number < 0 || gx__config_is_in(without, m.key)) continue;
         const int is_set = c->source[number] > GX_FROM_CHECKPOINT; // what was written then must be sound all the same
         GX_TRY(gx_json_take_field(m.value, o, is_set ? NULL : target, path, GX_ERR_FORMAT, err));
-        if (!is_set) c->source[number] = GX_FROM_CHECKPOINT;
+        if (!is_set || (c->source[number] == GX_FROM_FILE && gx__config_is_same(o, m.value, target)))
+            c->source[number] = GX_FROM_CHECKPOINT; // a file that was given again has not changed it
     }
     return GX_OK;
 }

@@ -60,8 +60,7 @@ static void gx__att_lay(GxSlotLayer *l, const GxUnitKind *u, int k, int64_t rows
     if (gathers) s->dcore[GX__ATT_DKV] = gx_slot_rows(l, l->all, 2 * KV);
 }
 
-// ---- q, k and v: side by side in each row, or K and V apart and of all rows
-// ------------------------------------------
+// ---- q, k and v: side by side in each row, or K and V apart and of all rows ----------------------------------------
 
 typedef struct {
     GxAttention a;
@@ -143,8 +142,7 @@ static void gx__att_project_backward(GxPass *p, int k, const GxAttCall *c, GxRow
     gx_linear_apply_backward_input(p, &c->kv, din, own, 1);
 }
 
-// ---- the core
-// --------------------------------------------------------------------------------------------------------
+// ---- the core ------------------------------------------------------------------------------------------------------
 
 static GxRows gx__att_keys(const GxAttCall *c, GxRows q, GxRows kv) { return c->gathers ? kv : q; } // where K and V lie
 

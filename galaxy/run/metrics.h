@@ -168,6 +168,14 @@ GxStatus gx_baseline_log(GxRunLog *l, const GxMetric *metric, GxError *err)
     return gx__metrics_log_line(l, line, err);
 }
 
+// {"bigram_bits_per_byte": 3.2}: what a run writes anew at every start.
+static int gx__metrics_log_is_baseline(const GxJson *line)
+{
+    GxJsonMember m = GX_ZERO;
+    return gx_json_type(line) == GX_JSON_OBJECT && gx_json_size(line) == 1 && gx_json_next(line, &m) &&
+           gx_json_type(m.value) == GX_JSON_REAL;
+}
+
 // Moves the lines of `text` whose step is at most `step` to its beginning, and copies later ones into `apart`, which
 // has room for all. A line without a step is written anew by every start, and left out; one that is torn is set apart.
 typedef struct {
@@ -189,7 +197,7 @@ static gx__MetricsCut gx__metrics_log_cut(char *text, int64_t bytes, int64_t ste
         if (parsed && of <= step && !again) {
             memmove(text + cut.kept, text + at, (size_t)n);
             cut.kept += n;
-        } else if (!parsed || (number && !again)) {
+        } else if (!parsed || (!again && !gx__metrics_log_is_baseline(json))) {
             memcpy(apart + cut.apart, text + at, (size_t)n);
             cut.apart += n, cut.lines++;
             if (!end) apart[cut.apart++] = '\n';

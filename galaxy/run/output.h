@@ -16,9 +16,17 @@ GX_BEGIN
 
 #define GX_ABANDONED "abandoned"
 
-int64_t gx_run_draw(void); // a number that no other run has; never 0
-GxStatus gx_run_write(const char *output_dir, int64_t run, GxError *err);
-int64_t gx_run_read(const char *output_dir); // 0: there is none
+// What run.json says of the run in a folder.
+typedef struct {
+    int64_t run;        // a number that no other run has; 0: there is none
+    int64_t world;      // ranks that it was begun or gone on with last
+    int64_t returns_to; // the step behind which checkpoints are being set apart; -1: everything is where it belongs
+    char from[GX_PATH]; // the checkpoint in another folder that it went on from; "": none
+} GxRunInfo;
+
+int64_t gx_run_draw(void); // a number for a new run
+GxStatus gx_run_write(const char *output_dir, const GxRunInfo *r, GxError *err);
+GxRunInfo gx_run_read(const char *output_dir); // of an unreadable file: as if it were not there
 
 // output_dir/checkpoint-<step>; the step of such a path, -1: it is called otherwise.
 GxStatus gx_checkpoint_path(char path[GX_PATH], const char *output_dir, int64_t step, GxError *err);
@@ -29,20 +37,22 @@ int64_t gx_checkpoint_number(const char *path);
 // who has it may tidy up, and does: what killed runs left half done is finished or removed.
 GxStatus gx_output_lock(int *lock, const char *output_dir, GxError *err);
 
-// Refuses a folder that is not this run's: another run is in it, or anything that has a name a run would write to. run
-// 0: a new run. is_home: the run goes on from a checkpoint in this folder.
+// Refuses a folder that is not this run's: another run is in it, or anything that has a name a run would write to; or
+// that lies in a checkpoint. run 0: a new run. is_home: the run goes on from a checkpoint in this folder, or from where
+// its run.json says; another way of the same run is another run's.
 GxStatus gx_output_refuse_used(const char *output_dir, int64_t run, int is_home, GxError *err);
 // 1: that path lies in the folder, or is it.
 int gx_output_holds(const char *output_dir, const char *path);
-// Removes the run in it, if there is one: its checkpoints, log, abandoned/. Folders of other programs stay.
+// Removes the run in it: its checkpoints, log, what it has set apart. What else is there stays. Refused where there is
+// no run.
 GxStatus gx_output_clear(const char *output_dir, GxError *err);
 
 // A run that goes on behind step `begun` may save at any later step (a signal can ask for it), at most at `last`:
 // refuses what is in the way and is not this run's. What is this run's, or damaged, can be set apart.
 GxStatus gx_output_refuse_in_the_way(const char *output_dir, int64_t run, int64_t begun, int64_t last, GxError *err);
-// Sets apart this run's checkpoints behind `step`, and damaged ones; *moved: how many. If it is killed on its way, the
-// next gx_output_lock goes on with it.
-GxStatus gx_output_return(const char *output_dir, int64_t run, int64_t step, int *moved, GxError *err);
+// Sets apart this run's checkpoints behind `step`, and damaged ones, and writes run.json; *moved: how many. If it is
+// killed on its way, the next gx_output_lock goes on with it.
+GxStatus gx_output_return(const char *output_dir, const GxRunInfo *r, int64_t step, int *moved, GxError *err);
 
 // The newest checkpoint-N of this run in output_dir whose manifest and contents hold; "" if there is none. Torn ones
 // are passed over, with a warning, and so are those of other runs. run 0: of any.
@@ -73,7 +83,7 @@ GX_END
 #include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
-#include "../io/json.h"
+#include "../io/json_fields.h"
 #include "checkpoint.h"
 
 // ---- which run it is -----------------------------------------------------------------------------------------------
@@ -86,40 +96,39 @@ int64_t gx_run_draw(void)
     return (int64_t)(gx_hash(GX_HASH_START, words, sizeof words) >> 1) | 1;
 }
 
-// returns_to -1: everything is where it belongs.
-static GxStatus gx__output_write_run(const char *output_dir, int64_t run, int64_t returns_to, GxError *err)
+#define GX__OUTPUT_AT(field) offsetof(GxRunInfo, field)
+static const GxField gx__output_run[] = {
+    {"run", GX_FIELD_INT, GX__OUTPUT_AT(run), NULL, "which run it is", "1.."},
+    {"world_size", GX_FIELD_INT, GX__OUTPUT_AT(world), NULL, "ranks", "1..256"},
+    {"returns_to", GX_FIELD_INT, GX__OUTPUT_AT(returns_to), NULL, "what is behind this step is being set apart",
+     "-1.."},
+    {"from", GX_FIELD_PATH, GX__OUTPUT_AT(from), NULL, "checkpoint in another folder that it went on from", NULL},
+};
+
+GxStatus gx_run_write(const char *output_dir, const GxRunInfo *r, GxError *err)
 {
     char path[GX_PATH];
     GX_TRY(gx_path_join(path, output_dir, "run.json", err));
     GxJson *json = gx_json_new_object();
-    gx_json_set(json, "run", gx_json_new_int(run), err);
-    if (returns_to >= 0) gx_json_set(json, "returns_to", gx_json_new_int(returns_to), err);
-    GxStatus status = gx_error_code(err);
+    GxStatus status = gx_json_set_fields(json, GX_FIELDS(gx__output_run), r, err);
     if (status == GX_OK) status = gx_json_write(json, path, err);
     gx_json_free(json);
     return status;
 }
 
-static int64_t gx__output_read_run(const char *output_dir, const char *key, int64_t otherwise)
+GxRunInfo gx_run_read(const char *output_dir)
 {
     char path[GX_PATH];
-    GxError ignored = GX_ZERO; // unreadable: as if it were not there
+    GxError ignored = GX_ZERO;
     GxJson *json = NULL;
-    int64_t value = otherwise;
-    if (gx_path_join(path, output_dir, "run.json", &ignored) != GX_OK ||
-        gx_json_read(&json, path, 1 << 16, &ignored) != GX_OK)
-        return otherwise;
-    gx_json_get_int(json, key, 0, &value, path, &ignored);
+    GxRunInfo r = GX_ZERO, none = GX_ZERO;
+    r.world = none.world = 1, r.returns_to = none.returns_to = -1;
+    GxStatus status = gx_path_join(path, output_dir, "run.json", &ignored);
+    if (status == GX_OK) status = gx_json_read(&json, path, 1 << 16, &ignored);
+    if (status == GX_OK) status = gx_json_get_fields(json, GX_FIELDS(gx__output_run), 0, &r, path, &ignored);
     gx_json_free(json);
-    return value;
+    return status == GX_OK ? r : none;
 }
-
-GxStatus gx_run_write(const char *output_dir, int64_t run, GxError *err)
-{
-    return gx__output_write_run(output_dir, run, -1, err);
-}
-
-int64_t gx_run_read(const char *output_dir) { return gx__output_read_run(output_dir, "run", 0); }
 
 // ---- which folders there are ---------------------------------------------------------------------------------------
 
@@ -175,6 +184,19 @@ static int64_t gx__output_leftover_number(const char *name)
     return -1;
 }
 
+static const char *const gx__output_names[] = {"run.json", "training_args.json", "log.jsonl", "loss.svg"};
+enum { GX__OUTPUT_NAMES = sizeof gx__output_names / sizeof *gx__output_names };
+
+// "log.jsonl.tmp-1234-0": a file that was never finished (io/files.h).
+static int gx__output_is_half_a_file(const char *name)
+{
+    for (int k = 0; k < GX__OUTPUT_NAMES; k++) {
+        const size_t n = strlen(gx__output_names[k]);
+        if (!strncmp(name, gx__output_names[k], n) && !strncmp(name + n, ".tmp-", 5)) return 1;
+    }
+    return 0;
+}
+
 // Finishes or removes what killed runs left half done.
 static GxStatus gx__output_sweep(const char *output_dir, GxError *err)
 {
@@ -184,12 +206,25 @@ static GxStatus gx__output_sweep(const char *output_dir, GxError *err)
     for (int i = 0; i < list.n && status == GX_OK; i++) {
         char path[GX_PATH];
         const int64_t n = gx__output_leftover_number(list.entry[i].name);
-        if (n < 0) continue;
+        if (list.entry[i].is_file && gx__output_is_half_a_file(list.entry[i].name)) {
+            status = gx_path_join(path, output_dir, list.entry[i].name, err);
+            if (status == GX_OK) unlink(path); // if it stays, it only takes room
+        }
+        if (n < 0 || status != GX_OK) continue;
         status = gx_checkpoint_path(path, output_dir, n, err);
         if (status == GX_OK) status = gx_publish_recover(path, err);
     }
     gx_folder_close(&list);
     return status;
+}
+
+// 1: a checkpoint of this program, whole or not.
+static int gx__output_is_checkpoint(const char *path)
+{
+    char file[GX_PATH];
+    GxError too_long = GX_ZERO;
+    return gx_path_join(file, path, GX_MANIFEST, &too_long) == GX_OK && gx_path_is_file(file) &&
+           gx_path_join(file, path, "trainer_state.json", &too_long) == GX_OK && gx_path_is_file(file);
 }
 
 static int gx__output_is_of(const char *folder, int64_t run)
@@ -204,22 +239,19 @@ static int gx__output_is_of(const char *folder, int64_t run)
 
 // ---- whose the folder is -------------------------------------------------------------------------------------------
 
-static const char *const gx__output_names[] = {"run.json", "training_args.json", "log.jsonl", "loss.svg"};
-enum { GX__OUTPUT_NAMES = sizeof gx__output_names / sizeof *gx__output_names };
-
-// A name in the folder that a run would write to: the newest checkpoint, else a file. "": there is none.
+// A name in the folder that a run would write to: one of its files, else the newest checkpoint. "": there is none.
 static GxStatus gx__output_find_used(const char *output_dir, char name[GX_FILE_NAME], GxError *err)
 {
     GxFolder list;
     name[0] = 0;
     if (!gx_path_is_folder(output_dir)) return GX_OK;
     GX_TRY(gx_folder_list(&list, output_dir, err));
-    const int64_t newest = gx__output_before(&list, INT64_MAX);
-    if (newest >= 0) snprintf(name, GX_FILE_NAME, "checkpoint-%ld", (long)newest);
     for (int k = 0; k < GX__OUTPUT_NAMES && !name[0]; k++)
         for (int i = 0; i < list.n && !name[0]; i++)
             if (!strcmp(list.entry[i].name, gx__output_names[k]))
                 snprintf(name, GX_FILE_NAME, "%s", gx__output_names[k]);
+    const int64_t newest = gx__output_before(&list, INT64_MAX);
+    if (newest >= 0 && !name[0]) snprintf(name, GX_FILE_NAME, "checkpoint-%ld", (long)newest);
     gx_folder_close(&list);
     return GX_OK;
 }
@@ -227,30 +259,59 @@ static GxStatus gx__output_find_used(const char *output_dir, char name[GX_FILE_N
 // "out-2", or the next that is not there.
 static void gx__output_propose(const char *output_dir, char *text, size_t size)
 {
-    int n = (int)strlen(output_dir);
-    while (n > 1 && output_dir[n - 1] == '/') n--;
+    char given[GX_PATH], *real = realpath(output_dir, NULL);
+    snprintf(given, sizeof given, "%s", output_dir);
+    for (size_t n = strlen(given); n > 1 && given[n - 1] == '/'; n--) given[n - 1] = 0;
+    const char *last = strrchr(given, '/'), *name = last ? last + 1 : given;
+    const char *folder = real && (!strcmp(name, ".") || !strcmp(name, "..")) ? real : given;
     for (int k = 2; k < 10000; k++) {
-        snprintf(text, size, "%.*s-%d", n, output_dir, k);
-        if (access(text, F_OK) != 0) return;
+        snprintf(text, size, "%s-%d", folder, k);
+        if (access(text, F_OK) != 0) break;
     }
+    free(real);
+}
+
+// Checkpoints are removed as a whole, with what lies in them.
+static GxStatus gx__output_refuse_nested(const char *output_dir, GxError *err)
+{
+    char path[GX_PATH], manifest[GX_PATH];
+    snprintf(path, sizeof path, "%s", output_dir);
+    char *real = NULL;
+    while (!(real = realpath(path, NULL)) && strchr(path, '/')) *strrchr(path, '/') = 0; // as much of it as there is
+    snprintf(path, sizeof path, "%s", real ? real : "");
+    free(real);
+    for (; path[0]; *strrchr(path, '/') = 0) {
+        GxError too_long = GX_ZERO;
+        if (gx_path_join(manifest, path, GX_MANIFEST, &too_long) != GX_OK || !gx_path_is_file(manifest)) continue;
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--output_dir %s lies in %s, which has a %s: a checkpoint is removed with all that is in it; "
+                       "choose another folder",
+                       output_dir, path, GX_MANIFEST);
+    }
+    return GX_OK;
 }
 
 GxStatus gx_output_refuse_used(const char *output_dir, int64_t run, int is_home, GxError *err)
 {
     char name[GX_FILE_NAME], other[GX_PATH + 8];
-    const int64_t found = gx_run_read(output_dir);
+    const int64_t found = gx_run_read(output_dir).run;
+    GX_TRY(gx__output_refuse_nested(output_dir, err));
     GX_TRY(gx__output_find_used(output_dir, name, err));
-    if (!name[0] || (run && (found == run || (!found && is_home)))) return GX_OK;
+    if (!name[0] || (run && is_home && (found == run || gx__output_number(name) >= 0))) return GX_OK;
     gx__output_propose(output_dir, other, sizeof other);
     if (!found)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "%s holds %s, and a run would write to that name; choose another folder (--output_dir %s), or "
-                       "replace it (--overwrite_output_dir)",
+                       "%s holds %s, and no run that is gone on with: a run would write to that name; move it away, or "
+                       "choose another folder (--output_dir %s)",
                        output_dir, name, other);
     return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "%s holds a run already (%s)%s; go on with it (--resume auto), choose another folder (--output_dir "
-                   "%s), or replace it (--overwrite_output_dir)",
-                   output_dir, name, run ? ", which is not the one that is resumed" : "", other);
+                   "%s holds a run already%s; go on with it (--resume auto --output_dir %s), choose another folder "
+                   "(--output_dir %s), or replace it (--overwrite_output_dir)",
+                   output_dir,
+                   !run           ? ""
+                   : found == run ? ", another way of the one that is resumed"
+                                  : ", which is not the one that is resumed",
+                   output_dir, other);
 }
 
 int gx_output_holds(const char *output_dir, const char *path)
@@ -263,40 +324,61 @@ int gx_output_holds(const char *output_dir, const char *path)
     return holds;
 }
 
-// Only what a run wrote: checkpoints have manifests. run.json goes last: killed on its way, the folder is still a
-// run's.
-GxStatus gx_output_clear(const char *output_dir, GxError *err)
+// prefix: what names of its checkpoints begin with.
+static GxStatus gx__output_remove_checkpoints(const char *folder, const char *prefix, GxError *err)
 {
     GxFolder list;
     GxStatus status = GX_OK;
-    char path[GX_PATH];
-    const int is_run = gx_run_read(output_dir) != 0;
-    GX_TRY(gx_folder_list(&list, output_dir, err));
+    GX_TRY(gx_folder_list(&list, folder, err));
     for (int i = 0; i < list.n && status == GX_OK; i++) {
+        char path[GX_PATH];
         const GxFolderEntry *e = &list.entry[i];
-        status = gx_path_join(path, output_dir, e->name, err);
-        if (status == GX_OK && gx__output_number(e->name) >= 0 && e->is_folder && gx_folder_is_ours(path))
-            status = gx_publish_remove(path, err);
-        if (status == GX_OK && is_run && e->is_folder && !strcmp(e->name, GX_ABANDONED))
-            status = gx_folder_remove(path, err);
+        if (!e->is_folder || strncmp(e->name, prefix, strlen(prefix))) continue;
+        status = gx_path_join(path, folder, e->name, err);
+        if (status == GX_OK && gx__output_is_checkpoint(path)) status = gx_publish_remove(path, err);
     }
     gx_folder_close(&list);
-    for (int k = GX__OUTPUT_NAMES - 1; k >= 0 && status == GX_OK; k--) {
-        status = gx_path_join(path, output_dir, gx__output_names[k], err);
-        if (status == GX_OK && unlink(path) != 0 && errno != ENOENT)
-            status = GX_FAIL(err, GX_ERR_IO, "cannot remove %s: %s", path, strerror(errno));
-    }
     return status;
 }
 
-// ---- ways that a run has left
-// ----------------------------------------------------------------------------------------
+static GxStatus gx__output_unlink(const char *folder, const char *name, GxError *err)
+{
+    char path[GX_PATH];
+    GX_TRY(gx_path_join(path, folder, name, err));
+    if (unlink(path) == 0 || errno == ENOENT) return GX_OK;
+    return GX_FAIL(err, GX_ERR_IO, "cannot remove %s: %s", path, strerror(errno));
+}
 
-// 1: a folder with a manifest, of which nothing can be said: its contents do not hold.
+// run.json goes last: killed on its way, the folder is still a run's.
+GxStatus gx_output_clear(const char *output_dir, GxError *err)
+{
+    char name[GX_FILE_NAME], apart[GX_PATH];
+    GX_TRY(gx__output_find_used(output_dir, name, err));
+    if (!gx_run_read(output_dir).run)
+        return name[0]
+                   ? GX_FAIL(err, GX_ERR_ARGUMENT,
+                             "%s holds %s, but no run (run.json) that --overwrite_output_dir could replace; move it "
+                             "away, or choose another --output_dir",
+                             output_dir, name)
+                   : GX_OK;
+    GX_TRY(gx__output_remove_checkpoints(output_dir, "checkpoint-", err));
+    GX_TRY(gx_path_join(apart, output_dir, GX_ABANDONED, err));
+    if (gx_path_is_folder(apart)) {
+        GX_TRY(gx__output_remove_checkpoints(apart, "checkpoint-", err));
+        GX_TRY(gx__output_unlink(apart, "log.jsonl", err));
+        rmdir(apart); // unless something else is in it
+    }
+    for (int k = GX__OUTPUT_NAMES - 1; k >= 0; k--) GX_TRY(gx__output_unlink(output_dir, gx__output_names[k], err));
+    return GX_OK;
+}
+
+// ---- ways that a run has left --------------------------------------------------------------------------------------
+
+// 1: a checkpoint of which nothing can be said: its contents do not hold.
 static int gx__output_is_damaged(const char *path)
 {
     GxError torn = GX_ZERO;
-    return gx_folder_is_ours(path) && gx_folder_verify(path, 1, &torn) != GX_OK;
+    return gx__output_is_checkpoint(path) && gx_folder_verify(path, 1, &torn) != GX_OK;
 }
 
 static GxStatus gx__output_refuse_other(const char *path, int64_t run, int64_t step, GxError *err)
@@ -368,18 +450,22 @@ static GxStatus gx__output_behind(const char *output_dir, int64_t run, int64_t s
     return status;
 }
 
-static GxStatus gx__output_move_behind(const char *output_dir, int64_t run, int64_t step, int *moved, GxError *err)
+static GxStatus gx__output_move_behind(const char *output_dir, const GxRunInfo *r, int64_t step, int *moved,
+                                       GxError *err)
 {
-    GX_TRY(gx__output_behind(output_dir, run, step, 1, moved, err));
-    return gx_run_write(output_dir, run, err);
+    GxRunInfo there = *r;
+    there.returns_to = -1;
+    GX_TRY(gx__output_behind(output_dir, r->run, step, 1, moved, err));
+    return gx_run_write(output_dir, &there, err);
 }
 
-GxStatus gx_output_return(const char *output_dir, int64_t run, int64_t step, int *moved, GxError *err)
+GxStatus gx_output_return(const char *output_dir, const GxRunInfo *r, int64_t step, int *moved, GxError *err)
 {
-    GX_TRY(gx__output_behind(output_dir, run, step, 0, moved, err));
-    if (*moved == 0) return GX_OK;
-    GX_TRY(gx__output_write_run(output_dir, run, step, err)); // from here on the older way is left
-    return gx__output_move_behind(output_dir, run, step, moved, err);
+    GxRunInfo on_its_way = *r;
+    on_its_way.returns_to = step;
+    GX_TRY(gx__output_behind(output_dir, r->run, step, 0, moved, err));
+    if (*moved) GX_TRY(gx_run_write(output_dir, &on_its_way, err)); // from here on the older way is left
+    return gx__output_move_behind(output_dir, r, step, moved, err);
 }
 
 // ---- the lock ------------------------------------------------------------------------------------------------------
@@ -393,14 +479,12 @@ GxStatus gx_output_lock(int *lock, const char *output_dir, GxError *err)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "another run is writing to %s; wait for it, or choose another --output_dir", output_dir);
     GX_TRY(gx__output_sweep(output_dir, err));
-    const int64_t returns_to = gx__output_read_run(output_dir, "returns_to", -1);
+    const GxRunInfo r = gx_run_read(output_dir);
     int moved;
-    if (returns_to < 0) return GX_OK;
-    return gx__output_move_behind(output_dir, gx_run_read(output_dir), returns_to, &moved, err);
+    return r.returns_to < 0 ? GX_OK : gx__output_move_behind(output_dir, &r, r.returns_to, &moved, err);
 }
 
-// ---- the newest, and the oldest
-// --------------------------------------------------------------------------------------
+// ---- the newest, and the oldest ------------------------------------------------------------------------------------
 
 GxStatus gx_checkpoint_newest(const char *output_dir, int64_t run, char newest[GX_PATH], const GxLogger *log,
                               GxError *err)
@@ -410,7 +494,9 @@ GxStatus gx_checkpoint_newest(const char *output_dir, int64_t run, char newest[G
     if (!gx_path_is_folder(output_dir)) return GX_OK;
     GX_TRY(gx_folder_list(&list, output_dir, err));
     GxStatus status = GX_OK;
-    for (int64_t n = gx__output_before(&list, INT64_MAX); n >= 0 && status == GX_OK; n = gx__output_before(&list, n)) {
+    const int64_t most = gx_run_read(output_dir).returns_to; // what is behind it has been left
+    for (int64_t n = gx__output_before(&list, most < 0 ? INT64_MAX : most + 1); n >= 0 && status == GX_OK;
+         n = gx__output_before(&list, n)) {
         GxError torn = GX_ZERO;
         status = gx_checkpoint_path(newest, output_dir, n, err);
         if (status != GX_OK) break;

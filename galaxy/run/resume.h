@@ -26,7 +26,7 @@ typedef struct {
     GxTrainState state;   // of the checkpoint. Of a run that begins again, its number alone
     GxJson *args;         // the run's options so far; NULL: it is a new run
     char args_path[GX_PATH];
-    int is_home; // the folder lies in output_dir
+    int is_home; // the folder lies in output_dir, or the run there went on from it
 } GxResume;
 
 // From o->resume: auto, a folder or "". On all ranks; o->output_dir may become the checkpoint's own (rank 0). *lock:
@@ -55,13 +55,23 @@ GX_END
 
 // ---- which checkpoint ----------------------------------------------------------------------------------------------
 
-static void gx__resume_parent(char parent[GX_PATH], const char *folder)
+// The folder that a checkpoint lies in, as it was given where that names it, else whole: "." and links do not.
+static GxStatus gx__resume_parent(char parent[GX_PATH], const char *folder, GxError *err)
 {
-    char path[GX_PATH];
-    size_t n = strlen(folder);
-    while (n > 1 && folder[n - 1] == '/') n--;
-    snprintf(path, sizeof path, "%.*s", (int)n, folder);
-    gx__files_path_parent(parent, path);
+    char *real = realpath(folder, NULL), *given = strdup(folder);
+    if (!real || !given) {
+        free(real);
+        free(given);
+        return GX_FAIL(err, GX_ERR_IO, "cannot find out where %s lies", folder);
+    }
+    size_t n = strlen(given);
+    while (n > 1 && given[n - 1] == '/') given[--n] = 0;
+    const char *a = strrchr(given, '/'), *b = strrchr(real, '/');
+    const int is_named = !strcmp(a ? a + 1 : given, b + 1);
+    gx__files_path_parent(parent, is_named ? given : real);
+    free(real);
+    free(given);
+    return GX_OK;
 }
 
 static int gx__resume_is_same_folder(const char *a, const char *b)
@@ -104,10 +114,11 @@ static GxStatus gx__resume_read_state(GxResume *r, GxError *err)
 }
 
 // A run that has not come to its first checkpoint begins again, as itself.
-static GxStatus gx__resume_begin_again(GxContext *g, GxResume *r, const char *output_dir)
+static GxStatus gx__resume_begin_again(GxContext *g, GxResume *r, const char *output_dir, const GxRunInfo *there)
 {
     char path[GX_PATH];
-    r->state.run = gx_run_read(output_dir);
+    r->state.run = there->run;
+    r->state.world = there->world;
     GX_TRY(gx_path_join(path, output_dir, "training_args.json", &g->error));
     if (r->state.run)
         gx_log(&g->log, GX_LOG_WARNING,
@@ -119,6 +130,29 @@ static GxStatus gx__resume_begin_again(GxContext *g, GxResume *r, const char *ou
     return r->state.run && gx_path_is_file(path) ? gx__resume_read_args(r, output_dir, &g->error) : GX_OK;
 }
 
+static GxStatus gx__resume_check_folder(const GxResume *r, GxError *err)
+{
+    if (!gx_path_is_folder(r->folder))
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "there is no folder %s; --resume takes auto, or a checkpoint's folder",
+                       r->folder);
+    if (gx_run_read(r->folder).run)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "%s is the folder of a run; name a checkpoint in it, or go on with it by --resume auto "
+                       "--output_dir %s",
+                       r->folder, r->folder);
+    return gx_folder_verify(r->folder, 1, err);
+}
+
+// The newest checkpoint, or where the run that has none here came from.
+static GxStatus gx__resume_look_for_newest(GxContext *g, GxResume *r, const GxTrainOptions *o, const GxRunInfo *there)
+{
+    GX_TRY(gx_checkpoint_newest(o->output_dir, there->run, r->folder, &g->log, &g->error));
+    r->is_home = 1;
+    if (r->folder[0] || !there->from[0]) return GX_OK;
+    snprintf(r->folder, sizeof r->folder, "%s", there->from);
+    return gx__resume_check_folder(r, &g->error);
+}
+
 static GxStatus gx__resume_look(GxContext *g, GxResume *r, GxTrainOptions *o, const GxConfig *c, int looks_only,
                                 int *lock)
 {
@@ -126,18 +160,25 @@ static GxStatus gx__resume_look(GxContext *g, GxResume *r, GxTrainOptions *o, co
     const int is_auto = !strcmp(o->resume, "auto");
     char parent[GX_PATH];
     if (!o->resume[0]) return GX_OK;
-    if (is_auto && !looks_only && gx_path_is_folder(o->output_dir)) GX_TRY(gx_output_lock(lock, o->output_dir, err));
-    if (is_auto) GX_TRY(gx_checkpoint_newest(o->output_dir, gx_run_read(o->output_dir), r->folder, &g->log, err));
-    else snprintf(r->folder, sizeof r->folder, "%s", o->resume);
-    if (!r->folder[0]) return gx__resume_begin_again(g, r, o->output_dir);
-    if (!gx_path_is_folder(r->folder))
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "there is no folder %s; --resume takes auto, or a checkpoint's folder",
-                       r->folder);
-    if (!is_auto) GX_TRY(gx_folder_verify(r->folder, 1, err)); // gx_checkpoint_newest has
-    gx__resume_parent(parent, r->folder);
-    if (!is_auto && !gx_config_is_set(c, "output_dir")) // it goes on where it was
-        snprintf(o->output_dir, sizeof o->output_dir, "%s", parent);
-    r->is_home = gx__resume_is_same_folder(parent, o->output_dir);
+    if (is_auto) {
+        if (!looks_only && gx_path_is_folder(o->output_dir)) GX_TRY(gx_output_lock(lock, o->output_dir, err));
+        const GxRunInfo there = gx_run_read(o->output_dir);
+        GX_TRY(gx__resume_look_for_newest(g, r, o, &there));
+        if (!r->folder[0]) return gx__resume_begin_again(g, r, o->output_dir, &there);
+    } else {
+        snprintf(r->folder, sizeof r->folder, "%s", o->resume);
+        GX_TRY(gx__resume_check_folder(r, err));
+        GX_TRY(gx__resume_parent(parent, r->folder, err));
+        const char *name = strrchr(parent, '/');
+        const int is_apart = !strcmp(name ? name + 1 : parent, GX_ABANDONED);
+        if (is_apart && !gx_config_is_set(c, "output_dir"))
+            return GX_FAIL(err, GX_ERR_ARGUMENT,
+                           "%s was set apart; to take it up again, give it a folder of its own with --output_dir",
+                           r->folder);
+        if (!gx_config_is_set(c, "output_dir")) // it goes on where it was
+            snprintf(o->output_dir, sizeof o->output_dir, "%s", parent);
+        r->is_home = !is_apart && gx__resume_is_same_folder(parent, o->output_dir);
+    }
     return gx__resume_read_state(r, err);
 }
 
@@ -186,8 +227,8 @@ void gx_resume_keep_layout(const GxResume *r, const GxTrainOptions *o, GxConfig 
                                          "tp_vocab_size_list",
                                          "seq_scatter_list",
                                          "dp_batch_size_list"};
-    if (!r->folder[0]) return;
-    if (r->state.world == world && !strcmp(r->state.methods, methods) && !gx_config_is_set(c, "tp")) return;
+    const int is_other = r->folder[0] && strcmp(r->state.methods, methods);
+    if (!r->args || (r->state.world == world && !is_other && !gx_config_is_set(c, "tp"))) return;
     for (size_t i = 0; i < sizeof layout / sizeof *layout; i++) gx_config_forget(c, layout[i]);
     if (o->micro_batch_size == 0) gx_config_forget(c, "micro_batch_size"); // a list said it
 }
@@ -224,6 +265,11 @@ static GxStatus gx__resume_check_momentum(const GxResume *r, const GxTrainOption
 GxStatus gx_resume_check(const GxResume *r, const GxTrainOptions *o, GxError *err)
 {
     if (!r->folder[0]) return GX_OK;
+    if (r->state.step > o->max_steps)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "%s is of step %ld, and max_steps is %ld: there is nothing to train; take a larger --max_steps, "
+                       "or an earlier checkpoint",
+                       r->folder, (long)r->state.step, (long)o->max_steps);
     GX_TRY(gx__resume_check_int(r, "seed", r->state.seed, o->seed, err));
     GX_TRY(gx__resume_check_int(r, "seq_len", r->state.seq_len, o->seq_len, err));
     if (strcmp(r->state.optimizer, o->optimizer))

@@ -327,7 +327,7 @@ static GxStatus gx__setup_resume(GxTrainer *t)
 {
     GxContext *g = t->g;
     gx_checkpoint_load_weights(g, &t->model, t->resume.folder);
-    if (gx__setup_only_shows(&t->o)) t->step = t->resume.state.step;
+    if (gx__setup_only_shows(&t->o)) t->step = t->begun = t->resume.state.step, t->samples = t->resume.state.samples;
     else {
         if (gx_trainer_is_first(t)) gx_resume_check_task(&t->resume, t->task, t->self, &g->error);
         gx_checkpoint_load_state(g, &t->model, &t->optimizer, t->resume.folder);
@@ -363,19 +363,33 @@ static int64_t gx__setup_planned_checkpoints(const GxTrainer *t)
     return keep ? gx_min(all, keep + 1) : all; // one is saved before another is removed
 }
 
+// Where a run that went on in another folder came from is told there, until it has a checkpoint of its own.
+static GxStatus gx__setup_describe_run(const GxTrainer *t, GxRunInfo *r, GxError *err)
+{
+    memset(r, 0, sizeof *r);
+    r->run = t->run, r->world = t->g->world, r->returns_to = -1;
+    if (!t->resume.folder[0] || gx_output_holds(t->o.output_dir, t->resume.folder)) return GX_OK;
+    char *from = realpath(t->resume.folder, NULL);
+    const int fits = from && strlen(from) < sizeof r->from;
+    if (fits) snprintf(r->from, sizeof r->from, "%s", from);
+    free(from);
+    return fits ? GX_OK : GX_FAIL(err, GX_ERR_IO, "cannot find out where %s lies", t->resume.folder);
+}
+
 // The folder becomes this run's: behind what it goes on from, nothing of another way is left.
 static GxStatus gx__setup_claim_output(GxTrainer *t)
 {
     const char *folder = t->o.output_dir;
     GxError *err = &t->g->error;
     char path[GX_PATH], apart[GX_PATH];
+    GxRunInfo run;
     int checkpoints = 0;
     int64_t lines = 0;
     GX_TRY(gx_path_join(apart, folder, GX_ABANDONED "/log.jsonl", err));
     GX_TRY(gx_path_join(t->log_path, folder, "log.jsonl", err));
     GX_TRY(gx_path_join(path, folder, "training_args.json", err));
-    GX_TRY(gx_output_return(folder, t->run, t->begun, &checkpoints, err));
-    GX_TRY(gx_run_write(folder, t->run, err));
+    GX_TRY(gx__setup_describe_run(t, &run, err));
+    GX_TRY(gx_output_return(folder, &run, t->begun, &checkpoints, err));
     GX_TRY(gx_config_write_json(&t->config, path, err));
     GX_TRY(gx_log_open(&t->log, t->log_path, t->begun, t->begun == t->o.max_steps, apart, &lines, err));
     gx_report_set_apart(t, checkpoints, lines);
