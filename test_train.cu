@@ -876,7 +876,7 @@ TEST(what_stands_in_the_way_of_a_checkpoint_is_refused_before_training_and_left_
     } cases[] = {
         {"mkdir -p way/checkpoint-2; echo precious >way/checkpoint-2/notes.txt",
          "way/checkpoint-2/notes.txt",
-         {"--max_steps 4", {"way holds checkpoint-2", "--output_dir way-2", "--overwrite_output_dir"}}},
+         {"--max_steps 4", {"way holds checkpoint-2", "--output_dir way-2", "move it away"}}},
         {"mkdir -p way/checkpoint-2; echo precious >way/checkpoint-2/notes.txt",
          "way/checkpoint-2/notes.txt",
          {"--max_steps 4 --overwrite_output_dir", {"way/checkpoint-2", "step 2", "choose another --output_dir"}}},
