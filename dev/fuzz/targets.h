@@ -120,8 +120,9 @@ static void put(const char *path, const void *bytes, int64_t n)
 static void put_part(const Case *c, const char *folder, const char *name)
 {
     char path[GX_PATH];
+    GxError e = GX_ZERO;
     const Bytes *b = case_part(c, name);
-    snprintf(path, sizeof path, "%s/%s", folder, name);
+    EXPECT(gx_path_join(path, folder, name, &e) == GX_OK, "%s", e.message);
     put(path, b->p, b->n);
 }
 
