@@ -9,7 +9,7 @@ N=$1
 RANDOM=$2
 ENGINES=(serial threads tcp)
 if command -v mpirun >/dev/null && grep -q MPI_Init "$PROGRAM"; then ENGINES+=(mpi); else echo "no mpirun, or a program without MPI: left out"; fi
-port=$((20000 + $$ % 20000))
+port=$((20000 + $$ % 12000)) # below those that the system gives to others
 
 start() { # engine, output folder: into pids; what is said goes into said.*
     local line="$PROGRAM $FLAGS --output_dir $2 --resume auto"
