@@ -30,6 +30,7 @@ endif
 GEMM ?= $(if $(call has_header,oneapi/dnnl/dnnl.h),onednn,plain)
 MPI  ?= $(if $(shell command -v mpicc),1,0)
 JSON ?= $(if $(call has_header,jansson.h),1,0)
+UTF8PROC ?= $(if $(call has_header,utf8proc.h),1,0)
 
 # One of these, or make stops: a misspelt value would build something else under its name.
 one_of = $(if $(filter 1,$(words $($(1)))),$(filter $($(1)),$(2)))
@@ -38,6 +39,7 @@ $(call require,VARIANT,fast asan tsan)
 $(call require,GEMM,onednn plain)
 $(call require,MPI,0 1)
 $(call require,JSON,0 1)
+$(call require,UTF8PROC,0 1)
 
 # -g1: the lines that reports name, without variables: a quarter less time to compile
 CFLAGS_fast := -O3 -fopenmp
@@ -47,10 +49,11 @@ ARCHFLAGS   ?= -march=native $(if $(filter x86_64,$(shell uname -m)),-mprefer-ve
 # no errno and no traps from math: loops with sqrt and comparisons become vector code. NaN, infinities and the order of sums stay as they are.
 CFLAGS  ?= $(CFLAGS_$(VARIANT)) $(ARCHFLAGS) -fno-math-errno -fno-trapping-math
 WARN    := -Wall -Wextra
-DEFINES := $(if $(filter onednn,$(GEMM)),-DGX_WITH_ONEDNN) $(if $(filter 1,$(JSON)),-DGX_WITH_JANSSON) $(if $(filter 1,$(MPI)),-DGX_WITH_MPI)
-# jansson's archive where there is one: the program then runs where no jansson is
-JANSSON := $(if $(filter 1,$(JSON)),$(or $(filter /%,$(shell $(CC) -print-file-name=libjansson.a 2>/dev/null)),-ljansson))
-LIBS    := $(if $(filter onednn,$(GEMM)),-ldnnl) $(JANSSON) -lm -lpthread
+DEFINES := $(if $(filter onednn,$(GEMM)),-DGX_WITH_ONEDNN) $(if $(filter 1,$(JSON)),-DGX_WITH_JANSSON) $(if $(filter 1,$(UTF8PROC)),-DGX_WITH_UTF8PROC) $(if $(filter 1,$(MPI)),-DGX_WITH_MPI)
+# the archives of jansson and utf8proc where there are any: the program then runs where these libraries are not
+archive  = $(or $(filter /%,$(shell $(CC) -print-file-name=lib$(1).a 2>/dev/null)),-l$(1))
+LIBS    := $(if $(filter onednn,$(GEMM)),-ldnnl) $(if $(filter 1,$(JSON)),$(call archive,jansson)) \
+    $(if $(filter 1,$(UTF8PROC)),$(call archive,utf8proc)) -lm -lpthread
 ifeq ($(MPI),1)
 DEFINES += $(shell mpicc --showme:compile 2>/dev/null || mpicc -compile_info | cut -d' ' -f2-)
 LIBS    += $(shell mpicc --showme:link 2>/dev/null || mpicc -link_info | cut -d' ' -f2-)
@@ -83,21 +86,26 @@ ifneq ($(COMMAND),$(strip $(shell cat $(O)/command 2>/dev/null)))
 endif
 
 # A program per family, which composes any mode from flags; and per mode, whose source train_<mode>.cu serves every family.
-FAMILIES := llama
+FAMILIES := llama bert
 MODES    := $(shell sed -n 's/^ *X.\([a-z0-9]*\),.*/\1/p' galaxy/model/mode.h)
+# A tool besides: no training, no GPU.
+TOOLS    := tokenize
 PROGRAMS := $(foreach f,$(FAMILIES),train_$(f) $(MODES:%=train_$(f)_%))
 # What runs on the host alone is tested in the build for the CPU.
-TESTS    := $(if $(filter cpu,$(DEVICE)),$(patsubst %.cu,%,$(wildcard test_*.cu)),test_devices test_memory test_llama test_precision test_train_devices)
-TESTS    += $(if $(filter cuda,$(DEVICE)),test_modes)
+TESTS    := $(if $(filter cpu,$(DEVICE)),$(patsubst %.cu,%,$(wildcard test_*.cu)),test_devices test_memory test_llama test_bert test_precision test_train_devices)
+TESTS    += $(if $(filter cuda,$(DEVICE)),test_modes test_bert_modes)
 
 # ---- programs -----------------------------------------------------------------------------------------------------------------------------------
-.PHONY: help print-folder build-tests $(PROGRAMS) data run setup demo check test test-all fuzz gpu refs bench bench-modes pictures format clean
+.PHONY: help print-folder build-tests $(PROGRAMS) $(TOOLS) data data-bert run setup demo demo-bert check test test-all fuzz gpu refs bench bench-modes pictures format clean
 help:
 	@echo "make demo              install what is missing, build, train a small LLaMA on real text in about two minutes"
+	@echo "make demo-bert         the same of a BERT: a vocabulary, masked tokens, a classifier, in about three minutes"
 	@echo "make test              install what is missing, all tests (no Python needed)"
 	@echo "make train_llama       build the program (also $(filter-out train_llama,$(PROGRAMS))); then ./train_llama --help"
+	@echo "make tokenize          build the program that makes a vocabulary from texts; then ./tokenize --help"
 	@echo "make run NP=8          train_llama, or PROGRAM=train_llama_tp, as 8 MPI ranks; ARGS='--max_steps 100' goes to the program"
 	@echo "make data FILE=x.txt   text to train on into data/text.txt; without FILE the King James Bible or what there is"
+	@echo "make data-bert         sentences, labelled texts and pairs into data/bert, from the King James Bible and WordNet"
 	@echo "make check             the tests without sanitizers, under a minute"
 	@echo "make fuzz SECONDS=60   hostile files and arguments for the library, each kind for so long (docs/fuzzing.md)"
 	@echo "make refs              make the PyTorch references again and compare (Python, 6 GB)"
@@ -166,10 +174,18 @@ $(PROGRAMS): %: $(O)/% data/text.txt
 	@ln -sf $(O)/$@ $@
 	@echo "$@: device $(DEVICE)$(WHY_DEVICE); GEMM $(GEMM), MPI $(if $(filter 1,$(MPI)),yes,no)"
 
+$(TOOLS): %: $(O)/%
+	@ln -sf $(O)/$@ $@
+$(O)/test_tokenizer: tokenize.cu # is part of it
+
 data/text.txt:
 	@dev/data/prepare_text.sh
 data:
 	@dev/data/prepare_text.sh $(FILE)
+# setup says nothing where all is there
+data-bert:
+	@dev/setup.sh bert
+	@dev/data/prepare_bert.sh
 
 print-folder:
 	@echo $(O)
@@ -185,6 +201,11 @@ setup:
 demo: setup # what was just installed is looked for anew by a make of its own
 	@$(MAKE) --no-print-directory train_llama
 	@dev/demo.sh
+# A vocabulary, pre-training, fine-tuning: about three minutes on two cores.
+demo-bert: setup
+	@dev/setup.sh bert
+	@$(MAKE) --no-print-directory train_bert tokenize data-bert
+	@dev/demo_bert.sh
 
 # ---- tests --------------------------------------------------------------------------------------------------------------------------------------
 test: setup
@@ -200,14 +221,14 @@ RUN_TSAN   = $(MAKE) --no-print-directory VARIANT=tsan MPI=0
 RUN_EMU    = $(MAKE) --no-print-directory DEVICE=emu
 ASAN      := build/cpu-asan-$(GEMM)-mpi$(MPI)-json$(JSON)
 # the CUDA code on the emulator: three orders of threads and blocks, streams late and at random, both sanitizers; the emulator itself, too
-WORKSHOP  := workshop_memory_bound workshop_rms_norm workshop_attention
+WORKSHOP  := workshop_memory_bound workshop_rms_norm workshop_layer_norm workshop_attention
 EMU       := $(patsubst build/cpu-%,build/emu-%,$(CPU_FOLDER))
 EMU_ASAN  := $(patsubst build/emu-fast-%,build/emu-asan-%,$(EMU))
 EMU_TSAN  := build/emu-tsan-plain-mpi0-json$(JSON)
 EMU_RUNS   = $(EMU_TSAN)/test_devices "env GX_TRAIN_LLAMA=$(EMU)/train_llama $(EMU)/test_train_devices" $(EMU)/test_devices \
     "env GX_EMU_ORDER=reverse $(EMU)/test_devices" \
     "env GX_EMU_ORDER=random:7 GX_EMU_STREAMS=random:7 $(EMU)/test_devices" $(EMU)/test_precision "env GX_EMU_STREAMS=random:3 $(EMU)/test_precision" \
-    $(EMU)/test_llama $(EMU)/test_memory $(EMU_ASAN)/test_devices $(EMU)/test_emu $(EMU_ASAN)/test_emu $(EMU_TSAN)/test_emu \
+    $(EMU)/test_llama $(EMU)/test_bert $(EMU)/test_memory $(EMU_ASAN)/test_devices $(EMU)/test_emu $(EMU_ASAN)/test_emu $(EMU_TSAN)/test_emu \
     $(foreach w,$(WORKSHOP),"$(EMU)/$(w) --check")
 # what CPUs without instructions for bf16 run, which oneDNN takes this one for; and a build without oneDNN and without MPI
 PLAIN     := build/cpu-$(VARIANT)-plain-mpi0-json$(JSON)
@@ -217,7 +238,7 @@ export GX_TRAIN_LLAMA GX_TRAIN_LLAMA_NOMPI
 check: GX_TRAIN_LLAMA := $(O)/train_llama
 check:
 	@$(MAKE) --no-print-directory -j$(CORES) build-tests
-	@dev/test.sh $(LONGEST_FIRST) dev/test_make.sh
+	@dev/test.sh $(LONGEST_FIRST) dev/test_make.sh dev/test_setup.sh
 test-all: GX_TRAIN_LLAMA := $(O)/train_llama
 test-all: GX_TRAIN_LLAMA_NOMPI := $(PLAIN)/train_llama
 test-all:
@@ -231,12 +252,12 @@ test-all:
 	@dev/test.sh $(if $(SKIPS),--allowed-skips $(SKIPS)) $(EMU_RUNS) dev/test_cuda.sh $(addprefix $(shell $(RUN_TSAN) -s print-folder)/,$(TSAN_TESTS)) \
 	    "$(ASAN)/fuzz all --seconds 2" \
 	    $(foreach t,$(filter test_train%,$(TESTS)),"env GX_TRAIN_LLAMA=$(shell $(RUN_ASAN) -s print-folder)/train_llama $(shell $(RUN_ASAN) -s print-folder)/$(t)") \
-	    $(LONGEST_FIRST) dev/test_headers.sh $(PLAIN)/test_ops $(NO_BF16) dev/test_make.sh \
+	    $(LONGEST_FIRST) dev/test_headers.sh $(PLAIN)/test_ops $(NO_BF16) dev/test_make.sh dev/test_setup.sh \
 	    $(addprefix $(shell $(RUN_ASAN) -s print-folder)/,$(filter-out test_train%,$(TESTS)))
 # what takes longest to compile begins: the library, then the tests that have it inside
-build-tests: $(OBJECTS) $(filter $(LOOK_INSIDE),$(LONGEST_FIRST) $(CHECKS)) $(CHECKS) $(PROGRAMS:%=$(O)/%)
+build-tests: $(OBJECTS) $(filter $(LOOK_INSIDE),$(LONGEST_FIRST) $(CHECKS)) $(CHECKS) $(PROGRAMS:%=$(O)/%) $(TOOLS:%=$(O)/%)
 # All that a visit to a machine with a GPU runs, built beforehand in a folder that is always the same; then `dev/cuda/visit.sh OUT` runs it there. That
-# machine may have another processor, and nothing but CUDA and NCCL: no MPI, no oneDNN, and jansson is in the programs where its archive is here.
+# machine may have another processor, and nothing but CUDA and NCCL: no MPI, no oneDNN, and jansson and utf8proc are in the programs where their archives are here.
 GPU_FOLDER    := build/cuda-fast-plain-mpi0-json1
 GPU_PROCESSOR := $(if $(filter x86_64,$(shell uname -m)),-mavx2 -mfma)
 GPU_MAKE       = $(MAKE) --no-print-directory -j$(CORES) DEVICE=cuda VARIANT=fast GEMM=plain MPI=0 JSON=1 \
@@ -264,4 +285,4 @@ refs:
 format:
 	clang-format -i $(HEADERS) $(wildcard *.cu dev/*.cu dev/*/*.cu dev/*/*.h test/*.h)
 clean:
-	rm -rf build $(PROGRAMS)
+	rm -rf build $(PROGRAMS) $(TOOLS)

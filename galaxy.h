@@ -8,6 +8,7 @@
 //   Defined before the include (and linked), these bring in libraries, each behind one header:
 //     GX_WITH_ONEDNN   cpu/gemm.h   matrix products by oneDNN (-ldnnl); without it plain C
 //     GX_WITH_JANSSON  io/json.h    JSON (-ljansson); without it configurations and checkpoints say GX_ERR_UNSUPPORTED
+//     GX_WITH_UTF8PROC io/unicode.h accents, for BERT's tokenizer (-lutf8proc); without it that says GX_ERR_UNSUPPORTED
 //     GX_WITH_MPI      comm/mpi.h   ranks by mpirun (mpicc); without it ranks are threads, or processes by TCP
 //     -fopenmp                      several CPU threads per rank
 //   Any header can also be included by itself.
@@ -31,7 +32,7 @@
 //   base      what everything stands on: errors, memory, random numbers, tensors and where they lie, the context
 //   ops       what is computed: contracts            cpu   how, on the CPU
 //   comm      who talks with whom                    parallel   who has what; a step as a list of actions
-//   model     units of (core, CON) pairs, modes, LLaMA
+//   model     units of (core, CON) pairs, modes, LLaMA, BERT
 //   io        files                                  task  what is trained for: data in, metrics out
 //   run       the interpreter of steps, the trainer
 #ifndef GALAXY_H
@@ -55,7 +56,10 @@
 #include "galaxy/ops/memory.h"
 #include "galaxy/ops/elementwise.h"
 #include "galaxy/ops/embedding.h"
+#include "galaxy/ops/rows.h"
 #include "galaxy/ops/norm.h"
+#include "galaxy/ops/dropout.h"
+#include "galaxy/ops/residual.h"
 #include "galaxy/ops/linear.h"
 #include "galaxy/ops/rope.h"
 #include "galaxy/ops/attention.h"
@@ -93,11 +97,15 @@
 #include "galaxy/model/linear.h"
 #include "galaxy/model/att.h"
 #include "galaxy/model/mlp.h"
+#include "galaxy/model/enter.h"
 #include "galaxy/model/con.h"
 #include "galaxy/model/embed.h"
 #include "galaxy/model/head.h"
+#include "galaxy/model/labels.h"
+#include "galaxy/model/vectors.h"
 #include "galaxy/model/cores.h"
 #include "galaxy/model/llama.h"
+#include "galaxy/model/bert.h"
 
 #include "galaxy/io/files.h"
 #include "galaxy/io/json.h"
@@ -105,13 +113,36 @@
 #include "galaxy/io/folder.h"
 #include "galaxy/io/config.h"
 #include "galaxy/io/safetensors.h"
+#include "galaxy/io/tokenizer_kind.h"
+#include "galaxy/io/byte_tokens.h"
+#include "galaxy/io/unicode.h"
+#include "galaxy/io/wordpiece.h"
+#include "galaxy/io/wordpiece_files.h"
+#include "galaxy/io/wordpiece_train.h"
 #include "galaxy/io/tokenizer.h"
 #include "galaxy/io/dataset.h"
 #include "galaxy/io/dataset_hash.h"
+#include "galaxy/io/records.h"
+#include "galaxy/io/npy.h"
+#include "galaxy/io/labels.h"
+#include "galaxy/io/model_labels.h"
 
 #include "galaxy/task/task.h"
+#include "galaxy/task/text_batch.h"
+#include "galaxy/task/text_tokenizer.h"
+#include "galaxy/task/sentences.h"
+#include "galaxy/task/token_masks.h"
+#include "galaxy/task/confusion.h"
+#include "galaxy/task/scores.h"
 #include "galaxy/task/generate.h"
 #include "galaxy/task/causal_lm.h"
+#include "galaxy/task/masked_lm.h"
+#include "galaxy/task/labelled_texts.h"
+#include "galaxy/task/predictions.h"
+#include "galaxy/task/bag_of_words.h"
+#include "galaxy/task/classification.h"
+#include "galaxy/task/text_groups.h"
+#include "galaxy/task/embedding.h"
 
 #include "galaxy/run/processors.h"
 #include "galaxy/run/schedule.h"
@@ -119,8 +150,12 @@
 #include "galaxy/run/interpreter.h"
 #include "galaxy/run/metrics.h"
 #include "galaxy/run/plot.h"
+#include "galaxy/run/plot_confusion.h"
 #include "galaxy/run/options.h"
+#include "galaxy/run/task_choice.h"
+#include "galaxy/run/family_json.h"
 #include "galaxy/run/llama_family.h"
+#include "galaxy/run/bert_family.h"
 #include "galaxy/run/agree.h"
 #include "galaxy/run/tensor_file.h"
 #include "galaxy/run/checkpoint.h"
@@ -130,6 +165,7 @@
 #include "galaxy/run/report.h"
 #include "galaxy/run/launch.h"
 #include "galaxy/run/trainer.h"
+#include "galaxy/run/best.h"
 #include "galaxy/run/buffers.h"
 #include "galaxy/run/setup.h"
 
@@ -137,7 +173,7 @@
 #define GX_FAMILY gx_llama // of train_tp.cu and its siblings: -DGX_FAMILY=gx_bert for another one
 #endif
 #ifndef GX_TASK
-#define GX_TASK gx_causal_lm // of these: what they train for
+#define GX_TASK (*GX_FAMILY.tasks[0]) // of these: what they train for, if --task does not say it
 #endif
 #endif
 

@@ -155,13 +155,12 @@ static void expect_window(Expectation *e, const Layout *l, const Result *r, int6
 {
     e->mesh = &r->model->mesh;
     e->n = 0;
-    expect_sum(e, "window", GX_AXIS_ALL, 2 * 8); // labels and the stop flag
+    expect_sum(e, "window", GX_AXIS_ALL, (GX_MAX_LOSSES + 1) * 8); // labels and the stop flag
     for (int i = 0; i < l->micro; i++) expect_micro_batch(e, l, B);
     expect_grads(e, r->model);
     if (l->mode->methods.att == GX_METHOD_TP) expect_shared_grads(e, l);
     expect_sum(e, "norm", GX_AXIS_TP, 8);
-    // each rank has the losses of its samples, and where the head is by SP, of its slice of them
-    expect_sum(e, "loss", GX_AXIS_LOSS | (l->mode->methods.ends == GX_METHOD_SP ? GX_AXIS_TP : 0), 8);
+    expect_sum(e, "loss", GX_LOSS_AXES, GX_MAX_LOSSES * 8);
 }
 
 // ---- what was recorded ---------------------------------------------------------------------------------------------
@@ -316,7 +315,7 @@ static void record_dry(const Layout *l, const Result *r, int rank, GxRecorder *r
     memset(batch, 0, sizeof batch);
     for (int i = 0; i < l->micro; i++) {
         batch[i].T = T, batch[i].B = l->samples[rank / l->tp], batch[i].runs = gx_runs_one(T, 0);
-        batch[i].tokens = batch[i].labels = t->tokens;
+        batch[i].tokens = batch[i].target[0].labels = t->tokens;
     }
     arena.dry = 1, arena.capacity = INT64_MAX / 2;
     gx_arena_open_dry(&host);

@@ -27,7 +27,7 @@
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
-enum { MAX_BUFFERS = 9, ACT = GX_DTYPES }; // ACT: the type of activations and weights
+enum { MAX_BUFFERS = 11, ACT = GX_DTYPES }; // ACT: the type of activations and weights
 #ifdef __SANITIZE_ADDRESS__
 enum { GUARD = 0 }; // the sanitizer's own is nearer
 #else
@@ -50,9 +50,13 @@ typedef struct {
     int64_t d[5];
     GxRuns q, k;
     int group, q_first, causal, layout;
-    float factor; // of its inputs; 0: 1
-    float sure;   // added to a label's logit
-    int large;    // left out where ONLY_RACES
+    float factor;                    // of its inputs; 0: 1
+    float sure;                      // added to a label's logit
+    int documents[ORACLE_DOCUMENTS]; // of attention; none: no array
+    float dropout;                   // of attention
+    int identity;                    // attention's v is the identity, and in the backward do: o, dv are probabilities
+    int large;                       // left out where ONLY_RACES
+    int ignored;                     // a token without a gradient, which is not 0; 0: none
 } Shape;
 #define RUN1(length, position)                                                                                         \
     {                                                                                                                  \
@@ -135,6 +139,7 @@ static int64_t twice_d01(const Shape *s) { return 2 * s->d[0] * s->d[1]; }
 static double few(const Shape *s) { return (void)s, 16; }
 static double sum_d0(const Shape *s) { return (double)s->d[0] + 16; }
 static double sum_d1(const Shape *s) { return (double)s->d[1] + 16; }
+static double sum_d01(const Shape *s) { return (double)(s->d[0] + s->d[1]) + 16; } // one behind the other
 static double sum_d2(const Shape *s) { return (double)s->d[2] + 16; }
 
 static const Variant plain[] = {{0, 0, {{0, 0}}}};
@@ -207,6 +212,10 @@ static void call_add(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
 {
     (void)a, gx_add(g, b[0], b[1], b[2], s->d[0], t);
 }
+static void call_scale(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)a, gx_scale(g, b[0], b[1], s->d[0], 1.7f, t);
+}
 static void call_sum(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
 {
     (void)t, gx_sum(g, (double *)b[0], (const float *)b[1], s->d[0], a);
@@ -240,16 +249,29 @@ static const Shape embedding_shapes[] = {
     {.d = {3, 1031, 5, 6, 7}},
     {.d = {40, 64, 0, 500, 500}},
     {.d = {300, 24, 0, 2, 3}},
-    {.d = {5000, 8, 0, 13, 13}, .large = 1}}; // more rows than a GPU takes at a time
+    {.d = {70, 40, 3, 9, 13}, .ignored = 5},
+    {.d = {130, 24, 0, 60, 60}, .ignored = 7},
+    {.d = {5000, 8, 0, 13, 13}, .large = 1},
+    {.d = {5000, 8, 0, 40, 40}, .large = 1}}; // more rows than a GPU takes at a time
 
 static int64_t embedding_table(const Shape *s) { return (s->d[3] - s->d[2]) * s->d[1]; }
+static GxEmbedding embedding_of(const Shape *s, GxDtype t, int accumulate)
+{
+    GxEmbedding e = gx_embedding_shape(s->d[0], s->d[1], s->d[3], t);
+    e.v_begin = s->d[2];
+    e.ignored = s->ignored ? s->ignored : -1;
+    e.accumulate = accumulate;
+    return e;
+}
 static void call_embedding_forward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
 {
-    (void)a, gx_embedding_forward(g, b[0], b[1], (const int32_t *)b[2], s->d[0], s->d[1], s->d[2], s->d[3], t);
+    const GxEmbedding e = embedding_of(s, t, a);
+    gx_embedding_forward(g, b[0], b[1], (const int32_t *)b[2], &e);
 }
 static void call_embedding_backward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
 {
-    gx_embedding_backward(g, (float *)b[0], b[1], (const int32_t *)b[2], s->d[0], s->d[1], s->d[2], s->d[3], a, t);
+    const GxEmbedding e = embedding_of(s, t, a);
+    gx_embedding_backward(g, (float *)b[0], b[1], (const int32_t *)b[2], &e);
 }
 static Case *prepare_ids(Case *c)
 {
@@ -296,6 +318,260 @@ static double norm_backward_floor(const Case *c, int buffer)
     double squares = 0;
     for (int64_t i = 0; i < d01(c->shape); i++)
         squares += pow((double)numbers(c, 5)[i / C] * numbers(c, 6)[i % C] * numbers(c, 2)[i], 2);
+    return buffer == 0 ? sqrt(squares) : 0;
+}
+
+// ---- layer norm: d = R, C, mean of its inputs ----------------------------------------------------------------------
+
+static const Shape layer_norm_shapes[] = {{.d = {1, 1}},
+                                          {.d = {3, 7}},
+                                          {.d = {257, 1}},
+                                          {.d = {5, 64}},
+                                          {.d = {65, 257}},
+                                          {.d = {33, 72, 1000}},
+                                          {.d = {2, 1031}},
+                                          {.d = {17, 4096}, .large = 1}, // longer than the shared memory for shares
+                                          {.d = {3, 12296}, .large = 1}, // than that for a row, in fp32 and in bf16
+                                          {.d = {1, 24584}}};
+static const Variant layer_norm_variants[] = {{0, 0, {{0, 0}}}, {0, 1u << 1 | 1u << 2, {{0, 3}}}};
+static const Variant layer_norm_backward_variants[] = {{0, 0, {{0, 0}}},
+                                                       {1, 0, {{0, 3}}},
+                                                       {1, 1u << 1, {{0, 0}}},
+                                                       {0, 1u << 2, {{0, 0}}},
+                                                       {0, 1u << 1 | 1u << 2, {{0, 0}}},
+                                                       {1, 1u << 0, {{0, 0}}}};
+
+static void call_layer_norm_forward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)a,
+        gx_layer_norm_forward(g, b[0], (float *)b[1], (float *)b[2], b[3], b[4], b[5], s->d[0], s->d[1], NORM_EPS, t);
+}
+static void call_layer_norm_backward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    gx_layer_norm_backward(g, b[0], (float *)b[1], (float *)b[2], b[3], b[4], (const float *)b[5], (const float *)b[6],
+                           b[7], s->d[0], s->d[1], a, t);
+}
+static Case *prepare_layer_norm(Case *c)
+{
+    for (int64_t i = 0; i < d01(c->shape); i++) numbers(c, 3)[i] += (float)c->shape->d[2];
+    return c;
+}
+// Mean and rstd of the rows of buffer x.
+static void give_statistics(Case *c, int x, int mean, int rstd)
+{
+    const int64_t C = c->shape->d[1];
+    float *y = (float *)take(4 * d01(c->shape)), *w = (float *)take(4 * C);
+    for (int64_t i = 0; i < C; i++) w[i] = 1;
+    gx_layer_norm_forward(c->cpu, y, numbers(c, mean), numbers(c, rstd), numbers(c, x), w, w, c->shape->d[0], C,
+                          NORM_EPS, GX_F32);
+    free(y), free(w);
+}
+static Case *prepare_layer_norm_backward(Case *c)
+{
+    for (int64_t i = 0; i < d01(c->shape); i++)
+        numbers(c, 4)[i] = rounded(numbers(c, 4)[i] + (float)c->shape->d[2], c->type);
+    give_statistics(c, 4, 5, 6);
+    return c;
+}
+// The norm of what cancels: x*rstd*w in y and dy*x*rstd in dw where x is far from 0, rstd*w*dy in dx where columns are
+// few.
+static double norm_terms(const Case *c, int x, int factor, const float *w, int rstd)
+{
+    const int64_t C = c->shape->d[1];
+    double squares = 0;
+    for (int64_t i = 0; i < d01(c->shape); i++) {
+        const double r = rstd >= 0 ? numbers(c, rstd)[i / C] : 1;
+        squares += pow(
+            r * (x >= 0 ? numbers(c, x)[i] : 1) * (w ? w[i % C] : 1) * (factor >= 0 ? numbers(c, factor)[i] : 1), 2);
+    }
+    return sqrt(squares);
+}
+static double layer_norm_floor(const Case *c, int buffer) // rstd is at least 1 over what the inputs are scattered by
+{
+    if (buffer == 0) return norm_terms(c, 3, -1, numbers(c, 4), -1);
+    return buffer == 1 ? norm_terms(c, 3, -1, NULL, -1) / sqrt((double)c->shape->d[1]) : 0;
+}
+static double layer_norm_backward_floor(const Case *c, int buffer)
+{
+    if (buffer == 0) return norm_terms(c, -1, 3, numbers(c, 7), 6) * (1 + fabs((double)c->shape->d[2]));
+    return buffer == 1 ? norm_terms(c, 4, 3, NULL, 6) : 0;
+}
+
+// ---- dropout and residual: d = R, C, p in thousandths, where its rows lie ------------------------------------------
+
+enum { FROM_2, LISTED, FAR }; // rows of a slice; given one by one; whose numbers have more than 32 bits
+static const Shape dropout_shapes[] = {{.d = {1, 1, 250, FROM_2}},   {.d = {9, 7, 900, LISTED}},
+                                       {.d = {3, 768, 100, LISTED}}, {.d = {5, 64, 0, FROM_2}},
+                                       {.d = {65, 257, 500, FAR}},   {.d = {70, 40, 250, FROM_2}}};
+static const Variant dropout_variants[] = {{0, 0, {{0, 0}}}, {0, 0, {{0, 1}}}};
+static const Shape residual_shapes[] = {{.d = {1, 1, 250, FROM_2}},
+                                        {.d = {9, 7, 900, LISTED}},
+                                        {.d = {3, 768, 100, LISTED}},
+                                        {.d = {5, 64, 0, FROM_2}},
+                                        {.d = {65, 257, 500, FAR}},
+                                        {.d = {70, 72, 250, FROM_2}},
+                                        {.d = {17, 4096, 100, LISTED}, .large = 1},
+                                        {.d = {2, 24584, 250, FROM_2}, .large = 1}};
+static const Shape undropped_shapes[] = {{.d = {1, 1}}, {.d = {9, 7}}, {.d = {40, 768}}, {.d = {65, 257}}};
+enum {
+    WITHOUT_NORM = 1u << 2 | 1u << 3 | 1u << 7 | 1u << 8,
+    WITHOUT_NORM_BACK = 1u << 3 | 1u << 4 | 1u << 6 | 7u << 7
+};
+static const Variant residual_variants[] = {{0, 0, {{0, 0}}},
+                                            {0, 1u << 6, {{1, 4}}},
+                                            {0, 1u << 2 | 1u << 3, {{1, 5}}},
+                                            {0, 1u << 1, {{0, 5}}},
+                                            {0, WITHOUT_NORM, {{0, 0}}},
+                                            {0, WITHOUT_NORM | 1u << 6, {{1, 4}, {0, 4}}},
+                                            {0, WITHOUT_NORM | 1u << 1, {{0, 0}}}};
+static const Variant residual_backward_variants[] = {{0, 0, {{0, 0}}},
+                                                     {1, 0, {{0, 5}}},
+                                                     {1, 1u << 0, {{0, 0}}},
+                                                     {0, 1u << 1, {{0, 0}}},
+                                                     {1, 1u << 2 | 1u << 4, {{0, 0}}},
+                                                     {0, 7u << 2, {{0, 0}}},
+                                                     {1, WITHOUT_NORM_BACK, {{0, 0}}},
+                                                     {0, WITHOUT_NORM_BACK | 1u << 0, {{1, 5}}}};
+static const Variant undropped_variants[] = {
+    {0, 0, {{1, 0}}}, {1, WITHOUT_NORM_BACK, {{1, 0}}}, {1, 0, {{0, 5}, {1, 5}}}};
+
+static GxDropout dropout_of(const Shape *s, const void *rows)
+{
+    GxDropout d = GX_ZERO;
+    d.p = (float)s->d[2] / 1000;
+    if (s->d[2] == 0) return d;
+    d.site = gx_random_site(GX_SITE_DROPOUT, 3);
+    d.first_sample = 5000000011, d.B = 4;
+    d.first_row = s->d[3] == FAR ? 5000000000 : 2;
+    d.T = (d.first_row + s->d[0]) / d.B + 1;
+    d.rows = s->d[3] == LISTED ? (const int32_t *)rows : NULL;
+    return d;
+}
+static void give_rows(Case *c, int rows)
+{
+    c->step.seed = 0x123456789abcdef0, c->step.step = 9;
+    for (int64_t r = 0; r < c->shape->d[0]; r++) integers(c, rows)[r] = (int32_t)(r * 5 % c->shape->d[0]);
+}
+static void call_dropout(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    const GxDropout d = dropout_of(s, b[2]);
+    (void)a, gx_dropout(g, b[0], b[1], s->d[0], s->d[1], &d, t);
+}
+static Case *prepare_dropout(Case *c) { return give_rows(c, 2), c; }
+static GxResidual residual_of(const Shape *s, const void *bias, const void *w, const void *b, const void *rows,
+                              GxDtype t)
+{
+    GxResidual r = GX_ZERO;
+    r.R = s->d[0], r.C = s->d[1];
+    r.bias = bias, r.w = w, r.b = b;
+    r.eps = NORM_EPS;
+    r.dropout = dropout_of(s, rows);
+    r.dtype = t;
+    return r;
+}
+static void call_residual_forward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    const GxResidual r = residual_of(s, b[6], b[7], b[8], b[9], t);
+    (void)a, gx_residual_forward(g, b[0], b[1], (float *)b[2], (float *)b[3], b[4], b[5], &r);
+}
+static void call_residual_backward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    const GxResidual r = residual_of(s, NULL, b[9], b[9], b[10], t); // b and the bias are not read
+    gx_residual_backward(g, b[0], b[1], (float *)b[2], (float *)b[3], (float *)b[4], b[5], b[6], (const float *)b[7],
+                         (const float *)b[8], &r, a);
+}
+static Case *prepare_residual(Case *c) { return give_rows(c, 9), c; }
+static Case *prepare_residual_backward(Case *c)
+{
+    give_statistics(c, 6, 7, 8);
+    return give_rows(c, 10), c;
+}
+static double residual_floor(const Case *c, int buffer)
+{
+    const double terms = norm_terms(c, 4, -1, NULL, -1) + norm_terms(c, 5, -1, NULL, -1);
+    return buffer < 2 ? terms : buffer == 2 ? terms / sqrt((double)c->shape->d[1]) : 0;
+}
+static double residual_backward_floor(const Case *c, int buffer)
+{
+    const double terms = norm_terms(c, -1, 5, numbers(c, 9), 8);
+    return buffer < 3 ? terms : buffer == 3 ? norm_terms(c, 6, 5, NULL, 8) : 0;
+}
+
+// ---- rows by number: d = n, C, first, rows of x; of means T, C, B, t_first, parts; of rows of length one R, C ------
+
+static const Shape rows_shapes[] = {
+    {.d = {1, 1, 0, 1}}, {.d = {5, 7, 3, 11}}, {.d = {40, 64, 1000, 70}}, {.d = {3, 1031, 0, 5}}};
+static const Shape mean_shapes[] = {{.d = {1, 1, 1, 0, 1}},
+                                    {.d = {6, 7, 3, 0, 4}},
+                                    {.d = {9, 17, 2, 4, 4}},
+                                    {.d = {33, 264, 3, 0, 5}},
+                                    {.d = {5, 768, 1, 2, 3}}};
+static const Variant normalize_variants[] = {{0, 0, {{0, 0}}}, {0, 1u << 1, {{0, 2}}}};
+static const Variant normalize_backward_variants[] = {{0, 0, {{0, 0}}}, {0, 0, {{0, 1}}}};
+
+static int64_t rows_of_x(const Shape *s) { return s->d[3] * s->d[1]; }
+static void call_pick_rows(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)a, gx_pick_rows(g, b[0], b[1], (const int32_t *)b[2], s->d[2], s->d[0], s->d[1], t);
+}
+static void call_add_rows(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)a, gx_add_rows(g, b[0], b[1], (const int32_t *)b[2], s->d[2], s->d[0], s->d[1], t);
+}
+static Case *prepare_rows(Case *c)
+{
+    const int64_t *d = c->shape->d;
+    for (int64_t i = 0; i < d[0]; i++) integers(c, 2)[i] = (int32_t)(d[2] + i * 3 % d[3]); // 3 divides no d[3]
+    return c;
+}
+static int64_t mean_x(const Shape *s) { return s->d[0] * s->d[2] * s->d[1]; }
+static int64_t mean_y(const Shape *s) { return s->d[4] * s->d[1]; }
+static int64_t mean_parts(const Shape *s) { return 3 * s->d[4]; }
+static void call_mean_rows_forward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)a, gx_mean_rows_forward(g, b[0], b[1], (const int32_t *)b[2], s->d[4], s->d[0], s->d[2], s->d[3], s->d[1], t);
+}
+static void call_mean_rows_backward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)a,
+        gx_mean_rows_backward(g, b[0], b[1], (const int32_t *)b[2], s->d[4], s->d[0], s->d[2], s->d[3], s->d[1], t);
+}
+static Case *prepare_parts(Case *c) // one in each column, which may begin before the slice; more behind them, one empty
+{
+    const int64_t T = c->shape->d[0], B = c->shape->d[2], first = c->shape->d[3];
+    for (int64_t i = 0; i < c->shape->d[4]; i++) {
+        int32_t *part = integers(c, 2) + 3 * i;
+        const int64_t cut = first + gx_max(1, T / 2);
+        part[0] = (int32_t)(i % B);
+        part[1] = (int32_t)(i < B ? gx_max(0, first - 1) : cut);
+        part[2] = (int32_t)(i < B ? cut : i == B ? first + T + 3 : cut);
+    }
+    return c;
+}
+static void call_normalize_rows_forward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)a, gx_normalize_rows_forward(g, b[0], (float *)b[1], b[2], s->d[0], s->d[1], NORM_EPS, t);
+}
+static void call_normalize_rows_backward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)a, gx_normalize_rows_backward(g, b[0], b[1], b[2], (const float *)b[3], s->d[0], s->d[1], t);
+}
+static Case *prepare_normalize(Case *c) // the last row is zero
+{
+    memset(numbers(c, 2) + (c->shape->d[0] - 1) * c->shape->d[1], 0, (size_t)c->shape->d[1] * sizeof(float));
+    return c;
+}
+static Case *prepare_normalize_backward(Case *c) // y from itself as x: of length one
+{
+    gx_normalize_rows_forward(c->cpu, numbers(c, 2), numbers(c, 3), numbers(c, 2), c->shape->d[0], c->shape->d[1],
+                              NORM_EPS, GX_F32);
+    return c;
+}
+static double normalize_backward_floor(const Case *c, int buffer) // with one column all of dy/norm cancels
+{
+    double squares = 0;
+    for (int64_t i = 0; i < d01(c->shape); i++)
+        squares += pow((double)numbers(c, 1)[i] / numbers(c, 3)[i / c->shape->d[1]], 2);
     return buffer == 0 ? sqrt(squares) : 0;
 }
 
@@ -434,6 +710,28 @@ static const Shape attention_shapes[] = {
     {.d = {3, 5, 3, 2}, .q = RUN1(7, 0), .k = RUN1(5, 0), .group = 2, .q_first = 1, .layout = GAPS},
     {.d = {2, 4, 2, 16}, .q = RUN1(6, 0), .k = RUN1(7, 0), .group = 3, .q_first = 2},
     {.d = {1, 3, 2, 64}, .q = RUN1(66, 0), .k = RUN1(66, 0), .group = 2, .q_first = 1, .causal = 1, .layout = PACKED},
+    // documents and padding, each column's others; dropout; both
+    {.d = {3, 2, 2, 4}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1, .documents = {2, -1, 5}},
+    {.d = {2, 1, 1, 2}, .q = RUN1(5, 0), .k = RUN1(5, 0), .documents = {-5}},
+    {.d = {2, 3, 1, 16}, .q = RUN1(67, 31), .k = RUN1(150, 0), .layout = GAPS, .documents = {40, 60, -5, 30}},
+    {.d = {2, 2, 1, 64},
+     .q = RUN1(136, 0),
+     .k = RUN1(136, 0),
+     .layout = PACKED,
+     .documents = {70, -30, 33},
+     .large = 1},
+    {.d = {1, 2, 1, 128}, .q = RUN1(70, 0), .k = RUN1(70, 0), .causal = 1, .documents = {30, 13, -17}},
+    {.d = {1, 2, 1, 160}, .q = RUN1(40, 0), .k = RUN1(40, 0), .layout = GAPS, .documents = {20, -7, 11}},
+    {.d = {2, 3, 3, 6}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1, .layout = PACKED, .dropout = 0.5f},
+    {.d = {1, 2, 1, 64}, .q = RUN1(37, 33), .k = RUN1(67, 2), .causal = 1, .dropout = 0.1f},
+    {.d = {1, 1, 1, 128}, .q = RUN1(33, 0), .k = RUN1(70, 0), .layout = GAPS, .dropout = 0.2f},
+    {.d = {1, 2, 2, 160}, .q = RUN1(33, 0), .k = RUN1(35, 1), .dropout = 0.2f},
+    {.d = {2, 2, 1, 16},
+     .q = RUN2(66, 0, 64, 130),
+     .k = RUN2(66, 0, 64, 130),
+     .layout = PACKED,
+     .documents = {65, 73, -4, 52},
+     .dropout = 0.2f}, // one document lies in both runs
 };
 
 static GxAttention attention_of(const Shape *s, GxDtype type)
@@ -441,9 +739,24 @@ static GxAttention attention_of(const Shape *s, GxDtype type)
     const int64_t B = s->d[0], H = s->d[1], K = s->d[2], h = s->d[3], gap = s->layout == GAPS ? 3 : 0;
     const int64_t packed = (H + 2 * K) * h, q_stride = s->layout == PACKED ? packed : H * h + gap;
     const int64_t kv_stride = s->layout == PACKED ? packed : K * h + gap;
-    GxAttention a = {B,         H, K,   h, s->group, s->q_first, s->q, s->k, q_stride, kv_stride, H * h + 2 * gap,
-                     s->causal, 0, type};
+    GxAttention a = GX_ZERO;
+    a.B = B, a.H = H, a.K = K, a.head_dim = h, a.group = s->group, a.q_first = s->q_first;
+    a.q_runs = s->q, a.k_runs = s->k;
+    a.q_stride = q_stride, a.kv_stride = kv_stride, a.o_stride = H * h + 2 * gap;
+    a.causal = s->causal, a.dtype = type;
+    a.dropout = s->dropout, a.site = gx_random_site(GX_SITE_DROPOUT, 7);
+    a.first_sample = 5, a.T = oracle_positions(&s->q, &s->k), a.heads = H + 5, a.head_first = 3;
     return a;
+}
+static GxAttention attention_on(const Shape *s, GxDtype type, const void *documents)
+{
+    GxAttention a = attention_of(s, type);
+    if (s->documents[0]) a.documents = (const int32_t *)documents;
+    return a;
+}
+static int64_t attention_documents(const Shape *s)
+{
+    return s->documents[0] ? oracle_positions(&s->q, &s->k) * s->d[0] * 2 : 1;
 }
 static int64_t attention_q(const Shape *s) { return gx_runs_rows(&s->q) * s->d[0] * attention_of(s, GX_F32).q_stride; }
 static int64_t attention_kv(const Shape *s)
@@ -463,12 +776,12 @@ static double attention_backward_depth(const Shape *s)
 
 static void call_attention_forward(GxContext *g, void **b, const Shape *s, GxDtype t, int accumulate)
 {
-    const GxAttention a = attention_of(s, t);
+    const GxAttention a = attention_on(s, t, b[5]);
     (void)accumulate, gx_attention_forward(g, b[0], (float *)b[1], b[2], b[3], b[4], &a);
 }
 static void call_attention_backward(GxContext *g, void **b, const Shape *s, GxDtype t, int accumulate)
 {
-    const GxAttention a = attention_of(s, t);
+    const GxAttention a = attention_on(s, t, b[9]);
     (void)accumulate, gx_attention_backward(g, b[0], b[1], b[2], b[3], b[4], (const float *)b[5], b[6], b[7], b[8], &a);
 }
 
@@ -482,15 +795,44 @@ static void forget_attention_gaps(const Case *c, int q, int k, int v)
     forget_gaps(numbers(c, k), Tk, a.K * h, a.kv_stride);
     forget_gaps(numbers(c, v), Tk, a.K * h, a.kv_stride);
 }
-static Case *prepare_attention_forward(Case *c) { return forget_attention_gaps(c, 2, 3, 4), c; }
-static Case *prepare_attention_backward(Case *c) // o and lse are those of q, k and v
+// Row t of each sample and head is 1 in column t, else 0.
+static void make_identity(float *x, int64_t rows, int64_t B, int64_t heads, int64_t h, int64_t stride)
+{
+    for (int64_t i = 0; i < rows * B * heads * h; i++) {
+        const int64_t row = i / (heads * h), column = i % (heads * h);
+        x[row * stride + column] = column % h == row / B;
+    }
+}
+static Case *prepare_attention(Case *c, int documents)
+{
+    const Shape *s = c->shape;
+    if (s->documents[0]) {
+        int32_t *made = oracle_documents(s->documents, oracle_positions(&s->q, &s->k), s->d[0]);
+        memcpy(integers(c, documents), made, (size_t)attention_documents(s) * sizeof *made);
+        free(made);
+    }
+    c->step.seed = 0x123456789abcdefULL, c->step.step = 9;
+    return c;
+}
+static Case *prepare_attention_forward(Case *c)
 {
     const GxAttention a = attention_of(c->shape, GX_F32);
+    forget_attention_gaps(c, 2, 3, 4);
+    if (c->shape->identity) make_identity(numbers(c, 4), gx_runs_rows(&a.k_runs), a.B, a.K, a.head_dim, a.kv_stride);
+    return prepare_attention(c, 5);
+}
+static Case *prepare_attention_backward(Case *c) // o and lse are those of q, k and v
+{
+    prepare_attention(c, 9);
+    const GxAttention a = attention_on(c->shape, GX_F32, c->value[9]);
     const int64_t rows = gx_runs_rows(&a.q_runs) * a.B;
     forget_attention_gaps(c, 6, 7, 8);
+    if (c->shape->identity) make_identity(numbers(c, 3), gx_runs_rows(&a.q_runs), a.B, a.H, a.head_dim, a.o_stride);
     forget_gaps(numbers(c, 3), rows, a.H * a.head_dim, a.o_stride);
     forget_gaps(numbers(c, 4), rows, a.H * a.head_dim, a.o_stride);
+    c->cpu->step = &c->step;
     gx_attention_forward(c->cpu, numbers(c, 4), numbers(c, 5), numbers(c, 6), numbers(c, 7), numbers(c, 8), &a);
+    c->cpu->step = NULL;
     return c;
 }
 
@@ -500,7 +842,7 @@ static double lse_floor(const Case *c, int buffer) // a logarithm: its absolute 
 }
 static double attention_backward_floor(const Case *c, int buffer) // dp - D may cancel
 {
-    const GxAttention a = attention_of(c->shape, GX_F32);
+    const GxAttention a = attention_on(c->shape, GX_F32, c->value[9]);
     double terms[2], *x[9];
     if (buffer > 1) return 0;
     for (int i = 0; i < 9; i++) {
@@ -508,7 +850,7 @@ static double attention_backward_floor(const Case *c, int buffer) // dp - D may 
         x[i] = (double *)take(n * 8);
         for (int64_t e = 0; e < n; e++) x[i][e] = i < 3 ? 0 : numbers(c, i)[e];
     }
-    oracle_attention_backward(x[0], x[1], x[2], terms, x[3], x[6], x[7], x[8], &a);
+    oracle_attention_backward(x[0], x[1], x[2], terms, x[3], x[6], x[7], x[8], &a, &c->step);
     for (int i = 0; i < 9; i++) free(x[i]);
     return terms[buffer];
 }
@@ -690,6 +1032,66 @@ static Case *prepare_clip(Case *c)
     return c;
 }
 
+// ---- gelu: d = R, F, kind; tanh: d = n -----------------------------------------------------------------------------
+
+static const Shape gelu_shapes[] = {{.d = {1, 1, GX_GELU_ERF}},
+                                    {.d = {3, 7, GX_GELU_TANH}},
+                                    {.d = {5, 64, GX_GELU_ERF}},
+                                    {.d = {2, 1031, GX_GELU_TANH}},
+                                    {.d = {33, 264, GX_GELU_TANH}},
+                                    {.d = {4, 64, GX_GELU_ERF}, .factor = 100},
+                                    {.d = {4, 64, GX_GELU_TANH}, .factor = 100}};
+static const Variant gelu_variants[] = {{0, 0, {{0, 0}}}, {0, 0, {{0, 1}}}, {0, 1u << 2, {{0, 0}}}};
+static const Variant gelu_backward_variants[] = {
+    {0, 0, {{0, 0}}}, {0, 0, {{0, 3}, {1, 2}}}, {0, 1u << 1, {{0, 2}}}, {0, 1u << 1 | 1u << 4, {{0, 0}}}};
+static const Variant in_place[] = {{0, 0, {{0, 0}}}, {0, 0, {{0, 1}}}};
+
+static void call_gelu_forward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)a, gx_gelu_forward(g, b[0], b[1], b[2], s->d[0], s->d[1], (GxGelu)s->d[2], t);
+}
+static void call_gelu_backward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)a, gx_gelu_backward(g, b[0], b[1], b[2], b[3], b[4], s->d[0], s->d[1], (GxGelu)s->d[2], t);
+}
+static Case *prepare_gelu(Case *c) { return scale_numbers(numbers(c, 1), d01(c->shape), c->shape->factor), c; }
+static Case *prepare_gelu_backward(Case *c) { return scale_numbers(numbers(c, 3), d01(c->shape), c->shape->factor), c; }
+static void call_tanh_forward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)a, gx_tanh_forward(g, b[0], b[1], s->d[0], t);
+}
+static void call_tanh_backward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)a, gx_tanh_backward(g, b[0], b[1], b[2], s->d[0], t);
+}
+
+// ---- losses with targets: d = R, V ---------------------------------------------------------------------------------
+
+static const Shape target_shapes[] = {{.d = {1, 1}},   {.d = {257, 1}},  {.d = {5, 3}},
+                                      {.d = {40, 17}}, {.d = {3, 1031}}, {.d = {8, 33}, .factor = 100}};
+static const Variant target_variants[] = {{0, 0, {{0, 0}}}, {0, 0, {{1, 2}}}, {0, 1u << 1, {{0, 0}}}};
+
+static void call_squared_error(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)a, gx_squared_error(g, (float *)b[0], b[1], b[2], (const float *)b[3], s->d[0], s->d[1], 0.25f, t);
+}
+static void call_binary_cross_entropy(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)a, gx_binary_cross_entropy(g, (float *)b[0], b[1], b[2], (const float *)b[3], s->d[0], s->d[1], 0.25f, t);
+}
+static Case *prepare_targets(Case *c)
+{
+    scale_numbers(numbers(c, 2), d01(c->shape), c->shape->factor);
+    for (int64_t i = 0; i < d01(c->shape); i++) numbers(c, 3)[i] = gx_random_uniform(3, (uint64_t)i, 0, 0);
+    return c;
+}
+static double targets_floor(const Case *c, int buffer)
+{
+    double squares = 0;
+    for (int64_t i = 0; i < d01(c->shape); i++) squares += pow((double)numbers(c, 2)[i], 2);
+    return buffer == 0 ? sqrt(squares) : 0.25 * sqrt((double)d01(c->shape));
+}
+
 // ---- the table -----------------------------------------------------------------------------------------------------
 
 #define CALLED(name, function, call) name, offsetof(GxDevice, function), call
@@ -744,6 +1146,7 @@ static const Op ops[] = {
      FLAT,
      LIST(add_variants), // one sum: exact
      {EXACT("y", OUT, ACT, d0), INPUT("a", ACT, d0), INPUT("b", ACT, d0)}},
+    {SLOT(scale), NULL, NULL, 1, FLAT, LIST(in_place), {EXACT("y", OUT, ACT, d0), INPUT("x", ACT, d0)}}, // one product
     {SLOT(sum),
      NULL,
      sum_floor,
@@ -763,8 +1166,8 @@ static const Op ops[] = {
      NULL,
      1,
      LIST(embedding_shapes),
-     LIST(plain),
-     {EXACT("y", OUT, ACT, d01), INPUT("w", ACT, embedding_table), INPUT("ids", GX_I32, d0)}},
+     LIST(accumulated),
+     {EXACT("y", ACCUMULATED, ACT, d01), INPUT("w", ACT, embedding_table), INPUT("ids", GX_I32, d0)}},
     {SLOT(embedding_backward),
      prepare_ids,
      NULL,
@@ -842,7 +1245,7 @@ static const Op ops[] = {
      LIST(plain),
      {ZEROS("o", OUT, ACT, attention_o, attention_forward_depth),
       RESULT("lse", OUT, GX_F32, attention_lse, attention_forward_depth), INPUT("q", ACT, attention_q),
-      INPUT("k", ACT, attention_kv), INPUT("v", ACT, attention_kv)}},
+      INPUT("k", ACT, attention_kv), INPUT("v", ACT, attention_kv), INPUT("documents", GX_I32, attention_documents)}},
     {SLOT(attention_backward),
      prepare_attention_backward,
      attention_backward_floor,
@@ -853,7 +1256,7 @@ static const Op ops[] = {
       ROUNDED("dk", OUT, ACT, attention_kv, attention_backward_depth, GATE_ATTENTION),
       ROUNDED("dv", OUT, ACT, attention_kv, attention_backward_depth, GATE_ATTENTION), INPUT("do", ACT, attention_o),
       INPUT("o", ACT, attention_o), INPUT("lse", GX_F32, attention_lse), INPUT("q", ACT, attention_q),
-      INPUT("k", ACT, attention_kv), INPUT("v", ACT, attention_kv)}},
+      INPUT("k", ACT, attention_kv), INPUT("v", ACT, attention_kv), INPUT("documents", GX_I32, attention_documents)}},
     {SLOT(swiglu_forward),
      prepare_swiglu_forward,
      NULL,
@@ -917,6 +1320,141 @@ static const Op ops[] = {
      LIST(sgd_variants),
      {RESULT("w", INOUT, GX_F32, d0, few), RESULT("momentum", INOUT, GX_F32, d0, few),
       RESULT("copy", OUT, ACT, d0, few), INPUT("grad", GX_F32, d0)}},
+    {SLOT(layer_norm_forward),
+     prepare_layer_norm,
+     layer_norm_floor,
+     1,
+     LIST(layer_norm_shapes),
+     LIST(layer_norm_variants),
+     {RESULT("y", OUT, ACT, d01, sum_d1), RESULT("mean", OUT, GX_F32, d0, sum_d1),
+      RESULT("rstd", OUT, GX_F32, d0, sum_d1), INPUT("x", ACT, d01), INPUT("w", ACT, d1), INPUT("b", ACT, d1)}},
+    {SLOT(layer_norm_backward),
+     prepare_layer_norm_backward,
+     layer_norm_backward_floor,
+     1,
+     LIST(layer_norm_shapes),
+     LIST(layer_norm_backward_variants),
+     {RESULT("dx", OUT, ACT, d01, sum_d1), RESULT("dw", ACCUMULATED, GX_F32, d1, sum_d0),
+      RESULT("db", ACCUMULATED, GX_F32, d1, sum_d0), INPUT("dy", ACT, d01), INPUT("x", ACT, d01),
+      INPUT("mean", GX_F32, d0), INPUT("rstd", GX_F32, d0), INPUT("w", ACT, d1)}},
+    {SLOT(dropout),
+     prepare_dropout,
+     NULL,
+     1,
+     LIST(dropout_shapes),
+     LIST(dropout_variants), // one product: exact
+     {EXACT("y", OUT, ACT, d01), INPUT("x", ACT, d01), INPUT("rows", GX_I32, d0)}},
+    {SLOT(residual_forward),
+     prepare_residual,
+     residual_floor,
+     1,
+     LIST(residual_shapes),
+     LIST(residual_variants), // the sum is rounded before its norm is taken
+     {RESULT("y", OUT, ACT, d01, sum_d1), RESULT("sum", OUT, ACT, d01, few),
+      ROUNDED("mean", OUT, GX_F32, d0, sum_d1, GATE_ROUNDING), ROUNDED("rstd", OUT, GX_F32, d0, sum_d1, GATE_ROUNDING),
+      INPUT("x", ACT, d01), INPUT("out", ACT, d01), INPUT("bias", ACT, d1), INPUT("w", ACT, d1), INPUT("b", ACT, d1),
+      INPUT("rows", GX_I32, d0)}},
+    {SLOT(residual_backward),
+     prepare_residual_backward,
+     residual_backward_floor,
+     1,
+     LIST(residual_shapes),
+     LIST(residual_backward_variants),
+     {RESULT("dx", OUT, ACT, d01, sum_d1), ZEROS("dout", OUT, ACT, d01, sum_d1),
+      RESULT("dbias", ACCUMULATED, GX_F32, d1, sum_d01), RESULT("dw", ACCUMULATED, GX_F32, d1, sum_d0),
+      RESULT("db", ACCUMULATED, GX_F32, d1, sum_d0), INPUT("dy", ACT, d01), INPUT("sum", ACT, d01),
+      INPUT("mean", GX_F32, d0), INPUT("rstd", GX_F32, d0), INPUT("w", ACT, d1), INPUT("rows", GX_I32, d0)}},
+    {CALLED("residual_backward_undropped", residual_backward, call_residual_backward),
+     prepare_residual_backward,
+     residual_backward_floor,
+     1,
+     LIST(undropped_shapes),
+     LIST(undropped_variants), // dout is dx
+     {RESULT("dx", OUT, ACT, d01, sum_d1), RESULT("dout", OUT, ACT, d01, sum_d1),
+      RESULT("dbias", ACCUMULATED, GX_F32, d1, sum_d01), RESULT("dw", ACCUMULATED, GX_F32, d1, sum_d0),
+      RESULT("db", ACCUMULATED, GX_F32, d1, sum_d0), INPUT("dy", ACT, d01), INPUT("sum", ACT, d01),
+      INPUT("mean", GX_F32, d0), INPUT("rstd", GX_F32, d0), INPUT("w", ACT, d1), INPUT("rows", GX_I32, d0)}},
+    {SLOT(pick_rows),
+     prepare_rows,
+     NULL,
+     1,
+     LIST(rows_shapes),
+     LIST(plain),
+     {EXACT("y", OUT, ACT, d01), INPUT("x", ACT, rows_of_x), INPUT("rows", GX_I32, d0)}},
+    {SLOT(add_rows),
+     prepare_rows,
+     NULL,
+     1,
+     LIST(rows_shapes),
+     LIST(plain), // one sum: exact
+     {EXACT("y", INOUT, ACT, rows_of_x), INPUT("x", ACT, d01), INPUT("rows", GX_I32, d0)}},
+    {SLOT(mean_rows_forward),
+     prepare_parts,
+     NULL,
+     1,
+     LIST(mean_shapes),
+     LIST(plain),
+     {ZEROS("y", OUT, ACT, mean_y, sum_d0), INPUT("x", ACT, mean_x), INPUT("parts", GX_I32, mean_parts)}},
+    {SLOT(mean_rows_backward),
+     prepare_parts,
+     NULL,
+     1,
+     LIST(mean_shapes),
+     LIST(plain),
+     {RESULT("dx", INOUT, ACT, mean_x, few), INPUT("dy", ACT, mean_y), INPUT("parts", GX_I32, mean_parts)}},
+    {SLOT(normalize_rows_forward),
+     prepare_normalize,
+     NULL,
+     1,
+     LIST(norm_shapes),
+     LIST(normalize_variants),
+     {ZEROS("y", OUT, ACT, d01, sum_d1), RESULT("norm", OUT, GX_F32, d0, sum_d1), INPUT("x", ACT, d01)}},
+    {SLOT(normalize_rows_backward),
+     prepare_normalize_backward,
+     normalize_backward_floor,
+     1,
+     LIST(norm_shapes),
+     LIST(normalize_backward_variants),
+     {RESULT("dx", OUT, ACT, d01, sum_d1), INPUT("dy", ACT, d01), INPUT("y", ACT, d01), INPUT("norm", GX_F32, d0)}},
+    {SLOT(gelu_forward),
+     prepare_gelu,
+     NULL,
+     1,
+     LIST(gelu_shapes),
+     LIST(gelu_variants),
+     {RESULT("y", OUT, ACT, d01, few), INPUT("x", ACT, d01), INPUT("bias", ACT, d1)}},
+    {SLOT(gelu_backward),
+     prepare_gelu_backward,
+     NULL,
+     1,
+     LIST(gelu_shapes),
+     LIST(gelu_backward_variants),
+     {RESULT("dx", OUT, ACT, d01, few), RESULT("y", OUT, ACT, d01, few), INPUT("dy", ACT, d01), INPUT("x", ACT, d01),
+      INPUT("bias", ACT, d1)}},
+    {SLOT(tanh_forward), NULL, NULL, 1, FLAT, LIST(in_place), {RESULT("y", OUT, ACT, d0, few), INPUT("x", ACT, d0)}},
+    {SLOT(tanh_backward),
+     NULL,
+     NULL,
+     1,
+     FLAT,
+     LIST(in_place),
+     {RESULT("dx", OUT, ACT, d0, few), INPUT("dy", ACT, d0), INPUT("y", ACT, d0)}},
+    {SLOT(squared_error),
+     prepare_targets,
+     targets_floor,
+     1,
+     LIST(target_shapes),
+     LIST(target_variants),
+     {RESULT("losses", OUT, GX_F32, d0, sum_d1), RESULT("dlogits", OUT, ACT, d01, few), INPUT("logits", ACT, d01),
+      INPUT("targets", GX_F32, d01)}},
+    {SLOT(binary_cross_entropy),
+     prepare_targets,
+     targets_floor,
+     1,
+     LIST(target_shapes),
+     LIST(target_variants),
+     {RESULT("losses", OUT, GX_F32, d0, sum_d1), RESULT("dlogits", OUT, ACT, d01, few), INPUT("logits", ACT, d01),
+      INPUT("targets", GX_F32, d01)}},
 };
 
 static const Op *op_named(const char *name)
@@ -1308,12 +1846,31 @@ TEST(copy_is_the_same_on_every_device) { check_op("copy"); }
 TEST(conversion_to_a_type_is_the_same_on_every_device) { check_op("convert_to"); }
 TEST(conversion_from_a_type_is_the_same_on_every_device) { check_op("convert_from"); }
 TEST(add_is_the_same_on_every_device) { check_op("add"); }
+TEST(scale_is_the_same_on_every_device) { check_op("scale"); }
 TEST(sum_is_the_same_on_every_device) { check_op("sum"); }
 TEST(embedding_forward_is_the_same_on_every_device) { check_op("embedding_forward"); }
 TEST(embedding_backward_is_the_same_on_every_device) { check_op("embedding_backward"); }
 TEST(rms_norm_forward_is_the_same_on_every_device) { check_op("rms_norm_forward"); }
 TEST(add_rms_norm_forward_is_the_same_on_every_device) { check_op("add_rms_norm_forward"); }
 TEST(rms_norm_backward_is_the_same_on_every_device) { check_op("rms_norm_backward"); }
+TEST(layer_norm_forward_is_the_same_on_every_device) { check_op("layer_norm_forward"); }
+TEST(layer_norm_backward_is_the_same_on_every_device) { check_op("layer_norm_backward"); }
+TEST(dropout_is_the_same_on_every_device) { check_op("dropout"); }
+TEST(residual_forward_is_the_same_on_every_device) { check_op("residual_forward"); }
+TEST(residual_backward_is_the_same_on_every_device) { check_op("residual_backward"); }
+TEST(residual_backward_without_dropout_is_the_same_on_every_device) { check_op("residual_backward_undropped"); }
+TEST(pick_rows_is_the_same_on_every_device) { check_op("pick_rows"); }
+TEST(add_rows_is_the_same_on_every_device) { check_op("add_rows"); }
+TEST(mean_rows_forward_is_the_same_on_every_device) { check_op("mean_rows_forward"); }
+TEST(mean_rows_backward_is_the_same_on_every_device) { check_op("mean_rows_backward"); }
+TEST(normalize_rows_forward_is_the_same_on_every_device) { check_op("normalize_rows_forward"); }
+TEST(normalize_rows_backward_is_the_same_on_every_device) { check_op("normalize_rows_backward"); }
+TEST(gelu_forward_is_the_same_on_every_device) { check_op("gelu_forward"); }
+TEST(gelu_backward_is_the_same_on_every_device) { check_op("gelu_backward"); }
+TEST(tanh_forward_is_the_same_on_every_device) { check_op("tanh_forward"); }
+TEST(tanh_backward_is_the_same_on_every_device) { check_op("tanh_backward"); }
+TEST(squared_error_is_the_same_on_every_device) { check_op("squared_error"); }
+TEST(binary_cross_entropy_is_the_same_on_every_device) { check_op("binary_cross_entropy"); }
 TEST(linear_forward_is_the_same_on_every_device) { check_op("linear_forward"); }
 TEST(linear_backward_input_is_the_same_on_every_device) { check_op("linear_backward_input"); }
 TEST(linear_backward_weight_is_the_same_on_every_device) { check_op("linear_backward_weight"); }
@@ -1456,6 +2013,111 @@ TEST(cross_entropy_in_steps_has_the_bits_of_the_whole_at_once_on_every_device)
         }
 }
 
+// ---- attention: what is dropped, and what is not touched -----------------------------------------------------------
+
+// v and do are the identity: o[i][j] is what is left of query i's probability of key j, dv[j][i] too.
+static const Shape dropped_shapes[] = {
+    {.d = {2, 3, 3, 64}, .q = RUN1(61, 31), .k = RUN1(62, 3), .dropout = 0.3f, .identity = 1},
+    {.d = {1, 2, 2, 128}, .q = RUN1(70, 0), .k = RUN2(30, 50, 97, 81), .causal = 1, .dropout = 0.5f, .identity = 1},
+    {.d = {1, 2, 2, 256}, .q = RUN1(40, 0), .k = RUN1(203, 1), .dropout = 0.1f, .identity = 1, .large = 1},
+};
+
+static void check_dropped(const Case *c, const float *x, int backward, const char *device)
+{
+    const GxAttention a = attention_of(c->shape, GX_F32);
+    const int64_t Tq = gx_runs_rows(&a.q_runs), Tk = gx_runs_rows(&a.k_runs), h = a.head_dim;
+    int64_t wrong = 0, kept = 0;
+    for (int64_t n = 0; n < Tq * Tk * a.B * a.H; n++) {
+        const int64_t i = n % Tq, j = n / Tq % Tk, b = n / Tq / Tk % a.B, head = n / Tq / Tk / a.B;
+        const int expected = oracle_sees(&a, i, j, b) && oracle_keep(&a, &c->step, i, j, b, head) != 0;
+        const float left =
+            backward ? x[(j * a.B + b) * a.kv_stride + head * h + i] : x[(i * a.B + b) * a.o_stride + head * h + j];
+        wrong += (left != 0) != expected;
+        kept += expected;
+    }
+    CHECK(wrong == 0 && kept > 0, "%s, %s, h = %ld, %s: of %ld probabilities %ld are kept; wrong are %ld", device,
+          gx_dtype_name(c->type), (long)h, c->op->name, (long)(Tq * Tk * a.B * a.H), (long)kept, (long)wrong);
+}
+
+TEST(attention_drops_the_same_probabilities_on_every_device_forward_and_backward)
+{
+    static const char *const names[] = {"attention_forward", "attention_backward"};
+    GxContext cpu = GX_ZERO;
+    GxArena scratch = GX_ZERO;
+    cpu.device = gx_device_cpu();
+    cpu.arena = &scratch;
+    CHECK(gx_arena_open(&scratch, 1 << 24, &cpu.error) == GX_OK, "%s", cpu.error.message);
+    for (int n = 0; n < (DEVICES - FIRST_DEVICE) * 4 * COUNT(dropped_shapes); n++) {
+        const int backward = n % 2, type = n / 2 % 2 ? GX_BF16 : GX_F32, s = n / 4 % COUNT(dropped_shapes);
+        GxDevice device;
+        Case c;
+        if (ONLY_RACES && dropped_shapes[s].large) continue;
+        if (!device_open(&device, FIRST_DEVICE + n / 4 / COUNT(dropped_shapes))) continue;
+        case_open(&c, &cpu, op_named(names[backward]), &dropped_shapes[s], &plain[0], (GxDtype)type);
+        Results r = run(&c, &device, (GxDtype)type, 2, 0, 0, names[backward]);
+        check_dropped(&c, (const float *)r.value[backward ? 2 : 0], backward, device.name);
+        results_close(&r);
+        case_close(&c);
+    }
+    CHECK(!gx_failed(&cpu), "%s", cpu.error.message);
+    gx_arena_close(&scratch);
+}
+
+// Three documents and padding of as many rows as a tile: all that is not of document number d is NaN (of padding, all),
+// and d's results keep their bits. So nothing of the others is computed with.
+static void check_untouched(Case *c, const GxDevice *device, int d, const Results *reference)
+{
+    enum { ROWS = 64 };
+    char what[100];
+    const Shape *s = c->shape;
+    const int64_t rows = gx_runs_rows(&s->q);
+    Case alone = *c;
+    snprintf(what, sizeof what, "%s, %s, %s, document %d", device->name, gx_dtype_name(c->type), c->op->name, d);
+    for (int i = 0; is_buffer(c->op, i); i++) {
+        const Buffer *b = &c->op->buffer[i];
+        const int64_t width = b->elements(s) / rows;
+        alone.value[i] = take(image_bytes(b, s));
+        memcpy(alone.value[i], c->value[i], (size_t)image_bytes(b, s));
+        for (int64_t e = 0; b->type != GX_I32 && e < b->elements(s); e++)
+            if (e / width / ROWS != d || d == 3) numbers(&alone, i)[e] = NAN;
+    }
+    Results r = run(&alone, device, c->type, 2, 0, 0, what);
+    for (int i = 0; is_buffer(c->op, i); i++) {
+        const int64_t n = c->op->buffer[i].elements(s) / (rows / ROWS);
+        if (is_result(c, i))
+            CHECK(!memcmp((float *)r.value[i] + d * n, (float *)reference->value[i] + d * n, (size_t)n * 4),
+                  "%s: %s has other bits", what, c->op->buffer[i].name);
+        free(alone.value[i]);
+    }
+    results_close(&r);
+}
+
+TEST(attention_computes_nothing_with_what_no_query_of_a_tile_sees_on_any_device)
+{
+    static const char *const names[] = {"attention_forward", "attention_backward"};
+    static const Shape shapes[] = {
+        {.d = {1, 2, 2, 8}, .q = RUN1(256, 0), .k = RUN1(256, 0), .documents = {64, 64, 64}},
+        {.d = {1, 2, 2, 8}, .q = RUN1(256, 0), .k = RUN1(256, 0), .causal = 1, .documents = {64, 64, 64}}};
+    GxContext cpu = GX_ZERO;
+    GxArena scratch = GX_ZERO;
+    cpu.device = gx_device_cpu();
+    cpu.arena = &scratch;
+    CHECK(gx_arena_open(&scratch, 1 << 24, &cpu.error) == GX_OK, "%s", cpu.error.message);
+    for (int n = 0; n < (DEVICES - FIRST_DEVICE) * 8; n++) {
+        const int pass = n % 2, type = n / 2 % 2 ? GX_BF16 : GX_F32;
+        GxDevice device;
+        Case c;
+        if (!device_open(&device, FIRST_DEVICE + n / 8)) continue;
+        case_open(&c, &cpu, op_named(names[pass]), &shapes[n / 4 % 2], &plain[0], (GxDtype)type);
+        Results r = run(&c, &device, (GxDtype)type, 2, 0, 0, names[pass]);
+        for (int d = 0; d < 4; d++) check_untouched(&c, &device, d, &r);
+        results_close(&r);
+        case_close(&c);
+    }
+    CHECK(!gx_failed(&cpu), "%s", cpu.error.message);
+    gx_arena_close(&scratch);
+}
+
 // ---- attention in bf16, beside PyTorch's ---------------------------------------------------------------------------
 // From inputs that bf16 holds exactly, forward and backward, o and lse handed from one to the other as in training. The
 // truth is the oracle's, in double precision; the file has a part of PyTorch's own in float64, which must be the same,
@@ -1474,6 +2136,10 @@ static const struct {
     {"64_gqa", {.d = {1, 2, 1, 64}, .q = RUN1(130, 0), .k = RUN1(130, 0), .causal = 1}},
     {"128_gqa_full", {.d = {1, 2, 1, 128}, .q = RUN1(37, 0), .k = RUN1(37, 0)}},
     {"128", {.d = {1, 1, 1, 128}, .q = RUN1(130, 0), .k = RUN1(130, 0), .causal = 1}},
+    {"documents", {.d = {2, 2, 2, 64}, .q = RUN1(70, 0), .k = RUN1(70, 0), .documents = {33, 20, -4}}},
+    {"dropout", {.d = {1, 2, 1, 64}, .q = RUN1(37, 33), .k = RUN1(70, 0), .dropout = 0.1f}},
+    {"documents_dropout",
+     {.d = {2, 2, 2, 14}, .q = RUN1(70, 0), .k = RUN1(70, 0), .documents = {33, 20, -4}, .dropout = 0.1f}},
 };
 
 static int reference_read(const GxSafetensors *file, const char *name, const char *tensor, float *out, int64_t n)
@@ -1552,8 +2218,7 @@ static void check_attention_reference(const GxSafetensors *file, const char *nam
     enum { FORWARD, BACKWARD };
     static const char *const inputs[] = {"q", "k", "v", "do"};
     static const int buffer[2][4] = {{2, 3, 4, -1}, {6, 7, 8, 3}}; // of the inputs, in the table
-    const GxAttention a = attention_of(s, GX_F32);
-    const int64_t q_rows = gx_runs_rows(&s->q) * a.B, kv_rows = gx_runs_rows(&s->k) * a.B;
+    const int64_t B = s->d[0], q_rows = gx_runs_rows(&s->q) * B, kv_rows = gx_runs_rows(&s->k) * B;
     const int64_t rows[] = {q_rows, kv_rows, kv_rows, q_rows}, result_rows[] = {q_rows, q_rows, kv_rows, kv_rows};
     const int64_t sizes[] = {attention_q(s), attention_kv(s), attention_kv(s), attention_o(s)};
     const int64_t result_sizes[] = {attention_o(s), attention_q(s), attention_kv(s), attention_kv(s)};
@@ -1563,6 +2228,7 @@ static void check_attention_reference(const GxSafetensors *file, const char *nam
     int ok = 1;
     case_open(&c[FORWARD], cpu, op_named("attention_forward"), s, &plain[0], GX_BF16);
     case_open(&c[BACKWARD], cpu, op_named("attention_backward"), s, &plain[0], GX_BF16);
+    const GxAttention a = attention_on(s, GX_F32, c[FORWARD].value[5]);
     for (int i = 0; i < 4; i++) {
         in[i] = (double *)take(sizes[i] * 8);
         truth[i] = (double *)take(result_sizes[i] * 8);
@@ -1570,9 +2236,9 @@ static void check_attention_reference(const GxSafetensors *file, const char *nam
             ok &= reference_input(file, name, inputs[i], &c[pass], buffer[pass][i], rows[i]);
         for (int64_t e = 0; e < sizes[i]; e++) in[i][e] = numbers(&c[BACKWARD], buffer[BACKWARD][i])[e];
     }
-    oracle_attention_forward(truth[ATTENTION_O], lse, in[0], in[1], in[2], &a);
+    oracle_attention_forward(truth[ATTENTION_O], lse, in[0], in[1], in[2], &a, &c[FORWARD].step);
     oracle_attention_backward(truth[ATTENTION_DQ], truth[ATTENTION_DK], truth[ATTENTION_DV], terms, in[3], in[0], in[1],
-                              in[2], &a);
+                              in[2], &a, &c[FORWARD].step);
     r[FORWARD] = run(&c[FORWARD], device, GX_BF16, 2, 0, 0, name);
     set_value(&c[BACKWARD], 4, r[FORWARD].value[0]);
     set_value(&c[BACKWARD], 5, r[FORWARD].value[1]);

@@ -1004,6 +1004,35 @@ TEST(what_is_written_is_on_the_disk_before_it_has_its_name)
     unlink(at("alone"));
 }
 
+TEST(files_of_a_folder_inside_a_published_one_are_published_with_it)
+{
+    GxError err = GX_ZERO;
+    char folder[GX_PATH], path[GX_PATH];
+    for (int again = 0; again < 2; again++) { // the second replaces the first
+        CHECK(gx_publish_begin(at("deep"), folder, &err) == GX_OK, "%s", err.message);
+        snprintf(path, sizeof path, "%.4000s/inner", folder);
+        gx_folder_make(path, &err);
+        snprintf(path, sizeof path, "%.4000s/inner/config", folder);
+        put_text(path, again ? "two" : "one");
+        CHECK(gx_publish_finish(at("deep"), &err) == GX_OK && gx_folder_verify(at("deep"), 1, &err) == GX_OK, "%s",
+              err.message);
+        CHECK(names_in(at("deep")) == 2 && size_of(at("deep/inner/config")) == 3, "not all is there");
+    }
+    put_text(at("deep/inner/config"), "six");
+    refused(&err, gx_folder_verify(at("deep"), 1, &err), GX_ERR_FORMAT, "torn: inner/config has the hash", "contents");
+    unlink(at("deep/inner/config"));
+    refused(&err, gx_folder_verify(at("deep"), 0, &err), GX_ERR_FORMAT, "the file inner/config, named", "none");
+    const char *const outside[] = {"inner/../../x", "../x", "/x", "inner/", "inner//x", "a/b/c", "./x"};
+    for (size_t i = 0; i < sizeof outside / sizeof *outside; i++) {
+        char manifest[200];
+        snprintf(manifest, sizeof manifest, "{\"files\": [{\"name\": \"%s\", \"bytes\": 5, \"fnv1a64\": \"0\"}]}",
+                 outside[i]);
+        put_text(at("deep/" GX_MANIFEST), manifest);
+        refused(&err, gx_folder_verify(at("deep"), 0, &err), GX_ERR_FORMAT, "leaves the folder", outside[i]);
+    }
+    gx_folder_remove(at("deep"), &err);
+}
+
 TEST(a_crash_while_publishing_loses_no_finished_folder)
 {
     GxError err = GX_ZERO;
@@ -1118,9 +1147,9 @@ TEST(a_folder_of_somebody_else_is_never_replaced)
     gx_folder_make(at("home" GX_NEW_SUFFIX), &err);
     refused(&err, gx_publish_finish(at("home"), &err), GX_ERR_ARGUMENT, "not written by this library", "finish");
     CHECK(size_of(at("home/letter")) == 4, "the letter is gone");
-    gx_folder_make(at("home" GX_NEW_SUFFIX "/sub"), &err);
-    refused(&err, gx_publish_finish(at("home"), &err), GX_ERR_ARGUMENT, "only plain files are published",
-            "a sub-folder");
+    gx_folder_make(at("home" GX_NEW_SUFFIX "/sub/sub"), &err);
+    refused(&err, gx_publish_finish(at("home"), &err), GX_ERR_ARGUMENT, "sub/sub is not a file: only plain files",
+            "a folder in a folder inside");
     refused(&err, gx_publish_begin("/", folder, &err), GX_ERR_ARGUMENT, "give the folder a name", "the root");
     refused(&err, gx_publish_begin("", folder, &err), GX_ERR_ARGUMENT, "give the folder a name", "nothing");
     gx_folder_remove(at("home" GX_NEW_SUFFIX), &err);
@@ -1793,15 +1822,20 @@ TEST(byte_tokens_are_the_bytes)
     unsigned char text[256];
     char back[256];
     int32_t ids[256];
+    int64_t n = 0, length = 0;
     for (int i = 0; i < 256; i++) text[i] = (unsigned char)i;
-    CHECK(gx_tokenizer_encode(&t, text, 256, ids) == 256 && ids[0] == 0 && ids[128] == 128 && ids[255] == 255,
-          "encode");
-    CHECK(gx_tokenizer_decode(&t, ids, 256, back, &err) == GX_OK && !memcmp(back, text, 256), "%s", err.message);
+    CHECK(gx_tokenizer_encode(&t, text, 256, GX_SPECIAL_AS_TOKENS, ids, &n, &err) == GX_OK && n == 256 && ids[0] == 0 &&
+              ids[128] == 128 && ids[255] == 255,
+          "encode: %s", err.message);
+    CHECK(t.longest == 1 && gx_tokenizer_decode(&t, ids, 256, GX_SPECIAL_AS_TOKENS, back, &length, &err) == GX_OK &&
+              length == 256 && !memcmp(back, text, 256),
+          "%s", err.message);
     ids[3] = 256;
-    refused(&err, gx_tokenizer_decode(&t, ids, 256, back, &err), GX_ERR_ARGUMENT,
+    refused(&err, gx_tokenizer_decode(&t, ids, 256, GX_SPECIAL_AS_TOKENS, back, &length, &err), GX_ERR_ARGUMENT,
             "token 3 has the id 256; the vocabulary ends at 255", "an id beyond");
     ids[3] = -100;
-    refused(&err, gx_tokenizer_decode(&t, ids, 256, back, &err), GX_ERR_ARGUMENT, "the id -100", "a negative id");
+    refused(&err, gx_tokenizer_decode(&t, ids, 256, GX_SPECIAL_AS_TOKENS, back, &length, &err), GX_ERR_ARGUMENT,
+            "the id -100", "a negative id");
     CHECK(!strcmp(gx_tokenizer_identity(&t), "byte-256"), "%s", gx_tokenizer_identity(&t));
 }
 

@@ -129,54 +129,6 @@ static Layout layout(const GxMode *mode, const char *shape)
     return test_layout(mode, test_shape(shapes, SHAPES, shape));
 }
 
-// What two ranks both hold, in gradients, weights and moments; and the numbers that all have.
-static int common_is_same(const Result *a, const Result *b)
-{
-    const GxTable *x = &a->model->m.table, *y = &b->model->m.table;
-    int same = !memcmp(a->loss, b->loss, sizeof a->loss) && !memcmp(a->norm, b->norm, sizeof a->norm);
-    for (int i = 0; i < x->n; i++) {
-        const GxTensor *t = &x->row[i], *u = &y->row[i];
-        if (t->has_alias) continue;
-        for (int64_t e = 0, f = 0; e < gx_tensor_count(t); e++) { // indices go up in both
-            const int64_t index = gx_tensor_global_index(t, e);
-            while (f < gx_tensor_count(u) && gx_tensor_global_index(u, f) < index) f++;
-            if (f == gx_tensor_count(u) || gx_tensor_global_index(u, f) != index) continue;
-            for (int k = 0; k < BUFFERS; k++)
-                same &= !memcmp(a->flat.all[k] + test_flat(a->model, i) + e,
-                                b->flat.all[k] + test_flat(b->model, i) + f, 4);
-        }
-    }
-    return same;
-}
-
-static void check_ranks(const Layout *l, const Result *serial)
-{
-    Rank rank[MAX_RANKS];
-    run_ranks(l, rank);
-    const Worst w = compare_ranks(l, rank, serial);
-    if (w.ratio > test_state.worst) test_state.worst = w.ratio;
-    CHECK(w.ratio <= 1, "%s: %s is %.3g times its bound away from serial", l->what, w.what, w.ratio);
-    for (int r = 1; r < ranks_of(l); r++)
-        CHECK(common_is_same(&rank[0].result, &rank[r].result),
-              "%s: rank %d and rank 0 differ in bits where they hold the same", l->what, r);
-    for (int r = 2; r < ranks_of(l); r++)
-        CHECK(common_is_same(&rank[r - 1].result, &rank[r].result), "%s: rank %d and rank %d differ in bits", l->what,
-              r - 1, r);
-    free_ranks(l, rank);
-}
-
-// Serial knows no ranks: one run of it serves all modes of a shape.
-static void check_shape(const Layout *shape, const GxMode *const *modes, int n)
-{
-    Result serial;
-    run_serial(shape, &serial);
-    for (int i = 0; i < n; i++) {
-        const Layout l = test_layout(modes[i], shape);
-        check_ranks(&l, &serial);
-    }
-    free_result(&serial);
-}
-
 TEST(data_parallel_is_serial)
 {
     for (int i = 0; i < DATA_PARALLEL; i++) check_shape(&data_parallel[i], test_modes, 1);
@@ -522,8 +474,8 @@ TEST(a_window_without_labels_has_loss_0_and_gradients_0)
             const Result *r = &rank[k].result;
             double sum = 0;
             for (int64_t e = 0; e < r->n; e++) sum += fabs((double)r->flat.b.grads[e]);
-            CHECK(!r->error[0] && r->labels == 0 && r->loss[0] == 0 && r->norm[0] == 0 && sum == 0,
-                  "%s: %ld labels, loss %g, norm %g, sum of |gradients| %g; %s", l.what, (long)r->labels, r->loss[0],
+            CHECK(!r->error[0] && r->labels[0] == 0 && r->loss[0] == 0 && r->norm[0] == 0 && sum == 0,
+                  "%s: %ld labels, loss %g, norm %g, sum of |gradients| %g; %s", l.what, (long)r->labels[0], r->loss[0],
                   r->norm[0], sum, r->error);
         }
         free_ranks(&l, rank);
@@ -552,7 +504,7 @@ static void *astray_main(void *user)
     if (test_model_open_split(t, &model_config, a->mode, T, l->samples[0], 7, &a->r.comm, 1, l->tp, NULL)) {
         gx_model_init(&t->g, &t->m, 42);
         test_put_batch(t, &batch, 0);
-        if (a->leaves) batch.loss = &t->g.step->loss_sum, gx_runner_forward(&t->g, &t->r, &batch);
+        if (a->leaves) batch.target[0].loss = &t->g.step->loss_sum[0], gx_runner_forward(&t->g, &t->r, &batch);
         else gx_runner_train(&t->g, &t->r, &batch, NULL, NULL);
     }
     snprintf(a->r.result.error, sizeof a->r.result.error, "%s", t->g.error.message);
@@ -714,7 +666,7 @@ static void *asker_main(void *user)
         static const int32_t tokens[T] = {0};
         GxBatch b = GX_ZERO;
         b.T = T, b.B = 1, b.runs = gx_runs_one(T, 0), b.is_training = 1;
-        b.tokens = b.labels = tokens;
+        b.tokens = b.target[0].labels = tokens;
         test_put_batch(t, &b, 0);
         gx_model_init(&t->g, &t->m, 42);
         for (int set = 0; set < WISHES; set++) {

@@ -125,14 +125,19 @@ static void check_bench(const char *what, Bench *real, const Bench *plan)
 // d: rms_norm R, C; linear R, In, Out, bias; rope B, heads, h, gap; attention B, H, K, h; swiglu R, F, factor of its
 // inputs (0: 1);
 //    cross_entropy R, V, factor of the logits, every how many-th row is ignored (0: none); embedding R, C, v_begin,
-//    v_end
+//    v_end; layer_norm R, C, mean of its inputs; dropout and residual R, C, what there is (of WITH_...); gelu R, F,
+//    GxGelu, bias; tanh R, C; picked_rows n, C, first, rows of x; mean_rows T, C, B, t_first; normalized_rows R, C,
+//    every how many-th row is zero (0: none); squared_error and binary_cross_entropy R, V
 typedef struct {
     int64_t d[4];
     GxRuns q, k;        // rope, attention
     int group, q_first; // attention
     int causal, layout;
     float scale;
-    int steep; // inputs at which third derivatives are large: not for difference quotients
+    int documents[4]; // attention: their lengths, of padding negative; column b begins with number b. None: no array
+    float dropout;    // of attention
+    int steep;        // third derivatives are large, or a gradient is withheld: not for difference quotients
+    int64_t ignored;  // embedding: a token without a gradient, which is not 0; 0: none
 } Shape;
 
 typedef struct {
@@ -149,12 +154,18 @@ typedef struct Op Op;
 typedef struct {
     const Op *op;
     const Shape *shape;
-    Slot in[3], out[3];
+    Slot in[5], out[4];
     int ins, outs, number; // number: a stream of random numbers
     int64_t R, C, N, B;
     int32_t *ids;
+    const char *ids_name; // in data/ref; NULL: there are none in it
+    int64_t ids_n;
+    float *targets; // of losses that have some, [R,C]
     GxAttention a;
-    float scale; // of cross-entropy: 1 / number of rows that count
+    int32_t *documents; // attention's, of the column's whole positions
+    GxStep step;        // seed and number of the step, for dropout
+    GxDropout dropout;
+    float scale; // of a loss: 1 / number of rows that count
 } Case;
 
 struct Op {
@@ -425,13 +436,57 @@ static const Shape attention_shapes[] = {
      .causal = 1,
      .layout = PACKED},
     {.d = {1, 4, 3, 6}, .q = RUN1(70, 530), .k = RUN1(600, 0), .group = 2, .q_first = 1, .causal = 1, .layout = GAPS},
+    // documents and padding, each column's others
+    {.d = {2, 2, 1, 4}, .q = RUN1(9, 0), .k = RUN1(9, 0), .layout = PACKED, .documents = {4, 3}},
+    {.d = {3, 2, 2, 4}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1, .documents = {2, -1, 5}},
+    {.d = {2, 1, 1, 2}, .q = RUN1(5, 0), .k = RUN1(5, 0), .documents = {-5}}, // nothing but padding
+    {.d = {2, 3, 1, 2}, .q = RUN1(5, 3), .k = RUN1(9, 0), .layout = GAPS, .documents = {4, 3}},
+    {.d = {2, 2, 1, 6}, .q = RUN1(200, 0), .k = RUN1(200, 0), .layout = PACKED, .documents = {70, -3, 64, 40}},
+    {.d = {2, 2, 2, 6}, .q = RUN1(200, 0), .k = RUN1(200, 0), .causal = 1, .documents = {70, -3, 64, 40}},
+    {.d = {2, 4, 2, 4},
+     .q = RUN2(40, 500, 37, 590),
+     .k = RUN2(530, 0, 70, 540),
+     .layout = GAPS,
+     .documents = {500, 20, 100, 15}}, // key blocks of 512, 18, 70
+    {.d = {1, 2, 1, 4}, .q = RUN1(600, 0), .k = RUN1(600, 0), .causal = 1, .documents = {30, 541, 20}},
+    // dropout, of heads from some number on
+    {.d = {2, 2, 1, 4}, .q = RUN1(9, 0), .k = RUN1(9, 0), .layout = PACKED, .dropout = 0.3f},
+    {.d = {2, 3, 3, 4}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1, .dropout = 0.5f},
+    {.d = {2, 3, 1, 2}, .q = RUN1(5, 3), .k = RUN1(8, 0), .causal = 1, .layout = GAPS, .dropout = 0.1f},
+    {.d = {1, 2, 1, 4},
+     .q = RUN2(3, 0, 4, 9),
+     .k = RUN2(4, 1, 3, 10),
+     .causal = 1,
+     .layout = GAPS,
+     .dropout = 0.2f}, // keys from a position on that is no multiple of 4
+    {.d = {2, 3, 2, 6}, .q = RUN1(9, 0), .k = RUN1(9, 0), .group = 2, .q_first = 1, .layout = PACKED, .dropout = 0.1f},
+    {.d = {1, 2, 1, 10}, .q = RUN1(130, 0), .k = RUN1(600, 0), .dropout = 0.1f},
+    {.d = {1, 1, 1, 4}, .q = RUN1(600, 0), .k = RUN1(600, 0), .causal = 1, .dropout = 0.9f},
+    // both
+    {.d = {2, 2, 1, 4}, .q = RUN1(9, 0), .k = RUN1(9, 0), .layout = PACKED, .documents = {4, 3}, .dropout = 0.3f},
+    {.d = {2, 2, 1, 4}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1, .documents = {1, -2, 6}, .dropout = 0.3f},
+    {.d = {3, 4, 2, 6},
+     .q = RUN2(66, 0, 64, 130),
+     .k = RUN2(66, 0, 64, 130),
+     .layout = PACKED,
+     .documents = {65, 73, -4, 52},
+     .dropout = 0.2f}, // one document lies in both runs
 };
 
 static void attention_open(Case *c)
 {
     const Shape *s = c->shape;
     const int64_t Tq = oracle_rows(&s->q), Tk = oracle_rows(&s->k), B = s->d[0], H = s->d[1], K = s->d[2], h = s->d[3];
-    GxAttention a = {B, H, K, h, s->group, s->q_first, s->q, s->k, H * h, K * h, H * h, s->causal, s->scale, GX_F32};
+    GxAttention a = GX_ZERO;
+    a.B = B, a.H = H, a.K = K, a.head_dim = h, a.group = s->group, a.q_first = s->q_first;
+    a.q_runs = s->q, a.k_runs = s->k;
+    a.q_stride = a.o_stride = H * h, a.kv_stride = K * h;
+    a.causal = s->causal, a.scale = s->scale, a.dtype = GX_F32;
+    c->documents = oracle_documents(s->documents, oracle_positions(&s->q, &s->k), B);
+    if (s->documents[0]) a.documents = c->documents;
+    a.dropout = s->dropout, a.site = gx_random_site(GX_SITE_DROPOUT, 7);
+    a.first_sample = 5, a.T = oracle_positions(&s->q, &s->k), a.heads = H + 5, a.head_first = 3;
+    c->step.seed = 0x123456789abcdefULL, c->step.step = 9;
     c->a = a;
     c->B = B;
     const int64_t sharing = s->group ? gx_min(s->group, H) : H / K; // query heads of a key and value head
@@ -446,13 +501,13 @@ static void attention_open(Case *c)
 }
 static void attention_forward(Case *c)
 {
-    oracle_attention_forward(c->out[0].v, c->out[1].v, c->in[0].v, c->in[1].v, c->in[2].v, &c->a);
+    oracle_attention_forward(c->out[0].v, c->out[1].v, c->in[0].v, c->in[1].v, c->in[2].v, &c->a, &c->step);
 }
 static void attention_backward(Case *c)
 {
     double terms[2];
     oracle_attention_backward(c->in[0].d, c->in[1].d, c->in[2].d, terms, c->out[0].d, c->in[0].v, c->in[1].v,
-                              c->in[2].v, &c->a);
+                              c->in[2].v, &c->a, &c->step);
     c->in[0].dfloor = terms[0]; // of dp - D
     c->in[1].dfloor = terms[1];
 }
@@ -493,6 +548,7 @@ static void attention_library(GxContext *g, Case *c, int accumulate, int variant
     copy_rows(x.v, a.kv_stride, v->fv, narrow, v->rows, narrow);
     fill_nan(out, o_n), fill_nan(d_o, o_n);
     copy_rows(d_o, a.o_stride, o->fd, wide, o->rows, wide);
+    g->step->seed = c->step.seed, g->step->step = c->step.step;
     gx_attention_forward(g, out, lse->fv, x.q, x.k, x.v, &a);
     gx_attention_backward(g, dx.q, dx.k, dx.v, d_o, out, lse->fv, x.q, x.k, x.v, &a);
     if (g->device->computes) {
@@ -713,8 +769,9 @@ static void cross_entropy_parts_library(GxContext *g, Case *c, int accumulate, i
 
 // -- embedding: a copy; the gradient sums at most R rows
 
-static const Shape embedding_shapes[] = {
-    {.d = {8, 5, 0, 13}}, {.d = {1, 1, 0, 1}}, {.d = {40, 65, 0, 13}}, {.d = {70, 130, 3, 9}}};
+static const Shape embedding_shapes[] = {{.d = {8, 5, 0, 13}},   {.d = {1, 1, 0, 1}},
+                                         {.d = {40, 65, 0, 13}}, {.d = {70, 130, 3, 9}},
+                                         {.d = {300, 17, 0, 2}}, {.d = {70, 3, 0, 13}, .steep = 1, .ignored = 7}};
 
 static void embedding_open(Case *c)
 {
@@ -722,21 +779,467 @@ static void embedding_open(Case *c)
     weight(c, "table", "dtable", d[3] - d[2], c->C, (double)c->R + 1);
     output(c, "y", "dy", c->R, c->C, 0);
     for (int64_t r = 0; r < c->R; r++) c->ids[r] = (int32_t)(r * 7 % 13);
+    c->ids_name = "ids", c->ids_n = c->R;
 }
+static int64_t embedding_ignored(const Case *c) { return c->shape->ignored ? c->shape->ignored : -1; }
 static void embedding_forward(Case *c)
 {
     oracle_embedding_forward(c->out[0].v, c->in[0].v, c->ids, c->R, c->C, c->shape->d[2], c->shape->d[3]);
 }
 static void embedding_backward(Case *c)
 {
-    oracle_embedding_backward(c->in[0].d, c->out[0].d, c->ids, c->R, c->C, c->shape->d[2], c->shape->d[3]);
+    oracle_embedding_backward(c->in[0].d, c->out[0].d, c->ids, c->R, c->C, c->shape->d[2], c->shape->d[3],
+                              embedding_ignored(c));
 }
-static void embedding_library(GxContext *g, Case *c, int accumulate, int variant)
+static void embedding_library(GxContext *g, Case *c, int accumulate,
+                              int variant) // 1: the table in two parts, the second is added
+{
+    Slot *w = &c->in[0], *y = &c->out[0];
+    GxEmbedding e = gx_embedding_shape(c->R, c->C, c->shape->d[3], GX_F32), part = e;
+    e.v_begin = part.v_begin = c->shape->d[2];
+    const int64_t cut = (e.v_begin + e.v_end) / 2;
+    if (variant) {
+        part.v_end = cut;
+        gx_embedding_forward(g, y->fv, w->fv, c->ids, &part);
+        part.v_begin = cut, part.v_end = e.v_end, part.accumulate = 1;
+        gx_embedding_forward(g, y->fv, w->fv + (cut - e.v_begin) * c->C, c->ids, &part);
+    } else {
+        gx_embedding_forward(g, y->fv, w->fv, c->ids, &e);
+    }
+    e.accumulate = accumulate;
+    e.ignored = embedding_ignored(c);
+    gx_embedding_backward(g, w->fd, y->fd, c->ids, &e);
+}
+
+// -- layer_norm: the mean is a sum of C, the variance another, dx has two more behind them. What is subtracted from x
+// is rounded, too: errors of y are of the size of x*rstd*w.
+
+static const Shape layer_norm_shapes[] = {{.d = {7, 33}},
+                                          {.d = {1, 3}, .steep = 1},
+                                          {.d = {1, 1}},
+                                          {.d = {257, 1}},
+                                          {.d = {5, 17}},
+                                          {.d = {65, 129}},
+                                          {.d = {3, 768}},
+                                          {.d = {33, 768, 1000}, .steep = 1},
+                                          {.d = {20, 17, -1000}, .steep = 1}};
+
+static void layer_norm_open(Case *c)
+{
+    const double R = (double)c->R, C = (double)c->C;
+    input(c, "x", "dx", c->R, c->C, 4 * C + 16);
+    weight(c, "w", "dw", 1, c->C, R + 2 * C + 8);
+    weight(c, "b", "db", 1, c->C, R + 1);
+    for (int64_t i = 0; i < c->in[0].n; i++) c->in[0].fv[i] += (float)c->N;
+    output(c, "y", "dy", c->R, c->C, 2 * C + 9);
+    output(c, "mean", NULL, c->R, 1, C + 1);
+    output(c, "rstd", NULL, c->R, 1, 2 * C + 6);
+}
+static void layer_norm_forward(Case *c)
+{
+    oracle_layer_norm_forward(c->out[0].v, c->out[1].v, c->out[2].v, c->in[0].v, c->in[1].v, c->in[2].v, c->R, c->C,
+                              NORM_EPS);
+}
+// The norms of what cancels: in y, in the mean, in dx and in dw.
+typedef struct {
+    double y, mean, dx, dw;
+} NormTerms;
+static NormTerms norm_terms(const double *x, const double *dy, const double *rstd, const double *w, int64_t R,
+                            int64_t C)
+{
+    NormTerms t = GX_ZERO;
+    for (int64_t i = 0; i < R * C; i++) {
+        const double r = rstd[i / C], d = dy[i] * w[i % C] * r;
+        t.y += pow(x[i] * r * w[i % C], 2), t.mean += x[i] * x[i] / (double)C;
+        t.dx += pow(d * (1 + fabs(x[i]) * r), 2), t.dw += pow(dy[i] * x[i] * r, 2);
+    }
+    t.y = sqrt(t.y), t.mean = sqrt(t.mean), t.dx = sqrt(t.dx), t.dw = sqrt(t.dw);
+    return t;
+}
+static void layer_norm_backward(Case *c)
+{
+    Slot *x = &c->in[0], *w = &c->in[1], *b = &c->in[2], *y = &c->out[0], *mean = &c->out[1], *rstd = &c->out[2];
+    oracle_layer_norm_backward(x->d, w->d, b->d, y->d, x->v, mean->v, rstd->v, w->v, c->R, c->C);
+    const NormTerms t = norm_terms(x->v, y->d, rstd->v, w->v, c->R, c->C);
+    y->floor = t.y, mean->floor = t.mean, x->dfloor = t.dx, w->dfloor = t.dw;
+}
+static void layer_norm_library(GxContext *g, Case *c, int accumulate,
+                               int variant) // 1: dx is dy, no dw; 2: y is x, without statistics, no dx, no db
+{
+    Slot *x = &c->in[0], *w = &c->in[1], *b = &c->in[2], *y = &c->out[0], *mean = &c->out[1], *rstd = &c->out[2];
+    w->unwanted = variant == 1, b->unwanted = x->unwanted = variant == 2;
+    gx_layer_norm_forward(g, y->fv, mean->fv, rstd->fv, x->fv, w->fv, b->fv, c->R, c->C, NORM_EPS, GX_F32);
+    if (variant == 2) {
+        copy_staged(g, y->fv, x->fv, y->n);
+        gx_layer_norm_forward(g, y->fv, NULL, NULL, y->fv, w->fv, b->fv, c->R, c->C, NORM_EPS, GX_F32);
+    }
+    if (variant == 1) copy_staged(g, x->fd, y->fd, x->n);
+    gx_layer_norm_backward(g, variant == 2 ? NULL : x->fd, variant == 1 ? NULL : w->fd, variant == 2 ? NULL : b->fd,
+                           variant == 1 ? x->fd : y->fd, x->fv, mean->fv, rstd->fv, w->fv, c->R, c->C, accumulate,
+                           GX_F32);
+}
+
+// -- dropout: a division and a product
+
+enum { WITH_BIAS = 1, WITH_NORM = 2, WITH_DROPOUT = 4, WITH_ROWS = 8 };
+static const GxStep DROPOUT_STEP = {.seed = 0x123456789abcdef0, .step = 7};
+
+static const Shape dropout_shapes[] = {{.d = {8, 21, WITH_DROPOUT | WITH_ROWS}},
+                                       {.d = {1, 1, WITH_DROPOUT}},
+                                       {.d = {5, 3, WITH_DROPOUT}},
+                                       {.d = {9, 17, 0}},
+                                       {.d = {3, 768, WITH_DROPOUT}},
+                                       {.d = {70, 300, WITH_DROPOUT | WITH_ROWS}}};
+
+static void case_dropout(Case *c) // a slice of a batch of 3 samples
+{
+    GxDropout d = GX_ZERO;
+    if (c->N & WITH_DROPOUT) {
+        d.p = 0.25f;
+        d.site = gx_random_site(GX_SITE_DROPOUT, 5);
+        d.first_sample = 12345678901, d.B = 3, d.first_row = 2;
+        d.T = gx_ceil_div(c->R + d.first_row, d.B);
+        for (int64_t r = 0; r < c->R; r++) c->ids[r] = (int32_t)(r * 7 % (d.T * d.B));
+        if (c->N & WITH_ROWS) d.rows = c->ids, c->ids_name = "rows", c->ids_n = c->R;
+    }
+    c->dropout = d;
+}
+static void give_step(GxContext *g, const Case *c)
+{
+    if (c->N & WITH_DROPOUT) *g->step = DROPOUT_STEP;
+    else g->step = NULL; // nothing of it is read
+}
+static void dropout_open(Case *c)
+{
+    case_dropout(c);
+    input(c, "x", "dx", c->R, c->C, 3);
+    output(c, "y", "dy", c->R, c->C, 3);
+}
+static void dropout_forward(Case *c)
+{
+    oracle_dropout(c->out[0].v, c->in[0].v, &c->dropout, &DROPOUT_STEP, c->R, c->C);
+}
+static void dropout_backward(Case *c)
+{
+    oracle_dropout(c->in[0].d, c->out[0].d, &c->dropout, &DROPOUT_STEP, c->R, c->C);
+}
+static void dropout_library(GxContext *g, Case *c, int accumulate, int variant) // 1: in place
+{
+    (void)accumulate;
+    Slot *x = &c->in[0], *y = &c->out[0];
+    give_step(g, c);
+    if (variant) copy_staged(g, y->fv, x->fv, x->n), copy_staged(g, x->fd, y->fd, x->n);
+    gx_dropout(g, y->fv, variant ? y->fv : x->fv, c->R, c->C, &c->dropout, GX_F32);
+    gx_dropout(g, x->fd, variant ? x->fd : y->fd, c->R, c->C, &c->dropout, GX_F32);
+}
+
+// -- residual: a sum of three and two roundings more of dropout, and then what a layer norm has
+
+static const Shape residual_shapes[] = {{.d = {8, 21, WITH_BIAS | WITH_NORM | WITH_DROPOUT | WITH_ROWS}},
+                                        {.d = {1, 1, WITH_BIAS | WITH_NORM | WITH_DROPOUT}},
+                                        {.d = {5, 3, WITH_DROPOUT}},
+                                        {.d = {6, 17, WITH_BIAS}},
+                                        {.d = {4, 9, 0}},
+                                        {.d = {35, 17, WITH_NORM}},
+                                        {.d = {3, 768, WITH_NORM | WITH_DROPOUT}},
+                                        {.d = {40, 300, WITH_BIAS | WITH_DROPOUT | WITH_ROWS}},
+                                        {.d = {65, 768, WITH_BIAS | WITH_NORM | WITH_DROPOUT}}};
+
+enum { RES_X, RES_OUT, RES_BIAS, RES_W, RES_B };
+static void residual_open(Case *c)
+{
+    const double R = (double)c->R, norm = c->N & WITH_NORM ? 4 * (double)c->C + 16 : 0;
+    const int64_t bias = c->N & WITH_BIAS ? c->C : 0, w = c->N & WITH_NORM ? c->C : 0;
+    case_dropout(c);
+    input(c, "x", "dx", c->R, c->C, norm + 4);
+    input(c, "out", "dout", c->R, c->C, norm + 7);
+    weight(c, "bias", "dbias", 1, bias, R + norm + 7);
+    weight(c, "w", "dw", 1, w, R + norm + 4);
+    weight(c, "b", "db", 1, w, R + 1);
+    output(c, "y", "dy", c->R, c->C, norm + 5);
+    output(c, "sum", NULL, c->R, c->C, 5);
+    output(c, "mean", NULL, w ? c->R : 0, 1, norm + 5);
+    output(c, "rstd", NULL, w ? c->R : 0, 1, norm + 5);
+}
+static void residual_forward(Case *c)
+{
+    Slot *in = c->in, *y = &c->out[0], *sum = &c->out[1];
+    oracle_residual_sum(sum->v, in[RES_X].v, in[RES_OUT].v, or_null(&in[RES_BIAS], in[RES_BIAS].v), &c->dropout,
+                        &DROPOUT_STEP, c->R, c->C);
+    if (c->N & WITH_NORM)
+        oracle_layer_norm_forward(y->v, c->out[2].v, c->out[3].v, sum->v, in[RES_W].v, in[RES_B].v, c->R, c->C,
+                                  NORM_EPS);
+    else memcpy(y->v, sum->v, (size_t)y->n * sizeof(double));
+}
+static void residual_backward(Case *c)
+{
+    Slot *in = c->in, *y = &c->out[0], *sum = &c->out[1];
+    NormTerms t = GX_ZERO;
+    if (c->N & WITH_NORM) {
+        oracle_layer_norm_backward(in[RES_X].d, in[RES_W].d, in[RES_B].d, y->d, sum->v, c->out[2].v, c->out[3].v,
+                                   in[RES_W].v, c->R, c->C);
+        t = norm_terms(sum->v, y->d, c->out[3].v, in[RES_W].v, c->R, c->C);
+    } else {
+        memcpy(in[RES_X].d, y->d, (size_t)y->n * sizeof(double));
+    }
+    oracle_dropout(in[RES_OUT].d, in[RES_X].d, &c->dropout, &DROPOUT_STEP, c->R, c->C);
+    memset(in[RES_BIAS].d, 0, (size_t)in[RES_BIAS].n * sizeof(double));
+    for (int64_t i = 0; in[RES_BIAS].n && i < y->n; i++) in[RES_BIAS].d[i % c->C] += in[RES_OUT].d[i];
+    double squares = 0;
+    for (int64_t i = 0; i < y->n; i++) squares += pow(in[RES_X].v[i], 2) + pow(in[RES_OUT].v[i], 2);
+    sum->floor = sqrt(squares), y->floor = fmax(t.y, c->N & WITH_NORM ? 0 : sum->floor);
+    c->out[2].floor = t.mean, in[RES_W].dfloor = t.dw;
+    in[RES_X].dfloor = in[RES_OUT].dfloor = in[RES_BIAS].dfloor = t.dx;
+}
+// 1: sum is x, dx is dy, and where nothing is dropped dout is dx; 2: sum is out, or without a norm y, and no dx;
+// 3: y without sum and statistics, no gradients of weights
+enum { RES_APART, RES_OVER_X, RES_OVER_OUT, RES_Y_ALONE, RES_VARIANTS };
+static void residual_library(GxContext *g, Case *c, int accumulate, int variant)
+{
+    Slot *x = &c->in[RES_X], *out = &c->in[RES_OUT], *bias = &c->in[RES_BIAS], *w = &c->in[RES_W], *b = &c->in[RES_B],
+         *y = &c->out[0], *sum = &c->out[1];
+    const int norm = c->N & WITH_NORM, same = variant == RES_OVER_X && !(c->N & WITH_DROPOUT);
+    float *mean = norm ? c->out[2].fv : NULL, *rstd = norm ? c->out[3].fv : NULL;
+    const GxResidual r = {
+        c->R, c->C, bias->n ? bias->fv : NULL, norm ? w->fv : NULL, norm ? b->fv : NULL, NORM_EPS, c->dropout, GX_F32};
+    const int weights = variant != RES_Y_ALONE;
+    give_step(g, c);
+    x->unwanted = variant == RES_OVER_OUT, bias->unwanted = w->unwanted = b->unwanted = !weights;
+    if (variant == RES_OVER_X) copy_staged(g, sum->fv, x->fv, x->n), copy_staged(g, x->fd, y->fd, x->n);
+    if (variant == RES_OVER_OUT) copy_staged(g, sum->fv, out->fv, out->n);
+    gx_residual_forward(g, variant == RES_OVER_OUT && !norm ? sum->fv : y->fv, sum->fv, mean, rstd,
+                        variant == RES_OVER_X ? sum->fv : x->fv, variant == RES_OVER_OUT ? sum->fv : out->fv, &r);
+    if (variant == RES_OVER_OUT && !norm) copy_staged(g, y->fv, sum->fv, y->n);
+    if (variant == RES_Y_ALONE) {
+        copy_staged(g, y->fv, out->fv, y->n);
+        gx_residual_forward(g, y->fv, NULL, NULL, NULL, x->fv, y->fv, &r);
+    }
+    gx_residual_backward(g, variant == RES_OVER_OUT ? NULL : x->fd, same ? x->fd : out->fd,
+                         weights && bias->n ? bias->fd : NULL, weights && norm ? w->fd : NULL,
+                         weights && norm ? b->fd : NULL, variant == RES_OVER_X ? x->fd : y->fd, norm ? sum->fv : NULL,
+                         mean, rstd, &r, accumulate);
+    if (same) copy_staged(g, out->fd, x->fd, x->n);
+}
+
+// -- gelu: a sum, a polynomial of 9 terms, exp, division, three products. tanh: exp, division, two sums, a polynomial
+// of 5.
+
+static const Shape gelu_shapes[] = {{.d = {5, 11, GX_GELU_ERF, 1}},
+                                    {.d = {5, 11, GX_GELU_TANH, 1}},
+                                    {.d = {1, 1, GX_GELU_ERF, 0}},
+                                    {.d = {1, 3, GX_GELU_TANH, 0}},
+                                    {.d = {65, 33, GX_GELU_ERF, 1}},
+                                    {.d = {3, 768, GX_GELU_TANH, 1}},
+                                    {.d = {4, 64, GX_GELU_ERF, 0}, .scale = 100, .steep = 1},
+                                    {.d = {4, 64, GX_GELU_TANH, 0}, .scale = 100, .steep = 1},
+                                    {.d = {4, 64, GX_GELU_ERF, 0}, .scale = 1e-4f}};
+
+static void gelu_open(Case *c)
+{
+    input(c, "x", "dx", c->R, c->C, 20);
+    if (c->shape->d[3]) input(c, "bias", NULL, 1, c->C, 0);
+    for (int64_t i = 0; c->shape->scale != 0 && i < c->in[0].n; i++) c->in[0].fv[i] *= c->shape->scale;
+    output(c, "y", "dy", c->R, c->C, 16);
+}
+static double *gelu_bias(Case *c) { return or_null(&c->in[1], c->in[1].v); }
+static void gelu_forward(Case *c) { oracle_gelu_forward(c->out[0].v, c->in[0].v, gelu_bias(c), c->R, c->C, (int)c->N); }
+static void gelu_backward(Case *c)
+{
+    oracle_gelu_backward(c->in[0].d, c->out[0].d, c->in[0].v, gelu_bias(c), c->R, c->C, (int)c->N);
+}
+static void gelu_library(GxContext *g, Case *c, int accumulate,
+                         int variant) // 1: y is x, then dx is x and y is made again over dy; 2: dx is dy
+{
+    (void)accumulate;
+    Slot *x = &c->in[0], *y = &c->out[0];
+    const float *bias = c->in[1].n ? c->in[1].fv : NULL;
+    const GxGelu kind = (GxGelu)c->N;
+    if (variant == 1) copy_staged(g, y->fv, x->fv, y->n);
+    gx_gelu_forward(g, y->fv, variant == 1 ? y->fv : x->fv, bias, c->R, c->C, kind, GX_F32);
+    if (variant != 1) {
+        if (variant == 2) copy_staged(g, x->fd, y->fd, y->n);
+        gx_gelu_backward(g, x->fd, NULL, variant == 2 ? x->fd : y->fd, x->fv, bias, c->R, c->C, kind, GX_F32);
+        return;
+    }
+    copy_staged(g, x->fd, x->fv, x->n);
+    copy_staged(g, y->fv, y->fd, y->n);
+    gx_gelu_backward(g, x->fd, y->fv, y->fv, x->fd, bias, c->R, c->C, kind, GX_F32);
+}
+
+static const Shape tanh_shapes[] = {
+    {.d = {5, 11}}, {.d = {1, 1}}, {.d = {3, 768}}, {.d = {33, 300}}, {.d = {4, 64}, .scale = 100, .steep = 1}};
+
+static void tanh_open(Case *c)
+{
+    input(c, "x", "dx", c->R, c->C, 16);
+    for (int64_t i = 0; c->shape->scale != 0 && i < c->in[0].n; i++) c->in[0].fv[i] *= c->shape->scale;
+    output(c, "y", "dy", c->R, c->C, 10);
+}
+static void tanh_forward(Case *c)
+{
+    for (int64_t i = 0; i < c->in[0].n; i++) c->out[0].v[i] = tanh(c->in[0].v[i]);
+}
+static void tanh_backward(Case *c) // 1 - y^2 from a rounded y: errors are of dy's size
+{
+    double squares = 0;
+    for (int64_t i = 0; i < c->in[0].n; i++) {
+        c->in[0].d[i] = c->out[0].d[i] / pow(cosh(c->in[0].v[i]), 2);
+        squares += c->out[0].d[i] * c->out[0].d[i];
+    }
+    c->in[0].dfloor = sqrt(squares);
+}
+static void tanh_library(GxContext *g, Case *c, int accumulate, int variant) // 1: in place
+{
+    (void)accumulate;
+    Slot *x = &c->in[0], *y = &c->out[0];
+    if (variant) copy_staged(g, y->fv, x->fv, x->n), copy_staged(g, x->fd, y->fd, x->n);
+    gx_tanh_forward(g, y->fv, variant ? y->fv : x->fv, x->n, GX_F32);
+    gx_tanh_backward(g, x->fd, variant ? x->fd : y->fd, y->fv, x->n, GX_F32);
+}
+
+// -- rows by number: copies and one addition
+
+static const Shape picked_rows_shapes[] = {
+    {.d = {5, 7, 3, 11}}, {.d = {1, 1, 0, 1}}, {.d = {40, 17, 1000, 70}}, {.d = {3, 768, 0, 5}}};
+
+static void picked_rows_open(Case *c)
+{
+    weight(c, "x", "dx", c->shape->d[3], c->C, 1);
+    output(c, "y", "dy", c->R, c->C, 0);
+    for (int64_t i = 0; i < c->R; i++)
+        c->ids[i] = (int32_t)(c->N + i * 3 % c->shape->d[3]); // 3 divides no number of rows
+    c->ids_name = "rows", c->ids_n = c->R;
+}
+static void picked_rows_forward(Case *c) { oracle_pick_rows(c->out[0].v, c->in[0].v, c->ids, c->N, c->R, c->C); }
+static void picked_rows_backward(Case *c)
+{
+    memset(c->in[0].d, 0, (size_t)c->in[0].n * sizeof(double));
+    oracle_add_rows(c->in[0].d, c->out[0].d, c->ids, c->N, c->R, c->C);
+}
+static void picked_rows_library(GxContext *g, Case *c, int accumulate, int variant)
 {
     (void)variant;
-    const int64_t *d = c->shape->d;
-    gx_embedding_forward(g, c->out[0].fv, c->in[0].fv, c->ids, c->R, c->C, d[2], d[3], GX_F32);
-    gx_embedding_backward(g, c->in[0].fd, c->out[0].fd, c->ids, c->R, c->C, d[2], d[3], accumulate, GX_F32);
+    gx_pick_rows(g, c->out[0].fv, c->in[0].fv, c->ids, c->N, c->R, c->C, GX_F32);
+    if (!accumulate) gx_zero(g, c->in[0].fd, c->in[0].n * 4);
+    gx_add_rows(g, c->in[0].fd, c->out[0].fd, c->ids, c->N, c->R, c->C, GX_F32);
+}
+
+// -- means of rows: a sum of T, a division and a product
+
+static const Shape mean_rows_shapes[] = {
+    {.d = {6, 7, 3, 0}}, {.d = {1, 1, 1, 0}}, {.d = {9, 17, 2, 4}}, {.d = {33, 300, 3, 0}}, {.d = {5, 768, 1, 2}}};
+
+// A part in each column, one more in column 0 behind it, and an empty one. Where the slice begins later than at 0 some
+// begin before it, and some end behind it.
+static void mean_rows_open(Case *c)
+{
+    const int64_t T = c->R, B = c->N, parts = B + 2, first = c->shape->d[3];
+    weight(c, "x", "dx", T * B, c->C, 3);
+    output(c, "y", "dy", parts, c->C, (double)T + 2);
+    for (int64_t i = 0; i < parts; i++) {
+        int32_t *part = c->ids + 3 * i;
+        part[0] = (int32_t)(i % B);
+        part[1] = (int32_t)gx_max(0, first - 1 + i % 2), part[2] = (int32_t)(first + gx_max(1, T / 2) + i % 2);
+        if (i == B) part[1] = (int32_t)(first + gx_max(1, T / 2)), part[2] = (int32_t)(first + T + (first ? 3 : 0));
+        if (i == B + 1) part[2] = part[1];
+    }
+    c->ids_name = "parts", c->ids_n = 3 * parts;
+}
+static void mean_rows_forward(Case *c)
+{
+    oracle_mean_rows_forward(c->out[0].v, c->in[0].v, c->ids, c->N + 2, c->R, c->N, c->shape->d[3], c->C);
+}
+static void mean_rows_backward(Case *c)
+{
+    oracle_mean_rows_backward(c->in[0].d, c->out[0].d, c->ids, c->N + 2, c->R, c->N, c->shape->d[3], c->C);
+}
+static void mean_rows_library(GxContext *g, Case *c, int accumulate, int variant)
+{
+    (void)variant;
+    const int64_t T = c->R, B = c->N, parts = B + 2, first = c->shape->d[3];
+    gx_mean_rows_forward(g, c->out[0].fv, c->in[0].fv, c->ids, parts, T, B, first, c->C, GX_F32);
+    if (!accumulate) gx_zero(g, c->in[0].fd, c->in[0].n * 4);
+    gx_mean_rows_backward(g, c->in[0].fd, c->out[0].fd, c->ids, parts, T, B, first, c->C, GX_F32);
+}
+
+// -- rows of length one: a sum of C, a root, a division; the gradient subtracts what lies along the row
+
+static const Shape normalized_rows_shapes[] = {
+    {.d = {6, 9}}, {.d = {1, 1}}, {.d = {5, 3}}, {.d = {40, 17, 3}}, {.d = {3, 768}}};
+
+static void normalized_rows_open(Case *c)
+{
+    input(c, "x", "dx", c->R, c->C, 2 * (double)c->C + 8);
+    output(c, "y", "dy", c->R, c->C, (double)c->C + 3);
+    output(c, "norm", NULL, c->R, 1, (double)c->C + 2);
+    for (int64_t i = 0; c->N && i < c->in[0].n; i++) c->in[0].fv[i] *= i / c->C % c->N != 0;
+}
+static void normalized_rows_forward(Case *c)
+{
+    oracle_normalize_rows_forward(c->out[0].v, c->out[1].v, c->in[0].v, c->R, c->C, NORM_EPS);
+}
+static void normalized_rows_backward(Case *c)
+{
+    double squares = 0;
+    oracle_normalize_rows_backward(c->in[0].d, c->out[0].d, c->out[0].v, c->out[1].v, c->R, c->C);
+    for (int64_t i = 0; i < c->in[0].n; i++) squares += pow(c->out[0].d[i] / c->out[1].v[i / c->C], 2);
+    c->in[0].dfloor = sqrt(squares);
+}
+static void normalized_rows_library(GxContext *g, Case *c, int accumulate, int variant) // 1: in place
+{
+    (void)accumulate;
+    Slot *x = &c->in[0], *y = &c->out[0], *norm = &c->out[1];
+    if (variant) copy_staged(g, y->fv, x->fv, x->n), copy_staged(g, x->fd, y->fd, x->n);
+    gx_normalize_rows_forward(g, y->fv, norm->fv, variant ? y->fv : x->fv, c->R, c->C, NORM_EPS, GX_F32);
+    gx_normalize_rows_backward(g, x->fd, variant ? x->fd : y->fd, y->fv, norm->fv, c->R, c->C, GX_F32);
+}
+
+// -- losses with targets: what is between logits and targets cancels: errors are of their size
+
+static const Shape target_shapes[] = {{.d = {6, 7}},   {.d = {1, 1}},   {.d = {5, 3}},
+                                      {.d = {40, 17}}, {.d = {3, 768}}, {.d = {8, 33}, .scale = 100, .steep = 1}};
+
+static void targets_open(Case *c, double depth)
+{
+    input(c, "logits", "dlogits", c->R, c->C, depth);
+    output(c, "losses", "dlosses", c->R, 1, (double)c->C + depth);
+    for (int64_t i = 0; c->shape->scale != 0 && i < c->in[0].n; i++) c->in[0].fv[i] *= c->shape->scale;
+    c->targets = floats(c->in[0].n);
+    c->scale = 1.0f / (float)c->R;
+    for (int64_t i = 0; i < c->in[0].n; i++) c->targets[i] = gx_random_uniform(3, (uint64_t)i, 0, 0);
+    for (int64_t i = 0; i < c->in[0].n; i += 3) c->targets[i] = (float)(i / 3 % 2); // as labels are
+    for (int64_t r = 0; r < c->R; r++) c->out[0].d[r] = c->out[0].fd[r] = c->scale;
+}
+static void squared_error_open(Case *c) { targets_open(c, 3); }
+static void squared_error_both(Case *c)
+{
+    oracle_squared_error(c->out[0].v, c->in[0].d, c->in[0].v, c->targets, c->R, c->C, c->scale);
+}
+static void binary_cross_entropy_open(Case *c) { targets_open(c, 8); }
+static void binary_cross_entropy_both(Case *c)
+{
+    double squares = 0;
+    oracle_binary_cross_entropy(c->out[0].v, c->in[0].d, c->in[0].v, c->targets, c->R, c->C, c->scale);
+    for (int64_t i = 0; i < c->in[0].n; i++) squares += c->in[0].v[i] * c->in[0].v[i];
+    c->out[0].floor = sqrt(squares);
+    c->in[0].dfloor = c->scale * sqrt((double)c->in[0].n);
+}
+typedef void Loss(GxContext *, float *, void *, const void *, const float *, int64_t, int64_t, float, GxDtype);
+static void targets_library(GxContext *g, Case *c, Loss *loss, int variant) // 1: dlogits is logits; 2: the losses alone
+{
+    Slot *x = &c->in[0];
+    x->unwanted = variant == 2;
+    if (variant == 1) copy_staged(g, x->fd, x->fv, x->n);
+    loss(g, c->out[0].fv, variant == 2 ? NULL : x->fd, variant == 1 ? x->fd : x->fv, c->targets, c->R, c->C, c->scale,
+         GX_F32);
+}
+static void squared_error_library(GxContext *g, Case *c, int accumulate, int variant)
+{
+    (void)accumulate, targets_library(g, c, gx_squared_error, variant);
+}
+static void binary_cross_entropy_library(GxContext *g, Case *c, int accumulate, int variant)
+{
+    (void)accumulate, targets_library(g, c, gx_binary_cross_entropy, variant);
 }
 
 static const Op ops[] = {
@@ -753,8 +1256,26 @@ static const Op ops[] = {
      cross_entropy_shapes, COUNT(cross_entropy_shapes)},
     {"cross_entropy_parts", cross_entropy_parts_open, cross_entropy_parts_both, cross_entropy_parts_both,
      cross_entropy_parts_library, 3, 1, cross_entropy_parts_shapes, COUNT(cross_entropy_parts_shapes)},
-    {"embedding", embedding_open, embedding_forward, embedding_backward, embedding_library, 1, 1, embedding_shapes,
+    {"embedding", embedding_open, embedding_forward, embedding_backward, embedding_library, 2, 1, embedding_shapes,
      COUNT(embedding_shapes)},
+    {"layer_norm", layer_norm_open, layer_norm_forward, layer_norm_backward, layer_norm_library, 3, 1,
+     layer_norm_shapes, COUNT(layer_norm_shapes)},
+    {"dropout", dropout_open, dropout_forward, dropout_backward, dropout_library, 2, 1, dropout_shapes,
+     COUNT(dropout_shapes)},
+    {"residual", residual_open, residual_forward, residual_backward, residual_library, RES_VARIANTS, 1, residual_shapes,
+     COUNT(residual_shapes)},
+    {"gelu", gelu_open, gelu_forward, gelu_backward, gelu_library, 3, 1, gelu_shapes, COUNT(gelu_shapes)},
+    {"tanh", tanh_open, tanh_forward, tanh_backward, tanh_library, 2, 1, tanh_shapes, COUNT(tanh_shapes)},
+    {"picked_rows", picked_rows_open, picked_rows_forward, picked_rows_backward, picked_rows_library, 1, 1,
+     picked_rows_shapes, COUNT(picked_rows_shapes)},
+    {"mean_rows", mean_rows_open, mean_rows_forward, mean_rows_backward, mean_rows_library, 1, 1, mean_rows_shapes,
+     COUNT(mean_rows_shapes)},
+    {"normalized_rows", normalized_rows_open, normalized_rows_forward, normalized_rows_backward,
+     normalized_rows_library, 2, 1, normalized_rows_shapes, COUNT(normalized_rows_shapes)},
+    {"squared_error", squared_error_open, squared_error_both, squared_error_both, squared_error_library, 3, 1,
+     target_shapes, COUNT(target_shapes)},
+    {"binary_cross_entropy", binary_cross_entropy_open, binary_cross_entropy_both, binary_cross_entropy_both,
+     binary_cross_entropy_library, 3, 1, target_shapes, COUNT(target_shapes)},
 };
 
 static void case_open(Case *c, const Op *op, const Shape *shape)
@@ -763,7 +1284,8 @@ static void case_open(Case *c, const Op *op, const Shape *shape)
     c->op = op;
     c->shape = shape;
     c->R = shape->d[0], c->C = shape->d[1], c->N = shape->d[2], c->B = 1;
-    c->ids = (int32_t *)take(c->R, sizeof *c->ids);
+    c->ids_n = gx_max(c->R, 3 * (c->N + 2));
+    c->ids = (int32_t *)take(c->ids_n, sizeof *c->ids);
     op->open(c);
 }
 
@@ -773,7 +1295,7 @@ static void case_close(Case *c)
         Slot *s = i < c->ins ? &c->in[i] : &c->out[i - c->ins];
         free(s->v), free(s->d), free(s->fv), free(s->fd), free(s->before);
     }
-    free(c->ids);
+    free(c->ids), free(c->documents), free(c->targets);
 }
 
 static void case_oracle(Case *c)
@@ -824,7 +1346,7 @@ static void check_derivative(Case *c, const char *what)
     const double h = cbrt(DBL_EPSILON);
     for (int i = 0; i < c->ins; i++) {
         Slot *s = &c->in[i];
-        if (c->shape->steep || s->n > 1200 || c->in[0].n > 1200) continue; // quadratic in n
+        if (c->shape->steep || !s->dname || s->n > 1200 || c->in[0].n > 1200) continue; // quadratic in n
         double *expected = doubles(s->n), error = 0, norm = 0, size = 0;
         memcpy(expected, s->d, (size_t)s->n * sizeof *expected);
         for (int64_t e = 0; e < s->n; e++) {
@@ -897,7 +1419,7 @@ static void compare_with_oracle(const Case *c, const char *run, int accumulate)
     }
     for (int i = 0; i < c->ins; i++) {
         const Slot *s = &c->in[i];
-        if (s->unwanted) continue;
+        if (s->unwanted || !s->dname) continue;
         double *sum = doubles(s->n);
         for (int64_t e = 0; e < s->n; e++) sum[e] = s->d[e] + (accumulate && s->before ? (double)s->before[e] : 0);
         snprintf(what, sizeof what, "%s: %s", run, s->dname);
@@ -950,6 +1472,40 @@ TEST(cross_entropy_gives_the_same_losses_with_and_without_gradients)
 }
 TEST(cross_entropy_in_parts_is_what_the_oracle_says) { for_each_case(check_library, "cross_entropy_parts"); }
 TEST(embedding_is_what_the_oracle_says) { for_each_case(check_library, "embedding"); }
+// Each element is one sum, rounded once; rows whose token is not in this part of the table stay as they are.
+TEST(embedding_forward_adds_to_what_is_there_where_it_is_told_to)
+{
+    enum { R = 40, C = 19, BEGIN = 3, END = 9 };
+    float *w = random_floats((END - BEGIN) * C, 1, 1), *before = random_floats(R * C, 2, 1), *y = floats(R * C);
+    int32_t ids[R];
+    int64_t wrong = 0;
+    Bench b;
+    for (int r = 0; r < R; r++) ids[r] = r * 7 % 13;
+    memcpy(y, before, R * C * sizeof *y);
+    bench_open(&b, 2, 0);
+    GxEmbedding e = gx_embedding_shape(R, C, END, GX_F32);
+    e.v_begin = BEGIN, e.accumulate = 1;
+    gx_embedding_forward(&b.g, y, w, ids, &e);
+    for (int i = 0; i < R * C; i++) {
+        const int id = ids[i / C], here = id >= BEGIN && id < END;
+        wrong += y[i] != (here ? before[i] + w[(id - BEGIN) * C + i % C] : before[i]);
+    }
+    CHECK(!gx_failed(&b.g) && wrong == 0, "%ld of %d elements are wrong %s", (long)wrong, R * C, b.g.error.message);
+    CHECK(b.recorder.event[0].bytes == 3 * 4 * R * C + 4 * R && b.recorder.event[0].flops == R * C, "what is read");
+    bench_close(&b);
+    free(w), free(before), free(y);
+}
+
+TEST(layer_norm_is_what_the_oracle_says) { for_each_case(check_library, "layer_norm"); }
+TEST(dropout_is_what_the_oracle_says) { for_each_case(check_library, "dropout"); }
+TEST(residual_is_what_the_oracle_says) { for_each_case(check_library, "residual"); }
+TEST(gelu_is_what_the_oracle_says) { for_each_case(check_library, "gelu"); }
+TEST(tanh_is_what_the_oracle_says) { for_each_case(check_library, "tanh"); }
+TEST(picked_rows_are_what_the_oracle_says) { for_each_case(check_library, "picked_rows"); }
+TEST(mean_rows_are_what_the_oracle_says) { for_each_case(check_library, "mean_rows"); }
+TEST(normalized_rows_are_what_the_oracle_says) { for_each_case(check_library, "normalized_rows"); }
+TEST(squared_error_is_what_the_oracle_says) { for_each_case(check_library, "squared_error"); }
+TEST(binary_cross_entropy_is_what_the_oracle_says) { for_each_case(check_library, "binary_cross_entropy"); }
 
 // ---- the oracle means what PyTorch means ---------------------------------------------------------------------------
 
@@ -1002,7 +1558,10 @@ static void check_reference(const Op *op, const Shape *shape, const char *name)
     for (int i = 0; i < c.outs; i++)
         if (c.out[i].dname && strcmp(c.out[i].dname, "dlosses"))
             ok &= reference_rows(&c, name, c.out[i].dname, c.out[i].rows, c.out[i].n, c.out[i].fd);
-    if (!strcmp(name, "embedding")) ok &= reference_read(name, "ids", c.ids, c.R);
+    if (c.ids_name) ok &= reference_read(name, c.ids_name, c.ids, c.ids_n);
+    if (c.targets) ok &= reference_read(name, "targets", c.targets, c.in[0].n);
+    if (c.a.documents)
+        ok &= reference_read(name, "documents", c.documents, 2 * c.B * oracle_positions(&shape->q, &shape->k));
     if (!strcmp(name, "cross_entropy")) {
         ok &= reference_read(name, "labels", c.ids, c.R);
         cross_entropy_count(&c);
@@ -1011,11 +1570,12 @@ static void check_reference(const Op *op, const Shape *shape, const char *name)
     for (int i = 0; ok && i < c.ins + c.outs; i++) {
         Slot *s = i < c.ins ? &c.in[i] : &c.out[i - c.ins];
         const char *tensor = i < c.ins ? s->dname : s->name;
+        if (!tensor) continue; // an input without a gradient
         float *file = floats(s->n);
         char what[128];
         snprintf(what, sizeof what, "oracle and PyTorch, %s.%s", name, tensor);
         if (reference_rows(&c, name, tensor, s->rows, s->n, file))
-            test_close(what, file, i < c.ins ? s->d : s->v, (long)s->n, test_bound(1), 0);
+            check_values(what, file, i < c.ins ? s->d : s->v, s->n, 1, 0);
         free(file);
     }
     if (ok) check_library(&c, name);
@@ -1024,20 +1584,29 @@ static void check_reference(const Op *op, const Shape *shape, const char *name)
 
 TEST(oracle_and_library_agree_with_pytorch)
 {
-    static const Shape attention[] = {
-        {.d = {2, 6, 2, 10}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1, .layout = PACKED},
-        {.d = {2, 6, 2, 10}, .q = RUN1(5, 0), .k = RUN1(8, 0)},
-        {.d = {2, 6, 2, 10}, .q = RUN1(5, 3), .k = RUN1(8, 0), .causal = 1}};
+    static const struct {
+        const char *name;
+        Shape shape;
+    } attention[] = {
+        {"attention_full", {.d = {2, 6, 2, 10}, .q = RUN1(5, 0), .k = RUN1(8, 0)}},
+        {"attention_offset", {.d = {2, 6, 2, 10}, .q = RUN1(5, 3), .k = RUN1(8, 0), .causal = 1}},
+        {"attention_documents", {.d = {2, 4, 2, 6}, .q = RUN1(9, 0), .k = RUN1(9, 0), .documents = {4, 3}}},
+        {"attention_documents_causal",
+         {.d = {2, 4, 2, 6}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1, .documents = {2, -1, 5}}},
+        {"attention_dropout", {.d = {2, 4, 2, 6}, .q = RUN1(9, 0), .k = RUN1(9, 0), .dropout = 0.3f}},
+        {"attention_documents_dropout",
+         {.d = {2, 4, 2, 6}, .q = RUN1(9, 0), .k = RUN1(9, 0), .documents = {1, -2, 6}, .dropout = 0.3f}},
+    };
     static const Shape norm = {.d = {7, 33}}, linear = {.d = {5, 13, 9, 1}};
     if (!references_open()) SKIP("data/ref/ops.safetensors is not there; dev/ref/make_refs.py makes it");
     for (int o = 0; o < COUNT(ops); o++) {
         const Shape *shape = strstr(ops[o].name, "rms_norm")  ? &norm
                              : !strcmp(ops[o].name, "linear") ? &linear
                                                               : &ops[o].shape[0];
-        check_reference(&ops[o], shape, strstr(ops[o].name, "cross_entropy") ? "cross_entropy" : ops[o].name);
+        check_reference(&ops[o], shape, !strcmp(ops[o].name, "cross_entropy_parts") ? "cross_entropy" : ops[o].name);
+        if (!strcmp(ops[o].name, "gelu")) check_reference(&ops[o], &gelu_shapes[1], "gelu_tanh");
         if (strcmp(ops[o].name, "attention")) continue;
-        check_reference(&ops[o], &attention[1], "attention_full");
-        check_reference(&ops[o], &attention[2], "attention_offset");
+        for (int i = 0; i < COUNT(attention); i++) check_reference(&ops[o], &attention[i].shape, attention[i].name);
     }
     gx_safetensors_close(&references);
 }
@@ -1089,6 +1658,56 @@ TEST(attention_of_whole_heads_in_uneven_parts_is_attention_of_all)
     bench_close(&b);
     for (int i = 0; i < 4; i++) free(dkv[i]);
     free(part_o), free(part_dq), free(part_lse);
+    case_close(&c);
+}
+
+// ---- attention: slices of the queries, parts of the heads ----------------------------------------------------------
+
+// One slice of the queries and one part of the heads, as views into the whole's buffers; what it adds to dk and dv.
+static void attention_part(Bench *b, Case *c, const GxAttention *a, int64_t begin, int64_t head, float *dk, float *dv)
+{
+    Slot *q = &c->in[0], *k = &c->in[1], *v = &c->in[2], *o = &c->out[0], *lse = &c->out[1];
+    const int64_t h = a->head_dim, H = lse->n / lse->rows, rows = oracle_rows(&a->q_runs) * a->B, row = begin * a->B;
+    const int64_t at = row * a->q_stride + head * h, kv = head / a->group * h;
+    float *part_lse = floats(rows * a->H), *part_dk = floats(k->n), *part_dv = floats(v->n);
+    gx_attention_forward(&b->g, o->fv + at, part_lse, q->fv + at, k->fv + kv, v->fv + kv, a);
+    gx_attention_backward(&b->g, q->fd + at, part_dk + kv, part_dv + kv, o->fd + at, o->fv + at, part_lse, q->fv + at,
+                          k->fv + kv, v->fv + kv, a);
+    for (int64_t i = 0; i < rows * a->H; i++) lse->fv[(row + i / a->H) * H + head + i % a->H] = part_lse[i];
+    for (int64_t i = 0; i < k->n; i++) dk[i] += part_dk[i], dv[i] += part_dv[i];
+    free(part_lse), free(part_dk), free(part_dv);
+}
+
+// Each has the same documents, and the whole's numbers of positions and heads.
+TEST(attention_in_parts_sees_the_documents_and_draws_the_mask_of_the_whole)
+{
+    static const Shape shape = {
+        .d = {2, 4, 2, 6}, .q = RUN1(150, 0), .k = RUN1(150, 0), .documents = {60, -7, 50, 20}, .dropout = 0.3f};
+    static const int64_t begin[] = {0, 41, 100, 150};
+    Case c;
+    Bench b;
+    case_open(&c, &ops[4], &shape);
+    case_oracle(&c);
+    bench_open(&b, 2, 1 << 20);
+    b.step = c.step;
+    library_fill(&c, 0);
+    Slot *q = &c.in[0], *k = &c.in[1], *v = &c.in[2], *o = &c.out[0], *lse = &c.out[1];
+    float *dk = floats(k->n), *dv = floats(v->n);
+    for (int slice = 0; slice < 3; slice++)
+        for (int part = 0; part < 2; part++) {
+            GxAttention a = c.a;
+            a.q_runs = gx_runs_slice(&c.a.q_runs, begin[slice], begin[slice + 1] - begin[slice]);
+            a.group = 2, a.H = 2, a.K = 1, a.head_first = c.a.head_first + 2 * part;
+            attention_part(&b, &c, &a, begin[slice], 2 * part, dk, dv);
+        }
+    CHECK(!gx_failed(&b.g), "%s", b.g.error.message);
+    check_values("o", o->fv, o->v, o->n, o->depth, 0);
+    check_values("lse", lse->fv, lse->v, lse->n, lse->depth, lse->floor);
+    check_values("dq", q->fd, q->d, q->n, q->ddepth, q->dfloor);
+    check_values("dk, summed over the parts", dk, k->d, k->n, k->ddepth + 3, k->dfloor);
+    check_values("dv, summed over the parts", dv, v->d, v->n, v->ddepth + 3, v->dfloor);
+    bench_close(&b);
+    free(dk), free(dv);
     case_close(&c);
 }
 
@@ -1218,7 +1837,62 @@ static void check_steps(Case *c, const char *shape)
 }
 TEST(cross_entropy_steps_are_what_the_oracle_says) { for_each_case(check_steps, "cross_entropy_parts"); }
 
+// ---- scale ---------------------------------------------------------------------------------------------------------
+
+// One product, rounded once; more elements than one thread takes at a time, and in place.
+TEST(scale_is_a_product_in_both_types)
+{
+    enum { N = 20011 };
+    for (int t = 0; t < 2; t++) {
+        const GxDtype type = t ? GX_BF16 : GX_F32;
+        float *x = (float *)take(N, sizeof *x), *y = (float *)take(N, sizeof *y);
+        uint16_t *narrow = (uint16_t *)x, *scaled = (uint16_t *)y;
+        int wrong = 0;
+        Bench b;
+        bench_open(&b, 2, 1024);
+        for (int i = 0; i < N; i++)
+            if (t) narrow[i] = gx_to_bf16((float)(i - 7000) / 16);
+            else x[i] = (float)(i - 7000) / 16;
+        gx_scale(&b.g, y, x, N, 20.1f, type);
+        for (int i = 0; i < N; i++)
+            wrong += t ? scaled[i] != gx_to_bf16(20.1f * gx_from_bf16(narrow[i])) : y[i] != 20.1f * x[i];
+        gx_scale(&b.g, x, x, N, 20.1f, type);
+        CHECK(!memcmp(x, y, (size_t)N * (t ? 2 : 4)), "in place it is something else");
+        CHECK(wrong == 0 && !gx_failed(&b.g), "%d elements are wrong: %s", wrong, b.g.error.message);
+        bench_close(&b);
+        free(x), free(y);
+    }
+}
+
 // ---- exp -----------------------------------------------------------------------------------------------------------
+
+// The lower tail's relative error is that of exp(-z^2/2): 1.5 ulp and the rounding of z^2/2, which is z^2/4 ulp.
+TEST(cpu_tanh_and_the_normal_distribution_are_close_and_hold_at_the_ends)
+{
+    double worst_tanh = 0, worst_tail = 0, worst_above = 0;
+    for (int i = -120000; i <= 120000; i++) {
+        const float z = (float)i * 1e-4f;
+        const double x = z, below = 0.5 * erfc(-x / sqrt(2));
+        const GxCpuNormal n = gx_cpu_normal(z);
+        if (i) worst_tanh = fmax(worst_tanh, fabs(gx_cpu_tanh(z) / tanh(x) - 1));
+        if (i <= 0) worst_tail = fmax(worst_tail, fabs(n.below / below - 1) / (4 + x * x / 4));
+        worst_above = fmax(worst_above, fabs(n.below - below));
+        CHECK(fabs(n.density / (exp(-x * x / 2) / sqrt(2 * acos(-1.0))) - 1) <= (4 + x * x / 4) * FLT_EPSILON,
+              "the density at %g is %g", x, (double)n.density);
+    }
+    test_state.worst = fmax(worst_tanh / (2 * FLT_EPSILON), worst_tail / FLT_EPSILON);
+    CHECK(worst_tanh <= 2 * FLT_EPSILON, "tanh is off by %g", worst_tanh);
+    CHECK(worst_tail <= FLT_EPSILON, "the lower tail is off by %g of its bound", worst_tail / FLT_EPSILON);
+    CHECK(worst_above <= 2 * FLT_EPSILON, "the distribution is off by %g", worst_above);
+    CHECK(gx_cpu_tanh(0) == 0 && gx_cpu_tanh(INFINITY) == 1 && gx_cpu_tanh(-INFINITY) == -1 &&
+              gx_cpu_tanh(1e-30f) == 1e-30f,
+          "tanh at its ends");
+    CHECK(gx_cpu_normal(INFINITY).below == 1 && gx_cpu_normal(-INFINITY).below == 0 &&
+              fabsf(gx_cpu_normal(0).below - 0.5f) <= FLT_EPSILON,
+          "the distribution at its ends: %g, %g, %g", (double)gx_cpu_normal(INFINITY).below,
+          (double)gx_cpu_normal(-INFINITY).below, (double)gx_cpu_normal(0).below);
+    CHECK(isnan(gx_cpu_tanh(NAN)) && isnan(gx_cpu_normal(NAN).below), "NaN does not stay NaN");
+}
 
 TEST(cpu_exp_is_within_1_5_ulp)
 {
@@ -1784,12 +2458,98 @@ TEST(optimizers_step_as_pytorch_does)
     gx_safetensors_close(&references);
 }
 
+// ---- dropout: how much, and which ----------------------------------------------------------------------------------
+
+static void *dropped_ones(int64_t R, int64_t C, const GxDropout *d, const GxStep *step, int threads, GxDtype type)
+{
+    const int64_t size = gx_dtype_size(type);
+    char *y = (char *)take(R * C, (size_t)size);
+    Bench b;
+    bench_open(&b, threads, 0);
+    b.step = *step;
+    for (int64_t i = 0; i < R * C; i++)
+        if (type == GX_F32) ((float *)y)[i] = 1;
+        else ((uint16_t *)y)[i] = gx_to_bf16(1);
+    gx_dropout(&b.g, y, y, R, C, d, type);
+    CHECK(!gx_failed(&b.g), "%s", b.g.error.message);
+    bench_close(&b);
+    return y;
+}
+
+// Of n independent elements n*p are dropped, with a standard deviation of sqrt(n*p*(1-p)); neighbours of a draw, rows,
+// steps, sites and seeds have nothing to do with each other: of two such masks n*p^2 elements are dropped in both.
+TEST(dropout_drops_its_share_and_other_rows_steps_sites_and_seeds_drop_others)
+{
+    enum { R = 64, C = 1001 };
+    static const float share[] = {1e-3f, 0.1f, 0.5f, 0.9f, 0.999f};
+    const double n = R * C;
+    for (int i = 0; i < COUNT(share); i++) {
+        const double p = share[i];
+        float *first = NULL;
+        for (int other = 0; other < 5; other++) { // 0: the first; 1 to 4: another step, site, seed, sample
+            GxStep step = {.seed = 5 + (uint64_t)(other == 3), .step = 3 + (uint64_t)(other == 1)};
+            const GxDropout d = {.p = share[i], .site = other == 2, .first_sample = other == 4, .T = R, .B = 1};
+            float *y = (float *)dropped_ones(R, C, &d, &step, 2, GX_F32);
+            int64_t dropped = 0, both = 0, of_word[4] = {0}, wrong = 0;
+            for (int64_t e = 0; e < R * C; e++) {
+                const int drops = y[e] == 0;
+                dropped += drops, of_word[e % C % 4] += drops;
+                both += drops && first && first[e] == 0;
+                wrong += !drops && y[e] != 1 / (1 - share[i]);
+            }
+            CHECK(wrong == 0, "p %g: %ld elements are neither 0 nor 1/(1 - p)", p, (long)wrong);
+            CHECK(fabs((double)dropped - n * p) <= 6 * sqrt(n * p * (1 - p)), "p %g: %ld of %g are dropped", p,
+                  (long)dropped, n);
+            for (int w = 0; w < 4; w++)
+                CHECK(fabs((double)of_word[w] - n / 4 * p) <= 6 * sqrt(n / 4 * p * (1 - p)) + 1 + R * p,
+                      "p %g: word %d drops %ld of %g", p, w, (long)of_word[w], n / 4);
+            if (first)
+                CHECK(fabs((double)both - n * p * p) <= 6 * sqrt(n * p * p * (1 - p * p)) + 6,
+                      "p %g, other %d: %ld of %g are dropped in both", p, other, (long)both, n);
+            if (first) free(y);
+            else first = y;
+        }
+        free(first);
+    }
+}
+
+// Rows 2*B to the end of a batch, as a slice, as a list of rows in another order, in bf16, by three threads, and as
+// those of a batch that begins with another sample.
+TEST(dropout_keeps_the_same_elements_however_rows_are_sliced)
+{
+    enum { T = 9, B = 4, C = 77, FIRST = 2 * B, ROWS_HERE = T * B - FIRST };
+    const GxStep step = {.seed = 5, .step = 1ull << 40 | 3}; // of the step's 64 bits 32 are used
+    const GxDropout whole = {.p = 0.3f, .site = 9, .first_sample = 100, .T = T, .B = B};
+    float *y = (float *)dropped_ones(T * B, C, &whole, &step, 1, GX_F32);
+    GxDropout slice = whole, listed = whole, column = whole;
+    int32_t rows[ROWS_HERE];
+    for (int r = 0; r < ROWS_HERE; r++) rows[r] = FIRST + (r * 5 + 3) % ROWS_HERE;
+    slice.first_row = FIRST, listed.rows = rows, listed.first_row = 1;
+    column.first_sample += 2, column.B = 1; // the third sample alone
+    float *sliced = (float *)dropped_ones(ROWS_HERE, C, &slice, &step, 3, GX_F32);
+    float *of_list = (float *)dropped_ones(ROWS_HERE, C, &listed, &step, 2, GX_F32);
+    float *of_column = (float *)dropped_ones(T, C, &column, &step, 2, GX_F32);
+    uint16_t *narrow = (uint16_t *)dropped_ones(T * B, C, &whole, &step, 2, GX_BF16);
+    int64_t kept = 0, differ = 0;
+    for (int64_t i = 0; i < T * B * C; i++)
+        kept += y[i] != 0, differ += narrow[i] != (y[i] != 0 ? gx_to_bf16(1 / (1 - 0.3f)) : 0);
+    CHECK(kept > 0 && kept < T * B * C && differ == 0, "%ld kept, %ld differ in bf16", (long)kept, (long)differ);
+    CHECK(!memcmp(sliced, y + FIRST * C, ROWS_HERE * C * sizeof(float)), "a slice drops others than the whole");
+    for (int r = 0; r < ROWS_HERE; r++)
+        CHECK(!memcmp(of_list + r * C, y + rows[r] * C, C * sizeof(float)), "row %d of a list drops others", rows[r]);
+    for (int t = 0; t < T; t++)
+        CHECK(!memcmp(of_column + t * C, y + (t * B + 2) * C, C * sizeof(float)), "a sample alone drops others");
+    free(y), free(sliced), free(of_list), free(of_column), free(narrow);
+}
+
 // ---- contracts: what is refused, what is recorded ------------------------------------------------------------------
 
 enum { ROWS = 6, COLS = 8, OUT = 9, BATCH = 2, HEADS = 4, KV = 2, POOL = 4 << 10 };
 typedef struct {
-    float x[8][POOL];
+    float x[12][POOL];
     int32_t ids[POOL];
+    int32_t rows[ROWS];      // all different
+    int32_t parts[BATCH][3]; // of columns of a batch
     double total;
 } Pool; // every argument that an operation may want
 
@@ -1810,12 +2570,15 @@ static Promise promise(const char *name, int typed, int sized, double flops, int
 
 static GxAttention call_attention(int64_t T, int64_t h, GxDtype type)
 {
-    GxAttention a = {BATCH,     HEADS,  KV,        h, 0, 0,   gx_runs_one(T, 0), gx_runs_one(T, 0),
-                     HEADS * h, KV * h, HEADS * h, 1, 0, type};
+    GxAttention a = GX_ZERO;
+    a.B = BATCH, a.H = HEADS, a.K = KV, a.head_dim = h;
+    a.q_runs = a.k_runs = gx_runs_one(T, 0);
+    a.q_stride = a.o_stride = HEADS * h, a.kv_stride = KV * h;
+    a.causal = 1, a.dtype = type;
     return a;
 }
 
-enum { CALLS = 27 };
+enum { CALLS = 45 };
 static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDtype type)
 {
     float(*x)[POOL] = p->x;
@@ -1825,6 +2588,10 @@ static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDt
     const int32_t *ids = p->ids;
     const float eps = NORM_EPS;
     const GxLinearShape linear = gx_linear_shape(R, C, OUT, type);
+    const GxEmbedding table = gx_embedding_shape(R, C, OUT, type);
+    const GxDropout dropout = {.p = 0.5f, .T = 2 * ROWS, .B = BATCH};
+    const GxResidual residual = {R, C, x[9], x[10], x[11], eps, dropout, type};
+    const int64_t batch = R * BATCH * C;
     GxRuns t = gx_runs_one(R, 0);
     GxAttention a = call_attention(R, C, type);
     if (which == 0) return gx_zero(g, x[0], n * 4), promise("zero", 0, 0, 0, 4 * n, gx_dims(4 * n, 0, 0, 0));
@@ -1833,10 +2600,10 @@ static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDt
     if (which == 3) return gx_sum(g, &p->total, x[0], n, 0), promise("sum", 0, 1, n, 4 * n, count);
     if (which == 4) return gx_sum_squares(g, &p->total, x[0], n, 0), promise("sum_squares", 0, 1, 2 * n, 4 * n, count);
     if (which == 5)
-        return gx_embedding_forward(g, x[0], x[1], ids, R, C, 0, OUT, type),
+        return gx_embedding_forward(g, x[0], x[1], ids, &table),
                promise("embedding_forward", 1, 1, 0, 8 * n + 4 * R, gx_dims(R, C, OUT, 0));
     if (which == 6)
-        return gx_embedding_backward(g, x[0], x[1], ids, R, C, 0, OUT, 0, type),
+        return gx_embedding_backward(g, x[0], x[1], ids, &table),
                promise("embedding_backward", 1, 1, n, 12 * n + 4 * OUT * C, gx_dims(R, C, OUT, 0));
     if (which == 7)
         return gx_rms_norm_forward(g, x[0], x[1], x[2], x[3], R, C, eps, type),
@@ -1891,14 +2658,63 @@ static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDt
                promise("adamw", 0, 1, 14 * n, 28 * n, count);
     if (which == 25)
         return gx_sgd(g, x[0], x[1], NULL, x[2], n, &SGD, GX_F32), promise("sgd", 0, 1, 6 * n, 20 * n, count);
+    if (which == 26)
+        return gx_pick_rows(g, x[0], x[1], p->rows, 0, R, C, type), promise("pick_rows", 1, 1, 0, 8 * n + 4 * R, rows);
+    if (which == 27)
+        return gx_add_rows(g, x[0], x[1], p->rows, 0, R, C, type), promise("add_rows", 1, 1, n, 12 * n + 4 * R, rows);
+    if (which == 28)
+        return gx_mean_rows_forward(g, x[0], x[1], p->parts[0], BATCH, R, BATCH, 0, C, type),
+               promise("mean_rows_forward", 1, 1, batch, 4 * (batch + BATCH * C) + 12 * BATCH,
+                       gx_dims(BATCH, R, BATCH, C));
+    if (which == 29)
+        return gx_mean_rows_backward(g, x[0], x[1], p->parts[0], BATCH, R, BATCH, 0, C, type),
+               promise("mean_rows_backward", 1, 1, 2 * batch, 4 * (2 * batch + BATCH * C) + 12 * BATCH,
+                       gx_dims(BATCH, R, BATCH, C));
+    if (which == 30)
+        return gx_normalize_rows_forward(g, x[0], x[1], x[2], R, C, eps, type),
+               promise("normalize_rows_forward", 1, 1, 3 * n, 8 * n, rows);
+    if (which == 31)
+        return gx_normalize_rows_backward(g, x[0], x[1], x[2], x[3], R, C, type),
+               promise("normalize_rows_backward", 1, 1, 5 * n, 12 * n, rows);
+    if (which == 32)
+        return gx_layer_norm_forward(g, x[0], x[1], x[2], x[3], x[4], x[5], R, C, eps, type),
+               promise("layer_norm_forward", 1, 1, 7 * n, 8 * n, rows);
+    if (which == 33)
+        return gx_layer_norm_backward(g, x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7], R, C, 0, type),
+               promise("layer_norm_backward", 1, 1, 14 * n, 12 * n, rows);
+    if (which == 34) return gx_dropout(g, x[0], x[1], R, C, &dropout, type), promise("dropout", 1, 1, n, 8 * n, rows);
+    if (which == 35)
+        return gx_residual_forward(g, x[0], x[1], x[2], x[3], x[4], x[5], &residual),
+               promise("residual_forward", 1, 1, 10 * n, 16 * n, rows);
+    if (which == 36)
+        return gx_residual_backward(g, x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7], x[8], &residual, 0),
+               promise("residual_backward", 1, 1, 16 * n, 16 * n, rows);
+    if (which == 37)
+        return gx_gelu_forward(g, x[0], x[1], x[2], R, C, GX_GELU_ERF, type),
+               promise("gelu_forward", 1, 1, 8 * n, 8 * n, rows);
+    if (which == 38)
+        return gx_gelu_backward(g, x[0], x[1], x[2], x[3], x[4], R, C, GX_GELU_TANH, type),
+               promise("gelu_backward", 1, 1, 14 * n, 16 * n, rows);
+    if (which == 39) return gx_tanh_forward(g, x[0], x[1], n, type), promise("tanh_forward", 1, 1, 8 * n, 8 * n, count);
+    if (which == 40)
+        return gx_tanh_backward(g, x[0], x[1], x[2], n, type), promise("tanh_backward", 1, 1, 3 * n, 12 * n, count);
+    if (which == 41)
+        return gx_squared_error(g, x[0], x[1], x[2], x[3], R, C, 1, type),
+               promise("squared_error", 1, 1, 5 * n, 12 * n, rows);
+    if (which == 42)
+        return gx_binary_cross_entropy(g, x[0], x[1], x[2], x[3], R, C, 1, type),
+               promise("binary_cross_entropy", 1, 1, 9 * n, 12 * n, rows);
+    if (which == 43) return gx_scale(g, x[0], x[1], n, 3, type), promise("scale", 1, 1, n, 8 * n, count);
     return gx_convert(g, x[0], GX_BF16, x[1], type, n), promise("convert", 1, 1, 0, 6 * n, count);
 }
 
 static Pool *pool_open(void)
 {
     Pool *p = (Pool *)take(1, sizeof *p);
-    for (int i = 0; i < 8; i++)
+    for (int i = 0; i < COUNT(p->x); i++)
         for (int j = 0; j < POOL; j++) p->x[i][j] = (float)(1 + (i + j) % 5);
+    for (int i = 0; i < ROWS; i++) p->rows[i] = i;
+    for (int i = 0; i < BATCH; i++) p->parts[i][0] = i, p->parts[i][1] = i, p->parts[i][2] = 3;
     return p;
 }
 
@@ -1942,9 +2758,10 @@ TEST(attention_pairs_are_those_that_see_each_other)
     for (int s = 0; s < COUNT(attention_shapes); s++) {
         Case c;
         case_open(&c, &ops[4], &attention_shapes[s]);
+        c.a.documents = NULL; // nor does the host know them
         int64_t pairs = 0;
         for (int64_t i = 0; i < oracle_rows(&c.a.q_runs); i++)
-            for (int64_t j = 0; j < oracle_rows(&c.a.k_runs); j++) pairs += oracle_sees(&c.a, i, j);
+            for (int64_t j = 0; j < oracle_rows(&c.a.k_runs); j++) pairs += oracle_sees(&c.a, i, j, 0);
         CHECK(gx_attention_pairs(&c.a) == pairs, "shape %d: %ld pairs, not %ld", s, (long)gx_attention_pairs(&c.a),
               (long)pairs);
         case_close(&c);
@@ -2088,6 +2905,64 @@ TEST(rope_and_attention_refuse_runs_heads_and_strides_that_do_not_fit)
     free(p);
 }
 
+TEST(attention_refuses_dropout_that_it_cannot_draw)
+{
+    static const struct {
+        float dropout;
+        int64_t T, heads, head_first, first_sample;
+        const char *message;
+    } wrong[] = {
+        {1, ROWS, HEADS, 0, 0, "dropout is 1; it must be at least 0 and below 1"},
+        {-0.5f, ROWS, HEADS, 0, 0, "dropout is -0.5"},
+        {NAN, ROWS, HEADS, 0, 0, "dropout is nan"},
+        {0.1f, 0, HEADS, 0, 0, "dropout of a sequence of 0 positions (T)"},
+        {0.1f, ROWS - 1, HEADS, 0, 0, "positions (T), but rows have positions up to"},
+        {0.1f, ROWS, HEADS, 1, 0, "dropout of the query heads 1 to 4 (head_first, H) of a model that has 4 (heads)"},
+        {0.1f, ROWS, HEADS - 1, 0, 0, "of a model that has 3 (heads)"},
+        {0.1f, ROWS, HEADS, -1, 0, "dropout of the query heads -1 to 2"},
+        {0.1f, ROWS, HEADS, 0, -1, "dropout of sample -1 (first_sample)"},
+        {0.1f, ROWS, HEADS, 0, 0, "the context has no step"},
+        {0, -1, -1, -1, -1, NULL}, // nothing is read
+    };
+    Pool *p = pool_open();
+    for (int i = 0; i < 2 * COUNT(wrong); i++) {
+        Bench b;
+        const char *message = wrong[i / 2].message;
+        bench_open(&b, 1, 1 << 20);
+        GxAttention a = call_attention(ROWS, COLS, GX_F32);
+        a.dropout = wrong[i / 2].dropout, a.T = wrong[i / 2].T, a.heads = wrong[i / 2].heads;
+        a.head_first = wrong[i / 2].head_first, a.first_sample = wrong[i / 2].first_sample;
+        if (!message || strstr(message, "no step")) b.g.step = NULL;
+        if (i % 2) gx_attention_forward(&b.g, p->x[0], p->x[1], p->x[2], p->x[3], p->x[4], &a);
+        else
+            gx_attention_backward(&b.g, p->x[0], p->x[1], p->x[2], p->x[3], p->x[4], p->x[5], p->x[6], p->x[7], p->x[5],
+                                  &a);
+        if (message) check_message(&b, message);
+        CHECK(!gx_failed(&b.g), "%s", b.g.error.message);
+        bench_close(&b);
+    }
+    free(p);
+}
+
+TEST(attention_of_documents_counts_the_flops_of_whole_columns_and_the_bytes_of_the_array)
+{
+    GxRecorder *of[2];
+    Bench b[2];
+    for (int i = 0; i < 2; i++) {
+        static const int32_t documents[2 * ROWS * BATCH];
+        GxAttention a = call_attention(ROWS, COLS, GX_F32);
+        a.documents = i ? documents : NULL;
+        bench_open(&b[i], 1, -1);
+        gx_attention_forward(&b[i].g, NULL, NULL, NULL, NULL, NULL, &a);
+        gx_attention_backward(&b[i].g, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, &a);
+        of[i] = &b[i].recorder;
+    }
+    CHECK(of[0]->flops == of[1]->flops, "%g FLOPs, with documents %g", of[0]->flops, of[1]->flops);
+    CHECK(of[1]->bytes - of[0]->bytes == 3 * 8 * ROWS * BATCH, "%ld bytes more, not once and twice %d",
+          (long)(of[1]->bytes - of[0]->bytes), 8 * ROWS * BATCH);
+    for (int i = 0; i < 2; i++) bench_close(&b[i]);
+}
+
 TEST(cross_entropy_in_parts_refuses_columns_outside_the_vocabulary_and_gradients_without_exps)
 {
     Pool *p = pool_open();
@@ -2107,6 +2982,60 @@ TEST(cross_entropy_in_parts_refuses_columns_outside_the_vocabulary_and_gradients
     const GxEvent *e = b.recorder.event;
     CHECK(!gx_failed(&b.g) && b.recorder.n == 2, "%s", b.g.error.message);
     CHECK(e[0].bytes == 4 * ROWS * COLS && e[1].bytes == 0 && e[1].flops == 0, "what is not wanted was counted");
+    bench_close(&b);
+    free(p);
+}
+
+TEST(dropout_refuses_what_is_no_probability_and_a_context_that_cannot_draw)
+{
+    static const float wrong[] = {-0.1f, 1, 1.5f, NAN, INFINITY};
+    Pool *p = pool_open();
+    float(*x)[POOL] = p->x;
+    Bench b;
+    bench_open(&b, 1, 1 << 20);
+    for (int i = 0; i < 3 * (COUNT(wrong) + 3); i++) {
+        const int which = i / 3;
+        const char *message = which < COUNT(wrong) ? "dropout's p is"
+                              : which == 5         ? "positions"
+                              : which == 6         ? "samples"
+                                                   : "no step";
+        GxDropout d = {.p = which < COUNT(wrong) ? wrong[which] : 0.5f, .T = which != 5, .B = which == 6 ? -1 : 2};
+        const GxResidual r = {ROWS, COLS, NULL, NULL, NULL, 0, d, GX_F32};
+        b.g.step = which < 7 ? &b.step : NULL;
+        if (i % 3 == 0) gx_dropout(&b.g, x[0], x[1], ROWS, COLS, &d, GX_F32);
+        if (i % 3 == 1) gx_residual_forward(&b.g, x[0], x[1], NULL, NULL, x[2], x[3], &r);
+        if (i % 3 == 2) gx_residual_backward(&b.g, x[0], x[1], NULL, NULL, NULL, x[2], NULL, NULL, NULL, &r, 0);
+        check_message(&b, message);
+    }
+    bench_close(&b);
+    free(p);
+}
+
+TEST(residual_refuses_half_a_norm_gradients_of_none_and_one_buffer_for_two_gradients)
+{
+    Pool *p = pool_open();
+    float(*x)[POOL] = p->x;
+    GxResidual r = {ROWS, COLS, NULL, x[9], NULL, NORM_EPS, gx_no_dropout(), GX_F32};
+    Bench b;
+    bench_open(&b, 1, 1 << 20);
+    gx_residual_forward(&b.g, x[0], x[1], x[2], x[3], x[4], x[5], &r);
+    check_message(&b, "w alone or b alone");
+    r.b = r.w, r.w = NULL;
+    gx_residual_backward(&b.g, x[0], x[1], NULL, NULL, NULL, x[5], x[6], x[7], x[8], &r, 0);
+    check_message(&b, "w alone or b alone");
+    r.b = NULL;
+    gx_residual_backward(&b.g, x[0], x[1], NULL, x[2], NULL, x[5], x[6], x[7], x[8], &r, 0);
+    check_message(&b, "dw or db is wanted");
+    gx_residual_backward(&b.g, x[0], x[1], NULL, NULL, x[3], x[5], x[6], x[7], x[8], &r, 0);
+    check_message(&b, "dw or db is wanted");
+    r.dropout.p = 0.25f, r.dropout.T = ROWS, r.dropout.B = 1;
+    gx_residual_backward(&b.g, x[0], x[0], NULL, NULL, NULL, x[5], x[6], x[7], x[8], &r, 0);
+    check_message(&b, "dout is dx");
+    r.dropout.p = 0;
+    gx_residual_backward(&b.g, x[0], x[0], NULL, NULL, NULL, x[5], x[6], x[7], x[8], &r, 0);
+    CHECK(!gx_failed(&b.g), "%s", b.g.error.message);
+    gx_gelu_forward(&b.g, x[0], x[1], NULL, ROWS, COLS, (GxGelu)2, GX_F32);
+    CHECK(b.g.error.code == GX_ERR_ARGUMENT && strstr(b.g.error.message, "kind 2"), "%s", b.g.error.message);
     bench_close(&b);
     free(p);
 }

@@ -17,16 +17,19 @@ typedef struct {
     int64_t seq_len;
 } Copy;
 enum { HELD_OUT = 5 };
+static int64_t held_out = HELD_OUT;
 static int opened, closed; // of all ranks
+static int64_t now;        // the step that was taken last
+static double last_loss;   // of the validations that were told: the last one's
 
 static const GxField copy_options[] = {
     {"symbols", GX_FIELD_INT, offsetof(Copy, symbols), "7", "different tokens", "1..256"},
     {"note", GX_FIELD_STRING, offsetof(Copy, note), "", "each rank's own", NULL},
-    {"fail", GX_FIELD_STRING, offsetof(Copy, fail), "never", "where the task fails", "never|open|fill"},
+    {"fail", GX_FIELD_STRING, offsetof(Copy, fail), "never", "where the task fails", "never|open|fill|held_out"},
 };
 static const char *const copy_own[] = {"note", NULL};
 
-static GxStatus copy_open(GxContext *g, void *self, const GxTaskSetup *setup)
+static GxStatus copy_open(GxContext *g, void *self, GxTaskSetup *setup)
 {
     Copy *c = (Copy *)self;
     c->seq_len = setup->seq_len;
@@ -70,28 +73,31 @@ static GxStatus copy_fill(GxContext *g, void *self, GxBatch *b, void *twin, uint
 static int64_t copy_held_out(const void *self)
 {
     (void)self;
-    return HELD_OUT;
+    return held_out;
 }
 
 static GxStatus copy_fill_held_out(GxContext *g, void *self, GxBatch *b, void *twin, int64_t samples, GxError *err)
 {
-    (void)g, (void)err;
-    copy_draw((const Copy *)self, b, (int32_t *)twin, 1 << 20, samples);
+    const Copy *c = (const Copy *)self;
+    (void)g;
+    if (!strcmp(c->fail, "held_out") && now == 6) return GX_FAIL(err, GX_ERR_IO, "copy has no more held-out samples");
+    copy_draw(c, b, (int32_t *)twin, 1 << 20, samples);
     return GX_OK;
 }
 
 static void copy_counts(const void *self, const GxBatch *b, int64_t count[GX_MAX_LOSSES])
 {
     (void)self;
-    for (int64_t i = 0; i < b->B; i++) count[0] += gx_batch_labels(b)[i] != GX_IGNORE_INDEX;
+    for (int64_t i = 0; i < b->B; i++) count[0] += gx_target_labels(&b->target[0])[i] != GX_IGNORE_INDEX;
 }
 
 // The probability that a token is said again, as the geometric mean over all tokens.
-static int copy_metrics(const void *self, const GxLosses *losses, GxMetric metric[GX_MAX_METRICS])
+static int copy_metrics(GxContext *g, void *self, const GxLosses *losses, GxMetric metric[GX_MAX_METRICS])
 {
     const double loss = gx_losses_mean(losses, 0);
-    const GxMetric both[2] = {{"loss", "loss %.4f", loss},
-                              {"rightness", "right %.4f", exp(-loss / (double)((const Copy *)self)->seq_len)}};
+    const GxMetric both[2] = {{"loss", "loss %.4f", loss, -1},
+                              {"rightness", "right %.4f", exp(-loss / (double)((const Copy *)self)->seq_len), 1}};
+    (void)g;
     memcpy(metric, both, sizeof both);
     return 2;
 }
@@ -108,6 +114,7 @@ static const GxTask copy = {
     "with other symbols",
     copy_open,
     copy_close,
+    NULL, // wish
     copy_describe,
     NULL, // baseline
     NULL, // take
@@ -116,10 +123,15 @@ static const GxTask copy = {
     copy_held_out,
     copy_fill_held_out,
     copy_counts,
+    NULL, // see
     copy_metrics,
     NULL, // sample
     NULL, // write
     NULL, // changed
+    NULL, // loss_names
+    NULL, // confusion
+    NULL, // predicts
+    NULL, // predict
 };
 
 // ---- a program that trains it --------------------------------------------------------------------------------------
@@ -178,6 +190,7 @@ static int train_task(GxContext *g, int argc, char **argv)
     gx_trainer_open(&t, g, &gx_llama, task, NULL, argc, own);
     while (gx_trainer_next(&t)) {
         step_once(&t);
+        now = t.step;
         gx_trainer_evaluate(&t, 0, &losses);
         gx_trainer_report(&t);
         if (shrinks && t.step == 2 && g->rank == 0) CHECK(truncate(shrinks, 100) == 0, "cannot cut %s", shrinks);
@@ -306,7 +319,45 @@ TEST(a_resumed_run_sees_the_samples_that_come_next_and_another_identity_is_refus
     CHECK(strstr(said.log, "was trained with other symbols (its symbols"), "%s", said.log);
 }
 
-// ---- steps that are skipped ----------------------------------------------------------------------------------------
+// ---- the best validation -------------------------------------------------------------------------------------------
+
+// Metrics as the test says them, by the step; other ranks than the first say the contrary.
+static double script[32];
+static int scored_metrics(GxContext *g, void *self, const GxLosses *losses, GxMetric metric[GX_MAX_METRICS])
+{
+    const double said = g->rank ? -script[now] : script[now];
+    const GxMetric all[4] = {{"loss", "loss %.4f", gx_losses_mean(losses, 0), -1},
+                             {"score", "score %.4f", said, 1},
+                             {"cost", "cost %.4f", said, -1},
+                             {"oddity", "oddity %.4f", said, 0}};
+    (void)self;
+    if (g->rank == 0) last_loss = all[0].value;
+    memcpy(metric, all, sizeof all);
+    return 4;
+}
+
+// A run of `scored`, whose validations at the steps 2, 4, ... say these; the rest as the last one.
+static int train_scored(const char *name, const double *scores, int n, const char *more)
+{
+    GxTask scored = copy;
+    scored.metrics = scored_metrics;
+    for (int i = 0; i < 32; i++) script[i] = scores[gx_max(0, gx_min(i / 2, n) - 1)];
+    task = &scored;
+    char flags[900];
+    snprintf(flags, sizeof flags, "--micro_batch_size 2 --eval_steps 2 --save_total_limit 1 %s", more);
+    const int status = train(name, flags);
+    task = &copy;
+    return status;
+}
+#define SCORES(...) (const double[]){__VA_ARGS__}, (int)(sizeof((const double[]){__VA_ARGS__}) / sizeof(double))
+
+static int file_says(const char *name, const char *words)
+{
+    char *text = read_file(name);
+    const int says = strstr(text, words) != NULL;
+    free(text);
+    return says;
+}
 
 static double logged(const char *log, int64_t step, const char *key) // NAN: it is not there
 {
@@ -319,6 +370,258 @@ static double logged(const char *log, int64_t step, const char *key) // NAN: it 
     at += strlen(words);
     return *at == 't' || *at == 'f' ? *at == 't' : strtod(at, NULL);
 }
+
+// Saved and kept beside the newest; in the end its weights are validated, and the folder names it.
+TEST(the_best_validations_checkpoint_is_saved_kept_and_loaded_at_the_end)
+{
+    static const char *const ways[] = {"", "--ranks 2", "--ranks 2 --mode tp", "--precision bf16"};
+    for (int w = 0; w < 4; w++) {
+        char name[20], flags[300], file[60];
+        snprintf(name, sizeof name, "best%d", w);
+        snprintf(flags, sizeof flags, "--max_steps 8 --load_best_model_at_end true --metric_for_best_model score %s",
+                 ways[w]);
+        if (!CHECK(train_scored(name, SCORES(0.3, 0.9, 0.5, 0.4), flags) == 0 && !said.log[0], "%s: %s", ways[w],
+                   said.log))
+            continue;
+        for (int step = 1; step <= 8; step++) {
+            snprintf(file, sizeof file, "%s/checkpoint-%d/manifest.json", name, step);
+            CHECK(has_file(file) == (step == 4 || step == 8), "%s: %s", ways[w], file);
+        }
+        snprintf(file, sizeof file, "%s/checkpoint-8/trainer_state.json", name);
+        CHECK(file_says(file, "\"best_metric\": 0.9,") && file_says(file, "\"best_global_step\": 4,") &&
+                  file_says(file, "\"best_model_checkpoint\": \"checkpoint-4\"") &&
+                  file_says(file, "\"early_stopping_patience_counter\": 2"),
+              "%s: %s says other things", ways[w], file);
+        snprintf(file, sizeof file, "%s/run.json", name);
+        CHECK(file_says(file, "\"best_metric\": 0.9,") && file_says(file, "\"best_global_step\": 4,") &&
+                  file_says(file, "\"best_model_checkpoint\": \"checkpoint-4\""),
+              "%s: %s says other things", ways[w], file);
+        CHECK(last_loss == said.validation[4] && last_loss != said.validation[8],
+              "%s: %.17g at the end, %.17g after step 4, %.17g after step 8", ways[w], last_loss, said.validation[4],
+              said.validation[8]);
+        CHECK(strstr(said.out, "\nstep     4, the best | validation loss ") &&
+                  strstr(said.out, "the best on the way: score 0.9000 at step 4,") &&
+                  strstr(said.out, "/checkpoint-4\n"),
+              "%s: %s", ways[w], said.out);
+        snprintf(file, sizeof file, "%s/log.jsonl", name);
+        CHECK(file_says(file, "{\"step\": 8, \"weights_of_step\": 4, \"eval_loss\": "), "%s: %s", ways[w], said.out);
+    }
+}
+
+// It is saved and kept also where the weights of the last step are those that the run ends with.
+TEST(which_validation_is_the_best_follows_from_the_metric_and_its_direction)
+{
+    static const struct {
+        const char *flags;
+        int best, last;
+    } list[] = {
+        {"--metric_for_best_model score", 4, 8},
+        {"--metric_for_best_model eval_score", 4, 8}, // as log.jsonl calls it
+        {"--metric_for_best_model cost", 2, 8},
+        {"--metric_for_best_model score --greater_is_better false", 2, 8},
+        {"--metric_for_best_model oddity --greater_is_better true", 4, 8},
+        {"--metric_for_best_model cost --max_steps 3", 2, 3},  // of equal ones the first
+        {"--load_best_model_at_end true --max_steps 7", 7, 7}, // the loss falls; the last weights are compared, too
+    };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        char name[20], flags[200], path[80], best[60];
+        snprintf(name, sizeof name, "which%d", (int)i);
+        snprintf(flags, sizeof flags, "--max_steps 8 --save_steps 3 %s", list[i].flags);
+        CHECK(train_scored(name, SCORES(0.3, 0.9, 0.5), flags) == 0 && !said.log[0], "%s: %s", list[i].flags, said.log);
+        snprintf(best, sizeof best, "\"best_model_checkpoint\": \"checkpoint-%d\"", list[i].best);
+        snprintf(path, sizeof path, "%s/run.json", name);
+        CHECK(file_says(path, best), "%s: no %s", list[i].flags, best);
+        snprintf(path, sizeof path, "%s/checkpoint-%d/manifest.json", name, list[i].best);
+        CHECK(has_file(path), "%s is gone", path);
+        CHECK(last_loss == said.validation[list[i].last], "%s: the last weights are not there", list[i].flags);
+    }
+}
+
+TEST(a_metric_that_cannot_be_compared_is_refused_with_those_that_can)
+{
+    static const struct {
+        const char *flags, *says;
+    } list[] = {
+        {"--metric_for_best_model accuracy",
+         "--metric_for_best_model is \"accuracy\"; a validation of task copy says loss, score, cost, oddity"},
+        {"--metric_for_best_model accuracy --ranks 2", "says loss, score, cost, oddity"},
+        {"--metric_for_best_model oddity", "whether a larger oddity is better; say --greater_is_better true or false"},
+        {"--metric_for_best_model score --eval_steps 0", "--metric_for_best_model compares validations on the way"},
+        {"--load_best_model_at_end true --eval_steps 0", "--load_best_model_at_end compares validations on the way"},
+        {"--early_stopping_patience 1 --eval_steps 0", "--early_stopping_patience compares validations on the way"},
+    };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        char name[20], flags[200];
+        snprintf(name, sizeof name, "refused%d", (int)i);
+        snprintf(flags, sizeof flags, "--max_steps 4 %s", list[i].flags);
+        CHECK(train_scored(name, SCORES(1), flags) == 1 && strstr(said.log, list[i].says), "%s: %s", list[i].flags,
+              said.log);
+    }
+    held_out = 0;
+    CHECK(train_scored("refused", SCORES(1), "--early_stopping_patience 1") == 1 &&
+              strstr(said.log, "task copy has no held-out samples"),
+          "%s", said.log);
+    held_out = HELD_OUT;
+}
+
+TEST(a_run_whose_validations_get_no_better_ends_early_as_a_whole_run)
+{
+    static const struct {
+        double scores[8];
+        const char *flags, *says;
+        int end, best;
+    } list[] = {
+        {{0.3, 0.9, 0.5, 0.8}, "--early_stopping_patience 2", "2 validations in a row without a better score (", 8, 4},
+        {{0.3, 0.9, 0.5, 0.8, 1}, "--early_stopping_patience 3", NULL, 12, 10},
+        {{0.3, 0.9, 0.95, 0.5}, // the best all the same
+         "--early_stopping_patience 2 --early_stopping_threshold 0.1",
+         "2 validations in a row without a better score by more than 0.1 (",
+         8,
+         6},
+        {{0.3, 0.3}, "--early_stopping_patience 1", "1 validation in a row without a better score (", 4, 2},
+        {{0.3, NAN, 0.2}, "--early_stopping_patience 2", "2 validations in a row", 6, 2},
+        {{NAN, 0.3, NAN, NAN}, "--early_stopping_patience 2", "2 validations in a row", 8, 4},
+        {{0.3, 0.2, 0.1, 0.1, 0.1, 0.1}, "", NULL, 12, 2},
+    };
+    static const char *const ways[] = {"", "--ranks 2", "--ranks 2 --mode sp"};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        char name[20], flags[300], words[100];
+        snprintf(name, sizeof name, "early%d", (int)i);
+        snprintf(flags, sizeof flags, "--max_steps 12 --metric_for_best_model score --logging_steps 3 %s %s",
+                 list[i].flags, ways[i % 3]);
+        CHECK(train_scored(name, list[i].scores, 8, flags) == 0 && !said.log[0], "%s: %s", flags, said.log);
+        snprintf(words, sizeof words, "stopped early after step %d of 12: ", list[i].end);
+        char *one_line = strdup(said.out);
+        for (char *at; (at = strstr(one_line, "\n  "));) memmove(at, at + 2, strlen(at + 2) + 1), *at = ' ';
+        CHECK(!strstr(one_line, words) == !list[i].says && (!list[i].says || strstr(one_line, list[i].says)), "%s: %s",
+              flags, said.out);
+        free(one_line);
+        snprintf(words, sizeof words, "step %5d/12  loss ", list[i].end);
+        CHECK(strstr(said.out, words), "no line of the last steps: %s", said.out);
+        snprintf(words, sizeof words, "done: %d steps in ", list[i].end);
+        CHECK(strstr(said.out, words), "%s", said.out);
+        snprintf(words, sizeof words, "\"best_global_step\": %d,", list[i].best);
+        snprintf(flags, sizeof flags, "%s/checkpoint-%d/trainer_state.json", name, list[i].end);
+        CHECK(file_says(flags, words), "no %s in %s", words, flags);
+    }
+}
+
+#define PATIENT                                                                                                        \
+    "--max_steps 20 --metric_for_best_model score --load_best_model_at_end true --early_stopping_patience 3 "          \
+    "--save_steps 1 --save_total_limit 0 "
+#define PATIENCE SCORES(0.3, 0.9, 0.5, 0.95, 0.1, 0.2, 0.3, 0.4) // ends after step 14
+
+// Wherever it is cut: the same best, the same end, the same state.
+TEST(a_run_that_goes_on_compares_and_ends_as_the_uninterrupted_one)
+{
+    char flags[400], *state, *log;
+    CHECK(train_scored("patient", PATIENCE, PATIENT) == 0 && strstr(said.out, "stopped early after step 14"), "%s",
+          said.out);
+    state = read_file("patient/checkpoint-14/trainer_state.json"), log = read_file("patient/run.json");
+    CHECK(strstr(state, "\"best_global_step\": 8,") && strstr(state, "\"early_stopping_patience_counter\": 3"), "%s",
+          state);
+    const double best_loss = said.validation[8];
+    CHECK(last_loss == best_loss, "the best was not loaded");
+    for (int cut = 3; cut <= 13; cut += 2 + (cut == 5)) { // before the best, after it, at a validation
+        snprintf(flags, sizeof flags, PATIENT "--resume %s/patient/checkpoint-%d", folder, cut);
+        CHECK(train_scored("patient", PATIENCE, flags) == 0 && !said.log[0], "%d: %s", cut, said.log);
+        char *again = read_file("patient/checkpoint-14/trainer_state.json"), *run = read_file("patient/run.json");
+        CHECK(!strcmp(state, again) && !strcmp(log, run), "%d: %s%s, uninterrupted %s%s", cut, again, run, state, log);
+        CHECK(last_loss == best_loss, "%d: the best was not loaded", cut);
+        free(again), free(run);
+    }
+    free(state), free(log);
+}
+
+// A validation that was cut short is made up for: after the same step.
+TEST(a_validation_that_a_signal_cut_short_is_made_when_the_run_goes_on)
+{
+    const char *flags = "--max_steps 10 --metric_for_best_model score --early_stopping_patience 2";
+    char more[400];
+    CHECK(train_scored("uncut", SCORES(0.3, 0.2, 0.9, 0.8, 0.7), flags) == 0, "%s", said.log);
+    snprintf(more, sizeof more, "%s --fail held_out", flags);
+    CHECK(train_scored("cut_short", SCORES(0.3, 0.2, 0.9, 0.8, 0.7), more) == 1 &&
+              has_file("cut_short/checkpoint-6/manifest.json") &&
+              file_says("cut_short/checkpoint-6/trainer_state.json", "\"last_validation_step\": 4"),
+          "%s", said.log);
+    now = 6; // where it goes on
+    snprintf(more, sizeof more, "%s --fail never --resume auto", flags);
+    CHECK(train_scored("cut_short", SCORES(0.3, 0.2, 0.9, 0.8, 0.7), more) == 0, "%s", said.log);
+    char *whole = read_file("uncut/checkpoint-10/trainer_state.json"),
+         *half = read_file("cut_short/checkpoint-10/trainer_state.json");
+    const char *a = strstr(whole, "\"best_metric\""), *b = strstr(half, "\"best_metric\"");
+    CHECK(a && b && !strcmp(a, b), "%s, uninterrupted %s", half, whole);
+    free(whole), free(half);
+}
+
+TEST(a_run_that_was_stopped_early_says_so_and_goes_on_with_more_patience_alone)
+{
+    const char *flags = "--max_steps 12 --metric_for_best_model score --load_best_model_at_end true";
+    char more[400];
+    snprintf(more, sizeof more, "%s --early_stopping_patience 2", flags);
+    CHECK(train_scored("gave_up", SCORES(0.9, 0.5, 0.4, 0.3, 0.2), more) == 0, "%s", said.log);
+    char *log = read_file("gave_up/log.jsonl");
+    snprintf(more, sizeof more, "%s --resume auto --early_stopping_patience 2", flags);
+    now = 6;
+    CHECK(train_scored("gave_up", SCORES(0.9, 0.5, 0.4, 0.3, 0.2), more) == 0 &&
+              strstr(said.log, "it was stopped early, by 2 validations in a row without a better score") &&
+              strstr(said.out, "done: 6 steps, none of them now"),
+          "%s%s", said.log, said.out);
+    char *log_now = read_file("gave_up/log.jsonl");
+    CHECK(!strcmp(log_now, log), "%s before, now %s", log, log_now);
+    free(log_now);
+    CHECK(!has_file("gave_up/abandoned/log.jsonl"), "lines were set apart");
+    snprintf(more, sizeof more, "%s --resume auto --early_stopping_patience 4", flags);
+    CHECK(train_scored("gave_up", SCORES(0.9, 0.5, 0.4, 0.3, 0.2), more) == 0 &&
+              strstr(said.out, "stopped early after step 10 of 12") &&
+              file_says("gave_up/run.json", "\"best_model_checkpoint\": \"checkpoint-2\""),
+          "%s%s", said.log, said.out);
+    free(log);
+}
+
+TEST(the_best_begins_anew_where_it_cannot_be_compared_or_loaded)
+{
+    static const struct {
+        const char *flags, *says;
+        int removes;
+    } list[] = {
+        {"--metric_for_best_model cost", "metric_for_best_model is another than before", 0},
+        {"--greater_is_better false", "greater_is_better is another than before", 0},
+        {"--eval_windows 3", "eval_windows is another than before", 0},
+        {"", "the checkpoint of the best validation so far, of step 2, is not in ", 1},
+    };
+    char flags[400], gone[GX_PATH];
+    GxError err = GX_ZERO;
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        char name[20];
+        snprintf(name, sizeof name, "anew%d", (int)i);
+        CHECK(train_scored(name, SCORES(0.9, 0.5), "--max_steps 5 --metric_for_best_model score") == 0, "%s", said.log);
+        snprintf(gone, sizeof gone, "%s/%s/checkpoint-2", folder, name);
+        if (list[i].removes) CHECK(gx_folder_remove(gone, &err) == GX_OK, "%s", err.message);
+        snprintf(flags, sizeof flags, "--metric_for_best_model score --max_steps 8 --resume auto %s", list[i].flags);
+        CHECK(train_scored(name, SCORES(0.9, 0.5, 0.6, 0.6), flags) == 0 && strstr(said.log, list[i].says), "%s: %s",
+              list[i].flags, said.log);
+        snprintf(flags, sizeof flags, "%s/run.json", name);
+        CHECK(file_says(flags, "\"best_global_step\": 6,"), "%s: another step is the best", list[i].flags);
+    }
+}
+
+TEST(losses_that_have_names_are_logged_one_by_one)
+{
+    static const char *const names[] = {"copy_loss", "other_loss"};
+    GxTask two = copy;
+    two.losses = 2, two.loss_names = names;
+    task = &two;
+    CHECK(train("two", "--max_steps 2 --micro_batch_size 2") == 0, "%s", said.log);
+    task = &copy;
+    char *log = read_file("two/log.jsonl");
+    CHECK(logged(log, 2, "copy_loss") == logged(log, 2, "loss") && strstr(log, ", \"other_loss\": null, \"grad_norm\""),
+          "%s", log);
+    CHECK(!file_says("plain/log.jsonl", "copy_loss"), "one loss has no name");
+    free(log);
+}
+
+// ---- steps that are skipped ----------------------------------------------------------------------------------------
 
 #define DESCENDING                                                                                                     \
     "--micro_batch_size 2 --max_steps 8 --warmup_steps 2 --lr_scheduler_type linear --min_lr_ratio 0 --eval_steps 0 "  \
@@ -374,8 +677,8 @@ TEST(validations_on_the_way_take_eval_windows_and_the_last_one_all)
 {
     CHECK(train("windows", "--micro_batch_size 2 --max_steps 4 --eval_steps 2 --eval_windows 3") == 0, "%s", said.log);
     const char *first = strstr(said.out, " over "), *last = first ? strstr(first + 1, " over ") : NULL;
-    CHECK(first && last && !strncmp(first, " over 3 samples\n", 16) && !strncmp(last, " over 5 samples\n", 16),
-          "%s", said.out);
+    CHECK(first && last && !strncmp(first, " over 3 samples\n", 16) && !strncmp(last, " over 5 samples\n", 16), "%s",
+          said.out);
 }
 
 TEST(its_options_are_options_of_the_program_and_agreed_on)
@@ -418,11 +721,11 @@ TEST(a_task_with_more_losses_than_models_have_is_refused)
     GxTrainer t;
     GxTask two = copy;
     char *argv[] = {(char *)"train"};
-    two.losses = 2;
+    two.losses = GX_MAX_LOSSES + 1;
     g.device = gx_device_cpu(), g.world = 1, g.log.write = hear_log;
     memset(&said, 0, sizeof said);
     CHECK(gx_trainer_open(&t, &g, &gx_llama, &two, NULL, 1, argv) == GX_ERR_UNSUPPORTED &&
-              strstr(g.error.message, "task copy has 2 losses"),
+              strstr(g.error.message, "task copy has 5 losses"),
           "%s", g.error.message);
     CHECK(gx_trainer_close(&t) == 1, "the status of a run that was not opened");
 }
@@ -639,7 +942,7 @@ TEST(causal_lm_says_a_loss_in_bits_per_byte)
     GxLosses losses = GX_ZERO;
     GxMetric metric[GX_MAX_METRICS];
     losses.sum[0] = 30, losses.count[0] = 20;
-    CHECK(gx_causal_lm.metrics(&self, &losses, metric) == 2, "two metrics");
+    CHECK(gx_causal_lm.metrics(NULL, &self, &losses, metric) == 2, "two metrics");
     CHECK(!strcmp(metric[0].name, "loss") && metric[0].value == 1.5, "%s %g", metric[0].name, metric[0].value);
     CHECK(!strcmp(metric[1].name, "bits_per_byte") && fabs(metric[1].value - 1.5 / log(2.0)) < 1e-12, "%s %g",
           metric[1].name, metric[1].value);
@@ -654,7 +957,7 @@ TEST(causal_lm_trains_on_the_first_part_of_its_text_and_validates_on_the_rest)
     GxContext g = GX_ZERO;
     GxCausalLm self = GX_ZERO;
     GxBatch b = GX_ZERO;
-    const GxTaskSetup setup = {256, T, 0, ""};
+    GxTaskSetup setup = {256, T, 0, "", 0, GX_F32, 1, 1, 0};
     for (int i = 0; i < BYTES; i++) text[i] = (char)(i % 10 == 9 ? '\n' : (i < BYTES - HELD ? 'a' : 'n') + i * i % 13);
     snprintf(self.train_data, sizeof self.train_data, "%.200s/parts.txt", folder);
     CHECK(gx_file_write(self.train_data, text, BYTES, &g.error) == GX_OK, "%s", g.error.message);
@@ -685,7 +988,8 @@ TEST(labels_that_are_ignored_are_not_counted)
     int64_t count[GX_MAX_LOSSES] = {100, 0, 0, 0};
     b.T = 3, b.B = 2;
     CHECK(gx_task_lay_labels(NULL, &b, NULL, NULL) == sizeof block, "bytes");
-    CHECK(gx_task_lay_labels(NULL, &b, block, NULL) == sizeof block && b.tokens == block && b.labels == block + 6,
+    CHECK(gx_task_lay_labels(NULL, &b, block, NULL) == sizeof block && b.tokens == block &&
+              b.target[0].labels == block + 6,
           "where the arrays are");
     gx_task_count_labels(NULL, &b, count);
     CHECK(count[0] == 104 && count[1] == 0, "%ld, %ld", (long)count[0], (long)count[1]);

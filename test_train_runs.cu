@@ -399,16 +399,8 @@ TEST(a_run_is_not_resumed_while_another_process_writes_it)
     finish();
 }
 
-// ---- disks that fill -----------------------------------------------------------------------------------------------
+// ---- the best validation -------------------------------------------------------------------------------------------
 
-// The limit on the size of a file that a running program may write.
-static void limit_files(long bytes)
-{
-    const struct rlimit limit = {bytes < 0 ? RLIM_INFINITY : (rlim_t)bytes, RLIM_INFINITY};
-    CHECK(prlimit(child.pid, RLIMIT_FSIZE, &limit, NULL) == 0, "no limit: %s", strerror(errno));
-}
-
-#define SAVES "--max_steps 200 --save_steps 1 --save_total_limit 3 --eval_steps 1 " SLOW
 static int saved_step(const char *dir) // the newest checkpoint's, 0: none
 {
     GxFolder list;
@@ -422,6 +414,51 @@ static int saved_step(const char *dir) // the newest checkpoint's, 0: none
     return newest;
 }
 
+// Killed at any moment, also while it validates and saves; the loss goes up and down at this rate.
+TEST(a_killed_run_that_goes_on_has_the_best_validation_and_the_end_of_the_uninterrupted_one)
+{
+    static const char flags[] = "--max_steps 60 --save_steps 1 --eval_steps 2 --eval_windows 20 --learning_rate 0.5 "
+                                "--lr_scheduler_type constant --optimizer sgd --momentum 0 --save_total_limit 2 "
+                                "--load_best_model_at_end true --early_stopping_patience 3";
+    static const char *const ways[] = {"", "--ranks 2 --mode tp"};
+    for (int i = 0; i < 2; i++) {
+        char dir[40], path[80];
+        CHECK_RAN(run("--output_dir whole%d %s %s", i, flags, ways[i]));
+        snprintf(dir, sizeof dir, "whole%d", i);
+        const int end = saved_step(dir);
+        snprintf(dir, sizeof dir, "killed%d", i);
+        for (int k = 1; k <= 2; k++) {
+            start("--output_dir %s %s %s %s", dir, flags, ways[i], k > 1 ? "--resume auto" : "");
+            snprintf(path, sizeof path, "%s/checkpoint-%d/manifest.json", dir, k * end / 3);
+            CHECK(wait_for(path, NULL), "%s did not come", path);
+            kill(child.pid, SIGKILL);
+            CHECK(finish() == -SIGKILL, "it ended by itself: %s", out());
+        }
+        CHECK_RAN(run("--output_dir %s %s %s --resume auto", dir, flags, ways[i]));
+        CHECK(shell("grep best_ whole%d/run.json > a; grep best_ %s/run.json | cmp a -", i, dir) == 0 &&
+                  shell("test -s a") == 0,
+              "another best: %s", out());
+        CHECK(
+            shell("cd whole%d; grep -v '\"run\"' checkpoint-%d/trainer_state.json > ../a; cd ../%s; grep -v '\"run\"' "
+                  "checkpoint-%d/trainer_state.json | cmp ../a -",
+                  i, end, dir, end) == 0,
+            "another state after step %d, or another end", end);
+        CHECK(shell("tail -n 1 whole%d/log.jsonl > a; tail -n 1 %s/log.jsonl | cmp a -", i, dir) == 0,
+              "another last validation");
+        CHECK(shell("ls whole%d > a; ls %s | grep -v abandoned | cmp a -", i, dir) == 0, "other checkpoints");
+    }
+}
+
+// ---- disks that fill -----------------------------------------------------------------------------------------------
+
+// The limit on the size of a file that a running program may write.
+static void limit_files(long bytes)
+{
+    const struct rlimit limit = {bytes < 0 ? RLIM_INFINITY : (rlim_t)bytes, RLIM_INFINITY};
+    CHECK(prlimit(child.pid, RLIMIT_FSIZE, &limit, NULL) == 0, "no limit: %s", strerror(errno));
+}
+
+#define SAVES "--max_steps 200 --save_steps 1 --save_total_limit 3 --eval_steps 1 " SLOW
 // The training goes on meanwhile; what is due next is tried again.
 TEST(a_disk_that_fills_and_has_room_again_costs_a_warning)
 {

@@ -2,40 +2,59 @@
 # Installs what Galaxy needs on Debian and Ubuntu: one command, printed before it runs, run as root or by sudo. Where it may not be run, it is
 # printed and nothing is changed. On other systems the packages are named. Nothing to do: says nothing, takes no time.
 #   dev/setup.sh            what building, the demo and the tests need
+#   dev/setup.sh bert       also what `make data-bert` needs
 #   dev/setup.sh refs       also what dev/ref and dev/bench need (Python)
+# What is missing is said, with what it is for. The exit status is 1 only if something is missing without which it does not work: `need`, not `want`.
 set -eu
 have() { command -v "$1" >/dev/null 2>&1; }
 header() { printf '#include <%s>\n' "$1" | ${CC:-cc} -E -x c - >/dev/null 2>&1; }
 
-missing=
-need() { missing="$missing $1"; }
-have "${CC:-cc}" || need gcc
-header stdio.h || need libc6-dev
-header oneapi/dnnl/dnnl.h || need libdnnl-dev     # matrix products
-header jansson.h || need libjansson-dev           # JSON: configurations, checkpoints
-have mpicc || need libopenmpi-dev                 # ranks as processes
-have mpirun || need openmpi-bin
-have g++ || need g++                              # tests: the headers as C++
-have bible || [ -x /usr/games/bible ] || need bible-kjv   # text to train on
+missing= for_what= is_needed=0
+want() { # PACKAGES WHAT-FOR: it works without
+    missing="$missing $1"
+    for_what="$for_what  $1: $2"$'\n'
+}
+need() {
+    want "$@"
+    is_needed=1
+}
+have "${CC:-cc}" || need gcc "compiling"
+header stdio.h || need libc6-dev "compiling"
+have g++ || need g++ "tests: the headers as C++, and the emulator"
+header jansson.h || need libjansson-dev "JSON: configurations, checkpoints"
+header oneapi/dnnl/dnnl.h || want libdnnl-dev "fast matrix products; without it plain C, about half as fast"
+header utf8proc.h || want libutf8proc-dev "WordPiece: text beyond ASCII"
+have mpicc || want libopenmpi-dev "mpirun; without it ranks are threads, or processes by TCP"
+have mpirun || want openmpi-bin "mpirun; without it ranks are threads, or processes by TCP"
+have bible || [ -x /usr/games/bible ] ||
+    want "bible-kjv bible-kjv-text" "text to train on; without it another that is here, or yours: make data FILE=mybook.txt"
+if [ "${1:-}" = bert ]; then
+    [ -f "${WORDNET:-/usr/share/wordnet}/data.noun" ] || need wordnet-base "labelled texts and pairs"
+fi
 if [ "${1:-}" = refs ]; then
-    have python3 || need python3
-    python3 -c 'import venv, ensurepip' 2>/dev/null || need python3-venv
+    have python3 || need python3 "PyTorch's numbers"
+    python3 -c 'import venv, ensurepip' 2>/dev/null || need python3-venv "PyTorch's numbers"
 fi
 [ -n "$missing" ] || exit 0
 
-case "$missing" in *bible-kjv*) missing="$missing bible-kjv-text" ;; esac
+stop() { # behind what was said: an error only where it does not work without
+    [ "$is_needed" = 1 ] && exit 1
+    echo "It works without; going on." >&2
+    exit 0
+}
 if ! have apt-get; then
-    echo "Missing (Debian's names):$missing" >&2
-    echo "Install their counterparts:" >&2
-    echo "  Fedora:   dnf install gcc gcc-c++ onednn-devel jansson-devel openmpi-devel" >&2
-    echo "  Homebrew: brew install gcc onednn jansson open-mpi" >&2
-    exit 1
+    printf 'Missing, by the names of Debian:\n%s' "$for_what" >&2
+    echo "What there is of them elsewhere:" >&2
+    echo "  Fedora:   dnf install gcc gcc-c++ onednn-devel jansson-devel utf8proc-devel openmpi-devel" >&2
+    echo "  Homebrew: brew install gcc onednn jansson utf8proc open-mpi" >&2
+    stop
 fi
 install="apt-get install -y --no-install-recommends$missing"
 if [ "$(id -u)" = 0 ]; then as=""; elif have sudo; then as="sudo "; else
-    echo "Missing packages. As root, run:" >&2
+    printf 'Missing:\n%s' "$for_what" >&2
+    echo "As root, run:" >&2
     echo "  apt-get update && $install" >&2
-    exit 1
+    stop
 fi
 echo "+ ${as}apt-get update && ${as}$install"
 export DEBIAN_FRONTEND=noninteractive
@@ -43,6 +62,6 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 if ! { ${as}apt-get update && ${as}$install; } >"$log" 2>&1; then
     tail -n 15 "$log" >&2
-    echo "The installation failed. By hand: ${as}apt-get update && ${as}$install" >&2
-    exit 1
+    printf 'The installation failed. By hand: %sapt-get update && %s%s\nMissing:\n%s' "$as" "$as" "$install" "$for_what" >&2
+    stop
 fi

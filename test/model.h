@@ -1,5 +1,5 @@
-// test/model.h: a LLaMA for tests: context, arenas and model of one rank in one struct, its memory planned by a dry run
-// as the trainer does.
+// test/model.h: a model for tests, a LLaMA unless the test wishes another family: context, arenas and model of one rank
+// in one struct, its memory planned by a dry run as the trainer does.
 //
 // It computes on the device that the tests were built for. What a test looks at it copies out of the device's memory
 // (test_kept, test_step), what it sets it copies in (test_put, test_set_step, test_put_batch).
@@ -24,7 +24,9 @@ __attribute__((unused)) static const GxDevice *test_device(void)
     return test_chosen_device ? test_chosen_device : gx_default_device();
 }
 
-enum { TEST_WINDOW = 3 }; // micro-batches that have room
+// Micro-batches that have room; and numbers of a batch per token: tokens, types, positions, documents (2), and of two
+// targets rows, labels and up to 5 values.
+enum { TEST_WINDOW = 3, TEST_ARRAYS = 5 + 2 * 7 };
 
 // The mode that one rank needs, and that of data parallelism: composed of nothing that is split.
 static GxMode test_serial;
@@ -38,6 +40,10 @@ typedef struct { // zero: fp32, one micro-batch, everything trained
     GxRunnerSpec spec;
     const char *freeze;
     int first_unit, last_unit;
+    const GxHeadWish *head;
+    const GxFamily *family; // NULL: LLaMA, of the configuration that is handed over
+    void *config;           // of another family; lent
+    int64_t candidates;     // of vectors: GxTarget's
 } TestWish;
 
 typedef struct {
@@ -49,7 +55,7 @@ typedef struct {
     GxRunner r;
     GxOptimizer o;
     GxMesh mesh;
-    int32_t *tokens; // [TEST_WINDOW][tokens, labels][room]
+    int32_t *tokens; // [TEST_WINDOW][TEST_ARRAYS][room]
     int64_t room;
 } TestModel;
 
@@ -78,23 +84,48 @@ __attribute__((unused)) static void test_set_step(TestModel *t, float lr, int64_
     gx_to_device(&t->g, t->g.step, &s, sizeof s);
 }
 
-// Tokens and labels of micro-batch `number`, so far in the host's memory, where they stay as long as the batch is used.
-__attribute__((unused)) static void test_put_batch(TestModel *t, GxBatch *b, int number)
+// An array of n numbers of 4 bytes, from the host's memory to the place `at`, which moves on. NULL stays NULL.
+static const int32_t *test_put_array(TestModel *t, int32_t **at, const void *x, int64_t n)
+{
+    int32_t *place = *at;
+    if (!x) return NULL;
+    *at += n;
+    if (n) gx_to_device(&t->g, place, x, 4 * n);
+    return place;
+}
+
+// The arrays of micro-batch `number`, so far in the host's memory, where they stay as long as the batch is used.
+// values: numbers of a row of the targets' values.
+__attribute__((unused)) static void test_put_batch_values(TestModel *t, GxBatch *b, int number, int64_t values)
 {
     const int64_t n = b->T * b->B;
-    int32_t *room = t->tokens + 2 * number * t->room;
+    int32_t *at = t->tokens + TEST_ARRAYS * number * t->room;
     CHECK(number < TEST_WINDOW && n <= t->room, "micro-batch %d of %ld tokens has no room", number, (long)n);
-    gx_to_device(&t->g, room, b->tokens, 4 * n);
-    gx_to_device(&t->g, room + t->room, b->labels, 4 * n);
-    b->labels_twin = b->labels;
-    b->tokens = room, b->labels = room + t->room;
+    b->tokens = test_put_array(t, &at, b->tokens, n);
+    b->types = test_put_array(t, &at, b->types, n), b->positions = test_put_array(t, &at, b->positions, n);
+    b->documents = test_put_array(t, &at, b->documents, 2 * n);
+    for (int k = 0; k < 2; k++) {
+        GxTarget *target = &b->target[k];
+        const int64_t rows = gx_target_n(b, k);
+        target->parts_twin = target->parts;
+        if (target->parts) target->parts = test_put_array(t, &at, target->parts, 3 * target->n);
+        target->rows_twin = target->rows, target->labels_twin = target->labels;
+        target->rows = test_put_array(t, &at, target->rows, rows);
+        target->labels = test_put_array(t, &at, target->labels, rows);
+        target->values = (const float *)test_put_array(t, &at, target->values, values * rows);
+    }
+}
+
+__attribute__((unused)) static void test_put_batch(TestModel *t, GxBatch *b, int number)
+{
+    test_put_batch_values(t, b, number, 1);
 }
 
 static void test_model_take(TestModel *t, GxContext *g, int64_t T, int64_t B, int64_t chunk)
 {
     g->step = (GxStep *)gx_arena_take(g->arena, GX_MEM_WORKSPACE, sizeof *g->step);
     t->room = T * B;
-    t->tokens = (int32_t *)gx_arena_take(g->arena, GX_MEM_ACTIVATIONS, 8 * TEST_WINDOW * t->room);
+    t->tokens = (int32_t *)gx_arena_take(g->arena, GX_MEM_ACTIVATIONS, 4 * TEST_ARRAYS * TEST_WINDOW * t->room);
     t->o.kind = GX_OPTIMIZER_ADAMW; // both moments, whatever a test does with them
     gx_runner_take(g, &t->r, T, B, chunk);
 }
@@ -106,8 +137,18 @@ static void test_model_dry_run(TestModel *t, GxContext *dry, int64_t T, int64_t 
     memset(b, 0, sizeof b);
     test_model_take(t, dry, T, B, chunk);
     dry->step = &step; // the one in the arena must not be touched
-    for (int i = 0; i < TEST_WINDOW; i++)
-        b[i].T = T, b[i].B = B, b[i].runs = gx_runs_one(T, 0), b[i].tokens = b[i].labels = t->tokens;
+    for (int i = 0; i < TEST_WINDOW; i++) {
+        b[i].T = T, b[i].B = B, b[i].runs = gx_runs_one(T, 0), b[i].tokens = b[i].target[0].labels = t->tokens;
+        for (int k = 0; k < 2 && t->wish.head; k++) // rows that are picked, as many as there can be
+            b[i].target[k].rows = b[i].target[k].labels = t->tokens, b[i].target[k].n = T * B,
+            b[i].target[k].values = (const float *)t->tokens;
+        if (t->wish.head && t->wish.head->kind == GX_HEAD_VECTORS) { // texts of a token each
+            GxTarget *target = &b[i].target[0];
+            memset(target, 0, sizeof *target);
+            target->parts = t->tokens, target->n = T * B, target->anchors = T * B / 2;
+            target->candidates = t->wish.candidates;
+        }
+    }
     gx_model_init(dry, &t->m, 0);
     gx_runner_train(dry, &t->r, b, NULL, NULL);
     b[0].is_training = 0;
@@ -121,12 +162,12 @@ __attribute__((unused)) static int test_model_open_split(TestModel *t, const GxL
                                                          int tp, const GxSplitLists *lists)
 {
     const TestWish wish = t->wish;
-    const GxModelOptions options = {lists, wish.freeze, wish.dtype, wish.first_unit, wish.last_unit};
+    const GxModelOptions options = {lists, wish.freeze, wish.dtype, wish.first_unit, wish.last_unit, wish.head};
     memset(t, 0, sizeof *t);
     GxContext *g = &t->g;
     GxArena dry_arena, dry_host;
     t->wish = wish;
-    t->config = *config;
+    if (config) t->config = *config;
     g->device = test_device();
     g->comm = comm; // a device may want to know the rank on this machine
     g->local_rank = comm ? comm->local_rank : 0;
@@ -137,7 +178,9 @@ __attribute__((unused)) static int test_model_open_split(TestModel *t, const GxL
     gx_mesh_open(&t->mesh, dims, g->rank, g->world, &g->error);
     g->mesh = &t->mesh;
     if (!CHECK(gx_device_open(g) == GX_OK, "%s", g->error.message)) return 0;
-    if (!CHECK(gx_model_open(g, &t->m, &gx_llama, &t->config, mode, &options) == GX_OK, "%s", g->error.message))
+    const GxFamily *family = wish.family ? wish.family : &gx_llama;
+    if (!CHECK(gx_model_open(g, &t->m, family, wish.family ? wish.config : &t->config, mode, &options) == GX_OK, "%s",
+               g->error.message))
         return 0;
     if (!CHECK(gx_runner_open(g, &t->r, &t->m, &t->o, &t->wish.spec) == GX_OK, "%s", g->error.message)) return 0;
     GxContext dry = *g;

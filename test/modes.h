@@ -54,8 +54,58 @@ __attribute__((unused)) static int same_bits(const Result *a, const Result *b)
 {
     int same = !memcmp(a->loss, b->loss, sizeof a->loss) && !memcmp(a->norm, b->norm, sizeof a->norm) && a->n == b->n;
     same &= a->validation == b->validation && a->columns == b->columns &&
-            !memcmp(a->logits, b->logits, (size_t)(a->columns * model_config.vocab_size) * 4);
+            !memcmp(a->logits, b->logits, (size_t)(a->columns * outputs_of()) * 4);
     for (int k = 0; same && k < BUFFERS; k++) same = !memcmp(a->flat.all[k], b->flat.all[k], (size_t)a->n * 4);
     return same;
+}
+
+// ---- against serial -----------------------------------------------------------------------------------------------
+
+// What two ranks both hold, in gradients, weights and moments; and the numbers that all have.
+__attribute__((unused)) static int common_is_same(const Result *a, const Result *b)
+{
+    const GxTable *x = &a->model->m.table, *y = &b->model->m.table;
+    int same = !memcmp(a->loss, b->loss, sizeof a->loss) && !memcmp(a->norm, b->norm, sizeof a->norm);
+    for (int i = 0; i < x->n; i++) {
+        const GxTensor *t = &x->row[i], *u = &y->row[i];
+        if (t->has_alias) continue;
+        for (int64_t e = 0, f = 0; e < gx_tensor_count(t); e++) { // indices go up in both
+            const int64_t index = gx_tensor_global_index(t, e);
+            while (f < gx_tensor_count(u) && gx_tensor_global_index(u, f) < index) f++;
+            if (f == gx_tensor_count(u) || gx_tensor_global_index(u, f) != index) continue;
+            for (int k = 0; k < BUFFERS; k++)
+                same &= !memcmp(a->flat.all[k] + test_flat(a->model, i) + e,
+                                b->flat.all[k] + test_flat(b->model, i) + f, 4);
+        }
+    }
+    return same;
+}
+
+__attribute__((unused)) static void check_ranks(const Layout *l, const Result *serial)
+{
+    Rank rank[MAX_RANKS];
+    run_ranks(l, rank);
+    const Worst w = compare_ranks(l, rank, serial);
+    if (w.ratio > test_state.worst) test_state.worst = w.ratio;
+    CHECK(w.ratio <= 1, "%s: %s is %.3g times its bound away from serial", l->what, w.what, w.ratio);
+    for (int r = 1; r < ranks_of(l); r++)
+        CHECK(common_is_same(&rank[0].result, &rank[r].result),
+              "%s: rank %d and rank 0 differ in bits where they hold the same", l->what, r);
+    for (int r = 2; r < ranks_of(l); r++)
+        CHECK(common_is_same(&rank[r - 1].result, &rank[r].result), "%s: rank %d and rank %d differ in bits", l->what,
+              r - 1, r);
+    free_ranks(l, rank);
+}
+
+// Serial knows no ranks: one run of it serves all modes of a shape.
+__attribute__((unused)) static void check_shape(const Layout *shape, const GxMode *const *modes, int n)
+{
+    Result serial;
+    run_serial(shape, &serial);
+    for (int i = 0; i < n; i++) {
+        const Layout l = test_layout(modes[i], shape);
+        check_ranks(&l, &serial);
+    }
+    free_result(&serial);
 }
 #endif

@@ -1,18 +1,20 @@
 // test/oracle.h: every operation in plain double precision, as literally as its formula in galaxy/ops reads: no tiles,
 // tricks or threads.
 //
-// It knows the library's descriptors (GxAttention, GxRuns, GxAdamW, GxSgd) and nothing else of the library. Buffers lie
-// as the library's do: rows t*B + b, weights [Out,In]. All outputs are written whole; strided ones only where their
-// heads lie. Results are trusted because each backward is held against central differences of its forward, and both
-// against PyTorch (test_ops.cu).
+// It knows the library's descriptors (GxAttention, GxRuns, GxDropout, GxResidual, GxAdamW, GxSgd) and its random
+// numbers, and nothing else of the library. Buffers lie as the library's do: rows t*B + b, weights [Out,In]. All
+// outputs are written whole; strided ones only where their heads lie. Results are trusted because each backward is held
+// against central differences of its forward, and both against PyTorch (test_ops.cu).
 #ifndef GX_TEST_ORACLE_H
 #define GX_TEST_ORACLE_H
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../galaxy/ops/activation.h"
 #include "../galaxy/ops/attention.h"
 #include "../galaxy/ops/loss.h"
 #include "../galaxy/ops/optimizer.h"
+#include "../galaxy/ops/residual.h"
 
 // ---- norm ----------------------------------------------------------------------------------------------------------
 
@@ -39,6 +41,127 @@ static inline void oracle_rms_norm_backward(double *dx, double *dw, const double
             dx[i] = (dresidual ? dresidual[i] : 0) + rstd[r] * w[c] * dy[i] - x[i] * pow(rstd[r], 3) / (double)C * dot;
             dw[c] += dy[i] * x[i] * rstd[r];
         }
+    }
+}
+
+static inline void oracle_layer_norm_forward(double *y, double *mean, double *rstd, const double *x, const double *w,
+                                             const double *b, int64_t R, int64_t C, double eps)
+{
+    for (int64_t r = 0; r < R; r++) {
+        double sum = 0, squares = 0;
+        for (int64_t c = 0; c < C; c++) sum += x[r * C + c];
+        mean[r] = sum / (double)C;
+        for (int64_t c = 0; c < C; c++) squares += pow(x[r * C + c] - mean[r], 2);
+        rstd[r] = 1 / sqrt(squares / (double)C + eps);
+        for (int64_t c = 0; c < C; c++) y[r * C + c] = (x[r * C + c] - mean[r]) * rstd[r] * w[c] + b[c];
+    }
+}
+
+static inline void oracle_layer_norm_backward(double *dx, double *dw, double *db, const double *dy, const double *x,
+                                              const double *mean, const double *rstd, const double *w, int64_t R,
+                                              int64_t C)
+{
+    memset(dw, 0, (size_t)C * sizeof *dw);
+    memset(db, 0, (size_t)C * sizeof *db);
+    for (int64_t r = 0; r < R; r++) {
+        double sum = 0, dot = 0;
+        for (int64_t c = 0; c < C; c++) {
+            const int64_t i = r * C + c;
+            sum += dy[i] * w[c];
+            dot += dy[i] * w[c] * (x[i] - mean[r]) * rstd[r];
+            dw[c] += dy[i] * (x[i] - mean[r]) * rstd[r];
+            db[c] += dy[i];
+        }
+        for (int64_t c = 0; c < C; c++) {
+            const int64_t i = r * C + c;
+            dx[i] = rstd[r] * (dy[i] * w[c] - sum / (double)C - (x[i] - mean[r]) * rstd[r] * dot / (double)C);
+        }
+    }
+}
+
+// ---- dropout and what is joined to the stream ----------------------------------------------------------------------
+
+// Is column c of row r at hand kept?
+static inline int oracle_keeps(const GxDropout *d, const GxStep *s, int64_t r, int64_t c, int64_t C)
+{
+    if (d->p == 0) return 1;
+    const int64_t row = d->rows ? d->rows[r] : d->first_row + r, t = row / d->B, b = row % d->B;
+    const int64_t number = ((d->first_sample + b) * d->T + t) * ((C + 3) / 4 * 4) + c;
+    return gx_random_bits(s->seed, (uint64_t)number, (uint32_t)s->step, d->site) >= (double)d->p * 4294967296.0;
+}
+
+static inline void oracle_dropout(double *y, const double *x, const GxDropout *d, const GxStep *s, int64_t R, int64_t C)
+{
+    for (int64_t r = 0; r < R; r++)
+        for (int64_t c = 0; c < C; c++)
+            y[r * C + c] = oracle_keeps(d, s, r, c, C) ? x[r * C + c] / (1 - (double)d->p) : 0;
+}
+
+static inline void oracle_residual_sum(double *sum, const double *x, const double *out, const double *bias,
+                                       const GxDropout *d, const GxStep *s, int64_t R, int64_t C)
+{
+    for (int64_t i = 0; i < R * C; i++) sum[i] = out[i] + (bias ? bias[i % C] : 0);
+    oracle_dropout(sum, sum, d, s, R, C);
+    for (int64_t i = 0; i < R * C; i++) sum[i] += x[i];
+}
+
+// ---- rows by number ------------------------------------------------------------------------------------------------
+
+static inline void oracle_pick_rows(double *y, const double *x, const int32_t *rows, int64_t first, int64_t n,
+                                    int64_t C)
+{
+    for (int64_t i = 0; i < n * C; i++) y[i] = x[(rows[i / C] - first) * C + i % C];
+}
+
+static inline void oracle_add_rows(double *y, const double *x, const int32_t *rows, int64_t first, int64_t n, int64_t C)
+{
+    for (int64_t i = 0; i < n * C; i++) y[(rows[i / C] - first) * C + i % C] += x[i];
+}
+
+// What row t*B + b, of position t in the whole sequence, counts in the mean of a part; 0: it is not in it.
+static inline double oracle_share(const int32_t *part, int64_t t, int64_t b)
+{
+    return b == part[0] && t >= part[1] && t < part[2] ? 1.0 / (part[2] - part[1]) : 0;
+}
+
+static inline void oracle_mean_rows_forward(double *y, const double *x, const int32_t *parts, int64_t n, int64_t T,
+                                            int64_t B, int64_t t_first, int64_t C)
+{
+    memset(y, 0, (size_t)(n * C) * sizeof *y);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t r = 0; r < T * B; r++)
+            for (int64_t c = 0; c < C; c++)
+                y[i * C + c] += oracle_share(parts + 3 * i, t_first + r / B, r % B) * x[r * C + c];
+}
+
+static inline void oracle_mean_rows_backward(double *dx, const double *dy, const int32_t *parts, int64_t n, int64_t T,
+                                             int64_t B, int64_t t_first, int64_t C)
+{
+    memset(dx, 0, (size_t)(T * B * C) * sizeof *dx);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t r = 0; r < T * B; r++)
+            for (int64_t c = 0; c < C; c++)
+                dx[r * C + c] += oracle_share(parts + 3 * i, t_first + r / B, r % B) * dy[i * C + c];
+}
+
+static inline void oracle_normalize_rows_forward(double *y, double *norm, const double *x, int64_t R, int64_t C,
+                                                 double eps)
+{
+    for (int64_t r = 0; r < R; r++) {
+        double squares = 0;
+        for (int64_t c = 0; c < C; c++) squares += x[r * C + c] * x[r * C + c];
+        norm[r] = fmax(sqrt(squares), eps);
+        for (int64_t c = 0; c < C; c++) y[r * C + c] = x[r * C + c] / norm[r];
+    }
+}
+
+static inline void oracle_normalize_rows_backward(double *dx, const double *dy, const double *y, const double *norm,
+                                                  int64_t R, int64_t C)
+{
+    for (int64_t r = 0; r < R; r++) {
+        double dot = 0;
+        for (int64_t c = 0; c < C; c++) dot += y[r * C + c] * dy[r * C + c];
+        for (int64_t c = 0; c < C; c++) dx[r * C + c] = (dy[r * C + c] - y[r * C + c] * dot) / norm[r];
     }
 }
 
@@ -103,9 +226,57 @@ static inline void oracle_rope(double *y, const double *x, const GxRuns *runs, i
 
 // ---- attention -----------------------------------------------------------------------------------------------------
 
-static inline int oracle_sees(const GxAttention *a, int64_t i, int64_t j)
+// Positions up to the last one that the runs name, and one more where those are a multiple of 4: dropout then has rows
+// that end within a draw.
+static inline int64_t oracle_positions(const GxRuns *q, const GxRuns *k)
 {
-    return !a->causal || oracle_position(&a->k_runs, j) <= oracle_position(&a->q_runs, i);
+    int64_t n = 0;
+    for (int i = 0; i < q->n; i++) n = gx_max(n, q->run[i].position + q->run[i].length);
+    for (int i = 0; i < k->n; i++) n = gx_max(n, k->run[i].position + k->run[i].length);
+    return n % 4 ? n : n + 1;
+}
+
+// An array of documents from their lengths, in turn, from number b on in column b; of padding negative. What is left at
+// the end is padding. The array is the caller's to free.
+enum { ORACLE_DOCUMENTS = 4 };
+static inline int32_t *oracle_documents(const int lengths[ORACLE_DOCUMENTS], int64_t positions, int64_t B)
+{
+    int32_t *documents = (int32_t *)calloc((size_t)(positions * B * 2), sizeof *documents);
+    int n = 0;
+    while (n < ORACLE_DOCUMENTS && lengths[n]) n++;
+    for (int64_t b = 0; b < B; b++)
+        for (int64_t i = 0, begin = 0, end; i < n; i++, begin = end) {
+            const int length = lengths[(b + i) % n];
+            end = gx_min(begin + abs(length), positions);
+            for (int64_t t = begin; t < end; t++) {
+                documents[(t * B + b) * 2] = (int32_t)begin;
+                documents[(t * B + b) * 2 + 1] = (int32_t)(length > 0 ? end : begin);
+            }
+        }
+    return documents;
+}
+
+static inline int oracle_sees(const GxAttention *a, int64_t i, int64_t j, int64_t b)
+{
+    const int64_t query = oracle_position(&a->q_runs, i), key = oracle_position(&a->k_runs, j);
+    if (a->documents) { // {begin, end} of row position*B + b
+        const int32_t *document = a->documents + (query * a->B + b) * 2;
+        if (key < document[0] || key >= document[1]) return 0;
+    }
+    return !a->causal || key <= query;
+}
+
+// What query i's probability of key j is multiplied by: 0 or 1/(1 - dropout), by the 32 bits of the element
+// (((first_sample + b)*heads + head_first + head)*T + tq)*(T rounded up to 4) + tk
+static inline double oracle_keep(const GxAttention *a, const GxStep *step, int64_t i, int64_t j, int64_t b,
+                                 int64_t head)
+{
+    if (a->dropout == 0) return 1;
+    const int64_t sample = a->first_sample + b, of_model = a->head_first + head, width = a->T + 3 - (a->T + 3) % 4;
+    const int64_t query = (sample * a->heads + of_model) * a->T + oracle_position(&a->q_runs, i);
+    const uint32_t bits = gx_random_bits(step->seed, (uint64_t)(query * width + oracle_position(&a->k_runs, j)),
+                                         (uint32_t)step->step, a->site);
+    return (double)bits < (double)a->dropout * 4294967296.0 ? 0 : 1 / (1 - (double)a->dropout);
 }
 
 static inline int64_t oracle_kv(const GxAttention *a, int64_t head) // the key and value head of a query head
@@ -133,7 +304,7 @@ static inline double oracle_probabilities(double *p, const double *q, const doub
     const int64_t Tk = oracle_rows(&a->k_runs);
     double maximum = -INFINITY, sum = 0;
     for (int64_t j = 0; j < Tk; j++) {
-        p[j] = oracle_sees(a, i, j)
+        p[j] = oracle_sees(a, i, j, b)
                    ? oracle_scale(a) * oracle_dot(q, k + (j * a->B + b) * a->kv_stride + kv * a->head_dim, a->head_dim)
                    : -INFINITY;
         maximum = fmax(maximum, p[j]);
@@ -144,7 +315,7 @@ static inline double oracle_probabilities(double *p, const double *q, const doub
 }
 
 static inline void oracle_attention_forward(double *o, double *lse, const double *q, const double *k, const double *v,
-                                            const GxAttention *a)
+                                            const GxAttention *a, const GxStep *step)
 {
     const int64_t Tq = oracle_rows(&a->q_runs), Tk = oracle_rows(&a->k_runs), B = a->B, H = a->H, h = a->head_dim;
     double *p = (double *)malloc((size_t)Tk * sizeof *p);
@@ -153,6 +324,7 @@ static inline void oracle_attention_forward(double *o, double *lse, const double
             for (int64_t head = 0; head < H; head++) {
                 int64_t row = i * B + b, kv = oracle_kv(a, head);
                 lse[row * H + head] = oracle_probabilities(p, q + row * a->q_stride + head * h, k, a, i, b, kv);
+                for (int64_t j = 0; j < Tk; j++) p[j] *= oracle_keep(a, step, i, j, b, head);
                 for (int64_t c = 0; c < h; c++) {
                     double sum = 0;
                     for (int64_t j = 0; j < Tk; j++) sum += p[j] * v[(j * B + b) * a->kv_stride + kv * h + c];
@@ -170,7 +342,8 @@ static inline void oracle_zero_rows(double *x, int64_t rows, int64_t stride, int
 // terms[0], terms[1]: the 2-norms of the terms p*(|dp| + |D|)*scale*k and *q before they are added up: they are the
 // size of rounding errors in dq and dk, which may themselves be zero (one visible key: dp = D).
 static inline void oracle_attention_backward(double *dq, double *dk, double *dv, double terms[2], const double *d_o,
-                                             const double *q, const double *k, const double *v, const GxAttention *a)
+                                             const double *q, const double *k, const double *v, const GxAttention *a,
+                                             const GxStep *step)
 {
     const int64_t Tq = oracle_rows(&a->q_runs), Tk = oracle_rows(&a->k_runs), B = a->B, H = a->H, h = a->head_dim;
     double *p = (double *)malloc((size_t)Tk * sizeof *p), *dp = (double *)malloc((size_t)Tk * sizeof *dp);
@@ -185,16 +358,19 @@ static inline void oracle_attention_backward(double *dq, double *dk, double *dv,
                               oi = (i * B + b) * a->o_stride + head * h;
                 double D = 0; // sum over keys of p*dp: what the softmax's normalisation takes off every dp
                 oracle_probabilities(p, q + qi, k, a, i, b, kv);
-                for (int64_t j = 0; j < Tk; j++)
-                    D += p[j] * (dp[j] = oracle_dot(d_o + oi, v + (j * B + b) * a->kv_stride + kv * h, h));
+                for (int64_t j = 0; j < Tk; j++) {
+                    dp[j] = oracle_dot(d_o + oi, v + (j * B + b) * a->kv_stride + kv * h, h);
+                    D += p[j] * (dp[j] *= oracle_keep(a, step, i, j, b, head));
+                }
                 for (int64_t j = 0; j < Tk; j++) {
                     const int64_t kj = (j * B + b) * a->kv_stride + kv * h;
+                    const double kept = p[j] * oracle_keep(a, step, i, j, b, head);
                     const double ds = p[j] * (dp[j] - D) * oracle_scale(a),
                                  size = p[j] * (fabs(dp[j]) + fabs(D)) * oracle_scale(a);
                     for (int64_t c = 0; c < h; c++) {
                         dq[qi + c] += ds * k[kj + c];
                         dk[kj + c] += ds * q[qi + c];
-                        dv[kj + c] += p[j] * d_o[oi + c];
+                        dv[kj + c] += kept * d_o[oi + c];
                     }
                     terms[0] += size * size * oracle_dot(k + kj, k + kj, h);
                     terms[1] += size * size * oracle_dot(q + qi, q + qi, h);
@@ -228,6 +404,31 @@ static inline void oracle_swiglu_backward(double *dgate_up, const double *dy, co
         }
 }
 
+static inline double oracle_gelu(double z, int kind)
+{
+    const double pi = acos(-1.0);
+    if (kind == GX_GELU_ERF) return z * 0.5 * erfc(-z / sqrt(2));
+    return z / 2 * (1 + tanh(sqrt(2 / pi) * (z + 0.044715 * pow(z, 3))));
+}
+
+static inline double oracle_gelu_slope(double z, int kind)
+{
+    const double pi = acos(-1.0);
+    if (kind == GX_GELU_ERF) return 0.5 * erfc(-z / sqrt(2)) + z * exp(-z * z / 2) / sqrt(2 * pi);
+    const double t = tanh(sqrt(2 / pi) * (z + 0.044715 * pow(z, 3)));
+    return (1 + t) / 2 + z / 2 * (1 - t * t) * sqrt(2 / pi) * (1 + 3 * 0.044715 * z * z);
+}
+
+static inline void oracle_gelu_forward(double *y, const double *x, const double *bias, int64_t R, int64_t F, int kind)
+{
+    for (int64_t i = 0; i < R * F; i++) y[i] = oracle_gelu(x[i] + (bias ? bias[i % F] : 0), kind);
+}
+
+static inline void oracle_gelu_backward(double *dx, const double *dy, const double *x, const double *bias, int64_t R,
+                                        int64_t F, int kind)
+{
+    for (int64_t i = 0; i < R * F; i++) dx[i] = dy[i] * oracle_gelu_slope(x[i] + (bias ? bias[i % F] : 0), kind);
+}
 static inline void oracle_cross_entropy(double *losses, double *dlogits, const double *logits, const int32_t *labels,
                                         int64_t R, int64_t V, double scale)
 {
@@ -276,6 +477,26 @@ static inline void oracle_cross_entropy_finish(double *losses, double *dlogits, 
     }
 }
 
+static inline void oracle_squared_error(double *losses, double *dlogits, const double *logits, const float *targets,
+                                        int64_t R, int64_t V, double scale)
+{
+    memset(losses, 0, (size_t)R * sizeof *losses);
+    for (int64_t i = 0; i < R * V; i++) {
+        losses[i / V] += pow(logits[i] - targets[i], 2);
+        dlogits[i] = scale * 2 * (logits[i] - targets[i]);
+    }
+}
+
+static inline void oracle_binary_cross_entropy(double *losses, double *dlogits, const double *logits,
+                                               const float *targets, int64_t R, int64_t V, double scale)
+{
+    memset(losses, 0, (size_t)R * sizeof *losses);
+    for (int64_t i = 0; i < R * V; i++) {
+        losses[i / V] += fmax(logits[i], 0) - logits[i] * targets[i] + log1p(exp(-fabs(logits[i])));
+        dlogits[i] = scale * (oracle_sigmoid(logits[i]) - targets[i]);
+    }
+}
+
 static inline void oracle_embedding_forward(double *y, const double *w, const int32_t *ids, int64_t R, int64_t C,
                                             int64_t v_begin, int64_t v_end)
 {
@@ -285,12 +506,13 @@ static inline void oracle_embedding_forward(double *y, const double *w, const in
 }
 
 static inline void oracle_embedding_backward(double *dw, const double *dy, const int32_t *ids, int64_t R, int64_t C,
-                                             int64_t v_begin, int64_t v_end)
+                                             int64_t v_begin, int64_t v_end, int64_t ignored)
 {
     memset(dw, 0, (size_t)((v_end - v_begin) * C) * sizeof *dw);
     for (int64_t r = 0; r < R; r++)
         for (int64_t c = 0; c < C; c++)
-            if (ids[r] >= v_begin && ids[r] < v_end) dw[(ids[r] - v_begin) * C + c] += dy[r * C + c];
+            if (ids[r] >= v_begin && ids[r] < v_end && ids[r] != ignored)
+                dw[(ids[r] - v_begin) * C + c] += dy[r * C + c];
 }
 
 // ---- optimizer -----------------------------------------------------------------------------------------------------

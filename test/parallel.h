@@ -1,8 +1,9 @@
-// test/parallel.h: runs a small LLaMA under a mode on several ranks, and says how far it is from serial. For the tests
-// of modes and their mutants.
+// test/parallel.h: runs a small model under a mode on several ranks, and says how far it is from serial. For the tests
+// of modes and their mutants. It is a LLaMA, unless test_subject says otherwise.
 #ifndef GX_TEST_PARALLEL_H
 #define GX_TEST_PARALLEL_H
 #include "model.h"
+#include <assert.h>
 #include <pthread.h>
 
 #ifndef TEST_STEPS
@@ -19,9 +20,9 @@ enum {
     HEAD_CHUNK = 7
 };
 static const GxLlamaConfig model_config = {
-    61, 32, 40,   LAYERS, 6,   3,
-    8,  64, 1e-5, 10000,  0.2, 0}; // three K,V heads, two query heads to each; weights so large that attention is far
-                                   // from even
+    61, 32,   40,    LAYERS, 6, 3, 8,
+    64, 1e-5, 10000, 0.2,    0, -1}; // three K,V heads, two query heads to each; weights so large that attention is far
+                                     // from even
 
 static GxDtype test_dtype; // that models compute in
 static TestWish test_wish; // what else they should be
@@ -50,7 +51,7 @@ enum { BUFFERS = 5 };
 
 typedef struct { // what a run left behind on one rank
     double loss[STEPS], norm[STEPS];
-    int64_t n, labels;
+    int64_t n, labels[GX_MAX_LOSSES];
     union {
         Buffers b;
         float *all[BUFFERS];
@@ -65,6 +66,22 @@ typedef struct { // what a run left behind on one rank
     GxRecorder window;       // the first window, with its update
     char error[600];
 } Result;
+
+// Another model than the LLaMA: one with six heads, 40 columns, 61 tokens and sequences of T, so that layouts fit.
+typedef struct {
+    const GxFamily *family;
+    size_t config_size;
+    const void *config;
+    void (*tie)(void *config, int tied);
+    GxHeadWish head;
+    int targets;
+    int64_t outputs, values; // of target 0: results, and numbers of a row of its values (1: there are none)
+    double depth;            // of a forward
+    // Completes micro-batch b, whose columns are samples sample[B] of the training: writes into `room` (T*B*TEST_ARRAYS
+    // numbers), in the host's memory.
+    void (*fill)(const Layout *l, GxBatch *b, const int64_t *sample, int32_t *room);
+} TestSubject;
+static const TestSubject *test_subject; // NULL: the LLaMA
 
 // ---- data ----------------------------------------------------------------------------------------------------------
 
@@ -97,18 +114,37 @@ static inline void fill_window(const Layout *l, int64_t step, int64_t begin, int
 {
     const int64_t window = l->micro * columns_of(l);
     for (int i = 0; i < micro; i++) {
-        int32_t *token = tokens + 2 * i * T * MAX_COLUMNS, *label = token + T * MAX_COLUMNS;
+        int32_t *token = tokens + (TEST_ARRAYS + 2) * i * T * MAX_COLUMNS, *label = token + T * MAX_COLUMNS;
+        int64_t samples[MAX_COLUMNS];
         memset(&batch[i], 0, sizeof batch[i]);
         for (int64_t c = 0; c < B; c++)
             for (int64_t t = 0; t < T; t++) {
-                int64_t sample = step * window + i * (window / micro) + begin + c;
+                const int64_t sample = samples[c] = step * window + i * (window / micro) + begin + c;
                 token[t * B + c] = token_at(sample, t);
                 label[t * B + c] = label_at(l, sample, t);
             }
-        batch[i].tokens = token, batch[i].labels = label, batch[i].T = T, batch[i].B = B,
-        batch[i].runs = gx_runs_one(T, 0);
+        batch[i].tokens = token, batch[i].target[0].labels = label, batch[i].T = T, batch[i].B = B,
+        batch[i].runs = gx_runs_one(T, 0), batch[i].first_sample = samples[0];
+        if (test_subject) test_subject->fill(l, &batch[i], samples, label + T * MAX_COLUMNS);
     }
 }
+
+// The first `T` positions of a batch of longer sequences.
+static inline void shorten(GxBatch *b, int64_t shorter)
+{
+    b->T = shorter, b->runs = gx_runs_one(shorter, 0);
+    for (int k = 0; k < GX_MAX_LOSSES; k++) {
+        GxTarget *t = &b->target[k];
+        while (t->rows && t->n && t->rows[t->n - 1] >= shorter * b->B) t->n--;
+        int32_t *part = (int32_t *)(uintptr_t)t->parts;
+        for (int64_t i = 0; part && i < t->n; i++) part[3 * i + 2] = (int32_t)gx_min(part[3 * i + 2], shorter);
+    }
+    int32_t *d = (int32_t *)(uintptr_t)b->documents;
+    for (int64_t i = 0; d && i < 2 * shorter * b->B; i++) d[i] = (int32_t)gx_min(d[i], shorter);
+}
+
+static inline int64_t values_of(void) { return test_subject ? test_subject->values : 1; }
+static inline int64_t outputs_of(void) { return test_subject ? test_subject->outputs : model_config.vocab_size; }
 
 // ---- a mode that keeps what passes through its layers --------------------------------------------------------------
 
@@ -180,9 +216,9 @@ static inline void train_sgd(TestModel *t, const Layout *l, int64_t begin, int64
     test_set_step(t, 0.5f, 0);
     for (int s = 0; s < STEPS; s++) {
         fill_window(l, s, begin, B, micro, batch, tokens);
-        for (int i = 0; i < micro; i++) test_put_batch(t, &batch[i], i);
+        for (int i = 0; i < micro; i++) test_put_batch_values(t, &batch[i], i, values_of());
         t->g.recorder = s == 0 ? &out->window : NULL;
-        gx_runner_train(&t->g, &t->r, batch, &out->labels, NULL);
+        gx_runner_train(&t->g, &t->r, batch, out->labels, NULL);
         t->g.recorder = NULL;
         if (s == 0) keep(t, out, 0, t->m.store.grads);
         const GxStep step = test_step(t);
@@ -203,7 +239,7 @@ static inline void train_adamw(TestModel *t, const Layout *l, int64_t begin, int
     t->o.adamw = adamw;
     test_set_step(t, 0.01f, 6);
     fill_window(l, 0, begin, B, micro, batch, tokens);
-    for (int i = 0; i < micro; i++) test_put_batch(t, &batch[i], i);
+    for (int i = 0; i < micro; i++) test_put_batch_values(t, &batch[i], i, values_of());
     gx_runner_train(&t->g, &t->r, batch, NULL, NULL);
     keep(t, out, 2, test_masters(t));
     keep(t, out, 3, t->m.store.moment[0]);
@@ -218,23 +254,63 @@ static inline void validate(TestModel *t, const Layout *l, int64_t begin, int64_
     GxContext *g = &t->g;
     GxBatch batch[MAX_MICRO];
     GxStep step = test_step(t);
-    step.loss_sum = 0;
+    memset(step.loss_sum, 0, sizeof step.loss_sum);
     gx_to_device(g, g->step, &step, sizeof step);
     fill_window(l, 0, begin, B, micro, batch, tokens);
     for (int i = 0; i < micro; i++) {
-        batch[i].T = SHORT_T, batch[i].runs = gx_runs_one(SHORT_T, 0), batch[i].loss = &g->step->loss_sum;
-        test_put_batch(t, &batch[i], i);
+        shorten(&batch[i], SHORT_T);
+        for (int k = 0; k < GX_MAX_LOSSES; k++) batch[i].target[k].loss = &g->step->loss_sum[k];
+        test_put_batch_values(t, &batch[i], i, values_of());
         gx_runner_forward(g, &t->r, &batch[i]);
     }
-    gx_all_reduce(g, gx_runner_loss_axes(&t->r), GX_SUM, &g->step->loss_sum, 1, GX_F64);
+    gx_all_reduce(g, GX_LOSS_AXES, GX_SUM, g->step->loss_sum, GX_MAX_LOSSES, GX_F64);
     step = test_step(t);
-    out->validation = step.loss_sum;
+    for (int k = 0; k < GX_MAX_LOSSES; k++) out->validation += step.loss_sum[k];
     out->column = begin, out->columns = B;
     if (t->m.store.dtype != GX_F32) return;
-    batch[0].logits = gx_rows(t->m.store.moment[0], GX_F32, B, t->config.vocab_size);
-    batch[0].logits_row = (SHORT_T - 1) * B;
+    GxTarget last = GX_ZERO;
+    int32_t rows[MAX_COLUMNS], parts[3 * MAX_COLUMNS];
+    for (int64_t i = 0; i < B; i++) {
+        rows[i] = (int32_t)((SHORT_T - 1) * B + i);
+        parts[3 * i] = (int32_t)i, parts[3 * i + 1] = 1, parts[3 * i + 2] = SHORT_T;
+    }
+    last.rows = (const int32_t *)t->m.store.moment[1], last.rows_twin = rows, last.n = B;
+    last.logits = gx_rows(t->m.store.moment[0], GX_F32, B, outputs_of());
+    gx_to_device(g, t->m.store.moment[1], rows, (int64_t)sizeof *rows * B);
+    if (batch[0].target[0].parts) { // of vectors: those of all but a column's first token
+        last.parts = last.rows, last.parts_twin = parts, last.anchors = -1;
+        last.rows = last.rows_twin = NULL;
+        gx_to_device(g, t->m.store.moment[1], parts, (int64_t)sizeof *parts * 3 * B);
+    }
+    memset(batch[0].target, 0, sizeof batch[0].target);
+    batch[0].target[0] = last;
     gx_runner_forward(g, &t->r, &batch[0]);
-    out->logits = test_kept(t, batch[0].logits.data, B * t->config.vocab_size);
+    out->logits = test_kept(t, last.logits.data, B * outputs_of());
+}
+
+static inline void subject_counts(const void *task, const GxBatch *b, int64_t count[GX_MAX_LOSSES])
+{
+    (void)task;
+    for (int k = 0; k < test_subject->targets; k++)
+        count[k] += b->target[k].parts    ? b->target[k].anchors
+                    : b->target[k].values ? gx_target_n(b, k) * test_subject->values
+                                          : gx_target_n(b, k);
+}
+
+// The subject's part of a wish; its configuration goes to `room`.
+static inline void wish_subject(TestWish *wish, const Layout *l, void *room, size_t size)
+{
+    if (!test_subject) return;
+    assert(test_subject->config_size <= size);
+    memcpy(room, test_subject->config, test_subject->config_size);
+    test_subject->tie(room, l->tied);
+    wish->family = test_subject->family, wish->config = room, wish->head = &test_subject->head;
+    wish->spec.counts = subject_counts;
+}
+
+static inline double forward_depth(void)
+{
+    return test_subject ? test_subject->depth : test_model_depth(&model_config, T, 0);
 }
 
 // One rank: columns [begin, begin + B) of each of `micro` micro-batches. comm NULL: alone. The model stays open until
@@ -249,7 +325,8 @@ static inline void run_rank(const Layout *l, const GxMode *mode, int tp, int64_t
     TestModel *t = (TestModel *)calloc(1, sizeof *t);
     Probe probe = {*mode, mode, out};
     GxLlamaConfig config = model_config;
-    int32_t *tokens = (int32_t *)malloc(2 * MAX_MICRO * T * MAX_COLUMNS * sizeof *tokens);
+    char other[1024];
+    int32_t *tokens = (int32_t *)malloc((TEST_ARRAYS + 2) * MAX_MICRO * T * MAX_COLUMNS * sizeof *tokens);
     memset(out, 0, sizeof *out);
     probe.mode.pair_forward = probe_forward, probe.mode.pair_backward = probe_backward;
     config.tie_word_embeddings = l->tied;
@@ -258,6 +335,8 @@ static inline void run_rank(const Layout *l, const GxMode *mode, int tp, int64_t
     t->wish = test_wish;
     t->wish.dtype = test_dtype;
     t->wish.spec.micro_batches = micro;
+    wish_subject(&t->wish, l, other, sizeof other);
+    t->wish.candidates = 2 * columns_of(l) * (l->micro / micro);
     if (!test_model_open_split(t, &config, &probe.mode, T, B, HEAD_CHUNK, comm, 1, tp, &lists)) {
         fprintf(stderr, "%s: the model did not open\n", l->what);
         exit(1); // others would wait
@@ -346,9 +425,13 @@ static inline void free_ranks(const Layout *l, Rank *rank)
     for (int r = 0; r < l->dp * l->tp; r++) free_result(&rank[r].result);
 }
 
-// The whole window in one micro-batch on one rank.
+// The whole window on one rank: in one micro-batch, but for texts that are ranked among those of their micro-batch.
 static inline void run_serial(const Layout *l, Result *out)
 {
+    if (test_subject && test_subject->head.kind == GX_HEAD_VECTORS) {
+        run_rank(l, &test_serial, 1, 0, columns_of(l), l->micro, NULL, out);
+        return;
+    }
     run_rank(l, &test_serial, 1, 0, l->micro * columns_of(l), 1, NULL, out);
 }
 
@@ -373,12 +456,29 @@ __attribute__((format(printf, 3, 4))) static inline void worse(Worst *w, double 
 static inline void compare_validation(const Result *a, const Result *serial, double depth, Worst *w)
 {
     const float loss = (float)a->validation;
-    const int64_t V = model_config.vocab_size;
+    const int64_t V = outputs_of();
     double ref[MAX_COLUMNS * 61];
     worse(w, test_ratio(&loss, &serial->validation, 1, test_bound(2 * depth), 0), "loss of a validation");
     if (!a->logits || !serial->logits) return;
     for (int64_t i = 0; i < a->columns * V; i++) ref[i] = serial->logits[a->column * V + i];
     worse(w, test_ratio(a->logits, ref, a->columns * V, test_bound(2 * depth), 0), "logits");
+}
+
+// The least norm that differences are judged by. A key bias's gradient is 0 but for rounding, of which that of its
+// weight is the scale, and so it is for what SGD makes of it.
+static inline double least_scale(const Result *serial, const char *name, int buffer)
+{
+    enum { LR_2 = 2 }; // 1 / the learning rate
+    const GxTable *table = &serial->model->m.table;
+    const char *key = strstr(name, "key.bias");
+    double squares = 0;
+    if (!key || buffer > 1) return buffer == 0 ? 1e-3 * serial->norm[0] / sqrt(table->n) : 0;
+    char weight[GX_NAME];
+    snprintf(weight, sizeof weight, "%.*skey.weight", (int)(key - name), name);
+    const int row = gx_table_find(table, weight).index;
+    const float *grad = serial->flat.b.grads + test_flat(serial->model, row);
+    for (int64_t e = 0; e < gx_tensor_count(&table->row[row]); e++) squares += (double)grad[e] * grad[e];
+    return sqrt(squares) * (buffer == 1 ? (double)STEPS / LR_2 : 1);
 }
 
 // Everything that a rank has against the same elements of serial: losses, norms, its boxes of every gradient, weight
@@ -389,10 +489,10 @@ static inline void compare_rank(const Layout *l, const Result *a, const Result *
                                                "second moment"};
     const GxTable *table = &a->model->m.table;
     const double rows = (double)(l->micro * columns_of(l) * T),
-                 depth = test_model_depth(&model_config, T, 1) + rows; // weight gradients sum over rows
+                 depth = 3 * forward_depth() + rows; // weight gradients sum over rows
     if (a->error[0]) worse(w, INFINITY, "error: %s", a->error);
-    if (a->labels != serial->labels)
-        worse(w, INFINITY, "%ld labels, serially %ld", (long)a->labels, (long)serial->labels);
+    if (memcmp(a->labels, serial->labels, sizeof a->labels))
+        worse(w, INFINITY, "%ld labels, serially %ld", (long)a->labels[0], (long)serial->labels[0]);
     for (int s = 0; s < STEPS; s++) {
         const float loss = (float)a->loss[s], norm = (float)a->norm[s];
         worse(w, test_ratio(&loss, &serial->loss[s], 1, test_bound((s + 1) * depth), 0), "loss of step %d", s);
@@ -408,7 +508,7 @@ static inline void compare_rank(const Layout *l, const Result *a, const Result *
             for (int64_t e = 0; e < n; e++) ref[e] = serial->flat.all[k][there + gx_tensor_global_index(t, e)];
             worse(w,
                   test_ratio(a->flat.all[k] + at, ref, n, test_bound((k == 1 ? STEPS : 1) * depth),
-                             k == 0 ? 1e-3 * serial->norm[0] / sqrt(table->n) : 0),
+                             least_scale(serial, t->name, k)),
                   "%s of %s", names[k], t->name);
         }
         free(ref);

@@ -30,7 +30,7 @@ static const GxField shape_options[] = {
     {"kv", GX_FIELD_INT, offsetof(GxLlamaConfig, num_key_value_heads), "2", "", "1.."},
 };
 
-static const GxLlamaConfig shape_default = {0, 0, 0, 0, 0, 0, 0, 1 << 20, 1e-5, 10000, 0.02, 0};
+static const GxLlamaConfig shape_default = {0, 0, 0, 0, 0, 0, 0, 1 << 20, 1e-5, 10000, 0.02, 0, -1};
 
 // ---- a device that measures: every call of the CPU's goes through a watch, which can make a rank slower than its
 // machine is ----
@@ -94,15 +94,13 @@ static void w_sum_squares(GxContext *g, double *t, const float *x, int64_t n, in
 {
     TIMED(W_REST, sum_squares(g, t, x, n, a, s));
 }
-static void w_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *i, int64_t R, int64_t C, int64_t b,
-                                int64_t e, GxDtype d)
+static void w_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *i, const GxEmbedding *e)
 {
-    TIMED(W_EMBEDDING, embedding_forward(g, y, w, i, R, C, b, e, d));
+    TIMED(W_EMBEDDING, embedding_forward(g, y, w, i, e));
 }
-static void w_embedding_backward(GxContext *g, float *w, const void *y, const int32_t *i, int64_t R, int64_t C,
-                                 int64_t b, int64_t e, int a, GxDtype d)
+static void w_embedding_backward(GxContext *g, float *w, const void *y, const int32_t *i, const GxEmbedding *e)
 {
-    TIMED(W_EMBEDDING, embedding_backward(g, w, y, i, R, C, b, e, a, d));
+    TIMED(W_EMBEDDING, embedding_backward(g, w, y, i, e));
 }
 static void w_norm_forward(GxContext *g, void *y, float *r, const void *x, const void *w, int64_t R, int64_t C, float e,
                            GxDtype d)
@@ -237,7 +235,7 @@ static inline void step_take(Step *t, GxContext *g, const StepOptions *o)
     g->step = (GxStep *)gx_arena_take(g->arena, GX_MEM_WORKSPACE, sizeof *g->step);
     t->tokens = (int32_t *)gx_arena_take(g->arena, GX_MEM_ACTIVATIONS, 8 * rows);
     t->twin = (int32_t *)gx_host_twin(g, GX_MEM_ACTIVATIONS, t->tokens, 8 * rows);
-    t->b.tokens = t->tokens, t->b.labels = t->tokens + rows, t->b.labels_twin = t->twin + rows, t->b.T = o->seq,
+    t->b.tokens = t->tokens, t->b.target[0].labels = t->tokens + rows, t->b.target[0].labels_twin = t->twin + rows, t->b.T = o->seq,
     t->b.runs = gx_runs_one(o->seq, 0);
     gx_runner_take(g, &t->r, o->seq, t->b.B, o->head_chunk);
 }

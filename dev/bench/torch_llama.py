@@ -52,10 +52,10 @@ def arguments():
     return parser.parse_args()
 
 
-def tune_process(args):
-    """Starts this program anew with malloc tuned (lean variants), unless it already is."""
+def tune_process(args, tunes_malloc):
+    """Starts this program anew with malloc tuned, if it is to be and is not yet."""
     env = dict(os.environ, OMP_NUM_THREADS=str(args.threads))
-    if args.device == "cpu" and args.variant.startswith("lean") and not args.plain_malloc:
+    if args.device == "cpu" and tunes_malloc:
         env.update(MALLOC)
     if env != dict(os.environ):
         os.execve(sys.executable, [sys.executable, *sys.argv], env)
@@ -120,15 +120,19 @@ def lean_model(args):
     return Llama()
 
 
-def make_step(args):
-    """A function that does one training step and returns the loss, and the number of parameters."""
+def prepare_torch(args):
     import torch
     if args.device == "cuda" and not torch.cuda.is_available():
-        sys.exit(f"torch_llama.py: --device cuda: PyTorch {torch.__version__} sees no card (it is built for CUDA {torch.version.cuda})")
+        sys.exit(f"{program()}: --device cuda: PyTorch {torch.__version__} sees no card (it is built for CUDA {torch.version.cuda})")
     torch.manual_seed(1)
     torch.set_num_threads(args.threads)
     torch.set_float32_matmul_precision("highest")
     torch.backends.cudnn.allow_tf32 = False
+
+
+def make_step(args):
+    """A function that does one training step and returns the loss, and the number of parameters."""
+    import torch
     tokens, labels = torch.randint(0, args.vocab, (2, args.batch, args.seq)).to(args.device)
 
     if args.variant.startswith("transformers"):
@@ -169,11 +173,15 @@ def memory_of_card():
     return {name: round(n / 1e6) for name, n in mb.items()}
 
 
-def main():
-    args = arguments()
-    tune_process(args)
+def program():
+    return os.path.basename(sys.argv[0])
+
+
+def measure(args, make_step, **said):
+    """Warms up, runs bursts of what make_step(args) gives, and prints the line: what was said, and what was measured."""
     import torch
 
+    prepare_torch(args)
     step, parameters = make_step(args)
     for _ in range(args.warmup):  # the first one compiles; the heap has its final size after about five
         loss = step()
@@ -194,14 +202,14 @@ def main():
         for line in sys.stdin:
             word, n = (line.split() + ["1"])[:2]
             if word != "step" or not n.isdigit() or not int(n):
-                sys.exit(f"torch_llama.py: unknown request {line.strip()!r}, expected: step K")
+                sys.exit(f"{program()}: unknown request {line.strip()!r}, expected: step K")
             burst(int(n))
             print(json.dumps({"ms": round(times[-1], 2), "steps": int(n), "loss": round(loss, 4)}), flush=True)
     else:
         for _ in range(args.steps):
             burst(1)
 
-    result = {"variant": args.variant, "device": torch.cuda.get_device_name() if args.device == "cuda" else "cpu",
+    result = {"variant": args.variant, **said, "device": torch.cuda.get_device_name() if args.device == "cuda" else "cpu",
               "precision": args.precision, "torch": torch.__version__, "threads": args.threads,
               "malloc": "tuned" if "MALLOC_TOP_PAD_" in os.environ else "plain",
               "parameters": parameters, "loss": round(loss, 4),
@@ -214,6 +222,12 @@ def main():
                       tokens_per_s=round(tokens * 1e3 / statistics.median(times), 1),
                       best_tokens_per_s=round(tokens * 1e3 / min(times), 1))
     print(json.dumps(result), flush=True)
+
+
+def main():
+    args = arguments()
+    tune_process(args, args.variant.startswith("lean") and not args.plain_malloc)
+    measure(args, make_step)
 
 
 if __name__ == "__main__":

@@ -10,12 +10,16 @@
 // Forward, 3, and backward: galaxy/cuda/attention.cuh. Tiles in shared memory: a key is read once per 32 or 64 queries,
 // and a thread computes 16
 //             or 4 scores from what it loads.
+//
+// Entries of their own have eight documents in each column, with padding at the end, and dropout. FLOPs are those of
+// whole columns there, too: of documents the time is what counts.
 #define GALAXY_CUDA_IMPLEMENTATION
 #include "galaxy/cuda/attention.cuh"
 #include "workshop.h"
 
 enum { B, H, K, HEAD, TQ, TK, CAUSAL, SPLIT }; // a shape: as GxAttention names its parts
 enum { Q, KEYS, VALUES, O, LSE, D_O, DQ, DK, DV };
+enum { FORWARD_EXTRA = LSE + 1, BACKWARD_EXTRA = DV + 1 }; // documents, or the step that dropout draws by
 
 // SPLIT 0: the queries are the last TQ of TK positions. Else they are two runs, as of a balanced context-parallel rank:
 // SPLIT rows from position 0 on, and the others at the end.
@@ -149,6 +153,53 @@ static void backward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
     gx_attention_backward(g, p[DQ], p[DK], p[DV], p[D_O], p[O], (const float *)p[LSE], p[Q], p[KEYS], p[VALUES], &a);
 }
 
+static GxAttention with_documents(const int64_t *d, GxDtype dtype, const void *documents)
+{
+    GxAttention a = description(d, dtype);
+    a.documents = (const int32_t *)documents;
+    return a;
+}
+static void forward_documents(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    const GxAttention a = with_documents(d, dtype, p[FORWARD_EXTRA]);
+    gx_attention_forward(g, p[O], (float *)p[LSE], p[Q], p[KEYS], p[VALUES], &a);
+}
+// In the backward's buffers, for what it begins with.
+static void prepare_documents(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    const GxAttention a = with_documents(d, dtype, p[BACKWARD_EXTRA]);
+    gx_attention_forward(g, p[O], (float *)p[LSE], p[Q], p[KEYS], p[VALUES], &a);
+}
+static void backward_documents(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    const GxAttention a = with_documents(d, dtype, p[BACKWARD_EXTRA]);
+    gx_attention_backward(g, p[DQ], p[DK], p[DV], p[D_O], p[O], (const float *)p[LSE], p[Q], p[KEYS], p[VALUES], &a);
+}
+
+static GxAttention with_dropout(GxContext *g, const int64_t *d, GxDtype dtype, void *step)
+{
+    GxAttention a = description(d, dtype);
+    a.dropout = 0.1f, a.site = gx_random_site(GX_SITE_DROPOUT, 1);
+    a.T = d[TK], a.heads = d[H];
+    g->step = (GxStep *)step;
+    return a;
+}
+static void forward_dropout(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    const GxAttention a = with_dropout(g, d, dtype, p[FORWARD_EXTRA]);
+    gx_attention_forward(g, p[O], (float *)p[LSE], p[Q], p[KEYS], p[VALUES], &a);
+}
+static void prepare_dropout(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    const GxAttention a = with_dropout(g, d, dtype, p[BACKWARD_EXTRA]);
+    gx_attention_forward(g, p[O], (float *)p[LSE], p[Q], p[KEYS], p[VALUES], &a);
+}
+static void backward_dropout(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    const GxAttention a = with_dropout(g, d, dtype, p[BACKWARD_EXTRA]);
+    gx_attention_backward(g, p[DQ], p[DK], p[DV], p[D_O], p[O], (const float *)p[LSE], p[Q], p[KEYS], p[VALUES], &a);
+}
+
 // Depths: a score is a sum over the head, a probability one over the keys; what follows is a sum over keys, or over the
 // queries of a group. Floors: where a query sees few keys, dp - D nearly cancels. Its terms are of size 1 and come with
 // probabilities of 1/Tk or more.
@@ -181,6 +232,28 @@ static void open_backward(Work *w, const int64_t *d)
     work_output(w, "dv", w->dtype, (int64_t)of_kv, scores + queries, 1, 0);
 }
 
+// Eight documents of the same length in each column; what is left at its end is padding.
+static void give_documents(Work *w, const int64_t *d)
+{
+    int32_t *documents = (int32_t *)work_given(w, "documents", GX_I32, d[TK] * d[B] * 2);
+    const int64_t length = gx_max(1, d[TK] / 8);
+    for (int64_t i = 0; i < d[TK] * d[B]; i++) {
+        const int64_t begin = i / d[B] / length * length;
+        documents[2 * i] = (int32_t)begin;
+        documents[2 * i + 1] = (int32_t)(begin + length <= d[TK] ? begin + length : begin);
+    }
+}
+static void give_step(Work *w)
+{
+    GxStep *step = (GxStep *)work_given(w, "step", GX_U8, sizeof(GxStep));
+    memset(step, 0, sizeof *step);
+    step->seed = 42, step->step = 7;
+}
+static void open_forward_documents(Work *w, const int64_t *d) { open_forward(w, d), give_documents(w, d); }
+static void open_backward_documents(Work *w, const int64_t *d) { open_backward(w, d), give_documents(w, d); }
+static void open_forward_dropout(Work *w, const int64_t *d) { open_forward(w, d), give_step(w); }
+static void open_backward_dropout(Work *w, const int64_t *d) { open_backward(w, d), give_step(w); }
+
 static const WorkEntry entries[] = {
     {"forward",
      open_forward,
@@ -189,6 +262,20 @@ static const WorkEntry entries[] = {
      WORK_BOTH,
      {{"thread per query row", thread_per_row}, {"warp per query row", warp_per_row}, {"tiles (shipped)", NULL}}},
     {"backward", open_backward, backward, forward, WORK_BOTH, {{"tiles (shipped)", NULL}}},
+    {"forward of documents", open_forward_documents, forward_documents, NULL, WORK_BOTH, {{"tiles (shipped)", NULL}}},
+    {"backward of documents",
+     open_backward_documents,
+     backward_documents,
+     prepare_documents,
+     WORK_BOTH,
+     {{"tiles (shipped)", NULL}}},
+    {"forward with dropout", open_forward_dropout, forward_dropout, NULL, WORK_BOTH, {{"tiles (shipped)", NULL}}},
+    {"backward with dropout",
+     open_backward_dropout,
+     backward_dropout,
+     prepare_dropout,
+     WORK_BOTH,
+     {{"tiles (shipped)", NULL}}},
 };
 
 static const int64_t checked[][WORK_DIMS] = {

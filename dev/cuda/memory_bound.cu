@@ -1,11 +1,12 @@
 // memory_bound.cu: what the library's other kernels reach of the memory's bandwidth: an entry for each operation of
-// galaxy/cuda that moves more than it computes and has no program of its own here (the norms and attention do):
-// dev/cuda/workshop.h, docs/kernels.md.
+// galaxy/cuda that moves more than it computes and has no program of its own here (the norms, what is fused with them,
+// and attention do): dev/cuda/workshop.h, docs/kernels.md.
 //
-// Each has one version, the shipped one. It is timed as training calls it: RoPE, the optimizers, SwiGLU's backward and
-// the gradient of the cross-entropy write over what they read. The bytes are those of the operation's contract, so
-// small things beside them (ids, labels, losses, tables of angles) make a version slower, not the work larger. The
-// bias's column sums are called as a weight gradient with one input and no dw. Left out: clip, one thread's work.
+// Each has one version, the shipped one. It is timed as training calls it: RoPE, the optimizers, the backward of
+// SwiGLU, GELU and tanh, and the gradients of the losses write over what they read. The bytes are those of the
+// operation's contract, so small things beside them (ids, labels, losses, tables of angles) make a version slower, not
+// the work larger. The bias's column sums are called as a weight gradient with one input and no dw. Left out: clip, one
+// thread's work.
 #define GALAXY_CUDA_IMPLEMENTATION
 #include "galaxy/cuda/activation.cuh"
 #include "galaxy/cuda/elementwise.cuh"
@@ -14,6 +15,7 @@
 #include "galaxy/cuda/loss.cuh"
 #include "galaxy/cuda/optimizer.cuh"
 #include "galaxy/cuda/rope.cuh"
+#include "galaxy/cuda/rows.cuh"
 #include "workshop.h"
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
@@ -47,6 +49,11 @@ static void add(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
     gx_add(g, p[TO], p[FROM], p[OTHER], d[0], dtype);
 }
 
+static void scale(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    gx_scale(g, p[TO], p[FROM], d[0], 1.7f, dtype);
+}
+
 static void open_zero(Work *w, const int64_t *d) { work_output(w, "x", w->dtype, d[0], 0, 0, 0); }
 static void open_copy(Work *w, const int64_t *d)
 {
@@ -69,6 +76,11 @@ static void open_add(Work *w, const int64_t *d)
     work_input(w, "a", w->dtype, d[0]);
     work_input(w, "b", w->dtype, d[0]);
 }
+static void open_scale(Work *w, const int64_t *d)
+{
+    work_output(w, "y", w->dtype, d[0], 1, 1, 0);
+    work_input(w, "x", w->dtype, d[0]);
+}
 
 static const WorkEntry elementwise[] = {
     {"zero", open_zero, zero, NULL, WORK_BOTH, {{"the driver's (shipped)", NULL}}},
@@ -76,6 +88,7 @@ static const WorkEntry elementwise[] = {
     {"convert from fp32", open_narrow, narrow, NULL, WORK_BF16, {{"8 elements to a thread (shipped)", NULL}}},
     {"convert to fp32", open_widen, widen, NULL, WORK_BF16, {{"8 elements to a thread (shipped)", NULL}}},
     {"add", open_add, add, NULL, WORK_BOTH, {{"16 bytes to a thread (shipped)", NULL}}},
+    {"scale", open_scale, scale, NULL, WORK_BOTH, {{"16 bytes to a thread (shipped)", NULL}}},
 };
 static const int64_t elementwise_checked[][WORK_DIMS] = {{1}, {7}, {257}, {4096}, {30011}};
 static const int64_t elementwise_timed[][WORK_DIMS] = {{8192 * 4096}, {134105856}};
@@ -86,6 +99,7 @@ static void elementwise_device(GxDevice *table)
     table->copy = gx_cuda_copy;
     table->convert = gx_cuda_convert;
     table->add = gx_cuda_add;
+    table->scale = gx_cuda_scale;
 }
 
 // ---- sums over all elements: n -------------------------------------------------------------------------------------
@@ -127,17 +141,26 @@ static void total_device(GxDevice *table)
 enum { R, C, V, TEXT };
 enum { EMBEDDED, TABLE, IDS };
 
+static GxEmbedding embedding_of(const int64_t *d, GxDtype dtype, int accumulate)
+{
+    GxEmbedding e = gx_embedding_shape(d[R], d[C], d[V], dtype);
+    e.accumulate = accumulate;
+    return e;
+}
 static void embedding_forward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
-    gx_embedding_forward(g, p[EMBEDDED], p[TABLE], (const int32_t *)p[IDS], d[R], d[C], 0, d[V], dtype);
+    const GxEmbedding e = embedding_of(d, dtype, 0);
+    gx_embedding_forward(g, p[EMBEDDED], p[TABLE], (const int32_t *)p[IDS], &e);
 }
 static void embedding_backward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
-    gx_embedding_backward(g, (float *)p[TABLE], p[EMBEDDED], (const int32_t *)p[IDS], d[R], d[C], 0, d[V], 0, dtype);
+    const GxEmbedding e = embedding_of(d, dtype, 0);
+    gx_embedding_backward(g, (float *)p[TABLE], p[EMBEDDED], (const int32_t *)p[IDS], &e);
 }
 static void embedding_backward_added(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
-    gx_embedding_backward(g, (float *)p[TABLE], p[EMBEDDED], (const int32_t *)p[IDS], d[R], d[C], 0, d[V], 1, dtype);
+    const GxEmbedding e = embedding_of(d, dtype, 1);
+    gx_embedding_backward(g, (float *)p[TABLE], p[EMBEDDED], (const int32_t *)p[IDS], &e);
 }
 
 // All tokens are as frequent, so that few come again, and what moves is what the contract counts; or as in text the
@@ -178,18 +201,19 @@ static const WorkEntry embedding[] = {
      embedding_backward,
      NULL,
      WORK_BOTH,
-     {{"the first row of an id adds all (shipped)", NULL}}},
+     {{"the first row of an id adds all; tables of few rows: a block to a row of it (shipped)", NULL}}},
     {"backward, added",
      open_embedding_backward_added,
      embedding_backward_added,
      NULL,
      WORK_BOTH,
-     {{"the first row of an id adds all (shipped)", NULL}}},
+     {{"the first row of an id adds all; tables of few rows: a block to a row of it (shipped)", NULL}}},
 };
-static const int64_t embedding_checked[][WORK_DIMS] = {
-    {1, 1, 1, 0}, {8, 7, 13, 1}, {70, 130, 9, 1}, {3, 1031, 5, 0}, {4200, 8, 13, 0}};
+static const int64_t embedding_checked[][WORK_DIMS] = {{1, 1, 1, 0},    {8, 7, 13, 1},    {70, 130, 9, 1},
+                                                       {3, 1031, 5, 0}, {4200, 8, 13, 0}, {300, 24, 60, 0},
+                                                       {4200, 8, 60, 0}};
 static const int64_t embedding_timed[][WORK_DIMS] = {
-    {8192, 768, 32000, 0}, {8192, 768, 32000, 1}, {8192, 4096, 128256, 0}};
+    {8192, 768, 32000, 0}, {8192, 768, 32000, 1}, {8192, 4096, 128256, 0}, {16384, 768, 512, 0}, {16384, 768, 2, 0}};
 
 static void embedding_device(GxDevice *table)
 {
@@ -273,6 +297,219 @@ static void swiglu_device(GxDevice *table)
 {
     table->swiglu_forward = gx_cuda_swiglu_forward;
     table->swiglu_backward = gx_cuda_swiglu_backward;
+}
+
+// ---- gelu: rows, columns, kind; tanh: n ----------------------------------------------------------------------------
+
+enum { GELU_KIND = 2 };
+enum { GELU_Y, GELU_X, GELU_BIAS };
+
+static void gelu_forward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    gx_gelu_forward(g, p[GELU_Y], p[GELU_X], p[GELU_BIAS], d[R], d[C], (GxGelu)d[GELU_KIND], dtype);
+}
+static void gelu_backward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    gx_gelu_backward(g, p[GELU_X], p[GELU_Y], p[GELU_Y], p[GELU_X], p[GELU_BIAS], d[R], d[C], (GxGelu)d[GELU_KIND],
+                     dtype);
+}
+static void open_gelu_forward(Work *w, const int64_t *d)
+{
+    work_output(w, "y", w->dtype, d[R] * d[C], FEW, 1, 0);
+    work_input(w, "x", w->dtype, d[R] * d[C]);
+    work_input(w, "bias", w->dtype, d[C]);
+}
+// gelu' passes through zero: errors of dx are of dy's size.
+static void open_gelu_backward(Work *w, const int64_t *d)
+{
+    work_in_place(w, "dy, then y", w->dtype, d[R] * d[C], FEW, 1, 0);
+    work_in_place(w, "x, then dx", w->dtype, d[R] * d[C], FEW, 1, sqrt((double)(d[R] * d[C])));
+    work_input(w, "bias", w->dtype, d[C]);
+}
+
+static const WorkEntry gelu[] = {
+    {"forward", open_gelu_forward, gelu_forward, NULL, WORK_BOTH, {{"16 bytes to a thread (shipped)", NULL}}},
+    {"backward",
+     open_gelu_backward,
+     gelu_backward,
+     NULL,
+     WORK_BOTH,
+     {{"16 bytes to a thread, in place (shipped)", NULL}}},
+};
+static const int64_t gelu_checked[][WORK_DIMS] = {
+    {1, 1, GX_GELU_ERF}, {3, 7, GX_GELU_TANH}, {5, 64, GX_GELU_ERF}, {33, 264, GX_GELU_TANH}, {2, 1031, GX_GELU_ERF}};
+static const int64_t gelu_timed[][WORK_DIMS] = {
+    {8192, 3072, GX_GELU_ERF}, {8192, 3072, GX_GELU_TANH}, {8192, 4096, GX_GELU_ERF}};
+
+static void gelu_device(GxDevice *table)
+{
+    table->gelu_forward = gx_cuda_gelu_forward;
+    table->gelu_backward = gx_cuda_gelu_backward;
+}
+
+static void tanh_forward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    gx_tanh_forward(g, p[TO], p[FROM], d[0], dtype);
+}
+static void tanh_backward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    gx_tanh_backward(g, p[TO], p[TO], p[FROM], d[0], dtype);
+}
+static void open_tanh_forward(Work *w, const int64_t *d)
+{
+    work_output(w, "y", w->dtype, d[0], FEW, 1, 0);
+    work_input(w, "x", w->dtype, d[0]);
+}
+static void open_tanh_backward(Work *w, const int64_t *d)
+{
+    work_in_place(w, "dy, then dx", w->dtype, d[0], 4, 1, 0);
+    work_input(w, "y", w->dtype, d[0]);
+}
+
+static const WorkEntry tanhs[] = {
+    {"forward", open_tanh_forward, tanh_forward, NULL, WORK_BOTH, {{"16 bytes to a thread (shipped)", NULL}}},
+    {"backward",
+     open_tanh_backward,
+     tanh_backward,
+     NULL,
+     WORK_BOTH,
+     {{"16 bytes to a thread, in place (shipped)", NULL}}},
+};
+static const int64_t tanhs_checked[][WORK_DIMS] = {{1}, {7}, {257}, {30011}};
+static const int64_t tanhs_timed[][WORK_DIMS] = {{8192 * 4096}};
+
+static void tanhs_device(GxDevice *table)
+{
+    table->tanh_forward = gx_cuda_tanh_forward;
+    table->tanh_backward = gx_cuda_tanh_backward;
+}
+
+// ---- rows by number: rows of a matrix, columns, of which are picked; batch -----------------------------------------
+
+enum { PICKED = 2, PICKED_BATCH };
+enum { PICKED_ROWS, WHOLE, NUMBERS };
+
+static void pick_rows(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    gx_pick_rows(g, p[PICKED_ROWS], p[WHOLE], (const int32_t *)p[NUMBERS], 0, d[PICKED], d[C], dtype);
+}
+static void add_rows(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    gx_add_rows(g, p[WHOLE], p[PICKED_ROWS], (const int32_t *)p[NUMBERS], 0, d[PICKED], d[C], dtype);
+}
+static void mean_rows_forward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    gx_mean_rows_forward(g, p[PICKED_ROWS], p[WHOLE], (const int32_t *)p[NUMBERS], d[PICKED_BATCH],
+                         d[R] / d[PICKED_BATCH], d[PICKED_BATCH], 0, d[C], dtype);
+}
+static void mean_rows_backward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    gx_mean_rows_backward(g, p[WHOLE], p[PICKED_ROWS], (const int32_t *)p[NUMBERS], d[PICKED_BATCH],
+                          d[R] / d[PICKED_BATCH], d[PICKED_BATCH], 0, d[C], dtype);
+}
+static void normalize_forward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    gx_normalize_rows_forward(g, p[0], (float *)p[1], p[2], d[R], d[C], 1e-12f, dtype);
+}
+static void normalize_backward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    gx_normalize_rows_backward(g, p[0], p[0], p[2], (const float *)p[1], d[R], d[C], dtype);
+}
+static void length_one(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    gx_normalize_rows_forward(g, p[2], (float *)p[1], p[2], d[R], d[C], 1e-12f, dtype);
+}
+
+static void give_numbers(Work *w, const int64_t *d) // by rising number, as the masked tokens of a batch
+{
+    int32_t *rows = (int32_t *)work_given(w, "rows", GX_I32, d[PICKED]);
+    for (int64_t i = 0; i < d[PICKED]; i++) rows[i] = (int32_t)(i * d[R] / d[PICKED]);
+}
+static void give_parts(Work *w, const int64_t *d) // every sample whole
+{
+    int32_t *parts = (int32_t *)work_given(w, "parts", GX_I32, 3 * d[PICKED_BATCH]);
+    for (int32_t b = 0; b < d[PICKED_BATCH]; b++)
+        parts[3 * b] = b, parts[3 * b + 1] = 0, parts[3 * b + 2] = (int32_t)(d[R] / d[PICKED_BATCH]);
+}
+static void open_pick_rows(Work *w, const int64_t *d)
+{
+    work_output(w, "y", w->dtype, d[PICKED] * d[C], 0, 0, 0);
+    work_input(w, "x", w->dtype, d[R] * d[C]);
+    give_numbers(w, d);
+}
+static void open_add_rows(Work *w, const int64_t *d)
+{
+    work_input(w, "x", w->dtype, d[PICKED] * d[C]);
+    work_in_place(w, "y", w->dtype, d[R] * d[C], 1, 1, 0);
+    give_numbers(w, d);
+}
+// The mean of T normal numbers has the size of 1/sqrt(T).
+static void open_mean_rows_forward(Work *w, const int64_t *d)
+{
+    const double T = (double)(d[R] / d[PICKED_BATCH]);
+    work_output(w, "y", w->dtype, d[PICKED_BATCH] * d[C], T + 2, 1, sqrt((double)(d[PICKED_BATCH] * d[C]) / T));
+    work_input(w, "x", w->dtype, d[R] * d[C]);
+    give_parts(w, d);
+}
+static void open_mean_rows_backward(Work *w, const int64_t *d)
+{
+    work_input(w, "dy", w->dtype, d[PICKED_BATCH] * d[C]);
+    work_in_place(w, "dx", w->dtype, d[R] * d[C], 3, 1, 0);
+    give_parts(w, d);
+}
+static void open_normalize_forward(Work *w, const int64_t *d)
+{
+    work_output(w, "y", w->dtype, d[R] * d[C], (double)d[C] + FEW, 1, 0);
+    work_output(w, "norm", GX_F32, d[R], (double)d[C] + FEW, 0, 0);
+    work_input(w, "x", w->dtype, d[R] * d[C]);
+}
+// dy less its share along y, over norms of about sqrt(C): with one column all of it cancels.
+static void open_normalize_backward(Work *w, const int64_t *d)
+{
+    work_in_place(w, "dy, then dx", w->dtype, d[R] * d[C], (double)d[C] + FEW, 1, sqrt((double)d[R]));
+    work_input(w, "norm", GX_F32, d[R]);
+    work_input(w, "y", w->dtype, d[R] * d[C]);
+}
+
+static const WorkEntry rows[] = {
+    {"pick_rows", open_pick_rows, pick_rows, NULL, WORK_BOTH, {{"16 bytes to a thread (shipped)", NULL}}},
+    {"add_rows", open_add_rows, add_rows, NULL, WORK_BOTH, {{"16 bytes to a thread (shipped)", NULL}}},
+    {"mean_rows, forward",
+     open_mean_rows_forward,
+     mean_rows_forward,
+     NULL,
+     WORK_BOTH,
+     {{"16 bytes of all rows to a thread (shipped)", NULL}}},
+    {"mean_rows, backward",
+     open_mean_rows_backward,
+     mean_rows_backward,
+     NULL,
+     WORK_BOTH,
+     {{"16 bytes to a thread (shipped)", NULL}}},
+    {"normalize_rows, forward",
+     open_normalize_forward,
+     normalize_forward,
+     NULL,
+     WORK_BOTH,
+     {{"a block to a row (shipped)", NULL}}},
+    {"normalize_rows, backward",
+     open_normalize_backward,
+     normalize_backward,
+     length_one,
+     WORK_BOTH,
+     {{"a block to a row, in place (shipped)", NULL}}},
+};
+static const int64_t rows_checked[][WORK_DIMS] = {{1, 3, 1, 1}, {9, 7, 2, 3}, {40, 64, 7, 4}, {66, 264, 9, 2}};
+static const int64_t rows_timed[][WORK_DIMS] = {{16384, 768, 2458, 32}, {8192, 1024, 1229, 64}};
+
+static void rows_device(GxDevice *table)
+{
+    table->pick_rows = gx_cuda_pick_rows;
+    table->add_rows = gx_cuda_add_rows;
+    table->mean_rows_forward = gx_cuda_mean_rows_forward;
+    table->mean_rows_backward = gx_cuda_mean_rows_backward;
+    table->normalize_rows_forward = gx_cuda_normalize_rows_forward;
+    table->normalize_rows_backward = gx_cuda_normalize_rows_backward;
 }
 
 // ---- cross-entropy: rows, columns; every how many-th row is ignored, 0: none ---------------------------------------
@@ -385,6 +622,48 @@ static void cross_entropy_device(GxDevice *table)
     table->cross_entropy_finish = gx_cuda_cross_entropy_finish;
 }
 
+// ---- losses with targets: rows, columns ----------------------------------------------------------------------------
+
+enum { TARGET_LOGITS, TARGET_LOSSES, TARGETS };
+
+static void squared_error(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    gx_squared_error(g, (float *)p[TARGET_LOSSES], p[TARGET_LOGITS], p[TARGET_LOGITS], (const float *)p[TARGETS],
+                     d[ROWS], d[COLUMNS], 1, dtype);
+}
+static void binary_cross_entropy(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    gx_binary_cross_entropy(g, (float *)p[TARGET_LOSSES], p[TARGET_LOGITS], p[TARGET_LOGITS], (const float *)p[TARGETS],
+                            d[ROWS], d[COLUMNS], 1, dtype);
+}
+// Differences of numbers of size 1, that may cancel.
+static void open_targets(Work *w, const int64_t *d)
+{
+    const double n = (double)(d[ROWS] * d[COLUMNS]);
+    work_in_place(w, "logits, then dlogits", w->dtype, d[ROWS] * d[COLUMNS], FEW, 1, sqrt(n));
+    work_output(w, "losses", GX_F32, d[ROWS], (double)d[COLUMNS] + FEW, 0, sqrt(n));
+    float *targets = (float *)work_given(w, "targets", GX_F32, d[ROWS] * d[COLUMNS]);
+    for (int64_t i = 0; i < d[ROWS] * d[COLUMNS]; i++) targets[i] = gx_random_uniform(6, (uint64_t)i, 0, 0);
+}
+
+static const WorkEntry targets[] = {
+    {"squared error", open_targets, squared_error, NULL, WORK_BOTH, {{"a block to a row, in place (shipped)", NULL}}},
+    {"binary cross-entropy",
+     open_targets,
+     binary_cross_entropy,
+     NULL,
+     WORK_BOTH,
+     {{"a block to a row, in place (shipped)", NULL}}},
+};
+static const int64_t targets_checked[][WORK_DIMS] = {{1, 1}, {257, 1}, {3, 7}, {33, 257}, {2, 1031}};
+static const int64_t targets_timed[][WORK_DIMS] = {{8192, 1000}, {64, 3}};
+
+static void targets_device(GxDevice *table)
+{
+    table->squared_error = gx_cuda_squared_error;
+    table->binary_cross_entropy = gx_cuda_binary_cross_entropy;
+}
+
 // ---- optimizers: n; in bf16 with the copy that the model computes with ---------------------------------------------
 
 enum { WEIGHTS, STEP, GRAD, FIRST, SECOND };
@@ -491,7 +770,11 @@ static const Workshop shops[] = {
     {"embedding", {"R", "C", "V", "text"}, SHOP(embedding)},
     {"rope", {"B", "T", "heads", "h", "stride"}, SHOP(rope)},
     {"swiglu", {"R", "F"}, SHOP(swiglu)},
+    {"gelu", {"R", "F", "kind"}, SHOP(gelu)},
+    {"tanh", {"n"}, SHOP(tanhs)},
+    {"rows", {"R", "C", "picked", "B"}, SHOP(rows)},
     {"cross_entropy", {"R", "V", "ignored"}, SHOP(cross_entropy)},
+    {"targets", {"R", "V"}, SHOP(targets)},
     {"optimizer", {"n"}, SHOP(optimizer)},
     {"bias", {"R", "C"}, SHOP(bias)},
 };
@@ -500,15 +783,13 @@ static const Workshop shops[] = {
 TEST(every_operation_of_a_device_is_here_or_elsewhere_in_the_workshop)
 {
     static const size_t elsewhere[] = {
-        offsetof(GxDevice, rms_norm_forward),
-        offsetof(GxDevice, add_rms_norm_forward),
-        offsetof(GxDevice, rms_norm_backward),
-        offsetof(GxDevice, attention_scratch),
-        offsetof(GxDevice, attention_forward),
-        offsetof(GxDevice, attention_backward),
-        offsetof(GxDevice, linear_forward),
-        offsetof(GxDevice, linear_backward_input),
-        offsetof(GxDevice, clip),
+        offsetof(GxDevice, rms_norm_forward),      offsetof(GxDevice, add_rms_norm_forward),
+        offsetof(GxDevice, rms_norm_backward),     offsetof(GxDevice, layer_norm_forward),
+        offsetof(GxDevice, layer_norm_backward),   offsetof(GxDevice, dropout),
+        offsetof(GxDevice, residual_forward),      offsetof(GxDevice, residual_backward),
+        offsetof(GxDevice, attention_scratch),     offsetof(GxDevice, attention_forward),
+        offsetof(GxDevice, attention_backward),    offsetof(GxDevice, linear_forward),
+        offsetof(GxDevice, linear_backward_input), offsetof(GxDevice, clip),
     };
     GxDevice table;
     memset(&table, 0, sizeof table);

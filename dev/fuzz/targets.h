@@ -353,7 +353,7 @@ static int model_run(const Case *c)
     memset(&config, 0, sizeof config), memset(&again, 0, sizeof again);
     if (gx_llama_config_read(&config, "config.json", &e) != GX_OK) return refused(&e, "config.json");
     expect_allowed(gx_llama.fields, gx_llama.n_fields, &config, "after reading");
-    EXPECT(gx_llama_config_write(&config, "back.json", &e) == GX_OK, "%s", e.message);
+    EXPECT(gx_llama_config_write(&config, NULL, "back.json", &e) == GX_OK, "%s", e.message);
     EXPECT(gx_llama_config_read(&again, "back.json", &e) == GX_OK, "read back: %s", e.message);
     expect_same(gx_llama.fields, gx_llama.n_fields, &config, &again, "read back");
     if (config.num_hidden_layers <= 100) {
@@ -608,6 +608,108 @@ static int tokenizer_run(const Case *c)
     return gx_tokenizer_check(&t, ".", &e) == GX_OK ? ACCEPTED : refused(&e, "tokenizer.json");
 }
 static int tokenizer_make(Case *c) { return one_file(c, CORPUS "/tokenizer.json", "tokenizer.json"); }
+
+// ---- WordPiece -----------------------------------------------------------------------------------------------------
+
+static const char wordpiece_text[] =
+    "The caf\xC3\xA9 of [SEP] don't [MASK] \xE6\x97\xA5\xE6\x9C\xAC \xED\x95\x9C a\xCC\x81\xCC\xB4 <x> Abra"
+    "cadabra, ABRA! \xC4\xB0 \xEF\xBF\xBD \xE2\x80\x8B";
+
+// Ids within the vocabulary, no more than bytes; what they decode to fits; the same from what is written.
+static void wordpiece_use(const GxTokenizer *t, const Bytes *text)
+{
+    GxTokenizer again;
+    GxError e = GX_ZERO;
+    int64_t n = 0, m = 0, bytes = 0;
+    const size_t room = (size_t)text->n * sizeof(int32_t);
+    int32_t *ids = (int32_t *)malloc(room), *others = (int32_t *)malloc(room);
+    const GxSpecialTokens special = text->n % 2 ? GX_SPECIAL_AS_TEXT : GX_SPECIAL_AS_TOKENS;
+    EXPECT(gx_tokenizer_encode(t, text->p, text->n, special, ids, &n, &e) == GX_OK, "%s", e.message);
+    EXPECT(n <= text->n, "%ld tokens of %ld bytes", (long)n, (long)text->n);
+    for (int64_t i = 0; i < n; i++) EXPECT(ids[i] >= 0 && ids[i] < t->vocab_size, "the id %d", ids[i]);
+    if (t->longest < 1 << 12) {
+        char *back = (char *)malloc((size_t)n * (size_t)t->longest);
+        EXPECT(gx_tokenizer_decode(t, ids, n, special, back, &bytes, &e) == GX_OK, "%s", e.message);
+        EXPECT(bytes <= n * t->longest, "%ld bytes of %ld tokens", (long)bytes, (long)n);
+        free(back);
+    }
+    mkdir("tokenizer", 0777);
+    EXPECT(gx_tokenizer_write(t, "tokenizer", &e) == GX_OK, "%s", e.message);
+    EXPECT(gx_tokenizer_open(&again, "tokenizer", &e) == GX_OK, "what is written: %s", e.message);
+    EXPECT(!strcmp(t->identity, again.identity), "%s, and then %s", t->identity, again.identity);
+    gx_tokenizer_encode(&again, text->p, text->n, special, others, &m, &e);
+    EXPECT(n == m && !memcmp(ids, others, (size_t)n * sizeof *ids), "other ids");
+    gx_tokenizer_close(&again);
+    free(ids), free(others);
+    unlink("tokenizer/tokenizer.json"), unlink("tokenizer/tokenizer_config.json"), unlink("tokenizer/vocab.txt");
+}
+
+static int wordpiece_run(const Case *c)
+{
+    static const char *const files[] = {"tokenizer.json", "vocab.txt", "tokenizer_config.json"};
+    GxTokenizer t;
+    GxError e = GX_ZERO;
+    mkdir("wordpiece", 0777);
+    for (int i = 0; i < 3; i++) {
+        char path[GX_PATH];
+        snprintf(path, sizeof path, "wordpiece/%s", files[i]);
+        unlink(path);
+        if (case_part(c, files[i])->n) put_part(c, "wordpiece", files[i]);
+    }
+    if (gx_tokenizer_open(&t, "wordpiece", &e) != GX_OK) return refused(&e, "wordpiece");
+    wordpiece_use(&t, case_part(c, "text"));
+    gx_tokenizer_close(&t);
+    return ACCEPTED;
+}
+
+static int train_run(const Case *c)
+{
+    static const char *const file = "train.txt";
+    GxTokenizer t;
+    GxError e = GX_ZERO;
+    GxWordPieceTraining how = gx_wordpiece_training(5 + (int64_t)((uint64_t)integer_of(c, "how.numbers", 0) % 2000));
+    how.min_frequency = integer_of(c, "how.numbers", 1) % 5;
+    how.limit_alphabet = (int64_t)((uint64_t)integer_of(c, "how.numbers", 2) % 100);
+    how.normalizer.clean_text = integer_of(c, "how.numbers", 3) % 2 != 0;
+    put_part(c, ".", file);
+    if (gx_wordpiece_train(&t, &file, 1, &how, &e) != GX_OK) return refused(&e, file);
+    wordpiece_use(&t, case_part(c, file));
+    gx_tokenizer_close(&t);
+    return ACCEPTED;
+}
+
+static int train_make(Case *c)
+{
+    for (int i = 0; i < 2; i++) {
+        case_text(&c[i], "train.txt", wordpiece_text);
+        case_text(&c[i], "how.numbers", i ? "1000 1 0 0" : "60 2 20 1");
+    }
+    case_text(&c[2], "train.txt", " ");
+    case_text(&c[2], "how.numbers", "60 2 20 1");
+    return 3;
+}
+
+static int wordpiece_make(Case *c)
+{
+    static const char *const file = "wordpiece.source";
+    const GxWordPieceTraining how = gx_wordpiece_training(70);
+    GxTokenizer t;
+    GxError e = GX_ZERO;
+    put(file, wordpiece_text, (int64_t)strlen(wordpiece_text));
+    mkdir("tokenizer", 0777);
+    if (gx_wordpiece_train(&t, &file, 1, &how, &e) != GX_OK || gx_tokenizer_write(&t, "tokenizer", &e) != GX_OK) {
+        fprintf(stderr, "fuzz: %s\n", e.message);
+        exit(2);
+    }
+    gx_tokenizer_close(&t);
+    for (int i = 0; i < 2; i++) {
+        if (i == 0) take_part(&c[i], "tokenizer/tokenizer.json", "tokenizer.json");
+        else take_part(&c[i], "tokenizer/vocab.txt", "vocab.txt");
+        take_part(&c[i], "tokenizer/tokenizer_config.json", "tokenizer_config.json");
+        case_text(&c[i], "text", wordpiece_text);
+    }
+    return 2;
+}
 
 // ---- manifest.json -------------------------------------------------------------------------------------------------
 
@@ -892,6 +994,8 @@ static const Target targets[] = {
     {"safetensors", "files and shards: opened, every tensor read, written anew", safetensors_make, safetensors_run},
     {"text", "texts as samples", text_make, text_run},
     {"tokenizer", "tokenizer.json", tokenizer_make, tokenizer_run},
+    {"wordpiece", "WordPiece's files, and text", wordpiece_make, wordpiece_run},
+    {"train", "texts as vocabularies", train_make, train_run},
     {"folder", "manifest.json of a published folder", folder_make, folder_run},
     {"log", "log.jsonl: gone on with, and drawn", log_make, log_run},
     {"args", "training_args.json of a run that goes on", args_make, args_run},
@@ -960,6 +1064,13 @@ static void learn_words(void)
                                        "samples_seen",
                                        "text_hash",
                                        "tokenizer",
+                                       "WordPiece",
+                                       "BertNormalizer",
+                                       "added_tokens",
+                                       "[SEP]",
+                                       "##a",
+                                       "special",
+                                       "normalized",
                                        "attention_bias"};
     options_open(&x, "");
     for (int g = 0; g < x.config.groups; g++)

@@ -26,6 +26,13 @@ def norm(x):
     return float(np.linalg.norm(x.astype(np.float64).ravel()))
 
 
+def scale(name, old):
+    """The norm of what a tensor is compared with. A key's bias shifts all scores of a query alike, so its gradient is 0
+    but for the roundings of the terms that cancel: these have the scale of the gradient of the key's weight."""
+    term = name.replace("key.bias", "key.weight")
+    return norm(old[term if "grad." in name else name])
+
+
 def deviation(file, name, old, new):
     """(deviation / bound) of one tensor: above 1 it is a difference."""
     if name == "adamw.spread" or name.startswith("adamw_spread."):
@@ -44,9 +51,13 @@ def deviation(file, name, old, new):
     a, b = old[name], new[name]
     if not np.issubdtype(a.dtype, np.floating):
         return 0.0 if np.array_equal(a, b) else np.inf
+    infinite = np.isinf(a)  # a query that sees no key has a log-sum-exp of -inf
+    if not np.array_equal(infinite, np.isinf(b)) or not np.array_equal(a[infinite], b[infinite]):
+        return np.inf
+    a, b = np.where(infinite, 0, a), np.where(infinite, 0, b)
     if not (np.isfinite(a).all() and np.isfinite(b).all()):
         return np.inf
-    bound = (MODELS if file.startswith("llama") else OPS) * norm(a)
+    bound = (MODELS if file.startswith(("llama", "bert")) else OPS) * scale(name, old)
     if name == "adamw.losses":
         bound += SPREADS * norm(old["adamw.spread"])
     elif name.startswith("adamw.") and "adamw_spread." + name[6:] in old:

@@ -61,7 +61,7 @@ static GxStatus run_model(GxContext *g, Run *run, const char *folder, const char
             turned[b * T + t] = tokens[t * B + b] =
                 (int32_t)(gx_random_bits(3, (uint64_t)(b * T + t), 0, 1) % (uint32_t)V);
     batch.tokens = tokens, batch.T = T, batch.B = B, batch.runs = gx_runs_one(T, 0);
-    batch.logits = gx_rows(rows, GX_F32, T * B, V);
+    batch.target[0].logits = gx_rows(rows, GX_F32, T * B, V);
     gx_runner_forward(g, &run->r, &batch);
     for (int b = 0; b < B; b++)
         for (int t = 0; t < T; t++) memcpy(logits + (b * T + t) * V, rows + (t * B + b) * V, (size_t)V * sizeof *rows);

@@ -13,6 +13,7 @@ as fp32, so a deviation is the library's own. Models: float32 throughout, by tra
 A second run on the same machine gives the same bytes; compare_refs.py judges other machines' runs.
 """
 import argparse
+import itertools
 import math
 import pathlib
 import zlib
@@ -35,7 +36,7 @@ def save(path, tensors):
     out = {}
     for name, t in tensors.items():
         t = torch.as_tensor(t).detach()
-        if t.dtype != torch.bfloat16:
+        if t.dtype not in (torch.bfloat16, torch.uint8):
             t = t.to(torch.float32 if t.is_floating_point() else torch.int32)
         out[name] = t.reshape(t.shape or (1,)).contiguous().clone()
     save_file(out, path, metadata={"format": "pt"})
@@ -121,6 +122,81 @@ def attention(Tq=9, Tk=9, causal=True):
     return dict(q=q, k=k, v=v, o=o, lse=scores.logsumexp(-1).transpose(1, 2), do=do, dq=dq, dk=dk, dv=dv)
 
 
+def philox(seed, block, step, site):
+    """Philox4x32-10 (Salmon et al. 2011): the four words of a counter (block: 64 bits, step, site) under a key of 64 bits."""
+    key = [seed & 0xFFFFFFFF, seed >> 32]
+    c = [block & 0xFFFFFFFF, block >> 32, step, site]
+    for _ in range(10):
+        a, b = c[0] * 0xD2511F53, c[2] * 0xCD9E8D57
+        c = [b >> 32 ^ c[1] ^ key[0], b & 0xFFFFFFFF, a >> 32 ^ c[3] ^ key[1], a & 0xFFFFFFFF]
+        key = [(key[0] + 0x9E3779B9) & 0xFFFFFFFF, (key[1] + 0xBB67AE85) & 0xFFFFFFFF]
+    return c
+
+
+def positions(Tk):
+    """Of the whole sequence: one more than the keys where those are a multiple of 4, as in the tests."""
+    return Tk if Tk % 4 else Tk + 1
+
+
+def attention_keep(p, B, H, Tq, Tk):
+    """[B,H,Tq,Tk], 0 or 1/(1 - p), by the numbering of galaxy/ops/dropout.h. The constants are those of the tests: seed, step,
+    site (purpose 4, number 7), the number of the first sample, heads of the model, number of the first head."""
+    seed, step, site, first_sample, heads, head_first = 0x123456789ABCDEF, 9, 4 << 24 | 7, 5, H + 5, 3
+    T, p = positions(Tk), scalar(p)
+    width = (T + 3) // 4 * 4
+    keep = torch.zeros(B, H, Tq, Tk, dtype=torch.float64)
+    for b, head, t in itertools.product(range(B), range(H), range(Tq)):
+        row = (((first_sample + b) * heads + head_first + head) * T + Tk - Tq + t) * width
+        words = [w for j in range(0, Tk, 4) for w in philox(seed, (row + j) // 4, step, site)][:Tk]
+        keep[b, head, t] = torch.tensor([w >= p * 2**32 for w in words]) / (1 - p)
+    return keep
+
+
+def attention_documents(lengths, B, T):
+    """[B,T,2]: begin and end of each row's document, from the documents' lengths, number b on in sample b, of padding negative."""
+    documents = torch.zeros(B, T, 2, dtype=torch.int64)
+    for b in range(B):
+        begin = 0
+        for i in range(len(lengths)):
+            length = lengths[(b + i) % len(lengths)]
+            end = min(begin + abs(length), T)
+            documents[b, begin:end] = torch.tensor([begin, end if length > 0 else begin])
+            begin = end
+    return documents
+
+
+def attention_seen(Tq, Tk, causal, documents=None):
+    """[B or 1, 1, Tq, Tk]: which keys a query sees; the queries are the last Tq of the Tk positions."""
+    seen = torch.ones(1, 1, Tq, Tk, dtype=torch.bool)
+    if causal:
+        seen = seen.tril(Tk - Tq)
+    if documents is not None:
+        begin, end = documents[:, Tk - Tq:Tk, None].unbind(-1)  # [B,Tq,1]
+        key = torch.arange(Tk)
+        seen = seen & ((begin <= key) & (key < end))[:, None]
+    return seen
+
+
+def attention_packed(causal=False, lengths=None, dropout=0.0):
+    """Block-diagonal attention: a query sees its document, and nothing where it is padding (o = 0, lse = -inf); and the
+    probabilities times a mask that is given. q [B,T,H,h], k and v [B,T,K,h] as in attention()."""
+    B, T, H, K, h = 2, 9, 4, 2, 6
+    q, k, v = leaf(B, T, H, h), leaf(B, T, K, h), leaf(B, T, K, h)
+    documents = attention_documents(lengths, B, T) if lengths else None
+    seen = attention_seen(T, T, causal, documents)
+    scores = torch.einsum("bthd,bshd->bhts", q, k.repeat_interleave(H // K, 2)) / math.sqrt(h)
+    scores = scores.masked_fill(~seen, -math.inf)
+    lse = scores.logsumexp(-1)
+    p = scores.masked_fill(~seen.any(-1, keepdim=True), 0).softmax(-1) * seen
+    if dropout:
+        p = p * attention_keep(dropout, B, H, T, T)
+    o = torch.einsum("bhts,bshd->bthd", p, v.repeat_interleave(H // K, 2))
+    do = normal(B, T, H, h)
+    dq, dk, dv = backward([(o, do)], [q, k, v])
+    out = dict(q=q, k=k, v=v, o=o, lse=lse.transpose(1, 2), do=do, dq=dq, dk=dk, dv=dv)
+    return out | (dict(documents=documents.transpose(0, 1)) if lengths else {})  # [T,B,2], as the library has them
+
+
 def swiglu():
     gate, up = leaf(5, 11), leaf(5, 11)
     y = F.silu(gate) * up
@@ -145,6 +221,103 @@ def embedding():
     dy = normal(8, 5)
     dtable, = backward([(y, dy)], [table])
     return dict(table=table, ids=ids, y=y, dy=dy, dtable=dtable)
+
+
+def layer_norm():
+    x, w, b, eps = leaf(7, 33, mean=2.0), leaf(33, mean=1.0, std=0.2), leaf(33), scalar(1e-5)
+    y = F.layer_norm(x, (33,), w, b, eps)
+    dy = normal(7, 33)
+    dx, dw, db = backward([(y, dy)], [x, w, b])
+    mean, rstd = x.mean(-1), (x.var(-1, correction=0) + eps).rsqrt()
+    return dict(x=x, w=w, b=b, eps=eps, y=y, mean=mean, rstd=rstd, dy=dy, dx=dx, dw=dw, db=db)
+
+
+def kept(rows, C, p, T, B):
+    """Which elements of the rows t*B + b of a batch dropout keeps, as galaxy/ops/dropout.h numbers them."""
+    seed_, step, site, first_sample = 0x123456789ABCDEF0, 7, 4 << 24 | 5, 12345678901
+    mask = torch.zeros(len(rows), C, dtype=torch.float64)
+    for r, row in enumerate(rows):
+        for c in range(C):
+            number = ((first_sample + row % B) * T + row // B) * (-(-C // 4) * 4) + c
+            words = philox(seed_, number // 4, step, site)
+            mask[r, c] = words[number % 4] >= p * 2 ** 32
+    return mask
+
+
+DROPOUT = dict(p=0.25, T=4, B=3)  # of rows 7*r % 12 of a batch [T,B]
+
+
+def dropout():
+    x, rows = leaf(8, 21), [7 * r % 12 for r in range(8)]
+    y = x * kept(rows, 21, **DROPOUT) / (1 - DROPOUT["p"])
+    dy = normal(8, 21)
+    dx, = backward([(y, dy)], [x])
+    return dict(x=x, rows=torch.tensor(rows), y=y, dy=dy, dx=dx)
+
+
+def residual():
+    x, out, bias, w, b, eps = leaf(8, 21), leaf(8, 21), leaf(21), leaf(21, mean=1.0, std=0.2), leaf(21), scalar(1e-5)
+    rows = [7 * r % 12 for r in range(8)]
+    total = x + (out + bias) * kept(rows, 21, **DROPOUT) / (1 - DROPOUT["p"])
+    y = F.layer_norm(total, (21,), w, b, eps)
+    dy = normal(8, 21)
+    dx, dout, dbias, dw, db = backward([(y, dy)], [x, out, bias, w, b])
+    mean, rstd = total.mean(-1), (total.var(-1, correction=0) + eps).rsqrt()
+    return dict(x=x, out=out, bias=bias, w=w, b=b, eps=eps, rows=torch.tensor(rows), sum=total, y=y, mean=mean,
+                rstd=rstd, dy=dy, dx=dx, dout=dout, dbias=dbias, dw=dw, db=db)
+
+
+def gelu(approximate):
+    x, bias = leaf(5, 11, std=2.0), normal(11)
+    y = F.gelu(x + bias, approximate=approximate)
+    dy = normal(5, 11)
+    dx, = backward([(y, dy)], [x])
+    return dict(x=x, bias=bias, y=y, dy=dy, dx=dx)
+
+
+def tanh():
+    x = leaf(5, 11)
+    y = x.tanh()
+    dy = normal(5, 11)
+    dx, = backward([(y, dy)], [x])
+    return dict(x=x, y=y, dy=dy, dx=dx)
+
+
+def picked_rows():
+    """y[i] = x[rows[i] - 3]."""
+    x, rows = leaf(11, 7), torch.tensor([13, 4, 3, 9, 6])
+    y = F.embedding(rows - 3, x)
+    dy = normal(5, 7)
+    dx, = backward([(y, dy)], [x])
+    return dict(x=x, rows=rows, y=y, dy=dy, dx=dx)
+
+
+def mean_rows():
+    """x is the matrix of rows t*B + b; parts: (b, begin, end). The last part is empty."""
+    T, B, C = 6, 3, 7
+    x, parts = leaf(T * B, C), torch.tensor([[0, 0, 3], [1, 2, 6], [2, 1, 2], [0, 3, 5], [1, 0, 0]])
+    whole = x.reshape(T, B, C)
+    y = torch.stack([whole[begin:end, b].mean(0) if end > begin else 0 * whole[0, b] for b, begin, end in parts])
+    dy = normal(5, C)
+    dx, = backward([(y, dy)], [x])
+    return dict(x=x, parts=parts, y=y, dy=dy, dx=dx)
+
+
+def normalized_rows():
+    x, eps = leaf(6, 9), scalar(1e-5)
+    y = F.normalize(x, dim=-1, eps=eps)
+    dy = normal(6, 9)
+    dx, = backward([(y, dy)], [x])
+    return dict(x=x, eps=eps, y=y, norm=x.norm(dim=-1).clamp_min(eps), dy=dy, dx=dx)
+
+
+def loss_with_targets(loss):
+    """dlogits is the gradient of the sum of all rows' losses over the number of rows."""
+    logits, targets = leaf(6, 7, std=2.0), torch.rand(6, 7).double()
+    targets[:, ::3] = (targets[:, ::3] > 0.5).double()
+    losses = loss(logits, targets, reduction="none").sum(-1)
+    dlogits, = torch.autograd.grad(losses.sum() / scalar(6.0), [logits])
+    return dict(logits=logits, targets=targets, losses=losses, dlogits=dlogits)
 
 
 def optimizer_step(optimizer, w, g, state, **hyper):
@@ -205,8 +378,17 @@ OPS = {
     "rms_norm": rms_norm, "add_rms_norm": add_rms_norm, "linear": linear, "rope": rope, "attention": attention,
     "attention_full": lambda: attention(Tq=5, Tk=8, causal=False),
     "attention_offset": lambda: attention(Tq=5, Tk=8),
+    "attention_documents": lambda: attention_packed(lengths=(4, 3)),
+    "attention_documents_causal": lambda: attention_packed(causal=True, lengths=(2, -1, 5)),
+    "attention_dropout": lambda: attention_packed(dropout=0.3),
+    "attention_documents_dropout": lambda: attention_packed(lengths=(1, -2, 6), dropout=0.3),
     "swiglu": swiglu, "cross_entropy": cross_entropy, "embedding": embedding,
     "adamw": adamw, "sgd": sgd, "schedule": schedule,
+    "layer_norm": layer_norm, "dropout": dropout, "residual": residual,
+    "gelu": lambda: gelu("none"), "gelu_tanh": lambda: gelu("tanh"), "tanh": tanh,
+    "picked_rows": picked_rows, "mean_rows": mean_rows, "normalized_rows": normalized_rows,
+    "squared_error": lambda: loss_with_targets(F.mse_loss),
+    "binary_cross_entropy": lambda: loss_with_targets(F.binary_cross_entropy_with_logits),
 }
 
 
@@ -220,27 +402,31 @@ def make_ops(out):
 
 # ---------------------------------------------------------------------- attention in bf16
 
-ATTENTION_BF16 = {  # name: B, Tq, Tk, H, K, h, causal
-    "odd": (2, 37, 37, 4, 2, 14, True),
-    "odd_full": (1, 37, 130, 3, 1, 14, False),
-    "64": (1, 37, 37, 2, 2, 64, True),
-    "64_gqa": (1, 130, 130, 2, 1, 64, True),
-    "128_gqa_full": (1, 37, 37, 2, 1, 128, False),
-    "128": (1, 130, 130, 1, 1, 128, True),
+ATTENTION_BF16 = {  # name: B, Tq, Tk, H, K, h, causal, lengths of documents, dropout
+    "odd": (2, 37, 37, 4, 2, 14, True, None, 0),
+    "odd_full": (1, 37, 130, 3, 1, 14, False, None, 0),
+    "64": (1, 37, 37, 2, 2, 64, True, None, 0),
+    "64_gqa": (1, 130, 130, 2, 1, 64, True, None, 0),
+    "128_gqa_full": (1, 37, 37, 2, 1, 128, False, None, 0),
+    "128": (1, 130, 130, 1, 1, 128, True, None, 0),
+    "documents": (2, 70, 70, 2, 2, 64, False, (33, 20, -4), 0),
+    "dropout": (1, 37, 70, 2, 1, 64, False, None, 0.1),
+    "documents_dropout": (2, 70, 70, 2, 2, 14, False, (33, 20, -4), 0.1),
 }
 SAMPLED = 7  # every how many-th number of the truth is kept: to see that another computation of all of it is the same
 
 
-def plain_attention(q, k, v, do, causal):
+def plain_attention(q, k, v, do, seen, keep=None):
     """softmax(q k^T / sqrt(h) + mask) v and its gradients as one writes them down: every step is rounded to the inputs' type."""
     q, k, v = (x.detach().clone().requires_grad_() for x in (q, k, v))
     group = q.shape[2] // k.shape[2]
     heads_first = [x.transpose(1, 2) for x in (q, k.repeat_interleave(group, 2), v.repeat_interleave(group, 2))]
     scores = heads_first[0] @ heads_first[1].transpose(-1, -2) * (1 / math.sqrt(q.shape[3]))
-    if causal:
-        seen = torch.ones(scores.shape[-2:], dtype=torch.bool).tril(scores.shape[-1] - scores.shape[-2])
-        scores = scores.masked_fill(~seen, -math.inf)
-    o = (scores.softmax(-1) @ heads_first[2]).transpose(1, 2)
+    some = seen.any(-1, keepdim=True)  # what sees nothing, padding, has probabilities of 0
+    p = scores.masked_fill(~seen & some, -math.inf).softmax(-1) * some
+    if keep is not None:
+        p = p * keep.to(p.dtype)
+    o = (p @ heads_first[2]).transpose(1, 2)
     return dict(zip(("o", "dq", "dk", "dv"), (o, *torch.autograd.grad(o, [q, k, v], do))))
 
 
@@ -248,11 +434,13 @@ def make_attention_bf16(out):
     """q, do [B,Tq,H,h] and k, v [B,Tk,K,h] in bf16; truth.X: every SAMPLED-th number of o, dq, dk, dv in float64 from them;
     max_error.X: how far the farthest number of plain_attention in bf16 lies from the truth."""
     tensors = {}
-    for name, (B, Tq, Tk, H, K, h, causal) in ATTENTION_BF16.items():
+    for name, (B, Tq, Tk, H, K, h, causal, lengths, dropout) in ATTENTION_BF16.items():
         seed("attention_bf16." + name)
         q, k, v, do = (torch.randn(B, T, heads, h, dtype=torch.float64).bfloat16() for T, heads in ((Tq, H), (Tk, K), (Tk, K), (Tq, H)))
-        truth = plain_attention(q.double(), k.double(), v.double(), do.double(), causal)
-        narrow = plain_attention(q, k, v, do, causal)
+        seen = attention_seen(Tq, Tk, causal, attention_documents(lengths, B, Tk) if lengths else None)
+        keep = attention_keep(dropout, B, H, Tq, Tk) if dropout else None
+        truth = plain_attention(q.double(), k.double(), v.double(), do.double(), seen, keep)
+        narrow = plain_attention(q, k, v, do, seen, keep)
         tensors.update({f"{name}.{n}": t for n, t in dict(q=q, k=k, v=v, do=do).items()})
         tensors.update({f"{name}.truth.{n}": t.flatten()[::SAMPLED] for n, t in truth.items()})
         tensors.update({f"{name}.max_error.{n}": (narrow[n].double() - t).abs().max() for n, t in truth.items()})

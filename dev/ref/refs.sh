@@ -6,7 +6,9 @@ cd "$(dirname "$0")/../.."
 python=$(dev/ref/venv.sh | tail -n 1)
 rm -rf build/refs
 "$python" dev/ref/make_refs.py --out build/refs
+"$python" dev/ref/make_bert_refs.py --out build/refs
 "$python" dev/ref/compare_refs.py data/ref build/refs
+"$python" dev/ref/load_bert.py data/ref/bert_pretrain --logits data/ref/bert_pretrain/ref.safetensors
 make --no-print-directory -s train_llama
 ./train_llama --max_steps 4 --seq_len 64 --micro_batch_size 2 --hidden_size 48 --num_attention_heads 4 --intermediate_size 96 --tie_word_embeddings true \
     --eval_windows 4 --sample_bytes 0 --output_dir build/refs/run >/dev/null

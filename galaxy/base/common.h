@@ -49,6 +49,13 @@
 #define GX_RESTRICT restrict
 #endif
 
+// Before functions that kernels call, too.
+#ifdef __CUDACC__
+#define GX_ANYWHERE __host__ __device__
+#else
+#define GX_ANYWHERE
+#endif
+
 #if defined(__GNUC__)
 #define GX_PRINTF(fmt, first) __attribute__((format(printf, fmt, first)))
 #else

@@ -17,23 +17,28 @@ typedef struct GxComm GxComm;         // who talks with the others (comm/engine.
 typedef struct GxMesh GxMesh;         // the ranks' arrangement (base/mesh.h)
 typedef struct GxReporter GxReporter; // who is told how a run goes on (run/report.h)
 
+enum { GX_MAX_LOSSES = 4 }; // of a task, each with a count of its own
+
 // What a step needs to know and a captured CUDA graph must not have baked in: it lies in device memory, and operations
 // read it there.
 typedef struct {
     uint64_t seed, step; // of the random numbers: windows of accumulation begun
-    int64_t labels;      // that count in this window, on all ranks
+    int64_t labels[GX_MAX_LOSSES]; // that count in this window for each loss, on all ranks
     float lr;            // this step's learning rate; up to here the host writes, from here on the device
     float clip;          // the factor that clipping puts on gradients
     int64_t applied;     // optimizer steps applied so far, this one counted: AdamW's t
     int64_t skip;        // 1: gradients are not finite, the optimizer leaves everything as it is
     double sum_squares;  // of all gradients
-    double loss_sum;     // of the window's token losses
+    double loss_sum[GX_MAX_LOSSES]; // of the window's labels
 } GxStep;
 
-static inline double gx_step_loss(const GxStep *s)
+static inline double gx_step_loss(const GxStep *s) // the window's: of each loss the mean, added up
 {
-    return s->labels ? s->loss_sum / (double)s->labels : 0;
-} // mean over the window
+    double loss = 0;
+    for (int k = 0; k < GX_MAX_LOSSES; k++)
+        if (s->labels[k]) loss += s->loss_sum[k] / (double)s->labels[k];
+    return loss;
+}
 
 struct GxContext {
     const GxDevice *device;

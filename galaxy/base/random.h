@@ -13,7 +13,7 @@ typedef struct {
     uint32_t w[4];
 } GxRandom4;
 
-static inline GxRandom4 gx_philox(uint64_t seed, uint64_t block, uint32_t step, uint32_t site)
+static inline GX_ANYWHERE GxRandom4 gx_philox(uint64_t seed, uint64_t block, uint32_t step, uint32_t site)
 {
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
     uint32_t c0 = (uint32_t)block, c1 = (uint32_t)(block >> 32), c2 = step, c3 = site;
@@ -47,7 +47,14 @@ static inline float gx_random_uniform(uint64_t seed, uint64_t index, uint32_t st
 float gx_random_normal(uint64_t seed, uint64_t index, uint32_t step, uint32_t site);
 
 // A site for each purpose and number: 8 bits of purpose, 24 of number.
-enum { GX_SITE_INIT = 1, GX_SITE_SHUFFLE = 2, GX_SITE_SAMPLE = 3, GX_SITE_DROPOUT = 4 };
+enum {
+    GX_SITE_INIT = 1,
+    GX_SITE_SHUFFLE = 2,
+    GX_SITE_SAMPLE = 3,
+    GX_SITE_DROPOUT = 4,
+    GX_SITE_MASK = 5, // of tokens
+    GX_SITE_PAIRS = 6 // of texts
+};
 static inline uint32_t gx_random_site(int purpose, int64_t number)
 {
     return ((uint32_t)purpose << 24) | ((uint32_t)number & 0xFFFFFFu);

@@ -37,6 +37,7 @@ typedef struct {
     GxDtype dtype;
     GxRole role;
     int ndim, unit;
+    int pair; // which of the unit's
     int64_t global_shape[GX_MAX_DIMS];
     int64_t begin[GX_MAX_DIMS], end[GX_MAX_DIMS]; // this rank's box: [begin, end) in each dimension
     int packed;                                   // 1: right behind the row before
@@ -68,6 +69,8 @@ void gx_table_close(GxTable *t);
 // Marks all tensors whose names match one of the patterns (as a shell's: * and ?, separated by commas) as frozen.
 // Returns how many that are; a pattern that matches nothing is an error.
 int gx_table_freeze(GxTable *t, const char *patterns, GxError *err);
+// 1: the name matches one of such patterns.
+int gx_name_matches(const char *name, const char *patterns);
 int64_t gx_tensor_count(const GxTensor *t); // elements of this rank's box
 int64_t gx_tensor_global_count(const GxTensor *t);
 int64_t gx_table_parameters(const GxTable *t);          // elements of the whole model, tied ones once
@@ -184,6 +187,16 @@ static int gx__table_matches(const char *pattern, int64_t n, const char *name)
     if (*pattern == '*')
         return gx__table_matches(pattern + 1, n - 1, name) || (*name && gx__table_matches(pattern, n, name + 1));
     return *name && (*pattern == '?' || *pattern == *name) && gx__table_matches(pattern + 1, n - 1, name + 1);
+}
+
+int gx_name_matches(const char *name, const char *patterns)
+{
+    for (const char *p = patterns; *p; p += *p == ',') {
+        const int64_t n = (int64_t)strcspn(p, ",");
+        if (gx__table_matches(p, n, name)) return 1;
+        p += n;
+    }
+    return 0;
 }
 
 // A tensor is frozen under all its names, or under none.

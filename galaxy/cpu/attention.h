@@ -1,9 +1,10 @@
 // cpu/attention.h: ops/attention.h on the CPU: tiles of queries against blocks of keys, products of tiles by gemm.h on
 // one thread each.
 //
-// Tiles never cross a run, so positions inside one are first + index, and row i of a tile sees the first (q.position +
-// i - k.position + 1) keys. All is computed in fp32: of bf16 the tiles at work are copied into scratch as fp32 numbers,
-// and gradients are summed there and rounded once.
+// Tiles never cross a run, so positions inside one are first + index. What a row sees, its document up to its own
+// position where attention is causal, is a range of positions; a block of keys is cut down to those that some row of
+// the tile sees. All is computed in fp32: of bf16 the tiles at work are copied into scratch as fp32 numbers, and
+// gradients are summed there and rounded once.
 #ifndef GX_CPU_ATTENTION_H
 #define GX_CPU_ATTENTION_H
 #include "../ops/attention.h"
@@ -51,10 +52,49 @@ static GxTile gx__cpu_tile(const GxRuns *runs, int64_t size, int64_t index)
     return t;
 }
 
-// How many of a block's keys row i of a query tile sees.
-static int64_t gx__cpu_visible(const GxAttention *a, GxTile q, GxTile k, int64_t i)
+// The positions [begin, end) that each row of a query tile sees; outside [least, most) nobody sees anything.
+typedef struct {
+    int64_t begin[GX__CPU_Q_TILE], end[GX__CPU_Q_TILE], least, most;
+} GxSeen;
+
+static void gx__cpu_seen(GxSeen *s, const GxAttention *a, GxTile q, int64_t b)
 {
-    return a->causal ? gx_max(0, gx_min(k.length, q.position + i - k.position + 1)) : k.length;
+    s->least = INT64_MAX, s->most = 0;
+    for (int64_t i = 0; i < q.length; i++) {
+        const int64_t position = q.position + i;
+        const int32_t *document = a->documents ? a->documents + 2 * (position * a->B + b) : NULL;
+        s->begin[i] = document ? document[0] : 0;
+        s->end[i] = document ? document[1] : INT64_MAX;
+        if (a->causal) s->end[i] = gx_min(s->end[i], position + 1);
+        if (s->begin[i] >= s->end[i]) continue;
+        s->least = gx_min(s->least, s->begin[i]);
+        s->most = gx_max(s->most, s->end[i]);
+    }
+    s->least = gx_min(s->least, s->most); // nobody sees anything: [0, 0)
+}
+
+// Of block j of the keys those in [least, most).
+static GxTile gx__cpu_key_block(const GxAttention *a, const GxSeen *s, int64_t j)
+{
+    GxTile t = gx__cpu_tile(&a->k_runs, GX__CPU_K_BLOCK, j);
+    const int64_t begin = gx_max(t.position, s->least), end = gx_min(t.position + t.length, s->most);
+    t.row += begin - t.position;
+    t.position = begin;
+    t.length = gx_max(0, end - begin);
+    return t;
+}
+
+// Which keys of a block row i of the tile sees: [first, first + n).
+typedef struct {
+    int64_t first, n;
+} GxVisible;
+
+static GxVisible gx__cpu_visible(const GxSeen *s, GxTile k, int64_t i)
+{
+    const int64_t first = gx_min(k.length, gx_max(0, s->begin[i] - k.position)),
+                  end = gx_min(k.length, s->end[i] - k.position);
+    GxVisible v = {first, gx_max(0, end - first)};
+    return v;
 }
 
 static float gx__cpu_attention_scale(const GxAttention *a)
@@ -131,10 +171,50 @@ static void gx__cpu_head_store(void *x, int64_t rows, int64_t stride, int64_t h,
     }
 }
 
+// ---- dropout -------------------------------------------------------------------------------------------------------
+
+enum { GX__CPU_DRAWS = 16 }; // of four words each, at a time
+
+static void gx__cpu_attention_draw(uint32_t *words, const GxStep *step, uint64_t first, uint32_t site)
+{
+    const uint64_t seed = step->seed;
+    const uint32_t of_step = (uint32_t)step->step;
+    GX_OMP(simd)
+    for (int i = 0; i < GX__CPU_DRAWS; i++) {
+        const GxRandom4 r = gx_philox(seed, first + (uint64_t)i, of_step, site);
+        words[4 * i] = r.w[0], words[4 * i + 1] = r.w[1], words[4 * i + 2] = r.w[2], words[4 * i + 3] = r.w[3];
+    }
+}
+
+// keep[j] = 0 or 1/(1 - p): what the probability of key position `first` + j, of n, is multiplied by.
+static void gx__cpu_attention_keep(float *keep, const GxStep *step, const GxAttention *a, int64_t b, int64_t head,
+                                   int64_t tq, int64_t first, int64_t n)
+{
+    enum { WORDS = 4 * GX__CPU_DRAWS };
+    uint32_t words[WORDS];
+    const uint64_t draw =
+        gx_dropout_query(a->first_sample + b, a->heads, a->head_first + head, a->T, tq) + (uint64_t)(first / 4);
+    const uint32_t threshold = gx_dropout_threshold(a->dropout);
+    const float factor = 1.0f / (1.0f - a->dropout);
+    const int64_t begin = first % 4, end = begin + n; // as words from that draw on
+    for (int64_t w = 0; w < end; w += WORDS) {
+        const int64_t from = gx_max(w, begin), until = gx_min(w + WORDS, end);
+        gx__cpu_attention_draw(words, step, draw + (uint64_t)(w / 4), a->site);
+        GX_OMP(simd)
+        for (int64_t j = from; j < until; j++) keep[j - begin] = words[j - w] >= threshold ? factor : 0.0f;
+    }
+}
+
+static void gx__cpu_attention_drop(float *x, const float *keep, int64_t n)
+{
+    GX_OMP(simd)
+    for (int64_t j = 0; j < n; j++) x[j] *= keep[j];
+}
+
 // ---- forward -------------------------------------------------------------------------------------------------------
 // For each query tile, over key blocks: s = scale * q k^T; running maximum m and sum l of a row:
 //     l = l*exp(m_old - m) + sum_j exp(s[j] - m),  o = o*exp(m_old - m) + sum_j exp(s[j] - m) v[j]
-// At the end o = o/l and lse = m + log(l).
+// At the end o = o/l and lse = m + log(l). With dropout exp(s[j] - m) is multiplied by keep[j] in o, not in l.
 
 // Scores to probabilities against the new maximum; what the tile has so far is rescaled to it.
 static void gx__cpu_softmax_row(float *s, float *o, float *maximum, float *sum, int64_t visible, int64_t n, int64_t h)
@@ -154,6 +234,25 @@ static void gx__cpu_softmax_row(float *s, float *o, float *maximum, float *sum, 
     if (shrink != 1.0f) {
         GX_OMP(simd)
         for (int64_t c = 0; c < h; c++) o[c] *= shrink;
+    }
+}
+
+// The same of all rows of a tile, and what is dropped.
+static void gx__cpu_softmax_tile(const GxContext *g, float *s, float *o, float *maximum, float *sum,
+                                 const GxAttention *a, const GxSeen *seen, int64_t b, int64_t head, GxTile tile,
+                                 GxTile block)
+{
+    float keep[GX__CPU_K_BLOCK];
+    const int64_t n = block.length, h = a->head_dim;
+    for (int64_t i = 0; i < tile.length; i++) {
+        const GxVisible v = gx__cpu_visible(seen, block, i);
+        float *row = s + i * n + v.first;
+        memset(s + i * n, 0, (size_t)(v.n > 0 ? v.first : n) * 4);
+        if (v.n == 0) continue;
+        gx__cpu_softmax_row(row, o + i * h, maximum + i, sum + i, v.n, n - v.first, h);
+        if (a->dropout == 0) continue;
+        gx__cpu_attention_keep(keep, g->step, a, b, head, tile.position + i, block.position + v.first, v.n);
+        gx__cpu_attention_drop(row, keep, v.n);
     }
 }
 
@@ -177,11 +276,13 @@ static void gx__cpu_attention_forward_tile(GxContext *g, void *o, float *lse, co
           *copies = m + 3 * GX__CPU_Q_TILE;
     const void *first = gx_cpu_from(q, (tile.row * B + b) * a->q_stride + head * h, dtype);
     const GxHeadRows qt = gx__cpu_head_rows(first, tile.length, qs, h, dtype, copies);
+    GxSeen seen;
+    gx__cpu_seen(&seen, a, tile, b);
     for (int64_t i = 0; i < tile.length; i++) m[i] = -INFINITY, l[i] = 0;
     memset(acc, 0, (size_t)(tile.length * h) * 4);
     for (int64_t j = 0; j < gx__cpu_tiles(&a->k_runs, GX__CPU_K_BLOCK); j++) {
-        GxTile block = gx__cpu_tile(&a->k_runs, GX__CPU_K_BLOCK, j);
-        int64_t n = gx__cpu_visible(a, tile, block, tile.length - 1); // the last row sees the most
+        const GxTile block = gx__cpu_key_block(a, &seen, j);
+        const int64_t n = block.length;
         if (n == 0) continue;
         const int64_t at = (block.row * B + b) * a->kv_stride + kv * h;
         const GxHeadRows kt =
@@ -190,11 +291,7 @@ static void gx__cpu_attention_forward_tile(GxContext *g, void *o, float *lse, co
             gx__cpu_head_rows(gx_cpu_from(v, at, dtype), n, ks, h, dtype, copies + (GX__CPU_Q_TILE + width) * h);
         gx__cpu_tile_gemm(g, 0, 1, tile.length, n, h, gx__cpu_attention_scale(a), qt.x, qt.stride, kt.x, kt.stride, 0,
                           s, n);
-        for (int64_t i = 0; i < tile.length; i++) {
-            int64_t visible = gx__cpu_visible(a, tile, block, i);
-            if (visible > 0) gx__cpu_softmax_row(s + i * n, acc + i * h, m + i, l + i, visible, n, h);
-            else memset(s + i * n, 0, (size_t)n * 4);
-        }
+        gx__cpu_softmax_tile(g, s, acc, m, l, a, &seen, b, head, tile, block);
         gx__cpu_tile_gemm(g, 0, 0, tile.length, h, n, 1, s, n, vt.x, vt.stride, 1, acc, h);
     }
     for (int64_t i = 0; i < tile.length; i++) {
@@ -222,6 +319,7 @@ void gx_cpu_attention_forward(GxContext *g, void *o, float *lse, const void *q, 
 // ---- backward ------------------------------------------------------------------------------------------------------
 // p = exp(s - lse), dp = d_o v^T, ds = scale*p*(dp - D), D = rowsum(d_o * o)
 // dv += p^T d_o, dk += ds^T q, dq += ds k
+// With dropout dp = keep*(d_o v^T) and dv += (keep*p)^T d_o; D is the same, since o has the same keep in it.
 
 // sum = sum_i a[i]*b[i]
 static GX_CPU_INLINE void gx__cpu_dot(float *sum, const float *a, const void *b, int64_t n, GxDtype dtype)
@@ -246,6 +344,28 @@ static void gx__cpu_softmax_backward_row(float *s, float *dp, float lse, float D
     memset(dp + visible, 0, (size_t)(n - visible) * 4);
 }
 
+// The same of all rows of a tile, and what is dropped. lse: of its first row.
+static void gx__cpu_softmax_backward_tile(const GxContext *g, float *s, float *dp, const float *lse, const float *D,
+                                          const GxAttention *a, const GxSeen *seen, int64_t b, int64_t head,
+                                          GxTile tile, GxTile block)
+{
+    float keep[GX__CPU_K_BLOCK];
+    const int64_t n = block.length;
+    for (int64_t i = 0; i < tile.length; i++) {
+        const GxVisible v = gx__cpu_visible(seen, block, i);
+        float *s_row = s + i * n + v.first, *dp_row = dp + i * n + v.first;
+        memset(s + i * n, 0, (size_t)v.first * 4);
+        memset(dp + i * n, 0, (size_t)v.first * 4);
+        if (a->dropout != 0 && v.n > 0) {
+            gx__cpu_attention_keep(keep, g->step, a, b, head, tile.position + i, block.position + v.first, v.n);
+            gx__cpu_attention_drop(dp_row, keep, v.n);
+        }
+        gx__cpu_softmax_backward_row(s_row, dp_row, lse[i * a->B * a->H], D[i], gx__cpu_attention_scale(a), v.n,
+                                     n - v.first);
+        if (a->dropout != 0 && v.n > 0) gx__cpu_attention_drop(s_row, keep, v.n);
+    }
+}
+
 typedef struct {
     GxHeadRows k, v, dk, dv; // of one head and one sample, all rows
 } GxHeadKeys;
@@ -267,18 +387,18 @@ static void gx__cpu_attention_backward_tile(GxContext *g, void *dq, const GxHead
         gx__cpu_head_rows(gx_cpu_from(d_o, o_at, dtype), tile.length, os, h, dtype, copies + GX__CPU_Q_TILE * h);
     const GxHeadRows dqt =
         gx__cpu_head_zeros(gx_cpu_at(dq, q_at, dtype), tile.length, qs, h, dtype, copies + 2 * GX__CPU_Q_TILE * h);
+    GxSeen seen;
+    gx__cpu_seen(&seen, a, tile, b);
     for (int64_t i = 0; i < tile.length; i++)
         GX_CPU_TYPES(dtype, gx__cpu_dot, D + i, dot.x + i * dot.stride, gx_cpu_from(o, o_at + i * os, dtype), h);
     for (int64_t j = 0; j < gx__cpu_tiles(&a->k_runs, GX__CPU_K_BLOCK); j++) {
-        GxTile block = gx__cpu_tile(&a->k_runs, GX__CPU_K_BLOCK, j);
-        const int64_t n = gx__cpu_visible(a, tile, block, tile.length - 1), ks = keys->k.stride, dks = keys->dk.stride;
+        const GxTile block = gx__cpu_key_block(a, &seen, j);
+        const int64_t n = block.length, ks = keys->k.stride, dks = keys->dk.stride;
         const float *k = keys->k.x + block.row * ks, *v = keys->v.x + block.row * ks;
         if (n == 0) continue;
         gx__cpu_tile_gemm(g, 0, 1, tile.length, n, h, scale, qt.x, qt.stride, k, ks, 0, s, n);
         gx__cpu_tile_gemm(g, 0, 1, tile.length, n, h, 1, dot.x, dot.stride, v, ks, 0, dp, n);
-        for (int64_t i = 0; i < tile.length; i++)
-            gx__cpu_softmax_backward_row(s + i * n, dp + i * n, lse[(row + i * B) * a->H + head], D[i], scale,
-                                         gx__cpu_visible(a, tile, block, i), n);
+        gx__cpu_softmax_backward_tile(g, s, dp, lse + row * a->H + head, D, a, &seen, b, head, tile, block);
         gx__cpu_tile_gemm(g, 1, 0, n, h, tile.length, 1, s, n, dot.x, dot.stride, 1, keys->dv.x + block.row * dks, dks);
         gx__cpu_tile_gemm(g, 1, 0, n, h, tile.length, 1, dp, n, qt.x, qt.stride, 1, keys->dk.x + block.row * dks, dks);
         gx__cpu_tile_gemm(g, 0, 0, tile.length, h, n, 1, dp, n, k, ks, 1, dqt.x, dqt.stride);

@@ -3,6 +3,7 @@
 #define GX_CPU_H
 #include "activation.h"
 #include "attention.h"
+#include "dropout.h"
 #include "elementwise.h"
 #include "embedding.h"
 #include "gemm.h"
@@ -11,7 +12,9 @@
 #include "memory.h"
 #include "norm.h"
 #include "optimizer.h"
+#include "residual.h"
 #include "rope.h"
+#include "rows.h"
 GX_BEGIN
 
 const GxDevice *gx_device_cpu(void);
@@ -53,14 +56,28 @@ static void gx__cpu_device_fill(void)
     d.copy = gx_cpu_copy;
     d.convert = gx_cpu_convert;
     d.add = gx_cpu_add;
+    d.scale = gx_cpu_scale;
     d.sum = gx_cpu_sum;
 
     d.embedding_forward = gx_cpu_embedding_forward;
     d.embedding_backward = gx_cpu_embedding_backward;
 
+    d.pick_rows = gx_cpu_pick_rows;
+    d.add_rows = gx_cpu_add_rows;
+    d.mean_rows_forward = gx_cpu_mean_rows_forward;
+    d.mean_rows_backward = gx_cpu_mean_rows_backward;
+    d.normalize_rows_forward = gx_cpu_normalize_rows_forward;
+    d.normalize_rows_backward = gx_cpu_normalize_rows_backward;
+
     d.rms_norm_forward = gx_cpu_rms_norm_forward;
     d.add_rms_norm_forward = gx_cpu_add_rms_norm_forward;
     d.rms_norm_backward = gx_cpu_rms_norm_backward;
+    d.layer_norm_forward = gx_cpu_layer_norm_forward;
+    d.layer_norm_backward = gx_cpu_layer_norm_backward;
+
+    d.dropout = gx_cpu_dropout;
+    d.residual_forward = gx_cpu_residual_forward;
+    d.residual_backward = gx_cpu_residual_backward;
 
     d.linear_forward = gx_cpu_linear_forward;
     d.linear_backward_input = gx_cpu_linear_backward_input;
@@ -74,11 +91,17 @@ static void gx__cpu_device_fill(void)
 
     d.swiglu_forward = gx_cpu_swiglu_forward;
     d.swiglu_backward = gx_cpu_swiglu_backward;
+    d.gelu_forward = gx_cpu_gelu_forward;
+    d.gelu_backward = gx_cpu_gelu_backward;
+    d.tanh_forward = gx_cpu_tanh_forward;
+    d.tanh_backward = gx_cpu_tanh_backward;
 
     d.cross_entropy = gx_cpu_cross_entropy;
     d.cross_entropy_maximum = gx_cpu_cross_entropy_maximum;
     d.cross_entropy_sums = gx_cpu_cross_entropy_sums;
     d.cross_entropy_finish = gx_cpu_cross_entropy_finish;
+    d.squared_error = gx_cpu_squared_error;
+    d.binary_cross_entropy = gx_cpu_binary_cross_entropy;
 
     d.sum_squares = gx_cpu_sum_squares;
     d.clip = gx_cpu_clip;

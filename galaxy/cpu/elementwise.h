@@ -8,6 +8,7 @@ void gx_cpu_zero(GxContext *g, void *x, int64_t bytes);
 void gx_cpu_copy(GxContext *g, void *y, const void *x, int64_t bytes);
 void gx_cpu_convert(GxContext *g, void *y, GxDtype to, const void *x, GxDtype from, int64_t n);
 void gx_cpu_add(GxContext *g, void *y, const void *a, const void *b, int64_t n, GxDtype dtype);
+void gx_cpu_scale(GxContext *g, void *y, const void *x, int64_t n, float factor, GxDtype dtype);
 void gx_cpu_sum(GxContext *g, double *total, const float *x, int64_t n, int accumulate, double *scratch);
 
 GX_END
@@ -64,6 +65,22 @@ void gx_cpu_add(GxContext *g, void *y, const void *a, const void *b, int64_t n, 
     for (int64_t i = 0; i < n; i += GX__CPU_RANGE)
         GX_CPU_TYPES(dtype, gx__cpu_add_range, gx_cpu_at(y, i, dtype), gx_cpu_from(a, i, dtype),
                      gx_cpu_from(b, i, dtype), gx_min(GX__CPU_RANGE, n - i));
+}
+
+// y[i] = factor * x[i]
+static GX_CPU_INLINE void gx__cpu_scale_range(void *y, const void *x, int64_t n, float factor, GxDtype dtype)
+{
+    GX_OMP(simd)
+    for (int64_t i = 0; i < n; i++) gx_cpu_store(y, i, factor * gx_cpu_load(x, i, dtype), dtype);
+}
+
+void gx_cpu_scale(GxContext *g, void *y, const void *x, int64_t n, float factor, GxDtype dtype)
+{
+    (void)g;
+    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
+    for (int64_t i = 0; i < n; i += GX__CPU_RANGE)
+        GX_CPU_TYPES(dtype, gx__cpu_scale_range, gx_cpu_at(y, i, dtype), gx_cpu_from(x, i, dtype),
+                     gx_min(GX__CPU_RANGE, n - i), factor);
 }
 
 // total = (accumulate ? total : 0) + sum_i x[i], or x[i]^2: blocks of GX_SUM_BLOCK in parallel, then their sums in

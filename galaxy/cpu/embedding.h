@@ -4,10 +4,8 @@
 #include "../ops/embedding.h"
 GX_BEGIN
 
-void gx_cpu_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *ids, int64_t R, int64_t C,
-                              int64_t v_begin, int64_t v_end, GxDtype dtype);
-void gx_cpu_embedding_backward(GxContext *g, float *dw, const void *dy, const int32_t *ids, int64_t R, int64_t C,
-                               int64_t v_begin, int64_t v_end, int accumulate, GxDtype dtype);
+void gx_cpu_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *ids, const GxEmbedding *e);
+void gx_cpu_embedding_backward(GxContext *g, float *dw, const void *dy, const int32_t *ids, const GxEmbedding *e);
 
 GX_END
 #endif
@@ -18,17 +16,21 @@ GX_END
 #include "elementwise.h"
 #include "vec.h"
 
-// y[r,c] = w[ids[r] - v_begin, c], 0 where ids[r] is not in [v_begin, v_end)
-void gx_cpu_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *ids, int64_t R, int64_t C,
-                              int64_t v_begin, int64_t v_end, GxDtype dtype)
+static inline int gx__cpu_in_table(int32_t id, const GxEmbedding *e) { return id >= e->v_begin && id < e->v_end; }
+
+// y[r,c] = (accumulate ? y[r,c] : 0) + w[ids[r] - v_begin, c], without w where ids[r] is not in [v_begin, v_end)
+void gx_cpu_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *ids, const GxEmbedding *e)
 {
     (void)g;
-    const size_t bytes = (size_t)(C * gx_dtype_size(dtype));
+    const size_t bytes = (size_t)(e->C * gx_dtype_size(e->dtype));
     GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
-    for (int64_t r = 0; r < R; r++) {
-        void *out = gx_cpu_at(y, r * C, dtype);
-        if (ids[r] >= v_begin && ids[r] < v_end) memcpy(out, gx_cpu_from(w, (ids[r] - v_begin) * C, dtype), bytes);
-        else memset(out, 0, bytes);
+    for (int64_t r = 0; r < e->R; r++) {
+        void *out = gx_cpu_at(y, r * e->C, e->dtype);
+        const int here = gx__cpu_in_table(ids[r], e);
+        const void *row = here ? gx_cpu_from(w, (ids[r] - e->v_begin) * e->C, e->dtype) : NULL;
+        if (!e->accumulate && here) memcpy(out, row, bytes);
+        else if (!e->accumulate) memset(out, 0, bytes);
+        else if (here) GX_CPU_TYPES(e->dtype, gx__cpu_add_range, out, out, row, e->C);
     }
 }
 
@@ -39,21 +41,20 @@ static GX_CPU_INLINE void gx__cpu_add_to(float *sum, const void *x, int64_t n, G
     for (int64_t i = 0; i < n; i++) sum[i] += gx_cpu_load(x, i, dtype);
 }
 
-// dw[v - v_begin, c] = (accumulate ? dw : 0) + sum over rows r with ids[r] = v of dy[r,c]
+// dw[v - v_begin, c] = (accumulate ? dw : 0) + sum over rows r with ids[r] = v of dy[r,c], in order of r
 // Threads share out the columns, not the rows: each adds its columns of all rows in order, so that no two write the
 // same element.
-void gx_cpu_embedding_backward(GxContext *g, float *dw, const void *dy, const int32_t *ids, int64_t R, int64_t C,
-                               int64_t v_begin, int64_t v_end, int accumulate, GxDtype dtype)
+void gx_cpu_embedding_backward(GxContext *g, float *dw, const void *dy, const int32_t *ids, const GxEmbedding *e)
 {
-    const int64_t width = 64;
-    if (!accumulate) gx_cpu_zero(g, dw, (v_end - v_begin) * C * 4);
+    const int64_t width = 64, C = e->C;
+    if (!e->accumulate) gx_cpu_zero(g, dw, (e->v_end - e->v_begin) * C * 4);
     GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
     for (int64_t c0 = 0; c0 < C; c0 += width) {
         int64_t n = gx_min(width, C - c0);
-        for (int64_t r = 0; r < R; r++) {
-            if (ids[r] < v_begin || ids[r] >= v_end) continue;
-            GX_CPU_TYPES(dtype, gx__cpu_add_to, dw + (ids[r] - v_begin) * C + c0, gx_cpu_from(dy, r * C + c0, dtype),
-                         n);
+        for (int64_t r = 0; r < e->R; r++) {
+            if (!gx__cpu_in_table(ids[r], e) || ids[r] == e->ignored) continue;
+            GX_CPU_TYPES(e->dtype, gx__cpu_add_to, dw + (ids[r] - e->v_begin) * C + c0,
+                         gx_cpu_from(dy, r * C + c0, e->dtype), n);
         }
     }
 }

@@ -19,6 +19,11 @@ void gx_cpu_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, con
                                  const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, float scale,
                                  GxDtype dtype);
 
+void gx_cpu_squared_error(GxContext *g, float *losses, void *dlogits, const void *logits, const float *targets,
+                          int64_t R, int64_t V, float scale, GxDtype dtype);
+void gx_cpu_binary_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const float *targets,
+                                 int64_t R, int64_t V, float scale, GxDtype dtype);
+
 GX_END
 #endif
 
@@ -155,5 +160,54 @@ void gx_cpu_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, con
                          sums[R + r], scale, V);
         else if (dx) memset(dx, 0, (size_t)(V * gx_dtype_size(dtype)));
     }
+}
+
+// loss = sum_v (x[v] - t[v])^2, dx[v] = scale * 2*(x[v] - t[v])
+static GX_CPU_INLINE void gx__cpu_squared_error_row(float *loss, void *dx, const void *x, const float *t, int64_t V,
+                                                    float scale, GxDtype dtype)
+{
+    float sum = 0;
+    GX_OMP(simd reduction(+ : sum))
+    for (int64_t v = 0; v < V; v++) sum += (gx_cpu_load(x, v, dtype) - t[v]) * (gx_cpu_load(x, v, dtype) - t[v]);
+    *loss = sum;
+    if (!dx) return;
+    GX_OMP(simd)
+    for (int64_t v = 0; v < V; v++) gx_cpu_store(dx, v, scale * 2 * (gx_cpu_load(x, v, dtype) - t[v]), dtype);
+}
+
+void gx_cpu_squared_error(GxContext *g, float *losses, void *dlogits, const void *logits, const float *targets,
+                          int64_t R, int64_t V, float scale, GxDtype dtype)
+{
+    (void)g;
+    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
+    for (int64_t r = 0; r < R; r++)
+        GX_CPU_TYPES(dtype, gx__cpu_squared_error_row, losses + r, gx_cpu_at(dlogits, r * V, dtype),
+                     gx_cpu_from(logits, r * V, dtype), targets + r * V, V, scale);
+}
+
+// loss = sum_v max(z,0) - z*t + log(1 + exp(-|z|)), dx[v] = scale * (1/(1 + exp(-z)) - t), z = x[v]
+static GX_CPU_INLINE void gx__cpu_binary_row(float *loss, void *dx, const void *x, const float *t, int64_t V,
+                                             float scale, GxDtype dtype)
+{
+    float sum = 0;
+    for (int64_t v = 0; v < V; v++) {
+        const float z = gx_cpu_load(x, v, dtype), a = z < 0 ? -z : z;
+        sum += (z > 0 ? z : 0) - z * t[v] + log1pf(gx_cpu_exp(-a));
+    }
+    *loss = sum;
+    if (!dx) return;
+    GX_OMP(simd)
+    for (int64_t v = 0; v < V; v++)
+        gx_cpu_store(dx, v, scale * (1.0f / (1.0f + gx_cpu_exp(-gx_cpu_load(x, v, dtype))) - t[v]), dtype);
+}
+
+void gx_cpu_binary_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const float *targets,
+                                 int64_t R, int64_t V, float scale, GxDtype dtype)
+{
+    (void)g;
+    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
+    for (int64_t r = 0; r < R; r++)
+        GX_CPU_TYPES(dtype, gx__cpu_binary_row, losses + r, gx_cpu_at(dlogits, r * V, dtype),
+                     gx_cpu_from(logits, r * V, dtype), targets + r * V, V, scale);
 }
 #endif

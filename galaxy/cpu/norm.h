@@ -11,6 +11,11 @@ void gx_cpu_add_rms_norm_forward(GxContext *g, void *sum, void *y, float *rstd, 
 void gx_cpu_rms_norm_backward(GxContext *g, void *dx, float *dw, const void *dy, const void *dresidual, const void *x,
                               const float *rstd, const void *w, int64_t R, int64_t C, int accumulate, GxDtype dtype,
                               float *scratch);
+void gx_cpu_layer_norm_forward(GxContext *g, void *y, float *mean, float *rstd, const void *x, const void *w,
+                               const void *b, int64_t R, int64_t C, float eps, GxDtype dtype);
+void gx_cpu_layer_norm_backward(GxContext *g, void *dx, float *dw, float *db, const void *dy, const void *x,
+                                const float *mean, const float *rstd, const void *w, int64_t R, int64_t C,
+                                int accumulate, GxDtype dtype, float *scratch);
 
 GX_END
 #endif
@@ -96,6 +101,23 @@ static GX_CPU_INLINE void gx__cpu_rms_norm_backward_row(void *dx, float *dw, con
     }
 }
 
+// sum[c] = (accumulate ? sum[c] : 0) + the shares [blocks,C], in order. sum NULL: not wanted.
+static void gx__cpu_add_shares(GxContext *g, float *sum, const float *shares, int64_t blocks, int64_t C, int accumulate)
+{
+    (void)g;
+    const int64_t width = 64;
+    if (!sum) return;
+    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
+    for (int64_t c0 = 0; c0 < C; c0 += width) {
+        const int64_t n = gx_min(width, C - c0);
+        if (!accumulate) memset(sum + c0, 0, (size_t)n * 4);
+        for (int64_t b = 0; b < blocks; b++) {
+            GX_OMP(simd)
+            for (int64_t i = 0; i < n; i++) sum[c0 + i] += shares[b * C + c0 + i];
+        }
+    }
+}
+
 // The rows of a block give a share of dw each; dw is the shares' sum, in order.
 void gx_cpu_rms_norm_backward(GxContext *g, void *dx, float *dw, const void *dy, const void *dresidual, const void *x,
                               const float *rstd, const void *w, int64_t R, int64_t C, int accumulate, GxDtype dtype,
@@ -112,11 +134,136 @@ void gx_cpu_rms_norm_backward(GxContext *g, void *dx, float *dw, const void *dy,
                          gx_cpu_from(dy, r * C, dtype), gx_cpu_from(dresidual, r * C, dtype),
                          gx_cpu_from(x, r * C, dtype), rstd[r], w, C);
     }
-    if (!dw) return;
-    if (!accumulate) memset(dw, 0, (size_t)C * 4);
-    for (int64_t b = 0; b < blocks; b++) {
-        GX_OMP(simd)
-        for (int64_t c = 0; c < C; c++) dw[c] += scratch[b * C + c];
+    gx__cpu_add_shares(g, dw, scratch, blocks, C, accumulate);
+}
+
+// ---- layer norm ----------------------------------------------------------------------------------------------------
+
+// mean and 1/sqrt(variance + eps) of a row; the variance in a second pass, over what is left without the mean.
+static GX_CPU_INLINE void gx__cpu_layer_norm_statistics(float *mean, float *rstd, const void *x, int64_t C, float eps,
+                                                        GxDtype dtype)
+{
+    float sum = 0, squares = 0;
+    GX_OMP(simd reduction(+ : sum))
+    for (int64_t c = 0; c < C; c++) sum += gx_cpu_load(x, c, dtype);
+    const float m = sum / (float)C;
+    GX_OMP(simd reduction(+ : squares))
+    for (int64_t c = 0; c < C; c++) squares += (gx_cpu_load(x, c, dtype) - m) * (gx_cpu_load(x, c, dtype) - m);
+    *mean = m;
+    *rstd = 1.0f / sqrtf(squares / (float)C + eps);
+}
+
+// y[c] = (x[c] - mean) * rstd * w[c] + b[c]. mean, rstd NULL: not wanted.
+static GX_CPU_INLINE void gx__cpu_layer_norm_row(void *y, float *mean, float *rstd, const void *x, const void *w,
+                                                 const void *b, int64_t C, float eps, GxDtype dtype)
+{
+    float m, s;
+    gx__cpu_layer_norm_statistics(&m, &s, x, C, eps, dtype);
+    GX_OMP(simd)
+    for (int64_t c = 0; c < C; c++)
+        gx_cpu_store(y, c, (gx_cpu_load(x, c, dtype) - m) * s * gx_cpu_load(w, c, dtype) + gx_cpu_load(b, c, dtype),
+                     dtype);
+    if (mean) *mean = m;
+    if (rstd) *rstd = s;
+}
+
+void gx_cpu_layer_norm_forward(GxContext *g, void *y, float *mean, float *rstd, const void *x, const void *w,
+                               const void *b, int64_t R, int64_t C, float eps, GxDtype dtype)
+{
+    (void)g;
+    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
+    for (int64_t r = 0; r < R; r++)
+        GX_CPU_TYPES(dtype, gx__cpu_layer_norm_row, gx_cpu_at(y, r * C, dtype), mean ? mean + r : NULL,
+                     rstd ? rstd + r : NULL, gx_cpu_from(x, r * C, dtype), w, b, C, eps);
+}
+
+// A row of the backward: with n = (x - mean)*rstd and d = dy*w, the means of d and of d*n.
+typedef struct {
+    float mean, rstd, d, dn;
+} GxCpuLayerNorm;
+
+static GX_CPU_INLINE GxCpuLayerNorm gx__cpu_layer_norm_sums(const void *dy, const void *x, float mean, float rstd,
+                                                            const void *w, int64_t C, GxDtype dtype)
+{
+    float sum = 0, dot = 0;
+    GX_OMP(simd reduction(+ : sum, dot))
+    for (int64_t c = 0; c < C; c++) {
+        const float d = gx_cpu_load(dy, c, dtype) * gx_cpu_load(w, c, dtype);
+        sum += d;
+        dot += d * ((gx_cpu_load(x, c, dtype) - mean) * rstd);
     }
+    GxCpuLayerNorm row;
+    row.mean = mean, row.rstd = rstd;
+    row.d = sum / (float)C, row.dn = dot / (float)C;
+    return row;
+}
+
+// dx[c] = rstd * (d[c] - mean of d - n[c] * mean of d*n)
+static GX_CPU_INLINE float gx__cpu_layer_norm_dx(const GxCpuLayerNorm *row, const void *dy, const void *x,
+                                                 const void *w, int64_t c, GxDtype dtype)
+{
+    const float d = gx_cpu_load(dy, c, dtype) * gx_cpu_load(w, c, dtype);
+    const float n = (gx_cpu_load(x, c, dtype) - row->mean) * row->rstd;
+    return row->rstd * (d - row->d - n * row->dn);
+}
+
+// dw[c] += dy[c]*n[c], db[c] += dy[c]; NULL: not wanted
+static GX_CPU_INLINE void gx__cpu_layer_norm_weights(float *dw, float *db, const void *dy, const void *x, float mean,
+                                                     float rstd, int64_t C, GxDtype dtype)
+{
+    if (dw) {
+        GX_OMP(simd)
+        for (int64_t c = 0; c < C; c++) dw[c] += gx_cpu_load(dy, c, dtype) * ((gx_cpu_load(x, c, dtype) - mean) * rstd);
+    }
+    if (db) {
+        GX_OMP(simd)
+        for (int64_t c = 0; c < C; c++) db[c] += gx_cpu_load(dy, c, dtype);
+    }
+}
+
+static GX_CPU_INLINE void gx__cpu_layer_norm_backward_row(void *dx, float *dw, float *db, const void *dy, const void *x,
+                                                          float mean, float rstd, const void *w, int64_t C,
+                                                          GxDtype dtype)
+{
+    gx__cpu_layer_norm_weights(dw, db, dy, x, mean, rstd, C, dtype);
+    if (!dx) return;
+    const GxCpuLayerNorm row = gx__cpu_layer_norm_sums(dy, x, mean, rstd, w, C, dtype);
+    GX_OMP(simd)
+    for (int64_t c = 0; c < C; c++) gx_cpu_store(dx, c, gx__cpu_layer_norm_dx(&row, dy, x, w, c, dtype), dtype);
+}
+
+// Zeroed shares of block b, one behind the other, for the sums that are wanted (NULL: not): share i is that of sum i.
+static inline void gx__cpu_shares(float *share[], float *const sum[], int n, float *scratch, int64_t b, int64_t blocks,
+                                  int64_t C)
+{
+    for (int i = 0; i < n; i++) {
+        share[i] = sum[i] ? scratch + b * C : NULL;
+        if (sum[i]) memset(share[i], 0, (size_t)C * 4), scratch += blocks * C;
+    }
+}
+static inline void gx__cpu_add_all_shares(GxContext *g, float *const sum[], int n, const float *scratch, int64_t blocks,
+                                          int64_t C, int accumulate)
+{
+    for (int i = 0; i < n; i++) {
+        gx__cpu_add_shares(g, sum[i], scratch, blocks, C, accumulate);
+        if (sum[i]) scratch += blocks * C;
+    }
+}
+
+void gx_cpu_layer_norm_backward(GxContext *g, void *dx, float *dw, float *db, const void *dy, const void *x,
+                                const float *mean, const float *rstd, const void *w, int64_t R, int64_t C,
+                                int accumulate, GxDtype dtype, float *scratch)
+{
+    float *const sums[2] = {dw, db};
+    const int64_t blocks = gx_ceil_div(R, GX_NORM_BLOCK);
+    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
+    for (int64_t k = 0; k < blocks; k++) {
+        float *share[2];
+        gx__cpu_shares(share, sums, 2, scratch, k, blocks, C);
+        for (int64_t r = k * GX_NORM_BLOCK; r < gx_min(R, (k + 1) * GX_NORM_BLOCK); r++)
+            GX_CPU_TYPES(dtype, gx__cpu_layer_norm_backward_row, gx_cpu_at(dx, r * C, dtype), share[0], share[1],
+                         gx_cpu_from(dy, r * C, dtype), gx_cpu_from(x, r * C, dtype), mean[r], rstd[r], w, C);
+    }
+    gx__cpu_add_all_shares(g, sums, 2, scratch, blocks, C, accumulate);
 }
 #endif

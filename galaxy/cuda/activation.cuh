@@ -9,6 +9,13 @@ void gx_cuda_swiglu_forward(GxContext *g, void *y, const void *gate_up, int64_t 
 void gx_cuda_swiglu_backward(GxContext *g, void *dgate_up, void *y, const void *dy, const void *gate_up, int64_t R,
                              int64_t F, GxDtype dtype);
 
+void gx_cuda_gelu_forward(GxContext *g, void *y, const void *x, const void *bias, int64_t R, int64_t F, int kind,
+                          GxDtype dtype);
+void gx_cuda_gelu_backward(GxContext *g, void *dx, void *y, const void *dy, const void *x, const void *bias, int64_t R,
+                           int64_t F, int kind, GxDtype dtype);
+void gx_cuda_tanh_forward(GxContext *g, void *y, const void *x, int64_t n, GxDtype dtype);
+void gx_cuda_tanh_backward(GxContext *g, void *dx, const void *dy, const void *y, int64_t n, GxDtype dtype);
+
 GX_END
 #endif
 
@@ -77,5 +84,143 @@ void gx_cuda_swiglu_backward(GxContext *g, void *dgate_up, void *y, const void *
                              int64_t F, GxDtype dtype)
 {
     GX_CUDA_TYPES(dtype, gx__cuda_swiglu_backward, g, dgate_up, y, dy, gate_up, R, F);
+}
+
+// gelu(z) = z*p, and with slope p' = dp/dz its derivative p + z*p'
+struct GxGeluParts {
+    float p, slope;
+};
+template <int KIND> static __device__ __forceinline__ GxGeluParts gx__cuda_gelu(float z)
+{
+    if (KIND == GX_GELU_ERF) // p is the normal distribution: (1 + erf(z/sqrt(2)))/2
+        return {0.5f * erfcf(z * -0.70710678f), expf(-0.5f * z * z) * 0.39894228f};
+    // (1 + tanh(u))/2 = 1/(1 + exp(-2u)), u = sqrt(2/pi) * (z + 0.044715*z^3)
+    const float p = 1.0f / (1.0f + expf(-1.59576912f * z * (1.0f + 0.044715f * z * z)));
+    return {p, p * (1.0f - p) * 1.59576912f * (1.0f + 0.134145f * z * z)};
+}
+
+// x[r,f] + bias[f], bias NULL: x
+template <int N, class T>
+static __device__ __forceinline__ void gx__cuda_load_biased(float (&z)[N], const T *x, const T *bias, int64_t f)
+{
+    float b[N];
+    gx_load(z, x + f);
+    if (!bias) return;
+    gx_load(b, bias + f);
+    for (int i = 0; i < N; i++) z[i] += b[i];
+}
+
+// y[r,f] = gelu(x[r,f] + bias[f])
+template <class T, int KIND> struct GxGeluForwardOp {
+    T *y;
+    const T *x, *bias;
+    int64_t F;
+    template <int N> __device__ void at(int64_t r, int64_t f) const
+    {
+        float z[N];
+        gx__cuda_load_biased(z, x + r * F, bias, f);
+        for (int i = 0; i < N; i++) z[i] *= gx__cuda_gelu<KIND>(z[i]).p;
+        gx_store(y + r * F + f, z);
+    }
+};
+template <class T>
+static void gx__cuda_gelu_forward(GxContext *g, void *y, const void *x, const void *bias, int64_t R, int64_t F,
+                                  int kind)
+{
+    const GxGeluForwardOp<T, GX_GELU_ERF> erf = {(T *)y, (const T *)x, (const T *)bias, F};
+    const GxGeluForwardOp<T, GX_GELU_TANH> tanh = {(T *)y, (const T *)x, (const T *)bias, F};
+    const bool wide = gx_wide<T>(F, y, x, bias);
+    if (kind == GX_GELU_ERF) gx_each_row<T>(g, "gelu_forward", erf, R, F, wide);
+    else gx_each_row<T>(g, "gelu_forward", tanh, R, F, wide);
+}
+
+void gx_cuda_gelu_forward(GxContext *g, void *y, const void *x, const void *bias, int64_t R, int64_t F, int kind,
+                          GxDtype dtype)
+{
+    GX_CUDA_TYPES(dtype, gx__cuda_gelu_forward, g, y, x, bias, R, F, kind);
+}
+
+// dx[r,f] = dy[r,f] * (p + z*p'), y[r,f] = z*p again, z = x[r,f] + bias[f]
+// A thread reads all that it needs before it writes: dx may be x or dy, y may be dy.
+template <class T, int KIND> struct GxGeluBackwardOp {
+    T *dx, *y;
+    const T *dy, *x, *bias;
+    int64_t F;
+    template <int N> __device__ void at(int64_t r, int64_t f) const
+    {
+        float z[N], e[N];
+        gx__cuda_load_biased(z, x + r * F, bias, f);
+        gx_load(e, dy + r * F + f);
+        for (int i = 0; i < N; i++) {
+            const GxGeluParts gelu = gx__cuda_gelu<KIND>(z[i]);
+            e[i] *= gelu.p + z[i] * gelu.slope;
+            z[i] *= gelu.p;
+        }
+        gx_store(dx + r * F + f, e);
+        if (y) gx_store(y + r * F + f, z);
+    }
+};
+template <class T>
+static void gx__cuda_gelu_backward(GxContext *g, void *dx, void *y, const void *dy, const void *x, const void *bias,
+                                   int64_t R, int64_t F, int kind)
+{
+    const GxGeluBackwardOp<T, GX_GELU_ERF> erf = {(T *)dx, (T *)y, (const T *)dy, (const T *)x, (const T *)bias, F};
+    const GxGeluBackwardOp<T, GX_GELU_TANH> tanh = {(T *)dx, (T *)y, (const T *)dy, (const T *)x, (const T *)bias, F};
+    const bool wide = gx_wide<T>(F, dx, y, dy, x, bias);
+    if (kind == GX_GELU_ERF) gx_each_row<T>(g, "gelu_backward", erf, R, F, wide);
+    else gx_each_row<T>(g, "gelu_backward", tanh, R, F, wide);
+}
+
+void gx_cuda_gelu_backward(GxContext *g, void *dx, void *y, const void *dy, const void *x, const void *bias, int64_t R,
+                           int64_t F, int kind, GxDtype dtype)
+{
+    GX_CUDA_TYPES(dtype, gx__cuda_gelu_backward, g, dx, y, dy, x, bias, R, F, kind);
+}
+
+// y[i] = tanh(x[i])
+template <class T> struct GxTanhForwardOp : GxEachOp {
+    T *y;
+    const T *x;
+    template <int N> __device__ void at(int64_t i) const
+    {
+        float v[N];
+        gx_load(v, x + i);
+        for (int j = 0; j < N; j++) v[j] = tanhf(v[j]);
+        gx_store(y + i, v);
+    }
+};
+template <class T> static void gx__cuda_tanh_forward(GxContext *g, void *y, const void *x, int64_t n)
+{
+    const GxTanhForwardOp<T> op = {{}, (T *)y, (const T *)x};
+    gx_each<T>(g, "tanh_forward", op, n, gx_aligned(y) && gx_aligned(x));
+}
+
+void gx_cuda_tanh_forward(GxContext *g, void *y, const void *x, int64_t n, GxDtype dtype)
+{
+    GX_CUDA_TYPES(dtype, gx__cuda_tanh_forward, g, y, x, n);
+}
+
+// dx[i] = dy[i] * (1 - y[i]^2)
+template <class T> struct GxTanhBackwardOp : GxEachOp {
+    T *dx;
+    const T *dy, *y;
+    template <int N> __device__ void at(int64_t i) const
+    {
+        float d[N], t[N];
+        gx_load(d, dy + i);
+        gx_load(t, y + i);
+        for (int j = 0; j < N; j++) d[j] *= (1.0f - t[j]) * (1.0f + t[j]);
+        gx_store(dx + i, d);
+    }
+};
+template <class T> static void gx__cuda_tanh_backward(GxContext *g, void *dx, const void *dy, const void *y, int64_t n)
+{
+    const GxTanhBackwardOp<T> op = {{}, (T *)dx, (const T *)dy, (const T *)y};
+    gx_each<T>(g, "tanh_backward", op, n, gx_aligned(dx) && gx_aligned(dy) && gx_aligned(y));
+}
+
+void gx_cuda_tanh_backward(GxContext *g, void *dx, const void *dy, const void *y, int64_t n, GxDtype dtype)
+{
+    GX_CUDA_TYPES(dtype, gx__cuda_tanh_backward, g, dx, dy, y, n);
 }
 #endif

@@ -8,6 +8,10 @@
 //
 // No tile crosses a run. Nothing is added atomically: dq has a kernel of its own, whose blocks own rows of queries, as
 // those of dk and dv own rows of keys; the scores are computed in both.
+//
+// A tile's rows bring the bounds of their documents into shared memory. Since a document's queries are its keys'
+// positions, the same bounds say which queries a key is seen by. What is kept of the probabilities is drawn, four
+// neighbouring keys at a time, into the place where the tile's probabilities will lie.
 #ifndef GX_CUDA_ATTENTION_CUH
 #define GX_CUDA_ATTENTION_CUH
 #include "../ops/attention.h"
@@ -38,6 +42,9 @@ typedef struct {
     float scale;           // of the scores
     float scale_log2;      // scale*log2(e): exp(scale*s) = exp2(scale_log2*s), and exp2 is the hardware's
     int packed;            // rows and heads of all matrices begin at multiples of 16 bytes
+    const GxStep *step;    // seed and step of dropout
+    uint32_t threshold;    // of its bits: at or above it a probability is kept
+    float keep;            // what it is then multiplied by
 } GxCudaAttention;
 
 #define GX__CUDA_LOG2_E 1.44269504088896341f
@@ -49,10 +56,10 @@ enum { GX__CUDA_SIDE = 16, GX__CUDA_LEAST_SHARED = 99 * 1024 };
 // neighbouring rows then meet every bank once.
 template <int HEAD> struct GxCudaTiles {
     static constexpr int FORWARD = HEAD <= 128 ? 64 : 32, BACKWARD = 4096 / HEAD;
-    // q; k, then v; probabilities
-    static constexpr int FORWARD_BYTES = (2 * FORWARD * (HEAD + 4) + FORWARD * (FORWARD + 4)) * 4;
-    static constexpr int BACKWARD_BYTES = (4 * BACKWARD * (HEAD + 4) + BACKWARD * (BACKWARD + 4)) *
-                                          4; // q, d_o, k, v; probabilities, then their gradients
+    // q; k, then v; probabilities; documents
+    static constexpr int FORWARD_BYTES = (2 * FORWARD * (HEAD + 4) + FORWARD * (FORWARD + 4) + 2 * FORWARD) * 4;
+    // q, d_o, k, v; probabilities, then their gradients; documents
+    static constexpr int BACKWARD_BYTES = (4 * BACKWARD * (HEAD + 4) + BACKWARD * (BACKWARD + 4) + 2 * BACKWARD) * 4;
     static_assert(FORWARD_BYTES <= GX__CUDA_LEAST_SHARED && BACKWARD_BYTES <= GX__CUDA_LEAST_SHARED,
                   "more than a card may have");
 };
@@ -83,28 +90,102 @@ static __device__ __forceinline__ GxCudaTile gx__cuda_tile(const GxRuns &runs, i
     return gx__cuda_part(runs.run[i], index * size, size);
 }
 
-// How many keys of a run somebody in the query tile sees: its last row sees the most.
-static __device__ __forceinline__ int64_t gx__cuda_seen(const GxCudaAttention &p, const GxCudaTile &q, const GxRun &k)
+// Difference of two positions, or what is farther than any tile has rows.
+static __device__ __forceinline__ int gx__cuda_distance(int64_t d)
 {
-    const int64_t until = q.position + q.length - k.position;
-    return !p.a.causal || until > k.length ? k.length : until < 0 ? 0 : until;
-}
-
-// The first query row of a run that sees a key of the tile, rounded down to whole tiles; run.length or more: none does.
-static __device__ __forceinline__ int64_t gx__cuda_first_seeing(const GxCudaAttention &p, const GxRun &q,
-                                                                const GxCudaTile &k, int size)
-{
-    const int64_t first = k.position - q.position;
-    return !p.a.causal || first < 0 ? 0 : first >= q.length ? q.length : first / size * size;
+    const int far = 1 << 16;
+    return d > far ? far : d < -far ? -far : (int)d;
 }
 
 // Row i of the query tile sees row j of the key tile where j <= i + diagonal.
 static __device__ __forceinline__ int gx__cuda_diagonal(const GxCudaAttention &p, const GxCudaTile &q,
                                                         const GxCudaTile &k)
 {
-    const int all = 1 << 16; // more than any tile has rows
-    const int64_t d = q.position - k.position;
-    return !p.a.causal || d > all ? all : d < -all ? -all : (int)d;
+    return gx__cuda_distance(p.a.causal ? q.position - k.position : INT64_MAX);
+}
+
+// ---- documents -----------------------------------------------------------------------------------------------------
+
+typedef struct {
+    int begin, end; // positions
+} GxCudaDocument;   // of a row
+
+typedef struct {
+    int64_t begin, end;
+} GxCudaRange; // of a run's rows
+
+// The documents of a tile's rows into shared memory. All threads of the block come here.
+template <int ROWS>
+static __device__ __forceinline__ void gx__cuda_load_documents(GxCudaDocument *to, const GxCudaAttention &p,
+                                                               const GxCudaTile &tile, int64_t b)
+{
+    if (!p.a.documents) return;
+    __syncthreads(); // those of the tile before are read
+    for (int r = (int)threadIdx.x; r < tile.length; r += GX_CUDA_BLOCK) {
+        const int32_t *from = p.a.documents + 2 * ((tile.position + r) * p.a.B + b);
+        to[r].begin = from[0], to[r].end = from[1];
+    }
+    __syncthreads();
+}
+
+// The rows [begin, end) of a run that are at positions of the tile's documents: no others see its rows, or are seen.
+static __device__ __forceinline__ GxCudaRange gx__cuda_of_documents(const GxCudaDocument *documents,
+                                                                    const GxCudaAttention &p, const GxCudaTile &tile,
+                                                                    const GxRun &run)
+{
+    GxCudaRange all = {0, run.length};
+    if (!p.a.documents) return all;
+    int begin = INT32_MAX, end = 0;
+    for (int r = 0; r < tile.length; r++) {
+        const GxCudaDocument own = documents[r];
+        if (own.begin >= own.end) continue; // padding
+        if (own.begin < begin) begin = own.begin;
+        if (own.end > end) end = own.end;
+    }
+    if (begin > run.position) all.begin = begin - run.position;
+    if (end - run.position < all.end) all.end = end - run.position;
+    return all;
+}
+
+// Scores of rows ty+16i of the tile that the documents are of, and tx+16j of another tile: -inf where those are no part
+// of the row's document.
+template <int M, int N>
+static __device__ __forceinline__ void gx__cuda_hide(float (&s)[M / GX__CUDA_SIDE][N / GX__CUDA_SIDE],
+                                                     const GxCudaDocument *documents, const GxCudaAttention &p,
+                                                     const GxCudaTile &other)
+{
+    const int tx = (int)threadIdx.x % GX__CUDA_SIDE, ty = (int)threadIdx.x / GX__CUDA_SIDE;
+    if (!p.a.documents) return;
+#pragma unroll
+    for (int i = 0; i < M / GX__CUDA_SIDE; i++) {
+        const GxCudaDocument own = documents[ty + i * GX__CUDA_SIDE];
+#pragma unroll
+        for (int j = 0; j < N / GX__CUDA_SIDE; j++) {
+            const int64_t position = other.position + tx + j * GX__CUDA_SIDE;
+            if (position < own.begin || position >= own.end) s[i][j] = -INFINITY;
+        }
+    }
+}
+
+// The keys of a run that somebody in the query tile may see: its last row sees the most.
+static __device__ __forceinline__ GxCudaRange gx__cuda_seen(const GxCudaDocument *documents, const GxCudaAttention &p,
+                                                            const GxCudaTile &q, const GxRun &k)
+{
+    GxCudaRange seen = gx__cuda_of_documents(documents, p, q, k);
+    const int64_t until = q.position + q.length - k.position;
+    if (p.a.causal && until < seen.end) seen.end = until;
+    return seen;
+}
+
+// The query rows of a run that may see a key of the tile; where the first of them is at a key's own position, rounded
+// down to whole tiles.
+static __device__ __forceinline__ GxCudaRange gx__cuda_seeing(const GxCudaDocument *documents, const GxCudaAttention &p,
+                                                              const GxRun &q, const GxCudaTile &k, int size)
+{
+    GxCudaRange seeing = gx__cuda_of_documents(documents, p, k, q);
+    const int64_t first = (k.position - q.position) / size * size;
+    if (p.a.causal && first > seeing.begin) seeing.begin = first;
+    return seeing;
 }
 
 template <class T>
@@ -234,6 +315,46 @@ static __device__ __forceinline__ void gx__cuda_accumulate(float (&acc)[M / GX__
     }
 }
 
+// ---- dropout -------------------------------------------------------------------------------------------------------
+
+// keep[query][key] = 0 or what the probability is multiplied by, of all queries and keys of two tiles; TURNED:
+// keep[key][query]. A thread draws for four keys whose positions follow a multiple of 4.
+template <int ROWS, bool TURNED>
+static __device__ __forceinline__ void gx__cuda_draw_keep(float (*keep)[ROWS + 4], const GxCudaAttention &p,
+                                                          const GxCudaTile &queries, const GxCudaTile &keys, int64_t b,
+                                                          int64_t head)
+{
+    enum { DRAWS = ROWS / 4 + 1 }; // of a row; keys may begin within the first
+    const uint64_t seed = p.step->seed;
+    const uint32_t step = (uint32_t)p.step->step;
+    const int before = (int)(keys.position % 4);
+    for (int i = (int)threadIdx.x; i < ROWS * DRAWS; i += GX_CUDA_BLOCK) {
+        const int r = i / DRAWS, draw = i % DRAWS;
+        const uint64_t row =
+            gx_dropout_query(p.a.first_sample + b, p.a.heads, p.a.head_first + head, p.a.T, queries.position + r);
+        const GxRandom4 random = gx_philox(seed, row + (uint64_t)(keys.position / 4 + draw), step, p.a.site);
+#pragma unroll
+        for (int w = 0; w < 4; w++) {
+            const int c = draw * 4 + w - before;
+            if (c < 0 || c >= ROWS) continue;
+            *(TURNED ? &keep[c][r] : &keep[r][c]) = random.w[w] >= p.threshold ? p.keep : 0.0f;
+        }
+    }
+}
+
+// s[i][j] *= keep[ty+16i][tx+16j]: each thread reads what it then puts its own into.
+template <int M, int N>
+static __device__ __forceinline__ void gx__cuda_drop(float (&s)[M / GX__CUDA_SIDE][N / GX__CUDA_SIDE],
+                                                     const float (*keep)[N + 4], const GxCudaAttention &p)
+{
+    const int tx = (int)threadIdx.x % GX__CUDA_SIDE, ty = (int)threadIdx.x / GX__CUDA_SIDE;
+    if (p.a.dropout == 0) return;
+#pragma unroll
+    for (int i = 0; i < M / GX__CUDA_SIDE; i++)
+#pragma unroll
+        for (int j = 0; j < N / GX__CUDA_SIDE; j++) s[i][j] *= keep[ty + i * GX__CUDA_SIDE][tx + j * GX__CUDA_SIDE];
+}
+
 // Over the 16 lanes that hold a row of scores.
 static __device__ __forceinline__ float gx__cuda_row_max(float x)
 {
@@ -249,7 +370,7 @@ static __device__ __forceinline__ float gx__cuda_row_sum(float x)
 // ---- forward -------------------------------------------------------------------------------------------------------
 // For each query tile, over key tiles: s = scale * q k^T; running maximum m and sum l of a row:
 //     l = l*exp(m_old - m) + sum_j exp(s[j] - m),  o = o*exp(m_old - m) + sum_j exp(s[j] - m) v[j]
-// At the end o = o/l and lse = m + log(l).
+// At the end o = o/l and lse = m + log(l). With dropout exp(s[j] - m) is multiplied by keep[j] in o, not in l.
 
 // A row of scores to probabilities against the new maximum (in units of log2), of the keys up to `last`; o's row is
 // rescaled to it.
@@ -261,7 +382,8 @@ static __device__ __forceinline__ void gx__cuda_softmax_row(float (&s)[N], float
     float m = *maximum, l = 0;
 #pragma unroll
     for (int j = 0; j < N; j++) {
-        s[j] = tx + j * GX__CUDA_SIDE <= last ? s[j] * scale_log2 : -INFINITY;
+        const int visible = tx + j * GX__CUDA_SIDE <= last && !(s[j] == -INFINITY); // NaN is
+        s[j] = visible ? s[j] * scale_log2 : -INFINITY;
         m = fmaxf(m, s[j]);
     }
     m = gx__cuda_row_max(m);
@@ -309,6 +431,7 @@ static __device__ __forceinline__ void gx__cuda_forward_tile(T *o, float *lse, c
     GX_DYNAMIC_SHARED(float, shared);
     float(*qs)[HEAD + 4] = reinterpret_cast<float(*)[HEAD + 4]>(shared), (*kv)[HEAD + 4] = qs + ROWS;
     float(*ps)[ROWS + 4] = reinterpret_cast<float(*)[ROWS + 4]>(kv + ROWS);
+    GxCudaDocument *documents = reinterpret_cast<GxCudaDocument *>(ps + ROWS);
     const int ty = (int)threadIdx.x / GX__CUDA_SIDE;
     const int64_t kv_head = (p.a.q_first + head) / p.group, kv_stride = p.a.B * p.a.kv_stride;
     float acc[N][HEAD / GX__CUDA_SIDE] = {}, m[N], l[N] = {};
@@ -316,21 +439,26 @@ static __device__ __forceinline__ void gx__cuda_forward_tile(T *o, float *lse, c
     for (int i = 0; i < N; i++) m[i] = -INFINITY;
     gx__cuda_load_tile<T, ROWS, HEAD>(qs, gx__cuda_head(q, tile.row, b, head, p.a.q_stride, p), p.a.B * p.a.q_stride,
                                       tile.length, p);
-    for (int run = 0; run < p.a.k_runs.n; run++)
-        for (int64_t begin = 0; begin < gx__cuda_seen(p, tile, p.a.k_runs.run[run]); begin += ROWS) {
+    gx__cuda_load_documents<ROWS>(documents, p, tile, b);
+    for (int run = 0; run < p.a.k_runs.n; run++) {
+        const GxCudaRange seen = gx__cuda_seen(documents, p, tile, p.a.k_runs.run[run]);
+        for (int64_t begin = seen.begin; begin < seen.end; begin += ROWS) {
             const GxCudaTile keys = gx__cuda_part(p.a.k_runs.run[run], begin, ROWS);
             float s[N][N];
             __syncthreads(); // the values of the tile before are read
+            if (p.a.dropout != 0) gx__cuda_draw_keep<ROWS, false>(ps, p, tile, keys, b, head);
             gx__cuda_load_tile<T, ROWS, HEAD>(kv, gx__cuda_head(k, keys.row, b, kv_head, p.a.kv_stride, p), kv_stride,
                                               keys.length, p);
             __syncthreads();
             gx__cuda_scores<ROWS, ROWS, HEAD>(s, qs, kv, (int)p.a.head_dim);
+            gx__cuda_hide<ROWS, ROWS>(s, documents, p, keys);
 #pragma unroll
             for (int i = 0; i < N; i++) {
                 const int diagonal = ty + i * GX__CUDA_SIDE + gx__cuda_diagonal(p, tile, keys);
                 const int last = diagonal < keys.length ? diagonal : keys.length - 1;
                 gx__cuda_softmax_row(s[i], acc[i], &m[i], &l[i], last, p.scale_log2);
             }
+            gx__cuda_drop<ROWS, ROWS>(s, ps, p);
             gx__cuda_put<ROWS, ROWS>(ps, s);
             __syncthreads(); // the probabilities are there, the keys are read
             gx__cuda_load_tile<T, ROWS, HEAD>(kv, gx__cuda_head(v, keys.row, b, kv_head, p.a.kv_stride, p), kv_stride,
@@ -338,6 +466,7 @@ static __device__ __forceinline__ void gx__cuda_forward_tile(T *o, float *lse, c
             __syncthreads();
             gx__cuda_accumulate<ROWS, ROWS, HEAD>(acc, ps, kv, (int)p.a.head_dim);
         }
+    }
     gx__cuda_forward_finish<T, ROWS, HEAD>(o, lse, acc, m, l, p, tile, b, head);
 }
 
@@ -360,6 +489,7 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK, 2)
 // ---- backward ------------------------------------------------------------------------------------------------------
 // p = exp(s - lse), dp = d_o v^T, ds = scale*p*(dp - D), D = rowsum(d_o * o)
 // dv += p^T d_o, dk += ds^T q, dq += ds k
+// With dropout dp = keep*(d_o v^T) and dv += (keep*p)^T d_o; D is the same, since o has the same keep in it.
 
 // D[row, head], one warp each: 8 rows and heads to a block. N = 1 or the elements of 16 bytes. o and d_o are read once.
 template <class T, int N>
@@ -382,10 +512,11 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
     }
 }
 
-// One (query, key) pair: the score s becomes p, dp becomes ds.
+// One (query, key) pair: the score s becomes p, dp becomes ds. A score of -inf: they do not see each other.
 static __device__ __forceinline__ void gx__cuda_softmax_backward(float *s, float *dp, float lse, float D, int visible,
                                                                  const GxCudaAttention &p)
 {
+    visible = visible && !(*s == -INFINITY); // NaN is
     const float probability = visible ? exp2f(*s * p.scale_log2 - lse * GX__CUDA_LOG2_E) : 0.0f;
     *s = probability;
     *dp = probability * (*dp - D) * p.scale;
@@ -397,8 +528,9 @@ static __device__ __forceinline__ void
 gx__cuda_backward_keys_step(float (&dk)[GxCudaTiles<HEAD>::BACKWARD / GX__CUDA_SIDE][HEAD / GX__CUDA_SIDE],
                             float (&dv)[GxCudaTiles<HEAD>::BACKWARD / GX__CUDA_SIDE][HEAD / GX__CUDA_SIDE],
                             const float (*qs)[HEAD + 4], const float (*os)[HEAD + 4], const float (*ks)[HEAD + 4],
-                            const float (*vs)[HEAD + 4], float (*ps)[GxCudaTiles<HEAD>::BACKWARD + 4], const float *lse,
-                            const float *D, const GxCudaAttention &p, const GxCudaTile &queries, const GxCudaTile &keys)
+                            const float (*vs)[HEAD + 4], float (*ps)[GxCudaTiles<HEAD>::BACKWARD + 4],
+                            const GxCudaDocument *documents, const float *lse, const float *D, const GxCudaAttention &p,
+                            const GxCudaTile &queries, const GxCudaTile &keys)
 {
     constexpr int ROWS = GxCudaTiles<HEAD>::BACKWARD, N = ROWS / GX__CUDA_SIDE;
     const int tx = (int)threadIdx.x % GX__CUDA_SIDE, ty = (int)threadIdx.x / GX__CUDA_SIDE,
@@ -406,6 +538,8 @@ gx__cuda_backward_keys_step(float (&dk)[GxCudaTiles<HEAD>::BACKWARD / GX__CUDA_S
     float s[N][N], ds[N][N];
     gx__cuda_scores<ROWS, ROWS, HEAD>(s, ks, qs, (int)p.a.head_dim);
     gx__cuda_scores<ROWS, ROWS, HEAD>(ds, vs, os, (int)p.a.head_dim);
+    gx__cuda_hide<ROWS, ROWS>(s, documents, p, queries);
+    gx__cuda_drop<ROWS, ROWS>(ds, ps, p);
 #pragma unroll
     for (int j = 0; j < N; j++) {
         const int r = tx + j * GX__CUDA_SIDE;
@@ -418,6 +552,7 @@ gx__cuda_backward_keys_step(float (&dk)[GxCudaTiles<HEAD>::BACKWARD / GX__CUDA_S
                                       r < queries.length && key < keys.length && key <= r + diagonal, p);
         }
     }
+    gx__cuda_drop<ROWS, ROWS>(s, ps, p);
     gx__cuda_put<ROWS, ROWS>(ps, s);
     __syncthreads();
     gx__cuda_accumulate<ROWS, ROWS, HEAD>(dv, ps, os, (int)p.a.head_dim);
@@ -439,26 +574,30 @@ gx__cuda_backward_keys_tile(T *dk, T *dv, const T *d_o, const float *lse, const 
     float(*qs)[HEAD + 4] = reinterpret_cast<float(*)[HEAD + 4]>(shared), (*os)[HEAD + 4] = qs + ROWS,
                       (*ks)[HEAD + 4] = os + ROWS, (*vs)[HEAD + 4] = ks + ROWS;
     float(*ps)[ROWS + 4] = reinterpret_cast<float(*)[ROWS + 4]>(vs + ROWS);
+    GxCudaDocument *documents = reinterpret_cast<GxCudaDocument *>(ps + ROWS);
     const int64_t kv_stride = p.a.B * p.a.kv_stride, first = kv_head * p.group - p.a.q_first, end = first + p.group;
     float acc_k[N][HEAD / GX__CUDA_SIDE] = {}, acc_v[N][HEAD / GX__CUDA_SIDE] = {};
     gx__cuda_load_tile<T, ROWS, HEAD>(ks, gx__cuda_head(k, keys.row, b, kv_head, p.a.kv_stride, p), kv_stride,
                                       keys.length, p);
     gx__cuda_load_tile<T, ROWS, HEAD>(vs, gx__cuda_head(v, keys.row, b, kv_head, p.a.kv_stride, p), kv_stride,
                                       keys.length, p);
+    gx__cuda_load_documents<ROWS>(documents, p, keys, b);
     for (int64_t head = first < 0 ? 0 : first; head < (end < p.a.H ? end : p.a.H); head++)
         for (int run = 0; run < p.a.q_runs.n; run++) {
             const GxRun &rows = p.a.q_runs.run[run];
-            for (int64_t begin = gx__cuda_first_seeing(p, rows, keys, ROWS); begin < rows.length; begin += ROWS) {
+            const GxCudaRange seeing = gx__cuda_seeing(documents, p, rows, keys, ROWS);
+            for (int64_t begin = seeing.begin; begin < seeing.end; begin += ROWS) {
                 const GxCudaTile queries = gx__cuda_part(rows, begin, ROWS);
                 const int64_t at = (queries.row * p.a.B + b) * p.a.H + head;
                 __syncthreads(); // the queries of the tile before are read
+                if (p.a.dropout != 0) gx__cuda_draw_keep<ROWS, true>(ps, p, queries, keys, b, head);
                 gx__cuda_load_tile<T, ROWS, HEAD>(qs, gx__cuda_head(q, queries.row, b, head, p.a.q_stride, p),
                                                   p.a.B * p.a.q_stride, queries.length, p);
                 gx__cuda_load_tile<T, ROWS, HEAD>(os, gx__cuda_head(d_o, queries.row, b, head, p.a.o_stride, p),
                                                   p.a.B * p.a.o_stride, queries.length, p);
                 __syncthreads();
-                gx__cuda_backward_keys_step<T, HEAD>(acc_k, acc_v, qs, os, ks, vs, ps, lse + at, D + at, p, queries,
-                                                     keys);
+                gx__cuda_backward_keys_step<T, HEAD>(acc_k, acc_v, qs, os, ks, vs, ps, documents, lse + at, D + at, p,
+                                                     queries, keys);
             }
         }
     gx__cuda_store_tile<T, ROWS, HEAD>(gx__cuda_head(dk, keys.row, b, kv_head, p.a.kv_stride, p), acc_k, kv_stride,
@@ -488,8 +627,8 @@ static __device__ __forceinline__ void
 gx__cuda_backward_queries_step(float (&dq)[GxCudaTiles<HEAD>::BACKWARD / GX__CUDA_SIDE][HEAD / GX__CUDA_SIDE],
                                const float (*qs)[HEAD + 4], const float (*os)[HEAD + 4], const float (*ks)[HEAD + 4],
                                const float (*vs)[HEAD + 4], float (*ps)[GxCudaTiles<HEAD>::BACKWARD + 4],
-                               const float *lse, const float *D, const GxCudaAttention &p, const GxCudaTile &queries,
-                               const GxCudaTile &keys)
+                               const GxCudaDocument *documents, const float *lse, const float *D,
+                               const GxCudaAttention &p, const GxCudaTile &queries, const GxCudaTile &keys)
 {
     constexpr int ROWS = GxCudaTiles<HEAD>::BACKWARD, N = ROWS / GX__CUDA_SIDE;
     const int tx = (int)threadIdx.x % GX__CUDA_SIDE, ty = (int)threadIdx.x / GX__CUDA_SIDE,
@@ -497,6 +636,8 @@ gx__cuda_backward_queries_step(float (&dq)[GxCudaTiles<HEAD>::BACKWARD / GX__CUD
     float s[N][N], ds[N][N];
     gx__cuda_scores<ROWS, ROWS, HEAD>(s, qs, ks, (int)p.a.head_dim);
     gx__cuda_scores<ROWS, ROWS, HEAD>(ds, os, vs, (int)p.a.head_dim);
+    gx__cuda_hide<ROWS, ROWS>(s, documents, p, keys);
+    gx__cuda_drop<ROWS, ROWS>(ds, ps, p);
 #pragma unroll
     for (int i = 0; i < N; i++) {
         const int r = ty + i * GX__CUDA_SIDE;
@@ -524,6 +665,7 @@ gx__cuda_backward_queries_tile(T *dq, const T *d_o, const float *lse, const floa
     float(*qs)[HEAD + 4] = reinterpret_cast<float(*)[HEAD + 4]>(shared), (*os)[HEAD + 4] = qs + ROWS,
                       (*ks)[HEAD + 4] = os + ROWS, (*vs)[HEAD + 4] = ks + ROWS;
     float(*ps)[ROWS + 4] = reinterpret_cast<float(*)[ROWS + 4]>(vs + ROWS);
+    GxCudaDocument *documents = reinterpret_cast<GxCudaDocument *>(ps + ROWS);
     const int64_t kv_head = (p.a.q_first + head) / p.group, kv_stride = p.a.B * p.a.kv_stride,
                   q_stride = p.a.B * p.a.q_stride;
     const int64_t at = (queries.row * p.a.B + b) * p.a.H + head;
@@ -532,17 +674,22 @@ gx__cuda_backward_queries_tile(T *dq, const T *d_o, const float *lse, const floa
                                       queries.length, p);
     gx__cuda_load_tile<T, ROWS, HEAD>(os, gx__cuda_head(d_o, queries.row, b, head, p.a.o_stride, p),
                                       p.a.B * p.a.o_stride, queries.length, p);
-    for (int run = 0; run < p.a.k_runs.n; run++)
-        for (int64_t begin = 0; begin < gx__cuda_seen(p, queries, p.a.k_runs.run[run]); begin += ROWS) {
+    gx__cuda_load_documents<ROWS>(documents, p, queries, b);
+    for (int run = 0; run < p.a.k_runs.n; run++) {
+        const GxCudaRange seen = gx__cuda_seen(documents, p, queries, p.a.k_runs.run[run]);
+        for (int64_t begin = seen.begin; begin < seen.end; begin += ROWS) {
             const GxCudaTile keys = gx__cuda_part(p.a.k_runs.run[run], begin, ROWS);
             __syncthreads(); // the keys of the tile before are read
+            if (p.a.dropout != 0) gx__cuda_draw_keep<ROWS, false>(ps, p, queries, keys, b, head);
             gx__cuda_load_tile<T, ROWS, HEAD>(ks, gx__cuda_head(k, keys.row, b, kv_head, p.a.kv_stride, p), kv_stride,
                                               keys.length, p);
             gx__cuda_load_tile<T, ROWS, HEAD>(vs, gx__cuda_head(v, keys.row, b, kv_head, p.a.kv_stride, p), kv_stride,
                                               keys.length, p);
             __syncthreads();
-            gx__cuda_backward_queries_step<T, HEAD>(acc, qs, os, ks, vs, ps, lse + at, D + at, p, queries, keys);
+            gx__cuda_backward_queries_step<T, HEAD>(acc, qs, os, ks, vs, ps, documents, lse + at, D + at, p, queries,
+                                                    keys);
         }
+    }
     gx__cuda_store_tile<T, ROWS, HEAD>(gx__cuda_head(dq, queries.row, b, head, p.a.q_stride, p), acc, q_stride,
                                        queries.length, p);
 }
@@ -569,7 +716,7 @@ static int gx__cuda_rows_packed(const void *x, int64_t stride, const GxAttention
     return gx_aligned(x) && stride * size % 16 == 0 && a->head_dim * size % 16 == 0;
 }
 
-static GxCudaAttention gx__cuda_attention_of(const GxAttention *a)
+static GxCudaAttention gx__cuda_attention_of(const GxContext *g, const GxAttention *a)
 {
     GxCudaAttention p = GX_ZERO;
     p.a = *a;
@@ -577,6 +724,9 @@ static GxCudaAttention gx__cuda_attention_of(const GxAttention *a)
     p.q_rows = gx_runs_rows(&a->q_runs) * a->B;
     p.scale = a->scale != 0 ? a->scale : 1.0f / sqrtf((float)a->head_dim);
     p.scale_log2 = p.scale * GX__CUDA_LOG2_E;
+    p.step = g->step;
+    p.threshold = gx_dropout_threshold(a->dropout);
+    p.keep = 1.0f / (1.0f - a->dropout);
     return p;
 }
 
@@ -627,7 +777,7 @@ void gx_cuda_attention_forward(GxContext *g, void *o, float *lse, const void *q,
                                const GxAttention *a, void *scratch)
 {
     (void)scratch;
-    GxCudaAttention p = gx__cuda_attention_of(a);
+    GxCudaAttention p = gx__cuda_attention_of(g, a);
     p.packed = gx__cuda_rows_packed(o, a->o_stride, a) && gx__cuda_rows_packed(q, a->q_stride, a) &&
                gx__cuda_rows_packed(k, a->kv_stride, a) && gx__cuda_rows_packed(v, a->kv_stride, a);
     GX__CUDA_HEADS(a, gx__cuda_launch_forward, g, o, lse, q, k, v, &p);
@@ -669,7 +819,7 @@ void gx_cuda_attention_backward(GxContext *g, void *dq, void *dk, void *dv, cons
                                 const float *lse, const void *q, const void *k, const void *v, const GxAttention *a,
                                 void *scratch)
 {
-    GxCudaAttention p = gx__cuda_attention_of(a);
+    GxCudaAttention p = gx__cuda_attention_of(g, a);
     const void *of_q[] = {q, dq}, *of_kv[] = {k, v, dk, dv}, *of_o[] = {o, d_o};
     p.packed = 1;
     for (const void *x : of_q) p.packed &= gx__cuda_rows_packed(x, a->q_stride, a);

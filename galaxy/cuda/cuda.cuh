@@ -4,6 +4,7 @@
 #include "activation.cuh"
 #include "attention.cuh"
 #include "cuda.h"
+#include "dropout.cuh"
 #include "elementwise.cuh"
 #include "embedding.cuh"
 #include "linear.cuh"
@@ -11,7 +12,9 @@
 #include "memory.cuh"
 #include "norm.cuh"
 #include "optimizer.cuh"
+#include "residual.cuh"
 #include "rope.cuh"
+#include "rows.cuh"
 #endif
 
 #if defined(GALAXY_CUDA_IMPLEMENTATION) && !defined(GX_CUDA_IMPLEMENTED)
@@ -45,14 +48,28 @@ static GxDevice gx__cuda_device_filled(void)
     d.copy = gx_cuda_copy;
     d.convert = gx_cuda_convert;
     d.add = gx_cuda_add;
+    d.scale = gx_cuda_scale;
     d.sum = gx_cuda_sum;
 
     d.embedding_forward = gx_cuda_embedding_forward;
     d.embedding_backward = gx_cuda_embedding_backward;
 
+    d.pick_rows = gx_cuda_pick_rows;
+    d.add_rows = gx_cuda_add_rows;
+    d.mean_rows_forward = gx_cuda_mean_rows_forward;
+    d.mean_rows_backward = gx_cuda_mean_rows_backward;
+    d.normalize_rows_forward = gx_cuda_normalize_rows_forward;
+    d.normalize_rows_backward = gx_cuda_normalize_rows_backward;
+
     d.rms_norm_forward = gx_cuda_rms_norm_forward;
     d.add_rms_norm_forward = gx_cuda_add_rms_norm_forward;
     d.rms_norm_backward = gx_cuda_rms_norm_backward;
+    d.layer_norm_forward = gx_cuda_layer_norm_forward;
+    d.layer_norm_backward = gx_cuda_layer_norm_backward;
+
+    d.dropout = gx_cuda_dropout;
+    d.residual_forward = gx_cuda_residual_forward;
+    d.residual_backward = gx_cuda_residual_backward;
 
     d.linear_forward = gx_cuda_linear_forward;
     d.linear_backward_input = gx_cuda_linear_backward_input;
@@ -66,11 +83,17 @@ static GxDevice gx__cuda_device_filled(void)
 
     d.swiglu_forward = gx_cuda_swiglu_forward;
     d.swiglu_backward = gx_cuda_swiglu_backward;
+    d.gelu_forward = gx_cuda_gelu_forward;
+    d.gelu_backward = gx_cuda_gelu_backward;
+    d.tanh_forward = gx_cuda_tanh_forward;
+    d.tanh_backward = gx_cuda_tanh_backward;
 
     d.cross_entropy = gx_cuda_cross_entropy;
     d.cross_entropy_maximum = gx_cuda_cross_entropy_maximum;
     d.cross_entropy_sums = gx_cuda_cross_entropy_sums;
     d.cross_entropy_finish = gx_cuda_cross_entropy_finish;
+    d.squared_error = gx_cuda_squared_error;
+    d.binary_cross_entropy = gx_cuda_binary_cross_entropy;
 
     d.sum_squares = gx_cuda_sum_squares;
     d.clip = gx_cuda_clip;

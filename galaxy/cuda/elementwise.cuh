@@ -9,6 +9,7 @@ void gx_cuda_zero(GxContext *g, void *x, int64_t bytes);
 void gx_cuda_copy(GxContext *g, void *y, const void *x, int64_t bytes);
 void gx_cuda_convert(GxContext *g, void *y, GxDtype to, const void *x, GxDtype from, int64_t n);
 void gx_cuda_add(GxContext *g, void *y, const void *a, const void *b, int64_t n, GxDtype dtype);
+void gx_cuda_scale(GxContext *g, void *y, const void *x, int64_t n, float factor, GxDtype dtype);
 void gx_cuda_sum(GxContext *g, double *total, const float *x, int64_t n, int accumulate, double *scratch);
 
 GX_END
@@ -76,6 +77,30 @@ template <class T> static void gx__cuda_add(GxContext *g, void *y, const void *a
 void gx_cuda_add(GxContext *g, void *y, const void *a, const void *b, int64_t n, GxDtype dtype)
 {
     GX_CUDA_TYPES(dtype, gx__cuda_add, g, y, a, b, n);
+}
+
+// y[i] = factor * x[i]
+template <class T> struct GxScaleOp : GxEachOp {
+    T *y;
+    const T *x;
+    float factor;
+    template <int N> __device__ void at(int64_t i) const
+    {
+        float v[N];
+        gx_load(v, x + i);
+        for (int j = 0; j < N; j++) v[j] *= factor;
+        gx_store(y + i, v);
+    }
+};
+template <class T> static void gx__cuda_scale(GxContext *g, void *y, const void *x, int64_t n, float factor)
+{
+    const GxScaleOp<T> op = {{}, (T *)y, (const T *)x, factor};
+    gx_each<T>(g, "scale", op, n, gx_aligned(y) && gx_aligned(x));
+}
+
+void gx_cuda_scale(GxContext *g, void *y, const void *x, int64_t n, float factor, GxDtype dtype)
+{
+    GX_CUDA_TYPES(dtype, gx__cuda_scale, g, y, x, n, factor);
 }
 
 // part[b]: the sum of x, or of its squares, over block b of GX_SUM_BLOCK elements: 256 threads, each with 4 neighbours

@@ -5,10 +5,8 @@
 #include "kernel.cuh"
 GX_BEGIN
 
-void gx_cuda_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *ids, int64_t R, int64_t C,
-                               int64_t v_begin, int64_t v_end, GxDtype dtype);
-void gx_cuda_embedding_backward(GxContext *g, float *dw, const void *dy, const int32_t *ids, int64_t R, int64_t C,
-                                int64_t v_begin, int64_t v_end, int accumulate, GxDtype dtype);
+void gx_cuda_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *ids, const GxEmbedding *e);
+void gx_cuda_embedding_backward(GxContext *g, float *dw, const void *dy, const int32_t *ids, const GxEmbedding *e);
 
 GX_END
 #endif
@@ -17,32 +15,35 @@ GX_END
 #define GX_CUDA_EMBEDDING_IMPLEMENTED
 #include "elementwise.cuh"
 
-// y[r,c] = w[ids[r] - v_begin, c], 0 where ids[r] is not in [v_begin, v_end)
+// y[r,c] = (accumulate ? y[r,c] : 0) + w[ids[r] - v_begin, c], without w where ids[r] is not in [v_begin, v_end)
 template <class T> struct GxEmbeddingForwardOp {
     T *y;
     const T *w;
     const int32_t *ids;
     int64_t C, v_begin, v_end;
+    int accumulate;
     template <int N> __device__ void at(int64_t r, int64_t c) const
     {
         const int64_t id = ids[r];
-        float v[N] = {};
-        if (id >= v_begin && id < v_end) gx_load(v, w + (id - v_begin) * C + c);
+        const bool here = id >= v_begin && id < v_end;
+        float v[N] = {}, add[N] = {};
+        if (accumulate && !here) return;
+        if (here) gx_load(v, w + (id - v_begin) * C + c);
+        if (accumulate) gx_load(add, y + r * C + c);
+        for (int i = 0; accumulate && i < N; i++) v[i] += add[i];
         gx_store(y + r * C + c, v);
     }
 };
 template <class T>
-static void gx__cuda_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *ids, int64_t R, int64_t C,
-                                       int64_t v_begin, int64_t v_end)
+static void gx__cuda_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *ids, const GxEmbedding *e)
 {
-    const GxEmbeddingForwardOp<T> op = {(T *)y, (const T *)w, ids, C, v_begin, v_end};
-    gx_each_row<T>(g, "embedding_forward", op, R, C, gx_wide<T>(C, y, w));
+    const GxEmbeddingForwardOp<T> op = {(T *)y, (const T *)w, ids, e->C, e->v_begin, e->v_end, e->accumulate};
+    gx_each_row<T>(g, "embedding_forward", op, e->R, e->C, gx_wide<T>(e->C, y, w));
 }
 
-void gx_cuda_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *ids, int64_t R, int64_t C,
-                               int64_t v_begin, int64_t v_end, GxDtype dtype)
+void gx_cuda_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *ids, const GxEmbedding *e)
 {
-    GX_CUDA_TYPES(dtype, gx__cuda_embedding_forward, g, y, w, ids, R, C, v_begin, v_end);
+    GX_CUDA_TYPES(e->dtype, gx__cuda_embedding_forward, g, y, w, ids, e);
 }
 
 // ---- backward ------------------------------------------------------------------------------------------------------
@@ -80,11 +81,11 @@ static __device__ int gx__cuda_rows_of_id(uint16_t *list, const int32_t *ids, in
 template <class T, int N>
 static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
     gx__cuda_embedding_rows(float *dw, const T *dy, const int32_t *ids, int rows, int64_t C, int64_t v_begin,
-                            int64_t v_end)
+                            int64_t v_end, int64_t ignored)
 {
     GX_SHARED(uint16_t, list, [GX_EMBEDDING_CHUNK]);
     const int row = (int)blockIdx.x, id = ids[row];
-    if (id < v_begin || id >= v_end) return;
+    if (id < v_begin || id >= v_end || id == ignored) return;
     int seen_before = 0;
     for (int r = (int)threadIdx.x; r < row; r += GX_CUDA_BLOCK) seen_before |= ids[r] == id;
     if (__syncthreads_or(seen_before)) return;
@@ -101,31 +102,60 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
     }
 }
 
-template <class T, int N>
-static void gx__cuda_launch_embedding_backward(GxContext *g, float *dw, const T *dy, const int32_t *ids, int64_t R,
-                                               int64_t C, int64_t v_begin, int64_t v_end)
+// A table of few rows (token types): nearly every row of dy goes to the same ones, so a block takes one row of the
+// table and 32 of its columns. Warp w adds up the rows w, w + 32, ... of its id, then the first warp the 32 sums, in
+// order.
+enum { GX_EMBEDDING_FEW = 32, GX_EMBEDDING_FEW_THREADS = GX_CUDA_MAX_WARPS * GX_WARP };
+
+template <class T>
+static __global__ void __launch_bounds__(GX_EMBEDDING_FEW_THREADS)
+    gx__cuda_embedding_few(float *dw, const T *dy, const int32_t *ids, int64_t R, int64_t C, int64_t v_begin,
+                           int64_t ignored)
 {
-    const int64_t parts = gx_min(gx_ceil_div(C, N * GX_CUDA_BLOCK), GX_CUDA_MAX_GRID_Y);
-    for (int64_t r = 0; r < R; r += GX_EMBEDDING_CHUNK) {
-        const int rows = (int)gx_min(GX_EMBEDDING_CHUNK, R - r);
+    enum { WARPS = GX_CUDA_MAX_WARPS };
+    GX_SHARED(float, of_warp, [WARPS][GX_WARP]);
+    const int lane = (int)threadIdx.x % GX_WARP, warp = (int)threadIdx.x / GX_WARP;
+    const int64_t id = v_begin + blockIdx.y, c = (int64_t)blockIdx.x * GX_WARP + lane;
+    if (id == ignored) return;
+    float sum = 0;
+#pragma unroll 4
+    for (int64_t r = warp; c < C && r < R; r += WARPS) sum += ids[r] == id ? gx_to_float(dy[r * C + c]) : 0;
+    of_warp[warp][lane] = sum;
+    __syncthreads();
+    if (warp > 0 || c >= C) return;
+    float total = dw[blockIdx.y * C + c];
+    for (int w = 0; w < WARPS; w++) total += of_warp[w][lane];
+    dw[blockIdx.y * C + c] = total;
+}
+
+template <class T, int N>
+static void gx__cuda_launch_embedding_backward(GxContext *g, float *dw, const T *dy, const int32_t *ids,
+                                               const GxEmbedding *e)
+{
+    const int64_t parts = gx_min(gx_ceil_div(e->C, N * GX_CUDA_BLOCK), GX_CUDA_MAX_GRID_Y);
+    for (int64_t r = 0; r < e->R; r += GX_EMBEDDING_CHUNK) {
+        const int rows = (int)gx_min(GX_EMBEDDING_CHUNK, e->R - r);
         GX_LAUNCH((gx__cuda_embedding_rows<T, N>), dim3((unsigned)rows, (unsigned)parts), GX_CUDA_BLOCK, 0,
-                  gx_cuda(g)->stream, dw, dy + r * C, ids + r, rows, C, v_begin, v_end);
+                  gx_cuda(g)->stream, dw, dy + r * e->C, ids + r, rows, e->C, e->v_begin, e->v_end, e->ignored);
     }
 }
 template <class T>
-static void gx__cuda_embedding_backward(GxContext *g, float *dw, const void *dy, const int32_t *ids, int64_t R,
-                                        int64_t C, int64_t v_begin, int64_t v_end)
+static void gx__cuda_embedding_backward(GxContext *g, float *dw, const void *dy, const int32_t *ids,
+                                        const GxEmbedding *e)
 {
     const T *d = (const T *)dy;
-    if (gx_wide<T>(C, dw, dy)) gx__cuda_launch_embedding_backward<T, GxPack<T>::N>(g, dw, d, ids, R, C, v_begin, v_end);
-    else gx__cuda_launch_embedding_backward<T, 1>(g, dw, d, ids, R, C, v_begin, v_end);
+    if (e->v_end - e->v_begin <= GX_EMBEDDING_FEW)
+        GX_LAUNCH((gx__cuda_embedding_few<T>),
+                  dim3((unsigned)gx_ceil_div(e->C, GX_WARP), (unsigned)(e->v_end - e->v_begin)),
+                  GX_EMBEDDING_FEW_THREADS, 0, gx_cuda(g)->stream, dw, d, ids, e->R, e->C, e->v_begin, e->ignored);
+    else if (gx_wide<T>(e->C, dw, dy)) gx__cuda_launch_embedding_backward<T, GxPack<T>::N>(g, dw, d, ids, e);
+    else gx__cuda_launch_embedding_backward<T, 1>(g, dw, d, ids, e);
     gx_cuda_check(g, "embedding_backward");
 }
 
-void gx_cuda_embedding_backward(GxContext *g, float *dw, const void *dy, const int32_t *ids, int64_t R, int64_t C,
-                                int64_t v_begin, int64_t v_end, int accumulate, GxDtype dtype)
+void gx_cuda_embedding_backward(GxContext *g, float *dw, const void *dy, const int32_t *ids, const GxEmbedding *e)
 {
-    if (!accumulate) gx_cuda_zero(g, dw, (v_end - v_begin) * C * 4);
-    GX_CUDA_TYPES(dtype, gx__cuda_embedding_backward, g, dw, dy, ids, R, C, v_begin, v_end);
+    if (!e->accumulate) gx_cuda_zero(g, dw, (e->v_end - e->v_begin) * e->C * 4);
+    GX_CUDA_TYPES(e->dtype, gx__cuda_embedding_backward, g, dw, dy, ids, e);
 }
 #endif

@@ -16,6 +16,11 @@ void gx_cuda_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, co
                                   const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, float scale,
                                   GxDtype dtype);
 
+void gx_cuda_squared_error(GxContext *g, float *losses, void *dlogits, const void *logits, const float *targets,
+                           int64_t R, int64_t V, float scale, GxDtype dtype);
+void gx_cuda_binary_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const float *targets,
+                                  int64_t R, int64_t V, float scale, GxDtype dtype);
+
 GX_END
 #endif
 
@@ -262,4 +267,73 @@ void gx_cuda_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, co
         GX_CUDA_TYPES(dtype, gx__cuda_cross_entropy_finish, g, dlogits, exps, sums, labels, R, V, v_begin, scale);
 }
 #undef GX__CUDA_LAUNCH_ROWS
+
+// ---- losses with targets -------------------------------------------------------------------------------------------
+// Such a loss is a struct with `at`: an element's loss and its gradient. A block per row, which is short: a thread per
+// element up to 256.
+struct GxLossOfElement {
+    float loss, gradient;
+};
+// loss = (x - t)^2, gradient = 2*(x - t)
+struct GxSquaredError {
+    static __device__ GxLossOfElement at(float x, float t) { return {(x - t) * (x - t), 2 * (x - t)}; }
+};
+// loss = max(x,0) - x*t + log(1 + exp(-|x|)), gradient = 1/(1 + exp(-x)) - t
+struct GxBinaryCrossEntropy {
+    static __device__ GxLossOfElement at(float x, float t)
+    {
+        return {fmaxf(x, 0) - x * t + log1pf(expf(-fabsf(x))), 1.0f / (1.0f + expf(-x)) - t};
+    }
+};
+
+template <class T, class Loss>
+static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
+    gx__cuda_target_rows(float *losses, T *dlogits, const T *logits, const float *targets, int64_t R, int64_t V,
+                         float scale)
+{
+    for (int64_t r = blockIdx.x; r < R; r += gridDim.x) {
+        float sum = 0;
+        for (int64_t v = threadIdx.x; v < V; v += blockDim.x) {
+            const GxLossOfElement e = Loss::at(gx_to_float(logits[r * V + v]), targets[r * V + v]);
+            sum += e.loss;
+            if (dlogits) dlogits[r * V + v] = gx_from_float<T>(scale * e.gradient);
+        }
+        sum = gx_block_sum(sum);
+        if (threadIdx.x == 0) losses[r] = sum;
+    }
+}
+template <class T, class Loss>
+static void gx__cuda_target_loss(GxContext *g, const char *name, float *losses, void *dlogits, const void *logits,
+                                 const float *targets, int64_t R, int64_t V, float scale)
+{
+    GX_LAUNCH((gx__cuda_target_rows<T, Loss>), (unsigned)gx_min(R, GX_CUDA_MAX_GRID_X),
+              gx_cuda_threads(V, GX_CUDA_BLOCK), 0, gx_cuda(g)->stream, losses, (T *)dlogits, (const T *)logits,
+              targets, R, V, scale);
+    gx_cuda_check(g, name);
+}
+template <class T>
+static void gx__cuda_squared_error(GxContext *g, float *losses, void *dlogits, const void *logits, const float *targets,
+                                   int64_t R, int64_t V, float scale)
+{
+    gx__cuda_target_loss<T, GxSquaredError>(g, "squared_error", losses, dlogits, logits, targets, R, V, scale);
+}
+template <class T>
+static void gx__cuda_binary_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits,
+                                          const float *targets, int64_t R, int64_t V, float scale)
+{
+    gx__cuda_target_loss<T, GxBinaryCrossEntropy>(g, "binary_cross_entropy", losses, dlogits, logits, targets, R, V,
+                                                  scale);
+}
+
+void gx_cuda_squared_error(GxContext *g, float *losses, void *dlogits, const void *logits, const float *targets,
+                           int64_t R, int64_t V, float scale, GxDtype dtype)
+{
+    GX_CUDA_TYPES(dtype, gx__cuda_squared_error, g, losses, dlogits, logits, targets, R, V, scale);
+}
+
+void gx_cuda_binary_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const float *targets,
+                                  int64_t R, int64_t V, float scale, GxDtype dtype)
+{
+    GX_CUDA_TYPES(dtype, gx__cuda_binary_cross_entropy, g, losses, dlogits, logits, targets, R, V, scale);
+}
 #endif

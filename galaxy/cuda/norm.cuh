@@ -13,6 +13,12 @@ void gx_cuda_rms_norm_backward(GxContext *g, void *dx, float *dw, const void *dy
                                const float *rstd, const void *w, int64_t R, int64_t C, int accumulate, GxDtype dtype,
                                float *scratch);
 
+void gx_cuda_layer_norm_forward(GxContext *g, void *y, float *mean, float *rstd, const void *x, const void *w,
+                                const void *b, int64_t R, int64_t C, float eps, GxDtype dtype);
+void gx_cuda_layer_norm_backward(GxContext *g, void *dx, float *dw, float *db, const void *dy, const void *x,
+                                 const float *mean, const float *rstd, const void *w, int64_t R, int64_t C,
+                                 int accumulate, GxDtype dtype, float *scratch);
+
 GX_END
 #endif
 
@@ -172,5 +178,236 @@ void gx_cuda_rms_norm_backward(GxContext *g, void *dx, float *dw, const void *dy
         GX_LAUNCH(gx__cuda_column_sum_finish, (unsigned)gx_ceil_div(C, GX_WARP), GX_CUDA_BLOCK, 0, gx_cuda(g)->stream,
                   dw, (const float *)part, gx_ceil_div(R, GX_NORM_BLOCK), C, accumulate);
     gx_cuda_check(g, "rms_norm_backward");
+}
+
+// ---- layer norm ----------------------------------------------------------------------------------------------------
+// Its kernels are those of ops/residual.h, too. What is normed comes from a Source: an x, or what is summed up on the
+// way; what becomes of dx is a Sink's: it is stored, or dropped and stored once more.
+
+// Rows of x.
+template <class T> struct GxNormSource {
+    const T *x;
+    int64_t C;
+    __device__ uint64_t begin(int64_t r) const { return (void)r, 0; }
+    template <int N> __device__ void at(float (&v)[N], int64_t r, int64_t c, uint64_t) const
+    {
+        gx_load(v, x + r * C + c);
+    }
+    __device__ const T *again(int64_t r) const { return x + r * C; } // where a row can be read once more
+};
+
+// y[r,c] = (v[r,c] - mean[r]) * rstd[r] * w[c] + b[c], v from the source, as it is stored
+// A block per row, with a thread per pack up to 512. The row waits in shared memory (C*size bytes) for its mean and
+// then for its rstd, or is read again where it is longer than that. mean, rstd NULL: not wanted.
+template <class T, int N, class Source>
+static __global__ void __launch_bounds__(GX_NORM_THREADS)
+    gx__cuda_layer_norm_rows(Source source, T *y, float *mean, float *rstd, const T *w, const T *b, int64_t R,
+                             int64_t C, float eps, int keep)
+{
+    GX_DYNAMIC_SHARED(T, row);
+    const int64_t first = (int64_t)threadIdx.x * N, step = (int64_t)blockDim.x * N;
+    for (int64_t r = blockIdx.x; r < R; r += gridDim.x) {
+        const T *kept = keep ? row : source.again(r); // a thread reads back only what it wrote or read itself
+        const uint64_t begin = source.begin(r);
+        float sum = 0, squares = 0, v[N], u[N], o[N];
+        for (int64_t c = first; c < C; c += step) {
+            source.at(v, r, c, begin);
+            if (keep) gx_store(row + c, v);
+            for (int i = 0; i < N; i++) sum += v[i];
+        }
+        const float m = gx_block_sum(sum) / (float)C;
+        for (int64_t c = first; c < C; c += step) {
+            gx_load(v, kept + c);
+            for (int i = 0; i < N; i++) squares += (v[i] - m) * (v[i] - m);
+        }
+        const float scale = 1.0f / sqrtf(gx_block_sum(squares) / (float)C + eps);
+        if (threadIdx.x == 0 && mean) mean[r] = m;
+        if (threadIdx.x == 0 && rstd) rstd[r] = scale;
+        for (int64_t c = first; c < C; c += step) {
+            gx_load(v, kept + c);
+            gx_load(u, w + c);
+            gx_load(o, b + c);
+            for (int i = 0; i < N; i++) v[i] = (v[i] - m) * scale * u[i] + o[i];
+            gx_store(y + r * C + c, v);
+        }
+    }
+}
+
+static inline int gx__cuda_keeps_row(int64_t C, int64_t size) { return C * size <= GX_CUDA_SHARED; }
+
+template <class T, int N, class Source>
+static void gx__cuda_launch_layer_norm(GxContext *g, const Source &source, T *y, float *mean, float *rstd, const T *w,
+                                       const T *b, int64_t R, int64_t C, float eps)
+{
+    const int keep = gx__cuda_keeps_row(C, sizeof(T));
+    GX_LAUNCH((gx__cuda_layer_norm_rows<T, N, Source>), (unsigned)gx_min(R, GX_CUDA_MAX_GRID_X),
+              gx_cuda_threads(gx_ceil_div(C, N), GX_NORM_THREADS), keep ? C * sizeof(T) : 0, gx_cuda(g)->stream, source,
+              y, mean, rstd, w, b, R, C, eps, keep);
+}
+template <class T>
+static void gx__cuda_layer_norm(GxContext *g, void *y, float *mean, float *rstd, const void *x, const void *w,
+                                const void *b, int64_t R, int64_t C, float eps)
+{
+    const GxNormSource<T> source = {(const T *)x, C};
+    T *out = (T *)y;
+    const T *weight = (const T *)w, *bias = (const T *)b;
+    if (gx_wide<T>(C, y, x, w, b))
+        gx__cuda_launch_layer_norm<T, GxPack<T>::N>(g, source, out, mean, rstd, weight, bias, R, C, eps);
+    else gx__cuda_launch_layer_norm<T, 1>(g, source, out, mean, rstd, weight, bias, R, C, eps);
+    gx_cuda_check(g, "layer_norm_forward");
+}
+
+void gx_cuda_layer_norm_forward(GxContext *g, void *y, float *mean, float *rstd, const void *x, const void *w,
+                                const void *b, int64_t R, int64_t C, float eps, GxDtype dtype)
+{
+    GX_CUDA_TYPES(dtype, gx__cuda_layer_norm, g, y, mean, rstd, x, w, b, R, C, eps);
+}
+
+// ---- layer norm, backward ------------------------------------------------------------------------------------------
+// With n = (x - mean)*rstd and d = dy*w: dx[r,c] = rstd[r] * (d[r,c] - mean_j d[r,j] - n[r,c] * mean_j d[r,j]*n[r,j])
+// dw[c] = (accumulate ? dw[c] : 0) + sum_r dy[r,c]*n[r,c], db[c] likewise sum_r dy[r,c]
+// As above: a block takes GX_NORM_BLOCK rows, one after the other, and gives its shares of what is summed over rows.
+
+enum { GX_SHARE_SINK, GX_SHARE_DW, GX_SHARE_DB, GX_SHARES }; // the sink's (a bias's gradient), dw, db
+struct GxCudaShares {
+    float *part[GX_SHARES]; // [blocks, C] each; NULL: not wanted
+    int shared;             // they grow in shared memory, C*4 bytes each, one behind the other
+};
+
+struct GxCudaPair {
+    float a, b;
+};
+static __device__ __forceinline__ GxCudaPair gx_block_sums(GxCudaPair x)
+{
+    const GxCudaPair none = {0, 0};
+    return gx_block_combine(x, none, [](GxCudaPair v) { return GxCudaPair{gx_warp_sum(v.a), gx_warp_sum(v.b)}; });
+}
+
+// share[c..] = (begins ? 0 : share[c..]) + v
+template <int N> static __device__ __forceinline__ void gx__cuda_share(float *share, const float (&v)[N], bool begins)
+{
+    float s[N];
+    for (int i = 0; i < N; i++) s[i] = (begins ? 0 : share[i]) + v[i];
+    gx_store(share, s);
+}
+
+// Stores dx, where it is wanted.
+template <class T> struct GxNormSink {
+    T *dx;
+    int64_t C;
+    __device__ uint64_t begin(int64_t r) const { return (void)r, 0; }
+    template <int N> __device__ void at(float (&v)[N], int64_t r, int64_t c, uint64_t) const
+    {
+        if (dx) gx_store(dx + r * C + c, v);
+    }
+};
+
+// w NULL: no norm, what goes to the sink is dy itself.
+template <class T, int N, class Sink>
+static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
+    gx__cuda_layer_norm_backward_rows(Sink sink, GxCudaShares shares, const T *dy, const T *x, const float *mean,
+                                      const float *rstd, const T *w, int64_t R, int64_t C)
+{
+    GX_DYNAMIC_SHARED(float, shared);
+    const int64_t first = (int64_t)threadIdx.x * N, step = (int64_t)blockDim.x * N,
+                  begin = (int64_t)blockIdx.x * GX_NORM_BLOCK;
+    float *share[GX_SHARES], *free_memory = shared, d[N], n[N], u[N];
+    for (int k = 0; k < GX_SHARES; k++) {
+        share[k] = shares.part[k] && shares.shared ? free_memory
+                   : shares.part[k]                ? shares.part[k] + blockIdx.x * C
+                                                   : NULL;
+        if (shares.part[k]) free_memory += C;
+    }
+    for (int64_t r = begin; r < R && r < begin + GX_NORM_BLOCK; r++) {
+        const float m = w ? mean[r] : 0, scale = w ? rstd[r] : 0;
+        const uint64_t drawn = sink.begin(r);
+        GxCudaPair sums = {0, 0};
+        for (int64_t c = first; w && c < C; c += step) {
+            gx_load(d, dy + r * C + c);
+            gx_load(n, x + r * C + c);
+            gx_load(u, w + c);
+            if (share[GX_SHARE_DB]) gx__cuda_share(share[GX_SHARE_DB] + c, d, r == begin);
+            for (int i = 0; i < N; i++) {
+                n[i] = (n[i] - m) * scale;
+                sums.a += d[i] * u[i], sums.b += d[i] * u[i] * n[i];
+                n[i] *= d[i];
+            }
+            if (share[GX_SHARE_DW]) gx__cuda_share(share[GX_SHARE_DW] + c, n, r == begin);
+        }
+        if (w) sums = gx_block_sums(sums);
+        const float of_d = sums.a / (float)C, of_dn = sums.b / (float)C;
+        for (int64_t c = first; c < C; c += step) { // the second reading comes from the L1 cache
+            gx_load(d, dy + r * C + c);
+            if (w) {
+                gx_load(n, x + r * C + c);
+                gx_load(u, w + c);
+                for (int i = 0; i < N; i++) d[i] = scale * (d[i] * u[i] - of_d - (n[i] - m) * scale * of_dn);
+            }
+            sink.at(d, r, c, drawn);
+            if (share[GX_SHARE_SINK]) gx__cuda_share(share[GX_SHARE_SINK] + c, d, r == begin);
+        }
+    }
+    for (int k = 0; k < GX_SHARES; k++)
+        for (int64_t c = first; share[k] && shares.shared && c < C; c += step) {
+            gx_load(d, share[k] + c);
+            gx_store(shares.part[k] + blockIdx.x * C + c, d);
+        }
+}
+
+template <class T, int N, class Sink>
+static void gx__cuda_launch_layer_norm_backward(GxContext *g, const Sink &sink, GxCudaShares shares, const T *dy,
+                                                const T *x, const float *mean, const float *rstd, const T *w, int64_t R,
+                                                int64_t C)
+{
+    int64_t bytes = 0;
+    for (int k = 0; k < GX_SHARES; k++) bytes += shares.part[k] ? C * 4 : 0;
+    shares.shared = bytes <= GX_CUDA_SHARED;
+    GX_LAUNCH((gx__cuda_layer_norm_backward_rows<T, N, Sink>), (unsigned)gx_ceil_div(R, GX_NORM_BLOCK),
+              gx_cuda_threads(gx_ceil_div(C, N), GX_CUDA_BLOCK), shares.shared ? bytes : 0, gx_cuda(g)->stream, sink,
+              shares, dy, x, mean, rstd, w, R, C);
+}
+
+// The shares' places in the scratch, for the sums that are wanted; afterwards the sums of the shares.
+static inline GxCudaShares gx__cuda_shares(float *scratch, float *const sums[GX_SHARES], int64_t R, int64_t C)
+{
+    GxCudaShares s = GX_ZERO;
+    for (int k = 0; k < GX_SHARES; k++) {
+        s.part[k] = sums[k] ? scratch : NULL;
+        if (sums[k]) scratch += gx_ceil_div(R, GX_NORM_BLOCK) * C;
+    }
+    return s;
+}
+static inline void gx__cuda_sum_shares(GxContext *g, const char *name, float *const sums[GX_SHARES],
+                                       const GxCudaShares *shares, int64_t R, int64_t C, int accumulate)
+{
+    for (int k = 0; k < GX_SHARES; k++)
+        if (sums[k])
+            GX_LAUNCH(gx__cuda_column_sum_finish, (unsigned)gx_ceil_div(C, GX_WARP), GX_CUDA_BLOCK, 0,
+                      gx_cuda(g)->stream, sums[k], (const float *)shares->part[k], gx_ceil_div(R, GX_NORM_BLOCK), C,
+                      accumulate);
+    gx_cuda_check(g, name);
+}
+
+template <class T>
+static void gx__cuda_layer_norm_backward(GxContext *g, void *dx, const GxCudaShares *shares, const void *dy,
+                                         const void *x, const float *mean, const float *rstd, const void *w, int64_t R,
+                                         int64_t C)
+{
+    const GxNormSink<T> sink = {(T *)dx, C};
+    const T *d = (const T *)dy, *in = (const T *)x, *weight = (const T *)w;
+    const float *const *part = shares->part;
+    if (gx_wide<T>(C, dx, dy, x, w, part[GX_SHARE_DW], part[GX_SHARE_DB]))
+        gx__cuda_launch_layer_norm_backward<T, GxPack<T>::N>(g, sink, *shares, d, in, mean, rstd, weight, R, C);
+    else gx__cuda_launch_layer_norm_backward<T, 1>(g, sink, *shares, d, in, mean, rstd, weight, R, C);
+}
+
+void gx_cuda_layer_norm_backward(GxContext *g, void *dx, float *dw, float *db, const void *dy, const void *x,
+                                 const float *mean, const float *rstd, const void *w, int64_t R, int64_t C,
+                                 int accumulate, GxDtype dtype, float *scratch)
+{
+    float *const sums[GX_SHARES] = {NULL, dw, db};
+    const GxCudaShares shares = gx__cuda_shares(scratch, sums, R, C);
+    GX_CUDA_TYPES(dtype, gx__cuda_layer_norm_backward, g, dx, &shares, dy, x, mean, rstd, w, R, C);
+    gx__cuda_sum_shares(g, "layer_norm_backward", sums, &shares, R, C, accumulate);
 }
 #endif

@@ -60,6 +60,8 @@ GxStatus gx_config_add(GxConfig *c, const char *title, const GxField *options, i
 GxStatus gx_config_add_elsewhere(GxConfig *c, const GxField *options, int n, const char *programs, GxError *err);
 GxStatus gx_config_read_json(GxConfig *c, const char *path, GxError *err); // what flags have set stays
 GxStatus gx_config_read_args(GxConfig *c, int argc, char **argv, GxError *err);
+// Before any options are read: the value of the last --name value or --name=value; NULL: there is none.
+const char *gx_config_argument(int argc, char **argv, const char *name);
 // Options of an earlier run, as gx_config_to_json gave them: those that neither flags nor a file have set take the
 // values that they had then; what a file says just as it was then counts as not set. Left out are names in `without`
 // (NULL at the end), and what this program does not have.
@@ -69,6 +71,8 @@ void gx_config_forget(GxConfig *c, const char *name);
 // Who set it last; no such option: GX_FROM_DEFAULT.
 GxOptionSource gx_config_source(const GxConfig *c, const char *name);
 int gx_config_is_set(const GxConfig *c, const char *name); // by file or flag
+// Edits from what was typed to a name that was probably meant, or begins with it; -1: it is not near.
+int gx_typing_distance(const char *typed, const char *name);
 // Lines of at most `width` columns: each option, what it is for, what it may be, its default.
 void gx_config_help(const GxConfig *c, FILE *out, int width);
 GxJson *gx_config_to_json(const GxConfig *c, GxError *err); // all options, resolved; NULL on failure; gx_json_free it
@@ -171,18 +175,25 @@ static int gx__config_edit_distance(const char *a, const char *b)
     return row[n];
 }
 
-// The option that was probably meant: few edits away, or beginning with what was typed. NULL: none is near.
+int gx_typing_distance(const char *typed, const char *name)
+{
+    const int length = (int)strlen(typed);
+    if (length >= GX__CONFIG_NAME_CAP || strlen(name) >= GX__CONFIG_NAME_CAP) return -1;
+    int distance = gx__config_edit_distance(typed, name);
+    if (length > 2 && !strncmp(name, typed, (size_t)length)) distance = (int)gx_min(distance, 2);
+    return distance < 2 + length / 4 ? distance : -1;
+}
+
+// The option that was probably meant. NULL: none is near.
 static const char *gx__config_nearest(const GxConfig *c, const char *typed)
 {
     const char *best = NULL;
-    int length = (int)strlen(typed), least = 2 + length / 4;
-    if (length >= GX__CONFIG_NAME_CAP) return NULL;
+    int least = 0;
     for (int g = 0; g < c->groups; g++)
         for (int i = 0; i < c->group[g].n; i++) {
             const char *name = c->group[g].option[i].name;
-            int distance = gx__config_edit_distance(typed, name);
-            if (length > 2 && !strncmp(name, typed, (size_t)length)) distance = (int)gx_min(distance, 2);
-            if (distance >= least) continue;
+            const int distance = gx_typing_distance(typed, name);
+            if (distance < 0 || (best && distance >= least)) continue;
             least = distance;
             best = name;
         }
@@ -366,6 +377,18 @@ GxStatus gx_config_read_args(GxConfig *c, int argc, char **argv, GxError *err)
         else GX_TRY(gx__config_flag(c, number, o, target, value, err));
     }
     return file ? gx__config_read_file(c, file, err) : GX_OK;
+}
+
+const char *gx_config_argument(int argc, char **argv, const char *name)
+{
+    const char *last = NULL;
+    const size_t n = strlen(name);
+    for (int i = 1; i < argc; i++) {
+        if (strncmp(argv[i], "--", 2) || strncmp(argv[i] + 2, name, n)) continue;
+        if (argv[i][2 + n] == '=') last = argv[i] + 3 + n;
+        if (argv[i][2 + n] == 0 && i + 1 < argc && strncmp(argv[i + 1], "--", 2)) last = argv[i + 1];
+    }
+    return last;
 }
 
 // ---- help ----------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@
 //
 //     char folder[GX_PATH];
 //     GX_TRY(gx_publish_begin("out/step-100", folder, err));     // an empty folder; what a killed run left is gone
-//     …write plain files into `folder`, no sub-folders…
+//     …write plain files into `folder`, perhaps folders with plain files, but none inside these…
 //     GX_TRY(gx_publish_finish("out/step-100", err));
 //     GX_TRY(gx_folder_verify("out/step-100", 1, err));          // before reading: 0: names and sizes, 1: contents too
 //
@@ -132,19 +132,18 @@ GxStatus gx_publish_begin(const char *final_path, char *temporary, GxError *err)
     return gx_folder_make(temporary, err);
 }
 
-static GxStatus gx__folder_manifest_add(GxJson *files, const char *folder, const GxFolderEntry *e, GxError *err)
+// name: in the folder; with a '/' in it, of a file in a folder there.
+static GxStatus gx__folder_manifest_add(GxJson *files, const char *folder, const char *name, GxError *err)
 {
     char path[GX_PATH], hex[17];
     uint64_t hash;
     int64_t bytes;
-    if (!e->is_file)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s/%s is not a file: only plain files are published", folder, e->name);
-    GX_TRY(gx_path_join(path, folder, e->name, err));
+    GX_TRY(gx_path_join(path, folder, name, err));
     GX_TRY(gx_file_sync(path, err));
     GX_TRY(gx_file_hash(path, &hash, &bytes, err));
     snprintf(hex, sizeof hex, "%016llx", (unsigned long long)hash);
     GxJson *file = gx_json_new_object();
-    GxStatus status = gx_json_set(file, "name", gx_json_new_string(e->name), err);
+    GxStatus status = gx_json_set(file, "name", gx_json_new_string(name), err);
     if (status == GX_OK) status = gx_json_set(file, "bytes", gx_json_new_int(bytes), err);
     if (status == GX_OK) status = gx_json_set(file, "fnv1a64", gx_json_new_string(hex), err);
     if (status == GX_OK) return gx_json_append(files, file, err);
@@ -152,20 +151,39 @@ static GxStatus gx__folder_manifest_add(GxJson *files, const char *folder, const
     return status;
 }
 
-static GxStatus gx__folder_manifest_write(const char *folder, GxError *err)
+// All files of the folder, or (inner not "") of one inside it.
+static GxStatus gx__folder_manifest_list(GxJson *files, const char *folder, const char *inner, GxError *err)
 {
     GxFolder list;
+    char path[GX_PATH], name[GX_PATH];
+    snprintf(path, sizeof path, "%s", folder);
+    if (inner[0]) GX_TRY(gx_path_join(path, folder, inner, err));
+    GX_TRY(gx_folder_list(&list, path, err));
+    GxStatus status = GX_OK;
+    for (int i = 0; i < list.n && status == GX_OK; i++) {
+        const GxFolderEntry *e = &list.entry[i];
+        snprintf(name, sizeof name, "%s", e->name);
+        if (inner[0]) status = gx_path_join(name, inner, e->name, err);
+        if (status != GX_OK || (!inner[0] && !strcmp(e->name, GX_MANIFEST))) continue;
+        if (e->is_file) status = gx__folder_manifest_add(files, folder, name, err);
+        else if (e->is_folder && !inner[0]) status = gx__folder_manifest_list(files, folder, e->name, err);
+        else
+            status = GX_FAIL(err, GX_ERR_ARGUMENT,
+                             "%s/%s is not a file: only plain files are published, and folders of them", folder, name);
+    }
+    gx_folder_close(&list);
+    return status == GX_OK && inner[0] ? gx_file_sync(path, err) : status;
+}
+
+static GxStatus gx__folder_manifest_write(const char *folder, GxError *err)
+{
     char path[GX_PATH];
     GX_TRY(gx_path_join(path, folder, GX_MANIFEST, err));
-    GX_TRY(gx_folder_list(&list, folder, err));
     GxJson *root = gx_json_new_object(), *files = gx_json_new_array();
     GxStatus status = gx_json_set(root, "files", files, err);
-    for (int i = 0; i < list.n && status == GX_OK; i++)
-        if (strcmp(list.entry[i].name, GX_MANIFEST))
-            status = gx__folder_manifest_add(files, folder, &list.entry[i], err);
+    if (status == GX_OK) status = gx__folder_manifest_list(files, folder, "", err);
     if (status == GX_OK) status = gx_json_write(root, path, err); // synced, with its folder
     gx_json_free(root);
-    gx_folder_close(&list);
     return status;
 }
 
@@ -202,6 +220,17 @@ GxStatus gx_publish_finish(const char *final_path, GxError *err)
     return status;
 }
 
+// "a", or "a/b".
+static int gx__folder_is_inside(const char *name)
+{
+    char first[GX_FILE_NAME] = "";
+    const char *slash = strchr(name, '/');
+    if (!slash) return gx_path_is_plain(name);
+    if (slash - name >= GX_FILE_NAME) return 0;
+    memcpy(first, name, (size_t)(slash - name));
+    return gx_path_is_plain(first) && gx_path_is_plain(slash + 1);
+}
+
 static GxStatus gx__folder_manifest_check(const char *folder, const GxJson *file, const char *manifest, int contents,
                                           GxError *err)
 {
@@ -211,7 +240,7 @@ static GxStatus gx__folder_manifest_check(const char *folder, const GxJson *file
     GX_TRY(gx_json_get_string(file, "name", 1, &name, manifest, err));
     GX_TRY(gx_json_get_int(file, "bytes", 1, &expected, manifest, err));
     GX_TRY(gx_json_get_string(file, "fnv1a64", 1, &hex, manifest, err));
-    if (!gx_path_is_plain(name))
+    if (!gx__folder_is_inside(name))
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: the name \"%s\" leaves the folder", manifest, name);
     GX_TRY(gx_path_join(path, folder, name, err));
 

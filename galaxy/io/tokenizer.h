@@ -1,219 +1,288 @@
-// tokenizer.h: text to token ids and back. So far one kind: bytes, where a token's id is the value of its byte. It
-// needs no files and no training, takes any input, and 256 embedding rows are enough for a demonstration.
+// tokenizer.h: text to token ids and back: the door for several kinds of tokenizers.
 //
-// gx_tokenizer_write saves it the way Hugging Face's libraries read it (tokenizers' Tokenizer.from_file, transformers'
-// PreTrainedTokenizerFast): a byte-level BPE without merges, whose 256 entries stand in the order of the bytes. So a
-// model trained here generates there, with the same ids for the same text.
+//     bytes      a token's id is the value of its byte (byte_tokens.h). Needs no files and no training, takes any input
+//     WordPiece  BERT's: words, cut into the longest pieces that a vocabulary has (wordpiece.h)
 //
-//     GxTokenizer t = gx_tokenizer_bytes();
-//     int32_t ids[5];
-//     int64_t n = gx_tokenizer_encode(&t, "hello", 5, ids);
-//     GX_TRY(gx_tokenizer_write(&t, "model_folder", err));
+// A tokenizer is opened from what Hugging Face's libraries read and write: a folder or a file of it, tokenizer.json or
+// vocab.txt; tokenizer_config.json, where it lies beside, names the special tokens (and says for vocab.txt whether
+// letters become lower-case). Text gets the ids that `tokenizers` 0.23 gives it. What is not built is refused by name.
+// gx_tokenizer_write saves it again so that `tokenizers` (Tokenizer.from_file) and transformers (AutoTokenizer) load
+// it.
+//
+//     GxTokenizer t;
+//     GX_TRY(gx_tokenizer_open(&t, "bert-base-uncased", err));
+//     int32_t ids[5];                                             // as many as the text has bytes are always enough
+//     int64_t n;
+//     GxStatus status = gx_tokenizer_encode(&t, "hello", 5, GX_SPECIAL_AS_TEXT, ids, &n, err);
+//     …
+//     gx_tokenizer_close(&t);
+//
+// A model gets its texts in a frame, [CLS] a [SEP] or [CLS] a [SEP] b [SEP]: gx_tokenizer_join. What truncation,
+// padding and the post-processor of tokenizer.json would do besides is left to it, and to who calls it.
+//
+// An open tokenizer is only read: several threads may use it. Copies of the struct are the same tokenizer: one of them
+// is closed. A kind is a table of functions (GxTokenizerKind) in a file of its own, and its line in
+// gx__tokenizer_kinds.
 #ifndef GX_TOKENIZER_H
 #define GX_TOKENIZER_H
-#include "json.h"
+#include "byte_tokens.h"
+#include "tokenizer_kind.h"
+#include "wordpiece_files.h"
 GX_BEGIN
 
-typedef enum { GX_TOKENIZER_BYTES = 0 } GxTokenizerKind;
-typedef struct {
-    GxTokenizerKind kind;
-    int vocab_size;
-} GxTokenizer;
+// GxTokenizer gx_tokenizer_bytes(void): bytes as tokens; needs no close (byte_tokens.h)
+// A folder with tokenizer.json, or else with vocab.txt; or one of these files. After an error nothing is open.
+GxStatus gx_tokenizer_open(GxTokenizer *t, const char *path, GxError *err);
+void gx_tokenizer_close(GxTokenizer *t);
 
-GxTokenizer gx_tokenizer_bytes(void);
-// "byte-256": equal identities give equal ids; stored beside tokenised data.
+// "byte-256", "wordpiece-30522-0123456789abcdef": equal identities give equal ids; stored beside tokenised data.
 const char *gx_tokenizer_identity(const GxTokenizer *t);
-// ids[bytes]. Returns how many were written.
-int64_t gx_tokenizer_encode(const GxTokenizer *t, const void *text, int64_t bytes, int32_t *ids);
-// text[n]; no 0 behind it.
-GxStatus gx_tokenizer_decode(const GxTokenizer *t, const int32_t *ids, int64_t n, char *text, GxError *err);
-// Writes tokenizer.json and tokenizer_config.json.
+// ids[bytes]: a text has no more tokens than bytes. *n: how many were written. No special tokens are added. Bytes that
+// are not UTF-8 count as U+FFFD (wordpiece.h), but to bytes as tokens they are like any.
+GxStatus gx_tokenizer_encode(const GxTokenizer *t, const void *text, int64_t bytes, GxSpecialTokens special,
+                             int32_t *ids, int64_t *n, GxError *err);
+// text[n * t->longest]; *bytes of it were written; no 0 behind them.
+GxStatus gx_tokenizer_decode(const GxTokenizer *t, const int32_t *ids, int64_t n, GxSpecialTokens special, char *text,
+                             int64_t *bytes, GxError *err);
+// "##ing", as tokenizer.json has it; NULL: no token has this id. It lies in the tokenizer, or in room[8].
+const char *gx_tokenizer_piece(const GxTokenizer *t, int32_t id, char room[8]);
+int32_t gx_tokenizer_find(const GxTokenizer *t, const char *piece); // its id; -1: there is none
+int gx_tokenizer_is_special(const GxTokenizer *t, int32_t id);      // [CLS] and the like
+int gx_tokenizer_continues(const GxTokenizer *t, int32_t id);       // goes on with the word of the token before it
+
+// Writes tokenizer.json, tokenizer_config.json and, where the kind has one, its vocabulary (vocab.txt).
 GxStatus gx_tokenizer_write(const GxTokenizer *t, const char *folder, GxError *err);
-// The folder's tokenizer.json gives the same ids.
+// The folder's tokenizer gives the same ids.
 GxStatus gx_tokenizer_check(const GxTokenizer *t, const char *folder, GxError *err);
+
+// ---- texts in their frame ------------------------------------------------------------------------------------------
+
+typedef struct {          // one or two texts as ids, without special tokens
+    const int32_t *a, *b; // b NULL: one text
+    int64_t n_a, n_b;
+} GxTokenTexts;
+
+// How many of the tokens of each stay so that both have at most `most`, as truncation "longest_first" of `tokenizers`
+// and transformers has it: a part that has no more than half of `most` stays whole; else the shorter one (of equal ones
+// a) gets half, rounded down, and the other the rest. With n_b 0: a is cut. Tokens go at the end. Returns whether it
+// cut.
+int gx_truncate_longest_first(int64_t *n_a, int64_t *n_b, int64_t most);
+// [CLS] a [SEP], types 0; with b: [CLS] a [SEP] of type 0, b [SEP] of type 1. Cut by longest_first to max_length in
+// all. ids[max_length], types[max_length] (NULL: not wanted); *n: how many were written; *cut: tokens were left out
+// (NULL: not wanted).
+GxStatus gx_tokenizer_join(const GxTokenizer *t, const GxTokenTexts *texts, int64_t max_length, int32_t *ids,
+                           int32_t *types, int64_t *n, int *cut, GxError *err);
 
 GX_END
 #endif
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_TOKENIZER_IMPLEMENTED)
 #define GX_TOKENIZER_IMPLEMENTED
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { GX__TOKENIZER_CAP = 64 << 20 };
+static const GxTokenizerKind *const gx__tokenizer_kinds[] = {&gx_byte_tokens, &gx_wordpiece};
+enum { GX__TOKENIZER_KINDS = sizeof gx__tokenizer_kinds / sizeof *gx__tokenizer_kinds };
 
-GxTokenizer gx_tokenizer_bytes(void)
+// ---- opening -------------------------------------------------------------------------------------------------------
+
+// Whose model it is; NULL: nobody's.
+static const GxTokenizerKind *gx__tokenizer_of_type(const char *type)
 {
-    GxTokenizer t = {GX_TOKENIZER_BYTES, 256};
-    return t;
+    for (int i = 0; i < GX__TOKENIZER_KINDS; i++)
+        if (!strcmp(gx__tokenizer_kinds[i]->model_type, type)) return gx__tokenizer_kinds[i];
+    return NULL;
 }
 
-const char *gx_tokenizer_identity(const GxTokenizer *t)
+static GxStatus gx__tokenizer_open_json(GxTokenizer *t, GxTokenizerSource *from, GxError *err)
 {
-    return t->kind == GX_TOKENIZER_BYTES && t->vocab_size == 256 ? "byte-256" : "unknown";
+    GxJson *root, *model = NULL;
+    const char *type = "";
+    char cut[GX_TEXT_VALUE];
+    GX_TRY(gx_json_read(&root, from->path, GX__TOKENIZER_CAP, err));
+    GxStatus status = gx_json_get_object(root, "model", 1, &model, from->path, err);
+    if (status == GX_OK) status = gx_json_get_string(model, "type", 1, &type, from->path, err);
+    const GxTokenizerKind *kind = gx__tokenizer_of_type(type);
+    from->json = root;
+    if (status == GX_OK && !kind)
+        status = GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                         "%s: the model is \"%s\"; what is built: WordPiece, and BPE without merges (bytes as tokens)",
+                         from->path, gx_text_cut(type, cut, sizeof cut));
+    if (status == GX_OK) status = kind->open(t, from, err);
+    gx_json_free(root);
+    from->json = NULL;
+    return status;
 }
 
-int64_t gx_tokenizer_encode(const GxTokenizer *t, const void *text, int64_t bytes, int32_t *ids)
+// Integers beyond 64 bits become real numbers, in place: transformers writes model_max_length, which is not looked at,
+// as 1000000000000000019884624838656.
+static void gx__tokenizer_shorten_integers(char *text, int64_t n)
 {
-    const unsigned char *p = (const unsigned char *)text;
-    (void)t;
-    for (int64_t i = 0; i < bytes; i++) ids[i] = p[i];
-    return bytes;
+    int in_string = 0;
+    for (int64_t i = 0, digits; i < n; i += digits ? digits : 1) {
+        for (digits = 0; !in_string && i + digits < n && text[i + digits] >= '0' && text[i + digits] <= '9';) digits++;
+        const char before = i > 0 ? text[i - 1] : ' ', after = text[i + digits]; // text[n] is 0
+        if (digits > 18 && !strchr(".eE+", before) && !(after && strchr(".eE", after)))
+            memcpy(text + i + digits - 2, "e2", 2);
+        if (in_string && text[i] == '\\') i++;
+        else if (text[i] == '"') in_string = !in_string;
+    }
 }
 
-GxStatus gx_tokenizer_decode(const GxTokenizer *t, const int32_t *ids, int64_t n, char *text, GxError *err)
+// tokenizer_config.json beside a file, if there is one.
+static GxStatus gx__tokenizer_read_config(const char *path, char config_path[GX_PATH], GxJson **config, GxError *err)
 {
-    for (int64_t i = 0; i < n; i++) {
+    char folder[GX_PATH], *text;
+    int64_t bytes;
+    gx__files_path_parent(folder, path);
+    *config = NULL;
+    GX_TRY(gx_path_join(config_path, folder, "tokenizer_config.json", err));
+    if (!gx_path_is_file(config_path)) return GX_OK;
+    GX_TRY(gx_file_read(config_path, GX__TOKENIZER_CAP, &text, &bytes, err));
+    gx__tokenizer_shorten_integers(text, bytes);
+    const GxStatus status = gx_json_parse(config, text, bytes, config_path, err);
+    free(text);
+    return status;
+}
+
+// Its tokenizer.json, or else the file of a kind's vocabulary.
+static GxStatus gx__tokenizer_find_file(char file[GX_PATH], const char *folder, GxError *err)
+{
+    GX_TRY(gx_path_join(file, folder, "tokenizer.json", err));
+    if (gx_path_is_file(file) || gx_path_is_broken(file)) return GX_OK; // broken: to be named where it is opened
+    for (int i = 0; i < GX__TOKENIZER_KINDS; i++) {
+        if (!gx__tokenizer_kinds[i]->vocabulary) continue;
+        GX_TRY(gx_path_join(file, folder, gx__tokenizer_kinds[i]->vocabulary, err));
+        if (gx_path_is_file(file)) return GX_OK;
+    }
+    return GX_FAIL(err, GX_ERR_IO, "%s holds no tokenizer: neither tokenizer.json nor vocab.txt is there", folder);
+}
+
+GxStatus gx_tokenizer_open(GxTokenizer *t, const char *path, GxError *err)
+{
+    char file[GX_PATH], config_path[GX_PATH];
+    GxJson *config = NULL;
+    GxTokenizerSource from = {file, NULL, NULL, config_path};
+    memset(t, 0, sizeof *t);
+    if (gx_path_is_folder(path)) GX_TRY(gx__tokenizer_find_file(file, path, err));
+    else if (snprintf(file, sizeof file, "%s", path) >= GX_PATH)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "the path %.200s… is longer than %d bytes", path, GX_PATH - 1);
+    GX_TRY(gx__tokenizer_read_config(file, config_path, &config, err));
+    const size_t n = strlen(file);
+    const int is_text = n > 4 && !strcmp(file + n - 4, ".txt");
+    from.config = config;
+    GxStatus status = is_text ? gx_wordpiece.open(t, &from, err) : gx__tokenizer_open_json(t, &from, err);
+    gx_json_free(config);
+    if (status != GX_OK) memset(t, 0, sizeof *t);
+    return status;
+}
+
+void gx_tokenizer_close(GxTokenizer *t)
+{
+    if (t->kind) t->kind->close(t);
+    memset(t, 0, sizeof *t);
+}
+
+// ---- what a kind does ----------------------------------------------------------------------------------------------
+
+const char *gx_tokenizer_identity(const GxTokenizer *t) { return t->identity; }
+
+GxStatus gx_tokenizer_encode(const GxTokenizer *t, const void *text, int64_t bytes, GxSpecialTokens special,
+                             int32_t *ids, int64_t *n, GxError *err)
+{
+    *n = 0;
+    return t->kind->encode(t, (const char *)text, bytes, special, ids, n, err);
+}
+
+GxStatus gx_tokenizer_decode(const GxTokenizer *t, const int32_t *ids, int64_t n, GxSpecialTokens special, char *text,
+                             int64_t *bytes, GxError *err)
+{
+    *bytes = 0;
+    for (int64_t i = 0; i < n; i++)
         if (ids[i] < 0 || ids[i] >= t->vocab_size)
             return GX_FAIL(err, GX_ERR_ARGUMENT, "token %ld has the id %ld; the vocabulary ends at %d", (long)i,
                            (long)ids[i], t->vocab_size - 1);
-        text[i] = (char)ids[i];
-    }
-    return GX_OK;
+    return t->kind->decode(t, ids, n, special, text, bytes, err);
 }
 
-// The visible character that stands for a byte in byte-level BPE vocabularies (Radford et al. 2019, GPT-2,
-// bytes_to_unicode): itself where Latin-1 has a printable one, else the next from U+0100 on. In UTF-8, into out[3].
-static void gx__tokenizer_byte_character(int byte, char *out)
+static int gx__tokenizer_has(const GxTokenizer *t, int32_t id) { return id >= 0 && id < t->vocab_size; }
+const char *gx_tokenizer_piece(const GxTokenizer *t, int32_t id, char room[8])
 {
-    int code = byte, next = 256;
-    for (int b = 0; b <= byte; b++) {
-        int printable = (b >= '!' && b <= '~') || (b >= 0xA1 && b <= 0xAC) || b >= 0xAE;
-        code = printable ? b : next++;
-    }
-    if (code < 0x80) snprintf(out, 3, "%c", code);
-    else snprintf(out, 3, "%c%c", 0xC0 | code >> 6, 0x80 | (code & 0x3F));
+    return gx__tokenizer_has(t, id) ? t->kind->piece(t, id, room) : NULL;
 }
-
-// One member of each document and its value, as JSON text; VOCAB stands for the 256 characters.
-typedef struct {
-    const char *object, *key, *json;
-} gx__TokenizerTokenizerMember;
-static const gx__TokenizerTokenizerMember gx__tokenizer_members[] = {
-    {NULL, "version", "\"1.0\""},
-    {NULL, "truncation", "null"},
-    {NULL, "padding", "null"},
-    {NULL, "added_tokens", "[]"},
-    {NULL, "normalizer", "null"},
-    {NULL, "pre_tokenizer",
-     "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, \"use_regex\": false}"},
-    {NULL, "post_processor", "null"},
-    {NULL, "decoder",
-     "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, \"use_regex\": false}"},
-    {NULL, "model", "{}"},
-    {"model", "type", "\"BPE\""},
-    {"model", "dropout", "null"},
-    {"model", "unk_token", "null"},
-    {"model", "continuing_subword_prefix", "null"},
-    {"model", "end_of_word_suffix", "null"},
-    {"model", "fuse_unk", "false"},
-    {"model", "byte_fallback", "false"},
-    {"model", "ignore_merges", "false"},
-    {"model", "vocab", "{}"},
-    {"model", "merges", "[]"}};
-static const gx__TokenizerTokenizerMember gx__tokenizer_config_members[] = {
-    {NULL, "tokenizer_class", "\"PreTrainedTokenizerFast\""},
-    {NULL, "clean_up_tokenization_spaces", "false"}, // or decoding would change "a ." to "a."
-    {NULL, "model_input_names", "[\"input_ids\", \"attention_mask\"]"}};
-
-static GxJson *gx__tokenizer_document(const gx__TokenizerTokenizerMember *members, int n, GxError *err)
+int32_t gx_tokenizer_find(const GxTokenizer *t, const char *piece) { return t->kind->find(t, piece); }
+int gx_tokenizer_is_special(const GxTokenizer *t, int32_t id)
 {
-    GxJson *root = gx_json_new_object(), *value = NULL;
-    for (int i = 0; i < n; i++) {
-        const gx__TokenizerTokenizerMember *m = &members[i];
-        gx_json_parse(&value, m->json, (int64_t)strlen(m->json), m->key, err);
-        gx_json_set(m->object ? gx_json_get(root, m->object) : root, m->key, value, err);
-    }
-    return root;
+    return gx__tokenizer_has(t, id) && t->kind->is_special(t, id);
+}
+int gx_tokenizer_continues(const GxTokenizer *t, int32_t id)
+{
+    return gx__tokenizer_has(t, id) && t->kind->continues(t, id);
 }
 
 GxStatus gx_tokenizer_write(const GxTokenizer *t, const char *folder, GxError *err)
 {
-    char path[GX_PATH], character[3];
-    GxJson *root = gx__tokenizer_document(gx__tokenizer_members,
-                                          (int)(sizeof gx__tokenizer_members / sizeof *gx__tokenizer_members), err);
-    GxJson *config = gx__tokenizer_document(gx__tokenizer_config_members, 3, err),
-           *vocab = gx_json_get(gx_json_get(root, "model"), "vocab");
-    GxStatus status = gx_error_code(err);
-    for (int i = 0; i < t->vocab_size && status == GX_OK; i++) {
-        gx__tokenizer_byte_character(i, character);
-        status = gx_json_set(vocab, character, gx_json_new_int(i), err);
-    }
-    if (status == GX_OK) status = gx_path_join(path, folder, "tokenizer.json", err);
-    if (status == GX_OK) status = gx_json_write(root, path, err);
-    if (status == GX_OK) status = gx_path_join(path, folder, "tokenizer_config.json", err);
-    if (status == GX_OK) status = gx_json_write(config, path, err);
-    gx_json_free(root);
-    gx_json_free(config);
-    return status;
-}
-
-static int gx__tokenizer_json_equal(const GxJson *a, const GxJson *b)
-{
-    GxJsonType type = gx_json_type(a);
-    if (type != gx_json_type(b) || gx_json_size(a) != gx_json_size(b)) return 0;
-    if (type == GX_JSON_STRING) return !strcmp(gx_json_string(a), gx_json_string(b));
-    if (type == GX_JSON_BOOL) return gx_json_bool(a) == gx_json_bool(b);
-    return type == GX_JSON_NULL || gx_json_size(a) == 0; // what the table holds besides: null and empty lists
-}
-
-// A template that knows no special tokens adds none; transformers writes it when it saves our tokenizer again.
-static int gx__tokenizer_adds_nothing(const char *key, const GxJson *value)
-{
-    const GxJson *special = gx_json_get(value, "special_tokens");
-    return !strcmp(key, "post_processor") && gx_json_type(special) == GX_JSON_OBJECT && gx_json_size(special) == 0;
-}
-
-// A member that is null in ours may be absent; trim_offsets and version change no ids.
-static GxStatus gx__tokenizer_compare(const GxJson *ours, const GxJson *theirs, const char *path, GxError *err)
-{
-    for (GxJsonMember m = GX_ZERO; gx_json_next(ours, &m);) {
-        const GxJson *other = gx_json_get(theirs, m.key);
-        int absent = !other && gx_json_type(m.value) == GX_JSON_NULL;
-        if (absent || !strcmp(m.key, "trim_offsets") || !strcmp(m.key, "version") || !strcmp(m.key, "vocab") ||
-            gx__tokenizer_adds_nothing(m.key, other))
-            continue;
-        if (gx_json_type(m.value) == GX_JSON_OBJECT) GX_TRY(gx__tokenizer_compare(m.value, other, path, err));
-        else if (!gx__tokenizer_json_equal(m.value, other))
-            return GX_FAIL(err, GX_ERR_FORMAT,
-                           "%s: \"%s\" is %s, other than in the byte tokenizer of this library: it gives other tokens",
-                           path, m.key, gx_json_type_name(other));
-    }
-    return GX_OK;
-}
-
-static GxStatus gx__tokenizer_check_vocab(const GxTokenizer *t, const GxJson *vocab, const char *path, GxError *err)
-{
-    char character[3];
-    if (gx_json_size(vocab) != t->vocab_size)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s: the vocabulary has %ld entries; the byte tokenizer has %d", path,
-                       (long)gx_json_size(vocab), t->vocab_size);
-    for (int i = 0; i < t->vocab_size; i++) {
-        gx__tokenizer_byte_character(i, character);
-        const GxJson *id = gx_json_get(vocab, character);
-        if (gx_json_type(id) != GX_JSON_INT || gx_json_int(id) != i)
-            return GX_FAIL(err, GX_ERR_FORMAT, "%s: the entry %s is %s; expected the id %d", path, character,
-                           gx_json_type_name(id), i);
-    }
-    return GX_OK;
+    return t->kind->write(t, folder, err);
 }
 
 GxStatus gx_tokenizer_check(const GxTokenizer *t, const char *folder, GxError *err)
 {
-    char path[GX_PATH];
-    GxJson *theirs;
-    GX_TRY(gx_path_join(path, folder, "tokenizer.json", err));
-    if (!gx_path_is_file(path))
-        return GX_FAIL(err, GX_ERR_IO, "%s is missing: it is not known which tokens the model was trained on", path);
-    GX_TRY(gx_json_read(&theirs, path, GX__TOKENIZER_CAP, err));
-    GxJson *ours = gx__tokenizer_document(gx__tokenizer_members,
-                                          (int)(sizeof gx__tokenizer_members / sizeof *gx__tokenizer_members), err);
-    GxStatus status = gx_error_code(err);
-    if (status == GX_OK) status = gx__tokenizer_compare(ours, theirs, path, err);
-    if (status == GX_OK)
-        status = gx__tokenizer_check_vocab(t, gx_json_get(gx_json_get(theirs, "model"), "vocab"), path, err);
-    gx_json_free(theirs);
-    gx_json_free(ours);
-    return status;
+    GxTokenizer other;
+    char difference[GX_TOKENIZER_DIFFERENCE] = "another kind of tokenizer";
+    if (t->kind->check) return t->kind->check(t, folder, err);
+    GX_TRY(gx_tokenizer_open(&other, folder, err));
+    const int same = !strcmp(t->identity, other.identity);
+    if (other.kind == t->kind) t->kind->difference(t, &other, difference);
+    gx_tokenizer_close(&other);
+    if (same) return GX_OK;
+    return GX_FAIL(err, GX_ERR_FORMAT, "%s: its tokenizer gives other ids than this one: %s", folder, difference);
+}
+
+// ---- texts in their frame ------------------------------------------------------------------------------------------
+
+int gx_truncate_longest_first(int64_t *n_a, int64_t *n_b, int64_t most)
+{
+    const int a_is_shorter = *n_a <= *n_b;
+    int64_t shorter = gx_min(*n_a, *n_b), longer = gx_max(*n_a, *n_b);
+    if (shorter + longer <= most) return 0;
+    if (shorter > most / 2) shorter = most / 2;
+    longer = most - shorter;
+    *n_a = a_is_shorter ? shorter : longer;
+    *n_b = a_is_shorter ? longer : shorter;
+    return 1;
+}
+
+static int64_t gx__tokenizer_put(const int32_t *from, int64_t n, int type, int32_t *ids, int32_t *types, int64_t at)
+{
+    for (int64_t i = 0; i < n; i++) {
+        ids[at + i] = from[i];
+        if (types) types[at + i] = type;
+    }
+    return at + n;
+}
+
+GxStatus gx_tokenizer_join(const GxTokenizer *t, const GxTokenTexts *texts, int64_t max_length, int32_t *ids,
+                           int32_t *types, int64_t *n, int *cut, GxError *err)
+{
+    const int32_t *cls = &t->role[GX_TOKEN_CLS], *sep = &t->role[GX_TOKEN_SEP];
+    int64_t n_a = texts->n_a, n_b = texts->b ? texts->n_b : 0;
+    const int64_t frame = texts->b ? 3 : 2;
+    *n = 0;
+    if (*cls < 0 || *sep < 0)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "the tokenizer %s has no %s; texts cannot be put between them",
+                       t->identity, *cls < 0 ? "[CLS]" : "[SEP]");
+    if (max_length < frame)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "at most %ld tokens: [CLS] and [SEP] alone are %ld", (long)max_length,
+                       (long)frame);
+    const int is_cut = gx_truncate_longest_first(&n_a, &n_b, max_length - frame);
+    if (cut) *cut = is_cut;
+    *n = gx__tokenizer_put(cls, 1, 0, ids, types, 0);
+    *n = gx__tokenizer_put(texts->a, n_a, 0, ids, types, *n);
+    *n = gx__tokenizer_put(sep, 1, 0, ids, types, *n);
+    if (!texts->b) return GX_OK;
+    *n = gx__tokenizer_put(texts->b, n_b, 1, ids, types, *n);
+    *n = gx__tokenizer_put(sep, 1, 1, ids, types, *n);
+    return GX_OK;
 }
 #endif

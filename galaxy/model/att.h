@@ -1,5 +1,5 @@
-// model/att.h: self-attention as a core: q, k, v = in W^T, rotary positions, softmax(q k^T / sqrt(h)) v, out
-// projection.
+// model/att.h: self-attention as a core: q, k, v = in W^T + b, rotary positions where the model has them, softmax(q k^T
+// / sqrt(h)) v with dropout, out projection; the bias of that is CON's.
 //
 // By TP a rank has its query heads and the K,V heads that they use, on all rows; `out` is its summand. By SP it has all
 // heads, its slice of T as queries, and the keys and values of all rows: these are gathered inside, and their
@@ -31,17 +31,22 @@ enum { GX__ATT_DQ = 0, GX__ATT_DKV }; // inner gradients: alike
 static void gx__att_open(GxContext *g, GxModel *m, int unit, int k, int number)
 {
     GxUnitKind *u = &m->kind[m->unit[unit].kind];
-    const GxPairSpec *s = &u->spec.pair[k];
-    const int64_t C = u->spec.width, Q = s->core.heads * s->core.head_dim, KV = s->core.kv_heads * s->core.head_dim;
+    const GxCoreSpec *c = &u->spec.pair[k].core;
+    const int64_t C = u->spec.width, Q = c->heads * c->head_dim, KV = c->kv_heads * c->head_dim;
     const GxLayout layout = gx_block_takes(m->mode->methods.att);
-    const GxTensorUse use[4] = {{s->matrix[0], number, GX_ROLE_WEIGHT, {Q, C}, &u->q, NULL, layout, 0, 0},
-                                {s->matrix[1], number, GX_ROLE_WEIGHT, {KV, C}, &u->kv, NULL, layout, 1, 0},
-                                {s->matrix[2], number, GX_ROLE_WEIGHT, {KV, C}, &u->kv, NULL, layout, 1, 0},
-                                {s->matrix[3], number, GX_ROLE_WEIGHT, {C, Q}, NULL, &u->q, layout, 0, 0}};
-    GxTensorId id[4];
-    for (int i = 0; i < 4; i++) id[i] = gx_model_tensor(g, m, unit, &use[i]);
-    m->unit[unit].pair[k].linear[GX__ATT_QKV] = gx_model_linear(m, id[0], 3);
-    m->unit[unit].pair[k].linear[GX__ATT_O] = gx_model_linear(m, id[3], 1);
+    const GxTensorUse use[4] = {{c->matrix[0], number, GX_ROLE_WEIGHT, {Q, C}, &u->q, NULL, layout, 0, 0, 0},
+                                {c->matrix[1], number, GX_ROLE_WEIGHT, {KV, C}, &u->kv, NULL, layout, 1, 0, 0},
+                                {c->matrix[2], number, GX_ROLE_WEIGHT, {KV, C}, &u->kv, NULL, layout, 1, 0, 0},
+                                {c->matrix[3], number, GX_ROLE_WEIGHT, {C, Q}, NULL, &u->q, layout, 0, 0, 0}},
+                      bias[3] = {{c->matrix[0], number, GX_ROLE_BIAS, {Q, 0}, &u->q, NULL, layout, 0, 0, 0},
+                                 {c->matrix[1], number, GX_ROLE_BIAS, {KV, 0}, &u->kv, NULL, layout, 1, 0, 0},
+                                 {c->matrix[2], number, GX_ROLE_BIAS, {KV, 0}, &u->kv, NULL, layout, 1, 0, 0}};
+    GxTensorId id[3], b[3] = {gx_no_tensor(), gx_no_tensor(), gx_no_tensor()};
+    for (int i = 0; i < 3; i++) id[i] = gx_model_tensor(g, m, unit, k, &use[i]);
+    for (int i = 0; i < 3 && c->has_bias; i++) b[i] = gx_model_tensor(g, m, unit, k, &bias[i]);
+    const GxTensorId out = gx_model_tensor(g, m, unit, k, &use[3]);
+    m->unit[unit].pair[k].linear[GX__ATT_QKV] = gx_model_linear(m, id[0], 3, b[0]);
+    m->unit[unit].pair[k].linear[GX__ATT_O] = gx_model_linear(m, out, 1, gx_no_tensor());
 }
 
 // Whether other ranks have rows whose keys and values are wanted here.
@@ -76,7 +81,7 @@ static GxAttCall gx__att_call(const GxPass *p, int k)
     const GxUnitKind *u = gx_pass_kind(p);
     const GxCoreSpec *s = &u->spec.pair[k].core;
     const GxLinear *qkv = &gx_pass_pair(p, k)->linear[GX__ATT_QKV];
-    const GxTensorId second = {qkv->first.index + 1};
+    const GxTensorId second = {qkv->first.index + 1}, second_bias = {qkv->bias.index < 0 ? -1 : qkv->bias.index + 1};
     const int64_t h = s->head_dim, slice = p->m->member;
     const GxSplit *rows = &p->slot->rows;
     c.gathers = gx__att_gathers(p->m);
@@ -97,47 +102,58 @@ static GxAttCall gx__att_call(const GxPass *p, int k)
     c.a.dtype = p->m->store.dtype;
     c.k_column = c.gathers ? 0 : c.a.H * h;
     c.v_column = c.k_column + c.a.K * h;
-    c.q = gx_model_linear(p->m, qkv->first, 1);
-    c.kv = gx_model_linear(p->m, second, 2);
+    c.a.documents = p->b->documents;
+    c.a.dropout = p->b->is_training ? s->dropout : 0;
+    c.a.site = gx_pass_dropout(p, k, GX_DROPOUT_ATT, s->dropout).site;
+    c.a.first_sample = p->b->first_sample, c.a.T = p->b->T;
+    c.a.heads = s->heads, c.a.head_first = gx_share_mine(&u->q).begin / h;
+    c.q = gx_model_linear(p->m, qkv->first, 1, qkv->bias);
+    c.kv = gx_model_linear(p->m, second, 2, second_bias);
     return c;
+}
+
+// Turns the heads of rows by their positions, forth (1) or back (-1), where the model has rotary positions.
+static void gx__att_turn(GxPass *p, int k, const GxAttCall *c, GxRows x, int64_t heads, int64_t stride, int direction)
+{
+    const int64_t h = c->a.head_dim;
+    if (gx_pass_spec(p, k)->core.rope_theta <= 0) return;
+    if (direction > 0)
+        gx_rope_forward(p->g, x.data, p->m->cosine, p->m->sine, &c->own, c->a.B, heads, h, stride, x.dtype);
+    else gx_rope_backward(p->g, x.data, p->m->cosine, p->m->sine, &c->own, c->a.B, heads, h, stride, x.dtype);
 }
 
 // q, k, v = in W^T, q and k turned by their positions; K and V of all rows where they are gathered.
 static void gx__att_project(GxPass *p, int k, const GxAttCall *c, GxRows in)
 {
     const GxPairSlot *s = gx_pass_slot(p, k);
-    const int64_t h = c->a.head_dim;
     const GxRows q = s->core[GX__ATT_Q];
     if (!c->gathers) {
         gx_linear_apply(p, &gx_pass_pair(p, k)->linear[GX__ATT_QKV], q, in, 0);
-        gx_rope_forward(p->g, q.data, p->m->cosine, p->m->sine, &c->own, c->a.B, c->a.H + c->a.K, h, c->a.q_stride,
-                        q.dtype);
+        gx__att_turn(p, k, c, q, c->a.H + c->a.K, c->a.q_stride, 1);
         return;
     }
     const GxRows kv = s->core[GX__ATT_KV], own = gx_slice(p, kv);
     gx_linear_apply(p, &c->q, q, in, 0);
     gx_linear_apply(p, &c->kv, own, in, 0);
-    gx_rope_forward(p->g, q.data, p->m->cosine, p->m->sine, &c->own, c->a.B, c->a.H, h, c->a.q_stride, q.dtype);
-    gx_rope_forward(p->g, own.data, p->m->cosine, p->m->sine, &c->own, c->a.B, c->a.K, h, c->a.kv_stride, q.dtype);
+    gx__att_turn(p, k, c, q, c->a.H, c->a.q_stride, 1);
+    gx__att_turn(p, k, c, own, c->a.K, c->a.kv_stride, 1);
     gx_tp_all_gather(p, k, GX_INSIDE, kv, own);
     gx_pass_at(p, k, GX_AT_CORE);
 }
 
 static void gx__att_project_backward(GxPass *p, int k, const GxAttCall *c, GxRows din)
 {
-    const int64_t h = c->a.head_dim;
     const GxRows dq = p->dcore[GX__ATT_DQ], dkv = p->dcore[GX__ATT_DKV];
     if (!c->gathers) {
-        gx_rope_backward(p->g, dq.data, p->m->cosine, p->m->sine, &c->own, c->a.B, c->a.H + c->a.K, h, c->a.q_stride,
-                         dq.dtype);
+        gx__att_turn(p, k, c, dq, c->a.H + c->a.K, c->a.q_stride, -1);
         gx_linear_apply_backward_input(p, &gx_pass_pair(p, k)->linear[GX__ATT_QKV], din, dq, 0);
         return;
     }
     const GxRows own = gx_slice(p, dkv);
     gx_tp_reduce_scatter(p, k, GX_INSIDE, own, dkv);
     gx_pass_at(p, k, GX_AT_CORE);
-    gx_rope_backward(p->g, dq.data, p->m->cosine, p->m->sine, &c->own, c->a.B, c->a.H, h, c->a.q_stride, dq.dtype);
-    gx_rope_backward(p->g, own.data, p->m->cosine, p->m->sine, &c->own, c->a.B, c->a.K, h, c->a.kv_stride, dq.dtype);
+    gx__att_turn(p, k, c, dq, c->a.H, c->a.q_stride, -1);
+    gx__att_turn(p, k, c, own, c->a.K, c->a.kv_stride, -1);
     gx_linear_apply_backward_input(p, &c->q, din, dq, 0);
     gx_linear_apply_backward_input(p, &c->kv, din, own, 1);
 }

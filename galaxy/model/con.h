@@ -1,45 +1,62 @@
-// model/con.h: what joins cores to the stream: enter (the norm before a core) and CON (the addition behind it).
+// model/con.h: CON, what joins a core to the stream.
 //
-//     enter: in = norm(x)            CON: y = x + out
+//     before norms (LLaMA)   y = x + out
+//     behind norms (BERT)    y = layer_norm(x + dropout(out + bias))
+//     embedding              y = dropout(layer_norm(out + positions + types)), or y = out
 //
-// An addition and the norm of the next pair that follows it are one operation. At a unit's edge they are two: only the
-// stream crosses it.
+// The bias is the core's last matrix's: that is split by rows, and its result a sum over ranks, so its bias belongs
+// behind the sum. An addition and the norm of the next pair that follows it are one operation; at a unit's edge they
+// are two: only the stream crosses it. What the backward of a norm needs, its input, is kept.
 #ifndef GX_CON_H
 #define GX_CON_H
-#include "unit.h"
+#include "enter.h"
 #endif
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_CON_IMPLEMENTED)
 #define GX_CON_IMPLEMENTED
 #include "../ops/elementwise.h"
+#include "../ops/embedding.h"
 #include "../ops/norm.h"
+#include "../ops/residual.h"
 
-static const void *gx__con_norm(const GxPass *p, int k)
+static GxTensorId gx__con_open_table(GxContext *g, GxModel *m, int unit, int k, int number, const char *name,
+                                     int64_t rows)
 {
-    return gx_store_weight(&p->m->store, gx_pass_pair(p, k)->norm);
+    const GxTensorUse use = {name,
+                             number,
+                             GX_ROLE_EMBEDDING,
+                             {rows, gx_unit_spec(m, unit)->width},
+                             NULL,
+                             NULL,
+                             gx_block_gives(m->mode->methods.con),
+                             0,
+                             0,
+                             0};
+    return rows ? gx_model_tensor(g, m, unit, k, &use) : gx_no_tensor();
 }
 
-void gx_enter_forward(GxPass *p, int k, GxRows in, GxRows x)
+void gx_con_open(GxContext *g, GxModel *m, int unit, int k, int number)
 {
-    GxPairSlot *s = gx_pass_slot(p, k);
-    const GxEnterSpec *enter = &gx_pass_spec(p, k)->enter;
-    if (enter->kind == GX_ENTER_NOTHING || s->is_entered) return;
-    gx_pass_at(p, k, GX_AT_NORM);
-    gx_rms_norm_forward(p->g, in.data, s->rstd, x.data, gx__con_norm(p, k), x.rows, x.cols, enter->eps, x.dtype);
+    const GxPairSpec *spec = &gx_unit_spec(m, unit)->pair[k];
+    const GxConSpec *c = &spec->con;
+    const GxLayout con = gx_block_gives(m->mode->methods.con);
+    const int last = spec->core.kind == GX_CORE_ATT ? 3 : spec->core.activation == GX_SWIGLU ? 2 : 1;
+    const GxTensorUse bias = {
+        spec->core.matrix[last], number, GX_ROLE_BIAS, {gx_unit_spec(m, unit)->width, 0}, NULL, NULL, con, 0, 0, 0};
+    GxPair *pair = &m->unit[unit].pair[k];
+    if (c->has_norm) pair->con_norm = gx_model_norm(g, m, unit, k, GX_LAYER_NORM, c->norm_name, number, con);
+    if (c->has_bias) pair->con_bias = gx_model_tensor(g, m, unit, k, &bias);
+    if (c->kind != GX_CON_EMBED) return;
+    pair->positions = gx__con_open_table(g, m, unit, k, number, c->positions_name, c->positions);
+    pair->types = gx__con_open_table(g, m, unit, k, number, c->types_name, c->types);
 }
 
-// dx = dx + norm'(din); in front of a head nothing goes around the core: dx = norm'(din).
-void gx_enter_backward(GxPass *p, int k, GxRows dx, GxRows din, GxRows x)
+static const void *gx__con_weight(const GxPass *p, GxTensorId id)
 {
-    const GxPairSpec *spec = gx_pass_spec(p, k);
-    const void *around = spec->con.kind == GX_CON_NOTHING && k == 0 ? NULL : dx.data;
-    int accumulate = 0;
-    if (!din.data || spec->enter.kind == GX_ENTER_NOTHING) return;
-    float *dw = gx_store_grad(&p->m->store, gx_pass_pair(p, k)->norm, &accumulate);
-    gx_pass_at(p, k, GX_AT_NORM);
-    gx_rms_norm_backward(p->g, dx.data, dw, din.data, around, x.data, gx_pass_slot(p, k)->rstd, gx__con_norm(p, k),
-                         x.rows, x.cols, accumulate, x.dtype);
+    return id.index < 0 ? NULL : gx_store_weight(&p->m->store, id);
 }
+
+// ---- layers --------------------------------------------------------------------------------------------------------
 
 // y = x + out; with the norm of pair k+1: its input, too.
 static void gx__con_add(GxPass *p, int k, GxRows y, GxRows x, GxRows out)
@@ -52,26 +69,142 @@ static void gx__con_add(GxPass *p, int k, GxRows y, GxRows x, GxRows out)
     }
     GxPairSlot *s = gx_pass_slot(p, next);
     const GxRows in = gx_con_rows(p, next, s->in);
-    gx_add_rms_norm_forward(p->g, y.data, in.data, s->rstd, x.data, out.data, gx__con_norm(p, next), x.rows, x.cols,
+    gx_add_rms_norm_forward(p->g, y.data, in.data, s->rstd, x.data, out.data,
+                            gx__con_weight(p, gx_pass_pair(p, next)->norm.weight), x.rows, x.cols,
                             gx_pass_spec(p, next)->enter.eps, x.dtype);
     s->is_entered = 1;
 }
 
-void gx_con_forward(GxPass *p, int k, GxRows y, GxRows x, GxRows out)
+static GxResidual gx__con_residual(const GxPass *p, int k, GxRows y)
 {
-    const GxConKind con = gx_pass_spec(p, k)->con.kind;
-    if (!y.data || con == GX_CON_NOTHING) return;
-    gx_pass_at(p, k, GX_AT_CON);
-    if (con == GX_CON_ADD) gx__con_add(p, k, y, x, out);
-    else if (y.data != out.data) gx_copy(p->g, y.data, out.data, gx_rows_bytes(y));
+    const GxConSpec *c = &gx_pass_spec(p, k)->con;
+    const GxPair *pair = gx_pass_pair(p, k);
+    GxResidual r = GX_ZERO;
+    r.R = y.rows, r.C = y.cols, r.dtype = y.dtype;
+    r.bias = gx__con_weight(p, pair->con_bias);
+    r.w = gx__con_weight(p, pair->con_norm.weight), r.b = gx__con_weight(p, pair->con_norm.bias);
+    r.eps = c->eps;
+    r.dropout = gx_pass_dropout(p, k, GX_DROPOUT_CON, c->dropout);
+    return r;
 }
 
-// dx = dy, dout = dx: the addition hands its gradient on to both sides.
+static void gx__con_norm(GxPass *p, int k, GxRows y, GxRows x, GxRows out)
+{
+    const GxPairSlot *s = gx_pass_slot(p, k);
+    const GxResidual r = gx__con_residual(p, k, y);
+    gx_residual_forward(p->g, y.data, s->sum.data, s->con_mean, s->con_rstd, x.data, out.data, &r);
+}
+
+// Gradients of CON's own tensors: NULL where there is none, or it is frozen. All are touched at the same moments.
+typedef struct {
+    float *bias, *w, *b;
+    int accumulate;
+} GxConGrads;
+
+static GxConGrads gx__con_grads(GxPass *p, int k)
+{
+    const GxPair *pair = gx_pass_pair(p, k);
+    const GxTensorId id[3] = {pair->con_bias, pair->con_norm.weight, pair->con_norm.bias};
+    GxConGrads d = GX_ZERO;
+    float **grad[3] = {&d.bias, &d.w, &d.b};
+    for (int i = 0; i < 3; i++)
+        if (id[i].index >= 0) {
+            int accumulate = 0;
+            *grad[i] = gx_store_grad(&p->m->store, id[i], &accumulate);
+            d.accumulate |= *grad[i] && accumulate;
+        }
+    return d;
+}
+
+static void gx__con_norm_backward(GxPass *p, int k, GxRows dx, GxRows dout, GxRows dy)
+{
+    const GxPairSlot *s = gx_pass_slot(p, k);
+    const GxResidual r = gx__con_residual(p, k, dy);
+    const GxConGrads d = gx__con_grads(p, k);
+    gx_residual_backward(p->g, dx.data, dout.data, d.bias, d.w, d.b, dy.data, s->sum.data, s->con_mean, s->con_rstd, &r,
+                         d.accumulate);
+}
+
+// ---- embedding -----------------------------------------------------------------------------------------------------
+
+// Rows that are looked up: this rank's of the batch's.
+static const int32_t *gx__con_ids(GxPass *p, const int32_t *ids, const char *what)
+{
+    if (!ids && p->g->device->computes)
+        GX_FAIL(&p->g->error, GX_ERR_ARGUMENT, "the model has a table of %s, and the batch brings none", what);
+    return ids && p->m->mode->methods.con == GX_METHOD_SP ? ids + gx_slice_begin(p) : ids;
+}
+
+static void gx__con_look_up(GxPass *p, GxTensorId table, int64_t rows, const int32_t *ids, const char *what, GxRows sum)
+{
+    GxEmbedding e = gx_embedding_shape(sum.rows, sum.cols, rows, sum.dtype);
+    e.accumulate = 1;
+    if (table.index < 0) return;
+    ids = gx__con_ids(p, ids, what);
+    gx_embedding_forward(p->g, sum.data, gx__con_weight(p, table), ids, &e);
+}
+
+static void gx__con_embed(GxPass *p, int k, GxRows y, GxRows out)
+{
+    const GxPairSlot *s = gx_pass_slot(p, k);
+    const GxConSpec *c = &gx_pass_spec(p, k)->con;
+    const GxPair *pair = gx_pass_pair(p, k);
+    const GxDropout drop = gx_pass_dropout(p, k, GX_DROPOUT_CON, c->dropout);
+    if (out.data != s->sum.data) gx_copy(p->g, s->sum.data, out.data, gx_rows_bytes(s->sum));
+    gx__con_look_up(p, pair->positions, c->positions, p->b->positions, "positions", s->sum);
+    gx__con_look_up(p, pair->types, c->types, p->b->types, "token types", s->sum);
+    gx_layer_norm_forward(p->g, y.data, s->con_mean, s->con_rstd, s->sum.data, gx__con_weight(p, pair->con_norm.weight),
+                          gx__con_weight(p, pair->con_norm.bias), y.rows, y.cols, c->eps, y.dtype);
+    if (drop.p > 0) gx_dropout(p->g, y.data, y.data, y.rows, y.cols, &drop, y.dtype);
+}
+
+static void gx__con_look_up_backward(GxPass *p, GxTensorId table, int64_t rows, const int32_t *ids, GxRows dsum)
+{
+    GxEmbedding e = gx_embedding_shape(dsum.rows, dsum.cols, rows, dsum.dtype);
+    float *dw = table.index < 0 ? NULL : gx_store_grad(&p->m->store, table, &e.accumulate);
+    if (dw) gx_embedding_backward(p->g, dw, dsum.data, gx__con_ids(p, ids, "rows"), &e);
+}
+
+static void gx__con_embed_backward(GxPass *p, int k, GxRows dx, GxRows dy)
+{
+    const GxPairSlot *s = gx_pass_slot(p, k);
+    const GxConSpec *c = &gx_pass_spec(p, k)->con;
+    const GxPair *pair = gx_pass_pair(p, k);
+    const GxDropout drop = gx_pass_dropout(p, k, GX_DROPOUT_CON, c->dropout);
+    const GxConGrads d = gx__con_grads(p, k);
+    if (drop.p > 0) gx_dropout(p->g, dx.data, dy.data, dy.rows, dy.cols, &drop, dy.dtype);
+    gx_layer_norm_backward(p->g, dx.data, d.w, d.b, drop.p > 0 ? dx.data : dy.data, s->sum.data, s->con_mean,
+                           s->con_rstd, gx__con_weight(p, pair->con_norm.weight), dy.rows, dy.cols, d.accumulate,
+                           dy.dtype);
+    gx__con_look_up_backward(p, pair->positions, c->positions, p->b->positions, dx);
+    gx__con_look_up_backward(p, pair->types, c->types, p->b->types, dx);
+}
+
+// ---- CON -----------------------------------------------------------------------------------------------------------
+
+void gx_con_forward(GxPass *p, int k, GxRows y, GxRows x, GxRows out)
+{
+    const GxConSpec *c = &gx_pass_spec(p, k)->con;
+    if (!y.data || c->kind == GX_CON_NOTHING) return;
+    gx_pass_at(p, k, GX_AT_CON);
+    if (c->kind == GX_CON_EMBED && c->has_norm) gx__con_embed(p, k, y, out);
+    else if (c->kind == GX_CON_EMBED && y.data != out.data) gx_copy(p->g, y.data, out.data, gx_rows_bytes(y));
+    else if (c->kind == GX_CON_ADD && c->has_norm) gx__con_norm(p, k, y, x, out);
+    else if (c->kind == GX_CON_ADD) gx__con_add(p, k, y, x, out);
+}
+
+// Without a norm dx = dy, dout = dx: the addition hands its gradient on to both sides.
 void gx_con_backward(GxPass *p, int k, GxRows dx, GxRows dout, GxRows dy)
 {
-    if (gx_pass_spec(p, k)->con.kind == GX_CON_NOTHING) return;
+    const GxConSpec *c = &gx_pass_spec(p, k)->con;
+    if (c->kind == GX_CON_NOTHING) return;
     gx_pass_at(p, k, GX_AT_CON);
-    if (dx.data != dy.data) gx_copy(p->g, dx.data, dy.data, gx_rows_bytes(dy));
+    if (c->kind == GX_CON_ADD && c->has_norm) {
+        gx__con_norm_backward(p, k, dx, dout, dy);
+        return;
+    }
+    if (c->has_norm) gx__con_embed_backward(p, k, dx, dy);
+    else if (dx.data != dy.data) gx_copy(p->g, dx.data, dy.data, gx_rows_bytes(dy));
     if (dout.data != dx.data) gx_copy(p->g, dout.data, dx.data, gx_rows_bytes(dx));
 }
 #endif

@@ -6,7 +6,9 @@
 #include "con.h"
 #include "embed.h"
 #include "head.h"
+#include "labels.h"
 #include "mlp.h"
+#include "vectors.h"
 #endif
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_CORES_IMPLEMENTED)
@@ -18,6 +20,8 @@ const GxCore *gx_core(GxCoreKind kind)
     case GX_CORE_ATT: return &gx_att;
     case GX_CORE_MLP: return &gx_mlp;
     case GX_CORE_EMBED: return &gx_embed;
+    case GX_CORE_LABELS: return &gx_labels;
+    case GX_CORE_VECTORS: return &gx_vectors;
     default: return &gx_head;
     }
 }

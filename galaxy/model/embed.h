@@ -17,7 +17,7 @@ static void gx__embed_open(GxContext *g, GxModel *m, int unit, int k, int number
 {
     GxUnitKind *u = &m->kind[m->unit[unit].kind];
     const GxPairSpec *s = &u->spec.pair[k];
-    const GxTensorUse use = {s->matrix[0],
+    const GxTensorUse use = {s->core.matrix[0],
                              number,
                              GX_ROLE_EMBEDDING,
                              {s->core.vocab, u->spec.width},
@@ -25,8 +25,9 @@ static void gx__embed_open(GxContext *g, GxModel *m, int unit, int k, int number
                              NULL,
                              gx_block_takes(m->mode->methods.ends),
                              0,
+                             0,
                              0};
-    m->unit[unit].pair[k].matrix = m->embedding = gx_model_tensor(g, m, unit, &use);
+    m->unit[unit].pair[k].matrix = m->embedding = gx_model_tensor(g, m, unit, k, &use);
 }
 
 static void gx__embed_lay(GxSlotLayer *l, const GxUnitKind *u, int k, int64_t rows, GxPairSlot *s)
@@ -39,13 +40,22 @@ static const int32_t *gx__embed_tokens(const GxPass *p, int k)
     return p->b->tokens + (gx_core_method(p, k) == GX_METHOD_SP ? gx_slice_begin(p) : 0);
 }
 
-static void gx__embed_forward(GxPass *p, int k, GxRows out, GxRows in)
+static GxEmbedding gx__embed_shape(const GxPass *p, int k, GxRows rows)
 {
     const GxRange v = gx_share_mine(&gx_pass_kind(p)->vocab);
+    GxEmbedding e = gx_embedding_shape(rows.rows, rows.cols, 0, rows.dtype);
+    e.v_begin = v.begin, e.v_end = v.end;
+    e.ignored = gx_pass_spec(p, k)->core.ignored;
+    return e;
+}
+
+static void gx__embed_forward(GxPass *p, int k, GxRows out, GxRows in)
+{
+    const GxEmbedding e = gx__embed_shape(p, k, out);
     (void)in;
     if (!out.data) return;
     gx_embedding_forward(p->g, out.data, gx_store_weight(&p->m->store, gx_pass_pair(p, k)->matrix),
-                         gx__embed_tokens(p, k), out.rows, out.cols, v.begin, v.end, out.dtype);
+                         gx__embed_tokens(p, k), &e);
 }
 
 static void gx__embed_backward_input(GxPass *p, int k, GxRows din, GxRows dout, GxRows in)
@@ -55,13 +65,10 @@ static void gx__embed_backward_input(GxPass *p, int k, GxRows din, GxRows dout, 
 
 static void gx__embed_backward_weight(GxPass *p, int k, GxRows dout, GxRows in)
 {
-    const GxRange v = gx_share_mine(&gx_pass_kind(p)->vocab);
-    int accumulate = 0;
-    float *dw = gx_store_grad(&p->m->store, gx_pass_pair(p, k)->matrix, &accumulate);
+    GxEmbedding e = gx__embed_shape(p, k, dout);
+    float *dw = gx_store_grad(&p->m->store, gx_pass_pair(p, k)->matrix, &e.accumulate);
     (void)in;
-    if (!dw) return;
-    gx_embedding_backward(p->g, dw, dout.data, gx__embed_tokens(p, k), dout.rows, dout.cols, v.begin, v.end, accumulate,
-                          dout.dtype);
+    if (dw) gx_embedding_backward(p->g, dw, dout.data, gx__embed_tokens(p, k), &e);
 }
 
 const GxCore gx_embed = {gx__embed_open, gx__embed_lay, gx__embed_forward, gx__embed_backward_input,

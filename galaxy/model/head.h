@@ -1,10 +1,10 @@
-// model/head.h: the head over a vocabulary as a core: logits = in W^T and their cross-entropy; a pair without a stream
-// that leaves. Logits exist in chunks of rows, so in training all of it is done in the backward: loss, din and the
-// matrix's gradient, chunk by chunk.
+// model/head.h: the head over a vocabulary as a core: logits = in W^T + b and their cross-entropy; a pair without a
+// stream that leaves. Logits exist in chunks of rows, so in training all of it is done in the backward: loss, din and
+// the matrix's gradient, chunk by chunk.
 //
 // By TP a rank has its rows of the vocabulary (Shoeybi et al. 2019, section 3): per chunk the ranks agree on each row's
-// largest logit, then on the sum of exponentials and the label's logit; all have the same loss, and din is a summand.
-// By SP a rank computes the losses of its slice of T, over the whole vocabulary.
+// largest logit, then on the sum of exponentials and the label's logit; all have the same loss, which the first of them
+// counts, and din is a summand. By SP a rank computes the losses of its slice of T, over the whole vocabulary.
 #ifndef GX_HEAD_H
 #define GX_HEAD_H
 #include "linear.h"
@@ -22,17 +22,20 @@ GX_END
 static void gx__head_open(GxContext *g, GxModel *m, int unit, int k, int number)
 {
     GxUnitKind *u = &m->kind[m->unit[unit].kind];
-    const GxPairSpec *s = &u->spec.pair[k];
-    const GxTensorUse use = {s->matrix[0],
-                             number,
-                             GX_ROLE_HEAD,
-                             {s->core.vocab, u->spec.width},
-                             &u->vocab,
-                             NULL,
-                             gx_block_takes(m->mode->methods.ends),
-                             0,
-                             s->core.is_tied ? m->embedding.index + 1 : 0};
-    m->unit[unit].pair[k].linear[0] = gx_model_linear(m, gx_model_tensor(g, m, unit, &use), 1);
+    const GxCoreSpec *c = &u->spec.pair[k].core;
+    const GxLayout layout = gx_block_takes(m->mode->methods.ends);
+    const char *bias_name = c->bias ? c->bias : c->matrix[0];
+    const int alias = c->is_tied ? m->embedding.index + 1 : 0;
+    GxTensorUse use = {c->matrix[0], number, GX_ROLE_HEAD, {c->vocab, u->spec.width}, &u->vocab, NULL, layout, 0,
+                       alias,        0},
+                bias = {bias_name, number, GX_ROLE_BIAS, {c->vocab, 0}, &u->vocab, NULL, layout, 0, 0, 0};
+    const GxTensorId w = gx_model_tensor(g, m, unit, k, &use),
+                     b = c->has_bias ? gx_model_tensor(g, m, unit, k, &bias) : gx_no_tensor();
+    if (c->has_bias && c->bias) { // files may have it under the matrix's name, too
+        bias.name = c->matrix[0], bias.alias = b.index + 1;
+        gx_model_tensor(g, m, unit, k, &bias);
+    }
+    m->unit[unit].pair[k].linear[0] = gx_model_linear(m, w, 1, b);
 }
 
 static void gx__head_lay(GxSlotLayer *l, const GxUnitKind *u, int k, int64_t rows, GxPairSlot *s)
@@ -46,14 +49,14 @@ typedef struct {           // scratch of the cross-entropy
     float *maximum, *sums; // [chunk], [2, chunk]: over a split vocabulary
 } GxHeadScratch;
 
-static GxHeadScratch gx__head_scratch(GxPass *p, int64_t rows)
+static GxHeadScratch gx__head_scratch(GxPass *p, int k, int64_t rows)
 {
     const GxUnitKind *u = gx_pass_kind(p);
-    const int64_t chunk = gx_min(rows, p->m->chunk);
+    const int64_t most = gx_picked_most(p, k, gx_core_method(p, k), rows), chunk = gx_min(most, p->m->chunk);
     const int is_split = u->vocab.n > 1;
     GxHeadScratch s = GX_ZERO;
     s.logits = gx_pass_rows(p, chunk, gx_share_count(&u->vocab));
-    s.losses = (float *)gx_scratch(p->g, GX_MEM_ACTIVATIONS, 4 * rows);
+    s.losses = (float *)gx_scratch(p->g, GX_MEM_ACTIVATIONS, 4 * most);
     s.maximum = is_split ? (float *)gx_scratch(p->g, GX_MEM_ACTIVATIONS, 4 * chunk) : NULL;
     s.sums = is_split ? (float *)gx_scratch(p->g, GX_MEM_ACTIVATIONS, 8 * chunk) : NULL;
     return s;
@@ -69,7 +72,7 @@ static void gx__head_cross_entropy(GxPass *p, int k, const GxHeadScratch *s, flo
     const int64_t R = logits.rows, V = logits.cols, first = gx_share_mine(vocab).begin;
     void *dlogits = has_gradient ? logits.data : NULL;
     if (vocab->n == 1) {
-        gx_cross_entropy(g, losses, dlogits, logits.data, labels, R, V, p->b->scale, logits.dtype);
+        gx_cross_entropy(g, losses, dlogits, logits.data, labels, R, V, gx_pass_target(p, k)->scale, logits.dtype);
         return;
     }
     gx_cross_entropy_maximum(g, s->maximum, logits.data, R, V, logits.dtype);
@@ -79,15 +82,17 @@ static void gx__head_cross_entropy(GxPass *p, int k, const GxHeadScratch *s, flo
                           gx_pass_spec(p, k)->core.vocab, logits.dtype);
     gx_all_reduce(g, GX_AXIS_TP, GX_SUM, s->sums, 2 * R, GX_F32);
     gx_pass_at(p, k, GX_AT_CORE);
-    gx_cross_entropy_finish(g, losses, dlogits, dlogits, s->sums, labels, R, V, first, p->b->scale, logits.dtype);
+    gx_cross_entropy_finish(g, losses, dlogits, dlogits, s->sums, labels, R, V, first, gx_pass_target(p, k)->scale,
+                            logits.dtype);
 }
 
 // The loss of all rows of `in`; with gradients: din, and the matrix's.
 static void gx__head_loss(GxPass *p, int k, GxRows din, GxRows in, int has_gradient)
 {
     const GxLinear *l = &gx_pass_pair(p, k)->linear[0];
-    const int32_t *labels = p->b->labels + (gx_core_method(p, k) == GX_METHOD_SP ? gx_slice_begin(p) : 0);
-    const GxHeadScratch s = gx__head_scratch(p, in.rows);
+    if (!in.rows) return; // by SP, of a rank that has none; nothing is communicated then
+    const int32_t *labels = gx_pass_target(p, k)->labels + gx_picked_begin(p, k, gx_core_method(p, k));
+    const GxHeadScratch s = gx__head_scratch(p, k, in.rows);
     const int64_t chunk = s.logits.rows;
     for (int64_t r = 0; r < in.rows && !gx_failed(p->g); r += chunk) {
         const int64_t rows = gx_min(chunk, in.rows - r);
@@ -98,42 +103,48 @@ static void gx__head_loss(GxPass *p, int k, GxRows din, GxRows in, int has_gradi
         gx_linear_apply_backward_input(p, l, gx_some_rows(din, r, rows), logits, 0);
         gx_linear_apply_backward_weight(p, l, logits, h);
     }
-    gx_sum(p->g, p->b->loss, s.losses, in.rows, 1);
+    if (gx_adds_loss(p, k)) gx_sum(p->g, gx_pass_target(p, k)->loss, s.losses, in.rows, 1);
 }
 
-// Some rows' logits over the whole vocabulary, on every rank: a head by TP gathers them, one by SP has them of its rows
-// and hands them to the others.
+// Where the vocabulary is split, a row's logits are gathered from all ranks.
+static void gx__head_gather_columns(GxPass *p, GxRows logits, GxRows in, const GxLinear *l)
+{
+    const GxShares *vocab = &gx_pass_kind(p)->vocab;
+    const GxRows part = gx_pass_rows(p, 1, gx_share_count(vocab));
+    GxSplit parts;
+    parts.n = vocab->n, parts.begin[0] = 0;
+    for (int r = 0; r < parts.n; r++) parts.begin[r] = vocab->part[r].begin, parts.begin[r + 1] = vocab->part[r].end;
+    for (int64_t r = 0; r < in.rows; r++) {
+        gx_linear_apply(p, l, part, gx_some_rows(in, r, 1), 0);
+        gx_at(p->g, p->unit, "logits");
+        gx_all_gather(p->g, GX_AXIS_TP, &parts, gx_some_rows(logits, r, 1).data, part.data, 1, part.dtype);
+    }
+}
+
+// The target's rows' logits over the whole vocabulary, on every rank.
 static void gx__head_logits(GxPass *p, int k, GxRows in)
 {
-    const GxUnitKind *u = gx_pass_kind(p);
     const GxLinear *l = &gx_pass_pair(p, k)->linear[0];
-    const GxRows logits = p->b->logits;
-    const GxSplit *rows = &p->slot->rows;
-    const int is_sp = gx_core_method(p, k) == GX_METHOD_SP && rows->n > 1;
-    GxSplit parts;
-    parts.n = u->vocab.n, parts.begin[0] = 0;
-    const GxRows part = gx_pass_rows(p, 1, gx_share_count(&u->vocab)); // where the vocabulary is split
-    for (int r = 0; r < parts.n; r++)
-        parts.begin[r] = u->vocab.part[r].begin, parts.begin[r + 1] = u->vocab.part[r].end;
-    for (int64_t r = 0; r < logits.rows; r++) {
-        const GxRows to = gx_some_rows(logits, r, 1);
-        int64_t row = p->b->logits_row + r;
-        int owner = 0;
-        while (is_sp && rows->begin[owner + 1] <= row) owner++;
-        if (is_sp) row -= rows->begin[owner];
-        const GxRows own = parts.n > 1 ? part : to;
-        if (!is_sp || owner == p->m->member) gx_linear_apply(p, l, own, gx_some_rows(in, row, 1), 0);
-        gx_at(p->g, p->unit, "logits");
-        if (parts.n > 1) gx_all_gather(p->g, GX_AXIS_TP, &parts, to.data, own.data, 1, to.dtype);
-        if (is_sp) gx_broadcast(p->g, GX_AXIS_TP, owner, to.data, to.cols, to.dtype);
+    const GxRows logits = gx_pass_target(p, k)->logits;
+    const GxSplit *rows = gx_pair_rows(p, k);
+    if (gx_pass_kind(p)->vocab.n > 1) {
+        gx__head_gather_columns(p, logits, in, l);
+        return;
     }
+    const int is_sp = gx_core_method(p, k) == GX_METHOD_SP && rows->n > 1;
+    const GxRows own = is_sp ? gx_some_rows(logits, rows->begin[p->m->member], in.rows) : logits;
+    if (in.rows) gx_linear_apply(p, l, own, in, 0);
+    gx_at(p->g, p->unit, "logits");
+    if (is_sp) gx_all_gather(p->g, GX_AXIS_TP, rows, logits.data, own.data, logits.cols, logits.dtype);
 }
 
 static void gx__head_forward(GxPass *p, int k, GxRows out, GxRows in)
 {
+    const GxTarget *t = gx_pass_target(p, k);
     (void)out;
-    if (p->b->logits.data) gx__head_logits(p, k, in);
-    else if (!p->b->is_training) gx__head_loss(p, k, gx_no_rows(), in, 0);
+    if (p->b->is_training) return;
+    if (t->logits.data) gx__head_logits(p, k, in);
+    if (t->labels) gx__head_loss(p, k, gx_no_rows(), in, 0);
 }
 
 static void gx__head_backward_input(GxPass *p, int k, GxRows din, GxRows dout, GxRows in)

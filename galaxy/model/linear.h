@@ -10,7 +10,7 @@
 #include "unit.h"
 GX_BEGIN
 
-// y = x W^T, or y += (x W^T) where `accumulate`; dx alike.
+// y = x W^T + bias, or y += that where `accumulate`; dx alike, without a bias.
 void gx_linear_apply(GxPass *p, const GxLinear *l, GxRows y, GxRows x, int accumulate);
 void gx_linear_apply_backward_input(GxPass *p, const GxLinear *l, GxRows dx, GxRows dy, int accumulate);
 void gx_linear_apply_backward_weight(GxPass *p, const GxLinear *l, GxRows dy, GxRows x); // of what is trained
@@ -32,7 +32,8 @@ static GxLinearShape gx__linear_shape_of(const GxLinear *l, GxRows rows, int acc
 void gx_linear_apply(GxPass *p, const GxLinear *l, GxRows y, GxRows x, int accumulate)
 {
     const GxLinearShape s = gx__linear_shape_of(l, x, accumulate);
-    gx_linear_forward(p->g, y.data, x.data, gx_store_weight(&p->m->store, l->first), NULL, &s);
+    const void *bias = l->bias.index < 0 ? NULL : gx_store_weight(&p->m->store, l->bias);
+    gx_linear_forward(p->g, y.data, x.data, gx_store_weight(&p->m->store, l->first), bias, &s);
 }
 
 void gx_linear_apply_backward_input(GxPass *p, const GxLinear *l, GxRows dx, GxRows dy, int accumulate)
@@ -41,28 +42,37 @@ void gx_linear_apply_backward_input(GxPass *p, const GxLinear *l, GxRows dx, GxR
     if (dx.data) gx_linear_backward_input(p->g, dx.data, dy.data, gx_store_weight(&p->m->store, l->first), &s);
 }
 
-// Trained parts that lie behind each other go in one product; between frozen ones each has its columns of dy.
-void gx_linear_apply_backward_weight(GxPass *p, const GxLinear *l, GxRows dy, GxRows x)
+// Of the weights, or of the biases, that begin with `first`: trained parts that lie behind each other go in one call;
+// between frozen ones each has its columns of dy.
+static void gx__linear_backward_parts(GxPass *p, const GxLinear *l, GxTensorId first, int is_bias, GxRows dy, GxRows x)
 {
-    const GxTensor *t = &p->m->table.row[l->first.index];
+    const GxTensor *t = &p->m->table.row[first.index];
     int64_t column = 0;
-    gx_progress(p->g); // an input gradient may be on its way meanwhile
     for (int i = 0; i < l->parts;) {
-        GxTensorId id = {l->first.index + i};
+        GxTensorId id = {first.index + i};
         int accumulate = 0;
-        float *dw = gx_store_grad(&p->m->store, id, &accumulate);
+        float *grad = gx_store_grad(&p->m->store, id, &accumulate);
         GxLinearShape s = gx__linear_shape_of(l, dy, accumulate);
         s.y_stride = l->out;
         s.Out = t[i].end[0] - t[i].begin[0];
         for (i++; i < l->parts; i++) {
             int also = 0;
-            GxTensorId next = {l->first.index + i};
-            if (!dw != !gx_store_trains(&p->m->store, next.index)) break;
-            if (dw) gx_store_grad(&p->m->store, next, &also);
+            GxTensorId next = {first.index + i};
+            if (!grad != !gx_store_trains(&p->m->store, next.index)) break;
+            if (grad) gx_store_grad(&p->m->store, next, &also);
             s.Out += t[i].end[0] - t[i].begin[0];
         }
-        if (dw) gx_linear_backward_weight(p->g, dw, NULL, gx_rows_column(dy, column), x.data, &s);
+        if (grad)
+            gx_linear_backward_weight(p->g, is_bias ? NULL : grad, is_bias ? grad : NULL, gx_rows_column(dy, column),
+                                      x.data, &s);
         column += s.Out;
     }
+}
+
+void gx_linear_apply_backward_weight(GxPass *p, const GxLinear *l, GxRows dy, GxRows x)
+{
+    gx_progress(p->g); // an input gradient may be on its way meanwhile
+    gx__linear_backward_parts(p, l, l->first, 0, dy, x);
+    if (l->bias.index >= 0) gx__linear_backward_parts(p, l, l->bias, 1, dy, x);
 }
 #endif

@@ -3,7 +3,7 @@
 //
 //     embed   x = tokens' rows
 //     layer   x1 = x + ATT(norm1(x)),  y = x1 + MLP(norm2(x1))
-//     head    loss = cross-entropy(norm(x) W^T)
+//     head    loss = cross-entropy(norm(x) W^T), or labels of a whole text from its last token
 //
 // What it does not do (yet): biases, scaled RoPE, sliding windows, dropout.
 #ifndef GX_LLAMA_H
@@ -17,6 +17,7 @@ typedef struct { // names as in Hugging Face's config.json
     int64_t head_dim, max_position_embeddings;
     double rms_norm_eps, rope_theta, initializer_range;
     int tie_word_embeddings;
+    int64_t pad_token_id; // its row gets no gradient from its lookups, as in transformers; below 0: there is none
 } GxLlamaConfig;
 
 // Fills what is 0 with its default (kv heads: heads; head_dim: hidden/heads), refuses what cannot be.
@@ -29,6 +30,7 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_LLAMA_IMPLEMENTED)
 #define GX_LLAMA_IMPLEMENTED
+#include <string.h>
 
 GxStatus gx_llama_config_resolve(GxLlamaConfig *c, GxError *err)
 {
@@ -65,16 +67,23 @@ GxStatus gx_llama_config_resolve(GxLlamaConfig *c, GxError *err)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "head_dim is %ld; RoPE rotates pairs, so it must be even and from 2 to 65536",
                        (long)c->head_dim);
+    if (c->pad_token_id >= c->vocab_size)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "pad_token_id is %ld; the vocabulary ends at %ld", (long)c->pad_token_id,
+                       (long)c->vocab_size - 1);
     if (!(c->rms_norm_eps > 0) || !(c->rope_theta > 0))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "rms_norm_eps (%g) and rope_theta (%g) must be above 0", c->rms_norm_eps,
                        c->rope_theta);
+    if (c->pad_token_id >= c->vocab_size)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "pad_token_id is %ld; the vocabulary ends at %ld", (long)c->pad_token_id,
+                       (long)c->vocab_size - 1);
     return GX_OK;
 }
 
-static GxEnterSpec gx__llama_norm(const GxLlamaConfig *c)
+static GxEnterSpec gx__llama_norm(const GxLlamaConfig *c, const char *name)
 {
     GxEnterSpec e;
-    e.kind = GX_ENTER_NORM, e.norm = GX_RMS_NORM, e.eps = (float)c->rms_norm_eps;
+    memset(&e, 0, sizeof e);
+    e.kind = GX_ENTER_NORM, e.norm = GX_RMS_NORM, e.eps = (float)c->rms_norm_eps, e.norm_name = name;
     return e;
 }
 
@@ -91,9 +100,9 @@ static GxUnitSpec gx__llama_embed(const GxLlamaConfig *c)
 {
     GxUnitSpec u = gx__llama_unit(c, "embed", 1);
     GxPairSpec *p = &u.pair[0];
-    p->core.kind = GX_CORE_EMBED, p->core.vocab = c->vocab_size;
+    p->core.kind = GX_CORE_EMBED, p->core.vocab = c->vocab_size, p->core.ignored = c->pad_token_id;
+    p->core.matrix[0] = "model.embed_tokens";
     p->con.kind = GX_CON_EMBED;
-    p->matrix[0] = "model.embed_tokens.weight";
     return u;
 }
 
@@ -101,41 +110,48 @@ static GxUnitSpec gx__llama_layer(const GxLlamaConfig *c)
 {
     GxUnitSpec u = gx__llama_unit(c, "layer", 2);
     GxPairSpec *att = &u.pair[0], *mlp = &u.pair[1];
-    att->enter = mlp->enter = gx__llama_norm(c);
+    att->enter = gx__llama_norm(c, "model.layers.%d.input_layernorm");
+    mlp->enter = gx__llama_norm(c, "model.layers.%d.post_attention_layernorm");
     att->con.kind = mlp->con.kind = GX_CON_ADD;
     att->core.kind = GX_CORE_ATT;
     att->core.heads = c->num_attention_heads, att->core.kv_heads = c->num_key_value_heads;
     att->core.head_dim = c->head_dim;
     att->core.is_causal = 1, att->core.rope_theta = c->rope_theta;
-    att->norm = "model.layers.%d.input_layernorm.weight";
-    att->matrix[0] = "model.layers.%d.self_attn.q_proj.weight";
-    att->matrix[1] = "model.layers.%d.self_attn.k_proj.weight";
-    att->matrix[2] = "model.layers.%d.self_attn.v_proj.weight";
-    att->matrix[3] = "model.layers.%d.self_attn.o_proj.weight";
+    att->core.matrix[0] = "model.layers.%d.self_attn.q_proj";
+    att->core.matrix[1] = "model.layers.%d.self_attn.k_proj";
+    att->core.matrix[2] = "model.layers.%d.self_attn.v_proj";
+    att->core.matrix[3] = "model.layers.%d.self_attn.o_proj";
     mlp->core.kind = GX_CORE_MLP, mlp->core.activation = GX_SWIGLU, mlp->core.columns = c->intermediate_size;
-    mlp->norm = "model.layers.%d.post_attention_layernorm.weight";
-    mlp->matrix[0] = "model.layers.%d.mlp.gate_proj.weight";
-    mlp->matrix[1] = "model.layers.%d.mlp.up_proj.weight";
-    mlp->matrix[2] = "model.layers.%d.mlp.down_proj.weight";
+    mlp->core.matrix[0] = "model.layers.%d.mlp.gate_proj";
+    mlp->core.matrix[1] = "model.layers.%d.mlp.up_proj";
+    mlp->core.matrix[2] = "model.layers.%d.mlp.down_proj";
     return u;
 }
 
-static GxUnitSpec gx__llama_head(const GxLlamaConfig *c)
+// The next token, or labels of the whole text from its last token.
+static GxUnitSpec gx__llama_head(const GxLlamaConfig *c, const GxHeadWish *wish)
 {
     GxUnitSpec u = gx__llama_unit(c, "head", 1);
     GxPairSpec *p = &u.pair[0];
-    p->enter = gx__llama_norm(c);
-    p->core.kind = GX_CORE_HEAD, p->core.vocab = c->vocab_size, p->core.is_tied = c->tie_word_embeddings;
+    p->enter = gx__llama_norm(c, "model.norm");
     p->con.kind = GX_CON_NOTHING;
-    p->norm = "model.norm.weight";
-    p->matrix[0] = "lm_head.weight";
+    p->core.kind = GX_CORE_HEAD, p->core.vocab = c->vocab_size, p->core.is_tied = c->tie_word_embeddings;
+    p->core.matrix[0] = "lm_head";
+    if (wish->kind != GX_HEAD_LABELS) return u;
+    p->core.kind = GX_CORE_LABELS, p->core.vocab = wish->labels, p->core.loss = wish->loss, p->core.is_tied = 0;
+    p->core.matrix[0] = "score";
     return u;
 }
 
 void gx_llama_describe(GxContext *g, GxModel *m)
 {
     const GxLlamaConfig *c = (const GxLlamaConfig *)m->config;
-    const GxUnitSpec embed = gx__llama_embed(c), layer = gx__llama_layer(c), head = gx__llama_head(c);
+    const GxHeadKind wish = m->wish.kind;
+    if (wish != GX_HEAD_CAUSAL && wish != GX_HEAD_LABELS)
+        GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
+                "a LLaMA has a head for the next token or for labels; this task asks for %s", gx_head_name(wish));
+    if (gx_failed(g)) return;
+    const GxUnitSpec embed = gx__llama_embed(c), layer = gx__llama_layer(c), head = gx__llama_head(c, &m->wish);
     const int embed_kind = gx_model_kind(g, m, &embed), layer_kind = gx_model_kind(g, m, &layer),
               head_kind = gx_model_kind(g, m, &head);
     m->max_positions = c->max_position_embeddings;

@@ -71,27 +71,29 @@ GxTicket gx_tp_all_reduce_start(GxPass *p, int k, GxDoor door, GxRows x)
 GxTicket gx_tp_all_gather_start(GxPass *p, int k, GxDoor door, GxRows whole, GxRows own)
 {
     const GxTicket none = GX_ZERO;
-    if (!whole.data || p->slot->rows.n == 1) return none;
+    const GxSplit *rows = gx_pair_rows(p, k);
+    if (!whole.data || rows->n == 1) return none;
     gx__mode_at(p, k, door);
-    return gx_all_gather_start(p->g, GX_AXIS_TP, &p->slot->rows, whole.data, own.data, whole.cols, whole.dtype);
+    return gx_all_gather_start(p->g, GX_AXIS_TP, rows, whole.data, own.data, whole.cols, whole.dtype);
 }
 
 GxTicket gx_tp_reduce_scatter_start(GxPass *p, int k, GxDoor door, GxRows own, GxRows partial)
 {
     const GxTicket none = GX_ZERO;
-    if (!partial.data || p->slot->rows.n == 1) return none;
+    const GxSplit *rows = gx_pair_rows(p, k);
+    if (!partial.data || rows->n == 1) return none;
     gx__mode_at(p, k, door);
-    return gx_reduce_scatter_start(p->g, GX_AXIS_TP, &p->slot->rows, own.data, partial.data, partial.cols,
-                                   partial.dtype);
+    return gx_reduce_scatter_start(p->g, GX_AXIS_TP, rows, own.data, partial.data, partial.cols, partial.dtype);
 }
 
 void gx_tp_all_reduce(GxPass *p, int k, GxDoor door, GxRows x) { gx_wait(p->g, gx_tp_all_reduce_start(p, k, door, x)); }
 
 void gx_tp_all_gather(GxPass *p, int k, GxDoor door, GxRows whole, GxRows own)
 {
-    if (!whole.data || p->slot->rows.n == 1) return;
+    const GxSplit *rows = gx_pair_rows(p, k);
+    if (!whole.data || rows->n == 1) return;
     gx__mode_at(p, k, door);
-    gx_all_gather(p->g, GX_AXIS_TP, &p->slot->rows, whole.data, own.data, whole.cols, whole.dtype);
+    gx_all_gather(p->g, GX_AXIS_TP, rows, whole.data, own.data, whole.cols, whole.dtype);
 }
 
 void gx_tp_reduce_scatter(GxPass *p, int k, GxDoor door, GxRows own, GxRows partial)

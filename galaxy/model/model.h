@@ -3,8 +3,9 @@
 //
 // A layer is two pairs, (ATT, CON) and (MLP, CON); the embedding is a pair without a stream that enters, a head one
 // without a stream that leaves. A pair is y = CON(x, core(enter(x))): enter is the norm before a core, or nothing; CON
-// joins the core's result to the stream. A family (llama.h) is a configuration, names and such descriptions; what cores
-// and CON compute is in att.h, mlp.h, embed.h, head.h and con.h, and knows of no family.
+// joins the core's result to the stream. A family (llama.h) is a configuration, names and such descriptions; what
+// enter, cores and CON compute is in enter.h, att.h, mlp.h, embed.h, head.h, labels.h, vectors.h and con.h, and knows
+// of no family.
 //
 //     GX_TRY(gx_model_open(&g, &m, &gx_llama, &config, &gx_tp, NULL));    // table and places; no memory
 //     gx_model_take(&g, &m, T, B, 512);                                   // constants, from the arena
@@ -15,50 +16,67 @@
 #include "../base/fields.h"
 #include "../base/partition.h"
 #include "../base/store.h"
+#include "../ops/activation.h"
 #include "../parallel/layout.h"
 #include "rows.h"
 GX_BEGIN
 
-enum { GX_MAX_PAIRS = 3, GX_MAX_MATRICES = 4, GX_MAX_KINDS = 4, GX_MAX_UNITS = 1024 };
+enum { GX_MAX_PAIRS = 3, GX_MAX_MATRICES = 4, GX_MAX_KINDS = 4, GX_MAX_UNITS = 1024, GX_MODULE = 96 };
 typedef struct GxPass GxPass;
 typedef struct GxModel GxModel;
 
 // ---- descriptions --------------------------------------------------------------------------------------------------
 
 typedef enum { GX_RMS_NORM = 0, GX_LAYER_NORM } GxNormKind;
-typedef enum { GX_ENTER_NOTHING = 0, GX_ENTER_NORM } GxEnterKind; // norms behind CON | before cores, the final norm
+typedef enum { GX_SWIGLU = 0, GX_GELU, GX_GELU_NEW } GxActivation; // gate and up | erf | tanh (in one matrix: up)
+typedef enum {
+    GX_ENTER_NOTHING = 0, // norms behind CON
+    GX_ENTER_NORM,        // before cores; the final norm
+    GX_ENTER_TRANSFORM,   // norm(activation(x W^T + b)): before the vocabulary of a masked language model
+    GX_ENTER_POOL         // dropout(tanh(x W^T + b)): before labels
+} GxEnterKind;
 typedef enum { GX_CON_NOTHING = 0, GX_CON_ADD, GX_CON_EMBED } GxConKind; // head | layers | embedding
-typedef enum { GX_SWIGLU = 0, GX_GELU } GxActivation;
+typedef enum { GX_CROSS_ENTROPY = 0, GX_SQUARED_ERROR, GX_BINARY_CROSS_ENTROPY } GxLossKind;
 
+// Names are those of modules in Hugging Face's files, to which ".weight" and ".bias" belong; %d is the unit's number
+// among its kind.
 typedef struct {
     GxEnterKind kind;
     GxNormKind norm;
     float eps;
+    GxActivation activation; // TRANSFORM
+    float dropout;           // POOL, and of the rows before labels
+    const char *norm_name, *matrix;
 } GxEnterSpec;
 typedef struct {
     GxCoreKind kind;
-    int has_bias;
+    int has_bias;                      // of all matrices that are not row-parallel: those have theirs in CON
     float dropout;                     // of the probabilities
     int64_t heads, kv_heads, head_dim; // ATT
     int is_causal, has_qk_norm, reads_memory;
     double rope_theta;       // 0: no rotary positions
     GxActivation activation; // MLP
     int64_t columns;
-    int64_t vocab; // EMBED, HEAD: rows of the vocabulary
-    int is_tied;   // HEAD: its matrix is the embedding's
+    int64_t vocab;                       // EMBED, HEAD: rows of the vocabulary; LABELS: outputs
+    int64_t ignored;                     // EMBED: the token whose row gets no gradient from its lookups; -1: none
+    int is_tied;                         // HEAD: its matrix is the embedding's
+    int target;                          // HEAD, LABELS, VECTORS: of the batch
+    GxLossKind loss;                     // LABELS
+    const char *matrix[GX_MAX_MATRICES]; // ATT: q, k, v, o; MLP: gate, up, down, or up, down; others: one
+    const char *bias;                    // HEAD: the module whose bias it is; NULL: the matrix's
 } GxCoreSpec;
 typedef struct {
     GxConKind kind;
-    int has_bias, has_norm;
-    float dropout;
+    int has_bias; // of the core's last matrix
+    int has_norm; // a layer norm behind the addition
+    float eps, dropout;
+    int64_t positions, types; // EMBED: rows of the tables that are added to the tokens' rows; 0: there is none
+    const char *norm_name, *positions_name, *types_name;
 } GxConSpec;
 typedef struct {
     GxEnterSpec enter;
     GxCoreSpec core;
     GxConSpec con;
-    // Names as in Hugging Face's files; %d is the unit's number among its kind. ATT: q, k, v, o; MLP: gate, up, down;
-    // EMBED, HEAD: the vocabulary's matrix.
-    const char *norm, *matrix[GX_MAX_MATRICES];
 } GxPairSpec;
 typedef struct {
     const char *name; // "embed", "layer", "head"
@@ -68,18 +86,43 @@ typedef struct {
     GxPairSpec pair[GX_MAX_PAIRS];
 } GxUnitSpec;
 
+// What a task wants of a model: which head it has.
+typedef enum {
+    GX_HEAD_CAUSAL = 0, // the next token of each row
+    GX_HEAD_MASKED,     // the tokens of some rows; with_pairs: and whether two texts follow each other, as target 1
+    GX_HEAD_LABELS,     // labels, or numbers, of a whole text
+    GX_HEAD_VECTORS     // a vector of a whole text
+} GxHeadKind;
+typedef struct {
+    GxHeadKind kind;
+    int with_pairs;
+    int64_t labels; // outputs
+    GxLossKind loss;
+    const char *const *label_name; // [labels]; NULL: they have none
+} GxHeadWish;
+
+struct GxTask;   // task/task.h
 typedef struct { // a family
     const char *name;
     const GxField *fields; // of its configuration: flags, config.json, what ranks agree on
     int n_fields;
     size_t config_size;
     GxStatus (*resolve)(void *config, GxError *err); // fills in defaults, refuses what cannot be
-    void (*describe)(GxContext *g, GxModel *m);      // by gx_model_kind and gx_model_unit; errors stay in g
-    int64_t (*vocab_size)(const void *config);
+    // By gx_model_kind and gx_model_unit, with the head that m->wish asks for; errors stay in g.
+    void (*describe)(GxContext *g, GxModel *m);
+    int64_t *(*vocab_size)(void *config);
     GxStatus (*read_config)(void *config, const char *path, GxError *err); // config.json of a Hugging Face folder
-    GxStatus (*write_config)(const void *config, const char *path, GxError *err);
+    GxStatus (*write_config)(const void *config, const GxHeadWish *wish, const char *path, GxError *err);
+    const char *(*architecture)(const GxHeadWish *wish); // what transformers calls a model with this head
     // Says of a resolved configuration what others will not load of it, before it is trained. NULL: they load all.
     void (*warn)(const void *config, const GxLogger *log);
+    // Heads, as patterns of the names of their tensors (as a shell's, with commas between them): a file may have one
+    // that the model does not have, and the other way round, but no part of one. NULL: a file has exactly the model's.
+    const char *heads;
+    // What a file calls a tensor, in the family's own words: 1, and the name; 0: it is not needed. NULL: the same.
+    int (*tensor_name)(const char *in_file, char name[GX_NAME]);
+    const struct GxTask *const *tasks; // that it can be trained for, the usual one first; NULL at the end
+    int frames_texts;                  // a text stands between [CLS] and [SEP]
 } GxFamily;
 
 // A mode: what is split how, and what happens to ONE pair. The whole of train_tp.cu and its siblings.
@@ -96,13 +139,19 @@ typedef struct { // matrices that lie behind each other and are multiplied as on
     GxTensorId first;
     int parts;
     int64_t in, out; // this rank's
+    GxTensorId bias; // its first part's, behind which the others' lie; index -1: none
 } GxLinear;
-typedef struct { // where a pair's tensors are
-    GxTensorId norm, matrix;
-    GxLinear linear[2];
+typedef struct { // of a norm; an RMS norm has no bias
+    GxTensorId weight, bias;
+} GxNormIds;
+typedef struct { // where a pair's tensors are; index -1: there is none
+    GxNormIds norm, con_norm;
+    GxTensorId matrix, con_bias, positions, types;
+    GxLinear enter, linear[2];
 } GxPair;
 typedef struct {
     int kind;
+    int first_row, rows; // its rows of the table
     GxPair pair[GX_MAX_PAIRS];
 } GxUnit;
 typedef struct { // units of one description, and who has which of its heads, columns and rows of the vocabulary
@@ -115,6 +164,7 @@ struct GxModel {
     const GxFamily *family;
     const void *config;
     const GxMode *mode;
+    GxHeadWish wish;
     GxSplitLists lists; // as the user gave them
     GxTable table;
     GxStore store;
@@ -135,6 +185,7 @@ typedef struct {               // zero: defaults
     const char *freeze;        // patterns of names; NULL: everything is trained
     GxDtype dtype;             // of weights and activations; masters, moments and gradients are fp32
     int first_unit, last_unit; // this rank's units [first, last); 0, 0: all
+    const GxHeadWish *wish;    // NULL: a causal language model
 } GxModelOptions;
 
 // config and mode are lent. Close it with gx_model_close, also after an error.
@@ -148,28 +199,44 @@ void gx_model_unit(GxContext *g, GxModel *m, int kind, int number);
 
 static inline const GxUnitSpec *gx_unit_spec(const GxModel *m, int unit) { return &m->kind[m->unit[unit].kind].spec; }
 static inline int64_t gx_model_width(const GxModel *m) { return gx_unit_spec(m, 0)->width; }
-static inline int64_t gx_model_vocab(const GxModel *m) { return m->family->vocab_size(m->config); }
+int64_t gx_model_vocab(const GxModel *m);
 
 // Takes constants for batches of up to T x B from the arena (twice: on a dry one, then on the real one).
 void gx_model_take(GxContext *g, GxModel *m, int64_t T, int64_t B, int64_t chunk);
 
 // Draws the first weights, by name and global index: the same in every topology.
 void gx_model_init(GxContext *g, GxModel *m, uint64_t seed);
+void gx_model_init_tensor(GxContext *g, const GxModel *m, int row, uint64_t seed); // of one tensor of this rank's
 
 // A tensor of a unit and the place where it is used; for what kinds of cores open.
 typedef struct {
-    const char *name; // a format for the unit's number
+    const char *name; // of the module: a format for the unit's number
     int number;
     GxRole role;
     int64_t shape[2];            // [1] is 0: one dimension
     const GxShares *rows, *cols; // who has which of them; NULL: all have all
     GxLayout layout;             // of the rows of activations that meet it
     int packed;
-    int alias; // 1 + the row whose other name it is; 0: none
+    int alias;        // 1 + the row whose other name it is; 0: none
+    int is_own_share; // all of it meets this rank's own rows alone, of rows that all have
 } GxTensorUse;
-GxTensorId gx_model_tensor(GxContext *g, GxModel *m, int unit, const GxTensorUse *use);
-GxLinear gx_model_linear(const GxModel *m, GxTensorId first, int parts);
-void gx_core_open(GxContext *g, GxModel *m, int unit, int k, int number); // the tensors of pair k's core; cores.h
+GxTensorId gx_model_tensor(GxContext *g, GxModel *m, int unit, int k, const GxTensorUse *use); // of pair k
+GxLinear gx_model_linear(const GxModel *m, GxTensorId first, int parts, GxTensorId bias);
+static inline GxGelu gx_gelu_of(GxActivation a) { return a == GX_GELU_NEW ? GX_GELU_TANH : GX_GELU_ERF; }
+static inline GxTensorId gx_no_tensor(void)
+{
+    const GxTensorId none = {-1};
+    return none;
+}
+// A layer norm, or an RMS norm, of all columns of rows in this layout.
+GxNormIds gx_model_norm(GxContext *g, GxModel *m, int unit, int k, GxNormKind kind, const char *name, int number,
+                        GxLayout layout);
+const char *gx_head_name(GxHeadKind kind); // "masked tokens"
+
+// The tensors of what is before, in and behind pair k's core: enter.h, cores.h, con.h.
+void gx_enter_open(GxContext *g, GxModel *m, int unit, int k, int number);
+void gx_core_open(GxContext *g, GxModel *m, int unit, int k, int number);
+void gx_con_open(GxContext *g, GxModel *m, int unit, int k, int number);
 
 GX_END
 #endif
@@ -188,20 +255,23 @@ static void gx__model_refuse(GxContext *g, const GxUnitSpec *u)
 {
     for (int k = 0; k < u->n_pairs; k++) {
         const GxPairSpec *s = &u->pair[k];
-        const int is_att = s->core.kind == GX_CORE_ATT;
+        const int is_add = s->con.kind == GX_CON_ADD;
         const struct {
             int is_asked;
             const char *what;
         } missing[] = {
-            {s->enter.kind == GX_ENTER_NORM && s->enter.norm == GX_LAYER_NORM, "layer norm"},
-            {s->con.has_norm, "a norm behind CON"},
-            {s->con.has_bias || s->core.has_bias, "biases"},
-            {s->con.dropout > 0 || s->core.dropout > 0, "dropout"},
-            {s->core.kind == GX_CORE_MLP && s->core.activation != GX_SWIGLU, "an activation other than SwiGLU"},
+            {s->enter.kind == GX_ENTER_NORM && s->enter.norm == GX_LAYER_NORM, "a layer norm before a core"},
+            {is_add && k + 1 < u->n_pairs && u->pair[k + 1].enter.kind == GX_ENTER_NORM &&
+                 (s->con.has_bias || s->con.has_norm || s->con.dropout > 0),
+             "a bias, dropout or a norm behind CON with a norm before the next core"},
+            {is_add && !s->con.has_norm && (s->con.has_bias || s->con.dropout > 0),
+             "a bias or dropout in CON without a norm behind it"},
+            {s->con.kind == GX_CON_EMBED && !s->con.has_norm &&
+                 (s->con.positions || s->con.types || s->con.dropout > 0),
+             "positions, types or dropout of an embedding without a norm"},
+            {s->core.kind == GX_CORE_MLP && s->core.activation == GX_SWIGLU && s->core.has_bias, "SwiGLU with biases"},
             {s->core.has_qk_norm, "norms of q and k"},
             {s->core.reads_memory, "attention to an encoder's output"},
-            {is_att && !s->core.is_causal, "attention that is not causal"},
-            {is_att && s->core.rope_theta <= 0, "attention without rotary positions"},
         };
         for (size_t i = 0; i < sizeof missing / sizeof *missing; i++)
             if (missing[i].is_asked)
@@ -246,7 +316,8 @@ static GxStatus gx__model_split(GxContext *g, const GxModel *m, GxUnitKind *u)
         else if (c->kind == GX_CORE_MLP)
             GX_TRY(gx__model_split_count(g, m, &u->columns, by->mlp, "tp_intermediate_size_list", &m->lists.columns,
                                          c->columns));
-        else GX_TRY(gx__model_split_count(g, m, &u->vocab, by->ends, "tp_vocab_size_list", &m->lists.vocab, c->vocab));
+        else if (c->kind == GX_CORE_EMBED || c->kind == GX_CORE_HEAD)
+            GX_TRY(gx__model_split_count(g, m, &u->vocab, by->ends, "tp_vocab_size_list", &m->lists.vocab, c->vocab));
     }
     return GX_OK;
 }
@@ -257,22 +328,26 @@ static int gx__model_reduce_axes(const GxTensorUse *use)
 {
     const int is_split = (use->rows && use->rows->n > 1) || (use->cols && use->cols->n > 1);
     return GX_AXIS_LOSS | // other ranks of the loss see other rows of the batch
-           gx_grad_tp(use->layout, is_split ? GX_USE_SPLIT : GX_USE_WHOLE);
+           gx_grad_tp(use->layout, is_split            ? GX_USE_SPLIT
+                                   : use->is_own_share ? GX_USE_OWN_SHARE
+                                                       : GX_USE_WHOLE);
 }
 
-GxTensorId gx_model_tensor(GxContext *g, GxModel *m, int unit, const GxTensorUse *use)
+GxTensorId gx_model_tensor(GxContext *g, GxModel *m, int unit, int k, const GxTensorUse *use)
 {
     GxTensor t = GX_ZERO;
-    const GxTensorId none = {-1};
+    const GxTensorId none = gx_no_tensor();
+    char module[GX_MODULE];
     if (gx_failed(g)) return none;
-    snprintf(t.name, sizeof t.name, use->name, use->number);
+    snprintf(module, sizeof module, use->name, use->number);
+    snprintf(t.name, sizeof t.name, "%s.%s", module, use->role == GX_ROLE_BIAS ? "bias" : "weight");
     t.role = use->role;
-    t.unit = unit;
+    t.unit = unit, t.pair = k;
     t.packed = use->packed;
     t.ndim = use->shape[1] ? 2 : 1;
-    t.init = use->role == GX_ROLE_NORM ? GX_INIT_ONES : GX_INIT_NORMAL;
+    t.init = use->role == GX_ROLE_NORM ? GX_INIT_ONES : use->role == GX_ROLE_BIAS ? GX_INIT_ZEROS : GX_INIT_NORMAL;
     t.init_std = gx_unit_spec(m, unit)->init_std;
-    t.decay = use->role != GX_ROLE_NORM;
+    t.decay = use->role != GX_ROLE_NORM && use->role != GX_ROLE_BIAS;
     t.reduce_axes = gx__model_reduce_axes(use);
     const GxShares *shares[2] = {use->rows, use->cols};
     for (int d = 0; d < t.ndim; d++) {
@@ -293,9 +368,29 @@ GxTensorId gx_model_tensor(GxContext *g, GxModel *m, int unit, const GxTensorUse
     return gx_table_add(&m->table, &t, &g->error);
 }
 
-GxLinear gx_model_linear(const GxModel *m, GxTensorId first, int parts)
+GxNormIds gx_model_norm(GxContext *g, GxModel *m, int unit, int k, GxNormKind kind, const char *name, int number,
+                        GxLayout layout)
 {
-    GxLinear l = {first, parts, 0, 0};
+    const int64_t C = gx_unit_spec(m, unit)->width;
+    const GxTensorUse weight = {name, number, GX_ROLE_NORM, {C, 0}, NULL, NULL, layout, 0, 0, 0},
+                      bias = {name, number, GX_ROLE_BIAS, {C, 0}, NULL, NULL, layout, 0, 0, 0};
+    GxNormIds ids;
+    ids.weight = gx_model_tensor(g, m, unit, k, &weight);
+    ids.bias = kind == GX_LAYER_NORM ? gx_model_tensor(g, m, unit, k, &bias) : gx_no_tensor();
+    return ids;
+}
+
+const char *gx_head_name(GxHeadKind kind)
+{
+    static const char *const names[] = {"the next token", "masked tokens", "labels", "vectors"};
+    return (unsigned)kind < sizeof names / sizeof *names ? names[kind] : "?";
+}
+
+int64_t gx_model_vocab(const GxModel *m) { return *m->family->vocab_size((void *)m->config); }
+
+GxLinear gx_model_linear(const GxModel *m, GxTensorId first, int parts, GxTensorId bias)
+{
+    GxLinear l = {first, parts, 0, 0, bias};
     if (first.index < 0) return l;
     const GxTensor *w = &m->table.row[first.index];
     l.in = w->end[1] - w->begin[1];
@@ -326,21 +421,34 @@ static int gx__model_grow(GxContext *g, GxModel *m)
     return 1;
 }
 
+static GxPair gx__model_no_tensors(void)
+{
+    GxPair p = GX_ZERO;
+    const GxTensorId none = gx_no_tensor();
+    const GxLinear nothing = {none, 0, 0, 0, none};
+    p.norm.weight = p.norm.bias = p.con_norm.weight = p.con_norm.bias = none;
+    p.matrix = p.con_bias = p.positions = p.types = none;
+    p.enter = p.linear[0] = p.linear[1] = nothing;
+    return p;
+}
+
 // Norms come first: the optimizer treats them alike, and neighbours go in one call.
 void gx_model_unit(GxContext *g, GxModel *m, int kind, int number)
 {
     if (gx_failed(g) || !gx__model_grow(g, m)) return;
     const int unit = m->units++;
     const GxUnitSpec *u = &m->kind[kind].spec;
-    const GxLayout con = gx_block_gives(m->mode->methods.con);
     GxUnit *made = &m->unit[unit];
     memset(made, 0, sizeof *made);
     made->kind = kind;
+    made->first_row = m->table.n;
     for (int k = 0; k < u->n_pairs; k++) {
-        const GxTensorUse norm = {u->pair[k].norm, number, GX_ROLE_NORM, {u->width, 0}, NULL, NULL, con, 0, 0};
-        if (u->pair[k].enter.kind == GX_ENTER_NORM) made->pair[k].norm = gx_model_tensor(g, m, unit, &norm);
+        made->pair[k] = gx__model_no_tensors();
+        gx_enter_open(g, m, unit, k, number);
+        gx_con_open(g, m, unit, k, number);
     }
     for (int k = 0; k < u->n_pairs; k++) gx_core_open(g, m, unit, k, number);
+    m->unit[unit].rows = m->table.n - m->unit[unit].first_row;
 }
 
 GxStatus gx_model_open(GxContext *g, GxModel *m, const GxFamily *family, void *config, const GxMode *mode,
@@ -352,6 +460,7 @@ GxStatus gx_model_open(GxContext *g, GxModel *m, const GxFamily *family, void *c
     m->members = gx_group_size(g, GX_AXIS_TP), m->member = gx_group_index(g, GX_AXIS_TP);
     m->embedding.index = -1;
     if (o->lists) m->lists = *o->lists;
+    if (o->wish) m->wish = *o->wish;
     GX_TRY(gx_methods_check(mode->methods, &g->error));
     GX_TRY(family->resolve(config, &g->error));
     m->kind = (GxUnitKind *)calloc(GX_MAX_KINDS, sizeof *m->kind);
@@ -424,7 +533,7 @@ void gx_model_take(GxContext *g, GxModel *m, int64_t T, int64_t B, int64_t chunk
 
 // ---- first weights -------------------------------------------------------------------------------------------------
 
-static void gx__model_init_tensor(GxContext *g, const GxModel *m, int row, uint64_t seed)
+void gx_model_init_tensor(GxContext *g, const GxModel *m, int row, uint64_t seed)
 {
     const GxTensor *t = &m->table.row[row];
     GxArena *host = gx_host_arena(g);
@@ -446,6 +555,6 @@ static void gx__model_init_tensor(GxContext *g, const GxModel *m, int row, uint6
 void gx_model_init(GxContext *g, GxModel *m, uint64_t seed)
 {
     for (int i = 0; i < m->table.n; i++)
-        if (!m->table.row[i].has_alias && gx_store_has(&m->store, i)) gx__model_init_tensor(g, m, i, seed);
+        if (!m->table.row[i].has_alias && gx_store_has(&m->store, i)) gx_model_init_tensor(g, m, i, seed);
 }
 #endif

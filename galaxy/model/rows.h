@@ -35,22 +35,49 @@ typedef struct {
     GxRows x, side, memory;
 } GxState;
 
-typedef struct {                    // one micro-batch of this rank; its arrays lie in the device's memory
-    const int32_t *tokens, *labels; // [T,B]; a label of GX_IGNORE_INDEX does not count
-    const int32_t *labels_twin;     // the labels in the host's memory; NULL: `labels` are there
-    const int32_t *starts;          // [B], where documents begin: NULL: at position 0, the only case that is built
+// What one loss is about: rows of the stream, and what is wanted of them. A head's pair names its target by number.
+typedef struct {
+    // [n], ascending: the numbers t*B + b of the rows that count, on which alone the head works. NULL: all T*B rows, n
+    // is not read. rows_twin: the same in the host's memory; NULL: `rows` are there.
+    const int32_t *rows, *rows_twin;
+    int64_t n, most;            // most: the largest n of all batches, of which memory is taken; 0: n
+    const int32_t *labels;      // [n], a class each; one of GX_IGNORE_INDEX does not count
+    const int32_t *labels_twin; // in the host's memory; NULL: `labels` are there
+    const float *values;        // [n, outputs], where numbers are wanted, not a class
+    float scale;                // 1 / what the loss is divided by: labels of the whole window, on all ranks
+    double *loss;               // the head adds the sum of its losses
+    GxRows logits;              // [n, outputs]: where the head is to write its results, on every rank of a tp group
+    // [n][3], of a head that makes vectors: a text each, of which the rows of positions [begin, end) of a column count:
+    // (column, begin, end); a column's do not overlap. `rows` is then NULL, and n the number of texts, 0 included. They
+    // are `anchors` texts, then as many, the positive of each, then negatives; anchors < 0: no loss is wanted.
+    const int32_t *parts, *parts_twin;
+    int64_t anchors;
+    // Texts that are no anchors, of all ranks' micro-batches together: the most there can be, for where memory is
+    // planned and nobody can be asked. 0: all ranks have as many texts as this one.
+    int64_t candidates;
+} GxTarget;
+
+typedef struct {              // one micro-batch of this rank; its arrays lie in the device's memory
+    const int32_t *tokens;    // [T,B]
+    const int32_t *types;     // [T,B], of the token; and its position in its text: of models that have tables for them
+    const int32_t *positions; // [T,B]
+    // [T*B][2]: of each row the positions [begin, end) of its text, where several share a column without seeing each
+    // other, or padding is seen by nobody (begin = end). NULL: each column is one text.
+    const int32_t *documents;
+    GxTarget target[GX_MAX_LOSSES];
     int64_t T, B;
     GxRuns runs;          // which positions the T rows have
     int64_t first_sample; // its first sample's number in the whole training, for random numbers
     int number;           // micro-batch of the window
-    int is_training;      // 0: the loss alone is wanted, and no dropout
-    float scale;          // 1 / number of labels that count in the whole window, on all ranks
-    double *loss;       // the head adds the sum of its token losses; under a vocabulary split by TP, all ranks the same
-    GxRows logits;      // [rows, whole vocabulary]: where the head is to write logits instead of computing a loss
-    int64_t logits_row; // of rows from this one on
+    int is_training;      // 0: losses and results alone are wanted, and no dropout
 } GxBatch;
 
-static inline const int32_t *gx_batch_labels(const GxBatch *b) { return b->labels_twin ? b->labels_twin : b->labels; }
+static inline const int32_t *gx_target_rows(const GxTarget *t) { return t->rows_twin ? t->rows_twin : t->rows; }
+static inline const int32_t *gx_target_labels(const GxTarget *t) { return t->labels_twin ? t->labels_twin : t->labels; }
+static inline int64_t gx_target_n(const GxBatch *b, int target)
+{
+    return b->target[target].rows ? b->target[target].n : b->T * b->B;
+}
 
 GX_END
 #endif

@@ -11,21 +11,29 @@
 //     in, out        into and out of the core; din, dout their gradients: all rows, unless CON and core are both by SP
 //
 // Which of these may be the same rows
-//     dx may be dy. din is never dx. dout is dx, unless what it is moved to has other rows or the weight half is put
-//     off; nobody writes it before the weight half, so enter_backward comes behind that. out is y where CON has nothing
-//     to do.
+//     dx may be dy. din is never dx. dout is dx, unless dropout lies between them, what it is moved to has other rows,
+//     or the weight half is put off; nobody writes it before the weight half, so enter_backward comes behind that. `in`
+//     is x where enter is nothing and no rows move; out is y where CON has nothing to do.
+//
+// A head works on the rows of its target alone: enter picks them out of x, and what is moved behind that are just
+// these. A rank may have none of them. Where a batch has none at all, nothing happens in a head's pair, collectives
+// included.
 //
 // A slot lies where its unit's forward is told to lay it, for the batch at hand; so no size is fixed but the largest.
 // What lives as long as one pair (out, din, dout, inner gradients) is scratch from the context's arena.
 #ifndef GX_UNIT_H
 #define GX_UNIT_H
+#include "../ops/dropout.h"
 #include "model.h"
 GX_BEGIN
 
-typedef struct {           // of one pair
-    GxRows stream;         // x of pair k > 0
-    GxRows in;             // the core's input; none where that is x
-    float *rstd;           // of the norm before the core, of CON's rows
+typedef struct {        // of one pair
+    GxRows stream;      // x of pair k > 0
+    GxRows in;          // the core's input; none where that is x
+    float *mean, *rstd; // of the norm before the core, of CON's rows
+    GxRows enter[2];    // TRANSFORM: before and behind the activation; POOL: behind tanh
+    GxRows sum;         // of CON, before its norm; of CON's rows
+    float *con_mean, *con_rstd;
     GxRows core[3];        // the core's own
     float *lse;            // of attention
     GxRows dout, dcore[2]; // where weight halves are put off: what they read
@@ -33,7 +41,8 @@ typedef struct {           // of one pair
 } GxPairSlot;
 
 typedef struct {
-    GxSplit rows; // [T*B] of the batch over the tp group, where anything is by SP
+    GxSplit rows;                 // [T*B] of the batch over the tp group, where anything is by SP
+    GxSplit picked[GX_MAX_PAIRS]; // of a head: the same of its targets' rows
     GxPairSlot pair[GX_MAX_PAIRS];
 } GxSlot;
 
@@ -77,13 +86,22 @@ GxRows gx_core_out(GxPass *p, int k);
 GxRows gx_core_din(GxPass *p, int k); // no rows where nothing below is trained
 GxRows gx_core_dout(GxPass *p, int k, GxRows dx);
 GxRows gx_own(const GxPass *p, int k, GxRows whole); // this rank's slice of T inside them; all where they are no more
+const GxSplit *gx_pair_rows(const GxPass *p, int k); // how the rows into its core are shared out: a head's are picked
 // For enter, CON and cores themselves: the rows of CON's layout inside a core's; this rank's slice of all rows, and
 // where it begins.
 GxRows gx_con_rows(const GxPass *p, int k, GxRows whole);
 GxRows gx_slice(const GxPass *p, GxRows all);
 int64_t gx_slice_begin(const GxPass *p);
+// Of a head: its target, and which of its rows is the first here, in a block by this method (CON's, or the core's).
+static inline const GxTarget *gx_pass_target(const GxPass *p, int k);
+int64_t gx_picked_begin(const GxPass *p, int k, GxMethod by);
+// Of ranks that compute the same one adds the loss.
+int gx_adds_loss(const GxPass *p, int k);
+// Dropout number `which` of pair k, of CON's rows; in a validation there is none.
+enum { GX_DROPOUT_CON = 0, GX_DROPOUT_ATT };
+GxDropout gx_pass_dropout(const GxPass *p, int k, int which, float probability);
 
-// ---- what a pair is made of: con.h has enter and CON ---------------------------------------------------------------
+// ---- what a pair is made of: enter.h, con.h ------------------------------------------------------------------------
 
 void gx_enter_forward(GxPass *p, int k, GxRows in, GxRows x);              // in = enter(x), if CON has not done it
 void gx_enter_backward(GxPass *p, int k, GxRows dx, GxRows din, GxRows x); // dx += enter'(din)
@@ -95,12 +113,13 @@ void gx_core_forward(GxPass *p, int k, GxRows out, GxRows in);
 void gx_core_backward_input(GxPass *p, int k, GxRows din, GxRows dout, GxRows in); // never writes dout
 void gx_core_backward_weight(GxPass *p, int k, GxRows dout, GxRows in);            // never communicates
 
-// ---- what a kind of core is: att.h, mlp.h, embed.h, head.h ---------------------------------------------------------
+// ---- what a kind of core is: cores.h names their rooms -------------------------------------------------------------
 
 typedef struct { // lays a slot's buffers, one behind the other
     GxArena arena;
     const GxModel *m;
-    int64_t all, own, con; // rows: of the batch, of this rank's slice, of CON's layout
+    int64_t all, own, con; // rows that the pair works on: all of them, those of this rank's slice, of CON's layout
+    int64_t own_begin;     // where the slice begins
     int owns_gradients;
 } GxSlotLayer;
 
@@ -113,8 +132,13 @@ typedef struct {
 } GxCore;
 const GxCore *gx_core(GxCoreKind kind); // cores.h
 
+int gx_head_writes_dx(const GxPass *p); // 1: the gradient of what enters a head is written; 0: it is added to
+
 GxRows gx_slot_rows(GxSlotLayer *l, int64_t rows, int64_t cols);
 GxRows gx_pass_rows(GxPass *p, int64_t rows, int64_t cols); // scratch until the pair is done
+// The same of a head's rows in a block by this method: however many there are, as much memory as for the most.
+GxRows gx_pass_picked(GxPass *p, int k, GxMethod by, int64_t rows, int64_t cols);
+int64_t gx_picked_most(const GxPass *p, int k, GxMethod by, int64_t rows);
 
 // For the parts of a pair: where they are in the recording, what they are described by, where their tensors are.
 typedef enum { GX_AT_NORM = 0, GX_AT_CORE, GX_AT_CON } GxPassPart;
@@ -123,6 +147,10 @@ static inline const GxUnitKind *gx_pass_kind(const GxPass *p) { return &p->m->ki
 static inline const GxPairSpec *gx_pass_spec(const GxPass *p, int k) { return &gx_pass_kind(p)->spec.pair[k]; }
 static inline const GxPair *gx_pass_pair(const GxPass *p, int k) { return &p->m->unit[p->unit].pair[k]; }
 static inline GxPairSlot *gx_pass_slot(const GxPass *p, int k) { return &p->slot->pair[k]; }
+static inline const GxTarget *gx_pass_target(const GxPass *p, int k)
+{
+    return &p->b->target[gx_pass_spec(p, k)->core.target];
+}
 
 GX_END
 #endif
@@ -130,12 +158,14 @@ GX_END
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_UNIT_IMPLEMENTED)
 #define GX_UNIT_IMPLEMENTED
 #include <string.h>
+#include "../ops/elementwise.h"
+
 void gx_pass_at(const GxPass *p, int k, GxPassPart part)
 {
-    static const char *const names[GX_CORE_KINDS][3] = {{"att_norm", "att", "att_con"},
-                                                        {"mlp_norm", "mlp", "mlp_con"},
-                                                        {"embed_norm", "embed", "embed_con"},
-                                                        {"head_norm", "head", "head_con"}};
+    static const char *const names[GX_CORE_KINDS][3] = {
+        {"att_norm", "att", "att_con"},          {"mlp_norm", "mlp", "mlp_con"},
+        {"embed_norm", "embed", "embed_con"},    {"head_norm", "head", "head_con"},
+        {"labels_norm", "labels", "labels_con"}, {"vectors_norm", "vectors", "vectors_con"}};
     gx_at(p->g, p->unit, names[gx_pass_spec(p, k)->core.kind][part]);
 }
 
@@ -172,9 +202,21 @@ static int gx__unit_moves(const GxPass *p, int k)
     return gx__unit_is_sp(p->m, p->m->mode->methods.con) && gx_core_method(p, k) != GX_METHOD_SP;
 }
 
+static int gx__unit_is_end(const GxPairSpec *s) { return s->con.kind == GX_CON_NOTHING; } // a head's pair
+
+const GxSplit *gx_pair_rows(const GxPass *p, int k)
+{
+    return gx__unit_is_end(gx_pass_spec(p, k)) ? &p->slot->picked[k] : &p->slot->rows;
+}
+
+static int64_t gx__unit_all(const GxPass *p, int k)
+{
+    return gx__unit_is_end(gx_pass_spec(p, k)) ? gx_target_n(p->b, gx_pass_spec(p, k)->core.target) : p->b->T * p->b->B;
+}
+
 static int64_t gx__unit_whole(const GxPass *p, int k)
 {
-    return gx__unit_stays(p, k) ? gx__unit_own(p->m, &p->slot->rows) : p->b->T * p->b->B;
+    return gx__unit_stays(p, k) ? gx__unit_own(p->m, gx_pair_rows(p, k)) : gx__unit_all(p, k);
 }
 
 GxRows gx_stream_rows(const GxModel *m, int64_t T, int64_t B, void *data)
@@ -190,8 +232,37 @@ GxRows gx_slice(const GxPass *p, GxRows all)
 {
     return all.data ? gx_some_rows(all, gx_slice_begin(p), gx__unit_own(p->m, &p->slot->rows)) : all;
 }
-GxRows gx_own(const GxPass *p, int k, GxRows whole) { return gx__unit_stays(p, k) ? whole : gx_slice(p, whole); }
-GxRows gx_con_rows(const GxPass *p, int k, GxRows whole) { return gx__unit_moves(p, k) ? gx_slice(p, whole) : whole; }
+static GxRows gx__unit_cut(const GxPass *p, const GxSplit *rows, GxRows all)
+{
+    if (!all.data || rows->n == 1) return all;
+    return gx_some_rows(all, rows->begin[p->m->member], gx_split_part(rows, p->m->member));
+}
+GxRows gx_own(const GxPass *p, int k, GxRows whole)
+{
+    return gx__unit_stays(p, k) ? whole : gx__unit_cut(p, gx_pair_rows(p, k), whole);
+}
+GxRows gx_con_rows(const GxPass *p, int k, GxRows whole)
+{
+    return gx__unit_moves(p, k) ? gx__unit_cut(p, gx_pair_rows(p, k), whole) : whole;
+}
+
+int64_t gx_picked_begin(const GxPass *p, int k, GxMethod by)
+{
+    return gx__unit_is_sp(p->m, by) ? gx_pair_rows(p, k)->begin[p->m->member] : 0;
+}
+
+int gx_adds_loss(const GxPass *p, int k) { return gx_core_method(p, k) == GX_METHOD_SP || p->m->member == 0; }
+
+GxDropout gx_pass_dropout(const GxPass *p, int k, int which, float probability)
+{
+    GxDropout d = gx_no_dropout();
+    if (!p->b->is_training) return d;
+    d.p = probability;
+    d.site = gx_random_site(GX_SITE_DROPOUT, 2 * (GX_MAX_PAIRS + 1) * p->unit + 2 * k + which);
+    d.first_sample = p->b->first_sample, d.T = p->b->T, d.B = p->b->B;
+    d.first_row = gx__unit_is_sp(p->m, p->m->mode->methods.con) ? gx_slice_begin(p) : 0;
+    return d;
+}
 
 GxRows gx_pass_rows(GxPass *p, int64_t rows, int64_t cols)
 {
@@ -201,27 +272,46 @@ GxRows gx_pass_rows(GxPass *p, int64_t rows, int64_t cols)
     return r;
 }
 
+int64_t gx_picked_most(const GxPass *p, int k, GxMethod by, int64_t rows)
+{
+    const GxTarget *t = gx_pass_target(p, k);
+    const int64_t most = t->rows && t->most ? t->most : rows;
+    if (gx_pass_spec(p, k)->con.kind != GX_CON_NOTHING) return rows;
+    return gx__unit_is_sp(p->m, by) && t->rows ? gx_min(most, gx__unit_own(p->m, &p->slot->rows)) : most;
+}
+
+GxRows gx_pass_picked(GxPass *p, int k, GxMethod by, int64_t rows, int64_t cols)
+{
+    GxRows r = gx_pass_rows(p, gx_picked_most(p, k, by, rows), cols);
+    r.rows = rows;
+    return r;
+}
+
 GxRows gx_core_in(const GxPass *p, int k, GxRows x) { return gx_pass_slot(p, k)->in.data ? gx_pass_slot(p, k)->in : x; }
 
 GxRows gx_core_out(GxPass *p, int k)
 {
     const GxConKind con = gx_pass_spec(p, k)->con.kind;
     if (!p->y.data || con == GX_CON_NOTHING) return gx_no_rows();
-    if (con == GX_CON_EMBED && p->y.rows == gx__unit_whole(p, k)) return p->y;
+    if (con == GX_CON_EMBED && p->y.rows == gx__unit_whole(p, k))
+        return gx_pass_spec(p, k)->con.has_norm ? gx_pass_slot(p, k)->sum : p->y;
     return gx_pass_rows(p, gx__unit_whole(p, k), gx_pass_kind(p)->spec.width);
 }
 
 GxRows gx_core_din(GxPass *p, int k)
 {
     if (!p->wants_din) return gx_no_rows();
-    return gx_pass_rows(p, gx__unit_whole(p, k), gx_pass_kind(p)->spec.width);
+    return gx_pass_picked(p, k, gx__unit_stays(p, k) ? GX_METHOD_SP : GX_METHOD_NONE, gx__unit_whole(p, k),
+                          gx_pass_kind(p)->spec.width);
 }
 
 GxRows gx_core_dout(GxPass *p, int k, GxRows dx)
 {
     if (gx_pass_spec(p, k)->con.kind == GX_CON_NOTHING) return gx_no_rows();
     if (p->defers_weights) return gx_pass_slot(p, k)->dout;
-    return gx__unit_moves(p, k) ? gx_pass_rows(p, gx__unit_whole(p, k), gx_pass_kind(p)->spec.width) : dx;
+    const GxConSpec *con = &gx_pass_spec(p, k)->con;
+    const int is_apart = gx__unit_moves(p, k) || (con->kind == GX_CON_ADD && con->dropout > 0);
+    return is_apart ? gx_pass_rows(p, gx__unit_whole(p, k), gx_pass_kind(p)->spec.width) : dx;
 }
 
 // ---- slots ---------------------------------------------------------------------------------------------------------
@@ -233,6 +323,20 @@ GxRows gx_slot_rows(GxSlotLayer *l, int64_t rows, int64_t cols)
     return r;
 }
 
+static float *gx__unit_lay_floats(GxSlotLayer *l, int64_t n)
+{
+    return (float *)gx_arena_take(&l->arena, GX_MEM_ACTIVATIONS, 4 * n);
+}
+
+static void gx__unit_lay_enter(GxSlotLayer *l, const GxEnterSpec *enter, int64_t C, GxPairSlot *s)
+{
+    const int kept = enter->kind == GX_ENTER_TRANSFORM ? 2 : enter->kind == GX_ENTER_POOL;
+    for (int i = 0; i < kept; i++) s->enter[i] = gx_slot_rows(l, l->con, C);
+    if (enter->kind == GX_ENTER_NORM || enter->kind == GX_ENTER_TRANSFORM) s->rstd = gx__unit_lay_floats(l, l->con);
+    if (enter->kind == GX_ENTER_TRANSFORM) s->mean = gx__unit_lay_floats(l, l->con);
+}
+
+// Where `in` has more rows than the stream and enter is nothing, the stream lies in it.
 static void gx__unit_lay_pair(GxSlotLayer *l, const GxUnitKind *u, int k, GxPairSlot *s)
 {
     const GxPairSpec *spec = &u->spec.pair[k];
@@ -240,26 +344,39 @@ static void gx__unit_lay_pair(GxSlotLayer *l, const GxUnitKind *u, int k, GxPair
     const GxMethod core = gx_methods_of(*by, spec->core.kind);
     const int64_t rows = core == GX_METHOD_SP ? l->own : l->all, whole = core == GX_METHOD_SP ? l->con : l->all,
                   C = u->spec.width;
-    if (k > 0) s->stream = gx_slot_rows(l, l->con, C);
-    if (spec->enter.kind == GX_ENTER_NORM) {
-        s->in = gx_slot_rows(l, whole, C);
-        s->rstd = (float *)gx_arena_take(&l->arena, GX_MEM_ACTIVATIONS, 4 * l->con);
+    const int is_end = gx__unit_is_end(spec), has_stream = k > 0 && !is_end,
+              is_x = spec->enter.kind == GX_ENTER_NOTHING && whole == l->con && !is_end,
+              lies_inside = has_stream && spec->enter.kind == GX_ENTER_NOTHING && !is_x;
+    if (has_stream && !lies_inside) s->stream = gx_slot_rows(l, l->con, C);
+    if (spec->core.kind != GX_CORE_EMBED && !is_x) s->in = gx_slot_rows(l, whole, C);
+    if (lies_inside) s->stream = gx_some_rows(s->in, l->own_begin, l->con);
+    gx__unit_lay_enter(l, &spec->enter, C, s);
+    if (spec->con.has_norm) {
+        s->sum = gx_slot_rows(l, l->con, C);
+        s->con_mean = gx__unit_lay_floats(l, l->con), s->con_rstd = gx__unit_lay_floats(l, l->con);
     }
-    if (l->owns_gradients && spec->con.kind != GX_CON_NOTHING) s->dout = gx_slot_rows(l, whole, C);
+    if (l->owns_gradients && !is_end) s->dout = gx_slot_rows(l, whole, C);
     gx_core(spec->core.kind)->lay(l, u, k, rows, s);
 }
 
-static int64_t gx__unit_lay(const GxModel *m, int unit, const GxSplit *rows, int64_t all, int owns_gradients,
-                            void *base, GxPairSlot *pair)
+// picked NULL: of as many rows as there can be.
+static int64_t gx__unit_lay(const GxModel *m, int unit, const GxSplit *rows, const GxSplit *picked, int64_t all,
+                            int owns_gradients, void *base, GxPairSlot *pair)
 {
     const GxUnitKind *u = &m->kind[m->unit[unit].kind];
     GxSlotLayer l = GX_ZERO;
     gx_arena_open_dry(&l.arena);
     if (base) l.arena.base = (char *)base;
-    l.m = m, l.all = all, l.own = gx__unit_own(m, rows), l.owns_gradients = owns_gradients;
-    l.con = gx__unit_is_sp(m, m->mode->methods.con) ? l.own : l.all;
+    l.m = m, l.owns_gradients = owns_gradients;
     memset(pair, 0, GX_MAX_PAIRS * sizeof *pair);
-    for (int k = 0; k < u->spec.n_pairs; k++) gx__unit_lay_pair(&l, u, k, &pair[k]);
+    for (int k = 0; k < u->spec.n_pairs; k++) {
+        const GxSplit *own = picked && gx__unit_is_end(&u->spec.pair[k]) ? &picked[k] : rows;
+        l.all = own == rows ? all : gx_split_total(own);
+        l.own = own->n > 1 ? gx_split_part(own, m->member) : l.all;
+        l.own_begin = own->n > 1 ? own->begin[m->member] : 0;
+        l.con = gx__unit_is_sp(m, m->mode->methods.con) ? l.own : l.all;
+        gx__unit_lay_pair(&l, u, k, &pair[k]);
+    }
     return l.arena.used;
 }
 
@@ -267,7 +384,27 @@ int64_t gx_slot_bytes(const GxModel *m, int unit, int64_t T, int64_t B, int owns
 {
     const GxSplit rows = gx__unit_slices(m, T, B);
     GxPairSlot pair[GX_MAX_PAIRS];
-    return gx__unit_lay(m, unit, &rows, T * B, owns_gradients, NULL, pair);
+    return gx__unit_lay(m, unit, &rows, NULL, T * B, owns_gradients, NULL, pair);
+}
+
+// Rows of a target that lie in each rank's slice. Where nothing computes there are none to read: this rank's slice then
+// has as many as it can.
+static GxSplit gx__unit_picked(const GxPass *p, const GxSplit *slices, const GxTarget *t)
+{
+    GxSplit s = *slices;
+    const int me = p->m->member, is_last = me == s.n - 1;
+    const int32_t *rows = gx_target_rows(t);
+    if (!t->rows) return s;
+    s.begin[s.n] = t->n;
+    if (s.n == 1) return s;
+    const int64_t most = gx_min(t->n, gx_split_part(slices, me));
+    for (int r = 1; r < s.n; r++) {
+        int64_t at = r <= me ? (is_last ? t->n - most : 0) : most;
+        if (p->g->device->computes)
+            for (at = s.begin[r - 1]; at < t->n && rows[at] < slices->begin[r];) at++;
+        s.begin[r] = at;
+    }
+    return s;
 }
 
 void gx_slot_lay(GxPass *p, void *base)
@@ -280,9 +417,12 @@ void gx_slot_lay(GxPass *p, void *base)
                 (long)b->B, (long)b->T, (long)m->max_B, m->sequence.n, (long)m->max_T);
         return;
     }
-    if (b->starts) GX_FAIL(&p->g->error, GX_ERR_UNSUPPORTED, "documents that share a row of the batch are not built");
+    const GxUnitSpec *u = gx_unit_spec(m, p->unit);
     p->slot->rows = gx__unit_slices(m, b->T, b->B);
-    gx__unit_lay(m, p->unit, &p->slot->rows, b->T * b->B, p->defers_weights, base, p->slot->pair);
+    for (int k = 0; k < u->n_pairs; k++)
+        if (gx__unit_is_end(&u->pair[k]))
+            p->slot->picked[k] = gx__unit_picked(p, &p->slot->rows, &b->target[u->pair[k].core.target]);
+    gx__unit_lay(m, p->unit, &p->slot->rows, p->slot->picked, b->T * b->B, p->defers_weights, base, p->slot->pair);
 }
 
 // ---- units ---------------------------------------------------------------------------------------------------------
@@ -306,12 +446,33 @@ void gx_core_backward_weight(GxPass *p, int k, GxRows dout, GxRows in)
     gx_core(gx_pass_spec(p, k)->core.kind)->backward_weight(p, k, dout, in);
 }
 
-static GxRows gx__unit_x(const GxPass *p, int k, GxState in) { return k ? gx_pass_slot(p, k)->stream : in.x; }
+// All pairs of a head read what enters it.
+static GxRows gx__unit_x(const GxPass *p, int k, GxState in)
+{
+    return k && !gx__unit_is_end(gx_pass_spec(p, k)) ? gx_pass_slot(p, k)->stream : in.x;
+}
+
+// A head without a row on any rank of the tp group, and one whose results nobody wants, has nothing to do.
+static int gx__unit_has_work(const GxPass *p, int k)
+{
+    if (!gx__unit_is_end(gx_pass_spec(p, k))) return 1;
+    const GxTarget *t = gx_pass_target(p, k);
+    return gx__unit_all(p, k) > 0 && (t->labels || t->values || t->parts || t->logits.data);
+}
+
+static int64_t gx__unit_stream_bytes(const GxPass *p)
+{
+    return gx_rows_bytes(gx_stream_rows(p->m, p->b->T, p->b->B, NULL));
+}
 
 static void gx__unit_pair_forward(GxPass *p, int k, GxRows y, GxState in)
 {
     GxArena *a = p->g->arena;
     const GxArenaMark mark = gx_arena_mark(a);
+    if (!gx__unit_has_work(p, k)) return;
+    // what a norm behind CON keeps is made with its result, wanted or not
+    if (!y.data && gx_pass_spec(p, k)->con.has_norm)
+        y = gx_stream_rows(p->m, p->b->T, p->b->B, gx_scratch(p->g, GX_MEM_ACTIVATIONS, gx__unit_stream_bytes(p)));
     p->y = y;
     p->m->mode->pair_forward(p, k, y, gx__unit_x(p, k, in));
     gx_arena_release(a, mark);
@@ -319,7 +480,13 @@ static void gx__unit_pair_forward(GxPass *p, int k, GxRows y, GxState in)
 
 static int gx__unit_is_head(const GxPass *p)
 {
-    return gx_pass_spec(p, gx_pass_kind(p)->spec.n_pairs - 1)->con.kind == GX_CON_NOTHING;
+    return gx__unit_is_end(gx_pass_spec(p, gx_pass_kind(p)->spec.n_pairs - 1));
+}
+
+// One pair that takes all rows writes the gradient of what enters a head; others add to it.
+int gx_head_writes_dx(const GxPass *p)
+{
+    return gx_pass_kind(p)->spec.n_pairs == 1 && !gx_pass_target(p, 0)->rows && gx__unit_has_work(p, 0);
 }
 
 void gx_unit_forward(GxPass *p, GxState out, GxState in)
@@ -335,21 +502,20 @@ static int gx__unit_trains(const GxPass *p, GxTensorId id)
     return id.index >= 0 && gx_store_trains(&p->m->store, id.index);
 }
 
-static int gx__unit_trains_norm(const GxPass *p, int k)
+// What is before the core.
+static int gx__unit_trains_enter(const GxPass *p, int k)
 {
-    return gx_pass_spec(p, k)->enter.kind == GX_ENTER_NORM && gx__unit_trains(p, gx_pass_pair(p, k)->norm);
+    const GxPair *pair = gx_pass_pair(p, k);
+    return gx__unit_trains(p, pair->norm.weight) || gx__unit_trains(p, pair->norm.bias) ||
+           gx__unit_trains(p, pair->enter.first) || gx__unit_trains(p, pair->enter.bias);
 }
 
 static int gx__unit_trains_pair(const GxPass *p, int k)
 {
-    const GxPair *pair = gx_pass_pair(p, k);
-    int some = gx__unit_trains_norm(p, k) ||
-               (gx_pass_spec(p, k)->core.kind == GX_CORE_EMBED && gx__unit_trains(p, pair->matrix));
-    for (int i = 0; i < 2; i++)
-        for (int part = 0; part < pair->linear[i].parts; part++) {
-            const GxTensorId id = {pair->linear[i].first.index + part};
-            some |= gx__unit_trains(p, id);
-        }
+    const GxUnit *u = &p->m->unit[p->unit];
+    int some = 0;
+    for (int i = u->first_row; i < u->first_row + u->rows; i++)
+        some |= p->m->table.row[i].pair == k && gx_store_trains(&p->m->store, i);
     return some;
 }
 
@@ -369,12 +535,16 @@ void gx_unit_backward(GxPass *p, GxState din, GxState dout, GxState in)
     GxRows dy = dout.x, dx = din.x.data ? din.x : dout.x;
     for (int k = 0; k < n && gx__unit_is_head(p); k++) gx__unit_pair_forward(p, k, gx_no_rows(), in);
     if (!dx.data) dx = gx_pass_rows(p, in.x.rows, in.x.cols); // of a head alone that is trained
+    if (gx__unit_is_head(p) && !gx_head_writes_dx(p)) gx_zero(p->g, dx.data, gx_rows_bytes(dx));
     for (int k = n - 1; k >= 0 && !gx_failed(p->g); k--, dy = dx) {
-        const int below = gx__unit_trains_below(p, k, din);
+        const int below = gx__unit_is_head(p) ? din.x.data != NULL : gx__unit_trains_below(p, k, din);
         const GxArenaMark pair = gx_arena_mark(a);
-        if (!below && !gx__unit_trains_pair(p, k)) break;
-        p->wants_din = below || gx__unit_trains_norm(p, k);
-        if (gx_pass_spec(p, k)->enter.kind == GX_ENTER_NOTHING && !below) p->wants_din = 0;
+        if (!below && !gx__unit_trains_pair(p, k)) {
+            if (gx__unit_is_head(p)) continue; // its pairs do not lie behind each other
+            break;
+        }
+        if (!gx__unit_has_work(p, k)) continue;
+        p->wants_din = below || gx__unit_trains_enter(p, k);
         p->m->mode->pair_backward(p, k, dx, dy, gx__unit_x(p, k, in));
         gx_arena_release(a, pair);
     }

@@ -7,8 +7,16 @@
 // model's query heads with just the key and value heads that they use: query head i uses head (q_first + i) / group.
 // The log-sum-exp of each query row comes out with the result: partial results over different keys can be merged by it,
 // and the backward recomputes the probabilities from it.
+//
+// A column of the batch may hold several documents one behind the other, which do not see each other, and padding,
+// which sees nothing and which nobody sees; on keys that no query of a tile sees no work is done. Which documents there
+// are stands in one array by global position, so that a slice of the queries needs no array of its own.
+//
+// Probabilities may be dropped (ops/dropout.h), after they are normalised: the log-sum-exp is over all keys that are
+// seen. The backward draws the same mask again, and so does every slice of the queries and every part of the heads.
 #ifndef GX_ATTENTION_H
 #define GX_ATTENTION_H
+#include "dropout.h"
 #include "rope.h"
 GX_BEGIN
 
@@ -22,20 +30,32 @@ struct GxAttention {
     int causal;
     float scale; // 0: 1/sqrt(head_dim)
     GxDtype dtype;
+    // [positions*B][2], in the device's memory: where the document begins and ends, {begin, end} as positions, to which
+    // row position*B + b of the whole sequence belongs, for all positions that the runs name. Each of its rows has the
+    // same two numbers. begin == end: padding. NULL: each column is one document
+    const int32_t *documents;
+    float dropout; // probability of a probability to be dropped, in [0, 1); 0: none is, and nothing below is read
+    uint32_t site; // which dropout of the model: gx_random_site(GX_SITE_DROPOUT, number)
+    int64_t first_sample, T, heads, head_first; // number of the batch's first sample in the whole training; positions
+                                                // of the whole sequence; query heads of the model; head 0's number
 };
 
 // o [Tq*B, H*h], lse [Tq*B, H] fp32 (natural logarithm of the sum of exp of the scaled scores); q [Tq*B, H*h], k and v
-// [Tk*B, K*h]; row t*B + b. A query that sees no key gives o = 0 and lse = -inf. FLOPs: 4*h per query head and visible
-// (query, key) pair.
+// [Tk*B, K*h]; row t*B + b. A query sees the keys of its document, if causal those at its own position and before. One
+// that sees no key gives o = 0 and lse = -inf. With dropout, o = sum_j keep_j p_j v_j, where p is the softmax over all
+// visible keys and keep_j is 0 or 1/(1 - dropout); seed and step are g->step's. FLOPs: 4*h per query head and pair of a
+// query and a key that see each other where each column is one document: the host does not know others.
 void gx_attention_forward(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v,
                           const GxAttention *a);
 
 // From d_o (the gradient of o): dq, dk, dv, all written whole; dk and dv are these query heads' share of a sum over all
-// heads of their groups. FLOPs: 10*h per query head and visible pair, the recomputed scores included.
+// heads of their groups. Padding has dq = dk = dv = 0. FLOPs: 10*h per query head and pair, counted as in the forward,
+// the recomputed scores included.
 void gx_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o, const float *lse,
                            const void *q, const void *k, const void *v, const GxAttention *a);
 
-int64_t gx_attention_pairs(const GxAttention *a); // visible (query, key) pairs of one sample and one head
+// Pairs of a query and a key that it sees, of one sample and one head, where each column is one document.
+int64_t gx_attention_pairs(const GxAttention *a);
 
 static inline int64_t gx_attention_group(const GxAttention *a) { return a->group ? a->group : a->H / a->K; }
 
@@ -56,6 +76,44 @@ int64_t gx_attention_pairs(const GxAttention *a)
                 pairs += gx_max(0, gx_min(k->length, q->position + r - k->position + 1));
         }
     return pairs;
+}
+
+static int64_t gx__attention_positions(const GxRuns *runs) // up to the last one
+{
+    int64_t n = 0;
+    for (int i = 0; i < runs->n; i++) n = gx_max(n, runs->run[i].position + runs->run[i].length);
+    return n;
+}
+
+// Behind the checks of runs and heads.
+static int gx__attention_dropout_check(GxContext *g, const char *name, const GxAttention *a)
+{
+    const int64_t positions = gx_max(gx__attention_positions(&a->q_runs), gx__attention_positions(&a->k_runs));
+    if (a->dropout == 0) return 1;
+    if (!(a->dropout > 0 && a->dropout < 1)) {
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s: dropout is %g; it must be at least 0 and below 1", name,
+                (double)a->dropout);
+    } else if (a->T < positions) {
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                "%s: dropout of a sequence of %ld positions (T), but rows have positions up to %ld: T is of the whole "
+                "sequence",
+                name, (long)a->T, (long)positions - 1);
+    } else if (a->head_first < 0 || a->heads < a->head_first + a->H) {
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                "%s: dropout of the query heads %ld to %ld (head_first, H) of a model that has %ld (heads)", name,
+                (long)a->head_first, (long)(a->head_first + a->H - 1), (long)a->heads);
+    } else if (a->first_sample < 0) {
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s: dropout of sample %ld (first_sample); samples begin at number 0", name,
+                (long)a->first_sample);
+    } else if (g->device->computes && !g->step) {
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                "%s: dropout needs seed and step, but the context has no step; let g->step point to a GxStep in its "
+                "device's memory",
+                name);
+    } else {
+        return 1;
+    }
+    return 0;
 }
 
 static int gx__attention_check(GxContext *g, const char *name, const GxAttention *a)
@@ -93,7 +151,8 @@ static int gx__attention_check(GxContext *g, const char *name, const GxAttention
                 (long)a->q_stride, (long)a->kv_stride, (long)a->o_stride);
         return 0;
     }
-    return gx_runs_check(g, name, &a->q_runs) && gx_runs_check(g, name, &a->k_runs);
+    return gx_runs_check(g, name, &a->q_runs) && gx_runs_check(g, name, &a->k_runs) &&
+           gx__attention_dropout_check(g, name, a);
 }
 
 static GxDims gx__attention_dims(const GxAttention *a)
@@ -104,7 +163,8 @@ static GxDims gx__attention_dims(const GxAttention *a)
 static int64_t gx__attention_bytes(const GxAttention *a)
 {
     int64_t q = gx_runs_rows(&a->q_runs) * a->H, k = gx_runs_rows(&a->k_runs) * a->K;
-    return a->B * (2 * q + 2 * k) * a->head_dim * gx_dtype_size(a->dtype) + 4 * a->B * q;
+    const int64_t documents = a->documents ? 8 * a->B * gx_runs_rows(&a->q_runs) : 0;
+    return a->B * (2 * q + 2 * k) * a->head_dim * gx_dtype_size(a->dtype) + 4 * a->B * q + documents;
 }
 
 void gx_attention_forward(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v,

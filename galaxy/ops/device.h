@@ -15,6 +15,9 @@
 #include "../base/dtype.h"
 GX_BEGIN
 
+typedef struct GxEmbedding GxEmbedding;     // ops/embedding.h
+typedef struct GxDropout GxDropout;         // ops/dropout.h
+typedef struct GxResidual GxResidual;       // ops/residual.h
 typedef struct GxAttention GxAttention;     // ops/attention.h
 typedef struct GxRuns GxRuns;               // ops/rope.h
 typedef struct GxLinearShape GxLinearShape; // ops/linear.h; a device gets it with both strides
@@ -46,12 +49,24 @@ struct GxDevice {
     void (*copy)(GxContext *, void *y, const void *x, int64_t bytes);
     void (*convert)(GxContext *, void *y, GxDtype to, const void *x, GxDtype from, int64_t n);
     void (*add)(GxContext *, void *y, const void *a, const void *b, int64_t n, GxDtype);
+    void (*scale)(GxContext *, void *y, const void *x, int64_t n, float factor, GxDtype);
     void (*sum)(GxContext *, double *total, const float *x, int64_t n, int accumulate, double *scratch);
     // embedding
-    void (*embedding_forward)(GxContext *, void *y, const void *w, const int32_t *ids, int64_t R, int64_t C,
-                              int64_t v_begin, int64_t v_end, GxDtype);
-    void (*embedding_backward)(GxContext *, float *dw, const void *dy, const int32_t *ids, int64_t R, int64_t C,
-                               int64_t v_begin, int64_t v_end, int accumulate, GxDtype);
+    void (*embedding_forward)(GxContext *, void *y, const void *w, const int32_t *ids, const GxEmbedding *);
+    void (*embedding_backward)(GxContext *, float *dw, const void *dy, const int32_t *ids, const GxEmbedding *);
+    // rows
+    void (*pick_rows)(GxContext *, void *y, const void *x, const int32_t *rows, int64_t first, int64_t n, int64_t C,
+                      GxDtype);
+    void (*add_rows)(GxContext *, void *y, const void *x, const int32_t *rows, int64_t first, int64_t n, int64_t C,
+                     GxDtype);
+    void (*mean_rows_forward)(GxContext *, void *y, const void *x, const int32_t *parts, int64_t n, int64_t T,
+                              int64_t B, int64_t t_first, int64_t C, GxDtype);
+    void (*mean_rows_backward)(GxContext *, void *dx, const void *dy, const int32_t *parts, int64_t n, int64_t T,
+                               int64_t B, int64_t t_first, int64_t C, GxDtype);
+    void (*normalize_rows_forward)(GxContext *, void *y, float *norm, const void *x, int64_t R, int64_t C, float eps,
+                                   GxDtype);
+    void (*normalize_rows_backward)(GxContext *, void *dx, const void *dy, const void *y, const float *norm, int64_t R,
+                                    int64_t C, GxDtype);
     // norm
     void (*rms_norm_forward)(GxContext *, void *y, float *rstd, const void *x, const void *w, int64_t R, int64_t C,
                              float eps, GxDtype);
@@ -59,6 +74,18 @@ struct GxDevice {
                                  const void *w, int64_t R, int64_t C, float eps, GxDtype);
     void (*rms_norm_backward)(GxContext *, void *dx, float *dw, const void *dy, const void *dresidual, const void *x,
                               const float *rstd, const void *w, int64_t R, int64_t C, int accumulate, GxDtype,
+                              float *scratch);
+    void (*layer_norm_forward)(GxContext *, void *y, float *mean, float *rstd, const void *x, const void *w,
+                               const void *b, int64_t R, int64_t C, float eps, GxDtype);
+    void (*layer_norm_backward)(GxContext *, void *dx, float *dw, float *db, const void *dy, const void *x,
+                                const float *mean, const float *rstd, const void *w, int64_t R, int64_t C,
+                                int accumulate, GxDtype, float *scratch);
+    // dropout, where something is dropped; the bias, dropout, addition and norm behind a core
+    void (*dropout)(GxContext *, void *y, const void *x, int64_t R, int64_t C, const GxDropout *, GxDtype);
+    void (*residual_forward)(GxContext *, void *y, void *sum, float *mean, float *rstd, const void *x, const void *out,
+                             const GxResidual *);
+    void (*residual_backward)(GxContext *, void *dx, void *dout, float *dbias, float *dw, float *db, const void *dy,
+                              const void *sum, const float *mean, const float *rstd, const GxResidual *, int accumulate,
                               float *scratch);
     // linear
     void (*linear_forward)(GxContext *, void *y, const void *x, const void *w, const void *bias, const GxLinearShape *,
@@ -80,6 +107,12 @@ struct GxDevice {
     void (*swiglu_forward)(GxContext *, void *y, const void *gate_up, int64_t R, int64_t F, GxDtype);
     void (*swiglu_backward)(GxContext *, void *dgate_up, void *y, const void *dy, const void *gate_up, int64_t R,
                             int64_t F, GxDtype);
+    void (*gelu_forward)(GxContext *, void *y, const void *x, const void *bias, int64_t R, int64_t F, int kind,
+                         GxDtype); // kind: a GxGelu
+    void (*gelu_backward)(GxContext *, void *dx, void *y, const void *dy, const void *x, const void *bias, int64_t R,
+                          int64_t F, int kind, GxDtype);
+    void (*tanh_forward)(GxContext *, void *y, const void *x, int64_t n, GxDtype);
+    void (*tanh_backward)(GxContext *, void *dx, const void *dy, const void *y, int64_t n, GxDtype);
     // loss
     void (*cross_entropy)(GxContext *, float *losses, void *dlogits, const void *logits, const int32_t *labels,
                           int64_t R, int64_t V, float scale, GxDtype);
@@ -89,6 +122,10 @@ struct GxDevice {
                                GxDtype);
     void (*cross_entropy_finish)(GxContext *, float *losses, void *dlogits, const void *exps, const float *sums,
                                  const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, float scale, GxDtype);
+    void (*squared_error)(GxContext *, float *losses, void *dlogits, const void *logits, const float *targets,
+                          int64_t R, int64_t V, float scale, GxDtype);
+    void (*binary_cross_entropy)(GxContext *, float *losses, void *dlogits, const void *logits, const float *targets,
+                                 int64_t R, int64_t V, float scale, GxDtype);
     // optimizer
     void (*sum_squares)(GxContext *, double *total, const float *x, int64_t n, int accumulate, double *scratch);
     void (*clip)(GxContext *, double max_norm);
@@ -106,15 +143,21 @@ GxDevice gx_device_none(const GxDevice *like); // takes scratch and types like `
 // What every operation begins with: notes it, and says whether the device is to be called. bytes: read + written. dims,
 // in this order:
 //     zero, copy                                    bytes
-//     convert, add, sum, sum_squares, adamw, sgd    n
+//     convert, add, scale, sum, sum_squares, adamw, sgd
+//                                                   n
 //     clip                                          none
 //     embedding_...                                 R, C, rows of the table that this rank has
-//     rms_norm_..., add_rms_norm_...                R, C
+//     pick_rows, add_rows                           n, C
+//     mean_rows_...                                 n, T, B, C
+//     rms_norm_..., add_rms_norm_..., layer_norm_..., normalize_rows_..., dropout, residual_...
+//                                                   R, C
 //     linear_...                                    R, In, Out
 //     rope_...                                      R, heads, head_dim
 //     attention_...                                 Tq, Tk, B*H, head_dim
-//     swiglu_...                                    R, F
-//     cross_entropy...                              R, V
+//     swiglu_..., gelu_...                          R, F
+//     tanh_...                                      n
+//     cross_entropy..., squared_error, binary_cross_entropy
+//                                                   R, V
 int gx_op_begin(GxContext *g, const char *name, GxDims dims, int64_t bytes, double flops);
 // Refuses (by the context's error) a type that the device cannot compute in, or sizes that are not positive. 1: go on.
 int gx_op_check(GxContext *g, const char *name, GxDtype dtype, int64_t rows, int64_t cols);

@@ -1,4 +1,4 @@
-// elementwise.h: zero, copy, conversion between types, add, and the sum over all elements.
+// elementwise.h: zero, copy, conversion between types, add, scale, and the sum over all elements.
 #ifndef GX_ELEMENTWISE_H
 #define GX_ELEMENTWISE_H
 #include "device.h"
@@ -13,6 +13,9 @@ void gx_convert(GxContext *g, void *y, GxDtype to, const void *x, GxDtype from, 
 
 // y = a + b; y may be a or b. bytes: 3*n*size
 void gx_add(GxContext *g, void *y, const void *a, const void *b, int64_t n, GxDtype dtype);
+
+// y = factor * x; y may be x. bytes: 2*n*size
+void gx_scale(GxContext *g, void *y, const void *x, int64_t n, float factor, GxDtype dtype);
 
 // total = (accumulate ? total : 0) + sum of x, in fp64 by blocks of GX_SUM_BLOCK in order
 void gx_sum(GxContext *g, double *total, const float *x, int64_t n, int accumulate);
@@ -47,6 +50,13 @@ void gx_add(GxContext *g, void *y, const void *a, const void *b, int64_t n, GxDt
     if (!gx_op_check(g, "add", dtype, n, 1)) return;
     if (gx_op_begin(g, "add", gx_dims(n, 0, 0, 0), 3 * n * gx_dtype_size(dtype), (double)n))
         g->device->add(g, y, a, b, n, dtype);
+}
+
+void gx_scale(GxContext *g, void *y, const void *x, int64_t n, float factor, GxDtype dtype)
+{
+    if (!gx_op_check(g, "scale", dtype, n, 1)) return;
+    if (gx_op_begin(g, "scale", gx_dims(n, 0, 0, 0), 2 * n * gx_dtype_size(dtype), (double)n))
+        g->device->scale(g, y, x, n, factor, dtype);
 }
 
 void gx_sum(GxContext *g, double *total, const float *x, int64_t n, int accumulate)

@@ -1,17 +1,30 @@
 // embedding.h: rows of a table, by token.
+//
+//     const GxEmbedding e = gx_embedding_shape(rows, cols, vocab_size, GX_F32);
+//     gx_embedding_forward(g, y, w, ids, &e);
 #ifndef GX_EMBEDDING_H
 #define GX_EMBEDDING_H
 #include "device.h"
 GX_BEGIN
 
-// y[r,:] = w[ids[r] - v_begin, :], zeros where ids[r] is not in [v_begin, v_end): a rank that holds a part of the
-// vocabulary gives its share of a sum over ranks. y [R,C], w [v_end - v_begin, C], ids [R]. bytes: 2*R*C*size + 4*R
-void gx_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *ids, int64_t R, int64_t C,
-                          int64_t v_begin, int64_t v_end, GxDtype dtype);
+struct GxEmbedding {
+    int64_t R, C;           // tokens, columns
+    int64_t v_begin, v_end; // the rows of the table that this rank has
+    int64_t ignored;        // a token whose rows give no gradient; -1: none
+    int accumulate;         // forward: y, backward: dw gets the sum of what it held and what is computed
+    GxDtype dtype;
+};
 
-// dw[v,:] = (accumulate ? dw[v,:] : 0) + sum of dy[r,:] over the r with ids[r] = v, in order of r
-void gx_embedding_backward(GxContext *g, float *dw, const void *dy, const int32_t *ids, int64_t R, int64_t C,
-                           int64_t v_begin, int64_t v_end, int accumulate, GxDtype dtype);
+GxEmbedding gx_embedding_shape(int64_t R, int64_t C, int64_t vocab_size, GxDtype dtype); // the whole table, every token
+
+// y[r,:] = (accumulate ? y[r,:] : 0) + w[ids[r] - v_begin, :], and nothing where ids[r] is not in [v_begin, v_end): a
+// rank that holds a part of the vocabulary gives its share of a sum over ranks. y [R,C], w [v_end - v_begin, C], ids
+// [R]. bytes: 2*R*C*size + 4*R, and R*C*size where it accumulates; FLOPs: R*C where it does
+void gx_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *ids, const GxEmbedding *e);
+
+// dw[v - v_begin,:] = (accumulate ? dw[v - v_begin,:] : 0) + sum of dy[r,:] over the r with ids[r] = v, but v = ignored
+// gets none. FLOPs: R*C
+void gx_embedding_backward(GxContext *g, float *dw, const void *dy, const int32_t *ids, const GxEmbedding *e);
 
 GX_END
 #endif
@@ -19,21 +32,31 @@ GX_END
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_EMBEDDING_IMPLEMENTED)
 #define GX_EMBEDDING_IMPLEMENTED
 
-void gx_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *ids, int64_t R, int64_t C,
-                          int64_t v_begin, int64_t v_end, GxDtype dtype)
+GxEmbedding gx_embedding_shape(int64_t R, int64_t C, int64_t vocab_size, GxDtype dtype)
 {
-    if (!gx_op_check(g, "embedding_forward", dtype, R, C)) return;
-    if (gx_op_begin(g, "embedding_forward", gx_dims(R, C, v_end - v_begin, 0), 2 * R * C * gx_dtype_size(dtype) + 4 * R,
-                    0))
-        g->device->embedding_forward(g, y, w, ids, R, C, v_begin, v_end, dtype);
+    GxEmbedding e = GX_ZERO;
+    e.R = R, e.C = C;
+    e.v_end = vocab_size;
+    e.ignored = -1;
+    e.dtype = dtype;
+    return e;
 }
 
-void gx_embedding_backward(GxContext *g, float *dw, const void *dy, const int32_t *ids, int64_t R, int64_t C,
-                           int64_t v_begin, int64_t v_end, int accumulate, GxDtype dtype)
+void gx_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *ids, const GxEmbedding *e)
 {
-    if (!gx_op_check(g, "embedding_backward", dtype, R, C)) return;
-    int64_t bytes = R * C * (gx_dtype_size(dtype) + 8) + (accumulate ? 0 : 4 * (v_end - v_begin) * C);
-    if (gx_op_begin(g, "embedding_backward", gx_dims(R, C, v_end - v_begin, 0), bytes, (double)R * C))
-        g->device->embedding_backward(g, dw, dy, ids, R, C, v_begin, v_end, accumulate, dtype);
+    if (!gx_op_check(g, "embedding_forward", e->dtype, e->R, e->C)) return;
+    if (gx_op_begin(g, "embedding_forward", gx_dims(e->R, e->C, e->v_end - e->v_begin, 0),
+                    (e->accumulate ? 3 : 2) * e->R * e->C * gx_dtype_size(e->dtype) + 4 * e->R,
+                    e->accumulate ? (double)e->R * e->C : 0))
+        g->device->embedding_forward(g, y, w, ids, e);
+}
+
+void gx_embedding_backward(GxContext *g, float *dw, const void *dy, const int32_t *ids, const GxEmbedding *e)
+{
+    if (!gx_op_check(g, "embedding_backward", e->dtype, e->R, e->C)) return;
+    const int64_t rows = e->v_end - e->v_begin;
+    const int64_t bytes = e->R * e->C * (gx_dtype_size(e->dtype) + 8) + (e->accumulate ? 0 : 4 * rows * e->C);
+    if (gx_op_begin(g, "embedding_backward", gx_dims(e->R, e->C, rows, 0), bytes, (double)e->R * e->C))
+        g->device->embedding_backward(g, dw, dy, ids, e);
 }
 #endif

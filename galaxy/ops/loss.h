@@ -1,4 +1,5 @@
-// loss.h: softmax cross-entropy over the vocabulary, loss and gradient in one pass over the logits.
+// loss.h: softmax cross-entropy over the vocabulary, squared error, binary cross-entropy: loss and gradient in one pass
+// over the logits.
 //
 // The caller gives rows in chunks, so that the logits of all rows never exist at once. The loss of a batch is the sum
 // of its rows' losses over the number of labels in the whole global batch: `scale` is one over that number, on every
@@ -45,6 +46,19 @@ void gx_cross_entropy_sums(GxContext *g, float *sums, void *exps, const void *lo
 // dlogits may be exps; NULL: not wanted, and exps are not read. FLOPs: 2*R*V, none without dlogits
 void gx_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, const void *exps, const float *sums,
                              const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, float scale, GxDtype dtype);
+
+// losses[r] = sum_v (logits[r,v] - targets[r,v])^2, dlogits[r,v] = scale * 2*(logits[r,v] - targets[r,v])
+// logits [R,V], targets [R,V] fp32. dlogits may be logits; NULL: not wanted. bytes: R*V*(size + 4), and R*V*size with
+// dlogits; FLOPs: 5*R*V
+void gx_squared_error(GxContext *g, float *losses, void *dlogits, const void *logits, const float *targets, int64_t R,
+                      int64_t V, float scale, GxDtype dtype);
+
+// Of probabilities 1/(1 + exp(-logit)), each for itself; with z = logits[r,v] and t = targets[r,v], in [0,1]:
+// losses[r] = sum_v max(z,0) - z*t + log(1 + exp(-|z|)), dlogits[r,v] = scale * (1/(1 + exp(-z)) - t)
+// logits [R,V], targets [R,V] fp32. dlogits may be logits; NULL: not wanted. bytes: R*V*(size + 4), and R*V*size with
+// dlogits; FLOPs: 9*R*V
+void gx_binary_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const float *targets,
+                             int64_t R, int64_t V, float scale, GxDtype dtype);
 
 GX_END
 #endif
@@ -101,5 +115,23 @@ void gx_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, const v
     if (gx_op_begin(g, "cross_entropy_finish", gx_dims(R, V, 0, 0), dlogits ? 2 * R * V * gx_dtype_size(dtype) : 0,
                     dlogits ? 2.0 * R * V : 0))
         g->device->cross_entropy_finish(g, losses, dlogits, exps, sums, labels, R, V, v_begin, scale, dtype);
+}
+
+void gx_squared_error(GxContext *g, float *losses, void *dlogits, const void *logits, const float *targets, int64_t R,
+                      int64_t V, float scale, GxDtype dtype)
+{
+    if (!gx_op_check(g, "squared_error", dtype, R, V)) return;
+    if (gx_op_begin(g, "squared_error", gx_dims(R, V, 0, 0), R * V * ((dlogits ? 2 : 1) * gx_dtype_size(dtype) + 4),
+                    5.0 * R * V))
+        g->device->squared_error(g, losses, dlogits, logits, targets, R, V, scale, dtype);
+}
+
+void gx_binary_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const float *targets,
+                             int64_t R, int64_t V, float scale, GxDtype dtype)
+{
+    if (!gx_op_check(g, "binary_cross_entropy", dtype, R, V)) return;
+    if (gx_op_begin(g, "binary_cross_entropy", gx_dims(R, V, 0, 0),
+                    R * V * ((dlogits ? 2 : 1) * gx_dtype_size(dtype) + 4), 9.0 * R * V))
+        g->device->binary_cross_entropy(g, losses, dlogits, logits, targets, R, V, scale, dtype);
 }
 #endif

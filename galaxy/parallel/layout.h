@@ -27,7 +27,15 @@ GX_BEGIN
 
 typedef enum { GX_LAYOUT_FULL = 0, GX_LAYOUT_SEQ, GX_LAYOUT_PARTIAL } GxLayout;
 typedef enum { GX_METHOD_NONE = 0, GX_METHOD_TP, GX_METHOD_SP } GxMethod;
-typedef enum { GX_CORE_ATT = 0, GX_CORE_MLP, GX_CORE_EMBED, GX_CORE_HEAD, GX_CORE_KINDS } GxCoreKind;
+typedef enum {
+    GX_CORE_ATT = 0,
+    GX_CORE_MLP,
+    GX_CORE_EMBED,
+    GX_CORE_HEAD,
+    GX_CORE_LABELS,
+    GX_CORE_VECTORS,
+    GX_CORE_KINDS
+} GxCoreKind;
 typedef enum { GX_ENTRY = 0, GX_EXIT, GX_INSIDE } GxDoor; // of a core: where a collective stands
 typedef enum {
     GX_MOVE_NONE = 0,
@@ -106,7 +114,7 @@ const char *gx_layout_name(GxLayout layout);
 const char *gx_method_name(GxMethod method);                // "None", "TP", "SP"
 void gx_methods_text(GxMethods m, char *text, size_t size); // "ATT TP, CON None, MLP TP, ends TP"
 const char *gx_move_name(GxMoveKind kind);                  // as the recorder has it: "all_reduce"
-const char *gx_core_name(GxCoreKind core);                  // "att", "mlp", "embed", "head"
+const char *gx_core_name(GxCoreKind core);                  // "att", "mlp", "embed", "head", "labels", "vectors"
 const char *gx_door_name(GxCoreKind core, GxDoor door);     // "att_entry": the site in a recording
 
 GX_END
@@ -296,16 +304,16 @@ const char *gx_move_name(GxMoveKind kind)
 
 const char *gx_core_name(GxCoreKind core)
 {
-    static const char *const names[GX_CORE_KINDS] = {"att", "mlp", "embed", "head"};
+    static const char *const names[GX_CORE_KINDS] = {"att", "mlp", "embed", "head", "labels", "vectors"};
     return (unsigned)core < GX_CORE_KINDS ? names[core] : "?";
 }
 
 const char *gx_door_name(GxCoreKind core, GxDoor door)
 {
-    static const char *const names[GX_CORE_KINDS][3] = {{"att_entry", "att_exit", "att_inside"},
-                                                        {"mlp_entry", "mlp_exit", "mlp_inside"},
-                                                        {"embed_entry", "embed_exit", "embed_inside"},
-                                                        {"head_entry", "head_exit", "head_inside"}};
+    static const char *const names[GX_CORE_KINDS][3] = {
+        {"att_entry", "att_exit", "att_inside"},          {"mlp_entry", "mlp_exit", "mlp_inside"},
+        {"embed_entry", "embed_exit", "embed_inside"},    {"head_entry", "head_exit", "head_inside"},
+        {"labels_entry", "labels_exit", "labels_inside"}, {"vectors_entry", "vectors_exit", "vectors_inside"}};
     return (unsigned)core < GX_CORE_KINDS && (unsigned)door <= GX_INSIDE ? names[core][door] : "?";
 }
 #endif

@@ -30,7 +30,7 @@ static void gx__buffers_take_batches(GxTrainer *t, GxContext *g)
     const int64_t n = t->o.gradient_accumulation_steps;
     t->eval.T = t->o.seq_len, t->eval.B = gx_trainer_samples(t);
     t->eval.runs = gx_runs_one(t->eval.T, 0);
-    t->eval.loss = t->eval_loss;
+    for (int k = 0; k < GX_MAX_LOSSES; k++) t->eval.target[k].loss = t->eval_loss ? t->eval_loss + k : NULL;
     t->block_bytes = t->task->lay(t->self, &t->eval, NULL, NULL);
     t->blocks = (char *)gx_arena_take(g->arena, GX_MEM_ACTIVATIONS, (n + 1) * t->block_bytes);
     t->blocks_twin = (char *)gx_host_twin(g, GX_MEM_ACTIVATIONS, t->blocks, (n + 1) * t->block_bytes);
@@ -47,7 +47,7 @@ void gx_buffers_take(GxTrainer *t, GxContext *g)
     GxArena *a = g->arena;
     const int64_t T = t->o.seq_len, B = gx_trainer_samples(t);
     g->step = (GxStep *)gx_arena_take(a, GX_MEM_WORKSPACE, sizeof *g->step);
-    t->eval_loss = (double *)gx_arena_take(a, GX_MEM_WORKSPACE, sizeof(double));
+    t->eval_loss = (double *)gx_arena_take(a, GX_MEM_WORKSPACE, GX_MAX_LOSSES * sizeof(double));
     gx__buffers_take_batches(t, g);
     gx_runner_take(g, &t->runner, T, B, t->o.head_chunk);
     if (t->task->take) t->task->take(g, t->self, &t->model, T);

@@ -5,9 +5,9 @@
 //         config.json model.safetensors, and the task's: tokenizer.json tokenizer_config.json  what others read
 //         optimizer.safetensors trainer_state.json training_args.json manifest.json          what a resume needs
 //
-// The folder is published as a whole (io/folder.h). Nothing in it depends on how many ranks there were, or on how they
-// shared the model out. Rank 0 writes and reads (tensor_file.h); all ranks meet again once the files are synced and
-// hashed.
+// trainer_state.json also says which validation was the best so far. The folder is published as a whole (io/folder.h).
+// Nothing in it depends on how many ranks there were, or on how they shared the model out. Rank 0 writes and reads
+// (tensor_file.h); all ranks meet again once the files are synced and hashed.
 #ifndef GX_CHECKPOINT_H
 #define GX_CHECKPOINT_H
 #include "../io/config.h"
@@ -17,6 +17,14 @@
 #include "optimizer.h"
 GX_BEGIN
 
+typedef struct { // the best validation so far (best.h)
+    double metric;
+    int64_t step;                   // 0: there is none
+    int64_t waits;                  // validations in a row since one that was better
+    int64_t validated;              // the step of the last one that was compared; 0: none was
+    char checkpoint[GX_FIELD_TEXT]; // "checkpoint-400", beside this one: its weights; "": they were not saved
+} GxBest;
+
 typedef struct {
     int64_t step, applied, samples; // windows begun, optimizer steps applied, samples seen
     int64_t seed, seq_len;
@@ -25,6 +33,7 @@ typedef struct {
     // how it was computed: ranks, CPU threads of rank 0, "ATT TP, CON None, MLP TP, ends TP"
     int64_t world, threads;
     char methods[GX_FIELD_TEXT];
+    GxBest best;
 } GxTrainState;
 
 // trainer_state.json. Refused are numbers out of their ranges, and such as cannot be of one run.
@@ -41,6 +50,14 @@ int64_t gx_checkpoint_bytes(const GxModel *m, const GxOptimizer *o);
 // Weights of a Hugging Face folder into the model's buffers, on all ranks. Every missing, unknown or misshapen tensor
 // is named.
 void gx_checkpoint_load_weights(GxContext *g, GxModel *m, const char *folder);
+
+typedef struct GxHeadsLoaded { // on rank 0
+    int drawn, left_out;       // tensors of the model that are not in the folder, and the other way round
+    char drawn_names[400], left_out_names[400];
+} GxHeadsLoaded;
+// The same to begin with: the folder's model may have other heads. Its own are left out; those that it does not have
+// are drawn with *seed (NULL: they are an error), but where its config.json says that it has them.
+void gx_checkpoint_start_from(GxContext *g, GxModel *m, const char *folder, const uint64_t *seed, GxHeadsLoaded *heads);
 // What the optimizer keeps, for a resume.
 void gx_checkpoint_load_state(GxContext *g, GxModel *m, const GxOptimizer *o, const char *folder);
 
@@ -55,6 +72,7 @@ GX_END
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 // ---- trainer_state.json --------------------------------------------------------------------------------------------
 
@@ -70,11 +88,21 @@ static const GxField gx__checkpoint_state[] = {
     {"world_size", GX_FIELD_INT, GX__CHECKPOINT_AT(world), NULL, "ranks", "1..256"},
     {"threads", GX_FIELD_INT, GX__CHECKPOINT_AT(threads), NULL, "CPU threads of rank 0", "1..1024"},
     {"methods", GX_FIELD_STRING, GX__CHECKPOINT_AT(methods), NULL, "how the model was split", NULL},
+    // of a run that compares its validations: these five
+    {"best_metric", GX_FIELD_DOUBLE, GX__CHECKPOINT_AT(best.metric), NULL, "of the best validation", NULL},
+    {"best_global_step", GX_FIELD_INT, GX__CHECKPOINT_AT(best.step), NULL, "when it was; 0: there is none",
+     "0..1000000000000000"},
+    {"best_model_checkpoint", GX_FIELD_STRING, GX__CHECKPOINT_AT(best.checkpoint), NULL, "its weights", NULL},
+    {"early_stopping_patience_counter", GX_FIELD_INT, GX__CHECKPOINT_AT(best.waits), NULL,
+     "validations since one that was better", "0..1000000000000000"},
+    {"last_validation_step", GX_FIELD_INT, GX__CHECKPOINT_AT(best.validated), NULL, "that was compared",
+     "0..1000000000000000"},
 };
+enum { GX__CHECKPOINT_STATE = sizeof gx__checkpoint_state / sizeof *gx__checkpoint_state, GX__CHECKPOINT_BEST = 5 };
 
 const GxField *gx_train_state_fields(int *n)
 {
-    *n = (int)(sizeof gx__checkpoint_state / sizeof *gx__checkpoint_state);
+    *n = GX__CHECKPOINT_STATE;
     return gx__checkpoint_state;
 }
 
@@ -83,7 +111,8 @@ static GxStatus gx__checkpoint_write_state(const char *path, const GxTrainState 
 {
     GxJson *json = gx_json_new_object();
     gx_json_set(json, "galaxy_version", gx_json_new_string(GX_VERSION), err);
-    gx_json_set_fields(json, GX_FIELDS(gx__checkpoint_state), s, err);
+    gx_json_set_fields(json, gx__checkpoint_state, GX__CHECKPOINT_STATE - (s->best.validated ? 0 : GX__CHECKPOINT_BEST),
+                       s, err);
     if (task) gx_json_set_fields(json, task->identity, task->n_identity, self, err);
     GxStatus status = gx_error_code(err);
     if (status == GX_OK) status = gx_json_write(json, path, err);
@@ -100,6 +129,11 @@ static GxStatus gx__checkpoint_check_numbers(const GxTrainState *s, const char *
     if (s->samples < s->step || (s->step == 0 && s->samples > 0))
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: samples_seen is %ld; %ld steps see %s", path, (long)s->samples,
                        (long)s->step, s->step ? "at least one each" : "none");
+    if (s->best.validated > s->step || s->best.step > s->best.validated)
+        return GX_FAIL(err, GX_ERR_FORMAT,
+                       "%s: best_global_step is %ld, last_validation_step %ld, global_step %ld; expected that none is "
+                       "larger than the next",
+                       path, (long)s->best.step, (long)s->best.validated, (long)s->step);
     return GX_OK;
 }
 
@@ -107,7 +141,10 @@ GxStatus gx_train_state_read(const char *path, GxTrainState *s, GxError *err)
 {
     GxJson *json;
     GX_TRY(gx_json_read(&json, path, 1 << 20, err));
-    GxStatus status = gx_json_get_fields(json, GX_FIELDS(gx__checkpoint_state), 1, s, path, err);
+    const GxField *best = gx__checkpoint_state + GX__CHECKPOINT_STATE - GX__CHECKPOINT_BEST;
+    GxStatus status =
+        gx_json_get_fields(json, gx__checkpoint_state, GX__CHECKPOINT_STATE - GX__CHECKPOINT_BEST, 1, s, path, err);
+    if (status == GX_OK) status = gx_json_get_fields(json, best, GX__CHECKPOINT_BEST, 0, s, path, err);
     gx_json_free(json);
     return status == GX_OK ? gx__checkpoint_check_numbers(s, path, err) : status;
 }
@@ -130,7 +167,7 @@ static GxStatus gx__checkpoint_write_texts(const char *folder, const GxModel *m,
 {
     char path[GX_PATH];
     GX_TRY(gx_path_join(path, folder, "config.json", err));
-    GX_TRY(m->family->write_config(m->config, path, err));
+    GX_TRY(m->family->write_config(m->config, &m->wish, path, err));
     if (task && task->write) GX_TRY(task->write(self, folder, err));
     GX_TRY(gx_path_join(path, folder, "training_args.json", err));
     GX_TRY(gx_config_write_json(args, path, err));
@@ -190,17 +227,116 @@ void gx_checkpoint_save(GxContext *g, const char *folder, const GxModel *m, cons
     gx_folder_remove(temporary, &ignored);
 }
 
+// ---- weights -------------------------------------------------------------------------------------------------------
+
+typedef struct { // on rank 0
+    GxSafetensors file;
+    GxTensorMatch match;
+    int is_open;
+} gx__CheckpointWeights;
+
+static void gx__checkpoint_open_weights(GxContext *g, const GxModel *m, const char *folder, int other_heads,
+                                        gx__CheckpointWeights *w)
+{
+    memset(w, 0, sizeof *w);
+    gx_at(g, -1, "load");
+    if (g->rank != 0) return;
+    w->is_open = !gx_failed(g) && gx_safetensors_open(&w->file, folder, &g->error) == GX_OK;
+    if (w->is_open) gx_tensor_file_match(&w->match, &w->file, &m->table, m->family, other_heads, folder, &g->error);
+}
+
+static void gx__checkpoint_read_weights(GxContext *g, const GxModel *m, const char *folder, gx__CheckpointWeights *w,
+                                        const unsigned char *drawn)
+{
+    const GxTensorPart weights = {"", GX_VALUES_WEIGHTS};
+    if (g->rank == 0 && gx_failed(g)) gx_barrier(g, GX_AXIS_ALL); // tells the others
+    gx_tensor_file_load(g, w->is_open ? &w->file : NULL, &m->store, &weights, &w->match, drawn, folder);
+    gx_tensor_file_match_close(&w->match);
+    if (w->is_open) gx_safetensors_close(&w->file);
+}
+
 void gx_checkpoint_load_weights(GxContext *g, GxModel *m, const char *folder)
 {
-    GxSafetensors s;
-    const GxTensorPart weights = {"", GX_VALUES_WEIGHTS};
-    const int reads = g->rank == 0, open = reads && gx_safetensors_open(&s, folder, &g->error) == GX_OK;
-    gx_at(g, -1, "load");
-    if (open) gx_tensor_file_check(&s, &m->table, folder, &g->error);
-    if (reads && gx_failed(g)) gx_barrier(g, GX_AXIS_ALL); // tells the others
-    gx_tensor_file_load(g, open ? &s : NULL, &m->store, &weights, folder);
-    if (open) gx_safetensors_close(&s);
+    gx__CheckpointWeights w;
+    gx__checkpoint_open_weights(g, m, folder, 0, &w);
+    gx__checkpoint_read_weights(g, m, folder, &w, NULL);
 }
+
+// What the folder's config.json calls its model is what this one is called: then it has this one's head.
+static int gx__checkpoint_is_same_model(const GxModel *m, const char *folder)
+{
+    char path[GX_PATH];
+    GxJson *json = NULL;
+    GxError ignored = GX_ZERO; // who reads the configuration says what is wrong with it
+    if (gx_path_join(path, folder, "config.json", &ignored) != GX_OK || gx_json_read(&json, path, 1 << 20, &ignored))
+        return 0;
+    const char *name = gx_json_string(gx_json_at(gx_json_get(json, "architectures"), 0));
+    const int same = !strcasecmp(name, m->family->architecture(&m->wish));
+    gx_json_free(json);
+    return same;
+}
+
+static void gx__checkpoint_add_name(char *names, size_t size, const char *name)
+{
+    const size_t n = strlen(names);
+    if (n + strlen(name) + 8 < size) snprintf(names + n, size - n, "%s%s", n ? ", " : "", name);
+    else if (n < 3 || strcmp(names + n - 3, "...")) snprintf(names + n, size - n, ", ...");
+}
+
+static void gx__checkpoint_name_heads(const GxModel *m, const gx__CheckpointWeights *w, GxHeadsLoaded *heads)
+{
+    for (int i = 0; w->is_open && w->match.drawn && i < m->table.n; i++) {
+        if (!w->match.drawn[i]) continue;
+        heads->drawn++;
+        gx__checkpoint_add_name(heads->drawn_names, sizeof heads->drawn_names, m->table.row[i].name);
+    }
+    for (int e = 0; w->is_open && w->match.left && e < w->file.n; e++) {
+        if (!w->match.left[e]) continue;
+        heads->left_out++;
+        gx__checkpoint_add_name(heads->left_out_names, sizeof heads->left_out_names, w->file.entry[e].name);
+    }
+}
+
+// A new head, and nothing to train it with, or a folder that should have it.
+static void gx__checkpoint_check_drawn(GxContext *g, const GxModel *m, const char *folder, int may_draw,
+                                       const GxHeadsLoaded *heads)
+{
+    if (gx_failed(g) || !heads->drawn) return;
+    if (!may_draw)
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                "%s has no %s: this head would be new, and there is nothing to show of it before it is trained", folder,
+                heads->drawn_names);
+    else if (gx__checkpoint_is_same_model(m, folder))
+        GX_FAIL(&g->error, GX_ERR_FORMAT,
+                "%s has no tensor %s, which this model needs: its config.json says that it is a %s", folder,
+                heads->drawn_names, m->family->architecture(&m->wish));
+}
+
+// Which rows are drawn is known to all.
+static void gx__checkpoint_draw(GxContext *g, GxModel *m, const unsigned char *drawn, uint64_t seed)
+{
+    for (int i = 0; i < m->table.n && !gx_failed(g); i++)
+        if (drawn[i] && gx_store_has(&m->store, i)) gx_model_init_tensor(g, m, i, seed);
+}
+
+void gx_checkpoint_start_from(GxContext *g, GxModel *m, const char *folder, const uint64_t *seed, GxHeadsLoaded *heads)
+{
+    const int64_t rows = m->table.n;
+    gx__CheckpointWeights w;
+    unsigned char *drawn = (unsigned char *)calloc((size_t)rows + 1, 1);
+    memset(heads, 0, sizeof *heads);
+    if (!drawn) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a list of %ld tensors", (long)rows);
+    gx__checkpoint_open_weights(g, m, folder, 1, &w);
+    gx__checkpoint_name_heads(m, &w, heads);
+    gx__checkpoint_check_drawn(g, m, folder, seed != NULL, heads);
+    if (drawn && !gx_failed(g) && w.is_open) memcpy(drawn, w.match.drawn, (size_t)rows);
+    gx_broadcast(g, GX_AXIS_ALL, 0, drawn, rows, GX_U8); // of a context that has failed: tells the others
+    gx__checkpoint_read_weights(g, m, folder, &w, drawn);
+    if (seed && !gx_failed(g)) gx__checkpoint_draw(g, m, drawn, *seed);
+    free(drawn);
+}
+
+// ---- what the optimizer keeps --------------------------------------------------------------------------------------
 
 // What this run's optimizer needs and that one did not keep: of tensors that were frozen, and of SGD without momentum.
 static GxStatus gx__checkpoint_check_state(const GxSafetensors *s, const GxTable *t, const GxTensorPart *part,
@@ -246,7 +382,7 @@ void gx_checkpoint_load_state(GxContext *g, GxModel *m, const GxOptimizer *o, co
                      gx__checkpoint_open_state(&s, path, &m->table, part, parts, folder, err) == GX_OK;
     if (reads && gx_failed(g)) gx_barrier(g, GX_AXIS_ALL); // tells the others
     for (int p = 0; p < parts && !gx_failed(g); p++)
-        gx_tensor_file_load(g, open ? &s : NULL, &m->store, &part[p], path);
+        gx_tensor_file_load(g, open ? &s : NULL, &m->store, &part[p], NULL, NULL, path);
     if (open) gx_safetensors_close(&s);
 }
 #endif

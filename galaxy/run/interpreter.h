@@ -6,12 +6,12 @@
 //
 //     GX_TRY(gx_runner_open(&r, &model, &optimizer, &spec, err));     // makes and checks the lists
 //     gx_runner_take(g, &r, T, B, chunk);                             // all memory, from the arena
-//     gx_runner_train(g, &r, batch, &labels, &stop);                  // a window of micro-batches, and the update
-//     gx_runner_forward(g, &r, &batch);                               // adds to *batch.loss
+//     gx_runner_train(g, &r, batch, labels, &stop);                   // a window of micro-batches, and the update
+//     gx_runner_forward(g, &r, &batch);                               // adds to its targets' losses
 //
-// A window is what one optimizer step sees: all micro-batches of all ranks. Its loss is the sum of its token losses
-// over the number of its labels that count, wherever they are; so that number is agreed on first (COUNT), and gradients
-// are SUMmed over ranks and micro-batches.
+// A window is what one optimizer step sees: all micro-batches of all ranks. Each of its losses is the sum of its
+// labels' losses over the number of its labels that count, wherever they are; so these numbers are agreed on first
+// (COUNT), and gradients are SUMmed over ranks and micro-batches.
 #ifndef GX_INTERPRETER_H
 #define GX_INTERPRETER_H
 #include "../model/unit.h"
@@ -28,7 +28,7 @@ typedef struct {           // zero: defaults
     int puts_off_weights;  // weight halves of layers come at the end of the window
     int bucket;            // units whose gradients are summed in one go; 0: all
     int forward_only;      // there is no training: no list for it, and no memory
-    // The task's: what losses are divided by. NULL: the labels that are not GX_IGNORE_INDEX
+    // The task's: what losses are divided by. NULL: target 0's labels that are not GX_IGNORE_INDEX
     void (*counts)(const void *task, const GxBatch *b, int64_t count[GX_MAX_LOSSES]);
     const void *task; // its self
 } GxRunnerSpec;
@@ -44,7 +44,7 @@ typedef struct {
     int64_t *bytes; // [2][units]: of x, and of slots that are kept in training; scratch of gx_runner_take
     // of the window at hand
     GxBatch *batch;
-    int64_t labels;
+    int64_t labels[GX_MAX_LOSSES];
     int stop;
 } GxRunner;
 
@@ -57,18 +57,18 @@ void gx_runner_take(GxContext *g, GxRunner *r, int64_t T, int64_t B, int64_t chu
 
 // One window: labels are counted, micro-batches run, gradients and loss reduced over the ranks, clipped, and the
 // optimizer applied. step->loss_sum and step->labels are the window's, step->skip: gradients were not finite, nothing
-// has changed; step->lr is the caller's. *labels (NULL: not wanted): how many counted. *stop: raised on all ranks where
-// it is on one; then the window is left before anything of it was computed.
+// has changed; step->lr is the caller's. labels [GX_MAX_LOSSES] (NULL: not wanted): how many counted. *stop: raised on
+// all ranks where it is on one; then the window is left before anything of it was computed.
 void gx_runner_train(GxContext *g, GxRunner *r, GxBatch *batch, int64_t *labels, int *stop);
 
-// A batch forward only: adds its losses to *b->loss, or writes b->logits.
+// A batch forward only: adds to its targets' losses, writes the results that they ask for.
 void gx_runner_forward(GxContext *g, GxRunner *r, const GxBatch *b);
 
 // The same as a task is given it; nobody asks to stop. The runner is lent.
 GxForward gx_runner_hook(GxRunner *r);
 
 // Over which axes ranks have parts of a loss that add up to that of all.
-int gx_runner_loss_axes(const GxRunner *r);
+enum { GX_LOSS_AXES = GX_AXIS_LOSS | GX_AXIS_TP };
 
 GX_END
 #endif
@@ -99,6 +99,16 @@ static int gx__interpreter_is_tied(const GxModel *m)
     return tied;
 }
 
+// A core whose input is the stream itself: its weight half reads that.
+static int gx__interpreter_reads_x(const GxModel *m)
+{
+    for (int u = 0; u < m->units; u++) {
+        const GxPairSpec *first = &gx_unit_spec(m, u)->pair[0];
+        if (first->enter.kind == GX_ENTER_NOTHING && first->con.kind == GX_CON_ADD) return 1;
+    }
+    return 0;
+}
+
 GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer *o, const GxRunnerSpec *spec)
 {
     GxStepsSpec s = GX_ZERO;
@@ -112,7 +122,7 @@ GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer
     for (int u = 0; u < m->units; u++) frozen[u] = !gx_store_trains_unit(&m->store, u);
     s.units = m->units, s.micro_batches = (int)gx_max(spec->micro_batches, 1);
     s.order = spec->order, s.recomputes_layers = spec->recomputes_layers, s.puts_off_weights = spec->puts_off_weights;
-    s.is_tied = gx__interpreter_is_tied(m);
+    s.is_tied = gx__interpreter_is_tied(m), s.weight_reads_x = gx__interpreter_reads_x(m);
     s.frozen = frozen;
     s.count_axes = GX_AXIS_ALL, s.agree_axes = GX_AXIS_ALL, s.reduce_axes = g->world > 1 ? GX_AXIS_ALL : 0;
     s.bucket = spec->bucket;
@@ -199,31 +209,30 @@ static void gx__interpreter_count(GxContext *g, GxRunner *r, const GxSteps *s)
     const int is_counted = g->device->computes && !gx_group_index(g, GX_AXIS_TP); // a tp group has the same labels
     int64_t count[GX_MAX_LOSSES] = GX_ZERO;
     for (int i = 0; i < s->spec.micro_batches && is_counted; i++) r->counts(r->task, &r->batch[i], count);
-    int64_t agreed[2] = {count[0], r->stop};
+    int64_t agreed[GX_MAX_LOSSES + 1];
+    memcpy(agreed, count, sizeof count);
+    agreed[GX_MAX_LOSSES] = r->stop;
     gx_at(g, -1, "window");
-    gx_all_reduce(g, GX_AXIS_ALL, GX_SUM, agreed, 2, GX_I64);
-    r->labels = agreed[0], r->stop = agreed[1] > 0;
-    gx_to_device(g, &g->step->labels, &agreed[0], sizeof agreed[0]);
+    gx_all_reduce(g, GX_AXIS_ALL, GX_SUM, agreed, GX_MAX_LOSSES + 1, GX_I64);
+    memcpy(r->labels, agreed, sizeof r->labels);
+    r->stop = agreed[GX_MAX_LOSSES] > 0;
+    gx_to_device(g, g->step->labels, agreed, sizeof r->labels);
     gx_zero(g, &g->step->sum_squares, sizeof g->step->sum_squares + sizeof g->step->loss_sum);
     gx_store_begin_window(&r->m->store);
     for (int i = 0; i < s->spec.micro_batches; i++) {
         r->batch[i].number = i, r->batch[i].is_training = 1;
-        r->batch[i].scale = r->labels ? 1.0f / (float)r->labels : 0.0f;
-        r->batch[i].loss = &g->step->loss_sum;
+        for (int k = 0; k < GX_MAX_LOSSES; k++) {
+            r->batch[i].target[k].scale = r->labels[k] ? 1.0f / (float)r->labels[k] : 0.0f;
+            r->batch[i].target[k].loss = &g->step->loss_sum[k];
+        }
     }
-}
-
-// Ranks of a tp group have the same loss, unless each computes that of its own rows.
-int gx_runner_loss_axes(const GxRunner *r)
-{
-    return GX_AXIS_LOSS | (r->m->mode->methods.ends == GX_METHOD_SP ? GX_AXIS_TP : 0);
 }
 
 static void gx__interpreter_agree(GxContext *g, const GxRunner *r)
 {
     gx_grads_agree(g);
     gx_at(g, -1, "loss");
-    gx_all_reduce(g, gx_runner_loss_axes(r), GX_SUM, &g->step->loss_sum, 1, GX_F64);
+    gx_all_reduce(g, GX_LOSS_AXES, GX_SUM, g->step->loss_sum, GX_MAX_LOSSES, GX_F64);
     gx_clip(g, r->o->max_grad_norm);
 }
 
@@ -261,7 +270,7 @@ void gx_runner_train(GxContext *g, GxRunner *r, GxBatch *batch, int64_t *labels,
     r->batch = batch;
     r->stop = stop ? *stop : 0;
     gx__interpreter_run(g, r, &r->train, batch);
-    if (labels) *labels = r->labels;
+    if (labels) memcpy(labels, r->labels, sizeof r->labels);
     if (stop) *stop = r->stop;
 }
 

@@ -23,7 +23,7 @@
 #include "../comm/mpi.h"
 #include "../comm/tcp.h"
 #include "../comm/threads.h"
-#include "../io/json.h"
+#include "../io/config.h"
 GX_BEGIN
 
 const GxDevice *gx_default_device(void); // that the program was built for: cuda where GX_WITH_CUDA is defined, else cpu
@@ -215,19 +215,6 @@ static int gx__launch_threads(GxRankMain *rank_main, int ranks, int argc, char *
     return status;
 }
 
-// The text behind the last --name or --name=; NULL: not there.
-static const char *gx__launch_argument(int argc, char **argv, const char *name)
-{
-    const char *last = NULL;
-    size_t n = strlen(name);
-    for (int i = 1; i < argc; i++) {
-        if (strncmp(argv[i], "--", 2) || strncmp(argv[i] + 2, name, n)) continue;
-        if (argv[i][2 + n] == '=') last = argv[i] + 3 + n;
-        if (argv[i][2 + n] == 0 && i + 1 < argc) last = argv[i + 1];
-    }
-    return last;
-}
-
 // What decides how many contexts there are and who the others are, so it is looked for before the options are parsed.
 typedef struct {
     int64_t ranks, world, rank; // world 0, rank -1: not given
@@ -239,7 +226,7 @@ typedef struct {
 static int64_t gx__launch_number(gx__LaunchFlags *l, const GxJson *file, int argc, char **argv, const char *name,
                                  int64_t least, int64_t otherwise)
 {
-    const char *flag = gx__launch_argument(argc, argv, name);
+    const char *flag = gx_config_argument(argc, argv, name);
     const GxJson *in_file = gx_json_get(file, name);
     char *end = NULL;
     if (!flag && !in_file) return otherwise;
@@ -251,8 +238,8 @@ static int64_t gx__launch_number(gx__LaunchFlags *l, const GxJson *file, int arg
 
 static gx__LaunchFlags gx__launch_read_flags(int argc, char **argv)
 {
-    const char *path = gx__launch_argument(argc, argv, "config"), *init = gx__launch_argument(argc, argv, "init"),
-               *timeout = gx__launch_argument(argc, argv, "timeout");
+    const char *path = gx_config_argument(argc, argv, "config"), *init = gx_config_argument(argc, argv, "init"),
+               *timeout = gx_config_argument(argc, argv, "timeout");
     gx__LaunchFlags l = GX_ZERO;
     GxJson *file = NULL;
     GxError ignored = GX_ZERO;

@@ -9,12 +9,13 @@
 #define GX_LLAMA_FAMILY_H
 #include "../io/json_fields.h"
 #include "../model/llama.h"
+#include "family_json.h"
 GX_BEGIN
 
 extern const GxFamily gx_llama;
 
 GxStatus gx_llama_config_read(GxLlamaConfig *c, const char *path, GxError *err); // resolved
-GxStatus gx_llama_config_write(const GxLlamaConfig *c, const char *path, GxError *err);
+GxStatus gx_llama_config_write(const GxLlamaConfig *c, const GxHeadWish *wish, const char *path, GxError *err);
 
 GX_END
 #endif
@@ -24,9 +25,8 @@ GX_END
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
-
-enum { GX__LLAMA_FAMILY_CONFIG_JSON_CAP = 1 << 20 };
+#include "../task/causal_lm.h"
+#include "../task/classification.h"
 
 static const GxField gx__llama_family_options[] = {
     {"vocab_size", GX_FIELD_INT, offsetof(GxLlamaConfig, vocab_size), "256",
@@ -49,6 +49,8 @@ static const GxField gx__llama_family_options[] = {
      "standard deviation of the first weights", "0..1"}, // transformers 5 loads no larger one
     {"tie_word_embeddings", GX_FIELD_BOOL, offsetof(GxLlamaConfig, tie_word_embeddings), "false",
      "the head is the embedding", NULL},
+    {"pad_token_id", GX_FIELD_INT, offsetof(GxLlamaConfig, pad_token_id), "-1",
+     "the token of padding: its row gets no gradient from its lookups; -1: none", "-1.."},
 };
 // The first five must stand in a config.json; of the others transformers has defaults.
 enum {
@@ -58,23 +60,6 @@ enum {
 
 // ---- config.json ---------------------------------------------------------------------------------------------------
 
-// A member that may have one value alone, if it is there: `only` is that value as JSON has it.
-static GxStatus gx__llama_family_need(const GxJson *object, const char *key, const char *only, const char *where,
-                                      GxError *err)
-{
-    const GxJson *value = gx_json_get(object, key);
-    const int both_numbers =
-        strchr("01", only[0]) && (gx_json_type(value) == GX_JSON_INT || gx_json_type(value) == GX_JSON_REAL);
-    char *text;
-    int64_t bytes;
-    if (!value) return GX_OK;
-    GX_TRY(gx_json_dump(value, 0, &text, &bytes, err));
-    if (both_numbers ? gx_json_double(value) != strtod(only, NULL) : strcmp(text, only) != 0)
-        GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: %s is %.100s; only %s is built", where, key, text, only);
-    free(text);
-    return gx_error_code(err);
-}
-
 // RoPE's own object: rope_scaling (4.x) or rope_parameters (5.x). Where both spellings of theta are there, they must be
 // the same: 4.x takes the one that stands alone, 5.x the object's.
 static GxStatus gx__llama_family_read_rope(GxLlamaConfig *c, const GxJson *json, const GxJson *rope, const char *where,
@@ -83,9 +68,9 @@ static GxStatus gx__llama_family_read_rope(GxLlamaConfig *c, const GxJson *json,
     const GxField *theta = gx__llama_family_options;
     const GxJson *alone = gx_json_get(json, "rope_theta"), *own = gx_json_get(rope, "rope_theta");
     while (theta->offset != offsetof(GxLlamaConfig, rope_theta)) theta++;
-    GX_TRY(gx__llama_family_need(rope, "rope_type", "\"default\"", where, err));
-    GX_TRY(gx__llama_family_need(rope, "type", "\"default\"", where, err));
-    GX_TRY(gx__llama_family_need(rope, "partial_rotary_factor", "1.0", where, err));
+    GX_TRY(gx_family_need(rope, "rope_type", "\"default\"", where, err));
+    GX_TRY(gx_family_need(rope, "type", "\"default\"", where, err));
+    GX_TRY(gx_family_need(rope, "partial_rotary_factor", "1.0", where, err));
     for (GxJsonMember m = GX_ZERO; gx_json_next(rope, &m);)
         if (gx_json_type(m.value) == GX_JSON_OBJECT)
             return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: %s is an object; only one RoPE for all layers is built", where,
@@ -116,31 +101,19 @@ static GxStatus gx__llama_family_read_ropes(GxLlamaConfig *c, const GxJson *json
                    path);
 }
 
-// Another head has other tensors. Files of early 2023 say LLaMAForCausalLM.
-static GxStatus gx__llama_family_check_head(const GxJson *json, const char *path, GxError *err)
-{
-    const GxJson *list = gx_json_get(json, "architectures");
-    char *text;
-    int64_t bytes;
-    if (gx_json_type(list) <= GX_JSON_NULL) return GX_OK;
-    for (int64_t i = 0; i < gx_json_size(list); i++)
-        if (!strcasecmp(gx_json_string(gx_json_at(list, i)), "LlamaForCausalLM")) return GX_OK;
-    GX_TRY(gx_json_dump(list, 0, &text, &bytes, err));
-    GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: architectures is %.100s; only [\"LlamaForCausalLM\"] is built", path, text);
-    free(text);
-    return gx_error_code(err);
-}
-
 static GxStatus gx__llama_family_refuse_unbuilt(const GxJson *json, const char *path, GxError *err)
 {
-    static const char *const needs[][2] = {{"model_type", "\"llama\""},  {"hidden_act", "\"silu\""},
-                                           {"attention_bias", "false"},  {"mlp_bias", "false"},
-                                           {"attention_dropout", "0.0"}, {"partial_rotary_factor", "1.0"}};
-    if (gx_json_type(json) == GX_JSON_OBJECT && !gx_json_get(json, "model_type"))
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: model_type is missing; only \"llama\" is built", path);
+    static const char *const needs[][2] = {{"hidden_act", "\"silu\""},
+                                           {"attention_bias", "false"},
+                                           {"mlp_bias", "false"},
+                                           {"attention_dropout", "0.0"},
+                                           {"partial_rotary_factor", "1.0"}};
+    // Files of early 2023 say LLaMAForCausalLM.
+    static const char *const architectures[] = {"LlamaForCausalLM", "LlamaForSequenceClassification", NULL};
+    GX_TRY(gx_family_check_type(json, "llama", path, err));
     for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
-        GX_TRY(gx__llama_family_need(json, needs[i][0], needs[i][1], path, err));
-    return gx__llama_family_check_head(json, path, err);
+        GX_TRY(gx_family_need(json, needs[i][0], needs[i][1], path, err));
+    return gx_family_check_architecture(json, architectures, path, err);
 }
 
 // Where transformers takes a null, it stands for what resolve fills in; elsewhere it is no value.
@@ -150,7 +123,7 @@ static GxStatus gx__llama_family_refuse_nulls(const GxJson *json, const char *pa
     for (int i = 0; i < GX__LLAMA_FAMILY_OPTIONS; i++) {
         const GxJson *value = gx_json_get(json, f[i].name);
         if (gx_json_type(value) != GX_JSON_NULL || f[i].offset == offsetof(GxLlamaConfig, num_key_value_heads) ||
-            f[i].offset == offsetof(GxLlamaConfig, head_dim))
+            f[i].offset == offsetof(GxLlamaConfig, head_dim) || f[i].offset == offsetof(GxLlamaConfig, pad_token_id))
             continue;
         GX_TRY(gx_json_take_field(value, &f[i], NULL, path, GX_ERR_FORMAT, err));
     }
@@ -170,32 +143,32 @@ static GxStatus gx__llama_family_read_json(GxLlamaConfig *c, const GxJson *json,
 
 GxStatus gx_llama_config_read(GxLlamaConfig *c, const char *path, GxError *err)
 {
-    GxLlamaConfig absent = {0, 0, 0, 0, 0, 0, 0, 2048, 1e-6, 10000, 0.02, 0}; // transformers' own defaults
+    GxLlamaConfig absent = {0, 0, 0, 0, 0, 0, 0, 2048, 1e-6, 10000, 0.02, 0, -1}; // transformers' own defaults
     GxError unsound = GX_ZERO;
     GxJson *json;
     *c = absent;
-    GX_TRY(gx_json_read(&json, path, GX__LLAMA_FAMILY_CONFIG_JSON_CAP, err));
+    GX_TRY(gx_json_read(&json, path, GX_CONFIG_JSON_CAP, err));
     GxStatus status = gx__llama_family_read_json(c, json, path, err);
     gx_json_free(json);
     if (status != GX_OK || gx_llama_config_resolve(c, &unsound) == GX_OK) return status;
     return GX_FAIL(err, gx_error_code(&unsound), "%s: %s", path, unsound.message);
 }
 
-GxStatus gx_llama_config_write(const GxLlamaConfig *c, const char *path, GxError *err)
+GxStatus gx_llama_config_write(const GxLlamaConfig *c, const GxHeadWish *wish, const char *path, GxError *err)
 {
-    GxJson *json = gx_json_new_object(), *rope = gx_json_new_object(), *architectures = gx_json_new_array();
-    gx_json_append(architectures, gx_json_new_string("LlamaForCausalLM"), err);
+    GxJson *json = gx_json_new_object(), *rope = gx_json_new_object();
     gx_json_set(rope, "rope_theta", gx_json_new_double(c->rope_theta), err);
     gx_json_set(rope, "rope_type", gx_json_new_string("default"), err);
-    gx_json_set(json, "architectures", architectures, err);
-    gx_json_set(json, "model_type", gx_json_new_string("llama"), err);
+    gx_family_set_type(json, &gx_llama, wish, err);
     gx_json_set_fields(json, gx__llama_family_options, GX__LLAMA_FAMILY_OPTIONS, c, err);
     gx_json_set(json, "rope_parameters", rope, err);
     gx_json_set(json, "hidden_act", gx_json_new_string("silu"), err);
     gx_json_set(json, "attention_bias", gx_json_new_bool(0), err);
     gx_json_set(json, "mlp_bias", gx_json_new_bool(0), err);
+    if (c->pad_token_id < 0) gx_json_set(json, "pad_token_id", gx_json_new_null(), err);
     gx_json_set(json, "bos_token_id", gx_json_new_null(), err); // absent, they would be 1 and 2
     gx_json_set(json, "eos_token_id", gx_json_new_null(), err);
+    gx_family_set_labels(json, wish, err);
     gx_json_set(json, "torch_dtype", gx_json_new_string("float32"), err);
     GxStatus status = gx_error_code(err);
     if (status == GX_OK) status = gx_json_write(json, path, err);
@@ -210,16 +183,16 @@ static GxStatus gx__llama_resolve(void *config, GxError *err)
     return gx_llama_config_resolve((GxLlamaConfig *)config, err);
 }
 
-static int64_t gx__llama_vocab_size(const void *config) { return ((const GxLlamaConfig *)config)->vocab_size; }
+static int64_t *gx__llama_vocab_size(void *config) { return &((GxLlamaConfig *)config)->vocab_size; }
 
 static GxStatus gx__llama_read_config(void *config, const char *path, GxError *err)
 {
     return gx_llama_config_read((GxLlamaConfig *)config, path, err);
 }
 
-static GxStatus gx__llama_write_config(const void *config, const char *path, GxError *err)
+static GxStatus gx__llama_write_config(const void *config, const GxHeadWish *wish, const char *path, GxError *err)
 {
-    return gx_llama_config_write((const GxLlamaConfig *)config, path, err);
+    return gx_llama_config_write((const GxLlamaConfig *)config, wish, path, err);
 }
 
 // transformers 4 loads it, and it trains.
@@ -233,8 +206,35 @@ static void gx__llama_warn(const void *config, const GxLogger *log)
                (long)c->hidden_size, (long)c->num_attention_heads);
 }
 
+static const char *gx__llama_architecture(const GxHeadWish *wish)
+{
+    return wish && wish->kind == GX_HEAD_LABELS ? "LlamaForSequenceClassification" : "LlamaForCausalLM";
+}
+
+// Older files hold the frequencies of RoPE, which follow from the configuration.
+static int gx__llama_tensor_name(const char *in_file, char name[GX_NAME])
+{
+    snprintf(name, GX_NAME, "%s", in_file);
+    return !strstr(in_file, "rotary_emb.inv_freq");
+}
+
+static const GxTask *const gx__llama_tasks[] = {&gx_causal_lm, &gx_classification, NULL};
+
 const GxFamily gx_llama = {
-    "llama",           gx__llama_family_options, GX__LLAMA_FAMILY_OPTIONS, sizeof(GxLlamaConfig),  gx__llama_resolve,
-    gx_llama_describe, gx__llama_vocab_size,     gx__llama_read_config,    gx__llama_write_config, gx__llama_warn,
+    "llama",
+    gx__llama_family_options,
+    GX__LLAMA_FAMILY_OPTIONS,
+    sizeof(GxLlamaConfig),
+    gx__llama_resolve,
+    gx_llama_describe,
+    gx__llama_vocab_size,
+    gx__llama_read_config,
+    gx__llama_write_config,
+    gx__llama_architecture,
+    gx__llama_warn,
+    "lm_head.weight,score.weight",
+    gx__llama_tensor_name,
+    gx__llama_tasks,
+    0, // frames_texts
 };
 #endif

@@ -13,6 +13,10 @@ typedef struct {
     double memory_mb, card_mb;   // of the process; in use on this rank's card by all, 0: there is none
     double seconds_left;
     int skipped; // gradients were not finite
+    // the losses that `loss` is the sum of, where there is more than one and they have names; else NULL, 0
+    const char *const *loss_names;
+    int losses;
+    double each[GX_MAX_LOSSES];
 } GxProgress;
 
 // log.jsonl, to which whole lines are appended. What the disk does not take is kept in memory and goes with the next
@@ -25,8 +29,9 @@ typedef struct {
     int64_t waiting_bytes, waiting_room;
 } GxRunLog;
 
-// Opens it behind its lines of steps up to `step`; evaluates_again: without the validation of that step. Lines of later
-// steps, of a run that went on from here before, are appended to the file `apart` (its folder is made), behind
+// Opens it behind its lines of steps up to `step`; evaluates_again 1: without the validations of that step, 2: with the
+// first of them, which was one on the way. Lines of later steps, of a run that went on from here before, are appended
+// to the file `apart` (its folder is made), behind
 // {"left_at_step": step}; *set_apart: how many.
 GxStatus gx_log_open(GxRunLog *l, const char *path, int64_t step, int evaluates_again, const char *apart,
                      int64_t *set_apart, GxError *err);
@@ -35,8 +40,9 @@ GxStatus gx_log_close(GxRunLog *l, GxError *err); // a last try; nothing is open
 
 GxStatus gx_progress_log(GxRunLog *l, const GxProgress *p, GxError *err);
 // {"step": 3, "eval_loss": 1.5, "eval_bits_per_byte": 2.164, "eval_tokens": 2048}: over `count` of what is `counted`.
-GxStatus gx_evaluation_log(GxRunLog *l, int64_t step, const GxMetric *metric, int n, int64_t count, const char *counted,
-                           GxError *err);
+// Of other weights than that step's: {"step": 3, "weights_of_step": 2, "eval_loss": ...
+GxStatus gx_evaluation_log(GxRunLog *l, int64_t step, int64_t weights_of, const GxMetric *metric, int n, int64_t count,
+                           const char *counted, GxError *err);
 GxStatus gx_baseline_log(GxRunLog *l, const GxMetric *metric, GxError *err);
 
 // The validation of the least value of `name` ("loss") among the log's lines of steps before `step`; best->step -1:
@@ -138,22 +144,29 @@ GxStatus gx_log_close(GxRunLog *l, GxError *err)
 
 GxStatus gx_progress_log(GxRunLog *l, const GxProgress *p, GxError *err)
 {
-    char line[560], card[40] = "", n[5][40];
+    char line[560 + 120 * GX_MAX_LOSSES], card[40] = "", each[120 * GX_MAX_LOSSES] = "", n[5][40];
+    for (int k = 0; k < p->losses && p->loss_names; k++) {
+        const size_t end = strlen(each);
+        snprintf(each + end, sizeof each - end, ", \"%.60s\": %s", p->loss_names[k],
+                 gx__metrics_json_number(p->each[k], n[0]));
+    }
     if (p->card_mb > 0) snprintf(card, sizeof card, ", \"card_mb\": %.1f", p->card_mb);
     snprintf(line, sizeof line,
-             "{\"step\": %ld, \"loss\": %s, \"grad_norm\": %s, \"lr\": %s, \"tokens_per_s\": %s, \"gflops\": %s, "
+             "{\"step\": %ld, \"loss\": %s%s, \"grad_norm\": %s, \"lr\": %s, \"tokens_per_s\": %s, \"gflops\": %s, "
              "\"memory_mb\": %.1f%s, \"skipped\": %s}\n",
-             (long)p->step, gx__metrics_json_number(p->loss, n[0]), gx__metrics_json_number(p->grad_norm, n[1]),
+             (long)p->step, gx__metrics_json_number(p->loss, n[0]), each, gx__metrics_json_number(p->grad_norm, n[1]),
              gx__metrics_json_number(p->lr, n[2]), gx__metrics_json_number(p->tokens_per_s, n[3]),
              gx__metrics_json_number(p->gflops, n[4]), p->memory_mb, card, p->skipped ? "true" : "false");
     return gx__metrics_log_line(l, line, err);
 }
 
-GxStatus gx_evaluation_log(GxRunLog *l, int64_t step, const GxMetric *metric, int n, int64_t count, const char *counted,
-                           GxError *err)
+GxStatus gx_evaluation_log(GxRunLog *l, int64_t step, int64_t weights_of, const GxMetric *metric, int n, int64_t count,
+                           const char *counted, GxError *err)
 {
     char line[128 * (GX_MAX_METRICS + 2)], number[40];
     int length = snprintf(line, sizeof line, "{\"step\": %ld", (long)step);
+    if (weights_of != step)
+        length += snprintf(line + length, sizeof line - (size_t)length, ", \"weights_of_step\": %ld", (long)weights_of);
     for (int i = 0; i < n; i++)
         length += snprintf(line + length, sizeof line - (size_t)length, ", \"eval_%.60s\": %s", metric[i].name,
                            gx__metrics_json_number(metric[i].value, number));
@@ -176,6 +189,13 @@ static int gx__metrics_log_is_baseline(const GxJson *line)
            gx_json_type(m.value) == GX_JSON_REAL;
 }
 
+static int gx__metrics_log_is_evaluation(const GxJson *line)
+{
+    for (GxJsonMember m = GX_ZERO; gx_json_next(line, &m);)
+        if (!strncmp(m.key, "eval_", 5)) return 1;
+    return 0;
+}
+
 // Moves the lines of `text` whose step is at most `step` to its beginning, and copies later ones into `apart`, which
 // has room for all. A line without a step is written anew by every start, and left out; one that is torn is set apart.
 typedef struct {
@@ -185,6 +205,7 @@ static gx__MetricsCut gx__metrics_log_cut(char *text, int64_t bytes, int64_t ste
                                           const char *path)
 {
     gx__MetricsCut cut = GX_ZERO;
+    int evaluations = 0; // of that step
     for (int64_t at = 0; at < bytes;) {
         const char *end = (const char *)memchr(text + at, '\n', (size_t)(bytes - at));
         const int64_t n = end ? end - (text + at) + 1 : bytes - at;
@@ -193,7 +214,8 @@ static gx__MetricsCut gx__metrics_log_cut(char *text, int64_t bytes, int64_t ste
         const int parsed = end && gx_json_parse(&json, text + at, n - 1, path, &ignored) == GX_OK;
         const GxJson *number = gx_json_get(json, "step");
         const int64_t of = gx_json_type(number) == GX_JSON_INT ? gx_json_int(number) : INT64_MAX;
-        const int again = evaluates_again && of == step && gx_json_get(json, "eval_loss");
+        const int again =
+            evaluates_again && of == step && gx__metrics_log_is_evaluation(json) && ++evaluations >= evaluates_again;
         if (parsed && of <= step && !again) {
             memmove(text + cut.kept, text + at, (size_t)n);
             cut.kept += n;

@@ -21,6 +21,11 @@ typedef struct {
     double adam_beta1, adam_beta2, adam_epsilon, weight_decay, momentum, max_grad_norm;
     // what is shown and kept
     int64_t logging_steps, eval_steps, eval_windows, save_steps, save_total_limit;
+    // which validation is the best, and what follows from it
+    char metric_for_best_model[GX_FIELD_TEXT], greater_is_better[GX_FIELD_TEXT];
+    int load_best_model_at_end;
+    int64_t early_stopping_patience;
+    double early_stopping_threshold;
     char output_dir[GX_PATH], model[GX_PATH], resume[GX_PATH];
     // the mode, where the program does not say it; how it splits the model among the ranks of a tp group
     char mode[GX_FIELD_TEXT], att[GX_FIELD_TEXT], con[GX_FIELD_TEXT], mlp[GX_FIELD_TEXT], ends[GX_FIELD_TEXT];
@@ -34,6 +39,7 @@ typedef struct {
     int64_t head_chunk;
     char recompute[GX_FIELD_TEXT], freeze[GX_FIELD_TEXT];
     int dry_run, evaluate, sample_only, overwrite_output_dir;
+    int predicts; // no option of its own: the task's ask for predictions (task/task.h)
 } GxTrainOptions;
 
 // Adds the tables to a config: --mode and --att, --con, --mlp, --ends where the program has no mode of its own (NULL);
@@ -106,7 +112,19 @@ static const GxField gx__options_train_options[] = {
     {"save_steps", GX_FIELD_INT, GX__OPTIONS_AT(save_steps), "0", "steps between checkpoints; 0: at the end only",
      "0.."},
     {"save_total_limit", GX_FIELD_INT, GX__OPTIONS_AT(save_total_limit), "2",
-     "newest checkpoints that are kept; 0: all", "0.."},
+     "newest checkpoints that are kept, besides the best one; 0: all", "0.."},
+    {"metric_for_best_model", GX_FIELD_STRING, GX__OPTIONS_AT(metric_for_best_model), "",
+     "metric of the validations on the way that are compared; the best one's checkpoint is saved, and kept besides the "
+     "newest. \"\": the loss, where load_best_model_at_end or early_stopping_patience compare them",
+     NULL},
+    {"greater_is_better", GX_FIELD_STRING, GX__OPTIONS_AT(greater_is_better), "auto",
+     "of this metric; auto: as the task says", "auto|true|false"},
+    {"load_best_model_at_end", GX_FIELD_BOOL, GX__OPTIONS_AT(load_best_model_at_end), "false",
+     "the last validation and the sample are of the best weights; their checkpoint is saved, and kept", NULL},
+    {"early_stopping_patience", GX_FIELD_INT, GX__OPTIONS_AT(early_stopping_patience), "0",
+     "validations in a row without a better metric that end the run; 0: it is not ended", "0.."},
+    {"early_stopping_threshold", GX_FIELD_DOUBLE, GX__OPTIONS_AT(early_stopping_threshold), "0",
+     "by how much more a metric must be better, to be better for that", "0.."},
     {"output_dir", GX_FIELD_PATH, GX__OPTIONS_AT(output_dir), "out", "folder of checkpoints, log.jsonl, loss.svg",
      NULL},
     {"model", GX_FIELD_PATH, GX__OPTIONS_AT(model), "",

@@ -10,6 +10,7 @@
 // log's lines behind it, are set apart in abandoned/, where nothing is ever removed. All of this is rank 0's.
 #ifndef GX_OUTPUT_H
 #define GX_OUTPUT_H
+#include "../base/fields.h"
 #include "../base/log.h"
 #include "../io/folder.h"
 GX_BEGIN
@@ -22,6 +23,10 @@ typedef struct {
     int64_t world;      // ranks that it was begun or gone on with last
     int64_t returns_to; // the step behind which checkpoints are being set apart; -1: everything is where it belongs
     char from[GX_PATH]; // the checkpoint in another folder that it went on from; "": none
+    // The best validation so far, of a run that compares them (best.h): best_step 0: there is none
+    double best_metric;
+    int64_t best_step;
+    char best_checkpoint[GX_FIELD_TEXT]; // "checkpoint-400"; "": its weights were not saved
 } GxRunInfo;
 
 int64_t gx_run_draw(void); // a number for a new run
@@ -59,8 +64,9 @@ GxStatus gx_output_return(const char *output_dir, const GxRunInfo *r, int64_t st
 GxStatus gx_checkpoint_newest(const char *output_dir, int64_t run, char newest[GX_PATH], const GxLogger *log,
                               GxError *err);
 // Of this run's checkpoints up to `newest`, which was just saved, all but the last `keep` are removed. What is not ours
-// (no manifest), or of another run, is left alone.
-GxStatus gx_checkpoint_prune(const char *output_dir, int64_t run, int64_t newest, int64_t keep, GxError *err);
+// (no manifest), or of another run, is left alone; so is that of step `best`.
+GxStatus gx_checkpoint_prune(const char *output_dir, int64_t run, int64_t newest, int64_t keep, int64_t best,
+                             GxError *err);
 
 // Is there room for what will be saved? `count` checkpoints of `bytes` each, of which one is in the folder for a moment
 // more than are kept. Refuses where not even one fits; warns where not all do.
@@ -103,6 +109,10 @@ static const GxField gx__output_run[] = {
     {"returns_to", GX_FIELD_INT, GX__OUTPUT_AT(returns_to), NULL, "what is behind this step is being set apart",
      "-1.."},
     {"from", GX_FIELD_PATH, GX__OUTPUT_AT(from), NULL, "checkpoint in another folder that it went on from", NULL},
+    // where there is a best validation: these three
+    {"best_metric", GX_FIELD_DOUBLE, GX__OUTPUT_AT(best_metric), NULL, "of the best validation so far", NULL},
+    {"best_global_step", GX_FIELD_INT, GX__OUTPUT_AT(best_step), NULL, "when it was", "0.."},
+    {"best_model_checkpoint", GX_FIELD_STRING, GX__OUTPUT_AT(best_checkpoint), NULL, "its weights", NULL},
 };
 
 GxStatus gx_run_write(const char *output_dir, const GxRunInfo *r, GxError *err)
@@ -110,7 +120,8 @@ GxStatus gx_run_write(const char *output_dir, const GxRunInfo *r, GxError *err)
     char path[GX_PATH];
     GX_TRY(gx_path_join(path, output_dir, "run.json", err));
     GxJson *json = gx_json_new_object();
-    GxStatus status = gx_json_set_fields(json, GX_FIELDS(gx__output_run), r, err);
+    const int fields = (int)(sizeof gx__output_run / sizeof *gx__output_run);
+    GxStatus status = gx_json_set_fields(json, gx__output_run, fields - (r->best_step ? 0 : 3), r, err);
     if (status == GX_OK) status = gx_json_write(json, path, err);
     gx_json_free(json);
     return status;
@@ -184,7 +195,8 @@ static int64_t gx__output_leftover_number(const char *name)
     return -1;
 }
 
-static const char *const gx__output_names[] = {"run.json", "training_args.json", "log.jsonl", "loss.svg"};
+static const char *const gx__output_names[] = {"run.json", "training_args.json", "log.jsonl", "loss.svg",
+                                               "confusion.svg"};
 enum { GX__OUTPUT_NAMES = sizeof gx__output_names / sizeof *gx__output_names };
 
 // "log.jsonl.tmp-1234-0": a file that was never finished (io/files.h).
@@ -512,7 +524,8 @@ GxStatus gx_checkpoint_newest(const char *output_dir, int64_t run, char newest[G
     return status;
 }
 
-GxStatus gx_checkpoint_prune(const char *output_dir, int64_t run, int64_t newest, int64_t keep, GxError *err)
+GxStatus gx_checkpoint_prune(const char *output_dir, int64_t run, int64_t newest, int64_t keep, int64_t best,
+                             GxError *err)
 {
     GxFolder list;
     if (keep <= 0) return GX_OK;
@@ -524,7 +537,7 @@ GxStatus gx_checkpoint_prune(const char *output_dir, int64_t run, int64_t newest
         status = gx_checkpoint_path(path, output_dir, n, err);
         if (status == GX_OK) status = gx_path_join(manifest, path, GX_MANIFEST, err);
         if (status != GX_OK || !gx_path_is_file(manifest) || !gx__output_is_of(path, run)) continue;
-        if (++kept > keep) status = gx_publish_remove(path, err);
+        if (++kept > keep && n != best) status = gx_publish_remove(path, err);
     }
     gx_folder_close(&list);
     return status;

@@ -7,7 +7,8 @@
 #include "../io/json.h"
 GX_BEGIN
 
-// Lines with "step" and "loss" are the curve, lines with "step" and "eval_loss" the dots;
+// Lines with "step" and "loss" are the curve, lines with "step" and "eval_loss" the dots (not those of the weights of
+// another step);
 // {"bigram_bits_per_byte": 2.5}, or another task's baseline, is a dashed line (the axis is nats per token, and a token
 // a byte).
 GxStatus gx_plot_loss(const char *log_path, const char *svg_path, const char *title, GxError *err);
@@ -80,7 +81,8 @@ static void gx__plot_line(gx__Plot *p, const char *line, int64_t bytes, const ch
     double step = gx_json_double(gx_json_get(json, "step"));
     for (GxJsonMember m = GX_ZERO; !gx_json_get(json, "step") && gx_json_next(json, &m);) gx__plot_baseline(p, &m);
     if (gx__plot_has(loss)) gx__plot_put(p->train, &p->trains, step, gx_json_double(loss));
-    if (gx__plot_has(eval)) gx__plot_put(p->eval, &p->evals, step, gx_json_double(eval));
+    if (gx__plot_has(eval) && !gx_json_get(json, "weights_of_step"))
+        gx__plot_put(p->eval, &p->evals, step, gx_json_double(eval));
     gx_json_free(json);
 }
 
@@ -169,13 +171,25 @@ static void gx__plot_step_axis(const gx__Plot *p, FILE *out)
             (GX__PLOT_W + p->left) / 2, GX__PLOT_H - 10);
 }
 
+// Text between tags: what would be markup is written as what stands for it.
+static void gx__plot_text(FILE *out, const char *text)
+{
+    for (; *text; text++)
+        if (*text == '<') fputs("&lt;", out);
+        else if (*text == '>') fputs("&gt;", out);
+        else if (*text == '&') fputs("&amp;", out);
+        else fputc(*text, out);
+}
+
 static void gx__plot_begin(FILE *out, const char *title)
 {
     fprintf(out,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
             "font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
             GX__PLOT_W, GX__PLOT_H, GX__PLOT_W, GX__PLOT_H);
-    fprintf(out, "<text x=\"64\" y=\"22\" font-size=\"15\" fill=\"#222\">%s</text>\n", title);
+    fprintf(out, "<text x=\"64\" y=\"22\" font-size=\"15\" fill=\"#222\">");
+    gx__plot_text(out, title);
+    fprintf(out, "</text>\n");
 }
 
 static void gx__plot_curves(const gx__Plot *p, FILE *out)

@@ -37,21 +37,25 @@ void gx_report_begin(GxReport *r, GxContext *g);
 void gx_report_end(GxReport *r, GxContext *g);       // lines that are too wide are wrapped
 void gx_report_end_as_is(GxReport *r, GxContext *g); // they are not
 
-typedef struct GxTrainer GxTrainer; // trainer.h
+typedef struct GxTrainer GxTrainer;         // trainer.h
+typedef struct GxHeadsLoaded GxHeadsLoaded; // checkpoint.h
 
 void gx_report_help(const GxTrainer *t, const char *program);
-void gx_report_version(const GxTrainer *t);                      // and what the program was built with
-void gx_report_start(const GxTrainer *t);                        // device, model, data, options, steps, plan
-void gx_report_resumed(const GxTrainer *t, const char *changes); // of the options; "": none
+void gx_report_version(const GxTrainer *t);                       // and what the program was built with
+void gx_report_start(const GxTrainer *t);                         // device, model, data, options, steps, plan
+void gx_report_resumed(const GxTrainer *t, const char *changes);  // of the options; "": none
+void gx_report_heads(const GxTrainer *t, const GxHeadsLoaded *h); // of --model
 void gx_report_set_apart(const GxTrainer *t, int checkpoints, int64_t lines); // 0 and 0: nothing is said
 void gx_report_baseline(const GxTrainer *t, const GxMetric *metric);
 void gx_report_progress(const GxTrainer *t, const GxProgress *p);
 void gx_report_evaluation(const GxTrainer *t, const GxMetric *metric, int n, int64_t count);
+void gx_report_confusion(const GxTrainer *t, const GxConfusion *c);
 void gx_report_saved(const GxTrainer *t, const char *folder);
+void gx_report_stopped_early(const GxTrainer *t); // nothing where it was not, or was before it was resumed
 void gx_report_sample(const GxTrainer *t, const char *text);
 void gx_report_curve(const GxTrainer *t, const char *svg);
-// Of a run that has taken all of its steps, in five lines: how long it took, how good it is, its memory, where all
-// lies.
+// Of a run that has taken all of its steps, or was stopped early, in five or six lines: how long it took, how good it
+// is, its memory, where all lies.
 void gx_report_summary(const GxTrainer *t, const char *svg);
 
 GX_END
@@ -63,6 +67,7 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 #include "../cpu/gemm.h"
+#include "best.h"
 #include "output.h"
 #include "processors.h"
 #include "trainer.h"
@@ -207,11 +212,20 @@ static void gx__report_options(FILE *out, const GxTrainer *t)
     gx_json_free(json);
 }
 
-static void gx__report_step_costs(FILE *out, const GxPlan *p, int world)
+// Where a token sees those before it alone, half of the pairs count.
+static int gx__report_is_causal(const GxModel *m)
+{
+    int causal = 0;
+    for (int i = 0; i < m->kinds; i++)
+        for (int k = 0; k < m->kind[i].spec.n_pairs; k++) causal |= m->kind[i].spec.pair[k].core.is_causal;
+    return causal;
+}
+
+static void gx__report_step_costs(FILE *out, const GxPlan *p, const GxModel *m, int world)
 {
     const int alike = p->least == p->most;
-    fprintf(out, "  %.2f GFLOP per step%s (attention counted causal)", p->flops / 1e9,
-            alike ? " and rank" : " on rank 0");
+    fprintf(out, "  %.2f GFLOP per step%s (attention counted %s)", p->flops / 1e9, alike ? " and rank" : " on rank 0",
+            gx__report_is_causal(m) ? "causal" : "in full");
     if (!alike) fprintf(out, ", %.2f on all", p->flops_all / 1e9);
     if (world > 1)
         fprintf(out, ", %.2f MB sent per step%s", (double)p->comm_bytes / 1e6, alike ? " and rank" : " by rank 0");
@@ -237,7 +251,7 @@ void gx_report_start(const GxTrainer *t)
             (long)o->global_batch_size, (long)o->seq_len, (long)o->gradient_accumulation_steps,
             o->gradient_accumulation_steps > 1 ? "es" : "", o->optimizer, o->learning_rate, o->lr_scheduler_type);
     gx_plan_print(r.out, &t->plan);
-    gx__report_step_costs(r.out, &t->plan, t->g->world);
+    gx__report_step_costs(r.out, &t->plan, &t->model, t->g->world);
     gx_report_end(&r, t->g);
 }
 
@@ -247,6 +261,12 @@ void gx_report_resumed(const GxTrainer *t, const char *changes)
     if (r->folder[0])
         gx_report(t->g, "resumed from %s: step %ld, %ld samples seen\n", r->folder, (long)t->step, (long)t->samples);
     if (changes[0]) gx_report(t->g, "  other than before: %s\n", changes);
+}
+
+void gx_report_heads(const GxTrainer *t, const GxHeadsLoaded *h)
+{
+    if (h->drawn) gx_report(t->g, "  new, not in %s: %s\n", t->o.model, h->drawn_names);
+    if (h->left_out) gx_report(t->g, "  not needed of %s: %s\n", t->o.model, h->left_out_names);
 }
 
 void gx_report_set_apart(const GxTrainer *t, int checkpoints, int64_t lines)
@@ -357,13 +377,15 @@ void gx_report_progress(const GxTrainer *t, const GxProgress *p)
     gx_report_end(&r, t->g);
 }
 
-// "step    20 | validation loss 1.5000 | 2.164 bits per byte over 160 tokens"
+// "step    20 | validation loss 1.5000 | 2.164 bits per byte over 160 tokens"; of weights that were loaded at the end
+// "step    10, the best | validation ..."
 void gx_report_evaluation(const GxTrainer *t, const GxMetric *metric, int n, int64_t count)
 {
     GxReport r;
     gx_report_begin(&r, t->g);
     if (!r.out) return;
-    fprintf(r.out, "step %5ld", (long)t->step);
+    if (t->weights_of) fprintf(r.out, "step %5ld, the best", (long)t->weights_of);
+    else fprintf(r.out, "step %5ld", (long)t->step);
     for (int i = 0; i < n; i++) {
         fprintf(r.out, i ? " | " : " | validation ");
         fprintf(r.out, metric[i].format, metric[i].value);
@@ -372,7 +394,26 @@ void gx_report_evaluation(const GxTrainer *t, const GxMetric *metric, int n, int
     gx_report_end(&r, t->g);
 }
 
+void gx_report_confusion(const GxTrainer *t, const GxConfusion *c)
+{
+    GxReport r;
+    char line[GX_CONFUSION_LINE];
+    gx_report_begin(&r, t->g);
+    if (!r.out) return;
+    for (int k = 0; gx_confusion_line(line, sizeof line, c->count, c->classes, c->name, k); k++)
+        fprintf(r.out, "%s\n", line);
+    gx_report_end_as_is(&r, t->g);
+}
+
 void gx_report_saved(const GxTrainer *t, const char *folder) { gx_report(t->g, "saved %s\n", folder); }
+
+void gx_report_stopped_early(const GxTrainer *t)
+{
+    char why[300];
+    if (gx_best_stops(t) && t->step > t->begun)
+        gx_report(t->g, "stopped early after step %ld of %ld: %s\n", (long)t->step, (long)t->o.max_steps,
+                  gx_best_reason(t, why));
+}
 
 void gx_report_sample(const GxTrainer *t, const char *text)
 {
@@ -446,7 +487,19 @@ static void gx__report_validated(FILE *out, const GxTrainer *t)
         fprintf(out, t->validated[i].format, t->validated[i].value);
     }
     fprintf(out, "%s over %ld %s", t->validated_metrics > 1 ? ")" : "", (long)t->validated_count, t->task->counted);
-    if (!strcmp(t->validated[0].name, "loss")) gx__report_best(out, t);
+    if (t->weights_of) fprintf(out, ", of the best weights");
+    else if (!strcmp(t->validated[0].name, "loss") && !t->best.step) gx__report_best(out, t);
+    fprintf(out, "\n");
+}
+
+// "the best on the way: loss 1.2500 at step 400, out/checkpoint-400"
+static void gx__report_kept(FILE *out, const GxTrainer *t)
+{
+    char text[100], folder[GX_PATH] = "";
+    GxError ignored = GX_ZERO; // it was saved there
+    if (!t->best.step) return;
+    fprintf(out, "the best on the way: %s at step %ld", gx_best_text(t, text), (long)t->best.step);
+    if (t->best.checkpoint[0] && gx_best_folder(t, folder, &ignored) == GX_OK) fprintf(out, ", %s", folder);
     fprintf(out, "\n");
 }
 
@@ -460,6 +513,7 @@ void gx_report_summary(const GxTrainer *t, const char *svg)
     gx_checkpoint_path(folder, t->o.output_dir, t->saved, &ignored);
     gx__report_done(r.out, t);
     gx__report_validated(r.out, t);
+    gx__report_kept(r.out, t);
     fprintf(r.out, "peak memory%s %.0f MB, planned %.0f MB\n",
             t->g->world > 1 && t->plan.ranks_here == 1 ? " of rank 0" : "", (double)gx_process_peak_memory() / 1e6,
             (double)gx_plan_total(&t->plan) / 1e6);

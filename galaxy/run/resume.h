@@ -10,6 +10,7 @@
 // accumulated differently. How the model is split (lists, tp) is as it was where the ranks are.
 //
 //     gx_resume_find           rank 0 looks, all are told
+//     gx_resume_check_choice   it is of this task
 //     gx_resume_take_options   what was not said now is as it was
 //     gx_resume_keep_layout    ... unless the ranks are others
 //     gx_resume_check          what must be the same is
@@ -19,6 +20,7 @@
 #define GX_RESUME_H
 #include "checkpoint.h"
 #include "options.h"
+#include "task_choice.h"
 GX_BEGIN
 
 typedef struct {
@@ -34,6 +36,8 @@ typedef struct {
 GxStatus gx_resume_find(GxContext *g, GxResume *r, GxTrainOptions *o, const GxConfig *c, int looks_only, int *lock);
 void gx_resume_close(GxResume *r);
 
+// Which task it is decides which options there are: it is not taken over from the run, but asked for.
+GxStatus gx_resume_check_choice(const GxResume *r, const GxFamily *family, const GxTask *task, GxError *err);
 GxStatus gx_resume_take_options(const GxResume *r, GxConfig *c, GxError *err);
 void gx_resume_keep_layout(const GxResume *r, const GxTrainOptions *o, GxConfig *c, const char *methods, int world);
 GxStatus gx_resume_check(const GxResume *r, const GxTrainOptions *o, GxError *err);
@@ -210,6 +214,23 @@ static const char *const gx__resume_here[] = {
     "device_comm", "output_dir", "resume", "dry_run", "evaluate", "sample_only", "overwrite_output_dir",
     "model"};
 enum { GX__RESUME_HERE = sizeof gx__resume_here / sizeof *gx__resume_here };
+
+GxStatus gx_resume_check_choice(const GxResume *r, const GxFamily *family, const GxTask *task, GxError *err)
+{
+    const char *then = gx_json_string(gx_json_get(r->args, "task")), *from = r->folder[0] ? r->folder : r->args_path;
+    char cut[GX_TEXT_VALUE];
+    if (!then[0] || !strcmp(then, task->name)) return GX_OK; // older runs had no choice
+    gx_text_cut(then, cut, sizeof cut);
+    if (gx_task_find(family, then))
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "%s is of the task %s, and this command is %s: it would not be the same run; go on with it by "
+                       "--task %s, or begin a new run from its weights with --model",
+                       from, cut, task->name, cut);
+    return GX_FAIL(err, GX_ERR_ARGUMENT,
+                   "%s is of the task %s, which train_%s does not have; go on with it by the "
+                   "program that it was trained with",
+                   from, cut, family->name);
+}
 
 GxStatus gx_resume_take_options(const GxResume *r, GxConfig *c, GxError *err)
 {

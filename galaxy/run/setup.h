@@ -1,5 +1,6 @@
 // setup.h: the order in which a training run is opened. What happens at each point has a room of its own:
 //
+//     the task      task_choice.h which of the family's it is
 //     options       options.h     flags and --config; --help and --version end here
 //     communicator                with memory of its own, since the ranks have to agree before there is a plan
 //     the run       resume.h      whether it is gone on with, and its options then
@@ -27,6 +28,7 @@ GX_END
 #include "../cpu/cpu.h"
 #include "../comm/nccl.h"
 #include "agree.h"
+#include "best.h"
 #include "buffers.h"
 #include "launch.h"
 #include "output.h"
@@ -45,6 +47,8 @@ static GxStatus gx__setup_choose_device(GxTrainer *t)
                    g->device->name, t->o.device);
 }
 
+static int gx__setup_only_shows(const GxTrainOptions *o) { return o->evaluate || o->sample_only || o->predicts; }
+
 static GxStatus gx__setup_check_folders(const GxTrainOptions *o, GxError *err)
 {
     if (o->model[0] && o->resume[0] && strcmp(o->resume, "auto"))
@@ -53,9 +57,11 @@ static GxStatus gx__setup_check_folders(const GxTrainOptions *o, GxError *err)
     if (o->overwrite_output_dir && o->resume[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--overwrite_output_dir begins a new run, and --resume goes on with one; leave one of them out");
-    if ((o->evaluate || o->sample_only) && !o->model[0] && !o->resume[0])
+    if (gx__setup_only_shows(o) && !o->model[0] && !o->resume[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT, "--%s needs a model: --resume auto, --resume FOLDER or --model FOLDER",
-                       o->evaluate ? "evaluate" : "sample_only");
+                       o->predicts   ? "predict"
+                       : o->evaluate ? "evaluate"
+                                     : "sample_only");
     return GX_OK;
 }
 
@@ -66,7 +72,7 @@ static GxStatus gx__setup_read_options(GxTrainer *t, int argc, char **argv)
     t->self = calloc(1, t->task->size);
     if (!t->model_config || !t->self) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a configuration");
     gx_config_open(&t->config);
-    GX_TRY(gx_config_add(&t->config, t->task->name, t->task->fields, t->task->n_fields, t->self, err));
+    GX_TRY(gx_task_add_options(&t->choice, &t->config, t->family, t->task, t->self, err));
     GX_TRY(gx_options_add(&t->config, &t->o, t->mode, t->family->name, err));
     GX_TRY(gx_config_add(&t->config, "model", t->family->fields, t->family->n_fields, t->model_config, err));
     GX_TRY(gx_config_read_args(&t->config, argc, argv, err));
@@ -77,6 +83,7 @@ static GxStatus gx__setup_read_options(GxTrainer *t, int argc, char **argv)
         return GX_OK;
     }
     if (t->o.threads) t->g->threads = (int)t->o.threads;
+    t->o.predicts = t->task->predicts && t->task->predicts(t->self);
     GX_TRY(gx__setup_choose_device(t));
     return gx__setup_check_folders(&t->o, err);
 }
@@ -165,8 +172,6 @@ static GxStatus gx__setup_open_device_comm(GxTrainer *t)
 
 // ---- the parts ------------------------------------------------------------------------------------------------------
 
-static int gx__setup_only_shows(const GxTrainOptions *o) { return o->evaluate || o->sample_only; }
-
 // A folder with a manifest holds what that says, or was changed since.
 static GxStatus gx__setup_check_model(const char *folder, GxError *err)
 {
@@ -194,6 +199,29 @@ static GxStatus gx__setup_check_output(GxTrainer *t)
     return gx_output_refuse_used(o->output_dir, t->resume.state.run, t->resume.is_home, err);
 }
 
+// What --model is to show, it shows at the length that it was trained with, where its folder says that.
+static GxStatus gx__setup_take_length(GxTrainer *t)
+{
+    GxContext *g = t->g;
+    GxJson *args = NULL;
+    GxError ignored = GX_ZERO;
+    char path[GX_PATH];
+    int64_t length = 0;
+    if (!gx__setup_only_shows(&t->o) || t->resume.folder[0] || !t->o.model[0] ||
+        gx_config_source(&t->config, "seq_len") != GX_FROM_DEFAULT)
+        return GX_OK;
+    if (gx_trainer_is_first(t) && gx_path_join(path, t->o.model, "training_args.json", &ignored) == GX_OK &&
+        gx_path_is_file(path) && gx_json_read(&args, path, 1 << 20, &ignored) == GX_OK) {
+        const GxJson *said = gx_json_get(args, "seq_len");
+        if (gx_json_type(said) == GX_JSON_INT) length = gx_json_int(said);
+        gx_json_free(args);
+    }
+    gx_at(g, -1, "agree");
+    gx_broadcast(g, GX_AXIS_ALL, 0, &length, 1, GX_I64);
+    if (length > 0 && length <= 16777216) t->o.seq_len = length;
+    return gx_status(g);
+}
+
 static GxStatus gx__setup_find_run(GxTrainer *t)
 {
     GxContext *g = t->g;
@@ -201,9 +229,11 @@ static GxStatus gx__setup_find_run(GxTrainer *t)
     const int looks_only = t->o.dry_run || gx__setup_only_shows(&t->o);
     GX_TRY(gx_resume_find(g, r, &t->o, &t->config, looks_only, &t->lock));
     if (gx_trainer_is_first(t)) gx__setup_check_output(t);
+    GX_TRY(gx_resume_check_choice(r, t->family, t->task, &g->error));
     GX_TRY(gx_resume_take_options(r, &t->config, &g->error));
     if (gx__setup_only_shows(&t->o) && !r->folder[0] && !t->o.model[0])
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "there is no checkpoint in %s to show", t->o.output_dir);
+    GX_TRY(gx__setup_take_length(t));
     return gx__setup_resolve_mode(t);
 }
 
@@ -263,6 +293,7 @@ static GxStatus gx__setup_open_model(GxTrainer *t)
     runner.counts = t->task->counts, runner.task = t->self;
     runner.forward_only = gx__setup_only_shows(o);
     options.lists = &lists;
+    options.wish = t->task->wish ? t->task->wish(t->self) : NULL;
     options.dtype = strcmp(o->precision, "bf16") ? GX_F32 : GX_BF16;
     options.freeze = runner.forward_only ? "*" : o->freeze;
     GX_TRY(gx_model_open(t->g, &t->model, t->family, t->model_config, t->mode, &options));
@@ -272,17 +303,25 @@ static GxStatus gx__setup_open_model(GxTrainer *t)
 static GxStatus gx__setup_open_task(GxTrainer *t)
 {
     GxTaskSetup task = GX_ZERO;
-    task.vocab = gx_model_vocab(&t->model), task.seq_len = t->o.seq_len, task.is_dry = t->o.dry_run;
+    int64_t *vocab = t->family->vocab_size(t->model_config);
+    task.vocab = *vocab, task.seq_len = t->o.seq_len, task.is_dry = t->o.dry_run;
+    task.only_shows = gx__setup_only_shows(&t->o), task.frames_texts = t->family->frames_texts;
+    task.dtype = strcmp(t->o.precision, "bf16") ? GX_F32 : GX_BF16;
+    task.samples = gx_split_part(&t->batch_split, gx_mesh_index(&t->mesh, GX_AXIS_DP));
+    task.all_samples = gx_split_total(&t->batch_split);
     task.model = !gx_trainer_is_first(t) ? "" : t->resume.folder[0] ? t->resume.folder : t->o.model;
-    return t->task->open(t->g, t->self, &task);
+    GX_TRY(t->task->open(t->g, t->self, &task));
+    *vocab = task.vocab;
+    return GX_OK;
 }
 
 static GxStatus gx__setup_open_parts(GxTrainer *t)
 {
     GX_TRY(gx__setup_meet(t));
     GX_TRY(gx__setup_resolve_steps(t));
-    GX_TRY(gx__setup_open_model(t));
-    return gx__setup_open_task(t);
+    GX_TRY(gx__setup_open_task(t)); // the model's head may follow from its data
+    GX_TRY(gx_best_check(t, &t->g->error));
+    return gx__setup_open_model(t);
 }
 
 static void gx__setup_optimizer_init(GxTrainer *t)
@@ -312,6 +351,7 @@ static void gx__setup_go_on(GxTrainer *t)
 static GxStatus gx__setup_report_resumed(GxTrainer *t)
 {
     GxContext *g = t->g;
+    char why[300];
     if (!gx_trainer_is_first(t) || !t->resume.args) return GX_OK;
     const GxTrainState now = gx_trainer_state(t);
     char *changes = gx_resume_changes(&t->resume, &t->config, &now, &g->error);
@@ -320,6 +360,10 @@ static GxStatus gx__setup_report_resumed(GxTrainer *t)
     if (t->resume.folder[0] && t->step >= t->o.max_steps && !gx__setup_only_shows(&t->o))
         gx_log(&g->log, GX_LOG_WARNING, "that is all of max_steps (%ld) already: there is nothing to train",
                (long)t->o.max_steps);
+    else if (t->resume.folder[0] && gx_best_stops(t) && !gx__setup_only_shows(&t->o))
+        gx_log(&g->log, GX_LOG_WARNING,
+               "it was stopped early, by %s: there is nothing to train; go on with a larger one, or with 0",
+               gx_best_reason(t, why));
     return gx_status(g);
 }
 
@@ -332,15 +376,25 @@ static GxStatus gx__setup_resume(GxTrainer *t)
         if (gx_trainer_is_first(t)) gx_resume_check_task(&t->resume, t->task, t->self, &g->error);
         gx_checkpoint_load_state(g, &t->model, &t->optimizer, t->resume.folder);
         gx__setup_go_on(t);
+        gx_best_go_on(t);
     }
     return gx_status(g);
+}
+
+// A head may be another than the folder's, but not where there is nothing to train it with.
+static void gx__setup_start_from(GxTrainer *t)
+{
+    GxHeadsLoaded heads;
+    const uint64_t seed = (uint64_t)t->o.seed;
+    gx_checkpoint_start_from(t->g, &t->model, t->o.model, gx__setup_only_shows(&t->o) ? NULL : &seed, &heads);
+    if (!gx_failed(t->g) && gx_trainer_is_first(t)) gx_report_heads(t, &heads);
 }
 
 static GxStatus gx__setup_set_weights(GxTrainer *t)
 {
     t->run = t->resume.state.run;
     if (t->resume.folder[0]) GX_TRY(gx__setup_resume(t));
-    else if (t->o.model[0]) gx_checkpoint_load_weights(t->g, &t->model, t->o.model);
+    else if (t->o.model[0]) gx__setup_start_from(t);
     else gx_model_init(t->g, &t->model, (uint64_t)t->o.seed);
     GX_TRY(gx_status(t->g));
     return gx__setup_report_resumed(t);
@@ -348,19 +402,22 @@ static GxStatus gx__setup_set_weights(GxTrainer *t)
 
 static GxStatus gx__setup_show_baseline(GxTrainer *t)
 {
-    GxMetric baseline = GX_ZERO;
-    if (t->task->baseline) GX_TRY(t->task->baseline(t->self, &baseline, &t->g->error));
-    if (!baseline.name) return GX_OK;
-    gx_report_baseline(t, &baseline);
-    return gx_baseline_log(&t->log, &baseline, &t->g->error);
+    GxMetric baseline[GX_MAX_METRICS] = GX_ZERO;
+    if (t->task->baseline) GX_TRY(t->task->baseline(t->self, baseline, &t->g->error));
+    for (int i = 0; i < GX_MAX_METRICS && baseline[i].name; i++) {
+        gx_report_baseline(t, &baseline[i]);
+        GX_TRY(gx_baseline_log(&t->log, &baseline[i], &t->g->error));
+    }
+    return GX_OK;
 }
 
 // As many as will be there at once.
 static int64_t gx__setup_planned_checkpoints(const GxTrainer *t)
 {
     const int64_t steps = gx_max(0, t->o.max_steps - t->step), every = t->o.save_steps, keep = t->o.save_total_limit,
-                  all = every ? gx_ceil_div(steps, every) : steps > 0;
-    return keep ? gx_min(all, keep + 1) : all; // one is saved before another is removed
+                  best = gx_best_is_kept(&t->o) ? gx_ceil_div(steps, t->o.eval_steps) : 0,
+                  all = (every ? gx_ceil_div(steps, every) : steps > 0) + best;
+    return keep ? gx_min(all, keep + 1 + (best > 0)) : all; // one is saved before another is removed
 }
 
 // Where a run that went on in another folder came from is told there, until it has a checkpoint of its own.
@@ -368,6 +425,7 @@ static GxStatus gx__setup_describe_run(const GxTrainer *t, GxRunInfo *r, GxError
 {
     memset(r, 0, sizeof *r);
     r->run = t->run, r->world = t->g->world, r->returns_to = -1;
+    gx_best_describe(t, r);
     if (!t->resume.folder[0] || gx_output_holds(t->o.output_dir, t->resume.folder)) return GX_OK;
     char *from = realpath(t->resume.folder, NULL);
     const int fits = from && strlen(from) < sizeof r->from;
@@ -383,6 +441,10 @@ static GxStatus gx__setup_claim_output(GxTrainer *t)
     GxError *err = &t->g->error;
     char path[GX_PATH], apart[GX_PATH];
     GxRunInfo run;
+    const int was_validated = t->best.validated == t->begun, // on the way
+        evaluates_again = !gx_best_is_over(t) ? 0
+                          : was_validated     ? 2
+                                              : 1;
     int checkpoints = 0;
     int64_t lines = 0;
     GX_TRY(gx_path_join(apart, folder, GX_ABANDONED "/log.jsonl", err));
@@ -391,7 +453,7 @@ static GxStatus gx__setup_claim_output(GxTrainer *t)
     GX_TRY(gx__setup_describe_run(t, &run, err));
     GX_TRY(gx_output_return(folder, &run, t->begun, &checkpoints, err));
     GX_TRY(gx_config_write_json(&t->config, path, err));
-    GX_TRY(gx_log_open(&t->log, t->log_path, t->begun, t->begun == t->o.max_steps, apart, &lines, err));
+    GX_TRY(gx_log_open(&t->log, t->log_path, t->begun, evaluates_again, apart, &lines, err));
     gx_report_set_apart(t, checkpoints, lines);
     return GX_OK;
 }
@@ -441,9 +503,10 @@ GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, con
     t->family = family;
     t->task = task;
     t->mode = mode;
-    if (task->losses != 1)
-        return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "task %s has %d losses; models with one are built", task->name,
-                       task->losses);
+    GX_TRY(gx_task_choose(&t->choice, family, &t->task, argc, argv, &g->error));
+    if (t->task->losses < 1 || t->task->losses > GX_MAX_LOSSES)
+        return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "task %s has %d losses; 1 to %d are possible", t->task->name,
+                       t->task->losses, GX_MAX_LOSSES);
     GX_TRY(gx__setup_read_options(t, argc, argv));
     if (t->done) return GX_OK;
     t->is_seen = 1; // nothing has happened yet
@@ -474,6 +537,7 @@ GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, con
     GX_TRY(gx__setup_open_output(t));
     gx_catch_stop_signals(); // before, there is nothing to save
     t->opened = t->interval_start = gx_seconds();
+    gx_best_catch_up(t);
     return gx_status(g);
 }
 #endif

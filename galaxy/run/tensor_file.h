@@ -9,6 +9,7 @@
 #include "../parallel/values.h"
 #include "../comm/comm.h"
 #include "../io/safetensors.h"
+#include "../model/model.h"
 GX_BEGIN
 
 // Tensors stand in the file as prefix + name: "" weights, "exp_avg." the first moment.
@@ -24,11 +25,24 @@ void gx_tensor_file_save(GxContext *g, const char *path, const GxStore *s, const
 // 1: this rank has a part of what is saved: it is of rank 0's tp group.
 int gx_tensor_file_has_part(const GxContext *g);
 
-// On all ranks; s is the open file on rank 0, NULL on the others. A missing or misshapen tensor is named.
+// Which tensor of a file of weights is which of a model's. On rank 0.
+typedef struct {
+    int *entry;           // [rows of the table] the file's; -1: it has none
+    unsigned char *drawn; // [rows] 1: of a head that the file does not have
+    unsigned char *left;  // [the file's tensors] 1: of a head that the model does not have
+} GxTensorMatch;
+
+// By the family's names. A tensor that the file does not have, or that this model does not have, is an error with its
+// name; so are two with the same name, a tied one with other values than those that it is tied to, and a part of a
+// head. Whole heads may differ if `other_heads`. Close it, also after an error.
+GxStatus gx_tensor_file_match(GxTensorMatch *match, const GxSafetensors *s, const GxTable *t, const GxFamily *family,
+                              int other_heads, const char *folder, GxError *err);
+void gx_tensor_file_match_close(GxTensorMatch *match);
+
+// On all ranks; s is the open file on rank 0, NULL on the others. A missing or misshapen tensor is named. `match`: of
+// weights, on rank 0; NULL: names are the table's. Rows that are drawn stay as they are.
 void gx_tensor_file_load(GxContext *g, const GxSafetensors *s, const GxStore *store, const GxTensorPart *part,
-                         const char *folder);
-// On rank 0, of a file of weights: refuses tensors that the table does not have, and a tied head with other values.
-GxStatus gx_tensor_file_check(const GxSafetensors *s, const GxTable *t, const char *folder, GxError *err);
+                         const GxTensorMatch *match, const unsigned char *drawn, const char *folder);
 
 // Takes the scratch of saving and loading from a dry arena, and gives it back.
 void gx_tensor_file_plan(GxContext *g, const GxStore *s);
@@ -157,45 +171,35 @@ void gx_tensor_file_save(GxContext *g, const char *path, const GxStore *s, const
     gx_arena_release(a, mark);
 }
 
-static GxStatus gx__tensor_file_find_tensor(const GxSafetensorsEntry **entry, const GxSafetensors *s,
-                                            const GxTensor *row, const char *prefix, const char *folder, GxError *err)
+static GxStatus gx__tensor_file_check_shape(const GxSafetensorsEntry *e, const GxTensor *row, const char *folder,
+                                            GxError *err)
 {
-    char name[GX_NAME + 32];
-    snprintf(name, sizeof name, "%s%s", prefix, row->name);
-    const GxSafetensorsEntry *e = *entry = gx_safetensors_find(s, name);
-    if (!e)
-        return GX_FAIL(err, GX_ERR_FORMAT,
-                       "%s has no tensor %s, which this model needs (it has %d tensors; is it of another model?)",
-                       folder, name, s->n);
     int same = e->ndim == row->ndim;
     for (int d = 0; same && d < row->ndim; d++) same = e->shape[d] == row->global_shape[d];
     if (same) return GX_OK;
     return GX_FAIL(err, GX_ERR_FORMAT,
                    "%s: tensor %s has %d dimensions, the first of %ld; this model's has %d, the first of %ld", folder,
-                   name, e->ndim, (long)(e->ndim ? e->shape[0] : 0), row->ndim, (long)row->global_shape[0]);
+                   e->name, e->ndim, (long)(e->ndim ? e->shape[0] : 0), row->ndim, (long)row->global_shape[0]);
 }
 
-// A tied head may stand in the file all the same: then it has to be what it is tied to.
-static GxStatus gx__tensor_file_check_alias(const GxSafetensors *s, const GxTable *t, const GxTensor *row,
+static GxStatus gx__tensor_file_lacks(const GxSafetensors *s, const char *name, const char *folder, GxError *err)
+{
+    return GX_FAIL(err, GX_ERR_FORMAT,
+                   "%s has no tensor %s, which this model needs (it has %d tensors; is it of another model?)", folder,
+                   name, s->n);
+}
+
+// Of row i, by the match or by its own name behind the part's prefix.
+static GxStatus gx__tensor_file_find_tensor(const GxSafetensorsEntry **entry, const GxSafetensors *s,
+                                            const GxTensorMatch *match, const GxTable *t, int i, const char *prefix,
                                             const char *folder, GxError *err)
 {
-    enum { BLOCK = 4096 };
-    float own[BLOCK], other[BLOCK];
-    const GxSafetensorsEntry *e = gx_safetensors_find(s, row->name), *tied;
-    if (!e) return GX_OK;
-    GX_TRY(gx__tensor_file_find_tensor(&e, s, row, "", folder, err));
-    GX_TRY(gx__tensor_file_find_tensor(&tied, s, &t->row[row->alias.index], "", folder, err));
-    for (int64_t i = 0; i < e->elements; i += BLOCK) {
-        const int64_t n = gx_min(BLOCK, e->elements - i);
-        GX_TRY(gx_safetensors_read(s, e, i, n, own, err));
-        GX_TRY(gx_safetensors_read(s, tied, i, n, other, err));
-        if (memcmp(own, other, (size_t)n * sizeof *own))
-            return GX_FAIL(err, GX_ERR_FORMAT,
-                           "%s: config.json ties %s to the embedding, but the file has other values for it; set "
-                           "tie_word_embeddings to false",
-                           folder, row->name);
-    }
-    return GX_OK;
+    char name[GX_NAME + 32];
+    snprintf(name, sizeof name, "%s%s", prefix, t->row[i].name);
+    if (match) *entry = match->entry[i] < 0 ? NULL : &s->entry[match->entry[i]];
+    else *entry = gx_safetensors_find(s, name);
+    return *entry ? gx__tensor_file_check_shape(*entry, &t->row[i], folder, err)
+                  : gx__tensor_file_lacks(s, name, folder, err);
 }
 
 static void gx__tensor_file_load_whole(GxContext *g, const GxSafetensors *s, const GxSafetensorsEntry *e,
@@ -231,13 +235,12 @@ static void gx__tensor_file_load_boxes(GxContext *g, const GxSafetensors *s, con
     }
 }
 
-// Rank 0 reads, everybody gets it: a whole tensor into its place, of a cut one each rank its box. s NULL: not rank 0.
-static void gx__tensor_file_load_tensor(GxContext *g, const GxSafetensors *s, const GxStore *store,
-                                        const GxTensorPart *part, int i, const char *folder, void *scratch)
+// Rank 0 reads, everybody gets it: a whole tensor into its place, of a cut one each rank its box. e NULL: not rank 0,
+// or an error.
+static void gx__tensor_file_load_tensor(GxContext *g, const GxSafetensors *s, const GxSafetensorsEntry *e,
+                                        const GxStore *store, const GxTensorPart *part, int i, void *scratch)
 {
-    const GxSafetensorsEntry *e = NULL;
     const GxTensor *t = &store->table->row[i];
-    if (s) gx__tensor_file_find_tensor(&e, s, t, part->prefix, folder, &g->error);
     if (!t->parts) {
         gx__tensor_file_load_whole(g, s, e, store, part->values, i);
         return;
@@ -251,38 +254,192 @@ static void gx__tensor_file_load_tensor(GxContext *g, const GxSafetensors *s, co
 }
 
 void gx_tensor_file_load(GxContext *g, const GxSafetensors *s, const GxStore *store, const GxTensorPart *part,
-                         const char *folder)
+                         const GxTensorMatch *match, const unsigned char *drawn, const char *folder)
 {
     const GxTable *t = store->table;
     GxArena *a = gx_host_arena(g);
     const GxArenaMark mark = gx_arena_mark(a);
     void *scratch = gx__tensor_file_boxes_scratch(g, t);
-    for (int i = 0; i < t->n && !gx_failed(g); i++)
-        if (gx_values_exist(store, part->values, i)) gx__tensor_file_load_tensor(g, s, store, part, i, folder, scratch);
+    for (int i = 0; i < t->n && !gx_failed(g); i++) {
+        const GxSafetensorsEntry *e = NULL;
+        if (!gx_values_exist(store, part->values, i) || (drawn && drawn[i])) continue;
+        if (s) gx__tensor_file_find_tensor(&e, s, match, t, i, part->prefix, folder, &g->error);
+        gx__tensor_file_load_tensor(g, s, e, store, part, i, scratch);
+    }
     gx_arena_release(a, mark);
 }
 
-static GxStatus gx__tensor_file_refuse_unknown(const GxSafetensors *s, const GxTable *t, const char *folder,
+// ---- which tensor is which -----------------------------------------------------------------------------------------
+
+// The number of the row that the file's tensor is; -1: of none; -2: nothing that is needed.
+static int gx__tensor_file_row(const GxTable *t, const GxFamily *family, const char *in_file)
+{
+    char name[GX_NAME] = "";
+    if (!family->tensor_name) return gx_table_find(t, in_file).index;
+    if (strlen(in_file) + 16 > GX_NAME) return -1; // no name of a table, and room for a prefix
+    return family->tensor_name(in_file, name) ? gx_table_find(t, name).index : -2;
+}
+
+static GxStatus gx__tensor_file_match_rows(GxTensorMatch *match, const GxSafetensors *s, const GxTable *t,
+                                           const GxFamily *family, const char *folder, GxError *err)
+{
+    for (int e = 0; e < s->n; e++) {
+        const int row = gx__tensor_file_row(t, family, s->entry[e].name);
+        match->left[e] = row == -1;
+        if (row < 0) continue;
+        if (match->entry[row] >= 0)
+            return GX_FAIL(err, GX_ERR_FORMAT,
+                           "%s has %s and %s, which are two names of one tensor; remove one of them", folder,
+                           s->entry[match->entry[row]].name, s->entry[e].name);
+        match->entry[row] = e;
+    }
+    for (int i = 0; i < t->n; i++) { // of two names that are tied a file may have either
+        if (!t->row[i].has_alias || match->entry[i] < 0 || match->entry[t->row[i].alias.index] >= 0) continue;
+        match->entry[t->row[i].alias.index] = match->entry[i];
+        match->entry[i] = -1;
+    }
+    return GX_OK;
+}
+
+// The family's name of a tensor that this model does not have.
+static void gx__tensor_file_name(const GxFamily *family, const char *in_file, char name[GX_NAME])
+{
+    snprintf(name, GX_NAME, "%.127s", in_file);
+    if (family->tensor_name && strlen(in_file) + 16 <= GX_NAME) family->tensor_name(in_file, name);
+}
+
+// One head of the family's: its pattern has n characters.
+typedef struct {
+    char pattern[GX_NAME];
+    int rows, found, absent; // of the model: rows of it; the last that the file has, and has not; -1: none
+} gx__TensorHead;
+
+static const char *gx__tensor_file_next_head(const char *heads, gx__TensorHead *h)
+{
+    const int n = (int)strcspn(heads, ",");
+    snprintf(h->pattern, sizeof h->pattern, "%.*s", n, heads);
+    h->rows = 0, h->found = h->absent = -1;
+    return heads + n + (heads[n] == ',');
+}
+
+static void gx__tensor_file_count_head(const GxTensorMatch *match, const GxTable *t, gx__TensorHead *h)
+{
+    for (int i = 0; i < t->n; i++) {
+        if (t->row[i].has_alias || !gx_name_matches(t->row[i].name, h->pattern)) continue;
+        h->rows++;
+        if (match->entry[i] >= 0) h->found = i;
+        else h->absent = i;
+    }
+}
+
+// A head that the file does not have at all is drawn; what the model has nothing of is left out.
+static GxStatus gx__tensor_file_match_head(GxTensorMatch *match, const GxSafetensors *s, const GxTable *t,
+                                           const GxFamily *family, const gx__TensorHead *h, const char *folder,
+                                           GxError *err)
+{
+    char name[GX_NAME];
+    if (h->found >= 0 && h->absent >= 0)
+        return GX_FAIL(err, GX_ERR_FORMAT,
+                       "%s has a part of a head: %s, but not %s; all of it must be there, or nothing", folder,
+                       t->row[h->found].name, t->row[h->absent].name);
+    for (int i = 0; i < t->n && h->found < 0; i++)
+        if (!t->row[i].has_alias && gx_name_matches(t->row[i].name, h->pattern)) match->drawn[i] = 1;
+    for (int e = 0; e < s->n && !h->rows; e++) {
+        if (match->left[e] != 1) continue; // it is the model's
+        gx__tensor_file_name(family, s->entry[e].name, name);
+        if (gx_name_matches(name, h->pattern)) match->left[e] = 2;
+    }
+    return GX_OK;
+}
+
+static GxStatus gx__tensor_file_match_heads(GxTensorMatch *match, const GxSafetensors *s, const GxTable *t,
+                                            const GxFamily *family, const char *folder, GxError *err)
+{
+    gx__TensorHead h;
+    for (const char *heads = family->heads; heads && *heads;) {
+        heads = gx__tensor_file_next_head(heads, &h);
+        gx__tensor_file_count_head(match, t, &h);
+        GX_TRY(gx__tensor_file_match_head(match, s, t, family, &h, folder, err));
+    }
+    return GX_OK;
+}
+
+static GxStatus gx__tensor_file_refuse_unknown(const GxTensorMatch *match, const GxSafetensors *s, const char *folder,
                                                GxError *err)
 {
     char names[300] = "";
     int unknown = 0;
-    for (int i = 0; i < s->n; i++) {
-        const char *name = s->entry[i].name;
-        if (gx_table_find(t, name).index >= 0 || strstr(name, "rotary_emb.inv_freq")) continue;
+    for (int e = 0; e < s->n; e++) {
+        if (match->left[e] != 1) continue;
         if (unknown++ < 3)
-            snprintf(names + strlen(names), sizeof names - strlen(names), "%s%.80s", unknown > 1 ? ", " : "", name);
+            snprintf(names + strlen(names), sizeof names - strlen(names), "%s%.80s", unknown > 1 ? ", " : "",
+                     s->entry[e].name);
     }
     if (!unknown) return GX_OK;
     return GX_FAIL(err, GX_ERR_FORMAT, "%s holds %d tensor%s that this model does not have: %s%s", folder, unknown,
                    unknown == 1 ? "" : "s", names, unknown > 3 ? ", ..." : "");
 }
 
-GxStatus gx_tensor_file_check(const GxSafetensors *s, const GxTable *t, const char *folder, GxError *err)
+// A tied tensor may stand in the file under both its names: then they have to be the same.
+static GxStatus gx__tensor_file_check_alias(const GxTensorMatch *match, const GxSafetensors *s, const GxTable *t, int i,
+                                            const char *folder, GxError *err)
 {
-    GX_TRY(gx__tensor_file_refuse_unknown(s, t, folder, err));
-    for (int i = 0; i < t->n; i++)
-        if (t->row[i].has_alias) GX_TRY(gx__tensor_file_check_alias(s, t, &t->row[i], folder, err));
+    enum { BLOCK = 4096 };
+    float own[BLOCK], other[BLOCK];
+    const GxTensor *row = &t->row[i], *to = &t->row[row->alias.index];
+    const GxSafetensorsEntry *e, *tied;
+    GX_TRY(gx__tensor_file_find_tensor(&e, s, match, t, i, "", folder, err));
+    GX_TRY(gx__tensor_file_find_tensor(&tied, s, match, t, row->alias.index, "", folder, err));
+    for (int64_t first = 0; first < e->elements; first += BLOCK) {
+        const int64_t n = gx_min(BLOCK, e->elements - first);
+        GX_TRY(gx_safetensors_read(s, e, first, n, own, err));
+        GX_TRY(gx_safetensors_read(s, tied, first, n, other, err));
+        if (!memcmp(own, other, (size_t)n * sizeof *own)) continue;
+        if (row->role == GX_ROLE_BIAS)
+            return GX_FAIL(err, GX_ERR_FORMAT,
+                           "%s: %s and %s are two names of one tensor, but their values differ; "
+                           "remove the one that is not meant",
+                           folder, row->name, to->name);
+        return GX_FAIL(err, GX_ERR_FORMAT,
+                       "%s: config.json ties %s to the embedding, but the file has other values for it; set "
+                       "tie_word_embeddings to false",
+                       folder, row->name);
+    }
     return GX_OK;
+}
+
+static GxStatus gx__tensor_file_check_match(const GxTensorMatch *match, const GxSafetensors *s, const GxTable *t,
+                                            const char *folder, GxError *err)
+{
+    GX_TRY(gx__tensor_file_refuse_unknown(match, s, folder, err));
+    for (int i = 0; i < t->n; i++) {
+        if (t->row[i].has_alias && match->entry[i] >= 0)
+            GX_TRY(gx__tensor_file_check_alias(match, s, t, i, folder, err));
+        if (!t->row[i].has_alias && match->entry[i] < 0 && !match->drawn[i])
+            return gx__tensor_file_lacks(s, t->row[i].name, folder, err);
+    }
+    return GX_OK;
+}
+
+GxStatus gx_tensor_file_match(GxTensorMatch *match, const GxSafetensors *s, const GxTable *t, const GxFamily *family,
+                              int other_heads, const char *folder, GxError *err)
+{
+    match->entry = (int *)malloc((size_t)(t->n + 1) * sizeof *match->entry);
+    match->drawn = (unsigned char *)calloc((size_t)t->n + 1, 1);
+    match->left = (unsigned char *)calloc((size_t)s->n + 1, 1);
+    if (!match->entry || !match->drawn || !match->left)
+        return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a list of %d tensors", t->n + s->n);
+    for (int i = 0; i < t->n; i++) match->entry[i] = -1;
+    GX_TRY(gx__tensor_file_match_rows(match, s, t, family, folder, err));
+    if (other_heads) GX_TRY(gx__tensor_file_match_heads(match, s, t, family, folder, err));
+    return gx__tensor_file_check_match(match, s, t, folder, err);
+}
+
+void gx_tensor_file_match_close(GxTensorMatch *match)
+{
+    free(match->entry);
+    free(match->drawn);
+    free(match->left);
+    memset(match, 0, sizeof *match);
 }
 #endif

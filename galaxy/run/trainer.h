@@ -12,7 +12,8 @@
 //
 // Or all of this in one: return gx_train(g, &gx_llama, &gx_causal_lm, NULL, argc, argv);
 //
-// How a run is opened is in setup.h, what it says on its way in report.h.
+// How a run is opened is in setup.h, what it says on its way in report.h, which of its validations is the best, and
+// when it ends early, in best.h.
 // Every rank calls every function; what is said and written, rank 0 says and writes. An error stays in g->error:
 // gx_trainer_next then says 0, and gx_trainer_close tells the logger.
 // A step whose gradients are not finite is skipped: it changes nothing. GX_SKIPPED_MOST of them in a row, or a run that
@@ -31,6 +32,7 @@
 #include "plan.h"
 #include "resume.h"
 #include "schedule.h"
+#include "task_choice.h"
 GX_BEGIN
 
 enum { GX_SKIPPED_MOST = 100 };
@@ -40,9 +42,10 @@ typedef struct GxTrainer {
     // what is run
     const GxFamily *family;
     const GxTask *task;
-    void *self;         // the task's
-    const GxMode *mode; // the program's own, or &composed
-    GxMode composed;    // of --mode, or --att, --con, --mlp
+    GxTaskChoice choice; // of it
+    void *self;          // the task's
+    const GxMode *mode;  // the program's own, or &composed
+    GxMode composed;     // of --mode, or --att, --con, --mlp
     GxConfig config;
     GxTrainOptions o;
     GxResume resume; // what it goes on from
@@ -63,7 +66,7 @@ typedef struct GxTrainer {
     int64_t block_bytes; // of what the task lays into a batch
     char *blocks;        // [accumulation + 1][block_bytes], the last for validation
     char *blocks_twin;   // in the host's memory
-    double *eval_loss;   // sum over a validation
+    double *eval_loss;   // [GX_MAX_LOSSES]: sums over a validation
     // where the run is
     int64_t step, samples;             // windows begun; samples seen by all ranks
     int64_t begun;                     // the step that this process began with
@@ -71,6 +74,9 @@ typedef struct GxTrainer {
     int64_t skipped, skipped_in_a_row; // steps of this process without finite gradients; of these, the last ones
     GxStep seen;                       // g->step as the host saw it last
     int is_seen;                       // 1: no step since then
+    GxBest best;                       // the best validation so far (best.h)
+    const char *best_format;           // for people, of its metric; NULL: no validation has said it yet
+    int64_t weights_of;                // the step whose weights were loaded at the end; 0: they are those of `step`
     int stop, done;                    // asked to stop; nothing more to do (--help, --version, --dry_run)
     GxError data_error;                // of this rank's data: it asks to stop
     int data_changed;                  // that they are others than at the start has been said
@@ -117,8 +123,9 @@ int gx_train(GxContext *g, const GxFamily *family, const GxTask *task, const GxM
 // The losses of held-out samples: `samples` of them, 0: all. Cut short by a signal to stop: t->stop is set, and they
 // are those of some.
 void gx_trainer_evaluate(GxTrainer *t, int64_t samples, GxLosses *losses);
-void gx_trainer_save(GxTrainer *t); // output_dir/checkpoint-<step>
-void gx_trainer_show(GxTrainer *t); // --evaluate, --sample_only: a validation, a sample
+void gx_trainer_validate(GxTrainer *t); // one on the way: told, logged, and compared with those before (best.h)
+void gx_trainer_save(GxTrainer *t);     // output_dir/checkpoint-<step>
+void gx_trainer_show(GxTrainer *t);     // --evaluate, --sample_only: a validation, a sample
 
 GX_END
 #endif
@@ -130,15 +137,17 @@ GX_END
 #include <string.h>
 #include <unistd.h>
 #include "../ops/elementwise.h"
+#include "best.h"
 #include "launch.h"
 #include "output.h"
 #include "plot.h"
+#include "plot_confusion.h"
 #include "report.h"
 #include "setup.h"
 
 // ---- a step --------------------------------------------------------------------------------------------------------
 
-int gx_trainer_next(GxTrainer *t) { return !t->done && !gx_failed(t->g) && !t->stop && t->step < t->o.max_steps; }
+int gx_trainer_next(GxTrainer *t) { return !t->done && !gx_failed(t->g) && !t->stop && !gx_best_is_over(t); }
 
 static void gx__trainer_load_window(GxTrainer *t)
 {
@@ -236,6 +245,8 @@ static void gx__trainer_report_progress(GxTrainer *t)
     t->training_seconds += seconds;
     p.step = t->step, p.steps = t->o.max_steps;
     p.loss = gx_step_loss(s), p.grad_norm = sqrt(s->sum_squares), p.lr = s->lr, p.skipped = (int)s->skip;
+    if (t->task->losses > 1 && t->task->loss_names) p.losses = t->task->losses, p.loss_names = t->task->loss_names;
+    for (int k = 0; k < p.losses; k++) p.each[k] = s->labels[k] ? s->loss_sum[k] / (double)s->labels[k] : NAN;
     p.tokens_per_s = (double)(t->interval_steps * t->o.global_batch_size * t->o.seq_len) / seconds;
     p.gflops = t->plan.flops_all / per_step / 1e9;
     p.memory_mb = (double)gx_process_memory() / 1e6;
@@ -280,35 +291,47 @@ void gx_trainer_evaluate(GxTrainer *t, int64_t samples, GxLosses *losses)
     const int64_t all = t->task->held_out(t->self);
     samples = samples > 0 ? gx_min(samples, all) : all;
     memset(losses, 0, sizeof *losses);
-    gx_zero(g, t->eval_loss, sizeof *t->eval_loss);
+    gx_zero(g, t->eval_loss, sizeof losses->sum);
+    if (t->task->see) t->task->see(g, t->self, NULL);
     for (int64_t row = 0; row * gx_split_total(&t->batch_split) < samples && !gx_failed(g); row++) {
         gx__trainer_load_evaluation(t, row, samples);
         if (gx__trainer_agree_to_stop(t)) break; // a validation may take longer than whoever asks would wait
         t->task->counts(t->self, &t->eval, losses->count);
         gx_runner_forward(g, &t->runner, &t->eval);
+        if (t->task->see) t->task->see(g, t->self, &t->eval);
     }
-    gx_to_host(g, losses->sum, t->eval_loss, sizeof *t->eval_loss);
+    gx_to_host(g, losses->sum, t->eval_loss, sizeof losses->sum);
     gx_at(g, -1, "evaluate");
-    gx_all_reduce(g, gx_runner_loss_axes(&t->runner), GX_SUM, losses->sum, 1, GX_F64);
-    gx_all_reduce(g, GX_AXIS_LOSS, GX_SUM, losses->count, 1, GX_I64);
+    gx_all_reduce(g, GX_LOSS_AXES, GX_SUM, losses->sum, GX_MAX_LOSSES, GX_F64);
+    gx_all_reduce(g, GX_AXIS_LOSS, GX_SUM, losses->count, GX_MAX_LOSSES, GX_I64);
 }
 
-static void gx__trainer_report_evaluation(GxTrainer *t, int64_t samples)
+// Returns how many metrics there are, on all ranks; 0: it was none.
+static int gx__trainer_report_evaluation(GxTrainer *t, int64_t samples, GxMetric metric[GX_MAX_METRICS])
 {
     GxLosses losses;
-    GxMetric metric[GX_MAX_METRICS] = GX_ZERO;
-    if (t->task->held_out(t->self) == 0) return;
+    memset(metric, 0, GX_MAX_METRICS * sizeof *metric);
+    if (t->task->held_out(t->self) == 0) return 0;
     const double started = gx_seconds();
     gx_trainer_evaluate(t, samples, &losses);
     t->interval_start += gx_seconds() - started; // the progress line is about training
-    if (gx_failed(t->g) || t->stop || !gx_trainer_is_first(t)) return;
-    const int n = t->task->metrics(t->self, &losses, metric);
+    if (gx_failed(t->g) || t->stop) return 0;
+    const int n = t->task->metrics(t->g, t->self, &losses, metric);
+    if (gx_failed(t->g)) return 0;
+    if (!gx_trainer_is_first(t)) return n;
     gx_report_evaluation(t, metric, n, losses.count[0]);
     GxError disk = GX_ZERO;
-    gx_evaluation_log(&t->log, t->step, metric, n, losses.count[0], t->task->counted, &disk);
+    gx_evaluation_log(&t->log, t->step, t->weights_of ? t->weights_of : t->step, metric, n, losses.count[0],
+                      t->task->counted, &disk);
     gx__trainer_see_log(t, &disk);
     memcpy(t->validated, metric, sizeof t->validated);
     t->validated_metrics = n, t->validated_count = losses.count[0];
+    return n;
+}
+
+static void gx__trainer_name_best(GxBest *b)
+{
+    if (b->step) snprintf(b->checkpoint, sizeof b->checkpoint, "checkpoint-%ld", (long)b->step);
 }
 
 GxTrainState gx_trainer_state(const GxTrainer *t)
@@ -320,7 +343,20 @@ GxTrainState gx_trainer_state(const GxTrainer *t)
     s.world = t->g->world, s.threads = gx_threads(t->g);
     snprintf(s.optimizer, sizeof s.optimizer, "%s", t->o.optimizer);
     gx_methods_text(m, s.methods, sizeof s.methods);
+    s.best = t->best;
+    if (s.best.step == t->step) gx__trainer_name_best(&s.best); // a checkpoint that is written
     return s;
+}
+
+// On rank 0: which validation is the best, where users look for it.
+static void gx__trainer_write_best(GxTrainer *t)
+{
+    GxError disk = GX_ZERO;
+    GxRunInfo r = gx_run_read(t->o.output_dir);
+    gx_best_describe(t, &r);
+    if (gx_run_write(t->o.output_dir, &r, &disk) != GX_OK)
+        gx_log(&t->g->log, GX_LOG_WARNING, "that step %ld is the best so far could not be noted: %s", (long)t->step,
+               disk.message);
 }
 
 // On rank 0: what the disk did with a checkpoint that was due.
@@ -333,7 +369,7 @@ static void gx__trainer_see_saved(GxTrainer *t, const char *folder)
     }
     gx_report_saved(t, folder);
     if (!t->skipped_in_a_row &&
-        gx_checkpoint_prune(t->o.output_dir, t->run, t->step, t->o.save_total_limit, &disk) != GX_OK)
+        gx_checkpoint_prune(t->o.output_dir, t->run, t->step, t->o.save_total_limit, t->best.step, &disk) != GX_OK)
         gx_log(&t->g->log, GX_LOG_WARNING, "an older checkpoint could not be removed: %s", disk.message);
 }
 
@@ -364,25 +400,57 @@ void gx_trainer_save(GxTrainer *t)
     if (gx_checkpoint_path(folder, t->o.output_dir, t->step, &g->error) != GX_OK) return;
     gx_checkpoint_save(g, folder, &t->model, &t->optimizer, t->task, t->self, &s, &t->config, &t->unsaved);
     if (gx_failed(g)) return;
-    if (!gx_error_code(&t->unsaved)) t->saved = t->step;
+    if (!gx_error_code(&t->unsaved)) {
+        t->saved = t->step;
+        if (t->best.step == t->step) gx__trainer_name_best(&t->best);
+    }
     if (gx_trainer_is_first(t)) gx__trainer_see_saved(t, folder);
+    if (gx_trainer_is_first(t) && t->best.step == t->step) gx__trainer_write_best(t);
     t->interval_start += gx_seconds() - started;
+}
+
+// What the disk does not take is not the best: that has to be there at the end. The run's patience has seen it.
+static void gx__trainer_keep_best(GxTrainer *t, const GxBest *before)
+{
+    gx_trainer_save(t);
+    if (gx_failed(t->g)) return;
+    if (t->saved == t->step) {
+        gx__trainer_name_best(&t->best);
+        return;
+    }
+    t->best.metric = before->metric, t->best.step = before->step;
+    memcpy(t->best.checkpoint, before->checkpoint, sizeof before->checkpoint);
+}
+
+void gx_trainer_validate(GxTrainer *t)
+{
+    GxMetric metric[GX_MAX_METRICS];
+    const GxBest before = t->best;
+    const int n = gx__trainer_report_evaluation(t, t->o.eval_windows, metric);
+    if (n == 0 || !gx_best_is_sought(&t->o) || !gx_best_compare(t, metric, n)) return;
+    if (gx_best_is_kept(&t->o)) gx__trainer_keep_best(t, &before);
+    if (!gx_failed(t->g) && gx_trainer_is_first(t)) gx__trainer_write_best(t);
+}
+
+static void gx__trainer_end_interval(GxTrainer *t)
+{
+    gx__trainer_see_step(t); // on all ranks: what is wrong with it is wrong on all alike
+    if (gx_failed(t->g)) return;
+    if (gx_trainer_is_first(t)) gx__trainer_report_progress(t);
+    else t->measured_from = t->step;
+    t->interval_start = gx_seconds();
+    t->interval_steps = 0;
 }
 
 void gx_trainer_report(GxTrainer *t)
 {
+    const int is_last = t->step == t->o.max_steps;
     if (gx_failed(t->g)) return;
-    if (t->interval_steps &&
-        (gx__trainer_due(t, t->o.logging_steps) || !t->measured_from || t->step == t->o.max_steps || t->stop)) {
-        gx__trainer_see_step(t); // on all ranks: what is wrong with it is wrong on all alike
-        if (gx_failed(t->g)) return;
-        if (gx_trainer_is_first(t)) gx__trainer_report_progress(t);
-        else t->measured_from = t->step;
-        t->interval_start = gx_seconds();
-        t->interval_steps = 0;
-    }
-    if (t->step < t->o.max_steps && !t->stop && gx__trainer_due(t, t->o.eval_steps))
-        gx__trainer_report_evaluation(t, t->o.eval_windows);
+    if (t->interval_steps && (gx__trainer_due(t, t->o.logging_steps) || !t->measured_from || is_last || t->stop))
+        gx__trainer_end_interval(t);
+    if (!gx_failed(t->g) && !t->stop && (is_last ? gx_best_is_kept(&t->o) : gx__trainer_due(t, t->o.eval_steps)))
+        gx_trainer_validate(t);
+    if (!gx_failed(t->g) && !t->stop && gx_best_stops(t) && t->interval_steps) gx__trainer_end_interval(t);
     if (!t->stop && gx__trainer_due(t, t->o.save_steps)) gx_trainer_save(t);
 }
 
@@ -399,6 +467,21 @@ static void gx__trainer_report_sample(GxTrainer *t)
     free(text);
 }
 
+// Which class was taken for which, in the last validation: in lines; where `draws`, as output_dir/confusion.svg, too.
+static void gx__trainer_show_confusion(GxTrainer *t, int draws)
+{
+    char svg[GX_PATH], title[200];
+    GxError disk = GX_ZERO;
+    GxConfusion c = GX_ZERO;
+    if (!t->task->confusion || !t->task->confusion(t->self, &c)) return;
+    gx_report_confusion(t, &c);
+    if (!draws) return;
+    snprintf(title, sizeof title, "%s, step %ld, held-out %s", t->family->name, (long)t->step, t->task->counted);
+    gx_path_join(svg, t->o.output_dir, "confusion.svg", &disk);
+    if (gx_error_code(&disk) || gx_plot_confusion(c.count, c.classes, c.name, svg, title, &disk) != GX_OK)
+        gx_log(&t->g->log, GX_LOG_WARNING, "the confusions could not be drawn: %s", disk.message);
+}
+
 // A picture that cannot be drawn costs nothing else.
 static void gx__trainer_draw(GxTrainer *t)
 {
@@ -408,7 +491,7 @@ static void gx__trainer_draw(GxTrainer *t)
     gx_path_join(svg, t->o.output_dir, "loss.svg", &disk);
     if (gx_error_code(&disk) || gx_plot_loss(t->log_path, svg, title, &disk) != GX_OK)
         gx_log(&t->g->log, GX_LOG_WARNING, "the loss curve could not be drawn: %s", disk.message);
-    if (t->step >= t->o.max_steps && !t->stop) gx_report_summary(t, svg);
+    if (gx_best_is_over(t) && !t->stop) gx_report_summary(t, svg);
     else gx_report_curve(t, svg);
 }
 
@@ -456,11 +539,15 @@ static void gx__trainer_warn_skipped(const GxTrainer *t)
 
 static void gx__trainer_finish(GxTrainer *t)
 {
-    const int samples = t->task->sample != NULL;
+    GxMetric metric[GX_MAX_METRICS];
+    const int samples = t->task->sample != NULL, is_over = gx_best_is_over(t);
     const char *missing = samples ? "the last validation and the sample are" : "the last validation is";
     gx_trainer_save(t); // first: what comes now may fail; of what could not be saved before, a last try
-    if (t->step == t->o.max_steps && !t->stop) gx__trainer_report_evaluation(t, 0);
-    if (t->step == t->o.max_steps && !t->stop && samples) {
+    if (is_over && !t->stop) gx_report_stopped_early(t);
+    if (is_over && !t->stop) gx_best_load(t);
+    if (is_over && !t->stop) gx__trainer_report_evaluation(t, 0, metric);
+    if (is_over && !t->stop && !gx_failed(t->g) && gx_trainer_is_first(t)) gx__trainer_show_confusion(t, 1);
+    if (is_over && !t->stop && samples) {
         missing = "the sample is";
         gx__trainer_report_sample(t);
     }
@@ -469,7 +556,7 @@ static void gx__trainer_finish(GxTrainer *t)
     if (t->stop) gx__trainer_end_without_data(t);
     gx__trainer_end_without_disk(t);
     if (!t->stop || gx_failed(t->g) || !gx_trainer_is_first(t)) return;
-    if (t->step == t->o.max_steps)
+    if (is_over)
         gx_log(&t->g->log, GX_LOG_WARNING,
                "stopped by a signal after the last step: the training is complete and saved, %s not", missing);
     else
@@ -477,12 +564,40 @@ static void gx__trainer_finish(GxTrainer *t)
                (long)t->step, (long)t->o.max_steps);
 }
 
+// Behind a validation of the file's samples, or of what is told of them without labels.
+static void gx__trainer_predict(GxTrainer *t)
+{
+    GxLosses losses;
+    GxMetric metric[GX_MAX_METRICS] = GX_ZERO;
+    gx_trainer_evaluate(t, 0, &losses);
+    if (gx_failed(t->g) || t->stop) return;
+    const int n = t->task->metrics(t->g, t->self, &losses, metric);
+    const char *path = !gx_failed(t->g) && gx_trainer_is_first(t) ? t->task->predict(t->g, t->self) : NULL;
+    gx_barrier(t->g, GX_AXIS_ALL); // of a context that has failed: tells the others
+    if (gx_failed(t->g) || !path) return;
+    if (n) gx_report_evaluation(t, metric, n, losses.count[0]);
+    gx_report(t->g, "predictions: %s\n", path);
+}
+
 void gx_trainer_show(GxTrainer *t)
 {
-    if (t->o.evaluate) gx__trainer_report_evaluation(t, 0);
+    GxMetric metric[GX_MAX_METRICS];
+    if (t->o.predicts) gx__trainer_predict(t);
+    if (t->o.evaluate && !t->o.predicts) gx__trainer_report_evaluation(t, 0, metric);
+    if ((t->o.evaluate || t->o.predicts) && !t->stop && !gx_failed(t->g) && gx_trainer_is_first(t))
+        gx__trainer_show_confusion(t, 0);
     if (t->o.sample_only && !t->stop && t->task->sample) gx__trainer_report_sample(t);
     if (t->stop) gx__trainer_end_without_data(t);
     t->done = 1;
+}
+
+// How many rows or texts count is another number in every batch: the plan is for the most, down to the scratch of
+// operations.
+static int gx__trainer_rows_vary(const GxTrainer *t)
+{
+    int vary = 0;
+    for (int k = 0; k < t->task->losses; k++) vary |= t->eval.target[k].rows != NULL || t->eval.target[k].parts != NULL;
+    return vary;
 }
 
 int gx_trainer_close(GxTrainer *t)
@@ -502,7 +617,8 @@ int gx_trainer_close(GxTrainer *t)
     free(t->model_config);
     free(t->batch);
     if (!gx_failed(g) && t->arena.base && t->step > t->begun &&
-        t->arena.peak != t->plan.arena) // after an error, not all was taken
+        t->arena.peak != t->plan.arena && // after an error, not all was taken
+        !gx__trainer_rows_vary(t))
         gx_log(&g->log, GX_LOG_WARNING, "the arena was planned with %ld bytes, %ld were used: the plan is wrong",
                (long)t->plan.arena, (long)t->arena.peak);
     gx_arenas_close(g, &t->arena, &t->host_arena);

@@ -108,12 +108,13 @@ static GxStatus gx__causal_lm_check_model(GxContext *g, const GxCausalLm *c, con
     return GX_OK;
 }
 
-static GxStatus gx__causal_lm_open(GxContext *g, void *self, const GxTaskSetup *setup)
+static GxStatus gx__causal_lm_open(GxContext *g, void *self, GxTaskSetup *setup)
 {
     GxCausalLm *c = (GxCausalLm *)self;
     c->tokenizer = gx_tokenizer_bytes();
     c->seq_len = setup->seq_len;
     snprintf(c->tokenizer_name, sizeof c->tokenizer_name, "%s", gx_tokenizer_identity(&c->tokenizer));
+    if (!setup->vocab) setup->vocab = c->tokenizer.vocab_size;
     if (setup->vocab < c->tokenizer.vocab_size)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
                        "vocab_size is %ld; the tokenizer (%s) has %d tokens, so it must be at least that",
@@ -192,12 +193,12 @@ static const char *gx__causal_lm_changed(const void *self)
 
 // ---- metrics -------------------------------------------------------------------------------------------------------
 
-static int gx__causal_lm_metrics(const void *self, const GxLosses *losses, GxMetric metric[GX_MAX_METRICS])
+static int gx__causal_lm_metrics(GxContext *g, void *self, const GxLosses *losses, GxMetric metric[GX_MAX_METRICS])
 {
     const double loss = gx_losses_mean(losses, 0);
-    const GxMetric nats = {"loss", "loss %.4f", loss},
-                   bits = {"bits_per_byte", "%.3f bits per byte", loss / log(2.0)}; // a token is a byte
-    (void)self;
+    const GxMetric nats = {"loss", "loss %.4f", loss, -1},
+                   bits = {"bits_per_byte", "%.3f bits per byte", loss / log(2.0), -1}; // a token is a byte
+    (void)g, (void)self;
     metric[0] = nats, metric[1] = bits;
     return 2;
 }
@@ -205,9 +206,9 @@ static int gx__causal_lm_metrics(const void *self, const GxLosses *losses, GxMet
 static GxStatus gx__causal_lm_baseline(const void *self, GxMetric *metric, GxError *err)
 {
     const GxDataset *d = &((const GxCausalLm *)self)->data;
-    const GxMetric none = {NULL, NULL, 0},
+    const GxMetric none = {NULL, NULL, 0, 0},
                    bigram = {"bigram_bits_per_byte",
-                             "a bigram model of this text has %.3f bits per byte on the held-out part", 0};
+                             "a bigram model of this text has %.3f bits per byte on the held-out part", 0, 0};
     *metric = d->held_out.n < 2 ? none : bigram;
     return metric->name ? gx_dataset_bigram_bits(d, &metric->value, err) : GX_OK;
 }
@@ -225,11 +226,13 @@ static void gx__causal_lm_go_on(GxContext *g, GxCausalLm *c, const GxForward *fo
                                 int32_t *ids, char *text)
 {
     const GxSampling sampling = {c->temperature, c->top_k, seed, c->tokenizer.vocab_size};
-    int64_t n = gx_tokenizer_encode(&c->tokenizer, c->sample_prompt, (int64_t)strlen(c->sample_prompt), ids);
+    int64_t n, bytes = 0;
+    gx_tokenizer_encode(&c->tokenizer, c->sample_prompt, (int64_t)strlen(c->sample_prompt), GX_SPECIAL_AS_TEXT, ids, &n,
+                        &g->error);
     if (n == 0) ids[n++] = '\n', wanted++; // a prompt of nothing becomes a newline
     n = gx_generate(g, forward, &c->generator, ids, n, wanted, &sampling);
-    text[n] = 0;
-    if (!gx_failed(g)) gx_tokenizer_decode(&c->tokenizer, ids, n, text, &g->error);
+    if (!gx_failed(g)) gx_tokenizer_decode(&c->tokenizer, ids, n, GX_SPECIAL_AS_TOKENS, text, &bytes, &g->error);
+    text[bytes] = 0;
 }
 
 static char *gx__causal_lm_sample(GxContext *g, void *self, const GxForward *forward, uint64_t seed)
@@ -261,6 +264,7 @@ const GxTask gx_causal_lm = {
     "on another text, or with another validation_fraction",
     gx__causal_lm_open,
     gx__causal_lm_close,
+    NULL, // wish: the next token
     gx__causal_lm_describe,
     gx__causal_lm_baseline,
     gx__causal_lm_take,
@@ -269,9 +273,14 @@ const GxTask gx_causal_lm = {
     gx__causal_lm_held_out,
     gx__causal_lm_fill_held_out,
     gx_task_count_labels,
+    NULL, // see
     gx__causal_lm_metrics,
     gx__causal_lm_sample,
     gx__causal_lm_write,
     gx__causal_lm_changed,
+    NULL, // loss_names: it is one
+    NULL, // confusion
+    NULL, // predicts
+    NULL, // predict
 };
 #endif

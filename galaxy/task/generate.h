@@ -20,6 +20,7 @@ int32_t gx_sample_token(const float *logits, int64_t V, const GxSampling *s, int
 
 typedef struct {       // buffers, laid out with the model's
     int32_t *tokens;   // [T]
+    int32_t *row;      // [1]: of which the logits are wanted
     GxRows logits;     // [1,V]
     void *logits_twin; // in the host's memory
     float *wide;       // [V] there, in fp32; NULL: the twin is that
@@ -83,6 +84,7 @@ void gx_generator_take(GxContext *g, GxGenerator *w, int64_t T, int64_t V, GxDty
 {
     w->T = T;
     w->tokens = (int32_t *)gx_arena_take(g->arena, GX_MEM_ACTIVATIONS, 4 * T);
+    w->row = (int32_t *)gx_arena_take(g->arena, GX_MEM_ACTIVATIONS, sizeof *w->row);
     w->logits = gx_rows(NULL, dtype, 1, V);
     w->logits.data = gx_scratch(g, GX_MEM_ACTIVATIONS, gx_rows_bytes(w->logits));
     w->logits_twin = gx_host_twin(g, GX_MEM_ACTIVATIONS, w->logits.data, gx_rows_bytes(w->logits));
@@ -107,7 +109,9 @@ int64_t gx_generate(GxContext *g, const GxForward *forward, GxGenerator *w, int3
         b.T = gx_min(w->T, gx_max(have, gx_group_size(g, GX_AXIS_TP))); // each rank of a mode by SP needs a token
         b.B = 1;
         b.runs = gx_runs_one(b.T, 0);
-        b.logits = w->logits, b.logits_row = have - 1;
+        const int32_t last = (int32_t)(have - 1);
+        b.target[0].rows = w->row, b.target[0].rows_twin = &last, b.target[0].n = 1, b.target[0].logits = w->logits;
+        gx_to_device(g, w->row, &last, sizeof last);
         gx_zero(g, w->tokens, 4 * b.T);
         gx_to_device(g, w->tokens, tokens + first, 4 * have);
         forward->run(g, forward->user, &b);

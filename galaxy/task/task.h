@@ -6,13 +6,15 @@
 // fields describes and the program shows under the task's name, then whatever it opens. The trainer calls, on every
 // rank:
 //
-//     open              once the options are agreed on and the model is known: data, tokenizer
+//     open              once the options and the model's configuration are agreed on: data, tokenizer
+//     wish              which head the model gets, which may follow from the data
 //     take              buffers of its own: on an arena that only counts, then on the real one
 //     lay               where the arrays of a micro-batch lie in its block of memory
 //     fill, counts      before each window, for each of its micro-batches
-//     held_out, fill_held_out, counts, metrics                    in a validation
+//     held_out, fill_held_out, counts, see, metrics               in a validation
 //     write, identity, changed                                    in a checkpoint
-//     sample            at the end: something for people to look at
+//     sample, confusion at the end: something for people to look at
+//     predicts, predict  what a model says of a file, in place of training
 //     close             also after an error, and where it was never opened
 //
 // Which samples a batch holds is a function of (seed, number of the sample) and nothing else, so that every topology
@@ -21,10 +23,11 @@
 #define GX_TASK_H
 #include "../base/fields.h"
 #include "../model/model.h"
+#include "confusion.h"
 #include <stdio.h>
 GX_BEGIN
 
-enum { GX_MAX_LOSSES = 4, GX_MAX_METRICS = 8 };
+enum { GX_MAX_METRICS = 16 };
 
 typedef struct { // of a validation, over all ranks. A loss is sum / count
     double sum[GX_MAX_LOSSES];
@@ -35,32 +38,37 @@ typedef struct {
     const char *name;   // in log.jsonl; metrics of a validation with "eval_" before it
     const char *format; // for people, of one double: "%.3f bits per byte"
     double value;
+    int better; // +1: the larger, the better; -1: the smaller; 0: it says nothing about that
 } GxMetric;
 
 typedef struct {
-    int64_t vocab;   // rows of the model's embedding
+    int64_t vocab;   // rows of the model's embedding; 0: as many as the task's tokenizer has, which open sets
     int64_t seq_len; // tokens of a sample
     int is_dry;      // of a dry run: no data is opened
     // The folder that the weights are from: of the checkpoint that is resumed, or of --model. "" where there is none,
     // and on ranks other than 0, which need not have it.
     const char *model;
+    int only_shows;               // of a validation, a sample or predictions: nothing is trained
+    GxDtype dtype;                // of weights and activations
+    int64_t samples, all_samples; // of a micro-batch: this rank's, and those of all ranks
+    int frames_texts;             // a text stands between [CLS] and [SEP], as this family has it
 } GxTaskSetup;
 
 typedef struct { // how a task reaches the model
-    // Forward only: adds the losses to *b->loss, or writes b->logits.
+    // Forward only: adds to the losses of b's targets, writes the results that they ask for.
     void (*run)(GxContext *g, void *user, const GxBatch *b);
     void *user;
     int (*stop)(void *stop_user); // 1, on all ranks: a signal asks to stop. NULL: nobody asks
     void *stop_user;
 } GxForward;
 
-typedef struct {
+typedef struct GxTask {
     const char *name;
     size_t size; // of self; all zero before the options are set
     const GxField *fields;
     int n_fields;
     const char *const *own; // options that ranks may have different: paths; NULL at the end. NULL: none
-    int losses;             // 1 to GX_MAX_LOSSES
+    int losses;             // 1 to GX_MAX_LOSSES: that of target k is number k
     const char *counted;    // what the first of them is a mean over: "tokens"
 
     // What the training goes on with: fields of self, set by open, that a checkpoint's trainer_state.json keeps (texts
@@ -71,10 +79,12 @@ typedef struct {
     const char *elsewhere; // "on another text, or with another validation_fraction". NULL, and 0 fields: there are none
 
     // Refuses what does not fit the model, and ranks whose data are not rank 0's.
-    GxStatus (*open)(GxContext *g, void *self, const GxTaskSetup *setup);
+    GxStatus (*open)(GxContext *g, void *self, GxTaskSetup *setup);
     void (*close)(void *self);
+    const GxHeadWish *(*wish)(const void *self);   // lives as long as self. NULL: a causal language model
     void (*describe)(const void *self, FILE *out); // the data: whole lines
-    // What a model must beat on the held-out samples to have learned anything; name NULL: not known. NULL: never is.
+    // What a model must beat on the held-out samples to have learned anything: into metric[GX_MAX_METRICS], whose names
+    // are all NULL; the first that stays so ends them. NULL: it is never known.
     GxStatus (*baseline)(const void *self, GxMetric *metric, GxError *err);
 
     void (*take)(GxContext *g, void *self, const GxModel *m, int64_t T); // NULL: none. T: of the longest batch
@@ -89,7 +99,11 @@ typedef struct {
     GxStatus (*fill_held_out)(GxContext *g, void *self, GxBatch *b, void *twin, int64_t samples, GxError *err);
     // Adds to count what each loss of the batch is divided by: labels, samples.
     void (*counts)(const void *self, const GxBatch *b, int64_t count[GX_MAX_LOSSES]);
-    int (*metrics)(const void *self, const GxLosses *losses, GxMetric metric[GX_MAX_METRICS]); // returns how many
+    // Before a validation (b NULL), and behind each of its batches, when the results that its targets asked for are
+    // there. NULL: losses are all.
+    void (*see)(GxContext *g, void *self, const GxBatch *b);
+    // On all ranks; rank 0's are told. Returns how many.
+    int (*metrics)(GxContext *g, void *self, const GxLosses *losses, GxMetric metric[GX_MAX_METRICS]);
 
     // What the model makes, as text: free() it. NULL: nothing, or an error. NULL function: never anything. On a device
     // that does not compute: what takes memory, once.
@@ -98,9 +112,19 @@ typedef struct {
     // What of the data is no longer as it was when the task was opened: a path, which lives as long as self; NULL:
     // nothing. NULL function: that never happens.
     const char *(*changed)(const void *self);
+    const char *const *loss_names; // [losses], in log.jsonl: "mlm_loss". NULL: it has their sum alone, "loss"
+
+    // Which class was taken for which in the last validation: 1, and *c, which lives until the next. NULL: never is
+    // known.
+    int (*confusion)(const void *self, GxConfusion *c);
+    // The options ask for predictions, not for training: the held-out samples are then those of another file. Behind a
+    // validation of all of them and `metrics` (which may return 0: they have no labels), predict writes what the model
+    // said, on rank 0, and returns where. Both NULL: never.
+    int (*predicts)(const void *self);
+    const char *(*predict)(GxContext *g, void *self);
 } GxTask;
 
-// For tasks with a label per token: tokens [T,B], then labels [T,B], as `lay` and `counts` of such a task.
+// For tasks with a label per token: tokens [T,B], then target 0's labels [T,B], as `lay` and `counts` of such a task.
 int64_t gx_task_lay_labels(const void *self, GxBatch *b, void *block, void *twin);
 void gx_task_count_labels(const void *self, const GxBatch *b, int64_t count[GX_MAX_LOSSES]);
 
@@ -121,15 +145,15 @@ int64_t gx_task_lay_labels(const void *self, GxBatch *b, void *block, void *twin
     const int64_t rows = b->T * b->B;
     (void)self;
     b->tokens = (const int32_t *)block;
-    b->labels = block ? b->tokens + rows : NULL;
-    b->labels_twin = twin ? (const int32_t *)twin + rows : NULL;
+    b->target[0].labels = block ? b->tokens + rows : NULL;
+    b->target[0].labels_twin = twin ? (const int32_t *)twin + rows : NULL;
     return 2 * rows * (int64_t)sizeof(int32_t);
 }
 
 void gx_task_count_labels(const void *self, const GxBatch *b, int64_t count[GX_MAX_LOSSES])
 {
-    const int32_t *labels = gx_batch_labels(b);
+    const int32_t *labels = gx_target_labels(&b->target[0]);
     (void)self;
-    for (int64_t i = 0; i < b->T * b->B; i++) count[0] += labels[i] != GX_IGNORE_INDEX;
+    for (int64_t i = 0; i < gx_target_n(b, 0); i++) count[0] += labels[i] != GX_IGNORE_INDEX;
 }
 #endif

@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""Writes galaxy/io/unicode_tables.h: what characters are to Hugging Face's `tokenizers`, asked of the library itself,
+one code point after the other. Its parts follow different versions of Unicode (categories: 8, decompositions: 12,
+lower case: the newest), so no Unicode library has the same answers.
+
+    python3 -m venv V; V/bin/pip install tokenizers==0.23.3 unicodedata2
+    V/bin/python dev/ref/make_unicode.py galaxy/io/unicode_tables.h
+"""
+import sys
+import tokenizers
+import unicodedata2
+from tokenizers import normalizers, pre_tokenizers
+
+EVERY = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
+
+
+def bert(**on):
+    off = dict(clean_text=False, handle_chinese_chars=False, strip_accents=False, lowercase=False)
+    return normalizers.BertNormalizer(**{**off, **on}).normalize_str
+
+
+def ranges(points, bridge=lambda c: False):
+    """Of sorted code points; gaps whose code points all satisfy `bridge` do not divide."""
+    out = []
+    for c in sorted(points):
+        if out and all(bridge(b) for b in range(out[-1][1] + 1, c)):
+            out[-1][1] = c
+        else:
+            out.append([c, c])
+    return out
+
+
+def runs(lower):
+    """(first, last, step, what is added): letters that alternate have the step 2."""
+    out = []
+    for c, d in sorted(lower.items()):
+        if out and out[-1][3] == d - c:
+            first, last, step, _ = out[-1]
+            if c - last == step or (first == last and c - last == 2):
+                out[-1][1:3] = [c, c - last]
+                continue
+        out.append([c, c, 1, d - c])
+    return out
+
+
+def table(out, name, row, what, rows, cell):
+    print(f"\n// {what}\nstatic const {row} gx__unicode_{name}[] = {{", file=out)
+    line = "   "
+    for r in rows:
+        text = " " + cell(r) + ","
+        if len(line) + len(text) > 120:
+            print(line, file=out)
+            line = "   "
+        line += text
+    print(line.rstrip(",") + "};", file=out)
+
+
+def main(path):
+    clean, strip, lower = bert(clean_text=True), bert(strip_accents=True), bert(lowercase=True)
+    nfd = normalizers.NFD().normalize_str
+    words = pre_tokenizers.BertPreTokenizer().pre_tokenize_str
+    other = [c for c in EVERY if clean(chr(c)) == "" and c not in (0, 0xFFFD)]
+    marks = [c for c in EVERY if strip(chr(c)) == ""]
+    punctuation = [c for c in EVERY if len(words("a" + chr(c) + "a")) == 3]
+    lowers = {c: lower(chr(c)) for c in EVERY if lower(chr(c)) != chr(c)}
+    assert {c for c, t in lowers.items() if len(t) > 1} == {0x130} and lowers.pop(0x130) == "i\u0307"
+    parts = {c for c in EVERY if nfd(chr(c)) != chr(c)}
+    ordered = {c for c in EVERY if c not in parts and
+               (nfd("\u0301" + chr(c)) != "\u0301" + chr(c) or nfd(chr(c) + "\u0334") != chr(c) + "\u0334")}
+    # What decomposes stays so for ever, and how: of the rest of Unicode, only what is newer has to be left out.
+    assert all(unicodedata2.normalize("NFD", chr(c)) == nfd(chr(c)) for c in parts)
+    assert all(unicodedata2.combining(chr(c)) for c in ordered)
+    plain = lambda c: (unicodedata2.category(chr(c)) != "Cn" and not unicodedata2.decomposition(chr(c)) and
+                       not unicodedata2.combining(chr(c)))
+    old = ranges(parts | ordered, plain)
+    pair = lambda r: "{0x%X, 0x%X}" % tuple(r)
+    with open(path, "w") as out:
+        print(f"""// unicode_tables.h: what unicode.h looks up. Made by dev/ref/make_unicode.py from `tokenizers` {tokenizers.__version__}; not to be changed
+// by hand.
+#ifndef GX_UNICODE_TABLES_H
+#define GX_UNICODE_TABLES_H
+#include <stdint.h>
+
+typedef struct {{
+    uint32_t first, last;
+}} gx__UnicodeRange;
+typedef struct {{
+    uint32_t first, last, step; // every step-th from first to last
+    int32_t add;                // to its code point gives the lower-case letter's
+}} gx__UnicodeRun;""", file=out)
+        table(out, "other", "gx__UnicodeRange", "Control, format and private characters.", ranges(other), pair)
+        table(out, "marks", "gx__UnicodeRange", "Nonspacing marks.", ranges(marks), pair)
+        table(out, "punctuation", "gx__UnicodeRange", "Punctuation, and what else ASCII has of signs.",
+              ranges(punctuation), pair)
+        table(out, "old", "gx__UnicodeRange",
+              "Where characters that decompose, or are put into an order, are as old as the decomposition. What other\n"
+              "// characters lie between them does neither.", old, pair)
+        table(out, "lower", "gx__UnicodeRun", "Letters with one lower-case letter.", runs(
+            {c: ord(t) for c, t in lowers.items()}), lambda r: "{0x%X, 0x%X, %d, %d}" % tuple(r))
+        print("#endif", file=out)
+    print(len(ranges(other)), len(ranges(marks)), len(ranges(punctuation)), len(old), file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,87 @@
+// cpu/dropout.h: ops/dropout.h on the CPU.
+#ifndef GX_CPU_DROPOUT_H
+#define GX_CPU_DROPOUT_H
+#include "../ops/dropout.h"
+GX_BEGIN
+
+void gx_cpu_dropout(GxContext *g, void *y, const void *x, int64_t R, int64_t C, const GxDropout *d, GxDtype dtype);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_CPU_DROPOUT_IMPLEMENTED)
+#define GX_CPU_DROPOUT_IMPLEMENTED
+#include "vec.h"
+
+// A row goes in chunks; the random words of a chunk are drawn at once, into memory that stays in the L1 cache.
+enum { GX__CPU_CHUNK_DRAWS = 64, GX__CPU_CHUNK_COLS = 4 * GX__CPU_CHUNK_DRAWS };
+
+// Who draws: the same for all rows.
+typedef struct {
+    uint64_t seed;
+    uint32_t step, site, threshold;
+    float scale;
+    int drops; // 0: nothing is dropped, and nothing drawn
+} GxCpuDraws;
+
+static inline GxCpuDraws gx__cpu_draws(const GxContext *g, const GxDropout *d)
+{
+    GxCpuDraws draws = GX_ZERO;
+    draws.scale = 1;
+    if (!(d->p > 0)) return draws;
+    draws.drops = 1;
+    draws.seed = g->step->seed;
+    draws.step = (uint32_t)g->step->step;
+    draws.site = d->site;
+    draws.threshold = gx_dropout_threshold(d->p);
+    draws.scale = gx_dropout_scale(d->p);
+    return draws;
+}
+
+// The draw with which row r at hand begins.
+static inline uint64_t gx__cpu_first_draw(const GxDropout *d, int64_t r, int64_t C)
+{
+    if (!(d->p > 0)) return 0;
+    return gx_dropout_row(d->first_sample, d->T, d->B, d->rows ? d->rows[r] : d->first_row + r, C);
+}
+
+// words[c]: the random bits of the n elements from draw `first` on. Philox is ten rounds of two products of 32 bits:
+// lanes next to each other, so that compilers make one vector of them.
+static GX_CPU_INLINE void gx__cpu_draw(uint32_t *words, const GxCpuDraws *d, uint64_t first, int64_t n)
+{
+    const uint64_t seed = d->seed;
+    const uint32_t step = d->step, site = d->site;
+    GX_OMP(simd)
+    for (int64_t i = 0; i < (n + 3) / 4; i++) {
+        const GxRandom4 r = gx_philox(seed, first + (uint64_t)i, step, site);
+        words[4 * i] = r.w[0], words[4 * i + 1] = r.w[1], words[4 * i + 2] = r.w[2], words[4 * i + 3] = r.w[3];
+    }
+}
+
+// y[c] = kept ? x[c]/(1 - p) : 0
+static GX_CPU_INLINE void gx__cpu_dropout_row(void *y, const void *x, int64_t C, const GxCpuDraws *d, uint64_t first,
+                                              GxDtype dtype)
+{
+    uint32_t words[GX__CPU_CHUNK_COLS];
+    const uint32_t threshold = d->threshold;
+    const float scale = d->scale;
+    for (int64_t c = 0; c < C; c += GX__CPU_CHUNK_COLS) {
+        const int64_t n = gx_min(GX__CPU_CHUNK_COLS, C - c);
+        gx__cpu_draw(words, d, first + (uint64_t)c / 4, n);
+        GX_OMP(simd)
+        for (int64_t i = 0; i < n; i++) {
+            const float kept = gx_cpu_load(x, c + i, dtype) * scale;
+            gx_cpu_store(y, c + i, words[i] >= threshold ? kept : 0, dtype);
+        }
+    }
+}
+
+void gx_cpu_dropout(GxContext *g, void *y, const void *x, int64_t R, int64_t C, const GxDropout *d, GxDtype dtype)
+{
+    const GxCpuDraws draws = gx__cpu_draws(g, d);
+    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
+    for (int64_t r = 0; r < R; r++)
+        GX_CPU_TYPES(dtype, gx__cpu_dropout_row, gx_cpu_at(y, r * C, dtype), gx_cpu_from(x, r * C, dtype), C, &draws,
+                     gx__cpu_first_draw(d, r, C));
+}
+#endif

@@ -1,0 +1,117 @@
+// cuda/residual.cuh: ops/residual.h on the GPU: a Source and a Sink for the kernels of cuda/norm.cuh.
+#ifndef GX_CUDA_RESIDUAL_CUH
+#define GX_CUDA_RESIDUAL_CUH
+#include "../ops/residual.h"
+#include "kernel.cuh"
+GX_BEGIN
+
+void gx_cuda_residual_forward(GxContext *g, void *y, void *sum, float *mean, float *rstd, const void *x,
+                              const void *out, const GxResidual *r);
+void gx_cuda_residual_backward(GxContext *g, void *dx, void *dout, float *dbias, float *dw, float *db, const void *dy,
+                               const void *sum, const float *mean, const float *rstd, const GxResidual *r,
+                               int accumulate, float *scratch);
+
+GX_END
+#endif
+
+#if defined(GALAXY_CUDA_IMPLEMENTATION) && !defined(GX_CUDA_RESIDUAL_IMPLEMENTED)
+#define GX_CUDA_RESIDUAL_IMPLEMENTED
+#include "dropout.cuh"
+#include "norm.cuh"
+
+// v = x + dropout(out + bias), rounded as it is stored: in `sum`, and in `also`; NULL: not there
+template <class T> struct GxResidualSource {
+    T *sum, *also;
+    const T *x, *out, *bias;
+    int64_t C;
+    GxCudaDraws draws;
+    __device__ uint64_t begin(int64_t r) const { return draws.first(r, C); }
+    template <int N> __device__ void at(float (&v)[N], int64_t r, int64_t c, uint64_t drawn) const
+    {
+        float u[N];
+        gx_load(v, out + r * C + c);
+        if (bias) {
+            gx_load(u, bias + c);
+            for (int i = 0; i < N; i++) v[i] += u[i];
+        }
+        draws.drop(v, drawn, c);
+        gx_load(u, x + r * C + c);
+        for (int i = 0; i < N; i++) v[i] = gx_round<T>(u[i] + v[i]);
+        if (sum) gx_store(sum + r * C + c, v);
+        if (also) gx_store(also + r * C + c, v);
+    }
+    __device__ const T *again(int64_t r) const { return sum + r * C; }
+};
+// Without a norm that is all.
+template <class T> struct GxResidualSumOp {
+    GxResidualSource<T> source;
+    template <int N> __device__ void at(int64_t r, int64_t c) const
+    {
+        float v[N];
+        source.at(v, r, c, source.begin(r));
+    }
+};
+
+template <class T>
+static void gx__cuda_residual_forward(GxContext *g, void *y, void *sum, float *mean, float *rstd, const void *x,
+                                      const void *out, const GxResidual *r)
+{
+    GxResidualSource<T> source = {
+        (T *)sum, NULL, (const T *)x, (const T *)out, (const T *)r->bias, r->C, gx__cuda_draws(g, &r->dropout)};
+    const T *w = (const T *)r->w, *b = (const T *)r->b;
+    const bool wide = gx_wide<T>(r->C, y, sum, x, out, r->bias, r->w, r->b);
+    if (!w) {
+        source.also = sum == y ? NULL : (T *)y;
+        gx_each_row<T>(g, "residual_forward", GxResidualSumOp<T>{source}, r->R, r->C, wide);
+        return;
+    }
+    if (!sum && !gx__cuda_keeps_row(r->C, sizeof(T))) source.sum = (T *)y; // until the norm overwrites it
+    if (wide) gx__cuda_launch_layer_norm<T, GxPack<T>::N>(g, source, (T *)y, mean, rstd, w, b, r->R, r->C, r->eps);
+    else gx__cuda_launch_layer_norm<T, 1>(g, source, (T *)y, mean, rstd, w, b, r->R, r->C, r->eps);
+    gx_cuda_check(g, "residual_forward");
+}
+
+void gx_cuda_residual_forward(GxContext *g, void *y, void *sum, float *mean, float *rstd, const void *x,
+                              const void *out, const GxResidual *r)
+{
+    GX_CUDA_TYPES(r->dtype, gx__cuda_residual_forward, g, y, sum, mean, rstd, x, out, r);
+}
+
+// ---- backward ------------------------------------------------------------------------------------------------------
+// dx is stored, dropped, and stored as dout; what is left in v is dbias's share. dx, dout NULL: not wanted. Where dout
+// is dx nothing is dropped, and the second store is of the same.
+template <class T> struct GxResidualSink {
+    T *dx, *dout;
+    int64_t C;
+    GxCudaDraws draws;
+    __device__ uint64_t begin(int64_t r) const { return draws.first(r, C); }
+    template <int N> __device__ void at(float (&v)[N], int64_t r, int64_t c, uint64_t drawn) const
+    {
+        if (dx) gx_store(dx + r * C + c, v);
+        draws.drop(v, drawn, c);
+        if (dout && dout != dx) gx_store(dout + r * C + c, v);
+    }
+};
+
+template <class T>
+static void gx__cuda_residual_backward(GxContext *g, void *dx, void *dout, const GxCudaShares *shares, const void *dy,
+                                       const void *sum, const float *mean, const float *rstd, const GxResidual *r)
+{
+    const GxResidualSink<T> sink = {(T *)dx, (T *)dout, r->C, gx__cuda_draws(g, &r->dropout)};
+    const T *d = (const T *)dy, *in = (const T *)sum, *w = (const T *)r->w;
+    const float *const *part = shares->part;
+    if (gx_wide<T>(r->C, dx, dout, dy, w ? sum : NULL, r->w, part[0], part[1], part[2]))
+        gx__cuda_launch_layer_norm_backward<T, GxPack<T>::N>(g, sink, *shares, d, in, mean, rstd, w, r->R, r->C);
+    else gx__cuda_launch_layer_norm_backward<T, 1>(g, sink, *shares, d, in, mean, rstd, w, r->R, r->C);
+}
+
+void gx_cuda_residual_backward(GxContext *g, void *dx, void *dout, float *dbias, float *dw, float *db, const void *dy,
+                               const void *sum, const float *mean, const float *rstd, const GxResidual *r,
+                               int accumulate, float *scratch)
+{
+    float *const sums[GX_SHARES] = {dbias, dw, db};
+    const GxCudaShares shares = gx__cuda_shares(scratch, sums, r->R, r->C);
+    GX_CUDA_TYPES(r->dtype, gx__cuda_residual_backward, g, dx, dout, &shares, dy, sum, mean, rstd, r);
+    gx__cuda_sum_shares(g, "residual_backward", sums, &shares, r->R, r->C, accumulate);
+}
+#endif

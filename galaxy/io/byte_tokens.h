@@ -1,0 +1,229 @@
+// byte_tokens.h: bytes as tokens: a token's id is the value of its byte. It needs no files and no training, takes any
+// input, and 256 embedding rows are enough for a demonstration.
+//
+// It is written the way Hugging Face's libraries read it (tokenizers' Tokenizer.from_file, transformers'
+// PreTrainedTokenizerFast): a byte-level BPE without merges, whose 256 entries stand in the order of the bytes. So a
+// model trained here generates there, with the same ids for the same text. Any other BPE is refused.
+#ifndef GX_BYTE_TOKENS_H
+#define GX_BYTE_TOKENS_H
+#include "tokenizer_kind.h"
+GX_BEGIN
+
+extern const GxTokenizerKind gx_byte_tokens;
+GxTokenizer gx_tokenizer_bytes(void);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_BYTE_TOKENS_IMPLEMENTED)
+#define GX_BYTE_TOKENS_IMPLEMENTED
+#include <stdio.h>
+#include <string.h>
+
+enum { GX__BYTE_TOKENS_CAP = 64 << 20, GX__BYTE_TOKENS = 256 };
+
+GxTokenizer gx_tokenizer_bytes(void)
+{
+    GxTokenizer t = GX_ZERO;
+    t.kind = &gx_byte_tokens;
+    t.vocab_size = GX__BYTE_TOKENS;
+    t.longest = 1;
+    for (int i = 0; i < GX_TOKEN_ROLES; i++) t.role[i] = -1;
+    snprintf(t.identity, sizeof t.identity, "byte-256");
+    return t;
+}
+
+// ---- text and ids --------------------------------------------------------------------------------------------------
+
+static GxStatus gx__byte_tokens_encode(const GxTokenizer *t, const char *text, int64_t bytes, GxSpecialTokens special,
+                                       int32_t *ids, int64_t *n, GxError *err)
+{
+    (void)t, (void)special, (void)err;
+    for (int64_t i = 0; i < bytes; i++) ids[i] = (unsigned char)text[i];
+    *n = bytes;
+    return GX_OK;
+}
+
+static GxStatus gx__byte_tokens_decode(const GxTokenizer *t, const int32_t *ids, int64_t n, GxSpecialTokens special,
+                                       char *text, int64_t *bytes, GxError *err)
+{
+    (void)t, (void)special, (void)err;
+    for (int64_t i = 0; i < n; i++) text[i] = (char)ids[i];
+    *bytes = n;
+    return GX_OK;
+}
+
+// The visible character that stands for a byte in byte-level BPE vocabularies (Radford et al. 2019, GPT-2,
+// bytes_to_unicode): itself where Latin-1 has a printable one, else the next from U+0100 on. In UTF-8, into out[3].
+static void gx__byte_tokens_character(int byte, char *out)
+{
+    int code = byte, next = 256;
+    for (int b = 0; b <= byte; b++) {
+        int printable = (b >= '!' && b <= '~') || (b >= 0xA1 && b <= 0xAC) || b >= 0xAE;
+        code = printable ? b : next++;
+    }
+    if (code < 0x80) snprintf(out, 3, "%c", code);
+    else snprintf(out, 3, "%c%c", 0xC0 | code >> 6, 0x80 | (code & 0x3F));
+}
+
+static const char *gx__byte_tokens_piece(const GxTokenizer *t, int32_t id, char room[8])
+{
+    (void)t;
+    gx__byte_tokens_character(id, room);
+    return room;
+}
+
+static int32_t gx__byte_tokens_find(const GxTokenizer *t, const char *piece)
+{
+    char room[8];
+    for (int32_t id = 0; id < GX__BYTE_TOKENS; id++)
+        if (!strcmp(piece, gx__byte_tokens_piece(t, id, room))) return id;
+    return -1;
+}
+
+static int gx__byte_tokens_no(const GxTokenizer *t, int32_t id) { return (void)t, (void)id, 0; }
+
+// ---- tokenizer.json ------------------------------------------------------------------------------------------------
+
+// The members of both documents; vocab stands for the 256 characters.
+static const GxTokenizerMember gx__byte_tokens_members[] = {
+    {NULL, "version", "\"1.0\""},
+    {NULL, "truncation", "null"},
+    {NULL, "padding", "null"},
+    {NULL, "added_tokens", "[]"},
+    {NULL, "normalizer", "null"},
+    {NULL, "pre_tokenizer",
+     "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, \"use_regex\": false}"},
+    {NULL, "post_processor", "null"},
+    {NULL, "decoder",
+     "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, \"use_regex\": false}"},
+    {NULL, "model", "{}"},
+    {"model", "type", "\"BPE\""},
+    {"model", "dropout", "null"},
+    {"model", "unk_token", "null"},
+    {"model", "continuing_subword_prefix", "null"},
+    {"model", "end_of_word_suffix", "null"},
+    {"model", "fuse_unk", "false"},
+    {"model", "byte_fallback", "false"},
+    {"model", "ignore_merges", "false"},
+    {"model", "vocab", "{}"},
+    {"model", "merges", "[]"}};
+static const GxTokenizerMember gx__byte_tokens_config_members[] = {
+    {NULL, "tokenizer_class", "\"PreTrainedTokenizerFast\""},
+    {NULL, "clean_up_tokenization_spaces", "false"}, // or decoding would change "a ." to "a."
+    {NULL, "model_input_names", "[\"input_ids\", \"attention_mask\"]"}};
+
+static GxJson *gx__byte_tokens_document(GxError *err)
+{
+    return gx_tokenizer_document(gx__byte_tokens_members,
+                                 (int)(sizeof gx__byte_tokens_members / sizeof *gx__byte_tokens_members), err);
+}
+
+static GxStatus gx__byte_tokens_write(const GxTokenizer *t, const char *folder, GxError *err)
+{
+    char path[GX_PATH], character[3];
+    GxJson *root = gx__byte_tokens_document(err),
+           *config = gx_tokenizer_document(gx__byte_tokens_config_members, 3, err),
+           *vocab = gx_json_get(gx_json_get(root, "model"), "vocab");
+    GxStatus status = gx_error_code(err);
+    for (int i = 0; i < t->vocab_size && status == GX_OK; i++) {
+        gx__byte_tokens_character(i, character);
+        status = gx_json_set(vocab, character, gx_json_new_int(i), err);
+    }
+    if (status == GX_OK) status = gx_path_join(path, folder, "tokenizer.json", err);
+    if (status == GX_OK) status = gx_json_write(root, path, err);
+    if (status == GX_OK) status = gx_path_join(path, folder, "tokenizer_config.json", err);
+    if (status == GX_OK) status = gx_json_write(config, path, err);
+    gx_json_free(root);
+    gx_json_free(config);
+    return status;
+}
+
+// A template that knows no special tokens adds none; transformers writes it when it saves our tokenizer again.
+static int gx__byte_tokens_adds_nothing(const char *key, const GxJson *value)
+{
+    const GxJson *special = gx_json_get(value, "special_tokens");
+    return !strcmp(key, "post_processor") && gx_json_type(special) == GX_JSON_OBJECT && gx_json_size(special) == 0;
+}
+
+// A member that is null in ours may be absent; trim_offsets and version change no ids.
+static GxStatus gx__byte_tokens_compare(const GxJson *ours, const GxJson *theirs, const char *path, GxError *err)
+{
+    for (GxJsonMember m = GX_ZERO; gx_json_next(ours, &m);) {
+        const GxJson *other = gx_json_get(theirs, m.key);
+        int absent = !other && gx_json_type(m.value) == GX_JSON_NULL;
+        if (absent || !strcmp(m.key, "trim_offsets") || !strcmp(m.key, "version") || !strcmp(m.key, "vocab") ||
+            gx__byte_tokens_adds_nothing(m.key, other))
+            continue;
+        if (gx_json_type(m.value) == GX_JSON_OBJECT) GX_TRY(gx__byte_tokens_compare(m.value, other, path, err));
+        else if (!gx_tokenizer_json_equal(m.value, other))
+            return GX_FAIL(err, GX_ERR_FORMAT,
+                           "%s: \"%s\" is %s, other than in the byte tokenizer of this library: it gives other tokens",
+                           path, m.key, gx_json_type_name(other));
+    }
+    return GX_OK;
+}
+
+static GxStatus gx__byte_tokens_check_vocab(const GxTokenizer *t, const GxJson *vocab, const char *path, GxError *err)
+{
+    char character[3];
+    if (gx_json_size(vocab) != t->vocab_size)
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: the vocabulary has %ld entries; the byte tokenizer has %d", path,
+                       (long)gx_json_size(vocab), t->vocab_size);
+    for (int i = 0; i < t->vocab_size; i++) {
+        gx__byte_tokens_character(i, character);
+        const GxJson *id = gx_json_get(vocab, character);
+        if (gx_json_type(id) != GX_JSON_INT || gx_json_int(id) != i)
+            return GX_FAIL(err, GX_ERR_FORMAT, "%s: the entry %s is %s; expected the id %d", path, character,
+                           gx_json_type_name(id), i);
+    }
+    return GX_OK;
+}
+
+static GxStatus gx__byte_tokens_same(const GxTokenizer *t, const GxJson *theirs, const char *path, GxError *err)
+{
+    GxJson *ours = gx__byte_tokens_document(err);
+    GxStatus status = gx_error_code(err);
+    if (status == GX_OK) status = gx__byte_tokens_compare(ours, theirs, path, err);
+    if (status == GX_OK)
+        status = gx__byte_tokens_check_vocab(t, gx_json_get(gx_json_get(theirs, "model"), "vocab"), path, err);
+    gx_json_free(ours);
+    return status;
+}
+
+static GxStatus gx__byte_tokens_check(const GxTokenizer *t, const char *folder, GxError *err)
+{
+    char path[GX_PATH];
+    GxJson *theirs;
+    GX_TRY(gx_path_join(path, folder, "tokenizer.json", err));
+    if (!gx_path_is_file(path))
+        return GX_FAIL(err, GX_ERR_IO, "%s is missing: it is not known which tokens the model was trained on", path);
+    GX_TRY(gx_json_read(&theirs, path, GX__BYTE_TOKENS_CAP, err));
+    GxStatus status = gx__byte_tokens_same(t, theirs, path, err);
+    gx_json_free(theirs);
+    return status;
+}
+
+static GxStatus gx__byte_tokens_open(GxTokenizer *t, const GxTokenizerSource *from, GxError *err)
+{
+    *t = gx_tokenizer_bytes();
+    return gx__byte_tokens_same(t, from->json, from->path, err);
+}
+
+static void gx__byte_tokens_close(GxTokenizer *t) { (void)t; }
+
+const GxTokenizerKind gx_byte_tokens = {"bytes",
+                                        "BPE",
+                                        NULL,
+                                        gx__byte_tokens_open,
+                                        gx__byte_tokens_close,
+                                        gx__byte_tokens_encode,
+                                        gx__byte_tokens_decode,
+                                        gx__byte_tokens_piece,
+                                        gx__byte_tokens_find,
+                                        gx__byte_tokens_no,
+                                        gx__byte_tokens_no,
+                                        gx__byte_tokens_write,
+                                        NULL,
+                                        gx__byte_tokens_check};
+#endif

@@ -1,0 +1,120 @@
+// model_labels.h: what the config.json of a Hugging Face folder says of a model's labels.
+//
+//     GxModelLabels m;
+//     GX_TRY(gx_labels_read(&m, "bert-base-uncased", err));
+//     if (m.is_classifier) …                                      // its head goes on with m.labels, in their order
+//     gx_model_labels_close(&m);
+//
+// Writing is each family's matter (run/family_json.h).
+#ifndef GX_MODEL_LABELS_H
+#define GX_MODEL_LABELS_H
+#include "../base/fields.h"
+#include "json.h"
+#include "labels.h"
+GX_BEGIN
+
+typedef struct {
+    GxLabels labels; // of id2label, in the order of their numbers; where there is none: LABEL_0, LABEL_1
+    int is_said;     // id2label is there
+    // "regression", "single_label_classification", "multi_label_classification"; "": null or not there, which
+    // transformers takes for the first of them where there is one label, for the second where labels are integers, and
+    // else for the third
+    char problem_type[GX_FIELD_TEXT];
+    int is_classifier; // architectures says ...ForSequenceClassification: the folder has the weights of such a head
+} GxModelLabels;
+
+// Refused by name: numbers in id2label that are not 0 to n - 1, names that are empty or equal, another problem_type.
+GxStatus gx_labels_read(GxModelLabels *m, const char *folder, GxError *err);
+void gx_model_labels_close(GxModelLabels *m); // also after an error
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_MODEL_LABELS_IMPLEMENTED)
+#define GX_MODEL_LABELS_IMPLEMENTED
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// The names of id2label, by their numbers, which are its keys: name[n].
+static GxStatus gx__model_labels_names(const GxJson *id2label, const char **name, int n, const char *path, GxError *err)
+{
+    char cut[GX_TEXT_VALUE];
+    for (GxJsonMember m = GX_ZERO; gx_json_next(id2label, &m);) {
+        char *end;
+        const long i = strtol(m.key, &end, 10);
+        const int is_number = m.key[0] >= '0' && m.key[0] <= '9' && !*end;
+        if (!is_number || i >= n || name[i])
+            return GX_FAIL(err, GX_ERR_FORMAT, "%s: id2label has the number \"%s\"; expected each of 0 to %d once",
+                           path, gx_text_cut(m.key, cut, sizeof cut), n - 1);
+        if (gx_json_type(m.value) != GX_JSON_STRING)
+            return GX_FAIL(err, GX_ERR_FORMAT, "%s: label %ld of id2label is %s; expected a string", path, i,
+                           gx_json_type_name(m.value));
+        name[i] = gx_json_string(m.value);
+    }
+    return GX_OK;
+}
+
+static GxStatus gx__model_labels_set(GxModelLabels *m, const GxJson *id2label, const char *path, GxError *err)
+{
+    static const char *const absent[] = {"LABEL_0", "LABEL_1"};
+    const GxLabelKind kind = strcmp(m->problem_type, "multi_label_classification") ? GX_LABEL_CLASS : GX_LABEL_SEVERAL;
+    const int64_t n = gx_json_size(id2label);
+    if (!id2label) return gx_labels_set(&m->labels, absent, 2, kind, path, err);
+    if (n < 1 || n > GX_LABELS_MOST)
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: id2label has %ld labels; 1 to %d are possible", path, (long)n,
+                       GX_LABELS_MOST);
+    const char **name = (const char **)calloc((size_t)n, sizeof *name);
+    if (!name) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for %ld labels", (long)n);
+    GxStatus status = gx__model_labels_names(id2label, name, (int)n, path, err);
+    if (status == GX_OK) status = gx_labels_set(&m->labels, name, (int)n, kind, path, err);
+    free(name);
+    return status;
+}
+
+static GxStatus gx__model_labels_problem(GxModelLabels *m, const GxJson *json, const char *path, GxError *err)
+{
+    static const char *const problems[] = {"regression", "single_label_classification", "multi_label_classification"};
+    const char *problem = "";
+    char cut[GX_TEXT_VALUE];
+    GX_TRY(gx_json_get_string(json, "problem_type", 0, &problem, path, err));
+    snprintf(m->problem_type, sizeof m->problem_type, "%.60s", problem);
+    if (!gx_json_string(gx_json_get(json, "problem_type"))[0]) return GX_OK;
+    for (size_t i = 0; i < sizeof problems / sizeof *problems; i++)
+        if (!strcmp(problem, problems[i])) return GX_OK;
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: problem_type is \"%s\"; expected %s, %s or %s", path,
+                   gx_text_cut(problem, cut, sizeof cut), problems[0], problems[1], problems[2]);
+}
+
+static GxStatus gx__model_labels_take(GxModelLabels *m, const GxJson *json, const char *path, GxError *err)
+{
+    static const char ending[] = "ForSequenceClassification";
+    GxJson *id2label = NULL;
+    const GxJson *list = gx_json_get(json, "architectures");
+    if (gx_json_type(json) != GX_JSON_OBJECT)
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s holds %s; expected an object", path, gx_json_type_name(json));
+    for (int64_t i = 0; i < gx_json_size(list); i++) {
+        const char *name = gx_json_string(gx_json_at(list, i));
+        const size_t n = strlen(name);
+        m->is_classifier |= n >= sizeof ending && !strcmp(name + n - (sizeof ending - 1), ending);
+    }
+    GX_TRY(gx__model_labels_problem(m, json, path, err));
+    GX_TRY(gx_json_get_object(json, "id2label", 0, &id2label, path, err));
+    m->is_said = id2label != NULL;
+    return gx__model_labels_set(m, id2label, path, err);
+}
+
+GxStatus gx_labels_read(GxModelLabels *m, const char *folder, GxError *err)
+{
+    char path[GX_PATH];
+    GxJson *json;
+    memset(m, 0, sizeof *m);
+    GX_TRY(gx_path_join(path, folder, "config.json", err));
+    GX_TRY(gx_json_read(&json, path, 1 << 20, err));
+    const GxStatus status = gx__model_labels_take(m, json, path, err);
+    gx_json_free(json);
+    return status;
+}
+
+void gx_model_labels_close(GxModelLabels *m) { gx_labels_close(&m->labels); }
+#endif

@@ -1,0 +1,90 @@
+// tokenizer_kind.h: what a kind of tokenizer is: a table of functions, in a file of its own (byte_tokens.h,
+// wordpiece.h), behind the door that tokenizer.h is; and words that these files share.
+#ifndef GX_TOKENIZER_KIND_H
+#define GX_TOKENIZER_KIND_H
+#include "json.h"
+GX_BEGIN
+
+typedef struct GxTokenizer GxTokenizer;
+
+// The tokens that frame texts: [PAD], [UNK], [CLS], [SEP], [MASK], whatever they are called.
+typedef enum { GX_TOKEN_PAD, GX_TOKEN_UNK, GX_TOKEN_CLS, GX_TOKEN_SEP, GX_TOKEN_MASK } GxTokenRole;
+enum { GX_TOKEN_ROLES = 5, GX_TOKENIZER_IDENTITY = 64, GX_TOKENIZER_DIFFERENCE = 240 };
+
+// "[SEP]" in a text: the token, as `tokenizers` has it where nothing is said, or six characters as any others, so that
+// no user's text ends a sentence. In decoding: written out, or left out.
+typedef enum { GX_SPECIAL_AS_TOKENS, GX_SPECIAL_AS_TEXT } GxSpecialTokens;
+
+typedef struct {             // what a tokenizer is opened from
+    const char *path;        // of tokenizer.json or the kind's own file
+    const GxJson *json;      // tokenizer.json's root; NULL: the kind's own file
+    const GxJson *config;    // tokenizer_config.json's; NULL: there is none
+    const char *config_path; // for messages
+} GxTokenizerSource;
+
+typedef struct {
+    const char *name;       // "WordPiece"
+    const char *model_type; // tokenizer.json's model.type
+    const char *vocabulary; // the file that it can also be opened from; NULL: none
+    GxStatus (*open)(GxTokenizer *t, const GxTokenizerSource *from, GxError *err); // after an error nothing is open
+    void (*close)(GxTokenizer *t);
+    GxStatus (*encode)(const GxTokenizer *t, const char *text, int64_t bytes, GxSpecialTokens special, int32_t *ids,
+                       int64_t *n, GxError *err);
+    GxStatus (*decode)(const GxTokenizer *t, const int32_t *ids, int64_t n, GxSpecialTokens special, char *text,
+                       int64_t *bytes, GxError *err);                     // of ids within the vocabulary
+    const char *(*piece)(const GxTokenizer *t, int32_t id, char room[8]); // NULL: no token has this id
+    int32_t (*find)(const GxTokenizer *t, const char *piece);             // -1: there is none
+    int (*is_special)(const GxTokenizer *t, int32_t id);
+    int (*continues)(const GxTokenizer *t, int32_t id);
+    GxStatus (*write)(const GxTokenizer *t, const char *folder, GxError *err);
+    // Of two whose identities differ, what else does; or a check of its own, which then is all that is looked at.
+    void (*difference)(const GxTokenizer *here, const GxTokenizer *there, char out[GX_TOKENIZER_DIFFERENCE]);
+    GxStatus (*check)(const GxTokenizer *t, const char *folder, GxError *err);
+} GxTokenizerKind;
+
+struct GxTokenizer {
+    const GxTokenizerKind *kind;
+    void *vocabulary;             // the kind's own
+    int vocab_size;               // ids are 0 to vocab_size - 1; an embedding may have more rows
+    int longest;                  // bytes of decoded text, at most, for each token
+    int32_t role[GX_TOKEN_ROLES]; // ids by GxTokenRole; -1: it has none
+    char identity[GX_TOKENIZER_IDENTITY];
+};
+
+typedef struct {                     // one member of a document and its value, as JSON text
+    const char *object, *key, *json; // object NULL: the root
+} GxTokenizerMember;
+GxJson *gx_tokenizer_document(const GxTokenizerMember *members, int n, GxError *err); // gx_json_free it
+int gx_tokenizer_json_equal(const GxJson *a, const GxJson *b);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_TOKENIZER_KIND_IMPLEMENTED)
+#define GX_TOKENIZER_KIND_IMPLEMENTED
+#include <string.h>
+
+GxJson *gx_tokenizer_document(const GxTokenizerMember *members, int n, GxError *err)
+{
+    GxJson *root = gx_json_new_object(), *value = NULL;
+    for (int i = 0; i < n; i++) {
+        const GxTokenizerMember *m = &members[i];
+        gx_json_parse(&value, m->json, (int64_t)strlen(m->json), m->key, err);
+        gx_json_set(m->object ? gx_json_get(root, m->object) : root, m->key, value, err);
+    }
+    return root;
+}
+
+int gx_tokenizer_json_equal(const GxJson *a, const GxJson *b)
+{
+    const GxJsonType type = gx_json_type(a);
+    if (type != gx_json_type(b) || gx_json_size(a) != gx_json_size(b)) return 0;
+    for (int64_t i = 0; type == GX_JSON_ARRAY && i < gx_json_size(a); i++)
+        if (!gx_tokenizer_json_equal(gx_json_at(a, i), gx_json_at(b, i))) return 0;
+    if (type == GX_JSON_OBJECT)
+        for (GxJsonMember m = GX_ZERO; gx_json_next(a, &m);)
+            if (!gx_tokenizer_json_equal(m.value, gx_json_get(b, m.key))) return 0;
+    return !strcmp(gx_json_string(a), gx_json_string(b)) && gx_json_bool(a) == gx_json_bool(b) &&
+           gx_json_int(a) == gx_json_int(b) && gx_json_double(a) == gx_json_double(b);
+}
+#endif

@@ -1,0 +1,214 @@
+// unicode.h: characters as numbers: UTF-8 in and out, what kind a character is, its lower-case letter, what it is
+// composed of. The only file that knows the Unicode library (utf8proc, under GX_WITH_UTF8PROC).
+//
+// All answers are those of Hugging Face's `tokenizers`, so that the same text has the same tokens. Its parts follow
+// different versions of Unicode, so kinds and letters come from tables that were asked of it (unicode_tables.h), and
+// decomposition is utf8proc's (which Unicode promises never to change), left undone for characters that are newer than
+// the library's. With any version of utf8proc that knows Unicode 12 (2.4) the answers are the same. Without utf8proc
+// gx_unicode_nfd is an error that says so, and everything else works.
+//
+//     uint32_t c;
+//     for (const char *p = text; p < end; p += gx_unicode_decode(p, end, &c)) …
+#ifndef GX_UNICODE_H
+#define GX_UNICODE_H
+#include "../base/status.h"
+GX_BEGIN
+
+enum { GX_REPLACEMENT = 0xFFFD, GX_NFD_MOST = 4 }; // GX_NFD_MOST: characters that one decomposes into
+
+// The character at p < end, and how many bytes it has. What is not UTF-8 (RFC 3629) is U+FFFD: one for each longest
+// beginning of a character that is cut off, and for each byte that cannot begin one (Unicode 15, section 3.9).
+int gx_unicode_decode(const char *p, const char *end, uint32_t *c);
+int gx_unicode_encode(uint32_t c, char *out); // out[4]; returns how many bytes
+
+int gx_unicode_is_space(uint32_t c);               // White_Space: U+0085, U+00A0, U+3000 among it, not U+200B
+int gx_unicode_is_other(uint32_t c);               // control, format, private use; but not what has no character yet
+int gx_unicode_is_mark(uint32_t c);                // a nonspacing mark: most accents
+int gx_unicode_is_punctuation(uint32_t c);         // and what else ASCII has of signs: $ + < = > ^ ` | ~
+int gx_unicode_lower(uint32_t c, uint32_t out[2]); // returns how many: 1, or 2 (U+0130). No final sigma
+
+// Canonical decomposition (NFD; not NFKD) of n characters into out[GX_NFD_MOST * n]; *m: how many it has. Hangul
+// syllables come apart, too.
+GxStatus gx_unicode_nfd(const uint32_t *text, int64_t n, uint32_t *out, int64_t *m, GxError *err);
+int gx_unicode_has_nfd(void); // 0: built without utf8proc
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_UNICODE_IMPLEMENTED)
+#define GX_UNICODE_IMPLEMENTED
+#include <stdlib.h>
+#include <string.h>
+#include "unicode_tables.h"
+#ifdef GX_WITH_UTF8PROC
+#include <utf8proc.h>
+#endif
+
+// ---- UTF-8 ---------------------------------------------------------------------------------------------------------
+
+int gx_unicode_decode(const char *p, const char *end, uint32_t *c)
+{
+    const unsigned char *b = (const unsigned char *)p;
+    const int n = b[0] < 0xE0 ? 2 : b[0] < 0xF0 ? 3 : 4;
+    // the second byte's range keeps overlong forms, surrogates and what is above U+10FFFF out
+    const int low = b[0] == 0xE0   ? 0xA0
+                    : b[0] == 0xF0 ? 0x90
+                                   : 0x80,
+              high = b[0] == 0xED   ? 0x9F
+                     : b[0] == 0xF4 ? 0x8F
+                                    : 0xBF;
+    *c = b[0];
+    if (b[0] < 0x80) return 1;
+    *c = GX_REPLACEMENT;
+    if (b[0] < 0xC2 || b[0] > 0xF4 || end - p < 2 || b[1] < low || b[1] > high) return 1;
+    uint32_t code = (uint32_t)(b[0] & (0xFF >> (n + 1))) << 6 | (b[1] & 0x3F);
+    for (int i = 2; i < n; i++) {
+        if (end - p <= i || (b[i] & 0xC0) != 0x80) return i;
+        code = code << 6 | (b[i] & 0x3F);
+    }
+    *c = code;
+    return n;
+}
+
+int gx_unicode_encode(uint32_t c, char *out)
+{
+    const int n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    static const unsigned char first[] = {0, 0, 0xC0, 0xE0, 0xF0};
+    for (int i = n - 1; i > 0; i--, c >>= 6) out[i] = (char)(0x80 | (c & 0x3F));
+    out[0] = (char)(first[n] | c);
+    return n;
+}
+
+// ---- kinds ---------------------------------------------------------------------------------------------------------
+
+#define GX__UNICODE_IN(table, c) gx__unicode_in((table), (int)(sizeof(table) / sizeof *(table)), (c))
+static int gx__unicode_in(const gx__UnicodeRange *range, int n, uint32_t c)
+{
+    int low = 0, high = n; // the first range that ends at c or later is among them
+    while (low < high) {
+        const int middle = (low + high) / 2;
+        if (range[middle].last < c) low = middle + 1;
+        else high = middle;
+    }
+    return low < n && range[low].first <= c;
+}
+
+int gx_unicode_is_space(uint32_t c)
+{
+    if (c < 0x80) return c == ' ' || (c >= '\t' && c <= '\r');
+    return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 ||
+           c == 0x202F || c == 0x205F || c == 0x3000;
+}
+
+int gx_unicode_is_other(uint32_t c)
+{
+    if (c >= ' ' && c < 0x7F) return 0;
+    return c == 0 || c == '\t' || c == '\n' || c == '\r' || GX__UNICODE_IN(gx__unicode_other, c);
+}
+
+int gx_unicode_is_mark(uint32_t c) { return c >= 0x300 && GX__UNICODE_IN(gx__unicode_marks, c); }
+int gx_unicode_is_punctuation(uint32_t c) { return GX__UNICODE_IN(gx__unicode_punctuation, c); }
+
+int gx_unicode_lower(uint32_t c, uint32_t out[2])
+{
+    int low = 0, high = (int)(sizeof gx__unicode_lower / sizeof *gx__unicode_lower);
+    out[0] = c;
+    if (c < 0x80) {
+        if (c >= 'A' && c <= 'Z') out[0] = c + 32;
+        return 1;
+    }
+    if (c == 0x130) { // the one that has two
+        out[0] = 'i', out[1] = 0x307;
+        return 2;
+    }
+    for (const int n = high; low < high;) {
+        const int middle = (low + high) / 2;
+        if (gx__unicode_lower[middle].last < c) low = middle + 1;
+        else high = middle;
+        if (low == n) return 1;
+    }
+    const gx__UnicodeRun *run = &gx__unicode_lower[low];
+    if (run->first <= c && (c - run->first) % run->step == 0) out[0] = (uint32_t)((int32_t)c + run->add);
+    return 1;
+}
+
+// ---- decomposition -------------------------------------------------------------------------------------------------
+
+#ifdef GX_WITH_UTF8PROC
+int gx_unicode_has_nfd(void) { return 1; }
+
+static int gx__unicode_order(uint32_t c) // its canonical combining class
+{
+    return c < 0x300 || !GX__UNICODE_IN(gx__unicode_old, c)
+               ? 0
+               : utf8proc_get_property((utf8proc_int32_t)c)->combining_class;
+}
+
+// Marks of lower order first, those of one order as they were: by counting, since hostile texts have millions in a row.
+static GxStatus gx__unicode_sort_many(uint32_t *c, int64_t n, GxError *err)
+{
+    int64_t place[257] = {0};
+    uint32_t *copy = (uint32_t *)malloc((size_t)n * sizeof *copy);
+    if (!copy) return GX_FAIL(err, GX_ERR_MEMORY, "no memory to put %ld marks into their order", (long)n);
+    memcpy(copy, c, (size_t)n * sizeof *copy);
+    for (int64_t i = 0; i < n; i++) place[gx__unicode_order(copy[i]) + 1]++;
+    for (int k = 1; k < 257; k++) place[k] += place[k - 1];
+    for (int64_t i = 0; i < n; i++) c[place[gx__unicode_order(copy[i])]++] = copy[i];
+    free(copy);
+    return GX_OK;
+}
+
+static GxStatus gx__unicode_sort(uint32_t *c, int64_t n, GxError *err)
+{
+    if (n > 32) return gx__unicode_sort_many(c, n, err);
+    for (int64_t i = 1; i < n; i++) {
+        const uint32_t mark = c[i];
+        int64_t at = i;
+        for (; at > 0 && gx__unicode_order(c[at - 1]) > gx__unicode_order(mark); at--) c[at] = c[at - 1];
+        c[at] = mark;
+    }
+    return GX_OK;
+}
+
+static int gx__unicode_parts(uint32_t c, uint32_t out[GX_NFD_MOST])
+{
+    utf8proc_int32_t part[GX_NFD_MOST];
+    int boundary = 0; // of graphemes, which are not looked at
+    out[0] = c;
+    if (c < 0xC0 || !GX__UNICODE_IN(gx__unicode_old, c)) return 1;
+    const utf8proc_ssize_t n =
+        utf8proc_decompose_char((utf8proc_int32_t)c, part, GX_NFD_MOST, UTF8PROC_DECOMPOSE, &boundary);
+    if (n < 1 || n > GX_NFD_MOST) return 1;
+    for (int i = 0; i < (int)n; i++) out[i] = (uint32_t)part[i];
+    return (int)n;
+}
+
+GxStatus gx_unicode_nfd(const uint32_t *text, int64_t n, uint32_t *out, int64_t *m, GxError *err)
+{
+    int64_t used = 0, marks = 0; // the last ones, which may have to change places
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t part[GX_NFD_MOST];
+        const int parts = gx__unicode_parts(text[i], part);
+        for (int k = 0; k < parts; k++) {
+            const int is_mark = gx__unicode_order(part[k]) > 0;
+            if (!is_mark && marks > 1) GX_TRY(gx__unicode_sort(out + used - marks, marks, err));
+            marks = is_mark ? marks + 1 : 0;
+            out[used++] = part[k];
+        }
+    }
+    *m = used;
+    return marks > 1 ? gx__unicode_sort(out + used - marks, marks, err) : GX_OK;
+}
+
+#else
+int gx_unicode_has_nfd(void) { return 0; }
+
+GxStatus gx_unicode_nfd(const uint32_t *text, int64_t n, uint32_t *out, int64_t *m, GxError *err)
+{
+    (void)text, (void)n, (void)out, *m = 0;
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                   "accents cannot be told from letters: built without utf8proc; install libutf8proc-dev (Fedora: "
+                   "utf8proc-devel; Homebrew: utf8proc) and build again");
+}
+#endif
+#endif

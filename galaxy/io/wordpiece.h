@@ -1,0 +1,523 @@
+// wordpiece.h: WordPiece (Schuster and Nakajima 2012; BERT: Devlin et al. 2018): how text becomes words, and words
+// become the longest pieces that a vocabulary has. Reading and writing its files: wordpiece_files.h; making a
+// vocabulary: wordpiece_train.h. Opened and used through tokenizer.h.
+//
+// A text goes through these steps, with the same result as in Hugging Face's `tokenizers` 0.23:
+//   1. added tokens ([SEP], …) are found: the leftmost, of those the longest; first those that are not normalised, in
+//      the text as it is, then the others, in what step 2 makes of the text between
+//   2. the normaliser: control characters, U+0000 and U+FFFD are dropped, white space becomes a space; spaces around
+//      Chinese characters; accents are dropped (NFD without its nonspacing marks); each character becomes lower-case
+//   3. words: split at white space; each punctuation mark is a word
+//   4. pieces: the longest that the word begins with, then the longest of the rest with ## before it, and so on. No
+//      such piece, or a word of more than 100 characters: [UNK]
+//
+// Bytes that are not UTF-8 are U+FFFD, which step 2 drops. A text of n bytes takes about 40 n bytes of memory on its
+// way: long ones are better encoded line by line, which gives the same ids.
+#ifndef GX_WORDPIECE_H
+#define GX_WORDPIECE_H
+#include "tokenizer_kind.h"
+#include "unicode.h"
+GX_BEGIN
+
+enum { GX_ACCENTS_AS_LOWERCASE = -1 };
+typedef struct { // as BertNormalizer in tokenizer.json
+    int clean_text, handle_chinese_chars;
+    int strip_accents; // GX_ACCENTS_AS_LOWERCASE (null there): stripped where letters become lower-case
+    int lowercase;
+} GxBertNormalizer;
+
+typedef struct { // a text as characters; grows as needed
+    uint32_t *c;
+    int64_t n, capacity;
+} GxCharacters;
+GxStatus gx_characters_reserve(GxCharacters *x, int64_t n, GxError *err); // room for n, what is there is kept
+GxStatus gx_characters_read(GxCharacters *x, const char *text, int64_t bytes,
+                            GxError *err); // in place of what is there
+void gx_characters_close(GxCharacters *x);
+
+// Step 2 on `text`; `spare` is room that it needs.
+GxStatus gx_bert_normalize(const GxBertNormalizer *how, GxCharacters *text, GxCharacters *spare, GxError *err);
+// Step 3: the next word of c[n] from *at on: it begins at *at and has so many characters; 0: there is none.
+int64_t gx_bert_word(const uint32_t *c, int64_t n, int64_t *at);
+
+typedef struct {
+    GxCharacters pattern; // what it is in a text: its characters, normalised if it is
+    int32_t id;
+    int special, normalized, lstrip, rstrip; // lstrip: takes the white space before it along
+} GxAddedToken;
+
+// MODEL: of the vocabulary, not added to it. NORMALIZED: an added token that is.
+enum { GX_PIECE_SPECIAL = 1, GX_PIECE_CONTINUES = 2, GX_PIECE_MODEL = 4, GX_PIECE_NORMALIZED = 8 };
+typedef struct {
+    GxBertNormalizer normalizer;
+    int64_t max_word;         // characters
+    int has_decoder, cleanup; // in decoding: ## is taken away; " ." becomes "."
+    char *text;               // all pieces, each with a 0 behind it
+    int64_t bytes, capacity;
+    int64_t *at;          // [size] where each is in text; -1: no piece has this id
+    unsigned char *flags; // [size] GX_PIECE_...
+    int32_t size, room;   // room: of these two
+    int32_t *slot;        // [slots] a hash table of the model's pieces: id + 1; 0: free
+    int64_t slots;        // a power of two
+    int64_t longest;      // of the model's pieces, bytes
+    GxAddedToken *added;  // special ones first
+    int added_n;
+    unsigned char leads[128]; // 1: an added token begins with this character, or with one beyond ASCII (leads[0])
+} GxWordPiece;
+
+// Making one: pieces, then the table, then added tokens, whose content is a piece already.
+GxStatus gx_wordpiece_add(GxWordPiece *v, int32_t id, const char *piece, int64_t bytes, unsigned flags, GxError *err);
+GxStatus gx_wordpiece_index(GxWordPiece *v, GxError *err);
+GxStatus gx_wordpiece_enter(GxWordPiece *v, int32_t id, GxError *err); // one more into the table, just added
+// how->pattern is not read; `where` names the file in messages.
+GxStatus gx_wordpiece_add_token(GxWordPiece *v, const GxAddedToken *how, const char *where, GxError *err);
+void gx_wordpiece_close(GxWordPiece *v);
+
+int32_t gx_wordpiece_find(const GxWordPiece *v, const char *piece, int64_t bytes); // of the model's pieces; -1: none
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_WORDPIECE_IMPLEMENTED)
+#define GX_WORDPIECE_IMPLEMENTED
+#include <stdlib.h>
+#include <string.h>
+
+// ---- characters ----------------------------------------------------------------------------------------------------
+
+GxStatus gx_characters_reserve(GxCharacters *x, int64_t n, GxError *err)
+{
+    if (n <= x->capacity) return GX_OK;
+    const int64_t capacity = gx_max(n, 2 * x->capacity);
+    uint32_t *grown = (uint32_t *)realloc(x->c, (size_t)capacity * sizeof *grown);
+    if (!grown) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a text of %ld characters", (long)capacity);
+    x->c = grown;
+    x->capacity = capacity;
+    return GX_OK;
+}
+
+GxStatus gx_characters_read(GxCharacters *x, const char *text, int64_t bytes, GxError *err)
+{
+    GX_TRY(gx_characters_reserve(x, bytes + 1, err));
+    x->n = 0;
+    for (const char *p = text, *end = text + bytes; p < end;) p += gx_unicode_decode(p, end, &x->c[x->n++]);
+    return GX_OK;
+}
+
+void gx_characters_close(GxCharacters *x)
+{
+    free(x->c);
+    memset(x, 0, sizeof *x);
+}
+
+static void gx__wordpiece_swap(GxCharacters *a, GxCharacters *b)
+{
+    const GxCharacters other = *a;
+    *a = *b;
+    *b = other;
+}
+
+// ---- the normaliser ------------------------------------------------------------------------------------------------
+
+static void gx__wordpiece_clean(GxCharacters *text)
+{
+    int64_t kept = 0;
+    for (int64_t i = 0; i < text->n; i++) {
+        const uint32_t c = text->c[i];
+        const int is_line = c == '\t' || c == '\n' || c == '\r'; // control characters that count as white space
+        if (c == GX_REPLACEMENT || (gx_unicode_is_other(c) && !is_line)) continue;
+        text->c[kept++] = gx_unicode_is_space(c) ? ' ' : c;
+    }
+    text->n = kept;
+}
+
+// The blocks of Chinese characters. `tokenizers` has 0x2B920 where the block begins at 0x2B820.
+static int gx__wordpiece_is_chinese(uint32_t c)
+{
+    return c >= 0x3400 &&
+           ((c >= 0x4E00 && c <= 0x9FFF) || c <= 0x4DBF || (c >= 0x20000 && c <= 0x2A6DF) ||
+            (c >= 0x2A700 && c <= 0x2B73F) || (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) ||
+            (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F));
+}
+
+static GxStatus gx__wordpiece_space_chinese(GxCharacters *text, GxCharacters *spare, GxError *err)
+{
+    int64_t chinese = 0;
+    for (int64_t i = 0; i < text->n; i++) chinese += gx__wordpiece_is_chinese(text->c[i]);
+    if (chinese == 0) return GX_OK;
+    GX_TRY(gx_characters_reserve(spare, text->n + 2 * chinese, err));
+    spare->n = 0;
+    for (int64_t i = 0; i < text->n; i++) {
+        const int is_chinese = gx__wordpiece_is_chinese(text->c[i]);
+        if (is_chinese) spare->c[spare->n++] = ' ';
+        spare->c[spare->n++] = text->c[i];
+        if (is_chinese) spare->c[spare->n++] = ' ';
+    }
+    gx__wordpiece_swap(text, spare);
+    return GX_OK;
+}
+
+static GxStatus gx__wordpiece_strip_accents(GxCharacters *text, GxCharacters *spare, GxError *err)
+{
+    int64_t kept = 0, plain = 0;
+    while (plain < text->n && text->c[plain] < 0xC0) plain++; // these have no accents, and are none
+    if (plain == text->n) return GX_OK;
+    GX_TRY(gx_characters_reserve(spare, GX_NFD_MOST * text->n, err));
+    GX_TRY(gx_unicode_nfd(text->c, text->n, spare->c, &spare->n, err));
+    for (int64_t i = 0; i < spare->n; i++)
+        if (!gx_unicode_is_mark(spare->c[i])) spare->c[kept++] = spare->c[i];
+    spare->n = kept;
+    gx__wordpiece_swap(text, spare);
+    return GX_OK;
+}
+
+static GxStatus gx__wordpiece_lower(GxCharacters *text, GxCharacters *spare, GxError *err)
+{
+    GX_TRY(gx_characters_reserve(spare, 2 * text->n, err));
+    spare->n = 0;
+    for (int64_t i = 0; i < text->n; i++) {
+        uint32_t lower[2];
+        const int n = gx_unicode_lower(text->c[i], lower);
+        for (int k = 0; k < n; k++) spare->c[spare->n++] = lower[k];
+    }
+    gx__wordpiece_swap(text, spare);
+    return GX_OK;
+}
+
+static int gx__wordpiece_strips(const GxBertNormalizer *how)
+{
+    return how->strip_accents == GX_ACCENTS_AS_LOWERCASE ? how->lowercase : how->strip_accents;
+}
+
+GxStatus gx_bert_normalize(const GxBertNormalizer *how, GxCharacters *text, GxCharacters *spare, GxError *err)
+{
+    if (how->clean_text) gx__wordpiece_clean(text);
+    if (how->handle_chinese_chars) GX_TRY(gx__wordpiece_space_chinese(text, spare, err));
+    if (gx__wordpiece_strips(how)) GX_TRY(gx__wordpiece_strip_accents(text, spare, err));
+    return how->lowercase ? gx__wordpiece_lower(text, spare, err) : GX_OK;
+}
+
+int64_t gx_bert_word(const uint32_t *c, int64_t n, int64_t *at)
+{
+    while (*at < n && gx_unicode_is_space(c[*at])) (*at)++;
+    int64_t end = *at;
+    if (end < n && gx_unicode_is_punctuation(c[end])) return 1;
+    while (end < n && !gx_unicode_is_space(c[end]) && !gx_unicode_is_punctuation(c[end])) end++;
+    return end - *at;
+}
+
+// ---- the vocabulary ------------------------------------------------------------------------------------------------
+
+static GxStatus gx__wordpiece_grow_ids(GxWordPiece *v, int32_t size, GxError *err)
+{
+    const int32_t room = (int32_t)gx_max(size, gx_min(2 * (int64_t)v->room, INT32_MAX / 2));
+    int64_t *at = (int64_t *)realloc(v->at, (size_t)room * sizeof *at);
+    if (at) v->at = at;
+    unsigned char *flags = at ? (unsigned char *)realloc(v->flags, (size_t)room) : NULL;
+    if (!flags) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a vocabulary of %ld pieces", (long)room);
+    v->flags = flags;
+    v->room = room;
+    return GX_OK;
+}
+
+static GxStatus gx__wordpiece_grow_text(GxWordPiece *v, int64_t bytes, GxError *err)
+{
+    const int64_t capacity = gx_max(bytes, 2 * v->capacity);
+    char *text = (char *)realloc(v->text, (size_t)capacity);
+    if (!text) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a vocabulary of %ld bytes", (long)capacity);
+    v->text = text;
+    v->capacity = capacity;
+    return GX_OK;
+}
+
+GxStatus gx_wordpiece_add(GxWordPiece *v, int32_t id, const char *piece, int64_t bytes, unsigned flags, GxError *err)
+{
+    if (id >= v->room) GX_TRY(gx__wordpiece_grow_ids(v, id + 1, err));
+    if (v->bytes + bytes + 1 > v->capacity) GX_TRY(gx__wordpiece_grow_text(v, v->bytes + bytes + 1, err));
+    for (; v->size <= id; v->size++) v->at[v->size] = -1, v->flags[v->size] = 0;
+    if (bytes >= 2 && piece[0] == '#' && piece[1] == '#' && (flags & GX_PIECE_MODEL)) flags |= GX_PIECE_CONTINUES;
+    v->at[id] = v->bytes;
+    v->flags[id] = (unsigned char)flags;
+    memcpy(v->text + v->bytes, piece, (size_t)bytes);
+    v->bytes += bytes;
+    v->text[v->bytes++] = 0;
+    return GX_OK;
+}
+
+// Where a piece is in the table, or would be.
+static int64_t gx__wordpiece_slot(const GxWordPiece *v, uint64_t hash, const char *piece, int64_t bytes)
+{
+    int64_t s = (int64_t)((hash ^ hash >> 32) & (uint64_t)(v->slots - 1));
+    for (; v->slot[s]; s = (s + 1) & (v->slots - 1)) {
+        const char *other = v->text + v->at[v->slot[s] - 1];
+        if ((int64_t)strlen(other) == bytes && !memcmp(other, piece, (size_t)bytes)) break; // a word may hold U+0000
+    }
+    return s;
+}
+
+// Into the table; of two equal ones, the last counts.
+static void gx__wordpiece_put(GxWordPiece *v, int32_t id)
+{
+    const char *piece = v->text + v->at[id];
+    const int64_t bytes = (int64_t)strlen(piece),
+                  s = gx__wordpiece_slot(v, gx_hash(GX_HASH_START, piece, bytes), piece, bytes);
+    if (v->slot[s]) v->at[v->slot[s] - 1] = -1, v->flags[v->slot[s] - 1] = 0;
+    v->slot[s] = id + 1;
+    v->longest = gx_max(v->longest, bytes);
+}
+
+GxStatus gx_wordpiece_index(GxWordPiece *v, GxError *err)
+{
+    for (v->slots = 16; v->slots < 4 * (int64_t)v->size;) v->slots *= 2;
+    free(v->slot);
+    v->slot = (int32_t *)calloc((size_t)v->slots, sizeof *v->slot);
+    if (!v->slot) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a table of %ld pieces", (long)v->slots);
+    for (int32_t id = 0; id < v->size; id++)
+        if (v->flags[id] & GX_PIECE_MODEL) gx__wordpiece_put(v, id);
+    return GX_OK;
+}
+
+GxStatus gx_wordpiece_enter(GxWordPiece *v, int32_t id, GxError *err)
+{
+    if (2 * (int64_t)v->size > v->slots) return gx_wordpiece_index(v, err);
+    gx__wordpiece_put(v, id);
+    return GX_OK;
+}
+
+int32_t gx_wordpiece_find(const GxWordPiece *v, const char *piece, int64_t bytes)
+{
+    return v->slot[gx__wordpiece_slot(v, gx_hash(GX_HASH_START, piece, bytes), piece, bytes)] - 1;
+}
+
+GxStatus gx_wordpiece_add_token(GxWordPiece *v, const GxAddedToken *how, const char *where, GxError *err)
+{
+    const char *piece = v->text + v->at[how->id];
+    GxAddedToken token = *how;
+    GxCharacters spare = GX_ZERO;
+    GxAddedToken *grown = (GxAddedToken *)realloc(v->added, (size_t)(v->added_n + 1) * sizeof *grown);
+    if (!grown) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the added token \"%.100s\"", piece);
+    v->added = grown;
+    memset(&token.pattern, 0, sizeof token.pattern);
+    GxStatus status = gx_characters_read(&token.pattern, piece, (int64_t)strlen(piece), err);
+    if (status == GX_OK && token.normalized) status = gx_bert_normalize(&v->normalizer, &token.pattern, &spare, err);
+    if (status == GX_OK && token.pattern.n == 0)
+        status =
+            GX_FAIL(err, GX_ERR_FORMAT, "%s: the added token \"%.100s\" is empty when it is normalised", where, piece);
+    gx_characters_close(&spare);
+    if (status != GX_OK) {
+        gx_characters_close(&token.pattern);
+        return status;
+    }
+    int at = v->added_n++;
+    for (; token.special && at > 0 && !v->added[at - 1].special; at--) v->added[at] = v->added[at - 1];
+    v->added[at] = token;
+    v->leads[token.pattern.c[0] < 128 ? token.pattern.c[0] : 0] = 1;
+    unsigned char *flags = &v->flags[token.id];
+    if (token.normalized) *flags |= GX_PIECE_NORMALIZED;
+    if (token.special) *flags = (unsigned char)((*flags | GX_PIECE_SPECIAL) & ~GX_PIECE_CONTINUES);
+    return GX_OK;
+}
+
+void gx_wordpiece_close(GxWordPiece *v)
+{
+    for (int i = 0; i < v->added_n; i++) gx_characters_close(&v->added[i].pattern);
+    free(v->added);
+    free(v->text);
+    free(v->at);
+    free(v->flags);
+    free(v->slot);
+    memset(v, 0, sizeof *v);
+}
+
+// ---- pieces --------------------------------------------------------------------------------------------------------
+
+typedef struct { // an encoding on its way
+    const GxTokenizer *t;
+    const GxWordPiece *v;
+    GxSpecialTokens special;
+    GxCharacters whole, text, spare;
+    char *word; // as UTF-8, with two bytes before it
+    int64_t word_room;
+    int32_t *ids;
+    int64_t n;
+    GxError *err;
+} gx__WordPieceWork;
+
+// The longest piece that word[bytes] begins with, behind ## if it is not its beginning. Returns its bytes; 0: there is
+// none.
+static int64_t gx__wordpiece_longest(const GxWordPiece *v, const char *word, int64_t bytes, int is_first, int32_t *id)
+{
+    // word has ## before it, which is part of the piece where it is not the word's beginning
+    const char *from = is_first ? word : word - 2;
+    const int64_t before = word - from;
+    uint64_t hash = gx_hash(GX_HASH_START, from, before);
+    int64_t best = 0;
+    for (int64_t n = 1; n <= bytes && n + before <= v->longest; n++) {
+        hash = gx_hash(hash, word + n - 1, 1);
+        if (n < bytes && ((unsigned char)word[n] & 0xC0) == 0x80) continue; // inside of a character
+        const int64_t s = gx__wordpiece_slot(v, hash, from, n + before);
+        if (v->slot[s]) best = n, *id = v->slot[s] - 1;
+    }
+    return best;
+}
+
+static GxStatus gx__wordpiece_word(gx__WordPieceWork *w, const uint32_t *c, int64_t n)
+{
+    const int64_t begun = w->n, room = 4 * n + 2;
+    int64_t bytes = 0;
+    w->ids[w->n] = w->t->role[GX_TOKEN_UNK];
+    if (n > w->v->max_word) return w->n++, GX_OK;
+    if (room > w->word_room) {
+        free(w->word);
+        w->word = (char *)malloc((size_t)(2 * room));
+        w->word_room = w->word ? 2 * room : 0;
+        if (!w->word) return GX_FAIL(w->err, GX_ERR_MEMORY, "no memory for a word of %ld characters", (long)n);
+    }
+    char *word = w->word + 2;
+    for (int64_t i = 0; i < n; i++) bytes += gx_unicode_encode(c[i], word + bytes);
+    for (int64_t done = 0, taken; done < bytes; done += taken) {
+        int32_t id = 0;
+        if (done > 0) memcpy(word + done - 2, "##", 2); // over the end of the piece before it, which is done with
+        taken = gx__wordpiece_longest(w->v, word + done, bytes - done, done == 0, &id);
+        if (taken == 0) { // one part without a piece, and none of the word has
+            w->ids[begun] = w->t->role[GX_TOKEN_UNK];
+            w->n = begun + 1;
+            return GX_OK;
+        }
+        w->ids[w->n++] = id;
+    }
+    return GX_OK;
+}
+
+static GxStatus gx__wordpiece_words(gx__WordPieceWork *w, const uint32_t *c, int64_t n)
+{
+    int64_t length;
+    for (int64_t at = 0; (length = gx_bert_word(c, n, &at)) > 0; at += length)
+        GX_TRY(gx__wordpiece_word(w, c + at, length));
+    return GX_OK;
+}
+
+// ---- added tokens --------------------------------------------------------------------------------------------------
+
+static const GxAddedToken *gx__wordpiece_added_at(const GxWordPiece *v, int normalized, const uint32_t *c, int64_t n)
+{
+    const GxAddedToken *best = NULL;
+    if (!v->leads[c[0] < 128 ? c[0] : 0]) return NULL;
+    for (int i = 0; i < v->added_n; i++) {
+        const GxAddedToken *a = &v->added[i];
+        if (a->normalized == normalized && a->pattern.n <= n && (!best || a->pattern.n > best->pattern.n) &&
+            !memcmp(a->pattern.c, c, (size_t)a->pattern.n * sizeof *c))
+            best = a;
+    }
+    return best;
+}
+
+static GxStatus gx__wordpiece_normalized(gx__WordPieceWork *w, const uint32_t *c, int64_t n);
+static GxStatus gx__wordpiece_between(gx__WordPieceWork *w, const uint32_t *c, int64_t n, int normalized)
+{
+    if (n == 0) return GX_OK;
+    return normalized ? gx__wordpiece_words(w, c, n) : gx__wordpiece_normalized(w, c, n);
+}
+
+// A text with the added tokens in it that are normalised, or are not; what is between them goes on.
+static GxStatus gx__wordpiece_split(gx__WordPieceWork *w, const uint32_t *c, int64_t n, int normalized)
+{
+    int64_t done = 0;
+    for (int64_t i = 0; i < n;) {
+        const GxAddedToken *a = gx__wordpiece_added_at(w->v, normalized, c + i, n - i);
+        int64_t first = i, end = i + (a ? a->pattern.n : 1);
+        i = end;
+        if (!a || (a->special && w->special == GX_SPECIAL_AS_TEXT)) continue;
+        while (a->lstrip && first > done && gx_unicode_is_space(c[first - 1])) first--;
+        while (a->rstrip && end < n && gx_unicode_is_space(c[end])) end++;
+        GX_TRY(gx__wordpiece_between(w, c + done, first - done, normalized));
+        w->ids[w->n++] = a->id;
+        i = done = end;
+    }
+    return gx__wordpiece_between(w, c + done, n - done, normalized);
+}
+
+static GxStatus gx__wordpiece_normalized(gx__WordPieceWork *w, const uint32_t *c, int64_t n)
+{
+    GX_TRY(gx_characters_reserve(&w->text, n, w->err));
+    memcpy(w->text.c, c, (size_t)n * sizeof *c);
+    w->text.n = n;
+    GX_TRY(gx_bert_normalize(&w->v->normalizer, &w->text, &w->spare, w->err));
+    return gx__wordpiece_split(w, w->text.c, w->text.n, 1);
+}
+
+static GxStatus gx__wordpiece_encode(const GxTokenizer *t, const char *text, int64_t bytes, GxSpecialTokens special,
+                                     int32_t *ids, int64_t *n, GxError *err)
+{
+    gx__WordPieceWork w = GX_ZERO;
+    w.t = t, w.v = (const GxWordPiece *)t->vocabulary, w.special = special, w.ids = ids, w.err = err;
+    GxStatus status = gx_characters_read(&w.whole, text, bytes, err);
+    if (status == GX_OK) status = gx__wordpiece_split(&w, w.whole.c, w.whole.n, 0);
+    *n = status == GX_OK ? w.n : 0;
+    gx_characters_close(&w.whole);
+    gx_characters_close(&w.text);
+    gx_characters_close(&w.spare);
+    free(w.word);
+    return status;
+}
+
+// ---- decoding ------------------------------------------------------------------------------------------------------
+
+// In place; the new one is not longer. Returns how many bytes there are then.
+static int64_t gx__wordpiece_replace(char *text, int64_t n, const char *from, const char *to)
+{
+    const int64_t old = (int64_t)strlen(from), now = (int64_t)strlen(to);
+    int64_t kept = 0;
+    for (int64_t i = 0; i < n;) {
+        const int is_here = n - i >= old && !memcmp(text + i, from, (size_t)old);
+        if (is_here) memmove(text + kept, to, (size_t)now);
+        else text[kept] = text[i];
+        kept += is_here ? now : 1;
+        i += is_here ? old : 1;
+    }
+    return kept;
+}
+
+// Of a piece and the space before it: `tokenizers` looks no further.
+static int64_t gx__wordpiece_cleanup(char *text, int64_t n)
+{
+    static const char *const pairs[][2] = {{" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
+                                           {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},  {" do not", " don't"},
+                                           {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        n = gx__wordpiece_replace(text, n, pairs[i][0], pairs[i][1]);
+    return n;
+}
+
+// A piece as decoded text. Of an added token that is normalised, `tokenizers` 0.23 gives what it is then.
+static int64_t gx__wordpiece_put_piece(const GxWordPiece *v, int32_t id, int joins, char *out)
+{
+    const char *piece = v->text + v->at[id] + 2 * joins;
+    int64_t n = (int64_t)strlen(piece);
+    if (!(v->flags[id] & GX_PIECE_NORMALIZED)) return memcpy(out, piece, (size_t)n), n;
+    int i = 0;
+    while (v->added[i].id != id) i++;
+    n = 0;
+    for (int64_t k = 0; k < v->added[i].pattern.n; k++) n += gx_unicode_encode(v->added[i].pattern.c[k], out + n);
+    return n;
+}
+
+static GxStatus gx__wordpiece_decode(const GxTokenizer *t, const int32_t *ids, int64_t n, GxSpecialTokens special,
+                                     char *text, int64_t *bytes, GxError *err)
+{
+    const GxWordPiece *v = (const GxWordPiece *)t->vocabulary;
+    for (int64_t i = 0, taken = 0; i < n; i++) {
+        if (v->at[ids[i]] < 0)
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "token %ld has the id %ld, which no piece of the vocabulary has",
+                           (long)i, (long)ids[i]);
+        if (special == GX_SPECIAL_AS_TEXT && (v->flags[ids[i]] & GX_PIECE_SPECIAL)) continue;
+        const int joins = v->has_decoder && taken > 0 && !strncmp(v->text + v->at[ids[i]], "##", 2);
+        char *out = text + *bytes;
+        int64_t length = 0;
+        if (taken++ > 0 && !joins) out[length++] = ' ';
+        length += gx__wordpiece_put_piece(v, ids[i], joins, out + length);
+        *bytes += v->has_decoder && v->cleanup ? gx__wordpiece_cleanup(out, length) : length;
+    }
+    return GX_OK;
+}
+#endif

@@ -1,0 +1,237 @@
+// bert.h: BERT (Devlin et al. 2018, arXiv:1810.04805) as a family: its configuration, the names of its tensors, and the
+// description of its units.
+//
+//     embed   x = dropout(norm(tokens' rows + positions' + types'))
+//     layer   x1 = norm(x + dropout(ATT(x))),  y = norm(x1 + dropout(MLP(x1)))
+//     head    masked tokens: loss = cross-entropy(norm(gelu(x W^T + b)) E^T + b), E the embedding; with pairs of texts,
+//             whether the second follows the first: cross-entropy(tanh(x0 W^T + b) V^T + b), x0 the row of [CLS]
+//             labels: their loss of dropout(tanh(x0 W^T + b)) V^T + b
+//             vectors: the mean of a text's rows (vectors.h)
+//
+// Every text sees all of itself; what it does not see is another text in the same column of the batch, and padding. The
+// row of the padding token gets no gradient from its lookups (as in transformers), but one from a tied head.
+#ifndef GX_BERT_H
+#define GX_BERT_H
+#include "cores.h"
+#include "model.h"
+GX_BEGIN
+
+typedef struct { // names as in Hugging Face's config.json
+    int64_t vocab_size, hidden_size, intermediate_size, num_hidden_layers, num_attention_heads;
+    int64_t max_position_embeddings, type_vocab_size, pad_token_id;
+    char hidden_act[GX_FIELD_TEXT];                                               // "gelu", "gelu_new"
+    double hidden_dropout_prob, attention_probs_dropout_prob, classifier_dropout; // the last below 0: the first
+    double layer_norm_eps, initializer_range;
+    int tie_word_embeddings;
+} GxBertConfig;
+
+GxStatus gx_bert_config_resolve(GxBertConfig *c, GxError *err); // refuses what cannot be
+
+void gx_bert_describe(GxContext *g, GxModel *m); // of m->config, with the head that m->wish asks for
+
+// Names of older files and of those without a head: "embeddings.LayerNorm.gamma" -> "bert.embeddings.LayerNorm.weight".
+// 0: nothing that is trained ("embeddings.position_ids").
+int gx_bert_tensor_name(const char *in_file, char name[GX_NAME]);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_BERT_IMPLEMENTED)
+#define GX_BERT_IMPLEMENTED
+#include <stdio.h>
+#include <string.h>
+
+// ---- configuration -------------------------------------------------------------------------------------------------
+
+static GxStatus gx__bert_check_sizes(const GxBertConfig *c, GxError *err)
+{
+    const struct {
+        const char *name;
+        int64_t value, most;
+    } limits[] = {
+        // sizes in bytes stay far from 64 bits
+        {"vocab_size", c->vocab_size, 1 << 24},
+        {"hidden_size", c->hidden_size, 1 << 20},
+        {"intermediate_size", c->intermediate_size, 1 << 22},
+        {"num_hidden_layers", c->num_hidden_layers, 1000},
+        {"num_attention_heads", c->num_attention_heads, 1 << 16},
+        {"max_position_embeddings", c->max_position_embeddings, 1 << 24},
+        {"type_vocab_size", c->type_vocab_size, 1 << 16},
+    };
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
+        if (limits[i].value < 1 || limits[i].value > limits[i].most)
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is %ld; it must be from 1 to %ld", limits[i].name,
+                           (long)limits[i].value, (long)limits[i].most);
+    if (c->hidden_size % c->num_attention_heads)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "hidden_size (%ld) is not a multiple of num_attention_heads (%ld)",
+                       (long)c->hidden_size, (long)c->num_attention_heads);
+    if (c->pad_token_id >= c->vocab_size)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "pad_token_id is %ld; the vocabulary ends at %ld", (long)c->pad_token_id,
+                       (long)c->vocab_size - 1);
+    return GX_OK;
+}
+
+GxStatus gx_bert_config_resolve(GxBertConfig *c, GxError *err)
+{
+    const struct {
+        const char *name;
+        double value;
+    } rates[] = {{"hidden_dropout_prob", c->hidden_dropout_prob},
+                 {"attention_probs_dropout_prob", c->attention_probs_dropout_prob},
+                 {"classifier_dropout", c->classifier_dropout < 0 ? 0 : c->classifier_dropout}};
+    GX_TRY(gx__bert_check_sizes(c, err));
+    for (size_t i = 0; i < sizeof rates / sizeof *rates; i++)
+        if (!(rates[i].value >= 0 && rates[i].value < 1))
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is %g; it must be at least 0 and below 1", rates[i].name,
+                           rates[i].value);
+    if (!(c->layer_norm_eps > 0))
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "layer_norm_eps is %g; it must be above 0", c->layer_norm_eps);
+    if (strcmp(c->hidden_act, "gelu") && strcmp(c->hidden_act, "gelu_new"))
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "hidden_act is \"%s\"; \"gelu\" and \"gelu_new\" are built",
+                       c->hidden_act);
+    return GX_OK;
+}
+
+int gx_bert_tensor_name(const char *in_file, char name[GX_NAME])
+{
+    static const char *const parts[] = {"embeddings.", "encoder.", "pooler."};
+    static const struct {
+        const char *old, *now;
+    } endings[] = {{".gamma", ".weight"}, {".beta", ".bias"}};
+    const char *prefix = "";
+    if (strstr(in_file, "embeddings.position_ids")) return 0;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (!strncmp(in_file, parts[i], strlen(parts[i]))) prefix = "bert.";
+    snprintf(name, GX_NAME, "%s%s", prefix, in_file);
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        const size_t n = strlen(name), m = strlen(endings[i].old);
+        if (n > m && !strcmp(name + n - m, endings[i].old))
+            snprintf(name + n - m, GX_NAME - (n - m), "%s", endings[i].now);
+    }
+    return 1;
+}
+
+// ---- units ---------------------------------------------------------------------------------------------------------
+
+static GxUnitSpec gx__bert_unit(const GxBertConfig *c, const char *name, int n_pairs)
+{
+    GxUnitSpec u = GX_ZERO;
+    u.name = name, u.n_pairs = n_pairs;
+    u.width = c->hidden_size;
+    u.init_std = (float)c->initializer_range;
+    return u;
+}
+
+static GxActivation gx__bert_activation(const GxBertConfig *c)
+{
+    return strcmp(c->hidden_act, "gelu") ? GX_GELU_NEW : GX_GELU;
+}
+
+static GxUnitSpec gx__bert_embed(const GxBertConfig *c)
+{
+    GxUnitSpec u = gx__bert_unit(c, "embed", 1);
+    GxPairSpec *p = &u.pair[0];
+    p->core.kind = GX_CORE_EMBED, p->core.vocab = c->vocab_size, p->core.ignored = c->pad_token_id;
+    p->core.matrix[0] = "bert.embeddings.word_embeddings";
+    p->con.kind = GX_CON_EMBED, p->con.has_norm = 1;
+    p->con.eps = (float)c->layer_norm_eps, p->con.dropout = (float)c->hidden_dropout_prob;
+    p->con.positions = c->max_position_embeddings, p->con.types = c->type_vocab_size;
+    p->con.positions_name = "bert.embeddings.position_embeddings";
+    p->con.types_name = "bert.embeddings.token_type_embeddings";
+    p->con.norm_name = "bert.embeddings.LayerNorm";
+    return u;
+}
+
+static GxConSpec gx__bert_con(const GxBertConfig *c, const char *norm)
+{
+    GxConSpec con;
+    memset(&con, 0, sizeof con);
+    con.kind = GX_CON_ADD, con.has_bias = con.has_norm = 1;
+    con.eps = (float)c->layer_norm_eps, con.dropout = (float)c->hidden_dropout_prob;
+    con.norm_name = norm;
+    return con;
+}
+
+static GxUnitSpec gx__bert_layer(const GxBertConfig *c)
+{
+    GxUnitSpec u = gx__bert_unit(c, "layer", 2);
+    GxPairSpec *att = &u.pair[0], *mlp = &u.pair[1];
+    att->con = gx__bert_con(c, "bert.encoder.layer.%d.attention.output.LayerNorm");
+    mlp->con = gx__bert_con(c, "bert.encoder.layer.%d.output.LayerNorm");
+    att->core.kind = GX_CORE_ATT, att->core.has_bias = 1;
+    att->core.heads = att->core.kv_heads = c->num_attention_heads;
+    att->core.head_dim = c->hidden_size / c->num_attention_heads;
+    att->core.dropout = (float)c->attention_probs_dropout_prob;
+    att->core.matrix[0] = "bert.encoder.layer.%d.attention.self.query";
+    att->core.matrix[1] = "bert.encoder.layer.%d.attention.self.key";
+    att->core.matrix[2] = "bert.encoder.layer.%d.attention.self.value";
+    att->core.matrix[3] = "bert.encoder.layer.%d.attention.output.dense";
+    mlp->core.kind = GX_CORE_MLP, mlp->core.has_bias = 1;
+    mlp->core.activation = gx__bert_activation(c), mlp->core.columns = c->intermediate_size;
+    mlp->core.matrix[0] = "bert.encoder.layer.%d.intermediate.dense";
+    mlp->core.matrix[1] = "bert.encoder.layer.%d.output.dense";
+    return u;
+}
+
+static GxPairSpec gx__bert_masked(const GxBertConfig *c)
+{
+    GxPairSpec p;
+    memset(&p, 0, sizeof p);
+    p.enter.kind = GX_ENTER_TRANSFORM, p.enter.norm = GX_LAYER_NORM, p.enter.eps = (float)c->layer_norm_eps;
+    p.enter.activation = gx__bert_activation(c);
+    p.enter.matrix = "cls.predictions.transform.dense", p.enter.norm_name = "cls.predictions.transform.LayerNorm";
+    p.core.kind = GX_CORE_HEAD, p.core.vocab = c->vocab_size, p.core.has_bias = 1;
+    p.core.is_tied = c->tie_word_embeddings;
+    p.core.matrix[0] = "cls.predictions.decoder", p.core.bias = "cls.predictions";
+    p.con.kind = GX_CON_NOTHING;
+    return p;
+}
+
+static GxPairSpec gx__bert_labels(const char *matrix, int64_t labels, GxLossKind loss, double dropout, int target)
+{
+    GxPairSpec p;
+    memset(&p, 0, sizeof p);
+    p.enter.kind = GX_ENTER_POOL, p.enter.matrix = "bert.pooler.dense", p.enter.dropout = (float)dropout;
+    p.core.kind = GX_CORE_LABELS, p.core.vocab = labels, p.core.has_bias = 1, p.core.loss = loss;
+    p.core.target = target;
+    p.core.matrix[0] = matrix;
+    p.con.kind = GX_CON_NOTHING;
+    return p;
+}
+
+static GxUnitSpec gx__bert_head(const GxBertConfig *c, const GxHeadWish *wish)
+{
+    const double dropout = c->classifier_dropout < 0 ? c->hidden_dropout_prob : c->classifier_dropout;
+    GxUnitSpec u = gx__bert_unit(c, "head", 1);
+    if (wish->kind == GX_HEAD_VECTORS) {
+        u.pair[0].core.kind = GX_CORE_VECTORS;
+        return u;
+    }
+    if (wish->kind == GX_HEAD_LABELS) {
+        u.pair[0] = gx__bert_labels("classifier", wish->labels, wish->loss, dropout, 0);
+        return u;
+    }
+    u.pair[0] = gx__bert_masked(c);
+    if (!wish->with_pairs) return u;
+    u.n_pairs = 2;
+    u.pair[1] = gx__bert_labels("cls.seq_relationship", 2, GX_CROSS_ENTROPY, 0, 1);
+    return u;
+}
+
+void gx_bert_describe(GxContext *g, GxModel *m)
+{
+    const GxBertConfig *c = (const GxBertConfig *)m->config;
+    if (m->wish.kind == GX_HEAD_CAUSAL)
+        GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
+                "a BERT has a head for masked tokens, for labels or for vectors; this task asks for %s",
+                gx_head_name(m->wish.kind));
+    if (gx_failed(g)) return;
+    const GxUnitSpec embed = gx__bert_embed(c), layer = gx__bert_layer(c), head = gx__bert_head(c, &m->wish);
+    const int embed_kind = gx_model_kind(g, m, &embed), layer_kind = gx_model_kind(g, m, &layer),
+              head_kind = gx_model_kind(g, m, &head);
+    m->max_positions = c->max_position_embeddings;
+    gx_model_unit(g, m, embed_kind, 0);
+    for (int l = 0; l < c->num_hidden_layers; l++) gx_model_unit(g, m, layer_kind, l);
+    gx_model_unit(g, m, head_kind, 0);
+}
+#endif

@@ -1,0 +1,192 @@
+// model/enter.h: what is before a core: nothing, a norm, or, before a head, more than that; and which rows go there.
+//
+//     NOTHING     in = x
+//     NORM        in = norm(x)
+//     TRANSFORM   in = layer_norm(gelu(x W^T + b))      before the vocabulary of a masked language model
+//     POOL        in = dropout(tanh(x W^T + b))         before labels of a whole text
+//
+// It works on CON's rows. A head's are those of its target: they are picked out of the stream before anything is
+// computed, and their gradients are added to the stream's. They are picked again in the backward rather than kept.
+#ifndef GX_ENTER_H
+#define GX_ENTER_H
+#include "linear.h"
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_ENTER_IMPLEMENTED)
+#define GX_ENTER_IMPLEMENTED
+#include "../ops/activation.h"
+#include "../ops/elementwise.h"
+#include "../ops/norm.h"
+#include "../ops/rows.h"
+
+static GxLinear gx__enter_open_linear(GxContext *g, GxModel *m, int unit, int k, int number, GxLayout layout)
+{
+    const GxUnitSpec *u = gx_unit_spec(m, unit);
+    const char *name = u->pair[k].enter.matrix;
+    const GxTensorUse weight = {name, number, GX_ROLE_WEIGHT, {u->width, u->width}, NULL, NULL, layout, 0, 0, 0},
+                      bias = {name, number, GX_ROLE_BIAS, {u->width, 0}, NULL, NULL, layout, 0, 0, 0};
+    const GxTensorId w = gx_model_tensor(g, m, unit, k, &weight), b = gx_model_tensor(g, m, unit, k, &bias);
+    return gx_model_linear(m, w, 1, b);
+}
+
+void gx_enter_open(GxContext *g, GxModel *m, int unit, int k, int number)
+{
+    const GxEnterSpec *e = &gx_unit_spec(m, unit)->pair[k].enter;
+    const GxLayout con = gx_block_gives(m->mode->methods.con);
+    const GxNormKind kind = e->kind == GX_ENTER_TRANSFORM ? GX_LAYER_NORM : e->norm;
+    GxPair *pair = &m->unit[unit].pair[k];
+    if (e->kind == GX_ENTER_NORM || e->kind == GX_ENTER_TRANSFORM)
+        pair->norm = gx_model_norm(g, m, unit, k, kind, e->norm_name, number, con);
+    if (e->kind == GX_ENTER_TRANSFORM || e->kind == GX_ENTER_POOL)
+        pair->enter = gx__enter_open_linear(g, m, unit, k, number, con);
+}
+
+static void *gx__enter_weight(const GxPass *p, GxTensorId id) { return gx_store_weight(&p->m->store, id); }
+
+// ---- rows ----------------------------------------------------------------------------------------------------------
+
+// Which rows of the stream are wanted here: NULL: all.
+static const int32_t *gx__enter_rows(const GxPass *p, int k)
+{
+    const int is_end = gx_pass_spec(p, k)->con.kind == GX_CON_NOTHING;
+    const int32_t *rows = is_end ? gx_pass_target(p, k)->rows : NULL;
+    return rows ? rows + gx_picked_begin(p, k, p->m->mode->methods.con) : NULL;
+}
+
+// The number of the first row of the stream here.
+static int64_t gx__enter_first(const GxPass *p)
+{
+    return p->m->mode->methods.con == GX_METHOD_SP ? gx_slice_begin(p) : 0;
+}
+
+static GxRows gx__enter_picked(GxPass *p, int k, int64_t n, GxRows x)
+{
+    const int32_t *rows = gx__enter_rows(p, k);
+    if (!rows) return x;
+    const GxRows picked = gx_pass_picked(p, k, p->m->mode->methods.con, n, x.cols);
+    gx_pick_rows(p->g, picked.data, x.data, rows, gx__enter_first(p), n, x.cols, x.dtype);
+    return picked;
+}
+
+// dx += dpicked, row by row; where they are all the rows there are, and the only ones: dx = dpicked.
+static void gx__enter_put(GxPass *p, int k, GxRows dx, GxRows dpicked)
+{
+    const int32_t *rows = gx__enter_rows(p, k);
+    if (rows) gx_add_rows(p->g, dx.data, dpicked.data, rows, gx__enter_first(p), dpicked.rows, dx.cols, dx.dtype);
+    else if (gx_head_writes_dx(p)) gx_copy(p->g, dx.data, dpicked.data, gx_rows_bytes(dx));
+    else gx_add(p->g, dx.data, dx.data, dpicked.data, dx.rows * dx.cols, dx.dtype);
+}
+
+// ---- transform, pool -----------------------------------------------------------------------------------------------
+
+static GxDropout gx__enter_dropout(const GxPass *p, int k)
+{
+    GxDropout d = gx_pass_dropout(p, k, GX_DROPOUT_CON, gx_pass_spec(p, k)->enter.dropout);
+    d.rows = gx__enter_rows(p, k);
+    return d;
+}
+
+static void gx__enter_transform(GxPass *p, int k, GxRows in, GxRows x)
+{
+    const GxPairSlot *s = gx_pass_slot(p, k);
+    const GxEnterSpec *e = &gx_pass_spec(p, k)->enter;
+    const GxPair *pair = gx_pass_pair(p, k);
+    const GxRows before = s->enter[0], behind = s->enter[1];
+    gx_linear_apply(p, &pair->enter, before, x, 0);
+    gx_gelu_forward(p->g, behind.data, before.data, NULL, before.rows, before.cols, gx_gelu_of(e->activation), x.dtype);
+    gx_layer_norm_forward(p->g, in.data, s->mean, s->rstd, behind.data, gx__enter_weight(p, pair->norm.weight),
+                          gx__enter_weight(p, pair->norm.bias), in.rows, in.cols, e->eps, in.dtype);
+}
+
+static void gx__enter_pool(GxPass *p, int k, GxRows in, GxRows x)
+{
+    const GxRows pooled = gx_pass_slot(p, k)->enter[0];
+    const GxDropout d = gx__enter_dropout(p, k);
+    gx_linear_apply(p, &gx_pass_pair(p, k)->enter, pooled, x, 0);
+    gx_tanh_forward(p->g, pooled.data, pooled.data, pooled.rows * pooled.cols, pooled.dtype);
+    gx_dropout(p->g, in.data, pooled.data, in.rows, in.cols, &d, in.dtype);
+}
+
+// d: the gradient of x W^T + b, from that of `in`.
+static void gx__enter_transform_backward(GxPass *p, int k, GxRows d, GxRows din)
+{
+    const GxPairSlot *s = gx_pass_slot(p, k);
+    const GxPair *pair = gx_pass_pair(p, k);
+    int accumulate = 0;
+    float *dw = gx_store_grad(&p->m->store, pair->norm.weight, &accumulate),
+          *db = gx_store_grad(&p->m->store, pair->norm.bias, &accumulate);
+    gx_layer_norm_backward(p->g, d.data, dw, db, din.data, s->enter[1].data, s->mean, s->rstd,
+                           gx__enter_weight(p, pair->norm.weight), d.rows, d.cols, accumulate, d.dtype);
+    gx_gelu_backward(p->g, d.data, NULL, d.data, s->enter[0].data, NULL, d.rows, d.cols,
+                     gx_gelu_of(gx_pass_spec(p, k)->enter.activation), d.dtype);
+}
+
+static void gx__enter_pool_backward(GxPass *p, int k, GxRows d, GxRows din)
+{
+    const GxRows pooled = gx_pass_slot(p, k)->enter[0];
+    const GxDropout drop = gx__enter_dropout(p, k);
+    gx_dropout(p->g, d.data, din.data, d.rows, d.cols, &drop, d.dtype);
+    gx_tanh_backward(p->g, d.data, d.data, pooled.data, d.rows * d.cols, d.dtype);
+}
+
+// ---- enter ---------------------------------------------------------------------------------------------------------
+
+void gx_enter_forward(GxPass *p, int k, GxRows in, GxRows x)
+{
+    GxPairSlot *s = gx_pass_slot(p, k);
+    const GxEnterSpec *e = &gx_pass_spec(p, k)->enter;
+    if (!x.data || !in.rows || s->is_entered) return;
+    gx_pass_at(p, k, GX_AT_NORM);
+    const GxRows picked = gx__enter_picked(p, k, in.rows, x);
+    switch (e->kind) {
+    case GX_ENTER_NORM:
+        gx_rms_norm_forward(p->g, in.data, s->rstd, picked.data, gx__enter_weight(p, gx_pass_pair(p, k)->norm.weight),
+                            in.rows, in.cols, e->eps, in.dtype);
+        break;
+    case GX_ENTER_TRANSFORM: gx__enter_transform(p, k, in, picked); break;
+    case GX_ENTER_POOL: gx__enter_pool(p, k, in, picked); break;
+    default:
+        if (in.data != picked.data) gx_copy(p->g, in.data, picked.data, gx_rows_bytes(in));
+    }
+}
+
+// dx = dx + norm'(din), in one pass where no row is picked; in front of a head that is alone, dx = norm'(din).
+static void gx__enter_norm_backward(GxPass *p, int k, GxRows dx, GxRows din, GxRows x, GxRows picked)
+{
+    const GxTensorId norm = gx_pass_pair(p, k)->norm.weight;
+    const int is_apart = picked.data != x.data;
+    const int is_first = gx_pass_spec(p, k)->con.kind == GX_CON_NOTHING && gx_head_writes_dx(p);
+    int accumulate = 0;
+    float *dw = gx_store_grad(&p->m->store, norm, &accumulate);
+    const GxRows to = is_apart ? gx_pass_picked(p, k, p->m->mode->methods.con, picked.rows, picked.cols) : dx;
+    gx_rms_norm_backward(p->g, to.data, dw, din.data, is_apart || is_first ? NULL : dx.data, picked.data,
+                         gx_pass_slot(p, k)->rstd, gx__enter_weight(p, norm), picked.rows, picked.cols, accumulate,
+                         picked.dtype);
+    if (is_apart) gx__enter_put(p, k, dx, to);
+}
+
+void gx_enter_backward(GxPass *p, int k, GxRows dx, GxRows din, GxRows x)
+{
+    const GxEnterSpec *e = &gx_pass_spec(p, k)->enter;
+    if (!din.data || !din.rows) return;
+    gx_pass_at(p, k, GX_AT_NORM);
+    if (e->kind == GX_ENTER_NOTHING) {
+        gx__enter_put(p, k, dx, din);
+        return;
+    }
+    const GxRows picked = gx__enter_picked(p, k, din.rows, x);
+    if (e->kind == GX_ENTER_NORM) {
+        gx__enter_norm_backward(p, k, dx, din, x, picked);
+        return;
+    }
+    const GxLinear *l = &gx_pass_pair(p, k)->enter;
+    const GxMethod con = p->m->mode->methods.con;
+    const GxRows d = gx_pass_picked(p, k, con, din.rows, din.cols),
+                 dpicked = gx_pass_picked(p, k, con, din.rows, din.cols);
+    if (e->kind == GX_ENTER_TRANSFORM) gx__enter_transform_backward(p, k, d, din);
+    else gx__enter_pool_backward(p, k, d, din);
+    gx_linear_apply_backward_weight(p, l, d, picked);
+    gx_linear_apply_backward_input(p, l, dpicked, d, 0);
+    gx__enter_put(p, k, dx, dpicked);
+}
+#endif

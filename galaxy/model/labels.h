@@ -1,0 +1,133 @@
+// model/labels.h: labels, or numbers, of whole texts as a core: outputs = in W^T + b, and their loss; a pair without a
+// stream that leaves. Its rows are one of each text: the first (BERT) or the last (LLaMA).
+//
+//     CROSS_ENTROPY         one of several labels                          loss: of each row
+//     SQUARED_ERROR         numbers: regression                            sum over the row's outputs
+//     BINARY_CROSS_ENTROPY  each output by itself: several labels at once  sum over the row's outputs
+//
+// The matrix is too small to be split. By TP the ranks of a group have the same rows, and each takes its share of them:
+// losses and gradients are then summands of all, as behind any core by TP. By SP a rank has the rows of its slice.
+#ifndef GX_LABELS_CORE_H
+#define GX_LABELS_CORE_H
+#include "linear.h"
+GX_BEGIN
+extern const GxCore gx_labels;
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_LABELS_CORE_IMPLEMENTED)
+#define GX_LABELS_CORE_IMPLEMENTED
+#include "../comm/comm.h"
+#include "../ops/elementwise.h"
+#include "../ops/loss.h"
+
+static void gx__labels_open(GxContext *g, GxModel *m, int unit, int k, int number)
+{
+    const GxUnitSpec *u = gx_unit_spec(m, unit);
+    const GxCoreSpec *c = &u->pair[k].core;
+    const GxMethod ends = m->mode->methods.ends;
+    const GxLayout layout = gx_block_takes(ends);
+    const int is_shared = ends == GX_METHOD_TP && m->members > 1;
+    const GxTensorUse use = {c->matrix[0], number, GX_ROLE_HEAD, {c->vocab, u->width}, NULL, NULL, layout, 0, 0,
+                             is_shared},
+                      bias = {c->matrix[0], number, GX_ROLE_BIAS, {c->vocab, 0}, NULL, NULL, layout, 0, 0, is_shared};
+    const GxTensorId w = gx_model_tensor(g, m, unit, k, &use),
+                     b = c->has_bias ? gx_model_tensor(g, m, unit, k, &bias) : gx_no_tensor();
+    m->unit[unit].pair[k].linear[0] = gx_model_linear(m, w, 1, b);
+}
+
+static void gx__labels_lay(GxSlotLayer *l, const GxUnitKind *u, int k, int64_t rows, GxPairSlot *s)
+{
+    (void)l, (void)u, (void)k, (void)rows, (void)s; // labels are in the batch
+}
+
+// Which of the target's rows are this rank's work, and where they begin in `in`.
+typedef struct {
+    int64_t first, n, in_first;
+    GxSplit split; // over the tp group; n 1: not shared out
+} GxLabelsShare;
+
+static GxLabelsShare gx__labels_share(const GxPass *p, int k, GxRows in)
+{
+    const GxMethod method = gx_core_method(p, k);
+    GxLabelsShare s;
+    s.split.n = 1, s.first = s.in_first = 0, s.n = in.rows;
+    if (method == GX_METHOD_NONE || p->m->members == 1) return s;
+    s.split = method == GX_METHOD_SP ? *gx_pair_rows(p, k) : gx_split_even(in.rows, p->m->members);
+    s.first = s.split.begin[p->m->member], s.n = gx_split_part(&s.split, p->m->member);
+    s.in_first = method == GX_METHOD_SP ? 0 : s.first;
+    return s;
+}
+
+// losses [n]; doutputs in the outputs' place
+static void gx__labels_loss_of(GxPass *p, int k, float *losses, GxRows outputs, int64_t first, int has_gradient)
+{
+    const GxTarget *t = gx_pass_target(p, k);
+    void *d = has_gradient ? outputs.data : NULL;
+    const int64_t R = outputs.rows, V = outputs.cols;
+    switch (gx_pass_spec(p, k)->core.loss) {
+    case GX_CROSS_ENTROPY:
+        gx_cross_entropy(p->g, losses, d, outputs.data, t->labels + first, R, V, t->scale, outputs.dtype);
+        break;
+    case GX_SQUARED_ERROR:
+        gx_squared_error(p->g, losses, d, outputs.data, t->values + first * V, R, V, t->scale, outputs.dtype);
+        break;
+    default:
+        gx_binary_cross_entropy(p->g, losses, d, outputs.data, t->values + first * V, R, V, t->scale, outputs.dtype);
+    }
+}
+
+// The loss of this rank's share of the rows; with gradients: din (0 for the rows of others), and the matrix's.
+static void gx__labels_loss(GxPass *p, int k, GxRows din, GxRows in, int has_gradient)
+{
+    const GxLinear *l = &gx_pass_pair(p, k)->linear[0];
+    const GxLabelsShare share = gx__labels_share(p, k, in);
+    const GxRows mine = gx_some_rows(in, share.in_first, share.n);
+    if (has_gradient && din.data && share.n < din.rows) gx_zero(p->g, din.data, gx_rows_bytes(din));
+    if (!share.n) return;
+    const GxMethod method = gx_core_method(p, k);
+    const GxRows outputs = gx_pass_picked(p, k, method, share.n, l->out);
+    float *losses = (float *)gx_scratch(p->g, GX_MEM_ACTIVATIONS, 4 * gx_picked_most(p, k, method, share.n));
+    gx_linear_apply(p, l, outputs, mine, 0);
+    gx__labels_loss_of(p, k, losses, outputs, share.first, has_gradient);
+    if (share.split.n > 1 || gx_adds_loss(p, k)) gx_sum(p->g, gx_pass_target(p, k)->loss, losses, share.n, 1);
+    if (!has_gradient) return;
+    gx_linear_apply_backward_input(p, l, gx_some_rows(din, share.in_first, share.n), outputs, 0);
+    gx_linear_apply_backward_weight(p, l, outputs, mine);
+}
+
+// All rows' outputs, on every rank.
+static void gx__labels_outputs(GxPass *p, int k, GxRows in)
+{
+    const GxLinear *l = &gx_pass_pair(p, k)->linear[0];
+    const GxRows all = gx_pass_target(p, k)->logits;
+    const GxLabelsShare share = gx__labels_share(p, k, in);
+    const GxRows own = gx_some_rows(all, share.first, share.n);
+    if (share.n) gx_linear_apply(p, l, own, gx_some_rows(in, share.in_first, share.n), 0);
+    gx_at(p->g, p->unit, "outputs");
+    if (share.split.n > 1) gx_all_gather(p->g, GX_AXIS_TP, &share.split, all.data, own.data, all.cols, all.dtype);
+}
+
+static void gx__labels_forward(GxPass *p, int k, GxRows out, GxRows in)
+{
+    const GxTarget *t = gx_pass_target(p, k);
+    (void)out;
+    if (p->b->is_training) return;
+    if (t->logits.data) gx__labels_outputs(p, k, in);
+    if (t->labels || t->values) gx__labels_loss(p, k, gx_no_rows(), in, 0);
+}
+
+static void gx__labels_backward_input(GxPass *p, int k, GxRows din, GxRows dout, GxRows in)
+{
+    (void)dout;
+    gx__labels_loss(p, k, din, in, 1);
+}
+
+static void gx__labels_backward_weight(GxPass *p, int k, GxRows dout, GxRows in)
+{
+    (void)p, (void)k, (void)dout, (void)in; // done with the loss
+}
+
+const GxCore gx_labels = {gx__labels_open, gx__labels_lay, gx__labels_forward, gx__labels_backward_input,
+                          gx__labels_backward_weight};
+#endif

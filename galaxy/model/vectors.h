@@ -1,0 +1,252 @@
+// model/vectors.h: vectors of whole texts as a core, and how well they find each other; a pair without a stream that
+// leaves, and without a parameter.
+//
+//     v_i  = mean of the rows of text i         target.parts: all of its tokens, or the first alone ([CLS])
+//     u_i  = v_i / |v_i|
+//     s_ij = 20 u_i . u_j                       i: an anchor; j: a candidate, which is any text that is no anchor
+//     loss = sum over i of log(sum_j exp(s_ij)) - s_ip, p: the positive of i
+//
+// (Multiple negatives ranking: Henderson et al. 2017, arXiv:1705.00652; cosines, scaled by 20: sentence-transformers,
+// Reimers and Gurevych 2019, arXiv:1908.10084.) Candidates are those of the same micro-batch on all ranks with other
+// samples: their vectors are gathered, and the gradients that other ranks' anchors give them come back as sums. So the
+// loss of several ranks is that of one with all texts; that of several micro-batches is not, since each has its own
+// candidates. A rank without texts, or without anchors, takes part all the same. A candidate whose text equals that of
+// the positive counts as wrong: it is for the task to keep such apart.
+//
+// By SP a rank has the rows of its slice of T: what it has of each mean is summed over the tp group; then all compute
+// the same, and each the gradients of its own rows. By TP all have all rows, and the first of the group does the work:
+// the gradient is a summand of each, as behind any core by TP. The loss is added by the first of a group.
+//
+// A validation writes v to target.logits, where it asks for that, and adds the loss, unless target.anchors is negative.
+// Memory: [texts, C] and [candidates of all ranks, C] a few times over, and [anchors, candidates]; fp32.
+// Numerics: v is of the model's type, everything behind it fp32: a score near 20 would have 4 digits in bf16.
+#ifndef GX_VECTORS_H
+#define GX_VECTORS_H
+#include "unit.h"
+GX_BEGIN
+extern const GxCore gx_vectors;
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_VECTORS_IMPLEMENTED)
+#define GX_VECTORS_IMPLEMENTED
+#include <string.h>
+#include "../comm/comm.h"
+#include "../ops/elementwise.h"
+#include "../ops/linear.h"
+#include "../ops/loss.h"
+#include "../ops/memory.h"
+#include "../ops/rows.h"
+
+static const float gx__vectors_factor = 20.0f, gx__vectors_eps = 1e-12f;
+
+typedef struct {
+    GxRows v, unit;     // [texts, C]; v in the model's type, all else in fp32
+    float *norm;        // [texts]
+    GxSplit candidates; // of each rank
+    GxRows all;         // [candidates, C]
+    GxRows query;       // [anchors, C]: 20 u
+    GxRows scores;      // [anchors, candidates]; then their gradients
+} GxVectors;
+
+static void gx__vectors_open(GxContext *g, GxModel *m, int unit, int k, int number)
+{
+    (void)g, (void)m, (void)unit, (void)k, (void)number; // no tensors
+}
+
+static void gx__vectors_lay(GxSlotLayer *l, const GxUnitKind *u, int k, int64_t rows, GxPairSlot *s)
+{
+    (void)l, (void)u, (void)k, (void)rows, (void)s; // computed anew in the backward, where it is wanted first
+}
+
+static GxRows gx__vectors_rows(GxPass *p, int64_t rows, int64_t cols)
+{
+    return gx_rows(gx_scratch(p->g, GX_MEM_ACTIVATIONS, 4 * rows * cols), GX_F32, rows, cols);
+}
+
+static void gx__vectors_inside(const GxPass *p) { gx_at(p->g, p->unit, gx_door_name(GX_CORE_VECTORS, GX_INSIDE)); }
+
+// ---- texts ---------------------------------------------------------------------------------------------------------
+
+static int gx__vectors_is_slice(const GxPass *p, int k)
+{
+    return gx_core_method(p, k) == GX_METHOD_SP && p->m->members > 1;
+}
+
+// The position of the first row of `in`.
+static int64_t gx__vectors_first(const GxPass *p, int k)
+{
+    return gx__vectors_is_slice(p, k) ? gx_slice_begin(p) / p->b->B : 0;
+}
+
+static void gx__vectors_mean(GxPass *p, int k, GxVectors *s, GxRows in)
+{
+    const GxTarget *t = gx_pass_target(p, k);
+    const int64_t B = p->b->B;
+    s->v = gx_pass_rows(p, t->n, in.cols);
+    if (!t->n) return;
+    gx_mean_rows_forward(p->g, s->v.data, in.data, t->parts, t->n, in.rows / B, B, gx__vectors_first(p, k), in.cols,
+                         in.dtype);
+    if (!gx__vectors_is_slice(p, k)) return;
+    gx__vectors_inside(p);
+    gx_all_reduce(p->g, GX_AXIS_TP, GX_SUM, s->v.data, t->n * in.cols, in.dtype);
+    gx_pass_at(p, k, GX_AT_CORE);
+}
+
+// din: the gradient of the rows of `in`, from that of v.
+static void gx__vectors_mean_backward(GxPass *p, int k, GxRows din, GxRows dv)
+{
+    const int64_t B = p->b->B;
+    gx_zero(p->g, din.data, gx_rows_bytes(din));
+    if (!dv.rows) return;
+    gx_mean_rows_backward(p->g, din.data, dv.data, gx_pass_target(p, k)->parts, dv.rows, din.rows / B, B,
+                          gx__vectors_first(p, k), din.cols, din.dtype);
+}
+
+static void gx__vectors_normalize(GxPass *p, GxVectors *s)
+{
+    const int64_t n = s->v.rows, C = s->v.cols;
+    s->unit = gx__vectors_rows(p, n, C);
+    s->norm = (float *)gx__vectors_rows(p, n, 1).data;
+    if (!n) return;
+    gx_convert(p->g, s->unit.data, GX_F32, s->v.data, s->v.dtype, n * C);
+    gx_normalize_rows_forward(p->g, s->unit.data, s->norm, s->unit.data, n, C, gx__vectors_eps, GX_F32);
+}
+
+// ---- candidates ----------------------------------------------------------------------------------------------------
+
+// How many of them each rank has. Where nothing computes: as many as there can be.
+static GxSplit gx__vectors_agree(GxPass *p, const GxTarget *t)
+{
+    const int ranks = gx_group_size(p->g, GX_AXIS_DP), me = gx_group_index(p->g, GX_AXIS_DP);
+    int64_t count[GX_MAX_PARTS] = GX_ZERO, most = t->candidates ? t->candidates : ranks * t->n;
+    GxSplit s = gx_split_even(0, (int)gx_min(ranks, GX_MAX_PARTS));
+    if (me < GX_MAX_PARTS) count[me] = t->n - t->anchors;
+    gx__vectors_inside(p);
+    gx_all_reduce(p->g, GX_AXIS_DP, GX_SUM, count, ranks, GX_I64);
+    if (gx_failed(p->g)) return s;
+    if (!p->g->device->computes) count[(me + 1) % ranks] += gx_max(most - count[me], 0);
+    for (int r = 0; r < s.n; r++) s.begin[r + 1] = s.begin[r] + count[r];
+    return s;
+}
+
+static void gx__vectors_gather(GxPass *p, int k, GxVectors *s)
+{
+    const GxTarget *t = gx_pass_target(p, k);
+    const GxRows own = gx_some_rows(s->unit, t->anchors, t->n - t->anchors);
+    s->candidates = gx__vectors_agree(p, t);
+    s->all = own;
+    if (s->candidates.n > 1) {
+        s->all = gx__vectors_rows(p, gx_split_total(&s->candidates), own.cols);
+        gx_all_gather(p->g, GX_AXIS_DP, &s->candidates, s->all.data, own.data, own.cols, GX_F32);
+    }
+    gx_pass_at(p, k, GX_AT_CORE);
+}
+
+// ---- scores, and their loss ----------------------------------------------------------------------------------------
+
+// Anchor i's label is the place of positive i, the i-th of this rank's candidates.
+static int32_t *gx__vectors_labels(GxPass *p, const GxVectors *s)
+{
+    enum { BLOCK = 256 };
+    int32_t some[BLOCK];
+    const int64_t first = s->candidates.begin[gx_group_index(p->g, GX_AXIS_DP)];
+    int32_t *labels = (int32_t *)gx_scratch(p->g, GX_MEM_ACTIVATIONS, 4 * s->query.rows);
+    for (int64_t i = 0; i < s->query.rows; i += BLOCK) {
+        const int64_t n = gx_min(BLOCK, s->query.rows - i);
+        for (int64_t j = 0; j < n; j++) some[j] = (int32_t)(first + i + j);
+        gx_to_device(p->g, labels + i, some, 4 * n);
+    }
+    return labels;
+}
+
+static GxLinearShape gx__vectors_product(const GxVectors *s)
+{
+    return gx_linear_shape(s->query.rows, s->query.cols, s->all.rows, GX_F32);
+}
+
+// scores = query all^T, and their loss; dscores in their place
+static void gx__vectors_score(GxPass *p, int k, GxVectors *s, int has_gradient)
+{
+    const GxTarget *t = gx_pass_target(p, k);
+    s->query = gx__vectors_rows(p, t->anchors, s->unit.cols);
+    if (!t->anchors) return;
+    const GxLinearShape product = gx__vectors_product(s);
+    gx_scale(p->g, s->query.data, s->unit.data, s->query.rows * s->query.cols, gx__vectors_factor, GX_F32);
+    s->scores = gx__vectors_rows(p, t->anchors, s->all.rows);
+    gx_linear_forward(p->g, s->scores.data, s->query.data, s->all.data, NULL, &product);
+    float *losses = (float *)gx__vectors_rows(p, t->anchors, 1).data;
+    gx_cross_entropy(p->g, losses, has_gradient ? s->scores.data : NULL, s->scores.data, gx__vectors_labels(p, s),
+                     t->anchors, s->all.rows, t->scale, GX_F32);
+    if (p->m->member == 0) gx_sum(p->g, t->loss, losses, t->anchors, 1);
+}
+
+// du of this rank's texts: of its anchors, and of its candidates what all ranks' anchors give them.
+static void gx__vectors_score_backward(GxPass *p, int k, const GxVectors *s, GxRows du)
+{
+    const GxTarget *t = gx_pass_target(p, k);
+    const GxLinearShape product = gx__vectors_product(s);
+    const GxRows own = gx_some_rows(du, t->anchors, t->n - t->anchors),
+                 dall = s->candidates.n > 1 ? gx__vectors_rows(p, s->all.rows, du.cols) : own;
+    if (t->anchors) {
+        gx_linear_backward_input(p->g, du.data, s->scores.data, s->all.data, &product); // of 20 u
+        gx_scale(p->g, du.data, du.data, t->anchors * du.cols, gx__vectors_factor, GX_F32);
+        gx_linear_backward_weight(p->g, (float *)dall.data, NULL, s->scores.data, s->query.data, &product);
+    } else if (dall.rows) {
+        gx_zero(p->g, dall.data, gx_rows_bytes(dall));
+    }
+    gx__vectors_inside(p);
+    gx_reduce_scatter(p->g, GX_AXIS_DP, &s->candidates, own.data, dall.data, du.cols, GX_F32);
+    gx_pass_at(p, k, GX_AT_CORE);
+}
+
+// The loss of s->v; with a gradient: that of v, in the model's type.
+static GxRows gx__vectors_loss(GxPass *p, int k, GxVectors *s, int has_gradient)
+{
+    const int64_t n = s->v.rows, C = s->v.cols;
+    gx__vectors_normalize(p, s);
+    gx__vectors_gather(p, k, s);
+    gx__vectors_score(p, k, s, has_gradient);
+    if (!has_gradient) return gx_no_rows();
+    const GxRows du = gx__vectors_rows(p, n, C), dv = gx_pass_rows(p, n, C);
+    gx__vectors_score_backward(p, k, s, du);
+    if (!n) return dv;
+    gx_normalize_rows_backward(p->g, du.data, du.data, s->unit.data, s->norm, n, C, GX_F32);
+    gx_convert(p->g, dv.data, dv.dtype, du.data, GX_F32, n * C);
+    return dv;
+}
+
+// ---- the core ------------------------------------------------------------------------------------------------------
+
+static void gx__vectors_forward(GxPass *p, int k, GxRows out, GxRows in)
+{
+    const GxTarget *t = gx_pass_target(p, k);
+    GxVectors s = GX_ZERO;
+    (void)out;
+    if (p->b->is_training || (t->anchors < 0 && !t->logits.data)) return;
+    gx__vectors_mean(p, k, &s, in);
+    if (t->logits.data && t->n) gx_convert(p->g, t->logits.data, t->logits.dtype, s.v.data, s.v.dtype, t->n * s.v.cols);
+    if (t->anchors >= 0) gx__vectors_loss(p, k, &s, 0);
+}
+
+static void gx__vectors_backward_input(GxPass *p, int k, GxRows din, GxRows dout, GxRows in)
+{
+    GxVectors s = GX_ZERO;
+    (void)dout;
+    if (gx_core_method(p, k) == GX_METHOD_TP && p->m->member) { // the first of the group does the work
+        if (din.data) gx_zero(p->g, din.data, gx_rows_bytes(din));
+        return;
+    }
+    gx__vectors_mean(p, k, &s, in);
+    const GxRows dv = gx__vectors_loss(p, k, &s, 1);
+    if (din.data) gx__vectors_mean_backward(p, k, din, dv);
+}
+
+static void gx__vectors_backward_weight(GxPass *p, int k, GxRows dout, GxRows in)
+{
+    (void)p, (void)k, (void)dout, (void)in; // there is none
+}
+
+const GxCore gx_vectors = {gx__vectors_open, gx__vectors_lay, gx__vectors_forward, gx__vectors_backward_input,
+                           gx__vectors_backward_weight};
+#endif

@@ -1,0 +1,102 @@
+// rows.h: rows by number: picked, added back, averaged over parts of samples, and brought to length one.
+//
+// Rows of a batch are row t*B + b. A rank that holds positions [t_first, t_first + T) of all samples has the rows from
+// t_first*B on, and gives its share of a mean over ranks: the shares' sum is the mean.
+#ifndef GX_OPS_ROWS_H
+#define GX_OPS_ROWS_H
+#include "device.h"
+GX_BEGIN
+
+// y[i,:] = x[rows[i] - first, :]. y [n,C]; rows [n], each minus `first` a row of x. bytes: 2*n*C*size + 4*n
+void gx_pick_rows(GxContext *g, void *y, const void *x, const int32_t *rows, int64_t first, int64_t n, int64_t C,
+                  GxDtype dtype);
+
+// y[rows[i] - first, :] += x[i,:], what gx_pick_rows has for a backward. x [n,C]; rows [n], all different; rows of y
+// that are not named stay as they are. bytes: 3*n*C*size + 4*n; FLOPs: n*C
+void gx_add_rows(GxContext *g, void *y, const void *x, const int32_t *rows, int64_t first, int64_t n, int64_t C,
+                 GxDtype dtype);
+
+// With parts [n][3] = (b, begin, end), column b of the batch and positions [begin, end) of the whole sequence:
+// y[i,:] = 1/(end - begin) * sum of x[(t - t_first)*B + b, :] over the t in [begin,end) and [t_first, t_first + T), in
+// order of t; 0 where there is none. y [n,C], x [T*B,C]. bytes, as though each row of x were in a part:
+// (T*B + n)*C*size + 12*n; FLOPs likewise: T*B*C
+void gx_mean_rows_forward(GxContext *g, void *y, const void *x, const int32_t *parts, int64_t n, int64_t T, int64_t B,
+                          int64_t t_first, int64_t C, GxDtype dtype);
+
+// dx[(t - t_first)*B + b, :] += dy[i,:]/(end - begin) for the same t. Parts of one column do not overlap; rows in no
+// part stay as they are. bytes: (2*T*B + n)*C*size + 12*n; FLOPs: 2*T*B*C
+void gx_mean_rows_backward(GxContext *g, void *dx, const void *dy, const int32_t *parts, int64_t n, int64_t T,
+                           int64_t B, int64_t t_first, int64_t C, GxDtype dtype);
+
+// norm[r] = max(|x[r,:]|, eps), y[r,:] = x[r,:]/norm[r]. x, y [R,C], norm [R] fp32 (kept for the backward; NULL: not
+// wanted). y may be x. bytes: 2*R*C*size; FLOPs: 3*R*C
+void gx_normalize_rows_forward(GxContext *g, void *y, float *norm, const void *x, int64_t R, int64_t C, float eps,
+                               GxDtype dtype);
+
+// dx[r,c] = (dy[r,c] - y[r,c] * sum_j y[r,j]*dy[r,j]) / norm[r]. dx may be dy. Of a row shorter than eps, unless it is
+// zero, this is not quite the derivative, which is dy/eps. bytes: 3*R*C*size; FLOPs: 5*R*C
+void gx_normalize_rows_backward(GxContext *g, void *dx, const void *dy, const void *y, const float *norm, int64_t R,
+                                int64_t C, GxDtype dtype);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_OPS_ROWS_IMPLEMENTED)
+#define GX_OPS_ROWS_IMPLEMENTED
+
+void gx_pick_rows(GxContext *g, void *y, const void *x, const int32_t *rows, int64_t first, int64_t n, int64_t C,
+                  GxDtype dtype)
+{
+    if (!gx_op_check(g, "pick_rows", dtype, n, C)) return;
+    if (gx_op_begin(g, "pick_rows", gx_dims(n, C, 0, 0), 2 * n * C * gx_dtype_size(dtype) + 4 * n, 0))
+        g->device->pick_rows(g, y, x, rows, first, n, C, dtype);
+}
+
+void gx_add_rows(GxContext *g, void *y, const void *x, const int32_t *rows, int64_t first, int64_t n, int64_t C,
+                 GxDtype dtype)
+{
+    if (!gx_op_check(g, "add_rows", dtype, n, C)) return;
+    if (gx_op_begin(g, "add_rows", gx_dims(n, C, 0, 0), 3 * n * C * gx_dtype_size(dtype) + 4 * n, (double)n * C))
+        g->device->add_rows(g, y, x, rows, first, n, C, dtype);
+}
+
+static int gx__mean_rows_check(GxContext *g, const char *name, int64_t n, int64_t T, int64_t B, int64_t C,
+                               GxDtype dtype)
+{
+    return gx_op_check(g, name, dtype, n, C) && gx_op_check(g, name, dtype, T, B);
+}
+
+void gx_mean_rows_forward(GxContext *g, void *y, const void *x, const int32_t *parts, int64_t n, int64_t T, int64_t B,
+                          int64_t t_first, int64_t C, GxDtype dtype)
+{
+    if (!gx__mean_rows_check(g, "mean_rows_forward", n, T, B, C, dtype)) return;
+    if (gx_op_begin(g, "mean_rows_forward", gx_dims(n, T, B, C), (T * B + n) * C * gx_dtype_size(dtype) + 12 * n,
+                    (double)T * B * C))
+        g->device->mean_rows_forward(g, y, x, parts, n, T, B, t_first, C, dtype);
+}
+
+void gx_mean_rows_backward(GxContext *g, void *dx, const void *dy, const int32_t *parts, int64_t n, int64_t T,
+                           int64_t B, int64_t t_first, int64_t C, GxDtype dtype)
+{
+    if (!gx__mean_rows_check(g, "mean_rows_backward", n, T, B, C, dtype)) return;
+    if (gx_op_begin(g, "mean_rows_backward", gx_dims(n, T, B, C), (2 * T * B + n) * C * gx_dtype_size(dtype) + 12 * n,
+                    2.0 * T * B * C))
+        g->device->mean_rows_backward(g, dx, dy, parts, n, T, B, t_first, C, dtype);
+}
+
+void gx_normalize_rows_forward(GxContext *g, void *y, float *norm, const void *x, int64_t R, int64_t C, float eps,
+                               GxDtype dtype)
+{
+    if (!gx_op_check(g, "normalize_rows_forward", dtype, R, C)) return;
+    if (gx_op_begin(g, "normalize_rows_forward", gx_dims(R, C, 0, 0), 2 * R * C * gx_dtype_size(dtype), 3.0 * R * C))
+        g->device->normalize_rows_forward(g, y, norm, x, R, C, eps, dtype);
+}
+
+void gx_normalize_rows_backward(GxContext *g, void *dx, const void *dy, const void *y, const float *norm, int64_t R,
+                                int64_t C, GxDtype dtype)
+{
+    if (!gx_op_check(g, "normalize_rows_backward", dtype, R, C)) return;
+    if (gx_op_begin(g, "normalize_rows_backward", gx_dims(R, C, 0, 0), 3 * R * C * gx_dtype_size(dtype), 5.0 * R * C))
+        g->device->normalize_rows_backward(g, dx, dy, y, norm, R, C, dtype);
+}
+#endif

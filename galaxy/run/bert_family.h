@@ -1,0 +1,189 @@
+// bert_family.h: BERT for the trainer: its options, its config.json, the tasks that it can be trained for.
+//
+// Reading refuses by name what would change the arithmetic and is not built (decoders, cross-attention, relative
+// positions, pruned heads, other activations), and every value of another type. What is not there is what transformers'
+// BertConfig takes for it. null is a value of two members alone: classifier_dropout, where it stands for
+// hidden_dropout_prob, and pad_token_id: no token's row is left out of training; both are -1 as options.
+#ifndef GX_BERT_FAMILY_H
+#define GX_BERT_FAMILY_H
+#include "../io/json_fields.h"
+#include "../model/bert.h"
+#include "family_json.h"
+GX_BEGIN
+
+extern const GxFamily gx_bert;
+
+GxStatus gx_bert_config_read(GxBertConfig *c, const char *path, GxError *err); // resolved
+// wish NULL: masked tokens.
+GxStatus gx_bert_config_write(const GxBertConfig *c, const GxHeadWish *wish, const char *path, GxError *err);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_BERT_FAMILY_IMPLEMENTED)
+#define GX_BERT_FAMILY_IMPLEMENTED
+#include <stdio.h>
+#include <string.h>
+#include "../task/classification.h"
+#include "../task/embedding.h"
+#include "../task/masked_lm.h"
+
+#define GX__BERT_FAMILY_AT(field) offsetof(GxBertConfig, field)
+static const GxField gx__bert_family_options[] = {
+    {"vocab_size", GX_FIELD_INT, GX__BERT_FAMILY_AT(vocab_size), "0",
+     "rows of the embedding; 0: as many as the tokenizer has tokens", "0.."},
+    {"hidden_size", GX_FIELD_INT, GX__BERT_FAMILY_AT(hidden_size), "192", "width of the residual stream", "1.."},
+    {"intermediate_size", GX_FIELD_INT, GX__BERT_FAMILY_AT(intermediate_size), "768", "columns of the MLP", "1.."},
+    {"num_hidden_layers", GX_FIELD_INT, GX__BERT_FAMILY_AT(num_hidden_layers), "4", "layers", "1.."},
+    {"num_attention_heads", GX_FIELD_INT, GX__BERT_FAMILY_AT(num_attention_heads), "6", "heads", "1.."},
+    {"max_position_embeddings", GX_FIELD_INT, GX__BERT_FAMILY_AT(max_position_embeddings), "512", "longest sequence",
+     "1.."},
+    {"type_vocab_size", GX_FIELD_INT, GX__BERT_FAMILY_AT(type_vocab_size), "2",
+     "types of tokens: of the first text, of the second", "1.."},
+    {"pad_token_id", GX_FIELD_INT, GX__BERT_FAMILY_AT(pad_token_id), "0",
+     "the token of padding, whose row of the embedding is not trained by its lookups; -1: none", "-1.."},
+    {"hidden_act", GX_FIELD_STRING, GX__BERT_FAMILY_AT(hidden_act), "gelu",
+     "of the MLP: by the error function, or by tanh as GPT-2 has it", "gelu|gelu_new"},
+    {"hidden_dropout_prob", GX_FIELD_DOUBLE, GX__BERT_FAMILY_AT(hidden_dropout_prob), "0.1",
+     "of what attention and MLP add to the stream, and of the embedding", "0..1"},
+    {"attention_probs_dropout_prob", GX_FIELD_DOUBLE, GX__BERT_FAMILY_AT(attention_probs_dropout_prob), "0.1",
+     "of attention's probabilities", "0..1"},
+    {"classifier_dropout", GX_FIELD_DOUBLE, GX__BERT_FAMILY_AT(classifier_dropout), "-1",
+     "of what enters a classifier; -1: hidden_dropout_prob", "-1..1"},
+    {"layer_norm_eps", GX_FIELD_DOUBLE, GX__BERT_FAMILY_AT(layer_norm_eps), "1e-12", "added to the variance",
+     "1e-30.."},
+    {"initializer_range", GX_FIELD_DOUBLE, GX__BERT_FAMILY_AT(initializer_range), "0.02",
+     "standard deviation of the first weights", "0..1"},
+    {"tie_word_embeddings", GX_FIELD_BOOL, GX__BERT_FAMILY_AT(tie_word_embeddings), "true",
+     "the head for masked tokens is the embedding", NULL},
+};
+enum { GX__BERT_FAMILY_OPTIONS = sizeof gx__bert_family_options / sizeof *gx__bert_family_options };
+
+// ---- config.json ---------------------------------------------------------------------------------------------------
+
+// In these null stands for -1, and a number below 0 for nothing that others would understand.
+static int gx__bert_family_takes_null(const GxField *f)
+{
+    return f->offset == GX__BERT_FAMILY_AT(classifier_dropout) || f->offset == GX__BERT_FAMILY_AT(pad_token_id);
+}
+
+static GxStatus gx__bert_family_refuse_unbuilt(const GxJson *json, const char *path, GxError *err)
+{
+    static const char *const needs[][2] = {{"is_decoder", "false"},
+                                           {"add_cross_attention", "false"},
+                                           {"position_embedding_type", "\"absolute\""},
+                                           {"pruned_heads", "{}"},
+                                           {"quantization_config", "null"}};
+    static const char *const architectures[] = {"BertForMaskedLM",
+                                                "BertForPreTraining",
+                                                "BertForNextSentencePrediction",
+                                                "BertForSequenceClassification",
+                                                "BertModel",
+                                                NULL};
+    GX_TRY(gx_family_check_type(json, "bert", path, err));
+    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
+        GX_TRY(gx_family_need(json, needs[i][0], needs[i][1], path, err));
+    return gx_family_check_architecture(json, architectures, path, err);
+}
+
+static GxStatus gx__bert_family_read_field(GxBertConfig *c, const GxField *f, const GxJson *value, const char *path,
+                                           GxError *err)
+{
+    GxField whole = *f;
+    if (!value) return GX_OK;
+    if (!gx__bert_family_takes_null(f)) return gx_json_take_field(value, f, c, path, GX_ERR_FORMAT, err);
+    whole.allowed = f->type == GX_FIELD_INT ? "0.." : "0..1";
+    if (gx_json_type(value) != GX_JSON_NULL) return gx_json_take_field(value, &whole, c, path, GX_ERR_FORMAT, err);
+    if (f->type == GX_FIELD_INT) *(int64_t *)gx_field_at(f, c) = -1;
+    else *(double *)gx_field_at(f, c) = -1;
+    return GX_OK;
+}
+
+static GxStatus gx__bert_family_read_json(GxBertConfig *c, const GxJson *json, const char *path, GxError *err)
+{
+    if (gx_json_type(json) != GX_JSON_OBJECT)
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s holds %s; expected an object", path, gx_json_type_name(json));
+    GX_TRY(gx__bert_family_refuse_unbuilt(json, path, err));
+    for (int i = 0; i < GX__BERT_FAMILY_OPTIONS; i++) {
+        const GxField *f = &gx__bert_family_options[i];
+        GX_TRY(gx__bert_family_read_field(c, f, gx_json_get(json, f->name), path, err));
+    }
+    return GX_OK;
+}
+
+GxStatus gx_bert_config_read(GxBertConfig *c, const char *path, GxError *err)
+{
+    const GxBertConfig absent = {30522, 768,    3072, 12,  12, 512,   2, // transformers' own defaults
+                                 0,     "gelu", 0.1,  0.1, -1, 1e-12, 0.02, 1};
+    GxError unsound = GX_ZERO;
+    GxJson *json;
+    *c = absent;
+    GX_TRY(gx_json_read(&json, path, GX_CONFIG_JSON_CAP, err));
+    GxStatus status = gx__bert_family_read_json(c, json, path, err);
+    gx_json_free(json);
+    if (status != GX_OK || gx_bert_config_resolve(c, &unsound) == GX_OK) return status;
+    return GX_FAIL(err, gx_error_code(&unsound), "%s: %s", path, unsound.message);
+}
+
+GxStatus gx_bert_config_write(const GxBertConfig *c, const GxHeadWish *wish, const char *path, GxError *err)
+{
+    GxJson *json = gx_json_new_object();
+    gx_family_set_type(json, &gx_bert, wish, err);
+    gx_json_set_fields(json, gx__bert_family_options, GX__BERT_FAMILY_OPTIONS, c, err);
+    if (c->classifier_dropout < 0) gx_json_set(json, "classifier_dropout", gx_json_new_null(), err);
+    if (c->pad_token_id < 0) gx_json_set(json, "pad_token_id", gx_json_new_null(), err);
+    gx_json_set(json, "position_embedding_type", gx_json_new_string("absolute"), err);
+    gx_family_set_labels(json, wish, err);
+    gx_json_set(json, "torch_dtype", gx_json_new_string("float32"), err); // that name 4.x before 4.56 knows, too
+    GxStatus status = gx_error_code(err);
+    if (status == GX_OK) status = gx_json_write(json, path, err);
+    gx_json_free(json);
+    return status;
+}
+
+// ---- the family ----------------------------------------------------------------------------------------------------
+
+static GxStatus gx__bert_family_resolve(void *config, GxError *err)
+{
+    return gx_bert_config_resolve((GxBertConfig *)config, err);
+}
+
+static int64_t *gx__bert_family_vocab_size(void *config) { return &((GxBertConfig *)config)->vocab_size; }
+
+static GxStatus gx__bert_family_read(void *config, const char *path, GxError *err)
+{
+    return gx_bert_config_read((GxBertConfig *)config, path, err);
+}
+
+static GxStatus gx__bert_family_write(const void *config, const GxHeadWish *wish, const char *path, GxError *err)
+{
+    return gx_bert_config_write((const GxBertConfig *)config, wish, path, err);
+}
+
+static const char *gx__bert_family_architecture(const GxHeadWish *wish)
+{
+    if (wish && wish->kind == GX_HEAD_LABELS) return "BertForSequenceClassification";
+    if (wish && wish->kind == GX_HEAD_VECTORS) return "BertModel";
+    return wish && wish->with_pairs ? "BertForPreTraining" : "BertForMaskedLM";
+}
+
+static const GxTask *const gx__bert_family_tasks[] = {&gx_masked_lm, &gx_classification, &gx_embedding_task, NULL};
+
+const GxFamily gx_bert = {
+    "bert",
+    gx__bert_family_options,
+    GX__BERT_FAMILY_OPTIONS,
+    sizeof(GxBertConfig),
+    gx__bert_family_resolve,
+    gx_bert_describe,
+    gx__bert_family_vocab_size,
+    gx__bert_family_read,
+    gx__bert_family_write,
+    gx__bert_family_architecture,
+    NULL,
+    "cls.predictions.*,cls.seq_relationship.*,bert.pooler.*,classifier.*",
+    gx_bert_tensor_name,
+    gx__bert_family_tasks,
+    1, // frames_texts
+};
+#endif

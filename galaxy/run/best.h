@@ -1,0 +1,245 @@
+// best.h: which validation of a run was the best, that its checkpoint stays, and when a run ends early.
+//
+//     --metric_for_best_model NAME     which metric is compared; its task says which way is better, or
+//     --greater_is_better true|false   this does. Without a name it is the loss
+//     --load_best_model_at_end true    the last validation, the sample, and what else a run ends with, are of the best
+//                                      weights
+//     --early_stopping_patience N      ends the run after N validations in a row that are not better, by more than
+//     --early_stopping_threshold X     this, than the best before them
+//
+// Compared are validations on the way (--eval_steps), which are all over the same samples; not the last one, which is
+// over all. With a name, or with --load_best_model_at_end, a validation that is the best so far is saved, whatever
+// --save_steps says; that checkpoint stays, besides the newest of --save_total_limit, and the weights of the last step
+// are compared, too. What is better by less than the threshold is the best all the same, but the run loses patience.
+//
+// The best so far is part of the run's state: it stands in trainer_state.json and in run.json, and a resumed run goes
+// on with it. It begins anew, which is said, where what is compared is another than before, and where the checkpoint
+// that would be loaded is no more.
+//
+// Every rank calls every function; rank 0's numbers are compared, so that all ranks decide alike.
+#ifndef GX_BEST_H
+#define GX_BEST_H
+#include "metrics.h"
+#include "options.h"
+#include "output.h"
+GX_BEGIN
+
+typedef struct GxTrainer GxTrainer; // trainer.h
+
+int gx_best_is_sought(const GxTrainOptions *o); // 1: validations are compared
+int gx_best_is_kept(const GxTrainOptions *o);   // 1: the best one's checkpoint is saved, and stays
+
+GxStatus gx_best_check(const GxTrainer *t, GxError *err); // refuses options without validations to compare
+void gx_best_go_on(GxTrainer *t);                         // with what the checkpoint says that is resumed
+void gx_best_catch_up(GxTrainer *t);                      // the validation that the checkpoint's step was due for
+
+// Compares the validation of this step. 1: it is the best so far, and t->best says so.
+int gx_best_compare(GxTrainer *t, const GxMetric *metric, int n);
+void gx_best_describe(const GxTrainer *t, GxRunInfo *r); // into run.json
+int gx_best_stops(const GxTrainer *t);                   // 1: the run ends here, early
+int gx_best_is_over(const GxTrainer *t);                 // 1: all steps are taken, or the run ends early
+void gx_best_load(GxTrainer *t);                         // at the end, if it is asked for: the best weights
+
+const char *gx_best_text(const GxTrainer *t, char text[100]);                  // "loss 1.2500"
+const char *gx_best_reason(const GxTrainer *t, char text[300]);                // why a run ends early
+GxStatus gx_best_folder(const GxTrainer *t, char path[GX_PATH], GxError *err); // where its weights are
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_BEST_IMPLEMENTED)
+#define GX_BEST_IMPLEMENTED
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "trainer.h"
+
+int gx_best_is_kept(const GxTrainOptions *o) { return o->load_best_model_at_end || o->metric_for_best_model[0]; }
+int gx_best_is_sought(const GxTrainOptions *o) { return gx_best_is_kept(o) || o->early_stopping_patience > 0; }
+int gx_best_stops(const GxTrainer *t)
+{
+    return t->o.early_stopping_patience > 0 && t->best.waits >= t->o.early_stopping_patience;
+}
+int gx_best_is_over(const GxTrainer *t) { return t->step >= t->o.max_steps || gx_best_stops(t); }
+
+// As the task calls it; "eval_loss", as log.jsonl does, is the same.
+static const char *gx__best_name(const GxTrainOptions *o)
+{
+    const char *name = o->metric_for_best_model[0] ? o->metric_for_best_model : "loss";
+    return strncmp(name, "eval_", 5) ? name : name + 5;
+}
+
+GxStatus gx_best_check(const GxTrainer *t, GxError *err)
+{
+    const GxTrainOptions *o = &t->o;
+    const char *asks = o->early_stopping_patience > 0 ? "early_stopping_patience"
+                       : o->load_best_model_at_end    ? "load_best_model_at_end"
+                                                      : "metric_for_best_model";
+    if (!gx_best_is_sought(o) || o->evaluate || o->sample_only) return GX_OK;
+    if (o->eval_steps == 0)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--%s compares validations on the way, and --eval_steps 0 has none; set --eval_steps, to at "
+                       "most --max_steps %ld",
+                       asks, (long)o->max_steps);
+    if (!o->dry_run && t->task->held_out(t->self) == 0)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--%s compares validations, and task %s has no held-out samples to validate on", asks,
+                       t->task->name);
+    return GX_OK;
+}
+
+// ---- a validation --------------------------------------------------------------------------------------------------
+
+static void gx__best_refuse_name(const GxTrainer *t, const GxMetric *metric, int n, GxError *err)
+{
+    char names[600] = "";
+    for (int i = 0; i < n; i++) {
+        const size_t end = strlen(names);
+        snprintf(names + end, sizeof names - end, "%s%s", i ? ", " : "", metric[i].name);
+    }
+    GX_FAIL(err, GX_ERR_ARGUMENT, "--metric_for_best_model is \"%s\"; a validation of task %s says %s",
+            gx__best_name(&t->o), t->task->name, names);
+}
+
+// +1: the larger, the better; -1: the smaller; 0: nobody says.
+static int gx__best_direction(const GxTrainOptions *o, const GxMetric *metric)
+{
+    if (!strcmp(o->greater_is_better, "auto")) return metric->better;
+    return !strcmp(o->greater_is_better, "true") ? 1 : -1;
+}
+
+int gx_best_compare(GxTrainer *t, const GxMetric *metric, int n)
+{
+    GxContext *g = t->g;
+    GxBest *b = &t->best;
+    int i = 0;
+    while (i < n && strcmp(metric[i].name, gx__best_name(&t->o))) i++;
+    if (i == n) gx__best_refuse_name(t, metric, n, &g->error); // on all ranks alike
+    else if (!gx__best_direction(&t->o, &metric[i]))
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                "task %s does not say whether a larger %s is better; say --greater_is_better true or false",
+                t->task->name, metric[i].name);
+    if (gx_failed(g)) return 0;
+    double value = metric[i].value;
+    gx_at(g, -1, "best");
+    gx_broadcast(g, GX_AXIS_ALL, 0, &value, 1, GX_F64);
+    if (gx_failed(g)) return 0;
+    t->best_format = metric[i].format;
+    const double gain = gx__best_direction(&t->o, &metric[i]) * (value - b->metric);
+    const int is_best = isfinite(value) && (!b->step || gain > 0);
+    b->waits = is_best && (!b->step || gain > t->o.early_stopping_threshold) ? 0 : b->waits + 1;
+    b->validated = t->step;
+    if (!is_best) return 0;
+    b->metric = value, b->step = t->step;
+    b->checkpoint[0] = 0;
+    return 1;
+}
+
+void gx_best_describe(const GxTrainer *t, GxRunInfo *r)
+{
+    r->best_metric = t->best.metric, r->best_step = t->best.step;
+    snprintf(r->best_checkpoint, sizeof r->best_checkpoint, "%s", t->best.checkpoint);
+}
+
+// ---- going on ------------------------------------------------------------------------------------------------------
+
+// What is compared now that was not compared then; "eval_windows": means over other samples are others. NULL: nothing.
+static const char *gx__best_changed(const GxTrainer *t)
+{
+    const GxTrainOptions *o = &t->o;
+    GxTrainOptions then = *o;
+    const GxJson *metric = gx_json_get(t->resume.args, "metric_for_best_model"),
+                 *greater = gx_json_get(t->resume.args, "greater_is_better"),
+                 *windows = gx_json_get(t->resume.args, "eval_windows");
+    if (metric) snprintf(then.metric_for_best_model, sizeof then.metric_for_best_model, "%s", gx_json_string(metric));
+    if (strcmp(gx__best_name(&then), gx__best_name(o))) return "metric_for_best_model";
+    if (greater && strcmp(gx_json_string(greater), o->greater_is_better)) return "greater_is_better";
+    return windows && gx_json_int(windows) != o->eval_windows ? "eval_windows" : NULL;
+}
+
+GxStatus gx_best_folder(const GxTrainer *t, char path[GX_PATH], GxError *err)
+{
+    if (!t->resume.folder[0] || t->best.step != t->resume.state.step)
+        return gx_checkpoint_path(path, t->o.output_dir, t->best.step, err);
+    snprintf(path, GX_PATH, "%s", t->resume.folder); // which may lie elsewhere
+    return GX_OK;
+}
+
+static int gx__best_is_there(const GxTrainer *t)
+{
+    char folder[GX_PATH], manifest[GX_PATH];
+    GxError ignored = GX_ZERO;
+    return gx_best_folder(t, folder, &ignored) == GX_OK &&
+           gx_path_join(manifest, folder, GX_MANIFEST, &ignored) == GX_OK && gx_path_is_file(manifest);
+}
+
+void gx_best_go_on(GxTrainer *t)
+{
+    const GxBest none = GX_ZERO;
+    t->best = t->resume.state.best;
+    if (!gx_best_is_sought(&t->o)) t->best = none;
+    if (!t->best.validated) return;
+    const char *changed = gx__best_changed(t);
+    int64_t is_there = !gx_best_is_kept(&t->o) || !t->best.step || gx__best_is_there(t);
+    gx_at(t->g, -1, "best");
+    gx_broadcast(t->g, GX_AXIS_ALL, 0, &is_there, 1, GX_I64);
+    if (!changed && is_there) return;
+    if (gx_trainer_is_first(t) && changed)
+        gx_log(&t->g->log, GX_LOG_WARNING,
+               "%s is another than before: the best validation is looked for anew from here", changed);
+    else if (gx_trainer_is_first(t))
+        gx_log(&t->g->log, GX_LOG_WARNING,
+               "the checkpoint of the best validation so far, of step %ld, is not in %s: the best is looked for anew "
+               "from here",
+               (long)t->best.step, t->o.output_dir);
+    t->best = none;
+}
+
+// A signal has cut it short, or the run was to end there.
+void gx_best_catch_up(GxTrainer *t)
+{
+    const GxTrainOptions *o = &t->o;
+    const int is_last = t->step == o->max_steps;
+    if (!gx_best_is_sought(o) || !t->resume.folder[0] || t->step == 0 || t->best.validated == t->step) return;
+    if (is_last ? gx_best_is_kept(o) : t->step % o->eval_steps == 0) gx_trainer_validate(t);
+}
+
+// ---- the end -------------------------------------------------------------------------------------------------------
+
+const char *gx_best_text(const GxTrainer *t, char text[100])
+{
+    if (t->best_format) snprintf(text, 100, t->best_format, t->best.metric);
+    else snprintf(text, 100, "%.60s %g", gx__best_name(&t->o), t->best.metric);
+    return text;
+}
+
+const char *gx_best_reason(const GxTrainer *t, char text[300])
+{
+    char by[60] = "";
+    if (t->o.early_stopping_threshold > 0) snprintf(by, sizeof by, " by more than %g", t->o.early_stopping_threshold);
+    snprintf(text, 300, "%ld validation%s in a row without a better %.100s%s (--early_stopping_patience %ld)",
+             (long)t->best.waits, t->best.waits == 1 ? "" : "s", gx__best_name(&t->o), by,
+             (long)t->o.early_stopping_patience);
+    return text;
+}
+
+void gx_best_load(GxTrainer *t)
+{
+    GxContext *g = t->g;
+    char folder[GX_PATH] = "";
+    GxError torn = GX_ZERO;
+    if (!t->o.load_best_model_at_end || gx_failed(g) || !t->best.step || t->best.step == t->step) return;
+    int64_t is_whole = gx_best_folder(t, folder, &torn) == GX_OK && gx_trainer_is_first(t) &&
+                       gx_folder_verify(folder, 1, &torn) == GX_OK;
+    gx_at(g, -1, "best");
+    gx_broadcast(g, GX_AXIS_ALL, 0, &is_whole, 1, GX_I64);
+    if (gx_failed(g)) return;
+    if (is_whole) {
+        gx_checkpoint_load_weights(g, &t->model, folder);
+        t->weights_of = t->best.step;
+    } else if (gx_trainer_is_first(t))
+        gx_log(&g->log, GX_LOG_WARNING,
+               "the best weights, of step %ld, cannot be loaded; what comes is of the last ones: %s",
+               (long)t->best.step, torn.message);
+}
+#endif

@@ -1,0 +1,848 @@
+// task/classification.h: labels of texts, or of pairs of texts: one of several, several at once, or a number; on top of
+// a BERT (from the row of [CLS]) or of a LLaMA (from the row of the last token).
+//
+//     ./train_bert --task classification --model bert --train_data train.tsv --validation_data validation.tsv
+//     ./train_bert --task classification --model out/checkpoint-500 --predict new.tsv --predictions new.labels.jsonl
+//
+// Files: io/records.h, columns text, text2 (if there is one) and label. Without --validation_data a hash of each record
+// says whether it is held out (labelled_texts.h).
+//
+// problem_type, in this order: the option; what the model's config.json says; of the labels, a number to predict where
+// all are numbers and one has a decimal point (0.0, 2.5), else one label of several. Several labels per text ("sport,
+// politics") are never guessed: --problem_type multi_label_classification.
+// Labels, in this order: --labels a,b,c; those of the model, where its config.json has a head for them, unless they are
+// LABEL_0, LABEL_1, … and the data have as many of their own; the distinct ones of the training data, sorted. A label
+// of the validation that is none of these is an error; one that never occurs in training, a warning.
+//
+// Texts share columns of the batch without seeing each other (text_batch.h), so a batch of 8 samples x 128 tokens has
+// 8 texts or more: --pack_texts false gives each its own. The loss is a mean over labels (of several outputs: over
+// texts * outputs, as transformers'), wherever they are. In a validation all ranks' outputs are gathered, so metrics
+// (predictions.h) are the same for every arrangement of ranks. Over a part of the held-out samples (--eval_windows)
+// they are of a random part of the texts; with --group_column, of whole groups.
+//
+// Without a tokenizer or a model to bring one, tokens are bytes. A LLaMA reads a text without [CLS] and [SEP] if its
+// tokenizer has none; between two texts is then a newline.
+//
+// Each machine has files of its own, which must be the same: ranks agree on hashes of them.
+#ifndef GX_CLASSIFICATION_H
+#define GX_CLASSIFICATION_H
+#include "../io/model_labels.h"
+#include "labelled_texts.h"
+#include "predictions.h"
+#include "task.h"
+#include "text_batch.h"
+#include "text_tokenizer.h"
+GX_BEGIN
+
+typedef struct {
+    // options
+    char train_data[GX_PATH], validation_data[GX_PATH], tokenizer_path[GX_PATH], predict[GX_PATH], predictions[GX_PATH];
+    double validation_fraction;
+    char text_column[GX_FIELD_TEXT], text2_column[GX_FIELD_TEXT], label_column[GX_FIELD_TEXT],
+        group_column[GX_FIELD_TEXT];
+    char problem_type[GX_FIELD_TEXT], labels_option[GX_FIELD_TEXT];
+    int pack_texts, baseline_regression;
+    // what it goes on with
+    int64_t texts_n, texts_hash, labels_hash;
+    char problem_name[GX_FIELD_TEXT], tokenizer_name[GX_FIELD_TEXT];
+    // what is open
+    GxTokenizer tokenizer;
+    GxProblem problem;
+    GxLabels labels;
+    int outputs;
+    GxTextFile file[2]; // of training; of a validation, or to predict
+    GxTexts train, held_out;
+    int has_labels; // held_out has
+    GxHeadWish wish;
+    // batches
+    int64_t T;
+    GxDtype dtype;
+    int is_causal;         // the row of the last token is the text's
+    GxTextLayout layout;   // of all batches
+    GxTextPacking packing; // of the training texts
+    int64_t *order;        // [held_out.n] held-out texts, column by column
+    int64_t *begin;        // [columns + 1] where in `order` a column's begin
+    int64_t columns;
+    int32_t *types; // [T]
+    // what is predicted
+    GxPredictions predicted;
+    void *outputs_twin; // of one batch, in the host's memory
+    float *wide;        // [outputs]
+    GxBatch one;        // of a sample
+    void *one_block, *one_twin;
+    int64_t one_bytes;
+} GxClassification;
+
+extern const GxTask gx_classification; // its self is a GxClassification
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_CLASSIFICATION_IMPLEMENTED)
+#define GX_CLASSIFICATION_IMPLEMENTED
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "../base/dtype.h"
+#include "../comm/comm.h"
+#include "../ops/memory.h"
+#include "bag_of_words.h"
+
+#define GX__CLASSIFICATION_AT(field) offsetof(GxClassification, field)
+static const GxField gx__classification_options[] = {
+    {"train_data", GX_FIELD_PATH, GX__CLASSIFICATION_AT(train_data), "data/bert/pos/train.tsv",
+     "labelled texts, .tsv or .jsonl (make data-bert makes the default ones)", NULL},
+    {"validation_data", GX_FIELD_PATH, GX__CLASSIFICATION_AT(validation_data), "",
+     "labelled texts that are held out; none: a part of train_data", NULL},
+    {"validation_fraction", GX_FIELD_DOUBLE, GX__CLASSIFICATION_AT(validation_fraction), "0.05",
+     "which part of train_data is held out, where validation_data has no file; 0: nothing is", "0..0.9"},
+    {"text_column", GX_FIELD_STRING, GX__CLASSIFICATION_AT(text_column), "text", "column of the texts", NULL},
+    {"text2_column", GX_FIELD_STRING, GX__CLASSIFICATION_AT(text2_column), "text2",
+     "column of the second text of a pair; where there is no text2, texts are single", NULL},
+    {"label_column", GX_FIELD_STRING, GX__CLASSIFICATION_AT(label_column), "label", "column of the labels", NULL},
+    {"group_column", GX_FIELD_STRING, GX__CLASSIFICATION_AT(group_column), "",
+     "column by which texts are candidates for one answer: they are ranked", NULL},
+    {"problem_type", GX_FIELD_STRING, GX__CLASSIFICATION_AT(problem_type), "auto",
+     "auto: the model's, or what labels look like: numbers with a decimal point are predicted, others chosen from",
+     "auto|" GX_PROBLEM_NAMES},
+    {"labels", GX_FIELD_STRING, GX__CLASSIFICATION_AT(labels_option), "",
+     "a,b,c: the labels in their order; none: the model's, or those of the training data, sorted", NULL},
+    {"tokenizer", GX_FIELD_PATH, GX__CLASSIFICATION_AT(tokenizer_path), "",
+     "folder with tokenizer.json or vocab.txt; none: the model's", NULL},
+    {"pack_texts", GX_FIELD_BOOL, GX__CLASSIFICATION_AT(pack_texts), "true",
+     "several texts share a sample's tokens, without seeing each other", NULL},
+    {"predict", GX_FIELD_PATH, GX__CLASSIFICATION_AT(predict), "",
+     "say what the model of --resume or --model makes of this file's texts, and stop; it needs no labels", NULL},
+    {"predictions", GX_FIELD_PATH, GX__CLASSIFICATION_AT(predictions), "predictions.jsonl",
+     "where predict says it: a new file, .jsonl or .tsv", NULL},
+    {"baseline_regression", GX_FIELD_BOOL, GX__CLASSIFICATION_AT(baseline_regression), "false",
+     "at the start, also a logistic regression on tokens, to compare with", NULL},
+};
+static const char *const gx__classification_own[] = {"train_data", "validation_data", "tokenizer",
+                                                     "predict",    "predictions",     NULL};
+static const GxField gx__classification_identity[] = {
+    {"problem_type", GX_FIELD_STRING, GX__CLASSIFICATION_AT(problem_name), NULL, "what is learned", NULL},
+    {"labels_hash", GX_FIELD_INT, GX__CLASSIFICATION_AT(labels_hash), NULL, "of the labels in their order", NULL},
+    {"texts", GX_FIELD_INT, GX__CLASSIFICATION_AT(texts_n), NULL, "that are trained on", "0.."},
+    {"texts_hash", GX_FIELD_INT, GX__CLASSIFICATION_AT(texts_hash), NULL, "of their tokens and labels", NULL},
+    {"tokenizer", GX_FIELD_STRING, GX__CLASSIFICATION_AT(tokenizer_name), NULL, "which ids the texts have", NULL},
+};
+
+enum { GX__CLASSIFICATION_TOKENS_PER_TEXT = 8 }; // columns are planned for no more texts than T / 8
+
+// ---- the model's head ----------------------------------------------------------------------------------------------
+
+// What config.json says of the head that a model has: rank 0 looks, all are told.
+typedef struct {
+    int32_t n, problem; // n 0: it has none for labels
+    int32_t is_named;   // not LABEL_0, LABEL_1, …
+    int32_t is_typed;   // it says which problem it is for
+    char name[GX_LABELS_MOST][GX_LABEL_BYTES + 1];
+} gx__ClassificationHead;
+
+static GxStatus gx__classification_read_head(gx__ClassificationHead *h, const char *model, GxError *err)
+{
+    GxModelLabels m;
+    char plain[24];
+    const GxStatus status = gx_labels_read(&m, model, err);
+    if (status == GX_OK && m.is_classifier) {
+        h->n = m.labels.n, h->is_typed = m.problem_type[0] != 0;
+        h->problem = m.problem_type[0] ? gx_problem_find(m.problem_type)
+                     : h->n == 1       ? GX_PROBLEM_REGRESSION
+                                       : GX_PROBLEM_SINGLE;
+    }
+    for (int32_t i = 0; i < h->n; i++) {
+        snprintf(plain, sizeof plain, "LABEL_%d", i);
+        snprintf(h->name[i], sizeof h->name[i], "%s", m.labels.name[i]);
+        h->is_named |= strcmp(h->name[i], plain) != 0;
+    }
+    gx_model_labels_close(&m);
+    return status;
+}
+
+static GxStatus gx__classification_ask_model(GxContext *g, gx__ClassificationHead *h, const char *model)
+{
+    memset(h, 0, sizeof *h);
+    if (model[0]) gx__classification_read_head(h, model, &g->error);
+    gx_at(g, -1, "agree");
+    gx_broadcast(g, GX_AXIS_ALL, 0, h, (int64_t)sizeof *h, GX_U8); // of a context that has failed: tells the others
+    return gx_status(g);
+}
+
+// ---- labels --------------------------------------------------------------------------------------------------------
+
+static GxLabelKind gx__classification_kind(const GxClassification *c)
+{
+    return c->problem == GX_PROBLEM_MULTI ? GX_LABEL_SEVERAL : GX_LABEL_CLASS;
+}
+
+// "a, b,c"
+static GxStatus gx__classification_labels_of_option(GxClassification *c, GxError *err)
+{
+    char list[GX_FIELD_TEXT];
+    const char *name[GX_FIELD_TEXT];
+    int n = 0;
+    snprintf(list, sizeof list, "%s", c->labels_option);
+    for (char *at = list, *next; at; at = next) {
+        next = strchr(at, ',');
+        char *end = next ? next : at + strlen(at);
+        if (next) *next++ = 0;
+        at += strspn(at, " ");
+        while (end > at && end[-1] == ' ') *--end = 0;
+        name[n++] = at;
+    }
+    return gx_labels_set(&c->labels, name, n, gx__classification_kind(c), "--labels", err);
+}
+
+static GxStatus gx__classification_labels_of_head(GxClassification *c, const gx__ClassificationHead *h, GxError *err)
+{
+    const char *name[GX_LABELS_MOST];
+    for (int32_t i = 0; i < h->n; i++) name[i] = h->name[i];
+    return gx_labels_set(&c->labels, name, h->n, gx__classification_kind(c), "the model's config.json", err);
+}
+
+static GxStatus gx__classification_labels_of_data(GxClassification *c, const GxTextFile *f, GxError *err)
+{
+    return gx_labels_make(&c->labels, &f->records, f->label, gx__classification_kind(c), err);
+}
+
+// A head that was trained has its labels in an order. Other names for them are the user's matter; the same ones in
+// another order would turn its answers round.
+static GxStatus gx__classification_refuse_reordered(const GxClassification *c, const gx__ClassificationHead *h,
+                                                    GxError *err)
+{
+    for (int32_t i = 0; i < h->n && h->is_named && c->labels_option[0]; i++)
+        for (int32_t j = 0; j < h->n; j++)
+            if (i != j && !strcmp(c->labels.name[i], h->name[j]))
+                return GX_FAIL(err, GX_ERR_ARGUMENT,
+                               "--labels has \"%.60s\" as number %d, but it is number %d of the model's head: leave "
+                               "--labels out, or name them in the head's order (id2label of its config.json)",
+                               h->name[j], i, j);
+    return GX_OK;
+}
+
+// f: NULL: no file is there.
+static GxStatus gx__classification_choose_labels(GxClassification *c, const gx__ClassificationHead *h,
+                                                 const GxTextFile *f, GxError *err)
+{
+    const int has_file = f && f->label >= 0;
+    if (c->labels_option[0]) GX_TRY(gx__classification_labels_of_option(c, err));
+    if (!c->labels_option[0] && has_file && (!h->n || !h->is_named))
+        GX_TRY(gx__classification_labels_of_data(c, f, err));
+    if (h->n && !c->labels_option[0] && !h->is_named && c->labels.n != h->n) gx_labels_close(&c->labels);
+    if (h->n && !c->labels.n) GX_TRY(gx__classification_labels_of_head(c, h, err));
+    c->outputs = c->labels.n ? c->labels.n : 2; // of a dry run without data
+    if (h->n && h->n != c->outputs)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--labels names %d, but the model has a head for %d (%s%s%s%s): name as many, or leave --labels "
+                       "out, or take a model without such a head",
+                       c->outputs, h->n, h->name[0], h->n > 1 ? ", " : "", h->n > 1 ? h->name[1] : "",
+                       h->n > 2 ? ", ..." : "");
+    GX_TRY(gx__classification_refuse_reordered(c, h, err));
+    if (c->problem == GX_PROBLEM_SINGLE && c->outputs == 1)
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "there is one label, \"%s\": nothing is to be chosen; give texts with other labels, too, or name "
+            "those with --labels",
+            c->labels.name[0]);
+    return GX_OK;
+}
+
+// What is learned: the option's word, the model's, the data's.
+static GxStatus gx__classification_choose_problem(GxClassification *c, const gx__ClassificationHead *h, GxError *err)
+{
+    c->problem = gx_problem_find(c->problem_type);
+    if (!c->problem) c->problem = (GxProblem)h->problem;
+    const int is_other_kind = (c->problem == GX_PROBLEM_REGRESSION) != (h->problem == GX_PROBLEM_REGRESSION),
+              is_other = h->is_typed && (int32_t)c->problem != h->problem;
+    if (!h->n || (!is_other_kind && !is_other)) return GX_OK;
+    return GX_FAIL(
+        err, GX_ERR_ARGUMENT,
+        "--problem_type is %s, but the model has a head for %s: leave it out, or take a model without such a "
+        "head",
+        gx_problem_name(c->problem), gx_problem_name((GxProblem)h->problem));
+}
+
+// ---- files ---------------------------------------------------------------------------------------------------------
+
+static GxStatus gx__classification_open_file(GxClassification *c, int k, const char *path, int may_lack_labels,
+                                             GxError *err)
+{
+    const GxTextColumns columns = {c->text_column, c->text2_column, c->label_column, c->group_column};
+    if (k == 0 && access(path, F_OK) != 0 && errno == ENOENT)
+        return GX_FAIL(err, GX_ERR_IO,
+                       "cannot open %s: %s; `make data-bert` makes data/bert/pos/train.tsv, which is the default, and "
+                       "--train_data FILE takes another",
+                       path, strerror(ENOENT));
+    return gx_text_file_open(&c->file[k], path, &columns, c->problem, may_lack_labels, err);
+}
+
+// Which files are needed. Where nothing is trained and the labels are known, that of the training is not, unless a part
+// of it is held out.
+static GxStatus gx__classification_open_files(GxContext *g, GxClassification *c, const gx__ClassificationHead *h,
+                                              const GxTaskSetup *setup)
+{
+    GxError *err = &g->error;
+    const int knows = c->problem && (c->problem == GX_PROBLEM_REGRESSION || h->n || c->labels_option[0]);
+    if (setup->is_dry && (access(c->train_data, F_OK) != 0 || c->predict[0])) return GX_OK;
+    if (c->predict[0] && !h->n)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--predict %s: the model has no head for labels (its config.json names no "
+                       "...ForSequenceClassification): train one first",
+                       c->predict);
+    if (c->predict[0]) return gx__classification_open_file(c, 1, c->predict, 1, err);
+    if (!setup->only_shows || !c->validation_data[0] || !knows)
+        GX_TRY(gx__classification_open_file(c, 0, c->train_data, 0, err));
+    if (!c->problem) c->problem = gx_text_file_problem(&c->file[0]);
+    if (c->validation_data[0] && !setup->is_dry) GX_TRY(gx__classification_open_file(c, 1, c->validation_data, 0, err));
+    if (c->file[0].records.n && c->file[1].records.n && (c->file[0].text2 < 0) != (c->file[1].text2 < 0))
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s has %s, %s has not: pairs of texts are expected in both, or in neither",
+                       c->file[c->file[0].text2 < 0].records.path, c->text2_column,
+                       c->file[c->file[0].text2 >= 0].records.path);
+    return GX_OK;
+}
+
+static int64_t gx__classification_hash_labels(const GxClassification *c)
+{
+    uint64_t hash = GX_HASH_START;
+    for (int i = 0; i < c->labels.n; i++)
+        hash = gx_hash(hash, c->labels.name[i], (int64_t)strlen(c->labels.name[i]) + 1);
+    return (int64_t)hash;
+}
+
+static GxStatus gx__classification_agree(GxContext *g, const GxClassification *c)
+{
+    const char *const what[] = {c->predict[0] ? c->predict : c->validation_data, c->train_data, "the list of labels",
+                                "the presence of --predict"};
+    const int64_t mine[] = {(int64_t)c->file[1].records.hash, (int64_t)c->file[0].records.hash, c->labels_hash,
+                            c->predict[0] != 0};
+    int64_t first[4];
+    memcpy(first, mine, sizeof mine);
+    gx_at(g, -1, "agree");
+    gx_broadcast(g, GX_AXIS_ALL, 0, first, 4, GX_I64);
+    GX_TRY(gx_status(g));
+    for (int i = 3; i >= 0; i--)
+        if (mine[i] != first[i])
+            return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                           "rank %d: %s is not the same here as on rank 0; all ranks need the same: copy rank 0's",
+                           g->rank, what[i]);
+    return GX_OK;
+}
+
+// ---- texts ---------------------------------------------------------------------------------------------------------
+
+static GxStatus gx__classification_open_part(GxContext *g, GxClassification *c, GxTexts *t, int file, GxTextsPart part)
+{
+    GxError *err = &g->error;
+    GX_TRY(gx_texts_open(t, &c->file[file], part, c->validation_fraction, err));
+    if (c->file[file].label >= 0) GX_TRY(gx_texts_label(t, c->problem, &c->labels, err));
+    return gx_texts_tokenize(t, &c->tokenizer, c->T, gx_threads(g), err);
+}
+
+static int64_t gx__classification_most(const GxClassification *c) // texts of a column
+{
+    return c->pack_texts ? gx_max(1, c->T / GX__CLASSIFICATION_TOKENS_PER_TEXT) : 1;
+}
+
+// Held-out texts one behind the other, groups whole, in an order that a sorted file does not show through: whatever
+// part of the columns a validation sees is a random one.
+static void gx__classification_order_held_out(GxClassification *c, int64_t *texts_of, int64_t units)
+{
+    const GxTexts *t = &c->held_out;
+    const int64_t *group = c->predicted.group;
+    int64_t at = 0;
+    for (int64_t u = 0; u <= units; u++) texts_of[u] = 0;
+    for (int64_t i = 0; i < t->n; i++) texts_of[group ? group[i] : i]++;
+    for (int64_t u = 0; u < units; u++) { // where each unit's texts begin
+        const int64_t unit = gx_permute(0, 0, units, u), n = texts_of[unit];
+        texts_of[unit] = at, at += n;
+    }
+    for (int64_t i = 0; i < t->n; i++) c->order[texts_of[group ? group[i] : i]++] = i;
+}
+
+static GxStatus gx__classification_lay_held_out(GxClassification *c, GxError *err)
+{
+    const GxTexts *t = &c->held_out;
+    const int64_t units = c->predicted.group ? c->predicted.groups : t->n;
+    int64_t *texts_of = (int64_t *)malloc((size_t)(units + 1) * sizeof *texts_of), tokens = 0;
+    c->order = (int64_t *)malloc((size_t)t->n * sizeof *c->order);
+    c->begin = (int64_t *)malloc((size_t)(t->n + 1) * sizeof *c->begin);
+    if (!texts_of || !c->order || !c->begin) {
+        free(texts_of);
+        return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the order of %ld texts", (long)t->n);
+    }
+    gx__classification_order_held_out(c, texts_of, units);
+    free(texts_of);
+    for (int64_t i = 0; i < t->n; i++) { // next-fit
+        const int64_t n = t->length[c->order[i]];
+        const int is_full = tokens + n > c->T || (i > 0 && i - c->begin[c->columns - 1] == gx__classification_most(c));
+        if (i == 0 || is_full) c->begin[c->columns++] = i, tokens = 0;
+        tokens += n;
+    }
+    c->begin[c->columns] = t->n;
+    return GX_OK;
+}
+
+static uint64_t gx__classification_hash_texts(const GxTexts *t, int64_t outputs)
+{
+    uint64_t hash = GX_HASH_START;
+    for (int64_t i = 0; i < t->n; i++) {
+        hash = gx_hash(hash, t->ids[i], t->length[i] * (int64_t)sizeof **t->ids);
+        hash = gx_hash(hash, &t->second[i], sizeof t->second[i]);
+        if (t->label) hash = gx_hash(hash, &t->label[i], sizeof t->label[i]);
+        if (t->number) hash = gx_hash(hash, &t->number[i], sizeof t->number[i]);
+        if (t->has) hash = gx_hash(hash, t->has + i * outputs, outputs);
+    }
+    return hash;
+}
+
+static void gx__classification_warn(GxContext *g, const GxClassification *c)
+{
+    char names[200] = "";
+    int never = 0;
+    if (g->rank != 0 || c->problem == GX_PROBLEM_REGRESSION) return;
+    for (int l = 0; l < c->outputs; l++) {
+        const size_t at = strlen(names);
+        if (c->train.count[l]) continue;
+        snprintf(names + at, sizeof names - at, "%s%s", never++ ? ", " : "", c->labels.name[l]);
+    }
+    if (!never) return;
+    if (strlen(names) == sizeof names - 1) gx_text_mark_cut(names, sizeof names);
+    gx_log(&g->log, GX_LOG_WARNING, "%s: %d of %d labels never occur in what is trained on, and cannot be learned: %s",
+           c->train_data, never, c->outputs, names);
+}
+
+static GxStatus gx__classification_open_texts(GxContext *g, GxClassification *c, const GxTaskSetup *setup)
+{
+    GxError *err = &g->error;
+    const int has_file = c->file[1].records.n > 0, is_split = !has_file && c->validation_fraction > 0;
+    if (!setup->only_shows) {
+        GX_TRY(gx__classification_open_part(g, c, &c->train, 0, is_split ? GX_TEXTS_TRAINING : GX_TEXTS_ALL));
+        GX_TRY(gx_text_packing_open(&c->packing, c->train.length, c->train.n, c->T, gx__classification_most(c), err));
+        c->texts_n = c->train.n;
+        c->texts_hash = (int64_t)gx__classification_hash_texts(&c->train, c->outputs);
+        gx__classification_warn(g, c);
+    }
+    if (!has_file && !is_split) return GX_OK;
+    GX_TRY(gx__classification_open_part(g, c, &c->held_out, has_file, is_split ? GX_TEXTS_HELD_OUT : GX_TEXTS_ALL));
+    c->has_labels = c->held_out.label || c->held_out.has || c->held_out.number;
+    GX_TRY(gx_predictions_open(&c->predicted, &c->held_out, c->problem, &c->labels, err));
+    return gx__classification_lay_held_out(c, err);
+}
+
+// ---- opening -------------------------------------------------------------------------------------------------------
+
+// A piece of each text must fit between [CLS] and [SEP].
+static GxStatus gx__classification_check_room(const GxClassification *c, const GxTaskSetup *setup, GxError *err)
+{
+    int pairs = 0;
+    for (int k = 0; k < 2; k++) pairs |= c->file[k].records.n && c->file[k].text2 >= 0;
+    const int64_t least = !setup->frames_texts ? 1 : pairs ? 5 : 3;
+    if (setup->seq_len >= least) return GX_OK;
+    return GX_FAIL(err, GX_ERR_ARGUMENT,
+                   "--seq_len is %ld; %s between [CLS] and [SEP] needs at least %ld, and more to say anything",
+                   (long)setup->seq_len, pairs ? "a pair of texts" : "a text", (long)least);
+}
+
+static GxStatus gx__classification_decide(GxContext *g, GxClassification *c, gx__ClassificationHead *h,
+                                          const GxTaskSetup *setup)
+{
+    GxError *err = &g->error;
+    GX_TRY(gx__classification_ask_model(g, h, setup->model));
+    GX_TRY(gx__classification_choose_problem(c, h, err));
+    GX_TRY(gx__classification_open_files(g, c, h, setup));
+    if (!c->problem) c->problem = GX_PROBLEM_SINGLE; // of a dry run without data
+    c->outputs = 1;
+    if (c->problem != GX_PROBLEM_REGRESSION)
+        GX_TRY(gx__classification_choose_labels(c, h,
+                                                c->file[0].records.n   ? &c->file[0]
+                                                : c->file[1].records.n ? &c->file[1]
+                                                                       : NULL,
+                                                err));
+    GX_TRY(gx__classification_check_room(c, setup, err));
+    c->labels_hash = gx__classification_hash_labels(c);
+    snprintf(c->problem_name, sizeof c->problem_name, "%s", gx_problem_name(c->problem));
+    snprintf(c->tokenizer_name, sizeof c->tokenizer_name, "%s", gx_tokenizer_identity(&c->tokenizer));
+    c->wish.kind = GX_HEAD_LABELS, c->wish.labels = c->outputs, c->wish.label_name = c->labels.name;
+    c->wish.loss = c->problem == GX_PROBLEM_SINGLE  ? GX_CROSS_ENTROPY
+                   : c->problem == GX_PROBLEM_MULTI ? GX_BINARY_CROSS_ENTROPY
+                                                    : GX_SQUARED_ERROR;
+    return gx__classification_agree(g, c);
+}
+
+static GxStatus gx__classification_open_layout(GxClassification *c, GxError *err)
+{
+    const int32_t pad = c->tokenizer.role[GX_TOKEN_PAD];
+    c->layout.pad = pad < 0 ? 0 : pad;
+    c->layout.targets = 1;
+    c->layout.target[0].most = gx__classification_most(c);
+    c->layout.target[0].outputs = c->problem == GX_PROBLEM_SINGLE ? 0 : c->outputs;
+    if (c->predict[0] && !c->has_labels) c->layout.target[0].outputs = GX_TEXT_ROWS_ALONE;
+    c->types = (int32_t *)malloc((size_t)c->T * sizeof *c->types);
+    c->wide = (float *)malloc((size_t)c->outputs * sizeof *c->wide);
+    return c->types && c->wide ? GX_OK : GX_FAIL(err, GX_ERR_MEMORY, "no memory for a text of %ld tokens", (long)c->T);
+}
+
+static GxStatus gx__classification_open(GxContext *g, void *self, GxTaskSetup *setup)
+{
+    GxClassification *c = (GxClassification *)self;
+    c->T = setup->seq_len, c->dtype = setup->dtype;
+    GX_TRY(gx_text_open_any_tokenizer(g, &c->tokenizer, c->tokenizer_path, setup));
+    gx__ClassificationHead *h = (gx__ClassificationHead *)malloc(sizeof *h);
+    GxStatus status = h ? gx__classification_decide(g, c, h, setup)
+                        : GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a list of labels");
+    free(h);
+    if (status == GX_OK && c->predict[0] && g->rank == 0 && !setup->is_dry)
+        status = gx_predictions_check(c->predictions, &c->labels, &g->error);
+    if (status == GX_OK && !setup->is_dry) status = gx__classification_open_texts(g, c, setup);
+    return status == GX_OK ? gx__classification_open_layout(c, &g->error) : status;
+}
+
+static void gx__classification_close(void *self)
+{
+    GxClassification *c = (GxClassification *)self;
+    gx_predictions_close(&c->predicted);
+    gx_text_packing_close(&c->packing);
+    gx_texts_close(&c->train), gx_texts_close(&c->held_out);
+    gx_text_file_close(&c->file[0]), gx_text_file_close(&c->file[1]);
+    gx_labels_close(&c->labels);
+    gx_tokenizer_close(&c->tokenizer);
+    free(c->order), free(c->begin), free(c->types), free(c->wide), free(c->outputs_twin);
+}
+
+static const GxHeadWish *gx__classification_wish(const void *self) { return &((const GxClassification *)self)->wish; }
+
+static void gx__classification_describe_labels(const GxClassification *c, FILE *out)
+{
+    if (c->problem == GX_PROBLEM_REGRESSION) fprintf(out, "a number");
+    else fprintf(out, "%s%d labels (", c->problem == GX_PROBLEM_MULTI ? "any of " : "one of ", c->outputs);
+    for (int l = 0; l < c->labels.n && l < 10; l++) fprintf(out, "%s%s", l ? ", " : "", c->labels.name[l]);
+    if (c->labels.n > 10) fprintf(out, ", ...");
+    if (c->labels.n) fprintf(out, ")");
+}
+
+static void gx__classification_describe(const void *self, FILE *out)
+{
+    const GxClassification *c = (const GxClassification *)self;
+    const int64_t cut = c->train.cut + c->held_out.cut, all = c->train.n + c->held_out.n;
+    fprintf(out, "data: ");
+    if (c->train.n) fprintf(out, "%s, %ld texts to train on", c->train_data, (long)c->train.n);
+    if (c->train.n && c->held_out.n) fprintf(out, "; ");
+    if (c->predict[0]) fprintf(out, "%s, %ld texts to predict", c->predict, (long)c->held_out.n);
+    else if (c->held_out.n && c->file[1].records.n)
+        fprintf(out, "%s, %ld held out", c->validation_data, (long)c->held_out.n);
+    else if (c->held_out.n) fprintf(out, "%ld of it held out", (long)c->held_out.n);
+    fprintf(out, "; ");
+    gx__classification_describe_labels(c, out);
+    fprintf(out, "; tokens: %s\n", c->tokenizer_name);
+    if (cut)
+        fprintf(out,
+                "  %ld of %ld texts have more than %ld tokens, the longest %ld, and are cut: a larger --seq_len "
+                "keeps them whole\n",
+                (long)cut, (long)all, (long)c->T, (long)gx_max(c->train.longest, c->held_out.longest));
+}
+
+static GxStatus gx__classification_write(const void *self, const char *folder, GxError *err)
+{
+    return gx_tokenizer_write(&((const GxClassification *)self)->tokenizer, folder, err);
+}
+
+// ---- batches -------------------------------------------------------------------------------------------------------
+
+// Behind the arrays is room for the results, [most, outputs]: only a validation's are read.
+static int64_t gx__classification_lay(const void *self, GxBatch *b, void *block, void *twin)
+{
+    const GxClassification *c = (const GxClassification *)self;
+    const int64_t bytes = gx_text_lay(&c->layout, b, block, twin), most = c->layout.target[0].most * b->B;
+    b->target[0].logits = gx_rows(block ? (char *)block + bytes : NULL, c->dtype, most, c->outputs);
+    return bytes + gx_round_up(gx_rows_bytes(b->target[0].logits), GX_ALIGN);
+}
+
+static int64_t gx__classification_row(const GxClassification *c, const GxTexts *t, int64_t i) // in its text
+{
+    return c->is_causal ? t->length[i] - 1 : 0;
+}
+
+// Text i from position `at` of the column on, and what it is labelled.
+static void gx__classification_put(const GxClassification *c, GxTextWriter *w, int64_t column, int64_t at,
+                                   const GxTexts *t, int64_t i)
+{
+    const int64_t row = at + gx__classification_row(c, t, i), outputs = c->layout.target[0].outputs;
+    for (int32_t k = 0; k < t->length[i]; k++) c->types[k] = k >= t->second[i];
+    gx_text_put(w, column, at, t->ids[i], c->types, t->length[i]);
+    for (int64_t v = 0; v < outputs; v++) c->wide[v] = t->number ? t->number[i] : (float)t->has[i * outputs + v];
+    if (outputs == 0) gx_text_label(w, 0, column, row, t->label[i]);
+    else gx_text_values(w, 0, column, row, outputs > 0 ? c->wide : NULL);
+}
+
+static void gx__classification_put_column(const GxClassification *c, GxTextWriter *w, int64_t column, const GxTexts *t,
+                                          const int64_t *text, int64_t n)
+{
+    for (int64_t k = 0, at = 0; k < n; k++) {
+        gx__classification_put(c, w, column, at, t, text[k]);
+        at += t->length[text[k]];
+    }
+}
+
+static GxStatus gx__classification_fill(GxContext *g, void *self, GxBatch *b, void *twin, uint64_t seed, GxError *err)
+{
+    GxClassification *c = (GxClassification *)self;
+    GxTextWriter w;
+    (void)g, (void)err;
+    gx_text_begin(&w, &c->layout, b, twin);
+    for (int64_t column = 0; column < b->B; column++) {
+        const int64_t *text;
+        int64_t n;
+        gx_text_packing_column(&c->packing, seed, b->first_sample + column, &text, &n);
+        gx__classification_put_column(c, &w, column, &c->train, text, n);
+    }
+    gx_text_finish(&w);
+    return GX_OK;
+}
+
+static int64_t gx__classification_held_out(const void *self) { return ((const GxClassification *)self)->columns; }
+
+static GxStatus gx__classification_fill_held_out(GxContext *g, void *self, GxBatch *b, void *twin, int64_t samples,
+                                                 GxError *err)
+{
+    const GxClassification *c = (const GxClassification *)self;
+    GxTextWriter w;
+    (void)g, (void)err;
+    gx_text_begin(&w, &c->layout, b, twin);
+    for (int64_t column = 0; column < b->B && b->first_sample + column < samples; column++) {
+        const int64_t *begin = c->begin + b->first_sample + column;
+        gx__classification_put_column(c, &w, column, &c->held_out, c->order + begin[0], begin[1] - begin[0]);
+    }
+    gx_text_finish(&w);
+    return GX_OK;
+}
+
+// The loss is a mean over texts, or over texts * outputs.
+static void gx__classification_counts(const void *self, const GxBatch *b, int64_t count[GX_MAX_LOSSES])
+{
+    const GxClassification *c = (const GxClassification *)self;
+    count[0] += b->target[0].n * (c->problem == GX_PROBLEM_SINGLE ? 1 : c->outputs);
+}
+
+// ---- metrics -------------------------------------------------------------------------------------------------------
+
+static void gx__classification_take(GxContext *g, void *self, const GxModel *m, int64_t T)
+{
+    GxClassification *c = (GxClassification *)self;
+    memset(&c->one, 0, sizeof c->one);
+    for (int u = 0; u < m->units; u++)
+        for (int k = 0; k < gx_unit_spec(m, u)->n_pairs; k++)
+            c->is_causal |= gx_unit_spec(m, u)->pair[k].core.is_causal;
+    c->one.T = T, c->one.B = 1, c->one.runs = gx_runs_one(T, 0);
+    c->one_bytes = gx__classification_lay(c, &c->one, NULL, NULL);
+    c->one_block = gx_arena_take(g->arena, GX_MEM_ACTIVATIONS, c->one_bytes);
+    c->one_twin = gx_host_twin(g, GX_MEM_ACTIVATIONS, c->one_block, c->one_bytes);
+    if (gx_failed(g)) return;
+    gx__classification_lay(c, &c->one, c->one_block, c->one_twin);
+    c->one.target[0].labels = c->one.target[0].labels_twin = NULL, c->one.target[0].values = NULL; // results alone
+}
+
+// The results of b on the host, of its first n rows: wide[outputs] has those of row i. NULL: no memory.
+static const float *gx__classification_results(GxClassification *c, int64_t i)
+{
+    const uint16_t *narrow = (const uint16_t *)c->outputs_twin + i * c->outputs;
+    if (c->dtype == GX_F32) return (const float *)c->outputs_twin + i * c->outputs;
+    for (int v = 0; v < c->outputs; v++) c->wide[v] = gx_from_bf16(narrow[v]);
+    return c->wide;
+}
+
+static void gx__classification_fetch(GxContext *g, GxClassification *c, const GxBatch *b)
+{
+    const GxRows all = b->target[0].logits;
+    const GxRows some = gx_some_rows(all, 0, b->target[0].n);
+    void *room = realloc(c->outputs_twin, (size_t)gx_max(1, gx_rows_bytes(all)));
+    if (room) c->outputs_twin = room;
+    else GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the model's outputs");
+    if (!gx_failed(g) && some.rows) gx_to_host(g, c->outputs_twin, some.data, gx_rows_bytes(some));
+}
+
+// Where a row of the stream is among those of the target; -1: nowhere.
+static int64_t gx__classification_find(const GxTarget *t, int64_t row)
+{
+    const int32_t *rows = gx_target_rows(t);
+    int64_t low = 0, high = t->n;
+    while (low < high) {
+        const int64_t middle = (low + high) / 2;
+        if (rows[middle] < row) low = middle + 1;
+        else high = middle;
+    }
+    return low < t->n && rows[low] == row ? low : -1;
+}
+
+static void gx__classification_see(GxContext *g, void *self, const GxBatch *b)
+{
+    GxClassification *c = (GxClassification *)self;
+    const GxTexts *t = &c->held_out;
+    if (!b) gx_predictions_begin(&c->predicted);
+    if (!b || gx_failed(g)) return;
+    gx__classification_fetch(g, c, b);
+    for (int64_t column = 0; column < b->B && b->first_sample + column < c->columns && !gx_failed(g); column++) {
+        const int64_t *begin = c->begin + b->first_sample + column;
+        for (int64_t k = begin[0], at = 0; k < begin[1]; at += t->length[c->order[k++]]) {
+            const int64_t row = (at + gx__classification_row(c, t, c->order[k])) * b->B + column,
+                          i = gx__classification_find(&b->target[0], row);
+            if (i >= 0) gx_predictions_put(&c->predicted, c->order[k], gx__classification_results(c, i));
+        }
+    }
+}
+
+static int gx__classification_metrics(GxContext *g, void *self, const GxLosses *losses, GxMetric metric[GX_MAX_METRICS])
+{
+    GxClassification *c = (GxClassification *)self;
+    const GxMetric loss = {"loss", "loss %.4f", gx_losses_mean(losses, 0), -1};
+    gx_predictions_gather(g, &c->predicted);
+    if (gx_failed(g) || !c->has_labels) return 0;
+    metric[0] = loss;
+    return 1 + gx_predictions_metrics(&c->predicted, metric + 1, GX_MAX_METRICS - 1, &g->error);
+}
+
+static int gx__classification_confusion(const void *self, GxConfusion *confusion)
+{
+    const GxClassification *c = (const GxClassification *)self;
+    confusion->count = c->predicted.count, confusion->classes = c->outputs, confusion->name = c->labels.name;
+    return c->problem == GX_PROBLEM_SINGLE && c->predicted.is_judged;
+}
+
+// Of the label that is most frequent in training; of several, of each decision; of numbers, the mean.
+static double gx__classification_majority(const GxClassification *c)
+{
+    const GxTexts *t = &c->train, *h = &c->held_out;
+    double mean = 0, sum = 0;
+    int best = 0;
+    for (int l = 1; l < c->outputs; l++)
+        if (t->count[l] > t->count[best]) best = l;
+    for (int64_t i = 0; i < t->n && t->number; i++) mean += (double)t->number[i] / (double)t->n;
+    for (int64_t i = 0; i < h->n; i++) {
+        int right = 1;
+        for (int l = 0; l < c->outputs && h->has; l++) right &= h->has[i * c->outputs + l] == (2 * t->count[l] > t->n);
+        if (h->number) sum += ((double)h->number[i] - mean) * ((double)h->number[i] - mean);
+        else sum += h->label ? h->label[i] == best : right;
+    }
+    return sum / (double)h->n;
+}
+
+static GxStatus gx__classification_baseline(const void *self, GxMetric *metric, GxError *err)
+{
+    static const char *const says[] = {"the most frequent label, always: accuracy %.4f",
+                                       "the most frequent labels, always: accuracy %.4f",
+                                       "the mean of the training data, always: mse %.4f"};
+    const GxClassification *c = (const GxClassification *)self;
+    const int is_number = c->problem == GX_PROBLEM_REGRESSION;
+    if (!c->train.n || !c->held_out.n) return GX_OK;
+    metric[0].name = is_number ? "mean_mse" : "majority_accuracy", metric[0].format = says[c->problem - 1];
+    metric[0].value = gx__classification_majority(c);
+    if (!c->baseline_regression || c->problem != GX_PROBLEM_SINGLE) return GX_OK;
+    metric[1].name = "regression_accuracy", metric[1].format = "a logistic regression on tokens: accuracy %.4f";
+    return gx_bag_of_words(&c->train, &c->held_out, c->tokenizer.vocab_size, c->outputs, &metric[1].value, err);
+}
+
+// ---- the sample ----------------------------------------------------------------------------------------------------
+
+enum { GX__CLASSIFICATION_SAMPLES = 3, GX__CLASSIFICATION_QUOTE = 160 }; // texts; bytes of one
+
+static void gx__classification_tell(GxClassification *c, int64_t i, FILE *out)
+{
+    char said[200], text[GX__CLASSIFICATION_QUOTE], text2[GX__CLASSIFICATION_QUOTE];
+    const GxTexts *t = &c->held_out;
+    gx_prediction_text(&c->predicted, gx__classification_results(c, 0), said, sizeof said);
+    gx_text_cut(gx_texts_field(t, i, t->file->text), text, sizeof text);
+    gx_text_cut(gx_texts_field(t, i, t->file->text2), text2, sizeof text2);
+    fprintf(out, "%s%s%s\n  predicted %s", text, text2[0] ? " | " : "", text2, said);
+    if (c->has_labels) fprintf(out, "; it is %s", gx_prediction_truth(&c->predicted, i));
+    fprintf(out, "\n");
+}
+
+// Text i alone, in a batch of its own, on every rank. i < 0: nothing is there.
+static void gx__classification_run_one(GxContext *g, GxClassification *c, const GxForward *forward, int64_t i)
+{
+    GxTextWriter w;
+    GxBatch *b = &c->one;
+    if (i >= 0) {
+        const GxTextLayout rows = {c->layout.pad, 1, {{c->layout.target[0].most, GX_TEXT_ROWS_ALONE}}};
+        gx_text_begin(&w, &rows, b, c->one_twin);
+        gx_text_put(&w, 0, 0, c->held_out.ids[i], NULL, c->held_out.length[i]);
+        for (int32_t k = c->held_out.second[i]; k < c->held_out.length[i]; k++) w.to.types[k] = 1;
+        gx_text_values(&w, 0, 0, gx__classification_row(c, &c->held_out, i), NULL);
+        gx_text_finish(&w);
+        gx_to_device(g, c->one_block, c->one_twin, c->one_bytes);
+    }
+    forward->run(g, forward->user, b);
+    if (i >= 0) gx__classification_fetch(g, c, b);
+}
+
+static char *gx__classification_sample(GxContext *g, void *self, const GxForward *forward, uint64_t seed)
+{
+    GxClassification *c = (GxClassification *)self;
+    char *text = NULL;
+    size_t bytes;
+    const int64_t n = gx_min(GX__CLASSIFICATION_SAMPLES, c->held_out.n);
+    if (!g->device->computes) {
+        gx__classification_run_one(g, c, forward, -1);
+        if (c->columns) gx_predictions_gather(g, &c->predicted); // the memory of `metrics`, too
+        return NULL;
+    }
+    if (!n) return NULL;
+    FILE *out = open_memstream(&text, &bytes);
+    if (!out) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a sample");
+    for (int64_t k = 0; k < n && !gx_failed(g) && !(forward->stop && forward->stop(forward->stop_user)); k++) {
+        const int64_t i = gx_permute(seed, 0, c->held_out.n, k);
+        gx__classification_run_one(g, c, forward, i);
+        if (!gx_failed(g)) gx__classification_tell(c, i, out);
+    }
+    if (out && fclose(out) != 0) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a sample");
+    if (!gx_failed(g)) return text;
+    free(text);
+    return NULL;
+}
+
+// ---- predictions ---------------------------------------------------------------------------------------------------
+
+static int gx__classification_predicts(const void *self) { return ((const GxClassification *)self)->predict[0] != 0; }
+
+static const char *gx__classification_predict(GxContext *g, void *self)
+{
+    const GxClassification *c = (const GxClassification *)self;
+    gx_predictions_write(&c->predicted, c->predictions, &g->error);
+    return c->predictions;
+}
+
+// ---- the task ------------------------------------------------------------------------------------------------------
+
+const GxTask gx_classification = {
+    "classification",
+    sizeof(GxClassification),
+    GX_FIELDS(gx__classification_options),
+    gx__classification_own,
+    1, // loss
+    "labels",
+    GX_FIELDS(gx__classification_identity),
+    "on other texts or labels, or with another tokenizer or validation_fraction",
+    gx__classification_open,
+    gx__classification_close,
+    gx__classification_wish,
+    gx__classification_describe,
+    gx__classification_baseline,
+    gx__classification_take,
+    gx__classification_lay,
+    gx__classification_fill,
+    gx__classification_held_out,
+    gx__classification_fill_held_out,
+    gx__classification_counts,
+    gx__classification_see,
+    gx__classification_metrics,
+    gx__classification_sample,
+    gx__classification_write,
+    NULL, // changed: all is in memory
+    NULL, // loss_names: it is one
+    gx__classification_confusion,
+    gx__classification_predicts,
+    gx__classification_predict,
+};
+#endif

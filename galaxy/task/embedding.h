@@ -1,0 +1,706 @@
+// task/embedding.h: vectors of texts, so that those which belong together point the same way: from pairs (an anchor and
+// its positive) and, where the file has them, negatives.
+//
+//     ./train_bert --task embedding --model bert --train_data pairs.tsv --validation_data held_out.tsv
+//     ./train_bert --task embedding --model out/checkpoint-500 --embed texts.tsv --embed_output vectors.npy
+//
+// Files: io/records.h, columns anchor, positive and negative (if there is one). Without --validation_data a hash of
+// each anchor says whether its record is held out. The loss ranks each anchor's positive among all positives and
+// negatives of the micro-batch, on all ranks (model/vectors.h): the more samples, the harder. Those of another
+// micro-batch are no rivals, so --gradient_accumulation_steps does not stand in for samples. A text that is the
+// positive of two anchors of a micro-batch is a rival of itself: files with many equal texts are better without them.
+//
+// A sample of seq_len tokens holds whole records, as many as fit (--pack_texts false: one each), each text without
+// seeing the others; a text has at most seq_len / 2 tokens, or a third where there are negatives.
+// --pooling: a text's vector is the mean of its tokens' ([CLS] and [SEP] count), or [CLS]'s. auto: as the model's
+// 1_Pooling/config.json says, else mean.
+//
+// A validation ranks each held-out anchor's positive among all held-out positives, by cosine: mrr, recall of the first
+// 1, 5, 10; equal texts are no rivals there. All ranks have all vectors then: 8 * width bytes per held-out record.
+// A checkpoint can be read by sentence-transformers: modules.json and what it names.
+// --embed writes a vector of length 1 for each text of a file, in its order, as a NumPy file (io/npy.h); a text may
+// have seq_len tokens there.
+//
+// Each machine has files of its own, which must be the same: ranks agree on hashes of them.
+#ifndef GX_EMBEDDING_TASK_H
+#define GX_EMBEDDING_TASK_H
+#include "../io/npy.h"
+#include "task.h"
+#include "text_groups.h"
+#include "text_tokenizer.h"
+GX_BEGIN
+
+typedef struct {
+    // options
+    char train_data[GX_PATH], validation_data[GX_PATH], tokenizer_path[GX_PATH], embed[GX_PATH], embed_output[GX_PATH];
+    double validation_fraction;
+    char anchor_column[GX_FIELD_TEXT], positive_column[GX_FIELD_TEXT], negative_column[GX_FIELD_TEXT],
+        embed_column[GX_FIELD_TEXT];
+    char pooling[GX_FIELD_TEXT];
+    int pack_texts;
+    // what it goes on with
+    int64_t records_n, records_hash;
+    char pooling_name[GX_FIELD_TEXT], tokenizer_name[GX_FIELD_TEXT];
+    // what is open
+    GxTokenizer tokenizer;
+    GxGroupFile file[2]; // of training; of a validation, or to embed
+    GxTextGroups train, held_out;
+    GxHeadWish wish;
+    // batches
+    int64_t T, text_T, width;     // of a sample; of a text, at most; of a vector
+    int64_t samples, all_samples; // of a micro-batch: of this rank, and of all
+    int per;                      // texts of a record, at most
+    GxTextLayout layout;
+    // vectors
+    GxRows vectors;  // of a batch, in the device's memory; fp32
+    float *twin;     // the same in the host's
+    float *found[2]; // [held_out.n][width] of anchors (or texts), of positives
+    int32_t *known;  // [held_out.n] 1: they are
+    GxBatch one;     // of a sample
+    void *one_block, *one_twin;
+    int64_t one_bytes;
+} GxEmbeddingTask;
+
+extern const GxTask gx_embedding_task; // its self is a GxEmbeddingTask
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_EMBEDDING_TASK_IMPLEMENTED)
+#define GX_EMBEDDING_TASK_IMPLEMENTED
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "../comm/comm.h"
+#include "../io/json.h"
+#include "../ops/memory.h"
+#include "scores.h"
+
+#define GX__EMBEDDING_AT(field) offsetof(GxEmbeddingTask, field)
+static const GxField gx__embedding_options[] = {
+    {"train_data", GX_FIELD_PATH, GX__EMBEDDING_AT(train_data), "data/bert/pairs/train.tsv",
+     "pairs of texts, .tsv or .jsonl, with negatives or without", NULL},
+    {"validation_data", GX_FIELD_PATH, GX__EMBEDDING_AT(validation_data), "",
+     "pairs that are held out; none: a part of train_data", NULL},
+    {"validation_fraction", GX_FIELD_DOUBLE, GX__EMBEDDING_AT(validation_fraction), "0.05",
+     "which part of train_data is held out, where validation_data has no file; 0: nothing is", "0..0.9"},
+    {"anchor_column", GX_FIELD_STRING, GX__EMBEDDING_AT(anchor_column), "anchor", "column of the anchors", NULL},
+    {"positive_column", GX_FIELD_STRING, GX__EMBEDDING_AT(positive_column), "positive",
+     "column of the texts that belong to them", NULL},
+    {"negative_column", GX_FIELD_STRING, GX__EMBEDDING_AT(negative_column), "negative",
+     "column of texts that do not; where there is no negative, pairs are all", NULL},
+    {"pooling", GX_FIELD_STRING, GX__EMBEDDING_AT(pooling), "auto",
+     "what a text's vector is: the mean of its tokens', or [CLS]'s; auto: as the model has it, else mean",
+     "auto|mean|cls"},
+    {"tokenizer", GX_FIELD_PATH, GX__EMBEDDING_AT(tokenizer_path), "",
+     "folder with tokenizer.json or vocab.txt; none: the model's", NULL},
+    {"pack_texts", GX_FIELD_BOOL, GX__EMBEDDING_AT(pack_texts), "true",
+     "several records share a sample's tokens, without seeing each other", NULL},
+    {"embed", GX_FIELD_PATH, GX__EMBEDDING_AT(embed), "",
+     "write vectors of this file's texts, by the model of --resume or --model, and stop", NULL},
+    {"embed_column", GX_FIELD_STRING, GX__EMBEDDING_AT(embed_column), "text", "column of these texts", NULL},
+    {"embed_output", GX_FIELD_PATH, GX__EMBEDDING_AT(embed_output), "vectors.npy", "where: a new NumPy file", NULL},
+};
+static const char *const gx__embedding_own[] = {"train_data", "validation_data", "tokenizer",
+                                                "embed",      "embed_output",    NULL};
+static const GxField gx__embedding_identity[] = {
+    {"pooling", GX_FIELD_STRING, GX__EMBEDDING_AT(pooling_name), NULL, "what a text's vector is", NULL},
+    {"records", GX_FIELD_INT, GX__EMBEDDING_AT(records_n), NULL, "that are trained on", "0.."},
+    {"records_hash", GX_FIELD_INT, GX__EMBEDDING_AT(records_hash), NULL, "of their tokens", NULL},
+    {"tokenizer", GX_FIELD_STRING, GX__EMBEDDING_AT(tokenizer_name), NULL, "which ids the texts have", NULL},
+};
+
+enum { GX__EMBEDDING_TOKENS_PER_TEXT = 8, GX__EMBEDDING_LEAST = 3 }; // columns are planned for no more texts than T / 8
+
+static int gx__embedding_is_cls(const GxEmbeddingTask *c) { return !strcmp(c->pooling_name, "cls"); }
+static int64_t gx__embedding_records(const GxEmbeddingTask *c) // of a column, at most
+{
+    return c->pack_texts ? gx_max(1, c->T / (GX__EMBEDDING_TOKENS_PER_TEXT * c->per)) : 1;
+}
+
+// ---- pooling -------------------------------------------------------------------------------------------------------
+
+// 1_Pooling/config.json: {"pooling_mode": "cls"}, or {"pooling_mode_cls_token": true} among others that are false.
+static GxStatus gx__embedding_read_pooling(GxEmbeddingTask *c, const char *model, GxError *err)
+{
+    char path[GX_PATH];
+    GxJson *json;
+    int mean = 0, cls = 0, others = 0;
+    GX_TRY(gx_path_join(path, model, "1_Pooling/config.json", err));
+    if (!gx_path_is_file(path)) return GX_OK;
+    GX_TRY(gx_json_read(&json, path, 1 << 16, err));
+    const char *mode = gx_json_string(gx_json_get(json, "pooling_mode"));
+    for (GxJsonMember m = GX_ZERO; gx_json_next(json, &m);) {
+        if (strncmp(m.key, "pooling_mode_", 13) || !gx_json_bool(m.value)) continue;
+        if (!strcmp(m.key, "pooling_mode_mean_tokens")) mean = 1;
+        else if (!strcmp(m.key, "pooling_mode_cls_token")) cls = 1;
+        else others = 1;
+    }
+    if (mode[0]) mean = !strcmp(mode, "mean"), cls = !strcmp(mode, "cls"), others = !mean && !cls;
+    if (mean + cls == 1 && !others) snprintf(c->pooling_name, sizeof c->pooling_name, "%s", cls ? "cls" : "mean");
+    else
+        GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                "%s asks for another pooling than the mean of all tokens, or [CLS]: --pooling mean or cls trains one",
+                path);
+    gx_json_free(json);
+    return gx_error_code(err);
+}
+
+static GxStatus gx__embedding_choose_pooling(GxContext *g, GxEmbeddingTask *c, const char *model)
+{
+    const int is_auto = !strcmp(c->pooling, "auto");
+    snprintf(c->pooling_name, sizeof c->pooling_name, "%s", is_auto ? "mean" : c->pooling);
+    if (is_auto && model[0]) gx__embedding_read_pooling(c, model, &g->error);
+    gx_at(g, -1, "agree");
+    gx_broadcast(g, GX_AXIS_ALL, 0, c->pooling_name, (int64_t)sizeof c->pooling_name, GX_U8);
+    return gx_status(g);
+}
+
+// ---- opening -------------------------------------------------------------------------------------------------------
+
+static GxStatus gx__embedding_open_files(GxEmbeddingTask *c, const GxTaskSetup *setup, GxError *err)
+{
+    const char *const pairs[] = {c->anchor_column, c->positive_column, c->negative_column}, *const texts[] = {
+                                                                                                c->embed_column, "",
+                                                                                                ""};
+    const int may_lack = !strcmp(c->negative_column, "negative");
+    c->per = c->embed[0] ? 1 : GX_GROUP_TEXTS; // of a dry run
+    if (!(c->embed[0] ? c->embed_column[0] : c->anchor_column[0] && c->positive_column[0]))
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: a column has no name; expected one",
+                       c->embed[0] ? "--embed_column" : "--anchor_column, --positive_column");
+    if (setup->is_dry) return GX_OK;
+    if (c->embed[0]) return gx_group_file_open(&c->file[1], c->embed, texts, 0, err);
+    if (!setup->only_shows || !c->validation_data[0])
+        GX_TRY(gx_group_file_open(&c->file[0], c->train_data, pairs, may_lack, err));
+    if (c->validation_data[0]) GX_TRY(gx_group_file_open(&c->file[1], c->validation_data, pairs, may_lack, err));
+    c->per = (int)gx_max(c->file[0].per, c->file[1].per);
+    return GX_OK;
+}
+
+static GxStatus gx__embedding_agree(GxContext *g, const GxEmbeddingTask *c)
+{
+    const char *const what[] = {c->embed[0] ? c->embed : c->validation_data, c->train_data, "the presence of --embed"};
+    const int64_t mine[] = {(int64_t)c->file[1].column[0].records.hash, (int64_t)c->file[0].column[0].records.hash,
+                            c->embed[0] != 0};
+    int64_t first[3];
+    memcpy(first, mine, sizeof mine);
+    gx_at(g, -1, "agree");
+    gx_broadcast(g, GX_AXIS_ALL, 0, first, 3, GX_I64);
+    GX_TRY(gx_status(g));
+    for (int i = 2; i >= 0; i--)
+        if (mine[i] != first[i])
+            return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                           "rank %d: %s is not the same here as on rank 0; all ranks need the same: copy rank 0's",
+                           g->rank, what[i]);
+    return GX_OK;
+}
+
+static GxStatus gx__embedding_open_groups(GxContext *g, const GxEmbeddingTask *c, GxTextGroups *s, int file,
+                                          GxTextsPart part)
+{
+    GxError *err = &g->error;
+    GX_TRY(gx_text_groups_open(s, &c->file[file], part, c->validation_fraction, err));
+    GX_TRY(gx_text_groups_tokenize(s, &c->tokenizer, c->text_T, gx_threads(g), err));
+    return gx_text_groups_pack(s, c->T, gx__embedding_records(c), err);
+}
+
+static GxStatus gx__embedding_open_texts(GxContext *g, GxEmbeddingTask *c, const GxTaskSetup *setup)
+{
+    const int has_file = c->file[1].per > 0, is_split = !has_file && c->validation_fraction > 0;
+    if (!setup->only_shows) {
+        GX_TRY(gx__embedding_open_groups(g, c, &c->train, 0, is_split ? GX_TEXTS_TRAINING : GX_TEXTS_ALL));
+        c->records_n = c->train.n, c->records_hash = (int64_t)gx_text_groups_hash(&c->train);
+    }
+    if (!has_file && !is_split) return GX_OK;
+    return gx__embedding_open_groups(g, c, &c->held_out, has_file, is_split ? GX_TEXTS_HELD_OUT : GX_TEXTS_ALL);
+}
+
+static GxStatus gx__embedding_check_sizes(GxEmbeddingTask *c, GxError *err)
+{
+    c->text_T = c->T / c->per;
+    if (c->text_T < GX__EMBEDDING_LEAST)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "seq_len is %ld; a sample holds the %d texts of a record, so it must be at least %d", (long)c->T,
+                       c->per, GX__EMBEDDING_LEAST * c->per);
+    const int32_t pad = c->tokenizer.role[GX_TOKEN_PAD];
+    c->layout.pad = pad < 0 ? 0 : pad;
+    return GX_OK;
+}
+
+static GxStatus gx__embedding_open(GxContext *g, void *self, GxTaskSetup *setup)
+{
+    GxEmbeddingTask *c = (GxEmbeddingTask *)self;
+    c->T = setup->seq_len, c->samples = setup->samples, c->all_samples = setup->all_samples;
+    c->wish.kind = GX_HEAD_VECTORS;
+    GX_TRY(gx_text_open_tokenizer(g, &c->tokenizer, c->tokenizer_path, setup));
+    snprintf(c->tokenizer_name, sizeof c->tokenizer_name, "%s", gx_tokenizer_identity(&c->tokenizer));
+    GX_TRY(gx__embedding_choose_pooling(g, c, setup->model));
+    GX_TRY(gx__embedding_open_files(c, setup, &g->error));
+    GX_TRY(gx__embedding_agree(g, c));
+    GX_TRY(gx__embedding_check_sizes(c, &g->error));
+    if (c->embed[0] && g->rank == 0 && !setup->is_dry)
+        GX_TRY(gx_npy_check(c->embed_output, "--embed_output", &g->error));
+    return setup->is_dry ? GX_OK : gx__embedding_open_texts(g, c, setup);
+}
+
+static void gx__embedding_close(void *self)
+{
+    GxEmbeddingTask *c = (GxEmbeddingTask *)self;
+    gx_text_groups_close(&c->train), gx_text_groups_close(&c->held_out);
+    gx_group_file_close(&c->file[0]), gx_group_file_close(&c->file[1]);
+    gx_tokenizer_close(&c->tokenizer);
+    free(c->twin), free(c->found[0]), free(c->found[1]), free(c->known);
+}
+
+static const GxHeadWish *gx__embedding_wish(const void *self) { return &((const GxEmbeddingTask *)self)->wish; }
+
+static void gx__embedding_describe(const void *self, FILE *out)
+{
+    const GxEmbeddingTask *c = (const GxEmbeddingTask *)self;
+    const int64_t cut = gx_text_groups_cut(&c->train) + gx_text_groups_cut(&c->held_out);
+    const char *const kinds[] = {"", "texts", "pairs", "pairs with negatives"};
+    fprintf(out, "data: ");
+    if (c->train.n) fprintf(out, "%s, %ld %s to train on", c->train_data, (long)c->train.n, kinds[c->train.per]);
+    if (c->train.n && c->held_out.n) fprintf(out, "; ");
+    if (c->embed[0]) fprintf(out, "%s, %ld texts to embed", c->embed, (long)c->held_out.n);
+    else if (c->held_out.n && c->file[1].per) fprintf(out, "%s, %ld held out", c->validation_data, (long)c->held_out.n);
+    else if (c->held_out.n) fprintf(out, "%ld of it held out", (long)c->held_out.n);
+    fprintf(out, "; vectors: %s; tokens: %s\n",
+            gx__embedding_is_cls(c) ? "that of [CLS]" : "the mean of a text's tokens", c->tokenizer_name);
+    if (cut)
+        fprintf(out, "  %ld texts have more than %ld tokens and are cut: a larger --seq_len keeps them whole\n",
+                (long)cut, (long)c->text_T);
+}
+
+// As good as chance: the mean of 1/rank over all ranks.
+static GxStatus gx__embedding_baseline(const void *self, GxMetric *metric, GxError *err)
+{
+    const GxEmbeddingTask *c = (const GxEmbeddingTask *)self;
+    (void)err;
+    if (!c->held_out.n || c->embed[0]) return GX_OK;
+    metric->name = "chance_mrr", metric->format = "by chance: mrr %.4f";
+    for (int64_t i = 1; i <= c->held_out.n; i++) metric->value += 1 / (double)i / (double)c->held_out.n;
+    return GX_OK;
+}
+
+// ---- the checkpoint ------------------------------------------------------------------------------------------------
+
+static GxStatus gx__embedding_add_module(GxJson *modules, int idx, const char *path, const char *type, GxError *err)
+{
+    char number[8], full[80];
+    GxJson *m = gx_json_new_object();
+    snprintf(number, sizeof number, "%d", idx);
+    snprintf(full, sizeof full, "sentence_transformers.models.%s", type);
+    gx_json_set(m, "idx", gx_json_new_int(idx), err);
+    gx_json_set(m, "name", gx_json_new_string(number), err);
+    gx_json_set(m, "path", gx_json_new_string(path), err);
+    gx_json_set(m, "type", gx_json_new_string(full), err);
+    return gx_json_append(modules, m, err);
+}
+
+// Writes *json, which is freed.
+static GxStatus gx__embedding_write_json(GxJson *json, const char *folder, const char *name, GxError *err)
+{
+    char path[GX_PATH];
+    GxStatus status = gx_error_code(err);
+    if (status == GX_OK) status = gx_path_join(path, folder, name, err);
+    if (status == GX_OK) status = gx_json_write(json, path, err);
+    gx_json_free(json);
+    return status;
+}
+
+static GxStatus gx__embedding_write_pooling(const GxEmbeddingTask *c, const char *folder, GxError *err)
+{
+    char path[GX_PATH];
+    GxJson *pooling = gx_json_new_object();
+    gx_json_set(pooling, "word_embedding_dimension", gx_json_new_int(c->width), err);
+    gx_json_set(pooling, "pooling_mode_cls_token", gx_json_new_bool(gx__embedding_is_cls(c)), err);
+    gx_json_set(pooling, "pooling_mode_mean_tokens", gx_json_new_bool(!gx__embedding_is_cls(c)), err);
+    if (!gx_error_code(err) && gx_path_join(path, folder, "1_Pooling", err) == GX_OK) gx_folder_make(path, err);
+    return gx__embedding_write_json(pooling, folder, "1_Pooling/config.json", err);
+}
+
+// As sentence-transformers has it. Vectors are brought to length one by its last module, which has no file.
+static GxStatus gx__embedding_write(const void *self, const char *folder, GxError *err)
+{
+    const GxEmbeddingTask *c = (const GxEmbeddingTask *)self;
+    GxJson *modules = gx_json_new_array(), *text = gx_json_new_object(), *compared = gx_json_new_object();
+    gx__embedding_add_module(modules, 0, "", "Transformer", err);
+    gx__embedding_add_module(modules, 1, "1_Pooling", "Pooling", err);
+    gx__embedding_add_module(modules, 2, "2_Normalize", "Normalize", err);
+    gx_json_set(text, "max_seq_length", gx_json_new_int(c->text_T), err);
+    gx_json_set(text, "do_lower_case", gx_json_new_bool(0), err); // the tokenizer does
+    gx_json_set(compared, "similarity_fn_name", gx_json_new_string("cosine"), err);
+    gx__embedding_write_json(modules, folder, "modules.json", err);
+    gx__embedding_write_json(text, folder, "sentence_bert_config.json", err);
+    gx__embedding_write_json(compared, folder, "config_sentence_transformers.json", err);
+    gx__embedding_write_pooling(c, folder, err);
+    return gx_error_code(err) ? gx_error_code(err) : gx_tokenizer_write(&c->tokenizer, folder, err);
+}
+
+// ---- batches -------------------------------------------------------------------------------------------------------
+
+// Behind the arrays of text_batch.h lie the parts, [most][3].
+static int64_t gx__embedding_lay(const void *self, GxBatch *b, void *block, void *twin)
+{
+    const GxEmbeddingTask *c = (const GxEmbeddingTask *)self;
+    GxTarget *t = &b->target[0];
+    const int64_t bytes = gx_text_lay(&c->layout, b, block, twin), records = gx__embedding_records(c) * b->B;
+    t->parts = block ? (const int32_t *)((char *)block + bytes) : NULL;
+    t->parts_twin = twin ? (const int32_t *)((char *)twin + bytes) : NULL;
+    t->n = records * c->per;
+    t->anchors = c->per > 1 ? records : -1;
+    t->candidates = (c->per - 1) * gx__embedding_records(c) * c->all_samples;
+    return bytes + gx_round_up(12 * t->n, GX_ALIGN);
+}
+
+// Calls `at` for the texts of a batch's columns in the order of its parts: all anchors, all positives, all negatives.
+// Columns from number `end` on are empty.
+typedef void GxEmbeddingAt(void *user, int k, int64_t group, int64_t column, int64_t begin);
+static void gx__embedding_each(GxTextGroups *s, const GxBatch *b, uint64_t seed, int64_t end, GxEmbeddingAt *at,
+                               void *user)
+{
+    for (int k = 0; k < s->per; k++)
+        for (int64_t column = 0; column < b->B && b->first_sample + column < end; column++) {
+            const int64_t *group;
+            int64_t n, begin = 0;
+            gx_text_packing_column(&s->packing, seed, b->first_sample + column, &group, &n);
+            for (int64_t i = 0; i < n; begin += s->length[group[i++]]) {
+                int64_t inside = 0;
+                for (int j = 0; j < k; j++) inside += s->text[j].length[group[i]];
+                at(user, k, group[i], column, begin + inside);
+            }
+        }
+}
+
+typedef struct {
+    GxTextWriter w;
+    const GxTextGroups *s;
+    int32_t *part;
+    int is_cls;
+} gx__EmbeddingWriter;
+
+static void gx__embedding_put_text(gx__EmbeddingWriter *w, const GxTexts *t, int64_t i, int64_t column, int64_t begin)
+{
+    GxTarget *target = &w->w.b->target[0];
+    int32_t *part = w->part + 3 * target->n++;
+    gx_text_put(&w->w, column, begin, t->ids[i], NULL, t->length[i]);
+    part[0] = (int32_t)column, part[1] = (int32_t)begin;
+    part[2] = (int32_t)(begin + (w->is_cls ? 1 : t->length[i]));
+}
+
+static void gx__embedding_put(void *user, int k, int64_t group, int64_t column, int64_t begin)
+{
+    gx__EmbeddingWriter *w = (gx__EmbeddingWriter *)user;
+    gx__embedding_put_text(w, &w->s->text[k], group, column, begin);
+    w->w.b->target[0].anchors += k == 0 && w->s->per > 1;
+}
+
+static gx__EmbeddingWriter gx__embedding_begin(const GxEmbeddingTask *c, GxBatch *b, void *twin, const GxTextGroups *s)
+{
+    gx__EmbeddingWriter w;
+    GxTextArrays ignored;
+    gx_text_begin(&w.w, &c->layout, b, twin);
+    w.s = s, w.is_cls = gx__embedding_is_cls(c);
+    w.part = (int32_t *)((char *)twin + gx_text_arrays(&c->layout, b->T, b->B, NULL, &ignored));
+    b->target[0].n = 0, b->target[0].anchors = s->per > 1 ? 0 : -1;
+    return w;
+}
+
+static GxStatus gx__embedding_fill(GxContext *g, void *self, GxBatch *b, void *twin, uint64_t seed, GxError *err)
+{
+    GxEmbeddingTask *c = (GxEmbeddingTask *)self;
+    gx__EmbeddingWriter w = gx__embedding_begin(c, b, twin, &c->train);
+    (void)g, (void)err;
+    gx__embedding_each(&c->train, b, seed, INT64_MAX, gx__embedding_put, &w);
+    return GX_OK;
+}
+
+static int64_t gx__embedding_held_out(const void *self) { return ((const GxEmbeddingTask *)self)->held_out.columns; }
+
+static GxStatus gx__embedding_fill_held_out(GxContext *g, void *self, GxBatch *b, void *twin, int64_t samples,
+                                            GxError *err)
+{
+    GxEmbeddingTask *c = (GxEmbeddingTask *)self;
+    gx__EmbeddingWriter w = gx__embedding_begin(c, b, twin, &c->held_out);
+    (void)g, (void)err;
+    gx__embedding_each(&c->held_out, b, 0, gx_min(samples, c->held_out.columns), gx__embedding_put, &w);
+    b->target[0].logits = gx_some_rows(c->vectors, 0, b->target[0].n);
+    return GX_OK;
+}
+
+static void gx__embedding_counts(const void *self, const GxBatch *b, int64_t count[GX_MAX_LOSSES])
+{
+    (void)self;
+    count[0] += gx_max(0, b->target[0].anchors);
+}
+
+static void gx__embedding_take(GxContext *g, void *self, const GxModel *m, int64_t T)
+{
+    GxEmbeddingTask *c = (GxEmbeddingTask *)self;
+    const int64_t most = gx__embedding_records(c) * c->per;
+    memset(&c->one, 0, sizeof c->one);
+    c->width = gx_model_width(m);
+    c->vectors = gx_rows(NULL, GX_F32, most * c->samples, c->width);
+    c->vectors.data = gx_arena_take(g->arena, GX_MEM_ACTIVATIONS, gx_rows_bytes(c->vectors));
+    c->one.T = T, c->one.B = 1, c->one.runs = gx_runs_one(T, 0);
+    c->one_bytes = gx__embedding_lay(c, &c->one, NULL, NULL);
+    c->one_block = gx_arena_take(g->arena, GX_MEM_ACTIVATIONS, c->one_bytes);
+    c->one_twin = gx_host_twin(g, GX_MEM_ACTIVATIONS, c->one_block, c->one_bytes);
+    if (gx_failed(g)) return;
+    gx__embedding_lay(c, &c->one, c->one_block, c->one_twin);
+    c->one.target[0].anchors = -1, c->one.target[0].logits = gx_some_rows(c->vectors, 0, most);
+}
+
+// ---- vectors of a validation ---------------------------------------------------------------------------------------
+
+// Those of batch b, on the host.
+static void gx__embedding_fetch(GxContext *g, GxEmbeddingTask *c, const GxBatch *b)
+{
+    const GxRows some = gx_some_rows(c->vectors, 0, b->target[0].n);
+    if (!c->twin) c->twin = (float *)malloc((size_t)gx_rows_bytes(c->vectors) + 1);
+    if (!c->twin) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for vectors of %ld texts", (long)c->vectors.rows);
+    if (!gx_failed(g) && some.rows) gx_to_host(g, c->twin, some.data, gx_rows_bytes(some));
+}
+
+static void gx__embedding_forget(GxContext *g, GxEmbeddingTask *c)
+{
+    const size_t bytes = (size_t)(c->held_out.n * c->width) * sizeof(float);
+    if (!c->known) c->known = (int32_t *)malloc((size_t)c->held_out.n * sizeof *c->known);
+    for (int k = 0; k < 2; k++) {
+        if (!c->found[k]) c->found[k] = (float *)malloc(bytes);
+        if (c->found[k]) memset(c->found[k], 0, bytes);
+    }
+    if (c->known) memset(c->known, 0, (size_t)c->held_out.n * sizeof *c->known);
+    if (!c->known || !c->found[0] || !c->found[1])
+        GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for vectors of %ld records", (long)c->held_out.n);
+}
+
+typedef struct {
+    GxEmbeddingTask *c;
+    int64_t i; // of the batch's texts
+} gx__EmbeddingReader;
+
+static void gx__embedding_keep(void *user, int k, int64_t group, int64_t column, int64_t begin)
+{
+    gx__EmbeddingReader *r = (gx__EmbeddingReader *)user;
+    const int64_t C = r->c->width, i = r->i++;
+    (void)column, (void)begin;
+    if (k < 2) memcpy(r->c->found[k] + group * C, r->c->twin + i * C, (size_t)C * sizeof(float));
+    r->c->known[group] = 1;
+}
+
+static void gx__embedding_see(GxContext *g, void *self, const GxBatch *b)
+{
+    GxEmbeddingTask *c = (GxEmbeddingTask *)self;
+    gx__EmbeddingReader reader = {c, 0};
+    if (!b) gx__embedding_forget(g, c);
+    if (!b || gx_failed(g)) return;
+    gx__embedding_fetch(g, c, b);
+    if (!gx_failed(g) && b->target[0].n)
+        gx__embedding_each(&c->held_out, b, 0, c->held_out.columns, gx__embedding_keep, &reader);
+}
+
+static void gx__embedding_gather(GxContext *g, GxEmbeddingTask *c)
+{
+    gx_at(g, -1, "vectors");
+    for (int k = 0; k < 2; k++) gx_all_reduce(g, GX_AXIS_LOSS, GX_SUM, c->found[k], c->held_out.n * c->width, GX_F32);
+    gx_all_reduce(g, GX_AXIS_LOSS, GX_SUM, c->known, c->held_out.n, GX_I32);
+}
+
+// Ranks of the positives of the records that are known. Returns how many; -1: their vectors cannot be judged.
+static int64_t gx__embedding_rank(GxContext *g, const GxEmbeddingTask *c, int64_t *rank)
+{
+    const GxTexts *positive = &c->held_out.text[1];
+    const int64_t all = c->held_out.n, C = c->width;
+    float *x = (float *)malloc((size_t)(2 * all * C) * sizeof *x);
+    int64_t *same = (int64_t *)malloc((size_t)all * sizeof *same), n = 0;
+    GxError unsound = GX_ZERO; // vectors that are not finite are no error of the run's
+    if (!x || !same) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory to rank %ld records", (long)all);
+    for (int64_t i = 0; x && same && i < all; i++) {
+        const char *text = gx_texts_field(positive, i, positive->file->text);
+        if (!c->known[i]) continue;
+        memcpy(x + n * C, c->found[0] + i * C, (size_t)C * sizeof *x);
+        memcpy(x + (all + n) * C, c->found[1] + i * C, (size_t)C * sizeof *x);
+        same[n++] = (int64_t)gx_hash(GX_HASH_START, text, (int64_t)strlen(text));
+    }
+    const int is_sound =
+        x && same && gx_rank_by_cosine(x, x + all * C, n, n, C, same, gx_threads(g), rank, &unsound) == GX_OK;
+    free(x), free(same);
+    return is_sound ? n : -1;
+}
+
+static int gx__embedding_metrics(GxContext *g, void *self, const GxLosses *losses, GxMetric metric[GX_MAX_METRICS])
+{
+    static const struct {
+        int64_t first;
+        const char *name, *format;
+    } recalls[] = {
+        {1, "recall_1", "recall of the first %.4f"}, {5, "recall_5", "of 5 %.4f"}, {10, "recall_10", "of 10 %.4f"}};
+    GxEmbeddingTask *c = (GxEmbeddingTask *)self;
+    const GxMetric loss = {"loss", "loss %.4f", gx_losses_mean(losses, 0), -1}, mrr = {"mrr", "mrr %.4f", NAN, 1};
+    gx__embedding_gather(g, c);
+    if (gx_failed(g) || c->held_out.per < 2) return 0;
+    int64_t *rank = (int64_t *)malloc((size_t)c->held_out.n * sizeof *rank);
+    if (!rank) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory to rank %ld records", (long)c->held_out.n);
+    const int64_t n = rank ? gx__embedding_rank(g, c, rank) : -1;
+    metric[0] = loss, metric[1] = mrr;
+    if (n > 0) metric[1].value = gx_ranking_of_ranks(rank, n, 1).mrr;
+    for (int i = 0; i < 3; i++) {
+        const GxMetric recall = {recalls[i].name, recalls[i].format,
+                                 n > 0 ? gx_ranking_of_ranks(rank, n, recalls[i].first).recall : NAN, 1};
+        metric[2 + i] = recall;
+    }
+    free(rank);
+    return 5;
+}
+
+// ---- the sample ----------------------------------------------------------------------------------------------------
+
+enum { GX__EMBEDDING_ANCHORS = 3, GX__EMBEDDING_RIVALS = 64, GX__EMBEDDING_QUOTE = 120 };
+
+// A vector for text i of t, alone in a batch, on every rank. t NULL: nothing is there.
+static void gx__embedding_run_one(GxContext *g, GxEmbeddingTask *c, const GxForward *forward, const GxTexts *t,
+                                  int64_t i, float *vector)
+{
+    GxBatch *b = &c->one;
+    if (t) {
+        GxTextGroups alone = GX_ZERO;
+        alone.per = 1;
+        gx__EmbeddingWriter w = gx__embedding_begin(c, b, c->one_twin, &alone);
+        gx__embedding_put_text(&w, t, i, 0, 0);
+        b->target[0].logits = gx_some_rows(c->vectors, 0, 1);
+        gx_to_device(g, c->one_block, c->one_twin, c->one_bytes);
+    }
+    forward->run(g, forward->user, b);
+    if (!t) return;
+    gx__embedding_fetch(g, c, b);
+    if (!gx_failed(g)) memcpy(vector, c->twin, (size_t)c->width * sizeof *vector);
+}
+
+static double gx__embedding_cosine(const float *a, const float *b, int64_t C)
+{
+    double ab = 0, aa = 0, bb = 0;
+    for (int64_t i = 0; i < C; i++) {
+        ab += (double)a[i] * b[i], aa += (double)a[i] * a[i];
+        bb += (double)b[i] * b[i];
+    }
+    return aa > 0 && bb > 0 ? ab / sqrt(aa * bb) : 0;
+}
+
+// An anchor, and the three nearest of the positives number[n] with their vectors.
+static void gx__embedding_tell(const GxEmbeddingTask *c, const float *anchor, const float *rival, const int64_t *number,
+                               int64_t n, int64_t own, FILE *out)
+{
+    char text[GX__EMBEDDING_QUOTE];
+    unsigned char told[GX__EMBEDDING_RIVALS] = {0};
+    const GxTexts *a = &c->held_out.text[0], *p = &c->held_out.text[1];
+    fprintf(out, "%s\n", gx_text_cut(gx_texts_field(a, number[own], a->file->text), text, sizeof text));
+    for (int k = 0; k < 3 && k < n; k++) {
+        int64_t best = -1;
+        double most = 0;
+        for (int64_t j = 0; j < n; j++) {
+            const double cosine = gx__embedding_cosine(anchor, rival + j * c->width, c->width);
+            if (!told[j] && (best < 0 || cosine > most)) best = j, most = cosine;
+        }
+        told[best] = 1;
+        gx_text_cut(gx_texts_field(p, number[best], p->file->text), text, sizeof text);
+        fprintf(out, "  %.3f%s %s\n", most, best == own ? " *" : "  ", text);
+    }
+}
+
+static char *gx__embedding_sample(GxContext *g, void *self, const GxForward *forward, uint64_t seed)
+{
+    GxEmbeddingTask *c = (GxEmbeddingTask *)self;
+    const int64_t n = gx_min(GX__EMBEDDING_RIVALS, c->held_out.n);
+    int64_t number[GX__EMBEDDING_RIVALS];
+    char *text = NULL;
+    size_t bytes;
+    if (!g->device->computes) {
+        gx__embedding_run_one(g, c, forward, NULL, 0, NULL);
+        if (c->held_out.n) gx__embedding_gather(g, c); // the memory of `metrics`, too
+        return NULL;
+    }
+    if (!n || c->held_out.per < 2) return NULL;
+    float *rival = (float *)malloc((size_t)((n + 1) * c->width) * sizeof *rival), *anchor = rival;
+    FILE *out = rival ? open_memstream(&text, &bytes) : NULL;
+    if (!out) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a sample");
+    if (rival) anchor += n * c->width;
+    int stopped = 0;
+    for (int64_t k = 0; k < n && !gx_failed(g) && !stopped; k++) {
+        number[k] = gx_permute(seed, 0, c->held_out.n, k);
+        gx__embedding_run_one(g, c, forward, &c->held_out.text[1], number[k], rival + k * c->width);
+        stopped = forward->stop && forward->stop(forward->stop_user);
+    }
+    if (out) fprintf(out, "anchors, and the nearest of %ld held-out positives (*: their own)\n", (long)n);
+    for (int64_t k = 0; k < n && k < GX__EMBEDDING_ANCHORS && !gx_failed(g) && !stopped; k++) {
+        gx__embedding_run_one(g, c, forward, &c->held_out.text[0], number[k], anchor);
+        if (!gx_failed(g)) gx__embedding_tell(c, anchor, rival, number, n, k, out);
+    }
+    free(rival);
+    if (out && fclose(out) != 0) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a sample");
+    if (!gx_failed(g) && !stopped) return text;
+    free(text);
+    return NULL;
+}
+
+// ---- vectors in a file ---------------------------------------------------------------------------------------------
+
+static int gx__embedding_predicts(const void *self) { return ((const GxEmbeddingTask *)self)->embed[0] != 0; }
+
+// Brings v to length one. 0: that is not possible.
+static int gx__embedding_unit(float *v, int64_t C)
+{
+    double squares = 0;
+    for (int64_t j = 0; j < C; j++) squares += (double)v[j] * v[j];
+    for (int64_t j = 0; j < C; j++) v[j] = (float)(v[j] / sqrt(squares));
+    return isfinite(squares) && squares > 0;
+}
+
+static const char *gx__embedding_predict(GxContext *g, void *self)
+{
+    const GxEmbeddingTask *c = (const GxEmbeddingTask *)self;
+    const GxTexts *t = &c->held_out.text[0];
+    for (int64_t i = 0; i < t->n; i++)
+        if (!c->known[i] || !gx__embedding_unit(c->found[0] + i * c->width, c->width)) {
+            GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s:%ld: the vector of this text is %s; nothing is written",
+                    t->file->records.path, (long)gx_texts_line(t, i), c->known[i] ? "0 or not finite" : "not known");
+            return c->embed_output;
+        }
+    gx_npy_write(c->embed_output, c->found[0], t->n, c->width, &g->error);
+    return c->embed_output;
+}
+
+// ---- the task ------------------------------------------------------------------------------------------------------
+
+const GxTask gx_embedding_task = {
+    "embedding",
+    sizeof(GxEmbeddingTask),
+    GX_FIELDS(gx__embedding_options),
+    gx__embedding_own,
+    1, // loss
+    "pairs",
+    GX_FIELDS(gx__embedding_identity),
+    "on other texts, or with another pooling, tokenizer or validation_fraction",
+    gx__embedding_open,
+    gx__embedding_close,
+    gx__embedding_wish,
+    gx__embedding_describe,
+    gx__embedding_baseline,
+    gx__embedding_take,
+    gx__embedding_lay,
+    gx__embedding_fill,
+    gx__embedding_held_out,
+    gx__embedding_fill_held_out,
+    gx__embedding_counts,
+    gx__embedding_see,
+    gx__embedding_metrics,
+    gx__embedding_sample,
+    gx__embedding_write,
+    NULL, // changed: all is in memory
+    NULL, // loss_names: it is one
+    NULL, // confusion: there are no classes
+    gx__embedding_predicts,
+    gx__embedding_predict,
+};
+#endif

@@ -1,0 +1,307 @@
+// task/labelled_texts.h: files of texts, or pairs of texts, with labels (io/records.h) as tokens and as what is to be
+// learned: a class, several classes, a number.
+//
+//     GxTextFile f;
+//     GX_TRY(gx_text_file_open(&f, "train.tsv", &columns, GX_PROBLEM_SINGLE, 0, err));
+//     GX_TRY(gx_labels_make(&labels, &f.records, f.label, GX_LABEL_CLASS, err));
+//     GX_TRY(gx_texts_open(&t, &f, GX_TEXTS_TRAINING, 0.05, err));       // 95% of it, by a hash
+//     GX_TRY(gx_texts_label(&t, GX_PROBLEM_SINGLE, &labels, err));
+//     GX_TRY(gx_texts_tokenize(&t, &tokenizer, 128, threads, err));
+//     … t.ids[i][0 .. t.length[i]) … t.label[i] …
+//
+// Where a file is divided, a hash of a record's texts says to which part it goes, or of its group, if it has one: the
+// same text is never in both, a group is never torn, and the order of records means nothing.
+// Tokens: [CLS] a [SEP] b [SEP] where the tokenizer has these; else a, and a newline before b. More than T of them are
+// cut by longest_first (io/tokenizer.h) and counted.
+// Everything is read and tokenised when it is opened: what is wrong is named with its file and line. Memory: the file,
+// and 4 bytes per token.
+#ifndef GX_LABELLED_TEXTS_H
+#define GX_LABELLED_TEXTS_H
+#include "../io/labels.h"
+#include "../io/tokenizer.h"
+GX_BEGIN
+
+typedef enum { GX_PROBLEM_UNKNOWN = 0, GX_PROBLEM_SINGLE, GX_PROBLEM_MULTI, GX_PROBLEM_REGRESSION } GxProblem;
+#define GX_PROBLEM_NAMES "single_label_classification|multi_label_classification|regression"
+const char *gx_problem_name(GxProblem p); // as config.json's problem_type has it; unknown: "auto"
+// GX_PROBLEM_UNKNOWN: there is none of that name
+GxProblem gx_problem_find(const char *name);
+
+typedef struct {
+    const char *text, *text2, *label, *group; // names; text2, group "": there is none
+} GxTextColumns;
+typedef struct {
+    GxRecords records;
+    int text, text2, label, group; // numbers of columns; -1: the file has none
+} GxTextFile;
+// text2 may be absent where it has its default name, "text2". may_lack_labels: records without any are fine, too.
+GxStatus gx_text_file_open(GxTextFile *f, const char *path, const GxTextColumns *columns, GxProblem problem,
+                           int may_lack_labels, GxError *err);
+void gx_text_file_close(GxTextFile *f);
+// What labels look like: numbers, one of them at least with a point or an exponent, are to be predicted as numbers;
+// anything else is a class.
+GxProblem gx_text_file_problem(const GxTextFile *f);
+
+typedef enum { GX_TEXTS_ALL, GX_TEXTS_TRAINING, GX_TEXTS_HELD_OUT } GxTextsPart;
+typedef struct {
+    const GxTextFile *file;
+    int64_t n;
+    int64_t *record;      // [n] its number in the file
+    int32_t **ids;        // [n] its tokens
+    int32_t *length;      // [n]
+    int32_t *second;      // [n] which of them is the first of the second text; length: there is none
+    int32_t *label;       // [n] SINGLE; else NULL
+    unsigned char *has;   // [n][labels] MULTI; else NULL
+    float *number;        // [n] REGRESSION; else NULL
+    int64_t *count;       // [labels] texts of each
+    int64_t cut, longest; // texts that had more than T tokens; tokens of the longest
+} GxTexts;
+
+GxStatus gx_texts_open(GxTexts *t, const GxTextFile *f, GxTextsPart part, double held_out, GxError *err);
+void gx_texts_close(GxTexts *t); // also of one that is all zero
+GxStatus gx_texts_label(GxTexts *t, GxProblem problem, const GxLabels *labels, GxError *err);
+GxStatus gx_texts_tokenize(GxTexts *t, const GxTokenizer *tokenizer, int64_t T, int threads, GxError *err);
+static inline int64_t gx_texts_line(const GxTexts *t, int64_t i)
+{
+    return gx_record_line(&t->file->records, t->record[i]);
+}
+static inline const char *gx_texts_field(const GxTexts *t, int64_t i, int column) // column -1: ""
+{
+    return column < 0 ? "" : gx_record(&t->file->records, t->record[i], column);
+}
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_LABELLED_TEXTS_IMPLEMENTED)
+#define GX_LABELLED_TEXTS_IMPLEMENTED
+#include <stdlib.h>
+#include <string.h>
+#include "../base/random.h"
+
+static const char *const gx__texts_problems[] = {"auto", "single_label_classification", "multi_label_classification",
+                                                 "regression"};
+
+const char *gx_problem_name(GxProblem p) { return gx__texts_problems[p]; }
+
+GxProblem gx_problem_find(const char *name)
+{
+    for (int p = 1; p < 4; p++)
+        if (!strcmp(name, gx__texts_problems[p])) return (GxProblem)p;
+    return GX_PROBLEM_UNKNOWN;
+}
+
+// ---- files ---------------------------------------------------------------------------------------------------------
+
+static int gx__texts_column(GxRecordColumn *column, int *n, const char *name, GxColumnNeed need, int is_label)
+{
+    if (!name[0]) return -1;
+    column[*n].name = name, column[*n].need = need, column[*n].is_label = is_label;
+    return (*n)++;
+}
+
+GxStatus gx_text_file_open(GxTextFile *f, const char *path, const GxTextColumns *columns, GxProblem problem,
+                           int may_lack_labels, GxError *err)
+{
+    const GxColumnNeed label = problem == GX_PROBLEM_MULTI ? GX_COLUMN_SPARSE
+                               : may_lack_labels           ? GX_COLUMN_OPTIONAL
+                                                           : GX_COLUMN_REQUIRED;
+    GxRecordColumn column[4];
+    int n = 0;
+    memset(f, 0, sizeof *f);
+    f->text = gx__texts_column(column, &n, columns->text, GX_COLUMN_REQUIRED, 0);
+    f->text2 = gx__texts_column(column, &n, columns->text2,
+                                strcmp(columns->text2, "text2") ? GX_COLUMN_REQUIRED : GX_COLUMN_OPTIONAL, 0);
+    f->label = gx__texts_column(column, &n, columns->label, label, 1);
+    f->group =
+        gx__texts_column(column, &n, columns->group, may_lack_labels ? GX_COLUMN_OPTIONAL : GX_COLUMN_REQUIRED, 1);
+    if (f->text < 0 || f->label < 0)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "--text_column and --label_column name a column; one of them is empty");
+    GX_TRY(gx_records_open(&f->records, path, GX_RECORDS_BY_NAME, column, n, err));
+    if (f->text2 >= 0 && !f->records.has[f->text2]) f->text2 = -1;
+    if (f->group >= 0 && !f->records.has[f->group]) f->group = -1;
+    if (f->records.has[f->label]) return GX_OK;
+    f->label = -1;
+    if (may_lack_labels) return GX_OK;
+    gx_text_file_close(f);
+    return GX_FAIL(err, GX_ERR_FORMAT, "%s: there is no column \"%s\" with labels", path, columns->label);
+}
+
+void gx_text_file_close(GxTextFile *f)
+{
+    gx_records_close(&f->records);
+    memset(f, 0, sizeof *f);
+}
+
+GxProblem gx_text_file_problem(const GxTextFile *f)
+{
+    int has_point = 0;
+    for (int64_t i = 0; i < f->records.n; i++) {
+        GxError none = GX_ZERO;
+        double number;
+        const char *label = gx_record(&f->records, i, f->label);
+        if (gx_label_number(&f->records, i, f->label, &number, &none) != GX_OK) return GX_PROBLEM_SINGLE;
+        has_point |= label[strcspn(label, ".eE")] != 0;
+    }
+    return has_point ? GX_PROBLEM_REGRESSION : GX_PROBLEM_SINGLE;
+}
+
+// ---- parts ---------------------------------------------------------------------------------------------------------
+
+// In [0, 1), by what the record says.
+static double gx__texts_place(const GxTextFile *f, int64_t i)
+{
+    const int first = f->group >= 0 ? f->group : f->text, second = f->group >= 0 ? -1 : f->text2;
+    const char *a = gx_record(&f->records, i, first), *b = second < 0 ? "" : gx_record(&f->records, i, second);
+    uint64_t hash = gx_hash(GX_HASH_START, a, (int64_t)strlen(a) + 1);
+    hash = gx_hash(hash, b, (int64_t)strlen(b));
+    return (double)gx_random_uniform(hash, 0, 0, gx_random_site(GX_SITE_SHUFFLE, 2));
+}
+
+GxStatus gx_texts_open(GxTexts *t, const GxTextFile *f, GxTextsPart part, double held_out, GxError *err)
+{
+    memset(t, 0, sizeof *t);
+    t->file = f;
+    t->record = (int64_t *)malloc((size_t)f->records.n * sizeof *t->record);
+    if (!t->record) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for %ld texts", (long)f->records.n);
+    for (int64_t i = 0; i < f->records.n; i++) {
+        const GxTextsPart of = gx__texts_place(f, i) < held_out ? GX_TEXTS_HELD_OUT : GX_TEXTS_TRAINING;
+        if (part == GX_TEXTS_ALL || part == of) t->record[t->n++] = i;
+    }
+    if (t->n > 0) return GX_OK;
+    gx_texts_close(t);
+    return GX_FAIL(err, GX_ERR_FORMAT,
+                   "%s: of %ld records none is %s with --validation_fraction %g: take more of them, another fraction, "
+                   "or a file with --validation_data",
+                   f->records.path, (long)f->records.n,
+                   part == GX_TEXTS_HELD_OUT ? "held out for validation" : "left for training", held_out);
+}
+
+void gx_texts_close(GxTexts *t)
+{
+    for (int64_t i = 0; i < t->n && t->ids; i++) free(t->ids[i]);
+    free(t->record), free(t->ids), free(t->length), free(t->second);
+    free(t->label), free(t->has), free(t->number), free(t->count);
+    memset(t, 0, sizeof *t);
+}
+
+// ---- labels --------------------------------------------------------------------------------------------------------
+
+static GxStatus gx__texts_label_one(GxTexts *t, int64_t i, const GxLabels *labels, GxError *err)
+{
+    const GxRecords *r = &t->file->records;
+    const int column = t->file->label;
+    if (t->number) {
+        double number = 0;
+        GX_TRY(gx_label_number(r, t->record[i], column, &number, err));
+        t->number[i] = (float)number;
+    } else if (t->label) {
+        int class_ = 0;
+        GX_TRY(gx_label_class(labels, r, t->record[i], column, &class_, err));
+        t->label[i] = class_, t->count[class_]++;
+    } else {
+        unsigned char *has = t->has + i * labels->n;
+        GX_TRY(gx_label_classes(labels, r, t->record[i], column, has, err));
+        for (int c = 0; c < labels->n; c++) t->count[c] += has[c];
+    }
+    return GX_OK;
+}
+
+GxStatus gx_texts_label(GxTexts *t, GxProblem problem, const GxLabels *labels, GxError *err)
+{
+    const size_t n = (size_t)t->n, classes = problem == GX_PROBLEM_REGRESSION ? 1 : (size_t)labels->n;
+    t->count = (int64_t *)calloc(classes, sizeof *t->count);
+    if (problem == GX_PROBLEM_SINGLE) t->label = (int32_t *)malloc(n * sizeof *t->label);
+    if (problem == GX_PROBLEM_MULTI) t->has = (unsigned char *)malloc(n * classes);
+    if (problem == GX_PROBLEM_REGRESSION) t->number = (float *)malloc(n * sizeof *t->number);
+    if (!t->count || !(t->label || t->has || t->number))
+        return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the labels of %ld texts", (long)t->n);
+    for (int64_t i = 0; i < t->n; i++) GX_TRY(gx__texts_label_one(t, i, labels, err));
+    return GX_OK;
+}
+
+// ---- tokens --------------------------------------------------------------------------------------------------------
+
+static int gx__texts_are_framed(const GxTokenizer *t)
+{
+    return t->role[GX_TOKEN_CLS] >= 0 && t->role[GX_TOKEN_SEP] >= 0;
+}
+
+// The tokens of both texts, a's first, in room for as many as they have bytes. Without a frame a newline is b's first.
+static GxStatus gx__texts_encode(const GxTexts *t, int64_t i, const GxTokenizer *tokenizer, int32_t *room,
+                                 GxTokenTexts *both, GxError *err)
+{
+    const char *a = gx_texts_field(t, i, t->file->text), *b = gx_texts_field(t, i, t->file->text2);
+    int64_t between = 0;
+    memset(both, 0, sizeof *both);
+    GX_TRY(gx_tokenizer_encode(tokenizer, a, (int64_t)strlen(a), GX_SPECIAL_AS_TEXT, room, &both->n_a, err));
+    both->a = room;
+    if (t->file->text2 < 0) return GX_OK;
+    both->b = room += both->n_a;
+    if (!gx__texts_are_framed(tokenizer))
+        GX_TRY(gx_tokenizer_encode(tokenizer, "\n", 1, GX_SPECIAL_AS_TEXT, room, &between, err));
+    GX_TRY(gx_tokenizer_encode(tokenizer, b, (int64_t)strlen(b), GX_SPECIAL_AS_TEXT, room + between, &both->n_b, err));
+    both->n_b += between;
+    return GX_OK;
+}
+
+static GxStatus gx__texts_keep(GxTexts *t, int64_t i, const GxTokenizer *tokenizer, int64_t T, GxTokenTexts *both,
+                               GxError *err)
+{
+    const int64_t frame = !gx__texts_are_framed(tokenizer) ? 0 : both->b ? 3 : 2, all = both->n_a + both->n_b + frame;
+    int64_t n = gx_min(all, T);
+    if (all == 0)
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: the text has no tokens; expected something to read",
+                       t->file->records.path, (long)gx_texts_line(t, i));
+    t->ids[i] = (int32_t *)malloc((size_t)n * sizeof **t->ids);
+    if (!t->ids[i]) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the tokens of %ld texts", (long)t->n);
+    if (frame) GX_TRY(gx_tokenizer_join(tokenizer, both, T, t->ids[i], NULL, &n, NULL, err));
+    gx_truncate_longest_first(&both->n_a, &both->n_b, T - frame); // as gx_tokenizer_join has done
+    t->length[i] = (int32_t)n;
+    t->second[i] = (int32_t)(both->b ? both->n_a + (frame ? 2 : 0) : n);
+    if (frame) return GX_OK;
+    memcpy(t->ids[i], both->a, (size_t)both->n_a * sizeof **t->ids);
+    if (both->n_b) memcpy(t->ids[i] + both->n_a, both->b, (size_t)both->n_b * sizeof **t->ids);
+    return GX_OK;
+}
+
+// Returns how many tokens it has uncut; -1: an error.
+static int64_t gx__texts_tokenize_one(GxTexts *t, int64_t i, const GxTokenizer *tokenizer, int64_t T, GxError *err)
+{
+    const size_t bytes = strlen(gx_texts_field(t, i, t->file->text)) + strlen(gx_texts_field(t, i, t->file->text2)) + 1;
+    int32_t *room = (int32_t *)malloc((bytes + 1) * sizeof *room);
+    GxTokenTexts both;
+    if (!room) {
+        GX_FAIL(err, GX_ERR_MEMORY, "no memory for the tokens of a text of %ld bytes", (long)bytes);
+        return -1;
+    }
+    GxStatus status = gx__texts_encode(t, i, tokenizer, room, &both, err);
+    const int64_t frame = !gx__texts_are_framed(tokenizer) ? 0 : t->file->text2 >= 0 ? 3 : 2;
+    const int64_t all = status == GX_OK ? both.n_a + both.n_b + frame : -1;
+    if (status == GX_OK) status = gx__texts_keep(t, i, tokenizer, T, &both, err);
+    free(room);
+    return status == GX_OK ? all : -1;
+}
+
+GxStatus gx_texts_tokenize(GxTexts *t, const GxTokenizer *tokenizer, int64_t T, int threads, GxError *err)
+{
+    const size_t n = (size_t)t->n;
+    int64_t cut = 0, longest = 0;
+    const int team = threads > 0 ? threads : 1;
+    (void)team; // without OpenMP there is one
+    t->ids = (int32_t **)calloc(n, sizeof *t->ids);
+    t->length = (int32_t *)calloc(n, sizeof *t->length);
+    t->second = (int32_t *)calloc(n, sizeof *t->second);
+    if (!t->ids || !t->length || !t->second)
+        return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the tokens of %ld texts", (long)t->n);
+    GX_OMP(parallel for schedule(dynamic, 256) num_threads(team) reduction(+ : cut) reduction(max : longest))
+    for (int64_t i = 0; i < t->n; i++) {
+        if (gx_error_code(err)) continue;
+        const int64_t tokens = gx__texts_tokenize_one(t, i, tokenizer, T, err);
+        cut += tokens > T;
+        longest = gx_max(longest, tokens);
+    }
+    t->cut = cut, t->longest = longest;
+    return gx_error_code(err);
+}
+#endif

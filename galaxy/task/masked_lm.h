@@ -1,0 +1,685 @@
+// task/masked_lm.h: BERT's pre-training: tokens of a plain text that were masked are to be found again; with --nsp also
+// whether the second of two texts follows the first.
+//
+//     ./train_bert --task masked_lm --train_data data/bert/pretrain.txt --tokenizer data/tokenizer
+//
+// The text (sentences.h): a sentence or a line per line, empty lines between documents; whole documents at its end are
+// held out. A sample is a column of the batch: texts [CLS] sentences in a row [SEP], of one document, as many as fit,
+// and so many of them as fit, which do not see each other (text_batch.h; --packing false: one); with --nsp one pair
+// [CLS] A [SEP] B [SEP] as BERT's original code makes them, anew in each epoch.
+//
+// Masks: token_masks.h, drawn from (seed, number of the sample, position): every pass over the text masks others.
+// Memory is planned for the most tokens that can count in a column.
+//
+// Held-out texts have the same masks and pairs in every validation. Losses: masked tokens, and pairs; each a mean over
+// all of the window, added up. What a model must beat: the loss of frequencies alone.
+//
+// Each machine has text and tokenizer of its own, which must be the same: ranks agree on hashes of both.
+#ifndef GX_MASKED_LM_H
+#define GX_MASKED_LM_H
+#include "../io/dataset_hash.h"
+#include "sentences.h"
+#include "task.h"
+#include "text_batch.h"
+#include "text_tokenizer.h"
+#include "token_masks.h"
+GX_BEGIN
+
+typedef struct { // the texts of a part, for training or held out
+    GxSentenceList list;
+    GxTextPacking packed; // of the list; without nsp
+    int32_t *length;      // [list.n] tokens of each, for it
+    GxPairing pairing;    // with nsp
+    int64_t epoch;        // that the list is of; -1: none
+    int64_t first;        // the number of its first sample
+    int64_t samples;      // of the held-out part
+} GxMaskedLmPart;
+
+typedef struct {        // buffers of the sample
+    void *block, *twin; // of a batch of one column
+    GxRows logits;      // [GX_MASKED_LM_SHOWN, vocabulary]
+    void *logits_twin;
+} GxMaskedLmShow;
+
+typedef struct {
+    // options
+    char train_data[GX_PATH], tokenizer_folder[GX_PATH];
+    double validation_fraction, mlm_probability, short_seq_probability;
+    int whole_word_mask, nsp, packing;
+    int64_t sample_lines;
+    // which text and tokens it goes on with, besides some of these
+    int64_t text_hash, train_tokens;
+    char tokenizer_name[GX_FIELD_TEXT];
+    // what is open
+    GxHeadWish wish;
+    GxTokenizer tokenizer;
+    GxDataset data;
+    GxSentences text;
+    GxTextLayout layout;
+    int64_t seq_len;
+    GxMaskedLmPart train, held_out;
+    int32_t *ids, *types, *labels; // [seq_len] of the text that is being written
+    // of the sample, and of a validation
+    GxMaskedLmShow show;
+    GxRows pairs; // [samples of a batch, 2]: results of target 1
+    void *pairs_twin;
+    int64_t right, judged; // pairs
+} GxMaskedLm;
+
+extern const GxTask gx_masked_lm; // its self is a GxMaskedLm
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_MASKED_LM_IMPLEMENTED)
+#define GX_MASKED_LM_IMPLEMENTED
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "../comm/comm.h"
+#include "../ops/elementwise.h"
+#include "../ops/loss.h"
+#include "../ops/memory.h"
+
+enum { GX_MASKED_LM_SHOWN = 8 };                          // masks of a line that a sample shows
+enum { GX__MASKED_LM_HELD_OUT_SEED = 20181011 };          // of its masks and pairs
+enum { GX__MASKED_LM_TRAIN = 0, GX__MASKED_LM_VALIDATE }; // numbers of sites
+
+#define GX__MASKED_LM_AT(field) offsetof(GxMaskedLm, field)
+static const GxField gx__masked_lm_options[] = {
+    {"train_data", GX_FIELD_PATH, GX__MASKED_LM_AT(train_data), "data/bert/pretrain.txt",
+     "text: a sentence per line, empty lines between documents (make data-bert makes the default one)", NULL},
+    {"tokenizer", GX_FIELD_PATH, GX__MASKED_LM_AT(tokenizer_folder), "",
+     "folder of a WordPiece tokenizer (./tokenize --train makes one); by default the model's", NULL},
+    {"validation_fraction", GX_FIELD_DOUBLE, GX__MASKED_LM_AT(validation_fraction), "0.05",
+     "part of the text that is held out: documents at its end", "0..0.9"},
+    {"mlm_probability", GX_FIELD_DOUBLE, GX__MASKED_LM_AT(mlm_probability), "0.15", "of a token to be masked", "0..1"},
+    {"whole_word_mask", GX_FIELD_BOOL, GX__MASKED_LM_AT(whole_word_mask), "false",
+     "all pieces of a word are masked, or none", NULL},
+    {"packing", GX_FIELD_BOOL, GX__MASKED_LM_AT(packing), "true", "several short texts in a sample (without --nsp)",
+     NULL},
+    {"nsp", GX_FIELD_BOOL, GX__MASKED_LM_AT(nsp), "false", "pairs of texts: does the second follow the first?", NULL},
+    {"short_seq_probability", GX_FIELD_DOUBLE, GX__MASKED_LM_AT(short_seq_probability), "0.1",
+     "of a pair to be shorter than seq_len allows", "0..1"},
+    {"sample_lines", GX_FIELD_INT, GX__MASKED_LM_AT(sample_lines), "3",
+     "held-out texts that the model shows at the end; 0: none", "0..1000"},
+};
+static const char *const gx__masked_lm_losses[] = {"mlm_loss", "nsp_loss"};
+static const char *const gx__masked_lm_own[] = {"train_data", "tokenizer", NULL};
+static const GxField gx__masked_lm_identity[] = {
+    {"text_hash", GX_FIELD_INT, GX__MASKED_LM_AT(text_hash), NULL, "of the text", NULL},
+    {"train_tokens", GX_FIELD_INT, GX__MASKED_LM_AT(train_tokens), NULL, "of the training part", "0.."},
+    {"tokenizer", GX_FIELD_STRING, GX__MASKED_LM_AT(tokenizer_name), NULL, "which ids the text has", NULL},
+    {"mlm_probability", GX_FIELD_DOUBLE, GX__MASKED_LM_AT(mlm_probability), NULL, "of a token to be masked", "0..1"},
+    {"short_seq_probability", GX_FIELD_DOUBLE, GX__MASKED_LM_AT(short_seq_probability), NULL, "of a pair", "0..1"},
+    {"whole_word_mask", GX_FIELD_BOOL, GX__MASKED_LM_AT(whole_word_mask), NULL, "of words, not of pieces", NULL},
+    {"packing", GX_FIELD_BOOL, GX__MASKED_LM_AT(packing), NULL, "several texts in a sample", NULL},
+    {"nsp", GX_FIELD_BOOL, GX__MASKED_LM_AT(nsp), NULL, "pairs of texts", NULL},
+};
+
+// ---- opening -------------------------------------------------------------------------------------------------------
+
+static int64_t gx__masked_lm_room(const GxMaskedLm *c) { return c->seq_len - (c->nsp ? 3 : 2); } // for words
+
+static GxStatus gx__masked_lm_check(GxContext *g, const GxMaskedLm *c)
+{
+    if (c->tokenizer.role[GX_TOKEN_MASK] < 0)
+        return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                       "the tokenizer %s has no token [MASK], without which nothing is masked; `./tokenize --train` "
+                       "makes one that has it",
+                       c->tokenizer_name);
+    if (gx__masked_lm_room(c) < 2)
+        return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                       "seq_len is %ld; [CLS] and [SEP] with two tokens of text between them need %d", (long)c->seq_len,
+                       c->nsp ? 5 : 4);
+    if (c->mlm_probability <= 0)
+        return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                       "mlm_probability is 0: no token would ever be masked; it must be above 0");
+    return GX_OK;
+}
+
+// Frame, head and layout: what a dry run needs, too.
+static void gx__masked_lm_set_up(GxMaskedLm *c)
+{
+    c->wish.kind = GX_HEAD_MASKED, c->wish.with_pairs = c->nsp;
+    c->layout.pad = (int32_t)gx_max(0, c->tokenizer.role[GX_TOKEN_PAD]);
+    c->layout.targets = c->nsp ? 2 : 1;
+    c->layout.target[0].most = gx_mask_most(c->seq_len, c->mlm_probability);
+    c->layout.target[1].most = 1;
+    c->train.epoch = -1;
+    c->train.pairing.most = gx__masked_lm_room(c);
+    c->train.pairing.short_probability = c->short_seq_probability;
+    c->held_out.pairing = c->train.pairing;
+    c->held_out.pairing.seed = GX__MASKED_LM_HELD_OUT_SEED;
+}
+
+static GxStatus gx__masked_lm_agree(GxContext *g, GxMaskedLm *c)
+{
+    int64_t mine[2] = {c->data.bytes, 0}, first[2];
+    uint64_t hash = 0;
+    gx_dataset_hash(&c->data, gx_threads(g), &hash, &g->error);
+    first[0] = mine[0], first[1] = mine[1] = (int64_t)hash;
+    gx_at(g, -1, "agree");
+    gx_broadcast(g, GX_AXIS_ALL, 0, first, 2, GX_I64);
+    GX_TRY(gx_status(g));
+    c->text_hash = first[1];
+    if (!memcmp(mine, first, sizeof mine)) return GX_OK;
+    return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                   "rank %d: %s is another text here (%ld bytes, hash %016lx) than on rank 0 (%ld bytes, hash %016lx); "
+                   "all ranks need the same: copy rank 0's",
+                   g->rank, c->train_data, (long)mine[0], (unsigned long)mine[1], (long)first[0],
+                   (unsigned long)first[1]);
+}
+
+static GxStatus gx__masked_lm_read(GxContext *g, GxMaskedLm *c)
+{
+    GxSentences *s = &c->text;
+    if (access(c->train_data, F_OK) != 0 && errno == ENOENT)
+        return GX_FAIL(&g->error, GX_ERR_IO,
+                       "cannot open %s: %s; `make data-bert` makes data/bert/pretrain.txt, which is the default, and "
+                       "--train_data FILE takes another text",
+                       c->train_data, strerror(ENOENT));
+    GX_TRY(gx_dataset_open(&c->data, c->train_data, 0, 1, &g->error));
+    GX_TRY(gx__masked_lm_agree(g, c));
+    GX_TRY(gx_sentences_open(s, &c->data, &c->tokenizer, gx__masked_lm_room(c), gx_threads(g),
+                             g->rank == 0 ? &g->log : NULL, &g->error));
+    GX_TRY(gx_sentences_divide(s, c->train_data, c->validation_fraction, &g->error));
+    c->train_tokens = s->begin[s->document[s->train_documents]];
+    if (s->cut && g->rank == 0)
+        gx_log(
+            &g->log, GX_LOG_WARNING,
+            "%s: %ld of %ld sentences have more than the %ld tokens that seq_len %ld has room for, the first in line "
+            "%ld: their ends are left out",
+            c->train_data, (long)s->cut, (long)s->sentences, (long)gx__masked_lm_room(c), (long)c->seq_len,
+            (long)s->first_cut);
+    return GX_OK;
+}
+
+// With nsp the list is made when its epoch comes, and that of the held-out part now.
+static GxStatus gx__masked_lm_pair_up(GxContext *g, GxMaskedLm *c)
+{
+    const GxSentences *s = &c->text;
+    const int64_t held_out = s->documents - s->train_documents;
+    if (s->train_documents < 2 || held_out == 1)
+        return GX_FAIL(&g->error, GX_ERR_FORMAT,
+                       "%s: %ld documents are left for training, %ld for validation; with --nsp each needs two, so "
+                       "that there are sentences of another one: put empty lines between documents%s",
+                       c->train_data, (long)s->train_documents, (long)held_out,
+                       held_out == 1 ? ", or take another --validation_fraction (0: none)" : "");
+    if (!held_out) return GX_OK;
+    return gx_sentences_pairs(s, s->train_documents, s->documents, &c->held_out.pairing, &c->held_out.list, &g->error);
+}
+
+// Of documents [first, last).
+static GxStatus gx__masked_lm_pack(GxContext *g, const GxMaskedLm *c, GxMaskedLmPart *part, int64_t first, int64_t last)
+{
+    const GxSentences *s = &c->text;
+    GxSentenceList *list = &part->list;
+    if (first == last) return GX_OK;
+    GX_TRY(gx_sentences_blocks(s, first, last, gx__masked_lm_room(c), list, &g->error));
+    part->length = (int32_t *)malloc((size_t)list->n * sizeof *part->length);
+    if (!part->length)
+        return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the lengths of %ld texts", (long)list->n);
+    for (int64_t i = 0; i < list->n; i++)
+        part->length[i] = (int32_t)gx_sentences_length(s, list->text[i].a, list->text[i].a_n) + 2;
+    return gx_text_packing_open(&part->packed, part->length, list->n, c->seq_len, c->packing ? 0 : 1, &g->error);
+}
+
+static GxStatus gx__masked_lm_lay_out(GxContext *g, GxMaskedLm *c)
+{
+    const GxSentences *s = &c->text;
+    GxMaskedLmPart *held_out = &c->held_out;
+    if (c->nsp) {
+        GX_TRY(gx__masked_lm_pair_up(g, c));
+        held_out->samples = held_out->list.n;
+        return GX_OK;
+    }
+    GX_TRY(gx__masked_lm_pack(g, c, &c->train, 0, s->train_documents));
+    GX_TRY(gx__masked_lm_pack(g, c, held_out, s->train_documents, s->documents));
+    if (held_out->list.n) held_out->samples = gx_text_packing_columns(&held_out->packed, GX__MASKED_LM_HELD_OUT_SEED);
+    return GX_OK;
+}
+
+static GxStatus gx__masked_lm_open(GxContext *g, void *self, GxTaskSetup *setup)
+{
+    GxMaskedLm *c = (GxMaskedLm *)self;
+    c->seq_len = setup->seq_len;
+    GX_TRY(gx_text_open_tokenizer(g, &c->tokenizer, c->tokenizer_folder, setup));
+    snprintf(c->tokenizer_name, sizeof c->tokenizer_name, "%s", gx_tokenizer_identity(&c->tokenizer));
+    GX_TRY(gx__masked_lm_check(g, c));
+    gx__masked_lm_set_up(c);
+    if (setup->is_dry) return GX_OK;
+    c->ids = (int32_t *)malloc(3 * (size_t)c->seq_len * sizeof *c->ids);
+    if (!c->ids) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a text of %ld tokens", (long)c->seq_len);
+    c->types = c->ids + c->seq_len, c->labels = c->types + c->seq_len;
+    GX_TRY(gx__masked_lm_read(g, c));
+    return gx__masked_lm_lay_out(g, c);
+}
+
+static void gx__masked_lm_close(void *self)
+{
+    GxMaskedLm *c = (GxMaskedLm *)self;
+    GxMaskedLmPart *const parts[] = {&c->train, &c->held_out};
+    for (int i = 0; i < 2; i++) {
+        gx_text_packing_close(&parts[i]->packed);
+        gx_sentence_list_close(&parts[i]->list);
+        free(parts[i]->length);
+        parts[i]->length = NULL;
+    }
+    gx_sentences_close(&c->text);
+    gx_dataset_close(&c->data);
+    gx_tokenizer_close(&c->tokenizer);
+    free(c->ids);
+    c->ids = NULL;
+}
+
+static const GxHeadWish *gx__masked_lm_wish(const void *self) { return &((const GxMaskedLm *)self)->wish; }
+
+// Its path, and what a file of the same name with .source behind it says about where it is from.
+static void gx__masked_lm_describe(const void *self, FILE *out)
+{
+    const GxMaskedLm *c = (const GxMaskedLm *)self;
+    const GxSentences *s = &c->text;
+    fprintf(out,
+            "data: %s, %ld sentences in %ld documents, the last %ld held out; %.2f million tokens: %s, %d of them\n",
+            c->train_data, (long)s->sentences, (long)s->documents, (long)(s->documents - s->train_documents),
+            (double)s->tokens / 1e6, c->tokenizer_name, c->tokenizer.vocab_size);
+}
+
+static GxStatus gx__masked_lm_write(const void *self, const char *folder, GxError *err)
+{
+    return gx_tokenizer_write(&((const GxMaskedLm *)self)->tokenizer, folder, err);
+}
+
+static const char *gx__masked_lm_changed(const void *self)
+{
+    const GxDataset *d = &((const GxMaskedLm *)self)->data;
+    return gx_dataset_changed(d) ? d->path : NULL;
+}
+
+// ---- samples -------------------------------------------------------------------------------------------------------
+
+// The text in its frame, into c->ids and c->types; pairing, i: what is cut of a pair, and its number. Returns its
+// tokens.
+static int64_t gx__masked_lm_frame(GxMaskedLm *c, const GxSentenceText *text, const GxPairing *pairing, int64_t i)
+{
+    const GxSentences *s = &c->text;
+    int64_t a = s->begin[text->a], a_n = gx_sentences_length(s, text->a, text->a_n), b = s->begin[text->b], b_n = 0,
+            n = 0;
+    if (text->b_n) b_n = gx_sentences_length(s, text->b, text->b_n);
+    if (pairing) gx_sentences_cut_pair(pairing, i, &a, &a_n, &b, &b_n);
+    const GxTokenTexts both = {s->token + a, text->b_n ? s->token + b : NULL, a_n, b_n};
+    GxError ignored = GX_ZERO; // roles were looked at, and it fits
+    gx_tokenizer_join(&c->tokenizer, &both, c->seq_len, c->ids, c->types, &n, NULL, &ignored);
+    return n;
+}
+
+typedef struct { // a sample that is being written
+    GxMasking masking;
+    int64_t number, column, at, left; // left: how many tokens may still count
+} gx__MaskedLmSample;
+
+static gx__MaskedLmSample gx__masked_lm_sample_of(const GxMaskedLm *c, int site, uint64_t seed, int64_t number,
+                                                  int64_t column)
+{
+    gx__MaskedLmSample s = GX_ZERO;
+    s.masking.probability = c->mlm_probability, s.masking.whole_words = c->whole_word_mask;
+    s.masking.tokenizer = &c->tokenizer;
+    s.masking.seed = seed, s.masking.site = gx_random_site(GX_SITE_MASK, site);
+    s.number = number, s.column = column;
+    s.left = c->layout.target[0].most;
+    return s;
+}
+
+// Masks the text of n tokens that lies in c->ids and puts it behind those that the column has.
+static void gx__masked_lm_put(GxMaskedLm *c, GxTextWriter *w, gx__MaskedLmSample *s, int64_t n)
+{
+    s->left -= gx_mask_tokens(&s->masking, s->number, s->at, c->ids, c->labels, n, s->left);
+    gx_text_put(w, s->column, s->at, c->ids, c->types, n);
+    for (int64_t i = 0; i < n; i++)
+        if (c->labels[i] != GX_IGNORE_INDEX) gx_text_label(w, 0, s->column, s->at + i, c->labels[i]);
+    s->at += n;
+}
+
+static void gx__masked_lm_put_packed(GxMaskedLm *c, GxMaskedLmPart *part, GxTextWriter *w, gx__MaskedLmSample *s)
+{
+    const int64_t *text;
+    int64_t n;
+    gx_text_packing_column(&part->packed, s->masking.seed, s->number, &text, &n);
+    for (int64_t i = 0; i < n; i++)
+        gx__masked_lm_put(c, w, s, gx__masked_lm_frame(c, &part->list.text[text[i]], NULL, 0));
+}
+
+// The list is that of the sample's epoch.
+static void gx__masked_lm_put_pair(GxMaskedLm *c, const GxMaskedLmPart *part, GxTextWriter *w, gx__MaskedLmSample *s)
+{
+    const GxPairing *how = &part->pairing;
+    const int64_t k = gx_permute(how->seed, (int64_t)how->epoch, part->list.n, s->number - part->first);
+    gx__masked_lm_put(c, w, s, gx__masked_lm_frame(c, &part->list.text[k], how, k));
+    gx_text_label(w, 1, s->column, 0, part->list.text[k].label);
+}
+
+// The epoch that sample `number` belongs to becomes the one at hand.
+static GxStatus gx__masked_lm_turn_to(GxMaskedLm *c, uint64_t seed, int64_t number, GxError *err)
+{
+    GxMaskedLmPart *p = &c->train;
+    if (p->epoch < 0 || seed != p->pairing.seed || number < p->first) p->epoch = -1, p->first = 0, p->list.n = 0;
+    p->pairing.seed = seed;
+    while (p->epoch < 0 || number >= p->first + p->list.n) {
+        p->first += p->list.n;
+        p->pairing.epoch = (uint64_t)++p->epoch;
+        GX_TRY(gx_sentences_pairs(&c->text, 0, c->text.train_documents, &p->pairing, &p->list, err));
+    }
+    return GX_OK;
+}
+
+static GxStatus gx__masked_lm_fill(GxContext *g, void *self, GxBatch *b, void *twin, uint64_t seed, GxError *err)
+{
+    GxMaskedLm *c = (GxMaskedLm *)self;
+    GxTextWriter w;
+    (void)g;
+    gx_text_begin(&w, &c->layout, b, twin);
+    for (int64_t i = 0; i < b->B; i++) {
+        gx__MaskedLmSample s = gx__masked_lm_sample_of(c, GX__MASKED_LM_TRAIN, seed, b->first_sample + i, i);
+        if (c->nsp) GX_TRY(gx__masked_lm_turn_to(c, seed, s.number, err));
+        if (c->nsp) gx__masked_lm_put_pair(c, &c->train, &w, &s);
+        else gx__masked_lm_put_packed(c, &c->train, &w, &s);
+    }
+    gx_text_finish(&w);
+    return GX_OK;
+}
+
+static int64_t gx__masked_lm_held_out(const void *self)
+{
+    const GxMaskedLm *c = (const GxMaskedLm *)self;
+    return c->held_out.samples;
+}
+
+// In no particular order, so that some of them are like all.
+static GxStatus gx__masked_lm_fill_held_out(GxContext *g, void *self, GxBatch *b, void *twin, int64_t samples,
+                                            GxError *err)
+{
+    GxMaskedLm *c = (GxMaskedLm *)self;
+    GxTextWriter w;
+    (void)g, (void)err;
+    gx_text_begin(&w, &c->layout, b, twin);
+    for (int64_t i = 0; i < b->B && b->first_sample + i < samples; i++) {
+        gx__MaskedLmSample s =
+            gx__masked_lm_sample_of(c, GX__MASKED_LM_VALIDATE, GX__MASKED_LM_HELD_OUT_SEED, b->first_sample + i, i);
+        if (c->nsp) gx__masked_lm_put_pair(c, &c->held_out, &w, &s);
+        else gx__masked_lm_put_packed(c, &c->held_out, &w, &s);
+    }
+    gx_text_finish(&w);
+    if (!c->nsp) return GX_OK;
+    b->target[1].logits = c->pairs;
+    b->target[1].logits.rows = b->target[1].n;
+    return GX_OK;
+}
+
+static int64_t gx__masked_lm_lay(const void *self, GxBatch *b, void *block, void *twin)
+{
+    return gx_text_lay(&((const GxMaskedLm *)self)->layout, b, block, twin);
+}
+
+static void gx__masked_lm_counts(const void *self, const GxBatch *b, int64_t count[GX_MAX_LOSSES])
+{
+    gx_text_counts(&((const GxMaskedLm *)self)->layout, b, count);
+}
+
+// ---- metrics -------------------------------------------------------------------------------------------------------
+
+static float gx__masked_lm_value(GxRows x, const void *twin, int64_t i)
+{
+    return x.dtype == GX_F32 ? ((const float *)twin)[i] : gx_from_bf16(((const uint16_t *)twin)[i]);
+}
+
+// Which pairs are judged rightly. Ranks of a tp group have the same results: the first of them counts.
+static void gx__masked_lm_see(GxContext *g, void *self, const GxBatch *b)
+{
+    GxMaskedLm *c = (GxMaskedLm *)self;
+    if (!c->nsp) return;
+    if (!b) {
+        c->right = c->judged = 0;
+        return;
+    }
+    const GxTarget *t = &b->target[1];
+    gx_to_host(g, c->pairs_twin, t->logits.data, gx_rows_bytes(t->logits));
+    if (gx_failed(g) || gx_group_index(g, GX_AXIS_TP) || !g->device->computes) return;
+    for (int64_t i = 0; i < t->n; i++) {
+        const float follows = gx__masked_lm_value(t->logits, c->pairs_twin, 2 * i),
+                    does_not = gx__masked_lm_value(t->logits, c->pairs_twin, 2 * i + 1);
+        c->right += (does_not > follows) == gx_target_labels(t)[i];
+        c->judged++;
+    }
+}
+
+static int gx__masked_lm_metrics(GxContext *g, void *self, const GxLosses *losses, GxMetric metric[GX_MAX_METRICS])
+{
+    GxMaskedLm *c = (GxMaskedLm *)self;
+    // where nothing was masked nothing is known, and no validation is the better for it
+    const double masked = losses->count[0] ? gx_losses_mean(losses, 0) : NAN, pairs = gx_losses_mean(losses, 1);
+    const GxMetric loss = {"loss", "loss %.4f", masked + pairs, -1}, mlm = {"mlm_loss", "of tokens %.4f", masked, -1},
+                   perplexity = {"perplexity", "perplexity %.2f", exp(masked), -1},
+                   nsp = {"nsp_loss", "of pairs %.4f", pairs, -1};
+    int64_t seen[2] = {c->right, c->judged};
+    int n = 0;
+    metric[n++] = loss;
+    if (c->nsp) metric[n++] = mlm;
+    metric[n++] = perplexity;
+    if (!c->nsp) return n;
+    metric[n++] = nsp;
+    gx_at(g, -1, "evaluate");
+    gx_all_reduce(g, GX_AXIS_ALL, GX_SUM, seen, 2, GX_I64);
+    const GxMetric accuracy = {"nsp_accuracy", "%.3f of pairs right", (double)seen[0] / (double)gx_max(1, seen[1]), 1};
+    metric[n++] = accuracy;
+    return n;
+}
+
+// The loss of who predicts each token of the held-out part by its frequency in the training part: mean of -log((count +
+// 1) / (tokens + vocabulary)).
+static GxStatus gx__masked_lm_baseline(const void *self, GxMetric *metric, GxError *err)
+{
+    const GxMaskedLm *c = (const GxMaskedLm *)self;
+    const GxMetric none = {NULL, NULL, 0, 0},
+                   unigram = {"unigram_loss", "by the frequency of tokens alone: loss %.4f on the held-out part", 0, 0};
+    const int32_t *token = c->text.token;
+    const int64_t train = c->train_tokens, V = c->tokenizer.vocab_size;
+    double sum = 0;
+    int64_t all = 0, judged = 0;
+    *metric = c->held_out.samples ? unigram : none;
+    if (!metric->name) return GX_OK;
+    int64_t *count = (int64_t *)calloc((size_t)V, sizeof *count);
+    if (!count) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the counts of %ld tokens", (long)V);
+    for (int64_t i = 0; i < train; i++)
+        if (!gx_tokenizer_is_special(&c->tokenizer, token[i])) count[token[i]]++, all++;
+    for (int64_t i = train; i < c->text.tokens; i++) {
+        if (gx_tokenizer_is_special(&c->tokenizer, token[i])) continue;
+        sum -= log((double)(count[token[i]] + 1) / (double)(all + V)), judged++;
+    }
+    free(count);
+    metric->value = sum / (double)gx_max(1, judged);
+    return GX_OK;
+}
+
+// ---- the sample ----------------------------------------------------------------------------------------------------
+
+static GxTextLayout gx__masked_lm_show_layout(const GxMaskedLm *c)
+{
+    GxTextLayout l = c->layout;
+    l.target[0].most = GX_MASKED_LM_SHOWN;
+    return l;
+}
+
+static void gx__masked_lm_take(GxContext *g, void *self, const GxModel *m, int64_t T)
+{
+    GxMaskedLm *c = (GxMaskedLm *)self;
+    GxMaskedLmShow *s = &c->show;
+    const GxTextLayout l = gx__masked_lm_show_layout(c);
+    GxTextArrays at;
+    const int64_t bytes = gx_text_arrays(&l, T, 1, NULL, &at);
+    const GxDtype dtype = m->store.dtype;
+    if (c->nsp) {
+        c->pairs = gx_rows(NULL, dtype, m->max_B, 2);
+        c->pairs.data = gx_scratch(g, GX_MEM_ACTIVATIONS, gx_rows_bytes(c->pairs));
+        c->pairs_twin = gx_host_twin(g, GX_MEM_ACTIVATIONS, c->pairs.data, gx_rows_bytes(c->pairs));
+    }
+    if (!c->sample_lines) return;
+    s->block = gx_scratch(g, GX_MEM_ACTIVATIONS, bytes);
+    s->twin = gx_host_twin(g, GX_MEM_ACTIVATIONS, s->block, bytes);
+    s->logits = gx_rows(NULL, dtype, GX_MASKED_LM_SHOWN, gx_model_vocab(m));
+    s->logits.data = gx_scratch(g, GX_MEM_ACTIVATIONS, gx_rows_bytes(s->logits));
+    s->logits_twin = gx_host_twin(g, GX_MEM_ACTIVATIONS, s->logits.data, gx_rows_bytes(s->logits));
+}
+
+// Fills in what the model finds likeliest where b's first target has its rows; ids: the column's tokens.
+static void gx__masked_lm_guess(GxContext *g, GxMaskedLm *c, const GxForward *forward, const GxTextLayout *l,
+                                GxBatch *b, int32_t *ids)
+{
+    const GxMaskedLmShow *s = &c->show;
+    const int64_t V = s->logits.cols;
+    GxTextArrays at;
+    b->target[0].labels = NULL; // results alone are wanted
+    b->target[1].labels = NULL;
+    b->target[0].logits = gx_some_rows(s->logits, 0, b->target[0].n);
+    gx_to_device(g, s->block, s->twin, gx_text_arrays(l, b->T, b->B, NULL, &at));
+    forward->run(g, forward->user, b);
+    gx_to_host(g, s->logits_twin, s->logits.data, gx_rows_bytes(b->target[0].logits));
+    if (gx_failed(g) || !g->device->computes) return;
+    for (int64_t i = 0; i < b->target[0].n; i++) {
+        int64_t best = 0;
+        for (int64_t v = 1; v < c->tokenizer.vocab_size; v++)
+            if (gx__masked_lm_value(s->logits, s->logits_twin, i * V + v) >
+                gx__masked_lm_value(s->logits, s->logits_twin, i * V + best))
+                best = v;
+        ids[gx_target_rows(&b->target[0])[i]] = (int32_t)best;
+    }
+}
+
+// A held-out sentence, in its frame and with masks, becomes b's only column; from sentence *at on the first of which
+// anything is masked. Returns its tokens; 0: there is none. c->labels: what they were.
+static int64_t gx__masked_lm_show_line(GxMaskedLm *c, const GxTextLayout *l, GxBatch *b, int64_t *at)
+{
+    gx__MaskedLmSample s = gx__masked_lm_sample_of(c, GX__MASKED_LM_VALIDATE, GX__MASKED_LM_HELD_OUT_SEED, 0, 0);
+    GxTextWriter w;
+    int64_t n = 0, masks = 0;
+    for (; masks == 0 && *at < c->text.sentences; ++*at) {
+        const GxSentenceText line = {*at, 0, 1, 0, 0};
+        n = gx__masked_lm_frame(c, &line, NULL, 0);
+        masks = gx_mask_tokens(&s.masking, *at, 0, c->ids, c->labels, n, GX_MASKED_LM_SHOWN);
+    }
+    gx_text_begin(&w, l, b, c->show.twin);
+    for (int64_t i = 0; i < n; i++) {
+        if (c->labels[i] == GX_IGNORE_INDEX) continue;
+        gx_text_label(&w, 0, 0, i, c->labels[i]);
+        c->ids[i] = c->tokenizer.role[GX_TOKEN_MASK]; // all of them: people are to see which
+    }
+    gx_text_put(&w, 0, 0, c->ids, NULL, n);
+    gx_text_finish(&w);
+    return masks ? n : 0;
+}
+
+// "  text     in the beginning\n", without [CLS] and [SEP].
+static void gx__masked_lm_say(GxContext *g, const GxMaskedLm *c, FILE *out, const char *what, const int32_t *ids,
+                              int64_t n)
+{
+    int64_t bytes = 0;
+    char *text = (char *)malloc((size_t)(n * c->tokenizer.longest));
+    if (!text) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for %ld tokens of text", (long)n);
+    else gx_tokenizer_decode(&c->tokenizer, ids + 1, n - 2, GX_SPECIAL_AS_TOKENS, text, &bytes, &g->error);
+    fprintf(out, "  %-8s %.*s\n", what, (int)bytes, text ? text : "");
+    free(text);
+}
+
+static void gx__masked_lm_show(GxContext *g, GxMaskedLm *c, const GxForward *forward, FILE *out)
+{
+    const GxTextLayout l = gx__masked_lm_show_layout(c);
+    const GxSentences *s = &c->text;
+    const int64_t first = s->document[s->train_documents], all = s->sentences - first;
+    for (int64_t line = 0, at = first; line < c->sample_lines && !gx_failed(g); line++) {
+        GxBatch b = GX_ZERO;
+        if (forward->stop && forward->stop(forward->stop_user)) return;
+        b.T = c->seq_len, b.B = 1, b.runs = gx_runs_one(b.T, 0);
+        gx_text_lay(&l, &b, c->show.block, c->show.twin);
+        at = gx_max(at, first + line * all / c->sample_lines);
+        const int64_t n = gx__masked_lm_show_line(c, &l, &b, &at);
+        if (n == 0) return;
+        gx__masked_lm_say(g, c, out, "masked", c->ids, n);
+        gx__masked_lm_guess(g, c, forward, &l, &b, c->ids);
+        gx__masked_lm_say(g, c, out, "filled", c->ids, n);
+        for (int64_t i = 0; i < n; i++)
+            if (c->labels[i] != GX_IGNORE_INDEX) c->ids[i] = c->labels[i];
+        gx__masked_lm_say(g, c, out, "was", c->ids, n);
+    }
+}
+
+// What the sample and a validation's results take; no array is read.
+static void gx__masked_lm_dry_run(GxContext *g, GxMaskedLm *c, const GxForward *forward)
+{
+    const GxTextLayout l = gx__masked_lm_show_layout(c);
+    GxBatch b = GX_ZERO;
+    b.T = c->seq_len, b.runs = gx_runs_one(b.T, 0);
+    if (c->sample_lines) {
+        b.B = 1;
+        gx_text_lay(&l, &b, c->show.block, c->show.twin);
+        gx__masked_lm_guess(g, c, forward, &l, &b, NULL);
+    }
+    if (!c->nsp) return;
+    b.B = c->pairs.rows;
+    gx_text_lay(&c->layout, &b, c->pairs.data, c->pairs.data);
+    b.target[0].labels = b.target[1].labels = NULL;
+    b.target[0].logits = gx_no_rows(), b.target[1].logits = c->pairs;
+    forward->run(g, forward->user, &b);
+}
+
+static char *gx__masked_lm_sample(GxContext *g, void *self, const GxForward *forward, uint64_t seed)
+{
+    GxMaskedLm *c = (GxMaskedLm *)self;
+    char *text = NULL;
+    size_t bytes;
+    (void)seed;
+    if (!g->device->computes) gx__masked_lm_dry_run(g, c, forward);
+    if (!g->device->computes || c->sample_lines == 0 || c->held_out.samples == 0) return NULL;
+    FILE *out = open_memstream(&text, &bytes);
+    if (!out) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a sample of %ld lines", (long)c->sample_lines);
+    else gx__masked_lm_show(g, c, forward, out);
+    if (out) fclose(out);
+    if (!gx_failed(g)) return text;
+    free(text);
+    return NULL;
+}
+
+// ---- the task ------------------------------------------------------------------------------------------------------
+
+const GxTask gx_masked_lm = {
+    "masked_lm",
+    sizeof(GxMaskedLm),
+    GX_FIELDS(gx__masked_lm_options),
+    gx__masked_lm_own,
+    2, // losses
+    "tokens",
+    GX_FIELDS(gx__masked_lm_identity),
+    "on another text, with another tokenizer, or with other masks",
+    gx__masked_lm_open,
+    gx__masked_lm_close,
+    gx__masked_lm_wish,
+    gx__masked_lm_describe,
+    gx__masked_lm_baseline,
+    gx__masked_lm_take,
+    gx__masked_lm_lay,
+    gx__masked_lm_fill,
+    gx__masked_lm_held_out,
+    gx__masked_lm_fill_held_out,
+    gx__masked_lm_counts,
+    gx__masked_lm_see,
+    gx__masked_lm_metrics,
+    gx__masked_lm_sample,
+    gx__masked_lm_write,
+    gx__masked_lm_changed,
+    gx__masked_lm_losses,
+    NULL, // confusion
+    NULL, // predicts
+    NULL, // predict
+};
+#endif

@@ -1,0 +1,315 @@
+// task/text_batch.h: what tasks with texts in columns share: batches [T,B] whose columns hold a text each, or several
+// one behind the other that do not see each other, then padding; the rows that losses are about; and which texts a
+// column gets.
+//
+//     static const GxTextLayout layout = {0, 1, {{1, 0}}};         // pad id 0; target 0: a label per column at most
+//     bytes = gx_text_lay(&layout, b, block, twin);                // a task's `lay`
+//
+//     GxTextWriter w;                                              // a task's `fill`
+//     gx_text_begin(&w, &layout, b, twin);                         // all padding, no row counts
+//     for (c < b->B) {
+//         gx_text_put(&w, c, 0, ids, types, n);                    // into column c, from position 0 on
+//         gx_text_label(&w, 0, c, 0, label);                       // target 0: of row (position 0, column c)
+//     }
+//     gx_text_finish(&w);                                          // rows ascending: t*B + b
+//
+// A padding row is its own: token pad, type 0, position 0, document [0,0), which nobody sees. A target of which no row
+// counts has n = 0. Nothing is allocated. Whoever puts more into a batch than its layout says meets an assertion.
+//
+// Which texts a column gets is GxTextPacking's: an epoch puts all texts into a pseudo-random order of its own
+// (gx_permute), and one behind the other into columns of T tokens: a text that does not fit any more begins the next
+// column (next-fit). So column number c of the whole training is a function of (seed, c) and the texts' lengths, on
+// every rank and in every run that is resumed:
+//
+//     GX_TRY(gx_text_packing_open(&p, length, texts, T, 0, err));  // 0: as many texts in a column as fit
+//     gx_text_packing_column(&p, seed, c, &text, &n);              // text[n]: their numbers, one behind the other
+//     gx_text_packing_close(&p);
+//
+// Memory of a packing: 16 bytes per text. A column of another epoch makes that epoch's order first, from lengths alone
+// (about 0.2 us per text), and those of the epochs between, since they may have other numbers of columns. With one text
+// per column there is no order to make.
+#ifndef GX_TEXT_BATCH_H
+#define GX_TEXT_BATCH_H
+#include "../io/dataset.h"
+#include "../model/rows.h"
+GX_BEGIN
+
+typedef struct {
+    int64_t most;    // rows of one column that can count, at most
+    int64_t outputs; // values of each; 0: they have labels; GX_TEXT_ROWS_ALONE: neither
+} GxTextTarget;
+enum { GX_TEXT_ROWS_ALONE = -1 };
+
+typedef struct {
+    int32_t pad; // the token of padding
+    int targets;
+    GxTextTarget target[GX_MAX_LOSSES];
+} GxTextLayout;
+
+typedef struct { // where a batch's arrays lie in its block, or in the block's twin
+    int32_t *tokens, *types, *positions, *documents;
+    int32_t *rows[GX_MAX_LOSSES], *labels[GX_MAX_LOSSES]; // labels NULL: values, or neither
+    float *values[GX_MAX_LOSSES];
+} GxTextArrays;
+
+// Where they lie in `block` (NULL: nowhere, all are NULL); returns its bytes, a multiple of GX_ALIGN.
+int64_t gx_text_arrays(const GxTextLayout *l, int64_t T, int64_t B, void *block, GxTextArrays *a);
+// As a task's `lay` (task.h): sets b's arrays, and n of each target to the most that can count.
+int64_t gx_text_lay(const GxTextLayout *l, GxBatch *b, void *block, void *twin);
+// As a task's `counts`: every row that a target has.
+void gx_text_counts(const GxTextLayout *l, const GxBatch *b, int64_t count[GX_MAX_LOSSES]);
+
+// ---- writing a batch -----------------------------------------------------------------------------------------------
+
+typedef struct {
+    const GxTextLayout *l;
+    GxBatch *b;
+    GxTextArrays to; // the twin's
+} GxTextWriter;
+
+void gx_text_begin(GxTextWriter *w, const GxTextLayout *l, GxBatch *b, void *twin);
+// A text of n tokens into a column, from position `at` of it on: where no other is. types NULL: all 0.
+void gx_text_put(GxTextWriter *w, int64_t column, int64_t at, const int32_t *ids, const int32_t *types, int64_t n);
+// A row that counts, (position t, column), once: with its label, with values[outputs], or alone.
+void gx_text_label(GxTextWriter *w, int target, int64_t column, int64_t t, int32_t label);
+void gx_text_values(GxTextWriter *w, int target, int64_t column, int64_t t, const float *values); // NULL: alone
+void gx_text_finish(GxTextWriter *w);
+
+// ---- texts into columns --------------------------------------------------------------------------------------------
+
+typedef struct {
+    const int32_t *length; // [texts], lent
+    int64_t texts, T, most_texts;
+    uint64_t seed;
+    int64_t epoch; // the one at hand; -1: none
+    int64_t first; // the number of its first column
+    int64_t columns;
+    int64_t *order; // [texts] its texts
+    int64_t *begin; // [columns + 1] where in `order` a column's begin
+} GxTextPacking;
+
+// Texts of 1 to T tokens, `length` of each, which stays where it is. most_texts: of a column; 1: no packing; 0: as many
+// as fit.
+GxStatus gx_text_packing_open(GxTextPacking *p, const int32_t *length, int64_t texts, int64_t T, int64_t most_texts,
+                              GxError *err);
+void gx_text_packing_close(GxTextPacking *p); // also of one that is all zero
+// Column number `column` of the training: (*text)[n] are its texts' numbers, good until the next call.
+void gx_text_packing_column(GxTextPacking *p, uint64_t seed, int64_t column, const int64_t **text, int64_t *n);
+int64_t gx_text_packing_columns(GxTextPacking *p, uint64_t seed); // of the first epoch: a validation's
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_TEXT_BATCH_IMPLEMENTED)
+#define GX_TEXT_BATCH_IMPLEMENTED
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---- where arrays lie ----------------------------------------------------------------------------------------------
+
+// The next array of n elements of 4 bytes.
+static void *gx__text_take(char *block, int64_t *bytes, int64_t n)
+{
+    void *here = block ? block + *bytes : NULL;
+    *bytes += gx_round_up(4 * n, GX_ALIGN);
+    return here;
+}
+
+int64_t gx_text_arrays(const GxTextLayout *l, int64_t T, int64_t B, void *block, GxTextArrays *a)
+{
+    char *base = (char *)block;
+    int64_t bytes = 0;
+    memset(a, 0, sizeof *a);
+    a->tokens = (int32_t *)gx__text_take(base, &bytes, T * B);
+    a->types = (int32_t *)gx__text_take(base, &bytes, T * B);
+    a->positions = (int32_t *)gx__text_take(base, &bytes, T * B);
+    a->documents = (int32_t *)gx__text_take(base, &bytes, 2 * T * B);
+    for (int k = 0; k < l->targets; k++) {
+        const int64_t most = l->target[k].most * B, outputs = l->target[k].outputs;
+        a->rows[k] = (int32_t *)gx__text_take(base, &bytes, most);
+        if (outputs == 0) a->labels[k] = (int32_t *)gx__text_take(base, &bytes, most);
+        if (outputs > 0) a->values[k] = (float *)gx__text_take(base, &bytes, most * outputs);
+    }
+    return bytes;
+}
+
+int64_t gx_text_lay(const GxTextLayout *l, GxBatch *b, void *block, void *twin)
+{
+    GxTextArrays at, of_twin;
+    const int64_t bytes = gx_text_arrays(l, b->T, b->B, block, &at);
+    gx_text_arrays(l, b->T, b->B, twin, &of_twin);
+    b->tokens = at.tokens, b->types = at.types, b->positions = at.positions, b->documents = at.documents;
+    for (int k = 0; k < l->targets; k++) {
+        GxTarget *t = &b->target[k];
+        t->rows = at.rows[k], t->rows_twin = of_twin.rows[k];
+        t->labels = at.labels[k], t->labels_twin = of_twin.labels[k];
+        t->values = at.values[k];
+        t->n = t->most = l->target[k].most * b->B;
+    }
+    return bytes;
+}
+
+void gx_text_counts(const GxTextLayout *l, const GxBatch *b, int64_t count[GX_MAX_LOSSES])
+{
+    for (int k = 0; k < l->targets; k++) count[k] += b->target[k].n;
+}
+
+// ---- writing a batch -----------------------------------------------------------------------------------------------
+
+void gx_text_begin(GxTextWriter *w, const GxTextLayout *l, GxBatch *b, void *twin)
+{
+    const int64_t rows = b->T * b->B, bytes = gx_text_arrays(l, b->T, b->B, twin, &w->to);
+    w->l = l, w->b = b;
+    memset(twin, 0, (size_t)bytes);
+    for (int64_t i = 0; i < rows; i++) w->to.tokens[i] = l->pad;
+    for (int k = 0; k < l->targets; k++) b->target[k].n = 0;
+}
+
+void gx_text_put(GxTextWriter *w, int64_t column, int64_t at, const int32_t *ids, const int32_t *types, int64_t n)
+{
+    const int64_t B = w->b->B;
+    assert(column >= 0 && column < B && at >= 0 && n >= 0 && at + n <= w->b->T);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t row = (at + i) * B + column;
+        assert(w->to.documents[2 * row + 1] == 0); // nothing is there yet
+        w->to.tokens[row] = ids[i];
+        w->to.types[row] = types ? types[i] : 0;
+        w->to.positions[row] = (int32_t)i;
+        w->to.documents[2 * row] = (int32_t)at;
+        w->to.documents[2 * row + 1] = (int32_t)(at + n);
+    }
+}
+
+static int64_t gx__text_row(GxTextWriter *w, int target, int64_t column, int64_t t)
+{
+    GxTarget *of = &w->b->target[target];
+    assert(target < w->l->targets && of->n < w->l->target[target].most * w->b->B);
+    w->to.rows[target][of->n] = (int32_t)(t * w->b->B + column);
+    return of->n++;
+}
+
+void gx_text_label(GxTextWriter *w, int target, int64_t column, int64_t t, int32_t label)
+{
+    assert(w->to.labels[target]);
+    w->to.labels[target][gx__text_row(w, target, column, t)] = label;
+}
+
+void gx_text_values(GxTextWriter *w, int target, int64_t column, int64_t t, const float *values)
+{
+    const int64_t i = gx__text_row(w, target, column, t), outputs = w->l->target[target].outputs;
+    assert(outputs != 0 && (outputs > 0) == (values != NULL));
+    if (values) memcpy(w->to.values[target] + i * outputs, values, (size_t)outputs * sizeof *values);
+}
+
+static void gx__text_swap(GxTextWriter *w, int k, int64_t i, int64_t j)
+{
+    int32_t *rows = w->to.rows[k], *labels = w->to.labels[k];
+    float *values = w->to.values[k];
+    const int64_t outputs = w->l->target[k].outputs;
+    const int32_t row = rows[i];
+    rows[i] = rows[j], rows[j] = row;
+    if (labels) {
+        const int32_t label = labels[i];
+        labels[i] = labels[j], labels[j] = label;
+    }
+    for (int64_t v = 0; v < outputs; v++) {
+        const float value = values[i * outputs + v];
+        values[i * outputs + v] = values[j * outputs + v], values[j * outputs + v] = value;
+    }
+}
+
+// Of a heap with the largest row on top: element i sinks to its place among the first n.
+static void gx__text_sink(GxTextWriter *w, int k, int64_t i, int64_t n)
+{
+    const int32_t *rows = w->to.rows[k];
+    for (int64_t child; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && rows[child + 1] > rows[child]) child++;
+        if (rows[i] >= rows[child]) return;
+        gx__text_swap(w, k, i, child);
+    }
+}
+
+// Heapsort: in place, however many rows there are. Columns come one after another, rows are position by position.
+void gx_text_finish(GxTextWriter *w)
+{
+    for (int k = 0; k < w->l->targets; k++) {
+        const int64_t n = w->b->target[k].n;
+        for (int64_t i = n / 2 - 1; i >= 0; i--) gx__text_sink(w, k, i, n);
+        for (int64_t left = n - 1; left > 0; left--) {
+            gx__text_swap(w, k, 0, left);
+            gx__text_sink(w, k, 0, left);
+        }
+    }
+}
+
+// ---- texts into columns --------------------------------------------------------------------------------------------
+
+GxStatus gx_text_packing_open(GxTextPacking *p, const int32_t *length, int64_t texts, int64_t T, int64_t most_texts,
+                              GxError *err)
+{
+    memset(p, 0, sizeof *p);
+    p->length = length, p->texts = texts, p->T = T, p->most_texts = most_texts > 0 ? most_texts : T;
+    p->epoch = -1;
+    if (texts < 1) return GX_FAIL(err, GX_ERR_ARGUMENT, "there is no text to put into columns");
+    for (int64_t i = 0; i < texts; i++)
+        if (length[i] < 1 || length[i] > T)
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "text %ld has %d tokens; a column holds from 1 to %ld", (long)i,
+                           length[i], (long)T);
+    const size_t room = p->most_texts == 1 ? 1 : (size_t)texts;
+    p->order = (int64_t *)malloc(room * sizeof *p->order);
+    p->begin = (int64_t *)malloc((room + 1) * sizeof *p->begin);
+    if (p->order && p->begin) return GX_OK;
+    gx_text_packing_close(p);
+    return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the order of %ld texts", (long)texts);
+}
+
+void gx_text_packing_close(GxTextPacking *p)
+{
+    free(p->order);
+    free(p->begin);
+    memset(p, 0, sizeof *p);
+}
+
+// Next-fit, in the epoch's order.
+static void gx__text_pack(GxTextPacking *p)
+{
+    int64_t tokens = 0;
+    p->columns = 0;
+    for (int64_t i = 0; i < p->texts; i++) {
+        const int64_t text = p->order[i] = gx_permute(p->seed, p->epoch, p->texts, i), n = p->length[text];
+        const int is_full = tokens + n > p->T || (i > 0 && i - p->begin[p->columns - 1] == p->most_texts);
+        if (i == 0 || is_full) p->begin[p->columns++] = i, tokens = 0;
+        tokens += n;
+    }
+    p->begin[p->columns] = p->texts;
+}
+
+void gx_text_packing_column(GxTextPacking *p, uint64_t seed, int64_t column, const int64_t **text, int64_t *n)
+{
+    *text = p->order, *n = 1;
+    if (p->most_texts == 1) {
+        p->order[0] = gx_permute(seed, column / p->texts, p->texts, column % p->texts);
+        return;
+    }
+    if (p->epoch < 0 || seed != p->seed || column < p->first) { // from the beginning
+        p->seed = seed, p->epoch = 0, p->first = 0;
+        gx__text_pack(p);
+    }
+    while (column >= p->first + p->columns) {
+        p->first += p->columns, p->epoch++;
+        gx__text_pack(p);
+    }
+    const int64_t *begin = &p->begin[column - p->first];
+    *text = p->order + begin[0], *n = begin[1] - begin[0];
+}
+
+int64_t gx_text_packing_columns(GxTextPacking *p, uint64_t seed)
+{
+    const int64_t *text;
+    int64_t n;
+    if (p->most_texts == 1) return p->texts;
+    gx_text_packing_column(p, seed, 0, &text, &n);
+    return p->columns;
+}
+#endif

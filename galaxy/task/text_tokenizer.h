@@ -1,0 +1,119 @@
+// task/text_tokenizer.h: the WordPiece tokenizer of a task that puts texts between [CLS] and [SEP]: from the folder
+// that an option names, or else the model's own.
+//
+//     GX_TRY(gx_text_open_tokenizer(g, &t, options->tokenizer, setup));      // on every rank
+//
+// Where both are there they must give the same ids. All ranks must have the same one: those without the folder of rank
+// 0's model need the option. setup->vocab becomes the tokenizer's size where it was 0, and is refused where it is less.
+#ifndef GX_TEXT_TOKENIZER_H
+#define GX_TEXT_TOKENIZER_H
+#include "../io/tokenizer.h"
+#include "task.h"
+GX_BEGIN
+
+// folder: a folder, tokenizer.json or vocab.txt; "": the model's. After an error nothing is open.
+GxStatus gx_text_open_tokenizer(GxContext *g, GxTokenizer *t, const char *folder, GxTaskSetup *setup);
+// The same for texts that need no frame, where the family has none (setup->frames_texts): a tokenizer without [CLS] and
+// [SEP] is fine, and without a folder and a model bytes are tokens.
+GxStatus gx_text_open_any_tokenizer(GxContext *g, GxTokenizer *t, const char *folder, GxTaskSetup *setup);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_TEXT_TOKENIZER_IMPLEMENTED)
+#define GX_TEXT_TOKENIZER_IMPLEMENTED
+#include <stdio.h>
+#include <string.h>
+#include "../comm/comm.h"
+
+static int gx__text_has_tokenizer(const char *folder)
+{
+    static const char *const files[] = {"tokenizer.json", "vocab.txt"};
+    char path[GX_PATH];
+    GxError ignored = GX_ZERO;
+    for (int i = 0; i < 2; i++)
+        if (gx_path_join(path, folder, files[i], &ignored) == GX_OK &&
+            (gx_path_is_file(path) || gx_path_is_broken(path)))
+            return 1;
+    return 0;
+}
+
+// model: rank 0's, which this rank may not have.
+static GxStatus gx__text_open_either(GxContext *g, GxTokenizer *t, const char *folder, const char *model, int is_framed)
+{
+    if (folder[0]) return gx_tokenizer_open(t, folder, &g->error);
+    if (!model[0] && !is_framed) *t = gx_tokenizer_bytes();
+    if (!model[0] && !is_framed) return GX_OK;
+    if (!model[0])
+        return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                       "there is no tokenizer: --tokenizer FOLDER names one; `./tokenize --train "
+                       "data/bert/pretrain.txt --vocab_size 8000 --output_dir data/tokenizer` makes one from a text");
+    if (!gx__text_has_tokenizer(model))
+        return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                       "rank %d: the model's folder %s has neither tokenizer.json nor vocab.txt%s; --tokenizer FOLDER "
+                       "names the tokenizer that the model was trained with",
+                       g->rank, model, g->rank ? " here" : "");
+    return gx_tokenizer_open(t, model, &g->error);
+}
+
+static GxStatus gx__text_check_tokenizer(GxContext *g, const GxTokenizer *t, const GxTaskSetup *setup, int is_framed)
+{
+    static const char *const names[GX_TOKEN_ROLES] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
+    GxError other = GX_ZERO;
+    for (int role = GX_TOKEN_CLS; role <= GX_TOKEN_SEP; role++)
+        if (is_framed && t->role[role] < 0)
+            return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                           "the tokenizer %s has no token %s; texts stand between [CLS] and [SEP]: take a WordPiece "
+                           "tokenizer, such as `./tokenize --train` makes",
+                           t->identity, names[role]);
+    if (setup->vocab < t->vocab_size)
+        return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                       "vocab_size is %ld; the tokenizer (%s) has %d tokens, so it must be at least that",
+                       (long)setup->vocab, t->identity, t->vocab_size);
+    if (!setup->model[0] || !gx__text_has_tokenizer(setup->model)) return GX_OK;
+    if (gx_tokenizer_check(t, setup->model, &other) == GX_OK) return GX_OK;
+    return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                   "the model in %s has another tokenizer (%s): leave --tokenizer out, and its own is taken",
+                   setup->model, other.message);
+}
+
+static GxStatus gx__text_agree_on_tokenizer(GxContext *g, const GxTokenizer *t)
+{
+    char first[GX_TOKENIZER_IDENTITY] = GX_ZERO;
+    memcpy(first, t->identity, sizeof first);
+    gx_at(g, -1, "agree");
+    gx_broadcast(g, GX_AXIS_ALL, 0, first, sizeof first, GX_U8);
+    GX_TRY(gx_status(g));
+    if (!strcmp(first, t->identity)) return GX_OK;
+    return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                   "rank %d: the tokenizer here is %s, on rank 0 it is %s; all ranks need the same: copy rank 0's",
+                   g->rank, t->identity, first);
+}
+
+static GxStatus gx__text_open(GxContext *g, GxTokenizer *t, const char *folder, GxTaskSetup *setup, int is_framed)
+{
+    char model[GX_PATH] = "";
+    memset(t, 0, sizeof *t);
+    if (snprintf(model, sizeof model, "%s", setup->model) >= GX_PATH)
+        return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "the path %.200s… is longer than %d bytes", model, GX_PATH - 1);
+    gx_at(g, -1, "agree");
+    gx_broadcast(g, GX_AXIS_ALL, 0, model, GX_PATH, GX_U8);
+    GX_TRY(gx_status(g));
+    GxStatus status = gx__text_open_either(g, t, folder, model, is_framed);
+    if (status == GX_OK && !setup->vocab) setup->vocab = t->vocab_size;
+    if (status == GX_OK) status = gx__text_check_tokenizer(g, t, setup, is_framed);
+    if (status == GX_OK) status = gx__text_agree_on_tokenizer(g, t);
+    if (status != GX_OK) gx_tokenizer_close(t);
+    return status;
+}
+
+GxStatus gx_text_open_tokenizer(GxContext *g, GxTokenizer *t, const char *folder, GxTaskSetup *setup)
+{
+    return gx__text_open(g, t, folder, setup, 1);
+}
+
+GxStatus gx_text_open_any_tokenizer(GxContext *g, GxTokenizer *t, const char *folder, GxTaskSetup *setup)
+{
+    return gx__text_open(g, t, folder, setup, setup->frames_texts);
+}
+#endif

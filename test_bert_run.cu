@@ -1,0 +1,861 @@
+// test_bert_run.cu: BERT as a program: its config.json, the names of its tensors in files, heads that a folder has and
+// has not, and which task is run (--task).
+#define GX_NO_MAIN
+#include "train_bert.cu"
+#include "test/test.h"
+#include <pthread.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+// ---- a task whose head is an option --------------------------------------------------------------------------------
+
+// Sample i is T tokens drawn by (seed, i). Target 0: every token itself, or a class or numbers of each text; target 1:
+// whether its first token is odd.
+enum { MOST = 8 };
+typedef struct {
+    char head[GX_FIELD_TEXT], loss[GX_FIELD_TEXT]; // options
+    int64_t labels;
+    GxHeadWish wish;
+} Stub;
+static const char *const label_names[MOST] = {"noun", "verb", "a \"quoted\" one", "ü", "e", "f", "g", "h"};
+
+static const GxField stub_options[] = {
+    {"head", GX_FIELD_STRING, offsetof(Stub, head), "masked", "of the model", "masked|pairs|labels|unnamed|vectors"},
+    {"loss", GX_FIELD_STRING, offsetof(Stub, loss), "one", "of labels", "one|numbers|several"},
+    {"labels", GX_FIELD_INT, offsetof(Stub, labels), "3", "outputs", "1..8"},
+};
+static const GxField guess_options[] = {
+    {"head", GX_FIELD_STRING, offsetof(Stub, head), "labels", "of the model", "labels"},
+    {"loss", GX_FIELD_STRING, offsetof(Stub, loss), "one", "of labels", "one|numbers|several"},
+    {"labels", GX_FIELD_INT, offsetof(Stub, labels), "2", "outputs", "1..8"},
+    {"guesses", GX_FIELD_INT, offsetof(Stub, wish), "1", "of this task alone", "1.."},
+};
+
+static GxStatus stub_open(GxContext *g, void *self, GxTaskSetup *setup)
+{
+    Stub *s = (Stub *)self;
+    const GxHeadWish none = GX_ZERO;
+    (void)g;
+    s->wish = none;
+    if (!setup->vocab) setup->vocab = 61;
+    s->wish.kind = GX_HEAD_LABELS;
+    if (!strcmp(s->head, "masked") || !strcmp(s->head, "pairs")) s->wish.kind = GX_HEAD_MASKED;
+    if (!strcmp(s->head, "vectors")) s->wish.kind = GX_HEAD_VECTORS;
+    s->wish.with_pairs = !strcmp(s->head, "pairs");
+    s->wish.labels = s->labels, s->wish.label_name = strcmp(s->head, "unnamed") ? label_names : NULL;
+    if (!strcmp(s->loss, "numbers")) s->wish.loss = GX_SQUARED_ERROR;
+    if (!strcmp(s->loss, "several")) s->wish.loss = GX_BINARY_CROSS_ENTROPY;
+    return GX_OK;
+}
+
+static void stub_close(void *self) { (void)self; }
+static const GxHeadWish *stub_wish(const void *self) { return &((const Stub *)self)->wish; }
+static void stub_describe(const void *self, FILE *out) { fprintf(out, "data: a %s\n", ((const Stub *)self)->head); }
+
+// tokens, their types and positions [T,B]; documents [T,B,2]; labels of target 0 [T,B]; of texts: the rows of their
+// first tokens [B], labels [B], values [B,8]
+static int64_t stub_lay(const void *self, GxBatch *b, void *block, void *twin)
+{
+    const Stub *s = (const Stub *)self;
+    const int64_t rows = b->T * b->B;
+    int32_t *at = (int32_t *)block, *host = (int32_t *)twin;
+    const int text = s->wish.kind == GX_HEAD_LABELS ? 0 : 1;
+    b->tokens = at;
+    b->types = block ? at + rows : NULL;
+    b->positions = block ? at + 2 * rows : NULL;
+    b->target[0].labels = block ? at + 3 * rows : NULL;
+    b->target[0].labels_twin = twin ? host + 3 * rows : NULL;
+    b->target[text].rows = block ? at + 4 * rows : NULL;
+    b->target[text].rows_twin = twin ? host + 4 * rows : NULL;
+    b->target[text].n = b->B;
+    b->target[text].labels = block ? at + 4 * rows + b->B : NULL;
+    b->target[text].labels_twin = twin ? host + 4 * rows + b->B : NULL;
+    b->target[text].values = block ? (const float *)(at + 4 * rows + 2 * b->B) : NULL;
+    return (4 * rows + (2 + MOST) * b->B) * (int64_t)sizeof(int32_t);
+}
+
+static GxStatus stub_fill(GxContext *g, void *self, GxBatch *b, void *twin, uint64_t seed, GxError *err)
+{
+    const Stub *s = (const Stub *)self;
+    const int64_t rows = b->T * b->B;
+    int32_t *tokens = (int32_t *)twin, *firsts = tokens + 4 * rows;
+    float *values = (float *)(firsts + 2 * b->B);
+    (void)g, (void)err;
+    for (int64_t i = 0; i < b->B; i++) {
+        for (int64_t t = 0; t < b->T; t++) {
+            const GxRandom4 r = gx_philox(seed, (uint64_t)(b->first_sample + i), (uint32_t)t, 98);
+            const int64_t row = t * b->B + i;
+            tokens[row] = tokens[3 * rows + row] = 1 + (int32_t)(r.w[0] % 20);
+            tokens[rows + row] = 0, tokens[2 * rows + row] = (int32_t)t;
+        }
+        firsts[i] = (int32_t)i;
+        firsts[b->B + i] = tokens[i] % (s->wish.kind == GX_HEAD_LABELS ? (int32_t)s->labels : 2);
+        for (int64_t k = 0; k < s->labels; k++) values[i * s->labels + k] = (float)((tokens[i] >> k) & 1);
+    }
+    return GX_OK;
+}
+
+static int64_t stub_held_out(const void *self)
+{
+    (void)self;
+    return 0;
+}
+
+static GxStatus stub_fill_held_out(GxContext *g, void *self, GxBatch *b, void *twin, int64_t samples, GxError *err)
+{
+    (void)samples;
+    return stub_fill(g, self, b, twin, 1 << 20, err);
+}
+
+static void stub_counts(const void *self, const GxBatch *b, int64_t count[GX_MAX_LOSSES])
+{
+    const Stub *s = (const Stub *)self;
+    if (s->wish.kind == GX_HEAD_MASKED) count[0] += b->T * b->B, count[1] += s->wish.with_pairs * b->B;
+    else count[0] += s->wish.loss == GX_CROSS_ENTROPY ? b->B : b->B * s->labels;
+}
+
+static int stub_metrics(GxContext *g, void *self, const GxLosses *losses, GxMetric metric[GX_MAX_METRICS])
+{
+    (void)g, (void)self;
+    metric[0].name = "loss", metric[0].format = "loss %.4f", metric[0].value = gx_losses_mean(losses, 0);
+    return 1;
+}
+
+static GxTask stub, guess;
+static GxFamily family; // BERT with these two
+static const GxTask *const list[] = {&stub, &guess, NULL};
+static const GxTask *program_task = &stub;
+
+__attribute__((constructor)) static void make_tasks(void)
+{
+    stub.name = "stub", stub.size = sizeof(Stub), stub.losses = 2, stub.counted = "tokens";
+    stub.fields = stub_options, stub.n_fields = sizeof stub_options / sizeof *stub_options;
+    stub.open = stub_open, stub.close = stub_close, stub.wish = stub_wish, stub.describe = stub_describe;
+    stub.lay = stub_lay, stub.fill = stub_fill, stub.held_out = stub_held_out;
+    stub.fill_held_out = stub_fill_held_out, stub.counts = stub_counts, stub.metrics = stub_metrics;
+    guess = stub;
+    guess.name = "guess", guess.losses = 1;
+    guess.fields = guess_options, guess.n_fields = sizeof guess_options / sizeof *guess_options;
+    family = gx_bert;
+    family.tasks = list;
+}
+
+// ---- a program -----------------------------------------------------------------------------------------------------
+
+static struct {
+    char out[40000], log[4000];
+} said;
+
+static void hear(void *user, const char *text)
+{
+    (void)user;
+    const size_t have = strlen(said.out);
+    snprintf(said.out + have, sizeof said.out - have, "%s", text);
+}
+
+static void hear_log(void *user, GxLogLevel level, const char *text) // of several ranks at once
+{
+    static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
+    (void)user, (void)level;
+    pthread_mutex_lock(&one_at_a_time);
+    const size_t have = strlen(said.log);
+    snprintf(said.log + have, sizeof said.log - have, "%s\n", text);
+    pthread_mutex_unlock(&one_at_a_time);
+}
+
+static const GxFamily *program_family = &family;
+static int train_rank(GxContext *g, int argc, char **argv)
+{
+    static const GxReporter reporter = {hear, NULL, NULL};
+    g->reporter = &reporter;
+    g->log.write = hear_log;
+    return gx_train(g, program_family, program_task, NULL, argc, argv);
+}
+
+static char folder[] = "/tmp/galaxy_test_bert_run_XXXXXX";
+
+static const char *path_of(const char *name) // good for the next 8 calls
+{
+    static char paths[8][GX_PATH];
+    static int next;
+    char *path = paths[next++ % 8];
+    snprintf(path, GX_PATH, "%s/%s", folder, name);
+    return path;
+}
+
+#define TINY "--hidden_size 12 --intermediate_size 21 --num_hidden_layers 2 --num_attention_heads 3 --vocab_size 61 "
+
+// Exit status of one step that changes nothing, in folder/<name>. A word that begins with @ lies in the folder.
+static int run(const char *name, const char *more)
+{
+    char line[4000], *argv[80] = {(char *)"train_bert"}, *own[80];
+    int argc = 1, owned = 0;
+    memset(&said, 0, sizeof said);
+    snprintf(line, sizeof line,
+             "--seq_len 8 --micro_batch_size 2 --max_steps 1 --threads 1 --learning_rate 0 --output_dir @%s %s", name,
+             more);
+    for (char *word = strtok(line, " "); word; word = strtok(NULL, " "))
+        argv[argc++] = word[0] == '@' ? (own[owned++] = strdup(path_of(word + 1))) : word;
+    const int status = gx_launch(train_rank, argc, argv);
+    while (owned) free(own[--owned]);
+    return status;
+}
+
+static char *read_text(const char *path)
+{
+    char *text = NULL;
+    int64_t bytes;
+    GxError err = GX_ZERO;
+    return gx_file_read(path, 1 << 20, &text, &bytes, &err) == GX_OK ? text : (char *)calloc(1, 1);
+}
+
+static void copy_file(const char *from, const char *to)
+{
+    char *bytes = NULL;
+    int64_t n = 0;
+    GxError err = GX_ZERO;
+    CHECK(gx_file_read(from, 1 << 24, &bytes, &n, &err) == GX_OK && gx_file_write(to, bytes, n, &err) == GX_OK, "%s",
+          err.message);
+    free(bytes);
+}
+
+// ---- folders of models ---------------------------------------------------------------------------------------------
+
+#define PRETRAIN "data/ref/bert_pretrain"
+
+// folder/<name>: the configuration of `from` with other words in the place of some, and a file of weights (NULL: its
+// own).
+static void make_model(const char *name, const char *from, const char *weights, const char *words, const char *others)
+{
+    char path[GX_PATH], *text, changed[4000] = "";
+    GxError err = GX_ZERO;
+    snprintf(path, sizeof path, "%s/config.json", from);
+    text = read_text(path);
+    const char *at = words ? strstr(text, words) : NULL;
+    if (words && CHECK(at, "no %s in %s", words, path))
+        snprintf(changed, sizeof changed, "%.*s%s%s", (int)(at - text), text, others, at + strlen(words));
+    else snprintf(changed, sizeof changed, "%s", text);
+    free(text);
+    mkdir(path_of(name), 0777);
+    snprintf(path, sizeof path, "%s/config.json", path_of(name));
+    CHECK(gx_file_write(path, changed, (int64_t)strlen(changed), &err) == GX_OK, "%s", err.message);
+    char source[GX_PATH];
+    snprintf(source, sizeof source, "%s/model.safetensors", from);
+    snprintf(path, sizeof path, "%s/model.safetensors", path_of(name));
+    copy_file(weights ? weights : source, path);
+}
+
+// The weights of folder/<name> again: without the tensors of one pattern, and one of them once more by another name.
+static void change_weights(const char *name, const char *without, const char *one, const char *again)
+{
+    enum { TENSORS = 100 };
+    GxSafetensors s;
+    GxSafetensorsWriter w;
+    GxSafetensorsEntry entry[TENSORS];
+    const GxSafetensorsEntry *from[TENSORS];
+    char path[GX_PATH];
+    GxError err = GX_ZERO;
+    int n = 0;
+    snprintf(path, sizeof path, "%s/model.safetensors", path_of(name));
+    if (!CHECK(gx_safetensors_open(&s, path, &err) == GX_OK, "%s", err.message)) return;
+    for (int i = 0; i < s.n && n < TENSORS - 1; i++) {
+        if (one && !strcmp(s.entry[i].name, one)) {
+            from[n] = &s.entry[i], entry[n] = s.entry[i];
+            snprintf(entry[n++].name, sizeof entry[0].name, "%s", again);
+        }
+        if (without && gx_name_matches(s.entry[i].name, without)) continue;
+        from[n] = &s.entry[i], entry[n] = s.entry[i], n++;
+    }
+    CHECK(gx_safetensors_create(&w, path, entry, n, NULL, 0, &err) == GX_OK, "%s", err.message);
+    for (int i = 0; i < n; i++) {
+        float *values = (float *)malloc((size_t)entry[i].elements * 4);
+        gx_safetensors_read(&s, from[i], 0, entry[i].elements, values, &err);
+        gx_safetensors_write_floats(&w, entry[i].name, 0, values, entry[i].elements, &err);
+        free(values);
+    }
+    CHECK(gx_safetensors_finish(&w, &err) == GX_OK, "%s", err.message);
+    gx_safetensors_close(&s);
+}
+
+// How many tensors of folder a are in b with the same shape and bits, and how many are not there. Names: a's patterns.
+static int same_tensors(const char *a, const char *b, const char *names, int *other)
+{
+    GxSafetensors x, y;
+    GxError err = GX_ZERO;
+    int same = 0;
+    *other = 0;
+    if (!CHECK(gx_safetensors_open(&x, a, &err) == GX_OK, "%s", err.message)) return -1;
+    if (!CHECK(gx_safetensors_open(&y, b, &err) == GX_OK, "%s", err.message)) return -1;
+    for (int i = 0; i < x.n; i++) {
+        const GxSafetensorsEntry *e = &x.entry[i], *f = gx_safetensors_find(&y, e->name);
+        char whole[GX_SAFETENSORS_NAME + 8];
+        snprintf(whole, sizeof whole, "bert.%s", e->name);
+        if (!f) f = gx_safetensors_find(&y, whole); // of a BertModel
+        if (!gx_name_matches(e->name, names)) continue;
+        char *p = (char *)calloc(1, (size_t)e->bytes), *q = (char *)calloc(1, (size_t)e->bytes);
+        const int is_same = f && f->bytes == e->bytes && f->ndim == e->ndim &&
+                            !memcmp(f->shape, e->shape, sizeof e->shape[0] * (size_t)e->ndim) &&
+                            gx_safetensors_read_raw(&x, e, 0, e->elements, p, &err) == GX_OK &&
+                            gx_safetensors_read_raw(&y, f, 0, f->elements, q, &err) == GX_OK &&
+                            !memcmp(p, q, (size_t)e->bytes);
+        same += is_same, *other += !is_same;
+        free(p), free(q);
+    }
+    gx_safetensors_close(&x), gx_safetensors_close(&y);
+    return same;
+}
+
+static int count_tensors(const char *in)
+{
+    GxSafetensors s;
+    GxError err = GX_ZERO;
+    if (!CHECK(gx_safetensors_open(&s, in, &err) == GX_OK, "%s", err.message)) return -1;
+    const int n = s.n;
+    gx_safetensors_close(&s);
+    return n;
+}
+
+// folder/<name>'s checkpoint has exactly these tensors of `of`, to the bit.
+static void check_same(const char *name, const char *of, const char *names)
+{
+    char saved[GX_PATH];
+    int other, n;
+    snprintf(saved, sizeof saved, "%s/checkpoint-1", path_of(name));
+    n = same_tensors(of, saved, names, &other);
+    CHECK(n > 0 && other == 0, "%s: of %s %d are the same, %d are not", name, of, n, other);
+}
+
+static void unwrap(char *text) // lines, and what they are indented by, become spaces
+{
+    char *to = text;
+    for (const char *c = text; *c; c++)
+        if (!strchr(" \n", *c)) *to++ = *c;
+        else if (to > text && to[-1] != ' ') *to++ = ' ';
+    *to = 0;
+}
+
+static void check_says(const char *what, const char *text, const char *const *words)
+{
+    for (; *words; words++) CHECK(strstr(text, *words), "%s: no \"%s\" in: %s", what, *words, text);
+}
+
+// ---- config.json ---------------------------------------------------------------------------------------------------
+
+// Of a file with this text, whose name ends up in path.
+static GxStatus read_config_json(GxBertConfig *c, const char *text, char path[GX_PATH], GxError *err)
+{
+    snprintf(path, GX_PATH, "%s", path_of("config.json"));
+    GX_TRY(gx_file_write(path, text, (int64_t)strlen(text), err));
+    return gx_bert_config_read(c, path, err);
+}
+
+TEST(a_config_json_says_every_field_and_reads_back_the_same)
+{
+    const GxBertConfig all[] = {
+        {97, 48, 80, 3, 6, 77, 4, 5, "gelu_new", 0.25, 0.5, 0.75, 1, 0.5, 0}, // none of them the default
+        {97, 48, 80, 3, 6, 77, 4, -1, "gelu", 0, 0, -1, 1e-12, 0.02, 1}};
+    for (int i = 0; i < 2; i++) {
+        GxBertConfig back = GX_ZERO;
+        GxError err = GX_ZERO;
+        const char *path = path_of("config.json");
+        CHECK(gx_bert_config_write(&all[i], NULL, path, &err) == GX_OK &&
+                  gx_bert_config_read(&back, path, &err) == GX_OK,
+              "%s", err.message);
+        for (int f = 0; f < gx_bert.n_fields; f++)
+            CHECK(gx_field_same(&gx_bert.fields[f], &all[i], &back), "%s is not what it was", gx_bert.fields[f].name);
+        char *text = read_text(path);
+        static const char *const lines[2][8] = {
+            {"\"architectures\": [\"BertForMaskedLM\"]", "\"model_type\": \"bert\"", "\"torch_dtype\": \"float32\"",
+             "\"layer_norm_eps\": 1.0", "\"classifier_dropout\": 0.75", "\"tie_word_embeddings\": false", NULL},
+            {"\"classifier_dropout\": null", "\"pad_token_id\": null", "\"hidden_dropout_prob\": 0.0",
+             "\"layer_norm_eps\": 1e-12", NULL}};
+        check_says("config.json", text, lines[i]);
+        CHECK(!strstr(text, "id2label") && !strstr(text, "problem_type"), "labels of a model without: %s", text);
+        free(text);
+    }
+}
+
+TEST(what_a_config_json_leaves_out_is_what_transformers_takes_for_it)
+{
+    // as BertConfig of transformers 4.57 and 5.23 does
+    const GxBertConfig expected = {30522, 768, 3072, 12, 12, 512, 2, 0, "gelu", 0.1, 0.1, -1, 1e-12, 0.02, 1};
+    static const char *const texts[] = {
+        "{\"model_type\": \"bert\"}",
+        "{\"model_type\": \"bert\", \"architectures\": null, \"classifier_dropout\": null, \"pruned_heads\": {}, "
+        "\"is_decoder\": false, \"position_embedding_type\": \"absolute\", \"chunk_size_feed_forward\": 7, "
+        "\"use_cache\": true, \"gradient_checkpointing\": false, \"transformers_version\": \"4.6.0.dev0\"}"};
+    for (int t = 0; t < 2; t++) {
+        GxBertConfig c = GX_ZERO;
+        GxError err = GX_ZERO;
+        char path[GX_PATH];
+        if (!CHECK(read_config_json(&c, texts[t], path, &err) == GX_OK, "%s", err.message)) continue;
+        for (int i = 0; i < gx_bert.n_fields; i++)
+            CHECK(gx_field_same(&gx_bert.fields[i], &c, &expected), "%s: another default", gx_bert.fields[i].name);
+    }
+}
+
+TEST(a_config_json_that_asks_for_something_else_or_in_another_type_is_refused_by_file_and_key)
+{
+    static const struct {
+        const char *more, *says; // says: behind the file's name
+    } bad[] = {
+        {"\"model_type\": 7", "model_type is 7; only \"bert\" is built"},
+        {"\"model_type\": \"roberta\"", "model_type is \"roberta\"; only \"bert\""},
+        {"\"model_type\": \"llama\"",
+         "model_type is \"llama\", and this program trains a model of type \"bert\"; use train_llama"},
+        {"\"hidden_size\": 13", "hidden_size (13) is not a multiple of num_attention_heads"},
+        {"\"is_decoder\": true", "is_decoder is true; only false is built"},
+        {"\"add_cross_attention\": true", "add_cross_attention is true; only false is built"},
+        {"\"position_embedding_type\": \"relative_key\"",
+         "position_embedding_type is \"relative_key\"; only \"absolute\" is built"},
+        {"\"pruned_heads\": {\"1\": [0]}", "pruned_heads is {\"1\":[0]}; only {} is built"},
+        {"\"quantization_config\": {\"bits\": 4}", "quantization_config is {\"bits\":4}; only null is built"},
+        {"\"hidden_act\": \"relu\"", "hidden_act is \"relu\"; expected one of gelu|gelu_new"},
+        {"\"hidden_act\": null", "hidden_act is null; expected one of gelu"},
+        {"\"hidden_dropout_prob\": 1", "hidden_dropout_prob is 1; it must be at least 0 and below 1"},
+        {"\"attention_probs_dropout_prob\": -0.1", "attention_probs_dropout_prob is -0.1; expected a number from 0"},
+        {"\"classifier_dropout\": -1", "classifier_dropout is -1; expected a number from 0 to 1"},
+        {"\"classifier_dropout\": \"0\"", "classifier_dropout is \"0\"; expected a number"},
+        {"\"pad_token_id\": -1", "pad_token_id is -1; expected an integer, at least 0"},
+        {"\"pad_token_id\": 30522", "pad_token_id is 30522; the vocabulary ends at 30521"},
+        {"\"vocab_size\": 0", "vocab_size is 0; it must be from 1"},
+        {"\"vocab_size\": null", "vocab_size is null; expected an integer"},
+        {"\"layer_norm_eps\": 0", "layer_norm_eps is 0; expected a number"},
+        {"\"tie_word_embeddings\": 1", "tie_word_embeddings is 1; expected true or false"},
+        {"\"architectures\": [\"BertForTokenClassification\"]",
+         "architectures is [\"BertForTokenClassification\"]; what is built: BertForMaskedLM, BertForPreTraining, "},
+        {"\"architectures\": [\"BertLMHeadModel\"]", "architectures is [\"BertLMHeadModel\"]; what is built"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        const int is_type = !strncmp(bad[i].more, "\"model_type", 11);
+        GxBertConfig c = GX_ZERO;
+        GxError err = GX_ZERO;
+        char text[500], path[GX_PATH];
+        snprintf(text, sizeof text, "{%s%s}", is_type ? "" : "\"model_type\": \"bert\", ", bad[i].more);
+        const GxStatus status = read_config_json(&c, text, path, &err);
+        CHECK(status != GX_OK && !strncmp(err.message, path, strlen(path)) && strstr(err.message, bad[i].says),
+              "%s: %s", bad[i].more, status == GX_OK ? "it was taken" : err.message);
+    }
+    GxBertConfig c = GX_ZERO;
+    GxError err = GX_ZERO;
+    char path[GX_PATH];
+    CHECK(read_config_json(&c, "[1]", path, &err) == GX_ERR_FORMAT && strstr(err.message, "expected an object"), "%s",
+          err.message);
+    gx_error_clear(&err);
+    CHECK(read_config_json(&c, "{}", path, &err) == GX_ERR_UNSUPPORTED && strstr(err.message, "model_type is missing"),
+          "%s", err.message);
+}
+
+TEST(a_config_json_names_the_head_its_labels_and_their_loss)
+{
+    static const struct {
+        const char *flags;
+        const char *lines[6];
+    } heads[] = {
+        {"--head masked", {"\"architectures\": [\"BertForMaskedLM\"]", NULL}},
+        {"--head pairs", {"\"architectures\": [\"BertForPreTraining\"]", NULL}},
+        {"--head labels --labels 3",
+         {"[\"BertForSequenceClassification\"]",
+          "\"0\": \"noun\",\n    \"1\": \"verb\",\n    \"2\": \"a \\\"quoted\\\" one\"", "\"verb\": 1",
+          "\"problem_type\": \"single_label_classification\"", NULL}},
+        {"--head labels --labels 1 --loss numbers", {"\"0\": \"noun\"\n", "\"problem_type\": \"regression\"", NULL}},
+        {"--head labels --labels 5 --loss several", {"\"problem_type\": \"multi_label_classification\"", NULL}},
+        {"--head unnamed --labels 2", {"\"0\": \"LABEL_0\"", "\"LABEL_1\": 1", NULL}},
+    };
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
+        char name[20], flags[300], path[GX_PATH];
+        snprintf(name, sizeof name, "head%d", (int)i);
+        snprintf(flags, sizeof flags, TINY "%s", heads[i].flags);
+        if (!CHECK(run(name, flags) == 0 && !said.log[0], "%s: %s", heads[i].flags, said.log)) continue;
+        snprintf(path, sizeof path, "%s/checkpoint-1/config.json", path_of(name));
+        char *text = read_text(path);
+        check_says(heads[i].flags, text, heads[i].lines);
+        free(text);
+    }
+    GxModelLabels m;
+    GxError err = GX_ZERO;
+    CHECK(gx_labels_read(&m, path_of("head2/checkpoint-1"), &err) == GX_OK, "%s", err.message);
+    CHECK(m.labels.n == 3 && !strcmp(m.labels.name[2], "a \"quoted\" one") && m.is_classifier && m.is_said &&
+              !strcmp(m.problem_type, "single_label_classification"),
+          "%d labels, %s", m.labels.n, m.problem_type);
+    gx_model_labels_close(&m);
+}
+
+TEST(labels_are_read_in_the_order_of_their_numbers)
+{
+    static const struct {
+        const char *json, *says; // says: the labels, or the error
+        int is_classifier;
+        const char *problem;
+    } cases[] = {
+        {"{}", "LABEL_0 LABEL_1", 0, ""},
+        {"{\"architectures\": [\"BertForMaskedLM\"], \"id2label\": null, \"problem_type\": null}", "LABEL_0 LABEL_1", 0,
+         ""},
+        {"{\"architectures\": [\"LlamaForSequenceClassification\"], \"id2label\": {\"1\": \"b\", \"10\": \"k\", \"2\": "
+         "\"c\", \"0\": \"a\", \"3\": \"d\", \"4\": \"e\", \"5\": \"f\", \"6\": \"g\", \"7\": \"h\", \"8\": \"i\", "
+         "\"9\": \"j\"}, \"problem_type\": \"multi_label_classification\"}",
+         "a b c d e f g h i j k", 1, "multi_label_classification"},
+        {"{\"id2label\": {\"0\": \"a\", \"2\": \"b\"}}", "id2label has the number \"2\"; expected each of 0 to 1 once",
+         0, NULL},
+        {"{\"id2label\": {\"0\": \"a\", \"00\": \"b\"}}", "the number \"00\"", 0, NULL},
+        {"{\"id2label\": {\"x\": \"a\"}}", "the number \"x\"", 0, NULL},
+        {"{\"id2label\": {\"0\": 3}}", "label 0 of id2label is an integer; expected a string", 0, NULL},
+        {"{\"id2label\": {}}", "id2label has 0 labels; 1 to 1000 are possible", 0, NULL},
+        {"{\"id2label\": {\"0\": \"a\", \"1\": \"a\"}}", "", 0, NULL},
+        {"{\"id2label\": [\"a\"]}", "an array; expected an object", 0, NULL},
+        {"{\"problem_type\": \"ranking\"}", "problem_type is \"ranking\"; expected regression, single", 0, NULL},
+        {"[]", "holds an array; expected an object", 0, NULL},
+    };
+    mkdir(path_of("labels"), 0777);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        GxModelLabels m;
+        GxError err = GX_ZERO;
+        char names[200] = "";
+        gx_file_write(path_of("labels/config.json"), cases[i].json, (int64_t)strlen(cases[i].json), &err);
+        const GxStatus status = gx_labels_read(&m, path_of("labels"), &err);
+        for (int k = 0; status == GX_OK && k < m.labels.n; k++)
+            snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", k ? " " : "", m.labels.name[k]);
+        if (!cases[i].problem)
+            CHECK(status != GX_OK && strstr(err.message, cases[i].says), "%s: %s", cases[i].json, err.message);
+        else
+            CHECK(status == GX_OK && !strcmp(names, cases[i].says) && m.is_classifier == cases[i].is_classifier &&
+                      !strcmp(m.problem_type, cases[i].problem) && m.is_said == (m.labels.n > 2),
+                  "%s: %s, \"%s\", %s", cases[i].json, names, m.problem_type, err.message);
+        gx_model_labels_close(&m);
+    }
+}
+
+// ---- names ---------------------------------------------------------------------------------------------------------
+
+TEST(what_is_loaded_is_saved_to_the_bit)
+{
+    static const struct {
+        const char *from, *flags;
+    } all[] = {{"bert_pretrain", "--head pairs"},
+               {"bert_mlm", "--head masked"},
+               {"bert_mlm_dropout", "--head masked"},
+               {"bert_cls1", "--head labels --labels 1 --loss numbers"},
+               {"bert_cls3", "--head labels --labels 3"},
+               {"bert_cls3_dropout", "--head labels --labels 3 --ranks 2 --mode tp --tp 1"},
+               {"bert_cls5", "--head labels --labels 5 --loss several"}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        char flags[300], name[40], from[100];
+        snprintf(from, sizeof from, "data/ref/%s", all[i].from);
+        snprintf(name, sizeof name, "again_%s", all[i].from);
+        snprintf(flags, sizeof flags, "--model %s %s", from, all[i].flags);
+        if (!CHECK(run(name, flags) == 0 && !said.log[0], "%s: %s", from, said.log)) continue;
+        CHECK(!strstr(said.out, "new, not in") && !strstr(said.out, "not needed"), "%s", said.out);
+        check_same(name, from, "*");
+        char saved[GX_PATH];
+        snprintf(saved, sizeof saved, "%s/checkpoint-1", path_of(name));
+        CHECK(count_tensors(saved) == count_tensors(from), "%s: %d tensors are saved", from, count_tensors(saved));
+    }
+}
+
+TEST(files_with_older_names_or_with_tied_tensors_twice_are_the_same_model)
+{
+    static const char *const variants[] = {"no_prefix", "gamma_beta", "duplicates"};
+    for (int i = 0; i < 3; i++) {
+        char weights[100], flags[200], name[40];
+        snprintf(weights, sizeof weights, "data/ref/bert_variants/%s.safetensors", variants[i]);
+        snprintf(name, sizeof name, "v_%s", variants[i]);
+        snprintf(flags, sizeof flags, "--head pairs --model @%s", variants[i]);
+        make_model(variants[i], PRETRAIN, weights, NULL, NULL);
+        if (!CHECK(run(name, flags) == 0 && !said.log[0], "%s: %s", variants[i], said.log)) continue;
+        check_same(name, PRETRAIN, "*");
+    }
+    // of two names that are tied, the file has the other one alone
+    make_model("decoder_alone", PRETRAIN, NULL, NULL, NULL);
+    change_weights("decoder_alone", "cls.predictions.bias", "cls.predictions.bias", "cls.predictions.decoder.bias");
+    CHECK(run("v_alone", "--head pairs --model @decoder_alone") == 0, "%s", said.log);
+    check_same("v_alone", PRETRAIN, "*");
+}
+
+TEST(files_that_contradict_themselves_or_the_model_are_refused_by_name)
+{
+    static const struct {
+        const char *variant, *without, *one, *again, *flags; // of PRETRAIN
+        const char *says[4];
+    } bad[] = {
+        {"decoder_bias",
+         NULL,
+         NULL,
+         NULL,
+         "--head pairs",
+         {"cls.predictions.decoder.bias and cls.predictions.bias are two names of one tensor", "differ", NULL}},
+        {"decoder_weight",
+         NULL,
+         NULL,
+         NULL,
+         "--head masked",
+         {"config.json ties cls.predictions.decoder.weight", NULL}},
+        {NULL,
+         NULL,
+         "bert.embeddings.LayerNorm.weight",
+         "embeddings.LayerNorm.gamma",
+         "--head pairs",
+         {"bert.embeddings.LayerNorm.weight and embeddings.LayerNorm.gamma", "two names of one tensor", NULL}},
+        {NULL,
+         "bert.encoder.layer.1.output.dense.bias",
+         NULL,
+         NULL,
+         "--head pairs",
+         {"has no tensor bert.encoder.layer.1.output.dense.bias", NULL}},
+        {NULL,
+         NULL,
+         "bert.embeddings.LayerNorm.weight",
+         "bert.embeddings.other.weight",
+         "--head pairs",
+         {"holds 1 tensor that this model does not have: bert.embeddings.other.weight", NULL}},
+        {NULL,
+         NULL,
+         "cls.predictions.bias",
+         "cls.predictions.other",
+         "--head pairs",
+         {"1 tensor that this model does not have: cls.predictions.other", NULL}},
+        {NULL,
+         NULL,
+         "cls.predictions.bias",
+         "cls.other.bias",
+         "--head labels",
+         {"1 tensor that this model does not have: cls.other.bias", NULL}},
+        {NULL,
+         "cls.seq_relationship.bias",
+         NULL,
+         NULL,
+         "--head pairs",
+         {"a part of a head: cls.seq_relationship.weight, but not cls.seq_relationship.bias", NULL}},
+        {NULL,
+         "cls.predictions.transform.*",
+         NULL,
+         NULL,
+         "--head masked",
+         {"a part of a head: cls.predictions.bias, but not cls.predictions.transform", NULL}},
+        {NULL,
+         "bert.pooler.dense.weight",
+         NULL,
+         NULL,
+         "--head labels",
+         {"a part of a head: bert.pooler.dense.bias, but not bert.pooler.dense.weight", NULL}},
+        {NULL,
+         "bert.pooler.*,cls.*",
+         NULL,
+         NULL,
+         "--head pairs", // config.json says that it is one
+         {"has no tensor", "cls.predictions.bias", "its config.json says that it is a BertForPreTraining", NULL}},
+        {NULL,
+         "cls.predictions.*",
+         NULL,
+         NULL,
+         "--head masked --evaluate",
+         {"has no cls.predictions", "nothing to show of it before it is trained", NULL}},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char weights[100], flags[200];
+        snprintf(weights, sizeof weights, "data/ref/bert_variants/%s.safetensors", bad[i].variant);
+        make_model("bad", PRETRAIN, bad[i].variant ? weights : NULL, NULL, NULL);
+        if (bad[i].without || bad[i].one) change_weights("bad", bad[i].without, bad[i].one, bad[i].again);
+        for (int ranks = 1; ranks <= 2; ranks++) { // all ranks end
+            snprintf(flags, sizeof flags, "%s --model @bad --ranks %d --timeout 20", bad[i].flags, ranks);
+            CHECK(run("bad_out", flags) == 1, "%s: it was taken", flags);
+            check_says(flags, said.log, bad[i].says);
+        }
+    }
+}
+
+// ---- heads ---------------------------------------------------------------------------------------------------------
+
+TEST(a_head_that_the_folder_does_not_have_is_drawn_and_said)
+{
+    static const char *const labels[] =
+        {"new, not in data/ref/bert_pretrain: classifier.weight, classifier.bias not needed",
+         "not needed of data/ref/bert_pretrain: cls.predictions.bias, ", NULL},
+                             *const pairs[] = {"new, not in", "bert.pooler.dense.weight, bert.pooler.dense.bias",
+                                               "cls.seq_relationship.weight", NULL};
+    char again[200];
+    CHECK(run("labels", "--head labels --model " PRETRAIN) == 0 && !said.log[0], "%s", said.log);
+    unwrap(said.out);
+    check_says("labels", said.out, labels);
+    check_same("labels", PRETRAIN, "bert.*");
+    CHECK(run("drawn", TINY "--head labels --intermediate_size 7") == 0, "%s", said.log);
+    snprintf(again, sizeof again, "%s/checkpoint-1", path_of("drawn"));
+    check_same("labels", again, "classifier.*"); // as in a model that begins: of the seed, and of no other tensor
+    CHECK(run("labels2", "--ranks 2 --mode sp --head labels --model " PRETRAIN) == 0, "%s", said.log);
+    snprintf(again, sizeof again, "%s/checkpoint-1", path_of("labels"));
+    check_same("labels2", again, "*");
+    CHECK(run("other", "--seed 5 --head labels --model " PRETRAIN) == 0, "%s", said.log);
+    int other, same;
+    same = same_tensors(again, path_of("other/checkpoint-1"), "classifier.weight", &other);
+    CHECK(same == 0 && other == 1, "another seed draws the same");
+    CHECK(run("pairs", "--head pairs --model data/ref/bert_mlm") == 0, "%s", said.log);
+    unwrap(said.out);
+    check_says("pairs", said.out, pairs);
+    check_same("pairs", "data/ref/bert_mlm", "*");
+    CHECK(run("bare", "--head masked --model data/ref/bert_embed") == 0 && strstr(said.out, "cls.predictions.bias"),
+          "%s %s", said.log, said.out);
+    check_same("bare", "data/ref/bert_embed", "*");
+    CHECK(
+        run("wide", "--head labels --labels 4 --model data/ref/bert_cls3") == 1 &&
+            strstr(said.log, "classifier.weight has 2 dimensions, the first of 3; this model's has 2, the first of 4"),
+        "%s", said.log);
+}
+
+TEST(a_checkpoint_that_is_resumed_has_all_of_its_model)
+{
+    CHECK(run("run", TINY "--head masked") == 0, "%s", said.log);
+    CHECK(run("run", TINY "--resume auto --max_steps 2 --head labels") == 1 &&
+              strstr(said.log, "that this model does not have: ") && strstr(said.log, "cls.predictions.bias"),
+          "%s", said.log);
+    CHECK(run("run", "--resume auto --max_steps 2") == 0 && !said.log[0], "%s", said.log);
+}
+
+TEST(a_folder_of_another_family_is_refused_with_both_names)
+{
+    CHECK(run("x", "--model data/ref/llama_odd") == 1 &&
+              strstr(said.log,
+                     "data/ref/llama_odd/config.json: model_type is \"llama\", and this program trains a model "
+                     "of type \"bert\"; use train_llama"),
+          "%s", said.log);
+    program_family = &gx_llama;
+    const int status = run("x", "--model " PRETRAIN);
+    program_family = &family;
+    CHECK(status == 1 && strstr(said.log, "model_type is \"bert\"") && strstr(said.log, "use train_bert"), "%s",
+          said.log);
+}
+
+TEST(a_llama_with_labels_is_loaded_saved_and_begun_from_a_language_model)
+{
+    static const char *const lines[] = {"[\"LlamaForSequenceClassification\"]", "\"0\": \"LABEL_0\"",
+                                        "\"pad_token_id\": 0", "\"problem_type\": \"single_label_classification\"",
+                                        NULL},
+                             *const begun[] = {"new, not in data/ref/llama_gqa: score.weight ", "not needed of",
+                                               "lm_head.weight", NULL};
+    GxFamily llama = gx_llama;
+    llama.tasks = list;
+    program_family = &llama;
+    CHECK(run("score", "--head unnamed --model data/ref/llama_score") == 0 && !said.log[0], "%s", said.log);
+    check_same("score", "data/ref/llama_score", "*");
+    char *text = read_text(path_of("score/checkpoint-1/config.json"));
+    check_says("config.json", text, lines);
+    free(text);
+    CHECK(run("begun", "--head labels --model data/ref/llama_gqa") == 0 && !said.log[0], "%s", said.log);
+    unwrap(said.out);
+    check_says("begun", said.out, begun);
+    check_same("begun", "data/ref/llama_gqa", "model.*");
+    program_family = &family;
+}
+
+// ---- the task ------------------------------------------------------------------------------------------------------
+
+static void write_config(const char *name, const char *json)
+{
+    GxError err = GX_ZERO;
+    CHECK(gx_file_write(path_of(name), json, (int64_t)strlen(json), &err) == GX_OK, "%s", err.message);
+}
+
+TEST(a_flag_or_a_file_says_which_task_it_is)
+{
+    write_config("guess.json", "{\"task\": \"guess\", \"labels\": 4}");
+    write_config("stub.json", "{\"task\": \"stub\"}");
+    static const struct {
+        const char *flags, *task;
+    } good[] = {{"", "stub"},
+                {"--task guess", "guess"},
+                {"--task=guess", "guess"},
+                {"--task guess --task stub", "stub"},
+                {"--config @guess.json", "guess"},
+                {"--config @guess.json --task stub", "stub"},
+                {"--task guess --config @stub.json", "guess"},
+                {"--config @guess.json --config @stub.json", "stub"}};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        char name[20], flags[300], words[60];
+        snprintf(name, sizeof name, "task%d", (int)i);
+        snprintf(flags, sizeof flags, TINY "%s", good[i].flags);
+        if (!CHECK(run(name, flags) == 0 && !said.log[0], "%s: %s", good[i].flags, said.log)) continue;
+        snprintf(words, sizeof words, "%s/training_args.json", name);
+        char *args = read_text(path_of(words));
+        snprintf(words, sizeof words, "\"task\": \"%s\"", good[i].task);
+        CHECK(strstr(args, words), "%s: no %s in %s", good[i].flags, words, args);
+        CHECK(!strstr(args, "\"guesses\"") == !strcmp(good[i].task, "stub"), "%s: %s", good[i].flags, args);
+        free(args);
+    }
+}
+
+TEST(another_task_than_there_are_is_refused_with_the_list)
+{
+    write_config("wrong.json", "{\"task\": \"gues\"}");
+    write_config("number.json", "{\"task\": 3}");
+    static const struct {
+        const char *flags, *says;
+    } bad[] = {
+        {"--task gess", "--task is \"gess\"; did you mean guess? The tasks of train_bert are: stub, guess"},
+        {"--task causal_lm", "--task is \"causal_lm\"; the tasks of train_bert are: stub, guess"},
+        {"--task", "--task needs a value"},
+        {"--task --max_steps 3", "--task needs a value"},
+        {"--config @wrong.json", "wrong.json: task is \"gues\"; did you mean guess?"},
+        {"--config @number.json", "task is 3; expected one of stub|guess"},
+        {"--config @not_there.json", "not_there.json"},
+        {"--guesses 3", "there is no option --guesses in this program; use --task guess, or leave it out"},
+        {"--task guess --head masked", "--head is \"masked\"; expected "},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        CHECK(run("x", bad[i].flags) == 1 && strstr(said.log, bad[i].says), "%s: %s", bad[i].flags, said.log);
+}
+
+TEST(help_shows_the_options_of_the_task_and_names_the_others)
+{
+    CHECK(run("x", "--help") == 0 && strstr(said.out, "--task TEXT") && strstr(said.out, "stub|guess") &&
+              strstr(said.out, "\nstub\n") && !strstr(said.out, "--guesses") && strstr(said.out, "--layer_norm_eps"),
+          "%s", said.out);
+    CHECK(run("x", "--help --task guess") == 0 && strstr(said.out, "--guesses") && strstr(said.out, "\nguess\n") &&
+              strstr(said.out, "default: stub"),
+          "%s", said.out);
+}
+
+TEST(a_run_goes_on_as_its_own_task)
+{
+    CHECK(run("mine", TINY "--task guess") == 0, "%s", said.log);
+    CHECK(run("mine", "--resume auto --max_steps 2") == 1 &&
+              strstr(said.log, "is of the task guess, and this command is "
+                               "stub") &&
+              strstr(said.log, "go on with it by --task guess"),
+          "%s", said.log);
+    CHECK(run("mine", "--resume auto --max_steps 2 --task guess") == 0 && !said.log[0], "%s", said.log);
+    CHECK(run("from", "--task stub --head masked --model @mine/checkpoint-2") == 0, "%s",
+          said.log); // its weights alone
+    GxFamily one = gx_bert;
+    const GxTask *const alone[] = {&stub, NULL};
+    one.tasks = alone;
+    program_family = &one;
+    const int status = run("mine", "--resume auto --max_steps 3");
+    program_family = &family;
+    CHECK(status == 1 && strstr(said.log, "is of the task guess, which train_bert does not have"), "%s", said.log);
+}
+
+TEST(a_task_that_is_not_in_the_list_is_the_programs_own)
+{
+    GxTask own = stub;
+    own.name = "own";
+    program_task = &own;
+    const int status = run("own", TINY), refused = run("x", "--task guess");
+    program_task = &stub;
+    CHECK(status == 0 && refused == 1 && strstr(said.log, "no option --task"), "%s", said.log);
+    char *args = read_text(path_of("own/training_args.json"));
+    CHECK(args[0] && !strstr(args, "\"task\""), "%s", args);
+    free(args);
+    program_task = NULL;
+    const int none = run("x", "");
+    program_task = &stub;
+    CHECK(none == 1 && strstr(said.log, "train_bert has no task"), "%s", said.log);
+}
+
+int main(int argc, char **argv)
+{
+    char command[100];
+    if (!mkdtemp(folder)) return 1;
+    const int status = test_main(argc, argv);
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    if (!getenv("GX_TEST_KEEP") && system(command) != 0) return 1;
+    if (getenv("GX_TEST_KEEP")) printf("%s\n", folder);
+    return status;
+}

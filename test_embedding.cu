@@ -1,0 +1,537 @@
+// test_embedding.cu: vectors of texts (task/embedding.h): what a batch holds, by hand; training and metrics that depend
+// on neither batches nor ranks nor modes; vectors in a file; what others read of a checkpoint; what is refused, and
+// how.
+#define GX_NO_MAIN
+#include "train_bert.cu"
+#include "test/test.h"
+#include <pthread.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char folder[] = "/tmp/galaxy_test_embedding_XXXXXX";
+
+// ---- files ---------------------------------------------------------------------------------------------------------
+
+static const char *path_of(const char *name)
+{
+    static char path[8][400];
+    static int next;
+    char *p = path[next++ % 8];
+    snprintf(p, sizeof path[0], "%s/%s", folder, name);
+    return p;
+}
+
+static void write_file(const char *name, const char *text)
+{
+    GxError err = GX_ZERO;
+    CHECK(gx_file_write(path_of(name), text, (int64_t)strlen(text), &err) == GX_OK, "%s", err.message);
+}
+
+static char *read_bytes(const char *path, int64_t *bytes)
+{
+    char *text = NULL;
+    GxError err = GX_ZERO;
+    return gx_file_read(path, 1 << 24, &text, bytes, &err) == GX_OK ? text : (char *)calloc(1, 1);
+}
+
+static int file_has(const char *path, const char *words)
+{
+    int64_t bytes;
+    char *text = read_bytes(path, &bytes);
+    const int has = strstr(text, words) != NULL;
+    free(text);
+    return has;
+}
+
+static int is_there(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0;
+}
+
+// ids: 5 red, 6 blue, ... topics; then words around them
+enum { TOPICS = 12, FIRST_TOPIC = 5, AROUND = FIRST_TOPIC + TOPICS, WORDS = 6, VOCAB = AROUND + WORDS };
+static const char *const around[WORDS] = {"where", "is", "here", "grows", "some", "much"};
+
+static void write_tokenizer(void)
+{
+    char vocab[400] = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n";
+    for (int i = 0; i < TOPICS; i++) snprintf(vocab + strlen(vocab), sizeof vocab - strlen(vocab), "t%c\n", 'a' + i);
+    for (int i = 0; i < WORDS; i++) snprintf(vocab + strlen(vocab), sizeof vocab - strlen(vocab), "%s\n", around[i]);
+    CHECK(mkdir(path_of("tokens"), 0777) == 0, "no folder");
+    write_file("tokens/vocab.txt", vocab);
+}
+
+// Records i of n: topic, by its number; texts of different lengths. kind: 2: pairs, 3: with negatives, 1: one text.
+static void write_corpus(const char *name, int kind, int n, int seed)
+{
+    static char text[1 << 18];
+    static const char *const header[] = {"", "text\n", "anchor\tpositive\n", "anchor\tpositive\tnegative\n"};
+    size_t at = (size_t)snprintf(text, sizeof text, "%s", header[kind]);
+    for (int i = 0; i < n; i++) {
+        const GxRandom4 r = gx_philox((uint64_t)seed, (uint64_t)i, 0, 77);
+        const int topic = (int)(r.w[0] % TOPICS), other = (topic + 1 + (int)(r.w[1] % (TOPICS - 1))) % TOPICS,
+                  longer = r.w[2] % 2, first = (int)(r.w[2] / 2 % WORDS), second = (int)(r.w[3] % WORDS);
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s t%c%s", around[first], 'a' + topic,
+                               longer ? " is here" : "");
+        if (kind > 1) at += (size_t)snprintf(text + at, sizeof text - at, "\tsome t%c %s", 'a' + topic, around[second]);
+        if (kind > 2) at += (size_t)snprintf(text + at, sizeof text - at, "\tmuch t%c", 'a' + other);
+        at += (size_t)snprintf(text + at, sizeof text - at, "\n");
+    }
+    write_file(name, text);
+}
+
+// ---- the task alone ------------------------------------------------------------------------------------------------
+
+static GxStatus open_task(GxEmbeddingTask *c, GxContext *g, int64_t T, const char *model, const char *flags)
+{
+    char line[4 * GX_PATH], *argv[40] = {(char *)"task"};
+    int argc = 1;
+    GxConfig config;
+    GxTaskSetup setup = GX_ZERO;
+    memset(c, 0, sizeof *c), memset(g, 0, sizeof *g);
+    g->device = gx_device_cpu(), g->world = 1, g->threads = 2;
+    setup.vocab = 1000, setup.seq_len = T, setup.model = model, setup.samples = 2, setup.all_samples = 6;
+    snprintf(line, sizeof line, "%s --tokenizer %s", flags, path_of("tokens"));
+    for (char *word = strtok(line, " "); word; word = strtok(NULL, " ")) argv[argc++] = word;
+    gx_config_open(&config);
+    GX_TRY(gx_config_add(&config, "task", gx_embedding_task.fields, gx_embedding_task.n_fields, c, &g->error));
+    GX_TRY(gx_config_read_args(&config, argc, argv, &g->error));
+    return gx_embedding_task.open(g, c, &setup);
+}
+
+static GxBatch lay(const GxEmbeddingTask *c, int64_t T, int64_t B, int64_t first, char **block)
+{
+    GxBatch b = GX_ZERO;
+    b.T = T, b.B = B, b.first_sample = first;
+    *block = (char *)calloc(1, (size_t)gx_embedding_task.lay(c, &b, NULL, NULL));
+    gx_embedding_task.lay(c, &b, *block, *block);
+    return b;
+}
+
+// "2 5 3": the tokens of part i.
+static const char *part_text(const GxBatch *b, int64_t i)
+{
+    static char text[400];
+    const int32_t *part = b->target[0].parts_twin + 3 * i;
+    size_t at = 0;
+    text[0] = 0;
+    for (int32_t t = part[1]; t < part[2]; t++)
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s%d", at ? " " : "", b->tokens[t * b->B + part[0]]);
+    return text;
+}
+
+TEST(a_batch_holds_anchors_then_positives_then_negatives_as_parts_of_its_columns)
+{
+    enum { T = 24 };
+    GxEmbeddingTask c;
+    GxContext g;
+    char *block, flags[900];
+    int64_t count[GX_MAX_LOSSES] = {0};
+    write_file("by_hand.tsv", "negative\tanchor\tpositive\nmuch tc\twhere ta\tsome ta\n");
+    for (int cls = 0; cls < 2; cls++) {
+        const char *const expected[2][3] = {{"2 17 5 3", "2 21 5 3", "2 22 7 3"}, {"2", "2", "2"}};
+        snprintf(flags, sizeof flags, "--train_data %s --validation_fraction 0 --pooling %s", path_of("by_hand.tsv"),
+                 cls ? "cls" : "mean");
+        if (!CHECK(open_task(&c, &g, T, "", flags) == GX_OK, "%s", g.error.message)) return;
+        GxBatch b = lay(&c, T, 2, 0, &block);
+        const GxTarget *t = &b.target[0];
+        CHECK(t->n == 2 * 3 && t->anchors == 2 && t->candidates == 2 * 6, "planned %ld, %ld, %ld", (long)t->n,
+              (long)t->anchors, (long)t->candidates);
+        CHECK(gx_embedding_task.fill(&g, &c, &b, block, 5, &g.error) == GX_OK, "%s", g.error.message);
+        CHECK(t->n == 6 && t->anchors == 2 && !t->rows && !t->labels, "%ld texts, %ld anchors", (long)t->n,
+              (long)t->anchors);
+        for (int64_t i = 0; i < 6; i++) { // the one record is in both columns
+            const int32_t *part = t->parts_twin + 3 * i;
+            CHECK(part[0] == i % 2 && part[1] == 4 * (i / 2), "part %ld: column %d, from %d on", (long)i, part[0],
+                  part[1]);
+            CHECK(!strcmp(part_text(&b, i), expected[cls][i / 2]), "part %ld: %s", (long)i, part_text(&b, i));
+            CHECK(b.positions[part[1] * 2 + part[0]] == 0 && b.documents[2 * (part[1] * 2 + part[0])] == part[1] &&
+                      b.documents[2 * (part[1] * 2 + part[0]) + 1] == part[1] + 4,
+                  "part %ld is no text of its own", (long)i);
+        }
+        CHECK(b.documents[2 * (12 * 2)] == b.documents[2 * (12 * 2) + 1], "padding is seen");
+        gx_embedding_task.counts(&c, &b, count);
+        CHECK(count[0] == 2 * (cls + 1), "%ld counted", (long)count[0]);
+        gx_embedding_task.close(&c);
+        free(block);
+    }
+}
+
+TEST(every_epoch_has_every_record_once_and_no_record_is_torn)
+{
+    enum { T = 48, N = 40 };
+    GxEmbeddingTask c;
+    GxContext g;
+    char *block, flags[900];
+    write_corpus("epoch.tsv", 3, N, 3);
+    for (int packed = 0; packed < 2; packed++) {
+        int seen[N] = {0}, columns = 0, most = 0;
+        snprintf(flags, sizeof flags, "--train_data %s --validation_fraction 0 --pack_texts %s", path_of("epoch.tsv"),
+                 packed ? "true" : "false");
+        if (!CHECK(open_task(&c, &g, T, "", flags) == GX_OK, "%s", g.error.message)) return;
+        GxBatch b = lay(&c, T, 1, 0, &block);
+        for (int total = 0; total < N; columns++) {
+            b.first_sample = columns;
+            gx_embedding_task.fill(&g, &c, &b, block, 7, &g.error);
+            const int64_t n = b.target[0].anchors;
+            CHECK(b.target[0].n == 3 * n && n >= 1, "%ld texts, %ld anchors", (long)b.target[0].n, (long)n);
+            for (int64_t i = 0; i < n; i++) {
+                const int32_t *anchor = b.target[0].parts_twin + 3 * i, *positive = anchor + 3 * n;
+                CHECK(positive[1] == anchor[2], "a positive is not behind its anchor");
+                for (int r = 0; r < N; r++)
+                    seen[r] += c.train.text[0].length[r] == anchor[2] - anchor[1] &&
+                               !memcmp(b.tokens + anchor[1], c.train.text[0].ids[r],
+                                       (size_t)(anchor[2] - anchor[1]) * sizeof *b.tokens) &&
+                               !memcmp(b.tokens + positive[1], c.train.text[1].ids[r],
+                                       (size_t)(positive[2] - positive[1]) * sizeof *b.tokens) &&
+                               !memcmp(b.tokens + positive[2], c.train.text[2].ids[r], 4 * sizeof *b.tokens);
+            }
+            most = (int)gx_max(most, n), total += (int)n;
+        }
+        for (int r = 0; r < N; r++) CHECK(seen[r] >= 1, "record %d is in no column", r);
+        CHECK(packed ? most == 2 && columns < N : most == 1 && columns == N, "%d columns of up to %d", columns, most);
+        gx_embedding_task.close(&c);
+        free(block);
+    }
+}
+
+TEST(equal_anchors_are_held_out_together)
+{
+    GxEmbeddingTask c;
+    GxContext g;
+    char flags[900], text[8000] = "anchor\tpositive\n";
+    for (int i = 0; i < 120; i++)
+        snprintf(text + strlen(text), sizeof text - strlen(text), "where t%c %s\tsome %s\n", 'a' + i % 12,
+                 around[i / 12 % 4], around[i % 5]);
+    write_file("together.tsv", text);
+    snprintf(flags, sizeof flags, "--train_data %s --validation_fraction 0.3", path_of("together.tsv"));
+    if (!CHECK(open_task(&c, &g, 32, "", flags) == GX_OK, "%s", g.error.message)) return;
+    CHECK(c.train.n + c.held_out.n == 120 && c.held_out.n > 10 && c.train.n > 50, "%ld and %ld", (long)c.train.n,
+          (long)c.held_out.n);
+    for (int64_t i = 0; i < c.train.n; i++)
+        for (int64_t j = 0; j < c.held_out.n; j++)
+            CHECK(strcmp(gx_texts_field(&c.train.text[0], i, 0), gx_texts_field(&c.held_out.text[0], j, 0)),
+                  "an anchor is in both parts");
+    gx_embedding_task.close(&c);
+}
+
+TEST(what_is_wrong_with_the_data_is_named_with_its_place)
+{
+    static const struct {
+        const char *train, *more, *message;
+        int T;
+    } cases[] = {
+        {"anchor\tother\nta\ttb\n", "", "t.tsv:1: there is no column \"positive\"", 32},
+        {"anchor\tpositive\nta\t \n", "", "t.tsv:2:", 32},
+        {"anchor\tpositive\tnegative\nta\tta\ttb\nta\tta\t\n", "", "t.tsv:3:", 32},
+        {"anchor\tpositive\nta\tta\n", "--negative_column wrong", "there is no column \"wrong\"", 32},
+        {"anchor\tpositive\nta\tta\n", "--positive_column=", "a column has no name; expected one", 32},
+        {"anchor\tpositive\tnegative\nta\tta\ttb\n", "",
+         "seq_len is 8; a sample holds the 3 texts of a record, so it must be at least 9", 8},
+        {"anchor\tpositive\nta\tta\n", "--validation_fraction 0.9", "with --validation_fraction 0.9", 32},
+        {"anchor\tpositive\nta\tta\n", "--embed nowhere.tsv", "nowhere.tsv", 32},
+        {"text\nta\n", "--embed @ --embed_output x.txt", "--embed_output x.txt: its name must end with .npy", 32},
+        {"text\nta\n", "--embed @ --embed_output /tmp/no/such/x.npy", "No such file", 32},
+        {"text\nta\n", "--embed @ --embed_column words", "there is no column \"words\"", 32},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        GxEmbeddingTask c;
+        GxContext g;
+        char flags[900], more[600];
+        const char *at = strchr(cases[i].more, '@');
+        write_file("t.tsv", cases[i].train);
+        snprintf(more, sizeof more, "%s", cases[i].more);
+        if (at)
+            snprintf(more, sizeof more, "%.*s%s%s", (int)(at - cases[i].more), cases[i].more, path_of("t.tsv"), at + 1);
+        snprintf(flags, sizeof flags, "--train_data %s %s", path_of("t.tsv"), more);
+        CHECK(open_task(&c, &g, cases[i].T, "", flags) != GX_OK && strstr(g.error.message, cases[i].message),
+              "case %d: \"%s\", expected \"%s\"", (int)i, g.error.message, cases[i].message);
+        gx_embedding_task.close(&c);
+    }
+}
+
+TEST(the_pooling_is_the_options_or_the_models_or_the_mean)
+{
+    static const struct {
+        const char *file, *more, *pooling, *message;
+    } cases[] = {
+        {NULL, "", "mean", NULL},
+        {"{\"pooling_mode_cls_token\": true, \"pooling_mode_mean_tokens\": false}", "", "cls", NULL},
+        {"{\"embedding_dimension\": 4, \"pooling_mode\": \"cls\"}", "", "cls", NULL},
+        {"{\"pooling_mode\": \"mean\"}", "", "mean", NULL},
+        {"{\"pooling_mode\": \"mean\"}", "--pooling cls", "cls", NULL},
+        {"{\"pooling_mode_max_tokens\": true}", "", NULL, "asks for another pooling than the mean"},
+        {"{\"pooling_mode_max_tokens\": true, \"pooling_mode_cls_token\": true}", "", NULL, "another pooling"},
+        {"{\"pooling_mode\": \"lasttoken\"}", "", NULL, "another pooling"},
+    };
+    write_corpus("pairs.tsv", 2, 20, 1);
+    mkdir(path_of("pooled"), 0777), mkdir(path_of("pooled/1_Pooling"), 0777);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        GxEmbeddingTask c;
+        GxContext g;
+        char flags[900];
+        if (cases[i].file) write_file("pooled/1_Pooling/config.json", cases[i].file);
+        snprintf(flags, sizeof flags, "--train_data %s --validation_fraction 0 %s", path_of("pairs.tsv"),
+                 cases[i].more);
+        const GxStatus status = open_task(&c, &g, 32, path_of("pooled"), flags);
+        if (cases[i].pooling)
+            CHECK(status == GX_OK && !strcmp(c.pooling_name, cases[i].pooling), "case %d: %s %s", (int)i,
+                  c.pooling_name, g.error.message);
+        else
+            CHECK(status != GX_OK && strstr(g.error.message, cases[i].message), "case %d: %s", (int)i, g.error.message);
+        gx_embedding_task.close(&c);
+    }
+}
+
+// ---- runs ----------------------------------------------------------------------------------------------------------
+
+static struct {
+    char out[60000], log[4000];
+    GxMetric metric[GX_MAX_METRICS];
+    int metrics;
+    int64_t count;
+    double window[40];
+} said;
+
+static void hear(void *user, const char *text)
+{
+    const size_t have = strlen(said.out);
+    (void)user;
+    snprintf(said.out + have, sizeof said.out - have, "%s", text);
+}
+
+static void hear_log(void *user, GxLogLevel level, const char *text) // of several ranks at once
+{
+    static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
+    (void)user, (void)level;
+    pthread_mutex_lock(&one_at_a_time);
+    const size_t have = strlen(said.log);
+    snprintf(said.log + have, sizeof said.log - have, "%s\n", text);
+    pthread_mutex_unlock(&one_at_a_time);
+}
+
+static int program(GxContext *g, int argc, char **argv)
+{
+    static const GxReporter reporter = {hear, NULL, NULL};
+    GxTrainer t = GX_ZERO;
+    char *own[80];
+    for (int i = 0; i < argc; i++) own[i] = strdup(argv[i]);
+    g->reporter = &reporter, g->log.write = hear_log;
+    gx_trainer_open(&t, g, &gx_bert, &gx_embedding_task, NULL, argc, own);
+    while (gx_trainer_next(&t)) {
+        gx_trainer_step(&t);
+        gx_trainer_report(&t);
+        if (g->rank == 0 && t.step < 40) said.window[t.step] = gx_step_loss(&t.seen);
+    }
+    const int status = gx_trainer_close(&t);
+    if (g->rank == 0) {
+        memcpy(said.metric, t.validated, sizeof said.metric);
+        said.metrics = t.validated_metrics, said.count = t.validated_count;
+    }
+    for (int i = 0; i < argc; i++) free(own[i]);
+    return status;
+}
+
+// Exit status of a tiny model's run in folder/<name>.
+static int run(const char *name, const char *more)
+{
+    char line[6000], *argv[80] = {(char *)"train"};
+    int argc = 1;
+    memset(&said, 0, sizeof said);
+    snprintf(line, sizeof line,
+             "--output_dir %s/%s --seq_len 32 --threads 1 --lr_scheduler_type constant --warmup_steps 0 "
+             "--weight_decay 0 --learning_rate 0.01 %s",
+             folder, name, more);
+    if (!strstr(more, "--model "))
+        snprintf(line + strlen(line), sizeof line - strlen(line),
+                 " --hidden_size 16 --intermediate_size 16 --num_hidden_layers 1 --num_attention_heads 2 "
+                 "--max_position_embeddings 64 --initializer_range 0.2 --tokenizer %s",
+                 path_of("tokens"));
+    for (char *word = strtok(line, " "); word; word = strtok(NULL, " ")) argv[argc++] = word;
+    return gx_launch(program, argc, argv);
+}
+
+static double metric(const char *name) // NAN: there is none
+{
+    for (int i = 0; i < said.metrics; i++)
+        if (!strcmp(said.metric[i].name, name)) return said.metric[i].value;
+    return NAN;
+}
+
+// The longest chain of roundings behind a loss: a sum per matrix product and norm, the attention's keys, the mean over
+// a text, its length and the scores, which are 20 times their cosines: so 400 times as many.
+static double depth(void) { return 2 * (4 * 16 + 16 + 16 + 8 + 32 + 16) + 400 * (16 + 16 + 16) + 100; }
+
+static void train_pairs(void)
+{
+    static int done;
+    char flags[900];
+    if (done++) return;
+    write_corpus("train.tsv", 3, 200, 3);
+    write_corpus("validation.tsv", 2, 61, 4);
+    snprintf(flags, sizeof flags,
+             "--train_data %s --validation_data %s --micro_batch_size 6 --max_steps 24 --eval_steps 12",
+             path_of("train.tsv"), path_of("validation.tsv"));
+    CHECK(run("pairs", flags) == 0, "%s", said.log);
+}
+
+TEST(a_bert_learns_which_texts_belong_together_and_says_how_well)
+{
+    static const char *const lines[] = {"200 pairs with negatives to train on",
+                                        "61 held out",
+                                        "vectors: the mean of a text's tokens",
+                                        "by chance: mrr ",
+                                        " | mrr ",
+                                        "recall of the first ",
+                                        " over 61 pairs\n",
+                                        "nearest of 61 held-out positives",
+                                        " * some t"};
+    static const char *const files[] = {"modules.json", "1_Pooling/config.json", "sentence_bert_config.json",
+                                        "config_sentence_transformers.json", "vocab.txt"};
+    char name[200];
+    GxError err = GX_ZERO;
+    train_pairs();
+    CHECK(said.log[0] == 0, "%s", said.log);
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        CHECK(strstr(said.out, lines[i]), "no \"%s\" in: %s", lines[i], said.out);
+    CHECK(metric("mrr") > 0.5 && metric("recall_1") <= metric("recall_5") &&
+              metric("recall_5") <= metric("recall_10") && metric("recall_10") > 0.8 && said.count == 61,
+          "mrr %g, recall %g, %g, %g", metric("mrr"), metric("recall_1"), metric("recall_5"), metric("recall_10"));
+    CHECK(file_has(path_of("pairs/log.jsonl"), "\"eval_recall_10\": ") &&
+              file_has(path_of("pairs/log.jsonl"), "{\"chance_mrr\": "),
+          "log.jsonl");
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        snprintf(name, sizeof name, "pairs/checkpoint-24/%s", files[i]);
+        CHECK(is_there(path_of(name)), "no %s", name);
+    }
+    CHECK(file_has(path_of("pairs/checkpoint-24/config.json"), "\"BertModel\""), "architectures");
+    CHECK(file_has(path_of("pairs/checkpoint-24/1_Pooling/config.json"), "\"pooling_mode_mean_tokens\": true"),
+          "pooling");
+    CHECK(gx_folder_verify(path_of("pairs/checkpoint-24"), 1, &err) == GX_OK, "%s", err.message);
+}
+
+// The candidates of all ranks are those of one: losses of every step, and metrics.
+TEST(training_and_metrics_depend_on_neither_ranks_nor_modes)
+{
+    static const char *const ways[] = {"--micro_batch_size 6",
+                                       "--micro_batch_size 3 --ranks 2",
+                                       "--dp_batch_size_list 1,4,1 --ranks 3",
+                                       "--micro_batch_size 6 --ranks 2 --mode tp",
+                                       "--micro_batch_size 6 --ranks 2 --mode sp",
+                                       "--micro_batch_size 3 --ranks 4 --tp 2 --mode galaxy2",
+                                       "--micro_batch_size 6 --recompute layer"};
+    char flags[1200], name[40];
+    GxMetric first[GX_MAX_METRICS];
+    double window[5] = {0};
+    train_pairs();
+    for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+        snprintf(flags, sizeof flags,
+                 "--train_data %s --validation_data %s --max_steps 4 --optimizer sgd --learning_rate 0.001 %s",
+                 path_of("train.tsv"), path_of("validation.tsv"), ways[w]);
+        snprintf(name, sizeof name, "way%d", (int)w);
+        if (!CHECK(run(name, flags) == 0 && said.metrics == 5, "%s: %s", ways[w], said.log)) continue;
+        if (w == 0) memcpy(first, said.metric, sizeof first), memcpy(window, said.window, sizeof window);
+        for (int s = 1; s <= 4; s++) {
+            const float loss = (float)said.window[s];
+            test_close("loss of a step", &loss, &window[s], 1, test_bound(3 * s * depth()), 0);
+        }
+        const float loss = (float)said.metric[0].value;
+        test_close("loss", &loss, &first[0].value, 1, test_bound(12 * depth()), 0);
+        for (int m = 1; m < 5; m++)
+            CHECK(fabs(said.metric[m].value - first[m].value) < 1e-9, "%s: %s %g, %g", ways[w], first[m].name,
+                  said.metric[m].value, first[m].value);
+    }
+    CHECK(window[1] > 1 && window[4] > 0, "losses %g, %g", window[1], window[4]);
+}
+
+// ---- vectors in a file ---------------------------------------------------------------------------------------------
+
+enum { TEXTS = 37, WIDTH = 16 };
+
+// The numbers of a file that --embed wrote; NULL, and a failed check: it is something else.
+static float *read_vectors(const char *path)
+{
+    static const char expected[] = "{'descr': '<f4', 'fortran_order': False, 'shape': (37, 16), }";
+    int64_t bytes = 0;
+    char *file = read_bytes(path, &bytes);
+    float *x = (float *)malloc(TEXTS * WIDTH * sizeof *x);
+    const int is_whole = bytes == 128 + 4 * TEXTS * WIDTH && !memcmp(file, "\x93NUMPY\x01\x00\x76\x00", 10) &&
+                         !memcmp(file + 10, expected, sizeof expected - 1) && file[127] == '\n';
+    CHECK(is_whole, "%s: %ld bytes", path, (long)bytes);
+    if (is_whole) memcpy(x, file + 128, TEXTS * WIDTH * sizeof *x);
+    else memset(x, 0, TEXTS * WIDTH * sizeof *x);
+    free(file);
+    return x;
+}
+
+TEST(vectors_of_a_file_come_in_its_order_and_of_length_one_on_any_ranks)
+{
+    static const char *const ways[] = {"--micro_batch_size 4", "--micro_batch_size 1 --pack_texts false",
+                                       "--dp_batch_size_list 3,1 --ranks 2", "--micro_batch_size 2 --ranks 2 --mode sp",
+                                       "--micro_batch_size 2 --ranks 2 --mode tp"};
+    char flags[1200], name[60];
+    double first[TEXTS * WIDTH];
+    train_pairs();
+    write_corpus("texts.tsv", 1, TEXTS, 9);
+    for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+        snprintf(name, sizeof name, "way%d.npy", (int)w);
+        snprintf(flags, sizeof flags, "--model %s --embed %s --embed_output %s %s", path_of("pairs/checkpoint-24"),
+                 path_of("texts.tsv"), path_of(name), ways[w]);
+        if (!CHECK(run("none", flags) == 0, "%s: %s", ways[w], said.log)) continue;
+        float *x = read_vectors(path_of(name));
+        for (int i = 0; i < TEXTS * WIDTH && w == 0; i++) first[i] = x[i];
+        for (int i = 0; i < TEXTS; i++) {
+            double squares = 0;
+            for (int j = 0; j < WIDTH; j++) squares += (double)x[i * WIDTH + j] * x[i * WIDTH + j];
+            CHECK(fabs(squares - 1) < 1e-6, "%s: vector %d has the length %g", ways[w], i, sqrt(squares));
+        }
+        test_close(ways[w], x, first, TEXTS * WIDTH, test_bound(depth()), 0);
+        free(x);
+    }
+    CHECK(!is_there(path_of("none")), "an output folder of a run that trains nothing");
+    CHECK(run("none", flags) != 0 && strstr(said.log, "is there already; remove it, or take another name"), "%s",
+          said.log);
+}
+
+// Text i alone in its file has the vector that it has among others.
+TEST(a_vector_does_not_depend_on_the_texts_around_it)
+{
+    char flags[1200], line[200];
+    train_pairs();
+    write_corpus("texts.tsv", 1, TEXTS, 9);
+    snprintf(flags, sizeof flags, "--model %s --embed %s --embed_output %s", path_of("pairs/checkpoint-24"),
+             path_of("texts.tsv"), path_of("among.npy"));
+    if (!CHECK(run("none", flags) == 0, "%s", said.log)) return;
+    float *all = read_vectors(path_of("among.npy"));
+    GxRecords records;
+    GxError err = GX_ZERO;
+    const GxRecordColumn column = {"text", GX_COLUMN_REQUIRED, 0};
+    CHECK(gx_records_open(&records, path_of("texts.tsv"), GX_RECORDS_BY_NAME, &column, 1, &err) == GX_OK, "%s",
+          err.message);
+    snprintf(line, sizeof line, "text\n%s\n", gx_record(&records, 20, 0));
+    write_file("alone.tsv", line);
+    snprintf(flags, sizeof flags, "--model %s --embed %s --embed_output %s", path_of("pairs/checkpoint-24"),
+             path_of("alone.tsv"), path_of("alone.npy"));
+    if (CHECK(run("none", flags) == 0, "%s", said.log)) {
+        int64_t bytes = 0;
+        char *file = read_bytes(path_of("alone.npy"), &bytes);
+        double expected[WIDTH];
+        for (int j = 0; j < WIDTH; j++) expected[j] = all[20 * WIDTH + j];
+        if (CHECK(bytes == 128 + 4 * WIDTH, "%ld bytes", (long)bytes))
+            test_close("alone", (const float *)(file + 128), expected, WIDTH, test_bound(depth()), 0);
+        free(file);
+    }
+    gx_records_close(&records);
+    free(all);
+}
+
+int main(int argc, char **argv)
+{
+    char command[100];
+    if (!mkdtemp(folder)) return 1;
+    write_tokenizer();
+    const int status = test_main(argc, argv);
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    return system(command) != 0 || status;
+}

@@ -1,0 +1,741 @@
+// test_tokenizer.cu: WordPiece has the ids of Hugging Face's `tokenizers`: 10,000 strings and every code point, against
+// data/ref/wordpiece, which dev/ref/make_tokenizers.py made with that library; its files, its trainer, and the program
+// tokenize.
+#define GX_NO_MAIN
+#include "tokenize.cu"
+#include "test/test.h"
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+// ---- words of these tests ------------------------------------------------------------------------------------------
+
+static char root[GX_PATH]; // made in main, removed there
+
+static const char *at(const char *name) // the path of `name` in the temporary folder; good for the next 8 calls
+{
+    static char paths[8][GX_PATH];
+    static int next;
+    char *path = paths[next++ % 8];
+    snprintf(path, GX_PATH, "%.600s/%.300s", root, name);
+    return path;
+}
+
+static void put(const char *path, const void *data, int64_t bytes)
+{
+    GxError err = GX_ZERO;
+    CHECK(gx_file_write(path, data, bytes, &err) == GX_OK, "%s", err.message);
+}
+
+static char *get(const char *path)
+{
+    GxError err = GX_ZERO;
+    char *text = NULL;
+    int64_t bytes;
+    CHECK(gx_file_read(path, 64 << 20, &text, &bytes, &err) == GX_OK, "%s", err.message);
+    return text;
+}
+
+// Checks that an error of this code was set, whose message holds both parts, and clears it.
+static void refused(GxError *err, GxStatus status, GxStatus expected, const char *file, const char *part)
+{
+    CHECK(status == expected && gx_error_code(err) == expected, "%s: status %s, expected %s (%s)", part,
+          gx_status_name(status), gx_status_name(expected), err->message);
+    CHECK(strstr(err->message, part) && strstr(err->message, file), "\"%s\" does not hold \"%s\" and \"%s\"",
+          err->message, file, part);
+    gx_error_clear(err);
+}
+
+// text with `from` replaced by `to`; free it.
+static char *replaced(const char *text, const char *from, const char *to)
+{
+    const char *place = strstr(text, from);
+    char *out = (char *)malloc(strlen(text) + strlen(to) + 1);
+    if (!CHECK(place != NULL, "%s is not in the text", from)) place = text + strlen(text), from = "";
+    sprintf(out, "%.*s%s%s", (int)(place - text), text, to, place + strlen(from));
+    return out;
+}
+
+// ---- what is expected ----------------------------------------------------------------------------------------------
+
+enum { STRINGS = 10000, LINES_MOST = 3000, TRAPS_MOST = 200, RANGES_MOST = 100, BLOCKS_MOST = 5000, RULES = 5 };
+static const char *const rule_names[RULES] = {"clean_text", "handle_chinese_chars", "strip_accents", "lowercase",
+                                              "words"};
+typedef struct {
+    char *p;
+    int64_t n;
+} Bytes;
+static struct {
+    char *text, *line[LINES_MOST];
+    Bytes trap[TRAPS_MOST], string[STRINGS];
+    uint32_t first[RANGES_MOST], last[RANGES_MOST], block[RULES][0x1100], hash[STRINGS];
+    int has_block[RULES][0x1100];
+    int lines, traps, ranges, blocks, hashes, trained, vocab, frequency, letters, pairs;
+    uint64_t pairs_hash;
+} expected;
+
+static void read_trap(const char *hex)
+{
+    Bytes *b = &expected.trap[expected.traps++];
+    unsigned byte;
+    b->p = (char *)malloc(strlen(hex) / 2 + 1);
+    for (; sscanf(hex, "%2x", &byte) == 1; hex += 2) b->p[b->n++] = (char)byte;
+}
+
+static void read_block(const char *text)
+{
+    char name[40];
+    unsigned block, hash;
+    int rule = 0;
+    if (!CHECK(sscanf(text, "%39s %x %x", name, &block, &hash) == 3 && block < 0x1100, "%s", text)) return;
+    while (rule < RULES && strcmp(rule_names[rule], name)) rule++;
+    if (!CHECK(rule < RULES, "there is no rule %s", name)) return;
+    expected.block[rule][block] = hash, expected.has_block[rule][block] = 1, expected.blocks++;
+}
+
+static void read_line(char *line)
+{
+    unsigned long long hash;
+    unsigned a, b;
+    if (!strncmp(line, "line ", 5)) expected.line[expected.lines++] = line + 5;
+    else if (!strncmp(line, "trap ", 5)) read_trap(line + 5);
+    else if (!strncmp(line, "block ", 6)) read_block(line + 6);
+    else if (sscanf(line, "range %x %x", &a, &b) == 2)
+        expected.first[expected.ranges] = a, expected.last[expected.ranges++] = b;
+    else if (sscanf(line, "string %x", &a) == 1) expected.hash[expected.hashes++] = a;
+    else if (sscanf(line, "pairs %d %llx", &expected.pairs, &hash) == 2) expected.pairs_hash = hash;
+    else
+        sscanf(line, "trained %d %d %d %d", &expected.trained, &expected.vocab, &expected.frequency, &expected.letters);
+}
+
+static uint64_t numbers_state;
+static uint64_t below(uint64_t n) // splitmix64 (Steele et al. 2014), as in make_tokenizers.py
+{
+    uint64_t x = numbers_state += UINT64_C(0x9E3779B97F4A7C15);
+    x = (x ^ x >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
+    x = (x ^ x >> 27) * UINT64_C(0x94D049BB133111EB);
+    return (x ^ x >> 31) % n;
+}
+
+static void add(Bytes *b, const char *p, int64_t n)
+{
+    b->p = (char *)realloc(b->p, (size_t)(b->n + n + 1));
+    memcpy(b->p + b->n, p, (size_t)n);
+    b->n += n;
+}
+
+static void add_character(Bytes *b, uint32_t c)
+{
+    char utf8[4];
+    add(b, utf8, gx_unicode_encode(c, utf8));
+}
+
+static void add_part(Bytes *b)
+{
+    const int kind = (int)below(8);
+    if (kind < 2) {
+        const char *line = expected.line[below((uint64_t)expected.lines)];
+        const int64_t n = (int64_t)strlen(line), from = (int64_t)below((uint64_t)n);
+        add(b, line + from, gx_min(1 + (int64_t)below(12), n - from));
+    } else if (kind == 2) {
+        const Bytes *trap = &expected.trap[below((uint64_t)expected.traps)];
+        add(b, trap->p, trap->n);
+    } else if (kind < 6) {
+        const int range = (int)below((uint64_t)expected.ranges);
+        add_character(b, expected.first[range] +
+                             (uint32_t)below((uint64_t)(expected.last[range] - expected.first[range] + 1)));
+    } else if (kind == 6) add(b, " ", 1);
+    else {
+        const uint32_t c = (uint32_t)below(0x110000 - 0x800);
+        add_character(b, c < 0xD800 ? c : c + 0x800);
+    }
+}
+
+static void make_string(int i)
+{
+    Bytes *b = &expected.string[i];
+    add(b, "", 0);
+    if (i < expected.lines) {
+        add(b, expected.line[i], (int64_t)strlen(expected.line[i]));
+        return;
+    }
+    numbers_state = (uint64_t)i;
+    const int n = 1 + (int)below(24);
+    for (int k = 0; k < n; k++) {
+        const char byte = i % 50 ? 0 : (char)below(256);
+        if (i % 50) add_part(b);
+        else add(b, &byte, 1);
+    }
+}
+
+static int expect(void) // 0: it cannot be read
+{
+    if (expected.text) return expected.hashes == STRINGS;
+    expected.text = get("data/ref/wordpiece/expected.txt");
+    for (char *line = expected.text, *end; line && *line; line = end) {
+        end = strchr(line, '\n');
+        if (end) *end++ = 0;
+        read_line(line);
+    }
+    for (int i = 0; i < STRINGS; i++) make_string(i);
+    return CHECK(expected.hashes == STRINGS && expected.lines > 2000 && expected.traps > 80 && expected.blocks > 500,
+                 "data/ref/wordpiece/expected.txt: %d hashes, %d lines", expected.hashes, expected.lines);
+}
+
+static uint32_t short_hash(uint64_t h) { return (uint32_t)(h ^ h >> 32); }
+
+// ---- every code point ----------------------------------------------------------------------------------------------
+
+// What the rule makes of a code point, as UTF-8 behind out[n].
+static int64_t apply(int rule, uint32_t point, GxCharacters *c, GxCharacters *spare, char *out, int64_t n)
+{
+    const GxBertNormalizer how = {rule == 0, rule == 1, rule == 2, rule == 3};
+    GxError err = GX_ZERO;
+    gx_characters_reserve(c, 16, &err);
+    c->n = 1, c->c[0] = point;
+    if (rule < 4) CHECK(gx_bert_normalize(&how, c, spare, &err) == GX_OK, "%s", err.message);
+    else c->n = 3, c->c[0] = 'a', c->c[1] = point, c->c[2] = 'b';
+    if (rule < 4)
+        for (int64_t i = 0; i < c->n; i++) n += gx_unicode_encode(c->c[i], out + n);
+    int64_t length;
+    for (int64_t i = 0, k = 0; rule == 4 && (length = gx_bert_word(c->c, c->n, &i)) > 0; i += length, k++) {
+        if (k > 0) out[n++] = '|';
+        for (int64_t j = i; j < i + length; j++)
+            if (j > 0 && j < 2) n += gx_unicode_encode(c->c[j], out + n);
+    }
+    return n;
+}
+
+static void check_block(int rule, int block, GxCharacters *c, GxCharacters *spare)
+{
+    char *text = (char *)malloc(256 * 32), *same = (char *)malloc(256 * 32);
+    int64_t n = 0, m = 0;
+    for (uint32_t k = 0; k < 256; k++) {
+        const uint32_t point = (uint32_t)block * 256 + k;
+        if (point >= 0xD800 && point <= 0xDFFF) continue;
+        if (m > 0) n += gx_unicode_encode(0x10FFFF, text + n), m += gx_unicode_encode(0x10FFFF, same + m);
+        n = apply(rule, point, c, spare, text, n);
+        m += gx_unicode_encode(point, same + m);
+    }
+    const int changes = n != m || memcmp(text, same, (size_t)n) != 0;
+    const uint32_t hash = short_hash(gx_hash(GX_HASH_START, text, n));
+    CHECK(changes == expected.has_block[rule][block], "%s changes something of U+%04X to U+%04X: %d, expected %d",
+          rule_names[rule], (unsigned)block * 256, (unsigned)block * 256 + 255, changes,
+          expected.has_block[rule][block]);
+    CHECK(!changes || !expected.has_block[rule][block] || hash == expected.block[rule][block],
+          "%s makes something else of U+%04X to U+%04X", rule_names[rule], (unsigned)block * 256,
+          (unsigned)block * 256 + 255);
+    free(text), free(same);
+}
+
+TEST(each_rule_makes_of_every_code_point_what_tokenizers_does)
+{
+    GxCharacters c = GX_ZERO, spare = GX_ZERO;
+    if (!gx_unicode_has_nfd()) SKIP("built without utf8proc");
+    if (!expect()) return;
+    for (int rule = 0; rule < RULES; rule++)
+        for (int block = 0; block < 0x1100; block++) check_block(rule, block, &c, &spare);
+    gx_characters_close(&c);
+    gx_characters_close(&spare);
+}
+
+TEST(no_character_becomes_more_than_its_bytes)
+{
+    GxCharacters c = GX_ZERO, spare = GX_ZERO;
+    GxError err = GX_ZERO;
+    if (!gx_unicode_has_nfd()) SKIP("built without utf8proc");
+    for (int strips = 0; strips < 2; strips++)
+        for (uint32_t point = 1; point < 0x110000; point++) {
+            char utf8[4];
+            const GxBertNormalizer how = {0, 0, strips, 1};
+            if (point >= 0xD800 && point <= 0xDFFF) continue;
+            const int bytes = gx_unicode_encode(point, utf8);
+            gx_characters_read(&c, utf8, bytes, &err);
+            if (c.n != 1 || c.c[0] != point) CHECK(0, "U+%04X is not read back", (unsigned)point);
+            gx_bert_normalize(&how, &c, &spare, &err);
+            if (c.n > bytes) CHECK(0, "U+%04X: %ld characters of %d bytes", (unsigned)point, (long)c.n, bytes);
+        }
+    CHECK(err.code == GX_OK, "%s", err.message);
+    gx_characters_close(&c);
+    gx_characters_close(&spare);
+}
+
+TEST(what_is_not_utf8_is_replaced)
+{
+    static const struct {
+        const char *text;
+        int characters, replaced;
+    } known[] = {{"a\xE2\x82z", 3, 1},
+                 {"\xE2\x82", 1, 1},
+                 {"\xF0\x9F\x98", 1, 1},
+                 {"\xC0\x80", 2, 2},
+                 {"\xE0\x80\x80", 3, 3},
+                 {"\xED\xA0\x80", 3, 3},
+                 {"\xF4\x90\x80\x80", 4, 4},
+                 {"\xFF\xFE", 2, 2},
+                 {"\x80\x80", 2, 2},
+                 {"\xF0\x80\x80\x80", 4, 4},
+                 {"\xE2\x82\xAC", 1, 0},
+                 {"\xC3\xA9\xC3", 2, 1},
+                 {"\xF1\x80\x80\xE1\x80\xC2"
+                  "b",
+                  4, 3}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        GxCharacters c = GX_ZERO;
+        GxError err = GX_ZERO;
+        int replaced_n = 0;
+        const int64_t n = (int64_t)strlen(known[i].text);
+        char *exact = (char *)malloc((size_t)n); // nothing behind it may be read
+        memcpy(exact, known[i].text, (size_t)n);
+        gx_characters_read(&c, exact, n, &err);
+        for (int64_t k = 0; k < c.n; k++) replaced_n += c.c[k] == GX_REPLACEMENT;
+        CHECK(c.n == known[i].characters && replaced_n == known[i].replaced, "text %d: %ld characters, %d replaced",
+              (int)i, (long)c.n, replaced_n);
+        gx_characters_close(&c);
+        free(exact);
+    }
+}
+
+TEST(many_marks_are_put_into_the_same_order_as_few)
+{
+    enum { N = 500 };
+    static const uint32_t marks[] = {0x301, 0x334, 0x345, 0x316, 0x302E, 0x5AE, 0x300};
+    uint32_t text[N], out[GX_NFD_MOST * N];
+    int order[N];
+    int64_t m = 0;
+    GxError err = GX_ZERO;
+    if (!gx_unicode_has_nfd()) SKIP("built without utf8proc");
+    for (int i = 0; i < N; i++) text[i] = i ? marks[(i * i) % 7] : 'a';
+    for (int i = 0; i < N; i++) order[i] = i;
+    // one mark is before another if the decomposition of the two alone says so
+    for (int i = 1; i < N; i++)
+        for (int k = i; k > 1; k--) {
+            const uint32_t two[2] = {text[order[k - 1]], text[order[k]]};
+            uint32_t sorted[2 * GX_NFD_MOST];
+            gx_unicode_nfd(two, 2, sorted, &m, &err);
+            if (sorted[0] == two[0]) break;
+            const int other = order[k];
+            order[k] = order[k - 1], order[k - 1] = other;
+        }
+    CHECK(gx_unicode_nfd(text, N, out, &m, &err) == GX_OK && m == N, "%s", err.message);
+    for (int i = 0; i < N; i++) CHECK(out[i] == text[order[i]], "mark %d is U+%04X", i, (unsigned)out[i]);
+}
+
+// ---- strings -------------------------------------------------------------------------------------------------------
+
+enum { SETTINGS = 6 };
+static const char *const settings[SETTINGS] = {
+    "\"clean_text\":true,\"handle_chinese_chars\":true,\"strip_accents\":null,\"lowercase\":true",
+    "\"clean_text\":true,\"handle_chinese_chars\":true,\"strip_accents\":null,\"lowercase\":false",
+    "\"clean_text\":true,\"handle_chinese_chars\":true,\"strip_accents\":false,\"lowercase\":true",
+    "\"clean_text\":true,\"handle_chinese_chars\":false,\"strip_accents\":true,\"lowercase\":false",
+    "\"clean_text\":false,\"handle_chinese_chars\":true,\"strip_accents\":null,\"lowercase\":true",
+    "\"clean_text\":false,\"handle_chinese_chars\":false,\"strip_accents\":false,\"lowercase\":false"};
+
+static int open_setting(GxTokenizer *t, int setting)
+{
+    GxError err = GX_ZERO;
+    char *text = get("data/ref/wordpiece/tokenizer.json"), *changed = replaced(text, settings[0], settings[setting]);
+    put(at("tokenizer.json"), changed, (int64_t)strlen(changed));
+    free(text), free(changed);
+    return CHECK(gx_tokenizer_open(t, at("tokenizer.json"), &err) == GX_OK, "%s", err.message);
+}
+
+static uint64_t hash_ids(uint64_t hash, const int32_t *ids, int64_t n)
+{
+    const int32_t count = (int32_t)n;
+    return gx_hash(gx_hash(hash, &count, 4), ids, 4 * n);
+}
+
+// Text and ids in memory of exactly their size: nothing beside them is touched.
+static int32_t *encode(const GxTokenizer *t, const Bytes *text, GxSpecialTokens special, int64_t *n)
+{
+    GxError err = GX_ZERO;
+    int32_t *ids = (int32_t *)malloc((size_t)text->n * sizeof *ids);
+    CHECK(gx_tokenizer_encode(t, text->p, text->n, special, ids, n, &err) == GX_OK, "%s", err.message);
+    CHECK(*n <= text->n, "%ld tokens of %ld bytes", (long)*n, (long)text->n);
+    return ids;
+}
+
+static uint64_t hash_decoded(uint64_t hash, const GxTokenizer *t, const int32_t *ids, int64_t n)
+{
+    static const GxSpecialTokens ways[] = {GX_SPECIAL_AS_TOKENS, GX_SPECIAL_AS_TEXT};
+    for (int k = 0; k < 2; k++) {
+        GxError err = GX_ZERO;
+        char *text = (char *)malloc((size_t)(n * t->longest));
+        int64_t bytes = 0;
+        CHECK(gx_tokenizer_decode(t, ids, n, ways[k], text, &bytes, &err) == GX_OK, "%s", err.message);
+        hash = gx_hash(hash, text, bytes);
+        free(text);
+    }
+    return hash;
+}
+
+TEST(ten_thousand_strings_have_the_ids_and_the_text_of_tokenizers)
+{
+    static uint64_t hash[STRINGS];
+    int wrong = 0;
+    if (!gx_unicode_has_nfd()) SKIP("built without utf8proc");
+    if (!expect()) return;
+    for (int i = 0; i < STRINGS; i++) hash[i] = GX_HASH_START;
+    for (int s = 0; s <= SETTINGS; s++) { // the first one again, to decode
+        GxTokenizer t;
+        if (!open_setting(&t, s % SETTINGS)) return;
+        for (int i = 0; i < STRINGS; i++)
+            for (int k = 0; k < (s < SETTINGS ? 2 : 1); k++) {
+                int64_t n;
+                int32_t *ids = encode(&t, &expected.string[i], k ? GX_SPECIAL_AS_TEXT : GX_SPECIAL_AS_TOKENS, &n);
+                hash[i] = s < SETTINGS ? hash_ids(hash[i], ids, n) : hash_decoded(hash[i], &t, ids, n);
+                free(ids);
+            }
+        gx_tokenizer_close(&t);
+    }
+    for (int i = 0; i < STRINGS; i++)
+        if (short_hash(hash[i]) != expected.hash[i] && wrong++ < 5)
+            CHECK(0, "string %d: \"%.*s\"", i, (int)expected.string[i].n, expected.string[i].p);
+    CHECK(wrong == 0, "%d strings have other ids", wrong);
+}
+
+TEST(pairs_are_framed_and_cut_as_transformers_does)
+{
+    GxTokenizer t;
+    uint64_t hash = GX_HASH_START;
+    int cuts = 0;
+    if (!gx_unicode_has_nfd()) SKIP("built without utf8proc");
+    if (!expect() || !open_setting(&t, 0)) return;
+    for (int i = 0; i < expected.pairs; i++) {
+        numbers_state = (uint64_t)i;
+        const Bytes *a = &expected.string[below(STRINGS)], *b = &expected.string[below(STRINGS)];
+        const int64_t most = 3 + (int64_t)below(40);
+        int32_t *ids = (int32_t *)malloc((size_t)most * 4), *types = (int32_t *)malloc((size_t)most * 4);
+        GxTokenTexts texts = GX_ZERO;
+        int32_t *first = encode(&t, a, GX_SPECIAL_AS_TOKENS, &texts.n_a),
+                *second = encode(&t, b, GX_SPECIAL_AS_TOKENS, &texts.n_b);
+        texts.a = first, texts.b = second;
+        for (int one = 0; one < 2; one++, texts.b = NULL) {
+            GxError err = GX_ZERO;
+            int64_t n;
+            int cut;
+            const int64_t all = texts.n_a + (one ? 2 : texts.n_b + 3);
+            CHECK(gx_tokenizer_join(&t, &texts, most, ids, types, &n, &cut, &err) == GX_OK, "%s", err.message);
+            CHECK(cut == (all > most) && n == gx_min(all, most), "pair %d: %ld of %ld tokens, cut %d", i, (long)n,
+                  (long)all, cut);
+            hash = hash_ids(hash_ids(hash, ids, n), types, n);
+            cuts += cut;
+        }
+        free(ids), free(types), free(first), free(second);
+    }
+    CHECK(hash == expected.pairs_hash && cuts > 100, "%016lx, expected %016lx; %d were cut", (unsigned long)hash,
+          (unsigned long)expected.pairs_hash, cuts);
+    gx_tokenizer_close(&t);
+}
+
+TEST(a_frame_needs_room_and_its_tokens)
+{
+    const int32_t one = 7;
+    const GxTokenTexts texts = {&one, &one, 1, 1};
+    const GxTokenizer bytes = gx_tokenizer_bytes();
+    GxTokenizer framed = bytes;
+    GxError err = GX_ZERO;
+    int32_t ids[8];
+    int64_t n;
+    framed.role[GX_TOKEN_CLS] = 1, framed.role[GX_TOKEN_SEP] = 2;
+    refused(&err, gx_tokenizer_join(&bytes, &texts, 8, ids, NULL, &n, NULL, &err), GX_ERR_ARGUMENT, "byte-256",
+            "has no [CLS]");
+    refused(&err, gx_tokenizer_join(&framed, &texts, 2, ids, NULL, &n, NULL, &err), GX_ERR_ARGUMENT, "at most 2",
+            "alone are 3");
+    CHECK(gx_tokenizer_join(&framed, &texts, 3, ids, NULL, &n, NULL, &err) == GX_OK && n == 3 && ids[0] == 1 &&
+              ids[1] == 2 && ids[2] == 2,
+          "only the frame");
+}
+
+// ---- the trainer ---------------------------------------------------------------------------------------------------
+
+static void put_training_text(const char *path)
+{
+    Bytes all = GX_ZERO;
+    for (int i = 0; i < STRINGS; i++) {
+        if (i >= expected.lines && i < STRINGS - expected.trained) continue;
+        add(&all, expected.string[i].p, expected.string[i].n);
+        add(&all, "\n", 1);
+    }
+    put(path, all.p, all.n);
+    free(all.p);
+}
+
+TEST(a_trained_vocabulary_is_that_of_the_plainest_trainer)
+{
+    GxTokenizer t, reference;
+    GxError err = GX_ZERO;
+    if (!gx_unicode_has_nfd()) SKIP("built without utf8proc");
+    if (!expect() || !open_setting(&reference, 0)) return;
+    put_training_text(at("text"));
+    const char *file = at("text");
+    GxWordPieceTraining how = gx_wordpiece_training(expected.vocab);
+    how.min_frequency = expected.frequency, how.limit_alphabet = expected.letters;
+    if (!CHECK(gx_wordpiece_train(&t, &file, 1, &how, &err) == GX_OK, "%s", err.message)) return;
+    CHECK(t.vocab_size == expected.vocab, "%d pieces", t.vocab_size);
+    for (int32_t id = 0; id < t.vocab_size; id++) {
+        char room[8];
+        const char *ours = gx_tokenizer_piece(&t, id, room), *theirs = gx_tokenizer_piece(&reference, id, room);
+        if (!CHECK(theirs && !strcmp(ours, theirs), "piece %ld is \"%s\", expected \"%s\"", (long)id, ours,
+                   theirs ? theirs : ""))
+            break;
+    }
+    gx_tokenizer_close(&t);
+    gx_tokenizer_close(&reference);
+}
+
+TEST(training_ends_where_pairs_are_rare_and_refuses_empty_texts)
+{
+    GxTokenizer t;
+    GxError err = GX_ZERO;
+    GxWordPieceTraining how = gx_wordpiece_training(1000);
+    const char *files[] = {at("one"), at("two")};
+    how.normalizer.strip_accents = 0;
+    put(files[0], "abab ab", 7);
+    put(files[1], " \n", 2);
+    CHECK(gx_wordpiece_train(&t, files, 2, &how, &err) == GX_OK, "%s", err.message);
+    // a, b, ##a, ##b; ab (twice) and ##ab (once): a pair that occurs once is no piece
+    CHECK(t.vocab_size == 10 && gx_tokenizer_find(&t, "ab") == 9, "%d pieces", t.vocab_size);
+    gx_tokenizer_close(&t);
+    refused(&err, gx_wordpiece_train(&t, files + 1, 1, &how, &err), GX_ERR_FORMAT, "two", "there is no word");
+    files[1] = at("missing");
+    refused(&err, gx_wordpiece_train(&t, files, 2, &how, &err), GX_ERR_IO, "missing", "No such file");
+}
+
+// ---- files ---------------------------------------------------------------------------------------------------------
+
+TEST(what_is_written_opens_again_as_the_same)
+{
+    GxTokenizer t, again;
+    GxError err = GX_ZERO;
+    if (!gx_unicode_has_nfd()) SKIP("built without utf8proc");
+    for (int s = 0; s < SETTINGS; s++) {
+        if (!open_setting(&t, s)) return;
+        mkdir(at("folder"), 0777);
+        CHECK(gx_tokenizer_write(&t, at("folder"), &err) == GX_OK &&
+                  gx_tokenizer_check(&t, at("folder"), &err) == GX_OK,
+              "%s", err.message);
+        CHECK(gx_tokenizer_open(&again, at("folder"), &err) == GX_OK, "%s", err.message);
+        CHECK(!strcmp(t.identity, again.identity) && t.vocab_size == again.vocab_size && t.longest == again.longest &&
+                  !memcmp(t.role, again.role, sizeof t.role),
+              "%s, and then %s", t.identity, again.identity);
+        gx_tokenizer_close(&again);
+        unlink(at("folder/tokenizer.json")); // vocab.txt and tokenizer_config.json are enough, if text is cleaned
+        CHECK(gx_tokenizer_open(&again, at("folder"), &err) == GX_OK, "%s", err.message);
+        CHECK(!strcmp(t.identity, again.identity) == (s < 4), "setting %d: %s, of vocab.txt %s", s, t.identity,
+              again.identity);
+        gx_tokenizer_close(&again);
+        gx_tokenizer_close(&t);
+        gx_folder_remove(at("folder"), &err);
+    }
+}
+
+TEST(special_tokens_and_continuing_pieces_are_known)
+{
+    static const char *const names[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
+    GxTokenizer t;
+    char room[8];
+    if (!gx_unicode_has_nfd()) SKIP("built without utf8proc");
+    if (!expect() || !open_setting(&t, 0)) return;
+    for (int i = 0; i < GX_TOKEN_ROLES; i++)
+        CHECK(t.role[i] == i && gx_tokenizer_is_special(&t, i) && gx_tokenizer_find(&t, names[i]) == i, "%s", names[i]);
+    CHECK(t.vocab_size == expected.vocab + 3, "%d", t.vocab_size);
+    for (int32_t id = 5; id < expected.vocab; id++) {
+        const char *piece = gx_tokenizer_piece(&t, id, room);
+        CHECK(gx_tokenizer_continues(&t, id) == !strncmp(piece, "##", 2) && !gx_tokenizer_is_special(&t, id), "%s",
+              piece);
+        CHECK(gx_tokenizer_find(&t, piece) == id, "%s", piece);
+    }
+    CHECK(gx_tokenizer_is_special(&t, expected.vocab) && !gx_tokenizer_is_special(&t, expected.vocab + 1),
+          "<keep> is special, Foo is not");
+    CHECK(!gx_tokenizer_piece(&t, t.vocab_size, room) && !gx_tokenizer_piece(&t, -1, room) &&
+              gx_tokenizer_find(&t, "no such piece") == -1,
+          "beyond the vocabulary");
+    gx_tokenizer_close(&t);
+}
+
+TEST(files_that_are_wrong_are_refused_by_name)
+{
+    static const struct {
+        const char *from, *to;
+        GxStatus code;
+        const char *message;
+    } changes[] = {
+        {"\"BertNormalizer\"", "\"NFC\"", GX_ERR_UNSUPPORTED, "the normalizer is of the type \"NFC\"; what is built"},
+        {"\"BertPreTokenizer\"", "\"Whitespace\"", GX_ERR_UNSUPPORTED,
+         "the pre_tokenizer is of the type \"Whitespace\""},
+        {"{\"type\":\"BertPreTokenizer\"}", "null", GX_ERR_FORMAT, "\"pre_tokenizer\" is missing"},
+        {"\"TemplateProcessing\"", "\"RobertaProcessing\"", GX_ERR_UNSUPPORTED, "the post_processor is of the type"},
+        {"\"type_id\":1", "\"type_id\":0", GX_ERR_UNSUPPORTED, "the post_processor is not the one of BERT"},
+        {"\"decoder\":{\"type\":\"WordPiece\"", "\"decoder\":{\"type\":\"Fuse\"", GX_ERR_UNSUPPORTED, "the decoder is"},
+        {"\"prefix\":\"##\"", "\"prefix\":\"@@\"", GX_ERR_UNSUPPORTED, "the decoder's prefix is \"@@\""},
+        {"\"model\":{\"type\":\"WordPiece\"", "\"model\":{\"type\":\"Unigram\"", GX_ERR_UNSUPPORTED,
+         "the model is \"Unigram\"; what is built"},
+        {"\"model\":{\"type\":\"WordPiece\"", "\"model\":{\"type\":\"BPE\"", GX_ERR_FORMAT,
+         "other than in the byte tokenizer"},
+        {"\"model\":{\"type\":\"WordPiece\",", "\"model\":{", GX_ERR_FORMAT, "\"type\" is missing"},
+        {"\"continuing_subword_prefix\":\"##\"", "\"continuing_subword_prefix\":\"\"", GX_ERR_UNSUPPORTED,
+         "continuing_subword_prefix is \"\""},
+        {"\"max_input_chars_per_word\":100", "\"max_input_chars_per_word\":-1", GX_ERR_FORMAT, "is -1"},
+        {"\"unk_token\":\"[UNK]\"", "\"unk_token\":\"none\"", GX_ERR_FORMAT, "the vocabulary has no [UNK]"},
+        {"\"[UNK]\":1", "\"[UNK]\":0", GX_ERR_FORMAT, "has the id 0, and so has another piece"},
+        {"\"[UNK]\":1", "\"[UNK]\":-1", GX_ERR_FORMAT, "expected an integer from 0"},
+        {"\"[UNK]\":1", "\"[UNK]\":99999999", GX_ERR_FORMAT, "expected an integer from 0"},
+        {"\"[UNK]\":1", "\"[UNK]\":\"1\"", GX_ERR_FORMAT, "is a string; expected an integer"},
+        {"{\"id\":1,\"content\":\"[UNK]\"", "{\"id\":7,\"content\":\"[UNK]\"", GX_ERR_FORMAT,
+         "the added token \"[UNK]\" has the id 7; the vocabulary has another"},
+        {"{\"id\":2500,", "{\"id\":9,", GX_ERR_FORMAT, "the added token \"<keep>\" has the id 9; expected one"},
+        {"\"content\":\"<keep>\"", "\"content\":\"\"", GX_ERR_FORMAT, "an added token is empty"},
+        {"\"content\":\"Foo B\u00e4r\"", "\"content\":\"\u00ad\"", GX_ERR_FORMAT, "is empty when it is normalised"},
+        {"\"single_word\":false", "\"single_word\":true", GX_ERR_UNSUPPORTED, "has single_word true"},
+        {"\"lowercase\":true", "\"lowercase\":1", GX_ERR_FORMAT, "\"lowercase\" is an integer; expected true or false"},
+        {"\"clean_text\":true,", "", GX_ERR_FORMAT, "\"clean_text\" is missing"},
+        {"{\"version\"", "[{\"version\"", GX_ERR_FORMAT, "tokenizer.json:1:"},
+    };
+    GxTokenizer t;
+    GxError err = GX_ZERO;
+    char *text = get("data/ref/wordpiece/tokenizer.json");
+    if (!gx_unicode_has_nfd()) SKIP("built without utf8proc");
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        char *changed = replaced(text, changes[i].from, changes[i].to);
+        put(at("tokenizer.json"), changed, (int64_t)strlen(changed));
+        refused(&err, gx_tokenizer_open(&t, root, &err), changes[i].code, "tokenizer.json", changes[i].message);
+        CHECK(!t.kind && !t.vocabulary, "something is open");
+        free(changed);
+    }
+    free(text);
+    unlink(at("tokenizer.json"));
+    refused(&err, gx_tokenizer_open(&t, root, &err), GX_ERR_IO, root, "holds no tokenizer");
+    refused(&err, gx_tokenizer_open(&t, at("none.json"), &err), GX_ERR_IO, "none.json", "No such file");
+}
+
+TEST(a_vocab_txt_is_a_piece_per_line)
+{
+    static const struct {
+        const char *text, *config;
+        GxStatus code;
+        const char *message;
+    } cases[] = {{"", NULL, GX_ERR_FORMAT, "vocab.txt is empty"},
+                 {"a\n[PAD]\n", NULL, GX_ERR_FORMAT, "has no [UNK]"},
+                 {"[UNK]\n\xff\n", NULL, GX_ERR_FORMAT, "vocab.txt:2: this is not UTF-8"},
+                 {"[UNK]\n", "{\"do_lower_case\": 3}", GX_ERR_FORMAT, "tokenizer_config.json: \"do_lower_case\""},
+                 {"[UNK]\n", "{\"do_basic_tokenize\": false}", GX_ERR_UNSUPPORTED, "do_basic_tokenize is false"},
+                 {"[UNK]\n", "{\"mask_token\": 3}", GX_ERR_FORMAT, "\"mask_token\" is an integer; expected a string"},
+                 {"[UNK]\n", "{\"sep_token\": \"</s>\"}", GX_ERR_FORMAT, "sep_token is \"</s>\", which the vocabulary"},
+                 {"[UNK]\n[SEP]\n",
+                  "{\"sep_token\": null, \"a\": \"x\\\"1\", \"do_lower_case\": false, "
+                  "\"model_max_length\": 1000000000000000019884624838656}",
+                  GX_OK, ""},
+                 {"a\nunknown\r\nB \nb\n##b\nb",
+                  "{\"do_lower_case\": false, \"unk_token\": {\"content\": \"unknown\"}}", GX_OK, ""}};
+    GxTokenizer t;
+    GxError err = GX_ZERO;
+    int32_t ids[20];
+    int64_t n;
+    unlink(at("tokenizer.json"));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        put(at("vocab.txt"), cases[i].text, (int64_t)strlen(cases[i].text));
+        unlink(at("tokenizer_config.json"));
+        if (cases[i].config) put(at("tokenizer_config.json"), cases[i].config, (int64_t)strlen(cases[i].config));
+        const GxStatus status = gx_tokenizer_open(&t, root, &err);
+        if (cases[i].code != GX_OK) refused(&err, status, cases[i].code, "", cases[i].message);
+        else CHECK(status == GX_OK && t.role[GX_TOKEN_SEP] == -1, "%s", err.message);
+        if (cases[i].code == GX_OK && i + 1 < sizeof cases / sizeof *cases) gx_tokenizer_close(&t);
+    }
+    // the last b counts; B keeps its case
+    CHECK(gx_tokenizer_encode(&t, "a b B bb c", 10, GX_SPECIAL_AS_TOKENS, ids, &n, &err) == GX_OK && n == 6 &&
+              ids[0] == 0 && ids[1] == 5 && ids[2] == 2 && ids[3] == 5 && ids[4] == 4 && ids[5] == 1,
+          "%ld ids", (long)n);
+    CHECK(t.role[GX_TOKEN_UNK] == 1 && t.role[GX_TOKEN_MASK] == -1 && gx_tokenizer_is_special(&t, 1), "roles");
+    refused(&err, gx_tokenizer_decode(&t, (const int32_t[]){3}, 1, GX_SPECIAL_AS_TOKENS, (char[64]){0}, &n, &err),
+            GX_ERR_ARGUMENT, "3", "which no piece of the vocabulary has");
+    gx_tokenizer_close(&t);
+    unlink(at("vocab.txt")), unlink(at("tokenizer_config.json"));
+}
+
+TEST(another_tokenizer_in_the_folder_is_told_apart)
+{
+    GxTokenizer t, other;
+    GxError err = GX_ZERO;
+    if (!gx_unicode_has_nfd()) SKIP("built without utf8proc");
+    if (!open_setting(&t, 0)) return;
+    if (!open_setting(&other, 1)) return; // root holds this one now
+    CHECK(strcmp(t.identity, other.identity) != 0, "%s", t.identity);
+    refused(&err, gx_tokenizer_check(&t, root, &err), GX_ERR_FORMAT, root, "the same pieces, but other settings");
+    CHECK(gx_tokenizer_check(&other, root, &err) == GX_OK, "%s", err.message);
+    char *text = get(at("tokenizer.json")), *changed = replaced(text, "\"[UNK]\":1", "\"unk!\":2600, \"[UNK]\":1");
+    put(at("tokenizer.json"), changed, (int64_t)strlen(changed));
+    refused(&err, gx_tokenizer_check(&other, root, &err), GX_ERR_FORMAT, root, "2601 pieces there and 2503 here");
+    free(text), free(changed);
+    gx_tokenizer_close(&t);
+    gx_tokenizer_close(&other);
+    const GxTokenizer bytes = gx_tokenizer_bytes();
+    CHECK(gx_tokenizer_write(&bytes, root, &err) == GX_OK && gx_tokenizer_open(&other, root, &err) == GX_OK &&
+              other.kind == bytes.kind && !strcmp(other.identity, "byte-256"),
+          "bytes: %s", err.message);
+    unlink(at("tokenizer.json")), unlink(at("tokenizer_config.json"));
+}
+
+// ---- the program ---------------------------------------------------------------------------------------------------
+
+static GxStatus run_program(const char *output_dir, const char *text, GxError *err)
+{
+    Options o;
+    GxConfig c;
+    gx_config_open(&c);
+    gx_config_add(&c, "training", GX_FIELDS(training), &o, err);
+    gx_config_add(&c, "showing", GX_FIELDS(showing), &o, err);
+    snprintf(o.train, sizeof o.train, "%s", text);
+    snprintf(o.output_dir, sizeof o.output_dir, "%s", output_dir);
+    snprintf(o.strip_accents, sizeof o.strip_accents, "false");
+    o.vocab_size = 100;
+    return run(&o, &c, err);
+}
+
+TEST(the_program_writes_a_whole_folder_or_nothing)
+{
+    static const char text[] = "some words, some more words, and some words again";
+    struct rlimit before, limit;
+    GxError err = GX_ZERO;
+    GxTokenizer t;
+    char list[2 * GX_PATH];
+    put(at("words"), text, (int64_t)strlen(text));
+    snprintf(list, sizeof list, "%s,%s", at("words"), at("words"));
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &before);
+    limit = before, limit.rlim_cur = 500; // the disk is full
+    setrlimit(RLIMIT_FSIZE, &limit);
+    refused(&err, run_program(at("new"), list, &err), GX_ERR_IO, "new.gx-new", "cannot write");
+    setrlimit(RLIMIT_FSIZE, &before);
+    CHECK(!gx_path_is_folder(at("new")) && !gx_path_is_folder(at("new.gx-new")), "something is left");
+    refused(&err, run_program(at("new"), at("nothing"), &err), GX_ERR_IO, "nothing", "No such file");
+    CHECK(!gx_path_is_folder(at("new")) && !gx_path_is_folder(at("new.gx-new")), "something is left");
+    refused(&err, run_program(at("words"), list, &err), GX_ERR_ARGUMENT, "words", "was not written by this library");
+    refused(&err, run_program(at("words/new"), list, &err), GX_ERR_IO, "words", "a file of that name is there");
+    CHECK(run_program(at("new"), list, &err) == GX_OK, "%s", err.message);
+    CHECK(gx_tokenizer_open(&t, at("new"), &err) == GX_OK && gx_tokenizer_find(&t, "words") > 0, "%s", err.message);
+    gx_tokenizer_close(&t);
+    refused(&err, run_program(at("new"), list, &err), GX_ERR_ARGUMENT, "new", "is not empty");
+    refused(&err, run_program("", list, &err), GX_ERR_ARGUMENT, "--output_dir", "is missing");
+    refused(&err, run_program(at("newer"), "a,,b", &err), GX_ERR_ARGUMENT, "--train", "commas");
+}
+
+int main(int argc, char **argv)
+{
+    GxError err = GX_ZERO;
+    const char *parent = getenv("TMPDIR");
+    snprintf(root, sizeof root, "%.500s/test_tokenizer.XXXXXX", parent && parent[0] ? parent : "/tmp");
+    if (!mkdtemp(root)) {
+        printf("cannot make a temporary folder %s\n", root);
+        return 1;
+    }
+    const int failed = test_main(argc, argv);
+    if (gx_folder_remove(root, &err) != GX_OK) printf("%s\n", err.message);
+    for (int i = 0; i < STRINGS; i++) free(expected.string[i].p);
+    for (int i = 0; i < expected.traps; i++) free(expected.trap[i].p);
+    free(expected.text);
+    return failed;
+}

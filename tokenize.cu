@@ -1,0 +1,202 @@
+// tokenize.cu: makes a WordPiece vocabulary from texts, or shows what a tokenizer makes of a text.
+//
+//     ./tokenize --train a.txt,b.txt --vocab_size 8000 --output_dir data/tokenizer
+//     ./tokenize --tokenizer data/tokenizer --text "An example."       one line of JSON: {"ids": [...], "pieces":
+//     [...]}
+//     ./tokenize --tokenizer data/tokenizer --file lines.txt           one for each line of the file
+//
+// The folder has tokenizer.json, tokenizer_config.json and vocab.txt, which Hugging Face's tokenizers and transformers
+// load, too. It appears when it is whole, or not at all; a folder that is not empty is left alone.
+#include "galaxy.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    char train[GX_PATH], output_dir[GX_PATH], strip_accents[GX_FIELD_TEXT];
+    int64_t vocab_size, min_frequency, limit_alphabet;
+    int lowercase, handle_chinese_chars, clean_text;
+    char tokenizer[GX_PATH], text[GX_PATH], file[GX_PATH];
+    int add_special_tokens, plain_text;
+    int64_t max_length;
+} Options;
+
+#define AT(field) offsetof(Options, field)
+static const GxField training[] = {
+    {"train", GX_FIELD_PATH, AT(train), "", "texts to make a vocabulary from: FILE or FILE,FILE,...", NULL},
+    {"output_dir", GX_FIELD_PATH, AT(output_dir), "", "the folder that the new tokenizer is written to", NULL},
+    {"vocab_size", GX_FIELD_INT, AT(vocab_size), "30000", "pieces; fewer, if no pair is frequent enough",
+     "6..16777216"},
+    {"min_frequency", GX_FIELD_INT, AT(min_frequency), "2", "of a pair that becomes a piece", "1.."},
+    {"limit_alphabet", GX_FIELD_INT, AT(limit_alphabet), "1000", "characters, the most frequent ones; 0: all", "0.."},
+    {"lowercase", GX_FIELD_BOOL, AT(lowercase), "true", "letters become lower-case", NULL},
+    {"strip_accents", GX_FIELD_STRING, AT(strip_accents), "auto", "auto: where letters become lower-case",
+     "auto|true|false"},
+    {"handle_chinese_chars", GX_FIELD_BOOL, AT(handle_chinese_chars), "true", "each Chinese character is a word", NULL},
+    {"clean_text", GX_FIELD_BOOL, AT(clean_text), "true", "control characters are dropped", NULL},
+};
+static const GxField showing[] = {
+    {"tokenizer", GX_FIELD_PATH, AT(tokenizer), "", "a folder, tokenizer.json or vocab.txt", NULL},
+    {"text", GX_FIELD_PATH, AT(text), "", "what it is shown with", NULL},
+    {"file", GX_FIELD_PATH, AT(file), "", "or each line of this file", NULL},
+    {"add_special_tokens", GX_FIELD_BOOL, AT(add_special_tokens), "false", "between [CLS] and [SEP]", NULL},
+    {"max_length", GX_FIELD_INT, AT(max_length), "0", "tokens, those between which it stands among them; 0: all",
+     "0..1000000"},
+    {"plain_text", GX_FIELD_BOOL, AT(plain_text), "false", "[SEP] in the text is five characters, not a token", NULL},
+};
+
+// ---- training ------------------------------------------------------------------------------------------------------
+
+static GxStatus need_empty(const char *path, GxError *err)
+{
+    GxFolder folder = GX_ZERO;
+    if (!gx_path_is_folder(path)) return GX_OK; // what else it may be is seen when it is written
+    GX_TRY(gx_folder_list(&folder, path, err));
+    const int n = folder.n;
+    gx_folder_close(&folder);
+    if (n == 0) return GX_OK;
+    return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is not empty; choose another --output_dir, or remove it", path);
+}
+
+static int split_names(char *list, const char **name, int most) // at commas; how many; 0: too many, or an empty one
+{
+    int n = 0;
+    for (char *p = list; p; n++) {
+        char *comma = strchr(p, ',');
+        if (n == most || *p == 0 || *p == ',') return 0;
+        name[n] = p;
+        if (comma) *comma++ = 0;
+        p = comma;
+    }
+    return n;
+}
+
+static GxStatus train_into(const Options *o, const char *folder, GxError *err)
+{
+    enum { MOST = 1000 };
+    char list[GX_PATH];
+    const char *name[MOST];
+    GxTokenizer t;
+    GxWordPieceTraining how = gx_wordpiece_training(o->vocab_size);
+    snprintf(list, sizeof list, "%s", o->train);
+    const int n = split_names(list, name, MOST);
+    if (n == 0)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "--train is \"%s\"; expected names of files with commas between them",
+                       o->train);
+    how.min_frequency = o->min_frequency, how.limit_alphabet = o->limit_alphabet;
+    how.normalizer.clean_text = o->clean_text, how.normalizer.handle_chinese_chars = o->handle_chinese_chars;
+    how.normalizer.lowercase = o->lowercase;
+    if (strcmp(o->strip_accents, "auto")) how.normalizer.strip_accents = !strcmp(o->strip_accents, "true");
+    const double begun = gx_seconds();
+    GX_TRY(gx_wordpiece_train(&t, name, n, &how, err));
+    const GxStatus status = gx_tokenizer_write(&t, folder, err);
+    if (status == GX_OK)
+        printf("%s: %d pieces in %.1f s, %s\n", o->output_dir, t.vocab_size, gx_seconds() - begun,
+               gx_tokenizer_identity(&t));
+    gx_tokenizer_close(&t);
+    return status;
+}
+
+static GxStatus train(const Options *o, GxError *err)
+{
+    char folder[GX_PATH];
+    GxError ignored = GX_ZERO;
+    if (!o->output_dir[0])
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "--output_dir is missing: the folder that the tokenizer is written to");
+    GX_TRY(need_empty(o->output_dir, err));
+    GX_TRY(gx_publish_begin(o->output_dir, folder, err));
+    GxStatus status = train_into(o, folder, err);
+    if (status == GX_OK) status = gx_publish_finish(o->output_dir, err);
+    if (status != GX_OK) gx_folder_remove(folder, &ignored);
+    return status;
+}
+
+// ---- showing -------------------------------------------------------------------------------------------------------
+
+static GxStatus print_ids(const GxTokenizer *t, const int32_t *ids, int64_t n, GxError *err)
+{
+    GxJson *line = gx_json_new_object(), *list = gx_json_new_array(), *pieces = gx_json_new_array();
+    char room[8], *text = NULL;
+    int64_t bytes;
+    for (int64_t i = 0; i < n; i++) {
+        const char *piece = gx_tokenizer_piece(t, ids[i], room);
+        gx_json_append(list, gx_json_new_int(ids[i]), err);
+        gx_json_append(pieces, gx_json_new_string(piece ? piece : ""), err);
+    }
+    gx_json_set(line, "ids", list, err);
+    gx_json_set(line, "pieces", pieces, err);
+    GxStatus status = gx_error_code(err);
+    if (status == GX_OK) status = gx_json_dump(line, 0, &text, &bytes, err);
+    if (status == GX_OK && printf("%s\n", text) < 0)
+        status = GX_FAIL(err, GX_ERR_IO, "cannot write to the standard output: %s", strerror(errno));
+    free(text);
+    gx_json_free(line);
+    return status;
+}
+
+static GxStatus show(const Options *o, const GxTokenizer *t, const char *text, int64_t bytes, GxError *err)
+{
+    int32_t *ids = (int32_t *)malloc((size_t)(2 * bytes + 4) * sizeof *ids), *framed = ids + bytes + 1;
+    int64_t n;
+    if (!ids) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a text of %ld bytes", (long)bytes);
+    GxStatus status =
+        gx_tokenizer_encode(t, text, bytes, o->plain_text ? GX_SPECIAL_AS_TEXT : GX_SPECIAL_AS_TOKENS, ids, &n, err);
+    const GxTokenTexts one = {ids, NULL, n, 0};
+    if (status == GX_OK && o->add_special_tokens)
+        status = gx_tokenizer_join(t, &one, o->max_length ? o->max_length : n + 2, framed, NULL, &n, NULL, err);
+    else if (o->max_length) n = gx_min(n, o->max_length);
+    if (status == GX_OK) status = print_ids(t, o->add_special_tokens ? framed : ids, n, err);
+    free(ids);
+    return status;
+}
+
+static GxStatus show_file(const Options *o, const GxTokenizer *t, GxError *err)
+{
+    GxStatus status = GX_OK;
+    char *line = NULL;
+    size_t room = 0;
+    FILE *f = fopen(o->file, "r");
+    if (!f) return GX_FAIL(err, GX_ERR_IO, "cannot open %s: %s", o->file, strerror(errno));
+    for (ssize_t n; status == GX_OK && (n = getline(&line, &room, f)) >= 0;)
+        status = show(o, t, line, n - (n > 0 && line[n - 1] == '\n'), err);
+    if (status == GX_OK && ferror(f)) status = GX_FAIL(err, GX_ERR_IO, "cannot read %s: %s", o->file, strerror(errno));
+    free(line);
+    fclose(f);
+    return status;
+}
+
+static GxStatus run(const Options *o, const GxConfig *c, GxError *err)
+{
+    GxTokenizer t;
+    const int has_text = gx_config_is_set(c, "text");
+    if (!o->train[0] == !o->tokenizer[0])
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "expected --train FILES or --tokenizer FOLDER, one of them; see --help");
+    if (o->train[0]) return train(o, err);
+    if (has_text == (o->file[0] != 0))
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "expected --text TEXT or --file FILE, one of them; see --help");
+    GX_TRY(gx_tokenizer_open(&t, o->tokenizer, err));
+    GxStatus status = has_text ? show(o, &t, o->text, (int64_t)strlen(o->text), err) : show_file(o, &t, err);
+    gx_tokenizer_close(&t);
+    if (status == GX_OK && fflush(stdout) != 0)
+        status = GX_FAIL(err, GX_ERR_IO, "cannot write to the standard output: %s", strerror(errno));
+    return status;
+}
+
+#ifndef GX_NO_MAIN // test_tokenizer.cu includes this file
+int main(int argc, char **argv)
+{
+    static Options o;
+    static GxConfig c;
+    GxError err = GX_ZERO;
+    gx_config_open(&c);
+    gx_config_add(&c, "Making a vocabulary", GX_FIELDS(training), &o, &err);
+    gx_config_add(&c, "Showing tokens", GX_FIELDS(showing), &o, &err);
+    gx_config_read_args(&c, argc, argv, &err);
+    if (err.code == GX_OK && c.help) return gx_config_help(&c, stdout, 120), 0;
+    if (err.code == GX_OK && c.version) return printf("galaxy %s\n", GX_VERSION), 0;
+    if (err.code == GX_OK) run(&o, &c, &err);
+    if (err.code != GX_OK) fprintf(stderr, "tokenize: %s\n", err.message);
+    return err.code != GX_OK;
+}
+#endif
