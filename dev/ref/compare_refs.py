@@ -1,9 +1,9 @@
-"""Compares two folders of reference dumps (make_refs.py), e.g. those of two machines.
+"""Compares two folders of reference dumps (make_refs.py and its neighbours), e.g. those of two machines.
 
     python dev/ref/compare_refs.py OLD NEW
 
-Same files, tensors, shapes, dtypes; integers exactly; floats within rounding, by the L2 norm of the
-difference. Prints the tensor that comes nearest to its bound; exits with 1 and names each difference.
+Same files, tensors, shapes, dtypes; integers and texts exactly; floats within rounding: in tensors by the L2 norm of
+the difference, in .jsonl each number. Prints the tensor that comes nearest to its bound; exits with 1 and names each difference.
 """
 import json
 import pathlib
@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 
 OPS = 2e-6     # relative: float64 results rounded to fp32, from inputs that may differ in their last bit
 MODELS = 2e-5  # relative: fp32 sums in another order, through a few layers and ten steps
+NUMBERS = 1e-12 # float64 results, in .jsonl: absolute below 1, relative above
 SPREADS = 4    # AdamW runs may be this many times as far apart as runs that begin one ulp apart
 MAXIMA = 1.5   # by how much the farthest of many numbers rounded in another order may be off otherwise
 MAGNITUDE = 10 # spreads are maxima over a few random runs: only their order of magnitude is stable
@@ -70,6 +71,21 @@ def settings(path):
     return {k: v for k, v in json.loads(path.read_text()).items() if k not in VERSION_FIELDS}
 
 
+def records(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def alike(a, b):
+    """Values of JSON: numbers within rounding, everything else equal."""
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(alike, a, b))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(alike(a[k], b[k]) for k in a)
+    if isinstance(a, float) or isinstance(b, float):
+        return isinstance(a, (int, float)) and isinstance(b, (int, float)) and abs(a - b) <= NUMBERS * max(1, abs(a))
+    return a == b
+
+
 def main(old, new):
     differences, worst = [], (0.0, "nothing", "")
 
@@ -87,6 +103,15 @@ def main(old, new):
     for file in sorted(set(names[0]) & set(names[1])):
         if file.endswith(".json"):
             same(file, settings(old / file), settings(new / file))
+            continue
+        if file.endswith(".jsonl"):
+            a, b = records(old / file), records(new / file)
+            same(f"{file}: lines", len(a), len(b))
+            differences += [f"{file}:{i}: {x} before, {y} now" for i, (x, y) in enumerate(zip(a, b), 1) if not alike(x, y)]
+            continue
+        if file.endswith(".txt"):
+            if (old / file).read_bytes() != (new / file).read_bytes():
+                differences.append(f"{file}: other bytes (cmp {old / file} {new / file})")
             continue
         a, b = load_file(old / file), load_file(new / file)
         types = [{name: str(t.dtype) for name, t in tensors.items()} for tensors in (a, b)]

@@ -1,7 +1,6 @@
 """Scores of predictions by scikit-learn and SciPy, for test_scores.cu: data/ref/scores.jsonl, a case per line.
 
-    python3 -m venv build/scores && build/scores/bin/pip install -r dev/ref/requirements_scores.txt
-    build/scores/bin/python dev/ref/make_scores.py data/ref/scores.jsonl
+    $(dev/ref/venv.sh | tail -n 1) dev/ref/make_scores.py data/ref/scores.jsonl
 
 Numbers are multiples of 1/64, so that they are exact in fp32 and short; null is NaN. Where equal scores are
 in a ranking, the references get them with what is sought just below its equals: the order that task/scores.h promises.

@@ -2,8 +2,8 @@
 """Writes data/ref/wordpiece: a WordPiece tokenizer as Hugging Face's `tokenizers` saves it (tokenizer.json), and what
 the library makes of 10,000 strings and of every code point (expected.txt), which test_tokenizer.cu compares with.
 
-    python3 -m venv V; V/bin/pip install tokenizers==0.23.3
-    V/bin/python dev/ref/make_tokenizers.py --bible data/text.txt --wordnet /usr/share/wordnet --out data/ref/wordpiece
+    $(dev/ref/venv.sh | tail -n 1) dev/ref/make_tokenizers.py --bible data/text.txt --out data/ref/wordpiece
+    $(dev/ref/venv.sh | tail -n 1) dev/ref/make_tokenizers.py --lines data/ref/wordpiece/expected.txt --out OTHER
 
 A quarter of the strings are lines of texts (Debian's bible-kjv-text and wordnet-base), which expected.txt holds. The
 others are put together from these, from traps and from ranges of characters by an algorithm that test_tokenizer.cu has,
@@ -245,11 +245,15 @@ def natural(bible, wordnet):
 
 def main():
     a = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    a.add_argument("--bible", default="data/text.txt")
+    a.add_argument("--bible", default="data/text.txt", help="lines are chosen from it, and from WordNet's glosses")
     a.add_argument("--wordnet", default="/usr/share/wordnet")
+    a.add_argument("--lines", help="an expected.txt: the lines that it holds, instead of newly chosen ones")
     a.add_argument("--out", default="data/ref/wordpiece")
     a = a.parse_args()
-    lines = natural(a.bible, a.wordnet)
+    if a.lines:
+        lines = [line[5:-1] for line in open(a.lines, encoding="utf-8", newline="\n") if line.startswith("line ")]
+    else:
+        lines = natural(a.bible, a.wordnet)
     strings = [text_of(string(i, lines)) for i in range(STRINGS)]
     trained = [*strings[:len(lines)], *strings[-TRAINED:]]
     words = count_words(trained, tokenizer_of(SPECIAL))

@@ -3,8 +3,7 @@
 one code point after the other. Its parts follow different versions of Unicode (categories: 8, decompositions: 12,
 lower case: the newest), so no Unicode library has the same answers.
 
-    python3 -m venv V; V/bin/pip install tokenizers==0.23.3 unicodedata2
-    V/bin/python dev/ref/make_unicode.py galaxy/io/unicode_tables.h
+    $(dev/ref/venv.sh | tail -n 1) dev/ref/make_unicode.py galaxy/io/unicode_tables.h
 """
 import sys
 import tokenizers

@@ -1,13 +1,18 @@
 #!/usr/bin/env bash
-# Makes the PyTorch references again beside the committed ones and fails where they differ beyond rounding; then lets transformers load a
-# checkpoint that Galaxy saved and compares its logits.
+# Makes the references (PyTorch, `tokenizers`, scikit-learn) again beside the committed ones and fails where they differ beyond rounding; then
+# lets transformers load a checkpoint that Galaxy saved and compares its logits.
 set -eu
 cd "$(dirname "$0")/../.."
 python=$(dev/ref/venv.sh | tail -n 1)
 rm -rf build/refs
 "$python" dev/ref/make_refs.py --out build/refs
 "$python" dev/ref/make_bert_refs.py --out build/refs
+"$python" dev/ref/make_scores.py build/refs/scores.jsonl
+"$python" dev/ref/make_tokenizers.py --lines data/ref/wordpiece/expected.txt --out build/refs/wordpiece
 "$python" dev/ref/compare_refs.py data/ref build/refs
+"$python" dev/ref/make_unicode.py build/refs/unicode_tables.h
+bare() { sed 's|//.*||' "$1" | tr -d ' \n'; } # comments and layout aside: clang-format changes them
+cmp <(bare build/refs/unicode_tables.h) <(bare galaxy/io/unicode_tables.h) || { echo "galaxy/io/unicode_tables.h differs from what make_unicode.py makes"; exit 1; }
 "$python" dev/ref/load_bert.py data/ref/bert_pretrain --logits data/ref/bert_pretrain/ref.safetensors
 make --no-print-directory -s train_llama
 ./train_llama --max_steps 4 --seq_len 64 --micro_batch_size 2 --hidden_size 48 --num_attention_heads 4 --intermediate_size 96 --tie_word_embeddings true \

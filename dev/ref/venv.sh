@@ -22,7 +22,7 @@ PY
 }
 
 if ! is_right; then
-    echo "venv.sh: installing torch and transformers into $venv" >&2
+    echo "venv.sh: installing the packages of requirements.txt into $venv" >&2
     "${PYTHON:-python3}" -m venv "$venv"
     "$python" -m pip install -q -r "$here/requirements.txt" >&2
     is_right || { echo "venv.sh: $venv does not hold the versions of requirements.txt" >&2; exit 1; }
