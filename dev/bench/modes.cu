@@ -64,8 +64,9 @@ static Bytes recorded_bytes(const Step *t)
 static void add_demands(const Step *t, const StepOptions *o, Bytes *b)
 {
     const GxLlamaConfig *c = &t->config;
-    const GxDemandShape shape = {(int)c->num_hidden_layers, o->seq * t->b.B, c->hidden_size,
-                                 c->num_key_value_heads * c->head_dim, t->m.chunk};
+    const int64_t rows = o->seq * t->b.B;
+    const GxDemandShape shape = {
+        (int)c->num_hidden_layers, rows, c->hidden_size, rows, c->num_key_value_heads * c->head_dim, t->m.chunk};
     const int n = gx_demands(t->mode.methods, &shape, NULL, 0), ranks = t->m.members;
     const double narrow = gx_dtype_size(t->m.store.dtype) / 4.0;
     GxDemand *list = (GxDemand *)calloc((size_t)n + 1, sizeof *list);
