@@ -738,7 +738,7 @@ TEST(models_of_other_kinds_are_refused_by_key)
     static const struct {
         const char *sed, *words[2];
     } cases[] = {
-        {"s/\"model_type\": \"llama\"/\"model_type\": \"mistral\"/", {"mistral", "llama"}},
+        {"s/\"model_type\": \"llama\"/\"model_type\": \"mixtral\"/", {"\"mixtral\"", "one of \"llama\""}},
         {"s/\"rope_type\": \"default\"/\"rope_type\": \"yarn\"/", {"yarn", "\"default\" and \"llama3\""}},
         {"s/\"hidden_act\": \"silu\"/\"hidden_act\": \"gelu\"/", {"gelu", "silu"}},
         {"s/\"attention_bias\": false/\"attention_bias\": true/", {"attention_bias is true", "only false is built"}},
