@@ -157,6 +157,8 @@ TEST(a_profile_names_operations_and_collectives_and_changes_no_bit)
     free(text);
     CHECK_RAN(run("--output_dir short_profile --max_steps 3 --profile_steps 5"));
     CHECK(strstr(out(), "of 1 step: "), "the third of three steps was not told: %s", out());
+    CHECK_RAN(run("--output_dir no_profile --max_steps 2 --profile_steps 5"));
+    CHECK(strstr(out(), "no profile: it begins with the third step, and this run had 2"), "%s", out());
 }
 
 TEST(two_threads_give_the_same_bits_again)

@@ -37,7 +37,8 @@ void gx_profile_open(GxProfile *p, GxContext *g); // nothing to close
 void gx_profile_begin(GxProfile *p);              // takes the place of g->recorder until gx_profile_end
 void gx_profile_end(GxProfile *p);
 
-// Per step: the operations that took longest first; those with less than half a percent together in one line.
+// Of at least one step, per step: the operations that took longest first; those with less than half a percent together
+// in one line.
 void gx_profile_print(const GxProfile *p, FILE *out);
 
 GX_END
@@ -112,8 +113,7 @@ void gx_profile_print(const GxProfile *p, FILE *out)
     memcpy(row, p->row, sizeof row);
     qsort(row, (size_t)p->n, sizeof *row, gx__profile_by_time);
     fprintf(out, "where a step's time goes, on this rank, of %ld step%s: %.2f ms each\n", (long)p->steps,
-            p->steps == 1 ? "" : "s", p->seconds / (double)gx_max(1, p->steps) * 1e3);
-    if (p->steps == 0) return;
+            p->steps == 1 ? "" : "s", p->seconds / (double)p->steps * 1e3);
     fprintf(out, "  %-32s %8s %10s %7s %10s %8s\n", "", "calls", "ms", "share", "GFLOP/s", "GB/s");
     outside.seconds = p->seconds;
     for (int i = 0; i < p->n; i++) {

@@ -238,7 +238,9 @@ void gx_report_profile(const GxTrainer *t)
     GxReport r;
     gx_report_begin(&r, t->g);
     if (!r.out) return;
-    gx_profile_print(&t->profile, r.out);
+    if (t->profile.steps) gx_profile_print(&t->profile, r.out);
+    else
+        fprintf(r.out, "no profile: it begins with the third step, and this run had %ld\n", (long)(t->step - t->begun));
     gx_report_end_as_is(&r, t->g);
 }
 
