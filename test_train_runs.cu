@@ -107,6 +107,41 @@ TEST(what_would_make_it_another_run_is_refused_with_the_way_to_begin_a_new_one)
                         "--optimizer sgd --train_data shouted.txt"));
 }
 
+// A checkpoint has a model: what --model says beside it would count for nothing, and be written down all the same.
+TEST(a_run_that_goes_on_takes_no_other_model_and_writes_down_the_one_that_it_began_from)
+{
+    static const Refusal cases[] = {
+        {"--output_dir begun_from",
+         {"--model is other_base/checkpoint-1", "began from base/checkpoint-1", "leave out"}},
+        {"--output_dir begun_from --dry_run", {"began from base/checkpoint-1", "another --output_dir", NULL}},
+        {"--output_dir begun_from --evaluate", {"began from base/checkpoint-1", NULL, NULL}},
+        {"--output_dir begun_from --ranks 2", {"began from base/checkpoint-1", NULL, NULL}},
+        {"--output_dir base", {"began without a --model", "(base/checkpoint-1)", NULL}},
+    };
+    static const char *const same[] = {"", "--model base/checkpoint-1", "--model ./base/../base/checkpoint-1/"};
+    CHECK_RAN(run("--output_dir base --max_steps 1"));
+    CHECK_RAN(run("--output_dir other_base --max_steps 1 --seed 5"));
+    CHECK_RAN(run("--output_dir begun_from --max_steps 1 --model base/checkpoint-1"));
+    shell("cp -r begun_from begun_before");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        run_plain("--resume auto --max_steps 3 --model other_base/checkpoint-1 %s", cases[i].flags);
+        check_refused(&cases[i]);
+    }
+    CHECK(shell("diff -r begun_from begun_before") == 0, "a refused run has changed something");
+    for (int i = 0; i < 3; i++) {
+        char path[80];
+        CHECK_RAN(run_plain("--resume auto --output_dir begun_from --max_steps %d %s", i + 2, same[i]));
+        CHECK(!strstr(out(), "other than before: model"), "%s", out());
+        snprintf(path, sizeof path, "begun_from/checkpoint-%d/training_args.json", i + 2);
+        CHECK(has_words(path, "\"model\": \"base/checkpoint-1\"") &&
+                  has_words("begun_from/training_args.json", "\"model\": \"base/checkpoint-1\""),
+              "%s: it wrote down another model", same[i]);
+    }
+    shell("rm -r begun_from/checkpoint-*"); // it begins again, from the same
+    CHECK_RAN(run_plain("--resume auto --output_dir begun_from --max_steps 1"));
+    check_same_checkpoint("begun_from/checkpoint-1", "begun_before/checkpoint-1");
+}
+
 // Samples are numbered: on however many ranks, a step sees the same ones.
 TEST(the_global_batch_stays_on_any_number_of_ranks)
 {
@@ -242,6 +277,53 @@ TEST(a_damaged_newest_checkpoint_costs_its_steps_and_nothing_else)
         check_log_steps("damaged", 6);
         CHECK(exists("damaged/abandoned/checkpoint-4"), "%s: the damaged one was removed", damage[i]);
     }
+}
+
+// Without trainer_state.json: not another run's, and not to be gone on with.
+TEST(a_checkpoint_without_its_state_is_damaged_and_says_what_its_weights_are_good_for)
+{
+    static const Refusal cases[] = {
+        {"--resume stateless/checkpoint-4",
+         {"there is no stateless/checkpoint-4/trainer_state.json", "remove stateless/checkpoint-4/manifest.json",
+          "--model stateless/checkpoint-4"}},
+        {"--resume nobodys/checkpoint-2",
+         {"nobodys/checkpoint-4 is where step 4 may have to be saved, and has no trainer_state.json", NULL,
+          "move it away"}},
+    };
+    CHECK_RAN(run("--output_dir stated --max_steps 6 --save_steps 2 --save_total_limit 0"));
+    shell("cp -r stated stateless; rm -r stateless/checkpoint-6; rm stateless/checkpoint-4/trainer_state.json");
+    shell("cp -r stated nobodys; rm -r nobodys/checkpoint-[46]; mkdir nobodys/checkpoint-4; echo '{\"files\": []}' > "
+          "nobodys/checkpoint-4/manifest.json");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        run_plain("%s", cases[i].flags);
+        check_refused(&cases[i]);
+    }
+    shell("cp -r stateless/checkpoint-4 weights; rm weights/manifest.json");
+    CHECK_RAN(run("--output_dir from_weights --max_steps 1 --model weights"));
+    CHECK_RAN(run_plain("--resume auto --output_dir stateless"));
+    CHECK(strstr(err(), "stateless/checkpoint-4 is not whole, passing it over") &&
+              exists("stateless/abandoned/checkpoint-4/model.safetensors"),
+          "%s", err());
+    check_same_checkpoint("stated/checkpoint-6", "stateless/checkpoint-6");
+}
+
+TEST(a_folder_of_a_run_is_no_model_and_its_newest_checkpoint_is_named)
+{
+    static const Refusal cases[] = {
+        {"--model several",
+         {"--model several: that is a folder with checkpoints", "--model several/checkpoint-4", NULL}},
+        {"--model several/ --dry_run", {"--model several/checkpoint-4", NULL, NULL}},
+        {"--model several --evaluate", {"--model several/checkpoint-4", NULL, NULL}},
+        {"--model torn_of_several", {"--model torn_of_several/checkpoint-2", NULL, NULL}},
+        {"--model none_of_several", {"none_of_several: that is the folder of a run without a whole checkpoint", NULL}},
+        {"--model text_of_several", {"cannot open text_of_several/config.json", NULL, NULL}},
+    };
+    CHECK_RAN(run("--output_dir several --max_steps 4 --save_steps 2"));
+    shell("cp -r several torn_of_several; truncate -s 100 torn_of_several/checkpoint-4/model.safetensors");
+    shell("cp -r several none_of_several; rm -r none_of_several/checkpoint-*; mkdir text_of_several");
+    CHECK_REFUSALS(cases);
+    shell("cp several/checkpoint-2/config.json several/checkpoint-2/model.safetensors several");
+    CHECK_RAN(run("--model several --max_steps 1 --output_dir from_several"));
 }
 
 // ---- folders that were used before ---------------------------------------------------------------------------------

@@ -230,13 +230,15 @@ static GxStatus gx__output_sweep(const char *output_dir, GxError *err)
     return status;
 }
 
-// 1: a checkpoint of this program, whole or not.
+// 1: a checkpoint of this program, whole or not: its manifest is there, and its state, or that this should be.
 static int gx__output_is_checkpoint(const char *path)
 {
+    static const char state[] = "trainer_state.json";
     char file[GX_PATH];
     GxError too_long = GX_ZERO;
     return gx_path_join(file, path, GX_MANIFEST, &too_long) == GX_OK && gx_path_is_file(file) &&
-           gx_path_join(file, path, "trainer_state.json", &too_long) == GX_OK && gx_path_is_file(file);
+           gx_path_join(file, path, state, &too_long) == GX_OK &&
+           (gx_path_is_file(file) || gx_folder_names(path, state));
 }
 
 static int gx__output_is_of(const char *folder, int64_t run)
@@ -401,6 +403,11 @@ static GxStatus gx__output_refuse_other(const char *path, int64_t run, int64_t s
                        "by this program, or not to the end; move it away or remove it, or choose another --output_dir",
                        path, (long)step, GX_MANIFEST);
     if (gx__output_is_of(path, run) || gx__output_is_damaged(path)) return GX_OK;
+    if (!gx__output_is_checkpoint(path))
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "%s is where step %ld may have to be saved, and has no trainer_state.json: nobody can say which "
+                       "run's it is; move it away or remove it, or choose another --output_dir",
+                       path, (long)step);
     return GX_FAIL(err, GX_ERR_ARGUMENT,
                    "%s is a checkpoint of another run, in whose place this one may have to save step %ld; choose "
                    "another --output_dir, or move that checkpoint away or remove it",

@@ -172,11 +172,30 @@ static GxStatus gx__setup_open_device_comm(GxTrainer *t)
 
 // ---- the parts ------------------------------------------------------------------------------------------------------
 
+// A run's folder has checkpoints in it, and no model of its own.
+static GxStatus gx__setup_refuse_run(const char *folder, GxError *err)
+{
+    char config[GX_PATH], newest[GX_PATH] = "";
+    GX_TRY(gx_path_join(config, folder, "config.json", err));
+    if (gx_path_is_file(config)) return GX_OK;
+    GX_TRY(gx_checkpoint_newest(folder, 0, newest, NULL, err));
+    if (newest[0])
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--model %s: that is a folder with checkpoints in it, and has no model of its own; name one of "
+                       "them: the newest is --model %s",
+                       folder, newest);
+    if (gx_run_read(folder).run)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "--model %s: that is the folder of a run without a whole checkpoint",
+                       folder);
+    return GX_OK;
+}
+
 // A folder with a manifest holds what that says, or was changed since.
 static GxStatus gx__setup_check_model(const char *folder, GxError *err)
 {
     char manifest[GX_PATH];
     GxError torn = GX_ZERO;
+    GX_TRY(gx__setup_refuse_run(folder, err));
     GX_TRY(gx_path_join(manifest, folder, GX_MANIFEST, err));
     if (!gx_path_is_file(manifest) || gx_folder_verify(folder, 1, &torn) == GX_OK) return GX_OK;
     return GX_FAIL(err, gx_error_code(&torn), "%s; where that was changed on purpose, remove %s", torn.message,
@@ -230,7 +249,8 @@ static GxStatus gx__setup_find_run(GxTrainer *t)
     GX_TRY(gx_resume_find(g, r, &t->o, &t->config, looks_only, &t->lock));
     if (gx_trainer_is_first(t)) gx__setup_check_output(t);
     GX_TRY(gx_resume_check_choice(r, t->family, t->task, &g->error));
-    GX_TRY(gx_resume_take_options(r, &t->config, &g->error));
+    if (gx_trainer_is_first(t)) gx_resume_check_model(r, &t->o, &g->error);
+    GX_TRY(gx_resume_take_options(r, &t->config, &t->o, &g->error));
     if (gx__setup_only_shows(&t->o) && !r->folder[0] && !t->o.model[0])
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "there is no checkpoint in %s to show", t->o.output_dir);
     GX_TRY(gx__setup_take_length(t));
