@@ -669,6 +669,14 @@ TEST(evaluate_and_sample_only_show_the_model_and_write_nothing)
     shell("cp -r shown shown_before");
     CHECK_RAN(run_plain("--evaluate --resume auto --output_dir shown"));
     CHECK(loss[0] && strstr(out(), loss) && !strstr(out(), "sample:"), "no \"%s\" in %s", loss, out());
+    CHECK(strstr(out(), "\n8 samples x 32 tokens at a time; nothing is trained\n") && !strstr(out(), " steps of ") &&
+              !strstr(out(), "of them trained"),
+          "%s", out());
+    CHECK_RAN(run_plain("--evaluate --dry_run --model shown/checkpoint-3 --seq_len 32 --micro_batch_size 512"));
+    const double forward = number_before(out(), " GFLOP per batch and rank");
+    CHECK_RAN(run_plain("--dry_run --model shown/checkpoint-3 --seq_len 32 --micro_batch_size 512"));
+    const double step = number_before(out(), " GFLOP per step and rank");
+    CHECK(step > 2.9 * forward && step < 3.1 * forward, "%g GFLOP to show, %g to train", forward, step);
     CHECK_RAN(run_plain("--sample_only --resume shown/checkpoint-3 --ranks 2 --mode tp"));
     CHECK(sample[0] && strstr(out(), sample) && !strstr(out(), "validation loss"), "no \"%s\" in %s", sample, out());
     free(sample);

@@ -194,7 +194,7 @@ int main(int argc, char **argv)
     gx_config_add(&c, "Showing tokens", GX_FIELDS(showing), &o, &err);
     gx_config_read_args(&c, argc, argv, &err);
     if (err.code == GX_OK && c.help) return gx_config_help(&c, stdout, 120), 0;
-    if (err.code == GX_OK && c.version) return printf("galaxy %s\n", GX_VERSION), 0;
+    if (err.code == GX_OK && c.version) return printf("galaxy %s, utf8proc %s\n", GX_VERSION, gx_unicode_version()), 0;
     if (err.code == GX_OK) run(&o, &c, &err);
     if (err.code != GX_OK) fprintf(stderr, "tokenize: %s\n", err.message);
     return err.code != GX_OK;

@@ -739,7 +739,7 @@ static void log_plot(void)
     char *svg;
     int64_t n;
     GxError e = GX_ZERO;
-    if (gx_plot_loss("log.jsonl", "loss.svg", "a title", &e) != GX_OK) {
+    if (gx_plot_loss("log.jsonl", "loss.svg", "a title", NULL, &e) != GX_OK) {
         refused(&e, "log.jsonl");
         return;
     }

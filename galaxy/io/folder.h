@@ -50,8 +50,7 @@ enum { GX__FOLDER_MANIFEST_CAP = 16 << 20 };
 // "out/step-100/" and ".gx-new" give "out/step-100.gx-new".
 static GxStatus gx__folder_beside(char *out, const char *path, const char *suffix, GxError *err)
 {
-    int n = (int)strlen(path);
-    while (n > 1 && path[n - 1] == '/') n--;
+    const int n = gx_path_length(path);
     if (n == 0 || (n == 1 && (path[0] == '/' || path[0] == '.')))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "\"%s\" cannot be published; give the folder a name", path);
     if (snprintf(out, GX_PATH, "%.*s%s", n, path, suffix) >= GX_PATH)

@@ -40,7 +40,7 @@ int gx_best_stops(const GxTrainer *t);                   // 1: the run ends here
 int gx_best_is_over(const GxTrainer *t);                 // 1: all steps are taken, or the run ends early
 void gx_best_load(GxTrainer *t);                         // at the end, if it is asked for: the best weights
 
-const char *gx_best_text(const GxTrainer *t, char text[100]);                  // "loss 1.2500"
+const char *gx_best_text(const GxTrainer *t, char text[GX_METRIC_TEXT]);       // "loss 1.2500"
 const char *gx_best_reason(const GxTrainer *t, char text[300]);                // why a run ends early
 GxStatus gx_best_folder(const GxTrainer *t, char path[GX_PATH], GxError *err); // where its weights are
 
@@ -206,10 +206,10 @@ void gx_best_catch_up(GxTrainer *t)
 
 // ---- the end -------------------------------------------------------------------------------------------------------
 
-const char *gx_best_text(const GxTrainer *t, char text[100])
+const char *gx_best_text(const GxTrainer *t, char text[GX_METRIC_TEXT])
 {
-    if (t->best_format) snprintf(text, 100, t->best_format, t->best.metric);
-    else snprintf(text, 100, "%.60s %g", gx__best_name(&t->o), t->best.metric);
+    if (t->best_format) return gx_metric_text(t->best_format, t->best.metric, text);
+    snprintf(text, GX_METRIC_TEXT, "%.60s %g", gx__best_name(&t->o), t->best.metric);
     return text;
 }
 

@@ -58,6 +58,10 @@ int64_t gx_process_memory(void);                             // bytes resident n
 int64_t gx_process_peak_memory(void);                        // bytes, the most so far
 int64_t gx_available_memory(void);                           // bytes that the system could still give; 0: not known
 const char *gx_duration_text(double seconds, char text[32]); // "1m12s"
+// By a metric's format, for people: "loss 1.5000". What would have more than seven digits before the point is "loss
+// 1.235e+30", what is no number "loss nan", whatever its sign.
+enum { GX_METRIC_TEXT = 200 };
+const char *gx_metric_text(const char *format, double value, char text[GX_METRIC_TEXT]);
 
 GX_END
 #endif
@@ -80,6 +84,28 @@ const char *gx_duration_text(double seconds, char text[32])
     if (s >= 3600) snprintf(text, 32, "%ldh%02ldm", s / 3600, s / 60 % 60);
     else if (s >= 60) snprintf(text, 32, "%ldm%02lds", s / 60, s % 60);
     else snprintf(text, 32, "%lds", s);
+    return text;
+}
+
+// The conversion of a format: from its % to behind its letter.
+static const char *gx__metrics_conversion(const char *format, size_t *n)
+{
+    const char *at = strchr(format, '%');
+    while (at && at[1] == '%') at = strchr(at + 2, '%');
+    *n = at ? strcspn(at, "feg") + 1 : 0;
+    return at;
+}
+
+const char *gx_metric_text(const char *format, double value, char text[GX_METRIC_TEXT])
+{
+    char shorter[GX_METRIC_TEXT];
+    size_t n;
+    const char *at = gx__metrics_conversion(format, &n);
+    if (at && fabs(value) >= 1e7) {
+        snprintf(shorter, sizeof shorter, "%.*s%%.4g%s", (int)(at - format), format, at + n);
+        format = shorter;
+    }
+    snprintf(text, GX_METRIC_TEXT, format, isnan(value) ? NAN : value);
     return text;
 }
 

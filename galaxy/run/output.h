@@ -156,9 +156,7 @@ static int64_t gx__output_number(const char *name)
 int64_t gx_checkpoint_number(const char *path)
 {
     char name[GX_PATH];
-    size_t n = strlen(path);
-    while (n > 1 && path[n - 1] == '/') n--;
-    snprintf(name, sizeof name, "%.*s", (int)n, path);
+    snprintf(name, sizeof name, "%.*s", gx_path_length(path), path);
     const char *slash = strrchr(name, '/');
     return gx__output_number(slash ? slash + 1 : name);
 }
@@ -274,8 +272,7 @@ static GxStatus gx__output_find_used(const char *output_dir, char name[GX_FILE_N
 static void gx__output_propose(const char *output_dir, char *text, size_t size)
 {
     char given[GX_PATH], *real = realpath(output_dir, NULL);
-    snprintf(given, sizeof given, "%s", output_dir);
-    for (size_t n = strlen(given); n > 1 && given[n - 1] == '/'; n--) given[n - 1] = 0;
+    snprintf(given, sizeof given, "%.*s", gx_path_length(output_dir), output_dir);
     const char *last = strrchr(given, '/'), *name = last ? last + 1 : given;
     const char *folder = real && (!strcmp(name, ".") || !strcmp(name, "..")) ? real : given;
     for (int k = 2; k < 10000; k++) {
@@ -307,7 +304,7 @@ static GxStatus gx__output_refuse_nested(const char *output_dir, GxError *err)
 
 GxStatus gx_output_refuse_used(const char *output_dir, int64_t run, int is_home, GxError *err)
 {
-    char name[GX_FILE_NAME], other[GX_PATH + 8];
+    char name[GX_FILE_NAME], other[GX_PATH + 16];
     const int64_t found = gx_run_read(output_dir).run;
     GX_TRY(gx__output_refuse_nested(output_dir, err));
     GX_TRY(gx__output_find_used(output_dir, name, err));

@@ -66,14 +66,12 @@ GX_END
 // The folder that a checkpoint lies in, as it was given where that names it, else whole: "." and links do not.
 static GxStatus gx__resume_parent(char parent[GX_PATH], const char *folder, GxError *err)
 {
-    char *real = realpath(folder, NULL), *given = strdup(folder);
+    char *real = realpath(folder, NULL), *given = strndup(folder, (size_t)gx_path_length(folder));
     if (!real || !given) {
         free(real);
         free(given);
         return GX_FAIL(err, GX_ERR_IO, "cannot find out where %s lies", folder);
     }
-    size_t n = strlen(given);
-    while (n > 1 && given[n - 1] == '/') given[--n] = 0;
     const char *a = strrchr(given, '/'), *b = strrchr(real, '/');
     const int is_named = !strcmp(a ? a + 1 : given, b + 1);
     gx__files_path_parent(parent, is_named ? given : real);

@@ -47,8 +47,6 @@ static GxStatus gx__setup_choose_device(GxTrainer *t)
                    g->device->name, t->o.device);
 }
 
-static int gx__setup_only_shows(const GxTrainOptions *o) { return o->evaluate || o->sample_only || o->predicts; }
-
 static GxStatus gx__setup_check_folders(const GxTrainOptions *o, GxError *err)
 {
     if (o->model[0] && o->resume[0] && strcmp(o->resume, "auto"))
@@ -57,7 +55,7 @@ static GxStatus gx__setup_check_folders(const GxTrainOptions *o, GxError *err)
     if (o->overwrite_output_dir && o->resume[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--overwrite_output_dir begins a new run, and --resume goes on with one; leave one of them out");
-    if (gx__setup_only_shows(o) && !o->model[0] && !o->resume[0])
+    if (gx_options_only_show(o) && !o->model[0] && !o->resume[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT, "--%s needs a model: --resume auto, --resume FOLDER or --model FOLDER",
                        o->predicts   ? "predict"
                        : o->evaluate ? "evaluate"
@@ -208,7 +206,7 @@ static GxStatus gx__setup_check_output(GxTrainer *t)
     const GxTrainOptions *o = &t->o;
     GxError *err = &t->g->error;
     if (!t->resume.folder[0] && o->model[0]) GX_TRY(gx__setup_check_model(o->model, err));
-    if (o->dry_run || gx__setup_only_shows(o)) return GX_OK;
+    if (o->dry_run || gx_options_only_show(o)) return GX_OK;
     if (o->overwrite_output_dir && o->model[0] && gx_output_holds(o->output_dir, o->model))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--model %s lies in %s, which --overwrite_output_dir would clear before anything new is saved; "
@@ -226,7 +224,7 @@ static GxStatus gx__setup_take_length(GxTrainer *t)
     GxError ignored = GX_ZERO;
     char path[GX_PATH];
     int64_t length = 0;
-    if (!gx__setup_only_shows(&t->o) || t->resume.folder[0] || !t->o.model[0] ||
+    if (!gx_options_only_show(&t->o) || t->resume.folder[0] || !t->o.model[0] ||
         gx_config_source(&t->config, "seq_len") != GX_FROM_DEFAULT)
         return GX_OK;
     if (gx_trainer_is_first(t) && gx_path_join(path, t->o.model, "training_args.json", &ignored) == GX_OK &&
@@ -245,13 +243,13 @@ static GxStatus gx__setup_find_run(GxTrainer *t)
 {
     GxContext *g = t->g;
     GxResume *r = &t->resume;
-    const int looks_only = t->o.dry_run || gx__setup_only_shows(&t->o);
+    const int looks_only = t->o.dry_run || gx_options_only_show(&t->o);
     GX_TRY(gx_resume_find(g, r, &t->o, &t->config, looks_only, &t->lock));
     if (gx_trainer_is_first(t)) gx__setup_check_output(t);
     GX_TRY(gx_resume_check_choice(r, t->family, t->task, &g->error));
     if (gx_trainer_is_first(t)) gx_resume_check_model(r, &t->o, &g->error);
     GX_TRY(gx_resume_take_options(r, &t->config, &t->o, &g->error));
-    if (gx__setup_only_shows(&t->o) && !r->folder[0] && !t->o.model[0])
+    if (gx_options_only_show(&t->o) && !r->folder[0] && !t->o.model[0])
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "there is no checkpoint in %s to show", t->o.output_dir);
     GX_TRY(gx__setup_take_length(t));
     return gx__setup_resolve_mode(t);
@@ -279,7 +277,7 @@ static GxStatus gx__setup_meet(GxTrainer *t)
     GX_TRY(gx__setup_open_comm(t));
     GX_TRY(gx__setup_find_run(t));
     GX_TRY(gx_agree_on_options(g, &t->config, t->family, t->task, t->mode->methods));
-    if (!gx__setup_only_shows(o)) GX_TRY(gx_resume_check(&t->resume, o, err));
+    if (!gx_options_only_show(o)) GX_TRY(gx_resume_check(&t->resume, o, err));
     GX_TRY(gx__setup_choose_model(t));
     GX_TRY(gx_options_resolve_tp(o, t->mode, g->world, err));
     dims[4] = (int)o->tp;
@@ -311,7 +309,7 @@ static GxStatus gx__setup_open_model(GxTrainer *t)
     runner.micro_batches = (int)o->gradient_accumulation_steps;
     runner.recomputes_layers = !strcmp(o->recompute, "layer");
     runner.counts = t->task->counts, runner.task = t->self;
-    runner.forward_only = gx__setup_only_shows(o);
+    runner.forward_only = gx_options_only_show(o);
     options.lists = &lists;
     options.wish = t->task->wish ? t->task->wish(t->self) : NULL;
     options.dtype = strcmp(o->precision, "bf16") ? GX_F32 : GX_BF16;
@@ -325,7 +323,7 @@ static GxStatus gx__setup_open_task(GxTrainer *t)
     GxTaskSetup task = GX_ZERO;
     int64_t *vocab = t->family->vocab_size(t->model_config);
     task.vocab = *vocab, task.seq_len = t->o.seq_len, task.is_dry = t->o.dry_run;
-    task.only_shows = gx__setup_only_shows(&t->o), task.frames_texts = t->family->frames_texts;
+    task.only_shows = gx_options_only_show(&t->o), task.frames_texts = t->family->frames_texts;
     task.dtype = strcmp(t->o.precision, "bf16") ? GX_F32 : GX_BF16;
     task.samples = gx_split_part(&t->batch_split, gx_mesh_index(&t->mesh, GX_AXIS_DP));
     task.all_samples = gx_split_total(&t->batch_split);
@@ -377,10 +375,10 @@ static GxStatus gx__setup_report_resumed(GxTrainer *t)
     char *changes = gx_resume_changes(&t->resume, &t->config, &now, &g->error);
     gx_report_resumed(t, changes ? changes : "");
     free(changes);
-    if (t->resume.folder[0] && t->step >= t->o.max_steps && !gx__setup_only_shows(&t->o))
+    if (t->resume.folder[0] && t->step >= t->o.max_steps && !gx_options_only_show(&t->o))
         gx_log(&g->log, GX_LOG_WARNING, "that is all of max_steps (%ld) already: there is nothing to train",
                (long)t->o.max_steps);
-    else if (t->resume.folder[0] && gx_best_stops(t) && !gx__setup_only_shows(&t->o))
+    else if (t->resume.folder[0] && gx_best_stops(t) && !gx_options_only_show(&t->o))
         gx_log(&g->log, GX_LOG_WARNING,
                "it was stopped early, by %s: there is nothing to train; go on with a larger one, or with 0",
                gx_best_reason(t, why));
@@ -391,7 +389,7 @@ static GxStatus gx__setup_resume(GxTrainer *t)
 {
     GxContext *g = t->g;
     gx_checkpoint_load_weights(g, &t->model, t->resume.folder);
-    if (gx__setup_only_shows(&t->o)) t->step = t->begun = t->resume.state.step, t->samples = t->resume.state.samples;
+    if (gx_options_only_show(&t->o)) t->step = t->begun = t->resume.state.step, t->samples = t->resume.state.samples;
     else {
         if (gx_trainer_is_first(t)) gx_resume_check_task(&t->resume, t->task, t->self, &g->error);
         gx_checkpoint_load_state(g, &t->model, &t->optimizer, t->resume.folder);
@@ -406,7 +404,7 @@ static void gx__setup_start_from(GxTrainer *t)
 {
     GxHeadsLoaded heads;
     const uint64_t seed = (uint64_t)t->o.seed;
-    gx_checkpoint_start_from(t->g, &t->model, t->o.model, gx__setup_only_shows(&t->o) ? NULL : &seed, &heads);
+    gx_checkpoint_start_from(t->g, &t->model, t->o.model, gx_options_only_show(&t->o) ? NULL : &seed, &heads);
     if (!gx_failed(t->g) && gx_trainer_is_first(t)) gx_report_heads(t, &heads);
 }
 
@@ -549,7 +547,7 @@ GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, con
     GX_TRY(gx_plan_refuse_too_large(&t->plan, gx_trainer_samples(t), &t->o.dp_batch_size_list, &g->error));
     GX_TRY(gx__setup_open_memory(t));
     GX_TRY(gx__setup_set_weights(t));
-    if (gx__setup_only_shows(&t->o)) {
+    if (gx_options_only_show(&t->o)) {
         gx_catch_stop_signals();
         gx_trainer_show(t);
         return gx_status(g);

@@ -703,5 +703,6 @@ const GxTask gx_embedding_task = {
     NULL, // confusion: there are no classes
     gx__embedding_predicts,
     gx__embedding_predict,
+    NULL, // loss_unit
 };
 #endif

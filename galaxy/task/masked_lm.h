@@ -686,5 +686,6 @@ const GxTask gx_masked_lm = {
     NULL, // confusion
     NULL, // predicts
     NULL, // predict
+    NULL, // loss_unit
 };
 #endif
