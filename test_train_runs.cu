@@ -341,6 +341,7 @@ TEST(a_new_run_does_not_touch_a_folder_that_was_used_before)
         {"--output_dir used/checkpoint-3/deeper/still",
          {"lies in ", "used/checkpoint-3, which has a manifest.json", NULL}},
         {"--output_dir other_way --resume used/checkpoint-3", {"another way of the one that is resumed", NULL, NULL}},
+        {"--output_dir used//", {"used// holds a run already", "(--output_dir used-3)", NULL}},
         {"--output_dir used --overwrite_output_dir --model ./used/checkpoint-3",
          {"lies in used, which --overwrite_output_dir would clear", "another --output_dir", NULL}},
         {"--output_dir notes --resume auto", {"notes holds training_args.json", NULL, NULL}},
@@ -351,6 +352,12 @@ TEST(a_new_run_does_not_touch_a_folder_that_was_used_before)
     CHECK_RAN(run("--output_dir other_way --max_steps 4 --resume used/checkpoint-3"));
     shell("mkdir used-2 notes; echo mine > notes/training_args.json; cp -r used used_before; cp -r notes notes_before");
     CHECK_REFUSALS(cases);
+    CHECK(chdir("used/checkpoint-3") == 0, "no folder"); // of the new one, nothing is there yet
+    for (int i = 0; i < 2; i++) {
+        run_plain("--max_steps 1 --train_data ../../text.txt --output_dir %s", i ? "new" : "new/deeper/");
+        CHECK(child.status == 1 && strstr(err(), "used/checkpoint-3, which has a manifest.json"), "%s", err());
+    }
+    CHECK(chdir(folder) == 0, "no way back");
     CHECK(shell("diff -r used used_before && diff -r notes notes_before") == 0, "something in a folder has changed");
 }
 
@@ -688,6 +695,123 @@ TEST(evaluate_and_sample_only_show_the_model_and_write_nothing)
     CHECK(child.status == 1 && strstr(err(), "--evaluate needs a model"), "%s", err());
     run_plain("--evaluate --resume auto --output_dir none");
     CHECK(child.status == 1 && strstr(err(), "no checkpoint in none"), "%s", err());
+}
+
+// There are no steps then, and no batch that would have to stay the same.
+TEST(a_model_is_shown_whatever_would_not_fit_a_training)
+{
+    static const char *const ways[] = {
+        "--resume auto --max_steps 1 --warmup_steps 7",
+        "--resume auto --lr_scheduler_type wsd --lr_decay_steps 1000",
+        "--resume auto --ranks 4 --micro_batch_size 1",
+        "--resume auto --ranks 4",
+        "--resume auto --global_batch_size 7 --gradient_accumulation_steps 3",
+        "--resume auto --seed 77 --optimizer sgd --freeze * --overwrite_output_dir",
+        "--model showing/checkpoint-2 --seq_len 32 --train_data text.txt --warmup_steps 5000",
+        "--model showing/checkpoint-2 --seq_len 32 --train_data text.txt --global_batch_size 7 "
+        "--load_best_model_at_end true --eval_steps 0",
+    };
+    double loss = NAN;
+    CHECK_RAN(run("--output_dir showing --max_steps 2 --ranks 2 --micro_batch_size 3"));
+    shell("cp -r showing showing_before");
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        CHECK_RAN(run_plain("--evaluate --output_dir showing %s", ways[i]));
+        const double found = number_behind(out(), "validation loss ");
+        if (i == 0) loss = found;
+        CHECK(fabs(found - loss) < 2e-4, "%s: a loss of %g, not %g", ways[i], found, loss);
+    }
+    CHECK(shell("diff -r showing showing_before") == 0, "something was written");
+}
+
+// ---- where it is looked for ----------------------------------------------------------------------------------------
+
+TEST(a_path_of_the_run_that_is_not_there_is_named_with_the_folder_that_it_was_looked_for_from)
+{
+    static const struct {
+        const char *flags, *says[3];
+    } cases[] = {
+        {"--resume ../moved/checkpoint-2",
+         {"cannot open near.txt", "--train_data near.txt, which is looked for in /",
+          "/working: go to the folder where it was begun, or say --train_data"}},
+        {"--resume auto --output_dir ../moved --ranks 2", {"begun with --train_data near.txt", "/working: ", NULL}},
+        {"--resume auto --output_dir ../rebegun --train_data ../near.txt",
+         {"begun with --model moved/checkpoint-2, which is looked for in /", "/working: ", "say --model anew"}},
+    };
+    shell("cp text.txt near.txt; mkdir working");
+    CHECK_RAN(run("--output_dir moved --max_steps 2 --train_data near.txt"));
+    CHECK_RAN(run("--output_dir rebegun --max_steps 1 --train_data near.txt --model moved/checkpoint-2"));
+    shell("rm -r rebegun/checkpoint-1");
+    CHECK(chdir("working") == 0, "no folder");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        run_plain("--max_steps 3 %s", cases[i].flags);
+        CHECK(child.status == 1, "%s: status %d", cases[i].flags, child.status);
+        for (int k = 0; k < 3 && cases[i].says[k]; k++)
+            CHECK(strstr(err(), cases[i].says[k]), "%s: no \"%s\" in %s", cases[i].flags, cases[i].says[k], err());
+    }
+    run_plain("--resume ../moved/checkpoint-2 --max_steps 3 --train_data nowhere.txt"); // said now
+    CHECK(child.status == 1 && strstr(err(), "cannot open nowhere.txt") && !strstr(err(), "begun with"), "%s", err());
+    CHECK_RAN(run_plain("--resume ../moved/checkpoint-2 --max_steps 3 --train_data ../near.txt"));
+    CHECK(chdir(folder) == 0, "no way back");
+    CHECK_RAN(run_plain("--resume moved/checkpoint-3 --max_steps 4 --train_data near.txt"));
+}
+
+// As another version might write them.
+TEST(options_that_a_run_has_and_this_program_does_not_are_warned_of_by_name)
+{
+    CHECK_RAN(run("--output_dir newer --max_steps 1"));
+    shell("rm -r newer/checkpoint-1; sed -i 's/^{/{\"_comment\": \"mine\", \"warp_factor\": 9, \"phase_of_the_moon\": "
+          "[1, 2],/' newer/training_args.json");
+    CHECK_RAN(run_plain("--resume auto --output_dir newer"));
+    CHECK(strstr(err(),
+                 "newer/training_args.json says warp_factor, phase_of_the_moon, which this program does not know") &&
+              !strstr(err(), "_comment"),
+          "%s", err());
+    CHECK_RAN(run_plain("--resume auto --output_dir newer --max_steps 2"));
+    CHECK(!strstr(err(), "does not know"), "%s", err());
+    if (use_program("train_llama_tp")) {
+        CHECK_RAN(run_plain("--resume auto --output_dir newer --max_steps 3"));
+        CHECK(!strstr(err(), "does not know"), "options of another program: %s", err());
+        use_program("train_llama");
+    }
+}
+
+// ---- stdout --------------------------------------------------------------------------------------------------------
+
+static int status_of(const char *format, const char *way) // of a line of the shell, in which %s is the program
+{
+    char line[4096];
+    snprintf(line, sizeof line, format, program);
+    const int status = shell("%s %s 2>shell_err.txt", line, way);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+// Trained and saved all the same.
+TEST(what_stdout_does_not_take_is_an_error_at_the_end)
+{
+    static const char *const lines[] = {"%s --version",
+                                        "%s --help",
+                                        "%s --config tiny.json --dry_run",
+                                        "%s --config tiny.json --max_steps 2 --output_dir unheard",
+                                        "%s --config tiny.json --max_steps 2 --output_dir unheard_of_two --ranks 2",
+                                        "%s --evaluate --resume auto --output_dir unheard"};
+    if (access("/dev/full", W_OK)) SKIP("there is no /dev/full");
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        const int status = status_of(lines[i], ">/dev/full");
+        char *said = read_text("shell_err.txt");
+        CHECK(status == 1 &&
+                  strstr(said, "error: not all of what was said could be written to the standard output: No space"),
+              "%s: status %d: %s", lines[i], status, said);
+        free(said);
+    }
+    check_whole("unheard/checkpoint-2");
+    check_whole("unheard_of_two/checkpoint-2");
+    CHECK(status_of("%s --config tiny.json --max_steps -1", ">/dev/full") == 1, "another error");
+    use_program("tokenize");
+    CHECK(status_of("%s --version", ">/dev/full") == 1 && status_of("%s --help", ">/dev/full") == 1 &&
+              status_of("%s --train text.txt --vocab_size 60 --output_dir tokens", ">/dev/full") == 1 &&
+              status_of("%s --version", "") == 0,
+          "tokenize does not mind");
+    use_program("train_llama");
 }
 
 int main(int argc, char **argv)

@@ -75,7 +75,7 @@ GxStatus gx_best_check(const GxTrainer *t, GxError *err)
     const char *asks = o->early_stopping_patience > 0 ? "early_stopping_patience"
                        : o->load_best_model_at_end    ? "load_best_model_at_end"
                                                       : "metric_for_best_model";
-    if (!gx_best_is_sought(o) || o->evaluate || o->sample_only) return GX_OK;
+    if (!gx_best_is_sought(o) || gx_options_only_show(o)) return GX_OK;
     if (o->eval_steps == 0)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--%s compares validations on the way, and --eval_steps 0 has none; set --eval_steps, to at "

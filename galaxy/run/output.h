@@ -289,6 +289,7 @@ static GxStatus gx__output_refuse_nested(const char *output_dir, GxError *err)
     snprintf(path, sizeof path, "%s", output_dir);
     char *real = NULL;
     while (!(real = realpath(path, NULL)) && strchr(path, '/')) *strrchr(path, '/') = 0; // as much of it as there is
+    if (!real && output_dir[0] != '/') real = realpath(".", NULL);
     snprintf(path, sizeof path, "%s", real ? real : "");
     free(real);
     for (; path[0]; *strrchr(path, '/') = 0) {

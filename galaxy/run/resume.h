@@ -43,6 +43,7 @@ GxStatus gx_resume_check_choice(const GxResume *r, const GxFamily *family, const
 GxStatus gx_resume_check_model(const GxResume *r, const GxTrainOptions *o, GxError *err);
 // o is what c fills.
 GxStatus gx_resume_take_options(const GxResume *r, GxConfig *c, GxTrainOptions *o, GxError *err);
+void gx_resume_warn_of_unknown(const GxResume *r, const GxConfig *c, const GxLogger *log); // options of the run
 void gx_resume_keep_layout(const GxResume *r, const GxTrainOptions *o, GxConfig *c, const char *methods, int world);
 GxStatus gx_resume_check(const GxResume *r, const GxTrainOptions *o, GxError *err);
 GxStatus gx_resume_check_task(const GxResume *r, const GxTask *task, const void *self, GxError *err); // on rank 0
@@ -267,6 +268,16 @@ GxStatus gx_resume_take_options(const GxResume *r, GxConfig *c, GxTrainOptions *
     GX_TRY(gx_config_take(c, r->args, gx__resume_here, r->args_path, err));
     if (r->folder[0]) snprintf(o->model, sizeof o->model, "%s", gx__resume_model(r)); // the same, as it was said then
     return GX_OK;
+}
+
+void gx_resume_warn_of_unknown(const GxResume *r, const GxConfig *c, const GxLogger *log)
+{
+    char names[400];
+    gx_config_unknown(c, r->args, names, sizeof names);
+    if (names[0])
+        gx_log(log, GX_LOG_WARNING,
+               "%s says %s, which this program does not know (another version wrote it, perhaps): it goes on without",
+               r->args_path, names);
 }
 
 void gx_resume_keep_layout(const GxResume *r, const GxTrainOptions *o, GxConfig *c, const char *methods, int world)

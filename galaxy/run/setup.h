@@ -25,6 +25,7 @@ GX_END
 #define GX_SETUP_IMPLEMENTED
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "../cpu/cpu.h"
 #include "../comm/nccl.h"
 #include "agree.h"
@@ -52,7 +53,7 @@ static GxStatus gx__setup_check_folders(const GxTrainOptions *o, GxError *err)
     if (o->model[0] && o->resume[0] && strcmp(o->resume, "auto"))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--model and --resume both name a folder; a checkpoint that is resumed brings its model along");
-    if (o->overwrite_output_dir && o->resume[0])
+    if (o->overwrite_output_dir && o->resume[0] && !gx_options_only_show(o))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--overwrite_output_dir begins a new run, and --resume goes on with one; leave one of them out");
     if (gx_options_only_show(o) && !o->model[0] && !o->resume[0])
@@ -248,6 +249,7 @@ static GxStatus gx__setup_find_run(GxTrainer *t)
     if (gx_trainer_is_first(t)) gx__setup_check_output(t);
     GX_TRY(gx_resume_check_choice(r, t->family, t->task, &g->error));
     if (gx_trainer_is_first(t)) gx_resume_check_model(r, &t->o, &g->error);
+    if (gx_trainer_is_first(t)) gx_resume_warn_of_unknown(r, &t->config, &g->log);
     GX_TRY(gx_resume_take_options(r, &t->config, &t->o, &g->error));
     if (gx_options_only_show(&t->o) && !r->folder[0] && !t->o.model[0])
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "there is no checkpoint in %s to show", t->o.output_dir);
@@ -290,6 +292,11 @@ static GxStatus gx__setup_resolve_steps(GxTrainer *t)
     GxTrainOptions *o = &t->o;
     GxError *err = &t->g->error;
     const int copies = gx_mesh_size(&t->mesh, GX_AXIS_DP);
+    if (gx_options_only_show(o)) { // one micro-batch at a time, and no steps that a schedule could be of
+        gx_config_forget(&t->config, "global_batch_size"); // of the run
+        o->gradient_accumulation_steps = 1, o->global_batch_size = 0;
+        return gx_options_resolve_batch(o, &t->config, copies, &t->batch_split, err);
+    }
     GX_TRY(gx_options_resolve_batch(o, &t->config, copies, &t->batch_split, err));
     if (gx_config_source(&t->config, "warmup_steps") == GX_FROM_DEFAULT)
         o->warmup_steps = gx_min(o->warmup_steps, o->max_steps / 5);
@@ -340,6 +347,36 @@ static GxStatus gx__setup_open_parts(GxTrainer *t)
     GX_TRY(gx__setup_open_task(t)); // the model's head may follow from its data
     GX_TRY(gx_best_check(t, &t->g->error));
     return gx__setup_open_model(t);
+}
+
+// A path of the run that is gone on with, of which an error tells that it is not there: it was looked for from here.
+static GxStatus gx__setup_explain_path(GxTrainer *t, const GxField *option, const char *path)
+{
+    GxError *err = &t->g->error, told = GX_ZERO;
+    char *here = getcwd(NULL, 0);
+    GX_FAIL(
+        &told, gx_error_code(err),
+        "%s; the run that is gone on with was begun with --%s %s, which is looked for in %s: go to the folder where "
+        "it was begun, or say --%s anew",
+        err->message, option->name, path, here ? here : "this folder", option->name);
+    *err = told;
+    free(here);
+    return gx_status(t->g);
+}
+
+static GxStatus gx__setup_explain_error(GxTrainer *t)
+{
+    const GxConfig *c = &t->config;
+    const GxStatus code = gx_status(t->g);
+    for (int k = 0; k < c->groups && code != GX_ERR_COMM; k++)
+        for (int i = 0; i < c->group[k].n; i++) {
+            const GxField *f = &c->group[k].option[i];
+            const char *path = (const char *)gx_field_in(f, c->group[k].target);
+            if (f->type != GX_FIELD_PATH || gx_config_source(c, f->name) != GX_FROM_CHECKPOINT) continue;
+            if (path[0] && path[0] != '/' && access(path, F_OK) != 0 && strstr(t->g->error.message, path))
+                return gx__setup_explain_path(t, f, path);
+        }
+    return code;
 }
 
 static void gx__setup_optimizer_init(GxTrainer *t)
@@ -529,7 +566,7 @@ GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, con
     if (t->done) return GX_OK;
     t->is_seen = 1; // nothing has happened yet
     GX_TRY(gx__setup_open_device(t));
-    GX_TRY(gx__setup_open_parts(t));
+    if (gx__setup_open_parts(t) != GX_OK) return gx__setup_explain_error(t);
     t->batch = (GxBatch *)calloc((size_t)t->o.gradient_accumulation_steps, sizeof *t->batch);
     if (!t->batch)
         return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for %ld micro-batches",
