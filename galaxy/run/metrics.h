@@ -35,7 +35,7 @@ typedef struct {
 // {"left_at_step": step}; *set_apart: how many.
 GxStatus gx_log_open(GxRunLog *l, const char *path, int64_t step, int evaluates_again, const char *apart,
                      int64_t *set_apart, GxError *err);
-GxStatus gx_log_sync(GxRunLog *l, GxError *err);  // what is in the file, to the disk
+GxStatus gx_log_sync(GxRunLog *l, GxError *err);  // lines that wait into the file, and what is in it to the disk
 GxStatus gx_log_close(GxRunLog *l, GxError *err); // a last try; nothing is open afterwards
 
 GxStatus gx_progress_log(GxRunLog *l, const GxProgress *p, GxError *err);
@@ -154,7 +154,9 @@ static GxStatus gx__metrics_log_line(GxRunLog *l, const char *line, GxError *err
 
 GxStatus gx_log_sync(GxRunLog *l, GxError *err)
 {
-    if (!l->is_open || fsync(l->fd) == 0) return GX_OK;
+    if (!l->is_open) return GX_OK;
+    if (l->waiting_bytes) GX_TRY(gx__metrics_log_write(l, err));
+    if (fsync(l->fd) == 0) return GX_OK;
     return GX_FAIL(err, GX_ERR_IO, "cannot sync %s: %s", l->path, strerror(errno));
 }
 
