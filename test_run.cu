@@ -948,7 +948,7 @@ TEST(a_log_is_gone_on_with_behind_a_step_and_no_line_is_lost)
 }
 
 // The limit on a file's size stands for a full disk: a line is there whole, or not at all, and comes later.
-TEST(a_line_that_the_disk_does_not_take_waits_for_the_next_one_or_the_end)
+TEST(a_line_that_the_disk_does_not_take_waits_for_the_next_one_or_a_checkpoint_or_the_end)
 {
     const GxMetric metric = {"bits", "%g", 2.5, 0};
     char folder[40], path[80], apart[80];
@@ -958,7 +958,7 @@ TEST(a_line_that_the_disk_does_not_take_waits_for_the_next_one_or_the_end)
     snprintf(apart, sizeof apart, "%s/apart/log.jsonl", folder);
     getrlimit(RLIMIT_FSIZE, &before);
     signal(SIGXFSZ, SIG_IGN);
-    for (int at_end = 0; at_end < 2; at_end++) {
+    for (int at_end = 0; at_end < 3; at_end++) { // 2: at a checkpoint
         GxRunLog l;
         GxError err = GX_ZERO, full = GX_ZERO;
         int64_t lines;
@@ -972,6 +972,10 @@ TEST(a_line_that_the_disk_does_not_take_waits_for_the_next_one_or_the_end)
         setrlimit(RLIMIT_FSIZE, &before);
         CHECK(status == GX_ERR_IO && strstr(full.message, path), "status %d: %s", status, full.message);
         if (!at_end) CHECK(gx_evaluation_log(&l, 2, 2, &metric, 1, 8, "tokens", &err) == GX_OK, "%s", err.message);
+        if (at_end == 2) {
+            CHECK(gx_log_sync(&l, &err) == GX_OK, "%s", err.message);
+            log_holds(path, "{\"bits\": 2.5}\n{\"step\": 1, \"eval_bits\": 2.5, \"eval_tokens\": 8}\n");
+        }
         CHECK(gx_log_close(&l, &err) == GX_OK, "%s", err.message);
 #define LINE_OF(n) "{\"step\": " n ", \"eval_bits\": 2.5, \"eval_tokens\": 8}\n"
         log_holds(path, at_end ? "{\"bits\": 2.5}\n" LINE_OF("1") : "{\"bits\": 2.5}\n" LINE_OF("1") LINE_OF("2"));

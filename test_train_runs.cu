@@ -805,6 +805,12 @@ TEST(what_stdout_does_not_take_is_an_error_at_the_end)
     }
     check_whole("unheard/checkpoint-2");
     check_whole("unheard_of_two/checkpoint-2");
+    // closed on purpose: nobody wants to hear it, and no file gets their place
+    CHECK(status_of("%s --config tiny.json --max_steps 2 --output_dir closed", "<&- >&-") == 0, "closed streams");
+    CHECK(shell("%s --config tiny.json --max_steps 2 --output_dir closed_all <&- >&- 2>&-", program) == 0,
+          "all closed");
+    check_log_steps("closed", 2);
+    check_log_steps("closed_all", 2);
     CHECK(status_of("%s --config tiny.json --max_steps -1", ">/dev/full") == 1, "another error");
     use_program("tokenize");
     CHECK(status_of("%s --version", ">/dev/full") == 1 && status_of("%s --help", ">/dev/full") == 1 &&

@@ -56,6 +56,7 @@ GX_END
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_LAUNCH_IMPLEMENTED)
 #define GX_LAUNCH_IMPLEMENTED
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -387,8 +388,17 @@ static int gx__launch_ranks(GxRankMain *rank_main, int argc, char **argv)
     return status;
 }
 
+// Where stdin, stdout or stderr are closed, the next file or connection would get their number, and what is said.
+static void gx__launch_open_standard_streams(void)
+{
+    int fd = 0;
+    while (fd >= 0 && fd <= 2) fd = open("/dev/null", O_RDWR);
+    if (fd > 2) close(fd);
+}
+
 int gx_launch(GxRankMain *rank_main, int argc, char **argv)
 {
+    gx__launch_open_standard_streams();
     gx__launch_wait_passively(argc, argv);
     const int status = gx__launch_ranks(rank_main, argc, argv);
     if (fflush(stdout) != 0 || ferror(stdout)) GX_FAIL(&gx__launch_unheard, GX_ERR_IO, GX__LAUNCH_UNHEARD);

@@ -20,7 +20,7 @@ typedef struct {
 } GxProgress;
 
 // log.jsonl, to which whole lines are appended. What the disk does not take is kept in memory and goes with the next
-// line: then a function returns GX_ERR_IO, and may be called again.
+// line, or gx_log_sync: then a function returns GX_ERR_IO, and may be called again.
 typedef struct {
     int is_open, fd;
     char path[GX_PATH];
