@@ -127,6 +127,40 @@ TEST(the_same_run_twice_gives_the_same_bits)
     }
 }
 
+// The table's rows: their number, and their shares' sum, in percent; `rows` is changed.
+static int profile_rows(char *rows, double *percent)
+{
+    int n = 0;
+    *percent = 0;
+    for (char *line = strtok(rows, "\n"); line; line = strtok(NULL, "\n")) {
+        const char *end = strrchr(line, '%');
+        if (strncmp(line, "  ", 2) || !end) continue;
+        while (end > line && end[-1] != ' ') end--;
+        *percent += atof(end), n++;
+    }
+    return n;
+}
+
+TEST(a_profile_names_operations_and_collectives_and_changes_no_bit)
+{
+    CHECK_RAN(run("--output_dir unprofiled --max_steps 5 --mode tp --ranks 2"));
+    CHECK_RAN(run("--output_dir profiled --max_steps 5 --mode tp --ranks 2 --profile_steps 2"));
+    check_same_checkpoint("unprofiled/checkpoint-5", "profiled/checkpoint-5");
+    char *text = strdup(out()), *begin = strstr(text, "of 2 steps: "), *end = strstr(text, "\nstep     5/5");
+    double percent;
+    if (CHECK(begin && end && begin < end, "no profile before the fifth step: %s", text)) {
+        *end = 0;
+        CHECK(strstr(begin, "linear_forward ") && strstr(begin, "wait ") && strstr(begin, "all_reduce "), "%s", begin);
+        const int n = profile_rows(begin, &percent);
+        CHECK(n > 5 && fabs(percent - 100) < 1, "%d rows, together %g%%", n, percent);
+    }
+    free(text);
+    CHECK_RAN(run("--output_dir short_profile --max_steps 3 --profile_steps 5"));
+    CHECK(strstr(out(), "of 1 step: "), "the third of three steps was not told: %s", out());
+    CHECK_RAN(run("--output_dir no_profile --max_steps 2 --profile_steps 5"));
+    CHECK(strstr(out(), "no profile: it begins with the third step, and this run had 2"), "%s", out());
+}
+
 TEST(two_threads_give_the_same_bits_again)
 {
     for (int i = 0; i < 2; i++) {
@@ -614,6 +648,8 @@ TEST(models_and_batches_that_do_not_fit_are_refused_with_their_numbers)
         {"--ranks 2 --dp_batch_size_list 3,1,1", {"dp_batch_size_list", "3", "2"}},
         {"--ranks 2 --dp_batch_size_list 3,0", {"dp_batch_size_list is \"3,0\"", "integers", NULL}},
         {"--dp_batch_size_list 3,1", {"dp_batch_size_list", "2", "1"}},
+        {"--model_type mistral --sliding_window 4", {"than the model's sliding_window (4)", "--seq_len may be", NULL}},
+        {"--rope_factor 4", {"rope_factor is 4", "belong to a rope_type of llama3", NULL}},
         {"--rope_theta 0", {"rope_theta", "at least 1e-06", NULL}},
     };
     CHECK_REFUSALS(cases);
@@ -704,8 +740,8 @@ TEST(models_of_other_kinds_are_refused_by_key)
     static const struct {
         const char *sed, *words[2];
     } cases[] = {
-        {"s/\"model_type\": \"llama\"/\"model_type\": \"mistral\"/", {"mistral", "llama"}},
-        {"s/\"rope_type\": \"default\"/\"rope_type\": \"llama3\"/", {"llama3", "default"}},
+        {"s/\"model_type\": \"llama\"/\"model_type\": \"mixtral\"/", {"\"mixtral\"", "one of \"llama\""}},
+        {"s/\"rope_type\": \"default\"/\"rope_type\": \"yarn\"/", {"yarn", "\"default\" and \"llama3\""}},
         {"s/\"hidden_act\": \"silu\"/\"hidden_act\": \"gelu\"/", {"gelu", "silu"}},
         {"s/\"attention_bias\": false/\"attention_bias\": true/", {"attention_bias is true", "only false is built"}},
         {"s/\"hidden_size\": 32/\"hidden_size\": \"32\"/", {"hidden_size", "config.json"}},

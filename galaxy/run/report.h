@@ -41,7 +41,8 @@ typedef struct GxTrainer GxTrainer;         // trainer.h
 typedef struct GxHeadsLoaded GxHeadsLoaded; // checkpoint.h
 
 void gx_report_help(const GxTrainer *t, const char *program);
-void gx_report_version(const GxTrainer *t);                       // and what the program was built with
+void gx_report_version(const GxTrainer *t); // and what the program was built with
+void gx_report_profile(const GxTrainer *t);
 void gx_report_start(const GxTrainer *t);                         // device, model, data, options, steps, plan
 void gx_report_resumed(const GxTrainer *t, const char *changes);  // of the options; "": none
 void gx_report_heads(const GxTrainer *t, const GxHeadsLoaded *h); // of --model
@@ -252,6 +253,17 @@ static void gx__report_work(FILE *out, const GxTrainer *t)
             gx__report_s(o->max_steps), (long)o->global_batch_size, gx__report_s(o->global_batch_size),
             (long)o->seq_len, gx__report_s(o->seq_len), (long)o->gradient_accumulation_steps,
             o->gradient_accumulation_steps > 1 ? "es" : "", o->optimizer, o->learning_rate, o->lr_scheduler_type);
+}
+
+void gx_report_profile(const GxTrainer *t)
+{
+    GxReport r;
+    gx_report_begin(&r, t->g);
+    if (!r.out) return;
+    if (t->profile.steps) gx_profile_print(&t->profile, r.out);
+    else
+        fprintf(r.out, "no profile: it begins with the third step, and this run had %ld\n", (long)(t->step - t->begun));
+    gx_report_end_as_is(&r, t->g);
 }
 
 void gx_report_start(const GxTrainer *t)

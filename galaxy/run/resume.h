@@ -228,8 +228,9 @@ void gx_resume_close(GxResume *r)
 
 // What this command says, and not the run.
 static const char *const gx__resume_here[] = {
-    "ranks",       "world",      "rank",   "init",    "threads",  "timeout",     "device",
-    "device_comm", "output_dir", "resume", "dry_run", "evaluate", "sample_only", "overwrite_output_dir",
+    "ranks",   "world",         "rank",        "init",        "threads",
+    "timeout", "device",        "device_comm", "output_dir",  "resume",
+    "dry_run", "profile_steps", "evaluate",    "sample_only", "overwrite_output_dir",
     NULL};
 
 GxStatus gx_resume_check_choice(const GxResume *r, const GxFamily *family, const GxTask *task, GxError *err)
