@@ -38,8 +38,7 @@ GxStatus gx_file_write_at(int fd, const char *path, const void *data, int64_t by
 GxStatus gx_file_read(const char *path, int64_t cap, char **text, int64_t *bytes, GxError *err);
 GxStatus gx_file_sync(const char *path, GxError *err); // a file or a folder, to the disk
 
-// "out/checkpoint-2//": as many of its first bytes as are not slashes at its end, where it may be cut; "/" keeps its
-// own.
+// A new file: create, gx_file_write_at(file.fd, file.path, …), then commit or abandon. After a failed commit nothing is
 // left of it.
 typedef struct {
     int is_open, fd, folder;                     // folder: that the file lies in, open
