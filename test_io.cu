@@ -216,6 +216,16 @@ TEST(removing_a_folder_follows_no_link_and_takes_all_or_nothing)
           err.message);
 }
 
+TEST(slashes_at_the_end_of_a_path_are_no_part_of_it)
+{
+    static const struct {
+        const char *path;
+        int length;
+    } list[] = {{"", 0}, {"/", 1}, {"//", 1}, {"out", 3}, {"out/", 3}, {"a/b/c///", 5}, {"/out//in/", 8}, {"./", 1}};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        CHECK(gx_path_length(list[i].path) == list[i].length, "%s: %d", list[i].path, gx_path_length(list[i].path));
+}
+
 TEST(paths_that_are_too_long_are_refused)
 {
     GxError err = GX_ZERO;

@@ -751,9 +751,12 @@ TEST(what_does_not_fit_is_refused_with_what_to_do)
     refused("empty.txt", 8, &options, "there is no sentence in it");
     refused("drops.txt", 8, &options, "there is no sentence in it");
     refused("one.txt", 8, &options, "has 1 document: nothing is left to train on");
-    refused("good.txt", 3, &options, "seq_len is 3; [CLS] and [SEP] with two tokens of text between them need 4");
-    refused("good.txt", 4, &pairs, "need 5");
-    refused("two.txt", 8, &pairs, "1 documents are left for training, 1 for validation; with --nsp each needs two");
+    refused("good.txt", 3, &options,
+            "--seq_len is 3; [CLS] and [SEP] with two tokens of text between them need at least 4; take");
+    refused("good.txt", 4, &pairs, "each with [SEP] behind it, need at least 5");
+    refused("one.txt", 8, &pairs, "one.txt is one document; --nsp needs several");
+    refused("two.txt", 8, &pairs,
+            "two.txt has 2 documents, of which --validation_fraction 0.05 holds out 1; with --nsp both");
     options.mlm_probability = 0;
     refused("good.txt", 8, &options, "mlm_probability is 0");
     options.mlm_probability = 0.15;

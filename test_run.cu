@@ -316,7 +316,7 @@ TEST(batches_that_do_not_multiply_are_refused_with_their_numbers)
          {"--global_batch_size 33554432", "micro_batch_size is 33554432", "from 0 to 16777216"}},
         {{"p", "--gradient_accumulation_steps", "1", "--global_batch_size", "1000000000000", "--seq_len", "16777216"},
          1,
-         {"1000000000000 samples x seq_len 16777216", "1.6777216e+19 tokens", "at most 1073741824"}},
+         {"1000000000000 samples x seq_len 16777216", "16777216000000000000 tokens", "at most 1073741824"}},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         const char *args[9];
@@ -637,7 +637,7 @@ TEST(a_picture_is_drawn_of_any_losses)
     for (size_t i = 0; i < sizeof logs / sizeof *logs; i++) {
         GxError err = GX_ZERO;
         CHECK(gx_file_write(log, logs[i], (int64_t)strlen(logs[i]), &err) == GX_OK, "%s", err.message);
-        CHECK(gx_plot_loss(log, svg, "a title", &err) == GX_OK, "%d: %s", (int)i, err.message);
+        CHECK(gx_plot_loss(log, svg, "a title", NULL, &err) == GX_OK, "%d: %s", (int)i, err.message);
         if (!CHECK(gx_file_read(svg, 1 << 20, &picture, &bytes, &err) == GX_OK, "%d: %s", (int)i, err.message))
             continue;
         CHECK(strstr(picture, "</svg>") && !strstr(picture, "nan") && !strstr(picture, "inf"), "%d: %s", (int)i,
@@ -665,10 +665,12 @@ TEST(a_trainer_state_with_impossible_numbers_is_refused)
     } states[] = {
         {STATE(NUMBERS("3", "3", "12", "0"), "\"sgd\""), NULL},
         {STATE(NUMBERS("3", "2", "12", "0"), "\"sgd\""), NULL}, // a step was skipped
-        {STATE(NUMBERS("3", "3", "-1", "0"), "\"sgd\""), ": samples_seen is -1; expected an integer from 0"},
+        {STATE(NUMBERS("3", "3", "-1", "0"), "\"sgd\""),
+         ": samples_seen is -1; expected an integer from 0 to 1000000000000000000"},
         {STATE(NUMBERS("3", "3", "9223372036854775807", "0"), "\"sgd\""), ": samples_seen is 9223372036854775807; exp"},
-        {STATE(NUMBERS("3", "3", "2", "0"), "\"sgd\""), ": samples_seen is 2; 3 steps see at least one each"},
-        {STATE(NUMBERS("0", "0", "12", "0"), "\"sgd\""), ": samples_seen is 12; 0 steps see none"},
+        {STATE(NUMBERS("3", "3", "2", "0"), "\"sgd\""),
+         ": samples_seen is 2, and global_step 3; expected at least one"},
+        {STATE(NUMBERS("0", "0", "12", "0"), "\"sgd\""), ": samples_seen is 12, and global_step 0; expected none"},
         {STATE(NUMBERS("3", "4", "12", "0"), "\"sgd\""),
          ": applied_steps is 4; expected at most global_step, which is 3"},
         {STATE(NUMBERS("3", "-1", "12", "0"), "\"sgd\""), ": applied_steps is -1; expected"},
@@ -1017,7 +1019,7 @@ TEST(a_log_is_gone_on_with_behind_a_step_and_no_line_is_lost)
 }
 
 // The limit on a file's size stands for a full disk: a line is there whole, or not at all, and comes later.
-TEST(a_line_that_the_disk_does_not_take_waits_for_the_next_one_or_the_end)
+TEST(a_line_that_the_disk_does_not_take_waits_for_the_next_one_or_a_checkpoint_or_the_end)
 {
     const GxMetric metric = {"bits", "%g", 2.5, 0};
     char folder[40], path[80], apart[80];
@@ -1027,7 +1029,7 @@ TEST(a_line_that_the_disk_does_not_take_waits_for_the_next_one_or_the_end)
     snprintf(apart, sizeof apart, "%s/apart/log.jsonl", folder);
     getrlimit(RLIMIT_FSIZE, &before);
     signal(SIGXFSZ, SIG_IGN);
-    for (int at_end = 0; at_end < 2; at_end++) {
+    for (int at_end = 0; at_end < 3; at_end++) { // 2: at a checkpoint
         GxRunLog l;
         GxError err = GX_ZERO, full = GX_ZERO;
         int64_t lines;
@@ -1041,6 +1043,10 @@ TEST(a_line_that_the_disk_does_not_take_waits_for_the_next_one_or_the_end)
         setrlimit(RLIMIT_FSIZE, &before);
         CHECK(status == GX_ERR_IO && strstr(full.message, path), "status %d: %s", status, full.message);
         if (!at_end) CHECK(gx_evaluation_log(&l, 2, 2, &metric, 1, 8, "tokens", &err) == GX_OK, "%s", err.message);
+        if (at_end == 2) {
+            CHECK(gx_log_sync(&l, &err) == GX_OK, "%s", err.message);
+            log_holds(path, "{\"bits\": 2.5}\n{\"step\": 1, \"eval_bits\": 2.5, \"eval_tokens\": 8}\n");
+        }
         CHECK(gx_log_close(&l, &err) == GX_OK, "%s", err.message);
 #define LINE_OF(n) "{\"step\": " n ", \"eval_bits\": 2.5, \"eval_tokens\": 8}\n"
         log_holds(path, at_end ? "{\"bits\": 2.5}\n" LINE_OF("1") : "{\"bits\": 2.5}\n" LINE_OF("1") LINE_OF("2"));
@@ -1256,6 +1262,62 @@ TEST(a_validation_of_many_metrics_is_said_in_lines_of_80_columns)
     CHECK(strstr(said.text, "step   100 | validation loss 1.5000 | accuracy 0.7500 |") == said.text &&
               strstr(said.text, " over 1000 tokens\n"),
           "%s", said.text);
+}
+
+TEST(a_metric_that_is_huge_or_no_number_is_said_in_few_letters)
+{
+    static const struct {
+        const char *format;
+        double value;
+        const char *text;
+    } list[] = {{"loss %.4f", 1.5, "loss 1.5000"},
+                {"loss %.4f", 9999999.12345, "loss 9999999.1234"}, // exactly ...123449999
+                {"loss %.4f", 1e7, "loss 1e+07"},
+                {"loss %.4f", -1.23456e30, "loss -1.235e+30"},
+                {"perplexity %.2f of %% tokens", 1.234e300, "perplexity 1.234e+300 of % tokens"},
+                {"%% %.1f%%", 3e9, "% 3e+09%"},
+                {"%.3f bits per byte", -NAN, "nan bits per byte"},
+                {"%.3f bits per byte", NAN, "nan bits per byte"},
+                {"loss %.4f", INFINITY, "loss inf"},
+                {"loss %.4f", -INFINITY, "loss -inf"}};
+    static Heard said;
+    const GxReporter reporter = {hear, &said, NULL};
+    GxContext g = GX_ZERO;
+    static GxTrainer t;
+    GxProgress p = GX_ZERO;
+    char text[GX_METRIC_TEXT];
+    g.reporter = &reporter;
+    t.g = &g, t.task = &gx_causal_lm, t.step = 100;
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        const GxMetric metric = {"a", list[i].format, list[i].value, -1};
+        CHECK(!strcmp(gx_metric_text(list[i].format, list[i].value, text), list[i].text), "%s", text);
+        said.text[0] = 0;
+        gx_report_baseline(&t, &metric);
+        gx_report_evaluation(&t, &metric, 1, 1);
+        t.validated[0] = metric, t.validated_metrics = 1;
+        gx_report_summary(&t, "loss.svg");
+        const char *first = strstr(said.text, list[i].text), *second = first ? strstr(first + 1, list[i].text) : NULL;
+        CHECK(second && strstr(second + 1, list[i].text), "\"%s\" is not said three times: %s", list[i].text,
+              said.text);
+    }
+    said.text[0] = 0;
+    p.loss = p.grad_norm = -NAN;
+    gx_report_progress(&t, &p);
+    CHECK(strstr(said.text, "loss    nan  norm   nan"), "%s", said.text);
+}
+
+TEST(one_of_anything_is_no_plural)
+{
+    static Heard said, errors;
+    const GxReporter reporter = {hear, &said, NULL};
+    char folder[40];
+    int status;
+    if (!make_folder(folder)) return;
+    said.text[0] = 0;
+    train_in_process(folder, "--max_steps 1 --micro_batch_size 1 --learning_rate 0.01", &reporter, &errors, &status);
+    CHECK(status == 0 && strstr(said.text, "\n1 step of 1 sample x ") && strstr(said.text, "done: 1 step in "), "%s%s",
+          said.text, errors.text);
+    remove_folder(folder);
 }
 
 TEST(a_run_without_a_reporter_is_silent_and_an_error_goes_to_the_logger_and_the_status)
@@ -1476,7 +1538,7 @@ static char *draw(const char *folder, const char *log) // the SVG; free() it
     snprintf(path, sizeof path, "%s/log.jsonl", folder);
     snprintf(svg_path, sizeof svg_path, "%s/loss.svg", folder);
     CHECK(gx_file_write(path, log, (int64_t)strlen(log), &err) == GX_OK &&
-              gx_plot_loss(path, svg_path, "llama, some steps", &err) == GX_OK &&
+              gx_plot_loss(path, svg_path, "llama, some steps", "nats per token", &err) == GX_OK &&
               gx_file_read(svg_path, 1 << 24, &svg, &bytes, &err) == GX_OK,
           "%s", err.message);
     return svg ? svg : (char *)calloc(1, 1);
@@ -1554,6 +1616,25 @@ TEST(the_validation_of_the_best_weights_is_no_dot_at_the_last_step)
     remove_folder(folder);
 }
 
+TEST(the_axis_of_a_picture_says_what_the_loss_is_measured_in_where_the_task_does)
+{
+    char folder[40], log[60], svg_path[60], *text = NULL;
+    int64_t bytes;
+    GxError err = GX_ZERO;
+    if (!make_folder(folder)) return;
+    char *svg = draw(folder, CURVE);
+    CHECK(strstr(svg, ">loss (nats per token)</text>"), "%s", svg);
+    free(svg);
+    snprintf(log, sizeof log, "%s/log.jsonl", folder);
+    snprintf(svg_path, sizeof svg_path, "%s/loss.svg", folder);
+    CHECK(gx_plot_loss(log, svg_path, "any task", NULL, &err) == GX_OK &&
+              gx_file_read(svg_path, 1 << 20, &text, &bytes, &err) == GX_OK && strstr(text, ">loss</text>"),
+          "%s%s", err.message, text ? text : "");
+    CHECK(!strcmp(gx_causal_lm.loss_unit, "nats per token"), "of a language model: %s", gx_causal_lm.loss_unit);
+    free(text);
+    remove_folder(folder);
+}
+
 // Names of families and tasks are text, whatever is in them.
 TEST(the_title_of_a_picture_is_text_and_no_markup)
 {
@@ -1564,7 +1645,7 @@ TEST(the_title_of_a_picture_is_text_and_no_markup)
     snprintf(log, sizeof log, "%s/log.jsonl", folder);
     snprintf(svg_path, sizeof svg_path, "%s/loss.svg", folder);
     CHECK(gx_file_write(log, "", 0, &err) == GX_OK &&
-              gx_plot_loss(log, svg_path, "a<b> & c, \"5\" steps", &err) == GX_OK &&
+              gx_plot_loss(log, svg_path, "a<b> & c, \"5\" steps", NULL, &err) == GX_OK &&
               gx_file_read(svg_path, 1 << 20, &svg, &bytes, &err) == GX_OK,
           "%s", err.message);
     CHECK(svg && strstr(svg, ">a&lt;b&gt; &amp; c, \"5\" steps</text>"), "%s", svg ? svg : "");

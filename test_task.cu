@@ -132,6 +132,7 @@ static const GxTask copy = {
     NULL, // confusion
     NULL, // predicts
     NULL, // predict
+    NULL, // loss_unit
 };
 
 // ---- a program that trains it --------------------------------------------------------------------------------------

@@ -1441,6 +1441,9 @@ TEST(version_says_what_the_program_was_built_with_once)
         const char *first = strstr(out(), "galaxy " GX_VERSION " for device cpu, matrix products by ");
         CHECK(first == out() && !strstr(first + 1, "galaxy "), "%s: %s", line, out());
         CHECK(strstr(out(), has_mpi ? "\nMPI yes, JSON yes, OpenMP " : "\nMPI no, JSON yes, OpenMP "), "%s", out());
+        // a version, where it was built with it
+        CHECK(strstr(out(), program_contains("built without utf8proc") ? ", utf8proc no\n" : ", utf8proc 2."), "%s",
+              out());
         CHECK(!*err(), "%s: it also said %s", line, err());
     }
 }

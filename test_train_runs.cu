@@ -107,6 +107,41 @@ TEST(what_would_make_it_another_run_is_refused_with_the_way_to_begin_a_new_one)
                         "--optimizer sgd --train_data shouted.txt"));
 }
 
+// A checkpoint has a model: what --model says beside it would count for nothing, and be written down all the same.
+TEST(a_run_that_goes_on_takes_no_other_model_and_writes_down_the_one_that_it_began_from)
+{
+    static const Refusal cases[] = {
+        {"--output_dir begun_from",
+         {"--model is other_base/checkpoint-1", "began from base/checkpoint-1", "leave out"}},
+        {"--output_dir begun_from --dry_run", {"began from base/checkpoint-1", "another --output_dir", NULL}},
+        {"--output_dir begun_from --evaluate", {"began from base/checkpoint-1", NULL, NULL}},
+        {"--output_dir begun_from --ranks 2", {"began from base/checkpoint-1", NULL, NULL}},
+        {"--output_dir base", {"began without a --model", "(base/checkpoint-1)", NULL}},
+    };
+    static const char *const same[] = {"", "--model base/checkpoint-1", "--model ./base/../base/checkpoint-1/"};
+    CHECK_RAN(run("--output_dir base --max_steps 1"));
+    CHECK_RAN(run("--output_dir other_base --max_steps 1 --seed 5"));
+    CHECK_RAN(run("--output_dir begun_from --max_steps 1 --model base/checkpoint-1"));
+    shell("cp -r begun_from begun_before");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        run_plain("--resume auto --max_steps 3 --model other_base/checkpoint-1 %s", cases[i].flags);
+        check_refused(&cases[i]);
+    }
+    CHECK(shell("diff -r begun_from begun_before") == 0, "a refused run has changed something");
+    for (int i = 0; i < 3; i++) {
+        char path[80];
+        CHECK_RAN(run_plain("--resume auto --output_dir begun_from --max_steps %d %s", i + 2, same[i]));
+        CHECK(!strstr(out(), "other than before: model"), "%s", out());
+        snprintf(path, sizeof path, "begun_from/checkpoint-%d/training_args.json", i + 2);
+        CHECK(has_words(path, "\"model\": \"base/checkpoint-1\"") &&
+                  has_words("begun_from/training_args.json", "\"model\": \"base/checkpoint-1\""),
+              "%s: it wrote down another model", same[i]);
+    }
+    shell("rm -r begun_from/checkpoint-*"); // it begins again, from the same
+    CHECK_RAN(run_plain("--resume auto --output_dir begun_from --max_steps 1"));
+    check_same_checkpoint("begun_from/checkpoint-1", "begun_before/checkpoint-1");
+}
+
 // Samples are numbered: on however many ranks, a step sees the same ones.
 TEST(the_global_batch_stays_on_any_number_of_ranks)
 {
@@ -244,6 +279,53 @@ TEST(a_damaged_newest_checkpoint_costs_its_steps_and_nothing_else)
     }
 }
 
+// Without trainer_state.json: not another run's, and not to be gone on with.
+TEST(a_checkpoint_without_its_state_is_damaged_and_says_what_its_weights_are_good_for)
+{
+    static const Refusal cases[] = {
+        {"--resume stateless/checkpoint-4",
+         {"there is no stateless/checkpoint-4/trainer_state.json", "remove stateless/checkpoint-4/manifest.json",
+          "--model stateless/checkpoint-4"}},
+        {"--resume nobodys/checkpoint-2",
+         {"nobodys/checkpoint-4 is where step 4 may have to be saved, and has no trainer_state.json", NULL,
+          "move it away"}},
+    };
+    CHECK_RAN(run("--output_dir stated --max_steps 6 --save_steps 2 --save_total_limit 0"));
+    shell("cp -r stated stateless; rm -r stateless/checkpoint-6; rm stateless/checkpoint-4/trainer_state.json");
+    shell("cp -r stated nobodys; rm -r nobodys/checkpoint-[46]; mkdir nobodys/checkpoint-4; echo '{\"files\": []}' > "
+          "nobodys/checkpoint-4/manifest.json");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        run_plain("%s", cases[i].flags);
+        check_refused(&cases[i]);
+    }
+    shell("cp -r stateless/checkpoint-4 weights; rm weights/manifest.json");
+    CHECK_RAN(run("--output_dir from_weights --max_steps 1 --model weights"));
+    CHECK_RAN(run_plain("--resume auto --output_dir stateless"));
+    CHECK(strstr(err(), "stateless/checkpoint-4 is not whole, passing it over") &&
+              exists("stateless/abandoned/checkpoint-4/model.safetensors"),
+          "%s", err());
+    check_same_checkpoint("stated/checkpoint-6", "stateless/checkpoint-6");
+}
+
+TEST(a_folder_of_a_run_is_no_model_and_its_newest_checkpoint_is_named)
+{
+    static const Refusal cases[] = {
+        {"--model several",
+         {"--model several: that is a folder with checkpoints", "--model several/checkpoint-4", NULL}},
+        {"--model several/ --dry_run", {"--model several/checkpoint-4", NULL, NULL}},
+        {"--model several --evaluate", {"--model several/checkpoint-4", NULL, NULL}},
+        {"--model torn_of_several", {"--model torn_of_several/checkpoint-2", NULL, NULL}},
+        {"--model none_of_several", {"none_of_several: that is the folder of a run without a whole checkpoint", NULL}},
+        {"--model text_of_several", {"cannot open text_of_several/config.json", NULL, NULL}},
+    };
+    CHECK_RAN(run("--output_dir several --max_steps 4 --save_steps 2"));
+    shell("cp -r several torn_of_several; truncate -s 100 torn_of_several/checkpoint-4/model.safetensors");
+    shell("cp -r several none_of_several; rm -r none_of_several/checkpoint-*; mkdir text_of_several");
+    CHECK_REFUSALS(cases);
+    shell("cp several/checkpoint-2/config.json several/checkpoint-2/model.safetensors several");
+    CHECK_RAN(run("--model several --max_steps 1 --output_dir from_several"));
+}
+
 // ---- folders that were used before ---------------------------------------------------------------------------------
 
 TEST(a_new_run_does_not_touch_a_folder_that_was_used_before)
@@ -259,6 +341,7 @@ TEST(a_new_run_does_not_touch_a_folder_that_was_used_before)
         {"--output_dir used/checkpoint-3/deeper/still",
          {"lies in ", "used/checkpoint-3, which has a manifest.json", NULL}},
         {"--output_dir other_way --resume used/checkpoint-3", {"another way of the one that is resumed", NULL, NULL}},
+        {"--output_dir used//", {"used// holds a run already", "(--output_dir used-3)", NULL}},
         {"--output_dir used --overwrite_output_dir --model ./used/checkpoint-3",
          {"lies in used, which --overwrite_output_dir would clear", "another --output_dir", NULL}},
         {"--output_dir notes --resume auto", {"notes holds training_args.json", NULL, NULL}},
@@ -269,6 +352,12 @@ TEST(a_new_run_does_not_touch_a_folder_that_was_used_before)
     CHECK_RAN(run("--output_dir other_way --max_steps 4 --resume used/checkpoint-3"));
     shell("mkdir used-2 notes; echo mine > notes/training_args.json; cp -r used used_before; cp -r notes notes_before");
     CHECK_REFUSALS(cases);
+    CHECK(chdir("used/checkpoint-3") == 0, "no folder"); // of the new one, nothing is there yet
+    for (int i = 0; i < 2; i++) {
+        run_plain("--max_steps 1 --train_data ../../text.txt --output_dir %s", i ? "new" : "new/deeper/");
+        CHECK(child.status == 1 && strstr(err(), "used/checkpoint-3, which has a manifest.json"), "%s", err());
+    }
+    CHECK(chdir(folder) == 0, "no way back");
     CHECK(shell("diff -r used used_before && diff -r notes notes_before") == 0, "something in a folder has changed");
 }
 
@@ -586,6 +675,14 @@ TEST(evaluate_and_sample_only_show_the_model_and_write_nothing)
     shell("cp -r shown shown_before");
     CHECK_RAN(run_plain("--evaluate --resume auto --output_dir shown"));
     CHECK(loss[0] && strstr(out(), loss) && !strstr(out(), "sample:"), "no \"%s\" in %s", loss, out());
+    CHECK(strstr(out(), "\n8 samples x 32 tokens at a time; nothing is trained\n") && !strstr(out(), " steps of ") &&
+              !strstr(out(), "of them trained"),
+          "%s", out());
+    CHECK_RAN(run_plain("--evaluate --dry_run --model shown/checkpoint-3 --seq_len 32 --micro_batch_size 512"));
+    const double forward = number_before(out(), " GFLOP per batch and rank");
+    CHECK_RAN(run_plain("--dry_run --model shown/checkpoint-3 --seq_len 32 --micro_batch_size 512"));
+    const double step = number_before(out(), " GFLOP per step and rank");
+    CHECK(step > 2.9 * forward && step < 3.1 * forward, "%g GFLOP to show, %g to train", forward, step);
     CHECK_RAN(run_plain("--sample_only --resume shown/checkpoint-3 --ranks 2 --mode tp"));
     CHECK(sample[0] && strstr(out(), sample) && !strstr(out(), "validation loss"), "no \"%s\" in %s", sample, out());
     free(sample);
@@ -597,6 +694,129 @@ TEST(evaluate_and_sample_only_show_the_model_and_write_nothing)
     CHECK(child.status == 1 && strstr(err(), "--evaluate needs a model"), "%s", err());
     run_plain("--evaluate --resume auto --output_dir none");
     CHECK(child.status == 1 && strstr(err(), "no checkpoint in none"), "%s", err());
+}
+
+// There are no steps then, and no batch that would have to stay the same.
+TEST(a_model_is_shown_whatever_would_not_fit_a_training)
+{
+    static const char *const ways[] = {
+        "--resume auto --max_steps 1 --warmup_steps 7",
+        "--resume auto --lr_scheduler_type wsd --lr_decay_steps 1000",
+        "--resume auto --ranks 4 --micro_batch_size 1",
+        "--resume auto --ranks 4",
+        "--resume auto --global_batch_size 7 --gradient_accumulation_steps 3",
+        "--resume auto --seed 77 --optimizer sgd --freeze * --overwrite_output_dir",
+        "--model showing/checkpoint-2 --seq_len 32 --train_data text.txt --warmup_steps 5000",
+        "--model showing/checkpoint-2 --seq_len 32 --train_data text.txt --global_batch_size 7 "
+        "--load_best_model_at_end true --eval_steps 0",
+    };
+    double loss = NAN;
+    CHECK_RAN(run("--output_dir showing --max_steps 2 --ranks 2 --micro_batch_size 3"));
+    shell("cp -r showing showing_before");
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        CHECK_RAN(run_plain("--evaluate --output_dir showing %s", ways[i]));
+        const double found = number_behind(out(), "validation loss ");
+        if (i == 0) loss = found;
+        CHECK(fabs(found - loss) < 2e-4, "%s: a loss of %g, not %g", ways[i], found, loss);
+    }
+    CHECK(shell("diff -r showing showing_before") == 0, "something was written");
+}
+
+// ---- where it is looked for ----------------------------------------------------------------------------------------
+
+TEST(a_path_of_the_run_that_is_not_there_is_named_with_the_folder_that_it_was_looked_for_from)
+{
+    static const struct {
+        const char *flags, *says[3];
+    } cases[] = {
+        {"--resume ../moved/checkpoint-2",
+         {"cannot open near.txt", "--train_data near.txt, which is looked for in /",
+          "/working: go to the folder where it was begun, or say --train_data"}},
+        {"--resume auto --output_dir ../moved --ranks 2", {"begun with --train_data near.txt", "/working: ", NULL}},
+        {"--resume auto --output_dir ../rebegun --train_data ../near.txt",
+         {"begun with --model moved/checkpoint-2, which is looked for in /", "/working: ", "say --model anew"}},
+    };
+    shell("cp text.txt near.txt; mkdir working");
+    CHECK_RAN(run("--output_dir moved --max_steps 2 --train_data near.txt"));
+    CHECK_RAN(run("--output_dir rebegun --max_steps 1 --train_data near.txt --model moved/checkpoint-2"));
+    shell("rm -r rebegun/checkpoint-1");
+    CHECK(chdir("working") == 0, "no folder");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        run_plain("--max_steps 3 %s", cases[i].flags);
+        CHECK(child.status == 1, "%s: status %d", cases[i].flags, child.status);
+        for (int k = 0; k < 3 && cases[i].says[k]; k++)
+            CHECK(strstr(err(), cases[i].says[k]), "%s: no \"%s\" in %s", cases[i].flags, cases[i].says[k], err());
+    }
+    run_plain("--resume ../moved/checkpoint-2 --max_steps 3 --train_data nowhere.txt"); // said now
+    CHECK(child.status == 1 && strstr(err(), "cannot open nowhere.txt") && !strstr(err(), "begun with"), "%s", err());
+    CHECK_RAN(run_plain("--resume ../moved/checkpoint-2 --max_steps 3 --train_data ../near.txt"));
+    CHECK(chdir(folder) == 0, "no way back");
+    CHECK_RAN(run_plain("--resume moved/checkpoint-3 --max_steps 4 --train_data near.txt"));
+}
+
+// As another version might write them.
+TEST(options_that_a_run_has_and_this_program_does_not_are_warned_of_by_name)
+{
+    CHECK_RAN(run("--output_dir newer --max_steps 1"));
+    shell("rm -r newer/checkpoint-1; sed -i 's/^{/{\"_comment\": \"mine\", \"warp_factor\": 9, \"phase_of_the_moon\": "
+          "[1, 2],/' newer/training_args.json");
+    CHECK_RAN(run_plain("--resume auto --output_dir newer"));
+    CHECK(strstr(err(),
+                 "newer/training_args.json says warp_factor, phase_of_the_moon, which this program does not know") &&
+              !strstr(err(), "_comment"),
+          "%s", err());
+    CHECK_RAN(run_plain("--resume auto --output_dir newer --max_steps 2"));
+    CHECK(!strstr(err(), "does not know"), "%s", err());
+    if (use_program("train_llama_tp")) {
+        CHECK_RAN(run_plain("--resume auto --output_dir newer --max_steps 3"));
+        CHECK(!strstr(err(), "does not know"), "options of another program: %s", err());
+        use_program("train_llama");
+    }
+}
+
+// ---- stdout --------------------------------------------------------------------------------------------------------
+
+static int status_of(const char *format, const char *way) // of a line of the shell, in which %s is the program
+{
+    char line[4096];
+    snprintf(line, sizeof line, format, program);
+    const int status = shell("%s %s 2>shell_err.txt", line, way);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+// Trained and saved all the same.
+TEST(what_stdout_does_not_take_is_an_error_at_the_end)
+{
+    static const char *const lines[] = {"%s --version",
+                                        "%s --help",
+                                        "%s --config tiny.json --dry_run",
+                                        "%s --config tiny.json --max_steps 2 --output_dir unheard",
+                                        "%s --config tiny.json --max_steps 2 --output_dir unheard_of_two --ranks 2",
+                                        "%s --evaluate --resume auto --output_dir unheard"};
+    if (access("/dev/full", W_OK)) SKIP("there is no /dev/full");
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        const int status = status_of(lines[i], ">/dev/full");
+        char *said = read_text("shell_err.txt");
+        CHECK(status == 1 &&
+                  strstr(said, "error: not all of what was said could be written to the standard output: No space"),
+              "%s: status %d: %s", lines[i], status, said);
+        free(said);
+    }
+    check_whole("unheard/checkpoint-2");
+    check_whole("unheard_of_two/checkpoint-2");
+    // closed on purpose: nobody wants to hear it, and no file gets their place
+    CHECK(status_of("%s --config tiny.json --max_steps 2 --output_dir closed", "<&- >&-") == 0, "closed streams");
+    CHECK(shell("%s --config tiny.json --max_steps 2 --output_dir closed_all <&- >&- 2>&-", program) == 0,
+          "all closed");
+    check_log_steps("closed", 2);
+    check_log_steps("closed_all", 2);
+    CHECK(status_of("%s --config tiny.json --max_steps -1", ">/dev/full") == 1, "another error");
+    use_program("tokenize");
+    CHECK(status_of("%s --version", ">/dev/full") == 1 && status_of("%s --help", ">/dev/full") == 1 &&
+              status_of("%s --train text.txt --vocab_size 60 --output_dir tokens", ">/dev/full") == 1 &&
+              status_of("%s --version", "") == 0,
+          "tokenize does not mind");
+    use_program("train_llama");
 }
 
 int main(int argc, char **argv)

@@ -178,8 +178,6 @@ static GxStatus run(const Options *o, const GxConfig *c, GxError *err)
     GX_TRY(gx_tokenizer_open(&t, o->tokenizer, err));
     GxStatus status = has_text ? show(o, &t, o->text, (int64_t)strlen(o->text), err) : show_file(o, &t, err);
     gx_tokenizer_close(&t);
-    if (status == GX_OK && fflush(stdout) != 0)
-        status = GX_FAIL(err, GX_ERR_IO, "cannot write to the standard output: %s", strerror(errno));
     return status;
 }
 
@@ -193,9 +191,12 @@ int main(int argc, char **argv)
     gx_config_add(&c, "Making a vocabulary", GX_FIELDS(training), &o, &err);
     gx_config_add(&c, "Showing tokens", GX_FIELDS(showing), &o, &err);
     gx_config_read_args(&c, argc, argv, &err);
-    if (err.code == GX_OK && c.help) return gx_config_help(&c, stdout, 120), 0;
-    if (err.code == GX_OK && c.version) return printf("galaxy %s\n", GX_VERSION), 0;
-    if (err.code == GX_OK) run(&o, &c, &err);
+    const int is_read = err.code == GX_OK;
+    if (is_read && c.help) gx_config_help(&c, stdout, 120);
+    else if (is_read && c.version) printf("galaxy %s, utf8proc %s\n", GX_VERSION, gx_unicode_version());
+    else if (is_read) run(&o, &c, &err);
+    if (fflush(stdout) != 0 || ferror(stdout))
+        GX_FAIL(&err, GX_ERR_IO, "not all could be written to the standard output");
     if (err.code != GX_OK) fprintf(stderr, "tokenize: %s\n", err.message);
     return err.code != GX_OK;
 }

@@ -739,7 +739,7 @@ static void log_plot(void)
     char *svg;
     int64_t n;
     GxError e = GX_ZERO;
-    if (gx_plot_loss("log.jsonl", "loss.svg", "a title", &e) != GX_OK) {
+    if (gx_plot_loss("log.jsonl", "loss.svg", "a title", NULL, &e) != GX_OK) {
         refused(&e, "log.jsonl");
         return;
     }
@@ -811,7 +811,7 @@ static int args_run(const Case *c)
     snprintf(r.args_path, sizeof r.args_path, "training_args.json");
     snprintf(r.folder, sizeof r.folder, ".");
     GxStatus status = gx_json_read(&r.args, r.args_path, 1 << 20, &e);
-    if (status == GX_OK) status = gx_resume_take_options(&r, &x.config, &e);
+    if (status == GX_OK) status = gx_resume_take_options(&r, &x.config, &x.o, &e);
     options_expect_allowed(&x, "as taken from training_args.json");
     if (status == GX_OK) {
         r.state.world = 1, r.state.seed = x.o.seed, r.state.seq_len = x.o.seq_len;

@@ -202,15 +202,16 @@ void gx_field_expected(const GxField *f, char *out, size_t size)
                                         "UTF-8 text of at most 4095 bytes"};
     const int is_list = f->type == GX_FIELD_INT_LIST;
     const char *each = is_list ? ", each" : "", *such = is_list ? ", such as 3,1" : "";
+    const int digits = f->type == GX_FIELD_DOUBLE ? 15 : 19; // of an integer: all
     double low, high;
     gx__fields_range(f, &low, &high);
     if (f->type == GX_FIELD_STRING && f->allowed) snprintf(out, size, "one of %s", f->allowed);
     else if (low > -INFINITY && high < INFINITY)
-        snprintf(out, size, "%s%s from %.15g to %.15g%s", kinds[f->type], each, low, high, such);
+        snprintf(out, size, "%s%s from %.*g to %.*g%s", kinds[f->type], each, digits, low, digits, high, such);
     else if (low > -INFINITY)
-        snprintf(out, size, "%s%s at least %.15g%s", kinds[f->type], is_list ? each : ",", low, such);
+        snprintf(out, size, "%s%s at least %.*g%s", kinds[f->type], is_list ? each : ",", digits, low, such);
     else if (high < INFINITY)
-        snprintf(out, size, "%s%s at most %.15g%s", kinds[f->type], is_list ? each : ",", high, such);
+        snprintf(out, size, "%s%s at most %.*g%s", kinds[f->type], is_list ? each : ",", digits, high, such);
     else snprintf(out, size, "%s%s", kinds[f->type], such);
 }
 

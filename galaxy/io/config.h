@@ -66,6 +66,9 @@ const char *gx_config_argument(int argc, char **argv, const char *name);
 // values that they had then; what a file says just as it was then counts as not set. Left out are names in `without`
 // (NULL at the end), and what this program does not have.
 GxStatus gx_config_take(GxConfig *c, const GxJson *earlier, const char *const *without, const char *path, GxError *err);
+// The names in `earlier` that are options neither of this program nor of others: "a, b"; "": there are none. size: at
+// least 4; what does not fit ends with an ellipsis.
+void gx_config_unknown(const GxConfig *c, const GxJson *earlier, char *names, size_t size);
 // Back to its default, unless flags or a file have set it.
 void gx_config_forget(GxConfig *c, const char *name);
 // Who set it last; no such option: GX_FROM_DEFAULT.
@@ -284,6 +287,20 @@ GxStatus gx_config_take(GxConfig *c, const GxJson *earlier, const char *const *w
             c->source[number] = GX_FROM_CHECKPOINT; // a file that was given again has not changed it
     }
     return GX_OK;
+}
+
+void gx_config_unknown(const GxConfig *c, const GxJson *earlier, char *names, size_t size)
+{
+    size_t length = 0;
+    names[0] = 0;
+    for (GxJsonMember m = GX_ZERO; length < size && gx_json_next(earlier, &m);) {
+        const GxField *o;
+        void *target;
+        if (gx__config_find(c, m.key, &o, &target) >= 0 || gx__config_programs(c, m.key)) continue;
+        if (strcmp(m.key, "_comment"))
+            length += (size_t)snprintf(names + length, size - length, "%s%s", length ? ", " : "", m.key);
+    }
+    if (length >= size) gx_text_mark_cut(names, size);
 }
 
 void gx_config_forget(GxConfig *c, const char *name)

@@ -21,6 +21,9 @@ enum { GX_FILE_NAME = 256 };
 
 // Paths.
 GxStatus gx_path_join(char *out, const char *folder, const char *name, GxError *err); // out[GX_PATH]
+// "out/checkpoint-2//": as many of its first bytes as are not slashes at its end; "/" keeps its own. It may be cut
+// there.
+int gx_path_length(const char *path);
 int gx_path_is_file(const char *path);   // a regular file, or a link to one
 int gx_path_is_folder(const char *path); // a folder, or a link to one
 int gx_path_is_broken(const char *path); // a link to nothing
@@ -85,6 +88,13 @@ GxStatus gx_path_join(char *out, const char *folder, const char *name, GxError *
     if (length >= GX_PATH)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "the path %.200s… is longer than %d bytes", out, GX_PATH - 1);
     return GX_OK;
+}
+
+int gx_path_length(const char *path)
+{
+    int n = (int)strlen(path);
+    while (n > 1 && path[n - 1] == '/') n--;
+    return n;
 }
 
 int gx_path_is_file(const char *path)

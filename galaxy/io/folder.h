@@ -32,6 +32,7 @@ GxStatus gx_folder_move(const char *from, const char *to, GxError *err); // a na
 int gx_folder_is_ours(const char *path); // published, or empty: only such a folder may be replaced
 // GX_ERR_FORMAT: torn; the message says which file.
 GxStatus gx_folder_verify(const char *path, int contents, GxError *err);
+int gx_folder_names(const char *path, const char *name); // 1: its manifest names this file, which may not be there
 
 GX_END
 #endif
@@ -49,8 +50,7 @@ enum { GX__FOLDER_MANIFEST_CAP = 16 << 20 };
 // "out/step-100/" and ".gx-new" give "out/step-100.gx-new".
 static GxStatus gx__folder_beside(char *out, const char *path, const char *suffix, GxError *err)
 {
-    int n = (int)strlen(path);
-    while (n > 1 && path[n - 1] == '/') n--;
+    const int n = gx_path_length(path);
     if (n == 0 || (n == 1 && (path[0] == '/' || path[0] == '.')))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "\"%s\" cannot be published; give the folder a name", path);
     if (snprintf(out, GX_PATH, "%.*s%s", n, path, suffix) >= GX_PATH)
@@ -275,5 +275,20 @@ GxStatus gx_folder_verify(const char *path, int contents, GxError *err)
         status = gx__folder_manifest_check(path, gx_json_at(files, i), manifest, contents, err);
     gx_json_free(root);
     return status;
+}
+
+int gx_folder_names(const char *path, const char *name)
+{
+    char manifest[GX_PATH];
+    GxError ignored = GX_ZERO; // a manifest that cannot be read names nothing
+    GxJson *root = NULL;
+    int names = 0;
+    if (gx_path_join(manifest, path, GX_MANIFEST, &ignored) == GX_OK)
+        gx_json_read(&root, manifest, GX__FOLDER_MANIFEST_CAP, &ignored);
+    const GxJson *files = gx_json_get(root, "files");
+    for (int64_t i = 0; i < gx_json_size(files); i++)
+        names |= !strcmp(gx_json_string(gx_json_get(gx_json_at(files, i), "name")), name);
+    gx_json_free(root);
+    return names;
 }
 #endif

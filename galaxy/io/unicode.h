@@ -30,7 +30,8 @@ int gx_unicode_lower(uint32_t c, uint32_t out[2]); // returns how many: 1, or 2 
 // Canonical decomposition (NFD; not NFKD) of n characters into out[GX_NFD_MOST * n]; *m: how many it has. Hangul
 // syllables come apart, too.
 GxStatus gx_unicode_nfd(const uint32_t *text, int64_t n, uint32_t *out, int64_t *m, GxError *err);
-int gx_unicode_has_nfd(void); // 0: built without utf8proc
+int gx_unicode_has_nfd(void);         // 0: built without utf8proc
+const char *gx_unicode_version(void); // of utf8proc: "2.8.0"; "no": built without it
 
 GX_END
 #endif
@@ -136,6 +137,7 @@ int gx_unicode_lower(uint32_t c, uint32_t out[2])
 
 #ifdef GX_WITH_UTF8PROC
 int gx_unicode_has_nfd(void) { return 1; }
+const char *gx_unicode_version(void) { return utf8proc_version(); }
 
 static int gx__unicode_order(uint32_t c) // its canonical combining class
 {
@@ -202,6 +204,7 @@ GxStatus gx_unicode_nfd(const uint32_t *text, int64_t n, uint32_t *out, int64_t 
 
 #else
 int gx_unicode_has_nfd(void) { return 0; }
+const char *gx_unicode_version(void) { return "no"; }
 
 GxStatus gx_unicode_nfd(const uint32_t *text, int64_t n, uint32_t *out, int64_t *m, GxError *err)
 {

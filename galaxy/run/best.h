@@ -40,7 +40,7 @@ int gx_best_stops(const GxTrainer *t);                   // 1: the run ends here
 int gx_best_is_over(const GxTrainer *t);                 // 1: all steps are taken, or the run ends early
 void gx_best_load(GxTrainer *t);                         // at the end, if it is asked for: the best weights
 
-const char *gx_best_text(const GxTrainer *t, char text[100]);                  // "loss 1.2500"
+const char *gx_best_text(const GxTrainer *t, char text[GX_METRIC_TEXT]);       // "loss 1.2500"
 const char *gx_best_reason(const GxTrainer *t, char text[300]);                // why a run ends early
 GxStatus gx_best_folder(const GxTrainer *t, char path[GX_PATH], GxError *err); // where its weights are
 
@@ -75,7 +75,7 @@ GxStatus gx_best_check(const GxTrainer *t, GxError *err)
     const char *asks = o->early_stopping_patience > 0 ? "early_stopping_patience"
                        : o->load_best_model_at_end    ? "load_best_model_at_end"
                                                       : "metric_for_best_model";
-    if (!gx_best_is_sought(o) || o->evaluate || o->sample_only) return GX_OK;
+    if (!gx_best_is_sought(o) || gx_options_only_show(o)) return GX_OK;
     if (o->eval_steps == 0)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--%s compares validations on the way, and --eval_steps 0 has none; set --eval_steps, to at "
@@ -206,10 +206,10 @@ void gx_best_catch_up(GxTrainer *t)
 
 // ---- the end -------------------------------------------------------------------------------------------------------
 
-const char *gx_best_text(const GxTrainer *t, char text[100])
+const char *gx_best_text(const GxTrainer *t, char text[GX_METRIC_TEXT])
 {
-    if (t->best_format) snprintf(text, 100, t->best_format, t->best.metric);
-    else snprintf(text, 100, "%.60s %g", gx__best_name(&t->o), t->best.metric);
+    if (t->best_format) return gx_metric_text(t->best_format, t->best.metric, text);
+    snprintf(text, GX_METRIC_TEXT, "%.60s %g", gx__best_name(&t->o), t->best.metric);
     return text;
 }
 

@@ -29,7 +29,8 @@ GX_BEGIN
 const GxDevice *gx_default_device(void); // that the program was built for: cuda where GX_WITH_CUDA is defined, else cpu
 
 typedef int GxRankMain(GxContext *g, int argc, char **argv); // returns the exit status
-int gx_launch(GxRankMain *rank_main, int argc, char **argv); // returns the largest of the ranks' exit statuses
+// Returns the largest of the ranks' exit statuses; 1, and an error, where stdout did not take all that was printed.
+int gx_launch(GxRankMain *rank_main, int argc, char **argv);
 
 // From this call on SIGINT, SIGTERM and SIGUSR1 set a flag; a second one ends the process at once.
 void gx_catch_stop_signals(void);
@@ -54,6 +55,8 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_LAUNCH_IMPLEMENTED)
 #define GX_LAUNCH_IMPLEMENTED
+#include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -72,7 +75,7 @@ const GxDevice *gx_default_device(void) { return gx_device_cuda(); }
 const GxDevice *gx_default_device(void) { return gx_device_cpu(); }
 #endif
 
-static volatile sig_atomic_t gx__launch_stop; // the one global: a signal handler can reach nothing else
+static volatile sig_atomic_t gx__launch_stop; // a global: a signal handler can reach nothing else
 
 static void gx__launch_on_stop(int number) { gx__launch_stop = number; }
 
@@ -111,11 +114,16 @@ static void gx__launch_log_stderr(void *user, GxLogLevel level, const char *text
     else fprintf(stderr, "%s%s\n", kind, text);
 }
 
+// The first reason why stdout, which is the process's as this is, did not take all. Of a write that fails it tells
+// nobody again.
+static GxError gx__launch_unheard;
+#define GX__LAUNCH_UNHEARD "not all of what was said could be written to the standard output"
+
 static void gx__launch_report_stdout(void *user, const char *text)
 {
     (void)user;
-    fputs(text, stdout);
-    fflush(stdout);
+    if (fputs(text, stdout) < 0 || fflush(stdout) != 0)
+        GX_FAIL(&gx__launch_unheard, GX_ERR_IO, GX__LAUNCH_UNHEARD ": %s", strerror(errno));
 }
 
 // Of the terminal, where stdout is one that knows its width; else COLUMNS, where it is a number that may be one.
@@ -357,14 +365,13 @@ static int gx__launch_print_start_error(const GxError *err)
     return err->code == GX_ERR_ARGUMENT || err->code == GX_ERR_UNSUPPORTED ? 2 : 1;
 }
 
-int gx_launch(GxRankMain *rank_main, int argc, char **argv)
+static int gx__launch_ranks(GxRankMain *rank_main, int argc, char **argv)
 {
     GxError err = GX_ZERO;
     GxContext g;
     GxComm comm;
     GxRendezvous r = GX_ZERO;
     gx__LaunchStart start = GX__LAUNCH_START_ALONE;
-    gx__launch_wait_passively(argc, argv);
     const gx__LaunchFlags l = gx__launch_read_flags(argc, argv);
     r.timeout = l.timeout;
     signal(SIGPIPE, SIG_IGN); // a closed terminal (| head) is no reason to lose a run
@@ -379,5 +386,24 @@ int gx_launch(GxRankMain *rank_main, int argc, char **argv)
     const int status = gx__launch_run_rank(rank_main, &g, argc, argv);
     if (start == GX__LAUNCH_START_TCP && comm.state) comm.engine->close(&comm); // after an abort: gives its memory back
     return status;
+}
+
+// Where stdin, stdout or stderr are closed, the next file or connection would get their number, and what is said.
+static void gx__launch_open_standard_streams(void)
+{
+    int fd = 0;
+    while (fd >= 0 && fd <= 2) fd = open("/dev/null", O_RDWR);
+    if (fd > 2) close(fd);
+}
+
+int gx_launch(GxRankMain *rank_main, int argc, char **argv)
+{
+    gx__launch_open_standard_streams();
+    gx__launch_wait_passively(argc, argv);
+    const int status = gx__launch_ranks(rank_main, argc, argv);
+    if (fflush(stdout) != 0 || ferror(stdout)) GX_FAIL(&gx__launch_unheard, GX_ERR_IO, GX__LAUNCH_UNHEARD);
+    if (gx_error_code(&gx__launch_unheard) == GX_OK) return status;
+    fprintf(stderr, "error: %s\n", gx__launch_unheard.message);
+    return status ? status : 1;
 }
 #endif

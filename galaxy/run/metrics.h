@@ -20,7 +20,7 @@ typedef struct {
 } GxProgress;
 
 // log.jsonl, to which whole lines are appended. What the disk does not take is kept in memory and goes with the next
-// line: then a function returns GX_ERR_IO, and may be called again.
+// line, or gx_log_sync: then a function returns GX_ERR_IO, and may be called again.
 typedef struct {
     int is_open, fd;
     char path[GX_PATH];
@@ -35,7 +35,7 @@ typedef struct {
 // {"left_at_step": step}; *set_apart: how many.
 GxStatus gx_log_open(GxRunLog *l, const char *path, int64_t step, int evaluates_again, const char *apart,
                      int64_t *set_apart, GxError *err);
-GxStatus gx_log_sync(GxRunLog *l, GxError *err);  // what is in the file, to the disk
+GxStatus gx_log_sync(GxRunLog *l, GxError *err);  // lines that wait into the file, and what is in it to the disk
 GxStatus gx_log_close(GxRunLog *l, GxError *err); // a last try; nothing is open afterwards
 
 GxStatus gx_progress_log(GxRunLog *l, const GxProgress *p, GxError *err);
@@ -58,6 +58,10 @@ int64_t gx_process_memory(void);                             // bytes resident n
 int64_t gx_process_peak_memory(void);                        // bytes, the most so far
 int64_t gx_available_memory(void);                           // bytes that the system could still give; 0: not known
 const char *gx_duration_text(double seconds, char text[32]); // "1m12s"
+// By a metric's format, for people: "loss 1.5000". What would have more than seven digits before the point is "loss
+// 1.235e+30", what is no number "loss nan", whatever its sign.
+enum { GX_METRIC_TEXT = 200 };
+const char *gx_metric_text(const char *format, double value, char text[GX_METRIC_TEXT]);
 
 GX_END
 #endif
@@ -80,6 +84,28 @@ const char *gx_duration_text(double seconds, char text[32])
     if (s >= 3600) snprintf(text, 32, "%ldh%02ldm", s / 3600, s / 60 % 60);
     else if (s >= 60) snprintf(text, 32, "%ldm%02lds", s / 60, s % 60);
     else snprintf(text, 32, "%lds", s);
+    return text;
+}
+
+// The conversion of a format: from its % to behind its letter.
+static const char *gx__metrics_conversion(const char *format, size_t *n)
+{
+    const char *at = strchr(format, '%');
+    while (at && at[1] == '%') at = strchr(at + 2, '%');
+    *n = at ? strcspn(at, "feg") + 1 : 0;
+    return at;
+}
+
+const char *gx_metric_text(const char *format, double value, char text[GX_METRIC_TEXT])
+{
+    char shorter[GX_METRIC_TEXT];
+    size_t n;
+    const char *at = gx__metrics_conversion(format, &n);
+    if (at && fabs(value) >= 1e7) {
+        snprintf(shorter, sizeof shorter, "%.*s%%.4g%s", (int)(at - format), format, at + n);
+        format = shorter;
+    }
+    snprintf(text, GX_METRIC_TEXT, format, isnan(value) ? NAN : value);
     return text;
 }
 
@@ -128,7 +154,9 @@ static GxStatus gx__metrics_log_line(GxRunLog *l, const char *line, GxError *err
 
 GxStatus gx_log_sync(GxRunLog *l, GxError *err)
 {
-    if (!l->is_open || fsync(l->fd) == 0) return GX_OK;
+    if (!l->is_open) return GX_OK;
+    if (l->waiting_bytes) GX_TRY(gx__metrics_log_write(l, err));
+    if (fsync(l->fd) == 0) return GX_OK;
     return GX_FAIL(err, GX_ERR_IO, "cannot sync %s: %s", l->path, strerror(errno));
 }
 

@@ -49,6 +49,9 @@ GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, const GxMode *mode, cons
 // The mode that these options ask for: by name or by blocks. A flag wins over a file, whose word is then taken back.
 GxStatus gx_options_resolve_mode(GxTrainOptions *o, const GxConfig *c, GxMode *mode, GxError *err);
 
+// 1: a validation, a sample or predictions are asked for, and nothing is trained.
+int gx_options_only_show(const GxTrainOptions *o);
+
 // Refuses lists for what the mode does not split.
 GxStatus gx_options_check_lists(const GxTrainOptions *o, const GxMode *mode, GxError *err);
 
@@ -241,6 +244,8 @@ GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, const GxMode *mode, cons
     return GX_OK;
 }
 
+int gx_options_only_show(const GxTrainOptions *o) { return o->evaluate || o->sample_only || o->predicts; }
+
 // ---- the mode ------------------------------------------------------------------------------------------------------
 
 static GxMethod gx__options_method(const char *text) // auto: none
@@ -397,7 +402,7 @@ GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int copi
     }
     if (per_micro > GX__OPTIONS_TOKENS_MOST / o->seq_len)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "a micro-batch of %ld samples x seq_len %ld is %.15g tokens; at most %ld are possible: set "
+                       "a micro-batch of %ld samples x seq_len %ld is %.0f tokens; at most %ld are possible: set "
                        "micro_batch_size or seq_len smaller",
                        (long)per_micro, (long)o->seq_len, (double)per_micro * (double)o->seq_len,
                        (long)GX__OPTIONS_TOKENS_MOST);

@@ -156,9 +156,7 @@ static int64_t gx__output_number(const char *name)
 int64_t gx_checkpoint_number(const char *path)
 {
     char name[GX_PATH];
-    size_t n = strlen(path);
-    while (n > 1 && path[n - 1] == '/') n--;
-    snprintf(name, sizeof name, "%.*s", (int)n, path);
+    snprintf(name, sizeof name, "%.*s", gx_path_length(path), path);
     const char *slash = strrchr(name, '/');
     return gx__output_number(slash ? slash + 1 : name);
 }
@@ -230,13 +228,15 @@ static GxStatus gx__output_sweep(const char *output_dir, GxError *err)
     return status;
 }
 
-// 1: a checkpoint of this program, whole or not.
+// 1: a checkpoint of this program, whole or not: its manifest is there, and its state, or that this should be.
 static int gx__output_is_checkpoint(const char *path)
 {
+    static const char state[] = "trainer_state.json";
     char file[GX_PATH];
     GxError too_long = GX_ZERO;
     return gx_path_join(file, path, GX_MANIFEST, &too_long) == GX_OK && gx_path_is_file(file) &&
-           gx_path_join(file, path, "trainer_state.json", &too_long) == GX_OK && gx_path_is_file(file);
+           gx_path_join(file, path, state, &too_long) == GX_OK &&
+           (gx_path_is_file(file) || gx_folder_names(path, state));
 }
 
 static int gx__output_is_of(const char *folder, int64_t run)
@@ -272,8 +272,7 @@ static GxStatus gx__output_find_used(const char *output_dir, char name[GX_FILE_N
 static void gx__output_propose(const char *output_dir, char *text, size_t size)
 {
     char given[GX_PATH], *real = realpath(output_dir, NULL);
-    snprintf(given, sizeof given, "%s", output_dir);
-    for (size_t n = strlen(given); n > 1 && given[n - 1] == '/'; n--) given[n - 1] = 0;
+    snprintf(given, sizeof given, "%.*s", gx_path_length(output_dir), output_dir);
     const char *last = strrchr(given, '/'), *name = last ? last + 1 : given;
     const char *folder = real && (!strcmp(name, ".") || !strcmp(name, "..")) ? real : given;
     for (int k = 2; k < 10000; k++) {
@@ -290,6 +289,7 @@ static GxStatus gx__output_refuse_nested(const char *output_dir, GxError *err)
     snprintf(path, sizeof path, "%s", output_dir);
     char *real = NULL;
     while (!(real = realpath(path, NULL)) && strchr(path, '/')) *strrchr(path, '/') = 0; // as much of it as there is
+    if (!real && output_dir[0] != '/') real = realpath(".", NULL);
     snprintf(path, sizeof path, "%s", real ? real : "");
     free(real);
     for (; path[0]; *strrchr(path, '/') = 0) {
@@ -305,7 +305,7 @@ static GxStatus gx__output_refuse_nested(const char *output_dir, GxError *err)
 
 GxStatus gx_output_refuse_used(const char *output_dir, int64_t run, int is_home, GxError *err)
 {
-    char name[GX_FILE_NAME], other[GX_PATH + 8];
+    char name[GX_FILE_NAME], other[GX_PATH + 16];
     const int64_t found = gx_run_read(output_dir).run;
     GX_TRY(gx__output_refuse_nested(output_dir, err));
     GX_TRY(gx__output_find_used(output_dir, name, err));
@@ -401,6 +401,11 @@ static GxStatus gx__output_refuse_other(const char *path, int64_t run, int64_t s
                        "by this program, or not to the end; move it away or remove it, or choose another --output_dir",
                        path, (long)step, GX_MANIFEST);
     if (gx__output_is_of(path, run) || gx__output_is_damaged(path)) return GX_OK;
+    if (!gx__output_is_checkpoint(path))
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "%s is where step %ld may have to be saved, and has no trainer_state.json: nobody can say which "
+                       "run's it is; move it away or remove it, or choose another --output_dir",
+                       path, (long)step);
     return GX_FAIL(err, GX_ERR_ARGUMENT,
                    "%s is a checkpoint of another run, in whose place this one may have to save step %ld; choose "
                    "another --output_dir, or move that checkpoint away or remove it",

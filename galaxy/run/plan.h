@@ -25,8 +25,8 @@ typedef struct {
     int64_t here;               // of the host's memory: all ranks in this process
     GxPlanPlace machine, card; // this machine's memory, all processes of ranks included; the memory of this rank's card
     int64_t process;           // program, libraries and their buffers, of one process
-    double flops, flops_all;   // of one optimizer step, this rank; all ranks
-    int64_t comm_bytes;        // that this rank sends in a step
+    double flops, flops_all;   // of one optimizer step, or of a batch where nothing is trained; this rank; all ranks
+    int64_t comm_bytes;        // that this rank sends in that
     int ranks_here;            // that share this process
 } GxPlan;
 
@@ -39,7 +39,7 @@ static inline int64_t gx_plan_arena(const GxPlan *p) { return p->is_apart ? p->a
 static inline int64_t gx_plan_total(const GxPlan *p) { return p->here + p->process; }
 
 // Goes the run's own path on `dry`, whose device does not compute and whose arena only counts: all that takes memory.
-// Sets p->flops and p->comm_bytes once an optimizer step is done.
+// Sets p->flops and p->comm_bytes once an optimizer step is done, or a batch where nothing is trained.
 typedef void GxDryRun(GxPlan *p, GxContext *dry, void *user);
 
 // By all ranks together. comm_arena: the communicator's, which is open already.

@@ -10,8 +10,8 @@ GX_BEGIN
 // Lines with "step" and "loss" are the curve, lines with "step" and "eval_loss" the dots (not those of the weights of
 // another step);
 // {"bigram_bits_per_byte": 2.5}, or another task's baseline, is a dashed line (the axis is nats per token, and a token
-// a byte).
-GxStatus gx_plot_loss(const char *log_path, const char *svg_path, const char *title, GxError *err);
+// a byte). unit: of the loss, NULL: the axis says "loss" alone.
+GxStatus gx_plot_loss(const char *log_path, const char *svg_path, const char *title, const char *unit, GxError *err);
 
 GX_END
 #endif
@@ -140,7 +140,7 @@ static double gx__plot_y(const gx__Plot *p, double loss)
     return GX__PLOT_TOP + (p->high - loss) / (p->high - p->low) * (GX__PLOT_H - GX__PLOT_TOP - GX__PLOT_BOTTOM);
 }
 
-static void gx__plot_loss_axis(gx__Plot *p, FILE *out)
+static void gx__plot_loss_axis(gx__Plot *p, const char *unit, FILE *out)
 {
     const double dy = gx__plot_tick(p->high - p->low, 6), first = ceil(p->low / dy);
     char text[GX__PLOT_LABEL];
@@ -155,10 +155,10 @@ static void gx__plot_loss_axis(gx__Plot *p, FILE *out)
                 "fill=\"#555\">%s</text>\n",
                 p->left, y, GX__PLOT_W - GX__PLOT_RIGHT, p->left - 8, y + 4, text);
     }
-    fprintf(out,
-            "<text x=\"16\" y=\"%d\" text-anchor=\"middle\" fill=\"#555\" transform=\"rotate(-90 16 %d)\">loss (nats "
-            "per token)</text>\n",
+    fprintf(out, "<text x=\"16\" y=\"%d\" text-anchor=\"middle\" fill=\"#555\" transform=\"rotate(-90 16 %d)\">loss",
             GX__PLOT_H / 2, GX__PLOT_H / 2);
+    if (unit) fprintf(out, " (%s)", unit);
+    fprintf(out, "</text>\n");
 }
 
 static void gx__plot_step_axis(const gx__Plot *p, FILE *out)
@@ -224,7 +224,7 @@ static void gx__plot_legend(const gx__Plot *p, FILE *out)
                 p->baseline_name, p->baseline / log(2.0));
 }
 
-GxStatus gx_plot_loss(const char *log_path, const char *svg_path, const char *title, GxError *err)
+GxStatus gx_plot_loss(const char *log_path, const char *svg_path, const char *title, const char *unit, GxError *err)
 {
     gx__Plot p = GX_ZERO;
     p.baseline = NAN;
@@ -235,7 +235,7 @@ GxStatus gx_plot_loss(const char *log_path, const char *svg_path, const char *ti
     if (out) {
         gx__plot_extent(&p);
         gx__plot_begin(out, title);
-        gx__plot_loss_axis(&p, out);
+        gx__plot_loss_axis(&p, unit, out);
         gx__plot_step_axis(&p, out);
         gx__plot_curves(&p, out);
         gx__plot_legend(&p, out);

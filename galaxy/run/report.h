@@ -64,10 +64,12 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_REPORT_IMPLEMENTED)
 #define GX_REPORT_IMPLEMENTED
+#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include "../cpu/gemm.h"
+#include "../io/unicode.h"
 #include "best.h"
 #include "output.h"
 #include "processors.h"
@@ -161,7 +163,7 @@ void gx_report_version(const GxTrainer *t)
 #endif
     gx_report(t->g, "galaxy %s for device %s, matrix products by %s%s\n", GX_VERSION, t->g->device->name,
               gx_cpu_gemm_name(), t->g->device->card ? "; on the card by cuBLASLt" : "");
-    gx_report(t->g, "MPI %s, JSON %s, OpenMP %s\n", mpi, json, openmp);
+    gx_report(t->g, "MPI %s, JSON %s, OpenMP %s, utf8proc %s\n", mpi, json, openmp, gx_unicode_version());
 }
 
 // "serial", "dp", "tp 2", "galaxy 2 x dp 2", "composed 2 (ATT TP, CON None, MLP SP, ends TP)"
@@ -222,15 +224,35 @@ static int gx__report_is_causal(const GxModel *m)
     return causal;
 }
 
-static void gx__report_step_costs(FILE *out, const GxPlan *p, const GxModel *m, int world)
+// unit: "step", or "batch" where nothing is trained.
+static void gx__report_costs(FILE *out, const GxPlan *p, const GxModel *m, int world, const char *unit)
 {
     const int alike = p->least == p->most;
-    fprintf(out, "  %.2f GFLOP per step%s (attention counted %s)", p->flops / 1e9, alike ? " and rank" : " on rank 0",
-            gx__report_is_causal(m) ? "causal" : "in full");
+    fprintf(out, "  %.2f GFLOP per %s%s (attention counted %s)", p->flops / 1e9, unit,
+            alike ? " and rank" : " on rank 0", gx__report_is_causal(m) ? "causal" : "in full");
     if (!alike) fprintf(out, ", %.2f on all", p->flops_all / 1e9);
     if (world > 1)
-        fprintf(out, ", %.2f MB sent per step%s", (double)p->comm_bytes / 1e6, alike ? " and rank" : " by rank 0");
+        fprintf(out, ", %.2f MB sent per %s%s", (double)p->comm_bytes / 1e6, unit, alike ? " and rank" : " by rank 0");
     fprintf(out, "\n");
+}
+
+static const char *gx__report_s(int64_t n) { return n == 1 ? "" : "s"; } // of a plural
+
+// "500 steps of 8 samples x 256 tokens (1 micro-batch) | adamw, lr 0.002, cosine"; or "8 samples x 256 tokens at a
+// time"
+static void gx__report_work(FILE *out, const GxTrainer *t)
+{
+    const GxTrainOptions *o = &t->o;
+    const int64_t shown = gx_split_total(&t->batch_split);
+    if (gx_options_only_show(o)) {
+        fprintf(out, "%ld sample%s x %ld token%s at a time; nothing is trained\n", (long)shown, gx__report_s(shown),
+                (long)o->seq_len, gx__report_s(o->seq_len));
+        return;
+    }
+    fprintf(out, "%ld step%s of %ld sample%s x %ld token%s (%ld micro-batch%s) | %s, lr %g, %s\n", (long)o->max_steps,
+            gx__report_s(o->max_steps), (long)o->global_batch_size, gx__report_s(o->global_batch_size),
+            (long)o->seq_len, gx__report_s(o->seq_len), (long)o->gradient_accumulation_steps,
+            o->gradient_accumulation_steps > 1 ? "es" : "", o->optimizer, o->learning_rate, o->lr_scheduler_type);
 }
 
 void gx_report_profile(const GxTrainer *t)
@@ -255,15 +277,13 @@ void gx_report_start(const GxTrainer *t)
     gx__report_device(r.out, t);
     const int64_t all = gx_table_parameters(&t->model.table), trained = gx_table_trained(&t->model.table);
     fprintf(r.out, "model: %s, mode %s, %.2fM parameters", t->family->name, mode, (double)all / 1e6);
-    if (trained < all) fprintf(r.out, ", %.2fM of them trained", (double)trained / 1e6);
+    if (trained < all && !gx_options_only_show(o)) fprintf(r.out, ", %.2fM of them trained", (double)trained / 1e6);
     fprintf(r.out, ", %s\n", o->precision);
     if (!o->dry_run) t->task->describe(t->self, r.out);
     gx__report_options(r.out, t);
-    fprintf(r.out, "%ld steps of %ld samples x %ld tokens (%ld micro-batch%s) | %s, lr %g, %s\n", (long)o->max_steps,
-            (long)o->global_batch_size, (long)o->seq_len, (long)o->gradient_accumulation_steps,
-            o->gradient_accumulation_steps > 1 ? "es" : "", o->optimizer, o->learning_rate, o->lr_scheduler_type);
+    gx__report_work(r.out, t);
     gx_plan_print(r.out, &t->plan);
-    gx__report_step_costs(r.out, &t->plan, &t->model, t->g->world);
+    gx__report_costs(r.out, &t->plan, &t->model, t->g->world, gx_options_only_show(o) ? "batch" : "step");
     gx_report_end(&r, t->g);
 }
 
@@ -271,7 +291,8 @@ void gx_report_resumed(const GxTrainer *t, const char *changes)
 {
     const GxResume *r = &t->resume;
     if (r->folder[0])
-        gx_report(t->g, "resumed from %s: step %ld, %ld samples seen\n", r->folder, (long)t->step, (long)t->samples);
+        gx_report(t->g, "resumed from %s: step %ld, %ld sample%s seen\n", r->folder, (long)t->step, (long)t->samples,
+                  gx__report_s(t->samples));
     if (changes[0]) gx_report(t->g, "  other than before: %s\n", changes);
 }
 
@@ -285,19 +306,14 @@ void gx_report_set_apart(const GxTrainer *t, int checkpoints, int64_t lines)
 {
     if (!checkpoints && !lines) return;
     gx_report(t->g, "  set apart in %s/%s, what came after step %ld before: %d checkpoint%s, %ld line%s of the log\n",
-              t->o.output_dir, GX_ABANDONED, (long)t->step, checkpoints, checkpoints == 1 ? "" : "s", (long)lines,
-              lines == 1 ? "" : "s");
+              t->o.output_dir, GX_ABANDONED, (long)t->step, checkpoints, gx__report_s(checkpoints), (long)lines,
+              gx__report_s(lines));
 }
 
 void gx_report_baseline(const GxTrainer *t, const GxMetric *metric)
 {
-    GxReport r;
-    gx_report_begin(&r, t->g);
-    if (!r.out) return;
-    fprintf(r.out, "  ");
-    fprintf(r.out, metric->format, metric->value);
-    fprintf(r.out, "\n");
-    gx_report_end(&r, t->g);
+    char text[GX_METRIC_TEXT];
+    gx_report(t->g, "  %s\n", gx_metric_text(metric->format, metric->value, text));
 }
 
 // ---- on the way ----------------------------------------------------------------------------------------------------
@@ -305,6 +321,7 @@ void gx_report_baseline(const GxTrainer *t, const GxMetric *metric)
 // "5.5451": as many digits as fit into `width` columns; "1e+09" where none do.
 static const char *gx__report_number(double x, int width, char text[32])
 {
+    if (isnan(x)) x = NAN; // whatever its sign
     for (int digits = width - 2; digits >= 0; digits--)
         if (snprintf(text, 32, "%.*f", digits, x) <= width) return text;
     snprintf(text, 32, "%.0e", x);
@@ -394,14 +411,13 @@ void gx_report_progress(const GxTrainer *t, const GxProgress *p)
 void gx_report_evaluation(const GxTrainer *t, const GxMetric *metric, int n, int64_t count)
 {
     GxReport r;
+    char text[GX_METRIC_TEXT];
     gx_report_begin(&r, t->g);
     if (!r.out) return;
     if (t->weights_of) fprintf(r.out, "step %5ld, the best", (long)t->weights_of);
     else fprintf(r.out, "step %5ld", (long)t->step);
-    for (int i = 0; i < n; i++) {
-        fprintf(r.out, i ? " | " : " | validation ");
-        fprintf(r.out, metric[i].format, metric[i].value);
-    }
+    for (int i = 0; i < n; i++)
+        fprintf(r.out, "%s%s", i ? " | " : " | validation ", gx_metric_text(metric[i].format, metric[i].value, text));
     fprintf(r.out, " over %ld %s\n", (long)count, t->task->counted);
     gx_report_end(&r, t->g);
 }
@@ -462,7 +478,7 @@ static void gx__report_done(FILE *out, const GxTrainer *t)
     char took[32], tokens[32], rate[40];
     const int64_t steps = t->step - t->begun;
     const double n = (double)(steps * t->o.global_batch_size * t->o.seq_len);
-    fprintf(out, "done: %ld step%s", (long)t->step, t->step == 1 ? "" : "s");
+    fprintf(out, "done: %ld step%s", (long)t->step, gx__report_s(t->step));
     if (!steps) fprintf(out, ", none of them now\n");
     if (!steps) return;
     if (t->begun) fprintf(out, ", the last %ld", (long)steps);
@@ -474,6 +490,7 @@ static void gx__report_done(FILE *out, const GxTrainer *t)
 static void gx__report_best(FILE *out, const GxTrainer *t)
 {
     const GxMetric *last = &t->validated[0];
+    char text[GX_METRIC_TEXT];
     GxBestEvaluation best;
     GxError ignored = GX_ZERO; // the log may be gone by now: then nothing is said of it
     if (gx_log_best(t->log_path, last->name, t->task->counted, t->step, &best, &ignored) != GX_OK || best.step < 0)
@@ -484,8 +501,7 @@ static void gx__report_best(FILE *out, const GxTrainer *t)
         fprintf(out, ", the best");
         return;
     }
-    fprintf(out, last->format, best.value);
-    fprintf(out, " at step %ld", (long)best.step);
+    fprintf(out, "%s at step %ld", gx_metric_text(last->format, best.value, text), (long)best.step);
     if (best.count > 0 && best.count != t->validated_count)
         fprintf(out, " over %ld %s", (long)best.count, t->task->counted);
 }
@@ -493,11 +509,14 @@ static void gx__report_best(FILE *out, const GxTrainer *t)
 // "validation loss 1.5103 (2.179 bits per byte) over 16384 tokens; the best was loss 1.5010 at step 400"
 static void gx__report_validated(FILE *out, const GxTrainer *t)
 {
+    char text[GX_METRIC_TEXT];
     if (!t->validated_metrics) return;
-    for (int i = 0; i < t->validated_metrics; i++) {
-        fprintf(out, i == 0 ? "validation " : i == 1 ? " (" : ", ");
-        fprintf(out, t->validated[i].format, t->validated[i].value);
-    }
+    for (int i = 0; i < t->validated_metrics; i++)
+        fprintf(out, "%s%s",
+                i == 0   ? "validation "
+                : i == 1 ? " ("
+                         : ", ",
+                gx_metric_text(t->validated[i].format, t->validated[i].value, text));
     fprintf(out, "%s over %ld %s", t->validated_metrics > 1 ? ")" : "", (long)t->validated_count, t->task->counted);
     if (t->weights_of) fprintf(out, ", of the best weights");
     else if (!strcmp(t->validated[0].name, "loss") && !t->best.step) gx__report_best(out, t);
@@ -507,7 +526,7 @@ static void gx__report_validated(FILE *out, const GxTrainer *t)
 // "the best on the way: loss 1.2500 at step 400, out/checkpoint-400"
 static void gx__report_kept(FILE *out, const GxTrainer *t)
 {
-    char text[100], folder[GX_PATH] = "";
+    char text[GX_METRIC_TEXT], folder[GX_PATH] = "";
     GxError ignored = GX_ZERO; // it was saved there
     if (!t->best.step) return;
     fprintf(out, "the best on the way: %s at step %ld", gx_best_text(t, text), (long)t->best.step);

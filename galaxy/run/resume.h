@@ -11,6 +11,7 @@
 //
 //     gx_resume_find           rank 0 looks, all are told
 //     gx_resume_check_choice   it is of this task
+//     gx_resume_check_model    it began from no other model than the one that is named, if one is
 //     gx_resume_take_options   what was not said now is as it was
 //     gx_resume_keep_layout    ... unless the ranks are others
 //     gx_resume_check          what must be the same is
@@ -38,7 +39,11 @@ void gx_resume_close(GxResume *r);
 
 // Which task it is decides which options there are: it is not taken over from the run, but asked for.
 GxStatus gx_resume_check_choice(const GxResume *r, const GxFamily *family, const GxTask *task, GxError *err);
-GxStatus gx_resume_take_options(const GxResume *r, GxConfig *c, GxError *err);
+// A checkpoint brings its model along: --model names the one that the run began from, or none. On rank 0.
+GxStatus gx_resume_check_model(const GxResume *r, const GxTrainOptions *o, GxError *err);
+// o is what c fills.
+GxStatus gx_resume_take_options(const GxResume *r, GxConfig *c, GxTrainOptions *o, GxError *err);
+void gx_resume_warn_of_unknown(const GxResume *r, const GxConfig *c, const GxLogger *log); // options of the run
 void gx_resume_keep_layout(const GxResume *r, const GxTrainOptions *o, GxConfig *c, const char *methods, int world);
 GxStatus gx_resume_check(const GxResume *r, const GxTrainOptions *o, GxError *err);
 GxStatus gx_resume_check_task(const GxResume *r, const GxTask *task, const void *self, GxError *err); // on rank 0
@@ -62,14 +67,12 @@ GX_END
 // The folder that a checkpoint lies in, as it was given where that names it, else whole: "." and links do not.
 static GxStatus gx__resume_parent(char parent[GX_PATH], const char *folder, GxError *err)
 {
-    char *real = realpath(folder, NULL), *given = strdup(folder);
+    char *real = realpath(folder, NULL), *given = strndup(folder, (size_t)gx_path_length(folder));
     if (!real || !given) {
         free(real);
         free(given);
         return GX_FAIL(err, GX_ERR_IO, "cannot find out where %s lies", folder);
     }
-    size_t n = strlen(given);
-    while (n > 1 && given[n - 1] == '/') given[--n] = 0;
     const char *a = strrchr(given, '/'), *b = strrchr(real, '/');
     const int is_named = !strcmp(a ? a + 1 : given, b + 1);
     gx__files_path_parent(parent, is_named ? given : real);
@@ -134,6 +137,20 @@ static GxStatus gx__resume_begin_again(GxContext *g, GxResume *r, const char *ou
     return r->state.run && gx_path_is_file(path) ? gx__resume_read_args(r, output_dir, &g->error) : GX_OK;
 }
 
+// Only the file that says where a run was is missing: what else is there may still be of use.
+static GxStatus gx__resume_check_state(const char *folder, GxError *err)
+{
+    char path[GX_PATH], manifest[GX_PATH];
+    GX_TRY(gx_path_join(path, folder, "trainer_state.json", err));
+    GX_TRY(gx_path_join(manifest, folder, GX_MANIFEST, err));
+    if (gx_path_is_file(path) || !gx_path_is_file(manifest)) return GX_OK;
+    return GX_FAIL(err, GX_ERR_FORMAT,
+                   "there is no %s, which says how far the run was: it cannot go on from there; take an earlier "
+                   "checkpoint, or begin a new run from the weights alone: remove %s, which names the missing file, "
+                   "and say --model %s",
+                   path, manifest, folder);
+}
+
 static GxStatus gx__resume_check_folder(const GxResume *r, GxError *err)
 {
     if (!gx_path_is_folder(r->folder))
@@ -144,6 +161,7 @@ static GxStatus gx__resume_check_folder(const GxResume *r, GxError *err)
                        "%s is the folder of a run; name a checkpoint in it, or go on with it by --resume auto "
                        "--output_dir %s",
                        r->folder, r->folder);
+    GX_TRY(gx__resume_check_state(r->folder, err));
     return gx_folder_verify(r->folder, 1, err);
 }
 
@@ -208,13 +226,12 @@ void gx_resume_close(GxResume *r)
 
 // ---- its options ---------------------------------------------------------------------------------------------------
 
-// What this command says, and not the run. The last: of a checkpoint, which has a model.
+// What this command says, and not the run.
 static const char *const gx__resume_here[] = {
     "ranks",   "world",         "rank",        "init",        "threads",
     "timeout", "device",        "device_comm", "output_dir",  "resume",
     "dry_run", "profile_steps", "evaluate",    "sample_only", "overwrite_output_dir",
-    "model"};
-enum { GX__RESUME_HERE = sizeof gx__resume_here / sizeof *gx__resume_here };
+    NULL};
 
 GxStatus gx_resume_check_choice(const GxResume *r, const GxFamily *family, const GxTask *task, GxError *err)
 {
@@ -233,12 +250,35 @@ GxStatus gx_resume_check_choice(const GxResume *r, const GxFamily *family, const
                    from, cut, family->name);
 }
 
-GxStatus gx_resume_take_options(const GxResume *r, GxConfig *c, GxError *err)
+static const char *gx__resume_model(const GxResume *r) { return gx_json_string(gx_json_get(r->args, "model")); }
+
+GxStatus gx_resume_check_model(const GxResume *r, const GxTrainOptions *o, GxError *err)
 {
-    const char *without[GX__RESUME_HERE + 1] = GX_ZERO; // NULL at the end
-    const int n = GX__RESUME_HERE - !r->folder[0];      // a run that begins again begins with the same model
-    for (int i = 0; i < n; i++) without[i] = gx__resume_here[i];
-    return r->args ? gx_config_take(c, r->args, without, r->args_path, err) : GX_OK;
+    const char *then = gx__resume_model(r);
+    if (!r->folder[0] || !o->model[0] || !strcmp(o->model, then)) return GX_OK;
+    if (then[0] && gx__resume_is_same_folder(o->model, then)) return GX_OK;
+    return GX_FAIL(err, GX_ERR_ARGUMENT,
+                   "--model is %s, but the run that is gone on with (%s) began %s%s, and a checkpoint brings its model "
+                   "along; leave out --model, or begin a new run from that model in another --output_dir",
+                   o->model, r->folder, then[0] ? "from " : "without a --model", then);
+}
+
+GxStatus gx_resume_take_options(const GxResume *r, GxConfig *c, GxTrainOptions *o, GxError *err)
+{
+    if (!r->args) return GX_OK;
+    GX_TRY(gx_config_take(c, r->args, gx__resume_here, r->args_path, err));
+    if (r->folder[0]) snprintf(o->model, sizeof o->model, "%s", gx__resume_model(r)); // the same, as it was said then
+    return GX_OK;
+}
+
+void gx_resume_warn_of_unknown(const GxResume *r, const GxConfig *c, const GxLogger *log)
+{
+    char names[400];
+    gx_config_unknown(c, r->args, names, sizeof names);
+    if (names[0])
+        gx_log(log, GX_LOG_WARNING,
+               "%s says %s, which this program does not know (another version wrote it, perhaps): it goes on without",
+               r->args_path, names);
 }
 
 void gx_resume_keep_layout(const GxResume *r, const GxTrainOptions *o, GxConfig *c, const char *methods, int world)
@@ -359,7 +399,7 @@ static void gx__resume_add_number(FILE *out, const char *name, int64_t then, int
 
 static int gx__resume_is_here(const char *name)
 {
-    for (int i = 0; i < GX__RESUME_HERE; i++)
+    for (int i = 0; gx__resume_here[i]; i++)
         if (!strcmp(gx__resume_here[i], name)) return 1;
     return 0;
 }

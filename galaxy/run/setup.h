@@ -25,6 +25,7 @@ GX_END
 #define GX_SETUP_IMPLEMENTED
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "../cpu/cpu.h"
 #include "../comm/nccl.h"
 #include "agree.h"
@@ -47,17 +48,15 @@ static GxStatus gx__setup_choose_device(GxTrainer *t)
                    g->device->name, t->o.device);
 }
 
-static int gx__setup_only_shows(const GxTrainOptions *o) { return o->evaluate || o->sample_only || o->predicts; }
-
 static GxStatus gx__setup_check_folders(const GxTrainOptions *o, GxError *err)
 {
     if (o->model[0] && o->resume[0] && strcmp(o->resume, "auto"))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--model and --resume both name a folder; a checkpoint that is resumed brings its model along");
-    if (o->overwrite_output_dir && o->resume[0])
+    if (o->overwrite_output_dir && o->resume[0] && !gx_options_only_show(o))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--overwrite_output_dir begins a new run, and --resume goes on with one; leave one of them out");
-    if (gx__setup_only_shows(o) && !o->model[0] && !o->resume[0])
+    if (gx_options_only_show(o) && !o->model[0] && !o->resume[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT, "--%s needs a model: --resume auto, --resume FOLDER or --model FOLDER",
                        o->predicts   ? "predict"
                        : o->evaluate ? "evaluate"
@@ -172,11 +171,30 @@ static GxStatus gx__setup_open_device_comm(GxTrainer *t)
 
 // ---- the parts ------------------------------------------------------------------------------------------------------
 
+// A run's folder has checkpoints in it, and no model of its own.
+static GxStatus gx__setup_refuse_run(const char *folder, GxError *err)
+{
+    char config[GX_PATH], newest[GX_PATH] = "";
+    GX_TRY(gx_path_join(config, folder, "config.json", err));
+    if (gx_path_is_file(config)) return GX_OK;
+    GX_TRY(gx_checkpoint_newest(folder, 0, newest, NULL, err));
+    if (newest[0])
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--model %s: that is a folder with checkpoints in it, and has no model of its own; name one of "
+                       "them: the newest is --model %s",
+                       folder, newest);
+    if (gx_run_read(folder).run)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "--model %s: that is the folder of a run without a whole checkpoint",
+                       folder);
+    return GX_OK;
+}
+
 // A folder with a manifest holds what that says, or was changed since.
 static GxStatus gx__setup_check_model(const char *folder, GxError *err)
 {
     char manifest[GX_PATH];
     GxError torn = GX_ZERO;
+    GX_TRY(gx__setup_refuse_run(folder, err));
     GX_TRY(gx_path_join(manifest, folder, GX_MANIFEST, err));
     if (!gx_path_is_file(manifest) || gx_folder_verify(folder, 1, &torn) == GX_OK) return GX_OK;
     return GX_FAIL(err, gx_error_code(&torn), "%s; where that was changed on purpose, remove %s", torn.message,
@@ -189,7 +207,7 @@ static GxStatus gx__setup_check_output(GxTrainer *t)
     const GxTrainOptions *o = &t->o;
     GxError *err = &t->g->error;
     if (!t->resume.folder[0] && o->model[0]) GX_TRY(gx__setup_check_model(o->model, err));
-    if (o->dry_run || gx__setup_only_shows(o)) return GX_OK;
+    if (o->dry_run || gx_options_only_show(o)) return GX_OK;
     if (o->overwrite_output_dir && o->model[0] && gx_output_holds(o->output_dir, o->model))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--model %s lies in %s, which --overwrite_output_dir would clear before anything new is saved; "
@@ -207,7 +225,7 @@ static GxStatus gx__setup_take_length(GxTrainer *t)
     GxError ignored = GX_ZERO;
     char path[GX_PATH];
     int64_t length = 0;
-    if (!gx__setup_only_shows(&t->o) || t->resume.folder[0] || !t->o.model[0] ||
+    if (!gx_options_only_show(&t->o) || t->resume.folder[0] || !t->o.model[0] ||
         gx_config_source(&t->config, "seq_len") != GX_FROM_DEFAULT)
         return GX_OK;
     if (gx_trainer_is_first(t) && gx_path_join(path, t->o.model, "training_args.json", &ignored) == GX_OK &&
@@ -226,12 +244,14 @@ static GxStatus gx__setup_find_run(GxTrainer *t)
 {
     GxContext *g = t->g;
     GxResume *r = &t->resume;
-    const int looks_only = t->o.dry_run || gx__setup_only_shows(&t->o);
+    const int looks_only = t->o.dry_run || gx_options_only_show(&t->o);
     GX_TRY(gx_resume_find(g, r, &t->o, &t->config, looks_only, &t->lock));
     if (gx_trainer_is_first(t)) gx__setup_check_output(t);
     GX_TRY(gx_resume_check_choice(r, t->family, t->task, &g->error));
-    GX_TRY(gx_resume_take_options(r, &t->config, &g->error));
-    if (gx__setup_only_shows(&t->o) && !r->folder[0] && !t->o.model[0])
+    if (gx_trainer_is_first(t)) gx_resume_check_model(r, &t->o, &g->error);
+    if (gx_trainer_is_first(t)) gx_resume_warn_of_unknown(r, &t->config, &g->log);
+    GX_TRY(gx_resume_take_options(r, &t->config, &t->o, &g->error));
+    if (gx_options_only_show(&t->o) && !r->folder[0] && !t->o.model[0])
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "there is no checkpoint in %s to show", t->o.output_dir);
     GX_TRY(gx__setup_take_length(t));
     return gx__setup_resolve_mode(t);
@@ -259,7 +279,7 @@ static GxStatus gx__setup_meet(GxTrainer *t)
     GX_TRY(gx__setup_open_comm(t));
     GX_TRY(gx__setup_find_run(t));
     GX_TRY(gx_agree_on_options(g, &t->config, t->family, t->task, t->mode->methods));
-    if (!gx__setup_only_shows(o)) GX_TRY(gx_resume_check(&t->resume, o, err));
+    if (!gx_options_only_show(o)) GX_TRY(gx_resume_check(&t->resume, o, err));
     GX_TRY(gx__setup_choose_model(t));
     GX_TRY(gx_options_resolve_tp(o, t->mode, g->world, err));
     dims[4] = (int)o->tp;
@@ -272,6 +292,11 @@ static GxStatus gx__setup_resolve_steps(GxTrainer *t)
     GxTrainOptions *o = &t->o;
     GxError *err = &t->g->error;
     const int copies = gx_mesh_size(&t->mesh, GX_AXIS_DP);
+    if (gx_options_only_show(o)) { // one micro-batch at a time, and no steps that a schedule could be of
+        gx_config_forget(&t->config, "global_batch_size"); // of the run
+        o->gradient_accumulation_steps = 1, o->global_batch_size = 0;
+        return gx_options_resolve_batch(o, &t->config, copies, &t->batch_split, err);
+    }
     GX_TRY(gx_options_resolve_batch(o, &t->config, copies, &t->batch_split, err));
     if (gx_config_source(&t->config, "warmup_steps") == GX_FROM_DEFAULT)
         o->warmup_steps = gx_min(o->warmup_steps, o->max_steps / 5);
@@ -291,7 +316,7 @@ static GxStatus gx__setup_open_model(GxTrainer *t)
     runner.micro_batches = (int)o->gradient_accumulation_steps;
     runner.recomputes_layers = !strcmp(o->recompute, "layer");
     runner.counts = t->task->counts, runner.task = t->self;
-    runner.forward_only = gx__setup_only_shows(o);
+    runner.forward_only = gx_options_only_show(o);
     options.lists = &lists;
     options.wish = t->task->wish ? t->task->wish(t->self) : NULL;
     options.dtype = strcmp(o->precision, "bf16") ? GX_F32 : GX_BF16;
@@ -305,7 +330,7 @@ static GxStatus gx__setup_open_task(GxTrainer *t)
     GxTaskSetup task = GX_ZERO;
     int64_t *vocab = t->family->vocab_size(t->model_config);
     task.vocab = *vocab, task.seq_len = t->o.seq_len, task.is_dry = t->o.dry_run;
-    task.only_shows = gx__setup_only_shows(&t->o), task.frames_texts = t->family->frames_texts;
+    task.only_shows = gx_options_only_show(&t->o), task.frames_texts = t->family->frames_texts;
     task.dtype = strcmp(t->o.precision, "bf16") ? GX_F32 : GX_BF16;
     task.samples = gx_split_part(&t->batch_split, gx_mesh_index(&t->mesh, GX_AXIS_DP));
     task.all_samples = gx_split_total(&t->batch_split);
@@ -322,6 +347,36 @@ static GxStatus gx__setup_open_parts(GxTrainer *t)
     GX_TRY(gx__setup_open_task(t)); // the model's head may follow from its data
     GX_TRY(gx_best_check(t, &t->g->error));
     return gx__setup_open_model(t);
+}
+
+// A path of the run that is gone on with, of which an error tells that it is not there: it was looked for from here.
+static GxStatus gx__setup_explain_path(GxTrainer *t, const GxField *option, const char *path)
+{
+    GxError *err = &t->g->error, told = GX_ZERO;
+    char *here = getcwd(NULL, 0);
+    GX_FAIL(
+        &told, gx_error_code(err),
+        "%s; the run that is gone on with was begun with --%s %s, which is looked for in %s: go to the folder where "
+        "it was begun, or say --%s anew",
+        err->message, option->name, path, here ? here : "this folder", option->name);
+    *err = told;
+    free(here);
+    return gx_status(t->g);
+}
+
+static GxStatus gx__setup_explain_error(GxTrainer *t)
+{
+    const GxConfig *c = &t->config;
+    const GxStatus code = gx_status(t->g);
+    for (int k = 0; k < c->groups && code != GX_ERR_COMM; k++)
+        for (int i = 0; i < c->group[k].n; i++) {
+            const GxField *f = &c->group[k].option[i];
+            const char *path = (const char *)gx_field_in(f, c->group[k].target);
+            if (f->type != GX_FIELD_PATH || gx_config_source(c, f->name) != GX_FROM_CHECKPOINT) continue;
+            if (path[0] && path[0] != '/' && access(path, F_OK) != 0 && strstr(t->g->error.message, path))
+                return gx__setup_explain_path(t, f, path);
+        }
+    return code;
 }
 
 static void gx__setup_optimizer_init(GxTrainer *t)
@@ -357,10 +412,10 @@ static GxStatus gx__setup_report_resumed(GxTrainer *t)
     char *changes = gx_resume_changes(&t->resume, &t->config, &now, &g->error);
     gx_report_resumed(t, changes ? changes : "");
     free(changes);
-    if (t->resume.folder[0] && t->step >= t->o.max_steps && !gx__setup_only_shows(&t->o))
+    if (t->resume.folder[0] && t->step >= t->o.max_steps && !gx_options_only_show(&t->o))
         gx_log(&g->log, GX_LOG_WARNING, "that is all of max_steps (%ld) already: there is nothing to train",
                (long)t->o.max_steps);
-    else if (t->resume.folder[0] && gx_best_stops(t) && !gx__setup_only_shows(&t->o))
+    else if (t->resume.folder[0] && gx_best_stops(t) && !gx_options_only_show(&t->o))
         gx_log(&g->log, GX_LOG_WARNING,
                "it was stopped early, by %s: there is nothing to train; go on with a larger one, or with 0",
                gx_best_reason(t, why));
@@ -371,7 +426,7 @@ static GxStatus gx__setup_resume(GxTrainer *t)
 {
     GxContext *g = t->g;
     gx_checkpoint_load_weights(g, &t->model, t->resume.folder);
-    if (gx__setup_only_shows(&t->o)) t->step = t->begun = t->resume.state.step, t->samples = t->resume.state.samples;
+    if (gx_options_only_show(&t->o)) t->step = t->begun = t->resume.state.step, t->samples = t->resume.state.samples;
     else {
         if (gx_trainer_is_first(t)) gx_resume_check_task(&t->resume, t->task, t->self, &g->error);
         gx_checkpoint_load_state(g, &t->model, &t->optimizer, t->resume.folder);
@@ -386,7 +441,7 @@ static void gx__setup_start_from(GxTrainer *t)
 {
     GxHeadsLoaded heads;
     const uint64_t seed = (uint64_t)t->o.seed;
-    gx_checkpoint_start_from(t->g, &t->model, t->o.model, gx__setup_only_shows(&t->o) ? NULL : &seed, &heads);
+    gx_checkpoint_start_from(t->g, &t->model, t->o.model, gx_options_only_show(&t->o) ? NULL : &seed, &heads);
     if (!gx_failed(t->g) && gx_trainer_is_first(t)) gx_report_heads(t, &heads);
 }
 
@@ -512,7 +567,7 @@ GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, con
     if (t->done) return GX_OK;
     t->is_seen = 1; // nothing has happened yet
     GX_TRY(gx__setup_open_device(t));
-    GX_TRY(gx__setup_open_parts(t));
+    if (gx__setup_open_parts(t) != GX_OK) return gx__setup_explain_error(t);
     t->batch = (GxBatch *)calloc((size_t)t->o.gradient_accumulation_steps, sizeof *t->batch);
     if (!t->batch)
         return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for %ld micro-batches",
@@ -530,7 +585,7 @@ GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, con
     GX_TRY(gx_plan_refuse_too_large(&t->plan, gx_trainer_samples(t), &t->o.dp_batch_size_list, &g->error));
     GX_TRY(gx__setup_open_memory(t));
     GX_TRY(gx__setup_set_weights(t));
-    if (gx__setup_only_shows(&t->o)) {
+    if (gx_options_only_show(&t->o)) {
         gx_catch_stop_signals();
         gx_trainer_show(t);
         return gx_status(g);

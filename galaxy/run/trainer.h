@@ -167,6 +167,8 @@ static GxStatus gx__trainer_blame_weights(GxTrainer *t)
 {
     GxError *err = &t->g->error;
     const char *from = t->resume.folder[0] ? t->resume.folder : t->o.model;
+    char all[40] = "the only step";
+    if (t->skipped > 1) snprintf(all, sizeof all, "all %ld steps", (long)t->skipped);
     if (t->skipped < t->step - t->begun)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "the gradients of the last %ld steps were not finite: the weights have not changed since step "
@@ -175,13 +177,13 @@ static GxStatus gx__trainer_blame_weights(GxTrainer *t)
                        (long)t->skipped_in_a_row, (long)(t->step - t->skipped_in_a_row), t->o.learning_rate);
     if (from[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "the gradients of all %ld steps were not finite: the reason is the weights of %s, not the "
-                       "learning rate; take others, such as an earlier checkpoint",
-                       (long)t->skipped, from);
+                       "the gradients of %s were not finite: the reason is the weights of %s, not the learning rate; "
+                       "take others, such as an earlier checkpoint",
+                       all, from);
     return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "the gradients of all %ld steps were not finite: the reason is the model as it is initialised, not "
-                   "the learning rate; change its options",
-                   (long)t->skipped);
+                   "the gradients of %s were not finite: the reason is the model as it is initialised, not the "
+                   "learning rate; change its options",
+                   all);
 }
 
 static void gx__trainer_count_skipped(GxTrainer *t)
@@ -504,7 +506,7 @@ static void gx__trainer_draw(GxTrainer *t)
     GxError disk = GX_ZERO;
     snprintf(title, sizeof title, "%s, %ld step%s", t->family->name, (long)t->step, t->step == 1 ? "" : "s");
     gx_path_join(svg, t->o.output_dir, "loss.svg", &disk);
-    if (gx_error_code(&disk) || gx_plot_loss(t->log_path, svg, title, &disk) != GX_OK)
+    if (gx_error_code(&disk) || gx_plot_loss(t->log_path, svg, title, t->task->loss_unit, &disk) != GX_OK)
         gx_log(&t->g->log, GX_LOG_WARNING, "the loss curve could not be drawn: %s", disk.message);
     if (gx_best_is_over(t) && !t->stop) gx_report_summary(t, svg);
     else gx_report_curve(t, svg);
@@ -540,8 +542,8 @@ static void gx__trainer_end_without_disk(GxTrainer *t)
 static void gx__trainer_warn_skipped(const GxTrainer *t)
 {
     const GxLogger *log = &t->g->log;
-    gx_log(log, GX_LOG_WARNING, "%ld of %ld steps were skipped: their gradients were not finite", (long)t->skipped,
-           (long)(t->step - t->begun));
+    gx_log(log, GX_LOG_WARNING, "%ld of %ld steps %s skipped: their gradients were not finite", (long)t->skipped,
+           (long)(t->step - t->begun), t->skipped == 1 ? "was" : "were");
     if (!t->skipped_in_a_row)
         gx_log(log, GX_LOG_WARNING, "the weights moved on after them; a --learning_rate below %g is safer",
                t->o.learning_rate);

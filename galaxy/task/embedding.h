@@ -220,8 +220,9 @@ static GxStatus gx__embedding_check_sizes(GxEmbeddingTask *c, GxError *err)
     c->text_T = c->T / c->per;
     if (c->text_T < GX__EMBEDDING_LEAST)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "seq_len is %ld; a sample holds the %d texts of a record, so it must be at least %d", (long)c->T,
-                       c->per, GX__EMBEDDING_LEAST * c->per);
+                       "--seq_len is %ld; a sample holds %d text%s, each between [CLS] and [SEP], so it must be at "
+                       "least %d",
+                       (long)c->T, c->per, c->per == 1 ? "" : "s", GX__EMBEDDING_LEAST * c->per);
     const int32_t pad = c->tokenizer.role[GX_TOKEN_PAD];
     c->layout.pad = pad < 0 ? 0 : pad;
     return GX_OK;
@@ -702,5 +703,6 @@ const GxTask gx_embedding_task = {
     NULL, // confusion: there are no classes
     gx__embedding_predicts,
     gx__embedding_predict,
+    NULL, // loss_unit
 };
 #endif

@@ -131,9 +131,9 @@ static GxStatus gx__masked_lm_check(GxContext *g, const GxMaskedLm *c)
                        "makes one that has it",
                        c->tokenizer_name);
     if (gx__masked_lm_room(c) < 2)
-        return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                       "seq_len is %ld; [CLS] and [SEP] with two tokens of text between them need %d", (long)c->seq_len,
-                       c->nsp ? 5 : 4);
+        return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "--seq_len is %ld; %s; take a larger one", (long)c->seq_len,
+                       c->nsp ? "[CLS] and two texts, each with [SEP] behind it, need at least 5"
+                              : "[CLS] and [SEP] with two tokens of text between them need at least 4");
     if (c->mlm_probability <= 0)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
                        "mlm_probability is 0: no token would ever be masked; it must be above 0");
@@ -185,6 +185,11 @@ static GxStatus gx__masked_lm_read(GxContext *g, GxMaskedLm *c)
     GX_TRY(gx__masked_lm_agree(g, c));
     GX_TRY(gx_sentences_open(s, &c->data, &c->tokenizer, gx__masked_lm_room(c), gx_threads(g),
                              g->rank == 0 ? &g->log : NULL, &g->error));
+    if (c->nsp && s->documents < 2)
+        return GX_FAIL(&g->error, GX_ERR_FORMAT,
+                       "%s is one document; --nsp needs several, since a sentence of another document is what does "
+                       "not follow: put empty lines between documents, or leave out --nsp",
+                       c->train_data);
     GX_TRY(gx_sentences_divide(s, c->train_data, c->validation_fraction, &g->error));
     c->train_tokens = s->begin[s->document[s->train_documents]];
     if (s->cut && g->rank == 0)
@@ -204,10 +209,10 @@ static GxStatus gx__masked_lm_pair_up(GxContext *g, GxMaskedLm *c)
     const int64_t held_out = s->documents - s->train_documents;
     if (s->train_documents < 2 || held_out == 1)
         return GX_FAIL(&g->error, GX_ERR_FORMAT,
-                       "%s: %ld documents are left for training, %ld for validation; with --nsp each needs two, so "
-                       "that there are sentences of another one: put empty lines between documents%s",
-                       c->train_data, (long)s->train_documents, (long)held_out,
-                       held_out == 1 ? ", or take another --validation_fraction (0: none)" : "");
+                       "%s has %ld documents, of which --validation_fraction %g holds out %ld; with --nsp both parts "
+                       "need two, so that there are sentences of another one: put more empty lines between documents, "
+                       "or take another --validation_fraction (0: none)",
+                       c->train_data, (long)s->documents, c->validation_fraction, (long)held_out);
     if (!held_out) return GX_OK;
     return gx_sentences_pairs(s, s->train_documents, s->documents, &c->held_out.pairing, &c->held_out.list, &g->error);
 }
@@ -681,5 +686,6 @@ const GxTask gx_masked_lm = {
     NULL, // confusion
     NULL, // predicts
     NULL, // predict
+    NULL, // loss_unit
 };
 #endif

@@ -122,6 +122,7 @@ typedef struct GxTask {
     // said, on rank 0, and returns where. Both NULL: never.
     int (*predicts)(const void *self);
     const char *(*predict)(GxContext *g, void *self);
+    const char *loss_unit; // what the loss is measured in, for the axis of its picture. NULL: nothing is said
 } GxTask;
 
 // For tasks with a label per token: tokens [T,B], then target 0's labels [T,B], as `lay` and `counts` of such a task.
