@@ -825,7 +825,7 @@ TEST(metrics_of_outputs_by_hand_and_of_outputs_that_are_not_finite)
     if (!CHECK(open_task(&c, &g, 16, "", flags) == GX_OK, "%s", g.error.message)) return;
     gx_predictions_begin(&c.predicted);
     for (int i = 0; i < 4; i++) gx_predictions_put(&c.predicted, i, logits[i]); // the fifth is not known
-    CHECK(gx_predictions_metrics(&c.predicted, m, 4, &g.error) == 3, "%s", g.error.message);
+    CHECK(gx_predictions_metrics(&c.predicted, m, &g.error) == 3, "%s", g.error.message);
     // truth a a b b, said a b b b: F1 of a 2/3, of b 4/5; Matthews (3*4 - 2*1 - 2*3) / sqrt((16 - 8) (16 - 10))
     CHECK(!strcmp(m[0].name, "accuracy") && m[0].value == 0.75 && fabs(m[1].value - 11 / 15.0) < 1e-12 &&
               fabs(m[2].value - 4 / sqrt(48)) < 1e-12,
@@ -833,7 +833,7 @@ TEST(metrics_of_outputs_by_hand_and_of_outputs_that_are_not_finite)
     CHECK(m[0].better == 1 && m[1].better == 1 && m[2].better == 1, "more is better");
     const float sick[2] = {NAN, 0};
     gx_predictions_put(&c.predicted, 2, sick);
-    CHECK(gx_predictions_metrics(&c.predicted, m, 4, &g.error) == 3 && isnan(m[0].value) && isnan(m[2].value) &&
+    CHECK(gx_predictions_metrics(&c.predicted, m, &g.error) == 3 && isnan(m[0].value) && isnan(m[2].value) &&
               !gx_failed(&g),
           "%g, %s", m[0].value, g.error.message);
     GxError err = GX_ZERO;
@@ -862,14 +862,14 @@ TEST(rankings_are_means_over_groups_that_are_wholly_known)
     gx_predictions_begin(&c.predicted);
     for (int i = 0; i < 6; i++)
         if (i != 5) gx_predictions_put(&c.predicted, i, logits[i]);
-    CHECK(gx_predictions_metrics(&c.predicted, m, 8, &g.error) == 5 && !strcmp(m[3].name, "mrr"), "%s",
+    CHECK(gx_predictions_metrics(&c.predicted, m, &g.error) == 5 && !strcmp(m[3].name, "mrr"), "%s",
           g.error.message);
     CHECK(m[3].value == 0.5 && fabs(m[4].value - 1 / log2(3)) < 1e-12, "a alone: %g, %g", m[3].value, m[4].value);
     gx_predictions_put(&c.predicted, 5, logits[5]);
-    gx_predictions_metrics(&c.predicted, m, 8, &g.error);
+    gx_predictions_metrics(&c.predicted, m, &g.error);
     const double both[2] = {m[3].value, m[4].value};
     gx_predictions_begin(&c.predicted); // of the validation before nothing is known any more
-    gx_predictions_metrics(&c.predicted, m, 8, &g.error);
+    gx_predictions_metrics(&c.predicted, m, &g.error);
     CHECK(isnan(m[0].value) && isnan(m[3].value), "accuracy %g, mrr %g of nothing", m[0].value, m[3].value);
     m[3].value = both[0], m[4].value = both[1];
     CHECK(m[3].value == 0.75 && fabs(m[4].value - (1 + 1 / log2(3)) / 2) < 1e-12, "a and b: %g, %g", m[3].value,

@@ -52,6 +52,9 @@ typedef struct {
     GxDtype dtype;                // of weights and activations
     int64_t samples, all_samples; // of a micro-batch: this rank's, and those of all ranks
     int frames_texts;             // a text stands between [CLS] and [SEP], as this family has it
+    // A training begins with --model's weights (a checkpoint that is resumed has its own head): its head may then be
+    // another one, where --ignore_mismatched_sizes asks for it.
+    int starts_from_model, ignore_mismatched_sizes;
 } GxTaskSetup;
 
 typedef struct { // how a task reaches the model
@@ -102,7 +105,8 @@ typedef struct GxTask {
     // Before a validation (b NULL), and behind each of its batches, when the results that its targets asked for are
     // there. NULL: losses are all.
     void (*see)(GxContext *g, void *self, const GxBatch *b);
-    // On all ranks; rank 0's are told. Returns how many.
+    // On all ranks; rank 0's are told. Returns how many. losses NULL: which ones a validation will have, before there
+    // is any; their values are not looked at, and nothing is sent.
     int (*metrics)(GxContext *g, void *self, const GxLosses *losses, GxMetric metric[GX_MAX_METRICS]);
 
     // What the model makes, as text: free() it. NULL: nothing, or an error. NULL function: never anything. On a device
@@ -117,20 +121,23 @@ typedef struct GxTask {
     // Which class was taken for which in the last validation: 1, and *c, which lives until the next. NULL: never is
     // known.
     int (*confusion)(const void *self, GxConfusion *c);
-    // The options ask for predictions, not for training: the held-out samples are then those of another file. Behind a
-    // validation of all of them and `metrics` (which may return 0: they have no labels), predict writes what the model
-    // said, on rank 0, and returns where. Both NULL: never.
-    int (*predicts)(const void *self);
+    // The option that asks for predictions, not for training ("predict"; NULL: none does): the held-out samples are
+    // then those of another file. Behind a validation of all of them and `metrics` (which may return 0: they have no
+    // labels), predict writes what the model said, on rank 0, and returns where. Both NULL: never.
+    const char *(*predicts)(const void *self);
     const char *(*predict)(GxContext *g, void *self);
+    // What a metric that it does not have now would need: "needs --nsp true". NULL: there is none of that name. NULL
+    // function: never.
+    const char *(*lacks)(const void *self, const char *metric);
 } GxTask;
 
 // For tasks with a label per token: tokens [T,B], then target 0's labels [T,B], as `lay` and `counts` of such a task.
 int64_t gx_task_lay_labels(const void *self, GxBatch *b, void *block, void *twin);
 void gx_task_count_labels(const void *self, const GxBatch *b, int64_t count[GX_MAX_LOSSES]);
 
-static inline double gx_losses_mean(const GxLosses *l, int k) // 0: nothing was counted
+static inline double gx_losses_mean(const GxLosses *l, int k) // 0: nothing was counted, or l is NULL
 {
-    return l->count[k] > 0 ? l->sum[k] / (double)l->count[k] : 0;
+    return l && l->count[k] > 0 ? l->sum[k] / (double)l->count[k] : 0;
 }
 
 GX_END
