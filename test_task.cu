@@ -320,6 +320,36 @@ TEST(a_resumed_run_sees_the_samples_that_come_next_and_another_identity_is_refus
     CHECK(strstr(said.log, "was trained with other symbols (its symbols"), "%s", said.log);
 }
 
+// What a run compares is asked for before there is any: without data, buffers or another rank.
+TEST(every_task_says_its_metrics_before_there_is_a_validation)
+{
+    static const struct {
+        const GxTask *task;
+        const char *names;
+    } list[] = {{&gx_causal_lm, "loss bits_per_byte "},
+                {&gx_masked_lm, "loss perplexity "},
+                {&gx_classification, "loss accuracy f1 matthews_correlation "},
+                {&gx_embedding_task, "loss mrr recall_1 recall_5 recall_10 "}};
+    for (int i = 0; i < 4; i++) {
+        GxContext g = GX_ZERO;
+        GxMetric metric[GX_MAX_METRICS];
+        char names[200] = "";
+        void *self = calloc(1, list[i].task->size);
+        if (list[i].task == &gx_classification) ((GxClassification *)self)->problem = GX_PROBLEM_SINGLE;
+        const int n = list[i].task->metrics(&g, self, NULL, metric);
+        for (int m = 0; m < n; m++) {
+            snprintf(names + strlen(names), sizeof names - strlen(names), "%s ", metric[m].name);
+            CHECK(metric[m].better, "%s: nobody knows whether a larger %s is better", list[i].task->name,
+                  metric[m].name);
+        }
+        CHECK(!strcmp(names, list[i].names) && !gx_failed(&g), "%s: %s", list[i].task->name, names);
+        free(self);
+    }
+    GxMaskedLm masked = GX_ZERO;
+    CHECK(!strcmp(gx_masked_lm.lacks(&masked, "nsp_accuracy"), "needs --nsp true"), "pairs");
+    CHECK(!gx_masked_lm.lacks(&masked, "accuracy"), "there is no accuracy of masked tokens");
+}
+
 // ---- the best validation -------------------------------------------------------------------------------------------
 
 // Metrics as the test says them, by the step; other ranks than the first say the contrary.
