@@ -148,6 +148,7 @@
 #include "galaxy/run/schedule.h"
 #include "galaxy/run/optimizer.h"
 #include "galaxy/run/interpreter.h"
+#include "galaxy/run/profile.h"
 #include "galaxy/run/metrics.h"
 #include "galaxy/run/plot.h"
 #include "galaxy/run/plot_confusion.h"

@@ -658,6 +658,35 @@ TEST(recorder_sums_and_lists)
     gx_recorder_close(&rec);
 }
 
+typedef struct {
+    double now; // every look at it is one second later than the one before
+    char told[200];
+} FakeClock;
+static double fake_now(void *clock) { return ++((FakeClock *)clock)->now; }
+static void fake_timed(void *clock, const GxEvent *e, double seconds)
+{
+    FakeClock *c = (FakeClock *)clock;
+    const size_t n = strlen(c->told);
+    snprintf(c->told + n, sizeof c->told - n, "%s %g, ", e->name, seconds);
+}
+
+TEST(recorder_with_a_clock_tells_how_long_each_event_took)
+{
+    FakeClock clock = GX_ZERO;
+    GxRecorder rec = GX_ZERO;
+    GxEvent e = GX_ZERO;
+    rec.totals_only = 1, rec.clock = fake_now, rec.timed = fake_timed, rec.user = &clock;
+    e.name = "a", gx_recorder_add(&rec, &e);
+    clock.now += 10, e.name = "b", gx_recorder_add(&rec, &e);
+    clock.now += 100, gx_recorder_wait(&rec, 7, "att", 0); // of which start it is, no list says
+    clock.now += 1000, gx_recorder_settle(&rec);
+    clock.now += 10000, gx_recorder_settle(&rec); // nothing is running
+    e.name = "c", gx_recorder_add(&rec, &e);
+    gx_recorder_settle(&rec);
+    CHECK(!strcmp(clock.told, "a 11, b 101, wait 1001, c 1, "), "%s", clock.told);
+    gx_recorder_close(&rec);
+}
+
 TEST(recorder_notes_a_wait_once_and_behind_its_start)
 {
     GxRecorder rec = GX_ZERO;

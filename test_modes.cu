@@ -551,8 +551,12 @@ TEST(a_rank_that_returns_early_ends_the_others_with_its_number)
 static void part_ways(const Layout *l, const GxMode *a, const GxMode *b, GxDemand *x, GxDemand *y)
 {
     enum { MOST = 100 };
-    const GxDemandShape shape = {LAYERS, T * l->samples[0], model_config.hidden_size,
-                                 model_config.num_key_value_heads * model_config.head_dim, HEAD_CHUNK};
+    const GxDemandShape shape = {LAYERS,
+                                 T * l->samples[0],
+                                 model_config.hidden_size,
+                                 T * l->samples[0],
+                                 model_config.num_key_value_heads * model_config.head_dim,
+                                 HEAD_CHUNK};
     GxDemand one[MOST], other[MOST];
     const int n = (int)gx_min(gx_demands(a->methods, &shape, one, MOST), gx_demands(b->methods, &shape, other, MOST));
     int i = 0;

@@ -127,6 +127,38 @@ TEST(the_same_run_twice_gives_the_same_bits)
     }
 }
 
+// The table's rows: their number, and their shares' sum, in percent; `rows` is changed.
+static int profile_rows(char *rows, double *percent)
+{
+    int n = 0;
+    *percent = 0;
+    for (char *line = strtok(rows, "\n"); line; line = strtok(NULL, "\n")) {
+        const char *end = strrchr(line, '%');
+        if (strncmp(line, "  ", 2) || !end) continue;
+        while (end > line && end[-1] != ' ') end--;
+        *percent += atof(end), n++;
+    }
+    return n;
+}
+
+TEST(a_profile_names_operations_and_collectives_and_changes_no_bit)
+{
+    CHECK_RAN(run("--output_dir unprofiled --max_steps 5 --mode tp --ranks 2"));
+    CHECK_RAN(run("--output_dir profiled --max_steps 5 --mode tp --ranks 2 --profile_steps 2"));
+    check_same_checkpoint("unprofiled/checkpoint-5", "profiled/checkpoint-5");
+    char *text = strdup(out()), *begin = strstr(text, "of 2 steps: "), *end = strstr(text, "\nstep     5/5");
+    double percent;
+    if (CHECK(begin && end && begin < end, "no profile before the fifth step: %s", text)) {
+        *end = 0;
+        CHECK(strstr(begin, "linear_forward ") && strstr(begin, "wait ") && strstr(begin, "all_reduce "), "%s", begin);
+        const int n = profile_rows(begin, &percent);
+        CHECK(n > 5 && fabs(percent - 100) < 1, "%d rows, together %g%%", n, percent);
+    }
+    free(text);
+    CHECK_RAN(run("--output_dir short_profile --max_steps 3 --profile_steps 5"));
+    CHECK(strstr(out(), "of 1 step: "), "the third of three steps was not told: %s", out());
+}
+
 TEST(two_threads_give_the_same_bits_again)
 {
     for (int i = 0; i < 2; i++) {

@@ -22,14 +22,16 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-// Median and best of n steps, in seconds.
-static void time_steps(Step *t, int64_t n, double *median, double *best)
+// Median and best of n steps, in seconds. profile: NULL, or where they are added.
+static void time_steps(Step *t, int64_t n, GxProfile *profile, double *median, double *best)
 {
     double *seconds = (double *)calloc((size_t)n, sizeof *seconds);
     for (int64_t i = 0; i < n; i++) {
         double start = gx_seconds();
+        if (profile) gx_profile_begin(profile);
         step_run(t, &t->g);
         gx_device_wait(&t->g);
+        if (profile) gx_profile_end(profile);
         seconds[i] = gx_seconds() - start;
     }
     qsort(seconds, (size_t)n, sizeof *seconds, by_size);
@@ -124,25 +126,21 @@ static double products_alone(const Step *t, const StepOptions *o, double *flops)
     return sum;
 }
 
-static void print_profile(const Step *t, const StepOptions *o, int64_t steps, double median)
+static void print_profile(const Step *t, const StepOptions *o, const GxProfile *p)
 {
-    double flops, all = 0,
-                  products = t->watch.seconds[W_LINEAR_FORWARD] + t->watch.seconds[W_LINEAR_INPUT] +
-                             t->watch.seconds[W_LINEAR_WEIGHT];
-    for (int w = 0; w < WATCHES; w++) all += t->watch.seconds[w];
-    for (int w = 0; w < WATCHES; w++)
-        printf("  %-24s %8.2f ms %5.1f%%\n", watch_name[w], t->watch.seconds[w] / (double)steps * 1e3,
-               t->watch.seconds[w] / all * 100);
-    printf("  operations %.2f ms of a step of %.2f ms; matrix products %.2f ms (%.1f%%)\n", all / (double)steps * 1e3,
-           median * 1e3, products / (double)steps * 1e3, products / all * 100);
-    double alone = products_alone(t, o, &flops);
-    printf("  the matrix products alone: %.2f ms, %.1f GFLOP/s; in the step %.1f GFLOP/s\n", alone * 1e3,
-           flops / alone / 1e9, flops / (products / (double)steps) / 1e9);
+    double flops, products = 0;
+    for (int i = 0; i < p->n; i++)
+        if (!strncmp(p->row[i].name, "linear_", 7)) products += p->row[i].seconds / (double)p->steps;
+    gx_profile_print(p, stdout);
+    const double alone = products_alone(t, o, &flops);
+    printf("  the matrix products alone: %.2f ms, %.1f GFLOP/s; in the step %.2f ms, %.1f GFLOP/s\n", alone * 1e3,
+           flops / alone / 1e9, products * 1e3, flops / products / 1e9);
 }
 
 int main(int argc, char **argv)
 {
     static Step t;
+    static GxProfile profile;
     StepOptions s;
     BenchOptions o;
     GxLlamaConfig config = shape_default;
@@ -162,24 +160,23 @@ int main(int argc, char **argv)
         return 1;
     }
     if (c.help) return gx_config_help(&c, stdout, 80), 0;
-    t.watch.device = measuring_device();
-    t.g.device = o.profile ? &t.watch.device : gx_default_device(); // a profile is the CPU's
+    t.g.device = gx_default_device();
     t.g.threads = (int)s.threads;
     t.g.world = 1;
     if (step_mode("serial", &serial, &t.g.error) != GX_OK || step_open(&t, &config, &serial, NULL, 1, &s) != GX_OK) {
         fprintf(stderr, "error: %s\n", t.g.error.message);
         return 1;
     }
-    time_steps(&t, 3, &median, &best); // first touches, kernels compiled by the library
-    memset(t.watch.seconds, 0, sizeof t.watch.seconds);
+    time_steps(&t, 3, NULL, &median, &best); // first touches, kernels compiled by the library
+    gx_profile_open(&profile, &t.g);
     if (o.serve) {
         while (fgets(line, sizeof line, stdin))
             if (sscanf(line, "step %ld", &k) == 1 && k > 0)
-                time_steps(&t, k, &median, &best), print_json(&t, &s, median, best);
+                time_steps(&t, k, NULL, &median, &best), print_json(&t, &s, median, best);
     } else {
-        time_steps(&t, o.steps, &median, &best);
+        time_steps(&t, o.steps, o.profile ? &profile : NULL, &median, &best);
         print_json(&t, &s, median, best);
-        if (o.profile) print_profile(&t, &s, o.steps, median);
+        if (o.profile) print_profile(&t, &s, &profile);
     }
     const int failed = gx_failed(&t.g);
     if (failed) fprintf(stderr, "error: %s\n", t.g.error.message);

@@ -32,174 +32,10 @@ static const GxField shape_options[] = {
 
 static const GxLlamaConfig shape_default = {0, 0, 0, 0, 0, 0, 0, 1 << 20, 1e-5, 10000, 0.02, 0, -1};
 
-// ---- a device that measures: every call of the CPU's goes through a watch, which can make a rank slower than its
-// machine is ----
-
-enum {
-    W_LINEAR_FORWARD,
-    W_LINEAR_INPUT,
-    W_LINEAR_WEIGHT,
-    W_ATT_FORWARD,
-    W_ATT_BACKWARD,
-    W_ENTROPY,
-    W_ADAMW,
-    W_NORM,
-    W_SWIGLU,
-    W_ROPE,
-    W_EMBEDDING,
-    W_REST,
-    WATCHES
-};
-static const char *const watch_name[WATCHES] = {"linear_forward",
-                                                "linear_backward_input",
-                                                "linear_backward_weight",
-                                                "attention_forward",
-                                                "attention_backward",
-                                                "cross_entropy",
-                                                "adamw",
-                                                "norms",
-                                                "swiglu",
-                                                "rope",
-                                                "embedding",
-                                                "sums, additions"};
-typedef struct {
-    GxDevice device; // first: operations come here by g->device
-    double seconds[WATCHES];
-    double slow; // every operation takes so many times its time; up to 1: its time
-} Watch;
-
-static void watch_end(GxContext *g, int w, double begin)
-{
-    Watch *watch = (Watch *)(uintptr_t)g->device;
-    const double end = gx_seconds(), until = end + (watch->slow - 1) * (end - begin);
-    watch->seconds[w] += end - begin;
-    while (gx_seconds() < until) {}
-}
-#define TIMED(w, call)                                                                                                 \
-    do {                                                                                                               \
-        double begin = gx_seconds();                                                                                   \
-        gx_device_cpu()->call;                                                                                         \
-        watch_end(g, w, begin);                                                                                        \
-    } while (0)
-
-static void w_add(GxContext *g, void *y, const void *a, const void *b, int64_t n, GxDtype d)
-{
-    TIMED(W_REST, add(g, y, a, b, n, d));
-}
-static void w_sum(GxContext *g, double *t, const float *x, int64_t n, int a, double *s)
-{
-    TIMED(W_REST, sum(g, t, x, n, a, s));
-}
-static void w_sum_squares(GxContext *g, double *t, const float *x, int64_t n, int a, double *s)
-{
-    TIMED(W_REST, sum_squares(g, t, x, n, a, s));
-}
-static void w_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *i, const GxEmbedding *e)
-{
-    TIMED(W_EMBEDDING, embedding_forward(g, y, w, i, e));
-}
-static void w_embedding_backward(GxContext *g, float *w, const void *y, const int32_t *i, const GxEmbedding *e)
-{
-    TIMED(W_EMBEDDING, embedding_backward(g, w, y, i, e));
-}
-static void w_norm_forward(GxContext *g, void *y, float *r, const void *x, const void *w, int64_t R, int64_t C, float e,
-                           GxDtype d)
-{
-    TIMED(W_NORM, rms_norm_forward(g, y, r, x, w, R, C, e, d));
-}
-static void w_add_norm(GxContext *g, void *s, void *y, float *r, const void *x, const void *a, const void *w, int64_t R,
-                       int64_t C, float e, GxDtype d)
-{
-    TIMED(W_NORM, add_rms_norm_forward(g, s, y, r, x, a, w, R, C, e, d));
-}
-static void w_norm_backward(GxContext *g, void *dx, float *dw, const void *dy, const void *dr, const void *x,
-                            const float *r, const void *w, int64_t R, int64_t C, int a, GxDtype d, float *s)
-{
-    TIMED(W_NORM, rms_norm_backward(g, dx, dw, dy, dr, x, r, w, R, C, a, d, s));
-}
-static void w_linear_forward(GxContext *g, void *y, const void *x, const void *w, const void *b, const GxLinearShape *l,
-                             void *s)
-{
-    TIMED(W_LINEAR_FORWARD, linear_forward(g, y, x, w, b, l, s));
-}
-static void w_linear_input(GxContext *g, void *dx, const void *dy, const void *w, const GxLinearShape *l)
-{
-    TIMED(W_LINEAR_INPUT, linear_backward_input(g, dx, dy, w, l));
-}
-static void w_linear_weight(GxContext *g, float *dw, float *db, const void *dy, const void *x, const GxLinearShape *l,
-                            float *s)
-{
-    TIMED(W_LINEAR_WEIGHT, linear_backward_weight(g, dw, db, dy, x, l, s));
-}
-static void w_rope(GxContext *g, void *x, const float *c, const float *s, const GxRuns *r, int64_t B, int64_t H,
-                   int64_t h, int64_t st, int di, GxDtype d)
-{
-    TIMED(W_ROPE, rope(g, x, c, s, r, B, H, h, st, di, d));
-}
-static void w_att_forward(GxContext *g, void *o, float *l, const void *q, const void *k, const void *v,
-                          const GxAttention *a, void *s)
-{
-    TIMED(W_ATT_FORWARD, attention_forward(g, o, l, q, k, v, a, s));
-}
-static void w_att_backward(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o, const float *l,
-                           const void *q, const void *k, const void *v, const GxAttention *a, void *s)
-{
-    TIMED(W_ATT_BACKWARD, attention_backward(g, dq, dk, dv, d_o, o, l, q, k, v, a, s));
-}
-static void w_swiglu_forward(GxContext *g, void *y, const void *x, int64_t R, int64_t F, GxDtype d)
-{
-    TIMED(W_SWIGLU, swiglu_forward(g, y, x, R, F, d));
-}
-static void w_swiglu_backward(GxContext *g, void *dx, void *y, const void *dy, const void *x, int64_t R, int64_t F,
-                              GxDtype d)
-{
-    TIMED(W_SWIGLU, swiglu_backward(g, dx, y, dy, x, R, F, d));
-}
-static void w_entropy(GxContext *g, float *l, void *dl, const void *x, const int32_t *y, int64_t R, int64_t V, float s,
-                      GxDtype d)
-{
-    TIMED(W_ENTROPY, cross_entropy(g, l, dl, x, y, R, V, s, d));
-}
-static void w_entropy_maximum(GxContext *g, float *m, const void *x, int64_t R, int64_t V, GxDtype d)
-{
-    TIMED(W_ENTROPY, cross_entropy_maximum(g, m, x, R, V, d));
-}
-static void w_entropy_sums(GxContext *g, float *s, void *e, const void *x, const float *m, const int32_t *y, int64_t R,
-                           int64_t V, int64_t b, int64_t n, GxDtype d)
-{
-    TIMED(W_ENTROPY, cross_entropy_sums(g, s, e, x, m, y, R, V, b, n, d));
-}
-static void w_entropy_finish(GxContext *g, float *l, void *dl, const void *e, const float *s, const int32_t *y,
-                             int64_t R, int64_t V, int64_t b, float scale, GxDtype d)
-{
-    TIMED(W_ENTROPY, cross_entropy_finish(g, l, dl, e, s, y, R, V, b, scale, d));
-}
-static void w_adamw(GxContext *g, float *w, float *m, float *v, void *copy, const float *grad, int64_t n,
-                    const GxAdamW *o, GxDtype d)
-{
-    TIMED(W_ADAMW, adamw(g, w, m, v, copy, grad, n, o, d));
-}
-
-static inline GxDevice measuring_device(void)
-{
-    GxDevice d = *gx_device_cpu();
-    d.add = w_add, d.sum = w_sum, d.sum_squares = w_sum_squares, d.embedding_forward = w_embedding_forward,
-    d.embedding_backward = w_embedding_backward;
-    d.rms_norm_forward = w_norm_forward, d.add_rms_norm_forward = w_add_norm, d.rms_norm_backward = w_norm_backward;
-    d.linear_forward = w_linear_forward, d.linear_backward_input = w_linear_input,
-    d.linear_backward_weight = w_linear_weight;
-    d.rope = w_rope, d.attention_forward = w_att_forward, d.attention_backward = w_att_backward;
-    d.swiglu_forward = w_swiglu_forward, d.swiglu_backward = w_swiglu_backward, d.adamw = w_adamw;
-    d.cross_entropy = w_entropy, d.cross_entropy_maximum = w_entropy_maximum, d.cross_entropy_sums = w_entropy_sums,
-    d.cross_entropy_finish = w_entropy_finish;
-    return d;
-}
-
 // ---- the step ------------------------------------------------------------------------------------------------------
 
 typedef struct {
     GxContext g;
-    Watch watch;
     GxMesh mesh;
     GxArena arena, host;
     GxLlamaConfig config;
@@ -235,8 +71,8 @@ static inline void step_take(Step *t, GxContext *g, const StepOptions *o)
     g->step = (GxStep *)gx_arena_take(g->arena, GX_MEM_WORKSPACE, sizeof *g->step);
     t->tokens = (int32_t *)gx_arena_take(g->arena, GX_MEM_ACTIVATIONS, 8 * rows);
     t->twin = (int32_t *)gx_host_twin(g, GX_MEM_ACTIVATIONS, t->tokens, 8 * rows);
-    t->b.tokens = t->tokens, t->b.target[0].labels = t->tokens + rows, t->b.target[0].labels_twin = t->twin + rows, t->b.T = o->seq,
-    t->b.runs = gx_runs_one(o->seq, 0);
+    t->b.tokens = t->tokens, t->b.target[0].labels = t->tokens + rows, t->b.target[0].labels_twin = t->twin + rows,
+    t->b.T = o->seq, t->b.runs = gx_runs_one(o->seq, 0);
     gx_runner_take(g, &t->r, o->seq, t->b.B, o->head_chunk);
 }
 

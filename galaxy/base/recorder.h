@@ -10,6 +10,8 @@
 // What overlaps can be told from the order of events. A blocking collective is one event, with ticket 0. One that was
 // started is two: GX_EVENT_COLLECTIVE with a ticket where it started, and behind it GX_EVENT_WAIT with the same ticket
 // where it was waited for; the operations between them are those that it may hide behind.
+//
+// A recorder that is given a clock also tells how long each event took (run/profile.h).
 #ifndef GX_RECORDER_H
 #define GX_RECORDER_H
 #include "dtype.h"
@@ -52,11 +54,20 @@ typedef struct {
     int64_t tickets; // given so far
     int totals_only; // 1: sums, no list
     int lost;        // 1: memory ran out, the list is not whole (the sums are)
+    // NULL, or: the time in seconds, read as an event begins, once what was asked for before is done; and who is told
+    // of each event how long it took, up to the next one's beginning or gx_recorder_settle
+    double (*clock)(void *user);
+    void (*timed)(void *user, const GxEvent *e, double seconds);
+    void *user;
+    GxEvent running;
+    double since;
+    int is_running;
 } GxRecorder;
 
 void gx_recorder_add(GxRecorder *r, const GxEvent *e);
-// Notes where a started collective is waited for: once, and only where its start is in the list.
+// Notes where a started collective is waited for: once, and only where its start is in the list, or there is none.
 void gx_recorder_wait(GxRecorder *r, int64_t ticket, const char *site, int unit);
+void gx_recorder_settle(GxRecorder *r); // with a clock: the event that is running ends here
 void gx_recorder_close(GxRecorder *r);
 
 GX_END
@@ -67,8 +78,19 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 
+void gx_recorder_settle(GxRecorder *r)
+{
+    if (!r->is_running) return;
+    r->is_running = 0;
+    r->timed(r->user, &r->running, r->clock(r->user) - r->since);
+}
+
 void gx_recorder_add(GxRecorder *r, const GxEvent *e)
 {
+    if (r->clock) {
+        gx_recorder_settle(r);
+        r->running = *e, r->is_running = 1, r->since = r->clock(r->user);
+    }
     if (e->kind == GX_EVENT_COLLECTIVE) r->comm_bytes += e->bytes;
     else r->bytes += (double)e->bytes, r->flops += e->flops;
     if (r->totals_only || r->lost) return;
@@ -89,7 +111,7 @@ void gx_recorder_wait(GxRecorder *r, int64_t ticket, const char *site, int unit)
 {
     int64_t i = r->n - 1;
     while (ticket && i >= 0 && r->event[i].ticket != ticket) i--;
-    if (!ticket || i < 0 || r->event[i].kind == GX_EVENT_WAIT) return;
+    if (!ticket || (!r->totals_only && (i < 0 || r->event[i].kind == GX_EVENT_WAIT))) return;
     GxEvent e = GX_ZERO;
     e.kind = GX_EVENT_WAIT;
     e.name = "wait";

@@ -24,6 +24,7 @@ GX_END
 #define GX_CPU_ATTENTION_IMPLEMENTED
 #include <math.h>
 #include <string.h>
+#include "dropout.h"
 #include "gemm.h"
 #include "vec.h"
 #ifdef _OPENMP
@@ -173,33 +174,22 @@ static void gx__cpu_head_store(void *x, int64_t rows, int64_t stride, int64_t h,
 
 // ---- dropout -------------------------------------------------------------------------------------------------------
 
-enum { GX__CPU_DRAWS = 16 }; // of four words each, at a time
-
-static void gx__cpu_attention_draw(uint32_t *words, const GxStep *step, uint64_t first, uint32_t site)
-{
-    const uint64_t seed = step->seed;
-    const uint32_t of_step = (uint32_t)step->step;
-    GX_OMP(simd)
-    for (int i = 0; i < GX__CPU_DRAWS; i++) {
-        const GxRandom4 r = gx_philox(seed, first + (uint64_t)i, of_step, site);
-        words[4 * i] = r.w[0], words[4 * i + 1] = r.w[1], words[4 * i + 2] = r.w[2], words[4 * i + 3] = r.w[3];
-    }
-}
-
 // keep[j] = 0 or 1/(1 - p): what the probability of key position `first` + j, of n, is multiplied by.
 static void gx__cpu_attention_keep(float *keep, const GxStep *step, const GxAttention *a, int64_t b, int64_t head,
                                    int64_t tq, int64_t first, int64_t n)
 {
-    enum { WORDS = 4 * GX__CPU_DRAWS };
+    enum { WORDS = 64 }; // at a time
     uint32_t words[WORDS];
+    const GxCpuDraws draws = {
+        step->seed, (uint32_t)step->step, a->site, gx_dropout_threshold(a->dropout), gx_dropout_scale(a->dropout), 1};
     const uint64_t draw =
         gx_dropout_query(a->first_sample + b, a->heads, a->head_first + head, a->T, tq) + (uint64_t)(first / 4);
-    const uint32_t threshold = gx_dropout_threshold(a->dropout);
-    const float factor = 1.0f / (1.0f - a->dropout);
+    const uint32_t threshold = draws.threshold;
+    const float factor = draws.scale;
     const int64_t begin = first % 4, end = begin + n; // as words from that draw on
     for (int64_t w = 0; w < end; w += WORDS) {
         const int64_t from = gx_max(w, begin), until = gx_min(w + WORDS, end);
-        gx__cpu_attention_draw(words, step, draw + (uint64_t)(w / 4), a->site);
+        gx__cpu_draw(words, &draws, draw + (uint64_t)(w / 4), WORDS);
         GX_OMP(simd)
         for (int64_t j = from; j < until; j++) keep[j - begin] = words[j - w] >= threshold ? factor : 0.0f;
     }

@@ -91,6 +91,7 @@ double gx_layer_halves(GxMethods m, double kv_width);
 typedef struct {
     int layers;
     int64_t rows, width;     // T*B of the micro-batch; C
+    int64_t head_rows;       // of them those that the head works on: all, or those that its target picks
     int64_t kv_width, chunk; // K*h; rows of the head at once, at least 1
 } GxDemandShape;
 typedef struct {
@@ -229,25 +230,27 @@ static void gx__layout_demand_inside(GxDemands *d, int unit, GxCoreKind core, in
         gx__layout_demand(d, unit, core, GX_INSIDE, backward ? GX_MOVE_REDUCE_SCATTER : GX_MOVE_ALL_GATHER, s->rows,
                           2 * s->kv_width);
     if (core != GX_CORE_HEAD || d->methods.ends != GX_METHOD_TP || backward) return;
-    for (int64_t r = 0; r < s->rows; r += s->chunk)
+    for (int64_t r = 0; r < s->head_rows; r += s->chunk)
         for (int numbers = 1; numbers <= 2; numbers++) // the maximum; both sums
-            gx__layout_demand(d, unit, core, GX_INSIDE, GX_MOVE_ALL_REDUCE, gx_min(s->chunk, s->rows - r), numbers);
+            gx__layout_demand(d, unit, core, GX_INSIDE, GX_MOVE_ALL_REDUCE, gx_min(s->chunk, s->head_rows - r),
+                              numbers);
 }
 
 static void gx__layout_demand_pair(GxDemands *d, int unit, GxCoreKind core, int backward)
 {
     const GxDemandShape *s = d->shape;
     const GxMethod method = gx_methods_of(d->methods, core);
+    const int64_t rows = core == GX_CORE_HEAD ? s->head_rows : s->rows; // of what enters
     const GxMove entry = gx_core_entry(method, d->methods.con), exit = gx_core_exit(method, d->methods.con);
     if (core != GX_CORE_EMBED && !backward) // the embedding takes no rows, the head gives none
-        gx__layout_demand(d, unit, core, GX_ENTRY, entry.move.forward, s->rows, s->width);
+        gx__layout_demand(d, unit, core, GX_ENTRY, entry.move.forward, rows, s->width);
     if (core != GX_CORE_HEAD && backward)
         gx__layout_demand(d, unit, core, GX_EXIT, exit.move.backward, s->rows, s->width);
     gx__layout_demand_inside(d, unit, core, backward);
     if (core != GX_CORE_HEAD && !backward)
         gx__layout_demand(d, unit, core, GX_EXIT, exit.move.forward, s->rows, s->width);
     if (core != GX_CORE_EMBED && backward)
-        gx__layout_demand(d, unit, core, GX_ENTRY, entry.move.backward, s->rows, s->width);
+        gx__layout_demand(d, unit, core, GX_ENTRY, entry.move.backward, rows, s->width);
 }
 
 int gx_demands(GxMethods m, const GxDemandShape *shape, GxDemand *list, int capacity)

@@ -20,7 +20,7 @@ typedef struct {
     int64_t warmup_steps, lr_decay_steps;
     double adam_beta1, adam_beta2, adam_epsilon, weight_decay, momentum, max_grad_norm;
     // what is shown and kept
-    int64_t logging_steps, eval_steps, eval_windows, save_steps, save_total_limit;
+    int64_t logging_steps, profile_steps, eval_steps, eval_windows, save_steps, save_total_limit;
     // which validation is the best, and what follows from it
     char metric_for_best_model[GX_FIELD_TEXT], greater_is_better[GX_FIELD_TEXT];
     int load_best_model_at_end;
@@ -105,6 +105,8 @@ static const GxField gx__options_train_options[] = {
     {"max_grad_norm", GX_FIELD_DOUBLE, GX__OPTIONS_AT(max_grad_norm), "1",
      "gradients are scaled down to this global norm; 0: never", "0.."},
     {"logging_steps", GX_FIELD_INT, GX__OPTIONS_AT(logging_steps), "10", "steps between progress lines", "1.."},
+    {"profile_steps", GX_FIELD_INT, GX__OPTIONS_AT(profile_steps), "0",
+     "of so many steps, from the third on: a table of where rank 0's time goes, by operation", "0.."},
     {"eval_steps", GX_FIELD_INT, GX__OPTIONS_AT(eval_steps), "100", "steps between validations; 0: at the end only",
      "0.."},
     {"eval_windows", GX_FIELD_INT, GX__OPTIONS_AT(eval_windows), "64",

@@ -41,7 +41,8 @@ typedef struct GxTrainer GxTrainer;         // trainer.h
 typedef struct GxHeadsLoaded GxHeadsLoaded; // checkpoint.h
 
 void gx_report_help(const GxTrainer *t, const char *program);
-void gx_report_version(const GxTrainer *t);                       // and what the program was built with
+void gx_report_version(const GxTrainer *t); // and what the program was built with
+void gx_report_profile(const GxTrainer *t);
 void gx_report_start(const GxTrainer *t);                         // device, model, data, options, steps, plan
 void gx_report_resumed(const GxTrainer *t, const char *changes);  // of the options; "": none
 void gx_report_heads(const GxTrainer *t, const GxHeadsLoaded *h); // of --model
@@ -230,6 +231,15 @@ static void gx__report_step_costs(FILE *out, const GxPlan *p, const GxModel *m, 
     if (world > 1)
         fprintf(out, ", %.2f MB sent per step%s", (double)p->comm_bytes / 1e6, alike ? " and rank" : " by rank 0");
     fprintf(out, "\n");
+}
+
+void gx_report_profile(const GxTrainer *t)
+{
+    GxReport r;
+    gx_report_begin(&r, t->g);
+    if (!r.out) return;
+    gx_profile_print(&t->profile, r.out);
+    gx_report_end_as_is(&r, t->g);
 }
 
 void gx_report_start(const GxTrainer *t)

@@ -210,8 +210,9 @@ void gx_resume_close(GxResume *r)
 
 // What this command says, and not the run. The last: of a checkpoint, which has a model.
 static const char *const gx__resume_here[] = {
-    "ranks",       "world",      "rank",   "init",    "threads",  "timeout",     "device",
-    "device_comm", "output_dir", "resume", "dry_run", "evaluate", "sample_only", "overwrite_output_dir",
+    "ranks",   "world",         "rank",        "init",        "threads",
+    "timeout", "device",        "device_comm", "output_dir",  "resume",
+    "dry_run", "profile_steps", "evaluate",    "sample_only", "overwrite_output_dir",
     "model"};
 enum { GX__RESUME_HERE = sizeof gx__resume_here / sizeof *gx__resume_here };
 

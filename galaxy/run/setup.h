@@ -519,6 +519,7 @@ GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, con
     memset(t, 0, sizeof *t);
     t->g = g;
     t->lock = -1;
+    gx_profile_open(&t->profile, g);
     t->family = family;
     t->task = task;
     t->mode = mode;

@@ -30,6 +30,7 @@
 #include "metrics.h"
 #include "options.h"
 #include "plan.h"
+#include "profile.h"
 #include "resume.h"
 #include "schedule.h"
 #include "task_choice.h"
@@ -91,6 +92,7 @@ typedef struct GxTrainer {
     int64_t interval_steps;
     double measured_since; // for the time left: since the first progress line, whose step was slow (first touches)
     int64_t measured_from; // the step then; 0: not yet
+    GxProfile profile;     // of rank 0
     // for the summary of a run that is done (gx_report_summary)
     double opened, training_seconds;    // when training began; of it, without validations and saving
     GxMetric validated[GX_MAX_METRICS]; // of the last validation
@@ -204,6 +206,12 @@ static const GxStep *gx__trainer_see_step(GxTrainer *t)
     return &t->seen;
 }
 
+// A process's first two steps are slower than the others: first touches, kernels that a library compiles.
+static int gx__trainer_profiles(const GxTrainer *t)
+{
+    return gx_trainer_is_first(t) && t->profile.steps < t->o.profile_steps && t->step >= t->begun + 2;
+}
+
 void gx_trainer_step(GxTrainer *t)
 {
     GxContext *g = t->g;
@@ -214,13 +222,20 @@ void gx_trainer_step(GxTrainer *t)
     begun.step = (uint64_t)t->step;
     begun.lr = (float)gx_schedule_rate(&t->schedule, begun.applied);
     gx_to_device(g, g->step, &begun, offsetof(GxStep, clip));
+    const int profiles = gx__trainer_profiles(t);
+    if (profiles) gx_profile_begin(&t->profile);
     gx_runner_train(g, &t->runner, t->batch, NULL, &stop);
+    if (profiles) gx_profile_end(&t->profile);
     t->stop = stop;
-    if (stop) return; // all ranks have left the window
+    if (stop) { // all ranks have left the window, of which nothing was computed
+        t->profile.steps -= profiles;
+        return;
+    }
     t->step++;
     t->is_seen = 0;
     t->samples += t->o.global_batch_size;
     t->interval_steps++;
+    if (profiles && t->profile.steps == t->o.profile_steps) gx_report_profile(t);
 }
 
 // ---- reports -------------------------------------------------------------------------------------------------------
@@ -552,6 +567,7 @@ static void gx__trainer_finish(GxTrainer *t)
         missing = "the sample is";
         gx__trainer_report_sample(t);
     }
+    if (gx_trainer_is_first(t) && t->profile.steps < t->o.profile_steps) gx_report_profile(t);
     if (t->skipped && gx_trainer_is_first(t)) gx__trainer_warn_skipped(t);
     if (!gx_failed(t->g) && gx_trainer_is_first(t)) gx__trainer_draw(t);
     if (t->stop) gx__trainer_end_without_data(t);
