@@ -2,57 +2,22 @@
 // that depend on neither packing nor ranks; every kind of problem; labels of a model; what is refused, and how.
 #define GX_NO_MAIN
 #include "train_llama.cu"
-#include "test/test.h"
-#include <pthread.h>
+#include "test/task_run.h"
 #include <signal.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-static char folder[] = "/tmp/galaxy_test_classification_XXXXXX";
 
 // ---- files ---------------------------------------------------------------------------------------------------------
-
-static const char *path_of(const char *name)
-{
-    static char path[8][400];
-    static int next;
-    char *p = path[next++ % 8];
-    snprintf(p, sizeof path[0], "%s/%s", folder, name);
-    return p;
-}
-
-static void write_file(const char *name, const char *text)
-{
-    GxError err = GX_ZERO;
-    CHECK(gx_file_write(path_of(name), text, (int64_t)strlen(text), &err) == GX_OK, "%s", err.message);
-}
-
-static char *read_file(const char *path)
-{
-    char *text = NULL;
-    int64_t bytes;
-    GxError err = GX_ZERO;
-    return gx_file_read(path, 1 << 24, &text, &bytes, &err) == GX_OK ? text : (char *)calloc(1, 1);
-}
-
-static int has_file(const char *path)
-{
-    struct stat st;
-    return stat(path, &st) == 0;
-}
 
 // ids: 5 good, 6 bad, 7 film, ...
 static const char *const words[] = {"good", "bad",  "film", "a",     "very",  "the",  "plot", "was",
                                     "and",  "dull", "fine", "sport", "music", "news", "of",   "it"};
-enum { WORDS = sizeof words / sizeof *words, FIRST_WORD = 5, VOCAB = WORDS + FIRST_WORD };
+enum { WORDS = sizeof words / sizeof *words, VOCAB = WORDS + FIRST_WORD };
 
 static void write_tokenizer(void)
 {
-    char vocab[400] = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n";
+    char vocab[400] = "";
     for (int i = 0; i < WORDS; i++) snprintf(vocab + strlen(vocab), sizeof vocab - strlen(vocab), "%s\n", words[i]);
-    CHECK(mkdir(path_of("tokens"), 0777) == 0, "no folder");
-    write_file("tokens/vocab.txt", vocab);
+    write_vocab(vocab);
 }
 
 // Texts that are as good as their words are: "good" counts 1, "bad" -1. kind: 0: a class; 1: several; 2: a number; 3:
@@ -416,60 +381,10 @@ TEST(metrics_are_known_before_there_is_a_validation)
 
 // ---- runs ----------------------------------------------------------------------------------------------------------
 
-static struct {
-    char out[60000], log[4000];
-    GxMetric metric[GX_MAX_METRICS];
-    int metrics;
-    int64_t count;
-    double window[40];
-} said;
-
-static void hear(void *user, const char *text)
-{
-    const size_t have = strlen(said.out);
-    (void)user;
-    snprintf(said.out + have, sizeof said.out - have, "%s", text);
-}
-
-static void hear_log(void *user, GxLogLevel level, const char *text) // of several ranks at once
-{
-    static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
-    (void)user, (void)level;
-    pthread_mutex_lock(&one_at_a_time);
-    const size_t have = strlen(said.log);
-    snprintf(said.log + have, sizeof said.log - have, "%s\n", text);
-    pthread_mutex_unlock(&one_at_a_time);
-}
-
-static int program(GxContext *g, int argc, char **argv)
-{
-    static const GxReporter reporter = {hear, NULL, NULL};
-    GxTrainer t = GX_ZERO;
-    char *own[80];
-    for (int i = 0; i < argc; i++) own[i] = strdup(argv[i]);
-    g->reporter = &reporter, g->log.write = hear_log;
-    gx_trainer_open(&t, g, family, &gx_classification, NULL, argc, own);
-    while (gx_trainer_next(&t)) {
-        gx_trainer_step(&t);
-        gx_trainer_report(&t);
-        if (g->rank == 0 && t.step < 40) said.window[t.step] = gx_step_loss(&t.seen);
-    }
-    GxTrainer *held = &t; // what a validation said outlives the run
-    const int status = gx_trainer_close(held);
-    if (g->rank == 0) {
-        memcpy(said.metric, t.validated, sizeof said.metric);
-        said.metrics = t.validated_metrics, said.count = t.validated_count;
-    }
-    for (int i = 0; i < argc; i++) free(own[i]);
-    return status;
-}
-
 // Exit status of a tiny model's run in folder/<name>.
 static int run(const char *name, const char *more)
 {
-    char line[6000], *argv[80] = {(char *)"train"};
-    int argc = 1;
-    memset(&said, 0, sizeof said);
+    char line[6000];
     const char *sizes = family == &gx_bert ? "--max_position_embeddings 64" : "--num_key_value_heads 1";
     snprintf(
         line, sizeof line,
@@ -486,15 +401,7 @@ static int run(const char *name, const char *more)
             snprintf(line + strlen(line), sizeof line - strlen(line), " --vocab_size %d --tokenizer %s", VOCAB,
                      path_of("tokens"));
     }
-    for (char *word = strtok(line, " "); word; word = strtok(NULL, " ")) argv[argc++] = word;
-    return gx_launch(program, argc, argv);
-}
-
-static double metric(const char *name) // NAN: there is none
-{
-    for (int i = 0; i < said.metrics; i++)
-        if (!strcmp(said.metric[i].name, name)) return said.metric[i].value;
-    return NAN;
+    return run_line(family, &gx_classification, line);
 }
 
 // The longest chain of roundings behind a loss: a sum per matrix product and norm, the attention's keys; the texts.
@@ -539,7 +446,7 @@ TEST(a_bert_learns_one_label_of_several_and_says_how_well)
           "%s", log);
     CHECK(strstr(config, "\"1\": \"yes\"") && strstr(config, "\"problem_type\": \"single_label_classification\""), "%s",
           config);
-    CHECK(has_file(path_of("class/confusion.svg")) && has_file(path_of("class/checkpoint-20/tokenizer.json")), "files");
+    CHECK(is_there(path_of("class/confusion.svg")) && is_there(path_of("class/checkpoint-20/tokenizer.json")), "files");
     free(log), free(config);
 }
 
@@ -650,7 +557,7 @@ TEST(a_metric_that_these_labels_do_not_have_is_refused_before_the_training)
         snprintf(flags, sizeof flags, "--train_data %s --max_steps 4 --eval_steps 2 %s%s%s", path_of("train.tsv"), at,
                  file ? path_of("") : "", file ? file + 1 : "");
         CHECK(run("refused", flags) == 1 && strstr(said.log, cases[i].says), "%s: %s", flags, said.log);
-        CHECK(!has_file(path_of("refused")) && !said.out[0], "%s: %s", flags, said.out);
+        CHECK(!is_there(path_of("refused")) && !said.out[0], "%s: %s", flags, said.out);
         free(at);
     }
 }
@@ -668,7 +575,7 @@ TEST(a_metric_that_is_not_defined_ends_no_run)
              path_of("constant.tsv"));
     CHECK(run("constant", flags) == 0 && strstr(said.log, "no validation could be compared: pearson was not a finite"),
           "%s", said.log);
-    CHECK(strstr(said.log, "/constant/checkpoint-6\n") && has_file(path_of("constant/checkpoint-6/manifest.json")) &&
+    CHECK(strstr(said.log, "/constant/checkpoint-6\n") && is_there(path_of("constant/checkpoint-6/manifest.json")) &&
               isnan(metric("pearson")) && strstr(said.out, "done: 6 steps"),
           "%s%s", said.log, said.out);
 }
@@ -754,7 +661,7 @@ TEST(predictions_of_a_file_come_in_its_order_with_or_without_labels_on_any_ranks
         CHECK(!strstr(said.out, "| validation loss") == !is_labelled && strstr(said.out, "predictions: "), "%s",
               said.out);
     }
-    CHECK(!has_file(path_of("none")), "a folder was made");
+    CHECK(!is_there(path_of("none")), "a folder was made");
     char *first = read_file(path_of("said0.jsonl")), *table = read_file(path_of("said2.tsv"));
     CHECK(!strncmp(first, "{\"label\":\"", 10) && strstr(first, "\"score\":0.") && strstr(first, "\"scores\":{\"no\":"),
           "%s", first);
@@ -805,7 +712,7 @@ TEST(a_disk_that_takes_no_predictions_is_an_error_and_leaves_no_file)
     const int status = run("none", flags);
     setrlimit(RLIMIT_FSIZE, &before);
     signal(SIGXFSZ, SIG_DFL);
-    CHECK(status == 1 && strstr(said.log, "full.tsv") && !has_file(path_of("full.tsv")), "%d: %s", status, said.log);
+    CHECK(status == 1 && strstr(said.log, "full.tsv") && !is_there(path_of("full.tsv")), "%d: %s", status, said.log);
     CHECK(!strstr(said.out, "predictions: /"), "%s", said.out);
 }
 
@@ -1040,7 +947,7 @@ TEST(a_head_for_other_labels_is_refused_with_what_can_be_done)
                  path_of(cases[i].model), path_of("t.tsv"), is_masked ? "" : "--validation_data ",
                  is_masked ? "" : path_of("t.tsv"), cases[i].more);
         CHECK(run("none", flags) == 1 && strstr(said.log, cases[i].says), "%s: %s", flags, said.log);
-        CHECK(!has_file(path_of("none")), "%s: it was begun", flags);
+        CHECK(!is_there(path_of("none")), "%s: it was begun", flags);
     }
     CHECK(run("none", "--ignore_mismatched_sizes true") == 1 &&
               strstr(said.log, "--ignore_mismatched_sizes is about the head of --model, which is not given"),
@@ -1147,7 +1054,7 @@ TEST(metrics_of_outputs_by_hand_and_of_outputs_that_are_not_finite)
           "%g, %s", m[0].value, g.error.message);
     GxError err = GX_ZERO;
     CHECK(gx_predictions_write(&c.predicted, path_of("sick.tsv"), &err) != GX_OK &&
-              strstr(err.message, "t.tsv:4: the model's output for this text is nan") && !has_file(path_of("sick.tsv")),
+              strstr(err.message, "t.tsv:4: the model's output for this text is nan") && !is_there(path_of("sick.tsv")),
           "%s", err.message);
     gx_classification.close(&c);
 }
@@ -1229,12 +1136,4 @@ TEST(a_plan_counts_what_a_run_takes)
     CHECK(run("dry", "--dry_run true --train_data /nowhere/x.tsv") == 0 && !said.log[0], "%s", said.log);
 }
 
-int main(int argc, char **argv)
-{
-    char command[100];
-    if (!mkdtemp(folder)) return 1;
-    write_tokenizer();
-    const int status = test_main(argc, argv);
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command) != 0 || status;
-}
+int main(int argc, char **argv) { return run_tests(argc, argv, write_tokenizer); }

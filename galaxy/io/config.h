@@ -200,11 +200,18 @@ static const char *gx__config_nearest(const GxConfig *c, const char *typed)
     return best;
 }
 
-// Who has this option, "train_llama", "--task classification or --task embedding"; "": nobody.
-static void gx__config_programs(const GxConfig *c, const char *name, char *programs, size_t size)
+static const char *gx__config_programs(const GxConfig *c, const char *name) // that have this option; NULL: none
+{
+    for (int e = 0; e < c->elsewheres; e++)
+        for (int i = 0; i < c->elsewhere[e].n; i++)
+            if (!strcmp(c->elsewhere[e].option[i].name, name)) return c->elsewhere[e].programs;
+    return NULL;
+}
+
+// All of them: "--task classification or --task embedding".
+static void gx__config_all_programs(const GxConfig *c, const char *name, char *programs, size_t size)
 {
     size_t at = 0;
-    programs[0] = 0;
     for (int e = 0; e < c->elsewheres; e++)
         for (int i = 0; i < c->elsewhere[e].n && at < size; i++)
             if (!strcmp(c->elsewhere[e].option[i].name, name))
@@ -214,14 +221,15 @@ static void gx__config_programs(const GxConfig *c, const char *name, char *progr
 static GxStatus gx__config_unknown(const GxConfig *c, const char *where, const char *dashes, const char *name,
                                    GxError *err)
 {
-    const char *nearest = gx__config_nearest(c, name);
-    char cut[GX_TEXT_VALUE], programs[300];
-    gx__config_programs(c, name, programs, sizeof programs);
-    if (programs[0] == '-')
+    const char *nearest = gx__config_nearest(c, name), *programs = gx__config_programs(c, name);
+    char cut[GX_TEXT_VALUE], all[300];
+    if (programs && programs[0] == '-') {
+        gx__config_all_programs(c, name, all, sizeof all);
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "%sthere is no option %s%s of this task; it is one of %s: choose that, or leave it out", where,
-                       dashes, name, programs);
-    if (programs[0])
+                       dashes, name, all);
+    }
+    if (programs)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "%sthere is no option %s%s in this program; use %s, or leave it out",
                        where, dashes, name, programs);
     if (!nearest)
