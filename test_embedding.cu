@@ -392,6 +392,8 @@ TEST(vectors_of_a_file_come_in_its_order_and_of_length_one_on_any_ranks)
     CHECK(!is_there(path_of("none")), "an output folder of a run that trains nothing");
     CHECK(run("none", flags) != 0 && strstr(said.log, "is there already; remove it, or take another name"), "%s",
           said.log);
+    snprintf(flags, sizeof flags, "--embed %s", path_of("texts.tsv"));
+    CHECK(run("none", flags) == 1 && strstr(said.log, "--embed needs a model"), "%s", said.log);
 }
 
 // Text i alone in its file has the vector that it has among others.

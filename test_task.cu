@@ -336,6 +336,7 @@ TEST(every_task_says_its_metrics_before_there_is_a_validation)
         char names[200] = "";
         void *self = calloc(1, list[i].task->size);
         if (list[i].task == &gx_classification) ((GxClassification *)self)->problem = GX_PROBLEM_SINGLE;
+        if (list[i].task == &gx_embedding_task) ((GxEmbeddingTask *)self)->held_out.per = 2;
         const int n = list[i].task->metrics(&g, self, NULL, metric);
         for (int m = 0; m < n; m++) {
             snprintf(names + strlen(names), sizeof names - strlen(names), "%s ", metric[m].name);

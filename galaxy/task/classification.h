@@ -372,21 +372,11 @@ static int64_t gx__classification_hash_labels(const GxClassification *c)
 
 static GxStatus gx__classification_agree(GxContext *g, const GxClassification *c)
 {
-    const char *const what[] = {c->predict[0] ? c->predict : c->validation_data, c->train_data, "the list of labels",
+    const char *const what[] = {"the list of labels", c->predict[0] ? c->predict : c->validation_data, c->train_data,
                                 "the presence of --predict"};
-    const int64_t mine[] = {(int64_t)c->file[1].records.hash, (int64_t)c->file[0].records.hash, c->labels_hash,
+    const int64_t mine[] = {c->labels_hash, (int64_t)c->file[1].records.hash, (int64_t)c->file[0].records.hash,
                             c->predict[0] != 0};
-    int64_t first[4];
-    memcpy(first, mine, sizeof mine);
-    gx_at(g, -1, "agree");
-    gx_broadcast(g, GX_AXIS_ALL, 0, first, 4, GX_I64);
-    GX_TRY(gx_status(g));
-    for (int i = 3; i >= 0; i--)
-        if (mine[i] != first[i])
-            return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                           "rank %d: %s is not the same here as on rank 0; all ranks need the same: copy rank 0's",
-                           g->rank, what[i]);
-    return GX_OK;
+    return gx_task_agree(g, what, mine, 4);
 }
 
 // ---- texts ---------------------------------------------------------------------------------------------------------

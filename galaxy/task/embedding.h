@@ -182,17 +182,7 @@ static GxStatus gx__embedding_agree(GxContext *g, const GxEmbeddingTask *c)
     const char *const what[] = {c->embed[0] ? c->embed : c->validation_data, c->train_data, "the presence of --embed"};
     const int64_t mine[] = {(int64_t)c->file[1].column[0].records.hash, (int64_t)c->file[0].column[0].records.hash,
                             c->embed[0] != 0};
-    int64_t first[3];
-    memcpy(first, mine, sizeof mine);
-    gx_at(g, -1, "agree");
-    gx_broadcast(g, GX_AXIS_ALL, 0, first, 3, GX_I64);
-    GX_TRY(gx_status(g));
-    for (int i = 2; i >= 0; i--)
-        if (mine[i] != first[i])
-            return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                           "rank %d: %s is not the same here as on rank 0; all ranks need the same: copy rank 0's",
-                           g->rank, what[i]);
-    return GX_OK;
+    return gx_task_agree(g, what, mine, 3);
 }
 
 static GxStatus gx__embedding_open_groups(GxContext *g, const GxEmbeddingTask *c, GxTextGroups *s, int file,

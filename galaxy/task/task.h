@@ -131,6 +131,10 @@ typedef struct GxTask {
     const char *(*lacks)(const void *self, const char *metric);
 } GxTask;
 
+// Refuses a rank one of whose n numbers, hashes of files as a rule, is not rank 0's: by what it is of. The last that
+// differs is named. n: at most 8.
+GxStatus gx_task_agree(GxContext *g, const char *const *what, const int64_t *mine, int n);
+
 // For tasks with a label per token: tokens [T,B], then target 0's labels [T,B], as `lay` and `counts` of such a task.
 int64_t gx_task_lay_labels(const void *self, GxBatch *b, void *block, void *twin);
 void gx_task_count_labels(const void *self, const GxBatch *b, int64_t count[GX_MAX_LOSSES]);
@@ -145,7 +149,24 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_TASK_IMPLEMENTED)
 #define GX_TASK_IMPLEMENTED
+#include <string.h>
+#include "../comm/comm.h"
 #include "../ops/loss.h"
+
+GxStatus gx_task_agree(GxContext *g, const char *const *what, const int64_t *mine, int n)
+{
+    int64_t first[8];
+    memcpy(first, mine, (size_t)n * sizeof *first);
+    gx_at(g, -1, "agree");
+    gx_broadcast(g, GX_AXIS_ALL, 0, first, n, GX_I64);
+    GX_TRY(gx_status(g));
+    for (int i = n - 1; i >= 0; i--)
+        if (mine[i] != first[i])
+            return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                           "rank %d: %s is not the same here as on rank 0; all ranks need the same: copy rank 0's",
+                           g->rank, what[i]);
+    return GX_OK;
+}
 
 int64_t gx_task_lay_labels(const void *self, GxBatch *b, void *block, void *twin)
 {
