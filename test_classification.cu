@@ -51,6 +51,7 @@ static void write_corpus(const char *name, int kind, int n, int seed)
 // ---- the task alone ------------------------------------------------------------------------------------------------
 
 static const GxFamily *family = &gx_bert;
+static int renews_heads; // as --ignore_mismatched_sizes
 
 static GxStatus open_task(GxClassification *c, GxContext *g, int64_t T, const char *model, const char *flags)
 {
@@ -61,6 +62,7 @@ static GxStatus open_task(GxClassification *c, GxContext *g, int64_t T, const ch
     memset(c, 0, sizeof *c), memset(g, 0, sizeof *g);
     g->device = gx_device_cpu(), g->world = 1, g->threads = 2;
     setup.vocab = 1000, setup.seq_len = T, setup.model = model;
+    setup.starts_from_model = setup.ignore_mismatched_sizes = renews_heads;
     snprintf(line, sizeof line, "%s", flags);
     for (char *word = strtok(line, " "); word; word = strtok(NULL, " ")) argv[argc++] = word;
     gx_config_open(&config);
@@ -752,6 +754,20 @@ TEST(a_model_brings_its_labels_in_their_order)
     CHECK(open_task(&c, &g, 16, path_of("model"), flags) == GX_OK, "%s", g.error.message);
     CHECK(!strcmp(c.labels.name[0], "a") && c.train.label[0] == 1, "labels of the data");
     gx_classification.close(&c);
+    for (renews_heads = 1; renews_heads >= 0; renews_heads--) { // of another number they are others, in any case
+        CHECK(open_task(&c, &g, 16, path_of("model"), flags) == GX_OK && !c.wish.is_new && c.outputs == 2, "%s",
+              g.error.message);
+        gx_classification.close(&c);
+        write_file("t.tsv", "text\tlabel\ngood\tb\nbad\ta\nfine\tc\n");
+        const GxStatus status = open_task(&c, &g, 16, path_of("model"), flags);
+        if (renews_heads) CHECK(status == GX_OK && c.wish.is_new && c.outputs == 3, "%s", g.error.message);
+        else
+            CHECK(status != GX_OK && strstr(g.error.message, "known: LABEL_0, LABEL_1; these are the head's"), "%s",
+                  g.error.message);
+        gx_classification.close(&c);
+        write_file("t.tsv", "text\tlabel\ngood\tb\nbad\ta\n");
+    }
+    renews_heads = 0;
     // another number of labels
     snprintf(flags, sizeof flags, "--train_data %s --tokenizer %s --validation_fraction 0 --labels a,b,c",
              path_of("t.tsv"), path_of("tokens"));
@@ -854,37 +870,45 @@ TEST(a_head_for_other_labels_is_new_if_that_is_asked_for_and_all_else_is_loaded)
 {
     static const struct {
         const char *text, *more, *problem;
-        int outputs, is_new;
+        int outputs, is_new, from_number;
     } cases[] = {
-        {"text\tlabel\ngood\ta\nbad\tb\nfine\tc\n", "", "single_label_classification", 3, 1},
-        {"text\tlabel\ngood\ta\nbad\tb\nfine\tc\n", "--ranks 2 --mode tp", "single_label_classification", 3, 1},
-        {"text\tlabel\ngood\tja\nbad\tnein\n", "", "single_label_classification", 2, 1}, // as many, but others
-        {"text\tlabel\ngood\tja\nbad\tnein\n", "--labels nein,ja", "single_label_classification", 2, 0}, // new names
-        {"text\tlabel\ngood\tyes\nbad\tno\n", "--labels yes,no", "single_label_classification", 2, 1},   // turned round
-        {"text\tlabel\ngood\tyes\nbad\tno\n", "--labels no,perhaps,yes", "single_label_classification", 3, 1},
-        {"text\tlabel\ngood\tyes\nbad\tno\n", "", "single_label_classification", 2, 0},
+        {"text\tlabel\ngood\ta\nbad\tb\nfine\tc\n", "", "single_label_classification", 3, 1, 0},
+        {"text\tlabel\ngood\tyes\nbad\tno\n", "", "single_label_classification", 2, 1, 1},
+        {"text\tlabel\ngood\t1\nbad\t2\n", "", "regression", 1, 0, 1},
+        {"text\tlabel\ngood\t1\nbad\t2\n", "--problem_type single_label_classification", "single_label_classification",
+         2, 1, 1},
+        {"text\tlabel\ngood\ta\nbad\tb\nfine\tc\n", "--ranks 2 --mode tp", "single_label_classification", 3, 1, 0},
+        {"text\tlabel\ngood\tja\nbad\tnein\n", "", "single_label_classification", 2, 1, 0}, // as many, but others
+        {"text\tlabel\ngood\tja\nbad\tnein\n", "--labels nein,ja", "single_label_classification", 2, 0, 0}, // new names
+        {"text\tlabel\ngood\tyes\nbad\tno\n", "--labels yes,no", "single_label_classification", 2, 1,
+         0}, // turned round
+        {"text\tlabel\ngood\tyes\nbad\tno\n", "--labels no,perhaps,yes", "single_label_classification", 3, 1, 0},
+        {"text\tlabel\ngood\tyes\nbad\tno\n", "", "single_label_classification", 2, 0, 0},
         {"text\tlabel\ngood\tyes\nbad\tno\n", "--problem_type multi_label_classification", "multi_label_classification",
-         2, 1},
-        {"text\tlabel\ngood\t1.5\nbad\t2\n", "", "regression", 1, 1},
+         2, 1, 0},
+        {"text\tlabel\ngood\t1.5\nbad\t2\n", "", "regression", 1, 1, 0},
     };
     static const char *const other[] = {"bert.embeddings.word_embeddings.weight", "bert.pooler.dense.weight",
                                         "bert.encoder.layer.0.output.dense.weight"};
     char flags[1200], name[20], made[GX_PATH], config[GX_PATH];
     train_yes_and_no();
+    write_corpus("number.tsv", 2, 40, 6);
+    snprintf(flags, sizeof flags, "--train_data %s --max_steps 1 --validation_fraction 0", path_of("number.tsv"));
+    CHECK(run("number1", flags) == 0, "%s", said.log);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *from = cases[i].from_number ? "number1/checkpoint-1" : "class/checkpoint-20";
         write_file("t.tsv", cases[i].text);
         snprintf(name, sizeof name, "renewed%d", (int)i);
-        snprintf(flags, sizeof flags, "--model %s --train_data %s --validation_fraction 0 %s " STILL,
-                 path_of("class/checkpoint-20"), path_of("t.tsv"), cases[i].more);
+        snprintf(flags, sizeof flags, "--model %s --train_data %s --validation_fraction 0 %s " STILL, path_of(from),
+                 path_of("t.tsv"), cases[i].more);
         if (!CHECK(run(name, flags) == 0, "%s: %s", flags, said.log)) continue;
         CHECK(!strstr(said.out, "(--ignore_mismatched_sizes): classifier.weight, classifier.bias\n") ==
                   !cases[i].is_new,
               "%s: %s", flags, said.out);
         snprintf(made, sizeof made, "%s/%s/checkpoint-2", folder, name);
         for (int k = 0; k < 3; k++)
-            CHECK(same_tensor(path_of("class/checkpoint-20"), made, other[k]), "%s: %s is another", flags, other[k]);
-        CHECK(same_tensor(path_of("class/checkpoint-20"), made, "classifier.weight") == !cases[i].is_new,
-              "%s: the head", flags);
+            CHECK(same_tensor(path_of(from), made, other[k]), "%s: %s is another", flags, other[k]);
+        CHECK(same_tensor(path_of(from), made, "classifier.weight") == !cases[i].is_new, "%s: the head", flags);
         snprintf(config, sizeof config, "%.2000s/config.json", made);
         char *text = read_file(config), last[20];
         snprintf(last, sizeof last, "\"%d\": ", cases[i].outputs - 1);
