@@ -347,6 +347,10 @@ TEST(every_task_says_its_metrics_before_there_is_a_validation)
         free(self);
     }
     GxMaskedLm masked = GX_ZERO;
+    GxContext g = GX_ZERO;
+    GxMetric metric[GX_MAX_METRICS];
+    masked.nsp = 1;
+    CHECK(gx_masked_lm.metrics(&g, &masked, NULL, metric) == 5 && !strcmp(metric[4].name, "nsp_accuracy"), "of pairs");
     CHECK(!strcmp(gx_masked_lm.lacks(&masked, "nsp_accuracy"), "needs --nsp true"), "pairs");
     CHECK(!gx_masked_lm.lacks(&masked, "accuracy"), "there is no accuracy of masked tokens");
 }

@@ -111,9 +111,8 @@ static const GxField gx__classification_options[] = {
      "auto: the model's, or what labels look like: numbers with a decimal point are predicted, others chosen from",
      "auto|" GX_PROBLEM_NAMES},
     {"labels", GX_FIELD_NAMES, GX__CLASSIFICATION_AT(labels_option), "",
-     "a,b,c: the labels in their order (in a file of --config also a list); none: the model's, or those of the "
-     "training "
-     "data, sorted",
+     "a,b,c: the labels in their order (in a file of --config also a list); none: the model's, or the training "
+     "data's, sorted",
      NULL},
     {"tokenizer", GX_FIELD_PATH, GX__CLASSIFICATION_AT(tokenizer_path), "",
      "folder with tokenizer.json or vocab.txt; none: the model's", NULL},
@@ -228,6 +227,11 @@ static int gx__classification_mismatches(const GxClassification *c, const gx__Cl
     return 0;
 }
 
+static const char *gx__classification_advice(const GxTaskSetup *setup)
+{
+    return setup->starts_from_model ? ", or train a new head with --ignore_mismatched_sizes true" : "";
+}
+
 // The model's head is as if it were not there.
 static void gx__classification_renew_head(GxClassification *c, gx__ClassificationHead *h)
 {
@@ -277,7 +281,7 @@ static const char *gx__classification_origin(const GxClassification *c, const gx
 
 // f: NULL: no file is there.
 static GxStatus gx__classification_choose_labels(GxClassification *c, const gx__ClassificationHead *h,
-                                                 const GxTextFile *f, GxError *err)
+                                                 const GxTextFile *f, const GxTaskSetup *setup, GxError *err)
 {
     const int has_file = f && f->label >= 0;
     int i, j;
@@ -289,14 +293,14 @@ static GxStatus gx__classification_choose_labels(GxClassification *c, const gx__
     if (h->n && h->n != c->outputs)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--labels names %d, but the model has a head for %d (%.60s%s%.60s%s): name as many, or leave "
-                       "--labels out, or train a new head with --ignore_mismatched_sizes true",
+                       "--labels out%s",
                        c->outputs, h->n, h->name[0], h->n > 1 ? ", " : "", h->n > 1 ? h->name[1] : "",
-                       h->n > 2 ? ", ..." : "");
+                       h->n > 2 ? ", ..." : "", gx__classification_advice(setup));
     if (h->n && c->labels_option[0] && gx__classification_is_reordered(&c->labels, h, &i, &j))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--labels has \"%.60s\" as number %d, but it is number %d of the model's head: leave --labels "
-                       "out, or name them in the head's order (id2label of its config.json)",
-                       h->name[j], i, j);
+                       "out, or name them in the head's order (id2label of its config.json)%s",
+                       h->name[j], i, j, gx__classification_advice(setup));
     if (c->problem == GX_PROBLEM_SINGLE && c->outputs == 1)
         return GX_FAIL(
             err, GX_ERR_ARGUMENT,
@@ -318,7 +322,7 @@ static GxStatus gx__classification_choose_problem(GxClassification *c, gx__Class
     if (!setup->ignore_mismatched_sizes)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "--problem_type is %s, but the model has a head for %s: leave it out%s",
                        gx_problem_name(c->problem), gx_problem_name((GxProblem)h->problem),
-                       setup->starts_from_model ? ", or train a new head with --ignore_mismatched_sizes true" : "");
+                       gx__classification_advice(setup));
     gx__classification_renew_head(c, h);
     return GX_OK;
 }
@@ -386,6 +390,7 @@ static GxStatus gx__classification_label(const GxClassification *c, GxTexts *t, 
     GxError unknown = GX_ZERO;
     const GxStatus status = gx_texts_label(t, c->problem, &c->labels, &unknown);
     if (status == GX_OK) return GX_OK;
+    if (status != GX_ERR_FORMAT) return GX_FAIL(err, status, "%s", unknown.message);
     return GX_FAIL(err, status, "%s; %s", unknown.message, c->labels_from);
 }
 
@@ -530,7 +535,7 @@ static GxStatus gx__classification_decide(GxContext *g, GxClassification *c, gx_
                                                 c->file[0].records.n   ? &c->file[0]
                                                 : c->file[1].records.n ? &c->file[1]
                                                                        : NULL,
-                                                err));
+                                                setup, err));
     GX_TRY(gx__classification_check_room(c, setup, err));
     c->labels_hash = gx__classification_hash_labels(c);
     snprintf(c->problem_name, sizeof c->problem_name, "%s", gx_problem_name(c->problem));
