@@ -88,14 +88,13 @@ static const GxMetric *gx__best_metric(const GxTrainer *t, const GxMetric *metri
                *lacks = t->task->lacks ? t->task->lacks(t->self, name) : NULL;
     char names[400] = "";
     for (int i = 0; i < n; i++) {
-        if (!strcmp(metric[i].name, name) && gx__best_direction(&t->o, &metric[i])) return &metric[i];
-        if (!strcmp(metric[i].name, name)) {
-            GX_FAIL(err, GX_ERR_ARGUMENT,
-                    "task %s does not say whether a larger %s is better; say --greater_is_better true or false",
-                    t->task->name, name);
-            return NULL;
-        }
         snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "", metric[i].name);
+        if (strcmp(metric[i].name, name)) continue;
+        if (gx__best_direction(&t->o, &metric[i])) return &metric[i];
+        GX_FAIL(err, GX_ERR_ARGUMENT,
+                "task %s does not say whether a larger %s is better; say --greater_is_better true or false",
+                t->task->name, name);
+        return NULL;
     }
     GX_FAIL(err, GX_ERR_ARGUMENT, "--metric_for_best_model is \"%s\"; a validation of task %s says %s%s%s%s%s",
             said[0] ? said : name, t->task->name, names, lacks ? "; " : "", lacks ? name : "", lacks ? " " : "",

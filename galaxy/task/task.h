@@ -11,6 +11,7 @@
 //     take              buffers of its own: on an arena that only counts, then on the real one
 //     lay               where the arrays of a micro-batch lie in its block of memory
 //     fill, counts      before each window, for each of its micro-batches
+//     metrics, lacks    once it is open: which metrics validations will have, where a run is to compare them
 //     held_out, fill_held_out, counts, see, metrics               in a validation
 //     write, identity, changed                                    in a checkpoint
 //     sample, confusion at the end: something for people to look at
