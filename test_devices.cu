@@ -660,7 +660,8 @@ static void call_rope_backward(GxContext *g, void **b, const Shape *s, GxDtype t
 static Case *prepare_rope(Case *c)
 {
     const Shape *s = c->shape;
-    gx_rope_table(numbers(c, 1), numbers(c, 2), POSITIONS, s->d[2], 10000);
+    const GxRope rope = {10000, 0, 0, 0, 0};
+    gx_rope_table(numbers(c, 1), numbers(c, 2), POSITIONS, s->d[2], &rope);
     forget_gaps(numbers(c, 0), gx_runs_rows(&s->q) * s->d[0], s->d[1] * s->d[2], rope_stride(s));
     return c;
 }

@@ -233,6 +233,9 @@ static void forward_backward(const char *name)
 TEST(llama_gqa_forward_and_backward_as_transformers) { forward_backward("gqa"); }
 TEST(llama_odd_tied_head_dim_of_its_own_as_transformers) { forward_backward("odd"); }
 TEST(llama_one_kv_head_as_transformers) { forward_backward("one"); }
+TEST(llama3_scaled_rope_forward_and_backward_as_transformers) { forward_backward("scaled"); }
+TEST(mistral_forward_and_backward_as_transformers) { forward_backward("mistral"); }
+TEST(qwen2_with_biases_forward_and_backward_as_transformers) { forward_backward("qwen2"); }
 
 // In bf16: as near to transformers in fp32 as transformers in bf16 is, or half as near.
 static void bf16_distance(const char *name)
@@ -266,6 +269,9 @@ static void bf16_distance(const char *name)
 TEST(llama_gqa_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("gqa"); }
 TEST(llama_odd_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("odd"); }
 TEST(llama_one_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("one"); }
+TEST(llama3_scaled_rope_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("scaled"); }
+TEST(mistral_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("mistral"); }
+TEST(qwen2_with_biases_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("qwen2"); }
 
 // Ten steps; the losses must be the reference's within `slack[step]`, the weights within `weight_slack` of each
 // tensor's norm.
@@ -319,6 +325,9 @@ static void ten_of_sgd(const char *name)
 TEST(llama_gqa_ten_steps_of_sgd_as_transformers) { ten_of_sgd("gqa"); }
 TEST(llama_odd_ten_steps_of_sgd_as_transformers) { ten_of_sgd("odd"); }
 TEST(llama_one_ten_steps_of_sgd_as_transformers) { ten_of_sgd("one"); }
+TEST(llama3_scaled_rope_ten_steps_of_sgd_as_transformers) { ten_of_sgd("scaled"); }
+TEST(mistral_ten_steps_of_sgd_as_transformers) { ten_of_sgd("mistral"); }
+TEST(qwen2_with_biases_ten_steps_of_sgd_as_transformers) { ten_of_sgd("qwen2"); }
 
 // AdamW divides by the root of the second moment: rounding noise in a gradient near zero becomes a step of the size of
 // lr. So the reference's own spread under inputs changed by one ulp is the scale: four of it, and the bound of SGD for
@@ -348,10 +357,13 @@ static void ten_of_adamw(const char *name)
 TEST(llama_gqa_ten_steps_of_adamw_within_the_reference_spread) { ten_of_adamw("gqa"); }
 TEST(llama_odd_ten_steps_of_adamw_within_the_reference_spread) { ten_of_adamw("odd"); }
 TEST(llama_one_ten_steps_of_adamw_within_the_reference_spread) { ten_of_adamw("one"); }
+TEST(llama3_scaled_rope_ten_steps_of_adamw_within_the_reference_spread) { ten_of_adamw("scaled"); }
+TEST(mistral_ten_steps_of_adamw_within_the_reference_spread) { ten_of_adamw("mistral"); }
+TEST(qwen2_with_biases_ten_steps_of_adamw_within_the_reference_spread) { ten_of_adamw("qwen2"); }
 
 // ---- properties of its own -----------------------------------------------------------------------------------------
 
-static const GxLlamaConfig small = {61, 32, 40, 2, 4, 2, 8, 64, 1e-5, 10000, 0.08, 0, -1};
+static const GxLlamaConfig small = {61, 32, 40, 2, 4, 2, 8, 64, 1e-5, 10000, 0.08, 0, -1, "", 0, "", 0, 0, 0, 0};
 
 static void random_batch(GxBatch *b, int32_t *tokens, int32_t *labels, int64_t T, int64_t B, int64_t V)
 {
@@ -625,12 +637,21 @@ TEST(configurations_that_cannot_be_are_refused)
         GxLlamaConfig c;
         const char *says;
     } bad[] = {
-        {{61, 32, 40, 2, 3, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1}, "multiple of num_key_value_heads"},
-        {{61, 32, 40, 2, 5, 5, 0, 64, 1e-5, 10000, 0.02, 0, -1}, "set head_dim"},
-        {{61, 32, 40, 2, 4, 2, 7, 64, 1e-5, 10000, 0.02, 0, -1}, "even"},
-        {{0, 32, 40, 2, 4, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1}, "vocab_size is 0"},
-        {{61, 32, 40, 2, 4, 2, 8, 64, 0, 10000, 0.02, 0, -1}, "rms_norm_eps"},
-        {{61, 32, 40, (int64_t)1 << 40, 4, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1}, "from 1 to 1000"},
+        {{61, 32, 40, 2, 3, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1, "", 0, "", 0, 0, 0, 0},
+         "multiple of num_key_value_heads"},
+        {{61, 32, 40, 2, 5, 5, 0, 64, 1e-5, 10000, 0.02, 0, -1, "", 0, "", 0, 0, 0, 0}, "set head_dim"},
+        {{61, 32, 40, 2, 4, 2, 7, 64, 1e-5, 10000, 0.02, 0, -1, "", 0, "", 0, 0, 0, 0}, "even"},
+        {{0, 32, 40, 2, 4, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1, "", 0, "", 0, 0, 0, 0}, "vocab_size is 0"},
+        {{61, 32, 40, 2, 4, 2, 8, 64, 0, 10000, 0.02, 0, -1, "", 0, "", 0, 0, 0, 0}, "rms_norm_eps"},
+        {{61, 32, 40, (int64_t)1 << 40, 4, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1, "", 0, "", 0, 0, 0, 0},
+         "from 1 to 1000"},
+        {{61, 32, 40, 2, 4, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1, "qwen2", 9, "", 0, 0, 0, 0},
+         "only a model_type of mistral"},
+        {{61, 32, 40, 2, 4, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1, "", 0, "", 4, 0, 0, 0},
+         "belong to a rope_type of llama3"},
+        {{61, 32, 40, 2, 4, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1, "", 0, "llama3", 0, 4, 0, 0},
+         "low_freq_factor 4, rope_high_freq_factor 4"},
+        {{61, 32, 40, 2, 4, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1, "", 0, "llama3", 0.5, 0, 0, 0}, "rope_factor is 0.5"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         GxError err = GX_ZERO;

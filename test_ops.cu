@@ -213,6 +213,7 @@ static Slot *output(Case *c, const char *name, const char *dname, int64_t rows, 
 
 static const float NORM_EPS = 1e-5f;
 static const double THETA = 10000;
+static const GxRope rope = {10000, 0, 0, 0, 0};
 // clang-format off
 #define RUN1(length, position)                     {1, {{0, length, position}}}
 #define RUN2(length, position, length2, position2) {2, {{0, length, position}, {length, length2, position2}}}
@@ -362,7 +363,7 @@ static void rope_library(GxContext *g, Case *c, int accumulate, int variant) // 
     (void)accumulate, (void)variant;
     const int64_t *d = c->shape->d, rows = c->in[0].rows, width = d[1] * d[2], stride = width + d[3], positions = 256;
     float *x = floats(rows * stride), *cosine = floats(positions * d[2] / 2), *sine = floats(positions * d[2] / 2);
-    gx_rope_table(cosine, sine, positions, d[2], THETA);
+    gx_rope_table(cosine, sine, positions, d[2], &rope);
     for (int back = 0; back < 2; back++) {
         const float *from = back ? c->out[0].fd : c->in[0].fv;
         fill_nan(x, rows * stride);
@@ -3075,7 +3076,7 @@ TEST(rope_table_is_the_rounded_cosine_and_sine)
     enum { POSITIONS = 1000, HEAD = 10 };
     float *cosine = floats(POSITIONS * HEAD / 2), *sine = floats(POSITIONS * HEAD / 2);
     double worst = 0;
-    gx_rope_table(cosine, sine, POSITIONS, HEAD, THETA);
+    gx_rope_table(cosine, sine, POSITIONS, HEAD, &rope);
     for (int p = 0; p < POSITIONS; p++)
         for (int i = 0; i < HEAD / 2; i++) {
             long double angle = p * expl(-2.0L * i / (int)HEAD * logl(THETA));
@@ -3094,7 +3095,7 @@ TEST(rope_backward_undoes_rope_forward)
     GxRuns runs = gx_runs_one(T, 0);
     Bench b;
     bench_open(&b, 2, 0);
-    gx_rope_table(cosine, sine, T, HEAD, THETA);
+    gx_rope_table(cosine, sine, T, HEAD, &rope);
     gx_rope_forward(&b.g, y, cosine, sine, &runs, B, TURNED, HEAD, TURNED * HEAD, GX_F32);
     CHECK(memcmp(x, y, N * sizeof(float)), "nothing was turned");
     gx_rope_backward(&b.g, y, cosine, sine, &runs, B, TURNED, HEAD, TURNED * HEAD, GX_F32);

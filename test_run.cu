@@ -557,7 +557,7 @@ TEST(the_sample_of_a_text_model_sees_as_many_bytes_as_it_was_trained_on)
     GxContext g = GX_ZERO;
     GxArena arena = GX_ZERO;
     GxModel m = GX_ZERO;
-    GxLlamaConfig config = {256, 16, 16, 1, 2, 1, 8, 64, 1e-5, 10000, 0.02, 0, -1};
+    GxLlamaConfig config = {256, 16, 16, 1, 2, 1, 8, 64, 1e-5, 10000, 0.02, 0, -1, "", 0, "", 0, 0, 0, 0};
     GxCausalLm self = GX_ZERO;
     Spelling c = GX_ZERO;
     GxForward forward = {spell_on, &c, NULL, NULL};
@@ -705,6 +705,10 @@ TEST(a_trainer_state_with_impossible_numbers_is_refused)
     "\"vocab_size\": 97, \"hidden_size\": 48, \"intermediate_size\": 80, \"num_hidden_layers\": 3, "                   \
     "\"num_attention_heads\": 6"
 
+#define LLAMA3                                                                                                         \
+    "\"rope_type\": \"llama3\", \"low_freq_factor\": 1.5, \"high_freq_factor\": 3, "                                   \
+    "\"original_max_position_embeddings\": 50"
+
 // Of a file with this text, whose name ends up in path.
 static GxStatus read_config_json(GxLlamaConfig *c, const char *text, char path[40], GxError *err)
 {
@@ -727,9 +731,10 @@ static int count_of(const char *text, const char *words)
 
 TEST(a_config_json_says_every_field_and_reads_back_the_same)
 {
-    static const char *const lines[] = {"\"architectures\": [\"LlamaForCausalLM\"]", "\"torch_dtype\": \"float32\"",
+    static const char *const lines[] = {"\"architectures\": [\"MistralForCausalLM\"]", "\"torch_dtype\": \"float32\"",
                                         "\"bos_token_id\": null"};
-    const GxLlamaConfig c = {97, 48, 80, 3, 6, 3, 10, 77, 1, 500000.5, 0.5, 1, 5}; // none of them the default
+    const GxLlamaConfig c = {97,  48, 80, 3,         6,  3,        10,  77,  1, 500000.5,
+                             0.5, 1,  5,  "mistral", 70, "llama3", 2.5, 0.5, 3, 40}; // none of them the default
     GxLlamaConfig back = GX_ZERO;
     GxError err = GX_ZERO;
     char path[40] = "/tmp/galaxy_test_run_XXXXXX", *text = NULL;
@@ -742,7 +747,10 @@ TEST(a_config_json_says_every_field_and_reads_back_the_same)
     for (int i = 0; i < gx_llama.n_fields; i++)
         CHECK(gx_field_same(&gx_llama.fields[i], &c, &back), "%s is not what it was", gx_llama.fields[i].name);
     if (!CHECK(gx_file_read(path, 1 << 16, &text, &bytes, &err) == GX_OK, "%s", err.message)) return;
-    CHECK(count_of(text, "\"rope_theta\": 500000.5") == 2, "not for transformers 4 and 5: %s", text);
+    CHECK(count_of(text, "\"rope_theta\": 500000.5") == 3, "not for transformers 4 and 5: %s", text);
+    CHECK(count_of(text, "\"rope_type\": \"llama3\"") == 2 && count_of(text, "\"factor\": 2.5") == 2 &&
+              !strstr(text, "rope_factor"),
+          "not for transformers 4 and 5: %s", text);
     CHECK(strstr(text, "\"rms_norm_eps\": 1.0"), "transformers 5 refuses the integer 1 there: %s", text);
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) CHECK(strstr(text, lines[i]), "no %s", lines[i]);
     free(text);
@@ -756,7 +764,8 @@ TEST(what_a_config_json_leaves_out_is_what_transformers_takes_for_it)
                                         "{\"model_type\": \"llama\", " SIZES
                                         ", \"num_key_value_heads\": null, \"head_dim\": null, \"pad_token_id\": null, "
                                         "\"rope_scaling\": null, \"rope_parameters\": {}, \"architectures\": null}"};
-    const GxLlamaConfig expected = {97, 48, 80, 3, 6, 6, 8, 2048, 1e-6, 10000, 0.02, 0, -1};
+    const GxLlamaConfig expected = {97,   48, 80, 3,       6, 6,         8, 2048, 1e-6, 10000,
+                                    0.02, 0,  -1, "llama", 0, "default", 0, 0,    0,    0};
     for (int t = 0; t < 2; t++) {
         GxLlamaConfig c = GX_ZERO;
         GxError err = GX_ZERO;
@@ -764,6 +773,57 @@ TEST(what_a_config_json_leaves_out_is_what_transformers_takes_for_it)
         if (!CHECK(read_config_json(&c, texts[t], path, &err) == GX_OK, "%s", err.message)) continue;
         for (int i = 0; i < gx_llama.n_fields; i++)
             CHECK(gx_field_same(&gx_llama.fields[i], &c, &expected), "%s: another default", gx_llama.fields[i].name);
+    }
+}
+
+// What transformers takes for what is left out of the other models' files, and where they say that a window slides.
+TEST(a_config_json_of_mistral_and_qwen2_is_read_as_transformers_does)
+{
+    static const struct {
+        const char *type, *more;
+        int64_t kv_heads, positions, window;
+    } cases[] = {
+        {"mistral", "", 8, 131072, 4096},
+        {"mistral", ", \"sliding_window\": 77", 8, 131072, 77},
+        {"mistral", ", \"sliding_window\": null, \"num_key_value_heads\": null", 16, 131072, 0},
+        {"mistral", ", \"sliding_window\": 77, \"layer_types\": [\"full_attention\"]", 8, 131072, 0},
+        {"mistral", ", \"sliding_window\": 77, \"layer_types\": [\"sliding_attention\"]", 8, 131072, 77},
+        {"qwen2", ", \"num_key_value_heads\": 4", 4, 32768, 0},
+        {"qwen2", ", \"num_key_value_heads\": 2, \"sliding_window\": 77, \"use_sliding_window\": false", 2, 32768, 0},
+        {"llama", ", \"sliding_window\": 77", 16, 2048, 0}, // LLaMA has no such thing
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        GxLlamaConfig c = GX_ZERO;
+        GxError err = GX_ZERO;
+        char text[500], path[40];
+        snprintf(text, sizeof text,
+                 "{\"model_type\": \"%s\", \"vocab_size\": 97, \"hidden_size\": 32, \"intermediate_size\": 80, "
+                 "\"num_hidden_layers\": 3, \"num_attention_heads\": 16%s}",
+                 cases[i].type, cases[i].more);
+        if (!CHECK(read_config_json(&c, text, path, &err) == GX_OK, "case %d: %s", (int)i, err.message)) continue;
+        CHECK(c.num_key_value_heads == cases[i].kv_heads && c.max_position_embeddings == cases[i].positions &&
+                  c.sliding_window == cases[i].window && !strcmp(c.model_type, cases[i].type),
+              "case %d: %s, %ld kv heads, %ld positions, a window of %ld", (int)i, c.model_type,
+              (long)c.num_key_value_heads, (long)c.max_position_embeddings, (long)c.sliding_window);
+    }
+}
+
+TEST(scaled_rope_is_read_wherever_transformers_4_or_5_writes_it)
+{
+    static const char *const places[] = {"\"rope_theta\": 77, \"rope_scaling\": {" LLAMA3 ", \"factor\": 2}",
+                                         "\"rope_parameters\": {\"rope_theta\": 77, " LLAMA3 ", \"factor\": 2.0}",
+                                         "\"rope_theta\": 77, \"rope_scaling\": {" LLAMA3
+                                         ", \"factor\": 2}, \"rope_parameters\": {\"rope_theta\": 77, " LLAMA3
+                                         ", \"factor\": 2}"};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        GxLlamaConfig c = GX_ZERO;
+        GxError err = GX_ZERO;
+        char text[700], path[40];
+        snprintf(text, sizeof text, "{\"model_type\": \"llama\", " SIZES ", %s}", places[i]);
+        CHECK(read_config_json(&c, text, path, &err) == GX_OK && c.rope_theta == 77 && !strcmp(c.rope_type, "llama3") &&
+                  c.rope_factor == 2 && c.rope_low_freq_factor == 1.5 && c.rope_high_freq_factor == 3 &&
+                  c.rope_original_max_position_embeddings == 50,
+              "%s: theta %g, %s, %s", places[i], c.rope_theta, c.rope_type, err.message);
     }
 }
 
@@ -789,9 +849,9 @@ TEST(a_config_json_that_asks_for_something_else_or_in_another_type_is_refused_by
     static const struct {
         const char *more, *says; // says: behind the file's name
     } bad[] = {
-        {"\"model_type\": 7", "model_type is 7; only \"llama\" is built"},
-        {"\"model_type\": null", "model_type is null; only \"llama\""},
-        {"\"model_type\": \"mistral\"", "model_type is \"mistral\"; only \"llama\""},
+        {"\"model_type\": 7", "model_type is 7; one of \"llama\", \"mistral\", \"qwen2\" is built"},
+        {"\"model_type\": null", "model_type is null; one of \"llama\""},
+        {"\"model_type\": \"mixtral\"", "model_type is \"mixtral\"; one of \"llama\""},
         {"\"hidden_act\": 3", "hidden_act is 3; only \"silu\" is built"},
         {"\"hidden_act\": null", "hidden_act is null; only \"silu\""},
         {"\"attention_bias\": \"yes\"", "attention_bias is \"yes\"; only false is built"},
@@ -805,7 +865,8 @@ TEST(a_config_json_that_asks_for_something_else_or_in_another_type_is_refused_by
          "architectures is [\"LlamaForTokenClassification\"]; what is built: LlamaForCausalLM, LlamaForSequence"},
         {"\"architectures\": \"LlamaForCausalLM\"", "architectures is \"LlamaForCausalLM\"; what is built: Llama"},
         {"\"architectures\": [7]", "architectures is [7]; what is built: LlamaForCausalLM"},
-        {"\"model_type\": \"bert\"", "model_type is \"bert\", and this program trains a model of type \"llama\"; use "},
+        {"\"model_type\": \"bert\"",
+         "model_type is \"bert\", and this program trains a model of type \"llama\", \"mist"},
         {"\"pad_token_id\": 97", "pad_token_id is 97; the vocabulary ends at 96"},
         {"\"pad_token_id\": \"[PAD]\"", "pad_token_id is \"[PAD]\"; expected an integer"},
         {"\"tie_word_embeddings\": \"no\"", "tie_word_embeddings is \"no\"; expected true or false"},
@@ -821,8 +882,9 @@ TEST(a_config_json_that_asks_for_something_else_or_in_another_type_is_refused_by
         {"\"num_key_value_heads\": true", "num_key_value_heads is true; expected an integer"},
         {"\"rope_parameters\": [1]", "\"rope_parameters\" is an array; expected an object"},
         {"\"rope_scaling\": \"linear\"", "\"rope_scaling\" is a string; expected an object"},
-        {"\"rope_scaling\": {\"type\": \"linear\"}", "rope_scaling: type is \"linear\"; only \"default\" is built"},
-        {"\"rope_parameters\": {\"rope_type\": 3}", "rope_parameters: rope_type is 3; only \"default\" is built"},
+        {"\"rope_scaling\": {\"type\": \"linear\"}",
+         "rope_scaling: type is \"linear\"; only \"default\" and \"llama3\" are"},
+        {"\"rope_parameters\": {\"rope_type\": 3}", "rope_parameters: rope_type is 3; only \"default\" and \"lla"},
         {"\"rope_parameters\": {\"rope_theta\": null}", "rope_parameters: rope_theta is null; expected a number"},
         {"\"rope_parameters\": {\"partial_rotary_factor\": 0.5}",
          "rope_parameters: partial_rotary_factor is 0.5; only"},
@@ -831,7 +893,16 @@ TEST(a_config_json_that_asks_for_something_else_or_in_another_type_is_refused_by
         {"\"rope_theta\": 500, \"rope_parameters\": {\"rope_theta\": 600}",
          "rope_parameters: rope_theta is 600, but 500 where it stands alone"},
         {"\"rope_scaling\": {\"type\": \"default\"}, \"rope_parameters\": {\"rope_theta\": 600}",
-         "rope_scaling and rope_parameters are both there"},
+         "rope_scaling and rope_parameters are both there, and differ in rope_theta"},
+        {"\"rope_scaling\": {\"type\": \"llama3\"}", "rope_scaling: factor is missing; expected a number, at least 1"},
+        {"\"rope_scaling\": {" LLAMA3 ", \"factor\": 0.5}",
+         "rope_scaling: factor is 0.5; expected a number, at least 1"},
+        {"\"rope_scaling\": {" LLAMA3 ", \"factor\": 2}, \"rope_parameters\": {" LLAMA3 ", \"factor\": 4}",
+         "rope_scaling and rope_parameters are both there, and differ in rope_factor"},
+        {"\"layer_types\": [\"full_attention\", \"sliding_attention\"]",
+         "layer_types has sliding_attention; of a llama only full_attention is built"},
+        {"\"layer_types\": [\"chunked_attention\"]", "layer_types has \"chunked_attention\"; only full"},
+        {"\"use_sliding_window\": true", "use_sliding_window is true; only false is built"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         const int is_type = !strncmp(bad[i].more, "\"model_type", 11);

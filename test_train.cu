@@ -646,6 +646,8 @@ TEST(models_and_batches_that_do_not_fit_are_refused_with_their_numbers)
         {"--ranks 2 --dp_batch_size_list 3,1,1", {"dp_batch_size_list", "3", "2"}},
         {"--ranks 2 --dp_batch_size_list 3,0", {"dp_batch_size_list is \"3,0\"", "integers", NULL}},
         {"--dp_batch_size_list 3,1", {"dp_batch_size_list", "2", "1"}},
+        {"--model_type mistral --sliding_window 4", {"than the model's sliding_window (4)", "--seq_len may be", NULL}},
+        {"--rope_factor 4", {"rope_factor is 4", "belong to a rope_type of llama3", NULL}},
         {"--rope_theta 0", {"rope_theta", "at least 1e-06", NULL}},
     };
     CHECK_REFUSALS(cases);
@@ -736,8 +738,8 @@ TEST(models_of_other_kinds_are_refused_by_key)
     static const struct {
         const char *sed, *words[2];
     } cases[] = {
-        {"s/\"model_type\": \"llama\"/\"model_type\": \"mistral\"/", {"mistral", "llama"}},
-        {"s/\"rope_type\": \"default\"/\"rope_type\": \"llama3\"/", {"llama3", "default"}},
+        {"s/\"model_type\": \"llama\"/\"model_type\": \"mixtral\"/", {"\"mixtral\"", "one of \"llama\""}},
+        {"s/\"rope_type\": \"default\"/\"rope_type\": \"yarn\"/", {"yarn", "\"default\" and \"llama3\""}},
         {"s/\"hidden_act\": \"silu\"/\"hidden_act\": \"gelu\"/", {"gelu", "silu"}},
         {"s/\"attention_bias\": false/\"attention_bias\": true/", {"attention_bias is true", "only false is built"}},
         {"s/\"hidden_size\": 32/\"hidden_size\": \"32\"/", {"hidden_size", "config.json"}},

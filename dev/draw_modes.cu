@@ -559,7 +559,8 @@ static GxStatus record(Chain *c, const GxLlamaConfig *config, const char *mode, 
 
 static GxStatus draw_mode(const char *mode, int ranks, const char *folder, GxError *err)
 {
-    const GxLlamaConfig config = {32000, 288, 768, 2, 6, 2, 0, 1 << 20, 1e-5, 10000, 0.02, 0, -1};
+    const GxLlamaConfig config = {32000, 288, 768, 2,  6, 2,  0, 1 << 20, 1e-5, 10000,
+                                  0.02,  0,   -1,  "", 0, "", 0, 0,       0,    0};
     const StepOptions o = {4, 256, 1024, 1, "fp32", "none"};
     static Picture p;
     char path[GX_PATH], name[64];

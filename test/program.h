@@ -137,6 +137,24 @@ static void take_output(int i)
     child.text[i][child.bytes[i]] = 0;
 }
 
+static void take_outputs(int ms) // what it has said, or says within so many milliseconds
+{
+    struct pollfd p[2] = {{child.pipe[0], POLLIN, 0}, {child.pipe[1], POLLIN, 0}}; // poll leaves out -1
+    if (poll(p, 2, ms) <= 0) return;
+    for (int i = 0; i < 2; i++)
+        if (p[i].revents) take_output(i);
+}
+
+// Waits until the running child has written this to stderr; 0: it does not.
+__attribute__((unused)) static int wait_to_say(const char *words)
+{
+    for (double until = now() + LIMIT; now() < until && child.pipe[1] >= 0;) {
+        if (strstr(err(), words)) return 1;
+        take_outputs(100);
+    }
+    return strstr(err(), words) != NULL;
+}
+
 // Waits for the child; gives its status.
 static int finish_within(double limit)
 {
@@ -144,12 +162,7 @@ static int finish_within(double limit)
     int raw = 0;
     pid_t ended = 0;
     memset(&used, 0, sizeof used);
-    while (now() - child.started < limit && (child.pipe[0] >= 0 || child.pipe[1] >= 0)) {
-        struct pollfd p[2] = {{child.pipe[0], POLLIN, 0}, {child.pipe[1], POLLIN, 0}}; // poll leaves out -1
-        if (poll(p, 2, 100) <= 0) continue;
-        for (int i = 0; i < 2; i++)
-            if (p[i].revents) take_output(i);
-    }
+    while (now() - child.started < limit && (child.pipe[0] >= 0 || child.pipe[1] >= 0)) take_outputs(100);
     while (now() - child.started < limit && (ended = wait4(child.pid, &raw, WNOHANG, &used)) == 0) sleep_ms(2);
     child.status = ended == 0 ? TIMED_OUT : WIFSIGNALED(raw) ? -WTERMSIG(raw) : WEXITSTATUS(raw);
     if (ended == 0) {

@@ -21,7 +21,8 @@ import zlib
 import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import (LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config,
+                          Qwen2ForCausalLM)
 from transformers.utils.logging import disable_progress_bar
 
 IGNORE = -100  # the label of a position that has no loss
@@ -449,7 +450,7 @@ def make_attention_bf16(out):
 
 # -------------------------------------------------------------------------------------- models
 
-MODELS = {  # name: batch, length, configuration
+MODELS = {  # name: batch, length, configuration; its classes are LLaMA's, or those of CLASSES
     "gqa": (3, 10, dict(hidden_size=48, num_attention_heads=6, num_key_value_heads=2, intermediate_size=80,
                         vocab_size=97, num_hidden_layers=2, tie_word_embeddings=False)),
     "odd": (2, 7, dict(hidden_size=30, num_attention_heads=3, num_key_value_heads=3, head_dim=14,  # not 30/3
@@ -457,7 +458,16 @@ MODELS = {  # name: batch, length, configuration
                        rms_norm_eps=1e-5, rope_parameters=dict(rope_type="default", rope_theta=500.0))),
     "one": (1, 5, dict(hidden_size=24, num_attention_heads=2, num_key_value_heads=1, intermediate_size=40,
                        vocab_size=53, num_hidden_layers=1, tie_word_embeddings=False)),
+    "scaled": (2, 40, dict(hidden_size=24, num_attention_heads=2, num_key_value_heads=1, intermediate_size=40,
+                           vocab_size=53, num_hidden_layers=1, tie_word_embeddings=True, rope_parameters=dict(
+                               rope_type="llama3", rope_theta=500.0, factor=4.0, low_freq_factor=1.0,  # waves of all kinds
+                               high_freq_factor=3.0, original_max_position_embeddings=32))),
+    "mistral": (2, 6, dict(hidden_size=24, num_attention_heads=3, num_key_value_heads=1, head_dim=6, intermediate_size=36,
+                           vocab_size=47, num_hidden_layers=1, tie_word_embeddings=False, sliding_window=6)),
+    "qwen2": (2, 9, dict(hidden_size=32, num_attention_heads=4, num_key_value_heads=2, intermediate_size=44,
+                         vocab_size=59, num_hidden_layers=2, tie_word_embeddings=True)),
 }
+CLASSES = {"mistral": (MistralConfig, MistralForCausalLM), "qwen2": (Qwen2Config, Qwen2ForCausalLM)}
 STEPS = 10        # of each optimizer
 PERTURBED = 4     # AdamW runs from weights one ulp away
 
@@ -540,10 +550,12 @@ def distances_in_bf16(model, start, tokens, labels, grads, loss):
 def make_llama(out, name):
     B, T, config = MODELS[name]
     seed(name)
-    model = LlamaForCausalLM(LlamaConfig(attn_implementation="eager", max_position_embeddings=64, **config))
+    make_config, make_model = CLASSES.get(name, (LlamaConfig, LlamaForCausalLM))
+    model = make_model(make_config(attn_implementation="eager", max_position_embeddings=64, **config))
     with torch.no_grad():  # larger than the usual 0.02, so that no gradient drowns in rounding
-        for p in model.parameters():
-            p.copy_(1 + 0.1 * torch.randn_like(p) if p.ndim == 1 else 0.08 * torch.randn_like(p))
+        for n, p in model.named_parameters():
+            is_norm = p.ndim == 1 and not n.endswith("bias")
+            p.copy_(is_norm + (0.1 if p.ndim == 1 else 0.08) * torch.randn_like(p))
     model.save_pretrained(out / f"llama_{name}")
     start = weights(model)
 

@@ -14,10 +14,12 @@ rm -rf build/refs
 bare() { sed 's|//.*||' "$1" | tr -d ' \n'; } # comments and layout aside: clang-format changes them
 cmp <(bare build/refs/unicode_tables.h) <(bare galaxy/io/unicode_tables.h) || { echo "galaxy/io/unicode_tables.h differs from what make_unicode.py makes"; exit 1; }
 "$python" dev/ref/load_bert.py data/ref/bert_pretrain --logits data/ref/bert_pretrain/ref.safetensors
-make --no-print-directory -s train_llama
-./train_llama --max_steps 4 --seq_len 64 --micro_batch_size 2 --hidden_size 48 --num_attention_heads 4 --intermediate_size 96 --tie_word_embeddings true \
-    --eval_windows 4 --sample_bytes 0 --output_dir build/refs/run >/dev/null
 dump=$(make --no-print-directory -s print-folder)/llama_logits
-make --no-print-directory -s "$dump"
-"$dump" build/refs/run/checkpoint-4 build/refs/logits.safetensors
-"$python" dev/ref/load_checkpoint.py build/refs/run/checkpoint-4 --logits build/refs/logits.safetensors
+make --no-print-directory -s train_llama "$dump"
+for model in "llama --tie_word_embeddings true" "llama --rope_type llama3 --rope_original_max_position_embeddings 16 --rope_theta 100" "mistral --sliding_window 64" \
+    "mistral --head_dim 16" "qwen2 --tie_word_embeddings true"; do
+    ./train_llama --model_type $model --max_steps 4 --seq_len 64 --micro_batch_size 2 --hidden_size 48 --num_attention_heads 4 --intermediate_size 96 \
+        --eval_windows 4 --sample_bytes 0 --overwrite_output_dir true --output_dir build/refs/run >/dev/null
+    "$dump" build/refs/run/checkpoint-4 build/refs/logits.safetensors
+    "$python" dev/ref/load_checkpoint.py build/refs/run/checkpoint-4 --logits build/refs/logits.safetensors
+done

@@ -22,13 +22,13 @@ enum { GX_MAX_LOSSES = 4 }; // of a task, each with a count of its own
 // What a step needs to know and a captured CUDA graph must not have baked in: it lies in device memory, and operations
 // read it there.
 typedef struct {
-    uint64_t seed, step; // of the random numbers: windows of accumulation begun
-    int64_t labels[GX_MAX_LOSSES]; // that count in this window for each loss, on all ranks
-    float lr;            // this step's learning rate; up to here the host writes, from here on the device
-    float clip;          // the factor that clipping puts on gradients
-    int64_t applied;     // optimizer steps applied so far, this one counted: AdamW's t
-    int64_t skip;        // 1: gradients are not finite, the optimizer leaves everything as it is
-    double sum_squares;  // of all gradients
+    uint64_t seed, step;            // of the random numbers: windows of accumulation begun
+    int64_t labels[GX_MAX_LOSSES];  // that count in this window for each loss, on all ranks
+    float lr;                       // this step's learning rate; up to here the host writes, from here on the device
+    float clip;                     // the factor that clipping puts on gradients
+    int64_t applied;                // optimizer steps applied so far, this one counted: AdamW's t
+    int64_t skip;                   // 1: gradients are not finite, the optimizer leaves everything as it is
+    double sum_squares;             // of all gradients
     double loss_sum[GX_MAX_LOSSES]; // of the window's labels
 } GxStep;
 

@@ -116,7 +116,7 @@ static GxAttCall gx__att_call(const GxPass *p, int k)
 static void gx__att_turn(GxPass *p, int k, const GxAttCall *c, GxRows x, int64_t heads, int64_t stride, int direction)
 {
     const int64_t h = c->a.head_dim;
-    if (gx_pass_spec(p, k)->core.rope_theta <= 0) return;
+    if (gx_pass_spec(p, k)->core.rope.theta <= 0) return;
     if (direction > 0)
         gx_rope_forward(p->g, x.data, p->m->cosine, p->m->sine, &c->own, c->a.B, heads, h, stride, x.dtype);
     else gx_rope_backward(p->g, x.data, p->m->cosine, p->m->sine, &c->own, c->a.B, heads, h, stride, x.dtype);

@@ -1,11 +1,13 @@
-// llama.h: LLaMA (Touvron et al. 2023, arXiv:2302.13971; grouped heads as in LLaMA 2) as a family: its configuration,
-// the names of its tensors, and the description of its units.
+// llama.h: LLaMA (Touvron et al. 2023, arXiv:2302.13971; grouped heads as in LLaMA 2, RoPE's scaling as in 3.1) as a
+// family: its configuration, the names of its tensors, and the description of its units. With it come models that are
+// built alike: Mistral (Jiang et al. 2023, arXiv:2310.06825) and Qwen2 (Yang et al. 2024, arXiv:2407.10671), whose q, k
+// and v have biases.
 //
 //     embed   x = tokens' rows
 //     layer   x1 = x + ATT(norm1(x)),  y = x1 + MLP(norm2(x1))
 //     head    loss = cross-entropy(norm(x) W^T), or labels of a whole text from its last token
 //
-// What it does not do (yet): biases, scaled RoPE, sliding windows, dropout.
+// What it does not do (yet): other biases, sequences that are longer than a sliding window, dropout.
 #ifndef GX_LLAMA_H
 #define GX_LLAMA_H
 #include "cores.h"
@@ -18,6 +20,11 @@ typedef struct { // names as in Hugging Face's config.json
     double rms_norm_eps, rope_theta, initializer_range;
     int tie_word_embeddings;
     int64_t pad_token_id; // its row gets no gradient from its lookups, as in transformers; below 0: there is none
+    char model_type[GX_FIELD_TEXT]; // llama, mistral, qwen2; "": llama
+    int64_t sliding_window;         // mistral: tokens that a token sees, itself included; 0: all
+    char rope_type[GX_FIELD_TEXT];  // default, llama3; "": default
+    double rope_factor, rope_low_freq_factor, rope_high_freq_factor; // llama3; 0: the usual ones, 8, 1, 4, 8192
+    int64_t rope_original_max_position_embeddings;
 } GxLlamaConfig;
 
 // Fills what is 0 with its default (kv heads: heads; head_dim: hidden/heads), refuses what cannot be.
@@ -31,6 +38,43 @@ GX_END
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_LLAMA_IMPLEMENTED)
 #define GX_LLAMA_IMPLEMENTED
 #include <string.h>
+
+// Which model of the family it is, and how its positions are told.
+static GxStatus gx__llama_resolve_kind(GxLlamaConfig *c, GxError *err)
+{
+    if (!c->model_type[0]) snprintf(c->model_type, sizeof c->model_type, "llama");
+    if (!c->rope_type[0]) snprintf(c->rope_type, sizeof c->rope_type, "default");
+    if (c->sliding_window && strcmp(c->model_type, "mistral"))
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "sliding_window is %ld; only a model_type of mistral has one, not %s",
+                       (long)c->sliding_window, c->model_type);
+    if (!strcmp(c->rope_type, "default")) {
+        if (c->rope_factor == 0 && c->rope_low_freq_factor == 0 && c->rope_high_freq_factor == 0 &&
+            c->rope_original_max_position_embeddings == 0)
+            return GX_OK;
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "rope_factor is %g, rope_low_freq_factor %g, rope_high_freq_factor %g, "
+                       "rope_original_max_position_embeddings %ld; these belong to a rope_type of llama3, and it is "
+                       "default",
+                       c->rope_factor, c->rope_low_freq_factor, c->rope_high_freq_factor,
+                       (long)c->rope_original_max_position_embeddings);
+    }
+    if (c->rope_factor == 0) c->rope_factor = 8;
+    if (c->rope_low_freq_factor == 0) c->rope_low_freq_factor = 1;
+    if (c->rope_high_freq_factor == 0) c->rope_high_freq_factor = 4;
+    if (c->rope_original_max_position_embeddings == 0) c->rope_original_max_position_embeddings = 8192;
+    if (c->rope_factor >= 1 && c->rope_low_freq_factor < c->rope_high_freq_factor) return GX_OK;
+    return GX_FAIL(err, GX_ERR_ARGUMENT,
+                   "rope_factor is %g, rope_low_freq_factor %g, rope_high_freq_factor %g; the factor must be at least "
+                   "1, and the first of the others less than the second",
+                   c->rope_factor, c->rope_low_freq_factor, c->rope_high_freq_factor);
+}
+
+static GxRope gx__llama_rope(const GxLlamaConfig *c)
+{
+    const GxRope r = {c->rope_theta, c->rope_factor, c->rope_low_freq_factor, c->rope_high_freq_factor,
+                      (double)c->rope_original_max_position_embeddings};
+    return r;
+}
 
 GxStatus gx_llama_config_resolve(GxLlamaConfig *c, GxError *err)
 {
@@ -73,10 +117,7 @@ GxStatus gx_llama_config_resolve(GxLlamaConfig *c, GxError *err)
     if (!(c->rms_norm_eps > 0) || !(c->rope_theta > 0))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "rms_norm_eps (%g) and rope_theta (%g) must be above 0", c->rms_norm_eps,
                        c->rope_theta);
-    if (c->pad_token_id >= c->vocab_size)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "pad_token_id is %ld; the vocabulary ends at %ld", (long)c->pad_token_id,
-                       (long)c->vocab_size - 1);
-    return GX_OK;
+    return gx__llama_resolve_kind(c, err);
 }
 
 static GxEnterSpec gx__llama_norm(const GxLlamaConfig *c, const char *name)
@@ -116,7 +157,8 @@ static GxUnitSpec gx__llama_layer(const GxLlamaConfig *c)
     att->core.kind = GX_CORE_ATT;
     att->core.heads = c->num_attention_heads, att->core.kv_heads = c->num_key_value_heads;
     att->core.head_dim = c->head_dim;
-    att->core.is_causal = 1, att->core.rope_theta = c->rope_theta;
+    att->core.is_causal = 1, att->core.rope = gx__llama_rope(c);
+    att->core.has_bias = !strcmp(c->model_type, "qwen2");
     att->core.matrix[0] = "model.layers.%d.self_attn.q_proj";
     att->core.matrix[1] = "model.layers.%d.self_attn.k_proj";
     att->core.matrix[2] = "model.layers.%d.self_attn.v_proj";
@@ -154,7 +196,7 @@ void gx_llama_describe(GxContext *g, GxModel *m)
     const GxUnitSpec embed = gx__llama_embed(c), layer = gx__llama_layer(c), head = gx__llama_head(c, &m->wish);
     const int embed_kind = gx_model_kind(g, m, &embed), layer_kind = gx_model_kind(g, m, &layer),
               head_kind = gx_model_kind(g, m, &head);
-    m->max_positions = c->max_position_embeddings;
+    m->max_positions = c->max_position_embeddings, m->window = c->sliding_window;
     gx_model_unit(g, m, embed_kind, 0);
     for (int l = 0; l < c->num_hidden_layers; l++) gx_model_unit(g, m, layer_kind, l);
     gx_model_unit(g, m, head_kind, 0);

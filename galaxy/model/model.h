@@ -54,7 +54,7 @@ typedef struct {
     float dropout;                     // of the probabilities
     int64_t heads, kv_heads, head_dim; // ATT
     int is_causal, has_qk_norm, reads_memory;
-    double rope_theta;       // 0: no rotary positions
+    GxRope rope;
     GxActivation activation; // MLP
     int64_t columns;
     int64_t vocab;                       // EMBED, HEAD: rows of the vocabulary; LABELS: outputs
@@ -114,7 +114,8 @@ typedef struct { // a family
     int64_t *(*vocab_size)(void *config);
     GxStatus (*read_config)(void *config, const char *path, GxError *err); // config.json of a Hugging Face folder
     GxStatus (*write_config)(const void *config, const GxHeadWish *wish, const char *path, GxError *err);
-    const char *(*architecture)(const GxHeadWish *wish); // what transformers calls a model with this head
+    const char *(*architecture)(const void *config,
+                                const GxHeadWish *wish); // what transformers calls a model with this head
     // Says of a resolved configuration what others will not load of it, before it is trained. NULL: they load all.
     void (*warn)(const void *config, const GxLogger *log);
     // Heads, as patterns of the names of their tensors (as a shell's, with commas between them): a file may have one
@@ -177,6 +178,7 @@ struct GxModel {
     GxSplit sequence;            // [T] of the largest batch, where anything is by SP
     int64_t max_T, max_B, chunk; // largest batch; rows of the head whose logits exist at once
     int64_t max_positions;       // 0: any
+    int64_t window;              // that attention sees no farther than; 0: it sees all
     float *cosine, *sine;        // [max_T, head_dim/2]; NULL: no rotary positions
     GxTensorId embedding;
 };
@@ -491,7 +493,7 @@ static const GxCoreSpec *gx__model_rotary(const GxModel *m)
     for (int i = 0; i < m->kinds; i++)
         for (int k = 0; k < m->kind[i].spec.n_pairs; k++) {
             const GxCoreSpec *c = &m->kind[i].spec.pair[k].core;
-            if (c->kind == GX_CORE_ATT && c->rope_theta > 0) return c;
+            if (c->kind == GX_CORE_ATT && c->rope.theta > 0) return c;
         }
     return NULL;
 }
@@ -503,7 +505,7 @@ static void gx__model_fill_rope(GxContext *g, GxModel *m, const GxCoreSpec *c, i
     const GxArenaMark mark = gx_arena_mark(host);
     float *cosine = (float *)gx_host_twin(g, GX_MEM_WORKSPACE, m->cosine, bytes);
     float *sine = (float *)gx_host_twin(g, GX_MEM_WORKSPACE, m->sine, bytes);
-    if (cosine && sine && g->device->computes) gx_rope_table(cosine, sine, T, c->head_dim, c->rope_theta);
+    if (cosine && sine && g->device->computes) gx_rope_table(cosine, sine, T, c->head_dim, &c->rope);
     gx_to_device(g, m->cosine, cosine, bytes);
     gx_to_device(g, m->sine, sine, bytes);
     gx_arena_release(host, mark);
@@ -519,6 +521,13 @@ void gx_model_take(GxContext *g, GxModel *m, int64_t T, int64_t B, int64_t chunk
         GX_FAIL(&g->error, GX_ERR_ARGUMENT,
                 "a sequence of %ld tokens is longer than the model's max_position_embeddings (%ld)", (long)T,
                 (long)m->max_positions);
+        return;
+    }
+    if (m->window && T > m->window) {
+        GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
+                "a sequence of %ld tokens is longer than the model's sliding_window (%ld), within which alone its "
+                "tokens see each other; that is not built: --seq_len may be up to %ld",
+                (long)T, (long)m->window, (long)m->window);
         return;
     }
     if (gx_split_list(&m->sequence, "seq_scatter_list", is_split && list->n ? list->part : NULL, list->n, T,

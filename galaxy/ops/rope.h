@@ -24,8 +24,17 @@ GxRuns gx_runs_slice(const GxRuns *runs, int64_t first, int64_t rows); // those 
 int64_t gx_runs_position(const GxRuns *runs, int64_t row);             // global position of a row
 int gx_runs_check(GxContext *g, const char *what, const GxRuns *runs); // 1: as they should be
 
-// cosine, sine [positions, head_dim/2] of position * theta^(-2i/head_dim), computed in fp64, on the host
-void gx_rope_table(float *cosine, float *sine, int64_t positions, int64_t head_dim, double theta);
+// Pair i turns by position * f, f = theta^(-2i/head_dim). Where factor is not 0, as LLaMA 3.1 does it for sequences
+// that are longer than the `original` ones (Grattafiori et al. 2024, arXiv:2407.21783; "llama3" in Hugging Face's
+// files): of wavelengths w = 2 pi / f those above original/low are stretched by `factor`, those below original/high
+// stay, and between them s = (original/w - low) / (high - low) is the weight of what stays.
+typedef struct {
+    double theta; // 0: no rotary positions
+    double factor, low, high, original;
+} GxRope;
+double gx_rope_frequency(const GxRope *r, int64_t head_dim, int64_t i);
+// cosine, sine [positions, head_dim/2] of these angles, computed in fp64, on the host
+void gx_rope_table(float *cosine, float *sine, int64_t positions, int64_t head_dim, const GxRope *r);
 
 // In place on `heads` heads of head_dim that lie side by side in each row of x, rows `stride` elements apart: (x[i],
 // x[i+h/2]) = (x[i]*cos - x[i+h/2]*sin, x[i+h/2]*cos + x[i]*sin). The backward is the inverse rotation. x has runs'
@@ -90,15 +99,25 @@ int gx_runs_check(GxContext *g, const char *what, const GxRuns *runs)
     return ok;
 }
 
-void gx_rope_table(float *cosine, float *sine, int64_t positions, int64_t head_dim, double theta)
+double gx_rope_frequency(const GxRope *r, int64_t head_dim, int64_t i)
 {
-    int64_t half = head_dim / 2;
-    for (int64_t p = 0; p < positions; p++)
-        for (int64_t i = 0; i < half; i++) {
-            double angle = (double)p * pow(theta, -2.0 * (double)i / (double)head_dim);
-            cosine[p * half + i] = (float)cos(angle);
-            sine[p * half + i] = (float)sin(angle);
+    const double f = pow(r->theta, -2.0 * (double)i / (double)head_dim), periods = r->original * f / 6.283185307179586;
+    if (r->factor == 0 || periods > r->high) return f;
+    if (periods < r->low) return f / r->factor;
+    const double stays = (periods - r->low) / (r->high - r->low);
+    return (1 - stays) * f / r->factor + stays * f;
+}
+
+void gx_rope_table(float *cosine, float *sine, int64_t positions, int64_t head_dim, const GxRope *r)
+{
+    const int64_t half = head_dim / 2;
+    for (int64_t i = 0; i < half; i++) {
+        const double frequency = gx_rope_frequency(r, head_dim, i);
+        for (int64_t p = 0; p < positions; p++) {
+            cosine[p * half + i] = (float)cos((double)p * frequency);
+            sine[p * half + i] = (float)sin((double)p * frequency);
         }
+    }
 }
 
 static void gx__rope(GxContext *g, const char *name, void *x, const float *cosine, const float *sine,

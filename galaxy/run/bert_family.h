@@ -80,7 +80,8 @@ static GxStatus gx__bert_family_refuse_unbuilt(const GxJson *json, const char *p
                                                 "BertForSequenceClassification",
                                                 "BertModel",
                                                 NULL};
-    GX_TRY(gx_family_check_type(json, "bert", path, err));
+    static const char *const types[] = {"bert", NULL};
+    GX_TRY(gx_family_check_type(json, types, path, err));
     for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
         GX_TRY(gx_family_need(json, needs[i][0], needs[i][1], path, err));
     return gx_family_check_architecture(json, architectures, path, err);
@@ -125,10 +126,18 @@ GxStatus gx_bert_config_read(GxBertConfig *c, const char *path, GxError *err)
     return GX_FAIL(err, gx_error_code(&unsound), "%s: %s", path, unsound.message);
 }
 
+static const char *gx__bert_family_architecture(const void *config, const GxHeadWish *wish)
+{
+    (void)config;
+    if (wish && wish->kind == GX_HEAD_LABELS) return "BertForSequenceClassification";
+    if (wish && wish->kind == GX_HEAD_VECTORS) return "BertModel";
+    return wish && wish->with_pairs ? "BertForPreTraining" : "BertForMaskedLM";
+}
+
 GxStatus gx_bert_config_write(const GxBertConfig *c, const GxHeadWish *wish, const char *path, GxError *err)
 {
     GxJson *json = gx_json_new_object();
-    gx_family_set_type(json, &gx_bert, wish, err);
+    gx_family_set_type(json, "bert", gx__bert_family_architecture(c, wish), err);
     gx_json_set_fields(json, gx__bert_family_options, GX__BERT_FAMILY_OPTIONS, c, err);
     if (c->classifier_dropout < 0) gx_json_set(json, "classifier_dropout", gx_json_new_null(), err);
     if (c->pad_token_id < 0) gx_json_set(json, "pad_token_id", gx_json_new_null(), err);
@@ -158,13 +167,6 @@ static GxStatus gx__bert_family_read(void *config, const char *path, GxError *er
 static GxStatus gx__bert_family_write(const void *config, const GxHeadWish *wish, const char *path, GxError *err)
 {
     return gx_bert_config_write((const GxBertConfig *)config, wish, path, err);
-}
-
-static const char *gx__bert_family_architecture(const GxHeadWish *wish)
-{
-    if (wish && wish->kind == GX_HEAD_LABELS) return "BertForSequenceClassification";
-    if (wish && wish->kind == GX_HEAD_VECTORS) return "BertModel";
-    return wish && wish->with_pairs ? "BertForPreTraining" : "BertForMaskedLM";
 }
 
 static const GxTask *const gx__bert_family_tasks[] = {&gx_masked_lm, &gx_classification, &gx_embedding_task, NULL};

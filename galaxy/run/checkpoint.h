@@ -272,7 +272,7 @@ static int gx__checkpoint_is_same_model(const GxModel *m, const char *folder)
     if (gx_path_join(path, folder, "config.json", &ignored) != GX_OK || gx_json_read(&json, path, 1 << 20, &ignored))
         return 0;
     const char *name = gx_json_string(gx_json_at(gx_json_get(json, "architectures"), 0));
-    const int same = !strcasecmp(name, m->family->architecture(&m->wish));
+    const int same = !strcasecmp(name, m->family->architecture(m->config, &m->wish));
     gx_json_free(json);
     return same;
 }
@@ -310,7 +310,7 @@ static void gx__checkpoint_check_drawn(GxContext *g, const GxModel *m, const cha
     else if (gx__checkpoint_is_same_model(m, folder))
         GX_FAIL(&g->error, GX_ERR_FORMAT,
                 "%s has no tensor %s, which this model needs: its config.json says that it is a %s", folder,
-                heads->drawn_names, m->family->architecture(&m->wish));
+                heads->drawn_names, m->family->architecture(m->config, &m->wish));
 }
 
 // Outputs of a head for labels whose labels are not the folder's are drawn, whatever is there.

@@ -10,13 +10,13 @@ enum { GX_CONFIG_JSON_CAP = 1 << 20 }; // bytes of such a file
 
 // A member that may have one value alone, if it is there: `only` is that value as JSON has it.
 GxStatus gx_family_need(const GxJson *object, const char *key, const char *only, const char *where, GxError *err);
-// model_type is this family's. Of another family of this library's the program is named.
-GxStatus gx_family_check_type(const GxJson *json, const char *family, const char *path, GxError *err);
+// model_type is among `types` (NULL at the end). Of another family of this library's the program is named.
+GxStatus gx_family_check_type(const GxJson *json, const char *const *types, const char *path, GxError *err);
 // One of its architectures, if it says any, is among `names` (NULL at the end), whatever its letters' case.
 GxStatus gx_family_check_architecture(const GxJson *json, const char *const *names, const char *path, GxError *err);
 
 // Into a config.json: architectures and model_type; id2label, label2id and problem_type of a head for labels.
-void gx_family_set_type(GxJson *json, const GxFamily *family, const GxHeadWish *wish, GxError *err);
+void gx_family_set_type(GxJson *json, const char *type, const char *architecture, GxError *err);
 void gx_family_set_labels(GxJson *json, const GxHeadWish *wish, GxError *err);
 
 GX_END
@@ -44,20 +44,35 @@ GxStatus gx_family_need(const GxJson *object, const char *key, const char *only,
     return gx_error_code(err);
 }
 
-GxStatus gx_family_check_type(const GxJson *json, const char *family, const char *path, GxError *err)
+static int gx__family_is_among(const char *name, const char *const *names)
 {
-    static const char *const families[] = {"llama", "bert"};
-    const char *type = gx_json_string(gx_json_get(json, "model_type"));
-    char only[40];
-    if (gx_json_type(json) == GX_JSON_OBJECT && !gx_json_get(json, "model_type"))
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: model_type is missing; only \"%s\" is built", path, family);
+    while (*names && strcmp(*names, name)) names++;
+    return *names != NULL;
+}
+
+GxStatus gx_family_check_type(const GxJson *json, const char *const *types, const char *path, GxError *err)
+{
+    static const char *const families[][2] = {
+        {"llama", "llama"}, {"mistral", "llama"}, {"qwen2", "llama"}, {"bert", "bert"}}; // type, program
+    const GxJson *value = gx_json_get(json, "model_type");
+    const char *type = gx_json_string(value);
+    char *text = NULL, built[200] = "";
+    int64_t bytes;
+    if (type[0] && gx__family_is_among(type, types)) return GX_OK;
+    for (int i = 0; types[i]; i++) {
+        const size_t n = strlen(built);
+        snprintf(built + n, sizeof built - n, "%s\"%s\"", i ? ", " : types[1] ? "one of " : "only ", types[i]);
+    }
+    if (!value) return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: model_type is missing; %s is built", path, built);
     for (size_t i = 0; i < sizeof families / sizeof *families; i++)
-        if (!strcmp(type, families[i]) && strcmp(type, family))
+        if (!strcmp(type, families[i][0]))
             return GX_FAIL(err, GX_ERR_ARGUMENT,
-                           "%s: model_type is \"%s\", and this program trains a model of type \"%s\"; use train_%s",
-                           path, type, family, type);
-    snprintf(only, sizeof only, "\"%.30s\"", family);
-    return gx_family_need(json, "model_type", only, path, err);
+                           "%s: model_type is \"%s\", and this program trains a model of type %s; use train_%s", path,
+                           type, built + strcspn(built, "\""), families[i][1]);
+    GX_TRY(gx_json_dump(value, 0, &text, &bytes, err));
+    GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: model_type is %.100s; %s is built", path, text, built);
+    free(text);
+    return gx_error_code(err);
 }
 
 GxStatus gx_family_check_architecture(const GxJson *json, const char *const *names, const char *path, GxError *err)
@@ -78,12 +93,12 @@ GxStatus gx_family_check_architecture(const GxJson *json, const char *const *nam
     return gx_error_code(err);
 }
 
-void gx_family_set_type(GxJson *json, const GxFamily *family, const GxHeadWish *wish, GxError *err)
+void gx_family_set_type(GxJson *json, const char *type, const char *architecture, GxError *err)
 {
     GxJson *architectures = gx_json_new_array();
-    gx_json_append(architectures, gx_json_new_string(family->architecture(wish)), err);
+    gx_json_append(architectures, gx_json_new_string(architecture), err);
     gx_json_set(json, "architectures", architectures, err);
-    gx_json_set(json, "model_type", gx_json_new_string(family->name), err);
+    gx_json_set(json, "model_type", gx_json_new_string(type), err);
 }
 
 void gx_family_set_labels(GxJson *json, const GxHeadWish *wish, GxError *err)

@@ -1,10 +1,10 @@
-// llama_family.h: LLaMA for the trainer: its options and its config.json.
+// llama_family.h: LLaMA, Mistral and Qwen2 for the trainer: their options and their config.json.
 //
-// Reading refuses by name what would change the arithmetic and is not built (scaled RoPE, biases, dropout, other
-// activations and heads), and every value of another type: nothing that is there is taken as absent.
-// Writing says rope_theta in the spellings of transformers 4 and 5, since a 4.x takes a file with the newer one alone
-// silently as theta = 10000. torch_dtype is what all of them read; dtype, its newer name, 4.x before 4.56 does not
-// know.
+// Reading refuses by name what would change the arithmetic and is not built (RoPE scaled in other ways than
+// LLaMA 3.1's, biases but Qwen2's, dropout, other activations and heads), and every value of another type: nothing that
+// is there is taken as absent. Writing says RoPE in the spellings of transformers 4 and 5, since a 4.x takes a file
+// with the newer one alone silently as theta = 10000, unscaled. torch_dtype is what all of them read; dtype, its newer
+// name, 4.x before 4.56 does not know.
 #ifndef GX_LLAMA_FAMILY_H
 #define GX_LLAMA_FAMILY_H
 #include "../io/json_fields.h"
@@ -51,14 +51,81 @@ static const GxField gx__llama_family_options[] = {
      "the head is the embedding", NULL},
     {"pad_token_id", GX_FIELD_INT, offsetof(GxLlamaConfig, pad_token_id), "-1",
      "the token of padding: its row gets no gradient from its lookups; -1: none", "-1.."},
+    {"model_type", GX_FIELD_STRING, offsetof(GxLlamaConfig, model_type), "llama",
+     "which of these models it is; qwen2: q, k and v have biases", "llama|mistral|qwen2"},
+    // here in a config.json: as each model has it, and in an object of RoPE's own
+    {"sliding_window", GX_FIELD_INT, offsetof(GxLlamaConfig, sliding_window), "0",
+     "mistral: tokens that a token sees, itself included; sequences may not be longer; 0: all", "0.."},
+    {"rope_type", GX_FIELD_STRING, offsetof(GxLlamaConfig, rope_type), "default",
+     "llama3: angles are scaled as in LLaMA 3.1, by the next four", "default|llama3"},
+    {"rope_factor", GX_FIELD_DOUBLE, offsetof(GxLlamaConfig, rope_factor), "0",
+     "llama3: by how much long waves are stretched; 0: 8", "0.."},
+    {"rope_low_freq_factor", GX_FIELD_DOUBLE, offsetof(GxLlamaConfig, rope_low_freq_factor), "0",
+     "llama3: long are those with fewer periods in the original sequences; 0: 1", "0.."},
+    {"rope_high_freq_factor", GX_FIELD_DOUBLE, offsetof(GxLlamaConfig, rope_high_freq_factor), "0",
+     "llama3: those with more stay as they are; 0: 4", "0.."},
+    {"rope_original_max_position_embeddings", GX_FIELD_INT,
+     offsetof(GxLlamaConfig, rope_original_max_position_embeddings), "0",
+     "llama3: length of the original sequences; 0: 8192", "0.."},
 };
 // The first five must stand in a config.json; of the others transformers has defaults.
 enum {
     GX__LLAMA_FAMILY_OPTIONS = sizeof gx__llama_family_options / sizeof *gx__llama_family_options,
-    GX__LLAMA_FAMILY_REQUIRED = 5
+    GX__LLAMA_FAMILY_REQUIRED = 5,
+    GX__LLAMA_FAMILY_PLAIN = 14 // those that lie in a config.json as they are
 };
 
+// llama3's numbers in RoPE's own object.
+static const GxField gx__llama_rope_fields[] = {
+    {"factor", GX_FIELD_DOUBLE, offsetof(GxLlamaConfig, rope_factor), NULL, "", "1.."},
+    {"low_freq_factor", GX_FIELD_DOUBLE, offsetof(GxLlamaConfig, rope_low_freq_factor), NULL, "", "1e-6.."},
+    {"high_freq_factor", GX_FIELD_DOUBLE, offsetof(GxLlamaConfig, rope_high_freq_factor), NULL, "", "1e-6.."},
+    {"original_max_position_embeddings", GX_FIELD_INT, offsetof(GxLlamaConfig, rope_original_max_position_embeddings),
+     NULL, "", "1.."},
+};
+enum { GX__LLAMA_ROPE_FIELDS = sizeof gx__llama_rope_fields / sizeof *gx__llama_rope_fields };
+
+// The models: what transformers calls them, and what it takes for what their config.json leaves out.
+typedef struct {
+    const char *type, *causal, *labels;
+    int64_t kv_heads, positions, window; // kv_heads 0: as many as query heads; window 0: none
+} GxLlamaKind;
+static const GxLlamaKind gx__llama_kinds[] = {
+    {"llama", "LlamaForCausalLM", "LlamaForSequenceClassification", 0, 2048, 0},
+    {"mistral", "MistralForCausalLM", "MistralForSequenceClassification", 8, 131072, 4096},
+    {"qwen2", "Qwen2ForCausalLM", "Qwen2ForSequenceClassification", 32, 32768, 0},
+};
+static const char *const gx__llama_types[] = {"llama", "mistral", "qwen2", NULL};
+
+static const GxLlamaKind *gx__llama_kind(const char *type)
+{
+    int i = 0;
+    while (gx__llama_types[i] && strcmp(gx__llama_types[i], type)) i++;
+    return &gx__llama_kinds[gx__llama_types[i] ? i : 0];
+}
+
 // ---- config.json ---------------------------------------------------------------------------------------------------
+
+// rope_type, or type in older files; and the numbers that belong to it.
+static GxStatus gx__llama_family_read_rope_type(GxLlamaConfig *c, const GxJson *rope, const char *where, GxError *err)
+{
+    static const char *const keys[] = {"type", "rope_type"};
+    for (int i = 0; i < 2; i++) {
+        const GxJson *value = gx_json_get(rope, keys[i]);
+        char *text;
+        int64_t bytes;
+        if (!value) continue;
+        snprintf(c->rope_type, sizeof c->rope_type, "%.20s", gx_json_string(value));
+        if (!strcmp(c->rope_type, "default") || !strcmp(c->rope_type, "llama3")) continue;
+        GX_TRY(gx_json_dump(value, 0, &text, &bytes, err));
+        GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: %s is %.100s; only \"default\" and \"llama3\" are built", where, keys[i],
+                text);
+        free(text);
+        return gx_error_code(err);
+    }
+    if (strcmp(c->rope_type, "llama3")) return GX_OK;
+    return gx_json_get_fields(rope, gx__llama_rope_fields, GX__LLAMA_ROPE_FIELDS, 1, c, where, err);
+}
 
 // RoPE's own object: rope_scaling (4.x) or rope_parameters (5.x). Where both spellings of theta are there, they must be
 // the same: 4.x takes the one that stands alone, 5.x the object's.
@@ -68,8 +135,7 @@ static GxStatus gx__llama_family_read_rope(GxLlamaConfig *c, const GxJson *json,
     const GxField *theta = gx__llama_family_options;
     const GxJson *alone = gx_json_get(json, "rope_theta"), *own = gx_json_get(rope, "rope_theta");
     while (theta->offset != offsetof(GxLlamaConfig, rope_theta)) theta++;
-    GX_TRY(gx_family_need(rope, "rope_type", "\"default\"", where, err));
-    GX_TRY(gx_family_need(rope, "type", "\"default\"", where, err));
+    GX_TRY(gx__llama_family_read_rope_type(c, rope, where, err));
     GX_TRY(gx_family_need(rope, "partial_rotary_factor", "1.0", where, err));
     for (GxJsonMember m = GX_ZERO; gx_json_next(rope, &m);)
         if (gx_json_type(m.value) == GX_JSON_OBJECT)
@@ -88,29 +154,35 @@ static GxStatus gx__llama_family_read_ropes(GxLlamaConfig *c, const GxJson *json
 {
     static const char *const places[] = {"rope_scaling", "rope_parameters"};
     char where[GX_PATH + 20];
+    GxLlamaConfig each[2] = {*c, *c};
     int found = 0;
     for (int i = 0; i < 2; i++) {
         GxJson *rope = NULL;
         GX_TRY(gx_json_get_object(json, places[i], 0, &rope, path, err));
         snprintf(where, sizeof where, "%s: %s", path, places[i]);
-        if (rope) GX_TRY(gx__llama_family_read_rope(c, json, rope, where, err));
-        found += rope != NULL;
+        if (rope) GX_TRY(gx__llama_family_read_rope(&each[i], json, rope, where, err));
+        if (rope) *c = each[i], found++;
     }
-    if (found < 2) return GX_OK;
-    return GX_FAIL(err, GX_ERR_FORMAT, "%s: rope_scaling and rope_parameters are both there; expected one of them",
-                   path);
+    for (int i = 0; i < GX__LLAMA_FAMILY_OPTIONS && found == 2; i++) {
+        const GxField *f = &gx__llama_family_options[i];
+        if (!strncmp(f->name, "rope_", 5) && !gx_field_same(f, &each[0], &each[1]))
+            return GX_FAIL(
+                err, GX_ERR_FORMAT,
+                "%s: rope_scaling and rope_parameters are both there, and differ in %s; expected one of them", path,
+                f->name);
+    }
+    return GX_OK;
 }
 
 static GxStatus gx__llama_family_refuse_unbuilt(const GxJson *json, const char *path, GxError *err)
 {
-    static const char *const needs[][2] = {{"hidden_act", "\"silu\""},
-                                           {"attention_bias", "false"},
-                                           {"mlp_bias", "false"},
-                                           {"attention_dropout", "0.0"},
-                                           {"partial_rotary_factor", "1.0"}};
+    static const char *const needs[][2] = {{"hidden_act", "\"silu\""},      {"attention_bias", "false"},
+                                           {"mlp_bias", "false"},           {"attention_dropout", "0.0"},
+                                           {"use_sliding_window", "false"}, {"partial_rotary_factor", "1.0"}};
     // Files of early 2023 say LLaMAForCausalLM.
-    static const char *const architectures[] = {"LlamaForCausalLM", "LlamaForSequenceClassification", NULL};
-    GX_TRY(gx_family_check_type(json, "llama", path, err));
+    GX_TRY(gx_family_check_type(json, gx__llama_types, path, err));
+    const GxLlamaKind *kind = gx__llama_kind(gx_json_string(gx_json_get(json, "model_type")));
+    const char *const architectures[] = {kind->causal, kind->labels, NULL};
     for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
         GX_TRY(gx_family_need(json, needs[i][0], needs[i][1], path, err));
     return gx_family_check_architecture(json, architectures, path, err);
@@ -120,7 +192,7 @@ static GxStatus gx__llama_family_refuse_unbuilt(const GxJson *json, const char *
 static GxStatus gx__llama_family_refuse_nulls(const GxJson *json, const char *path, GxError *err)
 {
     const GxField *f = gx__llama_family_options;
-    for (int i = 0; i < GX__LLAMA_FAMILY_OPTIONS; i++) {
+    for (int i = 0; i < GX__LLAMA_FAMILY_PLAIN; i++) {
         const GxJson *value = gx_json_get(json, f[i].name);
         if (gx_json_type(value) != GX_JSON_NULL || f[i].offset == offsetof(GxLlamaConfig, num_key_value_heads) ||
             f[i].offset == offsetof(GxLlamaConfig, head_dim) || f[i].offset == offsetof(GxLlamaConfig, pad_token_id))
@@ -130,20 +202,53 @@ static GxStatus gx__llama_family_refuse_nulls(const GxJson *json, const char *pa
     return GX_OK;
 }
 
+// Of a Mistral: null is none. Where layer_types says that no layer slides, there is none either.
+static GxStatus gx__llama_family_read_window(GxLlamaConfig *c, const GxJson *json, const char *path, GxError *err)
+{
+    const GxJson *window = gx_json_get(json, "sliding_window"), *types = gx_json_get(json, "layer_types");
+    int64_t slide = 0;
+    for (int64_t i = 0; i < gx_json_size(types); i++) {
+        const char *type = gx_json_string(gx_json_at(types, i));
+        const int slides = !strcmp(type, "sliding_attention");
+        if (!slides && strcmp(type, "full_attention"))
+            return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                           "%s: layer_types has \"%.60s\"; only full_attention and sliding_attention are built", path,
+                           type);
+        slide += slides;
+    }
+    const int is_mistral = !strcmp(c->model_type, "mistral");
+    if (slide && !is_mistral)
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "%s: layer_types has sliding_attention; of a %s only full_attention is built", path,
+                       c->model_type);
+    c->sliding_window = is_mistral ? gx__llama_kind(c->model_type)->window : 0;
+    if (!is_mistral || !window) return GX_OK;
+    c->sliding_window = 0;
+    if (gx_json_type(window) == GX_JSON_NULL || (gx_json_size(types) > 0 && !slide)) return GX_OK;
+    const GxField *f = gx__llama_family_options;
+    while (f->offset != offsetof(GxLlamaConfig, sliding_window)) f++;
+    return gx_json_take_field(window, f, c, path, GX_ERR_FORMAT, err);
+}
+
 static GxStatus gx__llama_family_read_json(GxLlamaConfig *c, const GxJson *json, const char *path, GxError *err)
 {
     const GxField *f = gx__llama_family_options;
     GX_TRY(gx__llama_family_refuse_unbuilt(json, path, err));
+    const GxLlamaKind *kind = gx__llama_kind(gx_json_string(gx_json_get(json, "model_type")));
+    const int is_null = gx_json_type(gx_json_get(json, "num_key_value_heads")) == GX_JSON_NULL; // as many as heads
+    c->num_key_value_heads = is_null ? 0 : kind->kv_heads, c->max_position_embeddings = kind->positions;
     GX_TRY(gx__llama_family_refuse_nulls(json, path, err));
     GX_TRY(gx_json_get_fields(json, f, GX__LLAMA_FAMILY_REQUIRED, 1, c, path, err));
-    GX_TRY(gx_json_get_fields(json, f + GX__LLAMA_FAMILY_REQUIRED, GX__LLAMA_FAMILY_OPTIONS - GX__LLAMA_FAMILY_REQUIRED,
+    GX_TRY(gx_json_get_fields(json, f + GX__LLAMA_FAMILY_REQUIRED, GX__LLAMA_FAMILY_PLAIN - GX__LLAMA_FAMILY_REQUIRED,
                               0, c, path, err));
+    GX_TRY(gx__llama_family_read_window(c, json, path, err));
     return gx__llama_family_read_ropes(c, json, path, err);
 }
 
 GxStatus gx_llama_config_read(GxLlamaConfig *c, const char *path, GxError *err)
 {
-    GxLlamaConfig absent = {0, 0, 0, 0, 0, 0, 0, 2048, 1e-6, 10000, 0.02, 0, -1}; // transformers' own defaults
+    const GxLlamaConfig absent = {0,    0, 0,  0,  0, 0,  0, 0, 1e-6, 10000,
+                                  0.02, 0, -1, "", 0, "", 0, 0, 0,    0}; // transformers' own defaults
     GxError unsound = GX_ZERO;
     GxJson *json;
     *c = absent;
@@ -154,17 +259,34 @@ GxStatus gx_llama_config_read(GxLlamaConfig *c, const char *path, GxError *err)
     return GX_FAIL(err, gx_error_code(&unsound), "%s: %s", path, unsound.message);
 }
 
+static const char *gx__llama_architecture(const void *config, const GxHeadWish *wish)
+{
+    const GxLlamaKind *kind = gx__llama_kind(((const GxLlamaConfig *)config)->model_type);
+    return wish && wish->kind == GX_HEAD_LABELS ? kind->labels : kind->causal;
+}
+
 GxStatus gx_llama_config_write(const GxLlamaConfig *c, const GxHeadWish *wish, const char *path, GxError *err)
 {
-    GxJson *json = gx_json_new_object(), *rope = gx_json_new_object();
-    gx_json_set(rope, "rope_theta", gx_json_new_double(c->rope_theta), err);
-    gx_json_set(rope, "rope_type", gx_json_new_string("default"), err);
-    gx_family_set_type(json, &gx_llama, wish, err);
-    gx_json_set_fields(json, gx__llama_family_options, GX__LLAMA_FAMILY_OPTIONS, c, err);
-    gx_json_set(json, "rope_parameters", rope, err);
+    const int is_scaled = !strcmp(c->rope_type, "llama3");
+    GxJson *json = gx_json_new_object();
+    gx_family_set_type(json, gx__llama_kind(c->model_type)->type, gx__llama_architecture(c, wish), err);
+    gx_json_set_fields(json, gx__llama_family_options, GX__LLAMA_FAMILY_PLAIN, c, err);
+    for (int i = 0; i < 1 + is_scaled; i++) {
+        GxJson *rope = gx_json_new_object();
+        gx_json_set(rope, "rope_theta", gx_json_new_double(c->rope_theta), err);
+        gx_json_set(rope, "rope_type", gx_json_new_string(is_scaled ? "llama3" : "default"), err);
+        if (is_scaled) gx_json_set_fields(rope, gx__llama_rope_fields, GX__LLAMA_ROPE_FIELDS, c, err);
+        gx_json_set(json, i ? "rope_scaling" : "rope_parameters", rope, err);
+    }
+    if (!strcmp(c->model_type, "mistral"))
+        gx_json_set(json, "sliding_window", c->sliding_window ? gx_json_new_int(c->sliding_window) : gx_json_new_null(),
+                    err);
+    if (!strcmp(c->model_type, "qwen2")) gx_json_set(json, "use_sliding_window", gx_json_new_bool(0), err);
     gx_json_set(json, "hidden_act", gx_json_new_string("silu"), err);
-    gx_json_set(json, "attention_bias", gx_json_new_bool(0), err);
-    gx_json_set(json, "mlp_bias", gx_json_new_bool(0), err);
+    if (!strcmp(c->model_type, "llama")) {
+        gx_json_set(json, "attention_bias", gx_json_new_bool(0), err);
+        gx_json_set(json, "mlp_bias", gx_json_new_bool(0), err);
+    }
     if (c->pad_token_id < 0) gx_json_set(json, "pad_token_id", gx_json_new_null(), err);
     gx_json_set(json, "bos_token_id", gx_json_new_null(), err); // absent, they would be 1 and 2
     gx_json_set(json, "eos_token_id", gx_json_new_null(), err);
@@ -204,11 +326,6 @@ static void gx__llama_warn(const void *config, const GxLogger *log)
                "transformers 5 will not load what is saved: hidden_size (%ld) is not a multiple of num_attention_heads "
                "(%ld); change one of them if it has to",
                (long)c->hidden_size, (long)c->num_attention_heads);
-}
-
-static const char *gx__llama_architecture(const GxHeadWish *wish)
-{
-    return wish && wish->kind == GX_HEAD_LABELS ? "LlamaForSequenceClassification" : "LlamaForCausalLM";
 }
 
 // Older files hold the frequencies of RoPE, which follow from the configuration.
