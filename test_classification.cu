@@ -341,6 +341,14 @@ TEST(lists_of_labels_in_json_lines_are_those_of_the_table)
               "%d labels", c.outputs);
         gx_classification.close(&c);
     }
+    write_file("null.jsonl", "{\"text\": \"good\", \"label\": [\"b\"]}\n{\"text\": \"bad\", \"label\": null}\n");
+    snprintf(flags, sizeof flags, "--train_data %s --tokenizer %s --problem_type multi_label_classification",
+             path_of("null.jsonl"), path_of("tokens"));
+    CHECK(open_task(&c, &g, 16, "", flags) != GX_OK &&
+              strstr(g.error.message, "null.jsonl:2: \"label\" is null, which is no label: it is missing; expected a "
+                                      "string, or a list; [] where there is none"),
+          "%s", g.error.message);
+    gx_classification.close(&c);
     snprintf(flags, sizeof flags, "--train_data %s --tokenizer %s", path_of("t.jsonl"), path_of("tokens"));
     CHECK(open_task(&c, &g, 16, "", flags) != GX_OK &&
               strstr(g.error.message,

@@ -40,7 +40,8 @@ typedef enum {
 typedef enum {
     GX_COLUMN_REQUIRED = 0, // every record has it, and there is more in it than spaces
     GX_COLUMN_OPTIONAL,     // every record has it, or none
-    GX_COLUMN_SPARSE        // it may be absent or empty anywhere: reads as ""
+    GX_COLUMN_SPARSE,       // it may be absent or empty anywhere: reads as ""
+    GX_COLUMN_GIVEN         // every record has it, and it may be empty; null is nothing
 } GxColumnNeed;
 
 enum { GX_COLUMN_SEVERAL = 2 };
@@ -144,6 +145,11 @@ static GxStatus gx__records_grow(GxRecords *r, int64_t *capacity, GxError *err)
     return GX_OK;
 }
 
+static int gx__records_is_needed(const GxRecords *r, int column) // in every record
+{
+    return r->column[column].need == GX_COLUMN_REQUIRED || r->column[column].need == GX_COLUMN_GIVEN;
+}
+
 static int gx__records_has(const GxRecords *r, int64_t i, int column) // more than spaces
 {
     const char *string = gx_record(r, i, column);
@@ -155,7 +161,7 @@ static GxStatus gx__records_check_last(const GxRecords *r, int64_t line, GxError
 {
     for (int j = 0; j < r->columns; j++) {
         const int need = r->column[j].need, is_there = gx__records_has(r, r->n - 1, j);
-        if (need == GX_COLUMN_SPARSE || is_there == r->has[j]) continue;
+        if (need >= GX_COLUMN_SPARSE || is_there == r->has[j]) continue;
         return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: \"%s\" %s; expected %s", r->path, (long)line, r->column[j].name,
                        is_there ? "is there, but not in the records above" : "is empty",
                        need == GX_COLUMN_REQUIRED ? "text" : "it in every record or in none");
@@ -194,7 +200,7 @@ static GxStatus gx__records_header(GxRecords *r, char *line, gx__RecordsHeader *
         h->fields++;
     }
     for (int j = 0; j < r->columns; j++)
-        if (!r->has[j] && r->column[j].need == GX_COLUMN_REQUIRED)
+        if (!r->has[j] && gx__records_is_needed(r, j))
             return GX_FAIL(err, GX_ERR_FORMAT,
                            "%s:1: there is no column \"%s\"; the first line names, between tabs: %s", r->path,
                            r->column[j].name, h->names);
@@ -262,7 +268,9 @@ static GxStatus gx__records_missing(const GxRecords *r, const GxJson *object, in
     if (gx_json_get(object, c->name))
         return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: \"%s\" is null, which is no %s: it is missing; expected a string%s",
                        r->path, (long)number, c->name, c->is_label ? "label" : "text",
-                       c->is_label ? " or a number" : "");
+                       c->is_label == GX_COLUMN_SEVERAL ? ", or a list; [] where there is none"
+                       : c->is_label                    ? " or a number"
+                                                        : "");
     for (GxJsonMember m = GX_ZERO; gx_json_next(object, &m);) gx__records_list(names, m.key);
     return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: there is no \"%s\"; the line has: %s", r->path, (long)number, c->name,
                    names[0] ? names : "nothing");
@@ -315,7 +323,7 @@ static GxStatus gx__records_member(GxRecords *r, const GxJson *object, int64_t n
     char text[32];
     const GxJsonType type = gx_json_type(value);
     if (type == GX_JSON_NONE || type == GX_JSON_NULL)
-        return c->need == GX_COLUMN_REQUIRED ? gx__records_missing(r, object, number, j, err) : GX_OK;
+        return gx__records_is_needed(r, j) ? gx__records_missing(r, object, number, j, err) : GX_OK;
     if (type == GX_JSON_ARRAY && c->is_label == GX_COLUMN_SEVERAL)
         return gx__records_several(r, value, number, j, p, err);
     const char *string = c->is_label || type == GX_JSON_STRING ? gx__records_label(value, text) : NULL;
@@ -335,7 +343,7 @@ static GxStatus gx__records_object(GxRecords *r, const GxJson *object, int64_t n
     for (int j = 0; j < r->columns; j++) GX_TRY(gx__records_member(r, object, number, j, p, err));
     for (int j = 0; j < r->columns; j++) // the first record shows what the others must have
         if (r->n == 1 || r->column[j].need == GX_COLUMN_SPARSE)
-            r->has[j] |= r->column[j].need == GX_COLUMN_REQUIRED || gx__records_has(r, r->n - 1, j);
+            r->has[j] |= gx__records_is_needed(r, j) || gx__records_has(r, r->n - 1, j);
     return gx__records_check_last(r, number, err);
 }
 

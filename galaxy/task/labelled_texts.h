@@ -125,9 +125,10 @@ static GxStatus gx__texts_check_columns(const GxTextColumns *c, GxError *err)
 GxStatus gx_text_file_open(GxTextFile *f, const char *path, const GxTextColumns *columns, GxProblem problem,
                            int may_lack_labels, GxError *err)
 {
-    const GxColumnNeed label = problem == GX_PROBLEM_MULTI ? GX_COLUMN_SPARSE
-                               : may_lack_labels           ? GX_COLUMN_OPTIONAL
-                                                           : GX_COLUMN_REQUIRED;
+    const int several = problem == GX_PROBLEM_MULTI; // or none
+    const GxColumnNeed label = may_lack_labels ? several ? GX_COLUMN_SPARSE : GX_COLUMN_OPTIONAL
+                               : several       ? GX_COLUMN_GIVEN
+                                               : GX_COLUMN_REQUIRED;
     GxRecordColumn column[4];
     int n = 0;
     memset(f, 0, sizeof *f);
@@ -135,7 +136,7 @@ GxStatus gx_text_file_open(GxTextFile *f, const char *path, const GxTextColumns 
     f->text = gx__texts_column(column, &n, columns->text, GX_COLUMN_REQUIRED, 0);
     f->text2 = gx__texts_column(column, &n, columns->text2,
                                 strcmp(columns->text2, "text2") ? GX_COLUMN_REQUIRED : GX_COLUMN_OPTIONAL, 0);
-    f->label = gx__texts_column(column, &n, columns->label, label, problem == GX_PROBLEM_MULTI ? GX_COLUMN_SEVERAL : 1);
+    f->label = gx__texts_column(column, &n, columns->label, label, several ? GX_COLUMN_SEVERAL : 1);
     f->group =
         gx__texts_column(column, &n, columns->group, may_lack_labels ? GX_COLUMN_OPTIONAL : GX_COLUMN_REQUIRED, 1);
     GX_TRY(gx_records_open(&f->records, path, GX_RECORDS_BY_NAME, column, n, err));
