@@ -795,7 +795,8 @@ TEST(another_task_than_there_are_is_refused_with_the_list)
         {"--config @wrong.json", "wrong.json: task is \"gues\"; did you mean guess?"},
         {"--config @number.json", "task is 3; expected one of stub|guess"},
         {"--config @not_there.json", "not_there.json"},
-        {"--guesses 3", "there is no option --guesses in this program; use --task guess, or leave it out"},
+        {"--guesses 3",
+         "there is no option --guesses of this task; it is one of --task guess: choose that, or leave it out"},
         {"--task guess --head masked", "--head is \"masked\"; expected "},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)

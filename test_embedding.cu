@@ -3,63 +3,20 @@
 // how.
 #define GX_NO_MAIN
 #include "train_bert.cu"
-#include "test/test.h"
-#include <pthread.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-static char folder[] = "/tmp/galaxy_test_embedding_XXXXXX";
+#include "test/task_run.h"
 
 // ---- files ---------------------------------------------------------------------------------------------------------
 
-static const char *path_of(const char *name)
-{
-    static char path[8][400];
-    static int next;
-    char *p = path[next++ % 8];
-    snprintf(p, sizeof path[0], "%s/%s", folder, name);
-    return p;
-}
-
-static void write_file(const char *name, const char *text)
-{
-    GxError err = GX_ZERO;
-    CHECK(gx_file_write(path_of(name), text, (int64_t)strlen(text), &err) == GX_OK, "%s", err.message);
-}
-
-static char *read_bytes(const char *path, int64_t *bytes)
-{
-    char *text = NULL;
-    GxError err = GX_ZERO;
-    return gx_file_read(path, 1 << 24, &text, bytes, &err) == GX_OK ? text : (char *)calloc(1, 1);
-}
-
-static int file_has(const char *path, const char *words)
-{
-    int64_t bytes;
-    char *text = read_bytes(path, &bytes);
-    const int has = strstr(text, words) != NULL;
-    free(text);
-    return has;
-}
-
-static int is_there(const char *path)
-{
-    struct stat st;
-    return stat(path, &st) == 0;
-}
-
 // ids: 5 red, 6 blue, ... topics; then words around them
-enum { TOPICS = 12, FIRST_TOPIC = 5, AROUND = FIRST_TOPIC + TOPICS, WORDS = 6, VOCAB = AROUND + WORDS };
+enum { TOPICS = 12, FIRST_TOPIC = FIRST_WORD, AROUND = FIRST_TOPIC + TOPICS, WORDS = 6, VOCAB = AROUND + WORDS };
 static const char *const around[WORDS] = {"where", "is", "here", "grows", "some", "much"};
 
 static void write_tokenizer(void)
 {
-    char vocab[400] = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n";
+    char vocab[400] = "";
     for (int i = 0; i < TOPICS; i++) snprintf(vocab + strlen(vocab), sizeof vocab - strlen(vocab), "t%c\n", 'a' + i);
     for (int i = 0; i < WORDS; i++) snprintf(vocab + strlen(vocab), sizeof vocab - strlen(vocab), "%s\n", around[i]);
-    CHECK(mkdir(path_of("tokens"), 0777) == 0, "no folder");
-    write_file("tokens/vocab.txt", vocab);
+    write_vocab(vocab);
 }
 
 // Records i of n: topic, by its number; texts of different lengths. kind: 2: pairs, 3: with negatives, 1: one text.
@@ -287,59 +244,10 @@ TEST(the_pooling_is_the_options_or_the_models_or_the_mean)
 
 // ---- runs ----------------------------------------------------------------------------------------------------------
 
-static struct {
-    char out[60000], log[4000];
-    GxMetric metric[GX_MAX_METRICS];
-    int metrics;
-    int64_t count;
-    double window[40];
-} said;
-
-static void hear(void *user, const char *text)
-{
-    const size_t have = strlen(said.out);
-    (void)user;
-    snprintf(said.out + have, sizeof said.out - have, "%s", text);
-}
-
-static void hear_log(void *user, GxLogLevel level, const char *text) // of several ranks at once
-{
-    static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
-    (void)user, (void)level;
-    pthread_mutex_lock(&one_at_a_time);
-    const size_t have = strlen(said.log);
-    snprintf(said.log + have, sizeof said.log - have, "%s\n", text);
-    pthread_mutex_unlock(&one_at_a_time);
-}
-
-static int program(GxContext *g, int argc, char **argv)
-{
-    static const GxReporter reporter = {hear, NULL, NULL};
-    GxTrainer t = GX_ZERO;
-    char *own[80];
-    for (int i = 0; i < argc; i++) own[i] = strdup(argv[i]);
-    g->reporter = &reporter, g->log.write = hear_log;
-    gx_trainer_open(&t, g, &gx_bert, &gx_embedding_task, NULL, argc, own);
-    while (gx_trainer_next(&t)) {
-        gx_trainer_step(&t);
-        gx_trainer_report(&t);
-        if (g->rank == 0 && t.step < 40) said.window[t.step] = gx_step_loss(&t.seen);
-    }
-    const int status = gx_trainer_close(&t);
-    if (g->rank == 0) {
-        memcpy(said.metric, t.validated, sizeof said.metric);
-        said.metrics = t.validated_metrics, said.count = t.validated_count;
-    }
-    for (int i = 0; i < argc; i++) free(own[i]);
-    return status;
-}
-
 // Exit status of a tiny model's run in folder/<name>.
 static int run(const char *name, const char *more)
 {
-    char line[6000], *argv[80] = {(char *)"train"};
-    int argc = 1;
-    memset(&said, 0, sizeof said);
+    char line[6000];
     snprintf(line, sizeof line,
              "--output_dir %s/%s --seq_len 32 --threads 1 --lr_scheduler_type constant --warmup_steps 0 "
              "--weight_decay 0 --learning_rate 0.01 %s",
@@ -349,15 +257,7 @@ static int run(const char *name, const char *more)
                  " --hidden_size 16 --intermediate_size 16 --num_hidden_layers 1 --num_attention_heads 2 "
                  "--max_position_embeddings 64 --initializer_range 0.2 --tokenizer %s",
                  path_of("tokens"));
-    for (char *word = strtok(line, " "); word; word = strtok(NULL, " ")) argv[argc++] = word;
-    return gx_launch(program, argc, argv);
-}
-
-static double metric(const char *name) // NAN: there is none
-{
-    for (int i = 0; i < said.metrics; i++)
-        if (!strcmp(said.metric[i].name, name)) return said.metric[i].value;
-    return NAN;
+    return run_line(&gx_bert, &gx_embedding_task, line);
 }
 
 // The longest chain of roundings behind a loss: a sum per matrix product and norm, the attention's keys, the mean over
@@ -493,6 +393,8 @@ TEST(vectors_of_a_file_come_in_its_order_and_of_length_one_on_any_ranks)
     CHECK(!is_there(path_of("none")), "an output folder of a run that trains nothing");
     CHECK(run("none", flags) != 0 && strstr(said.log, "is there already; remove it, or take another name"), "%s",
           said.log);
+    snprintf(flags, sizeof flags, "--embed %s", path_of("texts.tsv"));
+    CHECK(run("none", flags) == 1 && strstr(said.log, "--embed needs a model"), "%s", said.log);
 }
 
 // Text i alone in its file has the vector that it has among others.
@@ -527,12 +429,4 @@ TEST(a_vector_does_not_depend_on_the_texts_around_it)
     free(all);
 }
 
-int main(int argc, char **argv)
-{
-    char command[100];
-    if (!mkdtemp(folder)) return 1;
-    write_tokenizer();
-    const int status = test_main(argc, argv);
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command) != 0 || status;
-}
+int main(int argc, char **argv) { return run_tests(argc, argv, write_tokenizer); }

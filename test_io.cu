@@ -841,6 +841,67 @@ TEST(options_of_other_programs_are_refused_with_the_names_of_these)
     unlink(at("other.json"));
 }
 
+TEST(options_of_other_tasks_are_refused_with_the_names_of_these)
+{
+    static const GxField other[] = {{"wings", GX_FIELD_INT, 0, "2", "", NULL}};
+    char *args[] = {(char *)"test", (char *)"--wings=4"};
+    GxError err = GX_ZERO;
+    GxConfig c;
+    gx_config_open(&c);
+    gx_config_add_elsewhere(&c, other, 1, "--task fly", &err);
+    gx_config_add_elsewhere(&c, other, 1, "--task glide", &err);
+    refused(&err, gx_config_read_args(&c, 2, args, &err), GX_ERR_ARGUMENT,
+            "no option --wings of this task; it is one of --task fly or --task glide: choose that", "a flag");
+}
+
+static char names[GX_FIELD_NAMES_TEXT];
+static GxStatus read_names(GxConfig *c, int argc, char **argv, GxError *err)
+{
+    static const GxField table[] = {{"names", GX_FIELD_NAMES, 0, "a", "what they are called", NULL}};
+    memset(err, 0, sizeof *err);
+    gx_config_open(c);
+    GX_TRY(gx_config_add(c, "t", GX_FIELDS(table), names, err));
+    return gx_config_read_args(c, argc, argv, err);
+}
+
+TEST(lists_of_names_are_long_flags_and_lists_in_files)
+{
+    static const struct {
+        const char *json, *names; // NULL: it is refused
+    } files[] = {{"\"x, y\"", "x, y"},
+                 {"[\"x\", \"two words\", \"\u00e9\"]", "x,two words,\xc3\xa9"},
+                 {"[2, 0, -1]", "2,0,-1"},
+                 {"[]", ""},
+                 {"[\"x,y\"]", NULL},
+                 {"[\"x\", \"\"]", NULL},
+                 {"[\"x\", null]", NULL},
+                 {"[[\"x\"]]", NULL},
+                 {"2", NULL}};
+    static char flag[GX_FIELD_NAMES_TEXT + 20], text[100];
+    char file[600], *from_file[] = {(char *)"test", (char *)"--config", file}, *by_flag[] = {(char *)"test", flag};
+    GxError err = GX_ZERO;
+    GxConfig c;
+    snprintf(file, sizeof file, "%s", at("names.json"));
+    CHECK(read_names(&c, 1, from_file, &err) == GX_OK && !strcmp(names, "a"), "the default: %s", names);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        snprintf(text, sizeof text, "{\"names\": %s}", files[i].json);
+        put_text(at("names.json"), text);
+        const GxStatus status = read_names(&c, 3, from_file, &err);
+        if (files[i].names) CHECK(status == GX_OK && !strcmp(names, files[i].names), "%s: %s", names, err.message);
+        else refused(&err, status, GX_ERR_ARGUMENT, "; expected names with commas between them", files[i].json);
+    }
+    // as many as there may be labels, as long as they may be; and back from the file that keeps them
+    size_t end = (size_t)snprintf(flag, sizeof flag, "--names=");
+    for (int i = 0; i < 1000; i++) end += (size_t)snprintf(flag + end, sizeof flag - end, "%s%0200d", i ? ", " : "", i);
+    CHECK(read_names(&c, 2, by_flag, &err) == GX_OK && !strcmp(names, flag + 8), "1000 names: %s", err.message);
+    CHECK(gx_config_write_json(&c, file, &err) == GX_OK && read_names(&c, 3, from_file, &err) == GX_OK &&
+              !strcmp(names, flag + 8),
+          "and in a file: %s", err.message);
+    memset(flag + 8, 'x', GX_FIELD_NAMES_TEXT);
+    refused(&err, read_names(&c, 2, by_flag, &err), GX_ERR_ARGUMENT, "of at most 262143 bytes", "too many bytes");
+    unlink(at("names.json"));
+}
+
 TEST(wrong_option_tables_are_found)
 {
     static const GxField twice[] = {{"a", GX_FIELD_INT, 0, "1", "", NULL}, {"a", GX_FIELD_INT, 0, "1", "", NULL}};

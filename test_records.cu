@@ -192,6 +192,37 @@ TEST(sparse_columns_may_be_empty_anywhere)
     }
 }
 
+TEST(a_list_of_labels_reads_as_labels_between_commas)
+{
+    NEEDS_JSON;
+    static const GxRecordColumn several[] = {{"text", GX_COLUMN_REQUIRED, 0},
+                                             {"label", GX_COLUMN_SPARSE, GX_COLUMN_SEVERAL}};
+    static const char good[] = "{\"text\":\"a\",\"label\":[\"sport\",\"two words\"]}\n"
+                               "{\"text\":\"a\",\"label\":[]}\n{\"text\":\"a\",\"label\":[3,\"b\",0.5]}\n"
+                               "{\"text\":\"a\",\"label\":\"x, y\"}\n{\"text\":\"a\",\"label\":7}\n"
+                               "{\"text\":\"a\",\"label\":null}\n{\"text\":\"a\"}\n";
+    static const char *const expected[] = {"sport, two words", "", "3, b, 0.5", "x, y", "7", "", ""};
+    static const char *const bad[][2] = {{"[\"a,b\"]", "\"label\" has \"a,b\" in its list; expected names without"},
+                                         {"[\"a\", \" \"]", "\"label\" has \" \" in its list; expected names"},
+                                         {"[[\"a\"]]", "\"label\" has an array in its list; expected strings or"},
+                                         {"[null]", "\"label\" has null in its list"}};
+    GxError err = GX_ZERO;
+    GxRecords r;
+    const char *path = put("x.jsonl", good, (int64_t)strlen(good));
+    if (CHECK(gx_records_open(&r, path, GX_RECORDS_BY_NAME, several, 2, &err) == GX_OK && r.n == 7, "%s", err.message))
+        for (int i = 0; i < 7; i++) is(&r, i, 1, expected[i]);
+    gx_records_close(&r);
+    for (int i = 0; i < 4; i++) {
+        char text[200];
+        snprintf(text, sizeof text, "{\"text\": \"a\", \"label\": [\"a\"]}\n{\"text\": \"a\", \"label\": %s}\n",
+                 bad[i][0]);
+        path = put("x.jsonl", text, (int64_t)strlen(text));
+        gx_error_clear(&err);
+        CHECK(gx_records_open(&r, path, GX_RECORDS_BY_NAME, several, 2, &err) == GX_ERR_FORMAT, "%s", bad[i][0]);
+        says(&err, "x.jsonl", 2, bad[i][1]);
+    }
+}
+
 TEST(the_hash_is_of_every_byte)
 {
     GxRecords a, b, c;
@@ -246,11 +277,13 @@ TEST(what_is_no_json_is_refused_by_line)
     refuses("x.jsonl", "{\"text\": \"a\", \"label\": true}\n", -1, 1,
             "\"label\" is true or false; expected a string or");
     refuses("x.jsonl", "{\"text\": \"a\", \"label\": [1]}\n", -1, 1,
-            "\"label\" is an array; expected a string or a num");
+            "\"label\" is an array; expected a string or a number: several labels of a text are learned with");
+    refuses("x.jsonl", "{\"text\": [\"a\"], \"label\": 1}\n", -1, 1, "\"text\" is an array; expected a string");
+    refuses("x.jsonl", "{\"text\": null, \"label\": 1}\n", -1, 1, "\"text\" is null, which is no text");
     refuses("x.jsonl", "{\"text\": \"a\", \"lable\": 1}\n", -1, 1, "there is no \"label\"; the line has: text, lable");
     refuses("x.jsonl", "{}\n", -1, 1, "there is no \"text\"; the line has: nothing");
     refuses("x.jsonl", "{\"text\": \"a\", \"label\": null}\n", -1, 1,
-            "there is no \"label\"; the line has: text, label");
+            "\"label\" is null, which is no label: it is missing; expected a string or a number");
     refuses("x.jsonl", "{\"text\": \"\", \"label\": 1}\n", -1, 1, "\"text\" is empty");
     refuses("x.jsonl", "{\"text\": \"a\\u0000\", \"label\": 1}\n", -1, 1, ":18: \\u0000");
     refuses("x.jsonl", "{\"text\":\"a\",\"text2\":\"b\",\"label\":1}\n{\"text\":\"a\",\"label\":1}\n", -1, 2,
@@ -441,10 +474,17 @@ TEST(a_list_that_was_set_keeps_its_order)
                              *const none[] = {"a", ""};
     GxError err = GX_ZERO;
     GxLabels l;
-    CHECK(gx_labels_set(&l, names, 4, GX_LABEL_CLASS, "config.json", &err) == GX_OK, "%s", err.message);
-    for (int i = 0; i < 4; i++)
-        CHECK(!strcmp(l.name[i], names[i]) && gx_labels_find(&l, names[i]) == i, "%s", names[i]);
-    gx_labels_close(&l);
+    for (int as_text = 0; as_text < 2; as_text++) {
+        const GxStatus status = as_text ? gx_labels_set_text(&l, "POS,NEG ,  10, 9", GX_LABEL_CLASS, "--labels", &err)
+                                        : gx_labels_set(&l, names, 4, GX_LABEL_CLASS, "config.json", &err);
+        CHECK(status == GX_OK && l.n == 4, "%s", err.message);
+        for (int i = 0; i < 4; i++)
+            CHECK(!strcmp(l.name[i], names[i]) && gx_labels_find(&l, names[i]) == i, "%s", names[i]);
+        gx_labels_close(&l);
+    }
+    CHECK(gx_labels_set_text(&l, "a,b,", GX_LABEL_CLASS, "--labels", &err) == GX_ERR_FORMAT, "a comma at the end");
+    says(&err, "--labels", 0, "a label is empty");
+    gx_error_clear(&err);
     CHECK(gx_labels_set(&l, twice, 3, GX_LABEL_CLASS, "config.json", &err) == GX_ERR_FORMAT, "a twice");
     says(&err, "config.json", 0, "the label \"a\" stands twice");
     gx_error_clear(&err);
@@ -453,12 +493,13 @@ TEST(a_list_that_was_set_keeps_its_order)
     CHECK(gx_labels_set(&l, none, 0, GX_LABEL_CLASS, "config.json", &err) == GX_ERR_FORMAT, "an empty list");
 }
 
-TEST(numbers_are_decimal_whole_and_finite)
+// The last of the good ones: the largest whose square is finite in fp32; the last four of the bad ones are numbers.
+TEST(numbers_are_decimal_whole_and_their_squares_finite)
 {
-    static const char *const good[] = {"3", "-0.5", "1e-3", "+2.", ".25", "3e38"};
-    static const double value[] = {3, -0.5, 1e-3, 2, 0.25, 3e38};
-    static const char *const bad[] = {"x",   "nan",  "inf",    "0x10", " 1", "1 ",
-                                      "1,5", "1e39", "-1e999", "e",    "-",  "1.2.3"};
+    static const char *const good[] = {"3", "-0.5", "1e-3", "+2.", ".25", "-1.8446742e19"};
+    static const double value[] = {3, -0.5, 1e-3, 2, 0.25, -1.8446742e19};
+    static const char *const bad[] = {"x", "nan", "inf",   "0x10",         " 1",   "1 ",     "1,5",
+                                      "e", "-",   "1.2.3", "1.8446744e19", "1e38", "-1e999", "1e39"};
     GxRecords r;
     double x = 0;
     if (!labelled(&r, good, 6)) return;
@@ -467,13 +508,14 @@ TEST(numbers_are_decimal_whole_and_finite)
         CHECK(gx_label_number(&r, i, LABEL, &x, &err) == GX_OK && x == value[i], "%s: %g %s", good[i], x, err.message);
     }
     gx_records_close(&r);
-    if (!labelled(&r, bad, 12)) return;
-    for (int i = 0; i < 12; i++) {
+    if (!labelled(&r, bad, 14)) return;
+    for (int i = 0; i < 14; i++) {
         GxError err = GX_ZERO;
         char part[60];
         CHECK(gx_label_number(&r, i, LABEL, &x, &err) == GX_ERR_FORMAT, "%s was taken as %g", bad[i], x);
-        snprintf(part, sizeof part, "\"label\" is \"%s\"; expected a number", bad[i]);
+        snprintf(part, sizeof part, "\"label\" is \"%s\"; expected a number %s", bad[i], i < 10 ? "such" : "between");
         says(&err, "l.tsv", i + 2, part);
+        CHECK(gx_label_is_number(&r, i, LABEL) == (i >= 10), "%s", bad[i]);
     }
     gx_records_close(&r);
 }

@@ -133,6 +133,7 @@ static const GxTask copy = {
     NULL, // predicts
     NULL, // predict
     NULL, // loss_unit
+    NULL, // lacks
 };
 
 // ---- a program that trains it --------------------------------------------------------------------------------------
@@ -320,6 +321,41 @@ TEST(a_resumed_run_sees_the_samples_that_come_next_and_another_identity_is_refus
     CHECK(strstr(said.log, "was trained with other symbols (its symbols"), "%s", said.log);
 }
 
+// What a run compares is asked for before there is any: without data, buffers or another rank.
+TEST(every_task_says_its_metrics_before_there_is_a_validation)
+{
+    static const struct {
+        const GxTask *task;
+        const char *names;
+    } list[] = {{&gx_causal_lm, "loss bits_per_byte "},
+                {&gx_masked_lm, "loss perplexity "},
+                {&gx_classification, "loss accuracy f1 matthews_correlation "},
+                {&gx_embedding_task, "loss mrr recall_1 recall_5 recall_10 "}};
+    for (int i = 0; i < 4; i++) {
+        GxContext g = GX_ZERO;
+        GxMetric metric[GX_MAX_METRICS];
+        char names[200] = "";
+        void *self = calloc(1, list[i].task->size);
+        if (list[i].task == &gx_classification) ((GxClassification *)self)->problem = GX_PROBLEM_SINGLE;
+        if (list[i].task == &gx_embedding_task) ((GxEmbeddingTask *)self)->held_out.per = 2;
+        const int n = list[i].task->metrics(&g, self, NULL, metric);
+        for (int m = 0; m < n; m++) {
+            snprintf(names + strlen(names), sizeof names - strlen(names), "%s ", metric[m].name);
+            CHECK(metric[m].better, "%s: nobody knows whether a larger %s is better", list[i].task->name,
+                  metric[m].name);
+        }
+        CHECK(!strcmp(names, list[i].names) && !gx_failed(&g), "%s: %s", list[i].task->name, names);
+        free(self);
+    }
+    GxMaskedLm masked = GX_ZERO;
+    GxContext g = GX_ZERO;
+    GxMetric metric[GX_MAX_METRICS];
+    masked.nsp = 1;
+    CHECK(gx_masked_lm.metrics(&g, &masked, NULL, metric) == 5 && !strcmp(metric[4].name, "nsp_accuracy"), "of pairs");
+    CHECK(!strcmp(gx_masked_lm.lacks(&masked, "nsp_accuracy"), "needs --nsp true"), "pairs");
+    CHECK(!gx_masked_lm.lacks(&masked, "accuracy"), "there is no accuracy of masked tokens");
+}
+
 // ---- the best validation -------------------------------------------------------------------------------------------
 
 // Metrics as the test says them, by the step; other ranks than the first say the contrary.
@@ -332,16 +368,22 @@ static int scored_metrics(GxContext *g, void *self, const GxLosses *losses, GxMe
                              {"cost", "cost %.4f", said, -1},
                              {"oddity", "oddity %.4f", said, 0}};
     (void)self;
-    if (g->rank == 0) last_loss = all[0].value;
+    if (g->rank == 0 && losses) last_loss = all[0].value;
     memcpy(metric, all, sizeof all);
     return 4;
+}
+
+static const char *scored_lacks(const void *self, const char *metric)
+{
+    (void)self;
+    return strcmp(metric, "beauty") ? NULL : "needs an eye";
 }
 
 // A run of `scored`, whose validations at the steps 2, 4, ... say these; the rest as the last one.
 static int train_scored(const char *name, const double *scores, int n, const char *more)
 {
     GxTask scored = copy;
-    scored.metrics = scored_metrics;
+    scored.metrics = scored_metrics, scored.lacks = scored_lacks;
     for (int i = 0; i < 32; i++) script[i] = scores[gx_max(0, gx_min(i / 2, n) - 1)];
     task = &scored;
     char flags[900];
@@ -443,9 +485,14 @@ TEST(a_metric_that_cannot_be_compared_is_refused_with_those_that_can)
     static const struct {
         const char *flags, *says;
     } list[] = {
-        {"--metric_for_best_model accuracy",
-         "--metric_for_best_model is \"accuracy\"; a validation of task copy says loss, score, cost, oddity"},
+        {"--metric_for_best_model eval_accuracy",
+         "--metric_for_best_model is \"eval_accuracy\"; a validation of task copy says loss, score, cost, oddity\n"},
         {"--metric_for_best_model accuracy --ranks 2", "says loss, score, cost, oddity"},
+        {"--metric_for_best_model beauty", "says loss, score, cost, oddity; beauty needs an eye\n"},
+        {"--greater_is_better false", "--greater_is_better false is about --metric_for_best_model, which is not given"},
+        {"--greater_is_better true --load_best_model_at_end true", "--greater_is_better true is about --metric_for"},
+        {"--early_stopping_threshold 0.1 --metric_for_best_model score",
+         "--early_stopping_threshold 0.1 is for --early_stopping_patience, which is 0"},
         {"--metric_for_best_model oddity", "whether a larger oddity is better; say --greater_is_better true or false"},
         {"--metric_for_best_model score --eval_steps 0", "--metric_for_best_model compares validations on the way"},
         {"--load_best_model_at_end true --eval_steps 0", "--load_best_model_at_end compares validations on the way"},
@@ -455,8 +502,10 @@ TEST(a_metric_that_cannot_be_compared_is_refused_with_those_that_can)
         char name[20], flags[200];
         snprintf(name, sizeof name, "refused%d", (int)i);
         snprintf(flags, sizeof flags, "--max_steps 4 %s", list[i].flags);
+        now = 0;
         CHECK(train_scored(name, SCORES(1), flags) == 1 && strstr(said.log, list[i].says), "%s: %s", list[i].flags,
               said.log);
+        CHECK(now == 0 && !has_file(name), "%s: it was trained up to step %ld", list[i].flags, (long)now);
     }
     held_out = 0;
     CHECK(train_scored("refused", SCORES(1), "--early_stopping_patience 1") == 1 &&
@@ -480,8 +529,8 @@ TEST(a_run_whose_validations_get_no_better_ends_early_as_a_whole_run)
          8,
          6},
         {{0.3, 0.3}, "--early_stopping_patience 1", "1 validation in a row without a better score (", 4, 2},
-        {{0.3, NAN, 0.2}, "--early_stopping_patience 2", "2 validations in a row", 6, 2},
-        {{NAN, 0.3, NAN, NAN}, "--early_stopping_patience 2", "2 validations in a row", 8, 4},
+        {{0.3, NAN, 0.2}, "--early_stopping_patience 2", "2 validations in a row", 8, 2}, // NAN: it cannot be compared
+        {{NAN, 0.3, NAN, NAN, 0.2, 0.1}, "--early_stopping_patience 2", "2 validations in a row", 12, 4},
         {{0.3, 0.2, 0.1, 0.1, 0.1, 0.1}, "", NULL, 12, 2},
     };
     static const char *const ways[] = {"", "--ranks 2", "--ranks 2 --mode sp"};
@@ -505,6 +554,41 @@ TEST(a_run_whose_validations_get_no_better_ends_early_as_a_whole_run)
         snprintf(flags, sizeof flags, "%s/checkpoint-%d/trainer_state.json", name, list[i].end);
         CHECK(file_says(flags, words), "no %s in %s", words, flags);
     }
+}
+
+// It neither ends the run nor is it passed over in silence.
+TEST(validations_that_cannot_be_compared_are_a_warning_at_the_end)
+{
+    static const char *const ways[] = {"", "--load_best_model_at_end true", "--early_stopping_patience 1 --ranks 2"};
+    for (int w = 0; w < 3; w++) {
+        char name[20], flags[200], file[60], *one_line;
+        snprintf(name, sizeof name, "unknown%d", w);
+        snprintf(flags, sizeof flags, "--max_steps 8 --metric_for_best_model score %s", ways[w]);
+        CHECK(train_scored(name, SCORES(NAN, INFINITY, NAN), flags) == 0, "%s: %s", ways[w], said.log);
+        one_line =
+            strstr(said.log, "no validation could be compared: score was not a finite number in any of them; the "
+                             "last weights are the ones that are kept");
+        CHECK(one_line && !strstr(one_line + 1, "no validation") && strstr(one_line, "/checkpoint-8\n"), "%s: %s",
+              ways[w], said.log);
+        CHECK(!strstr(said.log, "--load_best_model_at_end loads no others") == (w != 1), "%s: %s", ways[w], said.log);
+        CHECK(last_loss == said.validation[8] && !strstr(said.out, "the best on the way"), "%s: %s", ways[w], said.out);
+        snprintf(file, sizeof file, "%s/checkpoint-8/trainer_state.json", name);
+        CHECK(file_says(file, "\"best_global_step\": 0,") && file_says(file, "patience_counter\": 0"), "%s", file);
+    }
+    CHECK(train_scored("known", SCORES(NAN, 0.1, NAN), "--max_steps 8 --metric_for_best_model score") == 0 &&
+              !said.log[0],
+          "%s", said.log);
+}
+
+// What the run was begun with is no error of who switches it off.
+TEST(a_threshold_of_the_run_that_is_resumed_may_stay_without_its_patience)
+{
+    char more[300];
+    const char *flags = "--metric_for_best_model score --greater_is_better false --early_stopping_threshold 0.1";
+    snprintf(more, sizeof more, "--max_steps 2 --early_stopping_patience 3 %s", flags);
+    CHECK(train_scored("off", SCORES(1), more) == 0, "%s", said.log);
+    CHECK(train_scored("off", SCORES(1), "--max_steps 4 --resume auto --early_stopping_patience 0") == 0, "%s",
+          said.log);
 }
 
 #define PATIENT                                                                                                        \
@@ -958,7 +1042,7 @@ TEST(causal_lm_trains_on_the_first_part_of_its_text_and_validates_on_the_rest)
     GxContext g = GX_ZERO;
     GxCausalLm self = GX_ZERO;
     GxBatch b = GX_ZERO;
-    GxTaskSetup setup = {256, T, 0, "", 0, GX_F32, 1, 1, 0};
+    GxTaskSetup setup = {256, T, 0, "", 0, GX_F32, 1, 1, 0, 0, 0};
     for (int i = 0; i < BYTES; i++) text[i] = (char)(i % 10 == 9 ? '\n' : (i < BYTES - HELD ? 'a' : 'n') + i * i % 13);
     snprintf(self.train_data, sizeof self.train_data, "%.200s/parts.txt", folder);
     CHECK(gx_file_write(self.train_data, text, BYTES, &g.error) == GX_OK, "%s", g.error.message);

@@ -15,7 +15,7 @@
 #include "status.h"
 GX_BEGIN
 
-enum { GX_FIELD_TEXT = 256, GX_FIELD_LIST = 256 };
+enum { GX_FIELD_TEXT = 256, GX_FIELD_LIST = 256, GX_FIELD_NAMES_TEXT = 1 << 18 };
 typedef struct {
     int n;
     int64_t v[GX_FIELD_LIST];
@@ -27,7 +27,8 @@ typedef enum {
     GX_FIELD_BOOL,     // int, 0 or 1
     GX_FIELD_STRING,   // char[GX_FIELD_TEXT]
     GX_FIELD_INT_LIST, // GxIntList
-    GX_FIELD_PATH      // char[GX_PATH]: a string, long enough for every path
+    GX_FIELD_PATH,     // char[GX_PATH]: a string, long enough for every path
+    GX_FIELD_NAMES     // char[GX_FIELD_NAMES_TEXT]: names with commas between them; in JSON also a list of them
 } GxFieldType;
 
 typedef struct {
@@ -45,7 +46,7 @@ typedef union { // a value before it is stored
     int64_t i;
     double d;
     int b;
-    char s[GX_PATH];
+    char s[GX_FIELD_NAMES_TEXT];
     GxIntList list;
 } GxFieldValue;
 
@@ -149,7 +150,8 @@ int gx_field_parse(const GxField *f, const char *text, GxFieldValue *v)
     case GX_FIELD_DOUBLE: return gx__fields_parse_double(text, &v->d);
     case GX_FIELD_BOOL: return gx_field_parse_bool(text, &v->b);
     case GX_FIELD_STRING:
-    case GX_FIELD_PATH: return gx__fields_parse_string(text, v->s, (int)gx_field_size(f));
+    case GX_FIELD_PATH:
+    case GX_FIELD_NAMES: return gx__fields_parse_string(text, v->s, (int)gx_field_size(f));
     case GX_FIELD_INT_LIST: return gx__fields_parse_list(text, &v->list);
     default: return 0;
     }
@@ -199,7 +201,8 @@ void gx_field_expected(const GxField *f, char *out, size_t size)
                                         "true or false",
                                         "UTF-8 text of at most 255 bytes",
                                         "a list of at most 256 integers",
-                                        "UTF-8 text of at most 4095 bytes"};
+                                        "UTF-8 text of at most 4095 bytes",
+                                        "names with commas between them, UTF-8 of at most 262143 bytes"};
     const int is_list = f->type == GX_FIELD_INT_LIST;
     const char *each = is_list ? ", each" : "", *such = is_list ? ", such as 3,1" : "";
     const int digits = f->type == GX_FIELD_DOUBLE ? 15 : 19; // of an integer: all
@@ -228,8 +231,8 @@ GxStatus gx_field_refuse(const GxField *f, const char *who, const char *quote, c
 
 size_t gx_field_size(const GxField *f)
 {
-    static const size_t sizes[] = {sizeof(int64_t), sizeof(double),    sizeof(int),
-                                   GX_FIELD_TEXT,   sizeof(GxIntList), GX_PATH};
+    static const size_t sizes[] = {sizeof(int64_t),   sizeof(double), sizeof(int),        GX_FIELD_TEXT,
+                                   sizeof(GxIntList), GX_PATH,        GX_FIELD_NAMES_TEXT};
     return sizes[f->type];
 }
 
@@ -242,7 +245,8 @@ int gx_field_same(const GxField *f, const void *a, const void *b)
 {
     const void *x = gx_field_in(f, a), *y = gx_field_in(f, b);
     const GxIntList *l = (const GxIntList *)x, *m = (const GxIntList *)y;
-    if (f->type == GX_FIELD_STRING || f->type == GX_FIELD_PATH) return !strcmp((const char *)x, (const char *)y);
+    if (f->type == GX_FIELD_STRING || f->type == GX_FIELD_PATH || f->type == GX_FIELD_NAMES)
+        return !strcmp((const char *)x, (const char *)y);
     if (f->type == GX_FIELD_INT_LIST) return l->n == m->n && !memcmp(l->v, m->v, (size_t)l->n * sizeof *l->v);
     if (f->type == GX_FIELD_DOUBLE) return *(const double *)x == *(const double *)y; // 0 and -0 are the same
     return !memcmp(x, y, gx_field_size(f));

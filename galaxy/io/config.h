@@ -55,8 +55,8 @@ typedef struct {
 void gx_config_open(GxConfig *c);
 // Adds a table and sets its options to their defaults. --help shows tables of one title, one behind the other, as one.
 GxStatus gx_config_add(GxConfig *c, const char *title, const GxField *options, int n, void *target, GxError *err);
-// A table that this program does not have, and other programs do: its options are refused with their names ("use
-// train_llama, or leave it out"), which may have 79 bytes.
+// A table that this program does not have, and other programs do, or another choice of this one's ("--task embedding"):
+// its options are refused with their names ("use train_llama, or leave it out"), which may have 79 bytes.
 GxStatus gx_config_add_elsewhere(GxConfig *c, const GxField *options, int n, const char *programs, GxError *err);
 GxStatus gx_config_read_json(GxConfig *c, const char *path, GxError *err); // what flags have set stays
 GxStatus gx_config_read_args(GxConfig *c, int argc, char **argv, GxError *err);
@@ -211,11 +211,27 @@ static const char *gx__config_programs(const GxConfig *c, const char *name) // t
     return NULL;
 }
 
+// All of them: "--task classification or --task embedding".
+static void gx__config_all_programs(const GxConfig *c, const char *name, char *programs, size_t size)
+{
+    size_t at = 0;
+    for (int e = 0; e < c->elsewheres; e++)
+        for (int i = 0; i < c->elsewhere[e].n && at < size; i++)
+            if (!strcmp(c->elsewhere[e].option[i].name, name))
+                at += (size_t)snprintf(programs + at, size - at, "%s%s", at ? " or " : "", c->elsewhere[e].programs);
+}
+
 static GxStatus gx__config_unknown(const GxConfig *c, const char *where, const char *dashes, const char *name,
                                    GxError *err)
 {
     const char *nearest = gx__config_nearest(c, name), *programs = gx__config_programs(c, name);
-    char cut[GX_TEXT_VALUE];
+    char cut[GX_TEXT_VALUE], all[300];
+    if (programs && programs[0] == '-') {
+        gx__config_all_programs(c, name, all, sizeof all);
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "%sthere is no option %s%s of this task; it is one of %s: choose that, or leave it out", where,
+                       dashes, name, all);
+    }
     if (programs)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "%sthere is no option %s%s in this program; use %s, or leave it out",
                        where, dashes, name, programs);
@@ -412,7 +428,7 @@ const char *gx_config_argument(int argc, char **argv, const char *name)
 
 static int gx__config_option_flag(const GxField *o, char *out, size_t size) // "--seq_len N"; its columns
 {
-    static const char *const kinds[] = {" N", " X", "", " TEXT", " N,N,…", " PATH"};
+    static const char *const kinds[] = {" N", " X", "", " TEXT", " N,N,…", " PATH", " NAME,NAME,…"};
     return gx_text_columns(out, snprintf(out, size, "--%s%s", o->name, kinds[o->type]));
 }
 
@@ -429,7 +445,7 @@ static void gx__config_help_line(FILE *out, const char *flag, int at, int width,
 
 static void gx__config_help_option(FILE *out, const GxField *o, int at, int width)
 {
-    static const char *const nothing[] = {"0", "0", "false", "none", "none", "none"};
+    static const char *const nothing[] = {"0", "0", "false", "none", "none", "none", "none"};
     char flag[GX__CONFIG_NAME_CAP + 16], expected[200] = "", more[200 + GX_FIELD_TEXT];
     gx__config_option_flag(o, flag, sizeof flag);
     if (o->allowed) gx_field_expected(o, expected, sizeof expected);

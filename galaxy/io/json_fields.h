@@ -34,19 +34,37 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 
+// ["a", 2] as "a,2". A name with a comma in it cannot be said so.
+static int gx__json_fields_join(const GxJson *list, char *text, size_t size)
+{
+    size_t at = 0;
+    for (int64_t i = 0; i < gx_json_size(list) && at < size; i++) {
+        const GxJson *value = gx_json_at(list, i);
+        const char *name = gx_json_string(value);
+        char number[24];
+        snprintf(number, sizeof number, "%lld", (long long)gx_json_int(value));
+        if (gx_json_type(value) == GX_JSON_INT) name = number;
+        if (!name[0] || strchr(name, ',')) return 0;
+        at += (size_t)snprintf(text + at, size - at, "%s%s", i ? "," : "", name);
+    }
+    return at < size;
+}
+
 int gx_field_from_json(const GxField *f, const GxJson *json, GxFieldValue *v)
 {
-    static const GxJsonType expected[] = {GX_JSON_INT,    GX_JSON_REAL,  GX_JSON_BOOL,
-                                          GX_JSON_STRING, GX_JSON_ARRAY, GX_JSON_STRING};
+    static const GxJsonType expected[] = {GX_JSON_INT,   GX_JSON_REAL,   GX_JSON_BOOL,  GX_JSON_STRING,
+                                          GX_JSON_ARRAY, GX_JSON_STRING, GX_JSON_STRING};
     GxJsonType type = gx_json_type(json);
     memset(v, 0, sizeof *v);
+    if (f->type == GX_FIELD_NAMES && type == GX_JSON_ARRAY) return gx__json_fields_join(json, v->s, sizeof v->s);
     if (type != expected[f->type] && !(f->type == GX_FIELD_DOUBLE && type == GX_JSON_INT)) return 0;
     switch (f->type) {
     case GX_FIELD_INT: v->i = gx_json_int(json); return 1;
     case GX_FIELD_DOUBLE: v->d = gx_json_double(json); return 1;
     case GX_FIELD_BOOL: v->b = gx_json_bool(json); return 1;
     case GX_FIELD_STRING:
-    case GX_FIELD_PATH: return gx_field_parse(f, gx_json_string(json), v);
+    case GX_FIELD_PATH:
+    case GX_FIELD_NAMES: return gx_field_parse(f, gx_json_string(json), v);
     default: break;
     }
     if (gx_json_size(json) > GX_FIELD_LIST) return 0;
@@ -67,7 +85,8 @@ GxJson *gx_field_to_json(const GxField *f, const void *source, GxError *err)
     case GX_FIELD_DOUBLE: return gx_json_new_double(*(const double *)field);
     case GX_FIELD_BOOL: return gx_json_new_bool(*(const int *)field);
     case GX_FIELD_STRING:
-    case GX_FIELD_PATH: return gx_json_new_string((const char *)field);
+    case GX_FIELD_PATH:
+    case GX_FIELD_NAMES: return gx_json_new_string((const char *)field);
     default: break;
     }
     GxJson *array = gx_json_new_array();

@@ -30,6 +30,8 @@ typedef struct {
 GxStatus gx_labels_make(GxLabels *l, const GxRecords *r, int column, GxLabelKind kind, GxError *err);
 // From a list, in its order. `where`: its file, for messages. Empty names, and equal ones, are errors.
 GxStatus gx_labels_set(GxLabels *l, const char *const *name, int n, GxLabelKind kind, const char *where, GxError *err);
+GxStatus gx_labels_set_text(GxLabels *l, const char *names, GxLabelKind kind, const char *where,
+                            GxError *err);               // the same of "a, b,c"
 void gx_labels_close(GxLabels *l);                       // also of one that is all zero
 int gx_labels_find(const GxLabels *l, const char *name); // its class; -1: there is none
 
@@ -38,7 +40,9 @@ GxStatus gx_label_class(const GxLabels *l, const GxRecords *r, int64_t i, int co
 // has[n]: 1 where the record is of that class
 GxStatus gx_label_classes(const GxLabels *l, const GxRecords *r, int64_t i, int column, unsigned char *has,
                           GxError *err);
-GxStatus gx_label_number(const GxRecords *r, int64_t i, int column, double *number, GxError *err); // finite in fp32
+// A decimal number, whose square is finite in fp32.
+GxStatus gx_label_number(const GxRecords *r, int64_t i, int column, double *number, GxError *err);
+int gx_label_is_number(const GxRecords *r, int64_t i, int column); // 1: a decimal one, of any size
 
 GX_END
 #endif
@@ -254,18 +258,32 @@ GxStatus gx_labels_make(GxLabels *l, const GxRecords *r, int column, GxLabelKind
     return status;
 }
 
+static GxStatus gx__labels_set_one(GxLabels *l, gx__Label x, const char *where, GxError *err)
+{
+    char cut[GX__LABELS_QUOTE];
+    if (gx__labels_find(l, x) < 0) return gx__labels_meet(l, x, where, err);
+    return GX_FAIL(err, GX_ERR_FORMAT, "%s: the label \"%s\" stands twice in the list", where,
+                   gx__labels_quote(x, cut));
+}
+
 GxStatus gx_labels_set(GxLabels *l, const char *const *name, int n, GxLabelKind kind, const char *where, GxError *err)
 {
     GX_TRY(gx__labels_new(l, kind, err));
     GxStatus status = n > 0 ? GX_OK : GX_FAIL(err, GX_ERR_FORMAT, "%s: a list without labels", where);
     for (int i = 0; i < n && status == GX_OK; i++) {
-        char cut[GX__LABELS_QUOTE];
         const gx__Label x = {name[i], (int64_t)strlen(name[i])};
-        if (gx__labels_find(l, x) >= 0)
-            status = GX_FAIL(err, GX_ERR_FORMAT, "%s: the label \"%s\" stands twice in the list", where,
-                             gx__labels_quote(x, cut));
-        else status = gx__labels_meet(l, x, where, err);
+        status = gx__labels_set_one(l, x, where, err);
     }
+    if (status != GX_OK) gx_labels_close(l);
+    return status;
+}
+
+GxStatus gx_labels_set_text(GxLabels *l, const char *names, GxLabelKind kind, const char *where, GxError *err)
+{
+    gx__Label x;
+    GX_TRY(gx__labels_new(l, kind, err));
+    GxStatus status = GX_OK;
+    while (status == GX_OK && gx__labels_next(&names, &x)) status = gx__labels_set_one(l, x, where, err);
     if (status != GX_OK) gx_labels_close(l);
     return status;
 }
@@ -310,14 +328,29 @@ GxStatus gx_label_classes(const GxLabels *l, const GxRecords *r, int64_t i, int 
     return GX_OK;
 }
 
+static int gx__labels_parse_number(const char *field, double *number)
+{
+    char *end;
+    *number = strtod(field, &end); // which also takes spaces, hexadecimal digits, "nan" and "inf"
+    return field[0] && !*end && !field[strspn(field, "+-.0123456789eE")];
+}
+
+int gx_label_is_number(const GxRecords *r, int64_t i, int column)
+{
+    double number;
+    return gx__labels_parse_number(gx_record(r, i, column), &number);
+}
+
 GxStatus gx_label_number(const GxRecords *r, int64_t i, int column, double *number, GxError *err)
 {
-    char cut[GX__LABELS_QUOTE], *end;
+    char cut[GX__LABELS_QUOTE];
     const char *field = gx_record(r, i, column);
-    *number = strtod(field, &end);
-    // strtod also takes spaces, hexadecimal digits, "nan" and "inf"
-    if (field[0] && !*end && !field[strspn(field, "+-.0123456789eE")] && fabs(*number) <= (double)FLT_MAX) return GX_OK;
-    return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: \"%s\" is \"%s\"; expected a number such as 3 or -0.5", r->path,
-                   (long)gx_record_line(r, i), r->column[column].name, gx_text_cut(field, cut, sizeof cut));
+    const int is_number = gx__labels_parse_number(field, number);
+    if (is_number && *number * *number <= (double)FLT_MAX) return GX_OK; // the loss is a square
+    return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: \"%s\" is \"%s\"; expected a number %s", r->path,
+                   (long)gx_record_line(r, i), r->column[column].name, gx_text_cut(field, cut, sizeof cut),
+                   is_number ? "between -1.8e19 and 1.8e19, whose square is finite in fp32: divide all of them by the "
+                               "same number"
+                             : "such as 3 or -0.5");
 }
 #endif

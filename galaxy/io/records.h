@@ -7,10 +7,10 @@
 // TSV: the first line names the columns, a tab separates them, every line has all of them. There are no quotes and no
 // escapes: a quotation mark is a character like others, and a text holds neither a tab nor the end of a line. Programs
 // that write CSV put quotes around some fields: tell them not to, or take JSON lines.
-// JSON lines: an object per line. A label may also be a number, and stands here as text ("3", "0.5"); null is as good
-// as absent. Other members are not looked at.
-// In both: UTF-8 (a byte order mark at the beginning is passed over) without U+0000; a line ends with \n or \r\n; empty
-// lines may stand at the end and nowhere else. The order of columns means nothing.
+// JSON lines: an object per line. A label may also be a number, and stands here as text ("3", "0.5"); several labels
+// may be a list, and stand here with commas between them ("sport, politics"); null is as good as absent. Other members
+// are not looked at. In both: UTF-8 (a byte order mark at the beginning is passed over) without U+0000; a line ends
+// with \n or \r\n; empty lines may stand at the end and nowhere else. The order of columns means nothing.
 //
 // The caller says which columns it wants, and gets for record i and its column j a string:
 //
@@ -40,13 +40,16 @@ typedef enum {
 typedef enum {
     GX_COLUMN_REQUIRED = 0, // every record has it, and there is more in it than spaces
     GX_COLUMN_OPTIONAL,     // every record has it, or none
-    GX_COLUMN_SPARSE        // it may be absent or empty anywhere: reads as ""
+    GX_COLUMN_SPARSE,       // it may be absent or empty anywhere: reads as ""
+    GX_COLUMN_GIVEN         // every record has it, and it may be empty; null is nothing
 } GxColumnNeed;
+
+enum { GX_COLUMN_SEVERAL = 2 };
 
 typedef struct {
     const char *name; // lives as long as the records
     int need;         // a GxColumnNeed
-    int is_label;     // in JSON lines numbers are taken, too
+    int is_label;     // in JSON lines numbers are taken, too; GX_COLUMN_SEVERAL: and lists
 } GxRecordColumn;
 
 typedef struct {
@@ -142,6 +145,11 @@ static GxStatus gx__records_grow(GxRecords *r, int64_t *capacity, GxError *err)
     return GX_OK;
 }
 
+static int gx__records_is_needed(const GxRecords *r, int column) // in every record
+{
+    return r->column[column].need == GX_COLUMN_REQUIRED || r->column[column].need == GX_COLUMN_GIVEN;
+}
+
 static int gx__records_has(const GxRecords *r, int64_t i, int column) // more than spaces
 {
     const char *string = gx_record(r, i, column);
@@ -153,7 +161,7 @@ static GxStatus gx__records_check_last(const GxRecords *r, int64_t line, GxError
 {
     for (int j = 0; j < r->columns; j++) {
         const int need = r->column[j].need, is_there = gx__records_has(r, r->n - 1, j);
-        if (need == GX_COLUMN_SPARSE || is_there == r->has[j]) continue;
+        if (need >= GX_COLUMN_SPARSE || is_there == r->has[j]) continue;
         return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: \"%s\" %s; expected %s", r->path, (long)line, r->column[j].name,
                        is_there ? "is there, but not in the records above" : "is empty",
                        need == GX_COLUMN_REQUIRED ? "text" : "it in every record or in none");
@@ -192,7 +200,7 @@ static GxStatus gx__records_header(GxRecords *r, char *line, gx__RecordsHeader *
         h->fields++;
     }
     for (int j = 0; j < r->columns; j++)
-        if (!r->has[j] && r->column[j].need == GX_COLUMN_REQUIRED)
+        if (!r->has[j] && gx__records_is_needed(r, j))
             return GX_FAIL(err, GX_ERR_FORMAT,
                            "%s:1: there is no column \"%s\"; the first line names, between tabs: %s", r->path,
                            r->column[j].name, h->names);
@@ -255,10 +263,55 @@ static GxStatus gx__records_put(GxRecords *r, gx__RecordsPool *p, const char *st
 
 static GxStatus gx__records_missing(const GxRecords *r, const GxJson *object, int64_t number, int j, GxError *err)
 {
+    const GxRecordColumn *c = &r->column[j];
     char names[GX__RECORDS_NAMES] = "";
+    if (gx_json_get(object, c->name))
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: \"%s\" is null, which is no %s: it is missing; expected a string%s",
+                       r->path, (long)number, c->name, c->is_label ? "label" : "text",
+                       c->is_label == GX_COLUMN_SEVERAL ? ", or a list; [] where there is none"
+                       : c->is_label                    ? " or a number"
+                                                        : "");
     for (GxJsonMember m = GX_ZERO; gx_json_next(object, &m);) gx__records_list(names, m.key);
-    return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: there is no \"%s\"; the line has: %s", r->path, (long)number,
-                   r->column[j].name, names[0] ? names : "nothing");
+    return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: there is no \"%s\"; the line has: %s", r->path, (long)number, c->name,
+                   names[0] ? names : "nothing");
+}
+
+// A label that is no list, as text: "3", "0.5". NULL: it is none.
+static const char *gx__records_label(const GxJson *value, char number[32])
+{
+    const GxJsonType type = gx_json_type(value);
+    if (type == GX_JSON_STRING) return gx_json_string(value);
+    if (type == GX_JSON_INT) snprintf(number, 32, "%lld", (long long)gx_json_int(value));
+    else if (type == GX_JSON_REAL) gx_format_double(number, gx_json_double(value));
+    else return NULL;
+    return number;
+}
+
+// A list of labels, with commas between them.
+static GxStatus gx__records_several(GxRecords *r, const GxJson *list, int64_t number, int j, gx__RecordsPool *p,
+                                    GxError *err)
+{
+    char text[32], cut[GX_TEXT_VALUE], *joined = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&joined, &bytes);
+    if (!out) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the labels of %s", r->path);
+    GxStatus status = GX_OK;
+    for (int64_t i = 0; i < gx_json_size(list) && status == GX_OK; i++) {
+        const GxJson *value = gx_json_at(list, i);
+        const char *label = gx__records_label(value, text);
+        if (!label)
+            status = GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: \"%s\" has %s in its list; expected strings or numbers",
+                             r->path, (long)number, r->column[j].name, gx_json_type_name(value));
+        else if (!label[strspn(label, " ")] || strchr(label, ','))
+            status = GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: \"%s\" has \"%s\" in its list; expected names without commas",
+                             r->path, (long)number, r->column[j].name, gx_text_cut(label, cut, sizeof cut));
+        else fprintf(out, "%s%s", i ? ", " : "", label);
+    }
+    if (fclose(out) != 0 && status == GX_OK)
+        status = GX_FAIL(err, GX_ERR_MEMORY, "no memory for the labels of %s", r->path);
+    if (status == GX_OK) status = gx__records_put(r, p, joined, &r->at[(r->n - 1) * r->columns + j], err);
+    free(joined);
+    return status;
 }
 
 static GxStatus gx__records_member(GxRecords *r, const GxJson *object, int64_t number, int j, gx__RecordsPool *p,
@@ -270,14 +323,16 @@ static GxStatus gx__records_member(GxRecords *r, const GxJson *object, int64_t n
     char text[32];
     const GxJsonType type = gx_json_type(value);
     if (type == GX_JSON_NONE || type == GX_JSON_NULL)
-        return c->need == GX_COLUMN_REQUIRED ? gx__records_missing(r, object, number, j, err) : GX_OK;
-    if (type == GX_JSON_STRING) return gx__records_put(r, p, gx_json_string(value), at, err);
-    if (!c->is_label || (type != GX_JSON_INT && type != GX_JSON_REAL))
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: \"%s\" is %s; expected a string%s", r->path, (long)number, c->name,
-                       gx_json_type_name(value), c->is_label ? " or a number" : "");
-    if (type == GX_JSON_INT) snprintf(text, sizeof text, "%lld", (long long)gx_json_int(value));
-    else gx_format_double(text, gx_json_double(value));
-    return gx__records_put(r, p, text, at, err);
+        return gx__records_is_needed(r, j) ? gx__records_missing(r, object, number, j, err) : GX_OK;
+    if (type == GX_JSON_ARRAY && c->is_label == GX_COLUMN_SEVERAL)
+        return gx__records_several(r, value, number, j, p, err);
+    const char *string = c->is_label || type == GX_JSON_STRING ? gx__records_label(value, text) : NULL;
+    if (string) return gx__records_put(r, p, string, at, err);
+    return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: \"%s\" is %s; expected a string%s%s", r->path, (long)number, c->name,
+                   gx_json_type_name(value), c->is_label ? " or a number" : "",
+                   type == GX_JSON_ARRAY && c->is_label
+                       ? ": several labels of a text are learned with --problem_type multi_label_classification"
+                       : "");
 }
 
 static GxStatus gx__records_object(GxRecords *r, const GxJson *object, int64_t number, gx__RecordsPool *p, GxError *err)
@@ -288,7 +343,7 @@ static GxStatus gx__records_object(GxRecords *r, const GxJson *object, int64_t n
     for (int j = 0; j < r->columns; j++) GX_TRY(gx__records_member(r, object, number, j, p, err));
     for (int j = 0; j < r->columns; j++) // the first record shows what the others must have
         if (r->n == 1 || r->column[j].need == GX_COLUMN_SPARSE)
-            r->has[j] |= r->column[j].need == GX_COLUMN_REQUIRED || gx__records_has(r, r->n - 1, j);
+            r->has[j] |= gx__records_is_needed(r, j) || gx__records_has(r, r->n - 1, j);
     return gx__records_check_last(r, number, err);
 }
 

@@ -78,7 +78,7 @@ GxStatus gx_bert_config_resolve(GxBertConfig *c, GxError *err)
         double value;
     } rates[] = {{"hidden_dropout_prob", c->hidden_dropout_prob},
                  {"attention_probs_dropout_prob", c->attention_probs_dropout_prob},
-                 {"classifier_dropout", c->classifier_dropout < 0 ? 0 : c->classifier_dropout}};
+                 {"classifier_dropout", c->classifier_dropout == -1 ? 0 : c->classifier_dropout}};
     GX_TRY(gx__bert_check_sizes(c, err));
     for (size_t i = 0; i < sizeof rates / sizeof *rates; i++)
         if (!(rates[i].value >= 0 && rates[i].value < 1))

@@ -99,6 +99,7 @@ typedef struct {
     int64_t labels; // outputs
     GxLossKind loss;
     const char *const *label_name; // [labels]; NULL: they have none
+    int is_new;                    // LABELS: the folder that a training begins with has another; it is drawn
 } GxHeadWish;
 
 struct GxTask;   // task/task.h

@@ -12,6 +12,10 @@
 // --save_steps says; that checkpoint stays, besides the newest of --save_total_limit, and the weights of the last step
 // are compared, too. What is better by less than the threshold is the best all the same, but the run loses patience.
 //
+// A metric that is not a finite number (a correlation with labels that are all the same) cannot be compared: such a
+// validation is neither better nor one that the run loses patience over. Where none could be compared, a warning at the
+// end says so, and the last weights are those that are kept.
+//
 // The best so far is part of the run's state: it stands in trainer_state.json and in run.json, and a resumed run goes
 // on with it. It begins anew, which is said, where what is compared is another than before, and where the checkpoint
 // that would be loaded is no more.
@@ -29,16 +33,17 @@ typedef struct GxTrainer GxTrainer; // trainer.h
 int gx_best_is_sought(const GxTrainOptions *o); // 1: validations are compared
 int gx_best_is_kept(const GxTrainOptions *o);   // 1: the best one's checkpoint is saved, and stays
 
-GxStatus gx_best_check(const GxTrainer *t, GxError *err); // refuses options without validations to compare
-void gx_best_go_on(GxTrainer *t);                         // with what the checkpoint says that is resumed
-void gx_best_catch_up(GxTrainer *t);                      // the validation that the checkpoint's step was due for
+// Refuses options without validations to compare or without effect, and a metric that the task, which is open, has not.
+GxStatus gx_best_check(const GxTrainer *t, GxError *err);
+void gx_best_go_on(GxTrainer *t);    // with what the checkpoint says that is resumed
+void gx_best_catch_up(GxTrainer *t); // the validation that the checkpoint's step was due for
 
 // Compares the validation of this step. 1: it is the best so far, and t->best says so.
 int gx_best_compare(GxTrainer *t, const GxMetric *metric, int n);
 void gx_best_describe(const GxTrainer *t, GxRunInfo *r); // into run.json
 int gx_best_stops(const GxTrainer *t);                   // 1: the run ends here, early
 int gx_best_is_over(const GxTrainer *t);                 // 1: all steps are taken, or the run ends early
-void gx_best_load(GxTrainer *t);                         // at the end, if it is asked for: the best weights
+void gx_best_load(GxTrainer *t);                         // at the end: the best weights, where these are asked for
 
 const char *gx_best_text(const GxTrainer *t, char text[GX_METRIC_TEXT]);       // "loss 1.2500"
 const char *gx_best_reason(const GxTrainer *t, char text[300]);                // why a run ends early
@@ -69,38 +74,6 @@ static const char *gx__best_name(const GxTrainOptions *o)
     return strncmp(name, "eval_", 5) ? name : name + 5;
 }
 
-GxStatus gx_best_check(const GxTrainer *t, GxError *err)
-{
-    const GxTrainOptions *o = &t->o;
-    const char *asks = o->early_stopping_patience > 0 ? "early_stopping_patience"
-                       : o->load_best_model_at_end    ? "load_best_model_at_end"
-                                                      : "metric_for_best_model";
-    if (!gx_best_is_sought(o) || gx_options_only_show(o)) return GX_OK;
-    if (o->eval_steps == 0)
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--%s compares validations on the way, and --eval_steps 0 has none; set --eval_steps, to at "
-                       "most --max_steps %ld",
-                       asks, (long)o->max_steps);
-    if (!o->dry_run && t->task->held_out(t->self) == 0)
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--%s compares validations, and task %s has no held-out samples to validate on", asks,
-                       t->task->name);
-    return GX_OK;
-}
-
-// ---- a validation --------------------------------------------------------------------------------------------------
-
-static void gx__best_refuse_name(const GxTrainer *t, const GxMetric *metric, int n, GxError *err)
-{
-    char names[600] = "";
-    for (int i = 0; i < n; i++) {
-        const size_t end = strlen(names);
-        snprintf(names + end, sizeof names - end, "%s%s", i ? ", " : "", metric[i].name);
-    }
-    GX_FAIL(err, GX_ERR_ARGUMENT, "--metric_for_best_model is \"%s\"; a validation of task %s says %s",
-            gx__best_name(&t->o), t->task->name, names);
-}
-
 // +1: the larger, the better; -1: the smaller; 0: nobody says.
 static int gx__best_direction(const GxTrainOptions *o, const GxMetric *metric)
 {
@@ -108,27 +81,89 @@ static int gx__best_direction(const GxTrainOptions *o, const GxMetric *metric)
     return !strcmp(o->greater_is_better, "true") ? 1 : -1;
 }
 
+// The metric that is compared, among n. NULL, and an error: there is none, or nobody knows which way it is better.
+static const GxMetric *gx__best_metric(const GxTrainer *t, const GxMetric *metric, int n, GxError *err)
+{
+    const char *name = gx__best_name(&t->o), *said = t->o.metric_for_best_model,
+               *lacks = t->task->lacks ? t->task->lacks(t->self, name) : NULL;
+    char names[400] = "";
+    for (int i = 0; i < n; i++) {
+        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "", metric[i].name);
+        if (strcmp(metric[i].name, name)) continue;
+        if (gx__best_direction(&t->o, &metric[i])) return &metric[i];
+        GX_FAIL(err, GX_ERR_ARGUMENT,
+                "task %s does not say whether a larger %s is better; say --greater_is_better true or false",
+                t->task->name, name);
+        return NULL;
+    }
+    GX_FAIL(err, GX_ERR_ARGUMENT, "--metric_for_best_model is \"%s\"; a validation of task %s says %s%s%s%s%s",
+            said[0] ? said : name, t->task->name, names, lacks ? "; " : "", lacks ? name : "", lacks ? " " : "",
+            lacks ? lacks : "");
+    return NULL;
+}
+
+// What was said and means nothing without another option.
+static GxStatus gx__best_check_idle(const GxTrainer *t, GxError *err)
+{
+    const GxTrainOptions *o = &t->o;
+    if (gx_config_is_set(&t->config, "greater_is_better") && strcmp(o->greater_is_better, "auto") &&
+        !o->metric_for_best_model[0])
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--greater_is_better %s is about --metric_for_best_model, which is not given; name the metric, "
+                       "or leave this out",
+                       o->greater_is_better);
+    if (gx_config_is_set(&t->config, "early_stopping_threshold") && o->early_stopping_threshold > 0 &&
+        !o->early_stopping_patience)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--early_stopping_threshold %g is for --early_stopping_patience, which is 0: no run is ended; "
+                       "set it, or leave this out",
+                       o->early_stopping_threshold);
+    return GX_OK;
+}
+
+GxStatus gx_best_check(const GxTrainer *t, GxError *err)
+{
+    const GxTrainOptions *o = &t->o;
+    const char *asks = o->early_stopping_patience > 0 ? "early_stopping_patience"
+                       : o->load_best_model_at_end    ? "load_best_model_at_end"
+                                                      : "metric_for_best_model";
+    GxMetric metric[GX_MAX_METRICS] = GX_ZERO;
+    if (gx_options_only_show(o)) return GX_OK;
+    GX_TRY(gx__best_check_idle(t, err));
+    if (!gx_best_is_sought(o)) return GX_OK;
+    if (o->eval_steps == 0)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--%s compares validations on the way, and --eval_steps 0 has none; set --eval_steps, to at "
+                       "most --max_steps %ld",
+                       asks, (long)o->max_steps);
+    if (o->dry_run) return GX_OK; // no data are open
+    if (t->task->held_out(t->self) == 0)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--%s compares validations, and task %s has no held-out samples to validate on", asks,
+                       t->task->name);
+    const int n = t->task->metrics(t->g, t->self, NULL, metric);
+    return gx__best_metric(t, metric, n, err) ? GX_OK : gx_error_code(err);
+}
+
+// ---- a validation --------------------------------------------------------------------------------------------------
+
 int gx_best_compare(GxTrainer *t, const GxMetric *metric, int n)
 {
     GxContext *g = t->g;
     GxBest *b = &t->best;
-    int i = 0;
-    while (i < n && strcmp(metric[i].name, gx__best_name(&t->o))) i++;
-    if (i == n) gx__best_refuse_name(t, metric, n, &g->error); // on all ranks alike
-    else if (!gx__best_direction(&t->o, &metric[i]))
-        GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                "task %s does not say whether a larger %s is better; say --greater_is_better true or false",
-                t->task->name, metric[i].name);
+    const GxMetric *compared = gx__best_metric(t, metric, n, &g->error); // on all ranks alike
     if (gx_failed(g)) return 0;
-    double value = metric[i].value;
+    double value = compared->value;
     gx_at(g, -1, "best");
     gx_broadcast(g, GX_AXIS_ALL, 0, &value, 1, GX_F64);
     if (gx_failed(g)) return 0;
-    t->best_format = metric[i].format;
-    const double gain = gx__best_direction(&t->o, &metric[i]) * (value - b->metric);
-    const int is_best = isfinite(value) && (!b->step || gain > 0);
-    b->waits = is_best && (!b->step || gain > t->o.early_stopping_threshold) ? 0 : b->waits + 1;
+    t->best_format = compared->format;
     b->validated = t->step;
+    t->incomparable += !isfinite(value);
+    if (!isfinite(value)) return 0;
+    const double gain = gx__best_direction(&t->o, compared) * (value - b->metric);
+    const int is_best = !b->step || gain > 0;
+    b->waits = is_best && (!b->step || gain > t->o.early_stopping_threshold) ? 0 : b->waits + 1;
     if (!is_best) return 0;
     b->metric = value, b->step = t->step;
     b->checkpoint[0] = 0;
@@ -223,11 +258,25 @@ const char *gx_best_reason(const GxTrainer *t, char text[300])
     return text;
 }
 
+static void gx__best_warn_incomparable(const GxTrainer *t)
+{
+    char folder[GX_PATH] = "";
+    GxError ignored = GX_ZERO; // it was saved there
+    if (!gx_trainer_is_first(t) || !t->incomparable || t->best.step) return;
+    gx_checkpoint_path(folder, t->o.output_dir, t->saved, &ignored);
+    gx_log(&t->g->log, GX_LOG_WARNING,
+           "no validation could be compared: %s was not a finite number in any of them; the last weights are the ones "
+           "that are kept%s: %s",
+           gx__best_name(&t->o), t->o.load_best_model_at_end ? ", and --load_best_model_at_end loads no others" : "",
+           folder);
+}
+
 void gx_best_load(GxTrainer *t)
 {
     GxContext *g = t->g;
     char folder[GX_PATH] = "";
     GxError torn = GX_ZERO;
+    gx__best_warn_incomparable(t);
     if (!t->o.load_best_model_at_end || gx_failed(g) || !t->best.step || t->best.step == t->step) return;
     int64_t is_whole = gx_best_folder(t, folder, &torn) == GX_OK && gx_trainer_is_first(t) &&
                        gx_folder_verify(folder, 1, &torn) == GX_OK;

@@ -54,6 +54,7 @@ void gx_checkpoint_load_weights(GxContext *g, GxModel *m, const char *folder);
 typedef struct GxHeadsLoaded { // on rank 0
     int drawn, left_out;       // tensors of the model that are not in the folder, and the other way round
     char drawn_names[400], left_out_names[400];
+    char renewed_names[400]; // of a head for other labels, GxHeadWish.is_new; "": there is none
 } GxHeadsLoaded;
 // The same to begin with: the folder's model may have other heads. Its own are left out; those that it does not have
 // are drawn with *seed (NULL: they are an error), but where its config.json says that it has them.
@@ -312,6 +313,21 @@ static void gx__checkpoint_check_drawn(GxContext *g, const GxModel *m, const cha
                 heads->drawn_names, m->family->architecture(m->config, &m->wish));
 }
 
+// Outputs of a head for labels whose labels are not the folder's are drawn, whatever is there.
+static void gx__checkpoint_renew(const GxModel *m, gx__CheckpointWeights *w, GxHeadsLoaded *heads)
+{
+    for (int u = 0; u < m->units; u++)
+        for (int k = 0; k < gx_unit_spec(m, u)->n_pairs; k++) {
+            const GxLinear *l = &m->unit[u].pair[k].linear[0];
+            const int row[2] = {l->first.index, l->bias.index};
+            for (int i = 0; i < 2 && gx_unit_spec(m, u)->pair[k].core.kind == GX_CORE_LABELS; i++) {
+                if (row[i] < 0) continue;
+                w->match.drawn[row[i]] = 1;
+                gx__checkpoint_add_name(heads->renewed_names, sizeof heads->renewed_names, m->table.row[row[i]].name);
+            }
+        }
+}
+
 // Which rows are drawn is known to all.
 static void gx__checkpoint_draw(GxContext *g, GxModel *m, const unsigned char *drawn, uint64_t seed)
 {
@@ -329,6 +345,7 @@ void gx_checkpoint_start_from(GxContext *g, GxModel *m, const char *folder, cons
     gx__checkpoint_open_weights(g, m, folder, 1, &w);
     gx__checkpoint_name_heads(m, &w, heads);
     gx__checkpoint_check_drawn(g, m, folder, seed != NULL, heads);
+    if (w.is_open && m->wish.is_new && !gx_failed(g)) gx__checkpoint_renew(m, &w, heads);
     if (drawn && !gx_failed(g) && w.is_open) memcpy(drawn, w.match.drawn, (size_t)rows);
     gx_broadcast(g, GX_AXIS_ALL, 0, drawn, rows, GX_U8); // of a context that has failed: tells the others
     gx__checkpoint_read_weights(g, m, folder, &w, drawn);

@@ -38,8 +38,8 @@ typedef struct {
     char device[GX_FIELD_TEXT], device_comm[GX_FIELD_TEXT], precision[GX_FIELD_TEXT];
     int64_t head_chunk;
     char recompute[GX_FIELD_TEXT], freeze[GX_FIELD_TEXT];
-    int dry_run, evaluate, sample_only, overwrite_output_dir;
-    int predicts; // no option of its own: the task's ask for predictions (task/task.h)
+    int dry_run, evaluate, sample_only, overwrite_output_dir, ignore_mismatched_sizes;
+    const char *predicts; // no option of its own: that of the task which asks for predictions; NULL: none (task/task.h)
 } GxTrainOptions;
 
 // Adds the tables to a config: --mode and --att, --con, --mlp, --ends where the program has no mode of its own (NULL);
@@ -134,6 +134,8 @@ static const GxField gx__options_train_options[] = {
      NULL},
     {"model", GX_FIELD_PATH, GX__OPTIONS_AT(model), "",
      "Hugging Face folder to start from: its config.json and weights", NULL},
+    {"ignore_mismatched_sizes", GX_FIELD_BOOL, GX__OPTIONS_AT(ignore_mismatched_sizes), "false",
+     "where the model's head is for other labels than the data's: a new head, to be trained", NULL},
     {"resume", GX_FIELD_PATH, GX__OPTIONS_AT(resume), "",
      "go on with a run, with its options: auto: from the newest whole checkpoint in output_dir, if there is one; or "
      "from a checkpoint's folder",

@@ -298,6 +298,9 @@ void gx_report_resumed(const GxTrainer *t, const char *changes)
 
 void gx_report_heads(const GxTrainer *t, const GxHeadsLoaded *h)
 {
+    if (h->renewed_names[0])
+        gx_report(t->g, "  new, in place of those in %s (--ignore_mismatched_sizes): %s\n", t->o.model,
+                  h->renewed_names);
     if (h->drawn) gx_report(t->g, "  new, not in %s: %s\n", t->o.model, h->drawn_names);
     if (h->left_out) gx_report(t->g, "  not needed of %s: %s\n", t->o.model, h->left_out_names);
 }

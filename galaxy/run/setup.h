@@ -58,9 +58,18 @@ static GxStatus gx__setup_check_folders(const GxTrainOptions *o, GxError *err)
                        "--overwrite_output_dir begins a new run, and --resume goes on with one; leave one of them out");
     if (gx_options_only_show(o) && !o->model[0] && !o->resume[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT, "--%s needs a model: --resume auto, --resume FOLDER or --model FOLDER",
-                       o->predicts   ? "predict"
+                       o->predicts   ? o->predicts
                        : o->evaluate ? "evaluate"
                                      : "sample_only");
+    if (o->predicts && o->evaluate)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--evaluate looks at held-out samples, and --%s at another file in their place; give one of "
+                       "them, then the other",
+                       o->predicts);
+    if (o->ignore_mismatched_sizes && !o->model[0])
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--ignore_mismatched_sizes is about the head of --model, which is not given; give it, or leave "
+                       "this out");
     return GX_OK;
 }
 
@@ -82,7 +91,7 @@ static GxStatus gx__setup_read_options(GxTrainer *t, int argc, char **argv)
         return GX_OK;
     }
     if (t->o.threads) t->g->threads = (int)t->o.threads;
-    t->o.predicts = t->task->predicts && t->task->predicts(t->self);
+    t->o.predicts = t->task->predicts ? t->task->predicts(t->self) : NULL;
     GX_TRY(gx__setup_choose_device(t));
     return gx__setup_check_folders(&t->o, err);
 }
@@ -334,9 +343,16 @@ static GxStatus gx__setup_open_task(GxTrainer *t)
     task.dtype = strcmp(t->o.precision, "bf16") ? GX_F32 : GX_BF16;
     task.samples = gx_split_part(&t->batch_split, gx_mesh_index(&t->mesh, GX_AXIS_DP));
     task.all_samples = gx_split_total(&t->batch_split);
+    task.starts_from_model = t->o.model[0] && !t->resume.folder[0] && !task.only_shows;
+    task.ignore_mismatched_sizes = task.starts_from_model && t->o.ignore_mismatched_sizes;
     task.model = !gx_trainer_is_first(t) ? "" : t->resume.folder[0] ? t->resume.folder : t->o.model;
     GX_TRY(t->task->open(t->g, t->self, &task));
     *vocab = task.vocab;
+    const GxHeadWish *wish = t->task->wish ? t->task->wish(t->self) : NULL;
+    if (task.ignore_mismatched_sizes && !(wish && wish->kind == GX_HEAD_LABELS))
+        return GX_FAIL(&t->g->error, GX_ERR_ARGUMENT,
+                       "--ignore_mismatched_sizes is about a head for labels, and task %s has none; leave it out",
+                       t->task->name);
     return GX_OK;
 }
 

@@ -77,6 +77,7 @@ typedef struct GxTrainer {
     int is_seen;                       // 1: no step since then
     GxBest best;                       // the best validation so far (best.h)
     const char *best_format;           // for people, of its metric; NULL: no validation has said it yet
+    int64_t incomparable;              // validations of this process whose metric was not finite
     int64_t weights_of;                // the step whose weights were loaded at the end; 0: they are those of `step`
     int stop, done;                    // asked to stop; nothing more to do (--help, --version, --dry_run)
     GxError data_error;                // of this rank's data: it asks to stop

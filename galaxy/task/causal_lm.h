@@ -283,5 +283,6 @@ const GxTask gx_causal_lm = {
     NULL, // predicts
     NULL, // predict
     "nats per token",
+    NULL, // lacks
 };
 #endif

@@ -12,7 +12,9 @@
 // politics") are never guessed: --problem_type multi_label_classification.
 // Labels, in this order: --labels a,b,c; those of the model, where its config.json has a head for them, unless they are
 // LABEL_0, LABEL_1, … and the data have as many of their own; the distinct ones of the training data, sorted. A label
-// of the validation that is none of these is an error; one that never occurs in training, a warning.
+// that is none of these is an error; one that never occurs in training, a warning.
+// A model whose head is for other labels, or another problem, is an error, too; with --ignore_mismatched_sizes true it
+// gets a new head, as if it had had none.
 //
 // Texts share columns of the batch without seeing each other (text_batch.h), so a batch of 8 samples x 128 tokens has
 // 8 texts or more: --pack_texts false gives each its own. The loss is a mean over labels (of several outputs: over
@@ -40,7 +42,7 @@ typedef struct {
     double validation_fraction;
     char text_column[GX_FIELD_TEXT], text2_column[GX_FIELD_TEXT], label_column[GX_FIELD_TEXT],
         group_column[GX_FIELD_TEXT];
-    char problem_type[GX_FIELD_TEXT], labels_option[GX_FIELD_TEXT];
+    char problem_type[GX_FIELD_TEXT], labels_option[GX_FIELD_NAMES_TEXT];
     int pack_texts, baseline_regression;
     // what it goes on with
     int64_t texts_n, texts_hash, labels_hash;
@@ -50,7 +52,8 @@ typedef struct {
     GxProblem problem;
     GxLabels labels;
     int outputs;
-    GxTextFile file[2]; // of training; of a validation, or to predict
+    const char *labels_from; // who says what labels are, and how to have others: for messages
+    GxTextFile file[2];      // of training; of a validation, or to predict
     GxTexts train, held_out;
     int has_labels; // held_out has
     GxHeadWish wish;
@@ -107,8 +110,10 @@ static const GxField gx__classification_options[] = {
     {"problem_type", GX_FIELD_STRING, GX__CLASSIFICATION_AT(problem_type), "auto",
      "auto: the model's, or what labels look like: numbers with a decimal point are predicted, others chosen from",
      "auto|" GX_PROBLEM_NAMES},
-    {"labels", GX_FIELD_STRING, GX__CLASSIFICATION_AT(labels_option), "",
-     "a,b,c: the labels in their order; none: the model's, or those of the training data, sorted", NULL},
+    {"labels", GX_FIELD_NAMES, GX__CLASSIFICATION_AT(labels_option), "",
+     "a,b,c: the labels in their order (in a file of --config also a list); none: the model's, or the training "
+     "data's, sorted",
+     NULL},
     {"tokenizer", GX_FIELD_PATH, GX__CLASSIFICATION_AT(tokenizer_path), "",
      "folder with tokenizer.json or vocab.txt; none: the model's", NULL},
     {"pack_texts", GX_FIELD_BOOL, GX__CLASSIFICATION_AT(pack_texts), "true",
@@ -178,22 +183,12 @@ static GxLabelKind gx__classification_kind(const GxClassification *c)
     return c->problem == GX_PROBLEM_MULTI ? GX_LABEL_SEVERAL : GX_LABEL_CLASS;
 }
 
-// "a, b,c"
-static GxStatus gx__classification_labels_of_option(GxClassification *c, GxError *err)
+// Of --labels, or of the data.
+static GxStatus gx__classification_own_labels(const GxClassification *c, GxLabels *l, const GxTextFile *f, GxError *err)
 {
-    char list[GX_FIELD_TEXT];
-    const char *name[GX_FIELD_TEXT];
-    int n = 0;
-    snprintf(list, sizeof list, "%s", c->labels_option);
-    for (char *at = list, *next; at; at = next) {
-        next = strchr(at, ',');
-        char *end = next ? next : at + strlen(at);
-        if (next) *next++ = 0;
-        at += strspn(at, " ");
-        while (end > at && end[-1] == ' ') *--end = 0;
-        name[n++] = at;
-    }
-    return gx_labels_set(&c->labels, name, n, gx__classification_kind(c), "--labels", err);
+    const GxLabelKind kind = gx__classification_kind(c);
+    if (c->labels_option[0]) return gx_labels_set_text(l, c->labels_option, kind, "--labels", err);
+    return gx_labels_make(l, &f->records, f->label, kind, err);
 }
 
 static GxStatus gx__classification_labels_of_head(GxClassification *c, const gx__ClassificationHead *h, GxError *err)
@@ -203,44 +198,109 @@ static GxStatus gx__classification_labels_of_head(GxClassification *c, const gx_
     return gx_labels_set(&c->labels, name, h->n, gx__classification_kind(c), "the model's config.json", err);
 }
 
-static GxStatus gx__classification_labels_of_data(GxClassification *c, const GxTextFile *f, GxError *err)
+// A head that was trained has its labels in an order. Other names for them are the user's matter; the same ones in
+// another order would turn its answers round. *i, *j: where the first such name stands in l, and in the head. 0: there
+// is none.
+static int gx__classification_is_reordered(const GxLabels *l, const gx__ClassificationHead *h, int *i, int *j)
 {
-    return gx_labels_make(&c->labels, &f->records, f->label, gx__classification_kind(c), err);
+    for (*i = 0; *i < l->n && h->is_named; ++*i)
+        for (*j = 0; *j < h->n; ++*j)
+            if (*i != *j && !strcmp(l->name[*i], h->name[*j])) return 1;
+    return 0;
 }
 
-// A head that was trained has its labels in an order. Other names for them are the user's matter; the same ones in
-// another order would turn its answers round.
-static GxStatus gx__classification_refuse_reordered(const GxClassification *c, const gx__ClassificationHead *h,
-                                                    GxError *err)
+static int gx__classification_head_has(const gx__ClassificationHead *h, const char *name)
 {
-    for (int32_t i = 0; i < h->n && h->is_named && c->labels_option[0]; i++)
-        for (int32_t j = 0; j < h->n; j++)
-            if (i != j && !strcmp(c->labels.name[i], h->name[j]))
-                return GX_FAIL(err, GX_ERR_ARGUMENT,
-                               "--labels has \"%.60s\" as number %d, but it is number %d of the model's head: leave "
-                               "--labels out, or name them in the head's order (id2label of its config.json)",
-                               h->name[j], i, j);
+    for (int32_t i = 0; i < h->n; i++)
+        if (!strcmp(name, h->name[i])) return 1;
+    return 0;
+}
+
+// 1: the head cannot say these labels. A list of other names in place of its own, as many, gives them to it.
+static int gx__classification_mismatches(const GxClassification *c, const gx__ClassificationHead *h, const GxLabels *l)
+{
+    int i, j;
+    if (c->labels_option[0]) return l->n != h->n || gx__classification_is_reordered(l, h, &i, &j);
+    if (!h->is_named && l->n == h->n) return 0;
+    for (i = 0; i < l->n; i++)
+        if (!gx__classification_head_has(h, l->name[i])) return 1;
+    return 0;
+}
+
+static const char *gx__classification_advice(const GxTaskSetup *setup)
+{
+    return setup->starts_from_model ? ", or train a new head with --ignore_mismatched_sizes true" : "";
+}
+
+// The model's head is as if it were not there.
+static void gx__classification_renew_head(GxClassification *c, gx__ClassificationHead *h)
+{
+    memset(h, 0, sizeof *h);
+    c->wish.is_new = 1;
+}
+
+// With --ignore_mismatched_sizes: where the head is not for what the data have, or --labels asks for.
+static GxStatus gx__classification_compare_head(GxClassification *c, gx__ClassificationHead *h,
+                                                const GxTaskSetup *setup, GxError *err)
+{
+    const GxTextFile *f = &c->file[0];
+    GxLabels own = GX_ZERO;
+    if (!setup->ignore_mismatched_sizes || !h->n || !f->records.n) return GX_OK;
+    int is_other = !gx_text_file_has_numbers(f);
+    if (c->problem != GX_PROBLEM_REGRESSION) {
+        GX_TRY(gx__classification_own_labels(c, &own, f, err));
+        is_other = gx__classification_mismatches(c, h, &own);
+    }
+    gx_labels_close(&own);
+    if (!is_other) return GX_OK;
+    gx__classification_renew_head(c, h);
+    if (!gx_problem_find(c->problem_type) && c->problem != GX_PROBLEM_MULTI) c->problem = gx_text_file_problem(f);
     return GX_OK;
+}
+
+// Who says what labels are, in a message about one that is none of them.
+static const char *gx__classification_origin(const GxClassification *c, const gx__ClassificationHead *h,
+                                             const GxTaskSetup *setup)
+{
+    const int is_number = c->problem == GX_PROBLEM_REGRESSION;
+    if (is_number && gx_problem_find(c->problem_type)) return "--problem_type regression asks for numbers";
+    if (is_number && h->n && setup->starts_from_model)
+        return "the model's config.json is of a regression (problem_type, or one label in id2label); --problem_type "
+               "single_label_classification --ignore_mismatched_sizes true trains a new head, for labels";
+    if (is_number && h->n) return "the model's config.json is of a regression (problem_type, or one label in id2label)";
+    if (is_number)
+        return "labels of the training data are numbers, one with a decimal point; --problem_type "
+               "single_label_classification takes them as names";
+    if (c->labels_option[0]) return "--labels names them";
+    if (h->n && setup->starts_from_model)
+        return "these are the head's (id2label of the model's config.json); --labels a,b,c gives it other names, as "
+               "many, and --ignore_mismatched_sizes true trains a new head for the data's";
+    if (h->n) return "these are the head's (id2label of the model's config.json)";
+    return "these are the training data's; --labels a,b,c names others";
 }
 
 // f: NULL: no file is there.
 static GxStatus gx__classification_choose_labels(GxClassification *c, const gx__ClassificationHead *h,
-                                                 const GxTextFile *f, GxError *err)
+                                                 const GxTextFile *f, const GxTaskSetup *setup, GxError *err)
 {
     const int has_file = f && f->label >= 0;
-    if (c->labels_option[0]) GX_TRY(gx__classification_labels_of_option(c, err));
-    if (!c->labels_option[0] && has_file && (!h->n || !h->is_named))
-        GX_TRY(gx__classification_labels_of_data(c, f, err));
+    int i, j;
+    if (c->labels_option[0] || (has_file && (!h->n || !h->is_named)))
+        GX_TRY(gx__classification_own_labels(c, &c->labels, f, err));
     if (h->n && !c->labels_option[0] && !h->is_named && c->labels.n != h->n) gx_labels_close(&c->labels);
     if (h->n && !c->labels.n) GX_TRY(gx__classification_labels_of_head(c, h, err));
     c->outputs = c->labels.n ? c->labels.n : 2; // of a dry run without data
     if (h->n && h->n != c->outputs)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--labels names %d, but the model has a head for %d (%s%s%s%s): name as many, or leave --labels "
-                       "out, or take a model without such a head",
+                       "--labels names %d, but the model has a head for %d (%.60s%s%.60s%s): name as many, or leave "
+                       "--labels out%s",
                        c->outputs, h->n, h->name[0], h->n > 1 ? ", " : "", h->n > 1 ? h->name[1] : "",
-                       h->n > 2 ? ", ..." : "");
-    GX_TRY(gx__classification_refuse_reordered(c, h, err));
+                       h->n > 2 ? ", ..." : "", gx__classification_advice(setup));
+    if (h->n && c->labels_option[0] && gx__classification_is_reordered(&c->labels, h, &i, &j))
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--labels has \"%.60s\" as number %d, but it is number %d of the model's head: leave --labels "
+                       "out, or name them in the head's order (id2label of its config.json)%s",
+                       h->name[j], i, j, gx__classification_advice(setup));
     if (c->problem == GX_PROBLEM_SINGLE && c->outputs == 1)
         return GX_FAIL(
             err, GX_ERR_ARGUMENT,
@@ -251,18 +311,20 @@ static GxStatus gx__classification_choose_labels(GxClassification *c, const gx__
 }
 
 // What is learned: the option's word, the model's, the data's.
-static GxStatus gx__classification_choose_problem(GxClassification *c, const gx__ClassificationHead *h, GxError *err)
+static GxStatus gx__classification_choose_problem(GxClassification *c, gx__ClassificationHead *h,
+                                                  const GxTaskSetup *setup, GxError *err)
 {
     c->problem = gx_problem_find(c->problem_type);
     if (!c->problem) c->problem = (GxProblem)h->problem;
     const int is_other_kind = (c->problem == GX_PROBLEM_REGRESSION) != (h->problem == GX_PROBLEM_REGRESSION),
               is_other = h->is_typed && (int32_t)c->problem != h->problem;
     if (!h->n || (!is_other_kind && !is_other)) return GX_OK;
-    return GX_FAIL(
-        err, GX_ERR_ARGUMENT,
-        "--problem_type is %s, but the model has a head for %s: leave it out, or take a model without such a "
-        "head",
-        gx_problem_name(c->problem), gx_problem_name((GxProblem)h->problem));
+    if (!setup->ignore_mismatched_sizes)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "--problem_type is %s, but the model has a head for %s: leave it out%s",
+                       gx_problem_name(c->problem), gx_problem_name((GxProblem)h->problem),
+                       gx__classification_advice(setup));
+    gx__classification_renew_head(c, h);
+    return GX_OK;
 }
 
 // ---- files ---------------------------------------------------------------------------------------------------------
@@ -314,30 +376,29 @@ static int64_t gx__classification_hash_labels(const GxClassification *c)
 
 static GxStatus gx__classification_agree(GxContext *g, const GxClassification *c)
 {
-    const char *const what[] = {c->predict[0] ? c->predict : c->validation_data, c->train_data, "the list of labels",
+    const char *const what[] = {"the list of labels", c->predict[0] ? c->predict : c->validation_data, c->train_data,
                                 "the presence of --predict"};
-    const int64_t mine[] = {(int64_t)c->file[1].records.hash, (int64_t)c->file[0].records.hash, c->labels_hash,
+    const int64_t mine[] = {c->labels_hash, (int64_t)c->file[1].records.hash, (int64_t)c->file[0].records.hash,
                             c->predict[0] != 0};
-    int64_t first[4];
-    memcpy(first, mine, sizeof mine);
-    gx_at(g, -1, "agree");
-    gx_broadcast(g, GX_AXIS_ALL, 0, first, 4, GX_I64);
-    GX_TRY(gx_status(g));
-    for (int i = 3; i >= 0; i--)
-        if (mine[i] != first[i])
-            return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                           "rank %d: %s is not the same here as on rank 0; all ranks need the same: copy rank 0's",
-                           g->rank, what[i]);
-    return GX_OK;
+    return gx_task_agree(g, what, mine, 4);
 }
 
 // ---- texts ---------------------------------------------------------------------------------------------------------
+
+static GxStatus gx__classification_label(const GxClassification *c, GxTexts *t, GxError *err)
+{
+    GxError unknown = GX_ZERO;
+    const GxStatus status = gx_texts_label(t, c->problem, &c->labels, &unknown);
+    if (status == GX_OK) return GX_OK;
+    if (status != GX_ERR_FORMAT) return GX_FAIL(err, status, "%s", unknown.message);
+    return GX_FAIL(err, status, "%s; %s", unknown.message, c->labels_from);
+}
 
 static GxStatus gx__classification_open_part(GxContext *g, GxClassification *c, GxTexts *t, int file, GxTextsPart part)
 {
     GxError *err = &g->error;
     GX_TRY(gx_texts_open(t, &c->file[file], part, c->validation_fraction, err));
-    if (c->file[file].label >= 0) GX_TRY(gx_texts_label(t, c->problem, &c->labels, err));
+    if (c->file[file].label >= 0) GX_TRY(gx__classification_label(c, t, err));
     return gx_texts_tokenize(t, &c->tokenizer, c->T, gx_threads(g), err);
 }
 
@@ -402,7 +463,14 @@ static void gx__classification_warn(GxContext *g, const GxClassification *c)
 {
     char names[200] = "";
     int never = 0;
-    if (g->rank != 0 || c->problem == GX_PROBLEM_REGRESSION) return;
+    if (g->rank != 0) return;
+    if (c->group_column[0] && !gx_predictions_are_ranked(c->problem, c->outputs))
+        gx_log(
+            &g->log, GX_LOG_WARNING,
+            "--group_column %s keeps groups together, but texts are not ranked in them: that takes one label of two, "
+            "or a number, and here it is %s%d labels",
+            c->group_column, c->problem == GX_PROBLEM_MULTI ? "any of " : "one of ", c->outputs);
+    if (c->problem == GX_PROBLEM_REGRESSION) return;
     for (int l = 0; l < c->outputs; l++) {
         const size_t at = strlen(names);
         if (c->train.count[l]) continue;
@@ -451,16 +519,23 @@ static GxStatus gx__classification_decide(GxContext *g, GxClassification *c, gx_
 {
     GxError *err = &g->error;
     GX_TRY(gx__classification_ask_model(g, h, setup->model));
-    GX_TRY(gx__classification_choose_problem(c, h, err));
+    GX_TRY(gx__classification_choose_problem(c, h, setup, err));
     GX_TRY(gx__classification_open_files(g, c, h, setup));
+    GX_TRY(gx__classification_compare_head(c, h, setup, err));
     if (!c->problem) c->problem = GX_PROBLEM_SINGLE; // of a dry run without data
     c->outputs = 1;
+    c->labels_from = gx__classification_origin(c, h, setup);
+    if (c->problem == GX_PROBLEM_REGRESSION && c->labels_option[0])
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--labels are for choosing one or several of them, and a number is to be "
+                       "predicted here: %s",
+                       c->labels_from);
     if (c->problem != GX_PROBLEM_REGRESSION)
         GX_TRY(gx__classification_choose_labels(c, h,
                                                 c->file[0].records.n   ? &c->file[0]
                                                 : c->file[1].records.n ? &c->file[1]
                                                                        : NULL,
-                                                err));
+                                                setup, err));
     GX_TRY(gx__classification_check_room(c, setup, err));
     c->labels_hash = gx__classification_hash_labels(c);
     snprintf(c->problem_name, sizeof c->problem_name, "%s", gx_problem_name(c->problem));
@@ -528,9 +603,11 @@ static void gx__classification_describe(const void *self, FILE *out)
     const GxClassification *c = (const GxClassification *)self;
     const int64_t cut = c->train.cut + c->held_out.cut, all = c->train.n + c->held_out.n;
     fprintf(out, "data: ");
-    if (c->train.n) fprintf(out, "%s, %ld texts to train on", c->train_data, (long)c->train.n);
+    if (c->train.n)
+        fprintf(out, "%s, %ld text%s to train on", c->train_data, (long)c->train.n, c->train.n == 1 ? "" : "s");
     if (c->train.n && c->held_out.n) fprintf(out, "; ");
-    if (c->predict[0]) fprintf(out, "%s, %ld texts to predict", c->predict, (long)c->held_out.n);
+    if (c->predict[0])
+        fprintf(out, "%s, %ld text%s to predict", c->predict, (long)c->held_out.n, c->held_out.n == 1 ? "" : "s");
     else if (c->held_out.n && c->file[1].records.n)
         fprintf(out, "%s, %ld held out", c->validation_data, (long)c->held_out.n);
     else if (c->held_out.n) fprintf(out, "%ld of it held out", (long)c->held_out.n);
@@ -539,9 +616,10 @@ static void gx__classification_describe(const void *self, FILE *out)
     fprintf(out, "; tokens: %s\n", c->tokenizer_name);
     if (cut)
         fprintf(out,
-                "  %ld of %ld texts have more than %ld tokens, the longest %ld, and are cut: a larger --seq_len "
-                "keeps them whole\n",
-                (long)cut, (long)all, (long)c->T, (long)gx_max(c->train.longest, c->held_out.longest));
+                "  %ld of %ld text%s %s more than %ld tokens, the longest %ld, and %s cut: a larger --seq_len keeps "
+                "%s whole\n",
+                (long)cut, (long)all, all == 1 ? "" : "s", cut == 1 ? "has" : "have", (long)c->T,
+                (long)gx_max(c->train.longest, c->held_out.longest), cut == 1 ? "is" : "are", cut == 1 ? "it" : "them");
 }
 
 static GxStatus gx__classification_write(const void *self, const char *folder, GxError *err)
@@ -697,10 +775,30 @@ static int gx__classification_metrics(GxContext *g, void *self, const GxLosses *
 {
     GxClassification *c = (GxClassification *)self;
     const GxMetric loss = {"loss", "loss %.4f", gx_losses_mean(losses, 0), -1};
+    metric[0] = loss;
+    if (!losses) return 1 + gx_prediction_metrics(c->problem, c->outputs, c->group_column[0] != 0, metric + 1);
     gx_predictions_gather(g, &c->predicted);
     if (gx_failed(g) || !c->has_labels) return 0;
-    metric[0] = loss;
-    return 1 + gx_predictions_metrics(&c->predicted, metric + 1, GX_MAX_METRICS - 1, &g->error);
+    return 1 + gx_predictions_metrics(&c->predicted, metric + 1, &g->error);
+}
+
+static const char *gx__classification_lacks(const void *self, const char *name)
+{
+    static const char *const of[] = {"is of --problem_type single_label_classification",
+                                     "is of --problem_type multi_label_classification",
+                                     "is of --problem_type regression"};
+    const GxClassification *c = (const GxClassification *)self;
+    GxMetric metric[GX_PREDICTION_METRICS];
+    for (int p = 0; p < 3; p++) {
+        const int n = gx_prediction_metrics((GxProblem)(p + 1), 2, 1, metric);
+        for (int i = 0; i < n; i++) {
+            if (strcmp(metric[i].name, name)) continue;
+            if (i < 3) return of[p];
+            return c->group_column[0] ? "is of one label of two, or of a number"
+                                      : "needs --group_column, the column by which texts are candidates for one answer";
+        }
+    }
+    return NULL;
 }
 
 static int gx__classification_confusion(const void *self, GxConfusion *confusion)
@@ -804,7 +902,10 @@ static char *gx__classification_sample(GxContext *g, void *self, const GxForward
 
 // ---- predictions ---------------------------------------------------------------------------------------------------
 
-static int gx__classification_predicts(const void *self) { return ((const GxClassification *)self)->predict[0] != 0; }
+static const char *gx__classification_predicts(const void *self)
+{
+    return ((const GxClassification *)self)->predict[0] ? "predict" : NULL;
+}
 
 static const char *gx__classification_predict(GxContext *g, void *self)
 {
@@ -845,5 +946,6 @@ const GxTask gx_classification = {
     gx__classification_predicts,
     gx__classification_predict,
     NULL, // loss_unit
+    gx__classification_lacks,
 };
 #endif

@@ -182,17 +182,7 @@ static GxStatus gx__embedding_agree(GxContext *g, const GxEmbeddingTask *c)
     const char *const what[] = {c->embed[0] ? c->embed : c->validation_data, c->train_data, "the presence of --embed"};
     const int64_t mine[] = {(int64_t)c->file[1].column[0].records.hash, (int64_t)c->file[0].column[0].records.hash,
                             c->embed[0] != 0};
-    int64_t first[3];
-    memcpy(first, mine, sizeof mine);
-    gx_at(g, -1, "agree");
-    gx_broadcast(g, GX_AXIS_ALL, 0, first, 3, GX_I64);
-    GX_TRY(gx_status(g));
-    for (int i = 2; i >= 0; i--)
-        if (mine[i] != first[i])
-            return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                           "rank %d: %s is not the same here as on rank 0; all ranks need the same: copy rank 0's",
-                           g->rank, what[i]);
-    return GX_OK;
+    return gx_task_agree(g, what, mine, 3);
 }
 
 static GxStatus gx__embedding_open_groups(GxContext *g, const GxEmbeddingTask *c, GxTextGroups *s, int file,
@@ -540,10 +530,10 @@ static int gx__embedding_metrics(GxContext *g, void *self, const GxLosses *losse
         {1, "recall_1", "recall of the first %.4f"}, {5, "recall_5", "of 5 %.4f"}, {10, "recall_10", "of 10 %.4f"}};
     GxEmbeddingTask *c = (GxEmbeddingTask *)self;
     const GxMetric loss = {"loss", "loss %.4f", gx_losses_mean(losses, 0), -1}, mrr = {"mrr", "mrr %.4f", NAN, 1};
-    gx__embedding_gather(g, c);
-    if (gx_failed(g) || c->held_out.per < 2) return 0;
-    int64_t *rank = (int64_t *)malloc((size_t)c->held_out.n * sizeof *rank);
-    if (!rank) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory to rank %ld records", (long)c->held_out.n);
+    if (losses) gx__embedding_gather(g, c);
+    if (losses && (gx_failed(g) || c->held_out.per < 2)) return 0;
+    int64_t *rank = losses ? (int64_t *)malloc((size_t)c->held_out.n * sizeof *rank) : NULL;
+    if (losses && !rank) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory to rank %ld records", (long)c->held_out.n);
     const int64_t n = rank ? gx__embedding_rank(g, c, rank) : -1;
     metric[0] = loss, metric[1] = mrr;
     if (n > 0) metric[1].value = gx_ranking_of_ranks(rank, n, 1).mrr;
@@ -647,7 +637,10 @@ static char *gx__embedding_sample(GxContext *g, void *self, const GxForward *for
 
 // ---- vectors in a file ---------------------------------------------------------------------------------------------
 
-static int gx__embedding_predicts(const void *self) { return ((const GxEmbeddingTask *)self)->embed[0] != 0; }
+static const char *gx__embedding_predicts(const void *self)
+{
+    return ((const GxEmbeddingTask *)self)->embed[0] ? "embed" : NULL;
+}
 
 // Brings v to length one. 0: that is not possible.
 static int gx__embedding_unit(float *v, int64_t C)
@@ -704,5 +697,6 @@ const GxTask gx_embedding_task = {
     gx__embedding_predicts,
     gx__embedding_predict,
     NULL, // loss_unit
+    NULL, // lacks: it has all of them always
 };
 #endif

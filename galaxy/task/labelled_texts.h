@@ -41,6 +41,7 @@ void gx_text_file_close(GxTextFile *f);
 // What labels look like: numbers, one of them at least with a point or an exponent, are to be predicted as numbers;
 // anything else is a class.
 GxProblem gx_text_file_problem(const GxTextFile *f);
+int gx_text_file_has_numbers(const GxTextFile *f); // 1: all labels are numbers
 
 typedef enum { GX_TEXTS_ALL, GX_TEXTS_TRAINING, GX_TEXTS_HELD_OUT } GxTextsPart;
 typedef struct {
@@ -100,23 +101,44 @@ static int gx__texts_column(GxRecordColumn *column, int *n, const char *name, Gx
     return (*n)++;
 }
 
+// No column can be two things. A group may be what one of the texts says.
+static GxStatus gx__texts_check_columns(const GxTextColumns *c, GxError *err)
+{
+    const struct {
+        const char *flag[2], *name[2];
+    } apart[] = {{{"text_column", "label_column"}, {c->text, c->label}},
+                 {{"text_column", "text2_column"}, {c->text, c->text2}},
+                 {{"text2_column", "label_column"}, {c->text2, c->label}},
+                 {{"group_column", "label_column"}, {c->group, c->label}}};
+    if (!c->text[0] || !c->label[0])
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "--text_column and --label_column name a column; one of them is empty");
+    for (size_t i = 0; i < sizeof apart / sizeof *apart; i++)
+        if (!strcmp(apart[i].name[0], apart[i].name[1]))
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "--%s and --%s are both \"%s\"; expected two columns%s",
+                           apart[i].flag[0], apart[i].flag[1], apart[i].name[0],
+                           apart[i].name[0] == c->text2 || apart[i].name[1] == c->text2
+                               ? ", or --text2_column '' where texts are single"
+                               : "");
+    return GX_OK;
+}
+
 GxStatus gx_text_file_open(GxTextFile *f, const char *path, const GxTextColumns *columns, GxProblem problem,
                            int may_lack_labels, GxError *err)
 {
-    const GxColumnNeed label = problem == GX_PROBLEM_MULTI ? GX_COLUMN_SPARSE
-                               : may_lack_labels           ? GX_COLUMN_OPTIONAL
-                                                           : GX_COLUMN_REQUIRED;
+    const int several = problem == GX_PROBLEM_MULTI; // or none
+    const GxColumnNeed label = may_lack_labels ? several ? GX_COLUMN_SPARSE : GX_COLUMN_OPTIONAL
+                               : several       ? GX_COLUMN_GIVEN
+                                               : GX_COLUMN_REQUIRED;
     GxRecordColumn column[4];
     int n = 0;
     memset(f, 0, sizeof *f);
+    GX_TRY(gx__texts_check_columns(columns, err));
     f->text = gx__texts_column(column, &n, columns->text, GX_COLUMN_REQUIRED, 0);
     f->text2 = gx__texts_column(column, &n, columns->text2,
                                 strcmp(columns->text2, "text2") ? GX_COLUMN_REQUIRED : GX_COLUMN_OPTIONAL, 0);
-    f->label = gx__texts_column(column, &n, columns->label, label, 1);
+    f->label = gx__texts_column(column, &n, columns->label, label, several ? GX_COLUMN_SEVERAL : 1);
     f->group =
         gx__texts_column(column, &n, columns->group, may_lack_labels ? GX_COLUMN_OPTIONAL : GX_COLUMN_REQUIRED, 1);
-    if (f->text < 0 || f->label < 0)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "--text_column and --label_column name a column; one of them is empty");
     GX_TRY(gx_records_open(&f->records, path, GX_RECORDS_BY_NAME, column, n, err));
     if (f->text2 >= 0 && !f->records.has[f->text2]) f->text2 = -1;
     if (f->group >= 0 && !f->records.has[f->group]) f->group = -1;
@@ -133,17 +155,21 @@ void gx_text_file_close(GxTextFile *f)
     memset(f, 0, sizeof *f);
 }
 
+int gx_text_file_has_numbers(const GxTextFile *f)
+{
+    for (int64_t i = 0; i < f->records.n; i++)
+        if (!gx_label_is_number(&f->records, i, f->label)) return 0;
+    return 1;
+}
+
 GxProblem gx_text_file_problem(const GxTextFile *f)
 {
     int has_point = 0;
     for (int64_t i = 0; i < f->records.n; i++) {
-        GxError none = GX_ZERO;
-        double number;
         const char *label = gx_record(&f->records, i, f->label);
-        if (gx_label_number(&f->records, i, f->label, &number, &none) != GX_OK) return GX_PROBLEM_SINGLE;
         has_point |= label[strcspn(label, ".eE")] != 0;
     }
-    return has_point ? GX_PROBLEM_REGRESSION : GX_PROBLEM_SINGLE;
+    return has_point && gx_text_file_has_numbers(f) ? GX_PROBLEM_REGRESSION : GX_PROBLEM_SINGLE;
 }
 
 // ---- parts ---------------------------------------------------------------------------------------------------------

@@ -464,7 +464,8 @@ static int gx__masked_lm_metrics(GxContext *g, void *self, const GxLosses *losse
 {
     GxMaskedLm *c = (GxMaskedLm *)self;
     // where nothing was masked nothing is known, and no validation is the better for it
-    const double masked = losses->count[0] ? gx_losses_mean(losses, 0) : NAN, pairs = gx_losses_mean(losses, 1);
+    const double masked = losses && losses->count[0] ? gx_losses_mean(losses, 0) : NAN,
+                 pairs = gx_losses_mean(losses, 1);
     const GxMetric loss = {"loss", "loss %.4f", masked + pairs, -1}, mlm = {"mlm_loss", "of tokens %.4f", masked, -1},
                    perplexity = {"perplexity", "perplexity %.2f", exp(masked), -1},
                    nsp = {"nsp_loss", "of pairs %.4f", pairs, -1};
@@ -476,10 +477,19 @@ static int gx__masked_lm_metrics(GxContext *g, void *self, const GxLosses *losse
     if (!c->nsp) return n;
     metric[n++] = nsp;
     gx_at(g, -1, "evaluate");
-    gx_all_reduce(g, GX_AXIS_ALL, GX_SUM, seen, 2, GX_I64);
+    if (losses) gx_all_reduce(g, GX_AXIS_ALL, GX_SUM, seen, 2, GX_I64);
     const GxMetric accuracy = {"nsp_accuracy", "%.3f of pairs right", (double)seen[0] / (double)gx_max(1, seen[1]), 1};
     metric[n++] = accuracy;
     return n;
+}
+
+static const char *gx__masked_lm_lacks(const void *self, const char *metric)
+{
+    static const char *const pairs[] = {"mlm_loss", "nsp_loss", "nsp_accuracy"};
+    (void)self;
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        if (!strcmp(metric, pairs[i])) return "needs --nsp true";
+    return NULL;
 }
 
 // The loss of who predicts each token of the held-out part by its frequency in the training part: mean of -log((count +
@@ -687,5 +697,6 @@ const GxTask gx_masked_lm = {
     NULL, // predicts
     NULL, // predict
     NULL, // loss_unit
+    gx__masked_lm_lacks,
 };
 #endif

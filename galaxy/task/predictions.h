@@ -30,7 +30,7 @@
 #include "task.h"
 GX_BEGIN
 
-enum { GX_RANKED_FIRST = 10 };
+enum { GX_RANKED_FIRST = 10, GX_PREDICTION_METRICS = 5 };
 
 typedef struct {
     const GxTexts *t;
@@ -51,8 +51,11 @@ void gx_predictions_close(GxPredictions *p); // also of one that is all zero
 void gx_predictions_begin(GxPredictions *p);
 void gx_predictions_put(GxPredictions *p, int64_t i, const float *logits); // [outputs]
 void gx_predictions_gather(GxContext *g, GxPredictions *p);
-// Of texts that are known and have labels. Returns how many metrics; rooms: at most.
-int gx_predictions_metrics(GxPredictions *p, GxMetric *metric, int rooms, GxError *err);
+// Which metrics a problem has, with NaN for their values: how many; is_grouped: texts have groups.
+int gx_prediction_metrics(GxProblem problem, int outputs, int is_grouped, GxMetric metric[GX_PREDICTION_METRICS]);
+int gx_predictions_are_ranked(GxProblem problem, int outputs); // 1: where they have groups
+// Of texts that are known and have labels. Returns how many metrics.
+int gx_predictions_metrics(GxPredictions *p, GxMetric metric[GX_PREDICTION_METRICS], GxError *err);
 // "verb 0.970", "sport 0.81, politics 0.64", "none", "2.413" into out[size]: what is predicted from logits[outputs].
 void gx_prediction_text(const GxPredictions *p, const float *logits, char *out, size_t size);
 // "verb", "sport, politics", "2.4": the truth.
@@ -153,12 +156,24 @@ void gx_predictions_gather(GxContext *g, GxPredictions *p)
 
 // ---- metrics -------------------------------------------------------------------------------------------------------
 
-static void gx__predictions_add(GxMetric *metric, int rooms, int *n, const char *name, const char *format, double value,
-                                int better)
+int gx_predictions_are_ranked(GxProblem problem, int outputs) { return problem != GX_PROBLEM_MULTI && outputs <= 2; }
+
+int gx_prediction_metrics(GxProblem problem, int outputs, int is_grouped, GxMetric metric[GX_PREDICTION_METRICS])
 {
-    if (*n == rooms) return;
-    metric[*n].name = name, metric[*n].format = format, metric[*n].value = value, metric[*n].better = better;
-    (*n)++;
+    static const GxMetric kinds[3][3] = {{{"accuracy", "accuracy %.4f", NAN, 1},
+                                          {"f1", "f1 %.4f", NAN, 1},
+                                          {"matthews_correlation", "matthews %.4f", NAN, 1}},
+                                         {{"f1_micro", "f1 micro %.4f", NAN, 1},
+                                          {"f1_macro", "f1 macro %.4f", NAN, 1},
+                                          {"accuracy", "accuracy %.4f", NAN, 1}},
+                                         {{"mse", "mse %.4f", NAN, -1},
+                                          {"pearson", "pearson %.4f", NAN, 1},
+                                          {"spearmanr", "spearman %.4f", NAN, 1}}},
+                          ranking[2] = {{"mrr", "mrr %.4f", NAN, 1}, {"ndcg", "ndcg %.4f", NAN, 1}};
+    memcpy(metric, kinds[(int)problem - 1], sizeof kinds[0]);
+    if (!is_grouped || !gx_predictions_are_ranked(problem, outputs)) return 3;
+    memcpy(metric + 3, ranking, sizeof ranking);
+    return 5;
 }
 
 static GxStatus gx__predictions_single(GxPredictions *p, double value[3], GxError *err)
@@ -273,29 +288,17 @@ static GxStatus gx__predictions_rankings(const GxPredictions *p, double value[2]
     return status;
 }
 
-int gx_predictions_metrics(GxPredictions *p, GxMetric *metric, int rooms, GxError *err)
+int gx_predictions_metrics(GxPredictions *p, GxMetric metric[GX_PREDICTION_METRICS], GxError *err)
 {
-    static const struct {
-        const char *name, *format;
-        int better;
-    } kinds[3][3] = {
-        {{"accuracy", "accuracy %.4f", 1}, {"f1", "f1 %.4f", 1}, {"matthews_correlation", "matthews %.4f", 1}},
-        {{"f1_micro", "f1 micro %.4f", 1}, {"f1_macro", "f1 macro %.4f", 1}, {"accuracy", "accuracy %.4f", 1}},
-        {{"mse", "mse %.4f", -1}, {"pearson", "pearson %.4f", 1}, {"spearmanr", "spearman %.4f", 1}}};
-    const int k = (int)p->problem - 1, ranks = p->group && p->problem != GX_PROBLEM_MULTI && p->outputs <= 2;
-    double value[3] = {NAN, NAN, NAN}, ranking[2] = {NAN, NAN};
+    const int n = gx_prediction_metrics(p->problem, p->outputs, p->group != NULL, metric);
+    double value[GX_PREDICTION_METRICS];
     GxError unsound = GX_ZERO; // outputs that are not finite are no error of the run's
-    int n = 0;
     GxStatus status = p->problem == GX_PROBLEM_SINGLE  ? gx__predictions_single(p, value, &unsound)
                       : p->problem == GX_PROBLEM_MULTI ? gx__predictions_several(p, value, &unsound)
                                                        : gx__predictions_regression(p, value, &unsound);
-    if (status == GX_OK && ranks) status = gx__predictions_rankings(p, ranking, &unsound);
+    if (status == GX_OK && n > 3) status = gx__predictions_rankings(p, value + 3, &unsound);
     if (status == GX_ERR_MEMORY) GX_FAIL(err, status, "%s", unsound.message);
-    for (int m = 0; m < 3; m++)
-        gx__predictions_add(metric, rooms, &n, kinds[k][m].name, kinds[k][m].format, status == GX_OK ? value[m] : NAN,
-                            kinds[k][m].better);
-    if (ranks) gx__predictions_add(metric, rooms, &n, "mrr", "mrr %.4f", ranking[0], 1);
-    if (ranks) gx__predictions_add(metric, rooms, &n, "ndcg", "ndcg %.4f", ranking[1], 1);
+    for (int m = 0; m < n && status == GX_OK; m++) metric[m].value = value[m];
     return n;
 }
 

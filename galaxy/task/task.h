@@ -11,6 +11,7 @@
 //     take              buffers of its own: on an arena that only counts, then on the real one
 //     lay               where the arrays of a micro-batch lie in its block of memory
 //     fill, counts      before each window, for each of its micro-batches
+//     metrics, lacks    once it is open: which metrics validations will have, where a run is to compare them
 //     held_out, fill_held_out, counts, see, metrics               in a validation
 //     write, identity, changed                                    in a checkpoint
 //     sample, confusion at the end: something for people to look at
@@ -52,6 +53,9 @@ typedef struct {
     GxDtype dtype;                // of weights and activations
     int64_t samples, all_samples; // of a micro-batch: this rank's, and those of all ranks
     int frames_texts;             // a text stands between [CLS] and [SEP], as this family has it
+    // A training begins with --model's weights (a checkpoint that is resumed has its own head): its head may then be
+    // another one, where --ignore_mismatched_sizes asks for it.
+    int starts_from_model, ignore_mismatched_sizes;
 } GxTaskSetup;
 
 typedef struct { // how a task reaches the model
@@ -102,7 +106,8 @@ typedef struct GxTask {
     // Before a validation (b NULL), and behind each of its batches, when the results that its targets asked for are
     // there. NULL: losses are all.
     void (*see)(GxContext *g, void *self, const GxBatch *b);
-    // On all ranks; rank 0's are told. Returns how many.
+    // On all ranks; rank 0's are told. Returns how many. losses NULL: which ones a validation will have, before there
+    // is any; their values are not looked at, and nothing is sent.
     int (*metrics)(GxContext *g, void *self, const GxLosses *losses, GxMetric metric[GX_MAX_METRICS]);
 
     // What the model makes, as text: free() it. NULL: nothing, or an error. NULL function: never anything. On a device
@@ -117,21 +122,28 @@ typedef struct GxTask {
     // Which class was taken for which in the last validation: 1, and *c, which lives until the next. NULL: never is
     // known.
     int (*confusion)(const void *self, GxConfusion *c);
-    // The options ask for predictions, not for training: the held-out samples are then those of another file. Behind a
-    // validation of all of them and `metrics` (which may return 0: they have no labels), predict writes what the model
-    // said, on rank 0, and returns where. Both NULL: never.
-    int (*predicts)(const void *self);
+    // The option that asks for predictions, not for training ("predict"; NULL: none does): the held-out samples are
+    // then those of another file. Behind a validation of all of them and `metrics` (which may return 0: they have no
+    // labels), predict writes what the model said, on rank 0, and returns where. Both NULL: never.
+    const char *(*predicts)(const void *self);
     const char *(*predict)(GxContext *g, void *self);
     const char *loss_unit; // what the loss is measured in, for the axis of its picture. NULL: nothing is said
+    // What a metric that it does not have now would need: "needs --nsp true". NULL: there is none of that name. NULL
+    // function: never.
+    const char *(*lacks)(const void *self, const char *metric);
 } GxTask;
+
+// Refuses a rank one of whose n numbers, hashes of files as a rule, is not rank 0's: by what it is of. The last that
+// differs is named. n: at most 8.
+GxStatus gx_task_agree(GxContext *g, const char *const *what, const int64_t *mine, int n);
 
 // For tasks with a label per token: tokens [T,B], then target 0's labels [T,B], as `lay` and `counts` of such a task.
 int64_t gx_task_lay_labels(const void *self, GxBatch *b, void *block, void *twin);
 void gx_task_count_labels(const void *self, const GxBatch *b, int64_t count[GX_MAX_LOSSES]);
 
-static inline double gx_losses_mean(const GxLosses *l, int k) // 0: nothing was counted
+static inline double gx_losses_mean(const GxLosses *l, int k) // 0: nothing was counted, or l is NULL
 {
-    return l->count[k] > 0 ? l->sum[k] / (double)l->count[k] : 0;
+    return l && l->count[k] > 0 ? l->sum[k] / (double)l->count[k] : 0;
 }
 
 GX_END
@@ -139,7 +151,24 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_TASK_IMPLEMENTED)
 #define GX_TASK_IMPLEMENTED
+#include <string.h>
+#include "../comm/comm.h"
 #include "../ops/loss.h"
+
+GxStatus gx_task_agree(GxContext *g, const char *const *what, const int64_t *mine, int n)
+{
+    int64_t first[8];
+    memcpy(first, mine, (size_t)n * sizeof *first);
+    gx_at(g, -1, "agree");
+    gx_broadcast(g, GX_AXIS_ALL, 0, first, n, GX_I64);
+    GX_TRY(gx_status(g));
+    for (int i = n - 1; i >= 0; i--)
+        if (mine[i] != first[i])
+            return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                           "rank %d: %s is not the same here as on rank 0; all ranks need the same: copy rank 0's",
+                           g->rank, what[i]);
+    return GX_OK;
+}
 
 int64_t gx_task_lay_labels(const void *self, GxBatch *b, void *block, void *twin)
 {
