@@ -231,6 +231,13 @@ TEST(what_is_wrong_with_the_data_is_named_with_its_place)
          "seq_len is 8; a sample holds the 3 texts of a record, so it must be at least 9", 8},
         {"anchor\tpositive\nta\tta\n", "--validation_fraction 0.9", "with --validation_fraction 0.9", 32},
         {"anchor\tpositive\nta\tta\n", "--embed nowhere.tsv", "nowhere.tsv", 32},
+        {"anchor\tpositive\nta\tta\n", "--validation_fraction 0",
+         "t.tsv: the pairs to train on (1) have one positive text, and nothing that it could be told from; expected at "
+         "least two different positives, or negatives",
+         32},
+        {"anchor\tpositive\nta\tta\ntb\tta\n", "--validation_fraction 0", "the pairs to train on (2) have one", 32},
+        {"anchor\tpositive\nta\tta\ntb\ttb\n", "--validation_data @.one.tsv",
+         "one.tsv: the pairs of the validation (1) have one positive text", 32},
         {"text\nta\n", "--embed @ --embed_output x.txt", "--embed_output x.txt: its name must end with .npy", 32},
         {"text\nta\n", "--embed @ --embed_output /tmp/no/such/x.npy", "No such file", 32},
         {"text\nta\n", "--embed @ --embed_column words", "there is no column \"words\"", 32},
@@ -241,6 +248,7 @@ TEST(what_is_wrong_with_the_data_is_named_with_its_place)
         char flags[900], more[600];
         const char *at = strchr(cases[i].more, '@');
         write_file("t.tsv", cases[i].train);
+        write_file("t.tsv.one.tsv", "anchor\tpositive\nta\tta\n");
         snprintf(more, sizeof more, "%s", cases[i].more);
         if (at)
             snprintf(more, sizeof more, "%.*s%s%s", (int)(at - cases[i].more), cases[i].more, path_of("t.tsv"), at + 1);
@@ -380,6 +388,7 @@ TEST(a_bert_learns_which_texts_belong_together_and_says_how_well)
 {
     static const char *const lines[] = {"200 pairs with negatives to train on",
                                         "61 held out",
+                                        "each pair has 11 rivals, the other texts of its micro-batch (6 samples)",
                                         "vectors: the mean of a text's tokens",
                                         "by chance: mrr ",
                                         " | mrr ",
@@ -443,6 +452,128 @@ TEST(training_and_metrics_depend_on_neither_ranks_nor_modes)
                   said.metric[m].value, first[m].value);
     }
     CHECK(window[1] > 1 && window[4] > 0, "losses %g, %g", window[1], window[4]);
+}
+
+// ---- rivals --------------------------------------------------------------------------------------------------------
+
+// A file of the texts of one column of the validation's pairs, and their vectors: rows of length 1.
+static float *embed_column(const char *column)
+{
+    char flags[1200];
+    int64_t bytes = 0;
+    unlink(path_of("column.npy"));
+    snprintf(flags, sizeof flags, "--model %s --embed %s --embed_column %s --embed_output %s --micro_batch_size 5",
+             path_of("pairs/checkpoint-24"), path_of("validation.tsv"), column, path_of("column.npy"));
+    CHECK(run("none", flags) == 0, "%s", said.log);
+    char *file = read_bytes(path_of("column.npy"), &bytes);
+    float *x = (float *)calloc(61 * 16, sizeof *x);
+    if (CHECK(bytes == 128 + 4 * 61 * 16, "%ld bytes", (long)bytes)) memcpy(x, file + 128, 4 * 61 * 16);
+    free(file);
+    return x;
+}
+
+// Mean of log(sum_j exp(20 a_i p_j)) - 20 a_i p_i over the validation; equal texts are no rivals.
+static double loss_by_hand(void)
+{
+    GxRecords r;
+    GxError err = GX_ZERO;
+    const GxRecordColumn column = {"positive", GX_COLUMN_REQUIRED, 0};
+    double loss = 0;
+    float *a = embed_column("anchor"), *p = embed_column("positive");
+    CHECK(gx_records_open(&r, path_of("validation.tsv"), GX_RECORDS_BY_NAME, &column, 1, &err) == GX_OK, "%s",
+          err.message);
+    for (int i = 0; i < 61 && r.n == 61; i++) {
+        double sum = 0, own = 0;
+        for (int j = 0; j < 61; j++) {
+            double s = 0;
+            for (int k = 0; k < 16; k++) s += 20 * (double)a[i * 16 + k] * (double)p[j * 16 + k];
+            if (j == i) own = s;
+            if (j == i || strcmp(gx_record(&r, i, 0), gx_record(&r, j, 0))) sum += exp(s);
+        }
+        loss += (log(sum) - own) / 61;
+    }
+    gx_records_close(&r);
+    free(a), free(p);
+    return loss;
+}
+
+TEST(a_validation_says_the_same_whatever_ranks_and_micro_batches_compute_it)
+{
+    static const char *const ways[] = {"--micro_batch_size 6",
+                                       "--micro_batch_size 1",
+                                       "--micro_batch_size 1 --pack_texts false",
+                                       "--dp_batch_size_list 3,1 --ranks 2",
+                                       "--micro_batch_size 1 --ranks 3",
+                                       "--micro_batch_size 2 --ranks 4 --tp 2 --mode galaxy"};
+    char flags[1200];
+    GxMetric first[GX_MAX_METRICS];
+    train_pairs();
+    const double expected = loss_by_hand();
+    CHECK(expected > 0.1, "loss %g", expected);
+    for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+        snprintf(flags, sizeof flags, "--model %s --evaluate true --validation_data %s %s",
+                 path_of("pairs/checkpoint-24"), path_of("validation.tsv"), ways[w]);
+        if (!CHECK(run("none", flags) == 0 && said.metrics == 5 && said.count == 61, "%s: %s", ways[w], said.log))
+            continue;
+        if (w == 0) memcpy(first, said.metric, sizeof first);
+        const float loss = (float)said.metric[0].value;
+        test_close(ways[w], &loss, &expected, 1, test_bound(12 * depth()), 0);
+        for (int m = 1; m < 5; m++)
+            CHECK(fabs(said.metric[m].value - first[m].value) < 1e-9, "%s: %s %g, %g", ways[w], first[m].name,
+                  said.metric[m].value, first[m].value);
+    }
+}
+
+TEST(the_best_validation_is_that_of_the_largest_mrr)
+{
+    char flags[900];
+    train_pairs();
+    snprintf(flags, sizeof flags,
+             "--train_data %s --validation_data %s --micro_batch_size 6 --max_steps 4 --eval_steps 2 "
+             "--load_best_model_at_end true",
+             path_of("train.tsv"), path_of("validation.tsv"));
+    CHECK(run("best", flags) == 0 && strstr(said.out, "the best on the way: mrr "), "%s%s", said.log, said.out);
+    CHECK(run("best", "--resume auto --max_steps 6") == 0 && !strstr(said.log, "is another than before"), "%s",
+          said.log);
+}
+
+TEST(a_run_does_not_go_on_with_another_number_of_rivals)
+{
+    char flags[900];
+    train_pairs();
+    snprintf(flags, sizeof flags,
+             "--train_data %s --validation_data %s --micro_batch_size 2 --gradient_accumulation_steps 2 --max_steps 2 "
+             "--pack_texts false",
+             path_of("train.tsv"), path_of("validation.tsv"));
+    if (!CHECK(run("rivals", flags) == 0 && strstr(said.out, "each pair has 3 rivals, the other texts of its "),
+               "%s%s", said.log, said.out))
+        return;
+    CHECK(run("rivals", "--resume auto --max_steps 4 --ranks 2") != 0 && // 2 ranks of 2 samples
+              strstr(said.log, "number of rivals (samples of a micro-batch) (its rivals: 3 then, 7 now): it would not "
+                               "be the same run"),
+          "%s", said.log);
+    CHECK(run("rivals", "--resume auto --max_steps 4 --ranks 2 --micro_batch_size 1") == 0, "%s", said.log);
+}
+
+TEST(a_pair_without_a_rival_is_refused_or_said)
+{
+    char flags[900];
+    const char *said_once;
+    train_pairs();
+    snprintf(flags, sizeof flags, "--train_data %s --validation_fraction 0 --micro_batch_size 1 --pack_texts false",
+             path_of("validation.tsv"));
+    CHECK(run("lonely", flags) != 0 && strstr(said.log, "a micro-batch has one pair, and no text that its positive could "
+                                                        "be told from: the loss would always be 0; take a larger "
+                                                        "--micro_batch_size, or a file with negatives"),
+          "%s", said.log);
+    snprintf(flags, sizeof flags,
+             "--train_data %s --validation_data %s --micro_batch_size 2 --pack_texts false --eval_windows 1 "
+             "--eval_steps 1 --max_steps 3",
+             path_of("train.tsv"), path_of("validation.tsv"));
+    CHECK(run("window", flags) == 0, "%s", said.log);
+    said_once = strstr(said.log, "a validation of one pair has nothing to rank its positive among");
+    CHECK(said_once && !strstr(said_once + 1, "a validation of one pair"), "%s", said.log);
+    CHECK(file_has(path_of("window/log.jsonl"), "\"eval_loss\": null, \"eval_mrr\": null"), "no null");
 }
 
 // ---- vectors in a file ---------------------------------------------------------------------------------------------

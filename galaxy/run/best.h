@@ -1,7 +1,7 @@
 // best.h: which validation of a run was the best, that its checkpoint stays, and when a run ends early.
 //
 //     --metric_for_best_model NAME     which metric is compared; its task says which way is better, or
-//     --greater_is_better true|false   this does. Without a name it is the loss
+//     --greater_is_better true|false   this does. Without a name it is the task's own ("mrr" of vectors), or the loss
 //     --load_best_model_at_end true    the last validation, the sample, and what else a run ends with, are of the best
 //                                      weights
 //     --early_stopping_patience N      ends the run after N validations in a row that are not better, by more than
@@ -63,9 +63,10 @@ int gx_best_stops(const GxTrainer *t)
 int gx_best_is_over(const GxTrainer *t) { return t->step >= t->o.max_steps || gx_best_stops(t); }
 
 // As the task calls it; "eval_loss", as log.jsonl does, is the same.
-static const char *gx__best_name(const GxTrainOptions *o)
+static const char *gx__best_name(const GxTrainer *t, const GxTrainOptions *o)
 {
-    const char *name = o->metric_for_best_model[0] ? o->metric_for_best_model : "loss";
+    const char *own = t->task->best_metric ? t->task->best_metric : "loss",
+               *name = o->metric_for_best_model[0] ? o->metric_for_best_model : own;
     return strncmp(name, "eval_", 5) ? name : name + 5;
 }
 
@@ -98,7 +99,7 @@ static void gx__best_refuse_name(const GxTrainer *t, const GxMetric *metric, int
         snprintf(names + end, sizeof names - end, "%s%s", i ? ", " : "", metric[i].name);
     }
     GX_FAIL(err, GX_ERR_ARGUMENT, "--metric_for_best_model is \"%s\"; a validation of task %s says %s",
-            gx__best_name(&t->o), t->task->name, names);
+            gx__best_name(t, &t->o), t->task->name, names);
 }
 
 // +1: the larger, the better; -1: the smaller; 0: nobody says.
@@ -113,7 +114,7 @@ int gx_best_compare(GxTrainer *t, const GxMetric *metric, int n)
     GxContext *g = t->g;
     GxBest *b = &t->best;
     int i = 0;
-    while (i < n && strcmp(metric[i].name, gx__best_name(&t->o))) i++;
+    while (i < n && strcmp(metric[i].name, gx__best_name(t, &t->o))) i++;
     if (i == n) gx__best_refuse_name(t, metric, n, &g->error); // on all ranks alike
     else if (!gx__best_direction(&t->o, &metric[i]))
         GX_FAIL(&g->error, GX_ERR_ARGUMENT,
@@ -152,7 +153,7 @@ static const char *gx__best_changed(const GxTrainer *t)
                  *greater = gx_json_get(t->resume.args, "greater_is_better"),
                  *windows = gx_json_get(t->resume.args, "eval_windows");
     if (metric) snprintf(then.metric_for_best_model, sizeof then.metric_for_best_model, "%s", gx_json_string(metric));
-    if (strcmp(gx__best_name(&then), gx__best_name(o))) return "metric_for_best_model";
+    if (strcmp(gx__best_name(t, &then), gx__best_name(t, o))) return "metric_for_best_model";
     if (greater && strcmp(gx_json_string(greater), o->greater_is_better)) return "greater_is_better";
     return windows && gx_json_int(windows) != o->eval_windows ? "eval_windows" : NULL;
 }
@@ -209,7 +210,7 @@ void gx_best_catch_up(GxTrainer *t)
 const char *gx_best_text(const GxTrainer *t, char text[100])
 {
     if (t->best_format) snprintf(text, 100, t->best_format, t->best.metric);
-    else snprintf(text, 100, "%.60s %g", gx__best_name(&t->o), t->best.metric);
+    else snprintf(text, 100, "%.60s %g", gx__best_name(t, &t->o), t->best.metric);
     return text;
 }
 
@@ -218,7 +219,7 @@ const char *gx_best_reason(const GxTrainer *t, char text[300])
     char by[60] = "";
     if (t->o.early_stopping_threshold > 0) snprintf(by, sizeof by, " by more than %g", t->o.early_stopping_threshold);
     snprintf(text, 300, "%ld validation%s in a row without a better %.100s%s (--early_stopping_patience %ld)",
-             (long)t->best.waits, t->best.waits == 1 ? "" : "s", gx__best_name(&t->o), by,
+             (long)t->best.waits, t->best.waits == 1 ? "" : "s", gx__best_name(t, &t->o), by,
              (long)t->o.early_stopping_patience);
     return text;
 }

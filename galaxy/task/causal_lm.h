@@ -282,5 +282,6 @@ const GxTask gx_causal_lm = {
     NULL, // confusion
     NULL, // predicts
     NULL, // predict
+    NULL, // best_metric: the loss
 };
 #endif

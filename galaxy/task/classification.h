@@ -844,5 +844,6 @@ const GxTask gx_classification = {
     gx__classification_confusion,
     gx__classification_predicts,
     gx__classification_predict,
+    NULL, // best_metric: the loss
 };
 #endif

@@ -681,5 +681,6 @@ const GxTask gx_masked_lm = {
     NULL, // confusion
     NULL, // predicts
     NULL, // predict
+    NULL, // best_metric: the loss
 };
 #endif

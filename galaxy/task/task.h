@@ -122,6 +122,7 @@ typedef struct GxTask {
     // said, on rank 0, and returns where. Both NULL: never.
     int (*predicts)(const void *self);
     const char *(*predict)(GxContext *g, void *self);
+    const char *best_metric; // by which validations are compared where the user names none. NULL: "loss"
 } GxTask;
 
 // For tasks with a label per token: tokens [T,B], then target 0's labels [T,B], as `lay` and `counts` of such a task.
