@@ -589,7 +589,7 @@ TEST(predictions_of_a_file_come_in_its_order_with_or_without_labels_on_any_ranks
         if (!CHECK(run("none", flags) == 0, "%s: %s", flags, said.log)) continue;
         CHECK(!strcmp(labels_of(path_of(name)), expected), "%s: %s, expected %s", ways[w / 2], labels_of(path_of(name)),
               expected);
-        CHECK(!strstr(said.out, "| validation loss") == !is_labelled && strstr(said.out, "predictions: "), "%s",
+        CHECK(!strstr(said.out, "| validation loss") == !is_labelled && strstr(said.out, "saved "), "%s",
               said.out);
     }
     CHECK(!has_file(path_of("none")), "a folder was made");
@@ -640,7 +640,7 @@ TEST(a_disk_that_takes_no_predictions_is_an_error_and_leaves_no_file)
     setrlimit(RLIMIT_FSIZE, &before);
     signal(SIGXFSZ, SIG_DFL);
     CHECK(status == 1 && strstr(said.log, "full.tsv") && !has_file(path_of("full.tsv")), "%d: %s", status, said.log);
-    CHECK(!strstr(said.out, "predictions: /"), "%s", said.out);
+    CHECK(!strstr(said.out, "saved /"), "%s", said.out);
 }
 
 // ---- a model's labels ----------------------------------------------------------------------------------------------

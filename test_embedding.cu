@@ -524,6 +524,37 @@ TEST(a_validation_says_the_same_whatever_ranks_and_micro_batches_compute_it)
     }
 }
 
+// --eval_windows: the first samples, however many come beside them in a batch.
+TEST(a_validation_of_some_samples_is_over_the_same_ones_in_all_micro_batches)
+{
+    static const char *const ways[] = {"--micro_batch_size 7", "--micro_batch_size 4", "--micro_batch_size 3 --ranks 2"};
+    double first[3] = {0}, value[3];
+    train_pairs();
+    for (int w = 0; w < 3; w++) {
+        char flags[1200], name[40];
+        int64_t bytes;
+        snprintf(name, sizeof name, "some%d", w);
+        snprintf(flags, sizeof flags,
+                 "--train_data %s --validation_data %s --eval_windows 7 --eval_steps 1 --max_steps 2 --learning_rate 0 %s",
+                 path_of("train.tsv"), path_of("validation.tsv"), ways[w]);
+        if (!CHECK(run(name, flags) == 0, "%s: %s", ways[w], said.log)) continue;
+        snprintf(name, sizeof name, "some%d/log.jsonl", w);
+        char *log = read_bytes(path_of(name), &bytes), *pairs = strstr(log, "\"eval_pairs\": "),
+             *line = strstr(log, "{\"step\": 1, \"eval_loss\": ");
+        if (CHECK(line && pairs, "%s", log) &&
+            CHECK(sscanf(line, "{\"step\": 1, \"eval_loss\": %lf, \"eval_mrr\": %lf", &value[0], &value[1]) == 2, "%s",
+                  line)) {
+            value[2] = atof(pairs + strlen("\"eval_pairs\": "));
+            if (w == 0) memcpy(first, value, sizeof first);
+            for (int i = 0; i < 3; i++)
+                CHECK(fabs(value[i] - first[i]) < 1e-4 && first[i] > 0, "%s: number %d is %g, %g", ways[w], i, value[i],
+                      first[i]);
+        }
+        free(log);
+    }
+    CHECK(first[2] >= 7 && first[2] < 61, "%g pairs", first[2]);
+}
+
 TEST(the_best_validation_is_that_of_the_largest_mrr)
 {
     char flags[900];

@@ -50,7 +50,7 @@ void gx_report_baseline(const GxTrainer *t, const GxMetric *metric);
 void gx_report_progress(const GxTrainer *t, const GxProgress *p);
 void gx_report_evaluation(const GxTrainer *t, const GxMetric *metric, int n, int64_t count);
 void gx_report_confusion(const GxTrainer *t, const GxConfusion *c);
-void gx_report_saved(const GxTrainer *t, const char *folder);
+void gx_report_saved(const GxTrainer *t, const char *path);
 void gx_report_stopped_early(const GxTrainer *t); // nothing where it was not, or was before it was resumed
 void gx_report_sample(const GxTrainer *t, const char *text);
 void gx_report_curve(const GxTrainer *t, const char *svg);
@@ -237,6 +237,7 @@ void gx_report_start(const GxTrainer *t)
     GxReport r;
     char mode[100];
     const GxTrainOptions *o = &t->o;
+    const int only_shows = o->evaluate || o->sample_only || o->predicts;
     gx_report_begin(&r, t->g);
     if (!r.out) return;
     gx__report_mode_text(t, mode);
@@ -247,11 +248,15 @@ void gx_report_start(const GxTrainer *t)
     fprintf(r.out, ", %s\n", o->precision);
     if (!o->dry_run) t->task->describe(t->self, r.out);
     gx__report_options(r.out, t);
-    fprintf(r.out, "%ld steps of %ld samples x %ld tokens (%ld micro-batch%s) | %s, lr %g, %s\n", (long)o->max_steps,
-            (long)o->global_batch_size, (long)o->seq_len, (long)o->gradient_accumulation_steps,
-            o->gradient_accumulation_steps > 1 ? "es" : "", o->optimizer, o->learning_rate, o->lr_scheduler_type);
+    if (only_shows)
+        fprintf(r.out, "nothing is trained; batches of %ld samples x %ld tokens\n",
+                (long)gx_split_total(&t->batch_split), (long)o->seq_len);
+    else
+        fprintf(r.out, "%ld steps of %ld samples x %ld tokens (%ld micro-batch%s) | %s, lr %g, %s\n",
+                (long)o->max_steps, (long)o->global_batch_size, (long)o->seq_len, (long)o->gradient_accumulation_steps,
+                o->gradient_accumulation_steps > 1 ? "es" : "", o->optimizer, o->learning_rate, o->lr_scheduler_type);
     gx_plan_print(r.out, &t->plan);
-    gx__report_step_costs(r.out, &t->plan, &t->model, t->g->world);
+    if (!only_shows) gx__report_step_costs(r.out, &t->plan, &t->model, t->g->world);
     gx_report_end(&r, t->g);
 }
 
@@ -405,7 +410,7 @@ void gx_report_confusion(const GxTrainer *t, const GxConfusion *c)
     gx_report_end_as_is(&r, t->g);
 }
 
-void gx_report_saved(const GxTrainer *t, const char *folder) { gx_report(t->g, "saved %s\n", folder); }
+void gx_report_saved(const GxTrainer *t, const char *path) { gx_report(t->g, "saved %s\n", path); }
 
 void gx_report_stopped_early(const GxTrainer *t)
 {

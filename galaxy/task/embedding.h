@@ -64,6 +64,7 @@ typedef struct {
     float *twin;     // the same in the host's
     float *found[2]; // [held_out.n][width] of anchors (or texts), of positives
     int32_t *known;  // [held_out.n] 1: they are
+    int64_t columns; // of the held-out ones, that the validation sees
     GxBatch one;     // of a sample
     void *one_block, *one_twin;
     int64_t one_bytes;
@@ -209,8 +210,13 @@ static GxStatus gx__embedding_open_groups(GxContext *g, const GxEmbeddingTask *c
                                           GxTextsPart part)
 {
     GxError *err = &g->error;
+    GxTextWords words = GX_ZERO;
     GX_TRY(gx_text_groups_open(s, &c->file[file], part, c->validation_fraction, err));
     GX_TRY(gx_text_groups_tokenize(s, &c->tokenizer, c->text_T, gx_threads(g), err));
+    for (int k = 0; k < s->per; k++)
+        for (int64_t i = 0; i < s->n; i++)
+            gx_text_count_words(&words, &c->tokenizer, s->text[k].ids[i], s->text[k].length[i]);
+    gx_text_warn_of_unknown(g, &c->tokenizer, &words, c->file[file].column[0].records.path);
     return gx_text_groups_pack(s, c->T, gx__embedding_records(c), err);
 }
 
@@ -474,7 +480,8 @@ static GxStatus gx__embedding_fill_held_out(GxContext *g, void *self, GxBatch *b
     GxEmbeddingTask *c = (GxEmbeddingTask *)self;
     gx__EmbeddingWriter w = gx__embedding_begin(c, b, twin, &c->held_out);
     (void)g, (void)err;
-    gx__embedding_each(&c->held_out, b, 0, gx_min(samples, c->held_out.columns), gx__embedding_put, &w);
+    c->columns = gx_min(samples, c->held_out.columns);
+    gx__embedding_each(&c->held_out, b, 0, c->columns, gx__embedding_put, &w);
     b->target[0].logits = gx_some_rows(c->vectors, 0, b->target[0].n);
     b->target[0].anchors = -1; // the loss is that of all vectors together
     return GX_OK;
@@ -491,6 +498,7 @@ static void gx__embedding_take(GxContext *g, void *self, const GxModel *m, int64
     GxEmbeddingTask *c = (GxEmbeddingTask *)self;
     const int64_t most = gx__embedding_records(c) * c->per;
     memset(&c->one, 0, sizeof c->one);
+    gx_text_warn_of_padding(g, &c->tokenizer, m);
     c->width = gx_model_width(m);
     c->vectors = gx_rows(NULL, GX_F32, most * c->samples, c->width);
     c->vectors.data = gx_arena_take(g->arena, GX_MEM_ACTIVATIONS, gx_rows_bytes(c->vectors));
@@ -549,7 +557,7 @@ static void gx__embedding_see(GxContext *g, void *self, const GxBatch *b)
     if (!b || gx_failed(g)) return;
     gx__embedding_fetch(g, c, b);
     if (!gx_failed(g) && b->target[0].n)
-        gx__embedding_each(&c->held_out, b, 0, c->held_out.columns, gx__embedding_keep, &reader);
+        gx__embedding_each(&c->held_out, b, 0, c->columns, gx__embedding_keep, &reader);
 }
 
 static void gx__embedding_gather(GxContext *g, GxEmbeddingTask *c)
@@ -613,11 +621,11 @@ static int gx__embedding_metrics(GxContext *g, void *self, const GxLosses *losse
         {1, "recall_1", "recall of the first %.4f"}, {5, "recall_5", "of 5 %.4f"}, {10, "recall_10", "of 10 %.4f"}};
     GxEmbeddingTask *c = (GxEmbeddingTask *)self;
     GxMetric loss = {"loss", "loss %.4f", NAN, -1}, mrr = {"mrr", "mrr %.4f", NAN, 1};
-    gx__EmbeddingRanks r;
-    gx__embedding_gather(g, c);
+    gx__EmbeddingRanks r = GX_ZERO;
+    if (losses) gx__embedding_gather(g, c);
     if (gx_failed(g) || c->held_out.per < 2) return 0;
-    if (gx__embedding_open_ranks(&r, c->held_out.n, &g->error) == GX_OK) gx__embedding_rank(g, c, &r);
-    gx__embedding_warn_of_one(g, c, losses->count[0]);
+    if (losses && gx__embedding_open_ranks(&r, c->held_out.n, &g->error) == GX_OK) gx__embedding_rank(g, c, &r);
+    if (losses) gx__embedding_warn_of_one(g, c, losses->count[0]);
     if (r.n > 0) loss.value = 0, mrr.value = gx_ranking_of_ranks(r.rank, r.n, 1).mrr;
     for (int64_t i = 0; i < r.n; i++) loss.value += r.loss[i] / (double)r.n;
     metric[0] = loss, metric[1] = mrr;
