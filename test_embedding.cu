@@ -527,16 +527,18 @@ TEST(a_validation_says_the_same_whatever_ranks_and_micro_batches_compute_it)
 // --eval_windows: the first samples, however many come beside them in a batch.
 TEST(a_validation_of_some_samples_is_over_the_same_ones_in_all_micro_batches)
 {
-    static const char *const ways[] = {"--micro_batch_size 7", "--micro_batch_size 4", "--micro_batch_size 3 --ranks 2"};
+    static const char *const ways[] = {"--micro_batch_size 7", "--micro_batch_size 4",
+                                       "--micro_batch_size 3 --ranks 2"};
     double first[3] = {0}, value[3];
     train_pairs();
     for (int w = 0; w < 3; w++) {
         char flags[1200], name[40];
         int64_t bytes;
         snprintf(name, sizeof name, "some%d", w);
-        snprintf(flags, sizeof flags,
-                 "--train_data %s --validation_data %s --eval_windows 7 --eval_steps 1 --max_steps 2 --learning_rate 0 %s",
-                 path_of("train.tsv"), path_of("validation.tsv"), ways[w]);
+        snprintf(
+            flags, sizeof flags,
+            "--train_data %s --validation_data %s --eval_windows 7 --eval_steps 1 --max_steps 2 --learning_rate 0 %s",
+            path_of("train.tsv"), path_of("validation.tsv"), ways[w]);
         if (!CHECK(run(name, flags) == 0, "%s: %s", ways[w], said.log)) continue;
         snprintf(name, sizeof name, "some%d/log.jsonl", w);
         char *log = read_bytes(path_of(name), &bytes), *pairs = strstr(log, "\"eval_pairs\": "),
@@ -576,14 +578,27 @@ TEST(a_run_does_not_go_on_with_another_number_of_rivals)
              "--train_data %s --validation_data %s --micro_batch_size 2 --gradient_accumulation_steps 2 --max_steps 2 "
              "--pack_texts false",
              path_of("train.tsv"), path_of("validation.tsv"));
-    if (!CHECK(run("rivals", flags) == 0 && strstr(said.out, "each pair has 3 rivals, the other texts of its "),
-               "%s%s", said.log, said.out))
+    if (!CHECK(run("rivals", flags) == 0 && strstr(said.out, "each pair has 3 rivals, the other texts of its "), "%s%s",
+               said.log, said.out))
         return;
     CHECK(run("rivals", "--resume auto --max_steps 4 --ranks 2") != 0 && // 2 ranks of 2 samples
-              strstr(said.log, "number of rivals (samples of a micro-batch) (its rivals: 3 then, 7 now): it would not "
-                               "be the same run"),
+              strstr(said.log, "number of rivals (samples of a micro-batch) (its rivals is another one: 3 then, 7 "
+                               "now): it would not be the same run"),
           "%s", said.log);
     CHECK(run("rivals", "--resume auto --max_steps 4 --ranks 2 --micro_batch_size 1") == 0, "%s", said.log);
+}
+
+TEST(texts_that_the_tokenizer_does_not_know_and_another_padding_are_said_once)
+{
+    char flags[900];
+    write_file("unknown.tsv", "anchor\tpositive\nta who\twho what\nwhy\tte\nhow\ttb\nwhen who\ttc\n");
+    snprintf(flags, sizeof flags, "--train_data %s --validation_data %s --micro_batch_size 4 --max_steps 1 %s",
+             path_of("unknown.tsv"), path_of("unknown.tsv"), "--pad_token_id 3 --ranks 2");
+    CHECK(run("unknown", flags) == 0, "%s", said.log);
+    const char *words = strstr(said.log, "unknown.tsv: 64% of its words are [UNK]: the tokenizer (wordpiece-23-"),
+               *padding = strstr(said.log, "the model's pad_token_id is 3, and the tokenizer's padding has the id 0");
+    CHECK(words && !strstr(words + 30, "of its words") && padding && !strstr(padding + 30, "pad_token_id is"), "%s",
+          said.log);
 }
 
 TEST(a_pair_without_a_rival_is_refused_or_said)
@@ -593,9 +608,10 @@ TEST(a_pair_without_a_rival_is_refused_or_said)
     train_pairs();
     snprintf(flags, sizeof flags, "--train_data %s --validation_fraction 0 --micro_batch_size 1 --pack_texts false",
              path_of("validation.tsv"));
-    CHECK(run("lonely", flags) != 0 && strstr(said.log, "a micro-batch has one pair, and no text that its positive could "
-                                                        "be told from: the loss would always be 0; take a larger "
-                                                        "--micro_batch_size, or a file with negatives"),
+    CHECK(run("lonely", flags) != 0 &&
+              strstr(said.log, "a micro-batch has one pair, and no text that its positive could "
+                               "be told from: the loss would always be 0; take a larger "
+                               "--micro_batch_size, or a file with negatives"),
           "%s", said.log);
     snprintf(flags, sizeof flags,
              "--train_data %s --validation_data %s --micro_batch_size 2 --pack_texts false --eval_windows 1 "
@@ -648,6 +664,9 @@ TEST(vectors_of_a_file_come_in_its_order_and_of_length_one_on_any_ranks)
             for (int j = 0; j < WIDTH; j++) squares += (double)x[i * WIDTH + j] * x[i * WIDTH + j];
             CHECK(fabs(squares - 1) < 1e-6, "%s: vector %d has the length %g", ways[w], i, sqrt(squares));
         }
+        CHECK(strstr(said.out, "nothing is trained; batches of ") && strstr(said.out, "\nsaved ") &&
+                  !strstr(said.out, " steps of ") && !strstr(said.out, "per step") && !strstr(said.out, "predictions"),
+              "%s", said.out);
         test_close(ways[w], x, first, TEXTS * WIDTH, test_bound(depth()), 0);
         free(x);
     }

@@ -132,6 +132,7 @@ static const GxTask copy = {
     NULL, // confusion
     NULL, // predicts
     NULL, // predict
+    NULL, // best_metric: the loss
 };
 
 // ---- a program that trains it --------------------------------------------------------------------------------------
@@ -606,12 +607,23 @@ TEST(the_best_begins_anew_where_it_cannot_be_compared_or_loaded)
     }
 }
 
-TEST(losses_that_have_names_are_logged_one_by_one)
+static int64_t lay_both(const void *self, GxBatch *b, void *block, void *twin) // of the second none counts
+{
+    const int64_t bytes = gx_task_lay_labels(self, b, block, twin);
+    b->target[1].labels = b->target[0].labels;
+    return bytes;
+}
+
+TEST(losses_that_have_names_and_targets_are_logged_one_by_one)
 {
     static const char *const names[] = {"copy_loss", "other_loss"};
     GxTask two = copy;
     two.losses = 2, two.loss_names = names;
     task = &two;
+    CHECK(train("one_of_two", "--max_steps 2 --micro_batch_size 2") == 0, "%s", said.log);
+    CHECK(!file_says("one_of_two/log.jsonl", "_loss\": null") && !file_says("one_of_two/log.jsonl", "copy_loss"),
+          "a loss without a target is logged");
+    two.lay = lay_both;
     CHECK(train("two", "--max_steps 2 --micro_batch_size 2") == 0, "%s", said.log);
     task = &copy;
     char *log = read_file("two/log.jsonl");

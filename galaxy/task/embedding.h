@@ -213,10 +213,11 @@ static GxStatus gx__embedding_open_groups(GxContext *g, const GxEmbeddingTask *c
     GxTextWords words = GX_ZERO;
     GX_TRY(gx_text_groups_open(s, &c->file[file], part, c->validation_fraction, err));
     GX_TRY(gx_text_groups_tokenize(s, &c->tokenizer, c->text_T, gx_threads(g), err));
-    for (int k = 0; k < s->per; k++)
-        for (int64_t i = 0; i < s->n; i++)
+    for (int64_t i = 0; i < s->n; i++)
+        for (int k = 0; k < s->per; k++)
             gx_text_count_words(&words, &c->tokenizer, s->text[k].ids[i], s->text[k].length[i]);
-    gx_text_warn_of_unknown(g, &c->tokenizer, &words, c->file[file].column[0].records.path);
+    if (s == &c->train || !c->train.n) // once
+        gx_text_warn_of_unknown(g, &c->tokenizer, &words, c->file[file].column[0].records.path);
     return gx_text_groups_pack(s, c->T, gx__embedding_records(c), err);
 }
 
@@ -245,9 +246,10 @@ static GxStatus gx__embedding_count_rivals(GxEmbeddingTask *c, GxError *err)
     if (s->per > 2) return GX_OK;
     GX_TRY(gx__embedding_need_rivals(s, "to train on", ", or negatives", err));
     if (c->rivals > 0) return GX_OK;
-    return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "a micro-batch has one pair, and no text that its positive could be told from: the loss would always "
-                   "be 0; take a larger --micro_batch_size, or a file with negatives");
+    return GX_FAIL(
+        err, GX_ERR_ARGUMENT,
+        "a micro-batch has one pair, and no text that its positive could be told from: the loss would always "
+        "be 0; take a larger --micro_batch_size, or a file with negatives");
 }
 
 static GxStatus gx__embedding_open_texts(GxContext *g, GxEmbeddingTask *c, const GxTaskSetup *setup)
@@ -567,7 +569,7 @@ static void gx__embedding_gather(GxContext *g, GxEmbeddingTask *c)
     gx_all_reduce(g, GX_AXIS_LOSS, GX_SUM, c->known, c->held_out.n, GX_I32);
 }
 
-typedef struct { // of the records of a validation
+typedef struct {   // of the records of a validation
     int64_t n;     // that are known; 0: they cannot be judged, or there is one alone
     int64_t *rank; // [n] of their positives
     double *loss;  // [n]
@@ -592,13 +594,12 @@ static void gx__embedding_rank(GxContext *g, const GxEmbeddingTask *c, gx__Embed
     for (int64_t i = 0; i < c->held_out.n; i++) {
         const char *text = gx__embedding_positive(&c->held_out, i);
         if (!c->known[i]) continue;
-        for (int k = 0; k < 2; k++)
-            memmove(c->found[k] + r->n * C, c->found[k] + i * C, (size_t)C * sizeof(float));
+        for (int k = 0; k < 2; k++) memmove(c->found[k] + r->n * C, c->found[k] + i * C, (size_t)C * sizeof(float));
         r->same[r->n++] = (int64_t)gx_hash(GX_HASH_START, text, (int64_t)strlen(text));
     }
     const GxCosines x = {c->found[0], c->found[1], r->n, r->n, C, r->same};
-    if (r->n < 2 || gx_rank_and_loss_by_cosine(&x, (double)GX_COSINE_SCALE, gx_threads(g), r->rank, r->loss,
-                                               &unsound) != GX_OK)
+    if (r->n < 2 ||
+        gx_rank_and_loss_by_cosine(&x, (double)GX_COSINE_SCALE, gx_threads(g), r->rank, r->loss, &unsound) != GX_OK)
         r->n = 0;
 }
 
