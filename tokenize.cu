@@ -95,8 +95,8 @@ static GxStatus train_into(const Options *o, const char *folder, GxError *err)
     GX_TRY(gx_wordpiece_train(&t, name, n, &how, err));
     const GxStatus status = gx_tokenizer_write(&t, folder, err);
     if (too_long)
-        fprintf(stderr, "tokenize: %ld words of more than %ld characters are left out: they become [UNK]\n",
-                (long)too_long, (long)how.max_word);
+        fprintf(stderr, "tokenize: left out: %ld word%s of more than %ld characters, which become [UNK]\n",
+                (long)too_long, too_long == 1 ? "" : "s", (long)how.max_word);
     if (status == GX_OK)
         printf("%s: %d pieces in %.1f s, %s\n", o->output_dir, t.vocab_size, gx_seconds() - begun,
                gx_tokenizer_identity(&t));

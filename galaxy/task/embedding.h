@@ -510,7 +510,7 @@ static void gx__embedding_take(GxContext *g, void *self, const GxModel *m, int64
     c->one_twin = gx_host_twin(g, GX_MEM_ACTIVATIONS, c->one_block, c->one_bytes);
     if (gx_failed(g)) return;
     gx__embedding_lay(c, &c->one, c->one_block, c->one_twin);
-    c->one.target[0].anchors = -1, c->one.target[0].logits = gx_some_rows(c->vectors, 0, most);
+    c->one.target[0].anchors = -1;
 }
 
 // ---- vectors of a validation ---------------------------------------------------------------------------------------
@@ -643,23 +643,31 @@ static int gx__embedding_metrics(GxContext *g, void *self, const GxLosses *losse
 
 enum { GX__EMBEDDING_ANCHORS = 3, GX__EMBEDDING_RIVALS = 64, GX__EMBEDDING_QUOTE = 120 };
 
-// A vector for text i of t, alone in a batch, on every rank. t NULL: nothing is there.
+// A vector for text i of t, alone in a batch, on every rank.
 static void gx__embedding_run_one(GxContext *g, GxEmbeddingTask *c, const GxForward *forward, const GxTexts *t,
                                   int64_t i, float *vector)
 {
     GxBatch *b = &c->one;
-    if (t) {
-        GxTextGroups alone = GX_ZERO;
-        alone.per = 1;
-        gx__EmbeddingWriter w = gx__embedding_begin(c, b, c->one_twin, &alone);
-        gx__embedding_put_text(&w, t, i, 0, 0);
-        b->target[0].logits = gx_some_rows(c->vectors, 0, 1);
-        gx_to_device(g, c->one_block, c->one_twin, c->one_bytes);
-    }
+    GxTextGroups alone = GX_ZERO;
+    alone.per = 1;
+    gx__EmbeddingWriter w = gx__embedding_begin(c, b, c->one_twin, &alone);
+    gx__embedding_put_text(&w, t, i, 0, 0);
+    b->target[0].logits = gx_some_rows(c->vectors, 0, 1);
+    gx_to_device(g, c->one_block, c->one_twin, c->one_bytes);
     forward->run(g, forward->user, b);
-    if (!t) return;
     gx__embedding_fetch(g, c, b);
     if (!gx_failed(g)) memcpy(vector, c->twin, (size_t)c->width * sizeof *vector);
+}
+
+// What a validation's vectors take, and with that the sample's; no array is read.
+static void gx__embedding_dry_run(GxContext *g, GxEmbeddingTask *c, const GxForward *forward)
+{
+    GxBatch b = c->one;
+    b.B = c->samples;
+    gx__embedding_lay(c, &b, c->one_block, c->one_block);
+    b.target[0].anchors = -1, b.target[0].logits = c->vectors;
+    forward->run(g, forward->user, &b);
+    if (c->held_out.n) gx__embedding_gather(g, c);
 }
 
 static double gx__embedding_cosine(const float *a, const float *b, int64_t C)
@@ -700,12 +708,8 @@ static char *gx__embedding_sample(GxContext *g, void *self, const GxForward *for
     int64_t number[GX__EMBEDDING_RIVALS];
     char *text = NULL;
     size_t bytes;
-    if (!g->device->computes) {
-        gx__embedding_run_one(g, c, forward, NULL, 0, NULL);
-        if (c->held_out.n) gx__embedding_gather(g, c); // the memory of `metrics`, too
-        return NULL;
-    }
-    if (!n || c->held_out.per < 2) return NULL;
+    if (!g->device->computes) gx__embedding_dry_run(g, c, forward);
+    if (!g->device->computes || !n || c->held_out.per < 2) return NULL;
     float *rival = (float *)malloc((size_t)((n + 1) * c->width) * sizeof *rival), *anchor = rival;
     FILE *out = rival ? open_memstream(&text, &bytes) : NULL;
     if (!out) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a sample");
