@@ -734,7 +734,8 @@ TEST(metrics_are_losses_perplexity_and_pairs_that_are_right)
         gx_masked_lm.see(&g, &c, &b);
         gx_masked_lm.see(&g, &c, &b);
         CHECK(gx_masked_lm.metrics(&g, &c, &losses, m) == 6, "with pairs");
-        CHECK(m[0].value == 2.25 && m[1].value == 1.5 && m[2].value == exp(1.5) && m[3].value == 0 && m[4].value == 0.75,
+        CHECK(m[0].value == 2.25 && m[1].value == 1.5 && m[2].value == exp(1.5) && m[3].value == 0 &&
+                  m[4].value == 0.75,
               "losses");
         CHECK(!strcmp(m[5].name, "nsp_accuracy") && fabs(m[5].value - 2.0 / 3) < 1e-12 && m[5].better == 1, "%g",
               m[5].value);
@@ -1018,14 +1019,19 @@ static int trained(const char *name, const char *text, const char *more)
     return CHECK(train(name, flags) == 0, "%s %s: %s", name, more, said.log);
 }
 
+static void put_easy(const char *name) // what a tiny model learns some of, soon
+{
+    char text[4000] = "";
+    for (int d = 0; d < 60; d++) strcat(text, d % 2 ? "a b c a b c\na b\nc a b c\n\n" : "d e f d\ne f d e f\n\n");
+    put(name, text);
+}
+
 TEST(it_is_trained_validated_shown_and_saved_with_its_tokenizer)
 {
     char flags[600];
     GxTokenizer t;
     GxError err = GX_ZERO;
-    char text[4000] = "";
-    for (int d = 0; d < 60; d++) strcat(text, d % 2 ? "a b c a b c\na b\nc a b c\n\n" : "d e f d\ne f d e f\n\n");
-    put("train.txt", text);
+    put_easy("train.txt");
     for (int nsp = 0; nsp < 2; nsp++) {
         if (!trained("plain", "train.txt", nsp ? "--nsp --max_steps 12 --overwrite_output_dir" : "--max_steps 12"))
             return;
@@ -1060,6 +1066,33 @@ TEST(it_is_trained_validated_shown_and_saved_with_its_tokenizer)
     CHECK(train("dry", flags) == 0 && strstr(said.out, "memory plan"), "%s", said.log);
 }
 
+TEST(accuracy_is_that_of_one_rank_in_every_mode)
+{
+    static const char *const ways[] = {"",
+                                       "--ranks 2 --mode tp",
+                                       "--ranks 2 --mode sp",
+                                       "--ranks 2 --mode galaxy",
+                                       "--ranks 2 --mode galaxy2",
+                                       "--ranks 2 --att tp --con none --mlp tp --ends none",
+                                       "--ranks 2 --micro_batch_size 3",
+                                       "--ranks 4 --tp 2 --mode tp --head_chunk 2"};
+    put_easy("easy.txt");
+    if (!trained("easy", "easy.txt", "--max_steps 12 --sample_lines 0")) return;
+    const int64_t right = said.right[12], masked = said.masked[12];
+    CHECK(right > 0 && right < masked, "%ld of %ld tokens", (long)right, (long)masked);
+    for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+        char flags[400];
+        double found = -1;
+        snprintf(flags, sizeof flags, "--evaluate --model %s %s", path_of("easy/checkpoint-12"), ways[w]);
+        if (!trained("none", "easy.txt", flags)) continue;
+        const char *accuracy = strstr(said.out, "accuracy ");
+        CHECK(accuracy && sscanf(accuracy, "accuracy %lf", &found) == 1 &&
+                  fabs(found * (double)masked - (double)right) <= 5e-5 * (double)masked, // four digits
+
+              "%s: accuracy %g, %ld of %ld tokens", ways[w], found, (long)right, (long)masked);
+    }
+}
+
 // Logits that are all the same find nothing, whatever is masked.
 TEST(a_model_that_says_the_same_of_all_tokens_finds_none)
 {
@@ -1072,10 +1105,12 @@ TEST(a_model_that_says_the_same_of_all_tokens_finds_none)
 TEST(a_validation_without_masks_is_said_once_and_why)
 {
     put_documents("rare.txt", 60);
-    if (!trained("rare", "rare.txt",
-                 "--max_steps 6 --mlm_probability 0.01 --eval_windows 1 --eval_steps 2 --sample_lines 0 --packing false"))
+    if (!trained(
+            "rare", "rare.txt",
+            "--max_steps 6 --mlm_probability 0.01 --eval_windows 1 --eval_steps 2 --sample_lines 0 --packing false"))
         return;
-    const char *once = strstr(said.log, "a validation has no masked token, so that its loss and accuracy are not known");
+    const char *once =
+        strstr(said.log, "a validation has no masked token, so that its loss and accuracy are not known");
     CHECK(once && !strstr(once + 1, "a validation has no masked token"), "%s", said.log);
 }
 
@@ -1094,7 +1129,9 @@ TEST(another_padding_than_the_models_is_said_once)
 // some hundred sums per step.
 TEST(ranks_train_as_one_does)
 {
-    static const char *const ways[] = {"--ranks 2 --tp 2 --mode tp", "--ranks 2 --tp 2 --mode sp", "--ranks 2",
+    static const char *const ways[] = {"--ranks 2 --tp 2 --mode tp",
+                                       "--ranks 2 --tp 2 --mode sp",
+                                       "--ranks 2",
                                        "--ranks 4 --tp 2 --mode galaxy --micro_batch_size 4",
                                        "--micro_batch_size 2 --gradient_accumulation_steps 4",
                                        "--micro_batch_size 8 --head_chunk 3"};
