@@ -220,8 +220,7 @@ TEST(predictions_that_are_no_numbers_are_refused)
         refused(&err, gx_score_spearman(good, wrong, 4, &score, &err), "the truth of record 2 is");
         refused(&err, gx_score_auc(wrong, yes, 4, &score, &err), "the prediction of record 2 is");
         refused(&err, gx_score_ranking(wrong, good, 4, 2, &r, &err), "the prediction of record 2 is");
-        const GxCosines x[] = {
-            {wrong, good, 2, 2, 2, NULL}, {good, wrong, 2, 2, 2, NULL}, {good, good, 2, 1, 2, NULL}};
+        const GxCosines x[] = {{wrong, good, 2, 2, 2, NULL}, {good, wrong, 2, 2, 2, NULL}, {good, good, 2, 1, 2, NULL}};
         refused(&err, gx_rank_by_cosine(&x[0], 1, rank, &err), "of the anchor of record 1 is");
         refused(&err, gx_rank_by_cosine(&x[1], 1, rank, &err), "of the candidate of record 1 is");
         refused(&err, gx_rank_by_cosine(&x[2], 1, rank, &err), "2 anchors and 1 candidates");

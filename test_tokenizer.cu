@@ -555,8 +555,9 @@ TEST(a_vocabulary_has_room_for_its_characters_or_is_refused)
     const char *file = at("letters");
     how.normalizer.strip_accents = 0;
     put(file, "ab ba abc", 9); // a, b, c, ##a, ##b, ##c, and 5 special tokens
-    refused(&err, gx_wordpiece_train(&t, &file, 1, &how, &err), GX_ERR_ARGUMENT, "vocab_size is 9",
-            "characters of the texts alone are 11 pieces, so it must be at least that, or limit_alphabet smaller than 3");
+    refused(
+        &err, gx_wordpiece_train(&t, &file, 1, &how, &err), GX_ERR_ARGUMENT, "vocab_size is 9",
+        "characters of the texts alone are 11 pieces, so it must be at least that, or limit_alphabet smaller than 3");
     how.vocab_size = 10;
     refused(&err, gx_wordpiece_train(&t, &file, 1, &how, &err), GX_ERR_ARGUMENT, "vocab_size is 10", "at least that");
     how.vocab_size = 11;
@@ -583,8 +584,8 @@ TEST(texts_to_train_on_that_are_none_are_refused_with_their_place)
     for (int i = 0; i < LINES; i++) memcpy(text + 5 * i, "\xC3\xA4 b\n", 5);
     memcpy(text + 5 * LINES, "a \xC3", 3);
     put(files[1], text, 5 * LINES + 3); // a character that is cut off
-    refused(&err, gx_wordpiece_train(&t, files, 2, &how, &err), GX_ERR_FORMAT, "bad:300001:",
-            "the byte 0xC3 at 1500002 is not UTF-8");
+    refused(&err, gx_wordpiece_train(&t, files, 2, &how, &err), GX_ERR_FORMAT,
+            "bad:300001:", "the byte 0xC3 at 1500002 is not UTF-8");
     put(files[1], text, 5 * LINES);
     CHECK(gx_wordpiece_train(&t, files, 2, &how, &err) == GX_OK, "%s", err.message);
     gx_tokenizer_close(&t);

@@ -120,7 +120,8 @@ static void gx__head_loss(GxPass *p, int k, GxRows din, GxRows in, int has_gradi
     const GxLinear *l = &gx_pass_pair(p, k)->linear[0];
     if (!in.rows) return; // by SP, of a rank that has none; nothing is communicated then
     const int64_t begin = gx_picked_begin(p, k, gx_core_method(p, k));
-    const int32_t *labels = gx_pass_target(p, k)->labels + begin, *twin = gx_target_labels(gx_pass_target(p, k)) + begin;
+    const int32_t *labels = gx_pass_target(p, k)->labels + begin,
+                  *twin = gx_target_labels(gx_pass_target(p, k)) + begin;
     const GxHeadScratch s = gx__head_scratch(p, k, in.rows);
     const int64_t chunk = s.logits.rows;
     for (int64_t r = 0; r < in.rows && !gx_failed(p->g); r += chunk) {

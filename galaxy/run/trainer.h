@@ -241,7 +241,8 @@ static void gx__trainer_see_log(GxTrainer *t, const GxError *disk)
 static int gx__trainer_losses(const GxTrainer *t)
 {
     int n = 0;
-    for (const GxTarget *of = t->eval.target; n < t->task->losses && (of[n].labels || of[n].values || of[n].parts);) n++;
+    for (const GxTarget *of = t->eval.target; n < t->task->losses && (of[n].labels || of[n].values || of[n].parts);)
+        n++;
     return n;
 }
 
