@@ -9,10 +9,9 @@
 //     double r;
 //     GX_TRY(gx_score_spearman(predicted, truth, n, &r, err));
 //
-//     const GxCosines pairs = {anchors, positives, n, n, width, NULL};                        // of embeddings
+//     const GxCosines pairs = {anchors, positives, n, n, width, NULL}; // of embeddings
 //     GX_TRY(gx_rank_by_cosine(&pairs, threads, rank, err));
-//     GxRanking s = gx_ranking_of_ranks(rank, n, 10);                                         // s.mrr, s.ndcg,
-//     s.recall
+//     GxRanking s = gx_ranking_of_ranks(rank, n, 10);                  // s.mrr, s.ndcg, s.recall
 #ifndef GX_SCORES_H
 #define GX_SCORES_H
 #include "../base/status.h"

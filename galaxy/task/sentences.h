@@ -2,10 +2,11 @@
 // documents; the last documents are held out for validation. And texts for a model, cut out of it, along its sentences.
 //
 //     GxSentences s;
-//     GX_TRY(gx_sentences_open(&s, &data, &tokenizer, T - 2, threads, log, err)); // log: how far it is, if it takes
-//     long GX_TRY(gx_sentences_divide(&s, path, 0.05, err)); gx_sentences_blocks(&s, 0, s.train_documents, T - 2,
-//     &list, err);           // sentences in a row, as many as fit gx_sentences_pairs(&s, 0, s.train_documents, &how,
-//     &list, err);             // A and B, which follows A or not gx_sentences_close(&s);
+//     GX_TRY(gx_sentences_open(&s, &data, &tokenizer, T - 2, threads, log, err));   // log: how far it is
+//     GX_TRY(gx_sentences_divide(&s, path, 0.05, err));
+//     gx_sentences_blocks(&s, 0, s.train_documents, T - 2, &list, err);             // sentences in a row
+//     gx_sentences_pairs(&s, 0, s.train_documents, &how, &list, err);               // A and B, which follows A or not
+//     gx_sentences_close(&s);
 //
 // What is not UTF-8 text, a byte of value 0 among it, is an error that names the line.
 //
