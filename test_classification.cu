@@ -668,8 +668,7 @@ TEST(predictions_of_a_file_come_in_its_order_with_or_without_labels_on_any_ranks
         if (!CHECK(run("none", flags) == 0, "%s: %s", flags, said.log)) continue;
         CHECK(!strcmp(labels_of(path_of(name)), expected), "%s: %s, expected %s", ways[w / 2], labels_of(path_of(name)),
               expected);
-        CHECK(!strstr(said.out, "| validation loss") == !is_labelled && strstr(said.out, "predictions: "), "%s",
-              said.out);
+        CHECK(!strstr(said.out, "| validation loss") == !is_labelled && strstr(said.out, "saved "), "%s", said.out);
     }
     CHECK(!is_there(path_of("none")), "a folder was made");
     char *first = read_file(path_of("said0.jsonl")), *table = read_file(path_of("said2.tsv"));
@@ -723,7 +722,7 @@ TEST(a_disk_that_takes_no_predictions_is_an_error_and_leaves_no_file)
     setrlimit(RLIMIT_FSIZE, &before);
     signal(SIGXFSZ, SIG_DFL);
     CHECK(status == 1 && strstr(said.log, "full.tsv") && !is_there(path_of("full.tsv")), "%d: %s", status, said.log);
-    CHECK(!strstr(said.out, "predictions: /"), "%s", said.out);
+    CHECK(!strstr(said.out, "saved /"), "%s", said.out);
 }
 
 // ---- a model's labels ----------------------------------------------------------------------------------------------
@@ -817,6 +816,18 @@ TEST(a_trained_head_keeps_the_order_of_its_labels_and_its_kind)
                  path_of("head/checkpoint-3"), path_of("train.tsv"), path_of("validation.tsv"), bad[i].flags);
         CHECK(run("other", flags) == 1 && strstr(said.log, bad[i].says), "%s: %s", bad[i].flags, said.log);
     }
+}
+
+TEST(texts_that_the_tokenizer_does_not_know_are_said_once)
+{
+    char flags[700];
+    write_file("unknown.tsv", "text\tlabel\nwhat who\tyes\nthe who\tno\nwhen\tyes\nwhy\tno\n");
+    snprintf(flags, sizeof flags, "--train_data %s --validation_data %s --tokenizer %s --max_steps 1 --pad_token_id 3",
+             path_of("unknown.tsv"), path_of("unknown.tsv"), path_of("tokens"));
+    CHECK(run("unknown", flags) == 0, "%s", said.log);
+    const char *words = strstr(said.log, "unknown.tsv: 83% of its words are [UNK]");
+    CHECK(words && !strstr(words + 30, "of its words") && strstr(said.log, "the model's pad_token_id is 3"), "%s",
+          said.log);
 }
 
 TEST(a_resumed_run_goes_on_with_its_texts_and_another_list_of_labels_is_refused)

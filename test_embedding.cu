@@ -189,6 +189,13 @@ TEST(what_is_wrong_with_the_data_is_named_with_its_place)
         {"text\nta\n", "--embed @", "seq_len is 2; a sample holds 1 text, each between", 2},
         {"anchor\tpositive\nta\tta\n", "--validation_fraction 0.9", "with --validation_fraction 0.9", 32},
         {"anchor\tpositive\nta\tta\n", "--embed nowhere.tsv", "nowhere.tsv", 32},
+        {"anchor\tpositive\nta\tta\n", "--validation_fraction 0",
+         "t.tsv: the pairs to train on (1) have one positive text, and nothing that it could be told from; expected at "
+         "least two different positives, or negatives",
+         32},
+        {"anchor\tpositive\nta\tta\ntb\tta\n", "--validation_fraction 0", "the pairs to train on (2) have one", 32},
+        {"anchor\tpositive\nta\tta\ntb\ttb\n", "--validation_data @.one.tsv",
+         "one.tsv: the pairs of the validation (1) have one positive text", 32},
         {"text\nta\n", "--embed @ --embed_output x.txt", "--embed_output x.txt: its name must end with .npy", 32},
         {"text\nta\n", "--embed @ --embed_output /tmp/no/such/x.npy", "No such file", 32},
         {"text\nta\n", "--embed @ --embed_column words", "there is no column \"words\"", 32},
@@ -199,6 +206,7 @@ TEST(what_is_wrong_with_the_data_is_named_with_its_place)
         char flags[900], more[600];
         const char *at = strchr(cases[i].more, '@');
         write_file("t.tsv", cases[i].train);
+        write_file("t.tsv.one.tsv", "anchor\tpositive\nta\tta\n");
         snprintf(more, sizeof more, "%s", cases[i].more);
         if (at)
             snprintf(more, sizeof more, "%.*s%s%s", (int)(at - cases[i].more), cases[i].more, path_of("t.tsv"), at + 1);
@@ -281,6 +289,7 @@ TEST(a_bert_learns_which_texts_belong_together_and_says_how_well)
 {
     static const char *const lines[] = {"200 pairs with negatives to train on",
                                         "61 held out",
+                                        "each pair has 11 rivals, the other texts of its micro-batch (6 samples)",
                                         "vectors: the mean of a text's tokens",
                                         "by chance: mrr ",
                                         " | mrr ",
@@ -346,6 +355,175 @@ TEST(training_and_metrics_depend_on_neither_ranks_nor_modes)
     CHECK(window[1] > 1 && window[4] > 0, "losses %g, %g", window[1], window[4]);
 }
 
+// ---- rivals --------------------------------------------------------------------------------------------------------
+
+// A file of the texts of one column of the validation's pairs, and their vectors: rows of length 1.
+static float *embed_column(const char *column)
+{
+    char flags[1200];
+    int64_t bytes = 0;
+    unlink(path_of("column.npy"));
+    snprintf(flags, sizeof flags, "--model %s --embed %s --embed_column %s --embed_output %s --micro_batch_size 5",
+             path_of("pairs/checkpoint-24"), path_of("validation.tsv"), column, path_of("column.npy"));
+    CHECK(run("none", flags) == 0, "%s", said.log);
+    char *file = read_bytes(path_of("column.npy"), &bytes);
+    float *x = (float *)calloc(61 * 16, sizeof *x);
+    if (CHECK(bytes == 128 + 4 * 61 * 16, "%ld bytes", (long)bytes)) memcpy(x, file + 128, 4 * 61 * 16);
+    free(file);
+    return x;
+}
+
+// Mean of log(sum_j exp(20 a_i p_j)) - 20 a_i p_i over the validation; equal texts are no rivals.
+static double loss_by_hand(void)
+{
+    GxRecords r;
+    GxError err = GX_ZERO;
+    const GxRecordColumn column = {"positive", GX_COLUMN_REQUIRED, 0};
+    double loss = 0;
+    float *a = embed_column("anchor"), *p = embed_column("positive");
+    CHECK(gx_records_open(&r, path_of("validation.tsv"), GX_RECORDS_BY_NAME, &column, 1, &err) == GX_OK, "%s",
+          err.message);
+    for (int i = 0; i < 61 && r.n == 61; i++) {
+        double sum = 0, own = 0;
+        for (int j = 0; j < 61; j++) {
+            double s = 0;
+            for (int k = 0; k < 16; k++) s += 20 * (double)a[i * 16 + k] * (double)p[j * 16 + k];
+            if (j == i) own = s;
+            if (j == i || strcmp(gx_record(&r, i, 0), gx_record(&r, j, 0))) sum += exp(s);
+        }
+        loss += (log(sum) - own) / 61;
+    }
+    gx_records_close(&r);
+    free(a), free(p);
+    return loss;
+}
+
+TEST(a_validation_says_the_same_whatever_ranks_and_micro_batches_compute_it)
+{
+    static const char *const ways[] = {"--micro_batch_size 6",
+                                       "--micro_batch_size 1",
+                                       "--micro_batch_size 1 --pack_texts false",
+                                       "--dp_batch_size_list 3,1 --ranks 2",
+                                       "--micro_batch_size 1 --ranks 3",
+                                       "--micro_batch_size 2 --ranks 4 --tp 2 --mode galaxy"};
+    char flags[1200];
+    GxMetric first[GX_MAX_METRICS];
+    train_pairs();
+    const double expected = loss_by_hand();
+    CHECK(expected > 0.1, "loss %g", expected);
+    for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+        snprintf(flags, sizeof flags, "--model %s --evaluate true --validation_data %s %s",
+                 path_of("pairs/checkpoint-24"), path_of("validation.tsv"), ways[w]);
+        if (!CHECK(run("none", flags) == 0 && said.metrics == 5 && said.count == 61, "%s: %s", ways[w], said.log))
+            continue;
+        if (w == 0) memcpy(first, said.metric, sizeof first);
+        const float loss = (float)said.metric[0].value;
+        test_close(ways[w], &loss, &expected, 1, test_bound(12 * depth()), 0);
+        for (int m = 1; m < 5; m++)
+            CHECK(fabs(said.metric[m].value - first[m].value) < 1e-9, "%s: %s %g, %g", ways[w], first[m].name,
+                  said.metric[m].value, first[m].value);
+    }
+}
+
+// --eval_windows: the first samples, however many come beside them in a batch.
+TEST(a_validation_of_some_samples_is_over_the_same_ones_in_all_micro_batches)
+{
+    static const char *const ways[] = {"--micro_batch_size 7", "--micro_batch_size 4",
+                                       "--micro_batch_size 3 --ranks 2"};
+    double first[3] = {0}, value[3];
+    train_pairs();
+    for (int w = 0; w < 3; w++) {
+        char flags[1200], name[40];
+        int64_t bytes;
+        snprintf(name, sizeof name, "some%d", w);
+        snprintf(
+            flags, sizeof flags,
+            "--train_data %s --validation_data %s --eval_windows 7 --eval_steps 1 --max_steps 2 --learning_rate 0 %s",
+            path_of("train.tsv"), path_of("validation.tsv"), ways[w]);
+        if (!CHECK(run(name, flags) == 0, "%s: %s", ways[w], said.log)) continue;
+        snprintf(name, sizeof name, "some%d/log.jsonl", w);
+        char *log = read_bytes(path_of(name), &bytes), *pairs = strstr(log, "\"eval_pairs\": "),
+             *line = strstr(log, "{\"step\": 1, \"eval_loss\": ");
+        if (CHECK(line && pairs, "%s", log) &&
+            CHECK(sscanf(line, "{\"step\": 1, \"eval_loss\": %lf, \"eval_mrr\": %lf", &value[0], &value[1]) == 2, "%s",
+                  line)) {
+            value[2] = atof(pairs + strlen("\"eval_pairs\": "));
+            if (w == 0) memcpy(first, value, sizeof first);
+            for (int i = 0; i < 3; i++)
+                CHECK(fabs(value[i] - first[i]) < 1e-4 && first[i] > 0, "%s: number %d is %g, %g", ways[w], i, value[i],
+                      first[i]);
+        }
+        free(log);
+    }
+    CHECK(first[2] >= 7 && first[2] < 61, "%g pairs", first[2]);
+}
+
+TEST(the_best_validation_is_that_of_the_largest_mrr)
+{
+    char flags[900];
+    train_pairs();
+    snprintf(flags, sizeof flags,
+             "--train_data %s --validation_data %s --micro_batch_size 6 --max_steps 4 --eval_steps 2 "
+             "--load_best_model_at_end true",
+             path_of("train.tsv"), path_of("validation.tsv"));
+    CHECK(run("best", flags) == 0 && strstr(said.out, "the best on the way: mrr "), "%s%s", said.log, said.out);
+    CHECK(run("best", "--resume auto --max_steps 6") == 0 && !strstr(said.log, "is another than before"), "%s",
+          said.log);
+}
+
+TEST(a_run_does_not_go_on_with_another_number_of_rivals)
+{
+    char flags[900];
+    train_pairs();
+    snprintf(flags, sizeof flags,
+             "--train_data %s --validation_data %s --micro_batch_size 2 --gradient_accumulation_steps 2 --max_steps 2 "
+             "--pack_texts false",
+             path_of("train.tsv"), path_of("validation.tsv"));
+    if (!CHECK(run("rivals", flags) == 0 && strstr(said.out, "each pair has 3 rivals, the other texts of its "), "%s%s",
+               said.log, said.out))
+        return;
+    CHECK(run("rivals", "--resume auto --max_steps 4 --ranks 2") != 0 && // 2 ranks of 2 samples
+              strstr(said.log, "number of rivals (samples of a micro-batch) (its rivals is another one: 3 then, 7 "
+                               "now): it would not be the same run"),
+          "%s", said.log);
+    CHECK(run("rivals", "--resume auto --max_steps 4 --ranks 2 --micro_batch_size 1") == 0, "%s", said.log);
+}
+
+TEST(texts_that_the_tokenizer_does_not_know_and_another_padding_are_said_once)
+{
+    char flags[900];
+    write_file("unknown.tsv", "anchor\tpositive\nta who\twho what\nwhy\tte\nhow\ttb\nwhen who\ttc\n");
+    snprintf(flags, sizeof flags, "--train_data %s --validation_data %s --micro_batch_size 4 --max_steps 1 %s",
+             path_of("unknown.tsv"), path_of("unknown.tsv"), "--pad_token_id 3 --ranks 2");
+    CHECK(run("unknown", flags) == 0, "%s", said.log);
+    const char *words = strstr(said.log, "unknown.tsv: 64% of its words are [UNK]: the tokenizer (wordpiece-23-"),
+               *padding = strstr(said.log, "the model's pad_token_id is 3, and the tokenizer's padding has the id 0");
+    CHECK(words && !strstr(words + 30, "of its words") && padding && !strstr(padding + 30, "pad_token_id is"), "%s",
+          said.log);
+}
+
+TEST(a_pair_without_a_rival_is_refused_or_said)
+{
+    char flags[900];
+    const char *said_once;
+    train_pairs();
+    snprintf(flags, sizeof flags, "--train_data %s --validation_fraction 0 --micro_batch_size 1 --pack_texts false",
+             path_of("validation.tsv"));
+    CHECK(run("lonely", flags) != 0 &&
+              strstr(said.log, "a micro-batch has one pair, and no text that its positive could "
+                               "be told from: the loss would always be 0; take a larger "
+                               "--micro_batch_size, or a file with negatives"),
+          "%s", said.log);
+    snprintf(flags, sizeof flags,
+             "--train_data %s --validation_data %s --micro_batch_size 2 --pack_texts false --eval_windows 1 "
+             "--eval_steps 1 --max_steps 3",
+             path_of("train.tsv"), path_of("validation.tsv"));
+    CHECK(run("window", flags) == 0, "%s", said.log);
+    said_once = strstr(said.log, "a validation of one pair has nothing to rank its positive among");
+    CHECK(said_once && !strstr(said_once + 1, "a validation of one pair"), "%s", said.log);
+    CHECK(file_has(path_of("window/log.jsonl"), "\"eval_loss\": null, \"eval_mrr\": null"), "no null");
+}
+
 // ---- vectors in a file ---------------------------------------------------------------------------------------------
 
 enum { TEXTS = 37, WIDTH = 16 };
@@ -387,6 +565,9 @@ TEST(vectors_of_a_file_come_in_its_order_and_of_length_one_on_any_ranks)
             for (int j = 0; j < WIDTH; j++) squares += (double)x[i * WIDTH + j] * x[i * WIDTH + j];
             CHECK(fabs(squares - 1) < 1e-6, "%s: vector %d has the length %g", ways[w], i, sqrt(squares));
         }
+        CHECK(strstr(said.out, " at a time; nothing is trained\n") && strstr(said.out, "\nsaved ") &&
+                  !strstr(said.out, " steps of ") && !strstr(said.out, "per step") && !strstr(said.out, "predictions"),
+              "%s", said.out);
         test_close(ways[w], x, first, TEXTS * WIDTH, test_bound(depth()), 0);
         free(x);
     }

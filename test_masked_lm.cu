@@ -18,11 +18,12 @@ static const char *path_of(const char *name) // good for the next 4 calls
     return path;
 }
 
-static void put(const char *name, const char *text)
+static void put_bytes(const char *name, const char *text, size_t n)
 {
     GxError err = GX_ZERO;
-    CHECK(gx_file_write(path_of(name), text, (int64_t)strlen(text), &err) == GX_OK, "%s", err.message);
+    CHECK(gx_file_write(path_of(name), text, (int64_t)n, &err) == GX_OK, "%s", err.message);
 }
+static void put(const char *name, const char *text) { put_bytes(name, text, strlen(text)); }
 
 // vocab.txt: special tokens; the letters as words and as pieces that go on; numbers as words "0" to "999".
 enum {
@@ -719,7 +720,9 @@ TEST(metrics_are_losses_perplexity_and_pairs_that_are_right)
     GxBatch b = GX_ZERO;
     g.device = gx_device_cpu(), g.world = 1;
     losses.sum[0] = 30, losses.count[0] = 20, losses.sum[1] = 3, losses.count[1] = 4;
-    CHECK(gx_masked_lm.metrics(&g, &c, &losses, m) == 2 && !strcmp(m[0].name, "loss") && m[1].value == exp(1.5),
+    c.right = 5;
+    CHECK(gx_masked_lm.metrics(&g, &c, &losses, m) == 3 && !strcmp(m[0].name, "loss") && m[1].value == exp(1.5) &&
+              !strcmp(m[2].name, "accuracy") && m[2].value == 0.25 && m[2].better == 1,
           "without pairs");
     losses.sum[1] = 3;
     c.nsp = 1;
@@ -730,10 +733,12 @@ TEST(metrics_are_losses_perplexity_and_pairs_that_are_right)
         gx_masked_lm.see(&g, &c, NULL);
         gx_masked_lm.see(&g, &c, &b);
         gx_masked_lm.see(&g, &c, &b);
-        CHECK(gx_masked_lm.metrics(&g, &c, &losses, m) == 5, "with pairs");
-        CHECK(m[0].value == 2.25 && m[1].value == 1.5 && m[2].value == exp(1.5) && m[3].value == 0.75, "losses");
-        CHECK(!strcmp(m[4].name, "nsp_accuracy") && fabs(m[4].value - 2.0 / 3) < 1e-12 && m[4].better == 1, "%g",
-              m[4].value);
+        CHECK(gx_masked_lm.metrics(&g, &c, &losses, m) == 6, "with pairs");
+        CHECK(m[0].value == 2.25 && m[1].value == 1.5 && m[2].value == exp(1.5) && m[3].value == 0 &&
+                  m[4].value == 0.75,
+              "losses");
+        CHECK(!strcmp(m[5].name, "nsp_accuracy") && fabs(m[5].value - 2.0 / 3) < 1e-12 && m[5].better == 1, "%g",
+              m[5].value);
     }
 }
 
@@ -751,6 +756,12 @@ TEST(what_does_not_fit_is_refused_with_what_to_do)
     refused("empty.txt", 8, &options, "there is no sentence in it");
     refused("drops.txt", 8, &options, "there is no sentence in it");
     refused("one.txt", 8, &options, "has 1 document: nothing is left to train on");
+    put_bytes("nul.txt", "a b\nc\0d\n", 8);
+    put("latin.txt", "a\nb \xE4 c\n\nd\n");
+    put("torn.txt", "a\nb \xC3");
+    refused("nul.txt", 8, &options, "nul.txt:2: a byte of value 0; expected text in UTF-8");
+    refused("latin.txt", 8, &options, "latin.txt:2: the byte 0xE4 at 4 is not UTF-8");
+    refused("torn.txt", 8, &options, "torn.txt:2: the byte 0xC3 at 4 is not UTF-8");
     refused("good.txt", 3, &options,
             "--seq_len is 3; [CLS] and [SEP] with two tokens of text between them need at least 4; take");
     refused("good.txt", 4, &pairs, "each with [SEP] behind it, need at least 5");
@@ -831,6 +842,21 @@ TEST(sentences_that_are_too_long_lose_their_ends_and_that_is_said_once)
     gx_masked_lm.close(&o.c);
 }
 
+TEST(a_text_of_words_that_the_tokenizer_does_not_know_is_said)
+{
+    Opened o;
+    const GxMaskedLm options = options_of(0.15, 0, 0, 0);
+    put("half.txt", "a \xE2\x82\xAC b \xE2\x82\xAC\n");
+    put("most.txt", "\xE2\x82\xAC ab \xE2\x82\xAC\n"); // a ##b is one word
+    if (!opened(&o, "half.txt", 8, &options)) return;
+    CHECK(logged.n == 0, "%s", logged.text);
+    gx_masked_lm.close(&o.c);
+    if (!opened(&o, "most.txt", 8, &options)) return;
+    CHECK(logged.n == 1 && strstr(logged.text, "most.txt: 67% of its words are [UNK]: the tokenizer (wordpiece-1057-"),
+          "%s", logged.text);
+    gx_masked_lm.close(&o.c);
+}
+
 TEST(names_of_special_tokens_in_a_text_are_letters)
 {
     Opened o;
@@ -861,6 +887,7 @@ TEST(the_text_is_the_same_for_any_number_of_threads)
 static struct {
     char out[40000], log[8000];
     double window[32], validation[2][32]; // losses, by the step; of the validation both
+    int64_t right[32], masked[32];        // tokens of a validation
 } said;
 
 static void hear_out(void *user, const char *text)
@@ -880,8 +907,39 @@ static void hear_log(void *user, GxLogLevel level, const char *text) // of sever
     pthread_mutex_unlock(&one_at_a_time);
 }
 
+// How many labels of b's first target have the largest of all logits, which the head writes; and the head's own count
+// of every second label, where the others are ignored.
+static GxTrainer *running;
+static int64_t right_of(GxContext *g, const GxBatch *b)
+{
+    enum { MOST = 200 };
+    static float logits[MOST * VOCAB];
+    int32_t labels[MOST];
+    int64_t right = 0, half = 0, counted = 0;
+    GxBatch other = *b;
+    GxTarget *t = &other.target[0];
+    if (!CHECK(t->n <= MOST, "%ld masks", (long)t->n)) return 0;
+    t->labels = t->labels_twin = NULL, t->right = NULL, other.target[1].labels = NULL;
+    t->logits = gx_rows(logits, GX_F32, t->n, VOCAB);
+    gx_runner_forward(g, &running->runner, &other);
+    for (int64_t i = 0; i < t->n; i++) {
+        const int32_t label = b->target[0].labels[i];
+        int larger = 0;
+        for (int v = 0; v < VOCAB; v++) larger += v != label && logits[i * VOCAB + v] >= logits[i * VOCAB + label];
+        right += larger == 0, half += larger == 0 && i % 2;
+        labels[i] = i % 2 ? label : GX_IGNORE_INDEX;
+    }
+    t->logits = gx_no_rows(), t->labels = labels, t->right = &counted;
+    double loss[GX_MAX_LOSSES] = {0}; // not the validation's
+    for (int k = 0; k < GX_MAX_LOSSES; k++) other.target[k].loss = &loss[k];
+    gx_runner_forward(g, &running->runner, &other);
+    CHECK(counted == half, "of every second label %ld are right, the head says %ld", (long)half, (long)counted);
+    return right;
+}
+
 // Beside what the task sees of pairs: their loss, out of the results that the head has written.
 static double seen_pairs;
+static int64_t seen_right;
 static void see_pairs(GxContext *g, void *self, const GxBatch *b)
 {
     const GxMaskedLm *c = (const GxMaskedLm *)self;
@@ -891,6 +949,8 @@ static void see_pairs(GxContext *g, void *self, const GxBatch *b)
         const float *x = (const float *)c->pairs_twin + 2 * i;
         seen_pairs += log(exp((double)x[0]) + exp((double)x[1])) - x[b->target[1].labels[i]];
     }
+    if (!b) seen_right = 0;
+    else if (g->world == 1) seen_right += right_of(g, b);
 }
 
 static int train_task(GxContext *g, int argc, char **argv)
@@ -908,6 +968,7 @@ static int train_task(GxContext *g, int argc, char **argv)
     g->reporter = &reporter;
     g->log.write = hear_log;
     task.see = see_pairs;
+    if (g->world == 1) running = &t;
     gx_trainer_open(&t, g, &gx_bert, &task, NULL, argc, own);
     while (gx_trainer_next(&t)) {
         gx_trainer_step(&t);
@@ -915,8 +976,14 @@ static int train_task(GxContext *g, int argc, char **argv)
         if (g->world == 1)
             CHECK(fabs(seen_pairs - losses.sum[1]) <= test_bound(10) * losses.sum[1],
                   "results of pairs have the loss %.9g, the head says %.9g", seen_pairs, losses.sum[1]);
+        int64_t right = ((const GxMaskedLm *)t.self)->right;
+        gx_all_reduce(g, GX_AXIS_ALL, GX_SUM, &right, 1, GX_I64);
+        if (g->world == 1)
+            CHECK(right == seen_right, "%ld tokens are right, and %ld of the largest logits", (long)right,
+                  (long)seen_right);
         gx_trainer_report(&t);
         if (g->rank != 0 || t.step >= 32) continue;
+        said.right[t.step] = right, said.masked[t.step] = losses.count[0];
         for (int k = 0; k < 2; k++) said.validation[k][t.step] = gx_losses_mean(&losses, k);
         said.window[t.step] = gx_step_loss(&t.seen);
     }
@@ -955,14 +1022,19 @@ static int trained(const char *name, const char *text, const char *more)
     return CHECK(train(name, flags) == 0, "%s %s: %s", name, more, said.log);
 }
 
+static void put_easy(const char *name) // what a tiny model learns some of, soon
+{
+    char text[4000] = "";
+    for (int d = 0; d < 60; d++) strcat(text, d % 2 ? "a b c a b c\na b\nc a b c\n\n" : "d e f d\ne f d e f\n\n");
+    put(name, text);
+}
+
 TEST(it_is_trained_validated_shown_and_saved_with_its_tokenizer)
 {
     char flags[600];
     GxTokenizer t;
     GxError err = GX_ZERO;
-    char text[4000] = "";
-    for (int d = 0; d < 60; d++) strcat(text, d % 2 ? "a b c a b c\na b\nc a b c\n\n" : "d e f d\ne f d e f\n\n");
-    put("train.txt", text);
+    put_easy("train.txt");
     for (int nsp = 0; nsp < 2; nsp++) {
         if (!trained("plain", "train.txt", nsp ? "--nsp --max_steps 12 --overwrite_output_dir" : "--max_steps 12"))
             return;
@@ -975,6 +1047,15 @@ TEST(it_is_trained_validated_shown_and_saved_with_its_tokenizer)
         CHECK(!strstr(said.out, "of pairs right") == !nsp && !strstr(said.out, "of pairs ") == !nsp, "%s", said.out);
         CHECK(said.window[12] < said.window[1] - 1 && said.validation[0][12] < said.validation[0][1] - 1,
               "nothing is learned: %g, %g", said.window[12], said.validation[0][12]);
+        CHECK(said.right[12] > 0 && said.right[12] < said.masked[12], "%ld of %ld tokens are right",
+              (long)said.right[12], (long)said.masked[12]);
+        char *log = NULL, right[60];
+        int64_t bytes;
+        CHECK(gx_file_read(path_of("plain/log.jsonl"), 1 << 20, &log, &bytes, &err) == GX_OK, "%s", err.message);
+        snprintf(right, sizeof right, "\"eval_accuracy\": %.9g", (double)said.right[12] / (double)said.masked[12]);
+        CHECK(log && strstr(log, right), "no %s in %s", right, log);
+        CHECK(log && !strstr(log, "nsp_loss") == !nsp && !strstr(log, "\"mlm_loss\"") == !nsp, "%s", log);
+        free(log);
     }
     CHECK(gx_tokenizer_open(&t, path_of("plain/checkpoint-12"), &err) == GX_OK && t.vocab_size == VOCAB, "%s",
           err.message);
@@ -988,17 +1069,79 @@ TEST(it_is_trained_validated_shown_and_saved_with_its_tokenizer)
     CHECK(train("dry", flags) == 0 && strstr(said.out, "memory plan"), "%s", said.log);
 }
 
+TEST(accuracy_is_that_of_one_rank_in_every_mode)
+{
+    static const char *const ways[] = {"",
+                                       "--ranks 2 --mode tp",
+                                       "--ranks 2 --mode sp",
+                                       "--ranks 2 --mode galaxy",
+                                       "--ranks 2 --mode galaxy2",
+                                       "--ranks 2 --att tp --con none --mlp tp --ends none",
+                                       "--ranks 2 --micro_batch_size 3",
+                                       "--ranks 4 --tp 2 --mode tp --head_chunk 2"};
+    put_easy("easy.txt");
+    if (!trained("easy", "easy.txt", "--max_steps 12 --sample_lines 0")) return;
+    const int64_t right = said.right[12], masked = said.masked[12];
+    CHECK(right > 0 && right < masked, "%ld of %ld tokens", (long)right, (long)masked);
+    for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+        char flags[400];
+        double found = -1;
+        snprintf(flags, sizeof flags, "--evaluate --model %s %s", path_of("easy/checkpoint-12"), ways[w]);
+        if (!trained("none", "easy.txt", flags)) continue;
+        const char *accuracy = strstr(said.out, "accuracy ");
+        if (accuracy) sscanf(accuracy, "accuracy %lf", &found);
+        CHECK(fabs(found * (double)masked - (double)right) <= 5e-5 * (double)masked,
+              "%s: accuracy %g, %ld of %ld tokens", ways[w], found, (long)right, (long)masked);
+    }
+}
+
+// Logits that are all the same find nothing, whatever is masked.
+TEST(a_model_that_says_the_same_of_all_tokens_finds_none)
+{
+    put_documents("zero.txt", 60);
+    if (!trained("zero", "zero.txt", "--max_steps 1 --initializer_range 0 --learning_rate 0 --sample_lines 0")) return;
+    CHECK(said.right[1] == 0 && said.masked[1] > 0 && fabs(said.validation[0][1] - log(VOCAB)) < 1e-4, "%ld, loss %g",
+          (long)said.right[1], said.validation[0][1]);
+}
+
+TEST(a_validation_without_masks_is_said_once_and_why)
+{
+    put_documents("rare.txt", 60);
+    if (!trained(
+            "rare", "rare.txt",
+            "--max_steps 6 --mlm_probability 0.01 --eval_windows 1 --eval_steps 2 --sample_lines 0 --packing false"))
+        return;
+    const char *once =
+        strstr(said.log, "a validation has no masked token, so that its loss and accuracy are not known");
+    CHECK(once && !strstr(once + 1, "a validation has no masked token"), "%s", said.log);
+}
+
+TEST(another_padding_than_the_models_is_said_once)
+{
+    put_documents("pad.txt", 60);
+    const char *flags = "--max_steps 1 --sample_lines 0 --ranks 2 --micro_batch_size 4 --pad_token_id 3";
+    if (!trained("pad", "pad.txt", flags)) return;
+    const char *once = strstr(said.log, "the model's pad_token_id is 3, and the tokenizer's padding has the id 0");
+    CHECK(once && !strstr(once + 1, "the model's pad_token_id"), "%s", said.log);
+    if (!trained("pad", "pad.txt", "--max_steps 1 --sample_lines 0 --overwrite_output_dir --pad_token_id -1")) return;
+    CHECK(!strstr(said.log, "pad_token_id"), "%s", said.log);
+}
+
 // Every step's loss and validation, of any arrangement of ranks, are those of one rank: to rounding, through a chain of
 // some hundred sums per step.
 TEST(ranks_train_as_one_does)
 {
-    static const char *const ways[] = {"--ranks 2 --tp 2 --mode tp", "--ranks 2 --tp 2 --mode sp", "--ranks 2",
+    static const char *const ways[] = {"--ranks 2 --tp 2 --mode tp",
+                                       "--ranks 2 --tp 2 --mode sp",
+                                       "--ranks 2",
                                        "--ranks 4 --tp 2 --mode galaxy --micro_batch_size 4",
-                                       "--micro_batch_size 2 --gradient_accumulation_steps 4"};
-    enum { STEPS = 4 };
+                                       "--micro_batch_size 2 --gradient_accumulation_steps 4",
+                                       "--micro_batch_size 8 --head_chunk 3"};
+    enum { STEPS = 4, WAYS = sizeof ways / sizeof *ways };
     put_documents("ranks.txt", 60);
     for (int nsp = 0; nsp < 2; nsp++) {
         double window[STEPS + 1], validation[2][STEPS + 1];
+        int64_t right[STEPS + 1];
         char flags[400], name[40];
         const char *common = nsp ? "--max_steps 4 --sample_lines 1 --global_batch_size 8 --nsp"
                                  : "--max_steps 4 --sample_lines 1 --global_batch_size 8 --whole_word_mask";
@@ -1006,8 +1149,9 @@ TEST(ranks_train_as_one_does)
         snprintf(flags, sizeof flags, "%s --micro_batch_size 8", common);
         if (!trained(name, "ranks.txt", flags)) return;
         memcpy(window, said.window, sizeof window);
+        memcpy(right, said.right, sizeof right);
         for (int k = 0; k < 2; k++) memcpy(validation[k], said.validation[k], sizeof validation[k]);
-        for (int i = 0; i < 5; i++) {
+        for (int i = 0; i < WAYS; i++) {
             snprintf(flags, sizeof flags, "%s %s%s", common, ways[i],
                      strstr(ways[i], "micro") ? ""
                      : i < 2                  ? " --micro_batch_size 8"
@@ -1018,6 +1162,8 @@ TEST(ranks_train_as_one_does)
                 const double bound = test_bound(300 * s);
                 CHECK(fabs(said.window[s] - window[s]) <= bound * window[s], "%s: step %d: loss %.9g, of one rank %.9g",
                       flags, s, said.window[s], window[s]);
+                CHECK(said.right[s] == right[s], "%s: step %d: %ld tokens are right, of one rank %ld", flags, s,
+                      (long)said.right[s], (long)right[s]);
                 for (int k = 0; k <= nsp; k++)
                     CHECK(fabs(said.validation[k][s] - validation[k][s]) <= bound * validation[k][s],
                           "%s: step %d: validation %d: %.9g, of one rank %.9g", flags, s, k, said.validation[k][s],

@@ -120,8 +120,9 @@ static void cosine_case(Case *c, GxError *err)
     float *anchor = floats_of(c, "anchor");
     const int64_t n = c->n / width;
     int64_t *rank = (int64_t *)calloc((size_t)n, sizeof *rank), *other = (int64_t *)calloc((size_t)n, sizeof *other);
-    gx_rank_by_cosine(anchor, candidate, n, m, width, NULL, 1, rank, err);
-    gx_rank_by_cosine(anchor, candidate, n, m, width, NULL, 3, other, err);
+    const GxCosines x = {anchor, candidate, n, m, width, NULL};
+    gx_rank_by_cosine(&x, 1, rank, err);
+    gx_rank_by_cosine(&x, 3, other, err);
     for (int64_t i = 0; i < n; i++) {
         const int64_t expected = gx_json_int(gx_json_at(gx_json_get(c->json, "rank"), i));
         CHECK(rank[i] == expected, "%s: rank %ld of %ld, expected %ld", c->what, (long)rank[i], (long)i,
@@ -219,9 +220,10 @@ TEST(predictions_that_are_no_numbers_are_refused)
         refused(&err, gx_score_spearman(good, wrong, 4, &score, &err), "the truth of record 2 is");
         refused(&err, gx_score_auc(wrong, yes, 4, &score, &err), "the prediction of record 2 is");
         refused(&err, gx_score_ranking(wrong, good, 4, 2, &r, &err), "the prediction of record 2 is");
-        refused(&err, gx_rank_by_cosine(wrong, good, 2, 2, 2, NULL, 1, rank, &err), "of the anchor of record 1 is");
-        refused(&err, gx_rank_by_cosine(good, wrong, 2, 2, 2, NULL, 1, rank, &err), "of the candidate of record 1 is");
-        refused(&err, gx_rank_by_cosine(good, good, 2, 1, 2, NULL, 1, rank, &err), "2 anchors and 1 candidates");
+        const GxCosines x[] = {{wrong, good, 2, 2, 2, NULL}, {good, wrong, 2, 2, 2, NULL}, {good, good, 2, 1, 2, NULL}};
+        refused(&err, gx_rank_by_cosine(&x[0], 1, rank, &err), "of the anchor of record 1 is");
+        refused(&err, gx_rank_by_cosine(&x[1], 1, rank, &err), "of the candidate of record 1 is");
+        refused(&err, gx_rank_by_cosine(&x[2], 1, rank, &err), "2 anchors and 1 candidates");
     }
 }
 
@@ -274,12 +276,32 @@ TEST(candidates_of_the_same_text_are_no_rivals)
 {
     static const float anchor[] = {1, 0, 0, 1}, candidate[] = {1, 0, 1, 1, 1, 0, 0, 1};
     static const int64_t same_text[] = {5, 6, 5, 7};
+    GxCosines x = {anchor, candidate, 2, 4, 2, NULL};
+    const double half = sqrt(0.5); // cosines: 1, half, 1, 0 of the first anchor; 0, half, 0, 1 of the second
     int64_t rank[2];
+    double loss[2];
     GxError err = GX_ZERO;
-    CHECK(gx_rank_by_cosine(anchor, candidate, 2, 4, 2, NULL, 1, rank, &err) == GX_OK, "%s", err.message);
+    CHECK(gx_rank_and_loss_by_cosine(&x, 20, 1, rank, loss, &err) == GX_OK, "%s", err.message);
     CHECK(rank[0] == 2 && rank[1] == 2, "%ld %ld", (long)rank[0], (long)rank[1]);
-    CHECK(gx_rank_by_cosine(anchor, candidate, 2, 4, 2, same_text, 1, rank, &err) == GX_OK, "%s", err.message);
+    CHECK(fabs(loss[0] - log(2 + exp(20 * half - 20) + exp(-20))) < 1e-12 &&
+              fabs(loss[1] - log(1 + 2 * exp(-20 * half) + exp(20 - 20 * half))) < 1e-12,
+          "%g %g", loss[0], loss[1]);
+    x.same = same_text;
+    CHECK(gx_rank_and_loss_by_cosine(&x, 20, 1, rank, loss, &err) == GX_OK, "%s", err.message);
     CHECK(rank[0] == 1 && rank[1] == 2, "%ld %ld", (long)rank[0], (long)rank[1]);
+    CHECK(fabs(loss[0] - log(1 + exp(20 * half - 20) + exp(-20))) < 1e-12, "%g", loss[0]);
+}
+
+// Of vectors of any lengths; one of zeros has the cosine 0 with all.
+TEST(the_loss_of_a_ranking_is_that_of_cosines)
+{
+    static const float anchor[] = {3, 0, 0, 0}, candidate[] = {0, 5, 2, 0};
+    const GxCosines x = {anchor, candidate, 2, 2, 2, NULL};
+    int64_t rank[2];
+    double loss[2];
+    GxError err = GX_ZERO;
+    CHECK(gx_rank_and_loss_by_cosine(&x, 20, 1, rank, loss, &err) == GX_OK, "%s", err.message);
+    CHECK(fabs(loss[0] - log1p(exp(20))) < 1e-12 && fabs(loss[1] - log(2)) < 1e-12, "%g %g", loss[0], loss[1]);
 }
 
 // ---- confusions for people -----------------------------------------------------------------------------------------

@@ -134,6 +134,7 @@ static const GxTask copy = {
     NULL, // predict
     NULL, // loss_unit
     NULL, // lacks
+    NULL, // best_metric: the loss
 };
 
 // ---- a program that trains it --------------------------------------------------------------------------------------
@@ -328,7 +329,7 @@ TEST(every_task_says_its_metrics_before_there_is_a_validation)
         const GxTask *task;
         const char *names;
     } list[] = {{&gx_causal_lm, "loss bits_per_byte "},
-                {&gx_masked_lm, "loss perplexity "},
+                {&gx_masked_lm, "loss perplexity accuracy "},
                 {&gx_classification, "loss accuracy f1 matthews_correlation "},
                 {&gx_embedding_task, "loss mrr recall_1 recall_5 recall_10 "}};
     for (int i = 0; i < 4; i++) {
@@ -351,9 +352,9 @@ TEST(every_task_says_its_metrics_before_there_is_a_validation)
     GxContext g = GX_ZERO;
     GxMetric metric[GX_MAX_METRICS];
     masked.nsp = 1;
-    CHECK(gx_masked_lm.metrics(&g, &masked, NULL, metric) == 5 && !strcmp(metric[4].name, "nsp_accuracy"), "of pairs");
+    CHECK(gx_masked_lm.metrics(&g, &masked, NULL, metric) == 6 && !strcmp(metric[5].name, "nsp_accuracy"), "of pairs");
     CHECK(!strcmp(gx_masked_lm.lacks(&masked, "nsp_accuracy"), "needs --nsp true"), "pairs");
-    CHECK(!gx_masked_lm.lacks(&masked, "accuracy"), "there is no accuracy of masked tokens");
+    CHECK(!gx_masked_lm.lacks(&masked, "accuracy"), "it has the accuracy of masked tokens always");
 }
 
 // ---- the best validation -------------------------------------------------------------------------------------------
@@ -691,12 +692,23 @@ TEST(the_best_begins_anew_where_it_cannot_be_compared_or_loaded)
     }
 }
 
-TEST(losses_that_have_names_are_logged_one_by_one)
+static int64_t lay_both(const void *self, GxBatch *b, void *block, void *twin) // of the second none counts
+{
+    const int64_t bytes = gx_task_lay_labels(self, b, block, twin);
+    b->target[1].labels = b->target[0].labels;
+    return bytes;
+}
+
+TEST(losses_that_have_names_and_targets_are_logged_one_by_one)
 {
     static const char *const names[] = {"copy_loss", "other_loss"};
     GxTask two = copy;
     two.losses = 2, two.loss_names = names;
     task = &two;
+    CHECK(train("one_of_two", "--max_steps 2 --micro_batch_size 2") == 0, "%s", said.log);
+    CHECK(!file_says("one_of_two/log.jsonl", "_loss\": null") && !file_says("one_of_two/log.jsonl", "copy_loss"),
+          "a loss without a target is logged");
+    two.lay = lay_both;
     CHECK(train("two", "--max_steps 2 --micro_batch_size 2") == 0, "%s", said.log);
     task = &copy;
     char *log = read_file("two/log.jsonl");

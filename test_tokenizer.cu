@@ -457,7 +457,13 @@ static void put_training_text(const char *path)
     Bytes all = GX_ZERO;
     for (int i = 0; i < STRINGS; i++) {
         if (i >= expected.lines && i < STRINGS - expected.trained) continue;
-        add(&all, expected.string[i].p, expected.string[i].n);
+        const char *end = expected.string[i].p + expected.string[i].n;
+        for (const char *p = expected.string[i].p; p < end;) { // as text: what is none of it would be dropped
+            char bytes[4];
+            uint32_t c;
+            p += gx_unicode_decode(p, end, &c);
+            if (c) add(&all, bytes, gx_unicode_encode(c, bytes));
+        }
         add(&all, "\n", 1);
     }
     put(path, all.p, all.n);
@@ -474,6 +480,7 @@ TEST(a_trained_vocabulary_is_that_of_the_plainest_trainer)
     const char *file = at("text");
     GxWordPieceTraining how = gx_wordpiece_training(expected.vocab);
     how.min_frequency = expected.frequency, how.limit_alphabet = expected.letters;
+    how.max_word = 1 << 20; // it knows no limit
     if (!CHECK(gx_wordpiece_train(&t, &file, 1, &how, &err) == GX_OK, "%s", err.message)) return;
     CHECK(t.vocab_size == expected.vocab, "%d pieces", t.vocab_size);
     for (int32_t id = 0; id < t.vocab_size; id++) {
@@ -503,6 +510,86 @@ TEST(training_ends_where_pairs_are_rare_and_refuses_empty_texts)
     refused(&err, gx_wordpiece_train(&t, files + 1, 1, &how, &err), GX_ERR_FORMAT, "two", "there is no word");
     files[1] = at("missing");
     refused(&err, gx_wordpiece_train(&t, files, 2, &how, &err), GX_ERR_IO, "missing", "No such file");
+}
+
+// Of a tokenizer's words they are none.
+TEST(words_that_are_too_long_train_nothing_and_take_no_time)
+{
+    enum { LONG = 4 << 20 };
+    GxTokenizer t, without;
+    GxError err = GX_ZERO;
+    int64_t too_long = 0;
+    GxWordPieceTraining how = gx_wordpiece_training(1000);
+    const char *file = at("long");
+    Bytes all = GX_ZERO;
+    char *word = (char *)malloc(LONG + 1), hundred[102];
+    how.normalizer.strip_accents = 0, how.too_long = &too_long;
+    add(&all, "abab ab ab ", 11);
+    for (int i = 0; i < 101; i++) hundred[i] = "cd"[i % 2];
+    hundred[100] = ' ';
+    for (int i = 0; i < 2; i++) add(&all, hundred, 101); // of 100 characters
+    put(file, all.p, all.n);
+    CHECK(gx_wordpiece_train(&without, &file, 1, &how, &err) == GX_OK && too_long == 0, "%s", err.message);
+    hundred[100] = 0;
+    CHECK(gx_tokenizer_find(&without, hundred) > 0, "a word of 100 characters is not learned");
+    hundred[100] = 'x';
+    add(&all, hundred, 101);
+    for (int i = 0; i < LONG; i++) word[i] = "xy"[i % 2];
+    word[LONG] = ' ';
+    add(&all, " ", 1), add(&all, word, LONG + 1), add(&all, word, LONG);
+    put(file, all.p, all.n);
+    const double begun = gx_seconds();
+    CHECK(gx_wordpiece_train(&t, &file, 1, &how, &err) == GX_OK && too_long == 3, "%s, %ld", err.message,
+          (long)too_long);
+    CHECK(gx_seconds() - begun < 60, "it took %.0f s", gx_seconds() - begun); // counted, it would take hours
+    CHECK(!strcmp(t.identity, without.identity), "%s, without long words %s", t.identity, without.identity);
+    gx_tokenizer_close(&t), gx_tokenizer_close(&without);
+    free(all.p), free(word);
+}
+
+TEST(a_vocabulary_has_room_for_its_characters_or_is_refused)
+{
+    GxTokenizer t;
+    GxError err = GX_ZERO;
+    GxWordPieceTraining how = gx_wordpiece_training(9);
+    const char *file = at("letters");
+    how.normalizer.strip_accents = 0;
+    put(file, "ab ba abc", 9); // a, b, c, ##a, ##b, ##c, and 5 special tokens
+    refused(
+        &err, gx_wordpiece_train(&t, &file, 1, &how, &err), GX_ERR_ARGUMENT, "vocab_size is 9",
+        "characters of the texts alone are 11 pieces, so it must be at least that, or limit_alphabet smaller than 3");
+    how.vocab_size = 10;
+    refused(&err, gx_wordpiece_train(&t, &file, 1, &how, &err), GX_ERR_ARGUMENT, "vocab_size is 10", "at least that");
+    how.vocab_size = 11;
+    CHECK(gx_wordpiece_train(&t, &file, 1, &how, &err) == GX_OK && t.vocab_size == 11, "%s", err.message);
+    gx_tokenizer_close(&t);
+    how.vocab_size = 9, how.limit_alphabet = 2;
+    CHECK(gx_wordpiece_train(&t, &file, 1, &how, &err) == GX_OK && t.vocab_size == 9, "%s", err.message);
+    gx_tokenizer_close(&t);
+}
+
+// Beyond the first chunk that is read at once, too.
+TEST(texts_to_train_on_that_are_none_are_refused_with_their_place)
+{
+    enum { LINES = 300000 };
+    GxTokenizer t;
+    GxError err = GX_ZERO;
+    GxWordPieceTraining how = gx_wordpiece_training(1000);
+    const char *files[] = {at("good"), at("bad")};
+    char *text = (char *)malloc(5 * LINES + 8);
+    how.normalizer.strip_accents = 0;
+    put(files[0], "a b\n", 4);
+    put(files[1], "a\nb\0c\n", 6);
+    refused(&err, gx_wordpiece_train(&t, files, 2, &how, &err), GX_ERR_FORMAT, "bad:2:", "a byte of value 0");
+    for (int i = 0; i < LINES; i++) memcpy(text + 5 * i, "\xC3\xA4 b\n", 5);
+    memcpy(text + 5 * LINES, "a \xC3", 3);
+    put(files[1], text, 5 * LINES + 3); // a character that is cut off
+    refused(&err, gx_wordpiece_train(&t, files, 2, &how, &err), GX_ERR_FORMAT,
+            "bad:300001:", "the byte 0xC3 at 1500002 is not UTF-8");
+    put(files[1], text, 5 * LINES);
+    CHECK(gx_wordpiece_train(&t, files, 2, &how, &err) == GX_OK, "%s", err.message);
+    gx_tokenizer_close(&t);
+    free(text);
 }
 
 // ---- files ---------------------------------------------------------------------------------------------------------
@@ -574,8 +661,9 @@ TEST(files_that_are_wrong_are_refused_by_name)
         {"\"prefix\":\"##\"", "\"prefix\":\"@@\"", GX_ERR_UNSUPPORTED, "the decoder's prefix is \"@@\""},
         {"\"model\":{\"type\":\"WordPiece\"", "\"model\":{\"type\":\"Unigram\"", GX_ERR_UNSUPPORTED,
          "the model is \"Unigram\"; what is built"},
-        {"\"model\":{\"type\":\"WordPiece\"", "\"model\":{\"type\":\"BPE\"", GX_ERR_FORMAT,
-         "other than in the byte tokenizer"},
+        {"\"model\":{\"type\":\"WordPiece\"", "\"model\":{\"merges\":[\"a b\"],\"type\":\"BPE\"", GX_ERR_UNSUPPORTED,
+         "the model is \"BPE\" with 2500 pieces and 1 merges; what is built: WordPiece, and BPE without merges (bytes "
+         "as tokens, 256 pieces)"},
         {"\"model\":{\"type\":\"WordPiece\",", "\"model\":{", GX_ERR_FORMAT, "\"type\" is missing"},
         {"\"continuing_subword_prefix\":\"##\"", "\"continuing_subword_prefix\":\"\"", GX_ERR_UNSUPPORTED,
          "continuing_subword_prefix is \"\""},

@@ -26,8 +26,8 @@ typedef struct {
 static const GxField training[] = {
     {"train", GX_FIELD_PATH, AT(train), "", "texts to make a vocabulary from: FILE or FILE,FILE,...", NULL},
     {"output_dir", GX_FIELD_PATH, AT(output_dir), "", "the folder that the new tokenizer is written to", NULL},
-    {"vocab_size", GX_FIELD_INT, AT(vocab_size), "30000", "pieces; fewer, if no pair is frequent enough",
-     "6..16777216"},
+    {"vocab_size", GX_FIELD_INT, AT(vocab_size), "30000",
+     "pieces, at least special tokens and characters; fewer, if no pair is frequent enough", "6..16777216"},
     {"min_frequency", GX_FIELD_INT, AT(min_frequency), "2", "of a pair that becomes a piece", "1.."},
     {"limit_alphabet", GX_FIELD_INT, AT(limit_alphabet), "1000", "characters, the most frequent ones; 0: all", "0.."},
     {"lowercase", GX_FIELD_BOOL, AT(lowercase), "true", "letters become lower-case", NULL},
@@ -88,9 +88,14 @@ static GxStatus train_into(const Options *o, const char *folder, GxError *err)
     how.normalizer.clean_text = o->clean_text, how.normalizer.handle_chinese_chars = o->handle_chinese_chars;
     how.normalizer.lowercase = o->lowercase;
     if (strcmp(o->strip_accents, "auto")) how.normalizer.strip_accents = !strcmp(o->strip_accents, "true");
+    int64_t too_long = 0;
+    how.too_long = &too_long;
     const double begun = gx_seconds();
     GX_TRY(gx_wordpiece_train(&t, name, n, &how, err));
     const GxStatus status = gx_tokenizer_write(&t, folder, err);
+    if (too_long)
+        fprintf(stderr, "tokenize: left out: %ld word%s of more than %ld characters, which become [UNK]\n",
+                (long)too_long, too_long == 1 ? "" : "s", (long)how.max_word);
     if (status == GX_OK)
         printf("%s: %d pieces in %.1f s, %s\n", o->output_dir, t.vocab_size, gx_seconds() - begun,
                gx_tokenizer_identity(&t));

@@ -672,7 +672,11 @@ static int train_run(const Case *c)
     how.limit_alphabet = (int64_t)((uint64_t)integer_of(c, "how.numbers", 2) % 100);
     how.normalizer.clean_text = integer_of(c, "how.numbers", 3) % 2 != 0;
     put_part(c, ".", file);
-    if (gx_wordpiece_train(&t, &file, 1, &how, &e) != GX_OK) return refused(&e, file);
+    if (gx_wordpiece_train(&t, &file, 1, &how, &e) != GX_OK) {
+        const char *const names[] = {file, "vocab_size", NULL};
+        expect_message(&e, names);
+        return REFUSED;
+    }
     wordpiece_use(&t, case_part(c, file));
     gx_tokenizer_close(&t);
     return ACCEPTED;

@@ -206,7 +206,15 @@ static GxStatus gx__byte_tokens_check(const GxTokenizer *t, const char *folder, 
 
 static GxStatus gx__byte_tokens_open(GxTokenizer *t, const GxTokenizerSource *from, GxError *err)
 {
+    const GxJson *model = gx_json_get(from->json, "model");
+    const long pieces = (long)gx_json_size(gx_json_get(model, "vocab")),
+               merges = (long)gx_json_size(gx_json_get(model, "merges"));
     *t = gx_tokenizer_bytes();
+    if (pieces != t->vocab_size || merges)
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "%s: the model is \"BPE\" with %ld pieces and %ld merges; what is built: WordPiece, and BPE "
+                       "without merges (bytes as tokens, %d pieces)",
+                       from->path, pieces, merges, t->vocab_size);
     return gx__byte_tokens_same(t, from->json, from->path, err);
 }
 

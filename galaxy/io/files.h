@@ -51,6 +51,14 @@ GxStatus gx_file_write(const char *path, const void *data, int64_t bytes, GxErro
 
 GxStatus gx_file_hash(const char *path, uint64_t *hash, int64_t *bytes, GxError *err);
 
+// Text in UTF-8 without a byte of value 0: else an error that names line and byte. text[bytes], which ends with a whole
+// character, is what comes next of the file; text[bytes] itself is readable, and 0 or the next character's first byte.
+typedef struct { // how far the file has been looked at: {path, 1, 0} at its beginning
+    const char *path;
+    int64_t line, byte;
+} GxTextPlace;
+GxStatus gx_text_check(GxTextPlace *place, const char *text, int64_t bytes, GxError *err);
+
 // Folders.
 typedef struct {
     char name[GX_FILE_NAME];
@@ -308,6 +316,23 @@ GxStatus gx_file_hash(const char *path, uint64_t *hash, int64_t *bytes, GxError 
     free(chunk);
     close(fd);
     return status;
+}
+
+GxStatus gx_text_check(GxTextPlace *place, const char *text, int64_t bytes, GxError *err)
+{
+    for (int64_t i = 0, n; i < bytes; i += n, place->byte += n) {
+        const unsigned char c = (unsigned char)text[i];
+        n = c < 0x80 ? 1 : gx_utf8_bytes(text + i);
+        if (c == 0)
+            return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: a byte of value 0; expected text in UTF-8", place->path,
+                           (long)place->line);
+        if (n == 0)
+            return GX_FAIL(err, GX_ERR_FORMAT,
+                           "%s:%ld: the byte 0x%02X at %ld is not UTF-8; save the file in that encoding", place->path,
+                           (long)place->line, c, (long)place->byte);
+        place->line += c == '\n';
+    }
+    return GX_OK;
 }
 
 static int gx__files_folder_compare(const void *a, const void *b)

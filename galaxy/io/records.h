@@ -90,25 +90,6 @@ enum { GX__RECORDS_NAMES = 200 }; // bytes of a list of columns in a message
 
 // ---- lines ---------------------------------------------------------------------------------------------------------
 
-// Every character, so that no later look can leave the text; a line is named as people count.
-static GxStatus gx__records_check_text(const GxRecords *r, const char *text, GxError *err)
-{
-    int64_t line = 1;
-    for (int64_t i = 0, n; i < r->bytes; i += n) {
-        const unsigned char c = (unsigned char)text[i];
-        n = c < 0x80 ? 1 : gx_utf8_bytes(text + i);
-        if (c == 0)
-            return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: a byte of value 0; expected text in UTF-8", r->path,
-                           (long)line);
-        if (n == 0)
-            return GX_FAIL(err, GX_ERR_FORMAT,
-                           "%s:%ld: the byte 0x%02X at %ld is not UTF-8; save the file in that encoding", r->path,
-                           (long)line, c, (long)i);
-        line += c == '\n';
-    }
-    return GX_OK;
-}
-
 // Cuts the line that begins at *next off, without its end, and moves *next behind it. NULL: there is none.
 static char *gx__records_line(char **next)
 {
@@ -400,11 +381,12 @@ static GxStatus gx__records_format(const char *path, GxRecordsFormat *format, Gx
 static GxStatus gx__records_read(GxRecords *r, GxRecordsFormat format, char *text, GxError *err)
 {
     char *begin = text + (strncmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0);
+    GxTextPlace place = {r->path, 1, 0};
     if (!begin[0])
         return GX_FAIL(err, GX_ERR_FORMAT, "%s is empty; expected %s", r->path,
                        format == GX_RECORDS_TSV ? "a line with the names of columns, and records" : "records");
     r->hash = gx_hash(GX_HASH_START, text, r->bytes);
-    GX_TRY(gx__records_check_text(r, text, err));
+    GX_TRY(gx_text_check(&place, text, r->bytes, err));
     if (format == GX_RECORDS_TSV) GX_TRY(gx__records_tsv(r, text, begin, err));
     else GX_TRY(gx__records_jsonl(r, begin, err));
     if (r->n > 0) return GX_OK;

@@ -16,6 +16,10 @@
 // limit_alphabet leaves some of equal count out, differs, too (here: the smaller code points stay). All else is the
 // same, so that a vocabulary is one that `tokenizers` could have made.
 //
+// Words of more than max_word characters, which such a tokenizer does not cut into pieces, are left out (`tokenizers`
+// counts them, in a time that grows with the square of their length). A vocab_size that the characters alone exceed is
+// an error (`tokenizers` writes them all the same). What is not UTF-8 text is an error that names file and line.
+//
 // Memory: the distinct words and their pairs, about 200 bytes for each word of the texts that is new. 10 MB of English
 // take a few seconds.
 #ifndef GX_WORDPIECE_TRAIN_H
@@ -24,12 +28,15 @@
 GX_BEGIN
 
 typedef struct {
-    int64_t vocab_size;     // where merging ends; the characters alone may be more
+    int64_t vocab_size;     // where merging ends; at least the special tokens and the characters
     int64_t min_frequency;  // of a pair that is merged
     int64_t limit_alphabet; // characters that stay, the most frequent ones; 0: all
+    int64_t max_word;       // characters; longer words become [UNK], and train nothing
     GxBertNormalizer normalizer;
+    int64_t *too_long; // how many words were left out for that; NULL: nobody asks
 } GxWordPieceTraining;
-GxWordPieceTraining gx_wordpiece_training(int64_t vocab_size); // min_frequency 2, limit_alphabet 1000, lower case
+// min_frequency 2, limit_alphabet 1000, max_word 100, lower case
+GxWordPieceTraining gx_wordpiece_training(int64_t vocab_size);
 
 GxStatus gx_wordpiece_train(GxTokenizer *t, const char *const *files, int n, const GxWordPieceTraining *how,
                             GxError *err);
@@ -67,6 +74,7 @@ typedef struct {
     int64_t words, word_room;
     int32_t *word_slot; // [word_slots] number of the word + 1
     int64_t word_slots;
+    int64_t letters; // characters that stay
     gx__TrainPair *pair;
     int64_t pairs, pair_room;
     int32_t *pair_slot;
@@ -85,6 +93,7 @@ GxWordPieceTraining gx_wordpiece_training(int64_t vocab_size)
     how.vocab_size = vocab_size;
     how.min_frequency = 2;
     how.limit_alphabet = 1000;
+    how.max_word = 100;
     how.normalizer.clean_text = how.normalizer.handle_chinese_chars = how.normalizer.lowercase = 1;
     how.normalizer.strip_accents = GX_ACCENTS_AS_LOWERCASE;
     return how;
@@ -161,7 +170,8 @@ static GxStatus gx__train_read_text(gx__Training *x, const char *text, int64_t b
     GX_TRY(gx_characters_read(c, text, bytes, x->err));
     GX_TRY(gx_bert_normalize(&x->how->normalizer, c, spare, x->err));
     for (int64_t at = 0; (n = gx_bert_word(c->c, c->n, &at)) > 0; at += n)
-        GX_TRY(gx__train_count_word(x, c->c + at, n));
+        if (n <= x->how->max_word) GX_TRY(gx__train_count_word(x, c->c + at, n));
+        else if (x->how->too_long) ++*x->how->too_long;
     return GX_OK;
 }
 
@@ -171,19 +181,22 @@ static int gx__train_is_end(char c) { return c == '\n' || c == ' ' || c == '\t' 
 static GxStatus gx__train_read_file(gx__Training *x, int fd, int64_t size, const char *path, GxCharacters *c,
                                     GxCharacters *spare)
 {
+    GxTextPlace place = {path, 1, 0};
     char *chunk = NULL;
     int64_t room = 0, kept = 0;
     GxStatus status = GX_OK;
     for (int64_t at = 0; status == GX_OK && at < size;) {
         const int64_t n = gx_min(GX__WORDPIECE_TRAIN_CHUNK, size - at);
-        status = gx__train_grow(&chunk, kept + n, &room, 1, x->err);
+        status = gx__train_grow(&chunk, kept + n + 1, &room, 1, x->err);
         if (status == GX_OK) status = gx_file_read_at(fd, path, chunk + kept, n, at, x->err);
         if (status != GX_OK) break;
         int64_t have = kept + n, end = have;
+        chunk[have] = 0;
         at += n;
         while (at < size && end > kept && !gx__train_is_end(chunk[end - 1])) end--;
         if (at < size && end == kept) end = 0; // what was kept has no white space, either
-        if (end > 0) status = gx__train_read_text(x, chunk, end, c, spare);
+        if (end > 0) status = gx_text_check(&place, chunk, end, x->err);
+        if (end > 0 && status == GX_OK) status = gx__train_read_text(x, chunk, end, c, spare);
         memmove(chunk, chunk + end, (size_t)(have - end));
         kept = have - end;
     }
@@ -252,6 +265,7 @@ static GxStatus gx__train_letters(gx__Training *x, gx__TrainLetter *found, int64
     qsort(found, (size_t)n, sizeof *found, gx__train_by_count);
     if (x->how->limit_alphabet > 0) n = gx_min(n, x->how->limit_alphabet);
     qsort(found, (size_t)n, sizeof *found, gx__train_by_code);
+    x->letters = n;
     for (int64_t i = 0; i < n; i++) GX_TRY(gx__train_add_letter(x, found[i].c, 0, &found[i].id));
     for (int64_t i = 0; i < n; i++) letter[found[i].c] = &found[i];
     for (int64_t i = 0; i < x->words; i++) // which of them stand inside of words
@@ -471,6 +485,11 @@ static GxStatus gx__train_all(gx__Training *x, const char *const *files, int n)
     for (int i = 0; i < n; i++) GX_TRY(gx__train_read(x, files[i]));
     if (x->words == 0) return GX_FAIL(x->err, GX_ERR_FORMAT, "there is no word in %s: nothing to train on", files[0]);
     GX_TRY(gx__train_alphabet(x));
+    if (x->v.size > x->how->vocab_size)
+        return GX_FAIL(x->err, GX_ERR_ARGUMENT,
+                       "vocab_size is %ld; special tokens and the characters of the texts alone are %ld pieces, so it "
+                       "must be at least that, or limit_alphabet smaller than %ld",
+                       (long)x->how->vocab_size, (long)x->v.size, (long)x->letters);
     GX_TRY(gx_wordpiece_index(&x->v, x->err));
     for (int64_t i = 0; i < x->words; i++)
         for (int32_t k = 0; k + 1 < x->word[i].n; k++) {
@@ -488,7 +507,7 @@ GxStatus gx_wordpiece_train(GxTokenizer *t, const char *const *files, int n, con
     x.how = how, x.err = err;
     memset(t, 0, sizeof *t);
     x.v.normalizer = how->normalizer;
-    x.v.max_word = 100;
+    x.v.max_word = how->max_word;
     x.v.has_decoder = x.v.cleanup = 1;
     GxStatus status = gx__train_all(&x, files, n);
     if (status == GX_OK) status = gx_wordpiece_open(t, &x.v, files[0], err);

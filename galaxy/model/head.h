@@ -5,6 +5,9 @@
 // By TP a rank has its rows of the vocabulary (Shoeybi et al. 2019, section 3): per chunk the ranks agree on each row's
 // largest logit, then on the sum of exponentials and the label's logit; all have the same loss, which the first of them
 // counts, and din is a summand. By SP a rank computes the losses of its slice of T, over the whole vocabulary.
+//
+// In a validation it also counts labels that have the largest logit (target.right), which the same steps show. Where
+// another logit is as large, which bf16 with its 8 bits lets happen, that counts, too; but not where all are the same.
 #ifndef GX_HEAD_H
 #define GX_HEAD_H
 #include "linear.h"
@@ -15,9 +18,11 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_HEAD_IMPLEMENTED)
 #define GX_HEAD_IMPLEMENTED
+#include <math.h>
 #include "../comm/comm.h"
 #include "../ops/elementwise.h"
 #include "../ops/loss.h"
+#include "../ops/memory.h"
 
 static void gx__head_open(GxContext *g, GxModel *m, int unit, int k, int number)
 {
@@ -46,20 +51,42 @@ static void gx__head_lay(GxSlotLayer *l, const GxUnitKind *u, int k, int64_t row
 typedef struct {           // scratch of the cross-entropy
     GxRows logits;         // [chunk, this rank's V]
     float *losses;         // [rows]
-    float *maximum, *sums; // [chunk], [2, chunk]: over a split vocabulary
+    float *maximum, *sums; // [chunk], [2, chunk]: of the loss in steps
 } GxHeadScratch;
 
 static GxHeadScratch gx__head_scratch(GxPass *p, int k, int64_t rows)
 {
     const GxUnitKind *u = gx_pass_kind(p);
     const int64_t most = gx_picked_most(p, k, gx_core_method(p, k), rows), chunk = gx_min(most, p->m->chunk);
-    const int is_split = u->vocab.n > 1;
     GxHeadScratch s = GX_ZERO;
     s.logits = gx_pass_rows(p, chunk, gx_share_count(&u->vocab));
     s.losses = (float *)gx_scratch(p->g, GX_MEM_ACTIVATIONS, 4 * most);
-    s.maximum = is_split ? (float *)gx_scratch(p->g, GX_MEM_ACTIVATIONS, 4 * chunk) : NULL;
-    s.sums = is_split ? (float *)gx_scratch(p->g, GX_MEM_ACTIVATIONS, 8 * chunk) : NULL;
+    s.maximum = (float *)gx_scratch(p->g, GX_MEM_ACTIVATIONS, 4 * chunk);
+    s.sums = (float *)gx_scratch(p->g, GX_MEM_ACTIVATIONS, 8 * chunk);
     return s;
+}
+
+// Labels of R rows whose logit is the largest: less that, it is 0.
+static void gx__head_count_right(GxPass *p, int k, const float *less_maximum, const float *losses,
+                                 const int32_t *labels, int64_t R)
+{
+    enum { BLOCK = 256 };
+    float less[BLOCK], loss[BLOCK];
+    const double chance = 1 / (double)gx_pass_spec(p, k)->core.vocab; // of logits that are all the same
+    for (int64_t r = 0; r < R; r += BLOCK) {
+        const int64_t n = gx_min(BLOCK, R - r);
+        gx_to_host(p->g, less, less_maximum + r, 4 * n);
+        gx_to_host(p->g, loss, losses + r, 4 * n);
+        if (gx_failed(p->g) || !p->g->device->computes) return;
+        for (int64_t i = 0; i < n; i++)
+            *gx_pass_target(p, k)->right +=
+                labels[r + i] != GX_IGNORE_INDEX && less[i] == 0 && exp(-(double)loss[i]) > 1.001 * chance;
+    }
+}
+
+static int gx__head_counts_right(const GxPass *p, int k, int has_gradient)
+{
+    return gx_pass_target(p, k)->right && !has_gradient && gx_adds_loss(p, k);
 }
 
 // losses[r] = log(sum_v exp(logits[r,v])) - logits[r,label]; dlogits = scale * (softmax - one-hot), in the logits'
@@ -70,17 +97,18 @@ static void gx__head_cross_entropy(GxPass *p, int k, const GxHeadScratch *s, flo
     GxContext *g = p->g;
     const GxShares *vocab = &gx_pass_kind(p)->vocab;
     const int64_t R = logits.rows, V = logits.cols, first = gx_share_mine(vocab).begin;
+    const int is_split = vocab->n > 1;
     void *dlogits = has_gradient ? logits.data : NULL;
-    if (vocab->n == 1) {
+    if (!is_split && !gx__head_counts_right(p, k, has_gradient)) {
         gx_cross_entropy(g, losses, dlogits, logits.data, labels, R, V, gx_pass_target(p, k)->scale, logits.dtype);
         return;
     }
     gx_cross_entropy_maximum(g, s->maximum, logits.data, R, V, logits.dtype);
     gx_at(g, p->unit, gx_door_name(GX_CORE_HEAD, GX_INSIDE));
-    gx_all_reduce(g, GX_AXIS_TP, GX_MAX, s->maximum, R, GX_F32);
+    if (is_split) gx_all_reduce(g, GX_AXIS_TP, GX_MAX, s->maximum, R, GX_F32);
     gx_cross_entropy_sums(g, s->sums, dlogits, logits.data, s->maximum, labels, R, V, first,
                           gx_pass_spec(p, k)->core.vocab, logits.dtype);
-    gx_all_reduce(g, GX_AXIS_TP, GX_SUM, s->sums, 2 * R, GX_F32);
+    if (is_split) gx_all_reduce(g, GX_AXIS_TP, GX_SUM, s->sums, 2 * R, GX_F32);
     gx_pass_at(p, k, GX_AT_CORE);
     gx_cross_entropy_finish(g, losses, dlogits, dlogits, s->sums, labels, R, V, first, gx_pass_target(p, k)->scale,
                             logits.dtype);
@@ -91,7 +119,9 @@ static void gx__head_loss(GxPass *p, int k, GxRows din, GxRows in, int has_gradi
 {
     const GxLinear *l = &gx_pass_pair(p, k)->linear[0];
     if (!in.rows) return; // by SP, of a rank that has none; nothing is communicated then
-    const int32_t *labels = gx_pass_target(p, k)->labels + gx_picked_begin(p, k, gx_core_method(p, k));
+    const int64_t begin = gx_picked_begin(p, k, gx_core_method(p, k));
+    const int32_t *labels = gx_pass_target(p, k)->labels + begin,
+                  *twin = gx_target_labels(gx_pass_target(p, k)) + begin;
     const GxHeadScratch s = gx__head_scratch(p, k, in.rows);
     const int64_t chunk = s.logits.rows;
     for (int64_t r = 0; r < in.rows && !gx_failed(p->g); r += chunk) {
@@ -99,6 +129,8 @@ static void gx__head_loss(GxPass *p, int k, GxRows din, GxRows in, int has_gradi
         const GxRows logits = gx_some_rows(s.logits, 0, rows), h = gx_some_rows(in, r, rows);
         gx_linear_apply(p, l, logits, h, 0);
         gx__head_cross_entropy(p, k, &s, s.losses + r, logits, labels + r, has_gradient);
+        if (gx__head_counts_right(p, k, has_gradient))
+            gx__head_count_right(p, k, s.sums + rows, s.losses + r, twin + r, rows);
         if (!has_gradient) continue;
         gx_linear_apply_backward_input(p, l, gx_some_rows(din, r, rows), logits, 0);
         gx_linear_apply_backward_weight(p, l, logits, h);

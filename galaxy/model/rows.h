@@ -47,6 +47,9 @@ typedef struct {
     float scale;                // 1 / what the loss is divided by: labels of the whole window, on all ranks
     double *loss;               // the head adds the sum of its losses
     GxRows logits;              // [n, outputs]: where the head is to write its results, on every rank of a tp group
+    // In a validation of a head over a vocabulary: it adds how many labels have the largest logit, which over all ranks
+    // is each label once. In the host's memory. NULL: not wanted.
+    int64_t *right;
     // [n][3], of a head that makes vectors: a text each, of which the rows of positions [begin, end) of a column count:
     // (column, begin, end); a column's do not overlap. `rows` is then NULL, and n the number of texts, 0 included. They
     // are `anchors` texts, then as many, the positive of each, then negatives; anchors < 0: no loss is wanted.

@@ -24,6 +24,7 @@
 #define GX_VECTORS_H
 #include "unit.h"
 GX_BEGIN
+#define GX_COSINE_SCALE 20.0f // of scores
 extern const GxCore gx_vectors;
 GX_END
 #endif
@@ -38,7 +39,7 @@ GX_END
 #include "../ops/memory.h"
 #include "../ops/rows.h"
 
-static const float gx__vectors_factor = 20.0f, gx__vectors_eps = 1e-12f;
+static const float gx__vectors_eps = 1e-12f;
 
 typedef struct {
     GxRows v, unit;     // [texts, C]; v in the model's type, all else in fp32
@@ -172,7 +173,7 @@ static void gx__vectors_score(GxPass *p, int k, GxVectors *s, int has_gradient)
     s->query = gx__vectors_rows(p, t->anchors, s->unit.cols);
     if (!t->anchors) return;
     const GxLinearShape product = gx__vectors_product(s);
-    gx_scale(p->g, s->query.data, s->unit.data, s->query.rows * s->query.cols, gx__vectors_factor, GX_F32);
+    gx_scale(p->g, s->query.data, s->unit.data, s->query.rows * s->query.cols, GX_COSINE_SCALE, GX_F32);
     s->scores = gx__vectors_rows(p, t->anchors, s->all.rows);
     gx_linear_forward(p->g, s->scores.data, s->query.data, s->all.data, NULL, &product);
     float *losses = (float *)gx__vectors_rows(p, t->anchors, 1).data;
@@ -190,7 +191,7 @@ static void gx__vectors_score_backward(GxPass *p, int k, const GxVectors *s, GxR
                  dall = s->candidates.n > 1 ? gx__vectors_rows(p, s->all.rows, du.cols) : own;
     if (t->anchors) {
         gx_linear_backward_input(p->g, du.data, s->scores.data, s->all.data, &product); // of 20 u
-        gx_scale(p->g, du.data, du.data, t->anchors * du.cols, gx__vectors_factor, GX_F32);
+        gx_scale(p->g, du.data, du.data, t->anchors * du.cols, GX_COSINE_SCALE, GX_F32);
         gx_linear_backward_weight(p->g, (float *)dall.data, NULL, s->scores.data, s->query.data, &product);
     } else if (dall.rows) {
         gx_zero(p->g, dall.data, gx_rows_bytes(dall));

@@ -1,7 +1,7 @@
 // best.h: which validation of a run was the best, that its checkpoint stays, and when a run ends early.
 //
 //     --metric_for_best_model NAME     which metric is compared; its task says which way is better, or
-//     --greater_is_better true|false   this does. Without a name it is the loss
+//     --greater_is_better true|false   this does. Without a name it is the task's own ("mrr" of vectors), or the loss
 //     --load_best_model_at_end true    the last validation, the sample, and what else a run ends with, are of the best
 //                                      weights
 //     --early_stopping_patience N      ends the run after N validations in a row that are not better, by more than
@@ -68,9 +68,10 @@ int gx_best_stops(const GxTrainer *t)
 int gx_best_is_over(const GxTrainer *t) { return t->step >= t->o.max_steps || gx_best_stops(t); }
 
 // As the task calls it; "eval_loss", as log.jsonl does, is the same.
-static const char *gx__best_name(const GxTrainOptions *o)
+static const char *gx__best_name(const GxTrainer *t, const GxTrainOptions *o)
 {
-    const char *name = o->metric_for_best_model[0] ? o->metric_for_best_model : "loss";
+    const char *own = t->task->best_metric ? t->task->best_metric : "loss",
+               *name = o->metric_for_best_model[0] ? o->metric_for_best_model : own;
     return strncmp(name, "eval_", 5) ? name : name + 5;
 }
 
@@ -84,7 +85,7 @@ static int gx__best_direction(const GxTrainOptions *o, const GxMetric *metric)
 // The metric that is compared, among n. NULL, and an error: there is none, or nobody knows which way it is better.
 static const GxMetric *gx__best_metric(const GxTrainer *t, const GxMetric *metric, int n, GxError *err)
 {
-    const char *name = gx__best_name(&t->o), *said = t->o.metric_for_best_model,
+    const char *name = gx__best_name(t, &t->o), *said = t->o.metric_for_best_model,
                *lacks = t->task->lacks ? t->task->lacks(t->self, name) : NULL;
     char names[400] = "";
     for (int i = 0; i < n; i++) {
@@ -187,7 +188,7 @@ static const char *gx__best_changed(const GxTrainer *t)
                  *greater = gx_json_get(t->resume.args, "greater_is_better"),
                  *windows = gx_json_get(t->resume.args, "eval_windows");
     if (metric) snprintf(then.metric_for_best_model, sizeof then.metric_for_best_model, "%s", gx_json_string(metric));
-    if (strcmp(gx__best_name(&then), gx__best_name(o))) return "metric_for_best_model";
+    if (strcmp(gx__best_name(t, &then), gx__best_name(t, o))) return "metric_for_best_model";
     if (greater && strcmp(gx_json_string(greater), o->greater_is_better)) return "greater_is_better";
     return windows && gx_json_int(windows) != o->eval_windows ? "eval_windows" : NULL;
 }
@@ -244,7 +245,7 @@ void gx_best_catch_up(GxTrainer *t)
 const char *gx_best_text(const GxTrainer *t, char text[GX_METRIC_TEXT])
 {
     if (t->best_format) return gx_metric_text(t->best_format, t->best.metric, text);
-    snprintf(text, GX_METRIC_TEXT, "%.60s %g", gx__best_name(&t->o), t->best.metric);
+    snprintf(text, GX_METRIC_TEXT, "%.60s %g", gx__best_name(t, &t->o), t->best.metric);
     return text;
 }
 
@@ -253,7 +254,7 @@ const char *gx_best_reason(const GxTrainer *t, char text[300])
     char by[60] = "";
     if (t->o.early_stopping_threshold > 0) snprintf(by, sizeof by, " by more than %g", t->o.early_stopping_threshold);
     snprintf(text, 300, "%ld validation%s in a row without a better %.100s%s (--early_stopping_patience %ld)",
-             (long)t->best.waits, t->best.waits == 1 ? "" : "s", gx__best_name(&t->o), by,
+             (long)t->best.waits, t->best.waits == 1 ? "" : "s", gx__best_name(t, &t->o), by,
              (long)t->o.early_stopping_patience);
     return text;
 }
@@ -267,7 +268,7 @@ static void gx__best_warn_incomparable(const GxTrainer *t)
     gx_log(&t->g->log, GX_LOG_WARNING,
            "no validation could be compared: %s was not a finite number in any of them; the last weights are the ones "
            "that are kept%s: %s",
-           gx__best_name(&t->o), t->o.load_best_model_at_end ? ", and --load_best_model_at_end loads no others" : "",
+           gx__best_name(t, &t->o), t->o.load_best_model_at_end ? ", and --load_best_model_at_end loads no others" : "",
            folder);
 }
 

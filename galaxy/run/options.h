@@ -120,7 +120,8 @@ static const GxField gx__options_train_options[] = {
      "newest checkpoints that are kept, besides the best one; 0: all", "0.."},
     {"metric_for_best_model", GX_FIELD_STRING, GX__OPTIONS_AT(metric_for_best_model), "",
      "metric of the validations on the way that are compared; the best one's checkpoint is saved, and kept besides the "
-     "newest. \"\": the loss, where load_best_model_at_end or early_stopping_patience compare them",
+     "newest. \"\": the loss, or of --task embedding mrr, where load_best_model_at_end or early_stopping_patience "
+     "compare them",
      NULL},
     {"greater_is_better", GX_FIELD_STRING, GX__OPTIONS_AT(greater_is_better), "auto",
      "of this metric; auto: as the task says", "auto|true|false"},

@@ -51,7 +51,7 @@ void gx_report_baseline(const GxTrainer *t, const GxMetric *metric);
 void gx_report_progress(const GxTrainer *t, const GxProgress *p);
 void gx_report_evaluation(const GxTrainer *t, const GxMetric *metric, int n, int64_t count);
 void gx_report_confusion(const GxTrainer *t, const GxConfusion *c);
-void gx_report_saved(const GxTrainer *t, const char *folder);
+void gx_report_saved(const GxTrainer *t, const char *path);
 void gx_report_stopped_early(const GxTrainer *t); // nothing where it was not, or was before it was resumed
 void gx_report_sample(const GxTrainer *t, const char *text);
 void gx_report_curve(const GxTrainer *t, const char *svg);
@@ -436,7 +436,7 @@ void gx_report_confusion(const GxTrainer *t, const GxConfusion *c)
     gx_report_end_as_is(&r, t->g);
 }
 
-void gx_report_saved(const GxTrainer *t, const char *folder) { gx_report(t->g, "saved %s\n", folder); }
+void gx_report_saved(const GxTrainer *t, const char *path) { gx_report(t->g, "saved %s\n", path); }
 
 void gx_report_stopped_early(const GxTrainer *t)
 {

@@ -345,11 +345,15 @@ static GxStatus gx__resume_compare_identity(const GxResume *r, const GxTask *tas
 {
     for (int i = 0; i < task->n_identity; i++) {
         const GxField *f = &task->identity[i];
+        char values[80] = "";
         if (gx_field_same(f, theirs, self)) continue;
+        if (f->type == GX_FIELD_INT)
+            snprintf(values, sizeof values, ": %ld then, %ld now", (long)*(const int64_t *)gx_field_in(f, theirs),
+                     (long)*(const int64_t *)gx_field_in(f, self));
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "%s was trained %s (its %s is another one): it would not be the same run; give it what it was "
+                       "%s was trained %s (its %s is another one%s): it would not be the same run; give it what it was "
                        "trained on (%s names it), or begin a new run from its weights with --model %s",
-                       r->folder, task->elsewhere, f->name, r->args_path, r->folder);
+                       r->folder, task->elsewhere, f->name, values, r->args_path, r->folder);
     }
     return GX_OK;
 }

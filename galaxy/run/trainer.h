@@ -255,6 +255,15 @@ static void gx__trainer_see_log(GxTrainer *t, const GxError *disk)
     t->log_waits = waits;
 }
 
+// How many of the task's losses its batches have targets for.
+static int gx__trainer_losses(const GxTrainer *t)
+{
+    int n = 0;
+    for (const GxTarget *of = t->eval.target; n < t->task->losses && (of[n].labels || of[n].values || of[n].parts);)
+        n++;
+    return n;
+}
+
 static void gx__trainer_report_progress(GxTrainer *t)
 {
     const GxStep *s = &t->seen;
@@ -263,7 +272,7 @@ static void gx__trainer_report_progress(GxTrainer *t)
     t->training_seconds += seconds;
     p.step = t->step, p.steps = t->o.max_steps;
     p.loss = gx_step_loss(s), p.grad_norm = sqrt(s->sum_squares), p.lr = s->lr, p.skipped = (int)s->skip;
-    if (t->task->losses > 1 && t->task->loss_names) p.losses = t->task->losses, p.loss_names = t->task->loss_names;
+    if (gx__trainer_losses(t) > 1) p.losses = gx__trainer_losses(t), p.loss_names = t->task->loss_names;
     for (int k = 0; k < p.losses; k++) p.each[k] = s->labels[k] ? s->loss_sum[k] / (double)s->labels[k] : NAN;
     p.tokens_per_s = (double)(t->interval_steps * t->o.global_batch_size * t->o.seq_len) / seconds;
     p.gflops = t->plan.flops_all / per_step / 1e9;
@@ -595,7 +604,7 @@ static void gx__trainer_predict(GxTrainer *t)
     gx_barrier(t->g, GX_AXIS_ALL); // of a context that has failed: tells the others
     if (gx_failed(t->g) || !path) return;
     if (n) gx_report_evaluation(t, metric, n, losses.count[0]);
-    gx_report(t->g, "predictions: %s\n", path);
+    gx_report_saved(t, path);
 }
 
 void gx_trainer_show(GxTrainer *t)

@@ -284,5 +284,6 @@ const GxTask gx_causal_lm = {
     NULL, // predict
     "nats per token",
     NULL, // lacks
+    NULL, // best_metric: the loss
 };
 #endif

@@ -397,9 +397,14 @@ static GxStatus gx__classification_label(const GxClassification *c, GxTexts *t, 
 static GxStatus gx__classification_open_part(GxContext *g, GxClassification *c, GxTexts *t, int file, GxTextsPart part)
 {
     GxError *err = &g->error;
+    GxTextWords words = GX_ZERO;
     GX_TRY(gx_texts_open(t, &c->file[file], part, c->validation_fraction, err));
     if (c->file[file].label >= 0) GX_TRY(gx__classification_label(c, t, err));
-    return gx_texts_tokenize(t, &c->tokenizer, c->T, gx_threads(g), err);
+    GX_TRY(gx_texts_tokenize(t, &c->tokenizer, c->T, gx_threads(g), err));
+    for (int64_t i = 0; i < t->n; i++) gx_text_count_words(&words, &c->tokenizer, t->ids[i], t->length[i]);
+    if (t == &c->train || !c->train.n) // once
+        gx_text_warn_of_unknown(g, &c->tokenizer, &words, c->file[file].records.path);
+    return GX_OK;
 }
 
 static int64_t gx__classification_most(const GxClassification *c) // texts of a column
@@ -710,6 +715,7 @@ static void gx__classification_take(GxContext *g, void *self, const GxModel *m, 
 {
     GxClassification *c = (GxClassification *)self;
     memset(&c->one, 0, sizeof c->one);
+    gx_text_warn_of_padding(g, &c->tokenizer, m);
     for (int u = 0; u < m->units; u++)
         for (int k = 0; k < gx_unit_spec(m, u)->n_pairs; k++)
             c->is_causal |= gx_unit_spec(m, u)->pair[k].core.is_causal;
@@ -947,5 +953,6 @@ const GxTask gx_classification = {
     gx__classification_predict,
     NULL, // loss_unit
     gx__classification_lacks,
+    NULL, // best_metric: the loss
 };
 #endif

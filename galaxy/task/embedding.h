@@ -6,17 +6,22 @@
 //
 // Files: io/records.h, columns anchor, positive and negative (if there is one). Without --validation_data a hash of
 // each anchor says whether its record is held out. The loss ranks each anchor's positive among all positives and
-// negatives of the micro-batch, on all ranks (model/vectors.h): the more samples, the harder. Those of another
-// micro-batch are no rivals, so --gradient_accumulation_steps does not stand in for samples. A text that is the
-// positive of two anchors of a micro-batch is a rival of itself: files with many equal texts are better without them.
+// negatives of the micro-batch, on all ranks (model/vectors.h): its rivals, the more of them, the harder. Those of
+// another micro-batch are none, so --gradient_accumulation_steps does not stand in for samples: how many rivals a pair
+// has is said at the start, is part of what a run is, and a run with another number does not go on with it. A text that
+// is the positive of two anchors of a micro-batch is a rival of itself: files with many equal texts are better without
+// them.
 //
 // A sample of seq_len tokens holds whole records, as many as fit (--pack_texts false: one each), each text without
 // seeing the others; a text has at most seq_len / 2 tokens, or a third where there are negatives.
 // --pooling: a text's vector is the mean of its tokens' ([CLS] and [SEP] count), or [CLS]'s. auto: as the model's
 // 1_Pooling/config.json says, else mean.
 //
-// A validation ranks each held-out anchor's positive among all held-out positives, by cosine: mrr, recall of the first
-// 1, 5, 10; equal texts are no rivals there. All ranks have all vectors then: 8 * width bytes per held-out record.
+// A validation ranks each held-out anchor's positive among all positives of the validation, by cosine: mrr, recall of
+// the first 1, 5, 10, and the loss over these rivals, whatever ranks and micro-batches computed their vectors; equal
+// texts are no rivals there. It has other rivals than a step of the training, so the two losses are not comparable, and
+// the best validation is that of the largest mrr, where nothing else is named. All ranks have all vectors then: 8 *
+// width bytes per held-out record.
 // A checkpoint can be read by sentence-transformers: modules.json and what it names.
 // --embed writes a vector of length 1 for each text of a file, in its order, as a NumPy file (io/npy.h); a text may
 // have seq_len tokens there.
@@ -40,6 +45,7 @@ typedef struct {
     int pack_texts;
     // what it goes on with
     int64_t records_n, records_hash;
+    int64_t rivals; // of each pair in training; a mean, where samples have several records
     char pooling_name[GX_FIELD_TEXT], tokenizer_name[GX_FIELD_TEXT];
     // what is open
     GxTokenizer tokenizer;
@@ -49,6 +55,8 @@ typedef struct {
     // batches
     int64_t T, text_T, width;     // of a sample; of a text, at most; of a vector
     int64_t samples, all_samples; // of a micro-batch: of this rank, and of all
+    int is_trained;               // or shown alone: then nothing has a loss
+    int has_warned;               // of a validation of one pair
     int per;                      // texts of a record, at most
     GxTextLayout layout;
     // vectors
@@ -56,6 +64,7 @@ typedef struct {
     float *twin;     // the same in the host's
     float *found[2]; // [held_out.n][width] of anchors (or texts), of positives
     int32_t *known;  // [held_out.n] 1: they are
+    int64_t columns; // of the held-out ones, that the validation sees
     GxBatch one;     // of a sample
     void *one_block, *one_twin;
     int64_t one_bytes;
@@ -73,6 +82,7 @@ GX_END
 #include <string.h>
 #include "../comm/comm.h"
 #include "../io/json.h"
+#include "../model/vectors.h"
 #include "../ops/memory.h"
 #include "scores.h"
 
@@ -107,6 +117,7 @@ static const GxField gx__embedding_identity[] = {
     {"pooling", GX_FIELD_STRING, GX__EMBEDDING_AT(pooling_name), NULL, "what a text's vector is", NULL},
     {"records", GX_FIELD_INT, GX__EMBEDDING_AT(records_n), NULL, "that are trained on", "0.."},
     {"records_hash", GX_FIELD_INT, GX__EMBEDDING_AT(records_hash), NULL, "of their tokens", NULL},
+    {"rivals", GX_FIELD_INT, GX__EMBEDDING_AT(rivals), NULL, "of each pair in its micro-batch", "0.."},
     {"tokenizer", GX_FIELD_STRING, GX__EMBEDDING_AT(tokenizer_name), NULL, "which ids the texts have", NULL},
 };
 
@@ -189,20 +200,62 @@ static GxStatus gx__embedding_open_groups(GxContext *g, const GxEmbeddingTask *c
                                           GxTextsPart part)
 {
     GxError *err = &g->error;
+    GxTextWords words = GX_ZERO;
     GX_TRY(gx_text_groups_open(s, &c->file[file], part, c->validation_fraction, err));
     GX_TRY(gx_text_groups_tokenize(s, &c->tokenizer, c->text_T, gx_threads(g), err));
+    for (int64_t i = 0; i < s->n; i++)
+        for (int k = 0; k < s->per; k++)
+            gx_text_count_words(&words, &c->tokenizer, s->text[k].ids[i], s->text[k].length[i]);
+    if (s == &c->train || !c->train.n) // once
+        gx_text_warn_of_unknown(g, &c->tokenizer, &words, c->file[file].column[0].records.path);
     return gx_text_groups_pack(s, c->T, gx__embedding_records(c), err);
+}
+
+static const char *gx__embedding_positive(const GxTextGroups *s, int64_t i)
+{
+    return gx_texts_field(&s->text[1], i, s->text[1].file->text);
+}
+
+// A positive has something to be told from.
+static GxStatus gx__embedding_need_rivals(const GxTextGroups *s, const char *what, const char *advice, GxError *err)
+{
+    for (int64_t i = 1; i < s->n; i++)
+        if (strcmp(gx__embedding_positive(s, 0), gx__embedding_positive(s, i))) return GX_OK;
+    return GX_FAIL(err, GX_ERR_FORMAT,
+                   "%s: the pairs %s (%ld) have one positive text, and nothing that it could be told from; expected at "
+                   "least two different positives%s",
+                   s->text[0].file->records.path, what, (long)s->n, advice);
+}
+
+// Of a pair: what a micro-batch has besides anchors and the pair's own positive.
+static GxStatus gx__embedding_count_rivals(GxEmbeddingTask *c, GxError *err)
+{
+    const GxTextGroups *s = &c->train;
+    const double records = (double)s->n / (double)s->columns * (double)c->all_samples; // of a micro-batch
+    c->rivals = llround(records * (s->per - 1)) - 1;
+    if (s->per > 2) return GX_OK;
+    GX_TRY(gx__embedding_need_rivals(s, "to train on", ", or negatives", err));
+    if (c->rivals > 0) return GX_OK;
+    return GX_FAIL(
+        err, GX_ERR_ARGUMENT,
+        "a micro-batch has one pair, and no text that its positive could be told from: the loss would always "
+        "be 0; take a larger --micro_batch_size, or a file with negatives");
 }
 
 static GxStatus gx__embedding_open_texts(GxContext *g, GxEmbeddingTask *c, const GxTaskSetup *setup)
 {
     const int has_file = c->file[1].per > 0, is_split = !has_file && c->validation_fraction > 0;
+    GxError *err = &g->error;
     if (!setup->only_shows) {
         GX_TRY(gx__embedding_open_groups(g, c, &c->train, 0, is_split ? GX_TEXTS_TRAINING : GX_TEXTS_ALL));
+        GX_TRY(gx__embedding_count_rivals(c, err));
         c->records_n = c->train.n, c->records_hash = (int64_t)gx_text_groups_hash(&c->train);
     }
     if (!has_file && !is_split) return GX_OK;
-    return gx__embedding_open_groups(g, c, &c->held_out, has_file, is_split ? GX_TEXTS_HELD_OUT : GX_TEXTS_ALL);
+    GX_TRY(gx__embedding_open_groups(g, c, &c->held_out, has_file, is_split ? GX_TEXTS_HELD_OUT : GX_TEXTS_ALL));
+    if (c->embed[0]) return GX_OK;
+    return gx__embedding_need_rivals(&c->held_out, "of the validation",
+                                     is_split ? "; a larger --validation_fraction holds out more, 0 none" : "", err);
 }
 
 static GxStatus gx__embedding_check_sizes(GxEmbeddingTask *c, GxError *err)
@@ -222,6 +275,7 @@ static GxStatus gx__embedding_open(GxContext *g, void *self, GxTaskSetup *setup)
 {
     GxEmbeddingTask *c = (GxEmbeddingTask *)self;
     c->T = setup->seq_len, c->samples = setup->samples, c->all_samples = setup->all_samples;
+    c->is_trained = !setup->only_shows;
     c->wish.kind = GX_HEAD_VECTORS;
     GX_TRY(gx_text_open_tokenizer(g, &c->tokenizer, c->tokenizer_path, setup));
     snprintf(c->tokenizer_name, sizeof c->tokenizer_name, "%s", gx_tokenizer_identity(&c->tokenizer));
@@ -258,6 +312,10 @@ static void gx__embedding_describe(const void *self, FILE *out)
     else if (c->held_out.n) fprintf(out, "%ld of it held out", (long)c->held_out.n);
     fprintf(out, "; vectors: %s; tokens: %s\n",
             gx__embedding_is_cls(c) ? "that of [CLS]" : "the mean of a text's tokens", c->tokenizer_name);
+    if (c->train.n)
+        fprintf(out, "  each pair has %ld rival%s%s, the other texts of its micro-batch (%ld sample%s)\n",
+                (long)c->rivals, c->rivals == 1 ? "" : "s", c->train.columns < c->train.n ? " on average" : "",
+                (long)c->all_samples, c->all_samples == 1 ? "" : "s");
     if (cut)
         fprintf(out, "  %ld texts have more than %ld tokens and are cut: a larger --seq_len keeps them whole\n",
                 (long)cut, (long)c->text_T);
@@ -340,7 +398,7 @@ static int64_t gx__embedding_lay(const void *self, GxBatch *b, void *block, void
     t->parts = block ? (const int32_t *)((char *)block + bytes) : NULL;
     t->parts_twin = twin ? (const int32_t *)((char *)twin + bytes) : NULL;
     t->n = records * c->per;
-    t->anchors = c->per > 1 ? records : -1;
+    t->anchors = c->per > 1 && c->is_trained ? records : -1;
     t->candidates = (c->per - 1) * gx__embedding_records(c) * c->all_samples;
     return bytes + gx_round_up(12 * t->n, GX_ALIGN);
 }
@@ -415,15 +473,17 @@ static GxStatus gx__embedding_fill_held_out(GxContext *g, void *self, GxBatch *b
     GxEmbeddingTask *c = (GxEmbeddingTask *)self;
     gx__EmbeddingWriter w = gx__embedding_begin(c, b, twin, &c->held_out);
     (void)g, (void)err;
-    gx__embedding_each(&c->held_out, b, 0, gx_min(samples, c->held_out.columns), gx__embedding_put, &w);
+    c->columns = gx_min(samples, c->held_out.columns);
+    gx__embedding_each(&c->held_out, b, 0, c->columns, gx__embedding_put, &w);
     b->target[0].logits = gx_some_rows(c->vectors, 0, b->target[0].n);
+    b->target[0].anchors = -1; // the loss is that of all vectors together
     return GX_OK;
 }
 
 static void gx__embedding_counts(const void *self, const GxBatch *b, int64_t count[GX_MAX_LOSSES])
 {
-    (void)self;
-    count[0] += gx_max(0, b->target[0].anchors);
+    const GxTarget *t = &b->target[0];
+    count[0] += t->anchors >= 0 ? t->anchors : t->n / gx_max(1, ((const GxEmbeddingTask *)self)->held_out.per);
 }
 
 static void gx__embedding_take(GxContext *g, void *self, const GxModel *m, int64_t T)
@@ -431,6 +491,7 @@ static void gx__embedding_take(GxContext *g, void *self, const GxModel *m, int64
     GxEmbeddingTask *c = (GxEmbeddingTask *)self;
     const int64_t most = gx__embedding_records(c) * c->per;
     memset(&c->one, 0, sizeof c->one);
+    gx_text_warn_of_padding(g, &c->tokenizer, m);
     c->width = gx_model_width(m);
     c->vectors = gx_rows(NULL, GX_F32, most * c->samples, c->width);
     c->vectors.data = gx_arena_take(g->arena, GX_MEM_ACTIVATIONS, gx_rows_bytes(c->vectors));
@@ -440,7 +501,7 @@ static void gx__embedding_take(GxContext *g, void *self, const GxModel *m, int64
     c->one_twin = gx_host_twin(g, GX_MEM_ACTIVATIONS, c->one_block, c->one_bytes);
     if (gx_failed(g)) return;
     gx__embedding_lay(c, &c->one, c->one_block, c->one_twin);
-    c->one.target[0].anchors = -1, c->one.target[0].logits = gx_some_rows(c->vectors, 0, most);
+    c->one.target[0].anchors = -1;
 }
 
 // ---- vectors of a validation ---------------------------------------------------------------------------------------
@@ -489,7 +550,7 @@ static void gx__embedding_see(GxContext *g, void *self, const GxBatch *b)
     if (!b || gx_failed(g)) return;
     gx__embedding_fetch(g, c, b);
     if (!gx_failed(g) && b->target[0].n)
-        gx__embedding_each(&c->held_out, b, 0, c->held_out.columns, gx__embedding_keep, &reader);
+        gx__embedding_each(&c->held_out, b, 0, c->columns, gx__embedding_keep, &reader);
 }
 
 static void gx__embedding_gather(GxContext *g, GxEmbeddingTask *c)
@@ -499,26 +560,48 @@ static void gx__embedding_gather(GxContext *g, GxEmbeddingTask *c)
     gx_all_reduce(g, GX_AXIS_LOSS, GX_SUM, c->known, c->held_out.n, GX_I32);
 }
 
-// Ranks of the positives of the records that are known. Returns how many; -1: their vectors cannot be judged.
-static int64_t gx__embedding_rank(GxContext *g, const GxEmbeddingTask *c, int64_t *rank)
+typedef struct {   // of the records of a validation
+    int64_t n;     // that are known; 0: they cannot be judged, or there is one alone
+    int64_t *rank; // [n] of their positives
+    double *loss;  // [n]
+    int64_t *same; // [n] hashes of their positives
+} gx__EmbeddingRanks;
+
+static GxStatus gx__embedding_open_ranks(gx__EmbeddingRanks *r, int64_t all, GxError *err)
 {
-    const GxTexts *positive = &c->held_out.text[1];
-    const int64_t all = c->held_out.n, C = c->width;
-    float *x = (float *)malloc((size_t)(2 * all * C) * sizeof *x);
-    int64_t *same = (int64_t *)malloc((size_t)all * sizeof *same), n = 0;
+    r->n = 0;
+    r->rank = (int64_t *)malloc((size_t)all * sizeof *r->rank);
+    r->loss = (double *)malloc((size_t)all * sizeof *r->loss);
+    r->same = (int64_t *)malloc((size_t)all * sizeof *r->same);
+    if (r->rank && r->loss && r->same) return GX_OK;
+    return GX_FAIL(err, GX_ERR_MEMORY, "no memory to rank %ld records", (long)all);
+}
+
+// The vectors of those that are known move to the front.
+static void gx__embedding_rank(GxContext *g, const GxEmbeddingTask *c, gx__EmbeddingRanks *r)
+{
+    const int64_t C = c->width;
     GxError unsound = GX_ZERO; // vectors that are not finite are no error of the run's
-    if (!x || !same) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory to rank %ld records", (long)all);
-    for (int64_t i = 0; x && same && i < all; i++) {
-        const char *text = gx_texts_field(positive, i, positive->file->text);
+    for (int64_t i = 0; i < c->held_out.n; i++) {
+        const char *text = gx__embedding_positive(&c->held_out, i);
         if (!c->known[i]) continue;
-        memcpy(x + n * C, c->found[0] + i * C, (size_t)C * sizeof *x);
-        memcpy(x + (all + n) * C, c->found[1] + i * C, (size_t)C * sizeof *x);
-        same[n++] = (int64_t)gx_hash(GX_HASH_START, text, (int64_t)strlen(text));
+        for (int k = 0; k < 2; k++) memmove(c->found[k] + r->n * C, c->found[k] + i * C, (size_t)C * sizeof(float));
+        r->same[r->n++] = (int64_t)gx_hash(GX_HASH_START, text, (int64_t)strlen(text));
     }
-    const int is_sound =
-        x && same && gx_rank_by_cosine(x, x + all * C, n, n, C, same, gx_threads(g), rank, &unsound) == GX_OK;
-    free(x), free(same);
-    return is_sound ? n : -1;
+    const GxCosines x = {c->found[0], c->found[1], r->n, r->n, C, r->same};
+    if (r->n < 2 ||
+        gx_rank_and_loss_by_cosine(&x, (double)GX_COSINE_SCALE, gx_threads(g), r->rank, r->loss, &unsound) != GX_OK)
+        r->n = 0;
+}
+
+// --eval_windows may leave one alone.
+static void gx__embedding_warn_of_one(GxContext *g, GxEmbeddingTask *c, int64_t pairs)
+{
+    if (pairs != 1 || c->has_warned || g->rank) return;
+    c->has_warned = 1;
+    gx_log(&g->log, GX_LOG_WARNING,
+           "a validation of one pair has nothing to rank its positive among, and says nothing; let --eval_windows take "
+           "more samples (0: all)");
 }
 
 static int gx__embedding_metrics(GxContext *g, void *self, const GxLosses *losses, GxMetric metric[GX_MAX_METRICS])
@@ -529,20 +612,21 @@ static int gx__embedding_metrics(GxContext *g, void *self, const GxLosses *losse
     } recalls[] = {
         {1, "recall_1", "recall of the first %.4f"}, {5, "recall_5", "of 5 %.4f"}, {10, "recall_10", "of 10 %.4f"}};
     GxEmbeddingTask *c = (GxEmbeddingTask *)self;
-    const GxMetric loss = {"loss", "loss %.4f", gx_losses_mean(losses, 0), -1}, mrr = {"mrr", "mrr %.4f", NAN, 1};
+    GxMetric loss = {"loss", "loss %.4f", NAN, -1}, mrr = {"mrr", "mrr %.4f", NAN, 1};
+    gx__EmbeddingRanks r = GX_ZERO;
     if (losses) gx__embedding_gather(g, c);
-    if (losses && (gx_failed(g) || c->held_out.per < 2)) return 0;
-    int64_t *rank = losses ? (int64_t *)malloc((size_t)c->held_out.n * sizeof *rank) : NULL;
-    if (losses && !rank) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory to rank %ld records", (long)c->held_out.n);
-    const int64_t n = rank ? gx__embedding_rank(g, c, rank) : -1;
+    if (gx_failed(g) || c->held_out.per < 2) return 0;
+    if (losses && gx__embedding_open_ranks(&r, c->held_out.n, &g->error) == GX_OK) gx__embedding_rank(g, c, &r);
+    if (losses) gx__embedding_warn_of_one(g, c, losses->count[0]);
+    if (r.n > 0) loss.value = 0, mrr.value = gx_ranking_of_ranks(r.rank, r.n, 1).mrr;
+    for (int64_t i = 0; i < r.n; i++) loss.value += r.loss[i] / (double)r.n;
     metric[0] = loss, metric[1] = mrr;
-    if (n > 0) metric[1].value = gx_ranking_of_ranks(rank, n, 1).mrr;
     for (int i = 0; i < 3; i++) {
         const GxMetric recall = {recalls[i].name, recalls[i].format,
-                                 n > 0 ? gx_ranking_of_ranks(rank, n, recalls[i].first).recall : NAN, 1};
+                                 r.n > 0 ? gx_ranking_of_ranks(r.rank, r.n, recalls[i].first).recall : NAN, 1};
         metric[2 + i] = recall;
     }
-    free(rank);
+    free(r.rank), free(r.loss), free(r.same);
     return 5;
 }
 
@@ -550,23 +634,31 @@ static int gx__embedding_metrics(GxContext *g, void *self, const GxLosses *losse
 
 enum { GX__EMBEDDING_ANCHORS = 3, GX__EMBEDDING_RIVALS = 64, GX__EMBEDDING_QUOTE = 120 };
 
-// A vector for text i of t, alone in a batch, on every rank. t NULL: nothing is there.
+// A vector for text i of t, alone in a batch, on every rank.
 static void gx__embedding_run_one(GxContext *g, GxEmbeddingTask *c, const GxForward *forward, const GxTexts *t,
                                   int64_t i, float *vector)
 {
     GxBatch *b = &c->one;
-    if (t) {
-        GxTextGroups alone = GX_ZERO;
-        alone.per = 1;
-        gx__EmbeddingWriter w = gx__embedding_begin(c, b, c->one_twin, &alone);
-        gx__embedding_put_text(&w, t, i, 0, 0);
-        b->target[0].logits = gx_some_rows(c->vectors, 0, 1);
-        gx_to_device(g, c->one_block, c->one_twin, c->one_bytes);
-    }
+    GxTextGroups alone = GX_ZERO;
+    alone.per = 1;
+    gx__EmbeddingWriter w = gx__embedding_begin(c, b, c->one_twin, &alone);
+    gx__embedding_put_text(&w, t, i, 0, 0);
+    b->target[0].logits = gx_some_rows(c->vectors, 0, 1);
+    gx_to_device(g, c->one_block, c->one_twin, c->one_bytes);
     forward->run(g, forward->user, b);
-    if (!t) return;
     gx__embedding_fetch(g, c, b);
     if (!gx_failed(g)) memcpy(vector, c->twin, (size_t)c->width * sizeof *vector);
+}
+
+// What a validation's vectors take, and with that the sample's; no array is read.
+static void gx__embedding_dry_run(GxContext *g, GxEmbeddingTask *c, const GxForward *forward)
+{
+    GxBatch b = c->one;
+    b.B = c->samples;
+    gx__embedding_lay(c, &b, c->one_block, c->one_block);
+    b.target[0].anchors = -1, b.target[0].logits = c->vectors;
+    forward->run(g, forward->user, &b);
+    if (c->held_out.n) gx__embedding_gather(g, c);
 }
 
 static double gx__embedding_cosine(const float *a, const float *b, int64_t C)
@@ -607,12 +699,8 @@ static char *gx__embedding_sample(GxContext *g, void *self, const GxForward *for
     int64_t number[GX__EMBEDDING_RIVALS];
     char *text = NULL;
     size_t bytes;
-    if (!g->device->computes) {
-        gx__embedding_run_one(g, c, forward, NULL, 0, NULL);
-        if (c->held_out.n) gx__embedding_gather(g, c); // the memory of `metrics`, too
-        return NULL;
-    }
-    if (!n || c->held_out.per < 2) return NULL;
+    if (!g->device->computes) gx__embedding_dry_run(g, c, forward);
+    if (!g->device->computes || !n || c->held_out.per < 2) return NULL;
     float *rival = (float *)malloc((size_t)((n + 1) * c->width) * sizeof *rival), *anchor = rival;
     FILE *out = rival ? open_memstream(&text, &bytes) : NULL;
     if (!out) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a sample");
@@ -675,7 +763,8 @@ const GxTask gx_embedding_task = {
     1, // loss
     "pairs",
     GX_FIELDS(gx__embedding_identity),
-    "on other texts, or with another pooling, tokenizer or validation_fraction",
+    "on other texts, or with another pooling, tokenizer, validation_fraction or number of rivals (samples of a "
+    "micro-batch)",
     gx__embedding_open,
     gx__embedding_close,
     gx__embedding_wish,
@@ -698,5 +787,6 @@ const GxTask gx_embedding_task = {
     gx__embedding_predict,
     NULL, // loss_unit
     NULL, // lacks: it has all of them always
+    "mrr",
 };
 #endif

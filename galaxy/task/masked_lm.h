@@ -12,7 +12,8 @@
 // Memory is planned for the most tokens that can count in a column.
 //
 // Held-out texts have the same masks and pairs in every validation. Losses: masked tokens, and pairs; each a mean over
-// all of the window, added up. What a model must beat: the loss of frequencies alone.
+// all of the window, added up. accuracy and nsp_accuracy: how many of them are found, and judged rightly. What a model
+// must beat: the loss of frequencies alone.
 //
 // Each machine has text and tokenizer of its own, which must be the same: ranks agree on hashes of both.
 #ifndef GX_MASKED_LM_H
@@ -63,7 +64,8 @@ typedef struct {
     GxMaskedLmShow show;
     GxRows pairs; // [samples of a batch, 2]: results of target 1
     void *pairs_twin;
-    int64_t right, judged; // pairs
+    int64_t right, right_pairs, pairs_judged; // masked tokens, pairs: of this rank
+    int has_warned;                           // of a validation without masks
 } GxMaskedLm;
 
 extern const GxTask gx_masked_lm; // its self is a GxMaskedLm
@@ -176,6 +178,7 @@ static GxStatus gx__masked_lm_agree(GxContext *g, GxMaskedLm *c)
 static GxStatus gx__masked_lm_read(GxContext *g, GxMaskedLm *c)
 {
     GxSentences *s = &c->text;
+    GxTextWords words = GX_ZERO;
     if (access(c->train_data, F_OK) != 0 && errno == ENOENT)
         return GX_FAIL(&g->error, GX_ERR_IO,
                        "cannot open %s: %s; `make data-bert` makes data/bert/pretrain.txt, which is the default, and "
@@ -192,6 +195,8 @@ static GxStatus gx__masked_lm_read(GxContext *g, GxMaskedLm *c)
                        c->train_data);
     GX_TRY(gx_sentences_divide(s, c->train_data, c->validation_fraction, &g->error));
     c->train_tokens = s->begin[s->document[s->train_documents]];
+    gx_text_count_words(&words, &c->tokenizer, s->token, s->tokens);
+    gx_text_warn_of_unknown(g, &c->tokenizer, &words, c->train_data);
     if (s->cut && g->rank == 0)
         gx_log(
             &g->log, GX_LOG_WARNING,
@@ -417,6 +422,7 @@ static GxStatus gx__masked_lm_fill_held_out(GxContext *g, void *self, GxBatch *b
         else gx__masked_lm_put_packed(c, &c->held_out, &w, &s);
     }
     gx_text_finish(&w);
+    b->target[0].right = &c->right;
     if (!c->nsp) return GX_OK;
     b->target[1].logits = c->pairs;
     b->target[1].logits.rows = b->target[1].n;
@@ -444,42 +450,51 @@ static float gx__masked_lm_value(GxRows x, const void *twin, int64_t i)
 static void gx__masked_lm_see(GxContext *g, void *self, const GxBatch *b)
 {
     GxMaskedLm *c = (GxMaskedLm *)self;
-    if (!c->nsp) return;
-    if (!b) {
-        c->right = c->judged = 0;
-        return;
-    }
+    if (!b) c->right = c->right_pairs = c->pairs_judged = 0;
+    if (!b || !c->nsp) return;
     const GxTarget *t = &b->target[1];
     gx_to_host(g, c->pairs_twin, t->logits.data, gx_rows_bytes(t->logits));
     if (gx_failed(g) || gx_group_index(g, GX_AXIS_TP) || !g->device->computes) return;
     for (int64_t i = 0; i < t->n; i++) {
         const float follows = gx__masked_lm_value(t->logits, c->pairs_twin, 2 * i),
                     does_not = gx__masked_lm_value(t->logits, c->pairs_twin, 2 * i + 1);
-        c->right += (does_not > follows) == gx_target_labels(t)[i];
-        c->judged++;
+        c->right_pairs += (does_not > follows) == gx_target_labels(t)[i];
+        c->pairs_judged++;
     }
+}
+
+// Where nothing was masked nothing is known, and no validation is the better for it.
+static void gx__masked_lm_warn_of_none(GxContext *g, GxMaskedLm *c)
+{
+    if (c->has_warned || g->rank) return;
+    c->has_warned = 1;
+    gx_log(&g->log, GX_LOG_WARNING,
+           "a validation has no masked token, so that its loss and accuracy are not known: it has too few tokens for "
+           "--mlm_probability %g; hold out more of the text (--validation_fraction), or let --eval_windows take more "
+           "samples (0: all)",
+           c->mlm_probability);
 }
 
 static int gx__masked_lm_metrics(GxContext *g, void *self, const GxLosses *losses, GxMetric metric[GX_MAX_METRICS])
 {
     GxMaskedLm *c = (GxMaskedLm *)self;
-    // where nothing was masked nothing is known, and no validation is the better for it
-    const double masked = losses && losses->count[0] ? gx_losses_mean(losses, 0) : NAN,
-                 pairs = gx_losses_mean(losses, 1);
+    const int64_t tokens = losses ? losses->count[0] : 0;
+    const double masked = tokens ? gx_losses_mean(losses, 0) : NAN, pairs = losses ? gx_losses_mean(losses, 1) : 0;
+    int64_t seen[3] = {c->right, c->right_pairs, c->pairs_judged};
+    int n = 0;
+    gx_at(g, -1, "evaluate");
+    if (losses) gx_all_reduce(g, GX_AXIS_ALL, GX_SUM, seen, 3, GX_I64);
+    if (losses && !tokens) gx__masked_lm_warn_of_none(g, c);
     const GxMetric loss = {"loss", "loss %.4f", masked + pairs, -1}, mlm = {"mlm_loss", "of tokens %.4f", masked, -1},
                    perplexity = {"perplexity", "perplexity %.2f", exp(masked), -1},
-                   nsp = {"nsp_loss", "of pairs %.4f", pairs, -1};
-    int64_t seen[2] = {c->right, c->judged};
-    int n = 0;
+                   accuracy = {"accuracy", "accuracy %.4f", tokens ? (double)seen[0] / (double)tokens : NAN, 1},
+                   nsp = {"nsp_loss", "of pairs %.4f", pairs, -1},
+                   right = {"nsp_accuracy", "%.3f of pairs right", (double)seen[1] / (double)gx_max(1, seen[2]), 1};
     metric[n++] = loss;
     if (c->nsp) metric[n++] = mlm;
     metric[n++] = perplexity;
-    if (!c->nsp) return n;
-    metric[n++] = nsp;
-    gx_at(g, -1, "evaluate");
-    if (losses) gx_all_reduce(g, GX_AXIS_ALL, GX_SUM, seen, 2, GX_I64);
-    const GxMetric accuracy = {"nsp_accuracy", "%.3f of pairs right", (double)seen[0] / (double)gx_max(1, seen[1]), 1};
     metric[n++] = accuracy;
+    if (c->nsp) metric[n++] = nsp, metric[n++] = right;
     return n;
 }
 
@@ -535,6 +550,7 @@ static void gx__masked_lm_take(GxContext *g, void *self, const GxModel *m, int64
     GxTextArrays at;
     const int64_t bytes = gx_text_arrays(&l, T, 1, NULL, &at);
     const GxDtype dtype = m->store.dtype;
+    gx_text_warn_of_padding(g, &c->tokenizer, m);
     if (c->nsp) {
         c->pairs = gx_rows(NULL, dtype, m->max_B, 2);
         c->pairs.data = gx_scratch(g, GX_MEM_ACTIVATIONS, gx_rows_bytes(c->pairs));
@@ -698,5 +714,6 @@ const GxTask gx_masked_lm = {
     NULL, // predict
     NULL, // loss_unit
     gx__masked_lm_lacks,
+    NULL, // best_metric: the loss
 };
 #endif

@@ -9,9 +9,9 @@
 //     double r;
 //     GX_TRY(gx_score_spearman(predicted, truth, n, &r, err));
 //
-//     GX_TRY(gx_rank_by_cosine(anchors, positives, n, n, width, NULL, threads, rank, err));   // embeddings: pairs
-//     GxRanking s = gx_ranking_of_ranks(rank, n, 10);                                         // s.mrr, s.ndcg,
-//     s.recall
+//     const GxCosines pairs = {anchors, positives, n, n, width, NULL}; // of embeddings
+//     GX_TRY(gx_rank_by_cosine(&pairs, threads, rank, err));
+//     GxRanking s = gx_ranking_of_ranks(rank, n, 10);                  // s.mrr, s.ndcg, s.recall
 #ifndef GX_SCORES_H
 #define GX_SCORES_H
 #include "../base/status.h"
@@ -50,11 +50,17 @@ GxStatus gx_score_ranking(const float *predicted, const float *gain, int64_t n, 
                           GxError *err);
 // Of queries with one sought candidate each, by its rank: 1 is the best.
 GxRanking gx_ranking_of_ranks(const int64_t *rank, int64_t n, int64_t k);
-// anchor [n][width], candidate [m][width], m >= n: the rank of candidate i for anchor i among all, by cosine (that of a
-// vector of zeros is 0). same[m], or NULL: candidates of equal numbers are the same text, and no rivals of each other.
-// n m width multiplications.
-GxStatus gx_rank_by_cosine(const float *anchor, const float *candidate, int64_t n, int64_t m, int64_t width,
-                           const int64_t *same, int threads, int64_t *rank, GxError *err);
+typedef struct {
+    const float *anchor, *candidate; // [n][width], [m][width], m >= n
+    int64_t n, m, width;
+    const int64_t *same; // [m] candidates of equal numbers are the same text, and no rivals of each other; NULL: none
+} GxCosines;
+// The rank of candidate i for anchor i among all, by cosine (that of a vector of zeros is 0). n m width
+// multiplications; a cosine is forgotten when it has been looked at.
+GxStatus gx_rank_by_cosine(const GxCosines *x, int threads, int64_t *rank, GxError *err);
+// The same, and with s_ij = scale * cosine: loss[i] = log(sum_j exp(s_ij)) - s_ii, over candidate i and its rivals.
+GxStatus gx_rank_and_loss_by_cosine(const GxCosines *x, double scale, int threads, int64_t *rank, double *loss,
+                                    GxError *err);
 
 GX_END
 #endif
@@ -308,28 +314,45 @@ static double gx__scores_cosine(const float *anchor, const float *candidate, int
                       : 0; // the anchor's length is the same for all
 }
 
-GxStatus gx_rank_by_cosine(const float *anchor, const float *candidate, int64_t n, int64_t m, int64_t width,
-                           const int64_t *same, int threads, int64_t *rank, GxError *err)
+// Candidate i's rank for anchor i. scale 0: no loss.
+static int64_t gx__scores_rank_one(const GxCosines *x, const double *length, int64_t i, double scale, double *loss)
 {
+    const float *a = x->anchor + i * x->width;
+    const double own = gx__scores_cosine(a, x->candidate + i * x->width, x->width, length[i]),
+                 along = scale > 0 ? sqrt(gx__scores_dot(a, a, x->width)) : 0, factor = along > 0 ? scale / along : 0;
+    double rivals = 0; // sum of exp(s_ij - s_ii)
+    int64_t rank = 1;
+    for (int64_t j = 0; j < x->m; j++) {
+        if (x->same ? x->same[j] == x->same[i] : j == i) continue;
+        const double theirs = gx__scores_cosine(a, x->candidate + j * x->width, x->width, length[j]);
+        rank += theirs >= own;
+        if (scale > 0) rivals += exp(factor * (theirs - own));
+    }
+    if (scale > 0) *loss = log1p(rivals);
+    return rank;
+}
+
+GxStatus gx_rank_and_loss_by_cosine(const GxCosines *x, double scale, int threads, int64_t *rank, double *loss,
+                                    GxError *err)
+{
+    const int64_t n = x->n, m = x->m, width = x->width;
     (void)threads; // without OpenMP there is one
     if (m < n)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "%ld anchors and %ld candidates; expected one for each", (long)n, (long)m);
-    GX_TRY(gx__scores_check("the embedding of the anchor", anchor, n * width, width, err));
-    GX_TRY(gx__scores_check("the embedding of the candidate", candidate, m * width, width, err));
+    GX_TRY(gx__scores_check("the embedding of the anchor", x->anchor, n * width, width, err));
+    GX_TRY(gx__scores_check("the embedding of the candidate", x->candidate, m * width, width, err));
     double *length = (double *)malloc((size_t)(m + 1) * sizeof *length);
     if (!length) return GX_FAIL(err, GX_ERR_MEMORY, "no memory to rank %ld candidates", (long)m);
     for (int64_t j = 0; j < m; j++)
-        length[j] = sqrt(gx__scores_dot(candidate + j * width, candidate + j * width, width));
+        length[j] = sqrt(gx__scores_dot(x->candidate + j * width, x->candidate + j * width, width));
     GX_OMP(parallel for schedule(static) num_threads(threads > 0 ? threads : 1))
-    for (int64_t i = 0; i < n; i++) {
-        const float *a = anchor + i * width;
-        const double own = gx__scores_cosine(a, candidate + i * width, width, length[i]);
-        rank[i] = 1;
-        for (int64_t j = 0; j < m; j++)
-            if (same ? same[j] != same[i] : j != i)
-                rank[i] += gx__scores_cosine(a, candidate + j * width, width, length[j]) >= own;
-    }
+    for (int64_t i = 0; i < n; i++) rank[i] = gx__scores_rank_one(x, length, i, scale, loss ? loss + i : NULL);
     free(length);
     return GX_OK;
+}
+
+GxStatus gx_rank_by_cosine(const GxCosines *x, int threads, int64_t *rank, GxError *err)
+{
+    return gx_rank_and_loss_by_cosine(x, 0, threads, rank, NULL, err);
 }
 #endif

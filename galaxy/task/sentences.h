@@ -2,10 +2,13 @@
 // documents; the last documents are held out for validation. And texts for a model, cut out of it, along its sentences.
 //
 //     GxSentences s;
-//     GX_TRY(gx_sentences_open(&s, &data, &tokenizer, T - 2, threads, log, err));   // log: how far it is, if it takes
-//     long GX_TRY(gx_sentences_divide(&s, 0.05, err)); gx_sentences_blocks(&s, 0, s.train_documents, T - 2, &list,
-//     err);      // sentences in a row, as many as fit gx_sentences_pairs(&s, 0, s.train_documents, &how, &list, err);
-//     // A and B, which follows A or does not gx_sentences_close(&s);
+//     GX_TRY(gx_sentences_open(&s, &data, &tokenizer, T - 2, threads, log, err));   // log: how far it is
+//     GX_TRY(gx_sentences_divide(&s, path, 0.05, err));
+//     gx_sentences_blocks(&s, 0, s.train_documents, T - 2, &list, err);             // sentences in a row
+//     gx_sentences_pairs(&s, 0, s.train_documents, &how, &list, err);               // A and B, which follows A or not
+//     gx_sentences_close(&s);
+//
+// What is not UTF-8 text, a byte of value 0 among it, is an error that names the line.
 //
 // All of it is tokenized once, when it is opened, by several threads, and lies in memory: 4 bytes per token (while it
 // is opened 5 per byte of the text). A sentence that is longer than a model takes loses its end, which is counted.
@@ -109,12 +112,15 @@ static void gx__sentences_file_close(gx__SentencesFile *f)
 static GxStatus gx__sentences_file_read(gx__SentencesFile *f, GxError *err)
 {
     const int64_t bytes = f->d->bytes;
+    GxTextPlace place = {f->d->path, 1, 0};
     f->text = (char *)malloc((size_t)bytes + 1);
     f->ids = (int32_t *)malloc((size_t)bytes * sizeof *f->ids);
     if (!f->text || !f->ids)
         return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the %.1f MB of %s and their tokens (5 bytes per byte)",
                        (double)bytes / 1e6, f->d->path);
     GX_TRY(gx_dataset_read(f->d, 0, bytes, (unsigned char *)f->text, err));
+    f->text[bytes] = 0;
+    GX_TRY(gx_text_check(&place, f->text, bytes, err));
     for (int64_t i = 0; i < bytes; i++) f->lines += f->text[i] == '\n';
     f->lines += f->text[bytes - 1] != '\n';
     f->line = (int64_t *)malloc((size_t)(f->lines + 1) * sizeof *f->line);

@@ -131,6 +131,7 @@ typedef struct GxTask {
     // What a metric that it does not have now would need: "needs --nsp true". NULL: there is none of that name. NULL
     // function: never.
     const char *(*lacks)(const void *self, const char *metric);
+    const char *best_metric; // by which validations are compared where the user names none. NULL: "loss"
 } GxTask;
 
 // Refuses a rank one of whose n numbers, hashes of files as a rule, is not rank 0's: by what it is of. The last that

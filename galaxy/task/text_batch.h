@@ -141,7 +141,7 @@ int64_t gx_text_lay(const GxTextLayout *l, GxBatch *b, void *block, void *twin)
     const int64_t bytes = gx_text_arrays(l, b->T, b->B, block, &at);
     gx_text_arrays(l, b->T, b->B, twin, &of_twin);
     b->tokens = at.tokens, b->types = at.types, b->positions = at.positions, b->documents = at.documents;
-    for (int k = 0; k < l->targets; k++) {
+    for (int k = 0; k < l->targets && k < GX_MAX_LOSSES; k++) {
         GxTarget *t = &b->target[k];
         t->rows = at.rows[k], t->rows_twin = of_twin.rows[k];
         t->labels = at.labels[k], t->labels_twin = of_twin.labels[k];

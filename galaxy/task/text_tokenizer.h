@@ -17,6 +17,15 @@ GxStatus gx_text_open_tokenizer(GxContext *g, GxTokenizer *t, const char *folder
 // [SEP] is fine, and without a folder and a model bytes are tokens.
 GxStatus gx_text_open_any_tokenizer(GxContext *g, GxTokenizer *t, const char *folder, GxTaskSetup *setup);
 
+// What makes a model worse without being an error, said by rank 0: that most words of a text are [UNK]; that the
+// model's pad_token_id is another than the tokenizer's (in a task's `take`; not on a device that does not compute).
+typedef struct {
+    int64_t words, unknown; // [UNK] among them
+} GxTextWords;
+void gx_text_count_words(GxTextWords *w, const GxTokenizer *t, const int32_t *ids, int64_t n); // adds those of a text
+void gx_text_warn_of_unknown(GxContext *g, const GxTokenizer *t, const GxTextWords *w, const char *path);
+void gx_text_warn_of_padding(GxContext *g, const GxTokenizer *t, const GxModel *m);
+
 GX_END
 #endif
 
@@ -115,5 +124,39 @@ GxStatus gx_text_open_tokenizer(GxContext *g, GxTokenizer *t, const char *folder
 GxStatus gx_text_open_any_tokenizer(GxContext *g, GxTokenizer *t, const char *folder, GxTaskSetup *setup)
 {
     return gx__text_open(g, t, folder, setup, setup->frames_texts);
+}
+
+// ---- warnings ------------------------------------------------------------------------------------------------------
+
+void gx_text_count_words(GxTextWords *w, const GxTokenizer *t, const int32_t *ids, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const int is_unknown = ids[i] == t->role[GX_TOKEN_UNK];
+        w->unknown += is_unknown;
+        w->words += is_unknown || !(gx_tokenizer_is_special(t, ids[i]) || gx_tokenizer_continues(t, ids[i]));
+    }
+}
+
+void gx_text_warn_of_unknown(GxContext *g, const GxTokenizer *t, const GxTextWords *w, const char *path)
+{
+    if (g->rank || 2 * w->unknown <= w->words) return;
+    gx_log(
+        &g->log, GX_LOG_WARNING,
+        "%s: %.0f%% of its words are [UNK]: the tokenizer (%s) has no pieces for them, and a model learns nothing of "
+        "them; take a tokenizer of such texts (`./tokenize --train FILE` makes one)",
+        path, 100 * (double)w->unknown / (double)w->words, t->identity);
+}
+
+void gx_text_warn_of_padding(GxContext *g, const GxTokenizer *t, const GxModel *m)
+{
+    const GxCoreSpec *embedding = &m->kind[m->unit[0].kind].spec.pair[0].core;
+    const long model = (long)embedding->ignored, own = t->role[GX_TOKEN_PAD];
+    if (g->rank || !g->device->computes || model < 0 || own < 0 || model == own) return;
+    gx_log(
+        &g->log, GX_LOG_WARNING,
+        "the model's pad_token_id is %ld, and the tokenizer's padding has the id %ld: the model does not train the "
+        "embedding of %ld, and others pad with it who load a checkpoint; set pad_token_id to %ld (an option of a new "
+        "model; of another one in its config.json), or take the tokenizer that the model was made for",
+        model, own, model, own);
 }
 #endif
