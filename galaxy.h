@@ -116,6 +116,7 @@
 #include "galaxy/io/tokenizer_kind.h"
 #include "galaxy/io/byte_tokens.h"
 #include "galaxy/io/unicode.h"
+#include "galaxy/io/pieces.h"
 #include "galaxy/io/wordpiece.h"
 #include "galaxy/io/wordpiece_files.h"
 #include "galaxy/io/wordpiece_train.h"
