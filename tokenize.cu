@@ -40,9 +40,9 @@ static const GxField showing[] = {
     {"tokenizer", GX_FIELD_PATH, AT(tokenizer), "", "a folder, tokenizer.json or vocab.txt", NULL},
     {"text", GX_FIELD_PATH, AT(text), "", "what it is shown with", NULL},
     {"file", GX_FIELD_PATH, AT(file), "", "or each line of this file", NULL},
-    {"add_special_tokens", GX_FIELD_BOOL, AT(add_special_tokens), "false", "between [CLS] and [SEP]", NULL},
-    {"max_length", GX_FIELD_INT, AT(max_length), "0", "tokens, those between which it stands among them; 0: all",
-     "0..1000000"},
+    {"add_special_tokens", GX_FIELD_BOOL, AT(add_special_tokens), "false",
+     "with those around a text: [CLS] and [SEP], <s>", NULL},
+    {"max_length", GX_FIELD_INT, AT(max_length), "0", "tokens, those around it among them; 0: all", "0..1000000"},
     {"plain_text", GX_FIELD_BOOL, AT(plain_text), "false", "[SEP] in the text is five characters, not a token", NULL},
 };
 
@@ -137,14 +137,16 @@ static GxStatus print_ids(const GxTokenizer *t, const int32_t *ids, int64_t n, G
 
 static GxStatus show(const Options *o, const GxTokenizer *t, const char *text, int64_t bytes, GxError *err)
 {
-    int32_t *ids = (int32_t *)malloc((size_t)(2 * bytes + 4) * sizeof *ids), *framed = ids + bytes + 1;
+    const int64_t most = gx_tokenizer_most(t, bytes) + 1;
+    int32_t *ids = (int32_t *)malloc((size_t)(2 * most + GX_FRAME_MOST) * sizeof *ids), *framed = ids + most;
     int64_t n;
     if (!ids) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a text of %ld bytes", (long)bytes);
     GxStatus status =
         gx_tokenizer_encode(t, text, bytes, o->plain_text ? GX_SPECIAL_AS_TEXT : GX_SPECIAL_AS_TOKENS, ids, &n, err);
     const GxTokenTexts one = {ids, NULL, n, 0};
     if (status == GX_OK && o->add_special_tokens)
-        status = gx_tokenizer_join(t, &one, o->max_length ? o->max_length : n + 2, framed, NULL, &n, NULL, err);
+        status = gx_tokenizer_join(t, &one, o->max_length ? o->max_length : n + gx_tokenizer_frame_tokens(t, 1), framed,
+                                   NULL, &n, NULL, err);
     else if (o->max_length) n = gx_min(n, o->max_length);
     if (status == GX_OK) status = print_ids(t, o->add_special_tokens ? framed : ids, n, err);
     free(ids);

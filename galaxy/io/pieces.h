@@ -28,6 +28,8 @@ GxStatus gx_pieces_add(GxPieces *p, int32_t id, const char *piece, int64_t bytes
 GxStatus gx_pieces_index(GxPieces *p, GxError *err);             // makes the table
 GxStatus gx_pieces_enter(GxPieces *p, int32_t id, GxError *err); // one more into the table, just added
 void gx_pieces_close(GxPieces *p);
+// What tells two vocabularies apart, in words; if nothing does, `otherwise`.
+void gx_pieces_difference(const GxPieces *here, const GxPieces *there, const char *otherwise, char *out, int room);
 
 const char *gx_pieces_text(const GxPieces *p, int32_t id);                   // NULL: no piece has this id
 int32_t gx_pieces_find(const GxPieces *p, const char *piece, int64_t bytes); // of the model's pieces; -1: none
@@ -38,6 +40,7 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_PIECES_IMPLEMENTED)
 #define GX_PIECES_IMPLEMENTED
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -133,5 +136,19 @@ void gx_pieces_close(GxPieces *p)
     free(p->flags);
     free(p->slot);
     memset(p, 0, sizeof *p);
+}
+
+void gx_pieces_difference(const GxPieces *here, const GxPieces *there, const char *otherwise, char *out, int room)
+{
+    const char *none = "no piece";
+    snprintf(out, (size_t)room, "%s", otherwise);
+    for (int32_t id = (int32_t)gx_min(here->size, there->size) - 1; id >= 0; id--) {
+        const char *p = gx_pieces_text(here, id), *q = gx_pieces_text(there, id);
+        p = p ? p : none, q = q ? q : none;
+        if (strcmp(p, q))
+            snprintf(out, (size_t)room, "the id %ld is \"%.60s\" there and \"%.60s\" here", (long)id, q, p);
+    }
+    if (here->size != there->size)
+        snprintf(out, (size_t)room, "%ld pieces there and %ld here", (long)there->size, (long)here->size);
 }
 #endif

@@ -22,6 +22,15 @@ enum { GX_REPLACEMENT = 0xFFFD, GX_NFD_MOST = 4 }; // GX_NFD_MOST: characters th
 int gx_unicode_decode(const char *p, const char *end, uint32_t *c);
 int gx_unicode_encode(uint32_t c, char *out); // out[4]; returns how many bytes
 
+typedef struct { // a text as characters; grows as needed
+    uint32_t *c;
+    int64_t n, capacity;
+} GxCharacters;
+GxStatus gx_characters_reserve(GxCharacters *x, int64_t n, GxError *err); // room for n, what is there is kept
+GxStatus gx_characters_read(GxCharacters *x, const char *text, int64_t bytes,
+                            GxError *err); // in place of what is there
+void gx_characters_close(GxCharacters *x);
+
 int gx_unicode_is_space(uint32_t c);               // White_Space: U+0085, U+00A0, U+3000 among it, not U+200B
 int gx_unicode_is_other(uint32_t c);               // control, format, private use; but not what has no character yet
 int gx_unicode_is_mark(uint32_t c);                // a nonspacing mark: most accents
@@ -86,6 +95,31 @@ int gx_unicode_encode(uint32_t c, char *out)
     for (int i = n - 1; i > 0; i--, c >>= 6) out[i] = (char)(0x80 | (c & 0x3F));
     out[0] = (char)(first[n] | c);
     return n;
+}
+
+GxStatus gx_characters_reserve(GxCharacters *x, int64_t n, GxError *err)
+{
+    if (n <= x->capacity) return GX_OK;
+    const int64_t capacity = gx_max(n, 2 * x->capacity);
+    uint32_t *grown = (uint32_t *)realloc(x->c, (size_t)capacity * sizeof *grown);
+    if (!grown) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a text of %ld characters", (long)capacity);
+    x->c = grown;
+    x->capacity = capacity;
+    return GX_OK;
+}
+
+GxStatus gx_characters_read(GxCharacters *x, const char *text, int64_t bytes, GxError *err)
+{
+    GX_TRY(gx_characters_reserve(x, bytes + 1, err));
+    x->n = 0;
+    for (const char *p = text, *end = text + bytes; p < end;) p += gx_unicode_decode(p, end, &x->c[x->n++]);
+    return GX_OK;
+}
+
+void gx_characters_close(GxCharacters *x)
+{
+    free(x->c);
+    memset(x, 0, sizeof *x);
 }
 
 // ---- kinds ---------------------------------------------------------------------------------------------------------

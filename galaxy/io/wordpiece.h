@@ -27,15 +27,6 @@ typedef struct { // as BertNormalizer in tokenizer.json
     int lowercase;
 } GxBertNormalizer;
 
-typedef struct { // a text as characters; grows as needed
-    uint32_t *c;
-    int64_t n, capacity;
-} GxCharacters;
-GxStatus gx_characters_reserve(GxCharacters *x, int64_t n, GxError *err); // room for n, what is there is kept
-GxStatus gx_characters_read(GxCharacters *x, const char *text, int64_t bytes,
-                            GxError *err); // in place of what is there
-void gx_characters_close(GxCharacters *x);
-
 // Step 2 on `text`; `spare` is room that it needs.
 GxStatus gx_bert_normalize(const GxBertNormalizer *how, GxCharacters *text, GxCharacters *spare, GxError *err);
 // Step 3: the next word of c[n] from *at on: it begins at *at and has so many characters; 0: there is none.
@@ -70,33 +61,6 @@ GX_END
 #define GX_WORDPIECE_IMPLEMENTED
 #include <stdlib.h>
 #include <string.h>
-
-// ---- characters ----------------------------------------------------------------------------------------------------
-
-GxStatus gx_characters_reserve(GxCharacters *x, int64_t n, GxError *err)
-{
-    if (n <= x->capacity) return GX_OK;
-    const int64_t capacity = gx_max(n, 2 * x->capacity);
-    uint32_t *grown = (uint32_t *)realloc(x->c, (size_t)capacity * sizeof *grown);
-    if (!grown) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a text of %ld characters", (long)capacity);
-    x->c = grown;
-    x->capacity = capacity;
-    return GX_OK;
-}
-
-GxStatus gx_characters_read(GxCharacters *x, const char *text, int64_t bytes, GxError *err)
-{
-    GX_TRY(gx_characters_reserve(x, bytes + 1, err));
-    x->n = 0;
-    for (const char *p = text, *end = text + bytes; p < end;) p += gx_unicode_decode(p, end, &x->c[x->n++]);
-    return GX_OK;
-}
-
-void gx_characters_close(GxCharacters *x)
-{
-    free(x->c);
-    memset(x, 0, sizeof *x);
-}
 
 static void gx__wordpiece_swap(GxCharacters *a, GxCharacters *b)
 {

@@ -91,7 +91,7 @@ static GxStatus gx__wordpiece_ready(GxTokenizer *t, const char *where, GxError *
 {
     const GxWordPiece *v = (const GxWordPiece *)t->vocabulary;
     t->vocab_size = v->p.size;
-    t->longest = 1;
+    t->longest = t->tokens_for_byte = 1;
     for (int32_t id = 0; id < v->p.size; id++)
         if (v->p.at[id] >= 0) t->longest = (int)gx_max(t->longest, 1 + (int64_t)strlen(v->p.text + v->p.at[id]));
     for (int i = 0; i < v->added_n; i++) t->longest = (int)gx_max(t->longest, 1 + 4 * v->added[i].pattern.n);
@@ -623,19 +623,10 @@ static int gx__wordpiece_continues(const GxTokenizer *t, int32_t id)
     return (((const GxWordPiece *)t->vocabulary)->p.flags[id] & GX_PIECE_CONTINUES) != 0;
 }
 
-// What tells two of them apart, in words.
 static void gx__wordpiece_difference(const GxTokenizer *a, const GxTokenizer *b, char out[GX_TOKENIZER_DIFFERENCE])
 {
-    enum { SIZE = GX_TOKENIZER_DIFFERENCE };
-    const GxWordPiece *v = (const GxWordPiece *)a->vocabulary, *w = (const GxWordPiece *)b->vocabulary;
-    const char *none = "no piece";
-    snprintf(out, SIZE, "the same pieces, but other settings or added tokens");
-    for (int32_t id = (int32_t)gx_min(v->p.size, w->p.size) - 1; id >= 0; id--) {
-        const char *p = v->p.at[id] < 0 ? none : v->p.text + v->p.at[id],
-                   *q = w->p.at[id] < 0 ? none : w->p.text + w->p.at[id];
-        if (strcmp(p, q)) snprintf(out, SIZE, "the id %ld is \"%.60s\" there and \"%.60s\" here", (long)id, q, p);
-    }
-    if (v->p.size != w->p.size) snprintf(out, SIZE, "%ld pieces there and %ld here", (long)w->p.size, (long)v->p.size);
+    gx_pieces_difference(&((const GxWordPiece *)a->vocabulary)->p, &((const GxWordPiece *)b->vocabulary)->p,
+                         "the same pieces, but other settings or added tokens", out, GX_TOKENIZER_DIFFERENCE);
 }
 
 const GxTokenizerKind gx_wordpiece = {"WordPiece",
