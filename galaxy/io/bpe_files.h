@@ -416,7 +416,8 @@ static GxStatus gx__bpe_keep_added(gx__BpeReading *x, const GxBpeAdded *how, con
     for (; token.special && at > 0 && !v->added[at - 1].special; at--) v->added[at] = v->added[at - 1];
     v->added[at] = token;
     v->leads[token.normalized][(unsigned char)token.pattern[0]] = 1;
-    if (token.special) v->model.p.flags[token.id] |= GX_PIECE_SPECIAL;
+    v->model.p.flags[token.id] |=
+        (unsigned char)((token.special ? GX_PIECE_SPECIAL : 0) | (token.normalized ? GX_PIECE_NORMALIZED : 0));
     return GX_OK;
 }
 

@@ -547,18 +547,43 @@ static GxStatus gx__bpe_decode_step(const GxBpeStep *s, const gx__BpeTokens *x, 
     return GX_OK;
 }
 
+// What a token is in decoded text: its piece; of an added token that is normalised, `tokenizers` 0.23 gives what it is
+// then. NULL: no piece has this id.
+static const char *gx__bpe_token_text(const GxBpeTokenizer *v, int32_t id, int64_t *bytes)
+{
+    const char *piece = gx_pieces_text(&v->model.p, id);
+    *bytes = piece ? (int64_t)strlen(piece) : 0;
+    if (!piece || !(v->model.p.flags[id] & GX_PIECE_NORMALIZED)) return piece;
+    int i = 0;
+    while (v->added[i].id != id) i++;
+    *bytes = v->added[i].bytes;
+    return v->added[i].pattern;
+}
+
+// Of one that is normalised, what it is then has to be the name of a special token.
+static int gx__bpe_is_left_out(const GxBpeTokenizer *v, int32_t id, const char *text, int64_t bytes)
+{
+    if (!(v->model.p.flags[id] & GX_PIECE_SPECIAL)) return 0;
+    for (int i = 0; i < v->added_n && v->added[i].special; i++) {
+        const char *name = gx_pieces_text(&v->model.p, v->added[i].id);
+        if ((int64_t)strlen(name) == bytes && !memcmp(name, text, (size_t)bytes)) return 1;
+    }
+    return 0;
+}
+
 // The tokens' texts. Without a decoder there are spaces between them.
 static GxStatus gx__bpe_decode_texts(const GxBpeTokenizer *v, const int32_t *ids, int64_t n, GxSpecialTokens special,
                                      gx__BpeTokens *x, GxError *err)
 {
     for (int64_t i = 0; i < n; i++) {
-        const char *piece = gx_pieces_text(&v->model.p, ids[i]);
-        if (!piece)
+        int64_t bytes;
+        const char *text = gx__bpe_token_text(v, ids[i], &bytes);
+        if (!text)
             return GX_FAIL(err, GX_ERR_ARGUMENT, "token %ld has the id %ld, which no piece of the vocabulary has",
                            (long)i, (long)ids[i]);
-        if (special == GX_SPECIAL_AS_TEXT && (v->model.p.flags[ids[i]] & GX_PIECE_SPECIAL)) continue;
+        if (special == GX_SPECIAL_AS_TEXT && gx__bpe_is_left_out(v, ids[i], text, bytes)) continue;
         if (!v->has_decoder && x->n > 0) GX_TRY(gx__bpe_put(&x->bytes, " ", 1, err));
-        GX_TRY(gx__bpe_put(&x->bytes, piece, (int64_t)strlen(piece), err));
+        GX_TRY(gx__bpe_put(&x->bytes, text, bytes, err));
         x->end[x->n++] = x->bytes.n;
     }
     return GX_OK;
@@ -591,6 +616,7 @@ int gx_bpe_longest(const GxBpeTokenizer *v)
     int64_t most = 1;
     for (int32_t id = 0; id < v->model.p.size; id++)
         if (v->model.p.at[id] >= 0) most = gx_max(most, (int64_t)strlen(v->model.p.text + v->model.p.at[id]));
+    for (int i = 0; i < v->added_n; i++) most = gx_max(most, v->added[i].bytes);
     most += !v->has_decoder;
     for (int i = 0; i < v->decoder.n; i++) {
         const GxBpeStep *s = &v->decoder.step[i];

@@ -131,9 +131,8 @@ static GxStatus gx__regex_escape(gx__Regex *x)
         x->at += n;
         return gx__regex_put_class(x, n ? name : "", c == 'P', from, n + 2);
     }
-    if (c == 'r' || c == 'n' || c == 't' || (c > ' ' && c < 0x7F && !strchr("0123456789", c) && (c | 32) < 'a') ||
-        (c && strchr("{|}~", c)))
-        return gx__regex_put(x, from, 2);
+    const int is_sign = c > ' ' && c < 0x7F && !(c >= '0' && c <= '9') && !((c | 32) >= 'a' && (c | 32) <= 'z');
+    if (is_sign || c == 'r' || c == 'n' || c == 't') return gx__regex_put(x, from, 2);
     return gx__regex_refuse(x, from, 2, "the escapes that are built: \\r \\n \\t \\s \\S \\p{…} \\P{…} and of signs");
 }
 
