@@ -1,4 +1,5 @@
-// tokenize.cu: makes a WordPiece vocabulary from texts, or shows what a tokenizer makes of a text.
+// tokenize.cu: makes a WordPiece vocabulary from texts, or shows what a tokenizer (WordPiece, BPE, bytes) makes of a
+// text.
 //
 //     ./tokenize --train a.txt,b.txt --vocab_size 8000 --output_dir data/tokenizer
 //     ./tokenize --tokenizer data/tokenizer --text "An example."       one line of JSON: {"ids": [...], "pieces":
@@ -185,7 +186,13 @@ static GxStatus run(const Options *o, const GxConfig *c, GxError *err)
     return status;
 }
 
-#ifndef GX_NO_MAIN // test_tokenizer.cu includes this file
+#ifndef GX_NO_MAIN // test_tokenizer.cu and test_bpe.cu include this file
+static void print_version(void)
+{
+    printf("galaxy %s, utf8proc %s, PCRE2 %s\n", GX_VERSION, gx_unicode_has_nfd() ? "yes" : "no",
+           gx_regex_is_built() ? "yes" : "no");
+}
+
 int main(int argc, char **argv)
 {
     static Options o;
@@ -196,7 +203,7 @@ int main(int argc, char **argv)
     gx_config_add(&c, "Showing tokens", GX_FIELDS(showing), &o, &err);
     gx_config_read_args(&c, argc, argv, &err);
     if (err.code == GX_OK && c.help) return gx_config_help(&c, stdout, 120), 0;
-    if (err.code == GX_OK && c.version) return printf("galaxy %s\n", GX_VERSION), 0;
+    if (err.code == GX_OK && c.version) return print_version(), 0;
     if (err.code == GX_OK) run(&o, &c, &err);
     if (err.code != GX_OK) fprintf(stderr, "tokenize: %s\n", err.message);
     return err.code != GX_OK;
