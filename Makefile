@@ -178,7 +178,7 @@ $(PROGRAMS): %: $(O)/% data/text.txt
 
 $(TOOLS): %: $(O)/%
 	@ln -sf $(O)/$@ $@
-$(O)/test_tokenizer $(O)/test_bpe: tokenize.cu # is part of them
+$(O)/test_tokenizer: tokenize.cu # is part of it
 
 data/text.txt:
 	@dev/data/prepare_text.sh

@@ -1,8 +1,7 @@
 // test_bpe.cu: BPE has the ids of Hugging Face's `tokenizers`, and gives its text back: 10,000 strings and every code
 // point in the pipelines of GPT-2, LLaMA-2 and 3, Mistral, Qwen, SmolLM2, DeepSeek, and in some that nobody has,
 // against data/ref/bpe, which dev/ref/make_bpe.py made with that library; its files, and what is refused.
-#define GX_NO_MAIN
-#include "tokenize.cu"
+#include "galaxy.h"
 #include "test/strings.h"
 
 // ---- what is expected ----------------------------------------------------------------------------------------------

@@ -186,7 +186,7 @@ static GxStatus run(const Options *o, const GxConfig *c, GxError *err)
     return status;
 }
 
-#ifndef GX_NO_MAIN // test_tokenizer.cu and test_bpe.cu include this file
+#ifndef GX_NO_MAIN // test_tokenizer.cu includes this file
 static void print_version(void)
 {
     printf("galaxy %s, utf8proc %s, PCRE2 %s\n", GX_VERSION, gx_unicode_has_nfd() ? "yes" : "no",

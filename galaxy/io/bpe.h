@@ -8,23 +8,28 @@
 // With ignore_merges a word that is a piece is that piece, whatever the merges say (LLaMA-3).
 //
 // A word of n characters takes O(n log n) steps: pairs wait in a heap by their place in the list, pieces are a linked
-// list.
+// list. Where a word has two neighbours of which no merge joins what ends with the one and what begins with the other,
+// it is cut beforehand, which changes nothing: so a text that is a single word (LLaMA-2) falls apart at its spaces.
 #ifndef GX_BPE_H
 #define GX_BPE_H
 #include "pieces.h"
 #include "unicode.h"
 GX_BEGIN
 
-enum { GX_BPE_NEAR = 512 }; // characters below it have a table: what stands for bytes is among them
-typedef struct {            // one of the merges, in a hash table
-    int32_t left, right;    // left -1: a free place
-    int32_t rank, id;       // its place in the list; the piece that both become
+enum {
+    GX_BPE_NEAR = 512,
+    GX_BPE_JOINS = 1 << 20
+};                       // characters below it have a table: what stands for bytes is among them
+typedef struct {         // one of the merges, in a hash table
+    int32_t left, right; // left -1: a free place
+    int32_t rank, id;    // its place in the list; the piece that both become
 } GxBpeMerge;
 
 typedef struct {
     GxPieces p;
     GxBpeMerge *merge; // [places]
     int64_t places;    // a power of two
+    uint64_t *joins;   // a bit for each pair of characters, by a hash: 0: no merge joins them, however long the pieces
     int32_t merges;
     int32_t near[GX_BPE_NEAR]; // ids of characters; -1: none
     int32_t byte[256];         // ids of <0x00> to <0xFF>; -1: none
@@ -79,15 +84,34 @@ GxStatus gx_bpe_reserve(GxBpe *b, int64_t merges, GxError *err)
 {
     for (b->places = 16; b->places < 2 * merges;) b->places *= 2;
     b->merge = (GxBpeMerge *)malloc((size_t)b->places * sizeof *b->merge);
-    if (!b->merge) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for %ld merges", (long)merges);
+    b->joins = (uint64_t *)calloc(GX_BPE_JOINS / 64, sizeof *b->joins);
+    if (!b->merge || !b->joins) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for %ld merges", (long)merges);
     memset(b->merge, -1, (size_t)b->places * sizeof *b->merge);
     return GX_OK;
+}
+
+static uint32_t gx__bpe_bit(uint32_t left, uint32_t right)
+{
+    return (uint32_t)(((uint64_t)left << 32 | right) * UINT64_C(0x9E3779B97F4A7C15) >> 44);
+}
+static int gx__bpe_may_join(const GxBpe *b, uint32_t left, uint32_t right)
+{
+    const uint32_t bit = gx__bpe_bit(left, right);
+    return (int)(b->joins[bit / 64] >> bit % 64 & 1);
 }
 
 void gx_bpe_merge(GxBpe *b, int32_t left, int32_t right, int32_t id)
 {
     const GxBpeMerge one = {left, right, b->merges++, id};
+    const char *from = b->p.text + b->p.at[left], *end = from + strlen(from), *last = end - 1,
+               *next = b->p.text + b->p.at[right];
+    uint32_t c, d;
     *gx__bpe_place(b, left, right) = one;
+    while (last > from && ((unsigned char)*last & 0xC0) == 0x80) last--;
+    gx_unicode_decode(last, end, &c);
+    gx_unicode_decode(next, next + strlen(next), &d);
+    const uint32_t bit = gx__bpe_bit(c, d);
+    b->joins[bit / 64] |= (uint64_t)1 << bit % 64;
 }
 
 void gx_bpe_ready(GxBpe *b)
@@ -104,6 +128,7 @@ void gx_bpe_close(GxBpe *b)
 {
     gx_pieces_close(&b->p);
     free(b->merge);
+    free(b->joins);
     memset(b, 0, sizeof *b);
 }
 
@@ -178,25 +203,6 @@ static int gx__bpe_put_bytes(const GxBpe *b, GxBpeRoom *room, const char *from, 
     return 1;
 }
 
-// Its characters as symbols. As in `tokenizers`, an unknown one is put down when the next known or unknown one comes:
-// behind bytes between them.
-static void gx__bpe_characters(const GxBpe *b, GxBpeRoom *room, const char *word, int64_t bytes)
-{
-    int waits = 0; // an unknown one
-    for (const char *p = word, *end = word + bytes; p < end;) {
-        uint32_t c;
-        const int n = gx_unicode_decode(p, end, &c);
-        const int32_t id = c < GX_BPE_NEAR ? b->near[c] : gx_pieces_find(&b->p, p, n);
-        const int is_bytes = id < 0 && b->byte_fallback && gx__bpe_put_bytes(b, room, p, n);
-        p += n;
-        if (is_bytes || (id < 0 && b->unk < 0)) continue;
-        if (waits && (id >= 0 || !b->fuse_unk)) gx__bpe_symbol(room, b->unk);
-        waits = id < 0;
-        if (id >= 0) gx__bpe_symbol(room, id);
-    }
-    if (waits) gx__bpe_symbol(room, b->unk);
-}
-
 static void gx__bpe_join(const GxBpe *b, GxBpeRoom *room, int32_t at)
 {
     const int32_t right = room->symbol[at].next, next = room->symbol[right].next, prev = room->symbol[at].prev;
@@ -208,16 +214,10 @@ static void gx__bpe_join(const GxBpe *b, GxBpeRoom *room, int32_t at)
     gx__bpe_look(b, room, at);
 }
 
-GxStatus gx_bpe_word(const GxBpe *b, GxBpeRoom *room, const char *word, int64_t bytes, int32_t *ids, int64_t *n,
-                     GxError *err)
+// The symbols that are there, merged, as ids; then there are none.
+static void gx__bpe_merge_symbols(const GxBpe *b, GxBpeRoom *room, int32_t *ids, int64_t *n)
 {
-    *n = 0;
-    if (bytes == 0) return GX_OK;
-    if (b->ignore_merges && (ids[0] = gx_pieces_find(&b->p, word, bytes)) >= 0) return *n = 1, GX_OK;
-    GX_TRY(gx__bpe_grow(room, bytes, err));
-    room->symbols = room->heap_n = 0;
-    gx__bpe_characters(b, room, word, bytes);
-    if (room->symbols == 0) return GX_OK;
+    if (room->symbols == 0) return;
     room->symbol[room->symbols - 1].next = -1;
     for (int64_t i = 0; i < room->symbols; i++) gx__bpe_look(b, room, (int32_t)i);
     while (room->heap_n > 0) {
@@ -226,6 +226,37 @@ GxStatus gx_bpe_word(const GxBpe *b, GxBpeRoom *room, const char *word, int64_t 
         if (room->symbol[at].rank == (int32_t)(least >> 32)) gx__bpe_join(b, room, at); // else it is no more
     }
     for (int32_t at = 0; at >= 0; at = room->symbol[at].next) ids[(*n)++] = room->symbol[at].id;
+    room->symbols = 0;
+}
+
+// As in `tokenizers`, an unknown character is put down when the next known or unknown one comes: behind bytes between
+// them.
+GxStatus gx_bpe_word(const GxBpe *b, GxBpeRoom *room, const char *word, int64_t bytes, int32_t *ids, int64_t *n,
+                     GxError *err)
+{
+    const uint32_t none = UINT32_MAX;
+    uint32_t c, last = none; // the character before, if it is known
+    int waits = 0;           // an unknown one
+    *n = 0;
+    if (bytes == 0) return GX_OK;
+    if (b->ignore_merges && (ids[0] = gx_pieces_find(&b->p, word, bytes)) >= 0) return *n = 1, GX_OK;
+    GX_TRY(gx__bpe_grow(room, bytes, err));
+    room->symbols = room->heap_n = 0;
+    for (const char *p = word, *end = word + bytes; p < end;) {
+        const int size = gx_unicode_decode(p, end, &c);
+        const int32_t id = c < GX_BPE_NEAR ? b->near[c] : gx_pieces_find(&b->p, p, size);
+        const int is_bytes = id < 0 && b->byte_fallback && gx__bpe_put_bytes(b, room, p, size);
+        p += size;
+        if (!is_bytes && id < 0 && b->unk < 0) continue; // it is dropped
+        if (id >= 0 && last != none && !gx__bpe_may_join(b, last, c)) gx__bpe_merge_symbols(b, room, ids, n);
+        last = id >= 0 ? c : none;
+        if (is_bytes) continue;
+        if (waits && (id >= 0 || !b->fuse_unk)) gx__bpe_symbol(room, b->unk);
+        waits = id < 0;
+        if (id >= 0) gx__bpe_symbol(room, id);
+    }
+    if (waits) gx__bpe_symbol(room, b->unk);
+    gx__bpe_merge_symbols(b, room, ids, n);
     return GX_OK;
 }
 #endif
