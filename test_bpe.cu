@@ -234,6 +234,42 @@ TEST(bytes_that_are_not_utf8_and_texts_of_nothing_are_fine)
     }
 }
 
+// A vocabulary of nothing but bytes: the most tokens that a text can have.
+TEST(no_text_has_more_tokens_than_are_foreseen)
+{
+    static const struct {
+        const char *before, *text;
+        int64_t bytes, tokens;
+    } cases[] = {
+        {"\"pre_tokenizer\":null", "\xFF", 1, 3},
+        {"\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"▁\"}", "\xFF", 1, 6},
+        {"\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"▁\"}", "    ", 4, 12},
+        {"\"normalizer\":{\"type\":\"Prepend\",\"prepend\":\"▁▁\"}", "<x>a<x>\xFF", 8, 18},
+        {"\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"ababab\"}", "aaa", 3, 18},
+        {"\"normalizer\":{\"type\":\"NFC\"}", "\xF0\x9D\x85\xA0", 4, 12},
+        {"\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"use_regex\":false}", "\xFF", 1, 8}};
+    char vocab[6000] = "";
+    if (!gx_unicode_has_nfd()) SKIP("built without utf8proc");
+    for (int i = 0; i < 256; i++) sprintf(vocab + strlen(vocab), "\"<0x%02X>\":%d,", (unsigned)i, i);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char document[8000];
+        GxTokenizer t;
+        GxError err = GX_ZERO;
+        int64_t n;
+        Bytes text = {(char *)cases[i].text, cases[i].bytes};
+        snprintf(document, sizeof document,
+                 "{%s,\"added_tokens\":[{\"id\":257,\"content\":\"<x>\",\"single_word\":false,\"lstrip\":false,"
+                 "\"rstrip\":false,\"normalized\":false,\"special\":false}],\"model\":{\"type\":\"BPE\","
+                 "\"byte_fallback\":true,\"vocab\":{%s\"<0x41><0x42>\":256},\"merges\":[\"<0x41> <0x42>\"]}}",
+                 cases[i].before, vocab);
+        put(at("tokenizer.json"), document, (int64_t)strlen(document));
+        if (!CHECK(gx_tokenizer_open(&t, at("tokenizer.json"), &err) == GX_OK, "%s", err.message)) return;
+        free(encode(&t, &text, GX_SPECIAL_AS_TOKENS, &n));
+        CHECK(n == cases[i].tokens, "case %d: %ld tokens, expected %ld", (int)i, (long)n, (long)cases[i].tokens);
+        gx_tokenizer_close(&t);
+    }
+}
+
 // One word of a million characters, all of whose pairs are merges: with steps that look at the whole word for each
 // merge it would take hours.
 TEST(a_long_word_takes_no_longer_than_its_heap)

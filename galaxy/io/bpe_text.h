@@ -421,6 +421,7 @@ int gx_bpe_tokens_for_byte(const GxBpeTokenizer *v)
             if (s->kind == GX_BPE_PREPEND) most *= 1 + s->text_n;
             if (s->kind == GX_BPE_REPLACE) most *= gx_max(1, (s->content_n + s->text_n - 1) / s->text_n);
             if (s->kind == GX_BPE_PREFIX) most *= 2;
+            if (s->kind == GX_BPE_BYTES && v->model.byte_fallback) most *= 2; // of what stands for a byte
             if (s->kind == GX_BPE_METASPACE) most *= 2 * s->text_n;
             most = gx_min(most, GX_BPE_TOO_MANY);
         }
