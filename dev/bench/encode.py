@@ -2,7 +2,7 @@
 """How fast tokenizers encode the first megabyte of data/text.txt on one thread: Galaxy beside Hugging Face's `tokenizers`
 in one run, in turns.
 
-    $(dev/ref/venv.sh | tail -n 1) dev/bench/tokenizers.py [TOKENIZER.json ...]
+    $(dev/ref/venv.sh | tail -n 1) dev/bench/encode.py [TOKENIZER.json ...]
 
 Without arguments: BPE tokenizers of 8,000 pieces, trained on the text, in the pipelines of data/ref/bpe/pipelines.json.
 Each library encodes the whole text in one call, as often as fits into two seconds, and theirs also line by line, where
@@ -71,7 +71,7 @@ def ours(program, path, file):
 
 def main():
     folder = subprocess.run(["make", "-s", "print-folder"], capture_output=True, check=True, text=True).stdout.strip()
-    program = os.path.join(folder, "tokenizers")
+    program = os.path.join(folder, "encode")
     subprocess.run(["make", "--no-print-directory", "-s", program], check=True)
     text = open(TEXT, newline="").read(BYTES)
     with tempfile.TemporaryDirectory() as temporary:

@@ -1,8 +1,8 @@
-// tokenizers.cu: how fast a tokenizer encodes a text: the whole text in one call, on one thread; MB per second of
+// encode.cu: how fast a tokenizer encodes a text: the whole text in one call, on one thread; MB per second of
 // the processor's time, and ids.
-// dev/bench/tokenizers.py runs it beside Hugging Face's `tokenizers`.
+// dev/bench/encode.py runs it beside Hugging Face's `tokenizers`.
 //
-//     build/.../tokenizers TOKENIZER TEXT SECONDS
+//     build/.../encode TOKENIZER TEXT SECONDS
 #include "galaxy.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ int main(int argc, char **argv)
     GxError err = GX_ZERO;
     char *text = NULL;
     int64_t bytes, n = 0;
-    if (argc != 4) return fprintf(stderr, "tokenizers TOKENIZER TEXT SECONDS\n"), 1;
+    if (argc != 4) return fprintf(stderr, "encode TOKENIZER TEXT SECONDS\n"), 1;
     if (gx_tokenizer_open(&t, argv[1], &err) != GX_OK || gx_file_read(argv[2], 1 << 30, &text, &bytes, &err) != GX_OK)
         return fprintf(stderr, "%s\n", err.message), 1;
     int32_t *ids = (int32_t *)malloc((size_t)gx_tokenizer_most(&t, bytes) * sizeof *ids);
