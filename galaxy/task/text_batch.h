@@ -136,7 +136,7 @@ int64_t gx_text_arrays(const GxTextLayout *l, int64_t T, int64_t B, void *block,
 
 int64_t gx_text_lay(const GxTextLayout *l, GxBatch *b, void *block, void *twin)
 {
-    GxTextArrays at = GX_ZERO, of_twin = GX_ZERO;
+    GxTextArrays at, of_twin;
     const int64_t bytes = gx_text_arrays(l, b->T, b->B, block, &at);
     gx_text_arrays(l, b->T, b->B, twin, &of_twin);
     b->tokens = at.tokens, b->types = at.types, b->positions = at.positions, b->documents = at.documents;
