@@ -31,6 +31,7 @@ GEMM ?= $(if $(call has_header,oneapi/dnnl/dnnl.h),onednn,plain)
 MPI  ?= $(if $(shell command -v mpicc),1,0)
 JSON ?= $(if $(call has_header,jansson.h),1,0)
 UTF8PROC ?= $(if $(call has_header,utf8proc.h),1,0)
+PCRE2 ?= $(if $(call has_header,pcre2.h,-DPCRE2_CODE_UNIT_WIDTH=8),1,0)
 
 # One of these, or make stops: a misspelt value would build something else under its name.
 one_of = $(if $(filter 1,$(words $($(1)))),$(filter $($(1)),$(2)))
@@ -40,6 +41,7 @@ $(call require,GEMM,onednn plain)
 $(call require,MPI,0 1)
 $(call require,JSON,0 1)
 $(call require,UTF8PROC,0 1)
+$(call require,PCRE2,0 1)
 
 # -g1: the lines that reports name, without variables: a quarter less time to compile
 CFLAGS_fast := -O3 -fopenmp
@@ -49,11 +51,11 @@ ARCHFLAGS   ?= -march=native $(if $(filter x86_64,$(shell uname -m)),-mprefer-ve
 # no errno and no traps from math: loops with sqrt and comparisons become vector code. NaN, infinities and the order of sums stay as they are.
 CFLAGS  ?= $(CFLAGS_$(VARIANT)) $(ARCHFLAGS) -fno-math-errno -fno-trapping-math
 WARN    := -Wall -Wextra
-DEFINES := $(if $(filter onednn,$(GEMM)),-DGX_WITH_ONEDNN) $(if $(filter 1,$(JSON)),-DGX_WITH_JANSSON) $(if $(filter 1,$(UTF8PROC)),-DGX_WITH_UTF8PROC) $(if $(filter 1,$(MPI)),-DGX_WITH_MPI)
-# the archives of jansson and utf8proc where there are any: the program then runs where these libraries are not
+DEFINES := $(if $(filter onednn,$(GEMM)),-DGX_WITH_ONEDNN) $(if $(filter 1,$(JSON)),-DGX_WITH_JANSSON) $(if $(filter 1,$(UTF8PROC)),-DGX_WITH_UTF8PROC) $(if $(filter 1,$(PCRE2)),-DGX_WITH_PCRE2) $(if $(filter 1,$(MPI)),-DGX_WITH_MPI)
+# the archives of jansson, utf8proc and PCRE2 where there are any: the program then runs where these libraries are not
 archive  = $(or $(filter /%,$(shell $(CC) -print-file-name=lib$(1).a 2>/dev/null)),-l$(1))
 LIBS    := $(if $(filter onednn,$(GEMM)),-ldnnl) $(if $(filter 1,$(JSON)),$(call archive,jansson)) \
-    $(if $(filter 1,$(UTF8PROC)),$(call archive,utf8proc)) -lm -lpthread
+    $(if $(filter 1,$(UTF8PROC)),$(call archive,utf8proc)) $(if $(filter 1,$(PCRE2)),$(call archive,pcre2-8)) -lm -lpthread
 ifeq ($(MPI),1)
 DEFINES += $(shell mpicc --showme:compile 2>/dev/null || mpicc -compile_info | cut -d' ' -f2-)
 LIBS    += $(shell mpicc --showme:link 2>/dev/null || mpicc -link_info | cut -d' ' -f2-)
@@ -257,7 +259,7 @@ test-all:
 # what takes longest to compile begins: the library, then the tests that have it inside
 build-tests: $(OBJECTS) $(filter $(LOOK_INSIDE),$(LONGEST_FIRST) $(CHECKS)) $(CHECKS) $(PROGRAMS:%=$(O)/%) $(TOOLS:%=$(O)/%)
 # All that a visit to a machine with a GPU runs, built beforehand in a folder that is always the same; then `dev/cuda/visit.sh OUT` runs it there. That
-# machine may have another processor, and nothing but CUDA and NCCL: no MPI, no oneDNN, and jansson and utf8proc are in the programs where their archives are here.
+# machine may have another processor, and nothing but CUDA and NCCL: no MPI, no oneDNN, and jansson, utf8proc and PCRE2 are in the programs where their archives are here.
 GPU_FOLDER    := build/cuda-fast-plain-mpi0-json1
 GPU_PROCESSOR := $(if $(filter x86_64,$(shell uname -m)),-mavx2 -mfma)
 GPU_MAKE       = $(MAKE) --no-print-directory -j$(CORES) DEVICE=cuda VARIANT=fast GEMM=plain MPI=0 JSON=1 \

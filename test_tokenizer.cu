@@ -3,85 +3,23 @@
 // tokenize.
 #define GX_NO_MAIN
 #include "tokenize.cu"
-#include "test/test.h"
+#include "test/strings.h"
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-// ---- words of these tests ------------------------------------------------------------------------------------------
-
-static char root[GX_PATH]; // made in main, removed there
-
-static const char *at(const char *name) // the path of `name` in the temporary folder; good for the next 8 calls
-{
-    static char paths[8][GX_PATH];
-    static int next;
-    char *path = paths[next++ % 8];
-    snprintf(path, GX_PATH, "%.600s/%.300s", root, name);
-    return path;
-}
-
-static void put(const char *path, const void *data, int64_t bytes)
-{
-    GxError err = GX_ZERO;
-    CHECK(gx_file_write(path, data, bytes, &err) == GX_OK, "%s", err.message);
-}
-
-static char *get(const char *path)
-{
-    GxError err = GX_ZERO;
-    char *text = NULL;
-    int64_t bytes;
-    CHECK(gx_file_read(path, 64 << 20, &text, &bytes, &err) == GX_OK, "%s", err.message);
-    return text;
-}
-
-// Checks that an error of this code was set, whose message holds both parts, and clears it.
-static void refused(GxError *err, GxStatus status, GxStatus expected, const char *file, const char *part)
-{
-    CHECK(status == expected && gx_error_code(err) == expected, "%s: status %s, expected %s (%s)", part,
-          gx_status_name(status), gx_status_name(expected), err->message);
-    CHECK(strstr(err->message, part) && strstr(err->message, file), "\"%s\" does not hold \"%s\" and \"%s\"",
-          err->message, file, part);
-    gx_error_clear(err);
-}
-
-// text with `from` replaced by `to`; free it.
-static char *replaced(const char *text, const char *from, const char *to)
-{
-    const char *place = strstr(text, from);
-    char *out = (char *)malloc(strlen(text) + strlen(to) + 1);
-    if (!CHECK(place != NULL, "%s is not in the text", from)) place = text + strlen(text), from = "";
-    sprintf(out, "%.*s%s%s", (int)(place - text), text, to, place + strlen(from));
-    return out;
-}
-
 // ---- what is expected ----------------------------------------------------------------------------------------------
 
-enum { STRINGS = 10000, LINES_MOST = 3000, TRAPS_MOST = 200, RANGES_MOST = 100, BLOCKS_MOST = 5000, RULES = 5 };
+enum { RULES = 5 };
 static const char *const rule_names[RULES] = {"clean_text", "handle_chinese_chars", "strip_accents", "lowercase",
                                               "words"};
-typedef struct {
-    char *p;
-    int64_t n;
-} Bytes;
 static struct {
-    char *text, *line[LINES_MOST];
-    Bytes trap[TRAPS_MOST], string[STRINGS];
-    uint32_t first[RANGES_MOST], last[RANGES_MOST], block[RULES][0x1100], hash[STRINGS];
+    uint32_t block[RULES][0x1100];
     int has_block[RULES][0x1100];
-    int lines, traps, ranges, blocks, hashes, trained, vocab, frequency, letters, pairs;
+    int blocks, trained, vocab, frequency, letters, pairs;
     uint64_t pairs_hash;
-} expected;
-
-static void read_trap(const char *hex)
-{
-    Bytes *b = &expected.trap[expected.traps++];
-    unsigned byte;
-    b->p = (char *)malloc(strlen(hex) / 2 + 1);
-    for (; sscanf(hex, "%2x", &byte) == 1; hex += 2) b->p[b->n++] = (char)byte;
-}
+} wanted;
 
 static void read_block(const char *text)
 {
@@ -91,99 +29,25 @@ static void read_block(const char *text)
     if (!CHECK(sscanf(text, "%39s %x %x", name, &block, &hash) == 3 && block < 0x1100, "%s", text)) return;
     while (rule < RULES && strcmp(rule_names[rule], name)) rule++;
     if (!CHECK(rule < RULES, "there is no rule %s", name)) return;
-    expected.block[rule][block] = hash, expected.has_block[rule][block] = 1, expected.blocks++;
+    wanted.block[rule][block] = hash, wanted.has_block[rule][block] = 1, wanted.blocks++;
 }
 
-static void read_line(char *line)
+static void read_other(const char *line)
 {
     unsigned long long hash;
-    unsigned a, b;
-    if (!strncmp(line, "line ", 5)) expected.line[expected.lines++] = line + 5;
-    else if (!strncmp(line, "trap ", 5)) read_trap(line + 5);
-    else if (!strncmp(line, "block ", 6)) read_block(line + 6);
-    else if (sscanf(line, "range %x %x", &a, &b) == 2)
-        expected.first[expected.ranges] = a, expected.last[expected.ranges++] = b;
-    else if (sscanf(line, "string %x", &a) == 1) expected.hash[expected.hashes++] = a;
-    else if (sscanf(line, "pairs %d %llx", &expected.pairs, &hash) == 2) expected.pairs_hash = hash;
-    else
-        sscanf(line, "trained %d %d %d %d", &expected.trained, &expected.vocab, &expected.frequency, &expected.letters);
-}
-
-static uint64_t numbers_state;
-static uint64_t below(uint64_t n) // splitmix64 (Steele et al. 2014), as in make_tokenizers.py
-{
-    uint64_t x = numbers_state += UINT64_C(0x9E3779B97F4A7C15);
-    x = (x ^ x >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
-    x = (x ^ x >> 27) * UINT64_C(0x94D049BB133111EB);
-    return (x ^ x >> 31) % n;
-}
-
-static void add(Bytes *b, const char *p, int64_t n)
-{
-    b->p = (char *)realloc(b->p, (size_t)(b->n + n + 1));
-    memcpy(b->p + b->n, p, (size_t)n);
-    b->n += n;
-}
-
-static void add_character(Bytes *b, uint32_t c)
-{
-    char utf8[4];
-    add(b, utf8, gx_unicode_encode(c, utf8));
-}
-
-static void add_part(Bytes *b)
-{
-    const int kind = (int)below(8);
-    if (kind < 2) {
-        const char *line = expected.line[below((uint64_t)expected.lines)];
-        const int64_t n = (int64_t)strlen(line), from = (int64_t)below((uint64_t)n);
-        add(b, line + from, gx_min(1 + (int64_t)below(12), n - from));
-    } else if (kind == 2) {
-        const Bytes *trap = &expected.trap[below((uint64_t)expected.traps)];
-        add(b, trap->p, trap->n);
-    } else if (kind < 6) {
-        const int range = (int)below((uint64_t)expected.ranges);
-        add_character(b, expected.first[range] +
-                             (uint32_t)below((uint64_t)(expected.last[range] - expected.first[range] + 1)));
-    } else if (kind == 6) add(b, " ", 1);
-    else {
-        const uint32_t c = (uint32_t)below(0x110000 - 0x800);
-        add_character(b, c < 0xD800 ? c : c + 0x800);
-    }
-}
-
-static void make_string(int i)
-{
-    Bytes *b = &expected.string[i];
-    add(b, "", 0);
-    if (i < expected.lines) {
-        add(b, expected.line[i], (int64_t)strlen(expected.line[i]));
-        return;
-    }
-    numbers_state = (uint64_t)i;
-    const int n = 1 + (int)below(24);
-    for (int k = 0; k < n; k++) {
-        const char byte = i % 50 ? 0 : (char)below(256);
-        if (i % 50) add_part(b);
-        else add(b, &byte, 1);
-    }
+    if (!strncmp(line, "block ", 6)) read_block(line + 6);
+    else if (sscanf(line, "pairs %d %llx", &wanted.pairs, &hash) == 2) wanted.pairs_hash = hash;
+    else sscanf(line, "trained %d %d %d %d", &wanted.trained, &wanted.vocab, &wanted.frequency, &wanted.letters);
 }
 
 static int expect(void) // 0: it cannot be read
 {
-    if (expected.text) return expected.hashes == STRINGS;
-    expected.text = get("data/ref/wordpiece/expected.txt");
-    for (char *line = expected.text, *end; line && *line; line = end) {
-        end = strchr(line, '\n');
-        if (end) *end++ = 0;
-        read_line(line);
-    }
+    if (expected.text[0]) return expected.hashes == STRINGS;
+    read_expected(0, "data/ref/wordpiece/expected.txt", 0, read_other);
     for (int i = 0; i < STRINGS; i++) make_string(i);
-    return CHECK(expected.hashes == STRINGS && expected.lines > 2000 && expected.traps > 80 && expected.blocks > 500,
+    return CHECK(expected.hashes == STRINGS && expected.lines > 2000 && expected.traps > 80 && wanted.blocks > 500,
                  "data/ref/wordpiece/expected.txt: %d hashes, %d lines", expected.hashes, expected.lines);
 }
-
-static uint32_t short_hash(uint64_t h) { return (uint32_t)(h ^ h >> 32); }
 
 // ---- every code point ----------------------------------------------------------------------------------------------
 
@@ -220,10 +84,9 @@ static void check_block(int rule, int block, GxCharacters *c, GxCharacters *spar
     }
     const int changes = n != m || memcmp(text, same, (size_t)n) != 0;
     const uint32_t hash = short_hash(gx_hash(GX_HASH_START, text, n));
-    CHECK(changes == expected.has_block[rule][block], "%s changes something of U+%04X to U+%04X: %d, expected %d",
-          rule_names[rule], (unsigned)block * 256, (unsigned)block * 256 + 255, changes,
-          expected.has_block[rule][block]);
-    CHECK(!changes || !expected.has_block[rule][block] || hash == expected.block[rule][block],
+    CHECK(changes == wanted.has_block[rule][block], "%s changes something of U+%04X to U+%04X: %d, expected %d",
+          rule_names[rule], (unsigned)block * 256, (unsigned)block * 256 + 255, changes, wanted.has_block[rule][block]);
+    CHECK(!changes || !wanted.has_block[rule][block] || hash == wanted.block[rule][block],
           "%s makes something else of U+%04X to U+%04X", rule_names[rule], (unsigned)block * 256,
           (unsigned)block * 256 + 255);
     free(text), free(same);
@@ -342,36 +205,6 @@ static int open_setting(GxTokenizer *t, int setting)
     return CHECK(gx_tokenizer_open(t, at("tokenizer.json"), &err) == GX_OK, "%s", err.message);
 }
 
-static uint64_t hash_ids(uint64_t hash, const int32_t *ids, int64_t n)
-{
-    const int32_t count = (int32_t)n;
-    return gx_hash(gx_hash(hash, &count, 4), ids, 4 * n);
-}
-
-// Text and ids in memory of exactly their size: nothing beside them is touched.
-static int32_t *encode(const GxTokenizer *t, const Bytes *text, GxSpecialTokens special, int64_t *n)
-{
-    GxError err = GX_ZERO;
-    int32_t *ids = (int32_t *)malloc((size_t)text->n * sizeof *ids);
-    CHECK(gx_tokenizer_encode(t, text->p, text->n, special, ids, n, &err) == GX_OK, "%s", err.message);
-    CHECK(*n <= text->n, "%ld tokens of %ld bytes", (long)*n, (long)text->n);
-    return ids;
-}
-
-static uint64_t hash_decoded(uint64_t hash, const GxTokenizer *t, const int32_t *ids, int64_t n)
-{
-    static const GxSpecialTokens ways[] = {GX_SPECIAL_AS_TOKENS, GX_SPECIAL_AS_TEXT};
-    for (int k = 0; k < 2; k++) {
-        GxError err = GX_ZERO;
-        char *text = (char *)malloc((size_t)(n * t->longest));
-        int64_t bytes = 0;
-        CHECK(gx_tokenizer_decode(t, ids, n, ways[k], text, &bytes, &err) == GX_OK, "%s", err.message);
-        hash = gx_hash(hash, text, bytes);
-        free(text);
-    }
-    return hash;
-}
-
 TEST(ten_thousand_strings_have_the_ids_and_the_text_of_tokenizers)
 {
     static uint64_t hash[STRINGS];
@@ -404,7 +237,7 @@ TEST(pairs_are_framed_and_cut_as_transformers_does)
     int cuts = 0;
     if (!gx_unicode_has_nfd()) SKIP("built without utf8proc");
     if (!expect() || !open_setting(&t, 0)) return;
-    for (int i = 0; i < expected.pairs; i++) {
+    for (int i = 0; i < wanted.pairs; i++) {
         numbers_state = (uint64_t)i;
         const Bytes *a = &expected.string[below(STRINGS)], *b = &expected.string[below(STRINGS)];
         const int64_t most = 3 + (int64_t)below(40);
@@ -426,8 +259,8 @@ TEST(pairs_are_framed_and_cut_as_transformers_does)
         }
         free(ids), free(types), free(first), free(second);
     }
-    CHECK(hash == expected.pairs_hash && cuts > 100, "%016lx, expected %016lx; %d were cut", (unsigned long)hash,
-          (unsigned long)expected.pairs_hash, cuts);
+    CHECK(hash == wanted.pairs_hash && cuts > 100, "%016lx, expected %016lx; %d were cut", (unsigned long)hash,
+          (unsigned long)wanted.pairs_hash, cuts);
     gx_tokenizer_close(&t);
 }
 
@@ -456,7 +289,7 @@ static void put_training_text(const char *path)
 {
     Bytes all = GX_ZERO;
     for (int i = 0; i < STRINGS; i++) {
-        if (i >= expected.lines && i < STRINGS - expected.trained) continue;
+        if (i >= expected.lines && i < STRINGS - wanted.trained) continue;
         const char *end = expected.string[i].p + expected.string[i].n;
         for (const char *p = expected.string[i].p; p < end;) { // as text: what is none of it would be dropped
             char bytes[4];
@@ -478,11 +311,11 @@ TEST(a_trained_vocabulary_is_that_of_the_plainest_trainer)
     if (!expect() || !open_setting(&reference, 0)) return;
     put_training_text(at("text"));
     const char *file = at("text");
-    GxWordPieceTraining how = gx_wordpiece_training(expected.vocab);
-    how.min_frequency = expected.frequency, how.limit_alphabet = expected.letters;
+    GxWordPieceTraining how = gx_wordpiece_training(wanted.vocab);
+    how.min_frequency = wanted.frequency, how.limit_alphabet = wanted.letters;
     how.max_word = 1 << 20; // it knows no limit
     if (!CHECK(gx_wordpiece_train(&t, &file, 1, &how, &err) == GX_OK, "%s", err.message)) return;
-    CHECK(t.vocab_size == expected.vocab, "%d pieces", t.vocab_size);
+    CHECK(t.vocab_size == wanted.vocab, "%d pieces", t.vocab_size);
     for (int32_t id = 0; id < t.vocab_size; id++) {
         char room[8];
         const char *ours = gx_tokenizer_piece(&t, id, room), *theirs = gx_tokenizer_piece(&reference, id, room);
@@ -629,14 +462,14 @@ TEST(special_tokens_and_continuing_pieces_are_known)
     if (!expect() || !open_setting(&t, 0)) return;
     for (int i = 0; i < GX_TOKEN_ROLES; i++)
         CHECK(t.role[i] == i && gx_tokenizer_is_special(&t, i) && gx_tokenizer_find(&t, names[i]) == i, "%s", names[i]);
-    CHECK(t.vocab_size == expected.vocab + 3, "%d", t.vocab_size);
-    for (int32_t id = 5; id < expected.vocab; id++) {
+    CHECK(t.vocab_size == wanted.vocab + 3, "%d", t.vocab_size);
+    for (int32_t id = 5; id < wanted.vocab; id++) {
         const char *piece = gx_tokenizer_piece(&t, id, room);
         CHECK(gx_tokenizer_continues(&t, id) == !strncmp(piece, "##", 2) && !gx_tokenizer_is_special(&t, id), "%s",
               piece);
         CHECK(gx_tokenizer_find(&t, piece) == id, "%s", piece);
     }
-    CHECK(gx_tokenizer_is_special(&t, expected.vocab) && !gx_tokenizer_is_special(&t, expected.vocab + 1),
+    CHECK(gx_tokenizer_is_special(&t, wanted.vocab) && !gx_tokenizer_is_special(&t, wanted.vocab + 1),
           "<keep> is special, Foo is not");
     CHECK(!gx_tokenizer_piece(&t, t.vocab_size, room) && !gx_tokenizer_piece(&t, -1, room) &&
               gx_tokenizer_find(&t, "no such piece") == -1,
@@ -662,8 +495,7 @@ TEST(files_that_are_wrong_are_refused_by_name)
         {"\"model\":{\"type\":\"WordPiece\"", "\"model\":{\"type\":\"Unigram\"", GX_ERR_UNSUPPORTED,
          "the model is \"Unigram\"; what is built"},
         {"\"model\":{\"type\":\"WordPiece\"", "\"model\":{\"merges\":[\"a b\"],\"type\":\"BPE\"", GX_ERR_UNSUPPORTED,
-         "the model is \"BPE\" with 2500 pieces and 1 merges; what is built: WordPiece, and BPE without merges (bytes "
-         "as tokens, 256 pieces)"},
+         "BPE has continuing_subword_prefix \"##\"; what is built: none"},
         {"\"model\":{\"type\":\"WordPiece\",", "\"model\":{", GX_ERR_FORMAT, "\"type\" is missing"},
         {"\"continuing_subword_prefix\":\"##\"", "\"continuing_subword_prefix\":\"\"", GX_ERR_UNSUPPORTED,
          "continuing_subword_prefix is \"\""},
@@ -811,19 +643,4 @@ TEST(the_program_writes_a_whole_folder_or_nothing)
     refused(&err, run_program(at("newer"), "a,,b", &err), GX_ERR_ARGUMENT, "--train", "commas");
 }
 
-int main(int argc, char **argv)
-{
-    GxError err = GX_ZERO;
-    const char *parent = getenv("TMPDIR");
-    snprintf(root, sizeof root, "%.500s/test_tokenizer.XXXXXX", parent && parent[0] ? parent : "/tmp");
-    if (!mkdtemp(root)) {
-        printf("cannot make a temporary folder %s\n", root);
-        return 1;
-    }
-    const int failed = test_main(argc, argv);
-    if (gx_folder_remove(root, &err) != GX_OK) printf("%s\n", err.message);
-    for (int i = 0; i < STRINGS; i++) free(expected.string[i].p);
-    for (int i = 0; i < expected.traps; i++) free(expected.trap[i].p);
-    free(expected.text);
-    return failed;
-}
+int main(int argc, char **argv) { return test_in_folder(argc, argv, "test_tokenizer"); }

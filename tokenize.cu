@@ -1,4 +1,5 @@
-// tokenize.cu: makes a WordPiece vocabulary from texts, or shows what a tokenizer makes of a text.
+// tokenize.cu: makes a WordPiece vocabulary from texts, or shows what a tokenizer (WordPiece, BPE, bytes) makes of a
+// text.
 //
 //     ./tokenize --train a.txt,b.txt --vocab_size 8000 --output_dir data/tokenizer
 //     ./tokenize --tokenizer data/tokenizer --text "An example."       one line of JSON: {"ids": [...], "pieces":
@@ -40,9 +41,9 @@ static const GxField showing[] = {
     {"tokenizer", GX_FIELD_PATH, AT(tokenizer), "", "a folder, tokenizer.json or vocab.txt", NULL},
     {"text", GX_FIELD_PATH, AT(text), "", "what it is shown with", NULL},
     {"file", GX_FIELD_PATH, AT(file), "", "or each line of this file", NULL},
-    {"add_special_tokens", GX_FIELD_BOOL, AT(add_special_tokens), "false", "between [CLS] and [SEP]", NULL},
-    {"max_length", GX_FIELD_INT, AT(max_length), "0", "tokens, those between which it stands among them; 0: all",
-     "0..1000000"},
+    {"add_special_tokens", GX_FIELD_BOOL, AT(add_special_tokens), "false",
+     "with those around a text: [CLS] and [SEP], <s>", NULL},
+    {"max_length", GX_FIELD_INT, AT(max_length), "0", "tokens, those around it among them; 0: all", "0..1000000"},
     {"plain_text", GX_FIELD_BOOL, AT(plain_text), "false", "[SEP] in the text is five characters, not a token", NULL},
 };
 
@@ -142,14 +143,16 @@ static GxStatus print_ids(const GxTokenizer *t, const int32_t *ids, int64_t n, G
 
 static GxStatus show(const Options *o, const GxTokenizer *t, const char *text, int64_t bytes, GxError *err)
 {
-    int32_t *ids = (int32_t *)malloc((size_t)(2 * bytes + 4) * sizeof *ids), *framed = ids + bytes + 1;
+    const int64_t most = gx_tokenizer_most(t, bytes) + 1;
+    int32_t *ids = (int32_t *)malloc((size_t)(2 * most + GX_FRAME_MOST) * sizeof *ids), *framed = ids + most;
     int64_t n;
     if (!ids) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a text of %ld bytes", (long)bytes);
     GxStatus status =
         gx_tokenizer_encode(t, text, bytes, o->plain_text ? GX_SPECIAL_AS_TEXT : GX_SPECIAL_AS_TOKENS, ids, &n, err);
     const GxTokenTexts one = {ids, NULL, n, 0};
     if (status == GX_OK && o->add_special_tokens)
-        status = gx_tokenizer_join(t, &one, o->max_length ? o->max_length : n + 2, framed, NULL, &n, NULL, err);
+        status = gx_tokenizer_join(t, &one, o->max_length ? o->max_length : n + gx_tokenizer_frame_tokens(t, 1), framed,
+                                   NULL, &n, NULL, err);
     else if (o->max_length) n = gx_min(n, o->max_length);
     if (status == GX_OK) status = print_ids(t, o->add_special_tokens ? framed : ids, n, err);
     free(ids);
@@ -187,6 +190,11 @@ static GxStatus run(const Options *o, const GxConfig *c, GxError *err)
 }
 
 #ifndef GX_NO_MAIN // test_tokenizer.cu includes this file
+static void print_version(void)
+{
+    printf("galaxy %s, utf8proc %s, PCRE2 %s\n", GX_VERSION, gx_unicode_version(), gx_regex_is_built() ? "yes" : "no");
+}
+
 int main(int argc, char **argv)
 {
     static Options o;
@@ -198,7 +206,7 @@ int main(int argc, char **argv)
     gx_config_read_args(&c, argc, argv, &err);
     const int is_read = err.code == GX_OK;
     if (is_read && c.help) gx_config_help(&c, stdout, 120);
-    else if (is_read && c.version) printf("galaxy %s, utf8proc %s\n", GX_VERSION, gx_unicode_version());
+    else if (is_read && c.version) print_version();
     else if (is_read) run(&o, &c, &err);
     if (fflush(stdout) != 0 || ferror(stdout))
         GX_FAIL(&err, GX_ERR_IO, "not all could be written to the standard output");

@@ -7,7 +7,9 @@
 # What is missing is said, with what it is for. The exit status is 1 only if something is missing without which it does not work: `need`, not `want`.
 set -eu
 have() { command -v "$1" >/dev/null 2>&1; }
-header() { printf '#include <%s>\n' "$1" | ${CC:-cc} -E -x c - >/dev/null 2>&1; }
+header() { # HEADER [OPTION]
+    printf '#include <%s>\n' "$1" | ${CC:-cc} ${2:-} -E -x c - >/dev/null 2>&1
+}
 
 missing= for_what= is_needed=0
 want() { # PACKAGES WHAT-FOR: it works without
@@ -24,6 +26,7 @@ have g++ || need g++ "tests: the headers as C++, and the emulator"
 header jansson.h || need libjansson-dev "JSON: configurations, checkpoints"
 header oneapi/dnnl/dnnl.h || want libdnnl-dev "fast matrix products; without it plain C, about half as fast"
 header utf8proc.h || want libutf8proc-dev "WordPiece: text beyond ASCII"
+header pcre2.h -DPCRE2_CODE_UNIT_WIDTH=8 || want libpcre2-dev "the tokenizers of GPT-2, LLaMA-3, Qwen"
 have mpicc || want libopenmpi-dev "mpirun; without it ranks are threads, or processes by TCP"
 have mpirun || want openmpi-bin "mpirun; without it ranks are threads, or processes by TCP"
 have bible || [ -x /usr/games/bible ] ||
@@ -45,8 +48,8 @@ stop() { # behind what was said: an error only where it does not work without
 if ! have apt-get; then
     printf 'Missing, by the names of Debian:\n%s' "$for_what" >&2
     echo "What there is of them elsewhere:" >&2
-    echo "  Fedora:   dnf install gcc gcc-c++ onednn-devel jansson-devel utf8proc-devel openmpi-devel" >&2
-    echo "  Homebrew: brew install gcc onednn jansson utf8proc open-mpi" >&2
+    echo "  Fedora:   dnf install gcc gcc-c++ onednn-devel jansson-devel utf8proc-devel pcre2-devel openmpi-devel" >&2
+    echo "  Homebrew: brew install gcc onednn jansson utf8proc pcre2 open-mpi" >&2
     stop
 fi
 install="apt-get install -y --no-install-recommends$missing"

@@ -3,7 +3,7 @@
 # (dev/cuda/resources.txt); what `make gpu` builds runs where there is CUDA and nothing else. No GPU is needed. Without nvcc all is skipped.
 set -u
 cd "$(dirname "$0")/.."
-unset MAKEFLAGS MAKEOVERRIDES CFLAGS ARCHFLAGS VARIANT GEMM MPI JSON UTF8PROC DEVICE
+unset MAKEFLAGS MAKEOVERRIDES CFLAGS ARCHFLAGS VARIANT GEMM MPI JSON UTF8PROC PCRE2 DEVICE
 nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
 . dev/check.sh
 look() { if [ -n "$nvcc" ]; then check "$@"; else skip "$1" "nvcc was not found"; fi; }
@@ -14,7 +14,7 @@ says_why() { "$tmp/program" --max_steps 1 2>&1 | grep -q "no NVIDIA driver\|step
 plans() { "$tmp/program" --dry_run "$@" >"$tmp/plan" 2>&1 && grep -q "in the device's memory" "$tmp/plan" || { cat "$tmp/plan"; return 1; }; }
 plans_all() { plans --seq_len 512 && plans --ranks 2 && plans --ranks 2 --device_comm nccl --precision bf16 && grep -q "(threads, nccl)" "$tmp/plan" &&
     plans --ranks 2 --mode galaxy2 && plans --ranks 2 --att sp --mlp tp --recompute layer; }
-# A program of `make gpu`, for one architecture: its libraries are those of C, C++, OpenMP, CUDA and NCCL. jansson and utf8proc are in it, where this
+# A program of `make gpu`, for one architecture: its libraries are those of C, C++, OpenMP, CUDA and NCCL. jansson, utf8proc and PCRE2 are in it, where this
 # machine has the archives to take them from.
 brings_the_rest() {
     local needed rest archive library
@@ -22,7 +22,7 @@ brings_the_rest() {
     needed=$(readelf -d "$tmp/gpu/llama_step" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
     [[ $needed == *libcudart.so* && $needed == *libnccl.so* ]] || { echo "its libraries are not known: $needed"; return 1; }
     rest=$(grep -vE '^(lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+|gomp|cudart|cublasLt|nccl)|ld-linux.*)\.so\.[0-9]+$' <<<"$needed")
-    for library in libjansson libutf8proc; do
+    for library in libjansson libutf8proc libpcre2-8; do
         archive=$(${CC:-cc} -print-file-name=$library.a)
         [[ $archive == /* ]] || rest=$(grep -v "^$library\.so\." <<<"$rest")
     done

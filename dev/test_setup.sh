@@ -18,7 +18,7 @@ ends() { # STATUS WORDS [ARGUMENT]: the status of dev/setup.sh, and what it says
     echo "status $status: $said"
     [ "$status" = "$1" ] && if [ -n "$2" ]; then [[ $said == *"$2"* ]]; else [ -z "$said" ]; fi
 }
-all="stdio.h jansson.h oneapi/dnnl/dnnl.h utf8proc.h"
+all="stdio.h jansson.h oneapi/dnnl/dnnl.h utf8proc.h pcre2.h"
 system "g++ mpicc mpirun bible" "$all"
 check "where all is there it says nothing" ends 0 ""
 system "g++ mpicc mpirun" "$all"
@@ -28,6 +28,8 @@ if [ -x /usr/games/bible ]; then skip "without bible the set-up goes on" "/usr/g
 fi
 system "g++ bible" "stdio.h jansson.h"
 check "without MPI and oneDNN it goes on" ends 0 "openmpi-bin: mpirun; without it"
+system "g++ mpicc mpirun bible" "stdio.h jansson.h oneapi/dnnl/dnnl.h utf8proc.h"
+check "without PCRE2 it goes on" ends 0 "libpcre2-dev: the tokenizers of GPT-2"
 system "g++ mpicc mpirun bible" "stdio.h oneapi/dnnl/dnnl.h utf8proc.h"
 check "without jansson it ends" ends 1 "libjansson-dev: JSON: configurations, checkpoints"
 system "mpicc mpirun" "$all"

@@ -174,15 +174,16 @@ static void fill_scores(const Layout *l, GxBatch *b, const int64_t *sample, int3
 
 #define BERT  &gx_bert, sizeof bert_config, &bert_config, bert_tie
 #define LLAMA &gx_llama, sizeof model_config, &model_config, llama_tie
-static TestSubject pretraining = {BERT, {GX_HEAD_MASKED, 1, 0, GX_CROSS_ENTROPY, NULL}, 2, 61, 1, 0, fill_pretraining},
-                   masked = {BERT, {GX_HEAD_MASKED, 0, 0, GX_CROSS_ENTROPY, NULL}, 1, 61, 1, 0, fill_texts},
-                   labels = {BERT, {GX_HEAD_LABELS, 0, 3, GX_CROSS_ENTROPY, NULL}, 1, 3, 1, 0, fill_labels},
-                   several = {BERT, {GX_HEAD_LABELS, 0, 3, GX_BINARY_CROSS_ENTROPY, NULL}, 1, 3, 3, 0, fill_values},
-                   numbers = {BERT, {GX_HEAD_LABELS, 0, 3, GX_SQUARED_ERROR, NULL}, 1, 3, 3, 0, fill_values},
-                   texts = {LLAMA, {GX_HEAD_CAUSAL, 0, 0, GX_CROSS_ENTROPY, NULL}, 1, 61, 1, 0, fill_texts},
-                   scores = {LLAMA, {GX_HEAD_LABELS, 0, 3, GX_CROSS_ENTROPY, NULL}, 1, 3, 1, 0, fill_scores},
-                   vectors = {BERT, {GX_HEAD_VECTORS, 0, 0, GX_CROSS_ENTROPY, NULL}, 1, 36, 1, 0, fill_vectors},
-                   firsts = {BERT, {GX_HEAD_VECTORS, 0, 0, GX_CROSS_ENTROPY, NULL}, 1, 36, 1, 0, fill_first_tokens};
+static TestSubject pretraining =
+                       {BERT, {GX_HEAD_MASKED, 1, 0, GX_CROSS_ENTROPY, NULL, 0}, 2, 61, 1, 0, fill_pretraining},
+                   masked = {BERT, {GX_HEAD_MASKED, 0, 0, GX_CROSS_ENTROPY, NULL, 0}, 1, 61, 1, 0, fill_texts},
+                   labels = {BERT, {GX_HEAD_LABELS, 0, 3, GX_CROSS_ENTROPY, NULL, 0}, 1, 3, 1, 0, fill_labels},
+                   several = {BERT, {GX_HEAD_LABELS, 0, 3, GX_BINARY_CROSS_ENTROPY, NULL, 0}, 1, 3, 3, 0, fill_values},
+                   numbers = {BERT, {GX_HEAD_LABELS, 0, 3, GX_SQUARED_ERROR, NULL, 0}, 1, 3, 3, 0, fill_values},
+                   texts = {LLAMA, {GX_HEAD_CAUSAL, 0, 0, GX_CROSS_ENTROPY, NULL, 0}, 1, 61, 1, 0, fill_texts},
+                   scores = {LLAMA, {GX_HEAD_LABELS, 0, 3, GX_CROSS_ENTROPY, NULL, 0}, 1, 3, 1, 0, fill_scores},
+                   vectors = {BERT, {GX_HEAD_VECTORS, 0, 0, GX_CROSS_ENTROPY, NULL, 0}, 1, 36, 1, 0, fill_vectors},
+                   firsts = {BERT, {GX_HEAD_VECTORS, 0, 0, GX_CROSS_ENTROPY, NULL, 0}, 1, 36, 1, 0, fill_first_tokens};
 static TestSubject *const subjects[] = {&pretraining, &masked, &labels,  &several, &numbers,
                                         &texts,       &scores, &vectors, &firsts};
 static const char *const subject_names[] = {"pre-training",   "masked tokens", "labels",

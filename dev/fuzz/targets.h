@@ -615,17 +615,18 @@ static const char wordpiece_text[] =
     "The caf\xC3\xA9 of [SEP] don't [MASK] \xE6\x97\xA5\xE6\x9C\xAC \xED\x95\x9C a\xCC\x81\xCC\xB4 <x> Abra"
     "cadabra, ABRA! \xC4\xB0 \xEF\xBF\xBD \xE2\x80\x8B";
 
-// Ids within the vocabulary, no more than bytes; what they decode to fits; the same from what is written.
-static void wordpiece_use(const GxTokenizer *t, const Bytes *text)
+// Ids within the vocabulary, no more than there may be; what they decode to fits; the same from what is written.
+static void tokenizer_use(const GxTokenizer *t, const Bytes *text)
 {
     GxTokenizer again;
     GxError e = GX_ZERO;
     int64_t n = 0, m = 0, bytes = 0;
-    const size_t room = (size_t)text->n * sizeof(int32_t);
+    const int64_t most = gx_tokenizer_most(t, text->n);
+    const size_t room = (size_t)most * sizeof(int32_t);
     int32_t *ids = (int32_t *)malloc(room), *others = (int32_t *)malloc(room);
     const GxSpecialTokens special = text->n % 2 ? GX_SPECIAL_AS_TEXT : GX_SPECIAL_AS_TOKENS;
     EXPECT(gx_tokenizer_encode(t, text->p, text->n, special, ids, &n, &e) == GX_OK, "%s", e.message);
-    EXPECT(n <= text->n, "%ld tokens of %ld bytes", (long)n, (long)text->n);
+    EXPECT(n <= most, "%ld tokens of %ld bytes", (long)n, (long)text->n);
     for (int64_t i = 0; i < n; i++) EXPECT(ids[i] >= 0 && ids[i] < t->vocab_size, "the id %d", ids[i]);
     if (t->longest < 1 << 12) {
         char *back = (char *)malloc((size_t)n * (size_t)t->longest);
@@ -657,7 +658,7 @@ static int wordpiece_run(const Case *c)
         if (case_part(c, files[i])->n) put_part(c, "wordpiece", files[i]);
     }
     if (gx_tokenizer_open(&t, "wordpiece", &e) != GX_OK) return refused(&e, "wordpiece");
-    wordpiece_use(&t, case_part(c, "text"));
+    tokenizer_use(&t, case_part(c, "text"));
     gx_tokenizer_close(&t);
     return ACCEPTED;
 }
@@ -677,7 +678,7 @@ static int train_run(const Case *c)
         expect_message(&e, names);
         return REFUSED;
     }
-    wordpiece_use(&t, case_part(c, file));
+    tokenizer_use(&t, case_part(c, file));
     gx_tokenizer_close(&t);
     return ACCEPTED;
 }
@@ -711,6 +712,61 @@ static int wordpiece_make(Case *c)
         else take_part(&c[i], "tokenizer/vocab.txt", "vocab.txt");
         take_part(&c[i], "tokenizer/tokenizer_config.json", "tokenizer_config.json");
         case_text(&c[i], "text", wordpiece_text);
+    }
+    return 2;
+}
+
+// ---- BPE -----------------------------------------------------------------------------------------------------------
+
+static const char bpe_text[] =
+    "The <s> caf\xC3\xA9 ab abab  12345\n\n I'll e\xCC\x81 \xE6\x97\xA5\xE6\x9C\xAC \xE2\x96\x81 \xFF<x>";
+
+static int bpe_run(const Case *c)
+{
+    GxTokenizer t;
+    GxError e = GX_ZERO;
+    put_part(c, ".", "tokenizer.json");
+    if (gx_tokenizer_open(&t, "tokenizer.json", &e) != GX_OK) return refused(&e, "tokenizer.json");
+    tokenizer_use(&t, case_part(c, "text"));
+    gx_tokenizer_close(&t);
+    return ACCEPTED;
+}
+
+// What GPT-2's, LLaMA-3's and Qwen's files have, and LLaMA-2's and Mistral's, with a vocabulary of a few pieces.
+static int bpe_make(Case *c)
+{
+    static const char model[] =
+        "\"model\":{\"type\":\"BPE\",\"unk_token\":\"<unk>\",\"fuse_unk\":true,\"byte_fallback\":true,\"ignore_"
+        "merges\":"
+        "false,\"vocab\":{\"<unk>\":0,\"<s>\":1,\"a\":2,\"b\":3,\"ab\":4,\"\xC4\xA0\":5,\"\xC4\xA0"
+        "ab\":6,\"\xE2\x96\x81\":7,\"\xE2\x96\x81"
+        "a\":8,\"<0x0A>\":9,\"<0xFF>\":10},\"merges\":[\"a b\",[\"\xC4\xA0\",\"ab\"],\"\xE2\x96\x81 a\"]}}";
+    static const char *const before[] = {
+        "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"},{\"type\":\"Replace\",\"pattern\":{"
+        "\"String\":\"1\"},\"content\":\"ab\"}]},\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":"
+        "\"Split\",\"pattern\":{\"Regex\":\"(?i:'s|'ll)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}{1,3}|\\\\s+(?!"
+        "\\\\S)|\\\\s+\"},\"behavior\":\"Isolated\",\"invert\":false},{\"type\":\"Digits\",\"individual_digits\":true},"
+        "{"
+        "\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"use_regex\":false}]},\"decoder\":{\"type\":\"ByteLevel\"},",
+        "\"normalizer\":{\"type\":\"Prepend\",\"prepend\":\"\xE2\x96\x81\"},\"pre_tokenizer\":{\"type\":\"Metaspace\","
+        "\"replacement\":\"\xE2\x96\x81\",\"prepend_scheme\":\"first\",\"split\":true},\"decoder\":{\"type\":"
+        "\"Sequence\","
+        "\"decoders\":[{\"type\":\"Replace\",\"pattern\":{\"String\":\"\xE2\x96\x81\"},\"content\":\" \"},{\"type\":"
+        "\"ByteFallback\"},{\"type\":\"Fuse\"},{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}]},"};
+    for (int i = 0; i < 2; i++) {
+        char document[4000];
+        snprintf(
+            document, sizeof document,
+            "{\"added_tokens\":[{\"id\":1,\"content\":\"<s>\",\"single_word\":false,\"lstrip\":true,\"rstrip\":true,"
+            "\"normalized\":false,\"special\":true},{\"id\":11,\"content\":\"<x>\",\"single_word\":false,\"lstrip\":"
+            "false,\"rstrip\":false,\"normalized\":true,\"special\":false}],%s\"post_processor\":{\"type\":"
+            "\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<s>\",\"type_id\":0}},{\"Sequence\":{"
+            "\"id\":"
+            "\"A\",\"type_id\":0}}],\"pair\":[{\"Sequence\":{\"id\":\"A\",\"type_id\":0}},{\"Sequence\":{\"id\":\"B\","
+            "\"type_id\":1}}],\"special_tokens\":{\"<s>\":{\"ids\":[1]}}},%s",
+            before[i], model);
+        case_text(&c[i], "tokenizer.json", document);
+        case_text(&c[i], "text", bpe_text);
     }
     return 2;
 }
@@ -999,6 +1055,7 @@ static const Target targets[] = {
     {"text", "texts as samples", text_make, text_run},
     {"tokenizer", "tokenizer.json", tokenizer_make, tokenizer_run},
     {"wordpiece", "WordPiece's files, and text", wordpiece_make, wordpiece_run},
+    {"bpe", "tokenizer.json of BPE, and text", bpe_make, bpe_run},
     {"train", "texts as vocabularies", train_make, train_run},
     {"folder", "manifest.json of a published folder", folder_make, folder_run},
     {"log", "log.jsonl: gone on with, and drawn", log_make, log_run},
@@ -1069,6 +1126,14 @@ static void learn_words(void)
                                        "text_hash",
                                        "tokenizer",
                                        "WordPiece",
+                                       "BPE",
+                                       "ByteLevel",
+                                       "Metaspace",
+                                       "Split",
+                                       "Regex",
+                                       "Replace",
+                                       "NFC",
+                                       "Sequence",
                                        "BertNormalizer",
                                        "added_tokens",
                                        "[SEP]",

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Writes galaxy/io/unicode_tables.h: what characters are to Hugging Face's `tokenizers`, asked of the library itself,
-one code point after the other. Its parts follow different versions of Unicode (categories: 8, decompositions: 12,
-lower case: the newest), so no Unicode library has the same answers.
+one code point after the other. Its parts follow different versions of Unicode (BERT's categories: 8, decompositions:
+12, those of regular expressions: 16, lower case and digits: the newest), so no Unicode library has the same answers.
 
     $(dev/ref/venv.sh | tail -n 1) dev/ref/make_unicode.py galaxy/io/unicode_tables.h
 """
 import sys
 import tokenizers
 import unicodedata2
-from tokenizers import normalizers, pre_tokenizers
+from tokenizers import Regex, normalizers, pre_tokenizers
 
 EVERY = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
 
@@ -54,6 +54,17 @@ def table(out, name, row, what, rows, cell):
     print(line.rstrip(",") + "};", file=out)
 
 
+def matching(regex):
+    """The code points that a class of a regular expression has."""
+    split = pre_tokenizers.Split(Regex(regex + "+"), "removed", invert=True)
+    return sorted(ord(c) for word, _ in split.pre_tokenize_str("".join(map(chr, EVERY))) for c in word)
+
+
+CLASSES = [("letters", "L", "Letters"), ("any_marks", "M", "Marks, nonspacing and others"),
+           ("numbers", "N", "Digits and other numbers"), ("signs", "P", "Punctuation"),
+           ("symbols", "S", "Symbols")]
+
+
 def main(path):
     clean, strip, lower = bert(clean_text=True), bert(strip_accents=True), bert(lowercase=True)
     nfd = normalizers.NFD().normalize_str
@@ -69,6 +80,11 @@ def main(path):
     # What decomposes stays so for ever, and how: of the rest of Unicode, only what is newer has to be left out.
     assert all(unicodedata2.normalize("NFD", chr(c)) == nfd(chr(c)) for c in parts)
     assert all(unicodedata2.combining(chr(c)) for c in ordered)
+    classes = {name: matching(r"\p{%s}" % of) for name, of, _ in CLASSES}
+    digits = pre_tokenizers.Digits(individual_digits=True).pre_tokenize_str
+    numeric = {c for c in EVERY if len(digits("a" + chr(c) + "a")) == 3}
+    assert matching(r"\s") == [c for c in EVERY if chr(c).isspace() and not 0x1C <= c <= 0x1F]
+    assert numeric > set(classes["numbers"])
     plain = lambda c: (unicodedata2.category(chr(c)) != "Cn" and not unicodedata2.decomposition(chr(c)) and
                        not unicodedata2.combining(chr(c)))
     old = ranges(parts | ordered, plain)
@@ -94,6 +110,11 @@ typedef struct {{
         table(out, "old", "gx__UnicodeRange",
               "Where characters that decompose, or are put into an order, are as old as the decomposition. What other\n"
               "// characters lie between them does neither.", old, pair)
+        for name, of, what in CLASSES:
+            table(out, name, "gx__UnicodeRange", what + f" to regular expressions: \\p{{{of}}}.",
+                  ranges(classes[name]), pair)
+        table(out, "newer_numbers", "gx__UnicodeRange", "And those that the pre-tokenizer Digits knows besides.",
+              ranges(numeric - set(classes["numbers"])), pair)
         table(out, "lower", "gx__UnicodeRun", "Letters with one lower-case letter.", runs(
             {c: ord(t) for c, t in lowers.items()}), lambda r: "{0x%X, 0x%X, %d, %d}" % tuple(r))
         print("#endif", file=out)

@@ -12,6 +12,12 @@ GX_BEGIN
 extern const GxTokenizerKind gx_byte_tokens;
 GxTokenizer gx_tokenizer_bytes(void);
 
+// The visible character that stands for a byte in byte-level BPE vocabularies (Radford et al. 2019, GPT-2,
+// bytes_to_unicode): itself where Latin-1 has a printable one, else the next from U+0100 on. In UTF-8, into out[3] with
+// a 0 behind it; returns 1 or 2.
+int gx_byte_character(int byte, char out[3]);
+int gx_byte_of_character(uint32_t c); // the byte that it stands for; -1: none
+
 GX_END
 #endif
 
@@ -27,7 +33,7 @@ GxTokenizer gx_tokenizer_bytes(void)
     GxTokenizer t = GX_ZERO;
     t.kind = &gx_byte_tokens;
     t.vocab_size = GX__BYTE_TOKENS;
-    t.longest = 1;
+    t.longest = t.tokens_for_byte = 1;
     for (int i = 0; i < GX_TOKEN_ROLES; i++) t.role[i] = -1;
     snprintf(t.identity, sizeof t.identity, "byte-256");
     return t;
@@ -53,23 +59,33 @@ static GxStatus gx__byte_tokens_decode(const GxTokenizer *t, const int32_t *ids,
     return GX_OK;
 }
 
-// The visible character that stands for a byte in byte-level BPE vocabularies (Radford et al. 2019, GPT-2,
-// bytes_to_unicode): itself where Latin-1 has a printable one, else the next from U+0100 on. In UTF-8, into out[3].
-static void gx__byte_tokens_character(int byte, char *out)
+// Not printable are 33 at the beginning, 34 from 0x7F on, and 0xAD.
+int gx_byte_character(int byte, char out[3])
 {
-    int code = byte, next = 256;
-    for (int b = 0; b <= byte; b++) {
-        int printable = (b >= '!' && b <= '~') || (b >= 0xA1 && b <= 0xAC) || b >= 0xAE;
-        code = printable ? b : next++;
-    }
-    if (code < 0x80) snprintf(out, 3, "%c", code);
-    else snprintf(out, 3, "%c%c", 0xC0 | code >> 6, 0x80 | (code & 0x3F));
+    const int code = byte <= ' '    ? 0x100 + byte
+                     : byte == 0xAD ? 0x143
+                     : byte < 0x7F  ? byte
+                     : byte <= 0xA0 ? 0x121 + byte - 0x7F
+                                    : byte;
+    const int n = code < 0x80 ? 1 : 2;
+    out[0] = (char)(n == 1 ? code : 0xC0 | code >> 6);
+    out[1] = (char)(n == 1 ? 0 : 0x80 | (code & 0x3F));
+    out[2] = 0;
+    return n;
+}
+
+int gx_byte_of_character(uint32_t c)
+{
+    if (c == 0x143) return 0xAD;
+    if (c > 0x120 && c < 0x143) return (int)c - 0x121 + 0x7F;
+    if (c >= 0x100 && c <= 0x120) return (int)c - 0x100;
+    return (c > ' ' && c < 0x7F) || (c > 0xA0 && c < 0x100 && c != 0xAD) ? (int)c : -1;
 }
 
 static const char *gx__byte_tokens_piece(const GxTokenizer *t, int32_t id, char room[8])
 {
     (void)t;
-    gx__byte_tokens_character(id, room);
+    gx_byte_character(id, room);
     return room;
 }
 
@@ -127,7 +143,7 @@ static GxStatus gx__byte_tokens_write(const GxTokenizer *t, const char *folder, 
            *vocab = gx_json_get(gx_json_get(root, "model"), "vocab");
     GxStatus status = gx_error_code(err);
     for (int i = 0; i < t->vocab_size && status == GX_OK; i++) {
-        gx__byte_tokens_character(i, character);
+        gx_byte_character(i, character);
         status = gx_json_set(vocab, character, gx_json_new_int(i), err);
     }
     if (status == GX_OK) status = gx_path_join(path, folder, "tokenizer.json", err);
@@ -171,7 +187,7 @@ static GxStatus gx__byte_tokens_check_vocab(const GxTokenizer *t, const GxJson *
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: the vocabulary has %ld entries; the byte tokenizer has %d", path,
                        (long)gx_json_size(vocab), t->vocab_size);
     for (int i = 0; i < t->vocab_size; i++) {
-        gx__byte_tokens_character(i, character);
+        gx_byte_character(i, character);
         const GxJson *id = gx_json_get(vocab, character);
         if (gx_json_type(id) != GX_JSON_INT || gx_json_int(id) != i)
             return GX_FAIL(err, GX_ERR_FORMAT, "%s: the entry %s is %s; expected the id %d", path, character,
@@ -206,15 +222,7 @@ static GxStatus gx__byte_tokens_check(const GxTokenizer *t, const char *folder, 
 
 static GxStatus gx__byte_tokens_open(GxTokenizer *t, const GxTokenizerSource *from, GxError *err)
 {
-    const GxJson *model = gx_json_get(from->json, "model");
-    const long pieces = (long)gx_json_size(gx_json_get(model, "vocab")),
-               merges = (long)gx_json_size(gx_json_get(model, "merges"));
     *t = gx_tokenizer_bytes();
-    if (pieces != t->vocab_size || merges)
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s: the model is \"BPE\" with %ld pieces and %ld merges; what is built: WordPiece, and BPE "
-                       "without merges (bytes as tokens, %d pieces)",
-                       from->path, pieces, merges, t->vocab_size);
     return gx__byte_tokens_same(t, from->json, from->path, err);
 }
 

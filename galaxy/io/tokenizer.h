@@ -2,6 +2,7 @@
 //
 //     bytes      a token's id is the value of its byte (byte_tokens.h). Needs no files and no training, takes any input
 //     WordPiece  BERT's: words, cut into the longest pieces that a vocabulary has (wordpiece.h)
+//     BPE        GPT-2's, LLaMA's, Qwen's: characters or bytes, put together by a list of merges (bpe.h, bpe_text.h)
 //
 // A tokenizer is opened from what Hugging Face's libraries read and write: a folder or a file of it, tokenizer.json or
 // vocab.txt; tokenizer_config.json, where it lies beside, names the special tokens (and says for vocab.txt whether
@@ -11,20 +12,21 @@
 //
 //     GxTokenizer t;
 //     GX_TRY(gx_tokenizer_open(&t, "bert-base-uncased", err));
-//     int32_t ids[5];                                             // as many as the text has bytes are always enough
+//     int32_t ids[64];                                            // gx_tokenizer_most(&t, 5) are always enough
 //     int64_t n;
 //     GxStatus status = gx_tokenizer_encode(&t, "hello", 5, GX_SPECIAL_AS_TEXT, ids, &n, err);
 //     …
 //     gx_tokenizer_close(&t);
 //
-// A model gets its texts in a frame, [CLS] a [SEP] or [CLS] a [SEP] b [SEP]: gx_tokenizer_join. What truncation,
-// padding and the post-processor of tokenizer.json would do besides is left to it, and to who calls it.
+// A model gets its texts in a frame, [CLS] a [SEP] or [CLS] a [SEP] b [SEP], or what a BPE's post-processor says:
+// gx_tokenizer_join. What truncation and padding of tokenizer.json would do is left to it, and to who calls it.
 //
 // An open tokenizer is only read: several threads may use it. Copies of the struct are the same tokenizer: one of them
 // is closed. A kind is a table of functions (GxTokenizerKind) in a file of its own, and its line in
 // gx__tokenizer_kinds.
 #ifndef GX_TOKENIZER_H
 #define GX_TOKENIZER_H
+#include "bpe_files.h"
 #include "byte_tokens.h"
 #include "tokenizer_kind.h"
 #include "wordpiece_files.h"
@@ -37,10 +39,11 @@ void gx_tokenizer_close(GxTokenizer *t);
 
 // "byte-256", "wordpiece-30522-0123456789abcdef": equal identities give equal ids; stored beside tokenised data.
 const char *gx_tokenizer_identity(const GxTokenizer *t);
-// ids[bytes]: a text has no more tokens than bytes. *n: how many were written. No special tokens are added. Bytes that
-// are not UTF-8 count as U+FFFD (wordpiece.h), but to bytes as tokens they are like any.
+// ids[gx_tokenizer_most(t, bytes)]; *n: how many were written. No special tokens are added. Bytes that are not UTF-8
+// count as U+FFFD (unicode.h), but to bytes as tokens they are like any.
 GxStatus gx_tokenizer_encode(const GxTokenizer *t, const void *text, int64_t bytes, GxSpecialTokens special,
                              int32_t *ids, int64_t *n, GxError *err);
+int64_t gx_tokenizer_most(const GxTokenizer *t, int64_t bytes); // tokens that a text of so many bytes may have
 // text[n * t->longest]; *bytes of it were written; no 0 behind them.
 GxStatus gx_tokenizer_decode(const GxTokenizer *t, const int32_t *ids, int64_t n, GxSpecialTokens special, char *text,
                              int64_t *bytes, GxError *err);
@@ -67,9 +70,10 @@ typedef struct {          // one or two texts as ids, without special tokens
 // a) gets half, rounded down, and the other the rest. With n_b 0: a is cut. Tokens go at the end. Returns whether it
 // cut.
 int gx_truncate_longest_first(int64_t *n_a, int64_t *n_b, int64_t most);
-// [CLS] a [SEP], types 0; with b: [CLS] a [SEP] of type 0, b [SEP] of type 1. Cut by longest_first to max_length in
-// all. ids[max_length], types[max_length] (NULL: not wanted); *n: how many were written; *cut: tokens were left out
-// (NULL: not wanted).
+int gx_tokenizer_frame_tokens(const GxTokenizer *t, int texts); // besides those of one text or two; no frame: 0
+// [CLS] a [SEP], types 0; with b: [CLS] a [SEP] of type 0, b [SEP] of type 1; or t->frame. Cut by longest_first to
+// max_length in all. ids[max_length], types[max_length] (NULL: not wanted); *n: how many were written; *cut: tokens
+// were left out (NULL: not wanted).
 GxStatus gx_tokenizer_join(const GxTokenizer *t, const GxTokenTexts *texts, int64_t max_length, int32_t *ids,
                            int32_t *types, int64_t *n, int *cut, GxError *err);
 
@@ -82,14 +86,15 @@ GX_END
 #include <string.h>
 
 enum { GX__TOKENIZER_CAP = 64 << 20 };
-static const GxTokenizerKind *const gx__tokenizer_kinds[] = {&gx_byte_tokens, &gx_wordpiece};
+static const GxTokenizerKind *const gx__tokenizer_kinds[] = {&gx_byte_tokens, &gx_wordpiece, &gx_bpe};
 enum { GX__TOKENIZER_KINDS = sizeof gx__tokenizer_kinds / sizeof *gx__tokenizer_kinds };
 
 // ---- opening -------------------------------------------------------------------------------------------------------
 
-// Whose model it is; NULL: nobody's.
-static const GxTokenizerKind *gx__tokenizer_of_type(const char *type)
+// Whose model it is; NULL: nobody's. BPE without merges is bytes as tokens, or nobody's.
+static const GxTokenizerKind *gx__tokenizer_of(const GxJson *model, const char *type)
 {
+    if (!strcmp(type, gx_bpe.model_type) && gx_json_size(gx_json_get(model, "merges")) > 0) return &gx_bpe;
     for (int i = 0; i < GX__TOKENIZER_KINDS; i++)
         if (!strcmp(gx__tokenizer_kinds[i]->model_type, type)) return gx__tokenizer_kinds[i];
     return NULL;
@@ -103,12 +108,11 @@ static GxStatus gx__tokenizer_open_json(GxTokenizer *t, GxTokenizerSource *from,
     GX_TRY(gx_json_read(&root, from->path, GX__TOKENIZER_CAP, err));
     GxStatus status = gx_json_get_object(root, "model", 1, &model, from->path, err);
     if (status == GX_OK) status = gx_json_get_string(model, "type", 1, &type, from->path, err);
-    const GxTokenizerKind *kind = gx__tokenizer_of_type(type);
+    const GxTokenizerKind *kind = gx__tokenizer_of(model, type);
     from->json = root;
     if (status == GX_OK && !kind)
-        status = GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                         "%s: the model is \"%s\"; what is built: WordPiece, and BPE without merges (bytes as tokens)",
-                         from->path, gx_text_cut(type, cut, sizeof cut));
+        status = GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: the model is \"%s\"; what is built: WordPiece, BPE", from->path,
+                         gx_text_cut(type, cut, sizeof cut));
     if (status == GX_OK) status = kind->open(t, from, err);
     gx_json_free(root);
     from->json = NULL;
@@ -206,6 +210,8 @@ GxStatus gx_tokenizer_decode(const GxTokenizer *t, const int32_t *ids, int64_t n
     return t->kind->decode(t, ids, n, special, text, bytes, err);
 }
 
+int64_t gx_tokenizer_most(const GxTokenizer *t, int64_t bytes) { return bytes * t->tokens_for_byte; }
+
 static int gx__tokenizer_has(const GxTokenizer *t, int32_t id) { return id >= 0 && id < t->vocab_size; }
 const char *gx_tokenizer_piece(const GxTokenizer *t, int32_t id, char room[8])
 {
@@ -253,36 +259,50 @@ int gx_truncate_longest_first(int64_t *n_a, int64_t *n_b, int64_t most)
     return 1;
 }
 
-static int64_t gx__tokenizer_put(const int32_t *from, int64_t n, int type, int32_t *ids, int32_t *types, int64_t at)
+// The frame of one text or two, for a tokenizer that has none of its own: by its roles.
+static GxStatus gx__tokenizer_frame(const GxTokenizer *t, int two, GxTokenFrame *frame, GxError *err)
 {
-    for (int64_t i = 0; i < n; i++) {
-        ids[at + i] = from[i];
-        if (types) types[at + i] = type;
-    }
-    return at + n;
+    const int32_t cls = t->role[GX_TOKEN_CLS], sep = t->role[GX_TOKEN_SEP];
+    const GxFramePart parts[] = {{cls, 0}, {GX_FRAME_A, 0}, {sep, 0}, {GX_FRAME_B, 1}, {sep, 1}};
+    *frame = t->frame[two];
+    if (frame->n > 0) return GX_OK;
+    if (cls < 0 || sep < 0)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "the tokenizer %s has no %s; texts cannot be put between them",
+                       t->identity, cls < 0 ? "[CLS]" : "[SEP]");
+    frame->n = two ? 5 : 3;
+    memcpy(frame->part, parts, (size_t)frame->n * sizeof *parts);
+    return GX_OK;
+}
+
+int gx_tokenizer_frame_tokens(const GxTokenizer *t, int texts)
+{
+    GxTokenFrame frame;
+    GxError ignored = GX_ZERO;
+    return gx__tokenizer_frame(t, texts == 2, &frame, &ignored) == GX_OK ? frame.n - texts : 0;
 }
 
 GxStatus gx_tokenizer_join(const GxTokenizer *t, const GxTokenTexts *texts, int64_t max_length, int32_t *ids,
                            int32_t *types, int64_t *n, int *cut, GxError *err)
 {
-    const int32_t *cls = &t->role[GX_TOKEN_CLS], *sep = &t->role[GX_TOKEN_SEP];
+    GxTokenFrame frame;
     int64_t n_a = texts->n_a, n_b = texts->b ? texts->n_b : 0;
-    const int64_t frame = texts->b ? 3 : 2;
     *n = 0;
-    if (*cls < 0 || *sep < 0)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "the tokenizer %s has no %s; texts cannot be put between them",
-                       t->identity, *cls < 0 ? "[CLS]" : "[SEP]");
-    if (max_length < frame)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "at most %ld tokens: [CLS] and [SEP] alone are %ld", (long)max_length,
-                       (long)frame);
-    const int is_cut = gx_truncate_longest_first(&n_a, &n_b, max_length - frame);
+    GX_TRY(gx__tokenizer_frame(t, texts->b != NULL, &frame, err));
+    const int64_t tokens = frame.n - (texts->b ? 2 : 1);
+    if (max_length < tokens)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "at most %ld tokens: those around texts alone are %ld", (long)max_length,
+                       (long)tokens);
+    const int is_cut = gx_truncate_longest_first(&n_a, &n_b, max_length - tokens);
     if (cut) *cut = is_cut;
-    *n = gx__tokenizer_put(cls, 1, 0, ids, types, 0);
-    *n = gx__tokenizer_put(texts->a, n_a, 0, ids, types, *n);
-    *n = gx__tokenizer_put(sep, 1, 0, ids, types, *n);
-    if (!texts->b) return GX_OK;
-    *n = gx__tokenizer_put(texts->b, n_b, 1, ids, types, *n);
-    *n = gx__tokenizer_put(sep, 1, 1, ids, types, *n);
+    for (int i = 0; i < frame.n; i++) {
+        const GxFramePart *part = &frame.part[i];
+        const int32_t *from = part->id == GX_FRAME_A ? texts->a : part->id == GX_FRAME_B ? texts->b : &part->id;
+        const int64_t many = part->id == GX_FRAME_A ? n_a : part->id == GX_FRAME_B ? n_b : 1;
+        for (int64_t k = 0; k < many; k++, ++*n) {
+            ids[*n] = from[k];
+            if (types) types[*n] = part->type;
+        }
+    }
     return GX_OK;
 }
 #endif

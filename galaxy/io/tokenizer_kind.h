@@ -42,12 +42,25 @@ typedef struct {
     GxStatus (*check)(const GxTokenizer *t, const char *folder, GxError *err);
 } GxTokenizerKind;
 
+// What a text gets around it: tokens, and the texts themselves, in their order.
+enum { GX_FRAME_A = -1, GX_FRAME_B = -2, GX_FRAME_MOST = 16 };
+typedef struct {
+    int32_t id; // or GX_FRAME_A, GX_FRAME_B
+    int type;   // its token_type_id
+} GxFramePart;
+typedef struct {
+    int n;
+    GxFramePart part[GX_FRAME_MOST];
+} GxTokenFrame;
+
 struct GxTokenizer {
     const GxTokenizerKind *kind;
     void *vocabulary;             // the kind's own
     int vocab_size;               // ids are 0 to vocab_size - 1; an embedding may have more rows
     int longest;                  // bytes of decoded text, at most, for each token
+    int tokens_for_byte;          // of text, at most
     int32_t role[GX_TOKEN_ROLES]; // ids by GxTokenRole; -1: it has none
+    GxTokenFrame frame[2];        // of one text, of two; n 0: [CLS] a [SEP] b [SEP], if there are such roles
     char identity[GX_TOKENIZER_IDENTITY];
 };
 

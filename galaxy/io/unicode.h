@@ -1,11 +1,12 @@
 // unicode.h: characters as numbers: UTF-8 in and out, what kind a character is, its lower-case letter, what it is
-// composed of. The only file that knows the Unicode library (utf8proc, under GX_WITH_UTF8PROC).
+// composed of, and the other way round. The only file that knows the Unicode library (utf8proc, under
+// GX_WITH_UTF8PROC).
 //
 // All answers are those of Hugging Face's `tokenizers`, so that the same text has the same tokens. Its parts follow
 // different versions of Unicode, so kinds and letters come from tables that were asked of it (unicode_tables.h), and
 // decomposition is utf8proc's (which Unicode promises never to change), left undone for characters that are newer than
 // the library's. With any version of utf8proc that knows Unicode 12 (2.4) the answers are the same. Without utf8proc
-// gx_unicode_nfd is an error that says so, and everything else works.
+// gx_unicode_nfd and gx_unicode_nfc are errors that say so, and everything else works.
 //
 //     uint32_t c;
 //     for (const char *p = text; p < end; p += gx_unicode_decode(p, end, &c)) …
@@ -21,16 +22,33 @@ enum { GX_REPLACEMENT = 0xFFFD, GX_NFD_MOST = 4 }; // GX_NFD_MOST: characters th
 int gx_unicode_decode(const char *p, const char *end, uint32_t *c);
 int gx_unicode_encode(uint32_t c, char *out); // out[4]; returns how many bytes
 
+typedef struct { // a text as characters; grows as needed
+    uint32_t *c;
+    int64_t n, capacity;
+} GxCharacters;
+GxStatus gx_characters_reserve(GxCharacters *x, int64_t n, GxError *err); // room for n, what is there is kept
+GxStatus gx_characters_read(GxCharacters *x, const char *text, int64_t bytes,
+                            GxError *err); // in place of what is there
+void gx_characters_close(GxCharacters *x);
+
 int gx_unicode_is_space(uint32_t c);               // White_Space: U+0085, U+00A0, U+3000 among it, not U+200B
 int gx_unicode_is_other(uint32_t c);               // control, format, private use; but not what has no character yet
 int gx_unicode_is_mark(uint32_t c);                // a nonspacing mark: most accents
 int gx_unicode_is_punctuation(uint32_t c);         // and what else ASCII has of signs: $ + < = > ^ ` | ~
 int gx_unicode_lower(uint32_t c, uint32_t out[2]); // returns how many: 1, or 2 (U+0130). No final sigma
 
+int gx_unicode_is_number(uint32_t c); // digits, Roman numerals, fractions: what Digits looks for
+
+// The characters of a class of regular expressions, "L", "M", "N", "P" or "S" in \p{L}, as ranges in their order: the
+// i-th one; 0: there are no more, or no class has this name.
+int gx_unicode_class(const char *name, int i, uint32_t *first, uint32_t *last);
+
 // Canonical decomposition (NFD; not NFKD) of n characters into out[GX_NFD_MOST * n]; *m: how many it has. Hangul
 // syllables come apart, too.
 GxStatus gx_unicode_nfd(const uint32_t *text, int64_t n, uint32_t *out, int64_t *m, GxError *err);
-int gx_unicode_has_nfd(void);         // 0: built without utf8proc
+// NFC: decomposed, and what can be is composed again. out[GX_NFD_MOST * n].
+GxStatus gx_unicode_nfc(const uint32_t *text, int64_t n, uint32_t *out, int64_t *m, GxError *err);
+int gx_unicode_has_nfd(void);         // 0: built without utf8proc, which both need
 const char *gx_unicode_version(void); // of utf8proc: "2.8.0"; "no": built without it
 
 GX_END
@@ -80,6 +98,31 @@ int gx_unicode_encode(uint32_t c, char *out)
     return n;
 }
 
+GxStatus gx_characters_reserve(GxCharacters *x, int64_t n, GxError *err)
+{
+    if (n <= x->capacity) return GX_OK;
+    const int64_t capacity = gx_max(n, 2 * x->capacity);
+    uint32_t *grown = (uint32_t *)realloc(x->c, (size_t)capacity * sizeof *grown);
+    if (!grown) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a text of %ld characters", (long)capacity);
+    x->c = grown;
+    x->capacity = capacity;
+    return GX_OK;
+}
+
+GxStatus gx_characters_read(GxCharacters *x, const char *text, int64_t bytes, GxError *err)
+{
+    GX_TRY(gx_characters_reserve(x, bytes + 1, err));
+    x->n = 0;
+    for (const char *p = text, *end = text + bytes; p < end;) p += gx_unicode_decode(p, end, &x->c[x->n++]);
+    return GX_OK;
+}
+
+void gx_characters_close(GxCharacters *x)
+{
+    free(x->c);
+    memset(x, 0, sizeof *x);
+}
+
 // ---- kinds ---------------------------------------------------------------------------------------------------------
 
 #define GX__UNICODE_IN(table, c) gx__unicode_in((table), (int)(sizeof(table) / sizeof *(table)), (c))
@@ -109,6 +152,31 @@ int gx_unicode_is_other(uint32_t c)
 
 int gx_unicode_is_mark(uint32_t c) { return c >= 0x300 && GX__UNICODE_IN(gx__unicode_marks, c); }
 int gx_unicode_is_punctuation(uint32_t c) { return GX__UNICODE_IN(gx__unicode_punctuation, c); }
+
+int gx_unicode_is_number(uint32_t c)
+{
+    if (c < 0x80) return c >= '0' && c <= '9';
+    return GX__UNICODE_IN(gx__unicode_numbers, c) || GX__UNICODE_IN(gx__unicode_newer_numbers, c);
+}
+
+int gx_unicode_class(const char *name, int i, uint32_t *first, uint32_t *last)
+{
+#define GX__UNICODE_CLASS(letter, table)                                                                               \
+    {                                                                                                                  \
+        letter, table, (int)(sizeof(table) / sizeof *(table))                                                          \
+    }
+    static const struct {
+        const char *name;
+        const gx__UnicodeRange *range;
+        int n;
+    } known[] = {GX__UNICODE_CLASS("L", gx__unicode_letters), GX__UNICODE_CLASS("M", gx__unicode_any_marks),
+                 GX__UNICODE_CLASS("N", gx__unicode_numbers), GX__UNICODE_CLASS("P", gx__unicode_signs),
+                 GX__UNICODE_CLASS("S", gx__unicode_symbols)};
+    for (size_t k = 0; k < sizeof known / sizeof *known; k++)
+        if (!strcmp(known[k].name, name) && i < known[k].n)
+            return *first = known[k].range[i].first, *last = known[k].range[i].last, 1;
+    return 0;
+}
 
 int gx_unicode_lower(uint32_t c, uint32_t out[2])
 {
@@ -202,6 +270,37 @@ GxStatus gx_unicode_nfd(const uint32_t *text, int64_t n, uint32_t *out, int64_t 
     return marks > 1 ? gx__unicode_sort(out + used - marks, marks, err) : GX_OK;
 }
 
+// The character that a and b are together; 0: none.
+static uint32_t gx__unicode_pair(uint32_t a, uint32_t b)
+{
+    utf8proc_int32_t both[2] = {(utf8proc_int32_t)a, (utf8proc_int32_t)b};
+    if (b < 0x300) return 0;
+    if (utf8proc_normalize_utf32(both, 2, (utf8proc_option_t)(UTF8PROC_COMPOSE | UTF8PROC_STABLE)) != 1) return 0;
+    return GX__UNICODE_IN(gx__unicode_old, (uint32_t)both[0]) ? (uint32_t)both[0] : 0;
+}
+
+// Each character joins the last one that is no mark, unless one between them stands in its way (Unicode 15, D117).
+GxStatus gx_unicode_nfc(const uint32_t *text, int64_t n, uint32_t *out, int64_t *m, GxError *err)
+{
+    int64_t used = 0, base = -1;
+    int last = 0; // the order of the one before, behind the base
+    GX_TRY(gx_unicode_nfd(text, n, out, m, err));
+    for (int64_t i = 0; i < *m; i++) {
+        const uint32_t c = out[i];
+        const int order = gx__unicode_order(c), is_next = base == used - 1;
+        const uint32_t both = base >= 0 && (is_next || last < order) ? gx__unicode_pair(out[base], c) : 0;
+        if (both) {
+            out[base] = both;
+            continue;
+        }
+        if (order == 0) base = used;
+        last = order;
+        out[used++] = c;
+    }
+    *m = used;
+    return GX_OK;
+}
+
 #else
 int gx_unicode_has_nfd(void) { return 0; }
 const char *gx_unicode_version(void) { return "no"; }
@@ -212,6 +311,11 @@ GxStatus gx_unicode_nfd(const uint32_t *text, int64_t n, uint32_t *out, int64_t 
     return GX_FAIL(err, GX_ERR_UNSUPPORTED,
                    "accents cannot be told from letters: built without utf8proc; install libutf8proc-dev (Fedora: "
                    "utf8proc-devel; Homebrew: utf8proc) and build again");
+}
+
+GxStatus gx_unicode_nfc(const uint32_t *text, int64_t n, uint32_t *out, int64_t *m, GxError *err)
+{
+    return gx_unicode_nfd(text, n, out, m, err); // says the same
 }
 #endif
 #endif

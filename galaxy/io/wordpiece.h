@@ -15,6 +15,7 @@
 // way: long ones are better encoded line by line, which gives the same ids.
 #ifndef GX_WORDPIECE_H
 #define GX_WORDPIECE_H
+#include "pieces.h"
 #include "tokenizer_kind.h"
 #include "unicode.h"
 GX_BEGIN
@@ -25,15 +26,6 @@ typedef struct { // as BertNormalizer in tokenizer.json
     int strip_accents; // GX_ACCENTS_AS_LOWERCASE (null there): stripped where letters become lower-case
     int lowercase;
 } GxBertNormalizer;
-
-typedef struct { // a text as characters; grows as needed
-    uint32_t *c;
-    int64_t n, capacity;
-} GxCharacters;
-GxStatus gx_characters_reserve(GxCharacters *x, int64_t n, GxError *err); // room for n, what is there is kept
-GxStatus gx_characters_read(GxCharacters *x, const char *text, int64_t bytes,
-                            GxError *err); // in place of what is there
-void gx_characters_close(GxCharacters *x);
 
 // Step 2 on `text`; `spare` is room that it needs.
 GxStatus gx_bert_normalize(const GxBertNormalizer *how, GxCharacters *text, GxCharacters *spare, GxError *err);
@@ -46,34 +38,21 @@ typedef struct {
     int special, normalized, lstrip, rstrip; // lstrip: takes the white space before it along
 } GxAddedToken;
 
-// MODEL: of the vocabulary, not added to it. NORMALIZED: an added token that is.
-enum { GX_PIECE_SPECIAL = 1, GX_PIECE_CONTINUES = 2, GX_PIECE_MODEL = 4, GX_PIECE_NORMALIZED = 8 };
 typedef struct {
     GxBertNormalizer normalizer;
     int64_t max_word;         // characters
     int has_decoder, cleanup; // in decoding: ## is taken away; " ." becomes "."
-    char *text;               // all pieces, each with a 0 behind it
-    int64_t bytes, capacity;
-    int64_t *at;          // [size] where each is in text; -1: no piece has this id
-    unsigned char *flags; // [size] GX_PIECE_...
-    int32_t size, room;   // room: of these two
-    int32_t *slot;        // [slots] a hash table of the model's pieces: id + 1; 0: free
-    int64_t slots;        // a power of two
-    int64_t longest;      // of the model's pieces, bytes
-    GxAddedToken *added;  // special ones first
+    GxPieces p;
+    GxAddedToken *added; // special ones first
     int added_n;
     unsigned char leads[128]; // 1: an added token begins with this character, or with one beyond ASCII (leads[0])
 } GxWordPiece;
 
-// Making one: pieces, then the table, then added tokens, whose content is a piece already.
+// Making one: pieces, then the table of v->p, then added tokens, whose content is a piece already.
 GxStatus gx_wordpiece_add(GxWordPiece *v, int32_t id, const char *piece, int64_t bytes, unsigned flags, GxError *err);
-GxStatus gx_wordpiece_index(GxWordPiece *v, GxError *err);
-GxStatus gx_wordpiece_enter(GxWordPiece *v, int32_t id, GxError *err); // one more into the table, just added
 // how->pattern is not read; `where` names the file in messages.
 GxStatus gx_wordpiece_add_token(GxWordPiece *v, const GxAddedToken *how, const char *where, GxError *err);
 void gx_wordpiece_close(GxWordPiece *v);
-
-int32_t gx_wordpiece_find(const GxWordPiece *v, const char *piece, int64_t bytes); // of the model's pieces; -1: none
 
 GX_END
 #endif
@@ -82,33 +61,6 @@ GX_END
 #define GX_WORDPIECE_IMPLEMENTED
 #include <stdlib.h>
 #include <string.h>
-
-// ---- characters ----------------------------------------------------------------------------------------------------
-
-GxStatus gx_characters_reserve(GxCharacters *x, int64_t n, GxError *err)
-{
-    if (n <= x->capacity) return GX_OK;
-    const int64_t capacity = gx_max(n, 2 * x->capacity);
-    uint32_t *grown = (uint32_t *)realloc(x->c, (size_t)capacity * sizeof *grown);
-    if (!grown) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a text of %ld characters", (long)capacity);
-    x->c = grown;
-    x->capacity = capacity;
-    return GX_OK;
-}
-
-GxStatus gx_characters_read(GxCharacters *x, const char *text, int64_t bytes, GxError *err)
-{
-    GX_TRY(gx_characters_reserve(x, bytes + 1, err));
-    x->n = 0;
-    for (const char *p = text, *end = text + bytes; p < end;) p += gx_unicode_decode(p, end, &x->c[x->n++]);
-    return GX_OK;
-}
-
-void gx_characters_close(GxCharacters *x)
-{
-    free(x->c);
-    memset(x, 0, sizeof *x);
-}
 
 static void gx__wordpiece_swap(GxCharacters *a, GxCharacters *b)
 {
@@ -208,90 +160,15 @@ int64_t gx_bert_word(const uint32_t *c, int64_t n, int64_t *at)
 
 // ---- the vocabulary ------------------------------------------------------------------------------------------------
 
-static GxStatus gx__wordpiece_grow_ids(GxWordPiece *v, int32_t size, GxError *err)
-{
-    const int32_t room = (int32_t)gx_max(size, gx_min(2 * (int64_t)v->room, INT32_MAX / 2));
-    int64_t *at = (int64_t *)realloc(v->at, (size_t)room * sizeof *at);
-    if (at) v->at = at;
-    unsigned char *flags = at ? (unsigned char *)realloc(v->flags, (size_t)room) : NULL;
-    if (!flags) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a vocabulary of %ld pieces", (long)room);
-    v->flags = flags;
-    v->room = room;
-    return GX_OK;
-}
-
-static GxStatus gx__wordpiece_grow_text(GxWordPiece *v, int64_t bytes, GxError *err)
-{
-    const int64_t capacity = gx_max(bytes, 2 * v->capacity);
-    char *text = (char *)realloc(v->text, (size_t)capacity);
-    if (!text) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a vocabulary of %ld bytes", (long)capacity);
-    v->text = text;
-    v->capacity = capacity;
-    return GX_OK;
-}
-
 GxStatus gx_wordpiece_add(GxWordPiece *v, int32_t id, const char *piece, int64_t bytes, unsigned flags, GxError *err)
 {
-    if (id >= v->room) GX_TRY(gx__wordpiece_grow_ids(v, id + 1, err));
-    if (v->bytes + bytes + 1 > v->capacity) GX_TRY(gx__wordpiece_grow_text(v, v->bytes + bytes + 1, err));
-    for (; v->size <= id; v->size++) v->at[v->size] = -1, v->flags[v->size] = 0;
     if (bytes >= 2 && piece[0] == '#' && piece[1] == '#' && (flags & GX_PIECE_MODEL)) flags |= GX_PIECE_CONTINUES;
-    v->at[id] = v->bytes;
-    v->flags[id] = (unsigned char)flags;
-    memcpy(v->text + v->bytes, piece, (size_t)bytes);
-    v->bytes += bytes;
-    v->text[v->bytes++] = 0;
-    return GX_OK;
-}
-
-// Where a piece is in the table, or would be.
-static int64_t gx__wordpiece_slot(const GxWordPiece *v, uint64_t hash, const char *piece, int64_t bytes)
-{
-    int64_t s = (int64_t)((hash ^ hash >> 32) & (uint64_t)(v->slots - 1));
-    for (; v->slot[s]; s = (s + 1) & (v->slots - 1)) {
-        const char *other = v->text + v->at[v->slot[s] - 1];
-        if ((int64_t)strlen(other) == bytes && !memcmp(other, piece, (size_t)bytes)) break; // a word may hold U+0000
-    }
-    return s;
-}
-
-// Into the table; of two equal ones, the last counts.
-static void gx__wordpiece_put(GxWordPiece *v, int32_t id)
-{
-    const char *piece = v->text + v->at[id];
-    const int64_t bytes = (int64_t)strlen(piece),
-                  s = gx__wordpiece_slot(v, gx_hash(GX_HASH_START, piece, bytes), piece, bytes);
-    if (v->slot[s]) v->at[v->slot[s] - 1] = -1, v->flags[v->slot[s] - 1] = 0;
-    v->slot[s] = id + 1;
-    v->longest = gx_max(v->longest, bytes);
-}
-
-GxStatus gx_wordpiece_index(GxWordPiece *v, GxError *err)
-{
-    for (v->slots = 16; v->slots < 4 * (int64_t)v->size;) v->slots *= 2;
-    free(v->slot);
-    v->slot = (int32_t *)calloc((size_t)v->slots, sizeof *v->slot);
-    if (!v->slot) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a table of %ld pieces", (long)v->slots);
-    for (int32_t id = 0; id < v->size; id++)
-        if (v->flags[id] & GX_PIECE_MODEL) gx__wordpiece_put(v, id);
-    return GX_OK;
-}
-
-GxStatus gx_wordpiece_enter(GxWordPiece *v, int32_t id, GxError *err)
-{
-    if (2 * (int64_t)v->size > v->slots) return gx_wordpiece_index(v, err);
-    gx__wordpiece_put(v, id);
-    return GX_OK;
-}
-
-int32_t gx_wordpiece_find(const GxWordPiece *v, const char *piece, int64_t bytes)
-{
-    return v->slot[gx__wordpiece_slot(v, gx_hash(GX_HASH_START, piece, bytes), piece, bytes)] - 1;
+    return gx_pieces_add(&v->p, id, piece, bytes, flags, err);
 }
 
 GxStatus gx_wordpiece_add_token(GxWordPiece *v, const GxAddedToken *how, const char *where, GxError *err)
 {
-    const char *piece = v->text + v->at[how->id];
+    const char *piece = v->p.text + v->p.at[how->id];
     GxAddedToken token = *how;
     GxCharacters spare = GX_ZERO;
     GxAddedToken *grown = (GxAddedToken *)realloc(v->added, (size_t)(v->added_n + 1) * sizeof *grown);
@@ -312,7 +189,7 @@ GxStatus gx_wordpiece_add_token(GxWordPiece *v, const GxAddedToken *how, const c
     for (; token.special && at > 0 && !v->added[at - 1].special; at--) v->added[at] = v->added[at - 1];
     v->added[at] = token;
     v->leads[token.pattern.c[0] < 128 ? token.pattern.c[0] : 0] = 1;
-    unsigned char *flags = &v->flags[token.id];
+    unsigned char *flags = &v->p.flags[token.id];
     if (token.normalized) *flags |= GX_PIECE_NORMALIZED;
     if (token.special) *flags = (unsigned char)((*flags | GX_PIECE_SPECIAL) & ~GX_PIECE_CONTINUES);
     return GX_OK;
@@ -322,10 +199,7 @@ void gx_wordpiece_close(GxWordPiece *v)
 {
     for (int i = 0; i < v->added_n; i++) gx_characters_close(&v->added[i].pattern);
     free(v->added);
-    free(v->text);
-    free(v->at);
-    free(v->flags);
-    free(v->slot);
+    gx_pieces_close(&v->p);
     memset(v, 0, sizeof *v);
 }
 
@@ -352,11 +226,11 @@ static int64_t gx__wordpiece_longest(const GxWordPiece *v, const char *word, int
     const int64_t before = word - from;
     uint64_t hash = gx_hash(GX_HASH_START, from, before);
     int64_t best = 0;
-    for (int64_t n = 1; n <= bytes && n + before <= v->longest; n++) {
+    for (int64_t n = 1; n <= bytes && n + before <= v->p.longest; n++) {
         hash = gx_hash(hash, word + n - 1, 1);
         if (n < bytes && ((unsigned char)word[n] & 0xC0) == 0x80) continue; // inside of a character
-        const int64_t s = gx__wordpiece_slot(v, hash, from, n + before);
-        if (v->slot[s]) best = n, *id = v->slot[s] - 1;
+        const int32_t found = gx_pieces_at_hash(&v->p, hash, from, n + before);
+        if (found >= 0) best = n, *id = found;
     }
     return best;
 }
@@ -492,9 +366,9 @@ static int64_t gx__wordpiece_cleanup(char *text, int64_t n)
 // A piece as decoded text. Of an added token that is normalised, `tokenizers` 0.23 gives what it is then.
 static int64_t gx__wordpiece_put_piece(const GxWordPiece *v, int32_t id, int joins, char *out)
 {
-    const char *piece = v->text + v->at[id] + 2 * joins;
+    const char *piece = v->p.text + v->p.at[id] + 2 * joins;
     int64_t n = (int64_t)strlen(piece);
-    if (!(v->flags[id] & GX_PIECE_NORMALIZED)) return memcpy(out, piece, (size_t)n), n;
+    if (!(v->p.flags[id] & GX_PIECE_NORMALIZED)) return memcpy(out, piece, (size_t)n), n;
     int i = 0;
     while (v->added[i].id != id) i++;
     n = 0;
@@ -507,11 +381,11 @@ static GxStatus gx__wordpiece_decode(const GxTokenizer *t, const int32_t *ids, i
 {
     const GxWordPiece *v = (const GxWordPiece *)t->vocabulary;
     for (int64_t i = 0, taken = 0; i < n; i++) {
-        if (v->at[ids[i]] < 0)
+        if (v->p.at[ids[i]] < 0)
             return GX_FAIL(err, GX_ERR_ARGUMENT, "token %ld has the id %ld, which no piece of the vocabulary has",
                            (long)i, (long)ids[i]);
-        if (special == GX_SPECIAL_AS_TEXT && (v->flags[ids[i]] & GX_PIECE_SPECIAL)) continue;
-        const int joins = v->has_decoder && taken > 0 && !strncmp(v->text + v->at[ids[i]], "##", 2);
+        if (special == GX_SPECIAL_AS_TEXT && (v->p.flags[ids[i]] & GX_PIECE_SPECIAL)) continue;
+        const int joins = v->has_decoder && taken > 0 && !strncmp(v->p.text + v->p.at[ids[i]], "##", 2);
         char *out = text + *bytes;
         int64_t length = 0;
         if (taken++ > 0 && !joins) out[length++] = ' ';

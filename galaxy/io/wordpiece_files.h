@@ -42,8 +42,8 @@ static const struct {
 static int32_t gx__wordpiece_any(const GxWordPiece *v, const char *piece) // added ones, too
 {
     for (int i = 0; i < v->added_n; i++)
-        if (!strcmp(v->text + v->at[v->added[i].id], piece)) return v->added[i].id;
-    return gx_wordpiece_find(v, piece, (int64_t)strlen(piece));
+        if (!strcmp(v->p.text + v->p.at[v->added[i].id], piece)) return v->added[i].id;
+    return gx_pieces_find(&v->p, piece, (int64_t)strlen(piece));
 }
 
 static uint64_t gx__wordpiece_hash_int(uint64_t hash, int64_t value) { return gx_hash(hash, &value, sizeof value); }
@@ -62,12 +62,12 @@ static void gx__wordpiece_identify(GxTokenizer *t)
         const int64_t token[] = {a->id, a->special, a->normalized, a->lstrip, a->rstrip};
         hash = gx_hash(hash, token, sizeof token);
     }
-    for (int32_t id = 0; id < v->size; id++) {
-        const char *piece = v->at[id] < 0 ? "" : v->text + v->at[id];
-        hash = gx__wordpiece_hash_int(hash, v->at[id] < 0 ? -1 : v->flags[id] & GX_PIECE_MODEL);
+    for (int32_t id = 0; id < v->p.size; id++) {
+        const char *piece = v->p.at[id] < 0 ? "" : v->p.text + v->p.at[id];
+        hash = gx__wordpiece_hash_int(hash, v->p.at[id] < 0 ? -1 : v->p.flags[id] & GX_PIECE_MODEL);
         hash = gx_hash(hash, piece, (int64_t)strlen(piece) + 1);
     }
-    snprintf(t->identity, sizeof t->identity, "wordpiece-%ld-%016lx", (long)v->size, (unsigned long)hash);
+    snprintf(t->identity, sizeof t->identity, "wordpiece-%ld-%016lx", (long)v->p.size, (unsigned long)hash);
 }
 
 static void gx__wordpiece_close(GxTokenizer *t)
@@ -90,10 +90,10 @@ static GxStatus gx__wordpiece_need_nfd(const GxBertNormalizer *how, GxError *err
 static GxStatus gx__wordpiece_ready(GxTokenizer *t, const char *where, GxError *err)
 {
     const GxWordPiece *v = (const GxWordPiece *)t->vocabulary;
-    t->vocab_size = v->size;
-    t->longest = 1;
-    for (int32_t id = 0; id < v->size; id++)
-        if (v->at[id] >= 0) t->longest = (int)gx_max(t->longest, 1 + (int64_t)strlen(v->text + v->at[id]));
+    t->vocab_size = v->p.size;
+    t->longest = t->tokens_for_byte = 1;
+    for (int32_t id = 0; id < v->p.size; id++)
+        if (v->p.at[id] >= 0) t->longest = (int)gx_max(t->longest, 1 + (int64_t)strlen(v->p.text + v->p.at[id]));
     for (int i = 0; i < v->added_n; i++) t->longest = (int)gx_max(t->longest, 1 + 4 * v->added[i].pattern.n);
     if (t->role[GX_TOKEN_UNK] < 0)
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: the vocabulary has no [UNK], which unknown words become", where);
@@ -133,7 +133,7 @@ GxStatus gx_wordpiece_open(GxTokenizer *t, GxWordPiece *v, const char *where, Gx
         return status;
     }
     memset(v, 0, sizeof *v);
-    status = gx_wordpiece_index((GxWordPiece *)t->vocabulary, err);
+    status = gx_pieces_index(&((GxWordPiece *)t->vocabulary)->p, err);
     for (int i = 0; i < GX_TOKEN_ROLES && status == GX_OK; i++)
         status = gx__wordpiece_set_role(t, i, gx__wordpiece_roles[i].name, where, err);
     if (status == GX_OK) status = gx__wordpiece_ready(t, where, err);
@@ -199,12 +199,12 @@ static GxStatus gx__wordpiece_read_vocab(const GxJson *vocab, GxWordPiece *v, co
         if (gx_json_type(m.value) != GX_JSON_INT || id < 0 || id >= GX__WORDPIECE_MOST)
             return GX_FAIL(err, GX_ERR_FORMAT, "%s: the id of \"%s\" is %s; expected an integer from 0 to %d", path,
                            cut, gx_json_type_name(m.value), GX__WORDPIECE_MOST - 1);
-        if (id < v->size && v->at[id] >= 0)
+        if (id < v->p.size && v->p.at[id] >= 0)
             return GX_FAIL(err, GX_ERR_FORMAT, "%s: \"%s\" has the id %ld, and so has another piece", path, cut,
                            (long)id);
         GX_TRY(gx_wordpiece_add(v, (int32_t)id, m.key, (int64_t)strlen(m.key), GX_PIECE_MODEL, err));
     }
-    return gx_wordpiece_index(v, err);
+    return gx_pieces_index(&v->p, err);
 }
 
 static GxStatus gx__wordpiece_read_model(const GxJson *root, GxTokenizer *t, const char *path, GxError *err)
@@ -224,7 +224,7 @@ static GxStatus gx__wordpiece_read_model(const GxJson *root, GxTokenizer *t, con
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: max_input_chars_per_word is %ld; expected 0 or more", path,
                        (long)v->max_word);
     GX_TRY(gx__wordpiece_read_vocab(vocab, v, path, err));
-    t->role[GX_TOKEN_UNK] = gx_wordpiece_find(v, unk, (int64_t)strlen(unk));
+    t->role[GX_TOKEN_UNK] = gx_pieces_find(&v->p, unk, (int64_t)strlen(unk));
     return GX_OK;
 }
 
@@ -245,7 +245,7 @@ static GxStatus gx__wordpiece_read_added(GxWordPiece *v, const GxJson *from, int
                        "%s: the added token \"%.100s\" has single_word true, which is not built", path, content);
     if (!content[0]) return GX_FAIL(err, GX_ERR_FORMAT, "%s: an added token is empty", path);
     const int32_t known = gx__wordpiece_any(v, content);
-    if (known >= 0 ? known != id : id < v->size ? id < 0 || v->at[id] >= 0 : id >= GX__WORDPIECE_MOST)
+    if (known >= 0 ? known != id : id < v->p.size ? id < 0 || v->p.at[id] >= 0 : id >= GX__WORDPIECE_MOST)
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: the added token \"%.100s\" has the id %ld; %s", path, content, (long)id,
                        known >= 0 ? "the vocabulary has another one for it" : "expected one that no other piece has");
     for (int i = 0; i < v->added_n; i++)
@@ -312,7 +312,7 @@ static const char gx__wordpiece_template[] =
 static const char *gx__wordpiece_name(const GxTokenizer *t, int role)
 {
     const GxWordPiece *v = (const GxWordPiece *)t->vocabulary;
-    return t->role[role] < 0 ? gx__wordpiece_roles[role].name : v->text + v->at[t->role[role]];
+    return t->role[role] < 0 ? gx__wordpiece_roles[role].name : v->p.text + v->p.at[t->role[role]];
 }
 
 // The names of the roles in the place of the usual ones.
@@ -416,8 +416,8 @@ static GxStatus gx__wordpiece_read_lines(GxWordPiece *v, const char *text, int64
         GX_TRY(gx_wordpiece_add(v, id, line, kept - line, GX_PIECE_MODEL, err));
         line = stop + (stop < end);
     }
-    if (v->size == 0) return GX_FAIL(err, GX_ERR_FORMAT, "%s is empty; expected a piece per line", path);
-    return gx_wordpiece_index(v, err);
+    if (v->p.size == 0) return GX_FAIL(err, GX_ERR_FORMAT, "%s is empty; expected a piece per line", path);
+    return gx_pieces_index(&v->p, err);
 }
 
 static GxStatus gx__wordpiece_read_settings(GxWordPiece *v, const GxTokenizerSource *from, GxError *err)
@@ -512,7 +512,7 @@ static GxJson *gx__wordpiece_added_json(const GxWordPiece *v, const GxAddedToken
 {
     GxJson *out = gx_json_new_object();
     if (with_id) gx_json_set(out, "id", gx_json_new_int(a->id), err);
-    gx_json_set(out, "content", gx_json_new_string(v->text + v->at[a->id]), err);
+    gx_json_set(out, "content", gx_json_new_string(v->p.text + v->p.at[a->id]), err);
     gx_json_set(out, "single_word", gx_json_new_bool(0), err);
     gx_json_set(out, "lstrip", gx_json_new_bool(a->lstrip), err);
     gx_json_set(out, "rstrip", gx_json_new_bool(a->rstrip), err);
@@ -532,10 +532,10 @@ static GxJson *gx__wordpiece_json(const GxTokenizer *t, GxError *err)
     gx_json_set(root, "normalizer", gx__wordpiece_normalizer_json(&v->normalizer, err), err);
     gx_json_set(root, "post_processor", gx__wordpiece_frame(t, err), err);
     gx_json_set(root, "decoder", gx__wordpiece_decoder_json(v, err), err);
-    gx_json_set(model, "unk_token", gx_json_new_string(v->text + v->at[t->role[GX_TOKEN_UNK]]), err);
+    gx_json_set(model, "unk_token", gx_json_new_string(v->p.text + v->p.at[t->role[GX_TOKEN_UNK]]), err);
     gx_json_set(model, "max_input_chars_per_word", gx_json_new_int(v->max_word), err);
-    for (int32_t id = 0; id < v->size; id++)
-        if (v->flags[id] & GX_PIECE_MODEL) gx_json_set(vocab, v->text + v->at[id], gx_json_new_int(id), err);
+    for (int32_t id = 0; id < v->p.size; id++)
+        if (v->p.flags[id] & GX_PIECE_MODEL) gx_json_set(vocab, v->p.text + v->p.at[id], gx_json_new_int(id), err);
     return root;
 }
 
@@ -565,22 +565,22 @@ static GxJson *gx__wordpiece_config(const GxTokenizer *t, GxError *err)
 static GxStatus gx__wordpiece_write_lines(const GxWordPiece *v, const char *folder, GxError *err)
 {
     char path[GX_PATH];
-    int32_t n = 0, k = v->size;
-    while (n < v->size && (v->flags[n] & GX_PIECE_MODEL)) n++;
-    while (k > n && !(v->flags[k - 1] & GX_PIECE_MODEL)) k--;
-    char *text = (char *)malloc((size_t)v->bytes + 1);
+    int32_t n = 0, k = v->p.size;
+    while (n < v->p.size && (v->p.flags[n] & GX_PIECE_MODEL)) n++;
+    while (k > n && !(v->p.flags[k - 1] & GX_PIECE_MODEL)) k--;
+    char *text = (char *)malloc((size_t)v->p.bytes + 1);
     int64_t bytes = 0;
     int fits = k == n;
     GX_TRY(gx_path_join(path, folder, "vocab.txt", err));
     if (!text) return GX_FAIL(err, GX_ERR_MEMORY, "no memory to write %s", path);
     for (int32_t id = 0; id < n; id++) {
-        const char *piece = v->text + v->at[id];
+        const char *piece = v->p.text + v->p.at[id];
         for (const char *p = piece, *end = piece + strlen(piece); p < end;) {
             uint32_t c;
             p += gx_unicode_decode(p, end, &c);
             fits &= c != '\n' && (p < end || !gx_unicode_is_space(c));
         }
-        bytes += snprintf(text + bytes, (size_t)(v->bytes + 1 - bytes), "%s\n", piece);
+        bytes += snprintf(text + bytes, (size_t)(v->p.bytes + 1 - bytes), "%s\n", piece);
     }
     const GxStatus status = fits ? gx_file_write(path, text, bytes, err) : GX_OK;
     free(text);
@@ -608,7 +608,7 @@ static const char *gx__wordpiece_piece(const GxTokenizer *t, int32_t id, char ro
 {
     const GxWordPiece *v = (const GxWordPiece *)t->vocabulary;
     (void)room;
-    return v->at[id] < 0 ? NULL : v->text + v->at[id];
+    return v->p.at[id] < 0 ? NULL : v->p.text + v->p.at[id];
 }
 static int32_t gx__wordpiece_find_any(const GxTokenizer *t, const char *piece)
 {
@@ -616,25 +616,17 @@ static int32_t gx__wordpiece_find_any(const GxTokenizer *t, const char *piece)
 }
 static int gx__wordpiece_is_special(const GxTokenizer *t, int32_t id)
 {
-    return (((const GxWordPiece *)t->vocabulary)->flags[id] & GX_PIECE_SPECIAL) != 0;
+    return (((const GxWordPiece *)t->vocabulary)->p.flags[id] & GX_PIECE_SPECIAL) != 0;
 }
 static int gx__wordpiece_continues(const GxTokenizer *t, int32_t id)
 {
-    return (((const GxWordPiece *)t->vocabulary)->flags[id] & GX_PIECE_CONTINUES) != 0;
+    return (((const GxWordPiece *)t->vocabulary)->p.flags[id] & GX_PIECE_CONTINUES) != 0;
 }
 
-// What tells two of them apart, in words.
 static void gx__wordpiece_difference(const GxTokenizer *a, const GxTokenizer *b, char out[GX_TOKENIZER_DIFFERENCE])
 {
-    enum { SIZE = GX_TOKENIZER_DIFFERENCE };
-    const GxWordPiece *v = (const GxWordPiece *)a->vocabulary, *w = (const GxWordPiece *)b->vocabulary;
-    const char *none = "no piece";
-    snprintf(out, SIZE, "the same pieces, but other settings or added tokens");
-    for (int32_t id = (int32_t)gx_min(v->size, w->size) - 1; id >= 0; id--) {
-        const char *p = v->at[id] < 0 ? none : v->text + v->at[id], *q = w->at[id] < 0 ? none : w->text + w->at[id];
-        if (strcmp(p, q)) snprintf(out, SIZE, "the id %ld is \"%.60s\" there and \"%.60s\" here", (long)id, q, p);
-    }
-    if (v->size != w->size) snprintf(out, SIZE, "%ld pieces there and %ld here", (long)w->size, (long)v->size);
+    gx_pieces_difference(&((const GxWordPiece *)a->vocabulary)->p, &((const GxWordPiece *)b->vocabulary)->p,
+                         "the same pieces, but other settings or added tokens", out, GX_TOKENIZER_DIFFERENCE);
 }
 
 const GxTokenizerKind gx_wordpiece = {"WordPiece",

@@ -241,7 +241,7 @@ static GxStatus gx__train_add_letter(gx__Training *x, uint32_t c, int is_inside,
 {
     char piece[8] = "##";
     const int bytes = 2 * is_inside + gx_unicode_encode(c, piece + 2 * is_inside);
-    *id = x->v.size;
+    *id = x->v.p.size;
     return gx_wordpiece_add(&x->v, *id, piece, bytes, GX_PIECE_MODEL, x->err);
 }
 
@@ -433,7 +433,7 @@ static GxStatus gx__train_merge_in(gx__Training *x, int32_t word, int32_t a, int
 // The piece of both, which may be there already: made of other two.
 static GxStatus gx__train_join(gx__Training *x, int32_t a, int32_t b, int32_t *both)
 {
-    const char *first = x->v.text + x->v.at[a], *second = x->v.text + x->v.at[b];
+    const char *first = x->v.p.text + x->v.p.at[a], *second = x->v.p.text + x->v.p.at[b];
     if (!strncmp(second, "##", 2)) second += 2;
     const size_t n = strlen(first), m = strlen(second);
     char *piece = (char *)malloc(n + m + 1);
@@ -441,11 +441,11 @@ static GxStatus gx__train_join(gx__Training *x, int32_t a, int32_t b, int32_t *b
     memcpy(piece, first, n);
     memcpy(piece + n, second, m + 1);
     GxStatus status = GX_OK;
-    *both = gx_wordpiece_find(&x->v, piece, (int64_t)(n + m));
+    *both = gx_pieces_find(&x->v.p, piece, (int64_t)(n + m));
     if (*both < 0) {
-        *both = x->v.size;
+        *both = x->v.p.size;
         status = gx_wordpiece_add(&x->v, *both, piece, (int64_t)(n + m), GX_PIECE_MODEL, x->err);
-        if (status == GX_OK) status = gx_wordpiece_enter(&x->v, *both, x->err);
+        if (status == GX_OK) status = gx_pieces_enter(&x->v.p, *both, x->err);
     }
     free(piece);
     return status;
@@ -453,7 +453,7 @@ static GxStatus gx__train_join(gx__Training *x, int32_t a, int32_t b, int32_t *b
 
 static GxStatus gx__train_merge(gx__Training *x)
 {
-    while (x->v.size < x->how->vocab_size && x->queue_n > 0) {
+    while (x->v.p.size < x->how->vocab_size && x->queue_n > 0) {
         gx__TrainMerge top = gx__train_pop(x);
         const int64_t now = x->pair[x->pair_slot[gx__train_pair_slot(x, top.a, top.b)] - 1].count;
         int32_t both = 0;
@@ -485,12 +485,12 @@ static GxStatus gx__train_all(gx__Training *x, const char *const *files, int n)
     for (int i = 0; i < n; i++) GX_TRY(gx__train_read(x, files[i]));
     if (x->words == 0) return GX_FAIL(x->err, GX_ERR_FORMAT, "there is no word in %s: nothing to train on", files[0]);
     GX_TRY(gx__train_alphabet(x));
-    if (x->v.size > x->how->vocab_size)
+    if (x->v.p.size > x->how->vocab_size)
         return GX_FAIL(x->err, GX_ERR_ARGUMENT,
                        "vocab_size is %ld; special tokens and the characters of the texts alone are %ld pieces, so it "
                        "must be at least that, or limit_alphabet smaller than %ld",
-                       (long)x->how->vocab_size, (long)x->v.size, (long)x->letters);
-    GX_TRY(gx_wordpiece_index(&x->v, x->err));
+                       (long)x->how->vocab_size, (long)x->v.p.size, (long)x->letters);
+    GX_TRY(gx_pieces_index(&x->v.p, x->err));
     for (int64_t i = 0; i < x->words; i++)
         for (int32_t k = 0; k + 1 < x->word[i].n; k++) {
             const int32_t *id = (const int32_t *)(x->text + x->word[i].at);

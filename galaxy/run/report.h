@@ -70,6 +70,7 @@ GX_END
 #include <string.h>
 #include "../cpu/gemm.h"
 #include "../io/unicode.h"
+#include "../io/regex.h"
 #include "best.h"
 #include "output.h"
 #include "processors.h"
@@ -152,6 +153,7 @@ void gx_report_help(const GxTrainer *t, const char *program)
 void gx_report_version(const GxTrainer *t)
 {
     const char *mpi = "no", *json = "no", *openmp = "no";
+    const char *pcre2 = gx_regex_is_built() ? "yes" : "no";
 #ifdef GX_WITH_MPI
     mpi = "yes";
 #endif
@@ -163,7 +165,8 @@ void gx_report_version(const GxTrainer *t)
 #endif
     gx_report(t->g, "galaxy %s for device %s, matrix products by %s%s\n", GX_VERSION, t->g->device->name,
               gx_cpu_gemm_name(), t->g->device->card ? "; on the card by cuBLASLt" : "");
-    gx_report(t->g, "MPI %s, JSON %s, OpenMP %s, utf8proc %s\n", mpi, json, openmp, gx_unicode_version());
+    gx_report(t->g, "MPI %s, JSON %s, OpenMP %s, utf8proc %s, PCRE2 %s\n", mpi, json, openmp, gx_unicode_version(),
+              pcre2);
 }
 
 // "serial", "dp", "tp 2", "galaxy 2 x dp 2", "composed 2 (ATT TP, CON None, MLP SP, ends TP)"

@@ -253,7 +253,7 @@ static int gx__texts_are_framed(const GxTokenizer *t)
     return t->role[GX_TOKEN_CLS] >= 0 && t->role[GX_TOKEN_SEP] >= 0;
 }
 
-// The tokens of both texts, a's first, in room for as many as they have bytes. Without a frame a newline is b's first.
+// The tokens of both texts, a's first, in room for as many as they may have. Without a frame a newline is b's first.
 static GxStatus gx__texts_encode(const GxTexts *t, int64_t i, const GxTokenizer *tokenizer, int32_t *room,
                                  GxTokenTexts *both, GxError *err)
 {
@@ -295,7 +295,7 @@ static GxStatus gx__texts_keep(GxTexts *t, int64_t i, const GxTokenizer *tokeniz
 static int64_t gx__texts_tokenize_one(GxTexts *t, int64_t i, const GxTokenizer *tokenizer, int64_t T, GxError *err)
 {
     const size_t bytes = strlen(gx_texts_field(t, i, t->file->text)) + strlen(gx_texts_field(t, i, t->file->text2)) + 1;
-    int32_t *room = (int32_t *)malloc((bytes + 1) * sizeof *room);
+    int32_t *room = (int32_t *)malloc((size_t)gx_tokenizer_most(tokenizer, (int64_t)bytes + 1) * sizeof *room);
     GxTokenTexts both;
     if (!room) {
         GX_FAIL(err, GX_ERR_MEMORY, "no memory for the tokens of a text of %ld bytes", (long)bytes);

@@ -96,7 +96,7 @@ typedef struct { // while a text is opened
     const GxTokenizer *t;
     char *text;
     int64_t *line;  // [lines + 1] where each begins
-    int32_t *ids;   // [bytes]: those of a line begin where it does, which has no more tokens than bytes
+    int32_t *ids;   // [gx_tokenizer_most(bytes)]: those of a line begin where the lines before it would end at most
     int64_t *count; // [lines] tokens
     int64_t lines, most;
 } gx__SentencesFile;
@@ -114,10 +114,10 @@ static GxStatus gx__sentences_file_read(gx__SentencesFile *f, GxError *err)
     const int64_t bytes = f->d->bytes;
     GxTextPlace place = {f->d->path, 1, 0};
     f->text = (char *)malloc((size_t)bytes + 1);
-    f->ids = (int32_t *)malloc((size_t)bytes * sizeof *f->ids);
+    f->ids = (int32_t *)malloc((size_t)gx_tokenizer_most(f->t, bytes) * sizeof *f->ids);
     if (!f->text || !f->ids)
-        return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the %.1f MB of %s and their tokens (5 bytes per byte)",
-                       (double)bytes / 1e6, f->d->path);
+        return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the %.1f MB of %s and their tokens (%d bytes per byte)",
+                       (double)bytes / 1e6, f->d->path, 1 + 4 * f->t->tokens_for_byte);
     GX_TRY(gx_dataset_read(f->d, 0, bytes, (unsigned char *)f->text, err));
     f->text[bytes] = 0;
     GX_TRY(gx_text_check(&place, f->text, bytes, err));
@@ -149,8 +149,8 @@ static GxStatus gx__sentences_encode(gx__SentencesFile *f, int64_t first, int64_
         const int64_t at = f->line[i];
         f->count[i] = 0;
         if (gx_error_code(err) == GX_OK)
-            gx_tokenizer_encode(f->t, f->text + at, f->line[i + 1] - at, GX_SPECIAL_AS_TEXT, f->ids + at, &f->count[i],
-                                err);
+            gx_tokenizer_encode(f->t, f->text + at, f->line[i + 1] - at, GX_SPECIAL_AS_TEXT,
+                                f->ids + gx_tokenizer_most(f->t, at), &f->count[i], err);
     }
     return gx_error_code(err);
 }
@@ -195,7 +195,7 @@ static void gx__sentences_collect(GxSentences *s, const gx__SentencesFile *f)
         if (is_new) s->document[s->documents++] = sentence;
         is_new = 0;
         s->begin[sentence++] = at;
-        memcpy(s->token + at, f->ids + f->line[i], (size_t)n * sizeof *s->token);
+        memcpy(s->token + at, f->ids + gx_tokenizer_most(f->t, f->line[i]), (size_t)n * sizeof *s->token);
         at += n;
     }
     s->begin[sentence] = at;

@@ -1,0 +1,296 @@
+#!/usr/bin/env python3
+"""Writes data/ref/bpe: two small BPE tokenizers as tokenizer.json has them (byte_level.json, byte_fallback.json), what
+stands around them in the files of GPT-2, LLaMA-2 and 3, Mistral, Qwen, SmolLM2, DeepSeek (pipelines.json), and what
+Hugging Face's `tokenizers` makes of 10,000 strings and of every code point in each of these (expected.txt), which
+test_bpe.cu compares with.
+
+    $(dev/ref/venv.sh | tail -n 1) dev/ref/make_bpe.py --lines data/ref/wordpiece/expected.txt --out data/ref/bpe
+
+The strings are those of make_tokenizers.py, with other traps. The merges are made by the trainer below, the plainest
+there is.
+"""
+import argparse
+import json
+import os
+from collections import Counter
+
+import tokenizers
+from tokenizers import Tokenizer, pre_tokenizers
+
+import make_tokenizers as common
+from make_tokenizers import Numbers, fnv, of_ids, short
+
+STRINGS, PAIRS, TRAINED = common.STRINGS, 300, 500
+MERGES, LETTERS = 900, 300
+GPT2 = r"""'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
+LLAMA3 = (r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|"""
+          r"""\s*[\r\n]+|\s+(?!\S)|\s+""")
+DEEPSEEK = (r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^""" + "\r\n" + r"""\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|"""
+            r""" ?[\p{P}\p{S}]+[""" + "\r\n" + r"""]*|\s*[""" + "\r\n" + r"""]+|\s+(?!\S)|\s+""")
+TRAPS = common.TRAPS + [
+    "<|end|>", " <|end|> ", "<|end|><|end|>", "<|end", "<|im_start|>user\n", "<tool>", "  <tool>  ", "<toolbox>", "<s>", "</s>",
+    "<s> a", " <s>", "<unk>", "<pad>", "e\u0301nd", "\u00e9nd", "▁", "▁▁ a", " ▁", "a▁b", "<0x41>", "<0xE2><0x82>", "\u0120", "\u0120the",
+    "I'm", "we'LL", "it'\u017f", "DON'T", "they\u2019re", "'S'd", "12", "1234567", "٣٤٥", "½²Ⅷ", "\U00011de1\U00011de2", "\U00016ff4",
+    "     ", "  \n  ", "\n\n\n", "\r\n\r\n", " \t x", "\u3000\u3000x", "\u180e x", "\u0085\u0085", "!!!\n\n", "...\r\n", "#include <a.h>",
+    "\u0344\u0301", "\u1100\u1161\u11a8", "\uac00\u11a8", "\u0958", "\u2126\u212b", "a\u0327\u0301", "\u0938\u093c", "\U00011935\U00011930",
+    "\U00016d63\U00016d67\U00016d67", "\U0002f800", "x" * 300, "ab" * 200, " " * 70, "\u4e2d" * 40, "\U0001f468\u200d\U0001f469\u200d\U0001f467"]
+
+
+def split(regex, behavior="Isolated", invert=False):
+    return {"type": "Split", "pattern": {"Regex": regex}, "behavior": behavior, "invert": invert}
+
+
+def byte_level(prefix=False, regex=True):
+    return {"type": "ByteLevel", "add_prefix_space": prefix, "trim_offsets": True, "use_regex": regex}
+
+
+def sequence(what, *members):
+    return {"type": "Sequence", what: list(members)}
+
+
+def special(name, kind=0):
+    return {"SpecialToken": {"id": name, "type_id": kind}}
+
+
+def text(name, kind=0):
+    return {"Sequence": {"id": name, "type_id": kind}}
+
+
+def template(single, pair, **tokens):
+    return {"type": "TemplateProcessing", "single": single, "pair": pair,
+            "special_tokens": {k: {"id": k, "ids": [v], "tokens": [k]} for k, v in tokens.items()}}
+
+
+SPM_DECODER = sequence("decoders", {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}, {"type": "ByteFallback"},
+                       {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0})
+BOS = template([special("<s>"), text("A")], [special("<s>"), text("A"), special("<s>", 1), text("B", 1)], **{"<s>": 1})
+BOS_EOS = template([special("<s>"), text("A"), special("</s>")],
+                   [special("<s>"), text("A"), special("</s>"), special("<s>", 1), text("B", 1), special("</s>", 1)],
+                   **{"<s>": 1, "</s>": 2})
+BYTES = dict(base="byte_level", decoder=byte_level(), post_processor=byte_level())
+SPM = dict(base="byte_fallback", decoder=SPM_DECODER, post_processor=BOS)
+
+
+def metaspace(scheme, **more):
+    return {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, **more}
+
+
+PIPELINES = [  # `model`: members of it; `replace`: in the text of the file; `points`: every code point goes through it
+    dict(name="gpt2", **BYTES, pre_tokenizer=byte_level()),
+    dict(name="gpt2 prefix", **BYTES, pre_tokenizer=byte_level(prefix=True)),
+    dict(name="llama3", **{**BYTES, "post_processor": sequence("processors", byte_level(), template(
+        [special("<|end|>"), text("A")], [special("<|end|>"), text("A"), special("<|end|>", 1), text("B", 1)], **{"<|end|>": 0}))},
+         pre_tokenizer=sequence("pretokenizers", split(LLAMA3), byte_level(regex=False)), model={"ignore_merges": True},
+         points=True),
+    dict(name="qwen", **BYTES, normalizer={"type": "NFC"}, points=True,
+         pre_tokenizer=sequence("pretokenizers", split(LLAMA3.replace("{1,3}", "")), byte_level(regex=False))),
+    dict(name="smollm", **BYTES, points=True,
+         pre_tokenizer=sequence("pretokenizers", {"type": "Digits", "individual_digits": True}, byte_level())),
+    dict(name="deepseek", **BYTES, normalizer=sequence("normalizers"), points=True,
+         pre_tokenizer=sequence("pretokenizers", split(r"\p{N}{1,3}"), split("[一-龥\u3040-ゟ゠-ヿ]+"), split(DEEPSEEK),
+                                byte_level(regex=False))),
+    dict(name="removed", **BYTES, pre_tokenizer=sequence(
+        "pretokenizers", split(GPT2, "Removed", True), {"type": "Digits", "individual_digits": False},
+        {"type": "Split", "pattern": {"String": "."}, "behavior": "Removed", "invert": False}, byte_level(prefix=True, regex=False))),
+    dict(name="negated", **BYTES, points=True, pre_tokenizer=sequence(
+        "pretokenizers", split(r"\S+|[^\S\n]+$|\P{L}"), split(r"[\P{L}]+"), byte_level(regex=False))),
+    dict(name="llama2", **{**SPM, "post_processor": BOS_EOS}, normalizer=sequence(
+        "normalizers", {"type": "Prepend", "prepend": "▁"}, {"type": "Replace", "pattern": {"String": " "}, "content": "▁"})),
+    dict(name="mistral", **SPM, pre_tokenizer=metaspace("first", split=False)),
+    dict(name="metaspace", **{**SPM, "decoder": metaspace("always")}, pre_tokenizer={
+        "type": "Metaspace", "replacement": "▁", "add_prefix_space": True}),
+    dict(name="nfc first", **{**SPM, "decoder": metaspace("never")}, pre_tokenizer=metaspace("first"), normalizer={"type": "NFC"}),
+    dict(name="unknown", **{**SPM, "decoder": None}, pre_tokenizer=metaspace("never"),
+         model={"byte_fallback": False, "fuse_unk": True}),
+    dict(name="unfused", **{**SPM, "decoder": {"type": "ByteFallback"}}, model={"fuse_unk": False},
+         replace=['"<0xCC>"', '"<0xcc>"']),
+    dict(name="dropped", **{**SPM, "decoder": sequence("decoders", {"type": "Fuse"}, metaspace("first"))},
+         model={"byte_fallback": False, "unk_token": None}),
+]
+
+
+# ---- the trainer -----------------------------------------------------------------------------------------------------
+
+def train(words, merges, letters):
+    """The alphabet and the merges. Counts every pair anew for each merge; of equal ones the smaller ids win."""
+    counts = Counter()
+    for w, n in words.items():
+        for c in w:
+            counts[c] += n
+    del counts["\0"]  # JSON has it, what reads JSON in C may not
+    alphabet = sorted(sorted(counts, key=lambda c: (-counts[c], c))[:letters])
+    pieces = list(alphabet)
+    ids = {p: i for i, p in enumerate(pieces)}
+    rows = [([ids[c] for c in w if c in ids], n) for w, n in words.items()]
+    out = []
+    while len(out) < merges:
+        pairs = Counter()
+        for w, n in rows:
+            for p in zip(w, w[1:]):
+                pairs[p] += n
+        a, b = min(pairs, key=lambda p: (-pairs[p], p))
+        out.append((pieces[a], pieces[b]))
+        new = pieces[a] + pieces[b]
+        if new not in ids:
+            ids[new] = len(pieces)
+            pieces.append(new)
+        for w, _ in rows:
+            for k in range(len(w)):
+                if w[k:k + 2] == [a, b]:
+                    w[k:k + 2] = [ids[new]]
+    return alphabet, out
+
+
+def words_of(strings, pre_tokenizer):
+    words = Counter()
+    for s in strings:
+        for w, _ in pre_tokenizer.pre_tokenize_str(s):
+            words[w] += 1
+    return words
+
+
+# ---- the tokenizers --------------------------------------------------------------------------------------------------
+
+def added(tokens):
+    default = dict(single_word=False, lstrip=False, rstrip=False, normalized=False, special=True)
+    return [{"id": i, "content": content, **default, **more} for i, content, more in tokens]
+
+
+def vocabulary(first, alphabet, merges, without=()):
+    vocab = {}
+    for piece in [*first, *alphabet, *(a + b for a, b in merges)]:
+        vocab.setdefault(piece, len(vocab))
+    return vocab, [m for i, m in enumerate(merges) if i not in without]
+
+
+def document(model, tokens):
+    return {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added(tokens), "normalizer": None,
+            "pre_tokenizer": None, "post_processor": None, "decoder": None, "model": {
+                "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+                "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False, **model}}
+
+
+def leaves(merges):
+    """Merges whose piece no other merge needs."""
+    used = {p for m in merges for p in m}
+    return [i for i, (a, b) in enumerate(merges) if a + b not in used]
+
+
+def byte_level_file(strings):
+    words = words_of(strings, pre_tokenizers.ByteLevel(add_prefix_space=False))
+    _, merges = train(words, MERGES, 256)
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    # some pieces that no merge makes: with ignore_merges they are found all the same; and one pair twice
+    vocab, kept = vocabulary(["<|end|>"], alphabet, merges, set(leaves(merges)[::5]))
+    n = len(vocab)
+    return document({"vocab": vocab, "merges": [f"{a} {b}" for a, b in [*kept, kept[3]]]}, [
+        (0, "<|end|>", {}), (n, "<|im_start|>", {}), (n + 1, "<tool>", dict(lstrip=True, rstrip=True, special=False)),
+        (n + 2, "<toolbox>", dict(special=False)), (n + 3, "e\u0301nd", dict(normalized=True, special=False)),
+        (n + 4, "and the", dict(normalized=True, special=False))])
+
+
+def byte_fallback_file(strings):
+    words = words_of(strings, pre_tokenizers.Metaspace())
+    alphabet, merges = train(words, MERGES, LETTERS)
+    vocab, kept = vocabulary(["<unk>", "<s>", "</s>", *(f"<0x{b:02X}>" for b in range(256))], alphabet, merges)
+    n = len(vocab)
+    return document({"vocab": vocab, "merges": [list(m) for m in [*kept, ["▁", "▁"], ["<unk>", "<unk>"]]
+                                                if "".join(m) in vocab or vocab.setdefault("".join(m), len(vocab))],
+                     "unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True}, [
+        (0, "<unk>", {}), (1, "<s>", {}), (2, "</s>", dict(normalized=True)),
+        (n + 2, "<tool>", dict(lstrip=True, rstrip=True, special=False)),
+        (n + 3, "and the", dict(normalized=True, special=False))])
+
+
+def with_pipeline(base, pipeline):
+    source = json.dumps(base, ensure_ascii=False, separators=(",", ":"))
+    if "replace" in pipeline:
+        assert source.count(pipeline["replace"][0]) == 1
+        source = source.replace(*pipeline["replace"])
+    out = json.loads(source)
+    for key in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
+        out[key] = pipeline.get(key)
+    out["model"].update(pipeline.get("model", {}))
+    return out
+
+
+# ---- what is expected ------------------------------------------------------------------------------------------------
+
+def random_ids(i, size):
+    r = Numbers(i)
+    return [r.below(size) for _ in range(1 + r.below(20))]
+
+
+def hashes_of_strings(t, strings, out):
+    size = t.get_vocab_size()
+    for i, s in enumerate(strings):
+        h = out[i]
+        for as_text in (False, True):
+            t.encode_special_tokens = as_text
+            ids = t.encode(s, add_special_tokens=False).ids
+            h = of_ids(ids, h)
+        for row in (ids, random_ids(i, size)):
+            for skip in (False, True):
+                h = fnv(t.decode(row, skip_special_tokens=skip).encode(), h)
+        out[i] = h
+    t.encode_special_tokens = False
+
+
+def hash_of_pairs(t, strings):
+    h = 0xCBF29CE484222325
+    for i in range(PAIRS):
+        r = Numbers(i)
+        a, b = strings[r.below(len(strings))], strings[r.below(len(strings))]
+        t.enable_truncation(6 + r.below(40), strategy="longest_first")
+        for e in (t.encode(a, b), t.encode(a)):
+            h = of_ids(e.type_ids, of_ids(e.ids, h))
+    t.no_truncation()
+    return h
+
+
+def hashes_of_points(t):
+    """Of each 4096 code points."""
+    for first in range(0, 0x110000, 4096):
+        h = 0xCBF29CE484222325
+        for block in range(first, first + 4096, 256):
+            chars = [chr(c) for c in range(block, block + 256) if not 0xD800 <= c <= 0xDFFF]
+            h = of_ids(t.encode("".join(f"a{c}1{c} {c}!" for c in chars), add_special_tokens=False).ids, h)
+        yield first, h
+
+
+def main():
+    a = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    a.add_argument("--lines", default="data/ref/wordpiece/expected.txt", help="the lines of text that it holds are taken")
+    a.add_argument("--out", default="data/ref/bpe")
+    a = a.parse_args()
+    lines = [line[5:-1] for line in open(a.lines, encoding="utf-8", newline="\n") if line.startswith("line ")]
+    common.TRAPS = TRAPS  # of its strings
+    strings = [common.text_of(common.string(i, lines)) for i in range(STRINGS)]
+    trained = [*strings[:len(lines)], *strings[-TRAINED:]]
+    bases = {"byte_level": byte_level_file(trained), "byte_fallback": byte_fallback_file(trained)}
+    os.makedirs(a.out, exist_ok=True)
+    for name, base in bases.items():
+        with open(os.path.join(a.out, name + ".json"), "w") as out:
+            json.dump(base, out, ensure_ascii=False, separators=(",", ":"))
+    with open(os.path.join(a.out, "pipelines.json"), "w") as out:
+        json.dump(PIPELINES, out, ensure_ascii=False, indent=1)
+    with open(os.path.join(a.out, "expected.txt"), "w") as out:
+        print(f"made by dev/ref/make_bpe.py with tokenizers {tokenizers.__version__}", file=out)
+        for trap in TRAPS:
+            print("trap " + trap.encode().hex(), file=out)
+        for first, last in common.RANGES:
+            print(f"range {first:x} {last:x}", file=out)
+        hashes = [0xCBF29CE484222325] * STRINGS
+        for p in PIPELINES:
+            t = Tokenizer.from_str(json.dumps(with_pipeline(bases[p["base"]], p)))
+            hashes_of_strings(t, strings, hashes)
+            print(f"pipeline {fnv(b''.join(h.to_bytes(8, 'little') for h in hashes)):016x} {hash_of_pairs(t, strings):016x} "
+                  f"{t.get_vocab_size()} {p['name']}", file=out)
+            for first, h in hashes_of_points(t) if p.get("points") else ():
+                print(f"points {first:x} {short(h):08x} {p['name']}", file=out)
+        for h in hashes:
+            print(f"string {short(h):08x}", file=out)
+
+
+if __name__ == "__main__":
+    main()

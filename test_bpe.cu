@@ -1,0 +1,548 @@
+// test_bpe.cu: BPE has the ids of Hugging Face's `tokenizers`, and gives its text back: 10,000 strings and every code
+// point in the pipelines of GPT-2, LLaMA-2 and 3, Mistral, Qwen, SmolLM2, DeepSeek, and in some that nobody has,
+// against data/ref/bpe, which dev/ref/make_bpe.py made with that library; its files, and what is refused.
+#include "galaxy.h"
+#include "test/strings.h"
+
+// ---- what is expected ----------------------------------------------------------------------------------------------
+
+enum { PIPELINES_MOST = 30, POINTS = 4096 };
+static struct {
+    GxJson *pipelines;
+    struct {
+        char name[40];
+        uint64_t hash, pairs;
+        int vocab, has_points;
+        uint32_t points[0x110000 / POINTS];
+    } pipeline[PIPELINES_MOST];
+    int n;
+} wanted;
+
+static void read_other(const char *line)
+{
+    unsigned long long hash, pairs;
+    unsigned first, points;
+    int vocab, at = 0;
+    if (sscanf(line, "pipeline %llx %llx %d %n", &hash, &pairs, &vocab, &at) == 3 && at > 0) {
+        snprintf(wanted.pipeline[wanted.n].name, sizeof wanted.pipeline->name, "%s", line + at);
+        wanted.pipeline[wanted.n].hash = hash, wanted.pipeline[wanted.n].pairs = pairs;
+        wanted.pipeline[wanted.n++].vocab = vocab;
+    } else if (sscanf(line, "points %x %x", &first, &points) == 2 && first < 0x110000)
+        wanted.pipeline[wanted.n - 1].points[first / POINTS] = points, wanted.pipeline[wanted.n - 1].has_points++;
+}
+
+static int expect(void) // 0: it cannot be read
+{
+    GxError err = GX_ZERO;
+    if (expected.text[0]) return expected.hashes == STRINGS;
+    read_expected(0, "data/ref/wordpiece/expected.txt", 1, NULL);
+    read_expected(1, "data/ref/bpe/expected.txt", 0, read_other);
+    for (int i = 0; i < STRINGS; i++) make_string(i);
+    CHECK(gx_json_read(&wanted.pipelines, "data/ref/bpe/pipelines.json", 1 << 20, &err) == GX_OK, "%s", err.message);
+    return CHECK(expected.hashes == STRINGS && expected.lines > 2000 && expected.traps > 150 && wanted.n > 12 &&
+                     gx_json_size(wanted.pipelines) == wanted.n,
+                 "data/ref/bpe/expected.txt: %d hashes, %d traps, %d pipelines", expected.hashes, expected.traps,
+                 wanted.n);
+}
+
+// The base of a pipeline as text, with its replacement; free it.
+static char *base_of(const GxJson *pipeline)
+{
+    char path[GX_PATH];
+    const GxJson *pair = gx_json_get(pipeline, "replace");
+    snprintf(path, sizeof path, "data/ref/bpe/%.100s.json", gx_json_string(gx_json_get(pipeline, "base")));
+    char *text = get(path);
+    if (!pair) return text;
+    char *changed = replaced(text, gx_json_string(gx_json_at(pair, 0)), gx_json_string(gx_json_at(pair, 1)));
+    free(text);
+    return changed;
+}
+
+// tokenizer.json of a pipeline, in the temporary folder. `from` is replaced by `to` in it; NULL: nothing is.
+static void put_pipeline(const GxJson *pipeline, const char *from, const char *to)
+{
+    static const char *const members[] = {"normalizer", "pre_tokenizer", "post_processor", "decoder"};
+    GxError err = GX_ZERO;
+    GxJson *root_json = NULL;
+    char *text = base_of(pipeline), *whole = NULL;
+    int64_t bytes = 0;
+    CHECK(gx_json_parse(&root_json, text, (int64_t)strlen(text), "base", &err) == GX_OK, "%s", err.message);
+    for (int i = 0; i < 4; i++) {
+        const GxJson *member = gx_json_get(pipeline, members[i]);
+        gx_json_set(root_json, members[i], member ? gx_json_copy(member) : gx_json_new_null(), &err);
+    }
+    for (GxJsonMember m = GX_ZERO; gx_json_next(gx_json_get(pipeline, "model"), &m);)
+        gx_json_set(gx_json_get(root_json, "model"), m.key, gx_json_copy(m.value), &err);
+    CHECK(gx_json_dump(root_json, 0, &whole, &bytes, &err) == GX_OK, "%s", err.message);
+    char *changed = from ? replaced(whole, from, to) : NULL;
+    put(at("tokenizer.json"), from ? changed : whole, from ? (int64_t)strlen(changed) : bytes);
+    gx_json_free(root_json);
+    free(text), free(whole), free(changed);
+}
+
+static const GxJson *pipeline_of(const char *name)
+{
+    for (int i = 0; i < wanted.n; i++)
+        if (!strcmp(wanted.pipeline[i].name, name)) return gx_json_at(wanted.pipelines, i);
+    CHECK(0, "there is no pipeline %s", name);
+    return NULL;
+}
+
+static int open_pipeline(GxTokenizer *t, int i)
+{
+    GxError err = GX_ZERO;
+    put_pipeline(gx_json_at(wanted.pipelines, i), NULL, NULL);
+    return CHECK(gx_tokenizer_open(t, at("tokenizer.json"), &err) == GX_OK, "%s: %s", wanted.pipeline[i].name,
+                 err.message) &&
+           CHECK(t->vocab_size == wanted.pipeline[i].vocab, "%s: %d pieces, expected %d", wanted.pipeline[i].name,
+                 t->vocab_size, wanted.pipeline[i].vocab);
+}
+
+static int is_built(void) { return gx_regex_is_built() && gx_unicode_has_nfd(); }
+#define NEEDS_LIBRARIES                                                                                                \
+    if (!is_built()) SKIP("built without PCRE2 or utf8proc");                                                          \
+    if (!expect()) return
+
+// ---- ids and text --------------------------------------------------------------------------------------------------
+
+static uint64_t hash_string(uint64_t hash, const GxTokenizer *t, int i)
+{
+    int32_t *ids = NULL, random[20];
+    int64_t n = 0;
+    for (int k = 0; k < 2; k++) {
+        free(ids);
+        ids = encode(t, &expected.string[i], k ? GX_SPECIAL_AS_TEXT : GX_SPECIAL_AS_TOKENS, &n);
+        hash = hash_ids(hash, ids, n);
+    }
+    hash = hash_decoded(hash, t, ids, n);
+    free(ids);
+    numbers_state = (uint64_t)i;
+    n = 1 + (int64_t)below(20);
+    for (int k = 0; k < n; k++) random[k] = (int32_t)below((uint64_t)t->vocab_size);
+    return hash_decoded(hash, t, random, n);
+}
+
+TEST(ten_thousand_strings_have_the_ids_and_the_text_of_tokenizers_in_every_pipeline)
+{
+    static uint64_t hash[STRINGS];
+    int wrong = 0;
+    NEEDS_LIBRARIES;
+    for (int i = 0; i < STRINGS; i++) hash[i] = GX_HASH_START;
+    for (int p = 0; p < wanted.n; p++) {
+        GxTokenizer t;
+        if (!open_pipeline(&t, p)) return;
+        for (int i = 0; i < STRINGS; i++) hash[i] = hash_string(hash[i], &t, i);
+        CHECK(gx_hash(GX_HASH_START, hash, sizeof hash) == wanted.pipeline[p].hash, "%s is the first that differs",
+              wanted.pipeline[p].name);
+        gx_tokenizer_close(&t);
+    }
+    for (int i = 0; i < STRINGS; i++)
+        if (short_hash(hash[i]) != expected.hash[i] && wrong++ < 5)
+            CHECK(0, "string %d: \"%.*s\"", i, (int)expected.string[i].n, expected.string[i].p);
+    CHECK(wrong == 0, "%d strings have other ids", wrong);
+}
+
+static void add_point(Bytes *b, uint32_t c)
+{
+    add(b, "a", 1), add_character(b, c);
+    add(b, "1", 1), add_character(b, c);
+    add(b, " ", 1), add_character(b, c);
+    add(b, "!", 1);
+}
+
+TEST(every_code_point_is_cut_into_words_as_tokenizers_does)
+{
+    int pipelines = 0;
+    NEEDS_LIBRARIES;
+    for (int p = 0; p < wanted.n; p++) {
+        GxTokenizer t;
+        if (!wanted.pipeline[p].has_points) continue;
+        if (!open_pipeline(&t, p)) return;
+        pipelines++;
+        for (uint32_t first = 0; first < 0x110000; first += POINTS) {
+            uint64_t hash = GX_HASH_START;
+            for (uint32_t block = first; block < first + POINTS; block += 256) {
+                Bytes text = GX_ZERO;
+                int64_t n;
+                add(&text, "", 0);
+                for (uint32_t c = block; c < block + 256; c++)
+                    if (c < 0xD800 || c > 0xDFFF) add_point(&text, c);
+                int32_t *ids = encode(&t, &text, GX_SPECIAL_AS_TOKENS, &n);
+                hash = hash_ids(hash, ids, n);
+                free(ids), free(text.p);
+            }
+            CHECK(short_hash(hash) == wanted.pipeline[p].points[first / POINTS], "%s: U+%04X to U+%04X",
+                  wanted.pipeline[p].name, (unsigned)first, (unsigned)first + POINTS - 1);
+        }
+        gx_tokenizer_close(&t);
+    }
+    CHECK(pipelines >= 4, "%d pipelines", pipelines);
+}
+
+TEST(texts_are_framed_and_cut_as_the_post_processor_says)
+{
+    enum { PAIRS = 300 };
+    NEEDS_LIBRARIES;
+    for (int p = 0; p < wanted.n; p++) {
+        GxTokenizer t;
+        uint64_t hash = GX_HASH_START;
+        if (!open_pipeline(&t, p)) return;
+        for (int i = 0; i < PAIRS; i++) {
+            numbers_state = (uint64_t)i;
+            const Bytes *a = &expected.string[below(STRINGS)], *b = &expected.string[below(STRINGS)];
+            const int64_t most = 6 + (int64_t)below(40);
+            int32_t *ids = (int32_t *)malloc((size_t)most * 4), *types = (int32_t *)malloc((size_t)most * 4);
+            GxTokenTexts texts = GX_ZERO;
+            int32_t *first = encode(&t, a, GX_SPECIAL_AS_TOKENS, &texts.n_a),
+                    *second = encode(&t, b, GX_SPECIAL_AS_TOKENS, &texts.n_b);
+            texts.a = first, texts.b = second;
+            for (int one = 0; one < 2; one++, texts.b = NULL) {
+                GxError err = GX_ZERO;
+                int64_t n;
+                CHECK(gx_tokenizer_join(&t, &texts, most, ids, types, &n, NULL, &err) == GX_OK, "%s", err.message);
+                hash = hash_ids(hash_ids(hash, ids, n), types, n);
+            }
+            free(ids), free(types), free(first), free(second);
+        }
+        CHECK(hash == wanted.pipeline[p].pairs, "%s: other frames", wanted.pipeline[p].name);
+        gx_tokenizer_close(&t);
+    }
+}
+
+TEST(bytes_that_are_not_utf8_and_texts_of_nothing_are_fine)
+{
+    static const Bytes texts[] = {{(char *)"", 0},
+                                  {(char *)"\xFF\xFE\xC0", 3},
+                                  {(char *)"a\xE2\x82", 3},
+                                  {(char *)"\xED\xA0\x80", 3},
+                                  {(char *)"\xEF\xBF\xBD\xFF", 4},
+                                  {(char *)"a\0b", 3}};
+    NEEDS_LIBRARIES;
+    for (int p = 0; p < wanted.n; p++) {
+        GxTokenizer t;
+        if (!open_pipeline(&t, p)) return;
+        for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+            int64_t n;
+            Bytes exact = {(char *)malloc((size_t)texts[i].n), texts[i].n}; // nothing behind it may be read
+            memcpy(exact.p, texts[i].p, (size_t)exact.n);
+            int32_t *ids = encode(&t, &exact, GX_SPECIAL_AS_TOKENS, &n);
+            CHECK((n == 0) == (exact.n == 0), "%s: %ld tokens of %ld bytes", wanted.pipeline[p].name, (long)n,
+                  (long)exact.n);
+            free(exact.p), free(ids);
+        }
+        gx_tokenizer_close(&t);
+    }
+}
+
+// A vocabulary of nothing but bytes: the most tokens that a text can have.
+TEST(no_text_has_more_tokens_than_are_foreseen)
+{
+    static const struct {
+        const char *before, *text;
+        int64_t bytes, tokens;
+    } cases[] = {
+        {"\"pre_tokenizer\":null", "\xFF", 1, 3},
+        {"\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"▁\"}", "\xFF", 1, 6},
+        {"\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"▁\"}", "    ", 4, 12},
+        {"\"normalizer\":{\"type\":\"Prepend\",\"prepend\":\"▁▁\"}", "<x>a<x>\xFF", 8, 18},
+        {"\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"ababab\"}", "aaa", 3, 18},
+        {"\"normalizer\":{\"type\":\"NFC\"}", "\xF0\x9D\x85\xA0", 4, 12},
+        {"\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"use_regex\":false}", "\xFF", 1, 8}};
+    char vocab[6000] = "";
+    if (!gx_unicode_has_nfd()) SKIP("built without utf8proc");
+    for (int i = 0; i < 256; i++) sprintf(vocab + strlen(vocab), "\"<0x%02X>\":%d,", (unsigned)i, i);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char document[8000];
+        GxTokenizer t;
+        GxError err = GX_ZERO;
+        int64_t n;
+        Bytes text = {(char *)cases[i].text, cases[i].bytes};
+        snprintf(document, sizeof document,
+                 "{%s,\"added_tokens\":[{\"id\":257,\"content\":\"<x>\",\"single_word\":false,\"lstrip\":false,"
+                 "\"rstrip\":false,\"normalized\":false,\"special\":false}],\"model\":{\"type\":\"BPE\","
+                 "\"byte_fallback\":true,\"vocab\":{%s\"<0x41><0x42>\":256},\"merges\":[\"<0x41> <0x42>\"]}}",
+                 cases[i].before, vocab);
+        put(at("tokenizer.json"), document, (int64_t)strlen(document));
+        if (!CHECK(gx_tokenizer_open(&t, at("tokenizer.json"), &err) == GX_OK, "%s", err.message)) return;
+        free(encode(&t, &text, GX_SPECIAL_AS_TOKENS, &n));
+        CHECK(n == cases[i].tokens, "case %d: %ld tokens, expected %ld", (int)i, (long)n, (long)cases[i].tokens);
+        gx_tokenizer_close(&t);
+    }
+}
+
+// One word of a million characters, all of whose pairs are merges: with steps that look at the whole word for each
+// merge it would take hours.
+TEST(a_long_word_takes_no_longer_than_its_heap)
+{
+    enum { N = 1 << 20 };
+    GxBpe b = GX_ZERO;
+    GxBpeRoom room = GX_ZERO;
+    GxError err = GX_ZERO;
+    int32_t *ids = (int32_t *)malloc(N * sizeof *ids);
+    char *word = (char *)malloc(N), piece[64] = "";
+    int64_t n;
+    for (int i = 0; i < 5; i++) { // a, aa, aaaa, …
+        memset(piece, 'a', 1u << i);
+        gx_pieces_add(&b.p, i, piece, 1 << i, GX_PIECE_MODEL, &err);
+    }
+    gx_pieces_index(&b.p, &err);
+    gx_bpe_reserve(&b, 4, &err);
+    for (int i = 0; i < 4; i++) gx_bpe_merge(&b, i, i, i + 1);
+    gx_bpe_ready(&b);
+    b.unk = -1;
+    memset(word, 'a', N);
+    const double begun = gx_seconds();
+    CHECK(gx_bpe_word(&b, &room, word, N - 1, ids, &n, &err) == GX_OK, "%s", err.message);
+    const double seconds = gx_seconds() - begun;
+    CHECK(n == N / 16 + 3 && ids[0] == 4 && ids[n - 4] == 3 && ids[n - 3] == 2 && ids[n - 1] == 0, "%ld ids", (long)n);
+    CHECK(seconds < 60, "%.1f s", seconds);
+    gx_bpe_room_close(&room);
+    gx_bpe_close(&b);
+    free(ids), free(word);
+}
+
+// ---- regular expressions -------------------------------------------------------------------------------------------
+
+TEST(a_regular_expression_finds_what_oniguruma_finds_or_is_refused)
+{
+    static const struct {
+        const char *pattern, *text;
+        int start, end; // -1: not found; -2: refused
+        const char *message;
+    } cases[] = {{"\\s+", "ab \t\xC2\x85z", 2, 6, ""},
+                 {"\\s", "\xE1\xA0\x8E", -1, -1, ""}, // U+180E
+                 {"[^\\s\\p{L}]", "a1", 1, 2, ""},
+                 {"[\\S]x", " x\xC2\xA0xyx", 5, 7, ""},
+                 {"\\P{N}{2}", "1a2bc", 3, 5, ""},
+                 {"(?i:'s|K)", "a'\xC5\xBF", 1, 4, ""}, // the long s
+                 {"a$", "a\r\na\nb", 3, 4, ""},
+                 {"^b", "a\nb", 2, 3, ""},
+                 {"a.", "a\na\r", 2, 4, ""},
+                 {"a+?b|a++c", "aab", 0, 3, ""},
+                 {"# [#]", "x# #", 1, 4, ""},
+                 {"\\[\\]\\{\\}\\-\\^", "[]{}-^", 0, 6, ""},
+                 {"[\\]\\[&]+", "a[&]", 1, 4, ""},
+                 {"\\p{L}(?=\\p{M})(?!\\p{M}1)", "a\xCC\x81", 0, 1, ""},
+                 {"\\d", "", -2, 0, "has \"\\d\" at byte 0; the escapes that are built"},
+                 {"a\\", "", -2, 0, "at byte 1; the escapes"},
+                 {"\\p{Lu}", "", -2, 0, "has \"\\p{Lu}\" at byte 0; the classes that are built"},
+                 {"\\p{L", "", -2, 0, "the classes that are built"},
+                 {"\\pL", "", -2, 0, "the classes that are built"},
+                 {"[a[b]]", "", -2, 0, "at byte 2; a class in a class"},
+                 {"[a&&b]", "", -2, 0, "at byte 2; && in a class"},
+                 {"[]a]", "", -2, 0, "an empty class"},
+                 {"(?i:[a])", "", -2, 0, "classes in (?i:…) are not built"},
+                 {"(?i:(a)\\s)", "", -2, 0, "classes in (?i:…) are not built"},
+                 {"(?<=a)b", "", -2, 0, "the groups that are built"},
+                 {"(?i)a", "", -2, 0, "the groups that are built"},
+                 {"(*FAIL)", "", -2, 0, "the groups that are built"},
+                 {"a{,2}", "", -2, 0, "expected {2}"},
+                 {"a{2}+", "", -2, 0, "nothing may follow braces"},
+                 {"a*", "", -2, 0, "can match nothing at all"},
+                 {"(a", "", -2, 0, "cannot be read: missing closing parenthesis"}};
+    GxRegexRoom room = GX_ZERO;
+    if (!gx_regex_is_built()) SKIP("built without PCRE2");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        GxError err = GX_ZERO;
+        GxRegex *r;
+        int64_t start = -1, end = -1;
+        const GxStatus status = gx_regex_open(&r, cases[i].pattern, "the file", &err);
+        if (cases[i].start == -2) {
+            CHECK(!r && status != GX_OK && strstr(err.message, cases[i].message), "%s: %s", cases[i].pattern,
+                  err.message);
+            continue;
+        }
+        CHECK(status == GX_OK, "%s", err.message);
+        if (status != GX_OK) continue;
+        gx_regex_find(r, &room, cases[i].text, (int64_t)strlen(cases[i].text), 0, &start, &end, &err);
+        CHECK(start == cases[i].start && end == cases[i].end, "%s: %ld to %ld, expected %d to %d", cases[i].pattern,
+              (long)start, (long)end, cases[i].start, cases[i].end);
+        gx_regex_close(r);
+    }
+    gx_regex_room_close(&room);
+}
+
+TEST(without_pcre2_the_words_are_refused_and_the_rest_works)
+{
+    GxTokenizer t;
+    GxError err = GX_ZERO;
+    if (gx_regex_is_built()) SKIP("built with PCRE2");
+    if (!expect()) return;
+    put_pipeline(pipeline_of("gpt2"), NULL, NULL);
+    refused(&err, gx_tokenizer_open(&t, at("tokenizer.json"), &err), GX_ERR_UNSUPPORTED, "tokenizer.json",
+            "built without PCRE2; install libpcre2-dev");
+    put_pipeline(pipeline_of("llama2"), NULL, NULL);
+    CHECK(gx_tokenizer_open(&t, at("tokenizer.json"), &err) == GX_OK, "%s", err.message);
+    gx_tokenizer_close(&t);
+}
+
+// ---- files ---------------------------------------------------------------------------------------------------------
+
+TEST(what_is_written_is_what_was_read_byte_for_byte)
+{
+    static const char *const files[] = {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"};
+    GxError err = GX_ZERO;
+    NEEDS_LIBRARIES;
+    put(at("tokenizer_config.json"), "{ \"pad_token\": {\"content\": \"</s>\"},\n \"bos_token\": \"<s>\" }", 57);
+    put(at("chat_template.jinja"), "{{ bos_token }}", 15);
+    for (int p = 0; p < wanted.n; p++) {
+        GxTokenizer t, again;
+        if (!open_pipeline(&t, p)) break;
+        mkdir(at("folder"), 0777);
+        CHECK(gx_tokenizer_write(&t, at("folder"), &err) == GX_OK &&
+                  gx_tokenizer_check(&t, at("folder"), &err) == GX_OK &&
+                  gx_tokenizer_open(&again, at("folder"), &err) == GX_OK,
+              "%s", err.message);
+        for (int i = 0; i < 3; i++) {
+            char name[100], *before = get(at(files[i]));
+            snprintf(name, sizeof name, "folder/%s", files[i]);
+            char *after = get(at(name));
+            CHECK(!strcmp(before, after), "%s is another", files[i]);
+            free(before), free(after);
+        }
+        CHECK(!strcmp(t.identity, again.identity) && !memcmp(t.role, again.role, sizeof t.role), "%s, and then %s",
+              t.identity, again.identity);
+        CHECK(t.role[GX_TOKEN_PAD] == gx_tokenizer_find(&t, "</s>"), "%ld", (long)t.role[GX_TOKEN_PAD]);
+        gx_tokenizer_close(&t), gx_tokenizer_close(&again);
+        gx_folder_remove(at("folder"), &err);
+    }
+    unlink(at("tokenizer_config.json")), unlink(at("chat_template.jinja"));
+}
+
+TEST(what_gives_other_ids_has_another_identity)
+{
+    static const char *const changes[][3] = {
+        {"llama3", "\"ignore_merges\":true", "\"ignore_merges\":false"},
+        {"llama3", "{1,3}", "{1,2}"},
+        {"llama3", "\"single\":[{\"SpecialToken\":{\"id\":\"<|end|>\",\"type_id\":0}},", "\"single\":["},
+        {"qwen", "{\"type\":\"NFC\"}", "null"},
+        {"gpt2", "\"add_prefix_space\":false", "\"add_prefix_space\":true"},
+        {"gpt2", "\"lstrip\":true", "\"lstrip\":false"},
+        {"smollm", "\"individual_digits\":true", "\"individual_digits\":false"},
+        {"removed", "\"invert\":true", "\"invert\":false"},
+        {"mistral", "\"first\"", "\"always\""},
+        {"llama2", "\"fuse_unk\":true", "\"fuse_unk\":false"},
+        {"llama2", "\"byte_fallback\":true", "\"byte_fallback\":false"},
+        {"llama2", "\"prepend\":\"▁\"", "\"prepend\":\"▁▁\""},
+        {"llama2", "[\"▁\",\"a\"]", "[\"a\",\"▁\"]"}};
+    GxError err = GX_ZERO;
+    NEEDS_LIBRARIES;
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        GxTokenizer t;
+        const char *to = changes[i][2];
+        put_pipeline(pipeline_of(changes[i][0]), NULL, NULL);
+        if (!CHECK(gx_tokenizer_open(&t, root, &err) == GX_OK, "%s", err.message)) return;
+        put_pipeline(pipeline_of(changes[i][0]), changes[i][1], !strcmp(to, "[\"a\",\"▁\"]") ? "[\"▁\",\"t\"]" : to);
+        refused(&err, gx_tokenizer_check(&t, root, &err), GX_ERR_FORMAT, root, "the same pieces, but other merges");
+        gx_tokenizer_close(&t);
+    }
+}
+
+TEST(both_spellings_of_merges_are_the_same)
+{
+    GxTokenizer pairs, lines;
+    GxError err = GX_ZERO;
+    NEEDS_LIBRARIES;
+    put_pipeline(pipeline_of("llama2"), NULL, NULL);
+    CHECK(gx_tokenizer_open(&pairs, root, &err) == GX_OK, "%s", err.message);
+    put_pipeline(pipeline_of("llama2"), "[\"▁\",\"a\"]", "\"▁ a\"");
+    CHECK(gx_tokenizer_open(&lines, root, &err) == GX_OK, "%s", err.message);
+    CHECK(!strcmp(pairs.identity, lines.identity), "%s, %s", pairs.identity, lines.identity);
+    gx_tokenizer_close(&pairs), gx_tokenizer_close(&lines);
+}
+
+TEST(files_that_are_wrong_are_refused_by_name)
+{
+    static const struct {
+        const char *pipeline, *from, *to;
+        GxStatus code;
+        const char *message;
+    } changes[] = {
+        {"qwen", "\"NFC\"", "\"NFKC\"", GX_ERR_UNSUPPORTED,
+         "the normalizer is of the type \"NFKC\"; what is built: NFC"},
+        {"gpt2", "\"pre_tokenizer\":{\"type\":\"ByteLevel\"", "\"pre_tokenizer\":{\"type\":\"Whitespace\"",
+         GX_ERR_UNSUPPORTED, "the pre_tokenizer is of the type \"Whitespace\"; what is built: ByteLevel, Split"},
+        {"gpt2", "\"decoder\":{\"type\":\"ByteLevel\"", "\"decoder\":{\"type\":\"CTC\"", GX_ERR_UNSUPPORTED,
+         "the decoder is of the type \"CTC\""},
+        {"gpt2", "\"post_processor\":{\"type\":\"ByteLevel\"", "\"post_processor\":{\"type\":\"RobertaProcessing\"",
+         GX_ERR_UNSUPPORTED, "the post_processor is of the type \"RobertaProcessing\""},
+        {"removed", "\"Removed\"", "\"Contiguous\"", GX_ERR_UNSUPPORTED, "Split has the behavior \"Contiguous\""},
+        {"llama2", "{\"String\":\" \"}", "{\"Regex\":\" \"}", GX_ERR_UNSUPPORTED, "Replace has the Regex \" \""},
+        {"llama2", "{\"String\":\" \"}", "{\"String\":\"\"}", GX_ERR_FORMAT, "the \"String\" of Replace is empty"},
+        {"llama2", "\"stop\":0", "\"stop\":1", GX_ERR_UNSUPPORTED, "Strip has start 1 and stop 1"},
+        {"mistral", "\"first\"", "\"last\"", GX_ERR_UNSUPPORTED, "Metaspace has the prepend_scheme \"last\""},
+        {"mistral", "\"prepend_scheme\":\"first\"", "\"add_prefix_space\":false,\"prepend_scheme\":\"first\"",
+         GX_ERR_FORMAT, "which contradict each other"},
+        {"gpt2", "\"dropout\":null", "\"dropout\":0.1", GX_ERR_UNSUPPORTED, "BPE has the dropout 0.1"},
+        {"gpt2", "\"end_of_word_suffix\":null", "\"end_of_word_suffix\":\"</w>\"", GX_ERR_UNSUPPORTED,
+         "BPE has end_of_word_suffix \"</w>\""},
+        {"gpt2", "\"continuing_subword_prefix\":null", "\"continuing_subword_prefix\":\"##\"", GX_ERR_UNSUPPORTED,
+         "BPE has continuing_subword_prefix \"##\""},
+        {"gpt2", "\"unk_token\":null", "\"unk_token\":\"none\"", GX_ERR_FORMAT, "the unk_token is \"none\""},
+        {"gpt2", "\"merges\":[\"", "\"merges\":[\"x", GX_ERR_FORMAT, "merge 0 has \"x"},
+        {"gpt2", "\"merges\":[", "\"merges\":[\"a\",", GX_ERR_FORMAT, "merge 0 is a string a; expected \"a b\""},
+        {"gpt2", "\"merges\":[", "\"merges\":[\"a b c\",", GX_ERR_FORMAT, "merge 0 is a string a b c"},
+        {"gpt2", "\"merges\":[", "\"merges\":[[\"a\"],", GX_ERR_FORMAT, "merge 0 is an array"},
+        {"gpt2", "\"merges\":[", "\"merges\":[7,", GX_ERR_FORMAT, "merge 0 is an integer"},
+        {"gpt2", "\"!\":1,", "\"!\":0,", GX_ERR_FORMAT, "has the id 0, and so has another piece"},
+        {"gpt2", "\"!\":1,", "\"!\":-1,", GX_ERR_FORMAT, "the id of \"!\" is an integer; expected"},
+        {"gpt2", "\"single_word\":false", "\"single_word\":true", GX_ERR_UNSUPPORTED, "has single_word true"},
+        {"gpt2", "{\"id\":0,\"content\":\"<|end|>\"", "{\"id\":9,\"content\":\"<|end|>\"", GX_ERR_FORMAT,
+         "the added token \"<|end|>\" has the id 9; the vocabulary has another"},
+        {"gpt2", "\"content\":\"<tool>\"", "\"content\":\"\"", GX_ERR_FORMAT,
+         "the \"content\" of an added token is empty"},
+        {"llama2", "\"ids\":[1]", "\"ids\":[99999]", GX_ERR_FORMAT, "\"<s>\" has an id that no piece has"},
+        {"llama2", "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}},", "", GX_ERR_UNSUPPORTED,
+         "has A 0 times and B 0 times"},
+        {"llama2", "\"type_id\":0", "\"type_id\":2", GX_ERR_UNSUPPORTED, "of type 2"},
+        {"llama2", "\"content\":\"▁\"", "\"content\":7", GX_ERR_FORMAT, "\"content\" is an integer"},
+        {"smollm", "\"individual_digits\":true", "\"individual\":true", GX_ERR_FORMAT,
+         "\"individual_digits\" is missing"},
+    };
+    GxTokenizer t;
+    GxError err = GX_ZERO;
+    NEEDS_LIBRARIES;
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        put_pipeline(pipeline_of(changes[i].pipeline), changes[i].from, changes[i].to);
+        refused(&err, gx_tokenizer_open(&t, root, &err), changes[i].code, "tokenizer.json", changes[i].message);
+        CHECK(!t.kind && !t.vocabulary, "something is open");
+    }
+}
+
+TEST(a_file_that_makes_of_a_byte_more_than_any_tokenizer_does_is_refused)
+{
+    static const char row[] = "{\"type\":\"Prepend\",\"prepend\":\"▁▁▁▁▁▁▁▁▁▁\"}";
+    char list[1000] = "";
+    GxTokenizer t;
+    GxError err = GX_ZERO;
+    NEEDS_LIBRARIES;
+    for (int i = 0; i < 4; i++) sprintf(list + strlen(list), "%s,", row);
+    sprintf(list + strlen(list), "{\"type\":\"Prepend\",\"prepend\":\"▁\"}");
+    put_pipeline(pipeline_of("llama2"), "{\"type\":\"Prepend\",\"prepend\":\"▁\"}", list);
+    refused(&err, gx_tokenizer_open(&t, root, &err), GX_ERR_UNSUPPORTED, "tokenizer.json", "a byte may become");
+}
+
+TEST(pieces_are_known_by_name_and_by_id)
+{
+    GxTokenizer t;
+    char room[8];
+    NEEDS_LIBRARIES;
+    if (!open_pipeline(&t, 0)) return;
+    CHECK(gx_tokenizer_find(&t, "<|end|>") == 0 && gx_tokenizer_is_special(&t, 0) && !gx_tokenizer_continues(&t, 0),
+          "end");
+    const int32_t the = gx_tokenizer_find(&t, "Ġthe"), e = gx_tokenizer_find(&t, "e"),
+                  tool = gx_tokenizer_find(&t, "<tool>");
+    CHECK(the > 0 && !gx_tokenizer_continues(&t, the) && e > 0 && gx_tokenizer_continues(&t, e), "%d %d", the, e);
+    CHECK(tool == t.vocab_size - 4 && !gx_tokenizer_is_special(&t, tool) && !gx_tokenizer_continues(&t, tool) &&
+              !strcmp(gx_tokenizer_piece(&t, tool, room), "<tool>"),
+          "%d", tool);
+    CHECK(gx_tokenizer_find(&t, "no such piece") == -1 && !gx_tokenizer_piece(&t, t.vocab_size, room), "beyond");
+    gx_tokenizer_close(&t);
+}
+
+int main(int argc, char **argv)
+{
+    const int failed = test_in_folder(argc, argv, "test_bpe");
+    gx_json_free(wanted.pipelines);
+    return failed;
+}
