@@ -671,6 +671,13 @@ TEST(predictions_of_a_file_come_in_its_order_with_or_without_labels_on_any_ranks
         CHECK(!strstr(said.out, "| validation loss") == !is_labelled && strstr(said.out, "saved "), "%s", said.out);
     }
     CHECK(!is_there(path_of("none")), "a folder was made");
+    write_file("odd.tsv", "text\tlabel\ngood\tmaybe\n");
+    snprintf(flags, sizeof flags, "--model %s --predict %s --predictions %s", path_of("class/checkpoint-20"),
+             path_of("odd.tsv"), path_of("odd.jsonl"));
+    CHECK(run("none", flags) == 1 && strstr(said.log, "to predict without labels, give --label_column"), "%s",
+          said.log);
+    strcat(flags, " --label_column none");
+    CHECK(run("none", flags) == 0 && is_there(path_of("odd.jsonl")), "%s", said.log);
     char *first = read_file(path_of("said0.jsonl")), *table = read_file(path_of("said2.tsv"));
     CHECK(!strncmp(first, "{\"label\":\"", 10) && strstr(first, "\"score\":0.") && strstr(first, "\"scores\":{\"no\":"),
           "%s", first);

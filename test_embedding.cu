@@ -469,6 +469,9 @@ TEST(the_best_validation_is_that_of_the_largest_mrr)
     CHECK(run("best", flags) == 0 && strstr(said.out, "the best on the way: mrr "), "%s%s", said.log, said.out);
     CHECK(run("best", "--resume auto --max_steps 6") == 0 && !strstr(said.log, "is another than before"), "%s",
           said.log);
+    snprintf(flags, sizeof flags, "--resume auto --max_steps 8 --validation_data %s", path_of("train.tsv"));
+    CHECK(run("best", flags) == 0 && strstr(said.log, "validation_data is another than before: the best"), "%s",
+          said.log);
 }
 
 TEST(a_run_does_not_go_on_with_another_number_of_rivals)

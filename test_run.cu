@@ -903,6 +903,7 @@ TEST(a_config_json_that_asks_for_something_else_or_in_another_type_is_refused_by
          "rope_scaling and rope_parameters are both there, and differ in rope_factor"},
         {"\"layer_types\": [\"full_attention\", \"sliding_attention\"]",
          "layer_types has sliding_attention; of a llama only full_attention is built"},
+        {"\"layer_types\": \"sliding_attention\"", "\"layer_types\" is a string; expected an array"},
         {"\"layer_types\": [\"chunked_attention\"]", "layer_types has \"chunked_attention\"; only full"},
         {"\"use_sliding_window\": true", "use_sliding_window is true; only false is built"},
     };

@@ -391,6 +391,8 @@ TEST(a_mistyped_folder_has_nothing_to_resume_and_a_run_without_checkpoint_begins
 {
     CHECK_RAN(run("--output_dir mistipd --max_steps 2 --resume auto"));
     CHECK(strstr(err(), "nothing to resume in mistipd; a new run begins") && !strstr(out(), "resumed"), "%s", err());
+    run_plain("--output_dir mistopd --evaluate --resume auto");
+    CHECK(child.status == 1 && strstr(err(), "no checkpoint in mistopd") && !strstr(err(), "begins"), "%s", err());
     check_whole("mistipd/checkpoint-2");
     CHECK_RAN(run("--output_dir early --max_steps 4 --learning_rate 0.1 --seed 3"));
     shell("cp -r early early_again; rm -r early_again/checkpoint-4");

@@ -56,6 +56,7 @@ GX_END
 #define GX_BEST_IMPLEMENTED
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "trainer.h"
 
@@ -179,18 +180,33 @@ void gx_best_describe(const GxTrainer *t, GxRunInfo *r)
 
 // ---- going on ------------------------------------------------------------------------------------------------------
 
-// What is compared now that was not compared then; "eval_windows": means over other samples are others. NULL: nothing.
+// 1: the run had another value of an option, which not every task has.
+static int gx__best_is_other(const GxTrainer *t, const char *name)
+{
+    GxError ignored = GX_ZERO;
+    char *a = NULL, *b = NULL;
+    int64_t bytes;
+    GxJson *options = gx_config_to_json(&t->config, &ignored);
+    const GxJson *then = gx_json_get(t->resume.args, name), *now = gx_json_get(options, name);
+    if (then && now) gx_json_dump(then, 0, &a, &bytes, &ignored), gx_json_dump(now, 0, &b, &bytes, &ignored);
+    const int is_other = a && b && strcmp(a, b);
+    gx_json_free(options);
+    free(a), free(b);
+    return is_other;
+}
+
+// What is compared now that was not compared then: means over other samples are others. NULL: nothing.
 static const char *gx__best_changed(const GxTrainer *t)
 {
+    static const char *const same[] = {"greater_is_better", "eval_windows", "validation_data", "pack_texts"};
     const GxTrainOptions *o = &t->o;
     GxTrainOptions then = *o;
-    const GxJson *metric = gx_json_get(t->resume.args, "metric_for_best_model"),
-                 *greater = gx_json_get(t->resume.args, "greater_is_better"),
-                 *windows = gx_json_get(t->resume.args, "eval_windows");
+    const GxJson *metric = gx_json_get(t->resume.args, "metric_for_best_model");
     if (metric) snprintf(then.metric_for_best_model, sizeof then.metric_for_best_model, "%s", gx_json_string(metric));
     if (strcmp(gx__best_name(t, &then), gx__best_name(t, o))) return "metric_for_best_model";
-    if (greater && strcmp(gx_json_string(greater), o->greater_is_better)) return "greater_is_better";
-    return windows && gx_json_int(windows) != o->eval_windows ? "eval_windows" : NULL;
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+        if (gx__best_is_other(t, same[i])) return same[i];
+    return NULL;
 }
 
 GxStatus gx_best_folder(const GxTrainer *t, char path[GX_PATH], GxError *err)
@@ -216,10 +232,10 @@ void gx_best_go_on(GxTrainer *t)
     if (!gx_best_is_sought(&t->o)) t->best = none;
     if (!t->best.validated) return;
     const char *changed = gx__best_changed(t);
-    int64_t is_there = !gx_best_is_kept(&t->o) || !t->best.step || gx__best_is_there(t);
+    int64_t stays = !changed && (!gx_best_is_kept(&t->o) || !t->best.step || gx__best_is_there(t));
     gx_at(t->g, -1, "best");
-    gx_broadcast(t->g, GX_AXIS_ALL, 0, &is_there, 1, GX_I64);
-    if (!changed && is_there) return;
+    gx_broadcast(t->g, GX_AXIS_ALL, 0, &stays, 1, GX_I64); // a path may be another on each rank
+    if (stays) return;
     if (gx_trainer_is_first(t) && changed)
         gx_log(&t->g->log, GX_LOG_WARNING,
                "%s is another than before: the best validation is looked for anew from here", changed);

@@ -205,8 +205,10 @@ static GxStatus gx__llama_family_refuse_nulls(const GxJson *json, const char *pa
 // Of a Mistral: null is none. Where layer_types says that no layer slides, there is none either.
 static GxStatus gx__llama_family_read_window(GxLlamaConfig *c, const GxJson *json, const char *path, GxError *err)
 {
-    const GxJson *window = gx_json_get(json, "sliding_window"), *types = gx_json_get(json, "layer_types");
+    const GxJson *window = gx_json_get(json, "sliding_window");
+    GxJson *types = NULL;
     int64_t slide = 0;
+    GX_TRY(gx_json_get_array(json, "layer_types", 0, &types, path, err));
     for (int64_t i = 0; i < gx_json_size(types); i++) {
         const char *type = gx_json_string(gx_json_at(types, i));
         const int slides = !strcmp(type, "sliding_attention");

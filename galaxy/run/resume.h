@@ -121,19 +121,20 @@ static GxStatus gx__resume_read_state(GxResume *r, GxError *err)
 }
 
 // A run that has not come to its first checkpoint begins again, as itself.
-static GxStatus gx__resume_begin_again(GxContext *g, GxResume *r, const char *output_dir, const GxRunInfo *there)
+static GxStatus gx__resume_begin_again(GxContext *g, GxResume *r, const GxTrainOptions *o, const GxRunInfo *there)
 {
     char path[GX_PATH];
+    const char *output_dir = o->output_dir;
+    const int begins = !gx_options_only_show(o);
     r->state.run = there->run;
     r->state.world = there->world;
     GX_TRY(gx_path_join(path, output_dir, "training_args.json", &g->error));
     if (r->state.run)
-        gx_log(&g->log, GX_LOG_WARNING,
-               "--resume auto: the run in %s has no checkpoint to go on from; it begins again, with its options",
-               output_dir);
+        gx_log(&g->log, GX_LOG_WARNING, "--resume auto: the run in %s has no checkpoint to go on from%s", output_dir,
+               begins ? "; it begins again, with its options" : "");
     else
-        gx_log(&g->log, GX_LOG_WARNING, "--resume auto: there is nothing to resume in %s; a new run begins",
-               output_dir);
+        gx_log(&g->log, GX_LOG_WARNING, "--resume auto: there is nothing to resume in %s%s", output_dir,
+               begins ? "; a new run begins" : "");
     return r->state.run && gx_path_is_file(path) ? gx__resume_read_args(r, output_dir, &g->error) : GX_OK;
 }
 
@@ -186,7 +187,7 @@ static GxStatus gx__resume_look(GxContext *g, GxResume *r, GxTrainOptions *o, co
         if (!looks_only && gx_path_is_folder(o->output_dir)) GX_TRY(gx_output_lock(lock, o->output_dir, err));
         const GxRunInfo there = gx_run_read(o->output_dir);
         GX_TRY(gx__resume_look_for_newest(g, r, o, &there));
-        if (!r->folder[0]) return gx__resume_begin_again(g, r, o->output_dir, &there);
+        if (!r->folder[0]) return gx__resume_begin_again(g, r, o, &there);
     } else {
         snprintf(r->folder, sizeof r->folder, "%s", o->resume);
         GX_TRY(gx__resume_check_folder(r, err));

@@ -391,7 +391,9 @@ static GxStatus gx__classification_label(const GxClassification *c, GxTexts *t, 
     const GxStatus status = gx_texts_label(t, c->problem, &c->labels, &unknown);
     if (status == GX_OK) return GX_OK;
     if (status != GX_ERR_FORMAT) return GX_FAIL(err, status, "%s", unknown.message);
-    return GX_FAIL(err, status, "%s; %s", unknown.message, c->labels_from);
+    return GX_FAIL(err, status, "%s; %s%s", unknown.message, c->labels_from,
+                   c->predict[0] ? "; to predict without labels, give --label_column a name that the file does not have"
+                                 : "");
 }
 
 static GxStatus gx__classification_open_part(GxContext *g, GxClassification *c, GxTexts *t, int file, GxTextsPart part)
