@@ -183,6 +183,7 @@ TEST(what_is_wrong_with_the_data_is_named_with_its_place)
         {"anchor\tpositive\nta\t \n", "", "t.tsv:2:", 32},
         {"anchor\tpositive\tnegative\nta\tta\ttb\nta\tta\t\n", "", "t.tsv:3:", 32},
         {"anchor\tpositive\nta\tta\n", "--negative_column wrong", "there is no column \"wrong\"", 32},
+        {"anchor\tpositive\nta\tta\n", "--negative_column=positive", "every pair would be its own negative", 32},
         {"anchor\tpositive\nta\tta\n", "--positive_column=", "a column has no name; expected one", 32},
         {"anchor\tpositive\tnegative\nta\tta\ttb\n", "",
          "seq_len is 8; a sample holds 3 texts, each between [CLS] and [SEP], so it must be at least 9", 8},
@@ -486,7 +487,8 @@ TEST(a_run_does_not_go_on_with_another_number_of_rivals)
                said.log, said.out))
         return;
     CHECK(run("rivals", "--resume auto --max_steps 4 --ranks 2") != 0 && // 2 ranks of 2 samples
-              strstr(said.log, "number of rivals (samples of a micro-batch) (its rivals is another one: 3 then, 7 "
+              strstr(said.log, "number of rivals (that of --micro_batch_size times the data-parallel ranks) (its "
+                               "rivals is another one: 3 then, 7 "
                                "now): it would not be the same run"),
           "%s", said.log);
     CHECK(run("rivals", "--resume auto --max_steps 4 --ranks 2 --micro_batch_size 1") == 0, "%s", said.log);

@@ -896,6 +896,7 @@ TEST(a_config_json_that_asks_for_something_else_or_in_another_type_is_refused_by
          "rope_parameters: rope_theta is 600, but 500 where it stands alone"},
         {"\"rope_scaling\": {\"type\": \"default\"}, \"rope_parameters\": {\"rope_theta\": 600}",
          "rope_scaling and rope_parameters are both there, and differ in rope_theta"},
+        {"\"rope_scaling\": {\"factor\": 2}", "rope_scaling: there is a factor, and no rope_type that it belongs to"},
         {"\"rope_scaling\": {\"type\": \"llama3\"}", "rope_scaling: factor is missing; expected a number, at least 1"},
         {"\"rope_scaling\": {" LLAMA3 ", \"factor\": 0.5}",
          "rope_scaling: factor is 0.5; expected a number, at least 1"},

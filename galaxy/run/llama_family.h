@@ -123,7 +123,10 @@ static GxStatus gx__llama_family_read_rope_type(GxLlamaConfig *c, const GxJson *
         free(text);
         return gx_error_code(err);
     }
-    if (strcmp(c->rope_type, "llama3")) return GX_OK;
+    if (strcmp(c->rope_type, "llama3") && !gx_json_get(rope, "factor")) return GX_OK;
+    if (strcmp(c->rope_type, "llama3"))
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "%s: there is a factor, and no rope_type that it belongs to; \"llama3\" is built", where);
     return gx_json_get_fields(rope, gx__llama_rope_fields, GX__LLAMA_ROPE_FIELDS, 1, c, where, err);
 }
 

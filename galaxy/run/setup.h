@@ -380,6 +380,19 @@ static GxStatus gx__setup_explain_path(GxTrainer *t, const GxField *option, cons
     return gx_status(t->g);
 }
 
+// Whether this command itself names the path, for whatever option.
+static int gx__setup_is_said(const GxConfig *c, const char *path)
+{
+    for (int k = 0; k < c->groups; k++)
+        for (int i = 0; i < c->group[k].n; i++) {
+            const GxField *f = &c->group[k].option[i];
+            if (f->type == GX_FIELD_PATH && gx_config_is_set(c, f->name) &&
+                !strcmp((const char *)gx_field_in(f, c->group[k].target), path))
+                return 1;
+        }
+    return 0;
+}
+
 static GxStatus gx__setup_explain_error(GxTrainer *t)
 {
     const GxConfig *c = &t->config;
@@ -389,7 +402,8 @@ static GxStatus gx__setup_explain_error(GxTrainer *t)
             const GxField *f = &c->group[k].option[i];
             const char *path = (const char *)gx_field_in(f, c->group[k].target);
             if (f->type != GX_FIELD_PATH || gx_config_source(c, f->name) != GX_FROM_CHECKPOINT) continue;
-            if (path[0] && path[0] != '/' && access(path, F_OK) != 0 && strstr(t->g->error.message, path))
+            if (path[0] && path[0] != '/' && access(path, F_OK) != 0 && strstr(t->g->error.message, path) &&
+                !gx__setup_is_said(c, path))
                 return gx__setup_explain_path(t, f, path);
         }
     return code;

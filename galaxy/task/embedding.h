@@ -179,6 +179,10 @@ static GxStatus gx__embedding_open_files(GxEmbeddingTask *c, const GxTaskSetup *
     if (!(c->embed[0] ? c->embed_column[0] : c->anchor_column[0] && c->positive_column[0]))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: a column has no name; expected one",
                        c->embed[0] ? "--embed_column" : "--anchor_column, --positive_column");
+    if (!c->embed[0] && !strcmp(c->positive_column, c->negative_column))
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--positive_column and --negative_column are both %s: every pair would be its own negative",
+                       c->positive_column);
     if (setup->is_dry) return GX_OK;
     if (c->embed[0]) return gx_group_file_open(&c->file[1], c->embed, texts, 0, err);
     if (!setup->only_shows || !c->validation_data[0])
@@ -763,8 +767,8 @@ const GxTask gx_embedding_task = {
     1, // loss
     "pairs",
     GX_FIELDS(gx__embedding_identity),
-    "on other texts, or with another pooling, tokenizer, validation_fraction or number of rivals (samples of a "
-    "micro-batch)",
+    "on other texts, or with another pooling, tokenizer, validation_fraction or number of rivals (that of "
+    "--micro_batch_size times the data-parallel ranks)",
     gx__embedding_open,
     gx__embedding_close,
     gx__embedding_wish,
