@@ -17,9 +17,9 @@
 GX_BEGIN
 
 enum {
-    GX_BPE_NEAR = 512,
-    GX_BPE_JOINS = 1 << 20
-};                       // characters below it have a table: what stands for bytes is among them
+    GX_BPE_NEAR = 512,     // characters below it have a table: what stands for bytes is among them
+    GX_BPE_JOINS = 1 << 20 // bits of `joins`
+};
 typedef struct {         // one of the merges, in a hash table
     int32_t left, right; // left -1: a free place
     int32_t rank, id;    // its place in the list; the piece that both become
