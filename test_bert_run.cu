@@ -2,8 +2,7 @@
 // has not, and which task is run (--task).
 #define GX_NO_MAIN
 #include "train_bert.cu"
-#include "test/test.h"
-#include <pthread.h>
+#include "test/said.h"
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -142,31 +141,10 @@ __attribute__((constructor)) static void make_tasks(void)
 
 // ---- a program -----------------------------------------------------------------------------------------------------
 
-static struct {
-    char out[40000], log[4000];
-} said;
-
-static void hear(void *user, const char *text)
-{
-    (void)user;
-    const size_t have = strlen(said.out);
-    snprintf(said.out + have, sizeof said.out - have, "%s", text);
-}
-
-static void hear_log(void *user, GxLogLevel level, const char *text) // of several ranks at once
-{
-    static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
-    (void)user, (void)level;
-    pthread_mutex_lock(&one_at_a_time);
-    const size_t have = strlen(said.log);
-    snprintf(said.log + have, sizeof said.log - have, "%s\n", text);
-    pthread_mutex_unlock(&one_at_a_time);
-}
-
 static const GxFamily *program_family = &family;
 static int train_rank(GxContext *g, int argc, char **argv)
 {
-    static const GxReporter reporter = {hear, NULL, NULL};
+    static const GxReporter reporter = {hear_out, NULL, NULL};
     g->reporter = &reporter;
     g->log.write = hear_log;
     return gx_train(g, program_family, program_task, NULL, argc, argv);

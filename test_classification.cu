@@ -448,7 +448,7 @@ TEST(a_bert_learns_one_label_of_several_and_says_how_well)
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
         CHECK(strstr(said.out, lines[i]), "no \"%s\" in: %s", lines[i], said.out);
     CHECK(metric("accuracy") == 1 && metric("f1") == 1 && fabs(metric("matthews_correlation") - 1) < 1e-12 &&
-              said.count == 101,
+              told.count == 101,
           "accuracy %g, f1 %g, matthews %g", metric("accuracy"), metric("f1"), metric("matthews_correlation"));
     char *log = read_file(path_of("class/log.jsonl")), *config = read_file(path_of("class/checkpoint-20/config.json"));
     CHECK(strstr(log, "\"eval_accuracy\": 1") && strstr(log, "\"eval_matthews_correlation\": ") &&
@@ -482,14 +482,14 @@ TEST(metrics_depend_on_neither_packing_nor_batches_nor_ranks_nor_modes)
     for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
         snprintf(flags, sizeof flags, "--model %s --evaluate true --validation_data %s %s",
                  path_of("young/checkpoint-3"), path_of("validation.tsv"), ways[w]);
-        if (!CHECK(run("none", flags) == 0 && said.metrics == 4, "%s: %s", ways[w], said.log)) continue;
-        if (w == 0) memcpy(first, said.metric, sizeof first);
-        const float loss = (float)said.metric[0].value;
+        if (!CHECK(run("none", flags) == 0 && told.metrics == 4, "%s: %s", ways[w], said.log)) continue;
+        if (w == 0) memcpy(first, told.metric, sizeof first);
+        const float loss = (float)told.metric[0].value;
         test_close("loss", &loss, &first[0].value, 1, test_bound(depth()), 0);
         for (int m = 1; m < 4; m++)
-            CHECK(said.metric[m].value == first[m].value, "%s: %s %g, %g", ways[w], first[m].name, said.metric[m].value,
+            CHECK(told.metric[m].value == first[m].value, "%s: %s %g, %g", ways[w], first[m].name, told.metric[m].value,
                   first[m].value);
-        CHECK(said.count == 101, "%s: %ld texts", ways[w], (long)said.count);
+        CHECK(told.count == 101, "%s: %ld texts", ways[w], (long)told.count);
     }
     CHECK(first[1].value > 0.2 && first[1].value < 1, "accuracy %g", first[1].value);
 }
@@ -508,8 +508,8 @@ TEST(several_labels_at_once_are_learned)
           metric("f1_micro"), metric("f1_macro"), metric("accuracy"));
     CHECK(strstr(said.out, "any of 2 labels (fine, sport)") && !strstr(said.out, "truth ↓"), "%s", said.out);
     // a mean over texts and labels: at first log 2 of each
-    CHECK(said.count % 2 == 0 && fabs(said.window[1] - log(2.0)) < 0.1, "%ld labels, loss %g", (long)said.count,
-          said.window[1]);
+    CHECK(told.count % 2 == 0 && fabs(told.window[1] - log(2.0)) < 0.1, "%ld labels, loss %g", (long)told.count,
+          told.window[1]);
 }
 
 TEST(a_number_is_learned)
@@ -844,13 +844,13 @@ TEST(a_resumed_run_goes_on_with_its_texts_and_another_list_of_labels_is_refused)
     snprintf(flags, sizeof flags, "--train_data %s --validation_data %s --micro_batch_size 2 --max_steps 6",
              path_of("train.tsv"), path_of("validation.tsv"));
     CHECK(run("whole", flags) == 0, "%s", said.log);
-    const double window = said.window[6], loss = metric("loss");
+    const double window = told.window[6], loss = metric("loss");
     snprintf(flags, sizeof flags, "--train_data %s --validation_data %s --micro_batch_size 2 --max_steps 3",
              path_of("train.tsv"), path_of("validation.tsv"));
     CHECK(run("cut", flags) == 0, "%s", said.log);
     CHECK(run("cut", "--max_steps 6 --resume auto") == 0, "%s", said.log);
-    CHECK(said.window[6] == window && metric("loss") == loss && !said.log[0],
-          "%.17g, uninterrupted %.17g; %.17g, %.17g; %s", said.window[6], window, metric("loss"), loss, said.log);
+    CHECK(told.window[6] == window && metric("loss") == loss && !said.log[0],
+          "%.17g, uninterrupted %.17g; %.17g, %.17g; %s", told.window[6], window, metric("loss"), loss, said.log);
     CHECK(run("cut", "--max_steps 7 --resume auto --labels yes,no") == 1 && strstr(said.log, "in the head's order"),
           "%s", said.log);
     write_corpus("train.tsv", 0, 299, 3);
@@ -954,11 +954,11 @@ TEST(a_run_with_a_new_head_goes_on_as_the_uninterrupted_one)
              "--max_steps 4",
              path_of("class/checkpoint-20"), path_of("t.tsv"));
     CHECK(run("uncut", flags) == 0, "%s", said.log);
-    const double window = said.window[4];
+    const double window = told.window[4];
     flags[strlen(flags) - 1] = '2';
     CHECK(run("cut_new", flags) == 0, "%s", said.log);
-    CHECK(run("cut_new", "--resume auto --max_steps 4") == 0 && said.window[4] == window, "%s%g, uninterrupted %g",
-          said.log, said.window[4], window);
+    CHECK(run("cut_new", "--resume auto --max_steps 4") == 0 && told.window[4] == window, "%s%g, uninterrupted %g",
+          said.log, told.window[4], window);
     CHECK(run("cut_new", "--resume auto --max_steps 5 --labels c,b,a") == 1 &&
               strstr(said.log, "(id2label of its config.json)\n"),
           "%s", said.log);

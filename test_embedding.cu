@@ -307,7 +307,7 @@ TEST(a_bert_learns_which_texts_belong_together_and_says_how_well)
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
         CHECK(strstr(said.out, lines[i]), "no \"%s\" in: %s", lines[i], said.out);
     CHECK(metric("mrr") > 0.5 && metric("recall_1") <= metric("recall_5") &&
-              metric("recall_5") <= metric("recall_10") && metric("recall_10") > 0.8 && said.count == 61,
+              metric("recall_5") <= metric("recall_10") && metric("recall_10") > 0.8 && told.count == 61,
           "mrr %g, recall %g, %g, %g", metric("mrr"), metric("recall_1"), metric("recall_5"), metric("recall_10"));
     CHECK(file_has(path_of("pairs/log.jsonl"), "\"eval_recall_10\": ") &&
               file_has(path_of("pairs/log.jsonl"), "{\"chance_mrr\": "),
@@ -341,17 +341,17 @@ TEST(training_and_metrics_depend_on_neither_ranks_nor_modes)
                  "--train_data %s --validation_data %s --max_steps 4 --optimizer sgd --learning_rate 0.001 %s",
                  path_of("train.tsv"), path_of("validation.tsv"), ways[w]);
         snprintf(name, sizeof name, "way%d", (int)w);
-        if (!CHECK(run(name, flags) == 0 && said.metrics == 5, "%s: %s", ways[w], said.log)) continue;
-        if (w == 0) memcpy(first, said.metric, sizeof first), memcpy(window, said.window, sizeof window);
+        if (!CHECK(run(name, flags) == 0 && told.metrics == 5, "%s: %s", ways[w], said.log)) continue;
+        if (w == 0) memcpy(first, told.metric, sizeof first), memcpy(window, told.window, sizeof window);
         for (int s = 1; s <= 4; s++) {
-            const float loss = (float)said.window[s];
+            const float loss = (float)told.window[s];
             test_close("loss of a step", &loss, &window[s], 1, test_bound(3 * s * depth()), 0);
         }
-        const float loss = (float)said.metric[0].value;
+        const float loss = (float)told.metric[0].value;
         test_close("loss", &loss, &first[0].value, 1, test_bound(12 * depth()), 0);
         for (int m = 1; m < 5; m++)
-            CHECK(fabs(said.metric[m].value - first[m].value) < 1e-9, "%s: %s %g, %g", ways[w], first[m].name,
-                  said.metric[m].value, first[m].value);
+            CHECK(fabs(told.metric[m].value - first[m].value) < 1e-9, "%s: %s %g, %g", ways[w], first[m].name,
+                  told.metric[m].value, first[m].value);
     }
     CHECK(window[1] > 1 && window[4] > 0, "losses %g, %g", window[1], window[4]);
 }
@@ -415,14 +415,14 @@ TEST(a_validation_says_the_same_whatever_ranks_and_micro_batches_compute_it)
     for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
         snprintf(flags, sizeof flags, "--model %s --evaluate true --validation_data %s %s",
                  path_of("pairs/checkpoint-24"), path_of("validation.tsv"), ways[w]);
-        if (!CHECK(run("none", flags) == 0 && said.metrics == 5 && said.count == 61, "%s: %s", ways[w], said.log))
+        if (!CHECK(run("none", flags) == 0 && told.metrics == 5 && told.count == 61, "%s: %s", ways[w], said.log))
             continue;
-        if (w == 0) memcpy(first, said.metric, sizeof first);
-        const float loss = (float)said.metric[0].value;
+        if (w == 0) memcpy(first, told.metric, sizeof first);
+        const float loss = (float)told.metric[0].value;
         test_close(ways[w], &loss, &expected, 1, test_bound(12 * depth()), 0);
         for (int m = 1; m < 5; m++)
-            CHECK(fabs(said.metric[m].value - first[m].value) < 1e-9, "%s: %s %g, %g", ways[w], first[m].name,
-                  said.metric[m].value, first[m].value);
+            CHECK(fabs(told.metric[m].value - first[m].value) < 1e-9, "%s: %s %g, %g", ways[w], first[m].name,
+                  told.metric[m].value, first[m].value);
     }
 }
 

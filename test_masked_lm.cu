@@ -1,8 +1,7 @@
 // test_masked_lm.cu: BERT's pre-training as a task: which tokens are masked and by what, which sentences a sample has,
 // what is held out, and what is said of a text that does not fit.
 #include "galaxy.h"
-#include "test/test.h"
-#include <pthread.h>
+#include "test/said.h"
 #include <sys/stat.h>
 
 // ---- words of these tests ------------------------------------------------------------------------------------------
@@ -885,27 +884,9 @@ TEST(the_text_is_the_same_for_any_number_of_threads)
 // ---- a BERT is trained ---------------------------------------------------------------------------------------------
 
 static struct {
-    char out[40000], log[8000];
     double window[32], validation[2][32]; // losses, by the step; of the validation both
     int64_t right[32], masked[32];        // tokens of a validation
-} said;
-
-static void hear_out(void *user, const char *text)
-{
-    (void)user;
-    const size_t have = strlen(said.out);
-    snprintf(said.out + have, sizeof said.out - have, "%s", text);
-}
-
-static void hear_log(void *user, GxLogLevel level, const char *text) // of several ranks at once
-{
-    static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
-    (void)user, (void)level;
-    pthread_mutex_lock(&one_at_a_time);
-    const size_t have = strlen(said.log);
-    snprintf(said.log + have, sizeof said.log - have, "%s\n", text);
-    pthread_mutex_unlock(&one_at_a_time);
-}
+} told;                                   // in numbers
 
 // How many labels of b's first target have the largest of all logits, which the head writes; and the head's own count
 // of every second label, where the others are ignored.
@@ -983,9 +964,9 @@ static int train_task(GxContext *g, int argc, char **argv)
                   (long)seen_right);
         gx_trainer_report(&t);
         if (g->rank != 0 || t.step >= 32) continue;
-        said.right[t.step] = right, said.masked[t.step] = losses.count[0];
-        for (int k = 0; k < 2; k++) said.validation[k][t.step] = gx_losses_mean(&losses, k);
-        said.window[t.step] = gx_step_loss(&t.seen);
+        told.right[t.step] = right, told.masked[t.step] = losses.count[0];
+        for (int k = 0; k < 2; k++) told.validation[k][t.step] = gx_losses_mean(&losses, k);
+        told.window[t.step] = gx_step_loss(&t.seen);
     }
     const int status = gx_trainer_close(&t);
     for (int i = 0; i < argc; i++) free(own[i]);
@@ -997,7 +978,7 @@ static int train(const char *name, const char *more)
 {
     char line[4 * GX_PATH], *argv[80] = {(char *)"train"};
     int argc = 1;
-    memset(&said, 0, sizeof said);
+    memset(&said, 0, sizeof said), memset(&told, 0, sizeof told);
     snprintf(
         line, sizeof line,
         "--output_dir %s/%s --hidden_size 16 --intermediate_size 32 --num_hidden_layers 2 --num_attention_heads 2 "
@@ -1045,14 +1026,14 @@ TEST(it_is_trained_validated_shown_and_saved_with_its_tokenizer)
                   strstr(said.out, "  was "),
               "%s", said.out);
         CHECK(!strstr(said.out, "of pairs right") == !nsp && !strstr(said.out, "of pairs ") == !nsp, "%s", said.out);
-        CHECK(said.window[12] < said.window[1] - 1 && said.validation[0][12] < said.validation[0][1] - 1,
-              "nothing is learned: %g, %g", said.window[12], said.validation[0][12]);
-        CHECK(said.right[12] > 0 && said.right[12] < said.masked[12], "%ld of %ld tokens are right",
-              (long)said.right[12], (long)said.masked[12]);
+        CHECK(told.window[12] < told.window[1] - 1 && told.validation[0][12] < told.validation[0][1] - 1,
+              "nothing is learned: %g, %g", told.window[12], told.validation[0][12]);
+        CHECK(told.right[12] > 0 && told.right[12] < told.masked[12], "%ld of %ld tokens are right",
+              (long)told.right[12], (long)told.masked[12]);
         char *log = NULL, right[60];
         int64_t bytes;
         CHECK(gx_file_read(path_of("plain/log.jsonl"), 1 << 20, &log, &bytes, &err) == GX_OK, "%s", err.message);
-        snprintf(right, sizeof right, "\"eval_accuracy\": %.9g", (double)said.right[12] / (double)said.masked[12]);
+        snprintf(right, sizeof right, "\"eval_accuracy\": %.9g", (double)told.right[12] / (double)told.masked[12]);
         CHECK(log && strstr(log, right), "no %s in %s", right, log);
         CHECK(log && !strstr(log, "nsp_loss") == !nsp && !strstr(log, "\"mlm_loss\"") == !nsp, "%s", log);
         free(log);
@@ -1063,7 +1044,7 @@ TEST(it_is_trained_validated_shown_and_saved_with_its_tokenizer)
     // from there without --tokenizer
     snprintf(flags, sizeof flags,
              "--train_data %.200s/train.txt --max_steps 1 --nsp --model %.200s/plain/checkpoint-12", folder, folder);
-    CHECK(train("further", flags) == 0 && said.window[1] < 7, "%s, loss %g", said.log, said.window[1]);
+    CHECK(train("further", flags) == 0 && told.window[1] < 7, "%s, loss %g", said.log, told.window[1]);
     snprintf(flags, sizeof flags, "--train_data %.200s/train.txt --dry_run --nsp --model %.200s/plain/checkpoint-12",
              folder, folder);
     CHECK(train("dry", flags) == 0 && strstr(said.out, "memory plan"), "%s", said.log);
@@ -1081,7 +1062,7 @@ TEST(accuracy_is_that_of_one_rank_in_every_mode)
                                        "--ranks 4 --tp 2 --mode tp --head_chunk 2"};
     put_easy("easy.txt");
     if (!trained("easy", "easy.txt", "--max_steps 12 --sample_lines 0")) return;
-    const int64_t right = said.right[12], masked = said.masked[12];
+    const int64_t right = told.right[12], masked = told.masked[12];
     CHECK(right > 0 && right < masked, "%ld of %ld tokens", (long)right, (long)masked);
     for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
         char flags[400];
@@ -1100,8 +1081,8 @@ TEST(a_model_that_says_the_same_of_all_tokens_finds_none)
 {
     put_documents("zero.txt", 60);
     if (!trained("zero", "zero.txt", "--max_steps 1 --initializer_range 0 --learning_rate 0 --sample_lines 0")) return;
-    CHECK(said.right[1] == 0 && said.masked[1] > 0 && fabs(said.validation[0][1] - log(VOCAB)) < 1e-4, "%ld, loss %g",
-          (long)said.right[1], said.validation[0][1]);
+    CHECK(told.right[1] == 0 && told.masked[1] > 0 && fabs(told.validation[0][1] - log(VOCAB)) < 1e-4, "%ld, loss %g",
+          (long)told.right[1], told.validation[0][1]);
 }
 
 TEST(a_validation_without_masks_is_said_once_and_why)
@@ -1148,9 +1129,9 @@ TEST(ranks_train_as_one_does)
         snprintf(name, sizeof name, "one%d", nsp);
         snprintf(flags, sizeof flags, "%s --micro_batch_size 8", common);
         if (!trained(name, "ranks.txt", flags)) return;
-        memcpy(window, said.window, sizeof window);
-        memcpy(right, said.right, sizeof right);
-        for (int k = 0; k < 2; k++) memcpy(validation[k], said.validation[k], sizeof validation[k]);
+        memcpy(window, told.window, sizeof window);
+        memcpy(right, told.right, sizeof right);
+        for (int k = 0; k < 2; k++) memcpy(validation[k], told.validation[k], sizeof validation[k]);
         for (int i = 0; i < WAYS; i++) {
             snprintf(flags, sizeof flags, "%s %s%s", common, ways[i],
                      strstr(ways[i], "micro") ? ""
@@ -1160,13 +1141,13 @@ TEST(ranks_train_as_one_does)
             if (!trained(name, "ranks.txt", flags)) continue;
             for (int s = 1; s <= STEPS; s++) {
                 const double bound = test_bound(300 * s);
-                CHECK(fabs(said.window[s] - window[s]) <= bound * window[s], "%s: step %d: loss %.9g, of one rank %.9g",
-                      flags, s, said.window[s], window[s]);
-                CHECK(said.right[s] == right[s], "%s: step %d: %ld tokens are right, of one rank %ld", flags, s,
-                      (long)said.right[s], (long)right[s]);
+                CHECK(fabs(told.window[s] - window[s]) <= bound * window[s], "%s: step %d: loss %.9g, of one rank %.9g",
+                      flags, s, told.window[s], window[s]);
+                CHECK(told.right[s] == right[s], "%s: step %d: %ld tokens are right, of one rank %ld", flags, s,
+                      (long)told.right[s], (long)right[s]);
                 for (int k = 0; k <= nsp; k++)
-                    CHECK(fabs(said.validation[k][s] - validation[k][s]) <= bound * validation[k][s],
-                          "%s: step %d: validation %d: %.9g, of one rank %.9g", flags, s, k, said.validation[k][s],
+                    CHECK(fabs(told.validation[k][s] - validation[k][s]) <= bound * validation[k][s],
+                          "%s: step %d: validation %d: %.9g, of one rank %.9g", flags, s, k, told.validation[k][s],
                           validation[k][s]);
             }
             CHECK(strstr(said.out, "sample:"), "no sample: %s", said.out);
@@ -1183,14 +1164,14 @@ TEST(a_run_that_is_resumed_goes_on_as_if_it_had_not_ended)
         snprintf(name, sizeof name, "whole%d", nsp);
         snprintf(flags, sizeof flags, "--max_steps 24 --micro_batch_size 8 --sample_lines 0%s", nsp ? " --nsp" : "");
         if (!trained(name, "resume.txt", flags)) return; // several epochs
-        whole = said.window[24];
+        whole = told.window[24];
         snprintf(name, sizeof name, "half%d", nsp);
         snprintf(flags, sizeof flags, "--max_steps 13 --micro_batch_size 8 --sample_lines 0%s", nsp ? " --nsp" : "");
         if (!trained(name, "resume.txt", flags)) return;
         snprintf(flags, sizeof flags, "--max_steps 24 --micro_batch_size 8 --sample_lines 0 --resume auto%s",
                  nsp ? " --nsp" : "");
         if (!trained(name, "resume.txt", flags)) return;
-        CHECK(said.window[24] == whole, "loss %.9g, without a break %.9g", said.window[24], whole);
+        CHECK(told.window[24] == whole, "loss %.9g, without a break %.9g", told.window[24], whole);
         // with other masks it is another run
         snprintf(flags, sizeof flags, "%s --max_steps 25 --micro_batch_size 8 --resume auto --mlm_probability 0.2%s",
                  data_of("resume.txt"), nsp ? " --nsp" : "");

@@ -2,8 +2,7 @@
 // baseline, files or sample is trained, validated, saved and resumed like any other; and what causal_lm says of a loss.
 #define GX_NO_MAIN
 #include "train_llama.cu"
-#include "test/test.h"
-#include <pthread.h>
+#include "test/said.h"
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -140,26 +139,8 @@ static const GxTask copy = {
 // ---- a program that trains it --------------------------------------------------------------------------------------
 
 static struct {
-    char out[40000], log[4000];
     double window[32], validation[32]; // losses, by the step
-} said;
-
-static void hear(void *user, const char *text)
-{
-    (void)user;
-    const size_t have = strlen(said.out);
-    snprintf(said.out + have, sizeof said.out - have, "%s", text);
-}
-
-static void hear_log(void *user, GxLogLevel level, const char *text) // of several ranks at once
-{
-    static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
-    (void)user, (void)level;
-    pthread_mutex_lock(&one_at_a_time);
-    const size_t have = strlen(said.log);
-    snprintf(said.log + have, sizeof said.log - have, "%s\n", text);
-    pthread_mutex_unlock(&one_at_a_time);
-}
+} told;                                // in numbers
 
 static const GxTask *task = &copy;
 static const char *shrinks; // this file, to 100 bytes, after the second step; NULL: none
@@ -179,7 +160,7 @@ static void step_once(GxTrainer *t)
 
 static int train_task(GxContext *g, int argc, char **argv)
 {
-    static const GxReporter reporter = {hear, NULL, NULL};
+    static const GxReporter reporter = {hear_out, NULL, NULL};
     GxTrainer t = GX_ZERO;
     GxLosses losses;
     char *own[60], path[GX_PATH];
@@ -198,8 +179,8 @@ static int train_task(GxContext *g, int argc, char **argv)
         gx_trainer_report(&t);
         if (shrinks && t.step == 2 && g->rank == 0) CHECK(truncate(shrinks, 100) == 0, "cannot cut %s", shrinks);
         if (g->rank != 0 || t.step >= 32) continue;
-        said.validation[t.step] = gx_losses_mean(&losses, 0);
-        said.window[t.step] = gx_step_loss(&t.seen);
+        told.validation[t.step] = gx_losses_mean(&losses, 0);
+        told.window[t.step] = gx_step_loss(&t.seen);
     }
     const int status = gx_trainer_close(&t);
     for (int i = 0; i < argc; i++) free(own[i]);
@@ -213,7 +194,7 @@ static int train(const char *name, const char *more)
 {
     char line[4 * GX_PATH], *argv[60] = {(char *)"train"};
     int argc = 1;
-    memset(&said, 0, sizeof said);
+    memset(&said, 0, sizeof said), memset(&told, 0, sizeof told);
     opened = closed = 0;
     snprintf(line, sizeof line,
              "%s%s%s%s --hidden_size 16 --intermediate_size 16 --num_hidden_layers 1 "
@@ -256,8 +237,8 @@ TEST(a_task_without_text_tokenizer_baseline_and_sample_is_trained)
     for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
         CHECK(!strstr(said.out, foreign[i]), "\"%s\" in: %s", foreign[i], said.out);
     // a sample's loss: 8 tokens of the 256 that the model knows, then of 7 symbols or better
-    CHECK(fabs(said.window[1] - 8 * log(256.0)) < 1, "at first %g", said.window[1]);
-    CHECK(said.window[20] < 8 * log(7.0), "at last %g", said.window[20]);
+    CHECK(fabs(told.window[1] - 8 * log(256.0)) < 1, "at first %g", told.window[1]);
+    CHECK(told.window[20] < 8 * log(7.0), "at last %g", told.window[20]);
 }
 
 TEST(its_metrics_are_logged_by_name_and_its_identity_kept)
@@ -301,8 +282,8 @@ TEST(a_validation_does_not_depend_on_how_its_samples_meet_batches_and_ranks)
         snprintf(flags, sizeof flags, "%s --max_steps 2 --optimizer sgd", ways[w]);
         if (!CHECK(train(name, flags) == 0, "%s: %s", ways[w], said.log)) continue;
         for (int s = 1; s <= 2; s++) {
-            if (w == 0) validation[s] = said.validation[s], window[s] = said.window[s];
-            const float ours[2] = {(float)said.validation[s], (float)said.window[s]};
+            if (w == 0) validation[s] = told.validation[s], window[s] = told.window[s];
+            const float ours[2] = {(float)told.validation[s], (float)told.window[s]};
             test_close("validation", &ours[0], &validation[s], 1, test_bound(depth(s + 1)), 0);
             test_close("window", &ours[1], &window[s], 1, test_bound(depth(s)), 0);
         }
@@ -312,11 +293,11 @@ TEST(a_validation_does_not_depend_on_how_its_samples_meet_batches_and_ranks)
 TEST(a_resumed_run_sees_the_samples_that_come_next_and_another_identity_is_refused)
 {
     CHECK(train("whole", "--micro_batch_size 2 --max_steps 6 --eval_steps 0") == 0, "%s", said.log);
-    const double window = said.window[6], validation = said.validation[6];
+    const double window = told.window[6], validation = told.validation[6];
     CHECK(train("cut", "--micro_batch_size 2 --max_steps 3 --eval_steps 0") == 0, "%s", said.log);
     CHECK(train("cut", "--micro_batch_size 2 --max_steps 6 --eval_steps 0 --resume auto") == 0, "%s", said.log);
-    CHECK(said.window[6] == window && said.validation[6] == validation && !said.log[0],
-          "%.17g, uninterrupted %.17g; validation %.17g, %.17g; %s", said.window[6], window, said.validation[6],
+    CHECK(told.window[6] == window && told.validation[6] == validation && !said.log[0],
+          "%.17g, uninterrupted %.17g; validation %.17g, %.17g; %s", told.window[6], window, told.validation[6],
           validation, said.log);
     CHECK(train("cut", "--micro_batch_size 2 --max_steps 7 --resume auto --symbols 5") == 1, "%s", said.log);
     CHECK(strstr(said.log, "was trained with other symbols (its symbols"), "%s", said.log);
@@ -440,9 +421,9 @@ TEST(the_best_validations_checkpoint_is_saved_kept_and_loaded_at_the_end)
         CHECK(file_says(file, "\"best_metric\": 0.9,") && file_says(file, "\"best_global_step\": 4,") &&
                   file_says(file, "\"best_model_checkpoint\": \"checkpoint-4\""),
               "%s: %s says other things", ways[w], file);
-        CHECK(last_loss == said.validation[4] && last_loss != said.validation[8],
-              "%s: %.17g at the end, %.17g after step 4, %.17g after step 8", ways[w], last_loss, said.validation[4],
-              said.validation[8]);
+        CHECK(last_loss == told.validation[4] && last_loss != told.validation[8],
+              "%s: %.17g at the end, %.17g after step 4, %.17g after step 8", ways[w], last_loss, told.validation[4],
+              told.validation[8]);
         CHECK(strstr(said.out, "\nstep     4, the best | validation loss ") &&
                   strstr(said.out, "the best on the way: score 0.9000 at step 4,") &&
                   strstr(said.out, "/checkpoint-4\n"),
@@ -477,7 +458,7 @@ TEST(which_validation_is_the_best_follows_from_the_metric_and_its_direction)
         CHECK(file_says(path, best), "%s: no %s", list[i].flags, best);
         snprintf(path, sizeof path, "%s/checkpoint-%d/manifest.json", name, list[i].best);
         CHECK(has_file(path), "%s is gone", path);
-        CHECK(last_loss == said.validation[list[i].last], "%s: the last weights are not there", list[i].flags);
+        CHECK(last_loss == told.validation[list[i].last], "%s: the last weights are not there", list[i].flags);
     }
 }
 
@@ -572,7 +553,7 @@ TEST(validations_that_cannot_be_compared_are_a_warning_at_the_end)
         CHECK(one_line && !strstr(one_line + 1, "no validation") && strstr(one_line, "/checkpoint-8\n"), "%s: %s",
               ways[w], said.log);
         CHECK(!strstr(said.log, "--load_best_model_at_end loads no others") == (w != 1), "%s: %s", ways[w], said.log);
-        CHECK(last_loss == said.validation[8] && !strstr(said.out, "the best on the way"), "%s: %s", ways[w], said.out);
+        CHECK(last_loss == told.validation[8] && !strstr(said.out, "the best on the way"), "%s: %s", ways[w], said.out);
         snprintf(file, sizeof file, "%s/checkpoint-8/trainer_state.json", name);
         CHECK(file_says(file, "\"best_global_step\": 0,") && file_says(file, "patience_counter\": 0"), "%s", file);
     }
@@ -606,7 +587,7 @@ TEST(a_run_that_goes_on_compares_and_ends_as_the_uninterrupted_one)
     state = read_file("patient/checkpoint-14/trainer_state.json"), log = read_file("patient/run.json");
     CHECK(strstr(state, "\"best_global_step\": 8,") && strstr(state, "\"early_stopping_patience_counter\": 3"), "%s",
           state);
-    const double best_loss = said.validation[8];
+    const double best_loss = told.validation[8];
     CHECK(last_loss == best_loss, "the best was not loaded");
     for (int cut = 3; cut <= 13; cut += 2 + (cut == 5)) { // before the best, after it, at a validation
         snprintf(flags, sizeof flags, PATIENT "--resume %s/patient/checkpoint-%d", folder, cut);
@@ -820,7 +801,7 @@ TEST(a_task_with_more_losses_than_models_have_is_refused)
     char *argv[] = {(char *)"train"};
     two.losses = GX_MAX_LOSSES + 1;
     g.device = gx_device_cpu(), g.world = 1, g.log.write = hear_log;
-    memset(&said, 0, sizeof said);
+    memset(&said, 0, sizeof said), memset(&told, 0, sizeof told);
     CHECK(gx_trainer_open(&t, &g, &gx_llama, &two, NULL, 1, argv) == GX_ERR_UNSUPPORTED &&
               strstr(g.error.message, "task copy has 5 losses"),
           "%s", g.error.message);

@@ -1,6 +1,6 @@
 // test/task_run.h: what tests of tasks on texts share: files in a folder of their own, a tokenizer of whole words, and
-// runs of a tiny model in this process, of which `said` keeps what was told, the losses of the first steps and the last
-// validation.
+// runs of a tiny model in this process, of which `said` keeps what was said, `told` the losses of the first steps and
+// the last validation.
 //
 //     static int run(const char *name, const char *more)    // with the test's own sizes
 //     {
@@ -11,8 +11,7 @@
 //     int main(int argc, char **argv) { return run_tests(argc, argv, write_tokenizer); }
 #ifndef GX_TEST_TASK_RUN_H
 #define GX_TEST_TASK_RUN_H
-#include "test.h"
-#include <pthread.h>
+#include "said.h"
 #include <sys/stat.h>
 #include <unistd.h>
 #pragma GCC diagnostic ignored "-Wunused-function" // no test program uses all of this
@@ -75,29 +74,11 @@ static void write_vocab(const char *words) // a line each, into folder/tokens
 // ---- runs ----------------------------------------------------------------------------------------------------------
 
 static struct {
-    char out[60000], log[4000];
     GxMetric metric[GX_MAX_METRICS]; // of the last validation
     int metrics;
     int64_t count;
     double window[40]; // loss, by the step
-} said;
-
-static void hear(void *user, const char *text)
-{
-    const size_t have = strlen(said.out);
-    (void)user;
-    snprintf(said.out + have, sizeof said.out - have, "%s", text);
-}
-
-static void hear_log(void *user, GxLogLevel level, const char *text) // of several ranks at once
-{
-    static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
-    (void)user, (void)level;
-    pthread_mutex_lock(&one_at_a_time);
-    const size_t have = strlen(said.log);
-    snprintf(said.log + have, sizeof said.log - have, "%s\n", text);
-    pthread_mutex_unlock(&one_at_a_time);
-}
+} told;                // in numbers
 
 static struct {
     const GxFamily *family;
@@ -106,7 +87,7 @@ static struct {
 
 static int run_rank(GxContext *g, int argc, char **argv)
 {
-    static const GxReporter reporter = {hear, NULL, NULL};
+    static const GxReporter reporter = {hear_out, NULL, NULL};
     GxTrainer t = GX_ZERO;
     char *own[80];
     for (int i = 0; i < argc; i++) own[i] = strdup(argv[i]);
@@ -115,12 +96,12 @@ static int run_rank(GxContext *g, int argc, char **argv)
     while (gx_trainer_next(&t)) {
         gx_trainer_step(&t);
         gx_trainer_report(&t);
-        if (g->rank == 0 && t.step < 40) said.window[t.step] = gx_step_loss(&t.seen);
+        if (g->rank == 0 && t.step < 40) told.window[t.step] = gx_step_loss(&t.seen);
     }
     const int status = gx_trainer_close(&t); // with the last validation
     if (g->rank == 0) {
-        memcpy(said.metric, t.validated, sizeof said.metric);
-        said.metrics = t.validated_metrics, said.count = t.validated_count;
+        memcpy(told.metric, t.validated, sizeof told.metric);
+        told.metrics = t.validated_metrics, told.count = t.validated_count;
     }
     for (int i = 0; i < argc; i++) free(own[i]);
     return status;
@@ -131,7 +112,7 @@ static int run_line(const GxFamily *family, const GxTask *task, char *line)
 {
     char *argv[80] = {(char *)"train"};
     int argc = 1;
-    memset(&said, 0, sizeof said);
+    memset(&said, 0, sizeof said), memset(&told, 0, sizeof told);
     running.family = family, running.task = task;
     for (char *word = strtok(line, " "); word; word = strtok(NULL, " ")) argv[argc++] = word;
     return gx_launch(run_rank, argc, argv);
@@ -139,8 +120,8 @@ static int run_line(const GxFamily *family, const GxTask *task, char *line)
 
 static double metric(const char *name) // NAN: there is none
 {
-    for (int i = 0; i < said.metrics; i++)
-        if (!strcmp(said.metric[i].name, name)) return said.metric[i].value;
+    for (int i = 0; i < told.metrics; i++)
+        if (!strcmp(told.metric[i].name, name)) return told.metric[i].value;
     return NAN;
 }
 
