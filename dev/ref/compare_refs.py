@@ -68,7 +68,8 @@ def deviation(file, name, old, new):
 
 
 def settings(path):
-    return {k: v for k, v in json.loads(path.read_text()).items() if k not in VERSION_FIELDS}
+    values = json.loads(path.read_text())
+    return {k: v for k, v in values.items() if k not in VERSION_FIELDS} if isinstance(values, dict) else values
 
 
 def records(path):
