@@ -69,9 +69,11 @@ inline void *shared_variable(const void *key, const char *name, size_t bytes, si
     if (shared.declared > shared_without_opt_in)
         kernel_fails("%zu bytes of shared memory are declared; there may be %zu", shared.declared,
                      shared_without_opt_in);
-    if (shared.declared + shared.dynamic_bytes > shared_opt_in())
+    // A kernel has asked for more where its dynamic memory alone is more.
+    const size_t both = shared.dynamic_bytes > shared_without_opt_in ? shared_opt_in() : shared_without_opt_in;
+    if (shared.declared + shared.dynamic_bytes > both)
         kernel_fails("%zu bytes of declared and %zu of dynamic shared memory; a block has %zu", shared.declared,
-                     shared.dynamic_bytes, shared_opt_in());
+                     shared.dynamic_bytes, both);
     return shared_take(key, name, bytes, std::max<size_t>(alignment, 16));
 }
 

@@ -78,6 +78,13 @@ static int too_much_declared_shared_memory(bool bug)
     return y.download()[0] == 1;
 }
 
+static int too_much_declared_and_dynamic_shared_memory(bool bug)
+{
+    Buffer<float> y(1);
+    GX_LAUNCH(declare_shared<1024>, 1, 1, bug ? (47 << 10) + 1 : 47 << 10, 0, y.data);
+    return y.download()[0] == 1;
+}
+
 __global__ void deep(float *y, int depth)
 {
     volatile float local[1000];
@@ -373,6 +380,7 @@ static const struct {
     BUG(shared_out_of_bounds),
     BUG(dynamic_shared_out_of_bounds),
     BUG(too_much_declared_shared_memory),
+    BUG(too_much_declared_and_dynamic_shared_memory),
     BUG(stack_overflow),
     BUG(misaligned_load),
     BUG(missing_syncthreads),

@@ -59,7 +59,9 @@ void gx_cuda_check(GxContext *g, const char *what);
 
 enum { GX_WARP = 32, GX_CUDA_BLOCK = 256, GX_CUDA_MAX_WARPS = 32 };
 enum { GX_CUDA_MAX_GRID_X = 0x7fffffff, GX_CUDA_MAX_GRID_Y = 65535 }; // blocks; kernels loop where there is more to do
-enum { GX_CUDA_SHARED = 48 << 10 }; // bytes that a block has on every card without asking
+// Dynamic bytes that a launch may have on every card without asking: of 48 KiB what the kernel's own variables leave,
+// which take 1 KiB in front of it, by its alignment.
+enum { GX_CUDA_SHARED = 47 << 10 };
 
 // Calls the template F<T>(...) for the type that `dtype` names: GX_CUDA_TYPES(dtype, launch_add, g, y, a, b, n);
 #define GX_CUDA_TYPES(dtype, F, ...)                                                                                   \
