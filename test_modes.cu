@@ -662,6 +662,15 @@ typedef struct {
     char error[600];
 } Asker;
 
+static uint64_t hash_of_masters(TestModel *t)
+{
+    const int64_t n = gx_table_parameters(&t->m.table);
+    float *masters = test_kept(t, gx_store_master(&t->m.store, 0), n);
+    const uint64_t hash = gx_hash(GX_HASH_START, masters, 4 * n);
+    free(masters);
+    return hash;
+}
+
 static void *asker_main(void *user)
 {
     Asker *a = (Asker *)user;
@@ -674,13 +683,12 @@ static void *asker_main(void *user)
         test_put_batch(t, &b, 0);
         gx_model_init(&t->g, &t->m, 42);
         for (int set = 0; set < WISHES; set++) {
-            const int64_t bytes = 4 * gx_table_parameters(&t->m.table);
-            const uint64_t before = gx_hash(GX_HASH_START, gx_store_master(&t->m.store, 0), bytes);
+            const uint64_t before = hash_of_masters(t);
             int stop = set >> a->comm.rank & 1;
-            t->g.step->lr = 0.1f;
+            test_set_step(t, 0.1f, 0);
             gx_runner_train(&t->g, &t->r, &b, NULL, &stop);
             a->stops[set] = stop;
-            a->moved[set] = gx_hash(GX_HASH_START, gx_store_master(&t->m.store, 0), bytes) != before;
+            a->moved[set] = hash_of_masters(t) != before;
         }
     }
     snprintf(a->error, sizeof a->error, "%s", t->g.error.message);
