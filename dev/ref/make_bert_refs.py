@@ -54,7 +54,8 @@ are int32 or fp32; a scalar is [1].
     sgd.NAME                    before each of them, and the weights after all
     adamw.losses, .NAME         bert_pretrain: ten steps of AdamW, and how far apart runs are that begin one ulp apart:
     adamw.spread, adamw_spread.NAME     as in make_refs.py
-    bf16_distance.loss, .NAME   [1] how far transformers is off in bf16, as in make_refs.py (not in bert_embed)
+    bf16_distance.loss, .NAME   [1] how far transformers is off in bf16, typically, over NEIGHBOURS models (not in
+                                bert_embed)
 
 Dropout (*_dropout): seed, step, first_sample, [1] each. Sample b has the number first_sample + b in every step; step k
 of SGD draws with step + k. Masks are those of galaxy/base/random.h and galaxy/ops/dropout.h; of the first step they are
@@ -78,6 +79,7 @@ alone: no negatives), mean_negatives, cls_negatives (of all 3n).
 """
 import argparse
 import contextlib
+import copy
 import pathlib
 
 import numpy as np
@@ -96,6 +98,7 @@ from make_refs import (IGNORE, PERTURBED, STEPS, decayed_adamw, hook_activations
 # SGD's: so small that runs which begin one ulp apart end a few roundings apart; with steps of 0.1 some of these cases
 # end differently from the fourth digit on.
 LR, LR_STEEP = 0.03, 0.01
+NEIGHBOURS = 16  # models over which a distance in bf16 is averaged
 PAD, CLS, SEP, FIRST = 0, 1, 2, 3  # token ids; FIRST: of the other tokens
 
 
@@ -309,15 +312,24 @@ def adamw_with_spread(model, start, compute):
     return dump
 
 
-def distances_in_bf16(model, start, compute, loss, grads):
-    """Parameters alone become bf16: LLaMA's frequencies stay as they are. The last thing done with a model."""
-    set_weights(model, start)
-    for p in model.parameters():
-        p.data, p.grad = p.data.bfloat16(), None
-    narrow = compute(model)["loss"]
-    narrow.backward()
-    dump = {f"bf16_distance.{n}": (p.grad.float() - grads[f"grad.{n}"]).norm() for n, p in model.named_parameters()}
-    return {**dump, "bf16_distance.loss": (narrow.detach() - loss.detach()).abs()}
+def distances_in_bf16(model, start, compute):
+    """How far transformers in bf16 typically is from itself in fp32: the root of the mean square over NEIGHBOURS models
+    whose weights are about a rounding to bf16 from these. A single model's distance is a draw of chance: where few rows
+    reach the loss, one rounding near the end is in all gradients."""
+    squares = {}
+    for _ in range(NEIGHBOURS):
+        near = copy.deepcopy(model)
+        set_weights(near, {n: w * (1 + 2 ** -9 * torch.randn_like(w)) for n, w in start.items()})
+        result, grads = gradients(near, compute)
+        for p in near.parameters():  # parameters alone become bf16: LLaMA's frequencies stay as they are
+            p.data, p.grad = p.data.bfloat16(), None
+        narrow = compute(near)["loss"]
+        narrow.backward()
+        far = {n: (p.grad.float() - grads[f"grad.{n}"]).norm() for n, p in near.named_parameters()}
+        far["loss"] = narrow.detach() - result["loss"].detach()
+        for n, d in far.items():
+            squares[n] = squares.get(n, 0) + d.double() ** 2
+    return {f"bf16_distance.{n}": (s / NEIGHBOURS).sqrt().float() for n, s in squares.items()}
 
 
 def dump_model(folder, model, batch, compute, hooks, dropout=None, lr=LR, adamw=False):
@@ -336,7 +348,7 @@ def dump_model(folder, model, batch, compute, hooks, dropout=None, lr=LR, adamw=
     dump.update({"sgd.losses": losses, "sgd.lr": torch.tensor(lr), **{f"sgd.{n}": w for n, w in end.items()}})
     if adamw:
         dump.update(adamw_with_spread(model, start, compute))
-    dump.update(distances_in_bf16(model, start, compute, result["loss"], grads))
+    dump.update(distances_in_bf16(model, start, compute))
     save(folder / "ref.safetensors", dump)
 
 
