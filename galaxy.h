@@ -128,6 +128,7 @@
 #include "galaxy/io/tokenizer.h"
 #include "galaxy/io/dataset.h"
 #include "galaxy/io/dataset_hash.h"
+#include "galaxy/io/dataset_tokens.h"
 #include "galaxy/io/records.h"
 #include "galaxy/io/npy.h"
 #include "galaxy/io/labels.h"

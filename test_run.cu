@@ -565,7 +565,7 @@ TEST(the_sample_of_a_text_model_sees_as_many_bytes_as_it_was_trained_on)
     gx_arena_open(&arena, 1 << 16, &g.error);
     g.arena = &arena;
     m.family = &gx_llama, m.config = &config, m.store.dtype = GX_F32;
-    self.tokenizer = gx_tokenizer_bytes(), self.sample_bytes = 6;
+    self.tokenizer = gx_tokenizer_bytes(), self.sample_tokens = 6;
     snprintf(self.sample_prompt, sizeof self.sample_prompt, "abc");
     gx_causal_lm.take(&g, &self, &m, WINDOW);
     char *text = gx_causal_lm.sample(&g, &self, &forward, 1);
@@ -1114,7 +1114,7 @@ static long train_in_process(const char *folder, const char *more, const GxRepor
     snprintf(all, sizeof all,
              "--train_data %s --output_dir %s/out --max_steps 2 --hidden_size 16 --intermediate_size 16 "
              "--num_hidden_layers 1 --num_attention_heads 2 --num_key_value_heads 1 --seq_len 8 --micro_batch_size 2 "
-             "--sample_bytes 5 --validation_fraction 0.2 %s",
+             "--sample_tokens 5 --validation_fraction 0.2 %s",
              text, folder, more);
     for (char *word = strtok(all, " "); word; word = strtok(NULL, " ")) argv[argc++] = word;
     g.device = gx_device_cpu();
@@ -1361,7 +1361,7 @@ static char *sample_of(const char *folder, const char *more)
     snprintf(flags, sizeof flags,
              "--train_data %s/text.txt --max_steps 4 --save_steps 2 --hidden_size 16 --intermediate_size 16 "
              "--num_hidden_layers 1 --num_attention_heads 2 --num_key_value_heads 1 --seq_len 8 --micro_batch_size 2 "
-             "--threads 1 --sample_bytes 60 --eval_steps 0 %s",
+             "--threads 1 --sample_tokens 60 --eval_steps 0 %s",
              folder, more);
     CHECK(train_by(flags, &reporter, &errors) == 0 && !errors.text[0], "%s: %s", more, errors.text);
     const char *sample = strstr(said.text, "sample:\n"), *end = sample ? strstr(sample, "\ndone: ") : NULL;

@@ -855,7 +855,7 @@ TEST(ranks_whose_texts_differ_in_one_byte_do_not_train_together)
         char flags[400];
         write_text("same1", N, places[i]);
         snprintf(flags, sizeof flags,
-                 "--ranks 2 --train_data %s@ --validation_fraction 0.0001 --max_steps 1 --sample_bytes 0",
+                 "--ranks 2 --train_data %s@ --validation_fraction 0.0001 --max_steps 1 --sample_tokens 0",
                  path_of("same"));
         const int status = train_text(places[i] < 0 ? "same" : "other", flags);
         CHECK(status == (places[i] >= 0) && !strstr(said.log, "rank 1: ") == (places[i] < 0) &&
@@ -869,7 +869,7 @@ TEST(a_text_that_is_cut_short_during_a_run_ends_it_with_its_path)
     char flags[400];
     write_text("cut.txt", 4000, -1);
     shrinks = path_of("cut.txt");
-    snprintf(flags, sizeof flags, "--train_data %s --max_steps 5 --sample_bytes 0", path_of("cut.txt"));
+    snprintf(flags, sizeof flags, "--train_data %s --max_steps 5 --sample_tokens 0", path_of("cut.txt"));
     CHECK(train_text("cut_text", flags) == 1 && strstr(said.log, "cut.txt ends at byte 100; 4000 were expected: it was "
                                                                  "shortened while it was trained on"),
           "%s", said.log);
@@ -901,7 +901,7 @@ TEST(text_output_model_and_checkpoint_have_paths_up_to_the_systems_limit)
               gx_file_write(text, bytes, n, &err) == GX_OK,
           "%s", err.message);
     free(bytes);
-    static const char run[] = "--micro_batch_size 2 --sample_bytes 0 --max_steps";
+    static const char run[] = "--micro_batch_size 2 --sample_tokens 0 --max_steps";
     task = &gx_causal_lm;
     long_path(output, "o", most);
     snprintf(flags, sizeof flags, "%s 1 --train_data %s --output_dir %s", run, text, output);
@@ -951,7 +951,7 @@ TEST(a_model_with_another_tokenizer_is_refused_and_one_without_is_warned_of)
     };
     char made[600], model[1000], flags[1200];
     write_text("text.txt", 4000, -1);
-    snprintf(made, sizeof made, "--train_data %.300s --max_steps 1 --sample_bytes 0 --micro_batch_size 2",
+    snprintf(made, sizeof made, "--train_data %.300s --max_steps 1 --sample_tokens 0 --micro_batch_size 2",
              path_of("text.txt"));
     CHECK(train_text("model", made) == 0, "%s", said.log);
     snprintf(model, sizeof model, "%s --model %.300s", made, path_of("model/checkpoint-1"));
@@ -992,7 +992,7 @@ TEST(a_model_in_hugging_faces_cache_is_trained)
               gx_folder_make(path_of("hub/models--me--bytes/snapshots/5d0f2e"), &err) == GX_OK,
           "%s", err.message);
     write_text("text.txt", 4000, -1);
-    snprintf(flags, sizeof flags, "--train_data %.300s --max_steps 1 --sample_bytes 0 --micro_batch_size 2",
+    snprintf(flags, sizeof flags, "--train_data %.300s --max_steps 1 --sample_tokens 0 --micro_batch_size 2",
              path_of("text.txt"));
     CHECK(train_text("downloaded", flags) == 0, "%s", said.log);
     for (int i = 0; i < 4; i++) {
@@ -1004,7 +1004,7 @@ TEST(a_model_in_hugging_faces_cache_is_trained)
         CHECK(symlink(blob, path_of(name)) == 0, "no link %s", name);
     }
     snprintf(flags, sizeof flags,
-             "--train_data %.300s --max_steps 1 --sample_bytes 0 --micro_batch_size 2 --model "
+             "--train_data %.300s --max_steps 1 --sample_tokens 0 --micro_batch_size 2 --model "
              "%.300s/hub/models--me--bytes/snapshots/5d0f2e",
              path_of("text.txt"), folder);
     CHECK(train_text("of_cache", flags) == 0 && !said.log[0], "%s", said.log);

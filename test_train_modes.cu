@@ -259,7 +259,7 @@ TEST(every_mode_writes_the_text_of_serial)
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         if (!use_program(ways[i].program)) break;
         CHECK_RAN(run("--model taught/checkpoint-150 --max_steps 1 --learning_rate 0 --weight_decay 0 --output_dir "
-                      "text%d --sample_bytes 60 --temperature 0 --sample_prompt Th %s",
+                      "text%d --sample_tokens 60 --temperature 0 --sample_prompt Th %s",
                       (int)i, ways[i].flags));
         const char *text = strstr(out(), "sample:\nTh"), *end = text ? strstr(text, "\ndone: ") : NULL;
         if (!CHECK(end && end - text > 60, "%s wrote no sample: %s", ways[i].program, out())) break;

@@ -644,13 +644,13 @@ static int write_configurations(void)
     static const struct {
         const char *path, *json;
     } files[] = {
-        {"tiny.json", "{" TINY_DATA ", \"threads\": 1, \"sample_bytes\": 0, " TINY_MODEL "}"},
-        {"threads.json", "{" TINY_DATA ", \"threads\": 2, \"sample_bytes\": 0, " TINY_MODEL "}"},
-        {"sampling.json", "{" TINY_DATA ", \"threads\": 1, \"sample_bytes\": 10, " TINY_MODEL "}"},
-        {"sampling_long.json", "{" TINY_DATA ", \"threads\": 1, \"sample_bytes\": 2000000, " TINY_MODEL "}"},
-        {"sampling_much.json", "{" TINY_DATA ", \"threads\": 1, \"sample_bytes\": 100000000000000, " TINY_MODEL "}"},
-        {"no_model.json", "{" TINY_DATA ", \"threads\": 1, \"sample_bytes\": 0}"},
-        {"middle.json", "{\"train_data\": \"text.txt\", \"threads\": 1, \"sample_bytes\": 0, \"eval_windows\": 4, "
+        {"tiny.json", "{" TINY_DATA ", \"threads\": 1, \"sample_tokens\": 0, " TINY_MODEL "}"},
+        {"threads.json", "{" TINY_DATA ", \"threads\": 2, \"sample_tokens\": 0, " TINY_MODEL "}"},
+        {"sampling.json", "{" TINY_DATA ", \"threads\": 1, \"sample_tokens\": 10, " TINY_MODEL "}"},
+        {"sampling_long.json", "{" TINY_DATA ", \"threads\": 1, \"sample_tokens\": 2000000, " TINY_MODEL "}"},
+        {"sampling_much.json", "{" TINY_DATA ", \"threads\": 1, \"sample_tokens\": 100000000000000, " TINY_MODEL "}"},
+        {"no_model.json", "{" TINY_DATA ", \"threads\": 1, \"sample_tokens\": 0}"},
+        {"middle.json", "{\"train_data\": \"text.txt\", \"threads\": 1, \"sample_tokens\": 0, \"eval_windows\": 4, "
                         "\"validation_fraction\": "
                         "0.02, \"seq_len\": 256, \"hidden_size\": 256, "
                         "\"intermediate_size\": 688, \"num_hidden_layers\": 4, \"num_attention_heads\": 8, "

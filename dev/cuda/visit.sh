@@ -62,7 +62,7 @@ tests() { # the quick ones begin; one that hangs costs its limit
         --limit 140 --test "$built/test_train_devices" --test "$built/test_modes"
 }
 ranks() {
-    local tiny="--max_steps 20 --hidden_size 64 --intermediate_size 128 --num_hidden_layers 2 --num_attention_heads 4 --eval_steps 0 --sample_bytes 20"
+    local tiny="--max_steps 20 --hidden_size 64 --intermediate_size 128 --num_hidden_layers 2 --num_attention_heads 4 --eval_steps 0 --sample_tokens 20"
     [ -s data/text.txt ] || dev/data/prepare_text.sh
     run ranks --limit 40 \
         --command 'two ranks by NCCL: data-parallel' "dev/cuda/two_ranks.sh $built/train_llama $tiny --output_dir $tmp/dp" \

@@ -1036,7 +1036,8 @@ FINDS(shared_out_of_bounds, "", "written 128 bytes from the beginning of tile, w
 FINDS(dynamic_shared_out_of_bounds, "", "40 bytes from the beginning of dynamic shared memory", poisoned,
       "from the beginning of dynamic shared memory")
 FINDS_ANYWHERE(too_much_declared_shared_memory, "", "49153 bytes of shared memory are declared")
-FINDS_ANYWHERE(too_much_declared_and_dynamic_shared_memory, "", "1024 bytes of declared and 48129 of dynamic shared memory")
+FINDS_ANYWHERE(too_much_declared_and_dynamic_shared_memory, "",
+               "1024 bytes of declared and 48129 of dynamic shared memory")
 FINDS_ANYWHERE(stack_overflow, "", "its stack of")
 FINDS_ANYWHERE(misaligned_load, "", "misaligned")
 FINDS(missing_syncthreads, "", wrong, wrong, race)

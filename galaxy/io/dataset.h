@@ -1,15 +1,16 @@
 // dataset.h: a text file as training samples of T tokens and their labels, the next tokens; its end is held out for
 // validation.
 //
-// Tokens are bytes (tokenizer.h). The file is open and read where a sample needs it (from the system's cache, as a
-// rule): it may be larger than memory. It must stay as it is while it is in use: one that was shortened is an error
-// where its end is read, any other change is what gx_dataset_changed tells.
+// Tokens are bytes, unless gx_dataset_tokenize (dataset_tokens.h) makes others of them. The file is open and read where
+// a sample needs it (from the system's cache, as a rule): it may be larger than memory. It must stay as it is while it
+// is in use: one that was shortened is an error where its end is read, any other change is what gx_dataset_changed
+// tells.
 //
-// Which bytes a sample holds is a function of (seed, number of the sample) and nothing else: no state is kept, so that
+// Which tokens a sample holds is a function of (seed, number of the sample) and nothing else: no state is kept, so that
 // every topology and every resumed run draws the same samples. Sample `index` belongs to epoch index / windows. An
-// epoch cuts the text into windows of T + 1 bytes that overlap by one; it visits each exactly once, in an order of its
+// epoch cuts the text into windows of T + 1 tokens that overlap by one; it visits each exactly once, in an order of its
 // own (a Feistel network on Philox with cycle walking: Black & Rogaway 2002, "Ciphers with arbitrary finite domains").
-// Epochs beyond the first begin their windows shifted by fewer than T bytes.
+// Epochs beyond the first begin their windows shifted by fewer than T tokens.
 //
 //     GxDataset d;
 //     GX_TRY(gx_dataset_open(&d, "book.txt", 0.1, 256, err));
@@ -22,12 +23,15 @@
 #include "files.h"
 GX_BEGIN
 
-typedef struct { // a part of the file, in bytes
+typedef struct { // a part of the text: in tokens, or in bytes of the file
     int64_t begin, n;
 } GxTokens;
 typedef struct {
     GxTokens train, held_out; // held_out: the end of the file, from behind a line's end; n == 0 without validation
+    GxTokens train_text, held_out_text; // the same in bytes: where tokens are bytes, the same numbers
+    int32_t *ids;                       // [train.n + held_out.n], in memory; NULL: tokens are the file's bytes
     int is_open, fd;
+    double validation_fraction;
     int64_t bytes, mtime_ns; // of the file, as it was opened; ns since 1970
     char path[GX_PATH];
 } GxDataset;
@@ -35,7 +39,8 @@ typedef struct {
 // validation_fraction in [0, 1): that much of the file, or a little more, from the end of a line on. Each part must
 // hold T + 1 bytes.
 GxStatus gx_dataset_open(GxDataset *d, const char *path, double validation_fraction, int64_t T, GxError *err);
-void gx_dataset_close(GxDataset *d);        // also of one that is all zero
+GxStatus gx_dataset_check(const GxDataset *d, int64_t T, GxError *err); // each part holds T + 1 tokens
+void gx_dataset_close(GxDataset *d);                                    // also of one that is all zero
 int gx_dataset_changed(const GxDataset *d); // 1: the file's size or time is no longer what it was when it was opened
 // Bytes [at, at + n) of the file.
 GxStatus gx_dataset_read(const GxDataset *d, int64_t at, int64_t n, unsigned char *out, GxError *err);
@@ -45,7 +50,7 @@ GxStatus gx_dataset_read(const GxDataset *d, int64_t at, int64_t n, unsigned cha
 int64_t gx_dataset_epoch_windows(const GxTokens *tokens, int64_t T);
 GxStatus gx_dataset_sample(const GxDataset *d, uint64_t seed, int64_t index, int64_t T, int32_t *out_tokens,
                            int32_t *out_labels, int64_t stride, GxError *err);
-// The byte of this part that the sample begins with.
+// The token of this part that the sample begins with.
 int64_t gx_dataset_sample_start(const GxTokens *tokens, uint64_t seed, int64_t index, int64_t T);
 
 // Validation: windows of the held-out part in order, (n - 1) / T of them.
@@ -56,9 +61,9 @@ GxStatus gx_dataset_window(const GxDataset *d, int64_t window, int64_t T, int32_
 // Where element i of [0, n) stands in a pseudo-random order of them. The order repeats after 2^32 epochs.
 int64_t gx_permute(uint64_t seed, int64_t epoch, int64_t n, int64_t i);
 
-// Cross-entropy of held_out, in bits per byte, under a model that knows one byte of context: P(b | a) = (count of ab in
-// train + 1) / (count of a followed by anything + 256). What a trained model must beat to have learned more than pairs.
-// held_out has 2 bytes or more.
+// Cross-entropy of the held-out text, in bits per byte, under a model that knows one byte of context: P(b | a) = (count
+// of ab in train + 1) / (count of a followed by anything + 256). What a trained model must beat to have learned more
+// than pairs. held_out_text has 2 bytes or more.
 GxStatus gx_dataset_bigram_bits(const GxDataset *d, double *bits, GxError *err);
 
 GX_END
@@ -99,10 +104,10 @@ GxStatus gx_dataset_read(const GxDataset *d, int64_t at, int64_t n, unsigned cha
 
 // Where the held-out part begins: behind the last line's end before n * (1 - fraction). No further back than the part
 // is long (a file may consist of one line): then in the middle of a line.
-static GxStatus gx__dataset_cut(const GxDataset *d, double fraction, int64_t *cut, GxError *err)
+static GxStatus gx__dataset_cut(const GxDataset *d, int64_t *cut, GxError *err)
 {
     unsigned char chunk[GX__DATASET_CHUNK];
-    const int64_t held_out = (int64_t)((double)d->bytes * fraction), end = d->bytes - held_out,
+    const int64_t held_out = (int64_t)((double)d->bytes * d->validation_fraction), end = d->bytes - held_out,
                   first = gx_max(0, end - held_out);
     *cut = end;
     for (int64_t to = end, n; to > first; to -= n) {
@@ -117,31 +122,33 @@ static GxStatus gx__dataset_cut(const GxDataset *d, double fraction, int64_t *cu
     return GX_OK;
 }
 
-static GxStatus gx__dataset_check(const GxDataset *d, double fraction, int64_t T, GxError *err)
+GxStatus gx_dataset_check(const GxDataset *d, int64_t T, GxError *err)
 {
+    const char *unit = d->ids ? "tokens" : "bytes";
     if (d->train.n <= T)
         return GX_FAIL(err, GX_ERR_FORMAT,
-                       "%s: %ld bytes are left for training; one sample of %ld tokens needs %lu: take more text or a "
+                       "%s: %ld %s are left for training; one sample of %ld tokens needs %lu: take more text or a "
                        "smaller seq_len",
-                       d->path, (long)d->train.n, (long)T, (unsigned long)T + 1);
-    if (fraction > 0 && d->held_out.n <= T)
+                       d->path, (long)d->train.n, unit, (long)T, (unsigned long)T + 1);
+    if (d->validation_fraction > 0 && d->held_out.n <= T)
         return GX_FAIL(err, GX_ERR_FORMAT,
-                       "%s: %ld bytes are held out for validation; one sample of %ld tokens needs %lu: %s", d->path,
-                       (long)d->held_out.n, (long)T, (unsigned long)T + 1,
+                       "%s: %ld %s are held out for validation; one sample of %ld tokens needs %lu: %s", d->path,
+                       (long)d->held_out.n, unit, (long)T, (unsigned long)T + 1,
                        "take more text, a smaller seq_len or a larger validation_fraction (0: no validation)");
     return GX_OK;
 }
 
-static GxStatus gx__dataset_divide(GxDataset *d, double validation_fraction, int64_t T, GxError *err)
+static GxStatus gx__dataset_divide(GxDataset *d, int64_t T, GxError *err)
 {
     struct stat st;
     if (d->bytes == 0) return GX_FAIL(err, GX_ERR_FORMAT, "%s is empty; give a file with text to train on", d->path);
     if (fstat(d->fd, &st) != 0) return GX_FAIL(err, GX_ERR_IO, "cannot look at %s: %s", d->path, strerror(errno));
     d->mtime_ns = gx__dataset_ns(st.st_mtim);
-    GX_TRY(gx__dataset_cut(d, validation_fraction, &d->train.n, err));
+    GX_TRY(gx__dataset_cut(d, &d->train.n, err));
     d->held_out.begin = d->train.n;
     d->held_out.n = d->bytes - d->train.n;
-    return gx__dataset_check(d, validation_fraction, T, err);
+    d->train_text = d->train, d->held_out_text = d->held_out;
+    return gx_dataset_check(d, T, err);
 }
 
 GxStatus gx_dataset_open(GxDataset *d, const char *path, double validation_fraction, int64_t T, GxError *err)
@@ -154,8 +161,8 @@ GxStatus gx_dataset_open(GxDataset *d, const char *path, double validation_fract
     if (snprintf(d->path, GX_PATH, "%s", path) >= GX_PATH)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "the path %.200s… is longer than %d bytes", path, GX_PATH - 1);
     GX_TRY(gx_file_open(path, &d->fd, &d->bytes, err));
-    d->is_open = 1;
-    GxStatus status = gx__dataset_divide(d, validation_fraction, T, err);
+    d->is_open = 1, d->validation_fraction = validation_fraction;
+    GxStatus status = gx__dataset_divide(d, T, err);
     if (status != GX_OK) gx_dataset_close(d);
     return status;
 }
@@ -163,6 +170,7 @@ GxStatus gx_dataset_open(GxDataset *d, const char *path, double validation_fract
 void gx_dataset_close(GxDataset *d)
 {
     if (d->is_open) close(d->fd);
+    free(d->ids);
     memset(d, 0, sizeof *d);
 }
 
@@ -204,12 +212,14 @@ int64_t gx_dataset_sample_start(const GxTokens *tokens, uint64_t seed, int64_t i
     return gx__dataset_shift(tokens, seed, epoch, windows, T) + gx_permute(seed, epoch, windows, index % windows) * T;
 }
 
-// T tokens from byte `at` of the file on, and each one's next.
+// T tokens from number `at` of the whole text on, and each one's next.
 static GxStatus gx__dataset_copy(const GxDataset *d, int64_t at, int64_t T, int32_t *out_tokens, int32_t *out_labels,
                                  int64_t stride, GxError *err)
 {
     unsigned char chunk[GX__DATASET_CHUNK];
-    for (int64_t first = 0; first < T; first += GX__DATASET_CHUNK - 1) {
+    for (int64_t t = 0; d->ids && t < T; t++)
+        out_tokens[t * stride] = d->ids[at + t], out_labels[t * stride] = d->ids[at + t + 1];
+    for (int64_t first = 0; !d->ids && first < T; first += GX__DATASET_CHUNK - 1) {
         const int64_t n = gx_min(GX__DATASET_CHUNK - 1, T - first);
         GX_TRY(gx_dataset_read(d, at + first, n + 1, chunk, err));
         for (int64_t t = 0; t < n; t++) {
@@ -270,13 +280,14 @@ static GxStatus gx__dataset_each_pair(const GxDataset *d, const GxTokens *part, 
 
 GxStatus gx_dataset_bigram_bits(const GxDataset *d, double *bits, GxError *err)
 {
-    if (d->held_out.n < 2)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "%ld bytes are held out; a pair of bytes needs 2", (long)d->held_out.n);
+    if (d->held_out_text.n < 2)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "%ld bytes are held out; a pair of bytes needs 2",
+                       (long)d->held_out_text.n);
     gx__DatasetPairs *p = (gx__DatasetPairs *)calloc(1, sizeof *p);
     if (!p) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the counts of byte pairs");
-    GxStatus status = gx__dataset_each_pair(d, &d->train, p, gx__dataset_count_pairs, err);
-    if (status == GX_OK) status = gx__dataset_each_pair(d, &d->held_out, p, gx__dataset_judge_pairs, err);
-    *bits = p->sum / (double)(d->held_out.n - 1);
+    GxStatus status = gx__dataset_each_pair(d, &d->train_text, p, gx__dataset_count_pairs, err);
+    if (status == GX_OK) status = gx__dataset_each_pair(d, &d->held_out_text, p, gx__dataset_judge_pairs, err);
+    *bits = p->sum / (double)(d->held_out_text.n - 1);
     free(p);
     return status;
 }

@@ -29,8 +29,8 @@ GX_END
 #include "../task/classification.h"
 
 static const GxField gx__llama_family_options[] = {
-    {"vocab_size", GX_FIELD_INT, offsetof(GxLlamaConfig, vocab_size), "256",
-     "rows of the embedding; byte-level tokens need 256", "1.."},
+    {"vocab_size", GX_FIELD_INT, offsetof(GxLlamaConfig, vocab_size), "0",
+     "rows of the embedding; 0: as many as the tokenizer has tokens", "0.."},
     {"hidden_size", GX_FIELD_INT, offsetof(GxLlamaConfig, hidden_size), "192", "width of the residual stream", "1.."},
     {"intermediate_size", GX_FIELD_INT, offsetof(GxLlamaConfig, intermediate_size), "512", "columns of the MLP", "1.."},
     {"num_hidden_layers", GX_FIELD_INT, offsetof(GxLlamaConfig, num_hidden_layers), "4", "layers", "1.."},

@@ -14,7 +14,7 @@ GX_BEGIN
 // folder: a folder, tokenizer.json or vocab.txt; "": the model's. After an error nothing is open.
 GxStatus gx_text_open_tokenizer(GxContext *g, GxTokenizer *t, const char *folder, GxTaskSetup *setup);
 // The same for texts that need no frame, where the family has none (setup->frames_texts): a tokenizer without [CLS] and
-// [SEP] is fine, and without a folder and a model bytes are tokens.
+// [SEP] is fine, and "bytes", or nothing where there is no model, makes bytes the tokens.
 GxStatus gx_text_open_any_tokenizer(GxContext *g, GxTokenizer *t, const char *folder, GxTaskSetup *setup);
 
 // What makes a model worse without being an error, said by rank 0: that most words of a text are [UNK]; that the
@@ -50,9 +50,11 @@ static int gx__text_has_tokenizer(const char *folder)
 // model: rank 0's, which this rank may not have.
 static GxStatus gx__text_open_either(GxContext *g, GxTokenizer *t, const char *folder, const char *model, int is_framed)
 {
+    if (!is_framed && (!strcmp(folder, "bytes") || (!folder[0] && !model[0]))) {
+        *t = gx_tokenizer_bytes();
+        return GX_OK;
+    }
     if (folder[0]) return gx_tokenizer_open(t, folder, &g->error);
-    if (!model[0] && !is_framed) *t = gx_tokenizer_bytes();
-    if (!model[0] && !is_framed) return GX_OK;
     if (!model[0])
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
                        "there is no tokenizer: --tokenizer FOLDER names one; `./tokenize --train "
@@ -60,8 +62,9 @@ static GxStatus gx__text_open_either(GxContext *g, GxTokenizer *t, const char *f
     if (!gx__text_has_tokenizer(model))
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
                        "rank %d: the model's folder %s has neither tokenizer.json nor vocab.txt%s; --tokenizer FOLDER "
-                       "names the tokenizer that the model was trained with",
-                       g->rank, model, g->rank ? " here" : "");
+                       "names the tokenizer that the model was trained with%s",
+                       g->rank, model, g->rank ? " here" : "",
+                       is_framed ? "" : " (--tokenizer bytes: its tokens are bytes)");
     return gx_tokenizer_open(t, model, &g->error);
 }
 
