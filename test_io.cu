@@ -6,6 +6,7 @@
 #include "galaxy/io/config.h"
 #include "galaxy/io/dataset.h"
 #include "galaxy/io/dataset_hash.h"
+#include "galaxy/io/dataset_tokens.h"
 #include "galaxy/io/files.h"
 #include "galaxy/io/folder.h"
 #include "galaxy/io/json.h"
@@ -2395,6 +2396,7 @@ static GxDataset divided_text(const char *train, const char *held_out)
     put_text(at("text"), text);
     CHECK(gx_dataset_open(&d, at("text"), 0, 1, &err) == GX_OK, "%s", err.message);
     d.train.n = d.held_out.begin = (int64_t)strlen(train), d.held_out.n = (int64_t)strlen(held_out);
+    d.train_text = d.train, d.held_out_text = d.held_out;
     return d;
 }
 
@@ -2415,6 +2417,56 @@ TEST(bigram_bits_are_those_of_the_formula)
     d = divided_text("ababac", "");
     refused(&err, gx_dataset_bigram_bits(&d, &bits, &err), GX_ERR_ARGUMENT, "0 bytes are held out", "nothing held out");
     gx_dataset_close(&d);
+    unlink(at("text"));
+}
+
+// Each part of the text is one text to the tokenizer; samples and windows are those of its ids.
+TEST(a_dataset_of_a_tokenizers_ids_has_the_ids_of_its_two_parts)
+{
+    enum { T = 16, LINES = 300 };
+    GxError err = GX_ZERO;
+    GxDataset d;
+    GxTokenizer t;
+    char *text = (char *)calloc(LINES * 40, 1);
+    int32_t tokens[T], labels[T], *ids = NULL;
+    for (int i = 0; i < LINES; i++)
+        snprintf(text + strlen(text), 40, "line %d says the <s> of \xC3\xA9t\xC3\xA9\n", i * 7);
+    const int64_t n = (int64_t)strlen(text);
+    put_text(at("text"), text);
+    if (!CHECK(gx_tokenizer_open(&t, "data/ref/bpe/byte_fallback.json", &err) == GX_OK, "%s", err.message)) return;
+    CHECK(gx_dataset_open(&d, at("text"), 0.2, T, &err) == GX_OK, "%s", err.message);
+    const int64_t cut = d.train.n;
+    CHECK(text[cut - 1] == '\n' && cut < n, "cut at %ld of %ld", (long)cut, (long)n);
+    if (!CHECK(gx_dataset_tokenize(&d, &t, T, &err) == GX_OK, "%s", err.message)) return;
+    ids = (int32_t *)malloc((size_t)(gx_tokenizer_most(&t, n) + 1) * sizeof *ids);
+    for (int part = 0; part < 2; part++) {
+        const GxTokens *of = part ? &d.held_out : &d.train, *bytes = part ? &d.held_out_text : &d.train_text;
+        const char *from = text + (part ? cut : 0);
+        int64_t count = 0, most = part ? n - cut : cut;
+        gx_tokenizer_encode(&t, from, most, GX_SPECIAL_AS_TEXT, ids, &count, &err);
+        CHECK(count == of->n && count < most && !memcmp(ids, d.ids + of->begin, (size_t)count * sizeof *ids),
+              "part %d has %ld ids, expected %ld", part, (long)of->n, (long)count);
+        CHECK(bytes->n == most && bytes->begin == (part ? cut : 0), "part %d: %ld bytes", part, (long)bytes->n);
+    }
+    CHECK(d.held_out.begin == d.train.n, "one part behind the other");
+    for (int64_t index = 0; index < 3 * gx_dataset_epoch_windows(&d.train, T); index++) {
+        const int64_t start = gx_dataset_sample_start(&d.train, 5, index, T);
+        CHECK(gx_dataset_sample(&d, 5, index, T, tokens, labels, 1, &err) == GX_OK && start + T < d.train.n &&
+                  !memcmp(tokens, d.ids + start, sizeof tokens) && !memcmp(labels, d.ids + start + 1, sizeof labels),
+              "sample %ld", (long)index);
+    }
+    const int64_t last = gx_dataset_windows(&d.held_out, T) - 1;
+    CHECK(gx_dataset_window(&d, last, T, tokens, labels, 1, &err) == GX_OK &&
+              !memcmp(tokens, d.ids + d.train.n + last * T, sizeof tokens) && (last + 1) * T < d.held_out.n,
+          "window %ld", (long)last);
+    const int64_t all = d.held_out.n; // too few for as long a sample, though there are bytes enough
+    gx_dataset_close(&d);
+    CHECK(gx_dataset_open(&d, at("text"), 0.2, all, &err) == GX_OK, "%s", err.message);
+    refused(&err, gx_dataset_tokenize(&d, &t, all, &err), GX_ERR_FORMAT, "tokens are held out", "few tokens");
+    CHECK(!d.ids && d.train.n == d.train_text.n, "it is as it was");
+    gx_dataset_close(&d);
+    gx_tokenizer_close(&t);
+    free(ids), free(text);
     unlink(at("text"));
 }
 

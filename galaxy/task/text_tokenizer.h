@@ -3,8 +3,9 @@
 //
 //     GX_TRY(gx_text_open_tokenizer(g, &t, options->tokenizer, setup));      // on every rank
 //
-// Where both are there they must give the same ids. All ranks must have the same one: those without the folder of rank
-// 0's model need the option. setup->vocab becomes the tokenizer's size where it was 0, and is refused where it is less.
+// Where both are there they must give the same ids. All ranks must have the same one; the model's own is rank 0's,
+// whose files go to the others. setup->vocab becomes the tokenizer's size where it was 0, and is refused where it is
+// less.
 #ifndef GX_TEXT_TOKENIZER_H
 #define GX_TEXT_TOKENIZER_H
 #include "../io/tokenizer.h"
@@ -31,41 +32,101 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_TEXT_TOKENIZER_IMPLEMENTED)
 #define GX_TEXT_TOKENIZER_IMPLEMENTED
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "../comm/comm.h"
 
-static int gx__text_has_tokenizer(const char *folder)
+// What a tokenizer is opened from, and what lies beside it.
+enum { GX__TEXT_FILES = 5, GX__TEXT_FILE_CAP = 64 << 20 };
+static const char *const gx__text_files[GX__TEXT_FILES] = {"tokenizer.json", "vocab.txt", "tokenizer_config.json",
+                                                           "special_tokens_map.json", "chat_template.jinja"};
+
+static int gx__text_has_file(const char *folder, const char *name)
 {
-    static const char *const files[] = {"tokenizer.json", "vocab.txt"};
     char path[GX_PATH];
     GxError ignored = GX_ZERO;
-    for (int i = 0; i < 2; i++)
-        if (gx_path_join(path, folder, files[i], &ignored) == GX_OK &&
-            (gx_path_is_file(path) || gx_path_is_broken(path)))
-            return 1;
-    return 0;
+    return gx_path_join(path, folder, name, &ignored) == GX_OK && (gx_path_is_file(path) || gx_path_is_broken(path));
 }
 
-// model: rank 0's, which this rank may not have.
+static int gx__text_has_tokenizer(const char *folder)
+{
+    return gx__text_has_file(folder, gx__text_files[0]) || gx__text_has_file(folder, gx__text_files[1]);
+}
+
+// A file of rank 0's folder `from`, where it has it, into `to` on the others.
+static void gx__text_share_file(GxContext *g, const char *from, const char *to, const char *name)
+{
+    char path[GX_PATH], *text = NULL;
+    int64_t n = -1;
+    if (!gx_failed(g)) gx_path_join(path, g->rank ? to : from, name, &g->error);
+    if (!gx_failed(g) && g->rank == 0 && gx__text_has_file(from, name))
+        gx_file_read(path, GX__TEXT_FILE_CAP, &text, &n, &g->error);
+    gx_broadcast(g, GX_AXIS_ALL, 0, &n, 1, GX_I64); // of a context that has failed: tells the others
+    if (!gx_failed(g) && n >= 0 && !text) text = (char *)malloc((size_t)n + 1);
+    if (!gx_failed(g) && n >= 0 && !text)
+        GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for %ld bytes of %s", (long)n, name);
+    if (n > 0) gx_broadcast(g, GX_AXIS_ALL, 0, text, n, GX_U8);
+    if (!gx_failed(g) && g->rank && n >= 0) gx_file_write(path, text, n, &g->error);
+    free(text);
+}
+
+// The tokenizer in rank 0's folder: the others, which may be machines that do not have the folder, get its files into a
+// folder that lives until they are read.
+static GxStatus gx__text_open_shared(GxContext *g, GxTokenizer *t, const char *from)
+{
+    const char *parent = getenv("TMPDIR");
+    char to[GX_PATH] = "";
+    GxError ignored = GX_ZERO;
+    snprintf(to, sizeof to, "%s/galaxy-tokenizer-XXXXXX", parent && parent[0] ? parent : "/tmp");
+    if (g->rank && !mkdtemp(to)) {
+        GX_FAIL(&g->error, GX_ERR_IO, "cannot make the folder %s: %s; TMPDIR names another place", to, strerror(errno));
+        to[0] = 0;
+    }
+    for (int i = 0; i < GX__TEXT_FILES; i++) gx__text_share_file(g, from, to, gx__text_files[i]);
+    if (!gx_failed(g)) gx_tokenizer_open(t, g->rank ? to : from, &g->error);
+    if (g->rank && to[0]) gx_folder_remove(to, &ignored);
+    return gx_status(g);
+}
+
+// That rank 0's folder has none, and what it has instead.
+static GxStatus gx__text_without_tokenizer(GxContext *g, const char *model, int is_framed)
+{
+    static const char *const others[] = {"tokenizer.model", "vocab.json", "merges.txt"};
+    const char *other = NULL;
+    for (int i = 0; i < 3 && !other; i++)
+        if (gx__text_has_file(model, others[i])) other = others[i];
+    return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                   "the model's folder %s has neither tokenizer.json nor vocab.txt%s%s%s; --tokenizer FOLDER names the "
+                   "tokenizer that the model was trained with%s",
+                   model, other ? " (it has " : "", other ? other : "",
+                   other ? ", which is not read: transformers' AutoTokenizer saves it as tokenizer.json)" : "",
+                   is_framed ? "" : "; --tokenizer bytes says that its tokens are bytes");
+}
+
+// folder: this rank's option; model: rank 0's, which this rank may not have.
 static GxStatus gx__text_open_either(GxContext *g, GxTokenizer *t, const char *folder, const char *model, int is_framed)
 {
-    if (!is_framed && (!strcmp(folder, "bytes") || (!folder[0] && !model[0]))) {
+    int64_t names_one = folder[0] != 0; // on rank 0: then all ranks need one
+    gx_at(g, -1, "agree");
+    gx_broadcast(g, GX_AXIS_ALL, 0, &names_one, 1, GX_I64);
+    GX_TRY(gx_status(g));
+    if (!names_one && model[0]) {
+        if (g->rank == 0 && !gx__text_has_tokenizer(model)) gx__text_without_tokenizer(g, model, is_framed);
+        return gx__text_open_shared(g, t, model);
+    }
+    if (!is_framed && (!strcmp(folder, "bytes") || (!names_one && !folder[0]))) {
         *t = gx_tokenizer_bytes();
         return GX_OK;
     }
     if (folder[0]) return gx_tokenizer_open(t, folder, &g->error);
-    if (!model[0])
+    if (names_one)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                       "there is no tokenizer: --tokenizer FOLDER names one; `./tokenize --train "
-                       "data/bert/pretrain.txt --vocab_size 8000 --output_dir data/tokenizer` makes one from a text");
-    if (!gx__text_has_tokenizer(model))
-        return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                       "rank %d: the model's folder %s has neither tokenizer.json nor vocab.txt%s; --tokenizer FOLDER "
-                       "names the tokenizer that the model was trained with%s",
-                       g->rank, model, g->rank ? " here" : "",
-                       is_framed ? "" : " (--tokenizer bytes: its tokens are bytes)");
-    return gx_tokenizer_open(t, model, &g->error);
+                       "rank %d: rank 0 has a --tokenizer, and this rank has none: give it the same", g->rank);
+    return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                   "there is no tokenizer: --tokenizer FOLDER names one; `./tokenize --train "
+                   "data/bert/pretrain.txt --vocab_size 8000 --output_dir data/tokenizer` makes one from a text");
 }
 
 static GxStatus gx__text_check_tokenizer(GxContext *g, const GxTokenizer *t, const GxTaskSetup *setup, int is_framed)
