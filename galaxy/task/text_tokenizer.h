@@ -55,38 +55,76 @@ static int gx__text_has_tokenizer(const char *folder)
     return gx__text_has_file(folder, gx__text_files[0]) || gx__text_has_file(folder, gx__text_files[1]);
 }
 
-// A file of rank 0's folder `from`, where it has it, into `to` on the others.
-static void gx__text_share_file(GxContext *g, const char *from, const char *to, const char *name)
+typedef struct {
+    char *text; // free() it
+    int64_t n;  // -1: there is none
+} gx__TextFile;
+
+static GxStatus gx__text_read_file(const char *folder, const char *name, gx__TextFile *f, GxError *err)
 {
-    char path[GX_PATH], *text = NULL;
-    int64_t n = -1;
-    if (!gx_failed(g)) gx_path_join(path, g->rank ? to : from, name, &g->error);
-    if (!gx_failed(g) && g->rank == 0 && gx__text_has_file(from, name))
-        gx_file_read(path, GX__TEXT_FILE_CAP, &text, &n, &g->error);
-    gx_broadcast(g, GX_AXIS_ALL, 0, &n, 1, GX_I64); // of a context that has failed: tells the others
-    if (!gx_failed(g) && n >= 0 && !text) text = (char *)malloc((size_t)n + 1);
-    if (!gx_failed(g) && n >= 0 && !text)
-        GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for %ld bytes of %s", (long)n, name);
-    if (n > 0) gx_broadcast(g, GX_AXIS_ALL, 0, text, n, GX_U8);
-    if (!gx_failed(g) && g->rank && n >= 0) gx_file_write(path, text, n, &g->error);
-    free(text);
+    char path[GX_PATH];
+    f->text = NULL, f->n = -1;
+    if (!gx__text_has_file(folder, name)) return GX_OK;
+    GX_TRY(gx_path_join(path, folder, name, err));
+    return gx_file_read(path, GX__TEXT_FILE_CAP, &f->text, &f->n, err);
 }
 
-// The tokenizer in rank 0's folder: the others, which may be machines that do not have the folder, get its files into a
-// folder that lives until they are read.
-static GxStatus gx__text_open_shared(GxContext *g, GxTokenizer *t, const char *from)
+// A file as it is in rank 0's folder, on every rank.
+static void gx__text_receive(GxContext *g, const char *folder, const char *name, gx__TextFile *f)
+{
+    f->text = NULL, f->n = -1;
+    if (!gx_failed(g) && g->rank == 0) gx__text_read_file(folder, name, f, &g->error);
+    gx_broadcast(g, GX_AXIS_ALL, 0, &f->n, 1, GX_I64); // of a context that has failed: tells the others
+    if (gx_failed(g) || f->n < 0) return;
+    if (g->rank) f->text = (char *)malloc((size_t)f->n + 1);
+    if (!f->text) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for %ld bytes of %s", (long)f->n, name);
+    if (f->n > 0) gx_broadcast(g, GX_AXIS_ALL, 0, f->text, f->n, GX_U8);
+}
+
+static int gx__text_is_here(const char *folder, const gx__TextFile file[GX__TEXT_FILES])
+{
+    int same = 1;
+    for (int i = 0; i < GX__TEXT_FILES && same; i++) {
+        gx__TextFile own;
+        GxError ignored = GX_ZERO;
+        same = gx__text_read_file(folder, gx__text_files[i], &own, &ignored) == GX_OK && own.n == file[i].n &&
+               (own.n <= 0 || !memcmp(own.text, file[i].text, (size_t)own.n));
+        free(own.text);
+    }
+    return same;
+}
+
+// By way of a folder that lives as long as it is read.
+static GxStatus gx__text_open_received(GxTokenizer *t, const gx__TextFile file[GX__TEXT_FILES], GxError *err)
 {
     const char *parent = getenv("TMPDIR");
-    char to[GX_PATH] = "";
+    char folder[GX_PATH], path[GX_PATH];
+    GxStatus status = GX_OK;
     GxError ignored = GX_ZERO;
-    snprintf(to, sizeof to, "%s/galaxy-tokenizer-XXXXXX", parent && parent[0] ? parent : "/tmp");
-    if (g->rank && !mkdtemp(to)) {
-        GX_FAIL(&g->error, GX_ERR_IO, "cannot make the folder %s: %s; TMPDIR names another place", to, strerror(errno));
-        to[0] = 0;
+    GX_TRY(gx_path_join(folder, parent && parent[0] ? parent : "/tmp", "galaxy-tokenizer-XXXXXX", err));
+    if (!mkdtemp(folder))
+        return GX_FAIL(err, GX_ERR_IO, "cannot make the folder %s: %s; TMPDIR names another place", folder,
+                       strerror(errno));
+    for (int i = 0; i < GX__TEXT_FILES && status == GX_OK; i++) {
+        if (file[i].n < 0) continue;
+        status = gx_path_join(path, folder, gx__text_files[i], err);
+        if (status == GX_OK) status = gx_file_write(path, file[i].text, file[i].n, err);
     }
-    for (int i = 0; i < GX__TEXT_FILES; i++) gx__text_share_file(g, from, to, gx__text_files[i]);
-    if (!gx_failed(g)) gx_tokenizer_open(t, g->rank ? to : from, &g->error);
-    if (g->rank && to[0]) gx_folder_remove(to, &ignored);
+    if (status == GX_OK) status = gx_tokenizer_open(t, folder, err);
+    gx_folder_remove(folder, &ignored);
+    return status;
+}
+
+// The tokenizer in rank 0's folder, also on machines that do not have this folder, or another one of its name.
+static GxStatus gx__text_open_shared(GxContext *g, GxTokenizer *t, const char *folder)
+{
+    gx__TextFile file[GX__TEXT_FILES];
+    for (int i = 0; i < GX__TEXT_FILES; i++) gx__text_receive(g, folder, gx__text_files[i], &file[i]);
+    if (!gx_failed(g)) {
+        if (gx__text_is_here(folder, file)) gx_tokenizer_open(t, folder, &g->error);
+        else gx__text_open_received(t, file, &g->error);
+    }
+    for (int i = 0; i < GX__TEXT_FILES; i++) free(file[i].text);
     return gx_status(g);
 }
 
