@@ -165,6 +165,7 @@
 #include "galaxy/run/llama_family.h"
 #include "galaxy/run/bert_family.h"
 #include "galaxy/run/agree.h"
+#include "galaxy/run/source_folder.h"
 #include "galaxy/run/tensor_file.h"
 #include "galaxy/run/checkpoint.h"
 #include "galaxy/run/output.h"

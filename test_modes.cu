@@ -612,7 +612,8 @@ static void *saver_main(void *user)
         gx_model_init(&t->g, &t->m, 42);
         for (int i = 0; i < t->m.table.n; i++) s->tensors += !t->m.table.row[i].has_alias;
         t->g.recorder = &recorder;
-        gx_checkpoint_save(&t->g, s->folder, &t->m, &t->o, NULL, NULL, &state, &args, &disk);
+        const GxCheckpoint checkpoint = {&t->m, &t->o, NULL, NULL, &state, &args, NULL, GX_F32, 0};
+        gx_checkpoint_save(&t->g, s->folder, &checkpoint, &disk);
         t->g.recorder = NULL;
         for (int64_t i = 0; i < recorder.n; i++)
             s->meetings += recorder.event[i].kind == GX_EVENT_COLLECTIVE && !strcmp(recorder.event[i].name, "barrier");

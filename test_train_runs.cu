@@ -54,6 +54,91 @@ TEST(a_run_that_is_resumed_without_its_flags_is_the_uninterrupted_one_bit_for_bi
     }
 }
 
+// The weights that others read may be narrow, and in several files: what a resume needs is there in fp32.
+TEST(a_checkpoint_of_any_type_in_any_number_of_files_goes_on_bit_for_bit)
+{
+    static const struct {
+        const char *name, *flags, *again, *dtype;
+        int files;
+    } ways[] = {{"bf16", "--save_dtype bf16 --max_shard_size 20KB", "", "bfloat16", 0},
+                {"fp16", "--save_dtype fp16 --freeze *mlp* --ranks 2 --mode tp", "--ranks 2", "float16", 1},
+                {"sgd", "--save_dtype bf16 --optimizer sgd --momentum 0 --learning_rate 0.3", "", "bfloat16", 1},
+                {"narrow", "--save_dtype bf16 --precision bf16 --freeze *mlp*", "", "bfloat16", 1},
+                {"wide", "--max_shard_size 0.05MB", "", "float32", 0}};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        char a[100], b[100];
+        CHECK_RAN(run("--output_dir one_%s --max_steps 6 --save_steps 3 %s", ways[i].name, ways[i].flags));
+        shell("rm -rf two_%s; mkdir two_%s; cp -r one_%s/checkpoint-3 two_%s", ways[i].name, ways[i].name, ways[i].name,
+              ways[i].name);
+        CHECK_RAN(run_plain("--resume auto --output_dir two_%s %s", ways[i].name, ways[i].again));
+        snprintf(a, sizeof a, "one_%s/checkpoint-6", ways[i].name);
+        snprintf(b, sizeof b, "two_%s/checkpoint-6", ways[i].name);
+        CHECK(
+            shell("cmp %s/optimizer.safetensors %s/optimizer.safetensors && for f in %s/model*; do cmp $f %s/${f##*/} "
+                  "|| exit 1; done",
+                  a, b, a, b) == 0,
+            "%s: other bits", ways[i].name);
+        CHECK(shell("grep -q '\"torch_dtype\": \"%s\"' %s/config.json", ways[i].dtype, b) == 0, "%s: its dtype",
+              ways[i].name);
+        CHECK(shell("test $(ls %s/model*.safetensors | wc -l) %s", b, ways[i].files ? "-eq 1" : "-gt 1") == 0,
+              "%s: files", ways[i].name);
+        CHECK(exists("one_bf16/checkpoint-6/model.safetensors.index.json") &&
+                  !exists("one_bf16/checkpoint-6/model.safetensors"),
+              "an index in place of one file");
+        // what others read loads by itself, within its roundings
+        CHECK_RAN(run("--output_dir from_%s --overwrite_output_dir true --max_steps 1 --model %s", ways[i].name, a));
+    }
+}
+
+TEST(weights_beyond_fp16_are_saved_in_fp32_with_a_warning)
+{
+    CHECK_RAN(run("--output_dir huge --max_steps 1 --optimizer sgd --learning_rate 1e9 --warmup_steps 0 "
+                  "--max_grad_norm 0 --save_dtype fp16"));
+    CHECK(strstr(out(), "fp16 ends at 65504; the weights are saved in fp32") ||
+              strstr(err(), "fp16 ends at 65504; the weights are saved in fp32"),
+          "%s%s", out(), err());
+    check_whole("huge/checkpoint-1");
+    CHECK(shell("grep -q '\"torch_dtype\": \"float32\"' huge/checkpoint-1/config.json") == 0, "its dtype");
+    static const Refusal refused[] = {
+        {"--max_shard_size 5TB", {"max_shard_size is \"5TB\"; expected a size such as 500MB or 5GB", NULL}},
+        {"--max_shard_size -1MB", {"max_shard_size is", NULL}},
+        {"--save_dtype int8", {"save_dtype", "fp32|bf16|fp16", NULL}},
+    };
+    check_refusals(refused, sizeof refused / sizeof *refused);
+}
+
+// A model's folder says more than is computed here: it goes along, also through a resume, as it was when it was opened.
+TEST(what_a_models_folder_says_besides_stays_in_its_checkpoints)
+{
+    CHECK_RAN(run("--output_dir bare --max_steps 1"));
+    CHECK(
+        shell(
+            "rm -rf rich; cp -r bare/checkpoint-1 rich; rm rich/manifest.json; cd rich; echo '{\"eos_token_id\": [2, "
+            "7]}'"
+            " >generation_config.json; echo 'a b' >merges.txt; sed -i 's/^{/{\"use_cache\": true, \"dtype\": "
+            "\"bfloat16\", "
+            "\"note\": {\"of\": [1, 2.5, null]},/; s/\"eos_token_id\": null/\"eos_token_id\": 7/' config.json; sed -i "
+            "'/torch_dtype/d; s/\"eos_token_id\": 7,/\"eos_token_id\": 7/' config.json") == 0,
+        "a folder: %s", err());
+    CHECK_RAN(run("--output_dir further --max_steps 2 --save_steps 1 --save_dtype bf16 --model rich"));
+    CHECK_RAN(run_plain("--resume further/checkpoint-1 --output_dir resumed --save_dtype fp32 --max_steps 2"));
+    static const char *const folders[] = {"further/checkpoint-2", "resumed/checkpoint-2"};
+    for (int i = 0; i < 2; i++) {
+        char config[100], other[200];
+        snprintf(config, sizeof config, "%s/config.json", folders[i]);
+        static const char *const words[] = {"\"use_cache\": true", "\"eos_token_id\": 7", "2.5",
+                                            "\"LlamaForCausalLM\""};
+        for (int k = 0; k < 4; k++) CHECK(has_words(config, words[k]), "%s: no %s", config, words[k]);
+        CHECK(has_words(config, i ? "\"dtype\": \"float32\"" : "\"dtype\": \"bfloat16\"") &&
+                  !has_words(config, "torch_dtype"),
+              "%s: its dtype", config);
+        snprintf(other, sizeof other, "%s/generation_config.json", folders[i]);
+        CHECK(same_file("rich/generation_config.json", other), "%s", other);
+        snprintf(other, sizeof other, "%s/merges.txt", folders[i]);
+        CHECK(same_file("rich/merges.txt", other), "%s", other);
+    }
+}
+
 TEST(what_is_said_now_wins_and_every_difference_is_told)
 {
     static const struct {

@@ -5,6 +5,9 @@
 //         config.json model.safetensors, and the task's: tokenizer.json tokenizer_config.json  what others read
 //         optimizer.safetensors trainer_state.json training_args.json manifest.json          what a resume needs
 //
+// Weights that are saved in a narrower type than fp32 stand in optimizer.safetensors as "master." + name, too: a
+// resumed run has the same bits whatever the type.
+//
 // trainer_state.json also says which validation was the best so far. The folder is published as a whole (io/folder.h).
 // Nothing in it depends on how many ranks there were, or on how they shared the model out. Rank 0 writes and reads
 // (tensor_file.h); all ranks meet again once the files are synced and hashed.
@@ -13,6 +16,7 @@
 #include "../io/config.h"
 #include "../io/folder.h"
 #include "../task/task.h"
+#include "source_folder.h"
 #include "tensor_file.h"
 #include "optimizer.h"
 GX_BEGIN
@@ -39,16 +43,26 @@ typedef struct {
 // trainer_state.json. Refused are numbers out of their ranges, and such as cannot be of one run.
 GxStatus gx_train_state_read(const char *path, GxTrainState *s, GxError *err);
 
-// On all ranks. `args` is the resolved configuration (lent). task NULL: without files and identity of one. What the
-// disk does not take is no error of the context, but of `disk`, on all ranks alike (its message is rank 0's): what was
-// there before is there still, and it may be tried again.
-void gx_checkpoint_save(GxContext *g, const char *folder, const GxModel *m, const GxOptimizer *o, const GxTask *task,
-                        const void *self, const GxTrainState *state, const GxConfig *args, GxError *disk);
+typedef struct { // all of it is lent
+    const GxModel *m;
+    const GxOptimizer *o;
+    const GxTask *task; // NULL: without files and identity of one
+    const void *self;
+    const GxTrainState *state;
+    const GxConfig *args;         // the resolved configuration
+    const GxSourceFolder *source; // of rank 0. NULL: none
+    GxDtype dtype;                // of the weights: F32, BF16, F16
+    int64_t shard_bytes;          // of a file of weights, at most; 0: one file
+} GxCheckpoint;
+// On all ranks. What the disk does not take is no error of the context, but of `disk`, on all ranks alike (its message
+// is rank 0's): what was there before is there still, and it may be tried again. Weights that do not fit into F16 are
+// saved in fp32, with a warning.
+void gx_checkpoint_save(GxContext *g, const char *folder, const GxCheckpoint *c, GxError *disk);
 // Bytes of the tensors of a checkpoint.
-int64_t gx_checkpoint_bytes(const GxModel *m, const GxOptimizer *o);
+int64_t gx_checkpoint_bytes(const GxModel *m, const GxOptimizer *o, GxDtype dtype);
 
-// Weights of a Hugging Face folder into the model's buffers, on all ranks. Every missing, unknown or misshapen tensor
-// is named.
+// Weights of a checkpoint, or of a Hugging Face folder, into the model's buffers, on all ranks: a checkpoint's in fp32,
+// whatever type it saved them in. Every missing, unknown or misshapen tensor is named.
 void gx_checkpoint_load_weights(GxContext *g, GxModel *m, const char *folder);
 
 typedef struct GxHeadsLoaded { // on rank 0
@@ -150,6 +164,9 @@ GxStatus gx_train_state_read(const char *path, GxTrainState *s, GxError *err)
     return status == GX_OK ? gx__checkpoint_check_numbers(s, path, err) : status;
 }
 
+static const GxTensorPart gx__checkpoint_weights = {"", GX_VALUES_WEIGHTS}, // of model.safetensors
+    gx__checkpoint_masters = {"master.", GX_VALUES_WEIGHTS};
+
 // What the optimizer keeps of each trained tensor.
 static int gx__checkpoint_state_parts(const GxOptimizer *o, GxTensorPart part[2])
 {
@@ -162,18 +179,31 @@ static int gx__checkpoint_state_parts(const GxOptimizer *o, GxTensorPart part[2]
 
 // ---- the folder ----------------------------------------------------------------------------------------------------
 
+static GxStatus gx__checkpoint_write_config(const char *folder, const GxCheckpoint *c, GxDtype dtype, GxError *err)
+{
+    static const GxSourceFolder none = GX_ZERO;
+    const char *name = dtype == GX_BF16 ? "bfloat16" : dtype == GX_F16 ? "float16" : "float32";
+    char path[GX_PATH];
+    GxJson *json;
+    GX_TRY(gx_path_join(path, folder, "config.json", err));
+    GX_TRY(c->m->family->write_config(c->m->config, &c->m->wish, path, err));
+    GX_TRY(gx_json_read(&json, path, 1 << 20, err));
+    GxStatus status = gx_json_set(json, "torch_dtype", gx_json_new_string(name), err);
+    if (status == GX_OK) status = gx_source_folder_write(c->source ? c->source : &none, json, folder, err);
+    gx_json_free(json);
+    return status;
+}
+
 // What rank 0 alone has to write, all but the tensors.
-static GxStatus gx__checkpoint_write_texts(const char *folder, const GxModel *m, const GxTask *task, const void *self,
-                                           const GxTrainState *state, const GxConfig *args, GxError *err)
+static GxStatus gx__checkpoint_write_texts(const char *folder, const GxCheckpoint *c, GxDtype dtype, GxError *err)
 {
     char path[GX_PATH];
-    GX_TRY(gx_path_join(path, folder, "config.json", err));
-    GX_TRY(m->family->write_config(m->config, &m->wish, path, err));
-    if (task && task->write) GX_TRY(task->write(self, folder, err));
+    GX_TRY(gx__checkpoint_write_config(folder, c, dtype, err));
+    if (c->task && c->task->write) GX_TRY(c->task->write(c->self, folder, err));
     GX_TRY(gx_path_join(path, folder, "training_args.json", err));
-    GX_TRY(gx_config_write_json(args, path, err));
+    GX_TRY(gx_config_write_json(c->args, path, err));
     GX_TRY(gx_path_join(path, folder, "trainer_state.json", err));
-    return gx__checkpoint_write_state(path, state, task, self, err);
+    return gx__checkpoint_write_state(path, c->state, c->task, c->self, err);
 }
 
 // Texts of the task's identity for model.safetensors: "galaxy_tokenizer": "byte-256". Returns how many.
@@ -192,9 +222,10 @@ static int gx__checkpoint_pairs(const GxTask *task, const void *self, char key[]
     return n;
 }
 
-int64_t gx_checkpoint_bytes(const GxModel *m, const GxOptimizer *o)
+int64_t gx_checkpoint_bytes(const GxModel *m, const GxOptimizer *o, GxDtype dtype)
 {
-    return 4 * (gx_table_parameters(&m->table) + gx_optimizer_moments(o) * gx_table_trained(&m->table));
+    const int64_t weights = (int64_t)gx_dtype_size(dtype) + (dtype == GX_F32 ? 0 : 4);
+    return weights * gx_table_parameters(&m->table) + 4 * gx_optimizer_moments(o) * gx_table_trained(&m->table);
 }
 
 // What happened to rank 0's disk is known to all.
@@ -205,27 +236,41 @@ static void gx__checkpoint_agree_on_disk(GxContext *g, GxError *disk)
     if (code && !gx_failed(g)) GX_FAIL(disk, (GxStatus)code, "rank 0 could not save");
 }
 
-void gx_checkpoint_save(GxContext *g, const char *folder, const GxModel *m, const GxOptimizer *o, const GxTask *task,
-                        const void *self, const GxTrainState *state, const GxConfig *args, GxError *disk)
+static void gx__checkpoint_save_as(GxContext *g, const char *folder, const GxCheckpoint *c, GxDtype dtype,
+                                   GxError *disk)
 {
     char temporary[GX_PATH] = "", path[GX_PATH] = "";
-    GxTensorPart weights = {"", GX_VALUES_WEIGHTS}, part[2];
     char key[GX__CHECKPOINT_PAIRS][GX__CHECKPOINT_KEY];
     GxSafetensorsPair pair[GX__CHECKPOINT_PAIRS];
-    const int pairs = gx__checkpoint_pairs(task, self, key, pair);
-    const int parts = gx__checkpoint_state_parts(o, part), writes = g->rank == 0;
-    gx_at(g, -1, "save");
+    GxTensorPart part[3];
+    const int writes = g->rank == 0, pairs = gx__checkpoint_pairs(c->task, c->self, key, pair);
+    int parts = gx__checkpoint_state_parts(c->o, part);
+    if (dtype != GX_F32) part[parts++] = gx__checkpoint_masters;
+    const GxTensorSaving weights = {&gx__checkpoint_weights, 1, pair, pairs, dtype, c->shard_bytes},
+                         state = {part, parts, NULL, 0, GX_F32, 0};
     if (writes && gx_publish_begin(folder, temporary, disk) == GX_OK)
-        gx__checkpoint_write_texts(temporary, m, task, self, state, args, disk);
+        gx__checkpoint_write_texts(temporary, c, dtype, disk);
     if (writes && !gx_error_code(disk)) gx_path_join(path, temporary, "model.safetensors", disk);
-    if (!gx_failed(g)) gx_tensor_file_save(g, path, &m->store, &weights, 1, pair, pairs, disk);
+    if (!gx_failed(g)) gx_tensor_file_save(g, path, &c->m->store, &weights, disk);
     if (writes && !gx_error_code(disk)) gx_path_join(path, temporary, "optimizer.safetensors", disk);
-    if (!gx_failed(g) && parts) gx_tensor_file_save(g, path, &m->store, part, parts, NULL, 0, disk);
+    if (!gx_failed(g) && parts) gx_tensor_file_save(g, path, &c->m->store, &state, disk);
     if (writes && !gx_failed(g) && !gx_error_code(disk)) gx_publish_finish(folder, disk);
     gx__checkpoint_agree_on_disk(g, disk); // of a context that has failed: tells the others
     if ((!gx_failed(g) && !gx_error_code(disk)) || !temporary[0]) return;
     GxError ignored = GX_ZERO; // the first error is the one to tell; this only frees the disk
     gx_folder_remove(temporary, &ignored);
+}
+
+void gx_checkpoint_save(GxContext *g, const char *folder, const GxCheckpoint *c, GxError *disk)
+{
+    gx_at(g, -1, "save");
+    gx__checkpoint_save_as(g, folder, c, c->dtype, disk);
+    if (gx_failed(g) || c->dtype != GX_F16 || gx_error_code(disk) != GX_ERR_UNSUPPORTED) return;
+    if (g->rank == 0)
+        gx_log(&g->log, GX_LOG_WARNING, "%s; the weights are saved in fp32 (--save_dtype bf16 has fp32's range)",
+               disk->message);
+    gx_error_clear(disk);
+    gx__checkpoint_save_as(g, folder, c, GX_F32, disk);
 }
 
 // ---- weights -------------------------------------------------------------------------------------------------------
@@ -249,18 +294,38 @@ static void gx__checkpoint_open_weights(GxContext *g, const GxModel *m, const ch
 static void gx__checkpoint_read_weights(GxContext *g, const GxModel *m, const char *folder, gx__CheckpointWeights *w,
                                         const unsigned char *drawn)
 {
-    const GxTensorPart weights = {"", GX_VALUES_WEIGHTS};
     if (g->rank == 0 && gx_failed(g)) gx_barrier(g, GX_AXIS_ALL); // tells the others
-    gx_tensor_file_load(g, w->is_open ? &w->file : NULL, &m->store, &weights, &w->match, drawn, folder);
+    gx_tensor_file_load(g, w->is_open ? &w->file : NULL, &m->store, &gx__checkpoint_weights, &w->match, drawn, folder);
     gx_tensor_file_match_close(&w->match);
     if (w->is_open) gx_safetensors_close(&w->file);
+}
+
+// The masters of a checkpoint whose weights are narrower. On rank 0, which alone looks at names. 0: it has none.
+static int gx__checkpoint_open_masters(GxContext *g, const GxModel *m, const char *folder, GxSafetensors *file)
+{
+    char path[GX_PATH], name[GX_NAME + 32];
+    if (g->rank != 0 || gx_failed(g)) return 0;
+    gx_path_join(path, folder, "optimizer.safetensors", &g->error);
+    if (gx_failed(g) || !gx_path_is_file(path) || gx_safetensors_open(file, path, &g->error) != GX_OK) return 0;
+    snprintf(name, sizeof name, "%s%s", gx__checkpoint_masters.prefix, m->table.row[0].name);
+    if (gx_safetensors_find(file, name)) return 1;
+    gx_safetensors_close(file);
+    return 0;
 }
 
 void gx_checkpoint_load_weights(GxContext *g, GxModel *m, const char *folder)
 {
     gx__CheckpointWeights w;
+    GxSafetensors masters;
     gx__checkpoint_open_weights(g, m, folder, 0, &w);
-    gx__checkpoint_read_weights(g, m, folder, &w, NULL);
+    if (!gx__checkpoint_open_masters(g, m, folder, &masters)) {
+        gx__checkpoint_read_weights(g, m, folder, &w, NULL);
+        return;
+    }
+    gx_tensor_file_match_close(&w.match);
+    if (w.is_open) gx_safetensors_close(&w.file);
+    gx_tensor_file_load(g, &masters, &m->store, &gx__checkpoint_masters, NULL, NULL, folder);
+    gx_safetensors_close(&masters);
 }
 
 // What the folder's config.json calls its model is what this one is called: then it has this one's head.

@@ -21,6 +21,7 @@ typedef struct {
     double adam_beta1, adam_beta2, adam_epsilon, weight_decay, momentum, max_grad_norm;
     // what is shown and kept
     int64_t logging_steps, profile_steps, eval_steps, eval_windows, save_steps, save_total_limit;
+    char save_dtype[GX_FIELD_TEXT], max_shard_size[GX_FIELD_TEXT];
     // which validation is the best, and what follows from it
     char metric_for_best_model[GX_FIELD_TEXT], greater_is_better[GX_FIELD_TEXT];
     int load_best_model_at_end;
@@ -51,6 +52,10 @@ GxStatus gx_options_resolve_mode(GxTrainOptions *o, const GxConfig *c, GxMode *m
 
 // 1: a validation, a sample or predictions are asked for, and nothing is trained.
 int gx_options_only_show(const GxTrainOptions *o);
+
+GxDtype gx_options_save_dtype(const GxTrainOptions *o);
+// Bytes of max_shard_size: a number, and MB or GB (10^6, 10^9) or nothing behind it; 0: one file.
+GxStatus gx_options_shard_bytes(const GxTrainOptions *o, int64_t *bytes, GxError *err);
 
 // Refuses lists for what the mode does not split.
 GxStatus gx_options_check_lists(const GxTrainOptions *o, const GxMode *mode, GxError *err);
@@ -118,6 +123,10 @@ static const GxField gx__options_train_options[] = {
      "0.."},
     {"save_total_limit", GX_FIELD_INT, GX__OPTIONS_AT(save_total_limit), "2",
      "newest checkpoints that are kept, besides the best one; 0: all", "0.."},
+    {"save_dtype", GX_FIELD_STRING, GX__OPTIONS_AT(save_dtype), "fp32",
+     "of the weights in a checkpoint's model.safetensors; resuming loses no bit by it", "fp32|bf16|fp16"},
+    {"max_shard_size", GX_FIELD_STRING, GX__OPTIONS_AT(max_shard_size), "5GB",
+     "of a file of weights: a larger model's are in several, with an index; 500MB, 5GB; 0: one file", NULL},
     {"metric_for_best_model", GX_FIELD_STRING, GX__OPTIONS_AT(metric_for_best_model), "",
      "metric of the validations on the way that are compared; the best one's checkpoint is saved, and kept besides the "
      "newest. \"\": the loss, or of --task embedding mrr, where load_best_model_at_end or early_stopping_patience "
@@ -296,6 +305,28 @@ GxStatus gx_options_resolve_mode(GxTrainOptions *o, const GxConfig *c, GxMode *m
     GX_TRY(gx_methods_check(m, err));
     *mode = gx_composed(by_blocks || by_ends ? "composed" : o->mode, m);
     return GX_OK;
+}
+
+GxDtype gx_options_save_dtype(const GxTrainOptions *o)
+{
+    return !strcmp(o->save_dtype, "bf16") ? GX_BF16 : !strcmp(o->save_dtype, "fp16") ? GX_F16 : GX_F32;
+}
+
+GxStatus gx_options_shard_bytes(const GxTrainOptions *o, int64_t *bytes, GxError *err)
+{
+    static const struct {
+        const char *name;
+        double bytes;
+    } units[] = {{"", 1}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}};
+    char *end = NULL;
+    const double number = strtod(o->max_shard_size, &end);
+    *bytes = -1;
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (end > o->max_shard_size && !strcmp(end, units[i].name) && number >= 0 && number * units[i].bytes < 1e18)
+            *bytes = (int64_t)(number * units[i].bytes);
+    if (*bytes >= 0) return GX_OK;
+    return GX_FAIL(err, GX_ERR_ARGUMENT, "--max_shard_size is \"%s\"; expected a size such as 500MB or 5GB, or 0",
+                   o->max_shard_size);
 }
 
 GxStatus gx_options_check_lists(const GxTrainOptions *o, const GxMode *mode, GxError *err)

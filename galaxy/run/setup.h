@@ -107,6 +107,7 @@ static GxStatus gx__setup_resolve_mode(GxTrainer *t)
     }
     gx_methods_text(t->mode->methods, methods, sizeof methods);
     gx_resume_keep_layout(&t->resume, &t->o, &t->config, methods, t->g->world);
+    GX_TRY(gx_options_shard_bytes(&t->o, &t->shard_bytes, err));
     return gx_options_check_lists(&t->o, t->mode, err);
 }
 
@@ -478,6 +479,8 @@ static void gx__setup_start_from(GxTrainer *t)
 static GxStatus gx__setup_set_weights(GxTrainer *t)
 {
     t->run = t->resume.state.run;
+    const char *from = t->resume.folder[0] ? t->resume.folder : t->o.model;
+    if (gx_trainer_is_first(t) && from[0]) gx_source_folder_open(&t->source, from, &t->g->error);
     if (t->resume.folder[0]) GX_TRY(gx__setup_resume(t));
     else if (t->o.model[0]) gx__setup_start_from(t);
     else gx_model_init(t->g, &t->model, (uint64_t)t->o.seed);
@@ -546,7 +549,7 @@ static GxStatus gx__setup_claim_output(GxTrainer *t)
 // Every path that the run may write to must fit: the last checkpoint's, too.
 static GxStatus gx__setup_check_output_length(const char *output_dir, GxError *err)
 {
-    static const char longest[] = "/checkpoint-999999999999999" GX_NEW_SUFFIX "/optimizer.safetensors";
+    static const char longest[] = "/checkpoint-999999999999999" GX_NEW_SUFFIX "/model-00001-of-00001.safetensors";
     const int most = GX_PATH - (int)sizeof longest;
     if ((int)strlen(output_dir) <= most) return GX_OK;
     return GX_FAIL(err, GX_ERR_ARGUMENT, "--output_dir has %d bytes; with checkpoints and their files in it, %d fit",
@@ -564,8 +567,8 @@ static GxStatus gx__setup_open_output(GxTrainer *t)
     GX_TRY(gx_output_refuse_in_the_way(folder, t->o.overwrite_output_dir ? 0 : t->run, t->begun, t->o.max_steps, err));
     if (t->o.overwrite_output_dir) GX_TRY(gx_output_clear(folder, err));
     else GX_TRY(gx_output_refuse_used(folder, t->run, t->resume.is_home, err)); // another run may have come first
-    GX_TRY(gx_output_check_room(folder, gx_checkpoint_bytes(&t->model, &t->optimizer), gx__setup_planned_checkpoints(t),
-                                &t->g->log, err));
+    GX_TRY(gx_output_check_room(folder, gx_checkpoint_bytes(&t->model, &t->optimizer, gx_options_save_dtype(&t->o)),
+                                gx__setup_planned_checkpoints(t), &t->g->log, err));
     if (!t->run) t->run = gx_run_draw();
     GX_TRY(gx__setup_claim_output(t));
     return gx__setup_show_baseline(t);

@@ -1,8 +1,8 @@
 // tensor_file.h: the tensors of a store into a safetensors file and back: weights, or what the optimizer keeps of them.
 //
-// A file holds each tensor whole, however the ranks share it out. Rank 0 writes, and gets what it does not have from
-// the others of its tp group; it also reads, piece by piece, and broadcasts: no disk is shared. All ranks meet after
-// each tensor that was written: a file may take longer than a rank waits for another one.
+// A file, or one of several, holds each tensor whole, however the ranks share it out. Rank 0 writes, and gets what it
+// does not have from the others of its tp group; it also reads, piece by piece, and broadcasts: no disk is shared. All
+// ranks meet after each tensor that was written: a file may take longer than a rank waits for another one.
 #ifndef GX_TENSOR_FILE_H
 #define GX_TENSOR_FILE_H
 #include "../parallel/boxes.h"
@@ -18,10 +18,20 @@ typedef struct {
     GxValues values;
 } GxTensorPart;
 
-// On all ranks. The file is path, on rank 0; others may pass "". What the disk does not take is an error of `disk`, on
-// rank 0, not of the context: ranks go on to the end together, and nothing is written any more.
-void gx_tensor_file_save(GxContext *g, const char *path, const GxStore *s, const GxTensorPart *part, int parts,
-                         const GxSafetensorsPair *metadata, int pairs, GxError *disk);
+typedef struct { // what is saved, and how
+    const GxTensorPart *part;
+    int parts;
+    const GxSafetensorsPair *metadata;
+    int pairs;
+    GxDtype dtype;       // F32, or rounded to BF16 or F16
+    int64_t shard_bytes; // tensors of more bytes go to several files of at most that many, or of one tensor; 0: never
+} GxTensorSaving;
+
+// On all ranks. The file is path, on rank 0; others may pass "". Several are called PATH-00001-of-00003.safetensors, as
+// transformers calls them, and PATH.safetensors.index.json says which tensor is in which. What the disk does not take
+// is an error of `disk`, on rank 0, not of the context: ranks go on to the end together, and nothing is written any
+// more. So is a value that F16 cannot hold: GX_ERR_UNSUPPORTED.
+void gx_tensor_file_save(GxContext *g, const char *path, const GxStore *s, const GxTensorSaving *how, GxError *disk);
 // 1: this rank has a part of what is saved: it is of rank 0's tp group.
 int gx_tensor_file_has_part(const GxContext *g);
 
@@ -52,36 +62,156 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_TENSOR_FILE_IMPLEMENTED)
 #define GX_TENSOR_FILE_IMPLEMENTED
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static GxStatus gx__tensor_file_create(GxSafetensorsWriter *w, const char *path, const GxStore *s,
-                                       const GxTensorPart *part, int parts, const GxSafetensorsPair *metadata,
-                                       int pairs, GxError *err)
+// ---- files that are written
+// ------------------------------------------------------------------------------------------
+
+typedef struct { // on rank 0
+    const char *path;
+    const GxStore *s;
+    const GxTensorSaving *how;
+    int *shard_of; // [parts * rows] the number of a tensor's file, from 0 on; -1: there is no such tensor
+    int shards, shard;
+    int is_open; // the file of number `shard`
+    GxSafetensorsWriter w;
+} gx__TensorFiles;
+
+static void gx__tensor_files_name(const gx__TensorFiles *f, const GxTensorPart *part, int row, char name[GX_NAME + 32])
 {
-    const GxTable *t = s->table;
+    snprintf(name, GX_NAME + 32, "%s%s", part->prefix, f->s->table->row[row].name);
+}
+
+// "model.safetensors", or "model-00002-of-00003.safetensors".
+static GxStatus gx__tensor_files_path(const gx__TensorFiles *f, int shard, char path[GX_PATH], GxError *err)
+{
+    static const char suffix[] = ".safetensors";
+    const int stem = (int)(strlen(f->path) - strlen(suffix));
+    const int n = f->shards == 1
+                      ? snprintf(path, GX_PATH, "%s", f->path)
+                      : snprintf(path, GX_PATH, "%.*s-%05d-of-%05d%s", stem, f->path, shard + 1, f->shards, suffix);
+    if (n < GX_PATH) return GX_OK;
+    return GX_FAIL(err, GX_ERR_ARGUMENT, "the path %.200s… is longer than %d bytes", path, GX_PATH - 1);
+}
+
+static GxStatus gx__tensor_files_divide(gx__TensorFiles *f, GxError *err)
+{
+    const GxTable *t = f->s->table;
+    int64_t bytes = 0;
+    f->shard = -1, f->shards = 1;
+    f->shard_of = (int *)malloc((size_t)(t->n * f->how->parts + 1) * sizeof *f->shard_of);
+    if (!f->shard_of) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a list of %d tensors", t->n * f->how->parts);
+    for (int k = 0; k < t->n * f->how->parts; k++) {
+        const GxTensor *row = &t->row[k % t->n];
+        int64_t more = (int64_t)gx_dtype_size(f->how->dtype);
+        f->shard_of[k] = -1;
+        if (!gx_values_exist(f->s, f->how->part[k / t->n].values, k % t->n)) continue;
+        for (int d = 0; d < row->ndim; d++) more *= row->global_shape[d];
+        if (f->how->shard_bytes && bytes && bytes + more > f->how->shard_bytes) f->shards++, bytes = 0;
+        bytes += more;
+        f->shard_of[k] = f->shards - 1;
+    }
+    return GX_OK;
+}
+
+static GxStatus gx__tensor_files_finish(gx__TensorFiles *f, GxError *err)
+{
+    if (!f->is_open) return GX_OK;
+    f->is_open = 0;
+    return gx_safetensors_finish(&f->w, err);
+}
+
+static GxStatus gx__tensor_files_create(gx__TensorFiles *f, GxError *err)
+{
+    const GxTable *t = f->s->table;
+    char path[GX_PATH];
     int n = 0;
-    GxSafetensorsEntry *e = (GxSafetensorsEntry *)calloc((size_t)(t->n * parts + 1), sizeof *e);
-    if (!e) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a list of %d tensors", t->n * parts);
-    for (int p = 0; p < parts; p++)
-        for (int i = 0; i < t->n; i++) {
-            const GxTensor *row = &t->row[i];
-            if (!gx_values_exist(s, part[p].values, i)) continue;
-            snprintf(e[n].name, sizeof e[n].name, "%s%s", part[p].prefix, row->name);
-            e[n].dtype = GX_F32;
-            e[n].ndim = row->ndim;
-            memcpy(e[n].shape, row->global_shape, sizeof row->global_shape);
-            n++;
-        }
-    GxStatus status = gx_safetensors_create(w, path, e, n, metadata, pairs, err);
+    GxSafetensorsEntry *e = (GxSafetensorsEntry *)calloc((size_t)(t->n * f->how->parts + 1), sizeof *e);
+    if (!e) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a list of %d tensors", t->n * f->how->parts);
+    for (int k = 0; k < t->n * f->how->parts; k++) {
+        const GxTensor *row = &t->row[k % t->n];
+        if (f->shard_of[k] != f->shard) continue;
+        gx__tensor_files_name(f, &f->how->part[k / t->n], k % t->n, e[n].name);
+        e[n].dtype = f->how->dtype;
+        e[n].ndim = row->ndim;
+        memcpy(e[n].shape, row->global_shape, sizeof row->global_shape);
+        n++;
+    }
+    GxStatus status = gx__tensor_files_path(f, f->shard, path, err);
+    if (status == GX_OK) status = gx_safetensors_create(&f->w, path, e, n, f->how->metadata, f->how->pairs, err);
+    f->is_open = status == GX_OK;
     free(e);
     return status;
 }
 
+// The file that tensor `row` of a part goes to: those before it are whole.
+static GxSafetensorsWriter *gx__tensor_files_at(gx__TensorFiles *f, int part, int row, GxError *disk)
+{
+    const int shard = f->shard_of && !gx_error_code(disk) ? f->shard_of[part * f->s->table->n + row] : f->shard;
+    if (gx_error_code(disk)) return NULL;
+    if (shard != f->shard && gx__tensor_files_finish(f, disk) == GX_OK) {
+        f->shard = shard;
+        gx__tensor_files_create(f, disk);
+    }
+    return f->is_open ? &f->w : NULL;
+}
+
+// PATH.safetensors.index.json, where there are several.
+static GxStatus gx__tensor_files_write_index(const gx__TensorFiles *f, GxError *err)
+{
+    const int rows = f->s->table->n;
+    char path[GX_PATH], name[GX_NAME + 32];
+    int64_t bytes = 0;
+    if (f->shards == 1) return GX_OK;
+    GxJson *root = gx_json_new_object(), *metadata = gx_json_new_object(), *map = gx_json_new_object();
+    for (int k = 0; k < rows * f->how->parts; k++) {
+        if (f->shard_of[k] < 0) continue;
+        const GxTensor *row = &f->s->table->row[k % rows];
+        int64_t more = (int64_t)gx_dtype_size(f->how->dtype);
+        for (int d = 0; d < row->ndim; d++) more *= row->global_shape[d];
+        bytes += more;
+        gx__tensor_files_name(f, &f->how->part[k / rows], k % rows, name);
+        gx__tensor_files_path(f, f->shard_of[k], path, err);
+        gx_json_set(map, name, gx_json_new_string(strrchr(path, '/') ? strrchr(path, '/') + 1 : path), err);
+    }
+    gx_json_set(metadata, "total_size", gx_json_new_int(bytes), err);
+    gx_json_set(root, "metadata", metadata, err);
+    gx_json_set(root, "weight_map", map, err);
+    GxStatus status = gx_error_code(err);
+    if (status == GX_OK && snprintf(path, GX_PATH, "%s.index.json", f->path) >= GX_PATH)
+        status = GX_FAIL(err, GX_ERR_ARGUMENT, "the path %.200s… is longer than %d bytes", path, GX_PATH - 1);
+    if (status == GX_OK) status = gx_json_write(root, path, err);
+    gx_json_free(root);
+    return status;
+}
+
+static void gx__tensor_files_close(gx__TensorFiles *f, int is_whole, GxError *disk)
+{
+    if (is_whole && !gx_error_code(disk)) gx__tensor_files_finish(f, disk);
+    if (is_whole && !gx_error_code(disk)) gx__tensor_files_write_index(f, disk);
+    if (f->is_open) gx_safetensors_abort(&f->w);
+    free(f->shard_of);
+}
+
+// What fp16 would make infinite is an error, not a weight.
+static GxStatus gx__tensor_file_write(GxSafetensorsWriter *w, GxDtype dtype, const char *name, int64_t first,
+                                      const float *values, int64_t n, GxError *disk)
+{
+    for (int64_t i = 0; dtype == GX_F16 && i < n; i++)
+        if (fabsf(values[i]) >= 65520 && !isinf(values[i]))
+            return GX_FAIL(disk, GX_ERR_UNSUPPORTED, "%s has the value %g, and fp16 ends at 65504", name,
+                           (double)values[i]);
+    return gx_safetensors_write_floats(w, name, first, values, n, disk);
+}
+
+// ---- saving --------------------------------------------------------------------------------------------------------
+
 // What lies nowhere in fp32 (frozen, in bf16) is widened chunk by chunk.
-static void gx__tensor_file_save_whole(GxContext *g, GxSafetensorsWriter *w, const char *name, const GxStore *s,
-                                       GxValues what, int row, GxError *disk)
+static void gx__tensor_file_save_whole(GxContext *g, GxSafetensorsWriter *w, GxDtype dtype, const char *name,
+                                       const GxStore *s, GxValues what, int row, GxError *disk)
 {
     GxArena *a = gx_host_arena(g);
     const int64_t count = gx_tensor_count(&s->table->row[row]);
@@ -91,7 +221,7 @@ static void gx__tensor_file_save_whole(GxContext *g, GxSafetensorsWriter *w, con
         float *values = gx_values_read(g, s, what, row, first, n);
         float *twin = (float *)gx_host_twin(g, GX_MEM_WORKSPACE, values, 4 * n);
         gx_to_host(g, twin, values, 4 * n);
-        if (!gx_failed(g)) gx_safetensors_write_floats(w, name, first, twin, n, disk);
+        if (!gx_failed(g)) gx__tensor_file_write(w, dtype, name, first, twin, n, disk);
         gx_arena_release(a, mark);
         gx_arena_release(g->arena, place);
     }
@@ -100,14 +230,14 @@ static void gx__tensor_file_save_whole(GxContext *g, GxSafetensorsWriter *w, con
 int gx_tensor_file_has_part(const GxContext *g) { return gx_group_index(g, GX_AXIS_ALL & ~GX_AXIS_TP) == 0; }
 
 // w NULL: a rank that only hands over what rank 0 does not have.
-static void gx__tensor_file_save_tensor(GxContext *g, GxSafetensorsWriter *w, const GxStore *s,
+static void gx__tensor_file_save_tensor(GxContext *g, GxSafetensorsWriter *w, GxDtype dtype, const GxStore *s,
                                         const GxTensorPart *part, int i, void *scratch, GxError *disk)
 {
     char name[GX_NAME + 32];
     const GxTensor *t = &s->table->row[i];
     snprintf(name, sizeof name, "%s%s", part->prefix, t->name);
     if (!t->parts) {
-        if (w) gx__tensor_file_save_whole(g, w, name, s, part->values, i, disk);
+        if (w) gx__tensor_file_save_whole(g, w, dtype, name, s, part->values, i, disk);
         return;
     }
     const GxArenaMark place = gx_arena_mark(g->arena);
@@ -117,7 +247,7 @@ static void gx__tensor_file_save_tensor(GxContext *g, GxSafetensorsWriter *w, co
         const int64_t rows = gx_min(chunk, t->global_shape[0] - first);
         const float *whole = gx_box_gather(g, t, values, first, rows, scratch);
         if (w && !gx_failed(g) && !gx_error_code(disk))
-            gx_safetensors_write_floats(w, name, first * row, whole, rows * row, disk);
+            gx__tensor_file_write(w, dtype, name, first * row, whole, rows * row, disk);
     }
     gx_arena_release(g->arena, place);
 }
@@ -148,25 +278,24 @@ void gx_tensor_file_plan(GxContext *g, const GxStore *s)
     gx_arena_release(a, mark);
 }
 
-void gx_tensor_file_save(GxContext *g, const char *path, const GxStore *s, const GxTensorPart *part, int parts,
-                         const GxSafetensorsPair *metadata, int pairs, GxError *disk)
+void gx_tensor_file_save(GxContext *g, const char *path, const GxStore *s, const GxTensorSaving *how, GxError *disk)
 {
     const GxTable *t = s->table;
-    GxSafetensorsWriter w = GX_ZERO;
+    gx__TensorFiles files = GX_ZERO;
     GxArena *a = gx_host_arena(g);
     const GxArenaMark mark = gx_arena_mark(a);
     const int writes = g->rank == 0, has_part = gx_tensor_file_has_part(g);
     void *scratch = has_part ? gx__tensor_file_boxes_scratch(g, t) : NULL;
-    const int is_open = writes && !gx_error_code(disk) &&
-                        gx__tensor_file_create(&w, path, s, part, parts, metadata, pairs, disk) == GX_OK;
-    for (int p = 0; p < parts; p++)
+    files.path = path, files.s = s, files.how = how;
+    if (writes && !gx_error_code(disk)) gx__tensor_files_divide(&files, disk);
+    for (int p = 0; p < how->parts; p++)
         for (int i = 0; i < t->n && !gx_failed(g); i++) {
-            if (!gx_values_exist(s, part[p].values, i)) continue;
-            if (has_part) gx__tensor_file_save_tensor(g, is_open ? &w : NULL, s, &part[p], i, scratch, disk);
+            if (!gx_values_exist(s, how->part[p].values, i)) continue;
+            GxSafetensorsWriter *w = writes ? gx__tensor_files_at(&files, p, i, disk) : NULL;
+            if (has_part) gx__tensor_file_save_tensor(g, w, how->dtype, s, &how->part[p], i, scratch, disk);
             gx_barrier(g, GX_AXIS_ALL);
         }
-    if (is_open && !gx_failed(g) && !gx_error_code(disk)) gx_safetensors_finish(&w, disk);
-    else if (is_open) gx_safetensors_abort(&w);
+    if (writes) gx__tensor_files_close(&files, !gx_failed(g), disk);
     gx_barrier(g, GX_AXIS_ALL);
     gx_arena_release(a, mark);
 }

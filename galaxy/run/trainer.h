@@ -49,8 +49,10 @@ typedef struct GxTrainer {
     GxMode composed;     // of --mode, or --att, --con, --mlp
     GxConfig config;
     GxTrainOptions o;
-    GxResume resume; // what it goes on from
-    int64_t run;     // this run's number: drawn when it begins, kept when it is resumed
+    GxResume resume;       // what it goes on from
+    GxSourceFolder source; // on rank 0: the folder that the weights are from, as far as checkpoints say it again
+    int64_t shard_bytes;   // of a file of weights
+    int64_t run;           // this run's number: drawn when it begins, kept when it is resumed
     void *model_config;
     GxModel model;
     GxRunner runner;
@@ -425,7 +427,10 @@ void gx_trainer_save(GxTrainer *t)
     gx_log_sync(&t->log, &ignored);
     gx_error_clear(&t->unsaved);
     if (gx_checkpoint_path(folder, t->o.output_dir, t->step, &g->error) != GX_OK) return;
-    gx_checkpoint_save(g, folder, &t->model, &t->optimizer, t->task, t->self, &s, &t->config, &t->unsaved);
+    const GxCheckpoint checkpoint = {
+        &t->model,     &t->optimizer, t->task, t->self, &s, &t->config, &t->source, gx_options_save_dtype(&t->o),
+        t->shard_bytes};
+    gx_checkpoint_save(g, folder, &checkpoint, &t->unsaved);
     if (gx_failed(g)) return;
     if (!gx_error_code(&t->unsaved)) {
         t->saved = t->step;
@@ -636,6 +641,7 @@ int gx_trainer_close(GxTrainer *t)
     int status = gx_failed(g) ? gx_print_error(g) : t->stop ? 128 + (gx_stop_signal() ? gx_stop_signal() : 15) : 0;
     gx_log_close(&t->log, &ignored);
     gx_resume_close(&t->resume);
+    gx_source_folder_close(&t->source);
     if (t->lock >= 0) close(t->lock);
     if (g->comm && g->comm->is_open) gx_comm_close(g);
     if (t->self) t->task->close(t->self);

@@ -1,0 +1,106 @@
+// source_folder.h: what a folder of Hugging Face's says of its model beyond what is computed here, so that a checkpoint
+// of the trained model says it, too: members of config.json that this library does not read, how it generates, other
+// forms of its tokenizer.
+//
+//     GX_TRY(gx_source_folder_open(&s, "SmolLM2-135M", err));                    // all of it is read here
+//     gx_source_folder_write(&s, config, temporary, err);
+//     gx_source_folder_close(&s);
+//
+// On rank 0. What lies in the folder may change meanwhile: it is written as it was when it was opened.
+#ifndef GX_SOURCE_FOLDER_H
+#define GX_SOURCE_FOLDER_H
+#include "../io/json.h"
+GX_BEGIN
+
+enum { GX_SOURCE_FILES = 5 };
+typedef struct {
+    GxJson *config; // config.json; NULL: there is no folder
+    struct {
+        char *text; // NULL: it is not there
+        int64_t bytes;
+    } file[GX_SOURCE_FILES];
+} GxSourceFolder;
+
+GxStatus gx_source_folder_open(GxSourceFolder *s, const char *folder, GxError *err);
+void gx_source_folder_close(GxSourceFolder *s); // also of one that is all zero
+// `config`, as this library writes it, and the files into `folder`. Members of the source's config.json stay as they
+// are but for those that say which head and which labels the model has.
+GxStatus gx_source_folder_write(const GxSourceFolder *s, const GxJson *config, const char *folder, GxError *err);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_SOURCE_FOLDER_IMPLEMENTED)
+#define GX_SOURCE_FOLDER_IMPLEMENTED
+#include <stdlib.h>
+#include <string.h>
+
+enum { GX__SOURCE_CONFIG_CAP = 1 << 20, GX__SOURCE_FILE_CAP = 64 << 20 };
+// Beside what the task writes: tokenizer.json, tokenizer_config.json, special_tokens_map.json, chat_template.jinja.
+static const char *const gx__source_files[GX_SOURCE_FILES] = {"generation_config.json", "added_tokens.json",
+                                                              "vocab.json", "merges.txt", "tokenizer.model"};
+static const char *const gx__source_own[] = {"architectures", "id2label", "label2id", "problem_type", "num_labels"};
+
+static GxStatus gx__source_folder_read(GxSourceFolder *s, const char *folder, GxError *err)
+{
+    char path[GX_PATH];
+    GX_TRY(gx_path_join(path, folder, "config.json", err));
+    GX_TRY(gx_json_read(&s->config, path, GX__SOURCE_CONFIG_CAP, err));
+    for (int i = 0; i < GX_SOURCE_FILES; i++) {
+        GX_TRY(gx_path_join(path, folder, gx__source_files[i], err));
+        if (!gx_path_is_file(path)) continue;
+        GX_TRY(gx_file_read(path, GX__SOURCE_FILE_CAP, &s->file[i].text, &s->file[i].bytes, err));
+    }
+    return GX_OK;
+}
+
+GxStatus gx_source_folder_open(GxSourceFolder *s, const char *folder, GxError *err)
+{
+    memset(s, 0, sizeof *s);
+    const GxStatus status = gx__source_folder_read(s, folder, err);
+    if (status != GX_OK) gx_source_folder_close(s);
+    return status;
+}
+
+void gx_source_folder_close(GxSourceFolder *s)
+{
+    gx_json_free(s->config);
+    for (int i = 0; i < GX_SOURCE_FILES; i++) free(s->file[i].text);
+    memset(s, 0, sizeof *s);
+}
+
+// The source's members, and in their place or besides those of `ours` that are this model's own.
+static GxJson *gx__source_folder_config(const GxSourceFolder *s, const GxJson *ours, GxError *err)
+{
+    static const char *const dtypes[] = {"dtype", "torch_dtype"}; // of transformers 5, of 4
+    GxJson *config = gx_json_copy(s->config ? s->config : ours);
+    if (!config) GX_FAIL(err, GX_ERR_MEMORY, "no memory for a configuration");
+    if (!config || !s->config) return config;
+    for (size_t i = 0; i < sizeof gx__source_own / sizeof *gx__source_own; i++) {
+        const GxJson *value = gx_json_get(ours, gx__source_own[i]);
+        if (value) gx_json_set(config, gx__source_own[i], gx_json_copy(value), err);
+        else gx_json_remove(config, gx__source_own[i]);
+    }
+    const GxJson *dtype = gx_json_get(ours, dtypes[1]);
+    const int has_new = gx_json_get(config, dtypes[0]) != NULL, has_old = gx_json_get(config, dtypes[1]) != NULL;
+    if (has_new) gx_json_set(config, dtypes[0], gx_json_copy(dtype), err);
+    if (has_old || !has_new) gx_json_set(config, dtypes[1], gx_json_copy(dtype), err);
+    return config;
+}
+
+GxStatus gx_source_folder_write(const GxSourceFolder *s, const GxJson *config, const char *folder, GxError *err)
+{
+    char path[GX_PATH];
+    GxJson *merged = gx__source_folder_config(s, config, err);
+    GxStatus status = gx_error_code(err);
+    if (status == GX_OK) status = gx_path_join(path, folder, "config.json", err);
+    if (status == GX_OK) status = gx_json_write(merged, path, err);
+    gx_json_free(merged);
+    for (int i = 0; i < GX_SOURCE_FILES && status == GX_OK; i++) {
+        if (!s->file[i].text) continue;
+        status = gx_path_join(path, folder, gx__source_files[i], err);
+        if (status == GX_OK) status = gx_file_write(path, s->file[i].text, s->file[i].bytes, err);
+    }
+    return status;
+}
+#endif
