@@ -1,7 +1,9 @@
-// tokenize.cu: makes a WordPiece vocabulary from texts, or shows what a tokenizer (WordPiece, BPE, bytes) makes of a
-// text.
+// tokenize.cu: makes a WordPiece vocabulary from texts, turns texts into files of tokens for a training, or shows what
+// a tokenizer (WordPiece, BPE, bytes) makes of a text.
 //
 //     ./tokenize --train a.txt,b.txt --vocab_size 8000 --output_dir data/tokenizer
+//     ./tokenize --tokenizer SmolLM2-135M --corpus texts --output_file texts.tokens      then: --train_data
+//     texts.tokens
 //     ./tokenize --tokenizer data/tokenizer --text "An example."       one line of JSON: {"ids": [...], "pieces":
 //     [...]}
 //     ./tokenize --tokenizer data/tokenizer --file lines.txt           one for each line of the file
@@ -21,6 +23,8 @@ typedef struct {
     char tokenizer[GX_PATH], text[GX_PATH], file[GX_PATH];
     int add_special_tokens, plain_text;
     int64_t max_length;
+    char corpus[GX_PATH], output_file[GX_PATH];
+    int64_t threads;
 } Options;
 
 #define AT(field) offsetof(Options, field)
@@ -37,8 +41,16 @@ static const GxField training[] = {
     {"handle_chinese_chars", GX_FIELD_BOOL, AT(handle_chinese_chars), "true", "each Chinese character is a word", NULL},
     {"clean_text", GX_FIELD_BOOL, AT(clean_text), "true", "control characters are dropped", NULL},
 };
-static const GxField showing[] = {
+static const GxField files_of_tokens[] = {
     {"tokenizer", GX_FIELD_PATH, AT(tokenizer), "", "a folder, tokenizer.json or vocab.txt", NULL},
+    {"corpus", GX_FIELD_PATH, AT(corpus), "",
+     "texts to turn into tokens: a text file, .jsonl with a \"text\" in each line, or a folder of .txt and .jsonl",
+     NULL},
+    {"output_file", GX_FIELD_PATH, AT(output_file), "", "the file of tokens; --train_data of the trainers takes it",
+     NULL},
+    {"threads", GX_FIELD_INT, AT(threads), "0", "0: as many as there are processors", "0..1024"},
+};
+static const GxField showing[] = {
     {"text", GX_FIELD_PATH, AT(text), "", "what it is shown with", NULL},
     {"file", GX_FIELD_PATH, AT(file), "", "or each line of this file", NULL},
     {"add_special_tokens", GX_FIELD_BOOL, AT(add_special_tokens), "false",
@@ -118,6 +130,35 @@ static GxStatus train(const Options *o, GxError *err)
     return status;
 }
 
+// ---- files of tokens -----------------------------------------------------------------------------------------------
+
+static void log_line(void *user, GxLogLevel level, const char *text)
+{
+    (void)user, (void)level;
+    fprintf(stderr, "%s\n", text);
+}
+
+static GxStatus write_corpus(const Options *o, const GxTokenizer *t, GxError *err)
+{
+    const GxLogger log = {log_line, NULL};
+    GxCorpus c;
+    const double begun = gx_seconds();
+    if (!o->output_file[0])
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "--output_file is missing: the file that the tokens are written to");
+    if (gx_path_is_folder(o->output_file) || gx_path_is_file(o->output_file))
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s exists; remove it, or choose another --output_file", o->output_file);
+    GX_TRY(gx_corpus_open(&c, o->corpus, t, o->threads ? (int)o->threads : gx_threads_for(NULL), &log, err));
+    const GxStatus status = gx_token_file_write(o->output_file, &c.file, c.ids, err);
+    const double seconds = gx_seconds() - begun;
+    if (c.empty) fprintf(stderr, "tokenize: left out: %ld texts that are empty\n", (long)c.empty);
+    if (status == GX_OK)
+        printf("%s: %ld documents, %.1f MB of text, %ld tokens of %s in %.1f s (%.1f MB/s)\n", o->output_file,
+               (long)c.file.documents, (double)c.file.bytes / 1e6, (long)c.file.tokens, gx_tokenizer_identity(t),
+               seconds, (double)c.file.bytes / 1e6 / seconds);
+    gx_corpus_close(&c);
+    return status;
+}
+
 // ---- showing -------------------------------------------------------------------------------------------------------
 
 static GxStatus print_ids(const GxTokenizer *t, const int32_t *ids, int64_t n, GxError *err)
@@ -181,10 +222,15 @@ static GxStatus run(const Options *o, const GxConfig *c, GxError *err)
     if (!o->train[0] == !o->tokenizer[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT, "expected --train FILES or --tokenizer FOLDER, one of them; see --help");
     if (o->train[0]) return train(o, err);
-    if (has_text == (o->file[0] != 0))
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "expected --text TEXT or --file FILE, one of them; see --help");
+    if (o->corpus[0] && (has_text || o->file[0]))
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "expected --corpus, --text or --file, one of them; see --help");
+    if (!o->corpus[0] && has_text == (o->file[0] != 0))
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "expected --corpus TEXTS, --text TEXT or --file FILE, one of them; see --help");
     GX_TRY(gx_tokenizer_open(&t, o->tokenizer, err));
-    GxStatus status = has_text ? show(o, &t, o->text, (int64_t)strlen(o->text), err) : show_file(o, &t, err);
+    GxStatus status = o->corpus[0] ? write_corpus(o, &t, err)
+                      : has_text   ? show(o, &t, o->text, (int64_t)strlen(o->text), err)
+                                   : show_file(o, &t, err);
     gx_tokenizer_close(&t);
     return status;
 }
@@ -202,6 +248,7 @@ int main(int argc, char **argv)
     GxError err = GX_ZERO;
     gx_config_open(&c);
     gx_config_add(&c, "Making a vocabulary", GX_FIELDS(training), &o, &err);
+    gx_config_add(&c, "Files of tokens", GX_FIELDS(files_of_tokens), &o, &err);
     gx_config_add(&c, "Showing tokens", GX_FIELDS(showing), &o, &err);
     gx_config_read_args(&c, argc, argv, &err);
     const int is_read = err.code == GX_OK;

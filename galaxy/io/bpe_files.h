@@ -558,14 +558,16 @@ static GxStatus gx__bpe_read_frame(gx__BpeReading *x)
 // Those tokens of tokenizer_config.json that are asked for by their role; texts are framed by the file's own template.
 static GxStatus gx__bpe_read_roles(gx__BpeReading *x)
 {
-    static const struct {
-        GxTokenRole role;
+    GxTokenizer *t = x->t;
+    const struct {
+        int32_t *id;
         const char *key;
-    } known[] = {{GX_TOKEN_PAD, "pad_token"}, {GX_TOKEN_MASK, "mask_token"}};
-    for (int i = 0; i < 2; i++) {
+    } known[] = {
+        {&t->role[GX_TOKEN_PAD], "pad_token"}, {&t->role[GX_TOKEN_MASK], "mask_token"}, {&t->end, "eos_token"}};
+    for (int i = 0; i < 3; i++) {
         const GxJson *said = gx_json_get(x->from->config, known[i].key);
         if (gx_json_type(said) == GX_JSON_OBJECT) said = gx_json_get(said, "content");
-        if (gx_json_type(said) == GX_JSON_STRING) x->t->role[known[i].role] = gx__bpe_any(x->v, gx_json_string(said));
+        if (gx_json_type(said) == GX_JSON_STRING) *known[i].id = gx__bpe_any(x->v, gx_json_string(said));
     }
     x->t->role[GX_TOKEN_UNK] = x->v->model.unk;
     return GX_OK;
@@ -668,6 +670,7 @@ static GxStatus gx__bpe_open(GxTokenizer *t, const GxTokenizerSource *from, GxEr
     memset(t, 0, sizeof *t);
     t->kind = &gx_bpe;
     for (int i = 0; i < GX_TOKEN_ROLES; i++) t->role[i] = -1;
+    t->end = -1;
     t->vocabulary = calloc(1, sizeof(GxBpeTokenizer));
     x.t = t, x.v = (GxBpeTokenizer *)t->vocabulary, x.from = from, x.path = from->path, x.err = err;
     x.merges = GX_HASH_START;

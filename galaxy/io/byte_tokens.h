@@ -35,6 +35,7 @@ GxTokenizer gx_tokenizer_bytes(void)
     t.vocab_size = GX__BYTE_TOKENS;
     t.longest = t.tokens_for_byte = 1;
     for (int i = 0; i < GX_TOKEN_ROLES; i++) t.role[i] = -1;
+    t.end = -1;
     snprintf(t.identity, sizeof t.identity, "byte-256");
     return t;
 }

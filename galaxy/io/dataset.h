@@ -12,6 +12,10 @@
 // own (a Feistel network on Philox with cycle walking: Black & Rogaway 2002, "Ciphers with arbitrary finite domains").
 // Epochs beyond the first begin their windows shifted by fewer than T tokens.
 //
+// A file of tokens says which documents it has. They follow one another, and a sample may hold several, or parts of
+// them: gx_dataset_documents says which token belongs to which, and that the last one of a document has no next one.
+// Documents at the end are held out.
+//
 //     GxDataset d;
 //     GX_TRY(gx_dataset_open(&d, "book.txt", 0.1, 256, err));
 //     for (b…) status = gx_dataset_sample(&d, seed, sample + b, 256, tokens + b, labels + b, B, err);    // [T,B]
@@ -20,7 +24,7 @@
 #ifndef GX_DATASET_H
 #define GX_DATASET_H
 #include "../base/random.h"
-#include "files.h"
+#include "token_file.h"
 GX_BEGIN
 
 typedef struct { // a part of the text: in tokens, or in bytes of the file
@@ -29,8 +33,9 @@ typedef struct { // a part of the text: in tokens, or in bytes of the file
 typedef struct {
     GxTokens train, held_out; // held_out: the end of the file, from behind a line's end; n == 0 without validation
     GxTokens train_text, held_out_text; // the same in bytes: where tokens are bytes, the same numbers
-    int32_t *ids;                       // [train.n + held_out.n], in memory; NULL: tokens are the file's bytes
-    int is_open, fd;
+    int32_t *ids;                       // [train.n + held_out.n], in memory; NULL: they are read from the file
+    GxTokenFile file; // of a file of tokens, and of several documents in memory; documents 0: all of it is one text
+    int is_open, fd;  // fd -1: all is in memory
     double validation_fraction;
     int64_t bytes, mtime_ns; // of the file, as it was opened; ns since 1970
     char path[GX_PATH];
@@ -57,6 +62,15 @@ int64_t gx_dataset_sample_start(const GxTokens *tokens, uint64_t seed, int64_t i
 int64_t gx_dataset_windows(const GxTokens *tokens, int64_t T);
 GxStatus gx_dataset_window(const GxDataset *d, int64_t window, int64_t T, int32_t *out_tokens, int32_t *out_labels,
                            int64_t stride, GxError *err);
+
+// For tokens [at, at + T) of the whole, `at` as train.begin + gx_dataset_sample_start or held_out.begin + window * T:
+// documents[(t * stride)][2], begin and end of the part of t's document that is among them, counted from `at`; labels[t
+// * stride] becomes `ignored` where the next token is of another document.
+void gx_dataset_documents(const GxDataset *d, int64_t at, int64_t T, int32_t *documents, int32_t *labels,
+                          int32_t ignored, int64_t stride);
+// Whole documents at the end are held out, with this part of the tokens or more, but for the last one: where it has
+// more than that by itself, its end is held out. Of a dataset whose `file` has documents.
+void gx_dataset_divide_documents(GxDataset *d);
 
 // Where element i of [0, n) stands in a pseudo-random order of them. The order repeats after 2^32 epochs.
 int64_t gx_permute(uint64_t seed, int64_t epoch, int64_t n, int64_t i);
@@ -86,7 +100,8 @@ static int64_t gx__dataset_ns(struct timespec t) { return (int64_t)t.tv_sec * 10
 int gx_dataset_changed(const GxDataset *d)
 {
     struct stat st;
-    return fstat(d->fd, &st) != 0 || (int64_t)st.st_size != d->bytes || gx__dataset_ns(st.st_mtim) != d->mtime_ns;
+    return d->fd >= 0 &&
+           (fstat(d->fd, &st) != 0 || (int64_t)st.st_size != d->bytes || gx__dataset_ns(st.st_mtim) != d->mtime_ns);
 }
 
 GxStatus gx_dataset_read(const GxDataset *d, int64_t at, int64_t n, unsigned char *out, GxError *err)
@@ -124,7 +139,7 @@ static GxStatus gx__dataset_cut(const GxDataset *d, int64_t *cut, GxError *err)
 
 GxStatus gx_dataset_check(const GxDataset *d, int64_t T, GxError *err)
 {
-    const char *unit = d->ids ? "tokens" : "bytes";
+    const char *unit = d->ids || d->file.documents ? "tokens" : "bytes";
     if (d->train.n <= T)
         return GX_FAIL(err, GX_ERR_FORMAT,
                        "%s: %ld %s are left for training; one sample of %ld tokens needs %lu: take more text or a "
@@ -138,12 +153,34 @@ GxStatus gx_dataset_check(const GxDataset *d, int64_t T, GxError *err)
     return GX_OK;
 }
 
+void gx_dataset_divide_documents(GxDataset *d)
+{
+    const GxTokenFile *f = &d->file;
+    const int64_t last = f->documents - 1, wanted = (int64_t)ceil(d->validation_fraction * (double)f->tokens);
+    int64_t k = last, cut = f->tokens - wanted, bytes = 0;
+    while (k > 0 && f->document[k].begin > cut) k--; // the document that the cut falls into
+    const int is_inside = k == last && cut > f->document[k].begin;
+    if (!is_inside && k == 0 && last > 0) k = 1;
+    if (!is_inside) cut = f->document[k].begin;
+    for (int64_t i = 0; i < k; i++) bytes += f->document[i].bytes;
+    if (is_inside) // as its tokens
+        bytes += (int64_t)((double)f->document[k].bytes * (double)(cut - f->document[k].begin) /
+                           (double)(f->tokens - f->document[k].begin));
+    d->train.n = d->held_out.begin = cut, d->held_out.n = f->tokens - cut;
+    d->train_text.n = d->held_out_text.begin = bytes, d->held_out_text.n = f->bytes - bytes;
+}
+
 static GxStatus gx__dataset_divide(GxDataset *d, int64_t T, GxError *err)
 {
     struct stat st;
     if (d->bytes == 0) return GX_FAIL(err, GX_ERR_FORMAT, "%s is empty; give a file with text to train on", d->path);
     if (fstat(d->fd, &st) != 0) return GX_FAIL(err, GX_ERR_IO, "cannot look at %s: %s", d->path, strerror(errno));
     d->mtime_ns = gx__dataset_ns(st.st_mtim);
+    if (gx_token_file_is_one(d->fd)) {
+        GX_TRY(gx_token_file_open(&d->file, d->fd, d->path, d->bytes, err));
+        gx_dataset_divide_documents(d);
+        return gx_dataset_check(d, T, err);
+    }
     GX_TRY(gx__dataset_cut(d, &d->train.n, err));
     d->held_out.begin = d->train.n;
     d->held_out.n = d->bytes - d->train.n;
@@ -169,8 +206,9 @@ GxStatus gx_dataset_open(GxDataset *d, const char *path, double validation_fract
 
 void gx_dataset_close(GxDataset *d)
 {
-    if (d->is_open) close(d->fd);
+    if (d->is_open && d->fd >= 0) close(d->fd);
     free(d->ids);
+    gx_token_file_close(&d->file);
     memset(d, 0, sizeof *d);
 }
 
@@ -217,9 +255,17 @@ static GxStatus gx__dataset_copy(const GxDataset *d, int64_t at, int64_t T, int3
                                  int64_t stride, GxError *err)
 {
     unsigned char chunk[GX__DATASET_CHUNK];
+    int32_t some[GX__DATASET_CHUNK / 4];
+    const int in_file = !d->ids && d->file.documents > 0;
     for (int64_t t = 0; d->ids && t < T; t++)
         out_tokens[t * stride] = d->ids[at + t], out_labels[t * stride] = d->ids[at + t + 1];
-    for (int64_t first = 0; !d->ids && first < T; first += GX__DATASET_CHUNK - 1) {
+    for (int64_t first = 0, n; in_file && first < T; first += n) {
+        n = gx_min(GX__DATASET_CHUNK / 4 - 1, T - first);
+        GX_TRY(gx_token_file_read(&d->file, d->fd, d->path, at + first, n + 1, some, err));
+        for (int64_t t = 0; t < n; t++)
+            out_tokens[(first + t) * stride] = some[t], out_labels[(first + t) * stride] = some[t + 1];
+    }
+    for (int64_t first = 0; !d->ids && !in_file && first < T; first += GX__DATASET_CHUNK - 1) {
         const int64_t n = gx_min(GX__DATASET_CHUNK - 1, T - first);
         GX_TRY(gx_dataset_read(d, at + first, n + 1, chunk, err));
         for (int64_t t = 0; t < n; t++) {
@@ -241,6 +287,25 @@ GxStatus gx_dataset_window(const GxDataset *d, int64_t window, int64_t T, int32_
                            int64_t stride, GxError *err)
 {
     return gx__dataset_copy(d, d->held_out.begin + window * T, T, out_tokens, out_labels, stride, err);
+}
+
+void gx_dataset_documents(const GxDataset *d, int64_t at, int64_t T, int32_t *documents, int32_t *labels,
+                          int32_t ignored, int64_t stride)
+{
+    const GxTokenDocument *document = d->file.document;
+    int64_t first = 0, last = d->file.documents; // the document of token `at` is in [first, last)
+    while (last - first > 1) {
+        const int64_t middle = first + (last - first) / 2;
+        if (document[middle].begin <= at) first = middle;
+        else last = middle;
+    }
+    for (int64_t t = 0; t < T; t++) {
+        while (document[first + 1].begin <= at + t) first++;
+        const int64_t end = document[first + 1].begin;
+        documents[2 * t * stride] = (int32_t)gx_max(0, document[first].begin - at);
+        documents[2 * t * stride + 1] = (int32_t)gx_min(T, end - at);
+        if (at + t + 1 == end) labels[t * stride] = ignored;
+    }
 }
 
 typedef struct {

@@ -1,28 +1,38 @@
-// dataset_tokens.h: a dataset whose tokens are a tokenizer's: the text is tokenized once, when it is opened, and its
-// ids lie in memory.
+// dataset_tokens.h: a dataset of any kind of data, with a tokenizer: a text, JSON lines, a folder of them (corpus.h),
+// or a file of tokens.
 //
-//     GX_TRY(gx_dataset_open(&d, "book.txt", 0.1, 256, err));
-//     GX_TRY(gx_dataset_tokenize(&d, &tokenizer, 256, err));
+//     GX_TRY(gx_dataset_open_any(&d, "book.txt", &tokenizer, 0.1, 256, threads, &g->log, err));
 //
-// Each part, the one for training and the one that is held out, is one text to the tokenizer, as to Hugging Face's. It
-// stands in the tokenizer's frame: behind <s>, say, where tokenizer.json puts that.
+// All but a file of tokens, and a text whose bytes are its tokens, is tokenized once, when it is opened, and its ids
+// lie in memory. Each part of a text, the one for training and the one that is held out, is one text to the tokenizer,
+// as to Hugging Face's. It stands in the tokenizer's frame: behind <s>, say, where tokenizer.json puts that.
 #ifndef GX_DATASET_TOKENS_H
 #define GX_DATASET_TOKENS_H
+#include "corpus.h"
 #include "dataset.h"
-#include "tokenizer.h"
 GX_BEGIN
 
-// d is open, and its tokens are bytes. Memory: 4 bytes per token; meanwhile that many for each byte of the larger part,
-// and the part itself. "<s>" in the text is three characters, not a token. After an error d is as it was.
+// Memory: 4 bytes per token; of a text meanwhile that many for each byte of its larger part, and the part itself. "<s>"
+// in the text is three characters, not a token. A file of tokens is refused that is another tokenizer's. log NULL:
+// silence.
+GxStatus gx_dataset_open_any(GxDataset *d, const char *path, const GxTokenizer *t, double validation_fraction,
+                             int64_t T, int threads, const GxLogger *log, GxError *err);
+// A text that is open, and whose tokens are bytes. After an error it is as it was.
 GxStatus gx_dataset_tokenize(GxDataset *d, const GxTokenizer *t, int64_t T, GxError *err);
+// 1: its samples may hold several documents. What cannot be read has none.
+int gx_dataset_has_documents(const char *path);
+// Of what was tokenized: the ids, and where documents begin.
+uint64_t gx_dataset_ids_hash(const GxDataset *d);
 
 GX_END
 #endif
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_DATASET_TOKENS_IMPLEMENTED)
 #define GX_DATASET_TOKENS_IMPLEMENTED
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 // The tokens of a part in their frame, in *ids, which is as long as that; free() it.
 static GxStatus gx__dataset_tokens_encode(const GxTokenizer *t, const char *text, int64_t bytes, int32_t **ids,
@@ -79,5 +89,63 @@ GxStatus gx_dataset_tokenize(GxDataset *d, const GxTokenizer *t, int64_t T, GxEr
     free(d->ids);
     *d = before;
     return status;
+}
+
+int gx_dataset_has_documents(const char *path)
+{
+    int fd, is_one;
+    int64_t bytes;
+    GxError ignored = GX_ZERO;
+    if (gx_corpus_has_documents(path)) return 1;
+    if (gx_file_open(path, &fd, &bytes, &ignored) != GX_OK) return 0;
+    is_one = gx_token_file_is_one(fd);
+    close(fd);
+    return is_one;
+}
+
+static GxStatus gx__dataset_open_corpus(GxDataset *d, const char *path, const GxTokenizer *t,
+                                        double validation_fraction, int64_t T, int threads, const GxLogger *log,
+                                        GxError *err)
+{
+    GxCorpus c;
+    memset(d, 0, sizeof *d);
+    if (snprintf(d->path, GX_PATH, "%s", path) >= GX_PATH)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "the path %.200s… is longer than %d bytes", path, GX_PATH - 1);
+    GX_TRY(gx_corpus_open(&c, path, t, threads, log, err));
+    d->is_open = 1, d->fd = -1, d->validation_fraction = validation_fraction;
+    d->ids = c.ids, d->file = c.file, d->bytes = c.file.bytes;
+    gx_dataset_divide_documents(d);
+    const GxStatus status = gx_dataset_check(d, T, err);
+    if (status != GX_OK) gx_dataset_close(d);
+    return status;
+}
+
+static GxStatus gx__dataset_check_tokenizer(const GxDataset *d, const GxTokenizer *t, GxError *err)
+{
+    if (!d->file.documents || !strcmp(d->file.tokenizer, t->identity)) return GX_OK;
+    return GX_FAIL(
+        err, GX_ERR_ARGUMENT,
+        "%s was made with the tokenizer %s, and this one is %s: name the same one (--tokenizer), or make the "
+        "file again with this one (./tokenize)",
+        d->path, d->file.tokenizer, t->identity);
+}
+
+GxStatus gx_dataset_open_any(GxDataset *d, const char *path, const GxTokenizer *t, double validation_fraction,
+                             int64_t T, int threads, const GxLogger *log, GxError *err)
+{
+    if (gx_corpus_has_documents(path))
+        return gx__dataset_open_corpus(d, path, t, validation_fraction, T, threads, log, err);
+    GX_TRY(gx_dataset_open(d, path, validation_fraction, T, err));
+    GxStatus status = gx__dataset_check_tokenizer(d, t, err);
+    d->file.vocab = t->vocab_size;
+    if (status == GX_OK && !d->file.documents && t->kind != &gx_byte_tokens) status = gx_dataset_tokenize(d, t, T, err);
+    if (status != GX_OK) gx_dataset_close(d);
+    return status;
+}
+
+uint64_t gx_dataset_ids_hash(const GxDataset *d)
+{
+    const uint64_t hash = gx_hash(GX_HASH_START, d->ids, 4 * (d->train.n + d->held_out.n));
+    return gx_hash(hash, d->file.document, 16 * d->file.documents);
 }
 #endif

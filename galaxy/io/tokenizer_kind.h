@@ -60,6 +60,7 @@ struct GxTokenizer {
     int longest;                  // bytes of decoded text, at most, for each token
     int tokens_for_byte;          // of text, at most
     int32_t role[GX_TOKEN_ROLES]; // ids by GxTokenRole; -1: it has none
+    int32_t end;                  // of a text, where several follow one another (eos_token); -1: it has none
     GxTokenFrame frame[2];        // of one text, of two; n 0: [CLS] a [SEP] b [SEP], if there are such roles
     char identity[GX_TOKENIZER_IDENTITY];
 };

@@ -106,6 +106,7 @@ static GxStatus gx__wordpiece_take(GxTokenizer *t, const GxWordPiece *v, GxError
 {
     memset(t, 0, sizeof *t);
     for (int i = 0; i < GX_TOKEN_ROLES; i++) t->role[i] = -1;
+    t->end = -1;
     t->vocabulary = malloc(sizeof *v);
     if (!t->vocabulary) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a tokenizer");
     memcpy(t->vocabulary, v, sizeof *v);

@@ -1,5 +1,6 @@
-// task/causal_lm.h: the next token of plain text: one text file, its end held out for validation; tokens are those of
-// the tokenizer that an option names, or the model's, or bytes. Loss per token, and in bits per byte of the text, which
+// task/causal_lm.h: the next token of plain text: a text file, JSON lines, a folder of them, or a file of tokens; its
+// end is held out for validation. Tokens are those of the tokenizer that an option names, or the model's, or bytes.
+// Documents that share a sample do not see each other. Loss per token, and in bits per byte of the text, which
 // compares tokenizers, too; a bigram model of its bytes is the baseline; at the end the model writes a text.
 //
 // Each machine has a text of its own, which must be the same: ranks agree on its size and on a hash of all its bytes.
@@ -15,6 +16,7 @@ typedef struct {
     // options
     char train_data[GX_PATH];
     double validation_fraction;
+    int separate_documents;
     char tokenizer_path[GX_PATH];
     int64_t sample_tokens;
     char sample_prompt[GX_FIELD_TEXT];
@@ -28,6 +30,7 @@ typedef struct {
     GxDataset data;
     GxGenerator generator;
     int64_t seq_len;
+    int has_documents; // samples may hold several, which are kept apart
 } GxCausalLm;
 
 extern const GxTask gx_causal_lm; // its self is a GxCausalLm
@@ -48,12 +51,16 @@ GX_END
 #define GX__CAUSAL_LM_AT(field) offsetof(GxCausalLm, field)
 static const GxField gx__causal_lm_options[] = {
     {"train_data", GX_FIELD_PATH, GX__CAUSAL_LM_AT(train_data), "data/text.txt",
-     "text file (make data makes the default one)", NULL},
+     "a text, .jsonl with a \"text\" in each line, a folder of .txt and .jsonl, or a file of tokens (./tokenize); make "
+     "data makes the default one",
+     NULL},
     {"tokenizer", GX_FIELD_PATH, GX__CAUSAL_LM_AT(tokenizer_path), "",
      "a folder with tokenizer.json, such a file, or bytes; nothing: the model's own, or bytes where there is no model",
      NULL},
     {"validation_fraction", GX_FIELD_DOUBLE, GX__CAUSAL_LM_AT(validation_fraction), "0.05",
-     "end part of the text that is held out", "0..0.9"},
+     "end part of the text, or of the documents, that is held out", "0..0.9"},
+    {"separate_documents", GX_FIELD_BOOL, GX__CAUSAL_LM_AT(separate_documents), "true",
+     "documents that share a sample do not see each other, and the last token of one does not predict the next", NULL},
     {"sample_tokens", GX_FIELD_INT, GX__CAUSAL_LM_AT(sample_tokens), "300",
      "tokens that the model writes at the end; 0: none", "0..1000000000"},
     {"sample_prompt", GX_FIELD_STRING, GX__CAUSAL_LM_AT(sample_prompt), "In the beginning ", "what it goes on from",
@@ -75,7 +82,8 @@ static GxStatus gx__causal_lm_agree(GxContext *g, GxCausalLm *c)
 {
     int64_t mine[2] = {c->data.bytes, 0}, first[2];
     uint64_t hash = 0;
-    gx_dataset_hash(&c->data, gx_threads(g), &hash, &g->error);
+    if (c->data.fd < 0) hash = gx_dataset_ids_hash(&c->data);
+    else gx_dataset_hash(&c->data, gx_threads(g), &hash, &g->error);
     first[0] = mine[0], first[1] = mine[1] = (int64_t)hash;
     gx_at(g, -1, "agree");
     gx_broadcast(g, GX_AXIS_ALL, 0, first, 2, GX_I64);
@@ -97,9 +105,8 @@ static GxStatus gx__causal_lm_open_text(GxContext *g, GxCausalLm *c, const GxTas
             "cannot open %s: %s; `make data` makes data/text.txt, which is the default, and --train_data FILE "
             "takes another text",
             c->train_data, strerror(ENOENT));
-    GX_TRY(gx_dataset_open(&c->data, c->train_data, c->validation_fraction, setup->seq_len, &g->error));
-    if (c->tokenizer.kind != &gx_byte_tokens)
-        GX_TRY(gx_dataset_tokenize(&c->data, &c->tokenizer, setup->seq_len, &g->error));
+    GX_TRY(gx_dataset_open_any(&c->data, c->train_data, &c->tokenizer, c->validation_fraction, setup->seq_len,
+                               gx_threads(g), g->rank ? NULL : &g->log, &g->error));
     return gx__causal_lm_agree(g, c);
 }
 
@@ -109,6 +116,7 @@ static GxStatus gx__causal_lm_open(GxContext *g, void *self, GxTaskSetup *setup)
     c->seq_len = setup->seq_len;
     GX_TRY(gx_text_open_any_tokenizer(g, &c->tokenizer, c->tokenizer_path, setup));
     snprintf(c->tokenizer_name, sizeof c->tokenizer_name, "%s", gx_tokenizer_identity(&c->tokenizer));
+    c->has_documents = c->separate_documents && gx_dataset_has_documents(c->train_data);
     return setup->is_dry ? GX_OK : gx__causal_lm_open_text(g, c, setup);
 }
 
@@ -130,11 +138,14 @@ static void gx__causal_lm_describe(const void *self, FILE *out)
     if (f) fclose(f);
     source[strcspn(source, "\n")] = 0;
     fprintf(out, "data: %s%s%s, %.1f MB, the last %.1f MB held out; tokens: ", c->train_data, source[0] ? ": " : "",
-            source, (double)c->data.bytes / 1e6, (double)c->data.held_out_text.n / 1e6);
-    if (!c->data.ids) fprintf(out, "bytes\n");
+            source, (double)(c->data.train_text.n + c->data.held_out_text.n) / 1e6,
+            (double)c->data.held_out_text.n / 1e6);
+    if (!c->data.ids && !c->data.file.documents) fprintf(out, "bytes\n");
     else
-        fprintf(out, "%s, %.1fk for training, %.1fk held out\n", c->tokenizer_name, (double)c->data.train.n / 1e3,
+        fprintf(out, "%s, %.1fk for training, %.1fk held out", c->tokenizer_name, (double)c->data.train.n / 1e3,
                 (double)c->data.held_out.n / 1e3);
+    if (c->data.file.documents) fprintf(out, "; %ld documents", (long)c->data.file.documents);
+    if (c->data.ids || c->data.file.documents) fprintf(out, "\n");
 }
 
 static GxStatus gx__causal_lm_write(const void *self, const char *folder, GxError *err)
@@ -144,13 +155,35 @@ static GxStatus gx__causal_lm_write(const void *self, const char *folder, GxErro
 
 // ---- batches -------------------------------------------------------------------------------------------------------
 
+// Tokens and labels [T,B], and where samples may hold several documents, where each token's begins and ends [T,B,2].
+static int64_t gx__causal_lm_lay(const void *self, GxBatch *b, void *block, void *twin)
+{
+    const GxCausalLm *c = (const GxCausalLm *)self;
+    const int64_t rows = b->T * b->B, bytes = gx_task_lay_labels(self, b, block, twin);
+    if (!c->has_documents) return bytes;
+    b->documents = block ? b->tokens + 2 * rows : NULL;
+    return bytes + 2 * rows * (int64_t)sizeof(int32_t);
+}
+
+// Column i of the twin, whose first token is number `at` of the data: which documents it holds.
+static void gx__causal_lm_keep_apart(const GxCausalLm *c, const GxBatch *b, int32_t *twin, int64_t i, int64_t at)
+{
+    const int64_t rows = b->T * b->B;
+    if (c->has_documents)
+        gx_dataset_documents(&c->data, at, b->T, twin + 2 * rows + 2 * i, twin + rows + i, GX_IGNORE_INDEX, b->B);
+}
+
 static GxStatus gx__causal_lm_fill(GxContext *g, void *self, GxBatch *b, void *twin, uint64_t seed, GxError *err)
 {
-    const GxDataset *d = &((GxCausalLm *)self)->data;
+    const GxCausalLm *c = (const GxCausalLm *)self;
+    const GxDataset *d = &c->data;
     int32_t *tokens = (int32_t *)twin, *labels = tokens + b->T * b->B;
     (void)g;
-    for (int64_t i = 0; i < b->B; i++)
-        GX_TRY(gx_dataset_sample(d, seed, b->first_sample + i, b->T, tokens + i, labels + i, b->B, err));
+    for (int64_t i = 0; i < b->B; i++) {
+        const int64_t sample = b->first_sample + i;
+        GX_TRY(gx_dataset_sample(d, seed, sample, b->T, tokens + i, labels + i, b->B, err));
+        gx__causal_lm_keep_apart(c, b, tokens, i, gx_dataset_sample_start(&d->train, seed, sample, b->T));
+    }
     return GX_OK;
 }
 
@@ -163,12 +196,14 @@ static int64_t gx__causal_lm_held_out(const void *self)
 static GxStatus gx__causal_lm_fill_held_out(GxContext *g, void *self, GxBatch *b, void *twin, int64_t samples,
                                             GxError *err)
 {
-    const GxDataset *d = &((GxCausalLm *)self)->data;
+    const GxCausalLm *c = (const GxCausalLm *)self;
+    const GxDataset *d = &c->data;
     int32_t *tokens = (int32_t *)twin, *labels = tokens + b->T * b->B;
     (void)g;
     for (int64_t i = 0; i < b->B; i++) {
-        const int64_t w = b->first_sample + i;
-        GX_TRY(gx_dataset_window(d, w < samples ? w : 0, b->T, tokens + i, labels + i, b->B, err));
+        const int64_t w = b->first_sample + i, window = w < samples ? w : 0;
+        GX_TRY(gx_dataset_window(d, window, b->T, tokens + i, labels + i, b->B, err));
+        gx__causal_lm_keep_apart(c, b, tokens, i, d->held_out.begin + window * b->T);
         for (int64_t t = 0; w >= samples && t < b->T; t++) labels[t * b->B + i] = GX_IGNORE_INDEX;
     }
     return GX_OK;
@@ -200,7 +235,7 @@ static GxStatus gx__causal_lm_baseline(const void *self, GxMetric *metric, GxErr
     const GxMetric none = {NULL, NULL, 0, 0},
                    bigram = {"bigram_bits_per_byte",
                              "a bigram model of this text has %.3f bits per byte on the held-out part", 0, 0};
-    *metric = d->held_out_text.n < 2 ? none : bigram;
+    *metric = d->file.documents || d->held_out_text.n < 2 ? none : bigram; // of a text alone
     return metric->name ? gx_dataset_bigram_bits(d, &metric->value, err) : GX_OK;
 }
 
@@ -271,7 +306,7 @@ const GxTask gx_causal_lm = {
     gx__causal_lm_describe,
     gx__causal_lm_baseline,
     gx__causal_lm_take,
-    gx_task_lay_labels,
+    gx__causal_lm_lay,
     gx__causal_lm_fill,
     gx__causal_lm_held_out,
     gx__causal_lm_fill_held_out,

@@ -1,0 +1,204 @@
+// token_file.h: a corpus as tokens in a file: what `tokenize --corpus` writes once and a training reads many times,
+// where it needs them.
+//
+//     "GXTOKENS" | u32 version 1 | u32 bytes of a token, 2 or 4 | i64 tokens | i64 documents | i64 bytes of their texts
+//     | char tokenizer[64], its identity, 0 behind it | zeros up to byte 128 | the tokens | zeros up to a multiple of 8
+//     | for each document {i64 its first token, i64 bytes of its text}
+//
+// Little-endian. Documents follow one another without gaps, and each has a token at least.
+#ifndef GX_TOKEN_FILE_H
+#define GX_TOKEN_FILE_H
+#include "files.h"
+#include "tokenizer_kind.h"
+GX_BEGIN
+
+enum { GX_TOKEN_FILE_HEADER = 128 };
+
+typedef struct {
+    int64_t begin; // its first token
+    int64_t bytes; // of its text
+} GxTokenDocument;
+
+typedef struct {
+    int width; // bytes of a token
+    int64_t tokens, documents, bytes;
+    char tokenizer[GX_TOKENIZER_IDENTITY];
+    int vocab;                 // ids below it are expected, others an error where they are read; 0: it is not known
+    GxTokenDocument *document; // [documents + 1]: behind the last one stands {tokens, 0}
+} GxTokenFile;
+
+int gx_token_file_is_one(int fd); // 1: it begins as one
+// Reads and checks all but the tokens. fd: of `path`, a regular file of so many bytes. Close it.
+GxStatus gx_token_file_open(GxTokenFile *f, int fd, const char *path, int64_t bytes, GxError *err);
+void gx_token_file_close(GxTokenFile *f); // also of one that is all zero
+// Tokens [at, at + n).
+GxStatus gx_token_file_read(const GxTokenFile *f, int fd, const char *path, int64_t at, int64_t n, int32_t *out,
+                            GxError *err);
+// A new file: of `f` all but the width is given, which follows from the ids. It appears when it is whole.
+GxStatus gx_token_file_write(const char *path, const GxTokenFile *f, const int32_t *ids, GxError *err);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_TOKEN_FILE_IMPLEMENTED)
+#define GX_TOKEN_FILE_IMPLEMENTED
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { GX__TOKEN_FILE_CHUNK = 1 << 12 }; // tokens that are converted at a time
+static const char gx__token_file_magic[9] = "GXTOKENS";
+
+int gx_token_file_is_one(int fd)
+{
+    char magic[8];
+    return pread(fd, magic, 8, 0) == 8 && !memcmp(magic, gx__token_file_magic, 8);
+}
+
+static int64_t gx__token_file_table(const GxTokenFile *f) // where the documents begin
+{
+    return gx_round_up(GX_TOKEN_FILE_HEADER + f->tokens * f->width, 8);
+}
+
+// ---- reading -------------------------------------------------------------------------------------------------------
+
+static GxStatus gx__token_file_header(GxTokenFile *f, const unsigned char *header, const char *path, int64_t bytes,
+                                      GxError *err)
+{
+    uint32_t version, width;
+    int64_t counts[3];
+    memcpy(&version, header + 8, 4), memcpy(&width, header + 12, 4), memcpy(counts, header + 16, sizeof counts);
+    memcpy(f->tokenizer, header + 40, sizeof f->tokenizer);
+    if (version != 1 || (width != 2 && width != 4))
+        return GX_FAIL(err, GX_ERR_FORMAT,
+                       "%s: a file of tokens of version %lu with %lu bytes each; expected version 1, and 2 or 4 bytes: "
+                       "make it again with this library's ./tokenize",
+                       path, (unsigned long)version, (unsigned long)width);
+    f->width = (int)width, f->tokens = counts[0], f->documents = counts[1], f->bytes = counts[2];
+    if (!memchr(f->tokenizer, 0, sizeof f->tokenizer))
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: the tokenizer's identity has no end", path);
+    if (f->tokens < 1 || f->documents < 1 || f->bytes < 0 || f->tokens > bytes / f->width ||
+        f->documents > bytes / 16 || gx__token_file_table(f) + 16 * f->documents != bytes)
+        return GX_FAIL(err, GX_ERR_FORMAT,
+                       "%s has %ld bytes, which do not hold the %ld tokens of %d bytes and %ld documents that it "
+                       "promises: it was cut off, or changed",
+                       path, (long)bytes, (long)f->tokens, f->width, (long)f->documents);
+    return GX_OK;
+}
+
+static GxStatus gx__token_file_check_documents(const GxTokenFile *f, const char *path, GxError *err)
+{
+    int64_t left = f->bytes;
+    for (int64_t i = 0; i < f->documents; i++) {
+        const GxTokenDocument *d = &f->document[i];
+        const int is_first = i > 0 || d->begin == 0;
+        if (!is_first || d->begin >= d[1].begin || d->bytes < 0 || d->bytes > left)
+            return GX_FAIL(err, GX_ERR_FORMAT,
+                           "%s: document %ld begins with token %ld and the next one with %ld, %ld bytes: they do not "
+                           "follow one another",
+                           path, (long)i, (long)d->begin, (long)d[1].begin, (long)d->bytes);
+        left -= d->bytes;
+    }
+    if (left == 0) return GX_OK;
+    return GX_FAIL(err, GX_ERR_FORMAT, "%s: its documents have %ld bytes less than the %ld that it promises", path,
+                   (long)left, (long)f->bytes);
+}
+
+static GxStatus gx__token_file_open(GxTokenFile *f, int fd, const char *path, int64_t bytes, GxError *err)
+{
+    unsigned char header[GX_TOKEN_FILE_HEADER];
+    if (bytes < GX_TOKEN_FILE_HEADER)
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s has %ld bytes; a file of tokens has %d at least", path, (long)bytes,
+                       GX_TOKEN_FILE_HEADER);
+    GX_TRY(gx_file_read_at(fd, path, header, sizeof header, 0, err));
+    GX_TRY(gx__token_file_header(f, header, path, bytes, err));
+    f->document = (GxTokenDocument *)malloc((size_t)(f->documents + 1) * sizeof *f->document);
+    if (!f->document) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for %ld documents", (long)f->documents);
+    GX_TRY(gx_file_read_at(fd, path, f->document, 16 * f->documents, gx__token_file_table(f), err));
+    f->document[f->documents].begin = f->tokens, f->document[f->documents].bytes = 0;
+    return gx__token_file_check_documents(f, path, err);
+}
+
+GxStatus gx_token_file_open(GxTokenFile *f, int fd, const char *path, int64_t bytes, GxError *err)
+{
+    memset(f, 0, sizeof *f);
+    const GxStatus status = gx__token_file_open(f, fd, path, bytes, err);
+    if (status != GX_OK) gx_token_file_close(f);
+    return status;
+}
+
+void gx_token_file_close(GxTokenFile *f)
+{
+    free(f->document);
+    memset(f, 0, sizeof *f);
+}
+
+static GxStatus gx__token_file_read(const GxTokenFile *f, int fd, const char *path, int64_t at, int64_t n, int32_t *out,
+                                    GxError *err)
+{
+    uint16_t narrow[GX__TOKEN_FILE_CHUNK];
+    if (f->width == 4) return gx_file_read_at(fd, path, out, 4 * n, GX_TOKEN_FILE_HEADER + 4 * at, err);
+    for (int64_t first = 0, some; first < n; first += some) {
+        some = gx_min(GX__TOKEN_FILE_CHUNK, n - first);
+        GX_TRY(gx_file_read_at(fd, path, narrow, 2 * some, GX_TOKEN_FILE_HEADER + 2 * (at + first), err));
+        for (int64_t i = 0; i < some; i++) out[first + i] = narrow[i];
+    }
+    return GX_OK;
+}
+
+GxStatus gx_token_file_read(const GxTokenFile *f, int fd, const char *path, int64_t at, int64_t n, int32_t *out,
+                            GxError *err)
+{
+    GX_TRY(gx__token_file_read(f, fd, path, at, n, out, err));
+    for (int64_t i = 0; f->vocab > 0 && i < n; i++)
+        if (out[i] < 0 || out[i] >= f->vocab)
+            return GX_FAIL(err, GX_ERR_FORMAT,
+                           "%s: token %ld is %ld; the tokenizer's are 0 to %d: the file was changed", path,
+                           (long)(at + i), (long)out[i], f->vocab - 1);
+    return GX_OK;
+}
+
+// ---- writing -------------------------------------------------------------------------------------------------------
+
+static GxStatus gx__token_file_write_tokens(const GxNewFile *file, const GxTokenFile *f, const int32_t *ids,
+                                            GxError *err)
+{
+    uint16_t narrow[GX__TOKEN_FILE_CHUNK];
+    if (f->width == 4) return gx_file_write_at(file->fd, file->path, ids, 4 * f->tokens, GX_TOKEN_FILE_HEADER, err);
+    for (int64_t first = 0, some; first < f->tokens; first += some) {
+        some = gx_min(GX__TOKEN_FILE_CHUNK, f->tokens - first);
+        for (int64_t i = 0; i < some; i++) narrow[i] = (uint16_t)ids[first + i];
+        GX_TRY(gx_file_write_at(file->fd, file->path, narrow, 2 * some, GX_TOKEN_FILE_HEADER + 2 * first, err));
+    }
+    return GX_OK;
+}
+
+static GxStatus gx__token_file_write_all(const GxNewFile *file, const GxTokenFile *f, const int32_t *ids, GxError *err)
+{
+    static const char zeros[8] = {0};
+    char header[GX_TOKEN_FILE_HEADER] = {0};
+    const uint32_t version = 1, width = (uint32_t)f->width;
+    const int64_t counts[3] = {f->tokens, f->documents, f->bytes}, table = gx__token_file_table(f),
+                  end = GX_TOKEN_FILE_HEADER + f->tokens * f->width;
+    memcpy(header, gx__token_file_magic, 8), memcpy(header + 8, &version, 4), memcpy(header + 12, &width, 4);
+    memcpy(header + 16, counts, sizeof counts), memcpy(header + 40, f->tokenizer, sizeof f->tokenizer);
+    GX_TRY(gx_file_write_at(file->fd, file->path, header, sizeof header, 0, err));
+    GX_TRY(gx__token_file_write_tokens(file, f, ids, err));
+    if (table > end) GX_TRY(gx_file_write_at(file->fd, file->path, zeros, table - end, end, err));
+    return gx_file_write_at(file->fd, file->path, f->document, 16 * f->documents, table, err);
+}
+
+GxStatus gx_token_file_write(const char *path, const GxTokenFile *f, const int32_t *ids, GxError *err)
+{
+    GxTokenFile of = *f;
+    GxNewFile file;
+    of.width = 2;
+    for (int64_t i = 0; i < f->tokens; i++)
+        if (ids[i] > UINT16_MAX) of.width = 4;
+    GX_TRY(gx_file_create(&file, path, err));
+    GxStatus status = gx__token_file_write_all(&file, &of, ids, err);
+    if (status == GX_OK) return gx_file_commit(&file, err);
+    gx_file_abandon(&file);
+    return status;
+}
+#endif

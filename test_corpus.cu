@@ -1,0 +1,330 @@
+// test_corpus.cu: texts as documents of tokens: read from texts, JSON lines and folders, kept in files, divided, and
+// cut into samples that hold several.
+#include "galaxy.h"
+#include "test/test.h"
+#include <fcntl.h>
+#include <unistd.h>
+
+enum { VOCAB = 1162 };
+static char root[64];
+static GxTokenizer bpe;
+
+static const char *at(const char *name)
+{
+    static char path[8][200];
+    static int turn;
+    char *p = path[turn++ % 8];
+    snprintf(p, 200, "%s/%s", root, name);
+    return p;
+}
+
+static void put(const char *name, const void *data, int64_t bytes)
+{
+    GxError err = GX_ZERO;
+    CHECK(gx_file_write(at(name), data, bytes, &err) == GX_OK, "%s", err.message);
+}
+static void put_text(const char *name, const char *text) { put(name, text, (int64_t)strlen(text)); }
+
+static void refused(GxError *err, GxStatus status, GxStatus expected, const char *words, const char *what)
+{
+    CHECK(status == expected, "%s: status %d, expected %d (%s)", what, (int)status, (int)expected, err->message);
+    CHECK(strstr(err->message, words), "%s: no \"%s\" in: %s", what, words, err->message);
+    gx_error_clear(err);
+}
+
+static GxStatus open_file(GxTokenFile *f, const char *name, GxError *err)
+{
+    int fd;
+    int64_t bytes;
+    GX_TRY(gx_file_open(at(name), &fd, &bytes, err));
+    CHECK(gx_token_file_is_one(fd), "%s is a file of tokens", name);
+    const GxStatus status = gx_token_file_open(f, fd, at(name), bytes, err);
+    close(fd);
+    return status;
+}
+
+// ---- files of tokens -----------------------------------------------------------------------------------------------
+
+static void write_file(const char *name, const int32_t *ids, int64_t n, const int64_t *begin, int64_t documents)
+{
+    GxError err = GX_ZERO;
+    GxTokenDocument document[8];
+    GxTokenFile f = {0, n, documents, 0, "bpe-1162-0123456789abcdef", 0, document};
+    for (int64_t i = 0; i < documents; i++) document[i].begin = begin[i], document[i].bytes = 10 * i, f.bytes += 10 * i;
+    CHECK(gx_token_file_write(at(name), &f, ids, &err) == GX_OK, "%s", err.message);
+}
+
+TEST(a_file_of_tokens_is_read_as_it_was_written_in_the_narrowest_width)
+{
+    enum { N = 9001 };
+    static int32_t ids[N], read[N];
+    static const int64_t begin[] = {0, 1, 4000};
+    for (int wide = 0; wide < 2; wide++) {
+        GxError err = GX_ZERO;
+        GxTokenFile f;
+        for (int i = 0; i < N; i++) ids[i] = (i * 7919) % (wide ? 70000 : 65536);
+        write_file("f.tokens", ids, N, begin, 3);
+        if (!CHECK(open_file(&f, "f.tokens", &err) == GX_OK, "%s", err.message)) return;
+        CHECK(f.width == (wide ? 4 : 2) && f.tokens == N && f.documents == 3 && f.bytes == 30 &&
+                  !strcmp(f.tokenizer, "bpe-1162-0123456789abcdef"),
+              "width %d, %ld tokens", f.width, (long)f.tokens);
+        for (int i = 0; i < 3; i++) CHECK(f.document[i].begin == begin[i] && f.document[i].bytes == 10 * i, "%d", i);
+        CHECK(f.document[3].begin == N, "the end");
+        const int fd = open(at("f.tokens"), O_RDONLY);
+        CHECK(gx_token_file_read(&f, fd, "f", 3, N - 3, read, &err) == GX_OK && !memcmp(read, ids + 3, 4 * (N - 3)),
+              "other tokens: %s", err.message);
+        f.vocab = ids[8000];
+        refused(&err, gx_token_file_read(&f, fd, "f", 8000, 1, read, &err), GX_ERR_FORMAT, "token 8000 is", "beyond");
+        close(fd);
+        gx_token_file_close(&f);
+    }
+}
+
+TEST(a_file_of_tokens_that_does_not_fit_is_refused)
+{
+    static const int32_t ids[] = {5, 6, 7, 8, 9};
+    static const int64_t begin[] = {0, 2};
+    static const struct {
+        const char *what, *says;
+        int offset;
+        int64_t value;
+        int bytes;
+    } cases[] = {
+        {"a version", "of version 2", 8, 2, 4},
+        {"a width", "with 3 bytes each", 12, 3, 4},
+        {"no tokens", "promises", 16, 0, 8},
+        {"a token more", "promises", 16, 9, 8},
+        {"tokens beyond all", "promises", 16, INT64_MAX, 8},
+        {"documents beyond all", "promises", 24, INT64_MAX / 8, 8},
+        {"no documents", "promises", 24, 0, 8},
+        {"negative bytes", "promises", 32, -1, 8},
+        {"bytes of none", "10 bytes less than the 20", 32, 20, 8},
+        {"bytes of others", "do not follow", 32, 5, 8},
+        {"a first that begins later", "do not follow", 144, 1, 8},
+        {"a second that begins first", "do not follow", 160, 0, 8},
+        {"a second behind the end", "do not follow", 160, 5, 8},
+        {"a name without an end", "has no end", 40, -1, 64},
+    };
+    GxError err = GX_ZERO;
+    GxTokenFile f;
+    char *text;
+    int64_t n;
+    write_file("good.tokens", ids, 5, begin, 2);
+    CHECK(gx_file_read(at("good.tokens"), 1 << 20, &text, &n, &err) == GX_OK && n == 144 + 32, "%ld bytes", (long)n);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char bad[176];
+        memcpy(bad, text, sizeof bad);
+        if (cases[i].bytes == 64) memset(bad + cases[i].offset, 'x', 64);
+        else memcpy(bad + cases[i].offset, &cases[i].value, (size_t)cases[i].bytes);
+        put("bad.tokens", bad, sizeof bad);
+        refused(&err, open_file(&f, "bad.tokens", &err), GX_ERR_FORMAT, cases[i].says, cases[i].what);
+    }
+    for (int64_t cut = 8; cut < n; cut += 7) {
+        put("bad.tokens", text, cut);
+        refused(&err, open_file(&f, "bad.tokens", &err), GX_ERR_FORMAT, "bytes", "one that was cut off");
+    }
+    free(text);
+}
+
+// ---- texts ---------------------------------------------------------------------------------------------------------
+
+// The ids of a text by themselves, an end behind them.
+static void check_document(const GxCorpus *c, int64_t i, const char *text, int32_t end)
+{
+    static int32_t ids[4000];
+    GxError err = GX_ZERO;
+    int64_t n = 0;
+    if (!CHECK(i < c->file.documents, "there are %ld documents", (long)c->file.documents)) return;
+    const int64_t begin = c->file.document[i].begin, length = c->file.document[i + 1].begin - begin;
+    gx_tokenizer_encode(&bpe, text, (int64_t)strlen(text), GX_SPECIAL_AS_TEXT, ids, &n, &err);
+    if (end >= 0) ids[n++] = end;
+    CHECK(length == n && !memcmp(c->ids + begin, ids, 4 * n), "document %ld has %ld tokens, expected %ld", (long)i,
+          (long)length, (long)n);
+    CHECK(c->file.document[i].bytes == (int64_t)strlen(text), "document %ld: %ld bytes", (long)i,
+          (long)c->file.document[i].bytes);
+}
+
+TEST(a_folder_is_its_files_in_the_order_of_their_names_each_record_a_document)
+{
+    GxError err = GX_ZERO;
+    GxCorpus c;
+    CHECK(gx_folder_make(at("texts/sub"), &err) == GX_OK, "%s", err.message);
+    put_text("texts/b.txt", "the second file\nhas two lines\n");
+    put_text("texts/a.jsonl", "{\"text\": \"the first \\u00e9 record\", \"id\": 1}\n{\"text\": \"\"}\n{\"id\": 3}\n"
+                              "{\"text\": \"and the last\\nof it\"}\n");
+    put_text("texts/sub/z.TXT", "deeper");
+    put_text("texts/sub/empty.txt", "");
+    put_text("texts/c.md", "not this one");
+    for (int threads = 1; threads <= 3; threads += 2)
+        for (int32_t end = -1; end < 8; end += 8) {
+            bpe.end = end;
+            if (!CHECK(gx_corpus_open(&c, at("texts"), &bpe, threads, NULL, &err) == GX_OK, "%s", err.message)) return;
+            CHECK(c.file.documents == 4 && c.empty == 3 && c.file.document[4].begin == c.file.tokens,
+                  "%ld documents, %ld empty", (long)c.file.documents, (long)c.empty);
+            check_document(&c, 0, "the first \xC3\xA9 record", end);
+            check_document(&c, 1, "and the last\nof it", end);
+            check_document(&c, 2, "the second file\nhas two lines\n", end);
+            check_document(&c, 3, "deeper", end);
+            gx_corpus_close(&c);
+        }
+    CHECK(gx_corpus_open(&c, at("texts/b.txt"), &bpe, 1, NULL, &err) == GX_OK && c.file.documents == 1, "%s",
+          err.message);
+    check_document(&c, 0, "the second file\nhas two lines\n", -1); // a text alone has no end
+    gx_corpus_close(&c);
+    bpe.end = -1;
+    put_text("bad.txt", "fine\nnot \xFF fine\n");
+    refused(&err, gx_corpus_open(&c, at("bad.txt"), &bpe, 1, NULL, &err), GX_ERR_FORMAT, "bad.txt:2", "no UTF-8");
+    put_text("bad.jsonl", "{\"txt\": \"a\"}\n");
+    refused(&err, gx_corpus_open(&c, at("bad.jsonl"), &bpe, 1, NULL, &err), GX_ERR_FORMAT, "text", "no text");
+    put_text("bad.jsonl", "{\"text\": \"a\"}\n{\"text\": 7}\n");
+    refused(&err, gx_corpus_open(&c, at("bad.jsonl"), &bpe, 1, NULL, &err), GX_ERR_FORMAT, "bad.jsonl:2", "a number");
+    CHECK(gx_folder_make(at("nothing"), &err) == GX_OK, "%s", err.message);
+    refused(&err, gx_corpus_open(&c, at("nothing"), &bpe, 1, NULL, &err), GX_ERR_FORMAT, "there is no text in",
+            "an empty folder");
+}
+
+// ---- samples -------------------------------------------------------------------------------------------------------
+
+// A corpus of documents of these many short words.
+static void write_corpus(const char *name, const int *words, int n)
+{
+    char *text = (char *)calloc(1, 1 << 20), *p = text;
+    for (int i = 0; i < n; i++) {
+        p += sprintf(p, "{\"text\": \"");
+        for (int w = 0; w < words[i]; w++) p += sprintf(p, "%d the %d ", i, w);
+        p += sprintf(p, "\"}\n");
+    }
+    put_text(name, text);
+    free(text);
+}
+
+TEST(documents_at_the_end_are_held_out_or_the_end_of_a_large_one)
+{
+    static const struct {
+        int words[6];
+        double fraction;
+        int held_out; // whole documents; -1: an end of the last one
+    } cases[] = {{{20, 20, 20, 20, 20, 20}, 0.1, -1},  {{20, 20, 20, 20, 20, 20}, 0.34, 3},
+                 {{20, 20, 20, 20, 20, 200}, 0.1, -1}, {{500, 20, 20, 20, 20, 20}, 0.5, 5},
+                 {{20, 20, 20, 20, 20, 20}, 0, 0},     {{20, 20, 20, 20, 20, 20}, 0.9, 5}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        GxError err = GX_ZERO;
+        GxDataset d;
+        write_corpus("c.jsonl", cases[i].words, 6);
+        if (!CHECK(gx_dataset_open_any(&d, at("c.jsonl"), &bpe, cases[i].fraction, 4, 1, NULL, &err) == GX_OK,
+                   "%zu: %s", i, err.message))
+            continue;
+        const int k = cases[i].held_out;
+        const GxTokenFile *f = &d.file;
+        const int64_t begin = f->document[6 - (k < 0 ? 1 : k)].begin;
+        CHECK(k < 0 ? d.train.n > begin && d.train.n < f->tokens : d.train.n == begin,
+              "%zu: cut at %ld of %ld, expected %ld", i, (long)d.train.n, (long)f->tokens, (long)begin);
+        CHECK(k < 0 || (double)d.held_out.n >= cases[i].fraction * (double)f->tokens || k == 5, "%zu: too few", i);
+        CHECK(k >= 0 || labs((long)((double)d.held_out.n - cases[i].fraction * (double)f->tokens)) <= 1, "%zu: %ld", i,
+              (long)d.held_out.n);
+        CHECK(d.train.n + d.held_out.n == f->tokens && d.train_text.n + d.held_out_text.n == f->bytes &&
+                  d.train_text.n > 0 && (d.held_out.n > 0) == (d.held_out_text.n > 0),
+              "%zu: parts", i);
+        int64_t bytes = 0;
+        for (int j = 0; j < 6 - k && k >= 0; j++) bytes += f->document[j].bytes;
+        CHECK(k < 0 || d.train_text.n == bytes, "%zu: %ld bytes for training, expected %ld", i, (long)d.train_text.n,
+              (long)bytes);
+        gx_dataset_close(&d);
+    }
+}
+
+// In memory and from a file; with every word counted by hand.
+TEST(tokens_of_a_batch_know_their_document_and_its_last_one_predicts_nothing)
+{
+    enum { T = 24, B = 3, ROWS = T * B };
+    static const int words[] = {3, 1, 9, 2, 2, 14, 5, 1, 1, 30, 4, 8};
+    static int32_t batch[2][4 * ROWS];
+    GxError err = GX_ZERO;
+    int apart = 0;
+    write_corpus("c.jsonl", words, 12);
+    GxCorpus c;
+    if (!CHECK(gx_corpus_open(&c, at("c.jsonl"), &bpe, 1, NULL, &err) == GX_OK, "%s", err.message)) return;
+    unlink(at("c.tokens"));
+    CHECK(gx_token_file_write(at("c.tokens"), &c.file, c.ids, &err) == GX_OK, "%s", err.message);
+    for (int64_t first = 0; first < 60; first += B) {
+        for (int way = 0; way < 2; way++) {
+            GxCausalLm self;
+            GxContext g = GX_ZERO;
+            GxTaskSetup setup = GX_ZERO;
+            GxBatch b = GX_ZERO;
+            memset(&self, 0, sizeof self), memset(batch[way], 0, sizeof batch[way]);
+            g.device = gx_device_cpu(), g.world = 1;
+            setup.seq_len = T, setup.model = "";
+            self.separate_documents = 1, self.validation_fraction = 0;
+            snprintf(self.train_data, sizeof self.train_data, "%s", at(way ? "c.tokens" : "c.jsonl"));
+            snprintf(self.tokenizer_path, sizeof self.tokenizer_path, "data/ref/bpe/byte_level.json");
+            if (!CHECK(gx_causal_lm.open(&g, &self, &setup) == GX_OK, "%s", g.error.message)) return;
+            CHECK(self.has_documents && setup.vocab == VOCAB && self.data.file.documents == 12, "way %d", way);
+            b.T = T, b.B = B, b.first_sample = first;
+            CHECK(gx_causal_lm.lay(&self, &b, batch[way], batch[way]) == sizeof batch[way], "bytes");
+            CHECK(b.documents == batch[way] + 2 * ROWS, "where they lie");
+            CHECK(gx_causal_lm.fill(&g, &self, &b, batch[way], 5, &err) == GX_OK, "%s", err.message);
+            gx_causal_lm.close(&self);
+        }
+        CHECK(!memcmp(batch[0], batch[1], sizeof batch[0]), "sample %ld: another batch from the file", (long)first);
+        for (int64_t i = 0; i < B; i++) {
+            const GxTokens all = {0, c.file.tokens};
+            const int64_t start = gx_dataset_sample_start(&all, 5, first + i, T);
+            for (int64_t t = 0; t < T; t++) {
+                int64_t mine = 0, next = 0;
+                while (c.file.document[mine + 1].begin <= start + t) mine++;
+                while (c.file.document[next + 1].begin <= start + t + 1) next++;
+                const int32_t *of = batch[0] + 2 * ROWS + 2 * (t * B + i), token = batch[0][t * B + i],
+                              label = batch[0][ROWS + t * B + i];
+                const int64_t begin = gx_max(0, c.file.document[mine].begin - start),
+                              end = gx_min(T, c.file.document[mine + 1].begin - start);
+                apart += mine != next;
+                CHECK(token == c.ids[start + t] && label == (mine == next ? c.ids[start + t + 1] : GX_IGNORE_INDEX),
+                      "sample %ld, position %ld: %d, then %d", (long)(first + i), (long)t, token, label);
+                CHECK(of[0] == begin && of[1] == end, "sample %ld, position %ld: %d to %d, expected %ld to %ld",
+                      (long)(first + i), (long)t, of[0], of[1], (long)begin, (long)end);
+            }
+        }
+    }
+    CHECK(apart > 20, "%d ends of documents were seen", apart);
+    gx_corpus_close(&c);
+}
+
+TEST(a_file_of_another_tokenizers_tokens_is_refused)
+{
+    static const int words[] = {20, 20};
+    GxError err = GX_ZERO;
+    GxCorpus c;
+    GxDataset d;
+    const GxTokenizer bytes = gx_tokenizer_bytes();
+    write_corpus("c.jsonl", words, 2);
+    unlink(at("c.tokens"));
+    CHECK(gx_corpus_open(&c, at("c.jsonl"), &bytes, 1, NULL, &err) == GX_OK && c.file.tokens == c.file.bytes &&
+              gx_token_file_write(at("c.tokens"), &c.file, c.ids, &err) == GX_OK,
+          "bytes as tokens: %s", err.message);
+    refused(&err, gx_dataset_open_any(&d, at("c.tokens"), &bpe, 0, 8, 1, NULL, &err), GX_ERR_ARGUMENT,
+            "was made with the tokenizer byte-256, and this one is bpe-1162", "another tokenizer");
+    CHECK(gx_dataset_open_any(&d, at("c.tokens"), &bytes, 0, 8, 1, NULL, &err) == GX_OK && !d.ids, "%s", err.message);
+    gx_dataset_close(&d);
+    refused(&err, gx_dataset_open_any(&d, at("c.tokens"), &bytes, 0, 100000, 1, NULL, &err), GX_ERR_FORMAT,
+            "tokens are left for training", "too few tokens");
+    CHECK(gx_dataset_has_documents(at("c.tokens")) && gx_dataset_has_documents(at("c.jsonl")) &&
+              gx_dataset_has_documents(root) && !gx_dataset_has_documents("README.md") &&
+              !gx_dataset_has_documents(at("none")),
+          "which has documents");
+    gx_corpus_close(&c);
+}
+
+int main(int argc, char **argv)
+{
+    GxError err = GX_ZERO;
+    strcpy(root, "/tmp/galaxy_test_corpus_XXXXXX");
+    if (!mkdtemp(root) || gx_tokenizer_open(&bpe, "data/ref/bpe/byte_level.json", &err) != GX_OK) {
+        fprintf(stderr, "test_corpus: %s\n", err.message);
+        return 1;
+    }
+    const int status = test_main(argc, argv);
+    gx_tokenizer_close(&bpe);
+    gx_folder_remove(root, &err);
+    return status;
+}
