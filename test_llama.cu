@@ -236,6 +236,8 @@ TEST(llama_one_kv_head_as_transformers) { forward_backward("one"); }
 TEST(llama3_scaled_rope_forward_and_backward_as_transformers) { forward_backward("scaled"); }
 TEST(mistral_forward_and_backward_as_transformers) { forward_backward("mistral"); }
 TEST(qwen2_with_biases_forward_and_backward_as_transformers) { forward_backward("qwen2"); }
+TEST(qwen3_with_normed_heads_forward_and_backward_as_transformers) { forward_backward("qwen3"); }
+TEST(qwen3_tied_one_kv_head_forward_and_backward_as_transformers) { forward_backward("qwen3_tied"); }
 
 // In bf16: as near to transformers in fp32 as transformers in bf16 is, or half as near.
 static void bf16_distance(const char *name)
@@ -272,6 +274,8 @@ TEST(llama_one_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distan
 TEST(llama3_scaled_rope_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("scaled"); }
 TEST(mistral_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("mistral"); }
 TEST(qwen2_with_biases_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("qwen2"); }
+TEST(qwen3_with_normed_heads_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("qwen3"); }
+TEST(qwen3_tied_one_kv_head_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("qwen3_tied"); }
 
 // Ten steps; the losses must be the reference's within `slack[step]`, the weights within `weight_slack` of each
 // tensor's norm.
@@ -328,6 +332,8 @@ TEST(llama_one_ten_steps_of_sgd_as_transformers) { ten_of_sgd("one"); }
 TEST(llama3_scaled_rope_ten_steps_of_sgd_as_transformers) { ten_of_sgd("scaled"); }
 TEST(mistral_ten_steps_of_sgd_as_transformers) { ten_of_sgd("mistral"); }
 TEST(qwen2_with_biases_ten_steps_of_sgd_as_transformers) { ten_of_sgd("qwen2"); }
+TEST(qwen3_with_normed_heads_ten_steps_of_sgd_as_transformers) { ten_of_sgd("qwen3"); }
+TEST(qwen3_tied_one_kv_head_ten_steps_of_sgd_as_transformers) { ten_of_sgd("qwen3_tied"); }
 
 // AdamW divides by the root of the second moment: rounding noise in a gradient near zero becomes a step of the size of
 // lr. So the reference's own spread under inputs changed by one ulp is the scale: four of it, and the bound of SGD for
@@ -360,6 +366,8 @@ TEST(llama_one_ten_steps_of_adamw_within_the_reference_spread) { ten_of_adamw("o
 TEST(llama3_scaled_rope_ten_steps_of_adamw_within_the_reference_spread) { ten_of_adamw("scaled"); }
 TEST(mistral_ten_steps_of_adamw_within_the_reference_spread) { ten_of_adamw("mistral"); }
 TEST(qwen2_with_biases_ten_steps_of_adamw_within_the_reference_spread) { ten_of_adamw("qwen2"); }
+TEST(qwen3_with_normed_heads_ten_steps_of_adamw_within_the_reference_spread) { ten_of_adamw("qwen3"); }
+TEST(qwen3_tied_one_kv_head_ten_steps_of_adamw_within_the_reference_spread) { ten_of_adamw("qwen3_tied"); }
 
 // ---- properties of its own -----------------------------------------------------------------------------------------
 
