@@ -820,6 +820,12 @@ TEST(a_config_json_of_mistral_qwen2_and_qwen3_is_read_as_transformers_does)
         {"qwen2", ", \"num_key_value_heads\": 2, \"sliding_window\": 77, \"use_sliding_window\": false", 2, 32768, 0,
          0},
         {"qwen3", ", \"num_key_value_heads\": 4", 4, 32768, 0, 128},
+        {"qwen3", // as transformers 4 writes it
+         ", \"attention_bias\": false, \"head_dim\": 128, \"max_position_embeddings\": 40960, \"max_window_layers\": "
+         "28, "
+         "\"num_key_value_heads\": 8, \"rope_scaling\": null, \"rope_theta\": 1000000, \"sliding_window\": null, "
+         "\"torch_dtype\": \"bfloat16\", \"use_cache\": true, \"use_sliding_window\": false",
+         8, 40960, 0, 128},
         {"qwen3", ", \"num_key_value_heads\": null, \"sliding_window\": null, \"head_dim\": 6", 16, 32768, 0, 6},
         {"qwen3", ", \"num_key_value_heads\": 2, \"sliding_window\": 77, \"max_window_layers\": 1", 2, 32768, 0, 128},
         {"llama", ", \"sliding_window\": 77", 16, 2048, 0, 0}, // LLaMA has no such thing
@@ -827,7 +833,7 @@ TEST(a_config_json_of_mistral_qwen2_and_qwen3_is_read_as_transformers_does)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         GxLlamaConfig c = GX_ZERO;
         GxError err = GX_ZERO;
-        char text[500], path[40];
+        char text[700], path[40];
         snprintf(text, sizeof text,
                  "{\"model_type\": \"%s\", \"vocab_size\": 97, \"hidden_size\": 32, \"intermediate_size\": 80, "
                  "\"num_hidden_layers\": 3, \"num_attention_heads\": 16%s}",

@@ -184,33 +184,32 @@ void gx_cuda_rms_norm_backward(GxContext *g, void *dx, float *dw, const void *dy
 
 // ---- RMSNorm of heads ----------------------------------------------------------------------------------------------
 // kept = x, x[r,k,c] = kept[r,k,c] * rstd[r,k] * w[c],  rstd[r,k] = 1/sqrt(mean_c kept[r,k,c]^2 + eps)
-// A warp per head: a head is a pack or a few for each lane, and no warp waits for another.
+// A block per row, a warp per head: a head is a pack or a few for each lane, and no warp waits for another.
 
 template <class T, int N>
 static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
     gx__cuda_head_norm_heads(T *x, T *kept, float *rstd, const T *w, GxHeadNorm s)
 {
-    const int64_t first = (int64_t)(threadIdx.x % GX_WARP) * N, step = GX_WARP * N, h = s.head_dim,
-                  warps = (int64_t)gridDim.x * (blockDim.x / GX_WARP);
-    for (int64_t i = (int64_t)blockIdx.x * (blockDim.x / GX_WARP) + threadIdx.x / GX_WARP; i < s.R * s.heads;
-         i += warps) {
-        T *head = x + i / s.heads * s.stride + i % s.heads * h,
-          *before = kept + i / s.heads * s.kept_stride + i % s.heads * h;
-        float squares = 0, v[N], u[N];
-        for (int64_t c = first; c < h; c += step) {
-            gx_load(v, head + c);
-            gx_store(before + c, v);
-            for (int j = 0; j < N; j++) squares += v[j] * v[j];
+    const int warp = (int)threadIdx.x / GX_WARP, warps = (int)blockDim.x / GX_WARP;
+    const int64_t first = (int64_t)(threadIdx.x % GX_WARP) * N, step = GX_WARP * N, h = s.head_dim;
+    for (int64_t r = blockIdx.x; r < s.R; r += gridDim.x)
+        for (int64_t k = warp; k < s.heads; k += warps) {
+            T *head = x + r * s.stride + k * h, *before = kept + r * s.kept_stride + k * h;
+            float squares = 0, v[N], u[N];
+            for (int64_t c = first; c < h; c += step) {
+                gx_load(v, head + c);
+                gx_store(before + c, v);
+                for (int i = 0; i < N; i++) squares += v[i] * v[i];
+            }
+            const float scale = 1.0f / sqrtf(gx_warp_sum(squares) / (float)h + s.eps);
+            if (first == 0) rstd[r * s.heads + k] = scale;
+            for (int64_t c = first; c < h; c += step) { // a thread reads back only what it read itself
+                gx_load(v, head + c);
+                gx_load(u, w + c);
+                for (int i = 0; i < N; i++) v[i] = v[i] * scale * u[i];
+                gx_store(head + c, v);
+            }
         }
-        const float scale = 1.0f / sqrtf(gx_warp_sum(squares) / (float)h + s.eps);
-        if (first == 0) rstd[i] = scale;
-        for (int64_t c = first; c < h; c += step) { // a thread reads back only what it read itself
-            gx_load(v, head + c);
-            gx_load(u, w + c);
-            for (int j = 0; j < N; j++) v[j] = v[j] * scale * u[j];
-            gx_store(head + c, v);
-        }
-    }
 }
 
 template <class T>
@@ -218,14 +217,13 @@ static void gx__cuda_head_norm(GxContext *g, void *x, void *kept, float *rstd, c
 {
     enum { N = GxPack<T>::N };
     const bool wide = gx_wide<T>(s->head_dim, x, kept, w) && s->stride % N == 0 && s->kept_stride % N == 0;
-    const unsigned blocks =
-        (unsigned)gx_min(gx_ceil_div(s->R * s->heads, GX_CUDA_BLOCK / GX_WARP), GX_CUDA_MAX_GRID_X);
+    const unsigned blocks = (unsigned)gx_min(s->R, GX_CUDA_MAX_GRID_X);
+    const int threads = gx_cuda_threads(s->heads * GX_WARP, GX_CUDA_BLOCK);
     const cudaStream_t stream = gx_cuda(g)->stream;
     T *in = (T *)x, *to = (T *)kept;
     const T *weight = (const T *)w;
-    if (wide)
-        GX_LAUNCH((gx__cuda_head_norm_heads<T, N>), blocks, GX_CUDA_BLOCK, 0, stream, in, to, rstd, weight, *s);
-    else GX_LAUNCH((gx__cuda_head_norm_heads<T, 1>), blocks, GX_CUDA_BLOCK, 0, stream, in, to, rstd, weight, *s);
+    if (wide) GX_LAUNCH((gx__cuda_head_norm_heads<T, N>), blocks, threads, 0, stream, in, to, rstd, weight, *s);
+    else GX_LAUNCH((gx__cuda_head_norm_heads<T, 1>), blocks, threads, 0, stream, in, to, rstd, weight, *s);
     gx_cuda_check(g, "head_norm_forward");
 }
 
@@ -247,15 +245,16 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
     GX_DYNAMIC_SHARED(float, shared);
     const int warp = (int)threadIdx.x / GX_WARP, warps = (int)blockDim.x / GX_WARP;
     const int64_t first = (int64_t)(threadIdx.x % GX_WARP) * N, step = GX_WARP * N, h = s.head_dim,
-                  begin = (int64_t)blockIdx.x * GX_NORM_BLOCK * s.heads, all = s.R * s.heads,
-                  end = begin + GX_NORM_BLOCK * s.heads < all ? begin + GX_NORM_BLOCK * s.heads : all;
+                  begin = (int64_t)blockIdx.x * GX_NORM_BLOCK;
+    const int heads = (int)s.heads, rows = s.R - begin < GX_NORM_BLOCK ? (int)(s.R - begin) : (int)GX_NORM_BLOCK;
     float *share = !part || shared_shares ? shared + warp * h : part + blockIdx.x * h, d[N], v[N], u[N];
     for (int64_t c = first; part && c < h; c += step)
-        for (int j = 0; j < N; j++) share[c + j] = 0; // of heads that are no more, too
-    for (int64_t i = begin + warp; i < end; i += warps) {
-        T *head = dx + i / s.heads * s.stride + i % s.heads * h;
-        const T *before = kept + i / s.heads * s.kept_stride + i % s.heads * h;
-        const float scale = rstd[i];
+        for (int j = 0; j < N; j++) share[c + j] = 0; // of a warp without a head, too
+    for (int i = warp; i < rows * heads; i += warps) {
+        const int64_t r = begin + i / heads, column = i % heads * h;
+        T *head = dx + r * s.stride + column;
+        const T *before = kept + r * s.kept_stride + column;
+        const float scale = rstd[r * heads + i % heads];
         float dot = 0;
         for (int64_t c = first; c < h; c += step) {
             gx_load(d, head + c);
