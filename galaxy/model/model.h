@@ -224,7 +224,7 @@ typedef struct {
     GxLayout layout;             // of the rows of activations that meet it
     int packed;
     int alias;        // 1 + the row whose other name it is; 0: none
-    int is_own_share; // all of it meets this rank's own rows alone, of rows that all have
+    int is_own_share; // all of it meets this rank's own rows, or heads of them, alone, of rows that all have
 } GxTensorUse;
 GxTensorId gx_model_tensor(GxContext *g, GxModel *m, int unit, int k, const GxTensorUse *use); // of pair k
 GxLinear gx_model_linear(const GxModel *m, GxTensorId first, int parts, GxTensorId bias);
