@@ -47,6 +47,21 @@ static const Layout shapes[] = {
      .heads = {1, 4, 1},
      .columns = {1, 38, 1},
      .sequence = {6, 1, 1}},
+    {.what = "3 ranks, normed heads 1,3,2, tokens 1,5,2",
+     .dp = 1,
+     .tp = 3,
+     .micro = 1,
+     .samples = {2},
+     .heads = {1, 3, 2},
+     .sequence = {1, 5, 2},
+     .normed = 1},
+    {.what = "dp 2 x 2 ranks, normed heads, tied, two micro-batches",
+     .dp = 2,
+     .tp = 2,
+     .micro = 2,
+     .samples = {1, 2},
+     .tied = 1,
+     .normed = 1},
 };
 static const Layout data_parallel[] = {
     // one rank to a tp group

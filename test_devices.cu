@@ -666,6 +666,71 @@ static Case *prepare_rope(Case *c)
     return c;
 }
 
+// ---- norm of heads: d = R, heads, h, gap behind each row of x, of what is kept -------------------------------------
+
+static const Shape head_norm_shapes[] = {{.d = {1, 1, 1, 0, 0}},
+                                         {.d = {3, 2, 7, 1, 2}},
+                                         {.d = {257, 1, 1, 0, 3}},
+                                         {.d = {40, 9, 2, 5, 0}},
+                                         {.d = {5, 3, 64, 64, 8}},
+                                         {.d = {65, 6, 10, 5, 0}},
+                                         {.d = {33, 4, 128, 128, 64}},
+                                         {.d = {17, 2, 256, 8, 4}},
+                                         {.d = {18, 2, 1031, 0, 1}},
+                                         {.d = {3, 3, 4096, 0, 0}, .large = 1}, // fewer shares in a GPU's shared memory
+                                         {.d = {17, 2, 12296, 0, 0}, .large = 1}}; // none
+static const Variant head_norm_backward_variants[] = {{0, 0, {{0, 0}}}, {1, 0, {{0, 0}}}, {0, 1u << 1, {{0, 0}}}};
+
+static GxHeadNorm head_norm_of(const Shape *s, GxDtype t)
+{
+    const int64_t width = s->d[1] * s->d[2];
+    const GxHeadNorm n = {s->d[0], s->d[1], s->d[2], width + s->d[3], width + s->d[4], NORM_EPS, t};
+    return n;
+}
+static int64_t head_norm_x(const Shape *s) { return s->d[0] * head_norm_of(s, GX_F32).stride; }
+static int64_t head_norm_kept(const Shape *s) { return s->d[0] * head_norm_of(s, GX_F32).kept_stride; }
+static double sum_all_heads(const Shape *s) { return (double)(s->d[0] * s->d[1] + s->d[2]) + 16; }
+static void call_head_norm_forward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    const GxHeadNorm n = head_norm_of(s, t);
+    (void)a, gx_head_norm_forward(g, b[0], b[1], (float *)b[2], b[3], &n);
+}
+static void call_head_norm_backward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    const GxHeadNorm n = head_norm_of(s, t);
+    gx_head_norm_backward(g, b[0], (float *)b[1], b[2], (const float *)b[3], b[4], &n, a);
+}
+static Case *prepare_head_norm(Case *c)
+{
+    const GxHeadNorm n = head_norm_of(c->shape, GX_F32);
+    forget_gaps(numbers(c, 0), n.R, n.heads * n.head_dim, n.stride);
+    return c;
+}
+static Case *prepare_head_norm_backward(Case *c) // rstd from the forward of what is kept
+{
+    GxHeadNorm n = head_norm_of(c->shape, GX_F32);
+    const int64_t elements = head_norm_kept(c->shape);
+    float *x = (float *)take(4 * elements), *kept = (float *)take(4 * elements);
+    prepare_head_norm(c);
+    forget_gaps(numbers(c, 2), n.R, n.heads * n.head_dim, n.kept_stride);
+    memcpy(x, numbers(c, 2), (size_t)(4 * elements));
+    n.stride = n.kept_stride;
+    gx_head_norm_forward(c->cpu, x, kept, numbers(c, 3), numbers(c, 4), &n);
+    free(x), free(kept);
+    return c;
+}
+static double head_norm_backward_floor(const Case *c, int buffer) // of heads of one element all of it cancels
+{
+    const GxHeadNorm n = head_norm_of(c->shape, GX_F32);
+    double squares = 0;
+    for (int64_t i = 0; i < n.R * n.heads * n.head_dim; i++) {
+        const int64_t head = i / n.head_dim, r = head / n.heads, column = i - r * n.heads * n.head_dim;
+        squares +=
+            pow((double)numbers(c, 3)[head] * numbers(c, 4)[i % n.head_dim] * numbers(c, 0)[r * n.stride + column], 2);
+    }
+    return buffer == 0 ? sqrt(squares) : 0;
+}
+
 // ---- attention: d = B, H, K, h -------------------------------------------------------------------------------------
 
 enum {
@@ -1201,6 +1266,22 @@ static const Op ops[] = {
      LIST(norm_backward_variants),
      {RESULT("dx", OUT, ACT, d01, sum_d1), RESULT("dw", ACCUMULATED, GX_F32, d1, sum_d0), INPUT("dy", ACT, d01),
       INPUT("dresidual", ACT, d01), INPUT("x", ACT, d01), INPUT("rstd", GX_F32, d0), INPUT("w", ACT, d1)}},
+    {SLOT(head_norm_forward),
+     prepare_head_norm,
+     NULL,
+     1,
+     LIST(head_norm_shapes),
+     LIST(plain),
+     {RESULT("x", INOUT, ACT, head_norm_x, sum_d2), EXACT("kept", OUT, ACT, head_norm_kept),
+      RESULT("rstd", OUT, GX_F32, d01, sum_d2), INPUT("w", ACT, d2)}},
+    {SLOT(head_norm_backward),
+     prepare_head_norm_backward,
+     head_norm_backward_floor,
+     1,
+     LIST(head_norm_shapes),
+     LIST(head_norm_backward_variants),
+     {RESULT("dx", INOUT, ACT, head_norm_x, sum_d2), RESULT("dw", ACCUMULATED, GX_F32, d2, sum_all_heads),
+      INPUT("kept", ACT, head_norm_kept), INPUT("rstd", GX_F32, d01), INPUT("w", ACT, d2)}},
     {SLOT(linear_forward),
      prepare_linear_forward,
      NULL,
@@ -1854,6 +1935,8 @@ TEST(embedding_backward_is_the_same_on_every_device) { check_op("embedding_backw
 TEST(rms_norm_forward_is_the_same_on_every_device) { check_op("rms_norm_forward"); }
 TEST(add_rms_norm_forward_is_the_same_on_every_device) { check_op("add_rms_norm_forward"); }
 TEST(rms_norm_backward_is_the_same_on_every_device) { check_op("rms_norm_backward"); }
+TEST(head_norm_forward_is_the_same_on_every_device) { check_op("head_norm_forward"); }
+TEST(head_norm_backward_is_the_same_on_every_device) { check_op("head_norm_backward"); }
 TEST(layer_norm_forward_is_the_same_on_every_device) { check_op("layer_norm_forward"); }
 TEST(layer_norm_backward_is_the_same_on_every_device) { check_op("layer_norm_backward"); }
 TEST(dropout_is_the_same_on_every_device) { check_op("dropout"); }

@@ -236,6 +236,8 @@ TEST(llama_one_kv_head_as_transformers) { forward_backward("one"); }
 TEST(llama3_scaled_rope_forward_and_backward_as_transformers) { forward_backward("scaled"); }
 TEST(mistral_forward_and_backward_as_transformers) { forward_backward("mistral"); }
 TEST(qwen2_with_biases_forward_and_backward_as_transformers) { forward_backward("qwen2"); }
+TEST(qwen3_with_normed_heads_forward_and_backward_as_transformers) { forward_backward("qwen3"); }
+TEST(qwen3_tied_one_kv_head_forward_and_backward_as_transformers) { forward_backward("qwen3_tied"); }
 
 // In bf16: as near to transformers in fp32 as transformers in bf16 is, or half as near.
 static void bf16_distance(const char *name)
@@ -272,6 +274,8 @@ TEST(llama_one_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distan
 TEST(llama3_scaled_rope_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("scaled"); }
 TEST(mistral_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("mistral"); }
 TEST(qwen2_with_biases_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("qwen2"); }
+TEST(qwen3_with_normed_heads_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("qwen3"); }
+TEST(qwen3_tied_one_kv_head_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("qwen3_tied"); }
 
 // Ten steps; the losses must be the reference's within `slack[step]`, the weights within `weight_slack` of each
 // tensor's norm.
@@ -328,6 +332,8 @@ TEST(llama_one_ten_steps_of_sgd_as_transformers) { ten_of_sgd("one"); }
 TEST(llama3_scaled_rope_ten_steps_of_sgd_as_transformers) { ten_of_sgd("scaled"); }
 TEST(mistral_ten_steps_of_sgd_as_transformers) { ten_of_sgd("mistral"); }
 TEST(qwen2_with_biases_ten_steps_of_sgd_as_transformers) { ten_of_sgd("qwen2"); }
+TEST(qwen3_with_normed_heads_ten_steps_of_sgd_as_transformers) { ten_of_sgd("qwen3"); }
+TEST(qwen3_tied_one_kv_head_ten_steps_of_sgd_as_transformers) { ten_of_sgd("qwen3_tied"); }
 
 // AdamW divides by the root of the second moment: rounding noise in a gradient near zero becomes a step of the size of
 // lr. So the reference's own spread under inputs changed by one ulp is the scale: four of it, and the bound of SGD for
@@ -360,6 +366,8 @@ TEST(llama_one_ten_steps_of_adamw_within_the_reference_spread) { ten_of_adamw("o
 TEST(llama3_scaled_rope_ten_steps_of_adamw_within_the_reference_spread) { ten_of_adamw("scaled"); }
 TEST(mistral_ten_steps_of_adamw_within_the_reference_spread) { ten_of_adamw("mistral"); }
 TEST(qwen2_with_biases_ten_steps_of_adamw_within_the_reference_spread) { ten_of_adamw("qwen2"); }
+TEST(qwen3_with_normed_heads_ten_steps_of_adamw_within_the_reference_spread) { ten_of_adamw("qwen3"); }
+TEST(qwen3_tied_one_kv_head_ten_steps_of_adamw_within_the_reference_spread) { ten_of_adamw("qwen3_tied"); }
 
 // ---- properties of its own -----------------------------------------------------------------------------------------
 
@@ -512,15 +520,20 @@ static void frozen_changes_nothing_else(GxDtype dtype)
                                            "model.embed*,model.layers.0.*",
                                            "model.*",
                                            "model.layers.*,model.norm.weight,lm_head.weight",
-                                           "model.embed*,*layernorm*,*mlp*,model.norm.weight,lm_head.weight"};
-    for (int tied = 0; tied < 2; tied++) {
+                                           "model.embed*,*layernorm*,*mlp*,model.norm.weight,lm_head.weight",
+                                           "*q_norm*,*.0.self_attn.k_norm*",
+                                           "*_proj*,*embed*,*layernorm*,lm_head*"};
+    for (int kind = 0; kind < 3; kind++) { // a LLaMA, a tied one, a Qwen3
+        const int tied = kind == 1;
         GxLlamaConfig c = small;
         Frozen all;
         c.tie_word_embeddings = tied;
+        if (kind == 2) snprintf(c.model_type, sizeof c.model_type, "qwen3");
         frozen_run(&all, &c, NULL, dtype);
         for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
             Frozen some;
             if (tied && !strcmp(patterns[i], "model.*")) continue; // that is everything
+            if (kind != 2 && strstr(patterns[i], "q_norm")) continue;
             if (tied && strstr(patterns[i], "lm_head") && !strstr(patterns[i], "mlp")) continue;
             frozen_run(&some, &c, patterns[i], dtype);
             check_frozen(&some, &all, patterns[i]);

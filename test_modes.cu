@@ -93,6 +93,39 @@ static const Layout shapes[] = {
      .no_labels = 2,
      .tied = 1},
     {.what = "dp 2 x 3 ranks, heads 1,3,2", .dp = 2, .tp = 3, .micro = 1, .samples = {1, 2}, .heads = {1, 3, 2}},
+    // norms of heads
+    {.what = "2 ranks, normed heads, tied, accumulation",
+     .dp = 1,
+     .tp = 2,
+     .micro = 2,
+     .samples = {2},
+     .tied = 1,
+     .normed = 1},
+    {.what = "3 ranks, normed heads 1,3,2, tokens 1,5,2",
+     .dp = 1,
+     .tp = 3,
+     .micro = 1,
+     .samples = {3},
+     .heads = {1, 3, 2},
+     .sequence = {1, 5, 2},
+     .normed = 1},
+    {.what = "4 ranks, normed heads 1,1,3,1 on one K,V head, tokens 2,1,4,1",
+     .dp = 1,
+     .tp = 4,
+     .micro = 1,
+     .samples = {2},
+     .kv_heads = 1,
+     .heads = {1, 1, 3, 1},
+     .sequence = {2, 1, 4, 1},
+     .normed = 1},
+    {.what = "dp 2 x 2 ranks, normed heads 5,1, tokens 7,1, 3 and 1 samples, accumulation",
+     .dp = 2,
+     .tp = 2,
+     .micro = 2,
+     .samples = {3, 1},
+     .heads = {5, 1},
+     .sequence = {7, 1},
+     .normed = 1},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
@@ -189,6 +222,16 @@ static const Layout small[] = {
      .vocab = {1, 1, 59},
      .sequence = {1, 1, 6},
      .tied = 1},
+    {.what = "2 ranks, even, normed heads", .dp = 1, .tp = 2, .micro = 1, .samples = {2}, .normed = 1},
+    {.what = "3 ranks, uneven, normed heads, tied",
+     .dp = 1,
+     .tp = 3,
+     .micro = 1,
+     .samples = {2},
+     .heads = {1, 3, 2},
+     .sequence = {1, 5, 2},
+     .tied = 1,
+     .normed = 1},
 };
 enum { SMALL = sizeof small / sizeof *small };
 
@@ -243,14 +286,14 @@ TEST(modes_with_random_lists_are_serial)
         random_list(l.columns, l.tp, model_config.intermediate_size, 4 * i + 1);
         random_list(l.sequence, l.tp, T, 4 * i + 2);
         random_list(l.vocab, l.tp, model_config.vocab_size, 4 * i + 3);
-        l.tied = i % 4 == 3;
+        l.tied = i % 4 == 3, l.normed = gx_random_bits(21, i, 0, 3) % 2;
         l.kv_heads = (const int[]){0, 1, 2, 6}[gx_random_bits(21, i, 0, 2) % 4];
         snprintf(l.what, sizeof l.what,
-                 "%s number %ld: tp %d, dp %d, %ld K,V heads, heads %ld,%ld,%ld,%ld, columns %ld,%ld,%ld,%ld, tokens "
+                 "%s number %ld: tp %d, dp %d, %ld K,V heads, %sheads %ld,%ld,%ld,%ld, columns %ld,%ld,%ld,%ld, tokens "
                  "%ld,%ld,%ld,%ld",
-                 mode->name, (long)i, l.tp, l.dp, (long)l.kv_heads, (long)l.heads[0], (long)l.heads[1],
-                 (long)l.heads[2], (long)l.heads[3], (long)l.columns[0], (long)l.columns[1], (long)l.columns[2],
-                 (long)l.columns[3], (long)l.sequence[0], (long)l.sequence[1], (long)l.sequence[2],
+                 mode->name, (long)i, l.tp, l.dp, (long)l.kv_heads, l.normed ? "normed " : "", (long)l.heads[0],
+                 (long)l.heads[1], (long)l.heads[2], (long)l.heads[3], (long)l.columns[0], (long)l.columns[1],
+                 (long)l.columns[2], (long)l.columns[3], (long)l.sequence[0], (long)l.sequence[1], (long)l.sequence[2],
                  (long)l.sequence[3]);
         run_serial(&l, &serial);
         check_ranks(&l, &serial);

@@ -592,6 +592,8 @@ HUNT(no_mutant_of_an_uneven_mode_survives, hunt_in_every_mode, .what = "3 ranks,
      .tp = 3, .micro = 1, .samples = {2}, .heads = {1, 3, 2}, .columns = {5, 20, 15}, .sequence = {1, 5, 2})
 HUNT(no_mutant_of_a_kv_head_that_all_share_survives, hunt, .what = "tp, 3 ranks, heads 1,3,2 on one K,V head",
      .mode = &gx_tp, .dp = 1, .tp = 3, .micro = 1, .samples = {2}, .kv_heads = 1, .heads = {1, 3, 2})
+HUNT(no_mutant_of_norms_of_heads_in_a_mode_survives, hunt_in_every_mode, .what = "3 ranks, normed heads 1,3,2", .dp = 1,
+     .tp = 3, .micro = 1, .samples = {2}, .heads = {1, 3, 2}, .sequence = {1, 5, 2}, .normed = 1)
 HUNT(no_mutant_of_data_parallelism_times_a_mode_survives, hunt_in_every_mode,
      .what = "dp 2 x 2 ranks, heads 5,1, tokens 7,1", .dp = 2, .tp = 2, .micro = 1, .samples = {1, 2}, .heads = {5, 1},
      .columns = {33, 7}, .sequence = {7, 1})

@@ -127,7 +127,7 @@ static void check_bench(const char *what, Bench *real, const Bench *plan)
 //    cross_entropy R, V, factor of the logits, every how many-th row is ignored (0: none); embedding R, C, v_begin,
 //    v_end; layer_norm R, C, mean of its inputs; dropout and residual R, C, what there is (of WITH_...); gelu R, F,
 //    GxGelu, bias; tanh R, C; picked_rows n, C, first, rows of x; mean_rows T, C, B, t_first; normalized_rows R, C,
-//    every how many-th row is zero (0: none); squared_error and binary_cross_entropy R, V
+//    every how many-th row is zero (0: none); head_norm R, heads, h, gap; squared_error and binary_cross_entropy R, V
 typedef struct {
     int64_t d[4];
     GxRuns q, k;        // rope, attention
@@ -373,6 +373,56 @@ static void rope_library(GxContext *g, Case *c, int accumulate, int variant) // 
         if (g->device->computes) copy_rows(back ? c->in[0].fd : c->out[0].fv, width, x, stride, rows, width);
     }
     free(x), free(cosine), free(sine);
+}
+
+// -- head_norm: the norm of all heads as rows of their own
+
+static const Shape head_norm_shapes[] = {{.d = {7, 3, 10, 5}},  {.d = {1, 1, 1, 0}},
+                                         {.d = {40, 2, 7, 1}},  {.d = {65, 3, 16, 32}},
+                                         {.d = {3, 5, 128, 0}}, {.d = {60, 4, 1, 2}, .steep = 1}};
+
+static void head_norm_open(Case *c)
+{
+    const int64_t rows = c->R * c->shape->d[1], h = c->shape->d[2];
+    input(c, "x", "dx", rows, h, 2 * (double)h + 13);
+    weight(c, "w", "dw", 1, h, (double)(rows + h) + 7);
+    output(c, "y", "dy", rows, h, (double)h + 6);
+    output(c, "rstd", NULL, rows, 1, (double)h + 4);
+}
+static void head_norm_forward(Case *c)
+{
+    oracle_rms_norm_forward(c->out[0].v, c->out[1].v, c->in[0].v, c->in[1].v, c->in[0].rows, c->shape->d[2], NORM_EPS);
+}
+static void head_norm_backward(Case *c)
+{
+    const int64_t h = c->shape->d[2], rows = c->in[0].rows;
+    double squares = 0;
+    oracle_rms_norm_backward(c->in[0].d, c->in[1].d, c->out[0].d, NULL, c->in[0].v, c->out[1].v, c->in[1].v, rows, h);
+    for (int64_t i = 0; i < rows * h; i++) squares += pow(c->out[1].v[i / h] * c->in[1].v[i % h] * c->out[0].d[i], 2);
+    c->in[0].dfloor = sqrt(squares);
+}
+static void head_norm_library(GxContext *g, Case *c, int accumulate, int variant) // in place, with gaps; 1: no dw
+{
+    const int64_t *d = c->shape->d, R = d[0], width = d[1] * d[2], gap = d[3], stride = width + gap;
+    const GxHeadNorm s = {R, d[1], d[2], stride, stride + 1, NORM_EPS, GX_F32};
+    Slot *x = &c->in[0], *w = &c->in[1], *y = &c->out[0], *rstd = &c->out[1];
+    float *rows = floats(R * stride), *kept = floats(R * (stride + 1)), *dense = floats(R * width);
+    w->unwanted = variant == 1;
+    fill_nan(kept, R * (stride + 1));
+    for (int back = 0; back < 2; back++) {
+        fill_nan(rows, R * stride);
+        copy_rows(rows, stride, back ? y->fd : x->fv, width, R, width);
+        if (back) gx_head_norm_backward(g, rows, w->unwanted ? NULL : w->fd, kept, rstd->fv, w->fv, &s, accumulate);
+        else gx_head_norm_forward(g, rows, kept, rstd->fv, w->fv, &s);
+        CHECK(count_nan(rows, R * stride) == R * gap, "head_norm wrote into the gaps between rows");
+        if (g->device->computes) copy_rows(back ? x->fd : y->fv, width, rows, stride, R, width);
+    }
+    copy_rows(dense, width, kept, stride + 1, R, width);
+    if (g->device->computes)
+        CHECK(!memcmp(dense, x->fv, (size_t)(R * width) * 4) &&
+                  count_nan(kept, R * (stride + 1)) == R * (stride + 1 - width),
+              "head_norm keeps something else than what it read");
+    free(rows), free(kept), free(dense);
 }
 
 // -- attention: a score is a sum over h, a probability is behind a sum over Tk (and the log-sum-exp), an output behind
@@ -1273,6 +1323,8 @@ static const Op ops[] = {
      COUNT(mean_rows_shapes)},
     {"normalized_rows", normalized_rows_open, normalized_rows_forward, normalized_rows_backward,
      normalized_rows_library, 2, 1, normalized_rows_shapes, COUNT(normalized_rows_shapes)},
+    {"head_norm", head_norm_open, head_norm_forward, head_norm_backward, head_norm_library, 2, 1, head_norm_shapes,
+     COUNT(head_norm_shapes)},
     {"squared_error", squared_error_open, squared_error_both, squared_error_both, squared_error_library, 3, 1,
      target_shapes, COUNT(target_shapes)},
     {"binary_cross_entropy", binary_cross_entropy_open, binary_cross_entropy_both, binary_cross_entropy_both,
@@ -1454,6 +1506,7 @@ static void check_library(Case *c, const char *shape)
 
 TEST(rms_norm_is_what_the_oracle_says) { for_each_case(check_library, "rms_norm"); }
 TEST(add_rms_norm_is_what_the_oracle_says) { for_each_case(check_library, "add_rms_norm"); }
+TEST(head_norm_is_what_the_oracle_says) { for_each_case(check_library, "head_norm"); }
 TEST(linear_is_what_the_oracle_says) { for_each_case(check_library, "linear"); }
 TEST(rope_is_what_the_oracle_says) { for_each_case(check_library, "rope"); }
 TEST(attention_is_what_the_oracle_says) { for_each_case(check_library, "attention"); }
@@ -2579,7 +2632,7 @@ static GxAttention call_attention(int64_t T, int64_t h, GxDtype type)
     return a;
 }
 
-enum { CALLS = 45 };
+enum { CALLS = 47 };
 static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDtype type)
 {
     float(*x)[POOL] = p->x;
@@ -2592,6 +2645,7 @@ static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDt
     const GxEmbedding table = gx_embedding_shape(R, C, OUT, type);
     const GxDropout dropout = {.p = 0.5f, .T = 2 * ROWS, .B = BATCH};
     const GxResidual residual = {R, C, x[9], x[10], x[11], eps, dropout, type};
+    const GxHeadNorm head_norm = {R, HEADS, C, HEADS * C, HEADS * C, eps, type};
     const int64_t batch = R * BATCH * C;
     GxRuns t = gx_runs_one(R, 0);
     GxAttention a = call_attention(R, C, type);
@@ -2706,6 +2760,12 @@ static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDt
         return gx_binary_cross_entropy(g, x[0], x[1], x[2], x[3], R, C, 1, type),
                promise("binary_cross_entropy", 1, 1, 9 * n, 12 * n, rows);
     if (which == 43) return gx_scale(g, x[0], x[1], n, 3, type), promise("scale", 1, 1, n, 8 * n, count);
+    if (which == 44)
+        return gx_head_norm_forward(g, x[0], x[1], x[2], x[3], &head_norm),
+               promise("head_norm_forward", 1, 1, 4 * HEADS * n, 12 * HEADS * n, gx_dims(R, HEADS, C, 0));
+    if (which == 45)
+        return gx_head_norm_backward(g, x[0], x[1], x[2], x[3], x[4], &head_norm, 0),
+               promise("head_norm_backward", 1, 1, 10 * HEADS * n, 12 * HEADS * n, gx_dims(R, HEADS, C, 0));
     return gx_convert(g, x[0], GX_BF16, x[1], type, n), promise("convert", 1, 1, 0, 6 * n, count);
 }
 
@@ -2831,6 +2891,26 @@ TEST(linear_refuses_strides_shorter_than_rows_and_says_both_numbers)
         check_message(&b, wrong[i].message);
         gx_linear_backward_weight(&b.g, p->x[0], p->x[1], p->x[2], p->x[3], &s);
         check_message(&b, wrong[i].message);
+    }
+    CHECK(!memcmp(p, before, sizeof *p) && !b.arena.peak, "refused, but something was done");
+    bench_close(&b);
+    free(p), free(before);
+}
+
+TEST(head_norm_refuses_rows_shorter_than_their_heads_and_heads_without_elements)
+{
+    static const GxHeadNorm wrong[] = {{ROWS, HEADS, COLS, HEADS * COLS - 1, HEADS * COLS, 1, GX_F32},
+                                       {ROWS, HEADS, COLS, HEADS * COLS, HEADS * COLS - 1, 1, GX_F32},
+                                       {ROWS, HEADS, 0, HEADS * COLS, HEADS * COLS, 1, GX_F32},
+                                       {ROWS, -HEADS, -COLS, HEADS * COLS, HEADS * COLS, 1, GX_F32}};
+    Pool *p = pool_open(), *before = pool_open();
+    Bench b;
+    bench_open(&b, 1, 1 << 20);
+    for (int i = 0; i < COUNT(wrong); i++) {
+        gx_head_norm_forward(&b.g, p->x[0], p->x[1], p->x[2], p->x[3], &wrong[i]);
+        check_message(&b, i < 3 ? "no row is shorter than its heads" : "must be at least 1");
+        gx_head_norm_backward(&b.g, p->x[0], p->x[1], p->x[2], p->x[3], p->x[4], &wrong[i], 0);
+        check_message(&b, i < 3 ? "no row is shorter than its heads" : "must be at least 1");
     }
     CHECK(!memcmp(p, before, sizeof *p) && !b.arena.peak, "refused, but something was done");
     bench_close(&b);

@@ -31,11 +31,13 @@ static const Layout shapes[] = {
      .tied = 1},
 };
 enum { UNEVEN = 0, TIED };
+static int has_normed_heads; // the model is a Qwen3
 
 static Layout layout_of(int mode, int shape)
 {
     Layout l = test_layout(test_modes[mode], &shapes[shape]);
     if (mode == 0) l.tp = 1;
+    l.normed = has_normed_heads;
     return l;
 }
 
@@ -355,8 +357,7 @@ static void open_stages(WayRank *r)
                                 {l->vocab, l->vocab[0] ? l->tp : 0},
                                 {l->sequence, l->sequence[0] ? l->tp : 0}};
     char other[1024];
-    GxLlamaConfig config = model_config;
-    config.tie_word_embeddings = l->tied;
+    GxLlamaConfig config = model_config_of(l);
     r->kept.stages = stages_of(w);
     for (int s = 0; s < r->kept.stages; s++) {
         TestModel *t = r->kept.t[s] = (TestModel *)calloc(1, sizeof *t);
@@ -492,6 +493,13 @@ static void of_a_bert(void (*check)(void))
     test_subject = NULL;
 }
 
+static void of_a_qwen3(void (*check)(void))
+{
+    has_normed_heads = 1;
+    check();
+    has_normed_heads = 0;
+}
+
 // ---- two micro-batches in flight -----------------------------------------------------------------------------------
 
 static void in_flight(void)
@@ -515,6 +523,7 @@ static void in_flight(void)
 }
 TEST(two_micro_batches_in_flight_give_the_gradients_of_one_after_the_other) { in_flight(); }
 TEST(two_micro_batches_in_flight_give_the_gradients_of_one_after_the_other_of_a_bert) { of_a_bert(in_flight); }
+TEST(two_micro_batches_in_flight_give_the_gradients_of_one_after_the_other_of_a_qwen3) { of_a_qwen3(in_flight); }
 
 static void put_off(void)
 {
@@ -534,6 +543,7 @@ static void put_off(void)
 }
 TEST(weight_halves_put_off_to_the_end_change_no_bit) { put_off(); }
 TEST(weight_halves_put_off_to_the_end_change_no_bit_of_a_bert) { of_a_bert(put_off); }
+TEST(weight_halves_put_off_to_the_end_change_no_bit_of_a_qwen3) { of_a_qwen3(put_off); }
 
 static void computed_again(void)
 {
@@ -550,6 +560,7 @@ static void computed_again(void)
 }
 TEST(units_computed_again_change_no_bit) { computed_again(); }
 TEST(units_computed_again_change_no_bit_of_a_bert) { of_a_bert(computed_again); }
+TEST(units_computed_again_change_no_bit_of_a_qwen3) { of_a_qwen3(computed_again); }
 
 // Everything that a run leaves behind: losses, gradients, weights after three steps, moments, a validation.
 static void by_lists(void)
@@ -577,6 +588,7 @@ static void by_lists(void)
 }
 TEST(the_runners_lists_change_no_bit_of_a_training) { by_lists(); }
 TEST(the_runners_lists_change_no_bit_of_a_training_of_a_bert) { of_a_bert(by_lists); }
+TEST(the_runners_lists_change_no_bit_of_a_training_of_a_qwen3) { of_a_qwen3(by_lists); }
 
 // ---- poison --------------------------------------------------------------------------------------------------------
 
@@ -599,6 +611,7 @@ static void poisoned(void)
 }
 TEST(a_unit_reads_and_writes_nothing_but_its_pass_and_its_rows) { poisoned(); }
 TEST(a_unit_reads_and_writes_nothing_but_its_pass_and_its_rows_of_a_bert) { of_a_bert(poisoned); }
+TEST(a_unit_reads_and_writes_nothing_but_its_pass_and_its_rows_of_a_qwen3) { of_a_qwen3(poisoned); }
 
 // ---- units shared out ----------------------------------------------------------------------------------------------
 
@@ -615,6 +628,7 @@ static void in_ranges(void)
 }
 TEST(ranges_of_units_that_hand_the_stream_over_are_serial_bit_for_bit) { in_ranges(); }
 TEST(ranges_of_units_that_hand_the_stream_over_are_serial_bit_for_bit_of_a_bert) { of_a_bert(in_ranges); }
+TEST(ranges_of_units_that_hand_the_stream_over_are_serial_bit_for_bit_of_a_qwen3) { of_a_qwen3(in_ranges); }
 
 TEST(each_of_two_ranges_holds_its_units_tensors_alone)
 {

@@ -759,6 +759,32 @@ TEST(a_config_json_says_every_field_and_reads_back_the_same)
     unlink(path);
 }
 
+TEST(a_config_json_of_a_qwen3_says_what_it_is_and_reads_back_the_same)
+{
+    static const char *const lines[] = {"\"model_type\": \"qwen3\"",
+                                        "\"architectures\": [\"Qwen3ForCausalLM\"]",
+                                        "\"head_dim\": 10",
+                                        "\"attention_bias\": false",
+                                        "\"use_sliding_window\": false",
+                                        "\"rope_theta\": 1000000.0"};
+    const GxLlamaConfig c = {97, 48, 80, 3, 6, 3, 10, 77, 1e-6, 1e6, 0.02, 1, -1, "qwen3", 0, "default", 0, 0, 0, 0};
+    GxLlamaConfig back = GX_ZERO;
+    GxError err = GX_ZERO;
+    char path[40] = "/tmp/galaxy_test_run_XXXXXX", *text = NULL;
+    int64_t bytes;
+    const int file = mkstemp(path);
+    if (!CHECK(file >= 0, "no temporary file")) return;
+    close(file);
+    CHECK(gx_llama_config_write(&c, NULL, path, &err) == GX_OK && gx_llama_config_read(&back, path, &err) == GX_OK,
+          "%s", err.message);
+    for (int i = 0; i < gx_llama.n_fields; i++)
+        CHECK(gx_field_same(&gx_llama.fields[i], &c, &back), "%s is not what it was", gx_llama.fields[i].name);
+    if (!CHECK(gx_file_read(path, 1 << 16, &text, &bytes, &err) == GX_OK, "%s", err.message)) return;
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) CHECK(strstr(text, lines[i]), "no %s", lines[i]);
+    free(text);
+    unlink(path);
+}
+
 TEST(what_a_config_json_leaves_out_is_what_transformers_takes_for_it)
 {
     static const char *const texts[] = {// as LlamaConfig of transformers 4.57 and 5.23 does
@@ -779,34 +805,45 @@ TEST(what_a_config_json_leaves_out_is_what_transformers_takes_for_it)
 }
 
 // What transformers takes for what is left out of the other models' files, and where they say that a window slides.
-TEST(a_config_json_of_mistral_and_qwen2_is_read_as_transformers_does)
+TEST(a_config_json_of_mistral_qwen2_and_qwen3_is_read_as_transformers_does)
 {
     static const struct {
         const char *type, *more;
-        int64_t kv_heads, positions, window;
+        int64_t kv_heads, positions, window, head_dim; // head_dim 0: 32/16
     } cases[] = {
-        {"mistral", "", 8, 131072, 4096},
-        {"mistral", ", \"sliding_window\": 77", 8, 131072, 77},
-        {"mistral", ", \"sliding_window\": null, \"num_key_value_heads\": null", 16, 131072, 0},
-        {"mistral", ", \"sliding_window\": 77, \"layer_types\": [\"full_attention\"]", 8, 131072, 0},
-        {"mistral", ", \"sliding_window\": 77, \"layer_types\": [\"sliding_attention\"]", 8, 131072, 77},
-        {"qwen2", ", \"num_key_value_heads\": 4", 4, 32768, 0},
-        {"qwen2", ", \"num_key_value_heads\": 2, \"sliding_window\": 77, \"use_sliding_window\": false", 2, 32768, 0},
-        {"llama", ", \"sliding_window\": 77", 16, 2048, 0}, // LLaMA has no such thing
+        {"mistral", "", 8, 131072, 4096, 0},
+        {"mistral", ", \"sliding_window\": 77", 8, 131072, 77, 0},
+        {"mistral", ", \"sliding_window\": null, \"num_key_value_heads\": null", 16, 131072, 0, 0},
+        {"mistral", ", \"sliding_window\": 77, \"layer_types\": [\"full_attention\"]", 8, 131072, 0, 0},
+        {"mistral", ", \"sliding_window\": 77, \"layer_types\": [\"sliding_attention\"]", 8, 131072, 77, 0},
+        {"qwen2", ", \"num_key_value_heads\": 4", 4, 32768, 0, 0},
+        {"qwen2", ", \"num_key_value_heads\": 2, \"sliding_window\": 77, \"use_sliding_window\": false", 2, 32768, 0,
+         0},
+        {"qwen3", ", \"num_key_value_heads\": 4", 4, 32768, 0, 128},
+        {"qwen3", // as transformers 4 writes it
+         ", \"attention_bias\": false, \"head_dim\": 128, \"max_position_embeddings\": 40960, \"max_window_layers\": "
+         "28, "
+         "\"num_key_value_heads\": 8, \"rope_scaling\": null, \"rope_theta\": 1000000, \"sliding_window\": null, "
+         "\"torch_dtype\": \"bfloat16\", \"use_cache\": true, \"use_sliding_window\": false",
+         8, 40960, 0, 128},
+        {"qwen3", ", \"num_key_value_heads\": null, \"sliding_window\": null, \"head_dim\": 6", 16, 32768, 0, 6},
+        {"qwen3", ", \"num_key_value_heads\": 2, \"sliding_window\": 77, \"max_window_layers\": 1", 2, 32768, 0, 128},
+        {"llama", ", \"sliding_window\": 77", 16, 2048, 0, 0}, // LLaMA has no such thing
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         GxLlamaConfig c = GX_ZERO;
         GxError err = GX_ZERO;
-        char text[500], path[40];
+        char text[700], path[40];
         snprintf(text, sizeof text,
                  "{\"model_type\": \"%s\", \"vocab_size\": 97, \"hidden_size\": 32, \"intermediate_size\": 80, "
                  "\"num_hidden_layers\": 3, \"num_attention_heads\": 16%s}",
                  cases[i].type, cases[i].more);
         if (!CHECK(read_config_json(&c, text, path, &err) == GX_OK, "case %d: %s", (int)i, err.message)) continue;
         CHECK(c.num_key_value_heads == cases[i].kv_heads && c.max_position_embeddings == cases[i].positions &&
-                  c.sliding_window == cases[i].window && !strcmp(c.model_type, cases[i].type),
-              "case %d: %s, %ld kv heads, %ld positions, a window of %ld", (int)i, c.model_type,
-              (long)c.num_key_value_heads, (long)c.max_position_embeddings, (long)c.sliding_window);
+                  c.sliding_window == cases[i].window && !strcmp(c.model_type, cases[i].type) &&
+                  c.head_dim == (cases[i].head_dim ? cases[i].head_dim : 2),
+              "case %d: %s, %ld kv heads, %ld positions, a window of %ld, heads of %ld", (int)i, c.model_type,
+              (long)c.num_key_value_heads, (long)c.max_position_embeddings, (long)c.sliding_window, (long)c.head_dim);
     }
 }
 
@@ -851,7 +888,7 @@ TEST(a_config_json_that_asks_for_something_else_or_in_another_type_is_refused_by
     static const struct {
         const char *more, *says; // says: behind the file's name
     } bad[] = {
-        {"\"model_type\": 7", "model_type is 7; one of \"llama\", \"mistral\", \"qwen2\" is built"},
+        {"\"model_type\": 7", "model_type is 7; one of \"llama\", \"mistral\", \"qwen2\", \"qwen3\" is built"},
         {"\"model_type\": null", "model_type is null; one of \"llama\""},
         {"\"model_type\": \"mixtral\"", "model_type is \"mixtral\"; one of \"llama\""},
         {"\"hidden_act\": 3", "hidden_act is 3; only \"silu\" is built"},
@@ -907,6 +944,10 @@ TEST(a_config_json_that_asks_for_something_else_or_in_another_type_is_refused_by
         {"\"layer_types\": \"sliding_attention\"", "\"layer_types\" is a string; expected an array"},
         {"\"layer_types\": [\"chunked_attention\"]", "layer_types has \"chunked_attention\"; only full"},
         {"\"use_sliding_window\": true", "use_sliding_window is true; only false is built"},
+        {"\"model_type\": \"qwen3\", \"use_sliding_window\": true", "use_sliding_window is true; only false is built"},
+        {"\"model_type\": \"qwen3\", \"attention_bias\": true", "attention_bias is true; only false is built"},
+        {"\"model_type\": \"qwen3\", \"head_dim\": null", "head_dim is null; expected an integer"},
+        {"\"model_type\": \"qwen3\", \"layer_types\": [\"sliding_attention\"]", "of a qwen3 only full_attention is"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         const int is_type = !strncmp(bad[i].more, "\"model_type", 11);
@@ -1403,6 +1444,11 @@ TEST(what_transformers_5_would_not_load_is_said_before_it_is_trained)
               strstr(errors.text, "transformers 5 will not load what is saved: hidden_size (32) is not a multiple of "
                                   "num_attention_heads (3)"),
           "it said \"%s\"", errors.text);
+    CHECK(train_by("--dry_run --hidden_size 32 --num_attention_heads 3 --num_key_value_heads 1 --head_dim 6 "
+                   "--model_type qwen3",
+                   NULL, &errors) == 0 &&
+              !errors.text[0],
+          "of a Qwen3 it loads that; \"%s\"", errors.text);
     CHECK(train_by("--dry_run --initializer_range 1.5", NULL, &errors) == 1 &&
               strstr(errors.text, "a number from 0 to 1"),
           "%s", errors.text);

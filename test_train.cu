@@ -828,7 +828,8 @@ TEST(weights_with_missing_or_foreign_tensors_are_refused_by_name)
         char line[4096];
         shell("rm -rf other from_other; mkdir other; cp %s/config.json other", good_checkpoint());
         write_changed_weights("other/model.safetensors", cases[i].without, cases[i].more);
-        snprintf(line, sizeof line, "%s --config no_model.json --model other --output_dir from_other --max_steps 2",
+        snprintf(line, sizeof line,
+                 "%s --config no_model.json --model other --tokenizer bytes --output_dir from_other --max_steps 2",
                  program);
         start_line(line, 0);
         finish_within(20);
@@ -844,7 +845,7 @@ TEST(a_model_with_too_small_a_vocabulary_is_refused)
     snprintf(path, sizeof path, "%s/data/ref/llama_gqa", repository);
     if (!exists(path)) SKIP("%.150s is not there", path);
     Refusal r = {"--model data/ref/llama_gqa", {"vocab_size is", "at least", NULL}};
-    snprintf(line, sizeof line, "%s --config no_model.json --model %s --max_steps 2", program, path);
+    snprintf(line, sizeof line, "%s --config no_model.json --model %s --tokenizer bytes --max_steps 2", program, path);
     start_line(line, 0);
     finish_within(20);
     check_refused(&r);

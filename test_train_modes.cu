@@ -96,6 +96,22 @@ TEST(every_mode_has_the_losses_of_serial)
     }
 }
 
+// One weight norms the heads of all ranks.
+TEST(a_qwen3_has_the_losses_of_serial_in_every_mode)
+{
+    if (!use_program("train_llama")) return;
+    const Log serial = run_way("qwen3", "--model_type qwen3 --head_dim 10 --micro_batch_size 4");
+    for (int m = 0; m < MODES; m++) {
+        char dir[100], flags[600];
+        if (!use_mode(modes[m])) return;
+        snprintf(dir, sizeof dir, "qwen3_%s", modes[m]);
+        snprintf(flags, sizeof flags, "--model_type qwen3 --head_dim 10 --ranks 3 --micro_batch_size 4%s",
+                 unequal(modes[m], 3));
+        const Log l = run_way(dir, flags);
+        check_losses(flags, &l, &serial);
+    }
+}
+
 static void check_same_losses(const char *a, const char *b)
 {
     const Log x = read_log(a), y = read_log(b);

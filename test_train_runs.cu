@@ -408,7 +408,7 @@ TEST(a_folder_of_a_run_is_no_model_and_its_newest_checkpoint_is_named)
     shell("cp -r several none_of_several; rm -r none_of_several/checkpoint-*; mkdir text_of_several");
     CHECK_REFUSALS(cases);
     shell("cp several/checkpoint-2/config.json several/checkpoint-2/model.safetensors several");
-    CHECK_RAN(run("--model several --max_steps 1 --output_dir from_several"));
+    CHECK_RAN(run("--model several --tokenizer bytes --max_steps 1 --output_dir from_several"));
 }
 
 // ---- folders that were used before ---------------------------------------------------------------------------------

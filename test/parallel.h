@@ -40,7 +40,17 @@ typedef struct {
     int no_labels;                        // 1 + the data-parallel rank whose labels are all ignored
     int64_t no_label_begin, no_label_end; // tokens of every sample whose labels are ignored: a rank's slice
     int tied;
+    int normed; // heads of q and k are: the model is a Qwen3
 } Layout;
+
+static inline GxLlamaConfig model_config_of(const Layout *l)
+{
+    GxLlamaConfig c = model_config;
+    c.tie_word_embeddings = l->tied;
+    if (l->kv_heads) c.num_key_value_heads = l->kv_heads;
+    if (l->normed) snprintf(c.model_type, sizeof c.model_type, "qwen3");
+    return c;
+}
 
 typedef struct {                     // flat buffers of one rank, in its table's order
     float *grads;                    // of the first step
@@ -324,13 +334,11 @@ static inline void run_rank(const Layout *l, const GxMode *mode, int tp, int64_t
                                 {l->sequence, l->sequence[0] ? tp : 0}};
     TestModel *t = (TestModel *)calloc(1, sizeof *t);
     Probe probe = {*mode, mode, out};
-    GxLlamaConfig config = model_config;
+    GxLlamaConfig config = model_config_of(l);
     char other[1024];
     int32_t *tokens = (int32_t *)malloc((TEST_ARRAYS + 2) * MAX_MICRO * T * MAX_COLUMNS * sizeof *tokens);
     memset(out, 0, sizeof *out);
     probe.mode.pair_forward = probe_forward, probe.mode.pair_backward = probe_backward;
-    config.tie_word_embeddings = l->tied;
-    if (l->kv_heads) config.num_key_value_heads = l->kv_heads;
     out->model = t;
     t->wish = test_wish;
     t->wish.dtype = test_dtype;

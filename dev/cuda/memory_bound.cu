@@ -14,6 +14,7 @@
 #include "galaxy/cuda/linear.cuh"
 #include "galaxy/cuda/loss.cuh"
 #include "galaxy/cuda/optimizer.cuh"
+#include "galaxy/cuda/norm.cuh"
 #include "galaxy/cuda/rope.cuh"
 #include "galaxy/cuda/rows.cuh"
 #include "workshop.h"
@@ -257,6 +258,73 @@ static const int64_t rope_checked[][WORK_DIMS] = {
 static const int64_t rope_timed[][WORK_DIMS] = {{8, 1024, 24, 64, 2304}, {1, 8192, 40, 128, 6144}};
 
 static void rope_device(GxDevice *table) { table->rope = gx_cuda_rope; }
+
+// ---- norm of heads: rows, heads of h, elements from row to row -----------------------------------------------------
+
+enum { NORM_ROWS, NORM_HEADS, NORM_HEAD, NORM_STRIDE };
+enum { NORMED, KEPT, NORM_RSTD, NORM_W };
+enum { NORM_DX, NORM_DW, NORM_KEPT, NORM_BACK_RSTD, NORM_BACK_W, NORM_X };
+
+static GxHeadNorm head_norm_of(const int64_t *d, GxDtype dtype)
+{
+    const GxHeadNorm s = {d[NORM_ROWS], d[NORM_HEADS], d[NORM_HEAD], d[NORM_STRIDE], d[NORM_HEADS] * d[NORM_HEAD],
+                          1e-6f,        dtype};
+    return s;
+}
+static void head_norm_forward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    const GxHeadNorm s = head_norm_of(d, dtype);
+    gx_head_norm_forward(g, p[NORMED], p[KEPT], (float *)p[NORM_RSTD], p[NORM_W], &s);
+}
+static void head_norm_backward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    const GxHeadNorm s = head_norm_of(d, dtype);
+    gx_head_norm_backward(g, p[NORM_DX], (float *)p[NORM_DW], p[NORM_KEPT], (const float *)p[NORM_BACK_RSTD],
+                          p[NORM_BACK_W], &s, 0);
+}
+static void head_norm_inputs(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    const GxHeadNorm s = head_norm_of(d, dtype);
+    gx_head_norm_forward(g, p[NORM_X], p[NORM_KEPT], (float *)p[NORM_BACK_RSTD], p[NORM_BACK_W], &s);
+}
+// Depths as in rms_norm.cu.
+static void open_head_norm_forward(Work *w, const int64_t *d)
+{
+    const int64_t n = d[NORM_ROWS] * d[NORM_HEADS] * d[NORM_HEAD];
+    work_in_place(w, "x", w->dtype, d[NORM_ROWS] * d[NORM_STRIDE], (double)d[NORM_HEAD] + 6, 1, 0);
+    work_output(w, "kept", w->dtype, n, 0, 0, 0);
+    work_output(w, "rstd", GX_F32, d[NORM_ROWS] * d[NORM_HEADS], (double)d[NORM_HEAD] + 4, 0, 0);
+    work_input(w, "w", w->dtype, d[NORM_HEAD]);
+}
+static void open_head_norm_backward(Work *w, const int64_t *d)
+{
+    const int64_t heads = d[NORM_ROWS] * d[NORM_HEADS], h = d[NORM_HEAD];
+    work_in_place(w, "dx", w->dtype, d[NORM_ROWS] * d[NORM_STRIDE], 2 * (double)h + 13, 1, sqrt((double)(heads * h)));
+    work_output(w, "dw", GX_F32, h, (double)(heads + h) + 7, 0, sqrt((double)(heads * h)));
+    work_input(w, "kept", w->dtype, heads * h);
+    work_input(w, "rstd", GX_F32, heads);
+    work_input(w, "w", w->dtype, h);
+    work_input(w, "x", w->dtype, d[NORM_ROWS] * d[NORM_STRIDE]); // of the forward that kept and rstd come from
+}
+
+static const WorkEntry head_norm[] = {
+    {"forward", open_head_norm_forward, head_norm_forward, NULL, WORK_BOTH, {{"a warp to a head (shipped)", NULL}}},
+    {"backward",
+     open_head_norm_backward,
+     head_norm_backward,
+     head_norm_inputs,
+     WORK_BOTH,
+     {{"a warp to a head, sums of 16 rows (shipped)", NULL}}},
+};
+static const int64_t head_norm_checked[][WORK_DIMS] = {
+    {1, 1, 2, 2}, {3, 2, 7, 15}, {33, 3, 10, 50}, {65, 6, 64, 512}, {18, 4, 128, 1024}};
+static const int64_t head_norm_timed[][WORK_DIMS] = {{8192, 16, 128, 4096}, {8192, 8, 128, 4096}};
+
+static void head_norm_device(GxDevice *table)
+{
+    table->head_norm_forward = gx_cuda_head_norm_forward;
+    table->head_norm_backward = gx_cuda_head_norm_backward;
+}
 
 // ---- swiglu: rows, columns -----------------------------------------------------------------------------------------
 
@@ -770,6 +838,7 @@ static const Workshop shops[] = {
     {"total", {"n"}, SHOP(total)},
     {"embedding", {"R", "C", "V", "text"}, SHOP(embedding)},
     {"rope", {"B", "T", "heads", "h", "stride"}, SHOP(rope)},
+    {"head_norm", {"R", "heads", "h", "stride"}, SHOP(head_norm)},
     {"swiglu", {"R", "F"}, SHOP(swiglu)},
     {"gelu", {"R", "F", "kind"}, SHOP(gelu)},
     {"tanh", {"n"}, SHOP(tanhs)},

@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
 from transformers import (LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config,
-                          Qwen2ForCausalLM)
+                          Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
 from transformers.utils.logging import disable_progress_bar
 
 IGNORE = -100  # the label of a position that has no loss
@@ -83,6 +83,16 @@ def add_rms_norm():
     dy, dsum = normal(7, 33), normal(7, 33)
     dx, dw = backward([(y, dy), (total, dsum)], [x, w])
     return dict(x=x, a=a, w=w, eps=eps, sum=total, y=y, rstd=rstd, dy=dy, dsum=dsum, dx=dx, dw=dw)
+
+
+def head_norm():
+    """x [rows,heads,h], w [h]: each head is normed by itself, all by the same weight."""
+    x, w, eps = leaf(7, 3, 10), leaf(10, mean=1.0, std=0.2), scalar(1e-5)
+    rstd = (x.square().mean(-1) + eps).rsqrt()  # [7,3]
+    y = x * rstd[..., None] * w
+    dy = normal(7, 3, 10)
+    dx, dw = backward([(y, dy)], [x, w])
+    return dict(x=x, w=w, eps=eps, y=y, rstd=rstd, dy=dy, dx=dx, dw=dw)
 
 
 def linear():
@@ -376,7 +386,7 @@ def schedule():
 
 
 OPS = {
-    "rms_norm": rms_norm, "add_rms_norm": add_rms_norm, "linear": linear, "rope": rope, "attention": attention,
+    "rms_norm": rms_norm, "add_rms_norm": add_rms_norm, "head_norm": head_norm, "linear": linear, "rope": rope, "attention": attention,
     "attention_full": lambda: attention(Tq=5, Tk=8, causal=False),
     "attention_offset": lambda: attention(Tq=5, Tk=8),
     "attention_documents": lambda: attention_packed(lengths=(4, 3)),
@@ -466,8 +476,14 @@ MODELS = {  # name: batch, length, configuration; its classes are LLaMA's, or th
                            vocab_size=47, num_hidden_layers=1, tie_word_embeddings=False, sliding_window=6)),
     "qwen2": (2, 9, dict(hidden_size=32, num_attention_heads=4, num_key_value_heads=2, intermediate_size=44,
                          vocab_size=59, num_hidden_layers=2, tie_word_embeddings=True)),
+    "qwen3": (2, 8, dict(hidden_size=28, num_attention_heads=4, num_key_value_heads=2, head_dim=10, intermediate_size=44,  # not 28/4
+                         vocab_size=59, num_hidden_layers=2, tie_word_embeddings=False,
+                         rope_parameters=dict(rope_type="default", rope_theta=1e6))),
+    "qwen3_tied": (2, 7, dict(hidden_size=30, num_attention_heads=3, num_key_value_heads=1, head_dim=14, intermediate_size=36,
+                              vocab_size=53, num_hidden_layers=1, tie_word_embeddings=True, rms_norm_eps=1e-5)),
 }
-CLASSES = {"mistral": (MistralConfig, MistralForCausalLM), "qwen2": (Qwen2Config, Qwen2ForCausalLM)}
+CLASSES = {"mistral": (MistralConfig, MistralForCausalLM), "qwen2": (Qwen2Config, Qwen2ForCausalLM),
+           "qwen3": (Qwen3Config, Qwen3ForCausalLM), "qwen3_tied": (Qwen3Config, Qwen3ForCausalLM)}
 STEPS = 10        # of each optimizer
 PERTURBED = 4     # AdamW runs from weights one ulp away
 

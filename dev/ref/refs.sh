@@ -18,7 +18,8 @@ cmp <(bare build/refs/unicode_tables.h) <(bare galaxy/io/unicode_tables.h) || { 
 dump=$(make --no-print-directory -s print-folder)/llama_logits
 make --no-print-directory -s train_llama "$dump"
 for model in "llama --tie_word_embeddings true" "llama --rope_type llama3 --rope_original_max_position_embeddings 16 --rope_theta 100" "mistral --sliding_window 64" \
-    "mistral --head_dim 16" "qwen2 --tie_word_embeddings true" "llama --save_dtype bf16 --max_shard_size 50KB" "qwen2 --save_dtype fp16"; do
+    "mistral --head_dim 16" "qwen2 --tie_word_embeddings true" "qwen3 --head_dim 20 --rope_theta 1000000" "qwen3 --tie_word_embeddings true" \
+    "llama --save_dtype bf16 --max_shard_size 50KB" "qwen2 --save_dtype fp16"; do
     ./train_llama --model_type $model --max_steps 4 --seq_len 64 --micro_batch_size 2 --hidden_size 48 --num_attention_heads 4 --intermediate_size 96 \
         --eval_windows 4 --sample_tokens 0 --overwrite_output_dir true --output_dir build/refs/run >/dev/null
     rm -rf build/refs/saved; cp -r build/refs/run/checkpoint-4 build/refs/saved; rm build/refs/saved/optimizer.safetensors # weights as others read them

@@ -72,6 +72,8 @@ static void gx__cpu_device_fill(void)
     d.rms_norm_forward = gx_cpu_rms_norm_forward;
     d.add_rms_norm_forward = gx_cpu_add_rms_norm_forward;
     d.rms_norm_backward = gx_cpu_rms_norm_backward;
+    d.head_norm_forward = gx_cpu_head_norm_forward;
+    d.head_norm_backward = gx_cpu_head_norm_backward;
     d.layer_norm_forward = gx_cpu_layer_norm_forward;
     d.layer_norm_backward = gx_cpu_layer_norm_backward;
 

@@ -11,6 +11,9 @@ void gx_cpu_add_rms_norm_forward(GxContext *g, void *sum, void *y, float *rstd, 
 void gx_cpu_rms_norm_backward(GxContext *g, void *dx, float *dw, const void *dy, const void *dresidual, const void *x,
                               const float *rstd, const void *w, int64_t R, int64_t C, int accumulate, GxDtype dtype,
                               float *scratch);
+void gx_cpu_head_norm_forward(GxContext *g, void *x, void *kept, float *rstd, const void *w, const GxHeadNorm *s);
+void gx_cpu_head_norm_backward(GxContext *g, void *dx, float *dw, const void *kept, const float *rstd, const void *w,
+                               const GxHeadNorm *s, int accumulate, float *scratch);
 void gx_cpu_layer_norm_forward(GxContext *g, void *y, float *mean, float *rstd, const void *x, const void *w,
                                const void *b, int64_t R, int64_t C, float eps, GxDtype dtype);
 void gx_cpu_layer_norm_backward(GxContext *g, void *dx, float *dw, float *db, const void *dy, const void *x,
@@ -135,6 +138,42 @@ void gx_cpu_rms_norm_backward(GxContext *g, void *dx, float *dw, const void *dy,
                          gx_cpu_from(x, r * C, dtype), rstd[r], w, C);
     }
     gx__cpu_add_shares(g, dw, scratch, blocks, C, accumulate);
+}
+
+// ---- RMSNorm of heads ----------------------------------------------------------------------------------------------
+
+void gx_cpu_head_norm_forward(GxContext *g, void *x, void *kept, float *rstd, const void *w, const GxHeadNorm *s)
+{
+    (void)g;
+    const GxDtype dtype = s->dtype;
+    const int64_t h = s->head_dim;
+    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
+    for (int64_t i = 0; i < s->R * s->heads; i++) {
+        const int64_t r = i / s->heads, c = i % s->heads * h;
+        void *head = gx_cpu_at(x, r * s->stride + c, dtype), *before = gx_cpu_at(kept, r * s->kept_stride + c, dtype);
+        memcpy(before, head, (size_t)(h * gx_dtype_size(dtype)));
+        GX_CPU_TYPES(dtype, gx__cpu_rms_norm_row, head, rstd + i, before, w, h, s->eps);
+    }
+}
+
+// The heads of a block's rows give a share of dw, as above.
+void gx_cpu_head_norm_backward(GxContext *g, void *dx, float *dw, const void *kept, const float *rstd, const void *w,
+                               const GxHeadNorm *s, int accumulate, float *scratch)
+{
+    const GxDtype dtype = s->dtype;
+    const int64_t h = s->head_dim, heads = s->heads, blocks = gx_ceil_div(s->R, GX_NORM_BLOCK);
+    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
+    for (int64_t b = 0; b < blocks; b++) {
+        float *part = dw ? scratch + b * h : NULL;
+        if (part) memset(part, 0, (size_t)h * 4);
+        for (int64_t i = b * GX_NORM_BLOCK * heads; i < gx_min(s->R, (b + 1) * GX_NORM_BLOCK) * heads; i++) {
+            const int64_t r = i / heads, c = i % heads * h;
+            void *d = gx_cpu_at(dx, r * s->stride + c, dtype);
+            GX_CPU_TYPES(dtype, gx__cpu_rms_norm_backward_row, d, part, d, (const void *)NULL,
+                         gx_cpu_from(kept, r * s->kept_stride + c, dtype), rstd[i], w, h);
+        }
+    }
+    gx__cpu_add_shares(g, dw, scratch, blocks, h, accumulate);
 }
 
 // ---- layer norm ----------------------------------------------------------------------------------------------------

@@ -64,6 +64,8 @@ static GxDevice gx__cuda_device_filled(void)
     d.rms_norm_forward = gx_cuda_rms_norm_forward;
     d.add_rms_norm_forward = gx_cuda_add_rms_norm_forward;
     d.rms_norm_backward = gx_cuda_rms_norm_backward;
+    d.head_norm_forward = gx_cuda_head_norm_forward;
+    d.head_norm_backward = gx_cuda_head_norm_backward;
     d.layer_norm_forward = gx_cuda_layer_norm_forward;
     d.layer_norm_backward = gx_cuda_layer_norm_backward;
 

@@ -12,7 +12,9 @@ void gx_cuda_add_rms_norm_forward(GxContext *g, void *sum, void *y, float *rstd,
 void gx_cuda_rms_norm_backward(GxContext *g, void *dx, float *dw, const void *dy, const void *dresidual, const void *x,
                                const float *rstd, const void *w, int64_t R, int64_t C, int accumulate, GxDtype dtype,
                                float *scratch);
-
+void gx_cuda_head_norm_forward(GxContext *g, void *x, void *kept, float *rstd, const void *w, const GxHeadNorm *s);
+void gx_cuda_head_norm_backward(GxContext *g, void *dx, float *dw, const void *kept, const float *rstd, const void *w,
+                                const GxHeadNorm *s, int accumulate, float *scratch);
 void gx_cuda_layer_norm_forward(GxContext *g, void *y, float *mean, float *rstd, const void *x, const void *w,
                                 const void *b, int64_t R, int64_t C, float eps, GxDtype dtype);
 void gx_cuda_layer_norm_backward(GxContext *g, void *dx, float *dw, float *db, const void *dy, const void *x,
@@ -178,6 +180,138 @@ void gx_cuda_rms_norm_backward(GxContext *g, void *dx, float *dw, const void *dy
         GX_LAUNCH(gx__cuda_column_sum_finish, (unsigned)gx_ceil_div(C, GX_WARP), GX_CUDA_BLOCK, 0, gx_cuda(g)->stream,
                   dw, (const float *)part, gx_ceil_div(R, GX_NORM_BLOCK), C, accumulate);
     gx_cuda_check(g, "rms_norm_backward");
+}
+
+// ---- RMSNorm of heads ----------------------------------------------------------------------------------------------
+// kept = x, x[r,k,c] = kept[r,k,c] * rstd[r,k] * w[c],  rstd[r,k] = 1/sqrt(mean_c kept[r,k,c]^2 + eps)
+// A block per row, a warp per head: a head is a pack or a few for each lane, and no warp waits for another.
+
+template <class T, int N>
+static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
+    gx__cuda_head_norm_heads(T *x, T *kept, float *rstd, const T *w, GxHeadNorm s)
+{
+    const int warp = (int)threadIdx.x / GX_WARP, warps = (int)blockDim.x / GX_WARP;
+    const int64_t first = (int64_t)(threadIdx.x % GX_WARP) * N, step = GX_WARP * N, h = s.head_dim;
+    for (int64_t r = blockIdx.x; r < s.R; r += gridDim.x)
+        for (int64_t k = warp; k < s.heads; k += warps) {
+            T *head = x + r * s.stride + k * h, *before = kept + r * s.kept_stride + k * h;
+            float squares = 0, v[N], u[N];
+            for (int64_t c = first; c < h; c += step) {
+                gx_load(v, head + c);
+                gx_store(before + c, v);
+                for (int i = 0; i < N; i++) squares += v[i] * v[i];
+            }
+            const float scale = 1.0f / sqrtf(gx_warp_sum(squares) / (float)h + s.eps);
+            if (first == 0) rstd[r * s.heads + k] = scale;
+            for (int64_t c = first; c < h; c += step) { // a thread reads back only what it read itself
+                gx_load(v, head + c);
+                gx_load(u, w + c);
+                for (int i = 0; i < N; i++) v[i] = v[i] * scale * u[i];
+                gx_store(head + c, v);
+            }
+        }
+}
+
+template <class T>
+static void gx__cuda_head_norm(GxContext *g, void *x, void *kept, float *rstd, const void *w, const GxHeadNorm *s)
+{
+    enum { N = GxPack<T>::N };
+    const bool wide = gx_wide<T>(s->head_dim, x, kept, w) && s->stride % N == 0 && s->kept_stride % N == 0;
+    const unsigned blocks = (unsigned)gx_min(s->R, GX_CUDA_MAX_GRID_X);
+    const int threads = gx_cuda_threads(s->heads * GX_WARP, GX_CUDA_BLOCK);
+    const cudaStream_t stream = gx_cuda(g)->stream;
+    T *in = (T *)x, *to = (T *)kept;
+    const T *weight = (const T *)w;
+    if (wide) GX_LAUNCH((gx__cuda_head_norm_heads<T, N>), blocks, threads, 0, stream, in, to, rstd, weight, *s);
+    else GX_LAUNCH((gx__cuda_head_norm_heads<T, 1>), blocks, threads, 0, stream, in, to, rstd, weight, *s);
+    gx_cuda_check(g, "head_norm_forward");
+}
+
+void gx_cuda_head_norm_forward(GxContext *g, void *x, void *kept, float *rstd, const void *w, const GxHeadNorm *s)
+{
+    GX_CUDA_TYPES(s->dtype, gx__cuda_head_norm, g, x, kept, rstd, w, s);
+}
+
+// dx[r,k,c] = dy[r,k,c]*w[c]*rstd[r,k] - x[r,k,c]*a,  a = rstd[r,k]^3/h * sum_j dy[r,k,j]*w[j]*x[r,k,j], dy in dx, x kept
+// dw[c]     = (accumulate ? dw[c] : 0) + sum_r sum_k dy[r,k,c]*x[r,k,c]*rstd[r,k]
+// A block takes the heads of GX_NORM_BLOCK rows. Each of its warps has a share of dw in shared memory (head_dim*4
+// bytes); their sum is the block's. Where not even one fits, the block is one warp, and its share grows where it is
+// wanted: part[b, head_dim]. part NULL: dw is not wanted.
+template <class T, int N>
+static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
+    gx__cuda_head_norm_backward_heads(T *dx, float *part, const T *kept, const float *rstd, const T *w, GxHeadNorm s,
+                                      int shared_shares)
+{
+    GX_DYNAMIC_SHARED(float, shared);
+    const int warp = (int)threadIdx.x / GX_WARP, warps = (int)blockDim.x / GX_WARP;
+    const int64_t first = (int64_t)(threadIdx.x % GX_WARP) * N, step = GX_WARP * N, h = s.head_dim,
+                  begin = (int64_t)blockIdx.x * GX_NORM_BLOCK;
+    const int heads = (int)s.heads, rows = s.R - begin < GX_NORM_BLOCK ? (int)(s.R - begin) : (int)GX_NORM_BLOCK;
+    float *share = !part || shared_shares ? shared + warp * h : part + blockIdx.x * h, d[N], v[N], u[N];
+    for (int64_t c = first; part && c < h; c += step)
+        for (int j = 0; j < N; j++) share[c + j] = 0; // of a warp without a head, too
+    for (int i = warp; i < rows * heads; i += warps) {
+        const int64_t r = begin + i / heads, column = i % heads * h;
+        T *head = dx + r * s.stride + column;
+        const T *before = kept + r * s.kept_stride + column;
+        const float scale = rstd[r * heads + i % heads];
+        float dot = 0;
+        for (int64_t c = first; c < h; c += step) {
+            gx_load(d, head + c);
+            gx_load(v, before + c);
+            gx_load(u, w + c);
+            for (int j = 0; j < N; j++) dot += d[j] * u[j] * v[j];
+            for (int j = 0; part && j < N; j++) share[c + j] += d[j] * v[j] * scale;
+        }
+        const float a = gx_warp_sum(dot) * scale * scale * scale / (float)h;
+        for (int64_t c = first; c < h; c += step) {
+            gx_load(d, head + c);
+            gx_load(v, before + c);
+            gx_load(u, w + c);
+            for (int j = 0; j < N; j++) d[j] = d[j] * u[j] * scale - v[j] * a;
+            gx_store(head + c, d);
+        }
+    }
+    if (!part || !shared_shares) return;
+    __syncthreads();
+    for (int64_t c = threadIdx.x; c < h; c += blockDim.x) {
+        float sum = 0;
+        for (int i = 0; i < warps; i++) sum += shared[i * h + c];
+        part[blockIdx.x * h + c] = sum;
+    }
+}
+
+template <class T>
+static void gx__cuda_head_norm_backward(GxContext *g, void *dx, float *part, const void *kept, const float *rstd,
+                                        const void *w, const GxHeadNorm *s)
+{
+    enum { N = GxPack<T>::N, WARPS = GX_CUDA_BLOCK / GX_WARP };
+    const bool wide = gx_wide<T>(s->head_dim, dx, kept, w) && s->stride % N == 0 && s->kept_stride % N == 0;
+    const int64_t fit = GX_CUDA_SHARED / (4 * s->head_dim); // shares
+    const int warps = part ? (int)gx_min(WARPS, gx_max(1, fit)) : WARPS;
+    const int64_t bytes = part && fit ? warps * s->head_dim * 4 : 0;
+    const unsigned blocks = (unsigned)gx_ceil_div(s->R, GX_NORM_BLOCK);
+    const cudaStream_t stream = gx_cuda(g)->stream;
+    T *d = (T *)dx;
+    const T *before = (const T *)kept, *weight = (const T *)w;
+    if (wide)
+        GX_LAUNCH((gx__cuda_head_norm_backward_heads<T, N>), blocks, warps * GX_WARP, bytes, stream, d, part, before,
+                  rstd, weight, *s, fit > 0);
+    else
+        GX_LAUNCH((gx__cuda_head_norm_backward_heads<T, 1>), blocks, warps * GX_WARP, bytes, stream, d, part, before,
+                  rstd, weight, *s, fit > 0);
+}
+
+void gx_cuda_head_norm_backward(GxContext *g, void *dx, float *dw, const void *kept, const float *rstd, const void *w,
+                                const GxHeadNorm *s, int accumulate, float *scratch)
+{
+    float *part = dw ? scratch : NULL; // [blocks, head_dim]
+    GX_CUDA_TYPES(s->dtype, gx__cuda_head_norm_backward, g, dx, part, kept, rstd, w, s);
+    if (dw)
+        GX_LAUNCH(gx__cuda_column_sum_finish, (unsigned)gx_ceil_div(s->head_dim, GX_WARP), GX_CUDA_BLOCK, 0,
+                  gx_cuda(g)->stream, dw, (const float *)part, gx_ceil_div(s->R, GX_NORM_BLOCK), s->head_dim,
+                  accumulate);
+    gx_cuda_check(g, "head_norm_backward");
 }
 
 // ---- layer norm ----------------------------------------------------------------------------------------------------

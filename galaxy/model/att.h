@@ -1,10 +1,16 @@
-// model/att.h: self-attention as a core: q, k, v = in W^T + b, rotary positions where the model has them, softmax(q k^T
-// / sqrt(h)) v with dropout, out projection; the bias of that is CON's.
+// model/att.h: self-attention as a core: q, k, v = in W^T + b, a norm of each head of q and k and rotary positions
+// where the model has them, softmax(q k^T / sqrt(h)) v with dropout, out projection; the bias of that is CON's.
 //
 // By TP a rank has its query heads and the K,V heads that they use, on all rows; `out` is its summand. By SP it has all
 // heads, its slice of T as queries, and the keys and values of all rows: these are gathered inside, and their
 // gradients, each rank's a summand, are brought back to their rows by a reduce-scatter. h is head_dim; H, K are this
 // rank's heads.
+//
+// Norms of heads have one weight of h for all heads of q, and one for k's. Each rank's gradient of them is that of its
+// own heads, or of its own rows, so it is summed over tp. A K head that several ranks use is no exception: each has the
+// gradient that its own query heads make, and a norm's backward is linear in that. What they read, q and k before them,
+// is kept beside the normed ones, (H+K)h more elements of a row: from the normed ones it cannot be had, since a weight
+// may be 0, and in bf16 not exactly.
 #ifndef GX_ATT_H
 #define GX_ATT_H
 #include "linear.h"
@@ -18,14 +24,17 @@ GX_END
 #define GX_ATT_IMPLEMENTED
 #include "../comm/comm.h"
 #include "../ops/attention.h"
+#include "../ops/norm.h"
 
 enum { GX__ATT_QKV = 0, GX__ATT_O }; // of a pair's linears
 enum {
     GX__ATT_Q = 0,
     GX__ATT_RESULT,
-    GX__ATT_KV
+    GX__ATT_KV,
+    GX__ATT_BEFORE
 };                                    // in a slot: q, k, v [rows, (H+2K)h] | [rows, Hh]; where K and V are
-                                      // gathered q [rows, Hh] and, of all rows, K and V [all, 2Kh]
+                                      // gathered q [rows, Hh] and, of all rows, K and V [all, 2Kh]; where heads are
+                                      // normed q, k before that [rows, (H+K)h]
 enum { GX__ATT_DQ = 0, GX__ATT_DKV }; // inner gradients: alike
 
 static void gx__att_open(GxContext *g, GxModel *m, int unit, int k, int number)
@@ -41,7 +50,13 @@ static void gx__att_open(GxContext *g, GxModel *m, int unit, int k, int number)
                       bias[3] = {{c->matrix[0], number, GX_ROLE_BIAS, {Q, 0}, &u->q, NULL, layout, 0, 0, 0},
                                  {c->matrix[1], number, GX_ROLE_BIAS, {KV, 0}, &u->kv, NULL, layout, 1, 0, 0},
                                  {c->matrix[2], number, GX_ROLE_BIAS, {KV, 0}, &u->kv, NULL, layout, 1, 0, 0}};
+    const int is_by_heads = m->mode->methods.att == GX_METHOD_TP;
     GxTensorId id[3], b[3] = {gx_no_tensor(), gx_no_tensor(), gx_no_tensor()};
+    for (int i = 0; i < 2 && c->has_qk_norm; i++) {
+        const GxTensorUse norm = {c->qk_norm[i], number, GX_ROLE_NORM, {c->head_dim, 0}, NULL, NULL, layout, 0, 0,
+                                  is_by_heads};
+        m->unit[unit].pair[k].qk_norm[i] = gx_model_tensor(g, m, unit, k, &norm);
+    }
     for (int i = 0; i < 3; i++) id[i] = gx_model_tensor(g, m, unit, k, &use[i]);
     for (int i = 0; i < 3 && c->has_bias; i++) b[i] = gx_model_tensor(g, m, unit, k, &bias[i]);
     const GxTensorId out = gx_model_tensor(g, m, unit, k, &use[3]);
@@ -60,6 +75,10 @@ static void gx__att_lay(GxSlotLayer *l, const GxUnitKind *u, int k, int64_t rows
     s->core[GX__ATT_RESULT] = gx_slot_rows(l, rows, Q);
     if (gathers) s->core[GX__ATT_KV] = gx_slot_rows(l, l->all, 2 * KV);
     s->lse = (float *)gx_arena_take(&l->arena, GX_MEM_ACTIVATIONS, 4 * rows * (Q / h));
+    if (u->spec.pair[k].core.has_qk_norm) {
+        s->core[GX__ATT_BEFORE] = gx_slot_rows(l, rows, Q + KV);
+        s->qk_rstd = (float *)gx_arena_take(&l->arena, GX_MEM_ACTIVATIONS, 4 * rows * ((Q + KV) / h));
+    }
     if (!l->owns_gradients) return;
     s->dcore[GX__ATT_DQ] = gx_slot_rows(l, rows, s->core[GX__ATT_Q].cols);
     if (gathers) s->dcore[GX__ATT_DKV] = gx_slot_rows(l, l->all, 2 * KV);
@@ -122,19 +141,44 @@ static void gx__att_turn(GxPass *p, int k, const GxAttCall *c, GxRows x, int64_t
     else gx_rope_backward(p->g, x.data, p->m->cosine, p->m->sine, &c->own, c->a.B, heads, h, stride, x.dtype);
 }
 
-// q, k, v = in W^T, q and k turned by their positions; K and V of all rows where they are gathered.
+// Norms the heads of q and of k, in rows of kv (or q's own), forth (1) or back (-1), where the model has such norms.
+static void gx__att_norm(GxPass *p, int k, const GxAttCall *c, GxRows q, GxRows kv, int direction)
+{
+    const GxPairSlot *s = gx_pass_slot(p, k);
+    const GxCoreSpec *spec = &gx_pass_spec(p, k)->core;
+    const GxRows before = s->core[GX__ATT_BEFORE];
+    const int64_t heads[2] = {c->a.H, c->a.K}, stride[2] = {c->a.q_stride, c->a.kv_stride};
+    void *const x[2] = {q.data, gx_rows_column(kv, c->k_column)};
+    for (int i = 0; i < 2 && spec->has_qk_norm; i++) {
+        const GxHeadNorm n = {q.rows, heads[i], c->a.head_dim, stride[i], before.cols, spec->eps, q.dtype};
+        const GxTensorId id = gx_pass_pair(p, k)->qk_norm[i];
+        const void *w = gx_store_weight(&p->m->store, id);
+        void *kept = gx_rows_column(before, i * c->a.H * c->a.head_dim);
+        float *rstd = s->qk_rstd + i * q.rows * c->a.H;
+        int accumulate = 0;
+        if (direction > 0) gx_head_norm_forward(p->g, x[i], kept, rstd, w, &n);
+        else {
+            float *dw = gx_store_grad(&p->m->store, id, &accumulate);
+            gx_head_norm_backward(p->g, x[i], dw, kept, rstd, w, &n, accumulate);
+        }
+    }
+}
+
+// q, k, v = in W^T, q and k normed and turned by their positions; K and V of all rows where they are gathered.
 static void gx__att_project(GxPass *p, int k, const GxAttCall *c, GxRows in)
 {
     const GxPairSlot *s = gx_pass_slot(p, k);
     const GxRows q = s->core[GX__ATT_Q];
     if (!c->gathers) {
         gx_linear_apply(p, &gx_pass_pair(p, k)->linear[GX__ATT_QKV], q, in, 0);
+        gx__att_norm(p, k, c, q, q, 1);
         gx__att_turn(p, k, c, q, c->a.H + c->a.K, c->a.q_stride, 1);
         return;
     }
     const GxRows kv = s->core[GX__ATT_KV], own = gx_slice(p, kv);
     gx_linear_apply(p, &c->q, q, in, 0);
     gx_linear_apply(p, &c->kv, own, in, 0);
+    gx__att_norm(p, k, c, q, own, 1);
     gx__att_turn(p, k, c, q, c->a.H, c->a.q_stride, 1);
     gx__att_turn(p, k, c, own, c->a.K, c->a.kv_stride, 1);
     gx_tp_all_gather(p, k, GX_INSIDE, kv, own);
@@ -146,6 +190,7 @@ static void gx__att_project_backward(GxPass *p, int k, const GxAttCall *c, GxRow
     const GxRows dq = p->dcore[GX__ATT_DQ], dkv = p->dcore[GX__ATT_DKV];
     if (!c->gathers) {
         gx__att_turn(p, k, c, dq, c->a.H + c->a.K, c->a.q_stride, -1);
+        gx__att_norm(p, k, c, dq, dq, -1);
         gx_linear_apply_backward_input(p, &gx_pass_pair(p, k)->linear[GX__ATT_QKV], din, dq, 0);
         return;
     }
@@ -154,6 +199,7 @@ static void gx__att_project_backward(GxPass *p, int k, const GxAttCall *c, GxRow
     gx_pass_at(p, k, GX_AT_CORE);
     gx__att_turn(p, k, c, dq, c->a.H, c->a.q_stride, -1);
     gx__att_turn(p, k, c, own, c->a.K, c->a.kv_stride, -1);
+    gx__att_norm(p, k, c, dq, own, -1);
     gx_linear_apply_backward_input(p, &c->q, din, dq, 0);
     gx_linear_apply_backward_input(p, &c->kv, din, own, 1);
 }

@@ -1,7 +1,7 @@
 // llama.h: LLaMA (Touvron et al. 2023, arXiv:2302.13971; grouped heads as in LLaMA 2, RoPE's scaling as in 3.1) as a
 // family: its configuration, the names of its tensors, and the description of its units. With it come models that are
-// built alike: Mistral (Jiang et al. 2023, arXiv:2310.06825) and Qwen2 (Yang et al. 2024, arXiv:2407.10671), whose q, k
-// and v have biases.
+// built alike: Mistral (Jiang et al. 2023, arXiv:2310.06825), Qwen2 (Yang et al. 2024, arXiv:2407.10671), whose q, k
+// and v have biases, and Qwen3 (Yang et al. 2025, arXiv:2505.09388), which has none, and norms of q's and k's heads.
 //
 //     embed   x = tokens' rows
 //     layer   x1 = x + ATT(norm1(x)),  y = x1 + MLP(norm2(x1))
@@ -20,7 +20,7 @@ typedef struct { // names as in Hugging Face's config.json
     double rms_norm_eps, rope_theta, initializer_range;
     int tie_word_embeddings;
     int64_t pad_token_id; // its row gets no gradient from its lookups, as in transformers; below 0: there is none
-    char model_type[GX_FIELD_TEXT]; // llama, mistral, qwen2; "": llama
+    char model_type[GX_FIELD_TEXT]; // llama, mistral, qwen2, qwen3; "": llama
     int64_t sliding_window;         // mistral: tokens that a token sees, itself included; 0: all
     char rope_type[GX_FIELD_TEXT];  // default, llama3; "": default
     double rope_factor, rope_low_freq_factor, rope_high_freq_factor; // llama3; 0: the usual ones, 8, 1, 4, 8192
@@ -159,6 +159,9 @@ static GxUnitSpec gx__llama_layer(const GxLlamaConfig *c)
     att->core.head_dim = c->head_dim;
     att->core.is_causal = 1, att->core.rope = gx__llama_rope(c);
     att->core.has_bias = !strcmp(c->model_type, "qwen2");
+    att->core.has_qk_norm = !strcmp(c->model_type, "qwen3"), att->core.eps = (float)c->rms_norm_eps;
+    att->core.qk_norm[0] = "model.layers.%d.self_attn.q_norm";
+    att->core.qk_norm[1] = "model.layers.%d.self_attn.k_norm";
     att->core.matrix[0] = "model.layers.%d.self_attn.q_proj";
     att->core.matrix[1] = "model.layers.%d.self_attn.k_proj";
     att->core.matrix[2] = "model.layers.%d.self_attn.v_proj";

@@ -63,6 +63,8 @@ typedef struct {
     int target;                          // HEAD, LABELS, VECTORS: of the batch
     GxLossKind loss;                     // LABELS
     const char *matrix[GX_MAX_MATRICES]; // ATT: q, k, v, o; MLP: gate, up, down, or up, down; others: one
+    const char *qk_norm[2];              // ATT with has_qk_norm: RMS norms of each head of q, of k, before the rotation
+    float eps;                           // of these
     const char *bias;                    // HEAD: the module whose bias it is; NULL: the matrix's
 } GxCoreSpec;
 typedef struct {
@@ -148,6 +150,7 @@ typedef struct { // of a norm; an RMS norm has no bias
 } GxNormIds;
 typedef struct { // where a pair's tensors are; index -1: there is none
     GxNormIds norm, con_norm;
+    GxTensorId qk_norm[2]; // of q's heads, of k's
     GxTensorId matrix, con_bias, positions, types;
     GxLinear enter, linear[2];
 } GxPair;
@@ -221,7 +224,7 @@ typedef struct {
     GxLayout layout;             // of the rows of activations that meet it
     int packed;
     int alias;        // 1 + the row whose other name it is; 0: none
-    int is_own_share; // all of it meets this rank's own rows alone, of rows that all have
+    int is_own_share; // all of it meets this rank's own rows, or heads of them, alone, of rows that all have
 } GxTensorUse;
 GxTensorId gx_model_tensor(GxContext *g, GxModel *m, int unit, int k, const GxTensorUse *use); // of pair k
 GxLinear gx_model_linear(const GxModel *m, GxTensorId first, int parts, GxTensorId bias);
@@ -273,7 +276,6 @@ static void gx__model_refuse(GxContext *g, const GxUnitSpec *u)
                  (s->con.positions || s->con.types || s->con.dropout > 0),
              "positions, types or dropout of an embedding without a norm"},
             {s->core.kind == GX_CORE_MLP && s->core.activation == GX_SWIGLU && s->core.has_bias, "SwiGLU with biases"},
-            {s->core.has_qk_norm, "norms of q and k"},
             {s->core.reads_memory, "attention to an encoder's output"},
         };
         for (size_t i = 0; i < sizeof missing / sizeof *missing; i++)
@@ -430,6 +432,7 @@ static GxPair gx__model_no_tensors(void)
     const GxTensorId none = gx_no_tensor();
     const GxLinear nothing = {none, 0, 0, 0, none};
     p.norm.weight = p.norm.bias = p.con_norm.weight = p.con_norm.bias = none;
+    p.qk_norm[0] = p.qk_norm[1] = none;
     p.matrix = p.con_bias = p.positions = p.types = none;
     p.enter = p.linear[0] = p.linear[1] = nothing;
     return p;

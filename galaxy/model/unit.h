@@ -34,8 +34,8 @@ typedef struct {        // of one pair
     GxRows enter[2];    // TRANSFORM: before and behind the activation; POOL: behind tanh
     GxRows sum;         // of CON, before its norm; of CON's rows
     float *con_mean, *con_rstd;
-    GxRows core[3];        // the core's own
-    float *lse;            // of attention
+    GxRows core[4];        // the core's own
+    float *lse, *qk_rstd;  // of attention; of norms of its heads
     GxRows dout, dcore[2]; // where weight halves are put off: what they read
     int is_entered;        // CON of the pair before has written `in`
 } GxPairSlot;

@@ -17,6 +17,7 @@ GX_BEGIN
 
 typedef struct GxEmbedding GxEmbedding;     // ops/embedding.h
 typedef struct GxDropout GxDropout;         // ops/dropout.h
+typedef struct GxHeadNorm GxHeadNorm;       // ops/norm.h
 typedef struct GxResidual GxResidual;       // ops/residual.h
 typedef struct GxAttention GxAttention;     // ops/attention.h
 typedef struct GxRuns GxRuns;               // ops/rope.h
@@ -75,6 +76,9 @@ struct GxDevice {
     void (*rms_norm_backward)(GxContext *, void *dx, float *dw, const void *dy, const void *dresidual, const void *x,
                               const float *rstd, const void *w, int64_t R, int64_t C, int accumulate, GxDtype,
                               float *scratch);
+    void (*head_norm_forward)(GxContext *, void *x, void *kept, float *rstd, const void *w, const GxHeadNorm *);
+    void (*head_norm_backward)(GxContext *, void *dx, float *dw, const void *kept, const float *rstd, const void *w,
+                               const GxHeadNorm *, int accumulate, float *scratch);
     void (*layer_norm_forward)(GxContext *, void *y, float *mean, float *rstd, const void *x, const void *w,
                                const void *b, int64_t R, int64_t C, float eps, GxDtype);
     void (*layer_norm_backward)(GxContext *, void *dx, float *dw, float *db, const void *dy, const void *x,
@@ -152,7 +156,7 @@ GxDevice gx_device_none(const GxDevice *like); // takes scratch and types like `
 //     rms_norm_..., add_rms_norm_..., layer_norm_..., normalize_rows_..., dropout, residual_...
 //                                                   R, C
 //     linear_...                                    R, In, Out
-//     rope_...                                      R, heads, head_dim
+//     head_norm_..., rope_...                       R, heads, head_dim
 //     attention_...                                 Tq, Tk, B*H, head_dim
 //     swiglu_..., gelu_...                          R, F
 //     tanh_...                                      n

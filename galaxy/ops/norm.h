@@ -1,5 +1,6 @@
-// norm.h: RMSNorm (Zhang & Sennrich 2019, arXiv:1910.07467), alone and fused with the residual addition before it, and
-// layer norm (Ba et al. 2016, arXiv:1607.06450), which ops/residual.h fuses with what is before it.
+// norm.h: RMSNorm (Zhang & Sennrich 2019, arXiv:1910.07467), alone, fused with the residual addition before it, and of
+// each head of a row; and layer norm (Ba et al. 2016, arXiv:1607.06450), which ops/residual.h fuses with what is before
+// it.
 #ifndef GX_NORM_H
 #define GX_NORM_H
 #include "device.h"
@@ -20,6 +21,28 @@ void gx_add_rms_norm_forward(GxContext *g, void *sum, void *y, float *rstd, cons
 // bytes: 4*R*C*size; FLOPs: 10*R*C
 void gx_rms_norm_backward(GxContext *g, void *dx, float *dw, const void *dy, const void *dresidual, const void *x,
                           const float *rstd, const void *w, int64_t R, int64_t C, int accumulate, GxDtype dtype);
+
+// Heads beside each other in rows that hold more than them, as attention's q and k do.
+typedef struct GxHeadNorm {
+    int64_t R, heads, head_dim;
+    int64_t stride;      // elements from one row of x to the next; at least heads*head_dim
+    int64_t kept_stride; // of kept; likewise
+    float eps;
+    GxDtype dtype;
+} GxHeadNorm;
+
+// RMSNorm of each head, in place: kept = x, x[r,k,c] = kept[r,k,c] * rstd[r,k] * w[c],
+// rstd[r,k] = 1/sqrt(mean_c kept[r,k,c]^2 + eps). x, kept [R,heads,head_dim] with rows `stride`, `kept_stride` apart;
+// w [head_dim]: all heads have the same; rstd [R,heads] fp32. kept and rstd are what the backward reads: x cannot be
+// had from its norm, since w may be 0. bytes: 3*R*heads*head_dim*size; FLOPs: 4*R*heads*head_dim
+void gx_head_norm_forward(GxContext *g, void *x, void *kept, float *rstd, const void *w, const GxHeadNorm *s);
+
+// dx, in place: what comes in is the gradient of the norm's result, dy; with x for kept,
+// dx[r,k,c] = rstd[r,k]*w[c]*dy[r,k,c] - x[r,k,c]*rstd[r,k]^3/head_dim * sum_j dy[r,k,j]*w[j]*x[r,k,j]
+// dw[c]     = (accumulate ? dw[c] : 0) + sum_r sum_k dy[r,k,c]*x[r,k,c]*rstd[r,k]
+// dx's rows are `stride` apart. dw NULL: not wanted. bytes: 3*R*heads*head_dim*size; FLOPs: 10*R*heads*head_dim
+void gx_head_norm_backward(GxContext *g, void *dx, float *dw, const void *kept, const float *rstd, const void *w,
+                           const GxHeadNorm *s, int accumulate);
 
 // y[r,c] = (x[r,c] - mean[r]) * rstd[r] * w[c] + b[c],  rstd[r] = 1/sqrt(mean_c (x[r,c] - mean[r])^2 + eps)
 // x, y [R,C], w, b [C]; mean, rstd [R] fp32 (kept for the backward; NULL: not wanted). y may be x. The variance is that
@@ -69,6 +92,40 @@ void gx_rms_norm_backward(GxContext *g, void *dx, float *dw, const void *dy, con
     float *scratch = dw ? (float *)gx_scratch(g, GX_MEM_WORKSPACE, gx_ceil_div(R, GX_NORM_BLOCK) * C * 4) : NULL;
     if (gx_op_begin(g, "rms_norm_backward", gx_dims(R, C, 0, 0), 4 * R * C * gx_dtype_size(dtype), 10.0 * R * C))
         g->device->rms_norm_backward(g, dx, dw, dy, dresidual, x, rstd, w, R, C, accumulate, dtype, scratch);
+    gx_arena_release(g->arena, mark);
+}
+
+static int gx__head_norm_check(GxContext *g, const char *name, const GxHeadNorm *s)
+{
+    const int64_t width = s->heads * s->head_dim;
+    if (!gx_op_check(g, name, s->dtype, s->R, s->heads)) return 0;
+    if (s->head_dim >= 1 && s->stride >= width && s->kept_stride >= width) return 1;
+    GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+            "%s: %ld heads of %ld elements, in rows that are %ld apart, kept in rows %ld apart; a head has at least 1 "
+            "element, and no row is shorter than its heads",
+            name, (long)s->heads, (long)s->head_dim, (long)s->stride, (long)s->kept_stride);
+    return 0;
+}
+
+void gx_head_norm_forward(GxContext *g, void *x, void *kept, float *rstd, const void *w, const GxHeadNorm *s)
+{
+    const int64_t n = s->R * s->heads * s->head_dim;
+    if (!gx__head_norm_check(g, "head_norm_forward", s)) return;
+    if (gx_op_begin(g, "head_norm_forward", gx_dims(s->R, s->heads, s->head_dim, 0), 3 * n * gx_dtype_size(s->dtype),
+                    4.0 * (double)n))
+        g->device->head_norm_forward(g, x, kept, rstd, w, s);
+}
+
+void gx_head_norm_backward(GxContext *g, void *dx, float *dw, const void *kept, const float *rstd, const void *w,
+                           const GxHeadNorm *s, int accumulate)
+{
+    const int64_t n = s->R * s->heads * s->head_dim, blocks = gx_ceil_div(s->R, GX_NORM_BLOCK);
+    if (!gx__head_norm_check(g, "head_norm_backward", s)) return;
+    GxArenaMark mark = gx_arena_mark(g->arena);
+    float *scratch = dw ? (float *)gx_scratch(g, GX_MEM_WORKSPACE, blocks * s->head_dim * 4) : NULL;
+    if (gx_op_begin(g, "head_norm_backward", gx_dims(s->R, s->heads, s->head_dim, 0), 3 * n * gx_dtype_size(s->dtype),
+                    10.0 * (double)n))
+        g->device->head_norm_backward(g, dx, dw, kept, rstd, w, s, accumulate, scratch);
     gx_arena_release(g->arena, mark);
 }
 

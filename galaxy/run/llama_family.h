@@ -1,4 +1,4 @@
-// llama_family.h: LLaMA, Mistral and Qwen2 for the trainer: their options and their config.json.
+// llama_family.h: LLaMA, Mistral, Qwen2 and Qwen3 for the trainer: their options and their config.json.
 //
 // Reading refuses by name what would change the arithmetic and is not built (RoPE scaled in other ways than
 // LLaMA 3.1's, biases but Qwen2's, dropout, other activations and heads), and every value of another type: nothing that
@@ -52,7 +52,8 @@ static const GxField gx__llama_family_options[] = {
     {"pad_token_id", GX_FIELD_INT, offsetof(GxLlamaConfig, pad_token_id), "-1",
      "the token of padding: its row gets no gradient from its lookups; -1: none", "-1.."},
     {"model_type", GX_FIELD_STRING, offsetof(GxLlamaConfig, model_type), "llama",
-     "which of these models it is; qwen2: q, k and v have biases", "llama|mistral|qwen2"},
+     "which of these models it is; qwen2: q, k and v have biases; qwen3: heads of q and k are normed",
+     "llama|mistral|qwen2|qwen3"},
     // here in a config.json: as each model has it, and in an object of RoPE's own
     {"sliding_window", GX_FIELD_INT, offsetof(GxLlamaConfig, sliding_window), "0",
      "mistral: tokens that a token sees, itself included; sequences may not be longer; 0: all", "0.."},
@@ -89,13 +90,15 @@ enum { GX__LLAMA_ROPE_FIELDS = sizeof gx__llama_rope_fields / sizeof *gx__llama_
 typedef struct {
     const char *type, *causal, *labels;
     int64_t kv_heads, positions, window; // kv_heads 0: as many as query heads; window 0: none
+    int64_t head_dim;                    // 0: hidden_size / num_attention_heads, and null says so, too
 } GxLlamaKind;
 static const GxLlamaKind gx__llama_kinds[] = {
-    {"llama", "LlamaForCausalLM", "LlamaForSequenceClassification", 0, 2048, 0},
-    {"mistral", "MistralForCausalLM", "MistralForSequenceClassification", 8, 131072, 4096},
-    {"qwen2", "Qwen2ForCausalLM", "Qwen2ForSequenceClassification", 32, 32768, 0},
+    {"llama", "LlamaForCausalLM", "LlamaForSequenceClassification", 0, 2048, 0, 0},
+    {"mistral", "MistralForCausalLM", "MistralForSequenceClassification", 8, 131072, 4096, 0},
+    {"qwen2", "Qwen2ForCausalLM", "Qwen2ForSequenceClassification", 32, 32768, 0, 0},
+    {"qwen3", "Qwen3ForCausalLM", "Qwen3ForSequenceClassification", 32, 32768, 0, 128},
 };
-static const char *const gx__llama_types[] = {"llama", "mistral", "qwen2", NULL};
+static const char *const gx__llama_types[] = {"llama", "mistral", "qwen2", "qwen3", NULL};
 
 static const GxLlamaKind *gx__llama_kind(const char *type)
 {
@@ -192,13 +195,15 @@ static GxStatus gx__llama_family_refuse_unbuilt(const GxJson *json, const char *
 }
 
 // Where transformers takes a null, it stands for what resolve fills in; elsewhere it is no value.
-static GxStatus gx__llama_family_refuse_nulls(const GxJson *json, const char *path, GxError *err)
+static GxStatus gx__llama_family_refuse_nulls(const GxLlamaKind *kind, const GxJson *json, const char *path,
+                                              GxError *err)
 {
     const GxField *f = gx__llama_family_options;
     for (int i = 0; i < GX__LLAMA_FAMILY_PLAIN; i++) {
         const GxJson *value = gx_json_get(json, f[i].name);
         if (gx_json_type(value) != GX_JSON_NULL || f[i].offset == offsetof(GxLlamaConfig, num_key_value_heads) ||
-            f[i].offset == offsetof(GxLlamaConfig, head_dim) || f[i].offset == offsetof(GxLlamaConfig, pad_token_id))
+            (f[i].offset == offsetof(GxLlamaConfig, head_dim) && !kind->head_dim) ||
+            f[i].offset == offsetof(GxLlamaConfig, pad_token_id))
             continue;
         GX_TRY(gx_json_take_field(value, &f[i], NULL, path, GX_ERR_FORMAT, err));
     }
@@ -242,7 +247,8 @@ static GxStatus gx__llama_family_read_json(GxLlamaConfig *c, const GxJson *json,
     const GxLlamaKind *kind = gx__llama_kind(gx_json_string(gx_json_get(json, "model_type")));
     const int is_null = gx_json_type(gx_json_get(json, "num_key_value_heads")) == GX_JSON_NULL; // as many as heads
     c->num_key_value_heads = is_null ? 0 : kind->kv_heads, c->max_position_embeddings = kind->positions;
-    GX_TRY(gx__llama_family_refuse_nulls(json, path, err));
+    c->head_dim = kind->head_dim;
+    GX_TRY(gx__llama_family_refuse_nulls(kind, json, path, err));
     GX_TRY(gx_json_get_fields(json, f, GX__LLAMA_FAMILY_REQUIRED, 1, c, path, err));
     GX_TRY(gx_json_get_fields(json, f + GX__LLAMA_FAMILY_REQUIRED, GX__LLAMA_FAMILY_PLAIN - GX__LLAMA_FAMILY_REQUIRED,
                               0, c, path, err));
@@ -286,12 +292,11 @@ GxStatus gx_llama_config_write(const GxLlamaConfig *c, const GxHeadWish *wish, c
     if (!strcmp(c->model_type, "mistral"))
         gx_json_set(json, "sliding_window", c->sliding_window ? gx_json_new_int(c->sliding_window) : gx_json_new_null(),
                     err);
-    if (!strcmp(c->model_type, "qwen2")) gx_json_set(json, "use_sliding_window", gx_json_new_bool(0), err);
+    const int is_llama = !strcmp(c->model_type, "llama"), is_qwen3 = !strcmp(c->model_type, "qwen3");
+    if (is_qwen3 || !strcmp(c->model_type, "qwen2")) gx_json_set(json, "use_sliding_window", gx_json_new_bool(0), err);
     gx_json_set(json, "hidden_act", gx_json_new_string("silu"), err);
-    if (!strcmp(c->model_type, "llama")) {
-        gx_json_set(json, "attention_bias", gx_json_new_bool(0), err);
-        gx_json_set(json, "mlp_bias", gx_json_new_bool(0), err);
-    }
+    if (is_llama || is_qwen3) gx_json_set(json, "attention_bias", gx_json_new_bool(0), err);
+    if (is_llama) gx_json_set(json, "mlp_bias", gx_json_new_bool(0), err);
     if (c->pad_token_id < 0) gx_json_set(json, "pad_token_id", gx_json_new_null(), err);
     gx_json_set(json, "bos_token_id", gx_json_new_null(), err); // absent, they would be 1 and 2
     gx_json_set(json, "eos_token_id", gx_json_new_null(), err);
@@ -322,11 +327,11 @@ static GxStatus gx__llama_write_config(const void *config, const GxHeadWish *wis
     return gx_llama_config_write((const GxLlamaConfig *)config, wish, path, err);
 }
 
-// transformers 4 loads it, and it trains.
+// transformers 4 loads it, and it trains; of the others than LLaMA transformers 5 does not ask for it.
 static void gx__llama_warn(const void *config, const GxLogger *log)
 {
     const GxLlamaConfig *c = (const GxLlamaConfig *)config;
-    if (c->hidden_size % c->num_attention_heads)
+    if (!strcmp(c->model_type, "llama") && c->hidden_size % c->num_attention_heads)
         gx_log(log, GX_LOG_WARNING,
                "transformers 5 will not load what is saved: hidden_size (%ld) is not a multiple of num_attention_heads "
                "(%ld); change one of them if it has to",
