@@ -616,10 +616,11 @@ TEST(texts_that_cannot_be_trained_on_are_refused_by_path)
         {"text.txt/x", {"", {"text.txt/x", "Not a directory", NULL}}},
         {"pipe.txt", {"", {"pipe.txt", "regular file", NULL}}},
         {"/dev/zero", {"", {"/dev/zero", "regular file", NULL}}},
-        {".", {"", {". is a folder", "expected a file", NULL}}},
+        {"blank", {"", {"there is no text in blank", ".jsonl with a \"text\"", NULL}}},
         {"text.txt", {"--seq_len 2000 --validation_fraction 0.001", {"held out", "validation_fraction", NULL}}},
     };
     GxError e = GX_ZERO;
+    CHECK(gx_folder_make("blank", &e) == GX_OK, "%s", e.message);
     CHECK(gx_file_write("short.txt", "twenty bytes of text", 20, &e) == GX_OK &&
               gx_file_write("empty.txt", "", 0, &e) == GX_OK,
           "%s", e.message);
