@@ -598,6 +598,99 @@ static int text_make(Case *c)
     return 5;
 }
 
+// ---- corpora -------------------------------------------------------------------------------------------------------
+
+// Every window of both parts: ids of the tokenizer, documents around their tokens.
+static void corpus_windows(const GxDataset *d, const GxTokenizer *t, int64_t T)
+{
+    int32_t tokens[64], labels[64], documents[128];
+    const GxTokens *parts[] = {&d->train, &d->held_out};
+    for (int part = 0; part < 2; part++)
+        for (int64_t w = 0; parts[part]->n && w < gx_min(gx_dataset_windows(parts[part], T), 50); w++) {
+            GxError e = GX_ZERO;
+            const int64_t at = parts[part]->begin + w * T;
+            if ((part ? gx_dataset_window(d, w, T, tokens, labels, 1, &e)
+                      : gx_dataset_sample(d, 1, w, T, tokens, labels, 1, &e)) != GX_OK) {
+                const char *const names[] = {d->path, NULL};
+                expect_message(&e, names);
+                continue;
+            }
+            gx_dataset_documents(d, at, T, documents, labels, -100, 1);
+            for (int64_t i = 0; i < T; i++) {
+                EXPECT(tokens[i] >= 0 && tokens[i] < t->vocab_size, "token %d", tokens[i]);
+                EXPECT(labels[i] == -100 || (labels[i] >= 0 && labels[i] < t->vocab_size), "label %d", labels[i]);
+                EXPECT(documents[2 * i] <= i && documents[2 * i + 1] > i && documents[2 * i + 1] <= T,
+                       "token %ld of %d to %d", (long)i, documents[2 * i], documents[2 * i + 1]);
+            }
+        }
+}
+
+static int corpus_open(const char *path, const GxTokenizer *t, double fraction, int64_t T)
+{
+    const char *const names[] = {path, "seq_len", "validation_fraction", NULL};
+    GxDataset d;
+    GxError e = GX_ZERO;
+    if (gx_dataset_open_any(&d, path, t, fraction, T, 2, NULL, &e) != GX_OK) {
+        expect_message(&e, names);
+        return REFUSED;
+    }
+    const int is_text = d.file.documents == 0; // another beginning: its bytes are the tokens
+    EXPECT(d.train.n > T && (is_text || (d.train.n + d.held_out.n == d.file.tokens &&
+                                         d.train_text.n + d.held_out_text.n == d.file.bytes)),
+           "%ld and %ld of %ld tokens", (long)d.train.n, (long)d.held_out.n, (long)d.file.tokens);
+    if (!is_text) corpus_windows(&d, t, T);
+    gx_dataset_close(&d);
+    return ACCEPTED;
+}
+
+// Lines as a corpus, what is written of it, and a file of tokens as it may be.
+static int corpus_run(const Case *c)
+{
+    const GxTokenizer bytes = gx_tokenizer_bytes();
+    const int64_t T = gx_max(1, gx_min(64, integer_of(c, "settings.numbers", 0)));
+    const double fraction = number_of(c, "settings.numbers", 1);
+    const int takes_part = fraction >= 0 && fraction < 1;
+    GxCorpus corpus;
+    GxError e = GX_ZERO;
+    const char *const names[] = {"corpus.jsonl", NULL};
+    put_part(c, ".", "corpus.jsonl"), put_part(c, ".", "corpus.tokens");
+    int status = takes_part ? corpus_open("corpus.tokens", &bytes, fraction, T) : REFUSED;
+    if (gx_corpus_open(&corpus, "corpus.jsonl", &bytes, 1, NULL, &e) != GX_OK) {
+        expect_message(&e, names);
+        return status;
+    }
+    unlink("written.tokens");
+    EXPECT(gx_token_file_write("written.tokens", &corpus.file, corpus.ids, &e) == GX_OK, "%s", e.message);
+    const int from_lines = corpus_open("corpus.jsonl", &bytes, takes_part ? fraction : 0, T);
+    EXPECT(from_lines == corpus_open("written.tokens", &bytes, takes_part ? fraction : 0, T),
+           "lines %d, their file not", from_lines);
+    gx_corpus_close(&corpus);
+    return from_lines == ACCEPTED ? ACCEPTED : status;
+}
+
+static int corpus_make(Case *c)
+{
+    static const char *const lines[] = {
+        "{\"text\": \"The old gray cat.\"}\n{\"text\": \"sees a \\u00e9 tree\\nnear\"}\n",
+        "{\"id\": 1, \"text\": \"a\"}\n{\"text\": \"\"}\n{\"text\": \"b b b b b b\"}\n"};
+    static const char *const settings[] = {"8 0.1", "1 0", "3 0.4", "2 0.9"};
+    for (int i = 0; i < 4; i++) {
+        const GxTokenizer bytes = gx_tokenizer_bytes();
+        GxCorpus corpus;
+        GxError e = GX_ZERO;
+        case_text(&c[i], "corpus.jsonl", lines[i % 2]);
+        put_part(&c[i], ".", "corpus.jsonl");
+        unlink("sound.tokens");
+        EXPECT(gx_corpus_open(&corpus, "corpus.jsonl", &bytes, 1, NULL, &e) == GX_OK &&
+                   gx_token_file_write("sound.tokens", &corpus.file, corpus.ids, &e) == GX_OK,
+               "%s", e.message);
+        gx_corpus_close(&corpus);
+        take_part(&c[i], "sound.tokens", "corpus.tokens");
+        case_text(&c[i], "settings.numbers", settings[i]);
+    }
+    return 4;
+}
+
 // ---- tokenizer.json ------------------------------------------------------------------------------------------------
 
 static int tokenizer_run(const Case *c)
@@ -1053,6 +1146,7 @@ static const Target targets[] = {
     {"state", "trainer_state.json and run.json", state_make, state_run},
     {"safetensors", "files and shards: opened, every tensor read, written anew", safetensors_make, safetensors_run},
     {"text", "texts as samples", text_make, text_run},
+    {"corpus", "JSON lines and files of tokens as samples", corpus_make, corpus_run},
     {"tokenizer", "tokenizer.json", tokenizer_make, tokenizer_run},
     {"wordpiece", "WordPiece's files, and text", wordpiece_make, wordpiece_run},
     {"bpe", "tokenizer.json of BPE, and text", bpe_make, bpe_run},
