@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""How long 1 GB of weights takes into memory: Galaxy into a model's buffers, safetensors' load_file, and transformers'
+from_pretrained, in turns, from the system's cache (the file was just written).
+
+    $(dev/ref/venv.sh | tail -n 1) dev/bench/load.py [fp32|bf16]
+
+Prints each one's median and GB of the file per second. load_file maps the file: each tensor is then copied once, since
+the pages are read only then.
+"""
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, LlamaConfig
+from transformers.utils.logging import disable_progress_bar
+
+ROUNDS = 5
+DTYPE = {"fp32": torch.float32, "bf16": torch.bfloat16}[sys.argv[1] if len(sys.argv) > 1 else "fp32"]
+LAYERS = 12 if DTYPE == torch.float32 else 26
+CONFIG = dict(hidden_size=1024, intermediate_size=4096, num_hidden_layers=LAYERS, num_attention_heads=16,
+              num_key_value_heads=8, vocab_size=32000, max_position_embeddings=2048)
+
+
+def make(folder):
+    config = LlamaConfig(**CONFIG, dtype=DTYPE, bos_token_id=None, eos_token_id=None)
+    config.architectures = ["LlamaForCausalLM"]
+    config.save_pretrained(folder)
+    with torch.device("meta"):
+        names = {n: p.shape for n, p in AutoModelForCausalLM.from_config(config).named_parameters()}
+    tensors = {n: torch.randn(shape).to(DTYPE) for n, shape in names.items()}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    return sum(t.numel() * t.element_size() for t in tensors.values())
+
+
+def by_galaxy(folder):
+    line = subprocess.run([GALAXY, folder, "1"], check=True, capture_output=True, text=True).stdout
+    return json.loads(line)["seconds"]
+
+
+def by_load_file(folder):
+    begun = time.perf_counter()
+    tensors = {n: t.clone() for n, t in load_file(folder / "model.safetensors").items()}
+    return time.perf_counter() - begun, len(tensors)
+
+
+def by_transformers(folder):
+    begun = time.perf_counter()
+    AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+    return time.perf_counter() - begun
+
+
+O = subprocess.run(["make", "-s", "print-folder"], check=True, capture_output=True, text=True).stdout.strip()
+GALAXY = f"{O}/load"
+subprocess.run(["make", "-s", GALAXY], check=True)
+disable_progress_bar()
+torch.set_num_threads(1)
+with tempfile.TemporaryDirectory() as name:
+    folder = pathlib.Path(name)
+    size = make(folder)
+    ways = {"galaxy": by_galaxy, "safetensors' load_file, copied": lambda f: by_load_file(f)[0],
+            "transformers' from_pretrained (fp32)": by_transformers}
+    seconds = {way: [] for way in ways}
+    for _ in range(ROUNDS):
+        for way, function in ways.items():
+            seconds[way].append(function(folder))
+    for way, times in seconds.items():
+        median = statistics.median(times)
+        print(f"{way}: {median:.2f} s, {size / 1e9 / median:.2f} GB/s ({size / 1e9:.2f} GB of {DTYPE})")
