@@ -114,6 +114,8 @@
 #include "galaxy/io/folder.h"
 #include "galaxy/io/config.h"
 #include "galaxy/io/safetensors.h"
+#include "galaxy/io/gguf_blocks.h"
+#include "galaxy/io/gguf.h"
 #include "galaxy/io/tokenizer_kind.h"
 #include "galaxy/io/byte_tokens.h"
 #include "galaxy/io/unicode.h"
