@@ -141,7 +141,7 @@ TEST(floats_become_the_bytes_that_the_package_gguf_makes_of_them)
         CHECK(gx_gguf_encode(types[i], x, from->elements / t->elements, ours, &err) == GX_OK, "%s", err.message);
         int64_t same = 0;
         while (same < to->elements && ours[same] == theirs[same]) same++;
-        CHECK(same == to->elements, "%s: byte %ld is %d, there %d", t->name, (long)same, ours[same], theirs[same]);
+        CHECK(same == to->elements, "%s: byte %ld is another one", t->name, (long)same);
         free(x), free(ours), free(theirs);
     }
     gx_safetensors_close(&s);
@@ -414,7 +414,7 @@ TEST(a_file_is_read_as_it_was_written)
     gx_gguf_get_array(&g, "floats", 1, GX_GGUF_FLOAT32, &k, &err);
     for (int n = 0; n < 2; n++) CHECK(gx_gguf_double_at(&g, k, n) == (double)halves[n], "float %d", n);
     for (int t = 0; t < 4; t++) {
-        char name[8];
+        char name[64];
         int wrong = 0;
         snprintf(name, sizeof name, "t%d", t);
         const GxGgufTensor *tensor = gx_gguf_find(&g, name);
