@@ -498,7 +498,7 @@ static void mutate_gguf(Random *r, Bytes *b)
         memcpy(&number, b->p + at, (size_t)bytes);
         if (number > 0 && number < 1 << 16 && (unsigned char)b->p[at]) break;
     }
-    if (at + bytes > b->n || one_in(r, 3)) {
+    if (at + bytes > b->n || number <= 0 || number >= 1 << 16 || one_in(r, 3)) {
         mutate_bytes(r, b);
         return;
     }
