@@ -91,7 +91,7 @@ endif
 FAMILIES := llama bert
 MODES    := $(shell sed -n 's/^ *X.\([a-z0-9]*\),.*/\1/p' galaxy/model/mode.h)
 # A tool besides: no training, no GPU.
-TOOLS    := tokenize
+TOOLS    := tokenize convert_gguf
 PROGRAMS := $(foreach f,$(FAMILIES),train_$(f) $(MODES:%=train_$(f)_%))
 # What runs on the host alone is tested in the build for the CPU.
 TESTS    := $(if $(filter cpu,$(DEVICE)),$(patsubst %.cu,%,$(wildcard test_*.cu)),test_devices test_memory test_llama test_bert test_bert_modes test_precision test_train_devices)
