@@ -169,6 +169,7 @@ typedef struct {
     const GxBpeTokenizer *v;
     GxJson *config, *model_config; // tokenizer_config.json, config.json; NULL: none
     const char *folder;
+    int64_t rows; // of the embedding
     GxError *err;
 } gx__KeysFrom;
 
@@ -220,7 +221,7 @@ static int32_t gx__keys_role(const gx__KeysFrom *x, const char *name, const char
         if (found >= 0) return found;
     }
     if (gx_json_type(id) == GX_JSON_ARRAY) id = gx_json_at(id, 0);
-    return gx_json_type(id) == GX_JSON_INT && gx_json_int(id) >= 0 && gx_json_int(id) < x->k->n
+    return gx_json_type(id) == GX_JSON_INT && gx_json_int(id) >= 0 && gx_json_int(id) < x->rows
                ? (int32_t)gx_json_int(id)
                : -1;
 }
@@ -380,7 +381,7 @@ static GxStatus gx__keys_take_llama(gx__KeysFrom *x, const GxJson *merges)
     return status;
 }
 
-static GxStatus gx__keys_take_kind(gx__KeysFrom *x, int64_t rows)
+static GxStatus gx__keys_take_kind(gx__KeysFrom *x)
 {
     GxTokenizerKeys *k = x->k;
     const int is_bytes = x->t.kind == &gx_byte_tokens;
@@ -388,15 +389,15 @@ static GxStatus gx__keys_take_kind(gx__KeysFrom *x, int64_t rows)
     if (!is_bytes && x->t.kind != &gx_bpe)
         return GX_FAIL(x->err, GX_ERR_UNSUPPORTED, "%s: a tokenizer of the kind %s; a GGUF file of this model has BPE",
                        x->folder, x->t.kind->name);
-    if (x->t.vocab_size > rows)
+    if (x->t.vocab_size > x->rows)
         return GX_FAIL(x->err, GX_ERR_FORMAT, "%s: the tokenizer has %d tokens, and the embedding %ld rows", x->folder,
-                       x->t.vocab_size, (long)rows);
+                       x->t.vocab_size, (long)x->rows);
     x->v = is_bytes ? NULL : (const GxBpeTokenizer *)x->t.vocabulary;
     const int is_llama = x->v && x->v->model.byte_fallback;
     k->model = is_llama ? "llama" : "gpt2";
     if (x->v) GX_TRY(gx_json_parse(&root, x->v->file[0], x->v->file_n[0], x->folder, x->err));
     const GxJson *merges = gx_json_get(gx_json_get(root, "model"), "merges");
-    GxStatus status = gx__keys_reserve(k, rows, is_llama ? 0 : gx_json_size(merges), is_llama, x->err);
+    GxStatus status = gx__keys_reserve(k, x->rows, is_llama ? 0 : gx_json_size(merges), is_llama, x->err);
     if (status == GX_OK) status = gx__keys_take_tokens(x);
     if (status == GX_OK && is_llama) status = gx__keys_take_llama(x, merges);
     if (status == GX_OK && x->v && !is_llama) status = gx__keys_take_gpt2(x, merges);
@@ -405,9 +406,9 @@ static GxStatus gx__keys_take_kind(gx__KeysFrom *x, int64_t rows)
     return status;
 }
 
-static GxStatus gx__keys_take_folder(gx__KeysFrom *x, int64_t rows, int64_t pad)
+static GxStatus gx__keys_take_folder(gx__KeysFrom *x, int64_t pad)
 {
-    GX_TRY(gx__keys_take_kind(x, rows));
+    GX_TRY(gx__keys_take_kind(x));
     GX_TRY(gx__keys_take_frame(x));
     GX_TRY(gx__keys_take_template(x));
     x->k->unk = x->v ? x->v->model.unk : -1;
@@ -421,14 +422,17 @@ GxStatus gx_tokenizer_keys_from_folder(GxTokenizerKeys *k, const char *folder, i
     gx__KeysFrom x = GX_ZERO;
     memset(k, 0, sizeof *k);
     k->model = "none", k->bos = k->eos = k->unk = -1, k->pad = (int32_t)pad;
+    x.k = k, x.folder = folder, x.rows = rows, x.err = err;
     GX_TRY(gx_path_join(path, folder, "tokenizer.json", err));
-    if (!gx_path_is_file(path)) return GX_OK;
-    x.k = k, x.folder = folder, x.err = err;
-    GX_TRY(gx_tokenizer_open(&x.t, path, err));
-    GxStatus status = gx__tokenizer_read_config(path, config, &x.config, err);
-    if (status == GX_OK) status = gx_path_join(config, folder, "config.json", err);
-    if (status == GX_OK && gx_path_is_file(config)) status = gx_json_read(&x.model_config, config, 1 << 20, err);
-    if (status == GX_OK) status = gx__keys_take_folder(&x, rows, pad);
+    GX_TRY(gx_path_join(config, folder, "config.json", err));
+    if (gx_path_is_file(config)) GX_TRY(gx_json_read(&x.model_config, config, 1 << 20, err));
+    const int is_there = gx_path_is_file(path);
+    GxStatus status = is_there ? gx_tokenizer_open(&x.t, path, err) : GX_OK;
+    if (status == GX_OK && is_there) status = gx__tokenizer_read_config(path, config, &x.config, err);
+    if (status == GX_OK && is_there) status = gx__keys_take_folder(&x, pad);
+    if (status == GX_OK && !is_there)
+        k->bos = gx__keys_role(&x, "bos_token", "bos_token_id"),
+        k->eos = gx__keys_role(&x, "eos_token", "eos_token_id");
     gx_json_free(x.config);
     gx_json_free(x.model_config);
     gx_tokenizer_close(&x.t);
