@@ -179,6 +179,7 @@ $(PROGRAMS): %: $(O)/% data/text.txt
 $(TOOLS): %: $(O)/%
 	@ln -sf $(O)/$@ $@
 $(O)/test_tokenizer: tokenize.cu # is part of it
+$(O)/test_convert_gguf: convert_gguf.cu
 
 data/text.txt:
 	@dev/data/prepare_text.sh

@@ -94,20 +94,25 @@ static GxStatus run(const Options *o, const GxConfig *c, GxError *err)
     return o->model[0] ? export_model(o, err) : import_model(o, err);
 }
 
-#ifndef GX_NO_MAIN // test_convert_gguf.cu includes this file
-int main(int argc, char **argv)
+static GxStatus convert(int argc, char **argv, GxError *err)
 {
     static Options o;
     static GxConfig c;
-    GxError err = GX_ZERO;
     gx_config_open(&c);
-    gx_config_add(&c, "A folder into a GGUF file", GX_FIELDS(exporting), &o, &err);
-    gx_config_add(&c, "A GGUF file into a folder", GX_FIELDS(importing), &o, &err);
-    gx_config_read_args(&c, argc, argv, &err);
-    const int is_read = err.code == GX_OK;
-    if (is_read && c.help) gx_config_help(&c, stdout, 120);
-    else if (is_read && c.version) printf("galaxy %s\n", GX_VERSION);
-    else if (is_read) run(&o, &c, &err);
+    gx_config_add(&c, "A folder into a GGUF file", GX_FIELDS(exporting), &o, err);
+    gx_config_add(&c, "A GGUF file into a folder", GX_FIELDS(importing), &o, err);
+    GX_TRY(gx_config_read_args(&c, argc, argv, err));
+    if (c.help) gx_config_help(&c, stdout, 120);
+    else if (c.version) printf("galaxy %s\n", GX_VERSION);
+    else return run(&o, &c, err);
+    return GX_OK;
+}
+
+#ifndef GX_NO_MAIN // test_convert_gguf.cu includes this file
+int main(int argc, char **argv)
+{
+    GxError err = GX_ZERO;
+    convert(argc, argv, &err);
     if (fflush(stdout) != 0 || ferror(stdout))
         GX_FAIL(&err, GX_ERR_IO, "not all could be written to the standard output");
     if (err.code != GX_OK) fprintf(stderr, "convert_gguf: %s\n", err.message);

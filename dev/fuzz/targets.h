@@ -679,6 +679,101 @@ static int gguf_make(Case *c)
     return 4;
 }
 
+// A model of one layer with a tokenizer, into a folder that can be read again, or not at all.
+static int gguf_model_run(const Case *c)
+{
+    GxError e = GX_ZERO, ignored = GX_ZERO;
+    GxGgufSaid said;
+    GxLlamaConfig config;
+    GxSafetensors s;
+    put_part(c, ".", "fuzz.gguf");
+    mkdir("made", 0777);
+    const int made = gx_gguf_import("fuzz.gguf", "made", GX_F32, &said, &e) == GX_OK;
+    if (made) {
+        EXPECT(gx_llama_config_read(&config, "made/config.json", &e) == GX_OK, "read back: %s", e.message);
+        EXPECT(gx_safetensors_open(&s, "made", &e) == GX_OK, "read back: %s", e.message);
+        EXPECT(s.n == said.tensors, "%d tensors were written, %d read back", said.tensors, s.n);
+        gx_safetensors_close(&s);
+        // a token's text or a number may be one that a file of ours cannot say
+        if (gx_gguf_export("made", "back.gguf", GX_GGUF_F32, &said, &e) != GX_OK) expect_message(&e, NULL);
+        unlink("back.gguf");
+    }
+    EXPECT(gx_folder_remove("made", &ignored) == GX_OK, "%s", ignored.message);
+    static const char *const names[] = {"fuzz.gguf", "made", NULL};
+    if (!made) expect_message(&e, names);
+    return made;
+}
+
+static void gguf_write_model(int is_llama)
+{
+    static const char *const counts[] = {"context_length", "embedding_length", "block_count", "feed_forward_length",
+                                         "attention.head_count"};
+    static const char *const names[] = {"token_embd.weight",     "output_norm.weight",       "blk.0.attn_norm.weight",
+                                        "blk.0.ffn_norm.weight", "blk.0.attn_q.weight",      "blk.0.attn_k.weight",
+                                        "blk.0.attn_v.weight",   "blk.0.attn_output.weight", "blk.0.ffn_gate.weight",
+                                        "blk.0.ffn_up.weight",   "blk.0.ffn_down.weight",    "blk.0.attn_q.bias",
+                                        "blk.0.attn_k.bias",     "blk.0.attn_v.bias"};
+    static const char *const merges[] = {"a b", "ab c", "\xC4\xA0 a"};
+    static const char *const tail[] = {"a",
+                                       "b",
+                                       "c",
+                                       "ab",
+                                       "abc",
+                                       "\xC4\xA0",
+                                       "\xC4\xA0"
+                                       "a",
+                                       "\xE2\x96\x81",
+                                       "\xE2\x96\x81"
+                                       "a",
+                                       "<|end|>"};
+    enum { BYTES = 259, N = BYTES + 10 };
+    char text[N][16], name[64];
+    const char *token[N];
+    int32_t type[N];
+    float score[N], values[N * 4] = GX_ZERO;
+    GxGgufWriter w;
+    GxError e = GX_ZERO;
+    for (int i = 0; i < N; i++) {
+        snprintf(text[i], sizeof text[i], i < 3 ? "<%d>" : "<0x%02X>", i < 3 ? i : (i - 3) & 255);
+        token[i] = i < BYTES ? text[i] : tail[i - BYTES];
+        type[i] = i < 3 ? 2 + (i > 0) : i < BYTES ? is_llama ? 6 : 1 : i < N - 1 ? 1 : 3, score[i] = (float)-i;
+    }
+    gx_gguf_create(&w, "made.gguf", &e);
+    gx_gguf_set_string(&w, "general.architecture", is_llama ? "llama" : "qwen2", &e);
+    for (int i = 0; i < 5; i++) {
+        static const int64_t numbers[] = {64, 4, 1, 4, 2};
+        snprintf(name, sizeof name, "%s.%s", is_llama ? "llama" : "qwen2", counts[i]);
+        gx_gguf_set_int(&w, name, numbers[i], &e);
+    }
+    snprintf(name, sizeof name, "%s.attention.layer_norm_rms_epsilon", is_llama ? "llama" : "qwen2");
+    gx_gguf_set_float(&w, name, 1e-5f, &e);
+    gx_gguf_set_string(&w, "tokenizer.ggml.model", is_llama ? "llama" : "gpt2", &e);
+    if (!is_llama) gx_gguf_set_string(&w, "tokenizer.ggml.pre", "llama-bpe", &e);
+    gx_gguf_set_int(&w, "tokenizer.ggml.bos_token_id", 1, &e);
+    gx_gguf_set_int(&w, "tokenizer.ggml.eos_token_id", 2, &e);
+    gx_gguf_set_strings(&w, "tokenizer.ggml.tokens", token, N, &e);
+    gx_gguf_set_ints(&w, "tokenizer.ggml.token_type", type, N, &e);
+    if (is_llama) gx_gguf_set_floats(&w, "tokenizer.ggml.scores", score, N, &e);
+    else gx_gguf_set_strings(&w, "tokenizer.ggml.merges", merges, 3, &e);
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < (is_llama ? 11 : 14); i++) {
+            const int64_t shape[] = {i ? 4 : N, 4};
+            const int ndim = i == 0 || (i > 3 && i < 11) ? 2 : 1;
+            if (pass) gx_gguf_write(&w, names[i], values, shape[0] * (ndim > 1 ? 4 : 1), &e);
+            else gx_gguf_add(&w, names[i], GX_GGUF_F32, ndim, shape, &e);
+        }
+    if (gx_gguf_finish(&w, &e) != GX_OK) fprintf(stderr, "fuzz: %s\n", e.message), exit(2);
+}
+
+static int gguf_model_make(Case *c)
+{
+    for (int i = 0; i < 2; i++) {
+        gguf_write_model(i);
+        take_part(&c[i], "made.gguf", "fuzz.gguf");
+    }
+    return 2;
+}
+
 // ---- text ----------------------------------------------------------------------------------------------------------
 
 // Sample `index` of the training, or window `index` of what is held out, beside the bytes of the file.
@@ -1204,6 +1299,7 @@ static const Target targets[] = {
     {"state", "trainer_state.json and run.json", state_make, state_run},
     {"safetensors", "files and shards: opened, every tensor read, written anew", safetensors_make, safetensors_run},
     {"gguf", "GGUF files: opened, every key and tensor read, written anew", gguf_make, gguf_run},
+    {"gguf_model", "GGUF files of models: into folders, and into files again", gguf_model_make, gguf_model_run},
     {"text", "texts as samples", text_make, text_run},
     {"tokenizer", "tokenizer.json", tokenizer_make, tokenizer_run},
     {"wordpiece", "WordPiece's files, and text", wordpiece_make, wordpiece_run},
