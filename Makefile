@@ -105,6 +105,7 @@ help:
 	@echo "make test              install what is missing, all tests (no Python needed)"
 	@echo "make train_llama       build the program (also $(filter-out train_llama,$(PROGRAMS))); then ./train_llama --help"
 	@echo "make tokenize          build the program that makes a vocabulary from texts; then ./tokenize --help"
+	@echo "make convert_gguf      build the program that makes a GGUF file of a folder, and back (docs/gguf.md); then ./convert_gguf --help"
 	@echo "make run NP=8          train_llama, or PROGRAM=train_llama_tp, as 8 MPI ranks; ARGS='--max_steps 100' goes to the program"
 	@echo "make data FILE=x.txt   text to train on into data/text.txt; without FILE the King James Bible or what there is"
 	@echo "make data-bert         sentences, labelled texts and pairs into data/bert, from the King James Bible and WordNet"

@@ -492,7 +492,7 @@ static void mutate_gguf(Random *r, Bytes *b)
                                       (int64_t)1 << 61,
                                       (int64_t)1 << 62};
     const int bytes = one_in(r, 2) ? 4 : 8;
-    int64_t at = below(r, gx_min(b->n, 4096) + 1), number = 0;
+    int64_t at = below(r, gx_min(b->n, 16384) + 1), number = 0;
     for (int tries = 0; tries < 200 && at + bytes <= b->n; tries++, at++) {
         number = 0;
         memcpy(&number, b->p + at, (size_t)bytes);
