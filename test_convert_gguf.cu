@@ -705,19 +705,17 @@ TEST(scores_become_merges_that_give_the_ids_of_sentencepiece)
             const Bytes *s = &expected.string[i];
             char *text = (char *)malloc((size_t)(3 * s->n + 4));
             int32_t *ids = (int32_t *)malloc((size_t)(3 * s->n + 4) * sizeof *ids);
-            int64_t n = 0, m, at_byte = 0;
+            int64_t n = 0, m;
             if (prefix && s->n) memcpy(text, space, 3), n = 3;
-            for (int valid = 1; at_byte < s->n; at_byte++) {
-                // strings that are not UTF-8 have their own tests, of the tokenizer's
-                valid = !((unsigned char)s->p[at_byte] & 0x80) || at_byte + 4 <= s->n;
-                if (!valid) break;
-                if (s->p[at_byte] == ' ') memcpy(text + n, space, 3), n += 3;
-                else text[n++] = s->p[at_byte];
+            for (int64_t k = 0; k < s->n; k++) {
+                if (s->p[k] == ' ') memcpy(text + n, space, 3), n += 3;
+                else text[n++] = s->p[k];
             }
             GxTextPlace place = {"", 1, 0};
             GxError none = GX_ZERO;
             text[n] = 0;
-            const int is_text = at_byte == s->n && s->n < 600 && gx_text_check(&place, text, n, &none) == GX_OK;
+            // strings that are not UTF-8 have their own tests, of the tokenizer's
+            const int is_text = s->n < 600 && gx_text_check(&place, text, n, &none) == GX_OK;
             int32_t *theirs = encode(&t, s, GX_SPECIAL_AS_TEXT, &m);
             if (is_text)
                 looked++, wrong += spm_encode(text, n, ids) != m || memcmp(ids, theirs, (size_t)m * sizeof *ids);
@@ -725,7 +723,7 @@ TEST(scores_become_merges_that_give_the_ids_of_sentencepiece)
         }
         gx_tokenizer_close(&t);
     }
-    CHECK(wrong == 0 && looked > 5000, "%d of %d strings have other ids", wrong, looked);
+    CHECK(wrong == 0 && looked > (TEST_IS_SANITIZED ? 5000 : 15000), "%d of %d strings have other ids", wrong, looked);
     drop(at("spm"));
 }
 
