@@ -372,7 +372,7 @@ TEST(files_of_other_models_are_refused)
         GxStatus status;
         const char *part;
     } bad[] = {
-        {"gemma3", NULL, 0, FINE, GX_ERR_UNSUPPORTED, "the architecture is \"gemma3\""},
+        {"gemma3", NULL, 0, FINE, GX_ERR_UNSUPPORTED, "the architecture is \"gemma3\"; what is built: llama, qwen2"},
         {"llama", "llama.block_count", -1, FINE, GX_ERR_FORMAT, "the key llama.block_count is missing"},
         {"llama", "llama.attention.head_count", 0, FINE, GX_ERR_FORMAT, "llama.attention.head_count is 0"},
         {"llama", "llama.attention.head_count_kv", 3, FINE, GX_ERR_ARGUMENT, "multiple of num_key_value_heads"},

@@ -64,6 +64,17 @@ static const gx__GgufArch gx__gguf_archs[] = {{"llama", {"llama", "mistral", NUL
                                               {"qwen2", {"qwen2", NULL, NULL}, 0, 0, 0}};
 enum { GX__GGUF_ARCHS = sizeof gx__gguf_archs / sizeof *gx__gguf_archs };
 
+// "llama, qwen2"; types: of config.json, "llama, mistral, qwen2"
+static const char *gx__gguf_arch_names(int types, char out[GX_TEXT_VALUE])
+{
+    int n = 0;
+    for (int i = 0; i < GX__GGUF_ARCHS; i++)
+        for (int k = 0; k < 2 && gx__gguf_archs[i].model_types[k] && (types || k == 0) && n < GX_TEXT_VALUE; k++)
+            n += snprintf(out + n, (size_t)(GX_TEXT_VALUE - n), "%s%s", n ? ", " : "",
+                          types ? gx__gguf_archs[i].model_types[k] : gx__gguf_archs[i].name);
+    return out;
+}
+
 typedef struct {
     const char *folder, *file; // modules; % is the layer's number
     int is_permuted;           // where the architecture permutes
@@ -172,11 +183,12 @@ static int64_t gx__gguf_row_in_file(int64_t i, int64_t head)
 
 static GxStatus gx__gguf_find_arch(gx__GgufWork *w, const char *type)
 {
+    char names[GX_TEXT_VALUE];
     for (int i = 0; i < GX__GGUF_ARCHS; i++)
         for (const char *const *t = gx__gguf_archs[i].model_types; *t; t++)
             if (!strcmp(*t, type)) return w->arch = &gx__gguf_archs[i], GX_OK;
-    return GX_FAIL(&w->g.error, GX_ERR_UNSUPPORTED, "%s: a model_type of %s; what is built: llama, mistral, qwen2",
-                   w->folder, type);
+    return GX_FAIL(&w->g.error, GX_ERR_UNSUPPORTED, "%s: a model_type of %s; what is built: %s", w->folder, type,
+                   gx__gguf_arch_names(1, names));
 }
 
 static GxStatus gx__gguf_check_export(gx__GgufWork *w)
@@ -485,7 +497,7 @@ static GxStatus gx__gguf_check_import(gx__GgufWork *w, const GxGguf *g)
 static GxStatus gx__gguf_take_arch(gx__GgufWork *w, const GxGguf *g)
 {
     const char *name = "", *type = "model";
-    char cut[GX_TEXT_VALUE];
+    char cut[GX_TEXT_VALUE], names[GX_TEXT_VALUE];
     GX_TRY(gx_gguf_get_string(g, "general.type", 0, &type, &w->g.error));
     if (strcmp(type, "model"))
         return GX_FAIL(&w->g.error, GX_ERR_UNSUPPORTED, "%s holds a GGUF file of the type \"%s\"; expected a model",
@@ -493,8 +505,8 @@ static GxStatus gx__gguf_take_arch(gx__GgufWork *w, const GxGguf *g)
     GX_TRY(gx_gguf_get_string(g, "general.architecture", 1, &name, &w->g.error));
     for (int i = 0; i < GX__GGUF_ARCHS; i++)
         if (!strcmp(gx__gguf_archs[i].name, name)) return w->arch = &gx__gguf_archs[i], GX_OK;
-    return GX_FAIL(&w->g.error, GX_ERR_UNSUPPORTED, "%s: the architecture is \"%s\"; what is built: llama, qwen2",
-                   w->path, gx_text_cut(name, cut, sizeof cut));
+    return GX_FAIL(&w->g.error, GX_ERR_UNSUPPORTED, "%s: the architecture is \"%s\"; what is built: %s", w->path,
+                   gx_text_cut(name, cut, sizeof cut), gx__gguf_arch_names(0, names));
 }
 
 static GxStatus gx__gguf_take_config(gx__GgufWork *w, const GxGguf *g)
