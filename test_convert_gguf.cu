@@ -562,7 +562,7 @@ TEST(tokenizers_without_a_name_in_gguf_files_are_refused)
     put_model(at("model"), &c);
     for (int i = 0; i < 4; i++) {
         put_json(pipeline(unknown[i]), at("model/tokenizer.json"));
-        refuse_export(NULL, GX_GGUF_F32, GX_ERR_UNSUPPORTED, "known are: gpt-2, smollm, llama-bpe, qwen2, tekken");
+        refuse_export(NULL, GX_GGUF_F32, GX_ERR_UNSUPPORTED, "known are: gpt-2, smollm, llama-bpe, qwen2");
     }
     GxJson *ignores = pipeline("gpt2"), *strips = pipeline("gpt2"), *fills = pipeline("gpt2");
     gx_json_set(gx_json_get(ignores, "model"), "ignore_merges", gx_json_new_bool(1), &err);
@@ -585,6 +585,52 @@ TEST(tokenizers_without_a_name_in_gguf_files_are_refused)
     refuse_export(NULL, GX_GGUF_F32, GX_ERR_FORMAT, "tokens, and the embedding 100 rows");
     CHECK(err.code == 0, "%s", err.message);
     drop(at("model"));
+}
+
+// A word of a file in place of another one that is as long.
+static void change_file(const char *from, const char *to)
+{
+    GxError err = GX_ZERO;
+    char *text;
+    int64_t n, k = 0;
+    const int64_t length = (int64_t)strlen(from);
+    CHECK(gx_file_read(at("m.gguf"), 1 << 24, &text, &n, &err) == GX_OK, "%s", err.message);
+    while (k + length <= n && memcmp(text + k, from, (size_t)length)) k++;
+    if (CHECK(k + length <= n && strlen(to) == strlen(from), "%s is not there", from))
+        memcpy(text + k, to, (size_t)length);
+    put(at("x.gguf"), text, n);
+    free(text);
+}
+
+TEST(files_with_other_tokenizers_are_refused)
+{
+    static const struct {
+        const char *from, *to, *part;
+        GxStatus status;
+    } bad[] = {
+        {"smollm", "tekken", "tokenizer.ggml.pre is \"tekken\"; known are: gpt-2", GX_ERR_UNSUPPORTED},
+        {"tokenizer.ggml.pre", "tokenizer.ggml.xyz", "tokenizer.ggml.pre is \"default\"", GX_ERR_UNSUPPORTED},
+        {"gpt2", "bert", "the tokenizer is \"bert\"; what is built: gpt2, llama, none", GX_ERR_UNSUPPORTED},
+        {"tokenizer.ggml.tokens", "tokenizer.ggml.xxxxxx", "the key tokenizer.ggml.tokens is missing", GX_ERR_FORMAT},
+        {"tokenizer.ggml.merges", "tokenizer.ggml.xxxxxx", "the key tokenizer.ggml.merges is missing", GX_ERR_FORMAT},
+        {"[PAD1298]", "[PAD1299]", "\"[PAD1299]\", is there twice", GX_ERR_FORMAT},
+        {"[PAD1298]",
+         "[PAD\xFF\xFE"
+         "98]",
+         "item 1298 of tokenizer.ggml.tokens is not UTF-8", GX_ERR_FORMAT},
+        {"h e", "hxe", "merge ", GX_ERR_FORMAT}};
+    GxError err = GX_ZERO;
+    GxGgufSaid said;
+    const GxLlamaConfig c = small("llama", 1300);
+    if (!gx_regex_is_built() || !gx_unicode_has_nfd()) SKIP("built without PCRE2 or utf8proc");
+    put_model(at("model"), &c);
+    put_json(pipeline("smollm"), at("model/tokenizer.json"));
+    CHECK(gx_gguf_export(at("model"), at("m.gguf"), GX_GGUF_F32, &said, &err) == GX_OK, "%s", err.message);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        change_file(bad[i].from, bad[i].to);
+        refused(&err, into_folder(at("x.gguf"), at("no"), GX_F32, &err), bad[i].status, "", bad[i].part);
+    }
+    drop(at("no")), drop(at("model"));
 }
 
 TEST(bytes_as_tokens_come_back_as_bytes)

@@ -10,7 +10,7 @@
 //
 // Two kinds can be said there, and what cannot is refused by name:
 //     gpt2     byte-level BPE: pieces and merges. What a word is has a name, `pre`, of which these are known: gpt-2,
-//              smollm, llama-bpe, qwen2, tekken.
+//              smollm, llama-bpe, qwen2.
 //     llama    BPE with bytes for unknown characters, as SentencePiece trains it: pieces with scores, and no merges:
 //              the pair whose piece has the highest score is merged first, however a piece is put together. So the
 //              merges of a tokenizer.json must be all pairs that make a piece, piece by piece; from scores they are
@@ -80,17 +80,12 @@ typedef struct {
 static const char gx__keys_llama3[] = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| "
                                       "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
                   gx__keys_qwen2[] = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| "
-                                     "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
-                  gx__keys_tekken[] =
-                      "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+|"
-                      "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*|"
-                      "\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+                                     "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
 static const gx__KeysPre gx__keys_pres[] = {{"gpt-2", NULL, 0, 0, 0, 0},
                                             {"smollm", NULL, 0, 1, 0, 0},
                                             {"llama-bpe", gx__keys_llama3, 0, 0, 1, 1},
-                                            {"qwen2", gx__keys_qwen2, 1, 0, 0, 0},
-                                            {"tekken", gx__keys_tekken, 0, 0, 1, 1}};
-enum { GX__KEYS_PRES = sizeof gx__keys_pres / sizeof *gx__keys_pres };
+                                            {"qwen2", gx__keys_qwen2, 1, 0, 0, 0}};
+enum { GX__KEYS_PRES = sizeof gx__keys_pres / sizeof *gx__keys_pres, GX__KEYS_LONGEST = 1024 };
 
 static const gx__KeysPre *gx__keys_pre(const char *name)
 {
@@ -314,15 +309,35 @@ static GxStatus gx__keys_take_spaces(gx__KeysFrom *x)
         x->folder);
 }
 
+// The next place behind *cut where the piece falls into two pieces; 0: there is none. hash: of piece[*cut], at first
+// GX_HASH_START.
+static int gx__keys_next_cut(const GxPieces *p, const char *piece, int64_t bytes, int64_t *cut, uint64_t *hash)
+{
+    while (*cut + 1 < bytes) {
+        *hash = gx_hash(*hash, piece + *cut, 1), ++*cut;
+        if (((unsigned char)piece[*cut] & 0xC0) != 0x80 && gx_pieces_at_hash(p, *hash, piece, *cut) >= 0 &&
+            gx_pieces_find(p, piece + *cut, bytes - *cut) >= 0)
+            return 1;
+    }
+    return 0;
+}
+
 // In how many ways a piece is made of two.
 static int32_t gx__keys_splits(const GxPieces *p, const char *piece)
 {
-    const int64_t n = (int64_t)strlen(piece);
+    uint64_t hash = GX_HASH_START;
+    int64_t cut = 0;
     int32_t ways = 0;
-    for (int64_t i = 1; i < n; i++)
-        ways += ((unsigned char)piece[i] & 0xC0) != 0x80 && gx_pieces_find(p, piece, i) >= 0 &&
-                gx_pieces_find(p, piece + i, n - i) >= 0;
+    while (gx__keys_next_cut(p, piece, (int64_t)strlen(piece), &cut, &hash)) ways++;
     return ways;
+}
+
+// All ways are looked at: their number grows with the square of the length.
+static GxStatus gx__keys_check_length_of(const char *piece, const char *where, GxError *err)
+{
+    if (strlen(piece) <= GX__KEYS_LONGEST) return GX_OK;
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: a token of a llama tokenizer has %ld bytes; at most %d are built",
+                   where, (long)strlen(piece), GX__KEYS_LONGEST);
 }
 
 // rank[id]: the place of the merges that make it among all pieces; ways[id]: how many they are.
@@ -356,6 +371,7 @@ static GxStatus gx__keys_take_scores(gx__KeysFrom *x, const int32_t *rank, const
     GxTokenizerKeys *k = x->k;
     for (int64_t id = 0; id < k->n; id++) {
         if (k->type[id] != GX_TOKEN_TYPE_NORMAL) continue;
+        GX_TRY(gx__keys_check_length_of(k->token[id], x->folder, x->err));
         if (ways[id] != gx__keys_splits(&x->v->model.p, k->token[id]))
             return GX_FAIL(x->err, GX_ERR_UNSUPPORTED,
                            "%s: \"%.100s\" can be put together from two pieces in %d ways, and merges do so in %d; a "
@@ -531,6 +547,7 @@ static GxStatus gx__keys_take_lists(GxTokenizerKeys *k, const GxGguf *g, int64_t
         char fill[32];
         GX_TRY(gx__keys_take_text(&k->token[i], g, tokens, i, err));
         k->type[i] = types ? (int32_t)gx_gguf_int_at(g, types, i) : GX_TOKEN_TYPE_NORMAL;
+        if (is_llama) GX_TRY(gx__keys_check_length_of(k->token[i], g->path, err));
         if (is_llama) k->score[i] = (float)gx_gguf_double_at(g, scores, i);
         if (is_llama && !(k->score[i] == k->score[i]))
             return GX_FAIL(err, GX_ERR_FORMAT, "%s: the score of token %ld is no number", g->path, (long)i);
@@ -633,10 +650,8 @@ static GxStatus gx__keys_add_pairs(const GxTokenizerKeys *k, const GxPieces *p, 
 {
     const char *piece = k->token[id];
     const int64_t bytes = (int64_t)strlen(piece);
-    for (int64_t i = 1; i < bytes; i++) {
-        if (((unsigned char)piece[i] & 0xC0) == 0x80 || gx_pieces_find(p, piece, i) < 0 ||
-            gx_pieces_find(p, piece + i, bytes - i) < 0)
-            continue;
+    uint64_t hash = GX_HASH_START;
+    for (int64_t i = 0; gx__keys_next_cut(p, piece, bytes, &i, &hash);) {
         if (*n == *room) {
             *room = 2 * *room + 1024;
             gx__KeysPair *grown = (gx__KeysPair *)realloc(*pair, (size_t)*room * sizeof *grown);
