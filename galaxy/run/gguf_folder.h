@@ -612,7 +612,7 @@ static GxStatus gx__gguf_match(gx__GgufWork *w, const GxGguf *g, const GxGgufTen
     return GX_OK;
 }
 
-static GxStatus gx__gguf_check_f16(gx__GgufWork *w, const char *name, int64_t n, GxDtype dtype)
+static GxStatus gx__gguf_check_narrow(gx__GgufWork *w, const char *name, int64_t n, GxDtype dtype)
 {
     for (int64_t i = 0; i < n; i++) {
         const float x = w->rows[i], y = dtype == GX_F16    ? gx_from_f16(gx_to_f16(x))
@@ -648,7 +648,7 @@ static GxStatus gx__gguf_take_tensor_into(gx__GgufWork *w, GxSafetensorsWriter *
     for (int64_t first = 0; first < rows; first += most) {
         const int64_t n = gx_min(most, rows - first);
         GX_TRY(gx__gguf_take_file_rows(w, g, e, first, n, columns, is_permuted));
-        GX_TRY(gx__gguf_check_f16(w, name, n * columns, dtype));
+        GX_TRY(gx__gguf_check_narrow(w, name, n * columns, dtype));
         GX_TRY(gx_safetensors_write_floats(out, t->name, first * columns, w->rows, n * columns, &w->g.error));
     }
     return GX_OK;
