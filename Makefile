@@ -91,7 +91,7 @@ endif
 FAMILIES := llama bert
 MODES    := $(shell sed -n 's/^ *X.\([a-z0-9]*\),.*/\1/p' galaxy/model/mode.h)
 # A tool besides: no training, no GPU.
-TOOLS    := tokenize
+TOOLS    := tokenize convert_gguf
 PROGRAMS := $(foreach f,$(FAMILIES),train_$(f) $(MODES:%=train_$(f)_%))
 # What runs on the host alone is tested in the build for the CPU.
 TESTS    := $(if $(filter cpu,$(DEVICE)),$(patsubst %.cu,%,$(wildcard test_*.cu)),test_devices test_memory test_llama test_bert test_bert_modes test_modes test_precision test_train_devices)
@@ -104,6 +104,7 @@ help:
 	@echo "make test              install what is missing, all tests (no Python needed)"
 	@echo "make train_llama       build the program (also $(filter-out train_llama,$(PROGRAMS))); then ./train_llama --help"
 	@echo "make tokenize          build the program that makes a vocabulary from texts; then ./tokenize --help"
+	@echo "make convert_gguf      build the program that makes a GGUF file of a folder, and back (docs/gguf.md); then ./convert_gguf --help"
 	@echo "make run NP=8          train_llama, or PROGRAM=train_llama_tp, as 8 MPI ranks; ARGS='--max_steps 100' goes to the program"
 	@echo "make data FILE=x.txt   text to train on into data/text.txt; without FILE the King James Bible or what there is"
 	@echo "make data-bert         sentences, labelled texts and pairs into data/bert, from the King James Bible and WordNet"
@@ -178,6 +179,7 @@ $(PROGRAMS): %: $(O)/% data/text.txt
 $(TOOLS): %: $(O)/%
 	@ln -sf $(O)/$@ $@
 $(O)/test_tokenizer: tokenize.cu # is part of it
+$(O)/test_convert_gguf: convert_gguf.cu
 
 data/text.txt:
 	@dev/data/prepare_text.sh

@@ -1623,34 +1623,34 @@ TEST(half_and_bf16_round_to_nearest_even)
 {
     int wrong = 0;
     for (uint32_t h = 0; h < 65536; h++) { // every value comes back
-        float f = gx__st_float_of_half((uint16_t)h), b = gx__st_float_of_bf16((uint16_t)h);
-        wrong += isnan(f) ? (gx__st_half_of_float(f) & 0x7FFF) <= 0x7C00 : gx__st_half_of_float(f) != h;
-        wrong += isnan(b) ? (gx__st_bf16_of_float(b) & 0x7FFF) <= 0x7F80 : gx__st_bf16_of_float(b) != h;
+        float f = gx_from_f16((uint16_t)h), b = gx_from_bf16((uint16_t)h);
+        wrong += isnan(f) ? (gx_to_f16(f) & 0x7FFF) <= 0x7C00 : gx_to_f16(f) != h;
+        wrong += isnan(b) ? (gx_to_bf16(b) & 0x7FFF) <= 0x7F80 : gx_to_bf16(b) != h;
     }
     CHECK(wrong == 0, "%d of 65536 do not come back", wrong);
     wrong = 0;
     for (uint32_t h = 0; h < 0x7BFF; h++) { // between neighbours: the nearer, at the middle the even one
-        double low = gx__st_float_of_half((uint16_t)h), high = gx__st_float_of_half((uint16_t)(h + 1)),
+        double low = gx_from_f16((uint16_t)h), high = gx_from_f16((uint16_t)(h + 1)),
                middle = (low + high) / 2;
-        wrong += gx__st_half_of_float((float)middle) != (h & 1 ? h + 1 : h);
-        wrong += gx__st_half_of_float(nextafterf((float)middle, 0)) != h;
-        wrong += gx__st_half_of_float(nextafterf((float)middle, INFINITY)) != h + 1;
+        wrong += gx_to_f16((float)middle) != (h & 1 ? h + 1 : h);
+        wrong += gx_to_f16(nextafterf((float)middle, 0)) != h;
+        wrong += gx_to_f16(nextafterf((float)middle, INFINITY)) != h + 1;
     }
     for (uint32_t b = 0x3F80; b < 0x4080; b++) {
-        double low = gx__st_float_of_bf16((uint16_t)b), high = gx__st_float_of_bf16((uint16_t)(b + 1)),
+        double low = gx_from_bf16((uint16_t)b), high = gx_from_bf16((uint16_t)(b + 1)),
                middle = (low + high) / 2;
-        wrong += gx__st_bf16_of_float((float)middle) != (b & 1 ? b + 1 : b);
-        wrong += gx__st_bf16_of_float(nextafterf((float)middle, 0)) != b;
-        wrong += gx__st_bf16_of_float(nextafterf((float)middle, INFINITY)) != b + 1;
+        wrong += gx_to_bf16((float)middle) != (b & 1 ? b + 1 : b);
+        wrong += gx_to_bf16(nextafterf((float)middle, 0)) != b;
+        wrong += gx_to_bf16(nextafterf((float)middle, INFINITY)) != b + 1;
     }
     CHECK(wrong == 0, "%d roundings are wrong", wrong);
-    CHECK(gx__st_float_of_half(0x3C00) == 1 && gx__st_float_of_half(0xC000) == -2 &&
-              gx__st_float_of_half(1) == ldexpf(1, -24),
+    CHECK(gx_from_f16(0x3C00) == 1 && gx_from_f16(0xC000) == -2 &&
+              gx_from_f16(1) == ldexpf(1, -24),
           "known halves");
-    CHECK(gx__st_half_of_float(65520) == 0x7C00 && gx__st_half_of_float(65519) == 0x7BFF &&
-              gx__st_half_of_float(-1e30f) == 0xFC00,
+    CHECK(gx_to_f16(65520) == 0x7C00 && gx_to_f16(65519) == 0x7BFF &&
+              gx_to_f16(-1e30f) == 0xFC00,
           "the ends of half");
-    CHECK(gx__st_bf16_of_float(3.4e38f) == 0x7F80 && gx__st_float_of_bf16(0x3F80) == 1, "the ends of bf16");
+    CHECK(gx_to_bf16(3.4e38f) == 0x7F80 && gx_from_bf16(0x3F80) == 1, "the ends of bf16");
 }
 
 static void put_shard(const char *path, const char *tensor)

@@ -47,7 +47,7 @@ static void refused(GxError *err, GxStatus status, GxStatus expected, const char
 }
 
 // text with `from` replaced by `to`; free it.
-static char *replaced(const char *text, const char *from, const char *to)
+__attribute__((unused)) static char *replaced(const char *text, const char *from, const char *to)
 {
     const char *place = strstr(text, from);
     char *out = (char *)malloc(strlen(text) + strlen(to) + 1);
@@ -161,11 +161,11 @@ static void make_string(int i)
     }
 }
 
-static uint32_t short_hash(uint64_t h) { return (uint32_t)(h ^ h >> 32); }
+__attribute__((unused)) static uint32_t short_hash(uint64_t h) { return (uint32_t)(h ^ h >> 32); }
 
 // ---- ids -----------------------------------------------------------------------------------------------------------
 
-static uint64_t hash_ids(uint64_t hash, const int32_t *ids, int64_t n)
+__attribute__((unused)) static uint64_t hash_ids(uint64_t hash, const int32_t *ids, int64_t n)
 {
     const int32_t count = (int32_t)n;
     return gx_hash(gx_hash(hash, &count, 4), ids, 4 * n);

@@ -1,6 +1,6 @@
 // dev/fuzz/mutate.h: from a sound case to one that somebody hostile, or a broken disk, could have made of it. What is
-// done to a part depends on its name: .json, .jsonl (lines of it), .safetensors (a header of JSON), args (a command
-// line, each word with a 0 behind it), .numbers; anything else is bytes.
+// done to a part depends on its name: .json, .jsonl (lines of it), .safetensors (a header of JSON), .gguf, args (a
+// command line, each word with a 0 behind it), .numbers; anything else is bytes.
 #ifndef FUZZ_MUTATE_H
 #define FUZZ_MUTATE_H
 #include <math.h>
@@ -463,6 +463,50 @@ static void mutate_safetensors(Random *r, Bytes *b)
     free(header.p);
 }
 
+// ---- GGUF ----------------------------------------------------------------------------------------------------------
+
+// Small numbers are lengths, counts, types and offsets: one of them becomes another one.
+static void mutate_gguf(Random *r, Bytes *b)
+{
+    static const int64_t numbers[] = {0,
+                                      1,
+                                      2,
+                                      7,
+                                      8,
+                                      9,
+                                      12,
+                                      31,
+                                      32,
+                                      33,
+                                      63,
+                                      64,
+                                      255,
+                                      256,
+                                      INT32_MAX,
+                                      INT64_MAX,
+                                      -1,
+                                      INT64_MIN,
+                                      -32,
+                                      UINT32_MAX,
+                                      (int64_t)1 << 32,
+                                      (int64_t)1 << 61,
+                                      (int64_t)1 << 62};
+    const int bytes = one_in(r, 2) ? 4 : 8;
+    int64_t at = below(r, gx_min(b->n, 16384) + 1), number = 0;
+    for (int tries = 0; tries < 200 && at + bytes <= b->n; tries++, at++) {
+        number = 0;
+        memcpy(&number, b->p + at, (size_t)bytes);
+        if (number > 0 && number < 1 << 16 && (unsigned char)b->p[at]) break;
+    }
+    if (at + bytes > b->n || number <= 0 || number >= 1 << 16 || one_in(r, 3)) {
+        mutate_bytes(r, b);
+        return;
+    }
+    const int64_t near[] = {number - 1, number + 1, 2 * number, number + 32, PICK(r, numbers), PICK(r, numbers)};
+    number = PICK(r, near);
+    memcpy(b->p + at, &number, (size_t)bytes);
+}
+
 // ---- command lines and numbers -------------------------------------------------------------------------------------
 
 static void mutate_args(Random *r, Bytes *b)
@@ -539,6 +583,7 @@ static void mutate_part(Random *r, Part *p)
     if (ends_with(p->name, ".json")) mutate_json(r, &p->bytes);
     else if (ends_with(p->name, ".jsonl")) mutate_lines(r, &p->bytes);
     else if (ends_with(p->name, ".safetensors")) mutate_safetensors(r, &p->bytes);
+    else if (ends_with(p->name, ".gguf")) mutate_gguf(r, &p->bytes);
     else if (!strcmp(p->name, "args")) mutate_args(r, &p->bytes);
     else if (ends_with(p->name, ".numbers")) mutate_numbers(r, &p->bytes);
     else mutate_bytes(r, &p->bytes);

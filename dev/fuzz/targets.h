@@ -528,6 +528,252 @@ static int safetensors_make(Case *c)
     return 4;
 }
 
+// ---- GGUF ----------------------------------------------------------------------------------------------------------
+
+// Each key as everything that it could be; what is there can be read to its last byte.
+static void gguf_read_keys(const GxGguf *g)
+{
+    for (int i = 0; i < g->keys; i++) {
+        const GxGgufKey *k = &g->key[i];
+        const char *name = g->text + k->name.at;
+        const GxGgufKey *array = NULL;
+        GxError e[5] = GX_ZERO;
+        int64_t number, bytes, sum = 0;
+        double real;
+        int flag = 0, fits = 0;
+        const char *text = "";
+        if (strlen(name) != (size_t)k->name.bytes) continue;
+        EXPECT(gx_gguf_key(g, name) == k, "the key %s is not found", name);
+        fits += gx_gguf_get_int(g, name, 1, &number, &e[0]) == GX_OK;
+        fits += gx_gguf_get_double(g, name, 1, &real, &e[1]) == GX_OK;
+        fits += gx_gguf_get_bool(g, name, 1, &flag, &e[2]) == GX_OK;
+        fits += gx_gguf_get_string(g, name, 1, &text, &e[3]) == GX_OK;
+        EXPECT(fits <= 1 && (flag == 0 || flag == 1), "the key %s is %d things", name, fits);
+        for (int n = 0; n < 4; n++)
+            if (e[n].code) refused(&e[n], "fuzz.gguf");
+        static const GxGgufKind kinds[] = {GX_GGUF_INT32, GX_GGUF_FLOAT32, GX_GGUF_STRING};
+        for (int n = 0; n < 3; n++) {
+            GxError ignored = GX_ZERO;
+            if (gx_gguf_get_array(g, name, 1, kinds[n], &array, &ignored) != GX_OK) continue;
+            for (int64_t j = 0; j < array->count; j++)
+                if (n == 0) sum += gx_gguf_int_at(g, array, j) != 0;
+                else if (n == 1) sum += gx_gguf_double_at(g, array, j) > 0;
+                else text = gx_gguf_string_at(g, array, j, &bytes), sum += text[bytes]; // the 0 behind it
+        }
+        EXPECT(sum >= 0 && sum <= k->count, "the key %s", name);
+    }
+}
+
+// As floats into a file of our own, which holds the same.
+static void gguf_read_tensors(const GxGguf *g)
+{
+    GxGgufWriter w;
+    GxGguf again;
+    GxError e = GX_ZERO;
+    int n = 0;
+    gx_gguf_create(&w, "back.gguf", &e);
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < g->tensors; i++) {
+            const GxGgufTensor *t = &g->tensor[i];
+            GxError why = GX_ZERO, outside = GX_ZERO;
+            if (!t->name[0] || strlen(t->name) != (size_t)t->name_bytes || !t->ndim || t->elements > 1 << 20) continue;
+            EXPECT(gx_gguf_find(g, t->name) == t, "%s is not found", t->name);
+            float *x = (float *)malloc((size_t)t->elements * sizeof *x); // of exactly its size
+            const int is_read = gx_gguf_read(g, t, 0, t->elements, x, &why) == GX_OK;
+            if (!is_read) refused(&why, "fuzz.gguf");
+            EXPECT(gx_gguf_read(g, t, t->elements, 1, x, &outside) != GX_OK, "%s is read beyond its end", t->name);
+            if (is_read && pass == 0) gx_gguf_add(&w, t->name, GX_GGUF_F32, t->ndim, t->shape, &e), n++;
+            if (is_read && pass == 1 && t->elements) gx_gguf_write(&w, t->name, x, t->elements, &e);
+            free(x);
+        }
+    EXPECT(gx_gguf_finish(&w, &e) == GX_OK, "written: %s", e.message);
+    EXPECT(gx_gguf_open(&again, "back.gguf", &e) == GX_OK, "read back: %s", e.message);
+    EXPECT(again.tensors == n, "%d tensors were written, %d read back", n, again.tensors);
+    for (int i = 0; i < again.tensors; i++) {
+        const GxGgufTensor *a = &again.tensor[i], *b = gx_gguf_find(g, a->name);
+        float *x = (float *)malloc((size_t)a->bytes + 1), *y = (float *)malloc((size_t)a->bytes + 1);
+        EXPECT(b && a->ndim == b->ndim && a->elements == b->elements, "%s is another one read back", a->name);
+        gx_gguf_read(&again, a, 0, a->elements, x, &e);
+        gx_gguf_read(g, b, 0, a->elements, y, &e);
+        EXPECT(!memcmp(x, y, (size_t)a->bytes), "%s has other values read back", a->name);
+        free(x), free(y);
+    }
+    gx_gguf_close(&again);
+}
+
+static int gguf_run(const Case *c)
+{
+    GxGguf g;
+    GxError e = GX_ZERO;
+    put_part(c, ".", "fuzz.gguf");
+    if (gx_gguf_open(&g, "fuzz.gguf", &e) != GX_OK) return refused(&e, "fuzz.gguf");
+    gguf_read_keys(&g);
+    gguf_read_tensors(&g);
+    gx_gguf_close(&g);
+    return ACCEPTED;
+}
+
+static void gguf_write_small(int i)
+{
+    static const int types[] = {GX_GGUF_F32, GX_GGUF_F16, GX_GGUF_BF16, GX_GGUF_Q8_0};
+    static const char *const strings[] = {"<unk>", "a", "", "two words"};
+    static const int32_t ints[] = {1, -1, 3};
+    static const float floats[] = {0.5f, -1, 0, 2};
+    const int64_t shape[] = {2, 64};
+    float values[128];
+    char name[32];
+    GxGgufWriter w;
+    GxError e = GX_ZERO;
+    for (int k = 0; k < 128; k++) values[k] = (float)(k - 64);
+    gx_gguf_create(&w, "made.gguf", &e);
+    gx_gguf_set_string(&w, "general.architecture", "llama", &e);
+    gx_gguf_set_int(&w, "general.alignment", 32, &e);
+    gx_gguf_set_float(&w, "a.float", 0.5f, &e);
+    gx_gguf_set_bool(&w, "a.bool", 1, &e);
+    gx_gguf_set_strings(&w, "tokenizer.ggml.tokens", strings, 4, &e);
+    gx_gguf_set_ints(&w, "a.ints", ints, 3, &e);
+    gx_gguf_set_floats(&w, "a.floats", floats, 4, &e);
+    for (int pass = 0; pass < 2; pass++)
+        for (int t = 0; t < 4 * (i < 2); t++) {
+            snprintf(name, sizeof name, "t%d.weight", t);
+            if (pass) gx_gguf_write(&w, name, values, i ? 64 : 128, &e);
+            else gx_gguf_add(&w, name, types[t], 2 - i, shape + i, &e);
+        }
+    if (gx_gguf_finish(&w, &e) != GX_OK) fprintf(stderr, "fuzz: %s\n", e.message), exit(2);
+}
+
+// Of types that the library does not write: F16 with as many bytes, then another type and shape in the header.
+static void gguf_write_blocks(Case *c)
+{
+    static const int types[] = {GX_GGUF_Q4_0, GX_GGUF_Q4_1, GX_GGUF_Q4_K, GX_GGUF_Q6_K};
+    float values[128];
+    char name[32];
+    GxGgufWriter w;
+    GxError e = GX_ZERO;
+    for (int k = 0; k < 128; k++) values[k] = (float)k / 16;
+    gx_gguf_create(&w, "made.gguf", &e);
+    for (int pass = 0; pass < 2; pass++)
+        for (int t = 0; t < 4; t++) {
+            const int64_t n = gx_gguf_type(types[t])->bytes / 2;
+            snprintf(name, sizeof name, "t%d.weight", t);
+            if (pass) gx_gguf_write(&w, name, values, n, &e);
+            else gx_gguf_add(&w, name, GX_GGUF_F16, 1, &n, &e);
+        }
+    if (gx_gguf_finish(&w, &e) != GX_OK) fprintf(stderr, "fuzz: %s\n", e.message), exit(2);
+    take_part(c, "made.gguf", "fuzz.gguf");
+    char *p = c->part[0].bytes.p;
+    for (int64_t at = 24, t = 0; t < 4; t++, at += 8 + 9 + 4 + 8 + 4 + 8) { // name, dimensions, shape, type, offset
+        const int64_t n = gx_gguf_type(types[t])->elements;
+        memcpy(p + at + 8 + 9 + 4, &n, 8);
+        memcpy(p + at + 8 + 9 + 4 + 8, &types[t], 4);
+    }
+}
+
+static int gguf_make(Case *c)
+{
+    for (int i = 0; i < 3; i++) {
+        gguf_write_small(i);
+        take_part(&c[i], "made.gguf", "fuzz.gguf");
+    }
+    gguf_write_blocks(&c[3]);
+    return 4;
+}
+
+// A model of one layer with a tokenizer, into a folder that can be read again, or not at all.
+static int gguf_model_run(const Case *c)
+{
+    GxError e = GX_ZERO, ignored = GX_ZERO;
+    GxGgufSaid said;
+    GxLlamaConfig config;
+    GxSafetensors s;
+    put_part(c, ".", "fuzz.gguf");
+    mkdir("made", 0777);
+    const int made = gx_gguf_import("fuzz.gguf", "made", GX_F32, &said, &e) == GX_OK;
+    if (made) {
+        EXPECT(gx_llama_config_read(&config, "made/config.json", &e) == GX_OK, "read back: %s", e.message);
+        EXPECT(gx_safetensors_open(&s, "made", &e) == GX_OK, "read back: %s", e.message);
+        EXPECT(s.n == said.tensors, "%d tensors were written, %d read back", said.tensors, s.n);
+        gx_safetensors_close(&s);
+        // a token's text or a number may be one that a file of ours cannot say
+        if (gx_gguf_export("made", "back.gguf", GX_GGUF_F32, &said, &e) != GX_OK) expect_message(&e, NULL);
+        unlink("back.gguf");
+    }
+    EXPECT(gx_folder_remove("made", &ignored) == GX_OK, "%s", ignored.message);
+    static const char *const names[] = {"fuzz.gguf", "made", NULL};
+    if (!made) expect_message(&e, names);
+    return made;
+}
+
+static void gguf_write_model(int is_llama)
+{
+    static const char *const counts[] = {"context_length", "embedding_length", "block_count", "feed_forward_length",
+                                         "attention.head_count"};
+    static const char *const names[] = {"token_embd.weight",     "output_norm.weight",       "blk.0.attn_norm.weight",
+                                        "blk.0.ffn_norm.weight", "blk.0.attn_q.weight",      "blk.0.attn_k.weight",
+                                        "blk.0.attn_v.weight",   "blk.0.attn_output.weight", "blk.0.ffn_gate.weight",
+                                        "blk.0.ffn_up.weight",   "blk.0.ffn_down.weight",    "blk.0.attn_q.bias",
+                                        "blk.0.attn_k.bias",     "blk.0.attn_v.bias"};
+    static const char *const merges[] = {"a b", "ab c", "\xC4\xA0 a"};
+    static const char *const tail[] = {"a",
+                                       "b",
+                                       "c",
+                                       "ab",
+                                       "abc",
+                                       "\xC4\xA0",
+                                       "\xC4\xA0"
+                                       "a",
+                                       "\xE2\x96\x81",
+                                       "\xE2\x96\x81"
+                                       "a",
+                                       "<|end|>"};
+    enum { BYTES = 259, N = BYTES + 10 };
+    char text[N][16], name[64];
+    const char *token[N];
+    int32_t type[N];
+    float score[N], values[N * 4] = GX_ZERO;
+    GxGgufWriter w;
+    GxError e = GX_ZERO;
+    for (int i = 0; i < N; i++) {
+        snprintf(text[i], sizeof text[i], i < 3 ? "<%d>" : "<0x%02X>", i < 3 ? i : (i - 3) & 255);
+        token[i] = i < BYTES ? text[i] : tail[i - BYTES];
+        type[i] = i < 3 ? 2 + (i > 0) : i < BYTES ? is_llama ? 6 : 1 : i < N - 1 ? 1 : 3, score[i] = (float)-i;
+    }
+    gx_gguf_create(&w, "made.gguf", &e);
+    gx_gguf_set_string(&w, "general.architecture", is_llama ? "llama" : "qwen2", &e);
+    for (int i = 0; i < 5; i++) {
+        static const int64_t numbers[] = {64, 4, 1, 4, 2};
+        snprintf(name, sizeof name, "%s.%s", is_llama ? "llama" : "qwen2", counts[i]);
+        gx_gguf_set_int(&w, name, numbers[i], &e);
+    }
+    snprintf(name, sizeof name, "%s.attention.layer_norm_rms_epsilon", is_llama ? "llama" : "qwen2");
+    gx_gguf_set_float(&w, name, 1e-5f, &e);
+    gx_gguf_set_string(&w, "tokenizer.ggml.model", is_llama ? "llama" : "gpt2", &e);
+    if (!is_llama) gx_gguf_set_string(&w, "tokenizer.ggml.pre", "llama-bpe", &e);
+    gx_gguf_set_int(&w, "tokenizer.ggml.bos_token_id", 1, &e);
+    gx_gguf_set_int(&w, "tokenizer.ggml.eos_token_id", 2, &e);
+    gx_gguf_set_strings(&w, "tokenizer.ggml.tokens", token, N, &e);
+    gx_gguf_set_ints(&w, "tokenizer.ggml.token_type", type, N, &e);
+    if (is_llama) gx_gguf_set_floats(&w, "tokenizer.ggml.scores", score, N, &e);
+    else gx_gguf_set_strings(&w, "tokenizer.ggml.merges", merges, 3, &e);
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < (is_llama ? 11 : 14); i++) {
+            const int64_t shape[] = {i ? 4 : N, 4};
+            const int ndim = i == 0 || (i > 3 && i < 11) ? 2 : 1;
+            if (pass) gx_gguf_write(&w, names[i], values, shape[0] * (ndim > 1 ? 4 : 1), &e);
+            else gx_gguf_add(&w, names[i], GX_GGUF_F32, ndim, shape, &e);
+        }
+    if (gx_gguf_finish(&w, &e) != GX_OK) fprintf(stderr, "fuzz: %s\n", e.message), exit(2);
+}
+
+static int gguf_model_make(Case *c)
+{
+    for (int i = 0; i < 2; i++) {
+        gguf_write_model(i);
+        take_part(&c[i], "made.gguf", "fuzz.gguf");
+    }
+    return 2;
+}
+
 // ---- text ----------------------------------------------------------------------------------------------------------
 
 // Sample `index` of the training, or window `index` of what is held out, beside the bytes of the file.
@@ -1145,6 +1391,8 @@ static const Target targets[] = {
     {"model", "config.json, and a plan of it", model_make, model_run},
     {"state", "trainer_state.json and run.json", state_make, state_run},
     {"safetensors", "files and shards: opened, every tensor read, written anew", safetensors_make, safetensors_run},
+    {"gguf", "GGUF files: opened, every key and tensor read, written anew", gguf_make, gguf_run},
+    {"gguf_model", "GGUF files of models: into folders, and into files again", gguf_model_make, gguf_model_run},
     {"text", "texts as samples", text_make, text_run},
     {"corpus", "JSON lines and files of tokens as samples", corpus_make, corpus_run},
     {"tokenizer", "tokenizer.json", tokenizer_make, tokenizer_run},

@@ -110,7 +110,7 @@ def main(old, new):
             same(f"{file}: lines", len(a), len(b))
             differences += [f"{file}:{i}: {x} before, {y} now" for i, (x, y) in enumerate(zip(a, b), 1) if not alike(x, y)]
             continue
-        if file.endswith(".txt"):
+        if file.endswith((".txt", ".gguf")):
             if (old / file).read_bytes() != (new / file).read_bytes():
                 differences.append(f"{file}: other bytes (cmp {old / file} {new / file})")
             continue

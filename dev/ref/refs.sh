@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes the references (PyTorch, `tokenizers`, scikit-learn) again beside the committed ones and fails where they differ beyond rounding; then
-# lets transformers load a checkpoint that Galaxy saved and compares its logits.
+# lets transformers load a checkpoint that Galaxy saved and compares its logits, and reads the GGUF files that are made of such folders.
 set -eu
 cd "$(dirname "$0")/../.."
 python=$(dev/ref/venv.sh | tail -n 1)
@@ -10,6 +10,7 @@ rm -rf build/refs
 "$python" dev/ref/make_scores.py build/refs/scores.jsonl
 "$python" dev/ref/make_tokenizers.py --lines data/ref/wordpiece/expected.txt --out build/refs/wordpiece
 "$python" dev/ref/make_bpe.py --lines data/ref/wordpiece/expected.txt --out build/refs/bpe
+"$python" dev/ref/make_gguf.py --out build/refs/gguf
 "$python" dev/ref/compare_refs.py data/ref build/refs
 "$python" dev/ref/make_unicode.py build/refs/unicode_tables.h
 bare() { sed 's|//.*||' "$1" | tr -d ' \n'; } # comments and layout aside: clang-format changes them
@@ -26,3 +27,20 @@ for model in "llama --tie_word_embeddings true" "llama --rope_type llama3 --rope
     "$dump" build/refs/saved build/refs/logits.safetensors
     "$python" dev/ref/load_checkpoint.py build/refs/saved --logits build/refs/logits.safetensors
 done
+# Folders into GGUF files and back, by convert_gguf; read by the package gguf and by transformers.
+make --no-print-directory -s convert_gguf
+mkdir -p build/refs/files
+for model in llama_one llama_gqa llama_odd llama_qwen2; do
+    for type in f32 f16 bf16 q8_0; do
+        file=build/refs/files/$model.$type
+        ./convert_gguf --model data/ref/$model --output_file "$file.gguf" --outtype $type >/dev/null
+        ./convert_gguf --gguf "$file.gguf" --output_dir "$file" >/dev/null
+        "$python" dev/ref/load_gguf.py data/ref/$model "$file.gguf" --back "$file"
+    done
+done
+./convert_gguf --model data/ref/llama_scaled --output_file build/refs/files/scaled.gguf --outtype f32 >/dev/null
+"$python" dev/ref/load_gguf.py data/ref/llama_scaled build/refs/files/scaled.gguf
+# what the last of the runs above saved: a Qwen2 with bytes as tokens
+./convert_gguf --model build/refs/run/checkpoint-4 --output_file build/refs/files/run.gguf --outtype f32 >/dev/null
+./convert_gguf --gguf build/refs/files/run.gguf --output_dir build/refs/files/run >/dev/null
+"$python" dev/ref/load_gguf.py build/refs/run/checkpoint-4 build/refs/files/run.gguf --back build/refs/files/run

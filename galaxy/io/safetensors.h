@@ -162,49 +162,6 @@ static int gx__st_set_dtype(GxSafetensorsEntry *e, const char *name) // 0: unkno
     return 0;
 }
 
-static float gx__st_float_of_bits(uint32_t bits)
-{
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-
-static uint32_t gx__st_bits_of_float(float f)
-{
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof bits);
-    return bits;
-}
-
-static float gx__st_float_of_half(uint16_t h)
-{
-    uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = (h >> 10) & 31, mantissa = h & 1023;
-    if (exponent == 31) return gx__st_float_of_bits(sign | 0x7F800000 | mantissa << 13);
-    if (exponent) return gx__st_float_of_bits(sign | (exponent + 112) << 23 | mantissa << 13);
-    // Subnormal: units of 2^-24.
-    return gx__st_float_of_bits(sign | gx__st_bits_of_float((float)mantissa * (1.0f / 16777216.0f)));
-}
-
-// To nearest, ties to even; what is too large becomes infinite, as in hardware.
-static uint16_t gx__st_half_of_float(float f)
-{
-    uint32_t bits = gx__st_bits_of_float(f), sign = bits >> 16 & 0x8000, a = bits & 0x7FFFFFFF;
-    if (a > 0x7F800000) return (uint16_t)(sign | 0x7E00);  // NaN
-    if (a >= 0x47800000) return (uint16_t)(sign | 0x7C00); // 2^16 and more
-    // Below 2^-14: in [0.5, 1) floats are spaced 2^-24 apart, as half's subnormals are, so that the addition rounds.
-    if (a < 0x38800000) return (uint16_t)(sign | (gx__st_bits_of_float(gx__st_float_of_bits(a) + 0.5f) - 0x3F000000));
-    return (uint16_t)(sign | (a - 0x38000000 + 0xFFF + (a >> 13 & 1)) >> 13);
-}
-
-static float gx__st_float_of_bf16(uint16_t b) { return gx__st_float_of_bits((uint32_t)b << 16); }
-
-static uint16_t gx__st_bf16_of_float(float f)
-{
-    uint32_t bits = gx__st_bits_of_float(f);
-    if ((bits & 0x7FFFFFFF) > 0x7F800000) return (uint16_t)(bits >> 16 | 0x40); // NaN stays NaN
-    return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
-}
-
 // ---- entries -------------------------------------------------------------------------------------------------------
 
 static int gx__st_by_name(const void *a, const void *b)
@@ -583,8 +540,8 @@ GxStatus gx_safetensors_read(const GxSafetensors *s, const GxSafetensorsEntry *e
         int64_t n = gx_min(GX__ST_CHUNK, count - at);
         GX_TRY(gx_safetensors_read_raw(s, e, first + at, n, &chunk, err));
         for (int64_t i = 0; i < n; i++)
-            out[at + i] = e->dtype == GX_BF16  ? gx__st_float_of_bf16(chunk.u16[i])
-                          : e->dtype == GX_F16 ? gx__st_float_of_half(chunk.u16[i])
+            out[at + i] = e->dtype == GX_BF16  ? gx_from_bf16(chunk.u16[i])
+                          : e->dtype == GX_F16 ? gx_from_f16(chunk.u16[i])
                                                : (float)chunk.f64[i];
     }
     return GX_OK;
@@ -760,8 +717,8 @@ GxStatus gx_safetensors_write_floats(GxSafetensorsWriter *w, const char *name, i
     for (int64_t at = 0; at < count; at += GX__ST_CHUNK) {
         int64_t n = gx_min(GX__ST_CHUNK, count - at);
         for (int64_t i = 0; i < n; i++) {
-            if (e->dtype == GX_BF16) chunk.u16[i] = gx__st_bf16_of_float(data[at + i]);
-            else if (e->dtype == GX_F16) chunk.u16[i] = gx__st_half_of_float(data[at + i]);
+            if (e->dtype == GX_BF16) chunk.u16[i] = gx_to_bf16(data[at + i]);
+            else if (e->dtype == GX_F16) chunk.u16[i] = gx_to_f16(data[at + i]);
             else chunk.f64[i] = data[at + i];
         }
         GX_TRY(gx_safetensors_write(w, name, first + at, &chunk, n, err));

@@ -1,0 +1,121 @@
+// convert_gguf.cu: a Hugging Face folder into a GGUF file, which llama.cpp runs, and a GGUF file into a folder.
+//
+//     ./convert_gguf --model out/checkpoint-500 --output_file model.gguf --outtype q8_0
+//     ./convert_gguf --gguf model.gguf --output_dir FOLDER --save_dtype bf16
+//
+// LLaMA, Mistral within its window, Qwen2. What is written appears when it is whole, or not at all; what is there
+// already is left alone.
+#include "galaxy.h"
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+typedef struct {
+    char model[GX_PATH], output_file[GX_PATH], outtype[GX_FIELD_TEXT];
+    char gguf[GX_PATH], output_dir[GX_PATH], save_dtype[GX_FIELD_TEXT];
+} Options;
+
+#define AT(field) offsetof(Options, field)
+static const GxField exporting[] = {
+    {"model", GX_FIELD_PATH, AT(model), "", "a folder as transformers saves it, or a checkpoint of train_llama", NULL},
+    {"output_file", GX_FIELD_PATH, AT(output_file), "", "the GGUF file to write; no file of this name may be there",
+     NULL},
+    {"outtype", GX_FIELD_STRING, AT(outtype), "f16",
+     "of matrices and embeddings; rows that are no multiple of 32 are f16 where q8_0 is asked for; norms are f32",
+     "f32|f16|bf16|q8_0"},
+};
+static const GxField importing[] = {
+    {"gguf", GX_FIELD_PATH, AT(gguf), "", "a GGUF file: F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q4_K and Q6_K are read",
+     NULL},
+    {"output_dir", GX_FIELD_PATH, AT(output_dir), "", "the folder to write; it may be there if it is empty", NULL},
+    {"save_dtype", GX_FIELD_STRING, AT(save_dtype), "fp32", "of model.safetensors", "fp32|bf16|fp16"},
+};
+
+static GxStatus export_model(const Options *o, GxError *err)
+{
+    static const char *const names[] = {"f32", "f16", "bf16", "q8_0"};
+    static const int types[] = {GX_GGUF_F32, GX_GGUF_F16, GX_GGUF_BF16, GX_GGUF_Q8_0};
+    struct stat st;
+    GxGgufSaid said;
+    int i = 0;
+    while (strcmp(names[i], o->outtype)) i++;
+    if (!o->output_file[0])
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "--output_file is missing: the GGUF file that is written");
+    if (lstat(o->output_file, &st) == 0)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is there already; choose another --output_file, or remove it",
+                       o->output_file);
+    GX_TRY(gx_gguf_export(o->model, o->output_file, types[i], &said, err));
+    printf("%s: %s, %ld parameters in %d tensors; %s\n", o->output_file, said.model, (long)said.parameters,
+           said.tensors, said.tokenizer);
+    if (said.as_f16)
+        printf("%d tensors are f16: their rows are no multiple of the 32 values that a block of %s has\n", said.as_f16,
+               o->outtype);
+    return GX_OK;
+}
+
+static GxStatus need_empty(const char *path, GxError *err)
+{
+    GxFolder folder = GX_ZERO;
+    if (!gx_path_is_folder(path)) return GX_OK; // what else it may be is seen when it is written
+    GX_TRY(gx_folder_list(&folder, path, err));
+    const int n = folder.n;
+    gx_folder_close(&folder);
+    if (n == 0) return GX_OK;
+    return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is not empty; choose another --output_dir, or remove it", path);
+}
+
+static GxStatus import_model(const Options *o, GxError *err)
+{
+    char folder[GX_PATH];
+    GxGgufSaid said;
+    GxError ignored = GX_ZERO;
+    const GxDtype dtype = !strcmp(o->save_dtype, "bf16") ? GX_BF16 : !strcmp(o->save_dtype, "fp16") ? GX_F16 : GX_F32;
+    if (!o->output_dir[0]) return GX_FAIL(err, GX_ERR_ARGUMENT, "--output_dir is missing: the folder that is written");
+    GX_TRY(need_empty(o->output_dir, err));
+    GX_TRY(gx_publish_begin(o->output_dir, folder, err));
+    GxStatus status = gx_gguf_import(o->gguf, folder, dtype, &said, err);
+    if (status == GX_OK) status = gx_publish_finish(o->output_dir, err);
+    if (status != GX_OK) gx_folder_remove(folder, &ignored);
+    else
+        printf("%s: %s, %ld parameters in %d tensors; %s\n", o->output_dir, said.model, (long)said.parameters,
+               said.tensors, said.tokenizer);
+    return status;
+}
+
+static GxStatus run(const Options *o, const GxConfig *c, GxError *err)
+{
+    static const char *const belongs[][2] = {
+        {"output_file", "model"}, {"outtype", "model"}, {"output_dir", "gguf"}, {"save_dtype", "gguf"}};
+    if (!o->model[0] == !o->gguf[0])
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "expected --model FOLDER or --gguf FILE, one of them; see --help");
+    for (int i = 0; i < 4; i++)
+        if (gx_config_is_set(c, belongs[i][0]) && strcmp(belongs[i][1], o->model[0] ? "model" : "gguf"))
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "--%s belongs to --%s", belongs[i][0], belongs[i][1]);
+    return o->model[0] ? export_model(o, err) : import_model(o, err);
+}
+
+static GxStatus convert(int argc, char **argv, GxError *err)
+{
+    static Options o;
+    static GxConfig c;
+    gx_config_open(&c);
+    gx_config_add(&c, "A folder into a GGUF file", GX_FIELDS(exporting), &o, err);
+    gx_config_add(&c, "A GGUF file into a folder", GX_FIELDS(importing), &o, err);
+    GX_TRY(gx_config_read_args(&c, argc, argv, err));
+    if (c.help) gx_config_help(&c, stdout, 120);
+    else if (c.version) printf("galaxy %s\n", GX_VERSION);
+    else return run(&o, &c, err);
+    return GX_OK;
+}
+
+#ifndef GX_NO_MAIN // test_convert_gguf.cu includes this file
+int main(int argc, char **argv)
+{
+    GxError err = GX_ZERO;
+    convert(argc, argv, &err);
+    if (fflush(stdout) != 0 || ferror(stdout))
+        GX_FAIL(&err, GX_ERR_IO, "not all could be written to the standard output");
+    if (err.code != GX_OK) fprintf(stderr, "convert_gguf: %s\n", err.message);
+    return err.code != GX_OK;
+}
+#endif
