@@ -225,7 +225,7 @@ static void gx__causal_lm_take(GxContext *g, void *self, const GxModel *m, int64
 static void gx__causal_lm_go_on(GxContext *g, GxCausalLm *c, const GxForward *forward, uint64_t seed, int64_t wanted,
                                 int32_t *ids, char *text)
 {
-    const GxSampling sampling = {c->temperature, c->top_k, seed, c->tokenizer.vocab_size};
+    const GxSampling sampling = {c->temperature, c->top_k, seed, c->tokenizer.vocab_size, 0, 0, 0};
     int64_t n, bytes = 0;
     gx_tokenizer_encode(&c->tokenizer, c->sample_prompt, (int64_t)strlen(c->sample_prompt), GX_SPECIAL_AS_TEXT, ids, &n,
                         &g->error);
