@@ -90,8 +90,8 @@ endif
 # A program per family, which composes any mode from flags; and per mode, whose source train_<mode>.cu serves every family.
 FAMILIES := llama bert
 MODES    := $(shell sed -n 's/^ *X.\([a-z0-9]*\),.*/\1/p' galaxy/model/mode.h)
-# A tool besides: no training, no GPU.
-TOOLS    := tokenize
+# Programs besides, which train nothing.
+TOOLS    := tokenize generate_llama
 PROGRAMS := $(foreach f,$(FAMILIES),train_$(f) $(MODES:%=train_$(f)_%))
 # What runs on the host alone is tested in the build for the CPU.
 TESTS    := $(if $(filter cpu,$(DEVICE)),$(patsubst %.cu,%,$(wildcard test_*.cu)),test_devices test_memory test_llama test_generate test_bert test_bert_modes test_precision test_train_devices)
@@ -105,6 +105,7 @@ help:
 	@echo "make test              install what is missing, all tests (no Python needed)"
 	@echo "make train_llama       build the program (also $(filter-out train_llama,$(PROGRAMS))); then ./train_llama --help"
 	@echo "make tokenize          build the program that makes a vocabulary from texts; then ./tokenize --help"
+	@echo "make generate_llama    build the program that writes text from a model; then ./generate_llama --help"
 	@echo "make run NP=8          train_llama, or PROGRAM=train_llama_tp, as 8 MPI ranks; ARGS='--max_steps 100' goes to the program"
 	@echo "make data FILE=x.txt   text to train on into data/text.txt; without FILE the King James Bible or what there is"
 	@echo "make data-bert         sentences, labelled texts and pairs into data/bert, from the King James Bible and WordNet"

@@ -133,6 +133,9 @@
 #include "galaxy/io/npy.h"
 #include "galaxy/io/labels.h"
 #include "galaxy/io/model_labels.h"
+#include "galaxy/io/text_stream.h"
+#include "galaxy/io/generation_config.h"
+#include "galaxy/io/chat.h"
 
 #include "galaxy/task/task.h"
 #include "galaxy/task/text_batch.h"
@@ -179,6 +182,8 @@
 #include "galaxy/run/best.h"
 #include "galaxy/run/buffers.h"
 #include "galaxy/run/setup.h"
+#include "galaxy/run/writer.h"
+#include "galaxy/run/conversation.h"
 
 #ifndef GX_FAMILY
 #define GX_FAMILY gx_llama // of train_tp.cu and its siblings: -DGX_FAMILY=gx_bert for another one

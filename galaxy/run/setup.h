@@ -17,6 +17,9 @@ GX_BEGIN
 
 GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, const GxTask *task, const GxMode *mode,
                          int argc, char **argv);
+// Of --model: refuses the folder of a run, with the newest checkpoint in it, and one that is not what its manifest
+// says.
+GxStatus gx_check_model_folder(const char *folder, GxError *err);
 
 GX_END
 #endif
@@ -120,7 +123,7 @@ static GxStatus gx__setup_refuse_run(const char *folder, GxError *err)
 }
 
 // A folder with a manifest holds what that says, or was changed since.
-static GxStatus gx__setup_check_model(const char *folder, GxError *err)
+GxStatus gx_check_model_folder(const char *folder, GxError *err)
 {
     char manifest[GX_PATH];
     GxError torn = GX_ZERO;
@@ -136,7 +139,7 @@ static GxStatus gx__setup_check_output(GxTrainer *t)
 {
     const GxTrainOptions *o = &t->o;
     GxError *err = &t->g->error;
-    if (!t->resume.folder[0] && o->model[0]) GX_TRY(gx__setup_check_model(o->model, err));
+    if (!t->resume.folder[0] && o->model[0]) GX_TRY(gx_check_model_folder(o->model, err));
     if (o->dry_run || gx_options_only_show(o)) return GX_OK;
     if (o->overwrite_output_dir && o->model[0] && gx_output_holds(o->output_dir, o->model))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
