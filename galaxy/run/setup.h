@@ -17,9 +17,6 @@ GX_BEGIN
 
 GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, const GxTask *task, const GxMode *mode,
                          int argc, char **argv);
-// Of --model: refuses the folder of a run, with the newest checkpoint in it, and one that is not what its manifest
-// says.
-GxStatus gx_check_model_folder(const char *folder, GxError *err);
 
 GX_END
 #endif
@@ -104,42 +101,12 @@ static GxStatus gx__setup_resolve_mode(GxTrainer *t)
 
 // ---- the parts ------------------------------------------------------------------------------------------------------
 
-// A run's folder has checkpoints in it, and no model of its own.
-static GxStatus gx__setup_refuse_run(const char *folder, GxError *err)
-{
-    char config[GX_PATH], newest[GX_PATH] = "";
-    GX_TRY(gx_path_join(config, folder, "config.json", err));
-    if (gx_path_is_file(config)) return GX_OK;
-    GX_TRY(gx_checkpoint_newest(folder, 0, newest, NULL, err));
-    if (newest[0])
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--model %s: that is a folder with checkpoints in it, and has no model of its own; name one of "
-                       "them: the newest is --model %s",
-                       folder, newest);
-    if (gx_run_read(folder).run)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "--model %s: that is the folder of a run without a whole checkpoint",
-                       folder);
-    return GX_OK;
-}
-
-// A folder with a manifest holds what that says, or was changed since.
-GxStatus gx_check_model_folder(const char *folder, GxError *err)
-{
-    char manifest[GX_PATH];
-    GxError torn = GX_ZERO;
-    GX_TRY(gx__setup_refuse_run(folder, err));
-    GX_TRY(gx_path_join(manifest, folder, GX_MANIFEST, err));
-    if (!gx_path_is_file(manifest) || gx_folder_verify(folder, 1, &torn) == GX_OK) return GX_OK;
-    return GX_FAIL(err, gx_error_code(&torn), "%s; where that was changed on purpose, remove %s", torn.message,
-                   manifest);
-}
-
 // Before a model is opened: a folder that this run must not write to, a checkpoint that is damaged. On rank 0.
 static GxStatus gx__setup_check_output(GxTrainer *t)
 {
     const GxTrainOptions *o = &t->o;
     GxError *err = &t->g->error;
-    if (!t->resume.folder[0] && o->model[0]) GX_TRY(gx_check_model_folder(o->model, err));
+    if (!t->resume.folder[0] && o->model[0]) GX_TRY(gx_output_check_model(o->model, err));
     if (o->dry_run || gx_options_only_show(o)) return GX_OK;
     if (o->overwrite_output_dir && o->model[0] && gx_output_holds(o->output_dir, o->model))
         return GX_FAIL(err, GX_ERR_ARGUMENT,

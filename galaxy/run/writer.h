@@ -98,8 +98,8 @@ GX_END
 #include "checkpoint.h"
 #include "launch.h"
 #include "machine.h"
+#include "output.h"
 #include "report.h"
-#include "setup.h"
 
 // ---- options -------------------------------------------------------------------------------------------------------
 
@@ -237,13 +237,18 @@ static GxStatus gx__writer_choose_mode(GxWriter *w)
     gx_mode_methods(name, &methods);
     if (strcmp(name, "tp") && strcmp(name, "serial"))
         return GX_FAIL(
-            err, GX_ERR_UNSUPPORTED,
+            err, GX_ERR_ARGUMENT,
             "--mode %s splits the sequence, and text is written token by token, from a cache: take --mode tp", name);
-    if ((!strcmp(name, "serial") && world > 1) || (tp && tp != world))
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "--mode %s --tp %ld on %d rank%s: several copies of the model are not built here; all ranks "
-                       "share one: --mode tp --tp %d",
-                       name, (long)tp, world, world > 1 ? "s" : "", world);
+    if (!strcmp(name, "serial") && world > 1)
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "--mode serial on %d ranks: several copies of the model are not built here; --mode tp shares one", world);
+    if (tp && tp != world)
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "--tp %ld on %d rank%s: all ranks share one copy of the model here; leave out --tp, or start %ld "
+            "of them (--ranks %ld)",
+            (long)tp, world, world > 1 ? "s" : "", (long)tp, (long)tp);
     w->mode = gx_composed(strcmp(name, "tp") ? "serial" : "tp", methods);
     return GX_OK;
 }
@@ -281,7 +286,7 @@ static GxStatus gx__writer_open_model(GxWriter *w)
     GxRunnerSpec runner = GX_ZERO;
     char folder[GX_PATH];
     snprintf(folder, sizeof folder, "%s", w->o->model);
-    if (g->rank == 0) gx_check_model_folder(folder, &g->error);
+    if (g->rank == 0) gx_output_check_model(folder, &g->error);
     GX_TRY(gx_agree_on_model(g, &w->config, w->family, w->model_config, folder));
     runner.forward_only = 1;
     options.lists = &lists, options.freeze = "*";
