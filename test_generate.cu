@@ -438,33 +438,47 @@ TEST(a_stop_token_ends_its_text_and_stays_in_it)
     writer_close(&w);
 }
 
-// What the text before began with is in the cache: only what is new is run.
+// A single text as gx_decode goes on with it, with 6 new tokens.
+static void go_on(Writer *w, int32_t *ids, int64_t n)
+{
+    GxDecodedText text = {ids, n, 0, GX_TEXT_GROWS};
+    GxDecodePlan plan = GX_ZERO;
+    plan.new_tokens = 6;
+    gx_decode(&w->g, &w->d, &w->forward, &text, &plan);
+    CHECK(!gx_failed(&w->g) && text.n == n + 6, "%ld tokens; %s", (long)text.n, w->g.error.message);
+}
+
+// What the text before began with is in the cache: only what is new is run. Where it began otherwise, that is, too.
 TEST(a_conversation_runs_only_what_is_new_in_it)
 {
     Reference ref;
-    static Writer w;
-    static int32_t first[POSITIONS], second[POSITIONS], fresh[POSITIONS];
-    GxDecodedText text = {first, 0, 0, GX_TEXT_GROWS};
-    GxDecodePlan plan = GX_ZERO;
-    plan.new_tokens = 6;
+    static Writer w, alone;
+    static int32_t ids[POSITIONS], turn[2][POSITIONS], other[2][POSITIONS];
     open_llama(&w, &ref, 1);
-    memcpy(first, ref.prompt[1], (size_t)ref.length[1] * 4), text.n = ref.length[1];
-    gx_decode(&w.g, &w.d, &w.forward, &text, &plan);
-    CHECK(w.d.times.prompt_tokens == ref.length[1], "%ld tokens were run", (long)w.d.times.prompt_tokens);
-    const int64_t n = text.n + 4;
-    memcpy(second, first, (size_t)text.n * 4), memcpy(second + text.n, ref.prompt[2], 4 * 4);
-    memcpy(fresh, second, sizeof fresh);
-    text.ids = second, text.n = n;
-    gx_decode(&w.g, &w.d, &w.forward, &text, &plan);
+    const int64_t first = ref.length[1], second = first + 6 + 4;
+    memcpy(ids, ref.prompt[1], (size_t)first * 4);
+    go_on(&w, ids, first);
+    CHECK(w.d.times.prompt_tokens == first, "%ld tokens were run", (long)w.d.times.prompt_tokens);
+    memcpy(ids + first + 6, ref.prompt[2], 4 * 4);
+    for (int i = 0; i < 2; i++) memcpy(turn[i], ids, sizeof ids), memcpy(other[i], ids, sizeof ids);
+    for (int i = 0; i < 2; i++) other[i][2] = (ids[2] + 1) % V;
+    go_on(&w, turn[0], second);
     CHECK(w.d.times.prompt_tokens == 5, "%ld tokens were run; new are 4, and the last that was drawn",
           (long)w.d.times.prompt_tokens);
+    go_on(&w, other[0], second);
+    CHECK(w.d.times.prompt_tokens == second - 2, "%ld tokens were run; the third is another one",
+          (long)w.d.times.prompt_tokens);
     writer_close(&w);
-    open_llama(&w, &ref, 1);
-    text.ids = fresh, text.n = n;
-    gx_decode(&w.g, &w.d, &w.forward, &text, &plan);
-    CHECK(!memcmp(fresh, second, sizeof fresh) && text.n == n + 6,
-          "the conversation is another one from its beginning");
-    writer_close(&w);
+    open_llama(&alone, &ref, 1);
+    go_on(&alone, turn[1], second);
+    CHECK(!memcmp(turn[0], turn[1], sizeof turn[0]), "the conversation is another one from its beginning");
+    writer_close(&alone);
+    open_llama(&alone, &ref, 1);
+    go_on(&alone, other[1], second);
+    CHECK(!memcmp(other[0], other[1], sizeof other[0]), "what began otherwise goes on as the text before");
+    CHECK(memcmp(other[0] + second, turn[0] + second, 6 * 4),
+          "the third token changes nothing"); // or this shows nothing
+    writer_close(&alone);
 }
 
 static void expect_error(Writer *w, const char *words)

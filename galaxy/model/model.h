@@ -528,7 +528,7 @@ void gx_model_take(GxContext *g, GxModel *m, int64_t T, int64_t B, int64_t chunk
     if (m->window && positions > m->window) {
         GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
                 "a sequence of %ld tokens is longer than the model's sliding_window (%ld), within which alone its "
-                "tokens see each other; that is not built: it may have up to %ld (--seq_len)",
+                "tokens see each other; that is not built: --seq_len may be up to %ld",
                 (long)positions, (long)m->window, (long)m->window);
         return;
     }
