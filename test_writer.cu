@@ -78,6 +78,33 @@ TEST(other_templates_are_taken_for_none)
     }
 }
 
+// chat_template.jinja before tokenizer_config.json; there a template, or several with names.
+TEST(a_folder_says_its_format_in_any_of_three_places)
+{
+    static const struct {
+        const char *jinja, *config, *name; // name NULL: refused
+    } list[] = {{"<|im_start|>a<|im_end|>", "{\"chat_template\": \"[INST]u[/INST]\"}", "chatml"},
+                {NULL, "{\"chat_template\": \"[INST]u[/INST]\"}", "mistral-tekken"},
+                {NULL,
+                 "{\"chat_template\": [{\"name\": \"tools\", \"template\": \"x\"}, {\"name\": \"default\", "
+                 "\"template\": \"<|im_start|><|im_end|>\"}]}",
+                 "chatml"},
+                {NULL, "{\"chat_template\": [{\"name\": \"tools\", \"template\": \"x\"}]}", NULL},
+                {NULL, "{}", NULL},
+                {NULL, NULL, NULL}};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        GxError e = GX_ZERO;
+        shell("rm -rf chat && mkdir chat");
+        if (list[i].jinja) gx_file_write("chat/chat_template.jinja", list[i].jinja, (int64_t)strlen(list[i].jinja), &e);
+        if (list[i].config)
+            gx_file_write("chat/tokenizer_config.json", list[i].config, (int64_t)strlen(list[i].config), &e);
+        const GxChatFormat *f = gx_chat_find("chat", &e);
+        CHECK(f ? list[i].name && !strcmp(gx_chat_name(f), list[i].name) && e.code == GX_OK
+                : !list[i].name && strstr(e.message, "there is no chat template"),
+              "folder %d: %s; %s", (int)i, f ? gx_chat_name(f) : "none", e.message);
+    }
+}
+
 TEST(turns_that_do_not_alternate_are_refused)
 {
     const GxChatTurn turns[] = {
@@ -125,8 +152,9 @@ TEST(text_comes_in_whole_characters)
     const GxTokenizer bytes = gx_tokenizer_bytes();
     static const char text[] = "a \xC3\xA9t\xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80.";
     check_stream(&bytes, text, (int64_t)strlen(text), text);
-    check_stream(&bytes, "a\xC3", 2, "a\xEF\xBF\xBD");                 // cut at the end
-    check_stream(&bytes, "\xE2\x82\x41z", 4, "\xEF\xBF\xBD\x41z");     // no character
+    check_stream(&bytes, "a\xC3", 2, "a\xEF\xBF\xBD");             // cut at the end
+    check_stream(&bytes, "\xE2\x82\x41z", 4, "\xEF\xBF\xBD\x41z"); // no character
+    check_stream(&bytes, "a\0z", 3, "a\xEF\xBF\xBDz");
     check_stream(&bytes, "\xFF\x80x", 3, "\xEF\xBF\xBD\xEF\xBF\xBDx"); // bytes that begin none
     static const char *const files[] = {"byte_level", "byte_fallback"};
     for (int i = 0; i < 2; i++) {

@@ -133,6 +133,15 @@ const GxChatFormat *gx_chat_recognise(const char *jinja)
     return NULL;
 }
 
+// "chat_template": a template, or several with names, of which "default" is meant. NULL: there is none.
+static const char *gx__chat_template(const GxJson *value)
+{
+    for (int64_t i = 0; gx_json_type(value) == GX_JSON_ARRAY && i < gx_json_size(value); i++)
+        if (!strcmp(gx_json_string(gx_json_get(gx_json_at(value, i), "name")), "default"))
+            return gx__chat_template(gx_json_get(gx_json_at(value, i), "template"));
+    return gx_json_type(value) == GX_JSON_STRING ? gx_json_string(value) : NULL;
+}
+
 static const GxChatFormat *gx__chat_known(const char *jinja, const char *path, GxError *err)
 {
     const GxChatFormat *f = gx_chat_recognise(jinja);
@@ -157,8 +166,8 @@ const GxChatFormat *gx_chat_find(const char *folder, GxError *err)
     }
     if (gx_path_join(path, folder, "tokenizer_config.json", err) != GX_OK) return NULL;
     if (gx_path_is_file(path) && gx_json_read(&json, path, GX__CHAT_CAP, err) != GX_OK) return NULL;
-    const GxJson *jinja = gx_json_get(json, "chat_template");
-    if (gx_json_type(jinja) == GX_JSON_STRING) f = gx__chat_known(gx_json_string(jinja), path, err);
+    const char *jinja = gx__chat_template(gx_json_get(json, "chat_template"));
+    if (jinja) f = gx__chat_known(jinja, path, err);
     else
         GX_FAIL(err, GX_ERR_UNSUPPORTED,
                 "%s: there is no chat template: neither chat_template.jinja nor chat_template in "

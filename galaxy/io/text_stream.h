@@ -8,7 +8,7 @@
 //
 // A token's text may depend on those before it (a space that only the first word of a text does not have), so the last
 // tokens that were shown are decoded again with those that follow, and what is shown is the difference. Bytes that are
-// not UTF-8 are shown as U+FFFD.
+// not UTF-8 are shown as U+FFFD, and so is a byte 0.
 #ifndef GX_TEXT_STREAM_H
 #define GX_TEXT_STREAM_H
 #include "tokenizer.h"
@@ -97,7 +97,7 @@ GxStatus gx_text_stream_next(GxTextStream *s, const int32_t *ids, int64_t n, int
     while (p < end) {
         uint32_t c;
         const int used = gx_unicode_decode(p, end, &c);
-        if (c == 0xFFFD) memcpy(s->out + *bytes, "\xEF\xBF\xBD", 3), *bytes += 3;
+        if (c == 0xFFFD || c == 0) memcpy(s->out + *bytes, "\xEF\xBF\xBD", 3), *bytes += 3;
         else memcpy(s->out + *bytes, p, (size_t)used), *bytes += used;
         p += used;
     }

@@ -48,6 +48,7 @@ static GxStatus gx__conversation_add(GxConversation *c, GxChatRole role, const c
 
 static void gx__conversation_remove(GxConversation *c, int first, int n)
 {
+    if (n == 0) return;
     for (int i = first; i < first + n; i++) free((char *)(uintptr_t)c->turn[i].text);
     memmove(c->turn + first, c->turn + first + n, (size_t)(c->n - first - n) * sizeof *c->turn);
     c->n -= n;

@@ -83,7 +83,8 @@ int gx_writer_close(GxWriter *w);    // also after an error, which it tells; ret
 // For conversation.h: text b, whose prompt is there, on rank 0; then all of them, on all ranks.
 GxStatus gx_writer_begin_text(GxWriter *w, int64_t b);
 GxStatus gx_writer_write(GxWriter *w);
-// Ids of a text of rank 0 into text[0]; special: as it is encoded. 0: they are more than `most`.
+// On rank 0: the ids of a text into text[0]; frames: with what the tokenizer puts around a text. *n: how many they are.
+// 0: more than `most`, and nothing is changed; or an error.
 int gx_writer_fits(GxWriter *w, const char *text, int64_t bytes, int frames, int64_t most, int64_t *n);
 
 GX_END
