@@ -2,7 +2,7 @@
 // ranks, conversations, signals, refusals; and its parts: formats of conversations against transformers'
 // apply_chat_template (dumps of dev/ref/make_chat.py), tokens as text on the way, generation_config.json, options that
 // are given several times.
-#include "test/program.h" // first: it wants more of the system
+#include "test/ranks.h" // first: it wants more of the system
 
 #include "galaxy.h"
 
@@ -393,6 +393,26 @@ TEST(the_program_writes_what_transformers_writes_on_any_number_of_ranks)
     CHECK(!strncmp(out(), x.prompt[0], strlen(x.prompt[0])) && strstr(out(), x.text[0]), "%s", out());
     CHECK_RAN(write_text("--max_new_tokens 24 --dry_run"));
     CHECK(strstr(out(), "cache of keys and values") && strstr(out(), "memory plan"), "%s", out());
+}
+
+// Ranks that are processes: rank 0 alone has the folder; the others are told, and write nothing.
+TEST(ranks_that_are_processes_need_no_folder_but_rank_0s)
+{
+    if (!has_program()) SKIP("there is no generate_llama beside %.120s", program);
+    make_model("model");
+    const Expected x = read_expected();
+    set_prompts(&x, 3);
+    use_program("generate_llama");
+    start_ranks(BY_HAND, 2, "--model model --config prompts.json --max_new_tokens 24 --json", "--model nowhere");
+    CHECK(finish() == 0, "status %d", child.status);
+    for (int b = 0; b < 3; b++) says(0, x.text[b]);
+    char *other = read_text("rank1.txt");
+    CHECK(!other[0], "rank 1 says %s", other);
+    free(other);
+    start_ranks(BY_HAND, 2, "--model model --config prompts.json --json", "--max_new_tokens 3");
+    CHECK(finish() > 0, "other options on rank 1 are no error");
+    says(1, "--max_new_tokens is 128 on rank 0 and 3 on rank 1");
+    use_program("train_llama");
 }
 
 // A stop string ends a text behind the token that completes it, also where it begins in the prompt; eos tokens

@@ -55,11 +55,11 @@ static void gx__conversation_remove(GxConversation *c, int first, int n)
 }
 
 // A line of the standard input, without its newline; NULL: it has ended.
-static char *gx__conversation_line(void)
+static char *gx__conversation_line(GxWriter *w)
 {
     char *line = NULL;
     size_t room = 0;
-    if (isatty(0)) fputs("> ", stderr);
+    if (isatty(0)) gx_report(w->g, "> ");
     const ssize_t n = getline(&line, &room, stdin);
     if (n < 0) {
         free(line);
@@ -103,8 +103,8 @@ static GxStatus gx__conversation_encode(GxWriter *w, GxConversation *c)
 static int gx__conversation_listen(GxWriter *w, GxConversation *c)
 {
     GxError *err = &w->g->error;
-    char *line = gx__conversation_line();
-    while (line && !*line) free(line), line = gx__conversation_line();
+    char *line = gx__conversation_line(w);
+    while (line && !*line) free(line), line = gx__conversation_line(w);
     if (!line) return 0;
     const char *p = line;
     while (*p && gx_utf8_bytes(p)) p += gx_utf8_bytes(p);
@@ -147,6 +147,8 @@ GxStatus gx_writer_chat(GxWriter *w)
     GxConversation c = GX_ZERO;
     if (w->done || gx_failed(g)) return gx_status(g);
     w->streams = 1, w->interrupt = &gx__conversation_interrupt;
+    // ranks that are processes of their own get a terminal's Ctrl-C, too; what becomes of it rank 0 says
+    if (g->rank != 0 && w->o->machine.ranks <= 1) signal(SIGINT, SIG_IGN);
     if (g->rank == 0 && w->o->system[0]) gx__conversation_add(&c, GX_CHAT_SYSTEM, w->o->system, &g->error);
     if (g->rank == 0)
         gx_log(&g->log, GX_LOG_INFO, "format %s; Ctrl-C ends an answer, Ctrl-D the conversation",
