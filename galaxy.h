@@ -182,7 +182,9 @@
 #include "galaxy/run/best.h"
 #include "galaxy/run/buffers.h"
 #include "galaxy/run/setup.h"
+#include "galaxy/run/write_options.h"
 #include "galaxy/run/writer.h"
+#include "galaxy/run/writing.h"
 #include "galaxy/run/conversation.h"
 
 #ifndef GX_FAMILY

@@ -5,7 +5,7 @@
 // each turn only the new is run through the model (task/decode.h).
 #ifndef GX_CONVERSATION_H
 #define GX_CONVERSATION_H
-#include "writer.h"
+#include "writing.h"
 GX_BEGIN
 
 GxStatus gx_writer_chat(GxWriter *w);

@@ -5,31 +5,21 @@
 //     the folder    config.json; on rank 0 the tokenizer, generation_config.json and the prompts
 //     plan          plan.h: the cache of keys and values for the longest text, and all else; --dry_run ends here
 //     memory, weights
-//     texts         task/decode.h; or a conversation (conversation.h)
+//     texts         writing.h; or a conversation (conversation.h)
 //
 // What the model writes goes to the reporter as it comes, and nothing else does; what is said about it goes to the
 // logger. Rank 0 alone needs the folder and the prompts.
 #ifndef GX_WRITER_H
 #define GX_WRITER_H
-#include "../io/chat.h"
 #include "../io/generation_config.h"
 #include "../io/text_stream.h"
 #include "../task/decode.h"
 #include "interpreter.h"
-#include "options.h"
 #include "plan.h"
+#include "write_options.h"
 GX_BEGIN
 
-typedef struct {
-    char model[GX_PATH], prompt[GX_FIELD_NAMES_TEXT], prompt_file[GX_PATH], stop[GX_FIELD_NAMES_TEXT];
-    int64_t max_new_tokens, top_k, seed, context, prefill_rows;
-    double temperature, top_p, min_p, repetition_penalty;
-    int echo, json, chat, thinking;
-    char chat_template[GX_FIELD_TEXT], system[GX_PATH], mode[GX_FIELD_TEXT], precision[GX_FIELD_TEXT];
-    GxTrainOptions machine; // ranks, devices and lists, as training programs have them
-} GxWriteOptions;
-
-enum { GX_WRITER_FIELDS = 20, GX_WRITER_TEXTS = 256 };
+enum { GX_WRITER_TEXTS = 256 };
 
 typedef struct { // on rank 0: one text on its way out
     const char *prompt;
@@ -45,7 +35,7 @@ typedef struct {
     GxContext *g;
     const GxFamily *family;
     GxConfig config;
-    GxField picked[GX_WRITER_FIELDS];
+    GxField picked[GX_WRITE_FIELDS];
     GxWriteOptions *o;
     void *model_config;
     int done; // --help, --version, --dry_run
@@ -77,12 +67,8 @@ typedef struct {
 } GxWriter;
 
 GxStatus gx_writer_open(GxWriter *w, GxContext *g, const GxFamily *family, int argc, char **argv);
-GxStatus gx_writer_run(GxWriter *w); // the prompts
-int gx_writer_close(GxWriter *w);    // also after an error, which it tells; returns the exit status
+int gx_writer_close(GxWriter *w); // also after an error, which it tells; returns the exit status
 
-// For conversation.h: text b, whose prompt is there, on rank 0; then all of them, on all ranks.
-GxStatus gx_writer_begin_text(GxWriter *w, int64_t b);
-GxStatus gx_writer_write(GxWriter *w);
 // On rank 0: the ids of a text into text[0]; frames: with what the tokenizer puts around a text. *n: how many they are.
 // 0: more than `most`, and nothing is changed; or an error.
 int gx_writer_fits(GxWriter *w, const char *text, int64_t bytes, int frames, int64_t most, int64_t *n);
@@ -104,71 +90,7 @@ GX_END
 
 // ---- options -------------------------------------------------------------------------------------------------------
 
-#define GX__WRITER_AT(field) offsetof(GxWriteOptions, field)
-static const GxField gx__writer_text_options[] = {
-    {"model", GX_FIELD_PATH, GX__WRITER_AT(model), "",
-     "Hugging Face folder: config.json, weights, tokenizer.json, generation_config.json", NULL},
-    {"prompt", GX_FIELD_TEXTS, GX__WRITER_AT(prompt), NULL,
-     "what the model goes on from; given several times: several texts, which are written side by side", NULL},
-    {"prompt_file", GX_FIELD_PATH, GX__WRITER_AT(prompt_file), "", "one more prompt: all of this file", NULL},
-    {"max_new_tokens", GX_FIELD_INT, GX__WRITER_AT(max_new_tokens), "128",
-     "of each text, or answer; generation_config.json may say another number", "1..16777216"},
-    {"stop", GX_FIELD_TEXTS, GX__WRITER_AT(stop), NULL,
-     "a text ends behind the token with which this is in it; may be given several times", NULL},
-    {"echo", GX_FIELD_BOOL, GX__WRITER_AT(echo), "false", "the prompt is written before what follows it", NULL},
-    {"json", GX_FIELD_BOOL, GX__WRITER_AT(json), "false",
-     "a line of JSON for each text: prompt, text, ids, numbers of tokens, why it ended", NULL},
-};
-static const GxField gx__writer_sampling_options[] = {
-    {"temperature", GX_FIELD_DOUBLE, GX__WRITER_AT(temperature), "0",
-     "0: the likeliest token. What is not given, of this and the next four, generation_config.json says where its "
-     "do_sample is true",
-     "0..1000000"},
-    {"top_k", GX_FIELD_INT, GX__WRITER_AT(top_k), "50", "drawn are the k likeliest tokens; 0: all", "0.."},
-    {"top_p", GX_FIELD_DOUBLE, GX__WRITER_AT(top_p), "1",
-     "of these the likeliest, until their probabilities are p together", "0..1"},
-    {"min_p", GX_FIELD_DOUBLE, GX__WRITER_AT(min_p), "0",
-     "of these those that are at least min_p times as likely as the likeliest", "0..1"},
-    {"repetition_penalty", GX_FIELD_DOUBLE, GX__WRITER_AT(repetition_penalty), "1",
-     "logits of tokens that the text has are divided by it, or multiplied where they are below 0; without drawing, too",
-     "0.001..1000"},
-    {"seed", GX_FIELD_INT, GX__WRITER_AT(seed), "1234", "of what is drawn", "0.."},
-};
-static const GxField gx__writer_chat_options[] = {
-    {"chat", GX_FIELD_BOOL, GX__WRITER_AT(chat), "false",
-     "a conversation: lines of the standard input are answered, until it ends", NULL},
-    {"chat_template", GX_FIELD_STRING, GX__WRITER_AT(chat_template), "auto",
-     "how the model was taught to talk; auto: as its folder says", "auto|" GX_CHAT_NAMES},
-    {"system", GX_FIELD_PATH, GX__WRITER_AT(system), "", "what the model is told before the conversation", NULL},
-    {"thinking", GX_FIELD_BOOL, GX__WRITER_AT(thinking), "true", "qwen3: answers begin with thoughts", NULL},
-    {"context", GX_FIELD_INT, GX__WRITER_AT(context), "4096",
-     "tokens of a conversation that the model sees; what is older is forgotten", "16..16777216"},
-};
-static const GxField gx__writer_machine_options[] = {
-    {"mode", GX_FIELD_STRING, GX__WRITER_AT(mode), "auto",
-     "how the model is split over ranks; tp alone is built for this. auto: tp, if there are several",
-     "auto|" GX_MODE_NAMES},
-    {"precision", GX_FIELD_STRING, GX__WRITER_AT(precision), "fp32", "of weights, activations and the cache",
-     "fp32|bf16"},
-    {"prefill_rows", GX_FIELD_INT, GX__WRITER_AT(prefill_rows), "512",
-     "tokens of prompts that are run at once: memory against speed", "1..1000000000"},
-};
-static const char *const gx__writer_picked[] = {"tp",
-                                                "tp_num_attention_heads_list",
-                                                "tp_intermediate_size_list",
-                                                "tp_vocab_size_list",
-                                                "ranks",
-                                                "world",
-                                                "rank",
-                                                "init",
-                                                "threads",
-                                                "timeout",
-                                                "device",
-                                                "device_comm",
-                                                "dry_run",
-                                                NULL};
-
-static GxStatus gx__writer_say_version(GxWriter *w, const char *program)
+static GxStatus gx__writer_say_help(GxWriter *w, const char *program)
 {
     GxReport r;
     gx_report_begin(&r, w->g);
@@ -183,27 +105,6 @@ static GxStatus gx__writer_say_version(GxWriter *w, const char *program)
     return gx_status(w->g);
 }
 
-static GxStatus gx__writer_check_options(GxWriter *w)
-{
-    const GxWriteOptions *o = w->o;
-    GxError *err = &w->g->error;
-    const int has_prompts = o->prompt[0] || o->prompt_file[0];
-    if (!o->model[0])
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--model is missing: the folder of a model, such as a checkpoint that train_llama saved");
-    if (o->chat == has_prompts)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "expected --prompt TEXT or --prompt_file FILE, or --chat%s; see --help",
-                       o->chat ? " without them" : "");
-    if (o->chat && (o->json || o->echo))
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--%s is about prompts, and --chat is a conversation; leave one of them out",
-                       o->json ? "json" : "echo");
-    if (!o->chat && (o->system[0] || strcmp(o->chat_template, "auto")))
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "--%s belongs to --chat, which is not given",
-                       o->system[0] ? "system" : "chat_template");
-    return GX_OK;
-}
-
 static GxStatus gx__writer_read_options(GxWriter *w, int argc, char **argv)
 {
     GxError *err = &w->g->error;
@@ -211,17 +112,12 @@ static GxStatus gx__writer_read_options(GxWriter *w, int argc, char **argv)
     w->model_config = calloc(1, w->family->config_size);
     if (!w->o || !w->model_config) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the options");
     gx_config_open(&w->config);
-    GX_TRY(gx_config_add(&w->config, "text", GX_FIELDS(gx__writer_text_options), w->o, err));
-    GX_TRY(gx_config_add(&w->config, "drawing", GX_FIELDS(gx__writer_sampling_options), w->o, err));
-    GX_TRY(gx_config_add(&w->config, "conversation", GX_FIELDS(gx__writer_chat_options), w->o, err));
-    GX_TRY(gx_config_add(&w->config, "machine", GX_FIELDS(gx__writer_machine_options), w->o, err));
-    const int n = gx_options_pick(gx__writer_picked, w->picked);
-    GX_TRY(gx_config_add(&w->config, "machine", w->picked, n, &w->o->machine, err));
+    GX_TRY(gx_write_options_add(&w->config, w->o, w->picked, err));
     GX_TRY(gx_config_read_args(&w->config, argc, argv, err));
-    if (w->config.help || w->config.version) return gx__writer_say_version(w, argv[0]);
+    if (w->config.help || w->config.version) return gx__writer_say_help(w, argv[0]);
     if (w->o->machine.threads) w->g->threads = (int)w->o->machine.threads;
     GX_TRY(gx_choose_device(w->g, w->o->machine.device));
-    return gx__writer_check_options(w);
+    return gx_write_options_check(w->o, &w->g->error);
 }
 
 // ---- ranks ---------------------------------------------------------------------------------------------------------
@@ -599,184 +495,6 @@ GxStatus gx_writer_open(GxWriter *w, GxContext *g, const GxFamily *family, int a
     if (w->done) return gx_status(g);
     GX_TRY(gx__writer_refuse_too_large(w));
     GX_TRY(gx__writer_open_memory(w));
-    return gx_status(g);
-}
-
-// ---- on the way out, on rank 0 -------------------------------------------------------------------------------------
-
-static void gx__writer_show(GxWriter *w, const char *text, int64_t bytes)
-{
-    const GxReporter *r = w->g->reporter;
-    if (bytes > 0 && r && r->write) r->write(r->user, text);
-}
-
-static GxStatus gx__writer_keep(GxWriter *w, GxWrittenText *o, const char *text, int64_t bytes)
-{
-    char *grown = (char *)realloc(o->text, (size_t)(o->bytes + bytes) + 1);
-    if (!grown) return GX_FAIL(&w->g->error, GX_ERR_MEMORY, "no memory for a text of %ld bytes", (long)o->bytes);
-    memcpy(grown + o->bytes, text, (size_t)bytes);
-    o->text = grown, o->bytes += bytes;
-    o->text[o->bytes] = 0;
-    return GX_OK;
-}
-
-// Whether a stop string ends in what is new, of which the longest but a byte is kept for the next time.
-static int gx__writer_stops(GxWriter *w, GxWrittenText *o, const char *text, int64_t bytes)
-{
-    const int64_t most = w->longest_stop - 1, all = o->tail_bytes + bytes, keep = gx_min(most, all);
-    char *joined = (char *)malloc((size_t)all + 1);
-    int found = 0;
-    if (!joined) GX_FAIL(&w->g->error, GX_ERR_MEMORY, "no memory for a text of %ld bytes", (long)all);
-    if (!joined) return 0;
-    memcpy(joined, o->tail, (size_t)o->tail_bytes), memcpy(joined + o->tail_bytes, text, (size_t)bytes);
-    for (int i = 0; i < w->n_stop && !found; i++)
-        for (int64_t end = gx_max(w->stop_bytes[i], o->tail_bytes + 1); end <= all && !found; end++)
-            found = !memcmp(joined + end - w->stop_bytes[i], w->stop[i], (size_t)w->stop_bytes[i]);
-    memcpy(o->tail, joined + all - keep, (size_t)keep);
-    o->tail_bytes = keep;
-    free(joined);
-    return found;
-}
-
-static GxTextEnd gx__writer_see(void *user, int column, const GxDecodedText *text)
-{
-    GxWriter *w = (GxWriter *)user;
-    GxWrittenText *o = &w->out[column];
-    const char *piece;
-    int64_t bytes;
-    if (gx_text_stream_next(&o->shown, text->ids, text->n, 0, &piece, &bytes, &w->g->error) != GX_OK)
-        return GX_TEXT_GROWS;
-    if (w->streams) gx__writer_show(w, piece, bytes);
-    gx__writer_keep(w, o, piece, bytes);
-    if (w->n_stop == 0 || gx_failed(w->g)) return GX_TEXT_GROWS;
-    if (gx_text_stream_next(&o->matched, text->ids, text->n, 0, &piece, &bytes, &w->g->error) != GX_OK)
-        return GX_TEXT_GROWS;
-    return gx__writer_stops(w, o, piece, bytes) ? GX_TEXT_STRING : GX_TEXT_GROWS;
-}
-
-static int gx__writer_interrupted(void *user)
-{
-    const GxWriter *w = (const GxWriter *)user;
-    return gx_stop_signal() != 0 || (w->interrupt && *w->interrupt);
-}
-
-GxStatus gx_writer_begin_text(GxWriter *w, int64_t b)
-{
-    GxWrittenText *o = &w->out[b];
-    const GxDecodedText *t = &w->text[b];
-    GxError *err = &w->g->error;
-    const char *text;
-    int64_t bytes;
-    gx_text_stream_close(&o->shown), gx_text_stream_close(&o->matched);
-    o->shown = gx_text_stream(&w->tokenizer, GX_SPECIAL_AS_TEXT, t->n);
-    o->matched = gx_text_stream(&w->tokenizer, GX_SPECIAL_AS_TOKENS, t->n);
-    o->bytes = o->tail_bytes = 0;
-    GX_TRY(gx__writer_keep(w, o, "", 0));
-    if (w->n_stop == 0) return GX_OK;
-    free(o->tail);
-    o->tail = (char *)malloc((size_t)w->longest_stop + 1);
-    if (!o->tail) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a text");
-    GxTextStream prompt = gx_text_stream(&w->tokenizer, GX_SPECIAL_AS_TOKENS, 0); // a stop string may begin in it
-    const GxStatus status = gx_text_stream_next(&prompt, t->ids, t->n, 1, &text, &bytes, err);
-    const int64_t keep = gx_min(bytes, w->longest_stop - 1);
-    if (status == GX_OK) memcpy(o->tail, text + bytes - keep, (size_t)keep), o->tail_bytes = keep;
-    gx_text_stream_close(&prompt);
-    return status;
-}
-
-// What was held back.
-static void gx__writer_end_text(GxWriter *w, int64_t b)
-{
-    const char *piece;
-    int64_t bytes;
-    if (gx_text_stream_next(&w->out[b].shown, w->text[b].ids, w->text[b].n, 1, &piece, &bytes, &w->g->error) != GX_OK)
-        return;
-    if (w->streams) gx__writer_show(w, piece, bytes);
-    gx__writer_keep(w, &w->out[b], piece, bytes);
-}
-
-GxStatus gx_writer_write(GxWriter *w)
-{
-    GxContext *g = w->g;
-    w->decode.user = w, w->decode.see = gx__writer_see, w->decode.interrupted = gx__writer_interrupted;
-    w->decode.new_tokens = w->new_tokens;
-    gx_decode(g, &w->decoder, &w->forward, w->text, &w->decode);
-    for (int64_t b = 0; b < w->texts && g->rank == 0 && !gx_failed(g); b++) gx__writer_end_text(w, b);
-    return gx_status(g);
-}
-
-// ---- prompts -------------------------------------------------------------------------------------------------------
-
-static GxStatus gx__writer_print_json(GxWriter *w, int64_t b)
-{
-    static const char *const ends[] = {"", "length", "eos", "stop", "signal"};
-    const GxDecodedText *t = &w->text[b];
-    GxError *err = &w->g->error;
-    GxJson *line = gx_json_new_object(), *ids = gx_json_new_array();
-    char *prompt = strndup(w->out[b].prompt, (size_t)w->out[b].prompt_bytes), *text = NULL;
-    int64_t bytes;
-    for (int64_t i = t->prompt; i < t->n; i++) gx_json_append(ids, gx_json_new_int(t->ids[i]), err);
-    gx_json_set(line, "prompt", gx_json_new_string(prompt ? prompt : ""), err);
-    gx_json_set(line, "text", gx_json_new_string(w->out[b].text), err);
-    gx_json_set(line, "ids", ids, err);
-    gx_json_set(line, "prompt_tokens", gx_json_new_int(t->prompt), err);
-    gx_json_set(line, "new_tokens", gx_json_new_int(t->n - t->prompt), err);
-    gx_json_set(line, "end", gx_json_new_string(ends[t->end]), err);
-    if (gx_error_code(err) == GX_OK && gx_json_dump(line, 0, &text, &bytes, err) == GX_OK) {
-        gx__writer_show(w, text, bytes);
-        gx__writer_show(w, "\n", 1);
-    }
-    free(text), free(prompt);
-    gx_json_free(line);
-    return gx_error_code(err);
-}
-
-static void gx__writer_print(GxWriter *w)
-{
-    char title[40];
-    for (int64_t b = 0; b < w->texts && !gx_failed(w->g); b++) {
-        if (w->o->json) {
-            gx__writer_print_json(w, b);
-            continue;
-        }
-        snprintf(title, sizeof title, "%s--- text %ld\n", b ? "\n" : "", (long)b + 1);
-        if (!w->streams) {
-            gx__writer_show(w, title, (int64_t)strlen(title));
-            char *prompt = strndup(w->out[b].prompt, (size_t)w->out[b].prompt_bytes);
-            if (w->o->echo && prompt) gx__writer_show(w, prompt, w->out[b].prompt_bytes);
-            free(prompt);
-            gx__writer_show(w, w->out[b].text, w->out[b].bytes);
-        }
-        gx__writer_show(w, "\n", 1);
-    }
-}
-
-static void gx__writer_say_speed(const GxWriter *w)
-{
-    const GxDecodeTimes *t = &w->decoder.times;
-    const int64_t decoded = gx_max(0, t->new_tokens - w->texts); // the first of each text came with its prompt
-    gx_log(&w->g->log, GX_LOG_INFO,
-           "prompts: %ld tokens in %.2f s, %.0f tokens/s; new: %ld tokens, after the first in %.2f s, %.1f tokens/s",
-           (long)t->prompt_tokens, t->prefill_seconds,
-           (double)t->prompt_tokens / (t->prefill_seconds > 0 ? t->prefill_seconds : 1), (long)t->new_tokens,
-           t->decode_seconds, (double)decoded / (t->decode_seconds > 0 ? t->decode_seconds : 1));
-}
-
-GxStatus gx_writer_run(GxWriter *w)
-{
-    GxContext *g = w->g;
-    if (w->done || gx_failed(g)) return gx_status(g);
-    gx_catch_stop_signals();
-    w->streams = w->texts == 1 && !w->o->json;
-    for (int64_t b = 0; b < w->texts && g->rank == 0 && !gx_failed(g); b++) gx_writer_begin_text(w, b);
-    if (w->streams && w->o->echo && g->rank == 0) {
-        char *prompt = strndup(w->out[0].prompt, (size_t)w->out[0].prompt_bytes);
-        if (prompt) gx__writer_show(w, prompt, w->out[0].prompt_bytes);
-        free(prompt);
-    }
-    GX_TRY(gx_writer_write(w));
-    if (g->rank == 0) gx__writer_print(w);
-    if (g->rank == 0) gx__writer_say_speed(w);
     return gx_status(g);
 }
 
