@@ -90,11 +90,11 @@ endif
 # A program per family, which composes any mode from flags; and per mode, whose source train_<mode>.cu serves every family.
 FAMILIES := llama bert
 MODES    := $(shell sed -n 's/^ *X.\([a-z0-9]*\),.*/\1/p' galaxy/model/mode.h)
-# A tool besides: no training, no GPU.
-TOOLS    := tokenize convert_gguf
+# Programs besides, which train nothing.
+TOOLS    := tokenize convert_gguf generate_llama
 PROGRAMS := $(foreach f,$(FAMILIES),train_$(f) $(MODES:%=train_$(f)_%))
 # What runs on the host alone is tested in the build for the CPU.
-TESTS    := $(if $(filter cpu,$(DEVICE)),$(patsubst %.cu,%,$(wildcard test_*.cu)),test_devices test_memory test_llama test_bert test_bert_modes test_modes test_precision test_train_devices)
+TESTS    := $(if $(filter cpu,$(DEVICE)),$(patsubst %.cu,%,$(wildcard test_*.cu)),test_devices test_memory test_llama test_generate test_bert test_bert_modes test_modes test_precision test_train_devices)
 
 # ---- programs -----------------------------------------------------------------------------------------------------------------------------------
 .PHONY: help print-folder build-tests $(PROGRAMS) $(TOOLS) data data-bert run setup demo demo-bert check test test-all fuzz gpu refs bench bench-modes pictures format clean
@@ -105,6 +105,7 @@ help:
 	@echo "make train_llama       build the program (also $(filter-out train_llama,$(PROGRAMS))); then ./train_llama --help"
 	@echo "make tokenize          build the program that makes a vocabulary from texts; then ./tokenize --help"
 	@echo "make convert_gguf      build the program that makes a GGUF file of a folder, and back (docs/gguf.md); then ./convert_gguf --help"
+	@echo "make generate_llama    build the program that writes text from a model; then ./generate_llama --help"
 	@echo "make run NP=8          train_llama, or PROGRAM=train_llama_tp, as 8 MPI ranks; ARGS='--max_steps 100' goes to the program"
 	@echo "make data FILE=x.txt   text to train on into data/text.txt; without FILE the King James Bible or what there is"
 	@echo "make data-bert         sentences, labelled texts and pairs into data/bert, from the King James Bible and WordNet"
@@ -231,12 +232,12 @@ EMU_TSAN  := build/emu-tsan-plain-mpi0-json$(JSON)
 EMU_RUNS   = $(EMU_TSAN)/test_devices "env GX_TRAIN_LLAMA=$(EMU)/train_llama $(EMU)/test_train_devices" $(EMU)/test_devices \
     "env GX_EMU_ORDER=reverse $(EMU)/test_devices" \
     "env GX_EMU_ORDER=random:7 GX_EMU_STREAMS=random:7 $(EMU)/test_devices" $(EMU)/test_precision "env GX_EMU_STREAMS=random:3 $(EMU)/test_precision" \
-    $(EMU)/test_llama $(EMU)/test_bert "$(EMU)/test_bert_modes masked_tokens_and vectors_in" "$(EMU)/test_modes without_labels early both_sides follow one_of_them" $(EMU)/test_memory $(EMU_ASAN)/test_devices $(EMU)/test_emu $(EMU_ASAN)/test_emu $(EMU_TSAN)/test_emu \
+    $(EMU)/test_llama $(EMU)/test_generate $(EMU)/test_bert "$(EMU)/test_bert_modes masked_tokens_and vectors_in" "$(EMU)/test_modes without_labels early both_sides follow one_of_them" $(EMU)/test_memory $(EMU_ASAN)/test_devices $(EMU)/test_emu $(EMU_ASAN)/test_emu $(EMU_TSAN)/test_emu \
     $(foreach w,$(WORKSHOP),"$(EMU)/$(w) --check")
 # what CPUs without instructions for bf16 run, which oneDNN takes this one for; and a build without oneDNN and without MPI
 PLAIN     := build/cpu-$(VARIANT)-plain-mpi0-json$(JSON)
 NO_BF16    = $(if $(filter onednn,$(GEMM)),$(foreach t,$(filter test_ops test_precision,$(TESTS)),"env ONEDNN_MAX_CPU_ISA=AVX512_CORE $(O)/$(t)"))
-TSAN_TESTS := test_modes test_comm test_purity test_llama test_grads test_base
+TSAN_TESTS := test_modes test_comm test_purity test_llama test_generate test_grads test_base
 export GX_TRAIN_LLAMA GX_TRAIN_LLAMA_NOMPI
 check: GX_TRAIN_LLAMA := $(O)/train_llama
 check:

@@ -96,6 +96,7 @@
 #include "galaxy/model/unit.h"
 #include "galaxy/model/mode.h"
 #include "galaxy/model/linear.h"
+#include "galaxy/model/kv_cache.h"
 #include "galaxy/model/att.h"
 #include "galaxy/model/mlp.h"
 #include "galaxy/model/enter.h"
@@ -138,6 +139,9 @@
 #include "galaxy/io/npy.h"
 #include "galaxy/io/labels.h"
 #include "galaxy/io/model_labels.h"
+#include "galaxy/io/text_stream.h"
+#include "galaxy/io/generation_config.h"
+#include "galaxy/io/chat.h"
 
 #include "galaxy/task/task.h"
 #include "galaxy/task/text_batch.h"
@@ -146,6 +150,8 @@
 #include "galaxy/task/token_masks.h"
 #include "galaxy/task/confusion.h"
 #include "galaxy/task/scores.h"
+#include "galaxy/task/sampling.h"
+#include "galaxy/task/decode.h"
 #include "galaxy/task/generate.h"
 #include "galaxy/task/causal_lm.h"
 #include "galaxy/task/masked_lm.h"
@@ -179,10 +185,15 @@
 #include "galaxy/run/plan.h"
 #include "galaxy/run/report.h"
 #include "galaxy/run/launch.h"
+#include "galaxy/run/machine.h"
 #include "galaxy/run/trainer.h"
 #include "galaxy/run/best.h"
 #include "galaxy/run/buffers.h"
 #include "galaxy/run/setup.h"
+#include "galaxy/run/write_options.h"
+#include "galaxy/run/writer.h"
+#include "galaxy/run/writing.h"
+#include "galaxy/run/conversation.h"
 
 #ifndef GX_FAMILY
 #define GX_FAMILY gx_llama // of train_tp.cu and its siblings: -DGX_FAMILY=gx_bert for another one

@@ -1630,26 +1630,20 @@ TEST(half_and_bf16_round_to_nearest_even)
     CHECK(wrong == 0, "%d of 65536 do not come back", wrong);
     wrong = 0;
     for (uint32_t h = 0; h < 0x7BFF; h++) { // between neighbours: the nearer, at the middle the even one
-        double low = gx_from_f16((uint16_t)h), high = gx_from_f16((uint16_t)(h + 1)),
-               middle = (low + high) / 2;
+        double low = gx_from_f16((uint16_t)h), high = gx_from_f16((uint16_t)(h + 1)), middle = (low + high) / 2;
         wrong += gx_to_f16((float)middle) != (h & 1 ? h + 1 : h);
         wrong += gx_to_f16(nextafterf((float)middle, 0)) != h;
         wrong += gx_to_f16(nextafterf((float)middle, INFINITY)) != h + 1;
     }
     for (uint32_t b = 0x3F80; b < 0x4080; b++) {
-        double low = gx_from_bf16((uint16_t)b), high = gx_from_bf16((uint16_t)(b + 1)),
-               middle = (low + high) / 2;
+        double low = gx_from_bf16((uint16_t)b), high = gx_from_bf16((uint16_t)(b + 1)), middle = (low + high) / 2;
         wrong += gx_to_bf16((float)middle) != (b & 1 ? b + 1 : b);
         wrong += gx_to_bf16(nextafterf((float)middle, 0)) != b;
         wrong += gx_to_bf16(nextafterf((float)middle, INFINITY)) != b + 1;
     }
     CHECK(wrong == 0, "%d roundings are wrong", wrong);
-    CHECK(gx_from_f16(0x3C00) == 1 && gx_from_f16(0xC000) == -2 &&
-              gx_from_f16(1) == ldexpf(1, -24),
-          "known halves");
-    CHECK(gx_to_f16(65520) == 0x7C00 && gx_to_f16(65519) == 0x7BFF &&
-              gx_to_f16(-1e30f) == 0xFC00,
-          "the ends of half");
+    CHECK(gx_from_f16(0x3C00) == 1 && gx_from_f16(0xC000) == -2 && gx_from_f16(1) == ldexpf(1, -24), "known halves");
+    CHECK(gx_to_f16(65520) == 0x7C00 && gx_to_f16(65519) == 0x7BFF && gx_to_f16(-1e30f) == 0xFC00, "the ends of half");
     CHECK(gx_to_bf16(3.4e38f) == 0x7F80 && gx_from_bf16(0x3F80) == 1, "the ends of bf16");
 }
 

@@ -419,7 +419,7 @@ TEST(signals_do_not_disturb_matrix_products)
 TEST(temperature_0_takes_the_likeliest)
 {
     const float logits[] = {0, 3, 1, 2.9f};
-    GxSampling s = {0, 0, 1, 0};
+    GxSampling s = {0, 0, 1, 0, 0, 0, 0};
     for (int i = 0; i < 20; i++) CHECK(gx_sample_token(logits, 4, &s, i) == 1, "position %d", i);
 }
 
@@ -428,7 +428,7 @@ TEST(samples_follow_the_softmax)
     enum { N = 40000, V = 4 };
     const float logits[V] = {0, 1, 2, -1};
     const double temperature = 1.5;
-    GxSampling s = {temperature, 0, 7, 0};
+    GxSampling s = {temperature, 0, 7, 0, 0, 0, 0};
     double sum = 0, expected[V], chi = 0;
     int count[V] = {0};
     for (int v = 0; v < V; v++) sum += exp(logits[v] / temperature);
@@ -448,7 +448,7 @@ TEST(top_k_keeps_the_k_largest_and_ties_at_the_last)
         const char *possible;
     } list[] = {{1, "100000"}, {2, "101100"}, {3, "101100"}, {4, "101101"}, {6, "111111"}, {0, "111111"}};
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
-        GxSampling s = {3, list[i].k, 9, 0};
+        GxSampling s = {3, list[i].k, 9, 0, 0, 0, 0};
         char seen[] = "000000";
         for (int n = 0; n < 3000; n++) seen[gx_sample_token(logits, 6, &s, n)] = '1';
         CHECK(!strcmp(seen, list[i].possible), "k %ld: %s, expected %s", (long)list[i].k, seen, list[i].possible);
@@ -494,7 +494,7 @@ TEST(generation_sees_the_last_window_and_draws_known_tokens_alone)
         GxGenerator w;
         Counting c = GX_ZERO;
         GxForward forward = {count_on, &c, NULL, NULL};
-        const GxSampling s = {0, 0, 1, COUNTED};
+        const GxSampling s = {0, 0, 1, COUNTED, 0, 0, 0};
         int32_t tokens[TEXT] = {3};
         CHECK(gx_mesh_open(&mesh, dims, 0, ranks, &g.error) == GX_OK, "%s", g.error.message);
         g.mesh = &mesh;
@@ -525,7 +525,7 @@ TEST(every_generated_token_is_drawn_by_its_own_place)
 {
     enum { LONG = 40 };
     const float logits[ROWS_BEYOND] = {0};
-    const GxSampling s = {1, 0, 5, ROWS_BEYOND};
+    const GxSampling s = {1, 0, 5, ROWS_BEYOND, 0, 0, 0};
     GxContext g = GX_ZERO;
     GxArena arena = GX_ZERO;
     GxGenerator w;

@@ -7,6 +7,8 @@ python=$(dev/ref/venv.sh | tail -n 1)
 rm -rf build/refs
 "$python" dev/ref/make_refs.py --out build/refs
 "$python" dev/ref/make_bert_refs.py --out build/refs
+"$python" dev/ref/make_generate.py --out build/refs
+"$python" dev/ref/make_chat.py build/refs/chat.jsonl
 "$python" dev/ref/make_scores.py build/refs/scores.jsonl
 "$python" dev/ref/make_tokenizers.py --lines data/ref/wordpiece/expected.txt --out build/refs/wordpiece
 "$python" dev/ref/make_bpe.py --lines data/ref/wordpiece/expected.txt --out build/refs/bpe

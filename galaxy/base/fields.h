@@ -15,7 +15,7 @@
 #include "status.h"
 GX_BEGIN
 
-enum { GX_FIELD_TEXT = 256, GX_FIELD_LIST = 256, GX_FIELD_NAMES_TEXT = 1 << 18 };
+enum { GX_FIELD_TEXT = 256, GX_FIELD_LIST = 256, GX_FIELD_NAMES_TEXT = 1 << 18, GX_FIELD_MARK = 0x1F };
 typedef struct {
     int n;
     int64_t v[GX_FIELD_LIST];
@@ -28,7 +28,10 @@ typedef enum {
     GX_FIELD_STRING,   // char[GX_FIELD_TEXT]
     GX_FIELD_INT_LIST, // GxIntList
     GX_FIELD_PATH,     // char[GX_PATH]: a string, long enough for every path
-    GX_FIELD_NAMES     // char[GX_FIELD_NAMES_TEXT]: names with commas between them; in JSON also a list of them
+    GX_FIELD_NAMES,    // char[GX_FIELD_NAMES_TEXT]: names with commas between them; in JSON also a list of them
+    // char[GX_FIELD_NAMES_TEXT]: texts, each behind a GX_FIELD_MARK; a flag that is given again adds one; in JSON a
+    // list of them, or one
+    GX_FIELD_TEXTS
 } GxFieldType;
 
 typedef struct {
@@ -63,6 +66,10 @@ size_t gx_field_size(const GxField *f); // bytes in the struct
 static inline void *gx_field_at(const GxField *f, void *target) { return (char *)target + f->offset; }
 static inline const void *gx_field_in(const GxField *f, const void *source) { return (const char *)source + f->offset; }
 void gx_field_store(const GxField *f, const GxFieldValue *v, void *target);
+// Of GX_FIELD_TEXTS: adds those of v. 0: they do not fit.
+int gx_field_add_texts(const GxField *f, const GxFieldValue *v, void *target);
+// The next of such texts, behind *at (NULL at first), and its length; NULL: there is none.
+const char *gx_field_next_text(const char *texts, const char **at, int64_t *bytes);
 int gx_field_same(const GxField *f, const void *a, const void *b); // 1: both structs have the same value
 
 // A struct's fields one behind the other, without its padding: gx_fields_bytes of them.
@@ -153,6 +160,9 @@ int gx_field_parse(const GxField *f, const char *text, GxFieldValue *v)
     case GX_FIELD_PATH:
     case GX_FIELD_NAMES: return gx__fields_parse_string(text, v->s, (int)gx_field_size(f));
     case GX_FIELD_INT_LIST: return gx__fields_parse_list(text, &v->list);
+    case GX_FIELD_TEXTS:
+        v->s[0] = GX_FIELD_MARK;
+        return !strchr(text, GX_FIELD_MARK) && gx__fields_parse_string(text, v->s + 1, (int)gx_field_size(f) - 1);
     default: return 0;
     }
 }
@@ -202,7 +212,8 @@ void gx_field_expected(const GxField *f, char *out, size_t size)
                                         "UTF-8 text of at most 255 bytes",
                                         "a list of at most 256 integers",
                                         "UTF-8 text of at most 4095 bytes",
-                                        "names with commas between them, UTF-8 of at most 262143 bytes"};
+                                        "names with commas between them, UTF-8 of at most 262143 bytes",
+                                        "UTF-8 text, of at most 262142 bytes, all such together"};
     const int is_list = f->type == GX_FIELD_INT_LIST;
     const char *each = is_list ? ", each" : "", *such = is_list ? ", such as 3,1" : "";
     const int digits = f->type == GX_FIELD_DOUBLE ? 15 : 19; // of an integer: all
@@ -231,8 +242,8 @@ GxStatus gx_field_refuse(const GxField *f, const char *who, const char *quote, c
 
 size_t gx_field_size(const GxField *f)
 {
-    static const size_t sizes[] = {sizeof(int64_t),   sizeof(double), sizeof(int),        GX_FIELD_TEXT,
-                                   sizeof(GxIntList), GX_PATH,        GX_FIELD_NAMES_TEXT};
+    static const size_t sizes[] = {sizeof(int64_t),   sizeof(double), sizeof(int),         GX_FIELD_TEXT,
+                                   sizeof(GxIntList), GX_PATH,        GX_FIELD_NAMES_TEXT, GX_FIELD_NAMES_TEXT};
     return sizes[f->type];
 }
 
@@ -241,11 +252,28 @@ void gx_field_store(const GxField *f, const GxFieldValue *v, void *target)
     memcpy(gx_field_at(f, target), v, gx_field_size(f));
 }
 
+int gx_field_add_texts(const GxField *f, const GxFieldValue *v, void *target)
+{
+    char *texts = (char *)gx_field_at(f, target);
+    const size_t n = strlen(texts);
+    return snprintf(texts + n, GX_FIELD_NAMES_TEXT - n, "%s", v->s) < (int)(GX_FIELD_NAMES_TEXT - n);
+}
+
+const char *gx_field_next_text(const char *texts, const char **at, int64_t *bytes)
+{
+    const char *text = *at ? *at : texts;
+    if (!*text) return NULL;
+    *bytes = (int64_t)strcspn(++text, "\x1F");
+    *at = text + *bytes;
+    return text;
+}
+
 int gx_field_same(const GxField *f, const void *a, const void *b)
 {
     const void *x = gx_field_in(f, a), *y = gx_field_in(f, b);
     const GxIntList *l = (const GxIntList *)x, *m = (const GxIntList *)y;
-    if (f->type == GX_FIELD_STRING || f->type == GX_FIELD_PATH || f->type == GX_FIELD_NAMES)
+    if (f->type == GX_FIELD_STRING || f->type == GX_FIELD_PATH || f->type == GX_FIELD_NAMES ||
+        f->type == GX_FIELD_TEXTS)
         return !strcmp((const char *)x, (const char *)y);
     if (f->type == GX_FIELD_INT_LIST) return l->n == m->n && !memcmp(l->v, m->v, (size_t)l->n * sizeof *l->v);
     if (f->type == GX_FIELD_DOUBLE) return *(const double *)x == *(const double *)y; // 0 and -0 are the same

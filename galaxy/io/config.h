@@ -16,11 +16,11 @@
 //
 // On the command line: --key value, --key=value, --flag (a bool: true), lists as 3,1 or [3,1], --config file.json
 // (wherever it stands, flags win over it), --help, --version. Of two equal flags the last counts, so that a script's
-// own can be followed by its caller's; so does the last of two --config, alone: the other file is not read. In JSON:
-// one flat object, the same names, JSON types; "_comment" is ignored. All else is refused by name: unknown keys ("did
-// you mean"), a key twice in a file, values of another type (also of a flag that a later one replaces), rubbish behind
-// a number, overflow, NaN, values out of range, bare words. Nothing is allocated; nothing needs to be closed. The
-// tables and structs must outlive the GxConfig.
+// own can be followed by its caller's (of texts, GX_FIELD_TEXTS, all count); so does the last of two --config, alone:
+// the other file is not read. In JSON: one flat object, the same names, JSON types; "_comment" is ignored. All else is
+// refused by name: unknown keys ("did you mean"), a key twice in a file, values of another type (also of a flag that a
+// later one replaces), rubbish behind a number, overflow, NaN, values out of range, bare words. Nothing is allocated;
+// nothing needs to be closed. The tables and structs must outlive the GxConfig.
 #ifndef GX_CONFIG_H
 #define GX_CONFIG_H
 #include "../base/text.h"
@@ -372,7 +372,8 @@ static GxStatus gx__config_flag(GxConfig *c, int number, const GxField *o, void 
     if (!value) return GX_FAIL(err, GX_ERR_ARGUMENT, "%s needs a value: %s", who, expected);
     if (!gx_field_parse(o, value, &v) || !gx_field_allows(o, &v))
         return gx_field_refuse(o, who, "\"", value, GX_ERR_ARGUMENT, err);
-    gx_field_store(o, &v, target);
+    if (o->type != GX_FIELD_TEXTS || c->source[number] != GX_FROM_FLAG) gx_field_store(o, &v, target);
+    else if (!gx_field_add_texts(o, &v, target)) return gx_field_refuse(o, who, "\"", value, GX_ERR_ARGUMENT, err);
     c->source[number] = GX_FROM_FLAG;
     return GX_OK;
 }
@@ -428,7 +429,7 @@ const char *gx_config_argument(int argc, char **argv, const char *name)
 
 static int gx__config_option_flag(const GxField *o, char *out, size_t size) // "--seq_len N"; its columns
 {
-    static const char *const kinds[] = {" N", " X", "", " TEXT", " N,N,…", " PATH", " NAME,NAME,…"};
+    static const char *const kinds[] = {" N", " X", "", " TEXT", " N,N,…", " PATH", " NAME,NAME,…", " TEXT"};
     return gx_text_columns(out, snprintf(out, size, "--%s%s", o->name, kinds[o->type]));
 }
 
@@ -445,7 +446,7 @@ static void gx__config_help_line(FILE *out, const char *flag, int at, int width,
 
 static void gx__config_help_option(FILE *out, const GxField *o, int at, int width)
 {
-    static const char *const nothing[] = {"0", "0", "false", "none", "none", "none", "none"};
+    static const char *const nothing[] = {"0", "0", "false", "none", "none", "none", "none", "none"};
     char flag[GX__CONFIG_NAME_CAP + 16], expected[200] = "", more[200 + GX_FIELD_TEXT];
     gx__config_option_flag(o, flag, sizeof flag);
     if (o->allowed) gx_field_expected(o, expected, sizeof expected);

@@ -50,12 +50,42 @@ static int gx__json_fields_join(const GxJson *list, char *text, size_t size)
     return at < size;
 }
 
+// ["a", "b"], each behind a mark.
+static int gx__json_fields_texts(const GxField *f, const GxJson *list, GxFieldValue *v)
+{
+    GxField alone = *f;
+    GxFieldValue one;
+    alone.offset = 0;
+    for (int64_t i = 0; i < gx_json_size(list); i++) {
+        const GxJson *value = gx_json_at(list, i);
+        if (gx_json_type(value) != GX_JSON_STRING || !gx_field_parse(f, gx_json_string(value), &one)) return 0;
+        if (!gx_field_add_texts(&alone, &one, v)) return 0;
+    }
+    return 1;
+}
+
+static GxJson *gx__json_fields_list(const char *texts, GxError *err)
+{
+    GxJson *list = gx_json_new_array();
+    const char *at = NULL, *text;
+    for (int64_t n; (text = gx_field_next_text(texts, &at, &n)) != NULL;) {
+        char *copy = (char *)malloc((size_t)n + 1);
+        if (!copy) GX_FAIL(err, GX_ERR_MEMORY, "no memory for a text");
+        if (!copy) break;
+        memcpy(copy, text, (size_t)n), copy[n] = 0;
+        gx_json_append(list, gx_json_new_string(copy), err);
+        free(copy);
+    }
+    return list;
+}
+
 int gx_field_from_json(const GxField *f, const GxJson *json, GxFieldValue *v)
 {
-    static const GxJsonType expected[] = {GX_JSON_INT,   GX_JSON_REAL,   GX_JSON_BOOL,  GX_JSON_STRING,
-                                          GX_JSON_ARRAY, GX_JSON_STRING, GX_JSON_STRING};
+    static const GxJsonType expected[] = {GX_JSON_INT,   GX_JSON_REAL,   GX_JSON_BOOL,   GX_JSON_STRING,
+                                          GX_JSON_ARRAY, GX_JSON_STRING, GX_JSON_STRING, GX_JSON_STRING};
     GxJsonType type = gx_json_type(json);
     memset(v, 0, sizeof *v);
+    if (f->type == GX_FIELD_TEXTS && type == GX_JSON_ARRAY) return gx__json_fields_texts(f, json, v);
     if (f->type == GX_FIELD_NAMES && type == GX_JSON_ARRAY) return gx__json_fields_join(json, v->s, sizeof v->s);
     if (type != expected[f->type] && !(f->type == GX_FIELD_DOUBLE && type == GX_JSON_INT)) return 0;
     switch (f->type) {
@@ -64,6 +94,7 @@ int gx_field_from_json(const GxField *f, const GxJson *json, GxFieldValue *v)
     case GX_FIELD_BOOL: v->b = gx_json_bool(json); return 1;
     case GX_FIELD_STRING:
     case GX_FIELD_PATH:
+    case GX_FIELD_TEXTS:
     case GX_FIELD_NAMES: return gx_field_parse(f, gx_json_string(json), v);
     default: break;
     }
@@ -87,6 +118,7 @@ GxJson *gx_field_to_json(const GxField *f, const void *source, GxError *err)
     case GX_FIELD_STRING:
     case GX_FIELD_PATH:
     case GX_FIELD_NAMES: return gx_json_new_string((const char *)field);
+    case GX_FIELD_TEXTS: return gx__json_fields_list((const char *)field, err);
     default: break;
     }
     GxJson *array = gx_json_new_array();

@@ -3,8 +3,9 @@
 //
 // By TP a rank has its query heads and the K,V heads that they use, on all rows; `out` is its summand. By SP it has all
 // heads, its slice of T as queries, and the keys and values of all rows: these are gathered inside, and their
-// gradients, each rank's a summand, are brought back to their rows by a reduce-scatter. h is head_dim; H, K are this
-// rank's heads.
+// gradients, each rank's a summand, are brought back to their rows by a reduce-scatter. With a cache the new rows' keys
+// and values are written where it has their positions, and the queries see all that it has so far. h is head_dim; H, K
+// are this rank's heads.
 //
 // Norms of heads have one weight of h for all heads of q, and one for k's. Each rank's gradient of them is that of its
 // own heads, or of its own rows, so it is summed over tp. A K head that several ranks use is no exception: each has the
@@ -13,6 +14,7 @@
 // may be 0, and in bf16 not exactly.
 #ifndef GX_ATT_H
 #define GX_ATT_H
+#include "kv_cache.h"
 #include "linear.h"
 #include "mode.h"
 GX_BEGIN
@@ -90,7 +92,8 @@ typedef struct {
     GxAttention a;
     GxRuns own;     // positions of this rank's rows
     GxLinear q, kv; // where they are apart
-    int gathers;
+    int gathers, is_apart;
+    GxRows cache;               // of all positions; no rows: there is none
     int64_t k_column, v_column; // of K's first row, V's first row
 } GxAttCall;
 
@@ -113,13 +116,16 @@ static GxAttCall gx__att_call(const GxPass *p, int k)
     c.a.head_dim = h;
     c.a.group = s->heads / s->kv_heads;
     c.a.q_first = u->q_first;
+    c.cache = p->b->cache ? gx_kv_cache_rows(p) : gx_no_rows();
+    c.is_apart = c.gathers || c.cache.data;
     c.a.q_runs = c.own, c.a.k_runs = p->b->runs;
-    c.a.q_stride = c.gathers ? c.a.H * h : (c.a.H + 2 * c.a.K) * h;
-    c.a.kv_stride = c.gathers ? 2 * c.a.K * h : c.a.q_stride;
+    if (c.cache.data) c.a.k_runs = gx_runs_one(c.own.run[0].position + p->b->T, 0);
+    c.a.q_stride = c.is_apart ? c.a.H * h : (c.a.H + 2 * c.a.K) * h;
+    c.a.kv_stride = c.is_apart ? 2 * c.a.K * h : c.a.q_stride;
     c.a.o_stride = c.a.H * h;
     c.a.causal = s->is_causal;
     c.a.dtype = p->m->store.dtype;
-    c.k_column = c.gathers ? 0 : c.a.H * h;
+    c.k_column = c.is_apart ? 0 : c.a.H * h;
     c.v_column = c.k_column + c.a.K * h;
     c.a.documents = p->b->documents;
     c.a.dropout = p->b->is_training ? s->dropout : 0;
@@ -164,24 +170,35 @@ static void gx__att_norm(GxPass *p, int k, const GxAttCall *c, GxRows q, GxRows 
     }
 }
 
-// q, k, v = in W^T, q and k normed and turned by their positions; K and V of all rows where they are gathered.
+static GxRows gx__att_queries(const GxAttCall *c, GxRows q) // where they lie; a slot has room for K and V behind them
+{
+    return c->cache.data ? gx_rows(q.data, q.dtype, q.rows, c->a.q_stride) : q;
+}
+static GxRows gx__att_keys(const GxAttCall *c, GxRows q, GxRows kv) // where K and V lie
+{
+    return c->cache.data ? c->cache : c->gathers ? kv : q;
+}
+
+// q, k, v = in W^T, q and k normed and turned by their positions; K and V of all rows where they are gathered, or in
+// the cache.
 static void gx__att_project(GxPass *p, int k, const GxAttCall *c, GxRows in)
 {
     const GxPairSlot *s = gx_pass_slot(p, k);
-    const GxRows q = s->core[GX__ATT_Q];
-    if (!c->gathers) {
+    const GxRows q = gx__att_queries(c, s->core[GX__ATT_Q]);
+    if (!c->is_apart) {
         gx_linear_apply(p, &gx_pass_pair(p, k)->linear[GX__ATT_QKV], q, in, 0);
         gx__att_norm(p, k, c, q, q, 1);
         gx__att_turn(p, k, c, q, c->a.H + c->a.K, c->a.q_stride, 1);
         return;
     }
-    const GxRows kv = s->core[GX__ATT_KV], own = gx_slice(p, kv);
+    const GxRows kv = gx__att_keys(c, q, s->core[GX__ATT_KV]),
+                 own = c->gathers ? gx_slice(p, kv) : gx_some_rows(kv, c->own.run[0].position * c->a.B, in.rows);
     gx_linear_apply(p, &c->q, q, in, 0);
     gx_linear_apply(p, &c->kv, own, in, 0);
     gx__att_norm(p, k, c, q, own, 1);
     gx__att_turn(p, k, c, q, c->a.H, c->a.q_stride, 1);
     gx__att_turn(p, k, c, own, c->a.K, c->a.kv_stride, 1);
-    gx_tp_all_gather(p, k, GX_INSIDE, kv, own);
+    if (c->gathers) gx_tp_all_gather(p, k, GX_INSIDE, kv, own);
     gx_pass_at(p, k, GX_AT_CORE);
 }
 
@@ -205,8 +222,6 @@ static void gx__att_project_backward(GxPass *p, int k, const GxAttCall *c, GxRow
 }
 
 // ---- the core ------------------------------------------------------------------------------------------------------
-
-static GxRows gx__att_keys(const GxAttCall *c, GxRows q, GxRows kv) { return c->gathers ? kv : q; } // where K and V lie
 
 static void gx__att_forward(GxPass *p, int k, GxRows out, GxRows in)
 {

@@ -180,9 +180,10 @@ struct GxModel {
     int members, member;         // ranks of the tp group; this one's place in it
     GxSplit sequence;            // [T] of the largest batch, where anything is by SP
     int64_t max_T, max_B, chunk; // largest batch; rows of the head whose logits exist at once
+    int64_t cached;              // positions of a cache (kv_cache.h), which may be more than a batch's; 0: none
     int64_t max_positions;       // 0: any
     int64_t window;              // that attention sees no farther than; 0: it sees all
-    float *cosine, *sine;        // [max_T, head_dim/2]; NULL: no rotary positions
+    float *cosine, *sine;        // [max_T or cached, head_dim/2]; NULL: no rotary positions
     GxTensorId embedding;
 };
 
@@ -519,18 +520,19 @@ void gx_model_take(GxContext *g, GxModel *m, int64_t T, int64_t B, int64_t chunk
     const GxCoreSpec *rotary = gx__model_rotary(m);
     const GxPartList *list = &m->lists.sequence;
     const int is_split = gx_methods_have(m->mode->methods, GX_METHOD_SP);
+    const int64_t positions = gx_max(T, m->cached);
     if (gx_failed(g)) return;
-    if (m->max_positions && T > m->max_positions) {
+    if (m->max_positions && positions > m->max_positions) {
         GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                "a sequence of %ld tokens is longer than the model's max_position_embeddings (%ld)", (long)T,
+                "a sequence of %ld tokens is longer than the model's max_position_embeddings (%ld)", (long)positions,
                 (long)m->max_positions);
         return;
     }
-    if (m->window && T > m->window) {
+    if (m->window && positions > m->window) {
         GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
                 "a sequence of %ld tokens is longer than the model's sliding_window (%ld), within which alone its "
                 "tokens see each other; that is not built: --seq_len may be up to %ld",
-                (long)T, (long)m->window, (long)m->window);
+                (long)positions, (long)m->window, (long)m->window);
         return;
     }
     if (gx_split_list(&m->sequence, "seq_scatter_list", is_split && list->n ? list->part : NULL, list->n, T,
@@ -539,9 +541,9 @@ void gx_model_take(GxContext *g, GxModel *m, int64_t T, int64_t B, int64_t chunk
     m->max_T = T, m->max_B = B, m->chunk = gx_min(T * B, chunk);
     m->cosine = m->sine = NULL;
     if (!rotary) return;
-    m->cosine = (float *)gx_scratch(g, GX_MEM_ACTIVATIONS, 4 * T * (rotary->head_dim / 2));
-    m->sine = (float *)gx_scratch(g, GX_MEM_ACTIVATIONS, 4 * T * (rotary->head_dim / 2));
-    gx__model_fill_rope(g, m, rotary, T);
+    m->cosine = (float *)gx_scratch(g, GX_MEM_ACTIVATIONS, 4 * positions * (rotary->head_dim / 2));
+    m->sine = (float *)gx_scratch(g, GX_MEM_ACTIVATIONS, 4 * positions * (rotary->head_dim / 2));
+    gx__model_fill_rope(g, m, rotary, positions);
 }
 
 // ---- first weights -------------------------------------------------------------------------------------------------

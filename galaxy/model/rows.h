@@ -60,6 +60,8 @@ typedef struct {
     int64_t candidates;
 } GxTarget;
 
+typedef struct GxKvCache GxKvCache; // kv_cache.h
+
 typedef struct {              // one micro-batch of this rank; its arrays lie in the device's memory
     const int32_t *tokens;    // [T,B]
     const int32_t *types;     // [T,B], of the token; and its position in its text: of models that have tables for them
@@ -73,6 +75,9 @@ typedef struct {              // one micro-batch of this rank; its arrays lie in
     int64_t first_sample; // its first sample's number in the whole training, for random numbers
     int number;           // micro-batch of the window
     int is_training;      // 0: losses and results alone are wanted, and no dropout
+    // Where keys and values of earlier positions are, and those of this batch go; `documents` is then of all its
+    // positions. NULL: the batch is all there is.
+    const GxKvCache *cache;
 } GxBatch;
 
 static inline const int32_t *gx_target_rows(const GxTarget *t) { return t->rows_twin ? t->rows_twin : t->rows; }

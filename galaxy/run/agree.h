@@ -22,6 +22,10 @@ void gx_agree_on_json(GxContext *g, GxJson **json, const char *name);
 GxStatus gx_agree_on_options(GxContext *g, const GxConfig *c, const GxFamily *family, const GxTask *task,
                              GxMethods methods);
 
+// The same of another program, which `program` describes; `own`: options that ranks may have different, beside those of
+// each machine. NULL: none.
+GxStatus gx_agree_on_program(GxContext *g, const GxConfig *c, const char *program, const char *const *own);
+
 // The model's configuration: what the options say, or folder's config.json ("": there is none; rank 0's counts). What
 // was set as an option must then be what that file says.
 GxStatus gx_agree_on_model(GxContext *g, const GxConfig *c, const GxFamily *family, void *config, char folder[GX_PATH]);
@@ -156,10 +160,16 @@ static void gx__agree_program_text(const GxFamily *family, const GxTask *task, G
 GxStatus gx_agree_on_options(GxContext *g, const GxConfig *c, const GxFamily *family, const GxTask *task,
                              GxMethods methods)
 {
-    char *mine, program[200];
-    int64_t bytes, first_bytes;
+    char program[200];
     gx__agree_program_text(family, task, methods, program);
-    GX_TRY(gx_options_shared(c, program, task->own, &mine, &bytes, &g->error));
+    return gx_agree_on_program(g, c, program, task->own);
+}
+
+GxStatus gx_agree_on_program(GxContext *g, const GxConfig *c, const char *program, const char *const *own)
+{
+    char *mine;
+    int64_t bytes, first_bytes;
+    GX_TRY(gx_options_shared(c, program, own, &mine, &bytes, &g->error));
     gx_at(g, -1, "agree");
     char *first = gx__agree_on_text(g, mine, bytes, &first_bytes);
     if (!gx_failed(g)) gx_options_compare(first, mine, g->rank, &g->error);

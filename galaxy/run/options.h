@@ -47,6 +47,9 @@ typedef struct {
 // else of the lists those that its mode can take. What it does not have, train_<family> has.
 GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, const GxMode *mode, const char *family, GxError *err);
 
+// For programs that train nothing: the fields of these names (NULL at the end), of a GxTrainOptions. Returns how many.
+int gx_options_pick(const char *const *names, GxField *fields);
+
 // The mode that these options ask for: by name or by blocks. A flag wins over a file, whose word is then taken back.
 GxStatus gx_options_resolve_mode(GxTrainOptions *o, const GxConfig *c, GxMode *mode, GxError *err);
 
@@ -232,6 +235,25 @@ static int gx__options_splits(GxMethods m, int list) // 1: a mode of these metho
     const int splits[GX__OPTIONS_LISTS] = {m.att == GX_METHOD_TP, m.mlp == GX_METHOD_TP, m.ends == GX_METHOD_TP,
                                            gx_methods_have(m, GX_METHOD_SP)};
     return splits[list];
+}
+
+static const GxField *gx__options_named(const char *name)
+{
+    for (size_t i = 0; i < sizeof gx__options_train_options / sizeof *gx__options_train_options; i++)
+        if (!strcmp(gx__options_train_options[i].name, name)) return &gx__options_train_options[i];
+    for (int i = 0; i < GX__OPTIONS_LISTS; i++)
+        if (!strcmp(gx__options_lists[i].field.name, name)) return &gx__options_lists[i].field;
+    return !strcmp(gx__options_tp_options[0].name, name) ? &gx__options_tp_options[0] : NULL;
+}
+
+int gx_options_pick(const char *const *names, GxField *fields)
+{
+    int n = 0;
+    for (; *names; names++) {
+        const GxField *f = gx__options_named(*names);
+        if (f) fields[n++] = *f;
+    }
+    return n;
 }
 
 GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, const GxMode *mode, const char *family, GxError *err)

@@ -75,6 +75,10 @@ GxStatus gx_output_check_room(const char *output_dir, int64_t bytes, int64_t cou
 GxStatus gx_output_compare_room(const char *output_dir, int64_t left, int64_t bytes, int64_t count, const GxLogger *log,
                                 GxError *err);
 
+// Of --model: refuses the folder of a run, with the newest checkpoint in it, and one that is not what its manifest
+// says.
+GxStatus gx_output_check_model(const char *folder, GxError *err);
+
 GX_END
 #endif
 
@@ -572,5 +576,37 @@ GxStatus gx_output_check_room(const char *output_dir, int64_t bytes, int64_t cou
     struct statvfs disk;
     if (statvfs(output_dir, &disk) != 0) return GX_OK; // a file system that does not say
     return gx_output_compare_room(output_dir, (int64_t)disk.f_bavail * (int64_t)disk.f_frsize, bytes, count, log, err);
+}
+
+// ---- a model to begin with -----------------------------------------------------------------------------------------
+
+// A run's folder has checkpoints in it, and no model of its own.
+static GxStatus gx__output_refuse_run(const char *folder, GxError *err)
+{
+    char config[GX_PATH], newest[GX_PATH] = "";
+    GX_TRY(gx_path_join(config, folder, "config.json", err));
+    if (gx_path_is_file(config)) return GX_OK;
+    GX_TRY(gx_checkpoint_newest(folder, 0, newest, NULL, err));
+    if (newest[0])
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--model %s: that is a folder with checkpoints in it, and has no model of its own; name one of "
+                       "them: the newest is --model %s",
+                       folder, newest);
+    if (gx_run_read(folder).run)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "--model %s: that is the folder of a run without a whole checkpoint",
+                       folder);
+    return GX_OK;
+}
+
+// A folder with a manifest holds what that says, or was changed since.
+GxStatus gx_output_check_model(const char *folder, GxError *err)
+{
+    char manifest[GX_PATH];
+    GxError torn = GX_ZERO;
+    GX_TRY(gx__output_refuse_run(folder, err));
+    GX_TRY(gx_path_join(manifest, folder, GX_MANIFEST, err));
+    if (!gx_path_is_file(manifest) || gx_folder_verify(folder, 1, &torn) == GX_OK) return GX_OK;
+    return GX_FAIL(err, gx_error_code(&torn), "%s; where that was changed on purpose, remove %s", torn.message,
+                   manifest);
 }
 #endif

@@ -2,7 +2,7 @@
 //
 //     the task      task_choice.h which of the family's it is
 //     options       options.h     flags and --config; --help and --version end here
-//     communicator                with memory of its own, since the ranks have to agree before there is a plan
+//     communicator  machine.h     with memory of its own, since the ranks have to agree before there is a plan
 //     the run       resume.h      whether it is gone on with, and its options then
 //     agreement     agree.h       options, the model's configuration
 //     the task      task/         its data, on which ranks agree, too
@@ -26,27 +26,16 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "../cpu/cpu.h"
-#include "../comm/nccl.h"
 #include "agree.h"
 #include "best.h"
 #include "buffers.h"
 #include "launch.h"
+#include "machine.h"
 #include "output.h"
 #include "processors.h"
 #include "report.h"
 
 // ---- options --------------------------------------------------------------------------------------------------------
-
-static GxStatus gx__setup_choose_device(GxTrainer *t)
-{
-    GxContext *g = t->g;
-    if (!strcmp(t->o.device, "cpu")) g->device = gx_device_cpu();
-    if (!strcmp(t->o.device, "auto") || !strcmp(t->o.device, g->device->name)) return GX_OK;
-    return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                   "--device %s: this program was built for %s; rebuild it with make DEVICE=%s", t->o.device,
-                   g->device->name, t->o.device);
-}
 
 static GxStatus gx__setup_check_folders(const GxTrainOptions *o, GxError *err)
 {
@@ -92,7 +81,7 @@ static GxStatus gx__setup_read_options(GxTrainer *t, int argc, char **argv)
     }
     if (t->o.threads) t->g->threads = (int)t->o.threads;
     t->o.predicts = t->task->predicts ? t->task->predicts(t->self) : NULL;
-    GX_TRY(gx__setup_choose_device(t));
+    GX_TRY(gx_choose_device(t->g, t->o.device));
     return gx__setup_check_folders(&t->o, err);
 }
 
@@ -111,112 +100,14 @@ static GxStatus gx__setup_resolve_mode(GxTrainer *t)
     return gx_options_check_lists(&t->o, t->mode, err);
 }
 
-// ---- devices and ranks ----------------------------------------------------------------------------------------------
-
-// The communicator's memory comes before the plan, which needs what the ranks agree on; it is counted with it.
-static GxStatus gx__setup_open_comm(GxTrainer *t)
-{
-    GxContext *g = t->g, dry = *t->g;
-    GxComm *comm = g->comm, nobody = GX_ZERO;
-    GxArena counting;
-    if (!comm) return GX_OK;
-    comm->timeout = t->o.timeout;
-    nobody.rank = g->rank, nobody.world = g->world, nobody.local_ranks = comm->local_ranks;
-    gx_arena_open_dry(&counting);
-    dry.host = &counting;
-    GX_TRY(gx_comm_open(&dry, &nobody));
-    GX_TRY(gx_arena_open(&t->comm_arena, counting.peak, &g->error));
-    g->host = &t->comm_arena;
-    g->comm = NULL;
-    return gx_comm_open(g, comm);
-}
-
-// A plan needs no card.
-static GxStatus gx__setup_open_device(GxTrainer *t)
-{
-    GxContext *g = t->g;
-    const GxError none = GX_ZERO;
-    if (gx_device_open(g) == GX_OK || !t->o.dry_run || g->error.code != GX_ERR_DEVICE) return gx_status(g);
-    g->error = none; // the first line says why there is no card
-    gx_device_close(g);
-    return GX_OK;
-}
-
-// 1: every rank has a card, and no other rank has it.
-static int gx__setup_has_own_cards(GxContext *g)
-{
-    const uint64_t mine = gx_plan_card(g);
-    uint64_t all[GX_MAX_PARTS];
-    const GxSplit ranks = gx_split_even(g->world, g->world);
-    gx_at(g, -1, "cards");
-    gx_all_gather(g, GX_AXIS_ALL, &ranks, all, &mine, 1, GX_I64);
-    for (int a = 0; a < g->world && !gx_failed(g); a++)
-        for (int b = 0; b <= a; b++)
-            if (all[a] == 0 || (b < a && all[a] == all[b])) return 0;
-    return !gx_failed(g);
-}
-
-// Of a dry run without a card, which calls none of its functions.
-static const GxDeviceEngine gx__setup_planned_nccl = {"nccl", NULL, NULL, NULL};
-
-// Who moves buffers of the cards. All ranks choose the same, also where some are on cards and some are not.
-static GxStatus gx__setup_open_device_comm(GxTrainer *t)
-{
-    GxContext *g = t->g;
-    const int wanted = !strcmp(t->o.device_comm, "nccl");
-    if (wanted && !g->device->card)
-        return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                       "--device_comm nccl moves buffers of the device cuda; rank %d is on %s%s", g->rank,
-                       g->device->name,
-                       gx_default_device()->card ? "" : ", for which it was built: rebuild it with make DEVICE=cuda");
-    if (g->world == 1 || !strcmp(t->o.device_comm, "host")) return GX_OK;
-    const int own_cards = gx__setup_has_own_cards(g);
-    if (gx_failed(g) || !(wanted || own_cards)) return gx_status(g);
-    if (!gx_plan_card(g)) g->comm->device_engine = &gx__setup_planned_nccl;
-#ifdef GX_WITH_CUDA
-    else gx_nccl_open(g);
-#endif
-    return gx_status(g);
-}
-
 // ---- the parts ------------------------------------------------------------------------------------------------------
-
-// A run's folder has checkpoints in it, and no model of its own.
-static GxStatus gx__setup_refuse_run(const char *folder, GxError *err)
-{
-    char config[GX_PATH], newest[GX_PATH] = "";
-    GX_TRY(gx_path_join(config, folder, "config.json", err));
-    if (gx_path_is_file(config)) return GX_OK;
-    GX_TRY(gx_checkpoint_newest(folder, 0, newest, NULL, err));
-    if (newest[0])
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--model %s: that is a folder with checkpoints in it, and has no model of its own; name one of "
-                       "them: the newest is --model %s",
-                       folder, newest);
-    if (gx_run_read(folder).run)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "--model %s: that is the folder of a run without a whole checkpoint",
-                       folder);
-    return GX_OK;
-}
-
-// A folder with a manifest holds what that says, or was changed since.
-static GxStatus gx__setup_check_model(const char *folder, GxError *err)
-{
-    char manifest[GX_PATH];
-    GxError torn = GX_ZERO;
-    GX_TRY(gx__setup_refuse_run(folder, err));
-    GX_TRY(gx_path_join(manifest, folder, GX_MANIFEST, err));
-    if (!gx_path_is_file(manifest) || gx_folder_verify(folder, 1, &torn) == GX_OK) return GX_OK;
-    return GX_FAIL(err, gx_error_code(&torn), "%s; where that was changed on purpose, remove %s", torn.message,
-                   manifest);
-}
 
 // Before a model is opened: a folder that this run must not write to, a checkpoint that is damaged. On rank 0.
 static GxStatus gx__setup_check_output(GxTrainer *t)
 {
     const GxTrainOptions *o = &t->o;
     GxError *err = &t->g->error;
-    if (!t->resume.folder[0] && o->model[0]) GX_TRY(gx__setup_check_model(o->model, err));
+    if (!t->resume.folder[0] && o->model[0]) GX_TRY(gx_output_check_model(o->model, err));
     if (o->dry_run || gx_options_only_show(o)) return GX_OK;
     if (o->overwrite_output_dir && o->model[0] && gx_output_holds(o->output_dir, o->model))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
@@ -286,7 +177,7 @@ static GxStatus gx__setup_meet(GxTrainer *t)
     // how the ranks are arranged is one of the things to agree on: until then all are data-parallel
     GX_TRY(gx_mesh_open(&t->mesh, dims, g->rank, g->world, err));
     g->mesh = &t->mesh;
-    GX_TRY(gx__setup_open_comm(t));
+    GX_TRY(gx_open_comm(g, &t->comm_arena, o->timeout));
     GX_TRY(gx__setup_find_run(t));
     GX_TRY(gx_agree_on_options(g, &t->config, t->family, t->task, t->mode->methods));
     if (!gx_options_only_show(o)) GX_TRY(gx_resume_check(&t->resume, o, err));
@@ -294,7 +185,7 @@ static GxStatus gx__setup_meet(GxTrainer *t)
     GX_TRY(gx_options_resolve_tp(o, t->mode, g->world, err));
     dims[4] = (int)o->tp;
     GX_TRY(gx_mesh_open(&t->mesh, dims, g->rank, g->world, err));
-    return gx__setup_open_device_comm(t);
+    return gx_open_device_comm(g, o->device_comm);
 }
 
 static GxStatus gx__setup_resolve_steps(GxTrainer *t)
@@ -599,7 +490,7 @@ GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, con
     GX_TRY(gx__setup_read_options(t, argc, argv));
     if (t->done) return GX_OK;
     t->is_seen = 1; // nothing has happened yet
-    GX_TRY(gx__setup_open_device(t));
+    GX_TRY(gx_open_device(g, t->o.dry_run));
     if (gx__setup_open_parts(t) != GX_OK) return gx__setup_explain_error(t);
     t->batch = (GxBatch *)calloc((size_t)t->o.gradient_accumulation_steps, sizeof *t->batch);
     if (!t->batch)

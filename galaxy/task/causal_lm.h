@@ -265,7 +265,7 @@ static GxStatus gx__causal_lm_prompt(const GxCausalLm *c, int32_t *ids, int64_t 
 static void gx__causal_lm_go_on(GxContext *g, GxCausalLm *c, const GxForward *forward, uint64_t seed, int64_t more,
                                 int32_t *ids, char *text)
 {
-    const GxSampling sampling = {c->temperature, c->top_k, seed, c->tokenizer.vocab_size};
+    const GxSampling sampling = {c->temperature, c->top_k, seed, c->tokenizer.vocab_size, 0, 0, 0};
     int64_t n = 0, bytes = 0;
     gx__causal_lm_prompt(c, ids, &n, &g->error);
     if (!gx_failed(g)) n = gx_generate(g, forward, &c->generator, ids, n, n + more, &sampling);

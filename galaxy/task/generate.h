@@ -5,18 +5,9 @@
 #ifndef GX_GENERATE_H
 #define GX_GENERATE_H
 #include "../base/mesh.h"
+#include "sampling.h"
 #include "task.h"
 GX_BEGIN
-
-typedef struct {
-    double temperature; // 0: the likeliest token
-    int64_t top_k;      // 0: all; ties at the k-th stay
-    uint64_t seed;
-    int64_t vocab; // tokens that the tokenizer knows: the model may have rows beyond; 0: all
-} GxSampling;
-
-// A token from V logits, by the random number of (seed, position).
-int32_t gx_sample_token(const float *logits, int64_t V, const GxSampling *s, int64_t position);
 
 typedef struct {       // buffers, laid out with the model's
     int32_t *tokens;   // [T]
@@ -38,47 +29,8 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_GENERATE_IMPLEMENTED)
 #define GX_GENERATE_IMPLEMENTED
-#include <math.h>
-#include "../base/random.h"
 #include "../ops/elementwise.h"
 #include "../ops/memory.h"
-
-// The k-th largest of V values: at each round the largest below the last one, with how many are equal to it.
-static float gx__generate_kth_largest(const float *x, int64_t V, int64_t k)
-{
-    float bound = INFINITY;
-    while (k > 0) {
-        float best = -INFINITY;
-        int64_t equal = 0;
-        for (int64_t v = 0; v < V; v++) {
-            if (x[v] >= bound || x[v] < best) continue;
-            equal = x[v] > best ? 1 : equal + 1;
-            best = x[v];
-        }
-        if (equal == 0) break;
-        bound = best;
-        k -= equal;
-    }
-    return bound;
-}
-
-int32_t gx_sample_token(const float *logits, int64_t V, const GxSampling *s, int64_t position)
-{
-    int64_t best = 0;
-    for (int64_t v = 1; v < V; v++)
-        if (logits[v] > logits[best]) best = v;
-    if (s->temperature <= 0) return (int32_t)best;
-    float cut = s->top_k > 0 && s->top_k < V ? gx__generate_kth_largest(logits, V, s->top_k) : -INFINITY;
-    double sum = 0;
-    for (int64_t v = 0; v < V; v++)
-        if (logits[v] >= cut) sum += exp(((double)logits[v] - logits[best]) / s->temperature);
-    double target = sum * gx_random_uniform(s->seed, (uint64_t)position, 0, gx_random_site(GX_SITE_SAMPLE, 0));
-    for (int64_t v = 0; v < V; v++) {
-        if (logits[v] >= cut) target -= exp(((double)logits[v] - logits[best]) / s->temperature);
-        if (target < 0) return (int32_t)v;
-    }
-    return (int32_t)best;
-}
 
 void gx_generator_take(GxContext *g, GxGenerator *w, int64_t T, int64_t V, GxDtype dtype)
 {

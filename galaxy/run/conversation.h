@@ -1,0 +1,161 @@
+// conversation.h: a writer that talks: lines of the standard input, each answered, until it ends (Ctrl-D).
+//
+// Ctrl-C while an answer is written ends the answer; else it ends the program. What the model sees is all that was said
+// so far; where that is longer than --context, the oldest turns are forgotten, with a warning. Of what is said again in
+// each turn only the new is run through the model (task/decode.h).
+#ifndef GX_CONVERSATION_H
+#define GX_CONVERSATION_H
+#include "writing.h"
+GX_BEGIN
+
+GxStatus gx_writer_chat(GxWriter *w);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_CONVERSATION_IMPLEMENTED)
+#define GX_CONVERSATION_IMPLEMENTED
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "launch.h"
+
+enum { GX__CONVERSATION_ROOM = 16 }; // tokens that an answer should have room for
+
+static volatile int gx__conversation_interrupt; // a global: a signal handler can reach nothing else
+
+static void gx__conversation_on_interrupt(int number) { (void)number, gx__conversation_interrupt = 1; }
+
+typedef struct { // turn[0] is the system's, where there is one
+    GxChatTurn *turn;
+    int n;
+} GxConversation;
+
+static GxStatus gx__conversation_add(GxConversation *c, GxChatRole role, const char *text, GxError *err)
+{
+    GxChatTurn *grown = (GxChatTurn *)realloc(c->turn, (size_t)(c->n + 1) * sizeof *grown);
+    char *copy = strdup(text);
+    if (grown) c->turn = grown;
+    if (!grown || !copy) {
+        free(copy);
+        return GX_FAIL(err, GX_ERR_MEMORY, "no memory for %d turns", c->n + 1);
+    }
+    c->turn[c->n].role = role, c->turn[c->n++].text = copy;
+    return GX_OK;
+}
+
+static void gx__conversation_remove(GxConversation *c, int first, int n)
+{
+    if (n == 0) return;
+    for (int i = first; i < first + n; i++) free((char *)(uintptr_t)c->turn[i].text);
+    memmove(c->turn + first, c->turn + first + n, (size_t)(c->n - first - n) * sizeof *c->turn);
+    c->n -= n;
+}
+
+// A line of the standard input, without its newline; NULL: it has ended.
+static char *gx__conversation_line(GxWriter *w)
+{
+    char *line = NULL;
+    size_t room = 0;
+    if (isatty(0)) gx_report(w->g, "> ");
+    const ssize_t n = getline(&line, &room, stdin);
+    if (n < 0) {
+        free(line);
+        return NULL;
+    }
+    if (n > 0 && line[n - 1] == '\n') line[n - 1] = 0;
+    return line;
+}
+
+// The conversation's ids into text[0]. The oldest turns go where it is too long.
+static GxStatus gx__conversation_encode(GxWriter *w, GxConversation *c)
+{
+    GxError *err = &w->g->error;
+    int forgotten = 0;
+    for (;;) {
+        char *text;
+        int64_t n = 0;
+        const int first = c->turn[0].role == GX_CHAT_SYSTEM;
+        GX_TRY(gx_chat_text(w->format, c->turn, c->n, w->o->thinking, &text, err));
+        const int fits = gx_writer_fits(w, text, (int64_t)strlen(text), 0, w->positions - GX__CONVERSATION_ROOM, &n);
+        free(text);
+        GX_TRY(gx_error_code(err));
+        if (fits) break;
+        if (c->n - first < 3)
+            return GX_FAIL(
+                err, GX_ERR_ARGUMENT,
+                "what was said has %ld tokens; %ld are possible, with %d for an answer: say less at once, or "
+                "take a larger --context where the model has one",
+                (long)n, (long)w->positions, GX__CONVERSATION_ROOM);
+        gx__conversation_remove(c, first, 2);
+        forgotten += 2;
+    }
+    if (forgotten)
+        gx_log(&w->g->log, GX_LOG_WARNING,
+               "the conversation is longer than %ld tokens (--context): its %d oldest turns are forgotten",
+               (long)w->positions, forgotten);
+    return GX_OK;
+}
+
+// On rank 0: what was said, up to where the answer begins; 0: nothing more is.
+static int gx__conversation_listen(GxWriter *w, GxConversation *c)
+{
+    GxError *err = &w->g->error;
+    char *line = gx__conversation_line(w);
+    while (line && !*line) free(line), line = gx__conversation_line(w);
+    if (!line) return 0;
+    const char *p = line;
+    while (*p && gx_utf8_bytes(p)) p += gx_utf8_bytes(p);
+    if (*p) GX_FAIL(err, GX_ERR_FORMAT, "what was said is no UTF-8 text");
+    else gx__conversation_add(c, GX_CHAT_USER, line, err);
+    free(line);
+    if (!gx_failed(w->g)) gx__conversation_encode(w, c);
+    if (!gx_failed(w->g)) gx_writer_begin_text(w, 0);
+    return 1;
+}
+
+// On all ranks: 0: it is over.
+static int gx__conversation_turn(GxWriter *w, GxConversation *c)
+{
+    GxContext *g = w->g;
+    int64_t n = 0;
+    if (g->rank == 0) {
+        signal(SIGINT, SIG_DFL);
+        n = gx__conversation_listen(w, c) ? w->text[0].n : 0;
+        gx__conversation_interrupt = 0;
+        gx_on_signal(SIGINT, gx__conversation_on_interrupt, 0);
+    }
+    gx_at(g, -1, "turn");
+    gx_broadcast(g, GX_AXIS_ALL, 0, &n, 1, GX_I64); // of a context that has failed: tells the others
+    if (gx_failed(g) || n == 0) return 0;
+    w->text[0].n = n;
+    gx_broadcast(g, GX_AXIS_ALL, 0, w->text[0].ids, 4 * n, GX_U8);
+    const int64_t asked = w->new_tokens;
+    w->new_tokens = gx_min(asked, w->positions - n);
+    gx_writer_write(w);
+    w->new_tokens = asked;
+    if (g->rank == 0 && !gx_failed(g)) gx_report(g, "\n");
+    if (g->rank == 0 && !gx_failed(g)) gx__conversation_add(c, GX_CHAT_ASSISTANT, w->out[0].text, &g->error);
+    return !gx_failed(g);
+}
+
+GxStatus gx_writer_chat(GxWriter *w)
+{
+    GxContext *g = w->g;
+    GxConversation c = GX_ZERO;
+    if (w->done || gx_failed(g)) return gx_status(g);
+    w->streams = 1, w->interrupt = &gx__conversation_interrupt;
+    // ranks that are processes of their own get a terminal's Ctrl-C, too; what becomes of it rank 0 says
+    if (g->rank != 0 && w->o->machine.ranks <= 1) signal(SIGINT, SIG_IGN);
+    if (g->rank == 0 && w->o->system[0]) gx__conversation_add(&c, GX_CHAT_SYSTEM, w->o->system, &g->error);
+    if (g->rank == 0)
+        gx_log(&g->log, GX_LOG_INFO, "format %s; Ctrl-C ends an answer, Ctrl-D the conversation",
+               gx_chat_name(w->format));
+    while (gx__conversation_turn(w, &c)) {}
+    gx__conversation_remove(&c, 0, c.n);
+    free(c.turn);
+    return gx_status(g);
+}
+#endif

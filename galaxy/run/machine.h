@@ -1,0 +1,100 @@
+// machine.h: what a rank computes and talks with: its device, its communicator, and who moves buffers of cards. The
+// same for every program, before it has a plan.
+#ifndef GX_MACHINE_H
+#define GX_MACHINE_H
+#include "../comm/comm.h"
+#include "../ops/memory.h"
+GX_BEGIN
+
+// "auto", "cpu", or the name of the device that the program was built for.
+GxStatus gx_choose_device(GxContext *g, const char *device);
+// is_dry: a plan needs no card.
+GxStatus gx_open_device(GxContext *g, int is_dry);
+// Of several ranks: g->comm, with memory of its own in `memory`, since the ranks agree on what is planned before there
+// is a plan, which counts it; timeout: seconds to wait for another rank.
+GxStatus gx_open_comm(GxContext *g, GxArena *memory, double timeout);
+// "auto", "nccl", "host": who moves buffers of the cards. All ranks choose the same, also where some are on cards and
+// some are not.
+GxStatus gx_open_device_comm(GxContext *g, const char *device_comm);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_MACHINE_IMPLEMENTED)
+#define GX_MACHINE_IMPLEMENTED
+#include <string.h>
+#include "../cpu/cpu.h"
+#include "../comm/nccl.h"
+#include "launch.h"
+#include "plan.h"
+
+GxStatus gx_choose_device(GxContext *g, const char *device)
+{
+    if (!strcmp(device, "cpu")) g->device = gx_device_cpu();
+    if (!strcmp(device, "auto") || !strcmp(device, g->device->name)) return GX_OK;
+    return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                   "--device %s: this program was built for %s; rebuild it with make DEVICE=%s", device,
+                   g->device->name, device);
+}
+
+GxStatus gx_open_device(GxContext *g, int is_dry)
+{
+    const GxError none = GX_ZERO;
+    if (gx_device_open(g) == GX_OK || !is_dry || g->error.code != GX_ERR_DEVICE) return gx_status(g);
+    g->error = none; // the first line says why there is no card
+    gx_device_close(g);
+    return GX_OK;
+}
+
+GxStatus gx_open_comm(GxContext *g, GxArena *memory, double timeout)
+{
+    GxContext dry = *g;
+    GxComm *comm = g->comm, nobody = GX_ZERO;
+    GxArena counting;
+    if (!comm) return GX_OK;
+    comm->timeout = timeout;
+    nobody.rank = g->rank, nobody.world = g->world, nobody.local_ranks = comm->local_ranks;
+    gx_arena_open_dry(&counting);
+    dry.host = &counting;
+    GX_TRY(gx_comm_open(&dry, &nobody));
+    GX_TRY(gx_arena_open(memory, counting.peak, &g->error));
+    g->host = memory;
+    g->comm = NULL;
+    return gx_comm_open(g, comm);
+}
+
+// 1: every rank has a card, and no other rank has it.
+static int gx__machine_has_own_cards(GxContext *g)
+{
+    const uint64_t mine = gx_plan_card(g);
+    uint64_t all[GX_MAX_PARTS];
+    const GxSplit ranks = gx_split_even(g->world, g->world);
+    gx_at(g, -1, "cards");
+    gx_all_gather(g, GX_AXIS_ALL, &ranks, all, &mine, 1, GX_I64);
+    for (int a = 0; a < g->world && !gx_failed(g); a++)
+        for (int b = 0; b <= a; b++)
+            if (all[a] == 0 || (b < a && all[a] == all[b])) return 0;
+    return !gx_failed(g);
+}
+
+// Of a dry run without a card, which calls none of its functions.
+static const GxDeviceEngine gx__machine_planned_nccl = {"nccl", NULL, NULL, NULL};
+
+GxStatus gx_open_device_comm(GxContext *g, const char *device_comm)
+{
+    const int wanted = !strcmp(device_comm, "nccl");
+    if (wanted && !g->device->card)
+        return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                       "--device_comm nccl moves buffers of the device cuda; rank %d is on %s%s", g->rank,
+                       g->device->name,
+                       gx_default_device()->card ? "" : ", for which it was built: rebuild it with make DEVICE=cuda");
+    if (g->world == 1 || !strcmp(device_comm, "host")) return GX_OK;
+    const int own_cards = gx__machine_has_own_cards(g);
+    if (gx_failed(g) || !(wanted || own_cards)) return gx_status(g);
+    if (!gx_plan_card(g)) g->comm->device_engine = &gx__machine_planned_nccl;
+#ifdef GX_WITH_CUDA
+    else gx_nccl_open(g);
+#endif
+    return gx_status(g);
+}
+#endif

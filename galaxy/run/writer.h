@@ -1,0 +1,521 @@
+// writer.h: a program that writes text: from a Hugging Face folder and prompts to what the model makes of them.
+//
+//     options       flags and --config; --help and --version end here
+//     ranks         machine.h, agree.h: one copy of the model on all of them, by TP
+//     the folder    config.json; on rank 0 the tokenizer, generation_config.json and the prompts
+//     plan          plan.h: the cache of keys and values for the longest text, and all else; --dry_run ends here
+//     memory, weights
+//     texts         writing.h; or a conversation (conversation.h)
+//
+// What the model writes goes to the reporter as it comes, and nothing else does; what is said about it goes to the
+// logger. Rank 0 alone needs the folder and the prompts.
+#ifndef GX_WRITER_H
+#define GX_WRITER_H
+#include "../io/generation_config.h"
+#include "../io/text_stream.h"
+#include "../task/decode.h"
+#include "interpreter.h"
+#include "plan.h"
+#include "write_options.h"
+GX_BEGIN
+
+enum { GX_WRITER_TEXTS = 256 };
+
+typedef struct { // on rank 0: one text on its way out
+    const char *prompt;
+    int64_t prompt_bytes;
+    GxTextStream shown, matched; // special tokens left out; written out, for stop strings
+    char *text;                  // what was shown so far
+    int64_t bytes;
+    char *tail; // of what stop strings are looked for in: their longest, less a byte
+    int64_t tail_bytes;
+} GxWrittenText;
+
+typedef struct {
+    GxContext *g;
+    const GxFamily *family;
+    GxConfig config;
+    GxField picked[GX_WRITE_FIELDS];
+    GxWriteOptions *o;
+    void *model_config;
+    int done; // --help, --version, --dry_run
+    GxMesh mesh;
+    GxArena arena, host_arena, comm_arena;
+    GxPlan plan;
+    GxMode mode;
+    GxModel model;
+    GxOptimizer optimizer;
+    GxRunner runner;
+    GxForward forward;
+    GxDecoder decoder;
+    // on rank 0
+    GxTokenizer tokenizer;
+    GxGenerationConfig generation;
+    const GxChatFormat *format;
+    char *file; // of --prompt_file
+    const char *stop[GX_WRITER_TEXTS];
+    int64_t stop_bytes[GX_WRITER_TEXTS], longest_stop;
+    int n_stop;
+    GxWrittenText *out;      // [texts]
+    int streams;             // what comes is shown at once
+    volatile int *interrupt; // of a conversation: somebody wants no more of this answer
+    // on all ranks
+    int64_t texts, positions, new_tokens; // positions: of the longest text
+    GxDecodedText *text;                  // [texts], ids [positions]
+    GxDecodePlan decode;
+    int32_t stop_token[GX_STOP_TOKENS + 1];
+} GxWriter;
+
+GxStatus gx_writer_open(GxWriter *w, GxContext *g, const GxFamily *family, int argc, char **argv);
+int gx_writer_close(GxWriter *w); // also after an error, which it tells; returns the exit status
+
+// On rank 0: the ids of a text into text[0]; frames: with what the tokenizer puts around a text. *n: how many they are.
+// 0: more than `most`, and nothing is changed; or an error.
+int gx_writer_fits(GxWriter *w, const char *text, int64_t bytes, int frames, int64_t most, int64_t *n);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_WRITER_IMPLEMENTED)
+#define GX_WRITER_IMPLEMENTED
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include "agree.h"
+#include "checkpoint.h"
+#include "launch.h"
+#include "machine.h"
+#include "output.h"
+#include "report.h"
+
+// ---- options -------------------------------------------------------------------------------------------------------
+
+static GxStatus gx__writer_say_help(GxWriter *w, const char *program)
+{
+    GxReport r;
+    gx_report_begin(&r, w->g);
+    if (r.out && w->config.help) {
+        fprintf(r.out, "usage: %s --model FOLDER --prompt TEXT [--option value ...]\n\n", program);
+        gx_config_help(&w->config, r.out, gx_report_columns(w->g));
+    } else if (r.out)
+        fprintf(r.out, "galaxy %s for device %s, utf8proc %s, PCRE2 %s\n", GX_VERSION, w->g->device->name,
+                gx_unicode_version(), gx_regex_is_built() ? "yes" : "no");
+    gx_report_end(&r, w->g);
+    w->done = 1;
+    return gx_status(w->g);
+}
+
+static GxStatus gx__writer_read_options(GxWriter *w, int argc, char **argv)
+{
+    GxError *err = &w->g->error;
+    w->o = (GxWriteOptions *)calloc(1, sizeof *w->o);
+    w->model_config = calloc(1, w->family->config_size);
+    if (!w->o || !w->model_config) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the options");
+    gx_config_open(&w->config);
+    GX_TRY(gx_write_options_add(&w->config, w->o, w->picked, err));
+    GX_TRY(gx_config_read_args(&w->config, argc, argv, err));
+    if (w->config.help || w->config.version) return gx__writer_say_help(w, argv[0]);
+    if (w->o->machine.threads) w->g->threads = (int)w->o->machine.threads;
+    GX_TRY(gx_choose_device(w->g, w->o->machine.device));
+    return gx_write_options_check(w->o, &w->g->error);
+}
+
+// ---- ranks ---------------------------------------------------------------------------------------------------------
+
+// One copy of the model, on all ranks.
+static GxStatus gx__writer_choose_mode(GxWriter *w)
+{
+    const int world = w->g->world;
+    const char *name = w->o->mode;
+    const int64_t tp = w->o->machine.tp;
+    GxMethods methods = gx_methods(GX_METHOD_NONE, GX_METHOD_NONE, GX_METHOD_NONE);
+    GxError *err = &w->g->error;
+    if (!strcmp(name, "auto")) name = world > 1 ? "tp" : "serial";
+    gx_mode_methods(name, &methods);
+    if (strcmp(name, "tp") && strcmp(name, "serial"))
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "--mode %s splits the sequence, and text is written token by token, from a cache: take --mode tp", name);
+    if (!strcmp(name, "serial") && world > 1)
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "--mode serial on %d ranks: several copies of the model are not built here; --mode tp shares one", world);
+    if (tp && tp != world)
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "--tp %ld on %d rank%s: all ranks share one copy of the model here; leave out --tp, or start %ld "
+            "of them (--ranks %ld)",
+            (long)tp, world, world > 1 ? "s" : "", (long)tp, (long)tp);
+    w->mode = gx_composed(strcmp(name, "tp") ? "serial" : "tp", methods);
+    return GX_OK;
+}
+
+static GxStatus gx__writer_meet(GxWriter *w)
+{
+    GxContext *g = w->g;
+    static const char *const own[] = {"prompt_file", NULL};
+    const int dims[GX_MESH_AXES] = {1, 1, 1, 1, g->world};
+    const int waits =
+        w->o->chat && gx_config_source(&w->config, "timeout") == GX_FROM_DEFAULT; // for somebody who types
+    char program[100];
+    if (g->world > GX_MAX_PARTS)
+        return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "%d ranks; at most %d are possible", g->world, GX_MAX_PARTS);
+    GX_TRY(gx__writer_choose_mode(w));
+    GX_TRY(gx_mesh_open(&w->mesh, dims, g->rank, g->world, &g->error));
+    g->mesh = &w->mesh;
+    GX_TRY(gx_open_comm(g, &w->comm_arena, waits ? 30 * 86400.0 : w->o->machine.timeout));
+    snprintf(program, sizeof program, "galaxy %s, writer, %.50s", GX_VERSION, w->family->name);
+    GX_TRY(gx_agree_on_program(g, &w->config, program, own));
+    return gx_open_device_comm(g, w->o->machine.device_comm);
+}
+
+// ---- the folder ----------------------------------------------------------------------------------------------------
+
+static GxStatus gx__writer_open_model(GxWriter *w)
+{
+    GxContext *g = w->g;
+    const GxTrainOptions *m = &w->o->machine;
+    const GxSplitLists lists = {{m->tp_num_attention_heads_list.v, m->tp_num_attention_heads_list.n},
+                                {m->tp_intermediate_size_list.v, m->tp_intermediate_size_list.n},
+                                {m->tp_vocab_size_list.v, m->tp_vocab_size_list.n},
+                                {NULL, 0}};
+    GxModelOptions options = GX_ZERO;
+    GxRunnerSpec runner = GX_ZERO;
+    char folder[GX_PATH];
+    snprintf(folder, sizeof folder, "%s", w->o->model);
+    if (g->rank == 0) gx_output_check_model(folder, &g->error);
+    GX_TRY(gx_agree_on_model(g, &w->config, w->family, w->model_config, folder));
+    runner.forward_only = 1;
+    options.lists = &lists, options.freeze = "*";
+    options.dtype = strcmp(w->o->precision, "bf16") ? GX_F32 : GX_BF16;
+    GX_TRY(gx_model_open(g, &w->model, w->family, w->model_config, &w->mode, &options));
+    GX_TRY(gx_runner_open(g, &w->runner, &w->model, &w->optimizer, &runner));
+    w->forward = gx_runner_hook(&w->runner);
+    return GX_OK;
+}
+
+static GxStatus gx__writer_open_tokenizer(GxWriter *w)
+{
+    GxContext *g = w->g;
+    const char *folder = w->o->model;
+    char json[GX_PATH], text[GX_PATH];
+    GX_TRY(gx_path_join(json, folder, "tokenizer.json", &g->error));
+    GX_TRY(gx_path_join(text, folder, "vocab.txt", &g->error));
+    if (gx_path_is_file(json) || gx_path_is_broken(json) || gx_path_is_file(text))
+        GX_TRY(gx_tokenizer_open(&w->tokenizer, folder, &g->error));
+    else {
+        w->tokenizer = gx_tokenizer_bytes();
+        gx_log(&g->log, GX_LOG_WARNING, "%s has no tokenizer.json: tokens are taken for bytes", folder);
+    }
+    if (w->tokenizer.vocab_size <= gx_model_vocab(&w->model)) return GX_OK;
+    return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                   "%s: the tokenizer (%s) has %d tokens, and the model's vocabulary %ld: they do not belong together",
+                   folder, gx_tokenizer_identity(&w->tokenizer), w->tokenizer.vocab_size,
+                   (long)gx_model_vocab(&w->model));
+}
+
+// What is not given, the folder says.
+static GxStatus gx__writer_choose_sampling(GxWriter *w)
+{
+    GxWriteOptions *o = w->o;
+    GxGenerationConfig *c = &w->generation;
+    const GxConfig *set = &w->config;
+    GxSampling *s = &w->decode.sampling;
+    GX_TRY(gx_generation_config_read(c, o->model, &w->g->error));
+    if (c->unbuilt[0])
+        gx_log(&w->g->log, GX_LOG_WARNING, "generation_config.json asks for what is not built, and is left out: %s",
+               c->unbuilt);
+    if (c->samples && !gx_config_is_set(set, "temperature")) o->temperature = c->temperature;
+    if (c->samples && !gx_config_is_set(set, "top_k")) o->top_k = c->top_k;
+    if (c->samples && !gx_config_is_set(set, "top_p")) o->top_p = c->top_p;
+    if (c->samples && !gx_config_is_set(set, "min_p")) o->min_p = c->min_p;
+    if (!gx_config_is_set(set, "repetition_penalty")) o->repetition_penalty = c->repetition_penalty;
+    if (c->max_new_tokens && !gx_config_is_set(set, "max_new_tokens")) o->max_new_tokens = c->max_new_tokens;
+    s->temperature = o->temperature, s->top_k = o->top_k, s->seed = (uint64_t)o->seed;
+    s->top_p = o->top_p > 0 ? o->top_p : 1e-30; // 0: the likeliest alone
+    s->min_p = o->min_p, s->repetition_penalty = o->repetition_penalty;
+    s->vocab = w->tokenizer.vocab_size;
+    memcpy(w->stop_token, c->stop, sizeof c->stop);
+    w->decode.stop = w->stop_token, w->decode.n_stop = c->n_stop;
+    return GX_OK;
+}
+
+static GxStatus gx__writer_take_stops(GxWriter *w)
+{
+    const char *at = NULL, *text;
+    for (int64_t n; (text = gx_field_next_text(w->o->stop, &at, &n)) != NULL;) {
+        if (n == 0) return GX_FAIL(&w->g->error, GX_ERR_ARGUMENT, "--stop \"\" would end every text at once");
+        if (w->n_stop == GX_WRITER_TEXTS)
+            return GX_FAIL(&w->g->error, GX_ERR_UNSUPPORTED, "more than %d times --stop", GX_WRITER_TEXTS);
+        w->stop[w->n_stop] = text, w->stop_bytes[w->n_stop++] = n;
+        w->longest_stop = gx_max(w->longest_stop, n);
+    }
+    return GX_OK;
+}
+
+// ---- prompts, on rank 0 --------------------------------------------------------------------------------------------
+
+static GxStatus gx__writer_read_file(GxWriter *w, int64_t *bytes)
+{
+    GxError *err = &w->g->error;
+    GX_TRY(gx_file_read(w->o->prompt_file, 64 << 20, &w->file, bytes, err));
+    for (int64_t i = 0, n; i < *bytes; i += n) {
+        n = w->file[i] ? gx_utf8_bytes(w->file + i) : 0;
+        if (!n) return GX_FAIL(err, GX_ERR_FORMAT, "%s: byte %ld is no UTF-8 text", w->o->prompt_file, (long)i);
+    }
+    return GX_OK;
+}
+
+static GxStatus gx__writer_take_prompts(GxWriter *w)
+{
+    const char *at = NULL, *text;
+    int64_t n;
+    w->texts = 0;
+    w->out = (GxWrittenText *)calloc(GX_WRITER_TEXTS, sizeof *w->out);
+    if (!w->out) return GX_FAIL(&w->g->error, GX_ERR_MEMORY, "no memory for the texts");
+    while ((text = gx_field_next_text(w->o->prompt, &at, &n)) != NULL) {
+        if (w->texts == GX_WRITER_TEXTS)
+            return GX_FAIL(&w->g->error, GX_ERR_UNSUPPORTED, "more than %d prompts", GX_WRITER_TEXTS);
+        w->out[w->texts].prompt = text, w->out[w->texts++].prompt_bytes = n;
+    }
+    if (w->o->prompt_file[0]) {
+        if (w->texts == GX_WRITER_TEXTS)
+            return GX_FAIL(&w->g->error, GX_ERR_UNSUPPORTED, "more than %d prompts", GX_WRITER_TEXTS);
+        GX_TRY(gx__writer_read_file(w, &n));
+        w->out[w->texts].prompt = w->file, w->out[w->texts++].prompt_bytes = n;
+    }
+    return GX_OK;
+}
+
+// Ids of a text, in a buffer that is the caller's to free. frames: with what the tokenizer puts around a text; else the
+// special tokens in it are such.
+static GxStatus gx__writer_encode(GxWriter *w, const char *text, int64_t bytes, int frames, int32_t **ids, int64_t *n)
+{
+    const GxTokenizer *t = &w->tokenizer;
+    const int64_t most = gx_tokenizer_most(t, bytes) + 1;
+    GxError *err = &w->g->error;
+    *ids = (int32_t *)malloc((size_t)(2 * most + GX_FRAME_MOST) * sizeof **ids);
+    if (!*ids) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a text of %ld bytes", (long)bytes);
+    int32_t *plain = *ids + most + GX_FRAME_MOST;
+    GX_TRY(gx_tokenizer_encode(t, text, bytes, GX_SPECIAL_AS_TOKENS, plain, n, err));
+    const GxTokenTexts one = {plain, NULL, *n, 0};
+    if (frames && t->frame[0].n > 0)
+        return gx_tokenizer_join(t, &one, *n + gx_tokenizer_frame_tokens(t, 1), *ids, NULL, n, NULL, err);
+    memmove(*ids, plain, (size_t)*n * sizeof **ids);
+    return GX_OK;
+}
+
+int gx_writer_fits(GxWriter *w, const char *text, int64_t bytes, int frames, int64_t most, int64_t *n)
+{
+    int32_t *ids = NULL;
+    const GxStatus status = gx__writer_encode(w, text, bytes, frames, &ids, n);
+    const int fits = status == GX_OK && *n <= most;
+    if (fits) memcpy(w->text[0].ids, ids, (size_t)*n * sizeof *ids), w->text[0].n = *n;
+    free(ids);
+    return fits;
+}
+
+// ---- sizes ---------------------------------------------------------------------------------------------------------
+
+// Positions that the model has. (Beyond its sliding window it would need keys to be hidden again: not built.)
+static int64_t gx__writer_limit(const GxWriter *w)
+{
+    const GxModel *m = &w->model;
+    int64_t limit = m->max_positions ? m->max_positions : INT64_MAX;
+    return m->window ? gx_min(limit, m->window) : limit;
+}
+
+static const char *gx__writer_limit_name(const GxWriter *w)
+{
+    return w->model.window && w->model.window < w->model.max_positions
+               ? "sliding_window, beyond which text is not built"
+               : "max_position_embeddings";
+}
+
+// The prompts' ids, and how long the longest text becomes. Where the model's positions end, so do the texts.
+static GxStatus gx__writer_measure(GxWriter *w, int32_t **ids, int64_t *n)
+{
+    const int64_t limit = gx__writer_limit(w);
+    int64_t longest = 0;
+    for (int64_t b = 0; b < w->texts; b++) {
+        GX_TRY(gx__writer_encode(w, w->out[b].prompt, w->out[b].prompt_bytes, 1, &ids[b], &n[b]));
+        if (n[b] == 0)
+            return GX_FAIL(
+                &w->g->error, GX_ERR_ARGUMENT,
+                "prompt %ld is empty, and the tokenizer puts nothing before it; a model goes on from a token",
+                (long)b + 1);
+        longest = gx_max(longest, n[b]);
+    }
+    if (longest >= limit)
+        return GX_FAIL(&w->g->error, GX_ERR_ARGUMENT,
+                       "the longest prompt has %ld tokens, and the model room for %ld, of which one must be new (%s)",
+                       (long)longest, (long)limit, gx__writer_limit_name(w));
+    w->new_tokens = gx_min(w->o->max_new_tokens, limit - longest);
+    if (w->new_tokens < w->o->max_new_tokens && gx_config_is_set(&w->config, "max_new_tokens"))
+        gx_log(&w->g->log, GX_LOG_WARNING,
+               "the longest prompt has %ld tokens, so there is room for %ld new ones, not %ld: the model has %ld (%s)",
+               (long)longest, (long)w->new_tokens, (long)w->o->max_new_tokens, (long)limit, gx__writer_limit_name(w));
+    w->positions = longest + w->new_tokens;
+    return GX_OK;
+}
+
+static GxStatus gx__writer_open_chat(GxWriter *w)
+{
+    GxWriteOptions *o = w->o;
+    GxError *err = &w->g->error;
+    w->format = strcmp(o->chat_template, "auto") ? gx_chat_format(o->chat_template) : gx_chat_find(o->model, err);
+    if (!w->format) return gx_error_code(err);
+    const int32_t end = gx_tokenizer_find(&w->tokenizer, gx_chat_end(w->format));
+    if (end >= 0) w->stop_token[w->decode.n_stop++] = end;
+    else
+        gx_log(&w->g->log, GX_LOG_WARNING, "the tokenizer has no %s, with which answers of the format %s end",
+               gx_chat_end(w->format), gx_chat_name(w->format));
+    w->out = (GxWrittenText *)calloc(1, sizeof *w->out);
+    if (!w->out) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a text");
+    w->texts = 1;
+    w->positions = gx_min(o->context, gx__writer_limit(w));
+    w->new_tokens = o->max_new_tokens;
+    return GX_OK;
+}
+
+// Rank 0 reads, and all get to know how much memory that takes, and the prompts.
+static GxStatus gx__writer_open_texts(GxWriter *w)
+{
+    GxContext *g = w->g;
+    int32_t *ids[GX_WRITER_TEXTS] = {NULL};
+    int64_t n[GX_WRITER_TEXTS + 3] = {0};
+    if (g->rank == 0) {
+        GxStatus status = gx__writer_open_tokenizer(w);
+        if (status == GX_OK) status = gx__writer_choose_sampling(w);
+        if (status == GX_OK) status = gx__writer_take_stops(w);
+        if (status == GX_OK && w->o->chat) status = gx__writer_open_chat(w);
+        if (status == GX_OK && !w->o->chat) status = gx__writer_take_prompts(w);
+        if (status == GX_OK && !w->o->chat) status = gx__writer_measure(w, ids, n);
+    }
+    n[GX_WRITER_TEXTS] = w->texts, n[GX_WRITER_TEXTS + 1] = w->positions, n[GX_WRITER_TEXTS + 2] = w->new_tokens;
+    gx_at(g, -1, "prompts");
+    gx_broadcast(g, GX_AXIS_ALL, 0, n, GX_WRITER_TEXTS + 3, GX_I64); // of a context that has failed: tells the others
+    w->texts = n[GX_WRITER_TEXTS], w->positions = n[GX_WRITER_TEXTS + 1], w->new_tokens = n[GX_WRITER_TEXTS + 2];
+    if (!gx_failed(g)) w->text = (GxDecodedText *)calloc((size_t)w->texts, sizeof *w->text);
+    if (!gx_failed(g) && !w->text) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the texts");
+    for (int64_t b = 0; b < w->texts && !gx_failed(g); b++) {
+        w->text[b].ids = (int32_t *)malloc((size_t)w->positions * sizeof *w->text[b].ids);
+        if (!w->text[b].ids) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the texts");
+        w->text[b].n = n[b];
+        if (ids[b] && !gx_failed(g)) memcpy(w->text[b].ids, ids[b], (size_t)n[b] * sizeof *ids[b]);
+        if (n[b]) gx_broadcast(g, GX_AXIS_ALL, 0, w->text[b].ids, 4 * n[b], GX_U8);
+    }
+    for (int b = 0; b < GX_WRITER_TEXTS; b++) free(ids[b]);
+    return gx_status(g);
+}
+
+// ---- memory --------------------------------------------------------------------------------------------------------
+
+static void gx__writer_take(GxWriter *w, GxContext *g)
+{
+    const int64_t chunk = gx_max(1, gx_min(w->positions, w->o->prefill_rows / w->texts));
+    gx_decoder_take(g, &w->decoder, &w->model, w->positions, w->texts, chunk);
+    gx_runner_take(g, &w->runner, w->decoder.chunk, w->texts, w->texts);
+}
+
+static void gx__writer_dry_run(GxPlan *p, GxContext *dry, void *writer)
+{
+    GxWriter *w = (GxWriter *)writer;
+    gx__writer_take(w, dry);
+    gx_decoder_plan(dry, &w->decoder, &w->forward);
+    p->flops = dry->recorder->flops, p->comm_bytes = dry->recorder->comm_bytes;
+    gx_tensor_file_plan(dry, &w->model.store);
+}
+
+static GxStatus gx__writer_refuse_too_large(const GxWriter *w)
+{
+    const GxPlan *p = &w->plan;
+    const GxPlanPlace *place = p->card.has && p->card.bytes > p->card.has ? &p->card : &p->machine;
+    if (place->has == 0 || place->bytes <= place->has) return GX_OK;
+    return GX_FAIL(
+        &w->g->error, GX_ERR_MEMORY,
+        "the plan needs %.1f MB, and there are %.1f MB left %s; weights take %.1f MB of this rank, the cache "
+        "of %ld x %ld positions %.1f MB: fewer or shorter texts, --precision bf16, or more ranks need less",
+        (double)place->bytes / 1e6, (double)place->has / 1e6,
+        place == &p->card ? "on this rank's card" : "on this machine", (double)p->kind[GX_MEM_WEIGHTS] / 1e6,
+        (long)w->texts, (long)w->positions, (double)gx_kv_cache_bytes(&w->decoder.cache) / 1e6);
+}
+
+static void gx__writer_say_plan(GxWriter *w)
+{
+    GxContext *g = w->g;
+    GxReport r;
+    const double parameters = (double)gx_table_parameters(&w->model.table) / 1e6,
+                 cache = (double)gx_kv_cache_bytes(&w->decoder.cache) / 1e6;
+    if (!w->o->machine.dry_run && g->rank == 0)
+        gx_log(
+            &g->log, GX_LOG_INFO,
+            "%s of %.2fM parameters, %s, %s on %d rank%s; %ld text%s of up to %ld tokens, cache %.1f MB, memory of a "
+            "rank %.1f MB",
+            w->family->name, parameters, w->o->precision, w->mode.name, g->world, g->world > 1 ? "s" : "",
+            (long)w->texts, w->texts > 1 ? "s" : "", (long)w->positions, cache, (double)gx_plan_arena(&w->plan) / 1e6);
+    if (!w->o->machine.dry_run) return;
+    gx_report_begin(&r, g);
+    if (r.out) {
+        fprintf(r.out, "model: %s, mode %s on %d rank%s, %.2fM parameters, %s\n", w->family->name, w->mode.name,
+                g->world, g->world > 1 ? "s" : "", parameters, w->o->precision);
+        fprintf(r.out,
+                "%ld text%s of up to %ld tokens, %ld positions at once; cache of keys and values %.1f MB per rank\n",
+                (long)w->texts, w->texts > 1 ? "s" : "", (long)w->positions, (long)w->decoder.chunk, cache);
+        gx_plan_print(r.out, &w->plan);
+    }
+    gx_report_end(&r, g);
+}
+
+static GxStatus gx__writer_open_memory(GxWriter *w)
+{
+    GxContext *g = w->g;
+    GxHeadsLoaded heads;
+    GX_TRY(gx_arenas_open(g, &w->arena, &w->host_arena, w->plan.arena, w->plan.host));
+    gx__writer_take(w, g);
+    GX_TRY(gx_status(g));
+    gx_checkpoint_start_from(g, &w->model, w->o->model, NULL, &heads);
+    return gx_status(g);
+}
+
+GxStatus gx_writer_open(GxWriter *w, GxContext *g, const GxFamily *family, int argc, char **argv)
+{
+    memset(w, 0, sizeof *w);
+    w->g = g, w->family = family;
+    GX_TRY(gx__writer_read_options(w, argc, argv));
+    if (w->done) return GX_OK;
+    GX_TRY(gx_open_device(g, w->o->machine.dry_run));
+    GX_TRY(gx__writer_meet(w));
+    GX_TRY(gx__writer_open_model(w));
+    GX_TRY(gx__writer_open_texts(w));
+    GX_TRY(gx_plan_make(&w->plan, g, &w->comm_arena, w->o->machine.ranks > 1 ? (int)w->o->machine.ranks : 1,
+                        gx__writer_dry_run, w));
+    gx__writer_say_plan(w);
+    if (w->o->machine.dry_run) w->done = 1;
+    if (w->done) return gx_status(g);
+    GX_TRY(gx__writer_refuse_too_large(w));
+    GX_TRY(gx__writer_open_memory(w));
+    return gx_status(g);
+}
+
+int gx_writer_close(GxWriter *w)
+{
+    GxContext *g = w->g;
+    const int status = gx_failed(g) ? gx_print_error(g) : gx_stop_signal() ? 128 + gx_stop_signal() : 0;
+    if (g->comm && g->comm->is_open) gx_comm_close(g);
+    for (int64_t b = 0; b < w->texts && w->text; b++) free(w->text[b].ids);
+    for (int64_t b = 0; b < w->texts && w->out; b++) {
+        gx_text_stream_close(&w->out[b].shown), gx_text_stream_close(&w->out[b].matched);
+        free(w->out[b].text), free(w->out[b].tail);
+    }
+    free(w->text), free(w->out), free(w->file);
+    gx_tokenizer_close(&w->tokenizer);
+    gx_runner_close(&w->runner);
+    gx_model_close(&w->model);
+    gx_arenas_close(g, &w->arena, &w->host_arena);
+    gx_arena_close(&w->comm_arena);
+    gx_device_close(g);
+    free(w->model_config), free(w->o);
+    return status;
+}
+#endif

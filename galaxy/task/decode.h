@@ -1,0 +1,307 @@
+// task/decode.h: several texts gone on with at once, with a cache of keys and values: the prompts are run through the
+// model once, then one token per text at a time.
+//
+// Texts are columns of the batch and advance together, so the shorter prompts have padding before them, which nobody
+// sees (model/kv_cache.h); what a text becomes does not depend on those beside it, but for roundings. All ranks run the
+// same columns; rank 0 draws the tokens and says when a text is over, and the others are told.
+//
+//     gx_decoder_take(g, &d, &model, T, B, chunk);                 // before gx_runner_take(g, &runner, chunk, B, …)
+//     gx_decode(g, &d, &forward, text, B, &plan);                  // text[b] has its prompt
+//
+// A conversation keeps what its texts begin with: where a single text begins as the one before it, gx_decode runs what
+// is new in it, alone.
+#ifndef GX_DECODE_H
+#define GX_DECODE_H
+#include "../model/kv_cache.h"
+#include "sampling.h"
+#include "task.h"
+GX_BEGIN
+
+typedef enum { GX_TEXT_GROWS = 0, GX_TEXT_LENGTH, GX_TEXT_TOKEN, GX_TEXT_STRING, GX_TEXT_SIGNAL } GxTextEnd;
+
+typedef struct {  // of one text
+    int32_t *ids; // [prompt + new tokens], n of them are there; the first `prompt` of them came from outside
+    int64_t n, prompt;
+    GxTextEnd end; // why it is over
+} GxDecodedText;
+
+typedef struct {
+    GxSampling sampling;
+    int64_t new_tokens;  // at most, of each text
+    const int32_t *stop; // [stops] tokens that end a text, and stay in it
+    int n_stop;
+    // On rank 0, behind each new token of text `column`: whether that ends it. NULL: never.
+    GxTextEnd (*see)(void *user, int column, const GxDecodedText *text);
+    void *user;
+    int (*interrupted)(void *user); // on rank 0, between tokens: 1: all texts end. NULL: never
+} GxDecodePlan;
+
+typedef struct {                            // of one call
+    int64_t prompt_tokens, new_tokens;      // that were run through the model, padding left out; that were drawn
+    double prefill_seconds, decode_seconds; // the first token of each text belongs to the prefill
+} GxDecodeTimes;
+
+typedef struct {
+    int64_t T, B, chunk; // positions of the cache, columns, positions that are run at once
+    GxKvCache cache;
+    int32_t *tokens, *tokens_twin;       // [chunk,B]
+    int32_t *documents, *documents_twin; // [T*B][2]
+    int32_t *rows, *rows_twin;           // [B]: of which logits are wanted
+    GxRows logits;                       // [B,V]
+    void *logits_twin;
+    float *wide;   // [B,V] in fp32
+    uint8_t *seen; // [B,V]: which tokens a text has
+    int32_t *fed;  // [T]: of a single text, which tokens are in the cache
+    int64_t n_fed;
+    GxDecodeTimes times;
+} GxDecoder;
+
+// Twice: from a dry arena, then from the real one. T: of the longest prompt and its new tokens.
+void gx_decoder_take(GxContext *g, GxDecoder *d, GxModel *m, int64_t T, int64_t B, int64_t chunk);
+// On a device that does not compute: what takes memory, once.
+void gx_decoder_plan(GxContext *g, GxDecoder *d, const GxForward *forward);
+
+// Column b's text begins at position first[b]; what lies before it is padding. first NULL: 0.
+void gx_decoder_begin(GxContext *g, GxDecoder *d, const int64_t *first);
+// Runs tokens [n,B] of positions [position, position + n) and returns the logits [B,V] of the last one, in the host's
+// memory; NULL: they are not wanted, or an error.
+float *gx_decoder_run(GxContext *g, GxDecoder *d, const GxForward *forward, const int32_t *tokens, int64_t position,
+                      int64_t n, int wants_logits);
+
+// text [d->B], each with a token or more; every rank has the same.
+void gx_decode(GxContext *g, GxDecoder *d, const GxForward *forward, GxDecodedText *text, const GxDecodePlan *plan);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_DECODE_IMPLEMENTED)
+#define GX_DECODE_IMPLEMENTED
+#include <stdlib.h>
+#include <string.h>
+#include "../comm/comm.h"
+#include "../ops/memory.h"
+
+// ---- memory --------------------------------------------------------------------------------------------------------
+
+static int32_t *gx__decode_ints(GxContext *g, int64_t n, int32_t **twin)
+{
+    int32_t *x = (int32_t *)gx_scratch(g, GX_MEM_ACTIVATIONS, 4 * n);
+    *twin = (int32_t *)gx_host_twin(g, GX_MEM_ACTIVATIONS, x, 4 * n);
+    return x;
+}
+
+void gx_decoder_take(GxContext *g, GxDecoder *d, GxModel *m, int64_t T, int64_t B, int64_t chunk)
+{
+    const int64_t V = gx_model_vocab(m);
+    GxArena *host = gx_host_arena(g);
+    memset(d, 0, sizeof *d);
+    d->T = T, d->B = B, d->chunk = gx_min(T, chunk);
+    gx_kv_cache_take(g, &d->cache, m, T, B);
+    d->tokens = gx__decode_ints(g, d->chunk * B, &d->tokens_twin);
+    d->documents = gx__decode_ints(g, 2 * T * B, &d->documents_twin);
+    d->rows = gx__decode_ints(g, B, &d->rows_twin);
+    d->logits = gx_rows(NULL, m->store.dtype, B, V);
+    d->logits.data = gx_scratch(g, GX_MEM_ACTIVATIONS, gx_rows_bytes(d->logits));
+    d->logits_twin = gx_host_twin(g, GX_MEM_ACTIVATIONS, d->logits.data, gx_rows_bytes(d->logits));
+    d->wide = d->logits.dtype == GX_F32 ? (float *)d->logits_twin
+                                        : (float *)gx_take_from(g, host, GX_MEM_ACTIVATIONS, 4 * B * V);
+    d->seen = (uint8_t *)gx_take_from(g, host, GX_MEM_ACTIVATIONS, B * V);
+    d->fed = (int32_t *)gx_take_from(g, host, GX_MEM_ACTIVATIONS, 4 * T);
+}
+
+void gx_decoder_plan(GxContext *g, GxDecoder *d, const GxForward *forward)
+{
+    gx_decoder_run(g, d, forward, NULL, d->T - d->chunk, d->chunk, 1);
+    gx_decoder_run(g, d, forward, NULL, d->T - 1, 1, 1);
+}
+
+// ---- one run -------------------------------------------------------------------------------------------------------
+
+void gx_decoder_begin(GxContext *g, GxDecoder *d, const int64_t *first)
+{
+    if (gx_failed(g)) return;
+    d->n_fed = 0;
+    for (int64_t t = 0; t < d->T && g->device->computes; t++)
+        for (int64_t b = 0; b < d->B; b++) {
+            const int64_t begin = first ? first[b] : 0;
+            int32_t *document = d->documents_twin + 2 * (t * d->B + b);
+            document[0] = t < begin ? (int32_t)t : (int32_t)begin, document[1] = t < begin ? (int32_t)t : (int32_t)d->T;
+        }
+    gx_to_device(g, d->documents, d->documents_twin, 8 * d->T * d->B);
+}
+
+float *gx_decoder_run(GxContext *g, GxDecoder *d, const GxForward *forward, const int32_t *tokens, int64_t position,
+                      int64_t n, int wants_logits)
+{
+    GxBatch b = GX_ZERO;
+    if (gx_failed(g)) return NULL;
+    if (n < 1 || n > d->chunk || position < 0 || position + n > d->T) {
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                "%ld tokens from position %ld on; memory was taken for up to %ld at once, and %ld in all", (long)n,
+                (long)position, (long)d->chunk, (long)d->T);
+        return NULL;
+    }
+    for (int64_t i = 0; i < d->B && g->device->computes; i++) d->rows_twin[i] = (int32_t)((n - 1) * d->B + i);
+    if (g->device->computes) memcpy(d->tokens_twin, tokens, (size_t)(4 * n * d->B));
+    gx_to_device(g, d->tokens, d->tokens_twin, 4 * n * d->B);
+    gx_to_device(g, d->rows, d->rows_twin, 4 * d->B);
+    b.tokens = d->tokens, b.documents = d->documents, b.cache = &d->cache;
+    b.T = n, b.B = d->B, b.runs = gx_runs_one(n, position);
+    b.target[0].rows = d->rows, b.target[0].rows_twin = d->rows_twin;
+    b.target[0].n = wants_logits ? d->B : 0, b.target[0].most = d->B;
+    if (wants_logits) b.target[0].logits = d->logits;
+    forward->run(g, forward->user, &b);
+    if (!wants_logits) return NULL;
+    gx_to_host(g, d->logits_twin, d->logits.data, gx_rows_bytes(d->logits));
+    if (gx_failed(g) || !g->device->computes) return NULL;
+    const uint16_t *narrow = (const uint16_t *)d->logits_twin;
+    for (int64_t i = 0; d->logits.dtype != GX_F32 && i < d->logits.rows * d->logits.cols; i++)
+        d->wide[i] = gx_from_bf16(narrow[i]);
+    return d->wide;
+}
+
+// ---- texts ---------------------------------------------------------------------------------------------------------
+
+static int64_t gx__decode_longest(const GxDecodedText *text, int64_t B)
+{
+    int64_t most = 0;
+    for (int64_t b = 0; b < B; b++) most = gx_max(most, text[b].n);
+    return most;
+}
+
+// The token of column b at a position: its text ends at `longest`.
+static int32_t gx__decode_token(const GxDecodedText *text, int64_t longest, int64_t position)
+{
+    const int64_t at = position - (longest - text->n);
+    return at < 0 ? 0 : text->ids[at];
+}
+
+// Where the prompts go on: behind what the cache has of a single text, but the last token, whose logits are wanted.
+static int64_t gx__decode_kept(const GxDecoder *d, const GxDecodedText *text)
+{
+    int64_t n = 0;
+    while (n < d->n_fed && n + 1 < text->n && d->fed[n] == text->ids[n]) n++;
+    return n;
+}
+
+static float *gx__decode_prefill(GxContext *g, GxDecoder *d, const GxForward *forward, const GxDecodedText *text,
+                                 int64_t longest)
+{
+    int64_t *first = (int64_t *)malloc((size_t)d->B * sizeof *first);
+    int32_t *block = (int32_t *)malloc((size_t)(d->chunk * d->B) * sizeof *block);
+    float *logits = NULL;
+    if (!first || !block) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for %ld prompts", (long)d->B);
+    int64_t from = d->B == 1 && !gx_failed(g) ? gx__decode_kept(d, text) : 0;
+    for (int64_t b = 0; b < d->B && !gx_failed(g); b++) {
+        first[b] = longest - text[b].n;
+        d->times.prompt_tokens += text[b].n - (d->B == 1 ? from : 0);
+    }
+    if (from == 0) gx_decoder_begin(g, d, first);
+    for (int64_t at = from; at < longest && !gx_failed(g); at += d->chunk) {
+        const int64_t n = gx_min(d->chunk, longest - at);
+        for (int64_t i = 0; i < n * d->B; i++) block[i] = gx__decode_token(&text[i % d->B], longest, at + i / d->B);
+        logits = gx_decoder_run(g, d, forward, block, at, n, at + n == longest);
+    }
+    if (d->B == 1 && !gx_failed(g)) memcpy(d->fed, text->ids, (size_t)text->n * sizeof *d->fed), d->n_fed = text->n;
+    free(first), free(block);
+    return gx_failed(g) ? NULL : logits;
+}
+
+// The next tokens, of texts that are not over: drawn on rank 0; the others are told. next [2*B]: the token, the end.
+static void gx__decode_draw(GxContext *g, GxDecoder *d, float *logits, GxDecodedText *text, const GxDecodePlan *plan,
+                            int64_t *next)
+{
+    const int64_t V = d->logits.cols, known = plan->sampling.vocab ? gx_min(plan->sampling.vocab, V) : V;
+    const int is_over = g->rank == 0 && plan->interrupted && plan->interrupted(plan->user);
+    for (int64_t b = 0; b < d->B && g->rank == 0 && !gx_failed(g); b++) {
+        GxDecodedText *t = &text[b];
+        next[2 * b] = -1, next[2 * b + 1] = t->end;
+        if (t->end) continue;
+        if (is_over) {
+            next[2 * b + 1] = GX_TEXT_SIGNAL;
+            continue;
+        }
+        gx_sampling_penalize(logits + b * V, d->seen + b * V, known, plan->sampling.repetition_penalty);
+        const int32_t id = gx_sample_token(logits + b * V, known, &plan->sampling, b << 40 | t->n);
+        t->ids[t->n] = id;
+        t->n++; // for who looks at it; it is taken back below, where all ranks put it there
+        GxTextEnd end = t->n - t->prompt >= plan->new_tokens ? GX_TEXT_LENGTH : GX_TEXT_GROWS;
+        if (plan->see) {
+            const GxTextEnd seen = plan->see(plan->user, (int)b, t);
+            if (seen) end = seen;
+        }
+        for (int i = 0; i < plan->n_stop; i++)
+            if (plan->stop[i] == id) end = GX_TEXT_TOKEN;
+        t->n--;
+        next[2 * b] = id, next[2 * b + 1] = end;
+    }
+    gx_at(g, -1, "tokens");
+    gx_broadcast(g, GX_AXIS_ALL, 0, next, 2 * d->B, GX_I64);
+    for (int64_t b = 0; b < d->B && !gx_failed(g); b++) {
+        if (next[2 * b] >= 0) {
+            text[b].ids[text[b].n++] = (int32_t)next[2 * b];
+            d->seen[b * V + next[2 * b]] = 1;
+            d->times.new_tokens++;
+        }
+        text[b].end = (GxTextEnd)next[2 * b + 1];
+    }
+}
+
+static int gx__decode_grows(const GxDecodedText *text, int64_t B)
+{
+    int some = 0;
+    for (int64_t b = 0; b < B; b++) some |= text[b].end == GX_TEXT_GROWS;
+    return some;
+}
+
+static void gx__decode_see_prompts(GxContext *g, GxDecoder *d, GxDecodedText *text, const GxDecodePlan *plan)
+{
+    const int64_t V = d->logits.cols;
+    memset(d->seen, 0, (size_t)(d->B * V));
+    for (int64_t b = 0; b < d->B; b++) {
+        GxDecodedText *t = &text[b];
+        t->prompt = t->n, t->end = plan->new_tokens > 0 ? GX_TEXT_GROWS : GX_TEXT_LENGTH;
+        for (int64_t i = 0; i < t->n; i++) {
+            if (t->ids[i] < 0 || t->ids[i] >= V) {
+                GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                        "token %ld of text %ld is %d; the model's vocabulary ends at %ld: the tokenizer is of another "
+                        "model",
+                        (long)i, (long)b, (int)t->ids[i], (long)V - 1);
+                return;
+            }
+            d->seen[b * V + t->ids[i]] = 1;
+        }
+        if (t->n < 1) GX_FAIL(&g->error, GX_ERR_ARGUMENT, "text %ld has no tokens; a prompt needs one", (long)b);
+        if (gx_failed(g)) return;
+    }
+}
+
+void gx_decode(GxContext *g, GxDecoder *d, const GxForward *forward, GxDecodedText *text, const GxDecodePlan *plan)
+{
+    const GxDecodeTimes none = GX_ZERO;
+    const int64_t longest = gx__decode_longest(text, d->B);
+    int64_t *next = (int64_t *)calloc((size_t)(2 * d->B), sizeof *next);
+    int32_t *tokens = (int32_t *)calloc((size_t)d->B, sizeof *tokens);
+    double begun = gx_seconds();
+    d->times = none;
+    if (!next || !tokens) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for %ld texts", (long)d->B);
+    if (!gx_failed(g)) gx__decode_see_prompts(g, d, text, plan);
+    if (!gx_failed(g) && longest + plan->new_tokens > d->T)
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT, "a prompt of %ld tokens and %ld new ones; memory was taken for %ld in all",
+                (long)longest, (long)plan->new_tokens, (long)d->T);
+    if (!gx_failed(g) && gx__decode_grows(text, d->B)) {
+        float *logits = gx__decode_prefill(g, d, forward, text, longest);
+        gx__decode_draw(g, d, logits, text, plan, next);
+        d->times.prefill_seconds = gx_seconds() - begun;
+        begun = gx_seconds();
+        for (int64_t at = longest; gx__decode_grows(text, d->B) && !gx_failed(g); at++) {
+            for (int64_t b = 0; b < d->B; b++) tokens[b] = next[2 * b] >= 0 ? (int32_t)next[2 * b] : 0;
+            logits = gx_decoder_run(g, d, forward, tokens, at, 1, 1);
+            if (d->B == 1) d->fed[d->n_fed++] = tokens[0];
+            gx__decode_draw(g, d, logits, text, plan, next);
+        }
+        d->times.decode_seconds = gx_seconds() - begun;
+    }
+    free(next), free(tokens);
+}
+#endif

@@ -1,0 +1,154 @@
+// task/sampling.h: a token drawn from logits: what Hugging Face's transformers calls temperature, top_k, top_p, min_p
+// and repetition_penalty, in its order.
+//
+//     penalty       of every token that the text has, once: x < 0 ? x * penalty : x / penalty
+//     temperature   x / temperature
+//     top_k         the k largest
+//     top_p         of these the likeliest, until their probabilities are p together; the one that gets there stays
+//     min_p         of these those that are at least min_p times as likely as the likeliest
+//
+// What a filter leaves are all logits from some value on, so that each is a cut and nothing is sorted. Ties at a cut
+// stay, all of them; transformers has it so for top_k, while of equal logits at the cut of top_p it drops some, by the
+// order in which its sort leaves them.
+//
+// The number that draws is a function of (seed, place), so a text is the same whatever ranks made it, and whatever was
+// made beside it.
+#ifndef GX_SAMPLING_H
+#define GX_SAMPLING_H
+#include "../base/common.h"
+GX_BEGIN
+
+typedef struct {        // zero: the likeliest token
+    double temperature; // 0: the likeliest token
+    int64_t top_k;      // 0: all
+    uint64_t seed;
+    int64_t vocab;             // tokens that the tokenizer knows: the model may have rows beyond; 0: all
+    double top_p;              // 0 or 1: all
+    double min_p;              // 0: all
+    double repetition_penalty; // 0 or 1: none
+} GxSampling;
+
+// x[v] of the tokens v that seen[v] marks, of V.
+void gx_sampling_penalize(float *logits, const uint8_t *seen, int64_t V, double penalty);
+// The least logit, over the temperature, that the filters leave; s->temperature is above 0.
+float gx_sampling_cut(const float *logits, int64_t V, const GxSampling *s);
+static inline float gx_sampling_scaled(float logit, const GxSampling *s) { return logit / (float)s->temperature; }
+
+// A token from V logits, by the random number of (seed, place). Where no logit is a number: 0.
+int32_t gx_sample_token(const float *logits, int64_t V, const GxSampling *s, int64_t place);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_SAMPLING_IMPLEMENTED)
+#define GX_SAMPLING_IMPLEMENTED
+#include <math.h>
+#include <string.h>
+#include "../base/random.h"
+
+void gx_sampling_penalize(float *logits, const uint8_t *seen, int64_t V, double penalty)
+{
+    const float p = (float)penalty;
+    if (penalty == 0 || penalty == 1) return;
+    for (int64_t v = 0; v < V; v++)
+        if (seen[v]) logits[v] = logits[v] < 0 ? logits[v] * p : logits[v] / p;
+}
+
+// Numbers in the order of the floats that they are made of.
+static uint32_t gx__sampling_key(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+static float gx__sampling_of_key(uint32_t key)
+{
+    const uint32_t bits = key & 0x80000000u ? key & 0x7FFFFFFFu : ~key;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+typedef struct { // scaled logits: those from `least` on, of which `best` is the largest
+    const float *logits;
+    const GxSampling *s;
+    int64_t V;
+    float best, least;
+} GxSamplingSet;
+
+// What a token adds: 1, or its probability but for a factor.
+static double gx__sampling_weight(const GxSamplingSet *set, float x, int is_counted)
+{
+    return is_counted ? 1 : exp((double)x - set->best);
+}
+
+// The least value above which there is less weight than `limit`; by a histogram of the keys' first bits, then of the
+// next ones of those in the bin where it falls.
+static float gx__sampling_least(const GxSamplingSet *set, int is_counted, double limit)
+{
+    enum { BITS = 11, BINS = 1 << BITS };
+    double bin[BINS], above = 0;
+    uint32_t prefix = 0;
+    for (int shift = 32 - BITS, known = 0; known<32; known += BITS, shift = shift> BITS ? shift - BITS : 0) {
+        const int bits = known + BITS > 32 ? 32 - known : BITS;
+        memset(bin, 0, sizeof bin);
+        for (int64_t v = 0; v < set->V; v++) {
+            const float x = gx_sampling_scaled(set->logits[v], set->s);
+            const uint32_t key = gx__sampling_key(x);
+            if (!(x >= set->least) || (known && key >> (32 - known) != prefix)) continue;
+            bin[key >> shift & ((1u << bits) - 1)] += gx__sampling_weight(set, x, is_counted);
+        }
+        int lowest = -1; // bin with something in it above which there is less than `limit`
+        double below = above;
+        for (int b = (1 << bits) - 1; b >= 0 && (lowest < 0 || below < limit); b--) {
+            if (bin[b] == 0) continue;
+            lowest = b, above = below;
+            below += bin[b];
+        }
+        if (lowest < 0) return set->least;
+        prefix = prefix << bits | (uint32_t)lowest;
+    }
+    return gx__sampling_of_key(prefix);
+}
+
+float gx_sampling_cut(const float *logits, int64_t V, const GxSampling *s)
+{
+    GxSamplingSet set = {logits, s, V, -INFINITY, -INFINITY};
+    for (int64_t v = 0; v < V; v++) {
+        const float x = gx_sampling_scaled(logits[v], s);
+        if (x > set.best) set.best = x;
+    }
+    if (s->top_k > 0 && s->top_k < V) set.least = gx__sampling_least(&set, 1, (double)s->top_k);
+    if (s->top_p > 0 && s->top_p < 1) {
+        double sum = 0;
+        for (int64_t v = 0; v < V; v++) {
+            const float x = gx_sampling_scaled(logits[v], s);
+            if (x >= set.least) sum += gx__sampling_weight(&set, x, 0);
+        }
+        set.least = gx__sampling_least(&set, 0, s->top_p * sum);
+    }
+    const float least = s->min_p > 0 ? (float)(set.best + log(s->min_p)) : -INFINITY;
+    return least > set.least ? least : set.least;
+}
+
+int32_t gx_sample_token(const float *logits, int64_t V, const GxSampling *s, int64_t place)
+{
+    int64_t best = 0;
+    for (int64_t v = 1; v < V; v++)
+        if (logits[v] > logits[best] || isnan(logits[best])) best = v;
+    if (s->temperature <= 0) return (int32_t)best;
+    const float cut = gx_sampling_cut(logits, V, s), top = gx_sampling_scaled(logits[best], s);
+    double sum = 0;
+    for (int64_t v = 0; v < V; v++) {
+        const float x = gx_sampling_scaled(logits[v], s);
+        if (x >= cut) sum += exp((double)x - top);
+    }
+    double target = sum * gx_random_uniform(s->seed, (uint64_t)place, 0, gx_random_site(GX_SITE_SAMPLE, 0));
+    for (int64_t v = 0; v < V; v++) {
+        const float x = gx_sampling_scaled(logits[v], s);
+        if (x >= cut) target -= exp((double)x - top);
+        if (target < 0) return (int32_t)v;
+    }
+    return (int32_t)best;
+}
+#endif

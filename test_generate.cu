@@ -1,0 +1,655 @@
+// test_generate.cu: text generation with a cache of keys and values against transformers (dumps of
+// dev/ref/make_generate.py): what greedy decoding writes, serially and on several ranks, for prompts of different
+// lengths; cached logits against those of the whole sequence; what the filters of sampling leave.
+#include "galaxy.h"
+#include "test/test.h"
+#include <pthread.h>
+#include <string.h>
+
+enum { MAX_B = 3, NEW = 24, V = 61, POSITIONS = 40, SEEN_LOGITS = 4 };
+
+// ---- a model that writes -------------------------------------------------------------------------------------------
+
+typedef struct { // zero: fp32, alone
+    const char *name;
+    GxDtype dtype;
+    int64_t B, T, chunk; // columns, positions of the cache, positions that are run at once
+    const char *mode;    // NULL: serial, or tp
+} Wish;
+
+typedef struct {
+    Wish wish;
+    GxContext g;
+    GxMesh mesh;
+    GxArena arena, host;
+    GxLlamaConfig c;
+    GxMode mode;
+    GxModel m;
+    GxRunner r;
+    GxOptimizer o;
+    GxDecoder d;
+    GxForward forward;
+    int64_t planned;
+} Writer;
+
+static void writer_take(Writer *w, GxContext *g)
+{
+    gx_decoder_take(g, &w->d, &w->m, w->wish.T, w->wish.B, w->wish.chunk);
+    gx_runner_take(g, &w->r, w->wish.chunk, w->wish.B, w->wish.B);
+}
+
+static void writer_dry_run(Writer *w, GxComm *comm)
+{
+    GxArena arena, host;
+    GxContext dry = w->g;
+    GxDevice none = gx_device_none(w->g.device);
+    GxComm nobody = GX_ZERO;
+    nobody.rank = w->g.rank, nobody.world = w->g.world;
+    gx_arena_open_dry(&arena);
+    gx_arena_open_dry(&host);
+    dry.arena = &arena, dry.device = &none, dry.comm = NULL;
+    dry.host = none.shares_host_memory ? NULL : &host;
+    if (comm) gx_comm_open(&dry, &nobody);
+    writer_take(w, &dry);
+    gx_decoder_plan(&dry, &w->d, &w->forward);
+    gx_tensor_file_plan(&dry, &w->m.store);
+    if (comm) gx_comm_close(&dry);
+    CHECK(!gx_failed(&dry), "dry run: %s", dry.error.message);
+    w->planned = arena.peak;
+    gx_arenas_open(&w->g, &w->arena, &w->host, arena.peak, host.peak);
+}
+
+// 1: all is well. comm: of several ranks, all of one tp group; NULL: alone.
+static int writer_open(Writer *w, const Wish *wish, GxComm *comm)
+{
+    char path[200];
+    GxMethods methods;
+    GxRunnerSpec spec = GX_ZERO;
+    GxModelOptions options = GX_ZERO;
+    memset(w, 0, sizeof *w);
+    w->wish = *wish;
+    GxContext *g = &w->g;
+    const int world = comm ? comm->world : 1, dims[GX_MESH_AXES] = {1, 1, 1, 1, world};
+    g->device = gx_default_device(), g->threads = 1;
+    g->world = world, g->rank = comm ? comm->rank : 0;
+    g->comm = comm; // a device may want to know the rank on this machine
+    gx_mesh_open(&w->mesh, dims, g->rank, world, &g->error);
+    g->mesh = &w->mesh;
+    gx_device_open(g);
+    snprintf(path, sizeof path, "data/ref/generate_%s/config.json", wish->name);
+    gx_llama_config_read(&w->c, path, &g->error);
+    gx_mode_methods(wish->mode ? wish->mode : world > 1 ? "tp" : "serial", &methods);
+    w->mode = gx_composed(wish->mode ? wish->mode : "composed", methods);
+    spec.forward_only = 1, options.freeze = "*", options.dtype = wish->dtype;
+    if (!gx_failed(g)) gx_model_open(g, &w->m, &gx_llama, &w->c, &w->mode, &options);
+    if (!gx_failed(g)) gx_runner_open(g, &w->r, &w->m, &w->o, &spec);
+    w->forward = gx_runner_hook(&w->r);
+    if (!gx_failed(g)) writer_dry_run(w, comm);
+    g->comm = NULL;
+    if (comm && !gx_failed(g)) gx_comm_open(g, comm);
+    if (!gx_failed(g)) writer_take(w, g);
+    snprintf(path, sizeof path, "data/ref/generate_%s/model.safetensors", wish->name);
+    if (!gx_failed(g)) gx_checkpoint_load_weights(g, &w->m, path);
+    return CHECK(!gx_failed(g), "%s: %s", wish->name, g->error.message);
+}
+
+static void writer_close(Writer *w)
+{
+    CHECK(w->arena.peak <= w->planned && !w->arena.exhausted, "%ld bytes were planned, %ld taken", (long)w->planned,
+          (long)w->arena.peak);
+    if (w->g.comm) gx_comm_close(&w->g);
+    gx_runner_close(&w->r);
+    gx_model_close(&w->m);
+    gx_arenas_close(&w->g, &w->arena, &w->host);
+    gx_device_close(&w->g);
+}
+
+// As much as the plan says, where as much is run as the plan has.
+TEST(the_arena_is_as_planned)
+{
+    const Wish wish = {.name = "llama", .B = 2, .T = 20, .chunk = 6};
+    static Writer w;
+    const int32_t tokens[12] = {0};
+    if (!writer_open(&w, &wish, NULL)) return;
+    gx_decoder_begin(&w.g, &w.d, NULL);
+    gx_decoder_run(&w.g, &w.d, &w.forward, tokens, 0, 6, 1);
+    gx_decoder_run(&w.g, &w.d, &w.forward, tokens, 14, 6, 1);
+    CHECK(w.arena.peak == w.planned && !gx_failed(&w.g), "%ld bytes were planned, %ld taken; %s", (long)w.planned,
+          (long)w.arena.peak, w.g.error.message);
+    CHECK(gx_kv_cache_bytes(&w.d.cache) == 2 * 20 * 2 * (2 * 2 * 8) * 4, "the cache has %ld bytes",
+          (long)gx_kv_cache_bytes(&w.d.cache)); // layers, positions, columns, K and V of two heads of 8, fp32
+    writer_close(&w);
+}
+
+// ---- the reference -------------------------------------------------------------------------------------------------
+
+typedef struct {
+    int32_t prompt[MAX_B][POSITIONS], length[MAX_B];
+    int32_t greedy[MAX_B][NEW], penalised[MAX_B][NEW];
+    float logits[SEEN_LOGITS][MAX_B][V]; // of the first new tokens
+    int64_t longest;
+} Reference;
+
+static void read_raw(GxSafetensors *f, const char *name, void *out, int64_t n)
+{
+    GxError err = GX_ZERO;
+    const GxSafetensorsEntry *e = gx_safetensors_find(f, name);
+    if (!CHECK(e && e->elements == n, "%s is not there, or not of %ld", name, (long)n)) return;
+    CHECK(gx_safetensors_read_raw(f, e, 0, n, out, &err) == GX_OK, "%s", err.message);
+}
+
+static int read_reference(Reference *r, const char *name)
+{
+    char path[200];
+    GxSafetensors f;
+    GxError err = GX_ZERO;
+    int32_t flat[MAX_B * POSITIONS] = {0};
+    snprintf(path, sizeof path, "data/ref/generate_%s/ref.safetensors", name);
+    if (!CHECK(gx_safetensors_open(&f, path, &err) == GX_OK, "%s", err.message)) return 0;
+    memset(r, 0, sizeof *r);
+    read_raw(&f, "lengths", r->length, MAX_B);
+    for (int b = 0; b < MAX_B; b++) r->longest = gx_max(r->longest, r->length[b]);
+    read_raw(&f, "prompts", flat, r->length[0] + r->length[1] + r->length[2]);
+    for (int b = 0, at = 0; b < MAX_B; at += r->length[b], b++)
+        memcpy(r->prompt[b], flat + at, (size_t)r->length[b] * 4);
+    read_raw(&f, "greedy", r->greedy, MAX_B * NEW);
+    read_raw(&f, "greedy_penalty_1.3", r->penalised, MAX_B * NEW);
+    read_raw(&f, "logits", r->logits, SEEN_LOGITS * MAX_B * V);
+    gx_safetensors_close(&f);
+    return 1;
+}
+
+// ---- greedy --------------------------------------------------------------------------------------------------------
+
+typedef struct {
+    int32_t ids[MAX_B][POSITIONS];
+    GxDecodedText text[MAX_B];
+} Texts;
+
+static void begin_texts(Texts *t, const Reference *r)
+{
+    memset(t, 0, sizeof *t);
+    for (int b = 0; b < MAX_B; b++) {
+        memcpy(t->ids[b], r->prompt[b], (size_t)r->length[b] * 4);
+        t->text[b].ids = t->ids[b], t->text[b].n = r->length[b];
+    }
+}
+
+static void check_greedy(Writer *w, const Reference *r)
+{
+    Texts t;
+    GxDecodePlan plan = GX_ZERO;
+    plan.new_tokens = NEW;
+    for (int penalised = 0; penalised < 2; penalised++) {
+        plan.sampling.repetition_penalty = penalised ? 1.3 : 0;
+        begin_texts(&t, r);
+        const GxArenaMark mark = gx_arena_mark(&w->arena);
+        gx_decode(&w->g, &w->d, &w->forward, t.text, &plan);
+        CHECK(!gx_failed(&w->g), "%s", w->g.error.message);
+        CHECK(w->arena.used == mark.used, "decoding left %ld bytes in the arena", (long)(w->arena.used - mark.used));
+        for (int b = 0; b < MAX_B; b++) {
+            const int32_t *expected = penalised ? r->penalised[b] : r->greedy[b], *ids = t.ids[b] + r->length[b];
+            CHECK(t.text[b].n == r->length[b] + NEW && t.text[b].end == GX_TEXT_LENGTH, "text %d has %ld tokens", b,
+                  (long)t.text[b].n);
+            for (int i = 0; i < NEW; i++)
+                if (!CHECK(ids[i] == expected[i], "rank %d, text %d, penalty %d: new token %d is %d, transformers' %d",
+                           w->g.rank, b, penalised, i, ids[i], expected[i]))
+                    break;
+        }
+    }
+}
+
+typedef struct {
+    Wish wish;
+    Reference *ref;
+    GxComm comm;
+    pthread_t thread;
+    void (*check)(Writer *w, const Reference *r);
+} Rank;
+
+static void *rank_main(void *user)
+{
+    Rank *k = (Rank *)user;
+    Writer *w = (Writer *)malloc(sizeof *w);
+    if (!writer_open(w, &k->wish, &k->comm)) exit(1); // others would wait
+    k->check(w, k->ref);
+    writer_close(w);
+    free(w);
+    return NULL;
+}
+
+// On `ranks` threads as ranks; 1: alone.
+static void on_ranks(int ranks, const Wish *wish, Reference *ref, void (*check)(Writer *w, const Reference *r))
+{
+    Rank rank[4];
+    GxThreadsGroup *group;
+    GxError err = GX_ZERO;
+    if (ranks == 1) {
+        Writer *w = (Writer *)malloc(sizeof *w);
+        if (writer_open(w, wish, NULL)) check(w, ref);
+        writer_close(w);
+        free(w);
+        return;
+    }
+    memset(rank, 0, sizeof rank);
+    if (!CHECK(gx_threads_group_open(&group, ranks, &err) == GX_OK, "%s", err.message)) return;
+    for (int r = 0; r < ranks; r++) {
+        rank[r].wish = *wish, rank[r].ref = ref, rank[r].check = check;
+        gx_threads_comm(&rank[r].comm, group, r);
+        pthread_create(&rank[r].thread, NULL, rank_main, &rank[r]);
+    }
+    for (int r = 0; r < ranks; r++) pthread_join(rank[r].thread, NULL);
+    gx_threads_group_close(group);
+}
+
+// Prompts at once, and in pieces of three positions, the first of which have padding alone.
+static void greedy_on_ranks(const char *name)
+{
+    Reference ref;
+    if (!read_reference(&ref, name)) return;
+    for (int ranks = 1; ranks <= 3; ranks++) {
+        const Wish whole = {.name = name, .B = MAX_B, .T = POSITIONS, .chunk = POSITIONS},
+                   pieces = {.name = name, .B = MAX_B, .T = POSITIONS, .chunk = 3};
+        on_ranks(ranks, &whole, &ref, check_greedy);
+        on_ranks(ranks, &pieces, &ref, check_greedy);
+    }
+}
+TEST(llama_with_grouped_heads_writes_what_transformers_writes) { greedy_on_ranks("llama"); }
+TEST(mistral_writes_what_transformers_writes) { greedy_on_ranks("mistral"); }
+TEST(qwen2_writes_what_transformers_writes) { greedy_on_ranks("qwen2"); }
+
+// ---- logits --------------------------------------------------------------------------------------------------------
+
+typedef struct {
+    float x[NEW][MAX_B][V]; // before each new token
+} Logits;
+
+// With the cache: the prompts, then token by token, each what transformers wrote.
+static void cached_logits(Writer *w, const Reference *r, Logits *out)
+{
+    int64_t first[MAX_B];
+    int32_t tokens[POSITIONS * MAX_B] = {0};
+    for (int b = 0; b < MAX_B; b++) {
+        first[b] = r->longest - r->length[b];
+        for (int i = 0; i < r->length[b]; i++) tokens[(first[b] + i) * MAX_B + b] = r->prompt[b][i];
+    }
+    gx_decoder_begin(&w->g, &w->d, first);
+    const float *x = gx_decoder_run(&w->g, &w->d, &w->forward, tokens, 0, r->longest, 1);
+    for (int i = 0; x; i++) {
+        memcpy(out->x[i], x, sizeof out->x[i]);
+        if (i + 1 == NEW) break;
+        for (int b = 0; b < MAX_B; b++) tokens[b] = r->greedy[b][i];
+        x = gx_decoder_run(&w->g, &w->d, &w->forward, tokens, r->longest + i, 1, 1);
+    }
+    CHECK(x != NULL, "%s", w->g.error.message);
+}
+
+// Without: each text as a batch of its own, from position 0, and the logits of all its rows at once.
+static void whole_logits(const char *name, GxDtype dtype, const Reference *r, Logits *out)
+{
+    const Wish wish = {.name = name, .dtype = dtype, .B = 1, .T = POSITIONS, .chunk = POSITIONS};
+    Writer *w = (Writer *)malloc(sizeof *w);
+    if (!writer_open(w, &wish, NULL)) return;
+    for (int b = 0; b < MAX_B; b++)
+        for (int i = 0; i < NEW; i++) {
+            GxBatch batch = GX_ZERO;
+            const int64_t n = r->length[b] + i;
+            memcpy(w->d.tokens_twin, r->prompt[b], (size_t)r->length[b] * 4);
+            memcpy(w->d.tokens_twin + r->length[b], r->greedy[b], (size_t)i * 4);
+            w->d.rows_twin[0] = (int32_t)n - 1;
+            gx_to_device(&w->g, w->d.tokens, w->d.tokens_twin, 4 * n);
+            gx_to_device(&w->g, w->d.rows, w->d.rows_twin, 4);
+            batch.tokens = w->d.tokens, batch.T = n, batch.B = 1, batch.runs = gx_runs_one(n, 0);
+            batch.target[0].rows = w->d.rows, batch.target[0].rows_twin = w->d.rows_twin, batch.target[0].n = 1;
+            batch.target[0].logits = w->d.logits;
+            gx_runner_forward(&w->g, &w->r, &batch);
+            gx_to_host(&w->g, w->d.logits_twin, w->d.logits.data, gx_rows_bytes(w->d.logits));
+            for (int v = 0; v < V; v++)
+                out->x[i][b][v] = dtype == GX_F32 ? ((const float *)w->d.logits_twin)[v]
+                                                  : gx_from_bf16(((const uint16_t *)w->d.logits_twin)[v]);
+        }
+    CHECK(!gx_failed(&w->g), "%s", w->g.error.message);
+    writer_close(w);
+    free(w);
+}
+
+static double depth_of(const GxLlamaConfig *c, int64_t T)
+{
+    const double layer = 4.0 * (double)c->hidden_size +
+                         (double)(c->head_dim + T + c->num_attention_heads * c->head_dim + c->intermediate_size);
+    return (double)c->num_hidden_layers * layer + (double)(c->hidden_size + c->vocab_size);
+}
+
+static Logits whole; // of the model at work
+
+// All at once, and the new ones one by one: both have passed through as many sums, so the bound is of two.
+static void check_logits(Writer *w, const Reference *r)
+{
+    Logits *cached = (Logits *)calloc(1, sizeof *cached);
+    const double bound = test_bound(2 * depth_of(&w->c, POSITIONS));
+    cached_logits(w, r, cached);
+    for (int i = 0; i < NEW; i++)
+        for (int b = 0; b < MAX_B; b++) {
+            double largest = 0;
+            test_close_f("cached logits", cached->x[i][b], whole.x[i][b], V, bound, 0);
+            for (int v = 0; v < V; v++)
+                largest = fmax(largest, fabs((double)cached->x[i][b][v] - whole.x[i][b][v]) /
+                                            fmax(1, fabs((double)whole.x[i][b][v])));
+            CHECK(largest < 1e-5, "text %d, new token %d: a logit is off by %.2g", b, i, largest);
+            if (i < SEEN_LOGITS) test_close_f("transformers' logits", cached->x[i][b], r->logits[i][b], V, bound, 0);
+        }
+    free(cached);
+}
+
+static void logits_on_ranks(const char *name)
+{
+    Reference ref;
+    if (!read_reference(&ref, name)) return;
+    whole_logits(name, GX_F32, &ref, &whole);
+    for (int ranks = 1; ranks <= 3; ranks++) {
+        const Wish wish = {.name = name, .B = MAX_B, .T = POSITIONS, .chunk = POSITIONS};
+        on_ranks(ranks, &wish, &ref, check_logits);
+    }
+}
+TEST(llama_has_the_same_logits_with_a_cache) { logits_on_ranks("llama"); }
+TEST(mistral_has_the_same_logits_with_a_cache) { logits_on_ranks("mistral"); }
+TEST(qwen2_has_the_same_logits_with_a_cache) { logits_on_ranks("qwen2"); }
+
+static double distance(const Logits *a, const Logits *b)
+{
+    double sum = 0;
+    for (int i = 0; i < NEW * MAX_B * V; i++) sum += pow((double)(&a->x[0][0][0])[i] - (&b->x[0][0][0])[i], 2);
+    return sqrt(sum);
+}
+
+static Logits whole_bf16;
+
+// As near to fp32 as the whole sequence in bf16 is, or half as near: both round as often, but not the same numbers.
+static void check_bf16(Writer *w, const Reference *r)
+{
+    Logits *cached = (Logits *)calloc(1, sizeof *cached);
+    cached_logits(w, r, cached);
+    const double ours = distance(cached, &whole), theirs = distance(&whole_bf16, &whole);
+    CHECK(ours <= 2 * theirs && theirs > 0, "with a cache %.4g from fp32, without %.4g", ours, theirs);
+    free(cached);
+}
+
+TEST(in_bf16_a_cache_is_as_near_to_fp32_as_the_whole_sequence)
+{
+    Reference ref;
+    static const char *const names[] = {"llama", "mistral", "qwen2"};
+    for (int i = 0; i < 3; i++) {
+        const Wish wish = {.name = names[i], .dtype = GX_BF16, .B = MAX_B, .T = POSITIONS, .chunk = POSITIONS};
+        if (!read_reference(&ref, names[i])) return;
+        whole_logits(names[i], GX_F32, &ref, &whole);
+        whole_logits(names[i], GX_BF16, &ref, &whole_bf16);
+        for (int ranks = 1; ranks <= 2; ranks++) on_ranks(ranks, &wish, &ref, check_bf16);
+    }
+}
+
+// ---- texts ---------------------------------------------------------------------------------------------------------
+
+static void open_llama(Writer *w, Reference *ref, int64_t B)
+{
+    const Wish wish = {.name = "llama", .B = B, .T = POSITIONS, .chunk = 5};
+    if (!read_reference(ref, "llama") || !writer_open(w, &wish, NULL)) exit(1);
+}
+
+// By temperature: drawn by the text's number and place, and not by what lies beside it.
+TEST(a_text_is_the_same_alone_and_in_a_batch)
+{
+    Reference ref;
+    Texts t, alone;
+    static Writer w;
+    GxDecodePlan plan = GX_ZERO;
+    plan.new_tokens = NEW, plan.sampling.temperature = 1, plan.sampling.seed = 3, plan.sampling.top_p = 0.95;
+    open_llama(&w, &ref, MAX_B);
+    begin_texts(&t, &ref);
+    gx_decode(&w.g, &w.d, &w.forward, t.text, &plan);
+    CHECK(!gx_failed(&w.g), "%s", w.g.error.message);
+    writer_close(&w);
+    open_llama(&w, &ref, 1);
+    begin_texts(&alone, &ref);
+    gx_decode(&w.g, &w.d, &w.forward, alone.text, &plan);
+    CHECK(!memcmp(alone.ids[0], t.ids[0], (size_t)t.text[0].n * 4), "the first text is another one alone");
+    CHECK(memcmp(t.ids[0] + ref.length[0], ref.greedy[0], NEW * 4), "temperature 1 draws the likeliest tokens");
+    writer_close(&w);
+}
+
+TEST(a_stop_token_ends_its_text_and_stays_in_it)
+{
+    Reference ref;
+    Texts t;
+    static Writer w;
+    GxDecodePlan plan = GX_ZERO;
+    open_llama(&w, &ref, MAX_B);
+    const int32_t stop[2] = {ref.greedy[1][9], -1};
+    plan.new_tokens = NEW, plan.stop = stop, plan.n_stop = 2;
+    begin_texts(&t, &ref);
+    gx_decode(&w.g, &w.d, &w.forward, t.text, &plan);
+    for (int b = 0; b < MAX_B; b++) {
+        int n = 0;
+        while (n < NEW && ref.greedy[b][n] != stop[0]) n++;
+        const int expected = n < NEW ? n + 1 : NEW;
+        CHECK(t.text[b].n == ref.length[b] + expected && t.text[b].end == (n < NEW ? GX_TEXT_TOKEN : GX_TEXT_LENGTH),
+              "text %d has %ld new tokens, expected %d", b, (long)(t.text[b].n - ref.length[b]), expected);
+        CHECK(!memcmp(t.ids[b] + ref.length[b], ref.greedy[b], (size_t)expected * 4), "text %d is another one", b);
+    }
+    writer_close(&w);
+}
+
+// A single text as gx_decode goes on with it, with 6 new tokens.
+static void go_on(Writer *w, int32_t *ids, int64_t n)
+{
+    GxDecodedText text = {ids, n, 0, GX_TEXT_GROWS};
+    GxDecodePlan plan = GX_ZERO;
+    plan.new_tokens = 6;
+    gx_decode(&w->g, &w->d, &w->forward, &text, &plan);
+    CHECK(!gx_failed(&w->g) && text.n == n + 6, "%ld tokens; %s", (long)text.n, w->g.error.message);
+}
+
+// What the text before began with is in the cache: only what is new is run. Where it began otherwise, that is, too.
+TEST(a_conversation_runs_only_what_is_new_in_it)
+{
+    Reference ref;
+    static Writer w, alone;
+    static int32_t ids[POSITIONS], turn[2][POSITIONS], other[2][POSITIONS];
+    open_llama(&w, &ref, 1);
+    const int64_t first = ref.length[1], second = first + 6 + 4;
+    memcpy(ids, ref.prompt[1], (size_t)first * 4);
+    go_on(&w, ids, first);
+    CHECK(w.d.times.prompt_tokens == first, "%ld tokens were run", (long)w.d.times.prompt_tokens);
+    memcpy(ids + first + 6, ref.prompt[2], 4 * 4);
+    for (int i = 0; i < 2; i++) memcpy(turn[i], ids, sizeof ids), memcpy(other[i], ids, sizeof ids);
+    for (int i = 0; i < 2; i++) other[i][2] = (ids[2] + 1) % V;
+    go_on(&w, turn[0], second);
+    CHECK(w.d.times.prompt_tokens == 5, "%ld tokens were run; new are 4, and the last that was drawn",
+          (long)w.d.times.prompt_tokens);
+    go_on(&w, other[0], second);
+    CHECK(w.d.times.prompt_tokens == second - 2, "%ld tokens were run; the third is another one",
+          (long)w.d.times.prompt_tokens);
+    writer_close(&w);
+    open_llama(&alone, &ref, 1);
+    go_on(&alone, turn[1], second);
+    CHECK(!memcmp(turn[0], turn[1], sizeof turn[0]), "the conversation is another one from its beginning");
+    writer_close(&alone);
+    open_llama(&alone, &ref, 1);
+    go_on(&alone, other[1], second);
+    CHECK(!memcmp(other[0], other[1], sizeof other[0]), "what began otherwise goes on as the text before");
+    CHECK(memcmp(other[0] + second, turn[0] + second, 6 * 4),
+          "the third token changes nothing"); // or this shows nothing
+    writer_close(&alone);
+}
+
+static void expect_error(Writer *w, const char *words)
+{
+    const GxError none = GX_ZERO;
+    CHECK(gx_failed(&w->g) && strstr(w->g.error.message, words), "expected \"%s\": %s", words, w->g.error.message);
+    w->g.error = none;
+}
+
+TEST(what_does_not_fit_the_cache_is_refused)
+{
+    Reference ref;
+    Texts t;
+    static Writer w;
+    GxDecodePlan plan = GX_ZERO;
+    int32_t token[MAX_B] = {1, 1, 1};
+    open_llama(&w, &ref, MAX_B);
+    plan.new_tokens = POSITIONS;
+    begin_texts(&t, &ref);
+    gx_decode(&w.g, &w.d, &w.forward, t.text, &plan);
+    expect_error(&w, "a prompt of 7 tokens and 40 new ones; memory was taken for 40");
+    gx_decoder_run(&w.g, &w.d, &w.forward, token, POSITIONS, 1, 1);
+    expect_error(&w, "1 tokens from position 40 on");
+    GxBatch b = GX_ZERO;
+    b.tokens = w.d.tokens, b.T = 1, b.B = 2, b.runs = gx_runs_one(1, 0), b.cache = &w.d.cache;
+    b.target[0].rows = w.d.rows, b.target[0].rows_twin = w.d.rows_twin;
+    gx_runner_forward(&w.g, &w.r, &b);
+    expect_error(&w, "a batch of 2 columns up to position 1 for a cache of 3 columns");
+    plan.new_tokens = 2;
+    begin_texts(&t, &ref);
+    t.ids[1][2] = V;
+    gx_decode(&w.g, &w.d, &w.forward, t.text, &plan);
+    expect_error(&w, "token 2 of text 1 is 61");
+    begin_texts(&t, &ref);
+    t.text[2].n = 0;
+    gx_decode(&w.g, &w.d, &w.forward, t.text, &plan);
+    expect_error(&w, "text 2 has no tokens");
+    writer_close(&w);
+}
+
+// Of two ranks, without a communicator: the plan is where it ends.
+TEST(modes_that_split_the_sequence_are_refused_by_name)
+{
+    static const char *const modes[] = {"sp", "galaxy", "galaxy2"};
+    for (int i = 0; i < 3; i++) {
+        GxContext g = GX_ZERO;
+        GxMesh mesh;
+        GxModel m;
+        GxMethods methods;
+        GxLlamaConfig c;
+        GxArena arena;
+        static GxKvCache cache;
+        const int dims[GX_MESH_AXES] = {1, 1, 1, 1, 2};
+        GxDevice none = gx_device_none(gx_device_cpu());
+        g.device = &none, g.world = 2;
+        gx_mesh_open(&mesh, dims, 0, 2, &g.error);
+        g.mesh = &mesh;
+        gx_arena_open_dry(&arena);
+        g.arena = &arena;
+        gx_llama_config_read(&c, "data/ref/generate_llama/config.json", &g.error);
+        gx_mode_methods(modes[i], &methods);
+        const GxMode mode = gx_composed(modes[i], methods);
+        CHECK(gx_model_open(&g, &m, &gx_llama, &c, &mode, NULL) == GX_OK, "%s", g.error.message);
+        gx_kv_cache_take(&g, &cache, &m, 8, 1);
+        CHECK(g.error.code == GX_ERR_UNSUPPORTED && strstr(g.error.message, modes[i]), "%s: %s", modes[i],
+              g.error.message);
+        gx_model_close(&m);
+    }
+}
+
+// ---- sampling ------------------------------------------------------------------------------------------------------
+
+enum { ROW = 300, ROWS = 1000, SHOWN = 8, TIED = 826 }; // TIED: the row with a tie at the cut of top_p
+
+static uint32_t mix(uint32_t x)
+{
+    x = (x ^ x >> 16) * 0x7FEB352Du;
+    x = (x ^ x >> 15) * 0x846CA68Bu;
+    return x ^ x >> 16;
+}
+
+// As make_generate.py makes them: whole numbers, so that both have the same bits.
+static void row_logits(int row, float *x)
+{
+    for (int v = 0; v < ROW; v++) {
+        int total = -2 * 0xFFFF;
+        for (int k = 0; k < 4; k++) total += (int)(mix((uint32_t)((row * ROW + v) * 4 + k)) & 0xFFFF);
+        x[v] = (float)total / 8192;
+    }
+}
+
+static uint32_t pick(int row, int number, uint32_t n) { return mix((uint32_t)(row * 16 + number) + 0x51ED2700u) % n; }
+
+static GxSampling row_settings(int row, uint8_t seen[ROW])
+{
+    static const double temperature[] = {0.5, 1, 1.25, 3}, top_p[] = {1, 0.9, 0.5, 0.95}, min_p[] = {0, 0.05, 0.3},
+                        penalty[] = {1, 1.2, 0.8};
+    static const int64_t top_k[] = {0, 1, 7, 50};
+    static const int count[] = {0, 3, 40};
+    GxSampling s = GX_ZERO;
+    s.temperature = temperature[pick(row, 0, 4)], s.top_k = top_k[pick(row, 1, 4)], s.top_p = top_p[pick(row, 2, 4)];
+    s.min_p = min_p[pick(row, 3, 3)], s.repetition_penalty = penalty[pick(row, 4, 3)];
+    memset(seen, 0, ROW);
+    for (int i = 0; i < count[pick(row, 5, 3)]; i++) seen[mix((uint32_t)(row * 64 + i) + 0x2545F491u) % ROW] = 1;
+    return s;
+}
+
+TEST(filters_leave_what_those_of_transformers_leave_of_1000_rows)
+{
+    static int32_t hash[ROWS], count[ROWS];
+    static float rows[SHOWN][ROW];
+    GxSafetensors f;
+    GxError err = GX_ZERO;
+    if (!CHECK(gx_safetensors_open(&f, "data/ref/sampling.safetensors", &err) == GX_OK, "%s", err.message)) return;
+    read_raw(&f, "kept_hash", hash, ROWS), read_raw(&f, "kept_count", count, ROWS);
+    read_raw(&f, "rows", rows, SHOWN * ROW);
+    gx_safetensors_close(&f);
+    for (int row = 0; row < ROWS; row++) {
+        float x[ROW];
+        uint8_t seen[ROW];
+        uint32_t h = 2166136261u;
+        int kept = 0, tied = -1; // tied: of two equal logits at the cut of top_p transformers drops one
+        const GxSampling s = row_settings(row, seen);
+        row_logits(row, x);
+        gx_sampling_penalize(x, seen, ROW, s.repetition_penalty);
+        const float cut = gx_sampling_cut(x, ROW, &s);
+        for (int v = 0; v < ROW; v++) {
+            const float scaled = gx_sampling_scaled(x[v], &s);
+            const int stays = scaled >= cut;
+            if (stays) h = (h ^ (uint32_t)v) * 16777619u, kept++, tied += scaled == cut;
+            if (row < SHOWN)
+                CHECK(stays ? scaled == rows[row][v] : isinf(rows[row][v]),
+                      "row %d, token %d: %.9g, transformers' %.9g", row, v, stays ? scaled : -INFINITY, rows[row][v]);
+        }
+        if (row == TIED) CHECK(tied == 1 && kept == count[row] + 1, "row %d: %d tokens stay", row, kept);
+        else
+            CHECK(kept == count[row] && (int32_t)h == hash[row],
+                  "row %d (temperature %g, top_k %ld, top_p %g, min_p %g, penalty %g): %d tokens stay, of "
+                  "transformers' %d",
+                  row, s.temperature, (long)s.top_k, s.top_p, s.min_p, s.repetition_penalty, kept, count[row]);
+    }
+}
+
+// Only tokens that the filters leave are drawn, all of them, and as often as the softmax has it.
+TEST(tokens_are_drawn_from_what_the_filters_leave)
+{
+    enum { N = 20000 };
+    const float logits[6] = {2, 1, 0, -1, -2, -3};
+    GxSampling s = GX_ZERO;
+    int count[6] = {0};
+    double sum = 0, chi = 0;
+    s.temperature = 1, s.top_p = 0.95, s.min_p = 0.06, s.seed = 11; // probabilities 0.63, 0.23, 0.086, 0.031, …
+    for (int i = 0; i < N; i++) count[gx_sample_token(logits, 6, &s, i)]++;
+    for (int v = 0; v < 3; v++) sum += exp(logits[v]);
+    for (int v = 0; v < 6; v++) {
+        const double expected = v < 3 ? N * exp(logits[v]) / sum : 0;
+        if (v < 3) chi += pow(count[v] - expected, 2) / expected;
+        else CHECK(count[v] == 0, "token %d is drawn %d times", v, count[v]);
+    }
+    CHECK(chi < 23, "chi-squared %.1f with 2 degrees of freedom", chi); // 23: one in 100,000
+}
+
+// Of equal logits at the cut of top_p all stay; transformers drops some, by the order in which its sort leaves them.
+TEST(ties_at_the_cut_of_top_p_stay)
+{
+    const float logits[4] = {1, 1, 1, 1};
+    GxSampling s = GX_ZERO;
+    int seen = 0;
+    s.temperature = 1, s.top_p = 0.5;
+    for (int i = 0; i < 500; i++) seen |= 1 << gx_sample_token(logits, 4, &s, i);
+    CHECK(seen == 15, "tokens %x are drawn", seen);
+}
+
+int main(int argc, char **argv) { return test_main(argc, argv); }

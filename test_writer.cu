@@ -1,0 +1,606 @@
+// test_writer.cu: the program that writes text, as its users meet it: prompts, stops, drawing as the folder says,
+// ranks, conversations, signals, refusals; and its parts: formats of conversations against transformers'
+// apply_chat_template (dumps of dev/ref/make_chat.py), tokens as text on the way, generation_config.json, options that
+// are given several times.
+#include "test/ranks.h" // first: it wants more of the system
+
+#include "galaxy.h"
+
+// ---- conversations as text -----------------------------------------------------------------------------------------
+
+enum { TURNS = 8 };
+
+static GxChatRole role_of(const char *name)
+{
+    return !strcmp(name, "system") ? GX_CHAT_SYSTEM : !strcmp(name, "user") ? GX_CHAT_USER : GX_CHAT_ASSISTANT;
+}
+
+static void check_case(const GxChatFormat *f, const GxJson *c, int number)
+{
+    const GxJson *turns = gx_json_get(c, "turns");
+    GxChatTurn turn[TURNS];
+    GxError e = GX_ZERO;
+    char *text = NULL;
+    const int n = (int)gx_json_size(turns);
+    for (int i = 0; i < n; i++) {
+        turn[i].role = role_of(gx_json_string(gx_json_at(gx_json_at(turns, i), 0)));
+        turn[i].text = gx_json_string(gx_json_at(gx_json_at(turns, i), 1));
+    }
+    CHECK(gx_chat_text(f, turn, n, gx_json_bool(gx_json_get(c, "thinking")), &text, &e) == GX_OK, "%s", e.message);
+    const char *expected = gx_json_string(gx_json_get(c, "text"));
+    CHECK(text && !strcmp(text, expected), "%s, case %d:\n%s\ntransformers':\n%s", gx_chat_name(f), number, text,
+          expected);
+    free(text);
+}
+
+static int check_format(const GxJson *line)
+{
+    const char *name = gx_json_string(gx_json_get(line, "name"));
+    const GxChatFormat *f = gx_chat_recognise(gx_json_string(gx_json_get(line, "template")));
+    const GxJson *cases = gx_json_get(line, "cases");
+    if (!CHECK(f && !strcmp(gx_chat_name(f), name), "%s is taken for %s", name, f ? gx_chat_name(f) : "none")) return 0;
+    for (int64_t i = 0; i < gx_json_size(cases); i++) check_case(f, gx_json_at(cases, i), (int)i);
+    return gx_json_size(cases) >= 5;
+}
+
+TEST(conversations_are_the_texts_that_transformers_makes_of_them)
+{
+    char path[TEST_PATH + 40];
+    snprintf(path, sizeof path, "%s/data/ref/chat.jsonl", repository);
+    char *text = read_text(path), *save = NULL;
+    int formats = 0;
+    for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        GxJson *json = NULL;
+        GxError e = GX_ZERO;
+        if (!CHECK(gx_json_parse(&json, line, (int64_t)strlen(line), path, &e) == GX_OK, "%s", e.message)) continue;
+        formats += check_format(json);
+        gx_json_free(json);
+    }
+    int names = 1;
+    for (const char *p = GX_CHAT_NAMES; *p; p++) names += *p == '|';
+    CHECK(formats == names, "%d of %d formats are in %s", formats, names, path);
+    free(text);
+}
+
+TEST(other_templates_are_taken_for_none)
+{
+    static const char *const others[] = {"",
+                                         "<|im_start|>user<|im_sep|>",                     // Phi-4
+                                         "<bos><start_of_turn>user\n",                     // Gemma
+                                         "[SYSTEM_PROMPT]s[/SYSTEM_PROMPT][INST]u[/INST]", // Mistral's v7
+                                         "<|im_start|>user<|vision_start|>",               // with pictures
+                                         "<|im_start|>assistant\n<think>\n",
+                                         "<|user|>\n<|end|>",                          // Phi-3
+                                         "<|startoftext|><|im_start|>user<|im_end|>"}; // LFM2
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        const GxChatFormat *f = gx_chat_recognise(others[i]);
+        CHECK(f == NULL, "%s is taken for %s", others[i], f ? gx_chat_name(f) : "");
+    }
+}
+
+// chat_template.jinja before tokenizer_config.json; there a template, or several with names.
+TEST(a_folder_says_its_format_in_any_of_three_places)
+{
+    static const struct {
+        const char *jinja, *config, *name; // name NULL: refused
+    } list[] = {{"<|im_start|>a<|im_end|>", "{\"chat_template\": \"[INST]u[/INST]\"}", "chatml"},
+                {NULL, "{\"chat_template\": \"[INST]u[/INST]\"}", "mistral-tekken"},
+                {NULL,
+                 "{\"chat_template\": [{\"name\": \"tools\", \"template\": \"x\"}, {\"name\": \"default\", "
+                 "\"template\": \"<|im_start|><|im_end|>\"}]}",
+                 "chatml"},
+                {NULL, "{\"chat_template\": [{\"name\": \"tools\", \"template\": \"x\"}]}", NULL},
+                {NULL, "{}", NULL},
+                {NULL, NULL, NULL}};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        GxError e = GX_ZERO;
+        shell("rm -rf chat && mkdir chat");
+        if (list[i].jinja) gx_file_write("chat/chat_template.jinja", list[i].jinja, (int64_t)strlen(list[i].jinja), &e);
+        if (list[i].config)
+            gx_file_write("chat/tokenizer_config.json", list[i].config, (int64_t)strlen(list[i].config), &e);
+        const GxChatFormat *f = gx_chat_find("chat", &e);
+        CHECK(f ? list[i].name && !strcmp(gx_chat_name(f), list[i].name) && e.code == GX_OK
+                : !list[i].name && strstr(e.message, "there is no chat template"),
+              "folder %d: %s; %s", (int)i, f ? gx_chat_name(f) : "none", e.message);
+    }
+}
+
+TEST(turns_that_do_not_alternate_are_refused)
+{
+    const GxChatTurn turns[] = {
+        {GX_CHAT_SYSTEM, "s"}, {GX_CHAT_USER, "u"}, {GX_CHAT_ASSISTANT, "a"}, {GX_CHAT_ASSISTANT, "a"}};
+    static const struct {
+        int first, n;
+        const char *says;
+    } list[] = {{0, 4, "turn 3 of a conversation is not the user's"},
+                {2, 1, "turn 0 of a conversation is not the user's"},
+                {0, 3, "a conversation of 3 turns does not end with the user's"},
+                {0, 1, "a conversation of 1 turns does not end with the user's"}};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        GxError e = GX_ZERO;
+        char *text;
+        gx_chat_text(gx_chat_format("chatml"), turns + list[i].first, list[i].n, 0, &text, &e);
+        CHECK(e.code == GX_ERR_ARGUMENT && strstr(e.message, list[i].says) && !text, "%s", e.message);
+    }
+}
+
+// ---- tokens as text ------------------------------------------------------------------------------------------------
+
+// All tokens of a text one by one: pieces are whole characters, and together the text.
+static void check_stream(const GxTokenizer *t, const char *text, int64_t n, const char *expected)
+{
+    int32_t ids[200];
+    char shown[400] = "";
+    int64_t tokens, bytes;
+    const char *piece;
+    GxError e = GX_ZERO;
+    GxTextStream s = gx_text_stream(t, GX_SPECIAL_AS_TEXT, 0);
+    gx_tokenizer_encode(t, text, n, GX_SPECIAL_AS_TEXT, ids, &tokens, &e);
+    for (int64_t i = 1; i <= tokens + 1; i++) {
+        CHECK(gx_text_stream_next(&s, ids, gx_min(i, tokens), i > tokens, &piece, &bytes, &e) == GX_OK, "%s",
+              e.message);
+        for (const char *p = piece; *p; p += gx_max(1, gx_utf8_bytes(p)))
+            CHECK((unsigned char)*p < 0x80 || gx_utf8_bytes(p), "\"%s\" is not whole", piece);
+        strcat(shown, piece);
+    }
+    CHECK(!strcmp(shown, expected), "\"%s\", expected \"%s\"", shown, expected);
+    gx_text_stream_close(&s);
+}
+
+TEST(text_comes_in_whole_characters)
+{
+    const GxTokenizer bytes = gx_tokenizer_bytes();
+    static const char text[] = "a \xC3\xA9t\xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80.";
+    check_stream(&bytes, text, (int64_t)strlen(text), text);
+    check_stream(&bytes, "a\xC3", 2, "a\xEF\xBF\xBD");             // cut at the end
+    check_stream(&bytes, "\xE2\x82\x41z", 4, "\xEF\xBF\xBD\x41z"); // no character
+    check_stream(&bytes, "a\0z", 3, "a\xEF\xBF\xBDz");
+    check_stream(&bytes, "\xFF\x80x", 3, "\xEF\xBF\xBD\xEF\xBF\xBDx"); // bytes that begin none
+    static const char *const files[] = {"byte_level", "byte_fallback"};
+    for (int i = 0; i < 2; i++) {
+        char path[TEST_PATH + 60], whole[400];
+        int32_t ids[200];
+        int64_t n, m;
+        GxTokenizer t;
+        GxError e = GX_ZERO;
+        snprintf(path, sizeof path, "%s/data/ref/bpe/%s.json", repository, files[i]);
+        if (!CHECK(gx_tokenizer_open(&t, path, &e) == GX_OK, "%s", e.message)) continue;
+        gx_tokenizer_encode(&t, text, (int64_t)strlen(text), GX_SPECIAL_AS_TEXT, ids, &n, &e);
+        gx_tokenizer_decode(&t, ids, n, GX_SPECIAL_AS_TEXT, whole, &m, &e);
+        whole[m] = 0;
+        check_stream(&t, text, (int64_t)strlen(text), whole);
+        gx_tokenizer_close(&t);
+    }
+}
+
+// ---- generation_config.json ----------------------------------------------------------------------------------------
+
+static GxStatus read_generation(GxGenerationConfig *c, const char *generation, const char *config, GxError *e)
+{
+    GxError ignored = GX_ZERO;
+    shell("rm -rf generation && mkdir generation");
+    if (generation)
+        gx_file_write("generation/generation_config.json", generation, (int64_t)strlen(generation), &ignored);
+    if (config) gx_file_write("generation/config.json", config, (int64_t)strlen(config), &ignored);
+    return gx_generation_config_read(c, "generation", e);
+}
+
+TEST(generation_config_is_read_key_by_key)
+{
+    GxGenerationConfig c;
+    GxError e = GX_ZERO;
+    read_generation(&c, NULL, NULL, &e);
+    CHECK(e.code == GX_OK && !c.has_file && c.top_k == 50 && c.temperature == 1 && c.top_p == 1 && c.n_stop == 0,
+          "nothing: %s", e.message);
+    read_generation(&c, NULL, "{\"eos_token_id\": [7, 9]}", &e);
+    CHECK(e.code == GX_OK && c.n_stop == 2 && c.stop[0] == 7 && c.stop[1] == 9, "of config.json: %s", e.message);
+    read_generation(&c,
+                    "{\"do_sample\": true, \"temperature\": 0.6, \"top_k\": 20, \"top_p\": 0.95, \"min_p\": null, "
+                    "\"repetition_penalty\": 1.1, \"eos_token_id\": 3, \"num_beams\": 4, \"typical_p\": 1.0, "
+                    "\"max_new_tokens\": 77, \"transformers_version\": \"5\"}",
+                    "{\"eos_token_id\": 9}", &e);
+    CHECK(e.code == GX_OK && c.samples && c.temperature == 0.6 && c.top_k == 20 && c.top_p == 0.95 && c.min_p == 0 &&
+              c.repetition_penalty == 1.1 && c.n_stop == 1 && c.stop[0] == 3 && c.max_new_tokens == 77,
+          "%s", e.message);
+    CHECK(!strcmp(c.unbuilt, "num_beams"), "not built: %s", c.unbuilt);
+    read_generation(&c, "{\"temperature\": \"hot\"}", NULL, &e);
+    CHECK(e.code == GX_ERR_FORMAT && strstr(e.message, "temperature is \"hot\""), "%s", e.message);
+    memset(&e, 0, sizeof e);
+    read_generation(&c, "{\"eos_token_id\": [1, \"x\"]}", NULL, &e);
+    CHECK(e.code == GX_ERR_FORMAT && strstr(e.message, "eos_token_id is"), "%s", e.message);
+    memset(&e, 0, sizeof e);
+    read_generation(&c, "[1]", NULL, &e);
+    CHECK(e.code == GX_ERR_FORMAT && strstr(e.message, "expected an object"), "%s", e.message);
+}
+
+// ---- options that are given several times --------------------------------------------------------------------------
+
+TEST(texts_as_options_add_up_on_the_command_line_and_are_a_list_in_json)
+{
+    typedef struct {
+        char text[GX_FIELD_NAMES_TEXT];
+    } Options;
+    static Options o;
+    static const GxField table[] = {{"text", GX_FIELD_TEXTS, offsetof(Options, text), NULL, "of any length", NULL}};
+    static GxConfig c;
+    GxError e = GX_ZERO;
+    char *argv[] = {"program", "--text", "one, two", "--text=", "--text", "three"},
+         *file[] = {"program", "--config", "texts.json"};
+    static const char *const expected[] = {"one, two", "", "three"};
+    gx_config_open(&c);
+    gx_config_add(&c, "texts", GX_FIELDS(table), &o, &e);
+    CHECK(o.text[0] == 0, "a default");
+    gx_config_read_args(&c, 6, argv, &e);
+    const char *at = NULL, *text;
+    int64_t n, i = 0;
+    while ((text = gx_field_next_text(o.text, &at, &n)) != NULL && i < 3)
+        CHECK(n == (int64_t)strlen(expected[i]) && !strncmp(text, expected[i], (size_t)n), "text %ld is %s", (long)i,
+              text),
+            i++;
+    CHECK(i == 3 && !text && e.code == GX_OK, "%ld texts; %s", (long)i, e.message);
+    GxJson *json = gx_config_to_json(&c, &e), *list = gx_json_get(json, "text");
+    CHECK(gx_json_size(list) == 3 && !strcmp(gx_json_string(gx_json_at(list, 2)), "three"), "in JSON: %ld",
+          (long)gx_json_size(list));
+    gx_json_write(json, "texts.json", &e);
+    gx_json_free(json);
+    memset(&o, 0, sizeof o);
+    gx_config_open(&c);
+    gx_config_add(&c, "texts", GX_FIELDS(table), &o, &e);
+    gx_config_read_args(&c, 3, file, &e);
+    CHECK(!strcmp(o.text, "\x1Fone, two\x1F\x1Fthree") && e.code == GX_OK, "from JSON: %s; %s", o.text, e.message);
+    char *marked[] = {"program", "--text",
+                      "a\x1F"
+                      "b"};
+    gx_config_read_args(&c, 3, marked, &e);
+    CHECK(e.code == GX_ERR_ARGUMENT && strstr(e.message, "--text is"), "%s", e.message);
+}
+
+// ---- the program ---------------------------------------------------------------------------------------------------
+
+// The tiny LLaMA of test_generate, whose greedy tokens are far from ties, with a tokenizer of a letter for each token.
+static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ .,!~"; // and ⏎, ~~
+enum { LETTERS = sizeof letters - 1, MODEL_V = 61 };
+
+static void make_model(const char *to)
+{
+    char json[6000];
+    size_t n = 0;
+    GxError e = GX_ZERO;
+    shell("rm -rf %s && cp -r %s/data/ref/generate_llama %s && rm %s/ref.safetensors", to, repository, to, to);
+    n += (size_t)snprintf(
+        json, sizeof json,
+        "{\"version\": \"1.0\", \"added_tokens\": [{\"id\": 59, \"content\": \"<|im_start|>\", "
+        "\"special\": true, \"single_word\": false, \"lstrip\": false, \"rstrip\": false, "
+        "\"normalized\": false}, {\"id\": 60, \"content\": \"<|im_end|>\", \"special\": true, "
+        "\"single_word\": false, \"lstrip\": false, \"rstrip\": false, \"normalized\": false}], "
+        "\"normalizer\": null, \"pre_tokenizer\": null, \"post_processor\": null, "
+        "\"decoder\": {\"type\": \"Fuse\"}, \"model\": {\"type\": \"BPE\", \"merges\": [[\"~\", \"~\"]], "
+        "\"unk_token\": null, \"fuse_unk\": false, \"byte_fallback\": false, \"vocab\": {\"~~\": 57, "
+        "\"\\n\": 58");
+    for (int i = 0; i < LETTERS - 1; i++)
+        n += (size_t)snprintf(json + n, sizeof json - n, ", \"%c\": %d", letters[i], i);
+    snprintf(json + n, sizeof json - n, ", \"~\": 56}}}");
+    char path[300];
+    snprintf(path, sizeof path, "%s/tokenizer.json", to);
+    CHECK(gx_file_write(path, json, (int64_t)strlen(json), &e) == GX_OK, "%s", e.message);
+}
+
+// What the reference wrote, as text; and its prompts.
+typedef struct {
+    char prompt[3][60], text[3][60];
+    int32_t ids[3][24];
+} Expected;
+
+static Expected read_expected(void)
+{
+    Expected x;
+    char path[TEST_PATH + 60];
+    GxSafetensors f;
+    GxError e = GX_ZERO;
+    int32_t lengths[3] = {0}, prompts[60] = {0};
+    memset(&x, 0, sizeof x);
+    snprintf(path, sizeof path, "%s/data/ref/generate_llama/ref.safetensors", repository);
+    if (!CHECK(gx_safetensors_open(&f, path, &e) == GX_OK, "%s", e.message)) return x;
+    gx_safetensors_read_raw(&f, gx_safetensors_find(&f, "lengths"), 0, 3, lengths, &e);
+    const GxSafetensorsEntry *p = gx_safetensors_find(&f, "prompts");
+    gx_safetensors_read_raw(&f, p, 0, p->elements, prompts, &e);
+    gx_safetensors_read_raw(&f, gx_safetensors_find(&f, "greedy"), 0, 72, x.ids, &e);
+    gx_safetensors_close(&f);
+    GxTokenizer t;
+    if (!CHECK(gx_tokenizer_open(&t, "model", &e) == GX_OK, "%s", e.message)) return x;
+    int64_t bytes;
+    for (int b = 0, at = 0; b < 3; at += lengths[b], b++) {
+        gx_tokenizer_decode(&t, prompts + at, lengths[b], GX_SPECIAL_AS_TOKENS, x.prompt[b], &bytes, &e);
+        gx_tokenizer_decode(&t, x.ids[b], 24, GX_SPECIAL_AS_TEXT, x.text[b], &bytes, &e);
+    }
+    gx_tokenizer_close(&t);
+    return x;
+}
+
+static int has_program(void)
+{
+    char path[TEST_PATH];
+    snprintf(path, sizeof path, "%s", program);
+    char *slash = strrchr(path, '/');
+    snprintf(slash + 1, sizeof path - (size_t)(slash + 1 - path), "generate_llama");
+    return access(path, X_OK) == 0;
+}
+
+// The program with the flags of a configuration file, so that prompts may have spaces, and more.
+static int write_text(const char *more)
+{
+    char line[3000];
+    use_program("generate_llama");
+    snprintf(line, sizeof line, "%s --model model --config prompts.json %s", program, more);
+    start_line(line, 0);
+    const int status = finish();
+    use_program("train_llama");
+    return status;
+}
+
+static void set_prompts_and_stop(const Expected *x, int n, const char *stop)
+{
+    GxJson *json = gx_json_new_object(), *list = gx_json_new_array();
+    GxError e = GX_ZERO;
+    for (int b = 0; b < n; b++) gx_json_append(list, gx_json_new_string(x->prompt[b]), &e);
+    gx_json_set(json, "prompt", list, &e);
+    if (stop) gx_json_set(json, "stop", gx_json_new_string(stop), &e);
+    gx_json_write(json, "prompts.json", &e);
+    gx_json_free(json);
+}
+
+static void set_prompts(const Expected *x, int n) { set_prompts_and_stop(x, n, NULL); }
+
+static void check_lines(const Expected *x, const char *what)
+{
+    char *copy = strdup(out()), *save = NULL;
+    int b = 0;
+    for (char *line = strtok_r(copy, "\n", &save); line && b < 3; line = strtok_r(NULL, "\n", &save), b++) {
+        GxJson *json = NULL;
+        GxError e = GX_ZERO;
+        if (!CHECK(gx_json_parse(&json, line, (int64_t)strlen(line), "a line", &e) == GX_OK, "%s", e.message)) continue;
+        const GxJson *ids = gx_json_get(json, "ids");
+        int wrong = gx_json_size(ids) != 24;
+        for (int i = 0; i < 24 && !wrong; i++) wrong = gx_json_int(gx_json_at(ids, i)) != x->ids[b][i];
+        CHECK(!wrong && !strcmp(gx_json_string(gx_json_get(json, "text")), x->text[b]) &&
+                  !strcmp(gx_json_string(gx_json_get(json, "end")), "length"),
+              "%s, text %d: %s", what, b, line);
+        gx_json_free(json);
+    }
+    CHECK(b == 3, "%s: %d lines: %s%s", what, b, out(), err());
+    free(copy);
+}
+
+TEST(the_program_writes_what_transformers_writes_on_any_number_of_ranks)
+{
+    if (!has_program()) SKIP("there is no generate_llama beside %.120s", program);
+    make_model("model");
+    const Expected x = read_expected();
+    static const char *const ways[] = {"", "--ranks 2 --tp 2", "--ranks 3 --mode tp", "--prefill_rows 2",
+                                       "--ranks 2 --tp_num_attention_heads_list 4,2 --tp_vocab_size_list 40,21"};
+    set_prompts(&x, 3);
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        char more[300];
+        snprintf(more, sizeof more, "--max_new_tokens 24 --json %s", ways[i]);
+        CHECK_RAN(write_text(more));
+        check_lines(&x, ways[i]);
+        CHECK(strstr(err(), "tokens/s"), "%s", err());
+    }
+    set_prompts(&x, 1);
+    CHECK_RAN(write_text("--max_new_tokens 24"));
+    CHECK(!strncmp(out(), x.text[0], strlen(x.text[0])) && out()[strlen(x.text[0])] == '\n', "%s", out());
+    CHECK_RAN(write_text("--max_new_tokens 24 --echo"));
+    CHECK(!strncmp(out(), x.prompt[0], strlen(x.prompt[0])) && strstr(out(), x.text[0]), "%s", out());
+    CHECK_RAN(write_text("--max_new_tokens 24 --dry_run"));
+    CHECK(strstr(out(), "cache of keys and values") && strstr(out(), "memory plan"), "%s", out());
+}
+
+// Ranks that are processes: rank 0 alone has the folder; the others are told, and write nothing.
+TEST(ranks_that_are_processes_need_no_folder_but_rank_0s)
+{
+    if (!has_program()) SKIP("there is no generate_llama beside %.120s", program);
+    make_model("model");
+    const Expected x = read_expected();
+    set_prompts(&x, 3);
+    use_program("generate_llama");
+    start_ranks(BY_HAND, 2, "--model model --config prompts.json --max_new_tokens 24 --json", "--model nowhere");
+    CHECK(finish() == 0, "status %d", child.status);
+    for (int b = 0; b < 3; b++) says(0, x.text[b]);
+    char *other = read_text("rank1.txt");
+    CHECK(!other[0], "rank 1 says %s", other);
+    free(other);
+    start_ranks(BY_HAND, 2, "--model model --config prompts.json --json", "--max_new_tokens 3");
+    CHECK(finish() > 0, "other options on rank 1 are no error");
+    says(1, "--max_new_tokens is 128 on rank 0 and 3 on rank 1");
+    use_program("train_llama");
+}
+
+// A stop string ends a text behind the token that completes it, also where it begins in the prompt; eos tokens
+// likewise.
+TEST(texts_end_where_they_are_told_to)
+{
+    if (!has_program()) SKIP("there is no generate_llama beside %.120s", program);
+    make_model("model");
+    const Expected x = read_expected();
+    char expected[80];
+    GxError e = GX_ZERO;
+    enum { AT = 5 }; // of the second text; the token before is a special one, which is not shown
+    const char stop[] = {x.text[1][AT], x.text[1][AT + 1], 0},
+               across[] = {x.prompt[1][strlen(x.prompt[1]) - 1], x.text[1][0], 0};
+    set_prompts_and_stop(&x, 2, stop);
+    CHECK_RAN(write_text("--max_new_tokens 24 --json"));
+    snprintf(expected, sizeof expected, "\"text\":\"%.*s\"", (int)(strstr(x.text[1], stop) - x.text[1]) + 2, x.text[1]);
+    CHECK(strstr(out(), expected) && strstr(out(), "\"end\":\"stop\""), "%s is not in %s", expected, out());
+    CHECK(strstr(out(), x.text[0]) && strstr(out(), "\"end\":\"length\""), "the first text: %s", out());
+    set_prompts_and_stop(&x, 2, across);
+    CHECK_RAN(write_text("--max_new_tokens 24 --json"));
+    snprintf(expected, sizeof expected, "\"text\":\"%c\"", x.text[1][0]);
+    CHECK(strstr(out(), expected) && strstr(out(), "\"end\":\"stop\""), "%s is not in %s", expected, out());
+    set_prompts_and_stop(&x, 2, "<|im_end|>"); // a special token, which is not shown
+    CHECK_RAN(write_text("--max_new_tokens 24 --json"));
+    CHECK(strstr(out(), "\"end\":\"stop\""), "%s", out());
+    set_prompts(&x, 2);
+    char config[100];
+    snprintf(config, sizeof config, "{\"eos_token_id\": [60, %d]}", x.ids[1][5]);
+    gx_file_write("model/generation_config.json", config, (int64_t)strlen(config), &e);
+    CHECK_RAN(write_text("--max_new_tokens 24 --json"));
+    CHECK(strstr(out(), "\"end\":\"eos\""), "%s", out());
+    gx_file_write("model/generation_config.json", "{\"max_new_tokens\": 5}", 21, &e);
+    CHECK_RAN(write_text("--json"));
+    CHECK(strstr(out(), "\"new_tokens\":5"), "%s", out());
+}
+
+TEST(drawing_is_as_the_folder_says_and_as_flags_say_before_that)
+{
+    if (!has_program()) SKIP("there is no generate_llama beside %.120s", program);
+    make_model("model");
+    const Expected x = read_expected();
+    static const char config[] = "{\"do_sample\": true, \"temperature\": 1.5, \"top_k\": 0, \"num_beams\": 3}";
+    GxError e = GX_ZERO;
+    set_prompts(&x, 1);
+    gx_file_write("model/generation_config.json", config, (int64_t)strlen(config), &e);
+    CHECK_RAN(write_text("--max_new_tokens 24"));
+    CHECK(!strstr(out(), x.text[0]) && strstr(err(), "left out: num_beams"), "it is greedy: %s%s", out(), err());
+    char *drawn = strdup(out());
+    CHECK_RAN(write_text("--max_new_tokens 24 --ranks 2"));
+    CHECK(!strcmp(drawn, out()), "two ranks draw others: %s%s", drawn, out());
+    CHECK_RAN(write_text("--max_new_tokens 24 --seed 5"));
+    CHECK(strcmp(drawn, out()), "the seed changes nothing: %s", drawn);
+    CHECK_RAN(write_text("--max_new_tokens 24 --top_k 1"));
+    CHECK(strstr(out(), x.text[0]), "the likeliest of one: %s", out());
+    CHECK_RAN(write_text("--max_new_tokens 24 --temperature 0"));
+    CHECK(strstr(out(), x.text[0]), "temperature 0: %s", out());
+    gx_file_write("model/generation_config.json", "{\"temperature\": 1.5}", 20, &e);
+    CHECK_RAN(write_text("--max_new_tokens 24"));
+    CHECK(strstr(out(), x.text[0]), "temperature alone stays greedy: %s", out());
+    free(drawn);
+}
+
+TEST(what_cannot_be_written_is_refused)
+{
+    if (!has_program()) SKIP("there is no generate_llama beside %.120s", program);
+    make_model("model");
+    const Expected x = read_expected();
+    GxError e = GX_ZERO;
+    set_prompts(&x, 1);
+    static const struct {
+        const char *more, *says;
+    } list[] = {{"--mode sp --ranks 2", "--mode sp splits the sequence"},
+                {"--mode galaxy2", "--mode galaxy2 splits the sequence"},
+                {"--mode serial --ranks 2", "several copies of the model are not built"},
+                {"--ranks 2 --tp 1", "--tp 1 on 2 ranks: all ranks share one copy"},
+                {"--tp 2", "or start 2 of them (--ranks 2)"},
+                {"--prompt_file nowhere.txt", "nowhere.txt"},
+                {"--prompt_file long.txt", "and the model room for 64, of which one must be new (max_position"},
+                {"--prompt_file no_utf8.txt", "no_utf8.txt: byte 2 is no UTF-8 text"},
+                {"--prompt=", "prompt 1 is empty"},
+                {"--stop=", "--stop \"\" would end every text at once"},
+                {"--chat", "expected --prompt TEXT or --prompt_file FILE, or --chat without them"},
+                {"--system x", "--system belongs to --chat"},
+                {"--model nowhere", "nowhere/config.json"},
+                {"--max_new_token 3", "did you mean --max_new_tokens?"},
+                {"--device cuda", "rebuild it with make DEVICE=cuda"}};
+    shell("head -c 100 /dev/zero | tr '\\0' a > long.txt; printf 'ab\\377' > no_utf8.txt");
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        if (!strcmp(list[i].more, "--prompt=")) gx_file_write("prompts.json", "{}", 2, &e);
+        else set_prompts(&x, 1);
+        const int status = write_text(list[i].more);
+        CHECK(status == 1 && strstr(err(), list[i].says) && !out()[0], "%s: status %d, %s%s", list[i].more, status,
+              out(), err());
+    }
+    shell("rm model/tokenizer.json");
+    CHECK(write_text("") == 1 && strstr(err(), "tokens are taken for bytes") &&
+              strstr(err(), "has 256 tokens, and the model's vocabulary 61"),
+          "%s", err());
+    CHECK(write_text("--max_new_tokens 5") == 1, "%s", err());
+}
+
+// A model whose positions do not end soon, so that there is something to interrupt.
+static void make_long_model(const char *more)
+{
+    make_model("model");
+    shell("sed -i 's/\"max_position_embeddings\": 64/\"max_position_embeddings\": 200000/' model/config.json");
+    GxError e = GX_ZERO;
+    gx_file_write("model/generation_config.json", more, (int64_t)strlen(more), &e);
+}
+
+TEST(a_signal_ends_a_text_cleanly)
+{
+    if (!has_program()) SKIP("there is no generate_llama beside %.120s", program);
+    char line[TEST_PATH + 200];
+    make_long_model("{}");
+    use_program("generate_llama");
+    snprintf(line, sizeof line, "%s --model model --prompt abc --max_new_tokens 100000", program);
+    start_line(line, 0);
+    for (double until = now() + LIMIT; now() < until && child.bytes[0] < 20;) take_outputs(50);
+    kill(child.pid, SIGINT);
+    const int status = finish();
+    use_program("train_llama");
+    CHECK(status == 128 + SIGINT && child.bytes[0] >= 20 && strstr(err(), "tokens/s"), "status %d: %s", status, err());
+}
+
+static void talk(const char *input, const char *more)
+{
+    char script[TEST_PATH + 500];
+    GxError e = GX_ZERO;
+    use_program("generate_llama");
+    snprintf(script, sizeof script, "printf '%s' | exec %s --model model --chat %s\n", input, program, more);
+    use_program("train_llama");
+    gx_file_write("talk.sh", script, (int64_t)strlen(script), &e);
+    start_line("bash talk.sh", 0);
+}
+
+TEST(lines_are_answered_until_the_input_ends)
+{
+    if (!has_program()) SKIP("there is no generate_llama beside %.120s", program);
+    static const char jinja[] =
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}";
+    GxError e = GX_ZERO;
+    make_long_model("{}");
+    talk("abc\\n\\ndef\\n", "--max_new_tokens 12");
+    CHECK(finish() == 1 && strstr(err(), "there is no chat template"), "%s", err());
+    gx_file_write("model/chat_template.jinja", jinja, (int64_t)strlen(jinja), &e);
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        char more[100];
+        snprintf(more, sizeof more, "--max_new_tokens 12 --ranks %d --system be", ranks);
+        talk("abc\\n\\ndef\\n", more);
+        CHECK_RAN(finish());
+        int lines = 0;
+        for (const char *p = out(); *p; p++) lines += *p == '\n';
+        CHECK(lines >= 2 && strstr(err(), "format chatml"), "%d ranks: %s%s", ranks, out(), err());
+    }
+    char *once = strdup(out());
+    talk("abc\\n\\ndef\\n", "--max_new_tokens 12 --system be --prefill_rows 3");
+    CHECK_RAN(finish());
+    CHECK(!strcmp(once, out()), "one rank: %s, two: %s", out(), once);
+    free(once);
+    talk("abc\\ndef\\nghi\\n", "--max_new_tokens 12 --context 60");
+    CHECK_RAN(finish());
+    CHECK(strstr(err(), "oldest turns are forgotten"), "%s", err());
+    gx_file_write("model/chat_template.jinja", "<|user|>", 8, &e);
+    talk("abc\\n", "");
+    CHECK(finish() == 1 && strstr(err(), "is none of those that are built"), "%s", err());
+}
+
+TEST(an_interrupt_ends_an_answer_and_not_the_conversation)
+{
+    if (!has_program()) SKIP("there is no generate_llama beside %.120s", program);
+    make_long_model("{}");
+    talk("abc\\ndef\\n", "--chat_template llama2 --max_new_tokens 90000 --context 100000");
+    CHECK(wait_to_say("Ctrl-C ends"), "%s", err());
+    size_t before = 0;
+    for (int answer = 0; answer < 2; answer++) {
+        for (double until = now() + LIMIT; now() < until && child.bytes[0] < before + 30;) take_outputs(50);
+        before = child.bytes[0] + 200; // surely of the next answer
+        kill(-child.pid, SIGINT);
+        for (double until = now() + 1; answer == 0 && now() < until;) take_outputs(50);
+    }
+    const int status = finish();
+    CHECK(status == 0, "status %d: %s", status, err());
+}
+
+int main(int argc, char **argv)
+{
+    setenv("COLUMNS", "1000", 1); // no line is wrapped
+    return program_main(argc, argv);
+}
