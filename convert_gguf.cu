@@ -3,8 +3,8 @@
 //     ./convert_gguf --model out/checkpoint-500 --output_file model.gguf --outtype q8_0
 //     ./convert_gguf --gguf model.gguf --output_dir FOLDER --save_dtype bf16
 //
-// LLaMA, Mistral within its window, Qwen2. What is written appears when it is whole, or not at all; what is there
-// already is left alone.
+// LLaMA, Mistral within its window, Qwen2, Qwen3. What is written appears when it is whole, or not at all; what is
+// there already is left alone.
 #include "galaxy.h"
 #include <stdio.h>
 #include <string.h>

@@ -124,9 +124,9 @@ static GxGgufSaid there_and_back(const char *from, int type, GxDtype dtype)
 
 TEST(a_folder_that_went_through_a_file_of_f32_is_the_same)
 {
-    static const char *const models[] = {"data/ref/llama_one", "data/ref/llama_gqa", "data/ref/llama_odd",
-                                         "data/ref/llama_qwen2"};
-    for (int i = 0; i < 4; i++) {
+    static const char *const models[] = {"data/ref/llama_one",   "data/ref/llama_gqa",   "data/ref/llama_odd",
+                                         "data/ref/llama_qwen2", "data/ref/llama_qwen3", "data/ref/llama_qwen3_tied"};
+    for (int i = 0; i < 6; i++) {
         there_and_back(models[i], GX_GGUF_F32, GX_F32);
         CHECK(same_files(models[i], at("back"), "model.safetensors"), "%s: other weights", models[i]);
         CHECK(same_configs(models[i], at("back")), "%s: another configuration", models[i]);
@@ -372,7 +372,8 @@ TEST(files_of_other_models_are_refused)
         GxStatus status;
         const char *part;
     } bad[] = {
-        {"gemma3", NULL, 0, FINE, GX_ERR_UNSUPPORTED, "the architecture is \"gemma3\"; what is built: llama, qwen2"},
+        {"gemma3", NULL, 0, FINE, GX_ERR_UNSUPPORTED,
+         "the architecture is \"gemma3\"; what is built: llama, qwen2, qwen3"},
         {"llama", "llama.block_count", -1, FINE, GX_ERR_FORMAT, "the key llama.block_count is missing"},
         {"llama", "llama.attention.head_count", 0, FINE, GX_ERR_FORMAT, "llama.attention.head_count is 0"},
         {"llama", "llama.attention.head_count_kv", 3, FINE, GX_ERR_ARGUMENT, "multiple of num_key_value_heads"},

@@ -257,6 +257,7 @@ static void greedy_on_ranks(const char *name)
 TEST(llama_with_grouped_heads_writes_what_transformers_writes) { greedy_on_ranks("llama"); }
 TEST(mistral_writes_what_transformers_writes) { greedy_on_ranks("mistral"); }
 TEST(qwen2_writes_what_transformers_writes) { greedy_on_ranks("qwen2"); }
+TEST(qwen3_writes_what_transformers_writes) { greedy_on_ranks("qwen3"); }
 
 // ---- logits --------------------------------------------------------------------------------------------------------
 
@@ -354,6 +355,7 @@ static void logits_on_ranks(const char *name)
 TEST(llama_has_the_same_logits_with_a_cache) { logits_on_ranks("llama"); }
 TEST(mistral_has_the_same_logits_with_a_cache) { logits_on_ranks("mistral"); }
 TEST(qwen2_has_the_same_logits_with_a_cache) { logits_on_ranks("qwen2"); }
+TEST(qwen3_has_the_same_logits_with_a_cache) { logits_on_ranks("qwen3"); }
 
 static double distance(const Logits *a, const Logits *b)
 {
@@ -377,8 +379,8 @@ static void check_bf16(Writer *w, const Reference *r)
 TEST(in_bf16_a_cache_is_as_near_to_fp32_as_the_whole_sequence)
 {
     Reference ref;
-    static const char *const names[] = {"llama", "mistral", "qwen2"};
-    for (int i = 0; i < 3; i++) {
+    static const char *const names[] = {"llama", "mistral", "qwen2", "qwen3"};
+    for (int i = 0; i < 4; i++) {
         const Wish wish = {.name = names[i], .dtype = GX_BF16, .B = MAX_B, .T = POSITIONS, .chunk = POSITIONS};
         if (!read_reference(&ref, names[i])) return;
         whole_logits(names[i], GX_F32, &ref, &whole);

@@ -2,7 +2,7 @@
 
     python dev/ref/make_generate.py [--out data/ref]
 
-Writes  generate_<name>/{config.json, model.safetensors}   tiny models: llama (grouped heads), mistral, qwen2
+Writes  generate_<name>/{config.json, model.safetensors}   tiny models: llama (grouped heads), mistral, qwen2, qwen3
         generate_<name>/ref.safetensors                    prompts of different lengths and what `generate` makes of them
         sampling.safetensors                               hashes of the tokens that filters leave of 1,000 rows of logits
 
@@ -15,7 +15,7 @@ import pathlib
 import torch
 from safetensors.torch import save_file
 from transformers import (LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config,
-                          Qwen2ForCausalLM)
+                          Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
 from transformers.generation.logits_process import (MinPLogitsWarper, RepetitionPenaltyLogitsProcessor, TemperatureLogitsWarper,
                                                     TopKLogitsWarper, TopPLogitsWarper)
 from transformers.utils.logging import disable_progress_bar
@@ -27,7 +27,8 @@ SHAPE = dict(vocab_size=61, hidden_size=24, intermediate_size=40, num_hidden_lay
              max_position_embeddings=64, initializer_range=0.3, bos_token_id=None, eos_token_id=None, pad_token_id=None)
 MODELS = {"llama": (LlamaConfig, LlamaForCausalLM, dict(head_dim=8)),
           "mistral": (MistralConfig, MistralForCausalLM, dict(head_dim=4, sliding_window=None)),
-          "qwen2": (Qwen2Config, Qwen2ForCausalLM, dict(tie_word_embeddings=True))}
+          "qwen2": (Qwen2Config, Qwen2ForCausalLM, dict(tie_word_embeddings=True)),
+          "qwen3": (Qwen3Config, Qwen3ForCausalLM, dict(head_dim=10))}
 
 
 def greedy(model, prompts, **kwargs):

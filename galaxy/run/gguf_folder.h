@@ -1,5 +1,5 @@
-// gguf_folder.h: a Hugging Face folder into a GGUF file (io/gguf.h), and a GGUF file into a folder: LLaMA, Mistral and
-// Qwen2, as this library and transformers have them and as llama.cpp reads them.
+// gguf_folder.h: a Hugging Face folder into a GGUF file (io/gguf.h), and a GGUF file into a folder: LLaMA, Mistral,
+// Qwen2 and Qwen3, as this library and transformers have them and as llama.cpp reads them.
 //
 //     GX_TRY(gx_gguf_export("out/checkpoint-500", "model.gguf", GX_GGUF_Q8_0, &said, err));
 //     GX_TRY(gx_gguf_import("model.gguf", "an_empty_folder", GX_BF16, &said, err));
@@ -61,10 +61,11 @@ typedef struct {
     int has_head_dim;                 // heads may have another size than hidden_size / heads
 } gx__GgufArch;
 static const gx__GgufArch gx__gguf_archs[] = {{"llama", {"llama", "mistral", NULL}, 1, 1, 1},
-                                              {"qwen2", {"qwen2", NULL, NULL}, 0, 0, 0}};
+                                              {"qwen2", {"qwen2", NULL, NULL}, 0, 0, 0},
+                                              {"qwen3", {"qwen3", NULL, NULL}, 0, 0, 1}};
 enum { GX__GGUF_ARCHS = sizeof gx__gguf_archs / sizeof *gx__gguf_archs };
 
-// "llama, qwen2"; types: of config.json, "llama, mistral, qwen2"
+// "llama, qwen2, qwen3"; types: of config.json, "llama, mistral, qwen2, qwen3"
 static const char *gx__gguf_arch_names(int types, char out[GX_TEXT_VALUE])
 {
     int n = 0;
