@@ -15,7 +15,8 @@ trap 'rm -rf "$tmp"' EXIT
 
 banner() { # file
     echo "// Galaxy $(sed -n 's/^#define GX_VERSION  *"\(.*\)"/\1/p' galaxy/base/common.h): $1, $2"
-    echo "// The line before each part names the file it comes from; files that the text names are such parts. Made by \`make dist\`: change the sources, not this."
+    echo "// Made from the library's headers by \`make dist\`. A line \"// ---- galaxy/...\" before each part names the file that it is in the sources; files that the"
+    echo "// text names are such parts, and cannot be included by themselves here."
     echo "//"
     sed 's|^|// |; s| *$||' LICENSE
     echo
