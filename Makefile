@@ -289,6 +289,6 @@ refs:
 	@dev/ref/refs.sh
 
 format:
-	clang-format -i $(HEADERS) $(wildcard *.cu dev/*.cu dev/*/*.cu dev/*/*.h test/*.h)
+	clang-format -i $(HEADERS) $(wildcard *.cu examples/*.c dev/*.cu dev/*/*.cu dev/*/*.h test/*.h)
 clean:
 	rm -rf build $(PROGRAMS) $(TOOLS)

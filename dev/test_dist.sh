@@ -60,6 +60,17 @@ check "an include that is not found is named, and nothing is written" lacks_a_fi
 check "a part that would be there by chance is refused" has_a_part_by_chance
 
 # ---- compilers -------------------------------------------------------------------------------------------------------------------------------------
+# What a compiler gets to see is what it sees of the headers in their folders, line by line, in whichever order. Headers of other libraries are empty here.
+seen() { # folder, flags...
+    local folder=$1
+    shift
+    "$CXX" -x c++ -std=c++17 -E -P -Wno-builtin-macro-redefined -D__FILE__= -D__LINE__= -I"$folder" -I"$tmp/empty" "$@" "$tmp/both.cc" | sort
+}
+same_text() { # flags...
+    mkdir -p "$tmp/empty/oneapi/dnnl" && touch "$tmp/empty/"{cublasLt,cuda_bf16,cuda_runtime,nccl,jansson,utf8proc,pcre2,mpi,oneapi/dnnl/dnnl}.h &&
+        printf '#include "galaxy.h"\n#include "galaxy_cuda.cuh"\n' >"$tmp/both.cc"
+    seen . "$@" >"$tmp/tree" && seen "$dist" "$@" >"$tmp/one" && grep -q "gx_device_cuda" "$tmp/one" && diff "$tmp/tree" "$tmp/one"
+}
 twice() { # compiler's words...: declarations, then with the implementation
     printf '#include "galaxy.h"\n#include "galaxy.h"\n' >"$tmp/twice.c"
     outside "$@" $warnings -Idist -fsyntax-only twice.c && outside "$@" $warnings -DGALAXY_IMPLEMENTATION -Idist -fsyntax-only twice.c
@@ -79,6 +90,11 @@ attention() { # prints what it prints where the headers lie in their folders
     example attention "$@" && "$tmp/attention" >"$tmp/said" && "$tmp/from_tree" >"$tmp/expected" && cmp "$tmp/said" "$tmp/expected" &&
         [ "$(wc -l <"$tmp/said")" = 5 ]
 }
+check "the declarations are those of the headers" same_text
+check "the implementation is that of the headers" same_text -DGALAXY_IMPLEMENTATION
+check "the implementation with other libraries is that of the headers" same_text -DGALAXY_IMPLEMENTATION \
+    -DGX_WITH_JANSSON -DGX_WITH_UTF8PROC -DGX_WITH_PCRE2 -DGX_WITH_MPI -DGX_WITH_ONEDNN -DGX_WITH_CUDA
+check "the kernels are those of the headers" same_text -DGALAXY_CUDA_IMPLEMENTATION
 check "galaxy.h twice, C11" twice "$CC" -std=c11
 check "galaxy.h twice, C++17" twice "$CXX" -x c++ -std=c++17
 check "a file in C++ and one in C with the implementation link" two_files
