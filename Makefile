@@ -97,7 +97,7 @@ PROGRAMS := $(foreach f,$(FAMILIES),train_$(f) $(MODES:%=train_$(f)_%))
 TESTS    := $(if $(filter cpu,$(DEVICE)),$(patsubst %.cu,%,$(wildcard test_*.cu)),test_devices test_memory test_llama test_generate test_bert test_bert_modes test_modes test_precision test_train_devices)
 
 # ---- programs -----------------------------------------------------------------------------------------------------------------------------------
-.PHONY: help print-folder build-tests $(PROGRAMS) $(TOOLS) data data-bert run setup demo demo-bert check test test-all fuzz gpu refs bench bench-modes pictures format clean
+.PHONY: help print-folder build-tests $(PROGRAMS) $(TOOLS) dist data data-bert run setup demo demo-bert check test test-all fuzz gpu refs bench bench-modes pictures format clean
 help:
 	@echo "make demo              install what is missing, build, train a small LLaMA on real text in about two minutes"
 	@echo "make demo-bert         the same of a BERT: a vocabulary, masked tokens, a classifier, in about three minutes"
@@ -106,6 +106,7 @@ help:
 	@echo "make tokenize          build the program that makes a vocabulary from texts; then ./tokenize --help"
 	@echo "make convert_gguf      build the program that makes a GGUF file of a folder, and back (docs/gguf.md); then ./convert_gguf --help"
 	@echo "make generate_llama    build the program that writes text from a model; then ./generate_llama --help"
+	@echo "make dist              the library as two files for another project: build/dist/galaxy.h and galaxy_cuda.cuh"
 	@echo "make run NP=8          train_llama, or PROGRAM=train_llama_tp, as 8 MPI ranks; ARGS='--max_steps 100' goes to the program"
 	@echo "make data FILE=x.txt   text to train on into data/text.txt; without FILE the King James Bible or what there is"
 	@echo "make data-bert         sentences, labelled texts and pairs into data/bert, from the King James Bible and WordNet"
@@ -191,6 +192,10 @@ data-bert:
 	@dev/setup.sh bert
 	@dev/data/prepare_bert.sh
 
+dist:
+	@dev/dist.sh build/dist
+	@echo "build/dist: galaxy.h, and galaxy_cuda.cuh for the device cuda"
+
 print-folder:
 	@echo $(O)
 
@@ -256,7 +261,7 @@ test-all:
 	@dev/test.sh $(if $(SKIPS),--allowed-skips $(SKIPS)) $(EMU_RUNS) dev/test_cuda.sh $(addprefix $(shell $(RUN_TSAN) -s print-folder)/,$(TSAN_TESTS)) \
 	    "$(ASAN)/fuzz all --seconds 2" \
 	    $(foreach t,$(filter test_train%,$(TESTS)),"env GX_TRAIN_LLAMA=$(shell $(RUN_ASAN) -s print-folder)/train_llama $(shell $(RUN_ASAN) -s print-folder)/$(t)") \
-	    $(LONGEST_FIRST) dev/test_headers.sh $(PLAIN)/test_ops $(NO_BF16) dev/test_make.sh dev/test_setup.sh \
+	    $(LONGEST_FIRST) dev/test_headers.sh dev/test_dist.sh $(PLAIN)/test_ops $(NO_BF16) dev/test_make.sh dev/test_setup.sh \
 	    $(addprefix $(shell $(RUN_ASAN) -s print-folder)/,$(filter-out test_train%,$(TESTS)))
 # what takes longest to compile begins: the library, then the tests that have it inside
 build-tests: $(OBJECTS) $(filter $(LOOK_INSIDE),$(LONGEST_FIRST) $(CHECKS)) $(CHECKS) $(PROGRAMS:%=$(O)/%) $(TOOLS:%=$(O)/%)
@@ -287,6 +292,6 @@ refs:
 	@dev/ref/refs.sh
 
 format:
-	clang-format -i $(HEADERS) $(wildcard *.cu dev/*.cu dev/*/*.cu dev/*/*.h test/*.h)
+	clang-format -i $(HEADERS) $(wildcard *.cu examples/*.c dev/*.cu dev/*/*.cu dev/*/*.h test/*.h)
 clean:
 	rm -rf build $(PROGRAMS) $(TOOLS)

@@ -69,6 +69,7 @@
 #include "galaxy/ops/optimizer.h"
 
 #include "galaxy/cpu/cpu.h"
+#include "galaxy/cuda/cuda.h"
 
 #include "galaxy/comm/engine.h"
 #include "galaxy/comm/collective.h"

@@ -6,7 +6,7 @@
 //     #include "galaxy_cuda.cuh"
 //   A bare `nvcc -std=c++17 -arch=native -x cu program.cu -lcublasLt` builds it. Files that are compiled apart, kernels
 //   by nvcc, the rest by a C compiler: GALAXY_CUDA_IMPLEMENTATION compiles the kernels alone (`nvcc -x cu
-//   -DGALAXY_CUDA_IMPLEMENTATION -c galaxy_cuda.cuh`), and galaxy/cuda/cuda.h declares to C what programs need:
+//   -DGALAXY_CUDA_IMPLEMENTATION -c galaxy_cuda.cuh`), and galaxy.h declares to C what programs need (cuda/cuda.h):
 //     GxContext g = GX_ZERO;
 //     g.device = gx_device_cuda();
 //     GX_TRY(gx_device_open(&g));        // then arenas (ops/memory.h), and operations as on any device

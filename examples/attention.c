@@ -14,7 +14,11 @@ int main(void)
     g.device = gx_device_cpu();
     g.arena = &arena;
     if (gx_arena_open(&arena, 1 << 20, &g.error) != GX_OK) return 1;
-    GxAttention a = {1, H, H, h, 0, 0, gx_runs_one(T, 0), gx_runs_one(T, 0), H * h, H * h, H * h, 1, 0, GX_F32};
+    GxAttention a = GX_ZERO;
+    a.B = 1, a.H = a.K = H, a.head_dim = h;
+    a.q_runs = a.k_runs = gx_runs_one(T, 0);
+    a.q_stride = a.kv_stride = a.o_stride = H * h;
+    a.causal = 1;
     gx_attention_forward(&g, o, lse, q, q, q, &a); // outputs, inputs, sizes
     if (gx_failed(&g)) return fprintf(stderr, "%s\n", g.error.message), 1;
     for (int t = 0; t < T; t++) printf("%8.4f %8.4f   log-sum-exp %.4f\n", o[t * H * h], o[t * H * h + 1], lse[t * H]);

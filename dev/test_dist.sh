@@ -1,0 +1,165 @@
+#!/usr/bin/env bash
+# The files of `make dist` are the library: outside of this tree, alone in a folder, they build the examples as C11, as C++17 and by nvcc; one of several files that
+# include them has the implementation; a BERT's vectors are those of transformers. What cannot be put into one file is refused, and nothing is written then.
+set -u
+cd "$(dirname "$0")/.."
+unset MAKEFLAGS MAKEOVERRIDES
+CC=${CC:-cc} CXX=${CXX:-g++}
+nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
+. dev/check.sh
+has_header() { printf '#include <%s>\n' "$1" | "$CC" -E -x c - >/dev/null 2>&1; }
+json=$(has_header jansson.h && echo "-DGX_WITH_JANSSON")
+dist=$tmp/dist
+warnings="-pedantic -Wall -Wextra -Werror"
+look() { if [ -n "$nvcc" ]; then check "$@"; else skip "$1" "nvcc was not found"; fi; }
+with_json() { if [ -n "$json" ]; then check "$@"; else skip "$1" "jansson was not found"; fi; }
+outside() { (cd "$tmp" && "$@"); } # of the tree: what is not in the folder is not found
+
+# ---- the files -------------------------------------------------------------------------------------------------------------------------------------
+is_made() { # twice the same, by make too; nothing else in the folder
+    dev/dist.sh "$dist" && make -s dist && cmp "$dist/galaxy.h" build/dist/galaxy.h && cmp "$dist/galaxy_cuda.cuh" build/dist/galaxy_cuda.cuh &&
+        [ "$(ls -A "$dist" | xargs)" = "galaxy.h galaxy_cuda.cuh" ]
+}
+has_all() { # that the library includes: each part once, with version and license
+    local file wrong=0
+    for file in galaxy/*/*.h galaxy/*/*.cuh; do
+        [ "$(grep -cxF "// ---- $file" <(cat "$dist"/*))" = 1 ] || { echo "$file is not there once"; wrong=1; }
+    done
+    for file in "$dist"/*; do
+        head -n 1 "$file" | grep -q "^// Galaxy [0-9.]*: $(basename "$file")," || { echo "$file does not say its version"; wrong=1; }
+        grep -qxF "// $(sed -n 3p LICENSE)" "$file" || { echo "$file has no license"; wrong=1; }
+    done
+    return $wrong
+}
+includes_the_other() { # file, what it includes of the project
+    [ "$(sed -n 's/^ *# *include *"\(.*\)".*/\1/p' "$dist/$1" | xargs)" = "$2" ]
+}
+refused() { # words of the message, a folder with the sources
+    local said
+    mkdir -p "$2/dev" && cp dev/dist.sh "$2/dev"
+    if said=$("$2/dev/dist.sh" "$2/dist" 2>&1); then echo "it was taken"; return 1; fi
+    echo "$said"
+    [[ $said == *"$1"* ]] && [ -z "$(ls -A "$2/dist")" ]
+}
+copy() { rm -rf "$tmp/copy" && mkdir -p "$tmp/copy" && cp -r galaxy galaxy.h galaxy_cuda.cuh LICENSE "$tmp/copy"; }
+lacks_a_file() {
+    copy && sed -i 's|#include "../base/dtype.h"|&\n#include "../base/nowhere.h"|' "$tmp/copy/galaxy/io/safetensors.h" &&
+        refused "galaxy/io/safetensors.h:$(grep -n nowhere "$tmp/copy/galaxy/io/safetensors.h" | cut -d: -f1): \"../base/nowhere.h\" was not found" "$tmp/copy"
+}
+has_a_part_by_chance() { # a header that only one library's half of an implementation includes, and then an implementation that always needs it
+    copy && printf '#ifndef GX_CHANCE_H\n#define GX_CHANCE_H\n#endif\n' >"$tmp/copy/galaxy/io/chance.h" &&
+        sed -i 's|#include <jansson.h>|&\n#include "chance.h"|' "$tmp/copy/galaxy/io/json.h" &&
+        sed -i 's|#define GX_NPY_IMPLEMENTED|&\n#include "chance.h"|' "$tmp/copy/galaxy/io/npy.h" &&
+        refused "galaxy/io/chance.h stands inside an implementation that is not always there; list it in galaxy.h" "$tmp/copy"
+}
+check "make dist writes two files, and the same again" is_made
+check "every header is a part of them, once" has_all
+check "galaxy.h includes galaxy_cuda.cuh alone" includes_the_other galaxy.h galaxy_cuda.cuh
+check "galaxy_cuda.cuh includes galaxy.h alone" includes_the_other galaxy_cuda.cuh galaxy.h
+check "an include that is not found is named, and nothing is written" lacks_a_file
+check "a part that would be there by chance is refused" has_a_part_by_chance
+
+# ---- compilers -------------------------------------------------------------------------------------------------------------------------------------
+# What a compiler gets to see is what it sees of the headers in their folders, line by line, in whichever order. Headers of other libraries are empty here.
+seen() { # folder, flags...
+    local folder=$1
+    shift
+    "$CXX" -x c++ -std=c++17 -E -P -Wno-builtin-macro-redefined -D__FILE__= -D__LINE__= -I"$folder" -I"$tmp/empty" "$@" "$tmp/both.cc" | sort
+}
+same_text() { # flags...
+    mkdir -p "$tmp/empty/oneapi/dnnl" && touch "$tmp/empty/"{cublasLt,cuda_bf16,cuda_runtime,nccl,jansson,utf8proc,pcre2,mpi,oneapi/dnnl/dnnl}.h &&
+        printf '#include "galaxy.h"\n#include "galaxy_cuda.cuh"\n' >"$tmp/both.cc"
+    seen . "$@" >"$tmp/tree" && seen "$dist" "$@" >"$tmp/one" && grep -q "gx_device_cuda" "$tmp/one" && diff "$tmp/tree" "$tmp/one"
+}
+twice() { # compiler's words...: declarations, then with the implementation
+    printf '#include "galaxy.h"\n#include "galaxy.h"\n' >"$tmp/twice.c"
+    outside "$@" $warnings -Idist -fsyntax-only twice.c && outside "$@" $warnings -DGALAXY_IMPLEMENTATION -Idist -fsyntax-only twice.c
+}
+two_files() { # as C++ and as C
+    printf '#include "galaxy.h"\nextern "C" int other(void) { return gx_cores() > 0; }\n' >"$tmp/one.cc"
+    printf '#define GALAXY_IMPLEMENTATION\n#include "galaxy.h"\nint other(void);\nint main(void) { return other() ? 0 : 1; }\n' >"$tmp/two.c"
+    outside "$CC" -std=c11 -c -Idist two.c && outside "$CXX" -std=c++17 one.cc two.o -Idist -lm -lpthread -o two && "$tmp/two"
+}
+example() { # name, compiler's words...: into $tmp/name
+    local name=$1
+    shift
+    cp "examples/$name.c" "$tmp" && outside "$@" -Wall -Wextra -Werror -Idist "$name.c" -o "$name" ${json:+-ljansson} -lm -lpthread
+}
+attention() { # prints what it prints where the headers lie in their folders
+    [ -x "$tmp/from_tree" ] || "$CC" -I. examples/attention.c -o "$tmp/from_tree" -lm -lpthread || return 1
+    example attention "$@" && "$tmp/attention" >"$tmp/said" && "$tmp/from_tree" >"$tmp/expected" && cmp "$tmp/said" "$tmp/expected" &&
+        [ "$(wc -l <"$tmp/said")" = 5 ]
+}
+check "the declarations are those of the headers" same_text
+check "the implementation is that of the headers" same_text -DGALAXY_IMPLEMENTATION
+check "the implementation with other libraries is that of the headers" same_text -DGALAXY_IMPLEMENTATION \
+    -DGX_WITH_JANSSON -DGX_WITH_UTF8PROC -DGX_WITH_PCRE2 -DGX_WITH_MPI -DGX_WITH_ONEDNN -DGX_WITH_CUDA
+check "the kernels are those of the headers" same_text -DGALAXY_CUDA_IMPLEMENTATION
+check "galaxy.h twice, C11" twice "$CC" -std=c11
+check "galaxy.h twice, C++17" twice "$CXX" -x c++ -std=c++17
+check "a file in C++ and one in C with the implementation link" two_files
+check "attention.c, C11" attention "$CC" -std=c11
+check "attention.c, C++17" attention "$CXX" -x c++ -std=c++17
+# kernels that nobody runs are not optimised
+fast_nvcc() { outside "$nvcc" -std=c++17 -arch=sm_80 -O0 -Xcicc -O0 -Xptxas -O0 -x cu -Idist "$@"; }
+by_nvcc() { cp examples/attention.c "$tmp" && fast_nvcc -DGX_WITH_CUDA -c attention.c -o attention.o && nm "$tmp/attention.o" | grep -q " T gx_device_cuda$"; }
+kernels() { fast_nvcc -DGALAXY_CUDA_IMPLEMENTATION -ptx dist/galaxy_cuda.cuh -o kernels.ptx && grep -q "^.*\.entry " "$tmp/kernels.ptx"; }
+look "attention.c with all kernels, by nvcc" by_nvcc
+look "the kernels apart from galaxy.h's implementation, by nvcc" kernels
+
+# ---- vectors ---------------------------------------------------------------------------------------------------------------------------------------
+# The numbers of a tensor of the reference: name, od's format of them
+reference() {
+    local file=data/ref/bert_embed/ref.safetensors size range
+    size=$(od -An -t u8 -N 8 "$file" | tr -d ' ')
+    range=$(head -c $((8 + size)) "$file" | tail -c "$size" | sed "s/.*\"$1\":{[^}]*\"data_offsets\":\[\([0-9]*,[0-9]*\)\].*/\1/")
+    od -An -v -w4 -t "$2" -j $((8 + size + ${range%,*})) -N $((${range#*,} - ${range%,*})) "$file"
+}
+# Its tokens 0, 1, 2 are [PAD], [CLS], [SEP], the others here "t3", "t4" and so on; 6 and 9 are in no text of the reference.
+model_folder() {
+    mkdir -p "$tmp/bert" && cp data/ref/bert_embed/{config.json,model.safetensors} "$tmp/bert" || return 1
+    { printf '%s\n' '[PAD]' '[CLS]' '[SEP]' && printf 't%d\n' {3..60} | sed 's/^t6$/[UNK]/; s/^t9$/[MASK]/'; } >"$tmp/bert/vocab.txt"
+    echo '{"do_lower_case": false}' >"$tmp/bert/tokenizer_config.json" # accents stay: utf8proc is not needed
+    reference tokens d4 | awk 'NR % 8 == 1 { if (NR > 1) print line; line = "" } $1 > 2 { line = line (line == "" ? "" : " ") "t" $1 } END { print line }' >"$tmp/texts"
+    reference mean_negatives.embeddings f4 >"$tmp/vectors"
+    [ "$(wc -l <"$tmp/texts")" = 9 ] && [ "$(wc -l <"$tmp/vectors")" = $((9 * 12)) ]
+}
+embed() { "$tmp/embed_text" --model "$@"; }
+# The bound of test_bert.cu: 8 u sqrt(depth), u = 2^-24, and 383 roundings one behind the other: of each of 2 layers 4*12 + (12 + 8 + 21) + 4*12, and 4*12 + 61.
+vectors() { # compiler's words...
+    local text
+    example embed_text "$@" $json || return 1
+    while IFS= read -r text; do embed "$tmp/bert" "$text" || return 1; done <"$tmp/texts" >"$tmp/said"
+    [ "$(wc -l <"$tmp/said")" = $((9 * 12)) ] || { echo "$(wc -l <"$tmp/said") numbers"; return 1; }
+    paste "$tmp/said" "$tmp/vectors" | awk '
+        { error += ($1 - $2) ^ 2; size += $2 ^ 2 }
+        NR % 12 == 0 {
+            if (!(sqrt(error / size) <= 8 * 2 ^ -24 * sqrt(383))) { print "text " NR / 12 ": " sqrt(error / size); wrong = 1 }
+            error = size = 0
+        }
+        END { exit wrong }'
+}
+says() { # exit status, words on stderr, arguments of embed_text
+    local status=$1 words=$2 got
+    shift 2
+    "$tmp/embed_text" "$@" >"$tmp/said" 2>"$tmp/message"
+    got=$?
+    cat "$tmp/message"
+    [ "$got" = "$status" ] && grep -qF -- "$words" "$tmp/message"
+}
+with_another_head() { # a BertForMaskedLM gives the vectors of the BertModel in it
+    rm -rf "$tmp/head" && cp -r "$tmp/bert" "$tmp/head" && cp data/ref/bert_mlm/{config.json,model.safetensors} "$tmp/head" && embed "$tmp/head" "t3 t4" >"$tmp/said" &&
+        [ "$(wc -l <"$tmp/said")" = "$(sed -n 's/.*"hidden_size": \([0-9]*\).*/\1/p' "$tmp/head/config.json")" ]
+}
+more_tokens() { echo more >>"$tmp/head/vocab.txt" && says 1 "the tokenizer has 62 tokens, the model has rows for 61" --model "$tmp/head" t3; }
+with_json "the model of the reference has a tokenizer" model_folder
+with_json "embed_text.c as C++17 gives the vectors of transformers" vectors "$CXX" -x c++ -std=c++17
+with_json "embed_text.c as C11 gives the vectors of transformers" vectors "$CC" -std=c11
+with_json "a head that is not asked for is left out" with_another_head
+with_json "a text that is too long is cut, and that is said" says 0 "15 tokens and is cut: the model has positions for 13" --model "$tmp/bert" "$(printf 't%d ' {10..24})"
+with_json "a folder that is not there is named" says 1 "$tmp/nowhere/config.json" --model "$tmp/nowhere" t3
+with_json "a tokenizer that is larger than the model is refused" more_tokens
+with_json "without arguments it says how it is called" says 2 "usage: embed_text --model FOLDER TEXT"
+without_json() { json= example embed_text "$CC" && says 1 jansson --model "$tmp/bert" t3; }
+check "embed_text.c without jansson says what it lacks" without_json
+finish
