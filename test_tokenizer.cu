@@ -607,6 +607,7 @@ static GxStatus run_program(const char *output_dir, const char *text, GxError *e
     GxConfig c;
     gx_config_open(&c);
     gx_config_add(&c, "training", GX_FIELDS(training), &o, err);
+    gx_config_add(&c, "wordpiece", GX_FIELDS(training_wordpiece), &o, err);
     gx_config_add(&c, "showing", GX_FIELDS(showing), &o, err);
     snprintf(o.train, sizeof o.train, "%s", text);
     snprintf(o.output_dir, sizeof o.output_dir, "%s", output_dir);
