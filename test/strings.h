@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include "../galaxy.h"
 #include "test.h"
+#pragma GCC diagnostic ignored "-Wunused-function" // no test program uses all of this
 
 // ---- words of these tests ------------------------------------------------------------------------------------------
 
@@ -159,6 +160,24 @@ static void make_string(int i)
         if (i % 50) add_part(b);
         else add(b, &byte, 1);
     }
+}
+
+// A file of strings, each with a line feed behind it: the lines of text, if they are wanted, and the last `others`.
+static void put_training_text(const char *path, int has_lines, int others)
+{
+    Bytes all = {NULL, 0};
+    for (int i = has_lines ? 0 : expected.lines; i < STRINGS; i++) {
+        if (i >= expected.lines && i < STRINGS - others) continue;
+        const char *end = expected.string[i].p + expected.string[i].n;
+        for (const char *p = expected.string[i].p; p < end;) { // as text, which what is no UTF-8 is not
+            uint32_t c;
+            p += gx_unicode_decode(p, end, &c);
+            if (c) add_character(&all, c);
+        }
+        add(&all, "\n", 1);
+    }
+    put(path, all.p, all.n);
+    free(all.p);
 }
 
 static uint32_t short_hash(uint64_t h) { return (uint32_t)(h ^ h >> 32); }

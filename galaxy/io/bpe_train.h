@@ -15,7 +15,8 @@
 // Vocabulary and merges are those that `tokenizers` 0.23 makes of the same files with BpeTrainer (these special tokens,
 // initial_alphabet ByteLevel.alphabet()) behind ByteLevel(add_prefix_space=False). Other than there, an error is: a
 // vocab_size that has no room for a merge, texts in which no pair is frequent enough (a BPE without merges is none), a
-// byte of value 0. What is not UTF-8 text is an error in both; here it names file and line.
+// piece that tokenizer.h does not open again (of more than 65536 bytes), a byte of value 0. What is not UTF-8 text is
+// an error in both; here it names file and line.
 //
 // It needs PCRE2 (regex.h). Memory: the distinct words and their pairs (merge_train.h), and a line of the text. 10 MB
 // of English take a few seconds.
@@ -33,7 +34,7 @@ typedef struct {
 } GxBpeTraining;
 GxBpeTraining gx_bpe_training(int64_t vocab_size); // min_frequency 2
 
-// <|endoftext|> is the tokenizer's end, padding and unknown token (and bos_token).
+// tokenizer_config.json names <|endoftext|> as eos_token, bos_token, pad_token and unk_token.
 GxStatus gx_bpe_train(GxTokenizer *t, const char *const *files, int n, const GxBpeTraining *how, GxError *err);
 
 GX_END
@@ -46,7 +47,7 @@ GX_END
 
 static const char gx__bpe_train_end[] = "<|endoftext|>";
 
-typedef struct { // -1, -1: the same pair is merged again later, which then counts
+typedef struct {
     int32_t a, b;
 } gx__BpeTrainMerge;
 typedef struct {
@@ -114,27 +115,23 @@ static GxStatus gx__bpe_train_alphabet(gx__BpeTraining *x)
         x->byte[byte] = (uint32_t)x->p.size;
         GX_TRY(gx_pieces_add(&x->p, x->p.size, character, gx_byte_character(byte, character), GX_PIECE_MODEL, x->err));
     }
-    return gx_pieces_index(&x->p, x->err);
+    return GX_OK;
 }
 
-// The piece may be there already, made of other two; then the pair may have been merged before.
+// No piece is made twice: a row of bytes between two ends of pieces is cut in one way at a time, whatever stands beside
+// it, so that the first merge that makes a piece of it makes it everywhere.
 static GxStatus gx__bpe_train_join(void *user, int32_t a, int32_t b, int32_t *both)
 {
     gx__BpeTraining *x = (gx__BpeTraining *)user;
-    const gx__BpeTrainMerge merge = {a, b}, none = {-1, -1};
+    const gx__BpeTrainMerge merge = {a, b};
     const int64_t n = (int64_t)strlen(x->p.text + x->p.at[a]), m = (int64_t)strlen(x->p.text + x->p.at[b]);
     GX_TRY(gx_train_grow(&x->piece, n + m, &x->piece_room, 1, x->err));
+    GX_TRY(gx_train_grow(&x->merge, x->merges + 1, &x->merge_room, sizeof *x->merge, x->err));
     memcpy(x->piece, x->p.text + x->p.at[a], (size_t)n);
     memcpy(x->piece + n, x->p.text + x->p.at[b], (size_t)m);
-    *both = gx_pieces_find(&x->p, x->piece, n + m);
-    for (int64_t i = 0; i < x->merges && *both >= 0; i++)
-        if (x->merge[i].a == a && x->merge[i].b == b) x->merge[i] = none;
-    GX_TRY(gx_train_grow(&x->merge, x->merges + 1, &x->merge_room, sizeof *x->merge, x->err));
     x->merge[x->merges++] = merge;
-    if (*both >= 0) return GX_OK;
     *both = x->p.size;
-    GX_TRY(gx_pieces_add(&x->p, *both, x->piece, n + m, GX_PIECE_MODEL, x->err));
-    return gx_pieces_enter(&x->p, *both, x->err);
+    return gx_pieces_add(&x->p, *both, x->piece, n + m, GX_PIECE_MODEL, x->err);
 }
 
 // ---- tokenizer.json ------------------------------------------------------------------------------------------------
@@ -182,7 +179,6 @@ static GxStatus gx__bpe_train_fill(const gx__BpeTraining *x, GxJson *model)
     for (int32_t id = 0; id < x->p.size && status == GX_OK; id++)
         status = gx_json_set(vocab, gx_pieces_text(&x->p, id), gx_json_new_int(id), x->err);
     for (int64_t i = 0; i < x->merges && status == GX_OK; i++) {
-        if (x->merge[i].a < 0) continue;
         GxJson *pair = gx_json_new_array();
         gx_json_append(pair, gx_json_new_string(gx_pieces_text(&x->p, x->merge[i].a)), x->err);
         gx_json_append(pair, gx_json_new_string(gx_pieces_text(&x->p, x->merge[i].b)), x->err);

@@ -20,8 +20,7 @@
 // counts them, in a time that grows with the square of their length). A vocab_size that the characters alone exceed is
 // an error (`tokenizers` writes them all the same). What is not UTF-8 text is an error that names file and line.
 //
-// Memory: the distinct words and their pairs, about 200 bytes for each word of the texts that is new. 10 MB of English
-// take a few seconds.
+// Memory: the distinct words and their pairs (merge_train.h). 10 MB of English take a few seconds.
 #ifndef GX_WORDPIECE_TRAIN_H
 #define GX_WORDPIECE_TRAIN_H
 #include "merge_train.h"
