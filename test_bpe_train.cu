@@ -198,6 +198,26 @@ TEST(words_are_those_of_a_line_and_of_a_file)
     }
 }
 
+// Each of its words counts, those at the edges of chunks, too.
+TEST(a_line_longer_than_a_chunk_is_one_line)
+{
+    enum { TIMES = 700000 };
+    GxTokenizer t;
+    GxError err = GX_ZERO;
+    const char *file = at("line");
+    GxBpeTraining how = gx_bpe_training(1000);
+    NEEDS_PCRE2;
+    char *text = (char *)malloc(3 * TIMES);
+    for (int i = 0; i < TIMES; i++) memcpy(text + 3 * i, " ab", 3);
+    put(file, text, 3 * TIMES);
+    how.min_frequency = TIMES;
+    if (CHECK(gx_bpe_train(&t, &file, 1, &how, &err) == GX_OK, "%s", err.message)) {
+        has_pieces("a line", &t, " ab Ġab");
+        gx_tokenizer_close(&t);
+    }
+    free(text);
+}
+
 // A word's merges cost its length each; counted anew, or moved up one by one, they would take hours.
 TEST(a_text_that_is_one_long_word_takes_no_longer_than_its_merges)
 {
@@ -206,8 +226,8 @@ TEST(a_text_that_is_one_long_word_takes_no_longer_than_its_merges)
     GxError err = GX_ZERO;
     const char *file = at("long");
     const GxBpeTraining how = gx_bpe_training(300);
-    char *text = (char *)malloc(LONG);
     NEEDS_PCRE2;
+    char *text = (char *)malloc(LONG);
     for (int i = 0; i < LONG; i++) text[i] = i % 2 ? 'a' : (char)('a' + below(3));
     put(file, text, LONG);
     const double begun = gx_seconds();
@@ -253,8 +273,8 @@ TEST(what_cannot_be_trained_on_is_refused_by_name)
     GxError err = GX_ZERO;
     GxBpeTraining how = gx_bpe_training(GX_BPE_TRAIN_LEAST);
     const char *files[] = {at("good"), at("bad")};
-    char *text = (char *)malloc(5 * LINES + 8);
     NEEDS_PCRE2;
+    char *text = (char *)malloc(5 * LINES + 8);
     put(files[0], "ab ab\n", 6);
     CHECK(gx_bpe_train(&t, files, 1, &how, &err) == GX_OK && t.vocab_size == 258, "%s", err.message);
     gx_tokenizer_close(&t);

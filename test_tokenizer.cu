@@ -585,7 +585,7 @@ TEST(another_tokenizer_in_the_folder_is_told_apart)
 
 static GxStatus run_program(const char *output_dir, const char *text, GxError *err)
 {
-    Options o;
+    Options o = GX_ZERO;
     GxConfig c;
     gx_config_open(&c);
     gx_config_add(&c, "training", GX_FIELDS(training), &o, err);

@@ -165,19 +165,21 @@ static void make_string(int i)
 // A file of strings, each with a line feed behind it: the lines of text, if they are wanted, and the last `others`.
 static void put_training_text(const char *path, int has_lines, int others)
 {
-    Bytes all = {NULL, 0};
+    int64_t most = 0, n = 0;
+    for (int i = 0; i < STRINGS; i++) most += 3 * expected.string[i].n + 1; // a byte that is no UTF-8 becomes three
+    char *all = (char *)malloc((size_t)most);
     for (int i = has_lines ? 0 : expected.lines; i < STRINGS; i++) {
         if (i >= expected.lines && i < STRINGS - others) continue;
         const char *end = expected.string[i].p + expected.string[i].n;
-        for (const char *p = expected.string[i].p; p < end;) { // as text, which what is no UTF-8 is not
+        for (const char *p = expected.string[i].p; p < end;) {
             uint32_t c;
             p += gx_unicode_decode(p, end, &c);
-            if (c) add_character(&all, c);
+            if (c) n += gx_unicode_encode(c, all + n);
         }
-        add(&all, "\n", 1);
+        all[n++] = '\n';
     }
-    put(path, all.p, all.n);
-    free(all.p);
+    put(path, all, n);
+    free(all);
 }
 
 static uint32_t short_hash(uint64_t h) { return (uint32_t)(h ^ h >> 32); }
