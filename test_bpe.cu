@@ -371,6 +371,10 @@ TEST(without_pcre2_the_words_are_refused_and_the_rest_works)
     put_pipeline(pipeline_of("gpt2"), NULL, NULL);
     refused(&err, gx_tokenizer_open(&t, at("tokenizer.json"), &err), GX_ERR_UNSUPPORTED, "tokenizer.json",
             "built without PCRE2; install libpcre2-dev");
+    const char *file = at("text");
+    const GxBpeTraining how = gx_bpe_training(1000);
+    put(file, "ab ab", 5);
+    refused(&err, gx_bpe_train(&t, &file, 1, &how, &err), GX_ERR_UNSUPPORTED, "text", "built without PCRE2");
     put_pipeline(pipeline_of("llama2"), NULL, NULL);
     CHECK(gx_tokenizer_open(&t, at("tokenizer.json"), &err) == GX_OK, "%s", err.message);
     gx_tokenizer_close(&t);

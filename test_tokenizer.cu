@@ -285,31 +285,13 @@ TEST(a_frame_needs_room_and_its_tokens)
 
 // ---- the trainer ---------------------------------------------------------------------------------------------------
 
-static void put_training_text(const char *path)
-{
-    Bytes all = GX_ZERO;
-    for (int i = 0; i < STRINGS; i++) {
-        if (i >= expected.lines && i < STRINGS - wanted.trained) continue;
-        const char *end = expected.string[i].p + expected.string[i].n;
-        for (const char *p = expected.string[i].p; p < end;) { // as text: what is none of it would be dropped
-            char bytes[4];
-            uint32_t c;
-            p += gx_unicode_decode(p, end, &c);
-            if (c) add(&all, bytes, gx_unicode_encode(c, bytes));
-        }
-        add(&all, "\n", 1);
-    }
-    put(path, all.p, all.n);
-    free(all.p);
-}
-
 TEST(a_trained_vocabulary_is_that_of_the_plainest_trainer)
 {
     GxTokenizer t, reference;
     GxError err = GX_ZERO;
     if (!gx_unicode_has_nfd()) SKIP("built without utf8proc");
     if (!expect() || !open_setting(&reference, 0)) return;
-    put_training_text(at("text"));
+    put_training_text(at("text"), 1, wanted.trained);
     const char *file = at("text");
     GxWordPieceTraining how = gx_wordpiece_training(wanted.vocab);
     how.min_frequency = wanted.frequency, how.limit_alphabet = wanted.letters;
@@ -603,10 +585,11 @@ TEST(another_tokenizer_in_the_folder_is_told_apart)
 
 static GxStatus run_program(const char *output_dir, const char *text, GxError *err)
 {
-    Options o;
+    Options o = GX_ZERO;
     GxConfig c;
     gx_config_open(&c);
     gx_config_add(&c, "training", GX_FIELDS(training), &o, err);
+    gx_config_add(&c, "wordpiece", GX_FIELDS(training_wordpiece), &o, err);
     gx_config_add(&c, "showing", GX_FIELDS(showing), &o, err);
     snprintf(o.train, sizeof o.train, "%s", text);
     snprintf(o.output_dir, sizeof o.output_dir, "%s", output_dir);
@@ -641,6 +624,57 @@ TEST(the_program_writes_a_whole_folder_or_nothing)
     refused(&err, run_program(at("new"), list, &err), GX_ERR_ARGUMENT, "new", "is not empty");
     refused(&err, run_program("", list, &err), GX_ERR_ARGUMENT, "--output_dir", "is missing");
     refused(&err, run_program(at("newer"), "a,,b", &err), GX_ERR_ARGUMENT, "--train", "commas");
+}
+
+// As main does, with flags after the program's name.
+static GxStatus run_flags(const char *const *flags, int n, GxError *err)
+{
+    static Options o;
+    static GxConfig c;
+    char *argv[20];
+    argv[0] = (char *)(uintptr_t) "tokenize";
+    for (int i = 0; i < n; i++) argv[i + 1] = (char *)(uintptr_t)flags[i];
+    gx_config_open(&c);
+    gx_config_add(&c, "training", GX_FIELDS(training), &o, err);
+    gx_config_add(&c, "wordpiece", GX_FIELDS(training_wordpiece), &o, err);
+    gx_config_add(&c, "showing", GX_FIELDS(showing), &o, err);
+    GX_TRY(gx_config_read_args(&c, n + 1, argv, err));
+    return run(&o, &c, err);
+}
+
+TEST(the_program_trains_a_bpe_and_refuses_options_of_wordpiece_where_they_were_given)
+{
+    static const char text[] = "Some words, some more words, and some words again\n";
+    static const char config[] = "{\"type\": \"bpe\", \"clean_text\": true}";
+    static const char *const other[][2] = {{"--limit_alphabet", "1000"}, {"--lowercase", "true"},
+                                           {"--strip_accents", "auto"},  {"--clean_text", "true"},
+                                           {"--lowercase", "false"},     {"--handle_chinese_chars", "true"}};
+    GxError err = GX_ZERO;
+    GxTokenizer t;
+    char words[GX_PATH], folder[GX_PATH], file[GX_PATH];
+    if (!gx_regex_is_built()) SKIP("built without PCRE2");
+    snprintf(words, sizeof words, "%s", at("words")), snprintf(folder, sizeof folder, "%s", at("bpe"));
+    snprintf(file, sizeof file, "%s", at("options.json"));
+    put(words, text, (int64_t)strlen(text)), put(file, config, (int64_t)strlen(config));
+    const char *flags[] = {"--train", words, "--output_dir", folder, "--vocab_size", "262", "--type", "bpe", "", ""};
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
+        flags[8] = other[i][0], flags[9] = other[i][1];
+        refused(&err, run_flags(flags, 10, &err), GX_ERR_ARGUMENT, other[i][0], " is for WordPiece alone");
+    }
+    CHECK(!gx_path_is_folder(folder), "something is left");
+    flags[6] = "--config", flags[7] = file;
+    refused(&err, run_flags(flags, 8, &err), GX_ERR_ARGUMENT, "--clean_text (in the configuration file)", "WordPiece");
+    flags[6] = "--type", flags[7] = "bpe";
+    CHECK(run_flags(flags, 8, &err) == GX_OK, "%s", err.message);
+    if (!CHECK(gx_tokenizer_open(&t, folder, &err) == GX_OK, "%s", err.message)) return;
+    CHECK(t.kind == &gx_bpe && t.vocab_size == 262 && gx_tokenizer_find(&t, "wor") > 0, "%s", t.identity);
+    gx_tokenizer_close(&t);
+    gx_folder_remove(folder, &err);
+    CHECK(run_flags(flags, 4, &err) == GX_OK && gx_tokenizer_open(&t, folder, &err) == GX_OK, "%s", err.message);
+    CHECK(t.kind == &gx_wordpiece, "without --type it is %s", t.kind->name);
+    gx_tokenizer_close(&t);
+    flags[7] = "unigram";
+    refused(&err, run_flags(flags, 8, &err), GX_ERR_ARGUMENT, "type", "unigram");
 }
 
 int main(int argc, char **argv) { return test_in_folder(argc, argv, "test_tokenizer"); }

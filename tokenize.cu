@@ -1,15 +1,16 @@
-// tokenize.cu: makes a WordPiece vocabulary from texts, turns texts into files of tokens for a training, or shows what
-// a tokenizer (WordPiece, BPE, bytes) makes of a text.
+// tokenize.cu: makes a WordPiece or BPE vocabulary from texts, turns texts into files of tokens for a training, or
+// shows what a tokenizer (WordPiece, BPE, bytes) makes of a text.
 //
 //     ./tokenize --train a.txt,b.txt --vocab_size 8000 --output_dir data/tokenizer
+//     ./tokenize --train a.txt,b.txt --type bpe --vocab_size 8000 --output_dir data/tokenizer      as GPT-2 has one
 //     ./tokenize --tokenizer SmolLM2-135M --corpus texts --output_file texts.tokens      then: --train_data
 //     texts.tokens
 //     ./tokenize --tokenizer data/tokenizer --text "An example."       one line of JSON: {"ids": [...], "pieces":
 //     [...]}
 //     ./tokenize --tokenizer data/tokenizer --file lines.txt           one for each line of the file
 //
-// The folder has tokenizer.json, tokenizer_config.json and vocab.txt, which Hugging Face's tokenizers and transformers
-// load, too. It appears when it is whole, or not at all; a folder that is not empty is left alone.
+// The folder has tokenizer.json, tokenizer_config.json and for WordPiece vocab.txt, which Hugging Face's tokenizers and
+// transformers load, too. It appears when it is whole, or not at all; a folder that is not empty is left alone.
 #include "galaxy.h"
 #include <errno.h>
 #include <stdio.h>
@@ -17,7 +18,7 @@
 #include <string.h>
 
 typedef struct {
-    char train[GX_PATH], output_dir[GX_PATH], strip_accents[GX_FIELD_TEXT];
+    char train[GX_PATH], type[GX_FIELD_TEXT], output_dir[GX_PATH], strip_accents[GX_FIELD_TEXT];
     int64_t vocab_size, min_frequency, limit_alphabet;
     int lowercase, handle_chinese_chars, clean_text;
     char tokenizer[GX_PATH], text[GX_PATH], file[GX_PATH];
@@ -30,10 +31,13 @@ typedef struct {
 #define AT(field) offsetof(Options, field)
 static const GxField training[] = {
     {"train", GX_FIELD_PATH, AT(train), "", "texts to make a vocabulary from: FILE or FILE,FILE,...", NULL},
+    {"type", GX_FIELD_STRING, AT(type), "wordpiece", "wordpiece: BERT's; bpe: GPT-2's, of bytes", "wordpiece|bpe"},
     {"output_dir", GX_FIELD_PATH, AT(output_dir), "", "the folder that the new tokenizer is written to", NULL},
     {"vocab_size", GX_FIELD_INT, AT(vocab_size), "30000",
-     "pieces, at least special tokens and characters; fewer, if no pair is frequent enough", "6..16777216"},
+     "pieces, at least special tokens and characters (bpe: 258); fewer, if no pair is frequent enough", "6..16777216"},
     {"min_frequency", GX_FIELD_INT, AT(min_frequency), "2", "of a pair that becomes a piece", "1.."},
+};
+static const GxField training_wordpiece[] = {
     {"limit_alphabet", GX_FIELD_INT, AT(limit_alphabet), "1000", "characters, the most frequent ones; 0: all", "0.."},
     {"lowercase", GX_FIELD_BOOL, AT(lowercase), "true", "letters become lower-case", NULL},
     {"strip_accents", GX_FIELD_STRING, AT(strip_accents), "auto", "auto: where letters become lower-case",
@@ -85,30 +89,43 @@ static int split_names(char *list, const char **name, int most) // at commas; ho
     return n;
 }
 
+static GxStatus train_wordpiece(GxTokenizer *t, const char *const *name, int n, const Options *o, GxError *err)
+{
+    GxWordPieceTraining how = gx_wordpiece_training(o->vocab_size);
+    int64_t too_long = 0;
+    how.min_frequency = o->min_frequency, how.limit_alphabet = o->limit_alphabet;
+    how.normalizer.clean_text = o->clean_text, how.normalizer.handle_chinese_chars = o->handle_chinese_chars;
+    how.normalizer.lowercase = o->lowercase;
+    if (strcmp(o->strip_accents, "auto")) how.normalizer.strip_accents = !strcmp(o->strip_accents, "true");
+    how.too_long = &too_long;
+    GX_TRY(gx_wordpiece_train(t, name, n, &how, err));
+    if (too_long)
+        fprintf(stderr, "tokenize: left out: %ld word%s of more than %ld characters, which become [UNK]\n",
+                (long)too_long, too_long == 1 ? "" : "s", (long)how.max_word);
+    return GX_OK;
+}
+
+static GxStatus train_bpe(GxTokenizer *t, const char *const *name, int n, const Options *o, GxError *err)
+{
+    GxBpeTraining how = gx_bpe_training(o->vocab_size);
+    how.min_frequency = o->min_frequency;
+    return gx_bpe_train(t, name, n, &how, err);
+}
+
 static GxStatus train_into(const Options *o, const char *folder, GxError *err)
 {
     enum { MOST = 1000 };
     char list[GX_PATH];
     const char *name[MOST];
     GxTokenizer t;
-    GxWordPieceTraining how = gx_wordpiece_training(o->vocab_size);
     snprintf(list, sizeof list, "%s", o->train);
     const int n = split_names(list, name, MOST);
     if (n == 0)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "--train is \"%s\"; expected names of files with commas between them",
                        o->train);
-    how.min_frequency = o->min_frequency, how.limit_alphabet = o->limit_alphabet;
-    how.normalizer.clean_text = o->clean_text, how.normalizer.handle_chinese_chars = o->handle_chinese_chars;
-    how.normalizer.lowercase = o->lowercase;
-    if (strcmp(o->strip_accents, "auto")) how.normalizer.strip_accents = !strcmp(o->strip_accents, "true");
-    int64_t too_long = 0;
-    how.too_long = &too_long;
     const double begun = gx_seconds();
-    GX_TRY(gx_wordpiece_train(&t, name, n, &how, err));
+    GX_TRY((!strcmp(o->type, "bpe") ? train_bpe : train_wordpiece)(&t, name, n, o, err));
     const GxStatus status = gx_tokenizer_write(&t, folder, err);
-    if (too_long)
-        fprintf(stderr, "tokenize: left out: %ld word%s of more than %ld characters, which become [UNK]\n",
-                (long)too_long, too_long == 1 ? "" : "s", (long)how.max_word);
     if (status == GX_OK)
         printf("%s: %d pieces in %.1f s, %s\n", o->output_dir, t.vocab_size, gx_seconds() - begun,
                gx_tokenizer_identity(&t));
@@ -116,10 +133,24 @@ static GxStatus train_into(const Options *o, const char *folder, GxError *err)
     return status;
 }
 
-static GxStatus train(const Options *o, GxError *err)
+// BPE changes nothing of a text: what WordPiece's normalizer would do cannot be asked of it.
+static GxStatus check_type(const Options *o, const GxConfig *c, GxError *err)
+{
+    if (strcmp(o->type, "bpe")) return GX_OK;
+    for (size_t i = 0; i < sizeof training_wordpiece / sizeof *training_wordpiece; i++) {
+        const char *option = training_wordpiece[i].name;
+        if (gx_config_is_set(c, option))
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "--%s%s is for WordPiece alone; leave it out, or --type bpe", option,
+                           gx_config_source(c, option) == GX_FROM_FILE ? " (in the configuration file)" : "");
+    }
+    return GX_OK;
+}
+
+static GxStatus train(const Options *o, const GxConfig *c, GxError *err)
 {
     char folder[GX_PATH];
     GxError ignored = GX_ZERO;
+    GX_TRY(check_type(o, c, err));
     if (!o->output_dir[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT, "--output_dir is missing: the folder that the tokenizer is written to");
     GX_TRY(need_empty(o->output_dir, err));
@@ -221,7 +252,7 @@ static GxStatus run(const Options *o, const GxConfig *c, GxError *err)
     const int has_text = gx_config_is_set(c, "text");
     if (!o->train[0] == !o->tokenizer[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT, "expected --train FILES or --tokenizer FOLDER, one of them; see --help");
-    if (o->train[0]) return train(o, err);
+    if (o->train[0]) return train(o, c, err);
     if (o->corpus[0] && (has_text || o->file[0]))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "expected --corpus, --text or --file, one of them; see --help");
     if (!o->corpus[0] && has_text == (o->file[0] != 0))
@@ -248,6 +279,7 @@ int main(int argc, char **argv)
     GxError err = GX_ZERO;
     gx_config_open(&c);
     gx_config_add(&c, "Making a vocabulary", GX_FIELDS(training), &o, &err);
+    gx_config_add(&c, "Making a vocabulary: WordPiece", GX_FIELDS(training_wordpiece), &o, &err);
     gx_config_add(&c, "Files of tokens", GX_FIELDS(files_of_tokens), &o, &err);
     gx_config_add(&c, "Showing tokens", GX_FIELDS(showing), &o, &err);
     gx_config_read_args(&c, argc, argv, &err);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include "../galaxy.h"
 #include "test.h"
+#pragma GCC diagnostic ignored "-Wunused-function" // no test program uses all of this
 
 // ---- words of these tests ------------------------------------------------------------------------------------------
 
@@ -159,6 +160,26 @@ static void make_string(int i)
         if (i % 50) add_part(b);
         else add(b, &byte, 1);
     }
+}
+
+// A file of strings, each with a line feed behind it: the lines of text, if they are wanted, and the last `others`.
+__attribute__((unused)) static void put_training_text(const char *path, int has_lines, int others)
+{
+    int64_t most = 0, n = 0;
+    for (int i = 0; i < STRINGS; i++) most += 3 * expected.string[i].n + 1; // a byte that is no UTF-8 becomes three
+    char *all = (char *)malloc((size_t)most);
+    for (int i = has_lines ? 0 : expected.lines; i < STRINGS; i++) {
+        if (i >= expected.lines && i < STRINGS - others) continue;
+        const char *end = expected.string[i].p + expected.string[i].n;
+        for (const char *p = expected.string[i].p; p < end;) {
+            uint32_t c;
+            p += gx_unicode_decode(p, end, &c);
+            if (c) n += gx_unicode_encode(c, all + n);
+        }
+        all[n++] = '\n';
+    }
+    put(path, all, n);
+    free(all);
 }
 
 __attribute__((unused)) static uint32_t short_hash(uint64_t h) { return (uint32_t)(h ^ h >> 32); }

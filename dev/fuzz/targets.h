@@ -1033,6 +1033,34 @@ static int train_make(Case *c)
     return 3;
 }
 
+static int train_bpe_run(const Case *c)
+{
+    static const char *const file = "train.txt";
+    GxTokenizer t;
+    GxError e = GX_ZERO;
+    GxBpeTraining how = gx_bpe_training(200 + (int64_t)((uint64_t)integer_of(c, "how.numbers", 0) % 2000));
+    how.min_frequency = integer_of(c, "how.numbers", 1) % 5;
+    put_part(c, ".", file);
+    if (gx_bpe_train(&t, &file, 1, &how, &e) != GX_OK) {
+        const char *const names[] = {file, "vocab_size", NULL};
+        expect_message(&e, names);
+        return REFUSED;
+    }
+    tokenizer_use(&t, case_part(c, file));
+    gx_tokenizer_close(&t);
+    return ACCEPTED;
+}
+
+static int train_bpe_make(Case *c)
+{
+    static const char *const numbers[] = {"800 1", "100 2", "57 2"};
+    for (int i = 0; i < 3; i++) {
+        case_text(&c[i], "train.txt", wordpiece_text);
+        case_text(&c[i], "how.numbers", numbers[i]);
+    }
+    return 3;
+}
+
 static int wordpiece_make(Case *c)
 {
     static const char *const file = "wordpiece.source";
@@ -1399,6 +1427,7 @@ static const Target targets[] = {
     {"wordpiece", "WordPiece's files, and text", wordpiece_make, wordpiece_run},
     {"bpe", "tokenizer.json of BPE, and text", bpe_make, bpe_run},
     {"train", "texts as vocabularies", train_make, train_run},
+    {"train_bpe", "texts as vocabularies of BPE", train_bpe_make, train_bpe_run},
     {"folder", "manifest.json of a published folder", folder_make, folder_run},
     {"log", "log.jsonl: gone on with, and drawn", log_make, log_run},
     {"args", "training_args.json of a run that goes on", args_make, args_run},

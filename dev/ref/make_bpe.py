@@ -2,20 +2,22 @@
 """Writes data/ref/bpe: two small BPE tokenizers as tokenizer.json has them (byte_level.json, byte_fallback.json), what
 stands around them in the files of GPT-2, LLaMA-2 and 3, Mistral, Qwen, SmolLM2, DeepSeek (pipelines.json), and what
 Hugging Face's `tokenizers` makes of 10,000 strings and of every code point in each of these (expected.txt), which
-test_bpe.cu compares with.
+test_bpe.cu compares with; and the merges that the library's own trainer finds in these strings (trained.txt), which
+test_bpe_train.cu compares with.
 
     $(dev/ref/venv.sh | tail -n 1) dev/ref/make_bpe.py --lines data/ref/wordpiece/expected.txt --out data/ref/bpe
 
-The strings are those of make_tokenizers.py, with other traps. The merges are made by the trainer below, the plainest
-there is.
+The strings are those of make_tokenizers.py, with other traps. The merges of the two tokenizers are made by the trainer
+below, the plainest there is.
 """
 import argparse
 import json
 import os
+import tempfile
 from collections import Counter
 
 import tokenizers
-from tokenizers import Tokenizer, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 import make_tokenizers as common
 from make_tokenizers import Numbers, fnv, of_ids, short
@@ -258,6 +260,47 @@ def hashes_of_points(t):
         yield first, h
 
 
+# ---- the library's trainer -------------------------------------------------------------------------------------------
+
+TRAININGS = [(600, 2, True, TRAINED), (1200, 2, True, TRAINED), (4000, 2, False, 200), (100000, 40, True, 0)]
+
+
+def trained_by_library(strings, size, frequency):
+    """One string after the other, each with a line feed behind it, in a file: the library reads it line by line."""
+    t = Tokenizer(models.BPE())
+    t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    t.post_processor, t.decoder = processors.ByteLevel(trim_offsets=False), decoders.ByteLevel()
+    with tempfile.NamedTemporaryFile() as file:
+        file.write("".join(s.replace("\0", "") + "\n" for s in strings).encode())
+        file.flush()
+        t.train([file.name], trainers.BpeTrainer(
+            vocab_size=size, min_frequency=frequency, special_tokens=["<|endoftext|>"],
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False))
+    return t
+
+
+def write_trained(out, strings, lines):
+    """For each training: what stands around the merges; the alphabet by ids; the merges, whose pieces have the next
+    ids; and a hash of the ids of all strings."""
+    print(f"made by dev/ref/make_bpe.py with tokenizers {tokenizers.__version__}", file=out)
+    for size, frequency, has_lines, others in TRAININGS:
+        texts = [*(strings[:lines] if has_lines else []), *strings[len(strings) - others:]]
+        t = trained_by_library(texts, size, frequency)
+        root = json.loads(t.to_str())
+        pieces, merges = list(root["model"]["vocab"].items()), root["model"]["merges"]
+        assert [i for _, i in pieces] == list(range(len(pieces)))
+        assert [p for p, _ in pieces[257:]] == [a + b for a, b in merges]
+        root["model"]["vocab"], root["model"]["merges"] = {}, []
+        h = 0xCBF29CE484222325
+        for s in strings:
+            h = of_ids(t.encode(s, add_special_tokens=False).ids, h)
+        print(f"training {size} {frequency} {int(has_lines)} {others} {h:016x}", file=out)
+        print("document " + json.dumps(root), file=out)
+        print("alphabet " + " ".join(p for p, _ in pieces[:257]), file=out)
+        for pair in merges:
+            print("merge " + " ".join(pair), file=out)
+
+
 def main():
     a = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     a.add_argument("--lines", default="data/ref/wordpiece/expected.txt", help="the lines of text that it holds are taken")
@@ -290,6 +333,8 @@ def main():
                 print(f"points {first:x} {short(h):08x} {p['name']}", file=out)
         for h in hashes:
             print(f"string {short(h):08x}", file=out)
+    with open(os.path.join(a.out, "trained.txt"), "w", encoding="utf-8") as out:
+        write_trained(out, strings, len(lines))
 
 
 if __name__ == "__main__":

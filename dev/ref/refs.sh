@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes the references (PyTorch, `tokenizers`, scikit-learn) again beside the committed ones and fails where they differ beyond rounding; then
-# lets transformers load a checkpoint that Galaxy saved and compares its logits, and reads the GGUF files that are made of such folders.
+# lets transformers load a tokenizer that Galaxy trained and compares its ids, and a checkpoint that Galaxy saved and compares its logits, and reads
+# the GGUF files that are made of such folders.
 set -eu
 cd "$(dirname "$0")/../.."
 python=$(dev/ref/venv.sh | tail -n 1)
@@ -17,6 +18,11 @@ rm -rf build/refs
 "$python" dev/ref/make_unicode.py build/refs/unicode_tables.h
 bare() { sed 's|//.*||' "$1" | tr -d ' \n'; } # comments and layout aside: clang-format changes them
 cmp <(bare build/refs/unicode_tables.h) <(bare galaxy/io/unicode_tables.h) || { echo "galaxy/io/unicode_tables.h differs from what make_unicode.py makes"; exit 1; }
+make --no-print-directory -s tokenize
+text=data/ref/wordpiece/expected.txt
+./tokenize --train "$text" --type bpe --vocab_size 3000 --output_dir build/refs/bpe_trained >/dev/null
+./tokenize --tokenizer build/refs/bpe_trained --file "$text" >build/refs/bpe_ids.jsonl
+"$python" dev/ref/load_bpe.py build/refs/bpe_trained --text "$text" --ids build/refs/bpe_ids.jsonl
 "$python" dev/ref/load_bert.py data/ref/bert_pretrain --logits data/ref/bert_pretrain/ref.safetensors
 dump=$(make --no-print-directory -s print-folder)/llama_logits
 make --no-print-directory -s train_llama "$dump"

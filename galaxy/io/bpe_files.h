@@ -7,13 +7,17 @@
 // or null. That is byte-level BPE (GPT-2, LLaMA-3, Qwen, SmolLM2, DeepSeek) and BPE with bytes for unknown characters
 // (LLaMA-2, Mistral). Anything else is refused by name.
 //
-// gx_tokenizer_write writes the files again as they were, byte for byte.
+// gx_tokenizer_write writes the files again as they were, byte for byte; those of a tokenizer that was made here
+// (bpe_train.h) as gx_json_dump has them.
 #ifndef GX_BPE_FILES_H
 #define GX_BPE_FILES_H
 #include "bpe_text.h"
 GX_BEGIN
 
 extern const GxTokenizerKind gx_bpe;
+// One that no file has: tokenizer.json's root and tokenizer_config.json's, which gx_tokenizer_write then writes.
+// `where` names it in messages.
+GxStatus gx_bpe_make(GxTokenizer *t, const GxJson *json, const GxJson *config, const char *where, GxError *err);
 
 GX_END
 #endif
@@ -36,6 +40,7 @@ typedef struct { // a file that is being read
     GxBpeTokenizer *v;
     const GxTokenizerSource *from;
     const char *path;
+    int is_made;     // it was read from no file
     uint64_t merges; // a hash of them
     GxError *err;
 } gx__BpeReading;
@@ -573,6 +578,18 @@ static GxStatus gx__bpe_read_roles(gx__BpeReading *x)
     return GX_OK;
 }
 
+static GxStatus gx__bpe_make_files(gx__BpeReading *x)
+{
+    const GxJson *root[] = {x->from->json, x->from->config};
+    for (int i = 0; i < 2; i++) {
+        GX_TRY(gx_json_dump(root[i], 2, &x->v->file[i], &x->v->file_n[i], x->err));
+        if (x->v->file_n[i] > GX__BPE_FILE_CAP)
+            return GX_FAIL(x->err, GX_ERR_UNSUPPORTED, "%s: %s would have %ld bytes; at most %d are read again",
+                           x->path, gx__bpe_files[i], (long)x->v->file_n[i], GX__BPE_FILE_CAP);
+    }
+    return GX_OK;
+}
+
 static GxStatus gx__bpe_read_files(gx__BpeReading *x)
 {
     char folder[GX_PATH], path[GX_PATH];
@@ -644,7 +661,7 @@ static GxStatus gx__bpe_read(gx__BpeReading *x)
     GX_TRY(gx__bpe_read_added(x));
     GX_TRY(gx__bpe_read_frame(x));
     GX_TRY(gx__bpe_read_roles(x));
-    GX_TRY(gx__bpe_read_files(x));
+    GX_TRY(x->is_made ? gx__bpe_make_files(x) : gx__bpe_read_files(x));
     return gx__bpe_finish(x);
 }
 
@@ -664,7 +681,7 @@ static void gx__bpe_close(GxTokenizer *t)
     memset(t, 0, sizeof *t);
 }
 
-static GxStatus gx__bpe_open(GxTokenizer *t, const GxTokenizerSource *from, GxError *err)
+static GxStatus gx__bpe_open_from(GxTokenizer *t, const GxTokenizerSource *from, int is_made, GxError *err)
 {
     gx__BpeReading x = GX_ZERO;
     memset(t, 0, sizeof *t);
@@ -673,10 +690,21 @@ static GxStatus gx__bpe_open(GxTokenizer *t, const GxTokenizerSource *from, GxEr
     t->end = -1;
     t->vocabulary = calloc(1, sizeof(GxBpeTokenizer));
     x.t = t, x.v = (GxBpeTokenizer *)t->vocabulary, x.from = from, x.path = from->path, x.err = err;
-    x.merges = GX_HASH_START;
+    x.merges = GX_HASH_START, x.is_made = is_made;
     const GxStatus status = x.v ? gx__bpe_read(&x) : GX_FAIL(err, GX_ERR_MEMORY, "no memory for a tokenizer");
     if (status != GX_OK) gx__bpe_close(t);
     return status;
+}
+
+static GxStatus gx__bpe_open(GxTokenizer *t, const GxTokenizerSource *from, GxError *err)
+{
+    return gx__bpe_open_from(t, from, 0, err);
+}
+
+GxStatus gx_bpe_make(GxTokenizer *t, const GxJson *json, const GxJson *config, const char *where, GxError *err)
+{
+    const GxTokenizerSource from = {where, json, config, where};
+    return gx__bpe_open_from(t, &from, 1, err);
 }
 
 // ---- the kind ------------------------------------------------------------------------------------------------------
