@@ -1,4 +1,4 @@
-// generate_llama.cu: text from a LLaMA, a Mistral a Qwen2 or a Qwen3: goes on from prompts, or answers.
+// generate_llama.cu: text from a LLaMA, a Mistral, a Qwen2 or a Qwen3: goes on from prompts, or answers.
 //
 //     ./generate_llama --model out/checkpoint-500 --prompt "In the beginning" --max_new_tokens 200 --temperature 0.8
 //     ./generate_llama --model out/checkpoint-500 --prompt "And God said" --prompt "Then Moses" --json

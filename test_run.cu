@@ -1188,7 +1188,7 @@ TEST(a_program_that_brings_its_reporter_hears_every_line_and_nothing_is_printed)
                                         "step     2/2",
                                         "validation loss",
                                         "saved ",
-                                        "sample:\nIn the beginning ",
+                                        "sample:\nIn the beginning",
                                         "done: 2 steps in ",
                                         "\nvalidation loss ",
                                         "\npeak memory ",

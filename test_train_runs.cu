@@ -107,6 +107,19 @@ TEST(weights_beyond_fp16_are_saved_in_fp32_with_a_warning)
     check_refusals(refused, sizeof refused / sizeof *refused);
 }
 
+TEST(a_run_whose_tokenizers_path_is_gone_goes_on_with_its_checkpoints)
+{
+    static const Refusal begins[] = {{"--tokenizer words --output_dir fresh", {"words", NULL, NULL}}};
+    CHECK_RAN(run("--output_dir wordy --max_steps 1"));
+    shell("rm -rf words; mkdir words; cp wordy/checkpoint-1/tokenizer*.json words");
+    CHECK_RAN(run("--output_dir worded --max_steps 4 --save_steps 2 --tokenizer words"));
+    shell("rm -rf words; mkdir reworded; cp -r worded/checkpoint-2 reworded");
+    CHECK_RAN(run_plain("--resume auto --output_dir reworded --ranks 1"));
+    CHECK(strstr(err(), "the tokenizer words is not there; that of reworded/checkpoint-2 is taken"), "%s", err());
+    check_same_checkpoint("worded/checkpoint-4", "reworded/checkpoint-4");
+    CHECK_REFUSALS(begins);
+}
+
 // A model's folder says more than is computed here: it goes along, also through a resume, as it was when it was opened.
 TEST(what_a_models_folder_says_besides_stays_in_its_checkpoints)
 {
@@ -758,7 +771,7 @@ TEST(evaluate_and_sample_only_show_the_model_and_write_nothing)
     const char *at = strstr(out(), "step     3 | validation");
     snprintf(loss, sizeof loss, "%.*s", at ? (int)strcspn(at, "\n") : 0, at ? at : "");
     char *sample = strdup(strstr(out(), "sample:") ? strstr(out(), "sample:") : "");
-    sample[strlen("sample:\nIn the beginning ")] = 0;
+    sample[strlen("sample:\nIn the beginning")] = 0;
     shell("cp -r shown shown_before");
     CHECK_RAN(run_plain("--evaluate --resume auto --output_dir shown"));
     CHECK(loss[0] && strstr(out(), loss) && !strstr(out(), "sample:"), "no \"%s\" in %s", loss, out());

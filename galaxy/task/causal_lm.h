@@ -63,7 +63,7 @@ static const GxField gx__causal_lm_options[] = {
      "documents that share a sample do not see each other, and the last token of one does not predict the next", NULL},
     {"sample_tokens", GX_FIELD_INT, GX__CAUSAL_LM_AT(sample_tokens), "300",
      "tokens that the model writes at the end; 0: none", "0..1000000000"},
-    {"sample_prompt", GX_FIELD_STRING, GX__CAUSAL_LM_AT(sample_prompt), "In the beginning ", "what it goes on from",
+    {"sample_prompt", GX_FIELD_STRING, GX__CAUSAL_LM_AT(sample_prompt), "In the beginning", "what it goes on from",
      NULL},
     {"temperature", GX_FIELD_DOUBLE, GX__CAUSAL_LM_AT(temperature), "0.8", "of sampling; 0: the likeliest token",
      "0.."},

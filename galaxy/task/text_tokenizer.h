@@ -201,6 +201,17 @@ static GxStatus gx__text_agree_on_tokenizer(GxContext *g, const GxTokenizer *t)
                    g->rank, t->identity, first);
 }
 
+// A run that goes on has its tokenizer in the checkpoint, whatever became of the path that it was opened from.
+static int gx__text_is_gone(GxContext *g, const char *folder, const GxTaskSetup *setup)
+{
+    const int is_gone = folder[0] && strcmp(folder, "bytes") && !gx_path_is_file(folder) &&
+                        !gx_path_is_folder(folder) && setup->model[0] && !setup->starts_from_model &&
+                        gx__text_has_tokenizer(setup->model);
+    if (is_gone)
+        gx_log(&g->log, GX_LOG_WARNING, "the tokenizer %s is not there; that of %s is taken", folder, setup->model);
+    return is_gone;
+}
+
 static GxStatus gx__text_open(GxContext *g, GxTokenizer *t, const char *folder, GxTaskSetup *setup, int is_framed)
 {
     char model[GX_PATH] = "";
@@ -210,6 +221,7 @@ static GxStatus gx__text_open(GxContext *g, GxTokenizer *t, const char *folder, 
     gx_at(g, -1, "agree");
     gx_broadcast(g, GX_AXIS_ALL, 0, model, GX_PATH, GX_U8);
     GX_TRY(gx_status(g));
+    if (gx__text_is_gone(g, folder, setup)) folder = "";
     GxStatus status = gx__text_open_either(g, t, folder, model, is_framed);
     if (status == GX_OK && !setup->vocab) setup->vocab = t->vocab_size;
     if (status == GX_OK) status = gx__text_check_tokenizer(g, t, setup, is_framed);
