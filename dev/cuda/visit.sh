@@ -58,8 +58,8 @@ trap 'rm -rf "$tmp"' EXIT
 
 tests() { # the quick ones begin; one that hangs costs its limit
     export GX_TRAIN_LLAMA=$built/train_llama
-    run tests --limit 80 --test "$built/test_devices" --test "$built/test_memory" --test "$built/test_llama" --test "$built/test_bert" --test "$built/test_precision" \
-        --limit 140 --test "$built/test_train_devices" --test "$built/test_modes"
+    run tests --limit 80 --test "$built/test_devices" --test "$built/test_memory" --test "$built/test_llama" --test "$built/test_generate" --test "$built/test_bert" --test "$built/test_precision" \
+        --limit 140 --test "$built/test_train_devices" --test "$built/test_bert_modes" --test "$built/test_modes"
 }
 ranks() {
     local tiny="--max_steps 20 --hidden_size 64 --intermediate_size 128 --num_hidden_layers 2 --num_attention_heads 4 --eval_steps 0 --sample_tokens 20"
