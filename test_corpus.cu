@@ -155,6 +155,10 @@ TEST(a_folder_is_its_files_in_the_order_of_their_names_each_record_a_document)
     put_text("texts/sub/z.TXT", "deeper");
     put_text("texts/sub/empty.txt", "");
     put_text("texts/c.md", "not this one");
+    CHECK(gx_folder_make(at("texts/out/checkpoint-2"), &err) == GX_OK, "%s", err.message);
+    put_text("texts/out/run.json", "{}");
+    put_text("texts/out/log.jsonl", "{\"step\": 1}\n");
+    put_text("texts/out/checkpoint-2/merges.txt", "t h\n");
     for (int threads = 1; threads <= 3; threads += 2)
         for (int32_t end = -1; end < 8; end += 8) {
             bpe.end = end;
