@@ -294,6 +294,32 @@ TEST(tokens_of_a_batch_know_their_document_and_its_last_one_predicts_nothing)
     gx_corpus_close(&c);
 }
 
+TEST(a_text_alone_is_checked_as_those_of_a_folder_and_cut_between_characters)
+{
+    GxError err = GX_ZERO;
+    GxDataset d;
+    static const char *const bad[] = {"fine\nnot \xFF fine\n", "fine\ncut off \xE5\xA4"};
+    for (int i = 0; i < 2; i++) {
+        put_text("bad.txt", bad[i]);
+        refused(&err, gx_dataset_open_any(&d, at("bad.txt"), &bpe, 0, 4, 1, NULL, &err), GX_ERR_FORMAT, "bad.txt:2",
+                "no UTF-8");
+    }
+    put("bad.txt", "fine\n\0 of value 0\n", 18);
+    refused(&err, gx_dataset_open_any(&d, at("bad.txt"), &bpe, 0, 4, 1, NULL, &err), GX_ERR_FORMAT, "bad.txt:2", "0");
+    for (int before = 0; before < 4; before++) { // a line of 240 characters of 2 bytes, wherever the cut falls in one
+        char text[600] = "";
+        for (int i = 0; i < before; i++) strcat(text, "a");
+        for (int i = 0; i < 240; i++) strcat(text, "\xC3\xA9");
+        put_text("line.txt", text);
+        if (!CHECK(gx_dataset_open_any(&d, at("line.txt"), &bpe, 0.25, 4, 1, NULL, &err) == GX_OK, "%d: %s", before,
+                   err.message))
+            return;
+        CHECK((d.train_text.n - before) % 2 == 0 && labs((long)d.held_out_text.n - 120) < 4, "%d: cut at %ld", before,
+              (long)d.train_text.n);
+        gx_dataset_close(&d);
+    }
+}
+
 TEST(a_file_of_another_tokenizers_tokens_is_refused)
 {
     static const int words[] = {20, 20};
