@@ -155,6 +155,10 @@ TEST(a_folder_is_its_files_in_the_order_of_their_names_each_record_a_document)
     put_text("texts/sub/z.TXT", "deeper");
     put_text("texts/sub/empty.txt", "");
     put_text("texts/c.md", "not this one");
+    CHECK(gx_folder_make(at("texts/out/checkpoint-2"), &err) == GX_OK, "%s", err.message);
+    put_text("texts/out/run.json", "{}");
+    put_text("texts/out/log.jsonl", "{\"step\": 1}\n");
+    put_text("texts/out/checkpoint-2/merges.txt", "t h\n");
     for (int threads = 1; threads <= 3; threads += 2)
         for (int32_t end = -1; end < 8; end += 8) {
             bpe.end = end;
@@ -288,6 +292,33 @@ TEST(tokens_of_a_batch_know_their_document_and_its_last_one_predicts_nothing)
     }
     CHECK(apart > 20, "%d ends of documents were seen", apart);
     gx_corpus_close(&c);
+}
+
+TEST(a_text_alone_is_checked_as_those_of_a_folder_and_cut_between_characters)
+{
+    GxError err = GX_ZERO;
+    GxDataset d;
+    static const char *const bad[] = {"fine\nnot \xFF fine\n", "fine\ncut off \xE5\xA4"};
+    for (int i = 0; i < 2; i++) {
+        put_text("bad.txt", bad[i]);
+        refused(&err, gx_dataset_open_any(&d, at("bad.txt"), &bpe, 0, 4, 1, NULL, &err), GX_ERR_FORMAT, "bad.txt:2",
+                "no UTF-8");
+    }
+    put("bad.txt", "fine\n\0 of value 0\n", 18);
+    refused(&err, gx_dataset_open_any(&d, at("bad.txt"), &bpe, 0, 4, 1, NULL, &err), GX_ERR_FORMAT, "bad.txt:2", "0");
+    for (int behind = 0; behind < 2;
+         behind++) { // a line of 240 characters of 2 bytes; with one more the cut falls in one
+        char text[600] = "";
+        for (int i = 0; i < 240; i++) strcat(text, "\xC3\xA9");
+        if (behind) strcat(text, "a");
+        put_text("line.txt", text);
+        if (!CHECK(gx_dataset_open_any(&d, at("line.txt"), &bpe, 0.25, 4, 1, NULL, &err) == GX_OK, "%d: %s", behind,
+                   err.message))
+            return;
+        CHECK(d.train_text.n == 360 && d.held_out_text.n == 120 + behind, "%d: cut at %ld", behind,
+              (long)d.train_text.n);
+        gx_dataset_close(&d);
+    }
 }
 
 TEST(a_file_of_another_tokenizers_tokens_is_refused)

@@ -6,9 +6,10 @@
 //     gx_corpus_close(&c);
 //
 // A file .txt is a document, so is every record of .jsonl; a folder's are those of its .txt and .jsonl files and of the
-// folders in it, in the order of their names. A document is one text to the tokenizer, in its frame; where there may be
-// several, the tokenizer's end of a text (eos_token) stands behind each, if it has one and the frame does not end so.
-// Texts that are empty are left out. Which threads do what changes nothing.
+// folders in it, in the order of their names; a folder in it that holds a run (run.json) is passed over, and said to
+// be: its log and its checkpoints are no texts. A document is one text to the tokenizer, in its frame; where there may
+// be several, the tokenizer's end of a text (eos_token) stands behind each, if it has one and the frame does not end
+// so. Texts that are empty are left out. Which threads do what changes nothing.
 //
 // Memory: 4 bytes per token and 16 per document; meanwhile a file, or the texts of one, besides.
 #ifndef GX_CORPUS_H
@@ -193,6 +194,16 @@ static GxStatus gx__corpus_read_file(gx__CorpusReading *x, const char *path)
     return gx__corpus_is_records(path) ? gx__corpus_read_records(x, path) : gx__corpus_read_text(x, path);
 }
 
+// A training may write into the folder that its texts are in.
+static int gx__corpus_is_run(gx__CorpusReading *x, const char *folder)
+{
+    char path[GX_PATH];
+    GxError ignored = GX_ZERO;
+    if (gx_path_join(path, folder, "run.json", &ignored) != GX_OK || !gx_path_is_file(path)) return 0;
+    if (x->log) gx_log(x->log, GX_LOG_INFO, "passed over: %s, which holds a run", folder);
+    return 1;
+}
+
 static GxStatus gx__corpus_read_folder(gx__CorpusReading *x, const char *path, int depth)
 {
     char inside[GX_PATH];
@@ -206,6 +217,7 @@ static GxStatus gx__corpus_read_folder(gx__CorpusReading *x, const char *path, i
         status = gx_path_join(inside, path, e->name, x->err);
         const int is_folder = e->is_folder,
                   is_read = gx__corpus_is_records(e->name) || gx__corpus_ends_with(e->name, ".txt");
+        if (status == GX_OK && is_folder && gx__corpus_is_run(x, inside)) continue;
         if (status == GX_OK && is_folder) status = gx__corpus_read_folder(x, inside, depth + 1);
         else if (status == GX_OK && is_read && gx_path_is_file(inside)) status = gx__corpus_read_file(x, inside);
     }

@@ -118,7 +118,7 @@ GxStatus gx_dataset_read(const GxDataset *d, int64_t at, int64_t n, unsigned cha
 }
 
 // Where the held-out part begins: behind the last line's end before n * (1 - fraction). No further back than the part
-// is long (a file may consist of one line): then in the middle of a line.
+// is long (a file may consist of one line): then in the middle of a line, but not of a character.
 static GxStatus gx__dataset_cut(const GxDataset *d, int64_t *cut, GxError *err)
 {
     unsigned char chunk[GX__DATASET_CHUNK];
@@ -133,6 +133,11 @@ static GxStatus gx__dataset_cut(const GxDataset *d, int64_t *cut, GxError *err)
             *cut = to - n + i;
             return GX_OK;
         }
+    }
+    for (int i = 0; i < 3 && *cut > 0 && *cut < d->bytes; i++) { // bytes of UTF-8 that no character begins with
+        GX_TRY(gx_dataset_read(d, *cut, 1, chunk, err));
+        if ((chunk[0] & 0xC0) != 0x80) break;
+        (*cut)--;
     }
     return GX_OK;
 }

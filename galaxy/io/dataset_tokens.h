@@ -17,7 +17,8 @@ GX_BEGIN
 // silence.
 GxStatus gx_dataset_open_any(GxDataset *d, const char *path, const GxTokenizer *t, double validation_fraction,
                              int64_t T, int threads, const GxLogger *log, GxError *err);
-// A text that is open, and whose tokens are bytes. After an error it is as it was.
+// A text that is open, and whose tokens are bytes. What is not UTF-8, or has a byte of value 0, is an error with its
+// line. After an error it is as it was.
 GxStatus gx_dataset_tokenize(GxDataset *d, const GxTokenizer *t, int64_t T, GxError *err);
 // 1: its samples may hold several documents. What cannot be read has none.
 int gx_dataset_has_documents(const char *path);
@@ -56,13 +57,16 @@ static GxStatus gx__dataset_tokens_encode(const GxTokenizer *t, const char *text
     return status;
 }
 
-static GxStatus gx__dataset_tokens_part(const GxDataset *d, const GxTokens *part, const GxTokenizer *t, int32_t **ids,
-                                        int64_t *n, GxError *err)
+// place: where the part begins; it moves on to its end.
+static GxStatus gx__dataset_tokens_part(const GxDataset *d, const GxTokens *part, GxTextPlace *place,
+                                        const GxTokenizer *t, int32_t **ids, int64_t *n, GxError *err)
 {
     char *text = (char *)malloc((size_t)part->n + 1);
     *ids = NULL;
     if (!text) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for %ld bytes of %s", (long)part->n, d->path);
     GxStatus status = gx_dataset_read(d, part->begin, part->n, (unsigned char *)text, err);
+    text[part->n] = 0;
+    if (status == GX_OK) status = gx_text_check(place, text, part->n, err);
     if (status == GX_OK) status = gx__dataset_tokens_encode(t, text, part->n, ids, n, err);
     free(text);
     return status;
@@ -71,11 +75,13 @@ static GxStatus gx__dataset_tokens_part(const GxDataset *d, const GxTokens *part
 GxStatus gx_dataset_tokenize(GxDataset *d, const GxTokenizer *t, int64_t T, GxError *err)
 {
     const GxDataset before = *d;
+    GxTextPlace place = {d->path, 1, 0};
     int32_t *held_out = NULL;
     int64_t n = 0, n_held_out = 0;
-    GX_TRY(gx__dataset_tokens_part(d, &d->train_text, t, &d->ids, &n, err));
+    GX_TRY(gx__dataset_tokens_part(d, &d->train_text, &place, t, &d->ids, &n, err));
     GxStatus status = GX_OK;
-    if (d->held_out_text.n > 0) status = gx__dataset_tokens_part(d, &d->held_out_text, t, &held_out, &n_held_out, err);
+    if (d->held_out_text.n > 0)
+        status = gx__dataset_tokens_part(d, &d->held_out_text, &place, t, &held_out, &n_held_out, err);
     int32_t *both = NULL;
     if (status == GX_OK) both = (int32_t *)realloc(d->ids, (size_t)(n + n_held_out + 1) * sizeof *both);
     if (status == GX_OK && !both)
