@@ -6,6 +6,7 @@
 // LLaMA, Mistral within its window, Qwen2, Qwen3. What is written appears when it is whole, or not at all; what is
 // there already is left alone.
 #include "galaxy.h"
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -112,6 +113,7 @@ static GxStatus convert(int argc, char **argv, GxError *err)
 int main(int argc, char **argv)
 {
     GxError err = GX_ZERO;
+    signal(SIGXFSZ, SIG_IGN); // a file that may not grow is an error of write, with a path
     convert(argc, argv, &err);
     if (fflush(stdout) != 0 || ferror(stdout))
         GX_FAIL(&err, GX_ERR_IO, "not all could be written to the standard output");

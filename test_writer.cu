@@ -573,7 +573,17 @@ TEST(lines_are_answered_until_the_input_ends)
     talk("abc\\n\\ndef\\n", "--max_new_tokens 12 --system be --prefill_rows 3");
     CHECK_RAN(finish());
     CHECK(!strcmp(once, out()), "one rank: %s, two: %s", out(), once);
+    // a line that cannot be answered is passed over
+    talk("abc\\n\\377\\ndef\\n", "--max_new_tokens 12 --system be");
+    CHECK_RAN(finish());
+    CHECK(!strcmp(once, out()) && strstr(err(), "what was said is no UTF-8 text"), "%s, without it: %s%s", out(), once,
+          err());
     free(once);
+    char lines[500];
+    snprintf(lines, sizeof lines, "%0400d\\nabc\\n", 7);
+    talk(lines, "--max_new_tokens 12 --context 200");
+    CHECK_RAN(finish());
+    CHECK(strchr(out(), '\n') && strstr(err(), "say less at once"), "%s%s", out(), err());
     talk("abc\\ndef\\nghi\\n", "--max_new_tokens 12 --context 60");
     CHECK_RAN(finish());
     CHECK(strstr(err(), "oldest turns are forgotten"), "%s", err());

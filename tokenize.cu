@@ -13,6 +13,7 @@
 // transformers load, too. It appears when it is whole, or not at all; a folder that is not empty is left alone.
 #include "galaxy.h"
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,7 +47,7 @@ static const GxField training_wordpiece[] = {
     {"clean_text", GX_FIELD_BOOL, AT(clean_text), "true", "control characters are dropped", NULL},
 };
 static const GxField files_of_tokens[] = {
-    {"tokenizer", GX_FIELD_PATH, AT(tokenizer), "", "a folder, tokenizer.json or vocab.txt", NULL},
+    {"tokenizer", GX_FIELD_PATH, AT(tokenizer), "", "a folder, tokenizer.json or vocab.txt, or bytes", NULL},
     {"corpus", GX_FIELD_PATH, AT(corpus), "",
      "texts to turn into tokens: a text file, .jsonl with a \"text\" in each line, or a folder of .txt and .jsonl",
      NULL},
@@ -123,6 +124,11 @@ static GxStatus train_into(const Options *o, const char *folder, GxError *err)
     if (n == 0)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "--train is \"%s\"; expected names of files with commas between them",
                        o->train);
+    for (int i = 0; i < n; i++)
+        if (gx_corpus_has_documents(name[i]))
+            return GX_FAIL(
+                err, GX_ERR_UNSUPPORTED,
+                "--train %s: a vocabulary is made from plain text files; folders and JSON lines are not read", name[i]);
     const double begun = gx_seconds();
     GX_TRY((!strcmp(o->type, "bpe") ? train_bpe : train_wordpiece)(&t, name, n, o, err));
     const GxStatus status = gx_tokenizer_write(&t, folder, err);
@@ -258,7 +264,8 @@ static GxStatus run(const Options *o, const GxConfig *c, GxError *err)
     if (!o->corpus[0] && has_text == (o->file[0] != 0))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "expected --corpus TEXTS, --text TEXT or --file FILE, one of them; see --help");
-    GX_TRY(gx_tokenizer_open(&t, o->tokenizer, err));
+    if (!strcmp(o->tokenizer, "bytes")) t = gx_tokenizer_bytes();
+    else GX_TRY(gx_tokenizer_open(&t, o->tokenizer, err));
     GxStatus status = o->corpus[0] ? write_corpus(o, &t, err)
                       : has_text   ? show(o, &t, o->text, (int64_t)strlen(o->text), err)
                                    : show_file(o, &t, err);
@@ -277,6 +284,7 @@ int main(int argc, char **argv)
     static Options o;
     static GxConfig c;
     GxError err = GX_ZERO;
+    signal(SIGXFSZ, SIG_IGN); // a file that may not grow is an error of write, with a path
     gx_config_open(&c);
     gx_config_add(&c, "Making a vocabulary", GX_FIELDS(training), &o, &err);
     gx_config_add(&c, "Making a vocabulary: WordPiece", GX_FIELDS(training_wordpiece), &o, &err);

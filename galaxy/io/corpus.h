@@ -11,7 +11,8 @@
 // be several, the tokenizer's end of a text (eos_token) stands behind each, if it has one and the frame does not end
 // so. Texts that are empty are left out. Which threads do what changes nothing.
 //
-// Memory: 4 bytes per token and 16 per document; meanwhile a file, or the texts of one, besides.
+// Memory: 4 bytes per token and 16 per document; meanwhile a file, or the texts of one, and 4 bytes for each byte of
+// the texts that are tokenized at a time (32 MB, or one text).
 #ifndef GX_CORPUS_H
 #define GX_CORPUS_H
 #include "../base/log.h"
@@ -166,7 +167,8 @@ static GxStatus gx__corpus_read_records(gx__CorpusReading *x, const char *path)
     GxStatus status = GX_OK;
     if (!r.has[0])
         status = GX_FAIL(x->err, GX_ERR_FORMAT,
-                         "%s: no record has a \"text\"; expected {\"text\": \"...\"} in each line", path);
+                         "%s: no record has a \"text\" with something in it; expected {\"text\": \"...\"} in each line",
+                         path);
     for (int64_t i = 0; i < r.n && status == GX_OK; i++) {
         const char *text = gx_record(&r, i, 0);
         status = gx__corpus_take(x, text, (int64_t)strlen(text));

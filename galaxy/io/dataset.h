@@ -68,8 +68,9 @@ GxStatus gx_dataset_window(const GxDataset *d, int64_t window, int64_t T, int32_
 // * stride] becomes `ignored` where the next token is of another document.
 void gx_dataset_documents(const GxDataset *d, int64_t at, int64_t T, int32_t *documents, int32_t *labels,
                           int32_t ignored, int64_t stride);
-// Whole documents at the end are held out, with this part of the tokens or more, but for the last one: where it has
-// more than that by itself, its end is held out. Of a dataset whose `file` has documents.
+// Documents at the end are held out: from the beginning of a document on, where one is so near to the asked-for part of
+// the tokens that at least half of it and at most one and a half are held out; else from within one, whose bytes are
+// then divided as its tokens are. Of a dataset whose `file` has documents.
 void gx_dataset_divide_documents(GxDataset *d);
 
 // Where element i of [0, n) stands in a pseudo-random order of them. The order repeats after 2^32 epochs.
@@ -161,16 +162,18 @@ GxStatus gx_dataset_check(const GxDataset *d, int64_t T, GxError *err)
 void gx_dataset_divide_documents(GxDataset *d)
 {
     const GxTokenFile *f = &d->file;
-    const int64_t last = f->documents - 1, wanted = (int64_t)ceil(d->validation_fraction * (double)f->tokens);
-    int64_t k = last, cut = f->tokens - wanted, bytes = 0;
-    while (k > 0 && f->document[k].begin > cut) k--; // the document that the cut falls into
-    const int is_inside = k == last && cut > f->document[k].begin;
-    if (!is_inside && k == 0 && last > 0) k = 1;
-    if (!is_inside) cut = f->document[k].begin;
-    for (int64_t i = 0; i < k; i++) bytes += f->document[i].bytes;
-    if (is_inside) // as its tokens
-        bytes += (int64_t)((double)f->document[k].bytes * (double)(cut - f->document[k].begin) /
-                           (double)(f->tokens - f->document[k].begin));
+    const GxTokenDocument *document = f->document;
+    const int64_t wanted = (int64_t)ceil(d->validation_fraction * (double)f->tokens);
+    int64_t k = 0, cut = f->tokens - wanted, bytes = 0;
+    while (k < f->documents && document[k + 1].begin <= cut) bytes += document[k++].bytes; // those before the cut
+    if (k < f->documents) { // the cut falls into document k, or is where it begins
+        const int64_t before = cut - document[k].begin, behind = document[k + 1].begin - cut, length = before + behind;
+        if (before <= behind && 2 * before <= wanted && k > 0) cut = document[k].begin;
+        else if (behind < before && 2 * behind <= wanted && k + 1 < f->documents) {
+            cut = document[k + 1].begin;
+            bytes += document[k].bytes;
+        } else bytes += (int64_t)((double)document[k].bytes * (double)before / (double)length);
+    }
     d->train.n = d->held_out.begin = cut, d->held_out.n = f->tokens - cut;
     d->train_text.n = d->held_out_text.begin = bytes, d->held_out_text.n = f->bytes - bytes;
 }

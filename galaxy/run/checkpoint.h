@@ -70,7 +70,8 @@ typedef struct GxHeadsLoaded { // on rank 0
     char drawn_names[400], left_out_names[400];
     char renewed_names[400]; // of a head for other labels, GxHeadWish.is_new; "": there is none
 } GxHeadsLoaded;
-// The same to begin with: the folder's model may have other heads. Its own are left out; those that it does not have
+// The weights of model.safetensors, in the type that they have there, to begin with: the folder's model may have other
+// heads. Its own are left out; those that it does not have
 // are drawn with *seed (NULL: they are an error), but where its config.json says that it has them.
 void gx_checkpoint_start_from(GxContext *g, GxModel *m, const char *folder, const uint64_t *seed, GxHeadsLoaded *heads);
 // What the optimizer keeps, for a resume.

@@ -99,21 +99,30 @@ static GxStatus gx__conversation_encode(GxWriter *w, GxConversation *c)
     return GX_OK;
 }
 
-// On rank 0: what was said, up to where the answer begins; 0: nothing more is.
+// On rank 0: what was said, up to where the answer begins; 0: nothing more is. A line that cannot be answered is told,
+// and the next one is.
 static int gx__conversation_listen(GxWriter *w, GxConversation *c)
 {
     GxError *err = &w->g->error;
-    char *line = gx__conversation_line(w);
-    while (line && !*line) free(line), line = gx__conversation_line(w);
-    if (!line) return 0;
-    const char *p = line;
-    while (*p && gx_utf8_bytes(p)) p += gx_utf8_bytes(p);
-    if (*p) GX_FAIL(err, GX_ERR_FORMAT, "what was said is no UTF-8 text");
-    else gx__conversation_add(c, GX_CHAT_USER, line, err);
-    free(line);
-    if (!gx_failed(w->g)) gx__conversation_encode(w, c);
-    if (!gx_failed(w->g)) gx_writer_begin_text(w, 0);
-    return 1;
+    for (;;) {
+        char *line = gx__conversation_line(w);
+        while (line && !*line) free(line), line = gx__conversation_line(w);
+        if (!line) return 0;
+        const char *p = line;
+        const int turns = c->n;
+        while (*p && gx_utf8_bytes(p)) p += gx_utf8_bytes(p);
+        if (*p) GX_FAIL(err, GX_ERR_FORMAT, "what was said is no UTF-8 text");
+        else gx__conversation_add(c, GX_CHAT_USER, line, err);
+        free(line);
+        if (!gx_failed(w->g)) gx__conversation_encode(w, c);
+        if (!gx_failed(w->g)) gx_writer_begin_text(w, 0);
+        const GxStatus status = gx_error_code(err);
+        if (status != GX_ERR_FORMAT && status != GX_ERR_ARGUMENT) return 1;
+        gx_log(&w->g->log, GX_LOG_WARNING, "%s", err->message);
+        gx_error_clear(err);
+        if (c->n > 0 && c->n <= turns + 1 && c->turn[c->n - 1].role == GX_CHAT_USER)
+            gx__conversation_remove(c, c->n - 1, 1);
+    }
 }
 
 // On all ranks: 0: it is over.

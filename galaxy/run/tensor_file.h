@@ -67,8 +67,7 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 
-// ---- files that are written
-// ------------------------------------------------------------------------------------------
+// ---- files that are written ---------------------------------------------------------------------------------------
 
 typedef struct { // on rank 0
     const char *path;
