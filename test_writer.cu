@@ -579,8 +579,9 @@ TEST(lines_are_answered_until_the_input_ends)
     CHECK(!strcmp(once, out()) && strstr(err(), "what was said is no UTF-8 text"), "%s, without it: %s%s", out(), once,
           err());
     free(once);
-    char lines[500];
-    snprintf(lines, sizeof lines, "%0400d\\nabc\\n", 7);
+    char lines[500] = "";
+    for (int i = 0; i < 60; i++) strcat(lines, "q7 Zx, ");
+    strcat(lines, "\\nabc\\n");
     talk(lines, "--max_new_tokens 12 --context 200");
     CHECK_RAN(finish());
     CHECK(strchr(out(), '\n') && strstr(err(), "say less at once"), "%s%s", out(), err());
