@@ -892,6 +892,7 @@ TEST(a_config_json_that_asks_for_something_else_or_in_another_type_is_refused_by
         {"\"model_type\": null", "model_type is null; one of \"llama\""},
         {"\"model_type\": \"mixtral\"", "model_type is \"mixtral\"; one of \"llama\""},
         {"\"hidden_act\": 3", "hidden_act is 3; only \"silu\" is built"},
+        {"\"quantization_config\": {\"bits\": 4}", "quantization_config is {\"bits\":4}; only null is built"},
         {"\"hidden_act\": null", "hidden_act is null; only \"silu\""},
         {"\"attention_bias\": \"yes\"", "attention_bias is \"yes\"; only false is built"},
         {"\"attention_bias\": 0", "attention_bias is 0; only false"},

@@ -184,7 +184,8 @@ static GxStatus gx__llama_family_refuse_unbuilt(const GxJson *json, const char *
 {
     static const char *const needs[][2] = {{"hidden_act", "\"silu\""},      {"attention_bias", "false"},
                                            {"mlp_bias", "false"},           {"attention_dropout", "0.0"},
-                                           {"use_sliding_window", "false"}, {"partial_rotary_factor", "1.0"}};
+                                           {"use_sliding_window", "false"}, {"partial_rotary_factor", "1.0"},
+                                           {"quantization_config", "null"}};
     // Files of early 2023 say LLaMAForCausalLM.
     GX_TRY(gx_family_check_type(json, gx__llama_types, path, err));
     const GxLlamaKind *kind = gx__llama_kind(gx_json_string(gx_json_get(json, "model_type")));
