@@ -1424,7 +1424,7 @@ TEST(a_resumed_run_draws_its_sample_by_the_seed_that_it_began_with)
     samples[0] = sample_of(folder, more);
     snprintf(more, sizeof more, "--output_dir %s/half --resume %s/whole/checkpoint-2", folder, folder);
     samples[1] = sample_of(folder, more);
-    snprintf(more, sizeof more, "--output_dir %s/other --seed 6 --learning_rate 0 --model %s/whole/checkpoint-4",
+    snprintf(more, sizeof more, "--output_dir %s/other --seed 7 --learning_rate 0 --model %s/whole/checkpoint-4",
              folder, folder);
     samples[2] = sample_of(folder, more);
     CHECK(!strcmp(samples[0], samples[1]), "%s\nand, resumed, %s", samples[0], samples[1]);
