@@ -54,17 +54,6 @@ static GxStatus export_model(const Options *o, GxError *err)
     return GX_OK;
 }
 
-static GxStatus need_empty(const char *path, GxError *err)
-{
-    GxFolder folder = GX_ZERO;
-    if (!gx_path_is_folder(path)) return GX_OK; // what else it may be is seen when it is written
-    GX_TRY(gx_folder_list(&folder, path, err));
-    const int n = folder.n;
-    gx_folder_close(&folder);
-    if (n == 0) return GX_OK;
-    return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is not empty; choose another --output_dir, or remove it", path);
-}
-
 static GxStatus import_model(const Options *o, GxError *err)
 {
     char folder[GX_PATH];
@@ -72,7 +61,7 @@ static GxStatus import_model(const Options *o, GxError *err)
     GxError ignored = GX_ZERO;
     const GxDtype dtype = !strcmp(o->save_dtype, "bf16") ? GX_BF16 : !strcmp(o->save_dtype, "fp16") ? GX_F16 : GX_F32;
     if (!o->output_dir[0]) return GX_FAIL(err, GX_ERR_ARGUMENT, "--output_dir is missing: the folder that is written");
-    GX_TRY(need_empty(o->output_dir, err));
+    GX_TRY(gx_folder_need_empty(o->output_dir, err));
     GX_TRY(gx_publish_begin(o->output_dir, folder, err));
     GxStatus status = gx_gguf_import(o->gguf, folder, dtype, &said, err);
     if (status == GX_OK) status = gx_publish_finish(o->output_dir, err);

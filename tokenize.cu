@@ -66,17 +66,6 @@ static const GxField showing[] = {
 
 // ---- training ------------------------------------------------------------------------------------------------------
 
-static GxStatus need_empty(const char *path, GxError *err)
-{
-    GxFolder folder = GX_ZERO;
-    if (!gx_path_is_folder(path)) return GX_OK; // what else it may be is seen when it is written
-    GX_TRY(gx_folder_list(&folder, path, err));
-    const int n = folder.n;
-    gx_folder_close(&folder);
-    if (n == 0) return GX_OK;
-    return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is not empty; choose another --output_dir, or remove it", path);
-}
-
 static int split_names(char *list, const char **name, int most) // at commas; how many; 0: too many, or an empty one
 {
     int n = 0;
@@ -159,7 +148,7 @@ static GxStatus train(const Options *o, const GxConfig *c, GxError *err)
     GX_TRY(check_type(o, c, err));
     if (!o->output_dir[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT, "--output_dir is missing: the folder that the tokenizer is written to");
-    GX_TRY(need_empty(o->output_dir, err));
+    GX_TRY(gx_folder_need_empty(o->output_dir, err));
     GX_TRY(gx_publish_begin(o->output_dir, folder, err));
     GxStatus status = train_into(o, folder, err);
     if (status == GX_OK) status = gx_publish_finish(o->output_dir, err);

@@ -1,10 +1,10 @@
 // dataset.h: a text file as training samples of T tokens and their labels, the next tokens; its end is held out for
 // validation.
 //
-// Tokens are bytes, unless gx_dataset_tokenize (dataset_tokens.h) makes others of them. The file is open and read where
-// a sample needs it (from the system's cache, as a rule): it may be larger than memory. It must stay as it is while it
-// is in use: one that was shortened is an error where its end is read, any other change is what gx_dataset_changed
-// tells.
+// Tokens are bytes, or those of a file of tokens (token_file.h), or a tokenizer's, which lie in memory
+// (dataset_tokens.h). A file is open and read where a sample needs it (from the system's cache, as a rule): it may be
+// larger than memory. It must stay as it is while it is in use: one that was shortened is an error where its end is
+// read, any other change is what gx_dataset_changed tells.
 //
 // Which tokens a sample holds is a function of (seed, number of the sample) and nothing else: no state is kept, so that
 // every topology and every resumed run draws the same samples. Sample `index` belongs to epoch index / windows. An

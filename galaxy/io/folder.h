@@ -29,6 +29,8 @@ GxStatus gx_publish_finish(const char *final_path, GxError *err);
 GxStatus gx_publish_recover(const char *final_path, GxError *err); // after a crash; gx_publish_begin calls it
 GxStatus gx_publish_remove(const char *final_path, GxError *err);
 GxStatus gx_folder_move(const char *from, const char *to, GxError *err); // a name that is free; synced
+// For --output_dir of a program that writes a folder: it is not there yet, or empty.
+GxStatus gx_folder_need_empty(const char *path, GxError *err);
 int gx_folder_is_ours(const char *path); // published, or empty: only such a folder may be replaced
 // GX_ERR_FORMAT: torn; the message says which file.
 GxStatus gx_folder_verify(const char *path, int contents, GxError *err);
@@ -290,5 +292,16 @@ int gx_folder_names(const char *path, const char *name)
         names |= !strcmp(gx_json_string(gx_json_get(gx_json_at(files, i), "name")), name);
     gx_json_free(root);
     return names;
+}
+
+GxStatus gx_folder_need_empty(const char *path, GxError *err)
+{
+    GxFolder folder = GX_ZERO;
+    if (!gx_path_is_folder(path)) return GX_OK; // what else it may be is seen when it is written
+    GX_TRY(gx_folder_list(&folder, path, err));
+    const int n = folder.n;
+    gx_folder_close(&folder);
+    if (n == 0) return GX_OK;
+    return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is not empty; choose another --output_dir, or remove it", path);
 }
 #endif
