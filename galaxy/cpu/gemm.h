@@ -29,6 +29,8 @@ typedef struct {
     GxDtype type_ab, type_c; // fp32 and fp32; bf16 and bf16 or fp32
 } GxGemm;
 GxStatus gx_cpu_gemm(const GxGemm *p, int threads, GxError *err);
+// The same without one_row.h, whatever the shape: gx_cpu_gemm takes that for one row.
+GxStatus gx_cpu_gemm_blocked(const GxGemm *p, int threads, GxError *err);
 
 const char *gx_cpu_gemm_name(void); // "oneDNN 2.6.3", "plain C"; and how bf16 is done, where that is another way
 
@@ -37,6 +39,7 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_CPU_GEMM_IMPLEMENTED)
 #define GX_CPU_GEMM_IMPLEMENTED
+#include "one_row.h"
 #include "vec.h"
 #ifdef _OPENMP
 #include <omp.h>
@@ -156,7 +159,7 @@ static void gx__cpu_gemm_plain(const GxGemm *p, int threads)
 
 const char *gx_cpu_gemm_name(void) { return "plain C (slow; oneDNN was not compiled in)"; }
 
-GxStatus gx_cpu_gemm(const GxGemm *p, int threads, GxError *err)
+GxStatus gx_cpu_gemm_blocked(const GxGemm *p, int threads, GxError *err)
 {
     GX_TRY(gx__cpu_gemm_checked(p, err));
     gx__cpu_gemm_plain(p, threads);
@@ -381,8 +384,6 @@ static dnnl_status_t gx__cpu_gemm_widened(const GxGemm *p, int threads)
     return status;
 }
 
-// ---- the interface -------------------------------------------------------------------------------------------------
-
 const char *gx_cpu_gemm_name(void)
 {
 #define GX__CPU_TEXT(x)  #x
@@ -394,7 +395,7 @@ const char *gx_cpu_gemm_name(void)
                               : GX__CPU_ONEDNN ", bf16 widened to fp32 products (this CPU has no bf16 instructions)";
 }
 
-GxStatus gx_cpu_gemm(const GxGemm *p, int threads, GxError *err)
+GxStatus gx_cpu_gemm_blocked(const GxGemm *p, int threads, GxError *err)
 {
     dnnl_status_t s;
     GX_TRY(gx__cpu_gemm_checked(p, err));
@@ -411,4 +412,14 @@ GxStatus gx_cpu_gemm(const GxGemm *p, int threads, GxError *err)
                    (long)p->K, (int)s);
 }
 #endif
+
+// ---- either --------------------------------------------------------------------------------------------------------
+
+GxStatus gx_cpu_gemm(const GxGemm *p, int threads, GxError *err)
+{
+    if (!gx_cpu_is_one_row(p)) return gx_cpu_gemm_blocked(p, threads, err);
+    GX_TRY(gx__cpu_gemm_checked(p, err));
+    gx_cpu_one_row(p, threads);
+    return GX_OK;
+}
 #endif
