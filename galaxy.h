@@ -96,6 +96,7 @@
 #include "galaxy/model/model.h"
 #include "galaxy/model/unit.h"
 #include "galaxy/model/mode.h"
+#include "galaxy/model/lora.h"
 #include "galaxy/model/linear.h"
 #include "galaxy/model/kv_cache.h"
 #include "galaxy/model/att.h"
@@ -144,6 +145,7 @@
 #include "galaxy/io/model_labels.h"
 #include "galaxy/io/text_stream.h"
 #include "galaxy/io/generation_config.h"
+#include "galaxy/io/peft.h"
 #include "galaxy/io/chat.h"
 
 #include "galaxy/task/task.h"

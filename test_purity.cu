@@ -32,12 +32,13 @@ static const Layout shapes[] = {
 };
 enum { UNEVEN = 0, TIED };
 static int has_normed_heads; // the model is a Qwen3
+static int has_lora;
 
 static Layout layout_of(int mode, int shape)
 {
     Layout l = test_layout(test_modes[mode], &shapes[shape]);
     if (mode == 0) l.tp = 1;
-    l.normed = has_normed_heads;
+    l.normed = has_normed_heads, l.lora = has_lora;
     return l;
 }
 
@@ -182,7 +183,7 @@ static void add_tensors(Hand *h, TestModel *t)
     areas_add(&h->areas, t->r.region, t->r.region_bytes);
 }
 
-// Weight halves read no weights; a gradient is read where it was written before in this window.
+// Weight halves read no weights but LoRA's; a gradient is read where it was written before in this window.
 static void allow_tensors(Hand *h, const TestModel *t, char what, int unit)
 {
     const GxStore *s = &t->m.store;
@@ -190,7 +191,7 @@ static void allow_tensors(Hand *h, const TestModel *t, char what, int unit)
         const GxTensor *row = &t->m.table.row[i];
         const int of = row->has_alias ? row->alias.index : i;
         if (row->unit != unit || !gx_store_has(s, of)) continue;
-        if (what != 'W') areas_allow(&h->areas, weight_of(s, of), 1, 0);
+        if (what != 'W' || row->role == GX_ROLE_LORA) areas_allow(&h->areas, weight_of(s, of), 1, 0);
         if (what == 'B' || what == 'W') areas_allow(&h->areas, gx_store_grads(s, of), s->place[of].is_written, 1);
     }
 }
@@ -500,6 +501,13 @@ static void of_a_qwen3(void (*check)(void))
     has_normed_heads = 0;
 }
 
+static void of_lora(void (*check)(void))
+{
+    has_lora = 1;
+    check();
+    has_lora = 0;
+}
+
 // ---- two micro-batches in flight -----------------------------------------------------------------------------------
 
 static void in_flight(void)
@@ -524,6 +532,7 @@ static void in_flight(void)
 TEST(two_micro_batches_in_flight_give_the_gradients_of_one_after_the_other) { in_flight(); }
 TEST(two_micro_batches_in_flight_give_the_gradients_of_one_after_the_other_of_a_bert) { of_a_bert(in_flight); }
 TEST(two_micro_batches_in_flight_give_the_gradients_of_one_after_the_other_of_a_qwen3) { of_a_qwen3(in_flight); }
+TEST(two_micro_batches_in_flight_give_the_gradients_of_one_after_the_other_of_lora) { of_lora(in_flight); }
 
 static void put_off(void)
 {
@@ -544,6 +553,7 @@ static void put_off(void)
 TEST(weight_halves_put_off_to_the_end_change_no_bit) { put_off(); }
 TEST(weight_halves_put_off_to_the_end_change_no_bit_of_a_bert) { of_a_bert(put_off); }
 TEST(weight_halves_put_off_to_the_end_change_no_bit_of_a_qwen3) { of_a_qwen3(put_off); }
+TEST(weight_halves_put_off_to_the_end_change_no_bit_of_lora) { of_lora(put_off); }
 
 static void computed_again(void)
 {
@@ -561,6 +571,7 @@ static void computed_again(void)
 TEST(units_computed_again_change_no_bit) { computed_again(); }
 TEST(units_computed_again_change_no_bit_of_a_bert) { of_a_bert(computed_again); }
 TEST(units_computed_again_change_no_bit_of_a_qwen3) { of_a_qwen3(computed_again); }
+TEST(units_computed_again_change_no_bit_of_lora) { of_lora(computed_again); }
 
 // Everything that a run leaves behind: losses, gradients, weights after three steps, moments, a validation.
 static void by_lists(void)
@@ -589,6 +600,7 @@ static void by_lists(void)
 TEST(the_runners_lists_change_no_bit_of_a_training) { by_lists(); }
 TEST(the_runners_lists_change_no_bit_of_a_training_of_a_bert) { of_a_bert(by_lists); }
 TEST(the_runners_lists_change_no_bit_of_a_training_of_a_qwen3) { of_a_qwen3(by_lists); }
+TEST(the_runners_lists_change_no_bit_of_a_training_of_lora) { of_lora(by_lists); }
 
 // ---- poison --------------------------------------------------------------------------------------------------------
 
@@ -612,6 +624,7 @@ static void poisoned(void)
 TEST(a_unit_reads_and_writes_nothing_but_its_pass_and_its_rows) { poisoned(); }
 TEST(a_unit_reads_and_writes_nothing_but_its_pass_and_its_rows_of_a_bert) { of_a_bert(poisoned); }
 TEST(a_unit_reads_and_writes_nothing_but_its_pass_and_its_rows_of_a_qwen3) { of_a_qwen3(poisoned); }
+TEST(a_unit_reads_and_writes_nothing_but_its_pass_and_its_rows_of_lora) { of_lora(poisoned); }
 
 // ---- units shared out ----------------------------------------------------------------------------------------------
 

@@ -44,6 +44,7 @@ typedef struct { // zero: fp32, one micro-batch, everything trained
     const GxFamily *family; // NULL: LLaMA, of the configuration that is handed over
     void *config;           // of another family; lent
     int64_t candidates;     // of vectors: GxTarget's
+    const GxLora *lora;     // its factors B are drawn, not 0, with which A would have no gradient
 } TestWish;
 
 typedef struct {
@@ -162,7 +163,8 @@ __attribute__((unused)) static int test_model_open_split(TestModel *t, const GxL
                                                          int tp, const GxSplitLists *lists)
 {
     const TestWish wish = t->wish;
-    const GxModelOptions options = {lists, wish.freeze, wish.dtype, wish.first_unit, wish.last_unit, wish.head};
+    const GxModelOptions options = {lists,          wish.freeze, wish.dtype, wish.first_unit,
+                                    wish.last_unit, wish.head,   wish.lora};
     memset(t, 0, sizeof *t);
     GxContext *g = &t->g;
     GxArena dry_arena, dry_host;
@@ -182,6 +184,10 @@ __attribute__((unused)) static int test_model_open_split(TestModel *t, const GxL
     if (!CHECK(gx_model_open(g, &t->m, family, wish.family ? wish.config : &t->config, mode, &options) == GX_OK, "%s",
                g->error.message))
         return 0;
+    for (int i = 0; i < t->m.table.n; i++) {
+        GxTensor *row = &t->m.table.row[i];
+        if (row->role == GX_ROLE_LORA && row->init == GX_INIT_ZEROS) row->init = GX_INIT_NORMAL, row->init_std = 0.2f;
+    }
     if (!CHECK(gx_runner_open(g, &t->r, &t->m, &t->o, &t->wish.spec) == GX_OK, "%s", g->error.message)) return 0;
     GxContext dry = *g;
     GxDevice none = gx_device_none(g->device);

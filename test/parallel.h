@@ -41,7 +41,11 @@ typedef struct {
     int64_t no_label_begin, no_label_end; // tokens of every sample whose labels are ignored: a rank's slice
     int tied;
     int normed; // heads of q and k are: the model is a Qwen3
+    int lora;   // 1 + which of test_loras is trained, and nothing else; 0: everything is
 } Layout;
+
+// Of all linears of attention and MLP; of some, one in a single layer.
+static const GxLora test_loras[] = {{3, 5, 0, NULL}, {2, 1, 1, "q_proj,model.layers.1.self_attn.v_proj,down_proj"}};
 
 static inline GxLlamaConfig model_config_of(const Layout *l)
 {
@@ -200,7 +204,7 @@ static inline void set_moments(TestModel *t, int64_t n)
     for (int i = 0; i < t->m.table.n; i++) {
         const GxTensor *row = &t->m.table.row[i];
         const int64_t at = test_flat(t, i);
-        for (int64_t k = 0; k < gx_tensor_count(row) && !row->has_alias; k++) {
+        for (int64_t k = 0; k < gx_tensor_count(row) && at >= 0 && !row->has_alias; k++) {
             const uint64_t index = (uint64_t)gx_tensor_global_index(row, k);
             first[at + k] = 0.01f * (gx_random_uniform(5, index, (uint32_t)i, 7) - 0.5f);
             second[at + k] = 1e-4f * (0.5f + gx_random_uniform(5, index, (uint32_t)i, 8));
@@ -214,6 +218,19 @@ static inline void set_moments(TestModel *t, int64_t n)
 static inline void keep(TestModel *t, Result *out, int which, const float *x)
 {
     out->flat.all[which] = test_kept(t, x, out->n);
+}
+
+// Masters as gradients lie, which have no room for what is frozen.
+static inline void keep_masters(TestModel *t, Result *out, int which)
+{
+    out->flat.all[which] = (float *)calloc((size_t)out->n, 4);
+    for (int i = 0; i < t->m.table.n; i++) {
+        const GxTensor *row = &t->m.table.row[i];
+        if (test_flat(t, i) < 0 || row->has_alias) continue;
+        float *kept = test_kept(t, gx_store_master(&t->m.store, i), gx_tensor_count(row));
+        memcpy(out->flat.all[which] + test_flat(t, i), kept, (size_t)gx_tensor_count(row) * 4);
+        free(kept);
+    }
 }
 
 static inline void train_sgd(TestModel *t, const Layout *l, int64_t begin, int64_t B, int micro, int32_t *tokens,
@@ -235,7 +252,7 @@ static inline void train_sgd(TestModel *t, const Layout *l, int64_t begin, int64
         out->loss[s] = gx_step_loss(&step);
         out->norm[s] = sqrt(step.sum_squares);
     }
-    keep(t, out, 1, test_masters(t));
+    keep_masters(t, out, 1);
 }
 
 static inline void train_adamw(TestModel *t, const Layout *l, int64_t begin, int64_t B, int micro, int32_t *tokens,
@@ -251,7 +268,7 @@ static inline void train_adamw(TestModel *t, const Layout *l, int64_t begin, int
     fill_window(l, 0, begin, B, micro, batch, tokens);
     for (int i = 0; i < micro; i++) test_put_batch_values(t, &batch[i], i, values_of());
     gx_runner_train(&t->g, &t->r, batch, NULL, NULL);
-    keep(t, out, 2, test_masters(t));
+    keep_masters(t, out, 2);
     keep(t, out, 3, t->m.store.moment[0]);
     keep(t, out, 4, t->m.store.moment[1]);
 }
@@ -310,6 +327,7 @@ static inline void subject_counts(const void *task, const GxBatch *b, int64_t co
 // The subject's part of a wish; its configuration goes to `room`.
 static inline void wish_subject(TestWish *wish, const Layout *l, void *room, size_t size)
 {
+    wish->lora = l->lora ? &test_loras[l->lora - 1] : NULL;
     if (!test_subject) return;
     assert(test_subject->config_size <= size);
     memcpy(room, test_subject->config, test_subject->config_size);
@@ -510,7 +528,7 @@ static inline void compare_rank(const Layout *l, const Result *a, const Result *
     for (int i = 0; i < table->n; i++) {
         const GxTensor *t = &table->row[i];
         const int64_t at = test_flat(a->model, i), there = test_flat(serial->model, i), n = gx_tensor_count(t);
-        if (t->has_alias) continue;
+        if (t->has_alias || at < 0) continue;
         double *ref = (double *)malloc((size_t)n * sizeof *ref);
         for (int k = 0; k < BUFFERS && a->flat.all[k]; k++) {
             for (int64_t e = 0; e < n; e++) ref[e] = serial->flat.all[k][there + gx_tensor_global_index(t, e)];

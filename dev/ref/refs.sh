@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the references (PyTorch, `tokenizers`, scikit-learn) again beside the committed ones and fails where they differ beyond rounding; then
+# Makes the references (PyTorch, PEFT, `tokenizers`, scikit-learn) again beside the committed ones and fails where they differ beyond rounding; then
 # lets transformers load a tokenizer that Galaxy trained and compares its ids, and a checkpoint that Galaxy saved and compares its logits, and reads
 # the GGUF files that are made of such folders.
 set -eu
@@ -7,6 +7,7 @@ cd "$(dirname "$0")/../.."
 python=$(dev/ref/venv.sh | tail -n 1)
 rm -rf build/refs
 "$python" dev/ref/make_refs.py --out build/refs
+"$python" dev/ref/make_lora_refs.py --out build/refs
 "$python" dev/ref/make_bert_refs.py --out build/refs
 "$python" dev/ref/make_generate.py --out build/refs
 "$python" dev/ref/make_chat.py build/refs/chat.jsonl

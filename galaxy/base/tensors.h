@@ -21,8 +21,9 @@
 GX_BEGIN
 
 enum { GX_MAX_DIMS = 4, GX_NAME = 128 };
-typedef enum { GX_ROLE_WEIGHT = 0, GX_ROLE_BIAS, GX_ROLE_NORM, GX_ROLE_EMBEDDING, GX_ROLE_HEAD } GxRole;
-typedef enum { GX_INIT_NORMAL = 0, GX_INIT_ZEROS, GX_INIT_ONES } GxInit;
+typedef enum { GX_ROLE_WEIGHT = 0, GX_ROLE_BIAS, GX_ROLE_NORM, GX_ROLE_EMBEDDING, GX_ROLE_HEAD, GX_ROLE_LORA } GxRole;
+// init_std: the deviation of NORMAL; of UNIFORM, [-init_std, init_std), the bound.
+typedef enum { GX_INIT_NORMAL = 0, GX_INIT_ZEROS, GX_INIT_ONES, GX_INIT_UNIFORM } GxInit;
 typedef struct {
     int64_t begin, end;
 } GxRange; // [begin, end)
@@ -45,7 +46,9 @@ typedef struct {
     GxTensorId alias;
     GxInit init;
     float init_std;
-    int decay;       // weight decay applies
+    int decay;    // weight decay applies
+    int has_lora; // of a matrix W: `lora` is A of its LoRA, and the next row B (model/lora.h)
+    GxTensorId lora;
     int frozen;      // no gradient, no optimizer state
     int reduce_axes; // mesh axes over which the gradient is summed: derived from the layouts at the places of use
     // Of a tensor that is cut (parts not NULL): where, over which mesh axes, and what each of the group's members has;
@@ -281,11 +284,14 @@ void gx_tensor_init(const GxTensor *t, uint64_t seed, int64_t first, int64_t n, 
     const uint64_t name = gx_hash(GX_HASH_START, t->name, (int64_t)strlen(t->name));
     const uint32_t step = (uint32_t)(name >> 24), site = gx_random_site(GX_SITE_INIT, (int64_t)(name & 0xFFFFFF));
     GX_OMP(parallel for)
-    for (int64_t i = 0; i < n; i++)
-        values[i] =
-            t->init == GX_INIT_ONES ? 1.0f
-            : t->init == GX_INIT_ZEROS
-                ? 0.0f
-                : t->init_std * gx_random_normal(seed, (uint64_t)gx_tensor_global_index(t, first + i), step, site);
+    for (int64_t i = 0; i < n; i++) {
+        const uint64_t index = (uint64_t)gx_tensor_global_index(t, first + i);
+        switch (t->init) {
+        case GX_INIT_ONES: values[i] = 1; break;
+        case GX_INIT_ZEROS: values[i] = 0; break;
+        case GX_INIT_UNIFORM: values[i] = t->init_std * (2 * gx_random_uniform(seed, index, step, site) - 1); break;
+        default: values[i] = t->init_std * gx_random_normal(seed, index, step, site);
+        }
+    }
 }
 #endif

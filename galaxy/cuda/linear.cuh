@@ -29,10 +29,10 @@ GX_END
 
 // ---- matrix products -----------------------------------------------------------------------------------------------
 // A layer has four weights with three products each, the head three more, and a last chunk of rows may be shorter: some
-// 20 shapes in a training.
-enum { GX__CUDA_PRODUCTS = 64 };
+// 20 shapes in a training. With LoRA there are seven more for each of the parts that q, k, v, gate and up are then.
+enum { GX__CUDA_PRODUCTS = 256 };
 
-// C[M,N] = op(A) op(B) + bias + beta * C, row-major; op(A) is [M,K], op(B) [K,N]; trans: the matrix lies transposed in
+// C[M,N] = alpha * op(A) op(B) + bias + beta * C, row-major; op(A) is [M,K], op(B) [K,N]; trans: the matrix lies transposed in
 // memory. ld*: elements from one row in memory to the next. bias [N] or NULL, of C's type; beta is 0 or 1. Sums are
 // fp32, without TF32.
 typedef struct {
@@ -44,7 +44,7 @@ typedef struct {
     const void *bias;
     void *C;
     int64_t ldc;
-    float beta;
+    float beta, alpha;
 } GxCudaProduct;
 
 // What cuBLASLt's choice depends on. Compared by its bytes: there is no padding in it.
@@ -208,13 +208,12 @@ static cublasStatus_t gx__cuda_plan(const GxCuda *cuda, const GxCudaProduct *p, 
 
 static cublasStatus_t gx__cuda_multiply(const GxCuda *cuda, const GxCudaProduct *p)
 {
-    const float one = 1.0f;
     GxCudaProductPlan *plan;
     GX__CUDA_CUBLAS_TRY(gx__cuda_plan(cuda, p, &plan));
     if (p->bias)
         GX__CUDA_CUBLAS_TRY(
             cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p->bias, sizeof p->bias));
-    return cublasLtMatmul(cuda->blas, plan->product, &one, p->B, plan->b, p->A, plan->a, &p->beta, p->C, plan->c, p->C,
+    return cublasLtMatmul(cuda->blas, plan->product, &p->alpha, p->B, plan->b, p->A, plan->a, &p->beta, p->C, plan->c, p->C,
                           plan->c, &plan->algorithm, cuda->blas_workspace, (size_t)cuda->blas_workspace_bytes,
                           cuda->stream);
 }
@@ -263,7 +262,8 @@ void gx_cuda_linear_forward(GxContext *g, void *y, const void *x, const void *w,
     const void *epilogue = begins_as_bias ? NULL : apart ? scratch : bias;
     const GxCudaProduct p = {0,        1,        s->R, s->Out,      s->In,
                              s->dtype, s->dtype, x,    w,           s->x_stride,
-                             s->In,    epilogue, y,    s->y_stride, begins_as_bias || s->accumulate ? 1.0f : 0.0f};
+                             s->In,    epilogue, y,    s->y_stride, begins_as_bias || s->accumulate ? 1.0f : 0.0f,
+                             s->scale};
     gx__cuda_product(g, "linear_forward", &p);
 }
 
@@ -271,7 +271,8 @@ void gx_cuda_linear_backward_input(GxContext *g, void *dx, const void *dy, const
 {
     const GxCudaProduct p = {0,        0,        s->R, s->In,       s->Out,
                              s->dtype, s->dtype, dy,   w,           s->y_stride,
-                             s->In,    NULL,     dx,   s->x_stride, s->accumulate ? 1.0f : 0.0f};
+                             s->In,    NULL,     dx,   s->x_stride, s->accumulate ? 1.0f : 0.0f,
+                             s->scale};
     gx__cuda_product(g, "linear_backward_input", &p);
 }
 
@@ -347,7 +348,8 @@ void gx_cuda_linear_backward_weight(GxContext *g, float *dw, float *dbias, const
     if (!dw) return;
     const GxCudaProduct p = {1,           0,      s->Out, s->In, s->R,
                              s->dtype,    GX_F32, dy,     x,     s->y_stride,
-                             s->x_stride, NULL,   dw,     s->In, s->accumulate ? 1.0f : 0.0f};
+                             s->x_stride, NULL,   dw,     s->In, s->accumulate ? 1.0f : 0.0f,
+                             s->scale};
     gx__cuda_product(g, "linear_backward_weight", &p);
 }
 #endif

@@ -1,12 +1,16 @@
-// model/linear.h: a linear of a model: the one place where LoRA and quantised weights will hang; cores never mention
+// model/linear.h: a linear of a model: the one place where LoRA hangs, and quantised weights will; cores never mention
 // them.
 //
 // Several tensors that files know apart (q, k, v; gate, up) may be packed behind each other: the linear is then one
 // matrix with all their rows, and some of its parts are a linear again. Of packed parts some may be frozen: the others
 // have their gradients all the same.
+//
+// A part with LoRA (lora.h) adds s * (x A^T) B^T to its columns of y. x A^T and dy B are made again where they are
+// wanted, r columns of a row each: nothing is kept of them.
 #ifndef GX_MODEL_LINEAR_H
 #define GX_MODEL_LINEAR_H
 #include "../ops/linear.h"
+#include "lora.h"
 #include "unit.h"
 GX_BEGIN
 
@@ -22,6 +26,101 @@ GX_END
 #define GX_MODEL_LINEAR_IMPLEMENTED
 #include "../comm/comm.h"
 
+static GxLinearShape gx__linear_added(GxLinearShape s, int accumulate)
+{
+    s.accumulate = accumulate;
+    return s;
+}
+
+// ---- LoRA ----------------------------------------------------------------------------------------------------------
+
+typedef struct { // of one part of a linear, for some rows
+    GxTensorId a, b;
+    int64_t column;         // of y, where the part's begin
+    GxLinearShape down, up; // between x and r columns; between these and the part's columns of y, times s: written
+} GxLoraPart;
+
+// 1: part i has LoRA.
+static int gx__lora_part(GxPass *p, const GxLinear *l, int i, GxRows rows, GxLoraPart *part)
+{
+    const GxTensor *t = &p->m->table.row[l->first.index];
+    if (!t[i].has_lora) return 0;
+    part->a = part->b = t[i].lora;
+    part->b.index++;
+    part->column = 0;
+    for (int before = 0; before < i; before++) part->column += t[before].end[0] - t[before].begin[0];
+    part->down = gx_linear_shape(rows.rows, l->in, p->m->lora.r, rows.dtype);
+    part->up = gx_linear_shape(rows.rows, p->m->lora.r, t[i].end[0] - t[i].begin[0], rows.dtype);
+    part->up.y_stride = l->out;
+    part->up.scale = (float)gx_lora_scale(&p->m->lora);
+    return 1;
+}
+
+// h = x A^T
+static GxRows gx__lora_down(GxPass *p, const GxLoraPart *part, GxRows x)
+{
+    const GxRows h = gx_pass_rows(p, x.rows, p->m->lora.r);
+    gx_linear_forward(p->g, h.data, x.data, gx_store_weight(&p->m->store, part->a), NULL, &part->down);
+    return h;
+}
+
+// dh = s * dy B, of the part's columns
+static GxRows gx__lora_down_backward(GxPass *p, const GxLoraPart *part, GxRows dy)
+{
+    const GxRows dh = gx_pass_rows(p, dy.rows, p->m->lora.r);
+    gx_linear_backward_input(p->g, dh.data, gx_rows_column(dy, part->column), gx_store_weight(&p->m->store, part->b),
+                             &part->up);
+    return dh;
+}
+
+static void gx__lora_forward(GxPass *p, const GxLinear *l, GxRows y, GxRows x)
+{
+    GxLoraPart part;
+    for (int i = 0; i < l->parts; i++) {
+        const GxArenaMark mark = gx_arena_mark(p->g->arena);
+        if (!gx__lora_part(p, l, i, x, &part)) continue;
+        const GxRows h = gx__lora_down(p, &part, x);
+        const GxLinearShape s = gx__linear_added(part.up, 1);
+        gx_linear_forward(p->g, gx_rows_column(y, part.column), h.data, gx_store_weight(&p->m->store, part.b), NULL,
+                          &s);
+        gx_arena_release(p->g->arena, mark);
+    }
+}
+
+// dx += dh A
+static void gx__lora_backward_input(GxPass *p, const GxLinear *l, GxRows dx, GxRows dy)
+{
+    GxLoraPart part;
+    for (int i = 0; i < l->parts; i++) {
+        const GxArenaMark mark = gx_arena_mark(p->g->arena);
+        if (!gx__lora_part(p, l, i, dy, &part)) continue;
+        const GxRows dh = gx__lora_down_backward(p, &part, dy);
+        const GxLinearShape s = gx__linear_added(part.down, 1);
+        gx_linear_backward_input(p->g, dx.data, dh.data, gx_store_weight(&p->m->store, part.a), &s);
+        gx_arena_release(p->g->arena, mark);
+    }
+}
+
+// dA = dh^T x, dB = s * dy^T h
+static void gx__lora_backward_weight(GxPass *p, const GxLinear *l, GxRows dy, GxRows x)
+{
+    GxLoraPart part;
+    for (int i = 0; i < l->parts; i++) {
+        const GxArenaMark mark = gx_arena_mark(p->g->arena);
+        if (!gx__lora_part(p, l, i, x, &part)) continue;
+        int adds_a = 0, adds_b = 0;
+        float *da = gx_store_grad(&p->m->store, part.a, &adds_a), *db = gx_store_grad(&p->m->store, part.b, &adds_b);
+        const GxLinearShape down = gx__linear_added(part.down, adds_a), up = gx__linear_added(part.up, adds_b);
+        if (da) gx_linear_backward_weight(p->g, da, NULL, gx__lora_down_backward(p, &part, dy).data, x.data, &down);
+        if (db)
+            gx_linear_backward_weight(p->g, db, NULL, gx_rows_column(dy, part.column), gx__lora_down(p, &part, x).data,
+                                      &up);
+        gx_arena_release(p->g->arena, mark);
+    }
+}
+
+// ---- the linear ----------------------------------------------------------------------------------------------------
+
 static GxLinearShape gx__linear_shape_of(const GxLinear *l, GxRows rows, int accumulate)
 {
     GxLinearShape s = gx_linear_shape(rows.rows, l->in, l->out, rows.dtype);
@@ -34,12 +133,15 @@ void gx_linear_apply(GxPass *p, const GxLinear *l, GxRows y, GxRows x, int accum
     const GxLinearShape s = gx__linear_shape_of(l, x, accumulate);
     const void *bias = l->bias.index < 0 ? NULL : gx_store_weight(&p->m->store, l->bias);
     gx_linear_forward(p->g, y.data, x.data, gx_store_weight(&p->m->store, l->first), bias, &s);
+    gx__lora_forward(p, l, y, x);
 }
 
 void gx_linear_apply_backward_input(GxPass *p, const GxLinear *l, GxRows dx, GxRows dy, int accumulate)
 {
     const GxLinearShape s = gx__linear_shape_of(l, dy, accumulate);
-    if (dx.data) gx_linear_backward_input(p->g, dx.data, dy.data, gx_store_weight(&p->m->store, l->first), &s);
+    if (!dx.data) return;
+    gx_linear_backward_input(p->g, dx.data, dy.data, gx_store_weight(&p->m->store, l->first), &s);
+    gx__lora_backward_input(p, l, dx, dy);
 }
 
 // Of the weights, or of the biases, that begin with `first`: trained parts that lie behind each other go in one call;
@@ -74,5 +176,6 @@ void gx_linear_apply_backward_weight(GxPass *p, const GxLinear *l, GxRows dy, Gx
     gx_progress(p->g); // an input gradient may be on its way meanwhile
     gx__linear_backward_parts(p, l, l->first, 0, dy, x);
     if (l->bias.index >= 0) gx__linear_backward_parts(p, l, l->bias, 1, dy, x);
+    gx__lora_backward_weight(p, l, dy, x);
 }
 #endif

@@ -104,6 +104,18 @@ typedef struct {
     int is_new;                    // LABELS: the folder that a training begins with has another; it is drawn
 } GxHeadWish;
 
+// Low-rank adaptation (Hu et al. 2021, arXiv:2106.09685): a linear's matrix W [out,in] stays as it is, and what is
+// trained is A [r,in] and B [out,r]: y = x W^T + b + s * (x A^T) B^T, s = alpha / r, or alpha / sqrt(r) where
+// is_scaled_by_root (Kalajdzievski 2023, arXiv:2312.03732).
+typedef struct {
+    int64_t r; // 0: there is no LoRA
+    double alpha;
+    int is_scaled_by_root;
+    // Which linears: names of modules, from the end on ("q_proj") or whole, with commas between them; NULL or "": all
+    // of attention and MLP. A name that no linear has is an error.
+    const char *targets;
+} GxLora;
+
 struct GxTask;   // task/task.h
 typedef struct { // a family
     const char *name;
@@ -170,6 +182,7 @@ struct GxModel {
     const void *config;
     const GxMode *mode;
     GxHeadWish wish;
+    GxLora lora;
     GxSplitLists lists; // as the user gave them
     GxTable table;
     GxStore store;
@@ -193,6 +206,7 @@ typedef struct {               // zero: defaults
     GxDtype dtype;             // of weights and activations; masters, moments and gradients are fp32
     int first_unit, last_unit; // this rank's units [first, last); 0, 0: all
     const GxHeadWish *wish;    // NULL: a causal language model
+    const GxLora *lora;        // NULL: none. Else all is frozen but LoRA's factors and heads of labels
 } GxModelOptions;
 
 // config and mode are lent. Close it with gx_model_close, also after an error.
@@ -244,6 +258,9 @@ const char *gx_head_name(GxHeadKind kind); // "masked tokens"
 void gx_enter_open(GxContext *g, GxModel *m, int unit, int k, int number);
 void gx_core_open(GxContext *g, GxModel *m, int unit, int k, int number);
 void gx_con_open(GxContext *g, GxModel *m, int unit, int k, int number);
+// LoRA's factors of the unit's linears, once these are there: lora.h.
+void gx_lora_open(GxContext *g, GxModel *m, int unit);
+GxStatus gx_lora_freeze(GxModel *m, GxError *err); // what it does not train; refuses targets that no linear is
 
 GX_END
 #endif
@@ -455,6 +472,7 @@ void gx_model_unit(GxContext *g, GxModel *m, int kind, int number)
         gx_con_open(g, m, unit, k, number);
     }
     for (int k = 0; k < u->n_pairs; k++) gx_core_open(g, m, unit, k, number);
+    gx_lora_open(g, m, unit);
     m->unit[unit].rows = m->table.n - m->unit[unit].first_row;
 }
 
@@ -468,12 +486,14 @@ GxStatus gx_model_open(GxContext *g, GxModel *m, const GxFamily *family, void *c
     m->embedding.index = -1;
     if (o->lists) m->lists = *o->lists;
     if (o->wish) m->wish = *o->wish;
+    if (o->lora) m->lora = *o->lora;
     GX_TRY(gx_methods_check(mode->methods, &g->error));
     GX_TRY(family->resolve(config, &g->error));
     m->kind = (GxUnitKind *)calloc(GX_MAX_KINDS, sizeof *m->kind);
     if (!m->kind) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the kinds of a model's units");
     family->describe(g, m);
     GX_TRY(gx_status(g));
+    GX_TRY(gx_lora_freeze(m, &g->error));
     if (o->freeze && o->freeze[0]) gx_table_freeze(&m->table, o->freeze, &g->error);
     GX_TRY(gx_status(g));
     const int last = o->last_unit ? o->last_unit : m->units;

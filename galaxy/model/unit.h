@@ -502,12 +502,19 @@ static int gx__unit_trains(const GxPass *p, GxTensorId id)
     return id.index >= 0 && gx_store_trains(&p->m->store, id.index);
 }
 
+static int gx__unit_trains_lora(const GxPass *p, const GxLinear *l) // of a linear of one part
+{
+    const GxTensor *t = l->first.index < 0 ? NULL : &p->m->table.row[l->first.index];
+    return t && t->has_lora && gx__unit_trains(p, t->lora);
+}
+
 // What is before the core.
 static int gx__unit_trains_enter(const GxPass *p, int k)
 {
     const GxPair *pair = gx_pass_pair(p, k);
     return gx__unit_trains(p, pair->norm.weight) || gx__unit_trains(p, pair->norm.bias) ||
-           gx__unit_trains(p, pair->enter.first) || gx__unit_trains(p, pair->enter.bias);
+           gx__unit_trains(p, pair->enter.first) || gx__unit_trains(p, pair->enter.bias) ||
+           gx__unit_trains_lora(p, &pair->enter);
 }
 
 static int gx__unit_trains_pair(const GxPass *p, int k)

@@ -17,21 +17,22 @@ struct GxLinearShape {
     int64_t x_stride, y_stride; // elements from one row of x (dx) and of y (dy) to the next; 0: In and Out
     int accumulate;             // results are added to what is there; 0: they are only written
     GxDtype dtype;              // of x, w, bias, y, dx, dy
+    float scale;                // that products are multiplied by, in fp32, biases not; 0: 1
 };
 static inline GxLinearShape gx_linear_shape(int64_t R, int64_t In, int64_t Out, GxDtype dtype) // no gaps, only written
 {
-    GxLinearShape s = {R, In, Out, 0, 0, 0, dtype};
+    GxLinearShape s = {R, In, Out, 0, 0, 0, dtype, 1};
     return s;
 }
 
-// y[r,o] = (accumulate ? y[r,o] : 0) + sum_i x[r,i]*w[o,i] + bias[o]. bias [Out] or NULL. FLOPs: 2*R*In*Out
+// y[r,o] = (accumulate ? y[r,o] : 0) + scale * sum_i x[r,i]*w[o,i] + bias[o]. bias [Out] or NULL. FLOPs: 2*R*In*Out
 void gx_linear_forward(GxContext *g, void *y, const void *x, const void *w, const void *bias, const GxLinearShape *s);
 
-// dx[r,i] = (accumulate ? dx[r,i] : 0) + sum_o dy[r,o]*w[o,i]. FLOPs: 2*R*In*Out
+// dx[r,i] = (accumulate ? dx[r,i] : 0) + scale * sum_o dy[r,o]*w[o,i]. FLOPs: 2*R*In*Out
 void gx_linear_backward_input(GxContext *g, void *dx, const void *dy, const void *w, const GxLinearShape *s);
 
-// dw[o,i] = (accumulate ? dw[o,i] : 0) + sum_r dy[r,o]*x[r,i]; dbias[o] = (accumulate ? dbias[o] : 0) + sum_r dy[r,o].
-// fp32, without gaps; NULL: not wanted. FLOPs: 2*R*In*Out
+// dw[o,i] = (accumulate ? dw[o,i] : 0) + scale * sum_r dy[r,o]*x[r,i]; dbias[o] = (accumulate ? dbias[o] : 0) + sum_r
+// dy[r,o]. fp32, without gaps; NULL: not wanted. FLOPs: 2*R*In*Out
 void gx_linear_backward_weight(GxContext *g, float *dw, float *dbias, const void *dy, const void *x,
                                const GxLinearShape *s);
 
@@ -43,12 +44,13 @@ GX_END
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_LINEAR_IMPLEMENTED)
 #define GX_LINEAR_IMPLEMENTED
 
-// 1: go on; *full is *s with both strides.
+// 1: go on; *full is *s with both strides and the scale.
 static int gx__linear_check(GxContext *g, const char *name, const GxLinearShape *s, GxLinearShape *full)
 {
     *full = *s;
     if (s->x_stride == 0) full->x_stride = s->In;
     if (s->y_stride == 0) full->y_stride = s->Out;
+    if (s->scale == 0) full->scale = 1;
     if (!gx_op_check(g, name, s->dtype, s->R, gx_min(s->In, s->Out))) return 0;
     if (full->x_stride >= s->In && full->y_stride >= s->Out) return 1;
     const int is_x = full->x_stride < s->In;

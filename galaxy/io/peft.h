@@ -1,0 +1,188 @@
+// peft.h: adapter_config.json, by which the Python package peft says what a folder's adapter_model.safetensors is: of
+// LoRA, in and out. What would change the arithmetic and is not built is refused by its key; so is a key that is not
+// known, unless it says nothing (null, false, {}, []).
+//
+// The factors of model.layers.0.self_attn.q_proj are called
+// base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight [r, in] and .lora_B.weight [out, r].
+#ifndef GX_PEFT_H
+#define GX_PEFT_H
+#include "json_fields.h"
+GX_BEGIN
+
+#define GX_PEFT_PREFIX "base_model.model." // of the names of tensors
+enum { GX_PEFT_TARGETS = 2048 };
+
+typedef struct {
+    int64_t r;
+    double lora_alpha, lora_dropout;
+    int use_rslora;
+    char targets[GX_PEFT_TARGETS];       // target_modules, with commas between them; "": the file does not say
+    char modules_to_save[GX_FIELD_TEXT]; // alike: trained and saved whole
+    char task_type[GX_FIELD_TEXT];       // CAUSAL_LM, SEQ_CLS; "": it does not say
+    char base[GX_PATH];                  // base_model_name_or_path, as it stands there
+} GxPeftConfig;
+
+GxStatus gx_peft_config_read(GxPeftConfig *c, const char *path, GxError *err);
+GxStatus gx_peft_config_write(const GxPeftConfig *c, const char *path, GxError *err);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_PEFT_IMPLEMENTED)
+#define GX_PEFT_IMPLEMENTED
+#include <stdio.h>
+#include <string.h>
+
+enum { GX__PEFT_CAP = 1 << 20 };
+
+#define GX__PEFT_AT(field) offsetof(GxPeftConfig, field)
+static const GxField gx__peft_fields[] = {
+    {"r", GX_FIELD_INT, GX__PEFT_AT(r), NULL, "", "1..65536"},
+    {"lora_alpha", GX_FIELD_DOUBLE, GX__PEFT_AT(lora_alpha), NULL, "", "1e-6..1e6"},
+    {"lora_dropout", GX_FIELD_DOUBLE, GX__PEFT_AT(lora_dropout), NULL, "", "0..0.999"},
+    {"use_rslora", GX_FIELD_BOOL, GX__PEFT_AT(use_rslora), NULL, "", NULL},
+};
+
+// Keys that are read above or below, and those that change nothing of what a trained adapter computes.
+static const char *const gx__peft_known[] = {"target_modules",    "modules_to_save",
+                                             "task_type",         "base_model_name_or_path",
+                                             "peft_type",         "bias",
+                                             "auto_mapping",      "inference_mode",
+                                             "init_lora_weights", "loftq_config",
+                                             "megatron_config",   "megatron_core",
+                                             "peft_version",      "qalora_group_size",
+                                             "revision"};
+
+// null, false, {} and [] ask for nothing.
+static int gx__peft_is_nothing(const GxJson *value)
+{
+    switch (gx_json_type(value)) {
+    case GX_JSON_NULL: return 1;
+    case GX_JSON_BOOL: return !gx_json_bool(value);
+    case GX_JSON_ARRAY:
+    case GX_JSON_OBJECT: return gx_json_size(value) == 0;
+    default: return 0;
+    }
+}
+
+static int gx__peft_is_known(const char *key)
+{
+    for (size_t i = 0; i < sizeof gx__peft_fields / sizeof *gx__peft_fields; i++)
+        if (!strcmp(key, gx__peft_fields[i].name)) return 1;
+    for (size_t i = 0; i < sizeof gx__peft_known / sizeof *gx__peft_known; i++)
+        if (!strcmp(key, gx__peft_known[i])) return 1;
+    return 0;
+}
+
+static GxStatus gx__peft_check_keys(const GxJson *json, const char *path, GxError *err)
+{
+    for (GxJsonMember m = GX_ZERO; gx_json_next(json, &m);)
+        if (!gx__peft_is_known(m.key) && !gx__peft_is_nothing(m.value))
+            return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                           "%s: \"%.60s\" is set, which is not built: of LoRA there are r, lora_alpha, use_rslora and "
+                           "lists of target_modules and modules_to_save",
+                           path, m.key);
+    const char *type = gx_json_string(gx_json_get(json, "peft_type")),
+               *bias = gx_json_string(gx_json_get(json, "bias"));
+    if (strcmp(type, "LORA"))
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: peft_type is \"%.60s\"; LORA is built", path, type);
+    if (bias[0] && strcmp(bias, "none"))
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: bias is \"%.60s\"; none is built", path, bias);
+    const char *init = gx_json_string(gx_json_get(json, "init_lora_weights"));
+    if (init[0] && strcmp(init, "gaussian"))
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "%s: init_lora_weights is \"%.60s\", by which the base has other weights than its folder; "
+                       "true, false and gaussian are built",
+                       path, init);
+    return GX_OK;
+}
+
+// A list of names, or null.
+static GxStatus gx__peft_names(const GxJson *json, const char *key, char *names, size_t size, const char *path,
+                               GxError *err)
+{
+    const GxJson *list = gx_json_get(json, key);
+    size_t n = 0;
+    names[0] = 0;
+    if (gx_json_type(list) <= GX_JSON_NULL) return GX_OK;
+    if (gx_json_type(list) != GX_JSON_ARRAY)
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "%s: %s is %s; expected a list of names (a regular expression is not built)", path, key,
+                       gx_json_type_name(list));
+    for (int64_t i = 0; i < gx_json_size(list); i++) {
+        const char *name = gx_json_string(gx_json_at(list, i));
+        if (!name[0] || strchr(name, ','))
+            return GX_FAIL(err, GX_ERR_FORMAT, "%s: name %ld of %s is no name of a module", path, (long)i, key);
+        n += (size_t)snprintf(names + n, size - n, "%s%s", n ? "," : "", name);
+        if (n >= size)
+            return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: the names of %s have more than %d characters", path, key,
+                           (int)size - 1);
+    }
+    return GX_OK;
+}
+
+static GxStatus gx__peft_text(const GxJson *json, const char *key, char *text, size_t size, const char *path,
+                              GxError *err)
+{
+    const char *value = "";
+    text[0] = 0;
+    GX_TRY(gx_json_get_string(json, key, 0, &value, path, err));
+    if ((size_t)snprintf(text, size, "%s", value) < size) return GX_OK;
+    return GX_FAIL(err, GX_ERR_FORMAT, "%s: %s has more than %d characters", path, key, (int)size - 1);
+}
+
+static GxStatus gx__peft_take(GxPeftConfig *c, const GxJson *json, const char *path, GxError *err)
+{
+    if (gx_json_type(json) != GX_JSON_OBJECT)
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s holds %s; expected an object", path, gx_json_type_name(json));
+    GX_TRY(gx__peft_check_keys(json, path, err));
+    GX_TRY(gx_json_get_fields(json, GX_FIELDS(gx__peft_fields), 0, c, path, err));
+    GX_TRY(gx__peft_names(json, "target_modules", c->targets, sizeof c->targets, path, err));
+    GX_TRY(gx__peft_names(json, "modules_to_save", c->modules_to_save, sizeof c->modules_to_save, path, err));
+    GX_TRY(gx__peft_text(json, "task_type", c->task_type, sizeof c->task_type, path, err));
+    return gx__peft_text(json, "base_model_name_or_path", c->base, sizeof c->base, path, err);
+}
+
+GxStatus gx_peft_config_read(GxPeftConfig *c, const char *path, GxError *err)
+{
+    GxJson *json;
+    memset(c, 0, sizeof *c);
+    c->r = 8, c->lora_alpha = 8; // as peft takes them where they are missing
+    GX_TRY(gx_json_read(&json, path, GX__PEFT_CAP, err));
+    const GxStatus status = gx__peft_take(c, json, path, err);
+    gx_json_free(json);
+    return status;
+}
+
+// "a,b" as ["a", "b"]; "": null.
+static GxJson *gx__peft_list(const char *names, GxError *err)
+{
+    char name[GX_PEFT_TARGETS];
+    GxJson *list = names[0] ? gx_json_new_array() : gx_json_new_null();
+    for (const char *p = names; *p; p += *p == ',') {
+        const int n = (int)strcspn(p, ",");
+        snprintf(name, sizeof name, "%.*s", n, p);
+        gx_json_append(list, gx_json_new_string(name), err);
+        p += n;
+    }
+    return list;
+}
+
+GxStatus gx_peft_config_write(const GxPeftConfig *c, const char *path, GxError *err)
+{
+    GxJson *json = gx_json_new_object();
+    gx_json_set(json, "peft_type", gx_json_new_string("LORA"), err);
+    gx_json_set(json, "task_type", c->task_type[0] ? gx_json_new_string(c->task_type) : gx_json_new_null(), err);
+    gx_json_set(json, "base_model_name_or_path", gx_json_new_string(c->base), err);
+    gx_json_set_fields(json, GX_FIELDS(gx__peft_fields), c, err);
+    gx_json_set(json, "target_modules", gx__peft_list(c->targets, err), err);
+    gx_json_set(json, "modules_to_save", gx__peft_list(c->modules_to_save, err), err);
+    gx_json_set(json, "bias", gx_json_new_string("none"), err);
+    gx_json_set(json, "fan_in_fan_out", gx_json_new_bool(0), err);
+    gx_json_set(json, "inference_mode", gx_json_new_bool(1), err);
+    GxStatus status = gx_error_code(err);
+    if (status == GX_OK) status = gx_json_write(json, path, err);
+    gx_json_free(json);
+    return status;
+}
+#endif

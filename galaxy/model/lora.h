@@ -1,0 +1,137 @@
+// model/lora.h: LoRA: which linears have it, its tensors, what is frozen beside it. What it computes is in linear.h.
+//
+// A has the base matrix's columns and B its rows, so each is cut as that is: of a matrix that is cut in rows B is cut
+// with it and A is whole, of one that is cut in columns the other way round. The whole factor meets this rank's share
+// alone, of rows that all have, so its gradient is a summand (layout.h, GX_USE_OWN_SHARE); the cut one's is the rank's
+// own. Of a matrix that is not cut both are as it is.
+//
+// All else is frozen, but for heads of labels, which are new with their task, and what pools the text for them.
+//
+// Their names are W's module's with ".lora_A.weight" and ".lora_B.weight" behind it, as PEFT has them behind a prefix.
+#ifndef GX_MODEL_LORA_H
+#define GX_MODEL_LORA_H
+#include "model.h"
+GX_BEGIN
+
+double gx_lora_scale(const GxLora *lora); // s
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_MODEL_LORA_IMPLEMENTED)
+#define GX_MODEL_LORA_IMPLEMENTED
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+double gx_lora_scale(const GxLora *lora)
+{
+    return lora->alpha / (lora->is_scaled_by_root ? sqrt((double)lora->r) : (double)lora->r);
+}
+
+// ---- targets -------------------------------------------------------------------------------------------------------
+
+// A module is called by its whole name, or by its end behind a dot.
+static int gx__lora_is_called(const char *module, int64_t n, const char *name, int64_t name_n)
+{
+    if (name_n > n || strncmp(module + n - name_n, name, (size_t)name_n)) return 0;
+    return n == name_n || module[n - name_n - 1] == '.';
+}
+
+static int64_t gx__lora_module(const GxTensor *t) { return (int64_t)strlen(t->name) - (int64_t)strlen(".weight"); }
+
+static int gx__lora_is_target(const GxLora *lora, const GxTensor *t, int by_default)
+{
+    if (!lora->targets || !lora->targets[0]) return by_default;
+    for (const char *p = lora->targets; *p; p += *p == ',') {
+        const int64_t n = (int64_t)strcspn(p, ",");
+        if (gx__lora_is_called(t->name, gx__lora_module(t), p, n)) return 1;
+        p += n;
+    }
+    return 0;
+}
+
+// Each name that was asked for has to be somebody's.
+static GxStatus gx__lora_check_targets(const GxModel *m, GxError *err)
+{
+    for (const char *p = m->lora.targets; p && *p; p += *p == ',') {
+        const int64_t n = (int64_t)strcspn(p, ",");
+        int found = 0;
+        for (int i = 0; i < m->table.n && !found; i++) {
+            const GxTensor *t = &m->table.row[i];
+            found = t->has_lora && gx__lora_is_called(t->name, gx__lora_module(t), p, n);
+        }
+        if (!found)
+            return GX_FAIL(err, GX_ERR_ARGUMENT,
+                           "LoRA's target \"%.*s\" is no linear of attention or MLP, nor one before a head; those of "
+                           "%s are called like %s",
+                           (int)n, p, m->family->name, m->table.row[m->unit[1].pair[0].linear[0].first.index].name);
+        p += n;
+    }
+    return GX_OK;
+}
+
+// ---- tensors -------------------------------------------------------------------------------------------------------
+
+// [r, in], or [out, r]: the base's dimension `kept`, cut as it is there, and r.
+static GxTensorId gx__lora_factor(GxContext *g, GxModel *m, int base, int kept, const char *name)
+{
+    GxTensor t = m->table.row[base];
+    const int r = 1 - kept, is_split = t.parts != NULL, is_cut = is_split && t.split_dim == kept;
+    const int64_t module = gx__lora_module(&t);
+    if (module + (int64_t)strlen(name) >= GX_NAME) {
+        GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "the name of %s is too long for LoRA's factors: %d characters", t.name,
+                GX_NAME - (int)strlen(name) - 1);
+        return gx_no_tensor();
+    }
+    snprintf(t.name + module, sizeof t.name - (size_t)module, "%s", name);
+    t.role = GX_ROLE_LORA;
+    t.packed = t.has_lora = 0;
+    t.init = kept == 1 ? GX_INIT_UNIFORM : GX_INIT_ZEROS;
+    t.init_std = kept == 1 ? (float)(1 / sqrt((double)t.global_shape[1])) : 0;
+    t.decay = 1;
+    t.global_shape[r] = t.end[r] = m->lora.r, t.begin[r] = 0;
+    if (is_split && !is_cut) {
+        t.begin[kept] = 0, t.end[kept] = t.global_shape[kept];
+        t.parts = NULL, t.n_parts = t.split_dim = t.split_axes = 0;
+        t.reduce_axes = GX_AXIS_LOSS | gx_grad_tp(GX_LAYOUT_FULL, GX_USE_OWN_SHARE);
+    }
+    return gx_table_add(&m->table, &t, &g->error);
+}
+
+static void gx__lora_of_linear(GxContext *g, GxModel *m, const GxLinear *l, int by_default)
+{
+    for (int i = 0; i < l->parts && !gx_failed(g); i++) {
+        const int base = l->first.index + i;
+        if (!gx__lora_is_target(&m->lora, &m->table.row[base], by_default)) continue;
+        const GxTensorId a = gx__lora_factor(g, m, base, 1, ".lora_A.weight");
+        gx__lora_factor(g, m, base, 0, ".lora_B.weight");
+        m->table.row[base].has_lora = 1, m->table.row[base].lora = a;
+    }
+}
+
+void gx_lora_open(GxContext *g, GxModel *m, int unit)
+{
+    if (m->lora.r == 0 || gx_failed(g)) return;
+    for (int k = 0; k < gx_unit_spec(m, unit)->n_pairs; k++) {
+        const GxPair pair = m->unit[unit].pair[k];
+        const GxCoreKind core = gx_unit_spec(m, unit)->pair[k].core.kind;
+        gx__lora_of_linear(g, m, &pair.enter, 0);
+        for (int i = 0; i < 2 && (core == GX_CORE_ATT || core == GX_CORE_MLP); i++)
+            gx__lora_of_linear(g, m, &pair.linear[i], 1);
+    }
+}
+
+// ---- what is trained -----------------------------------------------------------------------------------------------
+
+GxStatus gx_lora_freeze(GxModel *m, GxError *err)
+{
+    if (m->lora.r == 0) return GX_OK;
+    for (int i = 0; i < m->table.n; i++) {
+        GxTensor *t = &m->table.row[i];
+        const int is_of_labels = gx_unit_spec(m, t->unit)->pair[t->pair].core.kind == GX_CORE_LABELS;
+        t->frozen = t->role != GX_ROLE_LORA && (!is_of_labels || t->role == GX_ROLE_NORM || t->has_lora);
+    }
+    return gx__lora_check_targets(m, err);
+}
+#endif

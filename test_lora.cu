@@ -1,0 +1,336 @@
+// test_lora.cu: LoRA in every mode against serial, what it trains and what it costs, and refusals.
+#include "test/subjects.h"
+#include <unistd.h>
+
+static const Layout shapes[] = {
+    {.what = "2 ranks, accumulation", .dp = 1, .tp = 2, .micro = 2, .samples = {2}},
+    {.what = "3 ranks, heads 1,3,2, columns 5,20,15, tokens 1,5,2",
+     .dp = 1,
+     .tp = 3,
+     .micro = 1,
+     .samples = {3},
+     .heads = {1, 3, 2},
+     .columns = {5, 20, 15},
+     .sequence = {1, 5, 2}},
+    {.what = "4 ranks, heads 1,1,3,1 on one K,V head, tokens 2,1,4,1",
+     .dp = 1,
+     .tp = 4,
+     .micro = 1,
+     .samples = {2},
+     .kv_heads = 1,
+     .heads = {1, 1, 3, 1},
+     .sequence = {2, 1, 4, 1}},
+    {.what = "2 ranks, normed heads, tied", .dp = 1, .tp = 2, .micro = 1, .samples = {2}, .tied = 1, .normed = 1},
+    {.what = "dp 2 x 2 ranks, heads 5,1, 3 and 1 samples, accumulation",
+     .dp = 2,
+     .tp = 2,
+     .micro = 2,
+     .samples = {3, 1},
+     .heads = {5, 1},
+     .columns = {33, 7},
+     .sequence = {7, 1}},
+};
+enum { SHAPES = sizeof shapes / sizeof *shapes };
+static const Layout data_parallel = {
+    .what = "dp 3, 1, 3 and 2 samples, accumulation", .dp = 3, .tp = 1, .micro = 2, .samples = {1, 3, 2}};
+
+static void check_modes(const Layout *shape, const char *subject, int lora, const GxMode *const *modes, int n)
+{
+    Layout l = *shape;
+    l.lora = lora;
+    snprintf(l.what, sizeof l.what, "%s, LoRA %d, %.100s", subject, lora, shape->what);
+    check_shape(&l, modes, n);
+}
+
+static void check_all(const char *subject, int lora)
+{
+    for (int i = 0; i < SHAPES; i++) check_modes(&shapes[i], subject, lora, test_modes + 1, MODES - 1);
+    check_modes(&data_parallel, subject, lora, test_modes, 1);
+}
+TEST(lora_in_every_mode_is_serial) { check_all("LLaMA", 1); }
+TEST(lora_of_some_linears_in_every_mode_is_serial) { check_all("LLaMA", 2); }
+
+TEST(lora_of_models_with_picked_rows_in_every_mode_is_serial)
+{
+    for (int i = 0; i < SUBJECTS; i++) {
+        test_subject = subjects[i];
+        check_all(subject_names[i], 1);
+    }
+    test_subject = NULL;
+}
+
+TEST(lora_in_all_18_triples_of_methods_is_serial)
+{
+    const GxMode *triple[TRIPLES];
+    for (int i = 0; i < TRIPLES; i++) triple[i] = &test_triples[i];
+    for (int i = 0; i < 2; i++) check_modes(&shapes[i], "LLaMA", 1, triple, TRIPLES);
+}
+
+// ---- against PEFT (dev/ref/make_lora_refs.py) ----------------------------------------------------------------------
+
+typedef struct {
+    TestModel t;
+    GxLlamaConfig c;
+    GxPeftConfig peft;
+    GxLora lora;
+    GxSafetensors ref;
+    GxBatch b;
+    int32_t *tokens, *labels; // [T,B]
+} Case;
+
+static float *read_floats(const GxSafetensors *s, const char *name, int64_t *n)
+{
+    GxError err = GX_ZERO;
+    const GxSafetensorsEntry *e = gx_safetensors_find(s, name);
+    if (!CHECK(e != NULL, "no %s", name)) return NULL;
+    float *x = (float *)malloc((size_t)(e->elements + 1) * sizeof *x);
+    CHECK(gx_safetensors_read(s, e, 0, e->elements, x, &err) == GX_OK, "%s", err.message);
+    *n = e->elements;
+    return x;
+}
+
+static int32_t *read_tokens(Case *k, const char *name)
+{
+    GxError err = GX_ZERO;
+    const GxSafetensorsEntry *e = gx_safetensors_find(&k->ref, name);
+    int32_t *raw = (int32_t *)malloc((size_t)e->elements * 4), *out = (int32_t *)malloc((size_t)e->elements * 4);
+    CHECK(gx_safetensors_read_raw(&k->ref, e, 0, e->elements, raw, &err) == GX_OK, "%s", err.message);
+    k->b.B = e->shape[0], k->b.T = e->shape[1];
+    for (int64_t i = 0; i < e->elements; i++) out[i % k->b.T * k->b.B + i / k->b.T] = raw[i];
+    free(raw);
+    return out;
+}
+
+// LoRA's tensors, or all others, by their names behind a prefix.
+static void load(Case *k, const char *path, const char *prefix, int is_lora)
+{
+    GxSafetensors s;
+    GxError err = GX_ZERO;
+    const GxStore *store = &k->t.m.store;
+    if (!CHECK(gx_safetensors_open(&s, path, &err) == GX_OK, "%s", err.message)) return;
+    for (int i = 0; i < store->table->n; i++) {
+        const GxTensor *row = &store->table->row[i];
+        char name[200];
+        int64_t n = 0;
+        if (row->has_alias || (row->role == GX_ROLE_LORA) != is_lora) continue;
+        snprintf(name, sizeof name, "%s%s", prefix, row->name);
+        float *x = read_floats(&s, name, &n);
+        if (!x || !CHECK(n == gx_tensor_count(row), "%s: %ld elements", name, (long)n)) continue;
+        float *values = gx_values_write(&k->t.g, store, GX_VALUES_WEIGHTS, i, 0, n);
+        test_put(&k->t, values, x, n);
+        gx_values_written(&k->t.g, store, GX_VALUES_WEIGHTS, i, 0, n, values);
+        free(x);
+    }
+    gx_safetensors_close(&s);
+}
+
+static int case_open(Case *k, const char *name)
+{
+    char path[200];
+    GxError err = GX_ZERO;
+    memset(k, 0, sizeof *k);
+    snprintf(path, sizeof path, "data/ref/lora_%s/adapter_config.json", name);
+    if (!CHECK(gx_peft_config_read(&k->peft, path, &err) == GX_OK, "%s", err.message)) return 0;
+    k->lora.r = k->peft.r, k->lora.alpha = k->peft.lora_alpha, k->lora.is_scaled_by_root = k->peft.use_rslora;
+    k->lora.targets = k->peft.targets;
+    snprintf(path, sizeof path, "%.100s/config.json", k->peft.base);
+    if (!CHECK(gx_llama_config_read(&k->c, path, &err) == GX_OK, "%s", err.message)) return 0;
+    snprintf(path, sizeof path, "data/ref/lora_%s/ref.safetensors", name);
+    if (!CHECK(gx_safetensors_open(&k->ref, path, &err) == GX_OK, "%s", err.message)) return 0;
+    k->tokens = read_tokens(k, "tokens"), k->labels = read_tokens(k, "labels");
+    k->b.tokens = k->tokens, k->b.target[0].labels = k->labels, k->b.runs = gx_runs_one(k->b.T, 0);
+    k->t.wish.lora = &k->lora;
+    if (!test_model_open_split(&k->t, &k->c, &test_serial, k->b.T, k->b.B, 4, NULL, 2, 1, NULL)) return 0;
+    test_set_step(&k->t, 0, 0);
+    test_put_batch(&k->t, &k->b, 0);
+    snprintf(path, sizeof path, "%.100s/model.safetensors", k->peft.base);
+    load(k, path, "", 0);
+    snprintf(path, sizeof path, "data/ref/lora_%s/adapter_model.safetensors", name);
+    load(k, path, GX_PEFT_PREFIX, 1);
+    return 1;
+}
+
+static void case_close(Case *k)
+{
+    free(k->tokens), free(k->labels);
+    gx_safetensors_close(&k->ref);
+    test_model_close(&k->t);
+}
+
+// Trained tensors against those of the dump, whose names begin so: gradients, or weights.
+static int compare(Case *k, const char *what, int is_gradient, double bound, double floor)
+{
+    int compared = 0;
+    for (int i = 0; i < k->t.m.table.n; i++) {
+        char name[200];
+        int64_t n = 0;
+        if (!gx_store_trains(&k->t.m.store, i)) continue;
+        snprintf(name, sizeof name, "%s%s%s", what, GX_PEFT_PREFIX, k->t.m.table.row[i].name);
+        float *ref = read_floats(&k->ref, name, &n);
+        if (!ref) continue;
+        float *ours =
+            test_kept(&k->t, is_gradient ? gx_store_grads(&k->t.m.store, i) : gx_store_master(&k->t.m.store, i), n);
+        test_close_f(name, ours, ref, n, bound, floor);
+        compared++;
+        free(ref), free(ours);
+    }
+    return compared;
+}
+
+static float number(Case *k, const char *name, int i)
+{
+    int64_t n = 0;
+    float *x = read_floats(&k->ref, name, &n), value = x && i < n ? x[i] : NAN;
+    free(x);
+    return value;
+}
+
+// Loss and gradients, then ten steps of SGD.
+static void as_peft(const char *name, int tensors)
+{
+    Case k;
+    if (!case_open(&k, name)) return;
+    const double forward = test_bound(test_model_depth(&k.c, k.b.T, 0)),
+                 backward = test_bound(test_model_depth(&k.c, k.b.T, 1)), norm = number(&k, "grad_norm", 0);
+    gx_runner_train(&k.t.g, &k.t.r, &k.b, NULL, NULL); // with a learning rate of 0
+    const GxStep step = test_step(&k.t);
+    test_close_number("loss", gx_step_loss(&step), number(&k, "loss", 0), forward);
+    test_close_number("grad_norm", sqrt(step.sum_squares), norm, backward);
+    const int compared = compare(&k, "grad.", 1, backward, 1e-3 * norm / sqrt(tensors));
+    CHECK(compared == tensors, "%d gradients compared, not %d", compared, tensors);
+    k.t.o.kind = GX_OPTIMIZER_SGD;
+    test_set_step(&k.t, 0.1f, 0);
+    for (int s = 0; s < 10; s++) {
+        gx_runner_train(&k.t.g, &k.t.r, &k.b, NULL, NULL);
+        const GxStep at = test_step(&k.t);
+        test_close_number("sgd.losses", gx_step_loss(&at), number(&k, "sgd.losses", s), (s + 1) * backward);
+    }
+    compare(&k, "sgd.", 0, 10 * backward, 0);
+    CHECK(!gx_failed(&k.t.g), "%s", k.t.g.error.message);
+    case_close(&k);
+}
+TEST(lora_of_all_linears_as_peft) { as_peft("gqa", 2 * 2 * 7); }
+TEST(lora_of_some_linears_scaled_by_the_root_as_peft) { as_peft("odd", 3 * 2 * 3); }
+TEST(lora_of_linears_with_biases_and_of_one_layer_alone_as_peft) { as_peft("qwen2", 2 * 2 * 3 + 2); }
+
+// ---- adapter_config.json -------------------------------------------------------------------------------------------
+
+static char *config_path(char path[300])
+{
+    const char *parent = getenv("TMPDIR");
+    snprintf(path, 300, "%.200s/test_lora.%d.json", parent && parent[0] ? parent : "/tmp", (int)getpid());
+    return path;
+}
+
+static void write_text(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    CHECK(f && fputs(text, f) >= 0 && fclose(f) == 0, "%s was not written", path);
+}
+
+TEST(what_peft_cannot_mean_here_is_refused_by_its_key)
+{
+    static const char *const wrong[][2] = {
+        {"\"peft_type\": \"IA3\"", "peft_type is \"IA3\""},
+        {"\"use_dora\": true", "\"use_dora\" is set"},
+        {"\"lora_bias\": true", "\"lora_bias\" is set"},
+        {"\"bias\": \"all\"", "bias is \"all\""},
+        {"\"rank_pattern\": {\"q_proj\": 2}", "\"rank_pattern\" is set"},
+        {"\"layers_to_transform\": [0]", "\"layers_to_transform\" is set"},
+        {"\"a_later_key\": 1", "\"a_later_key\" is set"},
+        {"\"init_lora_weights\": \"pissa\"", "init_lora_weights is \"pissa\""},
+        {"\"target_modules\": \".*q_proj\"", "a regular expression is not built"},
+        {"\"target_modules\": [\"a,b\"]", "no name of a module"},
+        {"\"r\": 0", "r is 0"},
+        {"\"r\": \"8\"", "r is"},
+    };
+    char path[300], text[300];
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        GxPeftConfig c;
+        GxError err = GX_ZERO;
+        const int is_type = !strncmp(wrong[i][0], "\"peft_type", 10);
+        snprintf(text, sizeof text, "{%s%s}", is_type ? "" : "\"peft_type\": \"LORA\", ", wrong[i][0]);
+        write_text(config_path(path), text);
+        CHECK(gx_peft_config_read(&c, path, &err) != GX_OK && strstr(err.message, wrong[i][1]) &&
+                  strstr(err.message, config_path(path)),
+              "%s: \"%s\"", text, err.message);
+    }
+    remove(path);
+}
+
+TEST(an_adapter_config_is_read_back_as_it_was_written)
+{
+    char path[300];
+    GxError err = GX_ZERO;
+    GxPeftConfig c = GX_ZERO, back;
+    c.r = 16, c.lora_alpha = 32.5, c.lora_dropout = 0.05, c.use_rslora = 1;
+    snprintf(c.targets, sizeof c.targets, "q_proj,model.layers.1.mlp.up_proj");
+    snprintf(c.modules_to_save, sizeof c.modules_to_save, "score");
+    snprintf(c.task_type, sizeof c.task_type, "SEQ_CLS");
+    snprintf(c.base, sizeof c.base, "some/where");
+    config_path(path);
+    CHECK(gx_peft_config_write(&c, path, &err) == GX_OK && gx_peft_config_read(&back, path, &err) == GX_OK, "%s",
+          err.message);
+    CHECK(back.r == c.r && back.lora_alpha == c.lora_alpha && back.lora_dropout == c.lora_dropout &&
+              back.use_rslora == 1 && !strcmp(back.targets, c.targets) &&
+              !strcmp(back.modules_to_save, c.modules_to_save) && !strcmp(back.task_type, c.task_type) &&
+              !strcmp(back.base, c.base),
+          "another one came back");
+    remove(path);
+}
+
+// ---- what is trained, and what it costs ----------------------------------------------------------------------------
+
+static void expect_refusal(GxLora lora, const char *said)
+{
+    GxContext g = GX_ZERO;
+    GxModel m;
+    GxLlamaConfig c = model_config;
+    GxModelOptions o = GX_ZERO;
+    o.lora = &lora;
+    g.device = test_device();
+    g.world = 1;
+    gx_model_open(&g, &m, &gx_llama, &c, &test_serial, &o);
+    CHECK(gx_failed(&g) && strstr(g.error.message, said), "\"%s\"", g.error.message);
+    gx_model_close(&m);
+}
+
+TEST(targets_that_no_linear_is_are_refused_by_name)
+{
+    const GxLora head = {2, 2, 0, "q_proj,lm_head"}, part = {2, 2, 0, "proj"}, norm = {2, 2, 0, "input_layernorm"};
+    expect_refusal(head, "\"lm_head\"");
+    expect_refusal(part, "\"proj\"");
+    expect_refusal(norm, "\"input_layernorm\"");
+}
+
+// A step of all has three products for each matrix, with LoRA two: no gradients of matrices, and none of what enters
+// the lowest pair. Each factor has four: forth, for the gradient of what enters, for its own, and made again for the
+// other's.
+TEST(lora_trains_its_factors_alone_and_costs_two_thirds)
+{
+    Result all, lora;
+    Layout l = {.what = "1 rank", .mode = &test_serial, .dp = 1, .tp = 1, .micro = 1, .samples = {4}};
+    run_serial(&l, &all);
+    l.lora = 1;
+    run_serial(&l, &lora);
+    const GxTable *t = &lora.model->m.table;
+    double products[2] = {0, 0};
+    int64_t factors = 0, n = 0;
+    for (int i = 0; i < t->n; i++) {
+        CHECK(t->row[i].frozen == (t->row[i].role != GX_ROLE_LORA), "%s", t->row[i].name);
+        if (t->row[i].role == GX_ROLE_LORA) factors++, n += gx_tensor_count(&t->row[i]);
+    }
+    CHECK(factors == 2 * 7 * LAYERS && gx_table_trained(t) == n, "%ld factors of %ld elements, %ld are trained",
+          (long)factors, (long)n, (long)gx_table_trained(t));
+    const Result *of[2] = {&all, &lora};
+    for (int r = 0; r < 2; r++)
+        for (int64_t i = 0; i < of[r]->window.n; i++)
+            if (!strncmp(of[r]->window.event[i].name, "linear_", 7)) products[r] += of[r]->window.event[i].flops;
+    const double tokens = (double)T * 4, width = (double)model_config.hidden_size, qkv = (6 + 2 * 3) * 8,
+                 not_below = 2 * tokens * (width * qkv + 3 * (3 * width + qkv)),
+                 expected = products[0] * 2 / 3 + 8 * tokens * (double)n - not_below;
+    CHECK(products[1] == expected, "%.0f FLOPs of products; expected %.0f", products[1], expected);
+    free_result(&all), free_result(&lora);
+}
+
+int main(int argc, char **argv) { return test_main(argc, argv); }
