@@ -2173,6 +2173,20 @@ TEST(gemm_of_all_types_transposes_strides_and_factors)
         }
 }
 
+TEST(gemm_of_one_row_has_the_same_bits_on_any_number_of_threads)
+{
+    enum { N = 301, K = 523 };
+    float *a = random_floats(K, 1, 1), *b = random_floats(K * N, 2, 1), *c[2];
+    for (int i = 0; i < 2; i++) {
+        GxError err = GX_ZERO;
+        c[i] = (float *)take(N, 4);
+        const GxGemm p = {0, 1, 1, N, K, 1, 0, a, b, K, K, c[i], N, GX_F32, GX_F32};
+        CHECK(gx_cpu_gemm(&p, i ? 3 : 1, &err) == GX_OK, "%s", err.message);
+    }
+    CHECK(!memcmp(c[0], c[1], N * sizeof *c[0]), "1 thread and 3 give other bits");
+    free(a), free(b), free(c[0]), free(c[1]);
+}
+
 // Blocks by threads, with rests in all directions; the same bits each time; inside a parallel region, too.
 TEST(gemm_widened_to_fp32_is_the_same_every_time_and_in_a_parallel_region)
 {

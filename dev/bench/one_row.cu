@@ -1,11 +1,11 @@
-// one_row.cu: products of one row, y = x W^T: cpu/one_row.h beside the library of matrix products (cpu/gemm.h), in
-// turns, on weights that lie in no cache: as many matrices as fill 256 MB, one after another.
+// one_row.cu: products of one row, c = a B^T: gx_cpu_gemm's own way beside the library of matrix products
+// (cpu/gemm.h), in turns, on weights that lie in no cache: as many matrices as fill 256 MB, one after another.
 //
-//     make build/.../one_row && build/.../one_row [THREADS]
+//     O=$(make -s print-folder); make $O/one_row && $O/one_row [THREADS]
 //
-// Prints GB of weights per second, medians, and from how many rows on the library is the faster one.
+// Prints GB of weights per second, medians.
 #include "galaxy.h"
-#include "galaxy/cpu/one_row.h"
+#include "galaxy/cpu/gemm.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,25 +24,25 @@ static double run_all(GxGemm p, const char *weights, int64_t matrices, int threa
     const double begun = gx_seconds();
     for (int64_t i = 0; i < matrices; i++) {
         p.B = weights + i * bytes;
-        if (!is_library) gx_cpu_one_row(&p, threads);
-        else if (gx_cpu_gemm_blocked(&p, threads, &err)) fprintf(stderr, "%s\n", err.message), exit(1);
+        if (is_library ? gx_cpu_gemm_blocked(&p, threads, &err) : gx_cpu_gemm(&p, threads, &err))
+            fprintf(stderr, "%s\n", err.message), exit(1);
     }
     return (double)(matrices * bytes) / (gx_seconds() - begun) / 1e9;
 }
 
-static void compare(GxDtype type, int64_t M, int64_t N, int64_t K, int threads)
+static void compare(GxDtype type, int64_t N, int64_t K, int threads)
 {
     const int64_t size = gx_dtype_size(type), matrices = BYTES / (N * K * size);
-    char *w = (char *)malloc(BYTES), *x = (char *)calloc((size_t)(M * K), 4), *y = (char *)calloc((size_t)(M * N), 4);
+    char *w = (char *)malloc(BYTES), *x = (char *)calloc((size_t)K, 4), *y = (char *)calloc((size_t)N, 4);
     double rate[2][ROUNDS];
     if (!w || !x || !y) fprintf(stderr, "no memory\n"), exit(1);
     for (int64_t i = 0; i < BYTES; i++) w[i] = (char)(i % 61);
-    const GxGemm p = {0, 1, M, N, K, 1, 0, x, w, K, K, y, N, type, type};
+    const GxGemm p = {0, 1, 1, N, K, 1, 0, x, w, K, K, y, N, type, type};
     for (int round = -1; round < ROUNDS; round++)
         for (int way = 0; way < 2; way++) rate[way][round < 0 ? 0 : round] = run_all(p, w, matrices, threads, way);
     for (int way = 0; way < 2; way++) qsort(rate[way], ROUNDS, sizeof(double), by_value);
-    printf("%s %2ld rows, W [%ld,%ld]: %6.1f GB/s, library %6.1f, ratio %.2f\n", gx_dtype_name(type), (long)M, (long)N,
-           (long)K, rate[0][ROUNDS / 2], rate[1][ROUNDS / 2], rate[0][ROUNDS / 2] / rate[1][ROUNDS / 2]);
+    printf("%s, B [%ld,%ld]: %6.1f GB/s, library %6.1f, ratio %.2f\n", gx_dtype_name(type), (long)N, (long)K,
+           rate[0][ROUNDS / 2], rate[1][ROUNDS / 2], rate[0][ROUNDS / 2] / rate[1][ROUNDS / 2]);
     free(w), free(x), free(y);
 }
 
@@ -53,7 +53,6 @@ int main(int argc, char **argv)
     static const int64_t shapes[3][2] = {{576, 576}, {1536, 576}, {4096, 4096}};
     printf("%s, %d threads\n", gx_cpu_gemm_name(), threads);
     for (int t = 0; t < 2; t++)
-        for (int s = 0; s < 3; s++)
-            for (int64_t M = 1; M < 2; M++) compare(types[t], M, shapes[s][0], shapes[s][1], threads);
+        for (int s = 0; s < 3; s++) compare(types[t], shapes[s][0], shapes[s][1], threads);
     return 0;
 }
