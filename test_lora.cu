@@ -48,13 +48,14 @@ static void check_all(const char *subject, int lora)
     check_modes(&data_parallel, subject, lora, test_modes, 1);
 }
 TEST(lora_in_every_mode_is_serial) { check_all("LLaMA", 1); }
+TEST(lora_with_dropout_in_every_mode_is_serial) { check_all("LLaMA", 3); }
 TEST(lora_of_some_linears_in_every_mode_is_serial) { check_all("LLaMA", 2); }
 
 TEST(lora_of_models_with_picked_rows_in_every_mode_is_serial)
 {
     for (int i = 0; i < SUBJECTS; i++) {
         test_subject = subjects[i];
-        check_all(subject_names[i], 1);
+        check_all(subject_names[i], 3);
     }
     test_subject = NULL;
 }
@@ -63,7 +64,7 @@ TEST(lora_in_all_18_triples_of_methods_is_serial)
 {
     const GxMode *triple[TRIPLES];
     for (int i = 0; i < TRIPLES; i++) triple[i] = &test_triples[i];
-    for (int i = 0; i < 2; i++) check_modes(&shapes[i], "LLaMA", 1, triple, TRIPLES);
+    for (int i = 0; i < 2; i++) check_modes(&shapes[i], "LLaMA", 3, triple, TRIPLES);
 }
 
 // ---- against PEFT (dev/ref/make_lora_refs.py) ----------------------------------------------------------------------
@@ -132,7 +133,7 @@ static int case_open(Case *k, const char *name)
     snprintf(path, sizeof path, "data/ref/lora_%s/adapter_config.json", name);
     if (!CHECK(gx_peft_config_read(&k->peft, path, &err) == GX_OK, "%s", err.message)) return 0;
     k->lora.r = k->peft.r, k->lora.alpha = k->peft.lora_alpha, k->lora.is_scaled_by_root = k->peft.use_rslora;
-    k->lora.targets = k->peft.targets;
+    k->lora.targets = k->peft.targets, k->lora.dropout = (float)k->peft.lora_dropout;
     snprintf(path, sizeof path, "%.100s/config.json", k->peft.base);
     if (!CHECK(gx_llama_config_read(&k->c, path, &err) == GX_OK, "%s", err.message)) return 0;
     snprintf(path, sizeof path, "data/ref/lora_%s/ref.safetensors", name);
@@ -297,7 +298,8 @@ static void expect_refusal(GxLora lora, const char *said)
 
 TEST(targets_that_no_linear_is_are_refused_by_name)
 {
-    const GxLora head = {2, 2, 0, "q_proj,lm_head"}, part = {2, 2, 0, "proj"}, norm = {2, 2, 0, "input_layernorm"};
+    const GxLora head = {2, 2, 0, 0, "q_proj,lm_head"}, part = {2, 2, 0, 0, "proj"},
+                 norm = {2, 2, 0, 0, "input_layernorm"};
     expect_refusal(head, "\"lm_head\"");
     expect_refusal(part, "\"proj\"");
     expect_refusal(norm, "\"input_layernorm\"");

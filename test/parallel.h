@@ -44,8 +44,9 @@ typedef struct {
     int lora;   // 1 + which of test_loras is trained, and nothing else; 0: everything is
 } Layout;
 
-// Of all linears of attention and MLP; of some, one in a single layer.
-static const GxLora test_loras[] = {{3, 5, 0, NULL}, {2, 1, 1, "q_proj,model.layers.1.self_attn.v_proj,down_proj"}};
+// Of all linears of attention and MLP; of some, one in a single layer, with dropout; of all with it.
+static const GxLora test_loras[] = {
+    {3, 5, 0, 0, NULL}, {2, 1, 1, 0.3f, "q_proj,model.layers.1.self_attn.v_proj,down_proj"}, {3, 5, 0, 0.2f, NULL}};
 
 static inline GxLlamaConfig model_config_of(const Layout *l)
 {

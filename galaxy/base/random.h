@@ -52,8 +52,9 @@ enum {
     GX_SITE_SHUFFLE = 2,
     GX_SITE_SAMPLE = 3,
     GX_SITE_DROPOUT = 4,
-    GX_SITE_MASK = 5, // of tokens
-    GX_SITE_PAIRS = 6 // of texts
+    GX_SITE_MASK = 5,  // of tokens
+    GX_SITE_PAIRS = 6, // of texts
+    GX_SITE_LORA = 7   // dropout of what LoRA reads
 };
 static inline uint32_t gx_random_site(int purpose, int64_t number)
 {

@@ -58,20 +58,20 @@ static GX_CPU_INLINE void gx__cpu_draw(uint32_t *words, const GxCpuDraws *d, uin
     }
 }
 
-// y[c] = kept ? x[c]/(1 - p) : 0
+// y[c] = kept ? x[c]/(1 - p) : 0; of the first draw `lead` words belong to columns before.
 static GX_CPU_INLINE void gx__cpu_dropout_row(void *y, const void *x, int64_t C, const GxCpuDraws *d, uint64_t first,
-                                              GxDtype dtype)
+                                              int64_t lead, GxDtype dtype)
 {
-    uint32_t words[GX__CPU_CHUNK_COLS];
+    uint32_t words[GX__CPU_CHUNK_COLS + 4];
     const uint32_t threshold = d->threshold;
     const float scale = d->scale;
     for (int64_t c = 0; c < C; c += GX__CPU_CHUNK_COLS) {
         const int64_t n = gx_min(GX__CPU_CHUNK_COLS, C - c);
-        gx__cpu_draw(words, d, first + (uint64_t)c / 4, n);
+        gx__cpu_draw(words, d, first + (uint64_t)c / 4, lead + n);
         GX_OMP(simd)
         for (int64_t i = 0; i < n; i++) {
             const float kept = gx_cpu_load(x, c + i, dtype) * scale;
-            gx_cpu_store(y, c + i, words[i] >= threshold ? kept : 0, dtype);
+            gx_cpu_store(y, c + i, words[lead + i] >= threshold ? kept : 0, dtype);
         }
     }
 }
@@ -79,9 +79,10 @@ static GX_CPU_INLINE void gx__cpu_dropout_row(void *y, const void *x, int64_t C,
 void gx_cpu_dropout(GxContext *g, void *y, const void *x, int64_t R, int64_t C, const GxDropout *d, GxDtype dtype)
 {
     const GxCpuDraws draws = gx__cpu_draws(g, d);
+    const int64_t columns = d->columns ? d->columns : C;
     GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
     for (int64_t r = 0; r < R; r++)
         GX_CPU_TYPES(dtype, gx__cpu_dropout_row, gx_cpu_at(y, r * C, dtype), gx_cpu_from(x, r * C, dtype), C, &draws,
-                     gx__cpu_first_draw(d, r, C));
+                     gx__cpu_first_draw(d, r, columns) + (uint64_t)d->first_column / 4, d->first_column % 4);
 }
 #endif

@@ -62,21 +62,21 @@ static inline GxCudaDraws gx__cuda_draws(const GxContext *g, const GxDropout *d)
 template <class T> struct GxDropoutOp {
     T *y;
     const T *x;
-    int64_t C;
+    int64_t C, columns; // at hand; of whole rows
     GxCudaDraws draws;
     template <int N> __device__ void at(int64_t r, int64_t c) const
     {
         float v[N];
         gx_load(v, x + r * C + c);
-        draws.drop(v, draws.first(r, C), c);
+        draws.drop(v, draws.first(r, columns), draws.d.first_column + c);
         gx_store(y + r * C + c, v);
     }
 };
 template <class T>
 static void gx__cuda_dropout(GxContext *g, void *y, const void *x, int64_t R, int64_t C, const GxDropout *d)
 {
-    const GxDropoutOp<T> op = {(T *)y, (const T *)x, C, gx__cuda_draws(g, d)};
-    gx_each_row<T>(g, "dropout", op, R, C, gx_wide<T>(C, y, x));
+    const GxDropoutOp<T> op = {(T *)y, (const T *)x, C, d->columns ? d->columns : C, gx__cuda_draws(g, d)};
+    gx_each_row<T>(g, "dropout", op, R, C, gx_wide<T>(C, y, x) && d->first_column % 4 == 0);
 }
 
 void gx_cuda_dropout(GxContext *g, void *y, const void *x, int64_t R, int64_t C, const GxDropout *d, GxDtype dtype)

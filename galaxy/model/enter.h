@@ -45,14 +45,6 @@ static void *gx__enter_weight(const GxPass *p, GxTensorId id) { return gx_store_
 
 // ---- rows ----------------------------------------------------------------------------------------------------------
 
-// Which rows of the stream are wanted here: NULL: all.
-static const int32_t *gx__enter_rows(const GxPass *p, int k)
-{
-    const int is_end = gx_pass_spec(p, k)->con.kind == GX_CON_NOTHING;
-    const int32_t *rows = is_end ? gx_pass_target(p, k)->rows : NULL;
-    return rows ? rows + gx_picked_begin(p, k, p->m->mode->methods.con) : NULL;
-}
-
 // The number of the first row of the stream here.
 static int64_t gx__enter_first(const GxPass *p)
 {
@@ -61,7 +53,7 @@ static int64_t gx__enter_first(const GxPass *p)
 
 static GxRows gx__enter_picked(GxPass *p, int k, int64_t n, GxRows x)
 {
-    const int32_t *rows = gx__enter_rows(p, k);
+    const int32_t *rows = gx_entered_rows(p, k);
     if (!rows) return x;
     const GxRows picked = gx_pass_picked(p, k, p->m->mode->methods.con, n, x.cols);
     gx_pick_rows(p->g, picked.data, x.data, rows, gx__enter_first(p), n, x.cols, x.dtype);
@@ -71,7 +63,7 @@ static GxRows gx__enter_picked(GxPass *p, int k, int64_t n, GxRows x)
 // dx += dpicked, row by row; where they are all the rows there are, and the only ones: dx = dpicked.
 static void gx__enter_put(GxPass *p, int k, GxRows dx, GxRows dpicked)
 {
-    const int32_t *rows = gx__enter_rows(p, k);
+    const int32_t *rows = gx_entered_rows(p, k);
     if (rows) gx_add_rows(p->g, dx.data, dpicked.data, rows, gx__enter_first(p), dpicked.rows, dx.cols, dx.dtype);
     else if (gx_head_writes_dx(p)) gx_copy(p->g, dx.data, dpicked.data, gx_rows_bytes(dx));
     else gx_add(p->g, dx.data, dx.data, dpicked.data, dx.rows * dx.cols, dx.dtype);
@@ -82,7 +74,7 @@ static void gx__enter_put(GxPass *p, int k, GxRows dx, GxRows dpicked)
 static GxDropout gx__enter_dropout(const GxPass *p, int k)
 {
     GxDropout d = gx_pass_dropout(p, k, GX_DROPOUT_CON, gx_pass_spec(p, k)->enter.dropout);
-    d.rows = gx__enter_rows(p, k);
+    d.rows = gx_entered_rows(p, k);
     return d;
 }
 

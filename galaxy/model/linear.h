@@ -5,8 +5,8 @@
 // matrix with all their rows, and some of its parts are a linear again. Of packed parts some may be frozen: the others
 // have their gradients all the same.
 //
-// A part with LoRA (lora.h) adds s * (x A^T) B^T to its columns of y. x A^T and dy B are made again where they are
-// wanted, r columns of a row each: nothing is kept of them.
+// A part with LoRA (lora.h) adds s * (dropout(x) A^T) B^T to its columns of y. x A^T and dy B are made again where they
+// are wanted, r columns of a row each: nothing is kept of them.
 #ifndef GX_MODEL_LINEAR_H
 #define GX_MODEL_LINEAR_H
 #include "../ops/linear.h"
@@ -25,6 +25,7 @@ GX_END
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_MODEL_LINEAR_IMPLEMENTED)
 #define GX_MODEL_LINEAR_IMPLEMENTED
 #include "../comm/comm.h"
+#include "../ops/elementwise.h"
 
 static GxLinearShape gx__linear_added(GxLinearShape s, int accumulate)
 {
@@ -37,8 +38,21 @@ static GxLinearShape gx__linear_added(GxLinearShape s, int accumulate)
 typedef struct { // of one part of a linear, for some rows
     GxTensorId a, b;
     int64_t column;         // of y, where the part's begin
+    GxDropout dropout;      // of x
     GxLinearShape down, up; // between x and r columns; between these and the part's columns of y, times s: written
 } GxLoraPart;
+
+// Of a core's rows, or of those that a pair picks before its core; this rank's columns of them.
+static GxDropout gx__lora_dropout(const GxPass *p, const GxLinear *l, const GxTensor *w)
+{
+    const int k = w->pair, is_enter = gx_pass_pair(p, k)->enter.first.index == l->first.index;
+    GxDropout d = gx_pass_dropout(p, k, GX_DROPOUT_CON, p->m->lora.dropout);
+    d.site = gx_random_site(GX_SITE_LORA, w->lora.index);
+    if (is_enter) d.rows = gx_entered_rows(p, k);
+    else d.first_row = gx_core_method(p, k) == GX_METHOD_SP ? gx_slice_begin(p) : 0;
+    d.first_column = w->begin[1], d.columns = w->global_shape[1];
+    return d;
+}
 
 // 1: part i has LoRA.
 static int gx__lora_part(GxPass *p, const GxLinear *l, int i, GxRows rows, GxLoraPart *part)
@@ -49,11 +63,21 @@ static int gx__lora_part(GxPass *p, const GxLinear *l, int i, GxRows rows, GxLor
     part->b.index++;
     part->column = 0;
     for (int before = 0; before < i; before++) part->column += t[before].end[0] - t[before].begin[0];
+    part->dropout = gx__lora_dropout(p, l, &t[i]);
     part->down = gx_linear_shape(rows.rows, l->in, p->m->lora.r, rows.dtype);
     part->up = gx_linear_shape(rows.rows, p->m->lora.r, t[i].end[0] - t[i].begin[0], rows.dtype);
     part->up.y_stride = l->out;
     part->up.scale = (float)gx_lora_scale(&p->m->lora);
     return 1;
+}
+
+// What A reads.
+static GxRows gx__lora_dropped(GxPass *p, const GxLoraPart *part, GxRows x)
+{
+    if (part->dropout.p == 0) return x;
+    const GxRows dropped = gx_pass_rows(p, x.rows, x.cols);
+    gx_dropout(p->g, dropped.data, x.data, x.rows, x.cols, &part->dropout, x.dtype);
+    return dropped;
 }
 
 // h = x A^T
@@ -79,7 +103,7 @@ static void gx__lora_forward(GxPass *p, const GxLinear *l, GxRows y, GxRows x)
     for (int i = 0; i < l->parts; i++) {
         const GxArenaMark mark = gx_arena_mark(p->g->arena);
         if (!gx__lora_part(p, l, i, x, &part)) continue;
-        const GxRows h = gx__lora_down(p, &part, x);
+        const GxRows h = gx__lora_down(p, &part, gx__lora_dropped(p, &part, x));
         const GxLinearShape s = gx__linear_added(part.up, 1);
         gx_linear_forward(p->g, gx_rows_column(y, part.column), h.data, gx_store_weight(&p->m->store, part.b), NULL,
                           &s);
@@ -87,16 +111,21 @@ static void gx__lora_forward(GxPass *p, const GxLinear *l, GxRows y, GxRows x)
     }
 }
 
-// dx += dh A
+// dx += dh A, dropped as x was
 static void gx__lora_backward_input(GxPass *p, const GxLinear *l, GxRows dx, GxRows dy)
 {
     GxLoraPart part;
     for (int i = 0; i < l->parts; i++) {
         const GxArenaMark mark = gx_arena_mark(p->g->arena);
         if (!gx__lora_part(p, l, i, dy, &part)) continue;
-        const GxRows dh = gx__lora_down_backward(p, &part, dy);
-        const GxLinearShape s = gx__linear_added(part.down, 1);
-        gx_linear_backward_input(p->g, dx.data, dh.data, gx_store_weight(&p->m->store, part.a), &s);
+        const GxRows dh = gx__lora_down_backward(p, &part, dy),
+                     own = part.dropout.p == 0 ? dx : gx_pass_rows(p, dx.rows, dx.cols);
+        const GxLinearShape s = gx__linear_added(part.down, own.data == dx.data);
+        gx_linear_backward_input(p->g, own.data, dh.data, gx_store_weight(&p->m->store, part.a), &s);
+        if (own.data != dx.data) {
+            gx_dropout(p->g, own.data, own.data, own.rows, own.cols, &part.dropout, own.dtype);
+            gx_add(p->g, dx.data, dx.data, own.data, dx.rows * dx.cols, dx.dtype);
+        }
         gx_arena_release(p->g->arena, mark);
     }
 }
@@ -110,11 +139,13 @@ static void gx__lora_backward_weight(GxPass *p, const GxLinear *l, GxRows dy, Gx
         if (!gx__lora_part(p, l, i, x, &part)) continue;
         int adds_a = 0, adds_b = 0;
         float *da = gx_store_grad(&p->m->store, part.a, &adds_a), *db = gx_store_grad(&p->m->store, part.b, &adds_b);
+        const GxRows dropped = gx__lora_dropped(p, &part, x);
         const GxLinearShape down = gx__linear_added(part.down, adds_a), up = gx__linear_added(part.up, adds_b);
-        if (da) gx_linear_backward_weight(p->g, da, NULL, gx__lora_down_backward(p, &part, dy).data, x.data, &down);
+        if (da)
+            gx_linear_backward_weight(p->g, da, NULL, gx__lora_down_backward(p, &part, dy).data, dropped.data, &down);
         if (db)
-            gx_linear_backward_weight(p->g, db, NULL, gx_rows_column(dy, part.column), gx__lora_down(p, &part, x).data,
-                                      &up);
+            gx_linear_backward_weight(p->g, db, NULL, gx_rows_column(dy, part.column),
+                                      gx__lora_down(p, &part, dropped).data, &up);
         gx_arena_release(p->g->arena, mark);
     }
 }

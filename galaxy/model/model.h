@@ -111,6 +111,7 @@ typedef struct {
     int64_t r; // 0: there is no LoRA
     double alpha;
     int is_scaled_by_root;
+    float dropout; // of the x that A reads, drawn for each linear by itself
     // Which linears: names of modules, from the end on ("q_proj") or whole, with commas between them; NULL or "": all
     // of attention and MLP. A name that no linear has is an error.
     const char *targets;

@@ -95,6 +95,7 @@ int64_t gx_slice_begin(const GxPass *p);
 // Of a head: its target, and which of its rows is the first here, in a block by this method (CON's, or the core's).
 static inline const GxTarget *gx_pass_target(const GxPass *p, int k);
 int64_t gx_picked_begin(const GxPass *p, int k, GxMethod by);
+const int32_t *gx_entered_rows(const GxPass *p, int k); // which rows of the stream enter pair k here; NULL: all
 // Of ranks that compute the same one adds the loss.
 int gx_adds_loss(const GxPass *p, int k);
 // Dropout number `which` of pair k, of CON's rows; in a validation there is none.
@@ -249,6 +250,12 @@ GxRows gx_con_rows(const GxPass *p, int k, GxRows whole)
 int64_t gx_picked_begin(const GxPass *p, int k, GxMethod by)
 {
     return gx__unit_is_sp(p->m, by) ? gx_pair_rows(p, k)->begin[p->m->member] : 0;
+}
+
+const int32_t *gx_entered_rows(const GxPass *p, int k)
+{
+    const int32_t *rows = gx__unit_is_end(gx_pass_spec(p, k)) ? gx_pass_target(p, k)->rows : NULL;
+    return rows ? rows + gx_picked_begin(p, k, p->m->mode->methods.con) : NULL;
 }
 
 int gx_adds_loss(const GxPass *p, int k) { return gx_core_method(p, k) == GX_METHOD_SP || p->m->member == 0; }

@@ -24,6 +24,9 @@ struct GxDropout {
     int64_t T, B;         // positions of the whole sequence; samples of the batch
     int64_t first_row;    // number t*B + b of the first row at hand: where a slice begins
     const int32_t *rows;  // of each row at hand its number t*B + b; NULL: first_row and those that follow
+    // Of gx_dropout alone: where the columns at hand begin among those of whole rows, and how many these have; 0: they
+    // are whole.
+    int64_t first_column, columns;
 };
 
 static inline GxDropout gx_no_dropout(void)
@@ -93,6 +96,11 @@ int gx_dropout_check(GxContext *g, const char *name, const GxDropout *d)
 void gx_dropout(GxContext *g, void *y, const void *x, int64_t R, int64_t C, const GxDropout *d, GxDtype dtype)
 {
     if (!gx_op_check(g, "dropout", dtype, R, C) || !gx_dropout_check(g, "dropout", d)) return;
+    if (d->first_column < 0 || (d->columns ? d->first_column + C > d->columns : d->first_column != 0)) {
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT, "dropout: %ld columns from column %ld on, of rows that have %ld", (long)C,
+                (long)d->first_column, (long)(d->columns ? d->columns : C));
+        return;
+    }
     if (!gx_op_begin(g, "dropout", gx_dims(R, C, 0, 0), 2 * R * C * gx_dtype_size(dtype), (double)R * C)) return;
     if (d->p > 0) g->device->dropout(g, y, x, R, C, d, dtype);
     else if (y != x) g->device->copy(g, y, x, R * C * gx_dtype_size(dtype));
