@@ -515,6 +515,29 @@ TEST(what_cannot_be_written_is_refused)
     CHECK(write_text("--max_new_tokens 5") == 1, "%s", err());
 }
 
+TEST(weights_that_do_not_match_are_drawn_where_that_is_asked_for_and_told)
+{
+    if (!has_program()) SKIP("there is no generate_llama beside %.120s", program);
+    make_model("model");
+    const Expected x = read_expected();
+    set_prompts(&x, 1);
+    shell("sed -i 's/\"num_hidden_layers\": 2/\"num_hidden_layers\": 3/' model/config.json");
+    CHECK(write_text("") == 1 && strstr(err(), "has no tensor model.layers.2.") &&
+              strstr(err(), "--strict false takes what matches, and draws the rest"),
+          "%s", err());
+    CHECK_RAN(write_text("--strict 0 --max_new_tokens 24"));
+    CHECK(strstr(err(), "drawn, not in model: model.layers.2.") && !strstr(err(), "not needed"), "%s", err());
+    char *once = strdup(out());
+    CHECK_RAN(write_text("--strict 0 --max_new_tokens 24 --ranks 2"));
+    CHECK(!strcmp(once, out()), "on one rank: %s, on two: %s", once, out());
+    CHECK_RAN(write_text("--strict 0 --max_new_tokens 24 --seed 5"));
+    CHECK(strcmp(once, out()), "another seed draws the same weights");
+    free(once);
+    shell("sed -i 's/\"num_hidden_layers\": 3/\"num_hidden_layers\": 1/' model/config.json");
+    CHECK_RAN(write_text("--strict 0 --max_new_tokens 24"));
+    CHECK(strstr(err(), "not needed of model: model.layers.1.") && !strstr(err(), "drawn"), "%s", err());
+}
+
 // A model whose positions do not end soon, so that there is something to interrupt.
 static void make_long_model(const char *more)
 {

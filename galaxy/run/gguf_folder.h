@@ -393,7 +393,7 @@ static GxStatus gx__gguf_export_weights(gx__GgufWork *w, const GxSafetensors *s,
     GxTensorMatch match = GX_ZERO;
     GxGgufWriter out = GX_ZERO;
     GxError *err = &w->g.error;
-    GxStatus status = gx_tensor_file_match(&match, s, &w->m.table, &gx_llama, 0, w->folder, err);
+    GxStatus status = gx_tensor_file_match(&match, s, &w->m.table, &gx_llama, GX_MATCH_ALL, w->folder, err);
     if (status == GX_OK) status = gx_gguf_create(&out, w->path, err);
     if (status == GX_OK) status = gx__gguf_put_config(w, &out, type);
     if (status == GX_OK) status = gx__gguf_add_tensors(w, &out, type);

@@ -10,7 +10,7 @@ typedef struct {
     char model[GX_PATH], prompt[GX_FIELD_NAMES_TEXT], prompt_file[GX_PATH], stop[GX_FIELD_NAMES_TEXT];
     int64_t max_new_tokens, top_k, seed, context, prefill_rows;
     double temperature, top_p, min_p, repetition_penalty;
-    int echo, json, chat, thinking;
+    int strict, echo, json, chat, thinking;
     char chat_template[GX_FIELD_TEXT], system[GX_PATH], mode[GX_FIELD_TEXT], precision[GX_FIELD_TEXT];
     GxTrainOptions machine; // ranks, devices and lists, as training programs have them
 } GxWriteOptions;
@@ -31,6 +31,9 @@ GX_END
 static const GxField gx__write_text_options[] = {
     {"model", GX_FIELD_PATH, GX__WRITE_AT(model), "",
      "Hugging Face folder: config.json, weights, tokenizer.json, generation_config.json", NULL},
+    {"strict", GX_FIELD_BOOL, GX__WRITE_AT(strict), "true",
+     "weights must match the model, by name and shape; false: what does not is left out or drawn, and told by name",
+     NULL},
     {"prompt", GX_FIELD_TEXTS, GX__WRITE_AT(prompt), NULL,
      "what the model goes on from; given several times: several texts, which are written side by side", NULL},
     {"prompt_file", GX_FIELD_PATH, GX__WRITE_AT(prompt_file), "", "one more prompt: all of this file", NULL},
