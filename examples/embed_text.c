@@ -74,11 +74,11 @@ static GxStatus open_model(GxContext *g, Embedder *e, const char *folder, const 
 // All that takes memory; the vector is then in target[0].logits.
 static void embed(GxContext *g, Embedder *e, const char *folder)
 {
-    GxHeadsLoaded heads; // which of the folder's were left out
+    GxWeightsLoaded loaded; // which heads of the folder's were left out
     const int64_t C = e->config.hidden_size;
     gx_runner_take(g, &e->runner, e->batch.T, 1, 1);
     e->batch.target[0].logits = gx_rows(gx_scratch(g, GX_MEM_ACTIVATIONS, 4 * C), GX_F32, 1, C);
-    if (g->device->computes) gx_checkpoint_start_from(g, &e->model, folder, NULL, &heads);
+    if (g->device->computes) gx_checkpoint_start_from(g, &e->model, folder, 1, NULL, &loaded);
     else gx_tensor_file_plan(g, &e->model.store);
     gx_runner_forward(g, &e->runner, &e->batch);
 }
