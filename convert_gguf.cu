@@ -62,6 +62,7 @@ static GxStatus import_model(const Options *o, GxError *err)
     const GxDtype dtype = !strcmp(o->save_dtype, "bf16") ? GX_BF16 : !strcmp(o->save_dtype, "fp16") ? GX_F16 : GX_F32;
     if (!o->output_dir[0]) return GX_FAIL(err, GX_ERR_ARGUMENT, "--output_dir is missing: the folder that is written");
     GX_TRY(gx_folder_need_empty(o->output_dir, err));
+    GX_TRY(gx_gguf_check_import(o->gguf, err)); // before there is a folder
     GX_TRY(gx_publish_begin(o->output_dir, folder, err));
     GxStatus status = gx_gguf_import(o->gguf, folder, dtype, &said, err);
     if (status == GX_OK) status = gx_publish_finish(o->output_dir, err);

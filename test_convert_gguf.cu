@@ -870,6 +870,15 @@ TEST(the_program_converts_and_leaves_alone_what_is_there)
     refused(&err, call(&err, "--gguf", at("none.gguf"), "--output_dir", at("q"), NULL, NULL), GX_ERR_IO, "none.gguf",
             "cannot open");
     CHECK(!gx_path_is_folder(at("q")) && !gx_path_is_folder(at("q.gx-new")), "a folder is there after an error");
+    // nor those that it would lie in
+    gx_file_write(at("no.gguf"), "GGUF", 4, &err);
+    refused(&err, call(&err, "--gguf", at("none.gguf"), "--output_dir", at("deep/er/q"), NULL, NULL), GX_ERR_IO,
+            "none.gguf", "cannot open");
+    refused(&err, call(&err, "--gguf", at("no.gguf"), "--output_dir", at("deep/er/q"), NULL, NULL), GX_ERR_FORMAT,
+            "no.gguf", "");
+    CHECK(!gx_path_is_folder(at("deep")), "a parent folder was made before the file was read");
+    CHECK(call(&err, "--gguf", at("p.gguf"), "--output_dir", at("deep/er/q"), NULL, NULL) == GX_OK, "%s", err.message);
+    drop(at("deep"));
     drop(at("p"));
 }
 

@@ -30,6 +30,8 @@ typedef struct { // what was done, for people
 
 // The file appears when it is whole; one of this name is replaced. type: of matrices, one that gx_gguf_encodes.
 GxStatus gx_gguf_export(const char *folder, const char *path, int type, GxGgufSaid *said, GxError *err);
+// What gx_gguf_import refuses of a file before it looks at weights; nothing is written.
+GxStatus gx_gguf_check_import(const char *path, GxError *err);
 // Into a folder that is there: model.safetensors of `dtype` (GX_F32, GX_BF16, GX_F16), config.json,
 // generation_config.json, the tokenizer's files.
 GxStatus gx_gguf_import(const char *path, const char *folder, GxDtype dtype, GxGgufSaid *said, GxError *err);
@@ -662,7 +664,6 @@ static GxStatus gx__gguf_import_weights(gx__GgufWork *w, const GxGguf *g, const 
     char path[GX_PATH];
     int n = 0;
     GxError *err = &w->g.error;
-    GX_TRY(gx__gguf_match(w, g, found));
     for (int i = 0; i < w->m.table.n; i++) {
         const GxTensor *t = &w->m.table.row[i];
         if (t->has_alias) continue;
@@ -681,6 +682,7 @@ static GxStatus gx__gguf_import_weights(gx__GgufWork *w, const GxGguf *g, const 
     return status;
 }
 
+// Without a folder: what there is to refuse.
 static GxStatus gx__gguf_import(gx__GgufWork *w, const GxGguf *g, GxDtype dtype)
 {
     GX_TRY(gx__gguf_take_config(w, g));
@@ -688,13 +690,21 @@ static GxStatus gx__gguf_import(gx__GgufWork *w, const GxGguf *g, GxDtype dtype)
     const GxGgufTensor **found = (const GxGgufTensor **)calloc(rows, sizeof *found);
     GxSafetensorsEntry *entry = (GxSafetensorsEntry *)calloc(rows, sizeof *entry);
     GxStatus status = found && entry ? GX_OK : GX_FAIL(&w->g.error, GX_ERR_MEMORY, "no memory for a list of tensors");
-    if (status == GX_OK) status = gx__gguf_import_weights(w, g, found, entry, dtype);
-    if (status == GX_OK) status = gx__gguf_write_config(w, dtype);
-    if (status == GX_OK)
+    if (status == GX_OK) status = gx__gguf_match(w, g, found);
+    const int writes = status == GX_OK && w->folder;
+    if (writes) status = gx__gguf_import_weights(w, g, found, entry, dtype);
+    if (writes && status == GX_OK) status = gx__gguf_write_config(w, dtype);
+    if (writes && status == GX_OK)
         status = gx_tokenizer_keys_to_folder(&w->keys, w->folder, w->config.max_position_embeddings, &w->g.error);
     free((void *)found);
     free(entry);
     return status;
+}
+
+GxStatus gx_gguf_check_import(const char *path, GxError *err)
+{
+    GxGgufSaid said;
+    return gx_gguf_import(path, NULL, GX_F32, &said, err);
 }
 
 GxStatus gx_gguf_import(const char *path, const char *folder, GxDtype dtype, GxGgufSaid *said, GxError *err)
