@@ -497,6 +497,9 @@ TEST(what_cannot_be_written_is_refused)
                 {"--stop=", "--stop \"\" would end every text at once"},
                 {"--chat", "expected --prompt TEXT or --prompt_file FILE, or --chat without them"},
                 {"--system x", "--system belongs to --chat"},
+                {"--chat_template auto", "--chat_template belongs to --chat"},
+                {"--thinking true", "--thinking belongs to --chat, which is not given; give it, or leave out"},
+                {"--context 4096", "--context belongs to --chat"},
                 {"--model nowhere", "nowhere/config.json"},
                 {"--max_new_token 3", "did you mean --max_new_tokens?"},
                 {"--device cuda", "rebuild it with make DEVICE=cuda"}};

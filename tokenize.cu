@@ -56,7 +56,7 @@ static const GxField files_of_tokens[] = {
     {"threads", GX_FIELD_INT, AT(threads), "0", "0: as many as there are processors", "0..1024"},
 };
 static const GxField showing[] = {
-    {"text", GX_FIELD_PATH, AT(text), "", "what it is shown with", NULL},
+    {"text", GX_FIELD_LONG_TEXT, AT(text), "", "what it is shown with", NULL},
     {"file", GX_FIELD_PATH, AT(file), "", "or each line of this file", NULL},
     {"add_special_tokens", GX_FIELD_BOOL, AT(add_special_tokens), "false",
      "with those around a text: [CLS] and [SEP], <s>", NULL},

@@ -81,8 +81,8 @@ static GxJson *gx__json_fields_list(const char *texts, GxError *err)
 
 int gx_field_from_json(const GxField *f, const GxJson *json, GxFieldValue *v)
 {
-    static const GxJsonType expected[] = {GX_JSON_INT,   GX_JSON_REAL,   GX_JSON_BOOL,   GX_JSON_STRING,
-                                          GX_JSON_ARRAY, GX_JSON_STRING, GX_JSON_STRING, GX_JSON_STRING};
+    static const GxJsonType expected[] = {GX_JSON_INT,    GX_JSON_REAL,   GX_JSON_BOOL,   GX_JSON_STRING, GX_JSON_ARRAY,
+                                          GX_JSON_STRING, GX_JSON_STRING, GX_JSON_STRING, GX_JSON_STRING};
     GxJsonType type = gx_json_type(json);
     memset(v, 0, sizeof *v);
     if (f->type == GX_FIELD_TEXTS && type == GX_JSON_ARRAY) return gx__json_fields_texts(f, json, v);
@@ -94,6 +94,7 @@ int gx_field_from_json(const GxField *f, const GxJson *json, GxFieldValue *v)
     case GX_FIELD_BOOL: v->b = gx_json_bool(json); return 1;
     case GX_FIELD_STRING:
     case GX_FIELD_PATH:
+    case GX_FIELD_LONG_TEXT:
     case GX_FIELD_TEXTS:
     case GX_FIELD_NAMES: return gx_field_parse(f, gx_json_string(json), v);
     default: break;
@@ -117,6 +118,7 @@ GxJson *gx_field_to_json(const GxField *f, const void *source, GxError *err)
     case GX_FIELD_BOOL: return gx_json_new_bool(*(const int *)field);
     case GX_FIELD_STRING:
     case GX_FIELD_PATH:
+    case GX_FIELD_LONG_TEXT:
     case GX_FIELD_NAMES: return gx_json_new_string((const char *)field);
     case GX_FIELD_TEXTS: return gx__json_fields_list((const char *)field, err);
     default: break;

@@ -18,7 +18,7 @@ typedef struct {
 enum { GX_WRITE_FIELDS = 20 };
 // Adds the tables to a config; fields: room for one of them, which lives as long as the config.
 GxStatus gx_write_options_add(GxConfig *c, GxWriteOptions *o, GxField fields[GX_WRITE_FIELDS], GxError *err);
-GxStatus gx_write_options_check(const GxWriteOptions *o, GxError *err); // what goes with what
+GxStatus gx_write_options_check(const GxWriteOptions *o, const GxConfig *c, GxError *err); // what goes with what
 
 GX_END
 #endif
@@ -65,7 +65,7 @@ static const GxField gx__write_chat_options[] = {
      "a conversation: lines of the standard input are answered, until it ends", NULL},
     {"chat_template", GX_FIELD_STRING, GX__WRITE_AT(chat_template), "auto",
      "how the model was taught to talk; auto: as its folder says", "auto|" GX_CHAT_NAMES},
-    {"system", GX_FIELD_PATH, GX__WRITE_AT(system), "", "what the model is told before the conversation", NULL},
+    {"system", GX_FIELD_LONG_TEXT, GX__WRITE_AT(system), "", "what the model is told before the conversation", NULL},
     {"thinking", GX_FIELD_BOOL, GX__WRITE_AT(thinking), "true", "qwen3: answers begin with thoughts", NULL},
     {"context", GX_FIELD_INT, GX__WRITE_AT(context), "4096",
      "tokens of a conversation that the model sees; what is older is forgotten", "16..16777216"},
@@ -103,7 +103,7 @@ GxStatus gx_write_options_add(GxConfig *c, GxWriteOptions *o, GxField fields[GX_
     return gx_config_add(c, "machine", fields, gx_options_pick(gx__write_picked, fields), &o->machine, err);
 }
 
-GxStatus gx_write_options_check(const GxWriteOptions *o, GxError *err)
+GxStatus gx_write_options_check(const GxWriteOptions *o, const GxConfig *c, GxError *err)
 {
     const int has_prompts = o->prompt[0] || o->prompt_file[0];
     if (!o->model[0])
@@ -116,9 +116,12 @@ GxStatus gx_write_options_check(const GxWriteOptions *o, GxError *err)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--%s is about prompts, and --chat is a conversation; leave one of them out",
                        o->json ? "json" : "echo");
-    if (!o->chat && (o->system[0] || strcmp(o->chat_template, "auto")))
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "--%s belongs to --chat, which is not given",
-                       o->system[0] ? "system" : "chat_template");
+    for (size_t i = 0; !o->chat && i < sizeof gx__write_chat_options / sizeof *gx__write_chat_options; i++) {
+        const char *name = gx__write_chat_options[i].name;
+        if (strcmp(name, "chat") && gx_config_is_set(c, name))
+            return GX_FAIL(err, GX_ERR_ARGUMENT,
+                           "--%s belongs to --chat, which is not given; give it, or leave out --%s", name, name);
+    }
     return GX_OK;
 }
 #endif
