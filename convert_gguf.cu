@@ -105,9 +105,7 @@ int main(int argc, char **argv)
     GxError err = GX_ZERO;
     signal(SIGXFSZ, SIG_IGN); // a file that may not grow is an error of write, with a path
     convert(argc, argv, &err);
-    if (fflush(stdout) != 0 || ferror(stdout))
-        GX_FAIL(&err, GX_ERR_IO, "not all could be written to the standard output");
     if (err.code != GX_OK) fprintf(stderr, "convert_gguf: %s\n", err.message);
-    return err.code != GX_OK;
+    return gx_exit_status(err.code != GX_OK);
 }
 #endif
