@@ -78,6 +78,9 @@ static const char *gx__gguf_arch_names(int types, char out[GX_TEXT_VALUE])
     return out;
 }
 
+// [config.json's pad_token_id], [-1] where it has none: where it is another than the tokenizer's padding.
+static const char gx__gguf_own_pad[] = "galaxy.pad_token_id";
+
 typedef struct {
     const char *folder, *file; // modules; % is the layer's number
     int is_permuted;           // where the architecture permutes
@@ -276,6 +279,8 @@ static GxStatus gx__gguf_put_config(gx__GgufWork *w, GxGgufWriter *out, int type
         gx_gguf_set_float(out, gx__gguf_arch_key(w, gx__gguf_reals[i].key, room),
                           (float)*gx__gguf_real(c, &gx__gguf_reals[i]), err);
     gx_gguf_set_int(out, gx__gguf_arch_key(w, "vocab_size", room), c->vocab_size, err);
+    const int32_t pad = (int32_t)c->pad_token_id;
+    if (pad != w->keys.pad) gx_gguf_set_ints(out, gx__gguf_own_pad, &pad, 1, err);
     return gx_tokenizer_keys_write(&w->keys, out, err);
 }
 
@@ -518,6 +523,7 @@ static GxStatus gx__gguf_take_config(gx__GgufWork *w, const GxGguf *g)
     GxError *err = &w->g.error;
     GxLlamaConfig *c = &w->config;
     const GxGgufTensor *embed = gx_gguf_find(g, "token_embd.weight"), *freqs = gx_gguf_find(g, gx__gguf_rope_freqs);
+    const GxGgufKey *own_pad = NULL;
     GX_TRY(gx__gguf_take_arch(w, g));
     c->rope_theta = 10000, c->initializer_range = 0.02, c->pad_token_id = -1;
     snprintf(c->model_type, sizeof c->model_type, "%s", w->arch->model_types[0]);
@@ -541,6 +547,8 @@ static GxStatus gx__gguf_take_config(gx__GgufWork *w, const GxGguf *g)
                        (long)c->head_dim, w->arch->name, (long)c->num_attention_heads, (long)c->hidden_size);
     GX_TRY(gx_tokenizer_keys_from_gguf(&w->keys, g, c->vocab_size, err));
     c->pad_token_id = w->keys.pad;
+    GX_TRY(gx_gguf_get_array(g, gx__gguf_own_pad, 0, GX_GGUF_INT32, &own_pad, err));
+    if (own_pad) c->pad_token_id = own_pad->count ? gx_gguf_int_at(g, own_pad, 0) : -1;
     GxError unsound = GX_ZERO;
     if (gx_llama_config_resolve(c, &unsound) != GX_OK)
         return GX_FAIL(err, gx_error_code(&unsound), "%s: %s", w->path, unsound.message);
@@ -568,7 +576,7 @@ static GxStatus gx__gguf_write_config(gx__GgufWork *w, GxDtype dtype)
     gx_json_set(generation, "_from_model_config", gx_json_new_bool(1), err);
     for (int i = 0; i < 3 && status == GX_OK; i++) {
         if (ids[i] < 0) continue;
-        gx_json_set(json, keys[i], gx_json_new_int(ids[i]), err);
+        if (i < 2) gx_json_set(json, keys[i], gx_json_new_int(ids[i]), err); // the padding is the model's own there
         gx_json_set(generation, keys[i], gx_json_new_int(ids[i]), err);
     }
     if (status == GX_OK) status = gx_json_set(json, "torch_dtype", gx_json_new_string(gx__gguf_dtype_name(dtype)), err);
