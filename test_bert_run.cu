@@ -503,6 +503,83 @@ TEST(labels_are_read_in_the_order_of_their_numbers)
     }
 }
 
+TEST(labels_of_the_folder_that_it_began_from_are_not_those_of_another_head)
+{
+    make_model("labelled", "data/ref/bert_cls3", NULL, "{", "{\"num_labels\": 3,");
+    CHECK(run("unlabelled", "--head masked --model @labelled") == 0, "%s", said.log);
+    char *text = read_text(path_of("unlabelled/checkpoint-1/config.json"));
+    CHECK(strstr(text, "BertForMaskedLM") && !strstr(text, "num_labels") && !strstr(text, "id2label") &&
+              !strstr(text, "problem_type"),
+          "%s", text);
+    free(text);
+}
+
+// ---- the size of a checkpoint --------------------------------------------------------------------------------------
+
+static int64_t tensor_bytes(const char *name) // of a file, or an empty one where there is none
+{
+    GxSafetensors s;
+    GxError err = GX_ZERO;
+    int64_t bytes = 0;
+    if (!gx_path_is_file(path_of(name))) return 0;
+    if (!CHECK(gx_safetensors_open(&s, path_of(name), &err) == GX_OK, "%s", err.message)) return 0;
+    for (int e = 0; e < s.n; e++) bytes += s.entry[e].bytes;
+    gx_safetensors_close(&s);
+    return bytes;
+}
+
+TEST(the_bytes_of_a_checkpoint_are_known_before_it_is_saved)
+{
+    static const struct {
+        const char *dtype, *flags;
+        GxDtype type;
+        GxOptimizerKind kind;
+    } all[] = {{"fp32", "", GX_F32, GX_OPTIMIZER_ADAMW},
+               {"bf16", "", GX_BF16, GX_OPTIMIZER_ADAMW},
+               {"bf16", "--optimizer sgd --momentum 0", GX_BF16, GX_OPTIMIZER_SGD},
+               {"fp32", "--optimizer sgd --momentum 0", GX_F32, GX_OPTIMIZER_SGD}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        char flags[300], name[40], weights[100], state[100];
+        GxContext g = GX_ZERO;
+        GxBertConfig config = GX_ZERO;
+        GxModel m;
+        GxOptimizer o = GX_ZERO;
+        GxHeadWish head = GX_ZERO;
+        GxModelOptions options = GX_ZERO;
+        const GxMode mode = gx_composed("serial", gx_methods(GX_METHOD_NONE, GX_METHOD_NONE, GX_METHOD_NONE));
+        snprintf(name, sizeof name, "sized_%d", (int)i);
+        snprintf(flags, sizeof flags, "--head masked --model " PRETRAIN " --save_dtype %s %s", all[i].dtype,
+                 all[i].flags);
+        CHECK(run(name, flags) == 0, "%s", said.log);
+        g.device = gx_device_cpu(), g.world = 1, o.kind = all[i].kind;
+        head.kind = GX_HEAD_MASKED, options.wish = &head;
+        CHECK(gx_bert_config_read(&config, PRETRAIN "/config.json", &g.error) == GX_OK &&
+                  gx_model_open(&g, &m, &gx_bert, &config, &mode, &options) == GX_OK,
+              "%s", g.error.message);
+        snprintf(weights, sizeof weights, "%s/checkpoint-1/model.safetensors", name);
+        snprintf(state, sizeof state, "%s/checkpoint-1/optimizer.safetensors", name);
+        const int64_t saved = tensor_bytes(weights) + tensor_bytes(state),
+                      known = gx_checkpoint_bytes(&m, &o, all[i].type);
+        CHECK(saved == known && saved > 0, "%s %s: %ld bytes are saved, %ld were known", all[i].dtype, all[i].flags,
+              (long)saved, (long)known);
+        gx_model_close(&m);
+    }
+}
+
+TEST(a_file_of_weights_is_as_large_as_it_may_be)
+{
+    CHECK(run("shard_none", "--head masked --model " PRETRAIN) == 0, "%s", said.log);
+    const int64_t all = tensor_bytes("shard_none/checkpoint-1/model.safetensors");
+    for (int less = 0; less < 2; less++) {
+        char flags[200], name[40];
+        snprintf(name, sizeof name, "shard_%d", less);
+        snprintf(flags, sizeof flags, "--head masked --model " PRETRAIN " --max_shard_size %ld", (long)all - less);
+        CHECK(run(name, flags) == 0, "%s", said.log);
+        snprintf(flags, sizeof flags, "%s/checkpoint-1/model.safetensors%s", name, less ? ".index.json" : "");
+        CHECK(gx_path_is_file(path_of(flags)), "%ld bytes of at most %ld: no %s", (long)all, (long)all - less, flags);
+    }
+}
+
 // ---- names ---------------------------------------------------------------------------------------------------------
 
 TEST(what_is_loaded_is_saved_to_the_bit)
