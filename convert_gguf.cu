@@ -62,6 +62,7 @@ static GxStatus import_model(const Options *o, GxError *err)
     const GxDtype dtype = !strcmp(o->save_dtype, "bf16") ? GX_BF16 : !strcmp(o->save_dtype, "fp16") ? GX_F16 : GX_F32;
     if (!o->output_dir[0]) return GX_FAIL(err, GX_ERR_ARGUMENT, "--output_dir is missing: the folder that is written");
     GX_TRY(gx_folder_need_empty(o->output_dir, err));
+    GX_TRY(gx_gguf_check_import(o->gguf, err)); // before there is a folder
     GX_TRY(gx_publish_begin(o->output_dir, folder, err));
     GxStatus status = gx_gguf_import(o->gguf, folder, dtype, &said, err);
     if (status == GX_OK) status = gx_publish_finish(o->output_dir, err);
@@ -104,9 +105,7 @@ int main(int argc, char **argv)
     GxError err = GX_ZERO;
     signal(SIGXFSZ, SIG_IGN); // a file that may not grow is an error of write, with a path
     convert(argc, argv, &err);
-    if (fflush(stdout) != 0 || ferror(stdout))
-        GX_FAIL(&err, GX_ERR_IO, "not all could be written to the standard output");
     if (err.code != GX_OK) fprintf(stderr, "convert_gguf: %s\n", err.message);
-    return err.code != GX_OK;
+    return gx_exit_status(err.code != GX_OK);
 }
 #endif

@@ -191,6 +191,7 @@
 #include "galaxy/run/report.h"
 #include "galaxy/run/launch.h"
 #include "galaxy/run/machine.h"
+#include "galaxy/run/inference.h"
 #include "galaxy/run/trainer.h"
 #include "galaxy/run/best.h"
 #include "galaxy/run/buffers.h"

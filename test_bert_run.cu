@@ -503,6 +503,83 @@ TEST(labels_are_read_in_the_order_of_their_numbers)
     }
 }
 
+TEST(labels_of_the_folder_that_it_began_from_are_not_those_of_another_head)
+{
+    make_model("labelled", "data/ref/bert_cls3", NULL, "{", "{\"num_labels\": 3,");
+    CHECK(run("unlabelled", "--head masked --model @labelled") == 0, "%s", said.log);
+    char *text = read_text(path_of("unlabelled/checkpoint-1/config.json"));
+    CHECK(strstr(text, "BertForMaskedLM") && !strstr(text, "num_labels") && !strstr(text, "id2label") &&
+              !strstr(text, "problem_type"),
+          "%s", text);
+    free(text);
+}
+
+// ---- the size of a checkpoint --------------------------------------------------------------------------------------
+
+static int64_t tensor_bytes(const char *name) // of a file, or an empty one where there is none
+{
+    GxSafetensors s;
+    GxError err = GX_ZERO;
+    int64_t bytes = 0;
+    if (!gx_path_is_file(path_of(name))) return 0;
+    if (!CHECK(gx_safetensors_open(&s, path_of(name), &err) == GX_OK, "%s", err.message)) return 0;
+    for (int e = 0; e < s.n; e++) bytes += s.entry[e].bytes;
+    gx_safetensors_close(&s);
+    return bytes;
+}
+
+TEST(the_bytes_of_a_checkpoint_are_known_before_it_is_saved)
+{
+    static const struct {
+        const char *dtype, *flags;
+        GxDtype type;
+        GxOptimizerKind kind;
+    } all[] = {{"fp32", "", GX_F32, GX_OPTIMIZER_ADAMW},
+               {"bf16", "", GX_BF16, GX_OPTIMIZER_ADAMW},
+               {"bf16", "--optimizer sgd --momentum 0", GX_BF16, GX_OPTIMIZER_SGD},
+               {"fp32", "--optimizer sgd --momentum 0", GX_F32, GX_OPTIMIZER_SGD}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        char flags[300], name[40], weights[100], state[100];
+        GxContext g = GX_ZERO;
+        GxBertConfig config = GX_ZERO;
+        GxModel m;
+        GxOptimizer o = GX_ZERO;
+        GxHeadWish head = GX_ZERO;
+        GxModelOptions options = GX_ZERO;
+        const GxMode mode = gx_composed("serial", gx_methods(GX_METHOD_NONE, GX_METHOD_NONE, GX_METHOD_NONE));
+        snprintf(name, sizeof name, "sized_%d", (int)i);
+        snprintf(flags, sizeof flags, "--head masked --model " PRETRAIN " --save_dtype %s %s", all[i].dtype,
+                 all[i].flags);
+        CHECK(run(name, flags) == 0, "%s", said.log);
+        g.device = gx_device_cpu(), g.world = 1, o.kind = all[i].kind;
+        head.kind = GX_HEAD_MASKED, options.wish = &head;
+        CHECK(gx_bert_config_read(&config, PRETRAIN "/config.json", &g.error) == GX_OK &&
+                  gx_model_open(&g, &m, &gx_bert, &config, &mode, &options) == GX_OK,
+              "%s", g.error.message);
+        snprintf(weights, sizeof weights, "%s/checkpoint-1/model.safetensors", name);
+        snprintf(state, sizeof state, "%s/checkpoint-1/optimizer.safetensors", name);
+        const int64_t saved = tensor_bytes(weights) + tensor_bytes(state),
+                      known = gx_checkpoint_bytes(&m, &o, all[i].type);
+        CHECK(saved == known && saved > 0, "%s %s: %ld bytes are saved, %ld were known", all[i].dtype, all[i].flags,
+              (long)saved, (long)known);
+        gx_model_close(&m);
+    }
+}
+
+TEST(a_file_of_weights_is_as_large_as_it_may_be)
+{
+    CHECK(run("shard_none", "--head masked --model " PRETRAIN) == 0, "%s", said.log);
+    const int64_t all = tensor_bytes("shard_none/checkpoint-1/model.safetensors");
+    for (int less = 0; less < 2; less++) {
+        char flags[200], name[40];
+        snprintf(name, sizeof name, "shard_%d", less);
+        snprintf(flags, sizeof flags, "--head masked --model " PRETRAIN " --max_shard_size %ld", (long)all - less);
+        CHECK(run(name, flags) == 0, "%s", said.log);
+        snprintf(flags, sizeof flags, "%s/checkpoint-1/model.safetensors%s", name, less ? ".index.json" : "");
+        CHECK(gx_path_is_file(path_of(flags)), "%ld bytes of at most %ld: no %s", (long)all, (long)all - less, flags);
+    }
+}
+
 // ---- names ---------------------------------------------------------------------------------------------------------
 
 TEST(what_is_loaded_is_saved_to_the_bit)
@@ -672,10 +749,125 @@ TEST(a_head_that_the_folder_does_not_have_is_drawn_and_said)
     CHECK(run("bare", "--head masked --model data/ref/bert_embed") == 0 && strstr(said.out, "cls.predictions.bias"),
           "%s %s", said.log, said.out);
     check_same("bare", "data/ref/bert_embed", "*");
-    CHECK(
-        run("wide", "--head labels --labels 4 --model data/ref/bert_cls3") == 1 &&
-            strstr(said.log, "classifier.weight has 2 dimensions, the first of 3; this model's has 2, the first of 4"),
-        "%s", said.log);
+    CHECK(run("wide", "--head labels --labels 4 --model data/ref/bert_cls3") == 1 &&
+              strstr(said.log, "classifier.weight has the shape [3,18]; this model's has [4,18]; --strict false"),
+          "%s", said.log);
+}
+
+// ---- what does not match (--strict false) --------------------------------------------------------------------------
+
+// Of layer 1 its output and of a head a part are missing, one tensor is of no model, and the MLP has another width.
+static void make_other_model(const char *name)
+{
+    make_model(name, PRETRAIN, NULL, "\"intermediate_size\": 21", "\"intermediate_size\": 20");
+    change_weights(name, "bert.encoder.layer.1.output.*,cls.seq_relationship.bias", "bert.pooler.dense.bias",
+                   "bert.other.bias");
+}
+
+#define MISSING   "bert.encoder.layer.1.output.*,cls.seq_relationship.bias"
+#define MISSHAPEN "bert.encoder.layer.*.intermediate.dense.*,bert.encoder.layer.0.output.dense.weight"
+
+TEST(without_strict_what_matches_is_taken_and_all_else_is_drawn_as_in_a_new_model_and_told_by_name)
+{
+    static const char
+        *const modes[] = {"tp", "sp", "galaxy", "galaxy2"},
+               *const strict[] = {"a part of a head: cls.seq_relationship.weight, but not cls.seq_relationship.bias",
+                                  "--strict false takes what matches, and draws the rest", NULL},
+               *const told[] = {"bert.encoder.layer.1.output.dense.weight, cls.seq_relationship.bias new, of",
+                                "new, of another shape in",
+                                "bert.encoder.layer.1.intermediate.dense.weight [20,12], which is [21,12] there",
+                                "bert.encoder.layer.0.output.dense.weight [12,20], which is [12,21] there",
+                                "/loose: bert.other.bias",
+                                NULL};
+    char begun[GX_PATH], saved[GX_PATH], flags[200], others[2000] = "";
+    make_other_model("loose");
+    CHECK(run("x", "--head pairs --model @loose") == 1, "%s", said.out);
+    check_says("strict", said.log, strict);
+    if (!CHECK(run("loosely", "--head pairs --model @loose --strict 0") == 0 && !said.log[0], "%s", said.log)) return;
+    unwrap(said.out);
+    check_says("told", said.out, told);
+    // the file's, to the bit
+    GxSafetensors s;
+    GxError err = GX_ZERO;
+    CHECK(gx_safetensors_open(&s, path_of("loose"), &err) == GX_OK, "%s", err.message);
+    for (int e = 0; e < s.n; e++) {
+        const char *name = s.entry[e].name;
+        if (!gx_name_matches(name, MISSHAPEN) && strcmp(name, "bert.other.bias"))
+            snprintf(others + strlen(others), sizeof others - strlen(others), "%s%s", others[0] ? "," : "", name);
+    }
+    gx_safetensors_close(&s);
+    check_same("loosely", path_of("loose"), others);
+    // the others, as a model that begins has them
+    CHECK(run("fresh", TINY "--intermediate_size 20 --head pairs --max_position_embeddings 13") == 0, "%s", said.log);
+    snprintf(begun, sizeof begun, "%s/checkpoint-1", path_of("fresh"));
+    check_same("loosely", begun, MISSING);
+    check_same("loosely", begun, MISSHAPEN);
+    snprintf(saved, sizeof saved, "%s/checkpoint-1", path_of("loosely"));
+    for (int i = 0; i < 4; i++) {
+        snprintf(flags, sizeof flags, "--head pairs --model @loose --strict 0 --ranks 2 --mode %s", modes[i]);
+        CHECK(run(modes[i], flags) == 0, "%s: %s", flags, said.log);
+        check_same(modes[i], saved, "*");
+    }
+    CHECK(run("shown", "--head pairs --model @loose --strict 0 --evaluate") == 0, "%s", said.log);
+}
+
+TEST(without_strict_a_long_list_of_names_is_cut_with_their_number)
+{
+    make_model("few", PRETRAIN, NULL, NULL, NULL);
+    change_weights("few", "bert.encoder.*", NULL, NULL);
+    CHECK(run("few_out", "--head pairs --model @few --strict false") == 0, "%s", said.log);
+    unwrap(said.out);
+    const char *new_ones = strstr(said.out, "new, not in"), *last = new_ones ? strstr(new_ones, "(32 of them)") : NULL;
+    int names = 0;
+    for (const char *at = new_ones; last && (at = strstr(at, "bert.encoder.layer.")) && at < last; at++) names++;
+    CHECK(last && names == 20, "%d names: %s", names, said.out);
+}
+
+TEST(without_strict_a_tied_tensor_is_taken_by_either_name_and_one_of_another_shape_is_passed_over)
+{
+    make_model("tied", PRETRAIN, NULL, NULL, NULL);
+    change_weights("tied", "cls.predictions.bias", "bert.pooler.dense.bias", "cls.predictions.decoder.bias"); // [12]
+    CHECK(run("tied_out", "--head pairs --model @tied --strict false") == 0, "%s", said.log);
+    unwrap(said.out);
+    CHECK(strstr(said.out, "tied: cls.predictions.bias") && strstr(said.out, "tied: cls.predictions.decoder.bias"),
+          "%s", said.out);
+    make_model("twin", PRETRAIN, NULL, NULL, NULL);
+    change_weights("twin", NULL, "bert.pooler.dense.bias", "cls.predictions.decoder.bias");
+    CHECK(run("twin_out", "--head pairs --model @twin --strict false") == 0, "%s", said.log);
+    check_same("twin_out", PRETRAIN, "*");
+    unwrap(said.out);
+    CHECK(strstr(said.out, "twin: cls.predictions.decoder.bias") && !strstr(said.out, "new, "), "%s", said.out);
+}
+
+TEST(without_strict_there_are_errors_still)
+{
+    static const struct {
+        const char *without, *one, *again, *flags, *says;
+    } bad[] = {
+        {"*", "bert.pooler.dense.bias", "bert.other.bias", "--head pairs --strict 0 --model @bad",
+         "has nothing that matches this model, by name and shape: it has 1 tensors, the first of them bert.other.bias"},
+        {NULL, "bert.pooler.dense.bias", "bert.encoder.layer.0.attention.self.key.lora_A.weight",
+         "--head pairs --strict 0 --model @bad", "self.key.lora_A.weight, of a LoRA, which is not built"},
+        {NULL, "bert.embeddings.LayerNorm.weight", "embeddings.LayerNorm.gamma", "--head pairs --strict 0 --model @bad",
+         "two names of one tensor"},
+        {NULL, NULL, NULL, "--strict 0", "--strict false is about the weights of --model, which is not given"},
+        {NULL, NULL, NULL, "--strict 0 --resume auto", "what --resume goes on with must match, all of it"},
+    };
+    char flags[200];
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        for (int ranks = 1; ranks <= 2; ranks++) {
+            make_model("bad", PRETRAIN, NULL, NULL, NULL);
+            if (bad[i].one) change_weights("bad", bad[i].without, bad[i].one, bad[i].again);
+            snprintf(flags, sizeof flags, "%s --ranks %d --timeout 20", bad[i].flags, ranks);
+            CHECK(run("bad_out", flags) == 1 && strstr(said.log, bad[i].says), "%s: %s", flags, said.log);
+        }
+    // what was begun so goes on as a whole
+    make_other_model("loose");
+    CHECK(run("goes_on", "--head pairs --strict 0 --model @loose") == 0, "%s", said.log);
+    CHECK(run("goes_on", "--head pairs --resume auto --max_steps 2") == 0 && !said.log[0], "%s", said.log);
+    CHECK(run("goes_on", "--head labels --resume auto --max_steps 3") == 1 &&
+              strstr(said.log, "that this model does not have: "),
+          "%s", said.log);
 }
 
 TEST(a_checkpoint_that_is_resumed_has_all_of_its_model)

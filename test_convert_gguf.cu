@@ -831,6 +831,33 @@ TEST(special_tokens_and_the_chat_template_go_along)
     drop(at("back")), drop(at("model"));
 }
 
+// A tokenizer may name a padding that the model does not treat as such.
+TEST(a_models_pad_token_id_comes_back_as_it_was)
+{
+    static const char config[] = "{\"pad_token\": \"<toolbox>\"}";
+    if (!gx_regex_is_built() || !gx_unicode_has_nfd()) SKIP("built without PCRE2 or utf8proc");
+    for (int64_t pad = -1; pad < 2; pad++) {
+        GxError err = GX_ZERO;
+        GxLlamaConfig c = small("llama", 1300);
+        GxTokenizer t;
+        c.pad_token_id = pad;
+        put_model(at("model"), &c);
+        put_json(pipeline("llama3"), at("model/tokenizer.json"));
+        put(at("model/tokenizer_config.json"), config, (int64_t)strlen(config));
+        there_and_back(at("model"), GX_GGUF_F32, GX_F32);
+        GxJson *was = json_of(at("model/config.json")), *is = json_of(at("back/config.json"));
+        const GxJson *then = gx_json_get(was, "pad_token_id"), *now = gx_json_get(is, "pad_token_id");
+        CHECK(gx_json_type(now) == gx_json_type(then) && gx_json_int(now) == gx_json_int(then), "%ld becomes %ld",
+              (long)pad, (long)gx_json_int(now));
+        gx_json_free(was), gx_json_free(is);
+        CHECK(gx_tokenizer_open(&t, at("back"), &err) == GX_OK &&
+                  t.role[GX_TOKEN_PAD] == gx_tokenizer_find(&t, "<toolbox>"),
+              "the tokenizer's padding; %s", err.message);
+        gx_tokenizer_close(&t);
+        drop(at("back")), drop(at("model"));
+    }
+}
+
 // ---- the program ---------------------------------------------------------------------------------------------------
 
 static GxStatus call(GxError *err, const char *a, const char *b, const char *c, const char *d, const char *e,
@@ -870,6 +897,15 @@ TEST(the_program_converts_and_leaves_alone_what_is_there)
     refused(&err, call(&err, "--gguf", at("none.gguf"), "--output_dir", at("q"), NULL, NULL), GX_ERR_IO, "none.gguf",
             "cannot open");
     CHECK(!gx_path_is_folder(at("q")) && !gx_path_is_folder(at("q.gx-new")), "a folder is there after an error");
+    // nor those that it would lie in
+    gx_file_write(at("no.gguf"), "GGUF", 4, &err);
+    refused(&err, call(&err, "--gguf", at("none.gguf"), "--output_dir", at("deep/er/q"), NULL, NULL), GX_ERR_IO,
+            "none.gguf", "cannot open");
+    refused(&err, call(&err, "--gguf", at("no.gguf"), "--output_dir", at("deep/er/q"), NULL, NULL), GX_ERR_FORMAT,
+            "no.gguf", "");
+    CHECK(!gx_path_is_folder(at("deep")), "a parent folder was made before the file was read");
+    CHECK(call(&err, "--gguf", at("p.gguf"), "--output_dir", at("deep/er/q"), NULL, NULL) == GX_OK, "%s", err.message);
+    drop(at("deep"));
     drop(at("p"));
 }
 

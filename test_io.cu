@@ -958,6 +958,37 @@ TEST(a_struct_goes_into_json_and_back_by_its_table)
     CHECK(some.seq_len == 9 && some.steps == 8 && !strcmp(some.out, "x"), "what is absent or null was changed");
 }
 
+TEST(a_hash_is_unsigned_hexadecimal_and_an_earlier_number_is_read)
+{
+    static const GxField field = {"hash", GX_FIELD_HASH, 0, NULL, "of a text", NULL};
+    static const char *const same[] = {"{\"hash\": \"0xf051a5b0b9d5a1df\"}", "{\"hash\": -1129939853042671137}"},
+                             *const bad[] = {"{\"hash\": \"0x12\"}", "{\"hash\": \"0xF051A5B0B9D5A1DF\"}",
+                                             "{\"hash\": \"f051a5b0b9d5a1df\"}", "{\"hash\": 1.5}",
+                                             "{\"hash\": \"0xf051a5b0b9d5a1df0\"}"};
+    int64_t value = (int64_t)0xf051a5b0b9d5a1dfu, bytes;
+    GxError err = GX_ZERO;
+    GxJson *json = gx_json_new_object();
+    char *text = NULL;
+    gx_json_set_fields(json, &field, 1, &value, &err);
+    gx_json_dump(json, 0, &text, &bytes, &err);
+    CHECK(text && strstr(text, "\"0xf051a5b0b9d5a1df\""), "%s", text ? text : "no text");
+    free(text);
+    gx_json_free(json);
+    for (int i = 0; i < 2; i++) {
+        value = 0;
+        gx_json_parse(&json, same[i], (int64_t)strlen(same[i]), "here", &err);
+        CHECK(gx_json_get_fields(json, &field, 1, 1, &value, "here", &err) == GX_OK, "%s", err.message);
+        CHECK(value == (int64_t)0xf051a5b0b9d5a1dfu, "%s: %lx", same[i], (unsigned long)value);
+        gx_json_free(json);
+    }
+    for (int i = 0; i < 5; i++) {
+        gx_json_parse(&json, bad[i], (int64_t)strlen(bad[i]), "here", &err);
+        refused(&err, gx_json_get_fields(json, &field, 1, 1, &value, "here", &err), GX_ERR_FORMAT, "here: hash is",
+                "expected a hash");
+        gx_json_free(json);
+    }
+}
+
 TEST(a_value_outside_of_its_range_names_file_key_value_and_range)
 {
     static const struct {

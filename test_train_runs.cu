@@ -55,6 +55,29 @@ TEST(a_run_that_is_resumed_without_its_flags_is_the_uninterrupted_one_bit_for_bi
 }
 
 // The weights that others read may be narrow, and in several files: what a resume needs is there in fp32.
+// Earlier versions wrote the hash of the text as a signed number.
+TEST(a_checkpoint_with_the_hash_of_its_text_as_a_number_goes_on)
+{
+    char temporary[GX_PATH], number[40];
+    GxError e = GX_ZERO;
+    CHECK_RAN(run("--max_steps 4 --save_steps 2 --output_dir hashed"));
+    shell("mkdir hashed_older && cp -r hashed/checkpoint-2 hashed_older");
+    char *state = read_text("hashed_older/checkpoint-2/trainer_state.json"), *at = strstr(state, "\"text_hash\": \"0x");
+    if (!CHECK(at, "%s", state)) return;
+    snprintf(number, sizeof number, "%lld", (long long)strtoull(at + 14, NULL, 16));
+    free(state);
+    shell("mv hashed_older/checkpoint-2 older-2 && rm older-2/manifest.json");
+    CHECK(gx_publish_begin("hashed_older/checkpoint-2", temporary, &e) == GX_OK, "%s", e.message);
+    shell("mv older-2/* %s/ && sed -i 's/\"text_hash\": \"[^\"]*\"/\"text_hash\": %s/' %s/trainer_state.json",
+          temporary, number, temporary);
+    CHECK(gx_publish_finish("hashed_older/checkpoint-2", &e) == GX_OK, "%s", e.message);
+    state = read_text("hashed_older/checkpoint-2/trainer_state.json");
+    CHECK(strstr(state, number) && !strstr(state, "0x"), "%s", state);
+    free(state);
+    CHECK_RAN(run_plain("--resume auto --output_dir hashed_older"));
+    check_same_checkpoint("hashed/checkpoint-4", "hashed_older/checkpoint-4");
+}
+
 TEST(a_checkpoint_of_any_type_in_any_number_of_files_goes_on_bit_for_bit)
 {
     static const struct {

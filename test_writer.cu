@@ -497,6 +497,9 @@ TEST(what_cannot_be_written_is_refused)
                 {"--stop=", "--stop \"\" would end every text at once"},
                 {"--chat", "expected --prompt TEXT or --prompt_file FILE, or --chat without them"},
                 {"--system x", "--system belongs to --chat"},
+                {"--chat_template auto", "--chat_template belongs to --chat"},
+                {"--thinking true", "--thinking belongs to --chat, which is not given; give it, or leave out"},
+                {"--context 4096", "--context belongs to --chat"},
                 {"--model nowhere", "nowhere/config.json"},
                 {"--max_new_token 3", "did you mean --max_new_tokens?"},
                 {"--device cuda", "rebuild it with make DEVICE=cuda"}};
@@ -513,6 +516,29 @@ TEST(what_cannot_be_written_is_refused)
               strstr(err(), "has 256 tokens, and the model's vocabulary 61"),
           "%s", err());
     CHECK(write_text("--max_new_tokens 5") == 1, "%s", err());
+}
+
+TEST(weights_that_do_not_match_are_drawn_where_that_is_asked_for_and_told)
+{
+    if (!has_program()) SKIP("there is no generate_llama beside %.120s", program);
+    make_model("model");
+    const Expected x = read_expected();
+    set_prompts(&x, 1);
+    shell("sed -i 's/\"num_hidden_layers\": 2/\"num_hidden_layers\": 3/' model/config.json");
+    CHECK(write_text("") == 1 && strstr(err(), "has no tensor model.layers.2.") &&
+              strstr(err(), "--strict false takes what matches, and draws the rest"),
+          "%s", err());
+    CHECK_RAN(write_text("--strict 0 --max_new_tokens 24"));
+    CHECK(strstr(err(), "drawn, not in model: model.layers.2.") && !strstr(err(), "not needed"), "%s", err());
+    char *once = strdup(out());
+    CHECK_RAN(write_text("--strict 0 --max_new_tokens 24 --ranks 2"));
+    CHECK(!strcmp(once, out()), "on one rank: %s, on two: %s", once, out());
+    CHECK_RAN(write_text("--strict 0 --max_new_tokens 24 --seed 5"));
+    CHECK(strcmp(once, out()), "another seed draws the same weights");
+    free(once);
+    shell("sed -i 's/\"num_hidden_layers\": 3/\"num_hidden_layers\": 1/' model/config.json");
+    CHECK_RAN(write_text("--strict 0 --max_new_tokens 24"));
+    CHECK(strstr(err(), "not needed of model: model.layers.1.") && !strstr(err(), "drawn"), "%s", err());
 }
 
 // A model whose positions do not end soon, so that there is something to interrupt.
@@ -537,6 +563,60 @@ TEST(a_signal_ends_a_text_cleanly)
     const int status = finish();
     use_program("train_llama");
     CHECK(status == 128 + SIGINT && child.bytes[0] >= 20 && strstr(err(), "tokens/s"), "status %d: %s", status, err());
+}
+
+// As any program that SIGPIPE ends: silently, at once, by 141. Training goes on to its checkpoint first.
+TEST(a_reader_that_goes_away_ends_every_program_alike)
+{
+    if (!has_program()) SKIP("there is no generate_llama beside %.120s", program);
+    static const struct {
+        const char *name, *options, *reader;
+    } list[] = {{"generate_llama", "--help", "true"},
+                {"generate_llama", "--model model --prompt abc --max_new_tokens 150000", "head -c 20"},
+                {"generate_llama", "--model model --prompt abc --max_new_tokens 150000 --ranks 2", "head -c 20"},
+                {"generate_llama",
+                 "--model model --chat --chat_template llama2 --max_new_tokens 100000 --context 150000", "head -c 20"},
+                {"train_llama", "--help", "true"},
+                {"train_llama", "--version", "true"},
+                {"tokenize", "--help", "true"},
+                {"tokenize", "--tokenizer model --file lines.txt", "head -n 1"},
+                {"convert_gguf", "--help", "true"},
+                {"convert_gguf", "--model model_one --output_file one.gguf", "true"}};
+    char line[TEST_PATH + 600];
+    GxError e = GX_ZERO;
+    make_long_model("{}");
+    shell("rm -rf model_one && cp -r %s/data/ref/llama_one model_one", repository);
+    shell("yes 'abc def' | head -n 40000 > lines.txt");
+    for (int ignored = 0; ignored < 2; ignored++) // by whoever started it
+        for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+            use_program(list[i].name);
+            snprintf(line, sizeof line,
+                     "rm -f one.gguf; %s { printf 'abc\\n'; sleep 0.2; } | (sleep 0.3; exec %s %s) | %s >/dev/null\n"
+                     "exit ${PIPESTATUS[1]}\n",
+                     ignored ? "trap '' PIPE;" : "", program, list[i].options, list[i].reader);
+            use_program("train_llama");
+            gx_file_write("pipe.sh", line, (int64_t)strlen(line), &e);
+            start_line("bash pipe.sh", 0);
+            const int status = finish();
+            CHECK(status == 141 && !strstr(err(), "rror"), "%s %s | %s: status %d: %s", list[i].name, list[i].options,
+                  list[i].reader, status, err());
+        }
+}
+
+TEST(options_that_take_a_text_say_so)
+{
+    if (!has_program()) SKIP("there is no generate_llama beside %.120s", program);
+    char line[TEST_PATH + 100];
+    static const char *const list[][2] = {{"generate_llama", "--system TEXT"}, {"generate_llama", "--prompt TEXT"},
+                                          {"generate_llama", "--stop TEXT"},   {"generate_llama", "--model PATH"},
+                                          {"tokenize", "--text TEXT"},         {"tokenize", "--file PATH"}};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        use_program(list[i][0]);
+        snprintf(line, sizeof line, "%s --help", program);
+        use_program("train_llama");
+        start_line(line, 0);
+        CHECK(finish() == 0 && strstr(out(), list[i][1]), "%s: no %s", list[i][0], list[i][1]);
+    }
 }
 
 static void talk(const char *input, const char *more)

@@ -56,7 +56,7 @@ static const GxField files_of_tokens[] = {
     {"threads", GX_FIELD_INT, AT(threads), "0", "0: as many as there are processors", "0..1024"},
 };
 static const GxField showing[] = {
-    {"text", GX_FIELD_PATH, AT(text), "", "what it is shown with", NULL},
+    {"text", GX_FIELD_LONG_TEXT, AT(text), "", "what it is shown with", NULL},
     {"file", GX_FIELD_PATH, AT(file), "", "or each line of this file", NULL},
     {"add_special_tokens", GX_FIELD_BOOL, AT(add_special_tokens), "false",
      "with those around a text: [CLS] and [SEP], <s>", NULL},
@@ -201,8 +201,7 @@ static GxStatus print_ids(const GxTokenizer *t, const int32_t *ids, int64_t n, G
     gx_json_set(line, "pieces", pieces, err);
     GxStatus status = gx_error_code(err);
     if (status == GX_OK) status = gx_json_dump(line, 0, &text, &bytes, err);
-    if (status == GX_OK && printf("%s\n", text) < 0)
-        status = GX_FAIL(err, GX_ERR_IO, "cannot write to the standard output: %s", strerror(errno));
+    if (status == GX_OK) printf("%s\n", text); // what is not taken is told at the end
     free(text);
     gx_json_free(line);
     return status;
@@ -233,7 +232,7 @@ static GxStatus show_file(const Options *o, const GxTokenizer *t, GxError *err)
     size_t room = 0;
     FILE *f = fopen(o->file, "r");
     if (!f) return GX_FAIL(err, GX_ERR_IO, "cannot open %s: %s", o->file, strerror(errno));
-    for (ssize_t n; status == GX_OK && (n = getline(&line, &room, f)) >= 0;)
+    for (ssize_t n; status == GX_OK && !ferror(stdout) && (n = getline(&line, &room, f)) >= 0;)
         status = show(o, t, line, n - (n > 0 && line[n - 1] == '\n'), err);
     if (status == GX_OK && ferror(f)) status = GX_FAIL(err, GX_ERR_IO, "cannot read %s: %s", o->file, strerror(errno));
     free(line);
@@ -284,9 +283,7 @@ int main(int argc, char **argv)
     if (is_read && c.help) gx_config_help(&c, stdout, 120);
     else if (is_read && c.version) print_version();
     else if (is_read) run(&o, &c, &err);
-    if (fflush(stdout) != 0 || ferror(stdout))
-        GX_FAIL(&err, GX_ERR_IO, "not all could be written to the standard output");
     if (err.code != GX_OK) fprintf(stderr, "tokenize: %s\n", err.message);
-    return err.code != GX_OK;
+    return gx_exit_status(err.code != GX_OK);
 }
 #endif

@@ -16,7 +16,7 @@ typedef struct {
 static GxStatus load(GxContext *g, Run *run, const char *folder, int rounds)
 {
     GxRunnerSpec spec = {0};
-    GxHeadsLoaded heads;
+    GxWeightsLoaded loaded;
     GxModelOptions options = {0};
     char path[GX_PATH];
     run->o.kind = GX_OPTIMIZER_SGD;
@@ -32,7 +32,7 @@ static GxStatus load(GxContext *g, Run *run, const char *folder, int rounds)
     gx_runner_take(g, &run->r, 1, 1, 1);
     for (int i = 0; i < rounds; i++) {
         const double begun = gx_seconds();
-        gx_checkpoint_start_from(g, &run->m, folder, NULL, &heads);
+        gx_checkpoint_start_from(g, &run->m, folder, 1, NULL, &loaded);
         const double seconds = gx_seconds() - begun;
         GX_TRY(gx_status(g));
         printf("{\"seconds\": %.3f, \"gb\": %.3f, \"gb_per_s\": %.2f}\n", seconds, (double)bytes / 1e9,

@@ -6,36 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { B = 2, T = 16, CHUNK = 8 };
+enum { B = 2, T = 16 };
 
-typedef struct {
-    GxLlamaConfig config;
-    GxMode mode;
-    GxModel m;
-    GxOptimizer o;
-    GxRunner r;
-} Run;
-
-static GxStatus open_model(GxContext *g, Run *run, const char *folder)
+static GxStatus write_logits(const float *logits, int64_t V, const int32_t *tokens, const char *out, GxError *err)
 {
-    GxError *err = &g->error;
-    const GxRunnerSpec spec = GX_ZERO;
-    char path[GX_PATH];
-    run->o.kind = GX_OPTIMIZER_SGD; // which needs no memory of its own
-    run->mode = gx_composed("serial", gx_methods(GX_METHOD_NONE, GX_METHOD_NONE, GX_METHOD_NONE));
-    GX_TRY(gx_path_join(path, folder, "config.json", err));
-    GX_TRY(gx_llama_config_read(&run->config, path, err));
-    GX_TRY(gx_model_open(g, &run->m, &gx_llama, &run->config, &run->mode, NULL));
-    GX_TRY(gx_runner_open(g, &run->r, &run->m, &run->o, &spec));
-    GX_TRY(gx_arena_open(g->arena, 8 * run->m.store.weights_n + (64 << 20), err)); // weights, gradients, and the rest
-    gx_runner_take(g, &run->r, T, B, CHUNK);
-    gx_checkpoint_load_weights(g, &run->m, folder);
-    return gx_status(g);
-}
-
-static GxStatus write_logits(Run *run, const float *logits, const int32_t *tokens, const char *out, GxError *err)
-{
-    const int64_t V = run->config.vocab_size;
     GxSafetensorsWriter w;
     static GxSafetensorsEntry e[2];
     snprintf(e[0].name, sizeof e[0].name, "logits");
@@ -49,12 +23,12 @@ static GxStatus write_logits(Run *run, const float *logits, const int32_t *token
 }
 
 // Rows are [T,B] here, [B,T] in the file.
-static GxStatus run_model(GxContext *g, Run *run, const char *folder, const char *out)
+static GxStatus run_model(GxContext *g, GxInference *model, const char *folder, const char *out)
 {
     int32_t tokens[T * B], turned[T * B];
     GxBatch batch = GX_ZERO;
-    GX_TRY(open_model(g, run, folder));
-    const int64_t V = run->config.vocab_size;
+    GX_TRY(gx_inference_open(g, model, &gx_llama, folder, NULL));
+    const int64_t V = gx_model_vocab(&model->model);
     float *logits = (float *)malloc((size_t)(T * B * V) * 4), *rows = (float *)malloc((size_t)(T * B * V) * 4);
     for (int b = 0; b < B; b++)
         for (int t = 0; t < T; t++)
@@ -62,11 +36,11 @@ static GxStatus run_model(GxContext *g, Run *run, const char *folder, const char
                 (int32_t)(gx_random_bits(3, (uint64_t)(b * T + t), 0, 1) % (uint32_t)V);
     batch.tokens = tokens, batch.T = T, batch.B = B, batch.runs = gx_runs_one(T, 0);
     batch.target[0].logits = gx_rows(rows, GX_F32, T * B, V);
-    gx_runner_forward(g, &run->r, &batch);
+    GxStatus status = gx_inference_load(g, model, folder, &batch);
+    if (status == GX_OK) status = gx_inference_run(g, model, &batch);
     for (int b = 0; b < B; b++)
         for (int t = 0; t < T; t++) memcpy(logits + (b * T + t) * V, rows + (t * B + b) * V, (size_t)V * sizeof *rows);
-    GxStatus status = gx_status(g);
-    if (status == GX_OK) status = write_logits(run, logits, turned, out, &g->error);
+    if (status == GX_OK) status = write_logits(logits, V, turned, out, &g->error);
     free(logits), free(rows);
     return status;
 }
@@ -74,13 +48,11 @@ static GxStatus run_model(GxContext *g, Run *run, const char *folder, const char
 int main(int argc, char **argv)
 {
     static GxContext g;
-    static GxArena arena;
-    static Run run;
+    static GxInference model;
     if (argc != 3) return fprintf(stderr, "usage: %s FOLDER OUT.safetensors\n", argv[0]), 2;
     g.device = gx_device_cpu();
-    g.arena = &arena;
     g.world = 1;
-    if (run_model(&g, &run, argv[1], argv[2]) == GX_OK) return 0;
-    fprintf(stderr, "error: %s\n", g.error.message);
-    return 1;
+    if (run_model(&g, &model, argv[1], argv[2]) != GX_OK) fprintf(stderr, "error: %s\n", g.error.message);
+    gx_inference_close(&model);
+    return gx_failed(&g);
 }

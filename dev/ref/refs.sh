@@ -1,10 +1,15 @@
 #!/usr/bin/env bash
 # Makes the references (PyTorch, PEFT, `tokenizers`, scikit-learn) again beside the committed ones and fails where they differ beyond rounding; then
 # lets transformers load a tokenizer that Galaxy trained and compares its ids, and a checkpoint that Galaxy saved and compares its logits, and reads
-# the GGUF files that are made of such folders.
+# the GGUF files that are made of such folders. GX_OTHER_TRANSFORMERS=DIR: what Galaxy saved is loaded by the transformers in DIR, too:
+# pip install --target DIR --no-deps 'transformers==4.57.*' 'huggingface_hub<1' 'tokenizers<=0.23'
 set -eu
 cd "$(dirname "$0")/../.."
 python=$(dev/ref/venv.sh | tail -n 1)
+load() { # a script, and its arguments
+    "$python" "$@"
+    [ -z "${GX_OTHER_TRANSFORMERS:-}" ] || PYTHONPATH=$GX_OTHER_TRANSFORMERS "$python" "$@"
+}
 rm -rf build/refs
 "$python" dev/ref/make_refs.py --out build/refs
 "$python" dev/ref/make_lora_refs.py --out build/refs
@@ -23,8 +28,8 @@ make --no-print-directory -s tokenize
 text=data/ref/wordpiece/expected.txt
 ./tokenize --train "$text" --type bpe --vocab_size 3000 --output_dir build/refs/bpe_trained >/dev/null
 ./tokenize --tokenizer build/refs/bpe_trained --file "$text" >build/refs/bpe_ids.jsonl
-"$python" dev/ref/load_bpe.py build/refs/bpe_trained --text "$text" --ids build/refs/bpe_ids.jsonl
-"$python" dev/ref/load_bert.py data/ref/bert_pretrain --logits data/ref/bert_pretrain/ref.safetensors
+load dev/ref/load_bpe.py build/refs/bpe_trained --text "$text" --ids build/refs/bpe_ids.jsonl
+load dev/ref/load_bert.py data/ref/bert_pretrain --logits data/ref/bert_pretrain/ref.safetensors
 dump=$(make --no-print-directory -s print-folder)/llama_logits
 make --no-print-directory -s train_llama "$dump"
 for model in "llama --tie_word_embeddings true" "llama --rope_type llama3 --rope_original_max_position_embeddings 16 --rope_theta 100" "mistral --sliding_window 64" \
@@ -34,7 +39,7 @@ for model in "llama --tie_word_embeddings true" "llama --rope_type llama3 --rope
         --eval_windows 4 --sample_tokens 0 --overwrite_output_dir true --output_dir build/refs/run >/dev/null
     rm -rf build/refs/saved; cp -r build/refs/run/checkpoint-4 build/refs/saved; rm build/refs/saved/optimizer.safetensors # weights as others read them
     "$dump" build/refs/saved build/refs/logits.safetensors
-    "$python" dev/ref/load_checkpoint.py build/refs/saved --logits build/refs/logits.safetensors
+    load dev/ref/load_checkpoint.py build/refs/saved --logits build/refs/logits.safetensors
 done
 # Folders into GGUF files and back, by convert_gguf; read by the package gguf and by transformers.
 make --no-print-directory -s convert_gguf
@@ -52,4 +57,4 @@ done
 # what the last of the runs above saved: a Qwen2 with bytes as tokens
 ./convert_gguf --model build/refs/run/checkpoint-4 --output_file build/refs/files/run.gguf --outtype f32 >/dev/null
 ./convert_gguf --gguf build/refs/files/run.gguf --output_dir build/refs/files/run >/dev/null
-"$python" dev/ref/load_gguf.py build/refs/run/checkpoint-4 build/refs/files/run.gguf --back build/refs/files/run
+load dev/ref/load_gguf.py build/refs/run/checkpoint-4 build/refs/files/run.gguf --back build/refs/files/run

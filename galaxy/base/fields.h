@@ -31,7 +31,9 @@ typedef enum {
     GX_FIELD_NAMES,    // char[GX_FIELD_NAMES_TEXT]: names with commas between them; in JSON also a list of them
     // char[GX_FIELD_NAMES_TEXT]: texts, each behind a GX_FIELD_MARK; a flag that is given again adds one; in JSON a
     // list of them, or one
-    GX_FIELD_TEXTS
+    GX_FIELD_TEXTS,
+    GX_FIELD_LONG_TEXT, // char[GX_PATH]: text
+    GX_FIELD_HASH       // int64_t, 64 bits: 0x and 16 hexadecimal digits; a decimal number is read, too
 } GxFieldType;
 
 typedef struct {
@@ -99,6 +101,14 @@ static int gx__fields_parse_int(const char *text, int64_t *out)
     return end != text && *end == 0 && errno == 0;
 }
 
+static int gx__fields_parse_hash(const char *text, int64_t *out)
+{
+    if (strncmp(text, "0x", 2)) return gx__fields_parse_int(text, out);
+    if (strlen(text) != 18 || strspn(text + 2, "0123456789abcdef") != 16) return 0;
+    *out = (int64_t)strtoull(text, NULL, 16);
+    return 1;
+}
+
 static int gx__fields_parse_double(const char *text, double *out)
 {
     char *end;
@@ -156,8 +166,10 @@ int gx_field_parse(const GxField *f, const char *text, GxFieldValue *v)
     case GX_FIELD_INT: return gx__fields_parse_int(text, &v->i);
     case GX_FIELD_DOUBLE: return gx__fields_parse_double(text, &v->d);
     case GX_FIELD_BOOL: return gx_field_parse_bool(text, &v->b);
+    case GX_FIELD_HASH: return gx__fields_parse_hash(text, &v->i);
     case GX_FIELD_STRING:
     case GX_FIELD_PATH:
+    case GX_FIELD_LONG_TEXT:
     case GX_FIELD_NAMES: return gx__fields_parse_string(text, v->s, (int)gx_field_size(f));
     case GX_FIELD_INT_LIST: return gx__fields_parse_list(text, &v->list);
     case GX_FIELD_TEXTS:
@@ -213,7 +225,9 @@ void gx_field_expected(const GxField *f, char *out, size_t size)
                                         "a list of at most 256 integers",
                                         "UTF-8 text of at most 4095 bytes",
                                         "names with commas between them, UTF-8 of at most 262143 bytes",
-                                        "UTF-8 text, of at most 262142 bytes, all such together"};
+                                        "UTF-8 text, of at most 262142 bytes, all such together",
+                                        "UTF-8 text of at most 4095 bytes",
+                                        "a hash, 0x and 16 hexadecimal digits"};
     const int is_list = f->type == GX_FIELD_INT_LIST;
     const char *each = is_list ? ", each" : "", *such = is_list ? ", such as 3,1" : "";
     const int digits = f->type == GX_FIELD_DOUBLE ? 15 : 19; // of an integer: all
@@ -243,7 +257,8 @@ GxStatus gx_field_refuse(const GxField *f, const char *who, const char *quote, c
 size_t gx_field_size(const GxField *f)
 {
     static const size_t sizes[] = {sizeof(int64_t),   sizeof(double), sizeof(int),         GX_FIELD_TEXT,
-                                   sizeof(GxIntList), GX_PATH,        GX_FIELD_NAMES_TEXT, GX_FIELD_NAMES_TEXT};
+                                   sizeof(GxIntList), GX_PATH,        GX_FIELD_NAMES_TEXT, GX_FIELD_NAMES_TEXT,
+                                   GX_PATH,           sizeof(int64_t)};
     return sizes[f->type];
 }
 
@@ -273,7 +288,7 @@ int gx_field_same(const GxField *f, const void *a, const void *b)
     const void *x = gx_field_in(f, a), *y = gx_field_in(f, b);
     const GxIntList *l = (const GxIntList *)x, *m = (const GxIntList *)y;
     if (f->type == GX_FIELD_STRING || f->type == GX_FIELD_PATH || f->type == GX_FIELD_NAMES ||
-        f->type == GX_FIELD_TEXTS)
+        f->type == GX_FIELD_TEXTS || f->type == GX_FIELD_LONG_TEXT)
         return !strcmp((const char *)x, (const char *)y);
     if (f->type == GX_FIELD_INT_LIST) return l->n == m->n && !memcmp(l->v, m->v, (size_t)l->n * sizeof *l->v);
     if (f->type == GX_FIELD_DOUBLE) return *(const double *)x == *(const double *)y; // 0 and -0 are the same

@@ -429,7 +429,8 @@ const char *gx_config_argument(int argc, char **argv, const char *name)
 
 static int gx__config_option_flag(const GxField *o, char *out, size_t size) // "--seq_len N"; its columns
 {
-    static const char *const kinds[] = {" N", " X", "", " TEXT", " N,N,…", " PATH", " NAME,NAME,…", " TEXT"};
+    static const char *const kinds[] = {" N",    " X",           "",      " TEXT", " N,N,…",
+                                        " PATH", " NAME,NAME,…", " TEXT", " TEXT", " HASH"};
     return gx_text_columns(out, snprintf(out, size, "--%s%s", o->name, kinds[o->type]));
 }
 
@@ -446,7 +447,7 @@ static void gx__config_help_line(FILE *out, const char *flag, int at, int width,
 
 static void gx__config_help_option(FILE *out, const GxField *o, int at, int width)
 {
-    static const char *const nothing[] = {"0", "0", "false", "none", "none", "none", "none", "none"};
+    static const char *const nothing[] = {"0", "0", "false", "none", "none", "none", "none", "none", "none", "none"};
     char flag[GX__CONFIG_NAME_CAP + 16], expected[200] = "", more[200 + GX_FIELD_TEXT];
     gx__config_option_flag(o, flag, sizeof flag);
     if (o->allowed) gx_field_expected(o, expected, sizeof expected);

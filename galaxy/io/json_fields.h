@@ -81,12 +81,17 @@ static GxJson *gx__json_fields_list(const char *texts, GxError *err)
 
 int gx_field_from_json(const GxField *f, const GxJson *json, GxFieldValue *v)
 {
-    static const GxJsonType expected[] = {GX_JSON_INT,   GX_JSON_REAL,   GX_JSON_BOOL,   GX_JSON_STRING,
-                                          GX_JSON_ARRAY, GX_JSON_STRING, GX_JSON_STRING, GX_JSON_STRING};
+    static const GxJsonType expected[] = {GX_JSON_INT,    GX_JSON_REAL,   GX_JSON_BOOL,   GX_JSON_STRING,
+                                          GX_JSON_ARRAY,  GX_JSON_STRING, GX_JSON_STRING, GX_JSON_STRING,
+                                          GX_JSON_STRING, GX_JSON_STRING};
     GxJsonType type = gx_json_type(json);
     memset(v, 0, sizeof *v);
     if (f->type == GX_FIELD_TEXTS && type == GX_JSON_ARRAY) return gx__json_fields_texts(f, json, v);
     if (f->type == GX_FIELD_NAMES && type == GX_JSON_ARRAY) return gx__json_fields_join(json, v->s, sizeof v->s);
+    if (f->type == GX_FIELD_HASH && type == GX_JSON_INT) { // as it was written earlier
+        v->i = gx_json_int(json);
+        return 1;
+    }
     if (type != expected[f->type] && !(f->type == GX_FIELD_DOUBLE && type == GX_JSON_INT)) return 0;
     switch (f->type) {
     case GX_FIELD_INT: v->i = gx_json_int(json); return 1;
@@ -94,7 +99,9 @@ int gx_field_from_json(const GxField *f, const GxJson *json, GxFieldValue *v)
     case GX_FIELD_BOOL: v->b = gx_json_bool(json); return 1;
     case GX_FIELD_STRING:
     case GX_FIELD_PATH:
+    case GX_FIELD_LONG_TEXT:
     case GX_FIELD_TEXTS:
+    case GX_FIELD_HASH:
     case GX_FIELD_NAMES: return gx_field_parse(f, gx_json_string(json), v);
     default: break;
     }
@@ -111,13 +118,18 @@ GxJson *gx_field_to_json(const GxField *f, const void *source, GxError *err)
 {
     const void *field = gx_field_in(f, source);
     const GxIntList *list = (const GxIntList *)field;
+    char hash[24];
     switch (f->type) {
     case GX_FIELD_INT: return gx_json_new_int(*(const int64_t *)field);
     case GX_FIELD_DOUBLE: return gx_json_new_double(*(const double *)field);
     case GX_FIELD_BOOL: return gx_json_new_bool(*(const int *)field);
     case GX_FIELD_STRING:
     case GX_FIELD_PATH:
+    case GX_FIELD_LONG_TEXT:
     case GX_FIELD_NAMES: return gx_json_new_string((const char *)field);
+    case GX_FIELD_HASH:
+        snprintf(hash, sizeof hash, "0x%016llx", (unsigned long long)*(const int64_t *)field);
+        return gx_json_new_string(hash);
     case GX_FIELD_TEXTS: return gx__json_fields_list((const char *)field, err);
     default: break;
     }

@@ -76,6 +76,10 @@ int gx_tokenizer_frame_tokens(const GxTokenizer *t, int texts); // besides those
 // were left out (NULL: not wanted).
 GxStatus gx_tokenizer_join(const GxTokenizer *t, const GxTokenTexts *texts, int64_t max_length, int32_t *ids,
                            int32_t *types, int64_t *n, int *cut, GxError *err);
+// Both in one, of one text without special tokens in it. *all: how many tokens it has with its frame, uncut (NULL: not
+// wanted).
+GxStatus gx_tokenizer_encode_framed(const GxTokenizer *t, const void *text, int64_t bytes, int64_t max_length,
+                                    int32_t *ids, int32_t *types, int64_t *n, int64_t *all, GxError *err);
 
 GX_END
 #endif
@@ -304,5 +308,19 @@ GxStatus gx_tokenizer_join(const GxTokenizer *t, const GxTokenTexts *texts, int6
         }
     }
     return GX_OK;
+}
+
+GxStatus gx_tokenizer_encode_framed(const GxTokenizer *t, const void *text, int64_t bytes, int64_t max_length,
+                                    int32_t *ids, int32_t *types, int64_t *n, int64_t *all, GxError *err)
+{
+    int32_t *plain = (int32_t *)malloc((size_t)(gx_tokenizer_most(t, bytes) + 1) * sizeof *plain);
+    GxTokenTexts one = {plain, NULL, 0, 0};
+    *n = 0;
+    if (!plain) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a text of %ld bytes", (long)bytes);
+    GxStatus status = gx_tokenizer_encode(t, text, bytes, GX_SPECIAL_AS_TEXT, plain, &one.n_a, err);
+    if (status == GX_OK) status = gx_tokenizer_join(t, &one, max_length, ids, types, n, NULL, err);
+    if (all) *all = one.n_a + gx_tokenizer_frame_tokens(t, 1);
+    free(plain);
+    return status;
 }
 #endif

@@ -65,15 +65,22 @@ int64_t gx_checkpoint_bytes(const GxModel *m, const GxOptimizer *o, GxDtype dtyp
 // whatever type it saved them in. Every missing, unknown or misshapen tensor is named.
 void gx_checkpoint_load_weights(GxContext *g, GxModel *m, const char *folder);
 
-typedef struct GxHeadsLoaded { // on rank 0
-    int drawn, left_out;       // tensors of the model that are not in the folder, and the other way round
-    char drawn_names[400], left_out_names[400];
-    char renewed_names[400]; // of a head for other labels, GxHeadWish.is_new; "": there is none
-} GxHeadsLoaded;
+enum { GX_LOADED_NAMES = 20 };
+typedef struct {
+    int n;                                    // tensors; the first GX_LOADED_NAMES of them by name
+    char text[GX_LOADED_NAMES * 2 * GX_NAME]; // "a, b", or "a, b, … (52 of them)"; "": there are none
+} GxLoadedNames;
+typedef struct GxWeightsLoaded {   // on rank 0
+    GxLoadedNames drawn, left_out; // tensors of the model that are not in the folder, and the other way round
+    GxLoadedNames misshapen;       // drawn, since the folder's have another shape
+    GxLoadedNames renewed;         // of a head for other labels, GxHeadWish.is_new
+} GxWeightsLoaded;
 // The weights of model.safetensors, in the type that they have there, to begin with: the folder's model may have other
-// heads. Its own are left out; those that it does not have
-// are drawn with *seed (NULL: they are an error), but where its config.json says that it has them.
-void gx_checkpoint_start_from(GxContext *g, GxModel *m, const char *folder, const uint64_t *seed, GxHeadsLoaded *heads);
+// heads. Its own are left out; those that it does not have are drawn with *seed (NULL: they are an error), but where
+// its config.json says that it has them. Not `is_strict`: so it is with all tensors that do not match, and with heads
+// that are there in part, whatever config.json says; nothing at all that matches is an error. Then seed is needed.
+void gx_checkpoint_start_from(GxContext *g, GxModel *m, const char *folder, int is_strict, const uint64_t *seed,
+                              GxWeightsLoaded *loaded);
 // What the optimizer keeps, for a resume.
 void gx_checkpoint_load_state(GxContext *g, GxModel *m, const GxOptimizer *o, const char *folder);
 
@@ -282,14 +289,14 @@ typedef struct { // on rank 0
     int is_open;
 } gx__CheckpointWeights;
 
-static void gx__checkpoint_open_weights(GxContext *g, const GxModel *m, const char *folder, int other_heads,
+static void gx__checkpoint_open_weights(GxContext *g, const GxModel *m, const char *folder, GxMatching how,
                                         gx__CheckpointWeights *w)
 {
     memset(w, 0, sizeof *w);
     gx_at(g, -1, "load");
     if (g->rank != 0) return;
     w->is_open = !gx_failed(g) && gx_safetensors_open(&w->file, folder, &g->error) == GX_OK;
-    if (w->is_open) gx_tensor_file_match(&w->match, &w->file, &m->table, m->family, other_heads, folder, &g->error);
+    if (w->is_open) gx_tensor_file_match(&w->match, &w->file, &m->table, m->family, how, folder, &g->error);
 }
 
 static void gx__checkpoint_read_weights(GxContext *g, const GxModel *m, const char *folder, gx__CheckpointWeights *w,
@@ -318,7 +325,7 @@ void gx_checkpoint_load_weights(GxContext *g, GxModel *m, const char *folder)
 {
     gx__CheckpointWeights w;
     GxSafetensors masters;
-    gx__checkpoint_open_weights(g, m, folder, 0, &w);
+    gx__checkpoint_open_weights(g, m, folder, GX_MATCH_ALL, &w);
     if (!gx__checkpoint_open_masters(g, m, folder, &masters)) {
         gx__checkpoint_read_weights(g, m, folder, &w, NULL);
         return;
@@ -343,44 +350,63 @@ static int gx__checkpoint_is_same_model(const GxModel *m, const char *folder)
     return same;
 }
 
-static void gx__checkpoint_add_name(char *names, size_t size, const char *name)
+static void gx__checkpoint_add_name(GxLoadedNames *names, const char *format, ...) GX_PRINTF(2, 3);
+static void gx__checkpoint_add_name(GxLoadedNames *names, const char *format, ...)
 {
-    const size_t n = strlen(names);
-    if (n + strlen(name) + 8 < size) snprintf(names + n, size - n, "%s%s", n ? ", " : "", name);
-    else if (n < 3 || strcmp(names + n - 3, "...")) snprintf(names + n, size - n, ", ...");
+    const size_t n = strlen(names->text), size = sizeof names->text - 40; // with room for the end
+    char name[2 * GX_NAME - 2];
+    va_list args;
+    va_start(args, format);
+    gx_format_shortened(name, sizeof name, format, args);
+    va_end(args);
+    if (names->n++ < GX_LOADED_NAMES) snprintf(names->text + n, size - n, "%s%s", n ? ", " : "", name);
 }
 
-static void gx__checkpoint_name_heads(const GxModel *m, const gx__CheckpointWeights *w, GxHeadsLoaded *heads)
+static void gx__checkpoint_count_names(GxLoadedNames *names)
 {
-    for (int i = 0; w->is_open && w->match.drawn && i < m->table.n; i++) {
+    const size_t n = strlen(names->text);
+    if (names->n > GX_LOADED_NAMES) snprintf(names->text + n, sizeof names->text - n, ", … (%d of them)", names->n);
+}
+
+static void gx__checkpoint_name_weights(const GxModel *m, const gx__CheckpointWeights *w, GxWeightsLoaded *loaded)
+{
+    char theirs[GX_SHAPE_TEXT], ours[GX_SHAPE_TEXT];
+    for (int i = 0; i < m->table.n; i++) {
+        const GxTensor *row = &m->table.row[i];
+        const int misshapen = w->match.misshapen[i];
         if (!w->match.drawn[i]) continue;
-        heads->drawn++;
-        gx__checkpoint_add_name(heads->drawn_names, sizeof heads->drawn_names, m->table.row[i].name);
+        if (misshapen < 0) gx__checkpoint_add_name(&loaded->drawn, "%s", row->name);
+        else
+            gx__checkpoint_add_name(
+                &loaded->misshapen, "%s %s, which is %s there", row->name,
+                gx_shape_text(row->global_shape, row->ndim, ours),
+                gx_shape_text(w->file.entry[misshapen].shape, w->file.entry[misshapen].ndim, theirs));
     }
-    for (int e = 0; w->is_open && w->match.left && e < w->file.n; e++) {
-        if (!w->match.left[e]) continue;
-        heads->left_out++;
-        gx__checkpoint_add_name(heads->left_out_names, sizeof heads->left_out_names, w->file.entry[e].name);
-    }
+    for (int e = 0; e < w->file.n; e++)
+        if (w->match.left[e]) gx__checkpoint_add_name(&loaded->left_out, "%s", w->file.entry[e].name);
+    gx__checkpoint_count_names(&loaded->drawn);
+    gx__checkpoint_count_names(&loaded->misshapen);
+    gx__checkpoint_count_names(&loaded->left_out);
 }
 
 // A new head, and nothing to train it with, or a folder that should have it.
 static void gx__checkpoint_check_drawn(GxContext *g, const GxModel *m, const char *folder, int may_draw,
-                                       const GxHeadsLoaded *heads)
+                                       const GxWeightsLoaded *loaded)
 {
-    if (gx_failed(g) || !heads->drawn) return;
+    if (gx_failed(g) || !loaded->drawn.n) return;
     if (!may_draw)
         GX_FAIL(&g->error, GX_ERR_ARGUMENT,
                 "%s has no %s: this head would be new, and there is nothing to show of it before it is trained", folder,
-                heads->drawn_names);
+                loaded->drawn.text);
     else if (gx__checkpoint_is_same_model(m, folder))
         GX_FAIL(&g->error, GX_ERR_FORMAT,
-                "%s has no tensor %s, which this model needs: its config.json says that it is a %s", folder,
-                heads->drawn_names, m->family->architecture(m->config, &m->wish));
+                "%s has no tensor %s, which this model needs: its config.json says that it is a %s; --strict false "
+                "draws it",
+                folder, loaded->drawn.text, m->family->architecture(m->config, &m->wish));
 }
 
 // Outputs of a head for labels whose labels are not the folder's are drawn, whatever is there.
-static void gx__checkpoint_renew(const GxModel *m, gx__CheckpointWeights *w, GxHeadsLoaded *heads)
+static void gx__checkpoint_renew(const GxModel *m, gx__CheckpointWeights *w, GxWeightsLoaded *loaded)
 {
     for (int u = 0; u < m->units; u++)
         for (int k = 0; k < gx_unit_spec(m, u)->n_pairs; k++) {
@@ -389,7 +415,7 @@ static void gx__checkpoint_renew(const GxModel *m, gx__CheckpointWeights *w, GxH
             for (int i = 0; i < 2 && gx_unit_spec(m, u)->pair[k].core.kind == GX_CORE_LABELS; i++) {
                 if (row[i] < 0) continue;
                 w->match.drawn[row[i]] = 1;
-                gx__checkpoint_add_name(heads->renewed_names, sizeof heads->renewed_names, m->table.row[row[i]].name);
+                gx__checkpoint_add_name(&loaded->renewed, "%s", m->table.row[row[i]].name);
             }
         }
 }
@@ -401,18 +427,20 @@ static void gx__checkpoint_draw(GxContext *g, GxModel *m, const unsigned char *d
         if (drawn[i] && gx_store_has(&m->store, i)) gx_model_init_tensor(g, m, i, seed);
 }
 
-void gx_checkpoint_start_from(GxContext *g, GxModel *m, const char *folder, const uint64_t *seed, GxHeadsLoaded *heads)
+void gx_checkpoint_start_from(GxContext *g, GxModel *m, const char *folder, int is_strict, const uint64_t *seed,
+                              GxWeightsLoaded *loaded)
 {
     const int64_t rows = m->table.n;
     gx__CheckpointWeights w;
     unsigned char *drawn = (unsigned char *)calloc((size_t)rows + 1, 1);
-    memset(heads, 0, sizeof *heads);
+    memset(loaded, 0, sizeof *loaded);
     if (!drawn) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a list of %ld tensors", (long)rows);
-    gx__checkpoint_open_weights(g, m, folder, 1, &w);
-    gx__checkpoint_name_heads(m, &w, heads);
-    gx__checkpoint_check_drawn(g, m, folder, seed != NULL, heads);
-    if (w.is_open && m->wish.is_new && !gx_failed(g)) gx__checkpoint_renew(m, &w, heads);
-    if (drawn && !gx_failed(g) && w.is_open) memcpy(drawn, w.match.drawn, (size_t)rows);
+    gx__checkpoint_open_weights(g, m, folder, is_strict ? GX_MATCH_BODY : GX_MATCH_ANY, &w);
+    const int has_match = g->rank == 0 && !gx_failed(g);
+    if (has_match) gx__checkpoint_name_weights(m, &w, loaded);
+    if (has_match && is_strict) gx__checkpoint_check_drawn(g, m, folder, seed != NULL, loaded);
+    if (has_match && m->wish.is_new && !gx_failed(g)) gx__checkpoint_renew(m, &w, loaded);
+    if (has_match && drawn) memcpy(drawn, w.match.drawn, (size_t)rows);
     gx_broadcast(g, GX_AXIS_ALL, 0, drawn, rows, GX_U8); // of a context that has failed: tells the others
     gx__checkpoint_read_weights(g, m, folder, &w, drawn);
     if (seed && !gx_failed(g)) gx__checkpoint_draw(g, m, drawn, *seed);

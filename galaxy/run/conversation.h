@@ -132,7 +132,7 @@ static int gx__conversation_turn(GxWriter *w, GxConversation *c)
     int64_t n = 0;
     if (g->rank == 0) {
         signal(SIGINT, SIG_DFL);
-        n = gx__conversation_listen(w, c) ? w->text[0].n : 0;
+        n = !gx_stop_signal() && gx__conversation_listen(w, c) ? w->text[0].n : 0;
         gx__conversation_interrupt = 0;
         gx_on_signal(SIGINT, gx__conversation_on_interrupt, 0);
     }
@@ -155,6 +155,7 @@ GxStatus gx_writer_chat(GxWriter *w)
     GxContext *g = w->g;
     GxConversation c = GX_ZERO;
     if (w->done || gx_failed(g)) return gx_status(g);
+    gx_stop_where_unread();
     w->streams = 1, w->interrupt = &gx__conversation_interrupt;
     // ranks that are processes of their own get a terminal's Ctrl-C, too; what becomes of it rank 0 says
     if (g->rank != 0 && w->o->machine.ranks <= 1) signal(SIGINT, SIG_IGN);

@@ -30,6 +30,8 @@ typedef struct { // what was done, for people
 
 // The file appears when it is whole; one of this name is replaced. type: of matrices, one that gx_gguf_encodes.
 GxStatus gx_gguf_export(const char *folder, const char *path, int type, GxGgufSaid *said, GxError *err);
+// What gx_gguf_import refuses of a file before it looks at weights; nothing is written.
+GxStatus gx_gguf_check_import(const char *path, GxError *err);
 // Into a folder that is there: model.safetensors of `dtype` (GX_F32, GX_BF16, GX_F16), config.json,
 // generation_config.json, the tokenizer's files.
 GxStatus gx_gguf_import(const char *path, const char *folder, GxDtype dtype, GxGgufSaid *said, GxError *err);
@@ -75,6 +77,9 @@ static const char *gx__gguf_arch_names(int types, char out[GX_TEXT_VALUE])
                           types ? gx__gguf_archs[i].model_types[k] : gx__gguf_archs[i].name);
     return out;
 }
+
+// [config.json's pad_token_id], [-1] where it has none: where it is another than the tokenizer's padding.
+static const char gx__gguf_own_pad[] = "galaxy.pad_token_id";
 
 typedef struct {
     const char *folder, *file; // modules; % is the layer's number
@@ -274,6 +279,8 @@ static GxStatus gx__gguf_put_config(gx__GgufWork *w, GxGgufWriter *out, int type
         gx_gguf_set_float(out, gx__gguf_arch_key(w, gx__gguf_reals[i].key, room),
                           (float)*gx__gguf_real(c, &gx__gguf_reals[i]), err);
     gx_gguf_set_int(out, gx__gguf_arch_key(w, "vocab_size", room), c->vocab_size, err);
+    const int32_t pad = (int32_t)c->pad_token_id;
+    if (pad != w->keys.pad) gx_gguf_set_ints(out, gx__gguf_own_pad, &pad, 1, err);
     return gx_tokenizer_keys_write(&w->keys, out, err);
 }
 
@@ -393,7 +400,7 @@ static GxStatus gx__gguf_export_weights(gx__GgufWork *w, const GxSafetensors *s,
     GxTensorMatch match = GX_ZERO;
     GxGgufWriter out = GX_ZERO;
     GxError *err = &w->g.error;
-    GxStatus status = gx_tensor_file_match(&match, s, &w->m.table, &gx_llama, 0, w->folder, err);
+    GxStatus status = gx_tensor_file_match(&match, s, &w->m.table, &gx_llama, GX_MATCH_ALL, w->folder, err);
     if (status == GX_OK) status = gx_gguf_create(&out, w->path, err);
     if (status == GX_OK) status = gx__gguf_put_config(w, &out, type);
     if (status == GX_OK) status = gx__gguf_add_tensors(w, &out, type);
@@ -516,6 +523,7 @@ static GxStatus gx__gguf_take_config(gx__GgufWork *w, const GxGguf *g)
     GxError *err = &w->g.error;
     GxLlamaConfig *c = &w->config;
     const GxGgufTensor *embed = gx_gguf_find(g, "token_embd.weight"), *freqs = gx_gguf_find(g, gx__gguf_rope_freqs);
+    const GxGgufKey *own_pad = NULL;
     GX_TRY(gx__gguf_take_arch(w, g));
     c->rope_theta = 10000, c->initializer_range = 0.02, c->pad_token_id = -1;
     snprintf(c->model_type, sizeof c->model_type, "%s", w->arch->model_types[0]);
@@ -539,6 +547,8 @@ static GxStatus gx__gguf_take_config(gx__GgufWork *w, const GxGguf *g)
                        (long)c->head_dim, w->arch->name, (long)c->num_attention_heads, (long)c->hidden_size);
     GX_TRY(gx_tokenizer_keys_from_gguf(&w->keys, g, c->vocab_size, err));
     c->pad_token_id = w->keys.pad;
+    GX_TRY(gx_gguf_get_array(g, gx__gguf_own_pad, 0, GX_GGUF_INT32, &own_pad, err));
+    if (own_pad) c->pad_token_id = own_pad->count ? gx_gguf_int_at(g, own_pad, 0) : -1;
     GxError unsound = GX_ZERO;
     if (gx_llama_config_resolve(c, &unsound) != GX_OK)
         return GX_FAIL(err, gx_error_code(&unsound), "%s: %s", w->path, unsound.message);
@@ -566,7 +576,7 @@ static GxStatus gx__gguf_write_config(gx__GgufWork *w, GxDtype dtype)
     gx_json_set(generation, "_from_model_config", gx_json_new_bool(1), err);
     for (int i = 0; i < 3 && status == GX_OK; i++) {
         if (ids[i] < 0) continue;
-        gx_json_set(json, keys[i], gx_json_new_int(ids[i]), err);
+        if (i < 2) gx_json_set(json, keys[i], gx_json_new_int(ids[i]), err); // the padding is the model's own there
         gx_json_set(generation, keys[i], gx_json_new_int(ids[i]), err);
     }
     if (status == GX_OK) status = gx_json_set(json, "torch_dtype", gx_json_new_string(gx__gguf_dtype_name(dtype)), err);
@@ -662,7 +672,6 @@ static GxStatus gx__gguf_import_weights(gx__GgufWork *w, const GxGguf *g, const 
     char path[GX_PATH];
     int n = 0;
     GxError *err = &w->g.error;
-    GX_TRY(gx__gguf_match(w, g, found));
     for (int i = 0; i < w->m.table.n; i++) {
         const GxTensor *t = &w->m.table.row[i];
         if (t->has_alias) continue;
@@ -681,6 +690,7 @@ static GxStatus gx__gguf_import_weights(gx__GgufWork *w, const GxGguf *g, const 
     return status;
 }
 
+// Without a folder: what there is to refuse.
 static GxStatus gx__gguf_import(gx__GgufWork *w, const GxGguf *g, GxDtype dtype)
 {
     GX_TRY(gx__gguf_take_config(w, g));
@@ -688,13 +698,21 @@ static GxStatus gx__gguf_import(gx__GgufWork *w, const GxGguf *g, GxDtype dtype)
     const GxGgufTensor **found = (const GxGgufTensor **)calloc(rows, sizeof *found);
     GxSafetensorsEntry *entry = (GxSafetensorsEntry *)calloc(rows, sizeof *entry);
     GxStatus status = found && entry ? GX_OK : GX_FAIL(&w->g.error, GX_ERR_MEMORY, "no memory for a list of tensors");
-    if (status == GX_OK) status = gx__gguf_import_weights(w, g, found, entry, dtype);
-    if (status == GX_OK) status = gx__gguf_write_config(w, dtype);
-    if (status == GX_OK)
+    if (status == GX_OK) status = gx__gguf_match(w, g, found);
+    const int writes = status == GX_OK && w->folder;
+    if (writes) status = gx__gguf_import_weights(w, g, found, entry, dtype);
+    if (writes && status == GX_OK) status = gx__gguf_write_config(w, dtype);
+    if (writes && status == GX_OK)
         status = gx_tokenizer_keys_to_folder(&w->keys, w->folder, w->config.max_position_embeddings, &w->g.error);
     free((void *)found);
     free(entry);
     return status;
+}
+
+GxStatus gx_gguf_check_import(const char *path, GxError *err)
+{
+    GxGgufSaid said;
+    return gx_gguf_import(path, NULL, GX_F32, &said, err);
 }
 
 GxStatus gx_gguf_import(const char *path, const char *folder, GxDtype dtype, GxGgufSaid *said, GxError *err)

@@ -35,6 +35,14 @@ int gx_launch(GxRankMain *rank_main, int argc, char **argv);
 // From this call on SIGINT, SIGTERM and SIGUSR1 set a flag; a second one ends the process at once.
 void gx_catch_stop_signals(void);
 int gx_stop_signal(void); // the number of the signal that asked to stop; 0: none
+// From this call on, output that nobody reads any more asks to stop, too, as SIGPIPE: of a program whose output is all
+// that it is for.
+void gx_stop_where_unread(void);
+
+// What main returns: `status`, if the standard output took all that was printed. If it did not, this is an error, told
+// on stderr, and 1; but where the reader went away (| head), silently 128 + SIGPIPE, as of any program that this signal
+// ends. gx_launch ends with it.
+int gx_exit_status(int status);
 
 // Installs a handler that runs on a stack of its own in the calling thread. oneDNN's matrix products (seen in 2.6 and
 // 3.2) use the stack pointer as one more register, so that a handler on the thread's own stack overwrites whatever it
@@ -57,6 +65,7 @@ GX_END
 #define GX_LAUNCH_IMPLEMENTED
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -85,6 +94,8 @@ void gx_catch_stop_signals(void)
     gx_on_signal(SIGTERM, gx__launch_on_stop, 1);
     gx_on_signal(SIGUSR1, gx__launch_on_stop, 1); // mpirun passes this one on to its ranks; at SIGTERM it kills them
 }
+
+void gx_stop_where_unread(void) { gx_on_signal(SIGPIPE, gx__launch_on_stop, 0); }
 
 void gx_on_signal(int number, void (*handler)(int), int once)
 {
@@ -396,14 +407,25 @@ static void gx__launch_open_standard_streams(void)
     if (fd > 2) close(fd);
 }
 
+static int gx__launch_is_unread(void) // stdout is a pipe or a socket whose reader is gone
+{
+    struct pollfd out = {1, 0, 0};
+    return poll(&out, 1, 0) > 0 && (out.revents & POLLERR);
+}
+
+int gx_exit_status(int status)
+{
+    if (fflush(stdout) != 0 || ferror(stdout)) GX_FAIL(&gx__launch_unheard, GX_ERR_IO, GX__LAUNCH_UNHEARD);
+    if (gx_error_code(&gx__launch_unheard) == GX_OK) return status;
+    if (gx__launch_is_unread()) return status ? status : 128 + SIGPIPE;
+    fprintf(stderr, "error: %s\n", gx__launch_unheard.message);
+    return status ? status : 1;
+}
+
 int gx_launch(GxRankMain *rank_main, int argc, char **argv)
 {
     gx__launch_open_standard_streams();
     gx__launch_wait_passively(argc, argv);
-    const int status = gx__launch_ranks(rank_main, argc, argv);
-    if (fflush(stdout) != 0 || ferror(stdout)) GX_FAIL(&gx__launch_unheard, GX_ERR_IO, GX__LAUNCH_UNHEARD);
-    if (gx_error_code(&gx__launch_unheard) == GX_OK) return status;
-    fprintf(stderr, "error: %s\n", gx__launch_unheard.message);
-    return status ? status : 1;
+    return gx_exit_status(gx__launch_ranks(rank_main, argc, argv));
 }
 #endif

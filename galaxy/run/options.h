@@ -39,7 +39,7 @@ typedef struct {
     char device[GX_FIELD_TEXT], device_comm[GX_FIELD_TEXT], precision[GX_FIELD_TEXT];
     int64_t head_chunk;
     char recompute[GX_FIELD_TEXT], freeze[GX_FIELD_TEXT];
-    int dry_run, evaluate, sample_only, overwrite_output_dir, ignore_mismatched_sizes;
+    int dry_run, evaluate, sample_only, overwrite_output_dir, strict, ignore_mismatched_sizes;
     const char *predicts; // no option of its own: that of the task which asks for predictions; NULL: none (task/task.h)
 } GxTrainOptions;
 
@@ -147,6 +147,9 @@ static const GxField gx__options_train_options[] = {
      NULL},
     {"model", GX_FIELD_PATH, GX__OPTIONS_AT(model), "",
      "Hugging Face folder to start from: its config.json and weights", NULL},
+    {"strict", GX_FIELD_BOOL, GX__OPTIONS_AT(strict), "true",
+     "weights of --model must match, by name and shape; false: what does not is left out or drawn, and told by name",
+     NULL},
     {"ignore_mismatched_sizes", GX_FIELD_BOOL, GX__OPTIONS_AT(ignore_mismatched_sizes), "false",
      "where the model's head is for other labels than the data's: a new head, to be trained", NULL},
     {"resume", GX_FIELD_PATH, GX__OPTIONS_AT(resume), "",

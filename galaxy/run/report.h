@@ -37,15 +37,15 @@ void gx_report_begin(GxReport *r, GxContext *g);
 void gx_report_end(GxReport *r, GxContext *g);       // lines that are too wide are wrapped
 void gx_report_end_as_is(GxReport *r, GxContext *g); // they are not
 
-typedef struct GxTrainer GxTrainer;         // trainer.h
-typedef struct GxHeadsLoaded GxHeadsLoaded; // checkpoint.h
+typedef struct GxTrainer GxTrainer;             // trainer.h
+typedef struct GxWeightsLoaded GxWeightsLoaded; // checkpoint.h
 
 void gx_report_help(const GxTrainer *t, const char *program);
 void gx_report_version(const GxTrainer *t); // and what the program was built with
 void gx_report_profile(const GxTrainer *t);
-void gx_report_start(const GxTrainer *t);                         // device, model, data, options, steps, plan
-void gx_report_resumed(const GxTrainer *t, const char *changes);  // of the options; "": none
-void gx_report_heads(const GxTrainer *t, const GxHeadsLoaded *h); // of --model
+void gx_report_start(const GxTrainer *t);                             // device, model, data, options, steps, plan
+void gx_report_resumed(const GxTrainer *t, const char *changes);      // of the options; "": none
+void gx_report_weights(const GxTrainer *t, const GxWeightsLoaded *w); // of --model: what is not as it is there
 void gx_report_set_apart(const GxTrainer *t, int checkpoints, int64_t lines); // 0 and 0: nothing is said
 void gx_report_baseline(const GxTrainer *t, const GxMetric *metric);
 void gx_report_progress(const GxTrainer *t, const GxProgress *p);
@@ -299,13 +299,14 @@ void gx_report_resumed(const GxTrainer *t, const char *changes)
     if (changes[0]) gx_report(t->g, "  other than before: %s\n", changes);
 }
 
-void gx_report_heads(const GxTrainer *t, const GxHeadsLoaded *h)
+void gx_report_weights(const GxTrainer *t, const GxWeightsLoaded *w)
 {
-    if (h->renewed_names[0])
+    if (w->renewed.n)
         gx_report(t->g, "  new, in place of those in %s (--ignore_mismatched_sizes): %s\n", t->o.model,
-                  h->renewed_names);
-    if (h->drawn) gx_report(t->g, "  new, not in %s: %s\n", t->o.model, h->drawn_names);
-    if (h->left_out) gx_report(t->g, "  not needed of %s: %s\n", t->o.model, h->left_out_names);
+                  w->renewed.text);
+    if (w->drawn.n) gx_report(t->g, "  new, not in %s: %s\n", t->o.model, w->drawn.text);
+    if (w->misshapen.n) gx_report(t->g, "  new, of another shape in %s: %s\n", t->o.model, w->misshapen.text);
+    if (w->left_out.n) gx_report(t->g, "  not needed of %s: %s\n", t->o.model, w->left_out.text);
 }
 
 void gx_report_set_apart(const GxTrainer *t, int checkpoints, int64_t lines)

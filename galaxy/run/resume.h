@@ -351,6 +351,10 @@ static GxStatus gx__resume_compare_identity(const GxResume *r, const GxTask *tas
         if (f->type == GX_FIELD_INT)
             snprintf(values, sizeof values, ": %ld then, %ld now", (long)*(const int64_t *)gx_field_in(f, theirs),
                      (long)*(const int64_t *)gx_field_in(f, self));
+        if (f->type == GX_FIELD_HASH)
+            snprintf(values, sizeof values, ": 0x%016lx then, 0x%016lx now",
+                     (unsigned long)*(const uint64_t *)gx_field_in(f, theirs),
+                     (unsigned long)*(const uint64_t *)gx_field_in(f, self));
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "%s was trained %s (its %s is another one%s): it would not be the same run; give it what it was "
                        "trained on (%s names it), or begin a new run from its weights with --model %s",

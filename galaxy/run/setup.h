@@ -59,6 +59,11 @@ static GxStatus gx__setup_check_folders(const GxTrainOptions *o, GxError *err)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--ignore_mismatched_sizes is about the head of --model, which is not given; give it, or leave "
                        "this out");
+    if (!o->strict && !o->model[0])
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--strict false is about the weights of --model, which is not given; give it, or leave this "
+                       "out%s",
+                       o->resume[0] ? " (what --resume goes on with must match, all of it)" : "");
     return GX_OK;
 }
 
@@ -358,13 +363,14 @@ static GxStatus gx__setup_resume(GxTrainer *t)
     return gx_status(g);
 }
 
-// A head may be another than the folder's, but not where there is nothing to train it with.
+// A head may be another than the folder's, but not where there is nothing to train it with, unless that is asked for.
 static void gx__setup_start_from(GxTrainer *t)
 {
-    GxHeadsLoaded heads;
+    GxWeightsLoaded loaded;
     const uint64_t seed = (uint64_t)t->o.seed;
-    gx_checkpoint_start_from(t->g, &t->model, t->o.model, gx_options_only_show(&t->o) ? NULL : &seed, &heads);
-    if (!gx_failed(t->g) && gx_trainer_is_first(t)) gx_report_heads(t, &heads);
+    const int may_draw = !gx_options_only_show(&t->o) || !t->o.strict;
+    gx_checkpoint_start_from(t->g, &t->model, t->o.model, t->o.strict, may_draw ? &seed : NULL, &loaded);
+    if (!gx_failed(t->g) && gx_trainer_is_first(t)) gx_report_weights(t, &loaded);
 }
 
 static GxStatus gx__setup_set_weights(GxTrainer *t)

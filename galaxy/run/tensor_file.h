@@ -35,18 +35,28 @@ void gx_tensor_file_save(GxContext *g, const char *path, const GxStore *s, const
 // 1: this rank has a part of what is saved: it is of rank 0's tp group.
 int gx_tensor_file_has_part(const GxContext *g);
 
+// What of a file of weights has to match a model.
+typedef enum {
+    GX_MATCH_ALL = 0, // a tensor that either does not have, or of another shape, is an error with its name
+    GX_MATCH_BODY,    // but whole heads may be missing, or be more
+    GX_MATCH_ANY      // --strict false: whatever matches is taken; nothing at all is an error
+} GxMatching;
+
 // Which tensor of a file of weights is which of a model's. On rank 0.
 typedef struct {
+    GxMatching how;
     int *entry;           // [rows of the table] the file's; -1: it has none
-    unsigned char *drawn; // [rows] 1: of a head that the file does not have
-    unsigned char *left;  // [the file's tensors] 1: of a head that the model does not have
+    int *misshapen;       // [rows] the file's, of another shape: the row is drawn; -1: there is none
+    unsigned char *drawn; // [rows] 1: the file has nothing for it
+    unsigned char *left;  // [the file's tensors] 1: the model has no use for it
 } GxTensorMatch;
 
-// By the family's names. A tensor that the file does not have, or that this model does not have, is an error with its
-// name; so are two with the same name, a tied one with other values than those that it is tied to, and a part of a
-// head. Whole heads may differ if `other_heads`. Close it, also after an error.
+// By the family's names. Two tensors with the same name are an error however it is matched, and so is a tied one with
+// other values than those that it is tied to. Close it, also after an error.
 GxStatus gx_tensor_file_match(GxTensorMatch *match, const GxSafetensors *s, const GxTable *t, const GxFamily *family,
-                              int other_heads, const char *folder, GxError *err);
+                              GxMatching how, const char *folder, GxError *err);
+enum { GX_SHAPE_TEXT = 100 };
+const char *gx_shape_text(const int64_t *shape, int ndim, char text[GX_SHAPE_TEXT]); // "[32,64]"
 void gx_tensor_file_match_close(GxTensorMatch *match);
 
 // On all ranks; s is the open file on rank 0, NULL on the others. A missing or misshapen tensor is named. `match`: of
@@ -299,22 +309,44 @@ void gx_tensor_file_save(GxContext *g, const char *path, const GxStore *s, const
     gx_arena_release(a, mark);
 }
 
-static GxStatus gx__tensor_file_check_shape(const GxSafetensorsEntry *e, const GxTensor *row, const char *folder,
-                                            GxError *err)
+const char *gx_shape_text(const int64_t *shape, int ndim, char text[GX_SHAPE_TEXT])
+{
+    int n = snprintf(text, GX_SHAPE_TEXT, "[");
+    for (int d = 0; d < ndim && n < GX_SHAPE_TEXT; d++)
+        n += snprintf(text + n, (size_t)(GX_SHAPE_TEXT - n), "%s%ld", d ? "," : "", (long)shape[d]);
+    if (n < GX_SHAPE_TEXT) snprintf(text + n, (size_t)(GX_SHAPE_TEXT - n), "]");
+    return text;
+}
+
+static int gx__tensor_file_has_shape(const GxSafetensorsEntry *e, const GxTensor *row)
 {
     int same = e->ndim == row->ndim;
     for (int d = 0; same && d < row->ndim; d++) same = e->shape[d] == row->global_shape[d];
-    if (same) return GX_OK;
-    return GX_FAIL(err, GX_ERR_FORMAT,
-                   "%s: tensor %s has %d dimensions, the first of %ld; this model's has %d, the first of %ld", folder,
-                   e->name, e->ndim, (long)(e->ndim ? e->shape[0] : 0), row->ndim, (long)row->global_shape[0]);
+    return same;
 }
 
-static GxStatus gx__tensor_file_lacks(const GxSafetensors *s, const char *name, const char *folder, GxError *err)
+// Where weights to begin with are matched: what else there is to do.
+static const char *gx__tensor_file_way_out(const GxTensorMatch *match)
+{
+    return match && match->how == GX_MATCH_BODY ? "; --strict false takes what matches, and draws the rest" : "";
+}
+
+static GxStatus gx__tensor_file_check_shape(const GxSafetensorsEntry *e, const GxTensor *row,
+                                            const GxTensorMatch *match, const char *folder, GxError *err)
+{
+    char theirs[GX_SHAPE_TEXT], ours[GX_SHAPE_TEXT];
+    if (gx__tensor_file_has_shape(e, row)) return GX_OK;
+    return GX_FAIL(err, GX_ERR_FORMAT, "%s: tensor %s has the shape %s; this model's has %s%s", folder, e->name,
+                   gx_shape_text(e->shape, e->ndim, theirs), gx_shape_text(row->global_shape, row->ndim, ours),
+                   gx__tensor_file_way_out(match));
+}
+
+static GxStatus gx__tensor_file_lacks(const GxSafetensors *s, const char *name, const GxTensorMatch *match,
+                                      const char *folder, GxError *err)
 {
     return GX_FAIL(err, GX_ERR_FORMAT,
-                   "%s has no tensor %s, which this model needs (it has %d tensors; is it of another model?)", folder,
-                   name, s->n);
+                   "%s has no tensor %s, which this model needs (it has %d tensors; is it of another model?)%s", folder,
+                   name, s->n, gx__tensor_file_way_out(match));
 }
 
 // Of row i, by the match or by its own name behind the part's prefix.
@@ -326,8 +358,8 @@ static GxStatus gx__tensor_file_find_tensor(const GxSafetensorsEntry **entry, co
     snprintf(name, sizeof name, "%s%s", prefix, t->row[i].name);
     if (match) *entry = match->entry[i] < 0 ? NULL : &s->entry[match->entry[i]];
     else *entry = gx_safetensors_find(s, name);
-    return *entry ? gx__tensor_file_check_shape(*entry, &t->row[i], folder, err)
-                  : gx__tensor_file_lacks(s, name, folder, err);
+    return *entry ? gx__tensor_file_check_shape(*entry, &t->row[i], match, folder, err)
+                  : gx__tensor_file_lacks(s, name, match, folder, err);
 }
 
 static void gx__tensor_file_load_whole(GxContext *g, const GxSafetensors *s, const GxSafetensorsEntry *e,
@@ -408,8 +440,8 @@ static int gx__tensor_file_row(const GxTable *t, const GxFamily *family, const c
     return family->tensor_name(in_file, name) ? gx_table_find(t, name).index : -2;
 }
 
-static GxStatus gx__tensor_file_match_rows(GxTensorMatch *match, const GxSafetensors *s, const GxTable *t,
-                                           const GxFamily *family, const char *folder, GxError *err)
+static GxStatus gx__tensor_file_match_names(GxTensorMatch *match, const GxSafetensors *s, const GxTable *t,
+                                            const GxFamily *family, const char *folder, GxError *err)
 {
     for (int e = 0; e < s->n; e++) {
         const int row = gx__tensor_file_row(t, family, s->entry[e].name);
@@ -421,12 +453,37 @@ static GxStatus gx__tensor_file_match_rows(GxTensorMatch *match, const GxSafeten
                            s->entry[match->entry[row]].name, s->entry[e].name);
         match->entry[row] = e;
     }
-    for (int i = 0; i < t->n; i++) { // of two names that are tied a file may have either
+    return GX_OK;
+}
+
+static void gx__tensor_file_match_shapes(GxTensorMatch *match, const GxSafetensors *s, const GxTable *t)
+{
+    for (int i = 0; i < t->n; i++)
+        if (match->entry[i] >= 0 && !gx__tensor_file_has_shape(&s->entry[match->entry[i]], &t->row[i])) {
+            match->misshapen[i] = match->entry[i];
+            match->entry[i] = -1;
+        }
+}
+
+// Of two names that are tied a file may have either.
+static void gx__tensor_file_match_tied(GxTensorMatch *match, const GxTable *t)
+{
+    for (int i = 0; i < t->n; i++) {
         if (!t->row[i].has_alias || match->entry[i] < 0 || match->entry[t->row[i].alias.index] >= 0) continue;
         match->entry[t->row[i].alias.index] = match->entry[i];
         match->entry[i] = -1;
     }
-    return GX_OK;
+}
+
+// What nothing was found for is drawn; of a tensor of another shape that need not be drawn there is no use.
+static void gx__tensor_file_match_rest(GxTensorMatch *match, const GxTable *t)
+{
+    for (int i = 0; i < t->n; i++) {
+        match->drawn[i] = !t->row[i].has_alias && match->entry[i] < 0;
+        if (match->drawn[i] || match->misshapen[i] < 0) continue;
+        match->left[match->misshapen[i]] = 1;
+        match->misshapen[i] = -1;
+    }
 }
 
 // The family's name of a tensor that this model does not have.
@@ -468,8 +525,8 @@ static GxStatus gx__tensor_file_match_head(GxTensorMatch *match, const GxSafeten
     char name[GX_NAME];
     if (h->found >= 0 && h->absent >= 0)
         return GX_FAIL(err, GX_ERR_FORMAT,
-                       "%s has a part of a head: %s, but not %s; all of it must be there, or nothing", folder,
-                       t->row[h->found].name, t->row[h->absent].name);
+                       "%s has a part of a head: %s, but not %s; all of it must be there, or nothing%s", folder,
+                       t->row[h->found].name, t->row[h->absent].name, gx__tensor_file_way_out(match));
     for (int i = 0; i < t->n && h->found < 0; i++)
         if (!t->row[i].has_alias && gx_name_matches(t->row[i].name, h->pattern)) match->drawn[i] = 1;
     for (int e = 0; e < s->n && !h->rows; e++) {
@@ -504,8 +561,27 @@ static GxStatus gx__tensor_file_refuse_unknown(const GxTensorMatch *match, const
                      s->entry[e].name);
     }
     if (!unknown) return GX_OK;
-    return GX_FAIL(err, GX_ERR_FORMAT, "%s holds %d tensor%s that this model does not have: %s%s", folder, unknown,
-                   unknown == 1 ? "" : "s", names, unknown > 3 ? ", ..." : "");
+    return GX_FAIL(err, GX_ERR_FORMAT, "%s holds %d tensor%s that this model does not have: %s%s%s", folder, unknown,
+                   unknown == 1 ? "" : "s", names, unknown > 3 ? ", ..." : "", gx__tensor_file_way_out(match));
+}
+
+// Nothing that matches is another model, and weights without those that a LoRA adds are not what was trained.
+static GxStatus gx__tensor_file_refuse_other(const GxTensorMatch *match, const GxSafetensors *s, const GxTable *t,
+                                             const char *folder, GxError *err)
+{
+    int found = 0;
+    for (int i = 0; i < t->n; i++) found += match->entry[i] >= 0;
+    for (int e = 0; e < s->n; e++)
+        if (match->left[e] && strstr(s->entry[e].name, ".lora_"))
+            return GX_FAIL(err, GX_ERR_FORMAT,
+                           "%s has %s, of a LoRA, which is not built: the other weights alone are not the model that "
+                           "was trained; merge it into them first",
+                           folder, s->entry[e].name);
+    if (found) return GX_OK;
+    return GX_FAIL(err, GX_ERR_FORMAT,
+                   "%s has nothing that matches this model, by name and shape: it has %d tensors, the first of them "
+                   "%s; this model has %s; leave out --model to begin with drawn weights",
+                   folder, s->n, s->n ? s->entry[0].name : "none", t->row[0].name);
 }
 
 // A tied tensor may stand in the file under both its names: then they have to be the same.
@@ -539,33 +615,40 @@ static GxStatus gx__tensor_file_check_alias(const GxTensorMatch *match, const Gx
 static GxStatus gx__tensor_file_check_match(const GxTensorMatch *match, const GxSafetensors *s, const GxTable *t,
                                             const char *folder, GxError *err)
 {
-    GX_TRY(gx__tensor_file_refuse_unknown(match, s, folder, err));
+    if (match->how == GX_MATCH_ANY) GX_TRY(gx__tensor_file_refuse_other(match, s, t, folder, err));
+    else GX_TRY(gx__tensor_file_refuse_unknown(match, s, folder, err));
     for (int i = 0; i < t->n; i++) {
         if (t->row[i].has_alias && match->entry[i] >= 0)
             GX_TRY(gx__tensor_file_check_alias(match, s, t, i, folder, err));
         if (!t->row[i].has_alias && match->entry[i] < 0 && !match->drawn[i])
-            return gx__tensor_file_lacks(s, t->row[i].name, folder, err);
+            return gx__tensor_file_lacks(s, t->row[i].name, match, folder, err);
     }
     return GX_OK;
 }
 
 GxStatus gx_tensor_file_match(GxTensorMatch *match, const GxSafetensors *s, const GxTable *t, const GxFamily *family,
-                              int other_heads, const char *folder, GxError *err)
+                              GxMatching how, const char *folder, GxError *err)
 {
+    match->how = how;
     match->entry = (int *)malloc((size_t)(t->n + 1) * sizeof *match->entry);
+    match->misshapen = (int *)malloc((size_t)(t->n + 1) * sizeof *match->misshapen);
     match->drawn = (unsigned char *)calloc((size_t)t->n + 1, 1);
     match->left = (unsigned char *)calloc((size_t)s->n + 1, 1);
-    if (!match->entry || !match->drawn || !match->left)
+    if (!match->entry || !match->misshapen || !match->drawn || !match->left)
         return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a list of %d tensors", t->n + s->n);
-    for (int i = 0; i < t->n; i++) match->entry[i] = -1;
-    GX_TRY(gx__tensor_file_match_rows(match, s, t, family, folder, err));
-    if (other_heads) GX_TRY(gx__tensor_file_match_heads(match, s, t, family, folder, err));
+    for (int i = 0; i < t->n; i++) match->entry[i] = match->misshapen[i] = -1;
+    GX_TRY(gx__tensor_file_match_names(match, s, t, family, folder, err));
+    if (how == GX_MATCH_ANY) gx__tensor_file_match_shapes(match, s, t);
+    gx__tensor_file_match_tied(match, t);
+    if (how == GX_MATCH_ANY) gx__tensor_file_match_rest(match, t);
+    if (how == GX_MATCH_BODY) GX_TRY(gx__tensor_file_match_heads(match, s, t, family, folder, err));
     return gx__tensor_file_check_match(match, s, t, folder, err);
 }
 
 void gx_tensor_file_match_close(GxTensorMatch *match)
 {
     free(match->entry);
+    free(match->misshapen);
     free(match->drawn);
     free(match->left);
     memset(match, 0, sizeof *match);

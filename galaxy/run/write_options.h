@@ -10,7 +10,7 @@ typedef struct {
     char model[GX_PATH], prompt[GX_FIELD_NAMES_TEXT], prompt_file[GX_PATH], stop[GX_FIELD_NAMES_TEXT];
     int64_t max_new_tokens, top_k, seed, context, prefill_rows;
     double temperature, top_p, min_p, repetition_penalty;
-    int echo, json, chat, thinking;
+    int strict, echo, json, chat, thinking;
     char chat_template[GX_FIELD_TEXT], system[GX_PATH], mode[GX_FIELD_TEXT], precision[GX_FIELD_TEXT];
     GxTrainOptions machine; // ranks, devices and lists, as training programs have them
 } GxWriteOptions;
@@ -18,7 +18,7 @@ typedef struct {
 enum { GX_WRITE_FIELDS = 20 };
 // Adds the tables to a config; fields: room for one of them, which lives as long as the config.
 GxStatus gx_write_options_add(GxConfig *c, GxWriteOptions *o, GxField fields[GX_WRITE_FIELDS], GxError *err);
-GxStatus gx_write_options_check(const GxWriteOptions *o, GxError *err); // what goes with what
+GxStatus gx_write_options_check(const GxWriteOptions *o, const GxConfig *c, GxError *err); // what goes with what
 
 GX_END
 #endif
@@ -31,6 +31,9 @@ GX_END
 static const GxField gx__write_text_options[] = {
     {"model", GX_FIELD_PATH, GX__WRITE_AT(model), "",
      "Hugging Face folder: config.json, weights, tokenizer.json, generation_config.json", NULL},
+    {"strict", GX_FIELD_BOOL, GX__WRITE_AT(strict), "true",
+     "weights must match the model, by name and shape; false: what does not is left out or drawn, and told by name",
+     NULL},
     {"prompt", GX_FIELD_TEXTS, GX__WRITE_AT(prompt), NULL,
      "what the model goes on from; given several times: several texts, which are written side by side", NULL},
     {"prompt_file", GX_FIELD_PATH, GX__WRITE_AT(prompt_file), "", "one more prompt: all of this file", NULL},
@@ -62,7 +65,7 @@ static const GxField gx__write_chat_options[] = {
      "a conversation: lines of the standard input are answered, until it ends", NULL},
     {"chat_template", GX_FIELD_STRING, GX__WRITE_AT(chat_template), "auto",
      "how the model was taught to talk; auto: as its folder says", "auto|" GX_CHAT_NAMES},
-    {"system", GX_FIELD_PATH, GX__WRITE_AT(system), "", "what the model is told before the conversation", NULL},
+    {"system", GX_FIELD_LONG_TEXT, GX__WRITE_AT(system), "", "what the model is told before the conversation", NULL},
     {"thinking", GX_FIELD_BOOL, GX__WRITE_AT(thinking), "true", "qwen3: answers begin with thoughts", NULL},
     {"context", GX_FIELD_INT, GX__WRITE_AT(context), "4096",
      "tokens of a conversation that the model sees; what is older is forgotten", "16..16777216"},
@@ -100,7 +103,7 @@ GxStatus gx_write_options_add(GxConfig *c, GxWriteOptions *o, GxField fields[GX_
     return gx_config_add(c, "machine", fields, gx_options_pick(gx__write_picked, fields), &o->machine, err);
 }
 
-GxStatus gx_write_options_check(const GxWriteOptions *o, GxError *err)
+GxStatus gx_write_options_check(const GxWriteOptions *o, const GxConfig *c, GxError *err)
 {
     const int has_prompts = o->prompt[0] || o->prompt_file[0];
     if (!o->model[0])
@@ -113,9 +116,12 @@ GxStatus gx_write_options_check(const GxWriteOptions *o, GxError *err)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--%s is about prompts, and --chat is a conversation; leave one of them out",
                        o->json ? "json" : "echo");
-    if (!o->chat && (o->system[0] || strcmp(o->chat_template, "auto")))
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "--%s belongs to --chat, which is not given",
-                       o->system[0] ? "system" : "chat_template");
+    for (size_t i = 0; !o->chat && i < sizeof gx__write_chat_options / sizeof *gx__write_chat_options; i++) {
+        const char *name = gx__write_chat_options[i].name;
+        if (strcmp(name, "chat") && gx_config_is_set(c, name))
+            return GX_FAIL(err, GX_ERR_ARGUMENT,
+                           "--%s belongs to --chat, which is not given; give it, or leave out --%s", name, name);
+    }
     return GX_OK;
 }
 #endif

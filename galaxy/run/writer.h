@@ -117,7 +117,7 @@ static GxStatus gx__writer_read_options(GxWriter *w, int argc, char **argv)
     if (w->config.help || w->config.version) return gx__writer_say_help(w, argv[0]);
     if (w->o->machine.threads) w->g->threads = (int)w->o->machine.threads;
     GX_TRY(gx_choose_device(w->g, w->o->machine.device));
-    return gx_write_options_check(w->o, &w->g->error);
+    return gx_write_options_check(w->o, &w->config, &w->g->error);
 }
 
 // ---- ranks ---------------------------------------------------------------------------------------------------------
@@ -467,14 +467,26 @@ static void gx__writer_say_plan(GxWriter *w)
     gx_report_end(&r, g);
 }
 
+static void gx__writer_warn_of_weights(const GxWriter *w, const GxWeightsLoaded *loaded)
+{
+    const GxLogger *log = &w->g->log;
+    if (loaded->drawn.n) gx_log(log, GX_LOG_WARNING, "drawn, not in %s: %s", w->o->model, loaded->drawn.text);
+    if (loaded->misshapen.n)
+        gx_log(log, GX_LOG_WARNING, "drawn, of another shape in %s: %s", w->o->model, loaded->misshapen.text);
+    if (loaded->left_out.n && !w->o->strict)
+        gx_log(log, GX_LOG_WARNING, "not needed of %s: %s", w->o->model, loaded->left_out.text);
+}
+
 static GxStatus gx__writer_open_memory(GxWriter *w)
 {
     GxContext *g = w->g;
-    GxHeadsLoaded heads;
+    GxWeightsLoaded loaded;
+    const uint64_t seed = (uint64_t)w->o->seed;
     GX_TRY(gx_arenas_open(g, &w->arena, &w->host_arena, w->plan.arena, w->plan.host));
     gx__writer_take(w, g);
     GX_TRY(gx_status(g));
-    gx_checkpoint_start_from(g, &w->model, w->o->model, NULL, &heads);
+    gx_checkpoint_start_from(g, &w->model, w->o->model, w->o->strict, w->o->strict ? NULL : &seed, &loaded);
+    if (g->rank == 0 && !gx_failed(g)) gx__writer_warn_of_weights(w, &loaded);
     return gx_status(g);
 }
 

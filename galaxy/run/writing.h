@@ -186,6 +186,7 @@ GxStatus gx_writer_run(GxWriter *w)
     GxContext *g = w->g;
     if (w->done || gx_failed(g)) return gx_status(g);
     gx_catch_stop_signals();
+    gx_stop_where_unread();
     w->streams = w->texts == 1 && !w->o->json;
     for (int64_t b = 0; b < w->texts && g->rank == 0 && !gx_failed(g); b++) gx_writer_begin_text(w, b);
     if (w->streams && w->o->echo && g->rank == 0) {

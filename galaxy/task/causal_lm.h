@@ -72,7 +72,7 @@ static const GxField gx__causal_lm_options[] = {
 static const char *const gx__causal_lm_own[] = {"train_data", "tokenizer", NULL};
 static const GxField gx__causal_lm_identity[] = {
     {"text_bytes", GX_FIELD_INT, GX__CAUSAL_LM_AT(text_bytes), NULL, "of the training part", "0.."},
-    {"text_hash", GX_FIELD_INT, GX__CAUSAL_LM_AT(text_hash), NULL, "of the text", NULL},
+    {"text_hash", GX_FIELD_HASH, GX__CAUSAL_LM_AT(text_hash), NULL, "of the text", NULL},
     {"tokenizer", GX_FIELD_STRING, GX__CAUSAL_LM_AT(tokenizer_name), NULL, "which ids the text has", NULL},
 };
 

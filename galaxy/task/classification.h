@@ -129,9 +129,9 @@ static const char *const gx__classification_own[] = {"train_data", "validation_d
                                                      "predict",    "predictions",     NULL};
 static const GxField gx__classification_identity[] = {
     {"problem_type", GX_FIELD_STRING, GX__CLASSIFICATION_AT(problem_name), NULL, "what is learned", NULL},
-    {"labels_hash", GX_FIELD_INT, GX__CLASSIFICATION_AT(labels_hash), NULL, "of the labels in their order", NULL},
+    {"labels_hash", GX_FIELD_HASH, GX__CLASSIFICATION_AT(labels_hash), NULL, "of the labels in their order", NULL},
     {"texts", GX_FIELD_INT, GX__CLASSIFICATION_AT(texts_n), NULL, "that are trained on", "0.."},
-    {"texts_hash", GX_FIELD_INT, GX__CLASSIFICATION_AT(texts_hash), NULL, "of their tokens and labels", NULL},
+    {"texts_hash", GX_FIELD_HASH, GX__CLASSIFICATION_AT(texts_hash), NULL, "of their tokens and labels", NULL},
     {"tokenizer", GX_FIELD_STRING, GX__CLASSIFICATION_AT(tokenizer_name), NULL, "which ids the texts have", NULL},
 };
 

@@ -116,7 +116,7 @@ static const char *const gx__embedding_own[] = {"train_data", "validation_data",
 static const GxField gx__embedding_identity[] = {
     {"pooling", GX_FIELD_STRING, GX__EMBEDDING_AT(pooling_name), NULL, "what a text's vector is", NULL},
     {"records", GX_FIELD_INT, GX__EMBEDDING_AT(records_n), NULL, "that are trained on", "0.."},
-    {"records_hash", GX_FIELD_INT, GX__EMBEDDING_AT(records_hash), NULL, "of their tokens", NULL},
+    {"records_hash", GX_FIELD_HASH, GX__EMBEDDING_AT(records_hash), NULL, "of their tokens", NULL},
     {"rivals", GX_FIELD_INT, GX__EMBEDDING_AT(rivals), NULL, "of each pair in its micro-batch", "0.."},
     {"tokenizer", GX_FIELD_STRING, GX__EMBEDDING_AT(tokenizer_name), NULL, "which ids the texts have", NULL},
 };

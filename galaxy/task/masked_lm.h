@@ -111,7 +111,7 @@ static const GxField gx__masked_lm_options[] = {
 static const char *const gx__masked_lm_losses[] = {"mlm_loss", "nsp_loss"};
 static const char *const gx__masked_lm_own[] = {"train_data", "tokenizer", NULL};
 static const GxField gx__masked_lm_identity[] = {
-    {"text_hash", GX_FIELD_INT, GX__MASKED_LM_AT(text_hash), NULL, "of the text", NULL},
+    {"text_hash", GX_FIELD_HASH, GX__MASKED_LM_AT(text_hash), NULL, "of the text", NULL},
     {"train_tokens", GX_FIELD_INT, GX__MASKED_LM_AT(train_tokens), NULL, "of the training part", "0.."},
     {"tokenizer", GX_FIELD_STRING, GX__MASKED_LM_AT(tokenizer_name), NULL, "which ids the text has", NULL},
     {"mlm_probability", GX_FIELD_DOUBLE, GX__MASKED_LM_AT(mlm_probability), NULL, "of a token to be masked", "0..1"},

@@ -1,0 +1,112 @@
+// inference.h: a model of a folder, on one rank, to compute with and not to train: what programs of your own begin
+// with.
+//
+//     static GxInference s;                                            // zero
+//     GX_TRY(gx_inference_open(g, &s, &gx_bert, "bert-base-uncased", &head)); // what it is, without memory yet
+//     GX_TRY(gx_inference_load(g, &s, "bert-base-uncased", &batch));   // memory for batches like this one, and weights
+//     GX_TRY(gx_inference_run(g, &s, &batch));                         // results are where its targets want them
+//     gx_inference_close(&s);                                          // also after an error
+//
+// Weights are in fp32, and there are no gradients and no moments. A text that is written token by token has a cache
+// besides: task/decode.h. examples/embed_text.c is a program.
+#ifndef GX_INFERENCE_H
+#define GX_INFERENCE_H
+#include "checkpoint.h"
+#include "interpreter.h"
+GX_BEGIN
+
+typedef struct {
+    void *config; // the family's, of config.json: GxBertConfig, GxLlamaConfig
+    GxHeadWish head;
+    GxMode mode;
+    GxModel model;
+    GxOptimizer none;
+    GxRunner runner;
+    GxArena arena, host_arena;
+    const GxBatch *largest; // while memory is counted
+} GxInference;
+
+// g has a device and its threads, and world 1; its arena and its step are s's from then on. head: which one is wanted;
+// NULL: a causal language model's. One that the folder does not have is an error when it is loaded.
+GxStatus gx_inference_open(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
+                           const GxHeadWish *head);
+// Once. The batch's arrays, and where it wants its results, lie in the device's memory, and are not looked at.
+GxStatus gx_inference_load(GxContext *g, GxInference *s, const char *folder, const GxBatch *largest);
+GxStatus gx_inference_run(GxContext *g, GxInference *s, const GxBatch *batch); // no larger than that one
+void gx_inference_close(GxInference *s);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_INFERENCE_IMPLEMENTED)
+#define GX_INFERENCE_IMPLEMENTED
+#include <stdlib.h>
+#include <string.h>
+#include "machine.h"
+#include "plan.h"
+
+GxStatus gx_inference_open(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
+                           const GxHeadWish *head)
+{
+    GxError *err = &g->error;
+    GxModelOptions options = GX_ZERO;
+    GxRunnerSpec spec = GX_ZERO;
+    char path[GX_PATH];
+    memset(s, 0, sizeof *s);
+    s->config = calloc(1, family->config_size);
+    if (!s->config) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a configuration");
+    GX_TRY(gx_path_join(path, folder, "config.json", err));
+    GX_TRY(family->read_config(s->config, path, err));
+    s->mode = gx_composed("serial", gx_methods(GX_METHOD_NONE, GX_METHOD_NONE, GX_METHOD_NONE));
+    if (head) s->head = *head, options.wish = &s->head;
+    options.freeze = "*", spec.forward_only = 1;
+    GX_TRY(gx_model_open(g, &s->model, family, s->config, &s->mode, &options));
+    return gx_runner_open(g, &s->runner, &s->model, &s->none, &spec);
+}
+
+static void gx__inference_take(GxContext *g, GxInference *s)
+{
+    g->step = (GxStep *)gx_arena_take(g->arena, GX_MEM_WORKSPACE, sizeof *g->step);
+    gx_runner_take(g, &s->runner, s->largest->T, s->largest->B, s->largest->T * s->largest->B);
+}
+
+static void gx__inference_dry_run(GxPlan *p, GxContext *dry, void *inference)
+{
+    GxInference *s = (GxInference *)inference;
+    (void)p;
+    gx__inference_take(dry, s);
+    gx_runner_forward(dry, &s->runner, s->largest);
+    gx_tensor_file_plan(dry, &s->model.store);
+}
+
+GxStatus gx_inference_load(GxContext *g, GxInference *s, const char *folder, const GxBatch *largest)
+{
+    const GxArena nothing = GX_ZERO; // nobody to talk to
+    GxPlan plan;
+    GxWeightsLoaded loaded;
+    if (largest->T < 1 || largest->B < 1)
+        return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "a batch of %ld x %ld tokens; expected one at least",
+                       (long)largest->T, (long)largest->B);
+    s->largest = largest;
+    GX_TRY(gx_plan_make(&plan, g, &nothing, 1, gx__inference_dry_run, s));
+    GX_TRY(gx_arenas_open(g, &s->arena, &s->host_arena, plan.arena, plan.host));
+    gx__inference_take(g, s);
+    gx_checkpoint_start_from(g, &s->model, folder, 1, NULL, &loaded);
+    return gx_status(g);
+}
+
+GxStatus gx_inference_run(GxContext *g, GxInference *s, const GxBatch *batch)
+{
+    gx_runner_forward(g, &s->runner, batch);
+    return gx_status(g);
+}
+
+void gx_inference_close(GxInference *s)
+{
+    gx_runner_close(&s->runner);
+    gx_model_close(&s->model);
+    gx_arena_close(&s->arena), gx_arena_close(&s->host_arena);
+    free(s->config);
+    memset(s, 0, sizeof *s);
+}
+#endif
