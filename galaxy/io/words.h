@@ -563,12 +563,13 @@ static int64_t gx__words_grows(const GxWordStep *s, int by_bytes, int byte_fallb
     case GX_WORDS_REPLACE_REGEX: return gx_max(1, content);
     case GX_WORDS_PREFIX: return 2;
     case GX_WORDS_BYTES: return byte_fallback ? 2 : 1; // of what stands for a byte
-    case GX_WORDS_METASPACE: return 2 * text;
+    case GX_WORDS_METASPACE: return 1 + text;
     default: return 1;
     }
 }
 
-// A byte that is not UTF-8 becomes three, and one character. What a first NFC or NFD makes of a byte is no more.
+// A byte that is not UTF-8 becomes three, or one character, which no normal form changes: a first one makes of a byte
+// three or eleven, and not three times that.
 int gx_words_tokens_for_byte(const GxWords *v)
 {
     const GxWordSteps *rows[] = {&v->normalizer, &v->pre_tokenizer};
@@ -578,8 +579,10 @@ int gx_words_tokens_for_byte(const GxWords *v)
     for (int r = 0; r < 2; r++)
         for (int i = 0; i < rows[r]->n; i++) {
             const GxWordStepKind kind = rows[r]->step[i].kind;
-            const int is_free = by_bytes && i == 0 && (kind == GX_WORDS_NFC || kind == GX_WORDS_NFD);
-            if (!is_free) most *= gx__words_grows(&rows[r]->step[i], by_bytes, v->byte_fallback);
+            const int is_form =
+                kind == GX_WORDS_NFC || kind == GX_WORDS_NFD || kind == GX_WORDS_NFKC || kind == GX_WORDS_NFKD;
+            const int64_t grows = gx__words_grows(&rows[r]->step[i], by_bytes, v->byte_fallback);
+            most = by_bytes && i == 0 && is_form ? gx_max(most, grows) : most * grows;
             most = gx_min(most, GX_WORDS_TOO_MANY);
         }
     return (int)most;
