@@ -260,7 +260,10 @@ TEST(graphemes_are_those_of_unicode)
                                         "\u2764\uFE0F\u200D\U0001F525",
                                         "\U0001F44D\U0001F3FD",
                                         "\u1112\u1161\u11AB",
-                                        "\uAC00\u11A8",
+                                        "\uAC00\u11A8\u11A8",
+                                        "\uAC01\u11A8",
+                                        "\u1100\u1100\uAC01",
+                                        "\uAC00\u1161\u1161\u11A8",
                                         "\u0915\u094D\u0937\u093F",
                                         "\u0600\u0915"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
@@ -367,11 +370,11 @@ TEST(files_that_are_wrong_are_refused_by_name)
     }
 }
 
-// A trie of 256 units, whose key "a" is at unit 97 and becomes the text at `value`, and a text of three bytes.
+// A trie of 259 units, whose key "a" is at unit 97 and becomes the text at `value`, and a text of three bytes.
 static void make_charsmap(unsigned char *data, uint32_t root_unit, uint32_t unit, uint32_t value, const char *text)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    enum { UNITS = 256, BYTES = 4 + 4 * UNITS + 3 + 1 };
+    enum { UNITS = 259, BYTES = 4 + 4 * UNITS + 3 + 1 };
     unsigned char raw[BYTES] = {0};
     const uint32_t numbers[][2] = {{0, 4 * UNITS}, {4, root_unit}, {4 + 4 * 97, unit}, {4 + 4 * 1, value}};
     for (int i = 0; i < 4; i++)
@@ -397,10 +400,10 @@ TEST(a_charsmap_that_leads_beyond_its_end_is_refused)
                  {0, a, value | 5, "xyz", "leads beyond its end"},
                  {0, a, value | 1, "\xC3\xA9z", "leads beyond its end"}, // within a character
                  {0, a, value, "\xC3z ", "are not UTF-8"},
-                 {256u << 10, a, value, "xyz", "leads beyond its end"},
+                 {256u << 10, a, value, "xyz", "leads beyond its end"}, // its children do: 256 ^ 3 and on
                  {1u << 10 | FAR, a, value, "xyz", "leads beyond its end"},
-                 {0, 97 | LEAF | 352u << 10, value, "xyz", "leads beyond its end"},
-                 {0, 97 | 352u << 10, value, "xyz", "leads beyond its end"},
+                 {0, 97 | LEAF | 1000u << 10, value, "xyz", "leads beyond its end"},
+                 {0, 97 | 1000u << 10, value, "xyz", "leads beyond its end"},
                  {0, 97 | 0u << 10, value, "xyz", ""}}; // around and around, to no key
     unsigned char base64[2000];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
