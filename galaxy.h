@@ -9,7 +9,7 @@
 //     GX_WITH_ONEDNN   cpu/gemm.h   matrix products by oneDNN (-ldnnl); without it plain C
 //     GX_WITH_JANSSON  io/json.h    JSON (-ljansson); without it configurations and checkpoints say GX_ERR_UNSUPPORTED
 //     GX_WITH_UTF8PROC io/unicode.h accents, normal forms, for tokenizers (-lutf8proc); without it GX_ERR_UNSUPPORTED
-//     GX_WITH_PCRE2    io/regex.h   the words of GPT-2's, LLaMA-3's, Qwen's, T5's tokenizers (-lpcre2-8); without it the same
+//     GX_WITH_PCRE2    io/regex.h   the words of GPT-2's, LLaMA-3's, T5's tokenizers (-lpcre2-8); without it the same
 //     GX_WITH_MPI      comm/mpi.h   ranks by mpirun (mpicc); without it ranks are threads, or processes by TCP
 //     -fopenmp                      several CPU threads per rank
 //   Any header can also be included by itself.
