@@ -8,8 +8,8 @@
 //   Defined before the include (and linked), these bring in libraries, each behind one header:
 //     GX_WITH_ONEDNN   cpu/gemm.h   matrix products by oneDNN (-ldnnl); without it plain C
 //     GX_WITH_JANSSON  io/json.h    JSON (-ljansson); without it configurations and checkpoints say GX_ERR_UNSUPPORTED
-//     GX_WITH_UTF8PROC io/unicode.h accents, for BERT's tokenizer (-lutf8proc); without it that says GX_ERR_UNSUPPORTED
-//     GX_WITH_PCRE2    io/regex.h   the words of GPT-2's, LLaMA-3's, Qwen's tokenizers (-lpcre2-8); without it the same
+//     GX_WITH_UTF8PROC io/unicode.h accents, normal forms, for tokenizers (-lutf8proc); without it GX_ERR_UNSUPPORTED
+//     GX_WITH_PCRE2    io/regex.h   the words of GPT-2's, LLaMA-3's, T5's tokenizers (-lpcre2-8); without it the same
 //     GX_WITH_MPI      comm/mpi.h   ranks by mpirun (mpicc); without it ranks are threads, or processes by TCP
 //     -fopenmp                      several CPU threads per rank
 //   Any header can also be included by itself.
@@ -128,9 +128,13 @@
 #include "galaxy/io/merge_train.h"
 #include "galaxy/io/wordpiece_train.h"
 #include "galaxy/io/regex.h"
+#include "galaxy/io/charsmap.h"
+#include "galaxy/io/words.h"
+#include "galaxy/io/words_files.h"
 #include "galaxy/io/bpe.h"
-#include "galaxy/io/bpe_text.h"
 #include "galaxy/io/bpe_files.h"
+#include "galaxy/io/unigram.h"
+#include "galaxy/io/unigram_files.h"
 #include "galaxy/io/bpe_train.h"
 #include "galaxy/io/tokenizer.h"
 #include "galaxy/io/token_file.h"

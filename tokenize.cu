@@ -1,5 +1,5 @@
 // tokenize.cu: makes a WordPiece or BPE vocabulary from texts, turns texts into files of tokens for a training, or
-// shows what a tokenizer (WordPiece, BPE, bytes) makes of a text.
+// shows what a tokenizer (WordPiece, BPE, Unigram, bytes) makes of a text.
 //
 //     ./tokenize --train a.txt,b.txt --vocab_size 8000 --output_dir data/tokenizer
 //     ./tokenize --train a.txt,b.txt --type bpe --vocab_size 8000 --output_dir data/tokenizer      as GPT-2 has one

@@ -1,6 +1,6 @@
 // test/strings.h: what the tests of tokenizers share: a folder for files, and the 10,000 strings that
-// dev/ref/make_tokenizers.py and make_bpe.py have, too: lines of text, and parts of such lines, traps and characters of
-// many scripts put together at random.
+// dev/ref/make_tokenizers.py, make_bpe.py and make_unigram.py have, too: lines of text, and parts of such lines, traps
+// and characters of many scripts put together at random.
 #ifndef TEST_STRINGS_H
 #define TEST_STRINGS_H
 #include <sys/stat.h>

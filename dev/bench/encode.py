@@ -4,7 +4,8 @@ in one run, in turns.
 
     $(dev/ref/venv.sh | tail -n 1) dev/bench/encode.py [TOKENIZER.json ...]
 
-Without arguments: BPE tokenizers of 8,000 pieces, trained on the text, in the pipelines of data/ref/bpe/pipelines.json.
+Without arguments: BPE tokenizers of 8,000 pieces, trained on the text, in the pipelines of data/ref/bpe/pipelines.json, and
+a Unigram of 8,000 in T5's (data/ref/unigram/pipelines.json).
 Each library encodes the whole text in one call, as often as fits into two seconds, and theirs also line by line, where
 its cache of words helps most; the best of three rounds counts, by the processor's time: what else runs on the machine changes little.
 """
@@ -50,6 +51,20 @@ def files(folder, text):
             yield name, path
 
 
+def unigram_file(folder, text):
+    t = Tokenizer(models.Unigram())
+    t.pre_tokenizer = pre_tokenizers.Metaspace()
+    t.train_from_iterator(text.splitlines(), trainers.UnigramTrainer(
+        vocab_size=8000, special_tokens=["<pad>", "</s>", "<unk>"], unk_token="<unk>", show_progress=False))
+    p = next(p for p in json.load(open("data/ref/unigram/pipelines.json")) if p["name"] == "t5")
+    document = {"version": "1.0", "added_tokens": [], "truncation": None, "padding": None, "model": json.loads(t.to_str())["model"]}
+    for key in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
+        document[key] = p.get(key)
+    path = os.path.join(folder, "t5.json")
+    json.dump(document, open(path, "w"))
+    yield "t5", path
+
+
 def theirs(path, text):
     t = Tokenizer.from_file(path)
     best, begun = 1e30, time.process_time()
@@ -77,7 +92,7 @@ def main():
     with tempfile.TemporaryDirectory() as temporary:
         file = os.path.join(temporary, "text")
         open(file, "w", newline="").write(text)
-        pairs = [(p, p) for p in sys.argv[1:]] or list(files(temporary, text))
+        pairs = [(p, p) for p in sys.argv[1:]] or [*files(temporary, text), *unigram_file(temporary, text)]
         print(f"{'':12} {'Galaxy':>8} {'tokenizers':>10} {'by lines':>9}   MB/s")
         for name, path in pairs:
             rounds = [(ours(program, path, file), theirs(path, text)) for _ in range(ROUNDS)]

@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 """Writes galaxy/io/unicode_tables.h: what characters are to Hugging Face's `tokenizers`, asked of the library itself,
 one code point after the other. Its parts follow different versions of Unicode (BERT's categories: 8, decompositions:
-12, those of regular expressions: 16, lower case and digits: the newest), so no Unicode library has the same answers.
+12, those of regular expressions: 16, lower case, digits and graphemes: the newest), so no Unicode library has the same answers.
 
     $(dev/ref/venv.sh | tail -n 1) dev/ref/make_unicode.py galaxy/io/unicode_tables.h
 """
+import base64
+import json
+import struct
 import sys
 import tokenizers
 import unicodedata2
@@ -65,9 +68,71 @@ CLASSES = [("letters", "L", "Letters"), ("any_marks", "M", "Marks, nonspacing an
            ("symbols", "S", "Symbols")]
 
 
+# ---- graphemes -------------------------------------------------------------------------------------------------------
+
+def counting():
+    """A normalizer that makes '|' of each grapheme of fewer than 6 bytes, and of each character of others: a charsmap
+    that knows every first byte. U+0000 stays."""
+    units = [0] * 1024
+    units[0] = 256 << 10  # the root's children are at 256 ^ byte; their values at 768 ^ byte, and all are 0
+    for byte in range(1, 256):
+        units[256 ^ byte] = 512 << 10 | 1 << 8 | byte
+    blob = struct.pack("<I", 4 * len(units)) + struct.pack(f"<{len(units)}I", *units) + b"|\0"
+    normalizer = {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(blob).decode()}
+    document = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": normalizer,
+                "pre_tokenizer": None, "post_processor": None, "decoder": None,
+                "model": {"type": "Unigram", "unk_id": 0, "vocab": [["|", 0.0]], "byte_fallback": False}}
+    normalize = tokenizers.Tokenizer.from_str(json.dumps(document)).normalizer.normalize_str
+    return lambda text: len(normalize(text))
+
+
+KINDS = {"control": "C", "prepend": "P", "extend": "E", "unjoined": "U", "linker": "I", "spacing": "S", "pictogram": "X",
+         "consonant": "K", "vowel": "V", "trailer": "T"}
+
+
+def grapheme_classes():
+    """What a character is to the rules of Unicode Standard Annex 29, each told by a text that only one class cuts so.
+    What Hangul has formulas for is left to them. An unjoined one extends, but is no part of a conjunct."""
+    n, mark, zwj, virama, ka = counting(), "\u0301", "\u200d", "\u094d", "\u0915"
+    out = {name: set() for name in KINDS}
+    for code in EVERY:
+        c = chr(code)
+        if code == 0 or c == zwj:
+            continue
+        after, before = n("a" + c) == 1, n(c + "a") == 1
+        hangul = tuple(n(c + of + mark) == 3 for of in "\u1100\u1161\u11a8")
+        if n(c + mark + mark) == 2:
+            out["control"].add(code)
+        elif after:
+            of_pict = n("\u00a9" + c + zwj + "\u00a9" + mark) == 5
+            linker = n(ka + c + ka + mark) == 4
+            between = n(ka + c + virama + ka + mark) == 5
+            assert of_pict or not (linker or between), hex(code)
+            out["linker" if linker else "extend" if between else "unjoined" if of_pict else "spacing"].add(code)
+        elif before:
+            out["prepend"].add(code)
+        elif n(c + zwj + "\u00a9" + mark) == 4:
+            out["pictogram"].add(code)
+        elif n(c + virama + ka + mark) == 4:
+            out["consonant"].add(code)
+        elif any(hangul):
+            is_syllable = 0xAC00 <= code <= 0xD7A3
+            if hangul == (True, True, False):
+                assert 0x1100 <= code <= 0x115F or 0xA960 <= code <= 0xA97C, hex(code)
+            elif hangul == (False, True, True):
+                assert not is_syllable or (code - 0xAC00) % 28 == 0, hex(code)
+                if not is_syllable:
+                    out["vowel"].add(code)
+            else:
+                assert hangul == (False, False, True) and (not is_syllable or (code - 0xAC00) % 28), (hex(code), hangul)
+                if not is_syllable:
+                    out["trailer"].add(code)
+    return out
+
+
 def main(path):
     clean, strip, lower = bert(clean_text=True), bert(strip_accents=True), bert(lowercase=True)
-    nfd = normalizers.NFD().normalize_str
+    nfd, nfkd = normalizers.NFD().normalize_str, normalizers.NFKD().normalize_str
     words = pre_tokenizers.BertPreTokenizer().pre_tokenize_str
     other = [c for c in EVERY if clean(chr(c)) == "" and c not in (0, 0xFFFD)]
     marks = [c for c in EVERY if strip(chr(c)) == ""]
@@ -88,6 +153,10 @@ def main(path):
     plain = lambda c: (unicodedata2.category(chr(c)) != "Cn" and not unicodedata2.decomposition(chr(c)) and
                        not unicodedata2.combining(chr(c)))
     old = ranges(parts | ordered, plain)
+    alike = {c for c in EVERY if nfkd(chr(c)) != chr(c)}
+    assert all(unicodedata2.normalize("NFKD", chr(c)) == nfkd(chr(c)) for c in alike)
+    graphemes = grapheme_classes()
+    joins = sorted([*r, KINDS[name]] for name in graphemes for r in ranges(graphemes[name]))
     pair = lambda r: "{0x%X, 0x%X}" % tuple(r)
     with open(path, "w") as out:
         print(f"""// unicode_tables.h: what unicode.h looks up. Made by dev/ref/make_unicode.py from `tokenizers` {tokenizers.__version__}; not to be changed
@@ -102,7 +171,11 @@ typedef struct {{
 typedef struct {{
     uint32_t first, last, step; // every step-th from first to last
     int32_t add;                // to its code point gives the lower-case letter's
-}} gx__UnicodeRun;""", file=out)
+}} gx__UnicodeRun;
+typedef struct {{
+    uint32_t first, last;
+    char kind; // {", ".join(f"{letter} {name}" for name, letter in KINDS.items())}
+}} gx__UnicodeJoin;""", file=out)
         table(out, "other", "gx__UnicodeRange", "Control, format and private characters.", ranges(other), pair)
         table(out, "marks", "gx__UnicodeRange", "Nonspacing marks.", ranges(marks), pair)
         table(out, "punctuation", "gx__UnicodeRange", "Punctuation, and what else ASCII has of signs.",
@@ -110,6 +183,11 @@ typedef struct {{
         table(out, "old", "gx__UnicodeRange",
               "Where characters that decompose, or are put into an order, are as old as the decomposition. What other\n"
               "// characters lie between them does neither.", old, pair)
+        table(out, "old_alike", "gx__UnicodeRange", "The same of compatible decomposition: ligatures, wide letters, "
+              "fractions.", ranges(alike, plain), pair)
+        table(out, "joins", "gx__UnicodeJoin", "What makes graphemes of more than one character (Unicode Standard Annex "
+              "29), as far as there are no formulas for it.", joins,
+              lambda r: "{0x%X, 0x%X, '%s'}" % tuple(r))
         for name, of, what in CLASSES:
             table(out, name, "gx__UnicodeRange", what + f" to regular expressions: \\p{{{of}}}.",
                   ranges(classes[name]), pair)

@@ -19,6 +19,7 @@ rm -rf build/refs
 "$python" dev/ref/make_scores.py build/refs/scores.jsonl
 "$python" dev/ref/make_tokenizers.py --lines data/ref/wordpiece/expected.txt --out build/refs/wordpiece
 "$python" dev/ref/make_bpe.py --lines data/ref/wordpiece/expected.txt --out build/refs/bpe
+"$python" dev/ref/make_unigram.py --lines data/ref/wordpiece/expected.txt --out build/refs/unigram
 "$python" dev/ref/make_gguf.py --out build/refs/gguf
 "$python" dev/ref/compare_refs.py data/ref build/refs
 "$python" dev/ref/make_unicode.py build/refs/unicode_tables.h

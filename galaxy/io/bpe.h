@@ -1,7 +1,7 @@
 // bpe.h: byte pair encoding (Gage 1994; Sennrich et al. 2016): how a word becomes pieces of a vocabulary. Its
 // characters are its first pieces; then of all neighbours that a list of merges has, the pair that stands first in the
 // list becomes one piece, the leftmost of equal ones, until there are none. What a word is, and what stands for bytes:
-// bpe_text.h; tokenizers in files: bpe_files.h.
+// words.h; tokenizers in files: bpe_files.h.
 //
 // A character that the vocabulary does not have is, in this order: with byte_fallback the pieces <0x00> to <0xFF> of
 // its bytes, if all of them are there; the piece for unknown ones, with fuse_unk one for several in a row; or dropped.

@@ -102,15 +102,16 @@ static const char *gx__keys_pre_names(char out[100])
     return out;
 }
 
-static int gx__keys_is_pre(const gx__KeysPre *pre, const GxBpeTokenizer *v)
+static int gx__keys_is_pre(const gx__KeysPre *pre, const GxBpeTokenizer *b)
 {
-    const GxBpeStep *s = v->pre_tokenizer.step;
+    const GxWords *v = &b->words;
+    const GxWordStep *s = v->pre_tokenizer.step;
     int n = 0;
-    if (v->normalizer.n != pre->has_nfc || (pre->has_nfc && v->normalizer.step[0].kind != GX_BPE_NFC)) return 0;
-    if (v->model.ignore_merges != pre->ignore_merges || v->pre_tokenizer.n != 2 + pre->has_digits) return 0;
-    if (pre->has_digits && (s[n].kind != GX_BPE_DIGITS || s[n++].keeps != 1)) return 0;
-    return s[n].kind == GX_BPE_SPLIT && s[n].keeps == (GX_BPE_MATCHES | GX_BPE_GAPS) &&
-           !strcmp(s[n].text, pre->words ? pre->words : gx__bpe_words_of_gpt2) && s[n + 1].kind == GX_BPE_BYTES;
+    if (v->normalizer.n != pre->has_nfc || (pre->has_nfc && v->normalizer.step[0].kind != GX_WORDS_NFC)) return 0;
+    if (b->model.ignore_merges != pre->ignore_merges || v->pre_tokenizer.n != 2 + pre->has_digits) return 0;
+    if (pre->has_digits && (s[n].kind != GX_WORDS_DIGITS || s[n++].keeps != 1)) return 0;
+    return s[n].kind == GX_WORDS_SPLIT && s[n].keeps == (GX_WORDS_MATCHES | GX_WORDS_GAPS) &&
+           !strcmp(s[n].text, pre->words ? pre->words : gx__words_of_gpt2) && s[n + 1].kind == GX_WORDS_BYTES;
 }
 
 // ---- lists of texts ------------------------------------------------------------------------------------------------
@@ -194,8 +195,8 @@ static GxStatus gx__keys_take_tokens(gx__KeysFrom *x)
     if (!x->v) return GX_OK;
     for (int b = 0; b < 256 && x->v->model.byte_fallback; b++)
         if (x->v->model.byte[b] >= 0) k->type[x->v->model.byte[b]] = GX_TOKEN_TYPE_BYTE;
-    for (int i = 0; i < x->v->added_n; i++) {
-        const GxBpeAdded *a = &x->v->added[i];
+    for (int i = 0; i < x->v->words.added_n; i++) {
+        const GxWordAdded *a = &x->v->words.added[i];
         if (a->lstrip || a->rstrip)
             return GX_FAIL(x->err, GX_ERR_UNSUPPORTED,
                            "%s: the token \"%.100s\" takes spaces along (lstrip, rstrip), which a GGUF file cannot say",
@@ -244,7 +245,8 @@ static GxStatus gx__keys_take_frame(gx__KeysFrom *x)
 static GxStatus gx__keys_take_template(gx__KeysFrom *x)
 {
     const GxJson *said = gx_json_get(x->config, "chat_template");
-    if (x->v && x->v->file[3]) return gx__keys_copy(&x->k->chat_template, x->v->file[3], x->v->file_n[3], x->err);
+    if (x->v && x->v->words.file[3])
+        return gx__keys_copy(&x->k->chat_template, x->v->words.file[3], x->v->words.file_n[3], x->err);
     if (gx_json_type(said) != GX_JSON_STRING) return GX_OK;
     return gx__keys_copy(&x->k->chat_template, gx_json_string(said), (int64_t)strlen(gx_json_string(said)), x->err);
 }
@@ -282,7 +284,7 @@ static GxStatus gx__keys_take_gpt2(gx__KeysFrom *x, const GxJson *merges)
     return GX_OK;
 }
 
-static int gx__keys_is_step(const GxBpeSteps *s, int i, GxBpeStepKind kind, const char *text)
+static int gx__keys_is_step(const GxWordSteps *s, int i, GxWordStepKind kind, const char *text)
 {
     return i < s->n && s->step[i].kind == kind && !strcmp(s->step[i].text, text);
 }
@@ -291,15 +293,15 @@ static int gx__keys_is_step(const GxBpeSteps *s, int i, GxBpeStepKind kind, cons
 static GxStatus gx__keys_take_spaces(gx__KeysFrom *x)
 {
     static const char space[] = "\xE2\x96\x81";
-    const GxBpeSteps *n = &x->v->normalizer, *p = &x->v->pre_tokenizer;
-    const int prepends = gx__keys_is_step(n, 0, GX_BPE_PREPEND, space);
+    const GxWordSteps *n = &x->v->words.normalizer, *p = &x->v->words.pre_tokenizer;
+    const int prepends = gx__keys_is_step(n, 0, GX_WORDS_PREPEND, space);
     x->k->add_space_prefix = prepends;
-    if (n->n == 1 + prepends && p->n == 0 && gx__keys_is_step(n, prepends, GX_BPE_REPLACE, " ") &&
+    if (n->n == 1 + prepends && p->n == 0 && gx__keys_is_step(n, prepends, GX_WORDS_REPLACE, " ") &&
         !strcmp(n->step[prepends].content, space))
         return GX_OK;
-    if (n->n == 0 && gx__keys_is_step(p, 0, GX_BPE_METASPACE, space) &&
-        (p->n == 1 || (p->n == 2 && gx__keys_is_step(p, 1, GX_BPE_BEFORE, space)))) {
-        x->k->add_space_prefix = p->step[0].keeps != GX_BPE_NEVER;
+    if (n->n == 0 && gx__keys_is_step(p, 0, GX_WORDS_METASPACE, space) &&
+        (p->n == 1 || (p->n == 2 && gx__keys_is_step(p, 1, GX_WORDS_BEFORE, space)))) {
+        x->k->add_space_prefix = p->step[0].keeps != GX_WORDS_NEVER;
         return GX_OK;
     }
     return GX_FAIL(
@@ -411,7 +413,7 @@ static GxStatus gx__keys_take_kind(gx__KeysFrom *x)
     x->v = is_bytes ? NULL : (const GxBpeTokenizer *)x->t.vocabulary;
     const int is_llama = x->v && x->v->model.byte_fallback;
     k->model = is_llama ? "llama" : "gpt2";
-    if (x->v) GX_TRY(gx_json_parse(&root, x->v->file[0], x->v->file_n[0], x->folder, x->err));
+    if (x->v) GX_TRY(gx_json_parse(&root, x->v->words.file[0], x->v->words.file_n[0], x->folder, x->err));
     const GxJson *merges = gx_json_get(gx_json_get(root, "model"), "merges");
     GxStatus status = gx__keys_reserve(k, x->rows, is_llama ? 0 : gx_json_size(merges), is_llama, x->err);
     if (status == GX_OK) status = gx__keys_take_tokens(x);

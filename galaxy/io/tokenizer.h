@@ -2,7 +2,8 @@
 //
 //     bytes      a token's id is the value of its byte (byte_tokens.h). Needs no files and no training, takes any input
 //     WordPiece  BERT's: words, cut into the longest pieces that a vocabulary has (wordpiece.h)
-//     BPE        GPT-2's, LLaMA's, Qwen's: characters or bytes, put together by a list of merges (bpe.h, bpe_text.h)
+//     BPE        GPT-2's, LLaMA's, Qwen's: characters or bytes, put together by a list of merges (bpe.h, words.h)
+//     Unigram    T5's, XLM-R's: words, cut into the likeliest pieces (unigram.h, words.h)
 //
 // A tokenizer is opened from what Hugging Face's libraries read and write: a folder or a file of it, tokenizer.json or
 // vocab.txt; tokenizer_config.json, where it lies beside, names the special tokens (and says for vocab.txt whether
@@ -29,6 +30,7 @@
 #include "bpe_files.h"
 #include "byte_tokens.h"
 #include "tokenizer_kind.h"
+#include "unigram_files.h"
 #include "wordpiece_files.h"
 GX_BEGIN
 
@@ -90,7 +92,7 @@ GX_END
 #include <string.h>
 
 enum { GX__TOKENIZER_CAP = 64 << 20 };
-static const GxTokenizerKind *const gx__tokenizer_kinds[] = {&gx_byte_tokens, &gx_wordpiece, &gx_bpe};
+static const GxTokenizerKind *const gx__tokenizer_kinds[] = {&gx_byte_tokens, &gx_wordpiece, &gx_bpe, &gx_unigram};
 enum { GX__TOKENIZER_KINDS = sizeof gx__tokenizer_kinds / sizeof *gx__tokenizer_kinds };
 
 // ---- opening -------------------------------------------------------------------------------------------------------
@@ -115,8 +117,8 @@ static GxStatus gx__tokenizer_open_json(GxTokenizer *t, GxTokenizerSource *from,
     const GxTokenizerKind *kind = gx__tokenizer_of(model, type);
     from->json = root;
     if (status == GX_OK && !kind)
-        status = GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: the model is \"%s\"; what is built: WordPiece, BPE", from->path,
-                         gx_text_cut(type, cut, sizeof cut));
+        status = GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: the model is \"%s\"; what is built: WordPiece, BPE, Unigram",
+                         from->path, gx_text_cut(type, cut, sizeof cut));
     if (status == GX_OK) status = kind->open(t, from, err);
     gx_json_free(root);
     from->json = NULL;

@@ -6,7 +6,7 @@
 // different versions of Unicode, so kinds and letters come from tables that were asked of it (unicode_tables.h), and
 // decomposition is utf8proc's (which Unicode promises never to change), left undone for characters that are newer than
 // the library's. With any version of utf8proc that knows Unicode 12 (2.4) the answers are the same. Without utf8proc
-// gx_unicode_nfd and gx_unicode_nfc are errors that say so, and everything else works.
+// gx_unicode_nfd, _nfc and _alike are errors that say so, and everything else works.
 //
 //     uint32_t c;
 //     for (const char *p = text; p < end; p += gx_unicode_decode(p, end, &c)) …
@@ -15,7 +15,8 @@
 #include "../base/status.h"
 GX_BEGIN
 
-enum { GX_REPLACEMENT = 0xFFFD, GX_NFD_MOST = 4 }; // GX_NFD_MOST: characters that one decomposes into
+// GX_NFD_MOST, GX_NFKD_MOST: characters that one decomposes into
+enum { GX_REPLACEMENT = 0xFFFD, GX_NFD_MOST = 4, GX_NFKD_MOST = 18 };
 
 // The character at p < end, and how many bytes it has. What is not UTF-8 (RFC 3629) is U+FFFD: one for each longest
 // beginning of a character that is cut off, and for each byte that cannot begin one (Unicode 15, section 3.9).
@@ -39,6 +40,10 @@ int gx_unicode_lower(uint32_t c, uint32_t out[2]); // returns how many: 1, or 2 
 
 int gx_unicode_is_number(uint32_t c); // digits, Roman numerals, fractions: what Digits looks for
 
+// The bytes of the grapheme that text at p < end begins with: a letter with its accents, a syllable, an emoji of
+// several (extended grapheme clusters: Unicode Standard Annex 29). The text is UTF-8, or counts as U+FFFD.
+int64_t gx_unicode_grapheme(const char *p, const char *end);
+
 // The characters of a class of regular expressions, "L", "M", "N", "P" or "S" in \p{L}, as ranges in their order: the
 // i-th one; 0: there are no more, or no class has this name.
 int gx_unicode_class(const char *name, int i, uint32_t *first, uint32_t *last);
@@ -48,7 +53,10 @@ int gx_unicode_class(const char *name, int i, uint32_t *first, uint32_t *last);
 GxStatus gx_unicode_nfd(const uint32_t *text, int64_t n, uint32_t *out, int64_t *m, GxError *err);
 // NFC: decomposed, and what can be is composed again. out[GX_NFD_MOST * n].
 GxStatus gx_unicode_nfc(const uint32_t *text, int64_t n, uint32_t *out, int64_t *m, GxError *err);
-int gx_unicode_has_nfd(void);         // 0: built without utf8proc, which both need
+// Each character by those that it is compatible with: ligatures come apart, wide letters become plain. NFD of that is
+// NFKD, NFC of it NFKC.
+GxStatus gx_unicode_alike(const uint32_t *text, int64_t n, GxCharacters *out, GxError *err);
+int gx_unicode_has_nfd(void);         // 0: built without utf8proc, which these need
 const char *gx_unicode_version(void); // of utf8proc: "2.8.0"; "no": built without it
 
 GX_END
@@ -201,6 +209,75 @@ int gx_unicode_lower(uint32_t c, uint32_t out[2])
     return 1;
 }
 
+// ---- graphemes -----------------------------------------------------------------------------------------------------
+
+// The letters of gx__UnicodeJoin; besides 0 any other character, L Hangul's first letters, 1 and 2 its syllables
+// without and with a last letter, Z U+200D, R regional indicators, r \r.
+static int gx__unicode_join(uint32_t c)
+{
+    const int n = (int)(sizeof gx__unicode_joins / sizeof *gx__unicode_joins);
+    int low = 0, high = n;
+    if (c >= ' ' && c < 0x7F) return 0;
+    if (c == '\r' || c == 0) return c ? 'r' : 'C';
+    if (c == 0x200D) return 'Z';
+    if ((c >= 0x1100 && c <= 0x115F) || (c >= 0xA960 && c <= 0xA97C)) return 'L';
+    if (c >= 0xAC00 && c <= 0xD7A3) return (c - 0xAC00) % 28 ? '2' : '1';
+    if (c >= 0x1F1E6 && c <= 0x1F1FF) return 'R';
+    while (low < high) {
+        const int middle = (low + high) / 2;
+        if (gx__unicode_joins[middle].last < c) low = middle + 1;
+        else high = middle;
+    }
+    return low < n && gx__unicode_joins[low].first <= c ? gx__unicode_joins[low].kind : 0;
+}
+
+// What came before in a grapheme decides in three cases: a pictogram with what extends it, and then U+200D, joins
+// another; a consonant with a linker behind it joins another; regional indicators come in pairs.
+typedef struct {
+    int last, is_pictogram, has_joiner, is_consonant, has_linker, regions;
+} gx__UnicodeGrapheme;
+
+static void gx__unicode_take(gx__UnicodeGrapheme *g, int kind)
+{
+    const int extends = kind == 'E' || kind == 'U' || kind == 'I';
+    g->has_joiner = g->is_pictogram && kind == 'Z';
+    g->is_pictogram = kind == 'X' || (g->is_pictogram && extends);
+    g->has_linker = kind != 'K' && (kind == 'I' || g->has_linker);
+    g->is_consonant = kind == 'K' || (g->is_consonant && (kind == 'E' || kind == 'I' || kind == 'Z'));
+    g->regions += kind == 'R';
+    g->last = kind;
+}
+
+static int gx__unicode_goes_on(const gx__UnicodeGrapheme *g, int kind)
+{
+    const int a = g->last;
+    if (a == 'C' || a == 'r' || kind == 'C' || kind == 'r') return 0;
+    if (kind == 'E' || kind == 'U' || kind == 'I' || kind == 'Z' || kind == 'S' || a == 'P') return 1;
+    if (a == 'L') return kind == 'L' || kind == 'V' || kind == '1' || kind == '2';
+    if (a == '1' || a == 'V') return kind == 'V' || kind == 'T';
+    if (a == '2' || a == 'T') return kind == 'T';
+    return (kind == 'X' && g->has_joiner) || (kind == 'K' && g->is_consonant && g->has_linker) ||
+           (kind == 'R' && a == 'R' && g->regions % 2);
+}
+
+int64_t gx_unicode_grapheme(const char *p, const char *end)
+{
+    gx__UnicodeGrapheme g = GX_ZERO;
+    const char *at = p;
+    uint32_t c;
+    if (end - p == 1 || ((unsigned char)p[0] < 0x80 && (unsigned char)p[1] < 0x80))
+        return end - p > 1 && p[0] == '\r' && p[1] == '\n' ? 2 : 1;
+    at += gx_unicode_decode(at, end, &c);
+    gx__unicode_take(&g, gx__unicode_join(c));
+    while (at < end) {
+        const int bytes = gx_unicode_decode(at, end, &c), kind = gx__unicode_join(c);
+        if (!gx__unicode_goes_on(&g, kind)) break;
+        gx__unicode_take(&g, kind);
+        at += bytes;
+    }
+    return at - p;
+}
+
 // ---- decomposition -------------------------------------------------------------------------------------------------
 
 #ifdef GX_WITH_UTF8PROC
@@ -301,6 +378,24 @@ GxStatus gx_unicode_nfc(const uint32_t *text, int64_t n, uint32_t *out, int64_t 
     return GX_OK;
 }
 
+GxStatus gx_unicode_alike(const uint32_t *text, int64_t n, GxCharacters *out, GxError *err)
+{
+    out->n = 0;
+    for (int64_t i = 0; i < n; i++) {
+        utf8proc_int32_t part[GX_NFKD_MOST];
+        int boundary = 0;
+        utf8proc_ssize_t parts = 0;
+        GX_TRY(gx_characters_reserve(out, out->n + GX_NFKD_MOST, err));
+        if (text[i] >= 0xA0 && GX__UNICODE_IN(gx__unicode_old_alike, text[i]))
+            parts = utf8proc_decompose_char((utf8proc_int32_t)text[i], part, GX_NFKD_MOST,
+                                            (utf8proc_option_t)(UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT), &boundary);
+        if (parts < 1 || parts > GX_NFKD_MOST) out->c[out->n++] = text[i];
+        else
+            for (int k = 0; k < (int)parts; k++) out->c[out->n++] = (uint32_t)part[k];
+    }
+    return GX_OK;
+}
+
 #else
 int gx_unicode_has_nfd(void) { return 0; }
 const char *gx_unicode_version(void) { return "no"; }
@@ -316,6 +411,11 @@ GxStatus gx_unicode_nfd(const uint32_t *text, int64_t n, uint32_t *out, int64_t 
 GxStatus gx_unicode_nfc(const uint32_t *text, int64_t n, uint32_t *out, int64_t *m, GxError *err)
 {
     return gx_unicode_nfd(text, n, out, m, err); // says the same
+}
+
+GxStatus gx_unicode_alike(const uint32_t *text, int64_t n, GxCharacters *out, GxError *err)
+{
+    return gx_unicode_nfd(text, n, NULL, &out->n, err);
 }
 #endif
 #endif
