@@ -214,6 +214,70 @@ TEST(lora_of_all_linears_as_peft) { as_peft("gqa", 2 * 2 * 7); }
 TEST(lora_of_some_linears_scaled_by_the_root_as_peft) { as_peft("odd", 3 * 2 * 3); }
 TEST(lora_of_linears_with_biases_and_of_one_layer_alone_as_peft) { as_peft("qwen2", 2 * 2 * 3 + 2); }
 
+// ---- dropout: forth and back alike ---------------------------------------------------------------------------------
+
+// The loss of the window of step 1, and with gradients where the learning rate is 0.
+static double loss_at(TestModel *t, GxBatch *b)
+{
+    test_set_step(t, 0, 0);
+    gx_runner_train(&t->g, &t->r, b, NULL, NULL);
+    const GxStep step = test_step(t);
+    return gx_step_loss(&step);
+}
+
+// Along its gradient g the loss rises by |g| per step of length 1: from half a hundredth before to as much behind,
+// which the cubic term and the roundings of a loss of 4 change by less than a hundredth.
+static void check_slope(int lora)
+{
+    const float length = 0.005f;
+    TestModel *t = (TestModel *)calloc(1, sizeof *t);
+    GxBatch b = GX_ZERO;
+    int32_t tokens[2][T * 4];
+    double squares = 0, loss[2];
+    t->wish.lora = &test_loras[lora - 1];
+    for (int i = 0; i < T * 4; i++) tokens[0][i] = token_at(i, 0), tokens[1][i] = token_at(i, 1);
+    b.tokens = tokens[0], b.target[0].labels = tokens[1], b.T = T, b.B = 4, b.runs = gx_runs_one(T, 0);
+    if (!test_model_open_split(t, &model_config, &test_serial, T, 4, HEAD_CHUNK, NULL, 1, 1, NULL)) return;
+    test_put_batch(t, &b, 0);
+    gx_model_init(&t->g, &t->m, 42);
+    loss_at(t, &b);
+    const int64_t n = t->m.store.trained_n;
+    float *grads = test_kept(t, t->m.store.grads, n);
+    for (int i = 0; i < t->m.table.n; i++)
+        for (int64_t e = 0; test_flat(t, i) >= 0 && e < gx_tensor_count(&t->m.table.row[i]); e++)
+            squares += (double)grads[test_flat(t, i) + e] * grads[test_flat(t, i) + e];
+    for (int side = 0; side < 2; side++) {
+        for (int i = 0; i < t->m.table.n; i++) {
+            const int64_t count = gx_tensor_count(&t->m.table.row[i]);
+            if (test_flat(t, i) < 0) continue;
+            float *w = test_kept(t, gx_store_master(&t->m.store, i), count);
+            for (int64_t e = 0; e < count; e++)
+                w[e] += (float)((side ? 2 : -1) * length / sqrt(squares)) * grads[test_flat(t, i) + e];
+            test_put(t, gx_store_master(&t->m.store, i), w, count);
+            free(w);
+        }
+        loss[side] = loss_at(t, &b);
+    }
+    const double slope = (loss[1] - loss[0]) / (2 * length) / sqrt(squares);
+    CHECK(fabs(slope - 1) < 0.01, "LoRA %d: the loss rises by %g times its gradient's norm", lora, slope);
+    free(grads);
+    test_model_close(t);
+    free(t);
+}
+TEST(gradients_of_lora_with_dropout_are_slopes_of_its_loss) { check_slope(2), check_slope(3); }
+
+// In a validation nothing is dropped.
+TEST(dropout_of_lora_is_in_the_training_alone)
+{
+    Result without, with;
+    Layout l = {.what = "1 rank", .mode = &test_serial, .dp = 1, .tp = 1, .micro = 1, .samples = {4}, .lora = 1};
+    run_serial(&l, &without);
+    l.lora = 3;
+    run_serial(&l, &with);
+    CHECK(with.loss[0] != without.loss[0], "the loss is the same with dropout");
+    free_result(&without), free_result(&with);
+}
+
 // ---- adapter_config.json -------------------------------------------------------------------------------------------
 
 static char *config_path(char path[300])

@@ -2607,6 +2607,16 @@ TEST(dropout_keeps_the_same_elements_however_rows_are_sliced)
         CHECK(!memcmp(of_list + r * C, y + rows[r] * C, C * sizeof(float)), "row %d of a list drops others", rows[r]);
     for (int t = 0; t < T; t++)
         CHECK(!memcmp(of_column + t * C, y + (t * B + 2) * C, C * sizeof(float)), "a sample alone drops others");
+    for (int64_t begin = 0; begin < C; begin += 13) { // some columns: within one draw of four, and across them
+        GxDropout part = whole;
+        const int64_t n = gx_min(13 + begin % 3, C - begin);
+        int64_t others = 0;
+        part.first_column = begin, part.columns = C;
+        float *of_part = (float *)dropped_ones(T * B, n, &part, &step, 2, GX_F32);
+        for (int64_t i = 0; i < T * B * n; i++) others += of_part[i] != y[i / n * C + begin + i % n];
+        CHECK(others == 0, "columns from %ld on drop %ld others than the whole", (long)begin, (long)others);
+        free(of_part);
+    }
     free(y), free(sliced), free(of_list), free(of_column), free(narrow);
 }
 
