@@ -139,6 +139,7 @@
 #include "galaxy/io/records.h"
 #include "galaxy/io/corpus.h"
 #include "galaxy/io/dataset_tokens.h"
+#include "galaxy/io/blend.h"
 #include "galaxy/io/npy.h"
 #include "galaxy/io/labels.h"
 #include "galaxy/io/model_labels.h"

@@ -267,7 +267,8 @@ TEST(tokens_of_a_batch_know_their_document_and_its_last_one_predicts_nothing)
             snprintf(self.train_data, sizeof self.train_data, "%s", at(way ? "c.tokens" : "c.jsonl"));
             snprintf(self.tokenizer_path, sizeof self.tokenizer_path, "data/ref/bpe/byte_level.json");
             if (!CHECK(gx_causal_lm.open(&g, &self, &setup) == GX_OK, "%s", g.error.message)) return;
-            CHECK(self.has_documents && setup.vocab == VOCAB && self.data.file.documents == 12, "way %d", way);
+            CHECK(self.has_documents && setup.vocab == VOCAB && self.data.source[0].file.documents == 12, "way %d",
+                  way);
             b.T = T, b.B = B, b.first_sample = first;
             CHECK(gx_causal_lm.lay(&self, &b, batch[way], batch[way]) == sizeof batch[way], "bytes");
             CHECK(b.documents == batch[way] + 2 * ROWS, "where they lie");
@@ -348,6 +349,182 @@ TEST(a_file_of_another_tokenizers_tokens_is_refused)
               !gx_dataset_has_documents(at("none")),
           "which has documents");
     gx_corpus_close(&c);
+}
+
+// ---- blends --------------------------------------------------------------------------------------------------------
+
+// How many of the first n samples are of each source, as blend.h says it, in rational numbers: count[] of `n_parts`.
+static void count_samples(const int64_t *part, int n_parts, int64_t n, int64_t *count)
+{
+    __extension__ typedef unsigned __int128 Wide;
+    Wide all = 0;
+    for (int s = 0; s < n_parts; s++) all += (Wide)part[s];
+    for (int s = 0; s < n_parts; s++) {
+        const Wide twice = 2 * (Wide)n * (Wide)part[s], below = twice / (2 * all), rest = twice % (2 * all);
+        count[s] = (int64_t)(below + (rest >= all)); // the nearest
+        n -= count[s], all -= (Wide)part[s];
+    }
+}
+
+TEST(a_samples_source_follows_from_its_number_and_is_near_its_part_of_any_number_of_them)
+{
+    enum { MOST = 40 };
+    static int64_t list[][MOST] = {
+        {1}, {1, 1}, {3, 1}, {1, 1000000}, {1000000, 1}, {2, 3, 5, 7, 11}, {1 << 28, 1 << 28, 1, (1 << 29) - 1}, {0}};
+    for (int i = 0; i < MOST; i++) list[7][i] = i % 3 ? 1 : 7;
+    for (int k = 0; k < 8; k++) {
+        int n = 0;
+        int64_t all = 0, next[MOST] = {0}, count[MOST], after[MOST];
+        while (n < MOST && list[k][n]) all += list[k][n++];
+        for (int64_t i = 0; i < 4000; i++) { // each source's samples come one after the other
+            int64_t number;
+            const int s = gx_blend_find(list[k], n, i, &number);
+            if (!CHECK(number == next[s], "list %d: sample %ld is number %ld of source %d, expected %ld", k, (long)i,
+                       (long)number, s, (long)next[s]))
+                break;
+            next[s]++;
+            count_samples(list[k], n, i + 1, count);
+            for (int c = 0; c < n; c++) {
+                const double part = (double)(i + 1) * (double)list[k][c] / (double)all;
+                CHECK(count[c] == next[c] && gx_blend_share(list[k], n, c, i + 1) == next[c] &&
+                          fabs((double)next[c] - part) <= (c + 1) / 2.0,
+                      "list %d: of %ld samples %ld are of source %d, expected %ld", k, (long)i + 1, (long)next[c], c,
+                      (long)count[c]);
+            }
+        }
+        for (int i = 0; i < 2000; i++) { // anywhere
+            int64_t number, at = (int64_t)(gx_philox(k, i, 1, 2).w[0]) << (i % 31);
+            const int s = gx_blend_find(list[k], n, at, &number);
+            count_samples(list[k], n, at, count), count_samples(list[k], n, at + 1, after);
+            for (int c = 0; c < n; c++)
+                CHECK(after[c] - count[c] == (c == s) && (c != s || number == count[c]),
+                      "list %d: sample %ld is number %ld of source %d, and not of %d", k, (long)at, (long)number, s, c);
+        }
+        count_samples(list[k], n, all, count);
+        for (int s = 0; s < n; s++)
+            CHECK(count[s] == list[k][s] && gx_blend_share(list[k], n, s, all) == list[k][s],
+                  "list %d: as many as there are parts, and %ld are of source %d", k, (long)count[s], s);
+    }
+}
+
+// A text, JSON lines and a file of tokens.
+static const char *three_sources(void)
+{
+    static const int lines[] = {40, 3, 9, 30, 2, 14, 5, 11, 1, 30, 44, 8}, tokens[] = {200, 30, 170, 25, 60, 250};
+    static char list[700];
+    GxError err = GX_ZERO;
+    GxCorpus c;
+    char text[3000] = "";
+    for (int i = 0; i < 120; i++) sprintf(text + strlen(text), "%d words and others\n", i * i);
+    put_text("alone.txt", text);
+    write_corpus("tokens.jsonl", tokens, 6), write_corpus("lines.jsonl", lines, 12);
+    unlink(at("blend.tokens"));
+    CHECK(gx_corpus_open(&c, at("tokens.jsonl"), &bpe, 1, NULL, &err) == GX_OK &&
+              gx_token_file_write(at("blend.tokens"), &c.file, c.ids, &err) == GX_OK,
+          "%s", err.message);
+    gx_corpus_close(&c);
+    snprintf(list, sizeof list, "%s,%s,%s", at("alone.txt"), at("lines.jsonl"), at("blend.tokens"));
+    return list;
+}
+
+TEST(a_blends_samples_are_those_of_its_sources_in_epochs_of_their_own)
+{
+    enum { T = 12, STRIDE = 3 };
+    static const char *const weights[] = {"", "5,2.5,2.5", "1e-3,1,0.5"};
+    static const double parts[][3] = {{0, 0, 0}, {0.5, 0.25, 0.25}, {0.001 / 1.501, 1 / 1.501, 0.5 / 1.501}};
+    const char *list = three_sources();
+    CHECK(gx_blend_has_documents(list) && !gx_blend_has_documents(at("alone.txt")) && gx_blend_count_names(list) == 3,
+          "three sources, two of which have documents");
+    for (int w = 0; w < 3; w++) {
+        GxError err = GX_ZERO;
+        GxBlend b;
+        if (!CHECK(gx_blend_open(&b, list, weights[w], &bpe, 0.2, T, 1, NULL, &err) == GX_OK, "%s", err.message))
+            return;
+        int64_t all = 0, windows[3], sum = 0, seen[3] = {0, 0, 0}, held_out[3] = {0, 0, 0};
+        for (int s = 0; s < 3; s++) windows[s] = gx_dataset_epoch_windows(&b.source[s].train, T);
+        for (int s = 0; s < 3; s++) all += b.part[s], sum += windows[s];
+        for (int s = 0; s < 3; s++) {
+            const double part = w ? parts[w][s] : (double)windows[s] / (double)sum;
+            CHECK(fabs((double)b.part[s] / (double)all - part) < 1e-8, "%s: source %d has %ld parts of %ld", weights[w],
+                  s, (long)b.part[s], (long)all);
+        }
+        for (int64_t i = 0; i < 2 * sum; i++) {
+            int32_t ids[2][T * STRIDE], labels[2][T * STRIDE], documents[2][2 * T * STRIDE];
+            const GxBlendSample to = {ids[0], labels[0], documents[0], -100, STRIDE};
+            int64_t number;
+            const int s = gx_blend_find(b.part, 3, i, &number);
+            const GxDataset *d = &b.source[s];
+            CHECK(number == seen[s]++, "sample %ld", (long)i);
+            memset(ids, 0, sizeof ids), memset(labels, 0, sizeof labels), memset(documents, 0, sizeof documents);
+            CHECK(gx_blend_sample(&b, 9, i, T, &to, &err) == GX_OK, "%s", err.message);
+            CHECK(gx_dataset_sample(d, 9, number, T, ids[1], labels[1], STRIDE, &err) == GX_OK, "%s", err.message);
+            const int64_t start = gx_dataset_sample_start(&d->train, 9, number, T);
+            if (d->file.documents) gx_dataset_documents(d, start, T, documents[1], labels[1], -100, STRIDE);
+            for (int t = 0; !d->file.documents && t < T; t++) documents[1][2 * t * STRIDE + 1] = T;
+            CHECK(!memcmp(ids[0], ids[1], sizeof ids[0]) && !memcmp(labels[0], labels[1], sizeof labels[0]) &&
+                      !memcmp(documents[0], documents[1], sizeof documents[0]),
+                  "sample %ld is another one than number %ld of source %d", (long)i, (long)number, s);
+        }
+        for (int s = 0; s < 3 && !w; s++)
+            CHECK(seen[s] == 2 * windows[s], "source %d: %ld of %ld windows in two epochs", s, (long)seen[s],
+                  (long)windows[s]);
+        const int64_t n = gx_blend_windows(&b);
+        for (int64_t i = 0; i < n; i++) {
+            int32_t ids[2][T], labels[2][T];
+            const GxBlendSample to = {ids[0], labels[0], NULL, -100, 1};
+            int64_t number;
+            const int s = gx_blend_find(b.held_out, 3, i, &number);
+            CHECK(number == held_out[s]++, "window %ld", (long)i);
+            CHECK(gx_blend_window(&b, i, T, &to, &err) == GX_OK &&
+                      gx_dataset_window(&b.source[s], number, T, ids[1], labels[1], 1, &err) == GX_OK &&
+                      !memcmp(ids[0], ids[1], sizeof ids[0]) && !memcmp(labels[0], labels[1], sizeof labels[0]),
+                  "window %ld is another one than number %ld of source %d", (long)i, (long)number, s);
+        }
+        for (int s = 0; s < 3; s++)
+            CHECK(held_out[s] == gx_dataset_windows(&b.source[s].held_out, T) && held_out[s] > 0,
+                  "source %d: %ld windows are held out", s, (long)held_out[s]);
+        gx_blend_close(&b);
+    }
+}
+
+TEST(a_list_that_is_none_is_refused_and_a_comma_in_a_files_name_is_its_own)
+{
+    static const struct {
+        const char *behind, *weights, *says;
+    } cases[] = {
+        {",", "", "expected paths with commas between them"},
+        {",,x", "", "expected paths with commas between them"},
+        {",no_such.txt", "", "no_such.txt"},
+        {"", "1,2", "there are 2 weights (1,2), and 3 sources of data"},
+        {"", "1,2,3,", "there are 4 weights"},
+        {"", "1,0,1", "weight 2 of 1,0,1 is no number from 1e-9 to 1e9"},
+        {"", "1,1,-1", "weight 3 of"},
+        {"", "nan,1,1", "weight 1 of"},
+        {"", "0x1,1,1", "weight 1 of"},
+        {"", " 1,1,1", "weight 1 of"},
+        {"", "1,1e10,1", "weight 2 of"},
+        {"", "1,,1", "weight 2 of"},
+        {"", "1,1,1x", "weight 3 of"},
+        {"", "1,1,1e", "weight 3 of"},
+    };
+    char list[900];
+    GxError err = GX_ZERO;
+    GxBlend b;
+    const char *three = three_sources();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(list, sizeof list, "%s%s", three, cases[i].behind);
+        const GxStatus status = gx_blend_open(&b, list, cases[i].weights, &bpe, 0.2, 12, 1, NULL, &err);
+        CHECK(status != GX_OK && strstr(err.message, cases[i].says) && !b.source, "\"%s\", \"%s\": %s", cases[i].behind,
+              cases[i].weights, err.message);
+        gx_error_clear(&err);
+    }
+    snprintf(list, sizeof list, "%s,%s", three, at("alone.txt"));
+    refused(&err, gx_blend_open(&b, list, "", &bpe, 0.2, 12, 1, NULL, &err), GX_ERR_ARGUMENT, "is named twice",
+            "twice");
+    put_text("one, two.txt", "a text whose name has a comma in it, long enough to be cut into two samples");
+    CHECK(gx_blend_open(&b, at("one, two.txt"), "", &bpe, 0, 12, 1, NULL, &err) == GX_OK && b.n == 1, "%s",
+          err.message);
+    gx_blend_close(&b);
 }
 
 int main(int argc, char **argv)

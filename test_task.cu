@@ -877,6 +877,89 @@ TEST(a_text_that_is_cut_short_during_a_run_ends_it_with_its_path)
     shrinks = NULL;
 }
 
+#define BLEND "--global_batch_size 6 --max_steps 6 --optimizer sgd --sample_tokens 0 --eval_steps 0 --threads 1 "
+
+static void write_blend(char flags[1200], const char *weights, const char *more)
+{
+    write_text("one.txt", 900, -1), write_text("two.txt", 3000, 500), write_text("three.txt", 1500, 700);
+    snprintf(flags, 1200, BLEND "--train_data %s,%s,%s %s %s", path_of("one.txt"), path_of("two.txt"),
+             path_of("three.txt"), weights, more);
+}
+
+// 3 samples of 6 to a rank, or 2, or all: the same ones, by number.
+TEST(a_blend_is_the_same_on_any_number_of_ranks)
+{
+    static const char *const ways[] = {"--micro_batch_size 6", "--micro_batch_size 2", "--micro_batch_size 3 --ranks 2",
+                                       "--micro_batch_size 2 --ranks 3", "--dp_batch_size_list 1,4,1 --ranks 3"};
+    double validation = 0, window[8];
+    char flags[1200], name[20];
+    for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+        snprintf(name, sizeof name, "blend%d", (int)w);
+        write_blend(flags, "--train_data_weights 2,1,1", ways[w]);
+        if (!CHECK(train_text(name, flags) == 0 && !said.log[0], "%s: %s", ways[w], said.log)) continue;
+        if (w == 0) validation = told.validation[6], memcpy(window, told.window, sizeof window);
+        test_close_number("validation", told.validation[6], validation, test_bound(depth(7)));
+        for (int s = 1; s <= 6; s++) test_close_number("window", told.window[s], window[s], test_bound(depth(s)));
+    }
+    // 36 samples: 18 of the 105 windows of 8 bytes that 850 have, 9 of 353 and 9 of 176 of the others
+    static const char *const lines[] = {"/one.txt, 0.0 MB",
+                                        "/three.txt, 0.0 MB",
+                                        "  50.00% of all samples; ",
+                                        "  25.00% of all samples; ",
+                                        " windows of 8 tokens, which the run sees 0.17 times\n",
+                                        " which the run sees 0.03 times\n",
+                                        " which the run sees 0.05 times\n"};
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        CHECK(strstr(said.out, lines[i]), "no \"%s\" in: %s", lines[i], said.out);
+}
+
+TEST(a_blend_that_is_resumed_goes_on_bit_for_bit_and_another_one_is_refused)
+{
+    static const char *const changes[] = {"--train_data_weights 2,1,1.5", "--train_data %s,%s --train_data_weights 2,1",
+                                          "--train_data %s,%s,%s"};
+    char flags[1200], more[400], list[700];
+    write_blend(flags, "--train_data_weights 2,1,1", "--micro_batch_size 2");
+    CHECK(train_text("blended", flags) == 0, "%s", said.log);
+    const double window = told.window[6], validation = told.validation[6];
+    write_blend(flags, "--train_data_weights 2,1,1", "--micro_batch_size 2 --save_steps 4");
+    CHECK(train_text("cut_blend", flags) == 0, "%s", said.log);
+    snprintf(more, sizeof more, "--resume %s", path_of("cut_blend/checkpoint-4"));
+    CHECK(train_text("", more) == 0 && !said.log[0] && strstr(said.out, "  50.00% of all samples; "), "%s%s", said.log,
+          said.out);
+    CHECK(told.window[6] == window && told.validation[6] == validation,
+          "%.17g, uninterrupted %.17g; validation %.17g, %.17g", told.window[6], window, told.validation[6],
+          validation);
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        snprintf(list, sizeof list, changes[i], path_of("two.txt"), path_of("one.txt"), path_of("three.txt"));
+        snprintf(flags, sizeof flags, "--max_steps 8 %s %s", more, list);
+        CHECK(train_text("", flags) == 1 &&
+                  strstr(said.log, "was trained on another text, with other weights of several, or with "),
+              "%s: %s", changes[i], said.log);
+    }
+    snprintf(flags, sizeof flags, "--max_steps 8 %s --train_data_weights 0.50,0.25,0.25", more); // the same ones
+    CHECK(train_text("", flags) == 0, "%s", said.log);
+}
+
+TEST(ranks_with_other_sources_do_not_train_together)
+{
+    char flags[700];
+    write_text("same0", 900, -1), write_text("same1", 900, -1);
+    write_text("b0", 900, -1), write_text("b1", 900, 300);
+    snprintf(flags, sizeof flags, BLEND "--micro_batch_size 3 --ranks 2 --train_data %s,%s@", path_of("same0"),
+             path_of("b"));
+    CHECK(train_text("others", flags) == 1 && strstr(said.log, "b1 is another text here (900 bytes, hash "), "%s",
+          said.log);
+    char path[300]; // on rank 1 the list is the name of a file
+    GxError err = GX_ZERO;
+    snprintf(path, sizeof path, "%s/same0,%s", folder, folder);
+    CHECK(gx_folder_make(path, &err) == GX_OK, "%s", err.message);
+    snprintf(path, sizeof path, "same0,%s/b1", folder);
+    write_text(path, 900, -1);
+    CHECK(train_text("others", flags) == 1 &&
+              strstr(said.log, "/b1 is of 1 source of data, and rank 0's of 2: all ranks need the same"),
+          "%s", said.log);
+}
+
 // A path of n bytes for a file in a folder that is made.
 static void long_path(char path[GX_PATH], const char *name, int n)
 {
@@ -1034,7 +1117,7 @@ TEST(causal_lm_trains_on_the_first_part_of_its_text_and_validates_on_the_rest)
     GxContext g = GX_ZERO;
     GxCausalLm self = GX_ZERO;
     GxBatch b = GX_ZERO;
-    GxTaskSetup setup = {256, T, 0, "", 0, GX_F32, 1, 1, 0, 0, 0};
+    GxTaskSetup setup = {256, T, 0, "", 0, GX_F32, 1, 1, 0, 0, 0, 0};
     for (int i = 0; i < BYTES; i++) text[i] = (char)(i % 10 == 9 ? '\n' : (i < BYTES - HELD ? 'a' : 'n') + i * i % 13);
     snprintf(self.train_data, sizeof self.train_data, "%.200s/parts.txt", folder);
     CHECK(gx_file_write(self.train_data, text, BYTES, &g.error) == GX_OK, "%s", g.error.message);

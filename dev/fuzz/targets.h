@@ -937,6 +937,59 @@ static int corpus_make(Case *c)
     return 4;
 }
 
+// ---- blends --------------------------------------------------------------------------------------------------------
+
+// Each source's samples one after the other, all within it.
+static int blend_run(const Case *c)
+{
+    const GxTokenizer bytes = gx_tokenizer_bytes();
+    const char *list = case_part(c, "list")->p, *weights = case_part(c, "weights")->p;
+    const int64_t T = gx_max(1, gx_min(64, integer_of(c, "settings.numbers", 0))),
+                  index = integer_of(c, "settings.numbers", 2);
+    const double fraction = number_of(c, "settings.numbers", 1);
+    int32_t in[64], labels[64], documents[128];
+    const GxBlendSample to = {in, labels, documents, -100, 1};
+    GxBlend b;
+    GxError e = GX_ZERO;
+    put_part(c, ".", "a.txt"), put_part(c, ".", "b.jsonl");
+    gx_blend_has_documents(list);
+    if (gx_blend_open(&b, list, weights, &bytes, fraction >= 0 && fraction < 1 ? fraction : 0, T, 1, NULL, &e) !=
+        GX_OK) {
+        expect_message(&e, NULL);
+        return REFUSED;
+    }
+    int64_t next[8] = {0}, sum = 0;
+    EXPECT(b.n >= 1 && b.n <= 8, "%d sources", b.n);
+    for (int s = 0; s < b.n; s++) sum += b.part[s];
+    EXPECT(sum <= GX_BLEND_PARTS, "%ld parts", (long)sum);
+    for (int64_t i = 0; i < 40; i++) {
+        int64_t number, far;
+        const int s = gx_blend_find(b.part, b.n, i, &number);
+        EXPECT(number == next[s]++ && gx_blend_share(b.part, b.n, s, i + 1) == next[s], "sample %ld", (long)i);
+        if (index >= 0 && index < INT64_MAX - 40) gx_blend_find(b.part, b.n, index + i, &far);
+        if (gx_blend_sample(&b, 3, index >= 0 && index < INT64_MAX - 40 ? index + i : i, T, &to, &e) != GX_OK)
+            expect_message(&e, NULL), gx_error_clear(&e);
+    }
+    for (int64_t w = 0; w < gx_min(gx_blend_windows(&b), 100); w++)
+        EXPECT(gx_blend_window(&b, w, T, &to, &e) == GX_OK, "%s", e.message);
+    gx_blend_close(&b);
+    return ACCEPTED;
+}
+
+static int blend_make(Case *c)
+{
+    static const char *const lists[] = {"a.txt,b.jsonl", "b.jsonl", "b.jsonl,a.txt"};
+    static const char *const weights[] = {"0.7,0.3", "2", ""};
+    static const char *const settings[] = {"8 0.1 5", "1 0 1000000", "3 0.4 9223372036854775807"};
+    for (int i = 0; i < 3; i++) {
+        take_part(&c[i], "text.source", "a.txt");
+        case_text(&c[i], "b.jsonl", "{\"text\": \"The old gray cat.\"}\n{\"text\": \"sees a \\u00e9 tree\\nnear\"}\n");
+        case_text(&c[i], "list", lists[i]), case_text(&c[i], "weights", weights[i]);
+        case_text(&c[i], "settings.numbers", settings[i]);
+    }
+    return 3;
+}
+
 // ---- tokenizer.json ------------------------------------------------------------------------------------------------
 
 static int tokenizer_run(const Case *c)
@@ -1423,6 +1476,7 @@ static const Target targets[] = {
     {"gguf_model", "GGUF files of models: into folders, and into files again", gguf_model_make, gguf_model_run},
     {"text", "texts as samples", text_make, text_run},
     {"corpus", "JSON lines and files of tokens as samples", corpus_make, corpus_run},
+    {"blend", "lists of data and their weights", blend_make, blend_run},
     {"tokenizer", "tokenizer.json", tokenizer_make, tokenizer_run},
     {"wordpiece", "WordPiece's files, and text", wordpiece_make, wordpiece_run},
     {"bpe", "tokenizer.json of BPE, and text", bpe_make, bpe_run},

@@ -65,7 +65,7 @@ GxStatus gx_dataset_window(const GxDataset *d, int64_t window, int64_t T, int32_
 
 // For tokens [at, at + T) of the whole, `at` as train.begin + gx_dataset_sample_start or held_out.begin + window * T:
 // documents[(t * stride)][2], begin and end of the part of t's document that is among them, counted from `at`; labels[t
-// * stride] becomes `ignored` where the next token is of another document.
+// * stride] becomes `ignored` where the next token is of another document. A text is one document.
 void gx_dataset_documents(const GxDataset *d, int64_t at, int64_t T, int32_t *documents, int32_t *labels,
                           int32_t ignored, int64_t stride);
 // Documents at the end are held out: from the beginning of a document on, where one is so near to the asked-for part of
@@ -302,6 +302,9 @@ void gx_dataset_documents(const GxDataset *d, int64_t at, int64_t T, int32_t *do
 {
     const GxTokenDocument *document = d->file.document;
     int64_t first = 0, last = d->file.documents; // the document of token `at` is in [first, last)
+    for (int64_t t = 0; last == 0 && t < T; t++)
+        documents[2 * t * stride] = 0, documents[2 * t * stride + 1] = (int32_t)T;
+    if (last == 0) return;
     while (last - first > 1) {
         const int64_t middle = first + (last - first) / 2;
         if (document[middle].begin <= at) first = middle;
