@@ -49,7 +49,7 @@ static void write_file(const char *name, const int32_t *ids, int64_t n, const in
 {
     GxError err = GX_ZERO;
     GxTokenDocument document[8];
-    GxTokenFile f = {0, n, documents, 0, "bpe-1162-0123456789abcdef", 0, document};
+    GxTokenFile f = {0, n, documents, 0, "bpe-1162-0123456789abcdef", 0, document, 0, 0, 0};
     for (int64_t i = 0; i < documents; i++) document[i].begin = begin[i], document[i].bytes = 10 * i, f.bytes += 10 * i;
     CHECK(gx_token_file_write(at(name), &f, ids, &err) == GX_OK, "%s", err.message);
 }
@@ -459,7 +459,7 @@ TEST(a_blends_samples_are_those_of_its_sources_in_epochs_of_their_own)
             CHECK(gx_blend_sample(&b, 9, i, T, &to, &err) == GX_OK, "%s", err.message);
             CHECK(gx_dataset_sample(d, 9, number, T, ids[1], labels[1], STRIDE, &err) == GX_OK, "%s", err.message);
             const int64_t start = gx_dataset_sample_start(&d->train, 9, number, T);
-            if (d->file.documents) gx_dataset_documents(d, start, T, documents[1], labels[1], -100, STRIDE);
+            if (d->file.documents) gx_dataset_documents(d, start, T, ids[1], documents[1], labels[1], -100, STRIDE);
             for (int t = 0; !d->file.documents && t < T; t++) documents[1][2 * t * STRIDE + 1] = T;
             CHECK(!memcmp(ids[0], ids[1], sizeof ids[0]) && !memcmp(labels[0], labels[1], sizeof labels[0]) &&
                       !memcmp(documents[0], documents[1], sizeof documents[0]),
@@ -525,6 +525,184 @@ TEST(a_list_that_is_none_is_refused_and_a_comma_in_a_files_name_is_its_own)
     CHECK(gx_blend_open(&b, at("one, two.txt"), "", &bpe, 0, 12, 1, NULL, &err) == GX_OK && b.n == 1, "%s",
           err.message);
     gx_blend_close(&b);
+}
+
+// ---- llm.c's files -------------------------------------------------------------------------------------------------
+
+static void write_bin(const char *name, int width, const int32_t *ids, int64_t n)
+{
+    unsigned char *file = (unsigned char *)calloc(1, (size_t)(1024 + width * n));
+    const int32_t header[3] = {width == 2 ? 20240520 : 20240801, width == 2 ? 1 : 7, (int32_t)n};
+    memcpy(file, header, sizeof header);
+    for (int64_t i = 0; i < n; i++)
+        for (int k = 0; k < width; k++) file[1024 + i * width + k] = (unsigned char)(ids[i] >> (8 * k));
+    put(name, file, 1024 + width * n);
+    free(file);
+}
+
+TEST(a_bin_file_that_does_not_fit_is_refused)
+{
+    static int32_t ids[40];
+    static const struct {
+        int at;
+        int32_t value;
+        int cut;
+        const char *says;
+    } cases[] = {{1, 2, 0, "the magic number 20240520 and version 2; expected"},
+                 {0, 20240801, 0, "the magic number 20240801 and version 1; expected"},
+                 {2, 41, 0, "of 1024 and the 41 tokens of 2 bytes that it promises are 1106"},
+                 {2, 0, 0, "the 0 tokens"},
+                 {2, -1, 0, "the 4294967295 tokens"},
+                 {1, 1, 1, "has 1103 bytes"},
+                 {1, 1, 1094, "has 10 bytes"},
+                 {1, 1, 81, "has a header of 1024"}};
+    GxError err = GX_ZERO;
+    GxTokenFile f;
+    char *text;
+    int64_t n;
+    write_bin("good.bin", 2, ids, 40);
+    CHECK(gx_file_read(at("good.bin"), 1 << 20, &text, &n, &err) == GX_OK && n == 1104, "%s", err.message);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char bad[1104];
+        memcpy(bad, text, sizeof bad);
+        memcpy(bad + 4 * cases[i].at, &cases[i].value, 4);
+        put("bad.bin", bad, (int64_t)sizeof bad - cases[i].cut);
+        refused(&err, open_file(&f, "bad.bin", &err), GX_ERR_FORMAT, cases[i].says, "a header");
+    }
+    free(text);
+    const GxTokenizer bytes = gx_tokenizer_bytes();
+    GxDataset d;
+    refused(&err, gx_dataset_open_any(&d, at("good.bin"), &bytes, 0, 4, 1, NULL, &err), GX_ERR_ARGUMENT,
+            "does not say which tokenizer its tokens are of: name it (--tokenizer)", "no tokenizer");
+    for (int i = 0; i < 40; i++) ids[i] = i == 33 ? VOCAB : 5;
+    int32_t tokens[4], labels[4];
+    write_bin("other.bin", 4, ids, 40);
+    if (!CHECK(gx_dataset_open_any(&d, at("other.bin"), &bpe, 0, 4, 1, NULL, &err) == GX_OK && d.file.width == 4, "%s",
+               err.message))
+        return;
+    int failed = 0;
+    for (int64_t i = 0; i < gx_dataset_epoch_windows(&d.train, 4); i++)
+        if (gx_dataset_sample(&d, 1, i, 4, tokens, labels, 1, &err) != GX_OK) {
+            refused(&err, GX_ERR_FORMAT, GX_ERR_FORMAT,
+                    "token 33 is 1162; the tokenizer's are 0 to 1161: it was made with", "an id of another tokenizer");
+            failed++;
+        }
+    CHECK(failed == 1 || failed == 2, "%d windows have it", failed); // as a label, too
+    gx_dataset_close(&d);
+}
+
+// The same documents as in a file of tokens of ours, whichever of its tokens says where they are.
+TEST(documents_of_a_bin_file_are_between_the_tokenizers_own_tokens)
+{
+    enum { T = 10, END = 1, BEGIN = 2 };
+    static const int words[] = {3, 1, 9, 2, 2, 14, 5, 1, 1, 30, 4, 8, 50, 22, 7, 19};
+    static const struct {
+        const char *what;
+        int32_t before, behind, begins, ends; // in the data; of the tokenizer
+        int width;
+    } cases[] = {{"an end", -1, END, -1, END, 2},
+                 {"a beginning", BEGIN, -1, BEGIN, -1, 4},
+                 {"both", BEGIN, END, BEGIN, END, 2},
+                 {"one token that is both", BEGIN, -1, BEGIN, BEGIN, 2}};
+    const GxTokenizer plain = bpe;
+    GxError err = GX_ZERO;
+    GxCorpus c;
+    write_corpus("c.jsonl", words, 16);
+    if (!CHECK(gx_corpus_open(&c, at("c.jsonl"), &bpe, 1, NULL, &err) == GX_OK, "%s", err.message)) return;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        static int32_t ids[4000];
+        GxTokenDocument document[17];
+        GxTokenFile f = {0, 0, 16, c.file.bytes, "", 0, document, 0, 0, 0};
+        GxDataset ours, bin;
+        for (int i = 0; i < 16; i++) {
+            document[i].begin = f.tokens, document[i].bytes = c.file.document[i].bytes;
+            if (cases[k].before >= 0) ids[f.tokens++] = cases[k].before;
+            for (int64_t t = c.file.document[i].begin; t < c.file.document[i + 1].begin; t++)
+                ids[f.tokens++] = c.ids[t];
+            if (cases[k].behind >= 0) ids[f.tokens++] = cases[k].behind;
+        }
+        memcpy(f.tokenizer, bpe.identity, sizeof f.tokenizer);
+        unlink(at("ours.tokens"));
+        CHECK(gx_token_file_write(at("ours.tokens"), &f, ids, &err) == GX_OK, "%s", err.message);
+        write_bin("their.bin", cases[k].width, ids, f.tokens);
+        bpe.end = cases[k].ends;
+        if (cases[k].begins >= 0) {
+            bpe.frame[0].n = 2;
+            bpe.frame[0].part[0].id = cases[k].begins, bpe.frame[0].part[1].id = GX_FRAME_A;
+        }
+        if (!CHECK(gx_dataset_open_any(&ours, at("ours.tokens"), &bpe, 0.3, T, 1, NULL, &err) == GX_OK &&
+                       gx_dataset_open_any(&bin, at("their.bin"), &bpe, 0.3, T, 1, NULL, &err) == GX_OK,
+                   "%s: %s", cases[k].what, err.message))
+            break;
+        // 30%, or more, from where a document begins; no document of these is so long that it would be cut
+        int64_t cut = 16;
+        while (document[cut - 1].begin > f.tokens - (int64_t)ceil(0.3 * (double)f.tokens)) cut--;
+        CHECK(bin.train.n == document[cut - 1].begin && bin.held_out.begin == bin.train.n &&
+                  bin.held_out.n == f.tokens - bin.train.n,
+              "%s: cut at %ld, expected %ld", cases[k].what, (long)bin.train.n, (long)document[cut - 1].begin);
+        int apart = 0;
+        for (int64_t at = 0; at + T < f.tokens; at++) {
+            int32_t in[2][T], labels[2][T], documents[2][2 * T];
+            const GxDataset *d[2] = {&ours, &bin};
+            for (int i = 0; i < 2; i++) {
+                GxDataset all = *d[i];
+                all.held_out.begin = at; // a window of any place
+                CHECK(gx_dataset_window(&all, 0, T, in[i], labels[i], 1, &err) == GX_OK, "%s", err.message);
+                gx_dataset_documents(&all, at, T, in[i], documents[i], labels[i], -100, 1);
+            }
+            for (int t = 0; t < T; t++) apart += labels[0][t] == -100;
+            CHECK(!memcmp(in[0], in[1], sizeof in[0]) && !memcmp(labels[0], labels[1], sizeof labels[0]) &&
+                      !memcmp(documents[0], documents[1], sizeof documents[0]),
+                  "%s: other documents from token %ld on", cases[k].what, (long)at);
+        }
+        CHECK(apart > 100, "%s: %d ends of documents were seen", cases[k].what, apart);
+        gx_dataset_close(&ours), gx_dataset_close(&bin);
+        bpe = plain;
+    }
+    bpe = plain;
+    gx_corpus_close(&c);
+}
+
+TEST(a_folder_of_bin_files_is_a_source_for_each_and_shares_its_weight)
+{
+    enum { T = 8 };
+    static int32_t ids[3000];
+    GxError err = GX_ZERO;
+    GxBlend b;
+    char list[500];
+    for (int i = 0; i < 3000; i++) ids[i] = 3 + i % 1000;
+    CHECK(gx_folder_make(at("shards"), &err) == GX_OK && gx_folder_make(at("mixed"), &err) == GX_OK &&
+              gx_folder_make(at("only_val"), &err) == GX_OK,
+          "%s", err.message);
+    write_bin("shards/x_train_000002.bin", 2, ids, 3000), write_bin("shards/x_train_000001.bin", 2, ids + 5, 1000);
+    write_bin("shards/x_val_000000.bin", 2, ids, 500);
+    put_text("shards/README.md", "where they are from");
+    snprintf(list, sizeof list, "%s,%s", at("shards"), at("alone.txt"));
+    three_sources();
+    for (int w = 0; w < 2; w++) {
+        if (!CHECK(gx_blend_open(&b, list, w ? "3,1" : "", &bpe, 0.1, T, 1, NULL, &err) == GX_OK, "%s", err.message))
+            return;
+        CHECK(b.n == 3 && strstr(b.source[0].path, "_000001.bin") && strstr(b.source[1].path, "_000002.bin") &&
+                  b.name[1] == 0 && b.name[2] == 1 && b.source[0].train.n == 900 && b.source[1].train.n == 2700,
+              "%d sources", b.n);
+        const double all = (double)(b.part[0] + b.part[1] + b.part[2]), of_bins = 111 + 336; // (900 - 8) / 8, ...
+        CHECK(b.held_out[0] == 99 / T && b.held_out[1] == 299 / T, "held out: %ld", (long)b.held_out[0]);
+        if (w)
+            CHECK(fabs((double)b.part[0] / all - 0.75 * 111 / of_bins) < 1e-8 &&
+                      fabs((double)b.part[1] / all - 0.75 * 336 / of_bins) < 1e-8,
+                  "the parts are %ld and %ld of %g", (long)b.part[0], (long)b.part[1], all);
+        else CHECK(b.part[0] == 111 && b.part[1] == 336, "the parts are %ld and %ld", (long)b.part[0], (long)b.part[1]);
+        gx_blend_close(&b);
+    }
+    write_bin("mixed/a.bin", 2, ids, 500), put_text("mixed/b.txt", "a text");
+    refused(&err, gx_blend_open(&b, at("mixed"), "", &bpe, 0, T, 1, NULL, &err), GX_ERR_ARGUMENT,
+            "has .bin files and texts (b.txt) in it", "a folder of both");
+    put_text("mixed/b.bin", "a text"), unlink(at("mixed/b.txt"));
+    refused(&err, gx_blend_open(&b, at("mixed"), "", &bpe, 0, 1, 1, NULL, &err), GX_ERR_FORMAT,
+            "b.bin is no .bin file of llm.c's", "another .bin");
+    write_bin("only_val/x_val_1.bin", 2, ids, 500);
+    refused(&err, gx_blend_open(&b, at("only_val"), "", &bpe, 0, T, 1, NULL, &err), GX_ERR_FORMAT, "have _val_ in",
+            "none");
 }
 
 int main(int argc, char **argv)

@@ -960,6 +960,36 @@ TEST(ranks_with_other_sources_do_not_train_together)
           "%s", said.log);
 }
 
+// Of tokens alone nobody knows the bytes.
+TEST(a_bin_file_is_trained_on_and_validated_in_nats_per_token)
+{
+    enum { N = 2000 };
+    static unsigned char file[1024 + 2 * N];
+    const int32_t header[3] = {20240520, 1, N};
+    char flags[600];
+    GxError err = GX_ZERO;
+    memcpy(file, header, sizeof header);
+    for (int i = 0; i < N; i++) file[1024 + 2 * i] = (unsigned char)(3 + i % 50);
+    CHECK(gx_file_write(path_of("x.bin"), file, sizeof file, &err) == GX_OK, "%s", err.message);
+    snprintf(
+        flags, sizeof flags,
+        "--train_data %s --tokenizer data/ref/bpe/byte_level.json --micro_batch_size 2 --max_steps 2 --eval_steps 0 "
+        "--sample_tokens 0",
+        path_of("x.bin"));
+    CHECK(train_text("bins", flags) == 0 && !said.log[0] &&
+              strstr(said.out, "x.bin, 0.0 MB, the last 0.0 MB held out;") &&
+              strstr(said.out, " 1.9k for training, 0.1k held out;") && strstr(said.out, " without documents: the ") &&
+              strstr(said.out, "validation loss ") && !strstr(said.out, "bits per byte") && !strstr(said.out, "bigram"),
+          "%s%s", said.log, said.out);
+    char *log = read_file("bins/log.jsonl");
+    CHECK(strstr(log, "\"eval_loss\"") && !strstr(log, "bits_per_byte"), "%s", log);
+    free(log);
+    snprintf(strstr(flags, "--eval_steps 0"), 100, "--eval_steps 1 --metric_for_best_model bits_per_byte");
+    CHECK(train_text("no_bits", flags) == 1 &&
+              strstr(said.log, "bits_per_byte needs texts whose bytes are known; of .bin files they are not"),
+          "%s", said.log);
+}
+
 // A path of n bytes for a file in a folder that is made.
 static void long_path(char path[GX_PATH], const char *name, int n)
 {

@@ -861,7 +861,7 @@ static void corpus_windows(const GxDataset *d, const GxTokenizer *t, int64_t T)
                 expect_message(&e, names);
                 continue;
             }
-            gx_dataset_documents(d, at, T, documents, labels, -100, 1);
+            gx_dataset_documents(d, at, T, tokens, documents, labels, -100, 1);
             for (int64_t i = 0; i < T; i++) {
                 EXPECT(tokens[i] >= 0 && tokens[i] < t->vocab_size, "token %d", tokens[i]);
                 EXPECT(labels[i] == -100 || (labels[i] >= 0 && labels[i] < t->vocab_size), "label %d", labels[i]);
@@ -880,9 +880,9 @@ static int corpus_open(const char *path, const GxTokenizer *t, double fraction, 
         expect_message(&e, names);
         return REFUSED;
     }
-    const int is_text = d.file.documents == 0; // another beginning: its bytes are the tokens
+    const int is_text = d.file.tokens == 0; // another beginning: its bytes are the tokens
     EXPECT(d.train.n > T && (is_text || (d.train.n + d.held_out.n == d.file.tokens &&
-                                         d.train_text.n + d.held_out_text.n == d.file.bytes)),
+                                         (d.file.is_bin || d.train_text.n + d.held_out_text.n == d.file.bytes))),
            "%ld and %ld of %ld tokens", (long)d.train.n, (long)d.held_out.n, (long)d.file.tokens);
     if (!is_text) corpus_windows(&d, t, T);
     gx_dataset_close(&d);
@@ -892,15 +892,20 @@ static int corpus_open(const char *path, const GxTokenizer *t, double fraction, 
 // Lines as a corpus, what is written of it, and a file of tokens as it may be.
 static int corpus_run(const Case *c)
 {
+    static GxTokenizerKind not_bytes; // of bytes as tokens, but for its name
     const GxTokenizer bytes = gx_tokenizer_bytes();
+    GxTokenizer words = bytes;
     const int64_t T = gx_max(1, gx_min(64, integer_of(c, "settings.numbers", 0)));
     const double fraction = number_of(c, "settings.numbers", 1);
+    not_bytes = *bytes.kind, words.kind = &not_bytes, words.end = 10, words.frame[0].n = 2 * (int)(T % 2);
+    words.frame[0].part[0].id = 13, words.frame[0].part[1].id = GX_FRAME_A;
     const int takes_part = fraction >= 0 && fraction < 1;
     GxCorpus corpus;
     GxError e = GX_ZERO;
     const char *const names[] = {"corpus.jsonl", NULL};
-    put_part(c, ".", "corpus.jsonl"), put_part(c, ".", "corpus.tokens");
+    put_part(c, ".", "corpus.jsonl"), put_part(c, ".", "corpus.tokens"), put_part(c, ".", "corpus.bin");
     int status = takes_part ? corpus_open("corpus.tokens", &bytes, fraction, T) : REFUSED;
+    if (takes_part && corpus_open("corpus.bin", &words, fraction, T) == ACCEPTED) status = ACCEPTED;
     if (gx_corpus_open(&corpus, "corpus.jsonl", &bytes, 1, NULL, &e) != GX_OK) {
         expect_message(&e, names);
         return status;
@@ -912,6 +917,15 @@ static int corpus_run(const Case *c)
            "lines %d, their file not", from_lines);
     gx_corpus_close(&corpus);
     return from_lines == ACCEPTED ? ACCEPTED : status;
+}
+
+static void corpus_make_bin(Case *c, int is_wide)
+{
+    const int32_t header[256] = {is_wide ? 20240801 : 20240520, is_wide ? 7 : 1, 300};
+    unsigned char ids[4 * 300] = {0};
+    for (int i = 0; i < 300; i++)
+        ids[(is_wide ? 4 : 2) * i] = i % 17 ? (unsigned char)(97 + i % 20) : (unsigned char)(10 + 3 * (i % 2));
+    bytes_add(case_add(c, "corpus.bin", header, sizeof header), ids, is_wide ? 1200 : 600);
 }
 
 static int corpus_make(Case *c)
@@ -932,6 +946,7 @@ static int corpus_make(Case *c)
                "%s", e.message);
         gx_corpus_close(&corpus);
         take_part(&c[i], "sound.tokens", "corpus.tokens");
+        corpus_make_bin(&c[i], i % 2);
         case_text(&c[i], "settings.numbers", settings[i]);
     }
     return 4;

@@ -6,6 +6,9 @@
 //     for (w < gx_blend_windows(&b)) status = gx_blend_window(&b, w, 256, &to, err);
 //     gx_blend_close(&b);
 //
+// A folder of llm.c's .bin files is as many sources, in the order of their names, which share its weight in proportion
+// to their windows; those with "_val_" in their names are passed over.
+//
 // Which source a sample is from is a function of its number and of the weights, and which of the source's samples it
 // is, too: no state is kept. Of the first n samples the first source has n times its part, rounded to the nearest; of
 // those that are left the second one has its part of what is left; and so on. So source k of 0, 1, ... has never more
@@ -24,6 +27,7 @@ enum { GX_BLEND_PARTS = 1 << 30 };
 
 typedef struct {
     GxDataset *source; // [n]
+    int *name;         // [n] which of the list's paths each is of
     int64_t *part;     // [n] of all samples, 1 or more each; their sum is at most GX_BLEND_PARTS
     int64_t *held_out; // [n] windows of what is held out of each; 0 without validation
     int n;
@@ -63,6 +67,7 @@ GX_END
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 // ---- whose sample it is --------------------------------------------------------------------------------------------
@@ -171,52 +176,135 @@ static GxStatus gx__blend_read_weights(const char *weights, double *weight, int 
 
 // ---- opening -------------------------------------------------------------------------------------------------------
 
-static GxStatus gx__blend_refuse_twice(const GxBlend *b, const char *name, GxError *err)
+typedef struct {
+    GxBlend *b;
+    int room;
+    const GxTokenizer *t;
+    double validation_fraction;
+    int64_t T;
+    int threads;
+    const GxLogger *log;
+    GxError *err;
+} gx__BlendOpening;
+
+static GxStatus gx__blend_grow(gx__BlendOpening *x)
 {
-    for (int s = 0; s < b->n; s++)
-        if (!strcmp(b->source[s].path, name))
-            return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is named twice; a larger weight takes more samples from it", name);
+    GxBlend *b = x->b;
+    const int room = 2 * x->room + 8;
+    if (b->n < x->room) return GX_OK;
+    void *source = realloc(b->source, (size_t)room * sizeof *b->source);
+    if (source) b->source = (GxDataset *)source;
+    void *name = realloc(b->name, (size_t)room * sizeof *b->name);
+    if (name) b->name = (int *)name;
+    void *part = realloc(b->part, (size_t)room * sizeof *b->part);
+    if (part) b->part = (int64_t *)part;
+    void *held_out = realloc(b->held_out, (size_t)room * sizeof *b->held_out);
+    if (held_out) b->held_out = (int64_t *)held_out;
+    if (!source || !name || !part || !held_out)
+        return GX_FAIL(x->err, GX_ERR_MEMORY, "no memory for %d sources of data", room);
+    x->room = room;
     return GX_OK;
 }
 
-static GxStatus gx__blend_open_sources(GxBlend *b, const char *list, const GxTokenizer *t, double validation_fraction,
-                                       int64_t T, int threads, const GxLogger *log, GxError *err)
+static GxStatus gx__blend_add(gx__BlendOpening *x, int name, const char *path)
 {
-    char name[GX_PATH];
-    for (int i = 0; gx__blend_name(list, i, name); i++) {
-        GxDataset *d = &b->source[i];
-        GX_TRY(gx__blend_refuse_twice(b, name, err));
-        GX_TRY(gx_dataset_open_any(d, name, t, validation_fraction, T, threads, log, err));
-        b->held_out[i] = d->held_out.n > 0 ? gx_dataset_windows(&d->held_out, T) : 0;
-        b->n++;
+    GxBlend *b = x->b;
+    for (int s = 0; s < b->n; s++)
+        if (!strcmp(b->source[s].path, path))
+            return GX_FAIL(x->err, GX_ERR_ARGUMENT, "%s is named twice; a larger weight takes more samples from it",
+                           path);
+    GX_TRY(gx__blend_grow(x));
+    GxDataset *d = &b->source[b->n];
+    GX_TRY(gx_dataset_open_any(d, path, x->t, x->validation_fraction, x->T, x->threads, x->log, x->err));
+    b->name[b->n] = name, b->part[b->n] = 0;
+    b->held_out[b->n++] = d->held_out.n > 0 ? gx_dataset_windows(&d->held_out, x->T) : 0;
+    return GX_OK;
+}
+
+static int gx__blend_ends_with(const char *name, const char *end)
+{
+    const size_t n = strlen(name), m = strlen(end);
+    return n >= m && !strcasecmp(name + n - m, end);
+}
+
+static GxStatus gx__blend_add_shards(gx__BlendOpening *x, int name, const char *path, const GxFolder *folder)
+{
+    char shard[GX_PATH];
+    int taken = 0;
+    for (int i = 0; i < folder->n; i++) {
+        const char *file = folder->entry[i].name;
+        if (gx__blend_ends_with(file, ".txt") || gx__blend_ends_with(file, ".jsonl") ||
+            gx__blend_ends_with(file, ".ndjson"))
+            return GX_FAIL(x->err, GX_ERR_ARGUMENT,
+                           "the folder %s has .bin files and texts (%s) in it; put them into folders of their own, and "
+                           "name both",
+                           path, file);
+        GX_TRY(gx_path_join(shard, path, file, x->err));
+        if (!gx__blend_ends_with(file, ".bin") || !gx_path_is_file(shard)) continue;
+        if (strstr(file, "_val_") && x->log) gx_log(x->log, GX_LOG_INFO, "passed over: %s, by its name", shard);
+        if (strstr(file, "_val_")) continue;
+        GX_TRY(gx__blend_add(x, name, shard));
+        if (!x->b->source[x->b->n - 1].file.is_bin)
+            return GX_FAIL(x->err, GX_ERR_FORMAT, "%s is no .bin file of llm.c's, which those of a folder have to be",
+                           shard);
+        taken++;
     }
-    if (b->n == 1 || gx_blend_windows(b) <= GX_BLEND_PARTS) return GX_OK;
-    return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%ld windows of %ld tokens are held out of %d sources; at most %d can be",
-                   (long)gx_blend_windows(b), (long)T, b->n, GX_BLEND_PARTS);
+    return taken ? GX_OK : GX_FAIL(x->err, GX_ERR_FORMAT, "all .bin files in %s have _val_ in their names", path);
+}
+
+static GxStatus gx__blend_add_name(gx__BlendOpening *x, int name, const char *path)
+{
+    GxFolder folder;
+    int shards = 0;
+    if (!gx_path_is_folder(path)) return gx__blend_add(x, name, path);
+    GX_TRY(gx_folder_list(&folder, path, x->err));
+    for (int i = 0; i < folder.n; i++)
+        shards += !folder.entry[i].is_folder && gx__blend_ends_with(folder.entry[i].name, ".bin");
+    const GxStatus status = shards ? gx__blend_add_shards(x, name, path, &folder) : gx__blend_add(x, name, path);
+    gx_folder_close(&folder);
+    return status;
+}
+
+// A name's weight is divided among its sources as they have windows.
+static GxStatus gx__blend_weigh(GxBlend *b, const char *list, const char *weights, int64_t T, GxError *err)
+{
+    const int names = gx_blend_count_names(list);
+    double *weight = (double *)calloc((size_t)(names + b->n), sizeof *weight), *of = weight + names;
+    GxStatus status = weight ? GX_OK : GX_FAIL(err, GX_ERR_MEMORY, "no memory for %d weights", b->n);
+    if (status == GX_OK && weights[0]) status = gx__blend_read_weights(weights, weight, names, err);
+    for (int s = 0; s < b->n && status == GX_OK; s++) {
+        double all = 0;
+        for (int i = 0; i < b->n; i++)
+            if (b->name[i] == b->name[s]) all += (double)gx_dataset_epoch_windows(&b->source[i].train, T);
+        of[s] = (double)gx_dataset_epoch_windows(&b->source[s].train, T);
+        if (weights[0]) of[s] *= weight[b->name[s]] / all;
+    }
+    if (status == GX_OK) gx__blend_set_parts(b->part, of, b->n, !weights[0]);
+    free(weight);
+    return status;
+}
+
+static GxStatus gx__blend_open(gx__BlendOpening *x, const char *list, const char *weights)
+{
+    GxBlend *b = x->b;
+    char name[GX_PATH], cut[GX_TEXT_VALUE];
+    if (gx_blend_count_names(list) == 0)
+        return GX_FAIL(x->err, GX_ERR_ARGUMENT, "the list of data is \"%s\"; expected paths with commas between them",
+                       gx_text_cut(list, cut, sizeof cut));
+    for (int i = 0; gx__blend_name(list, i, name); i++) GX_TRY(gx__blend_add_name(x, i, name));
+    if (b->n > 1 && gx_blend_windows(b) > GX_BLEND_PARTS)
+        return GX_FAIL(x->err, GX_ERR_UNSUPPORTED,
+                       "%ld windows of %ld tokens are held out of %d sources; at most %d can be",
+                       (long)gx_blend_windows(b), (long)x->T, b->n, GX_BLEND_PARTS);
+    return gx__blend_weigh(b, list, weights, x->T, x->err);
 }
 
 GxStatus gx_blend_open(GxBlend *b, const char *list, const char *weights, const GxTokenizer *t,
                        double validation_fraction, int64_t T, int threads, const GxLogger *log, GxError *err)
 {
-    const int n = gx_blend_count_names(list);
-    char cut[GX_TEXT_VALUE];
+    gx__BlendOpening x = {b, 0, t, validation_fraction, T, threads, log, err};
     memset(b, 0, sizeof *b);
-    if (n == 0)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "the list of data is \"%s\"; expected paths with commas between them",
-                       gx_text_cut(list, cut, sizeof cut));
-    b->source = (GxDataset *)calloc((size_t)n, sizeof *b->source);
-    b->part = (int64_t *)calloc((size_t)n, sizeof *b->part);
-    b->held_out = (int64_t *)calloc((size_t)n, sizeof *b->held_out);
-    double *weight = (double *)calloc((size_t)n, sizeof *weight);
-    GxStatus status = GX_OK;
-    if (!b->source || !b->part || !b->held_out || !weight)
-        status = GX_FAIL(err, GX_ERR_MEMORY, "no memory for %d sources of data", n);
-    if (status == GX_OK && weights[0]) status = gx__blend_read_weights(weights, weight, n, err);
-    if (status == GX_OK) status = gx__blend_open_sources(b, list, t, validation_fraction, T, threads, log, err);
-    for (int s = 0; s < n && status == GX_OK && !weights[0]; s++)
-        weight[s] = (double)gx_dataset_epoch_windows(&b->source[s].train, T);
-    if (status == GX_OK) gx__blend_set_parts(b->part, weight, n, !weights[0]);
-    free(weight);
+    const GxStatus status = gx__blend_open(&x, list, weights);
     if (status != GX_OK) gx_blend_close(b);
     return status;
 }
@@ -224,7 +312,7 @@ GxStatus gx_blend_open(GxBlend *b, const char *list, const char *weights, const 
 void gx_blend_close(GxBlend *b)
 {
     for (int s = 0; s < b->n; s++) gx_dataset_close(&b->source[s]);
-    free(b->source), free(b->part), free(b->held_out);
+    free(b->source), free(b->name), free(b->part), free(b->held_out);
     memset(b, 0, sizeof *b);
 }
 
@@ -233,7 +321,7 @@ void gx_blend_close(GxBlend *b)
 // `at`: the first token, of the whole source.
 static void gx__blend_keep_apart(const GxDataset *d, int64_t at, int64_t T, const GxBlendSample *to)
 {
-    if (to->documents) gx_dataset_documents(d, at, T, to->documents, to->labels, to->ignored, to->stride);
+    if (to->documents) gx_dataset_documents(d, at, T, to->tokens, to->documents, to->labels, to->ignored, to->stride);
 }
 
 GxStatus gx_blend_sample(const GxBlend *b, uint64_t seed, int64_t index, int64_t T, const GxBlendSample *to,

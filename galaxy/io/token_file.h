@@ -6,13 +6,17 @@
 //     | for each document {i64 its first token, i64 bytes of its text}
 //
 // Little-endian. Documents follow one another without gaps, and each has a token at least.
+//
+// Files of llm.c's are read, too (.bin: dataloader.h and dev/data there): 256 i32 {magic 20240520, version 1, tokens}
+// and ids of 2 bytes, or {20240801, 7, tokens} and ids of 4. They say neither which tokenizer their ids are of nor
+// where documents begin: that is where one of its tokens stands.
 #ifndef GX_TOKEN_FILE_H
 #define GX_TOKEN_FILE_H
 #include "files.h"
 #include "tokenizer_kind.h"
 GX_BEGIN
 
-enum { GX_TOKEN_FILE_HEADER = 128 };
+enum { GX_TOKEN_FILE_HEADER = 128, GX_TOKEN_FILE_BIN_HEADER = 1024 };
 
 typedef struct {
     int64_t begin; // its first token
@@ -25,9 +29,13 @@ typedef struct {
     char tokenizer[GX_TOKENIZER_IDENTITY];
     int vocab;                 // ids below it are expected, others an error where they are read; 0: it is not known
     GxTokenDocument *document; // [documents + 1]: behind the last one stands {tokens, 0}
+    // llm.c's: documents 0, bytes 0, no tokenizer. A document begins with the token `begins` and ends with `ends`; -1:
+    // there is no such one.
+    int is_bin;
+    int32_t begins, ends;
 } GxTokenFile;
 
-int gx_token_file_is_one(int fd); // 1: it begins as one
+int gx_token_file_is_one(int fd); // 1: it begins as one, of either kind
 // Reads and checks all but the tokens. fd: of `path`, a regular file of so many bytes. Close it.
 GxStatus gx_token_file_open(GxTokenFile *f, int fd, const char *path, int64_t bytes, GxError *err);
 void gx_token_file_close(GxTokenFile *f); // also of one that is all zero
@@ -49,10 +57,28 @@ GX_END
 enum { GX__TOKEN_FILE_CHUNK = 1 << 12 }; // tokens that are converted at a time
 static const char gx__token_file_magic[9] = "GXTOKENS";
 
+static const struct {
+    uint32_t magic, version;
+    int width;
+} gx__token_file_bins[] = {{20240520, 1, 2}, {20240801, 7, 4}};
+
+static int gx__token_file_is_bin(uint32_t magic)
+{
+    return magic == gx__token_file_bins[0].magic || magic == gx__token_file_bins[1].magic;
+}
+
 int gx_token_file_is_one(int fd)
 {
     char magic[8];
-    return pread(fd, magic, 8, 0) == 8 && !memcmp(magic, gx__token_file_magic, 8);
+    uint32_t word;
+    if (pread(fd, magic, 8, 0) != 8) return 0;
+    memcpy(&word, magic, 4);
+    return !memcmp(magic, gx__token_file_magic, 8) || gx__token_file_is_bin(word);
+}
+
+static int64_t gx__token_file_begin(const GxTokenFile *f) // where the tokens begin
+{
+    return f->is_bin ? GX_TOKEN_FILE_BIN_HEADER : GX_TOKEN_FILE_HEADER;
 }
 
 static int64_t gx__token_file_table(const GxTokenFile *f) // where the documents begin
@@ -104,9 +130,39 @@ static GxStatus gx__token_file_check_documents(const GxTokenFile *f, const char 
                    (long)left, (long)f->bytes);
 }
 
+static GxStatus gx__token_file_open_bin(GxTokenFile *f, int fd, const char *path, int64_t bytes, GxError *err)
+{
+    uint32_t header[3];
+    if (bytes < GX_TOKEN_FILE_BIN_HEADER)
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s has %ld bytes; a .bin file of llm.c's has a header of %d", path,
+                       (long)bytes, GX_TOKEN_FILE_BIN_HEADER);
+    GX_TRY(gx_file_read_at(fd, path, header, sizeof header, 0, err));
+    f->is_bin = 1, f->begins = f->ends = -1;
+    for (int i = 0; i < 2; i++)
+        if (header[0] == gx__token_file_bins[i].magic && header[1] == gx__token_file_bins[i].version)
+            f->width = gx__token_file_bins[i].width;
+    if (!f->width)
+        return GX_FAIL(err, GX_ERR_FORMAT,
+                       "%s: a .bin file of llm.c's with the magic number %lu and version %lu; expected 20240520 and 1, "
+                       "or 20240801 and 7",
+                       path, (unsigned long)header[0], (unsigned long)header[1]);
+    f->tokens = (int64_t)header[2];
+    if (f->tokens < 1 || GX_TOKEN_FILE_BIN_HEADER + f->tokens * f->width != bytes)
+        return GX_FAIL(
+            err, GX_ERR_FORMAT,
+            "%s has %ld bytes; a header of %d and the %ld tokens of %d bytes that it promises are %ld: it was "
+            "cut off, or changed",
+            path, (long)bytes, GX_TOKEN_FILE_BIN_HEADER, (long)f->tokens, f->width,
+            (long)(GX_TOKEN_FILE_BIN_HEADER + f->tokens * f->width));
+    return GX_OK;
+}
+
 static GxStatus gx__token_file_open(GxTokenFile *f, int fd, const char *path, int64_t bytes, GxError *err)
 {
     unsigned char header[GX_TOKEN_FILE_HEADER];
+    uint32_t magic = 0;
+    if (bytes >= 4) GX_TRY(gx_file_read_at(fd, path, &magic, 4, 0, err));
+    if (gx__token_file_is_bin(magic)) return gx__token_file_open_bin(f, fd, path, bytes, err);
     if (bytes < GX_TOKEN_FILE_HEADER)
         return GX_FAIL(err, GX_ERR_FORMAT, "%s has %ld bytes; a file of tokens has %d at least", path, (long)bytes,
                        GX_TOKEN_FILE_HEADER);
@@ -137,10 +193,11 @@ static GxStatus gx__token_file_read(const GxTokenFile *f, int fd, const char *pa
                                     GxError *err)
 {
     uint16_t narrow[GX__TOKEN_FILE_CHUNK];
-    if (f->width == 4) return gx_file_read_at(fd, path, out, 4 * n, GX_TOKEN_FILE_HEADER + 4 * at, err);
+    const int64_t begin = gx__token_file_begin(f);
+    if (f->width == 4) return gx_file_read_at(fd, path, out, 4 * n, begin + 4 * at, err);
     for (int64_t first = 0, some; first < n; first += some) {
         some = gx_min(GX__TOKEN_FILE_CHUNK, n - first);
-        GX_TRY(gx_file_read_at(fd, path, narrow, 2 * some, GX_TOKEN_FILE_HEADER + 2 * (at + first), err));
+        GX_TRY(gx_file_read_at(fd, path, narrow, 2 * some, begin + 2 * (at + first), err));
         for (int64_t i = 0; i < some; i++) out[first + i] = narrow[i];
     }
     return GX_OK;
@@ -152,9 +209,10 @@ GxStatus gx_token_file_read(const GxTokenFile *f, int fd, const char *path, int6
     GX_TRY(gx__token_file_read(f, fd, path, at, n, out, err));
     for (int64_t i = 0; f->vocab > 0 && i < n; i++)
         if (out[i] < 0 || out[i] >= f->vocab)
-            return GX_FAIL(err, GX_ERR_FORMAT,
-                           "%s: token %ld is %ld; the tokenizer's are 0 to %d: the file was changed", path,
-                           (long)(at + i), (long)out[i], f->vocab - 1);
+            return GX_FAIL(err, GX_ERR_FORMAT, "%s: token %ld is %ld; the tokenizer's are 0 to %d: %s", path,
+                           (long)(at + i), (long)out[i], f->vocab - 1,
+                           f->is_bin ? "it was made with another one, which --tokenizer has to name"
+                                     : "the file was changed");
     return GX_OK;
 }
 

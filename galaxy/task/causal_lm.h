@@ -53,8 +53,8 @@ GX_END
 #define GX__CAUSAL_LM_AT(field) offsetof(GxCausalLm, field)
 static const GxField gx__causal_lm_options[] = {
     {"train_data", GX_FIELD_PATH, GX__CAUSAL_LM_AT(train_data), "data/text.txt",
-     "a text, .jsonl with a \"text\" in each line, a folder of .txt and .jsonl, or a file of tokens (./tokenize), or "
-     "several: A,B,...; make data makes the default one",
+     "a text, .jsonl with a \"text\" in each line, a folder of .txt and .jsonl, a file of tokens (./tokenize; llm.c's "
+     ".bin, and folders of them), or several: A,B,...; make data makes the default one",
      NULL},
     {"train_data_weights", GX_FIELD_STRING, GX__CAUSAL_LM_AT(train_data_weights), "",
      "of several train_data, how many samples come from each, relative to the sum: 0.7,0.3; nothing: as many as it has",
@@ -172,17 +172,28 @@ static void gx__causal_lm_source(const char *text, char source[200])
     source[strcspn(source, "\n")] = 0;
 }
 
+static void gx__causal_lm_describe_marks(const GxCausalLm *c, const GxTokenFile *f, FILE *out)
+{
+    char room[8];
+    const char *begins = gx_tokenizer_piece(&c->tokenizer, f->begins, room),
+               *ends = gx_tokenizer_piece(&c->tokenizer, f->ends, room);
+    if (f->begins >= 0 && begins) fprintf(out, "; documents begin with %s", begins);
+    if (f->ends >= 0 && ends) fprintf(out, "%s end with %s", f->begins >= 0 ? " and" : "; documents", ends);
+    if (f->begins < 0 && f->ends < 0) fprintf(out, "; without documents: the tokenizer has no token for their ends");
+}
+
 static void gx__causal_lm_describe_text(const GxCausalLm *c, const GxDataset *d, FILE *out)
 {
     char source[200];
     gx__causal_lm_source(d->path, source);
     fprintf(out, "%s%s%s, %.1f MB, the last %.1f MB held out; tokens: ", d->path, source[0] ? ": " : "", source,
             (double)(d->train_text.n + d->held_out_text.n) / 1e6, (double)d->held_out_text.n / 1e6);
-    if (!d->ids && !d->file.documents) fprintf(out, "bytes");
+    if (!d->ids && !d->file.tokens) fprintf(out, "bytes");
     else
         fprintf(out, "%s, %.1fk for training, %.1fk held out", c->tokenizer_name, (double)d->train.n / 1e3,
                 (double)d->held_out.n / 1e3);
     if (d->file.documents) fprintf(out, "; %ld documents", (long)d->file.documents);
+    if (d->file.is_bin) gx__causal_lm_describe_marks(c, &d->file, out);
     fprintf(out, "\n");
 }
 
@@ -280,6 +291,14 @@ static double gx__causal_lm_tokens_per_byte(const GxBlend *b)
     return bytes > 0 ? tokens / bytes : 1;
 }
 
+static const char *gx__causal_lm_lacks(const void *self, const char *metric)
+{
+    const GxBlend *b = &((const GxCausalLm *)self)->data;
+    for (int s = 0; s < b->n && !strcmp(metric, "bits_per_byte"); s++)
+        if (b->source[s].file.is_bin) return "needs texts whose bytes are known; of .bin files they are not";
+    return NULL;
+}
+
 static int gx__causal_lm_metrics(GxContext *g, void *self, const GxLosses *losses, GxMetric metric[GX_MAX_METRICS])
 {
     const double loss = gx_losses_mean(losses, 0),
@@ -288,7 +307,7 @@ static int gx__causal_lm_metrics(GxContext *g, void *self, const GxLosses *losse
                    bits = {"bits_per_byte", "%.3f bits per byte", loss / log(2.0) * tokens_per_byte, -1};
     (void)g;
     metric[0] = nats, metric[1] = bits;
-    return 2;
+    return gx__causal_lm_lacks(self, bits.name) ? 1 : 2;
 }
 
 static GxStatus gx__causal_lm_baseline(const void *self, GxMetric *metric, GxError *err)
@@ -298,7 +317,7 @@ static GxStatus gx__causal_lm_baseline(const void *self, GxMetric *metric, GxErr
     const GxMetric none = {NULL, NULL, 0, 0},
                    bigram = {"bigram_bits_per_byte",
                              "a bigram model of this text has %.3f bits per byte on the held-out part", 0, 0};
-    *metric = !d || d->file.documents || d->held_out_text.n < 2 ? none : bigram; // of a text alone
+    *metric = !d || d->file.tokens || d->held_out_text.n < 2 ? none : bigram; // of a text alone
     return metric->name ? gx_dataset_bigram_bits(d, &metric->value, err) : GX_OK;
 }
 
@@ -384,7 +403,7 @@ const GxTask gx_causal_lm = {
     NULL, // predicts
     NULL, // predict
     "nats per token",
-    NULL, // lacks
+    gx__causal_lm_lacks,
     NULL, // best_metric: the loss
 };
 #endif
