@@ -49,9 +49,9 @@ static void write_file(const char *name, const int32_t *ids, int64_t n, const in
 {
     GxError err = GX_ZERO;
     GxTokenDocument document[8];
-    GxTokenFile f = {0, n, documents, 0, "bpe-1162-0123456789abcdef", 0, document, 0, 0, 0};
+    GxTokenFile f = {0, n, documents, 0, "bpe-1162-0123456789abcdef", 0, document, 0, 0, 0, 0};
     for (int64_t i = 0; i < documents; i++) document[i].begin = begin[i], document[i].bytes = 10 * i, f.bytes += 10 * i;
-    CHECK(gx_token_file_write(at(name), &f, ids, &err) == GX_OK, "%s", err.message);
+    CHECK(gx_token_file_write(at(name), &f, ids, NULL, &err) == GX_OK, "%s", err.message);
 }
 
 TEST(a_file_of_tokens_is_read_as_it_was_written_in_the_narrowest_width)
@@ -80,6 +80,56 @@ TEST(a_file_of_tokens_is_read_as_it_was_written_in_the_narrowest_width)
     }
 }
 
+TEST(a_mask_is_read_as_it_was_written_and_leaves_labels_out)
+{
+    enum { N = 40003, T = 20000 };
+    static int32_t ids[N], tokens[T], labels[T];
+    static unsigned char mask[N / 8 + 1], read[N];
+    GxError err = GX_ZERO;
+    GxTokenFile f = {0, N, 1, 7, "bpe-1162-0123456789abcdef", 0, NULL, 0, 0, 0, 0};
+    GxTokenDocument document[] = {{0, 7}};
+    char *plain, *masked;
+    int64_t n[2];
+    f.document = document;
+    for (int i = 0; i < N; i++) ids[i] = i % 1000;
+    for (int i = 0; i <= N / 8; i++) mask[i] = (unsigned char)(i * i % 251); // bits beyond the last token, too
+    unlink(at("m.tokens")), unlink(at("p.tokens"));
+    CHECK(gx_token_file_write(at("m.tokens"), &f, ids, mask, &err) == GX_OK &&
+              gx_token_file_write(at("p.tokens"), &f, ids, NULL, &err) == GX_OK &&
+              gx_file_read(at("m.tokens"), 1 << 20, &masked, &n[1], &err) == GX_OK &&
+              gx_file_read(at("p.tokens"), 1 << 20, &plain, &n[0], &err) == GX_OK,
+          "%s", err.message);
+    // by the file's own description: 5001 bytes and zeros to 5008
+    CHECK(n[1] == n[0] + 5008 && plain[8] == 1 && masked[8] == 2 && !memcmp(plain + 9, masked + 9, (size_t)n[0] - 9) &&
+              !memcmp(masked + n[0], mask, 5000) && masked[n[0] + 5000] == (char)(mask[5000] & 7) &&
+              !memcmp(masked + n[0] + 5001, "\0\0\0\0\0\0\0", 7),
+          "%ld bytes and %ld with a mask", (long)n[0], (long)n[1]);
+    put("m.tokens", masked, n[1] - 1);
+    refused(&err, open_file(&f, "m.tokens", &err), GX_ERR_FORMAT, "promises", "a mask that was cut off");
+    put("m.tokens", masked, n[1]), free(plain), free(masked);
+    GxDataset d;
+    if (!CHECK(gx_dataset_open(&d, at("m.tokens"), 0, 1, &err) == GX_OK && d.file.has_mask, "%s", err.message)) return;
+    for (int64_t at = 0; at < 40; at++)
+        for (int64_t some = 1; at + some <= N; some += some < 40 ? 1 : 13331) {
+            CHECK(gx_token_file_read_mask(&d.file, d.fd, d.path, at, some, read, &err) == GX_OK, "%s", err.message);
+            for (int64_t i = 0; i < some; i++)
+                if (!CHECK(read[i] == (mask[(at + i) / 8] >> ((at + i) % 8) & 1), "token %ld", (long)(at + i))) return;
+        }
+    for (int64_t from = 0; from < 20001; from += 6667) {
+        d.held_out.begin = from;
+        CHECK(gx_dataset_window(&d, 0, T, tokens, labels, 1, &err) == GX_OK &&
+                  gx_dataset_mask(&d, from, T, labels, -100, 1, &err) == GX_OK,
+              "%s", err.message);
+        for (int64_t t = 0; t < T; t++) {
+            const int64_t next = from + t + 1;
+            if (!CHECK(labels[t] == (mask[next / 8] >> (next % 8) & 1 ? ids[next] : -100) && tokens[t] == ids[from + t],
+                       "token %ld is %d, behind %ld", (long)next, labels[t], (long)from))
+                return;
+        }
+    }
+    gx_dataset_close(&d);
+}
+
 TEST(a_file_of_tokens_that_does_not_fit_is_refused)
 {
     static const int32_t ids[] = {5, 6, 7, 8, 9};
@@ -90,7 +140,9 @@ TEST(a_file_of_tokens_that_does_not_fit_is_refused)
         int64_t value;
         int bytes;
     } cases[] = {
-        {"a version", "of version 2", 8, 2, 4},
+        {"a version", "of version 3", 8, 3, 4},
+        {"no version", "of version 0", 8, 0, 4},
+        {"a mask that is not there", "promises", 8, 2, 4},
         {"a width", "with 3 bytes each", 12, 3, 4},
         {"no tokens", "promises", 16, 0, 8},
         {"a token more", "promises", 16, 9, 8},
@@ -253,7 +305,7 @@ TEST(tokens_of_a_batch_know_their_document_and_its_last_one_predicts_nothing)
     GxCorpus c;
     if (!CHECK(gx_corpus_open(&c, at("c.jsonl"), &bpe, 1, NULL, &err) == GX_OK, "%s", err.message)) return;
     unlink(at("c.tokens"));
-    CHECK(gx_token_file_write(at("c.tokens"), &c.file, c.ids, &err) == GX_OK, "%s", err.message);
+    CHECK(gx_token_file_write(at("c.tokens"), &c.file, c.ids, NULL, &err) == GX_OK, "%s", err.message);
     for (int64_t first = 0; first < 60; first += B) {
         for (int way = 0; way < 2; way++) {
             GxCausalLm self;
@@ -336,7 +388,7 @@ TEST(a_file_of_another_tokenizers_tokens_is_refused)
     write_corpus("c.jsonl", words, 2);
     unlink(at("c.tokens"));
     CHECK(gx_corpus_open(&c, at("c.jsonl"), &bytes, 1, NULL, &err) == GX_OK && c.file.tokens == c.file.bytes &&
-              gx_token_file_write(at("c.tokens"), &c.file, c.ids, &err) == GX_OK,
+              gx_token_file_write(at("c.tokens"), &c.file, c.ids, NULL, &err) == GX_OK,
           "bytes as tokens: %s", err.message);
     refused(&err, gx_dataset_open_any(&d, at("c.tokens"), &bpe, 0, 8, 1, NULL, &err), GX_ERR_ARGUMENT,
             "was made with the tokenizer byte-256, and this one is bpe-1162", "another tokenizer");
@@ -420,7 +472,7 @@ static const char *three_sources(void)
     write_corpus("tokens.jsonl", tokens, 6), write_corpus("lines.jsonl", lines, 12);
     unlink(at("blend.tokens"));
     CHECK(gx_corpus_open(&c, at("tokens.jsonl"), &bpe, 1, NULL, &err) == GX_OK &&
-              gx_token_file_write(at("blend.tokens"), &c.file, c.ids, &err) == GX_OK,
+              gx_token_file_write(at("blend.tokens"), &c.file, c.ids, NULL, &err) == GX_OK,
           "%s", err.message);
     gx_corpus_close(&c);
     snprintf(list, sizeof list, "%s,%s,%s", at("alone.txt"), at("lines.jsonl"), at("blend.tokens"));
@@ -612,7 +664,7 @@ TEST(documents_of_a_bin_file_are_between_the_tokenizers_own_tokens)
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         static int32_t ids[4000];
         GxTokenDocument document[17];
-        GxTokenFile f = {0, 0, 16, c.file.bytes, "", 0, document, 0, 0, 0};
+        GxTokenFile f = {0, 0, 16, c.file.bytes, "", 0, document, 0, 0, 0, 0};
         GxDataset ours, bin;
         for (int i = 0; i < 16; i++) {
             document[i].begin = f.tokens, document[i].bytes = c.file.document[i].bytes;
@@ -623,7 +675,7 @@ TEST(documents_of_a_bin_file_are_between_the_tokenizers_own_tokens)
         }
         memcpy(f.tokenizer, bpe.identity, sizeof f.tokenizer);
         unlink(at("ours.tokens"));
-        CHECK(gx_token_file_write(at("ours.tokens"), &f, ids, &err) == GX_OK, "%s", err.message);
+        CHECK(gx_token_file_write(at("ours.tokens"), &f, ids, NULL, &err) == GX_OK, "%s", err.message);
         write_bin("their.bin", cases[k].width, ids, f.tokens);
         bpe.end = cases[k].ends;
         if (cases[k].begins >= 0) {

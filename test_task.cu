@@ -990,6 +990,83 @@ TEST(a_bin_file_is_trained_on_and_validated_in_nats_per_token)
           "%s", said.log);
 }
 
+// The letters of a text as a file of tokens, documents of 100; which: 0: without a mask; 1: with one; 2: with what it
+// leaves out.
+static void write_masked(const char *name, int which)
+{
+    enum { N = 3000 };
+    static int32_t ids[N];
+    static unsigned char mask[N / 8 + 1];
+    GxTokenDocument document[N / 100];
+    GxTokenFile f = {0, N, N / 100, N, "", 0, document, 0, 0, 0, 0};
+    GxError err = GX_ZERO;
+    const GxTokenizer bytes = gx_tokenizer_bytes();
+    memcpy(f.tokenizer, bytes.identity, sizeof f.tokenizer);
+    for (int i = 0; i < N; i++) ids[i] = 'a' + i * i % 23;
+    for (int i = 0; i < N / 100; i++) document[i].begin = 100 * i, document[i].bytes = 100;
+    for (int i = 0; i <= N / 8; i++) mask[i] = (unsigned char)((i * i % 7 * 37) ^ (which == 2 ? 0xFF : 0));
+    unlink(path_of(name));
+    CHECK(gx_token_file_write(path_of(name), &f, ids, which ? mask : NULL, &err) == GX_OK, "%s", err.message);
+}
+
+// Labels that count in the first 6 samples, and in all that are held out.
+static void count_learned(const char *name, int64_t count[2])
+{
+    int32_t tokens[8], labels[8], documents[16];
+    const GxTokenizer bytes = gx_tokenizer_bytes();
+    const GxBlendSample to = {tokens, labels, documents, GX_IGNORE_INDEX, 1};
+    GxBlend b;
+    GxError err = GX_ZERO;
+    count[0] = count[1] = 0;
+    if (!CHECK(gx_blend_open(&b, path_of(name), "", &bytes, 0.1, 8, 1, NULL, &err) == GX_OK, "%s", err.message)) return;
+    for (int part = 0; part < 2; part++)
+        for (int64_t i = 0; i < (part ? gx_blend_windows(&b) : 6); i++) {
+            CHECK((part ? gx_blend_window(&b, i, 8, &to, &err) : gx_blend_sample(&b, 1234, i, 8, &to, &err)) == GX_OK,
+                  "%s", err.message);
+            for (int t = 0; t < 8; t++) count[part] += labels[t] != GX_IGNORE_INDEX;
+        }
+    gx_blend_close(&b);
+}
+
+// What a mask leaves and what it leaves out are all: so are the sums of their losses, of the same weights.
+TEST(a_loss_is_the_mean_over_the_tokens_that_a_mask_leaves_on_any_number_of_ranks)
+{
+    static const char *const ways[] = {"--micro_batch_size 6", "--micro_batch_size 1 --gradient_accumulation_steps 6",
+                                       "--micro_batch_size 3 --ranks 2", "--dp_batch_size_list 1,1,4 --ranks 3"};
+    int64_t count[3][2];
+    double window[3], validation[3];
+    char flags[600], name[20];
+    for (int which = 0; which < 3; which++) {
+        snprintf(name, sizeof name, "%d.tokens", which);
+        write_masked(name, which), count_learned(name, count[which]);
+        for (int w = 0; w < 4; w++) {
+            snprintf(flags, sizeof flags,
+                     "--train_data %s --validation_fraction 0.1 --max_steps 1 --optimizer sgd --learning_rate 1e-30 "
+                     "--eval_steps 0 --sample_tokens 0 %s",
+                     path_of(name), ways[w]);
+            snprintf(name, sizeof name, "mask%d%d", which, w);
+            if (!CHECK(train_text(name, flags) == 0 && !said.log[0], "%s: %s", ways[w], said.log)) return;
+            if (w == 0) window[which] = told.window[1], validation[which] = told.validation[1];
+            test_close_number("window", told.window[1], window[which], test_bound(depth(1)));
+            test_close_number("validation", told.validation[1], validation[which], test_bound(depth(1)));
+            CHECK(!strstr(said.out, "bits per byte") == (which > 0) &&
+                      !strstr(said.out, "a mask says which tokens are learned") == !which,
+                  "%s", said.out);
+            snprintf(flags, sizeof flags, " over %ld tokens\n", (long)count[which][1]);
+            CHECK(strstr(said.out, flags), "no \"%s\": %s", flags, said.out);
+            snprintf(name, sizeof name, "%d.tokens", which);
+        }
+    }
+    CHECK(count[1][0] > 5 && count[2][0] > 5 && count[1][0] + count[2][0] == count[0][0], "%ld and %ld of %ld labels",
+          (long)count[1][0], (long)count[2][0], (long)count[0][0]);
+    for (int part = 0; part < 2; part++) {
+        const double *loss = part ? validation : window,
+                     both = loss[1] * (double)count[1][part] + loss[2] * (double)count[2][part];
+        test_close_number("the sum", both, loss[0] * (double)count[0][part], test_bound(depth(1)));
+        CHECK(fabs(loss[1] - loss[0]) > 1e-4, "all losses are %g", loss[0]);
+    }
+}
+
 // A path of n bytes for a file in a folder that is made.
 static void long_path(char path[GX_PATH], const char *name, int n)
 {

@@ -174,7 +174,7 @@ static GxStatus write_corpus(const Options *o, const GxTokenizer *t, GxError *er
     if (gx_path_is_folder(o->output_file) || gx_path_is_file(o->output_file))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "%s exists; remove it, or choose another --output_file", o->output_file);
     GX_TRY(gx_corpus_open(&c, o->corpus, t, o->threads ? (int)o->threads : gx_threads_for(NULL), &log, err));
-    const GxStatus status = gx_token_file_write(o->output_file, &c.file, c.ids, err);
+    const GxStatus status = gx_token_file_write(o->output_file, &c.file, c.ids, NULL, err);
     const double seconds = gx_seconds() - begun;
     if (c.empty) fprintf(stderr, "tokenize: left out: %ld texts that are empty\n", (long)c.empty);
     if (status == GX_OK)

@@ -862,6 +862,7 @@ static void corpus_windows(const GxDataset *d, const GxTokenizer *t, int64_t T)
                 continue;
             }
             gx_dataset_documents(d, at, T, tokens, documents, labels, -100, 1);
+            EXPECT(gx_dataset_mask(d, at, T, labels, -100, 1, &e) == GX_OK, "%s", e.message);
             for (int64_t i = 0; i < T; i++) {
                 EXPECT(tokens[i] >= 0 && tokens[i] < t->vocab_size, "token %d", tokens[i]);
                 EXPECT(labels[i] == -100 || (labels[i] >= 0 && labels[i] < t->vocab_size), "label %d", labels[i]);
@@ -911,7 +912,10 @@ static int corpus_run(const Case *c)
         return status;
     }
     unlink("written.tokens");
-    EXPECT(gx_token_file_write("written.tokens", &corpus.file, corpus.ids, &e) == GX_OK, "%s", e.message);
+    static const unsigned char mask[BYTES_MOST / 8 + 1] = {0x5A, 0xFF, 0x80, 1};
+    const int is_masked = T % 2 && corpus.file.tokens <= BYTES_MOST;
+    EXPECT(gx_token_file_write("written.tokens", &corpus.file, corpus.ids, is_masked ? mask : NULL, &e) == GX_OK, "%s",
+           e.message);
     const int from_lines = corpus_open("corpus.jsonl", &bytes, takes_part ? fraction : 0, T);
     EXPECT(from_lines == corpus_open("written.tokens", &bytes, takes_part ? fraction : 0, T),
            "lines %d, their file not", from_lines);
@@ -934,6 +938,7 @@ static int corpus_make(Case *c)
         "{\"text\": \"The old gray cat.\"}\n{\"text\": \"sees a \\u00e9 tree\\nnear\"}\n",
         "{\"id\": 1, \"text\": \"a\"}\n{\"text\": \"\"}\n{\"text\": \"b b b b b b\"}\n"};
     static const char *const settings[] = {"8 0.1", "1 0", "3 0.4", "2 0.9"};
+    static const unsigned char mask[200] = {0xA5, 0xFF, 0, 0x81, 7};
     for (int i = 0; i < 4; i++) {
         const GxTokenizer bytes = gx_tokenizer_bytes();
         GxCorpus corpus;
@@ -942,7 +947,7 @@ static int corpus_make(Case *c)
         put_part(&c[i], ".", "corpus.jsonl");
         unlink("sound.tokens");
         EXPECT(gx_corpus_open(&corpus, "corpus.jsonl", &bytes, 1, NULL, &e) == GX_OK &&
-                   gx_token_file_write("sound.tokens", &corpus.file, corpus.ids, &e) == GX_OK,
+                   gx_token_file_write("sound.tokens", &corpus.file, corpus.ids, i < 2 ? mask : NULL, &e) == GX_OK,
                "%s", e.message);
         gx_corpus_close(&corpus);
         take_part(&c[i], "sound.tokens", "corpus.tokens");

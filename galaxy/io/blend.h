@@ -33,9 +33,10 @@ typedef struct {
     int n;
 } GxBlend;
 
-typedef struct {              // where the token and the label of position t go: to [t * stride]
-    int32_t *tokens, *labels; // labels of the next document's first token, where there are documents, are `ignored`
-    int32_t *documents; // [t * stride][2], as gx_dataset_documents has them; NULL: not wanted, no label is ignored
+typedef struct { // where the token and the label of position t go: to [t * stride]
+    int32_t *tokens;
+    int32_t *labels;    // that of a token that the data's mask leaves out is `ignored`
+    int32_t *documents; // [t * stride][2], as gx_dataset_documents has them, and its labels; NULL: not wanted
     int32_t ignored;
     int64_t stride;
 } GxBlendSample;
@@ -319,9 +320,10 @@ void gx_blend_close(GxBlend *b)
 // ---- samples -------------------------------------------------------------------------------------------------------
 
 // `at`: the first token, of the whole source.
-static void gx__blend_keep_apart(const GxDataset *d, int64_t at, int64_t T, const GxBlendSample *to)
+static GxStatus gx__blend_set_labels(const GxDataset *d, int64_t at, int64_t T, const GxBlendSample *to, GxError *err)
 {
     if (to->documents) gx_dataset_documents(d, at, T, to->tokens, to->documents, to->labels, to->ignored, to->stride);
+    return gx_dataset_mask(d, at, T, to->labels, to->ignored, to->stride, err);
 }
 
 GxStatus gx_blend_sample(const GxBlend *b, uint64_t seed, int64_t index, int64_t T, const GxBlendSample *to,
@@ -330,8 +332,7 @@ GxStatus gx_blend_sample(const GxBlend *b, uint64_t seed, int64_t index, int64_t
     int64_t number;
     const GxDataset *d = &b->source[gx_blend_find(b->part, b->n, index, &number)];
     GX_TRY(gx_dataset_sample(d, seed, number, T, to->tokens, to->labels, to->stride, err));
-    gx__blend_keep_apart(d, d->train.begin + gx_dataset_sample_start(&d->train, seed, number, T), T, to);
-    return GX_OK;
+    return gx__blend_set_labels(d, d->train.begin + gx_dataset_sample_start(&d->train, seed, number, T), T, to, err);
 }
 
 int64_t gx_blend_windows(const GxBlend *b) { return gx__blend_sum(b->held_out, b->n); }
@@ -341,7 +342,6 @@ GxStatus gx_blend_window(const GxBlend *b, int64_t window, int64_t T, const GxBl
     int64_t number;
     const GxDataset *d = &b->source[gx_blend_find(b->held_out, b->n, window, &number)];
     GX_TRY(gx_dataset_window(d, number, T, to->tokens, to->labels, to->stride, err));
-    gx__blend_keep_apart(d, d->held_out.begin + number * T, T, to);
-    return GX_OK;
+    return gx__blend_set_labels(d, d->held_out.begin + number * T, T, to, err);
 }
 #endif

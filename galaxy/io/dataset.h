@@ -69,6 +69,9 @@ GxStatus gx_dataset_window(const GxDataset *d, int64_t window, int64_t T, int32_
 // token is of another document. A text is one document.
 void gx_dataset_documents(const GxDataset *d, int64_t at, int64_t T, const int32_t *tokens, int32_t *documents,
                           int32_t *labels, int32_t ignored, int64_t stride);
+// The same tokens' labels: those that the file's mask leaves out become `ignored`. Without a mask none.
+GxStatus gx_dataset_mask(const GxDataset *d, int64_t at, int64_t T, int32_t *labels, int32_t ignored, int64_t stride,
+                         GxError *err);
 // Documents at the end are held out: from the beginning of a document on, where one is so near to the asked-for part of
 // the tokens that at least half of it and at most one and a half are held out; else from within one, whose bytes are
 // then divided as its tokens are. Of a dataset whose `file` has documents.
@@ -368,6 +371,19 @@ void gx_dataset_documents(const GxDataset *d, int64_t at, int64_t T, const int32
 {
     if (d->file.documents) gx__dataset_documents_of_table(d, at, T, documents, labels, ignored, stride);
     else gx__dataset_documents_of_tokens(d, T, tokens, documents, labels, ignored, stride);
+}
+
+GxStatus gx_dataset_mask(const GxDataset *d, int64_t at, int64_t T, int32_t *labels, int32_t ignored, int64_t stride,
+                         GxError *err)
+{
+    unsigned char is_learned[GX__DATASET_CHUNK];
+    for (int64_t first = 0, n; d->file.has_mask && first < T; first += n) { // a label is the next token
+        n = gx_min(GX__DATASET_CHUNK, T - first);
+        GX_TRY(gx_token_file_read_mask(&d->file, d->fd, d->path, at + first + 1, n, is_learned, err));
+        for (int64_t t = 0; t < n; t++)
+            if (!is_learned[t]) labels[(first + t) * stride] = ignored;
+    }
+    return GX_OK;
 }
 
 typedef struct {

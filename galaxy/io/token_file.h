@@ -1,11 +1,13 @@
 // token_file.h: a corpus as tokens in a file: what `tokenize --corpus` writes once and a training reads many times,
 // where it needs them.
 //
-//     "GXTOKENS" | u32 version 1 | u32 bytes of a token, 2 or 4 | i64 tokens | i64 documents | i64 bytes of their texts
-//     | char tokenizer[64], its identity, 0 behind it | zeros up to byte 128 | the tokens | zeros up to a multiple of 8
-//     | for each document {i64 its first token, i64 bytes of its text}
+//     "GXTOKENS" | u32 version, 1 or 2 | u32 bytes of a token, 2 or 4 | i64 tokens | i64 documents | i64 bytes of their
+//     texts | char tokenizer[64], its identity, 0 behind it | zeros up to byte 128 | the tokens | zeros up to a
+//     multiple of 8 | for each document {i64 its first token, i64 bytes of its text} | version 2: its mask: bit t % 8
+//     of byte t / 8 is 1 where token t is learned, 0 where it is only read (a prompt) | zeros up to a multiple of 8
 //
-// Little-endian. Documents follow one another without gaps, and each has a token at least.
+// Version 2 is written where there is a mask, and nowhere else. Little-endian. Documents follow one another without
+// gaps, and each has a token at least.
 //
 // Files of llm.c's are read, too (.bin: dataloader.h and dev/data there): 256 i32 {magic 20240520, version 1, tokens}
 // and ids of 2 bytes, or {20240801, 7, tokens} and ids of 4. They say neither which tokenizer their ids are of nor
@@ -33,6 +35,7 @@ typedef struct {
     // there is no such one.
     int is_bin;
     int32_t begins, ends;
+    int has_mask;
 } GxTokenFile;
 
 int gx_token_file_is_one(int fd); // 1: it begins as one, of either kind
@@ -42,8 +45,13 @@ void gx_token_file_close(GxTokenFile *f); // also of one that is all zero
 // Tokens [at, at + n).
 GxStatus gx_token_file_read(const GxTokenFile *f, int fd, const char *path, int64_t at, int64_t n, int32_t *out,
                             GxError *err);
-// A new file: of `f` all but the width is given, which follows from the ids. It appears when it is whole.
-GxStatus gx_token_file_write(const char *path, const GxTokenFile *f, const int32_t *ids, GxError *err);
+// is_learned[n]: 1 where token at + i is, 0 where it is not. Of a file that has a mask.
+GxStatus gx_token_file_read_mask(const GxTokenFile *f, int fd, const char *path, int64_t at, int64_t n,
+                                 unsigned char *is_learned, GxError *err);
+// A new file: of `f` all but the width is given, which follows from the ids. mask: as the file has it, (f->tokens + 7)
+// / 8 bytes; NULL: none. It appears when it is whole.
+GxStatus gx_token_file_write(const char *path, const GxTokenFile *f, const int32_t *ids, const unsigned char *mask,
+                             GxError *err);
 
 GX_END
 #endif
@@ -86,6 +94,16 @@ static int64_t gx__token_file_table(const GxTokenFile *f) // where the documents
     return gx_round_up(GX_TOKEN_FILE_HEADER + f->tokens * f->width, 8);
 }
 
+static int64_t gx__token_file_mask(const GxTokenFile *f) // where the mask begins, or the file ends
+{
+    return gx__token_file_table(f) + 16 * f->documents;
+}
+
+static int64_t gx__token_file_end(const GxTokenFile *f)
+{
+    return gx__token_file_mask(f) + (f->has_mask ? gx_round_up(gx_ceil_div(f->tokens, 8), 8) : 0);
+}
+
 // ---- reading -------------------------------------------------------------------------------------------------------
 
 static GxStatus gx__token_file_header(GxTokenFile *f, const unsigned char *header, const char *path, int64_t bytes,
@@ -95,16 +113,18 @@ static GxStatus gx__token_file_header(GxTokenFile *f, const unsigned char *heade
     int64_t counts[3];
     memcpy(&version, header + 8, 4), memcpy(&width, header + 12, 4), memcpy(counts, header + 16, sizeof counts);
     memcpy(f->tokenizer, header + 40, sizeof f->tokenizer);
-    if (version != 1 || (width != 2 && width != 4))
-        return GX_FAIL(err, GX_ERR_FORMAT,
-                       "%s: a file of tokens of version %lu with %lu bytes each; expected version 1, and 2 or 4 bytes: "
-                       "make it again with this library's ./tokenize",
-                       path, (unsigned long)version, (unsigned long)width);
+    if (version < 1 || version > 2 || (width != 2 && width != 4))
+        return GX_FAIL(
+            err, GX_ERR_FORMAT,
+            "%s: a file of tokens of version %lu with %lu bytes each; expected version 1 or 2, and 2 or 4 bytes: "
+            "make it again with this library's ./tokenize",
+            path, (unsigned long)version, (unsigned long)width);
+    f->has_mask = version == 2;
     f->width = (int)width, f->tokens = counts[0], f->documents = counts[1], f->bytes = counts[2];
     if (!memchr(f->tokenizer, 0, sizeof f->tokenizer))
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: the tokenizer's identity has no end", path);
     if (f->tokens < 1 || f->documents < 1 || f->bytes < 0 || f->tokens > bytes / f->width ||
-        f->documents > bytes / 16 || gx__token_file_table(f) + 16 * f->documents != bytes)
+        f->documents > bytes / 16 || gx__token_file_end(f) != bytes)
         return GX_FAIL(err, GX_ERR_FORMAT,
                        "%s has %ld bytes, which do not hold the %ld tokens of %d bytes and %ld documents that it "
                        "promises: it was cut off, or changed",
@@ -216,6 +236,21 @@ GxStatus gx_token_file_read(const GxTokenFile *f, int fd, const char *path, int6
     return GX_OK;
 }
 
+GxStatus gx_token_file_read_mask(const GxTokenFile *f, int fd, const char *path, int64_t at, int64_t n,
+                                 unsigned char *is_learned, GxError *err)
+{
+    unsigned char bits[GX__TOKEN_FILE_CHUNK];
+    for (int64_t done = 0, some; done < n; done += some) {
+        const int64_t byte = (at + done) / 8, first = 8 * byte;
+        some = gx_min(8 * GX__TOKEN_FILE_CHUNK - (at + done - first), n - done);
+        GX_TRY(
+            gx_file_read_at(fd, path, bits, (at + done + some - 1) / 8 - byte + 1, gx__token_file_mask(f) + byte, err));
+        for (int64_t i = at + done; i < at + done + some; i++)
+            is_learned[i - at] = bits[(i - first) / 8] >> (i % 8) & 1;
+    }
+    return GX_OK;
+}
+
 // ---- writing -------------------------------------------------------------------------------------------------------
 
 static GxStatus gx__token_file_write_tokens(const GxNewFile *file, const GxTokenFile *f, const int32_t *ids,
@@ -231,11 +266,23 @@ static GxStatus gx__token_file_write_tokens(const GxNewFile *file, const GxToken
     return GX_OK;
 }
 
-static GxStatus gx__token_file_write_all(const GxNewFile *file, const GxTokenFile *f, const int32_t *ids, GxError *err)
+static GxStatus gx__token_file_write_mask(const GxNewFile *file, const GxTokenFile *f, const unsigned char *mask,
+                                          GxError *err)
+{
+    static const char zeros[8] = {0};
+    const int64_t begin = gx__token_file_mask(f), end = gx__token_file_end(f), n = gx_ceil_div(f->tokens, 8);
+    const unsigned char last = (unsigned char)(mask[n - 1] & (0xFF >> (8 * n - f->tokens)));
+    GX_TRY(gx_file_write_at(file->fd, file->path, mask, n - 1, begin, err));
+    GX_TRY(gx_file_write_at(file->fd, file->path, &last, 1, begin + n - 1, err));
+    return gx_file_write_at(file->fd, file->path, zeros, end - begin - n, begin + n, err);
+}
+
+static GxStatus gx__token_file_write_all(const GxNewFile *file, const GxTokenFile *f, const int32_t *ids,
+                                         const unsigned char *mask, GxError *err)
 {
     static const char zeros[8] = {0};
     char header[GX_TOKEN_FILE_HEADER] = {0};
-    const uint32_t version = 1, width = (uint32_t)f->width;
+    const uint32_t version = f->has_mask ? 2 : 1, width = (uint32_t)f->width;
     const int64_t counts[3] = {f->tokens, f->documents, f->bytes}, table = gx__token_file_table(f),
                   end = GX_TOKEN_FILE_HEADER + f->tokens * f->width;
     memcpy(header, gx__token_file_magic, 8), memcpy(header + 8, &version, 4), memcpy(header + 12, &width, 4);
@@ -243,18 +290,20 @@ static GxStatus gx__token_file_write_all(const GxNewFile *file, const GxTokenFil
     GX_TRY(gx_file_write_at(file->fd, file->path, header, sizeof header, 0, err));
     GX_TRY(gx__token_file_write_tokens(file, f, ids, err));
     if (table > end) GX_TRY(gx_file_write_at(file->fd, file->path, zeros, table - end, end, err));
-    return gx_file_write_at(file->fd, file->path, f->document, 16 * f->documents, table, err);
+    GX_TRY(gx_file_write_at(file->fd, file->path, f->document, 16 * f->documents, table, err));
+    return mask ? gx__token_file_write_mask(file, f, mask, err) : GX_OK;
 }
 
-GxStatus gx_token_file_write(const char *path, const GxTokenFile *f, const int32_t *ids, GxError *err)
+GxStatus gx_token_file_write(const char *path, const GxTokenFile *f, const int32_t *ids, const unsigned char *mask,
+                             GxError *err)
 {
     GxTokenFile of = *f;
     GxNewFile file;
-    of.width = 2;
+    of.width = 2, of.has_mask = mask != NULL;
     for (int64_t i = 0; i < f->tokens; i++)
         if (ids[i] > UINT16_MAX) of.width = 4;
     GX_TRY(gx_file_create(&file, path, err));
-    GxStatus status = gx__token_file_write_all(&file, &of, ids, err);
+    GxStatus status = gx__token_file_write_all(&file, &of, ids, mask, err);
     if (status == GX_OK) return gx_file_commit(&file, err);
     gx_file_abandon(&file);
     return status;

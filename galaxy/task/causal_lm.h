@@ -193,6 +193,7 @@ static void gx__causal_lm_describe_text(const GxCausalLm *c, const GxDataset *d,
         fprintf(out, "%s, %.1fk for training, %.1fk held out", c->tokenizer_name, (double)d->train.n / 1e3,
                 (double)d->held_out.n / 1e3);
     if (d->file.documents) fprintf(out, "; %ld documents", (long)d->file.documents);
+    if (d->file.has_mask) fprintf(out, "; a mask says which tokens are learned");
     if (d->file.is_bin) gx__causal_lm_describe_marks(c, &d->file, out);
     fprintf(out, "\n");
 }
@@ -294,8 +295,12 @@ static double gx__causal_lm_tokens_per_byte(const GxBlend *b)
 static const char *gx__causal_lm_lacks(const void *self, const char *metric)
 {
     const GxBlend *b = &((const GxCausalLm *)self)->data;
-    for (int s = 0; s < b->n && !strcmp(metric, "bits_per_byte"); s++)
+    for (int s = 0; s < b->n && !strcmp(metric, "bits_per_byte"); s++) {
         if (b->source[s].file.is_bin) return "needs texts whose bytes are known; of .bin files they are not";
+        if (b->source[s].file.has_mask)
+            return "needs texts all of whose tokens are learned; how many bytes those have that a mask leaves is not "
+                   "known";
+    }
     return NULL;
 }
 
