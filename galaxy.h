@@ -138,6 +138,7 @@
 #include "galaxy/io/dataset_hash.h"
 #include "galaxy/io/records.h"
 #include "galaxy/io/corpus.h"
+#include "galaxy/io/corpus_write.h"
 #include "galaxy/io/dataset_tokens.h"
 #include "galaxy/io/blend.h"
 #include "galaxy/io/npy.h"

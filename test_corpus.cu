@@ -3,6 +3,8 @@
 #include "galaxy.h"
 #include "test/test.h"
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { VOCAB = 1162 };
@@ -237,6 +239,246 @@ TEST(a_folder_is_its_files_in_the_order_of_their_names_each_record_a_document)
     CHECK(gx_folder_make(at("nothing"), &err) == GX_OK, "%s", err.message);
     refused(&err, gx_corpus_open(&c, at("nothing"), &bpe, 1, NULL, &err), GX_ERR_FORMAT, "there is no text in",
             "an empty folder");
+}
+
+// ---- texts, a piece at a time --------------------------------------------------------------------------------------
+
+// Lines of many lengths, with all that may stand between and around them.
+static const char *const lines_of_all_kinds[] = {
+    "\xEF\xBB\xBF{\"text\": \"first\"}\n{\"text\": \"a second one that is longer than its neighbours are\"}\n{\"id\": "
+    "1}\n{\"text\": \"\"}\n{\"text\": \"\xC3\xA9\xE6\x97\xA5\"}",
+    "{\"text\": \"one\"}\r\n{\"text\": \"two\\nlines\"}\r\n{\"text\": null}\r\n\r\n\n\n", "{\"text\": \"alone\"}\n"};
+
+static int corpora_equal(const GxCorpus *a, const GxCorpus *b)
+{
+    return a->file.tokens == b->file.tokens && a->file.documents == b->file.documents &&
+           a->file.bytes == b->file.bytes && a->empty == b->empty &&
+           !memcmp(a->ids, b->ids, (size_t)a->file.tokens * sizeof *a->ids) &&
+           !memcmp(a->file.document, b->file.document, (size_t)(a->file.documents + 1) * sizeof *a->file.document);
+}
+
+static GxStatus read_pieces(GxCorpus *c, const char *path, int64_t piece, GxError *err)
+{
+    GxCorpusReader r;
+    memset(c, 0, sizeof *c);
+    GX_TRY(gx_corpus_reader_open(&r, path, &bpe, 2, NULL, err));
+    GxStatus status = GX_OK;
+    int64_t done = 0;
+    r.piece = piece;
+    while (status == GX_OK && r.place.file < r.files) {
+        status = gx_corpus_reader_next(&r, c, err);
+        const int64_t now = gx_corpus_reader_done(&r);
+        CHECK(status != GX_OK || (now > done && now <= r.bytes), "%ld bytes are done, and were %ld", (long)now,
+              (long)done);
+        done = now;
+    }
+    CHECK(status != GX_OK || done == r.bytes, "%ld of %ld bytes", (long)done, (long)r.bytes);
+    gx_corpus_reader_close(&r);
+    return status;
+}
+
+TEST(pieces_of_any_size_give_the_same_documents_and_name_the_same_lines)
+{
+    static const struct {
+        const char *text, *says;
+    } bad[] = {{"{\"text\": \"a\"}\n\n\n{\"text\": \"b\"}\n", "p.jsonl:2: the line is empty, and others follow"},
+               {"{\"text\": \"a\"}\n{\"text\": \"b\"}\n{\"text\": 7}\n", "p.jsonl:3: \"text\" is"},
+               {"{\"text\": \"a\"}\n{\"text\": \"b\"}\n{\"text\": \"c\"\n", "p.jsonl:3"},
+               {"{\"text\": \"a\"}\n{\"text\": \"b\xFF\"}\n", "p.jsonl:2: the byte 0xFF at 25"},
+               {"{\"id\": 1}\n{\"id\": 2}\n{\"id\": 3}\n", "no record has a \"text\""},
+               {"\n\n\n", "holds no records"},
+               {"", "is empty"}};
+    GxError err = GX_ZERO;
+    GxCorpus all, c;
+    for (int k = 0; k < 3; k++) {
+        put_text("p.jsonl", lines_of_all_kinds[k]);
+        if (!CHECK(gx_corpus_open(&all, at("p.jsonl"), &bpe, 1, NULL, &err) == GX_OK, "%s", err.message)) return;
+        CHECK(all.file.documents == (k == 0   ? 3
+                                     : k == 1 ? 2
+                                              : 1) &&
+                  all.empty == (k == 0   ? 2
+                                : k == 1 ? 1
+                                         : 0),
+              "%ld documents, %ld empty", (long)all.file.documents, (long)all.empty);
+        for (int64_t piece = 1; piece <= 200; piece++) {
+            CHECK(read_pieces(&c, at("p.jsonl"), piece, &err) == GX_OK && corpora_equal(&all, &c),
+                  "text %d in pieces of %ld bytes: %s", k, (long)piece, err.message);
+            gx_corpus_close(&c);
+        }
+        gx_corpus_close(&all);
+    }
+    for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
+        put_text("p.jsonl", bad[k].text);
+        for (int64_t piece = 1; piece <= 60; piece += 1 + piece / 20) {
+            refused(&err, read_pieces(&c, at("p.jsonl"), piece, &err), GX_ERR_FORMAT, bad[k].says, "a bad line");
+            gx_corpus_close(&c);
+        }
+    }
+}
+
+static struct {
+    int pieces, killed_at; // of a run
+} writing;
+
+static void count_pieces(void *user, int64_t done, int64_t bytes, int64_t tokens)
+{
+    (void)user;
+    CHECK(done <= bytes && tokens >= 0, "%ld of %ld bytes", (long)done, (long)bytes);
+    if (writing.pieces++ == writing.killed_at) kill(getpid(), SIGKILL);
+}
+
+static void write_folder(void)
+{
+    char text[4000] = "";
+    GxError err = GX_ZERO;
+    CHECK(gx_folder_make(at("many/sub"), &err) == GX_OK, "%s", err.message);
+    for (int i = 0; i < 60; i++) sprintf(text + strlen(text), "{\"text\": \"%d of %d lines\"}\n", i, i * i);
+    put_text("many/a.jsonl", text);
+    put_text("many/b.txt", "a text of its own"), put_text("many/c.txt", "");
+    put_text("many/sub/d.jsonl", lines_of_all_kinds[0]), put_text("many/sub/e.jsonl", lines_of_all_kinds[1]);
+    put_text("many/z.jsonl", lines_of_all_kinds[2]);
+}
+
+static int same_files(const char *a, const char *b)
+{
+    uint64_t hash[2] = {0, 1};
+    int64_t bytes[2];
+    GxError err = GX_ZERO;
+    return gx_file_hash(a, &hash[0], &bytes[0], &err) == GX_OK && gx_file_hash(b, &hash[1], &bytes[1], &err) == GX_OK &&
+           hash[0] == hash[1] && bytes[0] == bytes[1];
+}
+
+TEST(a_file_that_is_written_in_parts_has_the_bytes_of_one_that_was_written_at_once)
+{
+    GxError err = GX_ZERO;
+    GxCorpus c, all;
+    write_folder();
+    bpe.end = 5;
+    unlink(at("once.tokens"));
+    CHECK(gx_corpus_open(&c, at("many"), &bpe, 1, NULL, &err) == GX_OK &&
+              gx_token_file_write(at("once.tokens"), &c.file, c.ids, NULL, &err) == GX_OK,
+          "%s", err.message);
+    for (int64_t part = 1; part <= 3000; part += part) {
+        const GxCorpusWriting how = {1 + part % 2, NULL, NULL, NULL, part % 3 ? 100 : 0, part};
+        unlink(at("parts.tokens"));
+        CHECK(gx_corpus_write(at("parts.tokens"), at("many"), &bpe, &how, &all, &err) == GX_OK, "%s", err.message);
+        CHECK(same_files(at("once.tokens"), at("parts.tokens")), "parts of %ld bytes: another file", (long)part);
+        CHECK(all.file.tokens == c.file.tokens && all.file.documents == c.file.documents &&
+                  all.file.bytes == c.file.bytes && all.empty == c.empty && c.empty == 4,
+              "parts of %ld bytes: other numbers", (long)part);
+        CHECK(!gx_path_is_folder(at("parts.tokens.parts")), "the folder of parts is left");
+    }
+    gx_corpus_close(&c);
+    bpe.end = -1;
+    GxTokenDocument one = {0, 3}; // the widest part decides
+    static const int32_t ids[2][2] = {{7, 65536}, {8, 9}};
+    GxTokenFile f = {0, 2, 1, 3, "x", 0, &one, 0, 0, 0, 0};
+    const char *part[] = {at("wide.0"), at("wide.1")};
+    CHECK(gx_token_file_write(part[0], &f, ids[0], NULL, &err) == GX_OK &&
+              gx_token_file_write(part[1], &f, ids[1], NULL, &err) == GX_OK &&
+              gx_token_file_join(at("wide.tokens"), part, 2, &f, &err) == GX_OK && f.width == 4 && f.tokens == 4,
+          "%s", err.message);
+    GxTokenFile joined;
+    CHECK(open_file(&joined, "wide.tokens", &err) == GX_OK && joined.documents == 2 && joined.document[1].begin == 2,
+          "%s", err.message);
+    gx_token_file_close(&joined);
+}
+
+// Killed behind every piece in turn, and gone on with.
+TEST(a_run_that_is_killed_goes_on_and_writes_the_same_bytes)
+{
+    GxCorpusWriting how = {1, NULL, count_pieces, NULL, 100, 150};
+    GxError err = GX_ZERO;
+    GxCorpus c;
+    write_folder();
+    unlink(at("whole.tokens"));
+    writing.pieces = 0, writing.killed_at = -1;
+    CHECK(gx_corpus_write(at("whole.tokens"), at("many"), &bpe, &how, &c, &err) == GX_OK, "%s", err.message);
+    const int pieces = writing.pieces;
+    CHECK(pieces > 15, "%d pieces", pieces);
+    for (int first = 0; first < pieces; first++) { // killed behind `first` pieces, then behind 2, and again
+        int kills = 0, status = 1;
+        unlink(at("killed.tokens"));
+        while (status != 0 && kills < 100) {
+            fflush(stdout);
+            const pid_t child = fork();
+            if (child == 0) {
+                writing.pieces = 0, writing.killed_at = kills == 0 ? first : first % 3 == 0 ? -1 : 9;
+                _exit(gx_corpus_write(at("killed.tokens"), at("many"), &bpe, &how, &c, &err) != GX_OK);
+            }
+            CHECK(waitpid(child, &status, 0) == child && (status == 0 || WIFSIGNALED(status)), "it ended with %d",
+                  status);
+            kills += status != 0;
+            CHECK(gx_path_is_file(at("killed.tokens")) == (status == 0), "a file that is not whole");
+        }
+        CHECK(kills > 0 && same_files(at("whole.tokens"), at("killed.tokens")),
+              "killed behind %d pieces and %d times: another file", first, kills);
+        CHECK(!gx_path_is_folder(at("killed.tokens.parts")), "the folder of parts is left");
+    }
+}
+
+// A part is kept, and progress.json says so.
+static void kill_a_run(const GxCorpusWriting *how)
+{
+    GxCorpus c;
+    GxError err = GX_ZERO;
+    int status;
+    fflush(stdout);
+    const pid_t child = fork();
+    if (child == 0) {
+        writing.pieces = 0, writing.killed_at = 6;
+        _exit(gx_corpus_write(at("half.tokens"), at("many"), &bpe, how, &c, &err));
+    }
+    CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) &&
+              gx_path_is_file(at("half.tokens.parts/progress.json")),
+          "it ended with %d", status);
+}
+
+TEST(parts_of_other_texts_or_of_another_tokenizer_or_damaged_ones_are_refused)
+{
+    static const struct {
+        const char *key, *value, *says;
+    } cases[] = {{"version", "2", "another version"}, {"tokenizer", "\"x\"", "the tokenizer was another one: x"},
+                 {"file", "-1", "file is -1"},        {"file", "100", "it was damaged"},
+                 {"at", "1000000", "it was damaged"}, {"parts", "1000001", "parts is 1000001"},
+                 {"tokens", "1", "tokens in"},        {"documents", "null", "documents is missing"},
+                 {"parts", "90", "No such file"},     {"around", "5", "put other tokens around a text"}};
+    GxCorpusWriting how = {1, NULL, count_pieces, NULL, 100, 150};
+    GxError err = GX_ZERO;
+    GxCorpus c;
+    char old[40], changed[1200], *text, *at_key;
+    int64_t bytes;
+    write_folder();
+    unlink(at("half.tokens"));
+    kill_a_run(&how);
+    writing.killed_at = -1;
+    CHECK(gx_file_read(at("half.tokens.parts/progress.json"), 1000, &text, &bytes, &err) == GX_OK, "%s", err.message);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(old, sizeof old, "\"%s\": ", cases[i].key);
+        at_key = strstr(text, old) + strlen(old);
+        snprintf(changed, sizeof changed, "%.*s%s%s", (int)(at_key - text), text, cases[i].value,
+                 at_key + strcspn(at_key, ",\n"));
+        put_text("half.tokens.parts/progress.json", changed);
+        const GxStatus status = gx_corpus_write(at("half.tokens"), at("many"), &bpe, &how, &c, &err);
+        CHECK(status != GX_OK && strstr(err.message, cases[i].says), "%s: %s", cases[i].key, err.message);
+        gx_error_clear(&err);
+        put_text("half.tokens.parts/progress.json", text);
+    }
+    put_text("many/b.txt", "a text of our own");
+    refused(&err, gx_corpus_write(at("half.tokens"), at("many"), &bpe, &how, &c, &err), GX_ERR_ARGUMENT,
+            "half.tokens.parts/progress.json is of a run that was not finished, and this one cannot go on with it: the "
+            "texts have changed since; remove ",
+            "another text");
+    CHECK(gx_folder_remove(at("half.tokens.parts"), &err) == GX_OK &&
+              gx_folder_make(at("half.tokens.parts"), &err) == GX_OK,
+          "%s", err.message);
+    put_text("half.tokens.parts/part-of-my-life.txt", "mine");
+    refused(&err, gx_corpus_write(at("half.tokens"), at("many"), &bpe, &how, &c, &err), GX_ERR_ARGUMENT,
+            "has something else in it (part-of-my-life.txt)", "somebody's own");
+    CHECK(gx_path_is_file(at("half.tokens.parts/part-of-my-life.txt")), "it was removed");
+    unlink(at("half.tokens.parts/part-of-my-life.txt"));
+    CHECK(gx_corpus_write(at("half.tokens"), at("many"), &bpe, &how, &c, &err) == GX_OK, "%s", err.message);
+    free(text);
 }
 
 // ---- samples -------------------------------------------------------------------------------------------------------

@@ -890,6 +890,27 @@ static int corpus_open(const char *path, const GxTokenizer *t, double fraction, 
     return ACCEPTED;
 }
 
+// What is written a piece and a part at a time, and what a part's progress.json may say.
+static void corpus_write_parts(const Case *c, const GxTokenizer *t, int64_t piece, const char *at_once)
+{
+    const GxCorpusWriting how = {1, NULL, NULL, NULL, piece, 3 * piece};
+    GxCorpus all;
+    GxError e = GX_ZERO;
+    uint64_t hash[2] = {0, 1};
+    int64_t n[2];
+    unlink("pieces.tokens");
+    EXPECT(gx_corpus_write("pieces.tokens", "corpus.jsonl", t, &how, &all, &e) == GX_OK, "%s", e.message);
+    EXPECT(gx_file_hash(at_once, &hash[0], &n[0], &e) == GX_OK &&
+               gx_file_hash("pieces.tokens", &hash[1], &n[1], &e) == GX_OK && hash[0] == hash[1],
+           "pieces of %ld bytes give another file", (long)piece);
+    unlink("pieces.tokens");
+    mkdir("pieces.tokens.parts", 0777);
+    put_part(c, "pieces.tokens.parts", "progress.json");
+    if (gx_corpus_write("pieces.tokens", "corpus.jsonl", t, &how, &all, &e) != GX_OK) expect_message(&e, NULL);
+    gx_error_clear(&e);
+    if (gx_path_is_folder("pieces.tokens.parts")) gx_folder_remove("pieces.tokens.parts", &e);
+}
+
 // Lines as a corpus, what is written of it, and a file of tokens as it may be.
 static int corpus_run(const Case *c)
 {
@@ -920,6 +941,7 @@ static int corpus_run(const Case *c)
     EXPECT(from_lines == corpus_open("written.tokens", &bytes, takes_part ? fraction : 0, T),
            "lines %d, their file not", from_lines);
     gx_corpus_close(&corpus);
+    if (!is_masked) corpus_write_parts(c, &bytes, 1 + T % 40, "written.tokens");
     return from_lines == ACCEPTED ? ACCEPTED : status;
 }
 
@@ -952,6 +974,11 @@ static int corpus_make(Case *c)
         gx_corpus_close(&corpus);
         take_part(&c[i], "sound.tokens", "corpus.tokens");
         corpus_make_bin(&c[i], i % 2);
+        case_text(
+            &c[i], "progress.json",
+            "{\"version\": 1, \"around\": 0, \"texts\": 0, \"tokenizer\": \"byte-256\", \"parts\": 0, \"tokens\": "
+            "0, \"documents\": 0, \"bytes\": 0, \"empty\": 0, \"file\": 0, \"at\": 0, \"line\": 0, \"records\": 0, "
+            "\"has_text\": 0, \"empty_line\": 0}");
         case_text(&c[i], "settings.numbers", settings[i]);
     }
     return 4;

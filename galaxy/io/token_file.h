@@ -53,6 +53,10 @@ GxStatus gx_token_file_read_mask(const GxTokenFile *f, int fd, const char *path,
 GxStatus gx_token_file_write(const char *path, const GxTokenFile *f, const int32_t *ids, const unsigned char *mask,
                              GxError *err);
 
+// One of several, one behind the other, of the same tokenizer and without masks, a piece at a time: what
+// gx_token_file_write would make of all their tokens. *all: what it has, without the documents themselves.
+GxStatus gx_token_file_join(const char *path, const char *const *part, int64_t n, GxTokenFile *all, GxError *err);
+
 GX_END
 #endif
 
@@ -253,17 +257,32 @@ GxStatus gx_token_file_read_mask(const GxTokenFile *f, int fd, const char *path,
 
 // ---- writing -------------------------------------------------------------------------------------------------------
 
-static GxStatus gx__token_file_write_tokens(const GxNewFile *file, const GxTokenFile *f, const int32_t *ids,
-                                            GxError *err)
+// Tokens [at, at + n).
+static GxStatus gx__token_file_write_tokens(const GxNewFile *file, const GxTokenFile *f, const int32_t *ids, int64_t at,
+                                            int64_t n, GxError *err)
 {
     uint16_t narrow[GX__TOKEN_FILE_CHUNK];
-    if (f->width == 4) return gx_file_write_at(file->fd, file->path, ids, 4 * f->tokens, GX_TOKEN_FILE_HEADER, err);
-    for (int64_t first = 0, some; first < f->tokens; first += some) {
-        some = gx_min(GX__TOKEN_FILE_CHUNK, f->tokens - first);
+    if (f->width == 4) return gx_file_write_at(file->fd, file->path, ids, 4 * n, GX_TOKEN_FILE_HEADER + 4 * at, err);
+    for (int64_t first = 0, some; first < n; first += some) {
+        some = gx_min(GX__TOKEN_FILE_CHUNK, n - first);
         for (int64_t i = 0; i < some; i++) narrow[i] = (uint16_t)ids[first + i];
-        GX_TRY(gx_file_write_at(file->fd, file->path, narrow, 2 * some, GX_TOKEN_FILE_HEADER + 2 * first, err));
+        GX_TRY(gx_file_write_at(file->fd, file->path, narrow, 2 * some, GX_TOKEN_FILE_HEADER + 2 * (at + first), err));
     }
     return GX_OK;
+}
+
+// And the zeros behind the tokens.
+static GxStatus gx__token_file_write_header(const GxNewFile *file, const GxTokenFile *f, GxError *err)
+{
+    static const char zeros[8] = {0};
+    char header[GX_TOKEN_FILE_HEADER] = {0};
+    const uint32_t version = f->has_mask ? 2 : 1, width = (uint32_t)f->width;
+    const int64_t counts[3] = {f->tokens, f->documents, f->bytes}, table = gx__token_file_table(f),
+                  end = GX_TOKEN_FILE_HEADER + f->tokens * f->width;
+    memcpy(header, gx__token_file_magic, 8), memcpy(header + 8, &version, 4), memcpy(header + 12, &width, 4);
+    memcpy(header + 16, counts, sizeof counts), memcpy(header + 40, f->tokenizer, sizeof f->tokenizer);
+    GX_TRY(gx_file_write_at(file->fd, file->path, header, sizeof header, 0, err));
+    return gx_file_write_at(file->fd, file->path, zeros, table - end, end, err);
 }
 
 static GxStatus gx__token_file_write_mask(const GxNewFile *file, const GxTokenFile *f, const unsigned char *mask,
@@ -280,17 +299,9 @@ static GxStatus gx__token_file_write_mask(const GxNewFile *file, const GxTokenFi
 static GxStatus gx__token_file_write_all(const GxNewFile *file, const GxTokenFile *f, const int32_t *ids,
                                          const unsigned char *mask, GxError *err)
 {
-    static const char zeros[8] = {0};
-    char header[GX_TOKEN_FILE_HEADER] = {0};
-    const uint32_t version = f->has_mask ? 2 : 1, width = (uint32_t)f->width;
-    const int64_t counts[3] = {f->tokens, f->documents, f->bytes}, table = gx__token_file_table(f),
-                  end = GX_TOKEN_FILE_HEADER + f->tokens * f->width;
-    memcpy(header, gx__token_file_magic, 8), memcpy(header + 8, &version, 4), memcpy(header + 12, &width, 4);
-    memcpy(header + 16, counts, sizeof counts), memcpy(header + 40, f->tokenizer, sizeof f->tokenizer);
-    GX_TRY(gx_file_write_at(file->fd, file->path, header, sizeof header, 0, err));
-    GX_TRY(gx__token_file_write_tokens(file, f, ids, err));
-    if (table > end) GX_TRY(gx_file_write_at(file->fd, file->path, zeros, table - end, end, err));
-    GX_TRY(gx_file_write_at(file->fd, file->path, f->document, 16 * f->documents, table, err));
+    GX_TRY(gx__token_file_write_header(file, f, err));
+    GX_TRY(gx__token_file_write_tokens(file, f, ids, 0, f->tokens, err));
+    GX_TRY(gx_file_write_at(file->fd, file->path, f->document, 16 * f->documents, gx__token_file_table(f), err));
     return mask ? gx__token_file_write_mask(file, f, mask, err) : GX_OK;
 }
 
@@ -304,6 +315,76 @@ GxStatus gx_token_file_write(const char *path, const GxTokenFile *f, const int32
         if (ids[i] > UINT16_MAX) of.width = 4;
     GX_TRY(gx_file_create(&file, path, err));
     GxStatus status = gx__token_file_write_all(&file, &of, ids, mask, err);
+    if (status == GX_OK) return gx_file_commit(&file, err);
+    gx_file_abandon(&file);
+    return status;
+}
+
+// ---- joining -------------------------------------------------------------------------------------------------------
+
+typedef struct { // what is done with a part, in the file that they become
+    const GxNewFile *file;
+    GxTokenFile *all;
+    int64_t tokens, documents; // of the parts before
+} gx__TokenFileJoin;
+
+static GxStatus gx__token_file_count_part(gx__TokenFileJoin *j, GxTokenFile *f, int fd, const char *path, GxError *err)
+{
+    GxTokenFile *all = j->all;
+    (void)fd;
+    if (!all->documents) memcpy(all->tokenizer, f->tokenizer, sizeof all->tokenizer);
+    if (f->is_bin || f->has_mask || strcmp(f->tokenizer, all->tokenizer))
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s cannot be joined to files of %s: it has another tokenizer or a mask",
+                       path, all->tokenizer);
+    all->width = f->width > all->width ? f->width : all->width;
+    all->tokens += f->tokens, all->documents += f->documents, all->bytes += f->bytes;
+    return GX_OK;
+}
+
+static GxStatus gx__token_file_copy_part(gx__TokenFileJoin *j, GxTokenFile *f, int fd, const char *path, GxError *err)
+{
+    int32_t ids[GX__TOKEN_FILE_CHUNK];
+    for (int64_t at = 0, n; at < f->tokens; at += n) {
+        n = gx_min(GX__TOKEN_FILE_CHUNK, f->tokens - at);
+        GX_TRY(gx_token_file_read(f, fd, path, at, n, ids, err));
+        GX_TRY(gx__token_file_write_tokens(j->file, j->all, ids, j->tokens + at, n, err));
+    }
+    for (int64_t i = 0; i < f->documents; i++) f->document[i].begin += j->tokens;
+    GX_TRY(gx_file_write_at(j->file->fd, j->file->path, f->document, 16 * f->documents,
+                            gx__token_file_table(j->all) + 16 * j->documents, err));
+    j->tokens += f->tokens, j->documents += f->documents;
+    return GX_OK;
+}
+
+static GxStatus gx__token_file_each_part(gx__TokenFileJoin *j, const char *const *part, int64_t n,
+                                         GxStatus (*look)(gx__TokenFileJoin *j, GxTokenFile *f, int fd,
+                                                          const char *path, GxError *err),
+                                         GxError *err)
+{
+    GxStatus status = GX_OK;
+    for (int64_t i = 0; i < n && status == GX_OK; i++) {
+        int fd;
+        int64_t bytes;
+        GxTokenFile f;
+        GX_TRY(gx_file_open(part[i], &fd, &bytes, err));
+        status = gx_token_file_open(&f, fd, part[i], bytes, err);
+        if (status == GX_OK) status = look(j, &f, fd, part[i], err);
+        gx_token_file_close(&f);
+        close(fd);
+    }
+    return status;
+}
+
+GxStatus gx_token_file_join(const char *path, const char *const *part, int64_t n, GxTokenFile *all, GxError *err)
+{
+    GxNewFile file;
+    gx__TokenFileJoin j = {&file, all, 0, 0};
+    memset(all, 0, sizeof *all);
+    all->width = 2;
+    GX_TRY(gx__token_file_each_part(&j, part, n, gx__token_file_count_part, err));
+    GX_TRY(gx_file_create(&file, path, err));
+    GxStatus status = gx__token_file_write_header(&file, all, err);
+    if (status == GX_OK) status = gx__token_file_each_part(&j, part, n, gx__token_file_copy_part, err);
     if (status == GX_OK) return gx_file_commit(&file, err);
     gx_file_abandon(&file);
     return status;
