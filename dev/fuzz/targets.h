@@ -941,7 +941,7 @@ static int corpus_run(const Case *c)
     EXPECT(from_lines == corpus_open("written.tokens", &bytes, takes_part ? fraction : 0, T),
            "lines %d, their file not", from_lines);
     gx_corpus_close(&corpus);
-    if (!is_masked) corpus_write_parts(c, &bytes, 1 + T % 40, "written.tokens");
+    if (T % 4 == 2) corpus_write_parts(c, &bytes, 1 + T % 40, "written.tokens"); // syncs files: it takes its time
     return from_lines == ACCEPTED ? ACCEPTED : status;
 }
 

@@ -40,6 +40,7 @@ GX_END
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "folder.h"
 #include "json_fields.h"
 
@@ -251,6 +252,7 @@ static GxStatus gx__corpus_join(gx__CorpusWriter *x)
     free(part);
     GX_TRY(status);
     GX_TRY(gx_folder_move(joined, x->output_file, x->err));
+    if (gx_path_join(joined, x->folder, "progress.json", x->err) == GX_OK) unlink(joined); // first: the rest is nothing
     return gx_folder_remove(x->folder, x->err);
 }
 
