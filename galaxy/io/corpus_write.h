@@ -261,7 +261,7 @@ static GxStatus gx__corpus_join(gx__CorpusWriter *x)
 static GxStatus gx__corpus_read_all(gx__CorpusWriter *x)
 {
     const GxCorpusWriting *how = x->how;
-    const int64_t part = how->part ? how->part : GX__CORPUS_PART;
+    const int64_t part = how->part > 0 ? how->part : (int64_t)GX__CORPUS_PART;
     double said = gx_seconds();
     while (x->r.place.file < x->r.files) {
         GX_TRY(gx_corpus_reader_next(&x->r, &x->c, x->err));
