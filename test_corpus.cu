@@ -3,6 +3,8 @@
 #include "galaxy.h"
 #include "test/test.h"
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { VOCAB = 1162 };
@@ -49,9 +51,9 @@ static void write_file(const char *name, const int32_t *ids, int64_t n, const in
 {
     GxError err = GX_ZERO;
     GxTokenDocument document[8];
-    GxTokenFile f = {0, n, documents, 0, "bpe-1162-0123456789abcdef", 0, document};
+    GxTokenFile f = {0, n, documents, 0, "bpe-1162-0123456789abcdef", 0, document, 0, 0, 0, 0};
     for (int64_t i = 0; i < documents; i++) document[i].begin = begin[i], document[i].bytes = 10 * i, f.bytes += 10 * i;
-    CHECK(gx_token_file_write(at(name), &f, ids, &err) == GX_OK, "%s", err.message);
+    CHECK(gx_token_file_write(at(name), &f, ids, NULL, &err) == GX_OK, "%s", err.message);
 }
 
 TEST(a_file_of_tokens_is_read_as_it_was_written_in_the_narrowest_width)
@@ -80,6 +82,56 @@ TEST(a_file_of_tokens_is_read_as_it_was_written_in_the_narrowest_width)
     }
 }
 
+TEST(a_mask_is_read_as_it_was_written_and_leaves_labels_out)
+{
+    enum { N = 40003, T = 20000 };
+    static int32_t ids[N], tokens[T], labels[T];
+    static unsigned char mask[N / 8 + 1], read[N];
+    GxError err = GX_ZERO;
+    GxTokenFile f = {0, N, 1, 7, "bpe-1162-0123456789abcdef", 0, NULL, 0, 0, 0, 0};
+    GxTokenDocument document[] = {{0, 7}};
+    char *plain, *masked;
+    int64_t n[2];
+    f.document = document;
+    for (int i = 0; i < N; i++) ids[i] = i % 1000;
+    for (int i = 0; i <= N / 8; i++) mask[i] = (unsigned char)(i * i % 251); // bits beyond the last token, too
+    unlink(at("m.tokens")), unlink(at("p.tokens"));
+    CHECK(gx_token_file_write(at("m.tokens"), &f, ids, mask, &err) == GX_OK &&
+              gx_token_file_write(at("p.tokens"), &f, ids, NULL, &err) == GX_OK &&
+              gx_file_read(at("m.tokens"), 1 << 20, &masked, &n[1], &err) == GX_OK &&
+              gx_file_read(at("p.tokens"), 1 << 20, &plain, &n[0], &err) == GX_OK,
+          "%s", err.message);
+    // by the file's own description: 5001 bytes and zeros to 5008
+    CHECK(n[1] == n[0] + 5008 && plain[8] == 1 && masked[8] == 2 && !memcmp(plain + 9, masked + 9, (size_t)n[0] - 9) &&
+              !memcmp(masked + n[0], mask, 5000) && masked[n[0] + 5000] == (char)(mask[5000] & 7) &&
+              !memcmp(masked + n[0] + 5001, "\0\0\0\0\0\0\0", 7),
+          "%ld bytes and %ld with a mask", (long)n[0], (long)n[1]);
+    put("m.tokens", masked, n[1] - 1);
+    refused(&err, open_file(&f, "m.tokens", &err), GX_ERR_FORMAT, "promises", "a mask that was cut off");
+    put("m.tokens", masked, n[1]), free(plain), free(masked);
+    GxDataset d;
+    if (!CHECK(gx_dataset_open(&d, at("m.tokens"), 0, 1, &err) == GX_OK && d.file.has_mask, "%s", err.message)) return;
+    for (int64_t at = 0; at < 40; at++)
+        for (int64_t some = 1; at + some <= N; some += some < 40 ? 1 : 13331) {
+            CHECK(gx_token_file_read_mask(&d.file, d.fd, d.path, at, some, read, &err) == GX_OK, "%s", err.message);
+            for (int64_t i = 0; i < some; i++)
+                if (!CHECK(read[i] == (mask[(at + i) / 8] >> ((at + i) % 8) & 1), "token %ld", (long)(at + i))) return;
+        }
+    for (int64_t from = 0; from < 20001; from += 6667) {
+        d.held_out.begin = from;
+        CHECK(gx_dataset_window(&d, 0, T, tokens, labels, 1, &err) == GX_OK &&
+                  gx_dataset_mask(&d, from, T, labels, -100, 1, &err) == GX_OK,
+              "%s", err.message);
+        for (int64_t t = 0; t < T; t++) {
+            const int64_t next = from + t + 1;
+            if (!CHECK(labels[t] == (mask[next / 8] >> (next % 8) & 1 ? ids[next] : -100) && tokens[t] == ids[from + t],
+                       "token %ld is %d, behind %ld", (long)next, labels[t], (long)from))
+                return;
+        }
+    }
+    gx_dataset_close(&d);
+}
+
 TEST(a_file_of_tokens_that_does_not_fit_is_refused)
 {
     static const int32_t ids[] = {5, 6, 7, 8, 9};
@@ -90,7 +142,9 @@ TEST(a_file_of_tokens_that_does_not_fit_is_refused)
         int64_t value;
         int bytes;
     } cases[] = {
-        {"a version", "of version 2", 8, 2, 4},
+        {"a version", "of version 3", 8, 3, 4},
+        {"no version", "of version 0", 8, 0, 4},
+        {"a mask that is not there", "promises", 8, 2, 4},
         {"a width", "with 3 bytes each", 12, 3, 4},
         {"no tokens", "promises", 16, 0, 8},
         {"a token more", "promises", 16, 9, 8},
@@ -187,6 +241,246 @@ TEST(a_folder_is_its_files_in_the_order_of_their_names_each_record_a_document)
             "an empty folder");
 }
 
+// ---- texts, a piece at a time --------------------------------------------------------------------------------------
+
+// Lines of many lengths, with all that may stand between and around them.
+static const char *const lines_of_all_kinds[] = {
+    "\xEF\xBB\xBF{\"text\": \"first\"}\n{\"text\": \"a second one that is longer than its neighbours are\"}\n{\"id\": "
+    "1}\n{\"text\": \"\"}\n{\"text\": \"\xC3\xA9\xE6\x97\xA5\"}",
+    "{\"text\": \"one\"}\r\n{\"text\": \"two\\nlines\"}\r\n{\"text\": null}\r\n\r\n\n\n", "{\"text\": \"alone\"}\n"};
+
+static int corpora_equal(const GxCorpus *a, const GxCorpus *b)
+{
+    return a->file.tokens == b->file.tokens && a->file.documents == b->file.documents &&
+           a->file.bytes == b->file.bytes && a->empty == b->empty &&
+           !memcmp(a->ids, b->ids, (size_t)a->file.tokens * sizeof *a->ids) &&
+           !memcmp(a->file.document, b->file.document, (size_t)(a->file.documents + 1) * sizeof *a->file.document);
+}
+
+static GxStatus read_pieces(GxCorpus *c, const char *path, int64_t piece, GxError *err)
+{
+    GxCorpusReader r;
+    memset(c, 0, sizeof *c);
+    GX_TRY(gx_corpus_reader_open(&r, path, &bpe, 2, NULL, err));
+    GxStatus status = GX_OK;
+    int64_t done = 0;
+    r.piece = piece;
+    while (status == GX_OK && r.place.file < r.files) {
+        status = gx_corpus_reader_next(&r, c, err);
+        const int64_t now = gx_corpus_reader_done(&r);
+        CHECK(status != GX_OK || (now > done && now <= r.bytes), "%ld bytes are done, and were %ld", (long)now,
+              (long)done);
+        done = now;
+    }
+    CHECK(status != GX_OK || done == r.bytes, "%ld of %ld bytes", (long)done, (long)r.bytes);
+    gx_corpus_reader_close(&r);
+    return status;
+}
+
+TEST(pieces_of_any_size_give_the_same_documents_and_name_the_same_lines)
+{
+    static const struct {
+        const char *text, *says;
+    } bad[] = {{"{\"text\": \"a\"}\n\n\n{\"text\": \"b\"}\n", "p.jsonl:2: the line is empty, and others follow"},
+               {"{\"text\": \"a\"}\n{\"text\": \"b\"}\n{\"text\": 7}\n", "p.jsonl:3: \"text\" is"},
+               {"{\"text\": \"a\"}\n{\"text\": \"b\"}\n{\"text\": \"c\"\n", "p.jsonl:3"},
+               {"{\"text\": \"a\"}\n{\"text\": \"b\xFF\"}\n", "p.jsonl:2: the byte 0xFF at 25"},
+               {"{\"id\": 1}\n{\"id\": 2}\n{\"id\": 3}\n", "no record has a \"text\""},
+               {"\n\n\n", "holds no records"},
+               {"", "is empty"}};
+    GxError err = GX_ZERO;
+    GxCorpus all, c;
+    for (int k = 0; k < 3; k++) {
+        put_text("p.jsonl", lines_of_all_kinds[k]);
+        if (!CHECK(gx_corpus_open(&all, at("p.jsonl"), &bpe, 1, NULL, &err) == GX_OK, "%s", err.message)) return;
+        CHECK(all.file.documents == (k == 0   ? 3
+                                     : k == 1 ? 2
+                                              : 1) &&
+                  all.empty == (k == 0   ? 2
+                                : k == 1 ? 1
+                                         : 0),
+              "%ld documents, %ld empty", (long)all.file.documents, (long)all.empty);
+        for (int64_t piece = 1; piece <= 200; piece++) {
+            CHECK(read_pieces(&c, at("p.jsonl"), piece, &err) == GX_OK && corpora_equal(&all, &c),
+                  "text %d in pieces of %ld bytes: %s", k, (long)piece, err.message);
+            gx_corpus_close(&c);
+        }
+        gx_corpus_close(&all);
+    }
+    for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
+        put_text("p.jsonl", bad[k].text);
+        for (int64_t piece = 1; piece <= 60; piece += 1 + piece / 20) {
+            refused(&err, read_pieces(&c, at("p.jsonl"), piece, &err), GX_ERR_FORMAT, bad[k].says, "a bad line");
+            gx_corpus_close(&c);
+        }
+    }
+}
+
+static struct {
+    int pieces, killed_at; // of a run
+} writing;
+
+static void count_pieces(void *user, int64_t done, int64_t bytes, int64_t tokens)
+{
+    (void)user;
+    CHECK(done <= bytes && tokens >= 0, "%ld of %ld bytes", (long)done, (long)bytes);
+    if (writing.pieces++ == writing.killed_at) kill(getpid(), SIGKILL);
+}
+
+static void write_folder(void)
+{
+    char text[4000] = "";
+    GxError err = GX_ZERO;
+    CHECK(gx_folder_make(at("many/sub"), &err) == GX_OK, "%s", err.message);
+    for (int i = 0; i < 60; i++) sprintf(text + strlen(text), "{\"text\": \"%d of %d lines\"}\n", i, i * i);
+    put_text("many/a.jsonl", text);
+    put_text("many/b.txt", "a text of its own"), put_text("many/c.txt", "");
+    put_text("many/sub/d.jsonl", lines_of_all_kinds[0]), put_text("many/sub/e.jsonl", lines_of_all_kinds[1]);
+    put_text("many/z.jsonl", lines_of_all_kinds[2]);
+}
+
+static int same_files(const char *a, const char *b)
+{
+    uint64_t hash[2] = {0, 1};
+    int64_t bytes[2];
+    GxError err = GX_ZERO;
+    return gx_file_hash(a, &hash[0], &bytes[0], &err) == GX_OK && gx_file_hash(b, &hash[1], &bytes[1], &err) == GX_OK &&
+           hash[0] == hash[1] && bytes[0] == bytes[1];
+}
+
+TEST(a_file_that_is_written_in_parts_has_the_bytes_of_one_that_was_written_at_once)
+{
+    GxError err = GX_ZERO;
+    GxCorpus c, all;
+    write_folder();
+    bpe.end = 5;
+    unlink(at("once.tokens"));
+    CHECK(gx_corpus_open(&c, at("many"), &bpe, 1, NULL, &err) == GX_OK &&
+              gx_token_file_write(at("once.tokens"), &c.file, c.ids, NULL, &err) == GX_OK,
+          "%s", err.message);
+    for (int64_t part = 1; part <= 3000; part += part) {
+        const GxCorpusWriting how = {1 + part % 2, NULL, NULL, NULL, part % 3 ? 100 : 0, part};
+        unlink(at("parts.tokens"));
+        CHECK(gx_corpus_write(at("parts.tokens"), at("many"), &bpe, &how, &all, &err) == GX_OK, "%s", err.message);
+        CHECK(same_files(at("once.tokens"), at("parts.tokens")), "parts of %ld bytes: another file", (long)part);
+        CHECK(all.file.tokens == c.file.tokens && all.file.documents == c.file.documents &&
+                  all.file.bytes == c.file.bytes && all.empty == c.empty && c.empty == 4,
+              "parts of %ld bytes: other numbers", (long)part);
+        CHECK(!gx_path_is_folder(at("parts.tokens.parts")), "the folder of parts is left");
+    }
+    gx_corpus_close(&c);
+    bpe.end = -1;
+    GxTokenDocument one = {0, 3}; // the widest part decides
+    static const int32_t ids[2][2] = {{7, 65536}, {8, 9}};
+    GxTokenFile f = {0, 2, 1, 3, "x", 0, &one, 0, 0, 0, 0};
+    const char *part[] = {at("wide.0"), at("wide.1")};
+    CHECK(gx_token_file_write(part[0], &f, ids[0], NULL, &err) == GX_OK &&
+              gx_token_file_write(part[1], &f, ids[1], NULL, &err) == GX_OK &&
+              gx_token_file_join(at("wide.tokens"), part, 2, &f, &err) == GX_OK && f.width == 4 && f.tokens == 4,
+          "%s", err.message);
+    GxTokenFile joined;
+    CHECK(open_file(&joined, "wide.tokens", &err) == GX_OK && joined.documents == 2 && joined.document[1].begin == 2,
+          "%s", err.message);
+    gx_token_file_close(&joined);
+}
+
+// Killed behind every piece in turn, and gone on with.
+TEST(a_run_that_is_killed_goes_on_and_writes_the_same_bytes)
+{
+    GxCorpusWriting how = {1, NULL, count_pieces, NULL, 100, 150};
+    GxError err = GX_ZERO;
+    GxCorpus c;
+    write_folder();
+    unlink(at("whole.tokens"));
+    writing.pieces = 0, writing.killed_at = -1;
+    CHECK(gx_corpus_write(at("whole.tokens"), at("many"), &bpe, &how, &c, &err) == GX_OK, "%s", err.message);
+    const int pieces = writing.pieces;
+    CHECK(pieces > 15, "%d pieces", pieces);
+    for (int first = 0; first < pieces; first++) { // killed behind `first` pieces, then behind 2, and again
+        int kills = 0, status = 1;
+        unlink(at("killed.tokens"));
+        while (status != 0 && kills < 100) {
+            fflush(stdout);
+            const pid_t child = fork();
+            if (child == 0) {
+                writing.pieces = 0, writing.killed_at = kills == 0 ? first : first % 3 == 0 ? -1 : 9;
+                _exit(gx_corpus_write(at("killed.tokens"), at("many"), &bpe, &how, &c, &err) != GX_OK);
+            }
+            CHECK(waitpid(child, &status, 0) == child && (status == 0 || WIFSIGNALED(status)), "it ended with %d",
+                  status);
+            kills += status != 0;
+            CHECK(gx_path_is_file(at("killed.tokens")) == (status == 0), "a file that is not whole");
+        }
+        CHECK(kills > 0 && same_files(at("whole.tokens"), at("killed.tokens")),
+              "killed behind %d pieces and %d times: another file", first, kills);
+        CHECK(!gx_path_is_folder(at("killed.tokens.parts")), "the folder of parts is left");
+    }
+}
+
+// A part is kept, and progress.json says so.
+static void kill_a_run(const GxCorpusWriting *how)
+{
+    GxCorpus c;
+    GxError err = GX_ZERO;
+    int status;
+    fflush(stdout);
+    const pid_t child = fork();
+    if (child == 0) {
+        writing.pieces = 0, writing.killed_at = 6;
+        _exit(gx_corpus_write(at("half.tokens"), at("many"), &bpe, how, &c, &err));
+    }
+    CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) &&
+              gx_path_is_file(at("half.tokens.parts/progress.json")),
+          "it ended with %d", status);
+}
+
+TEST(parts_of_other_texts_or_of_another_tokenizer_or_damaged_ones_are_refused)
+{
+    static const struct {
+        const char *key, *value, *says;
+    } cases[] = {{"version", "2", "another version"}, {"tokenizer", "\"x\"", "the tokenizer was another one: x"},
+                 {"file", "-1", "file is -1"},        {"file", "100", "it was damaged"},
+                 {"at", "1000000", "it was damaged"}, {"parts", "1000001", "parts is 1000001"},
+                 {"tokens", "1", "tokens in"},        {"documents", "null", "documents is missing"},
+                 {"parts", "90", "No such file"},     {"around", "5", "put other tokens around a text"}};
+    GxCorpusWriting how = {1, NULL, count_pieces, NULL, 100, 150};
+    GxError err = GX_ZERO;
+    GxCorpus c;
+    char old[40], changed[1200], *text, *at_key;
+    int64_t bytes;
+    write_folder();
+    unlink(at("half.tokens"));
+    kill_a_run(&how);
+    writing.killed_at = -1;
+    CHECK(gx_file_read(at("half.tokens.parts/progress.json"), 1000, &text, &bytes, &err) == GX_OK, "%s", err.message);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(old, sizeof old, "\"%s\": ", cases[i].key);
+        at_key = strstr(text, old) + strlen(old);
+        snprintf(changed, sizeof changed, "%.*s%s%s", (int)(at_key - text), text, cases[i].value,
+                 at_key + strcspn(at_key, ",\n"));
+        put_text("half.tokens.parts/progress.json", changed);
+        const GxStatus status = gx_corpus_write(at("half.tokens"), at("many"), &bpe, &how, &c, &err);
+        CHECK(status != GX_OK && strstr(err.message, cases[i].says), "%s: %s", cases[i].key, err.message);
+        gx_error_clear(&err);
+        put_text("half.tokens.parts/progress.json", text);
+    }
+    put_text("many/b.txt", "a text of our own");
+    refused(&err, gx_corpus_write(at("half.tokens"), at("many"), &bpe, &how, &c, &err), GX_ERR_ARGUMENT,
+            "half.tokens.parts/progress.json is of a run that was not finished, and this one cannot go on with it: the "
+            "texts have changed since; remove ",
+            "another text");
+    CHECK(gx_folder_remove(at("half.tokens.parts"), &err) == GX_OK &&
+              gx_folder_make(at("half.tokens.parts"), &err) == GX_OK,
+          "%s", err.message);
+    put_text("half.tokens.parts/part-of-my-life.txt", "mine");
+    refused(&err, gx_corpus_write(at("half.tokens"), at("many"), &bpe, &how, &c, &err), GX_ERR_ARGUMENT,
+            "has something else in it (part-of-my-life.txt)", "somebody's own");
+    CHECK(gx_path_is_file(at("half.tokens.parts/part-of-my-life.txt")), "it was removed");
+    unlink(at("half.tokens.parts/part-of-my-life.txt"));
+    CHECK(gx_corpus_write(at("half.tokens"), at("many"), &bpe, &how, &c, &err) == GX_OK, "%s", err.message);
+    free(text);
+}
+
 // ---- samples -------------------------------------------------------------------------------------------------------
 
 // A corpus of documents of these many short words.
@@ -253,7 +547,7 @@ TEST(tokens_of_a_batch_know_their_document_and_its_last_one_predicts_nothing)
     GxCorpus c;
     if (!CHECK(gx_corpus_open(&c, at("c.jsonl"), &bpe, 1, NULL, &err) == GX_OK, "%s", err.message)) return;
     unlink(at("c.tokens"));
-    CHECK(gx_token_file_write(at("c.tokens"), &c.file, c.ids, &err) == GX_OK, "%s", err.message);
+    CHECK(gx_token_file_write(at("c.tokens"), &c.file, c.ids, NULL, &err) == GX_OK, "%s", err.message);
     for (int64_t first = 0; first < 60; first += B) {
         for (int way = 0; way < 2; way++) {
             GxCausalLm self;
@@ -267,7 +561,8 @@ TEST(tokens_of_a_batch_know_their_document_and_its_last_one_predicts_nothing)
             snprintf(self.train_data, sizeof self.train_data, "%s", at(way ? "c.tokens" : "c.jsonl"));
             snprintf(self.tokenizer_path, sizeof self.tokenizer_path, "data/ref/bpe/byte_level.json");
             if (!CHECK(gx_causal_lm.open(&g, &self, &setup) == GX_OK, "%s", g.error.message)) return;
-            CHECK(self.has_documents && setup.vocab == VOCAB && self.data.file.documents == 12, "way %d", way);
+            CHECK(self.has_documents && setup.vocab == VOCAB && self.data.source[0].file.documents == 12, "way %d",
+                  way);
             b.T = T, b.B = B, b.first_sample = first;
             CHECK(gx_causal_lm.lay(&self, &b, batch[way], batch[way]) == sizeof batch[way], "bytes");
             CHECK(b.documents == batch[way] + 2 * ROWS, "where they lie");
@@ -335,7 +630,7 @@ TEST(a_file_of_another_tokenizers_tokens_is_refused)
     write_corpus("c.jsonl", words, 2);
     unlink(at("c.tokens"));
     CHECK(gx_corpus_open(&c, at("c.jsonl"), &bytes, 1, NULL, &err) == GX_OK && c.file.tokens == c.file.bytes &&
-              gx_token_file_write(at("c.tokens"), &c.file, c.ids, &err) == GX_OK,
+              gx_token_file_write(at("c.tokens"), &c.file, c.ids, NULL, &err) == GX_OK,
           "bytes as tokens: %s", err.message);
     refused(&err, gx_dataset_open_any(&d, at("c.tokens"), &bpe, 0, 8, 1, NULL, &err), GX_ERR_ARGUMENT,
             "was made with the tokenizer byte-256, and this one is bpe-1162", "another tokenizer");
@@ -348,6 +643,360 @@ TEST(a_file_of_another_tokenizers_tokens_is_refused)
               !gx_dataset_has_documents(at("none")),
           "which has documents");
     gx_corpus_close(&c);
+}
+
+// ---- blends --------------------------------------------------------------------------------------------------------
+
+// How many of the first n samples are of each source, as blend.h says it, in rational numbers: count[] of `n_parts`.
+static void count_samples(const int64_t *part, int n_parts, int64_t n, int64_t *count)
+{
+    __extension__ typedef unsigned __int128 Wide;
+    Wide all = 0;
+    for (int s = 0; s < n_parts; s++) all += (Wide)part[s];
+    for (int s = 0; s < n_parts; s++) {
+        const Wide twice = 2 * (Wide)n * (Wide)part[s], below = twice / (2 * all), rest = twice % (2 * all);
+        count[s] = (int64_t)(below + (rest >= all)); // the nearest
+        n -= count[s], all -= (Wide)part[s];
+    }
+}
+
+TEST(a_samples_source_follows_from_its_number_and_is_near_its_part_of_any_number_of_them)
+{
+    enum { MOST = 40 };
+    static int64_t list[][MOST] = {
+        {1}, {1, 1}, {3, 1}, {1, 1000000}, {1000000, 1}, {2, 3, 5, 7, 11}, {1 << 28, 1 << 28, 1, (1 << 29) - 1}, {0}};
+    for (int i = 0; i < MOST; i++) list[7][i] = i % 3 ? 1 : 7;
+    for (int k = 0; k < 8; k++) {
+        int n = 0;
+        int64_t all = 0, next[MOST] = {0}, count[MOST], after[MOST];
+        while (n < MOST && list[k][n]) all += list[k][n++];
+        for (int64_t i = 0; i < 4000; i++) { // each source's samples come one after the other
+            int64_t number;
+            const int s = gx_blend_find(list[k], n, i, &number);
+            if (!CHECK(number == next[s], "list %d: sample %ld is number %ld of source %d, expected %ld", k, (long)i,
+                       (long)number, s, (long)next[s]))
+                break;
+            next[s]++;
+            count_samples(list[k], n, i + 1, count);
+            for (int c = 0; c < n; c++) {
+                const double part = (double)(i + 1) * (double)list[k][c] / (double)all;
+                CHECK(count[c] == next[c] && gx_blend_share(list[k], n, c, i + 1) == next[c] &&
+                          fabs((double)next[c] - part) <= (c + 1) / 2.0,
+                      "list %d: of %ld samples %ld are of source %d, expected %ld", k, (long)i + 1, (long)next[c], c,
+                      (long)count[c]);
+            }
+        }
+        for (int i = 0; i < 2000; i++) { // anywhere
+            int64_t number, at = (int64_t)(gx_philox(k, i, 1, 2).w[0]) << (i % 31);
+            const int s = gx_blend_find(list[k], n, at, &number);
+            count_samples(list[k], n, at, count), count_samples(list[k], n, at + 1, after);
+            for (int c = 0; c < n; c++)
+                CHECK(after[c] - count[c] == (c == s) && (c != s || number == count[c]),
+                      "list %d: sample %ld is number %ld of source %d, and not of %d", k, (long)at, (long)number, s, c);
+        }
+        count_samples(list[k], n, all, count);
+        for (int s = 0; s < n; s++)
+            CHECK(count[s] == list[k][s] && gx_blend_share(list[k], n, s, all) == list[k][s],
+                  "list %d: as many as there are parts, and %ld are of source %d", k, (long)count[s], s);
+    }
+}
+
+// A text, JSON lines and a file of tokens.
+static const char *three_sources(void)
+{
+    static const int lines[] = {40, 3, 9, 30, 2, 14, 5, 11, 1, 30, 44, 8}, tokens[] = {200, 30, 170, 25, 60, 250};
+    static char list[700];
+    GxError err = GX_ZERO;
+    GxCorpus c;
+    char text[3000] = "";
+    for (int i = 0; i < 120; i++) sprintf(text + strlen(text), "%d words and others\n", i * i);
+    put_text("alone.txt", text);
+    write_corpus("tokens.jsonl", tokens, 6), write_corpus("lines.jsonl", lines, 12);
+    unlink(at("blend.tokens"));
+    CHECK(gx_corpus_open(&c, at("tokens.jsonl"), &bpe, 1, NULL, &err) == GX_OK &&
+              gx_token_file_write(at("blend.tokens"), &c.file, c.ids, NULL, &err) == GX_OK,
+          "%s", err.message);
+    gx_corpus_close(&c);
+    snprintf(list, sizeof list, "%s,%s,%s", at("alone.txt"), at("lines.jsonl"), at("blend.tokens"));
+    return list;
+}
+
+TEST(a_blends_samples_are_those_of_its_sources_in_epochs_of_their_own)
+{
+    enum { T = 12, STRIDE = 3 };
+    static const char *const weights[] = {"", "5,2.5,2.5", "1e-3,1,0.5"};
+    static const double parts[][3] = {{0, 0, 0}, {0.5, 0.25, 0.25}, {0.001 / 1.501, 1 / 1.501, 0.5 / 1.501}};
+    const char *list = three_sources();
+    CHECK(gx_blend_has_documents(list) && !gx_blend_has_documents(at("alone.txt")) && gx_blend_count_names(list) == 3,
+          "three sources, two of which have documents");
+    for (int w = 0; w < 3; w++) {
+        GxError err = GX_ZERO;
+        GxBlend b;
+        if (!CHECK(gx_blend_open(&b, list, weights[w], &bpe, 0.2, T, 1, NULL, &err) == GX_OK, "%s", err.message))
+            return;
+        int64_t all = 0, windows[3], sum = 0, seen[3] = {0, 0, 0}, held_out[3] = {0, 0, 0};
+        for (int s = 0; s < 3; s++) windows[s] = gx_dataset_epoch_windows(&b.source[s].train, T);
+        for (int s = 0; s < 3; s++) all += b.part[s], sum += windows[s];
+        for (int s = 0; s < 3; s++) {
+            const double part = w ? parts[w][s] : (double)windows[s] / (double)sum;
+            CHECK(fabs((double)b.part[s] / (double)all - part) < 1e-8, "%s: source %d has %ld parts of %ld", weights[w],
+                  s, (long)b.part[s], (long)all);
+        }
+        for (int64_t i = 0; i < 2 * sum; i++) {
+            int32_t ids[2][T * STRIDE], labels[2][T * STRIDE], documents[2][2 * T * STRIDE];
+            const GxBlendSample to = {ids[0], labels[0], documents[0], -100, STRIDE};
+            int64_t number;
+            const int s = gx_blend_find(b.part, 3, i, &number);
+            const GxDataset *d = &b.source[s];
+            CHECK(number == seen[s]++, "sample %ld", (long)i);
+            memset(ids, 0, sizeof ids), memset(labels, 0, sizeof labels), memset(documents, 0, sizeof documents);
+            CHECK(gx_blend_sample(&b, 9, i, T, &to, &err) == GX_OK, "%s", err.message);
+            CHECK(gx_dataset_sample(d, 9, number, T, ids[1], labels[1], STRIDE, &err) == GX_OK, "%s", err.message);
+            const int64_t start = gx_dataset_sample_start(&d->train, 9, number, T);
+            if (d->file.documents) gx_dataset_documents(d, start, T, ids[1], documents[1], labels[1], -100, STRIDE);
+            for (int t = 0; !d->file.documents && t < T; t++) documents[1][2 * t * STRIDE + 1] = T;
+            CHECK(!memcmp(ids[0], ids[1], sizeof ids[0]) && !memcmp(labels[0], labels[1], sizeof labels[0]) &&
+                      !memcmp(documents[0], documents[1], sizeof documents[0]),
+                  "sample %ld is another one than number %ld of source %d", (long)i, (long)number, s);
+        }
+        for (int s = 0; s < 3 && !w; s++)
+            CHECK(seen[s] == 2 * windows[s], "source %d: %ld of %ld windows in two epochs", s, (long)seen[s],
+                  (long)windows[s]);
+        const int64_t n = gx_blend_windows(&b);
+        for (int64_t i = 0; i < n; i++) {
+            int32_t ids[2][T], labels[2][T];
+            const GxBlendSample to = {ids[0], labels[0], NULL, -100, 1};
+            int64_t number;
+            const int s = gx_blend_find(b.held_out, 3, i, &number);
+            CHECK(number == held_out[s]++, "window %ld", (long)i);
+            CHECK(gx_blend_window(&b, i, T, &to, &err) == GX_OK &&
+                      gx_dataset_window(&b.source[s], number, T, ids[1], labels[1], 1, &err) == GX_OK &&
+                      !memcmp(ids[0], ids[1], sizeof ids[0]) && !memcmp(labels[0], labels[1], sizeof labels[0]),
+                  "window %ld is another one than number %ld of source %d", (long)i, (long)number, s);
+        }
+        for (int s = 0; s < 3; s++)
+            CHECK(held_out[s] == gx_dataset_windows(&b.source[s].held_out, T) && held_out[s] > 0,
+                  "source %d: %ld windows are held out", s, (long)held_out[s]);
+        gx_blend_close(&b);
+    }
+}
+
+TEST(a_list_that_is_none_is_refused_and_a_comma_in_a_files_name_is_its_own)
+{
+    static const struct {
+        const char *behind, *weights, *says;
+    } cases[] = {
+        {",", "", "expected paths with commas between them"},
+        {",,x", "", "expected paths with commas between them"},
+        {",no_such.txt", "", "no_such.txt"},
+        {"", "1,2", "there are 2 weights (1,2), and 3 sources of data"},
+        {"", "1,2,3,", "there are 4 weights"},
+        {"", "1,0,1", "weight 2 of 1,0,1 is no number from 1e-9 to 1e9"},
+        {"", "1,1,-1", "weight 3 of"},
+        {"", "nan,1,1", "weight 1 of"},
+        {"", "0x1,1,1", "weight 1 of"},
+        {"", " 1,1,1", "weight 1 of"},
+        {"", "1,1e10,1", "weight 2 of"},
+        {"", "1,,1", "weight 2 of"},
+        {"", "1,1,1x", "weight 3 of"},
+        {"", "1,1,1e", "weight 3 of"},
+    };
+    char list[900];
+    GxError err = GX_ZERO;
+    GxBlend b;
+    const char *three = three_sources();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(list, sizeof list, "%s%s", three, cases[i].behind);
+        const GxStatus status = gx_blend_open(&b, list, cases[i].weights, &bpe, 0.2, 12, 1, NULL, &err);
+        CHECK(status != GX_OK && strstr(err.message, cases[i].says) && !b.source, "\"%s\", \"%s\": %s", cases[i].behind,
+              cases[i].weights, err.message);
+        gx_error_clear(&err);
+    }
+    snprintf(list, sizeof list, "%s,%s", three, at("alone.txt"));
+    refused(&err, gx_blend_open(&b, list, "", &bpe, 0.2, 12, 1, NULL, &err), GX_ERR_ARGUMENT, "is named twice",
+            "twice");
+    put_text("one, two.txt", "a text whose name has a comma in it, long enough to be cut into two samples");
+    CHECK(gx_blend_open(&b, at("one, two.txt"), "", &bpe, 0, 12, 1, NULL, &err) == GX_OK && b.n == 1, "%s",
+          err.message);
+    gx_blend_close(&b);
+}
+
+// ---- llm.c's files -------------------------------------------------------------------------------------------------
+
+static void write_bin(const char *name, int width, const int32_t *ids, int64_t n)
+{
+    unsigned char *file = (unsigned char *)calloc(1, (size_t)(1024 + width * n));
+    const int32_t header[3] = {width == 2 ? 20240520 : 20240801, width == 2 ? 1 : 7, (int32_t)n};
+    memcpy(file, header, sizeof header);
+    for (int64_t i = 0; i < n; i++)
+        for (int k = 0; k < width; k++) file[1024 + i * width + k] = (unsigned char)(ids[i] >> (8 * k));
+    put(name, file, 1024 + width * n);
+    free(file);
+}
+
+TEST(a_bin_file_that_does_not_fit_is_refused)
+{
+    static int32_t ids[40];
+    static const struct {
+        int at;
+        int32_t value;
+        int cut;
+        const char *says;
+    } cases[] = {{1, 2, 0, "the magic number 20240520 and version 2; expected"},
+                 {0, 20240801, 0, "the magic number 20240801 and version 1; expected"},
+                 {2, 41, 0, "of 1024 and the 41 tokens of 2 bytes that it promises are 1106"},
+                 {2, 0, 0, "the 0 tokens"},
+                 {2, -1, 0, "the 4294967295 tokens"},
+                 {1, 1, 1, "has 1103 bytes"},
+                 {1, 1, 1094, "has 10 bytes"},
+                 {1, 1, 81, "has a header of 1024"}};
+    GxError err = GX_ZERO;
+    GxTokenFile f;
+    char *text;
+    int64_t n;
+    write_bin("good.bin", 2, ids, 40);
+    CHECK(gx_file_read(at("good.bin"), 1 << 20, &text, &n, &err) == GX_OK && n == 1104, "%s", err.message);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char bad[1104];
+        memcpy(bad, text, sizeof bad);
+        memcpy(bad + 4 * cases[i].at, &cases[i].value, 4);
+        put("bad.bin", bad, (int64_t)sizeof bad - cases[i].cut);
+        refused(&err, open_file(&f, "bad.bin", &err), GX_ERR_FORMAT, cases[i].says, "a header");
+    }
+    free(text);
+    const GxTokenizer bytes = gx_tokenizer_bytes();
+    GxDataset d;
+    refused(&err, gx_dataset_open_any(&d, at("good.bin"), &bytes, 0, 4, 1, NULL, &err), GX_ERR_ARGUMENT,
+            "does not say which tokenizer its tokens are of: name it (--tokenizer)", "no tokenizer");
+    for (int i = 0; i < 40; i++) ids[i] = i == 33 ? VOCAB : 5;
+    int32_t tokens[4], labels[4];
+    write_bin("other.bin", 4, ids, 40);
+    if (!CHECK(gx_dataset_open_any(&d, at("other.bin"), &bpe, 0, 4, 1, NULL, &err) == GX_OK && d.file.width == 4, "%s",
+               err.message))
+        return;
+    int failed = 0;
+    for (int64_t i = 0; i < gx_dataset_epoch_windows(&d.train, 4); i++)
+        if (gx_dataset_sample(&d, 1, i, 4, tokens, labels, 1, &err) != GX_OK) {
+            refused(&err, GX_ERR_FORMAT, GX_ERR_FORMAT,
+                    "token 33 is 1162; the tokenizer's are 0 to 1161: it was made with", "an id of another tokenizer");
+            failed++;
+        }
+    CHECK(failed == 1 || failed == 2, "%d windows have it", failed); // as a label, too
+    gx_dataset_close(&d);
+}
+
+// The same documents as in a file of tokens of ours, whichever of its tokens says where they are.
+TEST(documents_of_a_bin_file_are_between_the_tokenizers_own_tokens)
+{
+    enum { T = 10, END = 1, BEGIN = 2 };
+    static const int words[] = {3, 1, 9, 2, 2, 14, 5, 1, 1, 30, 4, 8, 50, 22, 7, 19};
+    static const struct {
+        const char *what;
+        int32_t before, behind, begins, ends; // in the data; of the tokenizer
+        int width;
+    } cases[] = {{"an end", -1, END, -1, END, 2},
+                 {"a beginning", BEGIN, -1, BEGIN, -1, 4},
+                 {"both", BEGIN, END, BEGIN, END, 2},
+                 {"one token that is both", BEGIN, -1, BEGIN, BEGIN, 2}};
+    const GxTokenizer plain = bpe;
+    GxError err = GX_ZERO;
+    GxCorpus c;
+    write_corpus("c.jsonl", words, 16);
+    if (!CHECK(gx_corpus_open(&c, at("c.jsonl"), &bpe, 1, NULL, &err) == GX_OK, "%s", err.message)) return;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        static int32_t ids[4000];
+        GxTokenDocument document[17];
+        GxTokenFile f = {0, 0, 16, c.file.bytes, "", 0, document, 0, 0, 0, 0};
+        GxDataset ours, bin;
+        for (int i = 0; i < 16; i++) {
+            document[i].begin = f.tokens, document[i].bytes = c.file.document[i].bytes;
+            if (cases[k].before >= 0) ids[f.tokens++] = cases[k].before;
+            for (int64_t t = c.file.document[i].begin; t < c.file.document[i + 1].begin; t++)
+                ids[f.tokens++] = c.ids[t];
+            if (cases[k].behind >= 0) ids[f.tokens++] = cases[k].behind;
+        }
+        memcpy(f.tokenizer, bpe.identity, sizeof f.tokenizer);
+        unlink(at("ours.tokens"));
+        CHECK(gx_token_file_write(at("ours.tokens"), &f, ids, NULL, &err) == GX_OK, "%s", err.message);
+        write_bin("their.bin", cases[k].width, ids, f.tokens);
+        bpe.end = cases[k].ends;
+        if (cases[k].begins >= 0) {
+            bpe.frame[0].n = 2;
+            bpe.frame[0].part[0].id = cases[k].begins, bpe.frame[0].part[1].id = GX_FRAME_A;
+        }
+        if (!CHECK(gx_dataset_open_any(&ours, at("ours.tokens"), &bpe, 0.3, T, 1, NULL, &err) == GX_OK &&
+                       gx_dataset_open_any(&bin, at("their.bin"), &bpe, 0.3, T, 1, NULL, &err) == GX_OK,
+                   "%s: %s", cases[k].what, err.message))
+            break;
+        // 30%, or more, from where a document begins; no document of these is so long that it would be cut
+        int64_t cut = 16;
+        while (document[cut - 1].begin > f.tokens - (int64_t)ceil(0.3 * (double)f.tokens)) cut--;
+        CHECK(bin.train.n == document[cut - 1].begin && bin.held_out.begin == bin.train.n &&
+                  bin.held_out.n == f.tokens - bin.train.n,
+              "%s: cut at %ld, expected %ld", cases[k].what, (long)bin.train.n, (long)document[cut - 1].begin);
+        int apart = 0;
+        for (int64_t at = 0; at + T < f.tokens; at++) {
+            int32_t in[2][T], labels[2][T], documents[2][2 * T];
+            const GxDataset *d[2] = {&ours, &bin};
+            for (int i = 0; i < 2; i++) {
+                GxDataset all = *d[i];
+                all.held_out.begin = at; // a window of any place
+                CHECK(gx_dataset_window(&all, 0, T, in[i], labels[i], 1, &err) == GX_OK, "%s", err.message);
+                gx_dataset_documents(&all, at, T, in[i], documents[i], labels[i], -100, 1);
+            }
+            for (int t = 0; t < T; t++) apart += labels[0][t] == -100;
+            CHECK(!memcmp(in[0], in[1], sizeof in[0]) && !memcmp(labels[0], labels[1], sizeof labels[0]) &&
+                      !memcmp(documents[0], documents[1], sizeof documents[0]),
+                  "%s: other documents from token %ld on", cases[k].what, (long)at);
+        }
+        CHECK(apart > 100, "%s: %d ends of documents were seen", cases[k].what, apart);
+        gx_dataset_close(&ours), gx_dataset_close(&bin);
+        bpe = plain;
+    }
+    bpe = plain;
+    gx_corpus_close(&c);
+}
+
+TEST(a_folder_of_bin_files_is_a_source_for_each_and_shares_its_weight)
+{
+    enum { T = 8 };
+    static int32_t ids[3000];
+    GxError err = GX_ZERO;
+    GxBlend b;
+    char list[500];
+    for (int i = 0; i < 3000; i++) ids[i] = 3 + i % 1000;
+    CHECK(gx_folder_make(at("shards"), &err) == GX_OK && gx_folder_make(at("mixed"), &err) == GX_OK &&
+              gx_folder_make(at("only_val"), &err) == GX_OK,
+          "%s", err.message);
+    write_bin("shards/x_train_000002.bin", 2, ids, 3000), write_bin("shards/x_train_000001.bin", 2, ids + 5, 1000);
+    write_bin("shards/x_val_000000.bin", 2, ids, 500);
+    put_text("shards/README.md", "where they are from");
+    snprintf(list, sizeof list, "%s,%s", at("shards"), at("alone.txt"));
+    three_sources();
+    for (int w = 0; w < 2; w++) {
+        if (!CHECK(gx_blend_open(&b, list, w ? "3,1" : "", &bpe, 0.1, T, 1, NULL, &err) == GX_OK, "%s", err.message))
+            return;
+        CHECK(b.n == 3 && strstr(b.source[0].path, "_000001.bin") && strstr(b.source[1].path, "_000002.bin") &&
+                  b.name[1] == 0 && b.name[2] == 1 && b.source[0].train.n == 900 && b.source[1].train.n == 2700,
+              "%d sources", b.n);
+        const double all = (double)(b.part[0] + b.part[1] + b.part[2]), of_bins = 111 + 336; // (900 - 8) / 8, ...
+        CHECK(b.held_out[0] == 99 / T && b.held_out[1] == 299 / T, "held out: %ld", (long)b.held_out[0]);
+        if (w)
+            CHECK(fabs((double)b.part[0] / all - 0.75 * 111 / of_bins) < 1e-8 &&
+                      fabs((double)b.part[1] / all - 0.75 * 336 / of_bins) < 1e-8,
+                  "the parts are %ld and %ld of %g", (long)b.part[0], (long)b.part[1], all);
+        else CHECK(b.part[0] == 111 && b.part[1] == 336, "the parts are %ld and %ld", (long)b.part[0], (long)b.part[1]);
+        gx_blend_close(&b);
+    }
+    write_bin("mixed/a.bin", 2, ids, 500), put_text("mixed/b.txt", "a text");
+    refused(&err, gx_blend_open(&b, at("mixed"), "", &bpe, 0, T, 1, NULL, &err), GX_ERR_ARGUMENT,
+            "has .bin files and texts (b.txt) in it", "a folder of both");
+    put_text("mixed/b.bin", "a text"), unlink(at("mixed/b.txt"));
+    refused(&err, gx_blend_open(&b, at("mixed"), "", &bpe, 0, 1, 1, NULL, &err), GX_ERR_FORMAT,
+            "b.bin is no .bin file of llm.c's", "another .bin");
+    write_bin("only_val/x_val_1.bin", 2, ids, 500);
+    refused(&err, gx_blend_open(&b, at("only_val"), "", &bpe, 0, T, 1, NULL, &err), GX_ERR_FORMAT, "have _val_ in",
+            "none");
 }
 
 int main(int argc, char **argv)

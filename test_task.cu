@@ -877,6 +877,196 @@ TEST(a_text_that_is_cut_short_during_a_run_ends_it_with_its_path)
     shrinks = NULL;
 }
 
+#define BLEND "--global_batch_size 6 --max_steps 6 --optimizer sgd --sample_tokens 0 --eval_steps 0 --threads 1 "
+
+static void write_blend(char flags[1200], const char *weights, const char *more)
+{
+    write_text("one.txt", 900, -1), write_text("two.txt", 3000, 500), write_text("three.txt", 1500, 700);
+    snprintf(flags, 1200, BLEND "--train_data %s,%s,%s %s %s", path_of("one.txt"), path_of("two.txt"),
+             path_of("three.txt"), weights, more);
+}
+
+// 3 samples of 6 to a rank, or 2, or all: the same ones, by number.
+TEST(a_blend_is_the_same_on_any_number_of_ranks)
+{
+    static const char *const ways[] = {"--micro_batch_size 6", "--micro_batch_size 2", "--micro_batch_size 3 --ranks 2",
+                                       "--micro_batch_size 2 --ranks 3", "--dp_batch_size_list 1,4,1 --ranks 3"};
+    double validation = 0, window[8];
+    char flags[1200], name[20];
+    for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+        snprintf(name, sizeof name, "blend%d", (int)w);
+        write_blend(flags, "--train_data_weights 2,1,1", ways[w]);
+        if (!CHECK(train_text(name, flags) == 0 && !said.log[0], "%s: %s", ways[w], said.log)) continue;
+        if (w == 0) validation = told.validation[6], memcpy(window, told.window, sizeof window);
+        test_close_number("validation", told.validation[6], validation, test_bound(depth(7)));
+        for (int s = 1; s <= 6; s++) test_close_number("window", told.window[s], window[s], test_bound(depth(s)));
+    }
+    // 36 samples: 18 of the 105 windows of 8 bytes that 850 have, 9 of 353 and 9 of 176 of the others
+    static const char *const lines[] = {"/one.txt, 0.0 MB",
+                                        "/three.txt, 0.0 MB",
+                                        "  50.00% of all samples; ",
+                                        "  25.00% of all samples; ",
+                                        " windows of 8 tokens, which the run sees 0.17 times\n",
+                                        " which the run sees 0.03 times\n",
+                                        " which the run sees 0.05 times\n"};
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        CHECK(strstr(said.out, lines[i]), "no \"%s\" in: %s", lines[i], said.out);
+}
+
+TEST(a_blend_that_is_resumed_goes_on_bit_for_bit_and_another_one_is_refused)
+{
+    static const char *const changes[] = {"--train_data_weights 2,1,1.5", "--train_data %s,%s --train_data_weights 2,1",
+                                          "--train_data %s,%s,%s"};
+    char flags[1200], more[400], list[700];
+    write_blend(flags, "--train_data_weights 2,1,1", "--micro_batch_size 2");
+    CHECK(train_text("blended", flags) == 0, "%s", said.log);
+    const double window = told.window[6], validation = told.validation[6];
+    write_blend(flags, "--train_data_weights 2,1,1", "--micro_batch_size 2 --save_steps 4");
+    CHECK(train_text("cut_blend", flags) == 0, "%s", said.log);
+    snprintf(more, sizeof more, "--resume %s", path_of("cut_blend/checkpoint-4"));
+    CHECK(train_text("", more) == 0 && !said.log[0] && strstr(said.out, "  50.00% of all samples; "), "%s%s", said.log,
+          said.out);
+    CHECK(told.window[6] == window && told.validation[6] == validation,
+          "%.17g, uninterrupted %.17g; validation %.17g, %.17g", told.window[6], window, told.validation[6],
+          validation);
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        snprintf(list, sizeof list, changes[i], path_of("two.txt"), path_of("one.txt"), path_of("three.txt"));
+        snprintf(flags, sizeof flags, "--max_steps 8 %s %s", more, list);
+        CHECK(train_text("", flags) == 1 &&
+                  strstr(said.log, "was trained on another text, with other weights of several, or with "),
+              "%s: %s", changes[i], said.log);
+    }
+    snprintf(flags, sizeof flags, "--max_steps 8 %s --train_data_weights 0.50,0.25,0.25", more); // the same ones
+    CHECK(train_text("", flags) == 0, "%s", said.log);
+}
+
+TEST(ranks_with_other_sources_do_not_train_together)
+{
+    char flags[700];
+    write_text("same0", 900, -1), write_text("same1", 900, -1);
+    write_text("b0", 900, -1), write_text("b1", 900, 300);
+    snprintf(flags, sizeof flags, BLEND "--micro_batch_size 3 --ranks 2 --train_data %s,%s@", path_of("same0"),
+             path_of("b"));
+    CHECK(train_text("others", flags) == 1 && strstr(said.log, "b1 is another text here (900 bytes, hash "), "%s",
+          said.log);
+    char path[300]; // on rank 1 the list is the name of a file
+    GxError err = GX_ZERO;
+    snprintf(path, sizeof path, "%s/same0,%s", folder, folder);
+    CHECK(gx_folder_make(path, &err) == GX_OK, "%s", err.message);
+    snprintf(path, sizeof path, "same0,%s/b1", folder);
+    write_text(path, 900, -1);
+    CHECK(train_text("others", flags) == 1 &&
+              strstr(said.log, "/b1 is of 1 source of data, and rank 0's of 2: all ranks need the same"),
+          "%s", said.log);
+}
+
+// Of tokens alone nobody knows the bytes.
+TEST(a_bin_file_is_trained_on_and_validated_in_nats_per_token)
+{
+    enum { N = 2000 };
+    static unsigned char file[1024 + 2 * N];
+    const int32_t header[3] = {20240520, 1, N};
+    char flags[600];
+    GxError err = GX_ZERO;
+    memcpy(file, header, sizeof header);
+    for (int i = 0; i < N; i++) file[1024 + 2 * i] = (unsigned char)(3 + i % 50);
+    CHECK(gx_file_write(path_of("x.bin"), file, sizeof file, &err) == GX_OK, "%s", err.message);
+    snprintf(
+        flags, sizeof flags,
+        "--train_data %s --tokenizer data/ref/bpe/byte_level.json --micro_batch_size 2 --max_steps 2 --eval_steps 0 "
+        "--sample_tokens 0",
+        path_of("x.bin"));
+    CHECK(train_text("bins", flags) == 0 && !said.log[0] &&
+              strstr(said.out, "x.bin, 0.0 MB, the last 0.0 MB held out;") &&
+              strstr(said.out, " 1.9k for training, 0.1k held out;") && strstr(said.out, " without documents: the ") &&
+              strstr(said.out, "validation loss ") && !strstr(said.out, "bits per byte") && !strstr(said.out, "bigram"),
+          "%s%s", said.log, said.out);
+    char *log = read_file("bins/log.jsonl");
+    CHECK(strstr(log, "\"eval_loss\"") && !strstr(log, "bits_per_byte"), "%s", log);
+    free(log);
+    snprintf(strstr(flags, "--eval_steps 0"), 100, "--eval_steps 1 --metric_for_best_model bits_per_byte");
+    CHECK(train_text("no_bits", flags) == 1 &&
+              strstr(said.log, "bits_per_byte needs texts whose bytes are known; of .bin files they are not"),
+          "%s", said.log);
+}
+
+// The letters of a text as a file of tokens, documents of 100; which: 0: without a mask; 1: with one; 2: with what it
+// leaves out.
+static void write_masked(const char *name, int which)
+{
+    enum { N = 3000 };
+    static int32_t ids[N];
+    static unsigned char mask[N / 8 + 1];
+    GxTokenDocument document[N / 100];
+    GxTokenFile f = {0, N, N / 100, N, "", 0, document, 0, 0, 0, 0};
+    GxError err = GX_ZERO;
+    const GxTokenizer bytes = gx_tokenizer_bytes();
+    memcpy(f.tokenizer, bytes.identity, sizeof f.tokenizer);
+    for (int i = 0; i < N; i++) ids[i] = 'a' + i * i % 23;
+    for (int i = 0; i < N / 100; i++) document[i].begin = 100 * i, document[i].bytes = 100;
+    for (int i = 0; i <= N / 8; i++) mask[i] = (unsigned char)((i * i % 7 * 37) ^ (which == 2 ? 0xFF : 0));
+    unlink(path_of(name));
+    CHECK(gx_token_file_write(path_of(name), &f, ids, which ? mask : NULL, &err) == GX_OK, "%s", err.message);
+}
+
+// Labels that count in the first 6 samples, and in all that are held out.
+static void count_learned(const char *name, int64_t count[2])
+{
+    int32_t tokens[8], labels[8], documents[16];
+    const GxTokenizer bytes = gx_tokenizer_bytes();
+    const GxBlendSample to = {tokens, labels, documents, GX_IGNORE_INDEX, 1};
+    GxBlend b;
+    GxError err = GX_ZERO;
+    count[0] = count[1] = 0;
+    if (!CHECK(gx_blend_open(&b, path_of(name), "", &bytes, 0.1, 8, 1, NULL, &err) == GX_OK, "%s", err.message)) return;
+    for (int part = 0; part < 2; part++)
+        for (int64_t i = 0; i < (part ? gx_blend_windows(&b) : 6); i++) {
+            CHECK((part ? gx_blend_window(&b, i, 8, &to, &err) : gx_blend_sample(&b, 1234, i, 8, &to, &err)) == GX_OK,
+                  "%s", err.message);
+            for (int t = 0; t < 8; t++) count[part] += labels[t] != GX_IGNORE_INDEX;
+        }
+    gx_blend_close(&b);
+}
+
+// What a mask leaves and what it leaves out are all: so are the sums of their losses, of the same weights.
+TEST(a_loss_is_the_mean_over_the_tokens_that_a_mask_leaves_on_any_number_of_ranks)
+{
+    static const char *const ways[] = {"--micro_batch_size 6", "--micro_batch_size 1 --gradient_accumulation_steps 6",
+                                       "--micro_batch_size 3 --ranks 2", "--dp_batch_size_list 1,1,4 --ranks 3"};
+    int64_t count[3][2];
+    double window[3], validation[3];
+    char flags[600], name[20];
+    for (int which = 0; which < 3; which++) {
+        snprintf(name, sizeof name, "%d.tokens", which);
+        write_masked(name, which), count_learned(name, count[which]);
+        for (int w = 0; w < 4; w++) {
+            snprintf(flags, sizeof flags,
+                     "--train_data %s --validation_fraction 0.1 --max_steps 1 --optimizer sgd --learning_rate 1e-30 "
+                     "--eval_steps 0 --sample_tokens 0 %s",
+                     path_of(name), ways[w]);
+            snprintf(name, sizeof name, "mask%d%d", which, w);
+            if (!CHECK(train_text(name, flags) == 0 && !said.log[0], "%s: %s", ways[w], said.log)) return;
+            if (w == 0) window[which] = told.window[1], validation[which] = told.validation[1];
+            test_close_number("window", told.window[1], window[which], test_bound(depth(1)));
+            test_close_number("validation", told.validation[1], validation[which], test_bound(depth(1)));
+            CHECK(!strstr(said.out, "bits per byte") == (which > 0) &&
+                      !strstr(said.out, "a mask says which tokens are learned") == !which,
+                  "%s", said.out);
+            snprintf(flags, sizeof flags, " over %ld tokens\n", (long)count[which][1]);
+            CHECK(strstr(said.out, flags), "no \"%s\": %s", flags, said.out);
+            snprintf(name, sizeof name, "%d.tokens", which);
+        }
+    }
+    CHECK(count[1][0] > 5 && count[2][0] > 5 && count[1][0] + count[2][0] == count[0][0], "%ld and %ld of %ld labels",
+          (long)count[1][0], (long)count[2][0], (long)count[0][0]);
+    for (int part = 0; part < 2; part++) {
+        const double *loss = part ? validation : window,
+                     both = loss[1] * (double)count[1][part] + loss[2] * (double)count[2][part];
+        test_close_number("the sum", both, loss[0] * (double)count[0][part], test_bound(depth(1)));
+        CHECK(fabs(loss[1] - loss[0]) > 1e-4, "all losses are %g", loss[0]);
+    }
+}
+
 // A path of n bytes for a file in a folder that is made.
 static void long_path(char path[GX_PATH], const char *name, int n)
 {
@@ -1034,7 +1224,7 @@ TEST(causal_lm_trains_on_the_first_part_of_its_text_and_validates_on_the_rest)
     GxContext g = GX_ZERO;
     GxCausalLm self = GX_ZERO;
     GxBatch b = GX_ZERO;
-    GxTaskSetup setup = {256, T, 0, "", 0, GX_F32, 1, 1, 0, 0, 0};
+    GxTaskSetup setup = {256, T, 0, "", 0, GX_F32, 1, 1, 0, 0, 0, 0};
     for (int i = 0; i < BYTES; i++) text[i] = (char)(i % 10 == 9 ? '\n' : (i < BYTES - HELD ? 'a' : 'n') + i * i % 13);
     snprintf(self.train_data, sizeof self.train_data, "%.200s/parts.txt", folder);
     CHECK(gx_file_write(self.train_data, text, BYTES, &g.error) == GX_OK, "%s", g.error.message);

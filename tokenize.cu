@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct {
     char train[GX_PATH], type[GX_FIELD_TEXT], output_dir[GX_PATH], strip_accents[GX_FIELD_TEXT];
@@ -51,7 +52,9 @@ static const GxField files_of_tokens[] = {
     {"corpus", GX_FIELD_PATH, AT(corpus), "",
      "texts to turn into tokens: a text file, .jsonl with a \"text\" in each line, or a folder of .txt and .jsonl",
      NULL},
-    {"output_file", GX_FIELD_PATH, AT(output_file), "", "the file of tokens; --train_data of the trainers takes it",
+    {"output_file", GX_FIELD_PATH, AT(output_file), "",
+     "the file of tokens; --train_data of the trainers takes it. A run that was killed is gone on with by the same "
+     "command",
      NULL},
     {"threads", GX_FIELD_INT, AT(threads), "0", "0: as many as there are processors", "0..1024"},
 };
@@ -164,24 +167,52 @@ static void log_line(void *user, GxLogLevel level, const char *text)
     fprintf(stderr, "%s\n", text);
 }
 
+// A line that is written over and over, at most a few times a second.
+typedef struct {
+    double begun, said;
+    int64_t before; // tokens that were there when it was shown first, of a run that is gone on with; -1: not yet
+    int shown;
+} Progress;
+
+static void show_progress(void *user, int64_t done, int64_t bytes, int64_t tokens)
+{
+    Progress *p = (Progress *)user;
+    const double now = gx_seconds();
+    if (p->before < 0) p->before = tokens, p->begun = now;
+    const double seconds = now - p->begun;
+    if (now - p->said < 0.2 && done < bytes) return;
+    p->said = now, p->shown = 1;
+    fprintf(stderr, "\r%.1f of %.1f MB (%.1f%%), %.2f million tokens, %.2f million a second   ", (double)done / 1e6,
+            (double)bytes / 1e6, bytes > 0 ? 100 * (double)done / (double)bytes : 100.0, (double)tokens / 1e6,
+            seconds > 0 ? (double)(tokens - p->before) / 1e6 / seconds : 0.0);
+    fflush(stderr);
+}
+
 static GxStatus write_corpus(const Options *o, const GxTokenizer *t, GxError *err)
 {
     const GxLogger log = {log_line, NULL};
-    GxCorpus c;
-    const double begun = gx_seconds();
+    Progress p = {0, 0, -1, 0};
+    GxCorpusWriting how = GX_ZERO;
+    GxCorpus all;
     if (!o->output_file[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT, "--output_file is missing: the file that the tokens are written to");
     if (gx_path_is_folder(o->output_file) || gx_path_is_file(o->output_file))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "%s exists; remove it, or choose another --output_file", o->output_file);
-    GX_TRY(gx_corpus_open(&c, o->corpus, t, o->threads ? (int)o->threads : gx_threads_for(NULL), &log, err));
-    const GxStatus status = gx_token_file_write(o->output_file, &c.file, c.ids, err);
+    how.threads = o->threads ? (int)o->threads : gx_threads_for(NULL), how.log = &log;
+    if (isatty(2)) how.progress = show_progress, how.user = &p;
+    char parts[GX_PATH + 8];
+    snprintf(parts, sizeof parts, "%s" GX_CORPUS_PARTS, o->output_file);
+    const int goes_on = gx_path_is_folder(parts);
+    const double begun = gx_seconds();
+    const GxStatus status = gx_corpus_write(o->output_file, o->corpus, t, &how, &all, err);
     const double seconds = gx_seconds() - begun;
-    if (c.empty) fprintf(stderr, "tokenize: left out: %ld texts that are empty\n", (long)c.empty);
+    if (p.shown) fprintf(stderr, "\n");
+    if (all.empty) fprintf(stderr, "tokenize: left out: %ld texts that are empty\n", (long)all.empty);
     if (status == GX_OK)
-        printf("%s: %ld documents, %.1f MB of text, %ld tokens of %s in %.1f s (%.1f MB/s)\n", o->output_file,
-               (long)c.file.documents, (double)c.file.bytes / 1e6, (long)c.file.tokens, gx_tokenizer_identity(t),
-               seconds, (double)c.file.bytes / 1e6 / seconds);
-    gx_corpus_close(&c);
+        printf("%s: %ld documents, %.1f MB of text, %ld tokens of %s", o->output_file, (long)all.file.documents,
+               (double)all.file.bytes / 1e6, (long)all.file.tokens, gx_tokenizer_identity(t));
+    if (status == GX_OK && goes_on) printf("; the rest in %.1f s\n", seconds);
+    else if (status == GX_OK) printf(" in %.1f s (%.1f MB/s)\n", seconds, (double)all.file.bytes / 1e6 / seconds);
     return status;
 }
 

@@ -861,7 +861,8 @@ static void corpus_windows(const GxDataset *d, const GxTokenizer *t, int64_t T)
                 expect_message(&e, names);
                 continue;
             }
-            gx_dataset_documents(d, at, T, documents, labels, -100, 1);
+            gx_dataset_documents(d, at, T, tokens, documents, labels, -100, 1);
+            EXPECT(gx_dataset_mask(d, at, T, labels, -100, 1, &e) == GX_OK, "%s", e.message);
             for (int64_t i = 0; i < T; i++) {
                 EXPECT(tokens[i] >= 0 && tokens[i] < t->vocab_size, "token %d", tokens[i]);
                 EXPECT(labels[i] == -100 || (labels[i] >= 0 && labels[i] < t->vocab_size), "label %d", labels[i]);
@@ -880,38 +881,77 @@ static int corpus_open(const char *path, const GxTokenizer *t, double fraction, 
         expect_message(&e, names);
         return REFUSED;
     }
-    const int is_text = d.file.documents == 0; // another beginning: its bytes are the tokens
+    const int is_text = d.file.tokens == 0; // another beginning: its bytes are the tokens
     EXPECT(d.train.n > T && (is_text || (d.train.n + d.held_out.n == d.file.tokens &&
-                                         d.train_text.n + d.held_out_text.n == d.file.bytes)),
+                                         (d.file.is_bin || d.train_text.n + d.held_out_text.n == d.file.bytes))),
            "%ld and %ld of %ld tokens", (long)d.train.n, (long)d.held_out.n, (long)d.file.tokens);
     if (!is_text) corpus_windows(&d, t, T);
     gx_dataset_close(&d);
     return ACCEPTED;
 }
 
+// What is written a piece and a part at a time, and what a part's progress.json may say.
+static void corpus_write_parts(const Case *c, const GxTokenizer *t, int64_t piece, const char *at_once)
+{
+    const GxCorpusWriting how = {1, NULL, NULL, NULL, piece, 20 * piece};
+    GxCorpus all;
+    GxError e = GX_ZERO;
+    uint64_t hash[2] = {0, 1};
+    int64_t n[2];
+    unlink("pieces.tokens");
+    EXPECT(gx_corpus_write("pieces.tokens", "corpus.jsonl", t, &how, &all, &e) == GX_OK, "%s", e.message);
+    EXPECT(gx_file_hash(at_once, &hash[0], &n[0], &e) == GX_OK &&
+               gx_file_hash("pieces.tokens", &hash[1], &n[1], &e) == GX_OK && hash[0] == hash[1],
+           "pieces of %ld bytes give another file", (long)piece);
+    unlink("pieces.tokens");
+    mkdir("pieces.tokens.parts", 0777);
+    put_part(c, "pieces.tokens.parts", "progress.json");
+    if (gx_corpus_write("pieces.tokens", "corpus.jsonl", t, &how, &all, &e) != GX_OK) expect_message(&e, NULL);
+    gx_error_clear(&e);
+    if (gx_path_is_folder("pieces.tokens.parts")) gx_folder_remove("pieces.tokens.parts", &e);
+}
+
 // Lines as a corpus, what is written of it, and a file of tokens as it may be.
 static int corpus_run(const Case *c)
 {
+    static GxTokenizerKind not_bytes; // of bytes as tokens, but for its name
     const GxTokenizer bytes = gx_tokenizer_bytes();
+    GxTokenizer words = bytes;
     const int64_t T = gx_max(1, gx_min(64, integer_of(c, "settings.numbers", 0)));
     const double fraction = number_of(c, "settings.numbers", 1);
+    not_bytes = *bytes.kind, words.kind = &not_bytes, words.end = 10, words.frame[0].n = 2 * (int)(T % 2);
+    words.frame[0].part[0].id = 13, words.frame[0].part[1].id = GX_FRAME_A;
     const int takes_part = fraction >= 0 && fraction < 1;
     GxCorpus corpus;
     GxError e = GX_ZERO;
     const char *const names[] = {"corpus.jsonl", NULL};
-    put_part(c, ".", "corpus.jsonl"), put_part(c, ".", "corpus.tokens");
+    put_part(c, ".", "corpus.jsonl"), put_part(c, ".", "corpus.tokens"), put_part(c, ".", "corpus.bin");
     int status = takes_part ? corpus_open("corpus.tokens", &bytes, fraction, T) : REFUSED;
+    if (takes_part && corpus_open("corpus.bin", &words, fraction, T) == ACCEPTED) status = ACCEPTED;
     if (gx_corpus_open(&corpus, "corpus.jsonl", &bytes, 1, NULL, &e) != GX_OK) {
         expect_message(&e, names);
         return status;
     }
     unlink("written.tokens");
-    EXPECT(gx_token_file_write("written.tokens", &corpus.file, corpus.ids, &e) == GX_OK, "%s", e.message);
+    static const unsigned char mask[BYTES_MOST / 8 + 1] = {0x5A, 0xFF, 0x80, 1};
+    const int is_masked = T % 2 && corpus.file.tokens <= BYTES_MOST;
+    EXPECT(gx_token_file_write("written.tokens", &corpus.file, corpus.ids, is_masked ? mask : NULL, &e) == GX_OK, "%s",
+           e.message);
     const int from_lines = corpus_open("corpus.jsonl", &bytes, takes_part ? fraction : 0, T);
     EXPECT(from_lines == corpus_open("written.tokens", &bytes, takes_part ? fraction : 0, T),
            "lines %d, their file not", from_lines);
     gx_corpus_close(&corpus);
+    if (T % 4 == 2) corpus_write_parts(c, &bytes, 1 + T % 40, "written.tokens"); // syncs files: it takes its time
     return from_lines == ACCEPTED ? ACCEPTED : status;
+}
+
+static void corpus_make_bin(Case *c, int is_wide)
+{
+    const int32_t header[256] = {is_wide ? 20240801 : 20240520, is_wide ? 7 : 1, 300};
+    unsigned char ids[4 * 300] = {0};
+    for (int i = 0; i < 300; i++)
+        ids[(is_wide ? 4 : 2) * i] = i % 17 ? (unsigned char)(97 + i % 20) : (unsigned char)(10 + 3 * (i % 2));
+    bytes_add(case_add(c, "corpus.bin", header, sizeof header), ids, is_wide ? 1200 : 600);
 }
 
 static int corpus_make(Case *c)
@@ -920,6 +960,7 @@ static int corpus_make(Case *c)
         "{\"text\": \"The old gray cat.\"}\n{\"text\": \"sees a \\u00e9 tree\\nnear\"}\n",
         "{\"id\": 1, \"text\": \"a\"}\n{\"text\": \"\"}\n{\"text\": \"b b b b b b\"}\n"};
     static const char *const settings[] = {"8 0.1", "1 0", "3 0.4", "2 0.9"};
+    static const unsigned char mask[200] = {0xA5, 0xFF, 0, 0x81, 7};
     for (int i = 0; i < 4; i++) {
         const GxTokenizer bytes = gx_tokenizer_bytes();
         GxCorpus corpus;
@@ -928,13 +969,72 @@ static int corpus_make(Case *c)
         put_part(&c[i], ".", "corpus.jsonl");
         unlink("sound.tokens");
         EXPECT(gx_corpus_open(&corpus, "corpus.jsonl", &bytes, 1, NULL, &e) == GX_OK &&
-                   gx_token_file_write("sound.tokens", &corpus.file, corpus.ids, &e) == GX_OK,
+                   gx_token_file_write("sound.tokens", &corpus.file, corpus.ids, i < 2 ? mask : NULL, &e) == GX_OK,
                "%s", e.message);
         gx_corpus_close(&corpus);
         take_part(&c[i], "sound.tokens", "corpus.tokens");
+        corpus_make_bin(&c[i], i % 2);
+        case_text(
+            &c[i], "progress.json",
+            "{\"version\": 1, \"around\": 0, \"texts\": 0, \"tokenizer\": \"byte-256\", \"parts\": 0, \"tokens\": "
+            "0, \"documents\": 0, \"bytes\": 0, \"empty\": 0, \"file\": 0, \"at\": 0, \"line\": 0, \"records\": 0, "
+            "\"has_text\": 0, \"empty_line\": 0}");
         case_text(&c[i], "settings.numbers", settings[i]);
     }
     return 4;
+}
+
+// ---- blends --------------------------------------------------------------------------------------------------------
+
+// Each source's samples one after the other, all within it.
+static int blend_run(const Case *c)
+{
+    const GxTokenizer bytes = gx_tokenizer_bytes();
+    const char *list = case_part(c, "list")->p, *weights = case_part(c, "weights")->p;
+    const int64_t T = gx_max(1, gx_min(64, integer_of(c, "settings.numbers", 0))),
+                  index = integer_of(c, "settings.numbers", 2);
+    const double fraction = number_of(c, "settings.numbers", 1);
+    int32_t in[64], labels[64], documents[128];
+    const GxBlendSample to = {in, labels, documents, -100, 1};
+    GxBlend b;
+    GxError e = GX_ZERO;
+    put_part(c, ".", "a.txt"), put_part(c, ".", "b.jsonl");
+    gx_blend_has_documents(list);
+    if (gx_blend_open(&b, list, weights, &bytes, fraction >= 0 && fraction < 1 ? fraction : 0, T, 1, NULL, &e) !=
+        GX_OK) {
+        expect_message(&e, NULL);
+        return REFUSED;
+    }
+    int64_t next[8] = {0}, sum = 0;
+    EXPECT(b.n >= 1 && b.n <= 8, "%d sources", b.n);
+    for (int s = 0; s < b.n; s++) sum += b.part[s];
+    EXPECT(sum <= GX_BLEND_PARTS, "%ld parts", (long)sum);
+    for (int64_t i = 0; i < 40; i++) {
+        int64_t number, far;
+        const int s = gx_blend_find(b.part, b.n, i, &number);
+        EXPECT(number == next[s]++ && gx_blend_share(b.part, b.n, s, i + 1) == next[s], "sample %ld", (long)i);
+        if (index >= 0 && index < INT64_MAX - 40) gx_blend_find(b.part, b.n, index + i, &far);
+        if (gx_blend_sample(&b, 3, index >= 0 && index < INT64_MAX - 40 ? index + i : i, T, &to, &e) != GX_OK)
+            expect_message(&e, NULL), gx_error_clear(&e);
+    }
+    for (int64_t w = 0; w < gx_min(gx_blend_windows(&b), 100); w++)
+        EXPECT(gx_blend_window(&b, w, T, &to, &e) == GX_OK, "%s", e.message);
+    gx_blend_close(&b);
+    return ACCEPTED;
+}
+
+static int blend_make(Case *c)
+{
+    static const char *const lists[] = {"a.txt,b.jsonl", "b.jsonl", "b.jsonl,a.txt"};
+    static const char *const weights[] = {"0.7,0.3", "2", ""};
+    static const char *const settings[] = {"8 0.1 5", "1 0 1000000", "3 0.4 9223372036854775807"};
+    for (int i = 0; i < 3; i++) {
+        take_part(&c[i], "text.source", "a.txt");
+        case_text(&c[i], "b.jsonl", "{\"text\": \"The old gray cat.\"}\n{\"text\": \"sees a \\u00e9 tree\\nnear\"}\n");
+        case_text(&c[i], "list", lists[i]), case_text(&c[i], "weights", weights[i]);
+        case_text(&c[i], "settings.numbers", settings[i]);
+    }
+    return 3;
 }
 
 // ---- tokenizer.json ------------------------------------------------------------------------------------------------
@@ -1538,6 +1638,7 @@ static const Target targets[] = {
     {"gguf_model", "GGUF files of models: into folders, and into files again", gguf_model_make, gguf_model_run},
     {"text", "texts as samples", text_make, text_run},
     {"corpus", "JSON lines and files of tokens as samples", corpus_make, corpus_run},
+    {"blend", "lists of data and their weights", blend_make, blend_run},
     {"tokenizer", "tokenizer.json", tokenizer_make, tokenizer_run},
     {"wordpiece", "WordPiece's files, and text", wordpiece_make, wordpiece_run},
     {"bpe", "tokenizer.json of BPE, and text", bpe_make, bpe_run},

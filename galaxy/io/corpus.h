@@ -11,8 +11,14 @@
 // be several, the tokenizer's end of a text (eos_token) stands behind each, if it has one and the frame does not end
 // so. Texts that are empty are left out. Which threads do what changes nothing.
 //
-// Memory: 4 bytes per token and 16 per document; meanwhile a file, or the texts of one, and 4 bytes for each byte of
-// the texts that are tokenized at a time (32 MB, or one text).
+// Memory: 4 bytes per token and 16 per document; meanwhile a text file, or a piece of JSON lines (32 MB, or one line),
+// and 4 bytes for each byte of its texts. Who cannot hold all of it reads a piece at a time:
+//
+//     GX_TRY(gx_corpus_reader_open(&r, "texts/", &tokenizer, threads, &g->log, err));
+//     while (status == GX_OK && r.place.file < r.files) status = gx_corpus_reader_next(&r, &c, err);   // more of c
+//     gx_corpus_reader_close(&r);
+//
+// r.place says how far it is; a reader of the same texts goes on from there.
 #ifndef GX_CORPUS_H
 #define GX_CORPUS_H
 #include "../base/log.h"
@@ -25,7 +31,32 @@ typedef struct {
     GxTokenFile file; // its width is 4
     int32_t *ids;     // [file.tokens]
     int64_t empty;    // texts that were left out
+    int64_t room, document_room;
 } GxCorpus;
+
+typedef struct {
+    char *path;
+    int64_t bytes, mtime_ns;
+} GxCorpusFile;
+typedef struct {               // all zero: at the beginning
+    int64_t file;              // which one is read
+    int64_t at, line;          // bytes and lines of it that have been
+    int64_t records, has_text; // of these; 1: in one of them there is a text
+    int64_t empty_line;        // its number: records may not follow it; 0: there is none
+} GxCorpusPlace;
+typedef struct {
+    const GxTokenizer *t;
+    int threads, ends; // ends: a document gets an end of text
+    const GxLogger *log;
+    GxCorpusFile *file; // [files]
+    int64_t files, bytes;
+    GxCorpusPlace place;
+    int64_t piece; // bytes of JSON lines that are read at a time
+    // its own
+    int64_t file_room, text_room, texts;
+    struct GxCorpusText *text;
+    int32_t *ids;
+} GxCorpusReader;
 
 int gx_corpus_has_documents(const char *path); // 1: a folder, or .jsonl: it may be more than one
 // log NULL: silence. What is not UTF-8, or has a byte of value 0, is an error that names the file and the line, but
@@ -34,37 +65,33 @@ GxStatus gx_corpus_open(GxCorpus *c, const char *path, const GxTokenizer *t, int
                         GxError *err);
 void gx_corpus_close(GxCorpus *c); // also of one that is all zero
 
+GxStatus gx_corpus_reader_open(GxCorpusReader *r, const char *path, const GxTokenizer *t, int threads,
+                               const GxLogger *log, GxError *err);
+void gx_corpus_reader_close(GxCorpusReader *r);         // also of one that is all zero
+int64_t gx_corpus_reader_done(const GxCorpusReader *r); // of r->bytes
+// Adds the documents of the next piece to c, all zero at first: a text file, or lines.
+GxStatus gx_corpus_reader_next(GxCorpusReader *r, GxCorpus *c, GxError *err);
+
 GX_END
 #endif
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_CORPUS_IMPLEMENTED)
 #define GX_CORPUS_IMPLEMENTED
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-enum { GX__CORPUS_TURN = 1 << 25, GX__CORPUS_DEPTH = 64 }; // bytes that are tokenized at a time; folders in folders
-#define GX__CORPUS_PATIENCE 5                              // seconds between two lines about how far it is
+enum { GX__CORPUS_PIECE = 1 << 25, GX__CORPUS_DEPTH = 64 }; // bytes that are tokenized at a time; folders in folders
+#define GX__CORPUS_PATIENCE 5                               // seconds between two lines about how far it is
 
-typedef struct {
+typedef struct GxCorpusText {
     const char *text;
     int64_t bytes;
-    int64_t at, n; // its ids in `ids` of the turn
-} gx__CorpusText;
-
-typedef struct {
-    GxCorpus *c;
-    const GxTokenizer *t;
-    int threads, ends; // ends: a document gets an end of text
-    const GxLogger *log;
-    GxError *err;
-    double said;
-    int64_t room, document_room;
-    // of a turn
-    gx__CorpusText *text;
-    int64_t texts, text_room, bytes;
-    int32_t *ids;
-} gx__CorpusReading;
+    int64_t at, n; // its ids in `ids` of the piece
+} GxCorpusText;
 
 static int gx__corpus_ends_with(const char *path, const char *suffix)
 {
@@ -92,19 +119,19 @@ static GxStatus gx__corpus_grow(void **array, int64_t *room, int64_t have, int64
     return GX_OK;
 }
 
-static GxStatus gx__corpus_add(gx__CorpusReading *x, const int32_t *ids, int64_t n, int64_t bytes)
+static GxStatus gx__corpus_add(const GxCorpusReader *r, GxCorpus *c, const int32_t *ids, int64_t n, int64_t bytes,
+                               GxError *err)
 {
-    GxCorpus *c = x->c;
-    const int64_t frame = gx_tokenizer_frame_tokens(x->t, 1);
+    const int64_t frame = gx_tokenizer_frame_tokens(r->t, 1);
     const GxTokenTexts one = {ids, NULL, n, 0};
     GxTokenFile *f = &c->file;
     int64_t framed = 0;
-    GX_TRY(gx__corpus_grow((void **)&c->ids, &x->room, f->tokens, n + frame + 1, 4, x->err));
-    GX_TRY(gx__corpus_grow((void **)&f->document, &x->document_room, f->documents, 2, sizeof *f->document, x->err));
+    GX_TRY(gx__corpus_grow((void **)&c->ids, &c->room, f->tokens, n + frame + 1, 4, err));
+    GX_TRY(gx__corpus_grow((void **)&f->document, &c->document_room, f->documents, 2, sizeof *f->document, err));
     int32_t *to = c->ids + f->tokens;
-    if (frame > 0) GX_TRY(gx_tokenizer_join(x->t, &one, n + frame, to, NULL, &framed, NULL, x->err));
+    if (frame > 0) GX_TRY(gx_tokenizer_join(r->t, &one, n + frame, to, NULL, &framed, NULL, err));
     else memcpy(to, ids, (size_t)n * sizeof *to), framed = n;
-    if (x->ends && x->t->end >= 0 && (framed == 0 || to[framed - 1] != x->t->end)) to[framed++] = x->t->end;
+    if (r->ends && r->t->end >= 0 && (framed == 0 || to[framed - 1] != r->t->end)) to[framed++] = r->t->end;
     if (framed == 0) c->empty++;
     if (framed == 0) return GX_OK;
     f->document[f->documents].begin = f->tokens, f->document[f->documents++].bytes = bytes;
@@ -113,137 +140,252 @@ static GxStatus gx__corpus_add(gx__CorpusReading *x, const int32_t *ids, int64_t
     return GX_OK;
 }
 
-// ---- texts, a turn at a time ---------------------------------------------------------------------------------------
+// ---- texts, a piece at a time --------------------------------------------------------------------------------------
 
-static GxStatus gx__corpus_encode(gx__CorpusReading *x)
+static GxStatus gx__corpus_encode(GxCorpusReader *r, GxError *err)
 {
-    int64_t most = 0;
-    for (int64_t i = 0; i < x->texts; i++) x->text[i].at = most, most += gx_tokenizer_most(x->t, x->text[i].bytes);
-    x->ids = (int32_t *)malloc((size_t)(most + 1) * sizeof *x->ids);
-    if (!x->ids)
-        return GX_FAIL(x->err, GX_ERR_MEMORY, "no memory for the tokens of %.1f MB of text (4 bytes for each)",
-                       (double)x->bytes / 1e6);
-    GX_OMP(parallel for schedule(dynamic, 1) num_threads(x->threads > 0 ? x->threads : 1))
-    for (int64_t i = 0; i < x->texts; i++) {
-        gx__CorpusText *text = &x->text[i];
+    int64_t most = 0, bytes = 0;
+    for (int64_t i = 0; i < r->texts; i++) r->text[i].at = most, most += gx_tokenizer_most(r->t, r->text[i].bytes);
+    for (int64_t i = 0; i < r->texts; i++) bytes += r->text[i].bytes;
+    r->ids = (int32_t *)malloc((size_t)(most + 1) * sizeof *r->ids);
+    if (!r->ids)
+        return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the tokens of %.1f MB of text (4 bytes for each)",
+                       (double)bytes / 1e6);
+    GX_OMP(parallel for schedule(dynamic, 1) num_threads(r->threads > 0 ? r->threads : 1))
+    for (int64_t i = 0; i < r->texts; i++) {
+        GxCorpusText *text = &r->text[i];
         text->n = 0;
-        if (gx_error_code(x->err) == GX_OK)
-            gx_tokenizer_encode(x->t, text->text, text->bytes, GX_SPECIAL_AS_TEXT, x->ids + text->at, &text->n, x->err);
+        if (gx_error_code(err) == GX_OK)
+            gx_tokenizer_encode(r->t, text->text, text->bytes, GX_SPECIAL_AS_TEXT, r->ids + text->at, &text->n, err);
     }
-    return gx_error_code(x->err);
+    return gx_error_code(err);
 }
 
-static GxStatus gx__corpus_turn(gx__CorpusReading *x)
+// The texts that were taken become documents of c.
+static GxStatus gx__corpus_turn(GxCorpusReader *r, GxCorpus *c, GxError *err)
 {
-    GxStatus status = gx__corpus_encode(x);
-    for (int64_t i = 0; i < x->texts && status == GX_OK; i++)
-        status = gx__corpus_add(x, x->ids + x->text[i].at, x->text[i].n, x->text[i].bytes);
-    free(x->ids);
-    x->ids = NULL, x->texts = x->bytes = 0;
-    if (status == GX_OK && x->log && gx_seconds() - x->said > GX__CORPUS_PATIENCE) {
-        x->said = gx_seconds();
-        gx_log(x->log, GX_LOG_INFO, "%.1f MB of text are %.1f million tokens so far", (double)x->c->file.bytes / 1e6,
-               (double)x->c->file.tokens / 1e6);
-    }
+    GxStatus status = gx__corpus_encode(r, err);
+    for (int64_t i = 0; i < r->texts && status == GX_OK; i++)
+        status = gx__corpus_add(r, c, r->ids + r->text[i].at, r->text[i].n, r->text[i].bytes, err);
+    free(r->ids);
+    r->ids = NULL, r->texts = 0;
     return status;
 }
 
 // The text stays where it is until the turn is over.
-static GxStatus gx__corpus_take(gx__CorpusReading *x, const char *text, int64_t bytes)
+static GxStatus gx__corpus_take(GxCorpusReader *r, GxCorpus *c, const char *text, int64_t bytes, GxError *err)
 {
-    if (bytes == 0) x->c->empty++;
+    if (bytes == 0) c->empty++;
     if (bytes == 0) return GX_OK;
-    GX_TRY(gx__corpus_grow((void **)&x->text, &x->text_room, x->texts, 1, sizeof *x->text, x->err));
-    x->text[x->texts].text = text, x->text[x->texts++].bytes = bytes;
-    x->bytes += bytes;
-    return x->bytes >= GX__CORPUS_TURN ? gx__corpus_turn(x) : GX_OK;
+    GX_TRY(gx__corpus_grow((void **)&r->text, &r->text_room, r->texts, 1, sizeof *r->text, err));
+    r->text[r->texts].text = text, r->text[r->texts++].bytes = bytes;
+    return GX_OK;
 }
 
-static GxStatus gx__corpus_read_records(gx__CorpusReading *x, const char *path)
+// The next whole lines of a file, as many as fit a piece, and one at least: free(*text); text[*n] is 0.
+static GxStatus gx__corpus_read_lines(const GxCorpusReader *r, int fd, char **text, int64_t *n, GxError *err)
+{
+    const GxCorpusFile *f = &r->file[r->place.file];
+    const int64_t rest = f->bytes - r->place.at;
+    int64_t have = 0;
+    *n = 0, *text = NULL;
+    for (int64_t some = gx_min(r->piece, rest); *n == 0; some = gx_min(rest - have, have)) {
+        if (some > GX_RECORDS_CAP - have)
+            return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: the line has more than %ld bytes; at most so many are read",
+                           f->path, (long)r->place.line + 1, (long)have);
+        char *grown = (char *)realloc(*text, (size_t)(have + some + 1));
+        if (!grown) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for %ld bytes of %s", (long)(have + some), f->path);
+        *text = grown;
+        GX_TRY(gx_file_read_at(fd, f->path, grown + have, some, r->place.at + have, err));
+        for (int64_t i = have + some; i > have && *n == 0; i--)
+            if (grown[i - 1] == '\n') *n = i;
+        have += some;
+        if (have == rest) *n = have;
+    }
+    (*text)[*n] = 0;
+    return GX_OK;
+}
+
+static GxStatus gx__corpus_check_records(const GxCorpusReader *r, GxError *err)
+{
+    const GxCorpusPlace *at = &r->place;
+    const char *path = r->file[at->file].path;
+    if (at->records == 0) return GX_FAIL(err, GX_ERR_FORMAT, "%s holds no records", path);
+    if (at->has_text) return GX_OK;
+    return GX_FAIL(err, GX_ERR_FORMAT,
+                   "%s: no record has a \"text\" with something in it; expected {\"text\": \"...\"} in each line",
+                   path);
+}
+
+static GxStatus gx__corpus_take_lines(GxCorpusReader *r, GxCorpus *c, char *lines, int64_t n, GxError *err)
 {
     static const GxRecordColumn column = {"text", GX_COLUMN_SPARSE, 0};
-    GxRecords r;
-    GX_TRY(gx_records_open(&r, path, GX_RECORDS_JSONL, &column, 1, x->err));
+    GxCorpusPlace *at = &r->place;
+    GxTextPlace place = {r->file[at->file].path, at->line + 1, at->at};
+    GxRecords records;
+    if (at->empty_line && lines[strspn(lines, "\r\n")])
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: the line is empty, and others follow; expected a record: remove it",
+                       place.path, (long)at->empty_line);
+    GX_TRY(gx_records_open_lines(&records, &place, lines, n, &column, 1, err));
     GxStatus status = GX_OK;
-    if (!r.has[0])
-        status = GX_FAIL(x->err, GX_ERR_FORMAT,
-                         "%s: no record has a \"text\" with something in it; expected {\"text\": \"...\"} in each line",
-                         path);
-    for (int64_t i = 0; i < r.n && status == GX_OK; i++) {
-        const char *text = gx_record(&r, i, 0);
-        status = gx__corpus_take(x, text, (int64_t)strlen(text));
+    if (!at->empty_line) at->empty_line = records.empty_line;
+    for (int64_t i = 0; i < records.n && status == GX_OK; i++) {
+        const char *text = gx_record(&records, i, 0);
+        status = gx__corpus_take(r, c, text, (int64_t)strlen(text), err);
     }
-    if (status == GX_OK) status = gx__corpus_turn(x);
-    gx_records_close(&r);
+    if (status == GX_OK) status = gx__corpus_turn(r, c, err);
+    at->records += records.n, at->has_text |= records.has[0];
+    at->line = place.line - 1, at->at += n;
+    gx_records_close(&records);
     return status;
 }
 
-static GxStatus gx__corpus_read_text(gx__CorpusReading *x, const char *path)
+static GxStatus gx__corpus_next_lines(GxCorpusReader *r, GxCorpus *c, GxError *err)
 {
+    const GxCorpusFile *f = &r->file[r->place.file];
+    char *lines = NULL;
+    int fd;
+    int64_t bytes, n;
+    GX_TRY(gx_file_open(f->path, &fd, &bytes, err));
+    GxStatus status = GX_OK;
+    if (bytes != f->bytes)
+        status = GX_FAIL(err, GX_ERR_IO, "%s has %ld bytes, and had %ld: it was changed while it was read", f->path,
+                         (long)bytes, (long)f->bytes);
+    else if (bytes == 0) status = GX_FAIL(err, GX_ERR_FORMAT, "%s is empty; expected records", f->path);
+    if (status == GX_OK) status = gx__corpus_read_lines(r, fd, &lines, &n, err);
+    if (status == GX_OK) status = gx__corpus_take_lines(r, c, lines, n, err);
+    if (status == GX_OK && r->place.at == bytes) status = gx__corpus_check_records(r, err);
+    free(lines);
+    close(fd);
+    return status;
+}
+
+static GxStatus gx__corpus_next_text(GxCorpusReader *r, GxCorpus *c, GxError *err)
+{
+    const char *path = r->file[r->place.file].path;
     char *text;
     int64_t bytes;
     GxTextPlace place = {path, 1, 0};
-    GX_TRY(gx_file_read(path, INT64_MAX - 1, &text, &bytes, x->err));
-    GxStatus status = x->t->kind == &gx_byte_tokens ? GX_OK : gx_text_check(&place, text, bytes, x->err);
-    if (status == GX_OK) status = gx__corpus_take(x, text, bytes);
-    if (status == GX_OK) status = gx__corpus_turn(x);
+    GX_TRY(gx_file_read(path, INT64_MAX - 1, &text, &bytes, err));
+    GxStatus status = r->t->kind == &gx_byte_tokens ? GX_OK : gx_text_check(&place, text, bytes, err);
+    if (status == GX_OK) status = gx__corpus_take(r, c, text, bytes, err);
+    if (status == GX_OK) status = gx__corpus_turn(r, c, err);
+    r->place.at = r->file[r->place.file].bytes;
     free(text);
     return status;
 }
 
-static GxStatus gx__corpus_read_file(gx__CorpusReading *x, const char *path)
+GxStatus gx_corpus_reader_next(GxCorpusReader *r, GxCorpus *c, GxError *err)
 {
-    return gx__corpus_is_records(path) ? gx__corpus_read_records(x, path) : gx__corpus_read_text(x, path);
+    const GxCorpusPlace next = {r->place.file + 1, 0, 0, 0, 0, 0};
+    const GxCorpusFile *f = &r->file[r->place.file];
+    c->file.width = 4;
+    memcpy(c->file.tokenizer, r->t->identity, sizeof c->file.tokenizer);
+    GX_TRY(gx__corpus_is_records(f->path) ? gx__corpus_next_lines(r, c, err) : gx__corpus_next_text(r, c, err));
+    if (r->place.at >= f->bytes) r->place = next;
+    return GX_OK;
+}
+
+// ---- files ---------------------------------------------------------------------------------------------------------
+
+static GxStatus gx__corpus_list_file(GxCorpusReader *r, const char *path, GxError *err)
+{
+    struct stat st;
+    if (stat(path, &st) != 0) return GX_FAIL(err, GX_ERR_IO, "cannot open %s: %s", path, strerror(errno));
+    GX_TRY(gx__corpus_grow((void **)&r->file, &r->file_room, r->files, 1, sizeof *r->file, err));
+    GxCorpusFile *f = &r->file[r->files];
+    f->path = strdup(path);
+    if (!f->path) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the path %s", path);
+    f->bytes = (int64_t)st.st_size;
+    f->mtime_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + (int64_t)st.st_mtim.tv_nsec;
+    r->files++, r->bytes += f->bytes;
+    return GX_OK;
 }
 
 // A training may write into the folder that its texts are in.
-static int gx__corpus_is_run(gx__CorpusReading *x, const char *folder)
+static int gx__corpus_is_run(GxCorpusReader *r, const char *folder)
 {
     char path[GX_PATH];
     GxError ignored = GX_ZERO;
     if (gx_path_join(path, folder, "run.json", &ignored) != GX_OK || !gx_path_is_file(path)) return 0;
-    if (x->log) gx_log(x->log, GX_LOG_INFO, "passed over: %s, which holds a run", folder);
+    if (r->log) gx_log(r->log, GX_LOG_INFO, "passed over: %s, which holds a run", folder);
     return 1;
 }
 
-static GxStatus gx__corpus_read_folder(gx__CorpusReading *x, const char *path, int depth)
+static GxStatus gx__corpus_list_folder(GxCorpusReader *r, const char *path, int depth, GxError *err)
 {
     char inside[GX_PATH];
     GxFolder folder;
     if (depth > GX__CORPUS_DEPTH)
-        return GX_FAIL(x->err, GX_ERR_FORMAT, "%s lies more than %d folders deep", path, GX__CORPUS_DEPTH);
-    GX_TRY(gx_folder_list(&folder, path, x->err));
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s lies more than %d folders deep", path, GX__CORPUS_DEPTH);
+    GX_TRY(gx_folder_list(&folder, path, err));
     GxStatus status = GX_OK;
     for (int i = 0; i < folder.n && status == GX_OK; i++) {
         const GxFolderEntry *e = &folder.entry[i];
-        status = gx_path_join(inside, path, e->name, x->err);
+        status = gx_path_join(inside, path, e->name, err);
         const int is_folder = e->is_folder,
                   is_read = gx__corpus_is_records(e->name) || gx__corpus_ends_with(e->name, ".txt");
-        if (status == GX_OK && is_folder && gx__corpus_is_run(x, inside)) continue;
-        if (status == GX_OK && is_folder) status = gx__corpus_read_folder(x, inside, depth + 1);
-        else if (status == GX_OK && is_read && gx_path_is_file(inside)) status = gx__corpus_read_file(x, inside);
+        if (status == GX_OK && is_folder && gx__corpus_is_run(r, inside)) continue;
+        if (status == GX_OK && is_folder) status = gx__corpus_list_folder(r, inside, depth + 1, err);
+        else if (status == GX_OK && is_read && gx_path_is_file(inside)) status = gx__corpus_list_file(r, inside, err);
     }
     gx_folder_close(&folder);
     return status;
 }
 
+GxStatus gx_corpus_reader_open(GxCorpusReader *r, const char *path, const GxTokenizer *t, int threads,
+                               const GxLogger *log, GxError *err)
+{
+    memset(r, 0, sizeof *r);
+    r->t = t, r->threads = threads, r->ends = gx_corpus_has_documents(path), r->log = log, r->piece = GX__CORPUS_PIECE;
+    const GxStatus status =
+        gx_path_is_folder(path) ? gx__corpus_list_folder(r, path, 0, err) : gx__corpus_list_file(r, path, err);
+    if (status != GX_OK) gx_corpus_reader_close(r);
+    return status;
+}
+
+void gx_corpus_reader_close(GxCorpusReader *r)
+{
+    for (int64_t i = 0; i < r->files; i++) free(r->file[i].path);
+    free(r->file), free(r->text);
+    memset(r, 0, sizeof *r);
+}
+
+int64_t gx_corpus_reader_done(const GxCorpusReader *r)
+{
+    int64_t bytes = r->place.at;
+    for (int64_t i = 0; i < r->place.file; i++) bytes += r->file[i].bytes;
+    return bytes;
+}
+
+// ---- all of it in memory -------------------------------------------------------------------------------------------
+
+static GxStatus gx__corpus_check_some(int64_t tokens, const char *path, GxError *err)
+{
+    if (tokens > 0) return GX_OK;
+    return GX_FAIL(err, GX_ERR_FORMAT,
+                   "there is no text in %s; expected a text file, .jsonl with a \"text\" in each line, or a folder of "
+                   ".txt and .jsonl files",
+                   path);
+}
+
 GxStatus gx_corpus_open(GxCorpus *c, const char *path, const GxTokenizer *t, int threads, const GxLogger *log,
                         GxError *err)
 {
-    gx__CorpusReading x = GX_ZERO;
+    GxCorpusReader r;
+    double said = gx_seconds();
     memset(c, 0, sizeof *c);
-    x.c = c, x.t = t, x.threads = threads, x.ends = gx_corpus_has_documents(path), x.log = log, x.err = err;
-    x.said = gx_seconds();
-    c->file.width = 4;
-    memcpy(c->file.tokenizer, t->identity, sizeof c->file.tokenizer);
-    GxStatus status = gx_path_is_folder(path) ? gx__corpus_read_folder(&x, path, 0) : gx__corpus_read_file(&x, path);
-    if (status == GX_OK && c->file.tokens == 0)
-        status =
-            GX_FAIL(err, GX_ERR_FORMAT,
-                    "there is no text in %s; expected a text file, .jsonl with a \"text\" in each line, or a folder "
-                    "of .txt and .jsonl files",
-                    path);
-    free(x.text);
+    GX_TRY(gx_corpus_reader_open(&r, path, t, threads, log, err));
+    GxStatus status = GX_OK;
+    while (r.place.file < r.files && status == GX_OK) {
+        status = gx_corpus_reader_next(&r, c, err);
+        if (!log || gx_seconds() - said < GX__CORPUS_PATIENCE) continue;
+        said = gx_seconds();
+        gx_log(log, GX_LOG_INFO, "%.1f MB of text are %.1f million tokens so far", (double)c->file.bytes / 1e6,
+               (double)c->file.tokens / 1e6);
+    }
+    if (status == GX_OK) status = gx__corpus_check_some(c->file.tokens, path, err);
+    gx_corpus_reader_close(&r);
     if (status != GX_OK) gx_corpus_close(c);
     return status;
 }

@@ -34,7 +34,7 @@ typedef struct {
     GxTokens train, held_out; // held_out: the end of the file, from behind a line's end; n == 0 without validation
     GxTokens train_text, held_out_text; // the same in bytes: where tokens are bytes, the same numbers
     int32_t *ids;                       // [train.n + held_out.n], in memory; NULL: they are read from the file
-    GxTokenFile file; // of a file of tokens, and of several documents in memory; documents 0: all of it is one text
+    GxTokenFile file; // of a file of tokens, and of several documents in memory; tokens 0: all of it is one text
     int is_open, fd;  // fd -1: all is in memory
     double validation_fraction;
     int64_t bytes, mtime_ns; // of the file, as it was opened; ns since 1970
@@ -63,15 +63,22 @@ int64_t gx_dataset_windows(const GxTokens *tokens, int64_t T);
 GxStatus gx_dataset_window(const GxDataset *d, int64_t window, int64_t T, int32_t *out_tokens, int32_t *out_labels,
                            int64_t stride, GxError *err);
 
-// For tokens [at, at + T) of the whole, `at` as train.begin + gx_dataset_sample_start or held_out.begin + window * T:
-// documents[(t * stride)][2], begin and end of the part of t's document that is among them, counted from `at`; labels[t
-// * stride] becomes `ignored` where the next token is of another document.
-void gx_dataset_documents(const GxDataset *d, int64_t at, int64_t T, int32_t *documents, int32_t *labels,
-                          int32_t ignored, int64_t stride);
+// For tokens [at, at + T) of the whole, `at` as train.begin + gx_dataset_sample_start or held_out.begin + window * T,
+// which stand in `tokens` and `labels` as gx_dataset_sample writes them: documents[(t * stride)][2], begin and end of
+// the part of t's document that is among them, counted from `at`; labels[t * stride] becomes `ignored` where the next
+// token is of another document. A text is one document.
+void gx_dataset_documents(const GxDataset *d, int64_t at, int64_t T, const int32_t *tokens, int32_t *documents,
+                          int32_t *labels, int32_t ignored, int64_t stride);
+// The same tokens' labels: those that the file's mask leaves out become `ignored`. Without a mask none.
+GxStatus gx_dataset_mask(const GxDataset *d, int64_t at, int64_t T, int32_t *labels, int32_t ignored, int64_t stride,
+                         GxError *err);
 // Documents at the end are held out: from the beginning of a document on, where one is so near to the asked-for part of
 // the tokens that at least half of it and at most one and a half are held out; else from within one, whose bytes are
 // then divided as its tokens are. Of a dataset whose `file` has documents.
 void gx_dataset_divide_documents(GxDataset *d);
+// Of a file of llm.c's: from the last beginning of a document on that is no further before the asked-for part than that
+// is long, else from within one.
+GxStatus gx_dataset_divide_bin(GxDataset *d, GxError *err);
 
 // Where element i of [0, n) stands in a pseudo-random order of them. The order repeats after 2^32 epochs.
 int64_t gx_permute(uint64_t seed, int64_t epoch, int64_t n, int64_t i);
@@ -145,7 +152,7 @@ static GxStatus gx__dataset_cut(const GxDataset *d, int64_t *cut, GxError *err)
 
 GxStatus gx_dataset_check(const GxDataset *d, int64_t T, GxError *err)
 {
-    const char *unit = d->ids || d->file.documents ? "tokens" : "bytes";
+    const char *unit = d->ids || d->file.tokens ? "tokens" : "bytes";
     if (d->train.n <= T)
         return GX_FAIL(err, GX_ERR_FORMAT,
                        "%s: %ld %s are left for training; one sample of %ld tokens needs %lu: take more text or a "
@@ -178,6 +185,32 @@ void gx_dataset_divide_documents(GxDataset *d)
     d->train_text.n = d->held_out_text.begin = bytes, d->held_out_text.n = f->bytes - bytes;
 }
 
+// 1: a document begins with b, which stands behind a.
+static int gx__dataset_is_apart(const GxTokenFile *f, int32_t a, int32_t b)
+{
+    return (f->ends >= 0 && a == f->ends) || (f->begins >= 0 && b == f->begins);
+}
+
+GxStatus gx_dataset_divide_bin(GxDataset *d, GxError *err)
+{
+    const GxTokenFile *f = &d->file;
+    const int64_t wanted = (int64_t)ceil(d->validation_fraction * (double)f->tokens), end = f->tokens - wanted,
+                  first = gx_max(1, end - wanted);
+    const int is_marked = f->begins >= 0 || f->ends >= 0;
+    int32_t some[GX__DATASET_CHUNK / 4];
+    int64_t cut = end;
+    for (int64_t to = end, n, found = 0; to >= first && wanted && is_marked && !found;
+         to -= n) { // cuts of (to - n, to]
+        n = gx_min(GX__DATASET_CHUNK / 4 - 1, to - first + 1);
+        GX_TRY(gx_token_file_read(f, d->fd, d->path, to - n, n + 1, some, err));
+        for (int64_t i = n; i > 0 && !found; i--)
+            if (gx__dataset_is_apart(f, some[i - 1], some[i])) found = 1, cut = to - n + i;
+    }
+    d->train.n = d->held_out.begin = cut, d->held_out.n = f->tokens - cut;
+    d->train_text.n = d->held_out_text.begin = cut * f->width, d->held_out_text.n = d->held_out.n * f->width;
+    return GX_OK;
+}
+
 static GxStatus gx__dataset_divide(GxDataset *d, int64_t T, GxError *err)
 {
     struct stat st;
@@ -186,7 +219,8 @@ static GxStatus gx__dataset_divide(GxDataset *d, int64_t T, GxError *err)
     d->mtime_ns = gx__dataset_ns(st.st_mtim);
     if (gx_token_file_is_one(d->fd)) {
         GX_TRY(gx_token_file_open(&d->file, d->fd, d->path, d->bytes, err));
-        gx_dataset_divide_documents(d);
+        if (d->file.is_bin) GX_TRY(gx_dataset_divide_bin(d, err));
+        else gx_dataset_divide_documents(d);
         return gx_dataset_check(d, T, err);
     }
     GX_TRY(gx__dataset_cut(d, &d->train.n, err));
@@ -264,7 +298,7 @@ static GxStatus gx__dataset_copy(const GxDataset *d, int64_t at, int64_t T, int3
 {
     unsigned char chunk[GX__DATASET_CHUNK];
     int32_t some[GX__DATASET_CHUNK / 4];
-    const int in_file = !d->ids && d->file.documents > 0;
+    const int in_file = !d->ids && d->file.tokens > 0;
     for (int64_t t = 0; d->ids && t < T; t++)
         out_tokens[t * stride] = d->ids[at + t], out_labels[t * stride] = d->ids[at + t + 1];
     for (int64_t first = 0, n; in_file && first < T; first += n) {
@@ -297,8 +331,9 @@ GxStatus gx_dataset_window(const GxDataset *d, int64_t window, int64_t T, int32_
     return gx__dataset_copy(d, d->held_out.begin + window * T, T, out_tokens, out_labels, stride, err);
 }
 
-void gx_dataset_documents(const GxDataset *d, int64_t at, int64_t T, int32_t *documents, int32_t *labels,
-                          int32_t ignored, int64_t stride)
+// Of a file that says where documents begin.
+static void gx__dataset_documents_of_table(const GxDataset *d, int64_t at, int64_t T, int32_t *documents,
+                                           int32_t *labels, int32_t ignored, int64_t stride)
 {
     const GxTokenDocument *document = d->file.document;
     int64_t first = 0, last = d->file.documents; // the document of token `at` is in [first, last)
@@ -314,6 +349,41 @@ void gx_dataset_documents(const GxDataset *d, int64_t at, int64_t T, int32_t *do
         documents[2 * t * stride + 1] = (int32_t)gx_min(T, end - at);
         if (at + t + 1 == end) labels[t * stride] = ignored;
     }
+}
+
+// Of a file whose tokens say it, and of one without documents.
+static void gx__dataset_documents_of_tokens(const GxDataset *d, int64_t T, const int32_t *tokens, int32_t *documents,
+                                            int32_t *labels, int32_t ignored, int64_t stride)
+{
+    const GxTokenFile *f = &d->file;
+    for (int64_t t = 0, begin = 0; t < T; t++) {
+        const int is_last = f->is_bin && gx__dataset_is_apart(f, tokens[t * stride], labels[t * stride]);
+        if (is_last) labels[t * stride] = ignored;
+        if (!is_last && t < T - 1) continue;
+        for (int64_t i = begin; i <= t; i++)
+            documents[2 * i * stride] = (int32_t)begin, documents[2 * i * stride + 1] = (int32_t)t + 1;
+        begin = t + 1;
+    }
+}
+
+void gx_dataset_documents(const GxDataset *d, int64_t at, int64_t T, const int32_t *tokens, int32_t *documents,
+                          int32_t *labels, int32_t ignored, int64_t stride)
+{
+    if (d->file.documents) gx__dataset_documents_of_table(d, at, T, documents, labels, ignored, stride);
+    else gx__dataset_documents_of_tokens(d, T, tokens, documents, labels, ignored, stride);
+}
+
+GxStatus gx_dataset_mask(const GxDataset *d, int64_t at, int64_t T, int32_t *labels, int32_t ignored, int64_t stride,
+                         GxError *err)
+{
+    unsigned char is_learned[GX__DATASET_CHUNK];
+    for (int64_t first = 0, n; d->file.has_mask && first < T; first += n) { // a label is the next token
+        n = gx_min(GX__DATASET_CHUNK, T - first);
+        GX_TRY(gx_token_file_read_mask(&d->file, d->fd, d->path, at + first + 1, n, is_learned, err));
+        for (int64_t t = 0; t < n; t++)
+            if (!is_learned[t]) labels[(first + t) * stride] = ignored;
+    }
+    return GX_OK;
 }
 
 typedef struct {

@@ -1,5 +1,5 @@
 // dataset_tokens.h: a dataset of any kind of data, with a tokenizer: a text, JSON lines, a folder of them (corpus.h),
-// or a file of tokens.
+// or a file of tokens, llm.c's (.bin) among them.
 //
 //     GX_TRY(gx_dataset_open_any(&d, "book.txt", &tokenizer, 0.1, 256, threads, &g->log, err));
 //
@@ -13,8 +13,9 @@
 GX_BEGIN
 
 // Memory: 4 bytes per token; of a text meanwhile that many for each byte of its larger part, and the part itself. "<s>"
-// in the text is three characters, not a token. A file of tokens is refused that is another tokenizer's. log NULL:
-// silence.
+// in the text is three characters, not a token. A file of tokens is refused that is another tokenizer's. In one of
+// llm.c's a document begins with the token that the tokenizer puts before a text (<s>), and ends with its eos_token; of
+// a tokenizer that has neither, with <|endoftext|>. log NULL: silence.
 GxStatus gx_dataset_open_any(GxDataset *d, const char *path, const GxTokenizer *t, double validation_fraction,
                              int64_t T, int threads, const GxLogger *log, GxError *err);
 // A text that is open, and whose tokens are bytes. What is not UTF-8, or has a byte of value 0, is an error with its
@@ -128,12 +129,29 @@ static GxStatus gx__dataset_open_corpus(GxDataset *d, const char *path, const Gx
 
 static GxStatus gx__dataset_check_tokenizer(const GxDataset *d, const GxTokenizer *t, GxError *err)
 {
-    if (!d->file.documents || !strcmp(d->file.tokenizer, t->identity)) return GX_OK;
+    if (d->file.is_bin && t->kind == &gx_byte_tokens)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "%s is a .bin file of llm.c's, which does not say which tokenizer its tokens are of: name it "
+                       "(--tokenizer), or the model that has it (--model)",
+                       d->path);
+    if (d->file.is_bin || !d->file.documents || !strcmp(d->file.tokenizer, t->identity)) return GX_OK;
     return GX_FAIL(
         err, GX_ERR_ARGUMENT,
         "%s was made with the tokenizer %s, and this one is %s: name the same one (--tokenizer), or make the "
         "file again with this one (./tokenize)",
         d->path, d->file.tokenizer, t->identity);
+}
+
+// Where documents begin and end follows from the tokenizer; then also what is held out.
+static GxStatus gx__dataset_mark_bin(GxDataset *d, const GxTokenizer *t, int64_t T, GxError *err)
+{
+    const GxTokenFrame *frame = &t->frame[0];
+    GxTokenFile *f = &d->file;
+    if (frame->n > 0 && frame->part[0].id >= 0) f->begins = frame->part[0].id;
+    if (t->end != f->begins) f->ends = t->end; // where both are one token, it is the beginning
+    if (f->begins < 0 && f->ends < 0) f->ends = gx_tokenizer_find(t, "<|endoftext|>");
+    GX_TRY(gx_dataset_divide_bin(d, err));
+    return gx_dataset_check(d, T, err);
 }
 
 GxStatus gx_dataset_open_any(GxDataset *d, const char *path, const GxTokenizer *t, double validation_fraction,
@@ -144,7 +162,8 @@ GxStatus gx_dataset_open_any(GxDataset *d, const char *path, const GxTokenizer *
     GX_TRY(gx_dataset_open(d, path, validation_fraction, T, err));
     GxStatus status = gx__dataset_check_tokenizer(d, t, err);
     d->file.vocab = t->vocab_size;
-    if (status == GX_OK && !d->file.documents && t->kind != &gx_byte_tokens) status = gx_dataset_tokenize(d, t, T, err);
+    if (status == GX_OK && d->file.is_bin) status = gx__dataset_mark_bin(d, t, T, err);
+    if (status == GX_OK && !d->file.tokens && t->kind != &gx_byte_tokens) status = gx_dataset_tokenize(d, t, T, err);
     if (status != GX_OK) gx_dataset_close(d);
     return status;
 }

@@ -62,11 +62,17 @@ typedef struct {
     int64_t *at; // [n][columns]: where in `text` a string begins
     char *text;
     int64_t first_line; // of record 0
+    int64_t empty_line; // of JSON lines: the first empty one, behind which there is nothing; 0: none
     char path[GX_PATH];
 } GxRecords;
 
 GxStatus gx_records_open(GxRecords *r, const char *path, GxRecordsFormat format, const GxRecordColumn *column,
                          int columns, GxError *err);
+// JSON lines of a file that is read a piece at a time: text[bytes] are whole lines, and are written into; there is a 0
+// behind them. place: where in the file they begin; it moves on to their end. There may be no record in them. The hash
+// stays 0.
+GxStatus gx_records_open_lines(GxRecords *r, GxTextPlace *place, char *text, int64_t bytes,
+                               const GxRecordColumn *column, int columns, GxError *err);
 void gx_records_close(GxRecords *r); // also of one that is all zero
 
 static inline const char *gx_record(const GxRecords *r, int64_t i, int column)
@@ -343,11 +349,11 @@ static GxStatus gx__records_parse(const GxRecords *r, GxJson **json, const char 
 static GxStatus gx__records_jsonl(GxRecords *r, char *begin, GxError *err)
 {
     gx__RecordsPool pool = GX_ZERO;
-    int64_t capacity = 0, number = 1, nowhere;
-    r->first_line = 1;
+    int64_t capacity = 0, number = r->first_line, nowhere;
     GX_TRY(gx__records_put(r, &pool, "", &nowhere, err));
     for (char *next = begin, *line; (line = gx__records_line(&next)) != NULL; number++) {
         GxJson *json;
+        if (!line[0]) r->empty_line = number;
         if (!line[0]) return gx__records_end(r, next, number, err);
         GX_TRY(gx__records_grow(r, &capacity, err));
         GX_TRY(gx__records_parse(r, &json, line, number, err));
@@ -378,14 +384,16 @@ static GxStatus gx__records_format(const char *path, GxRecordsFormat *format, Gx
     return GX_OK;
 }
 
+static char *gx__records_behind_mark(char *text) { return text + (strncmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0); }
+
 static GxStatus gx__records_read(GxRecords *r, GxRecordsFormat format, char *text, GxError *err)
 {
-    char *begin = text + (strncmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0);
+    char *begin = gx__records_behind_mark(text);
     GxTextPlace place = {r->path, 1, 0};
     if (!begin[0])
         return GX_FAIL(err, GX_ERR_FORMAT, "%s is empty; expected %s", r->path,
                        format == GX_RECORDS_TSV ? "a line with the names of columns, and records" : "records");
-    r->hash = gx_hash(GX_HASH_START, text, r->bytes);
+    r->hash = gx_hash(GX_HASH_START, text, r->bytes), r->first_line = 1;
     GX_TRY(gx_text_check(&place, text, r->bytes, err));
     if (format == GX_RECORDS_TSV) GX_TRY(gx__records_tsv(r, text, begin, err));
     else GX_TRY(gx__records_jsonl(r, begin, err));
@@ -394,21 +402,40 @@ static GxStatus gx__records_read(GxRecords *r, GxRecordsFormat format, char *tex
                    format == GX_RECORDS_TSV ? "; expected lines below the one that names the columns" : "");
 }
 
-GxStatus gx_records_open(GxRecords *r, const char *path, GxRecordsFormat format, const GxRecordColumn *column,
-                         int columns, GxError *err)
+static GxStatus gx__records_begin(GxRecords *r, const char *path, const GxRecordColumn *column, int columns,
+                                  GxError *err)
 {
-    char *text;
     memset(r, 0, sizeof *r);
     if (columns < 1 || columns > GX_RECORD_COLUMNS)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "%d columns are wanted; expected 1 to %d", columns, GX_RECORD_COLUMNS);
     if (snprintf(r->path, GX_PATH, "%s", path) >= GX_PATH)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "the path %.200s… is longer than %d bytes", path, GX_PATH - 1);
-    GX_TRY(gx__records_format(path, &format, err));
     memcpy(r->column, column, (size_t)columns * sizeof *column);
     r->columns = columns;
+    return GX_OK;
+}
+
+GxStatus gx_records_open(GxRecords *r, const char *path, GxRecordsFormat format, const GxRecordColumn *column,
+                         int columns, GxError *err)
+{
+    char *text;
+    GX_TRY(gx__records_begin(r, path, column, columns, err));
+    GX_TRY(gx__records_format(path, &format, err));
     GX_TRY(gx_file_read(path, GX_RECORDS_CAP, &text, &r->bytes, err));
     const GxStatus status = gx__records_read(r, format, text, err);
     if (r->text != text) free(text);
+    if (status != GX_OK) gx_records_close(r);
+    return status;
+}
+
+GxStatus gx_records_open_lines(GxRecords *r, GxTextPlace *place, char *text, int64_t bytes,
+                               const GxRecordColumn *column, int columns, GxError *err)
+{
+    GX_TRY(gx__records_begin(r, place->path, column, columns, err));
+    char *begin = place->byte == 0 ? gx__records_behind_mark(text) : text;
+    r->bytes = bytes, r->first_line = place->line;
+    GxStatus status = gx_text_check(place, text, bytes, err);
+    if (status == GX_OK) status = gx__records_jsonl(r, begin, err);
     if (status != GX_OK) gx_records_close(r);
     return status;
 }

@@ -1,18 +1,24 @@
 // token_file.h: a corpus as tokens in a file: what `tokenize --corpus` writes once and a training reads many times,
 // where it needs them.
 //
-//     "GXTOKENS" | u32 version 1 | u32 bytes of a token, 2 or 4 | i64 tokens | i64 documents | i64 bytes of their texts
-//     | char tokenizer[64], its identity, 0 behind it | zeros up to byte 128 | the tokens | zeros up to a multiple of 8
-//     | for each document {i64 its first token, i64 bytes of its text}
+//     "GXTOKENS" | u32 version, 1 or 2 | u32 bytes of a token, 2 or 4 | i64 tokens | i64 documents | i64 bytes of their
+//     texts | char tokenizer[64], its identity, 0 behind it | zeros up to byte 128 | the tokens | zeros up to a
+//     multiple of 8 | for each document {i64 its first token, i64 bytes of its text} | version 2: its mask: bit t % 8
+//     of byte t / 8 is 1 where token t is learned, 0 where it is only read (a prompt) | zeros up to a multiple of 8
 //
-// Little-endian. Documents follow one another without gaps, and each has a token at least.
+// Version 2 is written where there is a mask, and nowhere else. Little-endian. Documents follow one another without
+// gaps, and each has a token at least.
+//
+// Files of llm.c's are read, too (.bin: dataloader.h and dev/data there): 256 i32 {magic 20240520, version 1, tokens}
+// and ids of 2 bytes, or {20240801, 7, tokens} and ids of 4. They say neither which tokenizer their ids are of nor
+// where documents begin: that is where one of its tokens stands.
 #ifndef GX_TOKEN_FILE_H
 #define GX_TOKEN_FILE_H
 #include "files.h"
 #include "tokenizer_kind.h"
 GX_BEGIN
 
-enum { GX_TOKEN_FILE_HEADER = 128 };
+enum { GX_TOKEN_FILE_HEADER = 128, GX_TOKEN_FILE_BIN_HEADER = 1024 };
 
 typedef struct {
     int64_t begin; // its first token
@@ -25,17 +31,31 @@ typedef struct {
     char tokenizer[GX_TOKENIZER_IDENTITY];
     int vocab;                 // ids below it are expected, others an error where they are read; 0: it is not known
     GxTokenDocument *document; // [documents + 1]: behind the last one stands {tokens, 0}
+    // llm.c's: documents 0, bytes 0, no tokenizer. A document begins with the token `begins` and ends with `ends`; -1:
+    // there is no such one.
+    int is_bin;
+    int32_t begins, ends;
+    int has_mask;
 } GxTokenFile;
 
-int gx_token_file_is_one(int fd); // 1: it begins as one
+int gx_token_file_is_one(int fd); // 1: it begins as one, of either kind
 // Reads and checks all but the tokens. fd: of `path`, a regular file of so many bytes. Close it.
 GxStatus gx_token_file_open(GxTokenFile *f, int fd, const char *path, int64_t bytes, GxError *err);
 void gx_token_file_close(GxTokenFile *f); // also of one that is all zero
 // Tokens [at, at + n).
 GxStatus gx_token_file_read(const GxTokenFile *f, int fd, const char *path, int64_t at, int64_t n, int32_t *out,
                             GxError *err);
-// A new file: of `f` all but the width is given, which follows from the ids. It appears when it is whole.
-GxStatus gx_token_file_write(const char *path, const GxTokenFile *f, const int32_t *ids, GxError *err);
+// is_learned[n]: 1 where token at + i is, 0 where it is not. Of a file that has a mask.
+GxStatus gx_token_file_read_mask(const GxTokenFile *f, int fd, const char *path, int64_t at, int64_t n,
+                                 unsigned char *is_learned, GxError *err);
+// A new file: of `f` all but the width is given, which follows from the ids. mask: as the file has it, (f->tokens + 7)
+// / 8 bytes; NULL: none. It appears when it is whole.
+GxStatus gx_token_file_write(const char *path, const GxTokenFile *f, const int32_t *ids, const unsigned char *mask,
+                             GxError *err);
+
+// One of several, one behind the other, of the same tokenizer and without masks, a piece at a time: what
+// gx_token_file_write would make of all their tokens. *all: what it has, without the documents themselves.
+GxStatus gx_token_file_join(const char *path, const char *const *part, int64_t n, GxTokenFile *all, GxError *err);
 
 GX_END
 #endif
@@ -49,15 +69,43 @@ GX_END
 enum { GX__TOKEN_FILE_CHUNK = 1 << 12 }; // tokens that are converted at a time
 static const char gx__token_file_magic[9] = "GXTOKENS";
 
+static const struct {
+    uint32_t magic, version;
+    int width;
+} gx__token_file_bins[] = {{20240520, 1, 2}, {20240801, 7, 4}};
+
+static int gx__token_file_is_bin(uint32_t magic)
+{
+    return magic == gx__token_file_bins[0].magic || magic == gx__token_file_bins[1].magic;
+}
+
 int gx_token_file_is_one(int fd)
 {
     char magic[8];
-    return pread(fd, magic, 8, 0) == 8 && !memcmp(magic, gx__token_file_magic, 8);
+    uint32_t word;
+    if (pread(fd, magic, 8, 0) != 8) return 0;
+    memcpy(&word, magic, 4);
+    return !memcmp(magic, gx__token_file_magic, 8) || gx__token_file_is_bin(word);
+}
+
+static int64_t gx__token_file_begin(const GxTokenFile *f) // where the tokens begin
+{
+    return f->is_bin ? GX_TOKEN_FILE_BIN_HEADER : GX_TOKEN_FILE_HEADER;
 }
 
 static int64_t gx__token_file_table(const GxTokenFile *f) // where the documents begin
 {
     return gx_round_up(GX_TOKEN_FILE_HEADER + f->tokens * f->width, 8);
+}
+
+static int64_t gx__token_file_mask(const GxTokenFile *f) // where the mask begins, or the file ends
+{
+    return gx__token_file_table(f) + 16 * f->documents;
+}
+
+static int64_t gx__token_file_end(const GxTokenFile *f)
+{
+    return gx__token_file_mask(f) + (f->has_mask ? gx_round_up(gx_ceil_div(f->tokens, 8), 8) : 0);
 }
 
 // ---- reading -------------------------------------------------------------------------------------------------------
@@ -69,16 +117,18 @@ static GxStatus gx__token_file_header(GxTokenFile *f, const unsigned char *heade
     int64_t counts[3];
     memcpy(&version, header + 8, 4), memcpy(&width, header + 12, 4), memcpy(counts, header + 16, sizeof counts);
     memcpy(f->tokenizer, header + 40, sizeof f->tokenizer);
-    if (version != 1 || (width != 2 && width != 4))
-        return GX_FAIL(err, GX_ERR_FORMAT,
-                       "%s: a file of tokens of version %lu with %lu bytes each; expected version 1, and 2 or 4 bytes: "
-                       "make it again with this library's ./tokenize",
-                       path, (unsigned long)version, (unsigned long)width);
+    if (version < 1 || version > 2 || (width != 2 && width != 4))
+        return GX_FAIL(
+            err, GX_ERR_FORMAT,
+            "%s: a file of tokens of version %lu with %lu bytes each; expected version 1 or 2, and 2 or 4 bytes: "
+            "make it again with this library's ./tokenize",
+            path, (unsigned long)version, (unsigned long)width);
+    f->has_mask = version == 2;
     f->width = (int)width, f->tokens = counts[0], f->documents = counts[1], f->bytes = counts[2];
     if (!memchr(f->tokenizer, 0, sizeof f->tokenizer))
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: the tokenizer's identity has no end", path);
     if (f->tokens < 1 || f->documents < 1 || f->bytes < 0 || f->tokens > bytes / f->width ||
-        f->documents > bytes / 16 || gx__token_file_table(f) + 16 * f->documents != bytes)
+        f->documents > bytes / 16 || gx__token_file_end(f) != bytes)
         return GX_FAIL(err, GX_ERR_FORMAT,
                        "%s has %ld bytes, which do not hold the %ld tokens of %d bytes and %ld documents that it "
                        "promises: it was cut off, or changed",
@@ -104,9 +154,39 @@ static GxStatus gx__token_file_check_documents(const GxTokenFile *f, const char 
                    (long)left, (long)f->bytes);
 }
 
+static GxStatus gx__token_file_open_bin(GxTokenFile *f, int fd, const char *path, int64_t bytes, GxError *err)
+{
+    uint32_t header[3];
+    if (bytes < GX_TOKEN_FILE_BIN_HEADER)
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s has %ld bytes; a .bin file of llm.c's has a header of %d", path,
+                       (long)bytes, GX_TOKEN_FILE_BIN_HEADER);
+    GX_TRY(gx_file_read_at(fd, path, header, sizeof header, 0, err));
+    f->is_bin = 1, f->begins = f->ends = -1;
+    for (int i = 0; i < 2; i++)
+        if (header[0] == gx__token_file_bins[i].magic && header[1] == gx__token_file_bins[i].version)
+            f->width = gx__token_file_bins[i].width;
+    if (!f->width)
+        return GX_FAIL(err, GX_ERR_FORMAT,
+                       "%s: a .bin file of llm.c's with the magic number %lu and version %lu; expected 20240520 and 1, "
+                       "or 20240801 and 7",
+                       path, (unsigned long)header[0], (unsigned long)header[1]);
+    f->tokens = (int64_t)header[2];
+    if (f->tokens < 1 || GX_TOKEN_FILE_BIN_HEADER + f->tokens * f->width != bytes)
+        return GX_FAIL(
+            err, GX_ERR_FORMAT,
+            "%s has %ld bytes; a header of %d and the %ld tokens of %d bytes that it promises are %ld: it was "
+            "cut off, or changed",
+            path, (long)bytes, GX_TOKEN_FILE_BIN_HEADER, (long)f->tokens, f->width,
+            (long)(GX_TOKEN_FILE_BIN_HEADER + f->tokens * f->width));
+    return GX_OK;
+}
+
 static GxStatus gx__token_file_open(GxTokenFile *f, int fd, const char *path, int64_t bytes, GxError *err)
 {
     unsigned char header[GX_TOKEN_FILE_HEADER];
+    uint32_t magic = 0;
+    if (bytes >= 4) GX_TRY(gx_file_read_at(fd, path, &magic, 4, 0, err));
+    if (gx__token_file_is_bin(magic)) return gx__token_file_open_bin(f, fd, path, bytes, err);
     if (bytes < GX_TOKEN_FILE_HEADER)
         return GX_FAIL(err, GX_ERR_FORMAT, "%s has %ld bytes; a file of tokens has %d at least", path, (long)bytes,
                        GX_TOKEN_FILE_HEADER);
@@ -137,10 +217,11 @@ static GxStatus gx__token_file_read(const GxTokenFile *f, int fd, const char *pa
                                     GxError *err)
 {
     uint16_t narrow[GX__TOKEN_FILE_CHUNK];
-    if (f->width == 4) return gx_file_read_at(fd, path, out, 4 * n, GX_TOKEN_FILE_HEADER + 4 * at, err);
+    const int64_t begin = gx__token_file_begin(f);
+    if (f->width == 4) return gx_file_read_at(fd, path, out, 4 * n, begin + 4 * at, err);
     for (int64_t first = 0, some; first < n; first += some) {
         some = gx_min(GX__TOKEN_FILE_CHUNK, n - first);
-        GX_TRY(gx_file_read_at(fd, path, narrow, 2 * some, GX_TOKEN_FILE_HEADER + 2 * (at + first), err));
+        GX_TRY(gx_file_read_at(fd, path, narrow, 2 * some, begin + 2 * (at + first), err));
         for (int64_t i = 0; i < some; i++) out[first + i] = narrow[i];
     }
     return GX_OK;
@@ -152,51 +233,158 @@ GxStatus gx_token_file_read(const GxTokenFile *f, int fd, const char *path, int6
     GX_TRY(gx__token_file_read(f, fd, path, at, n, out, err));
     for (int64_t i = 0; f->vocab > 0 && i < n; i++)
         if (out[i] < 0 || out[i] >= f->vocab)
-            return GX_FAIL(err, GX_ERR_FORMAT,
-                           "%s: token %ld is %ld; the tokenizer's are 0 to %d: the file was changed", path,
-                           (long)(at + i), (long)out[i], f->vocab - 1);
+            return GX_FAIL(err, GX_ERR_FORMAT, "%s: token %ld is %ld; the tokenizer's are 0 to %d: %s", path,
+                           (long)(at + i), (long)out[i], f->vocab - 1,
+                           f->is_bin ? "it was made with another one, which --tokenizer has to name"
+                                     : "the file was changed");
+    return GX_OK;
+}
+
+GxStatus gx_token_file_read_mask(const GxTokenFile *f, int fd, const char *path, int64_t at, int64_t n,
+                                 unsigned char *is_learned, GxError *err)
+{
+    unsigned char bits[GX__TOKEN_FILE_CHUNK];
+    for (int64_t done = 0, some; done < n; done += some) {
+        const int64_t byte = (at + done) / 8, first = 8 * byte;
+        some = gx_min(8 * GX__TOKEN_FILE_CHUNK - (at + done - first), n - done);
+        GX_TRY(
+            gx_file_read_at(fd, path, bits, (at + done + some - 1) / 8 - byte + 1, gx__token_file_mask(f) + byte, err));
+        for (int64_t i = at + done; i < at + done + some; i++)
+            is_learned[i - at] = bits[(i - first) / 8] >> (i % 8) & 1;
+    }
     return GX_OK;
 }
 
 // ---- writing -------------------------------------------------------------------------------------------------------
 
-static GxStatus gx__token_file_write_tokens(const GxNewFile *file, const GxTokenFile *f, const int32_t *ids,
-                                            GxError *err)
+// Tokens [at, at + n).
+static GxStatus gx__token_file_write_tokens(const GxNewFile *file, const GxTokenFile *f, const int32_t *ids, int64_t at,
+                                            int64_t n, GxError *err)
 {
     uint16_t narrow[GX__TOKEN_FILE_CHUNK];
-    if (f->width == 4) return gx_file_write_at(file->fd, file->path, ids, 4 * f->tokens, GX_TOKEN_FILE_HEADER, err);
-    for (int64_t first = 0, some; first < f->tokens; first += some) {
-        some = gx_min(GX__TOKEN_FILE_CHUNK, f->tokens - first);
+    if (f->width == 4) return gx_file_write_at(file->fd, file->path, ids, 4 * n, GX_TOKEN_FILE_HEADER + 4 * at, err);
+    for (int64_t first = 0, some; first < n; first += some) {
+        some = gx_min(GX__TOKEN_FILE_CHUNK, n - first);
         for (int64_t i = 0; i < some; i++) narrow[i] = (uint16_t)ids[first + i];
-        GX_TRY(gx_file_write_at(file->fd, file->path, narrow, 2 * some, GX_TOKEN_FILE_HEADER + 2 * first, err));
+        GX_TRY(gx_file_write_at(file->fd, file->path, narrow, 2 * some, GX_TOKEN_FILE_HEADER + 2 * (at + first), err));
     }
     return GX_OK;
 }
 
-static GxStatus gx__token_file_write_all(const GxNewFile *file, const GxTokenFile *f, const int32_t *ids, GxError *err)
+// And the zeros behind the tokens.
+static GxStatus gx__token_file_write_header(const GxNewFile *file, const GxTokenFile *f, GxError *err)
 {
     static const char zeros[8] = {0};
     char header[GX_TOKEN_FILE_HEADER] = {0};
-    const uint32_t version = 1, width = (uint32_t)f->width;
+    const uint32_t version = f->has_mask ? 2 : 1, width = (uint32_t)f->width;
     const int64_t counts[3] = {f->tokens, f->documents, f->bytes}, table = gx__token_file_table(f),
                   end = GX_TOKEN_FILE_HEADER + f->tokens * f->width;
     memcpy(header, gx__token_file_magic, 8), memcpy(header + 8, &version, 4), memcpy(header + 12, &width, 4);
     memcpy(header + 16, counts, sizeof counts), memcpy(header + 40, f->tokenizer, sizeof f->tokenizer);
     GX_TRY(gx_file_write_at(file->fd, file->path, header, sizeof header, 0, err));
-    GX_TRY(gx__token_file_write_tokens(file, f, ids, err));
-    if (table > end) GX_TRY(gx_file_write_at(file->fd, file->path, zeros, table - end, end, err));
-    return gx_file_write_at(file->fd, file->path, f->document, 16 * f->documents, table, err);
+    return gx_file_write_at(file->fd, file->path, zeros, table - end, end, err);
 }
 
-GxStatus gx_token_file_write(const char *path, const GxTokenFile *f, const int32_t *ids, GxError *err)
+static GxStatus gx__token_file_write_mask(const GxNewFile *file, const GxTokenFile *f, const unsigned char *mask,
+                                          GxError *err)
+{
+    static const char zeros[8] = {0};
+    const int64_t begin = gx__token_file_mask(f), end = gx__token_file_end(f), n = gx_ceil_div(f->tokens, 8);
+    const unsigned char last = (unsigned char)(mask[n - 1] & (0xFF >> (8 * n - f->tokens)));
+    GX_TRY(gx_file_write_at(file->fd, file->path, mask, n - 1, begin, err));
+    GX_TRY(gx_file_write_at(file->fd, file->path, &last, 1, begin + n - 1, err));
+    return gx_file_write_at(file->fd, file->path, zeros, end - begin - n, begin + n, err);
+}
+
+static GxStatus gx__token_file_write_all(const GxNewFile *file, const GxTokenFile *f, const int32_t *ids,
+                                         const unsigned char *mask, GxError *err)
+{
+    GX_TRY(gx__token_file_write_header(file, f, err));
+    GX_TRY(gx__token_file_write_tokens(file, f, ids, 0, f->tokens, err));
+    GX_TRY(gx_file_write_at(file->fd, file->path, f->document, 16 * f->documents, gx__token_file_table(f), err));
+    return mask ? gx__token_file_write_mask(file, f, mask, err) : GX_OK;
+}
+
+GxStatus gx_token_file_write(const char *path, const GxTokenFile *f, const int32_t *ids, const unsigned char *mask,
+                             GxError *err)
 {
     GxTokenFile of = *f;
     GxNewFile file;
-    of.width = 2;
+    of.width = 2, of.has_mask = mask != NULL;
     for (int64_t i = 0; i < f->tokens; i++)
         if (ids[i] > UINT16_MAX) of.width = 4;
     GX_TRY(gx_file_create(&file, path, err));
-    GxStatus status = gx__token_file_write_all(&file, &of, ids, err);
+    GxStatus status = gx__token_file_write_all(&file, &of, ids, mask, err);
+    if (status == GX_OK) return gx_file_commit(&file, err);
+    gx_file_abandon(&file);
+    return status;
+}
+
+// ---- joining -------------------------------------------------------------------------------------------------------
+
+typedef struct { // what is done with a part, in the file that they become
+    const GxNewFile *file;
+    GxTokenFile *all;
+    int64_t tokens, documents; // of the parts before
+} gx__TokenFileJoin;
+
+static GxStatus gx__token_file_count_part(gx__TokenFileJoin *j, GxTokenFile *f, int fd, const char *path, GxError *err)
+{
+    GxTokenFile *all = j->all;
+    (void)fd;
+    if (!all->documents) memcpy(all->tokenizer, f->tokenizer, sizeof all->tokenizer);
+    if (f->is_bin || f->has_mask || strcmp(f->tokenizer, all->tokenizer))
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s cannot be joined to files of %s: it has another tokenizer or a mask",
+                       path, all->tokenizer);
+    all->width = f->width > all->width ? f->width : all->width;
+    all->tokens += f->tokens, all->documents += f->documents, all->bytes += f->bytes;
+    return GX_OK;
+}
+
+static GxStatus gx__token_file_copy_part(gx__TokenFileJoin *j, GxTokenFile *f, int fd, const char *path, GxError *err)
+{
+    int32_t ids[GX__TOKEN_FILE_CHUNK];
+    for (int64_t at = 0, n; at < f->tokens; at += n) {
+        n = gx_min(GX__TOKEN_FILE_CHUNK, f->tokens - at);
+        GX_TRY(gx_token_file_read(f, fd, path, at, n, ids, err));
+        GX_TRY(gx__token_file_write_tokens(j->file, j->all, ids, j->tokens + at, n, err));
+    }
+    for (int64_t i = 0; i < f->documents; i++) f->document[i].begin += j->tokens;
+    GX_TRY(gx_file_write_at(j->file->fd, j->file->path, f->document, 16 * f->documents,
+                            gx__token_file_table(j->all) + 16 * j->documents, err));
+    j->tokens += f->tokens, j->documents += f->documents;
+    return GX_OK;
+}
+
+static GxStatus gx__token_file_each_part(gx__TokenFileJoin *j, const char *const *part, int64_t n,
+                                         GxStatus (*look)(gx__TokenFileJoin *j, GxTokenFile *f, int fd,
+                                                          const char *path, GxError *err),
+                                         GxError *err)
+{
+    GxStatus status = GX_OK;
+    for (int64_t i = 0; i < n && status == GX_OK; i++) {
+        int fd;
+        int64_t bytes;
+        GxTokenFile f;
+        GX_TRY(gx_file_open(part[i], &fd, &bytes, err));
+        status = gx_token_file_open(&f, fd, part[i], bytes, err);
+        if (status == GX_OK) status = look(j, &f, fd, part[i], err);
+        gx_token_file_close(&f);
+        close(fd);
+    }
+    return status;
+}
+
+GxStatus gx_token_file_join(const char *path, const char *const *part, int64_t n, GxTokenFile *all, GxError *err)
+{
+    GxNewFile file;
+    gx__TokenFileJoin j = {&file, all, 0, 0};
+    memset(all, 0, sizeof *all);
+    all->width = 2;
+    GX_TRY(gx__token_file_each_part(&j, part, n, gx__token_file_count_part, err));
+    GX_TRY(gx_file_create(&file, path, err));
+    GxStatus status = gx__token_file_write_header(&file, all, err);
+    if (status == GX_OK) status = gx__token_file_each_part(&j, part, n, gx__token_file_copy_part, err);
     if (status == GX_OK) return gx_file_commit(&file, err);
     gx_file_abandon(&file);
     return status;

@@ -240,6 +240,9 @@ static GxStatus gx__setup_open_task(GxTrainer *t)
     task.dtype = strcmp(t->o.precision, "bf16") ? GX_F32 : GX_BF16;
     task.samples = gx_split_part(&t->batch_split, gx_mesh_index(&t->mesh, GX_AXIS_DP));
     task.all_samples = gx_split_total(&t->batch_split);
+    const int64_t of_step = t->o.gradient_accumulation_steps * task.all_samples;
+    if (!task.only_shows)
+        task.run_samples = t->o.max_steps > INT64_MAX / of_step ? INT64_MAX : t->o.max_steps * of_step;
     task.starts_from_model = t->o.model[0] && !t->resume.folder[0] && !task.only_shows;
     task.ignore_mismatched_sizes = task.starts_from_model && t->o.ignore_mismatched_sizes;
     task.model = !gx_trainer_is_first(t) ? "" : t->resume.folder[0] ? t->resume.folder : t->o.model;

@@ -1,20 +1,22 @@
-// task/causal_lm.h: the next token of plain text: a text file, JSON lines, a folder of them, or a file of tokens; its
-// end is held out for validation. Tokens are those of the tokenizer that an option names, or the model's, or bytes.
-// Documents that share a sample do not see each other. Loss per token, and in bits per byte of the text, which
-// compares tokenizers, too; a bigram model of its bytes is the baseline; at the end the model writes a text.
+// task/causal_lm.h: the next token of plain text: a text file, JSON lines, a folder of them, or a file of tokens, or
+// several of these with weights (io/blend.h); the end of each is held out for validation. Tokens are those of the
+// tokenizer that an option names, or the model's, or bytes. Documents that share a sample do not see each other. Loss
+// per token, and in bits per byte of the text, which compares tokenizers, too; a bigram model of its bytes is the
+// baseline; at the end the model writes a text.
 //
-// Each machine has a text of its own, which must be the same: ranks agree on its size and on a hash of all its bytes.
+// Each machine has texts of its own, which must be the same: ranks agree on their sizes and on a hash of all their
+// bytes.
 #ifndef GX_CAUSAL_LM_H
 #define GX_CAUSAL_LM_H
+#include "../io/blend.h"
 #include "../io/dataset_hash.h"
-#include "../io/dataset_tokens.h"
 #include "generate.h"
 #include "text_tokenizer.h"
 GX_BEGIN
 
 typedef struct {
     // options
-    char train_data[GX_PATH];
+    char train_data[GX_PATH], train_data_weights[GX_FIELD_TEXT];
     double validation_fraction;
     int separate_documents;
     char tokenizer_path[GX_PATH];
@@ -23,13 +25,13 @@ typedef struct {
     double temperature;
     int64_t top_k;
     // which text and tokens it goes on with
-    int64_t text_bytes, text_hash; // bytes of the training part; a hash of all
+    int64_t text_bytes, text_hash; // bytes of the training parts; a hash of all, and of how they are blended
     char tokenizer_name[GX_FIELD_TEXT];
     // what is open
     GxTokenizer tokenizer;
-    GxDataset data;
+    GxBlend data;
     GxGenerator generator;
-    int64_t seq_len;
+    int64_t seq_len, run_samples;
     int has_documents; // samples may hold several, which are kept apart
 } GxCausalLm;
 
@@ -51,14 +53,17 @@ GX_END
 #define GX__CAUSAL_LM_AT(field) offsetof(GxCausalLm, field)
 static const GxField gx__causal_lm_options[] = {
     {"train_data", GX_FIELD_PATH, GX__CAUSAL_LM_AT(train_data), "data/text.txt",
-     "a text, .jsonl with a \"text\" in each line, a folder of .txt and .jsonl, or a file of tokens (./tokenize); make "
-     "data makes the default one",
+     "a text, .jsonl with a \"text\" in each line, a folder of .txt and .jsonl, a file of tokens (./tokenize; llm.c's "
+     ".bin, and folders of them), or several: A,B,...; make data makes the default one",
+     NULL},
+    {"train_data_weights", GX_FIELD_STRING, GX__CAUSAL_LM_AT(train_data_weights), "",
+     "of several train_data, how many samples come from each, relative to the sum: 0.7,0.3; nothing: as many as it has",
      NULL},
     {"tokenizer", GX_FIELD_PATH, GX__CAUSAL_LM_AT(tokenizer_path), "",
      "a folder with tokenizer.json, such a file, or bytes; nothing: the model's own, or bytes where there is no model",
      NULL},
     {"validation_fraction", GX_FIELD_DOUBLE, GX__CAUSAL_LM_AT(validation_fraction), "0.05",
-     "end part of the text, or of the documents, that is held out", "0..0.9"},
+     "end part of each text, or of its documents, that is held out", "0..0.9"},
     {"separate_documents", GX_FIELD_BOOL, GX__CAUSAL_LM_AT(separate_documents), "true",
      "documents that share a sample do not see each other, and the last token of one does not predict the next", NULL},
     {"sample_tokens", GX_FIELD_INT, GX__CAUSAL_LM_AT(sample_tokens), "300",
@@ -78,74 +83,140 @@ static const GxField gx__causal_lm_identity[] = {
 
 // ---- the text ------------------------------------------------------------------------------------------------------
 
-static GxStatus gx__causal_lm_agree(GxContext *g, GxCausalLm *c)
+static GxStatus gx__causal_lm_differs(GxContext *g, const GxDataset *d, const int64_t mine[2], const int64_t first[2])
 {
-    int64_t mine[2] = {c->data.bytes, 0}, first[2];
-    uint64_t hash = 0;
-    if (c->data.fd < 0) hash = gx_dataset_ids_hash(&c->data);
-    else gx_dataset_hash(&c->data, gx_threads(g), &hash, &g->error);
-    first[0] = mine[0], first[1] = mine[1] = (int64_t)hash;
-    gx_at(g, -1, "agree");
-    gx_broadcast(g, GX_AXIS_ALL, 0, first, 2, GX_I64);
-    GX_TRY(gx_status(g));
-    c->text_bytes = c->data.train_text.n, c->text_hash = first[1];
-    if (!memcmp(mine, first, sizeof mine)) return GX_OK;
     return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
                    "rank %d: %s is another text here (%ld bytes, hash %016lx) than on rank 0 (%ld bytes, hash %016lx); "
                    "all ranks need the same: copy rank 0's",
-                   g->rank, c->train_data, (long)mine[0], (unsigned long)mine[1], (long)first[0],
-                   (unsigned long)first[1]);
+                   g->rank, d->path, (long)mine[0], (unsigned long)mine[1], (long)first[0], (unsigned long)first[1]);
+}
+
+// Of one source: as rank 0 has it. The hash is rank 0's.
+static GxStatus gx__causal_lm_agree_on(GxContext *g, const GxDataset *d, uint64_t *hash)
+{
+    int64_t mine[2] = {d->bytes, 0}, first[2];
+    if (d->fd < 0) *hash = gx_dataset_ids_hash(d);
+    else gx_dataset_hash(d, gx_threads(g), hash, &g->error);
+    first[0] = mine[0], first[1] = mine[1] = (int64_t)*hash;
+    gx_at(g, -1, "agree");
+    gx_broadcast(g, GX_AXIS_ALL, 0, first, 2, GX_I64);
+    GX_TRY(gx_status(g));
+    *hash = (uint64_t)first[1];
+    return memcmp(mine, first, sizeof mine) ? gx__causal_lm_differs(g, d, mine, first) : GX_OK;
+}
+
+static GxStatus gx__causal_lm_agree(GxContext *g, GxCausalLm *c)
+{
+    const GxBlend *b = &c->data;
+    int64_t n = b->n;
+    uint64_t all = GX_HASH_START;
+    gx_at(g, -1, "agree");
+    gx_broadcast(g, GX_AXIS_ALL, 0, &n, 1, GX_I64);
+    GX_TRY(gx_status(g));
+    if (n != b->n)
+        return GX_FAIL(
+            &g->error, GX_ERR_ARGUMENT,
+            "rank %d: --train_data %s is of %d source%s of data, and rank 0's of %ld: all ranks need the same", g->rank,
+            c->train_data, b->n, b->n == 1 ? "" : "s", (long)n);
+    c->text_bytes = 0;
+    for (int s = 0; s < b->n; s++) {
+        uint64_t hash = 0;
+        GX_TRY(gx__causal_lm_agree_on(g, &b->source[s], &hash));
+        c->text_bytes += b->source[s].train_text.n;
+        c->text_hash = (int64_t)hash;
+        all = gx_hash(gx_hash(all, &hash, sizeof hash), &b->part[s], sizeof b->part[s]);
+    }
+    if (b->n > 1) c->text_hash = (int64_t)all;
+    return GX_OK;
 }
 
 static GxStatus gx__causal_lm_open_text(GxContext *g, GxCausalLm *c, const GxTaskSetup *setup)
 {
-    if (access(c->train_data, F_OK) != 0 && errno == ENOENT)
+    if (access(c->train_data, F_OK) != 0 && errno == ENOENT && !strchr(c->train_data, ','))
         return GX_FAIL(
             &g->error, GX_ERR_IO,
             "cannot open %s: %s; `make data` makes data/text.txt, which is the default, and --train_data FILE "
             "takes another text",
             c->train_data, strerror(ENOENT));
-    GX_TRY(gx_dataset_open_any(&c->data, c->train_data, &c->tokenizer, c->validation_fraction, setup->seq_len,
-                               gx_threads(g), g->rank ? NULL : &g->log, &g->error));
+    GX_TRY(gx_blend_open(&c->data, c->train_data, c->train_data_weights, &c->tokenizer, c->validation_fraction,
+                         setup->seq_len, gx_threads(g), g->rank ? NULL : &g->log, &g->error));
     return gx__causal_lm_agree(g, c);
 }
 
 static GxStatus gx__causal_lm_open(GxContext *g, void *self, GxTaskSetup *setup)
 {
     GxCausalLm *c = (GxCausalLm *)self;
-    c->seq_len = setup->seq_len;
+    c->seq_len = setup->seq_len, c->run_samples = setup->run_samples;
     GX_TRY(gx_text_open_any_tokenizer(g, &c->tokenizer, c->tokenizer_path, setup));
     snprintf(c->tokenizer_name, sizeof c->tokenizer_name, "%s", gx_tokenizer_identity(&c->tokenizer));
-    c->has_documents = c->separate_documents && gx_dataset_has_documents(c->train_data);
+    c->has_documents = c->separate_documents && gx_blend_has_documents(c->train_data);
     return setup->is_dry ? GX_OK : gx__causal_lm_open_text(g, c, setup);
 }
 
 static void gx__causal_lm_close(void *self)
 {
     GxCausalLm *c = (GxCausalLm *)self;
-    gx_dataset_close(&c->data);
+    gx_blend_close(&c->data);
     gx_tokenizer_close(&c->tokenizer);
 }
 
-// Which text it is: its path, and what a file of the same name with .source behind it says about where it is from.
+// What a file of the same name with .source behind it says about where a text is from.
+static void gx__causal_lm_source(const char *text, char source[200])
+{
+    char path[GX_PATH];
+    const int fits = snprintf(path, sizeof path, "%s.source", text) < GX_PATH;
+    FILE *f = fits ? fopen(path, "r") : NULL;
+    source[0] = 0;
+    if (f && !fgets(source, 200, f)) source[0] = 0;
+    if (f) fclose(f);
+    source[strcspn(source, "\n")] = 0;
+}
+
+static void gx__causal_lm_describe_marks(const GxCausalLm *c, const GxTokenFile *f, FILE *out)
+{
+    char room[8];
+    const char *begins = gx_tokenizer_piece(&c->tokenizer, f->begins, room),
+               *ends = gx_tokenizer_piece(&c->tokenizer, f->ends, room);
+    if (f->begins >= 0 && begins) fprintf(out, "; documents begin with %s", begins);
+    if (f->ends >= 0 && ends) fprintf(out, "%s end with %s", f->begins >= 0 ? " and" : "; documents", ends);
+    if (f->begins < 0 && f->ends < 0) fprintf(out, "; without documents: the tokenizer has no token for their ends");
+}
+
+static void gx__causal_lm_describe_text(const GxCausalLm *c, const GxDataset *d, FILE *out)
+{
+    char source[200];
+    gx__causal_lm_source(d->path, source);
+    fprintf(out, "%s%s%s, %.1f MB, the last %.1f MB held out; tokens: ", d->path, source[0] ? ": " : "", source,
+            (double)(d->train_text.n + d->held_out_text.n) / 1e6, (double)d->held_out_text.n / 1e6);
+    if (!d->ids && !d->file.tokens) fprintf(out, "bytes");
+    else
+        fprintf(out, "%s, %.1fk for training, %.1fk held out", c->tokenizer_name, (double)d->train.n / 1e3,
+                (double)d->held_out.n / 1e3);
+    if (d->file.documents) fprintf(out, "; %ld documents", (long)d->file.documents);
+    if (d->file.has_mask) fprintf(out, "; a mask says which tokens are learned");
+    if (d->file.is_bin) gx__causal_lm_describe_marks(c, &d->file, out);
+    fprintf(out, "\n");
+}
+
+// Which texts there are; of several, what the run takes from each.
 static void gx__causal_lm_describe(const void *self, FILE *out)
 {
     const GxCausalLm *c = (const GxCausalLm *)self;
-    char path[GX_PATH], source[200] = "";
-    const int fits = snprintf(path, sizeof path, "%s.source", c->train_data) < GX_PATH;
-    FILE *f = fits ? fopen(path, "r") : NULL;
-    if (f && !fgets(source, sizeof source, f)) source[0] = 0;
-    if (f) fclose(f);
-    source[strcspn(source, "\n")] = 0;
-    fprintf(out, "data: %s%s%s, %.1f MB, the last %.1f MB held out; tokens: ", c->train_data, source[0] ? ": " : "",
-            source, (double)(c->data.train_text.n + c->data.held_out_text.n) / 1e6,
-            (double)c->data.held_out_text.n / 1e6);
-    if (!c->data.ids && !c->data.file.documents) fprintf(out, "bytes\n");
-    else
-        fprintf(out, "%s, %.1fk for training, %.1fk held out", c->tokenizer_name, (double)c->data.train.n / 1e3,
-                (double)c->data.held_out.n / 1e3);
-    if (c->data.file.documents) fprintf(out, "; %ld documents", (long)c->data.file.documents);
-    if (c->data.ids || c->data.file.documents) fprintf(out, "\n");
+    const GxBlend *b = &c->data;
+    const int64_t T = c->seq_len;
+    int64_t all = 0;
+    for (int s = 0; s < b->n; s++) all += b->part[s];
+    for (int s = 0; s < b->n; s++) {
+        const int64_t windows = gx_dataset_epoch_windows(&b->source[s].train, T),
+                      samples = gx_blend_share(b->part, b->n, s, c->run_samples);
+        fprintf(out, "data: ");
+        gx__causal_lm_describe_text(c, &b->source[s], out);
+        if (b->n == 1) continue;
+        fprintf(out, "  %.2f%% of all samples; %ld windows of %ld tokens", 100 * (double)b->part[s] / (double)all,
+                (long)windows, (long)T);
+        if (c->run_samples) fprintf(out, ", which the run sees %.2f times", (double)samples / (double)windows);
+        fprintf(out, "\n");
+    }
 }
 
 static GxStatus gx__causal_lm_write(const void *self, const char *folder, GxError *err)
@@ -165,77 +236,93 @@ static int64_t gx__causal_lm_lay(const void *self, GxBatch *b, void *block, void
     return bytes + 2 * rows * (int64_t)sizeof(int32_t);
 }
 
-// Column i of the twin, whose first token is number `at` of the data: which documents it holds.
-static void gx__causal_lm_keep_apart(const GxCausalLm *c, const GxBatch *b, int32_t *twin, int64_t i, int64_t at)
+// Where column i of the twin lies.
+static GxBlendSample gx__causal_lm_column(const GxCausalLm *c, const GxBatch *b, void *twin, int64_t i)
 {
     const int64_t rows = b->T * b->B;
-    if (c->has_documents)
-        gx_dataset_documents(&c->data, at, b->T, twin + 2 * rows + 2 * i, twin + rows + i, GX_IGNORE_INDEX, b->B);
+    int32_t *tokens = (int32_t *)twin + i;
+    const GxBlendSample to = {tokens, tokens + rows, c->has_documents ? tokens + 2 * rows + i : NULL, GX_IGNORE_INDEX,
+                              b->B};
+    return to;
 }
 
 static GxStatus gx__causal_lm_fill(GxContext *g, void *self, GxBatch *b, void *twin, uint64_t seed, GxError *err)
 {
     const GxCausalLm *c = (const GxCausalLm *)self;
-    const GxDataset *d = &c->data;
-    int32_t *tokens = (int32_t *)twin, *labels = tokens + b->T * b->B;
     (void)g;
     for (int64_t i = 0; i < b->B; i++) {
-        const int64_t sample = b->first_sample + i;
-        GX_TRY(gx_dataset_sample(d, seed, sample, b->T, tokens + i, labels + i, b->B, err));
-        gx__causal_lm_keep_apart(c, b, tokens, i, gx_dataset_sample_start(&d->train, seed, sample, b->T));
+        const GxBlendSample to = gx__causal_lm_column(c, b, twin, i);
+        GX_TRY(gx_blend_sample(&c->data, seed, b->first_sample + i, b->T, &to, err));
     }
     return GX_OK;
 }
 
-static int64_t gx__causal_lm_held_out(const void *self)
-{
-    const GxCausalLm *c = (const GxCausalLm *)self;
-    return c->data.held_out.n > 0 ? gx_dataset_windows(&c->data.held_out, c->seq_len) : 0;
-}
+static int64_t gx__causal_lm_held_out(const void *self) { return gx_blend_windows(&((const GxCausalLm *)self)->data); }
 
 static GxStatus gx__causal_lm_fill_held_out(GxContext *g, void *self, GxBatch *b, void *twin, int64_t samples,
                                             GxError *err)
 {
     const GxCausalLm *c = (const GxCausalLm *)self;
-    const GxDataset *d = &c->data;
-    int32_t *tokens = (int32_t *)twin, *labels = tokens + b->T * b->B;
     (void)g;
     for (int64_t i = 0; i < b->B; i++) {
-        const int64_t w = b->first_sample + i, window = w < samples ? w : 0;
-        GX_TRY(gx_dataset_window(d, window, b->T, tokens + i, labels + i, b->B, err));
-        gx__causal_lm_keep_apart(c, b, tokens, i, d->held_out.begin + window * b->T);
-        for (int64_t t = 0; w >= samples && t < b->T; t++) labels[t * b->B + i] = GX_IGNORE_INDEX;
+        const int64_t w = b->first_sample + i;
+        const GxBlendSample to = gx__causal_lm_column(c, b, twin, i);
+        GX_TRY(gx_blend_window(&c->data, w < samples ? w : 0, b->T, &to, err));
+        for (int64_t t = 0; w >= samples && t < b->T; t++) to.labels[t * b->B] = GX_IGNORE_INDEX;
     }
     return GX_OK;
 }
 
 static const char *gx__causal_lm_changed(const void *self)
 {
-    const GxDataset *d = &((const GxCausalLm *)self)->data;
-    return gx_dataset_changed(d) ? d->path : NULL;
+    const GxBlend *b = &((const GxCausalLm *)self)->data;
+    for (int s = 0; s < b->n; s++)
+        if (gx_dataset_changed(&b->source[s])) return b->source[s].path;
+    return NULL;
 }
 
 // ---- metrics -------------------------------------------------------------------------------------------------------
 
+// Of all held-out parts together.
+static double gx__causal_lm_tokens_per_byte(const GxBlend *b)
+{
+    double tokens = 0, bytes = 0;
+    for (int s = 0; s < b->n; s++)
+        tokens += (double)b->source[s].held_out.n, bytes += (double)b->source[s].held_out_text.n;
+    return bytes > 0 ? tokens / bytes : 1;
+}
+
+static const char *gx__causal_lm_lacks(const void *self, const char *metric)
+{
+    const GxBlend *b = &((const GxCausalLm *)self)->data;
+    for (int s = 0; s < b->n && !strcmp(metric, "bits_per_byte"); s++) {
+        if (b->source[s].file.is_bin) return "needs texts whose bytes are known; of .bin files they are not";
+        if (b->source[s].file.has_mask)
+            return "needs texts all of whose tokens are learned; how many bytes those have that a mask leaves is not "
+                   "known";
+    }
+    return NULL;
+}
+
 static int gx__causal_lm_metrics(GxContext *g, void *self, const GxLosses *losses, GxMetric metric[GX_MAX_METRICS])
 {
-    const GxDataset *d = &((const GxCausalLm *)self)->data;
     const double loss = gx_losses_mean(losses, 0),
-                 tokens_per_byte = d->held_out_text.n > 0 ? (double)d->held_out.n / (double)d->held_out_text.n : 1;
+                 tokens_per_byte = gx__causal_lm_tokens_per_byte(&((const GxCausalLm *)self)->data);
     const GxMetric nats = {"loss", "loss %.4f", loss, -1},
                    bits = {"bits_per_byte", "%.3f bits per byte", loss / log(2.0) * tokens_per_byte, -1};
     (void)g;
     metric[0] = nats, metric[1] = bits;
-    return 2;
+    return gx__causal_lm_lacks(self, bits.name) ? 1 : 2;
 }
 
 static GxStatus gx__causal_lm_baseline(const void *self, GxMetric *metric, GxError *err)
 {
-    const GxDataset *d = &((const GxCausalLm *)self)->data;
+    const GxBlend *b = &((const GxCausalLm *)self)->data;
+    const GxDataset *d = b->n == 1 ? &b->source[0] : NULL;
     const GxMetric none = {NULL, NULL, 0, 0},
                    bigram = {"bigram_bits_per_byte",
                              "a bigram model of this text has %.3f bits per byte on the held-out part", 0, 0};
-    *metric = d->file.documents || d->held_out_text.n < 2 ? none : bigram; // of a text alone
+    *metric = !d || d->file.tokens || d->held_out_text.n < 2 ? none : bigram; // of a text alone
     return metric->name ? gx_dataset_bigram_bits(d, &metric->value, err) : GX_OK;
 }
 
@@ -299,7 +386,7 @@ const GxTask gx_causal_lm = {
     1, // loss
     "tokens",
     GX_FIELDS(gx__causal_lm_identity),
-    "on another text, or with another validation_fraction",
+    "on another text, with other weights of several, or with another validation_fraction",
     gx__causal_lm_open,
     gx__causal_lm_close,
     NULL, // wish: the next token
@@ -321,7 +408,7 @@ const GxTask gx_causal_lm = {
     NULL, // predicts
     NULL, // predict
     "nats per token",
-    NULL, // lacks
+    gx__causal_lm_lacks,
     NULL, // best_metric: the loss
 };
 #endif

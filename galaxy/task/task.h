@@ -56,6 +56,7 @@ typedef struct {
     // A training begins with --model's weights (a checkpoint that is resumed has its own head): its head may then be
     // another one, where --ignore_mismatched_sizes asks for it.
     int starts_from_model, ignore_mismatched_sizes;
+    int64_t run_samples; // that the whole run takes, from its first step on; 0: nothing is trained
 } GxTaskSetup;
 
 typedef struct { // how a task reaches the model
