@@ -28,7 +28,8 @@ typedef struct {
     int64_t piece, part; // bytes of text that are read at a time, and that make a part; 0: 32 MB, 64 MB
 } GxCorpusWriting;
 
-// path: of a text, JSON lines or a folder. *all: how many tokens, documents and bytes, without the ids: it needs no close.
+// path: of a text, JSON lines or a folder. *all: how many tokens, documents and bytes, without the ids: it needs no
+// close.
 GxStatus gx_corpus_write(const char *output_file, const char *path, const GxTokenizer *t, const GxCorpusWriting *how,
                          GxCorpus *all, GxError *err);
 
