@@ -472,13 +472,44 @@ TEST(parts_of_other_texts_or_of_another_tokenizer_or_damaged_ones_are_refused)
     CHECK(gx_folder_remove(at("half.tokens.parts"), &err) == GX_OK &&
               gx_folder_make(at("half.tokens.parts"), &err) == GX_OK,
           "%s", err.message);
-    put_text("half.tokens.parts/part-of-my-life.txt", "mine");
-    refused(&err, gx_corpus_write(at("half.tokens"), at("many"), &bpe, &how, &c, &err), GX_ERR_ARGUMENT,
-            "has something else in it (part-of-my-life.txt)", "somebody's own");
-    CHECK(gx_path_is_file(at("half.tokens.parts/part-of-my-life.txt")), "it was removed");
-    unlink(at("half.tokens.parts/part-of-my-life.txt"));
+    static const char *const own[] = {"part-of-my-life.txt", "part-1.tokens", "part-000001.tokens.notes",
+                                      "progress.json.bak", "joined.tokens.tmp-mine"};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+        char name[100], says[100];
+        snprintf(name, sizeof name, "half.tokens.parts/%s", own[i]);
+        snprintf(says, sizeof says, "has something else in it (%s)", own[i]);
+        put_text(name, "mine");
+        refused(&err, gx_corpus_write(at("half.tokens"), at("many"), &bpe, &how, &c, &err), GX_ERR_ARGUMENT, says,
+                "somebody's own");
+        CHECK(gx_path_is_file(at(name)), "%s was removed", name);
+        unlink(at(name));
+    }
     CHECK(gx_corpus_write(at("half.tokens"), at("many"), &bpe, &how, &c, &err) == GX_OK, "%s", err.message);
     free(text);
+}
+
+static void change_text(void *user, int64_t done, int64_t bytes, int64_t tokens)
+{
+    (void)user, (void)done, (void)bytes, (void)tokens;
+    put_text("changing/b.txt", "a text of our own that is longer now");
+    put_text("changing/c.jsonl", "{\"text\": \"SHORT\"}\n"); // as long as before
+}
+
+TEST(a_text_that_changes_while_a_file_of_tokens_is_written_is_an_error)
+{
+    GxCorpus c;
+    GxError err = GX_ZERO;
+    const GxCorpusWriting how = {1, NULL, change_text, NULL, 0, 0};
+    for (int i = 0; i < 2; i++) { // a text, and records
+        CHECK(gx_folder_make(at("changing"), &err) == GX_OK, "%s", err.message);
+        put_text("changing/a.txt", "a text");
+        put_text(i ? "changing/c.jsonl" : "changing/b.txt", i ? "{\"text\": \"short\"}\n" : "a text of our own");
+        usleep(20000); // times of files have steps of some milliseconds
+        refused(&err, gx_corpus_write(at("changing.tokens"), at("changing"), &bpe, &how, &c, &err), GX_ERR_IO,
+                "was changed while it was read", "a text that changed");
+        CHECK(!gx_path_is_file(at("changing.tokens")), "the file is there");
+        CHECK(gx_folder_remove(at("changing"), &err) == GX_OK, "%s", err.message);
+    }
 }
 
 // ---- samples -------------------------------------------------------------------------------------------------------

@@ -60,6 +60,17 @@ TEST(lora_of_models_with_picked_rows_in_every_mode_is_serial)
     test_subject = NULL;
 }
 
+// A BERT's "dense" is also what comes before its heads, on picked rows.
+TEST(lora_before_heads_in_every_mode_is_serial)
+{
+    for (int i = 0; i < 4; i++) {
+        if (i == 1) continue; // masked tokens alone: among those of 0
+        test_subject = subjects[i];
+        check_all(subject_names[i], 4);
+    }
+    test_subject = NULL;
+}
+
 TEST(lora_in_all_18_triples_of_methods_is_serial)
 {
     const GxMode *triple[TRIPLES];
@@ -367,6 +378,16 @@ TEST(targets_that_no_linear_is_are_refused_by_name)
     expect_refusal(head, "\"lm_head\"");
     expect_refusal(part, "\"proj\"");
     expect_refusal(norm, "\"input_layernorm\"");
+}
+
+TEST(ranks_scales_and_dropouts_that_cannot_be_are_refused)
+{
+    const GxLora rank = {-1, 2, 0, 0, NULL}, alpha = {2, 0, 0, 0, NULL}, dropout = {2, 2, 0, 1, NULL},
+                 none = {2, NAN, 0, 0, NULL};
+    expect_refusal(rank, "LoRA's r is -1");
+    expect_refusal(alpha, "LoRA's alpha is 0");
+    expect_refusal(none, "LoRA's alpha is nan");
+    expect_refusal(dropout, "LoRA's dropout is 1");
 }
 
 // A step of all has three products for each matrix, with LoRA two: no gradients of matrices, and none of what enters

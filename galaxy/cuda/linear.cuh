@@ -32,9 +32,9 @@ GX_END
 // 20 shapes in a training. With LoRA there are seven more for each of the parts that q, k, v, gate and up are then.
 enum { GX__CUDA_PRODUCTS = 256 };
 
-// C[M,N] = alpha * op(A) op(B) + bias + beta * C, row-major; op(A) is [M,K], op(B) [K,N]; trans: the matrix lies transposed in
-// memory. ld*: elements from one row in memory to the next. bias [N] or NULL, of C's type; beta is 0 or 1. Sums are
-// fp32, without TF32.
+// C[M,N] = alpha * op(A) op(B) + bias + beta * C, row-major; op(A) is [M,K], op(B) [K,N]; trans: the matrix lies
+// transposed in memory. ld*: elements from one row in memory to the next. bias [N] or NULL, of C's type; beta is 0 or
+// 1. Sums are fp32, without TF32.
 typedef struct {
     int trans_a, trans_b;
     int64_t M, N, K;

@@ -77,6 +77,9 @@ static uint32_t gx__charsmap_label(uint32_t unit) { return unit & 0x800000FF; }
 static int64_t gx__charsmap_offset(uint32_t unit) { return (int64_t)(unit >> 10) << (unit & 512 ? 8 : 0); }
 static int64_t gx__charsmap_value(uint32_t unit) { return unit & 0x7FFFFFFF; }
 
+// What a key becomes has at most so many bytes: a file of many keys of long texts would be read for hours.
+enum { GX__CHARSMAP_TEXT = 1 << 12 };
+
 // What a key of `length` bytes becomes is a text that begins at `value`.
 static int gx__charsmap_check_text(GxCharsmap *m, int64_t value, int64_t length)
 {
@@ -84,6 +87,7 @@ static int gx__charsmap_check_text(GxCharsmap *m, int64_t value, int64_t length)
     const char *end = (const char *)memchr(m->text + value, 0, (size_t)(m->bytes - value));
     const int64_t n = (end ? end : m->text + m->bytes) - (m->text + value);
     int64_t characters = 0;
+    if (n > GX__CHARSMAP_TEXT) return 0;
     for (int64_t i = 0; i < n; i++) characters += ((unsigned char)m->text[value + i] & 0xC0) != 0x80;
     m->most_characters = gx_max(m->most_characters, characters);
     m->most_for_byte = gx_max(m->most_for_byte, (n + length - 1) / length);
@@ -120,7 +124,9 @@ static GxStatus gx__charsmap_check(GxCharsmap *m, const char *where, GxError *er
     GxStatus status = GX_OK;
     if (!at || !depth || !seen) status = GX_FAIL(err, GX_ERR_MEMORY, "no memory for a charsmap");
     else if (!gx__charsmap_walk(m, at, depth, seen))
-        status = GX_FAIL(err, GX_ERR_FORMAT, "%s: the precompiled_charsmap leads beyond its end", where);
+        status = GX_FAIL(err, GX_ERR_FORMAT,
+                         "%s: the precompiled_charsmap leads beyond its end, or to a text of more than %d bytes", where,
+                         GX__CHARSMAP_TEXT);
     free(at), free(depth), free(seen);
     return status;
 }

@@ -240,6 +240,23 @@ static GxStatus gx__corpus_take_lines(GxCorpusReader *r, GxCorpus *c, char *line
     return status;
 }
 
+static int64_t gx__corpus_time(const struct stat *st)
+{
+    return (int64_t)st->st_mtim.tv_sec * 1000000000 + (int64_t)st->st_mtim.tv_nsec;
+}
+
+// The file is what it was when it was listed: asked once it is read.
+static GxStatus gx__corpus_check_file(const GxCorpusFile *f, GxError *err)
+{
+    struct stat st;
+    if (stat(f->path, &st) != 0) return GX_FAIL(err, GX_ERR_IO, "cannot open %s: %s", f->path, strerror(errno));
+    if ((int64_t)st.st_size == f->bytes && gx__corpus_time(&st) == f->mtime_ns) return GX_OK;
+    return GX_FAIL(err, GX_ERR_IO,
+                   "%s was changed while it was read: it has %ld bytes, and had %ld when this began; begin again once "
+                   "nobody writes into it",
+                   f->path, (long)st.st_size, (long)f->bytes);
+}
+
 static GxStatus gx__corpus_next_lines(GxCorpusReader *r, GxCorpus *c, GxError *err)
 {
     const GxCorpusFile *f = &r->file[r->place.file];
@@ -253,6 +270,7 @@ static GxStatus gx__corpus_next_lines(GxCorpusReader *r, GxCorpus *c, GxError *e
                          (long)bytes, (long)f->bytes);
     else if (bytes == 0) status = GX_FAIL(err, GX_ERR_FORMAT, "%s is empty; expected records", f->path);
     if (status == GX_OK) status = gx__corpus_read_lines(r, fd, &lines, &n, err);
+    if (status == GX_OK) status = gx__corpus_check_file(f, err);
     if (status == GX_OK) status = gx__corpus_take_lines(r, c, lines, n, err);
     if (status == GX_OK && r->place.at == bytes) status = gx__corpus_check_records(r, err);
     free(lines);
@@ -267,7 +285,8 @@ static GxStatus gx__corpus_next_text(GxCorpusReader *r, GxCorpus *c, GxError *er
     int64_t bytes;
     GxTextPlace place = {path, 1, 0};
     GX_TRY(gx_file_read(path, INT64_MAX - 1, &text, &bytes, err));
-    GxStatus status = r->t->kind == &gx_byte_tokens ? GX_OK : gx_text_check(&place, text, bytes, err);
+    GxStatus status = gx__corpus_check_file(&r->file[r->place.file], err);
+    if (status == GX_OK && r->t->kind != &gx_byte_tokens) status = gx_text_check(&place, text, bytes, err);
     if (status == GX_OK) status = gx__corpus_take(r, c, text, bytes, err);
     if (status == GX_OK) status = gx__corpus_turn(r, c, err);
     r->place.at = r->file[r->place.file].bytes;
@@ -297,7 +316,7 @@ static GxStatus gx__corpus_list_file(GxCorpusReader *r, const char *path, GxErro
     f->path = strdup(path);
     if (!f->path) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the path %s", path);
     f->bytes = (int64_t)st.st_size;
-    f->mtime_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + (int64_t)st.st_mtim.tv_nsec;
+    f->mtime_ns = gx__corpus_time(&st);
     r->files++, r->bytes += f->bytes;
     return GX_OK;
 }

@@ -136,6 +136,19 @@ static GxStatus gx__corpus_read_progress(const char *path, gx__CorpusProgress *p
     return status;
 }
 
+// "part-000001.tokens", "joined.tokens", "progress.json", or what one of them is called until it is whole, with
+// ".tmp-PID-N" behind it.
+static int gx__corpus_is_ours(const char *name)
+{
+    static const char *const plain[] = {"joined.tokens", "progress.json"};
+    int64_t n = 0;
+    for (size_t i = 0; i < 2; i++)
+        if (!strncmp(name, plain[i], strlen(plain[i]))) n = (int64_t)strlen(plain[i]);
+    if (!strncmp(name, "part-", 5) && strspn(name + 5, "0123456789") == 6 && !strncmp(name + 11, ".tokens", 7)) n = 18;
+    if (n == 0 || !name[n]) return n > 0;
+    return !strncmp(name + n, ".tmp-", 5) && name[n + 5] && strspn(name + n + 5, "0123456789-") == strlen(name + n + 5);
+}
+
 // A folder of that name that is somebody's own is left alone.
 static GxStatus gx__corpus_check_ours(const char *path, GxError *err)
 {
@@ -145,8 +158,7 @@ static GxStatus gx__corpus_check_ours(const char *path, GxError *err)
     GX_TRY(gx_folder_list(&folder, path, err));
     for (int i = 0; i < folder.n; i++) {
         snprintf(name, sizeof name, "%s", folder.entry[i].name);
-        const int is_part = !strncmp(name, "part-", 5) && strstr(name, ".tokens");
-        if (!is_part && strncmp(name, "progress.json", 13) && strncmp(name, "joined.tokens", 13)) {
+        if (folder.entry[i].is_folder || !gx__corpus_is_ours(name)) {
             other = name;
             break;
         }

@@ -29,6 +29,18 @@ double gx_lora_scale(const GxLora *lora)
     return lora->alpha / (lora->is_scaled_by_root ? sqrt((double)lora->r) : (double)lora->r);
 }
 
+GxStatus gx_lora_check(const GxLora *lora, GxError *err)
+{
+    if (lora->r < 0 || lora->r > 65536)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "LoRA's r is %ld; it must be from 1 to 65536", (long)lora->r);
+    if (lora->r > 0 && !(lora->alpha > 0 && lora->alpha <= 1e6))
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "LoRA's alpha is %g; it must be above 0 and at most 1e6", lora->alpha);
+    if (lora->r > 0 && !(lora->dropout >= 0 && lora->dropout < 1))
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "LoRA's dropout is %g; it must be 0 or more and below 1",
+                       (double)lora->dropout);
+    return GX_OK;
+}
+
 // ---- targets -------------------------------------------------------------------------------------------------------
 
 // A module is called by its whole name, or by its end behind a dot.
@@ -124,13 +136,20 @@ void gx_lora_open(GxContext *g, GxModel *m, int unit)
 
 // ---- what is trained -----------------------------------------------------------------------------------------------
 
+// The bias of the matrix in the row before: PEFT's adapters have none of linears.
+static int gx__lora_is_bias(const GxModel *m, int row)
+{
+    return row > 0 && m->table.row[row].role == GX_ROLE_BIAS && m->table.row[row - 1].has_lora;
+}
+
 GxStatus gx_lora_freeze(GxModel *m, GxError *err)
 {
     if (m->lora.r == 0) return GX_OK;
     for (int i = 0; i < m->table.n; i++) {
         GxTensor *t = &m->table.row[i];
         const int is_of_labels = gx_unit_spec(m, t->unit)->pair[t->pair].core.kind == GX_CORE_LABELS;
-        t->frozen = t->role != GX_ROLE_LORA && (!is_of_labels || t->role == GX_ROLE_NORM || t->has_lora);
+        t->frozen = t->role != GX_ROLE_LORA &&
+                    (!is_of_labels || t->role == GX_ROLE_NORM || t->has_lora || gx__lora_is_bias(m, i));
     }
     return gx__lora_check_targets(m, err);
 }

@@ -260,6 +260,7 @@ void gx_enter_open(GxContext *g, GxModel *m, int unit, int k, int number);
 void gx_core_open(GxContext *g, GxModel *m, int unit, int k, int number);
 void gx_con_open(GxContext *g, GxModel *m, int unit, int k, int number);
 // LoRA's factors of the unit's linears, once these are there: lora.h.
+GxStatus gx_lora_check(const GxLora *lora, GxError *err);
 void gx_lora_open(GxContext *g, GxModel *m, int unit);
 GxStatus gx_lora_freeze(GxModel *m, GxError *err); // what it does not train; refuses targets that no linear is
 
@@ -488,6 +489,7 @@ GxStatus gx_model_open(GxContext *g, GxModel *m, const GxFamily *family, void *c
     if (o->lists) m->lists = *o->lists;
     if (o->wish) m->wish = *o->wish;
     if (o->lora) m->lora = *o->lora;
+    GX_TRY(gx_lora_check(&m->lora, &g->error));
     GX_TRY(gx_methods_check(mode->methods, &g->error));
     GX_TRY(family->resolve(config, &g->error));
     m->kind = (GxUnitKind *)calloc(GX_MAX_KINDS, sizeof *m->kind);

@@ -512,7 +512,8 @@ static int gx__unit_trains(const GxPass *p, GxTensorId id)
 static int gx__unit_trains_lora(const GxPass *p, const GxLinear *l) // of a linear of one part
 {
     const GxTensor *t = l->first.index < 0 ? NULL : &p->m->table.row[l->first.index];
-    return t && t->has_lora && gx__unit_trains(p, t->lora);
+    const GxTensorId b = {t ? t->lora.index + 1 : -1};
+    return t && t->has_lora && (gx__unit_trains(p, t->lora) || gx__unit_trains(p, b));
 }
 
 // What is before the core.

@@ -97,6 +97,10 @@ GxStatus gx_inference_load(GxContext *g, GxInference *s, const char *folder, con
 
 GxStatus gx_inference_run(GxContext *g, GxInference *s, const GxBatch *batch)
 {
+    if (batch->T > s->model.max_T || batch->B > s->model.max_B)
+        return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                       "a batch of %ld x %ld tokens; memory was taken for at most %ld x %ld", (long)batch->T,
+                       (long)batch->B, (long)s->model.max_T, (long)s->model.max_B);
     gx_runner_forward(g, &s->runner, batch);
     return gx_status(g);
 }

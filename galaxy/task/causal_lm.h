@@ -306,7 +306,7 @@ static const char *gx__causal_lm_lacks(const void *self, const char *metric)
 
 static int gx__causal_lm_metrics(GxContext *g, void *self, const GxLosses *losses, GxMetric metric[GX_MAX_METRICS])
 {
-    const double loss = gx_losses_mean(losses, 0),
+    const double loss = losses && losses->count[0] == 0 ? NAN : gx_losses_mean(losses, 0),
                  tokens_per_byte = gx__causal_lm_tokens_per_byte(&((const GxCausalLm *)self)->data);
     const GxMetric nats = {"loss", "loss %.4f", loss, -1},
                    bits = {"bits_per_byte", "%.3f bits per byte", loss / log(2.0) * tokens_per_byte, -1};
