@@ -213,8 +213,8 @@ static cublasStatus_t gx__cuda_multiply(const GxCuda *cuda, const GxCudaProduct 
     if (p->bias)
         GX__CUDA_CUBLAS_TRY(
             cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p->bias, sizeof p->bias));
-    return cublasLtMatmul(cuda->blas, plan->product, &p->alpha, p->B, plan->b, p->A, plan->a, &p->beta, p->C, plan->c, p->C,
-                          plan->c, &plan->algorithm, cuda->blas_workspace, (size_t)cuda->blas_workspace_bytes,
+    return cublasLtMatmul(cuda->blas, plan->product, &p->alpha, p->B, plan->b, p->A, plan->a, &p->beta, p->C, plan->c,
+                          p->C, plan->c, &plan->algorithm, cuda->blas_workspace, (size_t)cuda->blas_workspace_bytes,
                           cuda->stream);
 }
 
