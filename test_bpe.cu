@@ -32,27 +32,8 @@ TEST(texts_are_framed_and_cut_as_the_post_processor_says)
 
 TEST(bytes_that_are_not_utf8_and_texts_of_nothing_are_fine)
 {
-    static const Bytes texts[] = {{(char *)"", 0},
-                                  {(char *)"\xFF\xFE\xC0", 3},
-                                  {(char *)"a\xE2\x82", 3},
-                                  {(char *)"\xED\xA0\x80", 3},
-                                  {(char *)"\xEF\xBF\xBD\xFF", 4},
-                                  {(char *)"a\0b", 3}};
     NEEDS_LIBRARIES;
-    for (int p = 0; p < wanted.n; p++) {
-        GxTokenizer t;
-        if (!open_pipeline(&t, p)) return;
-        for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-            int64_t n;
-            Bytes exact = {(char *)malloc((size_t)texts[i].n), texts[i].n}; // nothing behind it may be read
-            memcpy(exact.p, texts[i].p, (size_t)exact.n);
-            int32_t *ids = encode(&t, &exact, GX_SPECIAL_AS_TOKENS, &n);
-            CHECK((n == 0) == (exact.n == 0), "%s: %ld tokens of %ld bytes", wanted.pipeline[p].name, (long)n,
-                  (long)exact.n);
-            free(exact.p), free(ids);
-        }
-        gx_tokenizer_close(&t);
-    }
+    check_odd_texts();
 }
 
 // A vocabulary of nothing but bytes: the most tokens that a text can have.

@@ -206,4 +206,30 @@ static void check_frames(void)
         gx_tokenizer_close(&t);
     }
 }
+
+// Bytes that are not UTF-8, a 0 among them, and nothing at all, in every pipeline.
+static void check_odd_texts(void)
+{
+    static const Bytes texts[] = {{(char *)"", 0},
+                                  {(char *)"\xFF\xFE\xC0", 3},
+                                  {(char *)"a\xE2\x82", 3},
+                                  {(char *)"\xED\xA0\x80", 3},
+                                  {(char *)"\xEF\xBF\xBD\xFF", 4},
+                                  {(char *)"\xCC", 1},
+                                  {(char *)"a\0b", 3}};
+    for (int p = 0; p < wanted.n; p++) {
+        GxTokenizer t;
+        if (!open_pipeline(&t, p)) return;
+        for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+            int64_t n;
+            Bytes exact = {(char *)malloc((size_t)texts[i].n), texts[i].n}; // nothing behind it may be read
+            memcpy(exact.p, texts[i].p, (size_t)exact.n);
+            int32_t *ids = encode(&t, &exact, GX_SPECIAL_AS_TOKENS, &n);
+            CHECK((n == 0) == (exact.n == 0), "%s: %ld tokens of %ld bytes", wanted.pipeline[p].name, (long)n,
+                  (long)exact.n);
+            free(exact.p), free(ids);
+        }
+        gx_tokenizer_close(&t);
+    }
+}
 #endif

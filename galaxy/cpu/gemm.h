@@ -418,7 +418,6 @@ GxStatus gx_cpu_gemm_blocked(const GxGemm *p, int threads, GxError *err)
 // What it costs is reading B. Libraries of matrix products first copy panels of it, which takes as long as the product;
 // here a row of B is read where it lies, from its beginning to its end, by one thread. The memory is fastest so: of
 // four rows side by side it gave half as much. Sums are taken in fp32, in an order that does not depend on the threads.
-
 static GX_CPU_INLINE void gx__cpu_row_sum(float *sum, const void *a, const void *b, int64_t k, GxDtype type)
 {
     float s = 0;

@@ -29,7 +29,7 @@ GX_END
 
 // ---- matrix products -----------------------------------------------------------------------------------------------
 // A layer has four weights with three products each, the head three more, and a last chunk of rows may be shorter: some
-// 20 shapes in a training. With LoRA there are seven more for each of the parts that q, k, v, gate and up are then.
+// 20 shapes in a training. With LoRA each of a layer's seven matrices has six more.
 enum { GX__CUDA_PRODUCTS = 256 };
 
 // C[M,N] = alpha * op(A) op(B) + bias + beta * C, row-major; op(A) is [M,K], op(B) [K,N]; trans: the matrix lies

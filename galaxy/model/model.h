@@ -259,7 +259,7 @@ const char *gx_head_name(GxHeadKind kind); // "masked tokens"
 void gx_enter_open(GxContext *g, GxModel *m, int unit, int k, int number);
 void gx_core_open(GxContext *g, GxModel *m, int unit, int k, int number);
 void gx_con_open(GxContext *g, GxModel *m, int unit, int k, int number);
-// LoRA's factors of the unit's linears, once these are there: lora.h.
+// lora.h: numbers that can be; its factors of the unit's linears, once these are there.
 GxStatus gx_lora_check(const GxLora *lora, GxError *err);
 void gx_lora_open(GxContext *g, GxModel *m, int unit);
 GxStatus gx_lora_freeze(GxModel *m, GxError *err); // what it does not train; refuses targets that no linear is
