@@ -1668,7 +1668,7 @@ static void bench_open(Bench *b, const Case *c, const GxDevice *device, GxDtype 
 {
     memset(b, 0, sizeof *b);
     b->g.device = device;
-    b->g.threads = threads;
+    b->g.threads = threads, gx_cpu_small = 0;
     gx_device_open(&b->g);
     for (int i = 0; is_buffer(c->op, i); i++) b->place[i] = i;
     for (int k = 0; in_place && k < 2; k++)

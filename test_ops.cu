@@ -89,7 +89,7 @@ static void bench_open(Bench *b, int threads, int64_t scratch) // scratch < 0: a
     b->g.arena = &b->arena;
     b->g.recorder = &b->recorder;
     b->g.clipped = b->g.step = &b->step; // tests fill it by hand
-    b->g.threads = threads;
+    b->g.threads = threads, gx_cpu_small = 0;
     if (scratch < 0) {
         gx_arena_open_dry(&b->arena);
     } else {

@@ -1,6 +1,7 @@
 // test_train.cu: train_llama as its users meet it. See test/program.h.
 #include "test/program.h"
 #include "galaxy/base/text.h"
+#include "galaxy/run/processors.h"
 #include <sys/ioctl.h>
 
 // ---- it trains -----------------------------------------------------------------------------------------------------
@@ -1298,7 +1299,7 @@ static size_t read_of_child(const char *what, char *text, size_t size)
 TEST(a_program_that_started_again_is_the_same_process_with_the_same_name_and_words)
 {
     static char text[1 << 17];
-    int is_passive = 0;
+    int said = 0;
     say_nothing_of_waiting(1);
     start("--output_dir again --max_steps 100000 " SLOW);
     CHECK(wait_for("again/log.jsonl", "\"step\": 1, "), "no first step came");
@@ -1308,8 +1309,9 @@ TEST(a_program_that_started_again_is_the_same_process_with_the_same_name_and_wor
     read_of_child("cmdline", text, sizeof text);
     CHECK(!strcmp(text, program) && !strcmp(text + strlen(text) + 1, "--config"), "it is called %s", text);
     const size_t bytes = read_of_child("environ", text, sizeof text);
-    for (char *at = text; at < text + bytes; at += strlen(at) + 1) is_passive |= !strcmp(at, "OMP_WAIT_POLICY=passive");
-    CHECK(is_passive, "threads spin");
+    for (char *at = text; at < text + bytes; at += strlen(at) + 1)
+        said += !strcmp(at, "OMP_WAIT_POLICY=passive") || !strcmp(at, "GOMP_SPINCOUNT=" GX_SPIN_TURNS);
+    CHECK(said == 2, "of two variables by which threads sleep soon, %d are set", said);
     kill(child.pid, SIGKILL);
     CHECK(finish() == -SIGKILL, "status %d", child.status);
     check_openmp_starts("a run", err(), 2);

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# What it costs when OpenMP's waiting threads spin: training steps with libgomp's own default and as programs start themselves (run/processors.h), on a
-# machine with nothing else to do and beside a busy loop: dev/bench/waiting.sh [--rounds N] [--tries N]
+# What it costs how OpenMP's waiting threads wait: training steps with libgomp's own default (spinning), sleeping at once, and for a moment spinning before
+# they sleep, as programs start themselves (run/processors.h), on a machine with nothing else to do and beside a busy loop:
+# dev/bench/waiting.sh [--rounds N] [--tries N]
 #
 # The small shape of docs/modes.md, 1 and 2 ranks (threads of one process, data-parallel) of 1 and 2 threads each. GOMP_SPINCOUNT=300000 is what libgomp
-# takes where nothing is set; that it is set keeps the program from starting again. Machines are noisy, so nothing is compared across time: in every round
-# each case runs both ways, one after the other; who begins changes from round to round. A ratio is taken within a round; medians over the rounds are
+# takes where nothing is set; that anything is set keeps the program from starting again. Machines are noisy, so nothing is compared across time: in every round
+# each case runs all three ways, one after the other; who begins changes from round to round. A ratio is taken within a round; medians over the rounds are
 # reported, with quartiles. A run during which others (the busy loop apart) took more than a tenth of a core is repeated, up to 5 times or --tries, then
 # counted as disturbed. Prints a table in Markdown.
 set -eu
@@ -32,8 +33,11 @@ exec 3>&2
 run() { # WAY RANKS THREADS
     local mode=serial
     if [ "$2" -gt 1 ]; then mode=dp; fi
-    if [ "$1" = before ]; then GOMP_SPINCOUNT=300000 "$program" --mode $mode --ranks "$2" --threads "$3" $shape
-    else "$program" --mode $mode --ranks "$2" --threads "$3" $shape; fi
+    case $1 in
+        spinning) GOMP_SPINCOUNT=300000 "$program" --mode $mode --ranks "$2" --threads "$3" $shape ;;
+        sleeping) OMP_WAIT_POLICY=passive "$program" --mode $mode --ranks "$2" --threads "$3" $shape ;;
+        moment) "$program" --mode $mode --ranks "$2" --threads "$3" $shape ;;
+    esac
 }
 one() { # WAY RANKS THREADS BESIDE ROUND
     local try before quiet=0
@@ -49,8 +53,11 @@ one() { # WAY RANKS THREADS BESIDE ROUND
 }
 
 for ((round = 1; round <= rounds; round++)); do
-    order="before after"
-    if ((round % 2 == 0)); then order="after before"; fi
+    case $((round % 3)) in
+        1) order="spinning sleeping moment" ;;
+        2) order="moment spinning sleeping" ;;
+        0) order="sleeping moment spinning" ;;
+    esac
     for beside in nothing loop; do
         if [ $beside = loop ]; then { while :; do :; done; } & loop=$!; fi
         for ranks in 1 2; do
@@ -75,8 +82,8 @@ awk '
         sort(list, rounds)
         return median(list)
     }
-    function ratio(key,    i, list) { # median (quartiles)
-        for (i = 1; i <= rounds; i++) list[i] = value["after " key, i] / value["before " key, i]
+    function ratio(way, key,    i, list) { # to spinning: median (quartiles)
+        for (i = 1; i <= rounds; i++) list[i] = value[way " " key, i] / value["spinning " key, i]
         sort(list, rounds)
         return sprintf("%.2f (%.2f-%.2f)", median(list), list[int((rounds + 3) / 4)], list[rounds + 1 - int((rounds + 3) / 4)])
     }
@@ -90,10 +97,11 @@ awk '
     }
     END {
         print "medians of " rounds " rounds" (disturbed ? "; " disturbed " runs were disturbed by other programs" : "; no run was disturbed")
-        print "\n| ranks x threads | beside | spinning, tokens/s | sleeping, tokens/s | sleeping / spinning, in a round (quartiles) |"
-        print "|---|---|---|---|---|"
+        print "\n| ranks x threads | beside | spinning, tokens/s | sleeping, tokens/s | / spinning, in a round (quartiles) | a moment, tokens/s | / spinning |"
+        print "|---|---|---|---|---|---|---|"
         for (c = 1; c <= cases; c++) {
             split(order[c], p, " ")
-            printf "| %s x %s | %s | %.0f | %.0f | %s |\n", p[1], p[2], p[3] == "loop" ? "a busy loop" : "nothing", rate("before " order[c]), rate("after " order[c]), ratio(order[c])
+            printf "| %s x %s | %s | %.0f | %.0f | %s | %.0f | %s |\n", p[1], p[2], p[3] == "loop" ? "a busy loop" : "nothing", rate("spinning " order[c]),
+                   rate("sleeping " order[c]), ratio("sleeping", order[c]), rate("moment " order[c]), ratio("moment", order[c])
         }
     }' "$lines"

@@ -20,6 +20,7 @@ GX_END
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_CPU_ACTIVATION_IMPLEMENTED)
 #define GX_CPU_ACTIVATION_IMPLEMENTED
 #include "elementwise.h"
+#include "team.h"
 #include "vec.h"
 
 // y[f] = silu(gate[f]) * up[f],  silu(z) = z/(1 + exp(-z))
@@ -35,7 +36,7 @@ static GX_CPU_INLINE void gx__cpu_swiglu_row(void *y, const void *gate_up, int64
 void gx_cpu_swiglu_forward(GxContext *g, void *y, const void *gate_up, int64_t R, int64_t F, GxDtype dtype)
 {
     (void)g;
-    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
+    GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, R * F)))
     for (int64_t r = 0; r < R; r++)
         GX_CPU_TYPES(dtype, gx__cpu_swiglu_row, gx_cpu_at(y, r * F, dtype), gx_cpu_from(gate_up, r * 2 * F, dtype), F);
 }
@@ -58,7 +59,7 @@ void gx_cpu_swiglu_backward(GxContext *g, void *dgate_up, void *y, const void *d
                             int64_t F, GxDtype dtype)
 {
     (void)g;
-    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
+    GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, R * F)))
     for (int64_t r = 0; r < R; r++)
         GX_CPU_TYPES(dtype, gx__cpu_swiglu_backward_row, gx_cpu_at(dgate_up, r * 2 * F, dtype),
                      gx_cpu_at(y, r * F, dtype), gx_cpu_from(dy, r * F, dtype), gx_cpu_from(gate_up, r * 2 * F, dtype),
@@ -107,7 +108,7 @@ void gx_cpu_gelu_forward(GxContext *g, void *y, const void *x, const void *bias,
                          GxDtype dtype)
 {
     (void)g;
-    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
+    GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, R * F)))
     for (int64_t r = 0; r < R; r++)
         GX_CPU_TYPES(dtype, gx__cpu_gelu_either, gx_cpu_at(y, r * F, dtype), gx_cpu_from(x, r * F, dtype), bias, F,
                      kind);
@@ -139,7 +140,7 @@ void gx_cpu_gelu_backward(GxContext *g, void *dx, void *y, const void *dy, const
                           int64_t F, int kind, GxDtype dtype)
 {
     (void)g;
-    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
+    GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, R * F)))
     for (int64_t r = 0; r < R; r++)
         GX_CPU_TYPES(dtype, gx__cpu_gelu_backward_either, gx_cpu_at(dx, r * F, dtype), gx_cpu_at(y, r * F, dtype),
                      gx_cpu_from(dy, r * F, dtype), gx_cpu_from(x, r * F, dtype), bias, F, kind);
@@ -155,7 +156,7 @@ static GX_CPU_INLINE void gx__cpu_tanh_range(void *y, const void *x, int64_t n, 
 void gx_cpu_tanh_forward(GxContext *g, void *y, const void *x, int64_t n, GxDtype dtype)
 {
     (void)g;
-    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
+    GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, n)))
     for (int64_t i = 0; i < n; i += GX__CPU_RANGE)
         GX_CPU_TYPES(dtype, gx__cpu_tanh_range, gx_cpu_at(y, i, dtype), gx_cpu_from(x, i, dtype),
                      gx_min(GX__CPU_RANGE, n - i));
@@ -174,7 +175,7 @@ static GX_CPU_INLINE void gx__cpu_tanh_backward_range(void *dx, const void *dy, 
 void gx_cpu_tanh_backward(GxContext *g, void *dx, const void *dy, const void *y, int64_t n, GxDtype dtype)
 {
     (void)g;
-    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
+    GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, n)))
     for (int64_t i = 0; i < n; i += GX__CPU_RANGE)
         GX_CPU_TYPES(dtype, gx__cpu_tanh_backward_range, gx_cpu_at(dx, i, dtype), gx_cpu_from(dy, i, dtype),
                      gx_cpu_from(y, i, dtype), gx_min(GX__CPU_RANGE, n - i));

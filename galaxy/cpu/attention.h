@@ -26,6 +26,7 @@ GX_END
 #include <string.h>
 #include "dropout.h"
 #include "gemm.h"
+#include "team.h"
 #include "vec.h"
 #ifdef _OPENMP
 #include <omp.h>
@@ -293,11 +294,17 @@ static void gx__cpu_attention_forward_tile(GxContext *g, void *o, float *lse, co
     }
 }
 
+// Each key that a query may see takes a row of a head from k and one from v, at four multiplications in one's time.
+static int gx__cpu_attention_team(const GxContext *g, const GxAttention *a)
+{
+    return gx_cpu_team(g, gx_runs_rows(&a->q_runs) * gx_runs_rows(&a->k_runs) * a->B * a->H * a->head_dim / 4);
+}
+
 void gx_cpu_attention_forward(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v,
                               const GxAttention *a, void *scratch)
 {
     int64_t tiles = gx__cpu_tiles(&a->q_runs, GX__CPU_Q_TILE), floats = gx__cpu_attention_thread_floats(a, 0);
-    GX_OMP(parallel for schedule(dynamic) num_threads(gx_threads(g)))
+    GX_OMP(parallel for schedule(dynamic) num_threads(gx__cpu_attention_team(g, a)))
     for (int64_t job = 0; job < tiles * a->B * a->H; job++) {
         int64_t t = tiles - 1 - job / (a->B * a->H), rest = job % (a->B * a->H); // causal: the longest first
         gx__cpu_attention_forward_tile(g, o, lse, q, k, v, a, rest / a->H, rest % a->H,

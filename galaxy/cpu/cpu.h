@@ -15,6 +15,7 @@
 #include "residual.h"
 #include "rope.h"
 #include "rows.h"
+#include "team.h"
 GX_BEGIN
 
 const GxDevice *gx_device_cpu(void);

@@ -11,6 +11,7 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_CPU_DROPOUT_IMPLEMENTED)
 #define GX_CPU_DROPOUT_IMPLEMENTED
+#include "team.h"
 #include "vec.h"
 
 // A row goes in chunks; the random words of a chunk are drawn at once, into memory that stays in the L1 cache.
@@ -80,7 +81,7 @@ void gx_cpu_dropout(GxContext *g, void *y, const void *x, int64_t R, int64_t C, 
 {
     const GxCpuDraws draws = gx__cpu_draws(g, d);
     const int64_t columns = d->columns ? d->columns : C;
-    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
+    GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, R * C)))
     for (int64_t r = 0; r < R; r++)
         GX_CPU_TYPES(dtype, gx__cpu_dropout_row, gx_cpu_at(y, r * C, dtype), gx_cpu_from(x, r * C, dtype), C, &draws,
                      gx__cpu_first_draw(d, r, columns) + (uint64_t)d->first_column / 4, d->first_column % 4);

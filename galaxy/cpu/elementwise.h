@@ -17,6 +17,7 @@ GX_END
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_CPU_ELEMENTWISE_IMPLEMENTED)
 #define GX_CPU_ELEMENTWISE_IMPLEMENTED
 #include <string.h>
+#include "team.h"
 #include "vec.h"
 
 enum { GX__CPU_CHUNK = 1 << 18, GX__CPU_RANGE = 1 << 13 }; // bytes, elements that one thread takes at a time
@@ -43,10 +44,10 @@ void gx_cpu_convert(GxContext *g, void *y, GxDtype to, const void *x, GxDtype fr
     if (to == from) {
         gx_cpu_copy(g, y, x, n * gx_dtype_size(to));
     } else if (to == GX_BF16) {
-        GX_OMP(parallel for simd schedule(static) num_threads(gx_threads(g)))
+        GX_OMP(parallel for simd schedule(static) num_threads(gx_cpu_team(g, n)))
         for (int64_t i = 0; i < n; i++) ((uint16_t *)y)[i] = gx_to_bf16(((const float *)x)[i]);
     } else {
-        GX_OMP(parallel for simd schedule(static) num_threads(gx_threads(g)))
+        GX_OMP(parallel for simd schedule(static) num_threads(gx_cpu_team(g, n)))
         for (int64_t i = 0; i < n; i++) ((float *)y)[i] = gx_from_bf16(((const uint16_t *)x)[i]);
     }
 }
@@ -61,7 +62,7 @@ static GX_CPU_INLINE void gx__cpu_add_range(void *y, const void *a, const void *
 void gx_cpu_add(GxContext *g, void *y, const void *a, const void *b, int64_t n, GxDtype dtype)
 {
     (void)g;
-    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
+    GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, n)))
     for (int64_t i = 0; i < n; i += GX__CPU_RANGE)
         GX_CPU_TYPES(dtype, gx__cpu_add_range, gx_cpu_at(y, i, dtype), gx_cpu_from(a, i, dtype),
                      gx_cpu_from(b, i, dtype), gx_min(GX__CPU_RANGE, n - i));
@@ -77,7 +78,7 @@ static GX_CPU_INLINE void gx__cpu_scale_range(void *y, const void *x, int64_t n,
 void gx_cpu_scale(GxContext *g, void *y, const void *x, int64_t n, float factor, GxDtype dtype)
 {
     (void)g;
-    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
+    GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, n)))
     for (int64_t i = 0; i < n; i += GX__CPU_RANGE)
         GX_CPU_TYPES(dtype, gx__cpu_scale_range, gx_cpu_at(y, i, dtype), gx_cpu_from(x, i, dtype),
                      gx_min(GX__CPU_RANGE, n - i), factor);
@@ -90,7 +91,7 @@ static void gx__cpu_sum_blocks(GxContext *g, double *total, const float *x, int6
 {
     (void)g;
     int64_t blocks = gx_ceil_div(n, GX_SUM_BLOCK);
-    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
+    GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, n)))
     for (int64_t b = 0; b < blocks; b++) {
         const float *p = x + b * GX_SUM_BLOCK;
         int64_t m = gx_min(GX_SUM_BLOCK, n - b * GX_SUM_BLOCK);

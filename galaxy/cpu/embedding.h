@@ -14,6 +14,7 @@ GX_END
 #define GX_CPU_EMBEDDING_IMPLEMENTED
 #include <string.h>
 #include "elementwise.h"
+#include "team.h"
 #include "vec.h"
 
 static inline int gx__cpu_in_table(int32_t id, const GxEmbedding *e) { return id >= e->v_begin && id < e->v_end; }
@@ -23,7 +24,7 @@ void gx_cpu_embedding_forward(GxContext *g, void *y, const void *w, const int32_
 {
     (void)g;
     const size_t bytes = (size_t)(e->C * gx_dtype_size(e->dtype));
-    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
+    GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, e->R * e->C)))
     for (int64_t r = 0; r < e->R; r++) {
         void *out = gx_cpu_at(y, r * e->C, e->dtype);
         const int here = gx__cpu_in_table(ids[r], e);
@@ -48,7 +49,7 @@ void gx_cpu_embedding_backward(GxContext *g, float *dw, const void *dy, const in
 {
     const int64_t width = 64, C = e->C;
     if (!e->accumulate) gx_cpu_zero(g, dw, (e->v_end - e->v_begin) * C * 4);
-    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
+    GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, e->R * C)))
     for (int64_t c0 = 0; c0 < C; c0 += width) {
         int64_t n = gx_min(width, C - c0);
         for (int64_t r = 0; r < e->R; r++) {

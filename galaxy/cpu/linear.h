@@ -17,6 +17,7 @@ GX_END
 #define GX_CPU_LINEAR_IMPLEMENTED
 #include <string.h>
 #include "gemm.h"
+#include "team.h"
 #include "vec.h"
 
 // sum[r,o] = y[r,o] + bias[o], of fp32 or from bf16 to fp32
@@ -58,7 +59,7 @@ void gx_cpu_linear_forward(GxContext *g, void *y, const void *x, const void *w, 
         return;
     }
     if (bias) { // every row begins as the bias, or takes it; the product is added
-        GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
+        GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, s->R * s->Out)))
         for (int64_t r = 0; r < s->R; r++) {
             void *row = gx_cpu_at(y, r * s->y_stride, s->dtype);
             if (s->accumulate) gx__cpu_bias_sum((float *)row, 0, row, bias, 1, s, GX_F32);
@@ -92,7 +93,7 @@ static void gx__cpu_column_sum(GxContext *g, float *sum, const void *dy, const G
 {
     (void)g;
     const int64_t blocks = gx_ceil_div(s->R, GX_LINEAR_BLOCK), C = s->Out;
-    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
+    GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, s->R * C)))
     for (int64_t b = 0; b < blocks; b++) {
         const int64_t row = b * GX_LINEAR_BLOCK, rows = gx_min(GX_LINEAR_BLOCK, s->R - row);
         memset(scratch + b * C, 0, (size_t)C * 4);

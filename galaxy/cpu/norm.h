@@ -28,6 +28,7 @@ GX_END
 #include <math.h>
 #include <string.h>
 #include "elementwise.h"
+#include "team.h"
 #include "vec.h"
 
 // y[c] = x[c] * rstd * w[c],  rstd = 1/sqrt(mean_c x[c]^2 + eps)
@@ -47,7 +48,7 @@ void gx_cpu_rms_norm_forward(GxContext *g, void *y, float *rstd, const void *x, 
                              float eps, GxDtype dtype)
 {
     (void)g;
-    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
+    GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, R * C)))
     for (int64_t r = 0; r < R; r++)
         GX_CPU_TYPES(dtype, gx__cpu_rms_norm_row, gx_cpu_at(y, r * C, dtype), rstd + r, gx_cpu_from(x, r * C, dtype), w,
                      C, eps);
@@ -65,7 +66,7 @@ void gx_cpu_add_rms_norm_forward(GxContext *g, void *sum, void *y, float *rstd, 
                                  const void *w, int64_t R, int64_t C, float eps, GxDtype dtype)
 {
     (void)g;
-    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
+    GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, R * C)))
     for (int64_t r = 0; r < R; r++)
         GX_CPU_TYPES(dtype, gx__cpu_add_rms_norm_row, gx_cpu_at(sum, r * C, dtype), gx_cpu_at(y, r * C, dtype),
                      rstd + r, gx_cpu_from(x, r * C, dtype), gx_cpu_from(a, r * C, dtype), w, C, eps);
@@ -110,7 +111,7 @@ static void gx__cpu_add_shares(GxContext *g, float *sum, const float *shares, in
     (void)g;
     const int64_t width = 64;
     if (!sum) return;
-    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
+    GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, blocks * C)))
     for (int64_t c0 = 0; c0 < C; c0 += width) {
         const int64_t n = gx_min(width, C - c0);
         if (!accumulate) memset(sum + c0, 0, (size_t)n * 4);
@@ -128,7 +129,7 @@ void gx_cpu_rms_norm_backward(GxContext *g, void *dx, float *dw, const void *dy,
 {
     (void)g;
     int64_t blocks = gx_ceil_div(R, GX_NORM_BLOCK);
-    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
+    GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, R * C)))
     for (int64_t b = 0; b < blocks; b++) {
         float *part = dw ? scratch + b * C : NULL;
         if (part) memset(part, 0, (size_t)C * 4);
@@ -147,7 +148,7 @@ void gx_cpu_head_norm_forward(GxContext *g, void *x, void *kept, float *rstd, co
     (void)g;
     const GxDtype dtype = s->dtype;
     const int64_t h = s->head_dim;
-    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
+    GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, s->R * s->heads * h)))
     for (int64_t i = 0; i < s->R * s->heads; i++) {
         const int64_t r = i / s->heads, c = i % s->heads * h;
         void *head = gx_cpu_at(x, r * s->stride + c, dtype), *before = gx_cpu_at(kept, r * s->kept_stride + c, dtype);
@@ -162,7 +163,7 @@ void gx_cpu_head_norm_backward(GxContext *g, void *dx, float *dw, const void *ke
 {
     const GxDtype dtype = s->dtype;
     const int64_t h = s->head_dim, heads = s->heads, blocks = gx_ceil_div(s->R, GX_NORM_BLOCK);
-    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
+    GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, s->R * heads * h)))
     for (int64_t b = 0; b < blocks; b++) {
         float *part = dw ? scratch + b * h : NULL;
         if (part) memset(part, 0, (size_t)h * 4);
@@ -210,7 +211,7 @@ void gx_cpu_layer_norm_forward(GxContext *g, void *y, float *mean, float *rstd, 
                                const void *b, int64_t R, int64_t C, float eps, GxDtype dtype)
 {
     (void)g;
-    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
+    GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, R * C)))
     for (int64_t r = 0; r < R; r++)
         GX_CPU_TYPES(dtype, gx__cpu_layer_norm_row, gx_cpu_at(y, r * C, dtype), mean ? mean + r : NULL,
                      rstd ? rstd + r : NULL, gx_cpu_from(x, r * C, dtype), w, b, C, eps);
@@ -295,7 +296,7 @@ void gx_cpu_layer_norm_backward(GxContext *g, void *dx, float *dw, float *db, co
 {
     float *const sums[2] = {dw, db};
     const int64_t blocks = gx_ceil_div(R, GX_NORM_BLOCK);
-    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
+    GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, R * C)))
     for (int64_t k = 0; k < blocks; k++) {
         float *share[2];
         gx__cpu_shares(share, sums, 2, scratch, k, blocks, C);

@@ -18,6 +18,8 @@ GX_END
 #include <string.h>
 #include "dropout.h"
 #include "norm.h"
+#include "team.h"
+#include "team.h"
 #include "vec.h"
 
 // v[i] = kept ? v[i]/(1 - p) : 0, for the n elements from draw `first` on
@@ -64,7 +66,7 @@ void gx_cpu_residual_forward(GxContext *g, void *y, void *sum, float *mean, floa
 {
     const GxCpuDraws draws = gx__cpu_draws(g, &r->dropout);
     const int64_t C = r->C;
-    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
+    GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, r->R * C)))
     for (int64_t i = 0; i < r->R; i++)
         GX_CPU_TYPES(r->dtype, gx__cpu_residual_row, gx_cpu_at(y, i * C, r->dtype), gx_cpu_at(sum, i * C, r->dtype),
                      mean ? mean + i : NULL, rstd ? rstd + i : NULL, gx_cpu_from(x, i * C, r->dtype),
@@ -117,7 +119,7 @@ void gx_cpu_residual_backward(GxContext *g, void *dx, void *dout, float *dbias, 
     const GxCpuDraws draws = gx__cpu_draws(g, &r->dropout);
     const int64_t C = r->C, blocks = gx_ceil_div(r->R, GX_NORM_BLOCK);
     const GxDtype type = r->dtype;
-    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
+    GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, r->R * C)))
     for (int64_t k = 0; k < blocks; k++) {
         float *share[3];
         gx__cpu_shares(share, sums, 3, scratch, k, blocks, C);

@@ -12,6 +12,7 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_CPU_ROPE_IMPLEMENTED)
 #define GX_CPU_ROPE_IMPLEMENTED
+#include "team.h"
 #include "vec.h"
 
 // (x[i], x[half+i]) = (x[i]*cos - x[half+i]*sin, x[i]*sin + x[half+i]*cos); sign -1: the inverse
@@ -33,7 +34,7 @@ void gx_cpu_rope(GxContext *g, void *x, const float *cosine, const float *sine, 
     (void)g;
     int64_t R = gx_runs_rows(runs) * B, half = head_dim / 2;
     float sign = direction > 0 ? 1.0f : -1.0f;
-    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
+    GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, R * heads * head_dim)))
     for (int64_t r = 0; r < R; r++) {
         int64_t position = gx_runs_position(runs, r / B);
         const float *c = cosine + position * half, *s = sine + position * half;

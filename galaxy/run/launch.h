@@ -360,11 +360,12 @@ static void gx__launch_wait_passively(int argc, char **argv)
 {
     char path[4096] = "";
     if (gx_waiting_is_chosen() || !gx__launch_is_command_line(argc, argv)) return;
-    if (setenv("OMP_WAIT_POLICY", "passive", 1) != 0) return;
+    if (setenv("OMP_WAIT_POLICY", "passive", 1) != 0 || setenv("GOMP_SPINCOUNT", GX_SPIN_TURNS, 1) != 0) return;
     fflush(NULL);
     if (readlink("/proc/self/exe", path, sizeof path - 1) > 0) execv(path, argv); // ps and top show its name
     execv("/proc/self/exe", argv); // it was moved or removed meanwhile: they show "exe"
     unsetenv("OMP_WAIT_POLICY");
+    unsetenv("GOMP_SPINCOUNT");
 }
 #else
 static void gx__launch_wait_passively(int argc, char **argv) { (void)argc, (void)argv; }

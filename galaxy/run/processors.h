@@ -6,8 +6,10 @@
 // the program or --threads says another number. OMP_NUM_THREADS does not count: torchrun sets it to 1.
 //
 // Threads that wait for each other spin by default: libgomp's for some milliseconds, libomp's for 200. That takes the
-// cores from whoever has work to do, also from the thread that is waited for. OMP_WAIT_POLICY=passive lets them sleep.
-// OpenMP reads it before main: so gx_launch starts the program again (launch.h), and a library can only warn.
+// cores from whoever has work to do, also from the thread that is waited for. OMP_WAIT_POLICY=passive lets them sleep,
+// and GOMP_SPINCOUNT spin before that for about as long as it takes to wake one (20 to 50 us): longer waits sleep, and
+// shorter ones, of which the writing of a text has hundreds per token, cost no waking.
+// OpenMP reads them before main: so gx_launch starts the program again (launch.h), and a library can only warn.
 #ifndef GX_PROCESSORS_H
 #define GX_PROCESSORS_H
 #include "../base/log.h"
@@ -30,6 +32,7 @@ void gx_threads_text(const GxComm *comm, int threads, int64_t asked, char text[G
 void gx_warn_cores(const GxLogger *log, int threads, int local_ranks);
 // One line where several threads spin because nobody has said how they wait.
 void gx_warn_waiting(const GxLogger *log, int threads);
+#define GX_SPIN_TURNS "1000"    // of libgomp's loop, before a thread sleeps
 int gx_waiting_is_chosen(void); // 1: OMP_WAIT_POLICY or GOMP_SPINCOUNT says how threads wait, or there is no OpenMP
 
 GX_END
