@@ -91,7 +91,7 @@ endif
 FAMILIES := llama bert
 MODES    := $(shell sed -n 's/^ *X.\([a-z0-9]*\),.*/\1/p' galaxy/model/mode.h)
 # Programs besides, which train nothing.
-TOOLS    := tokenize convert_gguf generate_llama
+TOOLS    := tokenize convert_gguf merge_adapter generate_llama
 PROGRAMS := $(foreach f,$(FAMILIES),train_$(f) $(MODES:%=train_$(f)_%))
 # What runs on the host alone is tested in the build for the CPU.
 TESTS    := $(if $(filter cpu,$(DEVICE)),$(patsubst %.cu,%,$(wildcard test_*.cu)),test_devices test_memory test_llama test_generate test_bert test_bert_modes test_modes test_precision test_train_devices)

@@ -373,17 +373,24 @@ static void expect_refusal(GxLora lora, const char *said)
 
 TEST(targets_that_no_linear_is_are_refused_by_name)
 {
-    const GxLora head = {2, 2, 0, 0, "q_proj,lm_head"}, part = {2, 2, 0, 0, "proj"},
-                 norm = {2, 2, 0, 0, "input_layernorm"};
+    const GxLora head = {2, 2, 0, 0, "q_proj,lm_head", NULL}, part = {2, 2, 0, 0, "proj", NULL},
+                 norm = {2, 2, 0, 0, "input_layernorm", NULL};
     expect_refusal(head, "\"lm_head\"");
     expect_refusal(part, "\"proj\"");
     expect_refusal(norm, "\"input_layernorm\"");
 }
 
+TEST(modules_that_are_trained_besides_are_the_models_and_have_no_factors)
+{
+    const GxLora none = {2, 2, 0, 0, NULL, "norms"}, both = {2, 2, 0, 0, "q_proj", "norm,self_attn.q_proj"};
+    expect_refusal(none, "\"norms\" is none of the model's");
+    expect_refusal(both, "q_proj.weight is to have LoRA and to be trained whole");
+}
+
 TEST(ranks_scales_and_dropouts_that_cannot_be_are_refused)
 {
-    const GxLora rank = {-1, 2, 0, 0, NULL}, alpha = {2, 0, 0, 0, NULL}, dropout = {2, 2, 0, 1, NULL},
-                 none = {2, NAN, 0, 0, NULL};
+    const GxLora rank = {-1, 2, 0, 0, NULL, NULL}, alpha = {2, 0, 0, 0, NULL, NULL}, dropout = {2, 2, 0, 1, NULL, NULL},
+                 none = {2, NAN, 0, 0, NULL, NULL};
     expect_refusal(rank, "LoRA's r is -1");
     expect_refusal(alpha, "LoRA's alpha is 0");
     expect_refusal(none, "LoRA's alpha is nan");

@@ -49,6 +49,7 @@ typedef struct {
     int decay;    // weight decay applies
     int has_lora; // of a matrix W: `lora` is A of its LoRA, and the next row B (model/lora.h)
     GxTensorId lora;
+    int is_adapter;  // of what a tuning method adds to a model, or trains of it: saved apart from the base's tensors
     int frozen;      // no gradient, no optimizer state
     int reduce_axes; // mesh axes over which the gradient is summed: derived from the layouts at the places of use
     // Of a tensor that is cut (parts not NULL): where, over which mesh axes, and what each of the group's members has;

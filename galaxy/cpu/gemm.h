@@ -39,6 +39,7 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_CPU_GEMM_IMPLEMENTED)
 #define GX_CPU_GEMM_IMPLEMENTED
+#include "team.h"
 #include "vec.h"
 #ifdef _OPENMP
 #include <omp.h>
@@ -428,8 +429,9 @@ static GX_CPU_INLINE void gx__cpu_row_sum(float *sum, const void *a, const void 
 
 static void gx__cpu_one_row(const GxGemm *p, int threads)
 {
-    (void)threads;
-    GX_OMP(parallel for schedule(static) num_threads(threads))
+    const int team = p->N * p->K < gx_cpu_small ? 1 : threads;
+    (void)team;
+    GX_OMP(parallel for schedule(static) num_threads(team))
     for (int64_t n = 0; n < p->N; n++) {
         float sum, before = p->beta == 0 ? 0 : p->beta * gx_cpu_load(p->C, n, p->type_c);
         GX_CPU_TYPES(p->type_ab, gx__cpu_row_sum, &sum, p->A, gx_cpu_from(p->B, n * p->ldb, p->type_ab), p->K);

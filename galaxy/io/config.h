@@ -31,7 +31,7 @@ GX_BEGIN
 // Later ones win. GX_FROM_CHECKPOINT: of the run that is gone on with; what was not said now.
 typedef enum { GX_FROM_DEFAULT = 0, GX_FROM_CHECKPOINT, GX_FROM_FILE, GX_FROM_FLAG } GxOptionSource;
 
-enum { GX_CONFIG_GROUPS = 16, GX_CONFIG_OPTIONS = 512, GX_CONFIG_ELSEWHERE = 8 };
+enum { GX_CONFIG_GROUPS = 16, GX_CONFIG_OPTIONS = 512, GX_CONFIG_ELSEWHERE = 8, GX_CONFIG_ALIASES = 8 };
 typedef struct {
     const char *title;
     const GxField *option;
@@ -46,7 +46,10 @@ typedef struct {
 typedef struct {
     GxOptionGroup group[GX_CONFIG_GROUPS];
     GxOptionElsewhere elsewhere[GX_CONFIG_ELSEWHERE];
-    int groups, options, elsewheres;
+    struct {
+        const char *name, *option;
+    } alias[GX_CONFIG_ALIASES];
+    int groups, options, elsewheres, aliases;
     unsigned char source[GX_CONFIG_OPTIONS]; // GxOptionSource
     int help, version;                       // --help or -h, --version was given: print it and stop
     char file[GX_PATH];                      // of --config; "": none
@@ -58,6 +61,8 @@ GxStatus gx_config_add(GxConfig *c, const char *title, const GxField *options, i
 // A table that this program does not have, and other programs do, or another choice of this one's ("--task embedding"):
 // its options are refused with their names ("use train_llama, or leave it out"), which may have 79 bytes.
 GxStatus gx_config_add_elsewhere(GxConfig *c, const GxField *options, int n, const char *programs, GxError *err);
+// Another name under which an option may be given; it is shown and saved under its own. Both are lent.
+GxStatus gx_config_add_alias(GxConfig *c, const char *name, const char *option, GxError *err);
 GxStatus gx_config_read_json(GxConfig *c, const char *path, GxError *err); // what flags have set stays
 GxStatus gx_config_read_args(GxConfig *c, int argc, char **argv, GxError *err);
 // Before any options are read: the value of the last --name value or --name=value; NULL: there is none.
@@ -98,6 +103,8 @@ void gx_config_open(GxConfig *c) { memset(c, 0, sizeof *c); }
 // Number of the option of this name, or -1.
 static int gx__config_find(const GxConfig *c, const char *name, const GxField **option, void **target)
 {
+    for (int i = 0; i < c->aliases; i++)
+        if (!strcmp(c->alias[i].name, name)) name = c->alias[i].option;
     for (int g = 0; g < c->groups; g++)
         for (int i = 0; i < c->group[g].n; i++) {
             const GxField *o = &c->group[g].option[i];
@@ -137,6 +144,18 @@ GxStatus gx_config_add(GxConfig *c, const char *title, const GxField *options, i
         added->n++;
         c->options++;
     }
+    return GX_OK;
+}
+
+GxStatus gx_config_add_alias(GxConfig *c, const char *name, const char *option, GxError *err)
+{
+    const GxField *o;
+    void *target;
+    if (c->aliases == GX_CONFIG_ALIASES || gx__config_find(c, name, &o, &target) >= 0 ||
+        gx__config_find(c, option, &o, &target) < 0)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s cannot be another name of the option %s", name, option);
+    c->alias[c->aliases].name = name, c->alias[c->aliases].option = option;
+    c->aliases++;
     return GX_OK;
 }
 

@@ -11,6 +11,7 @@
 #include "../base/fields.h"
 #include "json.h"
 #include "labels.h"
+#include "peft.h"
 GX_BEGIN
 
 typedef struct {
@@ -109,7 +110,7 @@ GxStatus gx_labels_read(GxModelLabels *m, const char *folder, GxError *err)
     char path[GX_PATH];
     GxJson *json;
     memset(m, 0, sizeof *m);
-    GX_TRY(gx_path_join(path, folder, "config.json", err));
+    GX_TRY(gx_model_config_path(path, folder, err));
     GX_TRY(gx_json_read(&json, path, 1 << 20, err));
     const GxStatus status = gx__model_labels_take(m, json, path, err);
     gx_json_free(json);

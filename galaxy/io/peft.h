@@ -22,6 +22,11 @@ typedef struct {
     char base[GX_PATH];                  // base_model_name_or_path, as it stands there
 } GxPeftConfig;
 
+// What config.json of the whole model is in an adapter's folder, which transformers would else take for a model's.
+#define GX_PEFT_MODEL_CONFIG "model_config.json"
+// The folder's config.json, or where there is none GX_PEFT_MODEL_CONFIG. path[GX_PATH].
+GxStatus gx_model_config_path(char *path, const char *folder, GxError *err);
+
 GxStatus gx_peft_config_read(GxPeftConfig *c, const char *path, GxError *err);
 GxStatus gx_peft_config_write(const GxPeftConfig *c, const char *path, GxError *err);
 
@@ -141,6 +146,15 @@ static GxStatus gx__peft_take(GxPeftConfig *c, const GxJson *json, const char *p
     GX_TRY(gx__peft_names(json, "modules_to_save", c->modules_to_save, sizeof c->modules_to_save, path, err));
     GX_TRY(gx__peft_text(json, "task_type", c->task_type, sizeof c->task_type, path, err));
     return gx__peft_text(json, "base_model_name_or_path", c->base, sizeof c->base, path, err);
+}
+
+GxStatus gx_model_config_path(char *path, const char *folder, GxError *err)
+{
+    char other[GX_PATH];
+    GX_TRY(gx_path_join(path, folder, "config.json", err));
+    GX_TRY(gx_path_join(other, folder, GX_PEFT_MODEL_CONFIG, err));
+    if (!gx_path_is_file(path) && gx_path_is_file(other)) snprintf(path, GX_PATH, "%s", other);
+    return GX_OK;
 }
 
 GxStatus gx_peft_config_read(GxPeftConfig *c, const char *path, GxError *err)

@@ -15,6 +15,10 @@ GX_BEGIN
 
 double gx_lora_scale(const GxLora *lora); // s
 
+// W + s * B A in the place of W, of this rank's parts, which are those that belong together; sign -1: W - s * B A. In
+// bf16 that is rounded, and so does not take back to the bit what it added.
+void gx_lora_merge(GxContext *g, GxModel *m, int sign);
+
 GX_END
 #endif
 
@@ -23,6 +27,8 @@ GX_END
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "../ops/linear.h"
+#include "../parallel/values.h"
 
 double gx_lora_scale(const GxLora *lora)
 {
@@ -52,15 +58,20 @@ static int gx__lora_is_called(const char *module, int64_t n, const char *name, i
 
 static int64_t gx__lora_module(const GxTensor *t) { return (int64_t)strlen(t->name) - (int64_t)strlen(".weight"); }
 
+static int gx__lora_is_listed(const char *module, int64_t n, const char *names)
+{
+    for (const char *p = names; *p; p += *p == ',') {
+        const int64_t name_n = (int64_t)strcspn(p, ",");
+        if (gx__lora_is_called(module, n, p, name_n)) return 1;
+        p += name_n;
+    }
+    return 0;
+}
+
 static int gx__lora_is_target(const GxLora *lora, const GxTensor *t, int by_default)
 {
     if (!lora->targets || !lora->targets[0]) return by_default;
-    for (const char *p = lora->targets; *p; p += *p == ',') {
-        const int64_t n = (int64_t)strcspn(p, ",");
-        if (gx__lora_is_called(t->name, gx__lora_module(t), p, n)) return 1;
-        p += n;
-    }
-    return 0;
+    return gx__lora_is_listed(t->name, gx__lora_module(t), lora->targets);
 }
 
 // Each name that was asked for has to be somebody's.
@@ -134,6 +145,29 @@ void gx_lora_open(GxContext *g, GxModel *m, int unit)
     }
 }
 
+// dx = s * dy w of a linear is s * B A, for dy = B [out,r] and w = A [r,in].
+static void gx__lora_merge_row(GxContext *g, GxModel *m, int row, float scale)
+{
+    const GxTensor *t = &m->table.row[row], *a = &m->table.row[t->lora.index];
+    const GxArenaMark mark = gx_arena_mark(g->arena);
+    const int64_t n = gx_tensor_count(t), in = t->end[1] - t->begin[1];
+    GxLinearShape s = gx_linear_shape(t->end[0] - t->begin[0], in, m->lora.r, GX_F32);
+    s.accumulate = 1, s.scale = scale;
+    float *w = gx_values_read(g, &m->store, GX_VALUES_WEIGHTS, row, 0, n),
+          *x = gx_values_read(g, &m->store, GX_VALUES_WEIGHTS, t->lora.index, 0, gx_tensor_count(a)),
+          *y = gx_values_read(g, &m->store, GX_VALUES_WEIGHTS, t->lora.index + 1, 0, gx_tensor_count(a + 1));
+    if (!gx_failed(g)) gx_linear_backward_input(g, w, y, x, &s);
+    gx_values_written(g, &m->store, GX_VALUES_WEIGHTS, row, 0, n, w);
+    gx_arena_release(g->arena, mark);
+}
+
+void gx_lora_merge(GxContext *g, GxModel *m, int sign)
+{
+    const float scale = (float)sign * (float)gx_lora_scale(&m->lora);
+    for (int i = 0; i < m->table.n && !gx_failed(g); i++)
+        if (m->table.row[i].has_lora && gx_store_has(&m->store, i)) gx__lora_merge_row(g, m, i, scale);
+}
+
 // ---- what is trained -----------------------------------------------------------------------------------------------
 
 // The bias of the matrix in the row before: PEFT's adapters have none of linears.
@@ -142,15 +176,71 @@ static int gx__lora_is_bias(const GxModel *m, int row)
     return row > 0 && m->table.row[row].role == GX_ROLE_BIAS && m->table.row[row - 1].has_lora;
 }
 
+// Of "model.norm.weight" and "score.bias": what is before the last dot.
+static int64_t gx__lora_any_module(const GxTensor *t)
+{
+    const char *dot = strrchr(t->name, '.');
+    return dot ? dot - t->name : 0;
+}
+
+static int gx__lora_is_trainable(const GxModel *m, const GxTensor *t)
+{
+    return t->role != GX_ROLE_LORA && m->lora.trainable &&
+           gx__lora_is_listed(t->name, gx__lora_any_module(t), m->lora.trainable);
+}
+
+static int gx__lora_is_tied(const GxModel *m, const GxTensor *t)
+{
+    int tied = t->has_alias;
+    for (int i = 0; i < m->table.n; i++)
+        tied |= m->table.row[i].has_alias && &m->table.row[m->table.row[i].alias.index] == t;
+    return tied;
+}
+
+static GxStatus gx__lora_check_trainable(const GxModel *m, GxError *err)
+{
+    for (const char *p = m->lora.trainable; p && *p; p += *p == ',') {
+        const int n = (int)strcspn(p, ",");
+        const GxTensor *found = NULL;
+        for (int i = 0; i < m->table.n && !found; i++)
+            if (m->table.row[i].role != GX_ROLE_LORA &&
+                gx__lora_is_called(m->table.row[i].name, gx__lora_any_module(&m->table.row[i]), p, n))
+                found = &m->table.row[i];
+        if (!found)
+            return GX_FAIL(err, GX_ERR_ARGUMENT,
+                           "the trainable module \"%.*s\" is none of the model's; they are called like %s", n, p,
+                           m->table.row[0].name);
+        if (gx__lora_is_tied(m, found))
+            return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                           "the trainable module \"%.*s\" is tied to another (tie_word_embeddings), which a file of an "
+                           "adapter cannot say; leave it out",
+                           n, p);
+        if (found->has_lora)
+            return GX_FAIL(err, GX_ERR_ARGUMENT,
+                           "%s is to have LoRA and to be trained whole: leave \"%.*s\" out of one of the two lists",
+                           found->name, n, p);
+        p += n;
+    }
+    return GX_OK;
+}
+
+static int gx__lora_is_adapter(const GxModel *m, int row)
+{
+    const GxTensor *t = &m->table.row[row];
+    const int is_of_labels = gx_unit_spec(m, t->unit)->pair[t->pair].core.kind == GX_CORE_LABELS;
+    if (t->role == GX_ROLE_LORA || gx__lora_is_trainable(m, t)) return 1;
+    return is_of_labels && t->role != GX_ROLE_NORM && !t->has_lora && !gx__lora_is_bias(m, row);
+}
+
 GxStatus gx_lora_freeze(GxModel *m, GxError *err)
 {
     if (m->lora.r == 0) return GX_OK;
     for (int i = 0; i < m->table.n; i++) {
         GxTensor *t = &m->table.row[i];
-        const int is_of_labels = gx_unit_spec(m, t->unit)->pair[t->pair].core.kind == GX_CORE_LABELS;
-        t->frozen = t->role != GX_ROLE_LORA &&
-                    (!is_of_labels || t->role == GX_ROLE_NORM || t->has_lora || gx__lora_is_bias(m, i));
+        t->is_adapter = gx__lora_is_adapter(m, i);
+        t->frozen = !t->is_adapter;
     }
-    return gx__lora_check_targets(m, err);
+    GX_TRY(gx__lora_check_targets(m, err));
+    return gx__lora_check_trainable(m, err);
 }
 #endif

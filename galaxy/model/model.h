@@ -115,6 +115,9 @@ typedef struct {
     // Which linears: names of modules, from the end on ("q_proj") or whole, with commas between them; NULL or "": all
     // of attention and MLP. A name that no linear has is an error.
     const char *targets;
+    // Modules that are trained whole besides, called alike: "norm,score". NULL or "": heads of labels alone. A name
+    // that no module has is an error.
+    const char *trainable;
 } GxLora;
 
 struct GxTask;   // task/task.h
@@ -262,7 +265,7 @@ void gx_con_open(GxContext *g, GxModel *m, int unit, int k, int number);
 // lora.h: numbers that can be; its factors of the unit's linears, once these are there.
 GxStatus gx_lora_check(const GxLora *lora, GxError *err);
 void gx_lora_open(GxContext *g, GxModel *m, int unit);
-GxStatus gx_lora_freeze(GxModel *m, GxError *err); // what it does not train; refuses targets that no linear is
+GxStatus gx_lora_freeze(GxModel *m, GxError *err); // what it does not train; refuses names that nothing has
 
 GX_END
 #endif

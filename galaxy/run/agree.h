@@ -9,6 +9,7 @@
 #include "../comm/comm.h"
 #include "../io/config.h"
 #include "../io/files.h"
+#include "../io/peft.h"
 #include "../task/task.h"
 GX_BEGIN
 
@@ -31,7 +32,7 @@ GxStatus gx_agree_on_program(GxContext *g, const GxConfig *c, const char *progra
 GxStatus gx_agree_on_model(GxContext *g, const GxConfig *c, const GxFamily *family, void *config, char folder[GX_PATH]);
 
 // What all ranks must have alike, as a line of JSON (free() it): the program, and all options but threads and paths,
-// which are each machine's own (so are the task's, `own`); of --model and --resume, whether they are given.
+// which are each machine's own (so are the task's, `own`); of --model, --adapter and --resume, whether they are given.
 GxStatus gx_options_shared(const GxConfig *c, const char *program, const char *const *own, char **text, int64_t *bytes,
                            GxError *err);
 // Refuses this rank's line where it is not rank 0's, with the first option that differs (or that only one of them has)
@@ -92,7 +93,7 @@ GxStatus gx_options_shared(const GxConfig *c, const char *program, const char *c
                            GxError *err)
 {
     static const char *const machines[] = {"threads", "ranks", "world", "rank", "init", "device", "output_dir"},
-                             *const folders[] = {"model", "resume"};
+                             *const folders[] = {"model", "adapter", "resume"};
     GxJson *json = gx_config_to_json(c, err);
     if (!json) return gx_error_code(err);
     for (size_t i = 0; i < sizeof machines / sizeof *machines; i++) gx_json_remove(json, machines[i]);
@@ -209,7 +210,7 @@ GxStatus gx_agree_on_model(GxContext *g, const GxConfig *c, const GxFamily *fami
     if (!set) GX_FAIL(err, GX_ERR_MEMORY, "no memory for a configuration");
     else memcpy(set, config, family->config_size);
     gx_agree_on_path(g, folder);
-    if (folder[0] && !gx_failed(g)) gx_path_join(path, folder, "config.json", err);
+    if (folder[0] && !gx_failed(g)) gx_model_config_path(path, folder, err);
     if (folder[0] && !gx_failed(g) && g->rank == 0) family->read_config(config, path, err);
     gx_agree_on_fields(g, family->fields, family->n_fields, config);
     for (int i = 0; i < family->n_fields && folder[0] && !gx_failed(g); i++)

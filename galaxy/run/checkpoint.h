@@ -8,6 +8,10 @@
 // Weights that are saved in a narrower type than fp32 stand in optimizer.safetensors as "master." + name, too: a
 // resumed run has the same bits whatever the type.
 //
+// Of a model with LoRA a checkpoint has its adapter alone, as the package peft writes one (adapter.h), and no
+// model.safetensors; the rest of the model is where base_model_name_or_path says, and its weights' hash in
+// trainer_state.json.
+//
 // trainer_state.json also says which validation was the best so far. The folder is published as a whole (io/folder.h).
 // Nothing in it depends on how many ranks there were, or on how they shared the model out. Rank 0 writes and reads
 // (tensor_file.h); all ranks meet again once the files are synced and hashed.
@@ -16,6 +20,7 @@
 #include "../io/config.h"
 #include "../io/folder.h"
 #include "../task/task.h"
+#include "adapter.h"
 #include "source_folder.h"
 #include "tensor_file.h"
 #include "optimizer.h"
@@ -32,7 +37,8 @@ typedef struct { // the best validation so far (best.h)
 typedef struct {
     int64_t step, applied, samples; // windows begun, optimizer steps applied, samples seen
     int64_t seed, seq_len;
-    int64_t run; // which run this is a checkpoint of
+    int64_t run;        // which run this is a checkpoint of
+    uint64_t base_hash; // of an adapter: of its base's weights as the run read them; 0: there is none
     char optimizer[GX_FIELD_TEXT];
     // how it was computed: ranks, CPU threads of rank 0, "ATT TP, CON None, MLP TP, ends TP"
     int64_t world, threads;
@@ -51,6 +57,7 @@ typedef struct { // all of it is lent
     const GxTrainState *state;
     const GxConfig *args;         // the resolved configuration
     const GxSourceFolder *source; // of rank 0. NULL: none
+    const char *base;             // of an adapter, on rank 0: the folder of its base
     GxDtype dtype;                // of the weights: F32, BF16, F16
     int64_t shard_bytes;          // of a file of weights, at most; 0: one file
 } GxCheckpoint;
@@ -58,11 +65,15 @@ typedef struct { // all of it is lent
 // is rank 0's): what was there before is there still, and it may be tried again. Weights that do not fit into F16 are
 // saved in fp32, with a warning.
 void gx_checkpoint_save(GxContext *g, const char *folder, const GxCheckpoint *c, GxError *disk);
+// config.json and what else source says of the model, into `folder`. source NULL: none.
+GxStatus gx_checkpoint_write_config(const GxModel *m, const GxSourceFolder *source, GxDtype dtype, const char *folder,
+                                    GxError *err);
 // Bytes of the tensors of a checkpoint.
 int64_t gx_checkpoint_bytes(const GxModel *m, const GxOptimizer *o, GxDtype dtype);
 
 // Weights of a checkpoint, or of a Hugging Face folder, into the model's buffers, on all ranks: a checkpoint's in fp32,
-// whatever type it saved them in. Every missing, unknown or misshapen tensor is named.
+// whatever type it saved them in. Every missing, unknown or misshapen tensor is named. Of a model with LoRA: those of
+// the adapter that the folder has; the base's are left as they are.
 void gx_checkpoint_load_weights(GxContext *g, GxModel *m, const char *folder);
 
 enum { GX_LOADED_NAMES = 20 };
@@ -79,8 +90,11 @@ typedef struct GxWeightsLoaded {   // on rank 0
 // heads. Its own are left out; those that it does not have are drawn with *seed (NULL: they are an error), but where
 // its config.json says that it has them. Not `is_strict`: so it is with all tensors that do not match, and with heads
 // that are there in part, whatever config.json says; nothing at all that matches is an error. Then seed is needed.
+// *hash: on rank 0, of what was read, but for the adapter's; the same for the same weights of the same model.
 void gx_checkpoint_start_from(GxContext *g, GxModel *m, const char *folder, int is_strict, const uint64_t *seed,
-                              GxWeightsLoaded *loaded);
+                              uint64_t *hash, GxWeightsLoaded *loaded);
+// The weights of a base, whose adapter gx_checkpoint_load_weights loads.
+void gx_checkpoint_load_base(GxContext *g, GxModel *m, const char *folder, uint64_t *hash);
 // What the optimizer keeps, for a resume.
 void gx_checkpoint_load_state(GxContext *g, GxModel *m, const GxOptimizer *o, const char *folder);
 
@@ -111,6 +125,8 @@ static const GxField gx__checkpoint_state[] = {
     {"world_size", GX_FIELD_INT, GX__CHECKPOINT_AT(world), NULL, "ranks", "1..256"},
     {"threads", GX_FIELD_INT, GX__CHECKPOINT_AT(threads), NULL, "CPU threads of rank 0", "1..1024"},
     {"methods", GX_FIELD_STRING, GX__CHECKPOINT_AT(methods), NULL, "how the model was split", NULL},
+    // of an adapter
+    {"base_hash", GX_FIELD_HASH, GX__CHECKPOINT_AT(base_hash), NULL, "of the weights that it is an adapter of", NULL},
     // of a run that compares its validations: these five
     {"best_metric", GX_FIELD_DOUBLE, GX__CHECKPOINT_AT(best.metric), NULL, "of the best validation", NULL},
     {"best_global_step", GX_FIELD_INT, GX__CHECKPOINT_AT(best.step), NULL, "when it was; 0: there is none",
@@ -121,7 +137,11 @@ static const GxField gx__checkpoint_state[] = {
     {"last_validation_step", GX_FIELD_INT, GX__CHECKPOINT_AT(best.validated), NULL, "that was compared",
      "0..1000000000000000"},
 };
-enum { GX__CHECKPOINT_STATE = sizeof gx__checkpoint_state / sizeof *gx__checkpoint_state, GX__CHECKPOINT_BEST = 5 };
+enum {
+    GX__CHECKPOINT_STATE = sizeof gx__checkpoint_state / sizeof *gx__checkpoint_state,
+    GX__CHECKPOINT_BEST = 5,
+    GX__CHECKPOINT_ALWAYS = GX__CHECKPOINT_STATE - GX__CHECKPOINT_BEST - 1 // without base_hash
+};
 
 const GxField *gx_train_state_fields(int *n)
 {
@@ -134,8 +154,10 @@ static GxStatus gx__checkpoint_write_state(const char *path, const GxTrainState 
 {
     GxJson *json = gx_json_new_object();
     gx_json_set(json, "galaxy_version", gx_json_new_string(GX_VERSION), err);
-    gx_json_set_fields(json, gx__checkpoint_state, GX__CHECKPOINT_STATE - (s->best.validated ? 0 : GX__CHECKPOINT_BEST),
-                       s, err);
+    gx_json_set_fields(json, gx__checkpoint_state, GX__CHECKPOINT_ALWAYS, s, err);
+    if (s->base_hash) gx_json_set_fields(json, gx__checkpoint_state + GX__CHECKPOINT_ALWAYS, 1, s, err);
+    if (s->best.validated)
+        gx_json_set_fields(json, gx__checkpoint_state + GX__CHECKPOINT_ALWAYS + 1, GX__CHECKPOINT_BEST, s, err);
     if (task) gx_json_set_fields(json, task->identity, task->n_identity, self, err);
     GxStatus status = gx_error_code(err);
     if (status == GX_OK) status = gx_json_write(json, path, err);
@@ -164,49 +186,66 @@ GxStatus gx_train_state_read(const char *path, GxTrainState *s, GxError *err)
 {
     GxJson *json;
     GX_TRY(gx_json_read(&json, path, 1 << 20, err));
-    const GxField *best = gx__checkpoint_state + GX__CHECKPOINT_STATE - GX__CHECKPOINT_BEST;
-    GxStatus status =
-        gx_json_get_fields(json, gx__checkpoint_state, GX__CHECKPOINT_STATE - GX__CHECKPOINT_BEST, 1, s, path, err);
-    if (status == GX_OK) status = gx_json_get_fields(json, best, GX__CHECKPOINT_BEST, 0, s, path, err);
+    const GxField *others = gx__checkpoint_state + GX__CHECKPOINT_ALWAYS;
+    GxStatus status = gx_json_get_fields(json, gx__checkpoint_state, GX__CHECKPOINT_ALWAYS, 1, s, path, err);
+    if (status == GX_OK) status = gx_json_get_fields(json, others, 1 + GX__CHECKPOINT_BEST, 0, s, path, err);
     gx_json_free(json);
     return status == GX_OK ? gx__checkpoint_check_numbers(s, path, err) : status;
 }
 
-static const GxTensorPart gx__checkpoint_weights = {"", GX_VALUES_WEIGHTS}, // of model.safetensors
-    gx__checkpoint_masters = {"master.", GX_VALUES_WEIGHTS};
+static const GxTensorPart gx__checkpoint_weights = {"", GX_VALUES_WEIGHTS, GX_PART_ALL}; // of model.safetensors
+
+// The weights in fp32 where model.safetensors, or adapter_model.safetensors, has them narrower.
+static GxTensorPart gx__checkpoint_masters(const GxModel *m)
+{
+    const GxTensorPart part = {"master.", GX_VALUES_WEIGHTS, m->lora.r > 0 ? GX_PART_ADAPTER : GX_PART_ALL};
+    return part;
+}
 
 // What the optimizer keeps of each trained tensor.
 static int gx__checkpoint_state_parts(const GxOptimizer *o, GxTensorPart part[2])
 {
     const int adamw = o->kind == GX_OPTIMIZER_ADAMW;
-    const GxTensorPart first = {adamw ? "exp_avg." : "momentum_buffer.", GX_VALUES_MOMENT_1},
-                       second = {"exp_avg_sq.", GX_VALUES_MOMENT_2};
+    const GxTensorPart first = {adamw ? "exp_avg." : "momentum_buffer.", GX_VALUES_MOMENT_1, GX_PART_ALL},
+                       second = {"exp_avg_sq.", GX_VALUES_MOMENT_2, GX_PART_ALL};
     part[0] = first, part[1] = second;
     return gx_optimizer_moments(o);
 }
 
 // ---- the folder ----------------------------------------------------------------------------------------------------
 
-static GxStatus gx__checkpoint_write_config(const char *folder, const GxCheckpoint *c, GxDtype dtype, GxError *err)
+GxStatus gx_checkpoint_write_config(const GxModel *m, const GxSourceFolder *source, GxDtype dtype, const char *folder,
+                                    GxError *err)
 {
     static const GxSourceFolder none = GX_ZERO;
     const char *name = dtype == GX_BF16 ? "bfloat16" : dtype == GX_F16 ? "float16" : "float32";
     char path[GX_PATH];
     GxJson *json;
     GX_TRY(gx_path_join(path, folder, "config.json", err));
-    GX_TRY(c->m->family->write_config(c->m->config, &c->m->wish, path, err));
+    GX_TRY(m->family->write_config(m->config, &m->wish, path, err));
     GX_TRY(gx_json_read(&json, path, 1 << 20, err));
     GxStatus status = gx_json_set(json, "torch_dtype", gx_json_new_string(name), err);
-    if (status == GX_OK) status = gx_source_folder_write(c->source ? c->source : &none, json, folder, err);
+    if (status == GX_OK) status = gx_source_folder_write(source ? source : &none, json, folder, err);
     gx_json_free(json);
     return status;
+}
+
+// Of a folder that says what its model is: one of an adapter of it.
+static GxStatus gx__checkpoint_make_adapter(const char *folder, const GxCheckpoint *c, GxError *err)
+{
+    char path[GX_PATH], other[GX_PATH];
+    GX_TRY(gx_path_join(path, folder, "config.json", err));
+    GX_TRY(gx_path_join(other, folder, GX_PEFT_MODEL_CONFIG, err));
+    if (rename(path, other) != 0) return GX_FAIL(err, GX_ERR_IO, "cannot rename %s to %s", path, other);
+    return gx_adapter_write_config(c->m, c->base, folder, err);
 }
 
 // What rank 0 alone has to write, all but the tensors.
 static GxStatus gx__checkpoint_write_texts(const char *folder, const GxCheckpoint *c, GxDtype dtype, GxError *err)
 {
     char path[GX_PATH];
-    GX_TRY(gx__checkpoint_write_config(folder, c, dtype, err));
+    GX_TRY(gx_checkpoint_write_config(c->m, c->source, dtype, folder, err));
+    if (c->m->lora.r) GX_TRY(gx__checkpoint_make_adapter(folder, c, err));
     if (c->task && c->task->write) GX_TRY(c->task->write(c->self, folder, err));
     GX_TRY(gx_path_join(path, folder, "training_args.json", err));
     GX_TRY(gx_config_write_json(c->args, path, err));
@@ -233,7 +272,8 @@ static int gx__checkpoint_pairs(const GxTask *task, const void *self, char key[]
 int64_t gx_checkpoint_bytes(const GxModel *m, const GxOptimizer *o, GxDtype dtype)
 {
     const int64_t weights = (int64_t)gx_dtype_size(dtype) + (dtype == GX_F32 ? 0 : 4);
-    return weights * gx_table_parameters(&m->table) + 4 * gx_optimizer_moments(o) * gx_table_trained(&m->table);
+    const int64_t n = m->lora.r ? gx_table_trained(&m->table) : gx_table_parameters(&m->table);
+    return weights * n + 4 * gx_optimizer_moments(o) * gx_table_trained(&m->table);
 }
 
 // What happened to rank 0's disk is known to all.
@@ -253,13 +293,16 @@ static void gx__checkpoint_save_as(GxContext *g, const char *folder, const GxChe
     GxTensorPart part[3];
     const int writes = g->rank == 0, pairs = gx__checkpoint_pairs(c->task, c->self, key, pair);
     int parts = gx__checkpoint_state_parts(c->o, part);
-    if (dtype != GX_F32) part[parts++] = gx__checkpoint_masters;
-    const GxTensorSaving weights = {&gx__checkpoint_weights, 1, pair, pairs, dtype, c->shard_bytes},
+    const int is_adapter = c->m->lora.r > 0;
+    if (dtype != GX_F32) part[parts++] = gx__checkpoint_masters(c->m);
+    const GxTensorSaving whole = {&gx__checkpoint_weights, 1, pair, pairs, dtype, c->shard_bytes},
+                         adapter = {&gx_adapter_part, 1, pair, pairs, dtype, 0},
                          state = {part, parts, NULL, 0, GX_F32, 0};
     if (writes && gx_publish_begin(folder, temporary, disk) == GX_OK)
         gx__checkpoint_write_texts(temporary, c, dtype, disk);
-    if (writes && !gx_error_code(disk)) gx_path_join(path, temporary, "model.safetensors", disk);
-    if (!gx_failed(g)) gx_tensor_file_save(g, path, &c->m->store, &weights, disk);
+    if (writes && !gx_error_code(disk))
+        gx_path_join(path, temporary, is_adapter ? GX_ADAPTER_FILE : "model.safetensors", disk);
+    if (!gx_failed(g)) gx_tensor_file_save(g, path, &c->m->store, is_adapter ? &adapter : &whole, disk);
     if (writes && !gx_error_code(disk)) gx_path_join(path, temporary, "optimizer.safetensors", disk);
     if (!gx_failed(g) && parts) gx_tensor_file_save(g, path, &c->m->store, &state, disk);
     if (writes && !gx_failed(g) && !gx_error_code(disk)) gx_publish_finish(folder, disk);
@@ -287,7 +330,19 @@ typedef struct { // on rank 0
     GxSafetensors file;
     GxTensorMatch match;
     int is_open;
+    uint64_t *hash; // of what is read; NULL: nobody asks
 } gx__CheckpointWeights;
+
+static GxStatus gx__checkpoint_open_file(const char *folder, GxMatching how, GxSafetensors *file, GxError *err)
+{
+    char path[GX_PATH];
+    if (how != GX_MATCH_ADAPTER) {
+        GX_TRY(gx_adapter_refuse(folder, err));
+        return gx_safetensors_open(file, folder, err);
+    }
+    GX_TRY(gx_path_join(path, folder, GX_ADAPTER_FILE, err));
+    return gx_safetensors_open(file, path, err);
+}
 
 static void gx__checkpoint_open_weights(GxContext *g, const GxModel *m, const char *folder, GxMatching how,
                                         gx__CheckpointWeights *w)
@@ -295,15 +350,15 @@ static void gx__checkpoint_open_weights(GxContext *g, const GxModel *m, const ch
     memset(w, 0, sizeof *w);
     gx_at(g, -1, "load");
     if (g->rank != 0) return;
-    w->is_open = !gx_failed(g) && gx_safetensors_open(&w->file, folder, &g->error) == GX_OK;
+    w->is_open = !gx_failed(g) && gx__checkpoint_open_file(folder, how, &w->file, &g->error) == GX_OK;
     if (w->is_open) gx_tensor_file_match(&w->match, &w->file, &m->table, m->family, how, folder, &g->error);
 }
 
 static void gx__checkpoint_read_weights(GxContext *g, const GxModel *m, const char *folder, gx__CheckpointWeights *w,
-                                        const unsigned char *drawn)
+                                        const GxTensorPart *part, const unsigned char *drawn)
 {
     if (g->rank == 0 && gx_failed(g)) gx_barrier(g, GX_AXIS_ALL); // tells the others
-    gx_tensor_file_load(g, w->is_open ? &w->file : NULL, &m->store, &gx__checkpoint_weights, &w->match, drawn, folder);
+    gx_tensor_file_load(g, w->is_open ? &w->file : NULL, &m->store, part, &w->match, drawn, w->hash, folder);
     gx_tensor_file_match_close(&w->match);
     if (w->is_open) gx_safetensors_close(&w->file);
 }
@@ -311,29 +366,60 @@ static void gx__checkpoint_read_weights(GxContext *g, const GxModel *m, const ch
 // The masters of a checkpoint whose weights are narrower. On rank 0, which alone looks at names. 0: it has none.
 static int gx__checkpoint_open_masters(GxContext *g, const GxModel *m, const char *folder, GxSafetensors *file)
 {
+    const GxTensorPart part = gx__checkpoint_masters(m);
     char path[GX_PATH], name[GX_NAME + 32];
+    int first = 0;
     if (g->rank != 0 || gx_failed(g)) return 0;
     gx_path_join(path, folder, "optimizer.safetensors", &g->error);
     if (gx_failed(g) || !gx_path_is_file(path) || gx_safetensors_open(file, path, &g->error) != GX_OK) return 0;
-    snprintf(name, sizeof name, "%s%s", gx__checkpoint_masters.prefix, m->table.row[0].name);
+    while (part.of == GX_PART_ADAPTER && first + 1 < m->table.n && !m->table.row[first].is_adapter) first++;
+    snprintf(name, sizeof name, "%s%s", part.prefix, m->table.row[first].name);
     if (gx_safetensors_find(file, name)) return 1;
     gx_safetensors_close(file);
     return 0;
 }
 
+// Which rows are drawn, as rank 0 found it, is known to all. *drawn: free() it.
+static void gx__checkpoint_agree_on_drawn(GxContext *g, const GxModel *m, const gx__CheckpointWeights *w,
+                                          unsigned char **drawn)
+{
+    const int64_t rows = m->table.n;
+    *drawn = (unsigned char *)calloc((size_t)rows + 1, 1);
+    if (!*drawn) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a list of %ld tensors", (long)rows);
+    else if (g->rank == 0 && !gx_failed(g)) memcpy(*drawn, w->match.drawn, (size_t)rows);
+    gx_broadcast(g, GX_AXIS_ALL, 0, *drawn, rows, GX_U8); // of a context that has failed: tells the others
+}
+
 void gx_checkpoint_load_weights(GxContext *g, GxModel *m, const char *folder)
 {
+    const int is_adapter = m->lora.r > 0;
+    const GxTensorPart part = gx__checkpoint_masters(m);
     gx__CheckpointWeights w;
     GxSafetensors masters;
-    gx__checkpoint_open_weights(g, m, folder, GX_MATCH_ALL, &w);
-    if (!gx__checkpoint_open_masters(g, m, folder, &masters)) {
-        gx__checkpoint_read_weights(g, m, folder, &w, NULL);
-        return;
+    unsigned char *drawn;
+    gx__checkpoint_open_weights(g, m, folder, is_adapter ? GX_MATCH_ADAPTER : GX_MATCH_ALL, &w);
+    gx__checkpoint_agree_on_drawn(g, m, &w, &drawn);
+    if (!gx__checkpoint_open_masters(g, m, folder, &masters))
+        gx__checkpoint_read_weights(g, m, folder, &w, is_adapter ? &gx_adapter_part : &gx__checkpoint_weights, drawn);
+    else {
+        gx_tensor_file_match_close(&w.match);
+        if (w.is_open) gx_safetensors_close(&w.file);
+        gx_tensor_file_load(g, &masters, &m->store, &part, NULL, drawn, NULL, folder);
+        gx_safetensors_close(&masters);
     }
-    gx_tensor_file_match_close(&w.match);
-    if (w.is_open) gx_safetensors_close(&w.file);
-    gx_tensor_file_load(g, &masters, &m->store, &gx__checkpoint_masters, NULL, NULL, folder);
-    gx_safetensors_close(&masters);
+    free(drawn);
+}
+
+void gx_checkpoint_load_base(GxContext *g, GxModel *m, const char *folder, uint64_t *hash)
+{
+    gx__CheckpointWeights w;
+    unsigned char *drawn;
+    *hash = GX_HASH_START;
+    gx__checkpoint_open_weights(g, m, folder, GX_MATCH_BASE, &w);
+    w.hash = hash;
+    gx__checkpoint_agree_on_drawn(g, m, &w, &drawn);
+    gx__checkpoint_read_weights(g, m, folder, &w, &gx__checkpoint_weights, drawn);
+    free(drawn);
 }
 
 // What the folder's config.json calls its model is what this one is called: then it has this one's head.
@@ -374,7 +460,7 @@ static void gx__checkpoint_name_weights(const GxModel *m, const gx__CheckpointWe
     for (int i = 0; i < m->table.n; i++) {
         const GxTensor *row = &m->table.row[i];
         const int misshapen = w->match.misshapen[i];
-        if (!w->match.drawn[i]) continue;
+        if (!w->match.drawn[i] || row->role == GX_ROLE_LORA) continue; // of those, nobody expects a file to have them
         if (misshapen < 0) gx__checkpoint_add_name(&loaded->drawn, "%s", row->name);
         else
             gx__checkpoint_add_name(
@@ -428,21 +514,20 @@ static void gx__checkpoint_draw(GxContext *g, GxModel *m, const unsigned char *d
 }
 
 void gx_checkpoint_start_from(GxContext *g, GxModel *m, const char *folder, int is_strict, const uint64_t *seed,
-                              GxWeightsLoaded *loaded)
+                              uint64_t *hash, GxWeightsLoaded *loaded)
 {
-    const int64_t rows = m->table.n;
     gx__CheckpointWeights w;
-    unsigned char *drawn = (unsigned char *)calloc((size_t)rows + 1, 1);
+    unsigned char *drawn;
     memset(loaded, 0, sizeof *loaded);
-    if (!drawn) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a list of %ld tensors", (long)rows);
+    *hash = GX_HASH_START;
     gx__checkpoint_open_weights(g, m, folder, is_strict ? GX_MATCH_BODY : GX_MATCH_ANY, &w);
     const int has_match = g->rank == 0 && !gx_failed(g);
     if (has_match) gx__checkpoint_name_weights(m, &w, loaded);
     if (has_match && is_strict) gx__checkpoint_check_drawn(g, m, folder, seed != NULL, loaded);
     if (has_match && m->wish.is_new && !gx_failed(g)) gx__checkpoint_renew(m, &w, loaded);
-    if (has_match && drawn) memcpy(drawn, w.match.drawn, (size_t)rows);
-    gx_broadcast(g, GX_AXIS_ALL, 0, drawn, rows, GX_U8); // of a context that has failed: tells the others
-    gx__checkpoint_read_weights(g, m, folder, &w, drawn);
+    w.hash = hash;
+    gx__checkpoint_agree_on_drawn(g, m, &w, &drawn);
+    gx__checkpoint_read_weights(g, m, folder, &w, &gx__checkpoint_weights, drawn);
     if (seed && !gx_failed(g)) gx__checkpoint_draw(g, m, drawn, *seed);
     free(drawn);
 }
@@ -493,7 +578,7 @@ void gx_checkpoint_load_state(GxContext *g, GxModel *m, const GxOptimizer *o, co
                      gx__checkpoint_open_state(&s, path, &m->table, part, parts, folder, err) == GX_OK;
     if (reads && gx_failed(g)) gx_barrier(g, GX_AXIS_ALL); // tells the others
     for (int p = 0; p < parts && !gx_failed(g); p++)
-        gx_tensor_file_load(g, open ? &s : NULL, &m->store, &part[p], NULL, NULL, path);
+        gx_tensor_file_load(g, open ? &s : NULL, &m->store, &part[p], NULL, NULL, NULL, path);
     if (open) gx_safetensors_close(&s);
 }
 #endif

@@ -7,8 +7,9 @@
 //     GX_TRY(gx_inference_run(g, &s, &batch));                         // results are where its targets want them
 //     gx_inference_close(&s);                                          // also after an error
 //
-// Weights are in fp32, and there are no gradients and no moments. A text that is written token by token has a cache
-// besides: task/decode.h. examples/embed_text.c is a program.
+// The folder may be an adapter's (adapter.h), whose adapter_config.json says where its base is. Weights are in fp32,
+// and there are no gradients and no moments. A text that is written token by token has a cache besides: task/decode.h.
+// examples/embed_text.c is a program.
 #ifndef GX_INFERENCE_H
 #define GX_INFERENCE_H
 #include "checkpoint.h"
@@ -16,7 +17,8 @@
 GX_BEGIN
 
 typedef struct {
-    void *config; // the family's, of config.json: GxBertConfig, GxLlamaConfig
+    void *config;         // the family's, of config.json: GxBertConfig, GxLlamaConfig
+    GxPeftConfig adapter; // of an adapter's folder; r is 0 where it is none
     GxHeadWish head;
     GxMode mode;
     GxModel model;
@@ -30,6 +32,9 @@ typedef struct {
 // NULL: a causal language model's. One that the folder does not have is an error when it is loaded.
 GxStatus gx_inference_open(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
                            const GxHeadWish *head);
+// Of an adapter's folder. base: the folder of its model; "" or NULL: where the adapter says.
+GxStatus gx_inference_open_adapter(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
+                                   const char *base, const GxHeadWish *head);
 // Once. The batch's arrays, and where it wants its results, lie in the device's memory, and are not looked at.
 GxStatus gx_inference_load(GxContext *g, GxInference *s, const char *folder, const GxBatch *largest);
 GxStatus gx_inference_run(GxContext *g, GxInference *s, const GxBatch *batch); // no larger than that one
@@ -40,28 +45,54 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_INFERENCE_IMPLEMENTED)
 #define GX_INFERENCE_IMPLEMENTED
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "machine.h"
 #include "plan.h"
 
-GxStatus gx_inference_open(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
-                           const GxHeadWish *head)
+static const char *gx__inference_base(const GxInference *s, const char *folder)
+{
+    return s->adapter.r ? s->adapter.base : folder;
+}
+
+static GxStatus gx__inference_open(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
+                                   const GxLora *lora, const GxHeadWish *head)
 {
     GxError *err = &g->error;
     GxModelOptions options = GX_ZERO;
     GxRunnerSpec spec = GX_ZERO;
     char path[GX_PATH];
-    memset(s, 0, sizeof *s);
     s->config = calloc(1, family->config_size);
     if (!s->config) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a configuration");
-    GX_TRY(gx_path_join(path, folder, "config.json", err));
+    options.lora = lora;
+    GX_TRY(gx_path_join(path, gx__inference_base(s, folder), "config.json", err));
     GX_TRY(family->read_config(s->config, path, err));
     s->mode = gx_composed("serial", gx_methods(GX_METHOD_NONE, GX_METHOD_NONE, GX_METHOD_NONE));
     if (head) s->head = *head, options.wish = &s->head;
     options.freeze = "*", spec.forward_only = 1;
     GX_TRY(gx_model_open(g, &s->model, family, s->config, &s->mode, &options));
     return gx_runner_open(g, &s->runner, &s->model, &s->none, &spec);
+}
+
+GxStatus gx_inference_open_adapter(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
+                                   const char *base, const GxHeadWish *head)
+{
+    GxLora lora;
+    memset(s, 0, sizeof *s);
+    GX_TRY(gx_adapter_agree(g, &s->adapter, &lora, folder));
+    if (base && base[0]) snprintf(s->adapter.base, sizeof s->adapter.base, "%s", base);
+    if (!s->adapter.base[0])
+        return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s does not say which model it is an adapter of", folder);
+    return gx__inference_open(g, s, family, folder, &lora, head);
+}
+
+GxStatus gx_inference_open(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
+                           const GxHeadWish *head)
+{
+    memset(s, 0, sizeof *s);
+    if (gx_adapter_is(folder)) return gx_inference_open_adapter(g, s, family, folder, NULL, head);
+    return gx__inference_open(g, s, family, folder, NULL, head);
 }
 
 static void gx__inference_take(GxContext *g, GxInference *s)
@@ -91,7 +122,11 @@ GxStatus gx_inference_load(GxContext *g, GxInference *s, const char *folder, con
     GX_TRY(gx_plan_make(&plan, g, &nothing, 1, gx__inference_dry_run, s));
     GX_TRY(gx_arenas_open(g, &s->arena, &s->host_arena, plan.arena, plan.host));
     gx__inference_take(g, s);
-    gx_checkpoint_start_from(g, &s->model, folder, 1, NULL, &loaded);
+    uint64_t hash;
+    const uint64_t seed = 0; // of a head that the adapter brings, and the base does not have
+    gx_checkpoint_start_from(g, &s->model, gx__inference_base(s, folder), 1, s->adapter.r ? &seed : NULL, &hash,
+                             &loaded);
+    if (s->adapter.r) gx_checkpoint_load_weights(g, &s->model, folder);
     return gx_status(g);
 }
 

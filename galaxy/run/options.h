@@ -5,6 +5,7 @@
 #include "../base/partition.h"
 #include "../io/config.h"
 #include "../model/mode.h"
+#include "tuning.h"
 GX_BEGIN
 
 typedef struct {
@@ -39,6 +40,7 @@ typedef struct {
     char device[GX_FIELD_TEXT], device_comm[GX_FIELD_TEXT], precision[GX_FIELD_TEXT];
     int64_t head_chunk;
     char recompute[GX_FIELD_TEXT], freeze[GX_FIELD_TEXT];
+    GxTuningOptions tuning;
     int dry_run, evaluate, sample_only, overwrite_output_dir, strict, ignore_mismatched_sizes;
     const char *predicts; // no option of its own: that of the task which asks for predictions; NULL: none (task/task.h)
 } GxTrainOptions;
@@ -265,6 +267,7 @@ GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, const GxMode *mode, cons
     char program[32], other[80];
     snprintf(program, sizeof program, "train_%.24s", family);
     GX_TRY(gx_config_add(c, "training", GX_FIELDS(gx__options_train_options), o, err));
+    GX_TRY(gx_tuning_add(c, &o->tuning, err));
     if (mode) GX_TRY(gx_config_add_elsewhere(c, GX_FIELDS(gx__options_mode_options), program, err));
     else GX_TRY(gx_config_add(c, "mode", GX_FIELDS(gx__options_mode_options), o, err));
     GX_TRY(gx_config_add(c, copies, GX_FIELDS(gx__options_tp_options), o, err));

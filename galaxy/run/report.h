@@ -282,6 +282,10 @@ void gx_report_start(const GxTrainer *t)
     fprintf(r.out, "model: %s, mode %s, %.2fM parameters", t->family->name, mode, (double)all / 1e6);
     if (trained < all && !gx_options_only_show(o)) fprintf(r.out, ", %.2fM of them trained", (double)trained / 1e6);
     fprintf(r.out, ", %s\n", o->precision);
+    if (t->model.lora.r)
+        fprintf(r.out, "LoRA: r %ld, alpha %g%s, dropout %g, on %s\n", (long)t->model.lora.r, t->model.lora.alpha,
+                t->model.lora.is_scaled_by_root ? " (rsLoRA)" : "", (double)t->model.lora.dropout,
+                t->model.lora.targets[0] ? t->model.lora.targets : "all matrices of attention and MLP");
     if (!o->dry_run) t->task->describe(t->self, r.out);
     gx__report_options(r.out, t);
     gx__report_work(r.out, t);

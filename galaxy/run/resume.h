@@ -325,6 +325,21 @@ static GxStatus gx__resume_check_momentum(const GxResume *r, const GxTrainOption
     return gx__resume_refuse(r, "momentum", a, b, err);
 }
 
+static GxStatus gx__resume_check_tuning(const GxResume *r, const GxTrainOptions *o, GxError *err)
+{
+    GxTuningOptions then;
+    const GxField *f = gx_tuning_differs(&o->tuning, r->args, &then, err);
+    if (!f || gx_error_code(err)) return gx_error_code(err);
+    GxJson *a = gx_field_to_json(f, &then, err), *b = gx_field_to_json(f, &o->tuning, err);
+    char *theirs = NULL, *ours = NULL;
+    int64_t bytes;
+    if (gx_json_dump(a, 0, &theirs, &bytes, err) == GX_OK && gx_json_dump(b, 0, &ours, &bytes, err) == GX_OK)
+        gx__resume_refuse(r, f->name, theirs, ours, err);
+    free(theirs), free(ours);
+    gx_json_free(a), gx_json_free(b);
+    return gx_error_code(err);
+}
+
 GxStatus gx_resume_check(const GxResume *r, const GxTrainOptions *o, GxError *err)
 {
     if (!r->folder[0]) return GX_OK;
@@ -337,6 +352,7 @@ GxStatus gx_resume_check(const GxResume *r, const GxTrainOptions *o, GxError *er
     GX_TRY(gx__resume_check_int(r, "seq_len", r->state.seq_len, o->seq_len, err));
     if (strcmp(r->state.optimizer, o->optimizer))
         return gx__resume_refuse(r, "optimizer", r->state.optimizer, o->optimizer, err);
+    GX_TRY(gx__resume_check_tuning(r, o, err));
     return gx__resume_check_momentum(r, o, err);
 }
 

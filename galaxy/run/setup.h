@@ -146,6 +146,22 @@ static GxStatus gx__setup_take_length(GxTrainer *t)
     return gx_status(g);
 }
 
+// The adapter that a run begins with says what it is, and where its base is.
+static GxStatus gx__setup_take_adapter(GxTrainer *t)
+{
+    GxContext *g = t->g;
+    GxLora lora;
+    if (!t->o.tuning.adapter[0] || t->resume.folder[0]) return GX_OK;
+    GxPeftConfig *c = (GxPeftConfig *)calloc(1, sizeof *c);
+    if (!c) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a configuration");
+    if (gx_adapter_agree(g, c, &lora, t->o.tuning.adapter) == GX_OK) {
+        gx_tuning_take(&t->o.tuning, &t->config, c, &g->error);
+        if (!t->o.model[0]) snprintf(t->o.model, sizeof t->o.model, "%s", c->base);
+    }
+    free(c);
+    return gx_status(g);
+}
+
 static GxStatus gx__setup_find_run(GxTrainer *t)
 {
     GxContext *g = t->g;
@@ -157,6 +173,8 @@ static GxStatus gx__setup_find_run(GxTrainer *t)
     if (gx_trainer_is_first(t)) gx_resume_check_model(r, &t->o, &g->error);
     if (gx_trainer_is_first(t)) gx_resume_warn_of_unknown(r, &t->config, &g->log);
     GX_TRY(gx_resume_take_options(r, &t->config, &t->o, &g->error));
+    GX_TRY(gx__setup_take_adapter(t));
+    GX_TRY(gx_tuning_resolve(&t->o.tuning, &t->config, t->o.model, &g->error));
     if (gx_options_only_show(&t->o) && !r->folder[0] && !t->o.model[0])
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "there is no checkpoint in %s to show", t->o.output_dir);
     GX_TRY(gx__setup_take_length(t));
@@ -227,6 +245,8 @@ static GxStatus gx__setup_open_model(GxTrainer *t)
     options.wish = t->task->wish ? t->task->wish(t->self) : NULL;
     options.dtype = strcmp(o->precision, "bf16") ? GX_F32 : GX_BF16;
     options.freeze = runner.forward_only ? "*" : o->freeze;
+    const GxLora lora = gx_tuning_lora(&o->tuning);
+    options.lora = &lora;
     GX_TRY(gx_model_open(t->g, &t->model, t->family, t->model_config, t->mode, &options));
     return gx_runner_open(t->g, &t->runner, &t->model, &t->optimizer, &runner);
 }
@@ -352,9 +372,23 @@ static GxStatus gx__setup_report_resumed(GxTrainer *t)
     return gx_status(g);
 }
 
+// What an adapter was trained on is where it was, and as it was.
+static void gx__setup_load_base(GxTrainer *t)
+{
+    const uint64_t then = t->resume.state.base_hash;
+    if (gx_trainer_is_first(t)) gx_adapter_check(&t->model, t->resume.folder, &t->g->error);
+    gx_checkpoint_load_base(t->g, &t->model, t->o.model, &t->base_hash);
+    if (gx_failed(t->g) || !gx_trainer_is_first(t) || t->base_hash == then) return;
+    GX_FAIL(&t->g->error, GX_ERR_ARGUMENT,
+            "the weights of %s are not those that %s was trained on (their hash is 0x%016lx, and was 0x%016lx): the "
+            "adapter fits those alone; put them back",
+            t->o.model, t->resume.folder, (unsigned long)t->base_hash, (unsigned long)then);
+}
+
 static GxStatus gx__setup_resume(GxTrainer *t)
 {
     GxContext *g = t->g;
+    if (gx_tuning_has_adapter(&t->o.tuning)) gx__setup_load_base(t);
     gx_checkpoint_load_weights(g, &t->model, t->resume.folder);
     if (gx_options_only_show(&t->o)) t->step = t->begun = t->resume.state.step, t->samples = t->resume.state.samples;
     else {
@@ -371,9 +405,13 @@ static void gx__setup_start_from(GxTrainer *t)
 {
     GxWeightsLoaded loaded;
     const uint64_t seed = (uint64_t)t->o.seed;
-    const int may_draw = !gx_options_only_show(&t->o) || !t->o.strict;
-    gx_checkpoint_start_from(t->g, &t->model, t->o.model, t->o.strict, may_draw ? &seed : NULL, &loaded);
+    const int has_adapter = t->o.tuning.adapter[0] != 0; // which brings the heads that are new
+    const int may_draw = !gx_options_only_show(&t->o) || !t->o.strict || has_adapter;
+    uint64_t hash;
+    gx_checkpoint_start_from(t->g, &t->model, t->o.model, t->o.strict, may_draw ? &seed : NULL, &hash, &loaded);
+    if (gx_tuning_has_adapter(&t->o.tuning)) t->base_hash = hash;
     if (!gx_failed(t->g) && gx_trainer_is_first(t)) gx_report_weights(t, &loaded);
+    if (!gx_failed(t->g) && has_adapter) gx_checkpoint_load_weights(t->g, &t->model, t->o.tuning.adapter);
 }
 
 static GxStatus gx__setup_set_weights(GxTrainer *t)

@@ -10,6 +10,7 @@
 #ifndef GX_SOURCE_FOLDER_H
 #define GX_SOURCE_FOLDER_H
 #include "../io/json.h"
+#include "../io/peft.h"
 GX_BEGIN
 
 enum { GX_SOURCE_FILES = 5 };
@@ -44,7 +45,7 @@ static const char *const gx__source_own[] = {"architectures", "id2label", "label
 static GxStatus gx__source_folder_read(GxSourceFolder *s, const char *folder, GxError *err)
 {
     char path[GX_PATH];
-    GX_TRY(gx_path_join(path, folder, "config.json", err));
+    GX_TRY(gx_model_config_path(path, folder, err));
     GX_TRY(gx_json_read(&s->config, path, GX__SOURCE_CONFIG_CAP, err));
     for (int i = 0; i < GX_SOURCE_FILES; i++) {
         GX_TRY(gx_path_join(path, folder, gx__source_files[i], err));

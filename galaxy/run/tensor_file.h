@@ -8,14 +8,21 @@
 #include "../parallel/boxes.h"
 #include "../parallel/values.h"
 #include "../comm/comm.h"
+#include "../io/peft.h"
 #include "../io/safetensors.h"
 #include "../model/model.h"
 GX_BEGIN
 
 // Tensors stand in the file as prefix + name: "" weights, "exp_avg." the first moment.
+typedef enum {
+    GX_PART_ALL = 0,
+    GX_PART_ADAPTER, // GxTensor.is_adapter
+    GX_PART_WHOLE    // all but what an adapter adds: a model that needs none
+} GxPartOf;
 typedef struct {
     const char *prefix;
     GxValues values;
+    GxPartOf of;
 } GxTensorPart;
 
 typedef struct { // what is saved, and how
@@ -39,7 +46,12 @@ int gx_tensor_file_has_part(const GxContext *g);
 typedef enum {
     GX_MATCH_ALL = 0, // a tensor that either does not have, or of another shape, is an error with its name
     GX_MATCH_BODY,    // but whole heads may be missing, or be more
-    GX_MATCH_ANY      // --strict false: whatever matches is taken; nothing at all is an error
+    GX_MATCH_ANY,     // --strict false: whatever matches is taken; nothing at all is an error
+    // GX_MATCH_BODY of a base whose adapter comes from a file of its own: of the adapter's tensors it is not asked
+    GX_MATCH_BASE,
+    // A file of an adapter, with names as peft writes them: has all that was added to the base; what the adapter trains
+    // of the base's own may be missing. All else is an error.
+    GX_MATCH_ADAPTER
 } GxMatching;
 
 // Which tensor of a file of weights is which of a model's. On rank 0.
@@ -51,8 +63,9 @@ typedef struct {
     unsigned char *left;  // [the file's tensors] 1: the model has no use for it
 } GxTensorMatch;
 
-// By the family's names. Two tensors with the same name are an error however it is matched, and so is a tied one with
-// other values than those that it is tied to. Close it, also after an error.
+// By the family's names. What an adapter adds to a model is in no file of weights: it is drawn. Two tensors with the
+// same name are an error however it is matched, and so is a tied one with other values than those that it is tied to.
+// Close it, also after an error.
 GxStatus gx_tensor_file_match(GxTensorMatch *match, const GxSafetensors *s, const GxTable *t, const GxFamily *family,
                               GxMatching how, const char *folder, GxError *err);
 enum { GX_SHAPE_TEXT = 100 };
@@ -60,9 +73,10 @@ const char *gx_shape_text(const int64_t *shape, int ndim, char text[GX_SHAPE_TEX
 void gx_tensor_file_match_close(GxTensorMatch *match);
 
 // On all ranks; s is the open file on rank 0, NULL on the others. A missing or misshapen tensor is named. `match`: of
-// weights, on rank 0; NULL: names are the table's. Rows that are drawn stay as they are.
+// weights, on rank 0; NULL: names are the table's. Rows that are drawn stay as they are. hash: NULL, or on rank 0 what
+// was read of rows that are of no adapter goes into it.
 void gx_tensor_file_load(GxContext *g, const GxSafetensors *s, const GxStore *store, const GxTensorPart *part,
-                         const GxTensorMatch *match, const unsigned char *drawn, const char *folder);
+                         const GxTensorMatch *match, const unsigned char *drawn, uint64_t *hash, const char *folder);
 
 // Takes the scratch of saving and loading from a dry arena, and gives it back.
 void gx_tensor_file_plan(GxContext *g, const GxStore *s);
@@ -88,6 +102,14 @@ typedef struct { // on rank 0
     int is_open; // the file of number `shard`
     GxSafetensorsWriter w;
 } gx__TensorFiles;
+
+static int gx__tensor_file_has(const GxStore *s, const GxTensorPart *part, int row)
+{
+    const GxTensor *t = &s->table->row[row];
+    if (part->of == GX_PART_ADAPTER && !t->is_adapter) return 0;
+    if (part->of == GX_PART_WHOLE && t->role == GX_ROLE_LORA) return 0;
+    return gx_values_exist(s, part->values, row);
+}
 
 static void gx__tensor_files_name(const gx__TensorFiles *f, const GxTensorPart *part, int row, char name[GX_NAME + 32])
 {
@@ -117,7 +139,7 @@ static GxStatus gx__tensor_files_divide(gx__TensorFiles *f, GxError *err)
         const GxTensor *row = &t->row[k % t->n];
         int64_t more = (int64_t)gx_dtype_size(f->how->dtype);
         f->shard_of[k] = -1;
-        if (!gx_values_exist(f->s, f->how->part[k / t->n].values, k % t->n)) continue;
+        if (!gx__tensor_file_has(f->s, &f->how->part[k / t->n], k % t->n)) continue;
         for (int d = 0; d < row->ndim; d++) more *= row->global_shape[d];
         if (f->how->shard_bytes && bytes && bytes + more > f->how->shard_bytes) f->shards++, bytes = 0;
         bytes += more;
@@ -299,7 +321,7 @@ void gx_tensor_file_save(GxContext *g, const char *path, const GxStore *s, const
     if (writes && !gx_error_code(disk)) gx__tensor_files_divide(&files, disk);
     for (int p = 0; p < how->parts; p++)
         for (int i = 0; i < t->n && !gx_failed(g); i++) {
-            if (!gx_values_exist(s, how->part[p].values, i)) continue;
+            if (!gx__tensor_file_has(s, &how->part[p], i)) continue;
             GxSafetensorsWriter *w = writes ? gx__tensor_files_at(&files, p, i, disk) : NULL;
             if (has_part) gx__tensor_file_save_tensor(g, w, how->dtype, s, &how->part[p], i, scratch, disk);
             gx_barrier(g, GX_AXIS_ALL);
@@ -362,8 +384,18 @@ static GxStatus gx__tensor_file_find_tensor(const GxSafetensorsEntry **entry, co
                   : gx__tensor_file_lacks(s, name, match, folder, err);
 }
 
+// Goes on from `hash` (FNV-1a, of words).
+static void gx__tensor_file_hash(uint64_t *hash, const float *values, int64_t n)
+{
+    uint32_t word;
+    for (int64_t i = 0; hash && i < n; i++) {
+        memcpy(&word, values + i, sizeof word);
+        *hash = (*hash ^ word) * GX_HASH_PRIME;
+    }
+}
+
 static void gx__tensor_file_load_whole(GxContext *g, const GxSafetensors *s, const GxSafetensorsEntry *e,
-                                       const GxStore *store, GxValues what, int row)
+                                       const GxStore *store, GxValues what, int row, uint64_t *hash)
 {
     GxArena *a = gx_host_arena(g);
     const int64_t count = gx_tensor_count(&store->table->row[row]);
@@ -373,6 +405,7 @@ static void gx__tensor_file_load_whole(GxContext *g, const GxSafetensors *s, con
         float *values = gx_values_write(g, store, what, row, first, n);
         float *twin = (float *)gx_host_twin(g, GX_MEM_WORKSPACE, values, 4 * n);
         if (s && !gx_failed(g)) gx_safetensors_read(s, e, first, n, twin, &g->error);
+        if (s && !gx_failed(g)) gx__tensor_file_hash(hash, twin, n);
         gx_broadcast(g, GX_AXIS_ALL, 0, twin, n, GX_F32); // of a context that has failed: tells the others
         gx_to_device(g, values, twin, 4 * n);
         gx_values_written(g, store, what, row, first, n, values);
@@ -383,12 +416,13 @@ static void gx__tensor_file_load_whole(GxContext *g, const GxSafetensors *s, con
 }
 
 static void gx__tensor_file_load_boxes(GxContext *g, const GxSafetensors *s, const GxSafetensorsEntry *e,
-                                       const GxTensor *t, float *values, void *scratch)
+                                       const GxTensor *t, float *values, void *scratch, uint64_t *hash)
 {
     const int64_t chunk = gx_box_rows(t), row = gx_box_row(t);
     for (int64_t first = 0; first < t->global_shape[0]; first += chunk) {
         const int64_t rows = gx_min(chunk, t->global_shape[0] - first);
         if (s && !gx_failed(g)) gx_safetensors_read(s, e, first * row, rows * row, (float *)scratch, &g->error);
+        if (s && !gx_failed(g)) gx__tensor_file_hash(hash, (const float *)scratch, rows * row);
         gx_broadcast(g, GX_AXIS_ALL, 0, scratch, rows * row, GX_F32); // of a context that has failed: tells the others
         if (gx_failed(g)) return;
         gx_box_take(g, t, values, first, rows, scratch);
@@ -398,23 +432,24 @@ static void gx__tensor_file_load_boxes(GxContext *g, const GxSafetensors *s, con
 // Rank 0 reads, everybody gets it: a whole tensor into its place, of a cut one each rank its box. e NULL: not rank 0,
 // or an error.
 static void gx__tensor_file_load_tensor(GxContext *g, const GxSafetensors *s, const GxSafetensorsEntry *e,
-                                        const GxStore *store, const GxTensorPart *part, int i, void *scratch)
+                                        const GxStore *store, const GxTensorPart *part, int i, void *scratch,
+                                        uint64_t *hash)
 {
     const GxTensor *t = &store->table->row[i];
     if (!t->parts) {
-        gx__tensor_file_load_whole(g, s, e, store, part->values, i);
+        gx__tensor_file_load_whole(g, s, e, store, part->values, i, hash);
         return;
     }
     const GxArenaMark place = gx_arena_mark(g->arena);
     const int64_t n = gx_tensor_count(t);
     float *values = gx_values_write(g, store, part->values, i, 0, n);
-    gx__tensor_file_load_boxes(g, s, e, t, values, scratch);
+    gx__tensor_file_load_boxes(g, s, e, t, values, scratch, hash);
     gx_values_written(g, store, part->values, i, 0, n, values);
     gx_arena_release(g->arena, place);
 }
 
 void gx_tensor_file_load(GxContext *g, const GxSafetensors *s, const GxStore *store, const GxTensorPart *part,
-                         const GxTensorMatch *match, const unsigned char *drawn, const char *folder)
+                         const GxTensorMatch *match, const unsigned char *drawn, uint64_t *hash, const char *folder)
 {
     const GxTable *t = store->table;
     GxArena *a = gx_host_arena(g);
@@ -422,9 +457,9 @@ void gx_tensor_file_load(GxContext *g, const GxSafetensors *s, const GxStore *st
     void *scratch = gx__tensor_file_boxes_scratch(g, t);
     for (int i = 0; i < t->n && !gx_failed(g); i++) {
         const GxSafetensorsEntry *e = NULL;
-        if (!gx_values_exist(store, part->values, i) || (drawn && drawn[i])) continue;
+        if (!gx__tensor_file_has(store, part, i) || (drawn && drawn[i])) continue;
         if (s) gx__tensor_file_find_tensor(&e, s, match, t, i, part->prefix, folder, &g->error);
-        gx__tensor_file_load_tensor(g, s, e, store, part, i, scratch);
+        gx__tensor_file_load_tensor(g, s, e, store, part, i, scratch, t->row[i].is_adapter ? NULL : hash);
     }
     gx_arena_release(a, mark);
 }
@@ -444,9 +479,10 @@ static GxStatus gx__tensor_file_match_names(GxTensorMatch *match, const GxSafete
                                             const GxFamily *family, const char *folder, GxError *err)
 {
     for (int e = 0; e < s->n; e++) {
-        const int row = gx__tensor_file_row(t, family, s->entry[e].name);
+        int row = gx__tensor_file_row(t, family, s->entry[e].name);
+        if (row >= 0 && t->row[row].role == GX_ROLE_LORA) row = -1; // merged or not, a base has none
         match->left[e] = row == -1;
-        if (row < 0) continue;
+        if (row < 0 || (match->how == GX_MATCH_BASE && t->row[row].is_adapter)) continue;
         if (match->entry[row] >= 0)
             return GX_FAIL(err, GX_ERR_FORMAT,
                            "%s has %s and %s, which are two names of one tensor; remove one of them", folder,
@@ -484,6 +520,13 @@ static void gx__tensor_file_match_rest(GxTensorMatch *match, const GxTable *t)
         match->left[match->misshapen[i]] = 1;
         match->misshapen[i] = -1;
     }
+}
+
+static void gx__tensor_file_draw_adapter(GxTensorMatch *match, const GxTable *t)
+{
+    for (int i = 0; i < t->n; i++)
+        if (t->row[i].role == GX_ROLE_LORA || (match->how == GX_MATCH_BASE && t->row[i].is_adapter))
+            match->drawn[i] = 1;
 }
 
 // The family's name of a tensor that this model does not have.
@@ -626,6 +669,47 @@ static GxStatus gx__tensor_file_check_match(const GxTensorMatch *match, const Gx
     return GX_OK;
 }
 
+// ---- which tensor of an adapter is which ---------------------------------------------------------------------------
+
+// The row of the adapter's that the file's tensor is; -2: nothing that is needed.
+static GxStatus gx__tensor_file_adapter_row(int *row, const GxTable *t, const GxFamily *family, const char *in_file,
+                                            const char *folder, GxError *err)
+{
+    const size_t n = strlen(GX_PEFT_PREFIX);
+    if (strncmp(in_file, GX_PEFT_PREFIX, n))
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s has the tensor %.120s; names of an adapter's begin with " GX_PEFT_PREFIX,
+                       folder, in_file);
+    *row = gx__tensor_file_row(t, family, in_file + n);
+    if (*row == -2 || (*row >= 0 && t->row[*row].is_adapter)) return GX_OK;
+    return GX_FAIL(err, GX_ERR_FORMAT,
+                   "%s has %.120s, which is none of the tensors that its adapter_config.json says (target_modules, "
+                   "modules_to_save); is it of another model?",
+                   folder, in_file);
+}
+
+// Where the file has nothing for it, a tensor of the base's own stays as it is.
+static GxStatus gx__tensor_file_match_adapter(GxTensorMatch *match, const GxSafetensors *s, const GxTable *t,
+                                              const GxFamily *family, const char *folder, GxError *err)
+{
+    for (int e = 0; e < s->n; e++) {
+        int row = -1;
+        GX_TRY(gx__tensor_file_adapter_row(&row, t, family, s->entry[e].name, folder, err));
+        if (row < 0) continue;
+        if (match->entry[row] >= 0)
+            return GX_FAIL(err, GX_ERR_FORMAT,
+                           "%s has %.120s and %.120s, which are two names of one tensor; remove one of them", folder,
+                           s->entry[match->entry[row]].name, s->entry[e].name);
+        match->entry[row] = e;
+    }
+    for (int i = 0; i < t->n; i++) {
+        match->drawn[i] = match->entry[i] < 0;
+        if (match->drawn[i] && t->row[i].role == GX_ROLE_LORA)
+            return GX_FAIL(err, GX_ERR_FORMAT, "%s has no tensor " GX_PEFT_PREFIX "%s, which the adapter needs", folder,
+                           t->row[i].name);
+    }
+    return GX_OK;
+}
+
 GxStatus gx_tensor_file_match(GxTensorMatch *match, const GxSafetensors *s, const GxTable *t, const GxFamily *family,
                               GxMatching how, const char *folder, GxError *err)
 {
@@ -637,11 +721,14 @@ GxStatus gx_tensor_file_match(GxTensorMatch *match, const GxSafetensors *s, cons
     if (!match->entry || !match->misshapen || !match->drawn || !match->left)
         return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a list of %d tensors", t->n + s->n);
     for (int i = 0; i < t->n; i++) match->entry[i] = match->misshapen[i] = -1;
+    if (how == GX_MATCH_ADAPTER) return gx__tensor_file_match_adapter(match, s, t, family, folder, err);
     GX_TRY(gx__tensor_file_match_names(match, s, t, family, folder, err));
     if (how == GX_MATCH_ANY) gx__tensor_file_match_shapes(match, s, t);
     gx__tensor_file_match_tied(match, t);
     if (how == GX_MATCH_ANY) gx__tensor_file_match_rest(match, t);
-    if (how == GX_MATCH_BODY) GX_TRY(gx__tensor_file_match_heads(match, s, t, family, folder, err));
+    if (how == GX_MATCH_BODY || how == GX_MATCH_BASE)
+        GX_TRY(gx__tensor_file_match_heads(match, s, t, family, folder, err));
+    gx__tensor_file_draw_adapter(match, t);
     return gx__tensor_file_check_match(match, s, t, folder, err);
 }
 

@@ -52,6 +52,7 @@ typedef struct GxTrainer {
     GxResume resume;       // what it goes on from
     GxSourceFolder source; // on rank 0: the folder that the weights are from, as far as checkpoints say it again
     int64_t shard_bytes;   // of a file of weights
+    uint64_t base_hash;    // of an adapter's base, on rank 0; 0: the run trains no adapter
     int64_t run;           // this run's number: drawn when it begins, kept when it is resumed
     void *model_config;
     GxModel model;
@@ -369,7 +370,7 @@ GxTrainState gx_trainer_state(const GxTrainer *t)
     GxTrainState s = GX_ZERO;
     s.step = t->step, s.applied = t->seen.applied, s.samples = t->samples;
     s.seed = t->o.seed, s.seq_len = t->o.seq_len, s.run = t->run;
-    s.world = t->g->world, s.threads = gx_threads(t->g);
+    s.world = t->g->world, s.threads = gx_threads(t->g), s.base_hash = t->base_hash;
     snprintf(s.optimizer, sizeof s.optimizer, "%s", t->o.optimizer);
     gx_methods_text(m, s.methods, sizeof s.methods);
     s.best = t->best;
@@ -427,9 +428,16 @@ void gx_trainer_save(GxTrainer *t)
     gx_log_sync(&t->log, &ignored);
     gx_error_clear(&t->unsaved);
     if (gx_checkpoint_path(folder, t->o.output_dir, t->step, &g->error) != GX_OK) return;
-    const GxCheckpoint checkpoint = {
-        &t->model,     &t->optimizer, t->task, t->self, &s, &t->config, &t->source, gx_options_save_dtype(&t->o),
-        t->shard_bytes};
+    const GxCheckpoint checkpoint = {&t->model,
+                                     &t->optimizer,
+                                     t->task,
+                                     t->self,
+                                     &s,
+                                     &t->config,
+                                     &t->source,
+                                     t->o.model,
+                                     gx_options_save_dtype(&t->o),
+                                     t->shard_bytes};
     gx_checkpoint_save(g, folder, &checkpoint, &t->unsaved);
     if (gx_failed(g)) return;
     if (!gx_error_code(&t->unsaved)) {

@@ -7,7 +7,7 @@
 GX_BEGIN
 
 typedef struct {
-    char model[GX_PATH], prompt[GX_FIELD_NAMES_TEXT], prompt_file[GX_PATH], stop[GX_FIELD_NAMES_TEXT];
+    char model[GX_PATH], adapter[GX_PATH], prompt[GX_FIELD_NAMES_TEXT], prompt_file[GX_PATH], stop[GX_FIELD_NAMES_TEXT];
     int64_t max_new_tokens, top_k, seed, context, prefill_rows;
     double temperature, top_p, min_p, repetition_penalty;
     int strict, echo, json, chat, thinking;
@@ -31,6 +31,10 @@ GX_END
 static const GxField gx__write_text_options[] = {
     {"model", GX_FIELD_PATH, GX__WRITE_AT(model), "",
      "Hugging Face folder: config.json, weights, tokenizer.json, generation_config.json", NULL},
+    {"adapter", GX_FIELD_PATH, GX__WRITE_AT(adapter), "",
+     "folder of an adapter of this model (LoRA), as peft or train_llama --tuning lora saved it; it says where --model "
+     "is",
+     NULL},
     {"strict", GX_FIELD_BOOL, GX__WRITE_AT(strict), "true",
      "weights must match the model, by name and shape; false: what does not is left out or drawn, and told by name",
      NULL},
@@ -106,7 +110,7 @@ GxStatus gx_write_options_add(GxConfig *c, GxWriteOptions *o, GxField fields[GX_
 GxStatus gx_write_options_check(const GxWriteOptions *o, const GxConfig *c, GxError *err)
 {
     const int has_prompts = o->prompt[0] || o->prompt_file[0];
-    if (!o->model[0])
+    if (!o->model[0] && !o->adapter[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--model is missing: the folder of a model, such as a checkpoint that train_llama saved");
     if (o->chat == has_prompts)

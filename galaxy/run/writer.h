@@ -44,6 +44,8 @@ typedef struct {
     GxPlan plan;
     GxMode mode;
     GxModel model;
+    GxPeftConfig adapter; // of --adapter
+    GxLora lora;
     GxOptimizer optimizer;
     GxRunner runner;
     GxForward forward;
@@ -171,6 +173,18 @@ static GxStatus gx__writer_meet(GxWriter *w)
 
 // ---- the folder ----------------------------------------------------------------------------------------------------
 
+static GxStatus gx__writer_read_adapter(GxWriter *w)
+{
+    GxWriteOptions *o = w->o;
+    if (!o->adapter[0]) return GX_OK;
+    GX_TRY(gx_adapter_agree(w->g, &w->adapter, &w->lora, o->adapter));
+    if (!o->model[0]) snprintf(o->model, sizeof o->model, "%s", w->adapter.base);
+    if (o->model[0]) return GX_OK;
+    return GX_FAIL(&w->g->error, GX_ERR_ARGUMENT,
+                   "%s does not say which model it is an adapter of; name that model's folder with --model",
+                   o->adapter);
+}
+
 static GxStatus gx__writer_open_model(GxWriter *w)
 {
     GxContext *g = w->g;
@@ -182,11 +196,12 @@ static GxStatus gx__writer_open_model(GxWriter *w)
     GxModelOptions options = GX_ZERO;
     GxRunnerSpec runner = GX_ZERO;
     char folder[GX_PATH];
+    GX_TRY(gx__writer_read_adapter(w));
     snprintf(folder, sizeof folder, "%s", w->o->model);
     if (g->rank == 0) gx_output_check_model(folder, &g->error);
     GX_TRY(gx_agree_on_model(g, &w->config, w->family, w->model_config, folder));
     runner.forward_only = 1;
-    options.lists = &lists, options.freeze = "*";
+    options.lists = &lists, options.freeze = "*", options.lora = &w->lora;
     options.dtype = strcmp(w->o->precision, "bf16") ? GX_F32 : GX_BF16;
     GX_TRY(gx_model_open(g, &w->model, w->family, w->model_config, &w->mode, &options));
     GX_TRY(gx_runner_open(g, &w->runner, &w->model, &w->optimizer, &runner));
@@ -485,8 +500,10 @@ static GxStatus gx__writer_open_memory(GxWriter *w)
     GX_TRY(gx_arenas_open(g, &w->arena, &w->host_arena, w->plan.arena, w->plan.host));
     gx__writer_take(w, g);
     GX_TRY(gx_status(g));
-    gx_checkpoint_start_from(g, &w->model, w->o->model, w->o->strict, w->o->strict ? NULL : &seed, &loaded);
+    uint64_t hash;
+    gx_checkpoint_start_from(g, &w->model, w->o->model, w->o->strict, w->o->strict ? NULL : &seed, &hash, &loaded);
     if (g->rank == 0 && !gx_failed(g)) gx__writer_warn_of_weights(w, &loaded);
+    if (w->o->adapter[0] && !gx_failed(g)) gx_checkpoint_load_weights(g, &w->model, w->o->adapter);
     return gx_status(g);
 }
 

@@ -1,0 +1,75 @@
+"""Loads an adapter that Galaxy saved, as a user of peft would, and checks what is in it.
+
+    python dev/ref/load_lora.py DIR --logits FILE [--merged DIR]
+
+DIR holds adapter_config.json and adapter_model.safetensors; the base is where base_model_name_or_path says. Its tensors
+are those that peft itself would save of it, to the name, the shape and the bit.
+FILE (safetensors) holds tokens [B,T] int32 and the logits [B,T,V] that Galaxy computed from them with the adapter.
+--merged: a folder of the base into which Galaxy merged the adapter: its weights are those that peft merges, to rounding.
+Prints one line that begins with "ok", or says what is wrong and exits with 1.
+"""
+import argparse
+import json
+import pathlib
+import sys
+import warnings
+
+import torch
+from peft import PeftModel
+from peft.utils import get_peft_model_state_dict
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+from transformers.utils.logging import disable_progress_bar
+
+BOUND = 1e-5  # relative L2: fp32 sums in another order
+
+
+def check(ok, message):
+    if not ok:
+        sys.exit(f"load_lora.py: {message}")
+
+
+def apart(a, b):
+    return ((a.double() - b.double()).norm() / b.double().norm()).item()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("--logits", required=True)
+    parser.add_argument("--merged", type=pathlib.Path)
+    args = parser.parse_args()
+    disable_progress_bar()
+    base = json.loads((args.folder / "adapter_config.json").read_text())["base_model_name_or_path"]
+    with warnings.catch_warnings(record=True) as said:  # peft only warns of tensors that are missing
+        warnings.simplefilter("always")
+        model = AutoModelForCausalLM.from_pretrained(base, local_files_only=True, dtype=torch.float32, attn_implementation="eager")
+        model = PeftModel.from_pretrained(model, args.folder).eval()
+    said = [str(w.message) for w in said if "missing" in str(w.message) or "unexpected" in str(w.message)]
+    check(not said, f"{args.folder}: {said}")
+    file, theirs = load_file(args.folder / "adapter_model.safetensors"), get_peft_model_state_dict(model)
+    check(set(file) == set(theirs), f"{args.folder}: peft would save {sorted(set(theirs) ^ set(file))} otherwise")
+    for name, tensor in file.items():
+        check(torch.equal(tensor.float(), theirs[name].float()), f"{args.folder}: peft has other values of {name}")
+    dump = load_file(args.logits)
+    with torch.no_grad():
+        ours = model(input_ids=dump["tokens"].long(), use_cache=False).logits
+        with model.disable_adapter():
+            plain = model(input_ids=dump["tokens"].long(), use_cache=False).logits
+    error, change = apart(dump["logits"], ours), apart(plain, ours)
+    check(error <= BOUND, f"{args.logits}: logits are {error:.2g} away (relative L2), the bound is {BOUND:.0e}")
+    check(change > 100 * BOUND, f"{args.folder}: without the adapter the logits are only {change:.2g} away: it shows nothing")
+    said = f"ok: {len(file)} tensors; logits {error:.2g} apart, without the adapter {change:.2g}"
+    if args.merged:
+        merged = model.merge_and_unload().state_dict()
+        own = load_file(args.merged / "model.safetensors")
+        names = set(own) ^ {n for n in merged if n in own or n != "lm_head.weight"}
+        check(not names, f"{args.merged}: other tensors than peft's: {sorted(names)}")
+        worst = max(apart(t, merged[n]) for n, t in own.items())
+        check(worst <= BOUND, f"{args.merged}: a merged tensor is {worst:.2g} away")
+        said += f"; merged {worst:.2g} apart"
+    print(said)
+
+
+if __name__ == "__main__":
+    main()

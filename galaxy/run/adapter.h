@@ -1,0 +1,220 @@
+// adapter.h: a folder with an adapter: what a tuning method adds to a model, or trains of it, and nothing of the model.
+// As the Python package peft writes and reads one:
+//
+//     adapter_config.json        the method and its numbers, and where the base is (io/peft.h)
+//     adapter_model.safetensors  its tensors, called base_model.model. and what the model calls them
+#ifndef GX_ADAPTER_H
+#define GX_ADAPTER_H
+#include "../io/folder.h"
+#include "tensor_file.h"
+GX_BEGIN
+
+#define GX_ADAPTER_FILE   "adapter_model.safetensors"
+#define GX_ADAPTER_CONFIG "adapter_config.json"
+
+extern const GxTensorPart gx_adapter_part; // of GX_ADAPTER_FILE
+// 1: the folder has an adapter, and no weights of a whole model.
+int gx_adapter_is(const char *folder);
+GxStatus gx_adapter_refuse(const char *folder, GxError *err); // where a whole model is expected
+// adapter_config.json of a model with LoRA, into `folder`. base: the folder of its base's weights.
+GxStatus gx_adapter_write_config(const GxModel *m, const char *base, const char *folder, GxError *err);
+// Rank 0 reads it, all get it. *lora has its texts in *config.
+GxStatus gx_adapter_agree(GxContext *g, GxPeftConfig *config, GxLora *lora, const char *folder);
+// Refuses a folder whose adapter is not the model's: another r, alpha, scale or other targets.
+GxStatus gx_adapter_check(const GxModel *m, const char *folder, GxError *err);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_ADAPTER_IMPLEMENTED)
+#define GX_ADAPTER_IMPLEMENTED
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const GxTensorPart gx_adapter_part = {GX_PEFT_PREFIX, GX_VALUES_WEIGHTS, GX_PART_ADAPTER};
+
+static int gx__adapter_has(const char *folder, const char *name)
+{
+    char path[GX_PATH];
+    GxError ignored = GX_ZERO; // what is too long is not there
+    return gx_path_join(path, folder, name, &ignored) == GX_OK && gx_path_is_file(path);
+}
+
+int gx_adapter_is(const char *folder)
+{
+    return gx__adapter_has(folder, GX_ADAPTER_CONFIG) && !gx__adapter_has(folder, "model.safetensors") &&
+           !gx__adapter_has(folder, "model.safetensors.index.json");
+}
+
+// ---- which modules -------------------------------------------------------------------------------------------------
+
+// The module of "a.b.weight" is a.b; with the last `parts` of its names: b. NULL: it has fewer.
+static const char *gx__adapter_suffix(const char *module, int parts)
+{
+    const char *at = module + strlen(module);
+    while (parts > 0 && at > module) {
+        at--;
+        while (at > module && at[-1] != '.') at--;
+        parts--;
+    }
+    return parts ? NULL : at;
+}
+
+static void gx__adapter_module(const GxTensor *t, char module[GX_NAME])
+{
+    snprintf(module, GX_NAME, "%s", t->name);
+    char *dot = strrchr(module, '.');
+    if (dot) *dot = 0;
+}
+
+static int gx__adapter_ends_with(const char *module, const char *suffix)
+{
+    const size_t n = strlen(module), k = strlen(suffix);
+    return n >= k && !strcmp(module + n - k, suffix) && (n == k || module[n - k - 1] == '.');
+}
+
+// Whether all matrices that this suffix means have LoRA: else it means too many.
+static int gx__adapter_is_exact(const GxTable *t, const char *suffix)
+{
+    char module[GX_NAME];
+    for (int i = 0; i < t->n; i++) {
+        if (t->row[i].ndim != 2 || t->row[i].role == GX_ROLE_LORA || t->row[i].has_lora) continue;
+        gx__adapter_module(&t->row[i], module);
+        if (gx__adapter_ends_with(module, suffix)) return 0;
+    }
+    return 1;
+}
+
+static int gx__adapter_is_listed(const char *list, const char *name)
+{
+    const size_t k = strlen(name);
+    for (const char *p = list; *p; p += *p == ',') {
+        const size_t n = strcspn(p, ",");
+        if (n == k && !strncmp(p, name, n)) return 1;
+        p += n;
+    }
+    return 0;
+}
+
+static GxStatus gx__adapter_add(char *list, size_t size, const char *name, GxError *err)
+{
+    const size_t n = strlen(list);
+    if (gx__adapter_is_listed(list, name)) return GX_OK;
+    if ((size_t)snprintf(list + n, size - n, "%s%s", n ? "," : "", name) < size - n) return GX_OK;
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED, "the names of the modules with LoRA have more than %d characters",
+                   (int)size - 1);
+}
+
+// The shortest names that mean these matrices and no others: q_proj, or 0.self_attn.q_proj.
+static GxStatus gx__adapter_targets(const GxTable *t, char *list, size_t size, GxError *err)
+{
+    char module[GX_NAME];
+    for (int i = 0; i < t->n; i++) {
+        if (!t->row[i].has_lora) continue;
+        gx__adapter_module(&t->row[i], module);
+        const char *suffix = NULL;
+        for (int parts = 1; !suffix && gx__adapter_suffix(module, parts); parts++)
+            if (gx__adapter_is_exact(t, gx__adapter_suffix(module, parts))) suffix = gx__adapter_suffix(module, parts);
+        GX_TRY(gx__adapter_add(list, size, suffix ? suffix : module, err));
+    }
+    return GX_OK;
+}
+
+// Modules of the model's own that are trained whole.
+static GxStatus gx__adapter_whole(const GxTable *t, char *list, size_t size, GxError *err)
+{
+    char module[GX_NAME];
+    for (int i = 0; i < t->n; i++) {
+        if (!t->row[i].is_adapter || t->row[i].role == GX_ROLE_LORA) continue;
+        gx__adapter_module(&t->row[i], module);
+        GX_TRY(gx__adapter_add(list, size, module, err));
+    }
+    return GX_OK;
+}
+
+// ---- adapter_config.json -------------------------------------------------------------------------------------------
+
+static const char *gx__adapter_task_type(const GxModel *m)
+{
+    switch (m->wish.kind) {
+    case GX_HEAD_CAUSAL: return "CAUSAL_LM";
+    case GX_HEAD_LABELS: return "SEQ_CLS";
+    case GX_HEAD_VECTORS: return "FEATURE_EXTRACTION";
+    default: return ""; // peft has no name for masked tokens
+    }
+}
+
+GxStatus gx_adapter_write_config(const GxModel *m, const char *base, const char *folder, GxError *err)
+{
+    char path[GX_PATH];
+    GxPeftConfig *c = (GxPeftConfig *)calloc(1, sizeof *c);
+    if (!c) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a configuration");
+    char *real = realpath(base, NULL); // peft is started elsewhere, too
+    c->r = m->lora.r, c->lora_alpha = m->lora.alpha;
+    c->lora_dropout = rint(1e6 * (double)m->lora.dropout) / 1e6; // 0.05, not 0.05000000075
+    c->use_rslora = m->lora.is_scaled_by_root;
+    snprintf(c->task_type, sizeof c->task_type, "%s", gx__adapter_task_type(m));
+    snprintf(c->base, sizeof c->base, "%s", real ? real : base);
+    free(real);
+    GxStatus status = gx__adapter_targets(&m->table, c->targets, sizeof c->targets, err);
+    if (status == GX_OK) status = gx__adapter_whole(&m->table, c->modules_to_save, sizeof c->modules_to_save, err);
+    if (status == GX_OK) status = gx_path_join(path, folder, GX_ADAPTER_CONFIG, err);
+    if (status == GX_OK) status = gx_peft_config_write(c, path, err);
+    free(c);
+    return status;
+}
+
+// A folder with a manifest holds what that says.
+static GxStatus gx__adapter_read_config(GxPeftConfig *config, const char *folder, GxError *err)
+{
+    char path[GX_PATH];
+    GX_TRY(gx_path_join(path, folder, GX_MANIFEST, err));
+    if (gx_path_is_file(path)) GX_TRY(gx_folder_verify(folder, 1, err));
+    GX_TRY(gx_path_join(path, folder, GX_ADAPTER_CONFIG, err));
+    return gx_peft_config_read(config, path, err);
+}
+
+GxStatus gx_adapter_agree(GxContext *g, GxPeftConfig *config, GxLora *lora, const char *folder)
+{
+    memset(config, 0, sizeof *config);
+    memset(lora, 0, sizeof *lora);
+    gx_at(g, -1, "agree");
+    if (g->rank == 0 && !gx_failed(g)) gx__adapter_read_config(config, folder, &g->error);
+    gx_broadcast(g, GX_AXIS_ALL, 0, config, sizeof *config, GX_U8); // of a context that has failed: tells the others
+    lora->r = config->r, lora->alpha = config->lora_alpha, lora->dropout = (float)config->lora_dropout;
+    lora->is_scaled_by_root = config->use_rslora;
+    lora->targets = config->targets, lora->trainable = config->modules_to_save;
+    return gx_status(g);
+}
+
+GxStatus gx_adapter_refuse(const char *folder, GxError *err)
+{
+    GxError ignored = GX_ZERO; // that it cannot be read is said by who reads it
+    if (!gx_adapter_is(folder)) return GX_OK;
+    GxPeftConfig *c = (GxPeftConfig *)calloc(1, sizeof *c);
+    const int is_read = c && gx__adapter_read_config(c, folder, &ignored) == GX_OK;
+    GX_FAIL(err, GX_ERR_ARGUMENT,
+            "%s holds an adapter, not the model that it is for (%s); name that model, and the adapter with --adapter",
+            folder, is_read && c->base[0] ? c->base : "its " GX_ADAPTER_CONFIG " does not say which");
+    free(c);
+    return gx_error_code(err);
+}
+
+GxStatus gx_adapter_check(const GxModel *m, const char *folder, GxError *err)
+{
+    GxPeftConfig *c = (GxPeftConfig *)calloc(1, sizeof *c);
+    if (!c) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a configuration");
+    GxStatus status = gx__adapter_read_config(c, folder, err);
+    if (status == GX_OK && (c->r != m->lora.r || c->use_rslora != m->lora.is_scaled_by_root ||
+                            fabs(c->lora_alpha - m->lora.alpha) > 1e-9 * c->lora_alpha))
+        status = GX_FAIL(err, GX_ERR_FORMAT,
+                         "%s/" GX_ADAPTER_CONFIG " says r %ld, lora_alpha %g, use_rslora %d, and the run %ld, %g, %d: "
+                         "it was changed behind the run",
+                         folder, (long)c->r, c->lora_alpha, c->use_rslora, (long)m->lora.r, m->lora.alpha,
+                         m->lora.is_scaled_by_root);
+    free(c);
+    return status;
+}
+#endif

@@ -1,0 +1,142 @@
+// tuning.h: the options that say what a run trains of its model: all of it, or an adapter (model/lora.h, adapter.h).
+#ifndef GX_TUNING_H
+#define GX_TUNING_H
+#include "../io/config.h"
+#include "../io/peft.h"
+#include "../model/model.h"
+GX_BEGIN
+
+typedef struct {
+    char tuning[GX_FIELD_TEXT];
+    int64_t lora_dim;
+    double lora_alpha, lora_dropout;
+    int use_rslora;
+    char lora_target_modules[GX_FIELD_TEXT], trainable_modules[GX_FIELD_TEXT], adapter[GX_PATH];
+} GxTuningOptions;
+
+GxStatus gx_tuning_add(GxConfig *c, GxTuningOptions *o, GxError *err);
+// The adapter's own numbers, of `adapter`, which was given. Refused are options that say others.
+GxStatus gx_tuning_take(GxTuningOptions *o, const GxConfig *c, const GxPeftConfig *adapter, GxError *err);
+// model: the folder that the run begins with; "": none. Refuses options of a method that is not chosen, and a method
+// without what it adapts; fills in what follows from others.
+GxStatus gx_tuning_resolve(GxTuningOptions *o, const GxConfig *c, const char *model, GxError *err);
+static inline int gx_tuning_has_adapter(const GxTuningOptions *o) { return o->tuning[0] == 'l'; }
+const GxField *gx_tuning_fields(int *n);
+// The first option that makes another adapter than the run's (`args`, its options), NULL: there is none.
+const GxField *gx_tuning_differs(const GxTuningOptions *o, const GxJson *args, GxTuningOptions *then, GxError *err);
+GxLora gx_tuning_lora(const GxTuningOptions *o); // its texts are o's; r is 0 where there is none
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_TUNING_IMPLEMENTED)
+#define GX_TUNING_IMPLEMENTED
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GX__TUNING_AT(member) offsetof(GxTuningOptions, member)
+static const GxField gx__tuning_options[] = {
+    {"tuning", GX_FIELD_STRING, GX__TUNING_AT(tuning), "full",
+     "what is trained: full: the model; lora: two small matrices beside each matrix of --model, which stays as it is; "
+     "checkpoints then have them alone, as peft's folders do",
+     "full|lora"},
+    {"lora_dim", GX_FIELD_INT, GX__TUNING_AT(lora_dim), "16", "rows of the first of the two (peft: r, also --r)",
+     "1..65536"},
+    {"lora_alpha", GX_FIELD_DOUBLE, GX__TUNING_AT(lora_alpha), "0",
+     "their product counts alpha / lora_dim times; 0: alpha is twice lora_dim", "0..1000000"},
+    {"lora_dropout", GX_FIELD_DOUBLE, GX__TUNING_AT(lora_dropout), "0.05", "of what the first of the two reads",
+     "0..0.999"},
+    {"use_rslora", GX_FIELD_BOOL, GX__TUNING_AT(use_rslora), "false",
+     "their product counts alpha / sqrt(lora_dim) times (rsLoRA)", NULL},
+    {"lora_target_modules", GX_FIELD_STRING, GX__TUNING_AT(lora_target_modules), "",
+     "which matrices have them, by the ends of their names: q_proj,v_proj (also --target_modules). \"\": all of "
+     "attention and MLP",
+     NULL},
+    {"trainable_modules", GX_FIELD_STRING, GX__TUNING_AT(trainable_modules), "",
+     "what is trained whole besides, by the ends of names: norm (peft: modules_to_save). A head for labels always is",
+     NULL},
+    {"adapter", GX_FIELD_PATH, GX__TUNING_AT(adapter), "",
+     "folder of an adapter to begin with, as peft or an earlier run saved it; it says its numbers, and where --model "
+     "is",
+     NULL},
+};
+
+GxStatus gx_tuning_add(GxConfig *c, GxTuningOptions *o, GxError *err)
+{
+    GX_TRY(gx_config_add(c, "tuning", GX_FIELDS(gx__tuning_options), o, err));
+    GX_TRY(gx_config_add_alias(c, "r", "lora_dim", err));
+    GX_TRY(gx_config_add_alias(c, "target_modules", "lora_target_modules", err));
+    return gx_config_add_alias(c, "modules_to_save", "trainable_modules", err);
+}
+
+GxStatus gx_tuning_take(GxTuningOptions *o, const GxConfig *c, const GxPeftConfig *adapter, GxError *err)
+{
+    const int n = sizeof gx__tuning_options / sizeof *gx__tuning_options;
+    GxTuningOptions *theirs = (GxTuningOptions *)malloc(sizeof *theirs);
+    if (!theirs) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for options");
+    *theirs = *o;
+    snprintf(theirs->tuning, sizeof theirs->tuning, "lora");
+    theirs->lora_dim = adapter->r, theirs->lora_alpha = adapter->lora_alpha, theirs->use_rslora = adapter->use_rslora;
+    if (!gx_config_is_set(c, "lora_dropout")) theirs->lora_dropout = adapter->lora_dropout;
+    const int fits = snprintf(theirs->lora_target_modules, GX_FIELD_TEXT, "%s", adapter->targets) < GX_FIELD_TEXT;
+    snprintf(theirs->trainable_modules, GX_FIELD_TEXT, "%s", adapter->modules_to_save);
+    if (!fits)
+        GX_FAIL(err, GX_ERR_UNSUPPORTED, "the target_modules of %s have more than %d characters", o->adapter,
+                GX_FIELD_TEXT - 1);
+    for (int i = 0; i < n && !gx_error_code(err); i++)
+        if (gx_config_is_set(c, gx__tuning_options[i].name) && !gx_field_same(&gx__tuning_options[i], o, theirs))
+            GX_FAIL(err, GX_ERR_ARGUMENT,
+                    "--%s is another than that of the adapter %s; leave it out, or leave out --adapter",
+                    gx__tuning_options[i].name, o->adapter);
+    *o = *theirs;
+    free(theirs);
+    return gx_error_code(err);
+}
+
+GxStatus gx_tuning_resolve(GxTuningOptions *o, const GxConfig *c, const char *model, GxError *err)
+{
+    const int n = sizeof gx__tuning_options / sizeof *gx__tuning_options;
+    for (int i = 1; i < n && !gx_tuning_has_adapter(o); i++)
+        if (gx_config_is_set(c, gx__tuning_options[i].name))
+            return GX_FAIL(err, GX_ERR_ARGUMENT,
+                           "--%s is about an adapter, and --tuning %s trains none; say --tuning lora, or leave it out",
+                           gx__tuning_options[i].name, o->tuning);
+    if (gx_tuning_has_adapter(o) && !model[0])
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--tuning %s adapts a model that has learned, and none is given; name its folder with --model",
+                       o->tuning);
+    if (o->lora_alpha == 0) o->lora_alpha = 2 * (double)o->lora_dim;
+    return GX_OK;
+}
+
+const GxField *gx_tuning_fields(int *n)
+{
+    *n = sizeof gx__tuning_options / sizeof *gx__tuning_options;
+    return gx__tuning_options;
+}
+
+// Dropout may change on the way, as a learning rate may. A run of which nothing is said trained all.
+const GxField *gx_tuning_differs(const GxTuningOptions *o, const GxJson *args, GxTuningOptions *then, GxError *err)
+{
+    const int n = sizeof gx__tuning_options / sizeof *gx__tuning_options;
+    memset(then, 0, sizeof *then);
+    snprintf(then->tuning, sizeof then->tuning, "full");
+    if (gx_json_get_fields(args, gx__tuning_options, n, 0, then, "training_args.json", err) != GX_OK) return NULL;
+    for (int i = 0; i < (gx_tuning_has_adapter(o) ? n : 1); i++)
+        if (gx__tuning_options[i].offset != GX__TUNING_AT(lora_dropout) &&
+            !gx_field_same(&gx__tuning_options[i], then, o))
+            return &gx__tuning_options[i];
+    return NULL;
+}
+
+GxLora gx_tuning_lora(const GxTuningOptions *o)
+{
+    GxLora lora = GX_ZERO;
+    if (!gx_tuning_has_adapter(o)) return lora;
+    lora.r = o->lora_dim, lora.alpha = o->lora_alpha, lora.is_scaled_by_root = o->use_rslora;
+    lora.dropout = (float)o->lora_dropout;
+    lora.targets = o->lora_target_modules, lora.trainable = o->trainable_modules;
+    return lora;
+}
+#endif

@@ -1,0 +1,61 @@
+// merge_adapter.cu: a model and its adapter (LoRA) into a Hugging Face folder of one model.
+//
+//     ./merge_adapter --adapter out/checkpoint-500 --output_dir merged
+//
+// The adapter says where its base is, or --model does. LLaMA, Mistral, Qwen2, Qwen3. The folder appears when it is
+// whole, or not at all; what is there already is left alone.
+#include "galaxy.h"
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct {
+    char adapter[GX_PATH], model[GX_PATH], output_dir[GX_PATH], save_dtype[GX_FIELD_TEXT];
+} Options;
+
+#define AT(field) offsetof(Options, field)
+static const GxField options[] = {
+    {"adapter", GX_FIELD_PATH, AT(adapter), "", "the adapter's folder, as peft or train_llama --tuning lora saved it",
+     NULL},
+    {"model", GX_FIELD_PATH, AT(model), "", "the model that it is for; \"\": where adapter_config.json says", NULL},
+    {"output_dir", GX_FIELD_PATH, AT(output_dir), "", "the folder to write; it may be there if it is empty", NULL},
+    {"save_dtype", GX_FIELD_STRING, AT(save_dtype), "fp32",
+     "of model.safetensors; bf16 and fp16 round what is merged, and may lose a small adapter", "fp32|bf16|fp16"},
+};
+
+static GxStatus merge(const Options *o, GxContext *g)
+{
+    char folder[GX_PATH];
+    GxMergeSaid said;
+    GxError *err = &g->error, ignored = GX_ZERO;
+    const GxDtype dtype = !strcmp(o->save_dtype, "bf16") ? GX_BF16 : !strcmp(o->save_dtype, "fp16") ? GX_F16 : GX_F32;
+    if (!o->adapter[0]) return GX_FAIL(err, GX_ERR_ARGUMENT, "--adapter is missing: the adapter's folder");
+    if (!o->output_dir[0]) return GX_FAIL(err, GX_ERR_ARGUMENT, "--output_dir is missing: the folder that is written");
+    GX_TRY(gx_folder_need_empty(o->output_dir, err));
+    GX_TRY(gx_publish_begin(o->output_dir, folder, err));
+    GxStatus status = gx_merge_adapter(g, o->adapter, o->model, folder, dtype, &said);
+    if (status == GX_OK) status = gx_publish_finish(o->output_dir, err);
+    if (status != GX_OK) gx_folder_remove(folder, &ignored);
+    else
+        printf("%s: %s with the adapter %s in %d of its matrices; %ld parameters\n", o->output_dir, said.base,
+               o->adapter, said.matrices, (long)said.parameters);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    static Options o;
+    static GxConfig c;
+    static GxContext g;
+    g.device = gx_device_cpu(), g.world = 1, g.threads = gx_cores(); // the default device has nothing to gain here
+    signal(SIGXFSZ, SIG_IGN); // a file that may not grow is an error of write, with a path
+    gx_config_open(&c);
+    gx_config_add(&c, "merge_adapter", GX_FIELDS(options), &o, &g.error);
+    if (gx_config_read_args(&c, argc, argv, &g.error) != GX_OK) {
+    } else if (c.help) gx_config_help(&c, stdout, 120);
+    else if (c.version) printf("galaxy %s\n", GX_VERSION);
+    else merge(&o, &g);
+    if (gx_failed(&g)) fprintf(stderr, "merge_adapter: %s\n", g.error.message);
+    return gx_exit_status(gx_failed(&g));
+}
