@@ -299,10 +299,18 @@ static int same_file(const char *a, const char *b)
     return hash[0] == hash[1] && bytes[0] == bytes[1];
 }
 
+// The name of a checkpoint's file of weights.
+static const char *weights_of(const char *checkpoint)
+{
+    char path[GX_PATH + 40];
+    snprintf(path, sizeof path, "%s/adapter_model.safetensors", checkpoint);
+    return exists(path) ? "adapter_model.safetensors" : "model.safetensors";
+}
+
 // Weights and optimizer state of two checkpoints, bit for bit.
 static void check_same_checkpoint(const char *a, const char *b)
 {
-    static const char *const files[] = {"model.safetensors", "optimizer.safetensors"};
+    const char *const files[] = {weights_of(a), "optimizer.safetensors"};
     for (int i = 0; i < 2; i++) {
         char x[GX_PATH], y[GX_PATH];
         snprintf(x, sizeof x, "%s/%s", a, files[i]);
@@ -535,7 +543,7 @@ static void check_topology(const Topology *c)
     if (!use_program(c->load_program)) return;
     CHECK_RAN(c->mpi ? run_mpi(c->mpi, flags) : run("%s", flags));
     CHECK(!strstr(err(), "the plan is wrong"), "%s: %s", c->name, err());
-    check_scaled(a, b, "model.safetensors", 1);
+    check_scaled(a, b, weights_of(a), 1);
     check_scaled(a, b, "optimizer.safetensors", 0.5f);
 }
 

@@ -45,7 +45,7 @@ static GxStatus gx__setup_check_folders(const GxTrainOptions *o, GxError *err)
     if (o->overwrite_output_dir && o->resume[0] && !gx_options_only_show(o))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--overwrite_output_dir begins a new run, and --resume goes on with one; leave one of them out");
-    if (gx_options_only_show(o) && !o->model[0] && !o->resume[0])
+    if (gx_options_only_show(o) && !o->model[0] && !o->resume[0] && !o->tuning.adapter[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT, "--%s needs a model: --resume auto, --resume FOLDER or --model FOLDER",
                        o->predicts   ? o->predicts
                        : o->evaluate ? "evaluate"
