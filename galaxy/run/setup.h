@@ -211,6 +211,14 @@ static GxStatus gx__setup_meet(GxTrainer *t)
     return gx_open_device_comm(g, o->device_comm);
 }
 
+// A model that has learned is spoilt by the rate of one that begins.
+static void gx__setup_choose_rate(GxTrainer *t)
+{
+    GxTrainOptions *o = &t->o;
+    if (gx_config_source(&t->config, "learning_rate") == GX_FROM_DEFAULT && o->model[0])
+        o->learning_rate = gx_tuning_has_adapter(&o->tuning) ? 2e-4 : 2e-5;
+}
+
 static GxStatus gx__setup_resolve_steps(GxTrainer *t)
 {
     GxTrainOptions *o = &t->o;
@@ -222,6 +230,7 @@ static GxStatus gx__setup_resolve_steps(GxTrainer *t)
         return gx_options_resolve_batch(o, &t->config, copies, &t->batch_split, err);
     }
     GX_TRY(gx_options_resolve_batch(o, &t->config, copies, &t->batch_split, err));
+    gx__setup_choose_rate(t);
     if (gx_config_source(&t->config, "warmup_steps") == GX_FROM_DEFAULT)
         o->warmup_steps = gx_min(o->warmup_steps, o->max_steps / 5);
     return gx_schedule_open(&t->schedule, o->lr_scheduler_type, o->learning_rate, o->min_lr_ratio, o->warmup_steps,
