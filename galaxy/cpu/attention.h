@@ -295,7 +295,7 @@ static void gx__cpu_attention_forward_tile(GxContext *g, void *o, float *lse, co
 }
 
 // Each key that a query may see takes a row of a head from k and one from v, at four multiplications in one's time.
-static int gx__cpu_attention_team(const GxContext *g, const GxAttention *a)
+static inline int gx__cpu_attention_team(const GxContext *g, const GxAttention *a)
 {
     return gx_cpu_team(g, gx_runs_rows(&a->q_runs) * gx_runs_rows(&a->k_runs) * a->B * a->H * a->head_dim / 4);
 }
