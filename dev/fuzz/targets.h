@@ -1000,7 +1000,7 @@ static int blend_run(const Case *c)
     GxError e = GX_ZERO;
     put_part(c, ".", "a.txt"), put_part(c, ".", "b.jsonl");
     gx_blend_has_documents(list);
-    if (gx_blend_open(&b, list, weights, &bytes, fraction >= 0 && fraction < 1 ? fraction : 0, T, 1, NULL, &e) !=
+    if (gx_blend_open(&b, list, weights, &bytes, NULL, fraction >= 0 && fraction < 1 ? fraction : 0, T, 1, NULL, &e) !=
         GX_OK) {
         expect_message(&e, NULL);
         return REFUSED;
