@@ -256,8 +256,10 @@ static void gx__causal_lm_describe_chat(const GxCausalLm *c, const GxDataset *d,
     fprintf(out, "%s: %ld conversation%s, format %s; tokens: %s, %.1fk, %.1f%% of them learned; ", d->path,
             (long)chat->n, chat->n == 1 ? "" : "s", c->chat.format ? gx_chat_name(c->chat.format) : "alpaca",
             c->tokenizer_name, (double)d->file.tokens / 1e3, 100 * (double)chat->learned / (double)d->file.tokens);
-    fprintf(out, "%ld sample%s of %ld tokens, %.1f%% full, and %ld held out\n", (long)samples, samples == 1 ? "" : "s",
-            (long)T, 100 * (double)d->train.n / (double)(samples * T), (long)held_out);
+    fprintf(out, "%ld sample%s of %ld tokens, %.1f%% full", (long)samples, samples == 1 ? "" : "s", (long)T,
+            100 * (double)d->train.n / (double)(samples * T));
+    if (held_out) fprintf(out, ", and %ld held out", (long)held_out);
+    fprintf(out, "\n");
     gx__causal_lm_count(out, chat->shortened, "conversation is", "conversations are",
                         "longer than a sample: last turns are left out");
     gx__causal_lm_count(out, chat->left_out, "answer is", "answers are",
