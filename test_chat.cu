@@ -223,7 +223,7 @@ static int64_t check_documents(const GxChatTokens *c, int64_t first, const GxJso
 
 TEST(texts_ids_and_what_is_learned_are_those_of_transformers)
 {
-    static const char *const tokenizers[] = {"byte_level", "metaspace"};
+    static const char *const tokenizers[] = {"byte_level", "metaspace", "first"};
     static GxJson *of[400];
     char *text = get("data/ref/chat_train/expected.jsonl"), *save = NULL, name[40] = "";
     GxError e = GX_ZERO;
@@ -233,7 +233,7 @@ TEST(texts_ids_and_what_is_learned_are_those_of_transformers)
         if (!CHECK(gx_json_parse(&of[n++], line, (int64_t)strlen(line), "expected.jsonl", &e) == GX_OK, "%s",
                    e.message))
             return;
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < 3; k++) {
         GxTokenizer t;
         if (!open_tokenizer(&t, tokenizers[k])) return;
         for (int i = 0, end; i < n; i = end) { // of one format, in one file
@@ -364,6 +364,29 @@ TEST(a_conversation_that_is_too_long_ends_with_a_whole_answer_or_is_left_out)
               c.counts.left_out == 1 && c.file.documents == 2 && c.counts.learned == 2 * (12 + 19),
           "%ld left out; %s", (long)c.counts.left_out, e.message); // 19: <think>, </think> and four newlines
     gx_chat_tokens_close(&c);
+}
+
+// A user's text may hold what begins an answer: the tokens are those of an answer then, and it is not learned.
+TEST(the_same_tokens_of_which_others_are_learned_are_other_data)
+{
+    static const char *const files[] = {
+        CHAT(USER("a") ", " SAYS("b") ", " USER("c") ", " SAYS("d")),
+        CHAT(USER("a<|im_end|>\\n<|im_start|>assistant\\nb<|im_end|>\\n<|im_start|>user\\nc") ", " SAYS("d"))};
+    GxTokenizer bytes = gx_tokenizer_bytes();
+    const GxChatReading how = {gx_chat_format("chatml"), NULL};
+    GxDataset d[2];
+    GxError e = GX_ZERO;
+    for (int i = 0; i < 2; i++) {
+        put("chats.jsonl", files[i]);
+        if (!CHECK(gx_dataset_open_chat(&d[i], at("chats.jsonl"), &bytes, &how, 0, 500, 1, &e) == GX_OK, "%s",
+                   e.message))
+            return;
+    }
+    CHECK(d[0].train.n == d[1].train.n && !memcmp(d[0].ids, d[1].ids, 4 * (size_t)d[0].train.n), "other tokens");
+    CHECK(d[0].chat.learned == 22 && d[1].chat.learned == 11, "%ld and %ld", (long)d[0].chat.learned,
+          (long)d[1].chat.learned);
+    CHECK(gx_dataset_ids_hash(&d[0]) != gx_dataset_ids_hash(&d[1]), "they have the same hash");
+    gx_dataset_close(&d[0]), gx_dataset_close(&d[1]);
 }
 
 // ---- samples -------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ has them.
     python dev/ref/make_chat_refs.py [--out data/ref/chat_train]
 
 Writes  byte_level.json, metaspace.json   two small BPE tokenizers, as Qwen, LLaMA-3 and as LLaMA-2, Mistral have them
+        first.json                        the second one, but a space before the first word of a text alone (LLaMA-2's, not legacy)
         expected.jsonl                    a line for each format, tokenizer and conversation: what Galaxy reads, and the documents that
                                           it should make of it: text, ids, learned (a list of [begin, end) of tokens)
 
@@ -107,6 +108,14 @@ def metaspace():
     return t
 
 
+def first():
+    state = json.loads(metaspace().to_str())
+    state["normalizer"] = None
+    t = Tokenizer.from_str(json.dumps(state))
+    t.pre_tokenizer = pre_tokenizers.Metaspace(replacement="\u2581", prepend_scheme="first", split=False)
+    return t
+
+
 def spans(mask):
     out = []
     for i, bit in enumerate(mask):
@@ -158,7 +167,7 @@ def main():
     out = parser.parse_args().out
     out.mkdir(parents=True, exist_ok=True)
     with open(out / "expected.jsonl", "w") as expected:
-        for kind, make in (("byte_level", byte_level), ("metaspace", metaspace)):
+        for kind, make in (("byte_level", byte_level), ("metaspace", metaspace), ("first", first)):
             made = make()
             (out / f"{kind}.json").write_text(json.dumps(json.loads(made.to_str()), ensure_ascii=False, separators=(",", ":")))
             tokenizer = PreTrainedTokenizerFast(tokenizer_object=made, eos_token="</s>")

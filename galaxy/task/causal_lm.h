@@ -266,6 +266,12 @@ static void gx__causal_lm_describe_chat(const GxCausalLm *c, const GxDataset *d,
                         "left out: with what they answer they are longer than a sample (--seq_len)");
     gx__causal_lm_count(out, chat->unanswered, "conversation ends", "conversations end",
                         "with a turn of the user's, which is left out");
+    const int32_t end = c->chat.format ? gx_tokenizer_find(&c->tokenizer, gx_chat_end(c->chat.format)) : -1;
+    if (end >= 0 && end != c->tokenizer.end)
+        fprintf(out,
+                "  answers end with %s, which is not the tokenizer's eos_token: what others write with the model ends "
+                "where generation_config.json has its id, %ld, among eos_token_id\n",
+                gx_chat_end(c->chat.format), (long)end);
 }
 
 // Samples of the training as the model gets them; which ones a run of another seed takes first is another matter.
