@@ -5,8 +5,7 @@
 //     chatml          each <|im_start|>role⏎ text <|im_end|>⏎
 //     qwen2.5         the same, with a system turn of Qwen's own where none is given
 //     qwen3           the same, without one; thoughts of earlier answers are left out, and where none are wanted an
-//     empty
-//                     one is begun with
+//                     empty one is begun with
 //     llama3          <|begin_of_text|>, each <|start_header_id|>role<|end_header_id|>⏎⏎ text <|eot_id|>
 //     llama3.1        the same, with a system turn that says dates (always July 26, 2024, whatever day it is)
 //     llama2          <s>[INST] <<SYS>>⏎ system ⏎<</SYS>>⏎⏎ text [/INST] answer </s>
