@@ -655,6 +655,14 @@ TEST(a_validation_of_conversations_is_over_what_the_assistant_says)
     CHECK(train_with(at("both.jsonl"), more) == 0 && !said.log[0], "%s", said.log);
     CHECK(strstr(said.out, " over 30 tokens\n") && !strstr(said.out, "bits per byte"), "%s", said.out);
     CHECK(told.validation > 4 && told.validation < 7, "validation loss %g", told.validation);
+    snprintf(more, sizeof more,
+             "--validation_fraction 0 --seq_len %d --chat_template chatml --separate_documents false --show_data 2 "
+             "--micro_batch_size 2",
+             3 * LENGTH + 5);
+    CHECK(train_with(at("both.jsonl"), more) == 0 && !said.log[0], "%s", said.log);
+    CHECK(strstr(said.out, "sample 1, document 2: 69 tokens, 15 of them learned\n") &&
+              strstr(said.out, "tokens of padding"),
+          "%s", said.out);
 }
 
 TEST(a_run_goes_on_with_the_same_conversations_and_not_in_another_format)

@@ -280,9 +280,11 @@ static void gx__causal_lm_show(const GxCausalLm *c, FILE *out)
     enum { SEED = 1234 }; // --seed's default
     const int64_t T = c->seq_len;
     int32_t *tokens = c->show_data ? (int32_t *)malloc((size_t)(4 * T) * sizeof *tokens) : NULL;
-    const GxBlendSample to = {tokens, tokens + T, c->has_documents ? tokens + 2 * T : NULL, GX_IGNORE_INDEX, 1};
-    for (int64_t i = 0; tokens && i < c->show_data; i++) {
+    for (int64_t i = 0, number; tokens && i < c->show_data; i++) {
         GxError e = GX_ZERO;
+        const int s = gx_blend_find(c->data.part, c->data.n, i, &number),
+                  has_documents = c->has_documents || c->data.source[s].packed.samples; // which say what is padding
+        const GxBlendSample to = {tokens, tokens + T, has_documents ? tokens + 2 * T : NULL, GX_IGNORE_INDEX, 1};
         if (gx_blend_sample(&c->data, SEED, i, T, &to, &e) == GX_OK) gx_show_sample(out, &c->tokenizer, &to, T, i);
         else fprintf(out, "sample %ld: %s\n", (long)i, e.message);
     }
