@@ -763,7 +763,7 @@ TEST(a_blends_samples_are_those_of_its_sources_in_epochs_of_their_own)
     for (int w = 0; w < 3; w++) {
         GxError err = GX_ZERO;
         GxBlend b;
-        if (!CHECK(gx_blend_open(&b, list, weights[w], &bpe, 0.2, T, 1, NULL, &err) == GX_OK, "%s", err.message))
+        if (!CHECK(gx_blend_open(&b, list, weights[w], &bpe, NULL, 0.2, T, 1, NULL, &err) == GX_OK, "%s", err.message))
             return;
         int64_t all = 0, windows[3], sum = 0, seen[3] = {0, 0, 0}, held_out[3] = {0, 0, 0};
         for (int s = 0; s < 3; s++) windows[s] = gx_dataset_epoch_windows(&b.source[s].train, T);
@@ -838,16 +838,16 @@ TEST(a_list_that_is_none_is_refused_and_a_comma_in_a_files_name_is_its_own)
     const char *three = three_sources();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         snprintf(list, sizeof list, "%s%s", three, cases[i].behind);
-        const GxStatus status = gx_blend_open(&b, list, cases[i].weights, &bpe, 0.2, 12, 1, NULL, &err);
+        const GxStatus status = gx_blend_open(&b, list, cases[i].weights, &bpe, NULL, 0.2, 12, 1, NULL, &err);
         CHECK(status != GX_OK && strstr(err.message, cases[i].says) && !b.source, "\"%s\", \"%s\": %s", cases[i].behind,
               cases[i].weights, err.message);
         gx_error_clear(&err);
     }
     snprintf(list, sizeof list, "%s,%s", three, at("alone.txt"));
-    refused(&err, gx_blend_open(&b, list, "", &bpe, 0.2, 12, 1, NULL, &err), GX_ERR_ARGUMENT, "is named twice",
+    refused(&err, gx_blend_open(&b, list, "", &bpe, NULL, 0.2, 12, 1, NULL, &err), GX_ERR_ARGUMENT, "is named twice",
             "twice");
     put_text("one, two.txt", "a text whose name has a comma in it, long enough to be cut into two samples");
-    CHECK(gx_blend_open(&b, at("one, two.txt"), "", &bpe, 0, 12, 1, NULL, &err) == GX_OK && b.n == 1, "%s",
+    CHECK(gx_blend_open(&b, at("one, two.txt"), "", &bpe, NULL, 0, 12, 1, NULL, &err) == GX_OK && b.n == 1, "%s",
           err.message);
     gx_blend_close(&b);
 }
@@ -1005,7 +1005,7 @@ TEST(a_folder_of_bin_files_is_a_source_for_each_and_shares_its_weight)
     snprintf(list, sizeof list, "%s,%s", at("shards"), at("alone.txt"));
     three_sources();
     for (int w = 0; w < 2; w++) {
-        if (!CHECK(gx_blend_open(&b, list, w ? "3,1" : "", &bpe, 0.1, T, 1, NULL, &err) == GX_OK, "%s", err.message))
+        if (!CHECK(gx_blend_open(&b, list, w ? "3,1" : "", &bpe, NULL, 0.1, T, 1, NULL, &err) == GX_OK, "%s", err.message))
             return;
         CHECK(b.n == 3 && strstr(b.source[0].path, "_000001.bin") && strstr(b.source[1].path, "_000002.bin") &&
                   b.name[1] == 0 && b.name[2] == 1 && b.source[0].train.n == 900 && b.source[1].train.n == 2700,
@@ -1020,13 +1020,13 @@ TEST(a_folder_of_bin_files_is_a_source_for_each_and_shares_its_weight)
         gx_blend_close(&b);
     }
     write_bin("mixed/a.bin", 2, ids, 500), put_text("mixed/b.txt", "a text");
-    refused(&err, gx_blend_open(&b, at("mixed"), "", &bpe, 0, T, 1, NULL, &err), GX_ERR_ARGUMENT,
+    refused(&err, gx_blend_open(&b, at("mixed"), "", &bpe, NULL, 0, T, 1, NULL, &err), GX_ERR_ARGUMENT,
             "has .bin files and texts (b.txt) in it", "a folder of both");
     put_text("mixed/b.bin", "a text"), unlink(at("mixed/b.txt"));
-    refused(&err, gx_blend_open(&b, at("mixed"), "", &bpe, 0, 1, 1, NULL, &err), GX_ERR_FORMAT,
+    refused(&err, gx_blend_open(&b, at("mixed"), "", &bpe, NULL, 0, 1, 1, NULL, &err), GX_ERR_FORMAT,
             "b.bin is no .bin file of llm.c's", "another .bin");
     write_bin("only_val/x_val_1.bin", 2, ids, 500);
-    refused(&err, gx_blend_open(&b, at("only_val"), "", &bpe, 0, T, 1, NULL, &err), GX_ERR_FORMAT, "have _val_ in",
+    refused(&err, gx_blend_open(&b, at("only_val"), "", &bpe, NULL, 0, T, 1, NULL, &err), GX_ERR_FORMAT, "have _val_ in",
             "none");
 }
 

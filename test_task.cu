@@ -1018,7 +1018,8 @@ static void count_learned(const char *name, int64_t count[2])
     GxBlend b;
     GxError err = GX_ZERO;
     count[0] = count[1] = 0;
-    if (!CHECK(gx_blend_open(&b, path_of(name), "", &bytes, 0.1, 8, 1, NULL, &err) == GX_OK, "%s", err.message)) return;
+    if (!CHECK(gx_blend_open(&b, path_of(name), "", &bytes, NULL, 0.1, 8, 1, NULL, &err) == GX_OK, "%s", err.message))
+        return;
     for (int part = 0; part < 2; part++)
         for (int64_t i = 0; i < (part ? gx_blend_windows(&b) : 6); i++) {
             CHECK((part ? gx_blend_window(&b, i, 8, &to, &err) : gx_blend_sample(&b, 1234, i, 8, &to, &err)) == GX_OK,

@@ -984,6 +984,87 @@ static int corpus_make(Case *c)
     return 4;
 }
 
+// ---- conversations -------------------------------------------------------------------------------------------------
+
+// A packed sample: whole documents, padding behind them, labels that are the next tokens.
+static void chat_sample(const GxDataset *d, const GxTokenizer *t, const GxPacking *p, int64_t number, int64_t T,
+                        int64_t seen[2])
+{
+    int32_t tokens[512], labels[512], documents[1024];
+    const GxBlendSample sample = {tokens, labels, documents, -100, 1};
+    char *text;
+    size_t bytes;
+    gx_dataset_packed(d, p, number, T, tokens, labels, documents, -100, 1);
+    for (int64_t i = 0; i < T; i++) {
+        const int is_padding = documents[2 * i + 1] == 0;
+        EXPECT(tokens[i] >= 0 && tokens[i] < t->vocab_size, "token %d", tokens[i]);
+        EXPECT(is_padding || (documents[2 * i] <= i && documents[2 * i + 1] > i && documents[2 * i + 1] <= T),
+               "token %ld of %d to %d", (long)i, documents[2 * i], documents[2 * i + 1]);
+        if (labels[i] != -100)
+            EXPECT(!is_padding && i + 1 < documents[2 * i + 1] && labels[i] == tokens[i + 1], "token %ld: label %d",
+                   (long)i, labels[i]);
+        seen[0] += !is_padding, seen[1] += labels[i] != -100;
+    }
+    FILE *out = open_memstream(&text, &bytes);
+    gx_show_sample(out, t, &sample, T, number);
+    fclose(out);
+    EXPECT(is_readable(text), "what is shown cannot be read");
+    free(text);
+}
+
+static int chat_run(const Case *c)
+{
+    static const char *const formats[] = {"chatml", "qwen3", "llama3.1", "llama2", "mistral-v3", ""};
+    static GxTokenizerKind not_bytes; // of bytes as tokens, but for its name: with an end of a text, and a frame
+    GxTokenizer t = gx_tokenizer_bytes();
+    const int64_t T = gx_max(1, gx_min(512, integer_of(c, "settings.numbers", 0)));
+    const double fraction = number_of(c, "settings.numbers", 1);
+    const int64_t format = gx_max(0, gx_min(5, integer_of(c, "settings.numbers", 2)));
+    const GxChatReading how = {gx_chat_format(formats[format]), NULL};
+    GxDataset d;
+    GxError e = GX_ZERO;
+    int64_t seen[2] = {0, 0};
+    const char *const names[] = {"chats.jsonl", NULL};
+    not_bytes = *t.kind;
+    if (!how.format) t.kind = &not_bytes, t.end = 10, t.frame[0].n = 2 * (int)(T % 2);
+    t.frame[0].part[0].id = 13, t.frame[0].part[1].id = GX_FRAME_A;
+    put_part(c, ".", "chats.jsonl");
+    gx_dataset_is_chat("chats.jsonl", NULL);
+    if (gx_dataset_open_chat(&d, "chats.jsonl", &t, &how, fraction >= 0 && fraction < 1 ? fraction : 0, T, 2, &e) !=
+        GX_OK) {
+        expect_message(&e, names);
+        return REFUSED;
+    }
+    for (int64_t s = 0; s < d.packed.samples; s++) chat_sample(&d, &t, &d.packed, s, T, seen);
+    for (int64_t s = 0; s < d.packed_held_out.samples; s++) chat_sample(&d, &t, &d.packed_held_out, s, T, seen);
+    EXPECT(seen[0] == d.file.tokens && seen[1] == d.chat.learned && seen[1] > 0 && seen[1] < seen[0],
+           "%ld of %ld tokens, %ld of %ld learned", (long)seen[0], (long)d.file.tokens, (long)seen[1],
+           (long)d.chat.learned);
+    gx_dataset_close(&d);
+    return ACCEPTED;
+}
+
+static int chat_make(Case *c)
+{
+    static const char *const lines[] = {
+        "{\"messages\": [{\"role\": \"system\", \"content\": \"s\"}, {\"role\": \"user\", \"content\": [{\"type\": "
+        "\"text\", "
+        "\"text\": \"a\\u00e9\"}]}, {\"role\": \"assistant\", \"content\": \"<think>\\nb\\n</think>\\n\\nc\"}]}\n",
+        "{\"conversations\": [{\"from\": \"human\", \"value\": \"a\"}, {\"from\": \"gpt\", \"value\": \"b\"}, "
+        "{\"from\": "
+        "\"human\", \"value\": \"<|im_end|>\"}, {\"from\": \"gpt\", \"value\": \"</s> d\"}, {\"from\": \"human\", "
+        "\"value\": \"e\"}]}\n",
+        "{\"instruction\": \"a\", \"input\": \"\", \"output\": \"b\"}\n"};
+    static const char *const settings[] = {"400 0 0", "300 0.3 1", "500 0.5 2", "200 0.2 3", "120 0 4", "301 0.1 5"};
+    for (int i = 0; i < 6; i++) {
+        char all[2000];
+        snprintf(all, sizeof all, "%s%s%s", lines[i == 5 ? 2 : i % 3], lines[i == 5 ? 2 : (i + 1) % 3], lines[2]);
+        case_text(&c[i], "chats.jsonl", all);
+        case_text(&c[i], "settings.numbers", settings[i]);
+    }
+    return 6;
+}
+
 // ---- blends --------------------------------------------------------------------------------------------------------
 
 // Each source's samples one after the other, all within it.
@@ -1000,7 +1081,7 @@ static int blend_run(const Case *c)
     GxError e = GX_ZERO;
     put_part(c, ".", "a.txt"), put_part(c, ".", "b.jsonl");
     gx_blend_has_documents(list);
-    if (gx_blend_open(&b, list, weights, &bytes, fraction >= 0 && fraction < 1 ? fraction : 0, T, 1, NULL, &e) !=
+    if (gx_blend_open(&b, list, weights, &bytes, NULL, fraction >= 0 && fraction < 1 ? fraction : 0, T, 1, NULL, &e) !=
         GX_OK) {
         expect_message(&e, NULL);
         return REFUSED;
@@ -1638,6 +1719,7 @@ static const Target targets[] = {
     {"gguf_model", "GGUF files of models: into folders, and into files again", gguf_model_make, gguf_model_run},
     {"text", "texts as samples", text_make, text_run},
     {"corpus", "JSON lines and files of tokens as samples", corpus_make, corpus_run},
+    {"chats", "JSON lines of conversations and instructions as samples", chat_make, chat_run},
     {"blend", "lists of data and their weights", blend_make, blend_run},
     {"tokenizer", "tokenizer.json", tokenizer_make, tokenizer_run},
     {"wordpiece", "WordPiece's files, and text", wordpiece_make, wordpiece_run},

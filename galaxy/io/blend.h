@@ -20,6 +20,7 @@
 // each source in proportion to what is held out of it.
 #ifndef GX_BLEND_H
 #define GX_BLEND_H
+#include "dataset_chat.h"
 #include "dataset_tokens.h"
 GX_BEGIN
 
@@ -43,9 +44,10 @@ typedef struct { // where the token and the label of position t go: to [t * stri
 
 // list: a path, or several with commas between them (a file that has a comma in its name is one). weights: as many
 // numbers above 0 with commas between them, relative to their sum; "": none. Each source is divided and checked as
-// gx_dataset_open_any does it.
+// gx_dataset_open_any does it; conversations, as gx_dataset_open_chat. chat NULL: records are texts.
 GxStatus gx_blend_open(GxBlend *b, const char *list, const char *weights, const GxTokenizer *t,
-                       double validation_fraction, int64_t T, int threads, const GxLogger *log, GxError *err);
+                       const GxChatReading *chat, double validation_fraction, int64_t T, int threads,
+                       const GxLogger *log, GxError *err);
 void gx_blend_close(GxBlend *b); // also of one that is all zero
 // 1: samples may hold several documents. What cannot be read has none.
 int gx_blend_has_documents(const char *list);
@@ -181,6 +183,7 @@ typedef struct {
     GxBlend *b;
     int room;
     const GxTokenizer *t;
+    const GxChatReading *chat;
     double validation_fraction;
     int64_t T;
     int threads;
@@ -216,9 +219,11 @@ static GxStatus gx__blend_add(gx__BlendOpening *x, int name, const char *path)
                            path);
     GX_TRY(gx__blend_grow(x));
     GxDataset *d = &b->source[b->n];
-    GX_TRY(gx_dataset_open_any(d, path, x->t, x->validation_fraction, x->T, x->threads, x->log, x->err));
+    if (x->chat && gx_dataset_is_chat(path, x->log))
+        GX_TRY(gx_dataset_open_chat(d, path, x->t, x->chat, x->validation_fraction, x->T, x->threads, x->err));
+    else GX_TRY(gx_dataset_open_any(d, path, x->t, x->validation_fraction, x->T, x->threads, x->log, x->err));
     b->name[b->n] = name, b->part[b->n] = 0;
-    b->held_out[b->n++] = d->held_out.n > 0 ? gx_dataset_windows(&d->held_out, x->T) : 0;
+    b->held_out[b->n++] = gx_dataset_held_out_samples(d, x->T);
     return GX_OK;
 }
 
@@ -276,8 +281,8 @@ static GxStatus gx__blend_weigh(GxBlend *b, const char *list, const char *weight
     for (int s = 0; s < b->n && status == GX_OK; s++) {
         double all = 0;
         for (int i = 0; i < b->n; i++)
-            if (b->name[i] == b->name[s]) all += (double)gx_dataset_epoch_windows(&b->source[i].train, T);
-        of[s] = (double)gx_dataset_epoch_windows(&b->source[s].train, T);
+            if (b->name[i] == b->name[s]) all += (double)gx_dataset_epoch_samples(&b->source[i], T);
+        of[s] = (double)gx_dataset_epoch_samples(&b->source[s], T);
         if (weights[0]) of[s] *= weight[b->name[s]] / all;
     }
     if (status == GX_OK) gx__blend_set_parts(b->part, of, b->n, !weights[0]);
@@ -301,9 +306,10 @@ static GxStatus gx__blend_open(gx__BlendOpening *x, const char *list, const char
 }
 
 GxStatus gx_blend_open(GxBlend *b, const char *list, const char *weights, const GxTokenizer *t,
-                       double validation_fraction, int64_t T, int threads, const GxLogger *log, GxError *err)
+                       const GxChatReading *chat, double validation_fraction, int64_t T, int threads,
+                       const GxLogger *log, GxError *err)
 {
-    gx__BlendOpening x = {b, 0, t, validation_fraction, T, threads, log, err};
+    gx__BlendOpening x = {b, 0, t, chat, validation_fraction, T, threads, log, err};
     memset(b, 0, sizeof *b);
     const GxStatus status = gx__blend_open(&x, list, weights);
     if (status != GX_OK) gx_blend_close(b);
@@ -326,11 +332,21 @@ static GxStatus gx__blend_set_labels(const GxDataset *d, int64_t at, int64_t T, 
     return gx_dataset_mask(d, at, T, to->labels, to->ignored, to->stride, err);
 }
 
+static void gx__blend_set_packed(const GxDataset *d, const GxPacking *p, int64_t sample, int64_t T,
+                                 const GxBlendSample *to)
+{
+    gx_dataset_packed(d, p, sample, T, to->tokens, to->labels, to->documents, to->ignored, to->stride);
+}
+
 GxStatus gx_blend_sample(const GxBlend *b, uint64_t seed, int64_t index, int64_t T, const GxBlendSample *to,
                          GxError *err)
 {
     int64_t number;
     const GxDataset *d = &b->source[gx_blend_find(b->part, b->n, index, &number)];
+    if (d->packed.samples) {
+        gx__blend_set_packed(d, &d->packed, gx_dataset_packed_number(d, seed, number), T, to);
+        return GX_OK;
+    }
     GX_TRY(gx_dataset_sample(d, seed, number, T, to->tokens, to->labels, to->stride, err));
     return gx__blend_set_labels(d, d->train.begin + gx_dataset_sample_start(&d->train, seed, number, T), T, to, err);
 }
@@ -341,6 +357,10 @@ GxStatus gx_blend_window(const GxBlend *b, int64_t window, int64_t T, const GxBl
 {
     int64_t number;
     const GxDataset *d = &b->source[gx_blend_find(b->held_out, b->n, window, &number)];
+    if (d->packed.samples) {
+        gx__blend_set_packed(d, &d->packed_held_out, number, T, to);
+        return GX_OK;
+    }
     GX_TRY(gx_dataset_window(d, number, T, to->tokens, to->labels, to->stride, err));
     return gx__blend_set_labels(d, d->held_out.begin + number * T, T, to, err);
 }

@@ -5,8 +5,7 @@
 //     chatml          each <|im_start|>role⏎ text <|im_end|>⏎
 //     qwen2.5         the same, with a system turn of Qwen's own where none is given
 //     qwen3           the same, without one; thoughts of earlier answers are left out, and where none are wanted an
-//     empty
-//                     one is begun with
+//                     empty one is begun with
 //     llama3          <|begin_of_text|>, each <|start_header_id|>role<|end_header_id|>⏎⏎ text <|eot_id|>
 //     llama3.1        the same, with a system turn that says dates (always July 26, 2024, whatever day it is)
 //     llama2          <s>[INST] <<SYS>>⏎ system ⏎<</SYS>>⏎⏎ text [/INST] answer </s>
@@ -18,6 +17,9 @@
 // The text has its special tokens in it, the first one included: it is encoded with them as tokens, and gets no frame.
 // A template that is none of these, or is changed in other parts, gives another text than this does: what is recognised
 // is the format, not the template's every word.
+//
+// A model is trained on a conversation as a whole (gx_chat_training_text), on what the assistant said in it: its spans.
+// Where a later turn changes how earlier ones stand (gx_chat_rewrites), each answer is trained with a text of its own.
 #ifndef GX_CHAT_H
 #define GX_CHAT_H
 #include "files.h"
@@ -40,10 +42,24 @@ int gx_chat_thinks(const GxChatFormat *f);                // 1: answers may begi
 const GxChatFormat *gx_chat_recognise(const char *jinja); // NULL: it is none of them
 // The format of a folder. NULL and an error: it has no template, or an unknown one.
 const GxChatFormat *gx_chat_find(const char *folder, GxError *err);
+// The same, but NULL and no error where there is no template.
+GxStatus gx_chat_look(const char *folder, const GxChatFormat **format, GxError *err);
 
 // The conversation up to where the next answer begins. turn[0] may be the system's; then user and assistant take turns,
 // and the user's is the last. thinks: of a format that can. *text: free() it.
 GxStatus gx_chat_text(const GxChatFormat *f, const GxChatTurn *turn, int n, int thinks, char **text, GxError *err);
+
+typedef struct { // bytes of a text
+    int64_t begin, end;
+} GxChatSpan;
+
+// The conversation with its answers, the assistant's turn the last. span[k]: answer k, from behind what stands there
+// before the model writes, through the token that ends it; room for n / 2. Of a format that thinks, the last answer
+// stands with its thoughts, or with empty ones.
+GxStatus gx_chat_training_text(const GxChatFormat *f, const GxChatTurn *turn, int n, char **text, GxChatSpan *span,
+                               GxError *err);
+// 1: a turn stands otherwise once others follow it.
+int gx_chat_rewrites(const GxChatFormat *f, const GxChatTurn *turn, int n);
 
 GX_END
 #endif
@@ -152,28 +168,34 @@ static const GxChatFormat *gx__chat_known(const char *jinja, const char *path, G
     return f;
 }
 
-const GxChatFormat *gx_chat_find(const char *folder, GxError *err)
+GxStatus gx_chat_look(const char *folder, const GxChatFormat **format, GxError *err)
 {
     char path[GX_PATH], *text = NULL;
     int64_t bytes;
-    const GxChatFormat *f = NULL;
     GxJson *json = NULL;
-    if (gx_path_join(path, folder, "chat_template.jinja", err) != GX_OK) return NULL;
+    *format = NULL;
+    GX_TRY(gx_path_join(path, folder, "chat_template.jinja", err));
     if (gx_path_is_file(path)) {
-        if (gx_file_read(path, GX__CHAT_CAP, &text, &bytes, err) == GX_OK) f = gx__chat_known(text, path, err);
+        if (gx_file_read(path, GX__CHAT_CAP, &text, &bytes, err) == GX_OK) *format = gx__chat_known(text, path, err);
         free(text);
-        return f;
+        return gx_error_code(err);
     }
-    if (gx_path_join(path, folder, "tokenizer_config.json", err) != GX_OK) return NULL;
-    if (gx_path_is_file(path) && gx_json_read(&json, path, GX__CHAT_CAP, err) != GX_OK) return NULL;
+    GX_TRY(gx_path_join(path, folder, "tokenizer_config.json", err));
+    if (gx_path_is_file(path)) GX_TRY(gx_json_read(&json, path, GX__CHAT_CAP, err));
     const char *jinja = gx__chat_template(gx_json_get(json, "chat_template"));
-    if (jinja) f = gx__chat_known(jinja, path, err);
-    else
+    if (jinja) *format = gx__chat_known(jinja, path, err);
+    gx_json_free(json);
+    return gx_error_code(err);
+}
+
+const GxChatFormat *gx_chat_find(const char *folder, GxError *err)
+{
+    const GxChatFormat *f;
+    if (gx_chat_look(folder, &f, err) == GX_OK && !f)
         GX_FAIL(err, GX_ERR_UNSUPPORTED,
                 "%s: there is no chat template: neither chat_template.jinja nor chat_template in "
                 "tokenizer_config.json; --chat_template NAME takes one of %s",
                 folder, GX_CHAT_NAMES);
-    gx_json_free(json);
     return f;
 }
 
@@ -207,9 +229,48 @@ static void gx__chat_head(FILE *out, const GxChatFormat *f, GxChatRole role)
     fprintf(out, "%.*s%s%s", (int)(at - f->head), f->head, names[role], at + 2);
 }
 
-// Every turn between a head and a foot.
-static void gx__chat_turns(FILE *out, const GxChatFormat *f, const GxChatTurn *turn, int n, int thinks)
+// Where a text is written to, and where the answers in it are told.
+typedef struct {
+    FILE *out;
+    GxChatSpan *span; // NULL: nobody asks
+    int answers;
+} gx__ChatWriting;
+
+// An answer between what begins it and what ends it, through the token that does.
+static void gx__chat_put_answer(gx__ChatWriting *w, const GxChatFormat *f, const char *before, const char *text,
+                                const char *behind)
 {
+    const int64_t begin = w->span ? (int64_t)ftell(w->out) : 0;
+    fputs(before, w->out), gx__chat_put(w->out, f, text), fputs(behind, w->out);
+    if (!w->span) return;
+    const char *rest = strstr(behind, f->end) + strlen(f->end); // a newline, perhaps
+    w->span[w->answers].begin = begin;
+    w->span[w->answers++].end = (int64_t)ftell(w->out) - (int64_t)strlen(rest);
+}
+
+// The last answer of a format that thinks: its thoughts, or nothing in their place, then what it says.
+static void gx__chat_put_thoughts(gx__ChatWriting *w, const GxChatFormat *f, const char *text)
+{
+    static const char opens[] = "<think>", closes[] = "</think>";
+    const char *close = strstr(text, closes), *begin = text, *end = close ? close : text;
+    char *before = NULL;
+    size_t bytes = 0;
+    for (const char *p = text; close && (p = strstr(p, opens)) != NULL && p < close;) begin = p += strlen(opens);
+    while (begin < end && *begin == '\n') begin++;
+    while (end > begin && end[-1] == '\n') end--;
+    FILE *thoughts = open_memstream(&before, &bytes);
+    if (thoughts) fprintf(thoughts, "%s\n%.*s\n%s\n\n", opens, (int)(end - begin), begin, closes);
+    const char *answer = gx__chat_answer(f, text);
+    answer += strspn(answer, "\n");
+    if (thoughts && fclose(thoughts) == 0) gx__chat_put_answer(w, f, before, answer, f->foot);
+    else w->answers = -1; // no memory
+    free(before);
+}
+
+// Every turn between a head and a foot.
+static void gx__chat_turns(gx__ChatWriting *w, const GxChatFormat *f, const GxChatTurn *turn, int n)
+{
+    FILE *out = w->out;
     const int has_system = turn[0].role == GX_CHAT_SYSTEM;
     if (has_system || f->default_system) {
         gx__chat_head(out, f, GX_CHAT_SYSTEM);
@@ -219,21 +280,22 @@ static void gx__chat_turns(FILE *out, const GxChatFormat *f, const GxChatTurn *t
     }
     for (int i = has_system; i < n; i++) {
         gx__chat_head(out, f, turn[i].role);
-        gx__chat_put(out, f, turn[i].role == GX_CHAT_ASSISTANT ? gx__chat_answer(f, turn[i].text) : turn[i].text);
-        fputs(f->foot, out);
+        if (turn[i].role == GX_CHAT_USER) gx__chat_put(out, f, turn[i].text), fputs(f->foot, out);
+        else if (f->thinks && i == n - 1) gx__chat_put_thoughts(w, f, turn[i].text);
+        else gx__chat_put_answer(w, f, "", gx__chat_answer(f, turn[i].text), f->foot);
     }
-    gx__chat_head(out, f, GX_CHAT_ASSISTANT);
-    if (f->thinks && !thinks) fputs("<think>\n\n</think>\n\n", out);
 }
 
 // Users' turns in [INST]; the system's text stands in one of them.
-static void gx__chat_instructions(FILE *out, const GxChatFormat *f, const GxChatTurn *turn, int n)
+static void gx__chat_instructions(gx__ChatWriting *w, const GxChatFormat *f, const GxChatTurn *turn, int n)
 {
+    FILE *out = w->out;
     const char *system = turn[0].role == GX_CHAT_SYSTEM ? turn[0].text : NULL;
-    const int first = system != NULL, with = f->system_is_last ? n - 1 : first;
+    const int first = system != NULL, last = turn[n - 1].role == GX_CHAT_USER ? n - 1 : n - 2,
+              with = f->system_is_last ? last : first;
     for (int i = first; i < n; i++) {
         if (turn[i].role == GX_CHAT_ASSISTANT) {
-            fputs(f->answer, out), gx__chat_put(out, f, turn[i].text), fputs(f->end_answer, out);
+            gx__chat_put_answer(w, f, f->answer, turn[i].text, f->end_answer);
             continue;
         }
         fputs(f->inst, out);
@@ -243,25 +305,53 @@ static void gx__chat_instructions(FILE *out, const GxChatFormat *f, const GxChat
     }
 }
 
-GxStatus gx_chat_text(const GxChatFormat *f, const GxChatTurn *turn, int n, int thinks, char **text, GxError *err)
+static GxStatus gx__chat_check(const GxChatTurn *turn, int n, GxChatRole last, GxError *err)
 {
-    size_t bytes;
-    *text = NULL;
     const int first = n > 0 && turn[0].role == GX_CHAT_SYSTEM;
     for (int i = first; i < n; i++)
         if (turn[i].role != ((i - first) % 2 ? GX_CHAT_ASSISTANT : GX_CHAT_USER))
             return GX_FAIL(err, GX_ERR_ARGUMENT, "turn %d of a conversation is not the %s's; they take turns", i,
                            (i - first) % 2 ? "assistant" : "user");
-    if (n <= first || (n - first) % 2 == 0)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "a conversation of %d turns does not end with the user's", n);
-    FILE *out = open_memstream(text, &bytes);
-    if (!out) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a conversation");
-    fputs(f->begin, out);
-    if (f->head) gx__chat_turns(out, f, turn, n, thinks);
-    else gx__chat_instructions(out, f, turn, n);
-    const int whole = !ferror(out);
-    if (fclose(out) == 0 && whole) return GX_OK;
+    if (n <= first || turn[n - 1].role != last)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "a conversation of %d turns does not end with the %s's", n,
+                       last == GX_CHAT_USER ? "user" : "assistant");
+    return GX_OK;
+}
+
+// thinks: what the model is to do next; span NULL: up to where it answers, else all of it.
+static GxStatus gx__chat_write(const GxChatFormat *f, const GxChatTurn *turn, int n, int thinks, char **text,
+                               GxChatSpan *span, GxError *err)
+{
+    gx__ChatWriting w = {NULL, span, 0};
+    size_t bytes;
+    *text = NULL;
+    GX_TRY(gx__chat_check(turn, n, span ? GX_CHAT_ASSISTANT : GX_CHAT_USER, err));
+    w.out = open_memstream(text, &bytes);
+    if (!w.out) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a conversation");
+    fputs(f->begin, w.out);
+    if (f->head) gx__chat_turns(&w, f, turn, n);
+    else gx__chat_instructions(&w, f, turn, n);
+    if (f->head && !span) gx__chat_head(w.out, f, GX_CHAT_ASSISTANT);
+    if (f->head && !span && f->thinks && !thinks) fputs("<think>\n\n</think>\n\n", w.out);
+    const int whole = !ferror(w.out) && w.answers >= 0;
+    if (fclose(w.out) == 0 && whole) return GX_OK;
     free(*text), *text = NULL;
     return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a conversation of %d turns", n);
+}
+
+GxStatus gx_chat_text(const GxChatFormat *f, const GxChatTurn *turn, int n, int thinks, char **text, GxError *err)
+{
+    return gx__chat_write(f, turn, n, thinks, text, NULL, err);
+}
+
+GxStatus gx_chat_training_text(const GxChatFormat *f, const GxChatTurn *turn, int n, char **text, GxChatSpan *span,
+                               GxError *err)
+{
+    return gx__chat_write(f, turn, n, 1, text, span, err);
+}
+
+int gx_chat_rewrites(const GxChatFormat *f, const GxChatTurn *turn, int n)
+{
+    return f->thinks || (f->system_is_last && n > 0 && turn[0].role == GX_CHAT_SYSTEM);
 }
 #endif

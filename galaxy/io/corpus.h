@@ -22,6 +22,7 @@
 #ifndef GX_CORPUS_H
 #define GX_CORPUS_H
 #include "../base/log.h"
+#include "chat_records.h"
 #include "records.h"
 #include "token_file.h"
 #include "tokenizer.h"
@@ -212,6 +213,14 @@ static GxStatus gx__corpus_check_records(const GxCorpusReader *r, GxError *err)
     const char *path = r->file[at->file].path;
     if (at->records == 0) return GX_FAIL(err, GX_ERR_FORMAT, "%s holds no records", path);
     if (at->has_text) return GX_OK;
+    int has_text;
+    const char *member = gx_chat_records_look(path, &has_text);
+    if (member)
+        return GX_FAIL(
+            err, GX_ERR_UNSUPPORTED,
+            "%s: its records are conversations (\"%s\"), of which no texts are made; name the file itself in "
+            "train_llama's --train_data",
+            path, member);
     return GX_FAIL(err, GX_ERR_FORMAT,
                    "%s: no record has a \"text\" with something in it; expected {\"text\": \"...\"} in each line",
                    path);

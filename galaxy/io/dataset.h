@@ -24,12 +24,19 @@
 #ifndef GX_DATASET_H
 #define GX_DATASET_H
 #include "../base/random.h"
+#include "packing.h"
 #include "token_file.h"
 GX_BEGIN
 
 typedef struct { // a part of the text: in tokens, or in bytes of the file
     int64_t begin, n;
 } GxTokens;
+typedef struct {        // of conversations: what was read
+    int64_t n, learned; // conversations; tokens that are learned
+    int64_t shortened;  // conversations whose last turns were left out
+    int64_t left_out;   // documents that were
+    int64_t unanswered; // conversations that ended with a turn of the user's, which was
+} GxDatasetChat;
 typedef struct {
     GxTokens train, held_out; // held_out: the end of the file, from behind a line's end; n == 0 without validation
     GxTokens train_text, held_out_text; // the same in bytes: where tokens are bytes, the same numbers
@@ -39,6 +46,10 @@ typedef struct {
     double validation_fraction;
     int64_t bytes, mtime_ns; // of the file, as it was opened; ns since 1970
     char path[GX_PATH];
+    // Of conversations (dataset_chat.h), all in memory: documents share samples and are not divided.
+    GxPacking packed, packed_held_out; // numbers of documents
+    unsigned char *is_learned;         // [train.n + held_out.n]
+    GxDatasetChat chat;
 } GxDataset;
 
 // validation_fraction in [0, 1): that much of the file, or a little more, from the end of a line on. Each part must
@@ -249,7 +260,8 @@ GxStatus gx_dataset_open(GxDataset *d, const char *path, double validation_fract
 void gx_dataset_close(GxDataset *d)
 {
     if (d->is_open && d->fd >= 0) close(d->fd);
-    free(d->ids);
+    free(d->ids), free(d->is_learned);
+    gx_packing_close(&d->packed), gx_packing_close(&d->packed_held_out);
     gx_token_file_close(&d->file);
     memset(d, 0, sizeof *d);
 }

@@ -23,7 +23,7 @@ GxStatus gx_dataset_open_any(GxDataset *d, const char *path, const GxTokenizer *
 GxStatus gx_dataset_tokenize(GxDataset *d, const GxTokenizer *t, int64_t T, GxError *err);
 // 1: its samples may hold several documents. What cannot be read has none.
 int gx_dataset_has_documents(const char *path);
-// Of what was tokenized: the ids, and where documents begin.
+// Of what was tokenized: the ids, where documents begin, and which tokens are learned.
 uint64_t gx_dataset_ids_hash(const GxDataset *d);
 
 GX_END
@@ -170,7 +170,9 @@ GxStatus gx_dataset_open_any(GxDataset *d, const char *path, const GxTokenizer *
 
 uint64_t gx_dataset_ids_hash(const GxDataset *d)
 {
-    const uint64_t hash = gx_hash(GX_HASH_START, d->ids, 4 * (d->train.n + d->held_out.n));
+    const int64_t tokens = d->train.n + d->held_out.n;
+    uint64_t hash = gx_hash(GX_HASH_START, d->ids, 4 * tokens);
+    if (d->is_learned) hash = gx_hash(hash, d->is_learned, tokens);
     return gx_hash(hash, d->file.document, 16 * d->file.documents);
 }
 #endif

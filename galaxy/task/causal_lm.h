@@ -4,6 +4,9 @@
 // per token, and in bits per byte of the text, which compares tokenizers, too; a bigram model of its bytes is the
 // baseline; at the end the model writes a text.
 //
+// JSON lines may also be conversations and instructions (io/chat_records.h): then only what the assistant says is
+// learned, in the format of the model's chat template or of --chat_template (io/dataset_chat.h).
+//
 // Each machine has texts of its own, which must be the same: ranks agree on their sizes and on a hash of all their
 // bytes.
 #ifndef GX_CAUSAL_LM_H
@@ -11,6 +14,7 @@
 #include "../io/blend.h"
 #include "../io/dataset_hash.h"
 #include "generate.h"
+#include "show_data.h"
 #include "text_tokenizer.h"
 GX_BEGIN
 
@@ -20,6 +24,8 @@ typedef struct {
     double validation_fraction;
     int separate_documents;
     char tokenizer_path[GX_PATH];
+    char chat_template[GX_FIELD_TEXT];
+    int64_t show_data;
     int64_t sample_tokens;
     char sample_prompt[GX_FIELD_TEXT];
     double temperature;
@@ -29,6 +35,7 @@ typedef struct {
     char tokenizer_name[GX_FIELD_TEXT];
     // what is open
     GxTokenizer tokenizer;
+    GxChatReading chat; // how conversations are read
     GxBlend data;
     GxGenerator generator;
     int64_t seq_len, run_samples;
@@ -53,8 +60,9 @@ GX_END
 #define GX__CAUSAL_LM_AT(field) offsetof(GxCausalLm, field)
 static const GxField gx__causal_lm_options[] = {
     {"train_data", GX_FIELD_PATH, GX__CAUSAL_LM_AT(train_data), "data/text.txt",
-     "a text, .jsonl with a \"text\" in each line, a folder of .txt and .jsonl, a file of tokens (./tokenize; llm.c's "
-     ".bin, and folders of them), or several: A,B,...; make data makes the default one",
+     "a text, .jsonl with a \"text\" in each line, or with conversations (messages, conversations) or instructions "
+     "(instruction, input, output), a folder of .txt and .jsonl, a file of tokens (./tokenize; llm.c's .bin, and "
+     "folders of them), or several: A,B,...; make data makes the default one",
      NULL},
     {"train_data_weights", GX_FIELD_STRING, GX__CAUSAL_LM_AT(train_data_weights), "",
      "of several train_data, how many samples come from each, relative to the sum: 0.7,0.3; nothing: as many as it has",
@@ -62,6 +70,15 @@ static const GxField gx__causal_lm_options[] = {
     {"tokenizer", GX_FIELD_PATH, GX__CAUSAL_LM_AT(tokenizer_path), "",
      "a folder with tokenizer.json, such a file, or bytes; nothing: the model's own, or bytes where there is no model",
      NULL},
+    {"chat_template", GX_FIELD_STRING, GX__CAUSAL_LM_AT(chat_template), "auto",
+     "the format of conversations, of which what the assistant says is learned; auto: that of the tokenizer's folder "
+     "or "
+     "the model's, or for instructions, where there is none, Alpaca's",
+     "auto|" GX_CHAT_NAMES},
+    {"show_data", GX_FIELD_INT, GX__CAUSAL_LM_AT(show_data), "0",
+     "prints so many samples of the training (the first ones of --seed 1234), what is learned of them between ⟦ and ⟧, "
+     "and goes on",
+     "0..1000000"},
     {"validation_fraction", GX_FIELD_DOUBLE, GX__CAUSAL_LM_AT(validation_fraction), "0.05",
      "end part of each text, or of its documents, that is held out", "0..0.9"},
     {"separate_documents", GX_FIELD_BOOL, GX__CAUSAL_LM_AT(separate_documents), "true",
@@ -138,9 +155,37 @@ static GxStatus gx__causal_lm_open_text(GxContext *g, GxCausalLm *c, const GxTas
             "cannot open %s: %s; `make data` makes data/text.txt, which is the default, and --train_data FILE "
             "takes another text",
             c->train_data, strerror(ENOENT));
-    GX_TRY(gx_blend_open(&c->data, c->train_data, c->train_data_weights, &c->tokenizer, c->validation_fraction,
-                         setup->seq_len, gx_threads(g), g->rank ? NULL : &g->log, &g->error));
+    GX_TRY(gx_blend_open(&c->data, c->train_data, c->train_data_weights, &c->tokenizer, &c->chat,
+                         c->validation_fraction, setup->seq_len, gx_threads(g), g->rank ? NULL : &g->log, &g->error));
     return gx__causal_lm_agree(g, c);
+}
+
+// The format of a folder's chat template. "": it has none; "?": it is not known, or cannot be read.
+static void gx__causal_lm_look_for_format(const char *folder, char name[GX_FIELD_TEXT])
+{
+    const GxChatFormat *f = NULL;
+    GxError e = GX_ZERO;
+    name[0] = 0;
+    if (!gx_path_is_folder(folder)) return;
+    const GxStatus status = gx_chat_look(folder, &f, &e);
+    if (f || status != GX_OK) snprintf(name, GX_FIELD_TEXT, "%s", f ? gx_chat_name(f) : "?");
+}
+
+// How conversations are read, on all ranks: as rank 0's folders say.
+static GxStatus gx__causal_lm_find_format(GxContext *g, GxCausalLm *c, const GxTaskSetup *setup)
+{
+    char name[GX_FIELD_TEXT] = GX_ZERO;
+    if (strcmp(c->chat_template, "auto")) snprintf(name, sizeof name, "%s", c->chat_template);
+    else if (g->rank == 0) {
+        gx__causal_lm_look_for_format(c->tokenizer_path, name);
+        if (!name[0]) gx__causal_lm_look_for_format(setup->model, name);
+    }
+    gx_at(g, -1, "agree");
+    gx_broadcast(g, GX_AXIS_ALL, 0, name, sizeof name, GX_U8);
+    GX_TRY(gx_status(g));
+    c->chat.format = gx_chat_format(name);
+    c->chat.lacks = name[0] == '?' ? "the model's chat template is none of those that are built" : NULL;
+    return GX_OK;
 }
 
 static GxStatus gx__causal_lm_open(GxContext *g, void *self, GxTaskSetup *setup)
@@ -149,6 +194,7 @@ static GxStatus gx__causal_lm_open(GxContext *g, void *self, GxTaskSetup *setup)
     c->seq_len = setup->seq_len, c->run_samples = setup->run_samples;
     GX_TRY(gx_text_open_any_tokenizer(g, &c->tokenizer, c->tokenizer_path, setup));
     snprintf(c->tokenizer_name, sizeof c->tokenizer_name, "%s", gx_tokenizer_identity(&c->tokenizer));
+    GX_TRY(gx__causal_lm_find_format(g, c, setup));
     c->has_documents = c->separate_documents && gx_blend_has_documents(c->train_data);
     return setup->is_dry ? GX_OK : gx__causal_lm_open_text(g, c, setup);
 }
@@ -198,6 +244,53 @@ static void gx__causal_lm_describe_text(const GxCausalLm *c, const GxDataset *d,
     fprintf(out, "\n");
 }
 
+static void gx__causal_lm_count(FILE *out, int64_t n, const char *one, const char *several, const char *what)
+{
+    if (n > 0) fprintf(out, "  %ld %s %s\n", (long)n, n == 1 ? one : several, what);
+}
+
+static void gx__causal_lm_describe_chat(const GxCausalLm *c, const GxDataset *d, FILE *out)
+{
+    const GxDatasetChat *chat = &d->chat;
+    const int64_t T = c->seq_len, samples = d->packed.samples, held_out = d->packed_held_out.samples;
+    fprintf(out, "%s: %ld conversation%s, format %s; tokens: %s, %.1fk, %.1f%% of them learned; ", d->path,
+            (long)chat->n, chat->n == 1 ? "" : "s", c->chat.format ? gx_chat_name(c->chat.format) : "alpaca",
+            c->tokenizer_name, (double)d->file.tokens / 1e3, 100 * (double)chat->learned / (double)d->file.tokens);
+    fprintf(out, "%ld sample%s of %ld tokens, %.1f%% full", (long)samples, samples == 1 ? "" : "s", (long)T,
+            100 * (double)d->train.n / (double)(samples * T));
+    if (held_out) fprintf(out, ", and %ld held out", (long)held_out);
+    fprintf(out, "\n");
+    gx__causal_lm_count(out, chat->shortened, "conversation is", "conversations are",
+                        "longer than a sample: last turns are left out");
+    gx__causal_lm_count(out, chat->left_out, "answer is", "answers are",
+                        "left out: with what they answer they are longer than a sample (--seq_len)");
+    gx__causal_lm_count(out, chat->unanswered, "conversation ends", "conversations end",
+                        "with a turn of the user's, which is left out");
+    const int32_t end = c->chat.format ? gx_tokenizer_find(&c->tokenizer, gx_chat_end(c->chat.format)) : -1;
+    if (end >= 0 && end != c->tokenizer.end)
+        fprintf(out,
+                "  answers end with %s, which is not the tokenizer's eos_token: what others write with the model ends "
+                "where generation_config.json has its id, %ld, among eos_token_id\n",
+                gx_chat_end(c->chat.format), (long)end);
+}
+
+// Samples of the training as the model gets them; which ones a run of another seed takes first is another matter.
+static void gx__causal_lm_show(const GxCausalLm *c, FILE *out)
+{
+    enum { SEED = 1234 }; // --seed's default
+    const int64_t T = c->seq_len;
+    int32_t *tokens = c->show_data ? (int32_t *)malloc((size_t)(4 * T) * sizeof *tokens) : NULL;
+    for (int64_t i = 0, number; tokens && i < c->show_data; i++) {
+        GxError e = GX_ZERO;
+        const int s = gx_blend_find(c->data.part, c->data.n, i, &number),
+                  has_documents = c->has_documents || c->data.source[s].packed.samples; // which say what is padding
+        const GxBlendSample to = {tokens, tokens + T, has_documents ? tokens + 2 * T : NULL, GX_IGNORE_INDEX, 1};
+        if (gx_blend_sample(&c->data, SEED, i, T, &to, &e) == GX_OK) gx_show_sample(out, &c->tokenizer, &to, T, i);
+        else fprintf(out, "sample %ld: %s\n", (long)i, e.message);
+    }
+    free(tokens);
+}
+
 // Which texts there are; of several, what the run takes from each.
 static void gx__causal_lm_describe(const void *self, FILE *out)
 {
@@ -207,16 +300,18 @@ static void gx__causal_lm_describe(const void *self, FILE *out)
     int64_t all = 0;
     for (int s = 0; s < b->n; s++) all += b->part[s];
     for (int s = 0; s < b->n; s++) {
-        const int64_t windows = gx_dataset_epoch_windows(&b->source[s].train, T),
+        const int64_t windows = gx_dataset_epoch_samples(&b->source[s], T),
                       samples = gx_blend_share(b->part, b->n, s, c->run_samples);
         fprintf(out, "data: ");
-        gx__causal_lm_describe_text(c, &b->source[s], out);
+        if (b->source[s].packed.samples) gx__causal_lm_describe_chat(c, &b->source[s], out);
+        else gx__causal_lm_describe_text(c, &b->source[s], out);
         if (b->n == 1) continue;
         fprintf(out, "  %.2f%% of all samples; %ld windows of %ld tokens", 100 * (double)b->part[s] / (double)all,
                 (long)windows, (long)T);
         if (c->run_samples) fprintf(out, ", which the run sees %.2f times", (double)samples / (double)windows);
         fprintf(out, "\n");
     }
+    gx__causal_lm_show(c, out);
 }
 
 static GxStatus gx__causal_lm_write(const void *self, const char *folder, GxError *err)

@@ -1,0 +1,163 @@
+// dataset_chat.h: a dataset of conversations: JSON lines (chat_records.h) as samples of T tokens, of which what the
+// assistant says is learned (chat_tokens.h).
+//
+//     if (gx_dataset_is_chat("chats.jsonl", &g->log))
+//         GX_TRY(gx_dataset_open_chat(&d, "chats.jsonl", &tokenizer, &how, 0.1, 512, threads, err));
+//
+// A document, a conversation as a rule, is never divided: an answer without its question teaches another thing. So a
+// sample is no window of all tokens but holds whole documents (packing.h), and padding behind them; an epoch has each
+// once, in an order of its own. Nobody sees padding, and nothing is learned from it.
+//
+// Held out are conversations at the end of the file, as near to the asked-for part of the tokens as whole ones come,
+// one at least; the documents of one are never in both parts.
+#ifndef GX_DATASET_CHAT_H
+#define GX_DATASET_CHAT_H
+#include "../base/log.h"
+#include "chat_tokens.h"
+#include "dataset.h"
+GX_BEGIN
+
+// 1: JSON lines whose first record is a conversation and no text. One that is both is a text, which is said.
+int gx_dataset_is_chat(const char *path, const GxLogger *log);
+GxStatus gx_dataset_open_chat(GxDataset *d, const char *path, const GxTokenizer *t, const GxChatReading *how,
+                              double validation_fraction, int64_t T, int threads, GxError *err);
+
+// Samples of an epoch, and of what is held out: windows (dataset.h), or packed ones.
+int64_t gx_dataset_epoch_samples(const GxDataset *d, int64_t T);
+int64_t gx_dataset_held_out_samples(const GxDataset *d, int64_t T);
+// Which of the packed samples number `index` of the training is.
+int64_t gx_dataset_packed_number(const GxDataset *d, uint64_t seed, int64_t index);
+// A packed sample, of the training's (&d->packed) or of those that are held out, as gx_blend_sample has it: documents
+// NULL: not wanted. Padding is token 0, with the label `ignored` and the document [0, 0), which nobody sees.
+void gx_dataset_packed(const GxDataset *d, const GxPacking *p, int64_t sample, int64_t T, int32_t *tokens,
+                       int32_t *labels, int32_t *documents, int32_t ignored, int64_t stride);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_DATASET_CHAT_IMPLEMENTED)
+#define GX_DATASET_CHAT_IMPLEMENTED
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+int gx_dataset_is_chat(const char *path, const GxLogger *log)
+{
+    const char *dot = strrchr(path, '.');
+    int has_text;
+    if (!dot || strchr(dot, '/') || (strcasecmp(dot, ".jsonl") && strcasecmp(dot, ".ndjson"))) return 0;
+    const char *member = gx_chat_records_look(path, &has_text);
+    if (member && has_text && log)
+        gx_log(log, GX_LOG_WARNING,
+               "%s: its first record has \"text\" and \"%s\"; the texts are taken, and all of them is learned: remove "
+               "\"text\" to train on what the assistant says alone",
+               path, member);
+    return member && !has_text;
+}
+
+// Where what is held out begins, as a number of a document, which begins a conversation.
+static int64_t gx__dataset_chat_cut(const GxChatTokens *c, double validation_fraction)
+{
+    const GxTokenFile *f = &c->file;
+    const int64_t wanted = (int64_t)ceil(validation_fraction * (double)f->tokens);
+    int64_t cut = f->documents, off = INT64_MAX;
+    if (validation_fraction <= 0) return cut;
+    for (int64_t i = f->documents - 1; i > 0; i--) {
+        if (c->line[i] == c->line[i - 1]) continue;
+        const int64_t held_out = f->tokens - f->document[i].begin,
+                      now = held_out > wanted ? held_out - wanted : wanted - held_out;
+        if (now < off) off = now, cut = i;
+    }
+    return cut;
+}
+
+static GxStatus gx__dataset_chat_pack(GxPacking *p, const GxTokenFile *f, int64_t first, int64_t last, int64_t T,
+                                      GxError *err)
+{
+    int64_t *length = (int64_t *)malloc((size_t)(last - first + 1) * sizeof *length);
+    if (!length) return GX_FAIL(err, GX_ERR_MEMORY, "no memory to pack %ld conversations", (long)(last - first));
+    for (int64_t i = first; i < last; i++) length[i - first] = f->document[i + 1].begin - f->document[i].begin;
+    const GxStatus status = gx_packing_make(p, length, last - first, T, err);
+    for (int64_t i = 0; status == GX_OK && i < last - first; i++) p->text[i] += first;
+    free(length);
+    return status;
+}
+
+static GxStatus gx__dataset_chat_divide(GxDataset *d, const GxChatTokens *c, int64_t T, GxError *err)
+{
+    const GxTokenFile *f = &d->file;
+    const int64_t cut = gx__dataset_chat_cut(c, d->validation_fraction);
+    if (d->validation_fraction > 0 && cut == f->documents)
+        return GX_FAIL(
+            err, GX_ERR_FORMAT,
+            "%s: it has one conversation, of which none can be held out: take more, or validation_fraction 0", d->path);
+    for (int64_t i = 0; i < cut; i++) d->train_text.n += f->document[i].bytes;
+    d->train.n = d->held_out.begin = f->document[cut].begin, d->held_out.n = f->tokens - d->train.n;
+    d->held_out_text.begin = d->train_text.n, d->held_out_text.n = f->bytes - d->train_text.n;
+    GX_TRY(gx__dataset_chat_pack(&d->packed, f, 0, cut, T, err));
+    if (cut < f->documents) GX_TRY(gx__dataset_chat_pack(&d->packed_held_out, f, cut, f->documents, T, err));
+    return GX_OK;
+}
+
+GxStatus gx_dataset_open_chat(GxDataset *d, const char *path, const GxTokenizer *t, const GxChatReading *how,
+                              double validation_fraction, int64_t T, int threads, GxError *err)
+{
+    GxChatTokens c;
+    memset(d, 0, sizeof *d);
+    if (T < 1) return GX_FAIL(err, GX_ERR_ARGUMENT, "seq_len is %ld; it must be at least 1", (long)T);
+    if (snprintf(d->path, GX_PATH, "%s", path) >= GX_PATH)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "the path %.200s… is longer than %d bytes", path, GX_PATH - 1);
+    GX_TRY(gx_chat_tokens_open(&c, path, t, how, T, threads, err));
+    d->is_open = 1, d->fd = -1, d->validation_fraction = validation_fraction;
+    d->ids = c.ids, d->is_learned = c.is_learned, d->file = c.file, d->bytes = c.file.bytes, d->chat = c.counts;
+    const GxStatus status = gx__dataset_chat_divide(d, &c, T, err);
+    free(c.line);
+    if (status != GX_OK) gx_dataset_close(d);
+    return status;
+}
+
+int64_t gx_dataset_epoch_samples(const GxDataset *d, int64_t T)
+{
+    return d->packed.samples ? d->packed.samples : gx_dataset_epoch_windows(&d->train, T);
+}
+
+int64_t gx_dataset_held_out_samples(const GxDataset *d, int64_t T)
+{
+    if (d->packed.samples) return d->packed_held_out.samples;
+    return d->held_out.n > 0 ? gx_dataset_windows(&d->held_out, T) : 0;
+}
+
+int64_t gx_dataset_packed_number(const GxDataset *d, uint64_t seed, int64_t index)
+{
+    const int64_t n = d->packed.samples;
+    return gx_permute(seed, index / n, n, index % n);
+}
+
+// A document into a sample, from position `at` on: how long it is.
+static int64_t gx__dataset_packed_document(const GxDataset *d, int64_t document, int64_t at, int32_t *tokens,
+                                           int32_t *labels, int32_t *documents, int32_t ignored, int64_t stride)
+{
+    const int64_t begin = d->file.document[document].begin, n = d->file.document[document + 1].begin - begin;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t to = (at + i) * stride, next = begin + i + 1;
+        tokens[to] = d->ids[begin + i];
+        labels[to] = i + 1 < n && d->is_learned[next] ? d->ids[next] : ignored;
+        if (documents) documents[2 * to] = (int32_t)at, documents[2 * to + 1] = (int32_t)(at + n);
+    }
+    return n;
+}
+
+void gx_dataset_packed(const GxDataset *d, const GxPacking *p, int64_t sample, int64_t T, int32_t *tokens,
+                       int32_t *labels, int32_t *documents, int32_t ignored, int64_t stride)
+{
+    int64_t at = 0;
+    for (int64_t i = p->begin[sample]; i < p->begin[sample + 1]; i++)
+        at += gx__dataset_packed_document(d, p->text[i], at, tokens, labels, documents, ignored, stride);
+    for (; at < T; at++) {
+        tokens[at * stride] = 0, labels[at * stride] = ignored;
+        if (documents) documents[2 * at * stride] = documents[2 * at * stride + 1] = 0;
+    }
+}
+#endif
