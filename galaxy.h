@@ -52,6 +52,7 @@
 #include "galaxy/base/mesh.h"
 #include "galaxy/base/partition.h"
 #include "galaxy/base/store.h"
+#include "galaxy/base/quantized.h"
 
 #include "galaxy/ops/device.h"
 #include "galaxy/ops/memory.h"
@@ -62,6 +63,8 @@
 #include "galaxy/ops/dropout.h"
 #include "galaxy/ops/residual.h"
 #include "galaxy/ops/linear.h"
+#include "galaxy/ops/quantize.h"
+#include "galaxy/ops/quantized_linear.h"
 #include "galaxy/ops/rope.h"
 #include "galaxy/ops/attention.h"
 #include "galaxy/ops/activation.h"
