@@ -120,6 +120,7 @@
 #include "galaxy/io/folder.h"
 #include "galaxy/io/config.h"
 #include "galaxy/io/safetensors.h"
+#include "galaxy/io/bnb.h"
 #include "galaxy/io/gguf_blocks.h"
 #include "galaxy/io/gguf.h"
 #include "galaxy/io/tokenizer_kind.h"

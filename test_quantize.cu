@@ -1,12 +1,14 @@
 // test_quantize.cu: quantised matrices: the bytes and values that dev/ref/make_quant_refs.py wrote down
 // (data/ref/quant), what is refused, and products with them against products with what they are dequantised to.
 //
-// test_devices.cu holds gx_dequantize and the products on every device against the CPU, added to and with gaps too.
+// bnb.safetensors has some of them by the names of bitsandbytes (io/bnb.h). test_devices.cu holds gx_dequantize and the
+// products on every device against the CPU, added to and with gaps too.
 #include "galaxy/base/random.h"
 #include "galaxy/cpu/cpu.h"
-#include "galaxy/io/safetensors.h"
+#include "galaxy/io/bnb.h"
 #include "galaxy/ops/quantized_linear.h"
 #include "test/test.h"
+#include <unistd.h>
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
@@ -467,6 +469,221 @@ TEST(a_product_takes_scratch_of_one_tile_and_records_what_it_is_made_of)
         }
         gx_recorder_close(&recorder);
     }
+}
+
+// ---- files ---------------------------------------------------------------------------------------------------------
+
+static const char bnb_file[] = "data/ref/quant/bnb.safetensors";
+static const struct {
+    const char *name, *matrix; // in bnb.safetensors, in expected.safetensors
+    GxQuantKind kind;
+    GxDtype dtype;
+} stored[] = {{"layers.0.q_proj.weight", "odd", GX_NF4, GX_F32},
+              {"layers.0.k_proj.weight", "zeros", GX_NF4_DOUBLED, GX_BF16},
+              {"layers.0.v_proj.weight", "short", GX_INT8, GX_F32},
+              {"layers.0.o_proj.weight", "bf16", GX_NF4_DOUBLED, GX_F16}}; // the last with codes stored as BF16
+
+// As written, each matrix is what the formulas give; returns how many entries belong to them.
+static int check_file(const char *path)
+{
+    GxSafetensors s, expected;
+    GxError err = GX_ZERO;
+    if (!CHECK(gx_safetensors_open(&s, path, &err) == GX_OK &&
+                   gx_safetensors_open(&expected, "data/ref/quant/expected.safetensors", &err) == GX_OK,
+               "%s", err.message))
+        return 0;
+    for (int i = 0; i < COUNT(stored); i++) {
+        GxBnbMatrix m;
+        const GxSafetensorsEntry *e = entry_of(&expected, stored[i].matrix, "w");
+        CHECK(gx_bnb_find(&s, stored[i].name, &m, &err) == GX_OK && m.is_quantized && m.kind == stored[i].kind &&
+                  m.rows == e->shape[0] && m.cols == e->shape[1] && m.dtype == stored[i].dtype,
+              "%s: kind %d, %ld x %ld of %s: %s", stored[i].name, m.kind, (long)m.rows, (long)m.cols,
+              gx_dtype_name(m.dtype), err.message);
+        GxQuantized w = matrix_open(stored[i].kind, e->shape[0], e->shape[1]);
+        CHECK(gx_bnb_read(&s, stored[i].name, &w, &err) == GX_OK, "%s", err.message);
+        check_bytes(&expected, stored[i].matrix, &w);
+        matrix_close(&w);
+    }
+    const int n = s.n;
+    gx_safetensors_close(&s), gx_safetensors_close(&expected);
+    return n;
+}
+
+// The entries and contents of a file.
+typedef struct {
+    GxSafetensorsEntry entry[32];
+    char *data[32];
+    int n;
+} Contents;
+static void write_contents(const Contents *c, const char *path)
+{
+    GxSafetensorsWriter to;
+    GxError err = GX_ZERO;
+    CHECK(gx_safetensors_create(&to, path, c->entry, c->n, NULL, 0, &err) == GX_OK, "%s", err.message);
+    for (int i = 0; i < c->n; i++)
+        CHECK(gx_safetensors_write(&to, c->entry[i].name, 0, c->data[i], c->entry[i].elements, &err) == GX_OK, "%s",
+              err.message);
+    CHECK(gx_safetensors_finish(&to, &err) == GX_OK, "%s", err.message);
+    gx_safetensors_abort(&to);
+}
+static void contents_open(Contents *c, const char *path)
+{
+    GxSafetensors s;
+    GxError err = GX_ZERO;
+    CHECK(gx_safetensors_open(&s, path, &err) == GX_OK, "%s", err.message);
+    for (c->n = 0; c->n < s.n; c->n++) {
+        c->entry[c->n] = s.entry[c->n];
+        c->data[c->n] = (char *)calloc(1, (size_t)s.entry[c->n].bytes + 64);
+        gx_safetensors_read_raw(&s, &s.entry[c->n], 0, s.entry[c->n].elements, c->data[c->n], &err);
+    }
+    gx_safetensors_close(&s);
+}
+static void contents_close(Contents *c)
+{
+    for (int i = 0; i < c->n; i++) free(c->data[i]);
+}
+static int contents_find(const Contents *c, const char *name)
+{
+    int i = 0;
+    while (i < c->n && strcmp(c->entry[i].name, name)) i++;
+    return CHECK(i < c->n, "%s is not there", name) ? i : 0;
+}
+
+TEST(files_by_the_formula_are_read_and_what_is_written_is_the_same_again)
+{
+    char path[] = "/tmp/galaxy_bnb_XXXXXX";
+    GxSafetensors s;
+    GxSafetensorsWriter to;
+    GxSafetensorsEntry entry[COUNT(stored) * GX_BNB_ENTRIES];
+    GxQuantized w[COUNT(stored)];
+    GxError err = GX_ZERO;
+    int n = 0;
+    close(mkstemp(path));
+    const int theirs = check_file(bnb_file);
+    CHECK(gx_safetensors_open(&s, bnb_file, &err) == GX_OK, "%s", err.message);
+    for (int i = 0; i < COUNT(stored); i++) {
+        GxBnbMatrix m;
+        gx_bnb_find(&s, stored[i].name, &m, &err);
+        w[i] = matrix_open(m.kind, m.rows, m.cols);
+        gx_bnb_read(&s, stored[i].name, &w[i], &err);
+        n += gx_bnb_entries(entry + n, stored[i].name, &w[i], m.dtype, &err);
+    }
+    CHECK(gx_safetensors_create(&to, path, entry, n, NULL, 0, &err) == GX_OK, "%s", err.message);
+    for (int i = 0; i < COUNT(stored); i++)
+        CHECK(gx_bnb_write(&to, stored[i].name, &w[i], stored[i].dtype, &err) == GX_OK, "%s", err.message);
+    CHECK(gx_safetensors_finish(&to, &err) == GX_OK, "%s", err.message);
+    CHECK(check_file(path) == n && n == theirs - 1, "%d entries, not %d", n, theirs - 1); // without the norm's
+    Contents a, b;
+    contents_open(&a, bnb_file), contents_open(&b, path);
+    for (int i = 0; i < b.n; i++) { // but for the text of a state, which may have other spaces, and o_proj's type
+        const GxSafetensorsEntry *e = &a.entry[contents_find(&a, b.entry[i].name)];
+        if (strstr(e->name, "quant_state") || !strcmp(e->name, "layers.0.o_proj.weight")) continue;
+        CHECK(e->dtype == b.entry[i].dtype && e->ndim == b.entry[i].ndim && e->elements == b.entry[i].elements &&
+                  !memcmp(a.data[contents_find(&a, e->name)], b.data[i], (size_t)e->bytes),
+              "%s differs", e->name);
+    }
+    contents_close(&a), contents_close(&b);
+    for (int i = 0; i < COUNT(stored); i++) matrix_close(&w[i]);
+    gx_safetensors_close(&s);
+    unlink(path);
+}
+
+// A file where one thing is wrong: the text `from` of an entry is `to`; or the entry has another type, or is not there.
+typedef struct {
+    const char *matrix, *part, *from, *to;
+    int type;    // a GxDtype of the same size; 0: stays
+    int without; // 1: the entry is not there
+    GxStatus code;
+    const char *says;
+} Wrong;
+#define STATE ".quant_state.bitsandbytes__nf4"
+
+static void check_wrong(const Wrong *w)
+{
+    char path[] = "/tmp/galaxy_bnb_XXXXXX", name[200], matrix[100];
+    Contents c;
+    GxSafetensors s;
+    GxBnbMatrix m;
+    GxError err = GX_ZERO;
+    close(mkstemp(path));
+    contents_open(&c, bnb_file);
+    snprintf(matrix, sizeof matrix, "layers.0.%s.weight", w->matrix);
+    snprintf(name, sizeof name, w->part[0] == '!' ? "layers.0.%s%s" : "layers.0.%s.weight%s", w->matrix,
+             w->part + (w->part[0] == '!'));
+    const int i = contents_find(&c, name);
+    GxSafetensorsEntry *e = &c.entry[i];
+    if (w->type) e->dtype = w->type;
+    if (w->from) {
+        char *at = strstr(c.data[i], w->from);
+        const size_t from = strlen(w->from), to = strlen(w->to);
+        if (!CHECK(at != NULL, "\"%s\" is not in %s", w->from, name)) return;
+        memmove(at + to, at + from, strlen(at + from) + 1);
+        memcpy(at, w->to, to);
+        e->elements = e->bytes = e->shape[0] = e->shape[0] + (int64_t)to - (int64_t)from;
+    }
+    if (w->without) { // it has another name
+        snprintf(e->name, sizeof e->name, "elsewhere");
+    }
+    if (!w->from && !w->type && !w->without) memcpy(c.data[i], w->to, 4); // its first four bytes
+    write_contents(&c, path);
+    CHECK(gx_safetensors_open(&s, path, &err) == GX_OK, "%s", err.message);
+    GxStatus code = gx_bnb_find(&s, matrix, &m, &err);
+    if (code == GX_OK) {
+        GxQuantized q = matrix_open(m.kind, m.rows, m.cols);
+        code = gx_bnb_read(&s, matrix, &q, &err);
+        matrix_close(&q);
+    }
+    CHECK(code == w->code && strstr(err.message, w->says), "%s: code %d, \"%s\" instead of \"%s\"", name, (int)code,
+          err.message, w->says);
+    gx_safetensors_close(&s), contents_close(&c);
+    unlink(path);
+}
+
+TEST(files_that_are_not_whole_or_of_other_blocks_are_refused)
+{
+    static const Wrong wrong[] = {
+        {"q_proj", STATE, "\"nf4\"", "\"fp4\"", 0, 0, GX_ERR_UNSUPPORTED, "quant_type fp4 in blocks of 64"},
+        {"q_proj", STATE, "64", "128", 0, 0, GX_ERR_UNSUPPORTED, "in blocks of 128"},
+        {"q_proj", STATE, "float32", "float64", 0, 0, GX_ERR_UNSUPPORTED, "dtype is \"float64\""},
+        {"q_proj", STATE, "[33, 65]", "[33]", 0, 0, GX_ERR_FORMAT, "shape is not that of a matrix"},
+        {"q_proj", STATE, "[33, 65]", "[33, -65]", 0, 0, GX_ERR_FORMAT, "shape is not that of a matrix"},
+        {"q_proj", STATE, "[33, 65]", "[99999999999, 99999999999]", 0, 0, GX_ERR_FORMAT, "shape is not that"},
+        {"q_proj", STATE, "[33, 65]", "[33, 67]", 0, 0, GX_ERR_FORMAT,
+         "weight has 1073 bytes of type U8; expected 1106"},
+        {"q_proj", STATE, "}", "", 0, 0, GX_ERR_FORMAT, "quant_state.bitsandbytes__nf4:1:"},
+        {"q_proj", STATE, "\"blocksize\"", "\"block\"", 0, 0, GX_ERR_FORMAT, "blocksize"},
+        {"k_proj", STATE, "256", "128", 0, 0, GX_ERR_UNSUPPORTED, "scales in groups of 128"},
+        {"k_proj", STATE, "nested_offset\": ", "nested_offset\": 1e300,\"x\":", 0, 0, GX_ERR_FORMAT,
+         "is no fp32 number"},
+        {"k_proj", STATE, "nested_offset", "offset", 0, 0, GX_ERR_FORMAT, "nested_offset"},
+        {"k_proj", STATE, "nested_blocksize", "blocks", 0, 0, GX_ERR_FORMAT,
+         "absmax has 11 bytes of type U8; expected 44"},
+        {"q_proj", ".absmax", NULL, NULL, 0, 1, GX_ERR_FORMAT, "q_proj.weight.absmax is missing"},
+        {"q_proj", ".absmax", NULL, NULL, GX_I32, 0, GX_ERR_FORMAT, "bytes of type I32; expected 136 of type F32"},
+        {"q_proj", ".absmax", NULL, "\0\0\xc0\x7f", 0, 0, GX_ERR_FORMAT, "scale 0 is nan"},
+        {"q_proj", ".quant_map", NULL, "\0\0\0\0", 0, 0, GX_ERR_UNSUPPORTED, "code 0 stands for 0; -1 is read"},
+        {"k_proj", ".nested_quant_map", NULL, "\0\0\0\0", 0, 0, GX_ERR_UNSUPPORTED, "code 0 stands for 0;"},
+        {"k_proj", ".nested_absmax", NULL, NULL, 0, 1, GX_ERR_FORMAT, "nested_absmax is missing"},
+        {"v_proj", "", NULL, NULL, GX_U8, 0, GX_ERR_FORMAT, "v_proj.weight is no matrix of type I8"},
+        {"v_proj", "!.SCB", NULL, NULL, GX_I32, 0, GX_ERR_FORMAT, "SCB has 20 bytes of type I32"},
+        {"v_proj", "!.SCB", NULL, "\0\0\x80\x7f", 0, 0, GX_ERR_FORMAT, "scale 0 is inf"},
+        {"v_proj", "!.weight_format", NULL, "\1\0\0\0", 0, 0, GX_ERR_UNSUPPORTED, "weight_format 1; 0, rows"},
+    };
+    for (int i = 0; i < COUNT(wrong); i++) check_wrong(&wrong[i]);
+    GxSafetensors s;
+    GxBnbMatrix m;
+    GxError err = GX_ZERO;
+    CHECK(gx_safetensors_open(&s, bnb_file, &err) == GX_OK, "%s", err.message);
+    CHECK(gx_bnb_find(&s, "layers.0.norm.weight", &m, &err) == GX_OK && !m.is_quantized, "%s", err.message);
+    CHECK(gx_bnb_find(&s, "none.weight", &m, &err) == GX_OK && !m.is_quantized, "%s", err.message);
+    GxQuantized w = matrix_open(GX_NF4, 65, 33);
+    CHECK(gx_bnb_read(&s, "layers.0.q_proj.weight", &w, &err) == GX_ERR_ARGUMENT, "%s", err.message);
+    gx_error_clear(&err);
+    GxSafetensorsEntry entry[GX_BNB_ENTRIES];
+    CHECK(gx_bnb_entries(entry, "x.weight", &w, GX_I32, &err) == 0 && strstr(err.message, "values of type I32"), "%s",
+          err.message);
+    matrix_close(&w);
+    gx_safetensors_close(&s);
 }
 
 int main(int argc, char **argv) { return test_main(argc, argv); }

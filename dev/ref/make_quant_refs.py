@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Writes data/ref/quant/expected.safetensors: matrices, and what the formulas of NF4 (plain and with doubled scales) and
 int8 make of them, as bitsandbytes stores it, written here in fp32 operations of PyTorch, each rounded; and the tables.
-test_quantize.cu compares with it, bit for bit. bitsandbytes itself is not asked: its code for CPUs dequantises some
+Some of them again in bnb.safetensors, by the names and with the JSON that bitsandbytes gives them. test_quantize.cu
+compares with both, bit for bit. bitsandbytes itself is not asked: its code for CPUs dequantises some
 widths wrongly, and looks some doubled scales up wrongly.
 
     $(dev/ref/venv.sh | tail -n 1) dev/ref/make_quant_refs.py --out data/ref/quant
 """
 import argparse
+import json
 import os
 
 import torch
@@ -99,6 +101,19 @@ def matrices():
             "groups": normal(131, 127) * torch.rand((131, 1), generator=draw)}  # 260 blocks
 
 
+def as_bitsandbytes(name, w, kind, dtype, storage=torch.uint8):
+    q = quantise(w)
+    if kind == "int8":
+        return {f"{name}.weight": q["int8"], f"{name}.SCB": q["SCB"], f"{name}.weight_format": torch.tensor(0, dtype=torch.uint8)}
+    state = {"quant_type": "nf4", "blocksize": BLOCK, "dtype": dtype, "shape": list(w.shape)}
+    parts = {"": q["nf4"].view(storage)[:, None], ".quant_map": NF4, ".absmax": q["absmax"]}
+    if kind == "nf4_doubled":
+        state |= {"nested_blocksize": GROUP, "nested_dtype": "float32", "nested_offset": q["offset"].item()}
+        parts |= {".absmax": q["scale_codes"], ".nested_absmax": q["nested_absmax"], ".nested_quant_map": D}
+    parts[".quant_state.bitsandbytes__nf4"] = torch.tensor(list(json.dumps(state).encode()), dtype=torch.uint8)
+    return {f"{name}.weight{part}": x.clone() for part, x in parts.items()}
+
+
 def main():
     a = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     a.add_argument("--out", default="data/ref/quant")
@@ -111,6 +126,10 @@ def main():
             if name != "groups" or part in ("nf4", "absmax", "scale_codes", "nested_absmax", "offset", "nf4_doubled.values"):
                 tensors[f"{name}.{part}"] = x.contiguous()
     save_file(tensors, os.path.join(a.out, "expected.safetensors"))
+    w = matrices()
+    save_file(as_bitsandbytes("layers.0.q_proj", w["odd"], "nf4", "float32") | as_bitsandbytes("layers.0.k_proj", w["zeros"], "nf4_doubled", "bfloat16")
+              | as_bitsandbytes("layers.0.v_proj", w["short"], "int8", None) | {"layers.0.norm.weight": torch.ones(7)}
+              | as_bitsandbytes("layers.0.o_proj", w["bf16"], "nf4_doubled", "float16", torch.bfloat16), os.path.join(a.out, "bnb.safetensors"))
 
 
 if __name__ == "__main__":
