@@ -17,9 +17,9 @@ GX_BEGIN
 void gx_dequantize(GxContext *g, void *y, GxDtype dtype, const GxQuantized *w, int64_t row, int64_t rows, int64_t col,
                    int64_t cols);
 
-// Elements of a quantised matrix that are numbers at a time, in products: rows of it, or columns, a multiple of 64
-// where there are more.
-int64_t gx_quantized_tile(const GxContext *g, int64_t length, int64_t count); // of `count` rows of `length` elements
+// How many of `count` rows (or columns) of `length` elements a product dequantises at a time: as many as fit into the
+// device's quantized_tile, a multiple of 64 and at least that, or all.
+int64_t gx_quantized_tile(const GxContext *g, int64_t length, int64_t count);
 
 GX_END
 #endif
