@@ -42,6 +42,7 @@
 #include "galaxy/cuda/dropout.cuh"
 #include "galaxy/cuda/residual.cuh"
 #include "galaxy/cuda/linear.cuh"
+#include "galaxy/cuda/quantize.cuh"
 #include "galaxy/cuda/rope.cuh"
 #include "galaxy/cuda/attention.cuh"
 #include "galaxy/cuda/activation.cuh"

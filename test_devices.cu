@@ -19,6 +19,7 @@
 #include "galaxy/base/random.h"
 #include "galaxy/cpu/cpu.h"
 #include "galaxy/io/safetensors.h"
+#include "galaxy/ops/quantized_linear.h"
 #ifdef GX_WITH_CUDA
 #include "galaxy/cuda/cuda.h"
 #endif
@@ -88,6 +89,7 @@ typedef struct {
 #define GATE           4e-3 // one rounding, and a little
 #define GATE_ATTENTION 1e-2
 #define GATE_ROUNDING  (1.0 / 256) // of one input
+#define GATE_ROUNDED_W (GATE + GATE_ROUNDING)
 
 typedef struct {
     int accumulate;
@@ -634,6 +636,107 @@ static Case *forget_linear_gaps(Case *c, int x, int y)
 static Case *prepare_linear_forward(Case *c) { return forget_linear_gaps(c, 1, 0); }
 static Case *prepare_linear_backward_input(Case *c) { return forget_linear_gaps(c, 0, 1); }
 static Case *prepare_linear_backward_weight(Case *c) { return forget_linear_gaps(c, 3, 2); }
+
+// ---- quantized: d = rows, columns, GxQuantKind, margins of the box: rows, columns; products: d = R, In, Out, kind,
+// gap
+
+static const Shape quantized_shapes[] = {{.d = {1, 1, GX_NF4}},
+                                         {.d = {3, 7, GX_NF4}},
+                                         {.d = {5, 64, GX_NF4}},
+                                         {.d = {9, 65, GX_NF4, 2, 1}},
+                                         {.d = {65, 257, GX_NF4, 3, 20}},
+                                         {.d = {70, 96, GX_NF4, 1, 8}},
+                                         {.d = {1, 1, GX_NF4_DOUBLED}},
+                                         {.d = {7, 67, GX_NF4_DOUBLED}},
+                                         {.d = {9, 130, GX_NF4_DOUBLED, 2, 33}},
+                                         {.d = {3, 72, GX_NF4_DOUBLED}},
+                                         {.d = {66, 260, GX_NF4_DOUBLED, 1, 4}},
+                                         {.d = {1, 1, GX_INT8}},
+                                         {.d = {3, 7, GX_INT8}},
+                                         {.d = {65, 264, GX_INT8, 1, 8}},
+                                         {.d = {9, 65, GX_INT8, 2, 1}},
+                                         {.d = {4, 96, GX_INT8}}};
+static const Shape quantized_product_shapes[] = {
+    {.d = {1, 1, 1, GX_NF4}},        {.d = {3, 7, 5, GX_NF4_DOUBLED}},
+    {.d = {5, 130, 136, GX_NF4, 8}}, {.d = {2, 72, 200, GX_NF4_DOUBLED, 3}},
+    {.d = {4, 136, 67, GX_INT8, 1}}, {.d = {65, 24, 80, GX_INT8}}};
+static const Variant quantized_forward_variants[] = {{0, 0, {{0, 0}}}, {0, 1u << 2, {{0, 0}}}, {1, 0, {{0, 0}}}};
+
+// Its parts are the buffers b[0], codes, b[1], scales, b[2], codes of scales, and b[3], their offset.
+static GxQuantized quantized_of(int64_t kind, int64_t rows, int64_t cols, void **b)
+{
+    GxQuantized w = gx_quantized((GxQuantKind)kind, rows, cols, NULL);
+    if (!b) return w;
+    w.codes = (uint8_t *)b[0], w.scales = (float *)b[1], w.scale_codes = (uint8_t *)b[2], w.offset = (float *)b[3];
+    return w;
+}
+static int64_t quantized_codes(const Shape *s)
+{
+    const GxQuantized w = quantized_of(s->d[2], s->d[0], s->d[1], NULL);
+    return gx_quantized_code_bytes(&w);
+}
+static int64_t quantized_scales(const Shape *s)
+{
+    const GxQuantized w = quantized_of(s->d[2], s->d[0], s->d[1], NULL);
+    return gx_quantized_scales(&w);
+}
+static int64_t quantized_blocks(const Shape *s)
+{
+    const GxQuantized w = quantized_of(s->d[2], s->d[0], s->d[1], NULL);
+    return gx_quantized_blocks(&w);
+}
+static int64_t quantized_box(const Shape *s) { return (s->d[0] - 2 * s->d[3]) * (s->d[1] - 2 * s->d[4]); }
+static void call_dequantize(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    const int64_t *d = s->d;
+    const GxQuantized w = quantized_of(d[2], d[0], d[1], b + 1);
+    (void)a, gx_dequantize(g, b[0], t, &w, d[3], d[0] - 2 * d[3], d[4], d[1] - 2 * d[4]);
+}
+
+static Shape matrix_of_product(const Shape *s) { return (Shape){.d = {s->d[2], s->d[1], s->d[3]}}; }
+static int64_t product_codes(const Shape *s)
+{
+    const Shape w = matrix_of_product(s);
+    return quantized_codes(&w);
+}
+static int64_t product_scales(const Shape *s)
+{
+    const Shape w = matrix_of_product(s);
+    return quantized_scales(&w);
+}
+static int64_t product_blocks(const Shape *s)
+{
+    const Shape w = matrix_of_product(s);
+    return quantized_blocks(&w);
+}
+static int64_t product_x(const Shape *s) { return s->d[0] * (s->d[1] + s->d[4]); }
+static int64_t product_y(const Shape *s) { return s->d[0] * (s->d[2] + s->d[4]); }
+static GxLinearShape product_shape(const Shape *s, GxDtype type, int accumulate)
+{
+    const Shape linear = {.d = {s->d[0], s->d[1], s->d[2], s->d[4], s->d[4]}};
+    return linear_shape(&linear, type, accumulate);
+}
+static void call_quantized_forward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    const GxLinearShape l = product_shape(s, t, a);
+    const GxQuantized w = quantized_of(s->d[3], s->d[2], s->d[1], b + 3);
+    gx_quantized_linear_forward(g, b[0], b[1], &w, b[2], &l);
+}
+static void call_quantized_backward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    const GxLinearShape l = product_shape(s, t, a);
+    const GxQuantized w = quantized_of(s->d[3], s->d[2], s->d[1], b + 2);
+    gx_quantized_linear_backward_input(g, b[0], b[1], &w, &l);
+}
+static Case *forget_product_gaps(Case *c, int x, int y)
+{
+    const int64_t *d = c->shape->d;
+    forget_gaps(numbers(c, x), d[0], d[1], d[1] + d[4]);
+    forget_gaps(numbers(c, y), d[0], d[2], d[2] + d[4]);
+    return c;
+}
+static Case *prepare_quantized_forward(Case *c) { return forget_product_gaps(c, 1, 0); }
+static Case *prepare_quantized_backward(Case *c) { return forget_product_gaps(c, 0, 1); }
 
 // ---- rope: d = B, heads, h, gap ------------------------------------------------------------------------------------
 
@@ -1305,6 +1408,33 @@ static const Op ops[] = {
      LIST(linear_weight_variants),
      {RESULT("dw", ACCUMULATED, GX_F32, d12, sum_d0), RESULT("dbias", ACCUMULATED, GX_F32, d2, sum_d0),
       INPUT("dy", ACT, linear_y), INPUT("x", ACT, linear_x)}},
+    {SLOT(dequantize),
+     NULL,
+     NULL,
+     1,
+     LIST(quantized_shapes),
+     LIST(plain),
+     {EXACT("y", OUT, ACT, quantized_box), INPUT("codes", GX_U8, quantized_codes),
+      INPUT("scales", GX_F32, quantized_scales), INPUT("codes of scales", GX_U8, quantized_blocks),
+      INPUT("offset", GX_F32, one)}},
+    {CALLED("quantized_linear_forward", dequantize, call_quantized_forward),
+     prepare_quantized_forward,
+     NULL,
+     0,
+     LIST(quantized_product_shapes),
+     LIST(quantized_forward_variants), // W is rounded before
+     {ROUNDED("y", ACCUMULATED, ACT, product_y, sum_d1, GATE_ROUNDED_W), INPUT("x", ACT, product_x),
+      INPUT("bias", ACT, d2), INPUT("codes", GX_U8, product_codes), INPUT("scales", GX_F32, product_scales),
+      INPUT("codes of scales", GX_U8, product_blocks), INPUT("offset", GX_F32, one)}},
+    {CALLED("quantized_linear_backward_input", dequantize, call_quantized_backward),
+     prepare_quantized_backward,
+     NULL,
+     0,
+     LIST(quantized_product_shapes),
+     LIST(accumulated),
+     {ROUNDED("dx", ACCUMULATED, ACT, product_x, sum_d2, GATE_ROUNDED_W), INPUT("dy", ACT, product_y),
+      INPUT("codes", GX_U8, product_codes), INPUT("scales", GX_F32, product_scales),
+      INPUT("codes of scales", GX_U8, product_blocks), INPUT("offset", GX_F32, one)}},
     {CALLED("rope_forward", rope, call_rope_forward),
      prepare_rope,
      NULL,
@@ -1577,12 +1707,14 @@ static int device_open(GxDevice *device, int which) // 0: it is not compiled in
 {
     if (which == CPU) {
         *device = *gx_device_cpu();
+        device->quantized_tile = 1; // small matrices have several
         device->arena_open = heap_open;
         device->arena_close = heap_close;
         return 1;
     }
 #ifdef GX_WITH_CUDA
     *device = *gx_device_cuda();
+    device->quantized_tile = 1;
     return 1;
 #else
     return 0;
@@ -2000,6 +2132,12 @@ TEST(linear_rounds_what_it_adds_in_bf16_once_on_every_device)
             GxDevice device;
             if (device_open(&device, d)) check_rounded_once(&device, i == 0, i == 2);
         }
+}
+TEST(dequantize_is_the_same_on_every_device) { check_op("dequantize"); }
+TEST(products_with_a_quantised_matrix_are_the_same_on_every_device)
+{
+    check_op("quantized_linear_forward");
+    check_op("quantized_linear_backward_input");
 }
 TEST(rope_forward_is_the_same_on_every_device) { check_op("rope_forward"); }
 TEST(rope_backward_is_the_same_on_every_device) { check_op("rope_backward"); }

@@ -2656,7 +2656,7 @@ static GxAttention call_attention(int64_t T, int64_t h, GxDtype type)
     return a;
 }
 
-enum { CALLS = 47 };
+enum { CALLS = 48 };
 static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDtype type)
 {
     float(*x)[POOL] = p->x;
@@ -2669,6 +2669,7 @@ static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDt
     const GxEmbedding table = gx_embedding_shape(R, C, OUT, type);
     const GxDropout dropout = {.p = 0.5f, .T = 2 * ROWS, .B = BATCH};
     const GxResidual residual = {R, C, x[9], x[10], x[11], eps, dropout, type};
+    const GxQuantized quantized = {GX_NF4, ROWS, COLS, (uint8_t *)x[1], x[2], NULL, NULL}; // one block
     const GxHeadNorm head_norm = {R, HEADS, C, HEADS * C, HEADS * C, eps, type};
     const int64_t batch = R * BATCH * C;
     GxRuns t = gx_runs_one(R, 0);
@@ -2790,6 +2791,9 @@ static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDt
     if (which == 45)
         return gx_head_norm_backward(g, x[0], x[1], x[2], x[3], x[4], &head_norm, 0),
                promise("head_norm_backward", 1, 1, 10 * HEADS * n, 12 * HEADS * n, gx_dims(R, HEADS, C, 0));
+    if (which == 46)
+        return gx_dequantize(g, x[0], type, &quantized, 0, R, 0, C),
+               promise("dequantize", 1, 1, n, 4 * n + (n + 1) / 2 + 4, rows);
     return gx_convert(g, x[0], GX_BF16, x[1], type, n), promise("convert", 1, 1, 0, 6 * n, count);
 }
 

@@ -73,7 +73,7 @@ ranks() {
         --command 'two ranks by NCCL: sp' "dev/cuda/two_ranks.sh $built/train_llama_sp $tiny --seq_scatter_list 100,156 --output_dir $tmp/sp"
 }
 kernels() {
-    run kernels --limit 100 --workshop "$built/workshop_memory_bound" --workshop "$built/workshop_rms_norm" --workshop "$built/workshop_layer_norm" --workshop "$built/workshop_attention"
+    run kernels --limit 100 --workshop "$built/workshop_memory_bound" --workshop "$built/workshop_rms_norm" --workshop "$built/workshop_layer_norm" --workshop "$built/workshop_attention" --workshop "$built/workshop_quantize"
 }
 
 # Both programs have the same model, the same kind of tokens, the same optimizer: the same number of parameters, and a loss near log(32000) = 10.37.

@@ -22,6 +22,7 @@ rm -rf build/refs
 "$python" dev/ref/make_bpe.py --lines data/ref/wordpiece/expected.txt --out build/refs/bpe
 "$python" dev/ref/make_unigram.py --lines data/ref/wordpiece/expected.txt --out build/refs/unigram
 "$python" dev/ref/make_gguf.py --out build/refs/gguf
+"$python" dev/ref/make_quant_refs.py --out build/refs/quant
 "$python" dev/ref/compare_refs.py data/ref build/refs
 "$python" dev/ref/make_unicode.py build/refs/unicode_tables.h
 bare() { sed 's|//.*||' "$1" | tr -d ' \n'; } # comments and layout aside: clang-format changes them

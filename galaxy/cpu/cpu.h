@@ -12,6 +12,7 @@
 #include "memory.h"
 #include "norm.h"
 #include "optimizer.h"
+#include "quantize.h"
 #include "residual.h"
 #include "rope.h"
 #include "rows.h"
@@ -43,6 +44,7 @@ static void gx__cpu_device_fill(void)
     d.computes = 1;
     d.dtypes = 1u << GX_F32 | 1u << GX_BF16;
     d.head_dim = 0; // any
+    d.quantized_tile = 1 << 20;
     d.describe = gx_cpu_describe;
 
     d.shares_host_memory = 1;
@@ -85,6 +87,8 @@ static void gx__cpu_device_fill(void)
     d.linear_forward = gx_cpu_linear_forward;
     d.linear_backward_input = gx_cpu_linear_backward_input;
     d.linear_backward_weight = gx_cpu_linear_backward_weight;
+
+    d.dequantize = gx_cpu_dequantize;
 
     d.rope = gx_cpu_rope;
 

@@ -12,6 +12,7 @@
 #include "memory.cuh"
 #include "norm.cuh"
 #include "optimizer.cuh"
+#include "quantize.cuh"
 #include "residual.cuh"
 #include "rope.cuh"
 #include "rows.cuh"
@@ -29,6 +30,7 @@ static GxDevice gx__cuda_device_filled(void)
     d.computes = 1;
     d.dtypes = 1u << GX_F32 | 1u << GX_BF16;
     d.head_dim = GX_CUDA_MAX_HEAD;
+    d.quantized_tile = 1 << 24;
     d.describe = gx_cuda_describe;
 
     d.shares_host_memory = 0;
@@ -76,6 +78,8 @@ static GxDevice gx__cuda_device_filled(void)
     d.linear_forward = gx_cuda_linear_forward;
     d.linear_backward_input = gx_cuda_linear_backward_input;
     d.linear_backward_weight = gx_cuda_linear_backward_weight;
+
+    d.dequantize = gx_cuda_dequantize;
 
     d.rope = gx_cuda_rope;
 

@@ -22,6 +22,7 @@ typedef struct GxResidual GxResidual;       // ops/residual.h
 typedef struct GxAttention GxAttention;     // ops/attention.h
 typedef struct GxRuns GxRuns;               // ops/rope.h
 typedef struct GxLinearShape GxLinearShape; // ops/linear.h; a device gets it with both strides
+typedef struct GxQuantized GxQuantized;     // base/quantized.h
 typedef struct GxAdamW GxAdamW;             // ops/optimizer.h
 typedef struct GxSgd GxSgd;
 
@@ -30,6 +31,7 @@ struct GxDevice {
     int computes;                              // 0: nothing is touched (the device `none`)
     unsigned dtypes;                           // bit GX_F32 set: activations and weights can be fp32, and so on
     int64_t head_dim;                          // the largest of attention; 0: any
+    int64_t quantized_tile;                    // elements of a quantised matrix that are numbers at a time
     void (*describe)(char *text, size_t size); // of the hardware and its libraries, in a line
     // memory
     int shares_host_memory; // 1: its buffers are the host's, too
@@ -97,6 +99,9 @@ struct GxDevice {
     void (*linear_backward_input)(GxContext *, void *dx, const void *dy, const void *w, const GxLinearShape *);
     void (*linear_backward_weight)(GxContext *, float *dw, float *dbias, const void *dy, const void *x,
                                    const GxLinearShape *, float *scratch);
+    // quantize
+    void (*dequantize)(GxContext *, void *y, GxDtype, const GxQuantized *, int64_t row, int64_t rows, int64_t col,
+                       int64_t cols);
     // rope: direction +1 forward, -1 backward
     void (*rope)(GxContext *, void *x, const float *cosine, const float *sine, const GxRuns *, int64_t B, int64_t heads,
                  int64_t head_dim, int64_t stride, int direction, GxDtype);
@@ -156,6 +161,7 @@ GxDevice gx_device_none(const GxDevice *like); // takes scratch and types like `
 //     rms_norm_..., add_rms_norm_..., layer_norm_..., normalize_rows_..., dropout, residual_...
 //                                                   R, C
 //     linear_...                                    R, In, Out
+//     dequantize                                    rows, cols
 //     head_norm_..., rope_...                       R, heads, head_dim
 //     attention_...                                 Tq, Tk, B*H, head_dim
 //     swiglu_..., gelu_...                          R, F

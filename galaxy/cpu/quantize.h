@@ -1,0 +1,267 @@
+// cpu/quantize.h: floats to a quantised matrix (base/quantized.h), on the host whatever the device, and ops/quantize.h
+// on the CPU.
+//
+// A matrix that comes from a file in parts is quantised part by part; of it there is no copy in fp32:
+//     for (int64_t first = 0; first < rows * cols; first += n) {
+//         read(x, first, n);                                               // n: a multiple of 64, of int8 whole rows
+//         GX_TRY(gx_cpu_quantize_part(g, &w, absmax, first, n, x));
+//     }
+//     gx_cpu_quantize_scales(g, &w, absmax);
+#ifndef GX_CPU_QUANTIZE_H
+#define GX_CPU_QUANTIZE_H
+#include "../ops/quantize.h"
+GX_BEGIN
+
+// Elements [first, first + n) of the matrix, from x [n]. `first` begins a block (of int8: a row), and n is whole blocks
+// (rows), or goes to the matrix's end. absmax [blocks]: of doubled scales, these before they are quantised; NULL where
+// they are not doubled. GX_ERR_FORMAT: an element is not finite, or 2^120 or larger.
+//
+// NF4: a = max|w| of the block; the code counts the midpoints between neighbours of N that are below w (1/a), in fp32.
+// int8: a = max|w| of the row; q = w (127/a), to the nearest integer, ties to even. So small an a that 1/a overflows is
+// 1e-38 there (127/a: 1e-36), and 0 becomes 0.
+GxStatus gx_cpu_quantize_part(GxContext *g, const GxQuantized *w, float *absmax, int64_t first, int64_t n,
+                              const float *x);
+
+// When all parts are there: doubled scales from absmax [blocks]; others are there already. o is their mean, summed in
+// fp64 and rounded once (bitsandbytes sums in fp32, in an order of the device's: its last bit may be another); A =
+// max|a - o| of 256; the code counts the midpoints between neighbours of D that are below (a - o) (1/A).
+void gx_cpu_quantize_scales(GxContext *g, const GxQuantized *w, const float *absmax);
+
+// Both, of a whole matrix x [rows,cols].
+GxStatus gx_cpu_quantize(GxContext *g, const GxQuantized *w, float *absmax, const float *x);
+
+void gx_cpu_dequantize(GxContext *g, void *y, GxDtype dtype, const GxQuantized *w, int64_t row, int64_t rows,
+                       int64_t col, int64_t cols);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_CPU_QUANTIZE_IMPLEMENTED)
+#define GX_CPU_QUANTIZE_IMPLEMENTED
+#include <math.h>
+#include <string.h>
+#include "team.h"
+#include "vec.h"
+
+// ---- quantise ------------------------------------------------------------------------------------------------------
+
+#define GX__CPU_QUANTIZED_BELOW 0x1p120f // so that no product with a scale is infinite
+
+// The bits of max|x|. Bits without the sign go up as magnitudes do, then come infinity and NaNs: none is overlooked.
+static inline uint32_t gx__cpu_absmax_bits(const float *x, int64_t n)
+{
+    uint32_t most = 0;
+    GX_OMP(simd reduction(max : most))
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, x + i, 4);
+        bits &= 0x7fffffff;
+        most = bits > most ? bits : most;
+    }
+    return most;
+}
+static inline float gx__cpu_float_of(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, 4);
+    return x;
+}
+static int gx__cpu_quantizes(float absmax) { return absmax < GX__CPU_QUANTIZED_BELOW; } // 0: a NaN, too
+
+// Between N[i] and N[i+1].
+typedef struct {
+    float x[15];
+} GxNf4Midpoints;
+static GxNf4Midpoints gx__cpu_nf4_midpoints(void)
+{
+    GxNf4Midpoints m;
+    for (int i = 0; i < 15; i++) m.x[i] = (gx_nf4_values[i] + gx_nf4_values[i + 1]) * 0.5f;
+    return m;
+}
+
+// codes [(n+1)/2] of a block x [n], whose max|x| is a
+static void gx__cpu_nf4_block(uint8_t *codes, float a, const float *x, int64_t n, const GxNf4Midpoints *middle)
+{
+    const float inverse = 1.0f / (a > 1e-38f ? a : 1e-38f);
+    float scaled[GX_NF4_BLOCK] = {0}; // what is not there is 0
+    uint8_t code[GX_NF4_BLOCK];
+    for (int64_t i = 0; i < n; i++) scaled[i] = x[i] * inverse;
+    GX_OMP(simd)
+    for (int i = 0; i < GX_NF4_BLOCK; i++) {
+        int below = 0;
+        for (int m = 0; m < 15; m++) below += middle->x[m] < scaled[i];
+        code[i] = (uint8_t)below;
+    }
+    for (int64_t i = 0; i < (n + 1) / 2; i++) codes[i] = (uint8_t)(code[2 * i] << 4 | code[2 * i + 1]);
+}
+
+// Returns the bits of the largest magnitude.
+static uint32_t gx__cpu_nf4_part(GxContext *g, const GxQuantized *w, float *absmax, int64_t first, int64_t n,
+                                 const float *x)
+{
+    const GxNf4Midpoints middle = gx__cpu_nf4_midpoints();
+    const int64_t blocks = gx_ceil_div(n, GX_NF4_BLOCK);
+    uint32_t most = 0;
+    (void)g;
+    GX_OMP(parallel for schedule(static) reduction(max : most) num_threads(gx_cpu_team(g, n)))
+    for (int64_t b = 0; b < blocks; b++) {
+        const int64_t at = b * GX_NF4_BLOCK, count = gx_min(GX_NF4_BLOCK, n - at);
+        const uint32_t bits = gx__cpu_absmax_bits(x + at, count);
+        absmax[first / GX_NF4_BLOCK + b] = gx__cpu_float_of(bits);
+        gx__cpu_nf4_block(w->codes + (first + at) / 2, gx__cpu_float_of(bits), x + at, count, &middle);
+        most = bits > most ? bits : most;
+    }
+    return most;
+}
+
+static void gx__cpu_int8_row(int8_t *codes, float a, const float *x, int64_t n)
+{
+    const float inverse = 127.0f / (a > 1e-36f ? a : 1e-36f);
+    GX_OMP(simd)
+    for (int64_t i = 0; i < n; i++) codes[i] = (int8_t)rintf(x[i] * inverse);
+}
+static uint32_t gx__cpu_int8_part(GxContext *g, const GxQuantized *w, int64_t first, int64_t n, const float *x)
+{
+    const int64_t rows = n / w->cols;
+    uint32_t most = 0;
+    (void)g;
+    GX_OMP(parallel for schedule(static) reduction(max : most) num_threads(gx_cpu_team(g, n)))
+    for (int64_t r = 0; r < rows; r++) {
+        const uint32_t bits = gx__cpu_absmax_bits(x + r * w->cols, w->cols);
+        const float a = gx__cpu_float_of(bits);
+        w->scales[first / w->cols + r] = a;
+        if (gx__cpu_quantizes(a)) // what is no number becomes no integer
+            gx__cpu_int8_row((int8_t *)w->codes + first + r * w->cols, a, x + r * w->cols, w->cols);
+        most = bits > most ? bits : most;
+    }
+    return most;
+}
+
+static GxStatus gx__cpu_quantize_refuses(GxContext *g, const GxQuantized *w, int64_t first, const float *x)
+{
+    int64_t i = 0;
+    while (gx__cpu_quantizes(fabsf(x[i]))) i++;
+    return GX_FAIL(
+        &g->error, GX_ERR_FORMAT,
+        "row %ld, column %ld of a matrix is %g; only finite numbers below 2^120 are quantised: look at where "
+        "these weights come from",
+        (long)((first + i) / w->cols), (long)((first + i) % w->cols), (double)x[i]);
+}
+
+GxStatus gx_cpu_quantize_part(GxContext *g, const GxQuantized *w, float *absmax, int64_t first, int64_t n,
+                              const float *x)
+{
+    const int64_t all = w->rows * w->cols, block = w->kind == GX_INT8 ? w->cols : (int64_t)GX_NF4_BLOCK;
+    if (first < 0 || n < 1 || n > all - first || first % block || (n % block && first + n < all))
+        return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                       "elements [%ld, %ld) of a matrix of %ld are not whole blocks of %ld, or not its last ones",
+                       (long)first, (long)(first + n), (long)all, (long)block);
+    const uint32_t most = w->kind == GX_INT8
+                              ? gx__cpu_int8_part(g, w, first, n, x)
+                              : gx__cpu_nf4_part(g, w, w->kind == GX_NF4_DOUBLED ? absmax : w->scales, first, n, x);
+    return gx__cpu_quantizes(gx__cpu_float_of(most)) ? GX_OK : gx__cpu_quantize_refuses(g, w, first, x);
+}
+
+// How many midpoints between neighbours of D are below x.
+static uint8_t gx__cpu_scale_code(float x)
+{
+    int code = 0;
+    for (int step = 128; step > 0; step /= 2) {
+        const int last = code + step - 1;
+        if ((gx_scale_values[last] + gx_scale_values[last + 1]) * 0.5f < x) code += step;
+    }
+    return (uint8_t)code;
+}
+
+void gx_cpu_quantize_scales(GxContext *g, const GxQuantized *w, const float *absmax)
+{
+    const int64_t blocks = gx_quantized_blocks(w), groups = gx_quantized_scales(w);
+    double sum = 0;
+    if (w->kind != GX_NF4_DOUBLED || gx_failed(g)) return;
+    for (int64_t b = 0; b < blocks; b++) sum += absmax[b];
+    const float offset = *w->offset = (float)(sum / (double)blocks);
+    GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, blocks)))
+    for (int64_t group = 0; group < groups; group++) {
+        const int64_t begin = group * GX_SCALE_BLOCK, end = gx_min(begin + GX_SCALE_BLOCK, blocks);
+        float most = 0;
+        for (int64_t b = begin; b < end; b++) most = fmaxf(most, fabsf(absmax[b] - offset));
+        const float inverse = 1.0f / (most > 1e-38f ? most : 1e-38f);
+        for (int64_t b = begin; b < end; b++) w->scale_codes[b] = gx__cpu_scale_code((absmax[b] - offset) * inverse);
+        w->scales[group] = most;
+    }
+}
+
+GxStatus gx_cpu_quantize(GxContext *g, const GxQuantized *w, float *absmax, const float *x)
+{
+    GX_TRY(gx_cpu_quantize_part(g, w, absmax, 0, w->rows * w->cols, x));
+    gx_cpu_quantize_scales(g, w, absmax);
+    return GX_OK;
+}
+
+// ---- dequantise ----------------------------------------------------------------------------------------------------
+
+// a of a block. volatile: the compiler may not make one multiply-add of the product and the sum, which would round
+// once.
+static inline float gx__cpu_nf4_scale(const GxQuantized *w, int64_t block)
+{
+    if (w->kind == GX_NF4) return w->scales[block];
+    volatile float product = gx_scale_values[w->scale_codes[block]] * w->scales[block / GX_SCALE_BLOCK];
+    return product + *w->offset;
+}
+
+typedef union {
+    float f32[16];
+    uint16_t bf16[16];
+} GxNf4Table; // the values that a block can have, in the type that is wanted
+
+static GX_CPU_INLINE void gx__cpu_nf4_choose(void *y, int64_t i, const GxNf4Table *table, int code, GxDtype dtype)
+{
+    if (dtype == GX_BF16) ((uint16_t *)y)[i] = table->bf16[code];
+    else ((float *)y)[i] = table->f32[code];
+}
+
+// y[i] = element first + i, which all lie in one block
+static GX_CPU_INLINE void gx__cpu_nf4_values_of(void *y, const GxQuantized *w, int64_t first, int64_t n, GxDtype dtype)
+{
+    const float a = gx__cpu_nf4_scale(w, first / GX_NF4_BLOCK);
+    const uint8_t *codes = w->codes + first / 2;
+    GxNf4Table table;
+    int64_t i = 0;
+    for (int k = 0; k < 16; k++) gx_cpu_store(&table, k, gx_nf4_values[k] * a, dtype);
+    if (first % 2) gx__cpu_nf4_choose(y, i++, &table, *codes++ & 15, dtype);
+    for (; i + 1 < n; i += 2, codes++) {
+        gx__cpu_nf4_choose(y, i, &table, *codes >> 4, dtype);
+        gx__cpu_nf4_choose(y, i + 1, &table, *codes & 15, dtype);
+    }
+    if (i < n) gx__cpu_nf4_choose(y, i, &table, *codes >> 4, dtype);
+}
+
+static GX_CPU_INLINE void gx__cpu_nf4_run(void *y, const GxQuantized *w, int64_t first, int64_t n, GxDtype dtype)
+{
+    for (int64_t done = 0, here; done < n; done += here) {
+        const int64_t at = first + done;
+        here = gx_min(n - done, GX_NF4_BLOCK - at % GX_NF4_BLOCK);
+        gx__cpu_nf4_values_of(gx_cpu_at(y, done, dtype), w, at, here, dtype);
+    }
+}
+
+static GX_CPU_INLINE void gx__cpu_int8_run(void *y, const int8_t *codes, float a, int64_t n, GxDtype dtype)
+{
+    GX_OMP(simd)
+    for (int64_t i = 0; i < n; i++) gx_cpu_store(y, i, (float)codes[i] * a * GX_INT8_STEP, dtype);
+}
+
+void gx_cpu_dequantize(GxContext *g, void *y, GxDtype dtype, const GxQuantized *w, int64_t row, int64_t rows,
+                       int64_t col, int64_t cols)
+{
+    (void)g;
+    GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, rows * cols)))
+    for (int64_t r = 0; r < rows; r++) {
+        const int64_t first = (row + r) * w->cols + col;
+        void *to = gx_cpu_at(y, r * cols, dtype);
+        if (w->kind == GX_INT8)
+            GX_CPU_TYPES(dtype, gx__cpu_int8_run, to, (const int8_t *)w->codes + first, w->scales[row + r], cols);
+        else GX_CPU_TYPES(dtype, gx__cpu_nf4_run, to, w, first, cols);
+    }
+}
+#endif
