@@ -3,7 +3,7 @@
 //     options       flags and --config; --help and --version end here
 //     ranks         machine.h, agree.h: one copy of the model on all of them, by TP
 //     the folder    config.json; on rank 0 the tokenizer, generation_config.json and the prompts
-//     plan          plan.h: the cache of keys and values for the longest text, and all else; --dry_run ends here
+//     plan          plan.h: the cache of keys and values for all texts, and all else; --dry_run ends here
 //     memory, weights
 //     texts         writing.h; or a conversation (conversation.h)
 //
@@ -413,8 +413,11 @@ static GxStatus gx__writer_open_texts(GxWriter *w)
 
 static void gx__writer_take(GxWriter *w, GxContext *g)
 {
-    const int64_t chunk = gx_max(1, gx_min(w->positions, w->o->prefill_rows / w->texts));
-    gx_decoder_take(g, &w->decoder, &w->model, w->positions, w->texts, chunk);
+    const int64_t chunk = gx_max(1, gx_min(w->positions, w->o->prefill_rows / w->texts)),
+                  longest = w->positions - w->new_tokens;
+    int64_t first[GX_WRITER_TEXTS];
+    for (int64_t b = 0; b < w->texts; b++) first[b] = w->texts > 1 ? longest - w->text[b].n : 0;
+    gx_decoder_take(g, &w->decoder, &w->model, w->positions, w->texts, chunk, first);
     gx_runner_take(g, &w->runner, w->decoder.chunk, w->texts, w->texts);
 }
 
@@ -435,10 +438,10 @@ static GxStatus gx__writer_refuse_too_large(const GxWriter *w)
     return GX_FAIL(
         &w->g->error, GX_ERR_MEMORY,
         "the plan needs %.1f MB, and there are %.1f MB left %s; weights take %.1f MB of this rank, the cache "
-        "of %ld x %ld positions %.1f MB: fewer or shorter texts, --precision bf16, or more ranks need less",
+        "of %ld pages of %d positions %.1f MB: fewer or shorter texts, --precision bf16, or more ranks need less",
         (double)place->bytes / 1e6, (double)place->has / 1e6,
         place == &p->card ? "on this rank's card" : "on this machine", (double)p->kind[GX_MEM_WEIGHTS] / 1e6,
-        (long)w->texts, (long)w->positions, (double)gx_kv_cache_bytes(&w->decoder.cache) / 1e6);
+        (long)w->decoder.cache.pages, GX_PAGE, (double)gx_kv_cache_bytes(&w->decoder.cache) / 1e6);
 }
 
 static void gx__writer_say_plan(GxWriter *w)
@@ -460,8 +463,10 @@ static void gx__writer_say_plan(GxWriter *w)
         fprintf(r.out, "model: %s, mode %s on %d rank%s, %.2fM parameters, %s\n", w->family->name, w->mode.name,
                 g->world, g->world > 1 ? "s" : "", parameters, w->o->precision);
         fprintf(r.out,
-                "%ld text%s of up to %ld tokens, %ld positions at once; cache of keys and values %.1f MB per rank\n",
-                (long)w->texts, w->texts > 1 ? "s" : "", (long)w->positions, (long)w->decoder.chunk, cache);
+                "%ld text%s of up to %ld tokens, %ld positions at once; cache of keys and values %.1f MB per rank, in "
+                "pages of %d positions: %ld\n",
+                (long)w->texts, w->texts > 1 ? "s" : "", (long)w->positions, (long)w->decoder.chunk, cache, GX_PAGE,
+                (long)w->decoder.cache.pages);
         gx_plan_print(r.out, &w->plan);
     }
     gx_report_end(&r, g);
