@@ -153,6 +153,7 @@
 #include "galaxy/io/generation_config.h"
 #include "galaxy/io/peft.h"
 #include "galaxy/io/chat.h"
+#include "galaxy/io/chat_system.h"
 
 #include "galaxy/task/task.h"
 #include "galaxy/task/text_batch.h"

@@ -11,6 +11,7 @@
 // logger. Rank 0 alone needs the folder and the prompts.
 #ifndef GX_WRITER_H
 #define GX_WRITER_H
+#include "../io/chat_system.h"
 #include "../io/generation_config.h"
 #include "../io/text_stream.h"
 #include "../task/decode.h"
@@ -359,12 +360,27 @@ static GxStatus gx__writer_measure(GxWriter *w, int32_t **ids, int64_t *n)
     return GX_OK;
 }
 
+// Where the folder's template begins with a system turn of its own, and this program would not.
+static GxStatus gx__writer_tell_system(const GxWriter *w)
+{
+    char text[GX_TEXT_VALUE];
+    if (w->o->system[0] || strcmp(w->o->chat_template, "auto")) return GX_OK;
+    GX_TRY(gx_chat_left_out_of(w->format, w->o->model, text, &w->g->error));
+    if (text[0])
+        gx_log(&w->g->log, GX_LOG_WARNING,
+               "the chat template has a system turn of its own (%s), which the format %s leaves out; --system TEXT "
+               "says it",
+               text, gx_chat_name(w->format));
+    return GX_OK;
+}
+
 static GxStatus gx__writer_open_chat(GxWriter *w)
 {
     GxWriteOptions *o = w->o;
     GxError *err = &w->g->error;
     w->format = strcmp(o->chat_template, "auto") ? gx_chat_format(o->chat_template) : gx_chat_find(o->model, err);
     if (!w->format) return gx_error_code(err);
+    GX_TRY(gx__writer_tell_system(w));
     const int32_t end = gx_tokenizer_find(&w->tokenizer, gx_chat_end(w->format));
     if (end >= 0) w->stop_token[w->decode.n_stop++] = end;
     else
