@@ -149,6 +149,7 @@
 #include "galaxy/io/dataset_hash.h"
 #include "galaxy/io/records.h"
 #include "galaxy/io/chat.h"
+#include "galaxy/io/chat_system.h"
 #include "galaxy/io/chat_records.h"
 #include "galaxy/io/corpus.h"
 #include "galaxy/io/corpus_write.h"

@@ -31,6 +31,9 @@ TEST(a_message_can_be_read_whatever_it_quotes)
                 {"a\xFF\xC3", "\"a??\""},                                      // bytes that are no characters
                 {"\xC0\xAF \xED\xA0\x80 \xF4\x90\x80\x80", "\"?? ??? ????\""}, // overlong, half of a pair, too large
                 {"\x1B[31mred\x7F\r", "\"?[31mred??\""},                       // what a terminal would obey
+                {"\xC2\x9B"
+                 "31mred \xC2\xA0",
+                 "\"??31mred \xC2\xA0\""},                                     // the same in one character
                 {"12345678901234567\xE2\x82\xAC", "\"12345678901234567??\""}}; // cut off by %.19s
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         GxError err = GX_ZERO;
@@ -825,6 +828,18 @@ TEST(a_text_that_is_cut_says_so_and_ends_with_a_whole_character)
         CHECK(!strcmp(gx_text_cut(list[i].text, out, sizeof out), list[i].cut), "%s became %s, expected %s",
               list[i].text, out, list[i].cut);
     CHECK(!strcmp(gx_text_cut("12345", out, 4), "…"), "into 4 bytes: %s", out);
+    static const struct {
+        int64_t bytes;
+        const char *text;
+    } sizes[] = {{0, "0 bytes"},        {1, "1 byte"},
+                 {999, "999 bytes"},    {1000, "1.0 KB"},
+                 {20480, "20.5 KB"},    {999949, "999.9 KB"},
+                 {999950, "1.0 MB"},    {1234567890, "1.2 GB"},
+                 {999960000, "1.0 GB"}, {2000000000000, "2000.0 GB"}};
+    char size[GX_TEXT_SIZE];
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        CHECK(!strcmp(gx_text_size(sizes[i].bytes, size), sizes[i].text), "%ld bytes became %s, expected %s",
+              (long)sizes[i].bytes, size, sizes[i].text);
     CHECK(gx_text_columns("é…x", 6) == 3, "%d columns of é…x", gx_text_columns("é…x", 6));
 }
 

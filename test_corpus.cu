@@ -732,6 +732,15 @@ TEST(a_samples_source_follows_from_its_number_and_is_near_its_part_of_any_number
     }
 }
 
+TEST(a_source_without_a_part_has_no_share)
+{
+    static const int64_t part[3] = {3, 0, 0}, none[2] = {0, 0};
+    CHECK(gx_blend_share(part, 3, 0, 7) == 7 && gx_blend_share(part, 3, 1, 7) == 0 &&
+              gx_blend_share(part, 3, 2, 7) == 0,
+          "of 3, 0, 0");
+    CHECK(gx_blend_share(none, 2, 0, 7) == 0 && gx_blend_share(none, 2, 1, 7) == 0, "of 0, 0");
+}
+
 // A text, JSON lines and a file of tokens.
 static const char *three_sources(void)
 {
@@ -820,9 +829,9 @@ TEST(a_list_that_is_none_is_refused_and_a_comma_in_a_files_name_is_its_own)
         {",", "", "expected paths with commas between them"},
         {",,x", "", "expected paths with commas between them"},
         {",no_such.txt", "", "no_such.txt"},
-        {"", "1,2", "there are 2 weights (1,2), and 3 sources of data"},
+        {"", "1,2", "--train_data_weights: there are 2 weights (1,2), and 3 sources of data"},
         {"", "1,2,3,", "there are 4 weights"},
-        {"", "1,0,1", "weight 2 of 1,0,1 is no number from 1e-9 to 1e9"},
+        {"", "1,0,1", "--train_data_weights: weight 2 of 1,0,1 is no number from 1e-9 to 1e9"},
         {"", "1,1,-1", "weight 3 of"},
         {"", "nan,1,1", "weight 1 of"},
         {"", "0x1,1,1", "weight 1 of"},
@@ -846,6 +855,9 @@ TEST(a_list_that_is_none_is_refused_and_a_comma_in_a_files_name_is_its_own)
     snprintf(list, sizeof list, "%s,%s", three, at("alone.txt"));
     refused(&err, gx_blend_open(&b, list, "", &bpe, NULL, 0.2, 12, 1, NULL, &err), GX_ERR_ARGUMENT, "is named twice",
             "twice");
+    snprintf(list, sizeof list, "%s,%s/./alone.txt", at("alone.txt"), root);
+    refused(&err, gx_blend_open(&b, list, "", &bpe, 0.2, 12, 1, NULL, &err), GX_ERR_ARGUMENT,
+            "/./alone.txt is named twice, also as", "twice, in two ways");
     put_text("one, two.txt", "a text whose name has a comma in it, long enough to be cut into two samples");
     CHECK(gx_blend_open(&b, at("one, two.txt"), "", &bpe, NULL, 0, 12, 1, NULL, &err) == GX_OK && b.n == 1, "%s",
           err.message);
@@ -876,7 +888,7 @@ TEST(a_bin_file_that_does_not_fit_is_refused)
     } cases[] = {{1, 2, 0, "the magic number 20240520 and version 2; expected"},
                  {0, 20240801, 0, "the magic number 20240801 and version 1; expected"},
                  {2, 41, 0, "of 1024 and the 41 tokens of 2 bytes that it promises are 1106"},
-                 {2, 0, 0, "the 0 tokens"},
+                 {2, 0, 0, "promises no tokens"},
                  {2, -1, 0, "the 4294967295 tokens"},
                  {1, 1, 1, "has 1103 bytes"},
                  {1, 1, 1094, "has 10 bytes"},

@@ -526,6 +526,23 @@ static Case *prepare_rows(Case *c)
     for (int64_t i = 0; i < d[0]; i++) integers(c, 2)[i] = (int32_t)(d[2] + i * 3 % d[3]); // 3 divides no d[3]
     return c;
 }
+// d = positions, C, columns, first position: the first column has no page for the first of them
+static const Shape put_shapes[] = {
+    {.d = {1, 1, 1, 0}}, {.d = {70, 7, 3, 11}}, {.d = {1, 64, 2, 127}}, {.d = {130, 264, 2, 0}}};
+static int64_t put_x(const Shape *s) { return s->d[0] * s->d[2] * s->d[1]; }
+static int64_t put_pages(const Shape *s) { return gx_ceil_div(s->d[3] + s->d[0], GX_PAGE) * s->d[2]; }
+static int64_t put_pool(const Shape *s) { return put_pages(s) * GX_PAGE * s->d[1]; }
+static void call_put_pages(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)a, gx_put_pages(g, b[0], b[1], (const int32_t *)b[2], s->d[0], s->d[2], s->d[3], s->d[1], t);
+}
+static Case *prepare_put_pages(Case *c)
+{
+    const int64_t n = put_pages(c->shape);
+    for (int64_t i = 0; i < n; i++) integers(c, 2)[i] = (int32_t)(n - 1 - i);
+    if (c->shape->d[0] > 1) integers(c, 2)[0] = -1;
+    return c;
+}
 static int64_t mean_x(const Shape *s) { return s->d[0] * s->d[2] * s->d[1]; }
 static int64_t mean_y(const Shape *s) { return s->d[4] * s->d[1]; }
 static int64_t mean_parts(const Shape *s) { return 3 * s->d[4]; }
@@ -988,6 +1005,33 @@ static Case *prepare_attention_forward(Case *c)
     const GxAttention a = attention_of(c->shape, GX_F32);
     forget_attention_gaps(c, 2, 3, 4);
     if (c->shape->identity) make_identity(numbers(c, 4), gx_runs_rows(&a.k_runs), a.B, a.K, a.head_dim, a.kv_stride);
+    return prepare_attention(c, 5);
+}
+// The keys in pages, from the last to the first; the first page of the last column is not there.
+static const Shape paged_shapes[] = {
+    {.d = {1, 1, 1, 1}, .q = RUN1(1, 0), .k = RUN1(1, 0), .causal = 1},
+    {.d = {2, 6, 2, 10}, .q = RUN1(9, 60), .k = RUN1(69, 0), .causal = 1},
+    {.d = {3, 3, 1, 64}, .q = RUN1(1, 199), .k = RUN1(200, 0), .causal = 1, .layout = PACKED},
+    {.d = {2, 4, 2, 128}, .q = RUN1(70, 60), .k = RUN1(130, 0), .causal = 1, .documents = {-75, 55}},
+    {.d = {2, 2, 1, 160}, .q = RUN1(5, 127), .k = RUN1(132, 0), .causal = 1, .layout = GAPS, .documents = {-10, 122}},
+    {.d = {2, 3, 2, 16}, .q = RUN1(67, 31), .k = RUN1(150, 0), .group = 2, .q_first = 1, .documents = {40, 60, 50}},
+};
+static int64_t paged_pages(const Shape *s) { return gx_ceil_div(gx_runs_rows(&s->k), GX_PAGE) * s->d[0]; }
+static int64_t paged_kv(const Shape *s) { return paged_pages(s) * GX_PAGE * attention_of(s, GX_F32).kv_stride; }
+static void call_attention_over_pages(GxContext *g, void **b, const Shape *s, GxDtype t, int accumulate)
+{
+    GxAttention a = attention_on(s, t, b[5]);
+    a.pages = (const int32_t *)b[6];
+    (void)accumulate, gx_attention_forward(g, b[0], (float *)b[1], b[2], b[3], b[4], &a);
+}
+static Case *prepare_attention_over_pages(Case *c)
+{
+    const Shape *s = c->shape;
+    const GxAttention a = attention_of(s, GX_F32);
+    const int64_t pages = paged_pages(s);
+    for (int i = 3; i <= 4; i++) forget_gaps(numbers(c, i), pages * GX_PAGE, a.K * a.head_dim, a.kv_stride);
+    for (int64_t i = 0; i < pages; i++) integers(c, 6)[i] = (int32_t)(pages - 1 - i);
+    if (pages > a.B) integers(c, 6)[a.B - 1] = -1;
     return prepare_attention(c, 5);
 }
 static Case *prepare_attention_backward(Case *c) // o and lse are those of q, k and v
@@ -1458,6 +1502,16 @@ static const Op ops[] = {
      {ZEROS("o", OUT, ACT, attention_o, attention_forward_depth),
       RESULT("lse", OUT, GX_F32, attention_lse, attention_forward_depth), INPUT("q", ACT, attention_q),
       INPUT("k", ACT, attention_kv), INPUT("v", ACT, attention_kv), INPUT("documents", GX_I32, attention_documents)}},
+    {CALLED("attention_over_pages", attention_forward, call_attention_over_pages),
+     prepare_attention_over_pages,
+     lse_floor,
+     0,
+     LIST(paged_shapes),
+     LIST(plain),
+     {ZEROS("o", OUT, ACT, attention_o, attention_forward_depth),
+      RESULT("lse", OUT, GX_F32, attention_lse, attention_forward_depth), INPUT("q", ACT, attention_q),
+      INPUT("k", ACT, paged_kv), INPUT("v", ACT, paged_kv), INPUT("documents", GX_I32, attention_documents),
+      INPUT("pages", GX_I32, paged_pages)}},
     {SLOT(attention_backward),
      prepare_attention_backward,
      attention_backward_floor,
@@ -1600,6 +1654,13 @@ static const Op ops[] = {
      LIST(rows_shapes),
      LIST(plain), // one sum: exact
      {EXACT("y", INOUT, ACT, rows_of_x), INPUT("x", ACT, d01), INPUT("rows", GX_I32, d0)}},
+    {SLOT(put_pages),
+     prepare_put_pages,
+     NULL,
+     1,
+     LIST(put_shapes),
+     LIST(plain), // a copy: exact
+     {EXACT("y", INOUT, ACT, put_pool), INPUT("x", ACT, put_x), INPUT("pages", GX_I32, put_pages)}},
     {SLOT(mean_rows_forward),
      prepare_parts,
      NULL,
@@ -2077,6 +2138,7 @@ TEST(residual_backward_is_the_same_on_every_device) { check_op("residual_backwar
 TEST(residual_backward_without_dropout_is_the_same_on_every_device) { check_op("residual_backward_undropped"); }
 TEST(pick_rows_is_the_same_on_every_device) { check_op("pick_rows"); }
 TEST(add_rows_is_the_same_on_every_device) { check_op("add_rows"); }
+TEST(put_pages_is_the_same_on_every_device) { check_op("put_pages"); }
 TEST(mean_rows_forward_is_the_same_on_every_device) { check_op("mean_rows_forward"); }
 TEST(mean_rows_backward_is_the_same_on_every_device) { check_op("mean_rows_backward"); }
 TEST(normalize_rows_forward_is_the_same_on_every_device) { check_op("normalize_rows_forward"); }
@@ -2142,6 +2204,7 @@ TEST(products_with_a_quantised_matrix_are_the_same_on_every_device)
 TEST(rope_forward_is_the_same_on_every_device) { check_op("rope_forward"); }
 TEST(rope_backward_is_the_same_on_every_device) { check_op("rope_backward"); }
 TEST(attention_forward_is_the_same_on_every_device) { check_op("attention_forward"); }
+TEST(attention_over_pages_is_the_same_on_every_device) { check_op("attention_over_pages"); }
 TEST(attention_backward_is_the_same_on_every_device) { check_op("attention_backward"); }
 TEST(swiglu_forward_is_the_same_on_every_device) { check_op("swiglu_forward"); }
 TEST(swiglu_backward_is_the_same_on_every_device) { check_op("swiglu_backward"); }

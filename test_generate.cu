@@ -13,8 +13,9 @@ enum { MAX_B = 3, NEW = 24, V = 61, POSITIONS = 40, SEEN_LOGITS = 4 };
 typedef struct { // zero: fp32, alone
     const char *name;
     GxDtype dtype;
-    int64_t B, T, chunk; // columns, positions of the cache, positions that are run at once
-    const char *mode;    // NULL: serial, or tp
+    int64_t B, T, chunk;  // columns, positions of the cache, positions that are run at once
+    const char *mode;     // NULL: serial, or tp
+    const int64_t *first; // [B]: where texts begin at the earliest; NULL: at 0
 } Wish;
 
 typedef struct {
@@ -34,7 +35,7 @@ typedef struct {
 
 static void writer_take(Writer *w, GxContext *g)
 {
-    gx_decoder_take(g, &w->d, &w->m, w->wish.T, w->wish.B, w->wish.chunk);
+    gx_decoder_take(g, &w->d, &w->m, w->wish.T, w->wish.B, w->wish.chunk, w->wish.first);
     gx_runner_take(g, &w->r, w->wish.chunk, w->wish.B, w->wish.B);
 }
 
@@ -78,6 +79,7 @@ static int writer_open(Writer *w, const Wish *wish, GxComm *comm)
     gx_device_open(g);
     snprintf(path, sizeof path, "data/ref/generate_%s/config.json", wish->name);
     gx_llama_config_read(&w->c, path, &g->error);
+    w->c.max_position_embeddings = gx_max(w->c.max_position_embeddings, wish->T);
     gx_mode_methods(wish->mode ? wish->mode : world > 1 ? "tp" : "serial", &methods);
     w->mode = gx_composed(wish->mode ? wish->mode : "composed", methods);
     spec.forward_only = 1, options.freeze = "*", options.dtype = wish->dtype;
@@ -116,8 +118,8 @@ TEST(the_arena_is_as_planned)
     gx_decoder_run(&w.g, &w.d, &w.forward, tokens, 14, 6, 1);
     CHECK(w.arena.peak == w.planned && !gx_failed(&w.g), "%ld bytes were planned, %ld taken; %s", (long)w.planned,
           (long)w.arena.peak, w.g.error.message);
-    CHECK(gx_kv_cache_bytes(&w.d.cache) == 2 * 20 * 2 * (2 * 2 * 8) * 4, "the cache has %ld bytes",
-          (long)gx_kv_cache_bytes(&w.d.cache)); // layers, positions, columns, K and V of two heads of 8, fp32
+    CHECK(gx_kv_cache_bytes(&w.d.cache) == 2 * GX_PAGE * 2 * (2 * 2 * 8) * 4, "the cache has %ld bytes",
+          (long)gx_kv_cache_bytes(&w.d.cache)); // layers, a page, columns, K and V of two heads of 8, fp32
     writer_close(&w);
 }
 
@@ -285,7 +287,24 @@ static void cached_logits(Writer *w, const Reference *r, Logits *out)
     CHECK(x != NULL, "%s", w->g.error.message);
 }
 
-// Without: each text as a batch of its own, from position 0, and the logits of all its rows at once.
+// Without: the logits of the last of n tokens, as a batch of their own from position 0.
+static void whole_row(Writer *w, const int32_t *tokens, int64_t n, float *logits)
+{
+    GxBatch batch = GX_ZERO;
+    memcpy(w->d.tokens_twin, tokens, (size_t)n * 4);
+    w->d.rows_twin[0] = (int32_t)n - 1;
+    gx_to_device(&w->g, w->d.tokens, w->d.tokens_twin, 4 * n);
+    gx_to_device(&w->g, w->d.rows, w->d.rows_twin, 4);
+    batch.tokens = w->d.tokens, batch.T = n, batch.B = 1, batch.runs = gx_runs_one(n, 0);
+    batch.target[0].rows = w->d.rows, batch.target[0].rows_twin = w->d.rows_twin, batch.target[0].n = 1;
+    batch.target[0].logits = w->d.logits;
+    gx_runner_forward(&w->g, &w->r, &batch);
+    gx_to_host(&w->g, w->d.logits_twin, w->d.logits.data, gx_rows_bytes(w->d.logits));
+    for (int v = 0; v < V; v++)
+        logits[v] = w->wish.dtype == GX_F32 ? ((const float *)w->d.logits_twin)[v]
+                                            : gx_from_bf16(((const uint16_t *)w->d.logits_twin)[v]);
+}
+
 static void whole_logits(const char *name, GxDtype dtype, const Reference *r, Logits *out)
 {
     const Wish wish = {.name = name, .dtype = dtype, .B = 1, .T = POSITIONS, .chunk = POSITIONS};
@@ -293,21 +312,10 @@ static void whole_logits(const char *name, GxDtype dtype, const Reference *r, Lo
     if (!writer_open(w, &wish, NULL)) return;
     for (int b = 0; b < MAX_B; b++)
         for (int i = 0; i < NEW; i++) {
-            GxBatch batch = GX_ZERO;
-            const int64_t n = r->length[b] + i;
-            memcpy(w->d.tokens_twin, r->prompt[b], (size_t)r->length[b] * 4);
-            memcpy(w->d.tokens_twin + r->length[b], r->greedy[b], (size_t)i * 4);
-            w->d.rows_twin[0] = (int32_t)n - 1;
-            gx_to_device(&w->g, w->d.tokens, w->d.tokens_twin, 4 * n);
-            gx_to_device(&w->g, w->d.rows, w->d.rows_twin, 4);
-            batch.tokens = w->d.tokens, batch.T = n, batch.B = 1, batch.runs = gx_runs_one(n, 0);
-            batch.target[0].rows = w->d.rows, batch.target[0].rows_twin = w->d.rows_twin, batch.target[0].n = 1;
-            batch.target[0].logits = w->d.logits;
-            gx_runner_forward(&w->g, &w->r, &batch);
-            gx_to_host(&w->g, w->d.logits_twin, w->d.logits.data, gx_rows_bytes(w->d.logits));
-            for (int v = 0; v < V; v++)
-                out->x[i][b][v] = dtype == GX_F32 ? ((const float *)w->d.logits_twin)[v]
-                                                  : gx_from_bf16(((const uint16_t *)w->d.logits_twin)[v]);
+            int32_t tokens[POSITIONS];
+            memcpy(tokens, r->prompt[b], (size_t)r->length[b] * 4);
+            memcpy(tokens + r->length[b], r->greedy[b], (size_t)i * 4);
+            whole_row(w, tokens, r->length[b] + i, out->x[i][b]);
         }
     CHECK(!gx_failed(&w->g), "%s", w->g.error.message);
     writer_close(w);
@@ -390,6 +398,140 @@ TEST(in_bf16_a_cache_is_as_near_to_fp32_as_the_whole_sequence)
         whole_logits(names[i], GX_BF16, &ref, &whole_bf16);
         for (int ranks = 1; ranks <= 2; ranks++) on_ranks(ranks, &wish, &ref, check_bf16);
     }
+}
+
+// ---- pages ---------------------------------------------------------------------------------------------------------
+
+enum { APART = 3, APART_T = 270, LONGEST = 200, EVERY = 10, SEEN = (APART_T - LONGEST) / EVERY };
+static const int64_t apart_length[APART] = {LONGEST, 10, 131}, apart_first[APART] = {0, 190, 69};
+
+typedef struct {
+    float x[SEEN][APART][V]; // behind the prompts, then every EVERY tokens
+} ApartLogits;
+static ApartLogits apart_whole, apart_whole_bf16;
+
+static int32_t apart_token(int64_t b, int64_t position) // of text b; before it: padding
+{
+    const int64_t i = position - apart_first[b];
+    return i < 0 ? 0 : (int32_t)((i * i * 7 + i * 13 + b * 31 + 5) % V);
+}
+
+static void apart_cached(Writer *w, ApartLogits *out)
+{
+    int32_t tokens[APART_T * APART];
+    const float *x = NULL;
+    gx_decoder_begin(&w->g, &w->d, apart_first);
+    for (int64_t at = 0, n; at < APART_T; at += n) {
+        n = at < LONGEST ? gx_min(w->d.chunk, LONGEST - at) : 1;
+        for (int64_t i = 0; i < n * APART; i++) tokens[i] = apart_token(i % APART, at + i / APART);
+        x = gx_decoder_run(&w->g, &w->d, &w->forward, tokens, at, n, 1);
+        const int64_t seen = at + n - LONGEST;
+        if (x && seen >= 0 && seen % EVERY == 0 && seen / EVERY < SEEN) memcpy(out->x[seen / EVERY], x, sizeof *out->x);
+    }
+    CHECK(x != NULL, "%s", w->g.error.message);
+    CHECK(w->d.cache.taken == w->d.cache.pages && w->d.cache.pages == 5 + 3 + 4, "%ld of %ld pages were taken",
+          (long)w->d.cache.taken, (long)w->d.cache.pages);
+}
+
+static void apart_alone(GxDtype dtype, ApartLogits *out)
+{
+    const Wish wish = {.name = "llama", .dtype = dtype, .B = 1, .T = APART_T, .chunk = APART_T};
+    Writer *w = (Writer *)malloc(sizeof *w);
+    int32_t tokens[APART_T];
+    if (!writer_open(w, &wish, NULL)) return;
+    for (int b = 0; b < APART; b++) {
+        for (int64_t i = 0; i < APART_T - apart_first[b]; i++) tokens[i] = apart_token(b, apart_first[b] + i);
+        for (int i = 0; i < SEEN; i++) whole_row(w, tokens, apart_length[b] + i * EVERY, out->x[i][b]);
+    }
+    CHECK(!gx_failed(&w->g), "%s", w->g.error.message);
+    writer_close(w);
+    free(w);
+}
+
+static double apart_distance(const ApartLogits *a, const ApartLogits *b)
+{
+    double sum = 0;
+    for (int i = 0; i < SEEN * APART * V; i++) sum += pow((double)(&a->x[0][0][0])[i] - (&b->x[0][0][0])[i], 2);
+    return sqrt(sum);
+}
+
+static void check_apart(Writer *w, const Reference *r)
+{
+    ApartLogits *cached = (ApartLogits *)calloc(1, sizeof *cached);
+    const double bound = test_bound(2 * depth_of(&w->c, APART_T));
+    static pthread_mutex_t one_rank = PTHREAD_MUTEX_INITIALIZER;
+    (void)r;
+    apart_cached(w, cached);
+    pthread_mutex_lock(&one_rank);
+    for (int i = 0; i < SEEN && w->wish.dtype == GX_F32; i++)
+        for (int b = 0; b < APART; b++)
+            test_close_f("cached logits", cached->x[i][b], apart_whole.x[i][b], V, bound, 0);
+    if (w->wish.dtype == GX_BF16) { // as above
+        const double ours = apart_distance(cached, &apart_whole),
+                     theirs = apart_distance(&apart_whole_bf16, &apart_whole);
+        CHECK(ours <= 2 * theirs && theirs > 0, "with a cache %.4g from fp32, without %.4g", ours, theirs);
+    }
+    pthread_mutex_unlock(&one_rank);
+    free(cached);
+}
+
+// Pages that lie anywhere, pieces of prompts that end inside of them, columns that have none at first; GQA, and by TP.
+TEST(texts_of_any_length_have_the_same_logits_from_pages)
+{
+    apart_alone(GX_F32, &apart_whole), apart_alone(GX_BF16, &apart_whole_bf16);
+    for (int narrow = 0; narrow < 2; narrow++)
+        for (int ranks = 1; ranks <= 3 - narrow; ranks++) {
+            const Wish wish = {.name = "llama",
+                               .dtype = narrow ? GX_BF16 : GX_F32,
+                               .B = APART,
+                               .T = APART_T,
+                               .chunk = 33,
+                               .first = apart_first};
+            on_ranks(ranks, &wish, NULL, check_apart);
+        }
+}
+
+// Prompts of 1000 and of 10 tokens: the short one has a page or two, and both are refused more than was planned.
+TEST(the_cache_is_as_large_as_the_texts_are_together)
+{
+    enum { NEW_TOKENS = 80, T = 1000 + NEW_TOKENS, STOP_AT = 5 };
+    static const int64_t first[2] = {0, 990};
+    const Wish apart = {.name = "llama", .B = 2, .T = T, .chunk = 100, .first = first},
+               alike = {.name = "llama", .B = 2, .T = T, .chunk = 100};
+    const int64_t page = 2 * GX_PAGE * (2 * 2 * 8) * 4; // of all layers
+    static int32_t ids[2][T];
+    static Writer w, other;
+    GxDecodePlan plan = GX_ZERO;
+    if (!writer_open(&w, &apart, NULL) || !writer_open(&other, &alike, NULL)) return;
+    CHECK(gx_kv_cache_bytes(&w.d.cache) == (17 + 2) * page && gx_kv_cache_bytes(&other.d.cache) == 2 * 17 * page,
+          "%ld and %ld bytes", (long)gx_kv_cache_bytes(&w.d.cache), (long)gx_kv_cache_bytes(&other.d.cache));
+    CHECK(other.planned - w.planned == 15 * page, "the plan of equal texts has %ld bytes more",
+          (long)(other.planned - w.planned));
+    writer_close(&other);
+    for (int pass = 0; pass < 2; pass++) { // then the short one ends at a token that it writes
+        GxDecodedText text[2] = {{ids[0], 1000, 0, GX_TEXT_GROWS}, {ids[1], 10, 0, GX_TEXT_GROWS}};
+        int32_t stop = -1;
+        for (int i = 0; i < 1000; i++) ids[0][i] = i % V;
+        for (int i = 0; i < 10; i++) ids[1][i] = i * 5 % V;
+        if (pass) stop = ids[1][10 + STOP_AT], plan.stop = &stop, plan.n_stop = 1;
+        plan.new_tokens = NEW_TOKENS;
+        gx_decode(&w.g, &w.d, &w.forward, text, &plan);
+        CHECK(!gx_failed(&w.g), "%s", w.g.error.message);
+        const int64_t ends[2] = {text[0].n, text[1].n};
+        const int64_t pages =
+            gx_ceil_div(gx_max(ends[0], 990 + ends[1]), GX_PAGE) + gx_ceil_div(990 + ends[1], GX_PAGE) - 15;
+        CHECK(w.d.cache.taken == pages, "%ld pages were taken, expected %ld: texts of %ld and %ld tokens",
+              (long)w.d.cache.taken, (long)pages, (long)ends[0], (long)ends[1]);
+    }
+    gx_decoder_begin(&w.g, &w.d, NULL);
+    for (int64_t at = 0; at < T && !gx_failed(&w.g); at += 100)
+        gx_decoder_run(&w.g, &w.d, &w.forward, ids[0], at, gx_min(100, T - at), 0);
+    CHECK(w.g.error.code == GX_ERR_MEMORY &&
+              strstr(w.g.error.message,
+                     "all 19 pages of the cache are taken, and column 1 of 2 needs one at position 576"),
+          "%s", w.g.error.message);
+    gx_error_clear(&w.g.error);
+    writer_close(&w);
 }
 
 // ---- texts ---------------------------------------------------------------------------------------------------------
@@ -547,7 +689,7 @@ TEST(modes_that_split_the_sequence_are_refused_by_name)
         gx_mode_methods(modes[i], &methods);
         const GxMode mode = gx_composed(modes[i], methods);
         CHECK(gx_model_open(&g, &m, &gx_llama, &c, &mode, NULL) == GX_OK, "%s", g.error.message);
-        gx_kv_cache_take(&g, &cache, &m, 8, 1);
+        gx_kv_cache_take(&g, &cache, &m, 8, 1, NULL);
         CHECK(g.error.code == GX_ERR_UNSUPPORTED && strstr(g.error.message, modes[i]), "%s: %s", modes[i],
               g.error.message);
         gx_model_close(&m);

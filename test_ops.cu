@@ -1765,6 +1765,82 @@ TEST(attention_in_parts_sees_the_documents_and_draws_the_mask_of_the_whole)
     case_close(&c);
 }
 
+// ---- attention: keys and values in pages ---------------------------------------------------------------------------
+
+// K and V of all rows side by side in a pool, in pages by `order`: 0: as they come, 1: from the last to the first. What
+// no query sees has no page, and the rest of the pool is NaN. They are put there in two goes.
+static void attention_pages(Bench *b, Case *c, int order)
+{
+    GxAttention a = c->a;
+    const Slot *k = &c->in[1], *v = &c->in[2];
+    const int64_t C = a.K * a.head_dim, T = k->rows / a.B, n = gx_ceil_div(T, GX_PAGE) * a.B, half = T / 2;
+    int32_t *pages = (int32_t *)take(n, sizeof *pages);
+    float *rows = floats(k->rows * 2 * C), *pool = floats(n * GX_PAGE * 2 * C);
+    fill_nan(pool, n * GX_PAGE * 2 * C);
+    for (int64_t i = 0; i < n; i++) {
+        int seen = !a.documents;
+        for (int64_t t = i / a.B * GX_PAGE; a.documents && t < gx_min((i / a.B + 1) * GX_PAGE, T); t++) {
+            const int32_t *document = a.documents + 2 * (t * a.B + i % a.B);
+            seen |= document[0] < document[1];
+        }
+        pages[i] = !seen ? -1 : (int32_t)(order ? n - 1 - i : i % a.B * (n / a.B) + i / a.B);
+    }
+    copy_rows(rows, 2 * C, k->fv, C, k->rows, C);
+    copy_rows(rows + C, 2 * C, v->fv, C, v->rows, C);
+    if (half) gx_put_pages(&b->g, pool, rows, pages, half, a.B, 0, 2 * C, GX_F32);
+    gx_put_pages(&b->g, pool, rows + half * a.B * 2 * C, pages, T - half, a.B, half, 2 * C, GX_F32);
+    a.pages = pages, a.kv_stride = 2 * C;
+    gx_attention_forward(&b->g, c->out[0].fv, c->out[1].fv, c->in[0].fv, pool, pool + C, &a);
+    free(pages), free(rows), free(pool);
+}
+
+TEST(attention_over_pages_is_attention_of_their_rows)
+{
+    static const Shape shapes[] = {
+        {.d = {2, 6, 2, 10}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1},
+        {.d = {1, 1, 1, 1}, .q = RUN1(1, 63), .k = RUN1(64, 0), .causal = 1},
+        {.d = {3, 4, 2, 6}, .q = RUN1(70, 130), .k = RUN1(200, 0), .causal = 1},
+        {.d = {1, 3, 1, 10}, .q = RUN1(5, 595), .k = RUN1(600, 0), .causal = 1}, // more than a block of keys
+        {.d = {2, 3, 2, 6}, .q = RUN1(1, 129), .k = RUN1(130, 0), .causal = 1, .group = 2, .q_first = 1},
+        {.d = {2, 2, 1, 6}, .q = RUN1(200, 0), .k = RUN1(200, 0), .causal = 1, .documents = {-64, 136}},
+        {.d = {2, 2, 1, 6}, .q = RUN1(7, 193), .k = RUN1(200, 0), .causal = 1, .documents = {-150, 50}},
+        {.d = {3, 2, 1, 6}, .q = RUN1(200, 0), .k = RUN1(200, 0), .documents = {70, -3, 64, 63}},
+    };
+    for (int s = 0; s < COUNT(shapes); s++)
+        for (int order = 0; order < 2; order++) {
+            Case c;
+            Bench b;
+            case_open(&c, &ops[4], &shapes[s]);
+            case_oracle(&c);
+            bench_open(&b, 2, 1 << 20);
+            library_fill(&c, 0);
+            attention_pages(&b, &c, order);
+            CHECK(!gx_failed(&b.g), "shape %d: %s", s, b.g.error.message);
+            check_values("o", c.out[0].fv, c.out[0].v, c.out[0].n, c.out[0].depth, 0);
+            check_values("lse", c.out[1].fv, c.out[1].v, c.out[1].n, c.out[1].depth, c.out[1].floor);
+            bench_close(&b);
+            case_close(&c);
+        }
+}
+
+TEST(pages_without_a_place_take_nothing_and_others_of_the_pool_stay)
+{
+    enum { B = 2, T = 70, C = 3 };
+    static const int32_t pages[2 * B] = {1, -1, -1, 3};
+    Bench b;
+    bench_open(&b, 2, 0);
+    float *x = random_floats(T * B * C, 1, 1), *pool = floats(4 * GX_PAGE * C);
+    fill_nan(pool, 4 * GX_PAGE * C);
+    gx_put_pages(&b.g, pool, x, pages, T, B, 0, C, GX_F32);
+    CHECK(!memcmp(pool + (GX_PAGE + 5) * C, x + 5 * B * C, C * sizeof *x), "position 5 of column 0 is elsewhere");
+    CHECK(!memcmp(pool + (3 * GX_PAGE + 1) * C, x + ((GX_PAGE + 1) * B + 1) * C, C * sizeof *x),
+          "position 65 of column 1 is elsewhere");
+    CHECK(count_nan(pool, 4 * GX_PAGE * C) == (4 * GX_PAGE - GX_PAGE - (T - GX_PAGE)) * C, "%ld rows were left",
+          (long)count_nan(pool, 4 * GX_PAGE * C) / C);
+    bench_close(&b);
+    free(x), free(pool);
+}
+
 // ---- cross-entropy: labels -----------------------------------------------------------------------------------------
 
 TEST(cross_entropy_names_the_wrong_label_and_its_row)
@@ -2628,6 +2704,7 @@ typedef struct {
     int32_t ids[POOL];
     int32_t rows[ROWS];      // all different
     int32_t parts[BATCH][3]; // of columns of a batch
+    int32_t pages[BATCH];    // all different
     double total;
 } Pool; // every argument that an operation may want
 
@@ -2656,7 +2733,7 @@ static GxAttention call_attention(int64_t T, int64_t h, GxDtype type)
     return a;
 }
 
-enum { CALLS = 48 };
+enum { CALLS = 49 };
 static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDtype type)
 {
     float(*x)[POOL] = p->x;
@@ -2794,6 +2871,9 @@ static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDt
     if (which == 46)
         return gx_dequantize(g, x[0], type, &quantized, 0, R, 0, C),
                promise("dequantize", 1, 1, n, 4 * n + (n + 1) / 2 + 4, rows);
+    if (which == 47)
+        return gx_put_pages(g, x[0], x[1], p->pages, R, BATCH, 0, C, type),
+               promise("put_pages", 1, 1, 0, 8 * batch + 4 * R * BATCH, gx_dims(R, BATCH, C, 0));
     return gx_convert(g, x[0], GX_BF16, x[1], type, n), promise("convert", 1, 1, 0, 6 * n, count);
 }
 
@@ -2803,7 +2883,8 @@ static Pool *pool_open(void)
     for (int i = 0; i < COUNT(p->x); i++)
         for (int j = 0; j < POOL; j++) p->x[i][j] = (float)(1 + (i + j) % 5);
     for (int i = 0; i < ROWS; i++) p->rows[i] = i;
-    for (int i = 0; i < BATCH; i++) p->parts[i][0] = i, p->parts[i][1] = i, p->parts[i][2] = 3;
+    for (int i = 0; i < BATCH; i++)
+        p->parts[i][0] = i, p->parts[i][1] = i, p->parts[i][2] = 3, p->pages[i] = BATCH - 1 - i;
     return p;
 }
 
@@ -3010,6 +3091,22 @@ TEST(rope_and_attention_refuse_runs_heads_and_strides_that_do_not_fit)
                                   &a);
         check_message(&b, heads[i / 2].message);
     }
+    bench_close(&b);
+    free(p);
+}
+
+TEST(attention_over_pages_is_from_position_0_and_forward_only)
+{
+    Pool *p = pool_open();
+    GxAttention a = call_attention(ROWS, COLS, GX_F32);
+    Bench b;
+    bench_open(&b, 1, 1 << 20);
+    a.pages = p->pages;
+    gx_attention_backward(&b.g, p->x[0], p->x[1], p->x[2], p->x[3], p->x[4], p->x[5], p->x[6], p->x[7], p->x[5], &a);
+    check_message(&b, "in pages have no gradients");
+    a.k_runs = gx_runs_one(ROWS, 1);
+    gx_attention_forward(&b.g, p->x[0], p->x[1], p->x[2], p->x[3], p->x[4], &a);
+    check_message(&b, "1 runs of keys in pages, the first from position 1 on");
     bench_close(&b);
     free(p);
 }

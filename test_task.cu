@@ -902,8 +902,8 @@ TEST(a_blend_is_the_same_on_any_number_of_ranks)
         for (int s = 1; s <= 6; s++) test_close_number("window", told.window[s], window[s], test_bound(depth(s)));
     }
     // 36 samples: 18 of the 105 windows of 8 bytes that 850 have, 9 of 353 and 9 of 176 of the others
-    static const char *const lines[] = {"/one.txt, 0.0 MB",
-                                        "/three.txt, 0.0 MB",
+    static const char *const lines[] = {"/one.txt, 900 bytes",
+                                        "/three.txt, 1.5 KB",
                                         "  50.00% of all samples; ",
                                         "  25.00% of all samples; ",
                                         " windows of 8 tokens, which the run sees 0.17 times\n",
@@ -976,8 +976,7 @@ TEST(a_bin_file_is_trained_on_and_validated_in_nats_per_token)
         "--train_data %s --tokenizer data/ref/bpe/byte_level.json --micro_batch_size 2 --max_steps 2 --eval_steps 0 "
         "--sample_tokens 0",
         path_of("x.bin"));
-    CHECK(train_text("bins", flags) == 0 && !said.log[0] &&
-              strstr(said.out, "x.bin, 0.0 MB, the last 0.0 MB held out;") &&
+    CHECK(train_text("bins", flags) == 0 && !said.log[0] && strstr(said.out, "x.bin; tokens: ") &&
               strstr(said.out, " 1.9k for training, 0.1k held out;") && strstr(said.out, " without documents: the ") &&
               strstr(said.out, "validation loss ") && !strstr(said.out, "bits per byte") && !strstr(said.out, "bigram"),
           "%s%s", said.log, said.out);

@@ -520,19 +520,26 @@ TEST(a_vocab_txt_is_a_piece_per_line)
         const char *text, *config;
         GxStatus code;
         const char *message;
-    } cases[] = {{"", NULL, GX_ERR_FORMAT, "vocab.txt is empty"},
-                 {"a\n[PAD]\n", NULL, GX_ERR_FORMAT, "has no [UNK]"},
-                 {"[UNK]\n\xff\n", NULL, GX_ERR_FORMAT, "vocab.txt:2: this is not UTF-8"},
-                 {"[UNK]\n", "{\"do_lower_case\": 3}", GX_ERR_FORMAT, "tokenizer_config.json: \"do_lower_case\""},
-                 {"[UNK]\n", "{\"do_basic_tokenize\": false}", GX_ERR_UNSUPPORTED, "do_basic_tokenize is false"},
-                 {"[UNK]\n", "{\"mask_token\": 3}", GX_ERR_FORMAT, "\"mask_token\" is an integer; expected a string"},
-                 {"[UNK]\n", "{\"sep_token\": \"</s>\"}", GX_ERR_FORMAT, "sep_token is \"</s>\", which the vocabulary"},
-                 {"[UNK]\n[SEP]\n",
-                  "{\"sep_token\": null, \"a\": \"x\\\"1\", \"do_lower_case\": false, "
-                  "\"model_max_length\": 1000000000000000019884624838656}",
-                  GX_OK, ""},
-                 {"a\nunknown\r\nB \nb\n##b\nb",
-                  "{\"do_lower_case\": false, \"unk_token\": {\"content\": \"unknown\"}}", GX_OK, ""}};
+    } cases[] = {
+        {"", NULL, GX_ERR_FORMAT, "vocab.txt is empty"},
+        {"a\n[PAD]\n", NULL, GX_ERR_FORMAT, "has no [UNK]"},
+        {"[UNK]\n\xff\n", NULL, GX_ERR_FORMAT, "vocab.txt:2: this is not UTF-8"},
+        {"[UNK]\n\xF3\x85\xA1\n", NULL, GX_ERR_FORMAT, "vocab.txt:2: this is not UTF-8"}, // one byte is missing
+        {"a\n",
+         "{\"added_tokens_decoder\": {\"1\": {\"content\": \"[UNK]\", \"single_word\": false, \"lstrip\": false, "
+         "\"rstrip\": false, \"normalized\": false, \"special\": true}}}",
+         GX_ERR_FORMAT, "vocab.txt: the vocabulary has no [UNK]"},
+        {"[UNK]\n\xEF\xBF\xBD\n", NULL, GX_OK, ""},
+        {"[UNK]\n", "{\"do_lower_case\": 3}", GX_ERR_FORMAT, "tokenizer_config.json: \"do_lower_case\""},
+        {"[UNK]\n", "{\"do_basic_tokenize\": false}", GX_ERR_UNSUPPORTED, "do_basic_tokenize is false"},
+        {"[UNK]\n", "{\"mask_token\": 3}", GX_ERR_FORMAT, "\"mask_token\" is an integer; expected a string"},
+        {"[UNK]\n", "{\"sep_token\": \"</s>\"}", GX_ERR_FORMAT, "sep_token is \"</s>\", which the vocabulary"},
+        {"[UNK]\n[SEP]\n",
+         "{\"sep_token\": null, \"a\": \"x\\\"1\", \"do_lower_case\": false, "
+         "\"model_max_length\": 1000000000000000019884624838656}",
+         GX_OK, ""},
+        {"a\nunknown\r\nB \nb\n##b\nb", "{\"do_lower_case\": false, \"unk_token\": {\"content\": \"unknown\"}}", GX_OK,
+         ""}};
     GxTokenizer t;
     GxError err = GX_ZERO;
     int32_t ids[20];
@@ -637,9 +644,23 @@ static GxStatus run_flags(const char *const *flags, int n, GxError *err)
     gx_config_open(&c);
     gx_config_add(&c, "training", GX_FIELDS(training), &o, err);
     gx_config_add(&c, "wordpiece", GX_FIELDS(training_wordpiece), &o, err);
+    gx_config_add(&c, "files of tokens", GX_FIELDS(files_of_tokens), &o, err);
     gx_config_add(&c, "showing", GX_FIELDS(showing), &o, err);
     GX_TRY(gx_config_read_args(&c, n + 1, argv, err));
     return run(&o, &c, err);
+}
+
+TEST(a_list_of_texts_is_refused_as_a_corpus)
+{
+    GxError err = GX_ZERO;
+    char list[2 * GX_PATH + 1], output[GX_PATH], named[GX_PATH];
+    put(at("words"), "some words", 10), put(at("more,words"), "more words", 10);
+    snprintf(list, sizeof list, "%s,%s", at("words"), at("words"));
+    snprintf(output, sizeof output, "%s", at("list.tokens")), snprintf(named, sizeof named, "%s", at("more,words"));
+    const char *flags[] = {"--tokenizer", "bytes", "--corpus", list, "--output_file", output};
+    refused(&err, run_flags(flags, 6, &err), GX_ERR_ARGUMENT, "--corpus", "it takes one file or folder");
+    flags[3] = named; // a name with a comma in it
+    CHECK(run_flags(flags, 6, &err) == GX_OK && gx_path_is_file(output), "%s", err.message);
 }
 
 TEST(the_program_trains_a_bpe_and_refuses_options_of_wordpiece_where_they_were_given)

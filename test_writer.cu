@@ -78,6 +78,31 @@ TEST(other_templates_are_taken_for_none)
     }
 }
 
+TEST(a_system_turn_of_a_template_that_is_left_out_is_read_off_it)
+{
+    static const struct {
+        const char *format, *jinja, *text;
+    } list[] = {
+        {"chatml", "{{ '<|im_start|>system\\nYou are A, of B<|im_end|>\\n' }}", "You are A, of B"},
+        {"chatml", "<|im_start|>system\nBe kind.\nAnd short.<|im_end|>", "Be kind."},
+        {"chatml", "{{ '<|im_start|>system\\n' + messages[0].content + '<|im_end|>\\n' }}", ""},
+        {"chatml", "{{ '<|im_start|>system\\n' }}{{ '<|im_start|>system\\nBe kind.' }}", "Be kind."},
+        {"chatml", "<|im_start|>system\n# Tools", ""},
+        {"chatml", "<|im_start|>{{ m.role }}", ""},
+        {"chatml", "<|im_start|>system", ""},
+        {"qwen2.5", "{{ '<|im_start|>system\\nYou are Qwen, created by Alibaba Cloud.' }}", ""}, // it is written
+        {"llama3", "<|start_header_id|>system<|end_header_id|>\n\nBe kind.<|eot_id|>", "Be kind."},
+    };
+    char text[GX_TEXT_VALUE], long_one[400] = "<|im_start|>system\n";
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        gx_chat_left_out(gx_chat_format(list[i].format), list[i].jinja, text);
+        CHECK(!strcmp(text, list[i].text), "template %d: \"%s\", expected \"%s\"", (int)i, text, list[i].text);
+    }
+    memset(long_one + strlen(long_one), 'a', 350);
+    gx_chat_left_out(gx_chat_format("chatml"), long_one, text);
+    CHECK(strlen(text) < sizeof text && strstr(text, "aaa…"), "%s", text);
+}
+
 // chat_template.jinja before tokenizer_config.json; there a template, or several with names.
 TEST(a_folder_says_its_format_in_any_of_three_places)
 {
@@ -635,6 +660,9 @@ TEST(lines_are_answered_until_the_input_ends)
     if (!has_program()) SKIP("there is no generate_llama beside %.120s", program);
     static const char jinja[] =
         "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}";
+    static const char own_system[] =
+        "{% if messages[0].role != 'system' %}{{ '<|im_start|>system\\nYou are Bo, made by "
+        "me<|im_end|>\\n' }}{% endif %}";
     GxError e = GX_ZERO;
     make_long_model("{}");
     talk("abc\\n\\ndef\\n", "--max_new_tokens 12");
@@ -650,9 +678,22 @@ TEST(lines_are_answered_until_the_input_ends)
         CHECK(lines >= 2 && strstr(err(), "format chatml"), "%d ranks: %s%s", ranks, out(), err());
     }
     char *once = strdup(out());
+    CHECK(!strstr(err(), "of its own"), "%s", err());
+    gx_file_write("model/chat_template.jinja", own_system, (int64_t)strlen(own_system), &e);
+    talk("abc\\n", "--max_new_tokens 12");
+    CHECK_RAN(finish());
+    CHECK(strstr(err(), "of its own (You are Bo, made by me), which the format chatml leaves out"), "%s", err());
+    talk("abc\\ndef\\n", "--max_new_tokens 12 --system be");
+    CHECK_RAN(finish());
+    CHECK(!strstr(err(), "of its own") && !strcmp(once, out()), "%s%s", out(), err());
+    gx_file_write("model/chat_template.jinja", jinja, (int64_t)strlen(jinja), &e);
     talk("abc\\n\\ndef\\n", "--max_new_tokens 12 --system be --prefill_rows 3");
     CHECK_RAN(finish());
     CHECK(!strcmp(once, out()), "one rank: %s, two: %s", out(), once);
+    // lines of white space are passed over, as empty ones are
+    talk("abc\\n  \\n\\t \\r\\ndef\\n", "--max_new_tokens 12 --system be");
+    CHECK_RAN(finish());
+    CHECK(!strcmp(once, out()), "%s, without blank lines: %s", out(), once);
     // a line that cannot be answered is passed over
     talk("abc\\n\\377\\ndef\\n", "--max_new_tokens 12 --system be");
     CHECK_RAN(finish());

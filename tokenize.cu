@@ -194,8 +194,15 @@ static GxStatus write_corpus(const Options *o, const GxTokenizer *t, GxError *er
     Progress p = {0, 0, -1, 0};
     GxCorpusWriting how = GX_ZERO;
     GxCorpus all;
+    char size[GX_TEXT_SIZE];
     if (!o->output_file[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT, "--output_file is missing: the file that the tokens are written to");
+    if (strchr(o->corpus, ',') && access(o->corpus, F_OK) != 0)
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "--corpus %s: it takes one file or folder, and there is none of this name; several texts are made "
+            "into a file of tokens each, which --train_data takes as a list, or put into one folder",
+            o->corpus);
     if (gx_path_is_folder(o->output_file) || gx_path_is_file(o->output_file))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "%s exists; remove it, or choose another --output_file", o->output_file);
     how.threads = o->threads ? (int)o->threads : gx_threads_for(NULL), how.log = &log;
@@ -207,10 +214,13 @@ static GxStatus write_corpus(const Options *o, const GxTokenizer *t, GxError *er
     const GxStatus status = gx_corpus_write(o->output_file, o->corpus, t, &how, &all, err);
     const double seconds = gx_seconds() - begun;
     if (p.shown) fprintf(stderr, "\n");
-    if (all.empty) fprintf(stderr, "tokenize: left out: %ld texts that are empty\n", (long)all.empty);
+    if (all.empty)
+        fprintf(stderr, "tokenize: left out: %ld text%s\n", (long)all.empty,
+                all.empty == 1 ? " that is empty" : "s that are empty");
     if (status == GX_OK)
-        printf("%s: %ld documents, %.1f MB of text, %ld tokens of %s", o->output_file, (long)all.file.documents,
-               (double)all.file.bytes / 1e6, (long)all.file.tokens, gx_tokenizer_identity(t));
+        printf("%s: %ld document%s, %s of text, %ld tokens of %s", o->output_file, (long)all.file.documents,
+               all.file.documents == 1 ? "" : "s", gx_text_size(all.file.bytes, size), (long)all.file.tokens,
+               gx_tokenizer_identity(t));
     if (status == GX_OK && goes_on) printf("; the rest in %.1f s\n", seconds);
     else if (status == GX_OK) printf(" in %.1f s (%.1f MB/s)\n", seconds, (double)all.file.bytes / 1e6 / seconds);
     return status;
@@ -298,6 +308,14 @@ static void print_version(void)
     printf("galaxy %s, utf8proc %s, PCRE2 %s\n", GX_VERSION, gx_unicode_version(), gx_regex_is_built() ? "yes" : "no");
 }
 
+static void print_help(const GxConfig *c)
+{
+    printf("usage: tokenize --train FILE,FILE,... --output_dir FOLDER [--option value ...]\n"
+           "       tokenize --tokenizer FOLDER --corpus TEXTS --output_file FILE [--option value ...]\n"
+           "       tokenize --tokenizer FOLDER --text TEXT | --file FILE [--option value ...]\n\n");
+    gx_config_help(c, stdout, 120);
+}
+
 int main(int argc, char **argv)
 {
     static Options o;
@@ -311,7 +329,7 @@ int main(int argc, char **argv)
     gx_config_add(&c, "Showing tokens", GX_FIELDS(showing), &o, &err);
     gx_config_read_args(&c, argc, argv, &err);
     const int is_read = err.code == GX_OK;
-    if (is_read && c.help) gx_config_help(&c, stdout, 120);
+    if (is_read && c.help) print_help(&c);
     else if (is_read && c.version) print_version();
     else if (is_read) run(&o, &c, &err);
     if (err.code != GX_OK) fprintf(stderr, "tokenize: %s\n", err.message);

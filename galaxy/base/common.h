@@ -133,7 +133,9 @@ int gx_utf8_bytes(const char *text)
 void gx_text_clean(char *text)
 {
     for (char *p = text; *p;) {
-        const int n = gx_utf8_bytes(p), is_control = (n == 1 && (unsigned char)*p < 0x20) || *p == 0x7F;
+        const int n = gx_utf8_bytes(p);
+        const int is_control = (n == 1 && (unsigned char)*p < 0x20) || *p == 0x7F ||
+                               (n == 2 && (unsigned char)*p == 0xC2 && (unsigned char)p[1] < 0xA0); // U+0080 to U+009F
         if (n == 0 || (is_control && *p != '\n' && *p != '\t')) *p++ = '?';
         else p += n;
     }

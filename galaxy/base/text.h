@@ -20,6 +20,10 @@ const char *gx_text_cut(const char *text, char *out, size_t size);
 void gx_text_mark_cut(char *text, size_t size);
 enum { GX_TEXT_VALUE = 104 }; // bytes of a buffer for a user's value in a message: 100 of it and an ellipsis
 
+// A number of bytes: "812 bytes", "20.5 KB", "1.2 MB", "3.4 GB", in thousands. Returns out.
+enum { GX_TEXT_SIZE = 32 };
+const char *gx_text_size(int64_t bytes, char out[GX_TEXT_SIZE]);
+
 // Writes one line of text, without a newline at its end, behind `column` columns that the line has already, and where
 // it reaches beyond `width` columns goes on in further lines behind `indent` spaces. It is divided at spaces: `behind`
 // NULL: at any, and behind the | of a choice like "a|b|c"; else, where that is possible, at those behind one of these
@@ -41,6 +45,17 @@ int gx_text_columns(const char *text, int64_t bytes)
     int columns = 0;
     for (int64_t i = 0; i < bytes; i++) columns += !gx__text_continues(text[i]);
     return columns;
+}
+
+const char *gx_text_size(int64_t bytes, char out[GX_TEXT_SIZE])
+{
+    static const char *const units[] = {"KB", "MB", "GB"};
+    double x = (double)bytes / 1e3;
+    int i = 0;
+    for (; i < 2 && x >= 999.95; i++) x /= 1e3; // 999.95 is written as 1000.0
+    if (bytes < 1000) snprintf(out, GX_TEXT_SIZE, "%ld byte%s", (long)bytes, bytes == 1 ? "" : "s");
+    else snprintf(out, GX_TEXT_SIZE, "%.1f %s", x, units[i]);
+    return out;
 }
 
 void gx_text_mark_cut(char *text, size_t size)

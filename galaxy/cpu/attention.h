@@ -1,10 +1,10 @@
 // cpu/attention.h: ops/attention.h on the CPU: tiles of queries against blocks of keys, products of tiles by gemm.h on
 // one thread each.
 //
-// Tiles never cross a run, so positions inside one are first + index. What a row sees, its document up to its own
-// position where attention is causal, is a range of positions; a block of keys is cut down to those that some row of
-// the tile sees. All is computed in fp32: of bf16 the tiles at work are copied into scratch as fp32 numbers, and
-// gradients are summed there and rounded once.
+// Tiles never cross a run, so positions inside one are first + index; keys in pages are taken together where their
+// pages follow each other. What a row sees, its document up to its own position where attention is causal, is a range
+// of positions; a block of keys is cut down to those that some row of the tile sees. All is computed in fp32: of bf16
+// the tiles at work are copied into scratch as fp32 numbers, and gradients are summed there and rounded once.
 #ifndef GX_CPU_ATTENTION_H
 #define GX_CPU_ATTENTION_H
 #include "../ops/attention.h"
@@ -83,6 +83,19 @@ static GxTile gx__cpu_key_block(const GxAttention *a, const GxSeen *s, int64_t j
     t.row += begin - t.position;
     t.position = begin;
     t.length = gx_max(0, end - begin);
+    return t;
+}
+
+// Of a block the keys from number `from` on that lie one behind the other: all of them, or those of pages that follow
+// each other. `row` is then the matrix's; -1: they have no page.
+static GxTile gx__cpu_key_stretch(const GxAttention *a, GxTile t, int64_t from, int64_t b)
+{
+    t.row = (t.row + from) * a->B + b, t.position += from, t.length -= from;
+    if (!a->pages) return t;
+    int64_t n = GX_PAGE - t.position % GX_PAGE;
+    t.row = gx_page_row(a->pages, t.position, a->B, b);
+    while (n < t.length && gx_page_row(a->pages, t.position + n, a->B, b) == (t.row < 0 ? -1 : t.row + n)) n += GX_PAGE;
+    t.length = gx_min(n, t.length);
     return t;
 }
 
@@ -262,7 +275,7 @@ static void gx__cpu_attention_forward_tile(GxContext *g, void *o, float *lse, co
     const GxDtype dtype = a->dtype;
     const int64_t h = a->head_dim, B = a->B, kv = (a->q_first + head) / gx_attention_group(a);
     const int64_t width = gx_min(GX__CPU_K_BLOCK, gx_runs_rows(&a->k_runs)), qs = B * a->q_stride,
-                  ks = B * a->kv_stride;
+                  ks = (a->pages ? 1 : B) * a->kv_stride;
     float *s = scratch, *acc = s + GX__CPU_Q_TILE * width, *m = acc + GX__CPU_Q_TILE * h, *l = m + GX__CPU_Q_TILE,
           *copies = m + 3 * GX__CPU_Q_TILE;
     const void *first = gx_cpu_from(q, (tile.row * B + b) * a->q_stride + head * h, dtype);
@@ -272,18 +285,21 @@ static void gx__cpu_attention_forward_tile(GxContext *g, void *o, float *lse, co
     for (int64_t i = 0; i < tile.length; i++) m[i] = -INFINITY, l[i] = 0;
     memset(acc, 0, (size_t)(tile.length * h) * 4);
     for (int64_t j = 0; j < gx__cpu_tiles(&a->k_runs, GX__CPU_K_BLOCK); j++) {
-        const GxTile block = gx__cpu_key_block(a, &seen, j);
-        const int64_t n = block.length;
-        if (n == 0) continue;
-        const int64_t at = (block.row * B + b) * a->kv_stride + kv * h;
-        const GxHeadRows kt =
-            gx__cpu_head_rows(gx_cpu_from(k, at, dtype), n, ks, h, dtype, copies + GX__CPU_Q_TILE * h);
-        const GxHeadRows vt =
-            gx__cpu_head_rows(gx_cpu_from(v, at, dtype), n, ks, h, dtype, copies + (GX__CPU_Q_TILE + width) * h);
-        gx__cpu_tile_gemm(g, 0, 1, tile.length, n, h, gx__cpu_attention_scale(a), qt.x, qt.stride, kt.x, kt.stride, 0,
-                          s, n);
-        gx__cpu_softmax_tile(g, s, acc, m, l, a, &seen, b, head, tile, block);
-        gx__cpu_tile_gemm(g, 0, 0, tile.length, h, n, 1, s, n, vt.x, vt.stride, 1, acc, h);
+        const GxTile keys = gx__cpu_key_block(a, &seen, j);
+        for (int64_t from = 0, n; from < keys.length; from += n) {
+            const GxTile block = gx__cpu_key_stretch(a, keys, from, b);
+            const int64_t at = block.row * a->kv_stride + kv * h;
+            n = block.length;
+            if (block.row < 0) continue;
+            const GxHeadRows kt =
+                gx__cpu_head_rows(gx_cpu_from(k, at, dtype), n, ks, h, dtype, copies + GX__CPU_Q_TILE * h);
+            const GxHeadRows vt =
+                gx__cpu_head_rows(gx_cpu_from(v, at, dtype), n, ks, h, dtype, copies + (GX__CPU_Q_TILE + width) * h);
+            gx__cpu_tile_gemm(g, 0, 1, tile.length, n, h, gx__cpu_attention_scale(a), qt.x, qt.stride, kt.x, kt.stride,
+                              0, s, n);
+            gx__cpu_softmax_tile(g, s, acc, m, l, a, &seen, b, head, tile, block);
+            gx__cpu_tile_gemm(g, 0, 0, tile.length, h, n, 1, s, n, vt.x, vt.stride, 1, acc, h);
+        }
     }
     for (int64_t i = 0; i < tile.length; i++) {
         int64_t row = (tile.row + i) * B + b;

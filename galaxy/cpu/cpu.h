@@ -67,6 +67,7 @@ static void gx__cpu_device_fill(void)
 
     d.pick_rows = gx_cpu_pick_rows;
     d.add_rows = gx_cpu_add_rows;
+    d.put_pages = gx_cpu_put_pages;
     d.mean_rows_forward = gx_cpu_mean_rows_forward;
     d.mean_rows_backward = gx_cpu_mean_rows_backward;
     d.normalize_rows_forward = gx_cpu_normalize_rows_forward;

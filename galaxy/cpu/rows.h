@@ -8,6 +8,8 @@ void gx_cpu_pick_rows(GxContext *g, void *y, const void *x, const int32_t *rows,
                       GxDtype dtype);
 void gx_cpu_add_rows(GxContext *g, void *y, const void *x, const int32_t *rows, int64_t first, int64_t n, int64_t C,
                      GxDtype dtype);
+void gx_cpu_put_pages(GxContext *g, void *y, const void *x, const int32_t *pages, int64_t T, int64_t B, int64_t t_first,
+                      int64_t C, GxDtype dtype);
 void gx_cpu_mean_rows_forward(GxContext *g, void *y, const void *x, const int32_t *parts, int64_t n, int64_t T,
                               int64_t B, int64_t t_first, int64_t C, GxDtype dtype);
 void gx_cpu_mean_rows_backward(GxContext *g, void *dx, const void *dy, const int32_t *parts, int64_t n, int64_t T,
@@ -47,6 +49,19 @@ void gx_cpu_add_rows(GxContext *g, void *y, const void *x, const int32_t *rows, 
     for (int64_t i = 0; i < n; i++) {
         void *row = gx_cpu_at(y, (rows[i] - first) * C, dtype);
         GX_CPU_TYPES(dtype, gx__cpu_add_range, row, row, gx_cpu_from(x, i * C, dtype), C);
+    }
+}
+
+// y[row,c] = x[t*B + b, c], where there is a page
+void gx_cpu_put_pages(GxContext *g, void *y, const void *x, const int32_t *pages, int64_t T, int64_t B, int64_t t_first,
+                      int64_t C, GxDtype dtype)
+{
+    (void)g;
+    GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
+    for (int64_t i = 0; i < T * B; i++) {
+        const int64_t row = gx_page_row(pages, t_first + i / B, B, i % B);
+        if (row >= 0)
+            memcpy(gx_cpu_at(y, row * C, dtype), gx_cpu_from(x, i * C, dtype), (size_t)(C * gx_dtype_size(dtype)));
     }
 }
 

@@ -6,8 +6,8 @@
 // row of scores. A head's size is padded with zeros to HEAD = 64, 128 or 256; tiles get smaller as HEAD grows, so that
 // a block needs no more than the 99 KB that every card from sm_80 on gives.
 //
-// No tile crosses a run. Nothing is added atomically: dq has a kernel of its own, whose blocks own rows of queries, as
-// those of dk and dv own rows of keys; the scores are computed in both.
+// No tile crosses a run, none of keys a page. Nothing is added atomically: dq has a kernel of its own, whose blocks own
+// rows of queries, as those of dk and dv own rows of keys; the scores are computed in both.
 //
 // A tile's rows bring the bounds of their documents into shared memory. Since a document's queries are its keys'
 // positions, the same bounds say which queries a key is seen by. What is kept of the probabilities is drawn, four
@@ -186,6 +186,23 @@ static __device__ __forceinline__ GxCudaRange gx__cuda_seeing(const GxCudaDocume
     const int64_t first = (k.position - q.position) / size * size;
     if (p.a.causal && first > seeing.begin) seeing.begin = first;
     return seeing;
+}
+
+// The tile of up to ROWS keys of a run from row `begin` on.
+template <int ROWS>
+static __device__ __forceinline__ GxCudaTile gx__cuda_key_tile(const GxCudaAttention &p, const GxRun &run,
+                                                               int64_t begin)
+{
+    GxCudaTile tile = gx__cuda_part(run, begin, ROWS);
+    const int rest = GX_PAGE - (int)(tile.position % GX_PAGE); // of the page
+    if (p.a.pages && rest < tile.length) tile.length = rest;
+    return tile;
+}
+
+// The matrix's row of the tile's first key; -1: it has no page.
+static __device__ __forceinline__ int64_t gx__cuda_key_row(const GxCudaAttention &p, const GxCudaTile &keys, int64_t b)
+{
+    return p.a.pages ? gx_page_row(p.a.pages, keys.position, p.a.B, b) : keys.row * p.a.B + b;
 }
 
 template <class T>
@@ -433,7 +450,7 @@ static __device__ __forceinline__ void gx__cuda_forward_tile(T *o, float *lse, c
     float(*ps)[ROWS + 4] = reinterpret_cast<float(*)[ROWS + 4]>(kv + ROWS);
     GxCudaDocument *documents = reinterpret_cast<GxCudaDocument *>(ps + ROWS);
     const int ty = (int)threadIdx.x / GX__CUDA_SIDE;
-    const int64_t kv_head = (p.a.q_first + head) / p.group, kv_stride = p.a.B * p.a.kv_stride;
+    const int64_t kv_head = (p.a.q_first + head) / p.group, kv_stride = (p.a.pages ? 1 : p.a.B) * p.a.kv_stride;
     float acc[N][HEAD / GX__CUDA_SIDE] = {}, m[N], l[N] = {};
 #pragma unroll
     for (int i = 0; i < N; i++) m[i] = -INFINITY;
@@ -442,13 +459,15 @@ static __device__ __forceinline__ void gx__cuda_forward_tile(T *o, float *lse, c
     gx__cuda_load_documents<ROWS>(documents, p, tile, b);
     for (int run = 0; run < p.a.k_runs.n; run++) {
         const GxCudaRange seen = gx__cuda_seen(documents, p, tile, p.a.k_runs.run[run]);
-        for (int64_t begin = seen.begin; begin < seen.end; begin += ROWS) {
-            const GxCudaTile keys = gx__cuda_part(p.a.k_runs.run[run], begin, ROWS);
+        GxCudaTile keys;
+        for (int64_t begin = seen.begin; begin < seen.end; begin += keys.length) {
+            keys = gx__cuda_key_tile<ROWS>(p, p.a.k_runs.run[run], begin);
+            const int64_t row = gx__cuda_key_row(p, keys, b), at = row * p.a.kv_stride + kv_head * p.a.head_dim;
+            if (row < 0) continue;
             float s[N][N];
             __syncthreads(); // the values of the tile before are read
             if (p.a.dropout != 0) gx__cuda_draw_keep<ROWS, false>(ps, p, tile, keys, b, head);
-            gx__cuda_load_tile<T, ROWS, HEAD>(kv, gx__cuda_head(k, keys.row, b, kv_head, p.a.kv_stride, p), kv_stride,
-                                              keys.length, p);
+            gx__cuda_load_tile<T, ROWS, HEAD>(kv, k + at, kv_stride, keys.length, p);
             __syncthreads();
             gx__cuda_scores<ROWS, ROWS, HEAD>(s, qs, kv, (int)p.a.head_dim);
             gx__cuda_hide<ROWS, ROWS>(s, documents, p, keys);
@@ -461,8 +480,7 @@ static __device__ __forceinline__ void gx__cuda_forward_tile(T *o, float *lse, c
             gx__cuda_drop<ROWS, ROWS>(s, ps, p);
             gx__cuda_put<ROWS, ROWS>(ps, s);
             __syncthreads(); // the probabilities are there, the keys are read
-            gx__cuda_load_tile<T, ROWS, HEAD>(kv, gx__cuda_head(v, keys.row, b, kv_head, p.a.kv_stride, p), kv_stride,
-                                              keys.length, p);
+            gx__cuda_load_tile<T, ROWS, HEAD>(kv, v + at, kv_stride, keys.length, p);
             __syncthreads();
             gx__cuda_accumulate<ROWS, ROWS, HEAD>(acc, ps, kv, (int)p.a.head_dim);
         }

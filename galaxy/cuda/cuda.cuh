@@ -58,6 +58,7 @@ static GxDevice gx__cuda_device_filled(void)
 
     d.pick_rows = gx_cuda_pick_rows;
     d.add_rows = gx_cuda_add_rows;
+    d.put_pages = gx_cuda_put_pages;
     d.mean_rows_forward = gx_cuda_mean_rows_forward;
     d.mean_rows_backward = gx_cuda_mean_rows_backward;
     d.normalize_rows_forward = gx_cuda_normalize_rows_forward;

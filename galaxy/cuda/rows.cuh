@@ -9,6 +9,8 @@ void gx_cuda_pick_rows(GxContext *g, void *y, const void *x, const int32_t *rows
                        GxDtype dtype);
 void gx_cuda_add_rows(GxContext *g, void *y, const void *x, const int32_t *rows, int64_t first, int64_t n, int64_t C,
                       GxDtype dtype);
+void gx_cuda_put_pages(GxContext *g, void *y, const void *x, const int32_t *pages, int64_t T, int64_t B,
+                       int64_t t_first, int64_t C, GxDtype dtype);
 void gx_cuda_mean_rows_forward(GxContext *g, void *y, const void *x, const int32_t *parts, int64_t n, int64_t T,
                                int64_t B, int64_t t_first, int64_t C, GxDtype dtype);
 void gx_cuda_mean_rows_backward(GxContext *g, void *dx, const void *dy, const int32_t *parts, int64_t n, int64_t T,
@@ -80,6 +82,35 @@ void gx_cuda_add_rows(GxContext *g, void *y, const void *x, const int32_t *rows,
                       GxDtype dtype)
 {
     GX_CUDA_TYPES(dtype, gx__cuda_add_rows, g, y, x, rows, first, n, C);
+}
+
+// y[row,c] = x[t*B + b, c], where there is a page
+template <class T> struct GxPutPagesOp {
+    T *y;
+    const T *x;
+    const int32_t *pages;
+    int64_t B, t_first, C;
+    template <int N> __device__ void at(int64_t i, int64_t c) const
+    {
+        const int64_t row = gx_page_row(pages, t_first + i / B, B, i % B);
+        float v[N];
+        if (row < 0) return;
+        gx_load(v, x + i * C + c);
+        gx_store(y + row * C + c, v);
+    }
+};
+template <class Type>
+static void gx__cuda_put_pages(GxContext *g, void *y, const void *x, const int32_t *pages, int64_t T, int64_t B,
+                               int64_t t_first, int64_t C)
+{
+    const GxPutPagesOp<Type> op = {(Type *)y, (const Type *)x, pages, B, t_first, C};
+    gx_each_row<Type>(g, "put_pages", op, T * B, C, gx_wide<Type>(C, y, x));
+}
+
+void gx_cuda_put_pages(GxContext *g, void *y, const void *x, const int32_t *pages, int64_t T, int64_t B,
+                       int64_t t_first, int64_t C, GxDtype dtype)
+{
+    GX_CUDA_TYPES(dtype, gx__cuda_put_pages, g, y, x, pages, T, B, t_first, C);
 }
 
 // ---- means of rows -------------------------------------------------------------------------------------------------

@@ -71,6 +71,7 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 // ---- whose sample it is --------------------------------------------------------------------------------------------
@@ -104,8 +105,8 @@ int gx_blend_find(const int64_t *part, int n, int64_t index, int64_t *at)
 int64_t gx_blend_share(const int64_t *part, int n, int source, int64_t samples)
 {
     int64_t all = gx__blend_sum(part, n);
-    for (int s = 0; s < source; s++) samples -= gx__blend_part_of(samples, part[s], all), all -= part[s];
-    return gx__blend_part_of(samples, part[source], all);
+    for (int s = 0; s < source && all > 0; s++) samples -= gx__blend_part_of(samples, part[s], all), all -= part[s];
+    return all > 0 ? gx__blend_part_of(samples, part[source], all) : 0; // nothing is left for it
 }
 
 // Weights above 0 as parts; is_exact: whole numbers, which stay what they are where their sum allows it.
@@ -161,7 +162,8 @@ static GxStatus gx__blend_read_weights(const char *weights, double *weight, int 
     int count = 1;
     for (const char *c = weights; *c; c++) count += *c == ',';
     if (count != n)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "there are %d weights (%s), and %d sources of data: each source needs one",
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--train_data_weights: there are %d weights (%s), and %d sources of data: each source needs one",
                        count, gx_text_cut(weights, cut, sizeof cut), n);
     for (int s = 0; s < n; s++) {
         char *end = NULL;
@@ -169,7 +171,8 @@ static GxStatus gx__blend_read_weights(const char *weights, double *weight, int 
         weight[s] = is_number ? strtod(p, &end) : 0;
         if (!end || end == p || (*end && *end != ',') || !(weight[s] >= 1e-9 && weight[s] <= 1e9))
             return GX_FAIL(err, GX_ERR_ARGUMENT,
-                           "weight %d of %s is no number from 1e-9 to 1e9; a source that is not wanted is left out "
+                           "--train_data_weights: weight %d of %s is no number from 1e-9 to 1e9; a source that is not "
+                           "wanted is left out "
                            "of the list",
                            s + 1, gx_text_cut(weights, cut, sizeof cut));
         p = end + 1;
@@ -210,13 +213,21 @@ static GxStatus gx__blend_grow(gx__BlendOpening *x)
     return GX_OK;
 }
 
+static int gx__blend_is_same(const char *a, const char *b) // file or folder
+{
+    struct stat x, y;
+    if (!strcmp(a, b)) return 1;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
 static GxStatus gx__blend_add(gx__BlendOpening *x, int name, const char *path)
 {
     GxBlend *b = x->b;
     for (int s = 0; s < b->n; s++)
-        if (!strcmp(b->source[s].path, path))
-            return GX_FAIL(x->err, GX_ERR_ARGUMENT, "%s is named twice; a larger weight takes more samples from it",
-                           path);
+        if (gx__blend_is_same(b->source[s].path, path))
+            return GX_FAIL(x->err, GX_ERR_ARGUMENT, "%s is named twice%s%s; a larger weight takes more samples from it",
+                           path, strcmp(b->source[s].path, path) ? ", also as " : "",
+                           strcmp(b->source[s].path, path) ? b->source[s].path : "");
     GX_TRY(gx__blend_grow(x));
     GxDataset *d = &b->source[b->n];
     if (x->chat && gx_dataset_is_chat(path, x->log))

@@ -171,6 +171,8 @@ static GxStatus gx__token_file_open_bin(GxTokenFile *f, int fd, const char *path
                        "or 20240801 and 7",
                        path, (unsigned long)header[0], (unsigned long)header[1]);
     f->tokens = (int64_t)header[2];
+    if (f->tokens == 0)
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: a .bin file of llm.c's whose header promises no tokens", path);
     if (f->tokens < 1 || GX_TOKEN_FILE_BIN_HEADER + f->tokens * f->width != bytes)
         return GX_FAIL(
             err, GX_ERR_FORMAT,

@@ -79,10 +79,15 @@ static GxStatus gx__unigram_read_piece(GxWordsReading *x, const GxJson *pair, in
     const GxJson *piece = gx_json_at(pair, 0), *score = gx_json_at(pair, 1);
     const GxJsonType number = gx_json_type(score);
     const char *text = gx_json_string(piece);
-    if (gx_json_type(pair) != GX_JSON_ARRAY || gx_json_size(pair) != 2 || gx_json_type(piece) != GX_JSON_STRING ||
-        (number != GX_JSON_INT && number != GX_JSON_REAL))
+    char said[120];
+    if (gx_json_type(pair) != GX_JSON_ARRAY) snprintf(said, sizeof said, "%s", gx_json_type_name(pair));
+    else if (gx_json_size(pair) != 2) snprintf(said, sizeof said, "an array of %ld", (long)gx_json_size(pair));
+    else if (gx_json_type(piece) != GX_JSON_STRING || (number != GX_JSON_INT && number != GX_JSON_REAL))
+        snprintf(said, sizeof said, "[%s, %s]", gx_json_type_name(piece), gx_json_type_name(score));
+    else said[0] = 0;
+    if (said[0])
         return GX_FAIL(x->err, GX_ERR_FORMAT, "%s: piece %ld of the vocabulary is %s; expected [\"piece\", score]",
-                       x->path, (long)id, gx_json_type_name(pair));
+                       x->path, (long)id, said);
     u->score[id] = gx__unigram_score(gx_json_double(score));
     x->v->content = gx_hash(x->v->content, &u->score[id], sizeof *u->score);
     return gx_pieces_add(&u->p, (int32_t)id, text, (int64_t)strlen(text), GX_PIECE_MODEL, x->err);

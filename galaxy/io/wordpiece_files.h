@@ -408,7 +408,7 @@ static GxStatus gx__wordpiece_read_lines(GxWordPiece *v, const char *text, int64
         for (const char *p = line; p < stop;) {
             uint32_t c;
             const int n = gx_unicode_decode(p, stop, &c);
-            if (c == 0 || (c == GX_REPLACEMENT && n != 3))
+            if (c == 0 || (c == GX_REPLACEMENT && (n != 3 || memcmp(p, "\xEF\xBF\xBD", 3)))) // not as it is
                 return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: this is not UTF-8 text", path, (long)id + 1);
             p += n;
             if (!gx_unicode_is_space(c)) kept = p;
@@ -451,7 +451,14 @@ static GxStatus gx__wordpiece_read_lines_file(GxTokenizer *t, const GxTokenizerS
     GX_TRY(status);
     for (GxJsonMember m = GX_ZERO; gx_json_next(added, &m);)
         GX_TRY(gx__wordpiece_read_added(v, m.value, strtol(m.key, NULL, 10), from->config_path, err));
-    return gx__wordpiece_read_roles(t, from, err);
+    GX_TRY(gx__wordpiece_read_roles(t, from, err));
+    const int32_t unk = t->role[GX_TOKEN_UNK];
+    if (unk >= 0 && !(v->p.flags[unk] & GX_PIECE_MODEL))
+        return GX_FAIL(err, GX_ERR_FORMAT,
+                       "%s: the vocabulary has no %s, which unknown words become; that %s has it among added tokens is "
+                       "not enough",
+                       from->path, gx__wordpiece_name(t, GX_TOKEN_UNK), from->config_path);
+    return GX_OK;
 }
 
 static GxStatus gx__wordpiece_open(GxTokenizer *t, const GxTokenizerSource *from, GxError *err)

@@ -4,7 +4,7 @@
 // By TP a rank has its query heads and the K,V heads that they use, on all rows; `out` is its summand. By SP it has all
 // heads, its slice of T as queries, and the keys and values of all rows: these are gathered inside, and their
 // gradients, each rank's a summand, are brought back to their rows by a reduce-scatter. With a cache the new rows' keys
-// and values are written where it has their positions, and the queries see all that it has so far. h is head_dim; H, K
+// and values are put into its pages, and the queries see all that it has so far. h is head_dim; H, K
 // are this rank's heads.
 //
 // Norms of heads have one weight of h for all heads of q, and one for k's. Each rank's gradient of them is that of its
@@ -27,6 +27,7 @@ GX_END
 #include "../comm/comm.h"
 #include "../ops/attention.h"
 #include "../ops/norm.h"
+#include "../ops/rows.h"
 
 enum { GX__ATT_QKV = 0, GX__ATT_O }; // of a pair's linears
 enum {
@@ -93,7 +94,7 @@ typedef struct {
     GxRuns own;     // positions of this rank's rows
     GxLinear q, kv; // where they are apart
     int gathers, is_apart;
-    GxRows cache;               // of all positions; no rows: there is none
+    GxRows cache;               // its pool of pages; no rows: there is none
     int64_t k_column, v_column; // of K's first row, V's first row
 } GxAttCall;
 
@@ -128,6 +129,7 @@ static GxAttCall gx__att_call(const GxPass *p, int k)
     c.k_column = c.is_apart ? 0 : c.a.H * h;
     c.v_column = c.k_column + c.a.K * h;
     c.a.documents = p->b->documents;
+    c.a.pages = c.cache.data ? p->b->cache->table : NULL;
     c.a.dropout = p->b->is_training ? s->dropout : 0;
     c.a.site = gx_pass_dropout(p, k, GX_DROPOUT_ATT, s->dropout).site;
     c.a.first_sample = p->b->first_sample, c.a.T = p->b->T;
@@ -174,6 +176,12 @@ static GxRows gx__att_queries(const GxAttCall *c, GxRows q) // where they lie; a
 {
     return c->cache.data ? gx_rows(q.data, q.dtype, q.rows, c->a.q_stride) : q;
 }
+// With a cache: K and V of the batch's rows, behind all of its queries, on their way into the pages.
+static GxRows gx__att_new_keys(const GxAttCall *c, GxRows q)
+{
+    const GxRows queries = gx__att_queries(c, q);
+    return gx_rows((char *)q.data + gx_rows_bytes(queries), q.dtype, q.rows, c->a.kv_stride);
+}
 static GxRows gx__att_keys(const GxAttCall *c, GxRows q, GxRows kv) // where K and V lie
 {
     return c->cache.data ? c->cache : c->gathers ? kv : q;
@@ -192,13 +200,15 @@ static void gx__att_project(GxPass *p, int k, const GxAttCall *c, GxRows in)
         return;
     }
     const GxRows kv = gx__att_keys(c, q, s->core[GX__ATT_KV]),
-                 own = c->gathers ? gx_slice(p, kv) : gx_some_rows(kv, c->own.run[0].position * c->a.B, in.rows);
+                 own = c->gathers ? gx_slice(p, kv) : gx__att_new_keys(c, s->core[GX__ATT_Q]);
     gx_linear_apply(p, &c->q, q, in, 0);
     gx_linear_apply(p, &c->kv, own, in, 0);
     gx__att_norm(p, k, c, q, own, 1);
     gx__att_turn(p, k, c, q, c->a.H, c->a.q_stride, 1);
     gx__att_turn(p, k, c, own, c->a.K, c->a.kv_stride, 1);
     if (c->gathers) gx_tp_all_gather(p, k, GX_INSIDE, kv, own);
+    else
+        gx_put_pages(p->g, kv.data, own.data, c->a.pages, p->b->T, c->a.B, c->own.run[0].position, own.cols, own.dtype);
     gx_pass_at(p, k, GX_AT_CORE);
 }
 

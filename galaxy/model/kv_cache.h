@@ -1,22 +1,27 @@
 // model/kv_cache.h: the keys and values of positions that a model has seen, so that text is gone on with at the price
 // of its new tokens alone.
 //
-// A layer's cache is rows [T,B,2Kh] in the arena: of position t in column b row t*B + b, this rank's K heads of keys,
-// turned by their positions, and behind them as many of values. It is laid out once, for the longest text there will
-// be. A batch that names a cache (GxBatch.cache) writes the keys and values of its rows, which are one run of
-// positions, and its queries see all positions up to their own: those before the batch must be there already. What lies
-// behind is not looked at, so to go back to an earlier position is to feed a batch from there on.
+// A layer's cache is a pool of pages, GX_PAGE positions of one column each, in the arena: of a position this rank's K
+// heads of keys, turned by their positions, and behind them as many of values. A table says which page holds what, the
+// same one for all layers. Pages are taken as the text grows, and a column takes none for what lies before its text, so
+// that texts of different lengths need what their sum needs, and not each what the longest does.
 //
-//     gx_kv_cache_take(g, &cache, &model, T, B);       // before the model's own memory; twice: dry, then for real
-//     gx_runner_take(g, &runner, most, B, chunk);      // batches of up to `most` positions
+// A batch that names a cache (GxBatch.cache) puts the keys and values of its rows, which are one run of positions, into
+// their pages, and its queries see all positions up to their own: those before the batch must be there already. What
+// lies behind is not looked at, so to go back to an earlier position is to feed a batch from there on.
+//
+//     gx_kv_cache_take(g, &cache, &model, T, B, first); // before the model's own memory; twice: dry, then for real
+//     gx_runner_take(g, &runner, most, B, chunk);       // batches of up to `most` positions
+//     gx_kv_cache_begin(g, &cache, first);              // texts anew
+//     gx_kv_cache_reach(g, &cache, n);                  // before each batch: pages up to its end
 //     batch.T = n, batch.runs = gx_runs_one(n, 0), batch.cache = &cache;       // a prompt of n tokens, all at once
 //     batch.T = 1, batch.runs = gx_runs_one(1, n);                             // then one token per column
 //
-// Columns advance together. Of texts that are not equally long the shorter ones begin later: `documents` of all T
-// positions says where, and what lies before is padding that nobody sees. Rotary positions act by their differences, so
-// a text that begins at position 3 gives what it gives at 0, but for roundings.
+// Columns advance together. Of texts that are not equally long the shorter ones begin later, at first[b]: `documents`
+// of all T positions says so to attention, and what lies before is padding that nobody sees. Rotary positions act by
+// their differences, so a text that begins at position 3 gives what it gives at 0, but for roundings.
 //
-// What it does not do: pages (all T positions are there from the beginning), modes that split the sequence, training.
+// What it does not do: pages that several texts share, modes that split the sequence, training.
 #ifndef GX_KV_CACHE_H
 #define GX_KV_CACHE_H
 #include "unit.h"
@@ -24,13 +29,22 @@ GX_BEGIN
 
 struct GxKvCache {
     int64_t T, B;
-    GxRows unit[GX_MAX_UNITS]; // no rows: a unit without attention
+    int64_t pages, taken;        // of the pool; those in use
+    int64_t reached;             // positions that have pages, in whole pages
+    int64_t *first;              // [B], in the host's memory: where each column's text begins
+    int32_t *table, *table_twin; // [T/GX_PAGE, rounded up][B]: numbers of pages; -1: none (ops/rows.h)
+    GxRows unit[GX_MAX_UNITS];   // [pages*GX_PAGE, 2Kh]; no rows: a unit without attention
 };
 
-void gx_kv_cache_take(GxContext *g, GxKvCache *c, GxModel *m, int64_t T, int64_t B);
+// first [B]: where each column's text begins at the earliest, which says how many pages the pool has; NULL: at 0.
+void gx_kv_cache_take(GxContext *g, GxKvCache *c, GxModel *m, int64_t T, int64_t B, const int64_t *first);
 int64_t gx_kv_cache_bytes(const GxKvCache *c);
 
-// For attention: its unit's rows [T,B,2Kh]; no rows, and an error, where the batch does not fit the cache.
+void gx_kv_cache_begin(GxContext *g, GxKvCache *c, const int64_t *first); // all pages are free; NULL: all begin at 0
+void gx_kv_cache_reach(GxContext *g, GxKvCache *c, int64_t end);          // pages of positions before `end`, up to T
+void gx_kv_cache_end(GxKvCache *c, int64_t b); // column b's text is over: it takes no more pages
+
+// For attention: its unit's pool; no rows, and an error, where the batch does not fit the cache.
 GxRows gx_kv_cache_rows(const GxPass *p);
 
 GX_END
@@ -39,6 +53,8 @@ GX_END
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_KV_CACHE_IMPLEMENTED)
 #define GX_KV_CACHE_IMPLEMENTED
 #include <string.h>
+#include "../ops/memory.h"
+#include "../ops/rows.h"
 
 static int gx__kv_cache_has(const GxUnitSpec *u) // attention
 {
@@ -47,8 +63,14 @@ static int gx__kv_cache_has(const GxUnitSpec *u) // attention
     return some;
 }
 
-void gx_kv_cache_take(GxContext *g, GxKvCache *c, GxModel *m, int64_t T, int64_t B)
+static int64_t gx__kv_cache_pages(int64_t T, int64_t first) // of a column
 {
+    return gx_max(0, gx_ceil_div(T, GX_PAGE) - first / GX_PAGE);
+}
+
+void gx_kv_cache_take(GxContext *g, GxKvCache *c, GxModel *m, int64_t T, int64_t B, const int64_t *first)
+{
+    const int64_t table_bytes = 4 * gx_ceil_div(T, GX_PAGE) * B;
     memset(c, 0, sizeof *c);
     if (gx_failed(g)) return;
     if (m->members > 1 && gx_methods_have(m->mode->methods, GX_METHOD_SP)) {
@@ -60,10 +82,14 @@ void gx_kv_cache_take(GxContext *g, GxKvCache *c, GxModel *m, int64_t T, int64_t
     }
     c->T = T, c->B = B;
     m->cached = T;
+    for (int64_t b = 0; b < B; b++) c->pages += gx__kv_cache_pages(T, first ? first[b] : 0);
+    c->first = (int64_t *)gx_take_from(g, gx_host_arena(g), GX_MEM_ACTIVATIONS, 8 * B);
+    c->table = (int32_t *)gx_scratch(g, GX_MEM_ACTIVATIONS, table_bytes);
+    c->table_twin = (int32_t *)gx_host_twin(g, GX_MEM_ACTIVATIONS, c->table, table_bytes);
     for (int u = 0; u < m->units; u++) {
         const GxUnitKind *kind = &m->kind[m->unit[u].kind];
         if (!gx__kv_cache_has(&kind->spec)) continue;
-        c->unit[u] = gx_rows(NULL, m->store.dtype, T * B, 2 * gx_share_count(&kind->kv));
+        c->unit[u] = gx_rows(NULL, m->store.dtype, c->pages * GX_PAGE, 2 * gx_share_count(&kind->kv));
         c->unit[u].data = gx_scratch(g, GX_MEM_ACTIVATIONS, gx_rows_bytes(c->unit[u]));
     }
 }
@@ -74,6 +100,34 @@ int64_t gx_kv_cache_bytes(const GxKvCache *c)
     for (int u = 0; u < GX_MAX_UNITS; u++) bytes += gx_rows_bytes(c->unit[u]);
     return bytes;
 }
+
+void gx_kv_cache_begin(GxContext *g, GxKvCache *c, const int64_t *first)
+{
+    if (gx_failed(g) || !g->device->computes) return;
+    c->taken = c->reached = 0;
+    for (int64_t b = 0; b < c->B; b++) c->first[b] = first ? first[b] : 0;
+    memset(c->table_twin, 0xFF, (size_t)(4 * gx_ceil_div(c->T, GX_PAGE) * c->B)); // -1
+}
+
+void gx_kv_cache_reach(GxContext *g, GxKvCache *c, int64_t end)
+{
+    if (gx_failed(g) || !g->device->computes || end <= c->reached) return;
+    for (int64_t b = 0; b < c->B; b++)
+        for (int64_t p = gx_max(c->reached, c->first[b]) / GX_PAGE; p * GX_PAGE < end; p++) {
+            if (c->taken == c->pages) {
+                GX_FAIL(&g->error, GX_ERR_MEMORY,
+                        "all %ld pages of the cache are taken, and column %ld of %ld needs one at position %ld: memory "
+                        "was planned for texts that begin later",
+                        (long)c->pages, (long)b, (long)c->B, (long)p * GX_PAGE);
+                return;
+            }
+            c->table_twin[p * c->B + b] = (int32_t)c->taken++; // a column's follow each other where that can be
+        }
+    c->reached = gx_round_up(end, GX_PAGE);
+    gx_to_device(g, c->table, c->table_twin, 4 * gx_ceil_div(c->T, GX_PAGE) * c->B);
+}
+
+void gx_kv_cache_end(GxKvCache *c, int64_t b) { c->first[b] = gx_round_up(c->T, GX_PAGE); }
 
 GxRows gx_kv_cache_rows(const GxPass *p)
 {

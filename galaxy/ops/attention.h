@@ -12,12 +12,15 @@
 // which sees nothing and which nobody sees; on keys that no query of a tile sees no work is done. Which documents there
 // are stands in one array by global position, so that a slice of the queries needs no array of its own.
 //
+// Keys and values may lie in pages (ops/rows.h), as a cache keeps them; then there is no backward.
+//
 // Probabilities may be dropped (ops/dropout.h), after they are normalised: the log-sum-exp is over all keys that are
 // seen. The backward draws the same mask again, and so does every slice of the queries and every part of the heads.
 #ifndef GX_ATTENTION_H
 #define GX_ATTENTION_H
 #include "dropout.h"
 #include "rope.h"
+#include "rows.h"
 GX_BEGIN
 
 struct GxAttention {
@@ -34,6 +37,10 @@ struct GxAttention {
     // row position*B + b of the whole sequence belongs, for all positions that the runs name. Each of its rows has the
     // same two numbers. begin == end: padding. NULL: each column is one document
     const int32_t *documents;
+    // [positions/GX_PAGE, rounded up][B], in the device's memory: k and v of position t in column b are their row
+    // gx_page_row(pages, t, B, b), and k_runs is one run from position 0 on. What has no page is seen by nobody. NULL:
+    // their rows are those of k_runs
+    const int32_t *pages;
     float dropout; // probability of a probability to be dropped, in [0, 1); 0: none is, and nothing below is read
     uint32_t site; // which dropout of the model: gx_random_site(GX_SITE_DROPOUT, number)
     int64_t first_sample, T, heads, head_first; // number of the batch's first sample in the whole training; positions
@@ -76,6 +83,16 @@ int64_t gx_attention_pairs(const GxAttention *a)
                 pairs += gx_max(0, gx_min(k->length, q->position + r - k->position + 1));
         }
     return pairs;
+}
+
+static int gx__attention_pages_check(GxContext *g, const char *name, const GxAttention *a)
+{
+    const GxRuns *k = &a->k_runs;
+    if (!a->pages || (k->n == 1 && k->run[0].position == 0)) return 1;
+    GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+            "%s: %d runs of keys in pages, the first from position %ld on; it must be one, from position 0 on", name,
+            k->n, (long)k->run[0].position);
+    return 0;
 }
 
 static int64_t gx__attention_positions(const GxRuns *runs) // up to the last one
@@ -152,7 +169,7 @@ static int gx__attention_check(GxContext *g, const char *name, const GxAttention
         return 0;
     }
     return gx_runs_check(g, name, &a->q_runs) && gx_runs_check(g, name, &a->k_runs) &&
-           gx__attention_dropout_check(g, name, a);
+           gx__attention_pages_check(g, name, a) && gx__attention_dropout_check(g, name, a);
 }
 
 static GxDims gx__attention_dims(const GxAttention *a)
@@ -164,7 +181,8 @@ static int64_t gx__attention_bytes(const GxAttention *a)
 {
     int64_t q = gx_runs_rows(&a->q_runs) * a->H, k = gx_runs_rows(&a->k_runs) * a->K;
     const int64_t documents = a->documents ? 8 * a->B * gx_runs_rows(&a->q_runs) : 0;
-    return a->B * (2 * q + 2 * k) * a->head_dim * gx_dtype_size(a->dtype) + 4 * a->B * q + documents;
+    const int64_t pages = a->pages ? 4 * a->B * gx_ceil_div(gx_runs_rows(&a->k_runs), GX_PAGE) : 0;
+    return a->B * (2 * q + 2 * k) * a->head_dim * gx_dtype_size(a->dtype) + 4 * a->B * q + documents + pages;
 }
 
 void gx_attention_forward(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v,
@@ -183,6 +201,10 @@ void gx_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const voi
                            const void *q, const void *k, const void *v, const GxAttention *a)
 {
     if (!gx__attention_check(g, "attention_backward", a)) return;
+    if (a->pages) {
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT, "attention_backward: keys and values in pages have no gradients");
+        return;
+    }
     GxArenaMark mark = gx_arena_mark(g->arena);
     void *scratch = gx_scratch(g, GX_MEM_WORKSPACE, g->device->attention_scratch(g, a, 1));
     if (gx_op_begin(g, "attention_backward", gx__attention_dims(a), 2 * gx__attention_bytes(a),

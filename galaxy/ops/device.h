@@ -62,6 +62,8 @@ struct GxDevice {
                       GxDtype);
     void (*add_rows)(GxContext *, void *y, const void *x, const int32_t *rows, int64_t first, int64_t n, int64_t C,
                      GxDtype);
+    void (*put_pages)(GxContext *, void *y, const void *x, const int32_t *pages, int64_t T, int64_t B, int64_t t_first,
+                      int64_t C, GxDtype);
     void (*mean_rows_forward)(GxContext *, void *y, const void *x, const int32_t *parts, int64_t n, int64_t T,
                               int64_t B, int64_t t_first, int64_t C, GxDtype);
     void (*mean_rows_backward)(GxContext *, void *dx, const void *dy, const int32_t *parts, int64_t n, int64_t T,
@@ -157,6 +159,7 @@ GxDevice gx_device_none(const GxDevice *like); // takes scratch and types like `
 //     clip                                          none
 //     embedding_...                                 R, C, rows of the table that this rank has
 //     pick_rows, add_rows                           n, C
+//     put_pages                                     T, B, C
 //     mean_rows_...                                 n, T, B, C
 //     rms_norm_..., add_rms_norm_..., layer_norm_..., normalize_rows_..., dropout, residual_...
 //                                                   R, C

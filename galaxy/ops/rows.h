@@ -1,4 +1,5 @@
-// rows.h: rows by number: picked, added back, averaged over parts of samples, and brought to length one.
+// rows.h: rows by number: picked, added back, averaged over parts of samples, and brought to length one; and put into
+// pages.
 //
 // Rows of a batch are row t*B + b. A rank that holds positions [t_first, t_first + T) of all samples has the rows from
 // t_first*B on, and gives its share of a mean over ranks: the shares' sum is the mean.
@@ -15,6 +16,20 @@ void gx_pick_rows(GxContext *g, void *y, const void *x, const int32_t *rows, int
 // that are not named stay as they are. bytes: 3*n*C*size + 4*n; FLOPs: n*C
 void gx_add_rows(GxContext *g, void *y, const void *x, const int32_t *rows, int64_t first, int64_t n, int64_t C,
                  GxDtype dtype);
+
+// Rows in pages: a page has GX_PAGE positions of one column. pages [positions/GX_PAGE, rounded up][B] has the number of
+// each; negative: there is none. The row of position t in column b, or -1:
+enum { GX_PAGE = 64 };
+static inline GX_ANYWHERE int64_t gx_page_row(const int32_t *pages, int64_t t, int64_t B, int64_t b)
+{
+    const int64_t page = pages[t / GX_PAGE * B + b];
+    return page < 0 ? -1 : page * GX_PAGE + t % GX_PAGE;
+}
+
+// y[gx_page_row(pages, t_first + t, B, b), :] = x[t*B + b, :]; a row that has no page goes nowhere. x [T*B,C]; no page
+// has two columns or places in `pages`. bytes, as though each row had a page: 2*T*B*C*size + 4*T*B
+void gx_put_pages(GxContext *g, void *y, const void *x, const int32_t *pages, int64_t T, int64_t B, int64_t t_first,
+                  int64_t C, GxDtype dtype);
 
 // With parts [n][3] = (b, begin, end), column b of the batch and positions [begin, end) of the whole sequence:
 // y[i,:] = 1/(end - begin) * sum of x[(t - t_first)*B + b, :] over the t in [begin,end) and [t_first, t_first + T), in
@@ -58,6 +73,14 @@ void gx_add_rows(GxContext *g, void *y, const void *x, const int32_t *rows, int6
     if (!gx_op_check(g, "add_rows", dtype, n, C)) return;
     if (gx_op_begin(g, "add_rows", gx_dims(n, C, 0, 0), 3 * n * C * gx_dtype_size(dtype) + 4 * n, (double)n * C))
         g->device->add_rows(g, y, x, rows, first, n, C, dtype);
+}
+
+void gx_put_pages(GxContext *g, void *y, const void *x, const int32_t *pages, int64_t T, int64_t B, int64_t t_first,
+                  int64_t C, GxDtype dtype)
+{
+    if (!gx_op_check(g, "put_pages", dtype, T, C) || !gx_op_check(g, "put_pages", dtype, B, C)) return;
+    if (gx_op_begin(g, "put_pages", gx_dims(T, B, C, 0), 2 * T * B * C * gx_dtype_size(dtype) + 4 * T * B, 0))
+        g->device->put_pages(g, y, x, pages, T, B, t_first, C, dtype);
 }
 
 static int gx__mean_rows_check(GxContext *g, const char *name, int64_t n, int64_t T, int64_t B, int64_t C,

@@ -106,7 +106,7 @@ static int gx__conversation_listen(GxWriter *w, GxConversation *c)
     GxError *err = &w->g->error;
     for (;;) {
         char *line = gx__conversation_line(w);
-        while (line && !*line) free(line), line = gx__conversation_line(w);
+        while (line && !line[strspn(line, " \t\r\v\f")]) free(line), line = gx__conversation_line(w); // nothing is said
         if (!line) return 0;
         const char *p = line;
         const int turns = c->n;

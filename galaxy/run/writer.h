@@ -3,7 +3,7 @@
 //     options       flags and --config; --help and --version end here
 //     ranks         machine.h, agree.h: one copy of the model on all of them, by TP
 //     the folder    config.json; on rank 0 the tokenizer, generation_config.json and the prompts
-//     plan          plan.h: the cache of keys and values for the longest text, and all else; --dry_run ends here
+//     plan          plan.h: the cache of keys and values for all texts, and all else; --dry_run ends here
 //     memory, weights
 //     texts         writing.h; or a conversation (conversation.h)
 //
@@ -11,6 +11,7 @@
 // logger. Rank 0 alone needs the folder and the prompts.
 #ifndef GX_WRITER_H
 #define GX_WRITER_H
+#include "../io/chat_system.h"
 #include "../io/generation_config.h"
 #include "../io/text_stream.h"
 #include "../task/decode.h"
@@ -374,12 +375,27 @@ static GxStatus gx__writer_measure(GxWriter *w, int32_t **ids, int64_t *n)
     return GX_OK;
 }
 
+// Where the folder's template begins with a system turn of its own, and this program would not.
+static GxStatus gx__writer_tell_system(const GxWriter *w)
+{
+    char text[GX_TEXT_VALUE];
+    if (w->o->system[0] || strcmp(w->o->chat_template, "auto")) return GX_OK;
+    GX_TRY(gx_chat_left_out_of(w->format, w->o->model, text, &w->g->error));
+    if (text[0])
+        gx_log(&w->g->log, GX_LOG_WARNING,
+               "the chat template has a system turn of its own (%s), which the format %s leaves out; --system TEXT "
+               "says it",
+               text, gx_chat_name(w->format));
+    return GX_OK;
+}
+
 static GxStatus gx__writer_open_chat(GxWriter *w)
 {
     GxWriteOptions *o = w->o;
     GxError *err = &w->g->error;
     w->format = strcmp(o->chat_template, "auto") ? gx_chat_format(o->chat_template) : gx_chat_find(o->model, err);
     if (!w->format) return gx_error_code(err);
+    GX_TRY(gx__writer_tell_system(w));
     const int32_t end = gx_tokenizer_find(&w->tokenizer, gx_chat_end(w->format));
     if (end >= 0) w->stop_token[w->decode.n_stop++] = end;
     else
@@ -428,8 +444,11 @@ static GxStatus gx__writer_open_texts(GxWriter *w)
 
 static void gx__writer_take(GxWriter *w, GxContext *g)
 {
-    const int64_t chunk = gx_max(1, gx_min(w->positions, w->o->prefill_rows / w->texts));
-    gx_decoder_take(g, &w->decoder, &w->model, w->positions, w->texts, chunk);
+    const int64_t chunk = gx_max(1, gx_min(w->positions, w->o->prefill_rows / w->texts)),
+                  longest = w->positions - w->new_tokens;
+    int64_t first[GX_WRITER_TEXTS];
+    for (int64_t b = 0; b < w->texts; b++) first[b] = w->texts > 1 ? longest - w->text[b].n : 0;
+    gx_decoder_take(g, &w->decoder, &w->model, w->positions, w->texts, chunk, first);
     gx_runner_take(g, &w->runner, w->decoder.chunk, w->texts, w->texts);
 }
 
@@ -450,10 +469,10 @@ static GxStatus gx__writer_refuse_too_large(const GxWriter *w)
     return GX_FAIL(
         &w->g->error, GX_ERR_MEMORY,
         "the plan needs %.1f MB, and there are %.1f MB left %s; weights take %.1f MB of this rank, the cache "
-        "of %ld x %ld positions %.1f MB: fewer or shorter texts, --precision bf16, or more ranks need less",
+        "of %ld pages of %d positions %.1f MB: fewer or shorter texts, --precision bf16, or more ranks need less",
         (double)place->bytes / 1e6, (double)place->has / 1e6,
         place == &p->card ? "on this rank's card" : "on this machine", (double)p->kind[GX_MEM_WEIGHTS] / 1e6,
-        (long)w->texts, (long)w->positions, (double)gx_kv_cache_bytes(&w->decoder.cache) / 1e6);
+        (long)w->decoder.cache.pages, GX_PAGE, (double)gx_kv_cache_bytes(&w->decoder.cache) / 1e6);
 }
 
 static void gx__writer_say_plan(GxWriter *w)
@@ -475,8 +494,10 @@ static void gx__writer_say_plan(GxWriter *w)
         fprintf(r.out, "model: %s, mode %s on %d rank%s, %.2fM parameters, %s\n", w->family->name, w->mode.name,
                 g->world, g->world > 1 ? "s" : "", parameters, w->o->precision);
         fprintf(r.out,
-                "%ld text%s of up to %ld tokens, %ld positions at once; cache of keys and values %.1f MB per rank\n",
-                (long)w->texts, w->texts > 1 ? "s" : "", (long)w->positions, (long)w->decoder.chunk, cache);
+                "%ld text%s of up to %ld tokens, %ld positions at once; cache of keys and values %.1f MB per rank, in "
+                "pages of %d positions: %ld\n",
+                (long)w->texts, w->texts > 1 ? "s" : "", (long)w->positions, (long)w->decoder.chunk, cache, GX_PAGE,
+                (long)w->decoder.cache.pages);
         gx_plan_print(r.out, &w->plan);
     }
     gx_report_end(&r, g);

@@ -54,6 +54,7 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "../base/text.h"
 #include "../comm/comm.h"
 #include "../ops/loss.h"
 
@@ -230,10 +231,13 @@ static void gx__causal_lm_describe_marks(const GxCausalLm *c, const GxTokenFile 
 
 static void gx__causal_lm_describe_text(const GxCausalLm *c, const GxDataset *d, FILE *out)
 {
-    char source[200];
+    char source[200], all[GX_TEXT_SIZE], last[GX_TEXT_SIZE];
     gx__causal_lm_source(d->path, source);
-    fprintf(out, "%s%s%s, %.1f MB, the last %.1f MB held out; tokens: ", d->path, source[0] ? ": " : "", source,
-            (double)(d->train_text.n + d->held_out_text.n) / 1e6, (double)d->held_out_text.n / 1e6);
+    fprintf(out, "%s%s%s", d->path, source[0] ? ": " : "", source);
+    if (!d->file.is_bin) // of which nobody knows how long the text was
+        fprintf(out, ", %s, the last %s held out", gx_text_size(d->train_text.n + d->held_out_text.n, all),
+                gx_text_size(d->held_out_text.n, last));
+    fprintf(out, "; tokens: ");
     if (!d->ids && !d->file.tokens) fprintf(out, "bytes");
     else
         fprintf(out, "%s, %.1fk for training, %.1fk held out", c->tokenizer_name, (double)d->train.n / 1e3,

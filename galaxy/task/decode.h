@@ -3,9 +3,10 @@
 //
 // Texts are columns of the batch and advance together, so the shorter prompts have padding before them, which nobody
 // sees (model/kv_cache.h); what a text becomes does not depend on those beside it, but for roundings. All ranks run the
-// same columns; rank 0 draws the tokens and says when a text is over, and the others are told.
+// same columns; rank 0 draws the tokens and says when a text is over, and the others are told. The cache's memory is
+// what the texts' lengths need together; one that is over takes no more of it.
 //
-//     gx_decoder_take(g, &d, &model, T, B, chunk);                 // before gx_runner_take(g, &runner, chunk, B, …)
+//     gx_decoder_take(g, &d, &model, T, B, chunk, first);          // before gx_runner_take(g, &runner, chunk, B, …)
 //     gx_decode(g, &d, &forward, text, B, &plan);                  // text[b] has its prompt
 //
 // A conversation keeps what its texts begin with: where a single text begins as the one before it, gx_decode runs what
@@ -56,8 +57,9 @@ typedef struct {
     GxDecodeTimes times;
 } GxDecoder;
 
-// Twice: from a dry arena, then from the real one. T: of the longest prompt and its new tokens.
-void gx_decoder_take(GxContext *g, GxDecoder *d, GxModel *m, int64_t T, int64_t B, int64_t chunk);
+// Twice: from a dry arena, then from the real one. T: of the longest prompt and its new tokens; first [B]: where each
+// column's text begins at the earliest, NULL: at 0.
+void gx_decoder_take(GxContext *g, GxDecoder *d, GxModel *m, int64_t T, int64_t B, int64_t chunk, const int64_t *first);
 // On a device that does not compute: what takes memory, once.
 void gx_decoder_plan(GxContext *g, GxDecoder *d, const GxForward *forward);
 
@@ -90,13 +92,13 @@ static int32_t *gx__decode_ints(GxContext *g, int64_t n, int32_t **twin)
     return x;
 }
 
-void gx_decoder_take(GxContext *g, GxDecoder *d, GxModel *m, int64_t T, int64_t B, int64_t chunk)
+void gx_decoder_take(GxContext *g, GxDecoder *d, GxModel *m, int64_t T, int64_t B, int64_t chunk, const int64_t *first)
 {
     const int64_t V = gx_model_vocab(m);
     GxArena *host = gx_host_arena(g);
     memset(d, 0, sizeof *d);
     d->T = T, d->B = B, d->chunk = gx_min(T, chunk);
-    gx_kv_cache_take(g, &d->cache, m, T, B);
+    gx_kv_cache_take(g, &d->cache, m, T, B, first);
     d->tokens = gx__decode_ints(g, d->chunk * B, &d->tokens_twin);
     d->documents = gx__decode_ints(g, 2 * T * B, &d->documents_twin);
     d->rows = gx__decode_ints(g, B, &d->rows_twin);
@@ -121,6 +123,7 @@ void gx_decoder_begin(GxContext *g, GxDecoder *d, const int64_t *first)
 {
     if (gx_failed(g)) return;
     d->n_fed = 0;
+    gx_kv_cache_begin(g, &d->cache, first);
     for (int64_t t = 0; t < d->T && g->device->computes; t++)
         for (int64_t b = 0; b < d->B; b++) {
             const int64_t begin = first ? first[b] : 0;
@@ -143,6 +146,7 @@ float *gx_decoder_run(GxContext *g, GxDecoder *d, const GxForward *forward, cons
     }
     for (int64_t i = 0; i < d->B && g->device->computes; i++) d->rows_twin[i] = (int32_t)((n - 1) * d->B + i);
     if (g->device->computes) memcpy(d->tokens_twin, tokens, (size_t)(4 * n * d->B));
+    gx_kv_cache_reach(g, &d->cache, position + n);
     gx_to_device(g, d->tokens, d->tokens_twin, 4 * n * d->B);
     gx_to_device(g, d->rows, d->rows_twin, 4 * d->B);
     b.tokens = d->tokens, b.documents = d->documents, b.cache = &d->cache;
@@ -244,6 +248,7 @@ static void gx__decode_draw(GxContext *g, GxDecoder *d, float *logits, GxDecoded
             d->times.new_tokens++;
         }
         text[b].end = (GxTextEnd)next[2 * b + 1];
+        if (text[b].end && d->B > 1) gx_kv_cache_end(&d->cache, b); // a single text may be gone on with
     }
 }
 
