@@ -1017,7 +1017,8 @@ TEST(a_folder_of_bin_files_is_a_source_for_each_and_shares_its_weight)
     snprintf(list, sizeof list, "%s,%s", at("shards"), at("alone.txt"));
     three_sources();
     for (int w = 0; w < 2; w++) {
-        if (!CHECK(gx_blend_open(&b, list, w ? "3,1" : "", &bpe, NULL, 0.1, T, 1, NULL, &err) == GX_OK, "%s", err.message))
+        if (!CHECK(gx_blend_open(&b, list, w ? "3,1" : "", &bpe, NULL, 0.1, T, 1, NULL, &err) == GX_OK, "%s",
+                   err.message))
             return;
         CHECK(b.n == 3 && strstr(b.source[0].path, "_000001.bin") && strstr(b.source[1].path, "_000002.bin") &&
                   b.name[1] == 0 && b.name[2] == 1 && b.source[0].train.n == 900 && b.source[1].train.n == 2700,
@@ -1038,8 +1039,8 @@ TEST(a_folder_of_bin_files_is_a_source_for_each_and_shares_its_weight)
     refused(&err, gx_blend_open(&b, at("mixed"), "", &bpe, NULL, 0, 1, 1, NULL, &err), GX_ERR_FORMAT,
             "b.bin is no .bin file of llm.c's", "another .bin");
     write_bin("only_val/x_val_1.bin", 2, ids, 500);
-    refused(&err, gx_blend_open(&b, at("only_val"), "", &bpe, NULL, 0, T, 1, NULL, &err), GX_ERR_FORMAT, "have _val_ in",
-            "none");
+    refused(&err, gx_blend_open(&b, at("only_val"), "", &bpe, NULL, 0, T, 1, NULL, &err), GX_ERR_FORMAT,
+            "have _val_ in", "none");
 }
 
 int main(int argc, char **argv)

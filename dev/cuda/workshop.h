@@ -1,11 +1,11 @@
 // workshop.h: where kernels are made: versions of an operation side by side, held against the CPU and timed against the
 // card's ceilings.
 //
-// A program of the workshop (rms_norm.cu, layer_norm.cu, attention.cu, quantize.cu, memory_bound.cu) holds the kernels and describes
-// the operations: a `Workshop` has shapes and entries (forward, backward), each with its buffers, how it is called, and
-// its versions; a program has one or several. The call through the library is the reference on the CPU and the shipped
-// version on the GPU alike; where nothing computes, it says how many bytes and FLOPs the work is and how much scratch
-// it takes.
+// A program of the workshop (rms_norm.cu, layer_norm.cu, attention.cu, quantize.cu, memory_bound.cu) holds the kernels
+// and describes the operations: a `Workshop` has shapes and entries (forward, backward), each with its buffers, how it
+// is called, and its versions; a program has one or several. The call through the library is the reference on the CPU
+// and the shipped version on the GPU alike; where nothing computes, it says how many bytes and FLOPs the work is and
+// how much scratch it takes.
 //
 //     rms_norm                          checks; on a GPU times, too
 //     rms_norm --check | --time         one of the two
