@@ -856,7 +856,7 @@ TEST(a_list_that_is_none_is_refused_and_a_comma_in_a_files_name_is_its_own)
     refused(&err, gx_blend_open(&b, list, "", &bpe, NULL, 0.2, 12, 1, NULL, &err), GX_ERR_ARGUMENT, "is named twice",
             "twice");
     snprintf(list, sizeof list, "%s,%s/./alone.txt", at("alone.txt"), root);
-    refused(&err, gx_blend_open(&b, list, "", &bpe, 0.2, 12, 1, NULL, &err), GX_ERR_ARGUMENT,
+    refused(&err, gx_blend_open(&b, list, "", &bpe, NULL, 0.2, 12, 1, NULL, &err), GX_ERR_ARGUMENT,
             "/./alone.txt is named twice, also as", "twice, in two ways");
     put_text("one, two.txt", "a text whose name has a comma in it, long enough to be cut into two samples");
     CHECK(gx_blend_open(&b, at("one, two.txt"), "", &bpe, NULL, 0, 12, 1, NULL, &err) == GX_OK && b.n == 1, "%s",
