@@ -530,6 +530,7 @@ static GxStatus read_args(GxConfig *c, const char *line,
     gx_config_open(c);
     GX_TRY(gx_config_add(c, "Training", train_table, 9, &train, err));
     GX_TRY(gx_config_add(c, "Model", model_table, 2, &model, err));
+    GX_TRY(gx_config_add_alias(c, "block_size", "seq_len", err));
     return gx_config_read_args(c, argc, argv, err);
 }
 
@@ -708,6 +709,23 @@ TEST(flags_win_over_the_config_file_wherever_it_stands)
     unlink(at("c.json"));
 }
 
+TEST(an_option_may_be_given_by_another_name_and_is_saved_by_its_own)
+{
+    GxError err = GX_ZERO;
+    GxConfig c;
+    put_text(at("c.json"), "{\"block_size\": 5}");
+    CHECK(read_args(&c, "--config %/c.json", &err) == GX_OK && train.seq_len == 5, "%s", err.message);
+    CHECK(read_args(&c, "--block_size 7", &err) == GX_OK && train.seq_len == 7, "%s", err.message);
+    CHECK(gx_config_is_set(&c, "seq_len"), "it is not set");
+    GxJson *json = gx_config_to_json(&c, &err);
+    CHECK(gx_json_int(gx_json_get(json, "seq_len")) == 7 && !gx_json_get(json, "block_size"), "saved otherwise");
+    gx_json_free(json);
+    refused(&err, gx_config_add_alias(&c, "heads", "seq_len", &err), GX_ERR_ARGUMENT, "cannot be another name",
+            "taken");
+    refused(&err, gx_config_add_alias(&c, "h", "head", &err), GX_ERR_ARGUMENT, "cannot be another name", "of nothing");
+    unlink(at("c.json"));
+}
+
 TEST(config_files_are_strict)
 {
     static const struct {
@@ -734,6 +752,9 @@ TEST(config_files_are_strict)
     }
     put_text(at("c.json"), "[1]");
     refused(&err, read_args(&c, "--config %/c.json", &err), GX_ERR_FORMAT, "an array; expected an object", "a list");
+    put_text(at("c.json"), "{\"seq_len\": 3, \"block_size\": 4}");
+    refused(&err, read_args(&c, "--config %/c.json", &err), GX_ERR_ARGUMENT,
+            "has \"block_size\" and \"seq_len\", which are one option", "an option by two names");
     put_text(at("c.json"), "{\"seq_len\": 3, \"seq_len\": 4}");
     refused(&err, read_args(&c, "--config %/c.json", &err), GX_ERR_FORMAT, "duplicate", "a key twice");
     unlink(at("c.json"));

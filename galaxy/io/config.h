@@ -286,6 +286,10 @@ GxStatus gx_config_read_json(GxConfig *c, const char *path, GxError *err)
     if (gx_json_type(root) != GX_JSON_OBJECT)
         status = GX_FAIL(err, GX_ERR_FORMAT, "%s holds %s; expected an object {\"option\": value, …}", path,
                          gx_json_type_name(root));
+    for (int i = 0; status == GX_OK && i < c->aliases; i++)
+        if (gx_json_get(root, c->alias[i].name) && gx_json_get(root, c->alias[i].option))
+            status = GX_FAIL(err, GX_ERR_ARGUMENT, "%s has \"%s\" and \"%s\", which are one option; leave one out",
+                             path, c->alias[i].name, c->alias[i].option);
     for (GxJsonMember m = GX_ZERO; status == GX_OK && gx_json_next(root, &m);)
         status = gx__config_read_member(c, path, &m, err);
     gx_json_free(root);

@@ -4,6 +4,7 @@
 #include "../io/config.h"
 #include "../io/peft.h"
 #include "../model/model.h"
+#include <string.h>
 GX_BEGIN
 
 typedef struct {
@@ -20,7 +21,7 @@ GxStatus gx_tuning_take(GxTuningOptions *o, const GxConfig *c, const GxPeftConfi
 // model: the folder that the run begins with; "": none. Refuses options of a method that is not chosen, and a method
 // without what it adapts; fills in what follows from others.
 GxStatus gx_tuning_resolve(GxTuningOptions *o, const GxConfig *c, const char *model, GxError *err);
-static inline int gx_tuning_has_adapter(const GxTuningOptions *o) { return o->tuning[0] == 'l'; }
+static inline int gx_tuning_has_adapter(const GxTuningOptions *o) { return !strcmp(o->tuning, "lora"); }
 const GxField *gx_tuning_fields(int *n);
 // The first option that makes another adapter than the run's (`args`, its options), NULL: there is none.
 const GxField *gx_tuning_differs(const GxTuningOptions *o, const GxJson *args, GxTuningOptions *then, GxError *err);
