@@ -858,6 +858,9 @@ TEST(a_list_that_is_none_is_refused_and_a_comma_in_a_files_name_is_its_own)
     snprintf(list, sizeof list, "%s,%s/./alone.txt", at("alone.txt"), root);
     refused(&err, gx_blend_open(&b, list, "", &bpe, NULL, 0.2, 12, 1, NULL, &err), GX_ERR_ARGUMENT,
             "/./alone.txt is named twice, also as", "twice, in two ways");
+    put_text("array.json", " [{\"instruction\": \"say it\", \"output\": \"it\"}]");
+    refused(&err, gx_blend_open(&b, at("array.json"), "", &bpe, NULL, 0.2, 12, 1, NULL, &err), GX_ERR_UNSUPPORTED,
+            "is one array of JSON; expected a record in each line of a .jsonl file", "an array of records");
     put_text("one, two.txt", "a text whose name has a comma in it, long enough to be cut into two samples");
     CHECK(gx_blend_open(&b, at("one, two.txt"), "", &bpe, NULL, 0, 12, 1, NULL, &err) == GX_OK && b.n == 1, "%s",
           err.message);

@@ -373,8 +373,8 @@ static void expect_refusal(GxLora lora, const char *said)
 
 TEST(targets_that_no_linear_is_are_refused_by_name)
 {
-    const GxLora head = {2, 2, 0, 0, "q_proj,lm_head", NULL}, part = {2, 2, 0, 0, "proj", NULL},
-                 norm = {2, 2, 0, 0, "input_layernorm", NULL};
+    const GxLora head = {2, 2, 0, 0, "q_proj,lm_head", NULL, 0}, part = {2, 2, 0, 0, "proj", NULL, 0},
+                 norm = {2, 2, 0, 0, "input_layernorm", NULL, 0};
     expect_refusal(head, "\"lm_head\"");
     expect_refusal(part, "\"proj\"");
     expect_refusal(norm, "\"input_layernorm\"");
@@ -382,19 +382,46 @@ TEST(targets_that_no_linear_is_are_refused_by_name)
 
 TEST(modules_that_are_trained_besides_are_the_models_and_have_no_factors)
 {
-    const GxLora none = {2, 2, 0, 0, NULL, "norms"}, both = {2, 2, 0, 0, "q_proj", "norm,self_attn.q_proj"};
+    const GxLora none = {2, 2, 0, 0, NULL, "norms", 0}, both = {2, 2, 0, 0, "q_proj", "norm,self_attn.q_proj", 0};
     expect_refusal(none, "\"norms\" is none of the model's");
     expect_refusal(both, "q_proj.weight is to have LoRA and to be trained whole");
 }
 
 TEST(ranks_scales_and_dropouts_that_cannot_be_are_refused)
 {
-    const GxLora rank = {-1, 2, 0, 0, NULL, NULL}, alpha = {2, 0, 0, 0, NULL, NULL}, dropout = {2, 2, 0, 1, NULL, NULL},
-                 none = {2, NAN, 0, 0, NULL, NULL};
+    const GxLora rank = {-1, 2, 0, 0, NULL, NULL, 0}, alpha = {2, 0, 0, 0, NULL, NULL, 0},
+                 dropout = {2, 2, 0, 1, NULL, NULL, 0}, none = {2, NAN, 0, 0, NULL, NULL, 0};
     expect_refusal(rank, "LoRA's r is -1");
     expect_refusal(alpha, "LoRA's alpha is 0");
     expect_refusal(none, "LoRA's alpha is nan");
     expect_refusal(dropout, "LoRA's dropout is 1");
+}
+
+// A pooler before labels is trained whole; with factors of its own its matrix and its bias stay as they are.
+TEST(a_bias_beside_factors_stays_as_it_is)
+{
+    for (int has_factors = 0; has_factors < 2; has_factors++) {
+        const GxLora lora = {2, 2, 0, 0, has_factors ? "query,pooler.dense" : "query", NULL, 0};
+        GxContext g = GX_ZERO;
+        GxModel m;
+        GxBertConfig c;
+        GxHeadWish wish = GX_ZERO;
+        GxModelOptions o = GX_ZERO;
+        wish.kind = GX_HEAD_LABELS, wish.labels = 2;
+        o.lora = &lora, o.wish = &wish;
+        g.device = test_device(), g.world = 1;
+        memset(&c, 0, sizeof c);
+        if (!CHECK(gx_bert_config_read(&c, "data/ref/bert_cls3/config.json", &g.error) == GX_OK, "%s", g.error.message))
+            return;
+        if (!CHECK(gx_model_open(&g, &m, &gx_bert, &c, &test_serial, &o) == GX_OK, "%s", g.error.message)) return;
+        const int bias = gx_table_find(&m.table, "bert.pooler.dense.bias").index,
+                  matrix = gx_table_find(&m.table, "bert.pooler.dense.weight").index,
+                  head = gx_table_find(&m.table, "classifier.bias").index;
+        CHECK(bias >= 0 && m.table.row[bias].frozen == has_factors && m.table.row[matrix].frozen == has_factors,
+              "of a pooler with%s factors the matrix or the bias is not as it should be", has_factors ? "" : "out");
+        CHECK(head >= 0 && !m.table.row[head].frozen && m.table.row[head].is_adapter, "the head is not trained");
+        gx_model_close(&m);
+    }
 }
 
 // A step of all has three products for each matrix, with LoRA two: no gradients of matrices, and none of what enters

@@ -30,7 +30,7 @@ TEST(a_checkpoint_has_the_adapter_alone_with_the_names_of_peft)
     GxError e = GX_ZERO;
     if (!make_base()) return;
     CHECK_RAN(run(BASE "--output_dir saved --max_steps 2 --lora_alpha 6 --target_modules q_proj,mlp.down_proj "
-                       "--trainable_modules norm"));
+                       "--trainable_modules model.norm"));
     check_whole("saved/checkpoint-2");
     CHECK(!exists("saved/checkpoint-2/model.safetensors") && !exists("saved/checkpoint-2/config.json"),
           "transformers would take the folder for a model's");
@@ -122,6 +122,25 @@ TEST(every_mode_has_the_losses_of_serial)
     }
 }
 
+TEST(a_base_that_was_moved_is_named_and_told_by_its_weights)
+{
+    if (!make_base()) return;
+    shell("cp -r base/checkpoint-8 here && cp -r base/checkpoint-8 bad && cd bad && rm manifest.json && "
+          "printf '\\125' | dd of=model.safetensors bs=1 seek=20001 conv=notrunc status=none");
+    CHECK_RAN(run("--model here --tuning lora --output_dir moved --max_steps 4 --save_steps 2"));
+    shell("mv here there && cp -r moved moved2 && rm -r moved2/checkpoint-4");
+    CHECK(run("--resume moved/checkpoint-2 --model bad --output_dir moved3") > 0 &&
+              strstr(err(), "the weights of bad are not those"),
+          "%s", err());
+    CHECK_RAN(run("--resume moved/checkpoint-2 --model there --output_dir moved3"));
+    check_same_checkpoint("moved/checkpoint-4", "moved3/checkpoint-4");
+    CHECK_RAN(run("--resume auto --model there --output_dir moved2"));
+    check_same_checkpoint("moved/checkpoint-4", "moved2/checkpoint-4");
+    CHECK_RAN(run("--adapter moved/checkpoint-4 --model bad --evaluate"));
+    CHECK(strstr(err(), "the weights of bad are not those that the adapter moved/checkpoint-4 was trained on"), "%s",
+          err());
+}
+
 TEST(a_base_that_was_changed_is_refused)
 {
     if (!make_base()) return;
@@ -154,6 +173,28 @@ TEST(a_run_begins_with_an_adapter_as_it_was_saved)
         run("--adapter first/checkpoint-20 --output_dir second --max_steps 1 --learning_rate 0 --lora_dropout 0"));
     CHECK(same_file("first/checkpoint-20/adapter_model.safetensors", "second/checkpoint-1/adapter_model.safetensors"),
           "with learning rate 0 the adapter has changed");
+}
+
+TEST(an_adapter_brings_its_own_dropout_and_the_files_of_a_run_in_bf16_are_its_own)
+{
+    GxSafetensors s;
+    GxError e = GX_ZERO;
+    if (!make_base()) return;
+    CHECK_RAN(run(BASE "--output_dir own --max_steps 2 --lora_dropout 0.25 --precision bf16 --save_dtype bf16"));
+    if (!CHECK(gx_safetensors_open(&s, "own/checkpoint-2/optimizer.safetensors", &e) == GX_OK, "%s", e.message)) return;
+    CHECK(s.n == 3 * 2 * 7 * 2, "%d tensors; a master and two moments of 28 factors are 84", s.n);
+    gx_safetensors_close(&s);
+    CHECK_RAN(run("--adapter own/checkpoint-2 --output_dir own2 --max_steps 1"));
+    CHECK(strstr(out(), "LoRA: r 3, alpha 6, dropout 0.25,"), "%s", out());
+}
+
+TEST(norms_of_many_layers_are_named_by_what_they_end_with)
+{
+    CHECK_RAN(run("--config no_model.json --hidden_size 32 --intermediate_size 64 --num_attention_heads 4 "
+                  "--num_key_value_heads 2 --num_hidden_layers 12 --output_dir deep --max_steps 1"));
+    CHECK_RAN(run("--config no_model.json --model deep/checkpoint-1 --tuning lora --output_dir deep_lora --max_steps 1 "
+                  "--trainable_modules input_layernorm"));
+    CHECK(file_contains("deep_lora/checkpoint-1/adapter_config.json", "[\"input_layernorm\"]"), "other names");
 }
 
 TEST(a_merged_model_and_the_adapter_write_the_same_text)
@@ -211,6 +252,11 @@ TEST(a_head_for_labels_is_trained_and_saved_with_the_adapter)
     CHECK_RAN(run(LABELS "--adapter labels/checkpoint-6 --evaluate"));
     CHECK(loss == number_behind(out(), "validation loss "), "%s: not the loss that the resumed run has, %g", out(),
           loss);
+    shell("sed 's/dog$/ant/' labels.tsv > others.tsv");
+    CHECK(run("--config no_sample.json --task classification --train_data others.tsv --seq_len 32 "
+              "--adapter labels/checkpoint-6 --evaluate") > 0 &&
+              strstr(err(), "ant"),
+          "labels that the adapter does not have were taken for its own: %s", err());
 }
 
 // ---- what is refused
@@ -223,9 +269,17 @@ TEST(what_cannot_be_adapted_is_refused)
         {"--tuning prefix", {"full|lora"}},
         {"--lora_dim 4 --model base/checkpoint-8", {"--lora_dim is about an adapter", "--tuning lora"}},
         {"--r 4 --model base/checkpoint-8", {"--lora_dim is about an adapter"}},
+        {BASE "--lora_alpha 1e-7", {"LoRA's alpha is 1e-07"}},
+        {BASE "--strict false", {"--strict false draws weights of --model"}},
+        {BASE "--lora_target_modules 1.self_attn.q_proj --trainable_modules q_proj",
+         {"is to have LoRA and to be trained"}},
+        {"--adapter refused/checkpoint-2 --output_dir refused --overwrite_output_dir",
+         {"--adapter refused/checkpoint-2 lies"}},
+        {"--adapter refused/checkpoint-2 --output_dir base --overwrite_output_dir", {"base/checkpoint-8 lies in base"}},
+        {"--resume refused/checkpoint-2 --lora_dim 5 --max_steps 4", {"with --adapter refused/checkpoint-2"}},
         {BASE "--lora_dim 0", {"--lora_dim is \"0\"; expected an integer from 1 to 65536"}},
         {BASE "--lora_target_modules q_proj,lm_head", {"\"lm_head\" is no linear of attention or MLP"}},
-        {BASE "--trainable_modules head", {"\"head\" is none of the model's"}},
+        {BASE "--trainable_modules heads", {"\"heads\" is none of the model's"}},
         {"--model refused/checkpoint-2 --tuning lora", {"holds an adapter", "base/checkpoint-8", "--adapter"}},
         {"--model refused/checkpoint-2", {"holds an adapter", "base/checkpoint-8", "--adapter"}},
         {"--adapter base/checkpoint-8", {"adapter_config.json"}},

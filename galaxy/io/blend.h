@@ -67,6 +67,7 @@ GX_END
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_BLEND_IMPLEMENTED)
 #define GX_BLEND_IMPLEMENTED
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -219,6 +220,27 @@ static int gx__blend_is_same(const char *a, const char *b) // file or folder
     return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
+static int gx__blend_ends_with(const char *name, const char *end)
+{
+    const size_t n = strlen(name), m = strlen(end);
+    return n >= m && !strcasecmp(name + n - m, end);
+}
+
+// Records as one array would be a text with all its brackets.
+static GxStatus gx__blend_refuse_array(const char *path, GxError *err)
+{
+    if (!gx__blend_ends_with(path, ".json")) return GX_OK;
+    FILE *f = fopen(path, "r");
+    int c = ' ';
+    while (f && (c == ' ' || c == '\n' || c == '\r' || c == '\t')) c = getc(f);
+    if (f) fclose(f);
+    if (c != '[') return GX_OK; // what is not there is an error of who reads it
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                   "%s is one array of JSON; expected a record in each line of a .jsonl file: jq -c '.[]' FILE.json > "
+                   "FILE.jsonl makes one of it",
+                   path);
+}
+
 static GxStatus gx__blend_add(gx__BlendOpening *x, int name, const char *path)
 {
     GxBlend *b = x->b;
@@ -227,6 +249,7 @@ static GxStatus gx__blend_add(gx__BlendOpening *x, int name, const char *path)
             return GX_FAIL(x->err, GX_ERR_ARGUMENT, "%s is named twice%s%s; a larger weight takes more samples from it",
                            path, strcmp(b->source[s].path, path) ? ", also as " : "",
                            strcmp(b->source[s].path, path) ? b->source[s].path : "");
+    GX_TRY(gx__blend_refuse_array(path, x->err));
     GX_TRY(gx__blend_grow(x));
     GxDataset *d = &b->source[b->n];
     if (x->chat && gx_dataset_is_chat(path, x->log))
@@ -235,12 +258,6 @@ static GxStatus gx__blend_add(gx__BlendOpening *x, int name, const char *path)
     b->name[b->n] = name, b->part[b->n] = 0;
     b->held_out[b->n++] = gx_dataset_held_out_samples(d, x->T);
     return GX_OK;
-}
-
-static int gx__blend_ends_with(const char *name, const char *end)
-{
-    const size_t n = strlen(name), m = strlen(end);
-    return n >= m && !strcasecmp(name + n - m, end);
 }
 
 static GxStatus gx__blend_add_shards(gx__BlendOpening *x, int name, const char *path, const GxFolder *folder)

@@ -16,10 +16,10 @@ typedef struct {
     int64_t r;
     double lora_alpha, lora_dropout;
     int use_rslora;
-    char targets[GX_PEFT_TARGETS];       // target_modules, with commas between them; "": the file does not say
-    char modules_to_save[GX_FIELD_TEXT]; // alike: trained and saved whole
-    char task_type[GX_FIELD_TEXT];       // CAUSAL_LM, SEQ_CLS; "": it does not say
-    char base[GX_PATH];                  // base_model_name_or_path, as it stands there
+    char targets[GX_PEFT_TARGETS];         // target_modules, with commas between them; "": the file does not say
+    char modules_to_save[GX_PEFT_TARGETS]; // alike: trained and saved whole
+    char task_type[GX_FIELD_TEXT];         // CAUSAL_LM, SEQ_CLS; "": it does not say
+    char base[GX_PATH];                    // base_model_name_or_path, as it stands there
 } GxPeftConfig;
 
 // What config.json of the whole model is in an adapter's folder, which transformers would else take for a model's.

@@ -39,8 +39,8 @@ GxStatus gx_lora_check(const GxLora *lora, GxError *err)
 {
     if (lora->r < 0 || lora->r > 65536)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "LoRA's r is %ld; it must be from 1 to 65536", (long)lora->r);
-    if (lora->r > 0 && !(lora->alpha > 0 && lora->alpha <= 1e6))
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "LoRA's alpha is %g; it must be above 0 and at most 1e6", lora->alpha);
+    if (lora->r > 0 && !(lora->alpha >= 1e-6 && lora->alpha <= 1e6))
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "LoRA's alpha is %g; it must be from 1e-6 to 1e6", lora->alpha);
     if (lora->r > 0 && !(lora->dropout >= 0 && lora->dropout < 1))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "LoRA's dropout is %g; it must be 0 or more and below 1",
                        (double)lora->dropout);
@@ -183,10 +183,20 @@ static int64_t gx__lora_any_module(const GxTensor *t)
     return dot ? dot - t->name : 0;
 }
 
+static int gx__lora_ends_with(const GxTensor *t, const char *name, int64_t n)
+{
+    const int64_t module = gx__lora_any_module(t);
+    return t->role != GX_ROLE_LORA && n <= module && !strncmp(t->name + module - n, name, (size_t)n);
+}
+
 static int gx__lora_is_trainable(const GxModel *m, const GxTensor *t)
 {
-    return t->role != GX_ROLE_LORA && m->lora.trainable &&
-           gx__lora_is_listed(t->name, gx__lora_any_module(t), m->lora.trainable);
+    for (const char *p = m->lora.trainable; p && *p; p += *p == ',') {
+        const int64_t n = (int64_t)strcspn(p, ",");
+        if (gx__lora_ends_with(t, p, n)) return 1;
+        p += n;
+    }
+    return 0;
 }
 
 static int gx__lora_is_tied(const GxModel *m, const GxTensor *t)
@@ -197,28 +207,35 @@ static int gx__lora_is_tied(const GxModel *m, const GxTensor *t)
     return tied;
 }
 
+// Of one name in the list: it has n characters.
+static GxStatus gx__lora_check_name(const GxModel *m, const char *name, int n, GxError *err)
+{
+    int found = 0;
+    for (int i = 0; i < m->table.n; i++) {
+        const GxTensor *t = &m->table.row[i];
+        if (!gx__lora_ends_with(t, name, n)) continue;
+        found++;
+        if (gx__lora_is_tied(m, t))
+            return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                           "the trainable module \"%.*s\" is tied to another (tie_word_embeddings), which a file of an "
+                           "adapter cannot say; leave it out",
+                           n, name);
+        if (t->has_lora)
+            return GX_FAIL(err, GX_ERR_ARGUMENT,
+                           "%s is to have LoRA and to be trained whole: leave \"%.*s\" out of one of the two lists",
+                           t->name, n, name);
+    }
+    if (found || m->lora.is_of_peft) return GX_OK;
+    return GX_FAIL(err, GX_ERR_ARGUMENT,
+                   "the trainable module \"%.*s\" is none of the model's; they are called like %s", n, name,
+                   m->table.row[0].name);
+}
+
 static GxStatus gx__lora_check_trainable(const GxModel *m, GxError *err)
 {
     for (const char *p = m->lora.trainable; p && *p; p += *p == ',') {
         const int n = (int)strcspn(p, ",");
-        const GxTensor *found = NULL;
-        for (int i = 0; i < m->table.n && !found; i++)
-            if (m->table.row[i].role != GX_ROLE_LORA &&
-                gx__lora_is_called(m->table.row[i].name, gx__lora_any_module(&m->table.row[i]), p, n))
-                found = &m->table.row[i];
-        if (!found)
-            return GX_FAIL(err, GX_ERR_ARGUMENT,
-                           "the trainable module \"%.*s\" is none of the model's; they are called like %s", n, p,
-                           m->table.row[0].name);
-        if (gx__lora_is_tied(m, found))
-            return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                           "the trainable module \"%.*s\" is tied to another (tie_word_embeddings), which a file of an "
-                           "adapter cannot say; leave it out",
-                           n, p);
-        if (found->has_lora)
-            return GX_FAIL(err, GX_ERR_ARGUMENT,
-                           "%s is to have LoRA and to be trained whole: leave \"%.*s\" out of one of the two lists",
-                           found->name, n, p);
+        GX_TRY(gx__lora_check_name(m, p, n, err));
         p += n;
     }
     return GX_OK;

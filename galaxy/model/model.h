@@ -115,9 +115,11 @@ typedef struct {
     // Which linears: names of modules, from the end on ("q_proj") or whole, with commas between them; NULL or "": all
     // of attention and MLP. A name that no linear has is an error.
     const char *targets;
-    // Modules that are trained whole besides, called alike: "norm,score". NULL or "": heads of labels alone. A name
-    // that no module has is an error.
+    // Modules that are trained whole besides, by the ends of their names, as peft takes modules_to_save: "norm" is
+    // input_layernorm, too, and "model.norm" is not. NULL or "": heads of labels alone. A name that no module has is an
+    // error, but not where the names are peft's own, which for labels writes those of every model's head.
     const char *trainable;
+    int is_of_peft;
 } GxLora;
 
 struct GxTask;   // task/task.h

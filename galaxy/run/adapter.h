@@ -18,6 +18,8 @@ int gx_adapter_is(const char *folder);
 GxStatus gx_adapter_refuse(const char *folder, GxError *err); // where a whole model is expected
 // adapter_config.json of a model with LoRA, into `folder`. base: the folder of its base's weights.
 GxStatus gx_adapter_write_config(const GxModel *m, const char *base, const char *folder, GxError *err);
+// Refuses a model of whose adapter adapter_config.json could not say what it is: before anything is trained.
+GxStatus gx_adapter_check_names(const GxModel *m, GxError *err);
 // Rank 0 reads it, all get it. *lora has its texts in *config.
 GxStatus gx_adapter_agree(GxContext *g, GxPeftConfig *config, GxLora *lora, const char *folder);
 // Refuses a folder whose adapter is not the model's: another r, alpha, scale or other targets.
@@ -69,20 +71,35 @@ static void gx__adapter_module(const GxTensor *t, char module[GX_NAME])
     if (dot) *dot = 0;
 }
 
-static int gx__adapter_ends_with(const char *module, const char *suffix)
+// What a list of modules is about: matrices with LoRA, which peft finds by whole words of their names, or modules that
+// are trained whole, which it finds by characters.
+typedef enum { GX__ADAPTER_TARGETS = 0, GX__ADAPTER_WHOLE } gx__AdapterList;
+
+static int gx__adapter_is_in(const GxTensor *t, gx__AdapterList list)
 {
-    const size_t n = strlen(module), k = strlen(suffix);
-    return n >= k && !strcmp(module + n - k, suffix) && (n == k || module[n - k - 1] == '.');
+    return list == GX__ADAPTER_TARGETS ? t->has_lora : t->is_adapter && t->role != GX_ROLE_LORA;
 }
 
-// Whether all matrices that this suffix means have LoRA: else it means too many.
-static int gx__adapter_is_exact(const GxTable *t, const char *suffix)
+static int gx__adapter_could_be_in(const GxTensor *t, gx__AdapterList list)
+{
+    return t->role != GX_ROLE_LORA && (list == GX__ADAPTER_WHOLE || t->ndim == 2);
+}
+
+static int gx__adapter_ends_with(const char *module, const char *suffix, gx__AdapterList list)
+{
+    const size_t n = strlen(module), k = strlen(suffix);
+    if (n < k || strcmp(module + n - k, suffix)) return 0;
+    return list == GX__ADAPTER_WHOLE || n == k || module[n - k - 1] == '.';
+}
+
+// Whether all that this suffix means is in the list: else it means too much.
+static int gx__adapter_is_exact(const GxTable *t, const char *suffix, gx__AdapterList list)
 {
     char module[GX_NAME];
     for (int i = 0; i < t->n; i++) {
-        if (t->row[i].ndim != 2 || t->row[i].role == GX_ROLE_LORA || t->row[i].has_lora) continue;
+        if (!gx__adapter_could_be_in(&t->row[i], list) || gx__adapter_is_in(&t->row[i], list)) continue;
         gx__adapter_module(&t->row[i], module);
-        if (gx__adapter_ends_with(module, suffix)) return 0;
+        if (gx__adapter_ends_with(module, suffix, list)) return 0;
     }
     return 1;
 }
@@ -103,35 +120,35 @@ static GxStatus gx__adapter_add(char *list, size_t size, const char *name, GxErr
     const size_t n = strlen(list);
     if (gx__adapter_is_listed(list, name)) return GX_OK;
     if ((size_t)snprintf(list + n, size - n, "%s%s", n ? "," : "", name) < size - n) return GX_OK;
-    return GX_FAIL(err, GX_ERR_UNSUPPORTED, "the names of the modules with LoRA have more than %d characters",
-                   (int)size - 1);
+    return GX_FAIL(
+        err, GX_ERR_UNSUPPORTED,
+        "the names of the modules that an adapter is of have more than %d characters; name fewer, or all that "
+        "end alike",
+        (int)size - 1);
 }
 
-// The shortest names that mean these matrices and no others: q_proj, or 0.self_attn.q_proj.
-static GxStatus gx__adapter_targets(const GxTable *t, char *list, size_t size, GxError *err)
+// The shortest names that mean these modules and no others: q_proj, or 0.self_attn.q_proj.
+static GxStatus gx__adapter_names(const GxTable *t, gx__AdapterList which, char *list, size_t size, GxError *err)
 {
     char module[GX_NAME];
+    list[0] = 0;
     for (int i = 0; i < t->n; i++) {
-        if (!t->row[i].has_lora) continue;
+        if (!gx__adapter_is_in(&t->row[i], which)) continue;
         gx__adapter_module(&t->row[i], module);
         const char *suffix = NULL;
         for (int parts = 1; !suffix && gx__adapter_suffix(module, parts); parts++)
-            if (gx__adapter_is_exact(t, gx__adapter_suffix(module, parts))) suffix = gx__adapter_suffix(module, parts);
+            if (gx__adapter_is_exact(t, gx__adapter_suffix(module, parts), which))
+                suffix = gx__adapter_suffix(module, parts);
         GX_TRY(gx__adapter_add(list, size, suffix ? suffix : module, err));
     }
     return GX_OK;
 }
 
-// Modules of the model's own that are trained whole.
-static GxStatus gx__adapter_whole(const GxTable *t, char *list, size_t size, GxError *err)
+GxStatus gx_adapter_check_names(const GxModel *m, GxError *err)
 {
-    char module[GX_NAME];
-    for (int i = 0; i < t->n; i++) {
-        if (!t->row[i].is_adapter || t->row[i].role == GX_ROLE_LORA) continue;
-        gx__adapter_module(&t->row[i], module);
-        GX_TRY(gx__adapter_add(list, size, module, err));
-    }
-    return GX_OK;
+    char list[GX_PEFT_TARGETS];
+    GX_TRY(gx__adapter_names(&m->table, GX__ADAPTER_TARGETS, list, sizeof list, err));
+    return gx__adapter_names(&m->table, GX__ADAPTER_WHOLE, list, sizeof list, err);
 }
 
 // ---- adapter_config.json -------------------------------------------------------------------------------------------
@@ -158,8 +175,9 @@ GxStatus gx_adapter_write_config(const GxModel *m, const char *base, const char 
     snprintf(c->task_type, sizeof c->task_type, "%s", gx__adapter_task_type(m));
     snprintf(c->base, sizeof c->base, "%s", real ? real : base);
     free(real);
-    GxStatus status = gx__adapter_targets(&m->table, c->targets, sizeof c->targets, err);
-    if (status == GX_OK) status = gx__adapter_whole(&m->table, c->modules_to_save, sizeof c->modules_to_save, err);
+    GxStatus status = gx__adapter_names(&m->table, GX__ADAPTER_TARGETS, c->targets, sizeof c->targets, err);
+    if (status == GX_OK)
+        status = gx__adapter_names(&m->table, GX__ADAPTER_WHOLE, c->modules_to_save, sizeof c->modules_to_save, err);
     if (status == GX_OK) status = gx_path_join(path, folder, GX_ADAPTER_CONFIG, err);
     if (status == GX_OK) status = gx_peft_config_write(c, path, err);
     free(c);
@@ -185,7 +203,7 @@ GxStatus gx_adapter_agree(GxContext *g, GxPeftConfig *config, GxLora *lora, cons
     gx_broadcast(g, GX_AXIS_ALL, 0, config, sizeof *config, GX_U8); // of a context that has failed: tells the others
     lora->r = config->r, lora->alpha = config->lora_alpha, lora->dropout = (float)config->lora_dropout;
     lora->is_scaled_by_root = config->use_rslora;
-    lora->targets = config->targets, lora->trainable = config->modules_to_save;
+    lora->targets = config->targets, lora->trainable = config->modules_to_save, lora->is_of_peft = 1;
     return gx_status(g);
 }
 

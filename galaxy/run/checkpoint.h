@@ -93,6 +93,10 @@ typedef struct GxWeightsLoaded {   // on rank 0
 // *hash: on rank 0, of what was read, but for the adapter's; the same for the same weights of the same model.
 void gx_checkpoint_start_from(GxContext *g, GxModel *m, const char *folder, int is_strict, const uint64_t *seed,
                               uint64_t *hash, GxWeightsLoaded *loaded);
+// The weights of a base, and of its adapter's folder. A tensor that neither has is an error; that the base's weights
+// are not those that the adapter was trained on, where its folder says that, is a warning. *hash: as above.
+void gx_checkpoint_start_with_adapter(GxContext *g, GxModel *m, const char *folder, const char *adapter,
+                                      uint64_t *hash);
 // The weights of a base, whose adapter gx_checkpoint_load_weights loads.
 void gx_checkpoint_load_base(GxContext *g, GxModel *m, const char *folder, uint64_t *hash);
 // What the optimizer keeps, for a resume.
@@ -420,6 +424,41 @@ void gx_checkpoint_load_base(GxContext *g, GxModel *m, const char *folder, uint6
     gx__checkpoint_agree_on_drawn(g, m, &w, &drawn);
     gx__checkpoint_read_weights(g, m, folder, &w, &gx__checkpoint_weights, drawn);
     free(drawn);
+}
+
+static void gx__checkpoint_compare_base(GxContext *g, const char *folder, const char *adapter, uint64_t hash)
+{
+    GxTrainState then;
+    GxError ignored = GX_ZERO; // one of peft's has no such file
+    char path[GX_PATH];
+    memset(&then, 0, sizeof then);
+    if (gx_path_join(path, adapter, "trainer_state.json", &ignored) != GX_OK || !gx_path_is_file(path) ||
+        gx_train_state_read(path, &then, &ignored) != GX_OK || !then.base_hash || then.base_hash == hash)
+        return;
+    gx_log(&g->log, GX_LOG_WARNING,
+           "the weights of %s are not those that the adapter %s was trained on (their hash is 0x%016lx, and was "
+           "0x%016lx)",
+           folder, adapter, (unsigned long)hash, (unsigned long)then.base_hash);
+}
+
+void gx_checkpoint_start_with_adapter(GxContext *g, GxModel *m, const char *folder, const char *adapter, uint64_t *hash)
+{
+    gx__CheckpointWeights w;
+    unsigned char *of_base, *of_adapter;
+    *hash = GX_HASH_START;
+    gx__checkpoint_open_weights(g, m, folder, GX_MATCH_BASE, &w);
+    w.hash = hash;
+    gx__checkpoint_agree_on_drawn(g, m, &w, &of_base);
+    gx__checkpoint_read_weights(g, m, folder, &w, &gx__checkpoint_weights, of_base);
+    if (g->rank == 0 && !gx_failed(g)) gx__checkpoint_compare_base(g, folder, adapter, *hash);
+    gx__checkpoint_open_weights(g, m, adapter, GX_MATCH_ADAPTER, &w);
+    for (int i = 0; i < m->table.n && g->rank == 0 && !gx_failed(g); i++)
+        if (w.match.drawn[i] && of_base[i] && !m->table.row[i].has_alias)
+            GX_FAIL(&g->error, GX_ERR_FORMAT, "neither %s nor the adapter %s has the tensor %s", folder, adapter,
+                    m->table.row[i].name);
+    gx__checkpoint_agree_on_drawn(g, m, &w, &of_adapter);
+    gx__checkpoint_read_weights(g, m, adapter, &w, &gx_adapter_part, of_adapter);
+    free(of_base), free(of_adapter);
 }
 
 // What the folder's config.json calls its model is what this one is called: then it has this one's head.

@@ -123,10 +123,8 @@ GxStatus gx_inference_load(GxContext *g, GxInference *s, const char *folder, con
     GX_TRY(gx_arenas_open(g, &s->arena, &s->host_arena, plan.arena, plan.host));
     gx__inference_take(g, s);
     uint64_t hash;
-    const uint64_t seed = 0; // of a head that the adapter brings, and the base does not have
-    gx_checkpoint_start_from(g, &s->model, gx__inference_base(s, folder), 1, s->adapter.r ? &seed : NULL, &hash,
-                             &loaded);
-    if (s->adapter.r) gx_checkpoint_load_weights(g, &s->model, folder);
+    if (s->adapter.r) gx_checkpoint_start_with_adapter(g, &s->model, s->adapter.base, folder, &hash);
+    else gx_checkpoint_start_from(g, &s->model, folder, 1, NULL, &hash, &loaded);
     return gx_status(g);
 }
 

@@ -257,6 +257,7 @@ GxStatus gx_resume_check_model(const GxResume *r, const GxTrainOptions *o, GxErr
 {
     const char *then = gx__resume_model(r);
     if (!r->folder[0] || !o->model[0] || !strcmp(o->model, then)) return GX_OK;
+    if (r->state.base_hash) return GX_OK; // of an adapter: by its weights it is told whether it is the same model
     if (then[0] && gx__resume_is_same_folder(o->model, then)) return GX_OK;
     return GX_FAIL(err, GX_ERR_ARGUMENT,
                    "--model is %s, but the run that is gone on with (%s) began %s%s, and a checkpoint brings its model "
@@ -268,7 +269,8 @@ GxStatus gx_resume_take_options(const GxResume *r, GxConfig *c, GxTrainOptions *
 {
     if (!r->args) return GX_OK;
     GX_TRY(gx_config_take(c, r->args, gx__resume_here, r->args_path, err));
-    if (r->folder[0]) snprintf(o->model, sizeof o->model, "%s", gx__resume_model(r)); // the same, as it was said then
+    if (r->folder[0] && !(r->state.base_hash && o->model[0]))
+        snprintf(o->model, sizeof o->model, "%s", gx__resume_model(r)); // the same, as it was said then
     return GX_OK;
 }
 
@@ -302,8 +304,8 @@ static GxStatus gx__resume_refuse(const GxResume *r, const char *name, const cha
 {
     return GX_FAIL(err, GX_ERR_ARGUMENT,
                    "%s was trained with --%s %s, and this command says %s: it would not be the same run; leave out "
-                   "--%s, or begin a new run from its weights with --model %s",
-                   r->folder, name, then, now, name, r->folder);
+                   "--%s, or begin a new run from its weights with --%s %s",
+                   r->folder, name, then, now, name, r->state.base_hash ? "adapter" : "model", r->folder);
 }
 
 static GxStatus gx__resume_check_int(const GxResume *r, const char *name, int64_t then, int64_t now, GxError *err)

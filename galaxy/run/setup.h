@@ -39,7 +39,7 @@ GX_END
 
 static GxStatus gx__setup_check_folders(const GxTrainOptions *o, GxError *err)
 {
-    if (o->model[0] && o->resume[0] && strcmp(o->resume, "auto"))
+    if (o->model[0] && o->resume[0] && strcmp(o->resume, "auto") && !gx_adapter_is(o->resume))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--model and --resume both name a folder; a checkpoint that is resumed brings its model along");
     if (o->overwrite_output_dir && o->resume[0] && !gx_options_only_show(o))
@@ -114,13 +114,22 @@ static GxStatus gx__setup_check_output(GxTrainer *t)
     GxError *err = &t->g->error;
     if (!t->resume.folder[0] && o->model[0]) GX_TRY(gx_output_check_model(o->model, err));
     if (o->dry_run || gx_options_only_show(o)) return GX_OK;
-    if (o->overwrite_output_dir && o->model[0] && gx_output_holds(o->output_dir, o->model))
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--model %s lies in %s, which --overwrite_output_dir would clear before anything new is saved; "
-                       "choose another --output_dir",
-                       o->model, o->output_dir);
     if (o->overwrite_output_dir) return GX_OK;
     return gx_output_refuse_used(o->output_dir, t->resume.state.run, t->resume.is_home, err);
+}
+
+// What a run begins with is not cleared away by it.
+static GxStatus gx__setup_check_overwrite(const GxTrainer *t, GxError *err)
+{
+    const GxTrainOptions *o = &t->o;
+    const char *const from[] = {o->model, o->tuning.adapter}, *const name[] = {"model", "adapter"};
+    for (int i = 0; i < 2 && o->overwrite_output_dir && !o->dry_run && !gx_options_only_show(o); i++)
+        if (from[i][0] && gx_output_holds(o->output_dir, from[i]))
+            return GX_FAIL(err, GX_ERR_ARGUMENT,
+                           "--%s %s lies in %s, which --overwrite_output_dir would clear before anything new is saved; "
+                           "choose another --output_dir",
+                           name[i], from[i], o->output_dir);
+    return GX_OK;
 }
 
 // What --model is to show, it shows at the length that it was trained with, where its folder says that.
@@ -162,6 +171,24 @@ static GxStatus gx__setup_take_adapter(GxTrainer *t)
     return gx_status(g);
 }
 
+// Options about a folder's weights that an adapter, which is saved without them, cannot follow.
+static GxStatus gx__setup_check_tuning(GxTrainer *t)
+{
+    const GxTrainOptions *o = &t->o;
+    GxError *err = &t->g->error;
+    if (!gx_tuning_has_adapter(&o->tuning)) return GX_OK;
+    if (!o->strict)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--strict false draws weights of --model, which a folder of an adapter does not have: nobody "
+                       "could load it; leave one of them out");
+    if (o->ignore_mismatched_sizes && o->tuning.adapter[0])
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--ignore_mismatched_sizes draws a new head, and the adapter %s brings its own; leave one of "
+                       "them out",
+                       o->tuning.adapter);
+    return gx_status(t->g);
+}
+
 static GxStatus gx__setup_find_run(GxTrainer *t)
 {
     GxContext *g = t->g;
@@ -175,6 +202,8 @@ static GxStatus gx__setup_find_run(GxTrainer *t)
     GX_TRY(gx_resume_take_options(r, &t->config, &t->o, &g->error));
     GX_TRY(gx__setup_take_adapter(t));
     GX_TRY(gx_tuning_resolve(&t->o.tuning, &t->config, t->o.model, &g->error));
+    if (gx_trainer_is_first(t)) gx__setup_check_overwrite(t, &g->error);
+    GX_TRY(gx__setup_check_tuning(t));
     if (gx_options_only_show(&t->o) && !r->folder[0] && !t->o.model[0])
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "there is no checkpoint in %s to show", t->o.output_dir);
     GX_TRY(gx__setup_take_length(t));
@@ -257,7 +286,19 @@ static GxStatus gx__setup_open_model(GxTrainer *t)
     const GxLora lora = gx_tuning_lora(&o->tuning);
     options.lora = &lora;
     GX_TRY(gx_model_open(t->g, &t->model, t->family, t->model_config, t->mode, &options));
+    if (lora.r) GX_TRY(gx_adapter_check_names(&t->model, &t->g->error));
     return gx_runner_open(t->g, &t->runner, &t->model, &t->optimizer, &runner);
+}
+
+// Where labels and tokenizer are: an adapter has its own, but not one of peft's.
+static const char *gx__setup_task_folder(const GxTrainer *t)
+{
+    char config[GX_PATH];
+    GxError ignored = GX_ZERO;
+    const char *adapter = t->o.tuning.adapter;
+    if (t->resume.folder[0]) return t->resume.folder;
+    if (!adapter[0] || gx_path_join(config, adapter, GX_PEFT_MODEL_CONFIG, &ignored) != GX_OK) return t->o.model;
+    return gx_path_is_file(config) ? adapter : t->o.model;
 }
 
 static GxStatus gx__setup_open_task(GxTrainer *t)
@@ -274,7 +315,7 @@ static GxStatus gx__setup_open_task(GxTrainer *t)
         task.run_samples = t->o.max_steps > INT64_MAX / of_step ? INT64_MAX : t->o.max_steps * of_step;
     task.starts_from_model = t->o.model[0] && !t->resume.folder[0] && !task.only_shows;
     task.ignore_mismatched_sizes = task.starts_from_model && t->o.ignore_mismatched_sizes;
-    task.model = !gx_trainer_is_first(t) ? "" : t->resume.folder[0] ? t->resume.folder : t->o.model;
+    task.model = !gx_trainer_is_first(t) ? "" : gx__setup_task_folder(t);
     GX_TRY(t->task->open(t->g, t->self, &task));
     *vocab = task.vocab;
     const GxHeadWish *wish = t->task->wish ? t->task->wish(t->self) : NULL;
@@ -414,13 +455,15 @@ static void gx__setup_start_from(GxTrainer *t)
 {
     GxWeightsLoaded loaded;
     const uint64_t seed = (uint64_t)t->o.seed;
-    const int has_adapter = t->o.tuning.adapter[0] != 0; // which brings the heads that are new
-    const int may_draw = !gx_options_only_show(&t->o) || !t->o.strict || has_adapter;
+    const int may_draw = !gx_options_only_show(&t->o) || !t->o.strict;
     uint64_t hash;
+    if (t->o.tuning.adapter[0]) {
+        gx_checkpoint_start_with_adapter(t->g, &t->model, t->o.model, t->o.tuning.adapter, &t->base_hash);
+        return;
+    }
     gx_checkpoint_start_from(t->g, &t->model, t->o.model, t->o.strict, may_draw ? &seed : NULL, &hash, &loaded);
     if (gx_tuning_has_adapter(&t->o.tuning)) t->base_hash = hash;
     if (!gx_failed(t->g) && gx_trainer_is_first(t)) gx_report_weights(t, &loaded);
-    if (!gx_failed(t->g) && has_adapter) gx_checkpoint_load_weights(t->g, &t->model, t->o.tuning.adapter);
 }
 
 static GxStatus gx__setup_set_weights(GxTrainer *t)

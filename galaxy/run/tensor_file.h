@@ -47,7 +47,7 @@ typedef enum {
     GX_MATCH_ALL = 0, // a tensor that either does not have, or of another shape, is an error with its name
     GX_MATCH_BODY,    // but whole heads may be missing, or be more
     GX_MATCH_ANY,     // --strict false: whatever matches is taken; nothing at all is an error
-    // GX_MATCH_BODY of a base whose adapter comes from a file of its own: of the adapter's tensors it is not asked
+    // GX_MATCH_BODY of a base whose adapter comes from a file of its own: of the adapter's tensors it may have others
     GX_MATCH_BASE,
     // A file of an adapter, with names as peft writes them: has all that was added to the base; what the adapter trains
     // of the base's own may be missing. All else is an error.
@@ -482,7 +482,10 @@ static GxStatus gx__tensor_file_match_names(GxTensorMatch *match, const GxSafete
         int row = gx__tensor_file_row(t, family, s->entry[e].name);
         if (row >= 0 && t->row[row].role == GX_ROLE_LORA) row = -1; // merged or not, a base has none
         match->left[e] = row == -1;
-        if (row < 0 || (match->how == GX_MATCH_BASE && t->row[row].is_adapter)) continue;
+        if (row < 0) continue;
+        if (match->how == GX_MATCH_BASE && t->row[row].is_adapter &&
+            !gx__tensor_file_has_shape(&s->entry[e], &t->row[row]))
+            continue;
         if (match->entry[row] >= 0)
             return GX_FAIL(err, GX_ERR_FORMAT,
                            "%s has %s and %s, which are two names of one tensor; remove one of them", folder,
@@ -525,7 +528,8 @@ static void gx__tensor_file_match_rest(GxTensorMatch *match, const GxTable *t)
 static void gx__tensor_file_draw_adapter(GxTensorMatch *match, const GxTable *t)
 {
     for (int i = 0; i < t->n; i++)
-        if (t->row[i].role == GX_ROLE_LORA || (match->how == GX_MATCH_BASE && t->row[i].is_adapter))
+        if (t->row[i].role == GX_ROLE_LORA ||
+            (match->how == GX_MATCH_BASE && t->row[i].is_adapter && match->entry[i] < 0))
             match->drawn[i] = 1;
 }
 

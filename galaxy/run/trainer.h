@@ -601,8 +601,9 @@ static void gx__trainer_finish(GxTrainer *t)
         gx_log(&t->g->log, GX_LOG_WARNING,
                "stopped by a signal after the last step: the training is complete and saved, %s not", missing);
     else
-        gx_log(&t->g->log, GX_LOG_WARNING, "stopped by a signal after step %ld of %ld; go on with --resume auto",
-               (long)t->step, (long)t->o.max_steps);
+        gx_log(&t->g->log, GX_LOG_WARNING,
+               "stopped by a signal after step %ld of %ld; go on with --resume auto --output_dir %s", (long)t->step,
+               (long)t->o.max_steps, t->o.output_dir);
 }
 
 // Behind a validation of the file's samples, or of what is told of them without labels.

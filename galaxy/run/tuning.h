@@ -55,7 +55,8 @@ static const GxField gx__tuning_options[] = {
      "attention and MLP",
      NULL},
     {"trainable_modules", GX_FIELD_STRING, GX__TUNING_AT(trainable_modules), "",
-     "what is trained whole besides, by the ends of names: norm (peft: modules_to_save). A head for labels always is",
+     "what is trained whole besides, by the ends of names: model.norm; norm is input_layernorm, too (peft: "
+     "modules_to_save). A head for labels always is",
      NULL},
     {"adapter", GX_FIELD_PATH, GX__TUNING_AT(adapter), "",
      "folder of an adapter to begin with, as peft or an earlier run saved it; it says its numbers, and where --model "
@@ -80,11 +81,10 @@ GxStatus gx_tuning_take(GxTuningOptions *o, const GxConfig *c, const GxPeftConfi
     snprintf(theirs->tuning, sizeof theirs->tuning, "lora");
     theirs->lora_dim = adapter->r, theirs->lora_alpha = adapter->lora_alpha, theirs->use_rslora = adapter->use_rslora;
     if (!gx_config_is_set(c, "lora_dropout")) theirs->lora_dropout = adapter->lora_dropout;
-    const int fits = snprintf(theirs->lora_target_modules, GX_FIELD_TEXT, "%s", adapter->targets) < GX_FIELD_TEXT;
-    snprintf(theirs->trainable_modules, GX_FIELD_TEXT, "%s", adapter->modules_to_save);
-    if (!fits)
-        GX_FAIL(err, GX_ERR_UNSUPPORTED, "the target_modules of %s have more than %d characters", o->adapter,
-                GX_FIELD_TEXT - 1);
+    if (snprintf(theirs->lora_target_modules, GX_FIELD_TEXT, "%s", adapter->targets) >= GX_FIELD_TEXT ||
+        snprintf(theirs->trainable_modules, GX_FIELD_TEXT, "%s", adapter->modules_to_save) >= GX_FIELD_TEXT)
+        GX_FAIL(err, GX_ERR_UNSUPPORTED, "the target_modules or modules_to_save of %s have more than %d characters",
+                o->adapter, GX_FIELD_TEXT - 1);
     for (int i = 0; i < n && !gx_error_code(err); i++)
         if (gx_config_is_set(c, gx__tuning_options[i].name) && !gx_field_same(&gx__tuning_options[i], o, theirs))
             GX_FAIL(err, GX_ERR_ARGUMENT,
@@ -95,19 +95,36 @@ GxStatus gx_tuning_take(GxTuningOptions *o, const GxConfig *c, const GxPeftConfi
     return gx_error_code(err);
 }
 
-GxStatus gx_tuning_resolve(GxTuningOptions *o, const GxConfig *c, const char *model, GxError *err)
+// The first option that was given about an adapter: by a flag, or by a file with another value than its default, since
+// files that runs write have all options.
+static const GxField *gx__tuning_is_said(const GxTuningOptions *o, const GxConfig *c, GxError *err)
 {
     const int n = sizeof gx__tuning_options / sizeof *gx__tuning_options;
-    for (int i = 1; i < n && !gx_tuning_has_adapter(o); i++)
-        if (gx_config_is_set(c, gx__tuning_options[i].name))
-            return GX_FAIL(err, GX_ERR_ARGUMENT,
-                           "--%s is about an adapter, and --tuning %s trains none; say --tuning lora, or leave it out",
-                           gx__tuning_options[i].name, o->tuning);
+    GxTuningOptions none;
+    GxConfig defaults;
+    gx_config_open(&defaults);
+    if (gx_config_add(&defaults, "", gx__tuning_options, n, &none, err) != GX_OK) return NULL;
+    for (int i = 1; i < n; i++) {
+        const GxField *f = &gx__tuning_options[i];
+        if (gx_config_source(c, f->name) == GX_FROM_FLAG ||
+            (gx_config_is_set(c, f->name) && !gx_field_same(f, o, &none)))
+            return f;
+    }
+    return NULL;
+}
+
+GxStatus gx_tuning_resolve(GxTuningOptions *o, const GxConfig *c, const char *model, GxError *err)
+{
+    const GxField *unused = gx_tuning_has_adapter(o) ? NULL : gx__tuning_is_said(o, c, err);
+    if (unused)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--%s is about an adapter, and --tuning %s trains none; say --tuning lora, or leave it out",
+                       unused->name, o->tuning);
     if (gx_tuning_has_adapter(o) && !model[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--tuning %s adapts a model that has learned, and none is given; name its folder with --model",
                        o->tuning);
-    if (o->lora_alpha == 0) o->lora_alpha = 2 * (double)o->lora_dim;
+    if (gx_tuning_has_adapter(o) && o->lora_alpha == 0) o->lora_alpha = 2 * (double)o->lora_dim;
     return GX_OK;
 }
 
@@ -126,6 +143,7 @@ const GxField *gx_tuning_differs(const GxTuningOptions *o, const GxJson *args, G
     if (gx_json_get_fields(args, gx__tuning_options, n, 0, then, "training_args.json", err) != GX_OK) return NULL;
     for (int i = 0; i < (gx_tuning_has_adapter(o) ? n : 1); i++)
         if (gx__tuning_options[i].offset != GX__TUNING_AT(lora_dropout) &&
+            gx__tuning_options[i].offset != GX__TUNING_AT(adapter) && // whose numbers are compared
             !gx_field_same(&gx__tuning_options[i], then, o))
             return &gx__tuning_options[i];
     return NULL;
@@ -138,6 +156,7 @@ GxLora gx_tuning_lora(const GxTuningOptions *o)
     lora.r = o->lora_dim, lora.alpha = o->lora_alpha, lora.is_scaled_by_root = o->use_rslora;
     lora.dropout = (float)o->lora_dropout;
     lora.targets = o->lora_target_modules, lora.trainable = o->trainable_modules;
+    lora.is_of_peft = o->adapter[0] != 0;
     return lora;
 }
 #endif

@@ -113,6 +113,9 @@ GxStatus gx_write_options_check(const GxWriteOptions *o, const GxConfig *c, GxEr
     if (!o->model[0] && !o->adapter[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--model is missing: the folder of a model, such as a checkpoint that train_llama saved");
+    if (o->adapter[0] && !o->strict)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--strict false draws what does not match, which an adapter is of no use with; leave it out");
     if (o->chat == has_prompts)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "expected --prompt TEXT or --prompt_file FILE, or --chat%s; see --help",
                        o->chat ? " without them" : "");

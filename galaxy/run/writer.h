@@ -522,9 +522,12 @@ static GxStatus gx__writer_open_memory(GxWriter *w)
     gx__writer_take(w, g);
     GX_TRY(gx_status(g));
     uint64_t hash;
+    if (w->o->adapter[0]) {
+        gx_checkpoint_start_with_adapter(g, &w->model, w->o->model, w->o->adapter, &hash);
+        return gx_status(g);
+    }
     gx_checkpoint_start_from(g, &w->model, w->o->model, w->o->strict, w->o->strict ? NULL : &seed, &hash, &loaded);
     if (g->rank == 0 && !gx_failed(g)) gx__writer_warn_of_weights(w, &loaded);
-    if (w->o->adapter[0] && !gx_failed(g)) gx_checkpoint_load_weights(g, &w->model, w->o->adapter);
     return gx_status(g);
 }
 

@@ -12,6 +12,7 @@
 #ifndef GX_CAUSAL_LM_H
 #define GX_CAUSAL_LM_H
 #include "../io/blend.h"
+#include "../io/chat_system.h"
 #include "../io/dataset_hash.h"
 #include "generate.h"
 #include "show_data.h"
@@ -172,6 +173,22 @@ static void gx__causal_lm_look_for_format(const char *folder, char name[GX_FIELD
     if (f || status != GX_OK) snprintf(name, GX_FIELD_TEXT, "%s", f ? gx_chat_name(f) : "?");
 }
 
+// A template may begin with a system turn of its own, where the format has none.
+static void gx__causal_lm_warn_of_system(GxContext *g, const GxCausalLm *c, const GxTaskSetup *setup)
+{
+    char text[GX_TEXT_VALUE] = "";
+    GxError ignored = GX_ZERO; // what cannot be read has no template
+    const char *folder = gx_path_is_folder(c->tokenizer_path) ? c->tokenizer_path : setup->model;
+    int chats = 0;
+    for (int s = 0; s < c->data.n; s++) chats |= c->data.source[s].is_learned != NULL;
+    if (g->rank != 0 || !chats || !c->chat.format || strcmp(c->chat_template, "auto") || !folder[0]) return;
+    if (gx_chat_left_out_of(c->chat.format, folder, text, &ignored) == GX_OK && text[0])
+        gx_log(&g->log, GX_LOG_WARNING,
+               "the chat template has a system turn of its own (%s), which the format %s leaves out; conversations "
+               "that are to have it begin with it",
+               text, gx_chat_name(c->chat.format));
+}
+
 // How conversations are read, on all ranks: as rank 0's folders say.
 static GxStatus gx__causal_lm_find_format(GxContext *g, GxCausalLm *c, const GxTaskSetup *setup)
 {
@@ -197,7 +214,10 @@ static GxStatus gx__causal_lm_open(GxContext *g, void *self, GxTaskSetup *setup)
     snprintf(c->tokenizer_name, sizeof c->tokenizer_name, "%s", gx_tokenizer_identity(&c->tokenizer));
     GX_TRY(gx__causal_lm_find_format(g, c, setup));
     c->has_documents = c->separate_documents && gx_blend_has_documents(c->train_data);
-    return setup->is_dry ? GX_OK : gx__causal_lm_open_text(g, c, setup);
+    if (setup->is_dry) return GX_OK;
+    GX_TRY(gx__causal_lm_open_text(g, c, setup));
+    gx__causal_lm_warn_of_system(g, c, setup);
+    return GX_OK;
 }
 
 static void gx__causal_lm_close(void *self)
