@@ -90,7 +90,8 @@ typedef struct GxWeightsLoaded {   // on rank 0
 // heads. Its own are left out; those that it does not have are drawn with *seed (NULL: they are an error), but where
 // its config.json says that it has them. Not `is_strict`: so it is with all tensors that do not match, and with heads
 // that are there in part, whatever config.json says; nothing at all that matches is an error. Then seed is needed.
-// *hash: on rank 0, of what was read, but for the adapter's; the same for the same weights of the same model.
+// *hash: on rank 0, of a model with LoRA: of what was read, but for the adapter's; the same for the same weights of the
+// same model.
 void gx_checkpoint_start_from(GxContext *g, GxModel *m, const char *folder, int is_strict, const uint64_t *seed,
                               uint64_t *hash, GxWeightsLoaded *loaded);
 // The weights of a base, and of its adapter's folder. A tensor that neither has is an error; that the base's weights
@@ -414,15 +415,22 @@ void gx_checkpoint_load_weights(GxContext *g, GxModel *m, const char *folder)
     free(drawn);
 }
 
-void gx_checkpoint_load_base(GxContext *g, GxModel *m, const char *folder, uint64_t *hash)
+// *drawn: what the base does not have; free() it.
+static void gx__checkpoint_read_base(GxContext *g, GxModel *m, const char *folder, uint64_t *hash,
+                                     unsigned char **drawn)
 {
     gx__CheckpointWeights w;
-    unsigned char *drawn;
     *hash = GX_HASH_START;
     gx__checkpoint_open_weights(g, m, folder, GX_MATCH_BASE, &w);
     w.hash = hash;
-    gx__checkpoint_agree_on_drawn(g, m, &w, &drawn);
-    gx__checkpoint_read_weights(g, m, folder, &w, &gx__checkpoint_weights, drawn);
+    gx__checkpoint_agree_on_drawn(g, m, &w, drawn);
+    gx__checkpoint_read_weights(g, m, folder, &w, &gx__checkpoint_weights, *drawn);
+}
+
+void gx_checkpoint_load_base(GxContext *g, GxModel *m, const char *folder, uint64_t *hash)
+{
+    unsigned char *drawn;
+    gx__checkpoint_read_base(g, m, folder, hash, &drawn);
     free(drawn);
 }
 
@@ -445,11 +453,7 @@ void gx_checkpoint_start_with_adapter(GxContext *g, GxModel *m, const char *fold
 {
     gx__CheckpointWeights w;
     unsigned char *of_base, *of_adapter;
-    *hash = GX_HASH_START;
-    gx__checkpoint_open_weights(g, m, folder, GX_MATCH_BASE, &w);
-    w.hash = hash;
-    gx__checkpoint_agree_on_drawn(g, m, &w, &of_base);
-    gx__checkpoint_read_weights(g, m, folder, &w, &gx__checkpoint_weights, of_base);
+    gx__checkpoint_read_base(g, m, folder, hash, &of_base);
     if (g->rank == 0 && !gx_failed(g)) gx__checkpoint_compare_base(g, folder, adapter, *hash);
     gx__checkpoint_open_weights(g, m, adapter, GX_MATCH_ADAPTER, &w);
     for (int i = 0; i < m->table.n && g->rank == 0 && !gx_failed(g); i++)
@@ -564,7 +568,7 @@ void gx_checkpoint_start_from(GxContext *g, GxModel *m, const char *folder, int 
     if (has_match) gx__checkpoint_name_weights(m, &w, loaded);
     if (has_match && is_strict) gx__checkpoint_check_drawn(g, m, folder, seed != NULL, loaded);
     if (has_match && m->wish.is_new && !gx_failed(g)) gx__checkpoint_renew(m, &w, loaded);
-    w.hash = hash;
+    w.hash = m->lora.r ? hash : NULL; // a whole model has no use for it
     gx__checkpoint_agree_on_drawn(g, m, &w, &drawn);
     gx__checkpoint_read_weights(g, m, folder, &w, &gx__checkpoint_weights, drawn);
     if (seed && !gx_failed(g)) gx__checkpoint_draw(g, m, drawn, *seed);

@@ -22,7 +22,6 @@ GxStatus gx_tuning_take(GxTuningOptions *o, const GxConfig *c, const GxPeftConfi
 // without what it adapts; fills in what follows from others.
 GxStatus gx_tuning_resolve(GxTuningOptions *o, const GxConfig *c, const char *model, GxError *err);
 static inline int gx_tuning_has_adapter(const GxTuningOptions *o) { return !strcmp(o->tuning, "lora"); }
-const GxField *gx_tuning_fields(int *n);
 // The first option that makes another adapter than the run's (`args`, its options), NULL: there is none.
 const GxField *gx_tuning_differs(const GxTuningOptions *o, const GxJson *args, GxTuningOptions *then, GxError *err);
 GxLora gx_tuning_lora(const GxTuningOptions *o); // its texts are o's; r is 0 where there is none
@@ -126,12 +125,6 @@ GxStatus gx_tuning_resolve(GxTuningOptions *o, const GxConfig *c, const char *mo
                        o->tuning);
     if (gx_tuning_has_adapter(o) && o->lora_alpha == 0) o->lora_alpha = 2 * (double)o->lora_dim;
     return GX_OK;
-}
-
-const GxField *gx_tuning_fields(int *n)
-{
-    *n = sizeof gx__tuning_options / sizeof *gx__tuning_options;
-    return gx__tuning_options;
 }
 
 // Dropout may change on the way, as a learning rate may. A run of which nothing is said trained all.
