@@ -255,41 +255,37 @@ static inline float gx__cpu_nf4_scale(const GxQuantized *w, int64_t block)
     return product + *w->offset;
 }
 
-typedef union {
-    float f32[16];
-    uint16_t bf16[16];
-} GxNf4Table; // the values that a block can have, in the type that is wanted
-
-static GX_CPU_INLINE void gx__cpu_nf4_choose(void *y, int64_t i, const GxNf4Table *table, int code, GxDtype dtype)
+typedef struct {
+    float value[256][2];
+} GxNf4Pairs; // what the two codes of a byte mean
+static GxNf4Pairs gx__cpu_nf4_pairs(void)
 {
-    if (dtype == GX_BF16) ((uint16_t *)y)[i] = table->bf16[code];
-    else ((float *)y)[i] = table->f32[code];
+    GxNf4Pairs pairs;
+    for (int i = 0; i < 256; i++) pairs.value[i][0] = gx_nf4_values[i >> 4], pairs.value[i][1] = gx_nf4_values[i & 15];
+    return pairs;
 }
 
-// y[i] = code first + i, which all lie in one block
-static GX_CPU_INLINE void gx__cpu_nf4_values_of(void *y, const GxQuantized *w, int64_t block, int64_t first, int64_t n,
-                                                GxDtype dtype)
+// y[i] = code first + i, n of them, which all lie in one block
+static GX_CPU_INLINE void gx__cpu_nf4_values_of(void *y, const GxNf4Pairs *pairs, const GxQuantized *w, int64_t block,
+                                                int64_t first, int64_t n, GxDtype dtype)
 {
     const float a = gx__cpu_nf4_scale(w, block);
     const uint8_t *codes = w->codes + first / 2;
-    GxNf4Table table;
-    int64_t i = 0;
-    for (int k = 0; k < 16; k++) gx_cpu_store(&table, k, gx_nf4_values[k] * a, dtype);
-    if (first % 2) gx__cpu_nf4_choose(y, i++, &table, *codes++ & 15, dtype);
-    for (; i + 1 < n; i += 2, codes++) {
-        gx__cpu_nf4_choose(y, i, &table, *codes >> 4, dtype);
-        gx__cpu_nf4_choose(y, i + 1, &table, *codes & 15, dtype);
-    }
-    if (i < n) gx__cpu_nf4_choose(y, i, &table, *codes >> 4, dtype);
+    float value[GX_NF4_BLOCK + 2];
+    const int64_t skip = first % 2, bytes = (skip + n + 1) / 2;
+    for (int64_t i = 0; i < bytes; i++) memcpy(value + 2 * i, pairs->value[codes[i]], sizeof *pairs->value);
+    GX_OMP(simd)
+    for (int64_t i = 0; i < n; i++) gx_cpu_store(y, i, value[skip + i] * a, dtype);
 }
 
-static GX_CPU_INLINE void gx__cpu_nf4_run(void *y, const GxQuantized *w, int64_t row, int64_t col, int64_t n,
-                                          GxDtype dtype)
+static GX_CPU_INLINE void gx__cpu_nf4_run(void *y, const GxNf4Pairs *pairs, const GxQuantized *w, int64_t row,
+                                          int64_t col, int64_t n, GxDtype dtype)
 {
     for (int64_t done = 0, here; done < n; done += here) {
         const int64_t at = w->origin + row * w->pitch + col + done; // among the blocks' elements
         here = gx_min(n - done, GX_NF4_BLOCK - at % GX_NF4_BLOCK);
-        gx__cpu_nf4_values_of(gx_cpu_at(y, done, dtype), w, at / GX_NF4_BLOCK, row * w->cols + col + done, here, dtype);
+        gx__cpu_nf4_values_of(gx_cpu_at(y, done, dtype), pairs, w, at / GX_NF4_BLOCK, row * w->cols + col + done, here,
+                              dtype);
     }
 }
 
@@ -302,13 +298,14 @@ static GX_CPU_INLINE void gx__cpu_int8_run(void *y, const int8_t *codes, float a
 void gx_cpu_dequantize(GxContext *g, void *y, GxDtype dtype, const GxQuantized *w, int64_t row, int64_t rows,
                        int64_t col, int64_t cols)
 {
+    const GxNf4Pairs pairs = gx__cpu_nf4_pairs();
     (void)g;
     GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, rows * cols)))
     for (int64_t r = 0; r < rows; r++) {
         const int8_t *codes = (const int8_t *)w->codes + (row + r) * w->cols + col;
         void *to = gx_cpu_at(y, r * cols, dtype);
         if (w->kind == GX_INT8) GX_CPU_TYPES(dtype, gx__cpu_int8_run, to, codes, w->scales[row + r], cols);
-        else GX_CPU_TYPES(dtype, gx__cpu_nf4_run, to, w, row + r, col, cols);
+        else GX_CPU_TYPES(dtype, gx__cpu_nf4_run, to, &pairs, w, row + r, col, cols);
     }
 }
 #endif
