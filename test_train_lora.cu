@@ -175,6 +175,31 @@ TEST(a_run_on_a_quantised_base_goes_on_with_the_same_bits_and_with_no_other_base
     CHECK(strstr(out(), with) && strstr(out(), "the model in nf4"), "not %s: %s", with, out());
 }
 
+TEST(ranks_write_the_same_text_with_a_quantised_model_and_merging_warns_of_it)
+{
+    char *text[2], train[TEST_PATH], line[3000];
+    if (!make_base()) return;
+    snprintf(train, sizeof train, "%s", program);
+    CHECK_RAN(run(BASE "--quantize nf4 --output_dir few_bits --max_steps 2"));
+    if (!use_program("generate_llama")) return;
+    for (int i = 0; i < 2; i++) {
+        snprintf(line, sizeof line, "%s --adapter few_bits/checkpoint-2 --quantize int8 --prompt the --threads 1%s",
+                 program, i ? " --ranks 2" : "");
+        start_line(line, 0);
+        CHECK_RAN(finish());
+        text[i] = strdup(out());
+    }
+    CHECK(!strcmp(text[0], text[1]) && strlen(text[0]) > 20, "two texts: %s\n%s", text[0], text[1]);
+    free(text[0]), free(text[1]);
+    use_program("merge_adapter");
+    snprintf(line, sizeof line, "%s --adapter few_bits/checkpoint-2 --output_dir merged_bits", program);
+    start_line(line, 0);
+    CHECK_RAN(finish());
+    CHECK(strstr(err(), "was trained on") && strstr(err(), "in nf4; it is merged into"), "%s", err());
+    check_whole("merged_bits");
+    snprintf(program, sizeof program, "%s", train);
+}
+
 TEST(what_cannot_be_quantised_is_refused)
 {
     if (!make_base()) return;
