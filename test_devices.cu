@@ -1129,7 +1129,8 @@ static const Variant finish_variants[] = {
 static float loss_scale(const Shape *s) { return 1.0f / (float)s->d[0]; }
 static void call_cross_entropy(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
 {
-    (void)a, gx_cross_entropy(g, (float *)b[0], b[1], b[2], (const int32_t *)b[3], s->d[0], s->d[1], loss_scale(s), t);
+    (void)a,
+        gx_cross_entropy(g, (float *)b[0], b[1], b[2], (const int32_t *)b[3], s->d[0], s->d[1], loss_scale(s), NULL, t);
 }
 static void call_cross_entropy_maximum(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
 {
@@ -1143,7 +1144,7 @@ static void call_cross_entropy_sums(GxContext *g, void **b, const Shape *s, GxDt
 static void call_cross_entropy_finish(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
 {
     (void)a, gx_cross_entropy_finish(g, (float *)b[0], b[1], b[2], (const float *)b[3], (const int32_t *)b[4], s->d[0],
-                                     s->d[1], s->d[2], loss_scale(s), t);
+                                     s->d[1], s->d[2], loss_scale(s), NULL, t);
 }
 
 static void prepare_labels(Case *c, int labels, int logits)
