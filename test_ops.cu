@@ -1841,6 +1841,41 @@ TEST(pages_without_a_place_take_nothing_and_others_of_the_pool_stay)
     free(x), free(pool);
 }
 
+// ---- cross-entropy: weights ----------------------------------------------------------------------------------------
+
+// A row with a weight is a row alone whose scale is so much larger: bit for bit, and losses do not change.
+TEST(a_weight_of_a_row_multiplies_its_gradient_and_not_its_loss)
+{
+    enum { R = 5, V = 37 };
+    static const float weights[R] = {1, -0.5f, 0, 3, 0.1f};
+    static const int32_t labels[R] = {0, 36, 7, GX_IGNORE_INDEX, 20};
+    for (int type = GX_F32; type <= GX_BF16; type++) {
+        Bench b;
+        bench_open(&b, 2, 0);
+        const int64_t size = gx_dtype_size((GxDtype)type);
+        float *x = random_floats(R * V, 1, 2), losses[2][R], maximum[R], sums[2 * R];
+        char logits[4 * R * V], got[4 * R * V], exps[4 * R * V], steps[4 * R * V], alone[4 * V];
+        gx_convert(&b.g, logits, (GxDtype)type, x, GX_F32, R * V);
+        gx_cross_entropy(&b.g, losses[0], got, logits, labels, R, V, 0.25f, weights, (GxDtype)type);
+        gx_cross_entropy_maximum(&b.g, maximum, logits, R, V, (GxDtype)type);
+        gx_cross_entropy_sums(&b.g, sums, exps, logits, maximum, labels, R, V, 0, V, (GxDtype)type);
+        gx_cross_entropy_finish(&b.g, losses[1], steps, exps, sums, labels, R, V, 0, 0.25f, weights, (GxDtype)type);
+        CHECK(!memcmp(losses[0], losses[1], sizeof losses[0]), "other losses in steps");
+        for (int r = 0; r < R; r++) {
+            float loss, sum[2] = {sums[r], sums[R + r]};
+            gx_cross_entropy(&b.g, &loss, alone, logits + r * V * size, labels + r, 1, V, 0.25f * weights[r], NULL,
+                             (GxDtype)type);
+            CHECK(loss == losses[0][r] && !memcmp(alone, got + r * V * size, (size_t)(V * size)), "row %d", r);
+            gx_cross_entropy_finish(&b.g, &loss, alone, exps + r * V * size, sum, labels + r, 1, V, 0,
+                                    0.25f * weights[r], NULL, (GxDtype)type);
+            CHECK(!memcmp(alone, steps + r * V * size, (size_t)(V * size)), "row %d, in steps", r);
+        }
+        CHECK(!gx_failed(&b.g), "%s", b.g.error.message);
+        bench_close(&b);
+        free(x);
+    }
+}
+
 // ---- cross-entropy: labels -----------------------------------------------------------------------------------------
 
 TEST(cross_entropy_names_the_wrong_label_and_its_row)
