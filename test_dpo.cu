@@ -395,8 +395,9 @@ TEST(a_model_learns_what_is_preferred)
     CHECK(series("learns", "eval_rewards/margins", x, 80) == 2, "other validations");
 }
 
-TEST(rates_are_those_of_preferences_and_dropout_is_refused)
+TEST(rates_are_those_of_preferences_and_what_cannot_be_is_refused)
 {
+    char none[] = "--max_steps 1 --output_dir none";
     CHECK(run("rate", "--micro_batch_size 7 --dry_run true") == 0 && strstr(said.out, "learning_rate=1e-06"), "%s",
           said.out);
     CHECK(run("rate", "--micro_batch_size 7 --dry_run true --tuning lora") == 0 &&
@@ -405,6 +406,11 @@ TEST(rates_are_those_of_preferences_and_dropout_is_refused)
     CHECK(run("rate", "--micro_batch_size 7 --tuning lora --lora_dropout 0.1") == 1 &&
               strstr(said.log, "--lora_dropout is 0.1, and --task dpo is without dropout"),
           "%s", said.log);
+    CHECK(run_line(&gx_llama, &gx_dpo, none) == 1 && strstr(said.log, "--train_data has no file"), "%s", said.log);
+    CHECK(run("rate", "--evaluate --micro_batch_size 7 --validation_fraction 0.3") == 0 &&
+              strstr(said.log, "the model is its own reference") && strstr(said.out, "loss 0.6931") &&
+              strstr(said.out, "accuracy 0.0000 over 3 pairs"),
+          "%s%s", said.log, said.out);
     CHECK(run("rate", "--micro_batch_size 7 --validation_fraction 0.9 --seq_len 24") == 1 &&
               strstr(said.log, "none would be left to train on"),
           "%s", said.log);

@@ -12,7 +12,6 @@
 #ifndef GX_CAUSAL_LM_H
 #define GX_CAUSAL_LM_H
 #include "../io/blend.h"
-#include "../io/chat_system.h"
 #include "../io/dataset_hash.h"
 #include "chat_format.h"
 #include "generate.h"
@@ -163,22 +162,6 @@ static GxStatus gx__causal_lm_open_text(GxContext *g, GxCausalLm *c, const GxTas
     return gx__causal_lm_agree(g, c);
 }
 
-// A template may begin with a system turn of its own, where the format has none.
-static void gx__causal_lm_warn_of_system(GxContext *g, const GxCausalLm *c, const GxTaskSetup *setup)
-{
-    char text[GX_TEXT_VALUE] = "";
-    GxError ignored = GX_ZERO; // what cannot be read has no template
-    const char *folder = gx_path_is_folder(c->tokenizer_path) ? c->tokenizer_path : setup->model;
-    int chats = 0;
-    for (int s = 0; s < c->data.n; s++) chats |= c->data.source[s].is_learned != NULL;
-    if (g->rank != 0 || !chats || !c->chat.format || strcmp(c->chat_template, "auto") || !folder[0]) return;
-    if (gx_chat_left_out_of(c->chat.format, folder, text, &ignored) == GX_OK && text[0])
-        gx_log(&g->log, GX_LOG_WARNING,
-               "the chat template has a system turn of its own (%s), which the format %s leaves out; conversations "
-               "that are to have it begin with it",
-               text, gx_chat_name(c->chat.format));
-}
-
 static GxStatus gx__causal_lm_open(GxContext *g, void *self, GxTaskSetup *setup)
 {
     GxCausalLm *c = (GxCausalLm *)self;
@@ -189,7 +172,9 @@ static GxStatus gx__causal_lm_open(GxContext *g, void *self, GxTaskSetup *setup)
     c->has_documents = c->separate_documents && gx_blend_has_documents(c->train_data);
     if (setup->is_dry) return GX_OK;
     GX_TRY(gx__causal_lm_open_text(g, c, setup));
-    gx__causal_lm_warn_of_system(g, c, setup);
+    int chats = 0;
+    for (int i = 0; i < c->data.n; i++) chats |= c->data.source[i].is_learned != NULL;
+    if (chats) gx_chat_warn_of_system(g, &c->chat, c->chat_template, c->tokenizer_path, setup);
     return GX_OK;
 }
 

@@ -1,6 +1,7 @@
 // task/chat_format.h: the format in which a task reads conversations: that of an option, or of a folder's template.
 #ifndef GX_TASK_CHAT_FORMAT_H
 #define GX_TASK_CHAT_FORMAT_H
+#include "../io/chat_system.h"
 #include "../io/chat_tokens.h"
 #include "task.h"
 GX_BEGIN
@@ -9,6 +10,9 @@ GX_BEGIN
 // ranks: as rank 0's folders say.
 GxStatus gx_chat_find_format(GxContext *g, GxChatReading *chat, const char *chat_template, const char *tokenizer_path,
                              const GxTaskSetup *setup);
+// Of conversations that are read so: a template may begin with a system turn of its own, where the format has none.
+void gx_chat_warn_of_system(GxContext *g, const GxChatReading *chat, const char *chat_template,
+                            const char *tokenizer_path, const GxTaskSetup *setup);
 
 GX_END
 #endif
@@ -44,5 +48,19 @@ GxStatus gx_chat_find_format(GxContext *g, GxChatReading *chat, const char *chat
     chat->format = gx_chat_format(name);
     chat->lacks = name[0] == '?' ? "the model's chat template is none of those that are built" : NULL;
     return GX_OK;
+}
+
+void gx_chat_warn_of_system(GxContext *g, const GxChatReading *chat, const char *chat_template,
+                            const char *tokenizer_path, const GxTaskSetup *setup)
+{
+    char text[GX_TEXT_VALUE] = "";
+    GxError ignored = GX_ZERO; // what cannot be read has no template
+    const char *folder = gx_path_is_folder(tokenizer_path) ? tokenizer_path : setup->model;
+    if (g->rank != 0 || !chat->format || strcmp(chat_template, "auto") || !folder[0]) return;
+    if (gx_chat_left_out_of(chat->format, folder, text, &ignored) == GX_OK && text[0])
+        gx_log(&g->log, GX_LOG_WARNING,
+               "the chat template has a system turn of its own (%s), which the format %s leaves out; conversations "
+               "that are to have it begin with it",
+               text, gx_chat_name(chat->format));
 }
 #endif

@@ -82,7 +82,7 @@ GX_END
 
 #define GX__DPO_AT(field) offsetof(GxDpo, field)
 static const GxField gx__dpo_options[] = {
-    {"train_data", GX_FIELD_PATH, GX__DPO_AT(train_data), "data/pairs.jsonl",
+    {"train_data", GX_FIELD_PATH, GX__DPO_AT(train_data), "",
      "preference pairs, .jsonl: prompt, chosen and rejected in each line, strings or lists of messages; without prompt "
      "it is what the other two begin with",
      NULL},
@@ -221,6 +221,10 @@ static GxStatus gx__dpo_read(GxContext *g, GxDpo *c, const GxTaskSetup *setup)
 static GxStatus gx__dpo_open_pairs(GxContext *g, GxDpo *c)
 {
     const char *const what[] = {c->train_data};
+    if (!c->train_data[0])
+        return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                       "--train_data has no file; expected one of preference pairs: JSON lines with prompt, chosen and "
+                       "rejected");
     GX_TRY(gx_pairs_open(&c->pairs, c->train_data, &c->tokenizer, &c->chat, c->T, gx_threads(g), &g->error));
     c->pairs_hash = (int64_t)c->pairs.hash;
     GX_TRY(gx_task_agree(g, what, &c->pairs_hash, 1));
@@ -247,7 +251,13 @@ static GxStatus gx__dpo_open(GxContext *g, void *self, GxTaskSetup *setup)
     GX_TRY(gx_chat_find_format(g, &c->chat, c->chat_template, c->tokenizer_path, setup));
     if (setup->is_dry) return GX_OK;
     GX_TRY(gx__dpo_open_pairs(g, c));
-    return gx__dpo_read(g, c, setup);
+    if (c->pairs.conversations) gx_chat_warn_of_system(g, &c->chat, c->chat_template, c->tokenizer_path, setup);
+    GX_TRY(gx__dpo_read(g, c, setup));
+    if (g->rank == 0 && setup->only_shows && !c->has_reference)
+        gx_log(&g->log, GX_LOG_WARNING,
+               "%s has no " GX__DPO_FILE " of these pairs: the model is its own reference, and its loss log 2",
+               setup->model);
+    return GX_OK;
 }
 
 static void gx__dpo_close(void *self)
@@ -440,24 +450,23 @@ static void gx__dpo_sum(GxContext *g, double *x, int64_t n)
     gx_all_reduce(g, GX_AXIS_LOSS | GX_AXIS_TP, GX_SUM, x, n, GX_F64);
 }
 
-// All samples of p, each rank its own of each row of them.
-static GxStatus gx__dpo_refer(GxContext *g, GxDpo *c, const GxPacking *p, const GxForward *forward)
+// All samples of p, each rank its own of each row of them. 0: it was stopped, or failed.
+static int gx__dpo_refer(GxContext *g, GxDpo *c, const GxPacking *p, const GxForward *forward)
 {
     GxBatch *b = &c->one;
-    int64_t first = c->samples, rank = gx_group_index(g, GX_AXIS_DP), before[GX_MAX_PARTS] = GX_ZERO;
+    int64_t first = 0, rank = gx_group_index(g, GX_AXIS_DP), before[GX_MAX_PARTS] = GX_ZERO;
     if (rank < GX_MAX_PARTS) before[rank] = c->samples;
     gx_at(g, -1, "reference");
     gx_all_reduce(g, GX_AXIS_DP, GX_SUM, before, gx_min(gx_group_size(g, GX_AXIS_DP), GX_MAX_PARTS), GX_I64);
-    first = 0;
     for (int64_t r = 0; r < rank && r < GX_MAX_PARTS; r++) first += before[r];
     for (int64_t row = 0; row < p->samples && !gx_failed(g); row += c->all_samples) {
-        if (forward->stop && forward->stop(forward->stop_user)) break;
+        if (forward->stop && forward->stop(forward->stop_user)) return 0;
         for (int64_t i = 0; i < b->B; i++)
             gx__dpo_fill_sample(c, p, row + first + i < p->samples ? row + first + i : -1, b, c->one_twin, i);
         gx_to_device(g, c->one_block, c->one_twin, c->one_bytes);
         forward->run(g, forward->user, b);
     }
-    return gx_status(g);
+    return !gx_failed(g);
 }
 
 enum { GX__DPO_BLOCK = 1024 }; // numbers that are summed over the ranks at a time
@@ -473,12 +482,11 @@ static GxStatus gx__dpo_prepare(GxContext *g, void *self, const GxForward *forwa
     }
     if (c->has_reference) return GX_OK;
     c->is_reference = 1;
-    gx__dpo_refer(g, c, &c->train, forward);
-    gx__dpo_refer(g, c, &c->held_out, forward);
+    const int is_whole = gx__dpo_refer(g, c, &c->train, forward) && gx__dpo_refer(g, c, &c->held_out, forward);
     c->is_reference = 0;
-    for (int64_t i = 0; i < 2 * c->pairs.n && !gx_failed(g); i += GX__DPO_BLOCK)
+    for (int64_t i = 0; is_whole && i < 2 * c->pairs.n && !gx_failed(g); i += GX__DPO_BLOCK)
         gx__dpo_sum(g, c->reference + i, gx_min(GX__DPO_BLOCK, 2 * c->pairs.n - i));
-    c->has_reference = !gx_failed(g);
+    c->has_reference = is_whole && !gx_failed(g);
     return gx_status(g);
 }
 

@@ -13,6 +13,7 @@
 //     prepare           before the first step, where the weights are known
 //     fill, counts      before each window, for each of its micro-batches
 //     metrics, lacks    once it is open: which metrics validations will have, where a run is to compare them
+//     progress          for a line about the training
 //     held_out, fill_held_out, counts, see, metrics               in a validation
 //     write, identity, changed                                    in a checkpoint
 //     sample, confusion at the end: something for people to look at
