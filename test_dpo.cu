@@ -449,8 +449,14 @@ TEST(a_run_that_is_resumed_ends_with_the_same_bits)
         same_file(a, b, i == 1 ? "adapter_model.safetensors" : "model.safetensors");
         same_file(a, b, "optimizer.safetensors"), same_file(a, b, "dpo_reference.tsv");
     }
-    // shown: with the reference that the run had
+    // what a run begins with is its reference, an adapter included
     char line[600];
+    double first[2];
+    snprintf(line, sizeof line, "--micro_batch_size 7 --max_steps 1 --tuning lora --adapter %s",
+             path_of("whole1/checkpoint-6"));
+    CHECK(run("again", line) == 0 && series("again", "loss", first, 2) == 1 && fabs(first[0] - log(2.0)) < 1e-6, "%s",
+          said.log);
+    // shown: with the reference that the run had
     snprintf(line, sizeof line, "--output_dir %s --resume auto --evaluate", path_of("whole0"));
     double x[4];
     CHECK(run_line(&gx_llama, &gx_dpo, line) == 0 && series("whole0", "eval_loss", x, 4) == 1, "%s", said.log);
