@@ -1126,14 +1126,24 @@ static const Shape part_shapes[] = {{.d = {1, 1, 0, 1, 0}},
                                     {.d = {7, 1, 3, 5, 0}},
                                     {.d = {9, 72, 0, 72, 0}, .sure = 12},
                                     {.d = {3, 16001, 15999, 32000, 0}, .large = 1}};
+static const Variant cross_entropy_variants[] = {{0, 1u << 4, {{0, 0}}},
+                                                 {0, 1u << 1 | 1u << 4, {{0, 0}}},
+                                                 {0, 1u << 4, {{1, 2}}},
+                                                 {0, 0, {{0, 0}}},
+                                                 {0, 0, {{1, 2}}}};
 static const Variant dlogits_variants[] = {{0, 0, {{0, 0}}}, {0, 1u << 1, {{0, 0}}}, {0, 0, {{1, 2}}}};
-static const Variant finish_variants[] = {
-    {0, 0, {{0, 0}}}, {0, 1u << 1, {{0, 0}}}, {0, 1u << 1 | 1u << 2, {{0, 0}}}, {0, 0, {{1, 2}}}};
+static const Variant finish_variants[] = {{0, 1u << 5, {{0, 0}}},
+                                          {0, 1u << 1 | 1u << 5, {{0, 0}}},
+                                          {0, 1u << 1 | 1u << 2 | 1u << 5, {{0, 0}}},
+                                          {0, 1u << 5, {{1, 2}}},
+                                          {0, 0, {{0, 0}}},
+                                          {0, 0, {{1, 2}}}};
 
 static float loss_scale(const Shape *s) { return 1.0f / (float)s->d[0]; }
 static void call_cross_entropy(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
 {
-    (void)a, gx_cross_entropy(g, (float *)b[0], b[1], b[2], (const int32_t *)b[3], s->d[0], s->d[1], loss_scale(s), t);
+    (void)a, gx_cross_entropy(g, (float *)b[0], b[1], b[2], (const int32_t *)b[3], s->d[0], s->d[1], loss_scale(s),
+                              (const float *)b[4], t);
 }
 static void call_cross_entropy_maximum(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
 {
@@ -1147,7 +1157,7 @@ static void call_cross_entropy_sums(GxContext *g, void **b, const Shape *s, GxDt
 static void call_cross_entropy_finish(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
 {
     (void)a, gx_cross_entropy_finish(g, (float *)b[0], b[1], b[2], (const float *)b[3], (const int32_t *)b[4], s->d[0],
-                                     s->d[1], s->d[2], loss_scale(s), t);
+                                     s->d[1], s->d[2], loss_scale(s), (const float *)b[5], t);
 }
 
 static void prepare_labels(Case *c, int labels, int logits)
@@ -1547,9 +1557,9 @@ static const Op ops[] = {
      loss_floor,
      1,
      LIST(cross_entropy_shapes),
-     LIST(dlogits_variants),
+     LIST(cross_entropy_variants),
      {ZEROS("losses", OUT, GX_F32, d0, sum_d1), ZEROS("dlogits", OUT, ACT, d01, sum_d1), INPUT("logits", ACT, d01),
-      INPUT("labels", GX_I32, d0)}},
+      INPUT("labels", GX_I32, d0), INPUT("weights", GX_F32, d0)}},
     {SLOT(cross_entropy_maximum),
      NULL,
      NULL,
@@ -1572,7 +1582,7 @@ static const Op ops[] = {
      LIST(part_shapes),
      LIST(finish_variants),
      {ZEROS("losses", OUT, GX_F32, d0, few), ZEROS("dlogits", OUT, ACT, d01, few), INPUT("exps", ACT, d01),
-      INPUT("sums", GX_F32, twice_d0), INPUT("labels", GX_I32, d0)}},
+      INPUT("sums", GX_F32, twice_d0), INPUT("labels", GX_I32, d0), INPUT("weights", GX_F32, d0)}},
     {SLOT(clip), prepare_clip, NULL, 1, LIST(clip_shapes), LIST(plain), {INPUT(NULL, 0, NULL)}},
     {SLOT(adamw),
      prepare_adamw,
@@ -2279,7 +2289,8 @@ static void check_steps(const Shape *shape, const GxDevice *device, GxContext *c
         case_open(&c[i], cpu, op_named(names[i]), shape, &plain[0], GX_F32);
         if (i == 1) set_value(&c[1], 1, c[0].value[2]);
         if (i == 2) set_value(&c[2], 2, c[0].value[2]), set_value(&c[2], 3, r[1].value[0]);
-        if (i == 3) set_value(&c[3], 2, r[2].value[1]), set_value(&c[3], 3, r[2].value[0]);
+        if (i == 3)
+            set_value(&c[3], 2, r[2].value[1]), set_value(&c[3], 3, r[2].value[0]), set_value(&c[3], 5, c[0].value[4]);
         r[i] = run(&c[i], device, GX_F32, 2, 0, 0, names[i]);
     }
     for (int i = 0; i < 2; i++)

@@ -691,7 +691,7 @@ static void cross_entropy_library(GxContext *g, Case *c, int accumulate,
     x->unwanted = variant == 2;
     if (variant == 1) copy_staged(g, x->fd, x->fv, x->n);
     gx_cross_entropy(g, c->out[0].fv, variant == 2 ? NULL : x->fd, variant == 1 ? x->fd : x->fv, c->ids, c->R, c->C,
-                     c->scale, GX_F32);
+                     c->scale, NULL, GX_F32);
 }
 
 // -- cross-entropy in steps, each part of the vocabulary with buffers of its own, as on ranks: a sum over three parts
@@ -799,7 +799,7 @@ static void cross_entropy_in_parts(GxContext *g, Case *c, int variant, const int
     for (int i = 0; i < parts; i++) {
         Part *p = &part[i];
         memcpy(p->sums, part[0].sums, (size_t)(2 * R) * sizeof(float));
-        gx_cross_entropy_finish(g, p->losses, p->dlogits, p->exps, p->sums, c->ids, R, p->V, p->begin, c->scale,
+        gx_cross_entropy_finish(g, p->losses, p->dlogits, p->exps, p->sums, c->ids, R, p->V, p->begin, c->scale, NULL,
                                 GX_F32);
         if (g->device->computes) {
             CHECK(!memcmp(p->losses, part[0].losses, (size_t)R * sizeof(float)),
@@ -1841,6 +1841,41 @@ TEST(pages_without_a_place_take_nothing_and_others_of_the_pool_stay)
     free(x), free(pool);
 }
 
+// ---- cross-entropy: weights ----------------------------------------------------------------------------------------
+
+// A row with a weight is a row alone whose scale is so much larger: bit for bit, and losses do not change.
+TEST(a_weight_of_a_row_multiplies_its_gradient_and_not_its_loss)
+{
+    enum { R = 5, V = 37 };
+    static const float weights[R] = {1, -0.5f, 0, 3, 0.1f};
+    static const int32_t labels[R] = {0, 36, 7, GX_IGNORE_INDEX, 20};
+    for (int type = GX_F32; type <= GX_BF16; type++) {
+        Bench b;
+        bench_open(&b, 2, 0);
+        const int64_t size = gx_dtype_size((GxDtype)type);
+        float *x = random_floats(R * V, 1, 2), losses[2][R], maximum[R], sums[2 * R];
+        char logits[4 * R * V], got[4 * R * V], exps[4 * R * V], steps[4 * R * V], alone[4 * V];
+        gx_convert(&b.g, logits, (GxDtype)type, x, GX_F32, R * V);
+        gx_cross_entropy(&b.g, losses[0], got, logits, labels, R, V, 0.25f, weights, (GxDtype)type);
+        gx_cross_entropy_maximum(&b.g, maximum, logits, R, V, (GxDtype)type);
+        gx_cross_entropy_sums(&b.g, sums, exps, logits, maximum, labels, R, V, 0, V, (GxDtype)type);
+        gx_cross_entropy_finish(&b.g, losses[1], steps, exps, sums, labels, R, V, 0, 0.25f, weights, (GxDtype)type);
+        CHECK(!memcmp(losses[0], losses[1], sizeof losses[0]), "other losses in steps");
+        for (int r = 0; r < R; r++) {
+            float loss, sum[2] = {sums[r], sums[R + r]};
+            gx_cross_entropy(&b.g, &loss, alone, logits + r * V * size, labels + r, 1, V, 0.25f * weights[r], NULL,
+                             (GxDtype)type);
+            CHECK(loss == losses[0][r] && !memcmp(alone, got + r * V * size, (size_t)(V * size)), "row %d", r);
+            gx_cross_entropy_finish(&b.g, &loss, alone, exps + r * V * size, sum, labels + r, 1, V, 0,
+                                    0.25f * weights[r], NULL, (GxDtype)type);
+            CHECK(!memcmp(alone, steps + r * V * size, (size_t)(V * size)), "row %d, in steps", r);
+        }
+        CHECK(!gx_failed(&b.g), "%s", b.g.error.message);
+        bench_close(&b);
+        free(x);
+    }
+}
+
 // ---- cross-entropy: labels -----------------------------------------------------------------------------------------
 
 TEST(cross_entropy_names_the_wrong_label_and_its_row)
@@ -1854,7 +1889,7 @@ TEST(cross_entropy_names_the_wrong_label_and_its_row)
         char expected[64];
         snprintf(expected, sizeof expected, "label %ld in row 1", (long)wrong[i]);
         fill_nan(dlogits, 15);
-        gx_cross_entropy(&b.g, losses, dlogits, logits, labels, 3, 5, 1, GX_F32);
+        gx_cross_entropy(&b.g, losses, dlogits, logits, labels, 3, 5, 1, NULL, GX_F32);
         CHECK(b.g.error.code == GX_ERR_ARGUMENT && strstr(b.g.error.message, expected), "label %ld: %s", (long)wrong[i],
               b.g.error.message);
         CHECK(count_nan(dlogits, 15) == 0 && losses[1] == 0 && dlogits[7] == 0,
@@ -1954,7 +1989,8 @@ static void check_steps(Case *c, const char *shape)
         check_values(what[2], p.sums, own, R, (double)p.V + 4, sqrt((double)R));
         check_values(what[2], p.sums + R, own + R, R, 1, 0);
         for (int64_t i = 0; p.exps && i < n; i++) exps[i] = p.exps[i];
-        gx_cross_entropy_finish(&b.g, p.losses, p.dlogits, p.exps, fsums, c->ids, R, p.V, p.begin, c->scale, GX_F32);
+        gx_cross_entropy_finish(&b.g, p.losses, p.dlogits, p.exps, fsums, c->ids, R, p.V, p.begin, c->scale, NULL,
+                                GX_F32);
         oracle_cross_entropy_finish(losses, dlogits, exps, sums, c->ids, R, p.V, p.begin, c->scale);
         check_values(what[3], p.losses, losses, R, 3, 0);
         if (p.dlogits) check_values(what[4], p.dlogits, dlogits, n, 3, c->scale * sqrt((double)rows));
@@ -2798,7 +2834,7 @@ static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDt
         return gx_swiglu_backward(g, x[0], x[1], x[2], x[3], R, C, type),
                promise("swiglu_backward", 1, 1, 11 * n, 24 * n, rows);
     if (which == 19)
-        return gx_cross_entropy(g, x[0], x[1], x[2], ids, R, C, 1, type),
+        return gx_cross_entropy(g, x[0], x[1], x[2], ids, R, C, 1, NULL, type),
                promise("cross_entropy", 1, 1, 6 * n, 8 * n, rows);
     if (which == 20)
         return gx_cross_entropy_maximum(g, x[0], x[1], R, C, type),
@@ -2807,7 +2843,7 @@ static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDt
         return gx_cross_entropy_sums(g, x[0], x[1], x[2], x[3], ids, R, C, 1, C + 1, type),
                promise("cross_entropy_sums", 1, 1, 3 * n, 8 * n, rows);
     if (which == 22)
-        return gx_cross_entropy_finish(g, x[0], x[1], x[2], x[3], ids, R, C, 1, 1, type),
+        return gx_cross_entropy_finish(g, x[0], x[1], x[2], x[3], ids, R, C, 1, 1, NULL, type),
                promise("cross_entropy_finish", 1, 1, 2 * n, 8 * n, rows);
     if (which == 23) return gx_clip(g, 1), promise("clip", 0, 0, 0, 0, gx_dims(0, 0, 0, 0));
     if (which == 24)
@@ -3179,12 +3215,12 @@ TEST(cross_entropy_in_parts_refuses_columns_outside_the_vocabulary_and_gradients
     check_message(&b, "columns -1 to 6 are not a part of a vocabulary of 20");
     gx_cross_entropy_sums(&b.g, x[0], x[1], x[2], x[3], p->ids, ROWS, COLS, 13, 20, GX_F32);
     check_message(&b, "columns 13 to 20 are not a part of a vocabulary of 20");
-    gx_cross_entropy_finish(&b.g, x[0], x[1], x[2], x[3], p->ids, ROWS, COLS, -1, 1, GX_F32);
+    gx_cross_entropy_finish(&b.g, x[0], x[1], x[2], x[3], p->ids, ROWS, COLS, -1, 1, NULL, GX_F32);
     check_message(&b, "columns from -1 on");
-    gx_cross_entropy_finish(&b.g, x[0], x[1], NULL, x[3], p->ids, ROWS, COLS, 0, 1, GX_F32);
+    gx_cross_entropy_finish(&b.g, x[0], x[1], NULL, x[3], p->ids, ROWS, COLS, 0, 1, NULL, GX_F32);
     check_message(&b, "dlogits without exps");
     gx_cross_entropy_sums(&b.g, x[0], NULL, x[2], x[3], p->ids, ROWS, COLS, 12, 20, GX_F32); // the last columns
-    gx_cross_entropy_finish(&b.g, x[0], NULL, NULL, x[3], p->ids, ROWS, COLS, 12, 1, GX_F32);
+    gx_cross_entropy_finish(&b.g, x[0], NULL, NULL, x[3], p->ids, ROWS, COLS, 12, 1, NULL, GX_F32);
     const GxEvent *e = b.recorder.event;
     CHECK(!gx_failed(&b.g) && b.recorder.n == 2, "%s", b.g.error.message);
     CHECK(e[0].bytes == 4 * ROWS * COLS && e[1].bytes == 0 && e[1].flops == 0, "what is not wanted was counted");

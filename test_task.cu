@@ -135,6 +135,9 @@ static const GxTask copy = {
     NULL, // loss_unit
     NULL, // lacks
     NULL, // best_metric: the loss
+    NULL, // defaults
+    NULL, // prepare
+    NULL, // progress
 };
 
 // ---- a program that trains it --------------------------------------------------------------------------------------

@@ -610,12 +610,12 @@ static float scale_of(const int64_t *d) { return 1.0f / (float)d[ROWS]; }
 static void losses_alone(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
     gx_cross_entropy(g, (float *)p[LOSSES], NULL, p[LOGITS], (const int32_t *)p[LABELS], d[ROWS], d[COLUMNS],
-                     scale_of(d), dtype);
+                     scale_of(d), NULL, dtype);
 }
 static void at_once(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
     gx_cross_entropy(g, (float *)p[LOSSES], p[LOGITS], p[LOGITS], (const int32_t *)p[LABELS], d[ROWS], d[COLUMNS],
-                     scale_of(d), dtype);
+                     scale_of(d), NULL, dtype);
 }
 static void maximum(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
@@ -634,7 +634,7 @@ static void maximum_and_sums(GxContext *g, const int64_t *d, GxDtype dtype, void
 static void finish(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
     gx_cross_entropy_finish(g, (float *)p[STEP_LOSSES], p[STEP_LOGITS], p[STEP_LOGITS], (const float *)p[STEP_SUMS],
-                            (const int32_t *)p[STEP_LABELS], d[ROWS], d[COLUMNS], d[COLUMNS], scale_of(d), dtype);
+                            (const int32_t *)p[STEP_LABELS], d[ROWS], d[COLUMNS], d[COLUMNS], scale_of(d), NULL, dtype);
 }
 
 static void give_labels(Work *w, const int64_t *d, int64_t vocab_size)

@@ -17,6 +17,7 @@ rm -rf build/refs
 "$python" dev/ref/make_generate.py --out build/refs
 "$python" dev/ref/make_chat.py build/refs/chat.jsonl
 "$python" dev/ref/make_chat_refs.py --out build/refs/chat_train
+"$python" dev/ref/make_dpo_refs.py --out build/refs
 "$python" dev/ref/make_scores.py build/refs/scores.jsonl
 "$python" dev/ref/make_tokenizers.py --lines data/ref/wordpiece/expected.txt --out build/refs/wordpiece
 "$python" dev/ref/make_bpe.py --lines data/ref/wordpiece/expected.txt --out build/refs/bpe

@@ -9,7 +9,7 @@
 GX_BEGIN
 
 void gx_cpu_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const int32_t *labels,
-                          int64_t R, int64_t V, float scale, GxDtype dtype);
+                          int64_t R, int64_t V, float scale, const float *weights, GxDtype dtype);
 void gx_cpu_cross_entropy_maximum(GxContext *g, float *maximum, const void *logits, int64_t R, int64_t V,
                                   GxDtype dtype);
 void gx_cpu_cross_entropy_sums(GxContext *g, float *sums, void *exps, const void *logits, const float *maximum,
@@ -17,7 +17,7 @@ void gx_cpu_cross_entropy_sums(GxContext *g, float *sums, void *exps, const void
                                GxDtype dtype);
 void gx_cpu_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, const void *exps, const float *sums,
                                  const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, float scale,
-                                 GxDtype dtype);
+                                 const float *weights, GxDtype dtype);
 
 void gx_cpu_squared_error(GxContext *g, float *losses, void *dlogits, const void *logits, const float *targets,
                           int64_t R, int64_t V, float scale, GxDtype dtype);
@@ -97,7 +97,7 @@ static GX_CPU_INLINE void gx__cpu_cross_entropy_row(float *loss, void *dx, const
 }
 
 void gx_cpu_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const int32_t *labels,
-                          int64_t R, int64_t V, float scale, GxDtype dtype)
+                          int64_t R, int64_t V, float scale, const float *weights, GxDtype dtype)
 {
     GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
     for (int64_t r = 0; r < R; r++) {
@@ -105,7 +105,7 @@ void gx_cpu_cross_entropy(GxContext *g, float *losses, void *dlogits, const void
         losses[r] = 0;
         if (gx__cpu_label_counts(g, labels[r], r, V))
             GX_CPU_TYPES(dtype, gx__cpu_cross_entropy_row, losses + r, dx, gx_cpu_from(logits, r * V, dtype), labels[r],
-                         V, scale);
+                         V, scale * (weights ? weights[r] : 1));
         else if (dx) memset(dx, 0, (size_t)(V * gx_dtype_size(dtype)));
     }
 }
@@ -147,7 +147,7 @@ void gx_cpu_cross_entropy_sums(GxContext *g, float *sums, void *exps, const void
 // losses[r] = log(sums[r]) - sums[R + r]
 void gx_cpu_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, const void *exps, const float *sums,
                                  const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, float scale,
-                                 GxDtype dtype)
+                                 const float *weights, GxDtype dtype)
 {
     (void)g;
     GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
@@ -157,7 +157,7 @@ void gx_cpu_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, con
         losses[r] = counts ? logf(sums[r]) - sums[R + r] : 0;
         if (dx && counts)
             GX_CPU_TYPES(dtype, gx__cpu_row_gradient, dx, gx_cpu_from(exps, r * V, dtype), sums[r], labels[r] - v_begin,
-                         sums[R + r], scale, V);
+                         sums[R + r], scale * (weights ? weights[r] : 1), V);
         else if (dx) memset(dx, 0, (size_t)(V * gx_dtype_size(dtype)));
     }
 }

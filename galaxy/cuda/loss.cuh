@@ -6,7 +6,7 @@
 GX_BEGIN
 
 void gx_cuda_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const int32_t *labels,
-                           int64_t R, int64_t V, float scale, GxDtype dtype);
+                           int64_t R, int64_t V, float scale, const float *weights, GxDtype dtype);
 void gx_cuda_cross_entropy_maximum(GxContext *g, float *maximum, const void *logits, int64_t R, int64_t V,
                                    GxDtype dtype);
 void gx_cuda_cross_entropy_sums(GxContext *g, float *sums, void *exps, const void *logits, const float *maximum,
@@ -14,7 +14,7 @@ void gx_cuda_cross_entropy_sums(GxContext *g, float *sums, void *exps, const voi
                                 GxDtype dtype);
 void gx_cuda_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, const void *exps, const float *sums,
                                   const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, float scale,
-                                  GxDtype dtype);
+                                  const float *weights, GxDtype dtype);
 
 void gx_cuda_squared_error(GxContext *g, float *losses, void *dlogits, const void *logits, const float *targets,
                            int64_t R, int64_t V, float scale, GxDtype dtype);
@@ -80,13 +80,14 @@ static __device__ __forceinline__ float gx__cuda_softmax_gradient(float e, float
 template <class T, int N>
 static __global__ void __launch_bounds__(GX_LOSS_THREADS)
     gx__cuda_cross_entropy_rows(float *losses, T *dlogits, const T *logits, const int32_t *labels, int64_t R, int64_t V,
-                                float scale, GxCudaFault *fault)
+                                float scale, const float *weights, GxCudaFault *fault)
 {
     const int64_t first = (int64_t)threadIdx.x * N, step = (int64_t)blockDim.x * N;
     for (int64_t r = blockIdx.x; r < R; r += gridDim.x) {
         const T *x = logits + r * V;
         T *dx = dlogits ? dlogits + r * V : NULL;
         const int label = labels[r], counts = gx__cuda_label_counts(fault, label, r, V);
+        const float by = scale * (weights ? weights[r] : 1);
         float loss = 0, maximum = 0, target = 0, k = 0, v[N];
         if (counts) {
             target = gx_to_float(x[label]); // read before dx, which may be x, is written: the sums below wait for all
@@ -95,14 +96,14 @@ static __global__ void __launch_bounds__(GX_LOSS_THREADS)
             const float sum = gx_block_sum(mine.sum * gx__cuda_exp(mine.maximum - maximum));
             target -= maximum;
             loss = logf(sum) - target;
-            k = scale / sum;
+            k = by / sum;
         }
         if (threadIdx.x == 0) losses[r] = loss;
         for (int64_t c = first; dx && c < V; c += step) {
             gx_load(v, x + c);
             for (int i = 0; i < N; i++)
                 v[i] = counts ? gx__cuda_softmax_gradient(gx_round<T>(gx__cuda_exp(v[i] - maximum)), k, c + i == label,
-                                                          target, scale)
+                                                          target, by)
                               : 0;
             gx_store(dx + c, v);
         }
@@ -165,7 +166,7 @@ struct GxLossOp : GxEachOp {
     }
 };
 
-// dlogits[r,v] = scale * (exps[r,v]/sums[r] - [v_begin + v = labels[r]])
+// dlogits[r,v] = scale * weights[r] * (exps[r,v]/sums[r] - [v_begin + v = labels[r]])
 template <class T> struct GxLossGradientOp {
     T *dlogits;
     const T *exps;
@@ -173,14 +174,15 @@ template <class T> struct GxLossGradientOp {
     const int32_t *labels;
     int64_t R, V, v_begin;
     float scale;
+    const float *weights; // [R]; NULL: all are 1
     template <int N> __device__ void at(int64_t r, int64_t c) const
     {
         const int counts = labels[r] != GX_IGNORE_INDEX;
         const int64_t hit = labels[r] - v_begin - c;
-        const float k = scale / sums[r], target = sums[R + r];
+        const float by = scale * (weights ? weights[r] : 1), k = by / sums[r], target = sums[R + r];
         float v[N];
         gx_load(v, exps + r * V + c);
-        for (int i = 0; i < N; i++) v[i] = counts ? gx__cuda_softmax_gradient(v[i], k, i == hit, target, scale) : 0;
+        for (int i = 0; i < N; i++) v[i] = counts ? gx__cuda_softmax_gradient(v[i], k, i == hit, target, by) : 0;
         gx_store(dlogits + r * V + c, v);
     }
 };
@@ -192,21 +194,22 @@ template <class T> struct GxLossGradientOp {
 
 template <class T>
 static void gx__cuda_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits,
-                                   const int32_t *labels, int64_t R, int64_t V, float scale)
+                                   const int32_t *labels, int64_t R, int64_t V, float scale, const float *weights)
 {
     T *dx = (T *)dlogits;
     const T *x = (const T *)logits;
     GxCudaFault *fault = gx_cuda(g)->fault;
     if (gx_wide<T>(V, dx, x))
-        GX__CUDA_LAUNCH_ROWS(gx__cuda_cross_entropy_rows, GxPack<T>::N, losses, dx, x, labels, R, V, scale, fault);
-    else GX__CUDA_LAUNCH_ROWS(gx__cuda_cross_entropy_rows, 1, losses, dx, x, labels, R, V, scale, fault);
+        GX__CUDA_LAUNCH_ROWS(gx__cuda_cross_entropy_rows, GxPack<T>::N, losses, dx, x, labels, R, V, scale, weights,
+                             fault);
+    else GX__CUDA_LAUNCH_ROWS(gx__cuda_cross_entropy_rows, 1, losses, dx, x, labels, R, V, scale, weights, fault);
     gx_cuda_check(g, "cross_entropy");
 }
 
 void gx_cuda_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const int32_t *labels,
-                           int64_t R, int64_t V, float scale, GxDtype dtype)
+                           int64_t R, int64_t V, float scale, const float *weights, GxDtype dtype)
 {
-    GX_CUDA_TYPES(dtype, gx__cuda_cross_entropy, g, losses, dlogits, logits, labels, R, V, scale);
+    GX_CUDA_TYPES(dtype, gx__cuda_cross_entropy, g, losses, dlogits, logits, labels, R, V, scale, weights);
 }
 
 template <class T>
@@ -251,20 +254,22 @@ void gx_cuda_cross_entropy_sums(GxContext *g, float *sums, void *exps, const voi
 
 template <class T>
 static void gx__cuda_cross_entropy_finish(GxContext *g, void *dlogits, const void *exps, const float *sums,
-                                          const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, float scale)
+                                          const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, float scale,
+                                          const float *weights)
 {
-    const GxLossGradientOp<T> op = {(T *)dlogits, (const T *)exps, sums, labels, R, V, v_begin, scale};
+    const GxLossGradientOp<T> op = {(T *)dlogits, (const T *)exps, sums, labels, R, V, v_begin, scale, weights};
     gx_each_row<T>(g, "cross_entropy_finish", op, R, V, gx_wide<T>(V, dlogits, exps));
 }
 
 void gx_cuda_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, const void *exps, const float *sums,
                                   const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, float scale,
-                                  GxDtype dtype)
+                                  const float *weights, GxDtype dtype)
 {
     const GxLossOp op = {{}, losses, sums, labels, R};
     gx_each<float>(g, "cross_entropy_finish", op, R, false);
     if (dlogits)
-        GX_CUDA_TYPES(dtype, gx__cuda_cross_entropy_finish, g, dlogits, exps, sums, labels, R, V, v_begin, scale);
+        GX_CUDA_TYPES(dtype, gx__cuda_cross_entropy_finish, g, dlogits, exps, sums, labels, R, V, v_begin, scale,
+                      weights);
 }
 #undef GX__CUDA_LAUNCH_ROWS
 

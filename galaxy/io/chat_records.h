@@ -32,6 +32,13 @@ enum { GX_CHAT_TURNS = 1 << 20 };
 GxStatus gx_chat_record_read(GxChatRecord *r, const char *line, const char *path, int64_t number, GxError *err);
 void gx_chat_record_close(GxChatRecord *r); // also of one that is all zero
 
+// For records of other shapes: adds the turns of `list`, with roles and contents as of "messages", to those of r,
+// behind which they must fit; and refuses members of a record that would change what is trained. name: of the list, for
+// errors.
+GxStatus gx_chat_record_add(GxChatRecord *r, const GxJson *list, const char *name, const char *path, int64_t number,
+                            GxError *err);
+GxStatus gx_chat_record_check(const GxJson *record, const char *path, int64_t number, GxError *err);
+
 // By the first line of a file: which member makes it one of conversations ("messages"); NULL: none. *has_text: it has a
 // "text", too. What cannot be read is none.
 const char *gx_chat_records_look(const char *path, int *has_text);
@@ -66,6 +73,8 @@ typedef struct { // what is read, for messages
     const char *path;
     int64_t number;
     GxError *err;
+    const char *list; // the name of the list of turns
+    int first;        // turns before those of the list
 } gx__ChatReader;
 
 static int gx__chat_has(const GxJson *object, const char *member) // more than nothing
@@ -133,7 +142,7 @@ static GxStatus gx__chat_read_text(const gx__ChatReader *x, const GxJson *value,
 // The role of turn i, of `shape`.
 static GxStatus gx__chat_read_role(const gx__ChatReader *x, const GxJson *turn, int shape, int i, GxChatRole *role)
 {
-    const char *list = gx__chat_shapes[shape].list, *who = gx__chat_shapes[shape].who;
+    const char *list = x->list, *who = gx__chat_shapes[shape].who;
     const char *const *name = gx__chat_shapes[shape].role, *said = gx_json_string(gx_json_get(turn, who));
     char cut[GX_TEXT_VALUE];
     for (int k = 0; k < 3; k++) {
@@ -141,13 +150,14 @@ static GxStatus gx__chat_read_role(const gx__ChatReader *x, const GxJson *turn, 
         if (!strcmp(said, name[k])) return GX_OK;
     }
     return GX_FAIL(x->err, GX_ERR_FORMAT, "%s:%ld: %s[%d] has the %s \"%s\"; expected %s, %s or %s", x->path,
-                   (long)x->number, list, i, who, gx_text_cut(said, cut, sizeof cut), name[0], name[1], name[2]);
+                   (long)x->number, list, i - x->first, who, gx_text_cut(said, cut, sizeof cut), name[0], name[1],
+                   name[2]);
 }
 
 // Turn i may be of this role, behind those before it.
 static GxStatus gx__chat_check_role(const gx__ChatReader *x, int shape, int i, GxChatRole role)
 {
-    const char *list = gx__chat_shapes[shape].list;
+    const char *list = x->list;
     const char *const *name = gx__chat_shapes[shape].role;
     const GxChatRole before = i > 0 ? x->r->turn[i - 1].role : GX_CHAT_SYSTEM,
                      expected = before == GX_CHAT_USER ? GX_CHAT_ASSISTANT : GX_CHAT_USER;
@@ -155,21 +165,24 @@ static GxStatus gx__chat_check_role(const gx__ChatReader *x, int shape, int i, G
     return GX_FAIL(x->err, GX_ERR_FORMAT,
                    "%s:%ld: %s[%d] is of the %s, where the %s's turn is; expected %s and %s in turn, and before them "
                    "one of the %s, if any",
-                   x->path, (long)x->number, list, i, name[role], name[expected], name[GX_CHAT_USER],
+                   x->path, (long)x->number, list, i - x->first, name[role], name[expected], name[GX_CHAT_USER],
                    name[GX_CHAT_ASSISTANT], name[GX_CHAT_SYSTEM]);
 }
 
-static GxStatus gx__chat_read_turns(gx__ChatReader *x, const GxJson *list, int shape)
+// Behind the turns that are there.
+static GxStatus gx__chat_add_turns(gx__ChatReader *x, const GxJson *list, int shape)
 {
     GxChatRecord *r = x->r;
-    const char *name = gx__chat_shapes[shape].list, *what = gx__chat_shapes[shape].what;
+    const char *name = x->list, *what = gx__chat_shapes[shape].what;
     const int64_t n = gx_json_size(list);
     char where[GX__CHAT_AT];
     if (gx_json_type(list) != GX_JSON_ARRAY || n == 0 || n > GX_CHAT_TURNS)
         return GX_FAIL(x->err, GX_ERR_FORMAT, "%s:%ld: \"%s\" is %s; expected a list of 1 to %d turns", x->path,
                        (long)x->number, name, n == 0 ? "empty" : gx_json_type_name(list), GX_CHAT_TURNS);
-    r->turn = (GxChatTurn *)calloc((size_t)n, sizeof *r->turn);
-    if (!r->turn) return GX_FAIL(x->err, GX_ERR_MEMORY, "no memory for a conversation");
+    x->first = r->n;
+    GxChatTurn *turns = (GxChatTurn *)realloc(r->turn, (size_t)(r->n + n) * sizeof *turns);
+    if (!turns) return GX_FAIL(x->err, GX_ERR_MEMORY, "no memory for a conversation");
+    r->turn = turns;
     for (int i = 0; i < (int)n; i++) {
         const GxJson *turn = gx_json_at(list, i);
         GxChatRole role;
@@ -178,18 +191,26 @@ static GxStatus gx__chat_read_turns(gx__ChatReader *x, const GxJson *list, int s
         if (gx_json_type(turn) != GX_JSON_OBJECT)
             return GX_FAIL(x->err, GX_ERR_FORMAT, "%s:%ld: %s is %s; expected an object", x->path, (long)x->number,
                            where, gx_json_type_name(turn));
-        GX_TRY(gx__chat_read_role(x, turn, shape, i, &role));
-        GX_TRY(gx__chat_check_role(x, shape, i, role));
+        GX_TRY(gx__chat_read_role(x, turn, shape, x->first + i, &role));
+        GX_TRY(gx__chat_check_role(x, shape, x->first + i, role));
         GX_TRY(gx__chat_refuse_others(x, turn, where, gx__chat_other_turn_members));
         snprintf(where, sizeof where, "\"%s\" of %s[%d]", what, name, i);
         GX_TRY(gx__chat_read_text(x, gx_json_get(turn, what), where, role == GX_CHAT_SYSTEM, &text));
-        r->turn[i].role = role, r->turn[i].text = text, r->n++;
+        r->turn[r->n].role = role, r->turn[r->n].text = text, r->n++;
     }
+    return GX_OK;
+}
+
+static GxStatus gx__chat_read_turns(gx__ChatReader *x, const GxJson *list, int shape)
+{
+    GxChatRecord *r = x->r;
+    x->list = gx__chat_shapes[shape].list;
+    GX_TRY(gx__chat_add_turns(x, list, shape));
     r->leaves_out_last = r->turn[r->n - 1].role == GX_CHAT_USER;
     if (r->leaves_out_last) free((char *)(uintptr_t)r->turn[--r->n].text);
     if (r->n > 0 && r->turn[r->n - 1].role == GX_CHAT_ASSISTANT) return GX_OK;
     return GX_FAIL(x->err, GX_ERR_FORMAT, "%s:%ld: \"%s\" has no turn of the %s: nothing would be learned from it",
-                   x->path, (long)x->number, name, gx__chat_shapes[shape].role[GX_CHAT_ASSISTANT]);
+                   x->path, (long)x->number, x->list, gx__chat_shapes[shape].role[GX_CHAT_ASSISTANT]);
 }
 
 static GxStatus gx__chat_read_instruction(gx__ChatReader *x, const GxJson *record)
@@ -238,7 +259,7 @@ static GxStatus gx__chat_read_record(gx__ChatReader *x, const GxJson *record)
 
 GxStatus gx_chat_record_read(GxChatRecord *r, const char *line, const char *path, int64_t number, GxError *err)
 {
-    gx__ChatReader x = {r, path, number, err};
+    gx__ChatReader x = {r, path, number, err, NULL, 0};
     GxError e = GX_ZERO;
     GxJson *json = NULL;
     memset(r, 0, sizeof *r);
@@ -250,6 +271,19 @@ GxStatus gx_chat_record_read(GxChatRecord *r, const char *line, const char *path
     gx_json_free(json);
     if (status != GX_OK) gx_chat_record_close(r);
     return status;
+}
+
+GxStatus gx_chat_record_add(GxChatRecord *r, const GxJson *list, const char *name, const char *path, int64_t number,
+                            GxError *err)
+{
+    gx__ChatReader x = {r, path, number, err, name, 0};
+    return gx__chat_add_turns(&x, list, 0);
+}
+
+GxStatus gx_chat_record_check(const GxJson *record, const char *path, int64_t number, GxError *err)
+{
+    const gx__ChatReader x = {NULL, path, number, err, NULL, 0};
+    return gx__chat_refuse_others(&x, record, "the record", gx__chat_other_members);
 }
 
 void gx_chat_record_close(GxChatRecord *r)

@@ -6,6 +6,10 @@
 // largest logit, then on the sum of exponentials and the label's logit; all have the same loss, which the first of them
 // counts, and din is a summand. By SP a rank computes the losses of its slice of T, over the whole vocabulary.
 //
+// Where a task weighs rows (target.weighing), all their losses are wanted before any gradient: the logits are made
+// twice then, unless all rows are one chunk. That is all that it costs, besides two numbers of each row to the host and
+// back.
+//
 // In a validation it also counts labels that have the largest logit (target.right), which the same steps show. Where
 // another logit is as large, which bf16 with its 8 bits lets happen, that counts, too; but not where all are the same.
 #ifndef GX_HEAD_H
@@ -50,9 +54,12 @@ static void gx__head_lay(GxSlotLayer *l, const GxUnitKind *u, int k, int64_t row
 
 typedef struct {           // scratch of the cross-entropy
     GxRows logits;         // [chunk, this rank's V]
-    float *losses;         // [rows]
+    float *losses;         // [rows]; where they are weighed, of all ranks' rows
+    float *weights;        // the same; NULL: they are not
     float *maximum, *sums; // [chunk], [2, chunk]: of the loss in steps
 } GxHeadScratch;
+
+static int gx__head_is_weighed(const GxPass *p, int k) { return gx_pass_target(p, k)->weighing != NULL; }
 
 static GxHeadScratch gx__head_scratch(GxPass *p, int k, int64_t rows)
 {
@@ -60,7 +67,9 @@ static GxHeadScratch gx__head_scratch(GxPass *p, int k, int64_t rows)
     const int64_t most = gx_picked_most(p, k, gx_core_method(p, k), rows), chunk = gx_min(most, p->m->chunk);
     GxHeadScratch s = GX_ZERO;
     s.logits = gx_pass_rows(p, chunk, gx_share_count(&u->vocab));
-    s.losses = (float *)gx_scratch(p->g, GX_MEM_ACTIVATIONS, 4 * most);
+    const int64_t all = gx_target_n(p->b, gx_pass_spec(p, k)->core.target), is_weighed = gx__head_is_weighed(p, k);
+    s.losses = (float *)gx_scratch(p->g, GX_MEM_ACTIVATIONS, 4 * (is_weighed ? all : most));
+    if (is_weighed) s.weights = (float *)gx_scratch(p->g, GX_MEM_ACTIVATIONS, 4 * all);
     s.maximum = (float *)gx_scratch(p->g, GX_MEM_ACTIVATIONS, 4 * chunk);
     s.sums = (float *)gx_scratch(p->g, GX_MEM_ACTIVATIONS, 8 * chunk);
     return s;
@@ -89,10 +98,10 @@ static int gx__head_counts_right(const GxPass *p, int k, int has_gradient)
     return gx_pass_target(p, k)->right && !has_gradient && gx_adds_loss(p, k);
 }
 
-// losses[r] = log(sum_v exp(logits[r,v])) - logits[r,label]; dlogits = scale * (softmax - one-hot), in the logits'
-// place
-static void gx__head_cross_entropy(GxPass *p, int k, const GxHeadScratch *s, float *losses, GxRows logits,
-                                   const int32_t *labels, int has_gradient)
+// losses[r] = log(sum_v exp(logits[r,v])) - logits[r,label]; dlogits = scale * weights[r] * (softmax - one-hot), in the
+// logits' place
+static void gx__head_cross_entropy(GxPass *p, int k, const GxHeadScratch *s, float *losses, const float *weights,
+                                   GxRows logits, const int32_t *labels, int has_gradient)
 {
     GxContext *g = p->g;
     const GxShares *vocab = &gx_pass_kind(p)->vocab;
@@ -100,7 +109,8 @@ static void gx__head_cross_entropy(GxPass *p, int k, const GxHeadScratch *s, flo
     const int is_split = vocab->n > 1;
     void *dlogits = has_gradient ? logits.data : NULL;
     if (!is_split && !gx__head_counts_right(p, k, has_gradient)) {
-        gx_cross_entropy(g, losses, dlogits, logits.data, labels, R, V, gx_pass_target(p, k)->scale, logits.dtype);
+        gx_cross_entropy(g, losses, dlogits, logits.data, labels, R, V, gx_pass_target(p, k)->scale, weights,
+                         logits.dtype);
         return;
     }
     gx_cross_entropy_maximum(g, s->maximum, logits.data, R, V, logits.dtype);
@@ -111,13 +121,65 @@ static void gx__head_cross_entropy(GxPass *p, int k, const GxHeadScratch *s, flo
     if (is_split) gx_all_reduce(g, GX_AXIS_TP, GX_SUM, s->sums, 2 * R, GX_F32);
     gx_pass_at(p, k, GX_AT_CORE);
     gx_cross_entropy_finish(g, losses, dlogits, dlogits, s->sums, labels, R, V, first, gx_pass_target(p, k)->scale,
-                            logits.dtype);
+                            weights, logits.dtype);
+}
+
+static void gx__head_chunk_backward(GxPass *p, const GxLinear *l, GxRows din, GxRows dlogits, GxRows in)
+{
+    gx_linear_apply_backward_input(p, l, din, dlogits, 0);
+    gx_linear_apply_backward_weight(p, l, dlogits, in);
+}
+
+// The losses of all rows, by SP those of all ranks, to who weighs them, and back.
+static void gx__head_weigh(GxPass *p, int k, const GxHeadScratch *s, int64_t begin)
+{
+    const GxWeighing *w = gx_pass_target(p, k)->weighing;
+    const GxSplit *split = gx_pair_rows(p, k);
+    const int64_t all = gx_target_n(p->b, gx_pass_spec(p, k)->core.target);
+    if (gx_core_method(p, k) == GX_METHOD_SP && split->n > 1) {
+        gx_at(p->g, p->unit, gx_door_name(GX_CORE_HEAD, GX_INSIDE));
+        gx_all_gather(p->g, GX_AXIS_TP, split, s->losses, s->losses + begin, 1, GX_F32);
+        gx_pass_at(p, k, GX_AT_CORE);
+    }
+    gx_to_host(p->g, w->losses, s->losses, 4 * all);
+    if (gx_failed(p->g)) return;
+    if (p->g->device->computes) w->weigh(w->user, p->b);
+    gx_to_device(p->g, s->losses, w->losses, 4 * all);
+    gx_to_device(p->g, s->weights, w->weights, 4 * all);
+}
+
+// The loss of rows that are weighed; with gradients: din, and the matrix's. A rank without rows takes part.
+static void gx__head_loss_weighed(GxPass *p, int k, GxRows din, GxRows in, int has_gradient)
+{
+    const GxLinear *l = &gx_pass_pair(p, k)->linear[0];
+    const int64_t begin = gx_picked_begin(p, k, gx_core_method(p, k));
+    const int32_t *labels = gx_pass_target(p, k)->labels + begin;
+    const GxHeadScratch s = gx__head_scratch(p, k, in.rows);
+    const int64_t chunk = s.logits.rows;
+    for (int64_t r = 0; r < in.rows && !gx_failed(p->g); r += chunk) {
+        const GxRows logits = gx_some_rows(s.logits, 0, gx_min(chunk, in.rows - r));
+        gx_linear_apply(p, l, logits, gx_some_rows(in, r, logits.rows), 0);
+        gx__head_cross_entropy(p, k, &s, s.losses + begin + r, NULL, logits, labels + r, 0);
+    }
+    gx__head_weigh(p, k, &s, begin);
+    if (in.rows && gx_adds_loss(p, k)) gx_sum(p->g, gx_pass_target(p, k)->loss, s.losses + begin, in.rows, 1);
+    for (int64_t r = 0; r < in.rows && has_gradient && !gx_failed(p->g); r += chunk) {
+        const GxRows logits = gx_some_rows(s.logits, 0, gx_min(chunk, in.rows - r)),
+                     h = gx_some_rows(in, r, logits.rows);
+        if (in.rows > chunk) gx_linear_apply(p, l, logits, h, 0);
+        gx__head_cross_entropy(p, k, &s, s.losses + begin + r, s.weights + begin + r, logits, labels + r, 1);
+        gx__head_chunk_backward(p, l, gx_some_rows(din, r, logits.rows), logits, h);
+    }
 }
 
 // The loss of all rows of `in`; with gradients: din, and the matrix's.
 static void gx__head_loss(GxPass *p, int k, GxRows din, GxRows in, int has_gradient)
 {
     const GxLinear *l = &gx_pass_pair(p, k)->linear[0];
+    if (gx__head_is_weighed(p, k)) {
+        gx__head_loss_weighed(p, k, din, in, has_gradient);
+        return;
+    }
     if (!in.rows) return; // by SP, of a rank that has none; nothing is communicated then
     const int64_t begin = gx_picked_begin(p, k, gx_core_method(p, k));
     const int32_t *labels = gx_pass_target(p, k)->labels + begin,
@@ -128,12 +190,10 @@ static void gx__head_loss(GxPass *p, int k, GxRows din, GxRows in, int has_gradi
         const int64_t rows = gx_min(chunk, in.rows - r);
         const GxRows logits = gx_some_rows(s.logits, 0, rows), h = gx_some_rows(in, r, rows);
         gx_linear_apply(p, l, logits, h, 0);
-        gx__head_cross_entropy(p, k, &s, s.losses + r, logits, labels + r, has_gradient);
+        gx__head_cross_entropy(p, k, &s, s.losses + r, NULL, logits, labels + r, has_gradient);
         if (gx__head_counts_right(p, k, has_gradient))
             gx__head_count_right(p, k, s.sums + rows, s.losses + r, twin + r, rows);
-        if (!has_gradient) continue;
-        gx_linear_apply_backward_input(p, l, gx_some_rows(din, r, rows), logits, 0);
-        gx_linear_apply_backward_weight(p, l, logits, h);
+        if (has_gradient) gx__head_chunk_backward(p, l, gx_some_rows(din, r, rows), logits, h);
     }
     if (gx_adds_loss(p, k)) gx_sum(p->g, gx_pass_target(p, k)->loss, s.losses, in.rows, 1);
 }

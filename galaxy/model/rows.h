@@ -9,6 +9,9 @@
 #include "../ops/rope.h"
 GX_BEGIN
 
+typedef struct GxBatch GxBatch;
+typedef struct GxKvCache GxKvCache; // kv_cache.h
+
 // Data NULL: no rows. What takes them then does nothing, on every rank, collectives included.
 typedef struct {
     void *data;
@@ -35,6 +38,16 @@ typedef struct {
     GxRows x, side, memory;
 } GxState;
 
+// What a task makes of the losses of a head's rows, where they belong together (a preference pair's two texts): the
+// loss, and by what each row's gradient is multiplied.
+typedef struct {
+    // In the host's memory, of all rows of the target, which every rank of a tp group gets alike; it writes them anew.
+    // losses: in, of each row; out, what adds up to the loss. weights: the derivative of that by each row's.
+    float *losses, *weights;
+    void (*weigh)(void *user, const GxBatch *b);
+    void *user;
+} GxWeighing;
+
 // What one loss is about: rows of the stream, and what is wanted of them. A head's pair names its target by number.
 typedef struct {
     // [n], ascending: the numbers t*B + b of the rows that count, on which alone the head works. NULL: all T*B rows, n
@@ -58,11 +71,11 @@ typedef struct {
     // Texts that are no anchors, of all ranks' micro-batches together: the most there can be, for where memory is
     // planned and nobody can be asked. 0: all ranks have as many texts as this one.
     int64_t candidates;
+    // Of a head over a vocabulary: a row's loss is not counted as it is. NULL: it is.
+    const GxWeighing *weighing;
 } GxTarget;
 
-typedef struct GxKvCache GxKvCache; // kv_cache.h
-
-typedef struct {              // one micro-batch of this rank; its arrays lie in the device's memory
+struct GxBatch {              // one micro-batch of this rank; its arrays lie in the device's memory
     const int32_t *tokens;    // [T,B]
     const int32_t *types;     // [T,B], of the token; and its position in its text: of models that have tables for them
     const int32_t *positions; // [T,B]
@@ -78,7 +91,7 @@ typedef struct {              // one micro-batch of this rank; its arrays lie in
     // Where keys and values of earlier positions are, and those of this batch go; `documents` is then of all its
     // positions. NULL: the batch is all there is.
     const GxKvCache *cache;
-} GxBatch;
+};
 
 static inline const int32_t *gx_target_rows(const GxTarget *t) { return t->rows_twin ? t->rows_twin : t->rows; }
 static inline const int32_t *gx_target_labels(const GxTarget *t) { return t->labels_twin ? t->labels_twin : t->labels; }

@@ -11,7 +11,8 @@
 //     gx_all_reduce(g, axes, GX_MAX, maximum, R, GX_F32);
 //     gx_cross_entropy_sums(g, sums, logits, logits, maximum, labels, R, V, v_begin, vocab_size, dtype);
 //     gx_all_reduce(g, axes, GX_SUM, sums, 2 * R, GX_F32);
-//     gx_cross_entropy_finish(g, losses, logits, logits, sums, labels, R, V, v_begin, scale, dtype); // now dlogits
+//     gx_cross_entropy_finish(g, losses, logits, logits, sums, labels, R, V, v_begin, scale, NULL, dtype); // now
+//     dlogits
 // One rank with the whole vocabulary gets the bits of gx_cross_entropy, in fp32 (in bf16 exps are rounded on their
 // way).
 #ifndef GX_LOSS_H
@@ -22,10 +23,11 @@ GX_BEGIN
 enum { GX_IGNORE_INDEX = -100 }; // a label that counts for nothing
 
 // losses[r] = log(sum_v exp(logits[r,v])) - logits[r,labels[r]]      (0 where the label is GX_IGNORE_INDEX)
-// dlogits[r,v] = scale * (exp(logits[r,v])/sum - [v = labels[r]])    (0 there too); it may be logits; NULL: not wanted
-// logits [R,V], labels [R] in [0,V) or ignored: anything else is an error. FLOPs: 6*R*V
+// dlogits[r,v] = scale * weights[r] * (exp(logits[r,v])/sum - [v = labels[r]])    (0 there too); it may be logits;
+//                NULL: not wanted
+// logits [R,V], labels [R] in [0,V) or ignored: anything else is an error; weights [R], NULL: all are 1. FLOPs: 6*R*V
 void gx_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const int32_t *labels, int64_t R,
-                      int64_t V, float scale, GxDtype dtype);
+                      int64_t V, float scale, const float *weights, GxDtype dtype);
 
 // The steps for columns [v_begin, v_begin + V) of the vocabulary, at least one; every rank has all labels [R], in
 // [0,vocab_size) or ignored.
@@ -42,10 +44,12 @@ void gx_cross_entropy_sums(GxContext *g, float *sums, void *exps, const void *lo
                            GxDtype dtype);
 
 // losses[r]    = log(sums[r]) - sums[R + r], the same on every rank           (0 where the label is GX_IGNORE_INDEX)
-// dlogits[r,v] = scale * (exps[r,v]/sums[r] - [v_begin + v = labels[r]])      (0 there too)
-// dlogits may be exps; NULL: not wanted, and exps are not read. FLOPs: 2*R*V, none without dlogits
+// dlogits[r,v] = scale * weights[r] * (exps[r,v]/sums[r] - [v_begin + v = labels[r]])      (0 there too)
+// dlogits may be exps; NULL: not wanted, and exps are not read. weights [R], NULL: all are 1. FLOPs: 2*R*V, none
+// without dlogits
 void gx_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, const void *exps, const float *sums,
-                             const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, float scale, GxDtype dtype);
+                             const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, float scale,
+                             const float *weights, GxDtype dtype);
 
 // losses[r] = sum_v (logits[r,v] - targets[r,v])^2, dlogits[r,v] = scale * 2*(logits[r,v] - targets[r,v])
 // logits [R,V], targets [R,V] fp32. dlogits may be logits; NULL: not wanted. bytes: R*V*(size + 4), and R*V*size with
@@ -67,12 +71,12 @@ GX_END
 #define GX_LOSS_IMPLEMENTED
 
 void gx_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const int32_t *labels, int64_t R,
-                      int64_t V, float scale, GxDtype dtype)
+                      int64_t V, float scale, const float *weights, GxDtype dtype)
 {
     if (!gx_op_check(g, "cross_entropy", dtype, R, V)) return;
     if (gx_op_begin(g, "cross_entropy", gx_dims(R, V, 0, 0), (dlogits ? 2 : 1) * R * V * gx_dtype_size(dtype),
                     6.0 * R * V))
-        g->device->cross_entropy(g, losses, dlogits, logits, labels, R, V, scale, dtype);
+        g->device->cross_entropy(g, losses, dlogits, logits, labels, R, V, scale, weights, dtype);
 }
 
 void gx_cross_entropy_maximum(GxContext *g, float *maximum, const void *logits, int64_t R, int64_t V, GxDtype dtype)
@@ -99,7 +103,8 @@ void gx_cross_entropy_sums(GxContext *g, float *sums, void *exps, const void *lo
 }
 
 void gx_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, const void *exps, const float *sums,
-                             const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, float scale, GxDtype dtype)
+                             const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, float scale,
+                             const float *weights, GxDtype dtype)
 {
     if (!gx_op_check(g, "cross_entropy_finish", dtype, R, V)) return;
     if (v_begin < 0) {
@@ -114,7 +119,7 @@ void gx_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, const v
     }
     if (gx_op_begin(g, "cross_entropy_finish", gx_dims(R, V, 0, 0), dlogits ? 2 * R * V * gx_dtype_size(dtype) : 0,
                     dlogits ? 2.0 * R * V : 0))
-        g->device->cross_entropy_finish(g, losses, dlogits, exps, sums, labels, R, V, v_begin, scale, dtype);
+        g->device->cross_entropy_finish(g, losses, dlogits, exps, sums, labels, R, V, v_begin, scale, weights, dtype);
 }
 
 void gx_squared_error(GxContext *g, float *losses, void *dlogits, const void *logits, const float *targets, int64_t R,

@@ -27,6 +27,7 @@ GX_END
 #include <string.h>
 #include "../task/causal_lm.h"
 #include "../task/classification.h"
+#include "../task/dpo.h"
 
 static const GxField gx__llama_family_options[] = {
     {"vocab_size", GX_FIELD_INT, offsetof(GxLlamaConfig, vocab_size), "0",
@@ -346,7 +347,7 @@ static int gx__llama_tensor_name(const char *in_file, char name[GX_NAME])
     return !strstr(in_file, "rotary_emb.inv_freq");
 }
 
-static const GxTask *const gx__llama_tasks[] = {&gx_causal_lm, &gx_classification, NULL};
+static const GxTask *const gx__llama_tasks[] = {&gx_causal_lm, &gx_classification, &gx_dpo, NULL};
 
 const GxFamily gx_llama = {
     "llama",

@@ -17,6 +17,8 @@ typedef struct {
     const char *const *loss_names;
     int losses;
     double each[GX_MAX_LOSSES];
+    int metrics; // of the training, that the task knows besides
+    GxMetric metric[GX_MAX_METRICS];
 } GxProgress;
 
 // log.jsonl, to which whole lines are appended. What the disk does not take is kept in memory and goes with the next
@@ -172,11 +174,16 @@ GxStatus gx_log_close(GxRunLog *l, GxError *err)
 
 GxStatus gx_progress_log(GxRunLog *l, const GxProgress *p, GxError *err)
 {
-    char line[560 + 120 * GX_MAX_LOSSES], card[40] = "", each[120 * GX_MAX_LOSSES] = "", n[5][40];
+    char card[40] = "", each[120 * (GX_MAX_LOSSES + GX_MAX_METRICS)] = "", n[5][40], line[sizeof each + 560];
     for (int k = 0; k < p->losses && p->loss_names; k++) {
         const size_t end = strlen(each);
         snprintf(each + end, sizeof each - end, ", \"%.60s\": %s", p->loss_names[k],
                  gx__metrics_json_number(p->each[k], n[0]));
+    }
+    for (int k = 0; k < p->metrics; k++) {
+        const size_t end = strlen(each);
+        snprintf(each + end, sizeof each - end, ", \"%.60s\": %s", p->metric[k].name,
+                 gx__metrics_json_number(p->metric[k].value, n[0]));
     }
     if (p->card_mb > 0) snprintf(card, sizeof card, ", \"card_mb\": %.1f", p->card_mb);
     snprintf(line, sizeof line,

@@ -171,12 +171,25 @@ static GxStatus gx__setup_take_adapter(GxTrainer *t)
     return gx_status(g);
 }
 
+static GxStatus gx__setup_check_dropout(GxTrainer *t)
+{
+    if (!t->task->defaults || !t->task->defaults->without_dropout) return GX_OK;
+    if (gx_config_source(&t->config, "lora_dropout") == GX_FROM_FLAG && t->o.tuning.lora_dropout > 0)
+        return GX_FAIL(&t->g->error, GX_ERR_ARGUMENT,
+                       "--lora_dropout is %g, and --task %s is without dropout: what it compares would be compared "
+                       "through different drawings; leave it out",
+                       t->o.tuning.lora_dropout, t->task->name);
+    t->o.tuning.lora_dropout = 0;
+    return GX_OK;
+}
+
 // Options about a folder's weights that an adapter, which is saved without them, cannot follow.
 static GxStatus gx__setup_check_tuning(GxTrainer *t)
 {
     const GxTrainOptions *o = &t->o;
     GxError *err = &t->g->error;
     if (!gx_tuning_has_adapter(&o->tuning)) return GX_OK;
+    GX_TRY(gx__setup_check_dropout(t));
     if (!o->strict)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--strict false draws weights of --model, which a folder of an adapter does not have: nobody "
@@ -244,8 +257,9 @@ static GxStatus gx__setup_meet(GxTrainer *t)
 static void gx__setup_choose_rate(GxTrainer *t)
 {
     GxTrainOptions *o = &t->o;
-    if (gx_config_source(&t->config, "learning_rate") == GX_FROM_DEFAULT && o->model[0])
-        o->learning_rate = gx_tuning_has_adapter(&o->tuning) ? 2e-4 : 2e-5;
+    const GxTaskDefaults learned = {2e-5, 2e-4, 0}, *d = t->task->defaults ? t->task->defaults : &learned;
+    if (gx_config_source(&t->config, "learning_rate") == GX_FROM_DEFAULT && (o->model[0] || d != &learned))
+        o->learning_rate = gx_tuning_has_adapter(&o->tuning) ? d->adapter_learning_rate : d->learning_rate;
 }
 
 static GxStatus gx__setup_resolve_steps(GxTrainer *t)
@@ -615,6 +629,7 @@ GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, con
     }
     GX_TRY(gx__setup_open_output(t));
     gx_catch_stop_signals(); // before, there is nothing to save
+    GX_TRY(gx_trainer_prepare(t));
     t->opened = t->interval_start = gx_seconds();
     gx_best_catch_up(t);
     return gx_status(g);

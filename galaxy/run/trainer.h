@@ -129,9 +129,10 @@ int gx_train(GxContext *g, const GxFamily *family, const GxTask *task, const GxM
 // The losses of held-out samples: `samples` of them, 0: all. Cut short by a signal to stop: t->stop is set, and they
 // are those of some.
 void gx_trainer_evaluate(GxTrainer *t, int64_t samples, GxLosses *losses);
-void gx_trainer_validate(GxTrainer *t); // one on the way: told, logged, and compared with those before (best.h)
-void gx_trainer_save(GxTrainer *t);     // output_dir/checkpoint-<step>
-void gx_trainer_show(GxTrainer *t);     // --evaluate, --sample_only: a validation, a sample
+void gx_trainer_validate(GxTrainer *t);    // one on the way: told, logged, and compared with those before (best.h)
+void gx_trainer_save(GxTrainer *t);        // output_dir/checkpoint-<step>
+GxStatus gx_trainer_prepare(GxTrainer *t); // what the task does before the first step; a signal may end it (t->stop)
+void gx_trainer_show(GxTrainer *t);        // --evaluate, --sample_only: a validation, a sample
 
 GX_END
 #endif
@@ -267,7 +268,7 @@ static int gx__trainer_losses(const GxTrainer *t)
     return n;
 }
 
-static void gx__trainer_report_progress(GxTrainer *t)
+static void gx__trainer_report_progress(GxTrainer *t, const GxMetric *metric, int metrics)
 {
     const GxStep *s = &t->seen;
     double seconds = gx_seconds() - t->interval_start, per_step = seconds / (double)gx_max(1, t->interval_steps);
@@ -277,6 +278,8 @@ static void gx__trainer_report_progress(GxTrainer *t)
     p.loss = gx_step_loss(s), p.grad_norm = sqrt(s->sum_squares), p.lr = s->lr, p.skipped = (int)s->skip;
     if (gx__trainer_losses(t) > 1) p.losses = gx__trainer_losses(t), p.loss_names = t->task->loss_names;
     for (int k = 0; k < p.losses; k++) p.each[k] = s->labels[k] ? s->loss_sum[k] / (double)s->labels[k] : NAN;
+    p.metrics = metrics;
+    memcpy(p.metric, metric, (size_t)metrics * sizeof *metric);
     p.tokens_per_s = (double)(t->interval_steps * t->o.global_batch_size * t->o.seq_len) / seconds;
     p.gflops = t->plan.flops_all / per_step / 1e9;
     p.memory_mb = (double)gx_process_memory() / 1e6;
@@ -475,8 +478,10 @@ void gx_trainer_validate(GxTrainer *t)
 static void gx__trainer_end_interval(GxTrainer *t)
 {
     gx__trainer_see_step(t); // on all ranks: what is wrong with it is wrong on all alike
+    GxMetric metric[GX_MAX_METRICS] = GX_ZERO;
+    const int metrics = !gx_failed(t->g) && t->task->progress ? t->task->progress(t->g, t->self, metric) : 0;
     if (gx_failed(t->g)) return;
-    if (gx_trainer_is_first(t)) gx__trainer_report_progress(t);
+    if (gx_trainer_is_first(t)) gx__trainer_report_progress(t, metric, metrics);
     else t->measured_from = t->step;
     t->interval_start = gx_seconds();
     t->interval_steps = 0;
@@ -497,6 +502,13 @@ void gx_trainer_report(GxTrainer *t)
 // ---- closing -------------------------------------------------------------------------------------------------------
 
 static int gx__trainer_stops(void *trainer) { return gx__trainer_agree_to_stop((GxTrainer *)trainer); }
+
+GxStatus gx_trainer_prepare(GxTrainer *t)
+{
+    GxForward forward = gx_runner_hook(&t->runner);
+    forward.stop = gx__trainer_stops, forward.stop_user = t;
+    return t->task->prepare ? t->task->prepare(t->g, t->self, &forward) : GX_OK;
+}
 
 static void gx__trainer_report_sample(GxTrainer *t)
 {
@@ -624,8 +636,9 @@ static void gx__trainer_predict(GxTrainer *t)
 void gx_trainer_show(GxTrainer *t)
 {
     GxMetric metric[GX_MAX_METRICS];
-    if (t->o.predicts) gx__trainer_predict(t);
-    if (t->o.evaluate && !t->o.predicts) gx__trainer_report_evaluation(t, 0, metric);
+    if (gx_trainer_prepare(t) != GX_OK) return;
+    if (t->o.predicts && !t->stop) gx__trainer_predict(t);
+    if (t->o.evaluate && !t->o.predicts && !t->stop) gx__trainer_report_evaluation(t, 0, metric);
     if ((t->o.evaluate || t->o.predicts) && !t->stop && !gx_failed(t->g) && gx_trainer_is_first(t))
         gx__trainer_show_confusion(t, 0);
     if (t->o.sample_only && !t->stop && t->task->sample) gx__trainer_report_sample(t);

@@ -12,8 +12,8 @@
 #ifndef GX_CAUSAL_LM_H
 #define GX_CAUSAL_LM_H
 #include "../io/blend.h"
-#include "../io/chat_system.h"
 #include "../io/dataset_hash.h"
+#include "chat_format.h"
 #include "generate.h"
 #include "show_data.h"
 #include "text_tokenizer.h"
@@ -162,61 +162,19 @@ static GxStatus gx__causal_lm_open_text(GxContext *g, GxCausalLm *c, const GxTas
     return gx__causal_lm_agree(g, c);
 }
 
-// The format of a folder's chat template. "": it has none; "?": it is not known, or cannot be read.
-static void gx__causal_lm_look_for_format(const char *folder, char name[GX_FIELD_TEXT])
-{
-    const GxChatFormat *f = NULL;
-    GxError e = GX_ZERO;
-    name[0] = 0;
-    if (!gx_path_is_folder(folder)) return;
-    const GxStatus status = gx_chat_look(folder, &f, &e);
-    if (f || status != GX_OK) snprintf(name, GX_FIELD_TEXT, "%s", f ? gx_chat_name(f) : "?");
-}
-
-// A template may begin with a system turn of its own, where the format has none.
-static void gx__causal_lm_warn_of_system(GxContext *g, const GxCausalLm *c, const GxTaskSetup *setup)
-{
-    char text[GX_TEXT_VALUE] = "";
-    GxError ignored = GX_ZERO; // what cannot be read has no template
-    const char *folder = gx_path_is_folder(c->tokenizer_path) ? c->tokenizer_path : setup->model;
-    int chats = 0;
-    for (int s = 0; s < c->data.n; s++) chats |= c->data.source[s].is_learned != NULL;
-    if (g->rank != 0 || !chats || !c->chat.format || strcmp(c->chat_template, "auto") || !folder[0]) return;
-    if (gx_chat_left_out_of(c->chat.format, folder, text, &ignored) == GX_OK && text[0])
-        gx_log(&g->log, GX_LOG_WARNING,
-               "the chat template has a system turn of its own (%s), which the format %s leaves out; conversations "
-               "that are to have it begin with it",
-               text, gx_chat_name(c->chat.format));
-}
-
-// How conversations are read, on all ranks: as rank 0's folders say.
-static GxStatus gx__causal_lm_find_format(GxContext *g, GxCausalLm *c, const GxTaskSetup *setup)
-{
-    char name[GX_FIELD_TEXT] = GX_ZERO;
-    if (strcmp(c->chat_template, "auto")) snprintf(name, sizeof name, "%s", c->chat_template);
-    else if (g->rank == 0) {
-        gx__causal_lm_look_for_format(c->tokenizer_path, name);
-        if (!name[0]) gx__causal_lm_look_for_format(setup->model, name);
-    }
-    gx_at(g, -1, "agree");
-    gx_broadcast(g, GX_AXIS_ALL, 0, name, sizeof name, GX_U8);
-    GX_TRY(gx_status(g));
-    c->chat.format = gx_chat_format(name);
-    c->chat.lacks = name[0] == '?' ? "the model's chat template is none of those that are built" : NULL;
-    return GX_OK;
-}
-
 static GxStatus gx__causal_lm_open(GxContext *g, void *self, GxTaskSetup *setup)
 {
     GxCausalLm *c = (GxCausalLm *)self;
     c->seq_len = setup->seq_len, c->run_samples = setup->run_samples;
     GX_TRY(gx_text_open_any_tokenizer(g, &c->tokenizer, c->tokenizer_path, setup));
     snprintf(c->tokenizer_name, sizeof c->tokenizer_name, "%s", gx_tokenizer_identity(&c->tokenizer));
-    GX_TRY(gx__causal_lm_find_format(g, c, setup));
+    GX_TRY(gx_chat_find_format(g, &c->chat, c->chat_template, c->tokenizer_path, setup));
     c->has_documents = c->separate_documents && gx_blend_has_documents(c->train_data);
     if (setup->is_dry) return GX_OK;
     GX_TRY(gx__causal_lm_open_text(g, c, setup));
-    gx__causal_lm_warn_of_system(g, c, setup);
+    int chats = 0;
+    for (int i = 0; i < c->data.n; i++) chats |= c->data.source[i].is_learned != NULL;
+    if (chats) gx_chat_warn_of_system(g, &c->chat, c->chat_template, c->tokenizer_path, setup);
     return GX_OK;
 }
 
@@ -529,5 +487,8 @@ const GxTask gx_causal_lm = {
     "nats per token",
     gx__causal_lm_lacks,
     NULL, // best_metric: the loss
+    NULL, // defaults
+    NULL, // prepare
+    NULL, // progress
 };
 #endif

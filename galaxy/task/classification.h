@@ -956,5 +956,8 @@ const GxTask gx_classification = {
     NULL, // loss_unit
     gx__classification_lacks,
     NULL, // best_metric: the loss
+    NULL, // defaults
+    NULL, // prepare
+    NULL, // progress
 };
 #endif

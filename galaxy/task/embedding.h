@@ -792,5 +792,8 @@ const GxTask gx_embedding_task = {
     NULL, // loss_unit
     NULL, // lacks: it has all of them always
     "mrr",
+    NULL, // defaults
+    NULL, // prepare
+    NULL, // progress
 };
 #endif

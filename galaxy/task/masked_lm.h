@@ -715,5 +715,8 @@ const GxTask gx_masked_lm = {
     NULL, // loss_unit
     gx__masked_lm_lacks,
     NULL, // best_metric: the loss
+    NULL, // defaults
+    NULL, // prepare
+    NULL, // progress
 };
 #endif

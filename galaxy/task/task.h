@@ -10,8 +10,10 @@
 //     wish              which head the model gets, which may follow from the data
 //     take              buffers of its own: on an arena that only counts, then on the real one
 //     lay               where the arrays of a micro-batch lie in its block of memory
+//     prepare           before the first step, where the weights are known
 //     fill, counts      before each window, for each of its micro-batches
 //     metrics, lacks    once it is open: which metrics validations will have, where a run is to compare them
+//     progress          for a line about the training
 //     held_out, fill_held_out, counts, see, metrics               in a validation
 //     write, identity, changed                                    in a checkpoint
 //     sample, confusion at the end: something for people to look at
@@ -66,6 +68,12 @@ typedef struct { // how a task reaches the model
     int (*stop)(void *stop_user); // 1, on all ranks: a signal asks to stop. NULL: nobody asks
     void *stop_user;
 } GxForward;
+
+// What a run has where its options say nothing.
+typedef struct {
+    double learning_rate, adapter_learning_rate; // of the whole model; of an adapter
+    int without_dropout;                         // an adapter's, too: one that is asked for is refused
+} GxTaskDefaults;
 
 typedef struct GxTask {
     const char *name;
@@ -132,7 +140,14 @@ typedef struct GxTask {
     // What a metric that it does not have now would need: "needs --nsp true". NULL: there is none of that name. NULL
     // function: never.
     const char *(*lacks)(const void *self, const char *metric);
-    const char *best_metric; // by which validations are compared where the user names none. NULL: "loss"
+    const char *best_metric;        // by which validations are compared where the user names none. NULL: "loss"
+    const GxTaskDefaults *defaults; // NULL: the program's
+    // Once, before the first step and before anything is shown: with the weights that the run begins with, or goes on
+    // from. On a device that does not compute: what takes memory, once. NULL: nothing is to be done.
+    GxStatus (*prepare)(GxContext *g, void *self, const GxForward *forward);
+    // On all ranks, for rank 0's line of progress: what is known of the training since the last call. Returns how many.
+    // NULL: nothing but the loss.
+    int (*progress)(GxContext *g, void *self, GxMetric metric[GX_MAX_METRICS]);
 } GxTask;
 
 // Refuses a rank one of whose n numbers, hashes of files as a rule, is not rank 0's: by what it is of. The last that

@@ -1,0 +1,384 @@
+// pairs.h: a file of preference pairs as tokens: JSON lines with a prompt, a completion that was chosen, and one that
+// was rejected.
+//
+//     {"prompt": "The sky is", "chosen": " blue.", "rejected": " green."}
+//     {"prompt": [{"role": "user", "content": "Hello"}], "chosen": [{"role": "assistant", "content": "Hello."}],
+//      "rejected": [{"role": "assistant", "content": "Go away."}]}
+//
+// Without "prompt" both completions begin with it: it is what they have in common, of messages or of characters.
+//
+//     GX_TRY(gx_pairs_open(&p, "pairs.jsonl", &tokenizer, &how, 512, threads, err));
+//     … text k of pair i, 0: chosen, 1: rejected: p.ids[p.begin[2 * i + k]] …, learned from p.learned_from[i] on …
+//     gx_pairs_close(&p);
+//
+// Texts get the tokenizer's frame before them and its eos_token behind them; special tokens in them are text.
+// Conversations stand in the format that `how` has, up to the token that ends the last answer, with special tokens as
+// tokens (chat_tokens.h); of messages the prompt ends with the user's turn, and a completion is one of the assistant's.
+//
+// A text is learned from the first token on that the prompt alone, and the prompt with either completion, do not have
+// in common; the first token of all is never learned, since nothing predicts it. No text is cut: a pair both of whose
+// texts together are longer than `most` tokens is left out, and counted. Pairs whose texts have equal tokens, or one of
+// which is empty, are refused. Which threads do what changes nothing.
+#ifndef GX_PAIRS_H
+#define GX_PAIRS_H
+#include "chat_tokens.h"
+GX_BEGIN
+
+typedef struct {
+    int64_t n;                 // pairs
+    int64_t *begin;            // [2 n + 1] where each text's tokens begin: chosen, rejected, chosen, …
+    int32_t *ids;              // [begin[2 n]]
+    int64_t *learned_from;     // [n] number of the first token of either text that is learned
+    int64_t records, left_out; // of the file; of these, too long
+    int64_t conversations;     // of these, of messages
+    int64_t learned;           // tokens
+    uint64_t hash;             // of all tokens, and which of them are learned
+    int64_t room, id_room;
+} GxPairs;
+
+// most: tokens of a pair. The file has at most 1 GiB. What is wrong is named with its line.
+GxStatus gx_pairs_open(GxPairs *p, const char *path, const GxTokenizer *t, const GxChatReading *how, int64_t most,
+                       int threads, GxError *err);
+void gx_pairs_close(GxPairs *p); // also of one that is all zero
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_PAIRS_IMPLEMENTED)
+#define GX_PAIRS_IMPLEMENTED
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { GX__PAIRS_CAP = 1 << 30, GX__PAIRS_LINES = 256 }; // bytes of a file; lines that are read at a time
+
+typedef struct {
+    const char *path;
+    const GxTokenizer *t;
+    const GxChatReading *how;
+    int64_t most;
+} gx__Pairs;
+
+typedef struct { // what becomes of a line
+    const char *line;
+    int64_t number;
+    char *text[2];          // chosen, rejected, with the prompt
+    int64_t bytes[2], from; // of these; of the prompt
+    int is_conversation;
+    int32_t *ids[2];
+    int64_t n[2], learned_from;
+    GxError err;
+} gx__Pair;
+
+static const char *const gx__pair_name[] = {"chosen", "rejected"};
+
+static void gx__pair_close(gx__Pair *x)
+{
+    for (int k = 0; k < 2; k++) free(x->text[k]), free(x->ids[k]);
+    memset(x, 0, sizeof *x);
+}
+
+static int64_t gx__pair_common(const char *a, const char *b) // bytes of whole characters
+{
+    int64_t n = 0;
+    while (a[n] && a[n] == b[n]) n++;
+    while (n > 0 && ((a[n] & 0xC0) == 0x80 || (b[n] & 0xC0) == 0x80)) n--;
+    return n;
+}
+
+// ---- texts ---------------------------------------------------------------------------------------------------------
+
+static GxStatus gx__pair_read_texts(const gx__Pairs *a, gx__Pair *x, const GxJson *record)
+{
+    const GxJson *said = gx_json_get(record, "prompt");
+    const char *prompt = gx_json_string(said), *completion[2];
+    for (int k = 0; k < 2; k++) completion[k] = gx_json_string(gx_json_get(record, gx__pair_name[k]));
+    int64_t common = said ? 0 : gx__pair_common(completion[0], completion[1]);
+    if (common > 0 && completion[0][common - 1] == ' ') common--; // it belongs to the word behind it
+    for (int k = 0; k < 2; k++) {
+        if (!completion[k][common + (int64_t)strspn(completion[k] + common, " \t\r\n")])
+            return GX_FAIL(&x->err, GX_ERR_FORMAT, "%s:%ld: \"%s\" is empty%s; expected text", a->path, (long)x->number,
+                           gx__pair_name[k], common ? " behind what it has in common with the other" : "");
+        const size_t bytes = strlen(prompt) + strlen(completion[k]) + 1;
+        if (!(x->text[k] = (char *)malloc(bytes)))
+            return GX_FAIL(&x->err, GX_ERR_MEMORY, "no memory for a pair of %ld bytes", (long)bytes);
+        snprintf(x->text[k], bytes, "%s%s", prompt, completion[k]);
+        x->bytes[k] = (int64_t)bytes - 1;
+    }
+    x->from = (int64_t)strlen(prompt) + common;
+    return GX_OK;
+}
+
+// ---- conversations -------------------------------------------------------------------------------------------------
+
+// How many turns two conversations have in common.
+static int gx__pair_common_turns(const GxChatRecord *a, const GxChatRecord *b)
+{
+    int n = 0;
+    while (n < a->n && n < b->n && a->turn[n].role == b->turn[n].role && !strcmp(a->turn[n].text, b->turn[n].text)) n++;
+    return n;
+}
+
+// What is behind the first `prompt` turns is one of the assistant's.
+static GxStatus gx__pair_check_turns(const gx__Pairs *a, gx__Pair *x, const GxChatRecord *r, int k, int prompt)
+{
+    if (r->n == prompt + 1 && prompt > 0 && r->turn[prompt].role == GX_CHAT_ASSISTANT) return GX_OK;
+    return GX_FAIL(&x->err, GX_ERR_FORMAT,
+                   "%s:%ld: \"%s\" has %d turns behind a prompt of %d; expected one, of the assistant, behind a prompt "
+                   "that ends with the user's turn",
+                   a->path, (long)x->number, gx__pair_name[k], r->n - prompt, prompt);
+}
+
+static GxStatus gx__pair_take_text(const gx__Pairs *a, gx__Pair *x, const GxChatRecord *r, int k)
+{
+    GxChatSpan *span = (GxChatSpan *)calloc((size_t)r->n, sizeof *span);
+    if (!span) return GX_FAIL(&x->err, GX_ERR_MEMORY, "no memory for a conversation");
+    const GxStatus status = gx_chat_training_text(a->how->format, r->turn, r->n, &x->text[k], span, &x->err);
+    if (status == GX_OK) {
+        const GxChatSpan last = span[r->n / 2 - 1];
+        x->bytes[k] = last.end;
+        x->from = k ? gx_min(x->from, last.begin) : last.begin;
+    }
+    free(span);
+    return status;
+}
+
+static GxStatus gx__pair_take_turns(const gx__Pairs *a, gx__Pair *x, GxChatRecord r[2], const GxJson *record)
+{
+    const GxJson *said = gx_json_get(record, "prompt");
+    int prompt = 0;
+    for (int k = 0; k < 2; k++) {
+        if (said) GX_TRY(gx_chat_record_add(&r[k], said, "prompt", a->path, x->number, &x->err));
+        prompt = r[k].n;
+        GX_TRY(gx_chat_record_add(&r[k], gx_json_get(record, gx__pair_name[k]), gx__pair_name[k], a->path, x->number,
+                                  &x->err));
+    }
+    if (!said) prompt = gx__pair_common_turns(&r[0], &r[1]);
+    if (!said && prompt == r[0].n && prompt == r[1].n) prompt--; // equal ones, which is said of their tokens
+    for (int k = 0; k < 2; k++) GX_TRY(gx__pair_check_turns(a, x, &r[k], k, prompt));
+    if (!a->how->format)
+        return GX_FAIL(&x->err, GX_ERR_ARGUMENT,
+                       "%s:%ld: the pair is of messages, and %s; --chat_template NAME takes one of %s", a->path,
+                       (long)x->number,
+                       a->how->lacks ? a->how->lacks : "neither the model's folder nor the tokenizer's has a template",
+                       GX_CHAT_NAMES);
+    for (int k = 0; k < 2; k++) GX_TRY(gx__pair_take_text(a, x, &r[k], k));
+    return GX_OK;
+}
+
+static GxStatus gx__pair_read_turns(const gx__Pairs *a, gx__Pair *x, const GxJson *record)
+{
+    GxChatRecord r[2] = {GX_ZERO, GX_ZERO};
+    const GxStatus status = gx__pair_take_turns(a, x, r, record);
+    gx_chat_record_close(&r[0]), gx_chat_record_close(&r[1]);
+    x->is_conversation = 1;
+    return status;
+}
+
+// ---- a record ------------------------------------------------------------------------------------------------------
+
+static GxStatus gx__pair_take_record(const gx__Pairs *a, gx__Pair *x, const GxJson *record)
+{
+    static const char *const member[] = {"chosen", "rejected", "prompt"};
+    const GxJsonType type = gx_json_type(gx_json_get(record, "chosen"));
+    if (gx_json_type(record) != GX_JSON_OBJECT)
+        return GX_FAIL(&x->err, GX_ERR_FORMAT, "%s:%ld: the line is %s; expected an object", a->path, (long)x->number,
+                       gx_json_type_name(record));
+    for (int i = 0; i < 3; i++) {
+        const GxJson *value = gx_json_get(record, member[i]);
+        if (!value && i == 2) break;
+        if (!value)
+            return GX_FAIL(&x->err, GX_ERR_FORMAT,
+                           "%s:%ld: the record has no \"%s\"; expected a pair: {\"prompt\": ..., \"chosen\": ..., "
+                           "\"rejected\": ...}",
+                           a->path, (long)x->number, member[i]);
+        if (gx_json_type(value) != type || (type != GX_JSON_STRING && type != GX_JSON_ARRAY))
+            return GX_FAIL(&x->err, GX_ERR_FORMAT,
+                           "%s:%ld: \"%s\" is %s, and \"chosen\" is %s; expected strings, or lists of messages, of all "
+                           "of them%s",
+                           a->path, (long)x->number, member[i], gx_json_type_name(value),
+                           gx_json_type_name(gx_json_get(record, "chosen")),
+                           i == 2 ? " (\"prompt\" may be left out where the others begin with it)" : "");
+    }
+    GX_TRY(gx_chat_record_check(record, a->path, x->number, &x->err));
+    return type == GX_JSON_STRING ? gx__pair_read_texts(a, x, record) : gx__pair_read_turns(a, x, record);
+}
+
+// ---- tokens --------------------------------------------------------------------------------------------------------
+
+// The first `bytes` of a text in the tokenizer's frame, but without what that puts behind it: free(*ids).
+static GxStatus gx__pair_encode(const gx__Pairs *a, gx__Pair *x, const char *text, int64_t bytes, int32_t **ids,
+                                int64_t *n)
+{
+    const GxTokenFrame *frame = &a->t->frame[0];
+    const GxSpecialTokens special = x->is_conversation ? GX_SPECIAL_AS_TOKENS : GX_SPECIAL_AS_TEXT;
+    int64_t before = 0;
+    *n = 0;
+    *ids = (int32_t *)malloc((size_t)(gx_tokenizer_most(a->t, bytes) + GX_FRAME_MOST + 2) * sizeof **ids);
+    if (!*ids) return GX_FAIL(&x->err, GX_ERR_MEMORY, "no memory for the tokens of a text of %ld bytes", (long)bytes);
+    for (; !x->is_conversation && before < frame->n && frame->part[before].id >= 0; before++)
+        (*ids)[before] = frame->part[before].id;
+    GX_TRY(gx_tokenizer_encode(a->t, text, bytes, special, *ids + before, n, &x->err));
+    *n += before;
+    return GX_OK;
+}
+
+static GxStatus gx__pair_tokenize(const gx__Pairs *a, gx__Pair *x)
+{
+    int32_t *prompt = NULL;
+    int64_t shared = 0, n = 0;
+    for (int k = 0; k < 2; k++) {
+        GX_TRY(gx__pair_encode(a, x, x->text[k], x->bytes[k], &x->ids[k], &x->n[k]));
+        if (!x->is_conversation) x->ids[k][x->n[k]++] = a->t->end;
+    }
+    const GxStatus status = gx__pair_encode(a, x, x->text[0], x->from, &prompt, &n);
+    n = gx_min(n, gx_min(x->n[0], x->n[1]));
+    while (status == GX_OK && shared < n && prompt[shared] == x->ids[0][shared] && prompt[shared] == x->ids[1][shared])
+        shared++;
+    free(prompt);
+    GX_TRY(status);
+    x->learned_from = gx_max(shared, 1);
+    if (x->n[0] == x->n[1] && !memcmp(x->ids[0], x->ids[1], (size_t)x->n[0] * sizeof **x->ids))
+        return GX_FAIL(&x->err, GX_ERR_FORMAT,
+                       "%s:%ld: \"chosen\" and \"rejected\" have the same tokens: nothing is to be preferred; remove "
+                       "the record",
+                       a->path, (long)x->number);
+    for (int k = 0; k < 2; k++)
+        if (x->n[k] <= x->learned_from)
+            return GX_FAIL(&x->err, GX_ERR_FORMAT, "%s:%ld: nothing of \"%s\" would be learned: it has %ld tokens",
+                           a->path, (long)x->number, gx__pair_name[k], (long)x->n[k]);
+    return GX_OK;
+}
+
+static GxStatus gx__pair_check_tokenizer(const gx__Pairs *a, gx__Pair *x)
+{
+    const GxChatFormat *f = a->how->format;
+    if (!x->is_conversation && a->t->end < 0)
+        return GX_FAIL(&x->err, GX_ERR_UNSUPPORTED,
+                       "%s:%ld: the pair is of texts, and the tokenizer %s has no eos_token, which ends a completion; "
+                       "take another tokenizer, or messages",
+                       a->path, (long)x->number, a->t->identity);
+    if (x->is_conversation && a->t->kind != &gx_byte_tokens && gx_tokenizer_find(a->t, gx_chat_end(f)) < 0)
+        return GX_FAIL(&x->err, GX_ERR_ARGUMENT,
+                       "%s:%ld: the tokenizer %s has no %s, with which answers of the format %s end; --chat_template "
+                       "NAME takes another of %s",
+                       a->path, (long)x->number, a->t->identity, gx_chat_end(f), gx_chat_name(f), GX_CHAT_NAMES);
+    return GX_OK;
+}
+
+static void gx__pair_read(const gx__Pairs *a, gx__Pair *x)
+{
+    GxError e = GX_ZERO;
+    GxJson *json = NULL;
+    if (gx_json_parse(&json, x->line, (int64_t)strlen(x->line), "", &e) != GX_OK) { // ":1:12: ..." of the line alone
+        GX_FAIL(&x->err, (GxStatus)e.code, "%s:%ld%s", a->path, (long)x->number,
+                strncmp(e.message, ":1", 2) ? e.message : e.message + 2);
+        return;
+    }
+    GxStatus status = gx__pair_take_record(a, x, json);
+    gx_json_free(json);
+    if (status == GX_OK) status = gx__pair_check_tokenizer(a, x);
+    if (status == GX_OK) gx__pair_tokenize(a, x);
+    const size_t path = strlen(a->path);
+    if (!x->err.code || (!strncmp(x->err.message, a->path, path) && x->err.message[path] == ':')) return;
+    e = x->err; // of a text, which does not know where it was found
+    gx_error_clear(&x->err);
+    GX_FAIL(&x->err, (GxStatus)e.code, "%s:%ld: %s", a->path, (long)x->number, e.message);
+}
+
+// ---- all lines -----------------------------------------------------------------------------------------------------
+
+static GxStatus gx__pairs_add(GxPairs *p, const gx__Pair *x, GxError *err)
+{
+    const int64_t at = p->n ? p->begin[2 * p->n] : 0, tokens = x->n[0] + x->n[1];
+    if (p->n + 1 > p->room || at + tokens > p->id_room) {
+        p->room = gx_max(p->n + 1, 256 + 2 * p->room), p->id_room = gx_max(at + tokens, 4096 + 2 * p->id_room);
+        void *begin = realloc(p->begin, (size_t)(2 * p->room + 1) * sizeof *p->begin);
+        if (begin) p->begin = (int64_t *)begin;
+        void *from = realloc(p->learned_from, (size_t)p->room * sizeof *p->learned_from);
+        if (from) p->learned_from = (int64_t *)from;
+        void *ids = realloc(p->ids, (size_t)p->id_room * sizeof *p->ids);
+        if (ids) p->ids = (int32_t *)ids;
+        if (!begin || !from || !ids) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for %ld pairs", (long)p->room);
+    }
+    p->begin[2 * p->n] = at;
+    for (int k = 0; k < 2; k++) {
+        int64_t *begin = p->begin + 2 * p->n + k;
+        memcpy(p->ids + begin[0], x->ids[k], (size_t)x->n[k] * sizeof *p->ids);
+        begin[1] = begin[0] + x->n[k];
+        p->hash = gx_hash(gx_hash(p->hash, &x->n[k], sizeof x->n[k]), x->ids[k], x->n[k] * (int64_t)sizeof *p->ids);
+    }
+    p->learned_from[p->n++] = x->learned_from;
+    p->hash = gx_hash(p->hash, &x->learned_from, sizeof x->learned_from);
+    p->learned += tokens - 2 * x->learned_from;
+    return GX_OK;
+}
+
+// Some lines, by all threads; of those that are wrong the first is named.
+static GxStatus gx__pairs_lines(const gx__Pairs *a, GxPairs *p, gx__Pair *x, int n, int threads, GxError *err)
+{
+    GxStatus status = GX_OK;
+    (void)threads;
+    GX_OMP(parallel for schedule(dynamic, 1) num_threads(threads > 0 ? threads : 1))
+    for (int i = 0; i < n; i++) gx__pair_read(a, &x[i]);
+    for (int i = 0; i < n; i++) {
+        if (x[i].err.code && status == GX_OK) status = GX_FAIL(err, (GxStatus)x[i].err.code, "%s", x[i].err.message);
+        const int fits = x[i].n[0] + x[i].n[1] <= a->most;
+        p->records++, p->left_out += !fits, p->conversations += x[i].is_conversation;
+        if (status == GX_OK && fits) status = gx__pairs_add(p, &x[i], err);
+        gx__pair_close(&x[i]);
+    }
+    return status;
+}
+
+// text: whole lines, whose ends become 0.
+static GxStatus gx__pairs_read(const gx__Pairs *a, GxPairs *p, char *text, int threads, GxError *err)
+{
+    gx__Pair *x = (gx__Pair *)calloc(GX__PAIRS_LINES, sizeof *x);
+    if (!x) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the lines of %s", a->path);
+    GxStatus status = GX_OK;
+    int64_t number = 1;
+    for (int n = 0; *text && status == GX_OK; number++) {
+        char *end = text + strcspn(text, "\n"), *next = *end ? end + 1 : end;
+        *end = 0;
+        if (text[strspn(text, "\r")]) x[n].line = text, x[n++].number = number;
+        else if (next[strspn(next, "\r\n")])
+            status = GX_FAIL(err, GX_ERR_FORMAT,
+                             "%s:%ld: the line is empty, and others follow; expected a record: remove it", a->path,
+                             (long)number);
+        text = next;
+        if (status == GX_OK && (n == GX__PAIRS_LINES || !*text))
+            status = gx__pairs_lines(a, p, x, n, threads, err), n = 0;
+    }
+    free(x);
+    return status;
+}
+
+GxStatus gx_pairs_open(GxPairs *p, const char *path, const GxTokenizer *t, const GxChatReading *how, int64_t most,
+                       int threads, GxError *err)
+{
+    const gx__Pairs a = {path, t, how, most};
+    GxTextPlace place = {path, 1, 0};
+    char *text;
+    int64_t bytes;
+    memset(p, 0, sizeof *p);
+    p->hash = GX_HASH_START;
+    GX_TRY(gx_file_read(path, GX__PAIRS_CAP, &text, &bytes, err));
+    GxStatus status = gx_text_check(&place, text, bytes, err);
+    if (status == GX_OK)
+        status = gx__pairs_read(&a, p, text + (strncmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0), threads, err);
+    free(text);
+    if (status == GX_OK && p->n == 0)
+        status = GX_FAIL(err, GX_ERR_FORMAT,
+                         "%s: none of its %ld pairs has both texts within %ld tokens: take a larger seq_len", path,
+                         (long)p->records, (long)most);
+    if (status != GX_OK) gx_pairs_close(p);
+    return status;
+}
+
+void gx_pairs_close(GxPairs *p)
+{
+    free(p->begin), free(p->ids), free(p->learned_from);
+    memset(p, 0, sizeof *p);
+}
+#endif

@@ -1,0 +1,66 @@
+// task/chat_format.h: the format in which a task reads conversations: that of an option, or of a folder's template.
+#ifndef GX_TASK_CHAT_FORMAT_H
+#define GX_TASK_CHAT_FORMAT_H
+#include "../io/chat_system.h"
+#include "../io/chat_tokens.h"
+#include "task.h"
+GX_BEGIN
+
+// chat_template: a name, or auto: of the tokenizer's folder, else of the model's. How conversations are read, on all
+// ranks: as rank 0's folders say.
+GxStatus gx_chat_find_format(GxContext *g, GxChatReading *chat, const char *chat_template, const char *tokenizer_path,
+                             const GxTaskSetup *setup);
+// Of conversations that are read so: a template may begin with a system turn of its own, where the format has none.
+void gx_chat_warn_of_system(GxContext *g, const GxChatReading *chat, const char *chat_template,
+                            const char *tokenizer_path, const GxTaskSetup *setup);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_TASK_CHAT_FORMAT_IMPLEMENTED)
+#define GX_TASK_CHAT_FORMAT_IMPLEMENTED
+#include <string.h>
+#include "../comm/comm.h"
+
+// The format of a folder's chat template. "": it has none; "?": it is not known, or cannot be read.
+static void gx__chat_format_look(const char *folder, char name[GX_FIELD_TEXT])
+{
+    const GxChatFormat *f = NULL;
+    GxError e = GX_ZERO;
+    name[0] = 0;
+    if (!gx_path_is_folder(folder)) return;
+    const GxStatus status = gx_chat_look(folder, &f, &e);
+    if (f || status != GX_OK) snprintf(name, GX_FIELD_TEXT, "%s", f ? gx_chat_name(f) : "?");
+}
+
+GxStatus gx_chat_find_format(GxContext *g, GxChatReading *chat, const char *chat_template, const char *tokenizer_path,
+                             const GxTaskSetup *setup)
+{
+    char name[GX_FIELD_TEXT] = GX_ZERO;
+    if (strcmp(chat_template, "auto")) snprintf(name, sizeof name, "%s", chat_template);
+    else if (g->rank == 0) {
+        gx__chat_format_look(tokenizer_path, name);
+        if (!name[0]) gx__chat_format_look(setup->model, name);
+    }
+    gx_at(g, -1, "agree");
+    gx_broadcast(g, GX_AXIS_ALL, 0, name, sizeof name, GX_U8);
+    GX_TRY(gx_status(g));
+    chat->format = gx_chat_format(name);
+    chat->lacks = name[0] == '?' ? "the model's chat template is none of those that are built" : NULL;
+    return GX_OK;
+}
+
+void gx_chat_warn_of_system(GxContext *g, const GxChatReading *chat, const char *chat_template,
+                            const char *tokenizer_path, const GxTaskSetup *setup)
+{
+    char text[GX_TEXT_VALUE] = "";
+    GxError ignored = GX_ZERO; // what cannot be read has no template
+    const char *folder = gx_path_is_folder(tokenizer_path) ? tokenizer_path : setup->model;
+    if (g->rank != 0 || !chat->format || strcmp(chat_template, "auto") || !folder[0]) return;
+    if (gx_chat_left_out_of(chat->format, folder, text, &ignored) == GX_OK && text[0])
+        gx_log(&g->log, GX_LOG_WARNING,
+               "the chat template has a system turn of its own (%s), which the format %s leaves out; conversations "
+               "that are to have it begin with it",
+               text, gx_chat_name(chat->format));
+}
+#endif
