@@ -259,8 +259,98 @@ TEST(a_head_for_labels_is_trained_and_saved_with_the_adapter)
           "labels that the adapter does not have were taken for its own: %s", err());
 }
 
+// ---- BERT -----------------------------------------------------------------------------------------------------------
+
+__attribute__((format(printf, 1, 2))) static int run_bert(const char *format, ...)
+{
+    char flags[2000], line[4096], train[TEST_PATH];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(flags, sizeof flags, format, args);
+    va_end(args);
+    snprintf(train, sizeof train, "%s", program);
+    int status = 127;
+    if (use_program("train_bert")) {
+        snprintf(line, sizeof line, "%s --threads 1 --seq_len 32 %s", program, flags);
+        start_line(line, 0);
+        status = finish();
+    }
+    snprintf(program, sizeof program, "%s", train);
+    return status;
+}
+
+static int has_bert;
+static int make_bert(void)
+{
+    if (has_bert) return 1;
+    shell("for i in $(seq 60); do printf 'the cat number %%d runs.\nit rains on day %%d.\n\n' $i $i; done > "
+          "documents.txt; "
+          "(printf 'anchor\tpositive\n'; for i in $(seq 60); do printf 'cats %%d run\tthe cat number %%d runs\n' $i "
+          "$i; done) "
+          "> pairs.tsv; (echo text; seq 8 | sed 's/^/the cat number /') > texts.tsv");
+    return has_bert = CHECK(run_bert("--task masked_lm --hidden_size 32 --intermediate_size 48 --num_attention_heads 4 "
+                                     "--num_hidden_layers 2 --max_position_embeddings 64 --train_data documents.txt "
+                                     "--tokenizer %s/data/ref/wordpiece --max_steps 2 --output_dir bert",
+                                     repository) == 0,
+                            "%.300s", err());
+}
+#define PAIRS "--task embedding --model bert/checkpoint-2 --tuning lora --lora_dim 3 --train_data pairs.tsv "
+
+// The file's names, with ", " behind each; free() it.
+static char *tensor_names(const char *path)
+{
+    GxSafetensors s;
+    GxError e = GX_ZERO;
+    char *names = (char *)calloc(1, 1 << 16);
+    if (!CHECK(gx_safetensors_open(&s, path, &e) == GX_OK, "%s", e.message)) return names;
+    for (int i = 0; i < s.n; i++) strcat(strcat(names, s.entry[i].name), ", ");
+    gx_safetensors_close(&s);
+    return names;
+}
+
+// transformers' AutoModel of a BERT has no "bert." before its names, and a pooler, which "dense" would mean, too.
+TEST(an_adapter_of_vectors_has_the_names_of_a_model_without_a_head)
+{
+    if (!make_bert()) return;
+    CHECK_RAN(run_bert(PAIRS "--output_dir vectors --max_steps 4 --save_steps 2 --learning_rate 2e-2"));
+    char *names = tensor_names("vectors/checkpoint-4/adapter_model.safetensors");
+    CHECK(strstr(names, "base_model.model.encoder.layer.1.output.dense.lora_B.weight, ") && !strstr(names, "bert."),
+          "%s", names);
+    free(names);
+    CHECK(file_contains("vectors/checkpoint-4/adapter_config.json",
+                        "[\"query\", \"key\", \"value\", \"output.dense\", \"intermediate.dense\"]"),
+          "other targets");
+    CHECK_RAN(run_bert("--task embedding --resume vectors/checkpoint-2 --output_dir vectors2"));
+    check_same_checkpoint("vectors/checkpoint-4", "vectors2/checkpoint-4");
+    CHECK_RAN(run_bert("--task embedding --resume vectors/checkpoint-4 --embed texts.tsv --embed_output resumed.npy"));
+    CHECK_RAN(run_bert("--task embedding --adapter vectors/checkpoint-4 --embed texts.tsv --embed_output begun.npy"));
+    CHECK_RAN(run_bert("--task embedding --model bert/checkpoint-2 --embed texts.tsv --embed_output base.npy"));
+    CHECK(same_file("resumed.npy", "begun.npy") && !same_file("resumed.npy", "base.npy"), "other vectors");
+}
+
 // ---- what is refused
 // -------------------------------------------------------------------------------------------------
+
+// The word 0x7fc00000 (NaN) or 0x7f800000 (infinity) in the place of the file's last value.
+TEST(values_that_are_no_numbers_are_refused_with_their_tensor_and_file)
+{
+    static const char *const ways[] = {"", "--ranks 2 --mode tp", "--evaluate"};
+    if (!make_base()) return;
+    CHECK_RAN(run(BASE "--output_dir finite --max_steps 2 --target_modules q_proj"));
+    for (int is_inf = 0; is_inf < 2; is_inf++) {
+        shell("rm -rf broken && cp -r finite/checkpoint-2 broken && cd broken && rm manifest.json && "
+              "truncate -s -4 adapter_model.safetensors && printf '\\000\\000\\%s\\177' >> adapter_model.safetensors",
+              is_inf ? "200" : "300");
+        for (int i = 0; i < 3; i++) {
+            CHECK(run("--adapter broken --output_dir broken2 --max_steps 1 %s", ways[i]) > 0, "%s: it was taken",
+                  ways[i]);
+            CHECK(strstr(err(), "broken/adapter_model.safetensors: value ") &&
+                      strstr(err(), "of base_model.model.model.layers.1.self_attn.q_proj.lora_B.weight is ") &&
+                      strstr(err(), is_inf ? "inf" : "nan"),
+                  "%s", err());
+        }
+    }
+}
 
 TEST(what_cannot_be_adapted_is_refused)
 {

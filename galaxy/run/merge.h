@@ -50,7 +50,7 @@ static GxStatus gx__merge_copy_tokenizer(const char *from, const char *to, GxErr
 
 static GxStatus gx__merge_write(GxContext *g, const GxInference *s, const char *base, const char *folder, GxDtype dtype)
 {
-    const GxTensorPart part = {"", GX_VALUES_WEIGHTS, GX_PART_WHOLE};
+    const GxTensorPart part = {"", GX_VALUES_WEIGHTS, GX_PART_WHOLE, 0};
     const GxTensorSaving how = {&part, 1, NULL, 0, dtype, (int64_t)5e9};
     GxSourceFolder source;
     GxError *err = &g->error;
