@@ -2,6 +2,7 @@
 // merge_adapter. See test/program.h. What LoRA computes, test_lora.cu shows; that the package peft reads these folders,
 // dev/ref/load_lora.py.
 #include "test/program.h"
+#include "galaxy/io/module_pattern.h"
 
 // A model to adapt, of whose training the tests know nothing: base/checkpoint-8, and what begins with it.
 #define BASE "--model base/checkpoint-8 --tuning lora --lora_dim 3 "
@@ -18,6 +19,18 @@ static int file_contains(const char *path, const char *words)
     const int found = strstr(text, words) != NULL;
     free(text);
     return found;
+}
+
+// The file's names, with ", " behind each; free() it.
+static char *tensor_names(const char *path)
+{
+    GxSafetensors s;
+    GxError e = GX_ZERO;
+    char *names = (char *)calloc(1, 1 << 16);
+    if (!CHECK(gx_safetensors_open(&s, path, &e) == GX_OK, "%s", e.message)) return names;
+    for (int i = 0; i < s.n; i++) strcat(strcat(names, s.entry[i].name), ", ");
+    gx_safetensors_close(&s);
+    return names;
 }
 
 // ---- what is saved --------------------------------------------------------------------------------------------------
@@ -62,6 +75,79 @@ TEST(targets_in_one_layer_are_told_from_those_of_others)
     if (!make_base()) return;
     CHECK_RAN(run(BASE "--output_dir layer --max_steps 1 --lora_target_modules model.layers.1.mlp.up_proj"));
     CHECK(file_contains("layer/checkpoint-1/adapter_config.json", "[\"1.mlp.up_proj\"]"), "another list of targets");
+}
+
+static int has_factors(const char *names, const char *module)
+{
+    char name[200];
+    snprintf(name, sizeof name, "base_model.model.%s.lora_A.weight", module);
+    return strstr(names, name) != NULL;
+}
+
+TEST(targets_are_a_list_with_blanks_or_a_pattern_or_all)
+{
+    static const struct {
+        const char *flags;
+        int factors; // of two layers' matrices
+        const char *has, *has_not;
+    } cases[] = {
+        {"--target_modules .*\\.1\\..*[qv]_proj", 2, "model.layers.1.self_attn.q_proj",
+         "model.layers.0.self_attn.q_proj"},
+        {"--target_modules model\\.layers\\.\\d\\.mlp\\.(up|down)_proj", 4, "model.layers.0.mlp.up_proj",
+         "model.layers.0.mlp.gate_proj"},
+        {"--target_modules all-linear", 14, "model.layers.1.mlp.gate_proj", "lm_head"},
+        {"--config blanks.json", 4, "model.layers.1.self_attn.v_proj", "model.layers.1.self_attn.k_proj"},
+        {"--config list.json", 4, "model.layers.1.self_attn.v_proj", "model.layers.1.self_attn.k_proj"},
+    };
+    char *tiny = read_text("tiny.json"), line[4096];
+    const char *more[] = {
+        "\"target_modules\": \"q_proj,  v_proj \", \"trainable_modules\": \" model.norm, input_layernorm\"}",
+        "\"target_modules\": [\"q_proj\", \"v_proj\"]}"};
+    GxError e = GX_ZERO;
+    if (!make_base() || !gx_regex_is_built()) return;
+    for (int i = 0; i < 2; i++) {
+        snprintf(line, sizeof line, "%.*s, %s", (int)(strrchr(tiny, '}') - tiny), tiny, more[i]);
+        gx_file_write(i ? "list.json" : "blanks.json", line, (int64_t)strlen(line), &e);
+    }
+    free(tiny);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CHECK_RAN(run(BASE "--output_dir chosen --overwrite_output_dir true --max_steps 1 %s", cases[i].flags));
+        char *names = tensor_names("chosen/checkpoint-1/adapter_model.safetensors");
+        int factors = 0;
+        for (const char *at = names; (at = strstr(at, ".lora_A.")) != NULL; at++) factors++;
+        CHECK(factors == cases[i].factors && has_factors(names, cases[i].has) && !has_factors(names, cases[i].has_not),
+              "%s: %s", cases[i].flags, names);
+        CHECK(i != 3 || (strstr(names, ".norm.weight") && strstr(names, ".input_layernorm.weight")), "%s", names);
+        free(names);
+    }
+    CHECK_RAN(run(BASE "--output_dir chosen2 --max_steps 2 --save_steps 1 --target_modules .*\\.1\\..*[qv]_proj"));
+    CHECK_RAN(run("--resume chosen2/checkpoint-1 --output_dir chosen3"));
+    check_same_checkpoint("chosen2/checkpoint-2", "chosen3/checkpoint-2");
+}
+
+// As peft writes them where few ends would mean too much.
+TEST(a_thousand_characters_of_whole_names_are_read)
+{
+    static const char *const parts[] = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
+                                        "mlp.gate_proj",    "mlp.up_proj",      "mlp.down_proj"};
+    char names[2000] = "", line[4000], *config;
+    GxError e = GX_ZERO;
+    if (!make_base()) return;
+    CHECK_RAN(run(BASE "--output_dir whole_names --max_steps 1"));
+    for (int i = 0; i < 14; i++)
+        snprintf(names + strlen(names), sizeof names - strlen(names), "%s\"model.layers.%d.%s\"", i ? ", " : "", i / 7,
+                 parts[i % 7]);
+    config = read_text("whole_names/checkpoint-1/adapter_config.json");
+    char *at = strstr(config, "[\"q_proj\""), *end = at ? strchr(at, ']') : NULL;
+    if (CHECK(end != NULL && strlen(names) > 400, "%s", config)) {
+        snprintf(line, sizeof line, "%.*s[%s%s", (int)(at - config), config, names, end);
+        shell("cp -r whole_names/checkpoint-1 long && rm long/manifest.json");
+        gx_file_write("long/adapter_config.json", line, (int64_t)strlen(line), &e);
+        CHECK_RAN(run("--adapter long --output_dir long2 --max_steps 1 --learning_rate 0"));
+        CHECK(same_file("long/adapter_model.safetensors", "long2/checkpoint-1/adapter_model.safetensors"), "others");
+        CHECK_RAN(run("--resume long2/checkpoint-1 --evaluate"));
+    }
+    free(config);
 }
 
 // ---- it goes on -----------------------------------------------------------------------------------------------------
@@ -296,18 +382,6 @@ static int make_bert(void)
 }
 #define PAIRS "--task embedding --model bert/checkpoint-2 --tuning lora --lora_dim 3 --train_data pairs.tsv "
 
-// The file's names, with ", " behind each; free() it.
-static char *tensor_names(const char *path)
-{
-    GxSafetensors s;
-    GxError e = GX_ZERO;
-    char *names = (char *)calloc(1, 1 << 16);
-    if (!CHECK(gx_safetensors_open(&s, path, &e) == GX_OK, "%s", e.message)) return names;
-    for (int i = 0; i < s.n; i++) strcat(strcat(names, s.entry[i].name), ", ");
-    gx_safetensors_close(&s);
-    return names;
-}
-
 // transformers' AutoModel of a BERT has no "bert." before its names, and a pooler, which "dense" would mean, too.
 TEST(an_adapter_of_vectors_has_the_names_of_a_model_without_a_head)
 {
@@ -326,6 +400,17 @@ TEST(an_adapter_of_vectors_has_the_names_of_a_model_without_a_head)
     CHECK_RAN(run_bert("--task embedding --adapter vectors/checkpoint-4 --embed texts.tsv --embed_output begun.npy"));
     CHECK_RAN(run_bert("--task embedding --model bert/checkpoint-2 --embed texts.tsv --embed_output base.npy"));
     CHECK(same_file("resumed.npy", "begun.npy") && !same_file("resumed.npy", "base.npy"), "other vectors");
+}
+
+TEST(a_layer_before_a_head_has_factors_where_it_is_asked_for)
+{
+    if (!make_bert()) return;
+    CHECK_RAN(
+        run_bert("--task masked_lm --model bert/checkpoint-2 --tuning lora --target_modules all-linear --train_data "
+                 "documents.txt --max_steps 1 --output_dir transform"));
+    char *names = tensor_names("transform/checkpoint-1/adapter_model.safetensors");
+    CHECK(has_factors(names, "cls.predictions.transform.dense"), "%s", names);
+    free(names);
 }
 
 // ---- what is refused

@@ -62,6 +62,7 @@ bert --task masked_lm --hidden_size 32 --intermediate_size 48 --num_attention_he
 bert --task embedding --model build/refs/bert/checkpoint-4 --tuning lora --lora_dim 3 --learning_rate 2e-2 --train_data build/refs/pairs.tsv --max_steps 30 --output_dir build/refs/vectors
 ./train_bert --task embedding --adapter build/refs/vectors/checkpoint-30 --embed build/refs/texts.tsv --embed_output build/refs/vectors.npy >/dev/null
 "$python" dev/ref/load_lora.py build/refs/vectors/checkpoint-30 --vectors build/refs/vectors.npy --texts build/refs/texts.tsv
+"$python" dev/ref/lora_targets.py --llama build/refs/run/checkpoint-4 --bert build/refs/bert/checkpoint-4 --texts build/refs/documents.txt --pairs build/refs/pairs.tsv
 # Folders into GGUF files and back, by convert_gguf; read by the package gguf and by transformers.
 make --no-print-directory -s convert_gguf
 mkdir -p build/refs/files

@@ -213,6 +213,7 @@ GxStatus gx_adapter_agree(GxContext *g, GxPeftConfig *config, GxLora *lora, cons
     lora->r = config->r, lora->alpha = config->lora_alpha, lora->dropout = (float)config->lora_dropout;
     lora->is_scaled_by_root = config->use_rslora;
     lora->targets = config->targets, lora->trainable = config->modules_to_save, lora->is_of_peft = 1;
+    lora->finds = gx_module_is_pattern(config->targets) ? gx_module_pattern_finds : NULL;
     return gx_status(g);
 }
 

@@ -329,16 +329,21 @@ static GxStatus gx__resume_check_momentum(const GxResume *r, const GxTrainOption
 
 static GxStatus gx__resume_check_tuning(const GxResume *r, const GxTrainOptions *o, GxError *err)
 {
-    GxTuningOptions then;
-    const GxField *f = gx_tuning_differs(&o->tuning, r->args, &then, err);
-    if (!f || gx_error_code(err)) return gx_error_code(err);
-    GxJson *a = gx_field_to_json(f, &then, err), *b = gx_field_to_json(f, &o->tuning, err);
+    GxTuningOptions *then = (GxTuningOptions *)malloc(sizeof *then);
+    if (!then) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for options");
+    const GxField *f = gx_tuning_differs(&o->tuning, r->args, then, err);
+    if (!f || gx_error_code(err)) {
+        free(then);
+        return gx_error_code(err);
+    }
+    GxJson *a = gx_field_to_json(f, then, err), *b = gx_field_to_json(f, &o->tuning, err);
     char *theirs = NULL, *ours = NULL;
     int64_t bytes;
     if (gx_json_dump(a, 0, &theirs, &bytes, err) == GX_OK && gx_json_dump(b, 0, &ours, &bytes, err) == GX_OK)
         gx__resume_refuse(r, f->name, theirs, ours, err);
     free(theirs), free(ours);
     gx_json_free(a), gx_json_free(b);
+    free(then);
     return gx_error_code(err);
 }
 

@@ -577,6 +577,7 @@ static void gx__tensor_file_count_head(const GxTensorMatch *match, const GxTable
 {
     for (int i = 0; i < t->n; i++) {
         if (t->row[i].has_alias || !gx_name_matches(t->row[i].name, h->pattern)) continue;
+        if (t->row[i].role == GX_ROLE_LORA) continue; // in no file of weights
         h->rows++;
         if (match->entry[i] >= 0) h->found = i;
         else h->absent = i;
