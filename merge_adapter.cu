@@ -32,6 +32,7 @@ static GxStatus merge(const Options *o, GxContext *g)
     const GxDtype dtype = !strcmp(o->save_dtype, "bf16") ? GX_BF16 : !strcmp(o->save_dtype, "fp16") ? GX_F16 : GX_F32;
     if (!o->adapter[0]) return GX_FAIL(err, GX_ERR_ARGUMENT, "--adapter is missing: the adapter's folder");
     if (!o->output_dir[0]) return GX_FAIL(err, GX_ERR_ARGUMENT, "--output_dir is missing: the folder that is written");
+    GX_TRY(gx_output_check_place(o->output_dir, err));
     GX_TRY(gx_folder_need_empty(o->output_dir, err));
     GX_TRY(gx_publish_begin(o->output_dir, folder, err));
     GxStatus status = gx_merge_adapter(g, o->adapter, o->model, folder, dtype, &said);

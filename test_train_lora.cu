@@ -241,6 +241,48 @@ TEST(a_base_that_was_changed_is_refused)
           err());
 }
 
+// training_args.json of a run has what followed from its options, too.
+TEST(a_run_that_begins_again_another_way_has_that_ways_defaults)
+{
+    static const struct {
+        const char *flags, *rate, *alpha;
+    } ways[] = {
+        {"--tuning lora --lora_dim 4", "\"learning_rate\": 0.0002,", "\"lora_alpha\": 8.0,"},
+        {"--lora_dim 2", "\"learning_rate\": 0.0002,", "\"lora_alpha\": 4.0,"},
+        {"--lora_alpha 5", "\"learning_rate\": 0.0002,", "\"lora_alpha\": 5.0,"},
+        {"--lora_dim 3", "\"learning_rate\": 0.0002,", "\"lora_alpha\": 5.0,"},
+        {"--tuning full", "\"learning_rate\": 2e-05,", "\"tuning\": \"full\""},
+        {"--learning_rate 1e-3", "\"learning_rate\": 0.001,", "\"tuning\": \"full\""},
+        {"--tuning lora", "\"learning_rate\": 0.001,", "\"tuning\": \"lora\""},
+    };
+    if (!make_base()) return;
+    CHECK_RAN(run("--model base/checkpoint-8 --output_dir again --max_steps 1"));
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        shell("rm -r again/checkpoint-1");
+        CHECK_RAN(run("--resume auto --output_dir again %s", ways[i].flags));
+        CHECK(file_contains("again/training_args.json", ways[i].rate) &&
+                  file_contains("again/training_args.json", ways[i].alpha),
+              "%s: not %s and %s", ways[i].flags, ways[i].rate, ways[i].alpha);
+    }
+}
+
+TEST(a_torn_checkpoint_is_not_shown_as_what_the_run_began_with)
+{
+    if (!make_base()) return;
+    CHECK_RAN(run(BASE "--output_dir torn_run --max_steps 2 --save_steps 1 --learning_rate 5e-2"));
+    CHECK_RAN(run("--evaluate --resume torn_run/checkpoint-1"));
+    const double loss = number_behind(out(), "validation loss ");
+    shell("printf x >> torn_run/checkpoint-2/adapter_model.safetensors");
+    CHECK_RAN(run("--evaluate --resume auto --output_dir torn_run"));
+    CHECK(strstr(err(), "torn_run/checkpoint-2 is not whole, passing it over") &&
+              loss == number_behind(out(), "validation loss "),
+          "%s%s", out(), err());
+    shell("printf x >> torn_run/checkpoint-1/adapter_model.safetensors");
+    CHECK(run("--evaluate --resume auto --output_dir torn_run") > 0 &&
+              strstr(err(), "the run in torn_run has no whole checkpoint to show"),
+          "%s%s", out(), err());
+}
+
 // ---- an adapter to begin with ---------------------------------------------------------------------------------------
 
 TEST(a_run_begins_with_an_adapter_as_it_was_saved)
@@ -461,12 +503,77 @@ TEST(what_cannot_be_adapted_is_refused)
         {"--adapter refused/checkpoint-2 --lora_dim 5", {"--lora_dim is another than that of the adapter"}},
         {"--adapter refused/checkpoint-2 --tuning full", {"--tuning is another than that of the adapter"}},
         {"--resume refused/checkpoint-2 --lora_dim 5 --max_steps 4", {"--lora_dim 3", "says 5"}},
-        {"--resume refused/checkpoint-2 --tuning full --max_steps 4", {"--tuning"}},
-        {"--resume base/checkpoint-8 --tuning lora --max_steps 9", {"--tuning"}},
+        {"--resume refused/checkpoint-2 --tuning full --max_steps 4",
+         {"holds an adapter (--tuning lora)", "./merge_adapter --adapter refused/checkpoint-2"}},
+        {"--resume base/checkpoint-8 --tuning lora --max_steps 9",
+         {"holds a whole model (--tuning full)", "--model base/checkpoint-8 --tuning lora", "without --resume"}},
+        {"--adapter refused", {"the newest is --adapter refused/checkpoint-2"}},
+        {"--adapter some/lora", {"hf download some/lora --local-dir lora", "--adapter lora"}},
+        {"--model some/hub-name.v2", {"there is no folder", "hf download some/hub-name.v2 --local-dir hub-name.v2"}},
+        {"--model ./hub-name", {"there is no folder ./hub-name; --model takes one"}},
+        {"--adapter of_hub", {"hf download some/base --local-dir base", "--model base"}},
+        {"--lora_rank 4", {"did you mean --lora_dim?"}},
+        {"--lora_r 4", {"did you mean --lora_dim?"}},
+        {"--use_lora true", {"did you mean --tuning lora?"}},
     };
     if (!make_base()) return;
     CHECK_RAN(run(BASE "--output_dir refused --max_steps 2"));
+    shell("cp -r refused/checkpoint-2 of_hub && rm of_hub/manifest.json && "
+          "sed -i 's|\"base_model_name_or_path\": \"[^\"]*\"|\"base_model_name_or_path\": \"some/base\"|' "
+          "of_hub/adapter_config.json");
     CHECK_REFUSALS(cases);
+}
+
+TEST(what_is_merged_goes_to_no_place_of_a_checkpoint)
+{
+    static const char *const places[][2] = {
+        {"places/checkpoint-9", "is the name of a checkpoint of the run in places"},
+        {"./places/checkpoint-9/", "is the name of a checkpoint of the run in ./places"},
+        {"places/checkpoint-2/merged", "a checkpoint is removed with all that is in it"},
+        {"places/checkpoint-2", "places/checkpoint-2, which has a manifest.json"},
+    };
+    char train[TEST_PATH], line[3000];
+    if (!make_base()) return;
+    CHECK_RAN(run(BASE "--output_dir places --max_steps 2"));
+    snprintf(train, sizeof train, "%s", program);
+    if (!use_program("merge_adapter")) return;
+    for (int i = 0; i < 4; i++) {
+        snprintf(line, sizeof line, "%s --adapter places/checkpoint-2 --output_dir %s", program, places[i][0]);
+        start_line(line, 0);
+        CHECK(finish() > 0 && strstr(err(), places[i][1]), "%s: %s", places[i][0], err());
+    }
+    snprintf(line, sizeof line, "%s --adapter places --output_dir places_merged", program);
+    start_line(line, 0);
+    CHECK(finish() > 0 && strstr(err(), "the newest is --adapter places/checkpoint-2"), "%s", err());
+    snprintf(program, sizeof program, "%s", train);
+    check_whole("places/checkpoint-2");
+}
+
+// Both would wait for the other in different ways.
+TEST(ranks_of_which_one_has_an_adapter_are_told_the_option)
+{
+    static const char *const pairs[][3] = {
+        {"--adapter places/checkpoint-2", "--model base/checkpoint-8",
+         "--adapter is \"a folder\" on rank 0 and not given"},
+        {"--model base/checkpoint-8", "--adapter places/checkpoint-2",
+         "--adapter is not given on rank 0 and \"a folder\""},
+        {"--model base/checkpoint-8", "--model base/checkpoint-8 --evaluate", "--evaluate is false on rank 0 and true"},
+        {"--model base/checkpoint-8 --evaluate", "--model base/checkpoint-8 --evaluate --seq_len 16",
+         "--seq_len is 32 on rank 0 and 16 on rank 1"},
+    };
+    char line[4096];
+    NEED_MPI();
+    if (!make_base()) return;
+    for (int i = 0; i < 4; i++) {
+        snprintf(
+            line, sizeof line,
+            "mpirun -np 1 %s --config tiny.json --max_steps 2 --output_dir differ %s : -np 1 %s --config tiny.json "
+            "--max_steps 2 --output_dir differ %s",
+            program, pairs[i][0], program, pairs[i][1]);
+        start_line(line, 0);
+        const int status = finish_within(30);
+        CHECK(status != 0 && status != TIMED_OUT && strstr(err(), pairs[i][2]), "status %d: %.400s", status, err());
+    }
 }
 
 TEST(a_file_of_an_adapter_that_is_another_models_is_refused_by_its_tensor)

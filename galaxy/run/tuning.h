@@ -22,6 +22,9 @@ GxStatus gx_tuning_take(GxTuningOptions *o, const GxConfig *c, const GxPeftConfi
 // model: the folder that the run begins with; "": none. Refuses options of a method that is not chosen, and a method
 // without what it adapts; fills in what follows from others.
 GxStatus gx_tuning_resolve(GxTuningOptions *o, const GxConfig *c, const char *model, GxError *err);
+// Defaults that follow: of --learning_rate, where --model is given; of --lora_alpha.
+static inline double gx_tuning_rate(const char *tuning) { return strcmp(tuning, "full") ? 2e-4 : 2e-5; }
+static inline double gx_tuning_alpha(int64_t lora_dim) { return 2 * (double)lora_dim; }
 static inline int gx_tuning_has_adapter(const GxTuningOptions *o) { return !strcmp(o->tuning, "lora"); }
 // The first option that makes another adapter than the run's (`args`, its options), NULL: there is none.
 const GxField *gx_tuning_differs(const GxTuningOptions *o, const GxJson *args, GxTuningOptions *then, GxError *err);
@@ -70,7 +73,11 @@ GxStatus gx_tuning_add(GxConfig *c, GxTuningOptions *o, GxError *err)
     GX_TRY(gx_config_add(c, "tuning", GX_FIELDS(gx__tuning_options), o, err));
     GX_TRY(gx_config_add_alias(c, "r", "lora_dim", err));
     GX_TRY(gx_config_add_alias(c, "target_modules", "lora_target_modules", err));
-    return gx_config_add_alias(c, "modules_to_save", "trainable_modules", err);
+    GX_TRY(gx_config_add_alias(c, "modules_to_save", "trainable_modules", err));
+    GX_TRY(gx_config_add_meant(c, "lora_rank", "lora_dim", err));
+    GX_TRY(gx_config_add_meant(c, "lora_r", "lora_dim", err));
+    GX_TRY(gx_config_add_meant(c, "alpha", "lora_alpha", err));
+    return gx_config_add_meant(c, "use_lora", "tuning lora", err);
 }
 
 // "q_proj, v_proj" becomes "q_proj,v_proj". A pattern stays as it is.
@@ -148,7 +155,7 @@ GxStatus gx_tuning_resolve(GxTuningOptions *o, const GxConfig *c, const char *mo
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--tuning %s adapts a model that has learned, and none is given; name its folder with --model",
                        o->tuning);
-    if (gx_tuning_has_adapter(o) && o->lora_alpha == 0) o->lora_alpha = 2 * (double)o->lora_dim;
+    if (gx_tuning_has_adapter(o) && o->lora_alpha == 0) o->lora_alpha = gx_tuning_alpha(o->lora_dim);
     return GX_OK;
 }
 
