@@ -455,6 +455,56 @@ TEST(a_layer_before_a_head_has_factors_where_it_is_asked_for)
     free(names);
 }
 
+// Sums in another order alone: what the merged model says differs in the last digits that are shown, at most.
+TEST(a_merged_bert_says_what_its_adapter_says)
+{
+    static const struct {
+        const char *name, *flags, *shown;
+    } tasks[] = {{"labels", "--task classification --train_data animals.tsv --eval_windows 0", ""},
+                 {"masked", "--task masked_lm --train_data documents.txt --target_modules all-linear --eval_windows 0",
+                  "--task masked_lm --train_data documents.txt --eval_windows 0"},
+                 {"pairs", "--task masked_lm --nsp true --train_data documents.txt --eval_windows 0", ""},
+                 {"vectors", "--task embedding --train_data pairs.tsv --eval_windows 0", ""}};
+    char train[TEST_PATH], line[3000];
+    double loss[2];
+    if (!make_bert()) return;
+    shell("(printf 'text\\tlabel\\n'; for i in $(seq 60); do printf 'a cat %%d\\tcat\\na dog %%d\\tdog\\na bird "
+          "%%d\\tbird\\n' $i $i $i; done) > animals.tsv");
+    snprintf(train, sizeof train, "%s", program);
+    for (int i = 0; i < 4; i++) {
+        const char *shown = tasks[i].shown[0] ? tasks[i].shown : tasks[i].flags;
+        CHECK_RAN(run_bert("--model bert/checkpoint-2 --tuning lora --lora_dim 3 --learning_rate 2e-2 --max_steps 20 "
+                           "--output_dir to_merge_%s %s",
+                           tasks[i].name, tasks[i].flags));
+        if (!use_program("merge_adapter")) return;
+        snprintf(line, sizeof line, "%s --adapter to_merge_%s/checkpoint-20 --output_dir merged_%s", program,
+                 tasks[i].name, tasks[i].name);
+        start_line(line, 0);
+        CHECK_RAN(finish());
+        snprintf(program, sizeof program, "%s", train);
+        for (int is_merged = 0; is_merged < 2; is_merged++) {
+            CHECK_RAN(run_bert(is_merged ? "--model merged_%s --evaluate %s"
+                                         : "--adapter to_merge_%s/checkpoint-20 --evaluate %s",
+                               tasks[i].name, shown));
+            loss[is_merged] = number_behind(out(), "loss ");
+        }
+        CHECK(fabs(loss[0] - loss[1]) <= 1.01e-4, "%s: the loss is %g, and merged %g", tasks[i].name, loss[0], loss[1]);
+    }
+    CHECK(file_contains("merged_labels/config.json", "\"2\": \"dog\"") &&
+              exists("merged_vectors/1_Pooling/config.json"),
+          "names of labels, or the pooling, are not there");
+    // as peft leaves it, which says nothing of labels
+    shell("cp -r to_merge_labels/checkpoint-20 as_peft && cd as_peft && rm manifest.json model_config.json");
+    use_program("merge_adapter");
+    snprintf(line, sizeof line, "%s --adapter as_peft --output_dir merged_as_peft", program);
+    start_line(line, 0);
+    CHECK_RAN(finish());
+    snprintf(program, sizeof program, "%s", train);
+    CHECK(file_contains("merged_as_peft/config.json", "\"2\": \"LABEL_2\"") &&
+              same_file("merged_as_peft/model.safetensors", "merged_labels/model.safetensors"),
+          "another model");
+}
+
 // ---- what is refused
 // -------------------------------------------------------------------------------------------------
 

@@ -61,7 +61,17 @@ bert --task masked_lm --hidden_size 32 --intermediate_size 48 --num_attention_he
     --train_data build/refs/documents.txt --tokenizer data/ref/wordpiece --max_steps 4 --output_dir build/refs/bert
 bert --task embedding --model build/refs/bert/checkpoint-4 --tuning lora --lora_dim 3 --learning_rate 2e-2 --train_data build/refs/pairs.tsv --max_steps 30 --output_dir build/refs/vectors
 ./train_bert --task embedding --adapter build/refs/vectors/checkpoint-30 --embed build/refs/texts.tsv --embed_output build/refs/vectors.npy >/dev/null
-"$python" dev/ref/load_lora.py build/refs/vectors/checkpoint-30 --vectors build/refs/vectors.npy --texts build/refs/texts.tsv
+rm -rf build/refs/merged; ./merge_adapter --adapter build/refs/vectors/checkpoint-30 --output_dir build/refs/merged >/dev/null
+"$python" dev/ref/load_lora.py build/refs/vectors/checkpoint-30 --vectors build/refs/vectors.npy --texts build/refs/texts.tsv --merged build/refs/merged
+(printf 'text\tlabel\n'; for i in $(seq 60); do printf 'a cat %d\tcat\na dog %d\tdog\na bird %d\tbird\n' "$i" "$i" "$i"; done) >build/refs/labels.tsv
+merged() { # transformers' class, and what is trained: merged as peft does it
+    bert --model build/refs/bert/checkpoint-4 --tuning lora --lora_dim 3 --learning_rate 2e-2 --max_steps 20 --output_dir build/refs/adapter "${@:2}"
+    rm -rf build/refs/merged; ./merge_adapter --adapter build/refs/adapter/checkpoint-20 --output_dir build/refs/merged >/dev/null
+    "$python" dev/ref/load_lora.py build/refs/adapter/checkpoint-20 --kind "$1" --merged build/refs/merged
+}
+merged AutoModelForSequenceClassification --task classification --train_data build/refs/labels.tsv
+merged AutoModelForMaskedLM --task masked_lm --train_data build/refs/documents.txt --target_modules all-linear
+merged AutoModelForPreTraining --task masked_lm --nsp true --train_data build/refs/documents.txt
 "$python" dev/ref/lora_targets.py --llama build/refs/run/checkpoint-4 --bert build/refs/bert/checkpoint-4 --texts build/refs/documents.txt --pairs build/refs/pairs.tsv
 # Folders into GGUF files and back, by convert_gguf; read by the package gguf and by transformers.
 make --no-print-directory -s convert_gguf
