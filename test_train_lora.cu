@@ -442,6 +442,12 @@ TEST(an_adapter_of_vectors_has_the_names_of_a_model_without_a_head)
     CHECK_RAN(run_bert("--task embedding --adapter vectors/checkpoint-4 --embed texts.tsv --embed_output begun.npy"));
     CHECK_RAN(run_bert("--task embedding --model bert/checkpoint-2 --embed texts.tsv --embed_output base.npy"));
     CHECK(same_file("resumed.npy", "begun.npy") && !same_file("resumed.npy", "base.npy"), "other vectors");
+    // with "bert." before its names
+    CHECK_RAN(
+        run_bert("--task masked_lm --model bert/checkpoint-2 --tuning lora --target_modules query --learning_rate "
+                 "2e-2 --train_data documents.txt --max_steps 4 --output_dir tokens"));
+    CHECK_RAN(run_bert("--task embedding --adapter tokens/checkpoint-4 --embed texts.tsv --embed_output tokens.npy"));
+    CHECK(!same_file("tokens.npy", "base.npy"), "the adapter was not read");
 }
 
 TEST(a_layer_before_a_head_has_factors_where_it_is_asked_for)
