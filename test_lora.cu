@@ -331,6 +331,7 @@ TEST(what_peft_cannot_mean_here_is_refused_by_its_key)
         GxPeftConfig c;
         GxError err = GX_ZERO;
         const int is_type = !strncmp(wrong[i][0], "\"peft_type", 10);
+        if (!strncmp(wrong[i][0], "\"target_modules\": \"", 19) && !gx_regex_is_built()) continue;
         snprintf(text, sizeof text, "{%s%s}", is_type ? "" : "\"peft_type\": \"LORA\", ", wrong[i][0]);
         write_text(config_path(path), text);
         CHECK(gx_peft_config_read(&c, path, &err) != GX_OK && strstr(err.message, wrong[i][1]) &&
