@@ -40,8 +40,9 @@ typedef struct {
     int no_labels;                        // 1 + the data-parallel rank whose labels are all ignored
     int64_t no_label_begin, no_label_end; // tokens of every sample whose labels are ignored: a rank's slice
     int tied;
-    int normed; // heads of q and k are: the model is a Qwen3
-    int lora;   // 1 + which of test_loras is trained, and nothing else; 0: everything is
+    int normed;   // heads of q and k are: the model is a Qwen3
+    int quantize; // 1 + GxQuantKind of what is frozen; 0: it is in numbers
+    int lora;     // 1 + which of test_loras is trained, and nothing else; 0: everything is
 } Layout;
 
 // Of all linears of attention and MLP; of some, one in a single layer, with dropout and norms that are trained besides;
@@ -242,7 +243,7 @@ static inline void train_sgd(TestModel *t, const Layout *l, int64_t begin, int64
                              Result *out)
 {
     GxBatch batch[MAX_MICRO];
-    gx_model_init(&t->g, &t->m, 42);
+    test_init(t, 42);
     gx_zero(&t->g, t->m.store.moment[0], 4 * out->n);
     t->o.kind = GX_OPTIMIZER_SGD;
     test_set_step(t, 0.5f, 0);
@@ -265,7 +266,7 @@ static inline void train_adamw(TestModel *t, const Layout *l, int64_t begin, int
 {
     static const GxAdamW adamw = {0.9f, 0.95f, 1e-8f, 0.1f};
     GxBatch batch[MAX_MICRO];
-    gx_model_init(&t->g, &t->m, 42);
+    test_init(t, 42);
     set_moments(t, out->n);
     t->o.kind = GX_OPTIMIZER_ADAMW;
     t->o.adamw = adamw;
@@ -333,6 +334,7 @@ static inline void subject_counts(const void *task, const GxBatch *b, int64_t co
 static inline void wish_subject(TestWish *wish, const Layout *l, void *room, size_t size)
 {
     wish->lora = l->lora ? &test_loras[l->lora - 1] : NULL;
+    wish->quantize = l->quantize;
     if (!test_subject) return;
     assert(test_subject->config_size <= size);
     memcpy(room, test_subject->config, test_subject->config_size);

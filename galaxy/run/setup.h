@@ -293,7 +293,7 @@ static GxStatus gx__setup_open_model(GxTrainer *t)
     options.dtype = strcmp(o->precision, "bf16") ? GX_F32 : GX_BF16;
     options.freeze = runner.forward_only ? "*" : o->freeze;
     const GxLora lora = gx_tuning_lora(&o->tuning);
-    options.lora = &lora;
+    options.lora = &lora, options.quantize = gx_tuning_quantize(&o->tuning);
     GX_TRY(gx_model_open(t->g, &t->model, t->family, t->model_config, t->mode, &options));
     if (lora.r) GX_TRY(gx_adapter_check_names(&t->model, &t->g->error));
     return gx_runner_open(t->g, &t->runner, &t->model, &t->optimizer, &runner);

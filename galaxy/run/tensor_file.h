@@ -11,6 +11,7 @@
 #include "../io/peft.h"
 #include "../io/safetensors.h"
 #include "../model/model.h"
+#include "quantize.h"
 GX_BEGIN
 
 // Tensors stand in the file as prefix + name: "" weights, "exp_avg." the first moment. Of GX_PART_ADAPTER a value that
@@ -306,7 +307,8 @@ void gx_tensor_file_plan(GxContext *g, const GxStore *s)
     for (int i = 0; i < t->n; i++) {
         const GxArenaMark values = gx_arena_mark(g->arena);
         const int64_t count = gx_tensor_count(&t->row[i]);
-        if (gx_values_exist(s, GX_VALUES_WEIGHTS, i))
+        if (t->row[i].quantized && gx_store_has(s, i)) gx_quantize_plan(g, s, i);
+        else if (gx_values_exist(s, GX_VALUES_WEIGHTS, i))
             gx_values_write(g, s, GX_VALUES_WEIGHTS, i, 0, t->row[i].parts ? count : gx_min(GX_STAGE, count));
         gx_arena_release(g->arena, values);
     }
@@ -398,8 +400,8 @@ static void gx__tensor_file_hash(uint64_t *hash, const float *values, int64_t n)
     }
 }
 
-static void gx__tensor_file_read(GxContext *g, const GxSafetensors *s, const GxSafetensorsEntry *e, GxPartOf of,
-                                 int64_t first, int64_t n, float *values)
+static void gx__tensor_file_read_checked(GxContext *g, const GxSafetensors *s, const GxSafetensorsEntry *e, GxPartOf of,
+                                         int64_t first, int64_t n, float *values)
 {
     if (gx_failed(g) || gx_safetensors_read(s, e, first, n, values, &g->error) != GX_OK || of != GX_PART_ADAPTER)
         return;
@@ -423,7 +425,7 @@ static void gx__tensor_file_load_whole(GxContext *g, const GxSafetensors *s, con
         const GxArenaMark place = gx_arena_mark(g->arena), mark = gx_arena_mark(a);
         float *values = gx_values_write(g, store, part->values, row, first, n);
         float *twin = (float *)gx_host_twin(g, GX_MEM_WORKSPACE, values, 4 * n);
-        if (s) gx__tensor_file_read(g, s, e, part->of, first, n, twin);
+        if (s) gx__tensor_file_read_checked(g, s, e, part->of, first, n, twin);
         if (s && !gx_failed(g)) gx__tensor_file_hash(hash, twin, n);
         gx_broadcast(g, GX_AXIS_ALL, 0, twin, n, GX_F32); // of a context that has failed: tells the others
         gx_to_device(g, values, twin, 4 * n);
@@ -440,12 +442,24 @@ static void gx__tensor_file_load_boxes(GxContext *g, const GxSafetensors *s, con
     const int64_t chunk = gx_box_rows(t), row = gx_box_row(t);
     for (int64_t first = 0; first < t->global_shape[0]; first += chunk) {
         const int64_t rows = gx_min(chunk, t->global_shape[0] - first);
-        if (s) gx__tensor_file_read(g, s, e, of, first * row, rows * row, (float *)scratch);
+        if (s) gx__tensor_file_read_checked(g, s, e, of, first * row, rows * row, (float *)scratch);
         if (s && !gx_failed(g)) gx__tensor_file_hash(hash, (const float *)scratch, rows * row);
         gx_broadcast(g, GX_AXIS_ALL, 0, scratch, rows * row, GX_F32); // of a context that has failed: tells the others
         if (gx_failed(g)) return;
         gx_box_take(g, t, values, first, rows, scratch);
     }
+}
+
+typedef struct {
+    const GxSafetensors *s;
+    const GxSafetensorsEntry *e;
+    uint64_t *hash;
+} gx__TensorFileEntry;
+
+static void gx__tensor_file_read(void *from, int64_t first, int64_t n, float *x, GxError *err)
+{
+    const gx__TensorFileEntry *f = (const gx__TensorFileEntry *)from;
+    if (gx_safetensors_read(f->s, f->e, first, n, x, err) == GX_OK) gx__tensor_file_hash(f->hash, x, n);
 }
 
 // Rank 0 reads, everybody gets it: a whole tensor into its place, of a cut one each rank its box. e NULL: not rank 0,
@@ -455,6 +469,11 @@ static void gx__tensor_file_load_tensor(GxContext *g, const GxSafetensors *s, co
                                         uint64_t *hash)
 {
     const GxTensor *t = &store->table->row[i];
+    if (t->quantized) {
+        gx__TensorFileEntry from = {s, e, hash};
+        gx_quantize_tensor(g, store, i, gx__tensor_file_read, &from);
+        return;
+    }
     if (!t->parts) {
         gx__tensor_file_load_whole(g, s, e, store, part, i, hash);
         return;
