@@ -2,8 +2,8 @@
 //
 //     ./merge_adapter --adapter out/checkpoint-500 --output_dir merged
 //
-// The adapter says where its base is, or --model does. LLaMA, Mistral, Qwen2, Qwen3. The folder appears when it is
-// whole, or not at all; what is there already is left alone.
+// The adapter says where its base is, or --model does. LLaMA, Mistral, Qwen2, Qwen3, BERT with any head. The folder
+// appears when it is whole, or not at all; what is there already is left alone.
 #include "galaxy.h"
 #include <signal.h>
 #include <stdio.h>
@@ -16,8 +16,8 @@ typedef struct {
 
 #define AT(field) offsetof(Options, field)
 static const GxField options[] = {
-    {"adapter", GX_FIELD_PATH, AT(adapter), "", "the adapter's folder, as peft or train_llama --tuning lora saved it",
-     NULL},
+    {"adapter", GX_FIELD_PATH, AT(adapter), "",
+     "the adapter's folder, as peft, or train_llama or train_bert --tuning lora, saved it", NULL},
     {"model", GX_FIELD_PATH, AT(model), "", "the model that it is for; \"\": where adapter_config.json says", NULL},
     {"output_dir", GX_FIELD_PATH, AT(output_dir), "", "the folder to write; it may be there if it is empty", NULL},
     {"save_dtype", GX_FIELD_STRING, AT(save_dtype), "fp32",
@@ -32,6 +32,7 @@ static GxStatus merge(const Options *o, GxContext *g)
     const GxDtype dtype = !strcmp(o->save_dtype, "bf16") ? GX_BF16 : !strcmp(o->save_dtype, "fp16") ? GX_F16 : GX_F32;
     if (!o->adapter[0]) return GX_FAIL(err, GX_ERR_ARGUMENT, "--adapter is missing: the adapter's folder");
     if (!o->output_dir[0]) return GX_FAIL(err, GX_ERR_ARGUMENT, "--output_dir is missing: the folder that is written");
+    GX_TRY(gx_output_check_place(o->output_dir, err));
     GX_TRY(gx_folder_need_empty(o->output_dir, err));
     GX_TRY(gx_publish_begin(o->output_dir, folder, err));
     GxStatus status = gx_merge_adapter(g, o->adapter, o->model, folder, dtype, &said);

@@ -403,7 +403,13 @@ TEST(what_peft_cannot_mean_here_is_refused_by_its_key)
         {"\"layers_to_transform\": [0]", "\"layers_to_transform\" is set"},
         {"\"a_later_key\": 1", "\"a_later_key\" is set"},
         {"\"init_lora_weights\": \"pissa\"", "init_lora_weights is \"pissa\""},
-        {"\"target_modules\": \".*q_proj\"", "a regular expression is not built"},
+        {"\"target_modules\": \".*\\\\bq_proj\"", "has \"\\b\" at byte 6"},
+        {"\"target_modules\": \"(?P<n>q)_proj\"", "has \"(?P\" at byte 4"},
+        {"\"target_modules\": \"a)|(b\"", "has a ) that closes nothing"},
+        {"\"target_modules\": \"*q_proj\"", "cannot be read"},
+        {"\"target_modules\": 3", "expected a list of names, or a regular expression"},
+        {"\"target_modules\": [\".*q\"]", "no name of a module"},
+        {"\"modules_to_save\": \".*norm\"", "expected a list of names"},
         {"\"target_modules\": [\"a,b\"]", "no name of a module"},
         {"\"r\": 0", "r is 0"},
         {"\"r\": \"8\"", "r is"},
@@ -413,6 +419,7 @@ TEST(what_peft_cannot_mean_here_is_refused_by_its_key)
         GxPeftConfig c;
         GxError err = GX_ZERO;
         const int is_type = !strncmp(wrong[i][0], "\"peft_type", 10);
+        if (!strncmp(wrong[i][0], "\"target_modules\": \"", 19) && !gx_regex_is_built()) continue;
         snprintf(text, sizeof text, "{%s%s}", is_type ? "" : "\"peft_type\": \"LORA\", ", wrong[i][0]);
         write_text(config_path(path), text);
         CHECK(gx_peft_config_read(&c, path, &err) != GX_OK && strstr(err.message, wrong[i][1]) &&
@@ -443,6 +450,64 @@ TEST(an_adapter_config_is_read_back_as_it_was_written)
     remove(path);
 }
 
+// ---- regular expressions --------------------------------------------------------------------------------------------
+
+// As re.fullmatch of Python has it.
+TEST(a_pattern_matches_whole_names_as_in_python)
+{
+    static const char name[] = "model.layers.10.self_attn.q_proj";
+    static const struct {
+        const char *pattern;
+        int finds;
+    } cases[] = {
+        {".*", 1},
+        {".*q_proj", 1},
+        {".*q_proj$", 1},
+        {"^.*q_proj", 1},
+        {"q_proj", 0},
+        {".*q_pro", 0},
+        {"model\\.layers\\.\\d+\\.self_attn\\.[qv]_proj", 1},
+        {"model\\.layers\\.\\d\\.self_attn\\.[qv]_proj", 0},
+        {"model\\.layers\\.[\\d]{2}\\..*(k|v|q)_proj", 1},
+        {"\\w+\\.\\w+\\.\\d*\\.\\w+\\.\\w+", 1},
+        {"\\w+", 0},
+        {"\\D+", 0},
+        {"\\D+10\\D+", 1},
+        {"k_proj|.*q_proj", 1},
+        {"(?!.*q_proj).*", 0},
+        {"(?!.*k_proj$).*", 1},
+        {"model.layers.10.self_attn.q_proj", 1},
+        {".*q_proj\\n", 0},
+        {".*q_proj.", 0},
+        {".*q_proj\\s", 0},
+    };
+    GxError err = GX_ZERO;
+    if (!gx_regex_is_built()) SKIP("built without PCRE2");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CHECK(gx_module_pattern_check(cases[i].pattern, "here", &err) == GX_OK, "%s", err.message);
+        CHECK(gx_module_pattern_finds(cases[i].pattern, name) == cases[i].finds, "%s: not %d", cases[i].pattern,
+              cases[i].finds);
+    }
+    CHECK(gx_module_is_pattern("a|b") && !gx_module_is_pattern("model.layers.1.q_proj,v-proj"), "taken for the other");
+}
+
+TEST(a_text_for_target_modules_is_a_pattern_or_all_linear)
+{
+    static const char *const cases[][2] = {
+        {"\".*q_proj\"", ".*q_proj"}, {"\"q_proj\"", "(?:q_proj)"}, {"\"All-Linear\"", "All-Linear"}};
+    char path[300], text[300];
+    if (!gx_regex_is_built()) SKIP("built without PCRE2");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        GxPeftConfig c;
+        GxError err = GX_ZERO;
+        snprintf(text, sizeof text, "{\"peft_type\": \"LORA\", \"target_modules\": %s}", cases[i][0]);
+        write_text(config_path(path), text);
+        CHECK(gx_peft_config_read(&c, path, &err) == GX_OK && !strcmp(c.targets, cases[i][1]), "%s: %s %s", cases[i][0],
+              c.targets, err.message);
+    }
+    remove(path);
+}
+
 // ---- what is trained, and what it costs ----------------------------------------------------------------------------
 
 static void expect_refusal(GxLora lora, const char *said)
@@ -461,24 +526,30 @@ static void expect_refusal(GxLora lora, const char *said)
 
 TEST(targets_that_no_linear_is_are_refused_by_name)
 {
-    const GxLora head = {2, 2, 0, 0, "q_proj,lm_head", NULL, 0}, part = {2, 2, 0, 0, "proj", NULL, 0},
-                 norm = {2, 2, 0, 0, "input_layernorm", NULL, 0};
+    const GxLora head = {2, 2, 0, 0, "q_proj,lm_head", NULL, 0, NULL}, part = {2, 2, 0, 0, "proj", NULL, 0, NULL},
+                 norm = {2, 2, 0, 0, "input_layernorm", NULL, 0, NULL};
     expect_refusal(head, "\"lm_head\"");
     expect_refusal(part, "\"proj\"");
     expect_refusal(norm, "\"input_layernorm\"");
+    const GxLora all = {2, 2, 0, 0, ".*_proj|.*norm", NULL, 0, gx_module_pattern_finds},
+                 nobody = {2, 2, 0, 0, "[qv]_proj", NULL, 0, gx_module_pattern_finds};
+    if (!gx_regex_is_built()) return;
+    expect_refusal(all, "are model.layers.0.input_layernorm, too");
+    expect_refusal(nobody, "are nothing of the model's");
 }
 
 TEST(modules_that_are_trained_besides_are_the_models_and_have_no_factors)
 {
-    const GxLora none = {2, 2, 0, 0, NULL, "norms", 0}, both = {2, 2, 0, 0, "q_proj", "norm,self_attn.q_proj", 0};
+    const GxLora none = {2, 2, 0, 0, NULL, "norms", 0, NULL},
+                 both = {2, 2, 0, 0, "q_proj", "norm,self_attn.q_proj", 0, NULL};
     expect_refusal(none, "\"norms\" is none of the model's");
     expect_refusal(both, "q_proj.weight is to have LoRA and to be trained whole");
 }
 
 TEST(ranks_scales_and_dropouts_that_cannot_be_are_refused)
 {
-    const GxLora rank = {-1, 2, 0, 0, NULL, NULL, 0}, alpha = {2, 0, 0, 0, NULL, NULL, 0},
-                 dropout = {2, 2, 0, 1, NULL, NULL, 0}, none = {2, NAN, 0, 0, NULL, NULL, 0};
+    const GxLora rank = {-1, 2, 0, 0, NULL, NULL, 0, NULL}, alpha = {2, 0, 0, 0, NULL, NULL, 0, NULL},
+                 dropout = {2, 2, 0, 1, NULL, NULL, 0, NULL}, none = {2, NAN, 0, 0, NULL, NULL, 0, NULL};
     expect_refusal(rank, "LoRA's r is -1");
     expect_refusal(alpha, "LoRA's alpha is 0");
     expect_refusal(none, "LoRA's alpha is nan");
@@ -489,7 +560,7 @@ TEST(ranks_scales_and_dropouts_that_cannot_be_are_refused)
 TEST(a_bias_beside_factors_stays_as_it_is)
 {
     for (int has_factors = 0; has_factors < 2; has_factors++) {
-        const GxLora lora = {2, 2, 0, 0, has_factors ? "query,pooler.dense" : "query", NULL, 0};
+        const GxLora lora = {2, 2, 0, 0, has_factors ? "query,pooler.dense" : "query", NULL, 0, NULL};
         GxContext g = GX_ZERO;
         GxModel m;
         GxBertConfig c;

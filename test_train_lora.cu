@@ -2,6 +2,7 @@
 // merge_adapter. See test/program.h. What LoRA computes, test_lora.cu shows; that the package peft reads these folders,
 // dev/ref/load_lora.py.
 #include "test/program.h"
+#include "galaxy/io/module_pattern.h"
 
 // A model to adapt, of whose training the tests know nothing: base/checkpoint-8, and what begins with it.
 #define BASE "--model base/checkpoint-8 --tuning lora --lora_dim 3 "
@@ -18,6 +19,18 @@ static int file_contains(const char *path, const char *words)
     const int found = strstr(text, words) != NULL;
     free(text);
     return found;
+}
+
+// The file's names, with ", " behind each; free() it.
+static char *tensor_names(const char *path)
+{
+    GxSafetensors s;
+    GxError e = GX_ZERO;
+    char *names = (char *)calloc(1, 1 << 16);
+    if (!CHECK(gx_safetensors_open(&s, path, &e) == GX_OK, "%s", e.message)) return names;
+    for (int i = 0; i < s.n; i++) strcat(strcat(names, s.entry[i].name), ", ");
+    gx_safetensors_close(&s);
+    return names;
 }
 
 // ---- what is saved --------------------------------------------------------------------------------------------------
@@ -62,6 +75,79 @@ TEST(targets_in_one_layer_are_told_from_those_of_others)
     if (!make_base()) return;
     CHECK_RAN(run(BASE "--output_dir layer --max_steps 1 --lora_target_modules model.layers.1.mlp.up_proj"));
     CHECK(file_contains("layer/checkpoint-1/adapter_config.json", "[\"1.mlp.up_proj\"]"), "another list of targets");
+}
+
+static int has_factors(const char *names, const char *module)
+{
+    char name[200];
+    snprintf(name, sizeof name, "base_model.model.%s.lora_A.weight", module);
+    return strstr(names, name) != NULL;
+}
+
+TEST(targets_are_a_list_with_blanks_or_a_pattern_or_all)
+{
+    static const struct {
+        const char *flags;
+        int factors; // of two layers' matrices
+        const char *has, *has_not;
+    } cases[] = {
+        {"--target_modules .*\\.1\\..*[qv]_proj", 2, "model.layers.1.self_attn.q_proj",
+         "model.layers.0.self_attn.q_proj"},
+        {"--target_modules model\\.layers\\.\\d\\.mlp\\.(up|down)_proj", 4, "model.layers.0.mlp.up_proj",
+         "model.layers.0.mlp.gate_proj"},
+        {"--target_modules all-linear", 14, "model.layers.1.mlp.gate_proj", "lm_head"},
+        {"--config blanks.json", 4, "model.layers.1.self_attn.v_proj", "model.layers.1.self_attn.k_proj"},
+        {"--config list.json", 4, "model.layers.1.self_attn.v_proj", "model.layers.1.self_attn.k_proj"},
+    };
+    char *tiny = read_text("tiny.json"), line[4096];
+    const char *more[] = {
+        "\"target_modules\": \"q_proj,  v_proj \", \"trainable_modules\": \" model.norm, input_layernorm\"}",
+        "\"target_modules\": [\"q_proj\", \"v_proj\"]}"};
+    GxError e = GX_ZERO;
+    if (!make_base() || !gx_regex_is_built()) return;
+    for (int i = 0; i < 2; i++) {
+        snprintf(line, sizeof line, "%.*s, %s", (int)(strrchr(tiny, '}') - tiny), tiny, more[i]);
+        gx_file_write(i ? "list.json" : "blanks.json", line, (int64_t)strlen(line), &e);
+    }
+    free(tiny);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CHECK_RAN(run(BASE "--output_dir chosen --overwrite_output_dir true --max_steps 1 %s", cases[i].flags));
+        char *names = tensor_names("chosen/checkpoint-1/adapter_model.safetensors");
+        int factors = 0;
+        for (const char *at = names; (at = strstr(at, ".lora_A.")) != NULL; at++) factors++;
+        CHECK(factors == cases[i].factors && has_factors(names, cases[i].has) && !has_factors(names, cases[i].has_not),
+              "%s: %s", cases[i].flags, names);
+        CHECK(i != 3 || (strstr(names, ".norm.weight") && strstr(names, ".input_layernorm.weight")), "%s", names);
+        free(names);
+    }
+    CHECK_RAN(run(BASE "--output_dir chosen2 --max_steps 2 --save_steps 1 --target_modules .*\\.1\\..*[qv]_proj"));
+    CHECK_RAN(run("--resume chosen2/checkpoint-1 --output_dir chosen3"));
+    check_same_checkpoint("chosen2/checkpoint-2", "chosen3/checkpoint-2");
+}
+
+// As peft writes them where few ends would mean too much.
+TEST(a_thousand_characters_of_whole_names_are_read)
+{
+    static const char *const parts[] = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
+                                        "mlp.gate_proj",    "mlp.up_proj",      "mlp.down_proj"};
+    char names[2000] = "", line[4000], *config;
+    GxError e = GX_ZERO;
+    if (!make_base()) return;
+    CHECK_RAN(run(BASE "--output_dir whole_names --max_steps 1"));
+    for (int i = 0; i < 14; i++)
+        snprintf(names + strlen(names), sizeof names - strlen(names), "%s\"model.layers.%d.%s\"", i ? ", " : "", i / 7,
+                 parts[i % 7]);
+    config = read_text("whole_names/checkpoint-1/adapter_config.json");
+    char *at = strstr(config, "[\"q_proj\""), *end = at ? strchr(at, ']') : NULL;
+    if (CHECK(end != NULL && strlen(names) > 400, "%s", config)) {
+        snprintf(line, sizeof line, "%.*s[%s%s", (int)(at - config), config, names, end);
+        shell("cp -r whole_names/checkpoint-1 long && rm long/manifest.json");
+        gx_file_write("long/adapter_config.json", line, (int64_t)strlen(line), &e);
+        CHECK_RAN(run("--adapter long --output_dir long2 --max_steps 1 --learning_rate 0"));
+        CHECK(same_file("long/adapter_model.safetensors", "long2/checkpoint-1/adapter_model.safetensors"), "others");
+        CHECK_RAN(run("--resume long2/checkpoint-1 --evaluate"));
+    }
+    free(config);
 }
 
 // ---- it goes on -----------------------------------------------------------------------------------------------------
@@ -274,6 +360,48 @@ TEST(a_base_that_was_changed_is_refused)
           err());
 }
 
+// training_args.json of a run has what followed from its options, too.
+TEST(a_run_that_begins_again_another_way_has_that_ways_defaults)
+{
+    static const struct {
+        const char *flags, *rate, *alpha;
+    } ways[] = {
+        {"--tuning lora --lora_dim 4", "\"learning_rate\": 0.0002,", "\"lora_alpha\": 8.0,"},
+        {"--lora_dim 2", "\"learning_rate\": 0.0002,", "\"lora_alpha\": 4.0,"},
+        {"--lora_alpha 5", "\"learning_rate\": 0.0002,", "\"lora_alpha\": 5.0,"},
+        {"--lora_dim 3", "\"learning_rate\": 0.0002,", "\"lora_alpha\": 5.0,"},
+        {"--tuning full", "\"learning_rate\": 2e-05,", "\"tuning\": \"full\""},
+        {"--learning_rate 1e-3", "\"learning_rate\": 0.001,", "\"tuning\": \"full\""},
+        {"--tuning lora", "\"learning_rate\": 0.001,", "\"tuning\": \"lora\""},
+    };
+    if (!make_base()) return;
+    CHECK_RAN(run("--model base/checkpoint-8 --output_dir again --max_steps 1"));
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        shell("rm -r again/checkpoint-1");
+        CHECK_RAN(run("--resume auto --output_dir again %s", ways[i].flags));
+        CHECK(file_contains("again/training_args.json", ways[i].rate) &&
+                  file_contains("again/training_args.json", ways[i].alpha),
+              "%s: not %s and %s", ways[i].flags, ways[i].rate, ways[i].alpha);
+    }
+}
+
+TEST(a_torn_checkpoint_is_not_shown_as_what_the_run_began_with)
+{
+    if (!make_base()) return;
+    CHECK_RAN(run(BASE "--output_dir torn_run --max_steps 2 --save_steps 1 --learning_rate 5e-2"));
+    CHECK_RAN(run("--evaluate --resume torn_run/checkpoint-1"));
+    const double loss = number_behind(out(), "validation loss ");
+    shell("printf x >> torn_run/checkpoint-2/adapter_model.safetensors");
+    CHECK_RAN(run("--evaluate --resume auto --output_dir torn_run"));
+    CHECK(strstr(err(), "torn_run/checkpoint-2 is not whole, passing it over") &&
+              loss == number_behind(out(), "validation loss "),
+          "%s%s", out(), err());
+    shell("printf x >> torn_run/checkpoint-1/adapter_model.safetensors");
+    CHECK(run("--evaluate --resume auto --output_dir torn_run") > 0 &&
+              strstr(err(), "the run in torn_run has no whole checkpoint to show"),
+          "%s%s", out(), err());
+}
+
 // ---- an adapter to begin with ---------------------------------------------------------------------------------------
 
 TEST(a_run_begins_with_an_adapter_as_it_was_saved)
@@ -378,8 +506,153 @@ TEST(a_head_for_labels_is_trained_and_saved_with_the_adapter)
           "labels that the adapter does not have were taken for its own: %s", err());
 }
 
+// ---- BERT -----------------------------------------------------------------------------------------------------------
+
+__attribute__((format(printf, 1, 2))) static int run_bert(const char *format, ...)
+{
+    char flags[2000], line[4096], train[TEST_PATH];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(flags, sizeof flags, format, args);
+    va_end(args);
+    snprintf(train, sizeof train, "%s", program);
+    int status = 127;
+    if (use_program("train_bert")) {
+        snprintf(line, sizeof line, "%s --threads 1 --seq_len 32 %s", program, flags);
+        start_line(line, 0);
+        status = finish();
+    }
+    snprintf(program, sizeof program, "%s", train);
+    return status;
+}
+
+static int has_bert;
+static int make_bert(void)
+{
+    if (has_bert) return 1;
+    shell("for i in $(seq 60); do printf 'the cat number %%d runs.\nit rains on day %%d.\n\n' $i $i; done > "
+          "documents.txt; "
+          "(printf 'anchor\tpositive\n'; for i in $(seq 60); do printf 'cats %%d run\tthe cat number %%d runs\n' $i "
+          "$i; done) "
+          "> pairs.tsv; (echo text; seq 8 | sed 's/^/the cat number /') > texts.tsv");
+    return has_bert = CHECK(run_bert("--task masked_lm --hidden_size 32 --intermediate_size 48 --num_attention_heads 4 "
+                                     "--num_hidden_layers 2 --max_position_embeddings 64 --train_data documents.txt "
+                                     "--tokenizer %s/data/ref/wordpiece --max_steps 2 --output_dir bert",
+                                     repository) == 0,
+                            "%.300s", err());
+}
+#define PAIRS "--task embedding --model bert/checkpoint-2 --tuning lora --lora_dim 3 --train_data pairs.tsv "
+
+// transformers' AutoModel of a BERT has no "bert." before its names, and a pooler, which "dense" would mean, too.
+TEST(an_adapter_of_vectors_has_the_names_of_a_model_without_a_head)
+{
+    if (!make_bert()) return;
+    CHECK_RAN(run_bert(PAIRS "--output_dir vectors --max_steps 4 --save_steps 2 --learning_rate 2e-2"));
+    char *names = tensor_names("vectors/checkpoint-4/adapter_model.safetensors");
+    CHECK(strstr(names, "base_model.model.encoder.layer.1.output.dense.lora_B.weight, ") && !strstr(names, "bert."),
+          "%s", names);
+    free(names);
+    CHECK(file_contains("vectors/checkpoint-4/adapter_config.json",
+                        "[\"query\", \"key\", \"value\", \"output.dense\", \"intermediate.dense\"]"),
+          "other targets");
+    CHECK_RAN(run_bert("--task embedding --resume vectors/checkpoint-2 --output_dir vectors2"));
+    check_same_checkpoint("vectors/checkpoint-4", "vectors2/checkpoint-4");
+    CHECK_RAN(run_bert("--task embedding --resume vectors/checkpoint-4 --embed texts.tsv --embed_output resumed.npy"));
+    CHECK_RAN(run_bert("--task embedding --adapter vectors/checkpoint-4 --embed texts.tsv --embed_output begun.npy"));
+    CHECK_RAN(run_bert("--task embedding --model bert/checkpoint-2 --embed texts.tsv --embed_output base.npy"));
+    CHECK(same_file("resumed.npy", "begun.npy") && !same_file("resumed.npy", "base.npy"), "other vectors");
+    // with "bert." before its names
+    CHECK_RAN(
+        run_bert("--task masked_lm --model bert/checkpoint-2 --tuning lora --target_modules query --learning_rate "
+                 "2e-2 --train_data documents.txt --max_steps 4 --output_dir tokens"));
+    CHECK_RAN(run_bert("--task embedding --adapter tokens/checkpoint-4 --embed texts.tsv --embed_output tokens.npy"));
+    CHECK(!same_file("tokens.npy", "base.npy"), "the adapter was not read");
+}
+
+TEST(a_layer_before_a_head_has_factors_where_it_is_asked_for)
+{
+    if (!make_bert()) return;
+    CHECK_RAN(
+        run_bert("--task masked_lm --model bert/checkpoint-2 --tuning lora --target_modules all-linear --train_data "
+                 "documents.txt --max_steps 1 --output_dir transform"));
+    char *names = tensor_names("transform/checkpoint-1/adapter_model.safetensors");
+    CHECK(has_factors(names, "cls.predictions.transform.dense"), "%s", names);
+    free(names);
+}
+
+// Sums in another order alone: what the merged model says differs in the last digits that are shown, at most.
+TEST(a_merged_bert_says_what_its_adapter_says)
+{
+    static const struct {
+        const char *name, *flags, *shown;
+    } tasks[] = {{"labels", "--task classification --train_data animals.tsv --eval_windows 0", ""},
+                 {"masked", "--task masked_lm --train_data documents.txt --target_modules all-linear --eval_windows 0",
+                  "--task masked_lm --train_data documents.txt --eval_windows 0"},
+                 {"pairs", "--task masked_lm --nsp true --train_data documents.txt --eval_windows 0", ""},
+                 {"vectors", "--task embedding --train_data pairs.tsv --eval_windows 0", ""}};
+    char train[TEST_PATH], line[3000];
+    double loss[2];
+    if (!make_bert()) return;
+    shell("(printf 'text\\tlabel\\n'; for i in $(seq 60); do printf 'a cat %%d\\tcat\\na dog %%d\\tdog\\na bird "
+          "%%d\\tbird\\n' $i $i $i; done) > animals.tsv");
+    snprintf(train, sizeof train, "%s", program);
+    for (int i = 0; i < 4; i++) {
+        const char *shown = tasks[i].shown[0] ? tasks[i].shown : tasks[i].flags;
+        CHECK_RAN(run_bert("--model bert/checkpoint-2 --tuning lora --lora_dim 3 --learning_rate 2e-2 --max_steps 20 "
+                           "--output_dir to_merge_%s %s",
+                           tasks[i].name, tasks[i].flags));
+        if (!use_program("merge_adapter")) return;
+        snprintf(line, sizeof line, "%s --adapter to_merge_%s/checkpoint-20 --output_dir merged_%s", program,
+                 tasks[i].name, tasks[i].name);
+        start_line(line, 0);
+        CHECK_RAN(finish());
+        snprintf(program, sizeof program, "%s", train);
+        for (int is_merged = 0; is_merged < 2; is_merged++) {
+            CHECK_RAN(run_bert(is_merged ? "--model merged_%s --evaluate %s"
+                                         : "--adapter to_merge_%s/checkpoint-20 --evaluate %s",
+                               tasks[i].name, shown));
+            loss[is_merged] = number_behind(out(), "loss ");
+        }
+        CHECK(fabs(loss[0] - loss[1]) <= 1.01e-4, "%s: the loss is %g, and merged %g", tasks[i].name, loss[0], loss[1]);
+    }
+    CHECK(file_contains("merged_labels/config.json", "\"2\": \"dog\"") &&
+              exists("merged_vectors/1_Pooling/config.json"),
+          "names of labels, or the pooling, are not there");
+    // as peft leaves it, which says nothing of labels
+    shell("cp -r to_merge_labels/checkpoint-20 as_peft && cd as_peft && rm manifest.json model_config.json");
+    use_program("merge_adapter");
+    snprintf(line, sizeof line, "%s --adapter as_peft --output_dir merged_as_peft", program);
+    start_line(line, 0);
+    CHECK_RAN(finish());
+    snprintf(program, sizeof program, "%s", train);
+    CHECK(file_contains("merged_as_peft/config.json", "\"2\": \"LABEL_2\"") &&
+              same_file("merged_as_peft/model.safetensors", "merged_labels/model.safetensors"),
+          "another model");
+}
+
 // ---- what is refused
 // -------------------------------------------------------------------------------------------------
+
+// The word 0x7fc00000 (NaN) or 0x7f800000 (infinity) in the place of the file's last value.
+TEST(values_that_are_no_numbers_are_refused_with_their_tensor_and_file)
+{
+    static const char *const ways[] = {"", "--ranks 2 --mode tp", "--evaluate"};
+    if (!make_base()) return;
+    CHECK_RAN(run(BASE "--output_dir finite --max_steps 2 --target_modules q_proj"));
+    for (int is_inf = 0; is_inf < 2; is_inf++) {
+        shell("rm -rf broken && cp -r finite/checkpoint-2 broken && cd broken && rm manifest.json && "
+              "truncate -s -4 adapter_model.safetensors && printf '\\000\\000\\%s\\177' >> adapter_model.safetensors",
+              is_inf ? "200" : "300");
+        for (int i = 0; i < 3; i++) {
+            CHECK(run("--adapter broken --output_dir broken2 --max_steps 1 %s", ways[i]) > 0, "%s: it was taken",
+                  ways[i]);
+            CHECK(strstr(err(), "broken/adapter_model.safetensors: value ") &&
+                      strstr(err(), "of base_model.model.model.layers.1.self_attn.q_proj.lora_B.weight is ") &&
+                      strstr(err(), is_inf ? "inf" : "nan"),
+                  "%s", err());
+        }
+    }
+}
 
 TEST(what_cannot_be_adapted_is_refused)
 {
@@ -405,12 +678,77 @@ TEST(what_cannot_be_adapted_is_refused)
         {"--adapter refused/checkpoint-2 --lora_dim 5", {"--lora_dim is another than that of the adapter"}},
         {"--adapter refused/checkpoint-2 --tuning full", {"--tuning is another than that of the adapter"}},
         {"--resume refused/checkpoint-2 --lora_dim 5 --max_steps 4", {"--lora_dim 3", "says 5"}},
-        {"--resume refused/checkpoint-2 --tuning full --max_steps 4", {"--tuning"}},
-        {"--resume base/checkpoint-8 --tuning lora --max_steps 9", {"--tuning"}},
+        {"--resume refused/checkpoint-2 --tuning full --max_steps 4",
+         {"holds an adapter (--tuning lora)", "./merge_adapter --adapter refused/checkpoint-2"}},
+        {"--resume base/checkpoint-8 --tuning lora --max_steps 9",
+         {"holds a whole model (--tuning full)", "--model base/checkpoint-8 --tuning lora", "without --resume"}},
+        {"--adapter refused", {"the newest is --adapter refused/checkpoint-2"}},
+        {"--adapter some/lora", {"hf download some/lora --local-dir lora", "--adapter lora"}},
+        {"--model some/hub-name.v2", {"there is no folder", "hf download some/hub-name.v2 --local-dir hub-name.v2"}},
+        {"--model ./hub-name", {"there is no folder ./hub-name; --model takes one"}},
+        {"--adapter of_hub", {"hf download some/base --local-dir base", "--model base"}},
+        {"--lora_rank 4", {"did you mean --lora_dim?"}},
+        {"--lora_r 4", {"did you mean --lora_dim?"}},
+        {"--use_lora true", {"did you mean --tuning lora?"}},
     };
     if (!make_base()) return;
     CHECK_RAN(run(BASE "--output_dir refused --max_steps 2"));
+    shell("cp -r refused/checkpoint-2 of_hub && rm of_hub/manifest.json && "
+          "sed -i 's|\"base_model_name_or_path\": \"[^\"]*\"|\"base_model_name_or_path\": \"some/base\"|' "
+          "of_hub/adapter_config.json");
     CHECK_REFUSALS(cases);
+}
+
+TEST(what_is_merged_goes_to_no_place_of_a_checkpoint)
+{
+    static const char *const places[][2] = {
+        {"places/checkpoint-9", "is the name of a checkpoint of the run in places"},
+        {"./places/checkpoint-9/", "is the name of a checkpoint of the run in ./places"},
+        {"places/checkpoint-2/merged", "a checkpoint is removed with all that is in it"},
+        {"places/checkpoint-2", "places/checkpoint-2, which has a manifest.json"},
+    };
+    char train[TEST_PATH], line[3000];
+    if (!make_base()) return;
+    CHECK_RAN(run(BASE "--output_dir places --max_steps 2"));
+    snprintf(train, sizeof train, "%s", program);
+    if (!use_program("merge_adapter")) return;
+    for (int i = 0; i < 4; i++) {
+        snprintf(line, sizeof line, "%s --adapter places/checkpoint-2 --output_dir %s", program, places[i][0]);
+        start_line(line, 0);
+        CHECK(finish() > 0 && strstr(err(), places[i][1]), "%s: %s", places[i][0], err());
+    }
+    snprintf(line, sizeof line, "%s --adapter places --output_dir places_merged", program);
+    start_line(line, 0);
+    CHECK(finish() > 0 && strstr(err(), "the newest is --adapter places/checkpoint-2"), "%s", err());
+    snprintf(program, sizeof program, "%s", train);
+    check_whole("places/checkpoint-2");
+}
+
+// Both would wait for the other in different ways.
+TEST(ranks_of_which_one_has_an_adapter_are_told_the_option)
+{
+    static const char *const pairs[][3] = {
+        {"--adapter places/checkpoint-2", "--model base/checkpoint-8",
+         "--adapter is \"a folder\" on rank 0 and not given"},
+        {"--model base/checkpoint-8", "--adapter places/checkpoint-2",
+         "--adapter is not given on rank 0 and \"a folder\""},
+        {"--model base/checkpoint-8", "--model base/checkpoint-8 --evaluate", "--evaluate is false on rank 0 and true"},
+        {"--model base/checkpoint-8 --evaluate", "--model base/checkpoint-8 --evaluate --seq_len 16",
+         "--seq_len is 32 on rank 0 and 16 on rank 1"},
+    };
+    char line[4096];
+    NEED_MPI();
+    if (!make_base()) return;
+    for (int i = 0; i < 4; i++) {
+        snprintf(
+            line, sizeof line,
+            "mpirun -np 1 %s --config tiny.json --max_steps 2 --output_dir differ %s : -np 1 %s --config tiny.json "
+            "--max_steps 2 --output_dir differ %s",
+            program, pairs[i][0], program, pairs[i][1]);
+        start_line(line, 0);
+        const int status = finish_within(30);
+        CHECK(status != 0 && status != TIMED_OUT && strstr(err(), pairs[i][2]), "status %d: %.400s", status, err());
+    }
 }
 
 TEST(a_file_of_an_adapter_that_is_another_models_is_refused_by_its_tensor)

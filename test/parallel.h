@@ -48,10 +48,10 @@ typedef struct {
 // Of all linears of attention and MLP; of some, one in a single layer, with dropout and norms that are trained besides;
 // of all with it; of a BERT's, those before its heads among them.
 static const GxLora test_loras[] = {
-    {3, 5, 0, 0, NULL, NULL, 0},
-    {2, 1, 1, 0.3f, "q_proj,model.layers.1.self_attn.v_proj,down_proj", "norm,post_attention_layernorm", 0},
-    {3, 5, 0, 0.2f, NULL, NULL, 0},
-    {2, 3, 0, 0.2f, "dense,query", NULL, 0}};
+    {3, 5, 0, 0, NULL, NULL, 0, NULL},
+    {2, 1, 1, 0.3f, "q_proj,model.layers.1.self_attn.v_proj,down_proj", "norm,post_attention_layernorm", 0, NULL},
+    {3, 5, 0, 0.2f, NULL, NULL, 0, NULL},
+    {2, 3, 0, 0.2f, "dense,query", NULL, 0, NULL}};
 
 static inline GxLlamaConfig model_config_of(const Layout *l)
 {

@@ -52,6 +52,28 @@ make --no-print-directory -s merge_adapter
 rm -rf build/refs/merged; ./merge_adapter --adapter build/refs/lora/checkpoint-30 --output_dir build/refs/merged >/dev/null
 "$dump" build/refs/lora/checkpoint-30 build/refs/logits.safetensors
 "$python" dev/ref/load_lora.py build/refs/lora/checkpoint-30 --logits build/refs/logits.safetensors --merged build/refs/merged
+# An adapter of vectors, over transformers' model without a head.
+make --no-print-directory -s train_bert
+for i in $(seq 60); do printf 'the cat number %d runs.\nit rains on day %d.\n\n' "$i" "$i"; done >build/refs/documents.txt
+(printf 'anchor\tpositive\n'; for i in $(seq 60); do printf 'cats %d run\tthe cat number %d runs\n' "$i" "$i"; done) >build/refs/pairs.tsv
+(echo text; seq 8 | sed 's/^/the cat number /') >build/refs/texts.tsv
+bert() { ./train_bert --threads 2 --seq_len 32 --overwrite_output_dir true "$@" >/dev/null; }
+bert --task masked_lm --hidden_size 32 --intermediate_size 48 --num_attention_heads 4 --num_hidden_layers 2 --max_position_embeddings 64 \
+    --train_data build/refs/documents.txt --tokenizer data/ref/wordpiece --max_steps 4 --output_dir build/refs/bert
+bert --task embedding --model build/refs/bert/checkpoint-4 --tuning lora --lora_dim 3 --learning_rate 2e-2 --train_data build/refs/pairs.tsv --max_steps 30 --output_dir build/refs/vectors
+./train_bert --task embedding --adapter build/refs/vectors/checkpoint-30 --embed build/refs/texts.tsv --embed_output build/refs/vectors.npy >/dev/null
+rm -rf build/refs/merged; ./merge_adapter --adapter build/refs/vectors/checkpoint-30 --output_dir build/refs/merged >/dev/null
+"$python" dev/ref/load_lora.py build/refs/vectors/checkpoint-30 --vectors build/refs/vectors.npy --texts build/refs/texts.tsv --merged build/refs/merged
+(printf 'text\tlabel\n'; for i in $(seq 60); do printf 'a cat %d\tcat\na dog %d\tdog\na bird %d\tbird\n' "$i" "$i" "$i"; done) >build/refs/labels.tsv
+merged() { # transformers' class, and what is trained: merged as peft does it
+    bert --model build/refs/bert/checkpoint-4 --tuning lora --lora_dim 3 --learning_rate 2e-2 --max_steps 20 --output_dir build/refs/adapter "${@:2}"
+    rm -rf build/refs/merged; ./merge_adapter --adapter build/refs/adapter/checkpoint-20 --output_dir build/refs/merged >/dev/null
+    "$python" dev/ref/load_lora.py build/refs/adapter/checkpoint-20 --kind "$1" --merged build/refs/merged
+}
+merged AutoModelForSequenceClassification --task classification --train_data build/refs/labels.tsv
+merged AutoModelForMaskedLM --task masked_lm --train_data build/refs/documents.txt --target_modules all-linear
+merged AutoModelForPreTraining --task masked_lm --nsp true --train_data build/refs/documents.txt
+"$python" dev/ref/lora_targets.py --llama build/refs/run/checkpoint-4 --bert build/refs/bert/checkpoint-4 --texts build/refs/documents.txt --pairs build/refs/pairs.tsv
 # Folders into GGUF files and back, by convert_gguf; read by the package gguf and by transformers.
 make --no-print-directory -s convert_gguf
 mkdir -p build/refs/files

@@ -49,7 +49,10 @@ typedef struct {
     struct {
         const char *name, *option;
     } alias[GX_CONFIG_ALIASES];
-    int groups, options, elsewheres, aliases;
+    struct {
+        const char *name, *option;
+    } meant[GX_CONFIG_ALIASES];
+    int groups, options, elsewheres, aliases, meants;
     unsigned char source[GX_CONFIG_OPTIONS]; // GxOptionSource
     int help, version;                       // --help or -h, --version was given: print it and stop
     char file[GX_PATH];                      // of --config; "": none
@@ -63,6 +66,8 @@ GxStatus gx_config_add(GxConfig *c, const char *title, const GxField *options, i
 GxStatus gx_config_add_elsewhere(GxConfig *c, const GxField *options, int n, const char *programs, GxError *err);
 // Another name under which an option may be given; it is shown and saved under its own. Both are lent.
 GxStatus gx_config_add_alias(GxConfig *c, const char *name, const char *option, GxError *err);
+// A name that is no option, and is too far from the one that is meant to be told from typing alone. Both are lent.
+GxStatus gx_config_add_meant(GxConfig *c, const char *name, const char *option, GxError *err);
 GxStatus gx_config_read_json(GxConfig *c, const char *path, GxError *err); // what flags have set stays
 GxStatus gx_config_read_args(GxConfig *c, int argc, char **argv, GxError *err);
 // Before any options are read: the value of the last --name value or --name=value; NULL: there is none.
@@ -159,6 +164,15 @@ GxStatus gx_config_add_alias(GxConfig *c, const char *name, const char *option, 
     return GX_OK;
 }
 
+GxStatus gx_config_add_meant(GxConfig *c, const char *name, const char *option, GxError *err)
+{
+    if (c->meants == GX_CONFIG_ALIASES)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "no room for %s, meant as %s", name, option);
+    c->meant[c->meants].name = name, c->meant[c->meants].option = option;
+    c->meants++;
+    return GX_OK;
+}
+
 GxStatus gx_config_add_elsewhere(GxConfig *c, const GxField *options, int n, const char *programs, GxError *err)
 {
     if (c->elsewheres == GX_CONFIG_ELSEWHERE)
@@ -211,6 +225,8 @@ static const char *gx__config_nearest(const GxConfig *c, const char *typed)
 {
     const char *best = NULL;
     int least = 0;
+    for (int i = 0; i < c->meants; i++)
+        if (!strcmp(c->meant[i].name, typed)) return c->meant[i].option;
     for (int g = 0; g < c->groups; g++)
         for (int i = 0; i < c->group[g].n; i++) {
             const char *name = c->group[g].option[i].name;

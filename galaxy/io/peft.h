@@ -7,16 +7,19 @@
 #ifndef GX_PEFT_H
 #define GX_PEFT_H
 #include "json_fields.h"
+#include "module_pattern.h"
 GX_BEGIN
 
 #define GX_PEFT_PREFIX "base_model.model." // of the names of tensors
-enum { GX_PEFT_TARGETS = 2048 };
+enum { GX_PEFT_TARGETS = 1 << 16 };        // a hundred layers by whole names are half of it
 
 typedef struct {
     int64_t r;
     double lora_alpha, lora_dropout;
     int use_rslora;
-    char targets[GX_PEFT_TARGETS];         // target_modules, with commas between them; "": the file does not say
+    // target_modules, with commas between them, "all-linear", or a regular expression (gx_module_is_pattern); "": the
+    // file does not say
+    char targets[GX_PEFT_TARGETS];
     char modules_to_save[GX_PEFT_TARGETS]; // alike: trained and saved whole
     char task_type[GX_FIELD_TEXT];         // CAUSAL_LM, SEQ_CLS; "": it does not say
     char base[GX_PATH];                    // base_model_name_or_path, as it stands there
@@ -37,6 +40,7 @@ GX_END
 #define GX_PEFT_IMPLEMENTED
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 enum { GX__PEFT_CAP = 1 << 20 };
 
@@ -84,8 +88,8 @@ static GxStatus gx__peft_check_keys(const GxJson *json, const char *path, GxErro
     for (GxJsonMember m = GX_ZERO; gx_json_next(json, &m);)
         if (!gx__peft_is_known(m.key) && !gx__peft_is_nothing(m.value))
             return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                           "%s: \"%.60s\" is set, which is not built: of LoRA there are r, lora_alpha, use_rslora and "
-                           "lists of target_modules and modules_to_save",
+                           "%s: \"%.60s\" is set, which is not built: of LoRA there are r, lora_alpha, use_rslora, "
+                           "target_modules and modules_to_save",
                            path, m.key);
     const char *type = gx_json_string(gx_json_get(json, "peft_type")),
                *bias = gx_json_string(gx_json_get(json, "bias"));
@@ -102,21 +106,33 @@ static GxStatus gx__peft_check_keys(const GxJson *json, const char *path, GxErro
     return GX_OK;
 }
 
-// A list of names, or null.
-static GxStatus gx__peft_names(const GxJson *json, const char *key, char *names, size_t size, const char *path,
-                               GxError *err)
+// A text is a regular expression, and is one in signs, too: q_proj is no end of a name there, but all of it.
+static GxStatus gx__peft_pattern(const char *text, char *names, size_t size, const char *path, GxError *err)
+{
+    const int is_word = !strcasecmp(text, "all-linear"), is_plain = is_word || gx_module_is_pattern(text);
+    char where[GX_PATH + 20];
+    if ((size_t)snprintf(names, size, is_plain ? "%s" : "(?:%s)", text) >= size)
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: target_modules has more than %d characters", path, (int)size - 1);
+    snprintf(where, sizeof where, "%s: target_modules", path);
+    return is_word ? GX_OK : gx_module_pattern_check(names, where, err);
+}
+
+// A list of names, or null; or where that may be, a pattern.
+static GxStatus gx__peft_names(const GxJson *json, const char *key, int may_be_pattern, char *names, size_t size,
+                               const char *path, GxError *err)
 {
     const GxJson *list = gx_json_get(json, key);
     size_t n = 0;
     names[0] = 0;
     if (gx_json_type(list) <= GX_JSON_NULL) return GX_OK;
+    if (gx_json_type(list) == GX_JSON_STRING && may_be_pattern)
+        return gx__peft_pattern(gx_json_string(list), names, size, path, err);
     if (gx_json_type(list) != GX_JSON_ARRAY)
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s: %s is %s; expected a list of names (a regular expression is not built)", path, key,
-                       gx_json_type_name(list));
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: %s is %s; expected a list of names%s", path, key,
+                       gx_json_type_name(list), may_be_pattern ? ", or a regular expression" : "");
     for (int64_t i = 0; i < gx_json_size(list); i++) {
         const char *name = gx_json_string(gx_json_at(list, i));
-        if (!name[0] || strchr(name, ','))
+        if (!name[0] || strchr(name, ',') || gx_module_is_pattern(name))
             return GX_FAIL(err, GX_ERR_FORMAT, "%s: name %ld of %s is no name of a module", path, (long)i, key);
         n += (size_t)snprintf(names + n, size - n, "%s%s", n ? "," : "", name);
         if (n >= size)
@@ -142,8 +158,8 @@ static GxStatus gx__peft_take(GxPeftConfig *c, const GxJson *json, const char *p
         return GX_FAIL(err, GX_ERR_FORMAT, "%s holds %s; expected an object", path, gx_json_type_name(json));
     GX_TRY(gx__peft_check_keys(json, path, err));
     GX_TRY(gx_json_get_fields(json, GX_FIELDS(gx__peft_fields), 0, c, path, err));
-    GX_TRY(gx__peft_names(json, "target_modules", c->targets, sizeof c->targets, path, err));
-    GX_TRY(gx__peft_names(json, "modules_to_save", c->modules_to_save, sizeof c->modules_to_save, path, err));
+    GX_TRY(gx__peft_names(json, "target_modules", 1, c->targets, sizeof c->targets, path, err));
+    GX_TRY(gx__peft_names(json, "modules_to_save", 0, c->modules_to_save, sizeof c->modules_to_save, path, err));
     GX_TRY(gx__peft_text(json, "task_type", c->task_type, sizeof c->task_type, path, err));
     return gx__peft_text(json, "base_model_name_or_path", c->base, sizeof c->base, path, err);
 }

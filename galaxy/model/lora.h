@@ -27,6 +27,7 @@ GX_END
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include "../ops/linear.h"
 #include "../parallel/values.h"
 
@@ -68,15 +69,59 @@ static int gx__lora_is_listed(const char *module, int64_t n, const char *names)
     return 0;
 }
 
-static int gx__lora_is_target(const GxLora *lora, const GxTensor *t, int by_default)
+static int gx__lora_is_all_linear(const GxLora *lora)
 {
+    return lora->targets && !strcasecmp(lora->targets, "all-linear");
+}
+
+static int gx__lora_is_found(const GxModel *m, const GxTensor *t)
+{
+    char module[GX_NAME];
+    const char *dot = m->wish.kind == GX_HEAD_VECTORS ? strchr(t->name, '.') : NULL, *name = dot ? dot + 1 : t->name;
+    snprintf(module, sizeof module, "%.*s", (int)(t->name + gx__lora_module(t) - name), name);
+    return m->lora.finds(m->lora.targets, module);
+}
+
+static int gx__lora_is_target(const GxModel *m, const GxTensor *t, int by_default)
+{
+    const GxLora *lora = &m->lora;
     if (!lora->targets || !lora->targets[0]) return by_default;
-    return gx__lora_is_listed(t->name, gx__lora_module(t), lora->targets);
+    if (gx__lora_is_all_linear(lora)) return 1;
+    return lora->finds ? gx__lora_is_found(m, t) : gx__lora_is_listed(t->name, gx__lora_module(t), lora->targets);
+}
+
+static int gx__lora_is_matrix(const GxTensor *t)
+{
+    const char *dot = strrchr(t->name, '.');
+    return t->role != GX_ROLE_LORA && dot && !strcmp(dot, ".weight");
+}
+
+// A pattern has to mean somebody, and nobody who cannot have factors.
+static GxStatus gx__lora_check_pattern(const GxModel *m, GxError *err)
+{
+    int found = 0;
+    for (int i = 0; i < m->table.n; i++) {
+        const GxTensor *t = &m->table.row[i];
+        found += t->has_lora;
+        if (t->has_lora || !gx__lora_is_matrix(t) || !gx__lora_is_found(m, t)) continue;
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "LoRA's targets, \"%.200s\", are %.*s, too, which is no linear of attention or MLP, nor one "
+                       "before a head",
+                       m->lora.targets, (int)gx__lora_module(t), t->name);
+    }
+    if (found) return GX_OK;
+    return GX_FAIL(
+        err, GX_ERR_ARGUMENT,
+        "LoRA's targets, \"%.200s\", a regular expression, are nothing of the model's; it has to match whole "
+        "names, which are like %s, without .weight",
+        m->lora.targets, m->table.row[m->unit[1].pair[0].linear[0].first.index].name);
 }
 
 // Each name that was asked for has to be somebody's.
 static GxStatus gx__lora_check_targets(const GxModel *m, GxError *err)
 {
+    if (gx__lora_is_all_linear(&m->lora)) return GX_OK;
+    if (m->lora.finds) return gx__lora_check_pattern(m, err);
     for (const char *p = m->lora.targets; p && *p; p += *p == ',') {
         const int64_t n = (int64_t)strcspn(p, ",");
         int found = 0;
@@ -126,7 +171,7 @@ static void gx__lora_of_linear(GxContext *g, GxModel *m, const GxLinear *l, int 
 {
     for (int i = 0; i < l->parts && !gx_failed(g); i++) {
         const int base = l->first.index + i;
-        if (!gx__lora_is_target(&m->lora, &m->table.row[base], by_default)) continue;
+        if (!gx__lora_is_target(m, &m->table.row[base], by_default)) continue;
         const GxTensorId a = gx__lora_factor(g, m, base, 1, ".lora_A.weight");
         gx__lora_factor(g, m, base, 0, ".lora_B.weight");
         m->table.row[base].has_lora = 1, m->table.row[base].lora = a;

@@ -113,13 +113,16 @@ typedef struct {
     int is_scaled_by_root;
     float dropout; // of the x that A reads, drawn for each linear by itself
     // Which linears: names of modules, from the end on ("q_proj") or whole, with commas between them; NULL or "": all
-    // of attention and MLP. A name that no linear has is an error.
+    // of attention and MLP; "all-linear": those before heads, too (a pooler). A name that no linear has is an error.
     const char *targets;
     // Modules that are trained whole besides, by the ends of their names, as peft takes modules_to_save: "norm" is
     // input_layernorm, too, and "model.norm" is not. NULL or "": heads of labels alone. A name that no module has is an
     // error, but not where the names are peft's own, which for labels writes those of every model's head.
     const char *trainable;
     int is_of_peft;
+    // Not NULL: targets is a pattern, and this says whether it means a module, by its whole name (of a model of
+    // vectors, as transformers' model without a head has it).
+    int (*finds)(const char *pattern, const char *module);
 } GxLora;
 
 struct GxTask;   // task/task.h

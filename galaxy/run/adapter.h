@@ -12,7 +12,8 @@ GX_BEGIN
 #define GX_ADAPTER_FILE   "adapter_model.safetensors"
 #define GX_ADAPTER_CONFIG "adapter_config.json"
 
-extern const GxTensorPart gx_adapter_part; // of GX_ADAPTER_FILE
+// Of GX_ADAPTER_FILE. Of a model of vectors names are those of transformers' model without a head, as peft has them.
+GxTensorPart gx_adapter_part(const GxModel *m);
 // 1: the folder has an adapter, and no weights of a whole model.
 int gx_adapter_is(const char *folder);
 GxStatus gx_adapter_refuse(const char *folder, GxError *err); // where a whole model is expected
@@ -35,7 +36,11 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 
-const GxTensorPart gx_adapter_part = {GX_PEFT_PREFIX, GX_VALUES_WEIGHTS, GX_PART_ADAPTER};
+GxTensorPart gx_adapter_part(const GxModel *m)
+{
+    const GxTensorPart part = {GX_PEFT_PREFIX, GX_VALUES_WEIGHTS, GX_PART_ADAPTER, m->wish.kind == GX_HEAD_VECTORS};
+    return part;
+}
 
 static int gx__adapter_has(const char *folder, const char *name)
 {
@@ -92,10 +97,13 @@ static int gx__adapter_ends_with(const char *module, const char *suffix, gx__Ada
     return list == GX__ADAPTER_WHOLE || n == k || module[n - k - 1] == '.';
 }
 
-// Whether all that this suffix means is in the list: else it means too much.
-static int gx__adapter_is_exact(const GxTable *t, const char *suffix, gx__AdapterList list)
+// Whether all that this suffix means is in the list: else it means too much. peft takes a model of vectors for
+// transformers' model without a head, which has a pooler besides.
+static int gx__adapter_is_exact(const GxModel *m, const char *suffix, gx__AdapterList list)
 {
+    const GxTable *t = &m->table;
     char module[GX_NAME];
+    if (m->wish.kind == GX_HEAD_VECTORS && gx__adapter_ends_with("pooler.dense", suffix, list)) return 0;
     for (int i = 0; i < t->n; i++) {
         if (!gx__adapter_could_be_in(&t->row[i], list) || gx__adapter_is_in(&t->row[i], list)) continue;
         gx__adapter_module(&t->row[i], module);
@@ -128,8 +136,9 @@ static GxStatus gx__adapter_add(char *list, size_t size, const char *name, GxErr
 }
 
 // The shortest names that mean these modules and no others: q_proj, or 0.self_attn.q_proj.
-static GxStatus gx__adapter_names(const GxTable *t, gx__AdapterList which, char *list, size_t size, GxError *err)
+static GxStatus gx__adapter_names(const GxModel *m, gx__AdapterList which, char *list, size_t size, GxError *err)
 {
+    const GxTable *t = &m->table;
     char module[GX_NAME];
     list[0] = 0;
     for (int i = 0; i < t->n; i++) {
@@ -137,7 +146,7 @@ static GxStatus gx__adapter_names(const GxTable *t, gx__AdapterList which, char 
         gx__adapter_module(&t->row[i], module);
         const char *suffix = NULL;
         for (int parts = 1; !suffix && gx__adapter_suffix(module, parts); parts++)
-            if (gx__adapter_is_exact(t, gx__adapter_suffix(module, parts), which))
+            if (gx__adapter_is_exact(m, gx__adapter_suffix(module, parts), which))
                 suffix = gx__adapter_suffix(module, parts);
         GX_TRY(gx__adapter_add(list, size, suffix ? suffix : module, err));
     }
@@ -147,8 +156,8 @@ static GxStatus gx__adapter_names(const GxTable *t, gx__AdapterList which, char 
 GxStatus gx_adapter_check_names(const GxModel *m, GxError *err)
 {
     char list[GX_PEFT_TARGETS];
-    GX_TRY(gx__adapter_names(&m->table, GX__ADAPTER_TARGETS, list, sizeof list, err));
-    return gx__adapter_names(&m->table, GX__ADAPTER_WHOLE, list, sizeof list, err);
+    GX_TRY(gx__adapter_names(m, GX__ADAPTER_TARGETS, list, sizeof list, err));
+    return gx__adapter_names(m, GX__ADAPTER_WHOLE, list, sizeof list, err);
 }
 
 // ---- adapter_config.json -------------------------------------------------------------------------------------------
@@ -175,9 +184,9 @@ GxStatus gx_adapter_write_config(const GxModel *m, const char *base, const char 
     snprintf(c->task_type, sizeof c->task_type, "%s", gx__adapter_task_type(m));
     snprintf(c->base, sizeof c->base, "%s", real ? real : base);
     free(real);
-    GxStatus status = gx__adapter_names(&m->table, GX__ADAPTER_TARGETS, c->targets, sizeof c->targets, err);
+    GxStatus status = gx__adapter_names(m, GX__ADAPTER_TARGETS, c->targets, sizeof c->targets, err);
     if (status == GX_OK)
-        status = gx__adapter_names(&m->table, GX__ADAPTER_WHOLE, c->modules_to_save, sizeof c->modules_to_save, err);
+        status = gx__adapter_names(m, GX__ADAPTER_WHOLE, c->modules_to_save, sizeof c->modules_to_save, err);
     if (status == GX_OK) status = gx_path_join(path, folder, GX_ADAPTER_CONFIG, err);
     if (status == GX_OK) status = gx_peft_config_write(c, path, err);
     free(c);
@@ -204,6 +213,7 @@ GxStatus gx_adapter_agree(GxContext *g, GxPeftConfig *config, GxLora *lora, cons
     lora->r = config->r, lora->alpha = config->lora_alpha, lora->dropout = (float)config->lora_dropout;
     lora->is_scaled_by_root = config->use_rslora;
     lora->targets = config->targets, lora->trainable = config->modules_to_save, lora->is_of_peft = 1;
+    lora->finds = gx_module_is_pattern(config->targets) ? gx_module_pattern_finds : NULL;
     return gx_status(g);
 }
 

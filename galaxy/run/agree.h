@@ -19,6 +19,9 @@ void gx_agree_on_path(GxContext *g, char path[GX_PATH]);
 // A document: rank 0's, NULL or not; the others get a new one. `name` is how errors call it.
 void gx_agree_on_json(GxContext *g, GxJson **json, const char *name);
 
+// Before a run is looked for: the options that say what ranks then do together, --adapter, --resume, what is shown and
+// not trained. predicts: the option that asks for predictions; NULL: none.
+GxStatus gx_agree_on_start(GxContext *g, const GxConfig *c, const char *predicts);
 // Refuses a rank whose program or options are not rank 0's.
 GxStatus gx_agree_on_options(GxContext *g, const GxConfig *c, const GxFamily *family, const GxTask *task,
                              GxMethods methods);
@@ -158,6 +161,36 @@ static void gx__agree_program_text(const GxFamily *family, const GxTask *task, G
     snprintf(text, 200, "galaxy %s, %.50s, %.50s (%s)", GX_VERSION, task->name, family->name, methods);
 }
 
+static void gx__agree_compare_texts(GxContext *g, const char *mine, int64_t bytes)
+{
+    int64_t first_bytes;
+    gx_at(g, -1, "agree");
+    char *first = gx__agree_on_text(g, mine, bytes, &first_bytes);
+    if (!gx_failed(g)) gx_options_compare(first, mine, g->rank, &g->error);
+    free(first);
+}
+
+GxStatus gx_agree_on_start(GxContext *g, const GxConfig *c, const char *predicts)
+{
+    static const char *const folders[] = {"adapter", "resume"}, *const flags[] = {"evaluate", "sample_only", "dry_run"};
+    GxError *err = &g->error;
+    GxJson *all = gx_config_to_json(c, err), *json = gx_json_new_object();
+    char *mine = NULL;
+    int64_t bytes = 0;
+    for (size_t i = 0; i < sizeof folders / sizeof *folders && all; i++) {
+        const char *path = gx_json_string(gx_json_get(all, folders[i]));
+        if (path[0]) gx_json_set(json, folders[i], gx_json_new_string(strcmp(path, "auto") ? "a folder" : path), err);
+    }
+    for (size_t i = 0; i < sizeof flags / sizeof *flags && all; i++)
+        gx_json_set(json, flags[i], gx_json_new_bool(gx_json_bool(gx_json_get(all, flags[i]))), err);
+    if (predicts) gx_json_set(json, predicts, gx_json_new_string("given"), err);
+    if (all && !gx_failed(g)) gx_json_dump(json, 0, &mine, &bytes, err);
+    gx__agree_compare_texts(g, mine, bytes); // of a context that has failed: tells the others
+    free(mine);
+    gx_json_free(all), gx_json_free(json);
+    return gx_status(g);
+}
+
 GxStatus gx_agree_on_options(GxContext *g, const GxConfig *c, const GxFamily *family, const GxTask *task,
                              GxMethods methods)
 {
@@ -169,12 +202,9 @@ GxStatus gx_agree_on_options(GxContext *g, const GxConfig *c, const GxFamily *fa
 GxStatus gx_agree_on_program(GxContext *g, const GxConfig *c, const char *program, const char *const *own)
 {
     char *mine;
-    int64_t bytes, first_bytes;
+    int64_t bytes;
     GX_TRY(gx_options_shared(c, program, own, &mine, &bytes, &g->error));
-    gx_at(g, -1, "agree");
-    char *first = gx__agree_on_text(g, mine, bytes, &first_bytes);
-    if (!gx_failed(g)) gx_options_compare(first, mine, g->rank, &g->error);
-    free(first);
+    gx__agree_compare_texts(g, mine, bytes);
     free(mine);
     return gx_status(g);
 }

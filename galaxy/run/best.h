@@ -69,10 +69,9 @@ int gx_best_stops(const GxTrainer *t)
 int gx_best_is_over(const GxTrainer *t) { return t->step >= t->o.max_steps || gx_best_stops(t); }
 
 // As the task calls it; "eval_loss", as log.jsonl does, is the same.
-static const char *gx__best_name(const GxTrainer *t, const GxTrainOptions *o)
+static const char *gx__best_name(const GxTrainer *t, const char *said)
 {
-    const char *own = t->task->best_metric ? t->task->best_metric : "loss",
-               *name = o->metric_for_best_model[0] ? o->metric_for_best_model : own;
+    const char *own = t->task->best_metric ? t->task->best_metric : "loss", *name = said[0] ? said : own;
     return strncmp(name, "eval_", 5) ? name : name + 5;
 }
 
@@ -86,7 +85,7 @@ static int gx__best_direction(const GxTrainOptions *o, const GxMetric *metric)
 // The metric that is compared, among n. NULL, and an error: there is none, or nobody knows which way it is better.
 static const GxMetric *gx__best_metric(const GxTrainer *t, const GxMetric *metric, int n, GxError *err)
 {
-    const char *name = gx__best_name(t, &t->o), *said = t->o.metric_for_best_model,
+    const char *said = t->o.metric_for_best_model, *name = gx__best_name(t, said),
                *lacks = t->task->lacks ? t->task->lacks(t->self, name) : NULL;
     char names[400] = "";
     for (int i = 0; i < n; i++) {
@@ -199,11 +198,10 @@ static int gx__best_is_other(const GxTrainer *t, const char *name)
 static const char *gx__best_changed(const GxTrainer *t)
 {
     static const char *const same[] = {"greater_is_better", "eval_windows", "validation_data", "pack_texts"};
-    const GxTrainOptions *o = &t->o;
-    GxTrainOptions then = *o;
+    const char *now = t->o.metric_for_best_model;
     const GxJson *metric = gx_json_get(t->resume.args, "metric_for_best_model");
-    if (metric) snprintf(then.metric_for_best_model, sizeof then.metric_for_best_model, "%s", gx_json_string(metric));
-    if (strcmp(gx__best_name(t, &then), gx__best_name(t, o))) return "metric_for_best_model";
+    if (metric && strcmp(gx__best_name(t, gx_json_string(metric)), gx__best_name(t, now)))
+        return "metric_for_best_model";
     for (size_t i = 0; i < sizeof same / sizeof *same; i++)
         if (gx__best_is_other(t, same[i])) return same[i];
     return NULL;
@@ -261,7 +259,7 @@ void gx_best_catch_up(GxTrainer *t)
 const char *gx_best_text(const GxTrainer *t, char text[GX_METRIC_TEXT])
 {
     if (t->best_format) return gx_metric_text(t->best_format, t->best.metric, text);
-    snprintf(text, GX_METRIC_TEXT, "%.60s %g", gx__best_name(t, &t->o), t->best.metric);
+    snprintf(text, GX_METRIC_TEXT, "%.60s %g", gx__best_name(t, t->o.metric_for_best_model), t->best.metric);
     return text;
 }
 
@@ -270,7 +268,7 @@ const char *gx_best_reason(const GxTrainer *t, char text[300])
     char by[60] = "";
     if (t->o.early_stopping_threshold > 0) snprintf(by, sizeof by, " by more than %g", t->o.early_stopping_threshold);
     snprintf(text, 300, "%ld validation%s in a row without a better %.100s%s (--early_stopping_patience %ld)",
-             (long)t->best.waits, t->best.waits == 1 ? "" : "s", gx__best_name(t, &t->o), by,
+             (long)t->best.waits, t->best.waits == 1 ? "" : "s", gx__best_name(t, t->o.metric_for_best_model), by,
              (long)t->o.early_stopping_patience);
     return text;
 }
@@ -284,8 +282,8 @@ static void gx__best_warn_incomparable(const GxTrainer *t)
     gx_log(&t->g->log, GX_LOG_WARNING,
            "no validation could be compared: %s was not a finite number in any of them; the last weights are the ones "
            "that are kept%s: %s",
-           gx__best_name(t, &t->o), t->o.load_best_model_at_end ? ", and --load_best_model_at_end loads no others" : "",
-           folder);
+           gx__best_name(t, t->o.metric_for_best_model),
+           t->o.load_best_model_at_end ? ", and --load_best_model_at_end loads no others" : "", folder);
 }
 
 void gx_best_load(GxTrainer *t)

@@ -198,12 +198,12 @@ GxStatus gx_train_state_read(const char *path, GxTrainState *s, GxError *err)
     return status == GX_OK ? gx__checkpoint_check_numbers(s, path, err) : status;
 }
 
-static const GxTensorPart gx__checkpoint_weights = {"", GX_VALUES_WEIGHTS, GX_PART_ALL}; // of model.safetensors
+static const GxTensorPart gx__checkpoint_weights = {"", GX_VALUES_WEIGHTS, GX_PART_ALL, 0}; // of model.safetensors
 
 // The weights in fp32 where model.safetensors, or adapter_model.safetensors, has them narrower.
 static GxTensorPart gx__checkpoint_masters(const GxModel *m)
 {
-    const GxTensorPart part = {"master.", GX_VALUES_WEIGHTS, m->lora.r > 0 ? GX_PART_ADAPTER : GX_PART_ALL};
+    const GxTensorPart part = {"master.", GX_VALUES_WEIGHTS, m->lora.r > 0 ? GX_PART_ADAPTER : GX_PART_ALL, 0};
     return part;
 }
 
@@ -211,8 +211,8 @@ static GxTensorPart gx__checkpoint_masters(const GxModel *m)
 static int gx__checkpoint_state_parts(const GxOptimizer *o, GxTensorPart part[2])
 {
     const int adamw = o->kind == GX_OPTIMIZER_ADAMW;
-    const GxTensorPart first = {adamw ? "exp_avg." : "momentum_buffer.", GX_VALUES_MOMENT_1, GX_PART_ALL},
-                       second = {"exp_avg_sq.", GX_VALUES_MOMENT_2, GX_PART_ALL};
+    const GxTensorPart first = {adamw ? "exp_avg." : "momentum_buffer.", GX_VALUES_MOMENT_1, GX_PART_ALL, 0},
+                       second = {"exp_avg_sq.", GX_VALUES_MOMENT_2, GX_PART_ALL, 0};
     part[0] = first, part[1] = second;
     return gx_optimizer_moments(o);
 }
@@ -299,10 +299,10 @@ static void gx__checkpoint_save_as(GxContext *g, const char *folder, const GxChe
     const int writes = g->rank == 0, pairs = gx__checkpoint_pairs(c->task, c->self, key, pair);
     int parts = gx__checkpoint_state_parts(c->o, part);
     const int is_adapter = c->m->lora.r > 0;
+    const GxTensorPart adapter_part = gx_adapter_part(c->m);
     if (dtype != GX_F32) part[parts++] = gx__checkpoint_masters(c->m);
     const GxTensorSaving whole = {&gx__checkpoint_weights, 1, pair, pairs, dtype, c->shard_bytes},
-                         adapter = {&gx_adapter_part, 1, pair, pairs, dtype, 0},
-                         state = {part, parts, NULL, 0, GX_F32, 0};
+                         adapter = {&adapter_part, 1, pair, pairs, dtype, 0}, state = {part, parts, NULL, 0, GX_F32, 0};
     if (writes && gx_publish_begin(folder, temporary, disk) == GX_OK)
         gx__checkpoint_write_texts(temporary, c, dtype, disk);
     if (writes && !gx_error_code(disk))
@@ -338,10 +338,15 @@ typedef struct { // on rank 0
     uint64_t *hash; // of what is read; NULL: nobody asks
 } gx__CheckpointWeights;
 
+static GxMatching gx__checkpoint_adapters(const GxModel *m)
+{
+    return m->wish.kind == GX_HEAD_VECTORS ? GX_MATCH_BARE_ADAPTER : GX_MATCH_ADAPTER;
+}
+
 static GxStatus gx__checkpoint_open_file(const char *folder, GxMatching how, GxSafetensors *file, GxError *err)
 {
     char path[GX_PATH];
-    if (how != GX_MATCH_ADAPTER) {
+    if (how != GX_MATCH_ADAPTER && how != GX_MATCH_BARE_ADAPTER) {
         GX_TRY(gx_adapter_refuse(folder, err));
         return gx_safetensors_open(file, folder, err);
     }
@@ -398,14 +403,14 @@ static void gx__checkpoint_agree_on_drawn(GxContext *g, const GxModel *m, const 
 void gx_checkpoint_load_weights(GxContext *g, GxModel *m, const char *folder)
 {
     const int is_adapter = m->lora.r > 0;
-    const GxTensorPart part = gx__checkpoint_masters(m);
+    const GxTensorPart part = gx__checkpoint_masters(m), adapter = gx_adapter_part(m);
     gx__CheckpointWeights w;
     GxSafetensors masters;
     unsigned char *drawn;
-    gx__checkpoint_open_weights(g, m, folder, is_adapter ? GX_MATCH_ADAPTER : GX_MATCH_ALL, &w);
+    gx__checkpoint_open_weights(g, m, folder, is_adapter ? gx__checkpoint_adapters(m) : GX_MATCH_ALL, &w);
     gx__checkpoint_agree_on_drawn(g, m, &w, &drawn);
     if (!gx__checkpoint_open_masters(g, m, folder, &masters))
-        gx__checkpoint_read_weights(g, m, folder, &w, is_adapter ? &gx_adapter_part : &gx__checkpoint_weights, drawn);
+        gx__checkpoint_read_weights(g, m, folder, &w, is_adapter ? &adapter : &gx__checkpoint_weights, drawn);
     else {
         gx_tensor_file_match_close(&w.match);
         if (w.is_open) gx_safetensors_close(&w.file);
@@ -451,17 +456,18 @@ static void gx__checkpoint_compare_base(GxContext *g, const char *folder, const 
 
 void gx_checkpoint_start_with_adapter(GxContext *g, GxModel *m, const char *folder, const char *adapter, uint64_t *hash)
 {
+    const GxTensorPart part = gx_adapter_part(m);
     gx__CheckpointWeights w;
     unsigned char *of_base, *of_adapter;
     gx__checkpoint_read_base(g, m, folder, hash, &of_base);
     if (g->rank == 0 && !gx_failed(g)) gx__checkpoint_compare_base(g, folder, adapter, *hash);
-    gx__checkpoint_open_weights(g, m, adapter, GX_MATCH_ADAPTER, &w);
+    gx__checkpoint_open_weights(g, m, adapter, gx__checkpoint_adapters(m), &w);
     for (int i = 0; i < m->table.n && g->rank == 0 && !gx_failed(g); i++)
         if (w.match.drawn[i] && of_base[i] && !m->table.row[i].has_alias)
             GX_FAIL(&g->error, GX_ERR_FORMAT, "neither %s nor the adapter %s has the tensor %s", folder, adapter,
                     m->table.row[i].name);
     gx__checkpoint_agree_on_drawn(g, m, &w, &of_adapter);
-    gx__checkpoint_read_weights(g, m, adapter, &w, &gx_adapter_part, of_adapter);
+    gx__checkpoint_read_weights(g, m, adapter, &w, &part, of_adapter);
     free(of_base), free(of_adapter);
 }
 

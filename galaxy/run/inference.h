@@ -49,6 +49,7 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 #include "machine.h"
+#include "output.h"
 #include "plan.h"
 
 static const char *gx__inference_base(const GxInference *s, const char *folder)
@@ -66,6 +67,7 @@ static GxStatus gx__inference_open(GxContext *g, GxInference *s, const GxFamily 
     s->config = calloc(1, family->config_size);
     if (!s->config) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a configuration");
     options.lora = lora;
+    GX_TRY(gx_output_check_there(gx__inference_base(s, folder), "model", err));
     GX_TRY(gx_path_join(path, gx__inference_base(s, folder), "config.json", err));
     GX_TRY(family->read_config(s->config, path, err));
     s->mode = gx_composed("serial", gx_methods(GX_METHOD_NONE, GX_METHOD_NONE, GX_METHOD_NONE));
@@ -80,6 +82,7 @@ GxStatus gx_inference_open_adapter(GxContext *g, GxInference *s, const GxFamily 
 {
     GxLora lora;
     memset(s, 0, sizeof *s);
+    GX_TRY(gx_output_check_adapter(folder, &g->error));
     GX_TRY(gx_adapter_agree(g, &s->adapter, &lora, folder));
     if (base && base[0]) snprintf(s->adapter.base, sizeof s->adapter.base, "%s", base);
     if (!s->adapter.base[0])

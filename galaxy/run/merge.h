@@ -2,7 +2,8 @@
 //
 //     GX_TRY(gx_merge_adapter(g, "out/checkpoint-500", "", temporary, GX_F32, &said)); // an adapter's folder
 //
-// Of causal language models. On one rank; the folder is as a checkpoint's, without what a resume needs.
+// On one rank; the folder is as a checkpoint's, without what a resume needs. Which head the model has, the adapter's
+// tensors say: labels, where it has their matrix; of a BERT without a head's names vectors; else tokens.
 #ifndef GX_MERGE_H
 #define GX_MERGE_H
 #include "inference.h"
@@ -29,16 +30,103 @@ GX_END
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../io/model_labels.h"
+#include "bert_family.h"
 #include "llama_family.h"
 
-// The tokenizer, byte for byte: source_folder.h has the other files of the base.
-static GxStatus gx__merge_copy_tokenizer(const char *from, const char *to, GxError *err)
+// ---- what it is an adapter of --------------------------------------------------------------------------------------
+
+typedef struct {
+    GxPeftConfig config;
+    char base[GX_PATH];
+    const GxFamily *family;
+    GxHeadWish wish;
+    GxModelLabels labels; // of LABELS: whose names are lent to wish
+} gx__Merge;
+
+// The first tensor of the adapter whose module begins so; NULL: there is none.
+static const GxSafetensorsEntry *gx__merge_find(const GxSafetensors *s, const char *module)
 {
-    static const char *const files[] = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
-                                        "chat_template.jinja"};
+    for (int i = 0; i < s->n; i++)
+        if (!strncmp(s->entry[i].name, GX_PEFT_PREFIX, strlen(GX_PEFT_PREFIX)) &&
+            !strncmp(s->entry[i].name + strlen(GX_PEFT_PREFIX), module, strlen(module)))
+            return &s->entry[i];
+    return NULL;
+}
+
+// Names are those of the adapter's folder, or of the base's, where that says none.
+static GxStatus gx__merge_read_labels(gx__Merge *m, const char *adapter, int64_t outputs, GxError *err)
+{
+    static const char *const problems[] = {"single_label_classification", "regression", "multi_label_classification"};
+    char path[GX_PATH];
+    GX_TRY(gx_model_config_path(path, adapter, err));
+    GX_TRY(gx_labels_read(&m->labels, gx_path_is_file(path) ? adapter : m->base, err));
+    const int is_named = m->labels.is_said && m->labels.labels.n == outputs;
+    m->wish.kind = GX_HEAD_LABELS, m->wish.labels = outputs;
+    m->wish.label_name = is_named ? m->labels.labels.name : NULL;
+    m->wish.loss = outputs == 1 ? GX_SQUARED_ERROR : GX_CROSS_ENTROPY;
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(m->labels.problem_type, problems[i])) m->wish.loss = (GxLossKind)i;
+    return GX_OK;
+}
+
+static GxStatus gx__merge_choose_head(gx__Merge *m, const char *adapter, const GxSafetensors *s,
+                                      const char *architecture, GxError *err)
+{
+    const int is_bert = m->family == &gx_bert;
+    const GxSafetensorsEntry *labels = gx__merge_find(s, is_bert ? "classifier.weight" : "score.weight");
+    m->wish.kind = is_bert ? GX_HEAD_MASKED : GX_HEAD_CAUSAL;
+    if (labels) return gx__merge_read_labels(m, adapter, labels->shape[0], err);
+    if (!is_bert) return GX_OK;
+    if (!strcmp(m->config.task_type, "FEATURE_EXTRACTION") ||
+        (!gx__merge_find(s, "bert.") && !gx__merge_find(s, "cls.")))
+        m->wish.kind = GX_HEAD_VECTORS;
+    else m->wish.with_pairs = !strcmp(architecture, "BertForPreTraining") || gx__merge_find(s, "cls.seq_relationship.");
+    return GX_OK;
+}
+
+static GxStatus gx__merge_choose(GxContext *g, gx__Merge *m, const char *adapter, const char *base)
+{
+    GxError *err = &g->error;
+    GxJson *json;
+    GxSafetensors s;
+    GxLora lora;
+    char path[GX_PATH];
+    GX_TRY(gx_output_check_adapter(adapter, err));
+    GX_TRY(gx_adapter_agree(g, &m->config, &lora, adapter));
+    snprintf(m->base, sizeof m->base, "%s", base[0] ? base : m->config.base);
+    if (!m->base[0])
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s does not say which model it is an adapter of; say --model", adapter);
+    GX_TRY(gx_output_check_model(m->base, err));
+    GX_TRY(gx_adapter_refuse(m->base, err));
+    GX_TRY(gx_path_join(path, adapter, GX_ADAPTER_FILE, err));
+    GX_TRY(gx_safetensors_open(&s, path, err));
+    GxStatus status = gx_path_join(path, m->base, "config.json", err);
+    if (status == GX_OK) status = gx_json_read(&json, path, 1 << 20, err);
+    if (status == GX_OK) {
+        const char *architecture = gx_json_string(gx_json_at(gx_json_get(json, "architectures"), 0));
+        m->family = strcmp(gx_json_string(gx_json_get(json, "model_type")), "bert") ? &gx_llama : &gx_bert;
+        status = gx__merge_choose_head(m, adapter, &s, architecture, err);
+        gx_json_free(json);
+    }
+    gx_safetensors_close(&s);
+    return status;
+}
+
+// ---- the folder ----------------------------------------------------------------------------------------------------
+
+// Byte for byte: of the base its tokenizer (source_folder.h has its other files), of an adapter of vectors what
+// sentence-transformers reads.
+static const char *const gx__merge_tokenizer[] =
+    {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "vocab.txt", NULL},
+                         *const gx__merge_vectors[] = {"modules.json", "sentence_bert_config.json",
+                                                       "config_sentence_transformers.json", "1_Pooling/config.json",
+                                                       NULL};
+static GxStatus gx__merge_copy(const char *const *files, const char *from, const char *to, GxError *err)
+{
     char path[GX_PATH], *text = NULL;
     int64_t bytes;
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+    for (int i = 0; files[i]; i++) {
         GX_TRY(gx_path_join(path, from, files[i], err));
         if (!gx_path_is_file(path)) continue;
         GX_TRY(gx_file_read(path, 256 << 20, &text, &bytes, err));
@@ -50,9 +138,10 @@ static GxStatus gx__merge_copy_tokenizer(const char *from, const char *to, GxErr
     return GX_OK;
 }
 
-static GxStatus gx__merge_write(GxContext *g, const GxInference *s, const char *base, const char *folder, GxDtype dtype)
+static GxStatus gx__merge_write(GxContext *g, const GxInference *s, const char *adapter, const char *base,
+                                const char *folder, GxDtype dtype)
 {
-    const GxTensorPart part = {"", GX_VALUES_WEIGHTS, GX_PART_WHOLE};
+    const GxTensorPart part = {"", GX_VALUES_WEIGHTS, GX_PART_WHOLE, 0};
     const GxTensorSaving how = {&part, 1, NULL, 0, dtype, (int64_t)5e9};
     GxSourceFolder source;
     GxError *err = &g->error;
@@ -61,7 +150,12 @@ static GxStatus gx__merge_write(GxContext *g, const GxInference *s, const char *
     GxStatus status = gx_checkpoint_write_config(&s->model, &source, dtype, folder, err);
     gx_source_folder_close(&source);
     GX_TRY(status);
-    GX_TRY(gx__merge_copy_tokenizer(base, folder, err));
+    GX_TRY(gx__merge_copy(gx__merge_tokenizer, base, folder, err));
+    if (s->head.kind == GX_HEAD_VECTORS) {
+        GX_TRY(gx_path_join(path, folder, "1_Pooling", err));
+        if (gx__adapter_has(adapter, "modules.json")) GX_TRY(gx_folder_make(path, err));
+        GX_TRY(gx__merge_copy(gx__merge_vectors, adapter, folder, err));
+    }
     GX_TRY(gx_path_join(path, folder, "model.safetensors", err));
     gx_tensor_file_save(g, path, &s->model.store, &how, err);
     return gx_error_code(err);
@@ -83,12 +177,13 @@ static GxStatus gx__merge_ask_run(const char *adapter, GxMergeSaid *said, GxErro
     return status;
 }
 
-static GxStatus gx__merge_run(GxContext *g, GxInference *s, const char *adapter, const char *base, const char *folder,
-                              GxDtype dtype, GxMergeSaid *said)
+static GxStatus gx__merge_run(GxContext *g, GxInference *s, gx__Merge *m, const char *adapter, const char *base,
+                              const char *folder, GxDtype dtype, GxMergeSaid *said)
 {
     GxBatch batch = GX_ZERO; // of one token, which is never computed
     batch.T = batch.B = 1, batch.runs = gx_runs_one(1, 0);
-    GX_TRY(gx_inference_open_adapter(g, s, &gx_llama, adapter, base, NULL));
+    GX_TRY(gx__merge_choose(g, m, adapter, base));
+    GX_TRY(gx_inference_open_adapter(g, s, m->family, adapter, m->base, &m->wish));
     GX_TRY(gx_inference_load(g, s, adapter, &batch));
     gx_lora_merge(g, &s->model, 1);
     for (int i = 0; i < s->model.table.n; i++) said->matrices += s->model.table.row[i].has_lora;
@@ -98,7 +193,7 @@ static GxStatus gx__merge_run(GxContext *g, GxInference *s, const char *adapter,
     snprintf(said->base, sizeof said->base, "%s", s->adapter.base);
     GX_TRY(gx_status(g));
     GX_TRY(gx__merge_ask_run(adapter, said, &g->error));
-    return gx__merge_write(g, s, s->adapter.base, folder, dtype);
+    return gx__merge_write(g, s, adapter, s->adapter.base, folder, dtype);
 }
 
 GxStatus gx_merge_adapter(GxContext *g, const char *adapter, const char *base, const char *folder, GxDtype dtype,
@@ -106,10 +201,14 @@ GxStatus gx_merge_adapter(GxContext *g, const char *adapter, const char *base, c
 {
     memset(said, 0, sizeof *said);
     GxInference *s = (GxInference *)calloc(1, sizeof *s);
-    if (!s) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a model");
-    gx__merge_run(g, s, adapter, base, folder, dtype, said);
-    gx_inference_close(s);
-    free(s);
+    gx__Merge *m = (gx__Merge *)calloc(1, sizeof *m);
+    if (!s || !m) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a model");
+    else {
+        gx__merge_run(g, s, m, adapter, base, folder, dtype, said);
+        gx_inference_close(s);
+        gx_model_labels_close(&m->labels);
+    }
+    free(s), free(m);
     return gx_status(g);
 }
 #endif

@@ -78,6 +78,13 @@ GxStatus gx_output_compare_room(const char *output_dir, int64_t left, int64_t by
 // Of --model: refuses the folder of a run, with the newest checkpoint in it, and one that is not what its manifest
 // says.
 GxStatus gx_output_check_model(const char *folder, GxError *err);
+// Of --adapter: refuses the folder of a run, with the newest checkpoint in it.
+GxStatus gx_output_check_adapter(const char *folder, GxError *err);
+// Refuses what is not there; of what may be a name on the Hugging Face hub, with the command that fetches it. `option`:
+// that it is then given to, "model".
+GxStatus gx_output_check_there(const char *folder, const char *option, GxError *err);
+// Of a folder that no run writes: refuses one in a checkpoint, and the name of a checkpoint in the folder of a run.
+GxStatus gx_output_check_place(const char *folder, GxError *err);
 
 GX_END
 #endif
@@ -581,21 +588,63 @@ GxStatus gx_output_check_room(const char *output_dir, int64_t bytes, int64_t cou
 // ---- a model to begin with -----------------------------------------------------------------------------------------
 
 // A run's folder has checkpoints in it, and no model of its own.
-static GxStatus gx__output_refuse_run(const char *folder, GxError *err)
+static GxStatus gx__output_refuse_run(const char *folder, const char *option, const char *config, GxError *err)
 {
-    char config[GX_PATH], newest[GX_PATH] = "";
-    GX_TRY(gx_path_join(config, folder, "config.json", err));
-    if (gx_path_is_file(config)) return GX_OK;
+    char path[GX_PATH], newest[GX_PATH] = "";
+    GX_TRY(gx_path_join(path, folder, config, err));
+    if (gx_path_is_file(path) || !gx_path_is_folder(folder)) return GX_OK;
     GX_TRY(gx_checkpoint_newest(folder, 0, newest, NULL, err));
     if (newest[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--model %s: that is a folder with checkpoints in it, and has no model of its own; name one of "
-                       "them: the newest is --model %s",
-                       folder, newest);
+                       "--%s %s: that is a folder with checkpoints in it, and has no %s of its own; name one of "
+                       "them: the newest is --%s %s",
+                       option, folder, option, option, newest);
     if (gx_run_read(folder).run)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "--model %s: that is the folder of a run without a whole checkpoint",
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "--%s %s: that is the folder of a run without a whole checkpoint", option,
                        folder);
     return GX_OK;
+}
+
+// "NAME" or "ORGANISATION/NAME", of letters, digits, - _ and .
+static int gx__output_may_be_on_hub(const char *name)
+{
+    const size_t n = strlen(name);
+    const char *slash = strchr(name, '/');
+    static const char signs[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./";
+    return name[0] != '.' && name[0] != '/' && strspn(name, signs) == n && n < 100 && name[n - 1] != '/' &&
+           (!slash || !strchr(slash + 1, '/'));
+}
+
+GxStatus gx_output_check_there(const char *folder, const char *option, GxError *err)
+{
+    const char *slash = strrchr(folder, '/'), *name = slash ? slash + 1 : folder;
+    if (!folder[0] || access(folder, F_OK) == 0) return GX_OK;
+    if (!gx__output_may_be_on_hub(folder))
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "there is no folder %s; --%s takes one", folder, option);
+    return GX_FAIL(err, GX_ERR_ARGUMENT,
+                   "there is no folder %s; if that is a name on the Hugging Face hub: `hf download %s --local-dir %s` "
+                   "(pip install huggingface_hub) fetches it into a folder, then say --%s %s",
+                   folder, folder, name, option, name);
+}
+
+GxStatus gx_output_check_place(const char *folder, GxError *err)
+{
+    char path[GX_PATH], parent[GX_PATH];
+    GX_TRY(gx__output_refuse_nested(folder, err));
+    snprintf(path, sizeof path, "%.*s", gx_path_length(folder), folder);
+    const int64_t number = gx_checkpoint_number(path);
+    gx__files_path_parent(parent, path);
+    if (number < 0 || !gx_run_read(parent).run) return GX_OK;
+    return GX_FAIL(err, GX_ERR_ARGUMENT,
+                   "--output_dir %s is the name of a checkpoint of the run in %s, which would be taken for one, and "
+                   "removed; choose another folder",
+                   folder, parent);
+}
+
+GxStatus gx_output_check_adapter(const char *folder, GxError *err)
+{
+    GX_TRY(gx_output_check_there(folder, "adapter", err));
+    return gx__output_refuse_run(folder, "adapter", GX_ADAPTER_CONFIG, err);
 }
 
 // A folder with a manifest holds what that says, or was changed since.
@@ -603,7 +652,8 @@ GxStatus gx_output_check_model(const char *folder, GxError *err)
 {
     char manifest[GX_PATH];
     GxError torn = GX_ZERO;
-    GX_TRY(gx__output_refuse_run(folder, err));
+    GX_TRY(gx_output_check_there(folder, "model", err));
+    GX_TRY(gx__output_refuse_run(folder, "model", "config.json", err));
     GX_TRY(gx_path_join(manifest, folder, GX_MANIFEST, err));
     if (!gx_path_is_file(manifest) || gx_folder_verify(folder, 1, &torn) == GX_OK) return GX_OK;
     return GX_FAIL(err, gx_error_code(&torn), "%s; where that was changed on purpose, remove %s", torn.message,

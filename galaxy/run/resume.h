@@ -41,7 +41,9 @@ void gx_resume_close(GxResume *r);
 GxStatus gx_resume_check_choice(const GxResume *r, const GxFamily *family, const GxTask *task, GxError *err);
 // A checkpoint brings its model along: --model names the one that the run began from, or none. On rank 0.
 GxStatus gx_resume_check_model(const GxResume *r, const GxTrainOptions *o, GxError *err);
-// o is what c fills.
+// What a checkpoint holds, a model or an adapter of one, is what goes on.
+GxStatus gx_resume_check_tuning(const GxResume *r, const GxTrainOptions *o, GxError *err);
+// o is what c fills. Of a run that begins again, what followed from another method or lora_dim follows anew.
 GxStatus gx_resume_take_options(const GxResume *r, GxConfig *c, GxTrainOptions *o, GxError *err);
 void gx_resume_warn_of_unknown(const GxResume *r, const GxConfig *c, const GxLogger *log); // options of the run
 void gx_resume_keep_layout(const GxResume *r, const GxTrainOptions *o, GxConfig *c, const char *methods, int world);
@@ -265,10 +267,23 @@ GxStatus gx_resume_check_model(const GxResume *r, const GxTrainOptions *o, GxErr
                    o->model, r->folder, then[0] ? "from " : "without a --model", then);
 }
 
+// training_args.json has all options, also those that nobody said: where they are what follows from the method that the
+// run was begun with, they were not.
+static void gx__resume_forget_resolved(const GxResume *r, GxConfig *c, const GxTrainOptions *o)
+{
+    const char *said = gx_json_string(gx_json_get(r->args, "tuning")), *then = said[0] ? said : "full";
+    const double rate = gx_json_double(gx_json_get(r->args, "learning_rate")),
+                 alpha = gx_json_double(gx_json_get(r->args, "lora_alpha"));
+    if (gx__resume_model(r)[0] && strcmp(then, o->tuning.tuning) && rate == gx_tuning_rate(then))
+        gx_config_forget(c, "learning_rate");
+    if (alpha == gx_tuning_alpha(gx_json_int(gx_json_get(r->args, "lora_dim")))) gx_config_forget(c, "lora_alpha");
+}
+
 GxStatus gx_resume_take_options(const GxResume *r, GxConfig *c, GxTrainOptions *o, GxError *err)
 {
     if (!r->args) return GX_OK;
     GX_TRY(gx_config_take(c, r->args, gx__resume_here, r->args_path, err));
+    if (!r->folder[0]) gx__resume_forget_resolved(r, c, o);
     if (r->folder[0] && !(r->state.base_hash && o->model[0]))
         snprintf(o->model, sizeof o->model, "%s", gx__resume_model(r)); // the same, as it was said then
     return GX_OK;
@@ -327,18 +342,40 @@ static GxStatus gx__resume_check_momentum(const GxResume *r, const GxTrainOption
     return gx__resume_refuse(r, "momentum", a, b, err);
 }
 
-static GxStatus gx__resume_check_tuning(const GxResume *r, const GxTrainOptions *o, GxError *err)
+GxStatus gx_resume_check_tuning(const GxResume *r, const GxTrainOptions *o, GxError *err)
 {
-    GxTuningOptions then;
-    const GxField *f = gx_tuning_differs(&o->tuning, r->args, &then, err);
-    if (!f || gx_error_code(err)) return gx_error_code(err);
-    GxJson *a = gx_field_to_json(f, &then, err), *b = gx_field_to_json(f, &o->tuning, err);
+    const char *said = gx_json_string(gx_json_get(r->args, "tuning")), *then = said[0] ? said : "full",
+               *now = o->tuning.tuning;
+    if (!r->folder[0] || !strcmp(then, now)) return GX_OK;
+    if (!strcmp(then, "full"))
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "%s holds a whole model (--tuning full), and this command says --tuning %s: that is a new run; "
+                       "say --model %s --tuning %s, with an --output_dir of its own and without --resume",
+                       r->folder, now, r->folder, now);
+    return GX_FAIL(err, GX_ERR_ARGUMENT,
+                   "%s holds an adapter (--tuning %s), and this command says --tuning %s: that is a new run; leave out "
+                   "--tuning to go on with the adapter, or merge it (./merge_adapter --adapter %s --output_dir MERGED) "
+                   "and say --model MERGED",
+                   r->folder, then, now, r->folder);
+}
+
+static GxStatus gx__resume_check_adapter(const GxResume *r, const GxTrainOptions *o, GxError *err)
+{
+    GxTuningOptions *then = (GxTuningOptions *)malloc(sizeof *then);
+    if (!then) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for options");
+    const GxField *f = gx_tuning_differs(&o->tuning, r->args, then, err);
+    if (!f || gx_error_code(err)) {
+        free(then);
+        return gx_error_code(err);
+    }
+    GxJson *a = gx_field_to_json(f, then, err), *b = gx_field_to_json(f, &o->tuning, err);
     char *theirs = NULL, *ours = NULL;
     int64_t bytes;
     if (gx_json_dump(a, 0, &theirs, &bytes, err) == GX_OK && gx_json_dump(b, 0, &ours, &bytes, err) == GX_OK)
         gx__resume_refuse(r, f->name, theirs, ours, err);
     free(theirs), free(ours);
     gx_json_free(a), gx_json_free(b);
+    free(then);
     return gx_error_code(err);
 }
 
@@ -354,7 +391,7 @@ GxStatus gx_resume_check(const GxResume *r, const GxTrainOptions *o, GxError *er
     GX_TRY(gx__resume_check_int(r, "seq_len", r->state.seq_len, o->seq_len, err));
     if (strcmp(r->state.optimizer, o->optimizer))
         return gx__resume_refuse(r, "optimizer", r->state.optimizer, o->optimizer, err);
-    GX_TRY(gx__resume_check_tuning(r, o, err));
+    GX_TRY(gx__resume_check_adapter(r, o, err));
     return gx__resume_check_momentum(r, o, err);
 }
 

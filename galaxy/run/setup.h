@@ -140,18 +140,18 @@ static GxStatus gx__setup_take_length(GxTrainer *t)
     GxError ignored = GX_ZERO;
     char path[GX_PATH];
     int64_t length = 0;
-    if (!gx_options_only_show(&t->o) || t->resume.folder[0] || !t->o.model[0] ||
-        gx_config_source(&t->config, "seq_len") != GX_FROM_DEFAULT)
-        return GX_OK;
-    if (gx_trainer_is_first(t) && gx_path_join(path, t->o.model, "training_args.json", &ignored) == GX_OK &&
-        gx_path_is_file(path) && gx_json_read(&args, path, 1 << 20, &ignored) == GX_OK) {
+    if (!gx_options_only_show(&t->o) || t->resume.folder[0]) return GX_OK;
+    if (gx_trainer_is_first(t) && t->o.model[0] &&
+        gx_path_join(path, t->o.model, "training_args.json", &ignored) == GX_OK && gx_path_is_file(path) &&
+        gx_json_read(&args, path, 1 << 20, &ignored) == GX_OK) {
         const GxJson *said = gx_json_get(args, "seq_len");
         if (gx_json_type(said) == GX_JSON_INT) length = gx_json_int(said);
         gx_json_free(args);
     }
     gx_at(g, -1, "agree");
     gx_broadcast(g, GX_AXIS_ALL, 0, &length, 1, GX_I64);
-    if (length > 0 && length <= 16777216) t->o.seq_len = length;
+    if (length > 0 && length <= 16777216 && gx_config_source(&t->config, "seq_len") == GX_FROM_DEFAULT)
+        t->o.seq_len = length;
     return gx_status(g);
 }
 
@@ -163,9 +163,11 @@ static GxStatus gx__setup_take_adapter(GxTrainer *t)
     if (!t->o.tuning.adapter[0] || t->resume.folder[0]) return GX_OK;
     GxPeftConfig *c = (GxPeftConfig *)calloc(1, sizeof *c);
     if (!c) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a configuration");
+    if (gx_trainer_is_first(t)) gx_output_check_adapter(t->o.tuning.adapter, &g->error);
     if (gx_adapter_agree(g, c, &lora, t->o.tuning.adapter) == GX_OK) {
         gx_tuning_take(&t->o.tuning, &t->config, c, &g->error);
         if (!t->o.model[0]) snprintf(t->o.model, sizeof t->o.model, "%s", c->base);
+        if (gx_trainer_is_first(t)) gx_output_check_there(t->o.model, "model", &g->error);
     }
     free(c);
     return gx_status(g);
@@ -207,12 +209,19 @@ static GxStatus gx__setup_find_run(GxTrainer *t)
     GxContext *g = t->g;
     GxResume *r = &t->resume;
     const int looks_only = t->o.dry_run || gx_options_only_show(&t->o);
+    GX_TRY(gx_agree_on_start(g, &t->config, t->o.predicts));
     GX_TRY(gx_resume_find(g, r, &t->o, &t->config, looks_only, &t->lock));
     if (gx_trainer_is_first(t)) gx__setup_check_output(t);
     GX_TRY(gx_resume_check_choice(r, t->family, t->task, &g->error));
     if (gx_trainer_is_first(t)) gx_resume_check_model(r, &t->o, &g->error);
     if (gx_trainer_is_first(t)) gx_resume_warn_of_unknown(r, &t->config, &g->log);
     GX_TRY(gx_resume_take_options(r, &t->config, &t->o, &g->error));
+    GX_TRY(gx_resume_check_tuning(r, &t->o, &g->error));
+    if (gx_options_only_show(&t->o) && r->args && !r->folder[0])
+        return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                       "the run in %s has no whole checkpoint to show; --model or --adapter, without --resume, shows "
+                       "what it began with",
+                       t->o.output_dir);
     GX_TRY(gx__setup_take_adapter(t));
     GX_TRY(gx_tuning_resolve(&t->o.tuning, &t->config, t->o.model, &g->error));
     if (gx_trainer_is_first(t)) gx__setup_check_overwrite(t, &g->error);
@@ -257,9 +266,10 @@ static GxStatus gx__setup_meet(GxTrainer *t)
 static void gx__setup_choose_rate(GxTrainer *t)
 {
     GxTrainOptions *o = &t->o;
-    const GxTaskDefaults learned = {2e-5, 2e-4, 0}, *d = t->task->defaults ? t->task->defaults : &learned;
-    if (gx_config_source(&t->config, "learning_rate") == GX_FROM_DEFAULT && (o->model[0] || d != &learned))
-        o->learning_rate = gx_tuning_has_adapter(&o->tuning) ? d->adapter_learning_rate : d->learning_rate;
+    const GxTaskDefaults *d = t->task->defaults;
+    if (gx_config_source(&t->config, "learning_rate") != GX_FROM_DEFAULT) return;
+    if (d) o->learning_rate = gx_tuning_has_adapter(&o->tuning) ? d->adapter_learning_rate : d->learning_rate;
+    else if (o->model[0]) o->learning_rate = gx_tuning_rate(o->tuning.tuning);
 }
 
 static GxStatus gx__setup_resolve_steps(GxTrainer *t)

@@ -14,7 +14,8 @@
 #include "quantize.h"
 GX_BEGIN
 
-// Tensors stand in the file as prefix + name: "" weights, "exp_avg." the first moment.
+// Tensors stand in the file as prefix + name: "" weights, "exp_avg." the first moment. Of GX_PART_ADAPTER a value that
+// is NaN or infinite is an error when it is read.
 typedef enum {
     GX_PART_ALL = 0,
     GX_PART_ADAPTER, // GxTensor.is_adapter
@@ -24,6 +25,7 @@ typedef struct {
     const char *prefix;
     GxValues values;
     GxPartOf of;
+    int is_bare; // 1: names are without their first word, as of a model without a head: "encoder", not "bert.encoder"
 } GxTensorPart;
 
 typedef struct { // what is saved, and how
@@ -52,7 +54,8 @@ typedef enum {
     GX_MATCH_BASE,
     // A file of an adapter, with names as peft writes them: has all that was added to the base; what the adapter trains
     // of the base's own may be missing. All else is an error.
-    GX_MATCH_ADAPTER
+    GX_MATCH_ADAPTER,
+    GX_MATCH_BARE_ADAPTER // of a model without a head: what the file has of heads is not needed
 } GxMatching;
 
 // Which tensor of a file of weights is which of a model's. On rank 0.
@@ -112,9 +115,10 @@ static int gx__tensor_file_has(const GxStore *s, const GxTensorPart *part, int r
     return gx_values_exist(s, part->values, row);
 }
 
-static void gx__tensor_files_name(const gx__TensorFiles *f, const GxTensorPart *part, int row, char name[GX_NAME + 32])
+static void gx__tensor_file_part_name(const GxTensorPart *part, const GxTensor *t, char name[GX_NAME + 32])
 {
-    snprintf(name, GX_NAME + 32, "%s%s", part->prefix, f->s->table->row[row].name);
+    const char *dot = part->is_bare ? strchr(t->name, '.') : NULL;
+    snprintf(name, GX_NAME + 32, "%s%s", part->prefix, dot ? dot + 1 : t->name);
 }
 
 // "model.safetensors", or "model-00002-of-00003.safetensors".
@@ -166,7 +170,7 @@ static GxStatus gx__tensor_files_create(gx__TensorFiles *f, GxError *err)
     for (int k = 0; k < t->n * f->how->parts; k++) {
         const GxTensor *row = &t->row[k % t->n];
         if (f->shard_of[k] != f->shard) continue;
-        gx__tensor_files_name(f, &f->how->part[k / t->n], k % t->n, e[n].name);
+        gx__tensor_file_part_name(&f->how->part[k / t->n], row, e[n].name);
         e[n].dtype = f->how->dtype;
         e[n].ndim = row->ndim;
         memcpy(e[n].shape, row->global_shape, sizeof row->global_shape);
@@ -205,7 +209,7 @@ static GxStatus gx__tensor_files_write_index(const gx__TensorFiles *f, GxError *
         int64_t more = (int64_t)gx_dtype_size(f->how->dtype);
         for (int d = 0; d < row->ndim; d++) more *= row->global_shape[d];
         bytes += more;
-        gx__tensor_files_name(f, &f->how->part[k / rows], k % rows, name);
+        gx__tensor_file_part_name(&f->how->part[k / rows], row, name);
         gx__tensor_files_path(f, f->shard_of[k], path, err);
         gx_json_set(map, name, gx_json_new_string(strrchr(path, '/') ? strrchr(path, '/') + 1 : path), err);
     }
@@ -267,7 +271,7 @@ static void gx__tensor_file_save_tensor(GxContext *g, GxSafetensorsWriter *w, Gx
 {
     char name[GX_NAME + 32];
     const GxTensor *t = &s->table->row[i];
-    snprintf(name, sizeof name, "%s%s", part->prefix, t->name);
+    gx__tensor_file_part_name(part, t, name);
     if (!t->parts) {
         if (w) gx__tensor_file_save_whole(g, w, dtype, name, s, part->values, i, disk);
         return;
@@ -396,21 +400,36 @@ static void gx__tensor_file_hash(uint64_t *hash, const float *values, int64_t n)
     }
 }
 
+static void gx__tensor_file_read_checked(GxContext *g, const GxSafetensors *s, const GxSafetensorsEntry *e, GxPartOf of,
+                                         int64_t first, int64_t n, float *values)
+{
+    if (gx_failed(g) || gx_safetensors_read(s, e, first, n, values, &g->error) != GX_OK || of != GX_PART_ADAPTER)
+        return;
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(values[i])) {
+            GX_FAIL(&g->error, GX_ERR_FORMAT,
+                    "%s: value %ld of %s is %g; an adapter has finite ones alone: its training diverged, or the file "
+                    "is damaged",
+                    s->file[e->file].path, (long)(first + i), e->name, (double)values[i]);
+            return;
+        }
+}
+
 static void gx__tensor_file_load_whole(GxContext *g, const GxSafetensors *s, const GxSafetensorsEntry *e,
-                                       const GxStore *store, GxValues what, int row, uint64_t *hash)
+                                       const GxStore *store, const GxTensorPart *part, int row, uint64_t *hash)
 {
     GxArena *a = gx_host_arena(g);
     const int64_t count = gx_tensor_count(&store->table->row[row]);
     for (int64_t first = 0; first < count; first += GX_STAGE) {
         const int64_t n = gx_min(GX_STAGE, count - first);
         const GxArenaMark place = gx_arena_mark(g->arena), mark = gx_arena_mark(a);
-        float *values = gx_values_write(g, store, what, row, first, n);
+        float *values = gx_values_write(g, store, part->values, row, first, n);
         float *twin = (float *)gx_host_twin(g, GX_MEM_WORKSPACE, values, 4 * n);
-        if (s && !gx_failed(g)) gx_safetensors_read(s, e, first, n, twin, &g->error);
+        if (s) gx__tensor_file_read_checked(g, s, e, part->of, first, n, twin);
         if (s && !gx_failed(g)) gx__tensor_file_hash(hash, twin, n);
         gx_broadcast(g, GX_AXIS_ALL, 0, twin, n, GX_F32); // of a context that has failed: tells the others
         gx_to_device(g, values, twin, 4 * n);
-        gx_values_written(g, store, what, row, first, n, values);
+        gx_values_written(g, store, part->values, row, first, n, values);
         gx_arena_release(a, mark);
         gx_arena_release(g->arena, place);
         if (gx_failed(g)) return;
@@ -418,12 +437,12 @@ static void gx__tensor_file_load_whole(GxContext *g, const GxSafetensors *s, con
 }
 
 static void gx__tensor_file_load_boxes(GxContext *g, const GxSafetensors *s, const GxSafetensorsEntry *e,
-                                       const GxTensor *t, float *values, void *scratch, uint64_t *hash)
+                                       const GxTensor *t, GxPartOf of, float *values, void *scratch, uint64_t *hash)
 {
     const int64_t chunk = gx_box_rows(t), row = gx_box_row(t);
     for (int64_t first = 0; first < t->global_shape[0]; first += chunk) {
         const int64_t rows = gx_min(chunk, t->global_shape[0] - first);
-        if (s && !gx_failed(g)) gx_safetensors_read(s, e, first * row, rows * row, (float *)scratch, &g->error);
+        if (s) gx__tensor_file_read_checked(g, s, e, of, first * row, rows * row, (float *)scratch);
         if (s && !gx_failed(g)) gx__tensor_file_hash(hash, (const float *)scratch, rows * row);
         gx_broadcast(g, GX_AXIS_ALL, 0, scratch, rows * row, GX_F32); // of a context that has failed: tells the others
         if (gx_failed(g)) return;
@@ -456,13 +475,13 @@ static void gx__tensor_file_load_tensor(GxContext *g, const GxSafetensors *s, co
         return;
     }
     if (!t->parts) {
-        gx__tensor_file_load_whole(g, s, e, store, part->values, i, hash);
+        gx__tensor_file_load_whole(g, s, e, store, part, i, hash);
         return;
     }
     const GxArenaMark place = gx_arena_mark(g->arena);
     const int64_t n = gx_tensor_count(t);
     float *values = gx_values_write(g, store, part->values, i, 0, n);
-    gx__tensor_file_load_boxes(g, s, e, t, values, scratch, hash);
+    gx__tensor_file_load_boxes(g, s, e, t, part->of, values, scratch, hash);
     gx_values_written(g, store, part->values, i, 0, n, values);
     gx_arena_release(g->arena, place);
 }
@@ -577,6 +596,7 @@ static void gx__tensor_file_count_head(const GxTensorMatch *match, const GxTable
 {
     for (int i = 0; i < t->n; i++) {
         if (t->row[i].has_alias || !gx_name_matches(t->row[i].name, h->pattern)) continue;
+        if (t->row[i].role == GX_ROLE_LORA) continue; // in no file of weights
         h->rows++;
         if (match->entry[i] >= 0) h->found = i;
         else h->absent = i;
@@ -694,15 +714,28 @@ static GxStatus gx__tensor_file_check_match(const GxTensorMatch *match, const Gx
 
 // ---- which tensor of an adapter is which ---------------------------------------------------------------------------
 
+static int gx__tensor_file_is_of_a_head(const GxFamily *family, const char *in_file)
+{
+    gx__TensorHead h;
+    char name[GX_NAME];
+    gx__tensor_file_name(family, in_file, name);
+    for (const char *heads = family->heads; heads && *heads;) {
+        heads = gx__tensor_file_next_head(heads, &h);
+        if (gx_name_matches(name, h.pattern)) return 1;
+    }
+    return 0;
+}
+
 // The row of the adapter's that the file's tensor is; -2: nothing that is needed.
-static GxStatus gx__tensor_file_adapter_row(int *row, const GxTable *t, const GxFamily *family, const char *in_file,
-                                            const char *folder, GxError *err)
+static GxStatus gx__tensor_file_adapter_row(int *row, GxMatching how, const GxTable *t, const GxFamily *family,
+                                            const char *in_file, const char *folder, GxError *err)
 {
     const size_t n = strlen(GX_PEFT_PREFIX);
     if (strncmp(in_file, GX_PEFT_PREFIX, n))
         return GX_FAIL(err, GX_ERR_FORMAT, "%s has the tensor %.120s; names of an adapter's begin with " GX_PEFT_PREFIX,
                        folder, in_file);
     *row = gx__tensor_file_row(t, family, in_file + n);
+    if (*row == -1 && how == GX_MATCH_BARE_ADAPTER && gx__tensor_file_is_of_a_head(family, in_file + n)) *row = -2;
     if (*row == -2 || (*row >= 0 && t->row[*row].is_adapter)) return GX_OK;
     return GX_FAIL(err, GX_ERR_FORMAT,
                    "%s has %.120s, which is none of the tensors that its adapter_config.json says (target_modules, "
@@ -716,7 +749,7 @@ static GxStatus gx__tensor_file_match_adapter(GxTensorMatch *match, const GxSafe
 {
     for (int e = 0; e < s->n; e++) {
         int row = -1;
-        GX_TRY(gx__tensor_file_adapter_row(&row, t, family, s->entry[e].name, folder, err));
+        GX_TRY(gx__tensor_file_adapter_row(&row, match->how, t, family, s->entry[e].name, folder, err));
         if (row < 0) continue;
         if (match->entry[row] >= 0)
             return GX_FAIL(err, GX_ERR_FORMAT,
@@ -744,7 +777,8 @@ GxStatus gx_tensor_file_match(GxTensorMatch *match, const GxSafetensors *s, cons
     if (!match->entry || !match->misshapen || !match->drawn || !match->left)
         return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a list of %d tensors", t->n + s->n);
     for (int i = 0; i < t->n; i++) match->entry[i] = match->misshapen[i] = -1;
-    if (how == GX_MATCH_ADAPTER) return gx__tensor_file_match_adapter(match, s, t, family, folder, err);
+    if (how == GX_MATCH_ADAPTER || how == GX_MATCH_BARE_ADAPTER)
+        return gx__tensor_file_match_adapter(match, s, t, family, folder, err);
     GX_TRY(gx__tensor_file_match_names(match, s, t, family, folder, err));
     if (how == GX_MATCH_ANY) gx__tensor_file_match_shapes(match, s, t);
     gx__tensor_file_match_tied(match, t);

@@ -2,6 +2,7 @@
 #ifndef GX_TUNING_H
 #define GX_TUNING_H
 #include "../io/config.h"
+#include "../io/module_pattern.h"
 #include "../io/peft.h"
 #include "../model/model.h"
 #include <string.h>
@@ -12,7 +13,7 @@ typedef struct {
     int64_t lora_dim;
     double lora_alpha, lora_dropout;
     int use_rslora;
-    char lora_target_modules[GX_FIELD_TEXT], trainable_modules[GX_FIELD_TEXT], adapter[GX_PATH];
+    char lora_target_modules[GX_FIELD_NAMES_TEXT], trainable_modules[GX_FIELD_NAMES_TEXT], adapter[GX_PATH];
     char quantize[GX_FIELD_TEXT];
 } GxTuningOptions;
 
@@ -29,6 +30,9 @@ GxStatus gx_tuning_take(GxTuningOptions *o, const GxConfig *c, const GxPeftConfi
 // model: the folder that the run begins with; "": none. Refuses options of a method that is not chosen, and a method
 // without what it adapts; fills in what follows from others.
 GxStatus gx_tuning_resolve(GxTuningOptions *o, const GxConfig *c, const char *model, GxError *err);
+// Defaults that follow: of --learning_rate, where --model is given; of --lora_alpha.
+static inline double gx_tuning_rate(const char *tuning) { return strcmp(tuning, "full") ? 2e-4 : 2e-5; }
+static inline double gx_tuning_alpha(int64_t lora_dim) { return 2 * (double)lora_dim; }
 static inline int gx_tuning_has_adapter(const GxTuningOptions *o) { return !strcmp(o->tuning, "lora"); }
 // The first option that makes another adapter than the run's (`args`, its options), NULL: there is none.
 const GxField *gx_tuning_differs(const GxTuningOptions *o, const GxJson *args, GxTuningOptions *then, GxError *err);
@@ -59,11 +63,12 @@ static const GxField gx__tuning_options[] = {
      "0..0.999"},
     {"use_rslora", GX_FIELD_BOOL, GX__TUNING_AT(use_rslora), "false",
      "their product counts alpha / sqrt(lora_dim) times (rsLoRA)", NULL},
-    {"lora_target_modules", GX_FIELD_STRING, GX__TUNING_AT(lora_target_modules), "",
-     "which matrices have them, by the ends of their names: q_proj,v_proj (also --target_modules). \"\": all of "
-     "attention and MLP",
+    {"lora_target_modules", GX_FIELD_NAMES, GX__TUNING_AT(lora_target_modules), "",
+     "which matrices have them (also --target_modules): by the ends of their names, q_proj,v_proj; or by whole names, "
+     "with a regular expression, '.*\\.[0-3]\\..*_proj', which has signs that names do not have; or all-linear, all "
+     "but the head. \"\": all of attention and MLP",
      NULL},
-    {"trainable_modules", GX_FIELD_STRING, GX__TUNING_AT(trainable_modules), "",
+    {"trainable_modules", GX_FIELD_NAMES, GX__TUNING_AT(trainable_modules), "",
      "what is trained whole besides, by the ends of names: model.norm; norm is input_layernorm, too (peft: "
      "modules_to_save). A head for labels always is",
      NULL},
@@ -80,7 +85,29 @@ GxStatus gx_tuning_add(GxConfig *c, GxTuningOptions *o, GxError *err)
     GX_TRY(gx_config_add(c, "tuning", GX_FIELDS(gx__tuning_options), o, err));
     GX_TRY(gx_config_add_alias(c, "r", "lora_dim", err));
     GX_TRY(gx_config_add_alias(c, "target_modules", "lora_target_modules", err));
-    return gx_config_add_alias(c, "modules_to_save", "trainable_modules", err);
+    GX_TRY(gx_config_add_alias(c, "modules_to_save", "trainable_modules", err));
+    GX_TRY(gx_config_add_meant(c, "lora_rank", "lora_dim", err));
+    GX_TRY(gx_config_add_meant(c, "lora_r", "lora_dim", err));
+    GX_TRY(gx_config_add_meant(c, "alpha", "lora_alpha", err));
+    return gx_config_add_meant(c, "use_lora", "tuning lora", err);
+}
+
+// "q_proj, v_proj" becomes "q_proj,v_proj". A pattern stays as it is.
+static void gx__tuning_trim(char *names)
+{
+    static const char blanks[] = " \t\r\n";
+    char *to = names;
+    if (gx_module_is_pattern(names)) return;
+    for (const char *p = names; *p;) {
+        p += strspn(p, blanks);
+        size_t n = strcspn(p, ",");
+        const char *next = p + n;
+        while (n && strchr(blanks, p[n - 1])) n--;
+        memmove(to, p, n), to += n;
+        if (*next) *to++ = *next++;
+        p = next;
+    }
+    *to = 0;
 }
 
 GxStatus gx_tuning_take(GxTuningOptions *o, const GxConfig *c, const GxPeftConfig *adapter, GxError *err)
@@ -92,10 +119,9 @@ GxStatus gx_tuning_take(GxTuningOptions *o, const GxConfig *c, const GxPeftConfi
     snprintf(theirs->tuning, sizeof theirs->tuning, "lora");
     theirs->lora_dim = adapter->r, theirs->lora_alpha = adapter->lora_alpha, theirs->use_rslora = adapter->use_rslora;
     if (!gx_config_is_set(c, "lora_dropout")) theirs->lora_dropout = adapter->lora_dropout;
-    if (snprintf(theirs->lora_target_modules, GX_FIELD_TEXT, "%s", adapter->targets) >= GX_FIELD_TEXT ||
-        snprintf(theirs->trainable_modules, GX_FIELD_TEXT, "%s", adapter->modules_to_save) >= GX_FIELD_TEXT)
-        GX_FAIL(err, GX_ERR_UNSUPPORTED, "the target_modules or modules_to_save of %s have more than %d characters",
-                o->adapter, GX_FIELD_TEXT - 1);
+    snprintf(theirs->lora_target_modules, GX_FIELD_NAMES_TEXT, "%s", adapter->targets);
+    snprintf(theirs->trainable_modules, GX_FIELD_NAMES_TEXT, "%s", adapter->modules_to_save);
+    gx__tuning_trim(o->lora_target_modules), gx__tuning_trim(o->trainable_modules);
     for (int i = 0; i < n && !gx_error_code(err); i++)
         if (gx_config_is_set(c, gx__tuning_options[i].name) && !gx_field_same(&gx__tuning_options[i], o, theirs))
             GX_FAIL(err, GX_ERR_ARGUMENT,
@@ -111,22 +137,28 @@ GxStatus gx_tuning_take(GxTuningOptions *o, const GxConfig *c, const GxPeftConfi
 static const GxField *gx__tuning_is_said(const GxTuningOptions *o, const GxConfig *c, GxError *err)
 {
     const int n = sizeof gx__tuning_options / sizeof *gx__tuning_options;
-    GxTuningOptions none;
+    GxTuningOptions *none = (GxTuningOptions *)malloc(sizeof *none);
+    const GxField *said = NULL;
     GxConfig defaults;
     gx_config_open(&defaults);
-    if (gx_config_add(&defaults, "", gx__tuning_options, n, &none, err) != GX_OK) return NULL;
-    for (int i = 1; i < n; i++) {
+    if (!none) GX_FAIL(err, GX_ERR_MEMORY, "no memory for options");
+    else gx_config_add(&defaults, "", gx__tuning_options, n, none, err);
+    for (int i = 1; i < n && !said && !gx_error_code(err); i++) {
         const GxField *f = &gx__tuning_options[i];
         if (gx_config_source(c, f->name) == GX_FROM_FLAG ||
-            (gx_config_is_set(c, f->name) && !gx_field_same(f, o, &none)))
-            return f;
+            (gx_config_is_set(c, f->name) && !gx_field_same(f, o, none)))
+            said = f;
     }
-    return NULL;
+    free(none);
+    return said;
 }
 
 GxStatus gx_tuning_resolve(GxTuningOptions *o, const GxConfig *c, const char *model, GxError *err)
 {
     const GxField *unused = gx_tuning_has_adapter(o) ? NULL : gx__tuning_is_said(o, c, err);
+    gx__tuning_trim(o->lora_target_modules), gx__tuning_trim(o->trainable_modules);
+    if (gx_tuning_has_adapter(o) && gx_module_is_pattern(o->lora_target_modules))
+        GX_TRY(gx_module_pattern_check(o->lora_target_modules, "--lora_target_modules", err));
     if (unused)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--%s is about an adapter, and --tuning %s trains none; say --tuning lora, or leave it out",
@@ -135,7 +167,7 @@ GxStatus gx_tuning_resolve(GxTuningOptions *o, const GxConfig *c, const char *mo
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--tuning %s adapts a model that has learned, and none is given; name its folder with --model",
                        o->tuning);
-    if (gx_tuning_has_adapter(o) && o->lora_alpha == 0) o->lora_alpha = 2 * (double)o->lora_dim;
+    if (gx_tuning_has_adapter(o) && o->lora_alpha == 0) o->lora_alpha = gx_tuning_alpha(o->lora_dim);
     return GX_OK;
 }
 
@@ -170,6 +202,7 @@ GxLora gx_tuning_lora(const GxTuningOptions *o)
     lora.dropout = (float)o->lora_dropout;
     lora.targets = o->lora_target_modules, lora.trainable = o->trainable_modules;
     lora.is_of_peft = o->adapter[0] != 0;
+    lora.finds = gx_module_is_pattern(o->lora_target_modules) ? gx_module_pattern_finds : NULL;
     return lora;
 }
 #endif

@@ -178,6 +178,7 @@ static GxStatus gx__writer_read_adapter(GxWriter *w)
 {
     GxWriteOptions *o = w->o;
     if (!o->adapter[0]) return GX_OK;
+    if (w->g->rank == 0) gx_output_check_adapter(o->adapter, &w->g->error);
     GX_TRY(gx_adapter_agree(w->g, &w->adapter, &w->lora, o->adapter));
     if (!o->model[0]) snprintf(o->model, sizeof o->model, "%s", w->adapter.base);
     if (o->model[0]) return GX_OK;
