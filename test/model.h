@@ -45,6 +45,7 @@ typedef struct { // zero: fp32, one micro-batch, everything trained
     void *config;           // of another family; lent
     int64_t candidates;     // of vectors: GxTarget's
     const GxLora *lora;     // its factors B are drawn, not 0, with which A would have no gradient
+    const GxBottleneck *bottleneck; // of its adapters all but Down is drawn as large
 } TestWish;
 
 typedef struct {
@@ -164,7 +165,7 @@ __attribute__((unused)) static int test_model_open_split(TestModel *t, const GxL
 {
     const TestWish wish = t->wish;
     const GxModelOptions options = {lists,          wish.freeze, wish.dtype, wish.first_unit,
-                                    wish.last_unit, wish.head,   wish.lora};
+                                    wish.last_unit, wish.head,   wish.lora, wish.bottleneck};
     memset(t, 0, sizeof *t);
     GxContext *g = &t->g;
     GxArena dry_arena, dry_host;
@@ -186,7 +187,7 @@ __attribute__((unused)) static int test_model_open_split(TestModel *t, const GxL
         return 0;
     for (int i = 0; i < t->m.table.n; i++) {
         GxTensor *row = &t->m.table.row[i];
-        if (row->role == GX_ROLE_LORA && row->init == GX_INIT_ZEROS) row->init = GX_INIT_NORMAL, row->init_std = 0.2f;
+        if (row->is_added && row->init != GX_INIT_UNIFORM) row->init = GX_INIT_NORMAL, row->init_std = 0.2f;
     }
     if (!CHECK(gx_runner_open(g, &t->r, &t->m, &t->o, &t->wish.spec) == GX_OK, "%s", g->error.message)) return 0;
     GxContext dry = *g;

@@ -42,6 +42,7 @@ typedef struct {
     int tied;
     int normed; // heads of q and k are: the model is a Qwen3
     int lora;   // 1 + which of test_loras is trained, and nothing else; 0: everything is
+    int bottleneck; // 1 + which of test_bottlenecks is, alike
 } Layout;
 
 // Of all linears of attention and MLP; of some, one in a single layer, with dropout and norms that are trained besides;
@@ -51,6 +52,9 @@ static const GxLora test_loras[] = {
     {2, 1, 1, 0.3f, "q_proj,model.layers.1.self_attn.v_proj,down_proj", "norm,post_attention_layernorm", 0},
     {3, 5, 0, 0.2f, NULL, NULL, 0},
     {2, 3, 0, 0.2f, "dense,query", NULL, 0}};
+
+// Adapters alone; with the norms of a LLaMA; with a BERT's norms behind CON, and matrices whose biases are CON's.
+static const GxBottleneck test_bottlenecks[] = {{4, NULL}, {16, "norm"}, {9, "output.dense,LayerNorm"}};
 
 static inline GxLlamaConfig model_config_of(const Layout *l)
 {
@@ -333,6 +337,7 @@ static inline void subject_counts(const void *task, const GxBatch *b, int64_t co
 static inline void wish_subject(TestWish *wish, const Layout *l, void *room, size_t size)
 {
     wish->lora = l->lora ? &test_loras[l->lora - 1] : NULL;
+    wish->bottleneck = l->bottleneck ? &test_bottlenecks[l->bottleneck - 1] : NULL;
     if (!test_subject) return;
     assert(test_subject->config_size <= size);
     memcpy(room, test_subject->config, test_subject->config_size);

@@ -77,12 +77,12 @@ typedef enum { GX__ADAPTER_TARGETS = 0, GX__ADAPTER_WHOLE } gx__AdapterList;
 
 static int gx__adapter_is_in(const GxTensor *t, gx__AdapterList list)
 {
-    return list == GX__ADAPTER_TARGETS ? t->has_lora : t->is_adapter && t->role != GX_ROLE_LORA;
+    return list == GX__ADAPTER_TARGETS ? t->has_lora : t->is_adapter && !t->is_added;
 }
 
 static int gx__adapter_could_be_in(const GxTensor *t, gx__AdapterList list)
 {
-    return t->role != GX_ROLE_LORA && (list == GX__ADAPTER_WHOLE || t->ndim == 2);
+    return !t->is_added && (list == GX__ADAPTER_WHOLE || t->ndim == 2);
 }
 
 static int gx__adapter_ends_with(const char *module, const char *suffix, gx__AdapterList list)

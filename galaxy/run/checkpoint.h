@@ -503,7 +503,7 @@ static void gx__checkpoint_name_weights(const GxModel *m, const gx__CheckpointWe
     for (int i = 0; i < m->table.n; i++) {
         const GxTensor *row = &m->table.row[i];
         const int misshapen = w->match.misshapen[i];
-        if (!w->match.drawn[i] || row->role == GX_ROLE_LORA) continue; // of those, nobody expects a file to have them
+        if (!w->match.drawn[i] || row->is_added) continue; // of those, nobody expects a file to have them
         if (misshapen < 0) gx__checkpoint_add_name(&loaded->drawn, "%s", row->name);
         else
             gx__checkpoint_add_name(

@@ -75,7 +75,7 @@ static GxStatus gx__merge_run(GxContext *g, GxInference *s, const char *adapter,
     gx_lora_merge(g, &s->model, 1);
     for (int i = 0; i < s->model.table.n; i++) said->matrices += s->model.table.row[i].has_lora;
     for (int i = 0; i < s->model.table.n; i++)
-        if (s->model.table.row[i].role != GX_ROLE_LORA && !s->model.table.row[i].has_alias)
+        if (!s->model.table.row[i].is_added && !s->model.table.row[i].has_alias)
             said->parameters += gx_tensor_global_count(&s->model.table.row[i]);
     snprintf(said->base, sizeof said->base, "%s", s->adapter.base);
     GX_TRY(gx_status(g));
