@@ -655,7 +655,6 @@ static void in_ranges(void)
 TEST(ranges_of_units_that_hand_the_stream_over_are_serial_bit_for_bit) { in_ranges(); }
 TEST(ranges_of_units_that_hand_the_stream_over_are_serial_bit_for_bit_of_a_bert) { of_a_bert(in_ranges); }
 TEST(ranges_of_units_that_hand_the_stream_over_are_serial_bit_for_bit_of_a_qwen3) { of_a_qwen3(in_ranges); }
-TEST(ranges_of_units_that_hand_the_stream_over_are_serial_bit_for_bit_of_adapters) { of_adapters(in_ranges); }
 
 TEST(each_of_two_ranges_holds_its_units_tensors_alone)
 {

@@ -41,10 +41,10 @@ typedef struct { // zero: fp32, one micro-batch, everything trained
     const char *freeze;
     int first_unit, last_unit;
     const GxHeadWish *head;
-    const GxFamily *family; // NULL: LLaMA, of the configuration that is handed over
-    void *config;           // of another family; lent
-    int64_t candidates;     // of vectors: GxTarget's
-    const GxLora *lora;     // its factors B are drawn, not 0, with which A would have no gradient
+    const GxFamily *family;         // NULL: LLaMA, of the configuration that is handed over
+    void *config;                   // of another family; lent
+    int64_t candidates;             // of vectors: GxTarget's
+    const GxLora *lora;             // its factors B are drawn, not 0, with which A would have no gradient
     const GxBottleneck *bottleneck; // of its adapters all but Down is drawn as large
 } TestWish;
 
@@ -165,7 +165,7 @@ __attribute__((unused)) static int test_model_open_split(TestModel *t, const GxL
 {
     const TestWish wish = t->wish;
     const GxModelOptions options = {lists,          wish.freeze, wish.dtype, wish.first_unit,
-                                    wish.last_unit, wish.head,   wish.lora, wish.bottleneck};
+                                    wish.last_unit, wish.head,   wish.lora,  wish.bottleneck};
     memset(t, 0, sizeof *t);
     GxContext *g = &t->g;
     GxArena dry_arena, dry_host;

@@ -40,8 +40,8 @@ typedef struct {
     int no_labels;                        // 1 + the data-parallel rank whose labels are all ignored
     int64_t no_label_begin, no_label_end; // tokens of every sample whose labels are ignored: a rank's slice
     int tied;
-    int normed; // heads of q and k are: the model is a Qwen3
-    int lora;   // 1 + which of test_loras is trained, and nothing else; 0: everything is
+    int normed;     // heads of q and k are: the model is a Qwen3
+    int lora;       // 1 + which of test_loras is trained, and nothing else; 0: everything is
     int bottleneck; // 1 + which of test_bottlenecks is, alike
 } Layout;
 

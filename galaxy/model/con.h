@@ -44,8 +44,7 @@ void gx_con_open(GxContext *g, GxModel *m, int unit, int k, int number)
     const GxConSpec *c = &spec->con;
     const GxLayout con = gx_block_gives(m->mode->methods.con);
     const char *last = spec->core.matrix[gx_core_last_matrix(&spec->core)];
-    const GxTensorUse bias = {
-        last, number, GX_ROLE_BIAS, {gx_unit_spec(m, unit)->width, 0}, NULL, NULL, con, 0, 0, 0};
+    const GxTensorUse bias = {last, number, GX_ROLE_BIAS, {gx_unit_spec(m, unit)->width, 0}, NULL, NULL, con, 0, 0, 0};
     GxPair *pair = &m->unit[unit].pair[k];
     if (c->has_norm) pair->con_norm = gx_model_norm(g, m, unit, k, GX_LAYER_NORM, c->norm_name, number, con);
     if (c->has_bias) pair->con_bias = gx_model_tensor(g, m, unit, k, &bias);
@@ -144,8 +143,8 @@ static void gx__con_norm_backward(GxPass *p, int k, GxRows dx, GxRows dout, GxRo
     const GxConGrads d = gx__con_grads(p, k);
     const int has_adapter = gx__con_has_adapter(p, k);
     if (has_adapter && !dout.data) dout = gx_pass_rows(p, dy.rows, dy.cols);
-    gx_residual_backward(p->g, dx.data, dout.data, has_adapter ? NULL : d.bias, d.w, d.b, dy.data, s->sum.data, s->con_mean, s->con_rstd, &r,
-                         d.accumulate);
+    gx_residual_backward(p->g, dx.data, dout.data, has_adapter ? NULL : d.bias, d.w, d.b, dy.data, s->sum.data,
+                         s->con_mean, s->con_rstd, &r, d.accumulate);
     if (!has_adapter) return;
     gx_bottleneck_backward(p, k, dout, p->wants_core || d.bias);
     GxLinearShape sum = gx_linear_shape(dout.rows, dout.cols, dout.cols, dout.dtype);

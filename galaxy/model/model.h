@@ -214,13 +214,13 @@ struct GxModel {
     GxTensorId embedding;
 };
 
-typedef struct {               // zero: defaults
-    const GxSplitLists *lists; // NULL: even
-    const char *freeze;        // patterns of names; NULL: everything is trained
-    GxDtype dtype;             // of weights and activations; masters, moments and gradients are fp32
-    int first_unit, last_unit; // this rank's units [first, last); 0, 0: all
-    const GxHeadWish *wish;    // NULL: a causal language model
-    const GxLora *lora;        // NULL: none. Else all is frozen but LoRA's factors and heads of labels
+typedef struct {                    // zero: defaults
+    const GxSplitLists *lists;      // NULL: even
+    const char *freeze;             // patterns of names; NULL: everything is trained
+    GxDtype dtype;                  // of weights and activations; masters, moments and gradients are fp32
+    int first_unit, last_unit;      // this rank's units [first, last); 0, 0: all
+    const GxHeadWish *wish;         // NULL: a causal language model
+    const GxLora *lora;             // NULL: none. Else all is frozen but LoRA's factors and heads of labels
     const GxBottleneck *bottleneck; // NULL: none. Else all is frozen but the adapters and heads of labels
 } GxModelOptions;
 

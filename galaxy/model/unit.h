@@ -11,9 +11,9 @@
 //     in, out        into and out of the core; din, dout their gradients: all rows, unless CON and core are both by SP
 //
 // Which of these may be the same rows
-//     dx may be dy. din is never dx. dout is dx, unless dropout or an adapter lies between them, what it is moved to has
-//     other rows, or the weight half is put off; nobody writes it before the weight half, so enter_backward comes behind that. `in`
-//     is x where enter is nothing and no rows move; out is y where CON has nothing to do.
+//     dx may be dy. din is never dx. dout is dx, unless dropout or an adapter lies between them, what it is moved to
+//     has other rows, or the weight half is put off; nobody writes it before the weight half, so enter_backward comes
+//     behind that. `in` is x where enter is nothing and no rows move; out is y where CON has nothing to do.
 //
 // A head works on the rows of its target alone: enter picks them out of x, and what is moved behind that are just
 // these. A rank may have none of them. Where a batch has none at all, nothing happens in a head's pair, collectives
@@ -85,8 +85,8 @@ GxRows gx_stream_rows(const GxModel *m, int64_t T, int64_t B, void *data);
 GxMethod gx_core_method(const GxPass *p, int k);
 GxRows gx_core_in(const GxPass *p, int k, GxRows x);
 GxRows gx_core_out(GxPass *p, int k);
-GxRows gx_core_din(GxPass *p, int k); // no rows where nothing below is trained
-GxRows gx_core_dout(GxPass *p, int k, GxRows dx); // no rows where nothing of the core or below it is trained
+GxRows gx_core_din(GxPass *p, int k);                // no rows where nothing below is trained
+GxRows gx_core_dout(GxPass *p, int k, GxRows dx);    // no rows where nothing of the core or below it is trained
 GxRows gx_own(const GxPass *p, int k, GxRows whole); // this rank's slice of T inside them; all where they are no more
 const GxSplit *gx_pair_rows(const GxPass *p, int k); // how the rows into its core are shared out: a head's are picked
 // For enter, CON and cores themselves: the rows of CON's layout inside a core's; this rank's slice of all rows, and
@@ -134,7 +134,7 @@ typedef struct {
     void (*backward_weight)(GxPass *p, int k, GxRows dout, GxRows in);
 } GxCore;
 void gx_bottleneck_lay(GxSlotLayer *l, const GxUnitKind *u, int k, GxPairSlot *s); // bottleneck.h: what it keeps
-const GxCore *gx_core(GxCoreKind kind); // cores.h
+const GxCore *gx_core(GxCoreKind kind);                                            // cores.h
 
 int gx_head_writes_dx(const GxPass *p); // 1: the gradient of what enters a head is written; 0: it is added to
 
@@ -537,9 +537,9 @@ static int gx__unit_trains_enter(const GxPass *p, int k)
 static int gx__unit_is_of_con(const GxPass *p, int k, int i)
 {
     const GxPair *pair = gx_pass_pair(p, k);
-    const GxTensorId of_con[] = {pair->con_norm.weight, pair->con_norm.bias,         pair->con_bias,
-                                 pair->positions,       pair->types,                 pair->adapter[0].first,
-                                 pair->adapter[0].bias, pair->adapter[1].first, pair->adapter[1].bias};
+    const GxTensorId of_con[] = {
+        pair->con_norm.weight,  pair->con_norm.bias,   pair->con_bias,         pair->positions,      pair->types,
+        pair->adapter[0].first, pair->adapter[0].bias, pair->adapter[1].first, pair->adapter[1].bias};
     int is = 0;
     for (size_t n = 0; n < sizeof of_con / sizeof *of_con; n++) is |= of_con[n].index == i;
     return is;

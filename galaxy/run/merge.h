@@ -71,6 +71,11 @@ static GxStatus gx__merge_run(GxContext *g, GxInference *s, const char *adapter,
     GxBatch batch = GX_ZERO; // of one token, which is never computed
     batch.T = batch.B = 1, batch.runs = gx_runs_one(1, 0);
     GX_TRY(gx_inference_open_adapter(g, s, &gx_llama, adapter, base, NULL));
+    if (s->adapter.reduction)
+        return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
+                       "%s holds bottleneck adapters (" GX_PEFT_BOTTLENECK "), which no matrix of the model can take "
+                       "in, since gelu stands in them; use it as it is, with --adapter",
+                       adapter);
     GX_TRY(gx_inference_load(g, s, adapter, &batch));
     gx_lora_merge(g, &s->model, 1);
     for (int i = 0; i < s->model.table.n; i++) said->matrices += s->model.table.row[i].has_lora;

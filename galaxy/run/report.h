@@ -286,6 +286,9 @@ void gx_report_start(const GxTrainer *t)
         fprintf(r.out, "LoRA: r %ld, alpha %g%s, dropout %g, on %s\n", (long)t->model.lora.r, t->model.lora.alpha,
                 t->model.lora.is_scaled_by_root ? " (rsLoRA)" : "", (double)t->model.lora.dropout,
                 t->model.lora.targets[0] ? t->model.lora.targets : "all matrices of attention and MLP");
+    if (t->model.bottleneck.reduction)
+        fprintf(r.out, "adapters: width %ld, %ld inside, behind attention and MLP of each layer\n",
+                (long)gx_model_width(&t->model), (long)(gx_model_width(&t->model) / t->model.bottleneck.reduction));
     if (!o->dry_run) t->task->describe(t->self, r.out);
     gx__report_options(r.out, t);
     gx__report_work(r.out, t);

@@ -528,8 +528,7 @@ static void gx__tensor_file_match_rest(GxTensorMatch *match, const GxTable *t)
 static void gx__tensor_file_draw_adapter(GxTensorMatch *match, const GxTable *t)
 {
     for (int i = 0; i < t->n; i++)
-        if (t->row[i].is_added ||
-            (match->how == GX_MATCH_BASE && t->row[i].is_adapter && match->entry[i] < 0))
+        if (t->row[i].is_added || (match->how == GX_MATCH_BASE && t->row[i].is_adapter && match->entry[i] < 0))
             match->drawn[i] = 1;
 }
 
