@@ -229,6 +229,15 @@ TEST(adapters_cost_no_gradients_of_the_base_and_nothing_below_the_lowest)
         if (some.model->m.table.row[i].is_added) n += gx_tensor_count(&some.model->m.table.row[i]);
     CHECK(gx_table_trained(&some.model->m.table) == n && n == (int64_t)(2 * LAYERS * (2 * C * F + C + F)),
           "%ld elements are trained", (long)gx_table_trained(&some.model->m.table));
+    const GxArena *whole = &all.model->arena, *part = &some.model->arena;
+    const int64_t bytes = 4 * some.model->m.store.trained_n;
+    CHECK(some.model->m.store.trained_n <= n + 2 * LAYERS * 4 * GX_ALIGN / 4, "%ld elements have gradients",
+          (long)some.model->m.store.trained_n);
+    CHECK(part->kind_used[GX_MEM_GRADS] == gx_round_up(bytes, GX_ALIGN) &&
+              part->kind_used[GX_MEM_OPTIMIZER] == 2 * gx_round_up(bytes, GX_ALIGN) && part->peak < whole->peak,
+          "%ld bytes of gradients, %ld of moments, %ld of all, where all that is trained takes %ld",
+          (long)part->kind_used[GX_MEM_GRADS], (long)part->kind_used[GX_MEM_OPTIMIZER], (long)part->peak,
+          (long)whole->peak);
     free_result(&all), free_result(&some);
 }
 
