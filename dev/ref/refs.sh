@@ -52,6 +52,11 @@ make --no-print-directory -s merge_adapter
 rm -rf build/refs/merged; ./merge_adapter --adapter build/refs/lora/checkpoint-30 --output_dir build/refs/merged >/dev/null
 "$dump" build/refs/lora/checkpoint-30 build/refs/logits.safetensors
 "$python" dev/ref/load_lora.py build/refs/lora/checkpoint-30 --logits build/refs/logits.safetensors --merged build/refs/merged
+# Bottleneck adapters of the same, in a model of transformers.
+./train_llama --model build/refs/run/checkpoint-4 --tuning adapter --adapter_reduction_dim 4 --max_steps 30 --learning_rate 1e-2 --seq_len 64 --micro_batch_size 2 \
+    --eval_windows 4 --sample_tokens 0 --trainable_modules norm --overwrite_output_dir true --output_dir build/refs/bottleneck >/dev/null
+"$dump" build/refs/bottleneck/checkpoint-30 build/refs/logits.safetensors
+"$python" dev/ref/load_bottleneck.py build/refs/bottleneck/checkpoint-30 --logits build/refs/logits.safetensors
 # Folders into GGUF files and back, by convert_gguf; read by the package gguf and by transformers.
 make --no-print-directory -s convert_gguf
 mkdir -p build/refs/files
