@@ -58,8 +58,6 @@ static const void *gx__con_weight(const GxPass *p, GxTensorId id)
     return id.index < 0 ? NULL : gx_store_weight(&p->m->store, id);
 }
 
-static int gx__con_has_adapter(const GxPass *p, int k) { return gx_pass_pair(p, k)->adapter[0].first.index >= 0; }
-
 // ---- layers --------------------------------------------------------------------------------------------------------
 
 // y = x + out; with the norm of pair k+1: its input, too.
@@ -101,7 +99,7 @@ static GxResidual gx__con_residual(const GxPass *p, int k, GxRows y)
     const GxPair *pair = gx_pass_pair(p, k);
     GxResidual r = GX_ZERO;
     r.R = y.rows, r.C = y.cols, r.dtype = y.dtype;
-    r.bias = gx__con_has_adapter(p, k) ? NULL : gx__con_weight(p, pair->con_bias);
+    r.bias = gx_pass_has_adapter(p, k) ? NULL : gx__con_weight(p, pair->con_bias);
     r.w = gx__con_weight(p, pair->con_norm.weight), r.b = gx__con_weight(p, pair->con_norm.bias);
     r.eps = c->eps;
     r.dropout = gx_pass_dropout(p, k, GX_DROPOUT_CON, c->dropout);
@@ -141,7 +139,7 @@ static void gx__con_norm_backward(GxPass *p, int k, GxRows dx, GxRows dout, GxRo
     const GxPairSlot *s = gx_pass_slot(p, k);
     const GxResidual r = gx__con_residual(p, k, dy);
     const GxConGrads d = gx__con_grads(p, k);
-    const int has_adapter = gx__con_has_adapter(p, k);
+    const int has_adapter = gx_pass_has_adapter(p, k);
     if (has_adapter && !dout.data) dout = gx_pass_rows(p, dy.rows, dy.cols);
     gx_residual_backward(p->g, dx.data, dout.data, has_adapter ? NULL : d.bias, d.w, d.b, dy.data, s->sum.data,
                          s->con_mean, s->con_rstd, &r, d.accumulate);
@@ -214,7 +212,7 @@ void gx_con_forward(GxPass *p, int k, GxRows y, GxRows x, GxRows out)
     const GxConSpec *c = &gx_pass_spec(p, k)->con;
     if (!y.data || c->kind == GX_CON_NOTHING) return;
     gx_pass_at(p, k, GX_AT_CON);
-    if (gx__con_has_adapter(p, k)) gx__con_adapt(p, k, out);
+    if (gx_pass_has_adapter(p, k)) gx__con_adapt(p, k, out);
     if (c->kind == GX_CON_EMBED && c->has_norm) gx__con_embed(p, k, y, out);
     else if (c->kind == GX_CON_EMBED && y.data != out.data) gx_copy(p->g, y.data, out.data, gx_rows_bytes(y));
     else if (c->kind == GX_CON_ADD && c->has_norm) gx__con_norm(p, k, y, x, out);
@@ -235,6 +233,6 @@ void gx_con_backward(GxPass *p, int k, GxRows dx, GxRows dout, GxRows dy)
     if (c->has_norm) gx__con_embed_backward(p, k, dx, dy);
     else if (dx.data != dy.data) gx_copy(p->g, dx.data, dy.data, gx_rows_bytes(dy));
     if (dout.data && dout.data != dx.data) gx_copy(p->g, dout.data, dx.data, gx_rows_bytes(dx));
-    if (gx__con_has_adapter(p, k)) gx_bottleneck_backward(p, k, dout.data ? dout : dx, p->wants_core);
+    if (gx_pass_has_adapter(p, k)) gx_bottleneck_backward(p, k, dout.data ? dout : dx, p->wants_core);
 }
 #endif

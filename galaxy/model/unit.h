@@ -150,6 +150,10 @@ void gx_pass_at(const GxPass *p, int k, GxPassPart part); // "att_norm", "att", 
 static inline const GxUnitKind *gx_pass_kind(const GxPass *p) { return &p->m->kind[p->m->unit[p->unit].kind]; }
 static inline const GxPairSpec *gx_pass_spec(const GxPass *p, int k) { return &gx_pass_kind(p)->spec.pair[k]; }
 static inline const GxPair *gx_pass_pair(const GxPass *p, int k) { return &p->m->unit[p->unit].pair[k]; }
+static inline int gx_pass_has_adapter(const GxPass *p, int k) // bottleneck.h
+{
+    return gx_pass_pair(p, k)->adapter[0].first.index >= 0;
+}
 static inline GxPairSlot *gx_pass_slot(const GxPass *p, int k) { return &p->slot->pair[k]; }
 static inline const GxTarget *gx_pass_target(const GxPass *p, int k)
 {
@@ -163,8 +167,6 @@ GX_END
 #define GX_UNIT_IMPLEMENTED
 #include <string.h>
 #include "../ops/elementwise.h"
-
-static int gx__unit_has_adapter(const GxPass *p, int k) { return gx_pass_pair(p, k)->adapter[0].first.index >= 0; }
 
 void gx_pass_at(const GxPass *p, int k, GxPassPart part)
 {
@@ -323,7 +325,7 @@ GxRows gx_core_dout(GxPass *p, int k, GxRows dx)
     if (p->defers_weights) return gx_pass_slot(p, k)->dout;
     const GxConSpec *con = &gx_pass_spec(p, k)->con;
     const int is_apart =
-        gx__unit_moves(p, k) || (con->kind == GX_CON_ADD && (con->dropout > 0 || gx__unit_has_adapter(p, k)));
+        gx__unit_moves(p, k) || (con->kind == GX_CON_ADD && (con->dropout > 0 || gx_pass_has_adapter(p, k)));
     return is_apart ? gx_pass_rows(p, gx__unit_whole(p, k), gx_pass_kind(p)->spec.width) : dx;
 }
 
@@ -486,7 +488,7 @@ static void gx__unit_pair_forward(GxPass *p, int k, GxRows y, GxState in)
     const GxArenaMark mark = gx_arena_mark(a);
     if (!gx__unit_has_work(p, k)) return;
     // what a norm behind CON and an adapter keep is made with its result, wanted or not
-    if (!y.data && (gx_pass_spec(p, k)->con.has_norm || gx__unit_has_adapter(p, k)))
+    if (!y.data && (gx_pass_spec(p, k)->con.has_norm || gx_pass_has_adapter(p, k)))
         y = gx_stream_rows(p->m, p->b->T, p->b->B, gx_scratch(p->g, GX_MEM_ACTIVATIONS, gx__unit_stream_bytes(p)));
     p->y = y;
     p->m->mode->pair_forward(p, k, y, gx__unit_x(p, k, in));
