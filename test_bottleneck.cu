@@ -46,7 +46,7 @@ static float *read_floats(const GxSafetensors *s, const char *what, const char *
     return x;
 }
 
-static int case_open(Case *k, const char *base, int64_t reduction)
+static int case_open(Case *k, const char *base, int64_t reduction, const char *trainable, const char *freeze)
 {
     char path[200];
     GxError err = GX_ZERO;
@@ -58,7 +58,8 @@ static int case_open(Case *k, const char *base, int64_t reduction)
     snprintf(path, sizeof path, "data/ref/bottleneck_%s/ref.safetensors", base);
     if (!CHECK(gx_safetensors_open(&k->ref, path, &err) == GX_OK, "%s", err.message)) return 0;
     k->t.wish = k->base.wish;
-    k->bottleneck.reduction = reduction, k->t.wish.bottleneck = &k->bottleneck;
+    k->bottleneck.reduction = reduction, k->bottleneck.trainable = trainable;
+    k->t.wish.bottleneck = &k->bottleneck, k->t.wish.freeze = freeze;
     if (!test_model_open_split(&k->t, &k->base.llama, &test_serial, k->base.T, k->base.B, 4, NULL, 2, 1, NULL))
         return 0;
     test_set_step(&k->t, 0, 0);
@@ -77,6 +78,13 @@ static int case_open(Case *k, const char *base, int64_t reduction)
     return CHECK(!gx_failed(&k->t.g), "%s", k->t.g.error.message);
 }
 
+static void case_close(Case *k)
+{
+    gx_safetensors_close(&k->ref);
+    test_reference_close(&k->base);
+    test_model_close(&k->t);
+}
+
 // Trained tensors against those of the dump: gradients, or weights.
 static void compare(Case *k, const char *what, int is_gradient, double bound, double floor)
 {
@@ -93,10 +101,10 @@ static void compare(Case *k, const char *what, int is_gradient, double bound, do
 
 // Loss and gradients, then ten steps of SGD. Each of two adapters of a layer adds a sum over C and one over C/k, which
 // the bound, that of the base, leaves out.
-static void as_pytorch(const char *base, int64_t reduction, int trained)
+static void as_pytorch(const char *base, int64_t reduction, const char *trainable, int trained)
 {
     Case k;
-    if (!case_open(&k, base, reduction)) return;
+    if (!case_open(&k, base, reduction, trainable, NULL)) return;
     const double forward = test_bound(test_reference_depth(&k.base, 0)),
                  backward = test_bound(test_reference_depth(&k.base, 1));
     float *loss = read_floats(&k.ref, "loss", "", 1), *norm = read_floats(&k.ref, "grad_norm", "", 1),
@@ -117,13 +125,29 @@ static void as_pytorch(const char *base, int64_t reduction, int trained)
     compare(&k, "sgd.", 0, 10 * backward, 0);
     CHECK(!gx_failed(&k.t.g), "%s", k.t.g.error.message);
     free(loss), free(norm), free(losses);
-    gx_safetensors_close(&k.ref);
-    test_reference_close(&k.base);
-    test_model_close(&k.t);
+    case_close(&k);
 }
-TEST(adapters_of_a_llama_as_pytorch) { as_pytorch("llama_odd", 3, 3 * 2 * 4); }
-TEST(adapters_of_a_llama_with_shared_heads_as_pytorch) { as_pytorch("llama_gqa", 16, 2 * 2 * 4); }
-TEST(adapters_of_a_bert_with_labels_as_pytorch) { as_pytorch("bert_cls3", 2, 2 * 2 * 4 + 4); }
+TEST(adapters_of_a_llama_as_pytorch) { as_pytorch("llama_odd", 3, NULL, 3 * 2 * 4); }
+TEST(adapters_of_a_llama_with_shared_heads_as_pytorch) { as_pytorch("llama_gqa", 16, NULL, 2 * 2 * 4); }
+TEST(adapters_of_a_bert_behind_matrices_that_are_trained_as_pytorch)
+{
+    as_pytorch("bert_cls3", 2, "output.dense", 2 * 2 * (4 + 2) + 4);
+}
+
+// The lowest of these biases is behind the lowest core, in which nothing is trained.
+TEST(biases_before_adapters_are_trained_without_their_matrices)
+{
+    Case k;
+    if (!case_open(&k, "bert_cls3", 2, "output.dense", "bert.encoder.*output.dense.weight")) return;
+    const double backward = test_bound(test_reference_depth(&k.base, 1));
+    float *norm = read_floats(&k.ref, "grad_norm", "", 1);
+    CHECK(k.trained == 2 * 2 * (4 + 1) + 4, "%d tensors are trained", k.trained);
+    gx_runner_train(&k.t.g, &k.t.r, &k.base.b, NULL, NULL);
+    if (norm) compare(&k, "grad.", 1, backward, 1e-3 * norm[0] / sqrt(2 * 2 * (4 + 2) + 4));
+    CHECK(!gx_failed(&k.t.g), "%s", k.t.g.error.message);
+    free(norm);
+    case_close(&k);
+}
 
 // ---- what is trained, and what it costs ----------------------------------------------------------------------------
 

@@ -8,7 +8,8 @@ bottleneck_BASE/ref.safetensors, of the batch of BASE/ref.safetensors, in float3
 
     adapter.NAME            weights and biases, none of them 0: NAME is Galaxy's
     loss                    with them
-    grad.NAME               of each, and of what else is trained: the BERT's pooler and classifier
+    grad.NAME               of each, and of what else is trained: the BERT's pooler and classifier, and the matrices, with
+                            their biases, behind which its adapters are
     grad_norm       [1]     of all of them
     sgd.losses      [10]    ten steps of SGD of lr 0.1 on the batch: the loss before each, and what is trained after all
     sgd.NAME
@@ -40,10 +41,10 @@ class Adapter(torch.nn.Module):
 
 
 def adapt(model, reduction):
-    """Freezes the model but for a head of labels and what pools for it; the trained tensors by Galaxy's names."""
+    """Freezes the model but for a head of labels, what pools for it, and a BERT's last matrices; the trained tensors by Galaxy's names."""
     trained = {}
     for name, p in model.named_parameters():
-        p.requires_grad = name.startswith(("classifier.", "bert.pooler."))
+        p.requires_grad = name.startswith(("classifier.", "bert.pooler.")) or ".output.dense." in name
         if p.requires_grad:
             trained[name] = p
     for name, module in list(model.named_modules()):
