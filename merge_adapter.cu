@@ -37,7 +37,12 @@ static GxStatus merge(const Options *o, GxContext *g)
     GxStatus status = gx_merge_adapter(g, o->adapter, o->model, folder, dtype, &said);
     if (status == GX_OK) status = gx_publish_finish(o->output_dir, err);
     if (status != GX_OK) gx_folder_remove(folder, &ignored);
-    else
+    if (status == GX_OK && said.quantized[0])
+        fprintf(stderr,
+                "warning: %s was trained on %s in %s; it is merged into the weights as they are in the folder, which "
+                "differ from those by their rounding\n",
+                o->adapter, said.base, said.quantized);
+    if (status == GX_OK)
         printf("%s: %s with the adapter %s in %d of its matrices; %ld parameters\n", o->output_dir, said.base,
                o->adapter, said.matrices, (long)said.parameters);
     return status;

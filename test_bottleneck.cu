@@ -22,6 +22,14 @@ TEST(adapters_behind_biases_that_are_trained_in_every_mode_are_serial)
     }
     test_subject = NULL;
 }
+TEST(adapters_behind_quantised_matrices_in_every_mode_are_serial)
+{
+    check_quantized("LLaMA on doubled NF4", GX_NF4_DOUBLED, 0, 1);
+    check_quantized("LLaMA on int8", GX_INT8, 0, 2);
+    test_subject = &pretraining;
+    check_quantized("pre-training on NF4", GX_NF4, 0, 1);
+    test_subject = NULL;
+}
 TEST(adapters_in_all_18_triples_of_methods_are_serial) { check_all_triples(0, 1); }
 
 // ---- against PyTorch (dev/ref/make_bottleneck_refs.py) -------------------------------------------------------------

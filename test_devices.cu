@@ -48,7 +48,7 @@ enum { UNTOUCHED = 0xff }; // every byte of them, and of results before the call
 
 // d: sizes, as each operation's call says. RUN1, RUN2: runs of (length, position)
 typedef struct {
-    int64_t d[5];
+    int64_t d[7];
     GxRuns q, k;
     int group, q_first, causal, layout;
     float factor;                    // of its inputs; 0: 1
@@ -654,8 +654,8 @@ static Case *prepare_linear_forward(Case *c) { return forget_linear_gaps(c, 1, 0
 static Case *prepare_linear_backward_input(Case *c) { return forget_linear_gaps(c, 0, 1); }
 static Case *prepare_linear_backward_weight(Case *c) { return forget_linear_gaps(c, 3, 2); }
 
-// ---- quantized: d = rows, columns, GxQuantKind, margins of the box: rows, columns; products: d = R, In, Out, kind,
-// gap
+// ---- quantized: d = rows, columns, GxQuantKind, margins of what is read: rows, columns; of a box of a larger matrix:
+// the column that it begins with, columns behind it; products: d = R, In, Out, kind, gap
 
 static const Shape quantized_shapes[] = {{.d = {1, 1, GX_NF4}},
                                          {.d = {3, 7, GX_NF4}},
@@ -668,6 +668,9 @@ static const Shape quantized_shapes[] = {{.d = {1, 1, GX_NF4}},
                                          {.d = {9, 130, GX_NF4_DOUBLED, 2, 33}},
                                          {.d = {3, 72, GX_NF4_DOUBLED}},
                                          {.d = {66, 260, GX_NF4_DOUBLED, 1, 4}},
+                                         {.d = {66, 64, GX_NF4_DOUBLED, 0, 0, 8, 56}},
+                                         {.d = {67, 260, GX_NF4_DOUBLED, 1, 4, 37, 2}},
+                                         {.d = {9, 66, GX_NF4, 0, 0, 3, 5}},
                                          {.d = {1, 1, GX_INT8}},
                                          {.d = {3, 7, GX_INT8}},
                                          {.d = {65, 264, GX_INT8, 1, 8}},
@@ -680,33 +683,34 @@ static const Shape quantized_product_shapes[] = {
 static const Variant quantized_forward_variants[] = {{0, 0, {{0, 0}}}, {0, 1u << 2, {{0, 0}}}, {1, 0, {{0, 0}}}};
 
 // Its parts are the buffers b[0], codes, b[1], scales, b[2], codes of scales, and b[3], their offset.
-static GxQuantized quantized_of(int64_t kind, int64_t rows, int64_t cols, void **b)
+static GxQuantized quantized_of(const int64_t *d, void **b)
 {
-    GxQuantized w = gx_quantized((GxQuantKind)kind, rows, cols, NULL);
+    const int64_t pitch = d[5] + d[1] + d[6];
+    GxQuantized w = gx_quantized_box((GxQuantKind)d[2], d[5] ? 3 : 0, d[0], d[5], d[1], pitch, NULL);
     if (!b) return w;
     w.codes = (uint8_t *)b[0], w.scales = (float *)b[1], w.scale_codes = (uint8_t *)b[2], w.offset = (float *)b[3];
     return w;
 }
 static int64_t quantized_codes(const Shape *s)
 {
-    const GxQuantized w = quantized_of(s->d[2], s->d[0], s->d[1], NULL);
+    const GxQuantized w = quantized_of(s->d, NULL);
     return gx_quantized_code_bytes(&w);
 }
 static int64_t quantized_scales(const Shape *s)
 {
-    const GxQuantized w = quantized_of(s->d[2], s->d[0], s->d[1], NULL);
+    const GxQuantized w = quantized_of(s->d, NULL);
     return gx_quantized_scales(&w);
 }
 static int64_t quantized_blocks(const Shape *s)
 {
-    const GxQuantized w = quantized_of(s->d[2], s->d[0], s->d[1], NULL);
+    const GxQuantized w = quantized_of(s->d, NULL);
     return gx_quantized_blocks(&w);
 }
 static int64_t quantized_box(const Shape *s) { return (s->d[0] - 2 * s->d[3]) * (s->d[1] - 2 * s->d[4]); }
 static void call_dequantize(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
 {
     const int64_t *d = s->d;
-    const GxQuantized w = quantized_of(d[2], d[0], d[1], b + 1);
+    const GxQuantized w = quantized_of(d, b + 1);
     (void)a, gx_dequantize(g, b[0], t, &w, d[3], d[0] - 2 * d[3], d[4], d[1] - 2 * d[4]);
 }
 
@@ -736,14 +740,14 @@ static GxLinearShape product_shape(const Shape *s, GxDtype type, int accumulate)
 static void call_quantized_forward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
 {
     const GxLinearShape l = product_shape(s, t, a);
-    const GxQuantized w = quantized_of(s->d[3], s->d[2], s->d[1], b + 3);
-    gx_quantized_linear_forward(g, b[0], b[1], &w, b[2], &l);
+    const GxQuantized w = quantized_of(matrix_of_product(s).d, b + 3);
+    gx_quantized_linear_forward(g, b[0], b[1], &w, 1, b[2], &l);
 }
 static void call_quantized_backward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
 {
     const GxLinearShape l = product_shape(s, t, a);
-    const GxQuantized w = quantized_of(s->d[3], s->d[2], s->d[1], b + 2);
-    gx_quantized_linear_backward_input(g, b[0], b[1], &w, &l);
+    const GxQuantized w = quantized_of(matrix_of_product(s).d, b + 2);
+    gx_quantized_linear_backward_input(g, b[0], b[1], &w, 1, &l);
 }
 static Case *forget_product_gaps(Case *c, int x, int y)
 {

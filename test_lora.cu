@@ -28,6 +28,86 @@ TEST(lora_before_heads_in_every_mode_is_serial)
 
 TEST(lora_in_all_18_triples_of_methods_is_serial) { check_all_triples(3, 0); }
 
+// ---- quantised matrices --------------------------------------------------------------------------------------------
+
+TEST(lora_on_quantised_matrices_in_every_mode_is_serial)
+{
+    check_quantized("LLaMA on doubled NF4", GX_NF4_DOUBLED, 3, 0);
+    check_quantized("LLaMA on NF4", GX_NF4, 1, 0);
+    check_quantized("LLaMA on int8", GX_INT8, 2, 0);
+    for (int i = 0; i < SUBJECTS; i++) {
+        test_subject = subjects[i];
+        check_quantized(subject_names[i], i % 2 ? GX_INT8 : GX_NF4_DOUBLED, 1, 0);
+    }
+    test_subject = NULL;
+}
+
+// A model with the values that the codes mean has the same losses, gradients and steps.
+static void check_values_of_codes(GxQuantKind kind, GxDtype dtype)
+{
+    enum { B = 4, STEPS_HERE = 3 };
+    TestModel *t[2];
+    GxBatch b[2];
+    int32_t tokens[2][T * B];
+    for (int i = 0; i < T * B; i++) tokens[0][i] = token_at(i, 0), tokens[1][i] = token_at(i, 1);
+    for (int i = 0; i < 2; i++) {
+        t[i] = (TestModel *)calloc(1, sizeof **t);
+        t[i]->wish.lora = &test_loras[0], t[i]->wish.dtype = dtype;
+        t[i]->wish.quantize = i ? 0 : 1 + (int)kind;
+        if (!test_model_open_split(t[i], &model_config, &test_serial, T, B, HEAD_CHUNK, NULL, 1, 1, NULL)) return;
+        memset(&b[i], 0, sizeof b[i]);
+        b[i].tokens = tokens[0], b[i].target[0].labels = tokens[1], b[i].T = T, b[i].B = B;
+        b[i].runs = gx_runs_one(T, 0);
+        test_put_batch(t[i], &b[i], 0);
+        test_init(t[i], 42);
+    }
+    const GxStore *quantized = &t[0]->m.store, *plain = &t[1]->m.store;
+    int n = 0;
+    for (int i = 0; i < t[0]->m.table.n; i++) {
+        const int64_t count = gx_tensor_count(&t[0]->m.table.row[i]);
+        if (!t[0]->m.table.row[i].quantized) continue;
+        const GxArenaMark mark = gx_arena_mark(t[0]->g.arena), other = gx_arena_mark(t[1]->g.arena);
+        float *kept = test_kept(t[0], gx_values_read(&t[0]->g, quantized, GX_VALUES_WEIGHTS, i, 0, count), count);
+        float *values = gx_values_write(&t[1]->g, plain, GX_VALUES_WEIGHTS, i, 0, count);
+        test_put(t[1], values, kept, count);
+        gx_values_written(&t[1]->g, plain, GX_VALUES_WEIGHTS, i, 0, count, values);
+        gx_arena_release(t[0]->g.arena, mark), gx_arena_release(t[1]->g.arena, other);
+        free(kept);
+        n++;
+    }
+    CHECK(n == 7 * LAYERS, "%d matrices are quantised", n);
+    CHECK(quantized->trained_n == plain->trained_n && quantized->weights_n < plain->weights_n, "%ld and %ld numbers",
+          (long)quantized->weights_n, (long)plain->weights_n);
+    const double bound = test_bound(test_model_depth(&model_config, T, 1)) * (dtype == GX_BF16 ? 0x1p16 : 1);
+    for (int s = 0; s < STEPS_HERE; s++) {
+        double loss[2];
+        for (int i = 0; i < 2; i++) {
+            t[i]->o.kind = GX_OPTIMIZER_SGD;
+            test_set_step(t[i], 0.1f, s);
+            gx_runner_train(&t[i]->g, &t[i]->r, &b[i], NULL, NULL);
+            const GxStep step = test_step(t[i]);
+            loss[i] = gx_step_loss(&step);
+        }
+        test_close_number("the loss", loss[0], loss[1], (s + 1) * bound);
+        float *grads[2] = {test_kept(t[0], quantized->grads, plain->trained_n),
+                           test_kept(t[1], plain->grads, plain->trained_n)};
+        test_close_f("gradients", grads[0], grads[1], plain->trained_n, (s + 1) * bound, 0);
+        free(grads[0]), free(grads[1]);
+    }
+    for (int i = 0; i < 2; i++) {
+        CHECK(!gx_failed(&t[i]->g), "%s", t[i]->g.error.message);
+        test_model_close(t[i]);
+        free(t[i]);
+    }
+}
+TEST(lora_on_quantised_matrices_is_lora_on_the_values_that_they_mean)
+{
+    for (int kind = 0; kind < GX_QUANT_KINDS; kind++) {
+        check_values_of_codes((GxQuantKind)kind, GX_F32);
+        check_values_of_codes((GxQuantKind)kind, GX_BF16);
+    }
+}
+
 // ---- against PEFT (dev/ref/make_lora_refs.py) ----------------------------------------------------------------------
 
 typedef struct {

@@ -2746,7 +2746,7 @@ static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDt
     const GxEmbedding table = gx_embedding_shape(R, C, OUT, type);
     const GxDropout dropout = {.p = 0.5f, .T = 2 * ROWS, .B = BATCH};
     const GxResidual residual = {R, C, x[9], x[10], x[11], eps, dropout, type};
-    const GxQuantized quantized = {GX_NF4, ROWS, COLS, (uint8_t *)x[1], x[2], NULL, NULL}; // one block
+    const GxQuantized quantized = {GX_NF4, ROWS, COLS, 0, COLS, (uint8_t *)x[1], x[2], NULL, NULL}; // one block
     const GxHeadNorm head_norm = {R, HEADS, C, HEADS * C, HEADS * C, eps, type};
     const int64_t batch = R * BATCH * C;
     GxRuns t = gx_runs_one(R, 0);

@@ -372,7 +372,7 @@ static void open_stages(WayRank *r)
             fprintf(stderr, "%s, %s: the model did not open\n", l->what, w->what);
             exit(1); // others would wait
         }
-        gx_model_init(&t->g, &t->m, 42);
+        test_init(t, 42);
         gx_zero(&t->g, t->m.store.moment[0], 4 * t->m.store.trained_n);
         gx_zero(&t->g, t->m.store.moment[1], 4 * t->m.store.trained_n);
     }
@@ -995,7 +995,7 @@ static void check_refusal(const Refusal *c)
     int32_t *tokens = (int32_t *)calloc(4 * T * MAX_COLUMNS, sizeof *tokens);
     char text[600];
     if (test_model_open(t, &model_config, &test_serial, T, 2, HEAD_CHUNK, NULL, 1)) {
-        gx_model_init(&t->g, &t->m, 42);
+        test_init(t, 42);
         test_set_step(t, 0.1f, 0);
         float *before = test_kept(t, t->m.store.weights, t->m.store.weights_n);
         memset(&batch, 0, sizeof batch);

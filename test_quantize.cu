@@ -245,7 +245,8 @@ TEST(parts_in_one_memory_lie_behind_each_other_and_its_size_is_known)
     for (int kind = 0; kind < GX_QUANT_KINDS; kind++)
         for (int i = 0; i < COUNT(sizes); i++) {
             const int64_t rows = sizes[i][0], cols = sizes[i][1], n = rows * cols;
-            const int64_t bytes = gx_quantized_bytes((GxQuantKind)kind, rows, cols);
+            const GxQuantized empty = gx_quantized((GxQuantKind)kind, rows, cols, NULL);
+            const int64_t bytes = gx_quantized_bytes(&empty);
             const int64_t blocks = (n + 63) / 64, scales = kind == GX_NF4_DOUBLED ? (blocks + 255) / 256 : blocks;
             char *memory = (char *)aligned_alloc(GX_ALIGN, (size_t)bytes);
             Bench b;
@@ -263,6 +264,58 @@ TEST(parts_in_one_memory_lie_behind_each_other_and_its_size_is_known)
                   "%s: parts are not where they belong", kinds[kind]);
             bench_close(&b);
             free(memory), free(x);
+        }
+}
+
+// ---- boxes ---------------------------------------------------------------------------------------------------------
+
+// The box [row, row + rows) x [col, col + cols) of a matrix, cut from its codes in pieces of `piece` elements, against
+// the same elements of the whole.
+static void check_cut(Bench *b, const GxQuantized *whole, int64_t row, int64_t rows, int64_t col, int64_t cols,
+                      int64_t piece)
+{
+    const int64_t n = whole->rows * whole->cols, is_int8 = whole->kind == GX_INT8;
+    GxQuantized box = gx_quantized_box(whole->kind, row, rows, col, cols, whole->cols, NULL);
+    const int64_t bytes = gx_quantized_bytes(&box);
+    void *memory = aligned_alloc(GX_ALIGN, (size_t)bytes);
+    float *x = (float *)take(4 * rows * cols), *y = (float *)take(4 * rows * cols);
+    memset(memory, 0xa5, (size_t)bytes);
+    box = gx_quantized_box(whole->kind, row, rows, col, cols, whole->cols, memory);
+    for (int64_t first = 0; first < n; first += piece)
+        gx_cpu_quantized_take_codes(&box, row, col, whole->codes + (is_int8 ? first : first / 2), first,
+                                    gx_min(piece, n - first));
+    gx_cpu_quantized_take_scales(&box, row, col, whole);
+    gx_dequantize(&b->g, y, GX_F32, &box, 0, rows, 0, cols);
+    gx_dequantize(&b->g, x, GX_F32, whole, row, rows, col, cols);
+    CHECK(!memcmp(x, y, (size_t)(4 * rows * cols)),
+          "%s %ld x %ld: rows %ld + %ld, columns %ld + %ld in pieces of %ld have other values", kinds[whole->kind],
+          (long)whole->rows, (long)whole->cols, (long)row, (long)rows, (long)col, (long)cols, (long)piece);
+    if (!is_int8 && rows * cols % 2)
+        CHECK((box.codes[rows * cols / 2] & 15) == 7, "the last half is %d", box.codes[rows * cols / 2] & 15);
+    if (rows > 1) gx_dequantize(&b->g, y, GX_F32, &box, 1, 1, cols / 2, cols - cols / 2); // a box of the box
+    if (rows > 1)
+        CHECK(!memcmp(x + cols + cols / 2, y, (size_t)(4 * (cols - cols / 2))), "%s: its second row",
+              kinds[whole->kind]);
+    free(memory), free(x), free(y);
+}
+TEST(a_box_of_a_matrix_has_the_values_of_the_whole_wherever_it_is_cut)
+{
+    static const int64_t sizes[][2] = {{7, 9}, {5, 64}, {33, 65}, {12, 192}, {300, 129}};
+    for (int kind = 0; kind < GX_QUANT_KINDS; kind++)
+        for (int i = 0; i < COUNT(sizes); i++) {
+            const int64_t R = sizes[i][0], C = sizes[i][1];
+            Bench b;
+            bench_open(&b, 2, 1);
+            GxQuantized w = random_matrix(&b, (GxQuantKind)kind, R, C);
+            for (int64_t row = 0; row < R; row += 1 + R / 4)
+                for (int64_t col = 0; col < C; col += 1 + C / 5) {
+                    check_cut(&b, &w, row, R - row, 0, C, 64 * 1000); // rows of it
+                    check_cut(&b, &w, 0, R, col, C - col, 64);        // columns of it
+                    check_cut(&b, &w, row, (R - row + 1) / 2, col, 1, 192);
+                    check_cut(&b, &w, row, R - row, 0, col + 1, 2 * 64);
+                }
+            matrix_close(&w);
+            bench_close(&b);
         }
 }
 
@@ -338,9 +391,9 @@ TEST(parts_that_are_no_blocks_and_boxes_outside_are_refused)
         gx_dequantize(&b.g, y, GX_F16, &w, 0, 1, 0, 1);
         refused(&b.g, GX_ERR_UNSUPPORTED, "dequantize: the device cpu does not compute in F16");
         GxLinearShape s = gx_linear_shape(1, ROWS, COLS, GX_F32);
-        gx_quantized_linear_forward(&b.g, y, x, &w, NULL, &s);
+        gx_quantized_linear_forward(&b.g, y, x, &w, 1, NULL, &s);
         refused(&b.g, GX_ERR_ARGUMENT, "quantized_linear_forward: the quantised matrix is 3 x 45; the product expects");
-        gx_quantized_linear_backward_input(&b.g, y, x, &w, &s);
+        gx_quantized_linear_backward_input(&b.g, y, x, &w, 1, &s);
         refused(&b.g, GX_ERR_ARGUMENT, "quantized_linear_backward_input: the quantised matrix is 3 x 45;");
         matrix_close(&w);
     }
@@ -401,7 +454,7 @@ static void check_products(const int64_t *d, GxQuantKind kind, GxDtype type)
     for (int has_bias = 0; has_bias < 2; has_bias++) {
         gx_linear_forward(&b.g, y[1], x, dense, has_bias ? bias : NULL, &s);
         memset(y[0], 0xff, (size_t)(R * Out * size)); // NaN
-        gx_quantized_linear_forward(&b.g, y[0], x, &w, has_bias ? bias : NULL, &s);
+        gx_quantized_linear_forward(&b.g, y[0], x, &w, 1, has_bias ? bias : NULL, &s);
         snprintf(what, sizeof what, "y, %s %s, R %ld, Out %ld, In %ld, bias %d", kinds[kind], gx_dtype_name(type),
                  (long)R, (long)Out, (long)In, has_bias);
         check_product(what, y[0], y[1], R * Out, In, type,
@@ -409,12 +462,12 @@ static void check_products(const int64_t *d, GxQuantKind kind, GxDtype type)
     }
     gx_linear_backward_input(&b.g, dx[1], dy, dense, &s);
     memset(dx[0], 0xff, (size_t)(R * In * size));
-    gx_quantized_linear_backward_input(&b.g, dx[0], dy, &w, &s);
+    gx_quantized_linear_backward_input(&b.g, dx[0], dy, &w, 1, &s);
     what[0] = 'd';
     check_product(what, dx[0], dx[1], R * In, Out, type, plain || gx_quantized_tile(&b.g, Out, In) == In);
     if (type == GX_F32) { // the gradient of <dy, y> by x: <dx, x> is <dy, x W^T>
         double forward = 0, backward = 0, terms = 0;
-        gx_quantized_linear_forward(&b.g, y[0], x, &w, NULL, &s);
+        gx_quantized_linear_forward(&b.g, y[0], x, &w, 1, NULL, &s);
         for (int64_t i = 0; i < R * Out; i++) forward += number(dy, i, type) * number(y[0], i, type);
         for (int64_t i = 0; i < R * In; i++) {
             backward += number(x, i, type) * number(dx[0], i, type);
@@ -441,6 +494,48 @@ TEST(products_by_tiles_are_those_of_the_whole_dequantised_matrix)
                 check_products(shapes[i], (GxQuantKind)kind, (GxDtype)type);
 }
 
+// Three matrices behind each other are one with all their rows.
+TEST(a_product_with_several_matrices_is_that_with_their_rows_behind_each_other)
+{
+    enum { R = 6, IN = 130, PARTS = 3, OUT = 70 + 9 + 200 };
+    static const int64_t out[PARTS] = {70, 9, 200};
+    for (int kind = 0; kind < GX_QUANT_KINDS; kind++)
+        for (int type = GX_F32; type <= GX_BF16; type++) {
+            const int64_t size = gx_dtype_size((GxDtype)type);
+            const GxLinearShape s = gx_linear_shape(R, IN, OUT, (GxDtype)type);
+            GxQuantized w[PARTS];
+            char what[80];
+            Bench b;
+            bench_open(&b, 2, 1);
+            float *numbers[3] = {random_floats(R * IN, 3), random_floats(R * OUT, 4), random_floats(OUT, 5)};
+            void *x = in_type(numbers[0], R * IN, (GxDtype)type), *dy = in_type(numbers[1], R * OUT, (GxDtype)type),
+                 *bias = in_type(numbers[2], OUT, (GxDtype)type), *dense = take(OUT * IN * size);
+            void *y[2] = {take(R * OUT * size), take(R * OUT * size)},
+                 *dx[2] = {take(R * IN * size), take(R * IN * size)};
+            for (int i = 0, row = 0; i < PARTS; row += (int)out[i++]) {
+                w[i] = matrix_open((GxQuantKind)kind, out[i], IN);
+                float *values = random_floats(out[i] * IN, 10 + i),
+                      *absmax = (float *)take(4 * gx_quantized_blocks(&w[i]));
+                gx_cpu_quantize(&b.g, &w[i], absmax, values);
+                gx_dequantize(&b.g, (char *)dense + row * IN * size, (GxDtype)type, &w[i], 0, out[i], 0, IN);
+                free(values), free(absmax);
+            }
+            gx_linear_forward(&b.g, y[1], x, dense, bias, &s);
+            gx_quantized_linear_forward(&b.g, y[0], x, w, PARTS, bias, &s);
+            gx_linear_backward_input(&b.g, dx[1], dy, dense, &s);
+            gx_quantized_linear_backward_input(&b.g, dx[0], dy, w, PARTS, &s);
+            snprintf(what, sizeof what, "y, %s %s", kinds[kind], gx_dtype_name((GxDtype)type));
+            check_product(what, y[0], y[1], R * OUT, IN, (GxDtype)type, 0);
+            snprintf(what, sizeof what, "dx, %s %s", kinds[kind], gx_dtype_name((GxDtype)type));
+            check_product(what, dx[0], dx[1], R * IN, OUT, (GxDtype)type, 0);
+            gx_quantized_linear_forward(&b.g, y[0], x, w, PARTS - 1, bias, &s);
+            refused(&b.g, GX_ERR_ARGUMENT, "the quantised matrix is 79 x 130; the product expects");
+            for (int i = 0; i < PARTS; i++) matrix_close(&w[i]), free(numbers[i]);
+            free(x), free(dy), free(bias), free(dense), free(y[0]), free(y[1]), free(dx[0]), free(dx[1]);
+            bench_close(&b);
+        }
+}
+
 // Of the scratch that a product takes, and of what it records, on a device that computes nothing.
 TEST(a_product_takes_scratch_of_one_tile_and_records_what_it_is_made_of)
 {
@@ -455,8 +550,8 @@ TEST(a_product_takes_scratch_of_one_tile_and_records_what_it_is_made_of)
         gx_arena_open_dry(&dry);
         none.quantized_tile = 1;
         g.device = &none, g.arena = &dry, g.recorder = &recorder;
-        if (backward) gx_quantized_linear_backward_input(&g, dry.base, dry.base, &w, &s);
-        else gx_quantized_linear_forward(&g, dry.base, dry.base, &w, NULL, &s);
+        if (backward) gx_quantized_linear_backward_input(&g, dry.base, dry.base, &w, 1, &s);
+        else gx_quantized_linear_forward(&g, dry.base, dry.base, &w, 1, NULL, &s);
         const int tiles = backward ? 2 : 4;
         const int64_t scratch = 2 * 64 * (backward ? OUT : IN);
         CHECK(!gx_failed(&g) && dry.used == 0 && dry.peak == scratch, "%ld bytes of scratch, not %ld: %s",

@@ -65,10 +65,10 @@ TEST(a_checkpoint_has_the_adapters_alone_under_a_type_of_its_own)
 TEST(a_run_that_is_resumed_ends_with_the_same_bits)
 {
     static const char *const ways[] = {"", "--precision bf16 --save_dtype bf16 --recompute layer",
-                                       "--optimizer sgd --trainable_modules norm"};
+                                       "--optimizer sgd --trainable_modules norm", "--quantize nf4"};
     char whole[60], part[60];
     if (!make_base()) return;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         CHECK_RAN(run(BASE "--output_dir whole%d --max_steps 6 --save_steps 3 %s", i, ways[i]));
         CHECK(!strstr(err(), "the plan is wrong"), "%s", err());
         CHECK_RAN(run("--resume whole%d/checkpoint-3 --output_dir part%d", i, i));

@@ -122,6 +122,106 @@ TEST(every_mode_has_the_losses_of_serial)
     }
 }
 
+// ---- a base in few bits
+// ----------------------------------------------------------------------------------------------
+
+// However the matrices are cut, each has the bytes that it has on one rank.
+TEST(a_quantised_base_gives_every_mode_the_losses_of_serial)
+{
+    static const char *const ways[] = {"--ranks 2 --mode tp --tp_num_attention_heads_list 1,3",
+                                       "--ranks 3 --mode galaxy2 --tp_vocab_size_list 100,6,150", "--ranks 2 --tp 1"};
+    char flags[400], dir[40];
+    if (!make_base()) return;
+    for (int kind = 0; kind < 2; kind++) {
+        snprintf(flags, sizeof flags,
+                 BASE "--quantize %s --max_steps 4 --optimizer sgd --learning_rate 0.5 --micro_batch_size 4 "
+                      "--gradient_accumulation_steps 1",
+                 kind ? "int8" : "nf4");
+        CHECK_RAN(run("%s --output_dir few%d", flags, kind));
+        snprintf(dir, sizeof dir, "few%d", kind);
+        const Log serial = read_log(dir);
+        for (int i = 0; i < 3; i++) {
+            snprintf(dir, sizeof dir, "few%d_%d", kind, i);
+            CHECK_RAN(run("%s --output_dir %s %s %s", flags, dir, ways[i], i == 2 ? "--micro_batch_size 2" : ""));
+            CHECK(!strstr(err(), "the plan is wrong"), "%s: %s", ways[i], err());
+            const Log l = read_log(dir);
+            CHECK(l.steps == 4 && serial.steps == 4, "%s: %d and %d steps", ways[i], l.steps, serial.steps);
+            check_close_series(ways[i], l.loss, serial.loss, 4, 1);
+            check_close_series(ways[i], l.grad_norm, serial.grad_norm, 4, 1);
+        }
+    }
+    CHECK_RAN(run(BASE "--max_steps 4 --optimizer sgd --learning_rate 0.5 --micro_batch_size 4 "
+                       "--gradient_accumulation_steps 1 --output_dir many_bits"));
+    const Log nf4 = read_log("few0"), int8 = read_log("few1"), all = read_log("many_bits");
+    const double off[2] = {fabs(nf4.loss[0] - all.loss[0]), fabs(int8.loss[0] - all.loss[0])};
+    CHECK(off[0] > 0 && off[1] > 0 && off[1] < off[0] && off[0] < 0.1 * all.loss[0],
+          "the losses of a base in 4 and in 8 bits are %g and %g from that of the base", off[0], off[1]);
+}
+
+TEST(a_run_on_a_quantised_base_goes_on_with_the_same_bits_and_with_no_other_base)
+{
+    if (!make_base()) return;
+    CHECK_RAN(run(BASE "--quantize nf4 --output_dir bits --max_steps 4 --save_steps 2"));
+    CHECK_RAN(run("--resume bits/checkpoint-2 --output_dir bits2"));
+    check_same_checkpoint("bits/checkpoint-4", "bits2/checkpoint-4");
+    CHECK_RAN(run("--resume bits/checkpoint-2 --output_dir bits3 --ranks 2 --mode tp"));
+    CHECK(run("--resume bits/checkpoint-2 --output_dir bits4 --quantize int8") > 0 && strstr(err(), "quantize"), "%s",
+          err());
+    CHECK_RAN(run("--adapter bits/checkpoint-4 --quantize nf4 --evaluate"));
+    char with[40];
+    const char *at = strstr(out(), "validation loss ");
+    snprintf(with, sizeof with, "%.24s", at ? at : "none");
+    CHECK_RAN(run("--resume bits/checkpoint-4 --evaluate")); // quantised, as its run was
+    CHECK(strstr(out(), with) && strstr(out(), "the model in nf4"), "not %s: %s", with, out());
+}
+
+TEST(ranks_write_the_same_text_with_a_quantised_model_and_merging_warns_of_it)
+{
+    char *text[2], train[TEST_PATH], line[3000];
+    if (!make_base()) return;
+    snprintf(train, sizeof train, "%s", program);
+    CHECK_RAN(run(BASE "--quantize nf4 --output_dir few_bits --max_steps 2"));
+    if (!use_program("generate_llama")) return;
+    for (int i = 0; i < 2; i++) {
+        snprintf(line, sizeof line, "%s --adapter few_bits/checkpoint-2 --quantize int8 --prompt the --threads 1%s",
+                 program, i ? " --ranks 2" : "");
+        start_line(line, 0);
+        CHECK_RAN(finish());
+        text[i] = strdup(out());
+    }
+    CHECK(!strcmp(text[0], text[1]) && strlen(text[0]) > 20, "two texts: %s\n%s", text[0], text[1]);
+    free(text[0]), free(text[1]);
+    use_program("merge_adapter");
+    snprintf(line, sizeof line, "%s --adapter few_bits/checkpoint-2 --output_dir merged_bits", program);
+    start_line(line, 0);
+    CHECK_RAN(finish());
+    CHECK(strstr(err(), "was trained on") && strstr(err(), "in nf4; it is merged into"), "%s", err());
+    check_whole("merged_bits");
+    snprintf(program, sizeof program, "%s", train);
+}
+
+TEST(what_cannot_be_quantised_is_refused)
+{
+    if (!make_base()) return;
+    CHECK(run("--model base/checkpoint-8 --quantize nf4 --output_dir refused") > 0 &&
+              strstr(err(), "--quantize is about an adapter, and --tuning full trains none"),
+          "%s", err());
+    CHECK(run(BASE "--quantize nf5 --output_dir refused") > 0 && strstr(err(), "int8"), "%s", err());
+    shell("cp -r base/checkpoint-8 infinite && cd infinite && rm manifest.json");
+    GxSafetensors s;
+    GxError e = GX_ZERO;
+    if (!CHECK(gx_safetensors_open(&s, "infinite/model.safetensors", &e) == GX_OK, "%s", e.message)) return;
+    const GxSafetensorsEntry *entry = gx_safetensors_find(&s, "model.layers.1.mlp.down_proj.weight");
+    const int64_t at = entry->offset + 4 * (entry->shape[1] + 2);
+    gx_safetensors_close(&s);
+    shell("printf '\\000\\000\\200\\177' | dd of=infinite/model.safetensors bs=1 seek=%ld conv=notrunc status=none",
+          (long)at);
+    CHECK(run("--model infinite --tuning lora --quantize int8 --output_dir refused --ranks 2 --mode tp") > 0 &&
+              strstr(err(), "model.layers.1.mlp.down_proj.weight has inf in row 1, column 2"),
+          "%s", err());
+    CHECK(!exists("refused/checkpoint-1"), "it was trained all the same");
+}
+
 TEST(a_base_that_was_moved_is_named_and_told_by_its_weights)
 {
     if (!make_base()) return;

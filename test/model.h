@@ -45,6 +45,7 @@ typedef struct { // zero: fp32, one micro-batch, everything trained
     void *config;                   // of another family; lent
     int64_t candidates;             // of vectors: GxTarget's
     const GxLora *lora;             // its factors B are drawn, not 0, with which A would have no gradient
+    int quantize;                   // 1 + GxQuantKind; 0: nothing is
     const GxBottleneck *bottleneck; // of its adapters all but Down is drawn as large
 } TestWish;
 
@@ -71,6 +72,30 @@ __attribute__((unused)) static float *test_kept(TestModel *t, const void *buffer
 __attribute__((unused)) static void test_put(TestModel *t, float *buffer, const float *x, int64_t n)
 {
     gx_to_device(&t->g, buffer, x, 4 * n);
+}
+
+typedef struct {
+    GxTensor whole;
+    uint64_t seed;
+} TestDraw;
+static void test_draw(void *from, int64_t first, int64_t n, float *x, GxError *err)
+{
+    const TestDraw *d = (const TestDraw *)from;
+    (void)err;
+    gx_tensor_init(&d->whole, d->seed, first, n, x);
+}
+
+// First weights, and what quantised matrices are made from: the numbers that they would have.
+__attribute__((unused)) static void test_init(TestModel *t, uint64_t seed)
+{
+    gx_model_init(&t->g, &t->m, seed);
+    for (int i = 0; i < t->m.table.n; i++) {
+        TestDraw d = {t->m.table.row[i], seed};
+        if (!d.whole.quantized || !gx_store_has(&t->m.store, i)) continue;
+        for (int k = 0; k < d.whole.ndim; k++) d.whole.begin[k] = 0, d.whole.end[k] = d.whole.global_shape[k];
+        d.whole.parts = NULL;
+        gx_quantize_tensor(&t->g, &t->m.store, i, test_draw, &d);
+    }
 }
 
 __attribute__((unused)) static GxStep test_step(TestModel *t)
@@ -152,6 +177,8 @@ static void test_model_dry_run(TestModel *t, GxContext *dry, int64_t T, int64_t 
         }
     }
     gx_model_init(dry, &t->m, 0);
+    for (int i = 0; i < t->m.table.n; i++)
+        if (t->m.table.row[i].quantized && gx_store_has(&t->m.store, i)) gx_quantize_plan(dry, &t->m.store, i);
     gx_runner_train(dry, &t->r, b, NULL, NULL);
     b[0].is_training = 0;
     gx_runner_forward(dry, &t->r, &b[0]);
@@ -164,8 +191,8 @@ __attribute__((unused)) static int test_model_open_split(TestModel *t, const GxL
                                                          int tp, const GxSplitLists *lists)
 {
     const TestWish wish = t->wish;
-    const GxModelOptions options = {lists,          wish.freeze, wish.dtype, wish.first_unit,
-                                    wish.last_unit, wish.head,   wish.lora,  wish.bottleneck};
+    const GxModelOptions options = {lists,     wish.freeze, wish.dtype,    wish.first_unit, wish.last_unit,
+                                    wish.head, wish.lora,   wish.quantize, wish.bottleneck};
     memset(t, 0, sizeof *t);
     GxContext *g = &t->g;
     GxArena dry_arena, dry_host;

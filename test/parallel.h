@@ -41,6 +41,7 @@ typedef struct {
     int64_t no_label_begin, no_label_end; // tokens of every sample whose labels are ignored: a rank's slice
     int tied;
     int normed;     // heads of q and k are: the model is a Qwen3
+    int quantize;   // 1 + GxQuantKind of what is frozen; 0: it is in numbers
     int lora;       // 1 + which of test_loras is trained, and nothing else; 0: everything is
     int bottleneck; // 1 + which of test_bottlenecks is, alike
 } Layout;
@@ -246,7 +247,7 @@ static inline void train_sgd(TestModel *t, const Layout *l, int64_t begin, int64
                              Result *out)
 {
     GxBatch batch[MAX_MICRO];
-    gx_model_init(&t->g, &t->m, 42);
+    test_init(t, 42);
     gx_zero(&t->g, t->m.store.moment[0], 4 * out->n);
     t->o.kind = GX_OPTIMIZER_SGD;
     test_set_step(t, 0.5f, 0);
@@ -269,7 +270,7 @@ static inline void train_adamw(TestModel *t, const Layout *l, int64_t begin, int
 {
     static const GxAdamW adamw = {0.9f, 0.95f, 1e-8f, 0.1f};
     GxBatch batch[MAX_MICRO];
-    gx_model_init(&t->g, &t->m, 42);
+    test_init(t, 42);
     set_moments(t, out->n);
     t->o.kind = GX_OPTIMIZER_ADAMW;
     t->o.adamw = adamw;
@@ -338,6 +339,7 @@ static inline void wish_subject(TestWish *wish, const Layout *l, void *room, siz
 {
     wish->lora = l->lora ? &test_loras[l->lora - 1] : NULL;
     wish->bottleneck = l->bottleneck ? &test_bottlenecks[l->bottleneck - 1] : NULL;
+    wish->quantize = l->quantize;
     if (!test_subject) return;
     assert(test_subject->config_size <= size);
     memcpy(room, test_subject->config, test_subject->config_size);

@@ -58,4 +58,13 @@ static void check_all_triples(int lora, int bottleneck)
     for (int i = 0; i < TRIPLES; i++) triple[i] = &test_triples[i];
     for (int i = 0; i < 2; i++) check_modes(&shapes[i], "LLaMA", lora, bottleneck, triple, TRIPLES);
 }
+__attribute__((unused)) static void check_quantized(const char *subject, GxQuantKind kind, int lora, int bottleneck)
+{
+    for (int i = 0; i <= SHAPES; i++) {
+        Layout l = i < SHAPES ? shapes[i] : data_parallel;
+        l.quantize = 1 + kind;
+        check_modes(&l, subject, lora, bottleneck, i < SHAPES ? test_modes + 1 : test_modes,
+                    i < SHAPES ? MODES - 1 : 1);
+    }
+}
 #endif

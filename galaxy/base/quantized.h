@@ -18,6 +18,10 @@
 //     void *memory = gx_arena_take(arena, GX_MEM_WEIGHTS, gx_quantized_bytes(GX_NF4_DOUBLED, rows, cols));
 //     GxQuantized w = gx_quantized(GX_NF4_DOUBLED, rows, cols, memory);
 //
+// A box of a larger matrix has codes for its own elements alone, but the blocks, and so the values, of the larger one:
+// it keeps the scale of each block that may lie between its first and its last element. Its values are the same
+// wherever the larger matrix is cut.
+//
 // cpu/quantize.h makes one of floats, ops/quantize.h makes floats of it, ops/quantized_linear.h multiplies with it.
 #ifndef GX_QUANTIZED_H
 #define GX_QUANTIZED_H
@@ -31,15 +35,22 @@ enum { GX_NF4_BLOCK = 64, GX_SCALE_BLOCK = 256 }; // weights that share a scale;
 typedef struct GxQuantized {
     GxQuantKind kind;
     int64_t rows, cols;
+    // NF4: element (r, c) belongs to block (origin + r*pitch + c) / 64 of those that have a scale here
+    int64_t origin, pitch;
     uint8_t *codes;       // q: NF4 [ceil(rows*cols/2)]; int8, with sign: [rows,cols]
     float *scales;        // a: [blocks]; of doubled ones A: [ceil(blocks/256)]
     uint8_t *scale_codes; // s, of doubled ones: [blocks]; else NULL
     float *offset;        // o, of doubled ones: [1]; else NULL
 } GxQuantized;
 
-int64_t gx_quantized_bytes(GxQuantKind kind, int64_t rows, int64_t cols); // of all that it points to
 // Its parts one behind the other in `memory`, each aligned to GX_ALIGN as `memory` is. Nothing is touched.
 GxQuantized gx_quantized(GxQuantKind kind, int64_t rows, int64_t cols, void *memory);
+// Of [rows,cols] of a matrix of `pitch` columns, from (row, col) on.
+GxQuantized gx_quantized_box(GxQuantKind kind, int64_t row, int64_t rows, int64_t col, int64_t cols, int64_t pitch,
+                             void *memory);
+// The first of the larger matrix's blocks that the box which begins with (row, col) has a scale of (of int8: its row).
+int64_t gx_quantized_first_block(const GxQuantized *box, int64_t row, int64_t col);
+int64_t gx_quantized_bytes(const GxQuantized *w);  // of all that it points to
 int64_t gx_quantized_blocks(const GxQuantized *w); // that have a scale: of 64 elements, of int8: rows
 int64_t gx_quantized_scales(const GxQuantized *w); // fp32 numbers at w->scales
 int64_t gx_quantized_code_bytes(const GxQuantized *w);
@@ -101,7 +112,8 @@ const float gx_scale_values[256] = {GX_SCALE_VALUES};
 
 int64_t gx_quantized_blocks(const GxQuantized *w)
 {
-    return w->kind == GX_INT8 ? w->rows : gx_ceil_div(w->rows * w->cols, GX_NF4_BLOCK);
+    if (w->kind == GX_INT8) return w->rows;
+    return gx_ceil_div(w->origin + (w->rows - 1) * w->pitch + w->cols, GX_NF4_BLOCK);
 }
 
 int64_t gx_quantized_scales(const GxQuantized *w)
@@ -135,16 +147,29 @@ static int64_t gx__quantized_map(GxQuantized *w, char *memory)
     return bytes;
 }
 
-GxQuantized gx_quantized(GxQuantKind kind, int64_t rows, int64_t cols, void *memory)
+// Scales begin with a group's first, so that a scale's group is its number's here, too.
+GxQuantized gx_quantized_box(GxQuantKind kind, int64_t row, int64_t rows, int64_t col, int64_t cols, int64_t pitch,
+                             void *memory)
 {
-    GxQuantized w = {kind, rows, cols, NULL, NULL, NULL, NULL};
+    const int64_t step = GX_NF4_BLOCK * (kind == GX_NF4_DOUBLED ? GX_SCALE_BLOCK : 1);
+    GxQuantized w = {kind, rows, cols, (row * pitch + col) % step, pitch, NULL, NULL, NULL, NULL};
     gx__quantized_map(&w, (char *)memory);
     return w;
 }
 
-int64_t gx_quantized_bytes(GxQuantKind kind, int64_t rows, int64_t cols)
+GxQuantized gx_quantized(GxQuantKind kind, int64_t rows, int64_t cols, void *memory)
 {
-    GxQuantized w = {kind, rows, cols, NULL, NULL, NULL, NULL};
-    return gx__quantized_map(&w, NULL);
+    return gx_quantized_box(kind, 0, rows, 0, cols, cols, memory);
+}
+
+int64_t gx_quantized_first_block(const GxQuantized *box, int64_t row, int64_t col)
+{
+    return box->kind == GX_INT8 ? row : (row * box->pitch + col - box->origin) / GX_NF4_BLOCK;
+}
+
+int64_t gx_quantized_bytes(const GxQuantized *w)
+{
+    GxQuantized copy = *w;
+    return gx__quantized_map(&copy, NULL);
 }
 #endif

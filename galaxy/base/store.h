@@ -4,12 +4,13 @@
 // A rank has the tensors of units [first, last). Weights lie unit by unit in one buffer of the type that is computed
 // in, frozen ones among them; gradients, masters and moments lie in buffers of their own, in the same order, of trained
 // tensors alone: what is frozen has none and costs nothing. In fp32 the weights are their own masters. A packed row
-// lies right behind the row before, if both are there.
+// lies right behind the row before, if both are there. Quantised matrices lie apart, in bytes.
 //
 //     GX_TRY(gx_store_open(&s, &table, 0, table.units, GX_BF16, &g->error));    // counts
 //     gx_store_take(g, &s, 2);                                                  // takes memory: two moments
 //     const void *w = gx_store_weight(&s, id);
 //     float *dw = gx_store_grad(&s, id, &accumulate);                           // NULL: frozen, or none are wanted
+//     GxQuantized q = gx_store_quantized(&s, id);                               // of one that is kept so
 //
 // Gradients of a window are written by whoever comes first and added to by all who come later (`is_written`), in
 // whatever order micro-batches and the uses of a tied weight come; what nobody has written when the window ends is
@@ -21,7 +22,8 @@
 GX_BEGIN
 
 typedef struct {
-    int64_t weight;    // elements before it in the rank's weights; -1: it is not here
+    int64_t weight;    // elements before it in the rank's weights; -1: it is not here, or quantised
+    int64_t quantized; // bytes before it among the quantised matrices; -1: it is not here, or in numbers
     int64_t trainable; // elements before it in gradients, masters and moments; -1: frozen, or not here
     int is_written;    // its gradient, in this window
 } GxPlace;
@@ -31,8 +33,10 @@ typedef struct {
     GxPlace *place;               // [table->n]; an alias has that of its tensor
     int first_unit, last_unit;    // units [first, last)
     int64_t weights_n, trained_n; // elements of the buffers
+    int64_t quantized_n;          // bytes
     GxDtype dtype;                // of the weights
     void *weights;                // [weights_n]
+    void *quantized;              // [quantized_n]; NULL: nothing is
     float *masters;               // [trained_n], fp32; NULL in fp32: the weights are it
     float *grads;                 // [trained_n]; NULL: none are wanted
     float *moment[2];             // [trained_n] each; NULL: the optimizer has none
@@ -43,11 +47,15 @@ void gx_store_take(GxContext *g, GxStore *s,
                    int moments); // from the context's arena; moments: 0 to 2, -1: weights alone
 void gx_store_close(GxStore *s);
 
-static inline int gx_store_has(const GxStore *s, int row) { return s->place[row].weight >= 0; }
+static inline int gx_store_has(const GxStore *s, int row)
+{
+    return s->place[row].weight >= 0 || s->place[row].quantized >= 0;
+}
 static inline int gx_store_trains(const GxStore *s, int row) { return s->place[row].trainable >= 0; }
 int gx_store_trains_unit(const GxStore *s, int unit);
 
-void *gx_store_weight(const GxStore *s, GxTensorId id);
+void *gx_store_weight(const GxStore *s, GxTensorId id);          // of one that is in numbers
+GxQuantized gx_store_quantized(const GxStore *s, GxTensorId id); // of one that is quantised: this rank's box
 // Marks it as written. *accumulate: 0 where it is to be written, 1 where it is to be added to.
 float *gx_store_grad(GxStore *s, GxTensorId id, int *accumulate);
 float *gx_store_master(const GxStore *s, int row); // fp32 values of a trained tensor, or of any in fp32; else NULL
@@ -83,6 +91,12 @@ static int64_t gx__store_place(int64_t *n, const GxTensor *t, int is_packed)
     return at;
 }
 
+static GxQuantized gx__store_box(const GxTensor *t, void *memory)
+{
+    return gx_quantized_box((GxQuantKind)(t->quantized - 1), t->begin[0], t->end[0] - t->begin[0], t->begin[1],
+                            t->end[1] - t->begin[1], t->global_shape[1], memory);
+}
+
 GxStatus gx_store_open(GxStore *s, const GxTable *table, int first_unit, int last_unit, GxDtype dtype, GxError *err)
 {
     memset(s, 0, sizeof *s);
@@ -92,7 +106,7 @@ GxStatus gx_store_open(GxStore *s, const GxTable *table, int first_unit, int las
     for (int i = 0; i < table->n; i++) {
         const GxTensor *t = &table->row[i];
         GxPlace *p = &s->place[i];
-        p->weight = p->trainable = -1;
+        p->weight = p->trainable = p->quantized = -1;
         if (t->unit < first_unit || t->unit >= last_unit) continue;
         if (t->has_alias) {
             *p = s->place[t->alias.index];
@@ -103,7 +117,13 @@ GxStatus gx_store_open(GxStore *s, const GxTable *table, int first_unit, int las
                     table->row[t->alias.index].name);
             continue;
         }
-        const int is_packed = t->packed && i > 0 && table->row[i - 1].unit == t->unit;
+        if (t->quantized) {
+            const GxQuantized box = gx__store_box(t, NULL);
+            p->quantized = s->quantized_n;
+            s->quantized_n += gx_quantized_bytes(&box);
+            continue;
+        }
+        const int is_packed = t->packed && i > 0 && s->place[i - 1].weight >= 0 && table->row[i - 1].unit == t->unit;
         p->weight = gx__store_place(&s->weights_n, t, is_packed);
         if (!t->frozen) p->trainable = gx__store_place(&s->trained_n, t, is_packed && s->place[i - 1].trainable >= 0);
     }
@@ -113,6 +133,7 @@ GxStatus gx_store_open(GxStore *s, const GxTable *table, int first_unit, int las
 void gx_store_take(GxContext *g, GxStore *s, int moments)
 {
     s->weights = gx_take_from(g, g->arena, GX_MEM_WEIGHTS, gx_dtype_size(s->dtype) * s->weights_n);
+    s->quantized = s->quantized_n ? gx_take_from(g, g->arena, GX_MEM_WEIGHTS, s->quantized_n) : NULL;
     s->masters = s->grads = s->moment[0] = s->moment[1] = NULL;
     if (moments < 0 || s->trained_n == 0) return;
     if (s->dtype != GX_F32) s->masters = (float *)gx_take_from(g, g->arena, GX_MEM_OPTIMIZER, 4 * s->trained_n);
@@ -140,6 +161,11 @@ static int gx__store_row(const GxStore *s, int row)
 }
 
 void *gx_store_weight(const GxStore *s, GxTensorId id) { return gx_store_weights_at(s, s->place[id.index].weight); }
+
+GxQuantized gx_store_quantized(const GxStore *s, GxTensorId id)
+{
+    return gx__store_box(&s->table->row[id.index], (char *)s->quantized + s->place[id.index].quantized);
+}
 
 float *gx_store_grad(GxStore *s, GxTensorId id, int *accumulate)
 {

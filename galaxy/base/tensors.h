@@ -17,6 +17,7 @@
 #ifndef GX_TENSORS_H
 #define GX_TENSORS_H
 #include "dtype.h"
+#include "quantized.h"
 #include "status.h"
 GX_BEGIN
 
@@ -52,6 +53,7 @@ typedef struct {
     int is_added;    // by a tuning method: no base has it, and what is saved of the base does not, either
     int is_adapter;  // of what a tuning method adds to a model, or trains of it: saved apart from the base's tensors
     int frozen;      // no gradient, no optimizer state
+    int quantized;   // 1 + GxQuantKind: a frozen matrix, kept in bytes; 0: in numbers
     int reduce_axes; // mesh axes over which the gradient is summed: derived from the layouts at the places of use
     // Of a tensor that is cut (parts not NULL): where, over which mesh axes, and what each of the group's members has;
     // begin and end in that dimension are this rank's part. Parts go up in member order; only in dimension 0 they may

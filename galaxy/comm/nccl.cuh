@@ -18,6 +18,8 @@
 // where a rank is dead, and nobody would watch.
 enum { GX__NCCL_RING = 32, GX__NCCL_NAME = 120 };
 
+static const double gx__nccl_reason_seconds = 2; // within which a rank's reason arrives
+
 typedef struct {
     char text[GX__NCCL_NAME];
     cudaEvent_t done;
@@ -39,11 +41,17 @@ static GxNccl *gx__nccl(const GxContext *g) { return (GxNccl *)g->comm->device_s
 
 // ---- errors --------------------------------------------------------------------------------------------------------
 
+// A rank that fails tells the others why over the host's engine and then aborts its groups. What NCCL makes of the abort
+// does not know the reason, which may arrive a moment later: so it is waited for first.
 static int gx__nccl_ok(GxContext *g, ncclResult_t r, const char *what)
 {
     if (r == ncclSuccess || r == ncclInProgress) return 1;
-    GX_FAIL(&g->error, GX_ERR_COMM, "rank %d: %s: %s (%s)", g->rank, what, ncclGetErrorString(r),
-            ncclGetLastError(NULL));
+    const double until = gx_seconds() + gx__nccl_reason_seconds;
+    do g->comm->engine->poll(g->comm, NULL, 0, &g->error);
+    while (!gx_failed(g) && gx_seconds() < until && !sched_yield());
+    if (!gx_failed(g))
+        GX_FAIL(&g->error, GX_ERR_COMM, "rank %d: %s: %s (%s)", g->rank, what, ncclGetErrorString(r),
+                ncclGetLastError(NULL));
     return 0;
 }
 
@@ -83,6 +91,7 @@ static void gx__nccl_watch(GxContext *g, double since)
         GX_FAIL(&g->error, GX_ERR_COMM, "rank %d waited %g s in %s: a rank is dead, stalled, or in another call",
                 g->rank, timeout, gx__nccl_stuck(n));
     if (!gx_failed(g)) return;
+    gx__comm_give_up(g);                            // the others hear why before their groups break
     for (int axes = 0; axes <= GX_AXIS_ALL; axes++) // its kernels spin until they are told to stop
         if (n->group[axes]) ncclCommAbort(n->group[axes]), n->group[axes] = NULL;
 }

@@ -30,6 +30,12 @@ void gx_cpu_quantize_scales(GxContext *g, const GxQuantized *w, const float *abs
 // Both, of a whole matrix x [rows,cols].
 GxStatus gx_cpu_quantize(GxContext *g, const GxQuantized *w, float *absmax, const float *x);
 
+// Of the larger matrix that a box is cut from, at (row, col): `whole`, or any of it that has the box's blocks.
+// Its codes are elements [first, first + n) of the larger one, where `first` begins a byte: those that the box has.
+void gx_cpu_quantized_take_codes(const GxQuantized *box, int64_t row, int64_t col, const uint8_t *codes, int64_t first,
+                                 int64_t n);
+void gx_cpu_quantized_take_scales(const GxQuantized *box, int64_t row, int64_t col, const GxQuantized *whole);
+
 void gx_cpu_dequantize(GxContext *g, void *y, GxDtype dtype, const GxQuantized *w, int64_t row, int64_t rows,
                        int64_t col, int64_t cols);
 
@@ -45,6 +51,7 @@ GX_END
 
 // ---- quantise ------------------------------------------------------------------------------------------------------
 
+enum { GX__NF4_ZERO = 7 };               // the code of 0
 #define GX__CPU_QUANTIZED_BELOW 0x1p120f // so that no product with a scale is infinite
 
 // The bits of max|x|. Bits without the sign go up as magnitudes do, then come infinity and NaNs: none is overlooked.
@@ -198,6 +205,45 @@ GxStatus gx_cpu_quantize(GxContext *g, const GxQuantized *w, float *absmax, cons
     return GX_OK;
 }
 
+// ---- boxes ---------------------------------------------------------------------------------------------------------
+
+static void gx__cpu_nf4_copy(uint8_t *to, int64_t i, const uint8_t *from, int64_t j, int64_t n)
+{
+    if (i % 2 == 0 && j % 2 == 0) {
+        memcpy(to + i / 2, from + j / 2, (size_t)(n / 2));
+        i += n - n % 2, j += n - n % 2, n %= 2;
+    }
+    for (; n > 0; n--, i++, j++) {
+        const int code = from[j / 2] >> (j % 2 ? 0 : 4) & 15;
+        to[i / 2] = (uint8_t)(i % 2 ? (to[i / 2] & 0xf0) | code : code << 4 | GX__NF4_ZERO);
+    }
+}
+
+void gx_cpu_quantized_take_codes(const GxQuantized *box, int64_t row, int64_t col, const uint8_t *codes, int64_t first,
+                                 int64_t n)
+{
+    const int64_t begin = gx_max(0, first / box->pitch - row), end = (first + n - 1) / box->pitch - row + 1;
+    for (int64_t r = begin; r < gx_min(end, box->rows); r++) {
+        const int64_t at = (row + r) * box->pitch + col, from = gx_max(at, first),
+                      count = gx_min(at + box->cols, first + n) - from, to = r * box->cols + from - at;
+        if (count < 1) continue;
+        if (box->kind == GX_INT8) memcpy(box->codes + to, codes + (from - first), (size_t)count);
+        else gx__cpu_nf4_copy(box->codes, to, codes, from - first, count);
+    }
+}
+
+void gx_cpu_quantized_take_scales(const GxQuantized *box, int64_t row, int64_t col, const GxQuantized *whole)
+{
+    const int64_t first = gx_quantized_first_block(box, row, col);
+    if (box->kind != GX_NF4_DOUBLED) {
+        memcpy(box->scales, whole->scales + first, (size_t)gx_quantized_scales(box) * sizeof *box->scales);
+        return;
+    }
+    memcpy(box->scales, whole->scales + first / GX_SCALE_BLOCK, (size_t)gx_quantized_scales(box) * sizeof *box->scales);
+    memcpy(box->scale_codes, whole->scale_codes + first, (size_t)gx_quantized_blocks(box));
+    *box->offset = *whole->offset;
+}
+
 // ---- dequantise ----------------------------------------------------------------------------------------------------
 
 // a of a block. volatile: the compiler may not make one multiply-add of the product and the sum, which would round
@@ -209,39 +255,37 @@ static inline float gx__cpu_nf4_scale(const GxQuantized *w, int64_t block)
     return product + *w->offset;
 }
 
-typedef union {
-    float f32[16];
-    uint16_t bf16[16];
-} GxNf4Table; // the values that a block can have, in the type that is wanted
-
-static GX_CPU_INLINE void gx__cpu_nf4_choose(void *y, int64_t i, const GxNf4Table *table, int code, GxDtype dtype)
+typedef struct {
+    float value[256][2];
+} GxNf4Pairs; // what the two codes of a byte mean
+static GxNf4Pairs gx__cpu_nf4_pairs(void)
 {
-    if (dtype == GX_BF16) ((uint16_t *)y)[i] = table->bf16[code];
-    else ((float *)y)[i] = table->f32[code];
+    GxNf4Pairs pairs;
+    for (int i = 0; i < 256; i++) pairs.value[i][0] = gx_nf4_values[i >> 4], pairs.value[i][1] = gx_nf4_values[i & 15];
+    return pairs;
 }
 
-// y[i] = element first + i, which all lie in one block
-static GX_CPU_INLINE void gx__cpu_nf4_values_of(void *y, const GxQuantized *w, int64_t first, int64_t n, GxDtype dtype)
+// y[i] = code first + i, n of them, which all lie in one block
+static GX_CPU_INLINE void gx__cpu_nf4_values_of(void *y, const GxNf4Pairs *pairs, const GxQuantized *w, int64_t block,
+                                                int64_t first, int64_t n, GxDtype dtype)
 {
-    const float a = gx__cpu_nf4_scale(w, first / GX_NF4_BLOCK);
+    const float a = gx__cpu_nf4_scale(w, block);
     const uint8_t *codes = w->codes + first / 2;
-    GxNf4Table table;
-    int64_t i = 0;
-    for (int k = 0; k < 16; k++) gx_cpu_store(&table, k, gx_nf4_values[k] * a, dtype);
-    if (first % 2) gx__cpu_nf4_choose(y, i++, &table, *codes++ & 15, dtype);
-    for (; i + 1 < n; i += 2, codes++) {
-        gx__cpu_nf4_choose(y, i, &table, *codes >> 4, dtype);
-        gx__cpu_nf4_choose(y, i + 1, &table, *codes & 15, dtype);
-    }
-    if (i < n) gx__cpu_nf4_choose(y, i, &table, *codes >> 4, dtype);
+    float value[GX_NF4_BLOCK + 2];
+    const int64_t skip = first % 2, bytes = (skip + n + 1) / 2;
+    for (int64_t i = 0; i < bytes; i++) memcpy(value + 2 * i, pairs->value[codes[i]], sizeof *pairs->value);
+    GX_OMP(simd)
+    for (int64_t i = 0; i < n; i++) gx_cpu_store(y, i, value[skip + i] * a, dtype);
 }
 
-static GX_CPU_INLINE void gx__cpu_nf4_run(void *y, const GxQuantized *w, int64_t first, int64_t n, GxDtype dtype)
+static GX_CPU_INLINE void gx__cpu_nf4_run(void *y, const GxNf4Pairs *pairs, const GxQuantized *w, int64_t row,
+                                          int64_t col, int64_t n, GxDtype dtype)
 {
     for (int64_t done = 0, here; done < n; done += here) {
-        const int64_t at = first + done;
+        const int64_t at = w->origin + row * w->pitch + col + done; // among the blocks' elements
         here = gx_min(n - done, GX_NF4_BLOCK - at % GX_NF4_BLOCK);
-        gx__cpu_nf4_values_of(gx_cpu_at(y, done, dtype), w, at, here, dtype);
+        gx__cpu_nf4_values_of(gx_cpu_at(y, done, dtype), pairs, w, at / GX_NF4_BLOCK, row * w->cols + col + done, here,
+                              dtype);
     }
 }
 
@@ -254,14 +298,14 @@ static GX_CPU_INLINE void gx__cpu_int8_run(void *y, const int8_t *codes, float a
 void gx_cpu_dequantize(GxContext *g, void *y, GxDtype dtype, const GxQuantized *w, int64_t row, int64_t rows,
                        int64_t col, int64_t cols)
 {
+    const GxNf4Pairs pairs = gx__cpu_nf4_pairs();
     (void)g;
     GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, rows * cols)))
     for (int64_t r = 0; r < rows; r++) {
-        const int64_t first = (row + r) * w->cols + col;
+        const int8_t *codes = (const int8_t *)w->codes + (row + r) * w->cols + col;
         void *to = gx_cpu_at(y, r * cols, dtype);
-        if (w->kind == GX_INT8)
-            GX_CPU_TYPES(dtype, gx__cpu_int8_run, to, (const int8_t *)w->codes + first, w->scales[row + r], cols);
-        else GX_CPU_TYPES(dtype, gx__cpu_nf4_run, to, w, first, cols);
+        if (w->kind == GX_INT8) GX_CPU_TYPES(dtype, gx__cpu_int8_run, to, codes, w->scales[row + r], cols);
+        else GX_CPU_TYPES(dtype, gx__cpu_nf4_run, to, &pairs, w, row + r, col, cols);
     }
 }
 #endif

@@ -48,25 +48,26 @@ static __device__ __forceinline__ float gx__cuda_nf4_scale(const GxQuantized &w,
     return __fadd_rn(product, *w.offset);
 }
 
-// y[r,c] = w[row + r, col + c]. N neighbours that begin at a multiple of N lie in one block and in N/2 bytes.
+// y[r,c] = w[row + r, col + c]. N neighbours that begin at a multiple of N, as codes and as elements of blocks, lie in
+// N/2 bytes and in one block.
 template <class T> struct GxNf4Op {
     T *y;
     GxQuantized w;
     int64_t row, col, cols;
-    __device__ float value(int64_t i) const
+    __device__ float value(int64_t i, int64_t element) const
     {
         const int code = w.codes[i / 2] >> (i % 2 ? 0 : 4) & 15;
-        return gx__cuda_nf4_values[code] * gx__cuda_nf4_scale(w, i / GX_NF4_BLOCK);
+        return gx__cuda_nf4_values[code] * gx__cuda_nf4_scale(w, element / GX_NF4_BLOCK);
     }
     template <int N> __device__ void at(int64_t r, int64_t c) const
     {
-        const int64_t i = (row + r) * w.cols + col + c;
+        const int64_t i = (row + r) * w.cols + col + c, element = w.origin + (row + r) * w.pitch + col + c;
         float v[N];
-        if (N == 1 || i % N) {
-            for (int j = 0; j < N; j++) v[j] = value(i + j);
+        if (N == 1 || i % N || element % N) {
+            for (int j = 0; j < N; j++) v[j] = value(i + j, element + j);
         } else {
             const uint64_t codes = gx__cuda_load_bytes<(N + 1) / 2>(w.codes + i / 2);
-            const float a = gx__cuda_nf4_scale(w, i / GX_NF4_BLOCK);
+            const float a = gx__cuda_nf4_scale(w, element / GX_NF4_BLOCK);
             for (int j = 0; j < N; j++) v[j] = gx__cuda_nf4_values[codes >> (8 * (j / 2) + (j % 2 ? 0 : 4)) & 15] * a;
         }
         gx_store(y + r * cols + c, v);

@@ -1,4 +1,4 @@
-// model/linear.h: a linear of a model: the one place where LoRA hangs, and quantised weights will; cores never mention
+// model/linear.h: a linear of a model: the one place where LoRA hangs, and quantised matrices; cores never mention
 // them.
 //
 // Several tensors that files know apart (q, k, v; gate, up) may be packed behind each other: the linear is then one
@@ -9,7 +9,7 @@
 // are wanted, r columns of a row each: nothing is kept of them.
 #ifndef GX_MODEL_LINEAR_H
 #define GX_MODEL_LINEAR_H
-#include "../ops/linear.h"
+#include "../ops/quantized_linear.h"
 #include "lora.h"
 #include "unit.h"
 GX_BEGIN
@@ -159,19 +159,45 @@ static GxLinearShape gx__linear_shape_of(const GxLinear *l, GxRows rows, int acc
     return s;
 }
 
+// All parts are quantised, or none.
+static int gx__linear_is_quantized(const GxPass *p, const GxLinear *l)
+{
+    return p->m->table.row[l->first.index].quantized != 0;
+}
+
+static void gx__linear_quantized(const GxPass *p, const GxLinear *l, GxQuantized w[GX_MAX_MATRICES])
+{
+    for (int i = 0; i < l->parts; i++) {
+        const GxTensorId id = {l->first.index + i};
+        w[i] = gx_store_quantized(&p->m->store, id);
+    }
+}
+
 void gx_linear_apply(GxPass *p, const GxLinear *l, GxRows y, GxRows x, int accumulate)
 {
     const GxLinearShape s = gx__linear_shape_of(l, x, accumulate);
     const void *bias = l->bias.index < 0 ? NULL : gx_store_weight(&p->m->store, l->bias);
-    gx_linear_forward(p->g, y.data, x.data, gx_store_weight(&p->m->store, l->first), bias, &s);
+    GxQuantized w[GX_MAX_MATRICES];
+    if (gx__linear_is_quantized(p, l)) {
+        gx__linear_quantized(p, l, w);
+        gx_quantized_linear_forward(p->g, y.data, x.data, w, l->parts, bias, &s);
+    } else {
+        gx_linear_forward(p->g, y.data, x.data, gx_store_weight(&p->m->store, l->first), bias, &s);
+    }
     gx__lora_forward(p, l, y, x);
 }
 
 void gx_linear_apply_backward_input(GxPass *p, const GxLinear *l, GxRows dx, GxRows dy, int accumulate)
 {
     const GxLinearShape s = gx__linear_shape_of(l, dy, accumulate);
+    GxQuantized w[GX_MAX_MATRICES];
     if (!dx.data) return;
-    gx_linear_backward_input(p->g, dx.data, dy.data, gx_store_weight(&p->m->store, l->first), &s);
+    if (gx__linear_is_quantized(p, l)) {
+        gx__linear_quantized(p, l, w);
+        gx_quantized_linear_backward_input(p->g, dx.data, dy.data, w, l->parts, &s);
+    } else {
+        gx_linear_backward_input(p->g, dx.data, dy.data, gx_store_weight(&p->m->store, l->first), &s);
+    }
     gx__lora_backward_input(p, l, dx, dy);
 }
 

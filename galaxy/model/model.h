@@ -214,13 +214,16 @@ struct GxModel {
     GxTensorId embedding;
 };
 
-typedef struct {                    // zero: defaults
-    const GxSplitLists *lists;      // NULL: even
-    const char *freeze;             // patterns of names; NULL: everything is trained
-    GxDtype dtype;                  // of weights and activations; masters, moments and gradients are fp32
-    int first_unit, last_unit;      // this rank's units [first, last); 0, 0: all
-    const GxHeadWish *wish;         // NULL: a causal language model
-    const GxLora *lora;             // NULL: none. Else all is frozen but LoRA's factors and heads of labels
+typedef struct {               // zero: defaults
+    const GxSplitLists *lists; // NULL: even
+    const char *freeze;        // patterns of names; NULL: everything is trained
+    GxDtype dtype;             // of weights and activations; masters, moments and gradients are fp32
+    int first_unit, last_unit; // this rank's units [first, last); 0, 0: all
+    const GxHeadWish *wish;    // NULL: a causal language model
+    const GxLora *lora;        // NULL: none. Else all is frozen but LoRA's factors and heads of labels
+    // 1 + GxQuantKind: the matrices of attention and MLP are quantised where they are frozen, of packed ones (q, k, v;
+    // gate, up) where all are; where none is, that is an error. 0: no
+    int quantize;
     const GxBottleneck *bottleneck; // NULL: none. Else all is frozen but the adapters and heads of labels
 } GxModelOptions;
 
@@ -241,9 +244,10 @@ int64_t gx_model_vocab(const GxModel *m);
 // Takes constants for batches of up to T x B from the arena (twice: on a dry one, then on the real one).
 void gx_model_take(GxContext *g, GxModel *m, int64_t T, int64_t B, int64_t chunk);
 
-// Draws the first weights, by name and global index: the same in every topology.
+// Draws the first weights, by name and global index: the same in every topology. Quantised matrices are not
+// drawn: they come from a file.
 void gx_model_init(GxContext *g, GxModel *m, uint64_t seed);
-void gx_model_init_tensor(GxContext *g, const GxModel *m, int row, uint64_t seed); // of one tensor of this rank's
+void gx_model_init_tensor(GxContext *g, const GxModel *m, int row, uint64_t seed); // of one in numbers, of this rank's
 
 // A tensor of a unit and the place where it is used; for what kinds of cores open.
 typedef struct {
@@ -504,6 +508,30 @@ void gx_model_unit(GxContext *g, GxModel *m, int kind, int number)
     m->unit[unit].rows = m->table.n - m->unit[unit].first_row;
 }
 
+static int gx__model_quantize_linear(GxModel *m, const GxLinear *l, int kind)
+{
+    GxTensor *t = &m->table.row[l->first.index];
+    for (int i = 0; i < l->parts; i++)
+        if (!t[i].frozen) return 0;
+    for (int i = 0; i < l->parts; i++) t[i].quantized = kind;
+    return l->parts;
+}
+
+static GxStatus gx__model_quantize(GxModel *m, int kind, GxError *err)
+{
+    int n = 0;
+    for (int i = 0; kind && i < m->units; i++)
+        for (int k = 0; k < gx_unit_spec(m, i)->n_pairs; k++)
+            for (int j = 0; j < 2; j++) {
+                const GxLinear *l = &m->unit[i].pair[k].linear[j];
+                const GxCoreKind core = gx_unit_spec(m, i)->pair[k].core.kind;
+                if (core == GX_CORE_ATT || core == GX_CORE_MLP) n += gx__model_quantize_linear(m, l, kind);
+            }
+    if (n || !kind) return GX_OK;
+    return GX_FAIL(err, GX_ERR_ARGUMENT,
+                   "a quantised matrix cannot be trained, and all of this model's are: freeze them, as LoRA does");
+}
+
 GxStatus gx_model_open(GxContext *g, GxModel *m, const GxFamily *family, void *config, const GxMode *mode,
                        const GxModelOptions *options)
 {
@@ -527,6 +555,7 @@ GxStatus gx_model_open(GxContext *g, GxModel *m, const GxFamily *family, void *c
     GX_TRY(gx_tuned_freeze(m, &g->error));
     if (o->freeze && o->freeze[0]) gx_table_freeze(&m->table, o->freeze, &g->error);
     GX_TRY(gx_status(g));
+    GX_TRY(gx__model_quantize(m, o->quantize, &g->error));
     const int last = o->last_unit ? o->last_unit : m->units;
     return gx_store_open(&m->store, &m->table, o->first_unit, last, o->dtype, &g->error);
 }
@@ -621,6 +650,7 @@ void gx_model_init_tensor(GxContext *g, const GxModel *m, int row, uint64_t seed
 void gx_model_init(GxContext *g, GxModel *m, uint64_t seed)
 {
     for (int i = 0; i < m->table.n; i++)
-        if (!m->table.row[i].has_alias && gx_store_has(&m->store, i)) gx_model_init_tensor(g, m, i, seed);
+        if (!m->table.row[i].has_alias && !m->table.row[i].quantized && gx_store_has(&m->store, i))
+            gx_model_init_tensor(g, m, i, seed);
 }
 #endif

@@ -1,8 +1,8 @@
-// quantized_linear.h: y = x W^T + b and the gradient of x where W is a quantised matrix (base/quantized.h), which has
-// no gradient.
+// quantized_linear.h: y = x W^T + b and the gradient of x where W is quantised (base/quantized.h) and has no gradient:
+// a matrix, or several of the same width, whose rows are W's one matrix after the other.
 //
 //     GxLinearShape s = gx_linear_shape(R, w.cols, w.rows, GX_BF16);
-//     gx_quantized_linear_forward(g, y, x, &w, NULL, &s);
+//     gx_quantized_linear_forward(g, y, x, &w, 1, NULL, &s);
 //
 // W is never whole: tiles of it, of its rows forward and of its columns backward, are dequantised into scratch one
 // after the other, and multiplied from there (ops/linear.h). So an element of a result is one sum over all of In
@@ -18,10 +18,11 @@
 #include "quantize.h"
 GX_BEGIN
 
-// As gx_linear_forward and gx_linear_backward_input; w->rows is s->Out, w->cols s->In.
-void gx_quantized_linear_forward(GxContext *g, void *y, const void *x, const GxQuantized *w, const void *bias,
-                                 const GxLinearShape *s);
-void gx_quantized_linear_backward_input(GxContext *g, void *dx, const void *dy, const GxQuantized *w,
+// As gx_linear_forward and gx_linear_backward_input; w [parts]: their rows are s->Out together, the columns of each
+// s->In.
+void gx_quantized_linear_forward(GxContext *g, void *y, const void *x, const GxQuantized *w, int parts,
+                                 const void *bias, const GxLinearShape *s);
+void gx_quantized_linear_backward_input(GxContext *g, void *dx, const void *dy, const GxQuantized *w, int parts,
                                         const GxLinearShape *s);
 
 GX_END
@@ -31,15 +32,33 @@ GX_END
 #define GX_QUANTIZED_LINEAR_IMPLEMENTED
 
 // 1: go on; *tile is *s with both strides
-static int gx__quantized_linear_check(GxContext *g, const char *name, const GxQuantized *w, const GxLinearShape *s,
-                                      GxLinearShape *tile)
+static int gx__quantized_linear_check(GxContext *g, const char *name, const GxQuantized *w, int parts,
+                                      const GxLinearShape *s, GxLinearShape *tile)
 {
+    int64_t rows = 0, cols = s->In;
     if (!gx__linear_check(g, name, s, tile)) return 0;
-    if (w->rows == s->Out && w->cols == s->In) return 1;
+    for (int i = 0; i < parts; i++) {
+        rows += w[i].rows;
+        if (w[i].cols != s->In) cols = w[i].cols;
+    }
+    if (rows == s->Out && cols == s->In) return 1;
     GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-            "%s: the quantised matrix is %ld x %ld; the product expects Out x In: %ld x %ld", name, (long)w->rows,
-            (long)w->cols, (long)s->Out, (long)s->In);
+            "%s: the quantised matrix is %ld x %ld; the product expects Out x In: %ld x %ld", name, (long)rows,
+            (long)cols, (long)s->Out, (long)s->In);
     return 0;
+}
+
+// y = rows [row, row + rows) of all matrices, columns [col, col + cols)
+static void gx__quantized_linear_tile(GxContext *g, void *y, GxDtype dtype, const GxQuantized *w, int parts,
+                                      int64_t row, int64_t rows, int64_t col, int64_t cols)
+{
+    int64_t before = 0; // rows of the matrices before
+    for (int i = 0; i < parts; before += w[i++].rows) {
+        const int64_t begin = gx_max(row, before), end = gx_min(row + rows, before + w[i].rows);
+        if (begin < end)
+            gx_dequantize(g, (char *)y + (begin - row) * cols * gx_dtype_size(dtype), dtype, &w[i], begin - before,
+                          end - begin, col, cols);
+    }
 }
 
 static char *gx__quantized_at(const void *x, int64_t i, GxDtype dtype)
@@ -47,34 +66,34 @@ static char *gx__quantized_at(const void *x, int64_t i, GxDtype dtype)
     return (char *)(uintptr_t)x + i * gx_dtype_size(dtype);
 }
 
-void gx_quantized_linear_forward(GxContext *g, void *y, const void *x, const GxQuantized *w, const void *bias,
-                                 const GxLinearShape *s)
+void gx_quantized_linear_forward(GxContext *g, void *y, const void *x, const GxQuantized *w, int parts,
+                                 const void *bias, const GxLinearShape *s)
 {
     GxLinearShape tile;
-    if (!gx__quantized_linear_check(g, "quantized_linear_forward", w, s, &tile)) return;
+    if (!gx__quantized_linear_check(g, "quantized_linear_forward", w, parts, s, &tile)) return;
     const int64_t most = gx_quantized_tile(g, s->In, s->Out);
     const GxArenaMark mark = gx_arena_mark(g->arena);
     void *rows = gx_scratch(g, GX_MEM_WORKSPACE, most * s->In * gx_dtype_size(s->dtype));
     for (int64_t o = 0; o < s->Out; o += most) {
         tile.Out = gx_min(most, s->Out - o);
-        gx_dequantize(g, rows, s->dtype, w, o, tile.Out, 0, s->In);
+        gx__quantized_linear_tile(g, rows, s->dtype, w, parts, o, tile.Out, 0, s->In);
         gx_linear_forward(g, gx__quantized_at(y, o, s->dtype), x, rows,
                           bias ? gx__quantized_at(bias, o, s->dtype) : NULL, &tile);
     }
     gx_arena_release(g->arena, mark);
 }
 
-void gx_quantized_linear_backward_input(GxContext *g, void *dx, const void *dy, const GxQuantized *w,
+void gx_quantized_linear_backward_input(GxContext *g, void *dx, const void *dy, const GxQuantized *w, int parts,
                                         const GxLinearShape *s)
 {
     GxLinearShape tile;
-    if (!gx__quantized_linear_check(g, "quantized_linear_backward_input", w, s, &tile)) return;
+    if (!gx__quantized_linear_check(g, "quantized_linear_backward_input", w, parts, s, &tile)) return;
     const int64_t most = gx_quantized_tile(g, s->Out, s->In);
     const GxArenaMark mark = gx_arena_mark(g->arena);
     void *cols = gx_scratch(g, GX_MEM_WORKSPACE, most * s->Out * gx_dtype_size(s->dtype));
     for (int64_t i = 0; i < s->In; i += most) {
         tile.In = gx_min(most, s->In - i);
-        gx_dequantize(g, cols, s->dtype, w, 0, s->Out, i, tile.In);
+        gx__quantized_linear_tile(g, cols, s->dtype, w, parts, 0, s->Out, i, tile.In);
         gx_linear_backward_input(g, gx__quantized_at(dx, i, s->dtype), dy, cols, &tile);
     }
     gx_arena_release(g->arena, mark);

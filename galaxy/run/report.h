@@ -283,9 +283,11 @@ void gx_report_start(const GxTrainer *t)
     if (trained < all && !gx_options_only_show(o)) fprintf(r.out, ", %.2fM of them trained", (double)trained / 1e6);
     fprintf(r.out, ", %s\n", o->precision);
     if (t->model.lora.r)
-        fprintf(r.out, "LoRA: r %ld, alpha %g%s, dropout %g, on %s\n", (long)t->model.lora.r, t->model.lora.alpha,
+        fprintf(r.out, "LoRA: r %ld, alpha %g%s, dropout %g, on %s%s%s\n", (long)t->model.lora.r, t->model.lora.alpha,
                 t->model.lora.is_scaled_by_root ? " (rsLoRA)" : "", (double)t->model.lora.dropout,
-                t->model.lora.targets[0] ? t->model.lora.targets : "all matrices of attention and MLP");
+                t->model.lora.targets[0] ? t->model.lora.targets : "all matrices of attention and MLP",
+                gx_tuning_quantize(&o->tuning) ? "; the model in " : "",
+                gx_tuning_quantize(&o->tuning) ? o->tuning.quantize : "");
     if (t->model.bottleneck.reduction)
         fprintf(r.out, "adapters: width %ld, %ld inside, behind attention and MLP of each layer\n",
                 (long)gx_model_width(&t->model), (long)(gx_model_width(&t->model) / t->model.bottleneck.reduction));

@@ -287,6 +287,7 @@ static GxStatus gx__setup_open_model(GxTrainer *t)
     const GxLora lora = gx_tuning_lora(&o->tuning);
     const GxBottleneck bottleneck = gx_tuning_bottleneck(&o->tuning);
     options.lora = &lora, options.bottleneck = &bottleneck;
+    options.quantize = gx_tuning_quantize(&o->tuning);
     GX_TRY(gx_model_open(t->g, &t->model, t->family, t->model_config, t->mode, &options));
     if (gx_model_has_adapter(&t->model)) GX_TRY(gx_adapter_check_names(&t->model, &t->g->error));
     return gx_runner_open(t->g, &t->runner, &t->model, &t->optimizer, &runner);

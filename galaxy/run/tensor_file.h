@@ -11,6 +11,7 @@
 #include "../io/peft.h"
 #include "../io/safetensors.h"
 #include "../model/model.h"
+#include "quantize.h"
 GX_BEGIN
 
 // Tensors stand in the file as prefix + name: "" weights, "exp_avg." the first moment.
@@ -302,7 +303,8 @@ void gx_tensor_file_plan(GxContext *g, const GxStore *s)
     for (int i = 0; i < t->n; i++) {
         const GxArenaMark values = gx_arena_mark(g->arena);
         const int64_t count = gx_tensor_count(&t->row[i]);
-        if (gx_values_exist(s, GX_VALUES_WEIGHTS, i))
+        if (t->row[i].quantized && gx_store_has(s, i)) gx_quantize_plan(g, s, i);
+        else if (gx_values_exist(s, GX_VALUES_WEIGHTS, i))
             gx_values_write(g, s, GX_VALUES_WEIGHTS, i, 0, t->row[i].parts ? count : gx_min(GX_STAGE, count));
         gx_arena_release(g->arena, values);
     }
@@ -429,6 +431,18 @@ static void gx__tensor_file_load_boxes(GxContext *g, const GxSafetensors *s, con
     }
 }
 
+typedef struct {
+    const GxSafetensors *s;
+    const GxSafetensorsEntry *e;
+    uint64_t *hash;
+} gx__TensorFileEntry;
+
+static void gx__tensor_file_read(void *from, int64_t first, int64_t n, float *x, GxError *err)
+{
+    const gx__TensorFileEntry *f = (const gx__TensorFileEntry *)from;
+    if (gx_safetensors_read(f->s, f->e, first, n, x, err) == GX_OK) gx__tensor_file_hash(f->hash, x, n);
+}
+
 // Rank 0 reads, everybody gets it: a whole tensor into its place, of a cut one each rank its box. e NULL: not rank 0,
 // or an error.
 static void gx__tensor_file_load_tensor(GxContext *g, const GxSafetensors *s, const GxSafetensorsEntry *e,
@@ -436,6 +450,11 @@ static void gx__tensor_file_load_tensor(GxContext *g, const GxSafetensors *s, co
                                         uint64_t *hash)
 {
     const GxTensor *t = &store->table->row[i];
+    if (t->quantized) {
+        gx__TensorFileEntry from = {s, e, hash};
+        gx_quantize_tensor(g, store, i, gx__tensor_file_read, &from);
+        return;
+    }
     if (!t->parts) {
         gx__tensor_file_load_whole(g, s, e, store, part->values, i, hash);
         return;

@@ -15,7 +15,15 @@ typedef struct {
     int use_rslora;
     int64_t adapter_reduction_dim;
     char lora_target_modules[GX_FIELD_TEXT], trainable_modules[GX_FIELD_TEXT], adapter[GX_PATH];
+    char quantize[GX_FIELD_TEXT];
 } GxTuningOptions;
+
+// --quantize, of training programs and of those that write.
+#define GX_QUANTIZE_NAMES "none|nf4|int8"
+#define GX_NOT_QUANTIZED  "none"
+#define GX_QUANTIZE_HELP                                                                                               \
+    "4 bits (nf4, with doubled scales: an eighth of fp32's memory) or in 8 (int8), as bitsandbytes does; they are "    \
+    "rounded to that"
 
 GxStatus gx_tuning_add(GxConfig *c, GxTuningOptions *o, GxError *err);
 // The adapter's own numbers, of `adapter`, which was given. Refused are options that say others.
@@ -26,6 +34,8 @@ GxStatus gx_tuning_resolve(GxTuningOptions *o, const GxConfig *c, const char *mo
 static inline int gx_tuning_has_adapter(const GxTuningOptions *o) { return strcmp(o->tuning, "full") != 0; }
 // The first option that makes another adapter than the run's (`args`, its options), NULL: there is none.
 const GxField *gx_tuning_differs(const GxTuningOptions *o, const GxJson *args, GxTuningOptions *then, GxError *err);
+int gx_tuning_quantize(const GxTuningOptions *o);            // 1 + GxQuantKind; 0: no
+int gx_quantize_of(const char *name);                        // of "nf4", whose scales are doubled, "int8"; 0: of others
 GxLora gx_tuning_lora(const GxTuningOptions *o);             // its texts are o's; r is 0 where there is none
 GxBottleneck gx_tuning_bottleneck(const GxTuningOptions *o); // alike; reduction is 0 where there is none
 
@@ -67,6 +77,8 @@ static const GxField gx__tuning_options[] = {
      "folder of an adapter to begin with, as peft or an earlier run saved it; it says its numbers, and where --model "
      "is",
      NULL},
+    {"quantize", GX_FIELD_STRING, GX__TUNING_AT(quantize), GX_NOT_QUANTIZED,
+     "matrices of attention and MLP of --model are kept in " GX_QUANTIZE_HELP, GX_QUANTIZE_NAMES},
 };
 
 GxStatus gx_tuning_add(GxConfig *c, GxTuningOptions *o, GxError *err)
@@ -160,6 +172,7 @@ const GxField *gx_tuning_differs(const GxTuningOptions *o, const GxJson *args, G
     const int n = sizeof gx__tuning_options / sizeof *gx__tuning_options;
     memset(then, 0, sizeof *then);
     snprintf(then->tuning, sizeof then->tuning, "full");
+    snprintf(then->quantize, sizeof then->quantize, GX_NOT_QUANTIZED);
     if (gx_json_get_fields(args, gx__tuning_options, n, 0, then, "training_args.json", err) != GX_OK) return NULL;
     for (int i = 0; i < n; i++)
         if ((i == 0 || gx__tuning_is_of(&gx__tuning_options[i], o)) &&
@@ -169,6 +182,13 @@ const GxField *gx_tuning_differs(const GxTuningOptions *o, const GxJson *args, G
             return &gx__tuning_options[i];
     return NULL;
 }
+
+int gx_quantize_of(const char *name)
+{
+    return !strcmp(name, "nf4") ? 1 + GX_NF4_DOUBLED : !strcmp(name, "int8") ? 1 + GX_INT8 : 0;
+}
+
+int gx_tuning_quantize(const GxTuningOptions *o) { return gx_tuning_has_adapter(o) ? gx_quantize_of(o->quantize) : 0; }
 
 GxLora gx_tuning_lora(const GxTuningOptions *o)
 {

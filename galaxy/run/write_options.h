@@ -12,6 +12,7 @@ typedef struct {
     double temperature, top_p, min_p, repetition_penalty;
     int strict, echo, json, chat, thinking;
     char chat_template[GX_FIELD_TEXT], system[GX_PATH], mode[GX_FIELD_TEXT], precision[GX_FIELD_TEXT];
+    char quantize[GX_FIELD_TEXT];
     GxTrainOptions machine; // ranks, devices and lists, as training programs have them
 } GxWriteOptions;
 
@@ -81,6 +82,8 @@ static const GxField gx__write_machine_options[] = {
      "auto|" GX_MODE_NAMES},
     {"precision", GX_FIELD_STRING, GX__WRITE_AT(precision), "fp32", "of weights, activations and the cache",
      "fp32|bf16"},
+    {"quantize", GX_FIELD_STRING, GX__WRITE_AT(quantize), GX_NOT_QUANTIZED,
+     "matrices of attention and MLP are kept in " GX_QUANTIZE_HELP, GX_QUANTIZE_NAMES},
     {"prefill_rows", GX_FIELD_INT, GX__WRITE_AT(prefill_rows), "512",
      "tokens of prompts that are run at once: memory against speed", "1..1000000000"},
 };

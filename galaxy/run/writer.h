@@ -204,6 +204,7 @@ static GxStatus gx__writer_open_model(GxWriter *w)
     GX_TRY(gx_agree_on_model(g, &w->config, w->family, w->model_config, folder));
     runner.forward_only = 1;
     options.lists = &lists, options.freeze = "*", options.lora = &w->lora, options.bottleneck = &w->bottleneck;
+    options.quantize = gx_quantize_of(w->o->quantize);
     options.dtype = strcmp(w->o->precision, "bf16") ? GX_F32 : GX_BF16;
     GX_TRY(gx_model_open(g, &w->model, w->family, w->model_config, &w->mode, &options));
     GX_TRY(gx_runner_open(g, &w->runner, &w->model, &w->optimizer, &runner));

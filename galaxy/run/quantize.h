@@ -1,0 +1,121 @@
+// run/quantize.h: a quantised matrix of a store (base/quantized.h) from values that come in pieces, as those of a file
+// do: nobody ever has all of it in numbers.
+//
+// Rank 0 reads and quantises a piece, all get its codes and scales, an eighth of the bytes, and each keeps what its box
+// has of them. So a matrix has the same bytes however it is cut.
+#ifndef GX_RUN_QUANTIZE_H
+#define GX_RUN_QUANTIZE_H
+#include "../comm/comm.h"
+#include "../cpu/quantize.h"
+#include "../ops/memory.h"
+GX_BEGIN
+
+// Elements [first, first + n) of the whole matrix into x [n].
+typedef void (*GxReadValues)(void *from, int64_t first, int64_t n, float *x, GxError *err);
+
+// On all ranks: tensor `row` of the store, whose table says how it is quantised. read(from, ...) is called on rank 0,
+// from the first element to the last. GX_ERR_FORMAT: a value is not finite, or too large.
+void gx_quantize_tensor(GxContext *g, const GxStore *s, int row, GxReadValues read, void *from);
+// Takes its scratch from a dry arena, and gives it back: on the host fp32 and codes of 2^20 elements, or of a row of
+// int8 if that is longer, and all scales; with a card, too, the box.
+void gx_quantize_plan(GxContext *g, const GxStore *s, int row);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_RUN_QUANTIZE_IMPLEMENTED)
+#define GX_RUN_QUANTIZE_IMPLEMENTED
+#include <math.h>
+
+typedef struct {
+    const GxTensor *t;
+    GxQuantKind kind;
+    int64_t piece;     // elements
+    float *x;          // [piece]
+    uint8_t *codes;    // of a piece
+    float *absmax;     // [blocks of the whole]
+    GxQuantized whole; // its scales alone
+    GxQuantized box;   // this rank's, in the host's memory
+    void *store;       // where it belongs
+} gx__Quantizing;
+
+static void gx__quantizing_open(GxContext *g, gx__Quantizing *q, const GxStore *s, int row)
+{
+    GxArena *a = gx_host_arena(g);
+    const GxTensorId id = {row};
+    const GxQuantized box = gx_store_quantized(s, id);
+    q->t = &s->table->row[row], q->kind = box.kind, q->store = box.codes;
+    q->whole = gx_quantized(q->kind, q->t->global_shape[0], q->t->global_shape[1], NULL);
+    const int64_t cols = q->whole.cols, all = q->whole.rows * cols, blocks = gx_quantized_blocks(&q->whole);
+    q->piece = gx_min(all, q->kind == GX_INT8 ? gx_max(1, GX_STAGE / cols) * cols : (int64_t)GX_STAGE);
+    q->x = (float *)gx_take_from(g, a, GX_MEM_WORKSPACE, 4 * q->piece);
+    q->codes = (uint8_t *)gx_take_from(g, a, GX_MEM_WORKSPACE, q->piece);
+    q->absmax = q->whole.scales = (float *)gx_take_from(g, a, GX_MEM_WORKSPACE, 4 * blocks);
+    if (q->kind == GX_NF4_DOUBLED) {
+        q->whole.scales = (float *)gx_take_from(g, a, GX_MEM_WORKSPACE, 4 * gx_quantized_scales(&q->whole));
+        q->whole.scale_codes = (uint8_t *)gx_take_from(g, a, GX_MEM_WORKSPACE, blocks);
+        q->whole.offset = (float *)gx_take_from(g, a, GX_MEM_WORKSPACE, sizeof(float));
+    }
+    void *twin = gx_host_twin(g, GX_MEM_WORKSPACE, q->store, gx_quantized_bytes(&box));
+    q->box = gx_quantized_box(q->kind, q->t->begin[0], box.rows, q->t->begin[1], box.cols, box.pitch, twin);
+}
+
+// The piece as a matrix of its own: blocks go on over the ends of rows.
+static GxQuantized gx__quantizing_piece(const gx__Quantizing *q, int64_t first, int64_t n)
+{
+    const int is_int8 = q->kind == GX_INT8;
+    const int64_t cols = q->whole.cols, block = is_int8 ? cols : (int64_t)GX_NF4_BLOCK;
+    GxQuantized piece = is_int8 ? gx_quantized(GX_INT8, n / cols, cols, NULL) : gx_quantized(GX_NF4, 1, n, NULL);
+    piece.codes = q->codes, piece.scales = q->absmax + first / block;
+    return piece;
+}
+
+// Who quantises has the piece's place in it, not the tensor's.
+static void gx__quantizing_refuse(GxContext *g, const gx__Quantizing *q, int64_t first, int64_t n)
+{
+    int64_t i = 0;
+    while (i < n - 1 && fabsf(q->x[i]) < 0x1p120f) i++;
+    gx_error_clear(&g->error);
+    GX_FAIL(&g->error, GX_ERR_FORMAT,
+            "%s has %g in row %ld, column %ld; only finite numbers below 2^120 can be quantised: look at where these "
+            "weights come from",
+            q->t->name, (double)q->x[i], (long)((first + i) / q->whole.cols), (long)((first + i) % q->whole.cols));
+}
+
+static void gx__quantizing_part(GxContext *g, gx__Quantizing *q, int64_t first, int64_t n, GxReadValues read,
+                                void *from)
+{
+    const GxQuantized piece = gx__quantizing_piece(q, first, n);
+    if (g->rank == 0 && !gx_failed(g)) read(from, first, n, q->x, &g->error);
+    if (g->rank == 0 && !gx_failed(g) && gx_cpu_quantize_part(g, &piece, NULL, 0, n, q->x) != GX_OK)
+        gx__quantizing_refuse(g, q, first, n);
+    gx_broadcast(g, GX_AXIS_ALL, 0, q->codes, gx_quantized_code_bytes(&piece), GX_U8); // tells of an error, too
+    gx_broadcast(g, GX_AXIS_ALL, 0, piece.scales, gx_quantized_blocks(&piece), GX_F32);
+    if (!gx_failed(g)) gx_cpu_quantized_take_codes(&q->box, q->t->begin[0], q->t->begin[1], q->codes, first, n);
+}
+
+void gx_quantize_tensor(GxContext *g, const GxStore *s, int row, GxReadValues read, void *from)
+{
+    GxArena *a = gx_host_arena(g);
+    const GxArenaMark mark = gx_arena_mark(a);
+    gx__Quantizing q = GX_ZERO;
+    gx__quantizing_open(g, &q, s, row);
+    const int64_t all = q.whole.rows * q.whole.cols;
+    for (int64_t first = 0; first < all && !gx_failed(g); first += q.piece)
+        gx__quantizing_part(g, &q, first, gx_min(q.piece, all - first), read, from);
+    if (!gx_failed(g)) {
+        gx_cpu_quantize_scales(g, &q.whole, q.absmax);
+        gx_cpu_quantized_take_scales(&q.box, q.t->begin[0], q.t->begin[1], &q.whole);
+        gx_to_device(g, q.store, q.box.codes, gx_quantized_bytes(&q.box));
+    }
+    gx_arena_release(a, mark);
+}
+
+void gx_quantize_plan(GxContext *g, const GxStore *s, int row)
+{
+    const GxArenaMark mark = gx_arena_mark(gx_host_arena(g));
+    gx__Quantizing q = GX_ZERO;
+    gx__quantizing_open(g, &q, s, row);
+    gx_arena_release(gx_host_arena(g), mark);
+}
+#endif
