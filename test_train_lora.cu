@@ -122,6 +122,25 @@ TEST(every_mode_has_the_losses_of_serial)
     }
 }
 
+// ---- train_config ---------------------------------------------------------------------------------------------------
+
+TEST(files_of_train_config_are_taken_with_a_model_and_a_text)
+{
+    static const char *const files[][2] = {
+        {"full", "tuning=\"full\""}, {"lora", "lora_dim=16"}, {"qlora", "quantize=\"nf4\""}};
+    char line[4000];
+    if (!make_base()) return;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        snprintf(line, sizeof line,
+                 "%s --config %s/train_config/llama/%s.json --model base/checkpoint-8 --train_data text.txt "
+                 "--max_steps 1 --gradient_accumulation_steps 1 --seq_len 32 --output_dir config_%s",
+                 program, repository, files[i][0], files[i][0]);
+        start_line(line, 0);
+        CHECK_RAN(finish());
+        CHECK(strstr(out(), files[i][1]), "%s: no %s: %s", files[i][0], files[i][1], out());
+    }
+}
+
 // ---- a base in few bits
 // ----------------------------------------------------------------------------------------------
 

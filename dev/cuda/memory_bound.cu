@@ -466,6 +466,11 @@ static void add_rows(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
     gx_add_rows(g, p[WHOLE], p[PICKED_ROWS], (const int32_t *)p[NUMBERS], 0, d[PICKED], d[C], dtype);
 }
+static void put_pages(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    gx_put_pages(g, p[WHOLE], p[PICKED_ROWS], (const int32_t *)p[NUMBERS], d[R] / d[PICKED_BATCH], d[PICKED_BATCH], 0,
+                 d[C], dtype);
+}
 static void mean_rows_forward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
     gx_mean_rows_forward(g, p[PICKED_ROWS], p[WHOLE], (const int32_t *)p[NUMBERS], d[PICKED_BATCH],
@@ -512,6 +517,15 @@ static void open_add_rows(Work *w, const int64_t *d)
     work_in_place(w, "y", w->dtype, d[R] * d[C], 1, 1, 0);
     give_numbers(w, d);
 }
+// Every row has a page; the last of them come first.
+static void open_put_pages(Work *w, const int64_t *d)
+{
+    const int64_t pages = gx_ceil_div(d[R] / d[PICKED_BATCH], GX_PAGE) * d[PICKED_BATCH];
+    work_input(w, "x", w->dtype, d[R] * d[C]);
+    work_in_place(w, "y", w->dtype, pages * GX_PAGE * d[C], 0, 0, 0);
+    int32_t *number = (int32_t *)work_given(w, "pages", GX_I32, pages);
+    for (int64_t i = 0; i < pages; i++) number[i] = (int32_t)(pages - 1 - i);
+}
 // The mean of T normal numbers has the size of 1/sqrt(T).
 static void open_mean_rows_forward(Work *w, const int64_t *d)
 {
@@ -543,6 +557,7 @@ static void open_normalize_backward(Work *w, const int64_t *d)
 static const WorkEntry rows[] = {
     {"pick_rows", open_pick_rows, pick_rows, NULL, WORK_BOTH, {{"16 bytes to a thread (shipped)", NULL}}},
     {"add_rows", open_add_rows, add_rows, NULL, WORK_BOTH, {{"16 bytes to a thread (shipped)", NULL}}},
+    {"put_pages", open_put_pages, put_pages, NULL, WORK_BOTH, {{"16 bytes to a thread (shipped)", NULL}}},
     {"mean_rows, forward",
      open_mean_rows_forward,
      mean_rows_forward,
@@ -568,13 +583,15 @@ static const WorkEntry rows[] = {
      WORK_BOTH,
      {{"a block to a row, in place (shipped)", NULL}}},
 };
-static const int64_t rows_checked[][WORK_DIMS] = {{1, 3, 1, 1}, {9, 7, 2, 3}, {40, 64, 7, 4}, {66, 264, 9, 2}};
+static const int64_t rows_checked[][WORK_DIMS] = {
+    {1, 3, 1, 1}, {9, 7, 2, 3}, {40, 64, 7, 4}, {66, 264, 9, 2}, {390, 9, 4, 3}};
 static const int64_t rows_timed[][WORK_DIMS] = {{16384, 768, 2458, 32}, {8192, 1024, 1229, 64}};
 
 static void rows_device(GxDevice *table)
 {
     table->pick_rows = gx_cuda_pick_rows;
     table->add_rows = gx_cuda_add_rows;
+    table->put_pages = gx_cuda_put_pages;
     table->mean_rows_forward = gx_cuda_mean_rows_forward;
     table->mean_rows_backward = gx_cuda_mean_rows_backward;
     table->normalize_rows_forward = gx_cuda_normalize_rows_forward;
