@@ -1,61 +1,16 @@
 // test_lora.cu: LoRA in every mode against serial, what it trains and what it costs, and refusals.
-#include "test/subjects.h"
+#include "test/tuned.h"
 #include <unistd.h>
 
-static const Layout shapes[] = {
-    {.what = "2 ranks, accumulation", .dp = 1, .tp = 2, .micro = 2, .samples = {2}},
-    {.what = "3 ranks, heads 1,3,2, columns 5,20,15, tokens 1,5,2",
-     .dp = 1,
-     .tp = 3,
-     .micro = 1,
-     .samples = {3},
-     .heads = {1, 3, 2},
-     .columns = {5, 20, 15},
-     .sequence = {1, 5, 2}},
-    {.what = "4 ranks, heads 1,1,3,1 on one K,V head, tokens 2,1,4,1",
-     .dp = 1,
-     .tp = 4,
-     .micro = 1,
-     .samples = {2},
-     .kv_heads = 1,
-     .heads = {1, 1, 3, 1},
-     .sequence = {2, 1, 4, 1}},
-    {.what = "2 ranks, normed heads, tied", .dp = 1, .tp = 2, .micro = 1, .samples = {2}, .tied = 1, .normed = 1},
-    {.what = "dp 2 x 2 ranks, heads 5,1, 3 and 1 samples, accumulation",
-     .dp = 2,
-     .tp = 2,
-     .micro = 2,
-     .samples = {3, 1},
-     .heads = {5, 1},
-     .columns = {33, 7},
-     .sequence = {7, 1}},
-};
-enum { SHAPES = sizeof shapes / sizeof *shapes };
-static const Layout data_parallel = {
-    .what = "dp 3, 1, 3 and 2 samples, accumulation", .dp = 3, .tp = 1, .micro = 2, .samples = {1, 3, 2}};
-
-static void check_modes(const Layout *shape, const char *subject, int lora, const GxMode *const *modes, int n)
-{
-    Layout l = *shape;
-    l.lora = lora;
-    snprintf(l.what, sizeof l.what, "%s, LoRA %d, %.100s", subject, lora, shape->what);
-    check_shape(&l, modes, n);
-}
-
-static void check_all(const char *subject, int lora)
-{
-    for (int i = 0; i < SHAPES; i++) check_modes(&shapes[i], subject, lora, test_modes + 1, MODES - 1);
-    check_modes(&data_parallel, subject, lora, test_modes, 1);
-}
-TEST(lora_in_every_mode_is_serial) { check_all("LLaMA", 1); }
-TEST(lora_with_dropout_in_every_mode_is_serial) { check_all("LLaMA", 3); }
-TEST(lora_of_some_linears_in_every_mode_is_serial) { check_all("LLaMA", 2); }
+TEST(lora_in_every_mode_is_serial) { check_all("LLaMA", 1, 0); }
+TEST(lora_with_dropout_in_every_mode_is_serial) { check_all("LLaMA", 3, 0); }
+TEST(lora_of_some_linears_in_every_mode_is_serial) { check_all("LLaMA", 2, 0); }
 
 TEST(lora_of_models_with_picked_rows_in_every_mode_is_serial)
 {
     for (int i = 0; i < SUBJECTS; i++) {
         test_subject = subjects[i];
-        check_all(subject_names[i], 3);
+        check_all(subject_names[i], 3, 0);
     }
     test_subject = NULL;
 }
@@ -66,36 +21,23 @@ TEST(lora_before_heads_in_every_mode_is_serial)
     for (int i = 0; i < 4; i++) {
         if (i == 1) continue; // masked tokens alone: among those of 0
         test_subject = subjects[i];
-        check_all(subject_names[i], 4);
+        check_all(subject_names[i], 4, 0);
     }
     test_subject = NULL;
 }
 
-TEST(lora_in_all_18_triples_of_methods_is_serial)
-{
-    const GxMode *triple[TRIPLES];
-    for (int i = 0; i < TRIPLES; i++) triple[i] = &test_triples[i];
-    for (int i = 0; i < 2; i++) check_modes(&shapes[i], "LLaMA", 3, triple, TRIPLES);
-}
+TEST(lora_in_all_18_triples_of_methods_is_serial) { check_all_triples(3, 0); }
 
 // ---- quantised matrices --------------------------------------------------------------------------------------------
 
-static void check_quantized(const char *subject, GxQuantKind kind, int lora)
-{
-    for (int i = 0; i <= SHAPES; i++) {
-        Layout l = i < SHAPES ? shapes[i] : data_parallel;
-        l.quantize = 1 + kind;
-        check_modes(&l, subject, lora, i < SHAPES ? test_modes + 1 : test_modes, i < SHAPES ? MODES - 1 : 1);
-    }
-}
 TEST(lora_on_quantised_matrices_in_every_mode_is_serial)
 {
-    check_quantized("LLaMA on doubled NF4", GX_NF4_DOUBLED, 3);
-    check_quantized("LLaMA on NF4", GX_NF4, 1);
-    check_quantized("LLaMA on int8", GX_INT8, 2);
+    check_quantized("LLaMA on doubled NF4", GX_NF4_DOUBLED, 3, 0);
+    check_quantized("LLaMA on NF4", GX_NF4, 1, 0);
+    check_quantized("LLaMA on int8", GX_INT8, 2, 0);
     for (int i = 0; i < SUBJECTS; i++) {
         test_subject = subjects[i];
-        check_quantized(subject_names[i], i % 2 ? GX_INT8 : GX_NF4_DOUBLED, 1);
+        check_quantized(subject_names[i], i % 2 ? GX_INT8 : GX_NF4_DOUBLED, 1, 0);
     }
     test_subject = NULL;
 }

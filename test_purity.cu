@@ -32,13 +32,13 @@ static const Layout shapes[] = {
 };
 enum { UNEVEN = 0, TIED };
 static int has_normed_heads; // the model is a Qwen3
-static int has_lora;
+static int has_lora, has_adapters;
 
 static Layout layout_of(int mode, int shape)
 {
     Layout l = test_layout(test_modes[mode], &shapes[shape]);
     if (mode == 0) l.tp = 1;
-    l.normed = has_normed_heads, l.lora = has_lora;
+    l.normed = has_normed_heads, l.lora = has_lora, l.bottleneck = has_adapters;
     return l;
 }
 
@@ -508,6 +508,14 @@ static void of_lora(void (*check)(void))
     has_lora = 0;
 }
 
+static void of_adapters(void (*check)(void))
+{
+    has_adapters = 1;
+    check();
+    of_a_bert(check);
+    has_adapters = 0;
+}
+
 // ---- two micro-batches in flight -----------------------------------------------------------------------------------
 
 static void in_flight(void)
@@ -533,6 +541,7 @@ TEST(two_micro_batches_in_flight_give_the_gradients_of_one_after_the_other) { in
 TEST(two_micro_batches_in_flight_give_the_gradients_of_one_after_the_other_of_a_bert) { of_a_bert(in_flight); }
 TEST(two_micro_batches_in_flight_give_the_gradients_of_one_after_the_other_of_a_qwen3) { of_a_qwen3(in_flight); }
 TEST(two_micro_batches_in_flight_give_the_gradients_of_one_after_the_other_of_lora) { of_lora(in_flight); }
+TEST(two_micro_batches_in_flight_give_the_gradients_of_one_after_the_other_of_adapters) { of_adapters(in_flight); }
 
 static void put_off(void)
 {
@@ -554,6 +563,7 @@ TEST(weight_halves_put_off_to_the_end_change_no_bit) { put_off(); }
 TEST(weight_halves_put_off_to_the_end_change_no_bit_of_a_bert) { of_a_bert(put_off); }
 TEST(weight_halves_put_off_to_the_end_change_no_bit_of_a_qwen3) { of_a_qwen3(put_off); }
 TEST(weight_halves_put_off_to_the_end_change_no_bit_of_lora) { of_lora(put_off); }
+TEST(weight_halves_put_off_to_the_end_change_no_bit_of_adapters) { of_adapters(put_off); }
 
 static void computed_again(void)
 {
@@ -572,6 +582,7 @@ TEST(units_computed_again_change_no_bit) { computed_again(); }
 TEST(units_computed_again_change_no_bit_of_a_bert) { of_a_bert(computed_again); }
 TEST(units_computed_again_change_no_bit_of_a_qwen3) { of_a_qwen3(computed_again); }
 TEST(units_computed_again_change_no_bit_of_lora) { of_lora(computed_again); }
+TEST(units_computed_again_change_no_bit_of_adapters) { of_adapters(computed_again); }
 
 // Everything that a run leaves behind: losses, gradients, weights after three steps, moments, a validation.
 static void by_lists(void)
@@ -601,6 +612,7 @@ TEST(the_runners_lists_change_no_bit_of_a_training) { by_lists(); }
 TEST(the_runners_lists_change_no_bit_of_a_training_of_a_bert) { of_a_bert(by_lists); }
 TEST(the_runners_lists_change_no_bit_of_a_training_of_a_qwen3) { of_a_qwen3(by_lists); }
 TEST(the_runners_lists_change_no_bit_of_a_training_of_lora) { of_lora(by_lists); }
+TEST(the_runners_lists_change_no_bit_of_a_training_of_adapters) { of_adapters(by_lists); }
 
 // ---- poison --------------------------------------------------------------------------------------------------------
 
@@ -625,6 +637,7 @@ TEST(a_unit_reads_and_writes_nothing_but_its_pass_and_its_rows) { poisoned(); }
 TEST(a_unit_reads_and_writes_nothing_but_its_pass_and_its_rows_of_a_bert) { of_a_bert(poisoned); }
 TEST(a_unit_reads_and_writes_nothing_but_its_pass_and_its_rows_of_a_qwen3) { of_a_qwen3(poisoned); }
 TEST(a_unit_reads_and_writes_nothing_but_its_pass_and_its_rows_of_lora) { of_lora(poisoned); }
+TEST(a_unit_reads_and_writes_nothing_but_its_pass_and_its_rows_of_adapters) { of_adapters(poisoned); }
 
 // ---- units shared out ----------------------------------------------------------------------------------------------
 

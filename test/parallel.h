@@ -40,9 +40,10 @@ typedef struct {
     int no_labels;                        // 1 + the data-parallel rank whose labels are all ignored
     int64_t no_label_begin, no_label_end; // tokens of every sample whose labels are ignored: a rank's slice
     int tied;
-    int normed;   // heads of q and k are: the model is a Qwen3
-    int quantize; // 1 + GxQuantKind of what is frozen; 0: it is in numbers
-    int lora;     // 1 + which of test_loras is trained, and nothing else; 0: everything is
+    int normed;     // heads of q and k are: the model is a Qwen3
+    int quantize;   // 1 + GxQuantKind of what is frozen; 0: it is in numbers
+    int lora;       // 1 + which of test_loras is trained, and nothing else; 0: everything is
+    int bottleneck; // 1 + which of test_bottlenecks is, alike
 } Layout;
 
 // Of all linears of attention and MLP; of some, one in a single layer, with dropout and norms that are trained besides;
@@ -52,6 +53,9 @@ static const GxLora test_loras[] = {
     {2, 1, 1, 0.3f, "q_proj,model.layers.1.self_attn.v_proj,down_proj", "norm,post_attention_layernorm", 0, NULL},
     {3, 5, 0, 0.2f, NULL, NULL, 0, NULL},
     {2, 3, 0, 0.2f, "dense,query", NULL, 0, NULL}};
+
+// Adapters alone; with the norms of a LLaMA; with a BERT's norms behind CON, and matrices whose biases are CON's.
+static const GxBottleneck test_bottlenecks[] = {{4, NULL}, {16, "norm"}, {9, "output.dense,LayerNorm"}};
 
 static inline GxLlamaConfig model_config_of(const Layout *l)
 {
@@ -334,6 +338,7 @@ static inline void subject_counts(const void *task, const GxBatch *b, int64_t co
 static inline void wish_subject(TestWish *wish, const Layout *l, void *room, size_t size)
 {
     wish->lora = l->lora ? &test_loras[l->lora - 1] : NULL;
+    wish->bottleneck = l->bottleneck ? &test_bottlenecks[l->bottleneck - 1] : NULL;
     wish->quantize = l->quantize;
     if (!test_subject) return;
     assert(test_subject->config_size <= size);

@@ -14,6 +14,7 @@ rm -rf build/refs
 "$python" dev/ref/make_refs.py --out build/refs
 "$python" dev/ref/make_lora_refs.py --out build/refs
 "$python" dev/ref/make_bert_refs.py --out build/refs
+"$python" dev/ref/make_bottleneck_refs.py --out build/refs
 "$python" dev/ref/make_generate.py --out build/refs
 "$python" dev/ref/make_chat.py build/refs/chat.jsonl
 "$python" dev/ref/make_chat_refs.py --out build/refs/chat_train
@@ -74,6 +75,11 @@ merged AutoModelForSequenceClassification --task classification --train_data bui
 merged AutoModelForMaskedLM --task masked_lm --train_data build/refs/documents.txt --target_modules all-linear
 merged AutoModelForPreTraining --task masked_lm --nsp true --train_data build/refs/documents.txt
 "$python" dev/ref/lora_targets.py --llama build/refs/run/checkpoint-4 --bert build/refs/bert/checkpoint-4 --texts build/refs/documents.txt --pairs build/refs/pairs.tsv
+# Bottleneck adapters of the same, in a model of transformers.
+./train_llama --model build/refs/run/checkpoint-4 --tuning adapter --adapter_reduction_dim 4 --max_steps 30 --learning_rate 1e-2 --seq_len 64 --micro_batch_size 2 \
+    --eval_windows 4 --sample_tokens 0 --trainable_modules norm --overwrite_output_dir true --output_dir build/refs/bottleneck >/dev/null
+"$dump" build/refs/bottleneck/checkpoint-30 build/refs/logits.safetensors
+"$python" dev/ref/load_bottleneck.py build/refs/bottleneck/checkpoint-30 --logits build/refs/logits.safetensors
 # Folders into GGUF files and back, by convert_gguf; read by the package gguf and by transformers.
 make --no-print-directory -s convert_gguf
 mkdir -p build/refs/files

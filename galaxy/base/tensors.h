@@ -50,6 +50,7 @@ typedef struct {
     int decay;    // weight decay applies
     int has_lora; // of a matrix W: `lora` is A of its LoRA, and the next row B (model/lora.h)
     GxTensorId lora;
+    int is_added;    // by a tuning method: no base has it, and what is saved of the base does not, either
     int is_adapter;  // of what a tuning method adds to a model, or trains of it: saved apart from the base's tensors
     int frozen;      // no gradient, no optimizer state
     int quantized;   // 1 + GxQuantKind: a frozen matrix, kept in bytes; 0: in numbers

@@ -2,6 +2,9 @@
 // LoRA, in and out. What would change the arithmetic and is not built is refused by its key; so is a key that is not
 // known, unless it says nothing (null, false, {}, []).
 //
+// Bottleneck adapters (model/bottleneck.h) have such a folder, too, of a peft_type that is Galaxy's own: peft knows
+// none for them, and refuses it by its name.
+//
 // The factors of model.layers.0.self_attn.q_proj are called
 // base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight [r, in] and .lora_B.weight [out, r].
 #ifndef GX_PEFT_H
@@ -13,8 +16,11 @@ GX_BEGIN
 #define GX_PEFT_PREFIX "base_model.model." // of the names of tensors
 enum { GX_PEFT_TARGETS = 1 << 16 };        // a hundred layers by whole names are half of it
 
+#define GX_PEFT_BOTTLENECK "GALAXY_BOTTLENECK" // peft_type
+
 typedef struct {
-    int64_t r;
+    int64_t r;         // of LoRA; 0: it is none
+    int64_t reduction; // adapter_reduction_dim, of bottleneck adapters; 0: it is none
     double lora_alpha, lora_dropout;
     int use_rslora;
     // target_modules, with commas between them, "all-linear", or a regular expression (gx_module_is_pattern); "": the
@@ -45,6 +51,9 @@ GX_END
 enum { GX__PEFT_CAP = 1 << 20 };
 
 #define GX__PEFT_AT(field) offsetof(GxPeftConfig, field)
+static const GxField gx__peft_bottleneck_fields[] = {
+    {"adapter_reduction_dim", GX_FIELD_INT, GX__PEFT_AT(reduction), NULL, "", "1..65536"},
+};
 static const GxField gx__peft_fields[] = {
     {"r", GX_FIELD_INT, GX__PEFT_AT(r), NULL, "", "1..65536"},
     {"lora_alpha", GX_FIELD_DOUBLE, GX__PEFT_AT(lora_alpha), NULL, "", "1e-6..1e6"},
@@ -74,6 +83,29 @@ static int gx__peft_is_nothing(const GxJson *value)
     }
 }
 
+// Of bottleneck adapters.
+static GxStatus gx__peft_check_bottleneck(const GxJson *json, const char *path, GxError *err)
+{
+    static const char *const known[] = {
+        "peft_type", "adapter_reduction_dim", "base_model_name_or_path", "modules_to_save",
+        "task_type", "inference_mode"};
+    for (GxJsonMember m = GX_ZERO; gx_json_next(json, &m);) {
+        int is_known = gx__peft_is_nothing(m.value);
+        for (size_t i = 0; i < sizeof known / sizeof *known; i++) is_known |= !strcmp(m.key, known[i]);
+        if (!is_known)
+            return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                           "%s: \"%.60s\" is set, which is not built: of " GX_PEFT_BOTTLENECK
+                           " there are adapter_reduction_dim and a list of modules_to_save",
+                           path, m.key);
+    }
+    return GX_OK;
+}
+
+static int gx__peft_is_bottleneck(const GxJson *json)
+{
+    return !strcmp(gx_json_string(gx_json_get(json, "peft_type")), GX_PEFT_BOTTLENECK);
+}
+
 static int gx__peft_is_known(const char *key)
 {
     for (size_t i = 0; i < sizeof gx__peft_fields / sizeof *gx__peft_fields; i++)
@@ -94,7 +126,8 @@ static GxStatus gx__peft_check_keys(const GxJson *json, const char *path, GxErro
     const char *type = gx_json_string(gx_json_get(json, "peft_type")),
                *bias = gx_json_string(gx_json_get(json, "bias"));
     if (strcmp(type, "LORA"))
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: peft_type is \"%.60s\"; LORA is built", path, type);
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: peft_type is \"%.60s\"; LORA and " GX_PEFT_BOTTLENECK " are built",
+                       path, type);
     if (bias[0] && strcmp(bias, "none"))
         return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: bias is \"%.60s\"; none is built", path, bias);
     const char *init = gx_json_string(gx_json_get(json, "init_lora_weights"));
@@ -156,9 +189,15 @@ static GxStatus gx__peft_take(GxPeftConfig *c, const GxJson *json, const char *p
 {
     if (gx_json_type(json) != GX_JSON_OBJECT)
         return GX_FAIL(err, GX_ERR_FORMAT, "%s holds %s; expected an object", path, gx_json_type_name(json));
-    GX_TRY(gx__peft_check_keys(json, path, err));
-    GX_TRY(gx_json_get_fields(json, GX_FIELDS(gx__peft_fields), 0, c, path, err));
-    GX_TRY(gx__peft_names(json, "target_modules", 1, c->targets, sizeof c->targets, path, err));
+    if (gx__peft_is_bottleneck(json)) {
+        c->r = 0, c->lora_alpha = 0;
+        GX_TRY(gx__peft_check_bottleneck(json, path, err));
+        GX_TRY(gx_json_get_fields(json, GX_FIELDS(gx__peft_bottleneck_fields), 1, c, path, err));
+    } else {
+        GX_TRY(gx__peft_check_keys(json, path, err));
+        GX_TRY(gx_json_get_fields(json, GX_FIELDS(gx__peft_fields), 0, c, path, err));
+        GX_TRY(gx__peft_names(json, "target_modules", 1, c->targets, sizeof c->targets, path, err));
+    }
     GX_TRY(gx__peft_names(json, "modules_to_save", 0, c->modules_to_save, sizeof c->modules_to_save, path, err));
     GX_TRY(gx__peft_text(json, "task_type", c->task_type, sizeof c->task_type, path, err));
     return gx__peft_text(json, "base_model_name_or_path", c->base, sizeof c->base, path, err);
@@ -201,14 +240,16 @@ static GxJson *gx__peft_list(const char *names, GxError *err)
 GxStatus gx_peft_config_write(const GxPeftConfig *c, const char *path, GxError *err)
 {
     GxJson *json = gx_json_new_object();
-    gx_json_set(json, "peft_type", gx_json_new_string("LORA"), err);
+    const int is_lora = c->reduction == 0;
+    gx_json_set(json, "peft_type", gx_json_new_string(is_lora ? "LORA" : GX_PEFT_BOTTLENECK), err);
     gx_json_set(json, "task_type", c->task_type[0] ? gx_json_new_string(c->task_type) : gx_json_new_null(), err);
     gx_json_set(json, "base_model_name_or_path", gx_json_new_string(c->base), err);
-    gx_json_set_fields(json, GX_FIELDS(gx__peft_fields), c, err);
-    gx_json_set(json, "target_modules", gx__peft_list(c->targets, err), err);
+    if (is_lora) gx_json_set_fields(json, GX_FIELDS(gx__peft_fields), c, err);
+    else gx_json_set_fields(json, GX_FIELDS(gx__peft_bottleneck_fields), c, err);
+    if (is_lora) gx_json_set(json, "target_modules", gx__peft_list(c->targets, err), err);
     gx_json_set(json, "modules_to_save", gx__peft_list(c->modules_to_save, err), err);
-    gx_json_set(json, "bias", gx_json_new_string("none"), err);
-    gx_json_set(json, "fan_in_fan_out", gx_json_new_bool(0), err);
+    if (is_lora) gx_json_set(json, "bias", gx_json_new_string("none"), err);
+    if (is_lora) gx_json_set(json, "fan_in_fan_out", gx_json_new_bool(0), err);
     gx_json_set(json, "inference_mode", gx_json_new_bool(1), err);
     GxStatus status = gx_error_code(err);
     if (status == GX_OK) status = gx_json_write(json, path, err);

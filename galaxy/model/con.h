@@ -4,11 +4,14 @@
 //     behind norms (BERT)    y = layer_norm(x + dropout(out + bias))
 //     embedding              y = dropout(layer_norm(out + positions + types)), or y = out
 //
+// With adapters (bottleneck.h) the a(out + bias) of a layer is in the place of out + bias.
+//
 // The bias is the core's last matrix's: that is split by rows, and its result a sum over ranks, so its bias belongs
 // behind the sum. An addition and the norm of the next pair that follows it are one operation; at a unit's edge they
 // are two: only the stream crosses it. What the backward of a norm needs, its input, is kept.
 #ifndef GX_CON_H
 #define GX_CON_H
+#include "bottleneck.h"
 #include "enter.h"
 #endif
 
@@ -40,9 +43,8 @@ void gx_con_open(GxContext *g, GxModel *m, int unit, int k, int number)
     const GxPairSpec *spec = &gx_unit_spec(m, unit)->pair[k];
     const GxConSpec *c = &spec->con;
     const GxLayout con = gx_block_gives(m->mode->methods.con);
-    const int last = spec->core.kind == GX_CORE_ATT ? 3 : spec->core.activation == GX_SWIGLU ? 2 : 1;
-    const GxTensorUse bias = {
-        spec->core.matrix[last], number, GX_ROLE_BIAS, {gx_unit_spec(m, unit)->width, 0}, NULL, NULL, con, 0, 0, 0};
+    const char *last = spec->core.matrix[gx_core_last_matrix(&spec->core)];
+    const GxTensorUse bias = {last, number, GX_ROLE_BIAS, {gx_unit_spec(m, unit)->width, 0}, NULL, NULL, con, 0, 0, 0};
     GxPair *pair = &m->unit[unit].pair[k];
     if (c->has_norm) pair->con_norm = gx_model_norm(g, m, unit, k, GX_LAYER_NORM, c->norm_name, number, con);
     if (c->has_bias) pair->con_bias = gx_model_tensor(g, m, unit, k, &bias);
@@ -75,13 +77,29 @@ static void gx__con_add(GxPass *p, int k, GxRows y, GxRows x, GxRows out)
     s->is_entered = 1;
 }
 
+// out = a(out + bias). For the sum, which is what an adapter reads, the rows that it keeps serve as zeros.
+static void gx__con_adapt(GxPass *p, int k, GxRows out)
+{
+    const GxRows zeros = gx_pass_slot(p, k)->adapter[0];
+    GxResidual r = GX_ZERO;
+    r.R = out.rows, r.C = out.cols, r.dtype = out.dtype;
+    r.bias = gx__con_weight(p, gx_pass_pair(p, k)->con_bias);
+    r.dropout = gx_no_dropout();
+    if (r.bias) {
+        gx_zero(p->g, zeros.data, gx_rows_bytes(zeros));
+        gx_residual_forward(p->g, out.data, NULL, NULL, NULL, zeros.data, out.data, &r);
+    }
+    gx_bottleneck_forward(p, k, out);
+}
+
+// With an adapter the bias is in `out` already.
 static GxResidual gx__con_residual(const GxPass *p, int k, GxRows y)
 {
     const GxConSpec *c = &gx_pass_spec(p, k)->con;
     const GxPair *pair = gx_pass_pair(p, k);
     GxResidual r = GX_ZERO;
     r.R = y.rows, r.C = y.cols, r.dtype = y.dtype;
-    r.bias = gx__con_weight(p, pair->con_bias);
+    r.bias = gx_pass_has_adapter(p, k) ? NULL : gx__con_weight(p, pair->con_bias);
     r.w = gx__con_weight(p, pair->con_norm.weight), r.b = gx__con_weight(p, pair->con_norm.bias);
     r.eps = c->eps;
     r.dropout = gx_pass_dropout(p, k, GX_DROPOUT_CON, c->dropout);
@@ -121,8 +139,15 @@ static void gx__con_norm_backward(GxPass *p, int k, GxRows dx, GxRows dout, GxRo
     const GxPairSlot *s = gx_pass_slot(p, k);
     const GxResidual r = gx__con_residual(p, k, dy);
     const GxConGrads d = gx__con_grads(p, k);
-    gx_residual_backward(p->g, dx.data, dout.data, d.bias, d.w, d.b, dy.data, s->sum.data, s->con_mean, s->con_rstd, &r,
-                         d.accumulate);
+    const int has_adapter = gx_pass_has_adapter(p, k);
+    if (has_adapter && !dout.data) dout = gx_pass_rows(p, dy.rows, dy.cols);
+    gx_residual_backward(p->g, dx.data, dout.data, has_adapter ? NULL : d.bias, d.w, d.b, dy.data, s->sum.data,
+                         s->con_mean, s->con_rstd, &r, d.accumulate);
+    if (!has_adapter) return;
+    gx_bottleneck_backward(p, k, dout, p->wants_core || d.bias);
+    GxLinearShape sum = gx_linear_shape(dout.rows, dout.cols, dout.cols, dout.dtype);
+    sum.accumulate = d.accumulate;
+    gx_linear_backward_weight(p->g, NULL, d.bias, dout.data, dout.data, &sum);
 }
 
 // ---- embedding -----------------------------------------------------------------------------------------------------
@@ -187,13 +212,15 @@ void gx_con_forward(GxPass *p, int k, GxRows y, GxRows x, GxRows out)
     const GxConSpec *c = &gx_pass_spec(p, k)->con;
     if (!y.data || c->kind == GX_CON_NOTHING) return;
     gx_pass_at(p, k, GX_AT_CON);
+    if (gx_pass_has_adapter(p, k)) gx__con_adapt(p, k, out);
     if (c->kind == GX_CON_EMBED && c->has_norm) gx__con_embed(p, k, y, out);
     else if (c->kind == GX_CON_EMBED && y.data != out.data) gx_copy(p->g, y.data, out.data, gx_rows_bytes(y));
     else if (c->kind == GX_CON_ADD && c->has_norm) gx__con_norm(p, k, y, x, out);
     else if (c->kind == GX_CON_ADD) gx__con_add(p, k, y, x, out);
 }
 
-// Without a norm dx = dy, dout = dx: the addition hands its gradient on to both sides.
+// Without a norm dx = dy, dout = dx, or a'(dx): the addition hands its gradient on to both sides. dout without rows is
+// not wanted.
 void gx_con_backward(GxPass *p, int k, GxRows dx, GxRows dout, GxRows dy)
 {
     const GxConSpec *c = &gx_pass_spec(p, k)->con;
@@ -205,6 +232,7 @@ void gx_con_backward(GxPass *p, int k, GxRows dx, GxRows dout, GxRows dy)
     }
     if (c->has_norm) gx__con_embed_backward(p, k, dx, dy);
     else if (dx.data != dy.data) gx_copy(p->g, dx.data, dy.data, gx_rows_bytes(dy));
-    if (dout.data != dx.data) gx_copy(p->g, dout.data, dx.data, gx_rows_bytes(dx));
+    if (dout.data && dout.data != dx.data) gx_copy(p->g, dout.data, dx.data, gx_rows_bytes(dx));
+    if (gx_pass_has_adapter(p, k)) gx_bottleneck_backward(p, k, dout.data ? dout : dx, p->wants_core);
 }
 #endif

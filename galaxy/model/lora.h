@@ -5,7 +5,7 @@
 // alone, of rows that all have, so its gradient is a summand (layout.h, GX_USE_OWN_SHARE); the cut one's is the rank's
 // own. Of a matrix that is not cut both are as it is.
 //
-// All else is frozen, but for heads of labels, which are new with their task, and what pools the text for them.
+// All else is frozen (tuned.h).
 //
 // Their names are W's module's with ".lora_A.weight" and ".lora_B.weight" behind it, as PEFT has them behind a prefix.
 #ifndef GX_MODEL_LORA_H
@@ -117,8 +117,7 @@ static GxStatus gx__lora_check_pattern(const GxModel *m, GxError *err)
         m->lora.targets, m->table.row[m->unit[1].pair[0].linear[0].first.index].name);
 }
 
-// Each name that was asked for has to be somebody's.
-static GxStatus gx__lora_check_targets(const GxModel *m, GxError *err)
+GxStatus gx_lora_check_targets(const GxModel *m, GxError *err)
 {
     if (gx__lora_is_all_linear(&m->lora)) return GX_OK;
     if (m->lora.finds) return gx__lora_check_pattern(m, err);
@@ -154,6 +153,7 @@ static GxTensorId gx__lora_factor(GxContext *g, GxModel *m, int base, int kept, 
     }
     snprintf(t.name + module, sizeof t.name - (size_t)module, "%s", name);
     t.role = GX_ROLE_LORA;
+    t.is_added = 1;
     t.packed = t.has_lora = 0;
     t.init = kept == 1 ? GX_INIT_UNIFORM : GX_INIT_ZEROS;
     t.init_std = kept == 1 ? (float)(1 / sqrt((double)t.global_shape[1])) : 0;
@@ -211,98 +211,5 @@ void gx_lora_merge(GxContext *g, GxModel *m, int sign)
     const float scale = (float)sign * (float)gx_lora_scale(&m->lora);
     for (int i = 0; i < m->table.n && !gx_failed(g); i++)
         if (m->table.row[i].has_lora && gx_store_has(&m->store, i)) gx__lora_merge_row(g, m, i, scale);
-}
-
-// ---- what is trained -----------------------------------------------------------------------------------------------
-
-// The bias of the matrix in the row before: PEFT's adapters have none of linears.
-static int gx__lora_is_bias(const GxModel *m, int row)
-{
-    return row > 0 && m->table.row[row].role == GX_ROLE_BIAS && m->table.row[row - 1].has_lora;
-}
-
-// Of "model.norm.weight" and "score.bias": what is before the last dot.
-static int64_t gx__lora_any_module(const GxTensor *t)
-{
-    const char *dot = strrchr(t->name, '.');
-    return dot ? dot - t->name : 0;
-}
-
-static int gx__lora_ends_with(const GxTensor *t, const char *name, int64_t n)
-{
-    const int64_t module = gx__lora_any_module(t);
-    return t->role != GX_ROLE_LORA && n <= module && !strncmp(t->name + module - n, name, (size_t)n);
-}
-
-static int gx__lora_is_trainable(const GxModel *m, const GxTensor *t)
-{
-    for (const char *p = m->lora.trainable; p && *p; p += *p == ',') {
-        const int64_t n = (int64_t)strcspn(p, ",");
-        if (gx__lora_ends_with(t, p, n)) return 1;
-        p += n;
-    }
-    return 0;
-}
-
-static int gx__lora_is_tied(const GxModel *m, const GxTensor *t)
-{
-    int tied = t->has_alias;
-    for (int i = 0; i < m->table.n; i++)
-        tied |= m->table.row[i].has_alias && &m->table.row[m->table.row[i].alias.index] == t;
-    return tied;
-}
-
-// Of one name in the list: it has n characters.
-static GxStatus gx__lora_check_name(const GxModel *m, const char *name, int n, GxError *err)
-{
-    int found = 0;
-    for (int i = 0; i < m->table.n; i++) {
-        const GxTensor *t = &m->table.row[i];
-        if (!gx__lora_ends_with(t, name, n)) continue;
-        found++;
-        if (gx__lora_is_tied(m, t))
-            return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                           "the trainable module \"%.*s\" is tied to another (tie_word_embeddings), which a file of an "
-                           "adapter cannot say; leave it out",
-                           n, name);
-        if (t->has_lora)
-            return GX_FAIL(err, GX_ERR_ARGUMENT,
-                           "%s is to have LoRA and to be trained whole: leave \"%.*s\" out of one of the two lists",
-                           t->name, n, name);
-    }
-    if (found || m->lora.is_of_peft) return GX_OK;
-    return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "the trainable module \"%.*s\" is none of the model's; they are called like %s", n, name,
-                   m->table.row[0].name);
-}
-
-static GxStatus gx__lora_check_trainable(const GxModel *m, GxError *err)
-{
-    for (const char *p = m->lora.trainable; p && *p; p += *p == ',') {
-        const int n = (int)strcspn(p, ",");
-        GX_TRY(gx__lora_check_name(m, p, n, err));
-        p += n;
-    }
-    return GX_OK;
-}
-
-static int gx__lora_is_adapter(const GxModel *m, int row)
-{
-    const GxTensor *t = &m->table.row[row];
-    const int is_of_labels = gx_unit_spec(m, t->unit)->pair[t->pair].core.kind == GX_CORE_LABELS;
-    if (t->role == GX_ROLE_LORA || gx__lora_is_trainable(m, t)) return 1;
-    return is_of_labels && t->role != GX_ROLE_NORM && !t->has_lora && !gx__lora_is_bias(m, row);
-}
-
-GxStatus gx_lora_freeze(GxModel *m, GxError *err)
-{
-    if (m->lora.r == 0) return GX_OK;
-    for (int i = 0; i < m->table.n; i++) {
-        GxTensor *t = &m->table.row[i];
-        t->is_adapter = gx__lora_is_adapter(m, i);
-        t->frozen = !t->is_adapter;
-    }
-    GX_TRY(gx__lora_check_targets(m, err));
-    return gx__lora_check_trainable(m, err);
 }
 #endif

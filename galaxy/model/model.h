@@ -125,6 +125,12 @@ typedef struct {
     int (*finds)(const char *pattern, const char *module);
 } GxLora;
 
+// Bottleneck adapters (bottleneck.h): two small linears behind each attention and MLP.
+typedef struct {
+    int64_t reduction;     // k: their inner width is C/k; it divides C. 0: there are none
+    const char *trainable; // as GxLora's
+} GxBottleneck;
+
 struct GxTask;   // task/task.h
 typedef struct { // a family
     const char *name;
@@ -174,6 +180,7 @@ typedef struct { // where a pair's tensors are; index -1: there is none
     GxTensorId qk_norm[2]; // of q's heads, of k's
     GxTensorId matrix, con_bias, positions, types;
     GxLinear enter, linear[2];
+    GxLinear adapter[2]; // CON's: down, up
 } GxPair;
 typedef struct {
     int kind;
@@ -192,6 +199,7 @@ struct GxModel {
     const GxMode *mode;
     GxHeadWish wish;
     GxLora lora;
+    GxBottleneck bottleneck;
     GxSplitLists lists; // as the user gave them
     GxTable table;
     GxStore store;
@@ -219,6 +227,7 @@ typedef struct {               // zero: defaults
     // 1 + GxQuantKind: the matrices of attention and MLP are quantised where they are frozen, of packed ones (q, k, v;
     // gate, up) where all are; where none is, that is an error. 0: no
     int quantize;
+    const GxBottleneck *bottleneck; // NULL: none. Else all is frozen but the adapters and heads of labels
 } GxModelOptions;
 
 // config and mode are lent. Close it with gx_model_close, also after an error.
@@ -231,6 +240,7 @@ int gx_model_kind(GxContext *g, GxModel *m, const GxUnitSpec *spec);
 void gx_model_unit(GxContext *g, GxModel *m, int kind, int number);
 
 static inline const GxUnitSpec *gx_unit_spec(const GxModel *m, int unit) { return &m->kind[m->unit[unit].kind].spec; }
+static inline int gx_model_has_adapter(const GxModel *m) { return m->lora.r > 0 || m->bottleneck.reduction > 0; }
 static inline int64_t gx_model_width(const GxModel *m) { return gx_unit_spec(m, 0)->width; }
 int64_t gx_model_vocab(const GxModel *m);
 
@@ -256,6 +266,11 @@ typedef struct {
 } GxTensorUse;
 GxTensorId gx_model_tensor(GxContext *g, GxModel *m, int unit, int k, const GxTensorUse *use); // of pair k
 GxLinear gx_model_linear(const GxModel *m, GxTensorId first, int parts, GxTensorId bias);
+// Of GxCoreSpec.matrix, of ATT or MLP: the row-parallel one, whose bias is CON's.
+static inline int gx_core_last_matrix(const GxCoreSpec *c)
+{
+    return c->kind == GX_CORE_ATT ? 3 : c->activation == GX_SWIGLU ? 2 : 1;
+}
 static inline GxGelu gx_gelu_of(GxActivation a) { return a == GX_GELU_NEW ? GX_GELU_TANH : GX_GELU_ERF; }
 static inline GxTensorId gx_no_tensor(void)
 {
@@ -274,7 +289,12 @@ void gx_con_open(GxContext *g, GxModel *m, int unit, int k, int number);
 // lora.h: numbers that can be; its factors of the unit's linears, once these are there.
 GxStatus gx_lora_check(const GxLora *lora, GxError *err);
 void gx_lora_open(GxContext *g, GxModel *m, int unit);
-GxStatus gx_lora_freeze(GxModel *m, GxError *err); // what it does not train; refuses names that nothing has
+GxStatus gx_lora_check_targets(const GxModel *m, GxError *err); // each name is somebody's
+// bottleneck.h: alike.
+GxStatus gx_bottleneck_check(const GxModel *m, GxError *err);
+void gx_bottleneck_open(GxContext *g, GxModel *m, int unit, int number);
+// tuned.h: freezes what a tuning method does not train; refuses names that nothing has.
+GxStatus gx_tuned_freeze(GxModel *m, GxError *err);
 
 GX_END
 #endif
@@ -466,7 +486,7 @@ static GxPair gx__model_no_tensors(void)
     p.norm.weight = p.norm.bias = p.con_norm.weight = p.con_norm.bias = none;
     p.qk_norm[0] = p.qk_norm[1] = none;
     p.matrix = p.con_bias = p.positions = p.types = none;
-    p.enter = p.linear[0] = p.linear[1] = nothing;
+    p.enter = p.linear[0] = p.linear[1] = p.adapter[0] = p.adapter[1] = nothing;
     return p;
 }
 
@@ -487,6 +507,7 @@ void gx_model_unit(GxContext *g, GxModel *m, int kind, int number)
     }
     for (int k = 0; k < u->n_pairs; k++) gx_core_open(g, m, unit, k, number);
     gx_lora_open(g, m, unit);
+    gx_bottleneck_open(g, m, unit, number);
     m->unit[unit].rows = m->table.n - m->unit[unit].first_row;
 }
 
@@ -525,14 +546,16 @@ GxStatus gx_model_open(GxContext *g, GxModel *m, const GxFamily *family, void *c
     if (o->lists) m->lists = *o->lists;
     if (o->wish) m->wish = *o->wish;
     if (o->lora) m->lora = *o->lora;
+    if (o->bottleneck) m->bottleneck = *o->bottleneck;
     GX_TRY(gx_lora_check(&m->lora, &g->error));
+    GX_TRY(gx_bottleneck_check(m, &g->error));
     GX_TRY(gx_methods_check(mode->methods, &g->error));
     GX_TRY(family->resolve(config, &g->error));
     m->kind = (GxUnitKind *)calloc(GX_MAX_KINDS, sizeof *m->kind);
     if (!m->kind) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the kinds of a model's units");
     family->describe(g, m);
     GX_TRY(gx_status(g));
-    GX_TRY(gx_lora_freeze(m, &g->error));
+    GX_TRY(gx_tuned_freeze(m, &g->error));
     if (o->freeze && o->freeze[0]) gx_table_freeze(&m->table, o->freeze, &g->error);
     GX_TRY(gx_status(g));
     GX_TRY(gx__model_quantize(m, o->quantize, &g->error));

@@ -11,9 +11,9 @@
 //     in, out        into and out of the core; din, dout their gradients: all rows, unless CON and core are both by SP
 //
 // Which of these may be the same rows
-//     dx may be dy. din is never dx. dout is dx, unless dropout lies between them, what it is moved to has other rows,
-//     or the weight half is put off; nobody writes it before the weight half, so enter_backward comes behind that. `in`
-//     is x where enter is nothing and no rows move; out is y where CON has nothing to do.
+//     dx may be dy. din is never dx. dout is dx, unless dropout or an adapter lies between them, what it is moved to
+//     has other rows, or the weight half is put off; nobody writes it before the weight half, so enter_backward comes
+//     behind that. `in` is x where enter is nothing and no rows move; out is y where CON has nothing to do.
 //
 // A head works on the rows of its target alone: enter picks them out of x, and what is moved behind that are just
 // these. A rank may have none of them. Where a batch has none at all, nothing happens in a head's pair, collectives
@@ -34,6 +34,7 @@ typedef struct {        // of one pair
     GxRows enter[2];    // TRANSFORM: before and behind the activation; POOL: behind tanh
     GxRows sum;         // of CON, before its norm; of CON's rows
     float *con_mean, *con_rstd;
+    GxRows adapter[2];     // of CON: its input, and its hidden rows (bottleneck.h)
     GxRows core[4];        // the core's own
     float *lse, *qk_rstd;  // of attention; of norms of its heads
     GxRows dout, dcore[2]; // where weight halves are put off: what they read
@@ -57,6 +58,7 @@ struct GxPass {
     // from here on the unit's own, pair by pair
     GxRows y;        // where the pair's result is wanted; no rows: it is not
     int wants_din;   // something below is trained, or the norm before the core
+    int wants_core;  // that, or something in the core: else the backward ends in CON
     GxRows dcore[2]; // inner gradients, from the input half to the weight half
 };
 
@@ -83,8 +85,8 @@ GxRows gx_stream_rows(const GxModel *m, int64_t T, int64_t B, void *data);
 GxMethod gx_core_method(const GxPass *p, int k);
 GxRows gx_core_in(const GxPass *p, int k, GxRows x);
 GxRows gx_core_out(GxPass *p, int k);
-GxRows gx_core_din(GxPass *p, int k); // no rows where nothing below is trained
-GxRows gx_core_dout(GxPass *p, int k, GxRows dx);
+GxRows gx_core_din(GxPass *p, int k);                // no rows where nothing below is trained
+GxRows gx_core_dout(GxPass *p, int k, GxRows dx);    // no rows where nothing of the core or below it is trained
 GxRows gx_own(const GxPass *p, int k, GxRows whole); // this rank's slice of T inside them; all where they are no more
 const GxSplit *gx_pair_rows(const GxPass *p, int k); // how the rows into its core are shared out: a head's are picked
 // For enter, CON and cores themselves: the rows of CON's layout inside a core's; this rank's slice of all rows, and
@@ -131,7 +133,8 @@ typedef struct {
     void (*backward_input)(GxPass *p, int k, GxRows din, GxRows dout, GxRows in);
     void (*backward_weight)(GxPass *p, int k, GxRows dout, GxRows in);
 } GxCore;
-const GxCore *gx_core(GxCoreKind kind); // cores.h
+void gx_bottleneck_lay(GxSlotLayer *l, const GxUnitKind *u, int k, GxPairSlot *s); // bottleneck.h: what it keeps
+const GxCore *gx_core(GxCoreKind kind);                                            // cores.h
 
 int gx_head_writes_dx(const GxPass *p); // 1: the gradient of what enters a head is written; 0: it is added to
 
@@ -147,6 +150,10 @@ void gx_pass_at(const GxPass *p, int k, GxPassPart part); // "att_norm", "att", 
 static inline const GxUnitKind *gx_pass_kind(const GxPass *p) { return &p->m->kind[p->m->unit[p->unit].kind]; }
 static inline const GxPairSpec *gx_pass_spec(const GxPass *p, int k) { return &gx_pass_kind(p)->spec.pair[k]; }
 static inline const GxPair *gx_pass_pair(const GxPass *p, int k) { return &p->m->unit[p->unit].pair[k]; }
+static inline int gx_pass_has_adapter(const GxPass *p, int k) // bottleneck.h
+{
+    return gx_pass_pair(p, k)->adapter[0].first.index >= 0;
+}
 static inline GxPairSlot *gx_pass_slot(const GxPass *p, int k) { return &p->slot->pair[k]; }
 static inline const GxTarget *gx_pass_target(const GxPass *p, int k)
 {
@@ -314,10 +321,11 @@ GxRows gx_core_din(GxPass *p, int k)
 
 GxRows gx_core_dout(GxPass *p, int k, GxRows dx)
 {
-    if (gx_pass_spec(p, k)->con.kind == GX_CON_NOTHING) return gx_no_rows();
+    if (gx_pass_spec(p, k)->con.kind == GX_CON_NOTHING || !p->wants_core) return gx_no_rows();
     if (p->defers_weights) return gx_pass_slot(p, k)->dout;
     const GxConSpec *con = &gx_pass_spec(p, k)->con;
-    const int is_apart = gx__unit_moves(p, k) || (con->kind == GX_CON_ADD && con->dropout > 0);
+    const int is_apart =
+        gx__unit_moves(p, k) || (con->kind == GX_CON_ADD && (con->dropout > 0 || gx_pass_has_adapter(p, k)));
     return is_apart ? gx_pass_rows(p, gx__unit_whole(p, k), gx_pass_kind(p)->spec.width) : dx;
 }
 
@@ -362,6 +370,7 @@ static void gx__unit_lay_pair(GxSlotLayer *l, const GxUnitKind *u, int k, GxPair
         s->sum = gx_slot_rows(l, l->con, C);
         s->con_mean = gx__unit_lay_floats(l, l->con), s->con_rstd = gx__unit_lay_floats(l, l->con);
     }
+    gx_bottleneck_lay(l, u, k, s);
     if (l->owns_gradients && !is_end) s->dout = gx_slot_rows(l, whole, C);
     gx_core(spec->core.kind)->lay(l, u, k, rows, s);
 }
@@ -442,13 +451,14 @@ void gx_core_forward(GxPass *p, int k, GxRows out, GxRows in)
 
 void gx_core_backward_input(GxPass *p, int k, GxRows din, GxRows dout, GxRows in)
 {
+    if (!p->wants_core) return;
     gx_pass_at(p, k, GX_AT_CORE);
     gx_core(gx_pass_spec(p, k)->core.kind)->backward_input(p, k, din, dout, in);
 }
 
 void gx_core_backward_weight(GxPass *p, int k, GxRows dout, GxRows in)
 {
-    if (p->defers_weights) return;
+    if (p->defers_weights || !p->wants_core) return;
     gx_pass_at(p, k, GX_AT_CORE);
     gx_core(gx_pass_spec(p, k)->core.kind)->backward_weight(p, k, dout, in);
 }
@@ -477,8 +487,8 @@ static void gx__unit_pair_forward(GxPass *p, int k, GxRows y, GxState in)
     GxArena *a = p->g->arena;
     const GxArenaMark mark = gx_arena_mark(a);
     if (!gx__unit_has_work(p, k)) return;
-    // what a norm behind CON keeps is made with its result, wanted or not
-    if (!y.data && gx_pass_spec(p, k)->con.has_norm)
+    // what a norm behind CON and an adapter keep is made with its result, wanted or not
+    if (!y.data && (gx_pass_spec(p, k)->con.has_norm || gx_pass_has_adapter(p, k)))
         y = gx_stream_rows(p->m, p->b->T, p->b->B, gx_scratch(p->g, GX_MEM_ACTIVATIONS, gx__unit_stream_bytes(p)));
     p->y = y;
     p->m->mode->pair_forward(p, k, y, gx__unit_x(p, k, in));
@@ -525,6 +535,27 @@ static int gx__unit_trains_enter(const GxPass *p, int k)
            gx__unit_trains_lora(p, &pair->enter);
 }
 
+// 1: row i of the table is CON's of pair k.
+static int gx__unit_is_of_con(const GxPass *p, int k, int i)
+{
+    const GxPair *pair = gx_pass_pair(p, k);
+    const GxTensorId of_con[] = {
+        pair->con_norm.weight,  pair->con_norm.bias,   pair->con_bias,         pair->positions,      pair->types,
+        pair->adapter[0].first, pair->adapter[0].bias, pair->adapter[1].first, pair->adapter[1].bias};
+    int is = 0;
+    for (size_t n = 0; n < sizeof of_con / sizeof *of_con; n++) is |= of_con[n].index == i;
+    return is;
+}
+
+static int gx__unit_trains_core(const GxPass *p, int k)
+{
+    const GxUnit *u = &p->m->unit[p->unit];
+    int some = 0;
+    for (int i = u->first_row; i < u->first_row + u->rows; i++)
+        some |= p->m->table.row[i].pair == k && gx_store_trains(&p->m->store, i) && !gx__unit_is_of_con(p, k, i);
+    return some;
+}
+
 static int gx__unit_trains_pair(const GxPass *p, int k)
 {
     const GxUnit *u = &p->m->unit[p->unit];
@@ -560,6 +591,7 @@ void gx_unit_backward(GxPass *p, GxState din, GxState dout, GxState in)
         }
         if (!gx__unit_has_work(p, k)) continue;
         p->wants_din = below || gx__unit_trains_enter(p, k);
+        p->wants_core = p->wants_din || gx__unit_trains_core(p, k);
         p->m->mode->pair_backward(p, k, dx, dy, gx__unit_x(p, k, in));
         gx_arena_release(a, pair);
     }
@@ -574,7 +606,8 @@ void gx_unit_weight(GxPass *p, GxState in)
         const GxPairSlot *s = gx_pass_slot(p, k);
         const int is_sp = gx_core_method(p, k) == GX_METHOD_SP;
         GxRows dout = s->dout, core_in = gx_core_in(p, k, gx__unit_x(p, k, in));
-        if (!dout.data || !gx__unit_trains_pair(p, k)) continue;
+        w.wants_core = gx__unit_trains_core(p, k);
+        if (!dout.data || !w.wants_core) continue;
         w.dcore[0] = s->dcore[0], w.dcore[1] = s->dcore[1];
         gx_core_backward_weight(&w, k, is_sp ? gx_own(p, k, dout) : dout, is_sp ? gx_own(p, k, core_in) : core_in);
     }

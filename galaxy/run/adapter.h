@@ -1,5 +1,6 @@
 // adapter.h: a folder with an adapter: what a tuning method adds to a model, or trains of it, and nothing of the model.
-// As the Python package peft writes and reads one:
+// As the Python package peft writes and reads one, but for the peft_type of bottleneck adapters, which it does not
+// know:
 //
 //     adapter_config.json        the method and its numbers, and where the base is (io/peft.h)
 //     adapter_model.safetensors  its tensors, called base_model.model. and what the model calls them
@@ -17,12 +18,14 @@ GxTensorPart gx_adapter_part(const GxModel *m);
 // 1: the folder has an adapter, and no weights of a whole model.
 int gx_adapter_is(const char *folder);
 GxStatus gx_adapter_refuse(const char *folder, GxError *err); // where a whole model is expected
-// adapter_config.json of a model with LoRA, into `folder`. base: the folder of its base's weights.
+// adapter_config.json of a model with LoRA or bottleneck adapters, into `folder`. base: the folder of its base's
+// weights.
 GxStatus gx_adapter_write_config(const GxModel *m, const char *base, const char *folder, GxError *err);
 // Refuses a model of whose adapter adapter_config.json could not say what it is: before anything is trained.
 GxStatus gx_adapter_check_names(const GxModel *m, GxError *err);
-// Rank 0 reads it, all get it. *lora has its texts in *config.
-GxStatus gx_adapter_agree(GxContext *g, GxPeftConfig *config, GxLora *lora, const char *folder);
+// Rank 0 reads it, all get it. *lora and *bottleneck, of which one is nothing, have their texts in *config.
+GxStatus gx_adapter_agree(GxContext *g, GxPeftConfig *config, GxLora *lora, GxBottleneck *bottleneck,
+                          const char *folder);
 // Refuses a folder whose adapter is not the model's: another r, alpha, scale or other targets.
 GxStatus gx_adapter_check(const GxModel *m, const char *folder, GxError *err);
 
@@ -82,12 +85,12 @@ typedef enum { GX__ADAPTER_TARGETS = 0, GX__ADAPTER_WHOLE } gx__AdapterList;
 
 static int gx__adapter_is_in(const GxTensor *t, gx__AdapterList list)
 {
-    return list == GX__ADAPTER_TARGETS ? t->has_lora : t->is_adapter && t->role != GX_ROLE_LORA;
+    return list == GX__ADAPTER_TARGETS ? t->has_lora : t->is_adapter && !t->is_added;
 }
 
 static int gx__adapter_could_be_in(const GxTensor *t, gx__AdapterList list)
 {
-    return t->role != GX_ROLE_LORA && (list == GX__ADAPTER_WHOLE || t->ndim == 2);
+    return !t->is_added && (list == GX__ADAPTER_WHOLE || t->ndim == 2);
 }
 
 static int gx__adapter_ends_with(const char *module, const char *suffix, gx__AdapterList list)
@@ -178,6 +181,7 @@ GxStatus gx_adapter_write_config(const GxModel *m, const char *base, const char 
     GxPeftConfig *c = (GxPeftConfig *)calloc(1, sizeof *c);
     if (!c) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a configuration");
     char *real = realpath(base, NULL); // peft is started elsewhere, too
+    c->reduction = m->bottleneck.reduction;
     c->r = m->lora.r, c->lora_alpha = m->lora.alpha;
     c->lora_dropout = rint(1e6 * (double)m->lora.dropout) / 1e6; // 0.05, not 0.05000000075
     c->use_rslora = m->lora.is_scaled_by_root;
@@ -203,10 +207,12 @@ static GxStatus gx__adapter_read_config(GxPeftConfig *config, const char *folder
     return gx_peft_config_read(config, path, err);
 }
 
-GxStatus gx_adapter_agree(GxContext *g, GxPeftConfig *config, GxLora *lora, const char *folder)
+GxStatus gx_adapter_agree(GxContext *g, GxPeftConfig *config, GxLora *lora, GxBottleneck *bottleneck,
+                          const char *folder)
 {
     memset(config, 0, sizeof *config);
     memset(lora, 0, sizeof *lora);
+    memset(bottleneck, 0, sizeof *bottleneck);
     gx_at(g, -1, "agree");
     if (g->rank == 0 && !gx_failed(g)) gx__adapter_read_config(config, folder, &g->error);
     gx_broadcast(g, GX_AXIS_ALL, 0, config, sizeof *config, GX_U8); // of a context that has failed: tells the others
@@ -214,6 +220,7 @@ GxStatus gx_adapter_agree(GxContext *g, GxPeftConfig *config, GxLora *lora, cons
     lora->is_scaled_by_root = config->use_rslora;
     lora->targets = config->targets, lora->trainable = config->modules_to_save, lora->is_of_peft = 1;
     lora->finds = gx_module_is_pattern(config->targets) ? gx_module_pattern_finds : NULL;
+    bottleneck->reduction = config->reduction, bottleneck->trainable = config->modules_to_save;
     return gx_status(g);
 }
 
@@ -235,6 +242,11 @@ GxStatus gx_adapter_check(const GxModel *m, const char *folder, GxError *err)
     GxPeftConfig *c = (GxPeftConfig *)calloc(1, sizeof *c);
     if (!c) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a configuration");
     GxStatus status = gx__adapter_read_config(c, folder, err);
+    if (status == GX_OK && c->reduction != m->bottleneck.reduction)
+        status = GX_FAIL(err, GX_ERR_FORMAT,
+                         "%s/" GX_ADAPTER_CONFIG " says adapter_reduction_dim %ld, and the run %ld (0: it is another "
+                         "method): it was changed behind the run",
+                         folder, (long)c->reduction, (long)m->bottleneck.reduction);
     if (status == GX_OK && (c->r != m->lora.r || c->use_rslora != m->lora.is_scaled_by_root ||
                             fabs(c->lora_alpha - m->lora.alpha) > 1e-9 * c->lora_alpha))
         status = GX_FAIL(err, GX_ERR_FORMAT,

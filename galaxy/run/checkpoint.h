@@ -8,7 +8,7 @@
 // Weights that are saved in a narrower type than fp32 stand in optimizer.safetensors as "master." + name, too: a
 // resumed run has the same bits whatever the type.
 //
-// Of a model with LoRA a checkpoint has its adapter alone, as the package peft writes one (adapter.h), and no
+// Of a model with an adapter a checkpoint has that alone, as the package peft writes one (adapter.h), and no
 // model.safetensors; the rest of the model is where base_model_name_or_path says, and its weights' hash in
 // trainer_state.json.
 //
@@ -72,8 +72,8 @@ GxStatus gx_checkpoint_write_config(const GxModel *m, const GxSourceFolder *sour
 int64_t gx_checkpoint_bytes(const GxModel *m, const GxOptimizer *o, GxDtype dtype);
 
 // Weights of a checkpoint, or of a Hugging Face folder, into the model's buffers, on all ranks: a checkpoint's in fp32,
-// whatever type it saved them in. Every missing, unknown or misshapen tensor is named. Of a model with LoRA: those of
-// the adapter that the folder has; the base's are left as they are.
+// whatever type it saved them in. Every missing, unknown or misshapen tensor is named. Of a model with an adapter:
+// those of the adapter that the folder has; the base's are left as they are.
 void gx_checkpoint_load_weights(GxContext *g, GxModel *m, const char *folder);
 
 enum { GX_LOADED_NAMES = 20 };
@@ -90,8 +90,8 @@ typedef struct GxWeightsLoaded {   // on rank 0
 // heads. Its own are left out; those that it does not have are drawn with *seed (NULL: they are an error), but where
 // its config.json says that it has them. Not `is_strict`: so it is with all tensors that do not match, and with heads
 // that are there in part, whatever config.json says; nothing at all that matches is an error. Then seed is needed.
-// *hash: on rank 0, of a model with LoRA: of what was read, but for the adapter's; the same for the same weights of the
-// same model.
+// *hash: on rank 0, of a model with an adapter: of what was read, but for the adapter's; the same for the same weights
+// of the same model.
 void gx_checkpoint_start_from(GxContext *g, GxModel *m, const char *folder, int is_strict, const uint64_t *seed,
                               uint64_t *hash, GxWeightsLoaded *loaded);
 // The weights of a base, and of its adapter's folder. A tensor that neither has is an error; that the base's weights
@@ -203,7 +203,8 @@ static const GxTensorPart gx__checkpoint_weights = {"", GX_VALUES_WEIGHTS, GX_PA
 // The weights in fp32 where model.safetensors, or adapter_model.safetensors, has them narrower.
 static GxTensorPart gx__checkpoint_masters(const GxModel *m)
 {
-    const GxTensorPart part = {"master.", GX_VALUES_WEIGHTS, m->lora.r > 0 ? GX_PART_ADAPTER : GX_PART_ALL, 0};
+    const GxTensorPart part = {"master.", GX_VALUES_WEIGHTS, gx_model_has_adapter(m) ? GX_PART_ADAPTER : GX_PART_ALL,
+                               0};
     return part;
 }
 
@@ -250,7 +251,7 @@ static GxStatus gx__checkpoint_write_texts(const char *folder, const GxCheckpoin
 {
     char path[GX_PATH];
     GX_TRY(gx_checkpoint_write_config(c->m, c->source, dtype, folder, err));
-    if (c->m->lora.r) GX_TRY(gx__checkpoint_make_adapter(folder, c, err));
+    if (gx_model_has_adapter(c->m)) GX_TRY(gx__checkpoint_make_adapter(folder, c, err));
     if (c->task && c->task->write) GX_TRY(c->task->write(c->self, folder, err));
     GX_TRY(gx_path_join(path, folder, "training_args.json", err));
     GX_TRY(gx_config_write_json(c->args, path, err));
@@ -277,7 +278,7 @@ static int gx__checkpoint_pairs(const GxTask *task, const void *self, char key[]
 int64_t gx_checkpoint_bytes(const GxModel *m, const GxOptimizer *o, GxDtype dtype)
 {
     const int64_t weights = (int64_t)gx_dtype_size(dtype) + (dtype == GX_F32 ? 0 : 4);
-    const int64_t n = m->lora.r ? gx_table_trained(&m->table) : gx_table_parameters(&m->table);
+    const int64_t n = gx_model_has_adapter(m) ? gx_table_trained(&m->table) : gx_table_parameters(&m->table);
     return weights * n + 4 * gx_optimizer_moments(o) * gx_table_trained(&m->table);
 }
 
@@ -298,7 +299,7 @@ static void gx__checkpoint_save_as(GxContext *g, const char *folder, const GxChe
     GxTensorPart part[3];
     const int writes = g->rank == 0, pairs = gx__checkpoint_pairs(c->task, c->self, key, pair);
     int parts = gx__checkpoint_state_parts(c->o, part);
-    const int is_adapter = c->m->lora.r > 0;
+    const int is_adapter = gx_model_has_adapter(c->m);
     const GxTensorPart adapter_part = gx_adapter_part(c->m);
     if (dtype != GX_F32) part[parts++] = gx__checkpoint_masters(c->m);
     const GxTensorSaving whole = {&gx__checkpoint_weights, 1, pair, pairs, dtype, c->shard_bytes},
@@ -402,7 +403,7 @@ static void gx__checkpoint_agree_on_drawn(GxContext *g, const GxModel *m, const 
 
 void gx_checkpoint_load_weights(GxContext *g, GxModel *m, const char *folder)
 {
-    const int is_adapter = m->lora.r > 0;
+    const int is_adapter = gx_model_has_adapter(m);
     const GxTensorPart part = gx__checkpoint_masters(m), adapter = gx_adapter_part(m);
     gx__CheckpointWeights w;
     GxSafetensors masters;
@@ -509,7 +510,7 @@ static void gx__checkpoint_name_weights(const GxModel *m, const gx__CheckpointWe
     for (int i = 0; i < m->table.n; i++) {
         const GxTensor *row = &m->table.row[i];
         const int misshapen = w->match.misshapen[i];
-        if (!w->match.drawn[i] || row->role == GX_ROLE_LORA) continue; // of those, nobody expects a file to have them
+        if (!w->match.drawn[i] || row->is_added) continue; // of those, nobody expects a file to have them
         if (misshapen < 0) gx__checkpoint_add_name(&loaded->drawn, "%s", row->name);
         else
             gx__checkpoint_add_name(
@@ -574,7 +575,7 @@ void gx_checkpoint_start_from(GxContext *g, GxModel *m, const char *folder, int 
     if (has_match) gx__checkpoint_name_weights(m, &w, loaded);
     if (has_match && is_strict) gx__checkpoint_check_drawn(g, m, folder, seed != NULL, loaded);
     if (has_match && m->wish.is_new && !gx_failed(g)) gx__checkpoint_renew(m, &w, loaded);
-    w.hash = m->lora.r ? hash : NULL; // a whole model has no use for it
+    w.hash = gx_model_has_adapter(m) ? hash : NULL; // a whole model has no use for it
     gx__checkpoint_agree_on_drawn(g, m, &w, &drawn);
     gx__checkpoint_read_weights(g, m, folder, &w, &gx__checkpoint_weights, drawn);
     if (seed && !gx_failed(g)) gx__checkpoint_draw(g, m, drawn, *seed);

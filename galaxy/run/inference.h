@@ -18,7 +18,7 @@ GX_BEGIN
 
 typedef struct {
     void *config;         // the family's, of config.json: GxBertConfig, GxLlamaConfig
-    GxPeftConfig adapter; // of an adapter's folder; r is 0 where it is none
+    GxPeftConfig adapter; // of an adapter's folder; its base is "" where it is none
     GxHeadWish head;
     GxMode mode;
     GxModel model;
@@ -54,11 +54,11 @@ GX_END
 
 static const char *gx__inference_base(const GxInference *s, const char *folder)
 {
-    return s->adapter.r ? s->adapter.base : folder;
+    return s->adapter.base[0] ? s->adapter.base : folder;
 }
 
 static GxStatus gx__inference_open(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
-                                   const GxLora *lora, const GxHeadWish *head)
+                                   const GxLora *lora, const GxBottleneck *bottleneck, const GxHeadWish *head)
 {
     GxError *err = &g->error;
     GxModelOptions options = GX_ZERO;
@@ -66,7 +66,7 @@ static GxStatus gx__inference_open(GxContext *g, GxInference *s, const GxFamily 
     char path[GX_PATH];
     s->config = calloc(1, family->config_size);
     if (!s->config) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a configuration");
-    options.lora = lora;
+    options.lora = lora, options.bottleneck = bottleneck;
     GX_TRY(gx_output_check_there(gx__inference_base(s, folder), "model", err));
     GX_TRY(gx_path_join(path, gx__inference_base(s, folder), "config.json", err));
     GX_TRY(family->read_config(s->config, path, err));
@@ -81,13 +81,14 @@ GxStatus gx_inference_open_adapter(GxContext *g, GxInference *s, const GxFamily 
                                    const char *base, const GxHeadWish *head)
 {
     GxLora lora;
+    GxBottleneck bottleneck;
     memset(s, 0, sizeof *s);
     GX_TRY(gx_output_check_adapter(folder, &g->error));
-    GX_TRY(gx_adapter_agree(g, &s->adapter, &lora, folder));
+    GX_TRY(gx_adapter_agree(g, &s->adapter, &lora, &bottleneck, folder));
     if (base && base[0]) snprintf(s->adapter.base, sizeof s->adapter.base, "%s", base);
     if (!s->adapter.base[0])
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s does not say which model it is an adapter of", folder);
-    return gx__inference_open(g, s, family, folder, &lora, head);
+    return gx__inference_open(g, s, family, folder, &lora, &bottleneck, head);
 }
 
 GxStatus gx_inference_open(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
@@ -95,7 +96,7 @@ GxStatus gx_inference_open(GxContext *g, GxInference *s, const GxFamily *family,
 {
     memset(s, 0, sizeof *s);
     if (gx_adapter_is(folder)) return gx_inference_open_adapter(g, s, family, folder, NULL, head);
-    return gx__inference_open(g, s, family, folder, NULL, head);
+    return gx__inference_open(g, s, family, folder, NULL, NULL, head);
 }
 
 static void gx__inference_take(GxContext *g, GxInference *s)
@@ -126,7 +127,7 @@ GxStatus gx_inference_load(GxContext *g, GxInference *s, const char *folder, con
     GX_TRY(gx_arenas_open(g, &s->arena, &s->host_arena, plan.arena, plan.host));
     gx__inference_take(g, s);
     uint64_t hash;
-    if (s->adapter.r) gx_checkpoint_start_with_adapter(g, &s->model, s->adapter.base, folder, &hash);
+    if (s->adapter.base[0]) gx_checkpoint_start_with_adapter(g, &s->model, s->adapter.base, folder, &hash);
     else gx_checkpoint_start_from(g, &s->model, folder, 1, NULL, &hash, &loaded);
     return gx_status(g);
 }

@@ -184,11 +184,16 @@ static GxStatus gx__merge_run(GxContext *g, GxInference *s, gx__Merge *m, const 
     batch.T = batch.B = 1, batch.runs = gx_runs_one(1, 0);
     GX_TRY(gx__merge_choose(g, m, adapter, base));
     GX_TRY(gx_inference_open_adapter(g, s, m->family, adapter, m->base, &m->wish));
+    if (s->adapter.reduction)
+        return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
+                       "%s holds bottleneck adapters (" GX_PEFT_BOTTLENECK "), which no matrix of the model can take "
+                       "in, since gelu stands in them; use it as it is, with --adapter",
+                       adapter);
     GX_TRY(gx_inference_load(g, s, adapter, &batch));
     gx_lora_merge(g, &s->model, 1);
     for (int i = 0; i < s->model.table.n; i++) said->matrices += s->model.table.row[i].has_lora;
     for (int i = 0; i < s->model.table.n; i++)
-        if (s->model.table.row[i].role != GX_ROLE_LORA && !s->model.table.row[i].has_alias)
+        if (!s->model.table.row[i].is_added && !s->model.table.row[i].has_alias)
             said->parameters += gx_tensor_global_count(&s->model.table.row[i]);
     snprintf(said->base, sizeof said->base, "%s", s->adapter.base);
     GX_TRY(gx_status(g));

@@ -288,6 +288,9 @@ void gx_report_start(const GxTrainer *t)
                 t->model.lora.targets[0] ? t->model.lora.targets : "all matrices of attention and MLP",
                 gx_tuning_quantize(&o->tuning) ? "; the model in " : "",
                 gx_tuning_quantize(&o->tuning) ? o->tuning.quantize : "");
+    if (t->model.bottleneck.reduction)
+        fprintf(r.out, "adapters: width %ld, %ld inside, behind attention and MLP of each layer\n",
+                (long)gx_model_width(&t->model), (long)(gx_model_width(&t->model) / t->model.bottleneck.reduction));
     if (!o->dry_run) t->task->describe(t->self, r.out);
     gx__report_options(r.out, t);
     gx__report_work(r.out, t);

@@ -111,7 +111,7 @@ static int gx__tensor_file_has(const GxStore *s, const GxTensorPart *part, int r
 {
     const GxTensor *t = &s->table->row[row];
     if (part->of == GX_PART_ADAPTER && !t->is_adapter) return 0;
-    if (part->of == GX_PART_WHOLE && t->role == GX_ROLE_LORA) return 0;
+    if (part->of == GX_PART_WHOLE && t->is_added) return 0;
     return gx_values_exist(s, part->values, row);
 }
 
@@ -518,7 +518,7 @@ static GxStatus gx__tensor_file_match_names(GxTensorMatch *match, const GxSafete
 {
     for (int e = 0; e < s->n; e++) {
         int row = gx__tensor_file_row(t, family, s->entry[e].name);
-        if (row >= 0 && t->row[row].role == GX_ROLE_LORA) row = -1; // merged or not, a base has none
+        if (row >= 0 && t->row[row].is_added) row = -1; // merged or not, a base has none
         match->left[e] = row == -1;
         if (row < 0) continue;
         if (match->how == GX_MATCH_BASE && t->row[row].is_adapter &&
@@ -566,8 +566,7 @@ static void gx__tensor_file_match_rest(GxTensorMatch *match, const GxTable *t)
 static void gx__tensor_file_draw_adapter(GxTensorMatch *match, const GxTable *t)
 {
     for (int i = 0; i < t->n; i++)
-        if (t->row[i].role == GX_ROLE_LORA ||
-            (match->how == GX_MATCH_BASE && t->row[i].is_adapter && match->entry[i] < 0))
+        if (t->row[i].is_added || (match->how == GX_MATCH_BASE && t->row[i].is_adapter && match->entry[i] < 0))
             match->drawn[i] = 1;
 }
 
@@ -759,7 +758,7 @@ static GxStatus gx__tensor_file_match_adapter(GxTensorMatch *match, const GxSafe
     }
     for (int i = 0; i < t->n; i++) {
         match->drawn[i] = match->entry[i] < 0;
-        if (match->drawn[i] && t->row[i].role == GX_ROLE_LORA)
+        if (match->drawn[i] && t->row[i].is_added)
             return GX_FAIL(err, GX_ERR_FORMAT, "%s has no tensor " GX_PEFT_PREFIX "%s, which the adapter needs", folder,
                            t->row[i].name);
     }

@@ -1,4 +1,5 @@
-// tuning.h: the options that say what a run trains of its model: all of it, or an adapter (model/lora.h, adapter.h).
+// tuning.h: the options that say what a run trains of its model: all of it, or an adapter (model/lora.h,
+// model/bottleneck.h; adapter.h).
 #ifndef GX_TUNING_H
 #define GX_TUNING_H
 #include "../io/config.h"
@@ -13,6 +14,7 @@ typedef struct {
     int64_t lora_dim;
     double lora_alpha, lora_dropout;
     int use_rslora;
+    int64_t adapter_reduction_dim;
     char lora_target_modules[GX_FIELD_NAMES_TEXT], trainable_modules[GX_FIELD_NAMES_TEXT], adapter[GX_PATH];
     char quantize[GX_FIELD_TEXT];
 } GxTuningOptions;
@@ -33,12 +35,13 @@ GxStatus gx_tuning_resolve(GxTuningOptions *o, const GxConfig *c, const char *mo
 // Defaults that follow: of --learning_rate, where --model is given; of --lora_alpha.
 static inline double gx_tuning_rate(const char *tuning) { return strcmp(tuning, "full") ? 2e-4 : 2e-5; }
 static inline double gx_tuning_alpha(int64_t lora_dim) { return 2 * (double)lora_dim; }
-static inline int gx_tuning_has_adapter(const GxTuningOptions *o) { return !strcmp(o->tuning, "lora"); }
+static inline int gx_tuning_has_adapter(const GxTuningOptions *o) { return strcmp(o->tuning, "full") != 0; }
 // The first option that makes another adapter than the run's (`args`, its options), NULL: there is none.
 const GxField *gx_tuning_differs(const GxTuningOptions *o, const GxJson *args, GxTuningOptions *then, GxError *err);
-int gx_tuning_quantize(const GxTuningOptions *o); // 1 + GxQuantKind; 0: no
-int gx_quantize_of(const char *name);             // of "nf4", whose scales are doubled, "int8"; 0: of others
-GxLora gx_tuning_lora(const GxTuningOptions *o);  // its texts are o's; r is 0 where there is none
+int gx_tuning_quantize(const GxTuningOptions *o);            // 1 + GxQuantKind; 0: no
+int gx_quantize_of(const char *name);                        // of "nf4", whose scales are doubled, "int8"; 0: of others
+GxLora gx_tuning_lora(const GxTuningOptions *o);             // its texts are o's; r is 0 where there is none
+GxBottleneck gx_tuning_bottleneck(const GxTuningOptions *o); // alike; reduction is 0 where there is none
 
 GX_END
 #endif
@@ -53,8 +56,9 @@ GX_END
 static const GxField gx__tuning_options[] = {
     {"tuning", GX_FIELD_STRING, GX__TUNING_AT(tuning), "full",
      "what is trained: full: the model; lora: two small matrices beside each matrix of --model, which stays as it is; "
-     "checkpoints then have them alone, as peft's folders do",
-     "full|lora"},
+     "adapter: two small linears behind each attention and MLP of it; checkpoints then have these alone, lora's as "
+     "peft's folders do",
+     "full|lora|adapter"},
     {"lora_dim", GX_FIELD_INT, GX__TUNING_AT(lora_dim), "16", "rows of the first of the two (peft: r, also --r)",
      "1..65536"},
     {"lora_alpha", GX_FIELD_DOUBLE, GX__TUNING_AT(lora_alpha), "0",
@@ -68,6 +72,8 @@ static const GxField gx__tuning_options[] = {
      "with a regular expression, '.*\\.[0-3]\\..*_proj', which has signs that names do not have; or all-linear, all "
      "but the head. \"\": all of attention and MLP",
      NULL},
+    {"adapter_reduction_dim", GX_FIELD_INT, GX__TUNING_AT(adapter_reduction_dim), "16",
+     "adapters lead from the model's width to this part of it, and back; a divisor of the width", "1..65536"},
     {"trainable_modules", GX_FIELD_NAMES, GX__TUNING_AT(trainable_modules), "",
      "what is trained whole besides, by the ends of names: model.norm; norm is input_layernorm, too (peft: "
      "modules_to_save). A head for labels always is",
@@ -116,9 +122,12 @@ GxStatus gx_tuning_take(GxTuningOptions *o, const GxConfig *c, const GxPeftConfi
     GxTuningOptions *theirs = (GxTuningOptions *)malloc(sizeof *theirs);
     if (!theirs) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for options");
     *theirs = *o;
-    snprintf(theirs->tuning, sizeof theirs->tuning, "lora");
-    theirs->lora_dim = adapter->r, theirs->lora_alpha = adapter->lora_alpha, theirs->use_rslora = adapter->use_rslora;
-    if (!gx_config_is_set(c, "lora_dropout")) theirs->lora_dropout = adapter->lora_dropout;
+    snprintf(theirs->tuning, sizeof theirs->tuning, adapter->reduction ? "adapter" : "lora");
+    if (adapter->reduction) theirs->adapter_reduction_dim = adapter->reduction;
+    else
+        theirs->lora_dim = adapter->r, theirs->lora_alpha = adapter->lora_alpha,
+        theirs->use_rslora = adapter->use_rslora;
+    if (!adapter->reduction && !gx_config_is_set(c, "lora_dropout")) theirs->lora_dropout = adapter->lora_dropout;
     snprintf(theirs->lora_target_modules, GX_FIELD_NAMES_TEXT, "%s", adapter->targets);
     snprintf(theirs->trainable_modules, GX_FIELD_NAMES_TEXT, "%s", adapter->modules_to_save);
     gx__tuning_trim(o->lora_target_modules), gx__tuning_trim(o->trainable_modules);
@@ -132,8 +141,21 @@ GxStatus gx_tuning_take(GxTuningOptions *o, const GxConfig *c, const GxPeftConfi
     return gx_error_code(err);
 }
 
-// The first option that was given about an adapter: by a flag, or by a file with another value than its default, since
-// files that runs write have all options.
+// The method that an option is about; "": both.
+static const char *gx__tuning_method_of(const GxField *f)
+{
+    if (f->offset == GX__TUNING_AT(adapter_reduction_dim)) return "adapter";
+    return strncmp(f->name, "lora_", 5) && f->offset != GX__TUNING_AT(use_rslora) ? "" : "lora";
+}
+
+static int gx__tuning_is_of(const GxField *f, const GxTuningOptions *o)
+{
+    const char *method = gx__tuning_method_of(f);
+    return gx_tuning_has_adapter(o) && (!method[0] || !strcmp(method, o->tuning));
+}
+
+// The first option that was given about an adapter that the run does not train: by a flag, or by a file with another
+// value than its default, since files that runs write have all options.
 static const GxField *gx__tuning_is_said(const GxTuningOptions *o, const GxConfig *c, GxError *err)
 {
     const int n = sizeof gx__tuning_options / sizeof *gx__tuning_options;
@@ -145,6 +167,7 @@ static const GxField *gx__tuning_is_said(const GxTuningOptions *o, const GxConfi
     else gx_config_add(&defaults, "", gx__tuning_options, n, none, err);
     for (int i = 1; i < n && !said && !gx_error_code(err); i++) {
         const GxField *f = &gx__tuning_options[i];
+        if (gx__tuning_is_of(f, o)) continue;
         if (gx_config_source(c, f->name) == GX_FROM_FLAG ||
             (gx_config_is_set(c, f->name) && !gx_field_same(f, o, none)))
             said = f;
@@ -155,19 +178,23 @@ static const GxField *gx__tuning_is_said(const GxTuningOptions *o, const GxConfi
 
 GxStatus gx_tuning_resolve(GxTuningOptions *o, const GxConfig *c, const char *model, GxError *err)
 {
-    const GxField *unused = gx_tuning_has_adapter(o) ? NULL : gx__tuning_is_said(o, c, err);
+    const GxField *unused = gx__tuning_is_said(o, c, err);
     gx__tuning_trim(o->lora_target_modules), gx__tuning_trim(o->trainable_modules);
-    if (gx_tuning_has_adapter(o) && gx_module_is_pattern(o->lora_target_modules))
-        GX_TRY(gx_module_pattern_check(o->lora_target_modules, "--lora_target_modules", err));
+    if (unused && gx_tuning_has_adapter(o))
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "--%s is about --tuning %s, and this run has --tuning %s; leave it out",
+                       unused->name, gx__tuning_method_of(unused), o->tuning);
     if (unused)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--%s is about an adapter, and --tuning %s trains none; say --tuning lora, or leave it out",
-                       unused->name, o->tuning);
+                       "--%s is about an adapter, and --tuning %s trains none; say --tuning %s, or leave it out",
+                       unused->name, o->tuning,
+                       gx__tuning_method_of(unused)[0] ? gx__tuning_method_of(unused) : "lora");
     if (gx_tuning_has_adapter(o) && !model[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--tuning %s adapts a model that has learned, and none is given; name its folder with --model",
                        o->tuning);
-    if (gx_tuning_has_adapter(o) && o->lora_alpha == 0) o->lora_alpha = gx_tuning_alpha(o->lora_dim);
+    if (!strcmp(o->tuning, "lora") && gx_module_is_pattern(o->lora_target_modules))
+        GX_TRY(gx_module_pattern_check(o->lora_target_modules, "--lora_target_modules", err));
+    if (!strcmp(o->tuning, "lora") && o->lora_alpha == 0) o->lora_alpha = gx_tuning_alpha(o->lora_dim);
     return GX_OK;
 }
 
@@ -179,8 +206,9 @@ const GxField *gx_tuning_differs(const GxTuningOptions *o, const GxJson *args, G
     snprintf(then->tuning, sizeof then->tuning, "full");
     snprintf(then->quantize, sizeof then->quantize, GX_NOT_QUANTIZED);
     if (gx_json_get_fields(args, gx__tuning_options, n, 0, then, "training_args.json", err) != GX_OK) return NULL;
-    for (int i = 0; i < (gx_tuning_has_adapter(o) ? n : 1); i++)
-        if (gx__tuning_options[i].offset != GX__TUNING_AT(lora_dropout) &&
+    for (int i = 0; i < n; i++)
+        if ((i == 0 || gx__tuning_is_of(&gx__tuning_options[i], o)) &&
+            gx__tuning_options[i].offset != GX__TUNING_AT(lora_dropout) &&
             gx__tuning_options[i].offset != GX__TUNING_AT(adapter) && // whose numbers are compared
             !gx_field_same(&gx__tuning_options[i], then, o))
             return &gx__tuning_options[i];
@@ -197,12 +225,20 @@ int gx_tuning_quantize(const GxTuningOptions *o) { return gx_tuning_has_adapter(
 GxLora gx_tuning_lora(const GxTuningOptions *o)
 {
     GxLora lora = GX_ZERO;
-    if (!gx_tuning_has_adapter(o)) return lora;
+    if (strcmp(o->tuning, "lora")) return lora;
     lora.r = o->lora_dim, lora.alpha = o->lora_alpha, lora.is_scaled_by_root = o->use_rslora;
     lora.dropout = (float)o->lora_dropout;
     lora.targets = o->lora_target_modules, lora.trainable = o->trainable_modules;
     lora.is_of_peft = o->adapter[0] != 0;
     lora.finds = gx_module_is_pattern(o->lora_target_modules) ? gx_module_pattern_finds : NULL;
     return lora;
+}
+
+GxBottleneck gx_tuning_bottleneck(const GxTuningOptions *o)
+{
+    GxBottleneck bottleneck = GX_ZERO;
+    if (strcmp(o->tuning, "adapter")) return bottleneck;
+    bottleneck.reduction = o->adapter_reduction_dim, bottleneck.trainable = o->trainable_modules;
+    return bottleneck;
 }
 #endif

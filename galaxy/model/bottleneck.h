@@ -1,0 +1,146 @@
+// model/bottleneck.h: bottleneck adapters (Houlsby et al. 2019, arXiv:1902.00751): behind attention and behind the MLP
+// of each layer two small linears with a skip around them, before the result is added to the stream. Beside them the
+// model is frozen (tuned.h).
+//
+//     a(z) = z + gelu(z Down^T + b) Up^T + c       Down [C/k, C], Up [C, C/k]; gelu with erf
+//
+// z is the core's result with its bias, summed over ranks: adapters are a part of CON (con.h), on rows of CON's layout.
+// So all ranks have them whole, and their gradients are summed over the tp group where each has rows of its own, as
+// those of CON's norm are.
+//
+// At first a(z) is nearly z: Down is drawn as linears usually are, uniformly up to 1/sqrt(C), Up normally with a
+// deviation of 1e-3, and the biases are 0. Of a z whose elements are about 1 those of z Down^T are then about 0.6, what
+// gelu makes of them about 0.35, and what is added 0.35e-3 sqrt(C/k): less than a hundredth, up to a C/k of 800. An Up
+// of 0 would add nothing at all, but leave Down without a gradient.
+//
+// Names: of the core's last matrix, with adapter_down and adapter_up in the place of its own part:
+// model.layers.0.self_attn.adapter_down.weight, bert.encoder.layer.0.output.adapter_up.bias.
+//
+// Memory: of each pair z [rows, C] and z Down^T + b [rows, C/k] are kept for the backward.
+#ifndef GX_MODEL_BOTTLENECK_H
+#define GX_MODEL_BOTTLENECK_H
+#include "linear.h"
+GX_BEGIN
+
+static inline int gx_bottleneck_is_in(const GxModel *m, const GxPairSpec *s)
+{
+    return m->bottleneck.reduction > 0 && s->con.kind == GX_CON_ADD;
+}
+
+void gx_bottleneck_forward(GxPass *p, int k, GxRows z); // z = a(z), and keeps what the backward wants
+// d is the gradient of a(z), and then, where that is wanted, of z; with the gradients of what is trained.
+void gx_bottleneck_backward(GxPass *p, int k, GxRows d, int wants_input);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_MODEL_BOTTLENECK_IMPLEMENTED)
+#define GX_MODEL_BOTTLENECK_IMPLEMENTED
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "../ops/activation.h"
+#include "../ops/elementwise.h"
+
+enum { GX__BOTTLENECK_DOWN = 0, GX__BOTTLENECK_UP };  // of a pair's adapter
+enum { GX__BOTTLENECK_Z = 0, GX__BOTTLENECK_HIDDEN }; // in a slot
+static const float gx__bottleneck_up_std = 1e-3f;
+
+GxStatus gx_bottleneck_check(const GxModel *m, GxError *err)
+{
+    const int64_t k = m->bottleneck.reduction;
+    if (k < 0 || k > 65536)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "adapter_reduction_dim is %ld; it must be from 1 to 65536", (long)k);
+    if (k > 0 && m->lora.r > 0)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "LoRA and bottleneck adapters are two ways to tune a model; choose one of them");
+    return GX_OK;
+}
+
+// ---- tensors -------------------------------------------------------------------------------------------------------
+
+static GxTensorId gx__bottleneck_tensor(GxContext *g, GxModel *m, int unit, int k, const GxTensorUse *use)
+{
+    const GxTensorId id = gx_model_tensor(g, m, unit, k, use);
+    if (id.index >= 0) m->table.row[id.index].is_added = 1;
+    return id;
+}
+
+// [out, in], and a bias.
+static GxLinear gx__bottleneck_linear(GxContext *g, GxModel *m, int unit, int k, int number, const char *what,
+                                      int64_t out, int64_t in)
+{
+    const GxCoreSpec *core = &gx_unit_spec(m, unit)->pair[k].core;
+    const char *last = core->matrix[gx_core_last_matrix(core)], *dot = strrchr(last, '.');
+    const int parent = dot ? (int)(dot + 1 - last) : 0;
+    char name[GX_MODULE];
+    const GxLayout con = gx_block_gives(m->mode->methods.con);
+    const GxTensorUse weight = {name, number, GX_ROLE_WEIGHT, {out, in}, NULL, NULL, con, 0, 0, 0},
+                      bias = {name, number, GX_ROLE_BIAS, {out, 0}, NULL, NULL, con, 0, 0, 0};
+    if ((size_t)snprintf(name, sizeof name, "%.*s%s", parent, last, what) >= sizeof name - 8) // room for the number
+        GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "the name of %s is too long for an adapter's: %d characters", last,
+                (int)sizeof name - 9);
+    const GxTensorId w = gx__bottleneck_tensor(g, m, unit, k, &weight), b = gx__bottleneck_tensor(g, m, unit, k, &bias);
+    return gx_model_linear(m, w, 1, b);
+}
+
+void gx_bottleneck_open(GxContext *g, GxModel *m, int unit, int number)
+{
+    const GxUnitSpec *u = gx_unit_spec(m, unit);
+    const int64_t C = u->width, reduction = m->bottleneck.reduction;
+    for (int k = 0; k < u->n_pairs && !gx_failed(g); k++) {
+        if (!gx_bottleneck_is_in(m, &u->pair[k])) continue;
+        if (C % reduction) {
+            GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                    "adapter_reduction_dim is %ld; the model's width is %ld, of which it must be a divisor",
+                    (long)reduction, (long)C);
+            return;
+        }
+        GxLinear *l = m->unit[unit].pair[k].adapter;
+        l[GX__BOTTLENECK_DOWN] = gx__bottleneck_linear(g, m, unit, k, number, "adapter_down", C / reduction, C);
+        l[GX__BOTTLENECK_UP] = gx__bottleneck_linear(g, m, unit, k, number, "adapter_up", C, C / reduction);
+        if (gx_failed(g)) return;
+        GxTensor *down = &m->table.row[l[GX__BOTTLENECK_DOWN].first.index],
+                 *up = &m->table.row[l[GX__BOTTLENECK_UP].first.index];
+        down->init = GX_INIT_UNIFORM, down->init_std = (float)(1 / sqrt((double)C));
+        up->init_std = gx__bottleneck_up_std;
+    }
+}
+
+// ---- at work -------------------------------------------------------------------------------------------------------
+
+void gx_bottleneck_lay(GxSlotLayer *l, const GxUnitKind *u, int k, GxPairSlot *s)
+{
+    const int64_t C = u->spec.width;
+    if (!gx_bottleneck_is_in(l->m, &u->spec.pair[k])) return;
+    s->adapter[GX__BOTTLENECK_Z] = gx_slot_rows(l, l->con, C);
+    s->adapter[GX__BOTTLENECK_HIDDEN] = gx_slot_rows(l, l->con, C / l->m->bottleneck.reduction);
+}
+
+void gx_bottleneck_forward(GxPass *p, int k, GxRows z)
+{
+    const GxLinear *l = gx_pass_pair(p, k)->adapter;
+    const GxRows kept = gx_pass_slot(p, k)->adapter[GX__BOTTLENECK_Z],
+                 hidden = gx_pass_slot(p, k)->adapter[GX__BOTTLENECK_HIDDEN],
+                 active = gx_pass_rows(p, hidden.rows, hidden.cols);
+    gx_copy(p->g, kept.data, z.data, gx_rows_bytes(z));
+    gx_linear_apply(p, &l[GX__BOTTLENECK_DOWN], hidden, kept, 0);
+    gx_gelu_forward(p->g, active.data, hidden.data, NULL, active.rows, active.cols, GX_GELU_ERF, active.dtype);
+    gx_linear_apply(p, &l[GX__BOTTLENECK_UP], z, active, 1);
+}
+
+// The gradient of what was kept of the hidden rows takes their place, and gelu of them is made again.
+void gx_bottleneck_backward(GxPass *p, int k, GxRows d, int wants_input)
+{
+    const GxLinear *l = gx_pass_pair(p, k)->adapter;
+    const GxRows kept = gx_pass_slot(p, k)->adapter[GX__BOTTLENECK_Z],
+                 hidden = gx_pass_slot(p, k)->adapter[GX__BOTTLENECK_HIDDEN],
+                 active = gx_pass_rows(p, hidden.rows, hidden.cols);
+    gx_linear_apply_backward_input(p, &l[GX__BOTTLENECK_UP], active, d, 0);
+    gx_gelu_backward(p->g, hidden.data, active.data, active.data, hidden.data, NULL, active.rows, active.cols,
+                     GX_GELU_ERF, active.dtype);
+    gx_linear_apply_backward_weight(p, &l[GX__BOTTLENECK_UP], d, active);
+    gx_linear_apply_backward_weight(p, &l[GX__BOTTLENECK_DOWN], hidden, kept);
+    if (wants_input) gx_linear_apply_backward_input(p, &l[GX__BOTTLENECK_DOWN], d, hidden, 1);
+}
+#endif

@@ -1,0 +1,299 @@
+// test_train_adapter.cu: bottleneck adapters as users meet them: --tuning adapter in the training programs,
+// generate_llama --adapter. See test/program.h. What adapters compute, test_bottleneck.cu shows.
+#include "test/program.h"
+
+// A model to adapt, of whose training the tests know nothing: base/checkpoint-8, and what begins with it.
+#define BASE "--model base/checkpoint-8 --tuning adapter --adapter_reduction_dim 8 "
+static int has_base;
+static int make_base(void)
+{
+    if (has_base) return 1;
+    return has_base = CHECK(run("--output_dir base --max_steps 8 --learning_rate 2e-2") == 0, "%.300s", err());
+}
+
+static int file_contains(const char *path, const char *words)
+{
+    char *text = read_text(path);
+    const int found = strstr(text, words) != NULL;
+    free(text);
+    return found;
+}
+
+// ---- what is saved --------------------------------------------------------------------------------------------------
+
+TEST(a_checkpoint_has_the_adapters_alone_under_a_type_of_its_own)
+{
+    static const char *const modules[] = {"self_attn", "mlp"}, *const kinds[] = {"weight", "bias"};
+    char name[200];
+    GxSafetensors s;
+    GxError e = GX_ZERO;
+    if (!make_base()) return;
+    CHECK_RAN(run(BASE "--output_dir saved --max_steps 2 --trainable_modules model.norm"));
+    CHECK(strstr(out(), "adapters: width 32, 4 inside"), "%s", out());
+    check_whole("saved/checkpoint-2");
+    CHECK(!exists("saved/checkpoint-2/model.safetensors") && !exists("saved/checkpoint-2/config.json"),
+          "transformers would take the folder for a model's");
+    if (!CHECK(gx_safetensors_open(&s, "saved/checkpoint-2/adapter_model.safetensors", &e) == GX_OK, "%s", e.message))
+        return;
+    CHECK(s.n == 2 * 2 * 2 * 2 + 1, "%d tensors", s.n);
+    for (int i = 0; i < 16; i++) {
+        snprintf(name, sizeof name, "base_model.model.model.layers.%d.%s.adapter_%s.%s", i / 8, modules[i / 4 % 2],
+                 i / 2 % 2 ? "up" : "down", kinds[i % 2]);
+        const GxSafetensorsEntry *t = gx_safetensors_find(&s, name);
+        if (!CHECK(t != NULL, "there is no %s", name)) continue;
+        CHECK(t->ndim == (i % 2 ? 1 : 2) && t->shape[0] == (i / 2 % 2 ? 32 : 4), "%s has another shape", name);
+    }
+    CHECK(gx_safetensors_find(&s, "base_model.model.model.norm.weight"), "the norm is not there");
+    gx_safetensors_close(&s);
+    if (!CHECK(gx_safetensors_open(&s, "saved/checkpoint-2/optimizer.safetensors", &e) == GX_OK, "%s", e.message))
+        return;
+    CHECK(s.n == 2 * 17, "%d moments; two of each of 17 tensors are trained", s.n);
+    gx_safetensors_close(&s);
+    static const char *const said[] = {"\"GALAXY_BOTTLENECK\"", "\"adapter_reduction_dim\": 8", "\"CAUSAL_LM\"",
+                                       "[\"model.norm\"]", "/base/checkpoint-8\""},
+                             *const unsaid[] = {"lora", "\"r\"", "target_modules"};
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++)
+        CHECK(file_contains("saved/checkpoint-2/adapter_config.json", said[i]), "adapter_config.json lacks %s",
+              said[i]);
+    for (size_t i = 0; i < sizeof unsaid / sizeof *unsaid; i++)
+        CHECK(!file_contains("saved/checkpoint-2/adapter_config.json", unsaid[i]), "adapter_config.json has %s",
+              unsaid[i]);
+}
+
+// ---- it goes on -----------------------------------------------------------------------------------------------------
+
+TEST(a_run_that_is_resumed_ends_with_the_same_bits)
+{
+    static const char *const ways[] = {"", "--precision bf16 --save_dtype bf16 --recompute layer",
+                                       "--optimizer sgd --trainable_modules norm", "--quantize nf4"};
+    char whole[60], part[60];
+    if (!make_base()) return;
+    for (int i = 0; i < 4; i++) {
+        CHECK_RAN(run(BASE "--output_dir whole%d --max_steps 6 --save_steps 3 %s", i, ways[i]));
+        CHECK(!strstr(err(), "the plan is wrong"), "%s", err());
+        CHECK_RAN(run("--resume whole%d/checkpoint-3 --output_dir part%d", i, i));
+        snprintf(whole, sizeof whole, "whole%d/checkpoint-6", i);
+        snprintf(part, sizeof part, "part%d/checkpoint-6", i);
+        check_same_checkpoint(whole, part);
+        CHECK(exists("part0/checkpoint-6/adapter_model.safetensors"), "no adapter was saved");
+    }
+}
+
+TEST(layers_that_are_computed_again_change_no_bit_of_a_training)
+{
+    if (!make_base()) return;
+    for (int i = 0; i < 2; i++)
+        CHECK_RAN(run(BASE "--output_dir again%d --max_steps 3 --recompute %s", i, i ? "layer" : "none"));
+    CHECK(same_file("again0/checkpoint-3/adapter_model.safetensors", "again1/checkpoint-3/adapter_model.safetensors"),
+          "other adapters");
+}
+
+TEST(weights_and_moments_survive_a_change_of_ranks_and_mode)
+{
+    static const Topology cases[] = {
+        {"one_tp", "adamw", "train_llama", BASE, "train_llama", "--ranks 2 --mode tp", 0},
+        {"tp_galaxy", "adamw", "train_llama", BASE "--ranks 2 --mode tp --tp_num_attention_heads_list 1,3",
+         "train_llama", "--ranks 3 --mode galaxy", 0},
+        {"sp_one", "sgd", "train_llama", BASE "--ranks 3 --mode sp --trainable_modules norm", "train_llama", "", 0},
+        {"dp_mpi", "adamw", "train_llama", BASE "--ranks 2", "train_llama", "--mode galaxy2", 2},
+    };
+    if (!make_base()) return;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        if (!cases[i].mpi || has_mpi) check_topology(&cases[i]);
+}
+
+TEST(every_mode_has_the_losses_of_serial)
+{
+    static const char *const ways[] = {
+        "--ranks 2 --mode tp",     "--ranks 3 --mode sp --seq_scatter_list 8,4,20",
+        "--ranks 2 --mode galaxy", "--ranks 3 --mode galaxy2 --tp_vocab_size_list 100,6,150",
+        "--ranks 2 --tp 1",        "--ranks 4 --mode tp --tp 2"};
+    static const char flags[] = BASE "--max_steps 4 --optimizer sgd --learning_rate 0.5 --micro_batch_size 4 "
+                                     "--gradient_accumulation_steps 1";
+    char dir[40];
+    if (!make_base()) return;
+    CHECK_RAN(run("%s --output_dir alone", flags));
+    const Log serial = read_log("alone");
+    for (int i = 0; i < 6; i++) {
+        snprintf(dir, sizeof dir, "many%d", i);
+        CHECK_RAN(run("%s --output_dir %s %s %s", flags, dir, ways[i], i >= 4 ? "--micro_batch_size 2" : ""));
+        CHECK(!strstr(err(), "the plan is wrong"), "%s: %s", ways[i], err());
+        const Log l = read_log(dir);
+        CHECK(l.steps == 4 && serial.steps == 4, "%s: %d and %d steps", ways[i], l.steps, serial.steps);
+        check_close_series(ways[i], l.loss, serial.loss, 4, 1);
+        check_close_series(ways[i], l.grad_norm, serial.grad_norm, 4, 1);
+    }
+}
+
+TEST(a_base_that_was_changed_is_refused)
+{
+    if (!make_base()) return;
+    shell("cp -r base/checkpoint-8 other");
+    CHECK_RAN(run("--model other --tuning adapter --output_dir changed --max_steps 2"));
+    shell("cd other && printf '\\125' | dd of=model.safetensors bs=1 seek=20001 conv=notrunc status=none && "
+          "rm manifest.json");
+    CHECK(run("--resume changed/checkpoint-2 --max_steps 3 --output_dir changed2") > 0, "it went on");
+    CHECK(strstr(err(), "the weights of other are not those that changed/checkpoint-2 was trained on"), "%s", err());
+}
+
+// ---- an adapter to begin with ---------------------------------------------------------------------------------------
+
+TEST(a_run_begins_with_an_adapter_as_it_was_saved)
+{
+    if (!make_base()) return;
+    CHECK_RAN(run(BASE "--output_dir first --max_steps 60 --learning_rate 5e-2"));
+    CHECK_RAN(run("--adapter first/checkpoint-60 --evaluate --eval_windows 0"));
+    const double loss = number_behind(out(), "validation loss ");
+    CHECK_RAN(run("--resume first/checkpoint-60 --evaluate --eval_windows 0"));
+    CHECK(loss == number_behind(out(), "validation loss "), "%s: not the loss of the adapter, %g", out(), loss);
+    CHECK_RAN(run("--model base/checkpoint-8 --evaluate --eval_windows 0"));
+    CHECK(loss < number_behind(out(), "validation loss ") - 0.01, "%s: without it, not worse than %g", out(), loss);
+    CHECK_RAN(run("--adapter first/checkpoint-60 --output_dir second --max_steps 1 --learning_rate 0"));
+    CHECK(same_file("first/checkpoint-60/adapter_model.safetensors", "second/checkpoint-1/adapter_model.safetensors"),
+          "with learning rate 0 the adapter has changed");
+    CHECK(same_file("first/checkpoint-60/adapter_config.json", "second/checkpoint-1/adapter_config.json"),
+          "it says something else of itself");
+}
+
+TEST(text_is_written_with_an_adapter_which_no_model_can_take_in)
+{
+    char *text[3];
+    static const char *const models[] = {"--adapter write/checkpoint-30", "--adapter write/checkpoint-30 --ranks 2",
+                                         "--model base/checkpoint-8"};
+    char train[TEST_PATH], line[3000];
+    if (!make_base()) return;
+    snprintf(train, sizeof train, "%s", program);
+    CHECK_RAN(run(BASE "--output_dir write --max_steps 30 --learning_rate 2e-2"));
+    if (!use_program("merge_adapter")) return;
+    snprintf(line, sizeof line, "%s --adapter write/checkpoint-30 --output_dir merged", program);
+    start_line(line, 0);
+    CHECK(finish() > 0 && strstr(err(), "write/checkpoint-30 holds bottleneck adapters (GALAXY_BOTTLENECK)") &&
+              !exists("merged"),
+          "%s", err());
+    use_program("generate_llama");
+    for (int i = 0; i < 3; i++) {
+        snprintf(line, sizeof line, "%s %s --prompt the --max_new_tokens 40 --threads 1", program, models[i]);
+        start_line(line, 0);
+        CHECK_RAN(finish());
+        text[i] = strdup(out());
+    }
+    CHECK(!strcmp(text[0], text[1]), "two texts: %s\n%s", text[0], text[1]);
+    CHECK(strcmp(text[0], text[2]), "the base writes the same: %s", text[2]);
+    for (int i = 0; i < 3; i++) free(text[i]);
+    snprintf(program, sizeof program, "%s", train);
+}
+
+// ---- a head, a BERT -------------------------------------------------------------------------------------------------
+
+TEST(a_head_for_labels_is_trained_and_saved_with_the_adapters)
+{
+#define LABELS "--config no_sample.json --task classification --train_data labels.tsv --seq_len 32 --eval_windows 0 "
+    static const char config[] = "{\"threads\": 1, \"logging_steps\": 1}";
+    GxSafetensors s;
+    GxError e = GX_ZERO;
+    if (!make_base()) return;
+    gx_file_write("no_sample.json", config, (int64_t)strlen(config), &e);
+    shell(
+        "(printf 'text\\tlabel\\n'; for i in $(seq 60); do printf 'a cat %%d\\tcat\\na dog %%d\\tdog\\n' $i $i; done) "
+        "> labels.tsv");
+    CHECK_RAN(run(BASE LABELS "--output_dir labels --max_steps 6 --save_steps 3"));
+    if (!CHECK(gx_safetensors_open(&s, "labels/checkpoint-6/adapter_model.safetensors", &e) == GX_OK, "%s", e.message))
+        return;
+    CHECK(gx_safetensors_find(&s, "base_model.model.score.weight"), "the head is not there");
+    gx_safetensors_close(&s);
+    CHECK(file_contains("labels/checkpoint-6/adapter_config.json", "[\"score\"]"),
+          "adapter_config.json does not say it");
+    CHECK_RAN(run("--config no_sample.json --task classification --resume labels/checkpoint-3 --output_dir labels2"));
+    check_same_checkpoint("labels/checkpoint-6", "labels2/checkpoint-6");
+    CHECK_RAN(run("--config no_sample.json --task classification --resume labels/checkpoint-6 --evaluate"));
+    const double loss = number_behind(out(), "validation loss ");
+    CHECK_RAN(run(LABELS "--adapter labels/checkpoint-6 --evaluate"));
+    CHECK(loss == number_behind(out(), "validation loss "), "%s: not the loss that the resumed run has, %g", out(),
+          loss);
+}
+
+TEST(a_bert_is_adapted_saved_and_gone_on_with)
+{
+    static const char model[] =
+        "--config no_sample.json --train_data text.txt --validation_fraction 0 --seq_len 32 "
+        "--hidden_size 32 --intermediate_size 64 --num_hidden_layers 2 --num_attention_heads 4 ";
+    char train[TEST_PATH];
+    GxSafetensors s;
+    GxError e = GX_ZERO;
+    static const char config[] = "{\"threads\": 1, \"logging_steps\": 1, \"micro_batch_size\": 2}";
+    gx_file_write("no_sample.json", config, (int64_t)strlen(config), &e);
+    snprintf(train, sizeof train, "%s", program);
+    if (!use_program("train_bert")) return;
+    shell("%s/tokenize --train text.txt --type wordpiece --vocab_size 300 --output_dir words >/dev/null", repository);
+    CHECK_RAN(run("%s --tokenizer words --output_dir bert --max_steps 4", model));
+    CHECK_RAN(run("--config no_sample.json --train_data text.txt --validation_fraction 0 --seq_len 32 --model "
+                  "bert/checkpoint-4 --tuning adapter --output_dir bert1 --max_steps 6 --save_steps 3"));
+    if (!CHECK(gx_safetensors_open(&s, "bert1/checkpoint-6/adapter_model.safetensors", &e) == GX_OK, "%s", e.message))
+        return;
+    CHECK(s.n == 16 &&
+              gx_safetensors_find(&s, "base_model.model.bert.encoder.layer.1.attention.output.adapter_down.weight"),
+          "%d tensors", s.n);
+    gx_safetensors_close(&s);
+    CHECK_RAN(run("--config no_sample.json --resume bert1/checkpoint-3 --output_dir bert2"));
+    check_same_checkpoint("bert1/checkpoint-6", "bert2/checkpoint-6");
+    CHECK_RAN(run("--config no_sample.json --resume bert1/checkpoint-3 --output_dir bert3 --ranks 2 --mode tp"));
+    snprintf(program, sizeof program, "%s", train);
+}
+
+// ---- what is refused ------------------------------------------------------------------------------------------------
+
+TEST(what_cannot_be_adapted_is_refused)
+{
+    static const Refusal cases[] = {
+        {"--tuning adapter", {"--tuning adapter adapts a model that has learned", "--model"}},
+        {"--tuning prefix", {"full|lora|adapter"}},
+        {"--adapter_reduction_dim 4 --model base/checkpoint-8",
+         {"--adapter_reduction_dim is about an adapter", "--tuning adapter"}},
+        {"--adapter_reduction_dim 4 --model base/checkpoint-8 --tuning lora",
+         {"--adapter_reduction_dim is about --tuning adapter, and this run has --tuning lora"}},
+        {BASE "--lora_dim 4", {"--lora_dim is about --tuning lora, and this run has --tuning adapter"}},
+        {BASE "--use_rslora", {"--use_rslora is about --tuning lora"}},
+        {"--model base/checkpoint-8 --tuning adapter --adapter_reduction_dim 5",
+         {"adapter_reduction_dim is 5; the model's width is 32"}},
+        {"--model base/checkpoint-8 --tuning adapter --adapter_reduction_dim 64", {"the model's width is 32"}},
+        {"--model base/checkpoint-8 --tuning adapter --adapter_reduction_dim 0", {"from 1 to 65536"}},
+        {BASE "--strict false", {"--strict false draws weights of --model"}},
+        {BASE "--trainable_modules heads", {"\"heads\" is none of the model's"}},
+        {"--model refused/checkpoint-2", {"holds an adapter", "base/checkpoint-8", "--adapter"}},
+        {"--adapter refused/checkpoint-2 --adapter_reduction_dim 16",
+         {"--adapter_reduction_dim is another than that of the adapter"}},
+        {"--adapter refused/checkpoint-2 --tuning lora", {"--tuning is another than that of the adapter"}},
+        {"--resume refused/checkpoint-2 --adapter_reduction_dim 16 --max_steps 4",
+         {"--adapter_reduction_dim 8", "says 16"}},
+        {"--resume refused/checkpoint-2 --tuning lora --max_steps 4", {"--tuning"}},
+        {"--resume base/checkpoint-8 --tuning adapter --max_steps 9", {"--tuning"}},
+    };
+    if (!make_base()) return;
+    CHECK_RAN(run(BASE "--output_dir refused --max_steps 2"));
+    CHECK_REFUSALS(cases);
+}
+
+TEST(a_file_of_adapters_that_are_another_models_is_refused_by_its_tensor)
+{
+    if (!make_base()) return;
+    CHECK_RAN(run(BASE "--output_dir file --max_steps 2"));
+    shell("cp -r file/checkpoint-2 wide && rm wide/manifest.json && sed -i 's/\"adapter_reduction_dim\": 8/"
+          "\"adapter_reduction_dim\": 4/' wide/adapter_config.json");
+    CHECK(run("--adapter wide --output_dir x1 --max_steps 1") > 0, "it was taken");
+    CHECK(strstr(err(), "adapter_down.weight has the shape [4,32]; this model's has [8,32]"), "%s", err());
+    shell("cp -r file/checkpoint-2 key && rm key/manifest.json && sed -i 's/\"adapter_reduction_dim\"/\"scale\": 2, "
+          "\"adapter_reduction_dim\"/' key/adapter_config.json");
+    CHECK(run("--adapter key --output_dir x2 --max_steps 1") > 0 && strstr(err(), "\"scale\" is set"), "%s", err());
+    shell("cp -r file/checkpoint-2 none && rm none/manifest.json && sed -i 's/\"adapter_reduction_dim\": 8/"
+          "\"adapter_reduction_dim\": null/' none/adapter_config.json");
+    CHECK(run("--adapter none --output_dir x3 --max_steps 1") > 0 && strstr(err(), "adapter_reduction_dim"), "%s",
+          err());
+    shell("cp -r file/checkpoint-2 torn && printf x >> torn/adapter_model.safetensors");
+    CHECK(run("--adapter torn --output_dir x4 --max_steps 1") > 0 && strstr(err(), "adapter_model.safetensors"), "%s",
+          err());
+    shell("cp -r file/checkpoint-2 moved && sed -i 's/\"adapter_reduction_dim\": 8/\"adapter_reduction_dim\": 16/' "
+          "moved/adapter_config.json && rm moved/manifest.json");
+    CHECK(run("--resume moved --output_dir x5 --max_steps 4") > 0, "it went on");
+}
+
+int main(int argc, char **argv) { return program_main(argc, argv); }
