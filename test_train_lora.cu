@@ -212,8 +212,10 @@ TEST(every_mode_has_the_losses_of_serial)
 
 TEST(files_of_train_config_are_taken_with_a_model_and_a_text)
 {
-    static const char *const files[][2] = {
-        {"full", "tuning=\"full\""}, {"lora", "lora_dim=16"}, {"qlora", "quantize=\"nf4\""}};
+    static const char *const files[][2] = {{"full", "tuning=\"full\""},
+                                           {"lora", "lora_dim=16"},
+                                           {"qlora", "quantize=\"nf4\""},
+                                           {"adapter", "tuning=\"adapter\""}};
     char line[4000];
     if (!make_base()) return;
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
