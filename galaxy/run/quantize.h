@@ -5,6 +5,7 @@
 // has of them. So a matrix has the same bytes however it is cut.
 #ifndef GX_RUN_QUANTIZE_H
 #define GX_RUN_QUANTIZE_H
+#include "../base/store.h"
 #include "../comm/comm.h"
 #include "../cpu/quantize.h"
 #include "../ops/memory.h"
