@@ -525,7 +525,7 @@ TEST(what_cannot_be_written_is_refused)
                 {"--chat_template auto", "--chat_template belongs to --chat"},
                 {"--thinking true", "--thinking belongs to --chat, which is not given; give it, or leave out"},
                 {"--context 4096", "--context belongs to --chat"},
-                {"--model nowhere", "nowhere/config.json"},
+                {"--model nowhere", "there is no folder nowhere"},
                 {"--max_new_token 3", "did you mean --max_new_tokens?"},
                 {"--device cuda", "rebuild it with make DEVICE=cuda"}};
     shell("head -c 100 /dev/zero | tr '\\0' a > long.txt; printf 'ab\\377' > no_utf8.txt");

@@ -91,9 +91,15 @@ static GxStatus gx__merge_choose(GxContext *g, gx__Merge *m, const char *adapter
     GxJson *json;
     GxSafetensors s;
     GxLora lora;
+    GxBottleneck bottleneck;
     char path[GX_PATH];
     GX_TRY(gx_output_check_adapter(adapter, err));
-    GX_TRY(gx_adapter_agree(g, &m->config, &lora, adapter));
+    GX_TRY(gx_adapter_agree(g, &m->config, &lora, &bottleneck, adapter));
+    if (bottleneck.reduction)
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "%s holds bottleneck adapters (" GX_PEFT_BOTTLENECK "), which no matrix of the model can take "
+                       "in, since gelu stands in them; use it as it is, with --adapter",
+                       adapter);
     snprintf(m->base, sizeof m->base, "%s", base[0] ? base : m->config.base);
     if (!m->base[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT, "%s does not say which model it is an adapter of; say --model", adapter);
@@ -184,11 +190,6 @@ static GxStatus gx__merge_run(GxContext *g, GxInference *s, gx__Merge *m, const 
     batch.T = batch.B = 1, batch.runs = gx_runs_one(1, 0);
     GX_TRY(gx__merge_choose(g, m, adapter, base));
     GX_TRY(gx_inference_open_adapter(g, s, m->family, adapter, m->base, &m->wish));
-    if (s->adapter.reduction)
-        return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
-                       "%s holds bottleneck adapters (" GX_PEFT_BOTTLENECK "), which no matrix of the model can take "
-                       "in, since gelu stands in them; use it as it is, with --adapter",
-                       adapter);
     GX_TRY(gx_inference_load(g, s, adapter, &batch));
     gx_lora_merge(g, &s->model, 1);
     for (int i = 0; i < s->model.table.n; i++) said->matrices += s->model.table.row[i].has_lora;
