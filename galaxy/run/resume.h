@@ -44,7 +44,7 @@ GxStatus gx_resume_check_model(const GxResume *r, const GxTrainOptions *o, GxErr
 // What a checkpoint holds, a model or an adapter of one, is what goes on.
 GxStatus gx_resume_check_tuning(const GxResume *r, const GxTrainOptions *o, GxError *err);
 // o is what c fills. Of a run that begins again, what followed from another method or lora_dim follows anew.
-GxStatus gx_resume_take_options(const GxResume *r, GxConfig *c, GxTrainOptions *o, GxError *err);
+GxStatus gx_resume_take_options(const GxResume *r, const GxTask *task, GxConfig *c, GxTrainOptions *o, GxError *err);
 void gx_resume_warn_of_unknown(const GxResume *r, const GxConfig *c, const GxLogger *log); // options of the run
 void gx_resume_keep_layout(const GxResume *r, const GxTrainOptions *o, GxConfig *c, const char *methods, int world);
 GxStatus gx_resume_check(const GxResume *r, const GxTrainOptions *o, GxError *err);
@@ -269,21 +269,21 @@ GxStatus gx_resume_check_model(const GxResume *r, const GxTrainOptions *o, GxErr
 
 // training_args.json has all options, also those that nobody said: where they are what follows from the method that the
 // run was begun with, they were not.
-static void gx__resume_forget_resolved(const GxResume *r, GxConfig *c, const GxTrainOptions *o)
+static void gx__resume_forget_resolved(const GxResume *r, const GxTask *task, GxConfig *c, const GxTrainOptions *o)
 {
     const char *said = gx_json_string(gx_json_get(r->args, "tuning")), *then = said[0] ? said : "full";
     const double rate = gx_json_double(gx_json_get(r->args, "learning_rate")),
                  alpha = gx_json_double(gx_json_get(r->args, "lora_alpha"));
-    if (gx__resume_model(r)[0] && strcmp(then, o->tuning.tuning) && rate == gx_tuning_rate(then))
+    if (gx__resume_model(r)[0] && strcmp(then, o->tuning.tuning) && rate == gx_tuning_rate(task, then))
         gx_config_forget(c, "learning_rate");
     if (alpha == gx_tuning_alpha(gx_json_int(gx_json_get(r->args, "lora_dim")))) gx_config_forget(c, "lora_alpha");
 }
 
-GxStatus gx_resume_take_options(const GxResume *r, GxConfig *c, GxTrainOptions *o, GxError *err)
+GxStatus gx_resume_take_options(const GxResume *r, const GxTask *task, GxConfig *c, GxTrainOptions *o, GxError *err)
 {
     if (!r->args) return GX_OK;
     GX_TRY(gx_config_take(c, r->args, gx__resume_here, r->args_path, err));
-    if (!r->folder[0]) gx__resume_forget_resolved(r, c, o);
+    if (!r->folder[0]) gx__resume_forget_resolved(r, task, c, o);
     if (r->folder[0] && !(r->state.base_hash && o->model[0]))
         snprintf(o->model, sizeof o->model, "%s", gx__resume_model(r)); // the same, as it was said then
     return GX_OK;

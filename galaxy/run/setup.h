@@ -216,7 +216,7 @@ static GxStatus gx__setup_find_run(GxTrainer *t)
     GX_TRY(gx_resume_check_choice(r, t->family, t->task, &g->error));
     if (gx_trainer_is_first(t)) gx_resume_check_model(r, &t->o, &g->error);
     if (gx_trainer_is_first(t)) gx_resume_warn_of_unknown(r, &t->config, &g->log);
-    GX_TRY(gx_resume_take_options(r, &t->config, &t->o, &g->error));
+    GX_TRY(gx_resume_take_options(r, t->task, &t->config, &t->o, &g->error));
     GX_TRY(gx_resume_check_tuning(r, &t->o, &g->error));
     if (gx_options_only_show(&t->o) && r->args && !r->folder[0])
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
@@ -267,10 +267,8 @@ static GxStatus gx__setup_meet(GxTrainer *t)
 static void gx__setup_choose_rate(GxTrainer *t)
 {
     GxTrainOptions *o = &t->o;
-    const GxTaskDefaults *d = t->task->defaults;
-    if (gx_config_source(&t->config, "learning_rate") != GX_FROM_DEFAULT) return;
-    if (d) o->learning_rate = gx_tuning_has_adapter(&o->tuning) ? d->adapter_learning_rate : d->learning_rate;
-    else if (o->model[0]) o->learning_rate = gx_tuning_rate(o->tuning.tuning);
+    if (gx_config_source(&t->config, "learning_rate") == GX_FROM_DEFAULT && (o->model[0] || t->task->defaults))
+        o->learning_rate = gx_tuning_rate(t->task, o->tuning.tuning);
 }
 
 static GxStatus gx__setup_resolve_steps(GxTrainer *t)

@@ -6,6 +6,7 @@
 #include "../io/module_pattern.h"
 #include "../io/peft.h"
 #include "../model/model.h"
+#include "../task/task.h"
 #include <string.h>
 GX_BEGIN
 
@@ -32,8 +33,13 @@ GxStatus gx_tuning_take(GxTuningOptions *o, const GxConfig *c, const GxPeftConfi
 // model: the folder that the run begins with; "": none. Refuses options of a method that is not chosen, and a method
 // without what it adapts; fills in what follows from others.
 GxStatus gx_tuning_resolve(GxTuningOptions *o, const GxConfig *c, const char *model, GxError *err);
-// Defaults that follow: of --learning_rate, where --model is given; of --lora_alpha.
-static inline double gx_tuning_rate(const char *tuning) { return strcmp(tuning, "full") ? 2e-4 : 2e-5; }
+// Defaults that follow: of --learning_rate, for a model that has learned; of --lora_alpha.
+static inline double gx_tuning_rate(const GxTask *task, const char *tuning)
+{
+    const int has_adapter = strcmp(tuning, "full") != 0;
+    if (task->defaults) return has_adapter ? task->defaults->adapter_learning_rate : task->defaults->learning_rate;
+    return has_adapter ? 2e-4 : 2e-5;
+}
 static inline double gx_tuning_alpha(int64_t lora_dim) { return 2 * (double)lora_dim; }
 static inline int gx_tuning_has_adapter(const GxTuningOptions *o) { return strcmp(o->tuning, "full") != 0; }
 // The first option that makes another adapter than the run's (`args`, its options), NULL: there is none.
