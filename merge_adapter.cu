@@ -24,6 +24,12 @@ static const GxField options[] = {
      "of model.safetensors; bf16 and fp16 round what is merged, and may lose a small adapter", "fp32|bf16|fp16"},
 };
 
+static void warn(void *user, GxLogLevel level, const char *text)
+{
+    (void)user;
+    if (level == GX_LOG_WARNING) fprintf(stderr, "warning: %s\n", text);
+}
+
 static GxStatus merge(const Options *o, GxContext *g)
 {
     char folder[GX_PATH];
@@ -38,11 +44,6 @@ static GxStatus merge(const Options *o, GxContext *g)
     GxStatus status = gx_merge_adapter(g, o->adapter, o->model, folder, dtype, &said);
     if (status == GX_OK) status = gx_publish_finish(o->output_dir, err);
     if (status != GX_OK) gx_folder_remove(folder, &ignored);
-    if (status == GX_OK && said.quantized[0])
-        fprintf(stderr,
-                "warning: %s was trained on %s in %s; it is merged into the weights as they are in the folder, which "
-                "differ from those by their rounding\n",
-                o->adapter, said.base, said.quantized);
     if (status == GX_OK)
         printf("%s: %s with the adapter %s in %d of its matrices; %ld parameters\n", o->output_dir, said.base,
                o->adapter, said.matrices, (long)said.parameters);
@@ -54,6 +55,7 @@ int main(int argc, char **argv)
     static Options o;
     static GxConfig c;
     static GxContext g;
+    g.log.write = warn;
     g.device = gx_device_cpu(), g.world = 1, g.threads = gx_cores(); // the default device has nothing to gain here
     signal(SIGXFSZ, SIG_IGN); // a file that may not grow is an error of write, with a path
     gx_config_open(&c);

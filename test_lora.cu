@@ -108,6 +108,57 @@ TEST(lora_on_quantised_matrices_is_lora_on_the_values_that_they_mean)
     }
 }
 
+// Element i of a matrix that is read in pieces.
+static void read_numbers(void *from, int64_t first, int64_t n, float *x, GxError *err)
+{
+    (void)from, (void)err;
+    for (int64_t i = 0; i < n; i++) x[i] = gx_random_normal(5, (uint64_t)(first + i), 0, 7);
+}
+
+// A matrix of more elements than a piece, and a box of it.
+TEST(a_matrix_that_is_quantised_in_pieces_is_that_which_is_quantised_as_a_whole)
+{
+    enum { ROWS = 1037, COLS = 1029, FIRST = 511 };
+    float *x = (float *)malloc((size_t)ROWS * COLS * 4);
+    GxError err = GX_ZERO;
+    read_numbers(NULL, 0, (int64_t)ROWS * COLS, x, &err);
+    for (int kind = 0; kind < GX_QUANT_KINDS; kind++)
+        for (int is_box = 0; is_box < 2; is_box++) {
+            const GxRange parts[2] = {{0, FIRST}, {FIRST, COLS}};
+            GxContext g = GX_ZERO;
+            GxTable table = GX_ZERO;
+            GxStore store;
+            GxTensor t = GX_ZERO;
+            GxArena arena, whole_memory;
+            snprintf(t.name, sizeof t.name, "matrix.weight");
+            t.ndim = 2, t.frozen = 1, t.quantized = 1 + kind;
+            t.global_shape[0] = t.end[0] = ROWS, t.global_shape[1] = t.end[1] = COLS;
+            if (is_box) t.begin[1] = FIRST, t.split_dim = 1, t.n_parts = 2, t.parts = parts;
+            const GxTensorId id = gx_table_add(&table, &t, &g.error);
+            g.device = gx_device_cpu(), g.arena = &arena, g.threads = 2, g.world = 1;
+            gx_arena_open(&arena, 64 << 20, &g.error), gx_arena_open(&whole_memory, 16 << 20, &g.error);
+            gx_store_open(&store, &table, 0, 1, GX_F32, &g.error);
+            gx_store_take(&g, &store, -1);
+            gx_quantize_tensor(&g, &store, id.index, read_numbers, NULL);
+            GxQuantized whole = gx_quantized((GxQuantKind)kind, ROWS, COLS, NULL);
+            whole = gx_quantized((GxQuantKind)kind, ROWS, COLS,
+                                 gx_arena_take(&whole_memory, GX_MEM_WEIGHTS, gx_quantized_bytes(&whole)));
+            float *absmax = (float *)gx_arena_take(&whole_memory, GX_MEM_WORKSPACE, 4 * gx_quantized_blocks(&whole));
+            gx_cpu_quantize(&g, &whole, absmax, x);
+            const int64_t col = t.begin[1], n = COLS - col;
+            float *y = (float *)gx_arena_take(&arena, GX_MEM_WORKSPACE, 4 * ROWS * n),
+                  *expected = (float *)gx_arena_take(&arena, GX_MEM_WORKSPACE, 4 * ROWS * n);
+            const GxQuantized box = gx_store_quantized(&store, id);
+            gx_dequantize(&g, y, GX_F32, &box, 0, ROWS, 0, n);
+            gx_dequantize(&g, expected, GX_F32, &whole, 0, ROWS, col, n);
+            CHECK(!gx_failed(&g) && !memcmp(y, expected, (size_t)(4 * ROWS * n)), "kind %d, from column %ld: %s", kind,
+                  (long)col, g.error.message);
+            gx_store_close(&store), gx_table_close(&table);
+            gx_arena_close(&arena), gx_arena_close(&whole_memory);
+        }
+    free(x);
+}
+
 // ---- against PEFT (dev/ref/make_lora_refs.py) ----------------------------------------------------------------------
 
 typedef struct {

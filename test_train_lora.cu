@@ -302,7 +302,7 @@ TEST(ranks_write_the_same_text_with_a_quantised_model_and_merging_warns_of_it)
     snprintf(line, sizeof line, "%s --adapter few_bits/checkpoint-2 --output_dir merged_bits", program);
     start_line(line, 0);
     CHECK_RAN(finish());
-    CHECK(strstr(err(), "was trained on") && strstr(err(), "in nf4; it is merged into"), "%s", err());
+    CHECK(strstr(err(), "was trained on a model with --quantize nf4, which is none here"), "%s", err());
     check_whole("merged_bits");
     snprintf(program, sizeof program, "%s", train);
 }
@@ -467,6 +467,11 @@ TEST(a_merged_model_and_the_adapter_write_the_same_text)
         CHECK_RAN(finish());
         text[i] = strdup(out());
     }
+    use_program("merge_adapter");
+    snprintf(line, sizeof line, "%s --adapter write/checkpoint-30 --model merged --output_dir merged_twice", program);
+    start_line(line, 0);
+    CHECK_RAN(finish());
+    CHECK(strstr(err(), "warning: the weights of merged are not those that the adapter"), "%s", err());
     CHECK(!strcmp(text[0], text[1]) && !strcmp(text[0], text[2]), "three texts: %s\n%s\n%s", text[0], text[1], text[2]);
     CHECK(strcmp(text[0], text[3]), "the base writes the same: %s", text[3]);
     for (int i = 0; i < 4; i++) free(text[i]);
@@ -475,17 +480,23 @@ TEST(a_merged_model_and_the_adapter_write_the_same_text)
 
 // ---- a head ---------------------------------------------------------------------------------------------------------
 
-TEST(a_head_for_labels_is_trained_and_saved_with_the_adapter)
-{
 #define LABELS "--config no_sample.json --task classification --train_data labels.tsv --seq_len 32 --eval_windows 0 "
+static void write_labels(void)
+{
     static const char config[] = "{\"threads\": 1, \"logging_steps\": 1}";
-    GxSafetensors s;
     GxError e = GX_ZERO;
-    if (!make_base()) return;
     gx_file_write("no_sample.json", config, (int64_t)strlen(config), &e);
     shell(
         "(printf 'text\\tlabel\\n'; for i in $(seq 60); do printf 'a cat %%d\\tcat\\na dog %%d\\tdog\\n' $i $i; done) "
         "> labels.tsv");
+}
+
+TEST(a_head_for_labels_is_trained_and_saved_with_the_adapter)
+{
+    GxSafetensors s;
+    GxError e = GX_ZERO;
+    if (!make_base()) return;
+    write_labels();
     CHECK_RAN(run(BASE LABELS "--output_dir labels --max_steps 6 --save_steps 3"));
     if (!CHECK(gx_safetensors_open(&s, "labels/checkpoint-6/adapter_model.safetensors", &e) == GX_OK, "%s", e.message))
         return;
@@ -654,6 +665,37 @@ TEST(values_that_are_no_numbers_are_refused_with_their_tensor_and_file)
                   "%s", err());
         }
     }
+}
+
+// A head of tokens that the model lacks would be drawn, frozen, and in no file.
+TEST(what_an_adapter_needs_and_its_model_lacks_is_refused_or_trained)
+{
+    if (!make_base()) return;
+    write_labels();
+    CHECK_RAN(run(LABELS "--model base/checkpoint-8 --output_dir few_labels --max_steps 1"));
+    CHECK(run("--model few_labels/checkpoint-1 --tuning lora --output_dir lacks --max_steps 2") > 0 &&
+              strstr(err(), "few_labels/checkpoint-1 has no lm_head.weight, which an adapter of it needs"),
+          "%s", err());
+    CHECK_RAN(run("--model few_labels/checkpoint-1 --tuning lora --trainable_modules lm_head --output_dir has "
+                  "--max_steps 4 --save_steps 2"));
+    CHECK_RAN(run("--resume has/checkpoint-2 --output_dir has2"));
+    check_same_checkpoint("has/checkpoint-4", "has2/checkpoint-4");
+}
+
+TEST(a_run_that_goes_on_has_its_own_adapter)
+{
+    if (!make_base()) return;
+    CHECK_RAN(run(BASE "--output_dir goes_on --max_steps 2"));
+    CHECK_RAN(run("--adapter goes_on/checkpoint-2 --output_dir goes_on2 --max_steps 4 --save_steps 2"));
+    CHECK(
+        run("--resume goes_on/checkpoint-2 --adapter goes_on2/checkpoint-4 --output_dir goes_on3") > 0 &&
+            strstr(err(),
+                   "--adapter is goes_on2/checkpoint-4, but the run that is gone on with (goes_on/checkpoint-2) began "
+                   "without an --adapter"),
+        "%s", err());
+    CHECK_RAN(
+        run("--resume goes_on2/checkpoint-2 --adapter goes_on/checkpoint-2 --output_dir goes_on3")); // as it began
+    check_same_checkpoint("goes_on2/checkpoint-4", "goes_on3/checkpoint-4");
 }
 
 TEST(what_cannot_be_adapted_is_refused)

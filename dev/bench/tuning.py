@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Full training and LoRA of one model on one text: Galaxy beside transformers with peft, memory, time of a step, loss.
+"""Full training, LoRA, also on a quantised model, and adapters of one model on one text: Galaxy beside transformers with peft, memory, time of a step, loss.
 
-    make train_llama demo-chat; $(dev/ref/venv.sh | tail -n 1) dev/bench/tuning.py [FOLDER] [--batch 2] [--seq 256] [--steps 20] [--rank 16]
+    make train_llama demo-chat; $(dev/ref/venv.sh | tail -n 1) dev/bench/tuning.py [FOLDER] [--batch 2] [--seq 256] [--steps 20] [--rank 16] [--only Galaxy]
 
 FOLDER: build/demo-chat/SmolLM2-135M-Instruct (134.5M parameters). LoRA is on all matrices of attention and MLP, fp32, AdamW, the same batch and length.
 Each way runs in a process of its own, one after the other, in ROUNDS turns; of the times of steps, without the first two, the median is taken, of these the
@@ -26,6 +26,7 @@ parser.add_argument("--steps", type=int, default=20)
 parser.add_argument("--rank", type=int, default=16)
 parser.add_argument("--rounds", type=int, default=3)
 parser.add_argument("--text", default="data/text.txt")
+parser.add_argument("--only", default="", help="ways whose names have this in them")
 parser.add_argument("--way", help="one of transformers' ways, in this process: full, lora, lora-compiled")
 args = parser.parse_args()
 THREADS = len(os.sched_getaffinity(0))
@@ -70,7 +71,7 @@ def run_transformers(way):
 
 
 def run_galaxy(tuning, more=()):
-    out = pathlib.Path(f"build/bench-tuning/{tuning}")
+    out = pathlib.Path("build/bench-tuning/" + "-".join((tuning, *more)).replace("--", ""))
     subprocess_flags = ["./train_llama", "--model", args.folder, "--tuning", tuning, "--train_data", args.text, "--seq_len", str(args.seq), "--micro_batch_size",
                         str(args.batch), "--max_steps", str(args.steps), "--logging_steps", "1", "--eval_windows", "8", "--sample_tokens", "0",
                         "--validation_fraction", "0.02", "--overwrite_output_dir", "--output_dir", str(out), *more]
@@ -90,8 +91,11 @@ def run_galaxy(tuning, more=()):
 if args.way:
     by_transformers(args.way)
     sys.exit()
-ways = {"Galaxy, full": lambda: run_galaxy("full"), "Galaxy, LoRA": lambda: run_galaxy("lora"), "transformers, full": lambda: run_transformers("full"),
+ways = {"Galaxy, full": lambda: run_galaxy("full"), "Galaxy, LoRA": lambda: run_galaxy("lora"),
+        "Galaxy, LoRA on NF4": lambda: run_galaxy("lora", ("--quantize", "nf4")), "Galaxy, LoRA on int8": lambda: run_galaxy("lora", ("--quantize", "int8")),
+        "Galaxy, adapters": lambda: run_galaxy("adapter"), "transformers, full": lambda: run_transformers("full"),
         "peft, LoRA": lambda: run_transformers("lora"), "peft, LoRA, compiled": lambda: run_transformers("lora-compiled")}
+ways = {name: way for name, way in ways.items() if args.only in name}
 results = {name: [] for name in ways}
 for _ in range(args.rounds):
     for name, way in ways.items():

@@ -368,6 +368,8 @@ GxStatus gx_pairs_open(GxPairs *p, const char *path, const GxTokenizer *t, const
     if (status == GX_OK)
         status = gx__pairs_read(&a, p, text + (strncmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0), threads, err);
     free(text);
+    if (status == GX_OK && p->records == 0)
+        status = GX_FAIL(err, GX_ERR_FORMAT, "%s has no pair: expected a record of JSON in each line", path);
     if (status == GX_OK && p->n == 0)
         status = GX_FAIL(err, GX_ERR_FORMAT,
                          "%s: none of its %ld pairs has both texts within %ld tokens: take a larger seq_len", path,

@@ -23,6 +23,7 @@
 #include "adapter.h"
 #include "source_folder.h"
 #include "tensor_file.h"
+#include "tuning.h"
 #include "optimizer.h"
 GX_BEGIN
 
@@ -421,6 +422,17 @@ void gx_checkpoint_load_weights(GxContext *g, GxModel *m, const char *folder)
     free(drawn);
 }
 
+// What an adapter does not train has to be in its base: drawn, it would be in no file.
+static void gx__checkpoint_check_base(GxContext *g, const GxModel *m, const char *folder, const unsigned char *drawn)
+{
+    for (int i = 0; i < m->table.n && gx_model_has_adapter(m) && !gx_failed(g); i++)
+        if (drawn[i] && !m->table.row[i].is_adapter && !m->table.row[i].has_alias)
+            GX_FAIL(&g->error, GX_ERR_FORMAT,
+                    "%s has no %s, which an adapter of it needs and would not have either: it is saved without its "
+                    "model; name a model that has it, or train it whole, with --trainable_modules",
+                    folder, m->table.row[i].name);
+}
+
 // *drawn: what the base does not have; free() it.
 static void gx__checkpoint_read_base(GxContext *g, GxModel *m, const char *folder, uint64_t *hash,
                                      unsigned char **drawn)
@@ -437,7 +449,28 @@ void gx_checkpoint_load_base(GxContext *g, GxModel *m, const char *folder, uint6
 {
     unsigned char *drawn;
     gx__checkpoint_read_base(g, m, folder, hash, &drawn);
+    if (!gx_failed(g)) gx__checkpoint_check_base(g, m, folder, drawn);
     free(drawn);
+}
+
+// What the adapter's run kept its model's matrices in, and what this one does.
+static void gx__checkpoint_compare_quantized(GxContext *g, const GxModel *m, const char *adapter)
+{
+    GxError ignored = GX_ZERO; // one of peft's has no such file
+    GxJson *args;
+    char path[GX_PATH];
+    int now = 0;
+    for (int i = 0; i < m->table.n && !now; i++) now = m->table.row[i].quantized;
+    if (gx_path_join(path, adapter, "training_args.json", &ignored) != GX_OK || !gx_path_is_file(path) ||
+        gx_json_read(&args, path, 1 << 20, &ignored) != GX_OK)
+        return;
+    const int then = gx_quantize_of(gx_json_string(gx_json_get(args, "quantize")));
+    if (then != now)
+        gx_log(&g->log, GX_LOG_WARNING,
+               "the adapter %s was trained on a model with --quantize %s, which is %s here: its weights differ by what "
+               "was rounded",
+               adapter, gx_quantize_name(then), gx_quantize_name(now));
+    gx_json_free(args);
 }
 
 static void gx__checkpoint_compare_base(GxContext *g, const char *folder, const char *adapter, uint64_t hash)
@@ -462,6 +495,7 @@ void gx_checkpoint_start_with_adapter(GxContext *g, GxModel *m, const char *fold
     unsigned char *of_base, *of_adapter;
     gx__checkpoint_read_base(g, m, folder, hash, &of_base);
     if (g->rank == 0 && !gx_failed(g)) gx__checkpoint_compare_base(g, folder, adapter, *hash);
+    if (g->rank == 0 && !gx_failed(g)) gx__checkpoint_compare_quantized(g, m, adapter);
     gx__checkpoint_open_weights(g, m, adapter, gx__checkpoint_adapters(m), &w);
     for (int i = 0; i < m->table.n && g->rank == 0 && !gx_failed(g); i++)
         if (w.match.drawn[i] && of_base[i] && !m->table.row[i].has_alias)
@@ -575,6 +609,7 @@ void gx_checkpoint_start_from(GxContext *g, GxModel *m, const char *folder, int 
     if (has_match) gx__checkpoint_name_weights(m, &w, loaded);
     if (has_match && is_strict) gx__checkpoint_check_drawn(g, m, folder, seed != NULL, loaded);
     if (has_match && m->wish.is_new && !gx_failed(g)) gx__checkpoint_renew(m, &w, loaded);
+    if (has_match && !gx_failed(g)) gx__checkpoint_check_base(g, m, folder, w.match.drawn);
     w.hash = gx_model_has_adapter(m) ? hash : NULL; // a whole model has no use for it
     gx__checkpoint_agree_on_drawn(g, m, &w, &drawn);
     gx__checkpoint_read_weights(g, m, folder, &w, &gx__checkpoint_weights, drawn);
@@ -585,8 +620,9 @@ void gx_checkpoint_start_from(GxContext *g, GxModel *m, const char *folder, int 
 // ---- what the optimizer keeps --------------------------------------------------------------------------------------
 
 // What this run's optimizer needs and that one did not keep: of tensors that were frozen, and of SGD without momentum.
+// with: the option that takes weights alone.
 static GxStatus gx__checkpoint_check_state(const GxSafetensors *s, const GxTable *t, const GxTensorPart *part,
-                                           int parts, const char *folder, GxError *err)
+                                           int parts, const char *folder, const char *with, GxError *err)
 {
     char name[GX_NAME + 32];
     for (int p = 0; p < parts; p++)
@@ -596,22 +632,23 @@ static GxStatus gx__checkpoint_check_state(const GxSafetensors *s, const GxTable
             if (!gx_safetensors_find(s, name))
                 return GX_FAIL(err, GX_ERR_ARGUMENT,
                                "%s was trained with %s frozen, and this run trains it; resume with the same --freeze, "
-                               "or take its weights alone with --model",
-                               folder, t->row[i].name);
+                               "or take its weights alone with --%s",
+                               folder, t->row[i].name, with);
         }
     return GX_OK;
 }
 
 static GxStatus gx__checkpoint_open_state(GxSafetensors *s, const char *path, const GxTable *t,
-                                          const GxTensorPart *part, int parts, const char *folder, GxError *err)
+                                          const GxTensorPart *part, int parts, const char *folder, const char *with,
+                                          GxError *err)
 {
     if (!gx_path_is_file(path)) // the manifest does not name it, either
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "%s was trained with --momentum 0, and this run has momentum; resume with --momentum 0, or take "
-                       "its weights alone with --model",
-                       folder);
+                       "its weights alone with --%s",
+                       folder, with);
     GX_TRY(gx_safetensors_open(s, path, err));
-    if (gx__checkpoint_check_state(s, t, part, parts, folder, err) != GX_OK) gx_safetensors_close(s);
+    if (gx__checkpoint_check_state(s, t, part, parts, folder, with, err) != GX_OK) gx_safetensors_close(s);
     return gx_error_code(err);
 }
 
@@ -625,7 +662,8 @@ void gx_checkpoint_load_state(GxContext *g, GxModel *m, const GxOptimizer *o, co
     gx_at(g, -1, "load");
     if (reads) gx_path_join(path, folder, "optimizer.safetensors", err);
     const int open = reads && parts && !gx_failed(g) &&
-                     gx__checkpoint_open_state(&s, path, &m->table, part, parts, folder, err) == GX_OK;
+                     gx__checkpoint_open_state(&s, path, &m->table, part, parts, folder,
+                                               gx_model_has_adapter(m) ? "adapter" : "model", err) == GX_OK;
     if (reads && gx_failed(g)) gx_barrier(g, GX_AXIS_ALL); // tells the others
     for (int p = 0; p < parts && !gx_failed(g); p++)
         gx_tensor_file_load(g, open ? &s : NULL, &m->store, &part[p], NULL, NULL, NULL, path);

@@ -13,8 +13,7 @@ typedef struct { // for people
     int matrices;
     int64_t parameters;
     char base[GX_PATH];
-    char quantized[GX_FIELD_TEXT]; // what the base was kept in while the adapter was trained; "": in numbers, or not
-                                   // said
+    // said
 } GxMergeSaid;
 
 // Writes into `folder`, which is there and empty. base: the model's folder; "": where the adapter says. dtype: of the
@@ -167,22 +166,6 @@ static GxStatus gx__merge_write(GxContext *g, const GxInference *s, const char *
     return gx_error_code(err);
 }
 
-// What the run says that the adapter is of; a folder of peft's has no such file.
-static GxStatus gx__merge_ask_run(const char *adapter, GxMergeSaid *said, GxError *err)
-{
-    const char *quantize = "";
-    char path[GX_PATH];
-    GxJson *args;
-    GX_TRY(gx_path_join(path, adapter, "training_args.json", err));
-    if (!gx_path_is_file(path)) return GX_OK;
-    GX_TRY(gx_json_read(&args, path, 1 << 20, err));
-    GxStatus status = gx_json_get_string(args, "quantize", 0, &quantize, path, err);
-    if (gx_quantize_of(quantize))
-        snprintf(said->quantized, sizeof said->quantized, "%.*s", GX_FIELD_TEXT - 1, quantize);
-    gx_json_free(args);
-    return status;
-}
-
 static GxStatus gx__merge_run(GxContext *g, GxInference *s, gx__Merge *m, const char *adapter, const char *base,
                               const char *folder, GxDtype dtype, GxMergeSaid *said)
 {
@@ -198,7 +181,6 @@ static GxStatus gx__merge_run(GxContext *g, GxInference *s, gx__Merge *m, const 
             said->parameters += gx_tensor_global_count(&s->model.table.row[i]);
     snprintf(said->base, sizeof said->base, "%s", s->adapter.base);
     GX_TRY(gx_status(g));
-    GX_TRY(gx__merge_ask_run(adapter, said, &g->error));
     return gx__merge_write(g, s, adapter, s->adapter.base, folder, dtype);
 }
 

@@ -236,6 +236,9 @@ static const char *const gx__resume_here[] = {
     "dry_run", "profile_steps", "evaluate",    "sample_only", "overwrite_output_dir",
     NULL};
 
+// The option by which another run begins with what a checkpoint holds.
+static const char *gx__resume_weights(const GxResume *r) { return r->state.base_hash ? "adapter" : "model"; }
+
 GxStatus gx_resume_check_choice(const GxResume *r, const GxFamily *family, const GxTask *task, GxError *err)
 {
     const char *then = gx_json_string(gx_json_get(r->args, "task")), *from = r->folder[0] ? r->folder : r->args_path;
@@ -245,8 +248,8 @@ GxStatus gx_resume_check_choice(const GxResume *r, const GxFamily *family, const
     if (gx_task_find(family, then))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "%s is of the task %s, and this command is %s: it would not be the same run; go on with it by "
-                       "--task %s, or begin a new run from its weights with --model",
-                       from, cut, task->name, cut);
+                       "--task %s, or begin a new run from its weights with --%s",
+                       from, cut, task->name, cut, gx__resume_weights(r));
     return GX_FAIL(err, GX_ERR_ARGUMENT,
                    "%s is of the task %s, which train_%s does not have; go on with it by the "
                    "program that it was trained with",
@@ -257,7 +260,13 @@ static const char *gx__resume_model(const GxResume *r) { return gx_json_string(g
 
 GxStatus gx_resume_check_model(const GxResume *r, const GxTrainOptions *o, GxError *err)
 {
-    const char *then = gx__resume_model(r);
+    const char *then = gx__resume_model(r), *adapter = gx_json_string(gx_json_get(r->args, "adapter"));
+    if (r->folder[0] && o->tuning.adapter[0] && strcmp(o->tuning.adapter, adapter) &&
+        !(adapter[0] && gx__resume_is_same_folder(o->tuning.adapter, adapter)))
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--adapter is %s, but the run that is gone on with (%s) began %s%s, and a checkpoint brings its "
+                       "adapter along; leave out --adapter, or begin a new run from it in another --output_dir",
+                       o->tuning.adapter, r->folder, adapter[0] ? "with " : "without an --adapter", adapter);
     if (!r->folder[0] || !o->model[0] || !strcmp(o->model, then)) return GX_OK;
     if (r->state.base_hash) return GX_OK; // of an adapter: by its weights it is told whether it is the same model
     if (then[0] && gx__resume_is_same_folder(o->model, then)) return GX_OK;
@@ -320,7 +329,7 @@ static GxStatus gx__resume_refuse(const GxResume *r, const char *name, const cha
     return GX_FAIL(err, GX_ERR_ARGUMENT,
                    "%s was trained with --%s %s, and this command says %s: it would not be the same run; leave out "
                    "--%s, or begin a new run from its weights with --%s %s",
-                   r->folder, name, then, now, name, r->state.base_hash ? "adapter" : "model", r->folder);
+                   r->folder, name, then, now, name, gx__resume_weights(r), r->folder);
 }
 
 static GxStatus gx__resume_check_int(const GxResume *r, const char *name, int64_t then, int64_t now, GxError *err)
@@ -412,8 +421,8 @@ static GxStatus gx__resume_compare_identity(const GxResume *r, const GxTask *tas
                      (unsigned long)*(const uint64_t *)gx_field_in(f, self));
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "%s was trained %s (its %s is another one%s): it would not be the same run; give it what it was "
-                       "trained on (%s names it), or begin a new run from its weights with --model %s",
-                       r->folder, task->elsewhere, f->name, values, r->args_path, r->folder);
+                       "trained on (%s names it), or begin a new run from its weights with --%s %s",
+                       r->folder, task->elsewhere, f->name, values, r->args_path, gx__resume_weights(r), r->folder);
     }
     return GX_OK;
 }

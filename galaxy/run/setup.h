@@ -140,10 +140,10 @@ static GxStatus gx__setup_take_length(GxTrainer *t)
     GxError ignored = GX_ZERO;
     char path[GX_PATH];
     int64_t length = 0;
+    const char *folder = t->o.tuning.adapter[0] ? t->o.tuning.adapter : t->o.model;
     if (!gx_options_only_show(&t->o) || t->resume.folder[0]) return GX_OK;
-    if (gx_trainer_is_first(t) && t->o.model[0] &&
-        gx_path_join(path, t->o.model, "training_args.json", &ignored) == GX_OK && gx_path_is_file(path) &&
-        gx_json_read(&args, path, 1 << 20, &ignored) == GX_OK) {
+    if (gx_trainer_is_first(t) && folder[0] && gx_path_join(path, folder, "training_args.json", &ignored) == GX_OK &&
+        gx_path_is_file(path) && gx_json_read(&args, path, 1 << 20, &ignored) == GX_OK) {
         const GxJson *said = gx_json_get(args, "seq_len");
         if (gx_json_type(said) == GX_JSON_INT) length = gx_json_int(said);
         gx_json_free(args);

@@ -46,6 +46,7 @@ static inline int gx_tuning_has_adapter(const GxTuningOptions *o) { return strcm
 const GxField *gx_tuning_differs(const GxTuningOptions *o, const GxJson *args, GxTuningOptions *then, GxError *err);
 int gx_tuning_quantize(const GxTuningOptions *o);            // 1 + GxQuantKind; 0: no
 int gx_quantize_of(const char *name);                        // of "nf4", whose scales are doubled, "int8"; 0: of others
+const char *gx_quantize_name(int quantize);                  // of 0 "none"
 GxLora gx_tuning_lora(const GxTuningOptions *o);             // its texts are o's; r is 0 where there is none
 GxBottleneck gx_tuning_bottleneck(const GxTuningOptions *o); // alike; reduction is 0 where there is none
 
@@ -227,6 +228,11 @@ int gx_quantize_of(const char *name)
 }
 
 int gx_tuning_quantize(const GxTuningOptions *o) { return gx_tuning_has_adapter(o) ? gx_quantize_of(o->quantize) : 0; }
+
+const char *gx_quantize_name(int quantize)
+{
+    return quantize == 1 + GX_NF4_DOUBLED ? "nf4" : quantize == 1 + GX_INT8 ? "int8" : GX_NOT_QUANTIZED;
+}
 
 GxLora gx_tuning_lora(const GxTuningOptions *o)
 {

@@ -206,7 +206,7 @@ static GxStatus gx__dpo_read(GxContext *g, GxDpo *c, const GxTaskSetup *setup)
             err, GX_ERR_ARGUMENT,
             "%s has no log-probabilities of the model that the run began with for the pairs of %s (" GX__DPO_FILE
             "): another file, or another seq_len, has other pairs; go on with what it was trained on, or begin a new "
-            "run with --model",
+            "run with --model, or --adapter",
             setup->model, c->train_data);
     int64_t known = found;
     gx_at(g, -1, "reference");
