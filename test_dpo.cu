@@ -393,6 +393,10 @@ TEST(a_model_learns_what_is_preferred)
           "%s", said.out);
     CHECK(strstr(said.out, "lora_dropout=0.0"), "there is dropout: %s", said.out);
     CHECK(series("learns", "eval_rewards/margins", x, 80) == 2, "other validations");
+    snprintf(more, sizeof more, "--output_dir %s --resume auto --evaluate", path_of("learns")); // the second, alone
+    CHECK(run_line(&gx_llama, &gx_dpo, more) == 0 && fabs(metric("rewards/margins") - x[1]) <= 1e-6 * x[1] &&
+              x[1] > x[0],
+          "margins of %g, and of %g when they are looked at again: %s", x[1], metric("rewards/margins"), said.log);
 }
 
 TEST(rates_are_those_of_preferences_and_what_cannot_be_is_refused)
@@ -483,6 +487,13 @@ TEST(a_run_does_not_go_on_with_other_pairs_or_a_damaged_reference)
     CHECK(unlink(path_of("other/checkpoint-2/manifest.json")) == 0, "there is no list of files"); // a model's folder
     snprintf(more, sizeof more, "--model %s --evaluate --micro_batch_size 7", path_of("other/checkpoint-2"));
     CHECK(run("other3", more) == 1 && strstr(said.log, "line 8 has no two numbers"), "%s", said.log);
+    text = read_file(path_of("other/checkpoint-2/dpo_reference.tsv"));
+    const char *line = strchr(text, '\n') + 1;
+    char *infinite = (char *)malloc(strlen(text) + 5);
+    sprintf(infinite, "%.*snan%s", (int)(line - text), text, strchr(line, '\t'));
+    write_file("other/checkpoint-2/dpo_reference.tsv", infinite);
+    free(infinite), free(text);
+    CHECK(run("other3", more) == 1 && strstr(said.log, "line 2 has no two numbers"), "%s", said.log);
 }
 
 static void nothing(void) {}
