@@ -1,23 +1,7 @@
 // test_train_adapter.cu: bottleneck adapters as users meet them: --tuning adapter in the training programs,
 // generate_llama --adapter. See test/program.h. What adapters compute, test_bottleneck.cu shows.
-#include "test/program.h"
-
-// A model to adapt, of whose training the tests know nothing: base/checkpoint-8, and what begins with it.
 #define BASE "--model base/checkpoint-8 --tuning adapter --adapter_reduction_dim 8 "
-static int has_base;
-static int make_base(void)
-{
-    if (has_base) return 1;
-    return has_base = CHECK(run("--output_dir base --max_steps 8 --learning_rate 2e-2") == 0, "%.300s", err());
-}
-
-static int file_contains(const char *path, const char *words)
-{
-    char *text = read_text(path);
-    const int found = strstr(text, words) != NULL;
-    free(text);
-    return found;
-}
+#include "test/tuned_runs.h"
 
 // ---- what is saved --------------------------------------------------------------------------------------------------
 
@@ -88,42 +72,8 @@ TEST(layers_that_are_computed_again_change_no_bit_of_a_training)
           "other adapters");
 }
 
-TEST(weights_and_moments_survive_a_change_of_ranks_and_mode)
-{
-    static const Topology cases[] = {
-        {"one_tp", "adamw", "train_llama", BASE, "train_llama", "--ranks 2 --mode tp", 0},
-        {"tp_galaxy", "adamw", "train_llama", BASE "--ranks 2 --mode tp --tp_num_attention_heads_list 1,3",
-         "train_llama", "--ranks 3 --mode galaxy", 0},
-        {"sp_one", "sgd", "train_llama", BASE "--ranks 3 --mode sp --trainable_modules norm", "train_llama", "", 0},
-        {"dp_mpi", "adamw", "train_llama", BASE "--ranks 2", "train_llama", "--mode galaxy2", 2},
-    };
-    if (!make_base()) return;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        if (!cases[i].mpi || has_mpi) check_topology(&cases[i]);
-}
-
-TEST(every_mode_has_the_losses_of_serial)
-{
-    static const char *const ways[] = {
-        "--ranks 2 --mode tp",     "--ranks 3 --mode sp --seq_scatter_list 8,4,20",
-        "--ranks 2 --mode galaxy", "--ranks 3 --mode galaxy2 --tp_vocab_size_list 100,6,150",
-        "--ranks 2 --tp 1",        "--ranks 4 --mode tp --tp 2"};
-    static const char flags[] = BASE "--max_steps 4 --optimizer sgd --learning_rate 0.5 --micro_batch_size 4 "
-                                     "--gradient_accumulation_steps 1";
-    char dir[40];
-    if (!make_base()) return;
-    CHECK_RAN(run("%s --output_dir alone", flags));
-    const Log serial = read_log("alone");
-    for (int i = 0; i < 6; i++) {
-        snprintf(dir, sizeof dir, "many%d", i);
-        CHECK_RAN(run("%s --output_dir %s %s %s", flags, dir, ways[i], i >= 4 ? "--micro_batch_size 2" : ""));
-        CHECK(!strstr(err(), "the plan is wrong"), "%s: %s", ways[i], err());
-        const Log l = read_log(dir);
-        CHECK(l.steps == 4 && serial.steps == 4, "%s: %d and %d steps", ways[i], l.steps, serial.steps);
-        check_close_series(ways[i], l.loss, serial.loss, 4, 1);
-        check_close_series(ways[i], l.grad_norm, serial.grad_norm, 4, 1);
-    }
-}
+TEST(weights_and_moments_survive_a_change_of_ranks_and_mode) { check_topologies(); }
+TEST(every_mode_has_the_losses_of_serial) { check_every_mode(""); }
 
 TEST(a_base_that_was_changed_is_refused)
 {
