@@ -157,7 +157,7 @@ with_json "embed_text.c as C++17 gives the vectors of transformers" vectors "$CX
 with_json "embed_text.c as C11 gives the vectors of transformers" vectors "$CC" -std=c11
 with_json "a head that is not asked for is left out" with_another_head
 with_json "a text that is too long is cut, and that is said" says 0 "17 tokens and is cut: the model has positions for 13" --model "$tmp/bert" "$(printf 't%d ' {10..24})"
-with_json "a folder that is not there is named" says 1 "$tmp/nowhere/config.json" --model "$tmp/nowhere" t3
+with_json "a folder that is not there is named" says 1 "there is no folder $tmp/nowhere" --model "$tmp/nowhere" t3
 with_json "a tokenizer that is larger than the model is refused" more_tokens
 with_json "without arguments it says how it is called" says 2 "usage: embed_text --model FOLDER TEXT"
 without_json() { json= example embed_text "$CC" && says 1 jansson --model "$tmp/bert" t3; }
