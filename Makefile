@@ -235,6 +235,8 @@ test: setup
 # `check` runs the test programs once; `test-all` also with sanitizers, and the headers by themselves. A binary without MPI shows that mpirun is refused.
 CHECKS     = $(addprefix $(O)/,$(TESTS))
 CORES     := $(shell nproc 2>/dev/null || echo 2)
+# programs for developers, which nothing above runs: that they compile
+DEVELOPERS = $(O)/fuzz $(patsubst %.cu,$(O)/%,$(notdir $(wildcard dev/*.cu dev/bench/*.cu dev/ref/*.cu)))
 # programs run side by side: those that take longest begin
 LONG           = $(addprefix $(O)/,test_train_modes test_train test_train_runs test_comm test_mutants test_modes test_tcp test_train_tcp test_steps test_devices)
 LONGEST_FIRST  = $(filter $(CHECKS),$(LONG)) $(filter-out $(LONG),$(CHECKS))
@@ -259,12 +261,12 @@ TSAN_TESTS := test_modes test_comm test_purity test_llama test_generate test_gra
 export GX_TRAIN_LLAMA GX_TRAIN_LLAMA_NOMPI
 check: GX_TRAIN_LLAMA := $(O)/train_llama
 check:
-	@$(MAKE) --no-print-directory -j$(CORES) build-tests
+	@$(MAKE) --no-print-directory -j$(CORES) build-tests $(DEVELOPERS)
 	@dev/test.sh $(LONGEST_FIRST) dev/test_make.sh dev/test_setup.sh
 test-all: GX_TRAIN_LLAMA := $(O)/train_llama
 test-all: GX_TRAIN_LLAMA_NOMPI := $(PLAIN)/train_llama
 test-all:
-	@$(MAKE) --no-print-directory -j$(CORES) build-tests
+	@$(MAKE) --no-print-directory -j$(CORES) build-tests $(DEVELOPERS)
 	@$(MAKE) --no-print-directory -j$(CORES) DEVICE=cpu GEMM=plain MPI=0 $(PLAIN)/test_ops $(PLAIN)/train_llama
 	@$(RUN_ASAN) -j$(CORES) build-tests $(ASAN)/fuzz
 	@$(RUN_TSAN) -j$(CORES) build-tests TESTS="$(TSAN_TESTS)" PROGRAMS=

@@ -1534,7 +1534,7 @@ static int args_run(const Case *c)
     snprintf(r.args_path, sizeof r.args_path, "training_args.json");
     snprintf(r.folder, sizeof r.folder, ".");
     GxStatus status = gx_json_read(&r.args, r.args_path, 1 << 20, &e);
-    if (status == GX_OK) status = gx_resume_take_options(&r, &x.config, &x.o, &e);
+    if (status == GX_OK) status = gx_resume_take_options(&r, &gx_causal_lm, &x.config, &x.o, &e);
     options_expect_allowed(&x, "as taken from training_args.json");
     if (status == GX_OK) {
         r.state.world = 1, r.state.seed = x.o.seed, r.state.seq_len = x.o.seq_len;
