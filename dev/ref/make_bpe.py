@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes data/ref/bpe: two small BPE tokenizers as tokenizer.json has them (byte_level.json, byte_fallback.json), what
-stands around them in the files of GPT-2, LLaMA-2 and 3, Mistral, Qwen, SmolLM2, DeepSeek (pipelines.json), and what
+stands around them in the files of GPT-2, LLaMA-2 and 3, Mistral (also with Tekken), Qwen, SmolLM2, DeepSeek (pipelines.json), and what
 Hugging Face's `tokenizers` makes of 10,000 strings and of every code point in each of these (expected.txt), which
 test_bpe.cu compares with; and the merges that the library's own trainer finds in these strings (trained.txt), which
 test_bpe_train.cu compares with.
@@ -29,6 +29,9 @@ LLAMA3 = (r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| 
           r"""\s*[\r\n]+|\s+(?!\S)|\s+""")
 DEEPSEEK = (r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^""" + "\r\n" + r"""\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|"""
             r""" ?[\p{P}\p{S}]+[""" + "\r\n" + r"""]*|\s*[""" + "\r\n" + r"""]+|\s+(?!\S)|\s+""")
+TEKKEN = (r"""[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|"""
+          r"""[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}|"""
+          r""" ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+""")
 TRAPS = common.TRAPS + [
     "<|end|>", " <|end|> ", "<|end|><|end|>", "<|end", "<|im_start|>user\n", "<tool>", "  <tool>  ", "<toolbox>", "<s>", "</s>",
     "<s> a", " <s>", "<unk>", "<pad>", "e\u0301nd", "\u00e9nd", "▁", "▁▁ a", " ▁", "a▁b", "<0x41>", "<0xE2><0x82>", "\u0120", "\u0120the",
@@ -86,6 +89,8 @@ PIPELINES = [  # `model`: members of it; `replace`: in the text of the file; `po
          points=True),
     dict(name="qwen", **BYTES, normalizer={"type": "NFC"}, points=True,
          pre_tokenizer=sequence("pretokenizers", split(LLAMA3.replace("{1,3}", "")), byte_level(regex=False))),
+    dict(name="tekken", **BYTES, points=True,
+         pre_tokenizer=sequence("pretokenizers", split(TEKKEN), byte_level(regex=False))),
     dict(name="smollm", **BYTES, points=True,
          pre_tokenizer=sequence("pretokenizers", {"type": "Digits", "individual_digits": True}, byte_level())),
     dict(name="deepseek", **BYTES, normalizer=sequence("normalizers"), points=True,

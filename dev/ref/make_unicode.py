@@ -45,6 +45,17 @@ def runs(lower):
     return out
 
 
+def steps(points):
+    """[first, last, step]: letters that alternate have the step 2."""
+    out = []
+    for c in sorted(points):
+        if out and c - out[-1][1] in ((1, 2) if out[-1][0] == out[-1][1] else (out[-1][2],)):
+            out[-1][1:] = [c, c - out[-1][1]]
+        else:
+            out.append([c, c, 1])
+    return out
+
+
 def table(out, name, row, what, rows, cell):
     print(f"\n// {what}\nstatic const {row} gx__unicode_{name}[] = {{", file=out)
     line = "   "
@@ -66,6 +77,9 @@ def matching(regex):
 CLASSES = [("letters", "L", "Letters"), ("any_marks", "M", "Marks, nonspacing and others"),
            ("numbers", "N", "Digits and other numbers"), ("signs", "P", "Punctuation"),
            ("symbols", "S", "Symbols")]
+LETTERS = [("capitals", "Lu", "Upper-case letters"), ("small_letters", "Ll", "Lower-case letters"),
+           ("title_letters", "Lt", "Letters of which the first of two is upper-case"),
+           ("modifiers", "Lm", "Modifiers, counted as letters"), ("other_letters", "Lo", "Letters without case")]
 
 
 # ---- graphemes -------------------------------------------------------------------------------------------------------
@@ -146,6 +160,8 @@ def main(path):
     assert all(unicodedata2.normalize("NFD", chr(c)) == nfd(chr(c)) for c in parts)
     assert all(unicodedata2.combining(chr(c)) for c in ordered)
     classes = {name: matching(r"\p{%s}" % of) for name, of, _ in CLASSES}
+    letters = {name: matching(r"\p{%s}" % of) for name, of, _ in LETTERS}
+    assert sorted(sum(letters.values(), [])) == classes["letters"]
     digits = pre_tokenizers.Digits(individual_digits=True).pre_tokenize_str
     numeric = {c for c in EVERY if len(digits("a" + chr(c) + "a")) == 3}
     assert matching(r"\s") == [c for c in EVERY if chr(c).isspace() and not 0x1C <= c <= 0x1F]
@@ -170,6 +186,9 @@ typedef struct {{
 }} gx__UnicodeRange;
 typedef struct {{
     uint32_t first, last, step; // every step-th from first to last
+}} gx__UnicodeSteps;
+typedef struct {{
+    uint32_t first, last, step; // every step-th from first to last
     int32_t add;                // to its code point gives the lower-case letter's
 }} gx__UnicodeRun;
 typedef struct {{
@@ -191,6 +210,9 @@ typedef struct {{
         for name, of, what in CLASSES:
             table(out, name, "gx__UnicodeRange", what + f" to regular expressions: \\p{{{of}}}.",
                   ranges(classes[name]), pair)
+        for name, of, what in LETTERS:
+            table(out, name, "gx__UnicodeSteps", what + f": \\p{{{of}}}.", steps(letters[name]),
+                  lambda r: "{0x%X, 0x%X, %d}" % tuple(r))
         table(out, "newer_numbers", "gx__UnicodeRange", "And those that the pre-tokenizer Digits knows besides.",
               ranges(numeric - set(classes["numbers"])), pair)
         table(out, "lower", "gx__UnicodeRun", "Letters with one lower-case letter.", runs(

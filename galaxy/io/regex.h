@@ -3,10 +3,10 @@
 //
 // A pattern is written for Oniguruma, as tokenizer.json has it (Ruby's syntax), and finds what it finds there: what the
 // two libraries understand differently is translated or refused by name. What may be used: characters, \r \n \t and
-// escaped signs, . ^ $ (of lines), \s \S, \p{L} \P{L} (and M, N, P, S), classes [a-z\s] and [^…], groups (…), (?:…),
-// (?i:…) without classes, (?=…), (?!…), |, and the quantifiers ? * + {2} {2,} {2,3} (lazy and possessive ones, too, but
-// not of braces). White space and the classes \p{…} are spelled out, from the tables of unicode.h: versions of PCRE2
-// follow different versions of Unicode, and have U+180E among white space.
+// escaped signs, . ^ $ (of lines), \s \S, \p{L} \P{L} (and M, N, P, S, Lu, Ll, Lt, Lm, Lo), classes [a-z\s] and [^…],
+// groups (…), (?:…), (?i:…) without classes, (?=…), (?!…), |, and the quantifiers ? * + {2} {2,} {2,3} (lazy and
+// possessive ones, too, but not of braces). White space and the classes \p{…} are spelled out, from the tables of
+// unicode.h: versions of PCRE2 follow different versions of Unicode, and have U+180E among white space.
 //
 //     GxRegex *words;
 //     GX_TRY(gx_regex_open(&words, " ?\\p{L}+|\\s+", "tokenizer.json", err));
@@ -114,7 +114,10 @@ static GxStatus gx__regex_put_class(gx__Regex *x, const char *name, int is_not, 
         next = last + 1;
     }
     if (i == 0)
-        return gx__regex_refuse(x, from, n, "the classes that are built: \\p{L}, \\p{M}, \\p{N}, \\p{P}, \\p{S}");
+        return gx__regex_refuse(
+            x, from, n,
+            "the classes that are built: \\p{L}, \\p{M}, \\p{N}, \\p{P}, \\p{S}, and of letters \\p{Lu}, "
+            "\\p{Ll}, \\p{Lt}, \\p{Lm}, \\p{Lo}");
     if (is_not) GX_TRY(gx__regex_put_range(x, next, 0x10FFFF));
     return x->in_class ? GX_OK : gx__regex_put(x, "]", 1);
 }

@@ -44,8 +44,8 @@ int gx_unicode_is_number(uint32_t c); // digits, Roman numerals, fractions: what
 // several (extended grapheme clusters: Unicode Standard Annex 29). The text is UTF-8, or counts as U+FFFD.
 int64_t gx_unicode_grapheme(const char *p, const char *end);
 
-// The characters of a class of regular expressions, "L", "M", "N", "P" or "S" in \p{L}, as ranges in their order: the
-// i-th one; 0: there are no more, or no class has this name.
+// The characters of a class of regular expressions, "L", "M", "N", "P" or "S" in \p{L}, or a kind of letters ("Lu",
+// "Ll", "Lt", "Lm", "Lo"), as ranges in their order: the i-th one; 0: there are no more, or no class has this name.
 int gx_unicode_class(const char *name, int i, uint32_t *first, uint32_t *last);
 
 // Canonical decomposition (NFD; not NFKD) of n characters into out[GX_NFD_MOST * n]; *m: how many it has. Hangul
@@ -167,22 +167,42 @@ int gx_unicode_is_number(uint32_t c)
     return GX__UNICODE_IN(gx__unicode_numbers, c) || GX__UNICODE_IN(gx__unicode_newer_numbers, c);
 }
 
+#define GX__UNICODE_CLASS(name, table)                                                                                 \
+    {                                                                                                                  \
+        name, table, NULL, (int)(sizeof(table) / sizeof *(table))                                                      \
+    }
+#define GX__UNICODE_STEPS(name, table)                                                                                 \
+    {                                                                                                                  \
+        name, NULL, table, (int)(sizeof(table) / sizeof *(table))                                                      \
+    }
 int gx_unicode_class(const char *name, int i, uint32_t *first, uint32_t *last)
 {
-#define GX__UNICODE_CLASS(letter, table)                                                                               \
-    {                                                                                                                  \
-        letter, table, (int)(sizeof(table) / sizeof *(table))                                                          \
-    }
     static const struct {
         const char *name;
         const gx__UnicodeRange *range;
+        const gx__UnicodeSteps *steps; // where there is no `range`
         int n;
-    } known[] = {GX__UNICODE_CLASS("L", gx__unicode_letters), GX__UNICODE_CLASS("M", gx__unicode_any_marks),
-                 GX__UNICODE_CLASS("N", gx__unicode_numbers), GX__UNICODE_CLASS("P", gx__unicode_signs),
-                 GX__UNICODE_CLASS("S", gx__unicode_symbols)};
-    for (size_t k = 0; k < sizeof known / sizeof *known; k++)
-        if (!strcmp(known[k].name, name) && i < known[k].n)
-            return *first = known[k].range[i].first, *last = known[k].range[i].last, 1;
+    } known[] = {
+        GX__UNICODE_CLASS("L", gx__unicode_letters),        GX__UNICODE_CLASS("M", gx__unicode_any_marks),
+        GX__UNICODE_CLASS("N", gx__unicode_numbers),        GX__UNICODE_CLASS("P", gx__unicode_signs),
+        GX__UNICODE_CLASS("S", gx__unicode_symbols),        GX__UNICODE_STEPS("Lu", gx__unicode_capitals),
+        GX__UNICODE_STEPS("Ll", gx__unicode_small_letters), GX__UNICODE_STEPS("Lt", gx__unicode_title_letters),
+        GX__UNICODE_STEPS("Lm", gx__unicode_modifiers),     GX__UNICODE_STEPS("Lo", gx__unicode_other_letters)};
+    size_t k = 0;
+    while (k < sizeof known / sizeof *known && strcmp(known[k].name, name)) k++;
+    if (k == sizeof known / sizeof *known) return 0;
+    if (known[k].range) {
+        if (i >= known[k].n) return 0;
+        return *first = known[k].range[i].first, *last = known[k].range[i].last, 1;
+    }
+    for (const gx__UnicodeSteps *s = known[k].steps; s < known[k].steps + known[k].n; s++) {
+        const int ranges = s->step == 1 ? 1 : (int)((s->last - s->first) / s->step) + 1;
+        if (i < ranges) {
+            *first = s->first + (uint32_t)i * s->step;
+            return *last = s->step == 1 ? s->last : *first, 1;
+        }
+        i -= ranges;
+    }
     return 0;
 }
 
