@@ -3,6 +3,7 @@
 // dev/ref/load_lora.py.
 #define BASE "--model base/checkpoint-8 --tuning lora --lora_dim 3 "
 #include "test/tuned_runs.h"
+#include "galaxy/io/chat.h"
 #include "galaxy/io/module_pattern.h"
 
 // The file's names, with ", " behind each; free() it.
@@ -413,6 +414,83 @@ TEST(a_merged_model_and_the_adapter_write_the_same_text)
     CHECK(!strcmp(text[0], text[1]) && !strcmp(text[0], text[2]), "three texts: %s\n%s\n%s", text[0], text[1], text[2]);
     CHECK(strcmp(text[0], text[3]), "the base writes the same: %s", text[3]);
     for (int i = 0; i < 4; i++) free(text[i]);
+    snprintf(program, sizeof program, "%s", train);
+}
+
+// What --chat answers to the lines of `said`; free() it.
+static char *talk(const char *flags, const char *said)
+{
+    char script[TEST_PATH + 1000];
+    GxError e = GX_ZERO;
+    use_program("generate_llama");
+    snprintf(script, sizeof script,
+             "printf '%s' | exec %s %s --chat --chat_template llama2 --max_new_tokens 24 --threads 1\n", said, program,
+             flags);
+    use_program("train_llama");
+    gx_file_write("talk.sh", script, (int64_t)strlen(script), &e);
+    start_line("bash talk.sh", 0);
+    CHECK_RAN(finish());
+    return strdup(out());
+}
+
+static void check_said(const char *flags, const char *lines, const char *as)
+{
+    char *text = talk(flags, lines);
+    CHECK(!strcmp(text, as), "%s, %s: %s, expected %s", flags, lines, text, as);
+    free(text);
+}
+
+// Of what the first adapter said the second one's cache has nothing: it goes on as from the text as a whole.
+static void check_second_answer(const char *first)
+{
+    char line[TEST_PATH + 200], *text, *answer = strdup(first);
+    GxError e = GX_ZERO;
+    answer[strlen(answer) - 1] = 0;
+    const GxChatTurn turns[] = {{GX_CHAT_USER, "the"}, {GX_CHAT_ASSISTANT, answer}, {GX_CHAT_USER, "and"}};
+    if (!CHECK(gx_chat_text(gx_chat_format("llama2"), turns, 3, 1, &text, &e) == GX_OK, "%s", e.message)) return;
+    gx_file_write("said.txt", text, (int64_t)strlen(text), &e);
+    char *both = talk("--adapter one/checkpoint-30", "the\\n/adapter two/checkpoint-30\\nand\\n");
+    use_program("generate_llama");
+    snprintf(line, sizeof line, "%s --adapter two/checkpoint-30 --prompt_file said.txt --max_new_tokens 24 --threads 1",
+             program);
+    use_program("train_llama");
+    start_line(line, 0);
+    CHECK_RAN(finish());
+    const size_t n = strlen(first), whole = strlen(out());
+    CHECK(strlen(both) > n + 10 && whole >= strlen(both) - n && !strncmp(both, first, n) &&
+              !strcmp(both + n, out() + whole - (strlen(both) - n)),
+          "%s, but from the text %s", both, out());
+    free(both), free(text), free(answer);
+}
+
+TEST(a_conversation_takes_another_adapter_in_the_place_of_its_own)
+{
+    char train[TEST_PATH];
+    snprintf(train, sizeof train, "%s", program);
+    if (!make_base()) return;
+    CHECK_RAN(run(BASE "--output_dir one --max_steps 30 --learning_rate 2e-2"));
+    CHECK_RAN(run(BASE "--output_dir two --max_steps 30 --learning_rate 8e-2 --seed 2"));
+    CHECK_RAN(run(BASE "--output_dir small --max_steps 1 --lora_dim 2"));
+    CHECK_RAN(run(BASE "--output_dir fewer --max_steps 1 --lora_target_modules q_proj"));
+    CHECK_RAN(run(BASE "--output_dir more --max_steps 1 --trainable_modules norm"));
+    if (!use_program("generate_llama")) return;
+    use_program("train_llama");
+    char *one = talk("--adapter one/checkpoint-30", "the\\n"), *two = talk("--adapter two/checkpoint-30", "the\\n");
+    CHECK(strcmp(one, two), "two adapters say the same: %s", one);
+    check_said("--adapter one/checkpoint-30", "/adapter two/checkpoint-30\\nthe\\n", two);
+    check_said("--adapter one/checkpoint-30 --ranks 2", "/adapter  two/checkpoint-30\\r\\nthe\\n", two);
+    check_said("--adapter one/checkpoint-30", "/adapter two/checkpoint-30\\n/adapter one/checkpoint-30\\nthe\\n", one);
+    check_second_answer(one);
+    check_said("--adapter one/checkpoint-30",
+               "/adapter small/checkpoint-1\\n/adapter fewer/checkpoint-1\\n/adapter nowhere\\n/adapter\\nthe\\n", one);
+    CHECK(strstr(err(), "r 2") && strstr(err(), "fewer/checkpoint-1") && strstr(err(), "nowhere") &&
+              strstr(err(), "expected /adapter and a folder"),
+          "%s", err());
+    free(talk("--adapter more/checkpoint-1", "/adapter one/checkpoint-30\\nthe\\n"));
+    CHECK(strstr(err(), "input_layernorm.weight, which the one before it trained"), "%s", err());
+    free(talk("--model base/checkpoint-8", "/adapter one/checkpoint-30\\nthe\\n"));
+    CHECK(strstr(err(), "begin with --adapter"), "%s", err());
+    free(one), free(two);
     snprintf(program, sizeof program, "%s", train);
 }
 

@@ -99,6 +99,10 @@ void gx_checkpoint_start_from(GxContext *g, GxModel *m, const char *folder, int 
 // are not those that the adapter was trained on, where its folder says that, is a warning. *hash: as above.
 void gx_checkpoint_start_with_adapter(GxContext *g, GxModel *m, const char *folder, const char *adapter,
                                       uint64_t *hash);
+// Another adapter in the place of the model's. First whether it can be, on rank 0: the same method, numbers and
+// tensors; else an error, and nothing has changed. Then, on all ranks, with the folder's name on rank 0.
+GxStatus gx_checkpoint_check_adapter(const GxModel *m, const char *adapter, GxError *err);
+void gx_checkpoint_load_adapter(GxContext *g, GxModel *m, const char *adapter);
 // The weights of a base, whose adapter gx_checkpoint_load_weights loads.
 void gx_checkpoint_load_base(GxContext *g, GxModel *m, const char *folder, uint64_t *hash);
 // What the optimizer keeps, for a resume.
@@ -504,6 +508,43 @@ void gx_checkpoint_start_with_adapter(GxContext *g, GxModel *m, const char *fold
     gx__checkpoint_agree_on_drawn(g, m, &w, &of_adapter);
     gx__checkpoint_read_weights(g, m, adapter, &w, &part, of_adapter);
     free(of_base), free(of_adapter);
+}
+
+// What the model's adapter has and the other one does not would stay as it is.
+static GxStatus gx__checkpoint_check_adapter_match(const GxModel *m, const GxTensorMatch *match, const char *adapter,
+                                                   GxError *err)
+{
+    for (int i = 0; i < m->table.n; i++)
+        if (m->table.row[i].is_adapter && !m->table.row[i].has_alias && match->drawn[i])
+            return GX_FAIL(err, GX_ERR_FORMAT, "the adapter %s has no tensor %s, which the one before it trained",
+                           adapter, m->table.row[i].name);
+    return GX_OK;
+}
+
+GxStatus gx_checkpoint_check_adapter(const GxModel *m, const char *adapter, GxError *err)
+{
+    const GxMatching how = gx__checkpoint_adapters(m);
+    GxSafetensors file;
+    GxTensorMatch match = GX_ZERO;
+    GX_TRY(gx_adapter_check(m, adapter, err));
+    GX_TRY(gx__checkpoint_open_file(adapter, how, &file, err));
+    GxStatus status = gx_tensor_file_match(&match, &file, &m->table, m->family, how, adapter, err);
+    if (status == GX_OK) status = gx_tensor_file_check_shapes(&match, &file, &m->table, adapter, err);
+    if (status == GX_OK) status = gx__checkpoint_check_adapter_match(m, &match, adapter, err);
+    gx_tensor_file_match_close(&match);
+    gx_safetensors_close(&file);
+    return status;
+}
+
+void gx_checkpoint_load_adapter(GxContext *g, GxModel *m, const char *adapter)
+{
+    const GxTensorPart part = gx_adapter_part(m);
+    gx__CheckpointWeights w;
+    unsigned char *drawn;
+    gx__checkpoint_open_weights(g, m, adapter, gx__checkpoint_adapters(m), &w);
+    gx__checkpoint_agree_on_drawn(g, m, &w, &drawn);
+    gx__checkpoint_read_weights(g, m, adapter, &w, &part, drawn);
+    free(drawn);
 }
 
 // What the folder's config.json calls its model is what this one is called: then it has this one's head.

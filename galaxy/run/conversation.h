@@ -3,6 +3,9 @@
 // Ctrl-C while an answer is written ends the answer; else it ends the program. What the model sees is all that was said
 // so far; where that is longer than --context, the oldest turns are forgotten, with a warning. Of what is said again in
 // each turn only the new is run through the model (task/decode.h).
+//
+// A line "/adapter FOLDER", where the model has an adapter, takes that one's from then on; the model stays, and what
+// was said, too.
 #ifndef GX_CONVERSATION_H
 #define GX_CONVERSATION_H
 #include "writing.h"
@@ -23,6 +26,7 @@ GX_END
 #include "launch.h"
 
 enum { GX__CONVERSATION_ROOM = 16 }; // tokens that an answer should have room for
+#define GX__CONVERSATION_ADAPTER "/adapter"
 
 static volatile int gx__conversation_interrupt; // a global: a signal handler can reach nothing else
 
@@ -99,25 +103,58 @@ static GxStatus gx__conversation_encode(GxWriter *w, GxConversation *c)
     return GX_OK;
 }
 
-// On rank 0: what was said, up to where the answer begins; 0: nothing more is. A line that cannot be answered is told,
-// and the next one is.
-static int gx__conversation_listen(GxWriter *w, GxConversation *c)
+static int gx__conversation_is_adapter(const char *line)
+{
+    const size_t n = strlen(GX__CONVERSATION_ADAPTER);
+    return !strncmp(line, GX__CONVERSATION_ADAPTER, n) && strchr(" \t\r", line[n]); // or there is no more
+}
+
+// Of a line that is one: whether the folder's can take the place of the model's; then it will.
+static GxStatus gx__conversation_choose_adapter(GxWriter *w, const char *line)
+{
+    GxError *err = &w->g->error;
+    const char *folder = line + strlen(GX__CONVERSATION_ADAPTER);
+    folder += strspn(folder, " \t");
+    const size_t n = strcspn(folder, "\r");
+    if (!w->o->adapter[0])
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "the model has no adapter, in whose place another could be taken: begin with --adapter");
+    if (n == 0 || n >= sizeof w->o->adapter)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "expected /adapter and a folder; the adapter here is %s", w->o->adapter);
+    char chosen[GX_PATH];
+    snprintf(chosen, sizeof chosen, "%.*s", (int)n, folder);
+    GX_TRY(gx_checkpoint_check_adapter(&w->model, chosen, err));
+    snprintf(w->o->adapter, sizeof w->o->adapter, "%s", chosen);
+    gx_log(&w->g->log, GX_LOG_INFO, "adapter %s", chosen);
+    return GX_OK;
+}
+
+static GxStatus gx__conversation_say(GxWriter *w, GxConversation *c, const char *line)
+{
+    GxError *err = &w->g->error;
+    const char *p = line;
+    while (*p && gx_utf8_bytes(p)) p += gx_utf8_bytes(p);
+    if (*p) return GX_FAIL(err, GX_ERR_FORMAT, "what was said is no UTF-8 text");
+    GX_TRY(gx__conversation_add(c, GX_CHAT_USER, line, err));
+    GX_TRY(gx__conversation_encode(w, c));
+    return gx_writer_begin_text(w, 0);
+}
+
+// On rank 0: what was said, up to where the answer begins. A line that cannot be answered is told, and the next one is.
+typedef enum { GX__HEARD_NOTHING = 0, GX__HEARD_TEXT, GX__HEARD_ADAPTER } gx__Heard;
+static gx__Heard gx__conversation_listen(GxWriter *w, GxConversation *c)
 {
     GxError *err = &w->g->error;
     for (;;) {
         char *line = gx__conversation_line(w);
         while (line && !line[strspn(line, " \t\r\v\f")]) free(line), line = gx__conversation_line(w); // nothing is said
-        if (!line) return 0;
-        const char *p = line;
-        const int turns = c->n;
-        while (*p && gx_utf8_bytes(p)) p += gx_utf8_bytes(p);
-        if (*p) GX_FAIL(err, GX_ERR_FORMAT, "what was said is no UTF-8 text");
-        else gx__conversation_add(c, GX_CHAT_USER, line, err);
+        if (!line) return GX__HEARD_NOTHING;
+        const int turns = c->n, is_adapter = gx__conversation_is_adapter(line);
+        const GxStatus status =
+            is_adapter ? gx__conversation_choose_adapter(w, line) : gx__conversation_say(w, c, line);
         free(line);
-        if (!gx_failed(w->g)) gx__conversation_encode(w, c);
-        if (!gx_failed(w->g)) gx_writer_begin_text(w, 0);
-        const GxStatus status = gx_error_code(err);
-        if (status != GX_ERR_FORMAT && status != GX_ERR_ARGUMENT) return 1;
+        if (status != GX_ERR_FORMAT && status != GX_ERR_ARGUMENT && !(is_adapter && status != GX_OK))
+            return is_adapter ? GX__HEARD_ADAPTER : GX__HEARD_TEXT;
         gx_log(&w->g->log, GX_LOG_WARNING, "%s", err->message);
         gx_error_clear(err);
         if (c->n > 0 && c->n <= turns + 1 && c->turn[c->n - 1].role == GX_CHAT_USER)
@@ -132,13 +169,19 @@ static int gx__conversation_turn(GxWriter *w, GxConversation *c)
     int64_t n = 0;
     if (g->rank == 0) {
         signal(SIGINT, SIG_DFL);
-        n = !gx_stop_signal() && gx__conversation_listen(w, c) ? w->text[0].n : 0;
+        const gx__Heard heard = gx_stop_signal() ? GX__HEARD_NOTHING : gx__conversation_listen(w, c);
+        n = heard == GX__HEARD_TEXT ? w->text[0].n : heard == GX__HEARD_ADAPTER ? -1 : 0;
         gx__conversation_interrupt = 0;
         gx_on_signal(SIGINT, gx__conversation_on_interrupt, 0);
     }
     gx_at(g, -1, "turn");
     gx_broadcast(g, GX_AXIS_ALL, 0, &n, 1, GX_I64); // of a context that has failed: tells the others
     if (gx_failed(g) || n == 0) return 0;
+    if (n < 0) { // what the cache has is another model's
+        gx_checkpoint_load_adapter(g, &w->model, w->o->adapter);
+        gx_decoder_forget(&w->decoder);
+        return !gx_failed(g);
+    }
     w->text[0].n = n;
     gx_broadcast(g, GX_AXIS_ALL, 0, w->text[0].ids, 4 * n, GX_U8);
     const int64_t asked = w->new_tokens;
@@ -161,8 +204,9 @@ GxStatus gx_writer_chat(GxWriter *w)
     if (g->rank != 0 && w->o->machine.ranks <= 1) signal(SIGINT, SIG_IGN);
     if (g->rank == 0 && w->o->system[0]) gx__conversation_add(&c, GX_CHAT_SYSTEM, w->o->system, &g->error);
     if (g->rank == 0)
-        gx_log(&g->log, GX_LOG_INFO, "format %s; Ctrl-C ends an answer, Ctrl-D the conversation",
-               gx_chat_name(w->format));
+        gx_log(&g->log, GX_LOG_INFO, "format %s; Ctrl-C ends an answer, Ctrl-D the conversation%s",
+               gx_chat_name(w->format),
+               w->o->adapter[0] ? "; " GX__CONVERSATION_ADAPTER " FOLDER takes another adapter" : "");
     while (gx__conversation_turn(w, &c)) {}
     gx__conversation_remove(&c, 0, c.n);
     free(c.turn);

@@ -75,6 +75,8 @@ GxStatus gx_tensor_file_match(GxTensorMatch *match, const GxSafetensors *s, cons
 enum { GX_SHAPE_TEXT = 100 };
 const char *gx_shape_text(const int64_t *shape, int ndim, char text[GX_SHAPE_TEXT]); // "[32,64]"
 void gx_tensor_file_match_close(GxTensorMatch *match);
+GxStatus gx_tensor_file_check_shapes(const GxTensorMatch *match, const GxSafetensors *s, const GxTable *t,
+                                     const char *folder, GxError *err);
 
 // On all ranks; s is the open file on rank 0, NULL on the others. A missing or misshapen tensor is named. `match`: of
 // weights, on rank 0; NULL: names are the table's. Rows that are drawn stay as they are. hash: NULL, or on rank 0 what
@@ -786,6 +788,15 @@ GxStatus gx_tensor_file_match(GxTensorMatch *match, const GxSafetensors *s, cons
         GX_TRY(gx__tensor_file_match_heads(match, s, t, family, folder, err));
     gx__tensor_file_draw_adapter(match, t);
     return gx__tensor_file_check_match(match, s, t, folder, err);
+}
+
+GxStatus gx_tensor_file_check_shapes(const GxTensorMatch *match, const GxSafetensors *s, const GxTable *t,
+                                     const char *folder, GxError *err)
+{
+    for (int i = 0; i < t->n; i++)
+        if (match->entry[i] >= 0)
+            GX_TRY(gx__tensor_file_check_shape(&s->entry[match->entry[i]], &t->row[i], match, folder, err));
+    return GX_OK;
 }
 
 void gx_tensor_file_match_close(GxTensorMatch *match)

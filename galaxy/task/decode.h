@@ -65,6 +65,7 @@ void gx_decoder_plan(GxContext *g, GxDecoder *d, const GxForward *forward);
 
 // Column b's text begins at position first[b]; what lies before it is padding. first NULL: 0.
 void gx_decoder_begin(GxContext *g, GxDecoder *d, const int64_t *first);
+static inline void gx_decoder_forget(GxDecoder *d) { d->n_fed = 0; } // the weights are others now
 // Runs tokens [n,B] of positions [position, position + n) and returns the logits [B,V] of the last one, in the host's
 // memory; NULL: they are not wanted, or an error.
 float *gx_decoder_run(GxContext *g, GxDecoder *d, const GxForward *forward, const int32_t *tokens, int64_t position,
