@@ -532,7 +532,8 @@ static inline void compare_rank(const Layout *l, const Result *a, const Result *
                                                "second moment"};
     const GxTable *table = &a->model->m.table;
     const double rows = (double)(l->micro * columns_of(l) * T),
-                 depth = 3 * forward_depth() + rows; // weight gradients sum over rows
+                 through = l->side ? 2 : 1,           // a side network's layers are as many, and no deeper
+        depth = 3 * through * forward_depth() + rows; // weight gradients sum over rows
     if (a->error[0]) worse(w, INFINITY, "error: %s", a->error);
     if (memcmp(a->labels, serial->labels, sizeof a->labels))
         worse(w, INFINITY, "%ld labels, serially %ld", (long)a->labels[0], (long)serial->labels[0]);
