@@ -61,7 +61,7 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
 {
     const float mu = gx__cuda_gate_share(gate, temperature, 0), rest = gx__cuda_gate_share(gate, temperature, 1);
     for (int64_t k = blockIdx.x; k < blocks; k += gridDim.x) {
-        const int64_t first = k * GX_SUM_BLOCK, end = gx_min(n, first + GX_SUM_BLOCK);
+        const int64_t first = k * GX_SUM_BLOCK, end = n - first < GX_SUM_BLOCK ? n : first + GX_SUM_BLOCK;
         double s = 0;
         for (int64_t i = first + (int64_t)threadIdx.x; i < end; i += GX_CUDA_BLOCK) {
             const float d = gx_to_float(dy[i]);
