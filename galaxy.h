@@ -68,6 +68,7 @@
 #include "galaxy/ops/rope.h"
 #include "galaxy/ops/attention.h"
 #include "galaxy/ops/activation.h"
+#include "galaxy/ops/gate.h"
 #include "galaxy/ops/loss.h"
 #include "galaxy/ops/optimizer.h"
 
@@ -103,6 +104,7 @@
 #include "galaxy/model/tuned.h"
 #include "galaxy/model/linear.h"
 #include "galaxy/model/bottleneck.h"
+#include "galaxy/model/side.h"
 #include "galaxy/model/kv_cache.h"
 #include "galaxy/model/att.h"
 #include "galaxy/model/mlp.h"

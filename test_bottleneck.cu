@@ -1,6 +1,6 @@
 // test_bottleneck.cu: bottleneck adapters in every mode against serial and against PyTorch, what they train and what
 // they cost, and refusals.
-#include "test/tuned.h"
+#include "test/tuned_refs.h"
 
 TEST(adapters_in_every_mode_are_serial) { check_all("LLaMA", 0, 1); }
 TEST(adapters_beside_norms_that_are_trained_in_every_mode_are_serial) { check_all("LLaMA", 0, 2); }
@@ -34,119 +34,30 @@ TEST(adapters_in_all_18_triples_of_methods_are_serial) { check_all_triples(0, 1)
 
 // ---- against PyTorch (dev/ref/make_bottleneck_refs.py) -------------------------------------------------------------
 
-typedef struct {
-    TestModel t;
-    TestReference base; // its batch
-    GxBottleneck bottleneck;
-    GxSafetensors ref;
-    int trained;
-} Case;
-
-static float *read_floats(const GxSafetensors *s, const char *what, const char *of, int64_t n)
+static void adapters_as_pytorch(const char *base, int64_t reduction, const char *trainable, int trained)
 {
-    char name[200];
-    GxError err = GX_ZERO;
-    snprintf(name, sizeof name, "%s%s", what, of);
-    const GxSafetensorsEntry *e = gx_safetensors_find(s, name);
-    if (!CHECK(e && e->elements == n, "no %s of %ld elements", name, (long)n)) return NULL;
-    float *x = (float *)malloc((size_t)(n + 1) * sizeof *x);
-    CHECK(gx_safetensors_read(s, e, 0, n, x, &err) == GX_OK, "%s", err.message);
-    return x;
+    const GxBottleneck bottleneck = {reduction, trainable};
+    TestWish wish = GX_ZERO;
+    char ref[100];
+    wish.bottleneck = &bottleneck;
+    snprintf(ref, sizeof ref, "bottleneck_%s", base);
+    as_pytorch(base, ref, &wish, trained);
 }
-
-static int case_open(Case *k, const char *base, int64_t reduction, const char *trainable, const char *freeze)
-{
-    char path[200];
-    GxError err = GX_ZERO;
-    GxWeightsLoaded loaded;
-    uint64_t hash;
-    const uint64_t seed = 1;
-    memset(k, 0, sizeof *k);
-    if (!test_reference_open(&k->base, base)) return 0;
-    snprintf(path, sizeof path, "data/ref/bottleneck_%s/ref.safetensors", base);
-    if (!CHECK(gx_safetensors_open(&k->ref, path, &err) == GX_OK, "%s", err.message)) return 0;
-    k->t.wish = k->base.wish;
-    k->bottleneck.reduction = reduction, k->bottleneck.trainable = trainable;
-    k->t.wish.bottleneck = &k->bottleneck, k->t.wish.freeze = freeze;
-    if (!test_model_open_split(&k->t, &k->base.llama, &test_serial, k->base.T, k->base.B, 4, NULL, 2, 1, NULL))
-        return 0;
-    test_set_step(&k->t, 0, 0);
-    test_put_batch(&k->t, &k->base.b, 0);
-    snprintf(path, sizeof path, "data/ref/%s", base);
-    gx_checkpoint_start_from(&k->t.g, &k->t.m, path, 1, &seed, &hash, &loaded);
-    for (int i = 0; i < k->t.m.table.n; i++) {
-        const GxTensor *row = &k->t.m.table.row[i];
-        const int64_t n = gx_tensor_count(row);
-        k->trained += gx_store_trains(&k->t.m.store, i);
-        if (!row->is_added) continue;
-        float *x = read_floats(&k->ref, "adapter.", row->name, n);
-        if (x) test_put(&k->t, gx_store_master(&k->t.m.store, i), x, n);
-        free(x);
-    }
-    return CHECK(!gx_failed(&k->t.g), "%s", k->t.g.error.message);
-}
-
-static void case_close(Case *k)
-{
-    gx_safetensors_close(&k->ref);
-    test_reference_close(&k->base);
-    test_model_close(&k->t);
-}
-
-// Trained tensors against those of the dump: gradients, or weights.
-static void compare(Case *k, const char *what, int is_gradient, double bound, double floor)
-{
-    for (int i = 0; i < k->t.m.table.n; i++) {
-        const GxStore *s = &k->t.m.store;
-        const int64_t n = gx_tensor_count(&k->t.m.table.row[i]);
-        if (!gx_store_trains(s, i)) continue;
-        float *ref = read_floats(&k->ref, what, k->t.m.table.row[i].name, n),
-              *ours = test_kept(&k->t, is_gradient ? gx_store_grads(s, i) : gx_store_master(s, i), n);
-        if (ref) test_close_f(k->t.m.table.row[i].name, ours, ref, n, bound, floor);
-        free(ref), free(ours);
-    }
-}
-
-// Loss and gradients, then ten steps of SGD. Each of two adapters of a layer adds a sum over C and one over C/k, which
-// the bound, that of the base, leaves out.
-static void as_pytorch(const char *base, int64_t reduction, const char *trainable, int trained)
-{
-    Case k;
-    if (!case_open(&k, base, reduction, trainable, NULL)) return;
-    const double forward = test_bound(test_reference_depth(&k.base, 0)),
-                 backward = test_bound(test_reference_depth(&k.base, 1));
-    float *loss = read_floats(&k.ref, "loss", "", 1), *norm = read_floats(&k.ref, "grad_norm", "", 1),
-          *losses = read_floats(&k.ref, "sgd.losses", "", 10);
-    CHECK(k.trained == trained, "%d tensors are trained, not %d", k.trained, trained);
-    gx_runner_train(&k.t.g, &k.t.r, &k.base.b, NULL, NULL); // with a learning rate of 0
-    const GxStep step = test_step(&k.t);
-    if (loss) test_close_number("loss", gx_step_loss(&step), loss[0], forward);
-    if (norm) test_close_number("grad_norm", sqrt(step.sum_squares), norm[0], backward);
-    if (norm) compare(&k, "grad.", 1, backward, 1e-3 * norm[0] / sqrt(trained));
-    k.t.o.kind = GX_OPTIMIZER_SGD;
-    test_set_step(&k.t, 0.1f, 0);
-    for (int s = 0; s < 10 && losses; s++) {
-        gx_runner_train(&k.t.g, &k.t.r, &k.base.b, NULL, NULL);
-        const GxStep at = test_step(&k.t);
-        test_close_number("sgd.losses", gx_step_loss(&at), losses[s], (s + 1) * backward);
-    }
-    compare(&k, "sgd.", 0, 10 * backward, 0);
-    CHECK(!gx_failed(&k.t.g), "%s", k.t.g.error.message);
-    free(loss), free(norm), free(losses);
-    case_close(&k);
-}
-TEST(adapters_of_a_llama_as_pytorch) { as_pytorch("llama_odd", 3, NULL, 3 * 2 * 4); }
-TEST(adapters_of_a_llama_with_shared_heads_as_pytorch) { as_pytorch("llama_gqa", 16, NULL, 2 * 2 * 4); }
+TEST(adapters_of_a_llama_as_pytorch) { adapters_as_pytorch("llama_odd", 3, NULL, 3 * 2 * 4); }
+TEST(adapters_of_a_llama_with_shared_heads_as_pytorch) { adapters_as_pytorch("llama_gqa", 16, NULL, 2 * 2 * 4); }
 TEST(adapters_of_a_bert_behind_matrices_that_are_trained_as_pytorch)
 {
-    as_pytorch("bert_cls3", 2, "output.dense", 2 * 2 * (4 + 2) + 4);
+    adapters_as_pytorch("bert_cls3", 2, "output.dense", 2 * 2 * (4 + 2) + 4);
 }
 
 // The lowest of these biases is behind the lowest core, in which nothing is trained.
 TEST(biases_before_adapters_are_trained_without_their_matrices)
 {
     Case k;
-    if (!case_open(&k, "bert_cls3", 2, "output.dense", "bert.encoder.*output.dense.weight")) return;
+    static const GxBottleneck bottleneck = {2, "output.dense"};
+    TestWish wish = GX_ZERO;
+    wish.bottleneck = &bottleneck, wish.freeze = "bert.encoder.*output.dense.weight";
+    if (!case_open(&k, "bert_cls3", "bottleneck_bert_cls3", &wish)) return;
     const double backward = test_bound(test_reference_depth(&k.base, 1));
     float *norm = read_floats(&k.ref, "grad_norm", "", 1);
     CHECK(k.trained == 2 * 2 * (4 + 1) + 4, "%d tensors are trained", k.trained);

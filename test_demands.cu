@@ -125,6 +125,46 @@ static int is_below_adapters(const Layout *l, const GxDemand *demand, int i)
            (demand[i].unit == 0 || (demand[i].unit == 1 && !strncmp(demand[i].site, "att", 3)));
 }
 
+static void expect_demand(Expectation *e, const Layout *l, const GxDemand *d, int unit)
+{
+    expect(e, gx_move_name(d->kind), d->site, unit, GX_AXIS_TP, gx_demand_bytes(d, l->tp));
+}
+
+// The half of a layer's demands that are of its forward, which are the first, or of its backward.
+static void expect_half(Expectation *e, const Layout *l, const GxDemand *demand, int n, int layer, int is_back,
+                        int unit)
+{
+    int of_layer = 0, seen = 0;
+    for (int i = 0; i < n; i++) of_layer += demand[i].unit == layer;
+    CHECK(of_layer % 2 == 0, "%s: %d demands of layer %d", l->what, of_layer, layer);
+    for (int i = 0; i < n; i++)
+        if (demand[i].unit == layer && (seen++ >= of_layer / 2) == is_back) expect_demand(e, l, &demand[i], unit);
+}
+
+static int64_t side_head(const Layout *l) // columns of a side layer's head
+{
+    return gx_round_up(gx_ceil_div(model_config.head_dim, test_sides[l->side - 1].reduction), 2);
+}
+
+// Embedding 0, Down alone 1, then a layer and its side layer in turn, the head. Of the model only its forward and its
+// head; of the side network what a model as narrow would demand.
+static void expect_beside(Expectation *e, const Layout *l, const GxDemandShape *shape, const GxDemand *demand, int n)
+{
+    GxDemandShape narrow = *shape;
+    GxDemand side[MOVES];
+    narrow.width /= test_sides[l->side - 1].reduction;
+    narrow.kv_width = model_config.num_key_value_heads * side_head(l);
+    const int m = gx_demands(l->mode->methods, &narrow, side, MOVES);
+    for (int i = 0; i < n && demand[i].unit == 0; i++) expect_demand(e, l, &demand[i], 0);
+    for (int layer = 1; layer <= LAYERS; layer++) {
+        expect_half(e, l, demand, n, layer, 0, 2 * layer);
+        expect_half(e, l, side, m, layer, 0, 2 * layer + 1);
+    }
+    for (int i = 0; i < n; i++)
+        if (demand[i].unit == LAYERS + 1) expect_demand(e, l, &demand[i], 2 * LAYERS + 2);
+    for (int layer = LAYERS; layer > 0; layer--) expect_half(e, l, side, m, layer, 1, 2 * layer + 1);
+}
+
 static void expect_micro_batch(Expectation *e, const Layout *l, int copy, int micro)
 {
     const GxLlamaConfig *c = &model_config;
@@ -137,10 +177,9 @@ static void expect_micro_batch(Expectation *e, const Layout *l, int copy, int mi
     GxDemand demand[MOVES];
     const int n = gx_demands(l->mode->methods, &shape, demand, MOVES);
     CHECK(n <= MOVES, "%s: %d demands", l->what, n);
-    for (int i = 0; i < n; i++)
-        if (!is_below_adapters(l, demand, i))
-            expect(e, gx_move_name(demand[i].kind), demand[i].site, demand[i].unit, GX_AXIS_TP,
-                   gx_demand_bytes(&demand[i], l->tp));
+    if (l->side) expect_beside(e, l, &shape, demand, n);
+    for (int i = 0; i < n && !l->side; i++)
+        if (!is_below_adapters(l, demand, i)) expect_demand(e, l, &demand[i], demand[i].unit);
 }
 
 // Neighbours in the table that are summed over the same axes make one collective, with the gaps between them.
@@ -174,7 +213,8 @@ static GxRange kv_heads(const Layout *l, int r)
 // Weights k and v of each layer: the heads that two ranks share go both ways.
 static void expect_shared_grads(Expectation *e, const Layout *l)
 {
-    const int64_t head = model_config.head_dim * model_config.hidden_size * 4;
+    const int64_t head = l->side ? side_head(l) * (model_config.hidden_size / test_sides[l->side - 1].reduction) * 4
+                                 : model_config.head_dim * model_config.hidden_size * 4;
     const int me = gx_mesh_index(e->mesh, GX_AXIS_TP);
     const GxRange mine = kv_heads(l, me);
     for (int weight = 0; weight < 2 * LAYERS; weight++)
@@ -307,7 +347,7 @@ static void check_layout(const Layout *l)
         CHECK(!rank[r].result.error[0], "%s: rank %d: %s", l->what, r, rank[r].result.error);
         expect_window(&e, l, &rank[r].result, r / l->tp);
         check_rank(l, r, recorded, &e);
-        if (r % l->tp == 0 && !test_subject && !l->bottleneck) check_published(l, recorded, B, r);
+        if (r % l->tp == 0 && !test_subject && !l->bottleneck && !l->side) check_published(l, recorded, B, r);
     }
     free_ranks(l, rank);
 }
@@ -361,6 +401,20 @@ TEST(adapters_communicate_what_the_layouts_demand_down_to_the_lowest_of_them)
     for (int i = 0; i < TRIPLES; i++) {
         Layout l = test_layout(&test_triples[i], &shapes[i % SHAPES]);
         l.bottleneck = 1;
+        check_layout(&l);
+    }
+}
+
+TEST(a_side_network_communicates_what_its_layouts_demand_and_the_model_beside_it_forward_alone)
+{
+    for (int i = 0; i < SHAPES * (MODES - 1); i++) {
+        Layout l = test_layout(test_modes[1 + i / SHAPES], &shapes[i % SHAPES]);
+        l.side = 1;
+        check_layout(&l);
+    }
+    for (int i = 0; i < TRIPLES; i++) {
+        Layout l = test_layout(&test_triples[i], &shapes[i % SHAPES]);
+        l.side = 2;
         check_layout(&l);
     }
 }
@@ -437,6 +491,8 @@ TEST(a_dry_run_records_the_operations_collectives_and_bytes_of_the_real_one)
                                &shapes[(3 * i + 2) % SHAPES]);
         check_dry(&l);
         l.bottleneck = 1;
+        check_dry(&l);
+        l.bottleneck = 0, l.side = 2;
         check_dry(&l);
     }
 }

@@ -1292,6 +1292,26 @@ static void call_tanh_backward(GxContext *g, void **b, const Shape *s, GxDtype t
     (void)a, gx_tanh_backward(g, b[0], b[1], b[2], s->d[0], t);
 }
 
+// ---- gate: d = n ---------------------------------------------------------------------------------------------------
+
+static const Variant gate_backward_variants[] = {{0, 0, {{0, 0}}}, {1, 0, {{0, 3}}}, {0, 1u << 1, {{1, 3}}}};
+
+static void call_gate_forward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)a, gx_gate_forward(g, b[0], b[1], b[2], b[3], 0.7f, s->d[0], t);
+}
+static void call_gate_backward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    gx_gate_backward(g, b[0], b[1], (float *)b[2], b[3], b[4], b[5], b[6], 0.7f, s->d[0], a, t);
+}
+static double gate_floor(const Case *c, int buffer) // dgate: a sum that may cancel
+{
+    double sum = 0;
+    for (int64_t i = 0; i < c->shape->d[0]; i++)
+        sum += fabs((double)numbers(c, 3)[i]) * (fabs((double)numbers(c, 4)[i]) + fabs((double)numbers(c, 5)[i]));
+    return buffer == 2 ? sum : 0;
+}
+
 // ---- losses with targets: d = R, V ---------------------------------------------------------------------------------
 
 static const Shape target_shapes[] = {{.d = {1, 1}},   {.d = {257, 1}},  {.d = {5, 3}},
@@ -1726,6 +1746,22 @@ static const Op ops[] = {
      FLAT,
      LIST(in_place),
      {RESULT("dx", OUT, ACT, d0, few), INPUT("dy", ACT, d0), INPUT("y", ACT, d0)}},
+    {SLOT(gate_forward),
+     NULL,
+     NULL,
+     1,
+     FLAT,
+     LIST(add_variants),
+     {RESULT("y", OUT, ACT, d0, few), INPUT("a", ACT, d0), INPUT("b", ACT, d0), INPUT("gate", ACT, one)}},
+    {SLOT(gate_backward),
+     NULL,
+     gate_floor,
+     1,
+     FLAT,
+     LIST(gate_backward_variants),
+     {RESULT("da", OUT, ACT, d0, few), RESULT("db", OUT, ACT, d0, few),
+      RESULT("dgate", ACCUMULATED, GX_F32, one, sum_d0), INPUT("dy", ACT, d0), INPUT("a", ACT, d0), INPUT("b", ACT, d0),
+      INPUT("gate", ACT, one)}},
     {SLOT(squared_error),
      prepare_targets,
      targets_floor,
@@ -2161,6 +2197,8 @@ TEST(gelu_forward_is_the_same_on_every_device) { check_op("gelu_forward"); }
 TEST(gelu_backward_is_the_same_on_every_device) { check_op("gelu_backward"); }
 TEST(tanh_forward_is_the_same_on_every_device) { check_op("tanh_forward"); }
 TEST(tanh_backward_is_the_same_on_every_device) { check_op("tanh_backward"); }
+TEST(gate_forward_is_the_same_on_every_device) { check_op("gate_forward"); }
+TEST(gate_backward_is_the_same_on_every_device) { check_op("gate_backward"); }
 TEST(squared_error_is_the_same_on_every_device) { check_op("squared_error"); }
 TEST(binary_cross_entropy_is_the_same_on_every_device) { check_op("binary_cross_entropy"); }
 TEST(linear_forward_is_the_same_on_every_device) { check_op("linear_forward"); }

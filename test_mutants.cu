@@ -556,10 +556,12 @@ static void hunt_in_every_mode(const Layout *shape)
 // Where cores are by SP and CON is not, only norms and biases of CON need the gradients of other ranks' rows, and with
 // LoRA these are frozen: the gathers are then for nobody, and not missed. With adapters, of a core that is
 // frozen, and computed whole, where CON is by SP, nobody uses other ranks' rows, or in a causal attention those before.
+// So it is with an MLP beside a side network.
 static int gathers_for_nobody(const Layout *shape, GxMethods m)
 {
     const int has_whole_core = m.att == GX_METHOD_NONE || m.mlp == GX_METHOD_NONE;
     if (shape->bottleneck) return m.con == GX_METHOD_SP && has_whole_core;
+    if (shape->side) return m.con == GX_METHOD_SP && m.mlp == GX_METHOD_NONE;
     return shape->lora && m.att == GX_METHOD_SP && m.con == GX_METHOD_NONE && m.mlp == GX_METHOD_SP;
 }
 
@@ -622,6 +624,12 @@ HUNT(no_mutant_of_adapters_in_a_mode_survives, hunt_in_every_mode, .what = "adap
 HUNT(no_mutant_of_adapters_in_a_triple_of_methods_survives, hunt_in_every_triple,
      .what = "adapters, 2 ranks, heads 1,5", .dp = 1, .tp = 2, .micro = 1, .samples = {2}, .heads = {1, 5},
      .columns = {7, 33}, .sequence = {3, 5}, .bottleneck = 1)
+// The gradients of its keys are too small for one that two ranks count to show in the norm: no K,V head is shared here.
+HUNT(no_mutant_of_side_networks_in_a_mode_survives, hunt_in_every_mode, .what = "side network, 3 ranks, tokens 1,5,2",
+     .dp = 1, .tp = 3, .micro = 1, .samples = {2}, .columns = {5, 20, 15}, .sequence = {1, 5, 2}, .side = 2)
+HUNT(no_mutant_of_side_networks_in_a_triple_of_methods_survives, hunt_in_every_triple,
+     .what = "side network, 2 ranks, heads 2,4", .dp = 1, .tp = 2, .micro = 1, .samples = {2}, .heads = {2, 4},
+     .columns = {7, 33}, .sequence = {3, 5}, .side = 1)
 HUNT(no_mutant_of_picked_rows_in_a_mode_survives, hunt_picked_rows,
      .what = "picked rows, 3 ranks, heads 1,3,2, tokens 1,5,2", .dp = 1, .tp = 3, .micro = 1, .samples = {3},
      .heads = {1, 3, 2}, .columns = {5, 20, 15}, .sequence = {1, 5, 2}, .tied = 1)

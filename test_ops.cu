@@ -126,8 +126,9 @@ static void check_bench(const char *what, Bench *real, const Bench *plan)
 // inputs (0: 1);
 //    cross_entropy R, V, factor of the logits, every how many-th row is ignored (0: none); embedding R, C, v_begin,
 //    v_end; layer_norm R, C, mean of its inputs; dropout and residual R, C, what there is (of WITH_...); gelu R, F,
-//    GxGelu, bias; tanh R, C; picked_rows n, C, first, rows of x; mean_rows T, C, B, t_first; normalized_rows R, C,
-//    every how many-th row is zero (0: none); head_norm R, heads, h, gap; squared_error and binary_cross_entropy R, V
+//    GxGelu, bias; tanh and gate R, C; picked_rows n, C, first, rows of x; mean_rows T, C, B, t_first; normalized_rows
+//    R, C, every how many-th row is zero (0: none); head_norm R, heads, h, gap; squared_error and binary_cross_entropy
+//    R, V
 typedef struct {
     int64_t d[4];
     GxRuns q, k;        // rope, attention
@@ -1148,6 +1149,52 @@ static void tanh_library(GxContext *g, Case *c, int accumulate, int variant) // 
     gx_tanh_backward(g, x->fd, variant ? x->fd : y->fd, y->fv, x->n, GX_F32);
 }
 
+// -- gate: mu and 1 - mu have an exp, a sum and two divisions each
+
+static const Shape gate_shapes[] = {{.d = {5, 11}}, {.d = {1, 1}}, {.d = {3, 768}}, {.d = {33, 300}}};
+static const float GATE_TEMPERATURE = 0.7f;
+
+static void gate_open(Case *c)
+{
+    input(c, "a", "da", c->R, c->C, 12);
+    input(c, "b", "db", c->R, c->C, 12);
+    weight(c, "gate", "dgate", 1, 1, 28);
+    output(c, "y", "dy", c->R, c->C, 14);
+}
+static double gate_share(const Case *c) { return 1 / (1 + exp(-c->in[2].v[0] / (double)GATE_TEMPERATURE)); }
+static void gate_forward(Case *c)
+{
+    const double mu = gate_share(c);
+    double squares = 0;
+    for (int64_t i = 0; i < c->in[0].n; i++) {
+        const double a = mu * c->in[0].v[i], b = (1 - mu) * c->in[1].v[i];
+        c->out[0].v[i] = a + b;
+        squares += a * a + b * b;
+    }
+    c->out[0].floor = sqrt(squares);
+}
+static void gate_backward(Case *c)
+{
+    const double mu = gate_share(c), slope = mu * (1 - mu) / (double)GATE_TEMPERATURE;
+    double sum = 0, squares = 0;
+    for (int64_t i = 0; i < c->in[0].n; i++) {
+        const double dy = c->out[0].d[i], term = dy * (c->in[0].v[i] - c->in[1].v[i]);
+        c->in[0].d[i] = mu * dy, c->in[1].d[i] = (1 - mu) * dy;
+        sum += term, squares += term * term;
+    }
+    c->in[2].d[0] = slope * sum;
+    c->in[2].dfloor = slope * sqrt(squares);
+}
+static void gate_library(GxContext *g, Case *c, int accumulate, int variant) // 1: in a's place; 2: in b's
+{
+    Slot *a = &c->in[0], *b = &c->in[1], *w = &c->in[2], *y = &c->out[0];
+    float *dy = variant == 1 ? a->fd : variant == 2 ? b->fd : y->fd;
+    if (variant) copy_staged(g, y->fv, variant == 1 ? a->fv : b->fv, y->n), copy_staged(g, dy, y->fd, y->n);
+    gx_gate_forward(g, y->fv, variant == 1 ? y->fv : a->fv, variant == 2 ? y->fv : b->fv, w->fv, GATE_TEMPERATURE, y->n,
+                    GX_F32);
+    gx_gate_backward(g, a->fd, b->fd, w->fd, dy, a->fv, b->fv, w->fv, GATE_TEMPERATURE, y->n, accumulate, GX_F32);
+}
+
 // -- rows by number: copies and one addition
 
 static const Shape picked_rows_shapes[] = {
@@ -1317,6 +1364,7 @@ static const Op ops[] = {
      COUNT(residual_shapes)},
     {"gelu", gelu_open, gelu_forward, gelu_backward, gelu_library, 3, 1, gelu_shapes, COUNT(gelu_shapes)},
     {"tanh", tanh_open, tanh_forward, tanh_backward, tanh_library, 2, 1, tanh_shapes, COUNT(tanh_shapes)},
+    {"gate", gate_open, gate_forward, gate_backward, gate_library, 3, 1, gate_shapes, COUNT(gate_shapes)},
     {"picked_rows", picked_rows_open, picked_rows_forward, picked_rows_backward, picked_rows_library, 1, 1,
      picked_rows_shapes, COUNT(picked_rows_shapes)},
     {"mean_rows", mean_rows_open, mean_rows_forward, mean_rows_backward, mean_rows_library, 1, 1, mean_rows_shapes,
@@ -1555,6 +1603,7 @@ TEST(dropout_is_what_the_oracle_says) { for_each_case(check_library, "dropout");
 TEST(residual_is_what_the_oracle_says) { for_each_case(check_library, "residual"); }
 TEST(gelu_is_what_the_oracle_says) { for_each_case(check_library, "gelu"); }
 TEST(tanh_is_what_the_oracle_says) { for_each_case(check_library, "tanh"); }
+TEST(gate_is_what_the_oracle_says) { for_each_case(check_library, "gate"); }
 TEST(picked_rows_are_what_the_oracle_says) { for_each_case(check_library, "picked_rows"); }
 TEST(mean_rows_are_what_the_oracle_says) { for_each_case(check_library, "mean_rows"); }
 TEST(normalized_rows_are_what_the_oracle_says) { for_each_case(check_library, "normalized_rows"); }
@@ -2769,7 +2818,7 @@ static GxAttention call_attention(int64_t T, int64_t h, GxDtype type)
     return a;
 }
 
-enum { CALLS = 49 };
+enum { CALLS = 51 };
 static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDtype type)
 {
     float(*x)[POOL] = p->x;
@@ -2910,6 +2959,12 @@ static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDt
     if (which == 47)
         return gx_put_pages(g, x[0], x[1], p->pages, R, BATCH, 0, C, type),
                promise("put_pages", 1, 1, 0, 8 * batch + 4 * R * BATCH, gx_dims(R, BATCH, C, 0));
+    if (which == 48)
+        return gx_gate_forward(g, x[0], x[1], x[2], x[3], 1, n, type),
+               promise("gate_forward", 1, 1, 3 * n, 12 * n, count);
+    if (which == 49)
+        return gx_gate_backward(g, x[0], x[1], x[2], x[3], x[4], x[5], x[6], 1, n, 0, type),
+               promise("gate_backward", 1, 1, 5 * n, 20 * n, count);
     return gx_convert(g, x[0], GX_BF16, x[1], type, n), promise("convert", 1, 1, 0, 6 * n, count);
 }
 

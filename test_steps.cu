@@ -56,6 +56,12 @@ static uint64_t reduced(uint64_t grads, int axes)
 }
 
 static int is_frozen(const GxStepsSpec *p, int u) { return p->frozen && p->frozen[u]; }
+static int is_passed_by(const GxStepsSpec *p, int u) { return p->passed_by && p->passed_by[u]; }
+static int above(const GxStepsSpec *p, int u) // whose input's gradient is that of u's output
+{
+    for (u++; is_passed_by(p, u); u++) {}
+    return u;
+}
 
 // A step in plain loops: weights afterwards; of forward lists the sum of what the head makes.
 static uint64_t plain_step(const GxStepsSpec *p, uint64_t *w)
@@ -75,6 +81,7 @@ static uint64_t plain_step(const GxStepsSpec *p, uint64_t *w)
         grads[head] += head_grad(wh, x[head], 77);
         if (tied) grads[0] += tied_grad(wh, x[head], 77);
         for (int u = head - 1; u >= 0; u--) {
+            if (is_passed_by(p, u)) continue;
             grads[u] += unit_grad(saved(w[u], x[u]), p->weight_reads_x ? x[u] : 0, dy);
             dy = backward(w[u], saved(w[u], x[u]), x[u], dy);
         }
@@ -179,10 +186,11 @@ static void run_backward(Machine *m, int i)
         give_up(m, &m->x[u][b], o->x);
         return;
     }
+    const int from = above(p, u);
     const uint64_t slot = get(m, i, &m->slot[u][b], o->slot, m->bytes ? m->bytes->slot[u] : 0, "no slot"),
-                   dy = get(m, i, &m->dx[u + 1][b], o->dy, m->bytes ? m->bytes->x[u + 1] : 0, "no dy");
+                   dy = get(m, i, &m->dx[from][b], o->dy, m->bytes ? m->bytes->x[from] : 0, "no dy");
     const int dx_buffer = has_dx ? o->dx : -1;
-    give_up(m, &m->dx[u + 1][b], o->dy);
+    give_up(m, &m->dx[from][b], o->dy);
     if (has_dx) put(m, i, &m->dx[u][b], dx_buffer, backward(m->w[u], slot, x, dy), "dx twice");
     if (a->half != GX_HALF_NONE) {
         put(m, i, &m->late[u][b], -2, dy, "put off twice");
@@ -348,13 +356,13 @@ static int does_a_step(const GxSteps *s, const GxStepsBytes *bytes)
 
 // ---- many specifications -------------------------------------------------------------------------------------------
 
-enum { SPECS = 4 * 3 * 2 * 2 * 3 * 2 * 5 * 4 + 24 };
+enum { SPECS = 4 * 3 * 2 * 2 * 3 * 2 * 6 * 4 + 24 };
 static const uint8_t frozen_below[UNITS] = {1, 1}, frozen_inside[UNITS] = {0, 1, 0}, frozen_ends[UNITS] = {1};
 
 // Specification number k of all; 0: there is no such one.
 static int spec_at(int k, GxStepsSpec *p)
 {
-    static uint8_t all_but_head[UNITS];
+    static uint8_t all_but_head[UNITS], every_other[UNITS];
     memset(p, 0, sizeof *p);
     if (k >= SPECS - 24) {
         k -= SPECS - 24;
@@ -362,7 +370,7 @@ static int spec_at(int k, GxStepsSpec *p)
         p->units = 2 + k % 4, p->micro_batches = 1 + k / 4 % 3, p->order = k / 12;
         return 1;
     }
-    const int sizes[] = {4, 3, 2, 2, 3, 2, 5, 4};
+    const int sizes[] = {4, 3, 2, 2, 3, 2, 6, 4};
     int at[8];
     for (int i = 0; i < 8; i++) at[i] = k % sizes[i], k /= sizes[i];
     p->units = 2 + at[0];
@@ -374,8 +382,10 @@ static int spec_at(int k, GxStepsSpec *p)
     p->is_tied = at[5];
     memset(all_but_head, 1, sizeof all_but_head);
     all_but_head[p->units - 1] = 0;
-    const uint8_t *const frozen[] = {NULL, frozen_below, frozen_inside, frozen_ends, all_but_head};
+    for (int u = 0; u < UNITS; u++) every_other[u] = u % 2 == 0 && u < p->units - 1;
+    const uint8_t *const frozen[] = {NULL, frozen_below, frozen_inside, frozen_ends, all_but_head, every_other};
     p->frozen = frozen[at[6]];
+    p->passed_by = at[6] == 5 ? every_other : NULL;
     p->reduce_axes = at[7] ? 6 : 0;
     p->bucket = at[7] ? at[7] - 1 : 0;
     p->count_axes = 31, p->agree_axes = 14;
@@ -464,6 +474,26 @@ TEST(nothing_is_done_below_the_lowest_trained_unit)
     expect_text(&p, "COUNT F0 F1 F2 B3 b2 B1 B0 W2 NORM0 NORM2 AGREE STEP0 STEP2");
 }
 
+// Layers of a side network between those of a model, which keep nothing.
+TEST(gradients_pass_by_what_has_no_backward)
+{
+    GxStepsSpec p = simple(5, 1);
+    GxSteps s = GX_ZERO;
+    GxError err = GX_ZERO;
+    const uint8_t beside[UNITS] = {1, 0, 1, 0, 1, 0, 1}; // the head is frozen, too, and has its backward
+    const uint8_t passed_by[UNITS] = {1, 0, 1, 0, 1, 0, 0};
+    p.frozen = beside, p.passed_by = passed_by;
+    expect_text(&p, "COUNT F0 F1 F2 F3 F4 F5 B6 B5 B3 B1 NORM1 NORM3 NORM5 AGREE STEP1 STEP3 STEP5");
+    make(&s, &p);
+    for (int u = 0; u < 6; u++)
+        CHECK(s.action[1 + u].keep == (u % 2 ? GX_KEEP_SLOT : GX_KEEP_NOTHING), "F%d keeps %d", u,
+              s.action[1 + u].keep);
+    s.action[9].unit = 4; // B4 in the place of B3
+    CHECK(gx_steps_check(&s, &err) == GX_ERR_ARGUMENT && strstr(err.message, "action 9 (B4 of micro-batch 0)"), "%s",
+          err.message);
+    gx_steps_close(&s);
+}
+
 TEST(gradients_are_summed_in_buckets_behind_their_last_contribution)
 {
     GxStepsSpec p = simple(2, 2);
@@ -516,12 +546,22 @@ TEST(text_that_does_not_fit_is_cut_and_measured)
 TEST(specifications_that_cannot_be_are_refused)
 {
     static const uint8_t all[4] = {1, 1, 1, 1};
-    GxStepsSpec p[8];
-    const char *words[8] = {"1 units", "0 micro-batches", "stages", "stages", "order", "frozen", "bucket", "axes"};
-    for (int i = 0; i < 8; i++) p[i] = simple(2, 1);
+    GxStepsSpec p[9];
+    const char *words[9] = {"1 units",
+                            "0 micro-batches",
+                            "stages",
+                            "stages",
+                            "order",
+                            "frozen",
+                            "bucket",
+                            "axes",
+                            "unit 1 is trained, or the head: gradients cannot pass it by"};
+    for (int i = 0; i < 9; i++) p[i] = simple(2, 1);
     p[0].units = 1, p[1].micro_batches = 0, p[2].first = 1, p[3].last = 2, p[4].order = 9;
     p[5].frozen = all, p[6].bucket = -1, p[7].reduce_axes = 256;
-    for (int i = 0; i < 8; i++) {
+    static const uint8_t first[4] = {1}, second[4] = {0, 1};
+    p[8].frozen = first, p[8].passed_by = second;
+    for (int i = 0; i < 9; i++) {
         GxSteps s = GX_ZERO;
         GxError err = GX_ZERO;
         const GxStatus expected = i == 2 || i == 3 ? GX_ERR_UNSUPPORTED : GX_ERR_ARGUMENT;

@@ -47,6 +47,7 @@ typedef struct { // zero: fp32, one micro-batch, everything trained
     const GxLora *lora;             // its factors B are drawn, not 0, with which A would have no gradient
     int quantize;                   // 1 + GxQuantKind; 0: nothing is
     const GxBottleneck *bottleneck; // of its adapters all but Down is drawn as large
+    const GxSide *side;             // of its tensors those that are 0, too
 } TestWish;
 
 typedef struct {
@@ -192,7 +193,7 @@ __attribute__((unused)) static int test_model_open_split(TestModel *t, const GxL
 {
     const TestWish wish = t->wish;
     const GxModelOptions options = {lists,     wish.freeze, wish.dtype,    wish.first_unit, wish.last_unit,
-                                    wish.head, wish.lora,   wish.quantize, wish.bottleneck};
+                                    wish.head, wish.lora,   wish.quantize, wish.bottleneck, wish.side};
     memset(t, 0, sizeof *t);
     GxContext *g = &t->g;
     GxArena dry_arena, dry_host;
@@ -214,7 +215,8 @@ __attribute__((unused)) static int test_model_open_split(TestModel *t, const GxL
         return 0;
     for (int i = 0; i < t->m.table.n; i++) {
         GxTensor *row = &t->m.table.row[i];
-        if (row->is_added && row->init != GX_INIT_UNIFORM) row->init = GX_INIT_NORMAL, row->init_std = 0.2f;
+        if (row->is_added && row->init != GX_INIT_UNIFORM && row->role != GX_ROLE_NORM)
+            row->init = GX_INIT_NORMAL, row->init_std = 0.2f;
     }
     if (!CHECK(gx_runner_open(g, &t->r, &t->m, &t->o, &t->wish.spec) == GX_OK, "%s", g->error.message)) return 0;
     GxContext dry = *g;

@@ -44,6 +44,7 @@ typedef struct {
     int quantize;   // 1 + GxQuantKind of what is frozen; 0: it is in numbers
     int lora;       // 1 + which of test_loras is trained, and nothing else; 0: everything is
     int bottleneck; // 1 + which of test_bottlenecks is, alike
+    int side;       // 1 + which of test_sides is, alike
 } Layout;
 
 // Of all linears of attention and MLP; of some, one in a single layer, with dropout and norms that are trained besides;
@@ -56,6 +57,9 @@ static const GxLora test_loras[] = {
 
 // Adapters alone; with the norms of a LLaMA; with a BERT's norms behind CON, and matrices whose biases are CON's.
 static const GxBottleneck test_bottlenecks[] = {{4, NULL}, {16, "norm"}, {9, "output.dense,LayerNorm"}};
+
+// Plain; gated, with biases, and narrower; with a head that is trained besides.
+static const GxSide test_sides[] = {{4, 0, 0, NULL}, {4, 1, 1, NULL}, {2, 1, 0, "model.norm"}};
 
 static inline GxLlamaConfig model_config_of(const Layout *l)
 {
@@ -339,6 +343,7 @@ static inline void wish_subject(TestWish *wish, const Layout *l, void *room, siz
 {
     wish->lora = l->lora ? &test_loras[l->lora - 1] : NULL;
     wish->bottleneck = l->bottleneck ? &test_bottlenecks[l->bottleneck - 1] : NULL;
+    wish->side = l->side ? &test_sides[l->side - 1] : NULL;
     wish->quantize = l->quantize;
     if (!test_subject) return;
     assert(test_subject->config_size <= size);
@@ -527,7 +532,8 @@ static inline void compare_rank(const Layout *l, const Result *a, const Result *
                                                "second moment"};
     const GxTable *table = &a->model->m.table;
     const double rows = (double)(l->micro * columns_of(l) * T),
-                 depth = 3 * forward_depth() + rows; // weight gradients sum over rows
+                 through = l->side ? 2 : 1,           // a side network's layers are as many, and no deeper
+        depth = 3 * through * forward_depth() + rows; // weight gradients sum over rows
     if (a->error[0]) worse(w, INFINITY, "error: %s", a->error);
     if (memcmp(a->labels, serial->labels, sizeof a->labels))
         worse(w, INFINITY, "%ld labels, serially %ld", (long)a->labels[0], (long)serial->labels[0]);

@@ -35,14 +35,19 @@ enum { SHAPES = sizeof shapes / sizeof *shapes };
 static const Layout data_parallel = {
     .what = "dp 3, 1, 3 and 2 samples, accumulation", .dp = 3, .tp = 1, .micro = 2, .samples = {1, 3, 2}};
 
+__attribute__((unused)) static int tuned_side; // 1 + which of test_sides the models have; 0: none
+
 // lora, bottleneck: which of test_loras, of test_bottlenecks; 0: none.
 static void check_modes(const Layout *shape, const char *subject, int lora, int bottleneck, const GxMode *const *modes,
                         int n)
 {
     Layout l = *shape;
-    l.lora = lora, l.bottleneck = bottleneck;
-    snprintf(l.what, sizeof l.what, "%s, %s %d, %.100s", subject, lora ? "LoRA" : "adapters", lora + bottleneck,
-             shape->what);
+    l.lora = lora, l.bottleneck = bottleneck, l.side = tuned_side;
+    snprintf(l.what, sizeof l.what, "%s, %s %d, %.100s", subject,
+             tuned_side ? "side network"
+             : lora     ? "LoRA"
+                        : "adapters",
+             lora + bottleneck + tuned_side, shape->what);
     check_shape(&l, modes, n);
 }
 

@@ -1,8 +1,12 @@
 // test/tuned_runs.h: what runs with --tuning have in common, whatever the method: the model that they adapt, and how
-// they are held to serial. BASE, which a test defines before, is what each of them begins with.
+// they are held to serial. BASE, which a test defines before, is what each of them begins with, TUNED_TRAINABLE what
+// can be trained besides.
 #ifndef GX_TEST_TUNED_RUNS_H
 #define GX_TEST_TUNED_RUNS_H
 #include "program.h"
+#ifndef TUNED_TRAINABLE
+#define TUNED_TRAINABLE "norm"
+#endif
 
 // A model to adapt, of whose training the tests know nothing: base/checkpoint-8.
 static int has_base;
@@ -27,7 +31,8 @@ static void check_topologies(void)
         {"one_tp", "adamw", "train_llama", BASE, "train_llama", "--ranks 2 --mode tp", 0},
         {"tp_galaxy", "adamw", "train_llama", BASE "--ranks 2 --mode tp --tp_num_attention_heads_list 1,3",
          "train_llama", "--ranks 3 --mode galaxy", 0},
-        {"sp_one", "sgd", "train_llama", BASE "--ranks 3 --mode sp --trainable_modules norm", "train_llama", "", 0},
+        {"sp_one", "sgd", "train_llama", BASE "--ranks 3 --mode sp --trainable_modules " TUNED_TRAINABLE, "train_llama",
+         "", 0},
         {"dp_mpi", "adamw", "train_llama", BASE "--ranks 2", "train_llama", "--mode galaxy2", 2},
     };
     if (!make_base()) return;

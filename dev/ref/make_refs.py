@@ -294,6 +294,16 @@ def tanh():
     return dict(x=x, y=y, dy=dy, dx=dx)
 
 
+def gate():
+    """y = mu a + (1 - mu) b, mu = sigmoid(gate / 0.7)."""
+    a, b, g = leaf(5, 11), leaf(5, 11), leaf(1)
+    mu = torch.sigmoid(g / scalar(0.7))
+    y = mu * a + (1 - mu) * b
+    dy = normal(5, 11)
+    da, db, dg = backward([(y, dy)], [a, b, g])
+    return dict(a=a, b=b, gate=g, y=y, dy=dy, da=da, db=db, dgate=dg)
+
+
 def picked_rows():
     """y[i] = x[rows[i] - 3]."""
     x, rows = leaf(11, 7), torch.tensor([13, 4, 3, 9, 6])
@@ -396,7 +406,7 @@ OPS = {
     "swiglu": swiglu, "cross_entropy": cross_entropy, "embedding": embedding,
     "adamw": adamw, "sgd": sgd, "schedule": schedule,
     "layer_norm": layer_norm, "dropout": dropout, "residual": residual,
-    "gelu": lambda: gelu("none"), "gelu_tanh": lambda: gelu("tanh"), "tanh": tanh,
+    "gelu": lambda: gelu("none"), "gelu_tanh": lambda: gelu("tanh"), "tanh": tanh, "gate": gate,
     "picked_rows": picked_rows, "mean_rows": mean_rows, "normalized_rows": normalized_rows,
     "squared_error": lambda: loss_with_targets(F.mse_loss),
     "binary_cross_entropy": lambda: loss_with_targets(F.binary_cross_entropy_with_logits),

@@ -6,6 +6,7 @@
 #include "dropout.h"
 #include "elementwise.h"
 #include "embedding.h"
+#include "gate.h"
 #include "gemm.h"
 #include "linear.h"
 #include "loss.h"
@@ -103,6 +104,9 @@ static void gx__cpu_device_fill(void)
     d.gelu_backward = gx_cpu_gelu_backward;
     d.tanh_forward = gx_cpu_tanh_forward;
     d.tanh_backward = gx_cpu_tanh_backward;
+
+    d.gate_forward = gx_cpu_gate_forward;
+    d.gate_backward = gx_cpu_gate_backward;
 
     d.cross_entropy = gx_cpu_cross_entropy;
     d.cross_entropy_maximum = gx_cpu_cross_entropy_maximum;

@@ -7,6 +7,7 @@
 #include "dropout.cuh"
 #include "elementwise.cuh"
 #include "embedding.cuh"
+#include "gate.cuh"
 #include "linear.cuh"
 #include "loss.cuh"
 #include "memory.cuh"
@@ -94,6 +95,9 @@ static GxDevice gx__cuda_device_filled(void)
     d.gelu_backward = gx_cuda_gelu_backward;
     d.tanh_forward = gx_cuda_tanh_forward;
     d.tanh_backward = gx_cuda_tanh_backward;
+
+    d.gate_forward = gx_cuda_gate_forward;
+    d.gate_backward = gx_cuda_gate_backward;
 
     d.cross_entropy = gx_cuda_cross_entropy;
     d.cross_entropy_maximum = gx_cuda_cross_entropy_maximum;

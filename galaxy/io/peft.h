@@ -2,8 +2,8 @@
 // LoRA, in and out. What would change the arithmetic and is not built is refused by its key; so is a key that is not
 // known, unless it says nothing (null, false, {}, []).
 //
-// Bottleneck adapters (model/bottleneck.h) have such a folder, too, of a peft_type that is Galaxy's own: peft knows
-// none for them, and refuses it by its name.
+// Bottleneck adapters (model/bottleneck.h) and side networks (model/side.h) have such a folder, too, of a peft_type
+// that is Galaxy's own: peft knows none for them, and refuses it by its name.
 //
 // The factors of model.layers.0.self_attn.q_proj are called
 // base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight [r, in] and .lora_B.weight [out, r].
@@ -17,10 +17,15 @@ GX_BEGIN
 enum { GX_PEFT_TARGETS = 1 << 16 };        // a hundred layers by whole names are half of it
 
 #define GX_PEFT_BOTTLENECK "GALAXY_BOTTLENECK" // peft_type
+#define GX_PEFT_SIDE       "GALAXY_SIDE"
+#define GX_SIDE_MIXES      "plain|gated"
 
 typedef struct {
-    int64_t r;         // of LoRA; 0: it is none
-    int64_t reduction; // adapter_reduction_dim, of bottleneck adapters; 0: it is none
+    int64_t r;              // of LoRA; 0: it is none
+    int64_t reduction;      // adapter_reduction_dim, of bottleneck adapters; 0: it is none
+    int64_t side_reduction; // side_reduction_factor, of a side network; 0: it is none. Then
+    char side_mix[GX_FIELD_TEXT];
+    int add_bias_sampling;
     double lora_alpha, lora_dropout;
     int use_rslora;
     // target_modules, with commas between them, "all-linear", or a regular expression (gx_module_is_pattern); "": the
@@ -54,6 +59,19 @@ enum { GX__PEFT_CAP = 1 << 20 };
 static const GxField gx__peft_bottleneck_fields[] = {
     {"adapter_reduction_dim", GX_FIELD_INT, GX__PEFT_AT(reduction), NULL, "", "1..65536"},
 };
+static const GxField gx__peft_side_fields[] = {
+    {"side_reduction_factor", GX_FIELD_INT, GX__PEFT_AT(side_reduction), NULL, "", "1..65536"},
+    {"side_mix", GX_FIELD_STRING, GX__PEFT_AT(side_mix), NULL, "", GX_SIDE_MIXES},
+    {"add_bias_sampling", GX_FIELD_BOOL, GX__PEFT_AT(add_bias_sampling), NULL, "", NULL},
+};
+// Types that are Galaxy's own: all of their keys, but for those that all types have.
+typedef struct {
+    const char *type;
+    const GxField *fields;
+    int n;
+} gx__PeftOwn;
+static const gx__PeftOwn gx__peft_own[] = {{GX_PEFT_BOTTLENECK, GX_FIELDS(gx__peft_bottleneck_fields)},
+                                           {GX_PEFT_SIDE, GX_FIELDS(gx__peft_side_fields)}};
 static const GxField gx__peft_fields[] = {
     {"r", GX_FIELD_INT, GX__PEFT_AT(r), NULL, "", "1..65536"},
     {"lora_alpha", GX_FIELD_DOUBLE, GX__PEFT_AT(lora_alpha), NULL, "", "1e-6..1e6"},
@@ -83,27 +101,29 @@ static int gx__peft_is_nothing(const GxJson *value)
     }
 }
 
-// Of bottleneck adapters.
-static GxStatus gx__peft_check_bottleneck(const GxJson *json, const char *path, GxError *err)
+static const gx__PeftOwn *gx__peft_own_of(const char *type) // NULL: it is peft's
 {
-    static const char *const known[] = {
-        "peft_type", "adapter_reduction_dim", "base_model_name_or_path", "modules_to_save",
-        "task_type", "inference_mode"};
+    for (size_t i = 0; i < sizeof gx__peft_own / sizeof *gx__peft_own; i++)
+        if (!strcmp(type, gx__peft_own[i].type)) return &gx__peft_own[i];
+    return NULL;
+}
+
+static GxStatus gx__peft_check_own(const gx__PeftOwn *own, const GxJson *json, const char *path, GxError *err)
+{
+    static const char *const known[] = {"peft_type", "base_model_name_or_path", "modules_to_save", "task_type",
+                                        "inference_mode"};
     for (GxJsonMember m = GX_ZERO; gx_json_next(json, &m);) {
         int is_known = gx__peft_is_nothing(m.value);
         for (size_t i = 0; i < sizeof known / sizeof *known; i++) is_known |= !strcmp(m.key, known[i]);
+        for (int i = 0; i < own->n; i++) is_known |= !strcmp(m.key, own->fields[i].name);
         if (!is_known)
             return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                           "%s: \"%.60s\" is set, which is not built: of " GX_PEFT_BOTTLENECK
-                           " there are adapter_reduction_dim and a list of modules_to_save",
-                           path, m.key);
+                           "%s: \"%.60s\" is set, which is not built: of %s there are %s%s and a list of "
+                           "modules_to_save",
+                           path, m.key, own->type, own->fields[0].name,
+                           own->n > 1 ? ", side_mix, add_bias_sampling" : "");
     }
     return GX_OK;
-}
-
-static int gx__peft_is_bottleneck(const GxJson *json)
-{
-    return !strcmp(gx_json_string(gx_json_get(json, "peft_type")), GX_PEFT_BOTTLENECK);
 }
 
 static int gx__peft_is_known(const char *key)
@@ -126,8 +146,9 @@ static GxStatus gx__peft_check_keys(const GxJson *json, const char *path, GxErro
     const char *type = gx_json_string(gx_json_get(json, "peft_type")),
                *bias = gx_json_string(gx_json_get(json, "bias"));
     if (strcmp(type, "LORA"))
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: peft_type is \"%.60s\"; LORA and " GX_PEFT_BOTTLENECK " are built",
-                       path, type);
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "%s: peft_type is \"%.60s\"; LORA, " GX_PEFT_BOTTLENECK " and " GX_PEFT_SIDE " are built", path,
+                       type);
     if (bias[0] && strcmp(bias, "none"))
         return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: bias is \"%.60s\"; none is built", path, bias);
     const char *init = gx_json_string(gx_json_get(json, "init_lora_weights"));
@@ -189,10 +210,11 @@ static GxStatus gx__peft_take(GxPeftConfig *c, const GxJson *json, const char *p
 {
     if (gx_json_type(json) != GX_JSON_OBJECT)
         return GX_FAIL(err, GX_ERR_FORMAT, "%s holds %s; expected an object", path, gx_json_type_name(json));
-    if (gx__peft_is_bottleneck(json)) {
+    const gx__PeftOwn *own = gx__peft_own_of(gx_json_string(gx_json_get(json, "peft_type")));
+    if (own) {
         c->r = 0, c->lora_alpha = 0;
-        GX_TRY(gx__peft_check_bottleneck(json, path, err));
-        GX_TRY(gx_json_get_fields(json, GX_FIELDS(gx__peft_bottleneck_fields), 1, c, path, err));
+        GX_TRY(gx__peft_check_own(own, json, path, err));
+        GX_TRY(gx_json_get_fields(json, own->fields, own->n, 1, c, path, err));
     } else {
         GX_TRY(gx__peft_check_keys(json, path, err));
         GX_TRY(gx_json_get_fields(json, GX_FIELDS(gx__peft_fields), 0, c, path, err));
@@ -240,12 +262,13 @@ static GxJson *gx__peft_list(const char *names, GxError *err)
 GxStatus gx_peft_config_write(const GxPeftConfig *c, const char *path, GxError *err)
 {
     GxJson *json = gx_json_new_object();
-    const int is_lora = c->reduction == 0;
-    gx_json_set(json, "peft_type", gx_json_new_string(is_lora ? "LORA" : GX_PEFT_BOTTLENECK), err);
+    const gx__PeftOwn *own = gx__peft_own_of(c->side_reduction ? GX_PEFT_SIDE : c->reduction ? GX_PEFT_BOTTLENECK : "");
+    const int is_lora = own == NULL;
+    gx_json_set(json, "peft_type", gx_json_new_string(is_lora ? "LORA" : own->type), err);
     gx_json_set(json, "task_type", c->task_type[0] ? gx_json_new_string(c->task_type) : gx_json_new_null(), err);
     gx_json_set(json, "base_model_name_or_path", gx_json_new_string(c->base), err);
     if (is_lora) gx_json_set_fields(json, GX_FIELDS(gx__peft_fields), c, err);
-    else gx_json_set_fields(json, GX_FIELDS(gx__peft_bottleneck_fields), c, err);
+    else gx_json_set_fields(json, own->fields, own->n, c, err);
     if (is_lora) gx_json_set(json, "target_modules", gx__peft_list(c->targets, err), err);
     gx_json_set(json, "modules_to_save", gx__peft_list(c->modules_to_save, err), err);
     if (is_lora) gx_json_set(json, "bias", gx_json_new_string("none"), err);

@@ -143,10 +143,10 @@ static GxAttCall gx__att_call(const GxPass *p, int k)
 static void gx__att_turn(GxPass *p, int k, const GxAttCall *c, GxRows x, int64_t heads, int64_t stride, int direction)
 {
     const int64_t h = c->a.head_dim;
+    const GxRopeTable *r = &p->m->rope[gx_pass_is_side(p)];
     if (gx_pass_spec(p, k)->core.rope.theta <= 0) return;
-    if (direction > 0)
-        gx_rope_forward(p->g, x.data, p->m->cosine, p->m->sine, &c->own, c->a.B, heads, h, stride, x.dtype);
-    else gx_rope_backward(p->g, x.data, p->m->cosine, p->m->sine, &c->own, c->a.B, heads, h, stride, x.dtype);
+    if (direction > 0) gx_rope_forward(p->g, x.data, r->cosine, r->sine, &c->own, c->a.B, heads, h, stride, x.dtype);
+    else gx_rope_backward(p->g, x.data, r->cosine, r->sine, &c->own, c->a.B, heads, h, stride, x.dtype);
 }
 
 // Norms the heads of q and of k, in rows of kv (or q's own), forth (1) or back (-1), where the model has such norms.

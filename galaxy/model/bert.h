@@ -227,11 +227,7 @@ void gx_bert_describe(GxContext *g, GxModel *m)
                 gx_head_name(m->wish.kind));
     if (gx_failed(g)) return;
     const GxUnitSpec embed = gx__bert_embed(c), layer = gx__bert_layer(c), head = gx__bert_head(c, &m->wish);
-    const int embed_kind = gx_model_kind(g, m, &embed), layer_kind = gx_model_kind(g, m, &layer),
-              head_kind = gx_model_kind(g, m, &head);
     m->max_positions = c->max_position_embeddings;
-    gx_model_unit(g, m, embed_kind, 0);
-    for (int l = 0; l < c->num_hidden_layers; l++) gx_model_unit(g, m, layer_kind, l);
-    gx_model_unit(g, m, head_kind, 0);
+    gx_model_chain(g, m, &embed, &layer, c->num_hidden_layers, &head);
 }
 #endif

@@ -197,11 +197,7 @@ void gx_llama_describe(GxContext *g, GxModel *m)
                 "a LLaMA has a head for the next token or for labels; this task asks for %s", gx_head_name(wish));
     if (gx_failed(g)) return;
     const GxUnitSpec embed = gx__llama_embed(c), layer = gx__llama_layer(c), head = gx__llama_head(c, &m->wish);
-    const int embed_kind = gx_model_kind(g, m, &embed), layer_kind = gx_model_kind(g, m, &layer),
-              head_kind = gx_model_kind(g, m, &head);
     m->max_positions = c->max_position_embeddings, m->window = c->sliding_window;
-    gx_model_unit(g, m, embed_kind, 0);
-    for (int l = 0; l < c->num_hidden_layers; l++) gx_model_unit(g, m, layer_kind, l);
-    gx_model_unit(g, m, head_kind, 0);
+    gx_model_chain(g, m, &embed, &layer, c->num_hidden_layers, &head);
 }
 #endif

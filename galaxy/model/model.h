@@ -21,7 +21,7 @@
 #include "rows.h"
 GX_BEGIN
 
-enum { GX_MAX_PAIRS = 3, GX_MAX_MATRICES = 4, GX_MAX_KINDS = 4, GX_MAX_UNITS = 1024, GX_MODULE = 96 };
+enum { GX_MAX_PAIRS = 3, GX_MAX_MATRICES = 4, GX_MAX_KINDS = 6, GX_MAX_UNITS = 1024, GX_MODULE = 96 };
 typedef struct GxPass GxPass;
 typedef struct GxModel GxModel;
 
@@ -37,6 +37,8 @@ typedef enum {
 } GxEnterKind;
 typedef enum { GX_CON_NOTHING = 0, GX_CON_ADD, GX_CON_EMBED } GxConKind; // head | layers | embedding
 typedef enum { GX_CROSS_ENTROPY = 0, GX_SQUARED_ERROR, GX_BINARY_CROSS_ENTROPY } GxLossKind;
+// Of a unit: in the backbone | of a side network (side.h): before its layers | a layer | the last, and behind it
+typedef enum { GX_SIDE_NONE = 0, GX_SIDE_FIRST, GX_SIDE_LAYER, GX_SIDE_LAST, GX_SIDE_PLACES } GxSidePlace;
 
 // Names are those of modules in Hugging Face's files, to which ".weight" and ".bias" belong; %d is the unit's number
 // among its kind.
@@ -82,11 +84,14 @@ typedef struct {
 } GxPairSpec;
 typedef struct {
     const char *name; // "embed", "layer", "head"
-    int64_t width;    // C
+    GxSidePlace side;
+    int64_t width; // C
     float init_std;
     int n_pairs;
     GxPairSpec pair[GX_MAX_PAIRS];
 } GxUnitSpec;
+
+#define GX_SIDE_PREFIX "side." // before the names of a side network's modules
 
 // What a task wants of a model: which head it has.
 typedef enum {
@@ -130,6 +135,14 @@ typedef struct {
     int64_t reduction;     // k: their inner width is C/k; it divides C. 0: there are none
     const char *trainable; // as GxLora's
 } GxBottleneck;
+
+// A side network (side.h): beside each layer a narrow one, which reads what comes out of it.
+typedef struct {
+    int64_t reduction;     // k: width, MLP and heads of its layers are a k-th; it divides C. 0: there is none
+    int is_gated;          // a side layer reads mu * Down(h) + (1 - mu) * s; else Down(h) + s
+    int has_bias;          // of Down and Up
+    const char *trainable; // as GxLora's, of heads
+} GxSide;
 
 struct GxTask;   // task/task.h
 typedef struct { // a family
@@ -185,8 +198,14 @@ typedef struct { // where a pair's tensors are; index -1: there is none
 typedef struct {
     int kind;
     int first_row, rows; // its rows of the table
+    int has_side;        // with the stream enters that of a side network
     GxPair pair[GX_MAX_PAIRS];
+    GxLinear down, up; // of a side network's unit, and its gate [1]
+    GxTensorId gate;
 } GxUnit;
+typedef struct { // of positions: [max_T or cached, head_dim/2] each; NULL: there are no rotary ones
+    float *cosine, *sine;
+} GxRopeTable;
 typedef struct { // units of one description, and who has which of its heads, columns and rows of the vocabulary
     GxUnitSpec spec;
     GxShares q, kv, columns, vocab;
@@ -200,6 +219,7 @@ struct GxModel {
     GxHeadWish wish;
     GxLora lora;
     GxBottleneck bottleneck;
+    GxSide side;
     GxSplitLists lists; // as the user gave them
     GxTable table;
     GxStore store;
@@ -213,7 +233,7 @@ struct GxModel {
     int64_t cached;              // positions of a cache (kv_cache.h), which may be more than a batch's; 0: none
     int64_t max_positions;       // 0: any
     int64_t window;              // that attention sees no farther than; 0: it sees all
-    float *cosine, *sine;        // [max_T or cached, head_dim/2]; NULL: no rotary positions
+    GxRopeTable rope[2];         // of the backbone, of a side network
     GxTensorId embedding;
 };
 
@@ -228,6 +248,7 @@ typedef struct {               // zero: defaults
     // gate, up) where all are; where none is, that is an error. 0: no
     int quantize;
     const GxBottleneck *bottleneck; // NULL: none. Else all is frozen but the adapters and heads of labels
+    const GxSide *side;             // NULL: none. Else all is frozen but the side network and heads of labels
 } GxModelOptions;
 
 // config and mode are lent. Close it with gx_model_close, also after an error.
@@ -238,9 +259,15 @@ void gx_model_close(GxModel *m);
 // For describe: a kind of unit; the next unit of it, whose number in names is `number`.
 int gx_model_kind(GxContext *g, GxModel *m, const GxUnitSpec *spec);
 void gx_model_unit(GxContext *g, GxModel *m, int kind, int number);
+// An embedding, layers and a head, which is most families: with a side network, its units between them.
+void gx_model_chain(GxContext *g, GxModel *m, const GxUnitSpec *embed, const GxUnitSpec *layer, int64_t layers,
+                    const GxUnitSpec *head);
 
 static inline const GxUnitSpec *gx_unit_spec(const GxModel *m, int unit) { return &m->kind[m->unit[unit].kind].spec; }
-static inline int gx_model_has_adapter(const GxModel *m) { return m->lora.r > 0 || m->bottleneck.reduction > 0; }
+static inline int gx_model_has_adapter(const GxModel *m)
+{
+    return m->lora.r > 0 || m->bottleneck.reduction > 0 || m->side.reduction > 0;
+}
 static inline int64_t gx_model_width(const GxModel *m) { return gx_unit_spec(m, 0)->width; }
 int64_t gx_model_vocab(const GxModel *m);
 
@@ -293,6 +320,15 @@ GxStatus gx_lora_check_targets(const GxModel *m, GxError *err); // each name is 
 // bottleneck.h: alike.
 GxStatus gx_bottleneck_check(const GxModel *m, GxError *err);
 void gx_bottleneck_open(GxContext *g, GxModel *m, int unit, int number);
+// side.h: numbers that can be; the backbone's units as they are beside one, and a unit of its own, from the model's
+// layer; its tensors; that nothing is trained in what has no backward.
+GxStatus gx_side_check(const GxModel *m, GxError *err);
+void gx_side_still(GxUnitSpec *u);
+GxUnitSpec gx_side_unit(GxContext *g, const GxModel *m, const GxUnitSpec *layer, GxSidePlace place);
+void gx_side_open(GxContext *g, GxModel *m, int unit, int number);
+GxStatus gx_side_check_trained(const GxModel *m, GxError *err);
+// 1: gradients pass the unit by: it is of the backbone beside a side network, and no head.
+int gx_side_is_beside(const GxModel *m, int unit);
 // tuned.h: freezes what a tuning method does not train; refuses names that nothing has.
 GxStatus gx_tuned_freeze(GxModel *m, GxError *err);
 
@@ -352,6 +388,27 @@ static GxStatus gx__model_split_heads(GxContext *g, const GxModel *m, GxUnitKind
     return gx_shares_kv(&u->kv, &u->q_first, &s, c->kv_heads, m->member, c->head_dim, &g->error);
 }
 
+// Of a side layer's MLP, where a list says who has which of the model's columns: in the same proportions.
+static GxStatus gx__model_split_side_columns(GxContext *g, const GxModel *m, GxUnitKind *u, int64_t columns)
+{
+    const GxPartList *list = &m->lists.columns;
+    int64_t total = 0;
+    GxSplit s;
+    u->columns = gx_shares_whole(columns);
+    if (m->mode->methods.mlp != GX_METHOD_TP) return GX_OK;
+    if (columns < m->members)
+        return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                       "the MLP of the side network has %ld columns, fewer than the %d ranks among which they are "
+                       "split; take a smaller side_reduction_factor",
+                       (long)columns, m->members);
+    for (int i = 0; i < list->n; i++) total += list->part[i];
+    GX_TRY(gx_split_list(&s, "tp_intermediate_size_list", list->n ? list->part : NULL, list->n,
+                         list->n ? total : columns, m->members, &g->error));
+    s = gx_split_like(&s, columns);
+    u->columns = gx_shares_of(&s, m->member, 1);
+    return GX_OK;
+}
+
 // Who has what of one count: by TP the list's or an even part, else everything.
 static GxStatus gx__model_split_count(GxContext *g, const GxModel *m, GxShares *shares, GxMethod method,
                                       const char *list_name, const GxPartList *list, int64_t count)
@@ -370,6 +427,7 @@ static GxStatus gx__model_split(GxContext *g, const GxModel *m, GxUnitKind *u)
     for (int k = 0; k < u->spec.n_pairs; k++) {
         const GxCoreSpec *c = &u->spec.pair[k].core;
         if (c->kind == GX_CORE_ATT) GX_TRY(gx__model_split_heads(g, m, u, c));
+        else if (c->kind == GX_CORE_MLP && u->spec.side) GX_TRY(gx__model_split_side_columns(g, m, u, c->columns));
         else if (c->kind == GX_CORE_MLP)
             GX_TRY(gx__model_split_count(g, m, &u->columns, by->mlp, "tp_intermediate_size_list", &m->lists.columns,
                                          c->columns));
@@ -396,10 +454,12 @@ GxTensorId gx_model_tensor(GxContext *g, GxModel *m, int unit, int k, const GxTe
     const GxTensorId none = gx_no_tensor();
     char module[GX_MODULE];
     if (gx_failed(g)) return none;
-    snprintf(module, sizeof module, use->name, use->number);
+    const int is_side = gx_unit_spec(m, unit)->side != GX_SIDE_NONE;
+    const int prefix = snprintf(module, sizeof module, "%s", is_side ? GX_SIDE_PREFIX : "");
+    snprintf(module + prefix, sizeof module - (size_t)prefix, use->name, use->number);
     snprintf(t.name, sizeof t.name, "%s.%s", module, use->role == GX_ROLE_BIAS ? "bias" : "weight");
     t.role = use->role;
-    t.unit = unit, t.pair = k;
+    t.unit = unit, t.pair = k, t.is_added = is_side;
     t.packed = use->packed;
     t.ndim = use->shape[1] ? 2 : 1;
     t.init = use->role == GX_ROLE_NORM ? GX_INIT_ONES : use->role == GX_ROLE_BIAS ? GX_INIT_ZEROS : GX_INIT_NORMAL;
@@ -500,6 +560,10 @@ void gx_model_unit(GxContext *g, GxModel *m, int kind, int number)
     memset(made, 0, sizeof *made);
     made->kind = kind;
     made->first_row = m->table.n;
+    if (unit > 0) {
+        const GxSidePlace before = gx_unit_spec(m, unit - 1)->side;
+        made->has_side = before == GX_SIDE_NONE ? made[-1].has_side : before != GX_SIDE_LAST;
+    }
     for (int k = 0; k < u->n_pairs; k++) {
         made->pair[k] = gx__model_no_tensors();
         gx_enter_open(g, m, unit, k, number);
@@ -508,7 +572,30 @@ void gx_model_unit(GxContext *g, GxModel *m, int kind, int number)
     for (int k = 0; k < u->n_pairs; k++) gx_core_open(g, m, unit, k, number);
     gx_lora_open(g, m, unit);
     gx_bottleneck_open(g, m, unit, number);
+    gx_side_open(g, m, unit, number);
     m->unit[unit].rows = m->table.n - m->unit[unit].first_row;
+}
+
+void gx_model_chain(GxContext *g, GxModel *m, const GxUnitSpec *embed, const GxUnitSpec *layer, int64_t layers,
+                    const GxUnitSpec *head)
+{
+    const int has_side = m->side.reduction > 0;
+    GxUnitSpec embed_spec = *embed, layer_spec = *layer;
+    int side[GX_SIDE_PLACES] = GX_ZERO;
+    if (has_side) gx_side_still(&embed_spec), gx_side_still(&layer_spec);
+    const int embed_kind = gx_model_kind(g, m, &embed_spec), layer_kind = gx_model_kind(g, m, &layer_spec),
+              head_kind = gx_model_kind(g, m, head);
+    for (int place = GX_SIDE_FIRST; has_side && place < GX_SIDE_PLACES; place++) {
+        const GxUnitSpec spec = gx_side_unit(g, m, layer, (GxSidePlace)place);
+        side[place] = gx_model_kind(g, m, &spec);
+    }
+    gx_model_unit(g, m, embed_kind, 0);
+    if (has_side) gx_model_unit(g, m, side[GX_SIDE_FIRST], 0);
+    for (int l = 0; l < layers; l++) {
+        gx_model_unit(g, m, layer_kind, l);
+        if (has_side) gx_model_unit(g, m, side[l + 1 < layers ? GX_SIDE_LAYER : GX_SIDE_LAST], l);
+    }
+    gx_model_unit(g, m, head_kind, 0);
 }
 
 static int gx__model_quantize_linear(GxModel *m, const GxLinear *l, int kind)
@@ -547,8 +634,10 @@ GxStatus gx_model_open(GxContext *g, GxModel *m, const GxFamily *family, void *c
     if (o->wish) m->wish = *o->wish;
     if (o->lora) m->lora = *o->lora;
     if (o->bottleneck) m->bottleneck = *o->bottleneck;
+    if (o->side) m->side = *o->side;
     GX_TRY(gx_lora_check(&m->lora, &g->error));
     GX_TRY(gx_bottleneck_check(m, &g->error));
+    GX_TRY(gx_side_check(m, &g->error));
     GX_TRY(gx_methods_check(mode->methods, &g->error));
     GX_TRY(family->resolve(config, &g->error));
     m->kind = (GxUnitKind *)calloc(GX_MAX_KINDS, sizeof *m->kind);
@@ -556,6 +645,7 @@ GxStatus gx_model_open(GxContext *g, GxModel *m, const GxFamily *family, void *c
     family->describe(g, m);
     GX_TRY(gx_status(g));
     GX_TRY(gx_tuned_freeze(m, &g->error));
+    GX_TRY(gx_side_check_trained(m, &g->error));
     if (o->freeze && o->freeze[0]) gx_table_freeze(&m->table, o->freeze, &g->error);
     GX_TRY(gx_status(g));
     GX_TRY(gx__model_quantize(m, o->quantize, &g->error));
@@ -574,33 +664,37 @@ void gx_model_close(GxModel *m)
 
 // ---- constants -----------------------------------------------------------------------------------------------------
 
-// What the first attention asks for: all of a model rotate alike.
-static const GxCoreSpec *gx__model_rotary(const GxModel *m)
+// What the first attention asks for: all of a model rotate alike, and all of a side network.
+static const GxCoreSpec *gx__model_rotary(const GxModel *m, int is_side)
 {
     for (int i = 0; i < m->kinds; i++)
         for (int k = 0; k < m->kind[i].spec.n_pairs; k++) {
             const GxCoreSpec *c = &m->kind[i].spec.pair[k].core;
-            if (c->kind == GX_CORE_ATT && c->rope.theta > 0) return c;
+            if (is_side == (m->kind[i].spec.side != GX_SIDE_NONE) && c->kind == GX_CORE_ATT && c->rope.theta > 0)
+                return c;
         }
     return NULL;
 }
 
-static void gx__model_fill_rope(GxContext *g, GxModel *m, const GxCoreSpec *c, int64_t T)
+static void gx__model_take_rope(GxContext *g, GxRopeTable *table, const GxCoreSpec *c, int64_t T)
 {
-    const int64_t bytes = 4 * T * (c->head_dim / 2);
+    const int64_t bytes = c ? 4 * T * (c->head_dim / 2) : 0;
+    table->cosine = table->sine = NULL;
+    if (!c) return;
+    table->cosine = (float *)gx_scratch(g, GX_MEM_ACTIVATIONS, bytes);
+    table->sine = (float *)gx_scratch(g, GX_MEM_ACTIVATIONS, bytes);
     GxArena *host = gx_host_arena(g);
     const GxArenaMark mark = gx_arena_mark(host);
-    float *cosine = (float *)gx_host_twin(g, GX_MEM_WORKSPACE, m->cosine, bytes);
-    float *sine = (float *)gx_host_twin(g, GX_MEM_WORKSPACE, m->sine, bytes);
+    float *cosine = (float *)gx_host_twin(g, GX_MEM_WORKSPACE, table->cosine, bytes);
+    float *sine = (float *)gx_host_twin(g, GX_MEM_WORKSPACE, table->sine, bytes);
     if (cosine && sine && g->device->computes) gx_rope_table(cosine, sine, T, c->head_dim, &c->rope);
-    gx_to_device(g, m->cosine, cosine, bytes);
-    gx_to_device(g, m->sine, sine, bytes);
+    gx_to_device(g, table->cosine, cosine, bytes);
+    gx_to_device(g, table->sine, sine, bytes);
     gx_arena_release(host, mark);
 }
 
 void gx_model_take(GxContext *g, GxModel *m, int64_t T, int64_t B, int64_t chunk)
 {
-    const GxCoreSpec *rotary = gx__model_rotary(m);
     const GxPartList *list = &m->lists.sequence;
     const int is_split = gx_methods_have(m->mode->methods, GX_METHOD_SP);
     const int64_t positions = gx_max(T, m->cached);
@@ -622,11 +716,8 @@ void gx_model_take(GxContext *g, GxModel *m, int64_t T, int64_t B, int64_t chunk
                       is_split ? m->members : 1, &g->error) != GX_OK)
         return;
     m->max_T = T, m->max_B = B, m->chunk = gx_min(T * B, chunk);
-    m->cosine = m->sine = NULL;
-    if (!rotary) return;
-    m->cosine = (float *)gx_scratch(g, GX_MEM_ACTIVATIONS, 4 * positions * (rotary->head_dim / 2));
-    m->sine = (float *)gx_scratch(g, GX_MEM_ACTIVATIONS, 4 * positions * (rotary->head_dim / 2));
-    gx__model_fill_rope(g, m, rotary, positions);
+    for (int is_side = 0; is_side < 2; is_side++)
+        gx__model_take_rope(g, &m->rope[is_side], gx__model_rotary(m, is_side), positions);
 }
 
 // ---- first weights -------------------------------------------------------------------------------------------------

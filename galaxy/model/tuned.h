@@ -1,6 +1,6 @@
-// model/tuned.h: what a tuning method that adds tensors to a model (lora.h, bottleneck.h) trains: these, the modules
-// that are to be trained whole besides, heads of labels, which are new with their task, and what pools the text for
-// them. All else is frozen. What is trained is the adapter: GxTensor.is_adapter.
+// model/tuned.h: what a tuning method that adds tensors to a model (lora.h, bottleneck.h, side.h) trains: these, the
+// modules that are to be trained whole besides, heads of labels, which are new with their task, and what pools the text
+// for them. All else is frozen. What is trained is the adapter: GxTensor.is_adapter.
 #ifndef GX_MODEL_TUNED_H
 #define GX_MODEL_TUNED_H
 #include "model.h"
@@ -12,6 +12,7 @@
 
 static const char *gx__tuned_trainable(const GxModel *m)
 {
+    if (m->side.reduction > 0) return m->side.trainable;
     return m->lora.r > 0 ? m->lora.trainable : m->bottleneck.trainable;
 }
 

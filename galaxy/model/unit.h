@@ -41,10 +41,17 @@ typedef struct {        // of one pair
     int is_entered;        // CON of the pair before has written `in`
 } GxPairSlot;
 
+typedef struct {  // of a side network's unit: of CON's rows
+    GxRows down;  // Down(h), where it is gated
+    GxRows mixed; // what its first pair reads
+    GxRows top;   // of the last: what Up reads
+} GxSideSlot;
+
 typedef struct {
     GxSplit rows;                 // [T*B] of the batch over the tp group, where anything is by SP
     GxSplit picked[GX_MAX_PAIRS]; // of a head: the same of its targets' rows
     GxPairSlot pair[GX_MAX_PAIRS];
+    GxSideSlot side;
 } GxSlot;
 
 struct GxPass {
@@ -79,6 +86,12 @@ void gx_unit_weight(GxPass *p, GxState in); // the weight halves that a backward
 
 // The stream's rows in CON's layout, at `data`.
 GxRows gx_stream_rows(const GxModel *m, int64_t T, int64_t B, void *data);
+// All that enters a unit, in one block at `data` (NULL: no rows), and its gradient: beside a side network that is of
+// its stream alone. Their bytes.
+GxState gx_state_at(const GxModel *m, int unit, int64_t T, int64_t B, void *data);
+GxState gx_gradient_at(const GxModel *m, int unit, int64_t T, int64_t B, void *data);
+int64_t gx_state_bytes(const GxModel *m, int unit, int64_t T, int64_t B);
+int64_t gx_gradient_bytes(const GxModel *m, int unit, int64_t T, int64_t B);
 
 // ---- rows of a pair, for modes -------------------------------------------------------------------------------------
 
@@ -134,7 +147,15 @@ typedef struct {
     void (*backward_weight)(GxPass *p, int k, GxRows dout, GxRows in);
 } GxCore;
 void gx_bottleneck_lay(GxSlotLayer *l, const GxUnitKind *u, int k, GxPairSlot *s); // bottleneck.h: what it keeps
-const GxCore *gx_core(GxCoreKind kind);                                            // cores.h
+// side.h: what is before and behind the pairs of a side network's unit. What it keeps; forward, into where the last
+// pair's result goes, and out of there; backward: the gradient of that, and from the gradient of what the first reads.
+void gx_side_lay(GxSlotLayer *l, const GxUnitKind *u, GxSideSlot *s);
+GxRows gx_side_enter(GxPass *p, GxState out, GxState in);
+void gx_side_leave(GxPass *p, GxState out, GxState in);
+GxRows gx_side_leave_backward(GxPass *p, GxState dout);
+void gx_side_enter_backward(GxPass *p, GxState din, GxRows dmixed, GxState in);
+int gx_side_trains_enter(const GxPass *p);
+const GxCore *gx_core(GxCoreKind kind); // cores.h
 
 int gx_head_writes_dx(const GxPass *p); // 1: the gradient of what enters a head is written; 0: it is added to
 
@@ -154,6 +175,7 @@ static inline int gx_pass_has_adapter(const GxPass *p, int k) // bottleneck.h
 {
     return gx_pass_pair(p, k)->adapter[0].first.index >= 0;
 }
+static inline int gx_pass_is_side(const GxPass *p) { return gx_pass_kind(p)->spec.side != GX_SIDE_NONE; }
 static inline GxPairSlot *gx_pass_slot(const GxPass *p, int k) { return &p->slot->pair[k]; }
 static inline const GxTarget *gx_pass_target(const GxPass *p, int k)
 {
@@ -227,12 +249,60 @@ static int64_t gx__unit_whole(const GxPass *p, int k)
     return gx__unit_stays(p, k) ? gx__unit_own(p->m, gx_pair_rows(p, k)) : gx__unit_all(p, k);
 }
 
-GxRows gx_stream_rows(const GxModel *m, int64_t T, int64_t B, void *data)
+static GxRows gx__unit_stream(const GxModel *m, int64_t T, int64_t B, int64_t width, void *data)
 {
     GxSplit rows;
-    if (!gx__unit_is_sp(m, m->mode->methods.con)) return gx_rows(data, m->store.dtype, T * B, gx_model_width(m));
+    if (!gx__unit_is_sp(m, m->mode->methods.con)) return gx_rows(data, m->store.dtype, T * B, width);
     rows = gx__unit_slices(m, T, B);
-    return gx_rows(data, m->store.dtype, gx__unit_own(m, &rows), gx_model_width(m));
+    return gx_rows(data, m->store.dtype, gx__unit_own(m, &rows), width);
+}
+
+GxRows gx_stream_rows(const GxModel *m, int64_t T, int64_t B, void *data)
+{
+    return gx__unit_stream(m, T, B, gx_model_width(m), data);
+}
+
+static GxRows gx__unit_side_stream(const GxModel *m, int64_t T, int64_t B, void *data)
+{
+    return gx__unit_stream(m, T, B, gx_model_width(m) / m->side.reduction, data);
+}
+
+GxState gx_state_at(const GxModel *m, int unit, int64_t T, int64_t B, void *data)
+{
+    GxState s = {gx_no_rows(), gx_no_rows(), gx_no_rows()};
+    if (!data) return s;
+    s.x = gx_stream_rows(m, T, B, data);
+    if (m->unit[unit].has_side)
+        s.side = gx__unit_side_stream(m, T, B, (char *)data + gx_round_up(gx_rows_bytes(s.x), GX_ALIGN));
+    return s;
+}
+
+// 1: what is trained below the unit is the side network, into which no other way leads.
+static int gx__unit_has_side_gradient(const GxModel *m, int unit)
+{
+    return m->unit[unit].has_side && gx_unit_spec(m, unit)->side != GX_SIDE_NONE;
+}
+
+GxState gx_gradient_at(const GxModel *m, int unit, int64_t T, int64_t B, void *data)
+{
+    GxState s = {gx_no_rows(), gx_no_rows(), gx_no_rows()};
+    if (!data) return s;
+    if (gx__unit_has_side_gradient(m, unit)) s.side = gx__unit_side_stream(m, T, B, data);
+    else s.x = gx_stream_rows(m, T, B, data);
+    return s;
+}
+
+int64_t gx_state_bytes(const GxModel *m, int unit, int64_t T, int64_t B)
+{
+    const int64_t x = gx_rows_bytes(gx_stream_rows(m, T, B, NULL));
+    if (!m->unit[unit].has_side) return x;
+    return gx_round_up(x, GX_ALIGN) + gx_rows_bytes(gx__unit_side_stream(m, T, B, NULL));
+}
+
+int64_t gx_gradient_bytes(const GxModel *m, int unit, int64_t T, int64_t B)
+{
+    return gx_rows_bytes(gx__unit_has_side_gradient(m, unit) ? gx__unit_side_stream(m, T, B, NULL)
+                                                             : gx_stream_rows(m, T, B, NULL));
 }
 
 int64_t gx_slice_begin(const GxPass *p) { return p->slot->rows.n > 1 ? p->slot->rows.begin[p->m->member] : 0; }
@@ -375,9 +445,17 @@ static void gx__unit_lay_pair(GxSlotLayer *l, const GxUnitKind *u, int k, GxPair
     gx_core(spec->core.kind)->lay(l, u, k, rows, s);
 }
 
+static void gx__unit_lay_rows(GxSlotLayer *l, const GxSplit *own, int64_t all)
+{
+    l->all = all;
+    l->own = own->n > 1 ? gx_split_part(own, l->m->member) : l->all;
+    l->own_begin = own->n > 1 ? own->begin[l->m->member] : 0;
+    l->con = gx__unit_is_sp(l->m, l->m->mode->methods.con) ? l->own : l->all;
+}
+
 // picked NULL: of as many rows as there can be.
 static int64_t gx__unit_lay(const GxModel *m, int unit, const GxSplit *rows, const GxSplit *picked, int64_t all,
-                            int owns_gradients, void *base, GxPairSlot *pair)
+                            int owns_gradients, void *base, GxPairSlot *pair, GxSideSlot *side)
 {
     const GxUnitKind *u = &m->kind[m->unit[unit].kind];
     GxSlotLayer l = GX_ZERO;
@@ -385,14 +463,14 @@ static int64_t gx__unit_lay(const GxModel *m, int unit, const GxSplit *rows, con
     if (base) l.arena.base = (char *)base;
     l.m = m, l.owns_gradients = owns_gradients;
     memset(pair, 0, GX_MAX_PAIRS * sizeof *pair);
+    memset(side, 0, sizeof *side);
     for (int k = 0; k < u->spec.n_pairs; k++) {
         const GxSplit *own = picked && gx__unit_is_end(&u->spec.pair[k]) ? &picked[k] : rows;
-        l.all = own == rows ? all : gx_split_total(own);
-        l.own = own->n > 1 ? gx_split_part(own, m->member) : l.all;
-        l.own_begin = own->n > 1 ? own->begin[m->member] : 0;
-        l.con = gx__unit_is_sp(m, m->mode->methods.con) ? l.own : l.all;
+        gx__unit_lay_rows(&l, own, own == rows ? all : gx_split_total(own));
         gx__unit_lay_pair(&l, u, k, &pair[k]);
     }
+    gx__unit_lay_rows(&l, rows, all);
+    gx_side_lay(&l, u, side);
     return l.arena.used;
 }
 
@@ -400,7 +478,8 @@ int64_t gx_slot_bytes(const GxModel *m, int unit, int64_t T, int64_t B, int owns
 {
     const GxSplit rows = gx__unit_slices(m, T, B);
     GxPairSlot pair[GX_MAX_PAIRS];
-    return gx__unit_lay(m, unit, &rows, NULL, T * B, owns_gradients, NULL, pair);
+    GxSideSlot side;
+    return gx__unit_lay(m, unit, &rows, NULL, T * B, owns_gradients, NULL, pair, &side);
 }
 
 // Rows of a target that lie in each rank's slice. Where nothing computes there are none to read: this rank's slice then
@@ -438,7 +517,8 @@ void gx_slot_lay(GxPass *p, void *base)
     for (int k = 0; k < u->n_pairs; k++)
         if (gx__unit_is_end(&u->pair[k]))
             p->slot->picked[k] = gx__unit_picked(p, &p->slot->rows, &b->target[u->pair[k].core.target]);
-    gx__unit_lay(m, p->unit, &p->slot->rows, p->slot->picked, b->T * b->B, p->defers_weights, base, p->slot->pair);
+    gx__unit_lay(m, p->unit, &p->slot->rows, p->slot->picked, b->T * b->B, p->defers_weights, base, p->slot->pair,
+                 &p->slot->side);
 }
 
 // ---- units ---------------------------------------------------------------------------------------------------------
@@ -466,7 +546,9 @@ void gx_core_backward_weight(GxPass *p, int k, GxRows dout, GxRows in)
 // All pairs of a head read what enters it.
 static GxRows gx__unit_x(const GxPass *p, int k, GxState in)
 {
-    return k && !gx__unit_is_end(gx_pass_spec(p, k)) ? gx_pass_slot(p, k)->stream : in.x;
+    if (gx__unit_is_end(gx_pass_spec(p, k))) return in.x;
+    if (k) return gx_pass_slot(p, k)->stream;
+    return gx_pass_is_side(p) ? p->slot->side.mixed : in.x;
 }
 
 // A head without a row on any rank of the tp group, and one whose results nobody wants, has nothing to do.
@@ -477,11 +559,6 @@ static int gx__unit_has_work(const GxPass *p, int k)
     return gx__unit_all(p, k) > 0 && (t->labels || t->values || t->parts || t->logits.data);
 }
 
-static int64_t gx__unit_stream_bytes(const GxPass *p)
-{
-    return gx_rows_bytes(gx_stream_rows(p->m, p->b->T, p->b->B, NULL));
-}
-
 static void gx__unit_pair_forward(GxPass *p, int k, GxRows y, GxState in)
 {
     GxArena *a = p->g->arena;
@@ -489,7 +566,7 @@ static void gx__unit_pair_forward(GxPass *p, int k, GxRows y, GxState in)
     if (!gx__unit_has_work(p, k)) return;
     // what a norm behind CON and an adapter keep is made with its result, wanted or not
     if (!y.data && (gx_pass_spec(p, k)->con.has_norm || gx_pass_has_adapter(p, k)))
-        y = gx_stream_rows(p->m, p->b->T, p->b->B, gx_scratch(p->g, GX_MEM_ACTIVATIONS, gx__unit_stream_bytes(p)));
+        y = gx_pass_rows(p, gx_stream_rows(p->m, p->b->T, p->b->B, NULL).rows, gx_pass_kind(p)->spec.width);
     p->y = y;
     p->m->mode->pair_forward(p, k, y, gx__unit_x(p, k, in));
     gx_arena_release(a, mark);
@@ -497,7 +574,8 @@ static void gx__unit_pair_forward(GxPass *p, int k, GxRows y, GxState in)
 
 static int gx__unit_is_head(const GxPass *p)
 {
-    return gx__unit_is_end(gx_pass_spec(p, gx_pass_kind(p)->spec.n_pairs - 1));
+    const int n = gx_pass_kind(p)->spec.n_pairs;
+    return n > 0 && gx__unit_is_end(gx_pass_spec(p, n - 1));
 }
 
 // One pair that takes all rows writes the gradient of what enters a head; others add to it.
@@ -508,10 +586,13 @@ int gx_head_writes_dx(const GxPass *p)
 
 void gx_unit_forward(GxPass *p, GxState out, GxState in)
 {
-    const int n = gx_pass_kind(p)->spec.n_pairs;
+    const int n = gx_pass_kind(p)->spec.n_pairs, is_side = gx_pass_is_side(p);
     if (p->b->is_training && gx__unit_is_head(p)) return;
+    const GxRows y = is_side ? gx_side_enter(p, out, in) : out.x;
     for (int k = 0; k < n && !gx_failed(p->g); k++)
-        gx__unit_pair_forward(p, k, k + 1 < n ? gx_pass_slot(p, k + 1)->stream : out.x, in);
+        gx__unit_pair_forward(p, k, k + 1 < n ? gx_pass_slot(p, k + 1)->stream : y, in);
+    if (is_side) gx_side_leave(p, out, in);
+    else if (out.side.data) gx_copy(p->g, out.side.data, in.side.data, gx_rows_bytes(out.side)); // it goes past
 }
 
 static int gx__unit_trains(const GxPass *p, GxTensorId id)
@@ -568,7 +649,7 @@ static int gx__unit_trains_pair(const GxPass *p, int k)
 // Pairs below k of the unit, and what lies below the unit where din is wanted.
 static int gx__unit_trains_below(const GxPass *p, int k, GxState din)
 {
-    int some = din.x.data != NULL;
+    int some = din.x.data || din.side.data || (gx_pass_is_side(p) && gx_side_trains_enter(p));
     for (int i = 0; i < k; i++) some |= gx__unit_trains_pair(p, i);
     return some;
 }
@@ -578,7 +659,10 @@ void gx_unit_backward(GxPass *p, GxState din, GxState dout, GxState in)
     GxArena *a = p->g->arena;
     const GxArenaMark mark = gx_arena_mark(a);
     const int n = gx_pass_kind(p)->spec.n_pairs;
-    GxRows dy = dout.x, dx = din.x.data ? din.x : dout.x;
+    const int is_side = gx_pass_is_side(p);
+    GxRows dy = is_side ? gx_side_leave_backward(p, dout) : dout.x, dx = is_side      ? (din.side.data ? din.side : dy)
+                                                                         : din.x.data ? din.x
+                                                                                      : dout.x;
     for (int k = 0; k < n && gx__unit_is_head(p); k++) gx__unit_pair_forward(p, k, gx_no_rows(), in);
     if (!dx.data) dx = gx_pass_rows(p, in.x.rows, in.x.cols); // of a head alone that is trained
     if (gx__unit_is_head(p) && !gx_head_writes_dx(p)) gx_zero(p->g, dx.data, gx_rows_bytes(dx));
@@ -595,6 +679,7 @@ void gx_unit_backward(GxPass *p, GxState din, GxState dout, GxState in)
         p->m->mode->pair_backward(p, k, dx, dy, gx__unit_x(p, k, in));
         gx_arena_release(a, pair);
     }
+    if (is_side) gx_side_enter_backward(p, din, dx, in);
     gx_arena_release(a, mark);
 }
 

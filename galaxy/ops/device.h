@@ -124,6 +124,11 @@ struct GxDevice {
                           int64_t F, int kind, GxDtype);
     void (*tanh_forward)(GxContext *, void *y, const void *x, int64_t n, GxDtype);
     void (*tanh_backward)(GxContext *, void *dx, const void *dy, const void *y, int64_t n, GxDtype);
+    // gate
+    void (*gate_forward)(GxContext *, void *y, const void *a, const void *b, const void *gate, float temperature,
+                         int64_t n, GxDtype);
+    void (*gate_backward)(GxContext *, void *da, void *db, float *dgate, const void *dy, const void *a, const void *b,
+                          const void *gate, float temperature, int64_t n, int accumulate, GxDtype, double *scratch);
     // loss
     void (*cross_entropy)(GxContext *, float *losses, void *dlogits, const void *logits, const int32_t *labels,
                           int64_t R, int64_t V, float scale, const float *weights, GxDtype);
@@ -169,7 +174,7 @@ GxDevice gx_device_none(const GxDevice *like); // takes scratch and types like `
 //     head_norm_..., rope_...                       R, heads, head_dim
 //     attention_...                                 Tq, Tk, B*H, head_dim
 //     swiglu_..., gelu_...                          R, F
-//     tanh_...                                      n
+//     tanh_..., gate_...                            n
 //     cross_entropy..., squared_error, binary_cross_entropy
 //                                                   R, V
 int gx_op_begin(GxContext *g, const char *name, GxDims dims, int64_t bytes, double flops);

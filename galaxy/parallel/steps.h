@@ -121,10 +121,13 @@ typedef struct {
     int weight_reads_x;    // they read the unit's input (norms behind the cores)
     int is_tied;           // head and embedding share a tensor, whose gradient is in unit 0's
     const uint8_t *frozen; // [units]: 1: nothing of the unit is trained. NULL: all units are trained
-    int count_axes;        // COUNT's
-    int reduce_axes;       // over which gradients are summed; 0: they are not
-    int agree_axes;        // AGREE's
-    int bucket;            // units whose gradients are summed in one REDUCE; 0: all
+    // [units]: 1: the unit is frozen and has no backward, wherever it lies: gradients pass it by, as they do the
+    // backbone beside a side network. NULL: none is
+    const uint8_t *passed_by;
+    int count_axes;  // COUNT's
+    int reduce_axes; // over which gradients are summed; 0: they are not
+    int agree_axes;  // AGREE's
+    int bucket;      // units whose gradients are summed in one REDUCE; 0: all
 } GxStepsSpec;
 
 typedef struct {
@@ -141,7 +144,7 @@ typedef struct {
     GxAction *action;
     int n;            // actions
     int tickets;      // they are 0 to tickets - 1
-    GxStepsSpec spec; // last is set; frozen is a copy
+    GxStepsSpec spec; // last is set; frozen and passed_by are copies
 
     GxOperands *operands; // [n], by gx_steps_place
     GxBuffer *buffer;     // [n_buffers]
@@ -162,6 +165,9 @@ static inline void *gx_steps_at(const GxSteps *s, void *base, int buffer)
 // The lowest unit of which something is trained; spec->units: none. Below it there is no backward.
 int gx_steps_lowest(const GxStepsSpec *spec);
 int gx_steps_is_trained(const GxStepsSpec *spec, int unit);
+int gx_steps_has_backward(const GxStepsSpec *spec, int unit);
+// The next unit above that has a backward, whose input's gradient is what this one's gets.
+int gx_steps_above(const GxStepsSpec *spec, int unit);
 
 // ---- effects -------------------------------------------------------------------------------------------------------
 
@@ -208,6 +214,19 @@ int gx_steps_lowest(const GxStepsSpec *spec)
 {
     int unit = 0;
     while (unit < spec->units && !gx_steps_is_trained(spec, unit)) unit++;
+    return unit;
+}
+
+int gx_steps_has_backward(const GxStepsSpec *spec, int unit)
+{
+    return unit >= gx_steps_lowest(spec) && !(spec->passed_by && spec->passed_by[unit]);
+}
+
+int gx_steps_above(const GxStepsSpec *spec, int unit)
+{
+    const int lowest = gx_steps_lowest(spec);
+    unit = (int)gx_max(unit + 1, lowest);
+    while (unit < spec->units && spec->passed_by && spec->passed_by[unit]) unit++;
     return unit;
 }
 
@@ -270,6 +289,7 @@ enum {
 typedef enum {
     GX__STEPS_HERE = 0,
     GX__STEPS_ABOVE,
+    GX__STEPS_ABOVE_BACK, // the next one that has a backward
     GX__STEPS_BUCKET,
     GX__STEPS_UNIT_0,
     GX__STEPS_ALL_UNITS,
@@ -298,7 +318,7 @@ static const GxEffectRow gx__steps_effects[] = {
     {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_COUNTS,  GX__STEPS_WINDOW,     GX__STEPS_IF_HEAD},
     {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_SLOT,    GX__STEPS_HERE,       GX__STEPS_IF_Y},
     {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_X,       GX__STEPS_HERE,       GX__STEPS_IF_X},
-    {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_DX,      GX__STEPS_ABOVE,      GX__STEPS_IF_Y},
+    {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_DX,      GX__STEPS_ABOVE_BACK, GX__STEPS_IF_Y},
     {GX_DO_BACKWARD,  GX_ADDS,    GX_OBJECT_GRADS,   GX__STEPS_BUCKET,     GX__STEPS_IF_WHOLE | GX__STEPS_IF_TRAINED},
     {GX_DO_BACKWARD,  GX_ADDS,    GX_OBJECT_GRADS,   GX__STEPS_UNIT_0,     GX__STEPS_IF_WHOLE | GX__STEPS_IF_TIED},
     {GX_DO_BACKWARD,  GX_MAKES,   GX_OBJECT_SLOT,    GX__STEPS_HERE,       GX__STEPS_IF_HEAD},
@@ -306,7 +326,7 @@ static const GxEffectRow gx__steps_effects[] = {
     {GX_DO_BACKWARD,  GX_MAKES,   GX_OBJECT_PUT_OFF, GX__STEPS_HERE,       GX__STEPS_IF_HALF},
     {GX_DO_BACKWARD,  GX_ENDS,    GX_OBJECT_SLOT,    GX__STEPS_HERE,       GX__STEPS_IF_WHOLE},
     {GX_DO_BACKWARD,  GX_ENDS,    GX_OBJECT_X,       GX__STEPS_HERE,       GX__STEPS_IF_X | GX__STEPS_IF_X_GOES},
-    {GX_DO_BACKWARD,  GX_ENDS,    GX_OBJECT_DX,      GX__STEPS_ABOVE,      GX__STEPS_IF_Y},
+    {GX_DO_BACKWARD,  GX_ENDS,    GX_OBJECT_DX,      GX__STEPS_ABOVE_BACK, GX__STEPS_IF_Y},
     // W: slot (and x) -> gradients. It reads no weights.
     {GX_DO_WEIGHT,    GX_USES,    GX_OBJECT_PUT_OFF, GX__STEPS_HERE,       0},
     {GX_DO_WEIGHT,    GX_USES,    GX_OBJECT_SLOT,    GX__STEPS_HERE,       0},
@@ -369,6 +389,7 @@ static GxEffect gx__steps_effect(const GxStepsSpec *spec, const GxAction *a, con
     switch (row->place) {
     case GX__STEPS_HERE: e.micro_batch = a->micro_batch; break;
     case GX__STEPS_ABOVE: e.unit = a->unit + 1, e.micro_batch = a->micro_batch; break;
+    case GX__STEPS_ABOVE_BACK: e.unit = gx_steps_above(spec, a->unit), e.micro_batch = a->micro_batch; break;
     case GX__STEPS_BUCKET: e.count = a->what == GX_DO_REDUCE ? a->count : 1; break;
     case GX__STEPS_UNIT_0: e.unit = 0; break;
     case GX__STEPS_ALL_UNITS: e.unit = 0, e.count = spec->units; break;

@@ -315,11 +315,11 @@ static GxStatus gx__steps_check_was_done(const GxStepsReplay *r, int what, int u
 static GxStatus gx__steps_check_all_done(const GxStepsReplay *r)
 {
     const GxStepsSpec *p = r->p;
-    const int is_training = p->kind == GX_STEPS_TRAIN, head = p->units - 1, lowest = gx_steps_lowest(p);
+    const int is_training = p->kind == GX_STEPS_TRAIN, head = p->units - 1;
     for (int u = 0; u < p->units; u++) {
         for (int i = 0; i < p->micro_batches; i++) {
             if (u < head || !is_training) GX_TRY(gx__steps_check_was_done(r, GX_DO_FORWARD, u, i));
-            if (!is_training || u < lowest) continue;
+            if (!is_training || !gx_steps_has_backward(p, u)) continue;
             GX_TRY(gx__steps_check_was_done(r, GX_DO_BACKWARD, u, i));
             if (r->s->action[*gx__steps_seen(r, GX_DO_BACKWARD, u, i)].half != GX_HALF_NONE)
                 GX_TRY(gx__steps_check_was_done(r, GX_DO_WEIGHT, u, i));

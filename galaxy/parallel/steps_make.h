@@ -1,7 +1,8 @@
 // steps_make.h: makes lists of actions (steps.h): an order of micro-batches, then passes that expand and insert.
 //
 //     order      F, B, W of micro-batches
-//     expand     to units: a head in training has B alone; below the lowest trained unit no B, and nothing is kept
+//     expand     to units: a head in training has B alone; below the lowest trained unit, and of units that gradients
+//                pass by, no B, and nothing is kept
 //     recompute  R before B, where a layer kept its input only
 //     grads      REDUCE of a bucket of units, behind the last contribution to them
 //     window     COUNT first; at the end NORM of each unit, AGREE, STEP of each unit
@@ -10,7 +11,8 @@
 #include "steps.h"
 GX_BEGIN
 
-// Refuses what is not built yet: lists of a stage, [first, last) that is not all units. spec->frozen is copied.
+// Refuses what is not built yet: lists of a stage, [first, last) that is not all units. spec->frozen and
+// spec->passed_by are copied.
 GxStatus gx_steps_make(GxSteps *s, const GxStepsSpec *spec, GxError *err);
 
 // A list from actions that somebody else has made: n of them are copied. Nothing is checked but the specification.
@@ -44,6 +46,9 @@ static GxStatus gx__steps_check_spec(const GxStepsSpec *p, GxError *err)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "axes %d, %d, %d; masks of a mesh's axes are 0 to %d", p->count_axes,
                        p->reduce_axes, p->agree_axes, INT8_MAX);
     if (p->bucket < 0) return GX_FAIL(err, GX_ERR_ARGUMENT, "a bucket of %d units; 0 is all of them", p->bucket);
+    for (int u = 0; p->passed_by && u < p->units; u++)
+        if (p->passed_by[u] && (u == p->units - 1 || gx_steps_is_trained(p, u)))
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "unit %d is trained, or the head: gradients cannot pass it by", u);
     if (p->kind == GX_STEPS_TRAIN && gx_steps_lowest(p) == p->units)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "all %d units are frozen: there is nothing to train", p->units);
     return GX_OK;
@@ -111,7 +116,7 @@ static int gx__steps_half(const GxStepsSpec *p, int unit)
 // What the forward keeps for a backward that comes.
 static int gx__steps_keep(const GxStepsSpec *p, int unit)
 {
-    if (p->kind == GX_STEPS_FORWARD || unit < gx_steps_lowest(p)) return GX_KEEP_NOTHING;
+    if (p->kind == GX_STEPS_FORWARD || !gx_steps_has_backward(p, unit)) return GX_KEEP_NOTHING;
     return p->recomputes_layers && gx__steps_is_layer(p, unit) ? GX_KEEP_INPUT : GX_KEEP_SLOT;
 }
 
@@ -126,6 +131,7 @@ static void gx__steps_expand(GxActions *out, const GxActions *in, const GxStepsS
             a.unit = (int16_t)u;
             a.keep = (int8_t)(is_forward ? gx__steps_keep(p, u) : 0);
             a.half = (int8_t)(is_forward ? 0 : gx__steps_half(p, u));
+            if (a.what == GX_DO_BACKWARD && !gx_steps_has_backward(p, u)) continue;
             if (a.what != GX_DO_WEIGHT || a.half != GX_HALF_NONE) gx__steps_push(out, a);
         }
     }
@@ -211,10 +217,11 @@ GxStatus gx_steps_open(GxSteps *s, const GxStepsSpec *spec, const GxAction *acti
 {
     // an action makes at most two buffers: y and a slot
     const size_t buffers = 2 * (size_t)n * sizeof(GxBuffer), actions = (size_t)n * sizeof(GxAction),
-                 operands = (size_t)n * sizeof(GxOperands), frozen = spec->frozen ? (size_t)spec->units : 0;
+                 operands = (size_t)n * sizeof(GxOperands), frozen = spec->frozen ? (size_t)spec->units : 0,
+                 passed_by = spec->passed_by ? (size_t)spec->units : 0;
     memset(s, 0, sizeof *s);
     GX_TRY(gx__steps_check_spec(spec, err));
-    char *memory = (char *)calloc(1, buffers + actions + operands + frozen + 1);
+    char *memory = (char *)calloc(1, buffers + actions + operands + frozen + passed_by + 1);
     if (!memory)
         return GX_FAIL(err, GX_ERR_MEMORY, "the system refused %.1f MB for a list of %d actions",
                        (double)(buffers + actions + operands) / 1e6, n);
@@ -226,7 +233,9 @@ GxStatus gx_steps_open(GxSteps *s, const GxStepsSpec *spec, const GxAction *acti
     s->spec = *spec;
     s->spec.last = spec->units;
     if (n) memcpy(s->action, action, actions);
-    if (spec->frozen) s->spec.frozen = (uint8_t *)memcpy(memory + buffers + actions + operands, spec->frozen, frozen);
+    uint8_t *units = (uint8_t *)(memory + buffers + actions + operands);
+    if (frozen) s->spec.frozen = (uint8_t *)memcpy(units, spec->frozen, frozen);
+    if (passed_by) s->spec.passed_by = (uint8_t *)memcpy(units + frozen, spec->passed_by, passed_by);
     for (int i = 0; i < n; i++) s->tickets = (int)gx_max(s->tickets, action[i].ticket + 1);
     return GX_OK;
 }

@@ -84,7 +84,7 @@ typedef struct {
 static int gx__steps_in_place(const GxSteps *s, const GxStepsBytes *bytes, const GxLives *l, int i, const GxEffect *e)
 {
     GxEffect dy = *e;
-    dy.unit++;
+    dy.unit = gx_steps_above(&s->spec, e->unit);
     if (s->action[i].what != GX_DO_BACKWARD || e->object != GX_OBJECT_DX || dy.unit == s->spec.units) return -1;
     const int same = gx__steps_rows_bytes(bytes, &dy) == gx__steps_rows_bytes(bytes, e);
     return same ? l->life_of[gx__steps_rows_cell(&s->spec, &dy)] : -1;
@@ -305,7 +305,8 @@ static GxStatus gx__steps_check_made(const GxSteps *s, const GxStepsBytes *bytes
     for (int k = 0; k < n; k++) {
         const GxBuffer *other = &s->buffer[there[k].buffer];
         const int is_dy = s->action[i].what == GX_DO_BACKWARD && e->object == GX_OBJECT_DX &&
-                          there[k].thing.object == GX_OBJECT_DX && there[k].thing.unit == e->unit + 1 &&
+                          there[k].thing.object == GX_OBJECT_DX &&
+                          there[k].thing.unit == gx_steps_above(&s->spec, e->unit) &&
                           there[k].thing.micro_batch == e->micro_batch && there[k].buffer == made->buffer;
         if (!is_dy && b->offset < other->offset + other->bytes && other->offset < b->offset + b->bytes)
             return GX_FAIL(

@@ -41,7 +41,7 @@ typedef struct {
     const void *task;
     void *region;
     int64_t region_bytes;
-    int64_t *bytes; // [2][units]: of x, and of slots that are kept in training; scratch of gx_runner_take
+    int64_t *bytes; // [3][units]: of x, of dx, and of slots that are kept in training; scratch of gx_runner_take
     // of the window at hand
     GxBatch *batch;
     int64_t labels[GX_MAX_LOSSES];
@@ -112,18 +112,19 @@ static int gx__interpreter_reads_x(const GxModel *m)
 GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer *o, const GxRunnerSpec *spec)
 {
     GxStepsSpec s = GX_ZERO;
-    uint8_t frozen[GX_MAX_UNITS];
+    uint8_t frozen[GX_MAX_UNITS], passed_by[GX_MAX_UNITS];
     memset(r, 0, sizeof *r);
     r->m = m, r->o = o;
     r->counts = spec->counts ? spec->counts : gx_task_count_labels, r->task = spec->task;
     if (m->units > GX_MAX_UNITS)
         return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "a model of %d units; at most %d are possible", m->units,
                        GX_MAX_UNITS);
-    for (int u = 0; u < m->units; u++) frozen[u] = !gx_store_trains_unit(&m->store, u);
+    for (int u = 0; u < m->units; u++)
+        frozen[u] = !gx_store_trains_unit(&m->store, u), passed_by[u] = (uint8_t)gx_side_is_beside(m, u);
     s.units = m->units, s.micro_batches = (int)gx_max(spec->micro_batches, 1);
     s.order = spec->order, s.recomputes_layers = spec->recomputes_layers, s.puts_off_weights = spec->puts_off_weights;
     s.is_tied = gx__interpreter_is_tied(m), s.weight_reads_x = gx__interpreter_reads_x(m);
-    s.frozen = frozen;
+    s.frozen = frozen, s.passed_by = passed_by;
     s.count_axes = GX_AXIS_ALL, s.agree_axes = GX_AXIS_ALL, s.reduce_axes = g->world > 1 ? GX_AXIS_ALL : 0;
     s.bucket = spec->bucket;
     if (!spec->forward_only && gx_steps_lowest(&s) == m->units)
@@ -132,7 +133,7 @@ GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer
     s.kind = GX_STEPS_FORWARD, s.micro_batches = 1, s.order = GX_ORDER_1F1B;
     s.recomputes_layers = s.puts_off_weights = 0;
     GX_TRY(gx__interpreter_make(&r->forward, &s, &g->error));
-    r->bytes = (int64_t *)calloc(2 * (size_t)m->units, sizeof *r->bytes);
+    r->bytes = (int64_t *)calloc(3 * (size_t)m->units, sizeof *r->bytes);
     if (!r->bytes) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the sizes of %d units", m->units);
     return GX_OK;
 }
@@ -156,10 +157,11 @@ static int gx__interpreter_puts_off(const GxSteps *s, int unit)
 static int64_t gx__interpreter_place(GxContext *g, const GxRunner *r, GxSteps *s, int64_t T, int64_t B)
 {
     const int units = r->m->units;
-    GxStepsBytes bytes = {r->bytes, NULL, r->bytes + units};
+    GxStepsBytes bytes = {r->bytes, r->bytes + units, r->bytes + 2 * units};
     for (int u = 0; u < units; u++) {
-        r->bytes[u] = gx_rows_bytes(gx_stream_rows(r->m, T, B, NULL));
-        r->bytes[units + u] = gx_slot_bytes(r->m, u, T, B, gx__interpreter_puts_off(s, u));
+        r->bytes[u] = gx_state_bytes(r->m, u, T, B);
+        r->bytes[units + u] = gx_gradient_bytes(r->m, u, T, B);
+        r->bytes[2 * units + u] = gx_slot_bytes(r->m, u, T, B, gx__interpreter_puts_off(s, u));
     }
     return gx_steps_place(s, &bytes, &g->error) == GX_OK ? s->bytes : 0;
 }
@@ -176,12 +178,14 @@ void gx_runner_take(GxContext *g, GxRunner *r, int64_t T, int64_t B, int64_t chu
 
 // ---- actions -------------------------------------------------------------------------------------------------------
 
-static GxState gx__interpreter_stream(const GxRunner *r, const GxSteps *s, const GxBatch *b, int buffer)
+// What enters a unit; its gradient.
+static GxState gx__interpreter_x(const GxRunner *r, const GxSteps *s, const GxBatch *b, int unit, int buffer)
 {
-    GxState state = {gx_no_rows(), gx_no_rows(), gx_no_rows()};
-    void *data = gx_steps_at(s, r->region, buffer);
-    if (data) state.x = gx_stream_rows(r->m, b->T, b->B, data);
-    return state;
+    return gx_state_at(r->m, unit, b->T, b->B, gx_steps_at(s, r->region, buffer));
+}
+static GxState gx__interpreter_dx(const GxRunner *r, const GxSteps *s, const GxBatch *b, int unit, int buffer)
+{
+    return gx_gradient_at(r->m, unit, b->T, b->B, gx_steps_at(s, r->region, buffer));
 }
 
 // F, R, B or W of a unit.
@@ -189,8 +193,9 @@ static void gx__interpreter_unit(GxContext *g, GxRunner *r, const GxSteps *s, in
 {
     const GxAction *a = &s->action[i];
     const GxOperands *at = &s->operands[i];
-    const GxState in = gx__interpreter_stream(r, s, b, at->x), y = gx__interpreter_stream(r, s, b, at->y),
-                  dx = gx__interpreter_stream(r, s, b, at->dx), dy = gx__interpreter_stream(r, s, b, at->dy);
+    const int above = gx_steps_above(&s->spec, a->unit);
+    const GxState in = gx__interpreter_x(r, s, b, a->unit, at->x), y = gx__interpreter_x(r, s, b, a->unit + 1, at->y),
+                  dx = gx__interpreter_dx(r, s, b, a->unit, at->dx), dy = gx__interpreter_dx(r, s, b, above, at->dy);
     GxSlot slot;
     GxPass p = GX_ZERO;
     p.g = g, p.m = r->m, p.b = b, p.slot = &slot, p.unit = a->unit;

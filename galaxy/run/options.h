@@ -103,7 +103,7 @@ static const GxField gx__options_train_options[] = {
     {"lr_scheduler_type", GX_FIELD_STRING, GX__OPTIONS_AT(lr_scheduler_type), "cosine", "how the learning rate moves",
      "constant|linear|cosine|wsd|wsd_sqrt|wsd_cosine"},
     {"learning_rate", GX_FIELD_DOUBLE, GX__OPTIONS_AT(learning_rate), "2e-3",
-     "the largest; where it is not given and --model is, 2e-5, or 2e-4 with --tuning lora or adapter; of --task dpo "
+     "the largest; where it is not given and --model is, 2e-5, or 2e-4 with another --tuning; of --task dpo "
      "1e-6, or 1e-5",
      "0.."},
     {"min_lr_ratio", GX_FIELD_DOUBLE, GX__OPTIONS_AT(min_lr_ratio), "0.1", "the smallest, as a fraction of the largest",

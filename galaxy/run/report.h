@@ -291,6 +291,10 @@ void gx_report_start(const GxTrainer *t)
     if (t->model.bottleneck.reduction)
         fprintf(r.out, "adapters: width %ld, %ld inside, behind attention and MLP of each layer\n",
                 (long)gx_model_width(&t->model), (long)(gx_model_width(&t->model) / t->model.bottleneck.reduction));
+    if (t->model.side.reduction)
+        fprintf(r.out, "side network: width %ld beside %ld, %s, %s biases; no gradient goes through the model\n",
+                (long)(gx_model_width(&t->model) / t->model.side.reduction), (long)gx_model_width(&t->model),
+                t->model.side.is_gated ? "gated" : "plain", t->model.side.has_bias ? "with" : "without");
     if (!o->dry_run) t->task->describe(t->self, r.out);
     gx__report_options(r.out, t);
     gx__report_work(r.out, t);

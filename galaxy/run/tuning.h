@@ -1,5 +1,5 @@
 // tuning.h: the options that say what a run trains of its model: all of it, or an adapter (model/lora.h,
-// model/bottleneck.h; adapter.h).
+// model/bottleneck.h, model/side.h; adapter.h).
 #ifndef GX_TUNING_H
 #define GX_TUNING_H
 #include "../io/config.h"
@@ -15,7 +15,9 @@ typedef struct {
     int64_t lora_dim;
     double lora_alpha, lora_dropout;
     int use_rslora;
-    int64_t adapter_reduction_dim;
+    int64_t adapter_reduction_dim, side_reduction_factor;
+    char side_mix[GX_FIELD_TEXT];
+    int add_bias_sampling;
     char lora_target_modules[GX_FIELD_NAMES_TEXT], trainable_modules[GX_FIELD_NAMES_TEXT], adapter[GX_PATH];
     char quantize[GX_FIELD_TEXT];
 } GxTuningOptions;
@@ -49,6 +51,7 @@ int gx_quantize_of(const char *name);                        // of "nf4", whose 
 const char *gx_quantize_name(int quantize);                  // of 0 "none"
 GxLora gx_tuning_lora(const GxTuningOptions *o);             // its texts are o's; r is 0 where there is none
 GxBottleneck gx_tuning_bottleneck(const GxTuningOptions *o); // alike; reduction is 0 where there is none
+GxSide gx_tuning_side(const GxTuningOptions *o);             // alike
 
 GX_END
 #endif
@@ -63,9 +66,9 @@ GX_END
 static const GxField gx__tuning_options[] = {
     {"tuning", GX_FIELD_STRING, GX__TUNING_AT(tuning), "full",
      "what is trained: full: the model; lora: two small matrices beside each matrix of --model, which stays as it is; "
-     "adapter: two small linears behind each attention and MLP of it; checkpoints then have these alone, lora's as "
-     "peft's folders do",
-     "full|lora|adapter"},
+     "adapter: two small linears behind each attention and MLP of it; side: narrow layers beside it, which read it, so "
+     "that no gradient goes through it; checkpoints then have these alone, lora's as peft's folders do",
+     "full|lora|adapter|side"},
     {"lora_dim", GX_FIELD_INT, GX__TUNING_AT(lora_dim), "16", "rows of the first of the two (peft: r, also --r)",
      "1..65536"},
     {"lora_alpha", GX_FIELD_DOUBLE, GX__TUNING_AT(lora_alpha), "0",
@@ -81,6 +84,15 @@ static const GxField gx__tuning_options[] = {
      NULL},
     {"adapter_reduction_dim", GX_FIELD_INT, GX__TUNING_AT(adapter_reduction_dim), "16",
      "adapters lead from the model's width to this part of it, and back; a divisor of the width", "1..65536"},
+    {"side_reduction_factor", GX_FIELD_INT, GX__TUNING_AT(side_reduction_factor), "8",
+     "width, MLP and heads of a side network's layers are this part of the model's; a divisor of its width",
+     "1..65536"},
+    {"side_mix", GX_FIELD_STRING, GX__TUNING_AT(side_mix), "plain",
+     "what a side layer reads: plain: the sum of the model's layer, brought down, and the side layer before; gated: "
+     "their mix, in shares that are learned",
+     GX_SIDE_MIXES},
+    {"add_bias_sampling", GX_FIELD_BOOL, GX__TUNING_AT(add_bias_sampling), "false",
+     "the linears between the model and its side network have biases", NULL},
     {"trainable_modules", GX_FIELD_NAMES, GX__TUNING_AT(trainable_modules), "",
      "what is trained whole besides, by the ends of names: model.norm; norm is input_layernorm, too (peft: "
      "modules_to_save). A head for labels always is",
@@ -129,12 +141,20 @@ GxStatus gx_tuning_take(GxTuningOptions *o, const GxConfig *c, const GxPeftConfi
     GxTuningOptions *theirs = (GxTuningOptions *)malloc(sizeof *theirs);
     if (!theirs) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for options");
     *theirs = *o;
-    snprintf(theirs->tuning, sizeof theirs->tuning, adapter->reduction ? "adapter" : "lora");
+    snprintf(theirs->tuning, sizeof theirs->tuning, "%s",
+             adapter->side_reduction ? "side"
+             : adapter->reduction    ? "adapter"
+                                     : "lora");
     if (adapter->reduction) theirs->adapter_reduction_dim = adapter->reduction;
-    else
+    if (adapter->side_reduction) {
+        theirs->side_reduction_factor = adapter->side_reduction;
+        theirs->add_bias_sampling = adapter->add_bias_sampling;
+        snprintf(theirs->side_mix, sizeof theirs->side_mix, "%s", adapter->side_mix);
+    }
+    if (adapter->r)
         theirs->lora_dim = adapter->r, theirs->lora_alpha = adapter->lora_alpha,
         theirs->use_rslora = adapter->use_rslora;
-    if (!adapter->reduction && !gx_config_is_set(c, "lora_dropout")) theirs->lora_dropout = adapter->lora_dropout;
+    if (adapter->r && !gx_config_is_set(c, "lora_dropout")) theirs->lora_dropout = adapter->lora_dropout;
     snprintf(theirs->lora_target_modules, GX_FIELD_NAMES_TEXT, "%s", adapter->targets);
     snprintf(theirs->trainable_modules, GX_FIELD_NAMES_TEXT, "%s", adapter->modules_to_save);
     gx__tuning_trim(o->lora_target_modules), gx__tuning_trim(o->trainable_modules);
@@ -148,10 +168,11 @@ GxStatus gx_tuning_take(GxTuningOptions *o, const GxConfig *c, const GxPeftConfi
     return gx_error_code(err);
 }
 
-// The method that an option is about; "": both.
+// The method that an option is about; "": all.
 static const char *gx__tuning_method_of(const GxField *f)
 {
     if (f->offset == GX__TUNING_AT(adapter_reduction_dim)) return "adapter";
+    if (!strncmp(f->name, "side_", 5) || f->offset == GX__TUNING_AT(add_bias_sampling)) return "side";
     return strncmp(f->name, "lora_", 5) && f->offset != GX__TUNING_AT(use_rslora) ? "" : "lora";
 }
 
@@ -252,5 +273,14 @@ GxBottleneck gx_tuning_bottleneck(const GxTuningOptions *o)
     if (strcmp(o->tuning, "adapter")) return bottleneck;
     bottleneck.reduction = o->adapter_reduction_dim, bottleneck.trainable = o->trainable_modules;
     return bottleneck;
+}
+
+GxSide gx_tuning_side(const GxTuningOptions *o)
+{
+    GxSide side = GX_ZERO;
+    if (strcmp(o->tuning, "side")) return side;
+    side.reduction = o->side_reduction_factor, side.is_gated = !strcmp(o->side_mix, "gated");
+    side.has_bias = o->add_bias_sampling, side.trainable = o->trainable_modules;
+    return side;
 }
 #endif

@@ -33,7 +33,7 @@ static const GxField gx__write_text_options[] = {
     {"model", GX_FIELD_PATH, GX__WRITE_AT(model), "",
      "Hugging Face folder: config.json, weights, tokenizer.json, generation_config.json", NULL},
     {"adapter", GX_FIELD_PATH, GX__WRITE_AT(adapter), "",
-     "folder of an adapter of this model, as peft (LoRA) or train_llama --tuning lora or adapter saved it; it says "
+     "folder of an adapter of this model, as peft (LoRA) or train_llama --tuning saved it; it says "
      "where --model "
      "is",
      NULL},

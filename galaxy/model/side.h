@@ -1,0 +1,213 @@
+// model/side.h: side networks (ladder side-tuning: Sung et al. 2022, arXiv:2206.06522): beside the layers of a model a
+// narrow one, which reads what comes out of each and alone is trained (tuned.h). No gradient goes through the model:
+// its units have no backward, and keep nothing but what comes out of them, which Down reads.
+//
+//     s_0 = Down_0(h_0)                                 h_0 comes out of the embedding, h_i out of layer i
+//     s_i = Layer_i(Down_i(h_i) + s_(i-1))              or, gated: mu_i Down_i(h_i) + (1 - mu_i) s_(i-1)
+//     h_N + Up(s_N)                                     goes into the head, in the place of h_N
+//
+// Layers are blocks as the model's own, of which width, MLP and heads are a k-th (rounded up, heads to an even size),
+// and heads as many: so a mode splits them as it does the model's. mu_i = sigmoid(gate_i / 0.1), one number of each
+// layer. Down and Up are linears, with or without biases, on rows of CON's layout, in a unit.
+//
+// Its units stand between the model's, and the state between units is {x, side}: behind the embedding one with Down_0
+// alone, behind each layer a side layer; the last of these adds Up, and only x leaves it. A layer of the model hands
+// `side` on, a side layer x.
+//
+// At first Up is 0: the model gives what it gave, and all but Up has a gradient from the second step on. Down is drawn
+// uniformly up to 1/sqrt(C), layers as the model's, gates are 0 (mu is a half). The model computes as in a validation,
+// without dropout; side layers have what the model's layers have.
+//
+// Names: side.down.0 to side.down.N, side.gate.1 to side.gate.N, side.up; layers as the model's, with "side." before.
+//
+// Memory: of each layer h_i [rows, C] and what its side layer keeps are there for the backward.
+#ifndef GX_MODEL_SIDE_H
+#define GX_MODEL_SIDE_H
+#include "linear.h"
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_MODEL_SIDE_IMPLEMENTED)
+#define GX_MODEL_SIDE_IMPLEMENTED
+#include <math.h>
+#include "../ops/elementwise.h"
+#include "../ops/gate.h"
+
+static const float gx__side_temperature = 0.1f;
+
+// ---- descriptions --------------------------------------------------------------------------------------------------
+
+GxStatus gx_side_check(const GxModel *m, GxError *err)
+{
+    const int64_t k = m->side.reduction;
+    if (k < 0 || k > 65536)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "side_reduction_factor is %ld; it must be from 1 to 65536", (long)k);
+    if (k > 0 && (m->lora.r > 0 || m->bottleneck.reduction > 0))
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "a side network and another adapter are two ways to tune a model; choose one of them");
+    return GX_OK;
+}
+
+int gx_side_is_beside(const GxModel *m, int unit)
+{
+    const GxUnitSpec *u = gx_unit_spec(m, unit);
+    return m->side.reduction > 0 && u->side == GX_SIDE_NONE && u->pair[0].con.kind != GX_CON_NOTHING;
+}
+
+// Frozen by tuned.h, unless it was asked for by name.
+GxStatus gx_side_check_trained(const GxModel *m, GxError *err)
+{
+    for (int i = 0; i < m->table.n; i++)
+        if (!m->table.row[i].frozen && gx_side_is_beside(m, m->table.row[i].unit))
+            return GX_FAIL(err, GX_ERR_ARGUMENT,
+                           "%s is to be trained, and lies beside a side network, where no gradient comes; of the model "
+                           "its head alone can be trained besides",
+                           m->table.row[i].name);
+    return GX_OK;
+}
+
+void gx_side_still(GxUnitSpec *u)
+{
+    for (int k = 0; k < u->n_pairs; k++) u->pair[k].core.dropout = u->pair[k].con.dropout = 0;
+}
+
+static void gx__side_narrow(GxCoreSpec *c, int64_t reduction)
+{
+    c->head_dim = gx_round_up(gx_ceil_div(c->head_dim, reduction), 2); // rotary positions turn pairs
+    c->columns = gx_ceil_div(c->columns, reduction);
+}
+
+GxUnitSpec gx_side_unit(GxContext *g, const GxModel *m, const GxUnitSpec *layer, GxSidePlace place)
+{
+    const int64_t reduction = m->side.reduction;
+    GxUnitSpec u = *layer;
+    if (u.width % reduction)
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                "side_reduction_factor is %ld; the model's width is %ld, of which it must be a divisor",
+                (long)reduction, (long)u.width);
+    u.name = "side", u.side = place;
+    u.width = u.width / reduction;
+    if (place == GX_SIDE_FIRST) u.n_pairs = 0;
+    for (int k = 0; k < u.n_pairs; k++) gx__side_narrow(&u.pair[k].core, reduction);
+    return u;
+}
+
+// ---- tensors -------------------------------------------------------------------------------------------------------
+
+// They belong to no pair: their number is that behind the last one's.
+static GxTensorId gx__side_tensor(GxContext *g, GxModel *m, int unit, int number, const char *name, GxRole role,
+                                  int64_t rows, int64_t cols)
+{
+    const GxTensorUse use = {name, number, role, {rows, cols}, NULL, NULL, gx_block_gives(m->mode->methods.con),
+                             0,    0,      0};
+    return gx_model_tensor(g, m, unit, gx_unit_spec(m, unit)->n_pairs, &use);
+}
+
+static GxLinear gx__side_linear(GxContext *g, GxModel *m, int unit, int number, const char *name, int64_t out,
+                                int64_t in)
+{
+    const GxTensorId w = gx__side_tensor(g, m, unit, number, name, GX_ROLE_WEIGHT, out, in),
+                     b = m->side.has_bias ? gx__side_tensor(g, m, unit, number, name, GX_ROLE_BIAS, out, 0)
+                                          : gx_no_tensor();
+    return gx_model_linear(m, w, 1, b);
+}
+
+void gx_side_open(GxContext *g, GxModel *m, int unit, int layer)
+{
+    const GxUnitSpec *u = gx_unit_spec(m, unit);
+    const int64_t C = gx_model_width(m);
+    const int number = u->side == GX_SIDE_FIRST ? 0 : layer + 1;
+    GxUnit *made = &m->unit[unit];
+    made->gate = gx_no_tensor();
+    if (u->side == GX_SIDE_NONE || gx_failed(g)) return;
+    made->down = gx__side_linear(g, m, unit, number, "down.%d", u->width, C);
+    if (m->side.is_gated && u->side != GX_SIDE_FIRST)
+        made->gate = gx__side_tensor(g, m, unit, number, "gate.%d", GX_ROLE_WEIGHT, 1, 0);
+    if (u->side == GX_SIDE_LAST) made->up = gx__side_linear(g, m, unit, number, "up", C, u->width);
+    if (gx_failed(g)) return;
+    GxTensor *row = m->table.row, *down = &row[made->down.first.index];
+    down->init = GX_INIT_UNIFORM, down->init_std = (float)(1 / sqrt((double)C));
+    if (made->gate.index >= 0) row[made->gate.index].init = GX_INIT_ZEROS, row[made->gate.index].decay = 0;
+    if (u->side == GX_SIDE_LAST) row[made->up.first.index].init = GX_INIT_ZEROS;
+}
+
+// ---- at work -------------------------------------------------------------------------------------------------------
+
+static const GxUnit *gx__side_of(const GxPass *p) { return &p->m->unit[p->unit]; }
+static GxSidePlace gx__side_place(const GxPass *p) { return gx_pass_kind(p)->spec.side; }
+static int gx__side_is_gated(const GxPass *p) { return gx__side_of(p)->gate.index >= 0; }
+
+void gx_side_lay(GxSlotLayer *l, const GxUnitKind *u, GxSideSlot *s)
+{
+    const GxSidePlace place = u->spec.side;
+    if (place == GX_SIDE_NONE || place == GX_SIDE_FIRST) return;
+    if (l->m->side.is_gated) s->down = gx_slot_rows(l, l->con, u->spec.width);
+    s->mixed = gx_slot_rows(l, l->con, u->spec.width);
+    if (place == GX_SIDE_LAST) s->top = gx_slot_rows(l, l->con, u->spec.width);
+}
+
+GxRows gx_side_enter(GxPass *p, GxState out, GxState in)
+{
+    const GxSideSlot *s = &p->slot->side;
+    const GxLinear *down = &gx__side_of(p)->down;
+    gx_at(p->g, p->unit, "side_down");
+    if (gx__side_place(p) == GX_SIDE_FIRST) {
+        if (out.side.data) gx_linear_apply(p, down, out.side, in.x, 0);
+    } else if (gx__side_is_gated(p)) {
+        gx_linear_apply(p, down, s->down, in.x, 0);
+        gx_gate_forward(p->g, s->mixed.data, s->down.data, in.side.data,
+                        gx_store_weight(&p->m->store, gx__side_of(p)->gate), gx__side_temperature,
+                        in.side.rows * in.side.cols, in.side.dtype);
+    } else {
+        gx_copy(p->g, s->mixed.data, in.side.data, gx_rows_bytes(in.side));
+        gx_linear_apply(p, down, s->mixed, in.x, 1);
+    }
+    return gx__side_place(p) == GX_SIDE_LAST ? s->top : out.side;
+}
+
+void gx_side_leave(GxPass *p, GxState out, GxState in)
+{
+    if (!out.x.data) return;
+    gx_at(p->g, p->unit, "side_up");
+    gx_copy(p->g, out.x.data, in.x.data, gx_rows_bytes(out.x));
+    if (gx__side_place(p) == GX_SIDE_LAST) gx_linear_apply(p, &gx__side_of(p)->up, out.x, p->slot->side.top, 1);
+}
+
+GxRows gx_side_leave_backward(GxPass *p, GxState dout)
+{
+    const GxRows top = p->slot->side.top;
+    if (gx__side_place(p) != GX_SIDE_LAST) return dout.side;
+    const GxRows dtop = gx_pass_rows(p, top.rows, top.cols);
+    gx_at(p->g, p->unit, "side_up");
+    gx_linear_apply_backward_input(p, &gx__side_of(p)->up, dtop, dout.x, 0);
+    gx_linear_apply_backward_weight(p, &gx__side_of(p)->up, dout.x, top);
+    return dtop;
+}
+
+int gx_side_trains_enter(const GxPass *p)
+{
+    const GxUnit *u = gx__side_of(p);
+    const GxTensorId of_enter[] = {u->down.first, u->down.bias, u->gate};
+    int some = 0;
+    for (size_t i = 0; i < sizeof of_enter / sizeof *of_enter; i++)
+        some |= of_enter[i].index >= 0 && gx_store_trains(&p->m->store, of_enter[i].index);
+    return some;
+}
+
+// Without a gate din.side is dmixed already.
+void gx_side_enter_backward(GxPass *p, GxState din, GxRows dmixed, GxState in)
+{
+    const GxUnit *u = gx__side_of(p);
+    GxRows ddown = dmixed;
+    if (!din.side.data && !gx_side_trains_enter(p)) return;
+    gx_at(p->g, p->unit, "side_down");
+    if (gx__side_is_gated(p)) {
+        int accumulate = 0;
+        float *dgate = gx_store_grad(&p->m->store, u->gate, &accumulate);
+        ddown = gx_pass_rows(p, dmixed.rows, dmixed.cols);
+        gx_gate_backward(p->g, ddown.data, din.side.data, dgate, dmixed.data, p->slot->side.down.data, in.side.data,
+                         gx_store_weight(&p->m->store, u->gate), gx__side_temperature, dmixed.rows * dmixed.cols,
+                         accumulate, dmixed.dtype);
+    }
+    gx_linear_apply_backward_weight(p, &u->down, ddown, in.x);
+}
+#endif

@@ -1,0 +1,213 @@
+// test_train_side.cu: side networks as users meet them: --tuning side in the training programs, generate_llama
+// --adapter. See test/program.h. What side networks compute, test_side.cu shows.
+#define BASE            "--model base/checkpoint-8 --tuning side --side_reduction_factor 4 "
+#define TUNED_TRAINABLE "model.norm"
+#include "test/tuned_runs.h"
+
+// ---- what is saved --------------------------------------------------------------------------------------------------
+
+TEST(a_checkpoint_has_the_side_network_alone_under_a_type_of_its_own)
+{
+    static const char *const names[] = {
+        "side.down.0.weight", "side.down.0.bias", "side.down.2.weight", "side.gate.1.weight",
+        "side.gate.2.weight", "side.up.weight",   "side.up.bias",       "side.model.layers.1.mlp.down_proj.weight",
+        "model.norm.weight"};
+    char name[200];
+    GxSafetensors s;
+    GxError e = GX_ZERO;
+    if (!make_base()) return;
+    CHECK_RAN(run(
+        BASE "--side_mix gated --add_bias_sampling --output_dir saved --max_steps 2 --trainable_modules model.norm"));
+    CHECK(strstr(out(), "side network: width 8 beside 32, gated, with biases"), "%s", out());
+    CHECK(!strstr(err(), "the plan is wrong"), "%s", err());
+    check_whole("saved/checkpoint-2");
+    CHECK(!exists("saved/checkpoint-2/model.safetensors") && !exists("saved/checkpoint-2/config.json"),
+          "transformers would take the folder for a model's");
+    if (!CHECK(gx_safetensors_open(&s, "saved/checkpoint-2/adapter_model.safetensors", &e) == GX_OK, "%s", e.message))
+        return;
+    CHECK(s.n == 2 * (9 + 1) + 4 * 2 + 1, "%d tensors", s.n);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(name, sizeof name, "base_model.model.%s", names[i]);
+        CHECK(gx_safetensors_find(&s, name), "there is no %s", name);
+    }
+    gx_safetensors_close(&s);
+    if (!CHECK(gx_safetensors_open(&s, "saved/checkpoint-2/optimizer.safetensors", &e) == GX_OK, "%s", e.message))
+        return;
+    CHECK(s.n == 2 * 29, "%d moments; two of each of 29 tensors are trained", s.n);
+    gx_safetensors_close(&s);
+    static const char *const said[] = {"\"GALAXY_SIDE\"",     "\"side_reduction_factor\": 4", "\"side_mix\": \"gated\"",
+                                       "\"CAUSAL_LM\"",       "\"add_bias_sampling\": true",  "[\"model.norm\"]",
+                                       "/base/checkpoint-8\""},
+                             *const unsaid[] = {"lora", "\"r\"", "target_modules", "adapter_reduction_dim"};
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++)
+        CHECK(file_contains("saved/checkpoint-2/adapter_config.json", said[i]), "adapter_config.json lacks %s",
+              said[i]);
+    for (size_t i = 0; i < sizeof unsaid / sizeof *unsaid; i++)
+        CHECK(!file_contains("saved/checkpoint-2/adapter_config.json", unsaid[i]), "adapter_config.json has %s",
+              unsaid[i]);
+}
+
+// ---- it goes on -----------------------------------------------------------------------------------------------------
+
+TEST(a_run_that_is_resumed_ends_with_the_same_bits)
+{
+    static const char *const ways[] = {"", "--side_mix gated --precision bf16 --save_dtype bf16 --recompute layer",
+                                       "--optimizer sgd --add_bias_sampling --gradient_accumulation_steps 2",
+                                       "--quantize nf4"};
+    char whole[60], part[60];
+    if (!make_base()) return;
+    for (int i = 0; i < 4; i++) {
+        CHECK_RAN(run(BASE "--output_dir whole%d --max_steps 6 --save_steps 3 %s", i, ways[i]));
+        CHECK(!strstr(err(), "the plan is wrong"), "%s", err());
+        CHECK_RAN(run("--resume whole%d/checkpoint-3 --output_dir part%d", i, i));
+        snprintf(whole, sizeof whole, "whole%d/checkpoint-6", i);
+        snprintf(part, sizeof part, "part%d/checkpoint-6", i);
+        check_same_checkpoint(whole, part);
+        CHECK(exists("part0/checkpoint-6/adapter_model.safetensors"), "no side network was saved");
+    }
+}
+
+TEST(layers_that_are_computed_again_change_no_bit_of_a_training)
+{
+    if (!make_base()) return;
+    for (int i = 0; i < 2; i++)
+        CHECK_RAN(run(BASE "--output_dir again%d --max_steps 3 --recompute %s", i, i ? "layer" : "none"));
+    CHECK(same_file("again0/checkpoint-3/adapter_model.safetensors", "again1/checkpoint-3/adapter_model.safetensors"),
+          "other side networks");
+}
+
+TEST(weights_and_moments_survive_a_change_of_ranks_and_mode) { check_topologies(); }
+TEST(every_mode_has_the_losses_of_serial) { check_every_mode("--side_mix gated --add_bias_sampling"); }
+
+// ---- a side network to begin with -----------------------------------------------------------------------------------
+
+TEST(a_run_begins_with_a_side_network_as_it_was_saved)
+{
+    if (!make_base()) return;
+    CHECK_RAN(run(BASE "--output_dir first --max_steps 60 --learning_rate 2e-2"));
+    CHECK_RAN(run("--adapter first/checkpoint-60 --evaluate --eval_windows 0"));
+    const double loss = number_behind(out(), "validation loss ");
+    CHECK_RAN(run("--resume first/checkpoint-60 --evaluate --eval_windows 0"));
+    CHECK(loss == number_behind(out(), "validation loss "), "%s: not the loss of the side network, %g", out(), loss);
+    CHECK_RAN(run("--model base/checkpoint-8 --evaluate --eval_windows 0"));
+    CHECK(loss < number_behind(out(), "validation loss ") - 0.01, "%s: without it, not worse than %g", out(), loss);
+    CHECK_RAN(run("--adapter first/checkpoint-60 --output_dir second --max_steps 1 --learning_rate 0"));
+    CHECK(same_file("first/checkpoint-60/adapter_model.safetensors", "second/checkpoint-1/adapter_model.safetensors"),
+          "with learning rate 0 the side network has changed");
+    CHECK(same_file("first/checkpoint-60/adapter_config.json", "second/checkpoint-1/adapter_config.json"),
+          "it says something else of itself");
+}
+
+TEST(text_is_written_with_a_side_network_which_no_model_can_take_in)
+{
+    char *text[3];
+    static const char *const models[] = {"--adapter write/checkpoint-30", "--adapter write/checkpoint-30 --ranks 2",
+                                         "--model base/checkpoint-8"};
+    char train[TEST_PATH], line[3000];
+    if (!make_base()) return;
+    snprintf(train, sizeof train, "%s", program);
+    CHECK_RAN(run(BASE "--side_mix gated --output_dir write --max_steps 30 --learning_rate 2e-2"));
+    if (!use_program("merge_adapter")) return;
+    snprintf(line, sizeof line, "%s --adapter write/checkpoint-30 --output_dir merged", program);
+    start_line(line, 0);
+    CHECK(finish() > 0 && strstr(err(), "write/checkpoint-30 holds a side network (GALAXY_SIDE)") && !exists("merged"),
+          "%s", err());
+    use_program("generate_llama");
+    for (int i = 0; i < 3; i++) {
+        snprintf(line, sizeof line, "%s %s --prompt the --max_new_tokens 40 --threads 1", program, models[i]);
+        start_line(line, 0);
+        CHECK_RAN(finish());
+        text[i] = strdup(out());
+    }
+    CHECK(!strcmp(text[0], text[1]), "two texts: %s\n%s", text[0], text[1]);
+    CHECK(strcmp(text[0], text[2]), "the base writes the same: %s", text[2]);
+    for (int i = 0; i < 3; i++) free(text[i]);
+    snprintf(program, sizeof program, "%s", train);
+}
+
+// ---- a head, a BERT -------------------------------------------------------------------------------------------------
+
+TEST(a_bert_is_tuned_for_labels_saved_and_gone_on_with)
+{
+    static const char model[] =
+        "--config no_sample.json --train_data text.txt --validation_fraction 0 --seq_len 32 "
+        "--hidden_size 32 --intermediate_size 64 --num_hidden_layers 2 --num_attention_heads 4 ",
+                      labels[] = "--config no_sample.json --task classification --train_data labels.tsv --seq_len 32 "
+                                 "--eval_windows 0 ",
+                      config[] = "{\"threads\": 1, \"logging_steps\": 1, \"micro_batch_size\": 2}";
+    char train[TEST_PATH];
+    GxSafetensors s;
+    GxError e = GX_ZERO;
+    gx_file_write("no_sample.json", config, (int64_t)strlen(config), &e);
+    snprintf(train, sizeof train, "%s", program);
+    if (!use_program("train_bert")) return;
+    shell("%s/tokenize --train text.txt --type wordpiece --vocab_size 300 --output_dir words >/dev/null", repository);
+    shell(
+        "(printf 'text\\tlabel\\n'; for i in $(seq 60); do printf 'a cat %%d\\tcat\\na dog %%d\\tdog\\n' $i $i; done) "
+        "> labels.tsv");
+    CHECK_RAN(run("%s --tokenizer words --output_dir bert --max_steps 4", model));
+    CHECK_RAN(
+        run("%s --model bert/checkpoint-4 --tuning side --output_dir bert1 --max_steps 6 --save_steps 3", labels));
+    if (!CHECK(gx_safetensors_open(&s, "bert1/checkpoint-6/adapter_model.safetensors", &e) == GX_OK, "%s", e.message))
+        return;
+    CHECK(s.n == 2 * 16 + 4 + 4 && gx_safetensors_find(&s, "base_model.model.classifier.weight") &&
+              gx_safetensors_find(&s, "base_model.model.side.bert.encoder.layer.1.output.LayerNorm.bias"),
+          "%d tensors", s.n);
+    gx_safetensors_close(&s);
+    CHECK_RAN(run("--config no_sample.json --task classification --resume bert1/checkpoint-3 --output_dir bert2"));
+    check_same_checkpoint("bert1/checkpoint-6", "bert2/checkpoint-6");
+    CHECK_RAN(run("--config no_sample.json --task classification --resume bert1/checkpoint-6 --evaluate"));
+    const double loss = number_behind(out(), "validation loss ");
+    CHECK_RAN(run("%s --adapter bert1/checkpoint-6 --evaluate --ranks 2 --mode galaxy", labels));
+    const double other = number_behind(out(), "validation loss ");
+    CHECK(fabs(loss - other) < 1e-4, "a loss of %g; the resumed run's is %g", other, loss);
+    snprintf(program, sizeof program, "%s", train);
+}
+
+// ---- what is refused ------------------------------------------------------------------------------------------------
+
+TEST(what_cannot_have_a_side_network_is_refused)
+{
+    static const Refusal cases[] = {
+        {"--tuning side", {"--tuning side adapts a model that has learned", "--model"}},
+        {"--side_mix gated --model base/checkpoint-8 --tuning lora",
+         {"--side_mix is about --tuning side, and this run has --tuning lora"}},
+        {"--add_bias_sampling --model base/checkpoint-8", {"--add_bias_sampling is about an adapter", "--tuning side"}},
+        {BASE "--side_mix mixed", {"plain|gated"}},
+        {BASE "--lora_dim 4", {"--lora_dim is about --tuning lora, and this run has --tuning side"}},
+        {BASE "--adapter_reduction_dim 4", {"--adapter_reduction_dim is about --tuning adapter"}},
+        {"--model base/checkpoint-8 --tuning side --side_reduction_factor 5",
+         {"side_reduction_factor is 5; the model's width is 32"}},
+        {"--model base/checkpoint-8 --tuning side --side_reduction_factor 0", {"from 1 to 65536"}},
+        {BASE "--trainable_modules input_layernorm",
+         {"model.layers.0.input_layernorm.weight is to be trained, and lies beside a side network"}},
+        {"--model refused/checkpoint-2", {"holds an adapter", "base/checkpoint-8", "--adapter"}},
+        {"--adapter refused/checkpoint-2 --side_mix gated", {"--side_mix is another than that of the adapter"}},
+        {"--resume refused/checkpoint-2 --side_reduction_factor 8 --max_steps 4",
+         {"--side_reduction_factor 4", "says 8"}},
+    };
+    if (!make_base()) return;
+    CHECK_RAN(run(BASE "--output_dir refused --max_steps 2"));
+    CHECK_REFUSALS(cases);
+}
+
+TEST(a_folder_of_another_side_network_is_refused)
+{
+    if (!make_base()) return;
+    CHECK_RAN(run(BASE "--output_dir file --max_steps 2"));
+    shell("cp -r file/checkpoint-2 wide && rm wide/manifest.json && sed -i 's/\"side_reduction_factor\": 4/"
+          "\"side_reduction_factor\": 2/' wide/adapter_config.json");
+    CHECK(run("--adapter wide --output_dir x1 --max_steps 1") > 0, "it was taken");
+    CHECK(strstr(err(), "has the shape") && strstr(err(), "side."), "%s", err());
+    shell("cp -r file/checkpoint-2 gate && rm gate/manifest.json && sed -i 's/\"plain\"/\"gated\"/' "
+          "gate/adapter_config.json");
+    CHECK(run("--adapter gate --output_dir x2 --max_steps 1") > 0 && strstr(err(), "side.gate"), "%s", err());
+    shell("cp -r file/checkpoint-2 key && rm key/manifest.json && sed -i 's/\"side_mix\"/\"scale\": 2, \"side_mix\"/' "
+          "key/adapter_config.json");
+    CHECK(run("--adapter key --output_dir x3 --max_steps 1") > 0 && strstr(err(), "\"scale\" is set"), "%s", err());
+    shell("cp -r file/checkpoint-2 moved && sed -i 's/\"plain\"/\"gated\"/' moved/adapter_config.json && "
+          "rm moved/manifest.json");
+    CHECK(run("--resume moved --output_dir x4 --max_steps 4") > 0, "it went on");
+}
+
+int main(int argc, char **argv) { return program_main(argc, argv); }
