@@ -140,14 +140,30 @@ TEST(bf16_by_nccl_stays_near_fp32)
 }
 
 // Rank 1 leaves rank 0 alone in a collective on the card: it stalls, or it fails. The host of rank 0 never waited for
-// the collective, so it learns of it where it waits for the device.
+// the collective, so it learns of it where it waits for the device: by itself, or for numbers that go into memory of
+// the host's own, as a step's loss does.
+typedef enum { FOR_THE_DEVICE, FOR_A_NUMBER, FOR_MANY_NUMBERS, WAYS_TO_WAIT } Waits;
 typedef struct {
     GxComm comm;
     int rank, fails;
+    Waits waits;
     double seconds;
     char error[600];
     pthread_t thread;
 } Lonely;
+
+static void wait_for(TestModel *t, Waits waits)
+{
+    float number;
+    const int64_t bytes = t->arena.capacity; // more than goes through pinned memory at once
+    if (waits == FOR_THE_DEVICE) gx_device_wait(&t->g);
+    if (waits == FOR_A_NUMBER) gx_to_host(&t->g, &number, t->m.store.grads, sizeof number);
+    if (waits != FOR_MANY_NUMBERS) return;
+    void *all = malloc((size_t)bytes);
+    CHECK(bytes > 256 << 10, "an arena of %ld bytes", (long)bytes);
+    gx_to_host(&t->g, all, t->arena.base, bytes);
+    free(all);
+}
 
 static void *lonely_main(void *user)
 {
@@ -163,7 +179,7 @@ static void *lonely_main(void *user)
         if (r->rank == 0) gx_all_reduce(&t->g, GX_AXIS_ALL, GX_SUM, t->m.store.grads, 123, GX_F32);
         else if (r->fails) GX_FAIL(&t->g.error, GX_ERR_DEVICE, "the card is on fire");
         else usleep(2500000);
-        gx_device_wait(&t->g);
+        wait_for(t, r->waits);
         r->seconds = gx_seconds() - started;
     }
     snprintf(r->error, sizeof r->error, "%s", t->g.error.message);
@@ -172,7 +188,7 @@ static void *lonely_main(void *user)
     return NULL;
 }
 
-static void leave_alone(Lonely rank[2], int fails)
+static void leave_alone(Lonely rank[2], int fails, Waits waits)
 {
     GxThreadsGroup *group;
     GxError err = GX_ZERO;
@@ -180,7 +196,7 @@ static void leave_alone(Lonely rank[2], int fails)
     choose(gx_default_device(), GX_F32, 1);
     if (!CHECK(gx_threads_group_open(&group, 2, &err) == GX_OK, "%s", err.message)) return;
     for (int r = 0; r < 2; r++) {
-        rank[r].rank = r, rank[r].fails = fails;
+        rank[r].rank = r, rank[r].fails = fails, rank[r].waits = waits;
         gx_threads_comm(&rank[r].comm, group, r);
         pthread_create(&rank[r].thread, NULL, lonely_main, &rank[r]);
     }
@@ -193,19 +209,24 @@ TEST(a_collective_on_the_card_that_nobody_joins_times_out_with_its_name)
 {
     Lonely rank[2];
     if (!test_has_nccl()) SKIP("two ranks share the card; GX_TEST_NCCL=1 where each has one");
-    leave_alone(rank, 0);
-    CHECK(strstr(rank[0].error, "rank 0 waited 1 s in all_reduce of 123 F32") && strstr(rank[0].error, "site lonely"),
-          "%s", rank[0].error);
-    CHECK(rank[0].seconds < 2.5, "after %.1f s", rank[0].seconds);
+    for (int waits = 0; waits < WAYS_TO_WAIT; waits++) {
+        leave_alone(rank, 0, (Waits)waits);
+        CHECK(strstr(rank[0].error, "rank 0 waited 1 s in all_reduce of 123 F32") &&
+                  strstr(rank[0].error, "site lonely"),
+              "way %d to wait: %s", waits, rank[0].error);
+        CHECK(rank[0].seconds < 2.5, "way %d to wait: after %.1f s", waits, rank[0].seconds);
+    }
 }
 
 TEST(a_rank_that_fails_ends_those_that_wait_for_it_on_the_card)
 {
     Lonely rank[2];
     if (!test_has_nccl()) SKIP("two ranks share the card; GX_TEST_NCCL=1 where each has one");
-    leave_alone(rank, 1);
-    CHECK(strstr(rank[0].error, "rank 1 failed: the card is on fire"), "%s", rank[0].error);
-    CHECK(rank[0].seconds < 5, "after %.1f s", rank[0].seconds);
+    for (int waits = 0; waits < WAYS_TO_WAIT; waits++) {
+        leave_alone(rank, 1, (Waits)waits);
+        CHECK(strstr(rank[0].error, "rank 1 failed: the card is on fire"), "way %d to wait: %s", waits, rank[0].error);
+        CHECK(rank[0].seconds < 5, "way %d to wait: after %.1f s", waits, rank[0].seconds);
+    }
 }
 #endif
 

@@ -2,8 +2,8 @@
 // and device.
 //
 // One stream per context takes all its operations in order; the host runs ahead. Bytes for the device pass through a
-// stage of pinned memory, so that the host may change its own at once; bytes from the device are waited for. Whoever
-// waits hears what went wrong since: a kernel's fault, an error of the driver.
+// stage of pinned memory, so that the host may change its own at once; bytes from the device come through it, too, and
+// are waited for. Whoever waits hears what went wrong since: a kernel's fault, an error of the driver.
 #ifndef GX_CUDA_MEMORY_CUH
 #define GX_CUDA_MEMORY_CUH
 #include "../ops/memory.h"
@@ -215,11 +215,20 @@ void gx_cuda_to_device(GxContext *g, void *buffer, const void *twin, int64_t byt
     if (!staged) gx_cuda_wait(g);
 }
 
+// The twin may be any memory of the host's (a variable). A copy into memory that is not pinned keeps the host inside the
+// driver until all before it is done, and nobody would look after ranks that died (g->while_waiting): so what is small
+// comes over the stage, and before what is large the host waits.
 void gx_cuda_to_host(GxContext *g, void *twin, const void *buffer, int64_t bytes)
 {
-    cudaMemcpyAsync(twin, buffer, (size_t)bytes, cudaMemcpyDeviceToHost, gx_cuda(g)->stream);
+    const int staged = bytes <= GX__CUDA_STAGE;
+    void *to = twin;
+    if (staged) to = gx__cuda_stage(g, bytes);
+    else gx_cuda_wait(g);
+    if (gx_failed(g)) return;
+    cudaMemcpyAsync(to, buffer, (size_t)bytes, cudaMemcpyDeviceToHost, gx_cuda(g)->stream);
     gx_cuda_check(g, "to_host");
     gx_cuda_wait(g);
+    if (staged && !gx_failed(g)) memcpy(twin, to, (size_t)bytes);
 }
 
 // Where collectives run on the card, a rank that died would be waited for without end: their engine looks out for that
