@@ -197,6 +197,27 @@ TEST(a_plan_that_the_card_cannot_hold_is_refused)
     unsetenv("GX_EMU_MEMORY");
 }
 
+// On the emulator, whose driver then does all that it may do at the worst time: a group of NCCL, a buffer or a kernel
+// that came behind a collective would be waited for by nobody.
+TEST(threads_as_ranks_ask_a_driver_that_waits_for_nothing_behind_a_collective)
+{
+    static const Way threads[] = {
+        {"train_llama", "--ranks 2 --micro_batch_size 2 --device_comm nccl"},
+        {"train_llama_tp", "--ranks 4 --tp 2 --micro_batch_size 2 --device_comm nccl"},
+    };
+    char device[300] = "";
+    gx_default_device()->describe(device, sizeof device);
+    if (!strstr(device, "emulator")) SKIP("it takes a driver that waits where it may, which only the emulator has");
+    for (int i = 0; i < 2; i++) {
+        char dir[40];
+        snprintf(dir, sizeof dir, "driver%d", i);
+        setenv("GX_EMU_DRIVER", "blocking", 1);
+        const Log l = run_way(&threads[i], dir, "");
+        unsetenv("GX_EMU_DRIVER");
+        CHECK(l.steps == FEW, "%s: %d steps", threads[i].flags, l.steps);
+    }
+}
+
 TEST(buffers_of_the_host_are_planned_only_where_they_are_used)
 {
     if (!use_program("train_llama_galaxy")) return;

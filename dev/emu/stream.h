@@ -23,6 +23,7 @@ enum cudaMemcpyKind {
 
 struct CUevent_st {
     unsigned flags;
+    int card;
     emu::OperationRef record; // the last one
     int queries = 0;          // in a row that found it busy
 };
@@ -153,13 +154,18 @@ inline cudaError_t cudaMemset(void *to, int value, size_t bytes) { return emu::f
 namespace emu
 {
 
-inline cudaError_t enqueue_kernel(cudaStream_t handle, Launch launch)
+inline cudaError_t enqueue_kernel(cudaStream_t handle, const void *kernel, Launch launch)
 {
     std::unique_lock held(device_lock);
     CUstream_st *s = find_stream(handle);
     if (!s) return result(cudaErrorInvalidResourceHandle);
-    std::string name = std::string("kernel ") + launch.name;
-    enqueue(s, name, [launch = std::move(launch)] { run_kernel(launch); });
+    if (!is_of_this_card(*s, launch.name)) return result(cudaErrorInvalidResourceHandle);
+    load_kernel(kernel, launch.name);
+    auto op = std::make_shared<Operation>();
+    op->name = std::string("kernel ") + launch.name;
+    op->run = [launch = std::move(launch)] { run_kernel(launch); };
+    op->is_kernel = true;
+    enqueue(s, op);
     return cudaSuccess;
 }
 
@@ -246,7 +252,7 @@ inline cudaError_t cudaStreamQuery(cudaStream_t handle)
 // ---- events --------------------------------------------------------------------------------------------------------
 inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags)
 {
-    return *e = new CUevent_st{flags, nullptr}, cudaSuccess;
+    return *e = new CUevent_st{flags, emu::current_card, nullptr}, cudaSuccess;
 }
 inline cudaError_t cudaEventCreate(cudaEvent_t *e) { return cudaEventCreateWithFlags(e, cudaEventDefault); }
 inline cudaError_t cudaEventDestroy(cudaEvent_t e)
@@ -260,6 +266,10 @@ inline cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t handle = nullptr)
     std::lock_guard held(emu::device_lock);
     CUstream_st *s = emu::find_stream(handle);
     if (!s) return emu::result(cudaErrorInvalidResourceHandle);
+    if (e->card != s->card) {
+        emu::say("an event of card %d is recorded on a stream of card %d", e->card, s->card);
+        return emu::result(cudaErrorInvalidResourceHandle);
+    }
     e->record = emu::enqueue(s, "the record of an event", nullptr);
     e->queries = 0;
     return cudaSuccess;

@@ -336,6 +336,47 @@ static int host_writes_device_memory(bool bug)
     return x.download()[1] == 1;
 }
 
+// ---- on two cards --------------------------------------------------------------------------------------------------
+static int memory_of_another_card(bool bug)
+{
+    setenv("GX_EMU_CARDS", "2", 1);
+    cudaSetDevice(bug ? 0 : 1);
+    Buffer<float> x(1);
+    cudaSetDevice(1);
+    GX_LAUNCH(write_at, 1, 1, 0, 0, x.data, 0);
+    return x.download()[0] == 1;
+}
+static int a_stream_of_another_card(bool bug)
+{
+    cudaStream_t s;
+    setenv("GX_EMU_CARDS", "2", 1);
+    cudaSetDevice(bug ? 0 : 1);
+    cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking);
+    cudaSetDevice(1);
+    Buffer<float> x(std::vector<float>{0});
+    GX_LAUNCH(write_at, 1, 1, 0, s, x.data, 0);
+    cudaStreamSynchronize(s);
+    return x.download()[0] == 1;
+}
+static int two_ranks_on_one_card(bool bug)
+{
+    int right = 1;
+    ncclUniqueId id;
+    setenv("GX_EMU_CARDS", "2", 1);
+    ncclGetUniqueId(&id);
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < 2; rank++)
+        threads.emplace_back([=, &right] {
+            ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+            ncclComm_t comm = nullptr;
+            config.blocking = 0;
+            cudaSetDevice(bug ? 0 : rank);
+            if (ncclCommInitRankConfig(&comm, 2, id, rank, &config) != ncclInProgress) right = 0;
+        });
+    for (std::thread &t : threads) t.join();
+    return right;
+}
+
 // ---- among ranks ---------------------------------------------------------------------------------------------------
 static int a_rank_that_never_comes(bool bug)
 {
@@ -361,6 +402,63 @@ static int sends_in_a_circle(bool bug)
         cudaStreamSynchronize(r.stream);
         if (!r.rank) right = y.download()[0] == 1;
     });
+    return right;
+}
+
+static int an_event_before_nccl_has_launched(bool bug)
+{
+    TwoStreams s;
+    ncclUniqueId id;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclComm_t comm;
+    ncclResult_t state = ncclInProgress;
+    Buffer<float> x(std::vector<float>{1}), y(std::vector<float>{0}), z(std::vector<float>{0});
+    config.blocking = 0;
+    ncclGetUniqueId(&id);
+    ncclCommInitRankConfig(&comm, 1, id, 0, &config);
+    while (state == ncclInProgress) ncclCommGetAsyncError(comm, &state);
+    ncclAllReduce(x.data, y.data, 1, ncclFloat32, ncclSum, comm, s.a);
+    for (state = ncclInProgress; !bug && state == ncclInProgress;) ncclCommGetAsyncError(comm, &state);
+    cudaEventRecord(s.event, s.a);
+    cudaStreamWaitEvent(s.b, s.event, 0);
+    cudaMemcpyAsync(z.data, y.data, sizeof(float), cudaMemcpyDeviceToDevice, s.b);
+    cudaStreamSynchronize(s.b);
+    return z.download()[0] == 1;
+}
+
+// Rank 1 comes when rank 0 has gone on.
+template <class F> static int behind_a_collective(F f)
+{
+    std::atomic<bool> gone_on = false;
+    int right = 1;
+    setenv("GX_EMU_DRIVER", "blocking", 1);
+    with_ranks(2, [&](Rank &r) {
+        Buffer<float> x(std::vector<float>{1, 2});
+        if (r.rank == 0) {
+            ncclAllReduce(x.data, x.data, 1, ncclFloat32, ncclSum, r.comm, r.stream);
+            f(r, x.data);
+        }
+        while (r.rank && !gone_on) std::this_thread::yield();
+        if (r.rank) ncclAllReduce(x.data, x.data, 1, ncclFloat32, ncclSum, r.comm, r.stream);
+        gone_on = true;
+        cudaStreamSynchronize(r.stream);
+        if (x.download()[0] != 2) right = 0;
+    });
+    return right;
+}
+static int a_kernel_loaded_behind_a_collective(bool bug)
+{
+    setenv("CUDA_MODULE_LOADING", bug ? "LAZY" : "EAGER", 1);
+    return behind_a_collective([](Rank &r, float *x) { GX_LAUNCH(write_at, 1, 1, 0, r.stream, x, 1); });
+}
+static int memory_taken_behind_a_collective(bool bug)
+{
+    void *before = nullptr, *behind = nullptr;
+    cudaMalloc(&before, 4);
+    const int right = behind_a_collective([&](Rank &, float *) {
+        if (bug) cudaMalloc(&behind, 4);
+    });
+    cudaFree(before);
     return right;
 }
 
@@ -398,8 +496,14 @@ static const struct {
     BUG(pinned_memory_reused_too_early),
     BUG(host_reads_device_memory),
     BUG(host_writes_device_memory),
+    BUG(memory_of_another_card),
+    BUG(a_stream_of_another_card),
+    BUG(two_ranks_on_one_card),
     BUG(a_rank_that_never_comes),
     BUG(sends_in_a_circle),
+    BUG(an_event_before_nccl_has_launched),
+    BUG(a_kernel_loaded_behind_a_collective),
+    BUG(memory_taken_behind_a_collective),
 };
 
 int run_bug(const char *name, bool bug)

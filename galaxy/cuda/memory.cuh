@@ -19,7 +19,7 @@ void gx_cuda_host_arena_close(GxContext *g, GxArena *a);
 void gx_cuda_to_device(GxContext *g, void *buffer, const void *twin, int64_t bytes);
 void gx_cuda_to_host(GxContext *g, void *twin, const void *buffer, int64_t bytes);
 void gx_cuda_wait(GxContext *g);
-uint64_t gx_cuda_card(const GxContext *g); // of its place in its machine
+uint64_t gx_cuda_card(const GxContext *g); // of its UUID, which no other card of any machine has
 void gx_cuda_memory(const GxContext *g, int64_t *free_bytes, int64_t *all_bytes);
 
 GX_END
@@ -126,13 +126,17 @@ void gx_cuda_close(GxContext *g) // of what was opened, whole or in part
 
 uint64_t gx_cuda_card(const GxContext *g)
 {
-    char place[320] = ""; // the machine's name, and the card's on its bus
+    char machine[256] = "";
     int card = 0;
+    cudaDeviceProp p;
     if (!gx_cuda(g)) return 0;
-    gethostname(place, 255);
-    if (cudaGetDevice(&card) != cudaSuccess || cudaDeviceGetPCIBusId(place + strlen(place), 32, card) != cudaSuccess)
-        cudaGetLastError();
-    return gx_hash(GX_HASH_START, place, (int64_t)strlen(place)) | 1;
+    memset(&p, 0, sizeof p);
+    if (cudaGetDevice(&card) != cudaSuccess || cudaGetDeviceProperties(&p, card) != cudaSuccess) cudaGetLastError();
+    // A card that is a part of its machine's processor (Jetson) is told apart by its machine, too. Of others the machine
+    // says nothing: containers that share a card have names of their own.
+    if (p.integrated) gethostname(machine, sizeof machine - 1);
+    const uint64_t hash = gx_hash(GX_HASH_START, &p.uuid, sizeof p.uuid);
+    return gx_hash(hash, machine, (int64_t)strlen(machine)) | 1;
 }
 
 void gx_cuda_memory(const GxContext *g, int64_t *free_bytes, int64_t *all_bytes)
